@@ -1,0 +1,52 @@
+// The index: an LMDB environment that says fast what the store says slowly. A cache in the strict sense: every byte of
+// it can be rebuilt from the store, and whatever is missing, stale, damaged or of another store is thrown away and
+// rebuilt by the caller; a bad index never ends the process and never gives wrong bytes.
+//
+// Tables: version ("<step key>/<version, 8 hex digits>" -> summary), manifest (sha256 -> encoded manifest: the files of
+// a version, path -> file, in searchable form), meta (store id, format). Each value carries its own 64-bit checksum.
+//
+// Calling sequence: ckpt_index_open(), calls, ckpt_index_close(). Open once per process, after every fork.
+// Threads: any thread, any call; writes are serialized by LMDB. No read transaction outlives a call, and callbacks run
+// outside of any transaction. Every call may block on the disk.
+// Errors: -ENOENT; -EBADMSG damage seen now (the caller calls ckpt_index_reset and rebuilds); -ENOSPC, -ENOMEM, -EIO.
+#pragma once
+
+#include "core/record.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ckpt_index;
+
+// Opens or creates the environment in directory path. The first full check runs in a forked child, so that a damaged
+// file kills the child and not us: then the old files are renamed aside (one set kept, "index.bad") and a new, empty
+// index is made. *ret_fresh: it was created or thrown away, rebuild it. readonly: never writes, -ENOENT if absent,
+// -EBADMSG if damaged. -EMEDIUMTYPE on a network filesystem or FUSE (by statfs magic).
+int ckpt_index_open(const char *path, const char *store_id, bool readonly, struct ckpt_index **ret_index,
+		    bool *ret_fresh);
+void ckpt_index_close(struct ckpt_index *ix); // NULL is fine
+// Forgets everything, keeps the environment open.
+int ckpt_index_reset(struct ckpt_index *ix);
+
+// One transaction. manifest may be NULL (len 0) when it is not to be kept.
+int ckpt_index_put(struct ckpt_index *ix, const char *key, const struct ckpt_summary *summary, const void *manifest,
+		   size_t manifest_len);
+// Many summaries in one transaction, for a rebuild: keys[i], summaries[i].
+int ckpt_index_put_many(struct ckpt_index *ix, const char *const *keys, const struct ckpt_summary *summaries,
+			size_t count);
+int ckpt_index_remove(struct ckpt_index *ix, const char *key, uint32_t version);
+int ckpt_index_get(struct ckpt_index *ix, const char *key, uint32_t version, struct ckpt_summary *ret_summary);
+
+// Every version in key order. A non-zero return of fn ends it and is returned.
+typedef int ckpt_index_version_fn(void *arg, const char *key, const struct ckpt_summary *summary);
+int ckpt_index_each(struct ckpt_index *ix, ckpt_index_version_fn *fn, void *arg);
+
+// The encoded manifest, malloc'ed; the caller checks its SHA-256 by parsing it.
+int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[32], void **ret_data, size_t *ret_len);
+int ckpt_index_put_manifest(struct ckpt_index *ix, const uint8_t sha256[32], const void *data, size_t len);
+
+struct ckpt_index_stat {
+	uint64_t versions, manifests, bytes_used, bytes_file;
+};
+int ckpt_index_stat(struct ckpt_index *ix, struct ckpt_index_stat *ret_stat);

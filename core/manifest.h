@@ -1,0 +1,89 @@
+// A manifest: everything that one committed version of a step holds, in one immutable, searchable buffer.
+//
+// Entries are files, directories and symlinks. Entry 0 is the step's directory; the children of a directory are
+// contiguous and sorted by name (memcmp), so that the encoded form is its own index: lookup is a binary search and
+// readdir a loop, with nothing built in memory beside the buffer. FORMAT.md has every byte.
+//
+// Calling sequence, writer: ckpt_manifest_writer_new(), _add() for each entry with parents before children (any order
+// among siblings), _finish(). Reader: ckpt_manifest_parse() checks *everything* once (sizes, sorting, names, cycles,
+// counts, the trailing SHA-256); after it the accessors cannot fail and do no checks.
+// Ownership: a manifest owns its buffer and is reference-counted; entries and their strings point into it and live as
+// long as the reference. Threads: immutable, so any; a writer belongs to one thread. Nothing blocks, no I/O.
+#pragma once
+
+#include "core/limits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ckpt_entry_type { CKPT_ENTRY_FILE = 1, CKPT_ENTRY_DIR = 2, CKPT_ENTRY_SYMLINK = 3 };
+
+// Where a file's bytes are.
+enum ckpt_content {
+	CKPT_CONTENT_NONE = 0,    // not a file, or an empty one
+	CKPT_CONTENT_RAW = 1,     // the raw file in a session's directory
+	CKPT_CONTENT_CHUNKS = 2,  // a run of the chunk section (feature bit CHUNKS: a later format)
+};
+
+struct ckpt_entry {
+	enum ckpt_entry_type type;
+	enum ckpt_content content;
+	const char *name;        // NUL-terminated; "" for entry 0
+	const char *target;      // symlinks: NUL-terminated, else NULL
+	const char *raw_path;    // RAW content: path in the session's directory; NULL: the entry's own path
+	uint32_t session;        // RAW content: index into the sessions
+	uint32_t index;          // of this entry
+	uint32_t parent;         // entry 0 is its own
+	uint32_t child_first, child_count; // directories
+	uint32_t mode;           // permission bits and setuid, setgid, sticky; no type
+	uint32_t uid, gid, nlink;
+	uint64_t ino;            // the file's own number, unique in the store; hard links share it
+	uint64_t bytes;
+	int64_t mtime_s;
+	uint32_t mtime_ns;
+	uint32_t xattrs;         // index + 1 of the entry's set; 0: none
+};
+
+struct ckpt_manifest;
+
+// Features that a reader must know (required) or may skip (optional): FORMAT.md.
+#define CKPT_MANIFEST_REQUIRED_KNOWN UINT64_C(0)
+
+// Checks and takes data (malloc'ed; freed on failure too). 0; -EBADMSG damaged or hostile; -ENOTSUP a newer format or
+// an unknown required feature; -ENOMEM.
+int ckpt_manifest_parse(void *data, size_t len, struct ckpt_manifest **ret_manifest);
+struct ckpt_manifest *ckpt_manifest_ref(struct ckpt_manifest *m);
+void ckpt_manifest_unref(struct ckpt_manifest *m); // NULL is fine
+size_t ckpt_manifest_bytes(const struct ckpt_manifest *m); // what it costs in memory
+const uint8_t *ckpt_manifest_sha256(const struct ckpt_manifest *m); // of the whole encoded form, 32 bytes
+
+uint32_t ckpt_manifest_count(const struct ckpt_manifest *m); // entries
+void ckpt_manifest_totals(const struct ckpt_manifest *m, uint64_t *ret_files, uint64_t *ret_bytes); // hard links once
+void ckpt_manifest_entry(const struct ckpt_manifest *m, uint32_t index, struct ckpt_entry *ret_entry);
+// The child of directory dir with this name; -ENOENT, -ENOTDIR.
+int ckpt_manifest_child(const struct ckpt_manifest *m, uint32_t dir, const char *name, uint32_t *ret_index);
+// By path from the root ("a/b", "" is entry 0); -ENOENT, -ENOTDIR.
+int ckpt_manifest_lookup(const struct ckpt_manifest *m, const char *path, uint32_t *ret_index);
+// The entry's path into buf; the length without NUL, or -ENAMETOOLONG.
+int ckpt_manifest_path(const struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap);
+// The uuid (36 characters) of session i, which named by CKPT_CONTENT_RAW entries; NULL past the last.
+const char *ckpt_manifest_session(const struct ckpt_manifest *m, uint32_t i);
+// The i-th extended attribute of an entry; false past the last.
+bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *entry, uint32_t i,
+			 const char **ret_name, const void **ret_value, size_t *ret_len);
+
+struct ckpt_manifest_writer;
+
+int ckpt_manifest_writer_new(struct ckpt_manifest_writer **ret_writer); // 0, -ENOMEM
+void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w);       // NULL is fine
+int ckpt_manifest_writer_session(struct ckpt_manifest_writer *w, const char *uuid, uint32_t *ret_index);
+// Adds an entry under parent (a handle returned by an earlier add; entry 0 is added first, with name "" and its own
+// parent). Reads from entry: type, content, name, target, raw_path, session, mode, uid, gid, nlink, ino, bytes, mtime.
+// The strings are copied. 0; -EINVAL, -EILSEQ, -ENAMETOOLONG as ckpt_name_check; -E2BIG too many or too deep; -ENOMEM.
+int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, const struct ckpt_entry *entry,
+			     uint32_t *ret_handle);
+int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, const char *name, const void *value,
+			       size_t len);
+// Encodes. Two children of one directory with one name: -EEXIST. The writer is spent and only good for _free.
+int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len);

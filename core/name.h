@@ -1,0 +1,46 @@
+// Names: which are valid, which have a step form, what number a step has, and the key of a step in the store.
+//
+// Pure functions, no state, no I/O, nothing blocks. Forms are those of DESIGN.md section 1.
+#pragma once
+
+#include "core/limits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CKPT_FOLDER_ID_LEN 16                  // hex digits; the root's id is the empty string
+#define CKPT_STEP_KEY_MAX (CKPT_FOLDER_ID_LEN + 3 + CKPT_KEY_NAME_MAX + 1) // with the NUL
+#define CKPT_MARKER_DEFAULT ".finalize"
+#define CKPT_CONTROL_NAME ".ckptfs"
+
+// 0; -ENAMETOOLONG over CKPT_NAME_MAX bytes; -EINVAL: empty, ".", "..", with '/', NUL or a control byte;
+// -EILSEQ: not UTF-8. len bytes, need not end in NUL.
+int ckpt_name_check(const char *name, size_t len);
+
+// A temp form: a name that a framework gives a step only while it is unfinished (*.orbax-checkpoint-tmp*,
+// *.partial_save, tmp-checkpoint-*, checkpoint_tmp ...). A rename from it to a name that is none commits.
+bool ckpt_name_is_temp(const char *name);
+
+// Where a directory is made decides, with its name, whether it is a step.
+struct ckpt_place {
+	bool root;          // directly at the root of the mount
+	bool below_logs;    // some folder above is named logs, *_logs, runs, tensorboard, wandb or mlruns
+	bool in_checkpoints; // the folder is named checkpoint(s) or ckpt(s)
+	bool holds_steps;   // the folder already holds a step
+};
+
+// True when a directory of this name, made in this place outside any step, is a staged step.
+bool ckpt_name_is_step(const char *name, const struct ckpt_place *place);
+
+// True for the folder names that end prefixed step forms below them (logs, *_logs, runs ...).
+bool ckpt_name_is_logs(const char *name);
+// True for checkpoint, checkpoints, ckpt, ckpts.
+bool ckpt_name_is_checkpoints(const char *name);
+
+// The last run of digits in the name as a number; -1: none, or one that does not fit.
+int64_t ckpt_name_number(const char *name);
+
+// The step's key below "steps/": <folder id>%2F<name>, percent-encoded; names too long for that are "%%" + SHA-256.
+// The root's folder id is empty and its keys have no "%2F". ret_key has CKPT_STEP_KEY_MAX bytes. 0, -EINVAL.
+int ckpt_name_key(const char *folder_id, const char *name, char *ret_key);

@@ -1,0 +1,95 @@
+// A store on a local directory: its identity, its folders, its lock, and the tables of steps that live in it.
+//
+// Calling sequence: ckpt_store_init() once in the life of a store; ckpt_store_open(), calls, ckpt_store_close().
+// Open for writing (the mount, verbs that change something): takes the store's lock, finishes what a crash left, moves
+// unfinished sessions to the left ones. Open for reading: takes no lock, changes nothing, works beside a mount.
+// Ownership: the store owns its steps, index and backend. Threads: after open, any. Open and close may block on disk.
+#pragma once
+
+#include "backends/backend.h"
+#include "core/index.h"
+#include "core/step.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CKPT_STORE_FORMAT 1
+
+enum ckpt_store_mode {
+	CKPT_STORE_READ,  // beside a mount or alone; never writes, not even the index
+	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
+};
+
+// Settings that belong to the store or come with -o. Durations in ns.
+struct ckpt_settings {
+	char marker[CKPT_NAME_MAX + 1];
+	char *steps_at;             // patterns, ':' between them; NULL: the rules of DESIGN.md section 1
+	char *work_dir;             // where the index lives; NULL: in the store
+	int64_t open_writers_ns;    // how long a commit waits for handles open for writing
+	int64_t commit_timeout_ns;  // without progress
+	bool show_staged;
+};
+void ckpt_settings_init(struct ckpt_settings *s); // the defaults
+void ckpt_settings_done(struct ckpt_settings *s);
+
+// Who holds the store's lock, as the holder wrote it to the file "holder.json".
+struct ckpt_holder {
+	int pid;
+	char host[65];
+	char boot_id[37];
+	char *mountpoint; // NULL: a verb
+	int64_t since_ns;
+};
+void ckpt_holder_done(struct ckpt_holder *h);
+
+struct ckpt_store {
+	// Set at open, then read-only.
+	char id[37];
+	char *path;               // absolute
+	int64_t created_ns;
+	bool writable;
+	bool multigrain;          // ctime tells any two changes apart (Linux 6.13)
+	int dirfd, sessions_fd, tree_fd, lock_fd;
+	struct ckpt_settings settings;
+	struct ckpt_backend *backend;
+	struct ckpt_index *index; // NULL when opened for reading and there is none that can be used
+	struct ckpt_errlog *errlog;
+
+	// Lock order: store->lock, then step->lock. Neither is held over I/O.
+	pthread_mutex_t lock;
+	struct ckpt_step_table *steps; // guarded by lock
+	uint64_t sequence;             // commits so far; guarded by lock
+	struct {
+		bool any;
+		char name[CKPT_NAME_MAX + 1];
+		int64_t at_ns;
+		double seconds;
+	} last_commit;                 // guarded by lock
+	struct ckpt_indexer *indexer;  // writes the index behind; see store.c
+};
+
+// Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.
+int ckpt_store_init(const char *path);
+// True if path looks like a store (has the identity file); says nothing of its health.
+bool ckpt_store_probe(const char *path);
+// -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
+// held; -EBADMSG identity damaged; -EACCES, -EROFS, -EIO. settings may be NULL: the defaults.
+int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
+		    struct ckpt_store **ret_store);
+void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
+
+// Who has it: -ENOENT when nobody does (the file of a dead holder does not count). ret_holder may be NULL.
+int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);
+// The lock's holder writes where it is mounted, for others to read.
+int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
+
+// The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT.
+// dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
+int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
+
+// The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
+// and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.
+struct statx;
+uint64_t ckpt_store_ino(const struct statx *stx);
+#define CKPT_STATX_WANT (STATX_BASIC_STATS | STATX_BTIME)

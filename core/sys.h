@@ -1,0 +1,38 @@
+// The one seam to the machine: every system call by which core, fs and the local backend change a disk, and time,
+// randomness and sleep. Tests replace single entries to fail, to die at call n, or to model a disk that loses what was
+// not synced; production code never does.
+//
+// All calls return 0 (or a descriptor, or a byte count) or -errno. Paths are relative to a directory descriptor.
+// Threads: the table is set before threads start and read-only afterwards; each call is as thread-safe as the kernel's.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+struct ckpt_sys {
+	// openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS; O_CLOEXEC and O_NOFOLLOW are added.
+	int (*open)(int dirfd, const char *path, int flags, mode_t mode);
+	int (*close)(int fd);
+	ssize_t (*pread)(int fd, void *buf, size_t len, off_t offset);   // short only at end of file
+	ssize_t (*pwrite)(int fd, const void *buf, size_t len, off_t offset); // all of it, or -errno
+	int (*ftruncate)(int fd, off_t len);
+	int (*fsync)(int fd);
+	int (*fdatasync)(int fd);
+	int (*syncfs)(int fd);
+	int (*mkdir)(int dirfd, const char *name, mode_t mode);
+	int (*symlink)(const char *target, int dirfd, const char *name);
+	int (*link)(int from_dirfd, const char *from, int to_dirfd, const char *to); // never follows
+	int (*rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags); // renameat2 flags
+	int (*unlink)(int dirfd, const char *name, int flags);           // AT_REMOVEDIR for directories
+	int (*fsetxattr)(int fd, const char *name, const void *value, size_t len, int flags);
+	int (*lease)(int fd);          // take and drop a read lease: -EAGAIN where anybody may write the file
+	int (*clone)(int from_fd, int to_fd); // the whole content: reflink, else copy_file_range, else read and write
+	int64_t (*now_ns)(void);       // CLOCK_REALTIME
+	int64_t (*mono_ns)(void);      // CLOCK_MONOTONIC
+	void (*sleep_ns)(int64_t ns);
+	int (*random)(void *buf, size_t len);
+};
+
+extern struct ckpt_sys ckpt_sys;

@@ -1,0 +1,134 @@
+// Small helpers that every module uses: scope-bound cleanup, locks, overflow-checked sizes, bytes in little-endian order.
+//
+// Ownership: CLEANUP_* frees at the end of the scope; TAKE_PTR/TAKE_FD hand the value on and disarm the cleanup.
+// Threads: nothing here has state. Nothing blocks, except LOCK_SCOPE on its mutex. No errors but those documented.
+#pragma once
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+static inline void ckpt_free_cleanup(void *p)
+{
+	free(*(void **)p);
+}
+
+static inline void ckpt_fd_cleanup(const int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+}
+
+static inline pthread_mutex_t *ckpt_lock_enter(pthread_mutex_t *m)
+{
+	pthread_mutex_lock(m);
+	return m;
+}
+
+static inline void ckpt_lock_leave(pthread_mutex_t **m)
+{
+	pthread_mutex_unlock(*m);
+}
+
+#define CLEANUP(fn) __attribute__((cleanup(fn)))
+#define CLEANUP_FREE CLEANUP(ckpt_free_cleanup)
+#define CLEANUP_FD CLEANUP(ckpt_fd_cleanup)
+
+// Holds the mutex to the end of the enclosing scope.
+#define LOCK_SCOPE(m) LOCK_SCOPE_AT(m, __LINE__)
+#define LOCK_SCOPE_AT(m, line) LOCK_SCOPE_NAMED(m, line)
+#define LOCK_SCOPE_NAMED(m, line)                                                                                      \
+	CLEANUP(ckpt_lock_leave) pthread_mutex_t *lock_scope_##line __attribute__((unused)) = ckpt_lock_enter(m)
+
+#define TAKE_PTR(p)                                                                                                    \
+	({                                                                                                             \
+		__typeof__(p) take_ptr_ = (p);                                                                         \
+		(p) = NULL;                                                                                            \
+		take_ptr_;                                                                                             \
+	})
+
+static inline int ckpt_take_fd(int *fd)
+{
+	int taken = *fd;
+
+	*fd = -1;
+	return taken;
+}
+#define TAKE_FD(fd) ckpt_take_fd(&(fd))
+
+// Allocates count zeroed items; NULL on overflow too, so that one check covers both.
+static inline void *ckpt_calloc(size_t count, size_t item_bytes)
+{
+	return calloc(count, item_bytes);
+}
+
+// Grows a malloc'ed array of *cap items to hold at least need; the capacity doubles. 0, -ENOMEM.
+static inline int ckpt_grow(void **items, size_t *cap, size_t need, size_t item_bytes)
+{
+	size_t want = *cap ? *cap : 16, bytes;
+	void *grown;
+
+	if (need <= *cap)
+		return 0;
+	while (want < need)
+		if (__builtin_mul_overflow(want, (size_t)2, &want))
+			return -ENOMEM;
+	if (__builtin_mul_overflow(want, item_bytes, &bytes))
+		return -ENOMEM;
+	grown = realloc(*items, bytes);
+	if (!grown)
+		return -ENOMEM;
+	*items = grown;
+	*cap = want;
+	return 0;
+}
+
+static inline void ckpt_put16(uint8_t *p, uint16_t v)
+{
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline void ckpt_put32(uint8_t *p, uint32_t v)
+{
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline void ckpt_put64(uint8_t *p, uint64_t v)
+{
+	memcpy(p, &v, sizeof(v));
+}
+
+static inline uint16_t ckpt_get16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline uint32_t ckpt_get32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline uint64_t ckpt_get64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "formats are little-endian and copied as they are");
