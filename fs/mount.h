@@ -1,0 +1,49 @@
+// Mounting a store and serving it until it is unmounted: the one door of fs/.
+//
+// Calling sequence: fill in struct ckpt_mount, call ckpt_mount_run() once per process, before any thread exists.
+// Blocks: with foreground until unmounted; else it forks, and the parent returns once the mount answers.
+#pragma once
+
+#include "core/store.h"
+
+#include <stdbool.h>
+
+struct ckpt_mount {
+	const char *store;            // a directory; made into a store when absent or empty, unless readonly
+	const char *mountpoint;
+	struct ckpt_settings settings; // borrowed
+	bool readonly;
+	bool allow_other;
+	bool no_passthrough;
+	bool no_io_uring;
+	bool foreground;
+	bool default_owner;           // uid and gid below replace the owners that clients see
+	bool default_umask;           // umask below is taken from the modes that clients see
+	uid_t uid;
+	gid_t gid;
+	mode_t umask;
+	const char *log;              // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
+	const char *log_level;        // error, warn, info, debug; NULL: warn
+};
+
+// 0: unmounted cleanly (foreground) or mounted (background). -errno with one line in *ret_why and, where there is
+// something to do, one in *ret_hint (malloc'ed, or NULL).
+int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint);
+
+// What the build and this machine can do, for doctor and --version.
+struct ckpt_mount_abilities {
+	const char *libfuse;          // version at build
+	bool passthrough_built, io_uring_built;
+	bool device;                  // /dev/fuse can be opened
+	bool passthrough;             // the kernel offers it and we may use it
+	bool io_uring;                // the kernel's switch is on
+	const char *passthrough_why;  // one line when it is not
+	const char *io_uring_why;
+};
+void ckpt_mount_abilities(struct ckpt_mount_abilities *ret);
+
+// Asks the process that has the store mounted, through the socket "control.sock" in the store's directory: one JSON
+// object each way, ended by a newline. Requests: {"verb":"status"}, {"verb":"sessions"},
+// {"verb":"abort","session":NAME or uuid}. Replies carry {"ok":true,...} or {"error","hint"}. -ENOENT: nobody serves
+// this store; -ETIMEDOUT; -EPROTO. *ret_reply is malloc'ed JSON text.
+int ckpt_mount_ask(const char *store, const char *request, char **ret_reply);
