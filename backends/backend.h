@@ -6,10 +6,12 @@
 //
 // Calling sequence: ckpt_backend_local_open() or another constructor, any calls, ckpt_backend_close(). Layers (fault,
 // trace, later retry) are backends that own the one below and close it with themselves.
-// Keys: 1 to CKPT_OBJECT_KEY_MAX bytes, components separated by '/', each non-empty, at most 255 bytes, no "." or "..",
-// printable ASCII. The door refuses others with -EINVAL before a backend sees them.
-// Durability: a put, replace or delete that returned 0 survives a power cut. -EIO from one of them means that the
-// outcome is unknown: read again to learn it.
+// Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
+// "steps", "m", "packs" or "gc", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
+// -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
+// then is its own affair, short of losing an object.
+// Durability: a put, replace or delete that returned 0 survives a power cut; so does the object over which a put
+// returned -EEXIST, whoever put it. -EIO from one of them means that the outcome is unknown: read again to learn it.
 // Threads: all calls may be made from any thread at once. Every call may block on a disk or a network.
 // Ownership: the caller owns what it passes in; nothing is kept.
 #pragma once
@@ -24,8 +26,8 @@
 
 struct ckpt_object {
 	uint64_t bytes;
-	int64_t mtime_ns;          // the store's clock
-	char etag[CKPT_ETAG_MAX];  // changes with every replace; "" from list() where it would cost a read
+	int64_t mtime_ns;	  // the store's clock
+	char etag[CKPT_ETAG_MAX]; // changes with the bytes; "" from list() where it would cost a read
 };
 
 struct ckpt_backend {
@@ -36,47 +38,58 @@ struct ckpt_backend {
 typedef int ckpt_backend_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
 // All are required. Errors: -ENOENT no such object; -EEXIST put over an object; -ESTALE the etag is another;
-// -EFBIG beyond a limit; -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM as in errno(3); -EIO see above.
+// -EFBIG beyond a limit; -EINVAL not a key; -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM as in errno(3); -EIO see above,
+// and from reads: the store cannot say, or has something there that is no object.
 struct ckpt_backend_ops {
 	const char *name; // as `info` prints it: "local", "mem"; a layer adds its own: "fault(local)"
 
 	// Up to len bytes from offset into buf; fewer only at the end of the object. Past the end: 0 bytes, no error.
 	// ret_object (may be NULL) describes the version that the bytes are from.
-	int (*get)(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
-		   struct ckpt_object *ret_object);
+	int (*get)(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
+		   size_t *ret_len, struct ckpt_object *ret_object);
 	int (*head)(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object);
 	// Creates; -EEXIST when the key is taken. This is the commit primitive.
-	int (*put)(struct ckpt_backend *b, const char *key, const void *data, size_t len, struct ckpt_object *ret_object);
+	int (*put)(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+		   struct ckpt_object *ret_object);
 	// Compare-and-swap: replaces the version with this etag. At most CKPT_CAS_BYTES_MAX bytes.
-	int (*replace)(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
-		       struct ckpt_object *ret_object);
+	int (*replace)(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
+		       size_t len, struct ckpt_object *ret_object);
 	// Deletes; with an etag (may be NULL) only that version, else -ESTALE.
 	int (*remove)(struct ckpt_backend *b, const char *key, const char *etag);
 	// All objects whose key starts with prefix ("" is all), after the key `after` (NULL or "": from the start).
-	int (*list)(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn, void *arg);
+	int (*list)(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
+		    void *arg);
 	void (*close)(struct ckpt_backend *b);
 };
 
+// 0, or -EINVAL: not a key.
+int ckpt_backend_key_check(const char *key);
+
 // The checked door: asserts arguments that are ours to get right, refuses keys that are not keys, checks results
-// against the contract above (a get longer than asked, an errno outside the vocabulary becomes -EIO).
-int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
-		     struct ckpt_object *ret_object);
+// against the contract above (a get of another length than asked, a list out of order, an errno outside the vocabulary
+// become -EIO; -EPERM becomes -EACCES). A prefix or an `after` that no key can start with is -EINVAL.
+int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
+		     size_t *ret_len, struct ckpt_object *ret_object);
 int ckpt_backend_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object);
 int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
 		     struct ckpt_object *ret_object);
-int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
-			 struct ckpt_object *ret_object);
+int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
+			 size_t len, struct ckpt_object *ret_object);
 int ckpt_backend_remove(struct ckpt_backend *b, const char *key, const char *etag);
 int ckpt_backend_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
 		      void *arg);
 void ckpt_backend_close(struct ckpt_backend *b); // NULL is fine
 
-// The whole object, at most bytes_max (-EFBIG beyond), malloc'ed. A version that changes meanwhile is read again.
-int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data, size_t *ret_len,
-			 struct ckpt_object *ret_object);
+// The whole object, at most bytes_max (-EFBIG beyond), malloc'ed, never NULL. A version that changes meanwhile is read
+// again.
+int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data,
+			 size_t *ret_len, struct ckpt_object *ret_object);
 
 // A directory as a store of objects. dirfd (borrowed during the call) is the store's directory; the backend keeps to
-// the folders steps/, m/, packs/, gc/ and tmp/ in it. writable: false never changes the disk and needs no right to.
+// the folders steps/, m/, packs/, gc/ and tmp/ in it, which a writable open makes, and which must be on one filesystem
+// (-EXDEV). writable: false never changes the disk and needs no right to; its changes answer -EROFS. Any number of
+// processes may have one store open; what a dead one left in tmp/ goes at the next writable open that is alone.
+// Symlinks and other things planted among the objects are listed with 0 bytes and answer -EIO; none is followed.
 int ckpt_backend_local_open(int dirfd, bool writable, struct ckpt_backend **ret_backend);
 // Objects in memory, gone with the backend: a full peer for tests, and later a tier.
 int ckpt_backend_mem_new(struct ckpt_backend **ret_backend);
@@ -91,6 +104,7 @@ struct ckpt_fault {
 	bool half;
 	uint64_t count; // operations seen so far, written by the layer
 };
-int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault, struct ckpt_backend **ret_backend);
+int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault,
+			   struct ckpt_backend **ret_backend);
 // One line per call to fd: operation, key, bytes, result, microseconds.
 int ckpt_backend_trace_new(struct ckpt_backend *below, int fd, struct ckpt_backend **ret_backend);

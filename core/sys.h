@@ -2,7 +2,9 @@
 // randomness and sleep. Tests replace single entries to fail, to die at call n, or to model a disk that loses what was
 // not synced; production code never does.
 //
-// All calls return 0 (or a descriptor, or a byte count) or -errno. Paths are relative to a directory descriptor.
+// All calls return 0 (or a descriptor, or a byte count) or -errno. Paths are relative to a directory descriptor and are
+// resolved beneath it, without following any symlink on the way: -ELOOP, -EXDEV for one that leads out. The last
+// component of link, rename and unlink is never followed either.
 // Threads: the table is set before threads start and read-only afterwards; each call is as thread-safe as the kernel's.
 #pragma once
 
@@ -15,7 +17,7 @@ struct ckpt_sys {
 	// openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS; O_CLOEXEC and O_NOFOLLOW are added.
 	int (*open)(int dirfd, const char *path, int flags, mode_t mode);
 	int (*close)(int fd);
-	ssize_t (*pread)(int fd, void *buf, size_t len, off_t offset);   // short only at end of file
+	ssize_t (*pread)(int fd, void *buf, size_t len, off_t offset);	      // short only at end of file
 	ssize_t (*pwrite)(int fd, const void *buf, size_t len, off_t offset); // all of it, or -errno
 	int (*ftruncate)(int fd, off_t len);
 	int (*fsync)(int fd);
@@ -24,13 +26,16 @@ struct ckpt_sys {
 	int (*mkdir)(int dirfd, const char *name, mode_t mode);
 	int (*symlink)(const char *target, int dirfd, const char *name);
 	int (*link)(int from_dirfd, const char *from, int to_dirfd, const char *to); // never follows
-	int (*rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags); // renameat2 flags
-	int (*unlink)(int dirfd, const char *name, int flags);           // AT_REMOVEDIR for directories
+	int (*rename)(int from_dirfd, const char *from, int to_dirfd, const char *to,
+		      unsigned flags);			       // renameat2 flags
+	int (*unlink)(int dirfd, const char *name, int flags); // AT_REMOVEDIR for directories
 	int (*fsetxattr)(int fd, const char *name, const void *value, size_t len, int flags);
-	int (*lease)(int fd);          // take and drop a read lease: -EAGAIN where anybody may write the file
-	int (*clone)(int from_fd, int to_fd); // the whole content: reflink, else copy_file_range, else read and write
-	int64_t (*now_ns)(void);       // CLOCK_REALTIME
-	int64_t (*mono_ns)(void);      // CLOCK_MONOTONIC
+	// Takes and drops a read lease, on a descriptor opened O_RDONLY: -EAGAIN where anybody may write the file.
+	int (*lease)(int fd);
+	// The whole content into an empty file: reflink, else copy_file_range, else read and write.
+	int (*clone)(int from_fd, int to_fd);
+	int64_t (*now_ns)(void);  // CLOCK_REALTIME
+	int64_t (*mono_ns)(void); // CLOCK_MONOTONIC
 	void (*sleep_ns)(int64_t ns);
 	int (*random)(void *buf, size_t len);
 };

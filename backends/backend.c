@@ -1,0 +1,265 @@
+#include "backends/backend.h"
+
+#include "core/util.h"
+
+#include <assert.h>
+
+#define GET_ALL_FIRST_BYTES (64u << 10)
+#define GET_ALL_TRIES_MAX 16
+#define COMPONENTS_MIN 2
+#define COMPONENTS_MAX 3
+
+static bool name_valid(const char *name, size_t len)
+{
+	if (len == 0 || len > CKPT_NAME_MAX)
+		return false;
+	return !(name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')));
+}
+
+static bool folder_known(const char *name, size_t len)
+{
+	static const char *const folders[] = {"steps", "m", "packs", "gc"};
+
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+		if (strlen(folders[i]) == len && memcmp(folders[i], name, len) == 0)
+			return true;
+	return false;
+}
+
+static bool printable(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || (unsigned char)*s > 0x7e)
+			return false;
+	return true;
+}
+
+// A partial key is the start of a key: its last component is not judged.
+static int key_check(const char *key, bool partial)
+{
+	const char *end;
+	int components = 1;
+
+	if (strnlen(key, CKPT_OBJECT_KEY_MAX + 1) > CKPT_OBJECT_KEY_MAX || !printable(key))
+		return -EINVAL;
+	for (; (end = strchr(key, '/')); key = end + 1, components++) {
+		if (!name_valid(key, (size_t)(end - key)))
+			return -EINVAL;
+		if (components == 1 && !folder_known(key, (size_t)(end - key)))
+			return -EINVAL;
+	}
+	if (components > COMPONENTS_MAX || (!partial && components < COMPONENTS_MIN))
+		return -EINVAL;
+	return partial || name_valid(key, strlen(key)) ? 0 : -EINVAL;
+}
+
+int ckpt_backend_key_check(const char *key)
+{
+	return key_check(key, false);
+}
+
+// Lets through what the contract knows; extra is the one errno that only this operation may answer.
+static int result_check(int r, int extra)
+{
+	switch (r) {
+	case 0:
+	case -ENOENT:
+	case -EINVAL:
+	case -ENOSPC:
+	case -EDQUOT:
+	case -EROFS:
+	case -EACCES:
+	case -ENOMEM:
+	case -EIO:
+		return r;
+	case -EPERM:
+		return -EACCES;
+	default:
+		return r == extra ? r : -EIO;
+	}
+}
+
+static bool object_valid(const struct ckpt_object *object)
+{
+	return object->etag[0] && strnlen(object->etag, CKPT_ETAG_MAX) < CKPT_ETAG_MAX;
+}
+
+// How many bytes a get must give of an object of this size.
+static size_t get_expected(const struct ckpt_object *object, uint64_t offset, size_t len)
+{
+	if (offset >= object->bytes)
+		return 0;
+	return (size_t)MIN((uint64_t)len, object->bytes - offset);
+}
+
+int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
+		     size_t *ret_len, struct ckpt_object *ret_object)
+{
+	struct ckpt_object object;
+	size_t got = 0;
+	int r;
+
+	assert(b && key && (buf || len == 0) && ret_len);
+	r = ckpt_backend_key_check(key);
+	if (r < 0)
+		return r;
+	r = result_check(b->ops->get(b, key, offset, buf, len, &got, ret_object ? &object : NULL), 0);
+	if (r < 0)
+		return r;
+	if (got > len)
+		return -EIO;
+	if (ret_object) {
+		if (!object_valid(&object) || got != get_expected(&object, offset, len))
+			return -EIO;
+		*ret_object = object;
+	}
+	*ret_len = got;
+	return 0;
+}
+
+// The result of an operation whose answer is an object of a known size.
+static int object_take(int r, const struct ckpt_object *object, size_t len, struct ckpt_object *ret_object)
+{
+	if (r < 0)
+		return r;
+	if (!object_valid(object) || object->bytes != len)
+		return -EIO;
+	if (ret_object)
+		*ret_object = *object;
+	return 0;
+}
+
+int ckpt_backend_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+{
+	struct ckpt_object object = {0};
+	int r;
+
+	assert(b && key);
+	r = ckpt_backend_key_check(key);
+	if (r < 0)
+		return r;
+	r = result_check(b->ops->head(b, key, &object), 0);
+	return object_take(r, &object, (size_t)object.bytes, ret_object);
+}
+
+int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+		     struct ckpt_object *ret_object)
+{
+	struct ckpt_object object = {0};
+	int r;
+
+	assert(b && key && (data || len == 0));
+	r = ckpt_backend_key_check(key);
+	if (r < 0)
+		return r;
+	r = result_check(b->ops->put(b, key, data, len, &object), -EEXIST);
+	return object_take(r, &object, len, ret_object);
+}
+
+int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
+			 size_t len, struct ckpt_object *ret_object)
+{
+	struct ckpt_object object = {0};
+	int r;
+
+	assert(b && key && etag && *etag && (data || len == 0));
+	r = ckpt_backend_key_check(key);
+	if (r < 0)
+		return r;
+	if (len > CKPT_CAS_BYTES_MAX)
+		return -EFBIG;
+	r = result_check(b->ops->replace(b, key, etag, data, len, &object), -ESTALE);
+	return object_take(r, &object, len, ret_object);
+}
+
+int ckpt_backend_remove(struct ckpt_backend *b, const char *key, const char *etag)
+{
+	int r;
+
+	assert(b && key && (!etag || *etag));
+	r = ckpt_backend_key_check(key);
+	if (r < 0)
+		return r;
+	return result_check(b->ops->remove(b, key, etag), -ESTALE);
+}
+
+// What the list seen so far must agree with.
+struct checked_list {
+	const char *prefix;
+	ckpt_backend_list_fn *fn;
+	void *arg;
+	char last[CKPT_OBJECT_KEY_MAX + 1]; // at first `after`
+	bool ended;			    // by fn or by a key against the contract, with result
+	int result;
+};
+
+static int list_check(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct checked_list *list = arg;
+
+	assert(!list->ended); // fn is never called again after it ended the list
+	if (ckpt_backend_key_check(key) < 0 || strncmp(key, list->prefix, strlen(list->prefix)) != 0 ||
+	    strcmp(key, list->last) <= 0) {
+		list->ended = true;
+		list->result = -EIO;
+		return -EIO;
+	}
+	strcpy(list->last, key);
+	list->result = list->fn(list->arg, key, object);
+	list->ended = list->result != 0;
+	return list->result;
+}
+
+int ckpt_backend_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
+		      void *arg)
+{
+	struct checked_list list = {.prefix = prefix, .fn = fn, .arg = arg};
+	int r;
+
+	assert(b && prefix && fn);
+	if (!after)
+		after = "";
+	if (key_check(prefix, true) < 0 || key_check(after, true) < 0)
+		return -EINVAL;
+	strcpy(list.last, after);
+	r = b->ops->list(b, prefix, after, list_check, &list);
+	return list.ended ? list.result : result_check(r, 0);
+}
+
+void ckpt_backend_close(struct ckpt_backend *b)
+{
+	if (b)
+		b->ops->close(b);
+}
+
+int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data,
+			 size_t *ret_len, struct ckpt_object *ret_object)
+{
+	size_t cap = MIN(bytes_max, (size_t)GET_ALL_FIRST_BYTES);
+
+	assert(ret_data && ret_len);
+	// Each try is one get, so that all bytes are of one version. The first tells the size if it is too small.
+	for (int tries = 0; tries < GET_ALL_TRIES_MAX; tries++) {
+		CLEANUP_FREE char *buf = malloc(MAX(cap, (size_t)1));
+		struct ckpt_object object;
+		size_t len;
+		int r;
+
+		if (!buf)
+			return -ENOMEM;
+		r = ckpt_backend_get(b, key, 0, buf, cap, &len, &object);
+		if (r < 0)
+			return r;
+		if (object.bytes > bytes_max)
+			return -EFBIG;
+		if (object.bytes == len) {
+			*ret_data = TAKE_PTR(buf);
+			*ret_len = len;
+			if (ret_object)
+				*ret_object = object;
+			return 0;
+		}
+		cap = (size_t)object.bytes;
+	}
+	return -EIO;
+}

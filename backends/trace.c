@@ -1,0 +1,122 @@
+// A layer that writes one line per call: "put steps/1000/1 bytes=512 result=0 us=731".
+#include "backends/backend.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+struct trace {
+	struct ckpt_backend base;
+	struct ckpt_backend_ops ops; // with the name of this stack
+	char name[64];
+	struct ckpt_backend *below;
+	int fd; // the caller's
+};
+
+static struct trace *trace_of(struct ckpt_backend *b)
+{
+	return (struct trace *)b;
+}
+
+// One write per line, so that the lines of threads do not mix. A trace that cannot be written is dropped: it is no
+// reason for a save to fail. Returns result.
+static int trace_line(const struct trace *t, int64_t started_ns, const char *operation, const char *key,
+		      uint64_t bytes, int result)
+{
+	char line[CKPT_OBJECT_KEY_MAX + 128];
+	int len = snprintf(line, sizeof(line), "%s %s bytes=%" PRIu64 " result=%d us=%" PRId64 "\n",
+			   operation, key, bytes, result, (ckpt_sys.mono_ns() - started_ns) / 1000);
+	ssize_t n = write(t->fd, line, MIN((size_t)len, sizeof(line) - 1));
+
+	(void)n;
+	return result;
+}
+
+static int trace_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
+		     size_t *ret_len, struct ckpt_object *ret_object)
+{
+	struct trace *t = trace_of(b);
+	int64_t started_ns = ckpt_sys.mono_ns();
+	int r = ckpt_backend_get(t->below, key, offset, buf, len, ret_len, ret_object);
+
+	return trace_line(t, started_ns, "get", key, r < 0 ? 0 : *ret_len, r);
+}
+
+static int trace_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+{
+	struct trace *t = trace_of(b);
+	int64_t started_ns = ckpt_sys.mono_ns();
+	int r = ckpt_backend_head(t->below, key, ret_object);
+
+	return trace_line(t, started_ns, "head", key, r < 0 ? 0 : ret_object->bytes, r);
+}
+
+static int trace_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+		     struct ckpt_object *ret_object)
+{
+	struct trace *t = trace_of(b);
+	int64_t started_ns = ckpt_sys.mono_ns();
+
+	return trace_line(t, started_ns, "put", key, len,
+			  ckpt_backend_put(t->below, key, data, len, ret_object));
+}
+
+static int trace_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
+			 size_t len, struct ckpt_object *ret_object)
+{
+	struct trace *t = trace_of(b);
+	int64_t started_ns = ckpt_sys.mono_ns();
+	int r = ckpt_backend_replace(t->below, key, etag, data, len, ret_object);
+
+	return trace_line(t, started_ns, "replace", key, len, r);
+}
+
+static int trace_remove(struct ckpt_backend *b, const char *key, const char *etag)
+{
+	struct trace *t = trace_of(b);
+	int64_t started_ns = ckpt_sys.mono_ns();
+
+	return trace_line(t, started_ns, "remove", key, 0, ckpt_backend_remove(t->below, key, etag));
+}
+
+static int trace_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
+		      void *arg)
+{
+	struct trace *t = trace_of(b);
+	int64_t started_ns = ckpt_sys.mono_ns();
+
+	return trace_line(t, started_ns, "list", prefix, 0,
+			  ckpt_backend_list(t->below, prefix, after, fn, arg));
+}
+
+static void trace_close(struct ckpt_backend *b)
+{
+	ckpt_backend_close(trace_of(b)->below);
+	free(b);
+}
+
+int ckpt_backend_trace_new(struct ckpt_backend *below, int fd, struct ckpt_backend **ret_backend)
+{
+	struct trace *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	snprintf(t->name, sizeof(t->name), "trace(%.50s)", below->ops->name);
+	t->ops = (struct ckpt_backend_ops){
+		.name = t->name,
+		.get = trace_get,
+		.head = trace_head,
+		.put = trace_put,
+		.replace = trace_replace,
+		.remove = trace_remove,
+		.list = trace_list,
+		.close = trace_close,
+	};
+	t->base.ops = &t->ops;
+	t->below = below;
+	t->fd = fd;
+	*ret_backend = &t->base;
+	return 0;
+}
