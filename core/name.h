@@ -17,6 +17,10 @@
 // 0; -ENAMETOOLONG over CKPT_NAME_MAX bytes; -EINVAL: empty, ".", "..", with '/', NUL or a control byte;
 // -EILSEQ: not UTF-8. len bytes, need not end in NUL.
 int ckpt_name_check(const char *name, size_t len);
+// True for well-formed UTF-8 (no overlong forms, no surrogates); NUL bytes count as text.
+bool ckpt_name_is_utf8(const char *text, size_t len);
+// True for the empty string and for CKPT_FOLDER_ID_LEN lower-case hex digits.
+bool ckpt_name_is_folder_id(const char *folder_id);
 
 // A temp form: a name that a framework gives a step only while it is unfinished (*.orbax-checkpoint-tmp*,
 // *.partial_save, tmp-checkpoint-*, checkpoint_tmp ...). A rename from it to a name that is none commits.

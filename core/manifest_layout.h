@@ -1,0 +1,72 @@
+// The bytes of a manifest, for its reader and its writer only. FORMAT.md explains them.
+//
+// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings }
+#pragma once
+
+#include "core/container.h"
+#include "core/manifest.h"
+
+#define CKPT_MANIFEST_MAGIC                                                                                  \
+	{                                                                                                    \
+		'c', 'k', 'p', 't', '-', 'm', 'a', 'n'                                                       \
+	}
+#define CKPT_MANIFEST_MAJOR 1
+#define CKPT_MANIFEST_MINOR 0
+
+#define CKPT_SECTION_ENTRIES CKPT_FOURCC('E', 'N', 'T', 'R')
+#define CKPT_SECTION_INODES CKPT_FOURCC('I', 'N', 'O', 'S')
+#define CKPT_SECTION_SESSIONS CKPT_FOURCC('S', 'E', 'S', 'S')
+#define CKPT_SECTION_XATTR_SETS CKPT_FOURCC('X', 'S', 'E', 'T')
+#define CKPT_SECTION_XATTRS CKPT_FOURCC('X', 'A', 'T', 'R')
+#define CKPT_SECTION_STRINGS CKPT_FOURCC('S', 'T', 'R', 'S')
+
+// One entry. A and B: first child and count (directory); session and raw path, 0 is the own path (raw file); first run
+// and count (chunks); target and 0 (symlink).
+enum {
+	ENTRY_TYPE = 0,
+	ENTRY_CONTENT = 1,
+	ENTRY_NAME_LEN = 2,
+	ENTRY_NAME = 4,
+	ENTRY_PARENT = 8,
+	ENTRY_A = 12,
+	ENTRY_B = 16,
+	ENTRY_MODE = 20,
+	ENTRY_UID = 24,
+	ENTRY_GID = 28,
+	ENTRY_NLINK = 32,
+	ENTRY_MTIME_NS = 36,
+	ENTRY_INO = 40,
+	ENTRY_SIZE = 48,
+	ENTRY_MTIME_S = 56,
+	ENTRY_XATTRS = 64,
+	ENTRY_FLAGS = 68,
+	ENTRY_BYTES = 72,
+};
+
+enum { SESSION_BYTES = 40 }; // 36 characters and 4 NUL
+
+enum { XSET_FIRST = 0, XSET_COUNT = 4, XSET_BYTES = 8 };
+
+enum {
+	XATTR_NAME = 0,
+	XATTR_VALUE = 4,
+	XATTR_VALUE_LEN = 8,
+	XATTR_NAME_LEN = 12,
+	XATTR_ZERO = 14,
+	XATTR_BYTES = 16,
+};
+
+#define CKPT_XATTR_NAME_MAX 255
+#define CKPT_SYMLINK_MAX 4095
+#define CKPT_RAW_PATH_MAX ((CKPT_DEPTH_MAX + 1) * (CKPT_NAME_MAX + 1))
+
+// Directories are at most CKPT_DEPTH_MAX levels below the step's; their files one more.
+static inline bool ckpt_manifest_depth_ok(uint32_t depth, uint8_t type)
+{
+	return depth <= CKPT_DEPTH_MAX + (type == CKPT_ENTRY_DIR ? 0u : 1u);
+}
+
+extern const struct ckpt_container_kind ckpt_manifest_kind;
+
+// A path relative to a session's directory: valid components, no more of them than a step has levels.
+bool ckpt_manifest_raw_path_ok(const char *path, size_t len);
