@@ -24,7 +24,3 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how);
 
 // New metadata for a committed step, as a new version with the same files. The same metadata: 0, nothing is written.
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata);
-
-// Checks the text of a marker: empty, or one JSON object with the known fields of the right types. *ret_json is its
-// canonical form, malloc'ed, or NULL for empty. -EINVAL: *ret_why says what is wrong and where (malloc'ed).
-int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **ret_why);

@@ -7,7 +7,9 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "core/errlog.h"
 #include "core/index.h"
+#include "core/indexer.h"
 #include "core/step.h"
 
 #include <pthread.h>
@@ -50,7 +52,7 @@ struct ckpt_store {
 	int64_t created_ns;
 	bool writable;
 	bool multigrain;          // ctime tells any two changes apart (Linux 6.13)
-	int dirfd, sessions_fd, tree_fd, lock_fd;
+	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
 	struct ckpt_settings settings;
 	struct ckpt_backend *backend;
 	struct ckpt_index *index; // NULL when opened for reading and there is none that can be used
@@ -66,7 +68,9 @@ struct ckpt_store {
 		int64_t at_ns;
 		double seconds;
 	} last_commit;                 // guarded by lock
-	struct ckpt_indexer *indexer;  // writes the index behind; see store.c
+	int commits_running;           // threads of commit.c; guarded by lock, announced on idle
+	pthread_cond_t idle;
+	struct ckpt_indexer *indexer;  // NULL when opened for reading
 };
 
 // Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.

@@ -1,0 +1,655 @@
+// The commit. States are those of step.h; this file performs:
+//   STAGED     -> COMMITTING  ckpt_commit(), which starts a thread of its own: a client that dies does not stop it
+//   COMMITTING -> COMMITTED   finish(), after publish() answered 0
+//   COMMITTING -> STAGED      finish(), after anything failed
+//
+// Invariants:
+//  1. From COMMITTING on no change of the tree begins; before the scan all that had begun have ended.
+//  2. A lease was refused by no file of the step: nobody can write it any more when the record appears.
+//  3. Everything that the manifest names is on disk before the record is put; 0 is answered only after the put.
+//  4. A fsync that failed is not tried again: the file counts as lost until a client writes it anew.
+//  5. Where the outcome of a put is unknown, the step is frozen until the record was read.
+#include "core/commit.h"
+
+#include "core/errlog.h"
+#include "core/hash.h"
+#include "core/metadata.h"
+#include "core/scan.h"
+#include "core/stage.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <time.h>
+
+#define UNSYNCED_EACH_MAX 64                // up to so many are fsynced one by one: exact blame, and no stranger waits
+#define FOREIGN_DIRTY_MAX (256u << 20)      // other people's dirty bytes that one syncfs may take along
+#define LEFTOVER_STILL_NS INT64_C(1000000000) // so long must a file stand still whose descriptor somebody closed
+#define WATCH_NS INT64_C(100000000)
+#define METADATA_TRIES 8
+
+struct attempt {
+	struct ckpt_step *step;
+	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1], key[CKPT_STEP_KEY_MAX];
+	char event[32], profile[32];
+	char *metadata;
+	int64_t writers_ns, began_ns;
+	struct ckpt_scan scan;
+	struct ckpt_leftover *leftovers;
+	struct ckpt_record record;
+	struct ckpt_manifest *manifest;
+	bool unknown; // the put may or may not have happened
+};
+
+static void progress(struct attempt *a)
+{
+	__atomic_store_n(&a->step->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+}
+
+static void complain(struct attempt *a, int error, const char *hint, const char *what, const char *path)
+{
+	ckpt_errlog_add(a->step->store->errlog, a->name, error, hint, "commit failed: %s%s%s", what, path ? ": " : "",
+			path ? path : "");
+}
+
+// --- Writers ----------------------------------------------------------------------------------------------------------
+
+static bool stands_still(const struct ckpt_writer *w)
+{
+	struct stat st;
+
+	return w->flushed && w->fd >= 0 && !fstat(w->fd, &st) && (uint64_t)st.st_size == w->flush_bytes &&
+	       st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec == w->flush_mtime_ns;
+}
+
+static bool all_stand_still_locked(const struct ckpt_step *step)
+{
+	for (const struct ckpt_writer *w = step->writers; w; w = w->next)
+		if (!stands_still(w))
+			return false;
+	return true;
+}
+
+static void wait_a_moment_locked(struct ckpt_step *step, int64_t ns)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += ns % 1000000000;
+	until.tv_sec += ns / 1000000000 + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&step->changed, &step->lock, &until);
+}
+
+static int take_leftovers_locked(struct attempt *a)
+{
+	size_t count = 0, i = 0;
+
+	for (struct ckpt_writer *w = a->step->writers; w; w = w->next)
+		count++;
+	a->leftovers = calloc(count + 1, sizeof(*a->leftovers));
+	if (!a->leftovers)
+		return -ENOMEM;
+	for (struct ckpt_writer *w = a->step->writers; w; w = w->next) {
+		a->leftovers[i++].ino = w->ino;
+		ckpt_errlog_add(a->step->store->errlog, a->name, 0,
+				"close the file in every process before the step is completed",
+				"still open for writing by process %d, closed by another: committed as it was then", (int)w->pid);
+	}
+	a->scan.leftovers = a->leftovers;
+	a->scan.leftover_count = count;
+	return 0;
+}
+
+static int blame_writer_locked(struct attempt *a)
+{
+	char pid[64];
+
+	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next) {
+		if (stands_still(w))
+			continue;
+		char path[64], target[PATH_MAX];
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", w->fd);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[MAX(n, 0)] = '\0';
+		const char *inside = strstr(target, a->step->session);
+
+		snprintf(pid, sizeof(pid), "process %d has it open for writing; close it and complete the step again",
+			 (int)w->pid);
+		complain(a, -EBUSY, pid, "a file is still being written",
+			 inside ? inside + strlen(a->step->session) + 1 : target);
+		break;
+	}
+	return -EBUSY;
+}
+
+// Until nobody has a file open for writing, or those who do are forks' leftovers that stood still for a while.
+static int wait_for_writers(struct attempt *a)
+{
+	struct ckpt_step *step = a->step;
+	int64_t began = ckpt_sys.mono_ns(), still_since = 0;
+
+	LOCK_SCOPE(&step->lock);
+	while (step->changers || step->writers) {
+		int64_t now = ckpt_sys.mono_ns();
+		bool still = !step->changers && all_stand_still_locked(step);
+
+		if (!still)
+			still_since = 0;
+		else if (!still_since)
+			still_since = now;
+		if (still && now - still_since >= MIN(LEFTOVER_STILL_NS, a->writers_ns))
+			return take_leftovers_locked(a);
+		if (!step->changers && !still && now - began >= a->writers_ns)
+			return blame_writer_locked(a);
+		wait_a_moment_locked(step, 20000000);
+	}
+	return 0;
+}
+
+// --- Write-out --------------------------------------------------------------------------------------------------------
+
+static int sync_path(struct attempt *a, const struct ckpt_unsynced *u, bool dir)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(a->step->dirfd, u->path, O_RDONLY | (dir ? O_DIRECTORY : O_NONBLOCK), 0);
+	int rc = fd < 0 ? fd : dir ? ckpt_sys.fsync(fd) : ckpt_sys.fdatasync(fd);
+
+	progress(a);
+	if (!rc)
+		return 0;
+	if (!dir && fd >= 0)
+		ckpt_stage_synced(a->step, u->ino, 0, 0, rc);
+	complain(a, rc, "the data did not reach the disk: write the file anew, then complete the step again",
+		 "write-out failed", u->path);
+	return rc;
+}
+
+static int sync_each(struct attempt *a)
+{
+	int first = 0;
+
+	for (size_t i = 0; i < a->scan.file_count; i++) {
+		int rc = sync_path(a, &a->scan.files[i], false);
+
+		first = first ? first : rc;
+	}
+	for (size_t i = 0; i < a->scan.dir_count && !first; i++)
+		first = sync_path(a, &a->scan.dirs[i], true);
+	return first;
+}
+
+static uint64_t dirty_bytes_of_the_machine(void)
+{
+	char line[128];
+	uint64_t sum = 0;
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long long kib;
+
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "Dirty: %llu kB", &kib) == 1 || sscanf(line, "Writeback: %llu kB", &kib) == 1)
+			sum += kib * 1024;
+	fclose(f);
+	return sum;
+}
+
+// One syncfs for many files is worth a hundred fsyncs, but it also writes what strangers have dirty. It covers the
+// directories too: on ext4, xfs and btrfs it commits the journal or tree that holds them.
+static int write_out(struct attempt *a)
+{
+	struct ckpt_scan *scan = &a->scan;
+
+	if (scan->file_count + scan->dir_count <= UNSYNCED_EACH_MAX ||
+	    (!scan->file_count && scan->dir_count <= 4 * UNSYNCED_EACH_MAX) ||
+	    dirty_bytes_of_the_machine() > 4 * scan->unsynced_bytes + FOREIGN_DIRTY_MAX)
+		return sync_each(a);
+	progress(a);
+	if (!ckpt_sys.syncfs(a->step->dirfd))
+		return 0;
+	return sync_each(a); // the error may be a stranger's: each file answers for itself
+}
+
+// --- Publish ----------------------------------------------------------------------------------------------------------
+
+static void fill_summary(struct attempt *a, size_t manifest_len)
+{
+	struct ckpt_summary *s = &a->record.summary;
+	const struct statx *root = &a->scan.root;
+	struct ckpt_store *store = a->step->store;
+
+	memcpy(s->folder_id, a->folder_id, sizeof(s->folder_id));
+	memcpy(s->name, a->name, sizeof(s->name));
+	memcpy(s->session, a->step->session, sizeof(s->session));
+	memcpy(s->event, a->event, sizeof(s->event));
+	memcpy(s->profile, a->profile, sizeof(s->profile));
+	memcpy(s->manifest_sha256, ckpt_manifest_sha256(a->manifest), 32);
+	s->manifest_bytes = manifest_len;
+	s->version = 1;
+	s->durable = CKPT_DURABLE_NODE;
+	s->number = ckpt_name_number(a->name);
+	ckpt_manifest_totals(a->manifest, &s->files, &s->bytes);
+	s->committed_ns = s->first_committed_ns = ckpt_sys.now_ns();
+	s->dir_ino = ckpt_store_ino(root);
+	s->dir_mode = root->stx_mode & 07777;
+	s->dir_uid = root->stx_uid;
+	s->dir_gid = root->stx_gid;
+	s->dir_nlink = root->stx_nlink;
+	s->dir_mtime_ns = root->stx_mtime.tv_sec * INT64_C(1000000000) + root->stx_mtime.tv_nsec;
+	s->temporary = ckpt_metadata_temporary(a->metadata);
+	pthread_mutex_lock(&store->lock);
+	s->sequence = ++store->sequence;
+	pthread_mutex_unlock(&store->lock);
+}
+
+// The manifest and the record around it. A manifest too large to be embedded is stored first.
+static int prepare(struct attempt *a)
+{
+	struct ckpt_record *r = &a->record;
+	void *data, *copy;
+	size_t len;
+	int rc = ckpt_manifest_writer_finish(a->scan.manifest, &data, &len);
+
+	if (rc)
+		return rc;
+	copy = malloc(len);
+	if (!copy) {
+		free(data);
+		return -ENOMEM;
+	}
+	memcpy(copy, data, len);
+	rc = ckpt_manifest_parse(copy, len, &a->manifest); // takes copy; what cannot be read back is not committed
+	if (rc) {
+		free(data);
+		return rc;
+	}
+	r->manifest = data;
+	r->manifest_len = len;
+	fill_summary(a, len);
+	memcpy(r->store_id, a->step->store->id, sizeof(r->store_id));
+	r->metadata = a->metadata;
+	rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
+	if (!rc && len > CKPT_MANIFEST_EMBED_MAX) {
+		char key[2 + 64 + 1] = "m/";
+
+		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
+		rc = ckpt_backend_put(a->step->store->backend, key, data, len, NULL);
+		if (rc == -EEXIST)
+			rc = 0; // the same bytes: the key is their digest
+	}
+	return rc;
+}
+
+// What the store has under our name: 0 ours (this attempt's, or an earlier one's of the same session and files whose
+// answer was lost), -EEXIST another's, -ENOENT nothing.
+static int read_outcome(struct attempt *a, const char *object)
+{
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_record there;
+	size_t len;
+	int rc = ckpt_backend_get_all(a->step->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+
+	if (rc)
+		return rc;
+	rc = ckpt_record_decode(data, len, &there);
+	if (rc)
+		return -EEXIST;
+	if (memcmp(there.summary.nonce, a->record.summary.nonce, sizeof(there.summary.nonce)) &&
+	    (strcmp(there.summary.session, a->step->session) ||
+	     memcmp(there.summary.manifest_sha256, a->record.summary.manifest_sha256, 32)))
+		rc = -EEXIST;
+	else
+		a->record.summary = there.summary;
+	ckpt_record_done(&there);
+	return rc;
+}
+
+// The commit point.
+static int publish(struct attempt *a)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 4];
+	struct ckpt_record r = a->record;
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+	int rc;
+
+	if (r.manifest_len > CKPT_MANIFEST_EMBED_MAX) {
+		r.manifest = NULL;
+		r.manifest_len = 0;
+	}
+	rc = ckpt_record_encode(&r, &data, &len);
+	if (rc)
+		return rc;
+	snprintf(object, sizeof(object), "steps/%s/1", a->key);
+	rc = ckpt_backend_put(a->step->store->backend, object, data, len, NULL);
+	if (rc == -EEXIST) {
+		rc = read_outcome(a, object);
+		if (rc == -EEXIST)
+			complain(a, rc, "choose another name, or remove that step first", "there is a step of this name", NULL);
+	} else if (rc == -EIO) {
+		a->unknown = read_outcome(a, object) != -ENOENT;
+		complain(a, rc, "look at the disk; completing the step again gives the final answer",
+			 a->unknown ? "outcome unknown: the record is there, the disk did not confirm it" :
+				      "the record could not be written",
+			 NULL);
+	}
+	return rc;
+}
+
+// --- The attempt ------------------------------------------------------------------------------------------------------
+
+static void complain_of_scan(struct attempt *a, int error)
+{
+	const char *path = a->scan.blamed;
+
+	switch (error) {
+	case -EBUSY:
+		complain(a, error, "a shared mapping or a leaked descriptor can still change it; end it and complete the step again",
+			 "somebody can still write a file", path);
+		break;
+	case -EIO:
+		complain(a, error, "write the file anew, then complete the step again", "a write of a file was lost before", path);
+		break;
+	case -EINVAL:
+	case -EILSEQ:
+	case -ENAMETOOLONG:
+		complain(a, error, "rename it, then complete the step again", "a name that a step cannot have", path);
+		break;
+	case -E2BIG:
+		complain(a, error, "fewer than 1,048,576 files, at most 64 levels deep", "too many files or too deep", path);
+		break;
+	default:
+		complain(a, error, "nothing is lost: mend the cause, then complete the step again", "the files could not be read",
+			 path);
+	}
+}
+
+static int attempt_run(struct attempt *a)
+{
+	int rc = wait_for_writers(a);
+
+	if (rc)
+		return rc;
+	a->scan.step = a->step;
+	rc = ckpt_scan_run(&a->scan);
+	if (rc) {
+		complain_of_scan(a, rc);
+		return rc;
+	}
+	rc = write_out(a);
+	if (rc)
+		return rc;
+	rc = prepare(a);
+	if (rc)
+		complain(a, rc, "nothing is lost: mend the cause, then complete the step again", "the manifest could not be stored",
+			 NULL);
+	return rc ? rc : publish(a);
+}
+
+static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
+{
+	s->last_commit.any = true;
+	memcpy(s->last_commit.name, a->name, sizeof(s->last_commit.name));
+	s->last_commit.at_ns = a->record.summary.committed_ns;
+	s->last_commit.seconds = (double)(ckpt_sys.mono_ns() - a->began_ns) / 1e9;
+}
+
+// The step takes its final name in the table and is listed; only then do waiters get their answer.
+static int enter_committed(struct attempt *a)
+{
+	struct ckpt_step *step = a->step;
+	struct ckpt_store *s = step->store;
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	if (strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
+		ckpt_step_erase_locked(step);
+		rc = ckpt_step_insert_locked(step, a->folder_id, a->name);
+	}
+	remember_last_locked(s, a);
+	pthread_mutex_unlock(&s->lock);
+	ckpt_step_keep_manifest(step, a->manifest);
+	return rc;
+}
+
+static void finish(struct attempt *a, int rc)
+{
+	struct ckpt_step *step = a->step;
+
+	if (!rc)
+		rc = enter_committed(a);
+	pthread_mutex_lock(&step->lock);
+	step->outcome_unknown = rc && a->unknown;
+	if (!rc) {
+		step->summary = a->record.summary;
+		step->state = CKPT_STEP_COMMITTED;
+		ckpt_stage_forget(step);
+	} else {
+		step->state = CKPT_STEP_STAGED;
+	}
+	step->commit_result = rc;
+	step->attempts_done = step->attempts;
+	pthread_cond_broadcast(&step->changed);
+	pthread_mutex_unlock(&step->lock);
+	if (!rc && step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &a->record.summary, TAKE_PTR(a->record.manifest),
+				 a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX ? a->record.manifest_len : 0);
+}
+
+static void attempt_free(struct attempt *a)
+{
+	struct ckpt_store *s = a->step->store;
+
+	ckpt_scan_done(&a->scan);
+	ckpt_manifest_unref(a->manifest);
+	free(a->record.manifest);
+	free(a->leftovers);
+	free(a->metadata);
+	ckpt_step_unref(a->step);
+	free(a);
+	pthread_mutex_lock(&s->lock);
+	s->commits_running--;
+	pthread_cond_broadcast(&s->idle);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void *attempt_thread(void *arg)
+{
+	struct attempt *a = arg;
+
+	finish(a, attempt_run(a));
+	attempt_free(a);
+	return NULL;
+}
+
+// --- The caller's side ------------------------------------------------------------------------------------------------
+
+static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_commit *how)
+{
+	struct attempt *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	a->step = ckpt_step_ref(step);
+	snprintf(a->folder_id, sizeof(a->folder_id), "%s", how->folder_id ? how->folder_id : step->folder_id);
+	snprintf(a->name, sizeof(a->name), "%s", how->name ? how->name : step->name);
+	snprintf(a->event, sizeof(a->event), "%s", how->event);
+	snprintf(a->profile, sizeof(a->profile), "%s", how->profile);
+	a->metadata = how->metadata ? strdup(how->metadata) : NULL;
+	a->writers_ns = how->writers_ns;
+	a->began_ns = ckpt_sys.mono_ns();
+	if ((how->metadata && !a->metadata) || ckpt_name_key(a->folder_id, a->name, a->key)) {
+		ckpt_step_unref(step);
+		free(a->metadata);
+		free(a);
+		return NULL;
+	}
+	return a;
+}
+
+// Called and returns with step->lock held and the state STAGED; the state is COMMITTING when it returns 0.
+static int start_locked(struct ckpt_step *step, const struct ckpt_commit *how)
+{
+	struct attempt *a = attempt_new(step, how);
+	pthread_attr_t attr;
+	pthread_t thread;
+	int rc;
+
+	if (!a)
+		return -ENOMEM;
+	step->state = CKPT_STEP_COMMITTING;
+	step->attempts++;
+	step->progress_ns = a->began_ns;
+	pthread_mutex_unlock(&step->lock);
+	pthread_mutex_lock(&step->store->lock);
+	step->store->commits_running++;
+	pthread_mutex_unlock(&step->store->lock);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	rc = pthread_create(&thread, &attr, attempt_thread, a);
+	pthread_attr_destroy(&attr);
+	if (rc) {
+		finish(a, -EAGAIN);
+		attempt_free(a);
+	}
+	pthread_mutex_lock(&step->lock);
+	return 0;
+}
+
+static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how)
+{
+	uint64_t attempt = step->attempts;
+	int64_t timeout = step->store->settings.commit_timeout_ns;
+
+	while (step->attempts_done < attempt) {
+		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) > timeout) {
+			ckpt_errlog_add(step->store->errlog, step->name, -EIO,
+					"the disk hangs; the commit goes on, completing the step again joins it",
+					"outcome unknown: the commit made no progress within commit_timeout");
+			return -EIO;
+		}
+		if (how->abandoned) {
+			bool gone;
+
+			pthread_mutex_unlock(&step->lock);
+			gone = how->abandoned(how->abandoned_arg);
+			pthread_mutex_lock(&step->lock);
+			if (gone)
+				return -EINTR;
+			if (step->attempts_done >= attempt)
+				break;
+		}
+		wait_a_moment_locked(step, WATCH_NS);
+	}
+	return step->commit_result;
+}
+
+static bool name_is_taken(struct ckpt_step *step, const struct ckpt_commit *how)
+{
+	struct ckpt_step *other = how->name ? ckpt_step_find(step->store, how->folder_id, how->name) : NULL;
+
+	ckpt_step_unref(other);
+	return other && other != step;
+}
+
+int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
+{
+	bool started = false, done = false;
+	int rc = 0;
+
+	if (name_is_taken(step, how))
+		return -EEXIST;
+	pthread_mutex_lock(&step->lock);
+	if (step->state == CKPT_STEP_STAGED) {
+		rc = start_locked(step, how);
+		started = true;
+	} else if (step->state == CKPT_STEP_COMMITTED) {
+		done = true;
+	} else if (step->state != CKPT_STEP_COMMITTING) {
+		rc = -ESTALE;
+	}
+	if (!rc && !done)
+		rc = wait_locked(step, how);
+	pthread_mutex_unlock(&step->lock);
+	// Who joined another's attempt, or came after it, may bring metadata of his own.
+	if (!rc && !started && how->metadata)
+		rc = ckpt_commit_metadata(step, how->metadata);
+	return rc;
+}
+
+// --- Metadata ---------------------------------------------------------------------------------------------------------
+
+// The current record with other metadata, put as the next version. -EEXIST: somebody else's version came first.
+static int put_next_version(struct ckpt_step *step, const struct ckpt_summary *current, const char *metadata,
+			    struct ckpt_summary *ret_summary)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_store *s = step->store;
+	struct ckpt_record r;
+	size_t len;
+	int rc = ckpt_step_record(step, current->version, &r);
+
+	if (rc)
+		return rc;
+	*ret_summary = r.summary;
+	if (r.metadata && !strcmp(r.metadata, metadata)) {
+		ckpt_record_done(&r);
+		return 0;
+	}
+	free(r.metadata);
+	r.metadata = strdup(metadata);
+	r.summary.version++;
+	r.summary.committed_ns = ckpt_sys.now_ns();
+	r.summary.temporary = ckpt_metadata_temporary(metadata);
+	pthread_mutex_lock(&s->lock);
+	r.summary.sequence = ++s->sequence;
+	pthread_mutex_unlock(&s->lock);
+	rc = r.metadata ? ckpt_sys.random(r.summary.nonce, sizeof(r.summary.nonce)) : -ENOMEM;
+	if (!rc)
+		rc = ckpt_record_encode(&r, &data, &len);
+	if (!rc) {
+		snprintf(object, sizeof(object), "steps/%s/%u", step->key, r.summary.version);
+		rc = ckpt_backend_put(s->backend, object, data, len, NULL);
+	}
+	if (!rc)
+		*ret_summary = r.summary;
+	ckpt_record_done(&r);
+	return rc;
+}
+
+int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
+{
+	struct ckpt_summary current, next;
+	int rc = -EEXIST;
+
+	for (int i = 0; i < METADATA_TRIES && rc == -EEXIST; i++) {
+		pthread_mutex_lock(&step->lock);
+		current = step->summary;
+		rc = step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
+		pthread_mutex_unlock(&step->lock);
+		if (!rc)
+			rc = put_next_version(step, &current, metadata, &next);
+		if (rc == -EEXIST)
+			ckpt_sys.sleep_ns(1000000); // the winner is about to say so in the summary
+	}
+	if (rc) {
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "the step stays as it is; write the marker again",
+				"its metadata could not be replaced");
+		return rc;
+	}
+	pthread_mutex_lock(&step->lock);
+	if (next.version > step->summary.version)
+		step->summary = next;
+	else
+		next.version = 0;
+	pthread_mutex_unlock(&step->lock);
+	if (next.version && step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
+	return 0;
+}

@@ -1,0 +1,132 @@
+#include "core/indexer.h"
+
+#include "core/util.h"
+
+#include <stdio.h>
+
+#define QUEUE_MAX 256 // entries; manifests of this many steps are far below the memory limit
+
+struct indexer_job {
+	struct indexer_job *next;
+	char key[CKPT_STEP_KEY_MAX];
+	struct ckpt_summary summary;
+	void *manifest;
+	size_t manifest_len;
+};
+
+struct ckpt_indexer {
+	struct ckpt_index *ix;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct indexer_job *first, **last; // guarded by lock, as is all below
+	size_t queued;
+	bool busy, stop;
+};
+
+static void job_free(struct indexer_job *job)
+{
+	free(job->manifest);
+	free(job);
+}
+
+static void job_run(struct ckpt_indexer *in, const struct indexer_job *job)
+{
+	int rc = ckpt_index_put(in->ix, job->key, &job->summary, job->manifest, job->manifest_len);
+
+	// A damaged index is emptied: the next open fills it from the store.
+	if (rc == -EBADMSG)
+		ckpt_index_reset(in->ix);
+}
+
+static void *indexer_thread(void *arg)
+{
+	struct ckpt_indexer *in = arg;
+
+	pthread_mutex_lock(&in->lock);
+	while (!in->stop || in->first) {
+		struct indexer_job *job = in->first;
+
+		if (!job) {
+			pthread_cond_wait(&in->changed, &in->lock);
+			continue;
+		}
+		in->first = job->next;
+		if (!in->first)
+			in->last = &in->first;
+		in->queued--;
+		in->busy = true;
+		pthread_mutex_unlock(&in->lock);
+		job_run(in, job);
+		job_free(job);
+		pthread_mutex_lock(&in->lock);
+		in->busy = false;
+		pthread_cond_broadcast(&in->changed);
+	}
+	pthread_mutex_unlock(&in->lock);
+	return NULL;
+}
+
+int ckpt_indexer_new(struct ckpt_index *ix, struct ckpt_indexer **ret_indexer)
+{
+	struct ckpt_indexer *in = calloc(1, sizeof(*in));
+
+	if (!in)
+		return -ENOMEM;
+	in->ix = ix;
+	in->last = &in->first;
+	pthread_mutex_init(&in->lock, NULL);
+	pthread_cond_init(&in->changed, NULL);
+	if (pthread_create(&in->thread, NULL, indexer_thread, in)) {
+		free(in);
+		return -EAGAIN;
+	}
+	*ret_indexer = in;
+	return 0;
+}
+
+void ckpt_indexer_put(struct ckpt_indexer *in, const char *key, const struct ckpt_summary *summary, void *manifest,
+		      size_t manifest_len)
+{
+	struct indexer_job *job = calloc(1, sizeof(*job));
+
+	if (!job) {
+		free(manifest);
+		return;
+	}
+	snprintf(job->key, sizeof(job->key), "%s", key);
+	job->summary = *summary;
+	job->manifest = manifest;
+	job->manifest_len = manifest_len;
+	LOCK_SCOPE(&in->lock);
+	if (in->queued >= QUEUE_MAX) {
+		job_free(job);
+		return;
+	}
+	*in->last = job;
+	in->last = &job->next;
+	in->queued++;
+	pthread_cond_broadcast(&in->changed);
+}
+
+void ckpt_indexer_drain(struct ckpt_indexer *in)
+{
+	LOCK_SCOPE(&in->lock);
+
+	while (in->first || in->busy)
+		pthread_cond_wait(&in->changed, &in->lock);
+}
+
+void ckpt_indexer_close(struct ckpt_indexer *in)
+{
+	if (!in)
+		return;
+	pthread_mutex_lock(&in->lock);
+	in->stop = true;
+	pthread_cond_broadcast(&in->changed);
+	pthread_mutex_unlock(&in->lock);
+	pthread_join(in->thread, NULL);
+	pthread_cond_destroy(&in->changed);
+	pthread_mutex_destroy(&in->lock);
+	free(in);
+}

@@ -1,0 +1,243 @@
+#include "core/load.h"
+
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+struct version_ref {
+	char *key; // step key
+	uint32_t version;
+	struct ckpt_summary *summary; // from the index, else NULL
+};
+
+struct version_list {
+	struct version_ref *refs;
+	size_t count, cap;
+};
+
+static void list_done(struct version_list *l)
+{
+	for (size_t i = 0; i < l->count; i++) {
+		free(l->refs[i].key);
+		free(l->refs[i].summary);
+	}
+	free(l->refs);
+}
+
+static int list_add(struct version_list *l, const char *key, size_t key_len, uint32_t version,
+		    const struct ckpt_summary *summary)
+{
+	struct version_ref ref = {.key = strndup(key, key_len), .version = version};
+	int rc = ckpt_grow((void **)&l->refs, &l->cap, l->count + 1, sizeof(*l->refs));
+
+	if (summary && (ref.summary = malloc(sizeof(*summary))))
+		*ref.summary = *summary;
+	if (rc || !ref.key || (summary && !ref.summary)) {
+		free(ref.key);
+		free(ref.summary);
+		return -ENOMEM;
+	}
+	l->refs[l->count++] = ref;
+	return 0;
+}
+
+static int by_key_and_version(const void *a, const void *b)
+{
+	const struct version_ref *x = a, *y = b;
+	int order = strcmp(x->key, y->key);
+
+	return order ? order : (x->version > y->version) - (x->version < y->version);
+}
+
+static int from_index(void *arg, const char *key, const struct ckpt_summary *summary)
+{
+	return list_add(arg, key, strlen(key), summary->version, summary);
+}
+
+// "steps/<key>/<version>"; anything else there is not ours and stays unseen.
+static int from_store(void *arg, const char *object, const struct ckpt_object *info)
+{
+	const char *key = object + strlen("steps/"), *slash = strrchr(key, '/');
+	char *end;
+	unsigned long version;
+
+	(void)info;
+	if (!slash || slash == key || (size_t)(slash - key) >= CKPT_STEP_KEY_MAX)
+		return 0;
+	errno = 0;
+	version = strtoul(slash + 1, &end, 10);
+	if (slash[1] < '1' || slash[1] > '9' || *end || errno || version > UINT32_MAX)
+		return 0;
+	return list_add(arg, key, (size_t)(slash - key), (uint32_t)version, NULL);
+}
+
+// A record says itself which step it is of: one that was copied under another key is not believed.
+static int read_summary(struct ckpt_store *s, const struct version_ref *ref, struct ckpt_summary *ret_summary)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12], key[CKPT_STEP_KEY_MAX];
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_record r;
+	size_t len;
+	int rc;
+
+	snprintf(object, sizeof(object), "steps/%s/%u", ref->key, ref->version);
+	rc = ckpt_backend_get_all(s->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	if (!rc)
+		rc = ckpt_record_decode(data, len, &r);
+	if (!rc) {
+		if (strcmp(r.store_id, s->id) || r.summary.version != ref->version ||
+		    ckpt_name_key(r.summary.folder_id, r.summary.name, key) || strcmp(key, ref->key))
+			rc = -EBADMSG;
+		else
+			*ret_summary = r.summary;
+		ckpt_record_done(&r);
+	}
+	if (rc && rc != -ENOMEM)
+		ckpt_errlog_add(s->errlog, ref->key, rc,
+				rc == -ENOTSUP ? "mount it with a newer ckptfs" : "run `ckptfs verify` on the store",
+				"version %u is not listed: its record is %s", ref->version,
+				rc == -ENOTSUP ? "of a newer format" : "damaged or not what its key says");
+	return rc == -ENOMEM ? rc : rc ? -EBADMSG : 0;
+}
+
+static int adopt(struct ckpt_store *s, const struct ckpt_summary *summary)
+{
+	s->sequence = MAX(s->sequence, summary->sequence);
+	return ckpt_step_load(s, summary);
+}
+
+// Records that the index lacks are read and put there, in few transactions.
+#define BATCH 1024
+
+struct batch {
+	const char *keys[BATCH];
+	struct ckpt_summary *summaries;
+	size_t count;
+};
+
+static int batch_write(struct ckpt_store *s, struct batch *b)
+{
+	int rc = b->count && s->writable ? ckpt_index_put_many(s->index, b->keys, b->summaries, b->count) : 0;
+
+	b->count = 0;
+	return rc == -ENOMEM ? rc : 0; // an index that cannot be written costs speed, not the mount
+}
+
+static int load_one(struct ckpt_store *s, const struct version_ref *ref, const struct version_list *indexed,
+		    struct batch *b)
+{
+	struct version_ref *known = indexed->count ? bsearch(ref, indexed->refs, indexed->count, sizeof(*ref),
+							     by_key_and_version)
+						   : NULL;
+	int rc;
+
+	if (known) {
+		rc = adopt(s, known->summary);
+		free(TAKE_PTR(known->summary)); // what keeps its summary to the end is not in the store
+		return rc;
+	}
+	rc = read_summary(s, ref, &b->summaries[b->count]);
+	if (rc)
+		return rc == -EBADMSG ? 0 : rc;
+	rc = adopt(s, &b->summaries[b->count]);
+	b->keys[b->count++] = ref->key;
+	return rc ? rc : b->count == BATCH ? batch_write(s, b) : 0;
+}
+
+static int load_all(struct ckpt_store *s, const struct version_list *stored, struct version_list *indexed)
+{
+	CLEANUP_FREE struct batch *b = calloc(1, sizeof(*b));
+	int rc = 0;
+
+	if (!b)
+		return -ENOMEM;
+	b->summaries = calloc(BATCH, sizeof(*b->summaries));
+	if (!b->summaries)
+		return -ENOMEM;
+	for (size_t i = 0; i < stored->count && !rc; i++)
+		rc = load_one(s, &stored->refs[i], indexed, b);
+	if (!rc)
+		rc = batch_write(s, b);
+	free(b->summaries);
+	for (size_t i = 0; i < indexed->count && s->writable; i++)
+		if (indexed->refs[i].summary)
+			ckpt_index_remove(s->index, indexed->refs[i].key, indexed->refs[i].version);
+	return rc;
+}
+
+int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
+{
+	struct version_list stored = {0}, indexed = {0};
+	int rc = 0;
+
+	if (s->index && !index_is_fresh) {
+		rc = ckpt_index_each(s->index, from_index, &indexed);
+		if (rc && rc != -ENOMEM) {
+			list_done(&indexed);
+			indexed = (struct version_list){0};
+			rc = s->writable ? ckpt_index_reset(s->index) : 0;
+		}
+	}
+	// The store is listed first and the index believed after, in the reverse of the order in which they are written.
+	if (!rc)
+		rc = ckpt_backend_list(s->backend, "steps/", NULL, from_store, &stored);
+	if (!rc && indexed.count)
+		qsort(indexed.refs, indexed.count, sizeof(*indexed.refs), by_key_and_version);
+	if (!rc)
+		rc = load_all(s, &stored, &indexed);
+	list_done(&stored);
+	list_done(&indexed);
+	return rc;
+}
+
+// --- Sessions ---------------------------------------------------------------------------------------------------------
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int load_session(struct ckpt_store *s, const char *name, char **named, size_t named_count)
+{
+	int rc;
+
+	if (!ckpt_uuid_check(name) || (named_count && bsearch(&name, named, named_count, sizeof(*named), by_text)))
+		return 0;
+	rc = ckpt_step_load_left(s, name);
+	return rc == -ENOMEM ? rc : 0;
+}
+
+int ckpt_load_sessions(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	CLEANUP_FREE char **named = NULL;
+	size_t count;
+	struct dirent *d;
+	DIR *dir;
+	int fd, rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count);
+
+	if (rc)
+		return rc;
+	named = calloc(count + 1, sizeof(*named));
+	fd = ckpt_sys.open(s->sessions_fd, ".", O_RDONLY | O_DIRECTORY, 0);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	rc = !named ? -ENOMEM : fd < 0 ? fd : !dir ? -ENOMEM : 0;
+	if (!rc) {
+		for (size_t i = 0; i < count; i++)
+			named[i] = steps[i]->session;
+		qsort(named, count, sizeof(*named), by_text);
+		while (!rc && (d = readdir(dir)))
+			rc = load_session(s, d->d_name, named, count);
+	}
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+	ckpt_step_list_free(steps, count);
+	return rc;
+}

@@ -1,0 +1,14 @@
+// Opening a store: the steps and the unfinished sessions that are in it come into its table.
+//
+// The store's own listing decides what exists; the index only spares reading the records. What the index lacks is
+// added to it, what it has too much is removed. A record that is damaged, of a newer version or not what its key says
+// is left alone, told in the error log, and not listed. Threads: one, before others start. Blocks on the disk.
+#pragma once
+
+#include <stdbool.h>
+
+struct ckpt_store;
+
+int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh);
+// Sessions that no record names: state LEFT.
+int ckpt_load_sessions(struct ckpt_store *s);

@@ -1,0 +1,540 @@
+// Staged steps. The states are those of step.h; this file performs:
+//   (none)     -> STAGED      begin
+//   STAGED     -> GONE        abort, graft
+//   LEFT       -> GONE        abort
+// and opens and closes the gate: `changers` counts the changes under way, COMMITTING lets no new one in.
+//
+// A session's directory carries who began it, as an extended attribute, so that a daemon that finds it later can say
+// what it is. The directory is opened before anything is written below it: that descriptor is the one that syncfs is
+// asked through, because it reports write-out errors since its opening.
+#include "core/stage.h"
+
+#include "core/errlog.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+
+#define ORIGIN_XATTR "user.ckptfs.session"
+
+// --- Who began it -----------------------------------------------------------------------------------------------------
+
+static int origin_write(struct ckpt_step *step, int fd)
+{
+	json_t *origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "folder", step->folder_id, "name", step->name,
+				   "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
+				   (json_int_t)step->gid, "pid", (json_int_t)step->pid);
+	CLEANUP_FREE char *text = origin ? json_dumps(origin, JSON_COMPACT) : NULL;
+
+	json_decref(origin);
+	if (!text)
+		return -ENOMEM;
+	return ckpt_sys.fsetxattr(fd, ORIGIN_XATTR, text, strlen(text), 0);
+}
+
+static json_int_t integer_of(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+int ckpt_stage_read_origin(struct ckpt_step *step)
+{
+	char text[2048];
+	ssize_t n = fgetxattr(step->dirfd, ORIGIN_XATTR, text, sizeof(text));
+	json_t *origin;
+	const char *name, *folder;
+
+	if (n < 0)
+		return errno == ENODATA ? 0 : -errno;
+	origin = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+	name = json_string_value(json_object_get(origin, "name"));
+	folder = json_string_value(json_object_get(origin, "folder"));
+	if (name && folder && !ckpt_name_check(name, strlen(name)) && strlen(folder) <= CKPT_FOLDER_ID_LEN) {
+		snprintf(step->name, sizeof(step->name), "%s", name);
+		snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder);
+		step->began_ns = integer_of(origin, "began_ns");
+		step->uid = (uid_t)integer_of(origin, "uid");
+		step->gid = (gid_t)integer_of(origin, "gid");
+		step->pid = (pid_t)integer_of(origin, "pid");
+	}
+	json_decref(origin);
+	return 0;
+}
+
+// --- Begin, rename, graft, abort --------------------------------------------------------------------------------------
+
+// sessions/<uuid> with its owner, mode and origin, durable. The session is nobody's until it is in the table.
+static int session_make(struct ckpt_step *step, mode_t mode)
+{
+	int rc = ckpt_uuid_make(step->session);
+
+	if (!rc)
+		rc = ckpt_sys.mkdir(step->store->sessions_fd, step->session, 0700);
+	if (rc)
+		return rc;
+	step->dirfd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+	if (step->dirfd < 0)
+		return step->dirfd;
+	if (geteuid() == 0 && fchown(step->dirfd, step->uid, step->gid))
+		return -errno;
+	if (fchmod(step->dirfd, mode & 07777))
+		return -errno;
+	rc = origin_write(step, step->dirfd);
+	if (!rc)
+		rc = ckpt_sys.fsync(step->dirfd);
+	if (!rc)
+		rc = ckpt_sys.fsync(step->store->sessions_fd);
+	return rc;
+}
+
+int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
+		     pid_t pid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step, *taken;
+	int rc = ckpt_name_check(name, strlen(name));
+
+	if (rc)
+		return rc;
+	taken = ckpt_step_find(s, folder_id, name);
+	if (taken) {
+		ckpt_step_unref(taken);
+		return -EEXIST;
+	}
+	rc = ckpt_step_new(s, &step);
+	if (rc)
+		return rc;
+	step->state = CKPT_STEP_STAGED;
+	step->ours = true;
+	step->uid = uid;
+	step->gid = gid;
+	step->pid = pid;
+	step->began_ns = ckpt_sys.now_ns();
+	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
+	snprintf(step->name, sizeof(step->name), "%s", name);
+	rc = session_make(step, mode);
+	if (!rc) {
+		pthread_mutex_lock(&s->lock);
+		rc = ckpt_step_insert_locked(step, folder_id, name);
+		pthread_mutex_unlock(&s->lock);
+	}
+	if (rc) {
+		if (step->dirfd >= 0)
+			ckpt_sys.unlink(s->sessions_fd, step->session, AT_REMOVEDIR);
+		ckpt_step_unref(step);
+		return rc;
+	}
+	*ret_step = step;
+	return 0;
+}
+
+int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	struct ckpt_store *s = step->store;
+	char old_folder[sizeof(step->folder_id)], old_name[sizeof(step->name)];
+	int rc = ckpt_name_check(name, strlen(name));
+
+	if (rc)
+		return rc;
+	if (ckpt_step_state(step) != CKPT_STEP_STAGED)
+		return -EBUSY;
+	pthread_mutex_lock(&s->lock);
+	memcpy(old_folder, step->folder_id, sizeof(old_folder));
+	memcpy(old_name, step->name, sizeof(old_name));
+	ckpt_step_erase_locked(step);
+	rc = ckpt_step_insert_locked(step, folder_id, name);
+	if (rc && ckpt_step_insert_locked(step, old_folder, old_name))
+		abort(); // the name was ours a moment ago, under the same lock
+	pthread_mutex_unlock(&s->lock);
+	if (rc)
+		return rc;
+	// What the session says of itself serves only recovery: an old name there is a nuisance, no loss.
+	return origin_write(step, step->dirfd);
+}
+
+// Two step locks are taken here only, in the order of their addresses.
+static void move_writers(struct ckpt_step *from, struct ckpt_step *to)
+{
+	struct ckpt_writer *last = NULL;
+
+	pthread_mutex_lock(from < to ? &from->lock : &to->lock);
+	pthread_mutex_lock(from < to ? &to->lock : &from->lock);
+	for (struct ckpt_writer *w = from->writers; w; w = w->next) {
+		__atomic_store_n(&w->step, to, __ATOMIC_RELEASE);
+		last = w;
+	}
+	if (last) {
+		last->next = to->writers;
+		if (last->next)
+			last->next->prev = last;
+		to->writers = from->writers;
+		from->writers = NULL;
+	}
+	pthread_mutex_unlock(&from->lock);
+	pthread_mutex_unlock(&to->lock);
+}
+
+static void vanish(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+
+	pthread_mutex_lock(&s->lock);
+	ckpt_step_erase_locked(step);
+	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_lock(&step->lock);
+	step->state = CKPT_STEP_GONE;
+	ckpt_stage_forget(step);
+	pthread_cond_broadcast(&step->changed);
+	pthread_mutex_unlock(&step->lock);
+}
+
+int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name)
+{
+	struct ckpt_store *s = step->store;
+	int rc;
+
+	if (ckpt_step_state(step) != CKPT_STEP_STAGED)
+		return -EBUSY;
+	rc = ckpt_sys.rename(s->sessions_fd, step->session, to_dirfd, to_name, 0);
+	if (rc)
+		return rc;
+	fremovexattr(step->dirfd, ORIGIN_XATTR);
+	move_writers(step, into);
+	vanish(step);
+	return 0;
+}
+
+// Removes what is below dirfd (taken). Depth is bounded by what a step may have; errors end it with some left.
+static int remove_below(int dirfd, int depth)
+{
+	DIR *dir = fdopendir(dirfd);
+	struct dirent *d;
+	int rc = 0;
+
+	if (!dir) {
+		close(dirfd);
+		return -errno;
+	}
+	while (!rc && (d = readdir(dir))) {
+		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+			continue;
+		rc = ckpt_sys.unlink(dirfd, d->d_name, 0);
+		if (rc == -EISDIR || rc == -EPERM) {
+			int fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
+
+			rc = fd < 0 ? fd : depth >= 2 * CKPT_DEPTH_MAX ? -ELOOP : remove_below(fd, depth + 1);
+			if (!rc)
+				rc = ckpt_sys.unlink(dirfd, d->d_name, AT_REMOVEDIR);
+		}
+	}
+	closedir(dir);
+	return rc;
+}
+
+int ckpt_stage_abort(struct ckpt_step *step, bool empty)
+{
+	struct ckpt_store *s = step->store;
+	enum ckpt_step_state state;
+	int rc, fd;
+
+	pthread_mutex_lock(&step->lock);
+	state = step->state;
+	rc = state == CKPT_STEP_COMMITTING || step->outcome_unknown ? -EBUSY
+	     : state == CKPT_STEP_COMMITTED			     ? -EROFS
+	     : state == CKPT_STEP_GONE				     ? -ESTALE
+								     : 0;
+	pthread_mutex_unlock(&step->lock);
+	if (rc)
+		return rc;
+	if (empty) {
+		rc = ckpt_sys.unlink(s->sessions_fd, step->session, AT_REMOVEDIR);
+		if (!rc)
+			vanish(step);
+		return rc == -EEXIST ? -ENOTEMPTY : rc;
+	}
+	rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, step->session, RENAME_NOREPLACE);
+	if (rc)
+		return rc;
+	vanish(step);
+	fd = ckpt_sys.open(s->trash_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+	rc = fd < 0 ? fd : remove_below(fd, 0);
+	if (!rc)
+		rc = ckpt_sys.unlink(s->trash_fd, step->session, AT_REMOVEDIR);
+	return rc;
+}
+
+// --- The gate ---------------------------------------------------------------------------------------------------------
+
+// Waits for the running commit to end, or to stand still for commit_timeout.
+static int wait_for_commit_locked(struct ckpt_step *step)
+{
+	while (step->state == CKPT_STEP_COMMITTING) {
+		struct timespec until;
+
+		if (ckpt_sys.mono_ns() - step->progress_ns > step->store->settings.commit_timeout_ns)
+			return -EBUSY;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec++;
+		pthread_cond_timedwait(&step->changed, &step->lock, &until);
+	}
+	return 0;
+}
+
+int ckpt_stage_enter(struct ckpt_step *step, bool wait)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->state == CKPT_STEP_COMMITTING) {
+		int rc = wait ? wait_for_commit_locked(step) : -EAGAIN;
+
+		if (rc)
+			return rc;
+	}
+	switch (step->state) {
+	case CKPT_STEP_STAGED:
+		if (step->outcome_unknown)
+			return -EROFS;
+		step->changers++;
+		return 0;
+	case CKPT_STEP_COMMITTED:
+	case CKPT_STEP_LEFT:
+		return -EROFS;
+	default:
+		return -ESTALE;
+	}
+}
+
+void ckpt_stage_leave(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (--step->changers == 0)
+		pthread_cond_broadcast(&step->changed);
+}
+
+// --- Writers ----------------------------------------------------------------------------------------------------------
+
+void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
+{
+	LOCK_SCOPE(&step->lock);
+
+	w->step = step;
+	w->prev = NULL;
+	w->next = step->writers;
+	if (w->next)
+		w->next->prev = w;
+	step->writers = w;
+}
+
+// A graft may move the writer to another step at any moment: lock, look again, and only then believe it.
+static struct ckpt_step *lock_step_of(struct ckpt_writer *w)
+{
+	for (;;) {
+		struct ckpt_step *step = __atomic_load_n(&w->step, __ATOMIC_ACQUIRE);
+
+		if (!step)
+			return NULL;
+		pthread_mutex_lock(&step->lock);
+		if (__atomic_load_n(&w->step, __ATOMIC_ACQUIRE) == step)
+			return step;
+		pthread_mutex_unlock(&step->lock);
+	}
+}
+
+void ckpt_stage_writer_remove(struct ckpt_writer *w)
+{
+	struct ckpt_step *step = lock_step_of(w);
+
+	if (!step)
+		return;
+	if (w->next)
+		w->next->prev = w->prev;
+	if (w->prev)
+		w->prev->next = w->next;
+	else
+		step->writers = w->next;
+	w->next = w->prev = NULL;
+	__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&step->changed);
+	pthread_mutex_unlock(&step->lock);
+}
+
+void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns)
+{
+	struct ckpt_step *step = lock_step_of(w);
+
+	if (!step)
+		return;
+	w->flushed = true;
+	w->flush_bytes = bytes;
+	w->flush_mtime_ns = mtime_ns;
+	pthread_mutex_unlock(&step->lock);
+}
+
+// --- What clients have synced -----------------------------------------------------------------------------------------
+
+// Open addressing; ino 0 is free. Files leave it only with the session.
+struct ckpt_synced {
+	size_t slot_count, used;
+	struct synced_file {
+		uint64_t ino;
+		int64_t ctime_ns; // on disk as of this change; 0: not known to be
+		bool failed;
+	} slots[];
+};
+
+static struct synced_file *synced_slot(struct ckpt_synced *t, uint64_t ino)
+{
+	size_t at = (ino * UINT64_C(0x9e3779b97f4a7c15)) >> 20;
+
+	for (;; at++) {
+		struct synced_file *f = &t->slots[at & (t->slot_count - 1)];
+
+		if (f->ino == ino || !f->ino)
+			return f;
+	}
+}
+
+static struct synced_file *synced_find(struct ckpt_step *step, uint64_t ino)
+{
+	struct synced_file *f = step->synced ? synced_slot(step->synced, ino) : NULL;
+
+	return f && f->ino ? f : NULL;
+}
+
+// The slot for this file, made when missing; NULL without memory.
+static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
+{
+	struct ckpt_synced *t = step->synced;
+	struct synced_file *f;
+
+	if (!t || t->used * 2 >= t->slot_count) {
+		size_t slots = t ? t->slot_count * 2 : 64;
+		struct ckpt_synced *wider = calloc(1, sizeof(*wider) + slots * sizeof(wider->slots[0]));
+
+		if (!wider)
+			return NULL;
+		wider->slot_count = slots;
+		wider->used = t ? t->used : 0;
+		for (size_t i = 0; t && i < t->slot_count; i++)
+			if (t->slots[i].ino)
+				*synced_slot(wider, t->slots[i].ino) = t->slots[i];
+		free(t);
+		t = step->synced = wider;
+	}
+	f = synced_slot(t, ino);
+	if (!f->ino) {
+		f->ino = ino;
+		t->used++;
+	}
+	return f;
+}
+
+// Before Linux 6.13 a file's times move in ticks of up to 10 ms: a write in the tick of the fsync would not show.
+#define TICK_NS INT64_C(20000000)
+
+void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, int64_t began_ns, int error)
+{
+	LOCK_SCOPE(&step->lock);
+	struct synced_file *f = synced_make(step, ino);
+
+	if (!f) {
+		// Not remembering a success costs a second fsync. A failure must not be forgotten: all commits fail then.
+		step->synced_lost |= error != 0;
+		return;
+	}
+	if (error)
+		f->failed = true;
+	else
+		f->ctime_ns = step->store->multigrain || ctime_ns < began_ns - TICK_NS ? ctime_ns : 0;
+}
+
+void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino)
+{
+	LOCK_SCOPE(&step->lock);
+	struct synced_file *f = synced_find(step, ino);
+
+	if (f)
+		*f = (struct synced_file){.ino = ino};
+}
+
+bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns)
+{
+	LOCK_SCOPE(&step->lock);
+	struct synced_file *f = synced_find(step, ino);
+
+	return f && !f->failed && f->ctime_ns == ctime_ns;
+}
+
+bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino)
+{
+	LOCK_SCOPE(&step->lock);
+	struct synced_file *f = synced_find(step, ino);
+
+	return (f && f->failed) || step->synced_lost;
+}
+
+void ckpt_stage_forget(struct ckpt_step *step)
+{
+	if (step->dirfd >= 0)
+		ckpt_sys.close(TAKE_FD(step->dirfd));
+	free(TAKE_PTR(step->synced));
+}
+
+// --- Usage ------------------------------------------------------------------------------------------------------------
+
+static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u)
+{
+	DIR *dir = fdopendir(dirfd);
+	struct dirent *d;
+	int rc = 0;
+
+	if (!dir) {
+		close(dirfd);
+		return -errno;
+	}
+	while (!rc && (d = readdir(dir))) {
+		struct stat st;
+
+		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+			continue;
+		if (fstatat(dirfd, d->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			continue; // renamed or removed while we look
+		if (S_ISREG(st.st_mode)) {
+			u->files++;
+			u->bytes += (uint64_t)st.st_size;
+		} else if (S_ISDIR(st.st_mode) && depth < CKPT_DEPTH_MAX) {
+			int fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
+
+			if (fd >= 0)
+				rc = usage_below(fd, depth + 1, u);
+		}
+	}
+	closedir(dir);
+	return rc;
+}
+
+int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
+{
+	struct ckpt_stage_usage u = {0};
+	int fd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = usage_below(fd, 0, &u);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&step->lock);
+	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+		u.open_writers++;
+	pthread_mutex_unlock(&step->lock);
+	*ret_usage = u;
+	return 0;
+}

@@ -1,0 +1,62 @@
+// Staging: a step while it is written. Its files are ordinary files in sessions/<uuid>/, which the kernel reads and
+// writes directly; what is here are the acts on the step as a whole, and the gate that a commit closes.
+//
+// Ownership: steps are reference-counted (step.h); a writer belongs to whoever serves the handle and outlives its entry
+// here. Threads: any. Calls that touch the disk may block on it; gate and writer calls only where said.
+#pragma once
+
+#include "core/step.h"
+
+// A handle open for writing in a staged step, kept by whoever serves it; linked into its step.
+struct ckpt_writer {
+	struct ckpt_writer *next, *prev;
+	struct ckpt_step *step;  // NULL: not linked
+	uint64_t ino;            // of the file
+	pid_t pid;               // of the opener, 0 unknown
+	bool flushed;            // somebody closed a descriptor of it; then the file was like this:
+	uint64_t flush_bytes;
+	int64_t flush_mtime_ns;
+	int fd;                  // reads the file; borrowed
+};
+
+// A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken.
+int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
+		    pid_t pid, struct ckpt_step **ret_step);
+// A staged step takes another name, still staged. -EEXIST; -EBUSY while committing.
+int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char *name);
+// The session's directory becomes a directory of another staged step, under to_dirfd/to_name; the step is GONE, its
+// writers are now those of the other. -EBUSY while committing; errors of rename(2).
+int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name);
+// Drops a staged or left step and its files; with `empty` only if it has none (-ENOTEMPTY). Open files stay readable.
+int ckpt_stage_abort(struct ckpt_step *step, bool empty);
+
+// Changes of a staged tree happen between these two. enter: 0 staged; -EAGAIN a commit is running and wait is false,
+// else it waits for its end (commit_timeout without progress: -EBUSY); -EROFS committed; -ESTALE gone.
+int ckpt_stage_enter(struct ckpt_step *step, bool wait);
+void ckpt_stage_leave(struct ckpt_step *step);
+
+void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w);
+void ckpt_stage_writer_remove(struct ckpt_writer *w);
+void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns);
+
+// A client's fsync of a file: error 0 remembers that its data is on disk as of this ctime, so that the commit need not
+// write it again; an error makes commits fail until the file is written anew (truncated or replaced).
+void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, int64_t began_ns, int error);
+void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino);
+
+// What `sessions` and `status` say of a staged or left step; walks its files.
+struct ckpt_stage_usage {
+	uint64_t files, bytes;
+	unsigned open_writers;
+};
+int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);
+
+// --- For commit.c -----------------------------------------------------------------------------------------------------
+
+// On disk already, as of this ctime; and: a write of it was lost.
+bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns);
+bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);
+// Closes and frees what only a staged step needs; nobody else may be using the step, or step->lock is held.
+void ckpt_stage_forget(struct ckpt_step *step);
+// Reads who began the session, under which name, from the session's directory. A session that does not say: name "".
+int ckpt_stage_read_origin(struct ckpt_step *step);

@@ -1,0 +1,540 @@
+// The table of steps, and what is read of committed ones.
+//
+// Invariants:
+//  1. At most one step object has a name (folder id + name): insert_locked refuses a second.
+//  2. The table holds one reference for each step in it; a step out of it lives as long as somebody holds it.
+//  3. summary changes only under step->lock and only to a higher version.
+//  4. Manifests in memory are at most MANIFEST_CACHE_BYTES, but for those that somebody holds; the oldest use goes first.
+#include "core/step.h"
+
+#include "backends/backend.h"
+#include "core/errlog.h"
+#include "core/hash.h"
+#include "core/stage.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define MANIFEST_CACHE_BYTES (32u << 20)
+
+struct ckpt_step_table {
+	struct ckpt_step **buckets;
+	size_t bucket_count, count;
+	struct ckpt_step *left; // steps in state LEFT, which have no name: chained by hash_next
+	struct ckpt_step *lru_head, *lru_tail; // newest use first
+	size_t lru_bytes;
+	uint64_t incarnations;
+};
+
+struct ckpt_step_table *ckpt_step_table_new(void)
+{
+	struct ckpt_step_table *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->bucket_count = 256;
+	t->buckets = calloc(t->bucket_count, sizeof(*t->buckets));
+	if (!t->buckets) {
+		free(t);
+		return NULL;
+	}
+	return t;
+}
+
+static void chain_unref(struct ckpt_step *step)
+{
+	while (step) {
+		struct ckpt_step *next = step->hash_next;
+
+		ckpt_step_unref(step);
+		step = next;
+	}
+}
+
+void ckpt_step_table_free(struct ckpt_step_table *t)
+{
+	if (!t)
+		return;
+	for (size_t i = 0; i < t->bucket_count; i++)
+		chain_unref(t->buckets[i]);
+	chain_unref(t->left);
+	free(t->buckets);
+	free(t);
+}
+
+// --- Manifests in memory, newest use first ------------------------------------------------------------------------------
+
+static void lru_unlink_locked(struct ckpt_step_table *t, struct ckpt_step *step)
+{
+	if (step->lru_prev)
+		step->lru_prev->lru_next = step->lru_next;
+	else if (t->lru_head == step)
+		t->lru_head = step->lru_next;
+	else
+		return;
+	if (step->lru_next)
+		step->lru_next->lru_prev = step->lru_prev;
+	else
+		t->lru_tail = step->lru_prev;
+	step->lru_next = step->lru_prev = NULL;
+	t->lru_bytes -= ckpt_manifest_bytes(step->manifest);
+}
+
+static void lru_push_locked(struct ckpt_step_table *t, struct ckpt_step *step)
+{
+	step->lru_next = t->lru_head;
+	if (t->lru_head)
+		t->lru_head->lru_prev = step;
+	t->lru_head = step;
+	if (!t->lru_tail)
+		t->lru_tail = step;
+	t->lru_bytes += ckpt_manifest_bytes(step->manifest);
+}
+
+// --- Objects ----------------------------------------------------------------------------------------------------------
+
+int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step = calloc(1, sizeof(*step));
+
+	if (!step)
+		return -ENOMEM;
+	step->store = s;
+	step->refs = 1;
+	step->dirfd = -1;
+	pthread_mutex_init(&step->lock, NULL);
+	pthread_cond_init(&step->changed, NULL);
+	pthread_mutex_lock(&s->lock);
+	step->incarnation = ++s->steps->incarnations;
+	pthread_mutex_unlock(&s->lock);
+	*ret_step = step;
+	return 0;
+}
+
+struct ckpt_step *ckpt_step_ref(struct ckpt_step *step)
+{
+	__atomic_add_fetch(&step->refs, 1, __ATOMIC_RELAXED);
+	return step;
+}
+
+void ckpt_step_unref(struct ckpt_step *step)
+{
+	if (!step || __atomic_sub_fetch(&step->refs, 1, __ATOMIC_ACQ_REL) > 0)
+		return;
+	pthread_mutex_lock(&step->store->lock);
+	lru_unlink_locked(step->store->steps, step);
+	pthread_mutex_unlock(&step->store->lock);
+	ckpt_stage_forget(step);
+	ckpt_manifest_unref(step->manifest);
+	pthread_cond_destroy(&step->changed);
+	pthread_mutex_destroy(&step->lock);
+	free(step);
+}
+
+enum ckpt_step_state ckpt_step_state(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+	return step->state;
+}
+
+// --- The table --------------------------------------------------------------------------------------------------------
+
+// FNV-1a: names are short and chosen by the user's own framework, so a keyed hash would buy nothing.
+static size_t bucket_of(const struct ckpt_step_table *t, const char *folder_id, const char *name)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+	for (const char *p = folder_id; *p; p++)
+		h = (h ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+	h = (h ^ '/') * UINT64_C(0x100000001b3);
+	for (const char *p = name; *p; p++)
+		h = (h ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+	return h & (t->bucket_count - 1);
+}
+
+static struct ckpt_step *find_locked(struct ckpt_step_table *t, const char *folder_id, const char *name)
+{
+	struct ckpt_step *step = t->buckets[bucket_of(t, folder_id, name)];
+
+	while (step && (strcmp(step->name, name) || strcmp(step->folder_id, folder_id)))
+		step = step->hash_next;
+	return step;
+}
+
+// Growth is an optimisation: without memory for it the chains get longer.
+static void grow_locked(struct ckpt_step_table *t)
+{
+	size_t old_count = t->bucket_count;
+	struct ckpt_step **old = t->buckets, **wider = calloc(old_count * 4, sizeof(*wider));
+
+	if (!wider)
+		return;
+	t->buckets = wider;
+	t->bucket_count = old_count * 4;
+	for (size_t i = 0; i < old_count; i++) {
+		struct ckpt_step *step = old[i];
+
+		while (step) {
+			struct ckpt_step *next = step->hash_next;
+			struct ckpt_step **slot = &wider[bucket_of(t, step->folder_id, step->name)];
+
+			step->hash_next = *slot;
+			*slot = step;
+			step = next;
+		}
+	}
+	free(old);
+}
+
+int ckpt_step_insert_locked(struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	struct ckpt_step_table *t = step->store->steps;
+	struct ckpt_step **slot;
+	int rc;
+
+	if (find_locked(t, folder_id, name))
+		return -EEXIST;
+	rc = ckpt_name_key(folder_id, name, step->key);
+	if (rc)
+		return rc;
+	if (t->count >= t->bucket_count)
+		grow_locked(t);
+	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
+	snprintf(step->name, sizeof(step->name), "%s", name);
+	slot = &t->buckets[bucket_of(t, folder_id, name)];
+	step->hash_next = *slot;
+	*slot = ckpt_step_ref(step);
+	t->count++;
+	return 0;
+}
+
+static bool unchain(struct ckpt_step **slot, struct ckpt_step *step)
+{
+	while (*slot && *slot != step)
+		slot = &(*slot)->hash_next;
+	if (!*slot)
+		return false;
+	*slot = step->hash_next;
+	step->hash_next = NULL;
+	return true;
+}
+
+void ckpt_step_erase_locked(struct ckpt_step *step)
+{
+	struct ckpt_step_table *t = step->store->steps;
+
+	if (unchain(&t->buckets[bucket_of(t, step->folder_id, step->name)], step))
+		t->count--;
+	else if (!unchain(&t->left, step))
+		return;
+	ckpt_step_unref(step);
+}
+
+struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name)
+{
+	LOCK_SCOPE(&s->lock);
+	struct ckpt_step *step = find_locked(s->steps, folder_id, name);
+
+	return step ? ckpt_step_ref(step) : NULL;
+}
+
+static int by_folder_and_name(const void *a, const void *b)
+{
+	const struct ckpt_step *x = *(struct ckpt_step *const *)a, *y = *(struct ckpt_step *const *)b;
+	int order = strcmp(x->folder_id, y->folder_id);
+
+	return order ? order : strcmp(x->name, y->name);
+}
+
+struct gather {
+	const char *folder_id;
+	unsigned states;
+	struct ckpt_step **steps;
+	size_t count, cap;
+};
+
+static int gather_chain(struct gather *g, struct ckpt_step *step)
+{
+	for (; step; step = step->hash_next) {
+		int rc;
+
+		if (g->folder_id && strcmp(step->folder_id, g->folder_id))
+			continue;
+		if (!(g->states & 1u << ckpt_step_state(step)))
+			continue;
+		rc = ckpt_grow((void **)&g->steps, &g->cap, g->count + 1, sizeof(struct ckpt_step *));
+		if (rc)
+			return rc;
+		g->steps[g->count++] = ckpt_step_ref(step);
+	}
+	return 0;
+}
+
+int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,
+		   size_t *ret_count)
+{
+	struct gather g = {.folder_id = folder_id, .states = states};
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < s->steps->bucket_count && !rc; i++)
+		rc = gather_chain(&g, s->steps->buckets[i]);
+	if (!rc)
+		rc = gather_chain(&g, s->steps->left);
+	pthread_mutex_unlock(&s->lock);
+	if (rc) {
+		ckpt_step_list_free(g.steps, g.count);
+		return rc;
+	}
+	if (g.count)
+		qsort(g.steps, g.count, sizeof(*g.steps), by_folder_and_name);
+	*ret_steps = g.steps;
+	*ret_count = g.count;
+	return 0;
+}
+
+void ckpt_step_list_free(struct ckpt_step **steps, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		ckpt_step_unref(steps[i]);
+	free(steps);
+}
+
+bool ckpt_step_any(struct ckpt_store *s, const char *folder_id)
+{
+	LOCK_SCOPE(&s->lock);
+	struct ckpt_step_table *t = s->steps;
+
+	for (size_t i = 0; i < t->bucket_count; i++)
+		for (struct ckpt_step *step = t->buckets[i]; step; step = step->hash_next)
+			if (!strcmp(step->folder_id, folder_id))
+				return true;
+	return false;
+}
+
+// --- Loading ----------------------------------------------------------------------------------------------------------
+
+static void adopt_summary_locked(struct ckpt_step *step, const struct ckpt_summary *summary)
+{
+	step->state = CKPT_STEP_COMMITTED;
+	step->summary = *summary;
+	snprintf(step->session, sizeof(step->session), "%s", summary->session);
+}
+
+int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
+{
+	struct ckpt_step *step = ckpt_step_find(s, summary->folder_id, summary->name);
+	int rc = 0;
+
+	if (!step) {
+		rc = ckpt_step_new(s, &step);
+		if (rc)
+			return rc;
+		adopt_summary_locked(step, summary);
+		pthread_mutex_lock(&s->lock);
+		rc = ckpt_step_insert_locked(step, summary->folder_id, summary->name);
+		pthread_mutex_unlock(&s->lock);
+	} else {
+		pthread_mutex_lock(&step->lock);
+		if (step->state != CKPT_STEP_COMMITTED || step->summary.version < summary->version)
+			adopt_summary_locked(step, summary);
+		pthread_mutex_unlock(&step->lock);
+	}
+	ckpt_step_unref(step);
+	return rc;
+}
+
+int ckpt_step_load_left(struct ckpt_store *s, const char *session)
+{
+	struct ckpt_step *step;
+	int rc = ckpt_step_new(s, &step);
+
+	if (rc)
+		return rc;
+	snprintf(step->session, sizeof(step->session), "%s", session);
+	step->dirfd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	if (step->dirfd < 0) {
+		rc = step->dirfd;
+		ckpt_step_unref(step);
+		return rc;
+	}
+	rc = ckpt_stage_read_origin(step);
+	if (rc) {
+		ckpt_step_unref(step);
+		return rc;
+	}
+	step->state = CKPT_STEP_LEFT;
+	pthread_mutex_lock(&s->lock);
+	step->hash_next = s->steps->left;
+	s->steps->left = step;
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+// --- Manifests of committed steps -------------------------------------------------------------------------------------
+
+// A step's manifest pointer is guarded by store->lock, as the list is.
+void ckpt_step_keep_manifest(struct ckpt_step *step, struct ckpt_manifest *m)
+{
+	struct ckpt_step_table *t = step->store->steps;
+
+	LOCK_SCOPE(&step->store->lock);
+	lru_unlink_locked(t, step);
+	ckpt_manifest_unref(step->manifest);
+	step->manifest = ckpt_manifest_ref(m);
+	lru_push_locked(t, step);
+	while (t->lru_bytes > MANIFEST_CACHE_BYTES && t->lru_tail != step) {
+		struct ckpt_step *oldest = t->lru_tail;
+
+		lru_unlink_locked(t, oldest);
+		ckpt_manifest_unref(oldest->manifest);
+		oldest->manifest = NULL;
+	}
+}
+
+static struct ckpt_manifest *cached_manifest(struct ckpt_step *step)
+{
+	struct ckpt_step_table *t = step->store->steps;
+
+	LOCK_SCOPE(&step->store->lock);
+	if (!step->manifest)
+		return NULL;
+	if (t->lru_head != step) {
+		lru_unlink_locked(t, step);
+		lru_push_locked(t, step);
+	}
+	return ckpt_manifest_ref(step->manifest);
+}
+
+static int parse_checked(void *data, size_t len, const uint8_t sha256[32], struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_manifest_parse(data, len, &m);
+
+	if (rc)
+		return rc;
+	if (memcmp(ckpt_manifest_sha256(m), sha256, 32)) {
+		ckpt_manifest_unref(m);
+		return -EBADMSG;
+	}
+	*ret_manifest = m;
+	return 0;
+}
+
+static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_record r;
+	void *data = NULL;
+	size_t len = 0;
+	int rc;
+
+	if (sum->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX) {
+		rc = ckpt_step_record(step, sum->version, &r);
+		if (rc)
+			return rc;
+		data = TAKE_PTR(r.manifest);
+		len = r.manifest_len;
+		ckpt_record_done(&r);
+		if (!data)
+			return -EBADMSG;
+	} else {
+		char key[2 + 64 + 1] = "m/";
+
+		ckpt_hex(sum->manifest_sha256, 32, key + 2);
+		rc = ckpt_backend_get_all(step->store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+		if (rc)
+			return rc == -ENOENT ? -EBADMSG : rc;
+	}
+	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
+}
+
+// The index is asked first, and believed only when the digest agrees; what it lacks or has wrong is put there anew.
+static int manifest_load(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_index *ix = step->store->index;
+	void *data = NULL;
+	size_t len;
+	int rc;
+
+	if (sum->manifest_bytes > CKPT_MANIFEST_EMBED_MAX && ix &&
+	    !ckpt_index_manifest(ix, sum->manifest_sha256, &data, &len) &&
+	    !parse_checked(data, len, sum->manifest_sha256, ret_manifest))
+		return 0;
+	rc = manifest_from_store(step, sum, ret_manifest);
+	if (rc == -EBADMSG)
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "run `ckptfs verify` on the store",
+				"the manifest of version %u is damaged or missing", sum->version);
+	return rc;
+}
+
+int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_manifest *m = cached_manifest(step);
+	struct ckpt_summary sum;
+	int rc;
+
+	if (m) {
+		*ret_manifest = m;
+		return 0;
+	}
+	pthread_mutex_lock(&step->lock);
+	sum = step->summary;
+	pthread_mutex_unlock(&step->lock);
+	rc = manifest_load(step, &sum, &m);
+	if (rc)
+		return rc;
+	ckpt_step_keep_manifest(step, m);
+	*ret_manifest = m;
+	return 0;
+}
+
+int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd)
+{
+	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
+	struct ckpt_entry e;
+	struct stat st;
+	int n, fd, rc;
+
+	ckpt_manifest_entry(m, index, &e);
+	if (e.type != CKPT_ENTRY_FILE || (e.content != CKPT_CONTENT_RAW && e.bytes))
+		return -EINVAL;
+	n = snprintf(path, sizeof(path), "%s/", ckpt_manifest_session(m, e.session) ?: step->session);
+	if (e.raw_path)
+		n = snprintf(path + n, sizeof(path) - (size_t)n, "%s", e.raw_path);
+	else
+		n = ckpt_manifest_path(m, index, path + n, sizeof(path) - (size_t)n);
+	if (n < 0)
+		return n;
+	fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR ? -EIO : fd;
+	rc = fstat(fd, &st) ? -errno : 0;
+	if (!rc && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e.bytes))
+		rc = -EIO;
+	if (rc) {
+		ckpt_sys.close(fd);
+		return rc;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record)
+{
+	char key[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+	int rc;
+
+	snprintf(key, sizeof(key), "steps/%s/%u", step->key, version);
+	rc = ckpt_backend_get_all(step->store->backend, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	if (rc)
+		return rc;
+	return ckpt_record_decode(data, len, ret_record);
+}

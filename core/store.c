@@ -1,0 +1,451 @@
+#include "core/store.h"
+
+#include "core/hash.h"
+#include "core/load.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/xattr.h>
+
+#define IDENTITY_FILE "store.json"
+#define IDENTITY_BYTES_MAX 65536
+#define LOCK_FILE "lock"
+#define HOLDER_FILE "holder.json"
+#define FOLDER_XATTR "user.ckptfs.folder"
+
+static const char *const folders[] = {"sessions", "tree", "trash"};
+
+// --- Settings ---------------------------------------------------------------------------------------------------------
+
+void ckpt_settings_init(struct ckpt_settings *s)
+{
+	*s = (struct ckpt_settings){
+		.marker = CKPT_MARKER_DEFAULT,
+		.open_writers_ns = INT64_C(5000000000),
+		.commit_timeout_ns = INT64_C(600000000000),
+	};
+}
+
+void ckpt_settings_done(struct ckpt_settings *s)
+{
+	free(s->steps_at);
+	free(s->work_dir);
+	*s = (struct ckpt_settings){0};
+}
+
+static int settings_copy(struct ckpt_settings *to, const struct ckpt_settings *from)
+{
+	if (!from) {
+		ckpt_settings_init(to);
+		return 0;
+	}
+	*to = *from;
+	to->steps_at = from->steps_at ? strdup(from->steps_at) : NULL;
+	to->work_dir = from->work_dir ? strdup(from->work_dir) : NULL;
+	return (from->steps_at && !to->steps_at) || (from->work_dir && !to->work_dir) ? -ENOMEM : 0;
+}
+
+// --- Identity ---------------------------------------------------------------------------------------------------------
+
+// A small file written whole: temp name, fsync, rename, fsync of the directory.
+static int write_file(int dirfd, const char *name, const char *text)
+{
+	char temp[64];
+	int fd, rc;
+
+	snprintf(temp, sizeof(temp), "%s.new", name);
+	ckpt_sys.unlink(dirfd, temp, 0);
+	fd = ckpt_sys.open(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL, 0644);
+	if (fd < 0)
+		return fd;
+	rc = (int)MIN(ckpt_sys.pwrite(fd, text, strlen(text), 0), (ssize_t)0);
+	if (!rc)
+		rc = ckpt_sys.fsync(fd);
+	ckpt_sys.close(fd);
+	if (!rc)
+		rc = ckpt_sys.rename(dirfd, temp, dirfd, name, 0);
+	return rc ? rc : ckpt_sys.fsync(dirfd);
+}
+
+static int read_json(int dirfd, const char *name, json_t **ret_json)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
+	CLEANUP_FREE char *text = malloc(IDENTITY_BYTES_MAX);
+	struct stat st;
+	ssize_t n;
+	json_t *json;
+
+	if (fd < 0)
+		return fd;
+	if (!text)
+		return -ENOMEM;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+		return -EBADMSG;
+	n = ckpt_sys.pread(fd, text, IDENTITY_BYTES_MAX, 0);
+	if (n < 0)
+		return (int)n;
+	json = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+	if (!json)
+		return -EBADMSG;
+	*ret_json = json;
+	return 0;
+}
+
+static int identity_check(struct ckpt_store *s, const json_t *identity)
+{
+	const json_t *format = json_object_get(identity, "format");
+	const char *id = json_string_value(json_object_get(identity, "id"));
+
+	if (!json_is_integer(format) || json_integer_value(format) < 1)
+		return -EBADMSG;
+	if (json_integer_value(format) > CKPT_STORE_FORMAT || json_array_size(json_object_get(identity, "required")))
+		return -ENOTSUP;
+	if (!id || !ckpt_uuid_check(id))
+		return -EBADMSG;
+	memcpy(s->id, id, CKPT_UUID_LEN + 1);
+	s->created_ns = json_integer_value(json_object_get(identity, "created_ns"));
+	return 0;
+}
+
+static int identity_read(struct ckpt_store *s)
+{
+	json_t *identity = NULL;
+	int rc = read_json(s->dirfd, IDENTITY_FILE, &identity);
+
+	if (rc)
+		return rc == -ENOENT ? -EMEDIUMTYPE : rc;
+	rc = identity_check(s, identity);
+	json_decref(identity);
+	return rc;
+}
+
+static bool is_empty(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *d;
+	bool empty = true;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while (empty && (d = readdir(dir)))
+		empty = !strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || !strcmp(d->d_name, "lost+found");
+	closedir(dir);
+	return empty;
+}
+
+static int make_folders(int dirfd)
+{
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+		int rc = ckpt_sys.mkdir(dirfd, folders[i], strcmp(folders[i], "tree") ? 0700 : 0755);
+
+		if (rc && rc != -EEXIST)
+			return rc;
+	}
+	return ckpt_sys.fsync(dirfd);
+}
+
+int ckpt_store_init(const char *path)
+{
+	CLEANUP_FD int dirfd = -1;
+	char id[CKPT_UUID_LEN + 1];
+	CLEANUP_FREE char *text = NULL;
+	int rc;
+
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dirfd < 0)
+		return -errno;
+	if (!faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW))
+		return -EEXIST;
+	if (!is_empty(dirfd))
+		return -ENOTEMPTY;
+	rc = make_folders(dirfd);
+	if (!rc)
+		rc = ckpt_uuid_make(id);
+	if (rc)
+		return rc;
+	if (asprintf(&text,
+		     "{\n  \"format\": %d,\n  \"id\": \"%s\",\n  \"created_ns\": %lld,\n  \"required\": [],\n  \"optional\": []\n}\n",
+		     CKPT_STORE_FORMAT, id, (long long)ckpt_sys.now_ns()) < 0)
+		return -ENOMEM;
+	return write_file(dirfd, IDENTITY_FILE, text);
+}
+
+bool ckpt_store_probe(const char *path)
+{
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return dirfd >= 0 && !faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
+// --- The lock and who has it ------------------------------------------------------------------------------------------
+
+static int lock_take(struct ckpt_store *s)
+{
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	s->lock_fd = ckpt_sys.open(s->dirfd, LOCK_FILE, O_RDWR | O_CREAT, 0600);
+	if (s->lock_fd < 0)
+		return s->lock_fd;
+	if (fcntl(s->lock_fd, F_OFD_SETLK, &whole))
+		return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
+	return 0;
+}
+
+static void boot_id_read(char ret_id[37])
+{
+	CLEANUP_FD int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, ret_id, 36);
+
+	ret_id[MAX(n, (ssize_t)0)] = '\0';
+}
+
+int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
+{
+	char boot_id[37], host[65] = "";
+	CLEANUP_FREE char *text = NULL;
+	json_t *holder;
+
+	boot_id_read(boot_id);
+	gethostname(host, sizeof(host) - 1);
+	holder = json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host, "boot_id", boot_id,
+			   "mountpoint", mountpoint, "since_ns", (json_int_t)ckpt_sys.now_ns());
+	text = holder ? json_dumps(holder, JSON_INDENT(2)) : NULL;
+	json_decref(holder);
+	return text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
+}
+
+static void text_into(char *to, size_t cap, const json_t *object, const char *key)
+{
+	const char *value = json_string_value(json_object_get(object, key));
+
+	snprintf(to, cap, "%s", value ? value : "");
+}
+
+int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder)
+{
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CLEANUP_FD int fd = -1;
+	json_t *json = NULL;
+	const char *mountpoint;
+
+	if (dirfd < 0)
+		return -errno;
+	fd = ckpt_sys.open(dirfd, LOCK_FILE, O_RDONLY, 0);
+	if (fd < 0)
+		return fd;
+	if (fcntl(fd, F_OFD_GETLK, &whole))
+		return -errno;
+	if (whole.l_type == F_UNLCK)
+		return -ENOENT;
+	if (!ret_holder)
+		return 0;
+	*ret_holder = (struct ckpt_holder){0};
+	if (read_json(dirfd, HOLDER_FILE, &json))
+		return 0;
+	ret_holder->pid = (int)json_integer_value(json_object_get(json, "pid"));
+	ret_holder->since_ns = json_integer_value(json_object_get(json, "since_ns"));
+	text_into(ret_holder->host, sizeof(ret_holder->host), json, "host");
+	text_into(ret_holder->boot_id, sizeof(ret_holder->boot_id), json, "boot_id");
+	mountpoint = json_string_value(json_object_get(json, "mountpoint"));
+	ret_holder->mountpoint = mountpoint ? strdup(mountpoint) : NULL;
+	json_decref(json);
+	return 0;
+}
+
+void ckpt_holder_done(struct ckpt_holder *h)
+{
+	free(TAKE_PTR(h->mountpoint));
+}
+
+// --- Open and close ---------------------------------------------------------------------------------------------------
+
+static bool kernel_has_multigrain_times(void)
+{
+	struct utsname u;
+	int major = 0, minor = 0;
+
+	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 13));
+}
+
+// Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.
+static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
+{
+	struct stat store, folder;
+	int fd = ckpt_sys.open(s->dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd == -ELOOP || fd == -ENOTDIR ? -EBADMSG : fd;
+	if (fstat(s->dirfd, &store) || fstat(fd, &folder) || store.st_dev != folder.st_dev) {
+		ckpt_sys.close(fd);
+		return -EXDEV;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+static int index_open(struct ckpt_store *s, bool *ret_fresh)
+{
+	CLEANUP_FREE char *path = NULL;
+	int rc;
+
+	if (asprintf(&path, "%s/index", s->settings.work_dir ? s->settings.work_dir : s->path) < 0)
+		return -ENOMEM;
+	rc = ckpt_index_open(path, s->id, !s->writable, &s->index, ret_fresh);
+	if (rc && !s->writable) {
+		s->index = NULL; // the store says the same, slower
+		*ret_fresh = true;
+		return 0;
+	}
+	return rc;
+}
+
+static int store_open_parts(struct ckpt_store *s)
+{
+	bool fresh;
+	int rc = identity_read(s);
+
+	if (!rc && s->writable)
+		rc = lock_take(s);
+	if (!rc && s->writable)
+		rc = make_folders(s->dirfd);
+	if (!rc)
+		rc = folder_open(s, "sessions", &s->sessions_fd);
+	if (!rc)
+		rc = folder_open(s, "tree", &s->tree_fd);
+	if (!rc)
+		rc = folder_open(s, "trash", &s->trash_fd);
+	if (!rc)
+		rc = ckpt_errlog_open(s->dirfd, s->writable, &s->errlog);
+	if (!rc)
+		rc = ckpt_backend_local_open(s->dirfd, s->writable, &s->backend);
+	if (!rc)
+		rc = index_open(s, &fresh);
+	if (!rc)
+		rc = ckpt_load_steps(s, fresh);
+	if (!rc)
+		rc = ckpt_load_sessions(s);
+	if (!rc && s->writable)
+		rc = ckpt_indexer_new(s->index, &s->indexer);
+	return rc;
+}
+
+int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
+		    struct ckpt_store **ret_store)
+{
+	struct ckpt_store *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->dirfd = s->sessions_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->idle, NULL);
+	s->writable = mode == CKPT_STORE_WRITE;
+	s->multigrain = kernel_has_multigrain_times();
+	s->steps = ckpt_step_table_new();
+	s->path = realpath(path, NULL);
+	rc = !s->path ? -errno : !s->steps ? -ENOMEM : settings_copy(&s->settings, settings);
+	if (!rc) {
+		s->dirfd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		rc = s->dirfd < 0 ? (errno == ENOTDIR ? -EMEDIUMTYPE : -errno) : store_open_parts(s);
+	}
+	if (rc) {
+		ckpt_store_close(s);
+		return rc;
+	}
+	*ret_store = s;
+	return 0;
+}
+
+static void close_if_open(int fd)
+{
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+}
+
+void ckpt_store_close(struct ckpt_store *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->lock);
+	while (s->commits_running)
+		pthread_cond_wait(&s->idle, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	ckpt_indexer_close(s->indexer);
+	ckpt_step_table_free(s->steps);
+	ckpt_index_close(s->index);
+	ckpt_backend_close(s->backend);
+	ckpt_errlog_close(s->errlog);
+	close_if_open(s->sessions_fd);
+	close_if_open(s->tree_fd);
+	close_if_open(s->trash_fd);
+	close_if_open(s->lock_fd);
+	close_if_open(s->dirfd);
+	ckpt_settings_done(&s->settings);
+	free(s->path);
+	pthread_cond_destroy(&s->idle);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+// --- Folders and numbers ----------------------------------------------------------------------------------------------
+
+static bool is_folder_id(const char *text)
+{
+	return strspn(text, "0123456789abcdef") == CKPT_FOLDER_ID_LEN && !text[CKPT_FOLDER_ID_LEN];
+}
+
+int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1] = "", path[32];
+	uint8_t bytes[CKPT_FOLDER_ID_LEN / 2];
+	CLEANUP_FD int fd = -1;
+	int rc;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", dirfd);
+	if (getxattr(path, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN) == CKPT_FOLDER_ID_LEN && is_folder_id(id)) {
+		memcpy(ret_id, id, sizeof(id));
+		return 0;
+	}
+	if (!make)
+		return -ENOENT;
+	rc = ckpt_sys.random(bytes, sizeof(bytes));
+	if (rc)
+		return rc;
+	ckpt_hex(bytes, sizeof(bytes), id);
+	fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, 0);
+	// The steps of this folder are found through it: it and the folders above must be on disk before the first of them.
+	if (!rc)
+		rc = ckpt_sys.syncfs(s->tree_fd);
+	if (!rc)
+		memcpy(ret_id, id, sizeof(id));
+	return rc;
+}
+
+// 40 bits of inode number, 24 bits that differ between files that had the same inode one after the other.
+uint64_t ckpt_store_ino(const struct statx *stx)
+{
+	uint64_t born = (uint64_t)stx->stx_btime.tv_sec * 1000000000u + stx->stx_btime.tv_nsec;
+	uint64_t salt = stx->stx_mask & STATX_BTIME ? (born * UINT64_C(0x9e3779b97f4a7c15)) >> 40 : 0;
+	uint64_t low = (stx->stx_ino ^ stx->stx_ino >> 40) & ((UINT64_C(1) << 40) - 1);
+
+	return salt << 40 | low;
+}
