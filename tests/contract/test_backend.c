@@ -1,0 +1,1008 @@
+// The contract of backends/backend.h, sentence by sentence, against every backend and every stack of layers.
+// A new backend gets a line in stacks[].
+#include "tests/support/suite.h"
+
+#include "backends/backend.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#define THREADS 4
+
+struct stand {
+	struct ckpt_backend *b;
+	struct ckpt_fault fault; // of the stacks with that layer; does not fire
+	int trace_fd;
+};
+
+static void make_mem(struct stand *s)
+{
+	ck_ok(ckpt_backend_mem_new(&s->b));
+}
+
+static void make_local(struct stand *s)
+{
+	CLEANUP_FD int fd = ckpt_temp_fd();
+
+	ck_ok(ckpt_backend_local_open(fd, true, &s->b));
+}
+
+static void add_fault(struct stand *s)
+{
+	ck_ok(ckpt_backend_fault_new(s->b, &s->fault, &s->b));
+}
+
+static void add_trace(struct stand *s)
+{
+	s->trace_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	ck_ok(ckpt_backend_trace_new(s->b, s->trace_fd, &s->b));
+}
+
+static const struct {
+	const char *name;
+	void (*make)(struct stand *s);
+	void (*layers[2])(struct stand *s);
+} stacks[] = {
+	{"mem", make_mem, {0}},
+	{"local", make_local, {0}},
+	{"fault(mem)", make_mem, {add_fault}},
+	{"trace(local)", make_local, {add_trace}},
+	{"trace(fault(local))", make_local, {add_fault, add_trace}},
+};
+
+static void stand_open(struct stand *s, int stack)
+{
+	*s = (struct stand){.trace_fd = -1};
+	stacks[stack].make(s);
+	for (size_t i = 0; i < ARRAY_LEN(stacks[stack].layers) && stacks[stack].layers[i]; i++)
+		stacks[stack].layers[i](s);
+	ck_assert_str_eq(s->b->ops->name, stacks[stack].name);
+}
+
+static void stand_close(struct stand *s)
+{
+	ckpt_backend_close(s->b);
+	ckpt_fd_cleanup(&s->trace_fd);
+}
+
+#define STAND(s)                                                                                                       \
+	CLEANUP(stand_close) struct stand s;                                                                           \
+	stand_open(&s, _i)
+
+static int put_text(struct stand *s, const char *key, const char *text)
+{
+	return ckpt_backend_put(s->b, key, text, strlen(text), NULL);
+}
+
+static void assert_text(struct stand *s, const char *key, const char *text)
+{
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+
+	ck_ok(ckpt_backend_get_all(s->b, key, 1 << 20, &data, &len, NULL));
+	ck_assert_uint_eq(len, strlen(text));
+	ck_assert_mem_eq(data, text, len);
+}
+
+static void assert_missing(struct stand *s, const char *key)
+{
+	struct ckpt_object object;
+	size_t len;
+	char buf[8];
+
+	ck_error(ckpt_backend_head(s->b, key, &object), ENOENT);
+	ck_error(ckpt_backend_get(s->b, key, 0, buf, sizeof(buf), &len, NULL), ENOENT);
+}
+
+static void *pattern_new(size_t len, unsigned seed)
+{
+	uint8_t *data = malloc(len + 1);
+
+	ck_assert_ptr_nonnull(data);
+	for (size_t i = 0; i < len; i++)
+		data[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + seed);
+	return data;
+}
+
+// ---- Put, get, head
+
+START_TEST(get_gives_the_bytes_that_were_put)
+{
+	STAND(s);
+	ck_ok(put_text(&s, "steps/1000/1", "record"));
+	ck_ok(put_text(&s, "m/abc", "manifest"));
+	ck_ok(put_text(&s, "packs/p", "pack"));
+	ck_ok(put_text(&s, "gc/condemned/1", "list"));
+	assert_text(&s, "steps/1000/1", "record");
+	assert_text(&s, "m/abc", "manifest");
+	assert_text(&s, "packs/p", "pack");
+	assert_text(&s, "gc/condemned/1", "list");
+}
+END_TEST
+
+START_TEST(get_of_any_range_gives_that_range)
+{
+	STAND(s);
+	char data[] = "0123456789", buf[32];
+
+	ck_ok(put_text(&s, "m/x", data));
+	for (size_t offset = 0; offset <= 12; offset++) {
+		for (size_t len = 0; len <= 12; len++) {
+			size_t expected = offset >= 10 ? 0 : MIN(len, 10 - offset), got;
+
+			memset(buf, '#', sizeof(buf));
+			ck_ok(ckpt_backend_get(s.b, "m/x", offset, buf, len, &got, NULL));
+			ck_assert_uint_eq(got, expected);
+			if (expected)
+				ck_assert_mem_eq(buf, data + offset, expected);
+			ck_assert_int_eq(buf[expected], '#');
+		}
+	}
+}
+END_TEST
+
+START_TEST(get_far_past_the_end_gives_no_bytes_and_no_error)
+{
+	STAND(s);
+	static const uint64_t offsets[] = {1, 4096, 1ull << 32, INT64_MAX, UINT64_MAX};
+	struct ckpt_object object;
+	char buf[8];
+	size_t got;
+
+	ck_ok(put_text(&s, "m/x", "1"));
+	for (size_t i = 0; i < ARRAY_LEN(offsets); i++) {
+		got = 99;
+		ck_ok(ckpt_backend_get(s.b, "m/x", offsets[i], buf, sizeof(buf), &got, &object));
+		ck_assert_uint_eq(got, 0);
+		ck_assert_uint_eq(object.bytes, 1);
+	}
+}
+END_TEST
+
+START_TEST(get_describes_the_version_that_the_bytes_are_from)
+{
+	STAND(s);
+	struct ckpt_object first, second, got_object;
+	char buf[8];
+	size_t got;
+
+	ck_ok(ckpt_backend_put(s.b, "gc/x", "one", 3, &first));
+	ck_ok(ckpt_backend_get(s.b, "gc/x", 1, buf, 1, &got, &got_object));
+	ck_assert_str_eq(got_object.etag, first.etag);
+	ck_assert_uint_eq(got_object.bytes, 3);
+	ck_ok(ckpt_backend_replace(s.b, "gc/x", first.etag, "three", 5, &second));
+	ck_ok(ckpt_backend_get(s.b, "gc/x", 1, buf, 1, &got, &got_object));
+	ck_assert_str_eq(got_object.etag, second.etag);
+	ck_assert_uint_eq(got_object.bytes, 5);
+}
+END_TEST
+
+START_TEST(a_missing_object_is_enoent)
+{
+	STAND(s);
+	assert_missing(&s, "steps/1/1");
+	ck_ok(put_text(&s, "steps/1/2", "x"));
+	assert_missing(&s, "steps/1/1");
+	assert_missing(&s, "steps/1");
+	assert_missing(&s, "m/1");
+}
+END_TEST
+
+START_TEST(an_empty_object_is_an_object)
+{
+	STAND(s);
+	struct ckpt_object object;
+
+	ck_ok(ckpt_backend_put(s.b, "m/empty", NULL, 0, &object));
+	ck_assert_uint_eq(object.bytes, 0);
+	assert_text(&s, "m/empty", "");
+	ck_error(put_text(&s, "m/empty", "x"), EEXIST);
+}
+END_TEST
+
+START_TEST(put_over_an_object_is_eexist_and_changes_nothing)
+{
+	STAND(s);
+	static const char *const keys[] = {"steps/1000/1", "m/x"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		ck_ok(put_text(&s, keys[i], "first"));
+		ck_error(put_text(&s, keys[i], "second"), EEXIST);
+		ck_error(put_text(&s, keys[i], "first"), EEXIST);
+		assert_text(&s, keys[i], "first");
+	}
+}
+END_TEST
+
+START_TEST(put_head_and_get_describe_the_same_object)
+{
+	STAND(s);
+	static const size_t sizes[] = {0, 1, CKPT_CAS_BYTES_MAX, CKPT_CAS_BYTES_MAX + 1, 1 << 20};
+	int64_t before_ns = ckpt_sys.now_ns();
+	CLEANUP_FREE char *data = pattern_new(1 << 20, 0);
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		struct ckpt_object put, head, get;
+		char key[32];
+		size_t got;
+
+		snprintf(key, sizeof(key), "packs/%zu", i);
+		ck_ok(ckpt_backend_put(s.b, key, data, sizes[i], &put));
+		ck_ok(ckpt_backend_head(s.b, key, &head));
+		ck_ok(ckpt_backend_get(s.b, key, 0, NULL, 0, &got, &get));
+		ck_assert_uint_eq(put.bytes, sizes[i]);
+		ck_assert_uint_eq(head.bytes, sizes[i]);
+		ck_assert_str_eq(put.etag, head.etag);
+		ck_assert_str_eq(put.etag, get.etag);
+		ck_assert_int_eq(put.mtime_ns, head.mtime_ns);
+		// Kernels stamp files by a clock that lags by a tick.
+		ck_assert_int_ge(put.mtime_ns, before_ns - 100000000);
+		ck_assert_int_le(put.mtime_ns, ckpt_sys.now_ns());
+	}
+}
+END_TEST
+
+START_TEST(a_big_object_comes_back_whole)
+{
+	STAND(s);
+	size_t len = (16u << 20) + 1, got;
+	CLEANUP_FREE char *data = pattern_new(len, 5), *piece = malloc(4096);
+	CLEANUP_FREE void *all = NULL;
+
+	ck_ok(ckpt_backend_put(s.b, "packs/big", data, len, NULL));
+	ck_ok(ckpt_backend_get_all(s.b, "packs/big", len, &all, &got, NULL));
+	ck_assert_uint_eq(got, len);
+	ck_assert(memcmp(all, data, len) == 0);
+	ck_ok(ckpt_backend_get(s.b, "packs/big", 7777777, piece, 4096, &got, NULL));
+	ck_assert_uint_eq(got, 4096);
+	ck_assert(memcmp(piece, data + 7777777, 4096) == 0);
+	ck_error(ckpt_backend_get_all(s.b, "packs/big", len - 1, &all, &got, NULL), EFBIG);
+}
+END_TEST
+
+START_TEST(get_all_takes_objects_up_to_its_limit)
+{
+	STAND(s);
+	static const size_t sizes[] = {0, 1, (64u << 10) - 1, 64u << 10, (64u << 10) + 1, 200000};
+	CLEANUP_FREE char *data = pattern_new(200000, 1);
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		CLEANUP_FREE void *all = NULL;
+		void *none = NULL;
+		size_t got;
+		char key[32];
+
+		snprintf(key, sizeof(key), "m/%zu", i);
+		ck_ok(ckpt_backend_put(s.b, key, data, sizes[i], NULL));
+		ck_ok(ckpt_backend_get_all(s.b, key, sizes[i], &all, &got, NULL));
+		ck_assert_ptr_nonnull(all);
+		ck_assert_uint_eq(got, sizes[i]);
+		ck_assert(memcmp(all, data, got) == 0);
+		if (sizes[i])
+			ck_error(ckpt_backend_get_all(s.b, key, sizes[i] - 1, &none, &got, NULL), EFBIG);
+		ck_assert_ptr_null(none);
+	}
+}
+END_TEST
+
+// ---- Replace and remove
+
+START_TEST(replace_with_the_etag_replaces)
+{
+	STAND(s);
+	struct ckpt_object first, second, head;
+
+	ck_ok(ckpt_backend_put(s.b, "gc/epoch", "1", 1, &first));
+	ck_ok(ckpt_backend_replace(s.b, "gc/epoch", first.etag, "22", 2, &second));
+	ck_assert_str_ne(first.etag, second.etag);
+	ck_assert_uint_eq(second.bytes, 2);
+	ck_ok(ckpt_backend_head(s.b, "gc/epoch", &head));
+	ck_assert_str_eq(head.etag, second.etag);
+	assert_text(&s, "gc/epoch", "22");
+	ck_ok(ckpt_backend_replace(s.b, "gc/epoch", second.etag, NULL, 0, NULL));
+	assert_text(&s, "gc/epoch", "");
+}
+END_TEST
+
+START_TEST(replace_with_another_etag_is_estale_and_changes_nothing)
+{
+	STAND(s);
+	struct ckpt_object first;
+
+	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "1", 1, &first));
+	ck_error(ckpt_backend_replace(s.b, "steps/a/1", "nonsense", "2", 1, NULL), ESTALE);
+	ck_ok(ckpt_backend_replace(s.b, "steps/a/1", first.etag, "2", 1, NULL));
+	ck_error(ckpt_backend_replace(s.b, "steps/a/1", first.etag, "3", 1, NULL), ESTALE);
+	assert_text(&s, "steps/a/1", "2");
+}
+END_TEST
+
+START_TEST(replace_of_a_missing_object_is_enoent)
+{
+	STAND(s);
+	ck_error(ckpt_backend_replace(s.b, "gc/epoch", "etag", "2", 1, NULL), ENOENT);
+	ck_error(ckpt_backend_replace(s.b, "steps/1/1", "etag", "2", 1, NULL), ENOENT);
+	assert_missing(&s, "gc/epoch");
+}
+END_TEST
+
+START_TEST(replace_takes_small_objects_only)
+{
+	STAND(s);
+	CLEANUP_FREE char *data = pattern_new(CKPT_CAS_BYTES_MAX + 1, 3);
+	struct ckpt_object object;
+
+	ck_ok(ckpt_backend_put(s.b, "gc/x", "1", 1, &object));
+	ck_error(ckpt_backend_replace(s.b, "gc/x", object.etag, data, CKPT_CAS_BYTES_MAX + 1, NULL), EFBIG);
+	assert_text(&s, "gc/x", "1");
+	ck_ok(ckpt_backend_replace(s.b, "gc/x", object.etag, data, CKPT_CAS_BYTES_MAX, &object));
+	ck_assert_uint_eq(object.bytes, CKPT_CAS_BYTES_MAX);
+}
+END_TEST
+
+START_TEST(remove_deletes_and_the_key_is_free_again)
+{
+	STAND(s);
+	static const char *const keys[] = {"steps/1000/1", "m/x"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), ENOENT);
+		ck_ok(put_text(&s, keys[i], "first"));
+		ck_ok(ckpt_backend_remove(s.b, keys[i], NULL));
+		assert_missing(&s, keys[i]);
+		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), ENOENT);
+		ck_ok(put_text(&s, keys[i], "second"));
+		assert_text(&s, keys[i], "second");
+	}
+}
+END_TEST
+
+START_TEST(remove_with_an_etag_deletes_that_version_only)
+{
+	STAND(s);
+	struct ckpt_object first, second;
+
+	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "1", 1, &first));
+	ck_ok(ckpt_backend_replace(s.b, "steps/a/1", first.etag, "2", 1, &second));
+	ck_error(ckpt_backend_remove(s.b, "steps/a/1", first.etag), ESTALE);
+	assert_text(&s, "steps/a/1", "2");
+	ck_ok(ckpt_backend_remove(s.b, "steps/a/1", second.etag));
+	assert_missing(&s, "steps/a/1");
+	ck_error(ckpt_backend_remove(s.b, "steps/a/1", second.etag), ENOENT);
+}
+END_TEST
+
+START_TEST(remove_leaves_the_neighbours)
+{
+	STAND(s);
+	ck_ok(put_text(&s, "steps/a/1", "1"));
+	ck_ok(put_text(&s, "steps/a/2", "2"));
+	ck_ok(put_text(&s, "steps/aa/1", "aa"));
+	ck_ok(ckpt_backend_remove(s.b, "steps/a/1", NULL));
+	assert_text(&s, "steps/a/2", "2");
+	ck_ok(ckpt_backend_remove(s.b, "steps/a/2", NULL));
+	assert_text(&s, "steps/aa/1", "aa");
+	ck_error(ckpt_backend_remove(s.b, "steps/aa", NULL), ENOENT);
+}
+END_TEST
+
+// ---- List
+
+#define KEYS_MAX 12000
+
+struct keys {
+	char *keys[KEYS_MAX];
+	size_t count;
+	size_t stop_after; // 0: never
+};
+
+static void keys_done(struct keys *k)
+{
+	for (size_t i = 0; i < k->count; i++)
+		free(k->keys[i]);
+}
+
+static int keys_add(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct keys *k = arg;
+
+	ck_assert_uint_lt(k->count, KEYS_MAX);
+	ck_assert_uint_eq(object->bytes, 1);
+	ck_assert_int_gt(object->mtime_ns, 0);
+	k->keys[k->count++] = strdup(key);
+	return k->stop_after == k->count ? 77 : 0;
+}
+
+static void assert_list(struct stand *s, const char *prefix, const char *after, const char *expected)
+{
+	CLEANUP(keys_done) struct keys k = {0};
+	char text[1024] = "";
+
+	ck_ok(ckpt_backend_list(s->b, prefix, after, keys_add, &k));
+	for (size_t i = 0; i < k.count; i++) {
+		strcat(text, i ? " " : "");
+		strcat(text, k.keys[i]);
+	}
+	ck_assert_str_eq(text, expected);
+}
+
+START_TEST(list_of_an_empty_store_is_empty)
+{
+	STAND(s);
+	assert_list(&s, "", NULL, "");
+	assert_list(&s, "steps/", NULL, "");
+	assert_list(&s, "", "steps/1", "");
+}
+END_TEST
+
+START_TEST(list_is_in_the_byte_order_of_the_whole_keys)
+{
+	STAND(s);
+	static const char *const keys[] = {"steps/1/1", "steps/10/1", "steps/1-a/1", "steps/1.a/1", "steps/1/10",
+					   "steps/1/2", "packs/z",    "m/A",         "m/a",         "gc/c/1",
+					   "gc/c-d",    "steps/1!",   "steps/~/1",   "steps/%2F/1"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		ck_ok(put_text(&s, keys[i], "x"));
+	assert_list(&s, "", NULL,
+		    "gc/c-d gc/c/1 m/A m/a packs/z steps/%2F/1 steps/1! steps/1-a/1 steps/1.a/1 steps/1/1 "
+		    "steps/1/10 steps/1/2 steps/10/1 steps/~/1");
+}
+END_TEST
+
+START_TEST(list_gives_the_keys_with_the_prefix)
+{
+	STAND(s);
+	static const char *const keys[] = {"steps/1/1", "steps/10/1", "steps/10/2", "steps/100/1", "m/1"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		ck_ok(put_text(&s, keys[i], "x"));
+	assert_list(&s, "steps/10", NULL, "steps/10/1 steps/10/2 steps/100/1");
+	assert_list(&s, "steps/10/", NULL, "steps/10/1 steps/10/2");
+	assert_list(&s, "steps/10/2", NULL, "steps/10/2");
+	assert_list(&s, "s", NULL, "steps/1/1 steps/10/1 steps/10/2 steps/100/1");
+	assert_list(&s, "m", NULL, "m/1");
+	assert_list(&s, "steps/2", NULL, "");
+	assert_list(&s, "packs/", NULL, "");
+}
+END_TEST
+
+START_TEST(list_starts_after_the_key)
+{
+	STAND(s);
+	static const char *const keys[] = {"m/1", "steps/1/1", "steps/10/1", "steps/10/2", "steps/2/1"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		ck_ok(put_text(&s, keys[i], "x"));
+	assert_list(&s, "", "", "m/1 steps/1/1 steps/10/1 steps/10/2 steps/2/1");
+	assert_list(&s, "", "m/1", "steps/1/1 steps/10/1 steps/10/2 steps/2/1");
+	assert_list(&s, "", "steps/10/1", "steps/10/2 steps/2/1");
+	assert_list(&s, "", "steps/10", "steps/10/1 steps/10/2 steps/2/1");
+	assert_list(&s, "steps/10/", "steps/10/1", "steps/10/2");
+	assert_list(&s, "steps/10/", "gc/9", "steps/10/1 steps/10/2");
+	assert_list(&s, "steps/10/", "steps/2", "");
+	assert_list(&s, "", "steps/2/1", "");
+}
+END_TEST
+
+START_TEST(list_ends_when_told_with_what_it_was_told)
+{
+	STAND(s);
+	CLEANUP(keys_done) struct keys k = {.stop_after = 2};
+
+	for (int i = 0; i < 5; i++) {
+		char key[32];
+
+		snprintf(key, sizeof(key), "m/%d", i);
+		ck_ok(put_text(&s, key, "x"));
+	}
+	ck_assert_int_eq(ckpt_backend_list(s.b, "", NULL, keys_add, &k), 77);
+	ck_assert_uint_eq(k.count, 2);
+}
+END_TEST
+
+static int key_compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static unsigned random_below(unsigned *state, unsigned limit)
+{
+	*state = *state * 1664525u + 1013904223u;
+	return (*state >> 16) % limit;
+}
+
+// Names made of few, nasty characters, so that prefixes and orders collide.
+static void random_key(unsigned *state, char *ret_key)
+{
+	static const char letters[] = "a1-!.~%";
+	static const char *const tops[] = {"steps", "m", "packs", "gc"};
+	int len = sprintf(ret_key, "%s/d", tops[random_below(state, 4)]);
+	unsigned n = random_below(state, 4);
+
+	for (unsigned i = 0; i < n; i++)
+		ret_key[len++] = letters[random_below(state, 7)];
+	len += sprintf(ret_key + len, "/f");
+	n = random_below(state, 3);
+	for (unsigned i = 0; i < n; i++)
+		ret_key[len++] = letters[random_below(state, 7)];
+	ret_key[len] = '\0';
+}
+
+static void assert_list_as(struct stand *s, const struct keys *all, const char *prefix, const char *after)
+{
+	CLEANUP(keys_done) struct keys got = {0};
+	size_t at = 0;
+
+	ck_ok(ckpt_backend_list(s->b, prefix, after, keys_add, &got));
+	for (size_t i = 0; i < all->count; i++) {
+		if (strncmp(all->keys[i], prefix, strlen(prefix)) != 0 || strcmp(all->keys[i], after) <= 0)
+			continue;
+		ck_assert_uint_lt(at, got.count);
+		ck_assert_str_eq(got.keys[at++], all->keys[i]);
+	}
+	ck_assert_uint_eq(at, got.count);
+}
+
+START_TEST(list_agrees_with_a_sorted_array_for_random_keys)
+{
+	STAND(s);
+	CLEANUP(keys_done) struct keys all = {0};
+	unsigned state = 7;
+	char prefix[64], after[64];
+
+	for (int i = 0; i < 600; i++) {
+		int r;
+
+		random_key(&state, prefix);
+		r = put_text(&s, prefix, "x");
+		if (r == 0)
+			all.keys[all.count++] = strdup(prefix);
+		else
+			ck_assert_int_eq(r, -EEXIST);
+	}
+	qsort(all.keys, all.count, sizeof(all.keys[0]), key_compare);
+	for (int i = 0; i < 300; i++) {
+		random_key(&state, prefix);
+		random_key(&state, after);
+		prefix[random_below(&state, (unsigned)strlen(prefix) + 1)] = '\0';
+		if (i % 2)
+			after[0] = '\0';
+		assert_list_as(&s, &all, prefix, after);
+	}
+}
+END_TEST
+
+START_TEST(list_of_ten_thousand_keys_is_fast)
+{
+	STAND(s);
+	CLEANUP(keys_done) struct keys k = {0};
+	int64_t best_ns = INT64_MAX;
+
+	for (int i = 0; i < 10000; i++) {
+		char key[32];
+
+		snprintf(key, sizeof(key), "steps/%d/1", i);
+		ck_ok(put_text(&s, key, "x"));
+	}
+	for (int tries = 0; tries < 3; tries++) {
+		int64_t started_ns = ckpt_sys.mono_ns();
+
+		keys_done(&k);
+		k.count = 0;
+		ck_ok(ckpt_backend_list(s.b, "steps/", NULL, keys_add, &k));
+		best_ns = MIN(best_ns, ckpt_sys.mono_ns() - started_ns);
+		ck_assert_uint_eq(k.count, 10000);
+	}
+	// 60 ms when measured; a sanitizer or a busy machine may take ten times that.
+	ck_assert_msg(best_ns < 1000000000, "%lld ms", (long long)best_ns / 1000000);
+}
+END_TEST
+
+// ---- Keys
+
+static void assert_refused(struct stand *s, const char *key)
+{
+	struct ckpt_object object;
+	size_t got;
+	char buf[4];
+
+	ck_error(ckpt_backend_key_check(key), EINVAL);
+	ck_error(ckpt_backend_put(s->b, key, "x", 1, NULL), EINVAL);
+	ck_error(ckpt_backend_get(s->b, key, 0, buf, sizeof(buf), &got, NULL), EINVAL);
+	ck_error(ckpt_backend_head(s->b, key, &object), EINVAL);
+	ck_error(ckpt_backend_replace(s->b, key, "etag", "x", 1, NULL), EINVAL);
+	ck_error(ckpt_backend_remove(s->b, key, NULL), EINVAL);
+}
+
+START_TEST(hostile_keys_are_einval_everywhere)
+{
+	STAND(s);
+	static const char *const keys[] = {"",
+					   "/",
+					   "steps",
+					   "steps/",
+					   "/steps/a",
+					   "steps//a",
+					   "steps/a/",
+					   "steps/./a",
+					   "steps/../a",
+					   "steps/a/..",
+					   "steps/a/.",
+					   "steps/..",
+					   "..",
+					   "../steps/a",
+					   "tmp/x",
+					   "other/x",
+					   "stepss/x",
+					   "step/x",
+					   "steps/a/b/c",
+					   "steps/a\nb",
+					   "steps/\x7f",
+					   "steps/\xc3\xa4",
+					   "steps/a\\\tb",
+					   "steps/\x01/1",
+					   "lost+found/x",
+					   "index/x",
+					   "tmp/lock",
+					   "steps/a/../../x",
+					   "Steps/a",
+					   "./steps/a"};
+	char key[1024];
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		assert_refused(&s, keys[i]);
+	sprintf(key, "steps/%0256d/1", 0); // a component of 256 bytes
+	assert_refused(&s, key);
+	memset(key, 'a', sizeof(key));
+	memcpy(key, "steps/", 6);
+	key[255] = key[511] = '/';
+	key[CKPT_OBJECT_KEY_MAX + 1] = '\0';
+	assert_refused(&s, key);
+	assert_list(&s, "", NULL, "");
+}
+END_TEST
+
+START_TEST(hostile_prefixes_are_einval)
+{
+	STAND(s);
+	static const char *const prefixes[] = {"/",    "x/",       "steps//", "steps/../",  "../",
+					       "tmp/", "steps/\n", "st/",     "steps/a/b/c"};
+	struct keys k = {0};
+
+	for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
+		ck_error(ckpt_backend_list(s.b, prefixes[i], NULL, keys_add, &k), EINVAL);
+		ck_error(ckpt_backend_list(s.b, "", prefixes[i], keys_add, &k), EINVAL);
+	}
+	ck_assert_uint_eq(k.count, 0);
+}
+END_TEST
+
+START_TEST(odd_but_valid_keys_work)
+{
+	STAND(s);
+	char longest[CKPT_OBJECT_KEY_MAX + 1], key[600];
+	static const char *const keys[] = {"steps/.a/1",  "steps/.../1",    "m/..a",  "steps/a b/1", "m/-rf",  "gc/*",
+					   "steps/%2F/1", "steps/%%0011/1", "m/lock", "m/tmp",       "m/\"'\\"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		ck_ok(put_text(&s, keys[i], keys[i]));
+		assert_text(&s, keys[i], keys[i]);
+	}
+	sprintf(longest, "steps/%0255d/%0255d", 1, 2);
+	ck_ok(put_text(&s, longest, "long"));
+	assert_text(&s, longest, "long");
+	ck_ok(ckpt_backend_remove(s.b, longest, NULL));
+	sprintf(key, "m/%0255d", 3);
+	ck_ok(put_text(&s, key, "long"));
+	assert_text(&s, key, "long");
+}
+END_TEST
+
+START_TEST(a_key_as_the_folder_of_another_loses_no_object)
+{
+	STAND(s);
+	int r;
+
+	ck_ok(put_text(&s, "gc/a", "a"));
+	r = put_text(&s, "gc/a/b", "b");
+	assert_text(&s, "gc/a", "a");
+	if (r == 0)
+		assert_text(&s, "gc/a/b", "b");
+	ck_ok(put_text(&s, "gc/c/d", "d"));
+	r = put_text(&s, "gc/c", "c");
+	assert_text(&s, "gc/c/d", "d");
+	if (r == 0)
+		assert_text(&s, "gc/c", "c");
+}
+END_TEST
+
+// ---- Threads
+
+struct crew {
+	struct stand *s;
+	pthread_barrier_t start;
+	int rounds;
+	unsigned won[THREADS];
+	unsigned next; // hands out the members' numbers
+	bool stop;
+};
+
+static unsigned crew_number(struct crew *c)
+{
+	return __atomic_fetch_add(&c->next, 1, __ATOMIC_RELAXED);
+}
+
+static void crew_run(struct crew *c, void *(*body)(void *arg))
+{
+	pthread_t threads[THREADS];
+
+	pthread_barrier_init(&c->start, NULL, THREADS);
+	for (size_t i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, body, c), 0);
+	for (size_t i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&c->start);
+}
+
+static void *put_rival(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	for (int i = 0; i < c->rounds; i++) {
+		char key[32], text[2] = {(char)('0' + me), '\0'};
+		int r;
+
+		snprintf(key, sizeof(key), i % 2 ? "steps/%d/1" : "m/%d", i);
+		pthread_barrier_wait(&c->start);
+		r = put_text(c->s, key, text);
+		if (r == 0) {
+			assert_text(c->s, key, text);
+			c->won[me]++;
+		} else {
+			ck_assert_int_eq(r, -EEXIST);
+		}
+	}
+	return NULL;
+}
+
+START_TEST(of_many_puts_of_one_key_exactly_one_wins)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 200};
+	unsigned won = 0;
+
+	crew_run(&c, put_rival);
+	for (size_t i = 0; i < THREADS; i++)
+		won += c.won[i];
+	ck_assert_uint_eq(won, 200);
+}
+END_TEST
+
+static void *put_neighbour(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	// The folder appears and goes under everybody's hands; nobody's object may.
+	for (int i = 0; i < c->rounds; i++) {
+		char key[32];
+
+		snprintf(key, sizeof(key), "steps/shared/%u", me);
+		ck_ok(put_text(c->s, key, key));
+		assert_text(c->s, key, key);
+		ck_ok(ckpt_backend_remove(c->s->b, key, NULL));
+		assert_missing(c->s, key);
+	}
+	return NULL;
+}
+
+START_TEST(puts_and_removes_in_one_folder_do_not_disturb_each_other)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 200};
+
+	crew_run(&c, put_neighbour);
+	assert_list(&s, "", NULL, "");
+}
+END_TEST
+
+static void *count_up(void *arg)
+{
+	struct crew *c = arg;
+
+	for (int i = 0; i < c->rounds; i++) {
+		int r;
+
+		do {
+			struct ckpt_object object;
+			char text[16] = "";
+			size_t got;
+
+			ck_ok(ckpt_backend_get(c->s->b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
+			snprintf(text, sizeof(text), "%d", atoi(text) + 1);
+			r = ckpt_backend_replace(c->s->b, "gc/epoch", object.etag, text, strlen(text), NULL);
+		} while (r == -ESTALE);
+		ck_ok(r);
+	}
+	return NULL;
+}
+
+START_TEST(replaces_by_many_lose_no_update)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 100};
+	char expected[16];
+
+	ck_ok(put_text(&s, "gc/epoch", "0"));
+	crew_run(&c, count_up);
+	snprintf(expected, sizeof(expected), "%d", 100 * THREADS);
+	assert_text(&s, "gc/epoch", expected);
+}
+END_TEST
+
+static void *read_or_replace(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+	char buf[20000];
+
+	// Member 0 writes versions of equal letters in changing lengths; the others may see no mixture.
+	for (int i = 0; me == 0 && i < c->rounds; i++) {
+		struct ckpt_object object;
+		size_t len = i % 2 ? 20000 : 700;
+
+		memset(buf, 'a' + i % 26, len);
+		ck_ok(ckpt_backend_head(c->s->b, "gc/x", &object));
+		ck_ok(ckpt_backend_replace(c->s->b, "gc/x", object.etag, buf, len, NULL));
+	}
+	if (me == 0)
+		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		struct ckpt_object object;
+		size_t got;
+
+		ck_ok(ckpt_backend_get(c->s->b, "gc/x", 0, buf, sizeof(buf), &got, &object));
+		ck_assert_uint_eq(got, object.bytes);
+		for (size_t at = 0; at < got; at++)
+			ck_assert(buf[at] == buf[0]);
+	}
+	return NULL;
+}
+
+START_TEST(a_reader_sees_one_version)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 300};
+
+	ck_ok(put_text(&s, "gc/x", "aaaa"));
+	crew_run(&c, read_or_replace);
+}
+END_TEST
+
+static void *remove_rival(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	// All hold the same etag; replaces and removes of it: one wins.
+	for (int i = 0; i < c->rounds; i++) {
+		struct ckpt_object object;
+		int r;
+
+		if (me == 0)
+			ck_ok(put_text(c->s, "steps/a/1", "start"));
+		pthread_barrier_wait(&c->start);
+		ck_ok(ckpt_backend_head(c->s->b, "steps/a/1", &object));
+		pthread_barrier_wait(&c->start);
+		if (me % 2)
+			r = ckpt_backend_remove(c->s->b, "steps/a/1", object.etag);
+		else
+			r = ckpt_backend_replace(c->s->b, "steps/a/1", object.etag, &me, sizeof(me), NULL);
+		c->won[me] += r == 0;
+		ck_assert(r == 0 || r == -ESTALE || r == -ENOENT);
+		pthread_barrier_wait(&c->start);
+		if (me == 0)
+			ckpt_backend_remove(c->s->b, "steps/a/1", NULL);
+		pthread_barrier_wait(&c->start);
+	}
+	return NULL;
+}
+
+START_TEST(of_replaces_and_removes_of_one_version_exactly_one_wins)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 100};
+	unsigned won = 0;
+
+	crew_run(&c, remove_rival);
+	for (size_t i = 0; i < THREADS; i++)
+		won += c.won[i];
+	ck_assert_uint_eq(won, 100);
+}
+END_TEST
+
+static void *list_or_change(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	for (int i = 0; me == 0 && i < c->rounds; i++) {
+		ck_ok(put_text(c->s, "steps/passing/1", "x"));
+		ck_ok(ckpt_backend_remove(c->s->b, "steps/passing/1", NULL));
+	}
+	if (me == 0)
+		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		CLEANUP(keys_done) struct keys k = {0};
+
+		ck_ok(ckpt_backend_list(c->s->b, "steps/", NULL, keys_add, &k));
+		ck_assert_uint_ge(k.count, 2);
+		ck_assert_uint_le(k.count, 3);
+		ck_assert_str_eq(k.keys[0], "steps/a/1");
+		ck_assert_str_eq(k.keys[k.count - 1], "steps/z/1");
+	}
+	return NULL;
+}
+
+START_TEST(a_list_during_changes_has_all_that_was_there_throughout)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 300};
+
+	ck_ok(put_text(&s, "steps/a/1", "x"));
+	ck_ok(put_text(&s, "steps/z/1", "x"));
+	crew_run(&c, list_or_change);
+}
+END_TEST
+
+static Suite *backend_suite(void)
+{
+	static const struct {
+		const char *name;
+		const TTest *const *tests[16];
+	} cases[] = {
+		{"objects",
+		 {&get_gives_the_bytes_that_were_put, &get_of_any_range_gives_that_range,
+		  &get_far_past_the_end_gives_no_bytes_and_no_error, &get_describes_the_version_that_the_bytes_are_from,
+		  &a_missing_object_is_enoent, &an_empty_object_is_an_object,
+		  &put_over_an_object_is_eexist_and_changes_nothing, &put_head_and_get_describe_the_same_object,
+		  &a_big_object_comes_back_whole, &get_all_takes_objects_up_to_its_limit}},
+		{"changes",
+		 {&replace_with_the_etag_replaces, &replace_with_another_etag_is_estale_and_changes_nothing,
+		  &replace_of_a_missing_object_is_enoent, &replace_takes_small_objects_only,
+		  &remove_deletes_and_the_key_is_free_again, &remove_with_an_etag_deletes_that_version_only,
+		  &remove_leaves_the_neighbours}},
+		{"list",
+		 {&list_of_an_empty_store_is_empty, &list_is_in_the_byte_order_of_the_whole_keys,
+		  &list_gives_the_keys_with_the_prefix, &list_starts_after_the_key,
+		  &list_ends_when_told_with_what_it_was_told, &list_agrees_with_a_sorted_array_for_random_keys,
+		  &list_of_ten_thousand_keys_is_fast}},
+		{"keys",
+		 {&hostile_keys_are_einval_everywhere, &hostile_prefixes_are_einval, &odd_but_valid_keys_work,
+		  &a_key_as_the_folder_of_another_loses_no_object}},
+		{"threads",
+		 {&of_many_puts_of_one_key_exactly_one_wins, &puts_and_removes_in_one_folder_do_not_disturb_each_other,
+		  &replaces_by_many_lose_no_update, &a_reader_sees_one_version,
+		  &of_replaces_and_removes_of_one_version_exactly_one_wins,
+		  &a_list_during_changes_has_all_that_was_there_throughout}},
+	};
+	Suite *suite = suite_create("backend");
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		TCase *tcase = tcase_create(cases[i].name);
+
+		for (size_t j = 0; j < ARRAY_LEN(cases[i].tests) && cases[i].tests[j]; j++)
+			tcase_add_loop_test(tcase, *cases[i].tests[j], 0, (int)ARRAY_LEN(stacks));
+		suite_add_tcase(suite, tcase);
+	}
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(backend_suite());
+}

@@ -1,0 +1,74 @@
+#include "tests/support/suite.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WALK_FDS 16
+
+static char base[PATH_MAX]; // of this program, made by its parent process
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	if (ftw->level > 0)
+		return type == FTW_DP ? rmdir(path) : unlink(path);
+	return 0;
+}
+
+void ckpt_temp_empty(const char *path, int whole)
+{
+	nftw(path, remove_one, WALK_FDS, FTW_DEPTH | FTW_PHYS);
+	if (whole)
+		rmdir(path);
+}
+
+static int base_make(void)
+{
+	const char *top = getenv("CKPT_TEST_TMP");
+
+	if (!top)
+		top = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+	snprintf(base, sizeof(base), "%s/ckptfs-test-XXXXXX", top);
+	return mkdtemp(base) ? 0 : -1;
+}
+
+int ckpt_suite_run(Suite *suite)
+{
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	if (base_make() < 0) {
+		perror(base);
+		srunner_free(runner);
+		return EXIT_FAILURE;
+	}
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner) + (srunner_ntests_run(runner) == 0);
+	srunner_free(runner);
+	ckpt_temp_empty(base, 1);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+void ckpt_temp_dir(char *ret_path)
+{
+	int len = snprintf(ret_path, PATH_MAX, "%s/XXXXXX", base);
+
+	ck_assert(len > 0 && len < PATH_MAX);
+	ck_assert_msg(mkdtemp(ret_path) != NULL, "%s", ret_path);
+}
+
+int ckpt_temp_fd(void)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	ckpt_temp_dir(path);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}

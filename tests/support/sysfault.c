@@ -1,0 +1,168 @@
+#include "tests/support/sysfault.h"
+
+#include "core/sys.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+
+static struct ckpt_sysfault *active;
+static struct ckpt_sys below;
+
+// Counts a call: 0, or the error that it is to give.
+static int step(bool change)
+{
+	struct ckpt_sysfault *f = active;
+	uint64_t n;
+
+	if (f->changes_only && !change)
+		return 0;
+	n = __atomic_add_fetch(&f->count, 1, __ATOMIC_RELAXED);
+	if (f->at == 0 || n < f->at || (n > f->at && !f->sticky))
+		return 0;
+	if (f->die)
+		f->die(f->arg);
+	return f->error;
+}
+
+static int fault_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+	int r = step(flags & (O_CREAT | O_TRUNC));
+
+	return r ? r : below.open(dirfd, path, flags, mode);
+}
+
+static ssize_t fault_pread(int fd, void *buf, size_t len, off_t offset)
+{
+	int r = step(false);
+
+	return r ? r : below.pread(fd, buf, len, offset);
+}
+
+static ssize_t fault_pwrite(int fd, const void *buf, size_t len, off_t offset)
+{
+	int r = step(true);
+
+	if (r && active->torn && len > 1)
+		below.pwrite(fd, buf, len / 2, offset);
+	return r ? r : below.pwrite(fd, buf, len, offset);
+}
+
+static int fault_ftruncate(int fd, off_t len)
+{
+	int r = step(true);
+
+	return r ? r : below.ftruncate(fd, len);
+}
+
+static int fault_fsync(int fd)
+{
+	int r = step(true);
+
+	return r ? r : below.fsync(fd);
+}
+
+static int fault_fdatasync(int fd)
+{
+	int r = step(true);
+
+	return r ? r : below.fdatasync(fd);
+}
+
+static int fault_syncfs(int fd)
+{
+	int r = step(true);
+
+	return r ? r : below.syncfs(fd);
+}
+
+static int fault_mkdir(int dirfd, const char *name, mode_t mode)
+{
+	int r = step(true);
+
+	return r ? r : below.mkdir(dirfd, name, mode);
+}
+
+static int fault_symlink(const char *target, int dirfd, const char *name)
+{
+	int r = step(true);
+
+	return r ? r : below.symlink(target, dirfd, name);
+}
+
+static int fault_link(int from_dirfd, const char *from, int to_dirfd, const char *to)
+{
+	int r = step(true);
+
+	return r ? r : below.link(from_dirfd, from, to_dirfd, to);
+}
+
+static int fault_rename(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags)
+{
+	int r = step(true);
+
+	return r ? r : below.rename(from_dirfd, from, to_dirfd, to, flags);
+}
+
+static int fault_unlink(int dirfd, const char *name, int flags)
+{
+	int r = step(true);
+
+	return r ? r : below.unlink(dirfd, name, flags);
+}
+
+static int fault_fsetxattr(int fd, const char *name, const void *value, size_t len, int flags)
+{
+	int r = step(true);
+
+	return r ? r : below.fsetxattr(fd, name, value, len, flags);
+}
+
+static int fault_lease(int fd)
+{
+	int r = step(false);
+
+	return r ? r : below.lease(fd);
+}
+
+static int fault_clone(int from_fd, int to_fd)
+{
+	int r = step(true);
+
+	return r ? r : below.clone(from_fd, to_fd);
+}
+
+static int fault_random(void *buf, size_t len)
+{
+	int r = step(false);
+
+	return r ? r : below.random(buf, len);
+}
+
+void ckpt_sysfault_begin(struct ckpt_sysfault *fault)
+{
+	below = ckpt_sys;
+	active = fault;
+	ckpt_sys.open = fault_open;
+	ckpt_sys.pread = fault_pread;
+	ckpt_sys.pwrite = fault_pwrite;
+	ckpt_sys.ftruncate = fault_ftruncate;
+	ckpt_sys.fsync = fault_fsync;
+	ckpt_sys.fdatasync = fault_fdatasync;
+	ckpt_sys.syncfs = fault_syncfs;
+	ckpt_sys.mkdir = fault_mkdir;
+	ckpt_sys.symlink = fault_symlink;
+	ckpt_sys.link = fault_link;
+	ckpt_sys.rename = fault_rename;
+	ckpt_sys.unlink = fault_unlink;
+	ckpt_sys.fsetxattr = fault_fsetxattr;
+	ckpt_sys.lease = fault_lease;
+	ckpt_sys.clone = fault_clone;
+	ckpt_sys.random = fault_random;
+}
+
+void ckpt_sysfault_end(struct ckpt_sysfault *fault)
+{
+	(void)fault;
+	ckpt_sys = below;
+	active = NULL;
+}
