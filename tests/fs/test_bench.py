@@ -1,0 +1,74 @@
+"""ckptfs bench: its figures come out whole, and it leaves nothing behind. What they are is not judged here."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+FIELDS = {"name", "ratio", "native_ratio", "wall_s", "plain_wall_s", "cpu_ratio", "pairs", "target", "met", "value", "measure"}
+TINY = ["--quick", "--pairs", "1", "--work-bytes", "1MiB", "--files", "100"]
+
+
+def start(ckptfs, scratch, *options):
+    return subprocess.Popen([ckptfs.path, "bench", *TINY, *options, scratch], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def figures(ckptfs, scratch, *options):
+    process = start(ckptfs, scratch, "--json", *options)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert os.listdir(scratch) == [], "it left something behind"
+    return {figure["name"]: figure for figure in json.loads(out)}
+
+
+def test_every_figure_that_needs_no_root_is_measured(ckptfs, scratch):
+    found = figures(ckptfs, scratch)
+    assert {"save-1", "save-2", "files-fsync", "restore-warm", "mmap-cold", "walk-warm", "list", "mount-warm", "inodes"} <= set(found)
+    for figure in found.values():
+        assert FIELDS <= set(figure)
+        assert not figure["error"], figure
+        if figure["skipped"]:
+            continue
+        assert figure["value"] is not None
+        if figure["measure"] == "ratio":
+            assert figure["pairs"] == 1
+            assert min(figure[key] for key in ("ratio", "native_ratio", "wall_s", "plain_wall_s", "cpu_ratio")) > 0
+    assert found["inodes"]["value"] == 0
+
+
+def test_only_takes_what_matches(ckptfs, scratch):
+    assert set(figures(ckptfs, scratch, "--only", "walk-*")) == {"walk-warm", "walk-cold"}
+
+
+def test_it_measures_without_passthrough_too(ckptfs, scratch):
+    found = figures(ckptfs, scratch, "--only", "save-1", "--mount-options", "no_passthrough")
+    assert found["save-1"]["ratio"] > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_leaves_nothing(ckptfs, scratch, number):
+    process = start(ckptfs, scratch, "--pairs", "1000", "--only", "save-1")
+    try:
+        deadline = time.monotonic() + 20
+        while not any(os.path.ismount(top / "mount") for top in scratch.iterdir()):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert os.listdir(scratch) == []
+
+
+def test_wrong_usage_is_refused(ckptfs, scratch):
+    for options in (["--pairs", "0"], ["--files", "1"], ["--work-bytes", "x"]):
+        process = start(ckptfs, scratch, *options)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 2
+        assert options[0] in err
