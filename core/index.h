@@ -25,6 +25,9 @@ struct ckpt_index;
 // -EBADMSG if damaged. -EMEDIUMTYPE on a network filesystem or FUSE (by statfs magic).
 int ckpt_index_open(const char *path, const char *store_id, bool readonly, struct ckpt_index **ret_index,
 		    bool *ret_fresh);
+// The same with an address space of map_bytes to begin with (0: the default, 64 GiB); it doubles when full.
+int ckpt_index_open_sized(const char *path, const char *store_id, bool readonly, uint64_t map_bytes,
+			  struct ckpt_index **ret_index, bool *ret_fresh);
 void ckpt_index_close(struct ckpt_index *ix); // NULL is fine
 // Forgets everything, keeps the environment open.
 int ckpt_index_reset(struct ckpt_index *ix);

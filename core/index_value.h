@@ -1,0 +1,38 @@
+// Keys and values of the index, as bytes: which table, and the checksum that each value carries. For index.c only; it
+// knows nothing of LMDB.
+//
+//   's' "store" | "format"                    -> text | u32        what the index belongs to
+//   'v' step key '/' version, 8 hex digits    -> summary
+//   'm' SHA-256                               -> encoded manifest
+//
+// value := XXH3(key, payload) payload
+// Threads: plain data. Nothing blocks. Errors: -EBADMSG.
+#pragma once
+
+#include "core/record.h"
+
+#define CKPT_INDEX_TABLE_SELF 's'
+#define CKPT_INDEX_TABLE_VERSION 'v'
+#define CKPT_INDEX_TABLE_MANIFEST 'm'
+#define CKPT_INDEX_KEY_MAX (1 + CKPT_STEP_KEY_MAX + 1 + 8)
+#define CKPT_INDEX_CHECKSUM_BYTES 8u
+#define CKPT_INDEX_SHA_BYTES 32
+
+struct ckpt_index_key {
+	size_t len;
+	uint8_t bytes[CKPT_INDEX_KEY_MAX + 1];
+};
+
+void ckpt_index_key_self(struct ckpt_index_key *k, const char *name);
+// A step key of 1 to CKPT_STEP_KEY_MAX - 1 bytes: -EINVAL for others.
+int ckpt_index_key_version(struct ckpt_index_key *k, const char *step_key, uint32_t version);
+void ckpt_index_key_manifest(struct ckpt_index_key *k, const uint8_t sha256[CKPT_INDEX_SHA_BYTES]);
+
+// Writes a value of CKPT_INDEX_CHECKSUM_BYTES + len bytes to out.
+void ckpt_index_value_write(const struct ckpt_index_key *k, const void *payload, size_t len, void *out);
+// The payload of a value; it points into it.
+int ckpt_index_value_read(const void *key, size_t key_len, const void *value, size_t len, const void **ret_payload,
+			  size_t *ret_len);
+// A row of the version table. ret_step_key has CKPT_STEP_KEY_MAX bytes.
+int ckpt_index_value_read_version(const void *key, size_t key_len, const void *value, size_t len, char *ret_step_key,
+				  struct ckpt_summary *ret_summary);
