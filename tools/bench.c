@@ -196,6 +196,8 @@ static int run_pairs(struct bench *b, const struct bench_figure *f, struct pairs
 	struct bench_time unused;
 	int r = 0;
 
+	for (int i = 0; i < BENCH_SIDES && f->begin && !r; i++)
+		r = f->begin(b, f, &b->side[i]);
 	for (int i = 0; i < BENCH_SIDES && !f->cold && !r; i++)
 		r = run_side(b, f, &b->side[i], &unused);
 	for (uint64_t pair = 0; pair < p->count && !r; pair++)

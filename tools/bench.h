@@ -78,10 +78,12 @@ struct bench_figure {
 	bool per_op;         // the run is one operation on each of the small files
 	unsigned threads;    // that write
 	uint64_t file_bytes; // of a small file
+	// Once for each side, before any is warmed up; may be NULL.
+	int (*begin)(struct bench *b, const struct bench_figure *f, struct bench_side *s);
 	int (*prepare)(struct bench *b, const struct bench_figure *f, struct bench_side *s); // may be NULL
 	int (*run)(struct bench *b, const struct bench_figure *f, struct bench_side *s);     // timed
 	int (*after)(struct bench *b, const struct bench_figure *f, struct bench_side *s);   // may be NULL
-	int (*gauge)(struct bench *b, double *ret_value); // instead of the three above
+	int (*gauge)(struct bench *b, double *ret_value); // instead of the four above
 };
 extern const struct bench_figure bench_figures[];
 extern const size_t bench_figure_count;
