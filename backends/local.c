@@ -29,7 +29,7 @@
 #include <stdio.h>
 
 #define LOCK_NAME "lock"
-#define LOCK_AT_WRITE 0	   // byte of tmp/lock held exclusively by a replace or remove
+#define LOCK_AT_WRITE 0    // byte of tmp/lock held exclusively by a replace or remove
 #define LOCK_AT_PRESENCE 1 // byte held shared by every writable open, exclusively by a sweep
 #define PUBLISH_TRIES_MAX 64
 #define STAGE_NAME_MAX 40
@@ -196,8 +196,8 @@ static int object_describe(int fd, const struct stat *st, struct ckpt_object *re
 	return 0;
 }
 
-static int local_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
-		     size_t *ret_len, struct ckpt_object *ret_object)
+static int local_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		     struct ckpt_object *ret_object)
 {
 	CLEANUP_FD int fd = -1;
 	struct stat st;
@@ -207,8 +207,7 @@ static int local_get(struct ckpt_backend *b, const char *key, uint64_t offset, v
 	if (r < 0)
 		return r;
 	if (offset < (uint64_t)st.st_size)
-		n = ckpt_sys.pread(fd, buf, (size_t)MIN((uint64_t)len, (uint64_t)st.st_size - offset),
-				   (off_t)offset);
+		n = ckpt_sys.pread(fd, buf, (size_t)MIN((uint64_t)len, (uint64_t)st.st_size - offset), (off_t)offset);
 	if (n < 0)
 		return (int)n;
 	if (ret_object)
@@ -279,8 +278,7 @@ static int sync_folders(const struct local *l, const struct place *at, int paren
 }
 
 // 0; -EEXIST lost; -ENOENT the folder went away meanwhile.
-static int publish_link(const struct local *l, const struct place *at, int parent_fd,
-			const struct stage *stage)
+static int publish_link(const struct local *l, const struct place *at, int parent_fd, const struct stage *stage)
 {
 	int r = ckpt_sys.link(l->tmp, stage->name, parent_fd, at->leaf);
 
@@ -290,8 +288,7 @@ static int publish_link(const struct local *l, const struct place *at, int paren
 }
 
 // The folder that is to appear, holding the staged file under its name.
-static int prepare_folder(const struct local *l, const struct place *at, const struct stage *stage,
-			  const char *name)
+static int prepare_folder(const struct local *l, const struct place *at, const struct stage *stage, const char *name)
 {
 	CLEANUP_FD int fd = -1;
 	int r = ckpt_sys.mkdir(l->tmp, name, 0700);
@@ -399,8 +396,8 @@ static int replace_locked(const struct local *l, const char *key, const struct s
 	return r < 0 ? write_error(r) : sync_folders(l, &at, parent_fd);
 }
 
-static int local_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
-			 size_t len, struct ckpt_object *ret_object)
+static int local_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+			 struct ckpt_object *ret_object)
 {
 	struct local *l = local_of(b);
 	CLEANUP_FD int lock_fd = -1;
@@ -424,18 +421,14 @@ static int local_replace(struct ckpt_backend *b, const char *key, const char *et
 	return r;
 }
 
-// Takes an empty folder away. A put into it at this moment fills it first, or finds it gone and makes it anew.
-static int folder_trim(const struct local *l, const struct place *at)
+// Takes an empty folder away. A put into it at this moment fills it first, or finds it gone and makes it anew. Nothing
+// waits for it: a folder that is not empty, or comes back empty after a power cut, is no object.
+static void folder_trim(const struct local *l, const struct place *at)
 {
 	CLEANUP_FD int top_fd = folder_open(l, at->top);
-	int r;
 
-	if (top_fd < 0)
-		return -EIO;
-	r = ckpt_sys.unlink(top_fd, at->folder, AT_REMOVEDIR);
-	if (r < 0)
-		return 0; // not empty, most likely; in any case the object is gone
-	return ckpt_sys.fsync(top_fd) < 0 ? -EIO : 0;
+	if (top_fd >= 0)
+		ckpt_sys.unlink(top_fd, at->folder, AT_REMOVEDIR);
 }
 
 static int local_remove(struct ckpt_backend *b, const char *key, const char *etag)
@@ -461,7 +454,9 @@ static int local_remove(struct ckpt_backend *b, const char *key, const char *eta
 		return r;
 	if (ckpt_sys.fsync(parent_fd) < 0)
 		return -EIO;
-	return at.folder ? folder_trim(l, &at) : 0;
+	if (at.folder)
+		folder_trim(l, &at);
+	return 0;
 }
 
 // ---- Listing
@@ -479,7 +474,7 @@ struct listing {
 	struct item *items;
 	size_t count, cap;
 	char path[CKPT_OBJECT_KEY_MAX + CKPT_NAME_MAX + 2]; // of the folder being read, ends in '/'
-	char *dirents[2];				    // one buffer per level
+	char *dirents[2];                                   // one buffer per level
 };
 
 static void listing_done(struct listing *list)
@@ -504,8 +499,8 @@ static int item_add(struct listing *list, const struct stat *st)
 {
 	struct item *item;
 
-	if (strncmp(list->path, list->prefix, strlen(list->prefix)) != 0 ||
-	    strcmp(list->path, list->after) <= 0 || ckpt_backend_key_check(list->path) < 0)
+	if (strncmp(list->path, list->prefix, strlen(list->prefix)) != 0 || strcmp(list->path, list->after) <= 0 ||
+	    ckpt_backend_key_check(list->path) < 0)
 		return 0;
 	if (ckpt_grow((void **)&list->items, &list->cap, list->count + 1, sizeof(*list->items)) < 0)
 		return -ENOMEM;
@@ -558,8 +553,7 @@ static int list_folder(struct listing *list, int level)
 	char *buf = list->dirents[level];
 
 	if (fd < 0)
-		return fd == -ENOENT ? 0
-				     : fd; // removed meanwhile, or a store that nobody opened for writing yet
+		return fd == -ENOENT ? 0 : fd; // removed meanwhile, or a store that nobody opened for writing yet
 	for (;;) {
 		ssize_t n = getdents64(fd, buf, DIRENTS_BYTES);
 		const struct dirent64 *e;

@@ -74,12 +74,8 @@ static struct step *step_add(struct ckpt_disk *d, enum step_kind kind)
 {
 	struct step *step = table_add((void **)&d->steps, &d->steps_count, &d->steps_cap, sizeof(*step));
 
-	*step = (struct step){.kind = kind,
-			      .inode = NONE,
-			      .slot = NONE,
-			      .to_slot = NONE,
-			      .to_inode = NONE,
-			      .durable_at = NEVER};
+	*step = (struct step){
+		.kind = kind, .inode = NONE, .slot = NONE, .to_slot = NONE, .to_inode = NONE, .durable_at = NEVER};
 	return step;
 }
 
@@ -87,8 +83,8 @@ static struct step *step_add(struct ckpt_disk *d, enum step_kind kind)
 
 static void xattr_keep(struct inode *inode, const char *name, const void *value, size_t len)
 {
-	struct xattr *x = table_add((void **)&inode->xattrs, &inode->xattrs_count, &inode->xattrs_cap,
-				    sizeof(*inode->xattrs));
+	struct xattr *x =
+		table_add((void **)&inode->xattrs, &inode->xattrs_count, &inode->xattrs_cap, sizeof(*inode->xattrs));
 
 	x->name = bytes_copy(name, strlen(name) + 1);
 	x->value = bytes_copy(value, len);
@@ -160,7 +156,7 @@ static int tree_read(struct ckpt_disk *d, int dir, const char *path)
 	while (r == 0 && (e = readdir(stream))) {
 		char below[PATH_MAX];
 		struct stat st;
-		int inode;
+		int inode, slot;
 
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
@@ -169,7 +165,8 @@ static int tree_read(struct ckpt_disk *d, int dir, const char *path)
 		inode = inode_find(d, &st);
 		if (inode < 0)
 			inode = inode_add(d, dirfd(stream), e->d_name, true);
-		d->slots[slot_of(d, dir, e->d_name)].base = inode;
+		slot = slot_of(d, dir, e->d_name); // may move d->slots
+		d->slots[slot].base = inode;
 		if (S_ISDIR(st.st_mode)) {
 			if (snprintf(below, sizeof(below), "%s/%s", path, e->d_name) >= (int)sizeof(below))
 				r = -ENAMETOOLONG;
@@ -339,8 +336,7 @@ static void record_sync(struct ckpt_disk *d, int inode, bool all, bool data_only
 
 	step->inode = inode;
 	for (size_t i = 0; i < at; i++)
-		if (d->steps[i].durable_at == NEVER &&
-		    (all || sync_covers(d, &d->steps[i], inode, data_only)))
+		if (d->steps[i].durable_at == NEVER && (all || sync_covers(d, &d->steps[i], inode, data_only)))
 			d->steps[i].durable_at = at;
 }
 
