@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define WALK_FDS 16
@@ -31,9 +32,12 @@ static int base_make(void)
 {
 	const char *top = getenv("CKPT_TEST_TMP");
 
-	if (!top)
-		top = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-	snprintf(base, sizeof(base), "%s/ckptfs-test-XXXXXX", top);
+	snprintf(base, sizeof(base), "%s/ckptfs-test-XXXXXX", top ? top : "/dev/shm");
+	if (mkdtemp(base) && (top || setxattr(base, "user.test", "", 0, 0) == 0))
+		return 0;
+	// No tmpfs, or one from before Linux 6.6, which has no user xattrs.
+	rmdir(base);
+	snprintf(base, sizeof(base), "/tmp/ckptfs-test-XXXXXX");
 	return mkdtemp(base) ? 0 : -1;
 }
 

@@ -10,7 +10,7 @@
 // The exit status: 0 when all tests passed. Frees the suite.
 int ckpt_suite_run(Suite *suite);
 
-// A new empty directory (on tmpfs where there is one); ret_path has PATH_MAX bytes. Ends the test on failure.
+// A new empty directory ($CKPT_TEST_TMP, else tmpfs where there is one); ret_path has PATH_MAX bytes. Ends the test on failure.
 void ckpt_temp_dir(char *ret_path);
 // A descriptor of a new empty directory, O_RDONLY.
 int ckpt_temp_fd(void);
@@ -18,14 +18,14 @@ int ckpt_temp_fd(void);
 void ckpt_temp_empty(const char *path, int whole);
 
 // The calls that a test makes to set things up must succeed: 0 or more, or a count, not -errno.
-#define ck_ok(expr)                                                                                          \
-	do {                                                                                                 \
-		long ck_ok_r = (long)(expr);                                                                 \
-		ck_assert_msg(ck_ok_r >= 0, "%s: %s", #expr, strerror((int)-ck_ok_r));                       \
+#define ck_ok(expr)                                                                                                    \
+	do {                                                                                                           \
+		long ck_ok_r = (long)(expr);                                                                           \
+		ck_assert_msg(ck_ok_r >= 0, "%s: %s", #expr, strerror((int)-ck_ok_r));                                 \
 	} while (0)
-#define ck_error(expr, error)                                                                                \
-	do {                                                                                                 \
-		long ck_error_r = (long)(expr);                                                              \
-		ck_assert_msg(ck_error_r == -(error), "%s: %ld (%s), not %s", #expr, ck_error_r,             \
-			      strerror((int)(ck_error_r < 0 ? -ck_error_r : 0)), strerror(error));           \
+#define ck_error(expr, error)                                                                                          \
+	do {                                                                                                           \
+		long ck_error_r = (long)(expr);                                                                        \
+		ck_assert_msg(ck_error_r == -(error), "%s: %ld (%s), not %s", #expr, ck_error_r,                       \
+			      strerror((int)(ck_error_r < 0 ? -ck_error_r : 0)), strerror(error));                     \
 	} while (0)

@@ -1,0 +1,401 @@
+// What is the local backend's own: its folders, hostile directories, other processes. The contract has its own suite,
+// power cuts too.
+#include "tests/support/suite.h"
+
+#include "backends/backend.h"
+#include "core/util.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+struct stand {
+	int fd; // the store's directory
+	struct ckpt_backend *b;
+};
+
+static void stand_open(struct stand *s)
+{
+	s->fd = ckpt_temp_fd();
+	ck_ok(ckpt_backend_local_open(s->fd, true, &s->b));
+}
+
+static void stand_close(struct stand *s)
+{
+	ckpt_backend_close(s->b);
+	close(s->fd);
+}
+
+#define STAND(s)                                                                                                       \
+	CLEANUP(stand_close) struct stand s;                                                                           \
+	stand_open(&s)
+
+static void file_make(int dirfd, const char *path, const char *text)
+{
+	CLEANUP_FD int fd = openat(dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	ck_assert_msg(fd >= 0, "%s: %s", path, strerror(errno));
+	ck_assert_int_eq(write(fd, text, strlen(text)), (int)strlen(text));
+}
+
+static bool exists(int dirfd, const char *path)
+{
+	return faccessat(dirfd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int names_in(int dirfd, const char *path)
+{
+	DIR *dir = fdopendir(openat(dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	int n = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	for (struct dirent *e; (e = readdir(dir));)
+		n += e->d_name[0] != '.';
+	closedir(dir);
+	return n;
+}
+
+struct list {
+	char text[2000];
+};
+
+static int list_add(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct list *list = arg;
+	size_t len = strlen(list->text);
+
+	snprintf(list->text + len, sizeof(list->text) - len, "%s%s:%llu", len ? " " : "", key,
+		 (unsigned long long)object->bytes);
+	return 0;
+}
+
+static void assert_list(struct stand *s, const char *expected)
+{
+	struct list list = {0};
+
+	ck_ok(ckpt_backend_list(s->b, "", NULL, list_add, &list));
+	ck_assert_str_eq(list.text, expected);
+}
+
+START_TEST(a_writable_open_makes_the_folders_and_nothing_else)
+{
+	STAND(s);
+	static const char *const folders[] = {"steps", "m", "packs", "gc", "tmp"};
+
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+		struct stat st;
+
+		ck_ok(fstatat(s.fd, folders[i], &st, AT_SYMLINK_NOFOLLOW));
+		ck_assert_uint_eq(st.st_mode, S_IFDIR | 0700);
+	}
+	ck_assert_int_eq(names_in(s.fd, "."), (int)ARRAY_LEN(folders));
+}
+END_TEST
+
+START_TEST(an_object_is_a_file_at_its_key_and_tmp_is_left_empty)
+{
+	STAND(s);
+	struct stat st;
+	struct ckpt_object object;
+
+	ck_ok(ckpt_backend_put(s.b, "steps/1000/1", "record", 6, &object));
+	ck_ok(ckpt_backend_put(s.b, "steps/1000/2", "record", 6, NULL));
+	ck_error(ckpt_backend_put(s.b, "steps/1000/2", "record", 6, NULL), EEXIST);
+	ck_ok(ckpt_backend_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL));
+	ck_error(ckpt_backend_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL), ESTALE);
+	ck_ok(fstatat(s.fd, "steps/1000/1", &st, AT_SYMLINK_NOFOLLOW));
+	ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
+	ck_assert_uint_eq(st.st_nlink, 1);
+	ck_assert_int_eq(st.st_size, 1);
+	ck_assert_int_eq(names_in(s.fd, "tmp"), 1); // the lock
+}
+END_TEST
+
+START_TEST(the_last_object_takes_its_folder_with_it)
+{
+	STAND(s);
+	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "", 0, NULL));
+	ck_ok(ckpt_backend_put(s.b, "steps/a/2", "", 0, NULL));
+	ck_ok(ckpt_backend_remove(s.b, "steps/a/1", NULL));
+	ck_assert(exists(s.fd, "steps/a"));
+	ck_ok(ckpt_backend_remove(s.b, "steps/a/2", NULL));
+	ck_assert(!exists(s.fd, "steps/a"));
+	ck_ok(ckpt_backend_put(s.b, "m/a", "", 0, NULL));
+	ck_ok(ckpt_backend_remove(s.b, "m/a", NULL));
+	ck_assert(exists(s.fd, "m"));
+}
+END_TEST
+
+START_TEST(an_empty_folder_is_no_object_and_no_obstacle)
+{
+	STAND(s);
+	ck_ok(mkdirat(s.fd, "steps/a", 0700));
+	assert_list(&s, "");
+	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "x", 1, NULL));
+	assert_list(&s, "steps/a/1:1");
+}
+END_TEST
+
+START_TEST(a_read_only_open_reads_and_changes_nothing)
+{
+	STAND(s);
+	CLEANUP_FD int empty = ckpt_temp_fd();
+	struct ckpt_object object;
+	struct ckpt_backend *b;
+
+	ck_ok(ckpt_backend_put(s.b, "m/x", "x", 1, &object));
+	file_make(s.fd, "tmp/left", "");
+	ck_ok(ckpt_backend_local_open(s.fd, false, &b));
+	ck_ok(ckpt_backend_head(b, "m/x", &object));
+	ck_error(ckpt_backend_put(b, "m/y", "x", 1, NULL), EROFS);
+	ck_error(ckpt_backend_replace(b, "m/x", object.etag, "y", 1, NULL), EROFS);
+	ck_error(ckpt_backend_remove(b, "m/x", NULL), EROFS);
+	ckpt_backend_close(b);
+	ck_assert(exists(s.fd, "tmp/left"));
+	ck_ok(ckpt_backend_local_open(empty, false, &b));
+	ck_error(ckpt_backend_head(b, "m/x", &object), ENOENT);
+	ck_ok(ckpt_backend_list(b, "", NULL, list_add, &(struct list){0}));
+	ckpt_backend_close(b);
+	ck_assert_int_eq(names_in(empty, "."), 0);
+}
+END_TEST
+
+// ---- Hostile directories
+
+// A secret outside the store, and what a planted thing at the key may not do: be read, written or removed through.
+static void assert_contained(struct stand *s, const char *key, int outside)
+{
+	struct ckpt_object object;
+	char buf[16];
+	size_t got;
+	int r = ckpt_backend_get(s->b, key, 0, buf, sizeof(buf), &got, NULL);
+
+	ck_assert_msg(r == -EIO, "%s: %d", key, r);
+	ck_error(ckpt_backend_head(s->b, key, &object), EIO);
+	r = ckpt_backend_put(s->b, key, "evil", 4, NULL);
+	ck_assert_msg(r == -EIO || r == -EEXIST, "%s: %d", key, r);
+	ck_error(ckpt_backend_replace(s->b, key, "etag", "evil", 4, NULL), EIO);
+	ck_error(ckpt_backend_remove(s->b, key, NULL), EIO);
+	ck_assert_int_eq(names_in(outside, "."), 1);
+	got = (size_t)pread(openat(outside, "1", O_RDONLY), buf, sizeof(buf), 0);
+	ck_assert_uint_eq(got, 6);
+	ck_assert_mem_eq(buf, "secret", 6);
+}
+
+START_TEST(planted_symlinks_are_listed_but_never_followed)
+{
+	STAND(s);
+	CLEANUP_FD int outside = ckpt_temp_fd();
+	char path[PATH_MAX], target[PATH_MAX], link[64];
+	ssize_t n;
+
+	file_make(outside, "1", "secret");
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", outside);
+	n = readlink(link, path, sizeof(path) - 1);
+	ck_assert_int_gt(n, 0);
+	path[n] = '\0';
+	snprintf(target, sizeof(target), "%.4000s/1", path);
+	ck_ok(symlinkat(path, s.fd, "steps/dir"));      // an absolute one to a folder
+	ck_ok(symlinkat(target, s.fd, "m/file"));       // to a file
+	ck_ok(symlinkat("../tmp/lock", s.fd, "gc/in")); // within the store
+	ck_ok(symlinkat("nowhere", s.fd, "packs/broken"));
+	assert_contained(&s, "steps/dir/1", outside);
+	assert_contained(&s, "m/file", outside);
+	assert_contained(&s, "gc/in", outside);
+	assert_contained(&s, "packs/broken", outside);
+	assert_list(&s, "gc/in:0 m/file:0 packs/broken:0 steps/dir:0");
+	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "x", 1, NULL));
+	ck_ok(symlinkat(target, s.fd, "steps/a/2"));
+	assert_contained(&s, "steps/a/2", outside);
+}
+END_TEST
+
+START_TEST(a_symlink_in_place_of_a_top_folder_is_refused)
+{
+	static const char *const folders[] = {"steps", "m", "packs", "gc", "tmp", "tmp/lock"};
+
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+		CLEANUP_FD int fd = ckpt_temp_fd();
+		struct ckpt_backend *b;
+		int r;
+
+		mkdirat(fd, "tmp", 0700);
+		mkdirat(fd, "elsewhere", 0700);
+		file_make(fd, "elsewhere/1", "secret");
+		if (strcmp(folders[i], "tmp") == 0)
+			ck_ok(unlinkat(fd, "tmp", AT_REMOVEDIR));
+		ck_ok(symlinkat(i == 5 ? "../elsewhere/1" : "elsewhere", fd, folders[i]));
+		r = ckpt_backend_local_open(fd, true, &b);
+		ck_assert_msg(r == -ELOOP || r == -ENOTDIR, "%s: %d", folders[i], r);
+		ck_assert_int_eq(names_in(fd, "elsewhere"), 1);
+		ck_ok(ckpt_backend_local_open(fd, false, &b));
+		if (i < 4)
+			ck_error(ckpt_backend_list(b, folders[i], NULL, list_add, &(struct list){0}), EIO);
+		ckpt_backend_close(b);
+	}
+}
+END_TEST
+
+START_TEST(things_that_are_no_regular_files_are_refused_without_waiting)
+{
+	STAND(s);
+	struct ckpt_object object;
+
+	ck_ok(mkfifoat(s.fd, "m/fifo", 0600));
+	ck_ok(mkdirat(s.fd, "m/dir", 0700));
+	ck_error(ckpt_backend_head(s.b, "m/fifo", &object), EIO);
+	ck_error(ckpt_backend_put(s.b, "m/fifo", "x", 1, NULL), EEXIST);
+	ck_error(ckpt_backend_remove(s.b, "m/fifo", NULL), EIO);
+	ck_error(ckpt_backend_head(s.b, "m/dir", &object), ENOENT);
+	ck_error(ckpt_backend_remove(s.b, "m/dir", NULL), ENOENT);
+	assert_list(&s, "m/fifo:0");
+	ck_assert(exists(s.fd, "m/dir"));
+}
+END_TEST
+
+START_TEST(names_that_are_no_keys_are_not_listed)
+{
+	STAND(s);
+	ck_ok(ckpt_backend_put(s.b, "m/x", "x", 1, NULL));
+	file_make(s.fd, "m/a\nb", "");
+	file_make(s.fd, "m/\xff", "");
+	ck_ok(mkdirat(s.fd, "steps/a", 0700));
+	ck_ok(mkdirat(s.fd, "steps/a/b", 0700));
+	file_make(s.fd, "steps/a/b/c", "");
+	ck_ok(mkdirat(s.fd, "steps/\x01", 0700));
+	file_make(s.fd, "steps/\x01/1", "");
+	file_make(s.fd, "elsewhere", "");
+	assert_list(&s, "m/x:1");
+}
+END_TEST
+
+START_TEST(a_file_cut_short_or_changed_by_hand_has_another_etag)
+{
+	STAND(s);
+	struct ckpt_object before, after;
+
+	ck_ok(ckpt_backend_put(s.b, "gc/x", "12345", 5, &before));
+	file_make(s.fd, "gc/x", "12340");
+	ck_ok(ckpt_backend_head(s.b, "gc/x", &after));
+	ck_assert_str_ne(before.etag, after.etag);
+	ck_error(ckpt_backend_replace(s.b, "gc/x", before.etag, "y", 1, NULL), ESTALE);
+}
+END_TEST
+
+// ---- Many at once
+
+START_TEST(an_open_alone_sweeps_tmp_and_one_in_company_does_not)
+{
+	CLEANUP_FD int fd = ckpt_temp_fd();
+	struct ckpt_backend *first, *second;
+
+	ck_ok(mkdirat(fd, "tmp", 0700));
+	file_make(fd, "tmp/file", "left");
+	ck_ok(mkdirat(fd, "tmp/folder.d", 0700));
+	file_make(fd, "tmp/folder.d/1", "left");
+	ck_ok(symlinkat("../steps", fd, "tmp/link"));
+	ck_ok(ckpt_backend_local_open(fd, true, &first));
+	ck_assert_int_eq(names_in(fd, "tmp"), 1);
+	file_make(fd, "tmp/in-the-making", "");
+	ck_ok(ckpt_backend_local_open(fd, true, &second));
+	ck_assert(exists(fd, "tmp/in-the-making"));
+	ckpt_backend_close(first);
+	ckpt_backend_close(second);
+	ck_ok(ckpt_backend_local_open(fd, true, &first));
+	ck_assert_int_eq(names_in(fd, "tmp"), 1);
+	ckpt_backend_close(first);
+}
+END_TEST
+
+#define PROCESSES 4
+#define ROUNDS 50
+
+static void process_body(int fd, int me)
+{
+	struct ckpt_backend *b;
+	char key[32], text[16];
+
+	// Opening and closing all the time: a sweep may not take what another process is making.
+	for (int i = 0; i < ROUNDS; i++) {
+		struct ckpt_object object;
+		size_t got;
+		int r;
+
+		ck_ok(ckpt_backend_local_open(fd, true, &b));
+		snprintf(key, sizeof(key), "steps/%d/%d", i, me);
+		ck_ok(ckpt_backend_put(b, key, key, strlen(key), NULL));
+		do {
+			memset(text, 0, sizeof(text));
+			ck_ok(ckpt_backend_get(b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
+			snprintf(text, sizeof(text), "%d", atoi(text) + 1);
+			r = ckpt_backend_replace(b, "gc/epoch", object.etag, text, strlen(text), NULL);
+		} while (r == -ESTALE);
+		ck_ok(r);
+		ckpt_backend_close(b);
+	}
+}
+
+START_TEST(processes_share_a_store_without_losing_an_update)
+{
+	CLEANUP_FD int fd = ckpt_temp_fd();
+	struct ckpt_backend *b;
+	char text[16] = "";
+	struct list list = {0};
+	size_t got;
+
+	ck_ok(ckpt_backend_local_open(fd, true, &b));
+	ck_ok(ckpt_backend_put(b, "gc/epoch", "0", 1, NULL));
+	ckpt_backend_close(b);
+	for (int i = 0; i < PROCESSES; i++) {
+		if (fork() == 0) {
+			process_body(fd, i);
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < PROCESSES; i++) {
+		int status;
+
+		ck_assert_int_gt(wait(&status), 0);
+		ck_assert_int_eq(status, 0);
+	}
+	ck_ok(ckpt_backend_local_open(fd, true, &b));
+	ck_ok(ckpt_backend_get(b, "gc/epoch", 0, text, sizeof(text) - 1, &got, NULL));
+	ck_assert_int_eq(atoi(text), PROCESSES * ROUNDS);
+	ck_ok(ckpt_backend_list(b, "steps/49/", NULL, list_add, &list));
+	ck_assert_str_eq(list.text, "steps/49/0:10 steps/49/1:10 steps/49/2:10 steps/49/3:10");
+	ckpt_backend_close(b);
+	ck_assert_int_eq(names_in(fd, "tmp"), 1);
+}
+END_TEST
+
+static Suite *local_suite(void)
+{
+	Suite *suite = suite_create("local");
+	TCase *tcase = tcase_create("directory");
+
+	tcase_add_test(tcase, a_writable_open_makes_the_folders_and_nothing_else);
+	tcase_add_test(tcase, an_object_is_a_file_at_its_key_and_tmp_is_left_empty);
+	tcase_add_test(tcase, the_last_object_takes_its_folder_with_it);
+	tcase_add_test(tcase, an_empty_folder_is_no_object_and_no_obstacle);
+	tcase_add_test(tcase, a_read_only_open_reads_and_changes_nothing);
+	suite_add_tcase(suite, tcase);
+	tcase = tcase_create("hostile");
+	tcase_add_test(tcase, planted_symlinks_are_listed_but_never_followed);
+	tcase_add_test(tcase, a_symlink_in_place_of_a_top_folder_is_refused);
+	tcase_add_test(tcase, things_that_are_no_regular_files_are_refused_without_waiting);
+	tcase_add_test(tcase, names_that_are_no_keys_are_not_listed);
+	tcase_add_test(tcase, a_file_cut_short_or_changed_by_hand_has_another_etag);
+	suite_add_tcase(suite, tcase);
+	tcase = tcase_create("many");
+	tcase_add_test(tcase, an_open_alone_sweeps_tmp_and_one_in_company_does_not);
+	tcase_add_test(tcase, processes_share_a_store_without_losing_an_update);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(local_suite());
+}
