@@ -1,0 +1,263 @@
+"""The daemon dies at any moment under clients that save: what was acknowledged is there, what was not is whole or absent."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support import saver, trees
+from support.fixtures import FULL, both_modes
+from support.mounting import Mount, wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Saver:
+    """One saving client and its log, over the daemon's deaths."""
+
+    def __init__(self, world, folder, way):
+        self.world, self.folder, self.way = world, Path(folder), way
+        self.log = world.scratch / f"saver-{self.folder.name}-{way}.log"
+        self.process = None
+
+    def events(self, kind):
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [int(line.split()[1]) for line in lines if line.split()[0] == kind]
+
+    def start(self):
+        done = {int(n) for n in os.listdir(self.folder) if n.isdigit()}
+        first = next(n for n in range(10**6) if n not in done)
+        self.process = subprocess.Popen([sys.executable, saver.__file__, str(self.folder), self.way, str(self.log), str(first)])
+        self.world.callback(self.process.wait)
+        self.world.callback(self.process.kill)
+
+    def wait(self):
+        self.process.wait(30)
+
+    def check(self):
+        """What is listed is whole; all that was acknowledged is listed; the rest of what was begun is out of sight."""
+        listed = {int(n) for n in os.listdir(self.folder) if n.isdigit()}
+        acked, begun = set(self.events("acked")), set(self.events("begun"))
+        assert acked <= listed, f"acknowledged and lost: {acked - listed}"
+        assert listed <= begun, f"listed and never begun: {listed - begun}"
+        for n in listed:
+            assert trees.files(self.folder / str(n)) == saver.expected(n, self.world.scratch), f"step {n} is not what was saved"
+        for n in begun - listed:
+            assert not (self.folder / str(n)).exists() and not (self.folder / f"{n}{saver.TEMP}").exists(), f"{n} is reachable"
+        return listed, begun - listed
+
+
+def kill_rounds(mount, savers, rounds, dice):
+    """The body of the loops: save, kill the daemon, remount, look."""
+    for _ in range(rounds):
+        for s in savers:
+            s.start()
+        time.sleep(dice.uniform(0.02, 0.6))
+        mount.kill9()
+        for s in savers:
+            s.wait()
+        mount.start()
+        for s in savers:
+            s.check()
+
+
+@both_modes
+def test_daemon_killed_at_random_moments_loses_no_acknowledged_step(world, mount, ckptfs, store):
+    dice = random.Random(mount.mode)
+    (mount / "run").mkdir()
+    savers = [Saver(world, mount.path, "marker"), Saver(world, mount / "run", "rename")]
+    kill_rounds(mount, savers, 250 if FULL else 10, dice)
+    for s in savers:
+        listed, _ = s.check()
+        assert len(listed) >= 3, "the savers were too slow for this test to show anything"
+    assert ckptfs.json("verify", store)["bad"] == []
+    # A last save under each name that was ever cut off: names are free, and nothing of the past gets into it.
+    for s in savers:
+        for n in sorted(s.check()[1]):
+            saver._save(str(s.folder), s.way, n, lambda *_: None)
+            assert trees.files(s.folder / str(n)) == saver.expected(n, world.scratch)
+
+
+def test_client_and_daemon_killed_together_lose_no_acknowledged_step(world, mount):
+    dice = random.Random(7)
+    s = Saver(world, mount.path, "marker")
+    for _ in range(100 if FULL else 5):
+        s.start()
+        time.sleep(dice.uniform(0.05, 0.4))
+        for victim in dice.sample([s.process.kill, mount.kill9], 2):
+            victim()
+        s.wait()
+        mount.start()
+        s.check()
+
+
+@both_modes
+def test_unfinished_step_is_kept_offered_and_its_name_is_free(mount, stage, commit, ckptfs, store):
+    made = stage("1000")
+    kept = stage("999")
+    commit(mount / "999")
+    mount.kill9()
+    mount.start()
+    assert mount.listing() == ["999"] and trees.files(mount / "999") == kept
+    assert not (mount / "1000").exists()
+    assert os.listdir(mount / ".ckptfs/staged") == ["1000"]
+    assert trees.files(mount / ".ckptfs/staged/1000") == made
+    [session] = ckptfs.json("sessions", store)
+    assert (session["name"], session["state"], session["files"], session["bytes"]) == ("1000", "left", len(made), sum(map(len, made.values())))
+    again = stage("1000", seed="again")
+    states = sorted((s["name"], s["state"]) for s in ckptfs.json("sessions", store))
+    assert states == [("1000", "left"), ("1000", "live")]
+    commit(mount / "1000")
+    for _ in range(2):
+        assert trees.files(mount / "1000") == again
+        assert ckptfs.json("sessions", store) == [], "the commit of a name drops what was left of it"
+        mount.remount()
+
+
+def test_orderly_unmount_keeps_an_unfinished_step_too(mount, stage, ckptfs, store):
+    made = stage("1000")
+    mount.umount()
+    [session] = ckptfs.json("sessions", store)
+    assert (session["name"], session["state"]) == ("1000", "left")
+    mount.start()
+    assert mount.listing() == [] and not (mount / "1000").exists()
+    assert trees.files(mount / ".ckptfs/staged/1000") == made
+
+
+def test_left_step_cannot_be_changed_under_the_control_directory(mount, stage):
+    made = stage("1000")
+    mount.kill9()
+    mount.start()
+    left = mount / ".ckptfs/staged/1000"
+    for change in (lambda: trees.write(left / "config.json", b"x"), lambda: os.unlink(left / "config.json"), lambda: os.mkdir(left / "d"),
+                   lambda: os.rename(left, mount / "2000"), lambda: trees.write(left / ".finalize", b"")):
+        with pytest.raises(OSError):
+            change()
+    assert trees.files(left) == made
+
+
+def test_left_session_can_be_dropped_by_its_verb(mount, stage, ckptfs, store):
+    stage("1000")
+    mount.kill9()
+    mount.start()
+    ckptfs("abort", store, "1000")
+    assert ckptfs.json("sessions", store) == [] and os.listdir(mount / ".ckptfs/staged") == []
+    wait_until(lambda: os.listdir(store / "sessions") == [], what="the removal of the session's files")
+
+
+def test_clients_of_a_dead_daemon_get_an_error_and_no_answer_is_made_up(mount, stage, agent):
+    stage("1000")
+    a = agent()
+    a.run("fd = os.open(step + '/.finalize', os.O_CREAT | os.O_WRONLY); f = os.open(step + '/f', os.O_CREAT | os.O_WRONLY)", step=str(mount / "1000"))
+    mount.kill9()
+    assert a.errno_of("os.close(fd)") in ("ENOTCONN", "ECONNABORTED")
+    assert a.errno_of("os.stat(step)") in ("ENOTCONN", "ECONNABORTED", "ENOENT")
+    mount.start()
+    assert mount.listing() == []
+
+
+def test_descriptor_of_a_dead_mount_cannot_change_a_step_that_was_committed_since(mount, stage, agent, commit):
+    """In passthrough an old descriptor still reaches its backing file after the daemon's death."""
+    stage("1000")
+    a = agent()
+    a.run("fd = os.open(step + '/f', os.O_CREAT | os.O_RDWR); os.write(fd, b'good')", step=str(mount / "1000"))
+    mount.kill9()
+    mount.start()
+    made = stage("1000", seed="again")
+    commit(mount / "1000")
+    a.errno_of("os.pwrite(fd, b'EVIL', 0)")
+    assert trees.files(mount / "1000") == made
+
+
+def other_index(world, scratch):
+    """The index of another store with a step of the same name and other bytes."""
+    other = Mount.new(world, scratch / "other-store", path=scratch / "other-mnt")
+    (other / "1").mkdir()
+    trees.fill(other / "1", seed="other")
+    trees.write(other / "1/.finalize", b"")
+    other.umount()
+    return scratch / "other-store/index"
+
+
+def flip(path, where):
+    data = bytearray(path.read_bytes())
+    for at in range(where, len(data), 97):
+        data[at] ^= 0x5a
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", ["none", "removed", "emptied", "cut", "garbage", "bytes flipped", "meta pages flipped", "another store's",
+                                    "stale", "of the future", "a file", "unreadable pages"])
+def test_index_can_be_damaged_in_any_way_and_nothing_changes(world, mount, stage, commit, ckptfs, store, scratch, damage):
+    made = {}
+    for n in range(6):
+        made[str(n)] = stage(str(n), files=5)
+        commit(mount / str(n))
+        if n == 2:
+            mount.umount()
+            shutil.copytree(store / "index", scratch / "stale")
+            mount.start()
+    (mount / "6").mkdir()
+    made["6"] = {f"{i:04}": b"%d" % i for i in range(1500)}  # enough for a manifest of its own
+    for name, data in made["6"].items():
+        trees.write(mount / "6" / name, data)
+    commit(mount / "6", b'{"metrics": {"loss": 1}}')
+    before = ckptfs.json("ls", store)
+    mount.umount()
+
+    index = store / "index"
+    data = next(p for p in index.iterdir() if p.name.startswith("data"))
+    if damage == "removed":
+        shutil.rmtree(index)
+    elif damage == "emptied":
+        data.write_bytes(b"")
+    elif damage == "cut":
+        os.truncate(data, data.stat().st_size // 2 + 100)
+    elif damage == "garbage":
+        data.write_bytes(random.Random(1).randbytes(data.stat().st_size))
+    elif damage == "bytes flipped":
+        flip(data, 8192)
+    elif damage == "meta pages flipped":
+        flip(data, 0)
+    elif damage in ("another store's", "stale"):
+        source = scratch / "stale" if damage == "stale" else other_index(world, scratch)
+        shutil.rmtree(index)
+        shutil.copytree(source, index)
+    elif damage == "of the future":  # an index that knows a step which the store does not have
+        shutil.rmtree(store / "steps/3")
+        made.pop("3")
+        before = [s for s in before if s["name"] != "3"]
+    elif damage == "a file":
+        shutil.rmtree(index)
+        index.write_bytes(b"not a directory")
+    elif damage == "unreadable pages":
+        content = bytearray(data.read_bytes())
+        for page in range(2, len(content) // 4096, 2):
+            content[page * 4096 + 64:page * 4096 + 4096] = bytes(4032)
+        data.write_bytes(content)
+
+    for _ in range(2):
+        began = time.monotonic()
+        mount.start()
+        assert time.monotonic() - began < 5
+        assert mount.listing() == sorted(made)
+        assert {n: trees.files(mount / n) for n in mount.listing()} == made
+        assert ckptfs.json("ls", store) == before
+        mount.umount()
+    assert ckptfs.json("ls", store) == before
+
+
+def test_index_removed_under_a_living_mount_does_no_harm(mount, stage, commit, store):
+    first = stage("1")
+    commit(mount / "1")
+    shutil.rmtree(store / "index")
+    second = stage("2")
+    commit(mount / "2")
+    for _ in range(2):
+        assert {n: trees.files(mount / n) for n in mount.listing()} == {"1": first, "2": second}
+        mount.remount()

@@ -1,0 +1,357 @@
+"""Mounting and unmounting, in every way that people and systems do it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from support import trees
+from support.agent import Agent
+from support.fixtures import needs_root
+from support.mounting import Mount, daemon_environment, kill_quietly, mount_entry, mounts_below, wait_until
+
+pytestmark = pytest.mark.timeout(90)
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def point(scratch):
+    path = scratch / "mnt"
+    path.mkdir()
+    return path
+
+
+def holder(store):
+    return json.loads((store / "holder.json").read_text())["pid"]
+
+
+def gone(pid):
+    """True once no process has this number (one that waits to be reaped counts as gone)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.fixture
+def background(world, ckptfs, store, point):
+    """Mounts in the background with any command line; returns the daemon's pid."""
+    def mount(*command, **kwargs):
+        command = command or (ckptfs.path, "mount", store, point)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=daemon_environment(world.scratch), check=False, **kwargs)
+        pid = holder(store) if (store / "holder.json").exists() else 0
+        if pid:
+            world.callback(kill_quietly, pid)
+        world.callback(subprocess.run, ["umount", "-l", point], capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ""
+        return pid
+    return mount
+
+
+def works(point):
+    """A step saved, committed, seen."""
+    (point / "1").mkdir()
+    made = trees.fill(point / "1")
+    trees.write(point / "1/.finalize", b"")
+    return os.listdir(point) == ["1"] and trees.files(point / "1") == made
+
+
+def test_background_mount_returns_once_the_mount_answers(background, point):
+    pid = background()
+    assert mount_entry(point)[0] == "fuse.ckptfs"
+    assert works(point)
+    assert os.getsid(pid) != os.getsid(0), "the daemon is in a session of its own"
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+
+def test_background_mount_leaves_no_pipe_open_that_its_caller_waits_for(background, ckptfs, store, point):
+    """capture_output waits for the end of both pipes: it only returns if the daemon does not hold them."""
+    began = time.monotonic()
+    background(ckptfs.path, "mount", store, point)
+    assert time.monotonic() - began < 10
+
+
+def test_foreground_mount_stays_and_ends_with_umount(mount, point):
+    assert works(mount.path)
+    mount.umount()
+
+
+def test_mount_point_of_an_unmounted_store_is_empty_again(background, point, ckptfs):
+    background()
+    assert works(point)
+    ckptfs("umount", point)
+    assert os.listdir(point) == [] and mounts_below(point) == []
+
+
+def test_umount_verb_waits_for_the_daemons_end(background, point, ckptfs):
+    pid = background()
+    assert works(point)
+    ckptfs("umount", point)
+    assert gone(pid), "the store can be mounted elsewhere the moment the verb returns"
+
+
+def test_umount_verb_says_what_keeps_a_mount_busy(background, point, ckptfs):
+    background()
+    (point / "log").write_text("x")
+    with open(point / "log") as held:
+        done = ckptfs("umount", point, check=False)
+        assert done.returncode == 1 and done.stderr.startswith("ckptfs: ") and str(point) in done.stderr
+        assert held.read() == "x"
+    ckptfs("umount", point)
+
+
+def test_umount_of_what_is_not_mounted(ckptfs, point):
+    done = ckptfs("umount", point, check=False)
+    assert done.returncode == 1 and done.stderr.startswith("ckptfs: ")
+
+
+@needs_root
+def test_plain_umount_ends_the_daemon_within_5_seconds(background, point):
+    pid = background()
+    assert works(point)
+    (point / "2").mkdir()
+    trees.fill(point / "2")
+    subprocess.run(["umount", point], check=True)
+    wait_until(lambda: gone(pid), 5, "the daemon's end")
+
+
+@needs_root
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_daemon_and_unmounts(background, point, store, sig):
+    pid = background()
+    assert works(point)
+    os.kill(pid, sig)
+    wait_until(lambda: gone(pid), 5, "the daemon's end")
+    assert mounts_below(point) == []
+    background()
+    assert os.listdir(point) == ["1"]
+
+
+@needs_root
+def test_ls_right_after_umount_and_mount_again(background, point, ckptfs):
+    for n in range(3):
+        background()
+        (point / str(n)).mkdir()
+        trees.write(point / str(n) / ".finalize", b"")
+        ckptfs("umount", point)
+    background()
+    assert sorted(os.listdir(point)) == ["0", "1", "2"]
+
+
+# --- mount(8) ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mount8(ckptfs, scratch):
+    """mount(8) finds mount.fuse.ckptfs in /sbin only, so the tests put a name there for their time, if nobody has."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can put mount.fuse.ckptfs where mount(8) looks")
+    helper = Path("/sbin/mount.fuse.ckptfs")
+    ours = not os.path.lexists(helper)
+    if ours:
+        helper.symlink_to(ckptfs.path)
+    else:
+        assert helper.resolve() == ckptfs.path, f"{helper} is of another installation"
+    yield ["mount", "-t", "fuse.ckptfs"]
+    if ours:
+        helper.unlink(missing_ok=True)
+
+
+def test_mount8_with_the_options_that_fstab_brings(background, mount8, store, point):
+    background(*mount8, "-o", "rw,noatime,nofail,_netdev,x-systemd.automount,x-foo=bar,nosuid,nodev,dev,suid,defaults,open_writers=2s", store, point)
+    kind, options, _, source = mount_entry(point)
+    assert kind == "fuse.ckptfs"
+    assert "nosuid" in options and "nodev" in options, "dev and suid are never granted"
+    assert source == str(store)
+    assert works(point)
+    subprocess.run(["umount", point], check=True)
+
+
+def test_line_in_fstab(background, mount8, store, point, scratch):
+    table = scratch / "fstab"
+    table.write_text(f"{store}  {point}  fuse.ckptfs  defaults,nofail,x-systemd.requires=network.target,open_writers=3s  0  0\n")
+    background("mount", "-T", table, point)
+    assert mount_entry(point)[0] == "fuse.ckptfs" and works(point)
+    subprocess.run(["umount", point], check=True)
+
+
+def test_mount8_reports_what_is_wrong(mount8, store, point):
+    done = subprocess.run([*mount8, "-o", "nonsense", store, point], capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "ckptfs: " in done.stderr and "nonsense" in done.stderr
+    assert mounts_below(point) == []
+
+
+def test_helper_is_chosen_by_the_programs_name(background, ckptfs, scratch, store, point):
+    helper = scratch / "mount.fuse.ckptfs"
+    helper.symlink_to(ckptfs.path)
+    background(helper, store, point, "-o", "rw,dev,suid,_netdev")
+    assert works(point)
+
+
+# --- Read-only and limited --------------------------------------------------------------------------------------------
+
+
+def test_read_only_mount_beside_a_read_write_one(world, mount, stage, commit, store, scratch):
+    made = stage("1")
+    commit(mount / "1")
+    stage("9")
+    beside = Mount.new(world, store, path=scratch / "beside", options=["ro"])
+    assert beside.listing() == ["1"] and trees.files(beside / "1") == made
+    assert "ro" in mount_entry(beside.path)[1]
+    assert not (beside / "9").exists(), "a staged step is the other mount's own"
+    for change in (lambda: (beside / "2").mkdir(), lambda: trees.write(beside / "f", b"x"), lambda: trees.write(beside / "1/.finalize", b"")):
+        with pytest.raises(OSError):
+            change()
+    again = stage("2", seed="two")
+    commit(mount / "2")
+    wait_until(lambda: beside.listing() == ["1", "2"], 10, "the sight of a new step beside")
+    assert trees.files(beside / "2") == again
+    beside.umount()
+    assert mount.listing() == ["1", "2"] and trees.files(mount / "9")
+
+
+def test_read_only_mount_changes_nothing_in_the_store(world, mount, stage, commit, store, scratch):
+    stage("1")
+    commit(mount / "1")
+    stage("9")
+    mount.umount()
+    before = trees.describe(store)
+    beside = Mount.new(world, store, path=scratch / "beside", options=["ro"])
+    assert beside.listing() == ["1"]
+    trees.files(beside / "1")
+    beside.umount()
+    after = trees.describe(store)
+    assert after == before
+
+
+def test_read_only_mount_of_no_store_makes_none(ckptfs, scratch, point):
+    done = ckptfs("mount", scratch / "absent", point, "-o", "ro", check=False)
+    assert done.returncode == 1 and done.stderr.startswith("ckptfs: ")
+    assert not (scratch / "absent").exists()
+
+
+def test_without_fuse_device_the_reason_is_said(world, ckptfs, store, point):
+    if os.geteuid() != 0:
+        pytest.skip("only root can hide /dev/fuse")
+    script = 'mount --make-rprivate / && mount -t tmpfs none /dev && exec "$@"'
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", ckptfs.path, "mount", store, point], capture_output=True, text=True, check=False,
+                          timeout=30)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ckptfs: ") and "/dev/fuse" in done.stderr
+
+
+@needs_root
+@pytest.mark.timeout(120)
+def test_few_file_descriptors_are_enough_for_many_open_files(world, store, commit):
+    """RLIMIT_NOFILE 1024 and 3,000 known files: inodes must not cost a descriptor each."""
+    m = Mount.new(world, store, prefix=["prlimit", "--nofile=1024:1024"])
+    (m / "1").mkdir()
+    for i in range(3000):
+        trees.write(m / f"1/{i}", b"%d" % i)
+    commit(m / "1")
+    for p in range(3000):
+        os.stat(m / f"1/{p}")
+    assert len(os.listdir(f"/proc/{m.pid}/fd")) < 600
+    assert trees.files(m / "1") == {str(i): b"%d" % i for i in range(3000)}
+
+
+# --- Another user -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody(world, ckptfs, scratch):
+    """Runs ckptfs as a user without rights, from a place where that user can reach it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become another user")
+    home = scratch / "home"
+    home.mkdir()
+    program = home / "ckptfs"
+    shutil.copy2(ckptfs.path, program)
+    for path in (home, program):
+        os.chown(path, NOBODY, NOBODY)
+    (home / "mnt").mkdir()
+    os.chown(home / "mnt", NOBODY, NOBODY)
+    environment = daemon_environment(scratch) | {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
+    os.chmod(scratch, 0o777)
+
+    def run(*args, check=True):
+        done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, timeout=60, user=NOBODY, group=NOBODY, extra_groups=[],
+                              cwd="/", env=environment, check=False)
+        assert not check or done.returncode == 0, f"{args}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    world.callback(subprocess.run, ["umount", "-l", home / "mnt"], capture_output=True)
+    run.home, run.store, run.mnt = home, home / "store", home / "mnt"
+    return run
+
+
+def test_another_user_mounts_through_fusermount_with_the_daemons_own_io(world, nobody):
+    done = nobody("mount", nobody.store, nobody.mnt)
+    pid = holder(nobody.store)
+    world.callback(kill_quietly, pid)
+    assert "passthrough" in done.stderr, "it says that the kernel's passthrough is not to be had"
+    assert mount_entry(nobody.mnt)[0] == "fuse.ckptfs"
+    client = Agent(uid=NOBODY)
+    world.callback(client.close)
+    client.run("""
+os.mkdir(m + '/1', 0o700)
+fd = os.open(m + '/1/f', os.O_CREAT | os.O_WRONLY, 0o640)
+os.write(fd, b'x' * 3_000_000)
+os.close(fd)
+os.chmod(m + '/1/f', 0o4604)
+os.utime(m + '/1/f', ns=(1, 1_000_000_000_000_000_001))
+fd = os.open(m + '/1/.finalize', os.O_CREAT | os.O_WRONLY)
+os.close(fd)
+""", m=str(nobody.mnt))
+    look = "(sorted(os.listdir(m)), os.stat(m + '/1/f').st_mode & 0o7777, os.stat(m + '/1/f').st_mtime_ns, os.stat(m + '/1/f').st_uid)"
+    seen = (["1"], 0o4604, 1_000_000_000_000_000_001, NOBODY)
+    assert client.run(look) == seen
+    status = client.run("open(m + '/.ckptfs/status.json').read()")
+    assert json.loads(status)["passthrough"] is False
+    with pytest.raises(PermissionError):
+        os.listdir(nobody.mnt)  # not even root, without allow_other
+    nobody("umount", nobody.mnt)
+    assert gone(pid)
+    nobody("mount", nobody.store, nobody.mnt)
+    world.callback(kill_quietly, holder(nobody.store))
+    assert client.run(look) == seen
+    assert client.run("len(open(m + '/1/f', 'rb').read())") == 3_000_000
+    nobody("umount", nobody.mnt)
+
+
+def test_another_users_store_and_mount_point_are_refused_without_permission(nobody, scratch):
+    for path in ("their-store", "their-mnt"):
+        (scratch / path).mkdir(mode=0o755)
+    for store, mnt in ((scratch / "their-store", nobody.mnt), (nobody.store, scratch / "their-mnt")):
+        done = nobody("mount", store, mnt, check=False)
+        assert done.returncode == 1 and done.stderr.splitlines()[0].startswith("ckptfs: ")
+    assert mounts_below(scratch) == []
+
+
+def test_allow_other_without_permission_in_fuse_conf_is_said(nobody):
+    conf = Path("/etc/fuse.conf")
+    if conf.exists() and any(line.strip() == "user_allow_other" for line in conf.read_text().splitlines()):
+        pytest.skip("/etc/fuse.conf of this machine has user_allow_other")
+    done = nobody("mount", nobody.store, nobody.mnt, "-o", "allow_other", check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].startswith("ckptfs: ") and "user_allow_other" in done.stderr
+
+
+@needs_root
+def test_other_users_see_nothing_without_allow_other(mount, agent):
+    assert agent(uid=NOBODY).errno_of("os.listdir(m)", m=str(mount.path)) == "EACCES"
+
+
+@needs_root
+def test_owner_options_replace_owners_and_modes(world, store):
+    m = Mount.new(world, store, options=["allow_other", f"uid={NOBODY}", f"gid={NOBODY}", "umask=027"])
+    trees.write(m / "f", b"x", 0o666)
+    st = os.stat(m / "f")
+    assert (st.st_uid, st.st_gid, st.st_mode & 0o777) == (NOBODY, NOBODY, 0o640)

@@ -1,0 +1,91 @@
+"""A process that lists folders of a mount all the time and writes down what it saw: nobody may ever see half a step.
+
+    with watch(mount.path, mount / "sub") as w:
+        ... save ...
+    w.check()        # every sight of every step was whole, and none went away again
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from support import trees
+
+PLAIN = {"logs", "plain"}
+
+
+def _look(folder):
+    """{step: {path: size}} of the directories that a listing shows; a step that goes away meanwhile counts as missing files."""
+    seen = {}
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name not in PLAIN and os.path.isdir(path):
+            seen[name] = trees.sizes(path)
+    return seen
+
+
+def _watch(out, ignored, folders):
+    """One line for each new sight: when, where, what. Ends by a signal from the parent."""
+    last = {}
+    rounds = 0
+    out = open(out, "w", buffering=1)
+    print("ready", flush=True)
+    parent = os.getppid()
+    while os.getppid() == parent:
+        rounds += 1
+        for folder in folders:
+            try:
+                seen = {k: v for k, v in _look(folder).items() if k not in ignored}
+            except FileNotFoundError:
+                continue
+            if seen != last.get(folder):
+                last[folder] = seen
+                out.write(json.dumps({"at": time.time(), "round": rounds, "folder": folder, "seen": seen}) + "\n")
+
+
+class Watch:
+    def __init__(self, sights, folders):
+        self.sights, self.folders = sights, folders
+
+    def check(self, expect):
+        """`expect`: how many steps must have been seen in all. Each must always have looked as it does now."""
+        final = {str(f): _look(f) for f in self.folders if os.path.isdir(f)}
+        known = {f: set() for f in final}
+        for sight in self.sights:
+            folder, seen = sight["folder"], sight["seen"]
+            for name, files in seen.items():
+                assert name in final[folder], f"{name} was listed in {folder} and is gone"
+                assert files == final[folder][name], f"{name} was listed when it had {files}, complete it has {final[folder][name]}"
+            assert known[folder] <= set(seen), f"{known[folder] - set(seen)} went out of the listing of {folder} again"
+            known[folder] |= set(seen)
+        assert sum(map(len, known.values())) == expect, f"the watcher saw {known}"
+
+
+@contextlib.contextmanager
+def watch(world, *folders, ignored=()):
+    log = world.scratch / f"watch-{time.monotonic_ns()}.jsonl"
+    process = subprocess.Popen([sys.executable, __file__, str(log), json.dumps(list(ignored)), *map(str, folders)], stdout=subprocess.PIPE)
+    world.callback(process.wait)
+    world.callback(process.kill)
+    assert process.stdout.readline() == b"ready\n"
+    watcher = Watch([], [os.fspath(f) for f in folders])
+    try:
+        yield watcher
+        time.sleep(0.3)  # one look more, at what was completed last
+    finally:
+        status = process.poll()
+        process.kill()
+        process.wait(20)
+    assert status is None, f"the watcher ended by itself: {status}"
+    # A line that the kill cut off is no sight.
+    watcher.sights = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+
+
+if __name__ == "__main__":
+    _watch(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:])
