@@ -3,7 +3,7 @@
 // not synced; production code never does.
 //
 // All calls return 0 (or a descriptor, or a byte count) or -errno. Paths are relative to a directory descriptor and are
-// resolved beneath it, without following any symlink on the way: -ELOOP, -EXDEV for one that leads out. The last
+// resolved beneath it, without following any symlink on the way: -ELOOP or -ENOTDIR; -EXDEV for ".." or '/' that lead out. The last
 // component of link, rename and unlink is never followed either.
 // Threads: the table is set before threads start and read-only afterwards; each call is as thread-safe as the kernel's.
 #pragma once
