@@ -1,8 +1,9 @@
 // The speed figures: the same work on a plain directory and on a mount whose store lies beside it, in alternating pairs.
 //
-// What is where: bench.c (the verb: options, which figures, the pairs), bench_place.c (directories, mount, caches),
-// bench_clock.c (time, CPU, memory, signals), bench_work.c (what is timed: write, commit, read, map, walk), bench_figures.c (the table of figures),
-// bench_store.c (large stores, filled by core without a mount), bench_report.c (table and JSON).
+// What is where: bench.c (the verb: options, which figures, the pairs), bench_figures.c (the table of figures),
+// bench_work.c (what is timed: write, commit, read, map, walk), bench_place.c (directories, mount, caches),
+// bench_clock.c (time, CPU, memory, signals), bench_store.c (large stores, filled by core without a mount),
+// bench_report.c (table and JSON).
 //
 // A pair is three runs of a figure: plain, mount, and plain again, which says how much this machine's numbers are worth.
 // All functions: 0 or -errno, -EINTR once a signal has asked for the end; what failed is said once, by the verb.
@@ -31,6 +32,7 @@ struct bench_side {
 	char *own;        // its directory
 	const char *root; // where it works: own, or the plain side's where a figure only reads
 	unsigned made;    // steps made since the last reset
+	bool large;       // they are few large files, to be removed at once
 };
 
 // What lies in the directories before a figure runs. Made when the next figure needs another one.
@@ -57,6 +59,7 @@ struct bench {
 	bool mounted;
 	pid_t daemon;          // 0: not mounted, or not found
 	bool root;             // caches can be dropped
+	unsigned gone_count;   // trees put away to be removed later
 	unsigned char *buffer; // BENCH_BUFFER_BYTES of noise to write
 };
 
@@ -109,7 +112,7 @@ void bench_place_close(struct bench *b);           // unmounts and removes every
 int bench_mount(struct bench *b, unsigned nofile); // the store as it is, or a new one; nofile 0: no limit of ours
 int bench_unmount(struct bench *b);
 int bench_remount(struct bench *b);
-int bench_reset(struct bench *b, struct bench_side *s); // empty, and the removal is over on the disk
+int bench_reset(struct bench *b, struct bench_side *s); // empty, with nothing left to write
 int bench_drop_caches(struct bench *b);                 // root only, else -EPERM
 int bench_drop_names(struct bench *b);                  // inodes and directory entries only
 int bench_sync(struct bench *b);                        // all of the disk below DIR

@@ -16,6 +16,7 @@ static int make_bulk(struct bench *b, struct bench_side *s)
 	CLEANUP_FREE char *stage = bench_stage_path(s, 1);
 	int r = stage ? bench_write_bulk(b, stage, 1, !s->mounted) : -ENOMEM;
 
+	s->large = true;
 	return r ? r : bench_commit(s, 1);
 }
 
@@ -156,6 +157,7 @@ static int save_bulk(struct bench *b, figure *f, struct bench_side *s)
 	CLEANUP_FREE char *stage = bench_stage_path(s, ++s->made);
 	int r = stage ? bench_write_bulk(b, stage, f->threads, !s->mounted) : -ENOMEM;
 
+	s->large = true;
 	return r ? r : bench_commit(s, s->made);
 }
 

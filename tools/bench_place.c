@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -25,6 +26,7 @@
 //	                        /again    the plain side once more
 //	                        /store    what the mount shows; a third plain side under --native
 //	                        /mount    where
+//	                        /gone/N   what a reset removed, while there is room
 
 char *bench_path(const char *format, ...)
 {
@@ -57,6 +59,39 @@ int bench_remove_tree(const char *path)
 	return 0;
 }
 
+static int make_dir(const char *path)
+{
+	return mkdir(path, 0755) && errno != EEXIST ? -errno : 0;
+}
+
+static uint64_t free_bytes(const struct bench *b)
+{
+	struct statvfs st;
+
+	return statvfs(b->work, &st) ? 0 : (uint64_t)st.f_bavail * st.f_frsize;
+}
+
+// Removing is left to the end where the disk has room for that: what is removed now costs the next run. (A filesystem
+// goes on freeing for a while, and ext4 without a journal passes over each inode freed in the last minutes when it
+// looks for one, which makes a create a hundred times slower.) Large files are freed in no time, and need the room.
+static int put_away(struct bench *b, const char *path, bool large)
+{
+	CLEANUP_FREE char *gone = bench_path("%s/gone", b->work);
+	CLEANUP_FREE char *to = bench_path("%s/gone/%u", b->work, b->gone_count++);
+	int r;
+
+	if (!gone || !to)
+		return -ENOMEM;
+	if (large)
+		return bench_remove_tree(path);
+	r = make_dir(gone);
+	if (!r && rename(path, to) && errno != ENOENT)
+		r = -errno;
+	if (!r && free_bytes(b) < 4 * b->options.work_bytes)
+		r = bench_remove_tree(gone);
+	return r;
+}
+
 int bench_sync(struct bench *b)
 {
 	CLEANUP_FD int fd = open(b->work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -64,22 +99,19 @@ int bench_sync(struct bench *b)
 	return fd < 0 || syncfs(fd) ? -errno : 0;
 }
 
-static int make_dir(const char *path)
-{
-	return mkdir(path, 0755) && errno != EEXIST ? -errno : 0;
-}
-
 int bench_reset(struct bench *b, struct bench_side *s)
 {
+	bool large = s->large;
 	int r;
 
 	s->made = 0;
+	s->large = false;
 	if (s->mounted) {
 		r = bench_unmount(b);
 		if (!r)
-			r = bench_remove_tree(b->store);
+			r = put_away(b, b->store, large);
 	} else {
-		r = bench_remove_tree(s->own);
+		r = put_away(b, s->own, large);
 		if (!r)
 			r = make_dir(s->own);
 	}

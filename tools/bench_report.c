@@ -4,6 +4,7 @@
 #include "tools/output.h"
 #include "tools/units.h"
 
+#include <glob.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -33,6 +34,18 @@ static void first_value(const char *path, const char *key, char *ret, size_t cap
 		fclose(file);
 }
 
+// An ext4 without a journal syncs at other speeds.
+static bool lacks_journal(const char *type, const char *source)
+{
+	const char *device = strrchr(source, '/');
+	CLEANUP_FREE char *pattern = bench_path("/proc/fs/jbd2/%s-*", device ? device + 1 : source);
+	glob_t found = {0};
+	bool lacks = pattern && !strcmp(type, "ext4") && glob(pattern, 0, NULL, &found) == GLOB_NOMATCH;
+
+	globfree(&found);
+	return lacks;
+}
+
 // Type and source of the filesystem that path is on, from the line of its device in mountinfo.
 static void filesystem_of(const char *path, char *ret, size_t cap)
 {
@@ -48,7 +61,8 @@ static void filesystem_of(const char *path, char *ret, size_t cap)
 
 			if (rest && sscanf(line, "%*d %*d %31s", device) == 1 && !strcmp(device, want) &&
 			    sscanf(rest, " - %63s %255s", type, source) == 2)
-				snprintf(ret, cap, "%s on %s", type, source);
+				snprintf(ret, cap, "%s on %s%s", type, source,
+					 lacks_journal(type, source) ? ", no journal" : "");
 		}
 	}
 	if (file)
