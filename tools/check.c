@@ -1,0 +1,242 @@
+#include "tools/check.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+#include "tools/output.h"
+#include "tools/units.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define READ_BYTES (1u << 20)
+
+struct check {
+	const struct ckpt_check *c;
+	const struct ckpt_manifest *m;
+	const char *session; // whose directory mirrors the manifest
+	bool strangers;      // some raw files lie under other names: what is unknown may be one of them
+	char *buf;           // READ_BYTES, with read_data
+	char path[PATH_MAX]; // of the entry in hand
+};
+
+__attribute__((format(printf, 2, 3))) static void bad(struct check *k, const char *format, ...)
+{
+	CLEANUP_FREE char *problem = NULL;
+	va_list args;
+
+	va_start(args, format);
+	if (vasprintf(&problem, format, args) < 0)
+		problem = ckpt_need(NULL);
+	va_end(args);
+	k->c->bad(k->c->arg, *k->path ? k->path : NULL, problem);
+}
+
+static const char *type_name(mode_t mode)
+{
+	return S_ISREG(mode) ? "a file" : S_ISDIR(mode) ? "a directory" : S_ISLNK(mode) ? "a symbolic link" : "a special file";
+}
+
+static mode_t type_bits(enum ckpt_entry_type type)
+{
+	return type == CKPT_ENTRY_DIR ? S_IFDIR : type == CKPT_ENTRY_SYMLINK ? S_IFLNK : S_IFREG;
+}
+
+// All of the file, once. The kernel says EIO where the disk cannot give it.
+static void read_file(struct check *k, int dirfd, const char *name, uint64_t bytes)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
+	uint64_t done = 0;
+
+	if (fd < 0) {
+		bad(k, "cannot be opened: %s", strerror(-fd));
+		return;
+	}
+	posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	while (done < bytes) {
+		ssize_t n = ckpt_sys.pread(fd, k->buf, MIN(READ_BYTES, bytes - done), (off_t)done);
+
+		if (n <= 0) {
+			bad(k, "cannot be read at byte %llu: %s", (unsigned long long)done,
+			    n ? strerror((int)-n) : "it ends there");
+			return;
+		}
+		done += (uint64_t)n;
+		k->c->progress(k->c->arg, (uint64_t)n);
+	}
+}
+
+static void compare_file(struct check *k, const struct ckpt_entry *e, const struct stat *st)
+{
+	char have[CKPT_TIME_MAX], want[CKPT_TIME_MAX];
+
+	if ((uint64_t)st->st_size != e->bytes)
+		bad(k, "has %lld bytes, the manifest says %llu", (long long)st->st_size, (unsigned long long)e->bytes);
+	if (st->st_mtim.tv_sec != e->mtime_s || st->st_mtim.tv_nsec != e->mtime_ns)
+		bad(k, "was changed at %s, the manifest says %s",
+		    ckpt_time_rfc3339(st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec, have),
+		    ckpt_time_rfc3339(e->mtime_s * INT64_C(1000000000) + e->mtime_ns, want));
+}
+
+static void compare_target(struct check *k, const struct ckpt_entry *e, int dirfd, const char *name)
+{
+	char target[PATH_MAX];
+	ssize_t n = readlinkat(dirfd, name, target, sizeof(target) - 1);
+
+	target[MAX(n, (ssize_t)0)] = '\0';
+	if (n < 0)
+		bad(k, "cannot be read: %s", strerror(errno));
+	else if (strcmp(target, e->target))
+		bad(k, "leads to %s, the manifest says %s", target, e->target);
+}
+
+// False: it is not there as what it should be, and there is no more to say.
+static bool compare(struct check *k, const struct ckpt_entry *e, int dirfd, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW)) {
+		if (errno == ENOENT)
+			bad(k, "is missing");
+		else
+			bad(k, "cannot be looked at: %s", strerror(errno));
+		return false;
+	}
+	if ((st.st_mode & S_IFMT) != type_bits(e->type)) {
+		bad(k, "is %s, the manifest says %s", type_name(st.st_mode), type_name(type_bits(e->type)));
+		return false;
+	}
+	if (e->type != CKPT_ENTRY_SYMLINK && (st.st_mode & 07777) != e->mode)
+		bad(k, "has mode %04o, the manifest says %04o", st.st_mode & 07777, e->mode);
+	if (e->type == CKPT_ENTRY_FILE)
+		compare_file(k, e, &st);
+	if (e->type == CKPT_ENTRY_SYMLINK)
+		compare_target(k, e, dirfd, name);
+	return (uint64_t)st.st_size == e->bytes || e->type != CKPT_ENTRY_FILE;
+}
+
+static void set_path(struct check *k, uint32_t index)
+{
+	if (ckpt_manifest_path(k->m, index, k->path, sizeof(k->path)) < 0)
+		snprintf(k->path, sizeof(k->path), "(a path too long)");
+}
+
+// A raw file that lies in another session, or there under another name.
+static void check_elsewhere(struct check *k, const struct ckpt_entry *e)
+{
+	const char *uuid = ckpt_manifest_session(k->m, e->session);
+	CLEANUP_FREE char *raw = ckpt_text("%s/%s", uuid ? uuid : "?", e->raw_path ? e->raw_path : k->path);
+	CLEANUP_FREE char *parent = NULL;
+	char *slash = strrchr(raw, '/');
+	CLEANUP_FD int fd = -1;
+
+	if (!uuid || !ckpt_uuid_check(uuid)) {
+		bad(k, "is in a session that the manifest does not name");
+		return;
+	}
+	parent = ckpt_text("%.*s", (int)(slash - raw), raw);
+	fd = ckpt_sys.open(k->c->store->sessions_fd, parent, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		bad(k, "its folder sessions/%s: %s", parent, strerror(-fd));
+	else if (compare(k, e, fd, slash + 1) && k->c->read_data)
+		read_file(k, fd, slash + 1, e->bytes);
+}
+
+static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir);
+
+static void check_entry(struct check *k, int dirfd, uint32_t index)
+{
+	const char *home;
+	struct ckpt_entry e;
+	bool sound;
+
+	ckpt_manifest_entry(k->m, index, &e);
+	set_path(k, index);
+	home = e.content == CKPT_CONTENT_RAW ? ckpt_manifest_session(k->m, e.session) : k->session;
+	if (!k->c->read_data && e.type == CKPT_ENTRY_FILE)
+		k->c->progress(k->c->arg, 1);
+	if (e.raw_path || !home || strcmp(home, k->session)) {
+		check_elsewhere(k, &e);
+		return;
+	}
+	sound = compare(k, &e, dirfd, e.name);
+	if (sound && e.type == CKPT_ENTRY_FILE && k->c->read_data)
+		read_file(k, dirfd, e.name, e.bytes);
+	if (sound && e.type == CKPT_ENTRY_DIR) {
+		int fd = ckpt_sys.open(dirfd, e.name, O_RDONLY | O_DIRECTORY, 0);
+
+		if (fd < 0)
+			bad(k, "cannot be opened: %s", strerror(-fd));
+		else
+			check_dir(k, fd, &e);
+	}
+}
+
+static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry *dir)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *d;
+	uint32_t index;
+
+	if (!stream) {
+		bad(k, "cannot be listed: %s", strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while ((d = readdir(stream))) {
+		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
+		    !ckpt_manifest_child(k->m, dir->index, d->d_name, &index))
+			continue;
+		set_path(k, dir->index);
+		snprintf(k->path + strlen(k->path), sizeof(k->path) - strlen(k->path), "%s%s", *k->path ? "/" : "", d->d_name);
+		bad(k, "is in the session's directory, not in the manifest");
+	}
+	closedir(stream);
+}
+
+// dirfd is taken.
+static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir)
+{
+	if (!k->strangers)
+		check_strangers(k, dirfd, dir);
+	for (uint32_t i = 0; i < dir->child_count; i++)
+		check_entry(k, dirfd, dir->child_first + i);
+	close(dirfd);
+}
+
+static bool has_strangers(const struct ckpt_manifest *m)
+{
+	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
+		struct ckpt_entry e;
+
+		ckpt_manifest_entry(m, i, &e);
+		if (e.raw_path)
+			return true;
+	}
+	return false;
+}
+
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session)
+{
+	struct check *k = ckpt_need(calloc(1, sizeof(*k)));
+	struct ckpt_entry root;
+	int fd;
+
+	*k = (struct check){.c = c, .m = m, .session = session, .strangers = has_strangers(m)};
+	k->buf = c->read_data ? ckpt_need(malloc(READ_BYTES)) : NULL;
+	ckpt_manifest_entry(m, 0, &root);
+	fd = ckpt_sys.open(c->store->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0) {
+		bad(k, "its files are gone: sessions/%s: %s", session, strerror(-fd));
+	} else {
+		compare(k, &root, fd, ".");
+		check_dir(k, fd, &root);
+	}
+	free(k->buf);
+	free(k);
+}

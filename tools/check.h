@@ -1,0 +1,20 @@
+// The files of a committed version against its manifest: that each exists in its session with the type, size, mode and
+// time that the manifest gives, that nothing else lies beside them, and that their bytes can be read.
+//
+// Bytes are read, not compared: raw files have no hashes before they are sealed. Threads: one. Blocks on the disk.
+#pragma once
+
+#include "core/manifest.h"
+#include "core/store.h"
+
+struct ckpt_check {
+	struct ckpt_store *store;
+	bool read_data;
+	// Called for each problem; path is in the step, NULL for the step itself.
+	void (*bad)(void *arg, const char *path, const char *problem);
+	// Called now and then with the bytes (read_data) or files dealt with since the last call.
+	void (*progress)(void *arg, uint64_t done);
+	void *arg;
+};
+
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session);

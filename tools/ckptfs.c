@@ -1,0 +1,136 @@
+// ckptfs: a filesystem that presents the checkpoints of training runs as plain files.
+//
+// A map of the program
+//   tools/     this command line: one file per verb, and what they share
+//     ckptfs         main(), the table of verbs
+//     verb           options, --help, wrong usage
+//     operand mounts STORE, STEP and PATH; which stores are mounted where
+//     output progress units   tables, JSON, failures; the bar; sizes, durations, times
+//     listing where  steps and files as rows; conditions on them
+//     verb_*         the verbs; verb_mount also is mount.fuse.ckptfs
+//   fs/        serves a mount: FUSE requests in, replies out (fs/mount.h is its door)
+//   core/      stores, steps, staging, commit, manifests, index (start at core/store.h and core/step.h)
+//   backends/  where records and manifests live (backends/backend.h)
+//   core/FORMAT.md  every byte on disk
+#include "core/store.h"
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+#include "tools/verb.h"
+
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+
+static int verb_help(int argc, char **argv);
+
+static const struct ckpt_verb verbs[] = {
+	{"init", "makes an empty store", ckpt_verb_init},
+	{"mount", "mounts a store", ckpt_verb_mount},
+	{"umount", "waits for pending work, then unmounts", ckpt_verb_umount},
+	{"ls", "lists steps, or the files of a step", ckpt_verb_ls},
+	{"info", "shows one store or step in full", ckpt_verb_info},
+	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
+	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
+	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
+	{"abort", "drops a staged step", ckpt_verb_abort},
+	{"status", "shows mounts, queues, the last commit and the last error", ckpt_verb_status},
+	{"doctor", "says what this machine can do, and why not", ckpt_verb_doctor},
+	{"bench", "measures speed here, against the plain filesystem", ckpt_verb_bench},
+	{"help", "shows the help of a verb", verb_help},
+};
+
+static const struct ckpt_verb *find_verb(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (!strcmp(verbs[i].name, name))
+			return &verbs[i];
+	return NULL;
+}
+
+static int unknown_verb(const char *name)
+{
+	const char *names[ARRAY_LEN(verbs) + 1], *nearest;
+	CLEANUP_FREE char *hint = NULL;
+
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		names[i] = verbs[i].name;
+	names[ARRAY_LEN(verbs)] = NULL;
+	nearest = ckpt_nearest(name, names);
+	if (!strcmp(name, "unmount"))
+		nearest = "umount";
+	hint = nearest ? ckpt_text("did you mean `ckptfs %s`?", nearest) : ckpt_text("`ckptfs --help` lists the verbs");
+	return ckpt_usage(name, hint, "no such verb");
+}
+
+static int run_verb(const struct ckpt_verb *verb, int argc, char **argv)
+{
+	argv[0] = ckpt_text("ckptfs %s", verb->name);
+	return ckpt_output_finish(verb->run(argc, argv));
+}
+
+static int print_help(void)
+{
+	puts("Usage: ckptfs VERB [OPTION...] [STORE] ...\n"
+	     "Presents the checkpoints of training runs as plain files.\n");
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		printf("  %-10s %s\n", verbs[i].name, verbs[i].summary);
+	puts("\nSTORE is a directory, file:///DIRECTORY or a mount point; left out, $CKPTFS_STORE, else the\n"
+	     "mount that the current directory is in. `ckptfs VERB --help` says more.\n\n"
+	     "Examples:\n"
+	     "  ckptfs mount /data/run42 /ckpt\n"
+	     "  ckptfs ls /ckpt");
+	return 0;
+}
+
+static int print_version(void)
+{
+	struct ckpt_mount_abilities can;
+
+	ckpt_mount_abilities(&can);
+	printf("ckptfs %s\nformat %d\nlibfuse %s\npassthrough %s\nio_uring %s\n", CKPT_VERSION, CKPT_STORE_FORMAT,
+	       can.libfuse, can.passthrough_built ? "yes" : "no", can.io_uring_built ? "yes" : "no");
+	return 0;
+}
+
+static int verb_help(int argc, char **argv)
+{
+	const struct ckpt_verb *verb;
+	char *args[] = {argv[0], "--help", NULL};
+
+	if (argc < 2 || !strcmp(argv[1], "--help"))
+		return print_help();
+	verb = find_verb(argv[1]);
+	if (!verb)
+		return unknown_verb(argv[1]);
+	return verb->run == verb_help ? print_help() : run_verb(verb, 2, args);
+}
+
+// Whatever a verb changes on disk it changes in acts that a crash may interrupt, so that it may end at any point.
+static void on_signal(int number)
+{
+	ckpt_progress_hide_in_signal();
+	_exit(128 + number);
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = strrchr(argv[0], '/');
+	const struct ckpt_verb *verb;
+
+	setlocale(LC_CTYPE, "");
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
+	name = name ? name + 1 : argv[0];
+	if (!strcmp(name, "mount.fuse.ckptfs") || !strcmp(name, "mount.ckptfs"))
+		return ckpt_output_finish(ckpt_verb_mount_helper(argc, argv));
+	if (argc < 2)
+		return ckpt_output_finish(ckpt_usage(NULL, "`ckptfs --help` lists the verbs", "what to do is missing"));
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return ckpt_output_finish(print_help());
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+		return ckpt_output_finish(print_version());
+	verb = find_verb(argv[1]);
+	return verb ? run_verb(verb, argc - 1, argv + 1) : ckpt_output_finish(unknown_verb(argv[1]));
+}

@@ -1,0 +1,287 @@
+#include "tools/listing.h"
+
+#include "core/name.h"
+#include "core/util.h"
+#include "tools/output.h"
+#include "tools/units.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#define FOLDER_DEPTH_MAX 64
+
+// --- Open -------------------------------------------------------------------------------------------------------------
+
+static void explain_busy(const char *store, char **ret_why, char **ret_hint)
+{
+	struct ckpt_holder h = {0};
+	CLEANUP_FREE char *where = NULL;
+	char since[CKPT_TIME_MAX];
+
+	if (ckpt_store_holder(store, &h)) {
+		*ret_why = ckpt_text("somebody else was using it a moment ago");
+		*ret_hint = ckpt_text("try again");
+		return;
+	}
+	where = h.mountpoint ? ckpt_text("is mounted at %s", h.mountpoint) : ckpt_text("is in use");
+	*ret_why = ckpt_text("%s by pid %d on host %s since %s", where, h.pid, h.host, ckpt_time_local(h.since_ns, since));
+	*ret_hint = h.mountpoint ? ckpt_text("`ckptfs umount %s` first", h.mountpoint)
+				 : ckpt_text("wait until that process has ended");
+	ckpt_holder_done(&h);
+}
+
+void ckpt_listing_explain(const char *store, int error, char **ret_why, char **ret_hint)
+{
+	*ret_hint = NULL;
+	switch (error) {
+	case -EMEDIUMTYPE:
+		*ret_why = ckpt_text("not a store");
+		*ret_hint = ckpt_text("`ckptfs init %s` makes one of an empty directory", store);
+		break;
+	case -ENOTSUP:
+		*ret_why = ckpt_text("made by a newer ckptfs: its format is unknown to this one, which knows up to %d",
+				     CKPT_STORE_FORMAT);
+		*ret_hint = ckpt_text("use a newer ckptfs");
+		break;
+	case -EBADMSG:
+		*ret_why = ckpt_text("the file that says what store this is, or a folder of it, is damaged");
+		*ret_hint = ckpt_text("restore store.json from a backup; the steps are not touched by this");
+		break;
+	case -EBUSY:
+		explain_busy(store, ret_why, ret_hint);
+		break;
+	case -ENOENT:
+		*ret_why = ckpt_text("no such directory, or a folder of the store is missing");
+		break;
+	case -EXDEV:
+		*ret_why = ckpt_text("another filesystem is mounted on a folder of the store");
+		break;
+	default:
+		*ret_why = ckpt_text("%s", strerror(-error));
+	}
+}
+
+static int refused(const char *store, int error)
+{
+	CLEANUP_FREE char *why = NULL, *hint = NULL;
+
+	ckpt_listing_explain(store, error, &why, &hint);
+	return ckpt_fail(store, hint, "%s", why);
+}
+
+// Which folders of tree/ hold steps: their ids are attributes of the directories.
+static void walk_folders(struct ckpt_listing *l, int dirfd, const char *path, int depth)
+{
+	DIR *dir = fdopendir(dirfd);
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct dirent *d;
+
+	if (!dir) {
+		close(dirfd);
+		return;
+	}
+	if (*path && !ckpt_store_folder_id(l->store, dirfd, false, id)) {
+		struct ckpt_folder *f;
+
+		if (ckpt_grow((void **)&l->folders, &l->folder_cap, l->folder_count + 1, sizeof(*l->folders)))
+			ckpt_need(NULL);
+		f = &l->folders[l->folder_count++];
+		snprintf(f->id, sizeof(f->id), "%s", id);
+		f->path = ckpt_text("%s", path);
+	}
+	while (depth < FOLDER_DEPTH_MAX && (d = readdir(dir))) {
+		CLEANUP_FREE char *below = NULL;
+		int fd;
+
+		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+			continue;
+		fd = openat(dirfd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		below = ckpt_text("%s%s%s", path, *path ? "/" : "", d->d_name);
+		if (fd >= 0)
+			walk_folders(l, fd, below, depth + 1);
+	}
+	closedir(dir);
+}
+
+static bool any_in_folders(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	bool any = false;
+
+	if (ckpt_step_list(s, NULL, ~0u, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count && !any; i++)
+		any = steps[i]->folder_id[0];
+	ckpt_step_list_free(steps, count);
+	return any;
+}
+
+int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing)
+{
+	struct ckpt_listing l = {0};
+	int rc = ckpt_store_open(store, mode, NULL, &l.store);
+
+	if (rc)
+		return refused(store, rc);
+	if (any_in_folders(l.store)) {
+		int fd = openat(l.store->tree_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (fd >= 0)
+			walk_folders(&l, fd, "", 0);
+	}
+	*ret_listing = l;
+	return 0;
+}
+
+void ckpt_listing_close(struct ckpt_listing *l)
+{
+	for (size_t i = 0; i < l->folder_count; i++)
+		free(l->folders[i].path);
+	free(l->folders);
+	ckpt_store_close(l->store);
+	*l = (struct ckpt_listing){0};
+}
+
+// --- Names ------------------------------------------------------------------------------------------------------------
+
+char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, const char *name)
+{
+	if (!*folder_id)
+		return ckpt_text("%s", name);
+	for (size_t i = 0; i < l->folder_count; i++)
+		if (!strcmp(l->folders[i].id, folder_id))
+			return ckpt_text("%s/%s", l->folders[i].path, name);
+	return ckpt_text("?%s/%s", folder_id, name); // its folder is gone
+}
+
+// The id of the folder of this path (len bytes), or NULL.
+static const char *folder_of(const struct ckpt_listing *l, const char *path, size_t len)
+{
+	if (!len)
+		return "";
+	for (size_t i = 0; i < l->folder_count; i++)
+		if (strlen(l->folders[i].path) == len && !memcmp(l->folders[i].path, path, len))
+			return l->folders[i].id;
+	if (path[0] == '?' && len == CKPT_FOLDER_ID_LEN + 1) {
+		static char id[CKPT_FOLDER_ID_LEN + 1];
+
+		snprintf(id, sizeof(id), "%.*s", CKPT_FOLDER_ID_LEN, path + 1);
+		return id;
+	}
+	return NULL;
+}
+
+// "latest" is 0, "latest~N" is N; -1: another name.
+static int64_t latest_back(const char *name)
+{
+	char *end;
+	unsigned long back;
+
+	if (strncmp(name, "latest", 6))
+		return -1;
+	if (!name[6])
+		return 0;
+	if (name[6] != '~' || name[7] < '0' || name[7] > '9')
+		return -1;
+	back = strtoul(name + 7, &end, 10);
+	return *end || back > INT32_MAX ? -1 : (int64_t)back;
+}
+
+// Numbered steps before others; then the newest commit first.
+static int newest_first(const void *a, const void *b)
+{
+	const struct ckpt_summary *x = &(*(struct ckpt_step *const *)a)->summary;
+	const struct ckpt_summary *y = &(*(struct ckpt_step *const *)b)->summary;
+
+	if ((x->number >= 0) != (y->number >= 0))
+		return x->number >= 0 ? -1 : 1;
+	return (x->sequence < y->sequence) - (x->sequence > y->sequence);
+}
+
+// The root of a store whose steps are all in folders has the newest of them all.
+static struct ckpt_step *find_latest(const struct ckpt_listing *l, const char *folder_id, size_t back)
+{
+	struct ckpt_step **steps, *found = NULL;
+	size_t count;
+
+	if (ckpt_step_list(l->store, folder_id, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	if (!count && !*folder_id) {
+		ckpt_step_list_free(steps, count);
+		if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+			ckpt_need(NULL);
+	}
+	if (count)
+		qsort(steps, count, sizeof(*steps), newest_first);
+	if (back < count)
+		found = ckpt_step_ref(steps[back]);
+	ckpt_step_list_free(steps, count);
+	return found;
+}
+
+// Tries each component of path as the step, the first that is one wins. *ret_rest points behind it.
+static struct ckpt_step *find_in_path(const struct ckpt_listing *l, const char *path, const char **ret_rest)
+{
+	for (const char *start = path; *start;) {
+		size_t len = strcspn(start, "/"), folder_len = (size_t)(start - path);
+		CLEANUP_FREE char *name = ckpt_text("%.*s", (int)len, start);
+		const char *folder = folder_of(l, path, folder_len ? folder_len - 1 : 0);
+		int64_t back = latest_back(name);
+		struct ckpt_step *step = folder ? ckpt_step_find(l->store, folder, name) : NULL;
+
+		// Beside a mount, names of the table may be those of sessions that are live there.
+		if (step && ckpt_step_state(step) != CKPT_STEP_COMMITTED) {
+			ckpt_step_unref(step);
+			step = NULL;
+		}
+		if (!step && folder && back >= 0)
+			step = find_latest(l, folder, (size_t)back);
+		if (step) {
+			*ret_rest = start + len + strspn(start + len, "/");
+			return step;
+		}
+		start += len + strspn(start + len, "/");
+	}
+	return NULL;
+}
+
+static int not_found(const struct ckpt_listing *l, const char *word)
+{
+	CLEANUP_FREE char *hint = NULL;
+	struct ckpt_step **steps;
+	size_t count;
+	bool staged = false;
+
+	if (!strncmp(word, "trash/", 6))
+		return ckpt_fail(word, NULL, "nothing is in the trash");
+	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count && !staged; i++) {
+		CLEANUP_FREE char *name = ckpt_listing_name(l, steps[i]->folder_id, steps[i]->name);
+
+		staged = !strcmp(name, word);
+	}
+	ckpt_step_list_free(steps, count);
+	if (staged)
+		return ckpt_fail(word, "`ckptfs sessions` lists the staged ones", "staged, not committed");
+	hint = ckpt_text("`ckptfs ls %s` lists the steps", l->store->path);
+	return ckpt_fail(word, hint, latest_back(word) >= 0 ? "the store has no such step yet" : "no such step");
+}
+
+int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+		      struct ckpt_step **ret_step, char **ret_path)
+{
+	CLEANUP_FREE char *here = *operand->folder ? ckpt_text("%s/%s", operand->folder, word) : NULL;
+	const char *rest;
+	struct ckpt_step *step = here ? find_in_path(l, here, &rest) : NULL;
+
+	if (!step)
+		step = find_in_path(l, word, &rest);
+	if (!step)
+		return not_found(l, word);
+	*ret_step = step;
+	*ret_path = ckpt_text("%s", rest);
+	return 0;
+}

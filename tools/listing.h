@@ -1,0 +1,34 @@
+// A store opened for reading by a verb, and the names in it: a step is called by its folder's path and its own name, as
+// the mount shows it.
+//
+// Calling sequence: ckpt_listing_open(), calls, ckpt_listing_close(). Works beside a mount. Threads: one. Everything may
+// block on the disk. Failures are said on stderr here, once; the functions that can fail return 0 or an exit status.
+#pragma once
+
+#include "core/step.h"
+#include "core/store.h"
+#include "tools/operand.h"
+
+struct ckpt_folder {
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	char *path; // from the root of the store, without slashes at its ends
+};
+
+struct ckpt_listing {
+	struct ckpt_store *store;
+	struct ckpt_folder *folders; // those that hold steps, but for the root
+	size_t folder_count, folder_cap;
+};
+
+int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing);
+void ckpt_listing_close(struct ckpt_listing *l);
+// Why a store cannot be opened, and what to do about it (or NULL); malloc'ed.
+void ckpt_listing_explain(const char *store, int error, char **ret_why, char **ret_hint);
+
+// "checkpoints/1000"; malloc'ed.
+char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, const char *name);
+
+// The committed step that word names: "1000", "checkpoints/1000", "latest", "latest~2", "checkpoints/latest"; what
+// follows is the path in the step, "" for none. *ret_path is malloc'ed. The reference is the caller's.
+int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+		      struct ckpt_step **ret_step, char **ret_path);

@@ -1,0 +1,273 @@
+#include "tools/operand.h"
+
+#include "core/store.h"
+#include "core/util.h"
+#include "tools/mounts.h"
+#include "tools/output.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+// Joins path to the current directory and drops ".", ".." and doubled slashes, without looking at the disk.
+static char *lexical(const char *path)
+{
+	CLEANUP_FREE char *cwd = *path == '/' ? NULL : getcwd(NULL, 0);
+	CLEANUP_FREE char *joined = ckpt_text("%s/%s", cwd ? cwd : "", path);
+	char *rest = joined, *part, *out = ckpt_need(calloc(1, strlen(joined) + 2)), *end = out;
+
+	while ((part = strsep(&rest, "/"))) {
+		if (!*part || !strcmp(part, "."))
+			continue;
+		if (!strcmp(part, "..")) {
+			while (end > out && *--end != '/')
+				;
+			*end = '\0';
+			continue;
+		}
+		*end++ = '/';
+		end = stpcpy(end, part);
+	}
+	if (end == out)
+		strcpy(out, "/");
+	return out;
+}
+
+char *ckpt_path_absolute(const char *path)
+{
+	char *real = realpath(path, NULL), *whole = real ? real : lexical(path), *slash;
+	CLEANUP_FREE char *parent = NULL, *free_whole = NULL;
+
+	if (real)
+		return real;
+	slash = strrchr(whole, '/');
+	if (slash == whole)
+		return whole;
+	*slash = '\0';
+	parent = realpath(whole, NULL);
+	*slash = '/';
+	if (!parent)
+		return whole;
+	free_whole = whole;
+	return ckpt_text("%s%s", strcmp(parent, "/") ? parent : "", slash);
+}
+
+// The path of a file:// URL, percent signs decoded; NULL: not a local one.
+static char *file_url_path(const char *url)
+{
+	const char *p = url + strlen("file://");
+	char *path, *out;
+
+	if (!strncmp(p, "localhost/", 10))
+		p += 9;
+	if (*p != '/')
+		return NULL;
+	out = path = ckpt_need(malloc(strlen(p) + 1));
+	while (*p) {
+		unsigned byte;
+		int used = 0;
+
+		if (*p == '%' && sscanf(p, "%%%2x%n", &byte, &used) == 1 && used == 3 && byte) {
+			*out++ = (char)byte;
+			p += 3;
+		} else {
+			*out++ = *p++;
+		}
+	}
+	*out = '\0';
+	return path;
+}
+
+static bool is_url(const char *word)
+{
+	return strstr(word, "://") != NULL;
+}
+
+// A URL's directory; says why when it has none.
+static int url_directory(const char *word, char **ret_path)
+{
+	CLEANUP_FREE char *path = NULL;
+
+	if (!strncmp(word, "s3://", 5) || !strncmp(word, "gs://", 5))
+		return ckpt_fail(word, "use a directory for now", "object stores come in a later version");
+	if (!strncmp(word, "file://", 7))
+		path = file_url_path(word);
+	if (!path)
+		return ckpt_usage(word, "a STORE is a directory, file:///DIRECTORY or a mount point",
+				  "not an address that ckptfs knows");
+	*ret_path = ckpt_path_absolute(path);
+	return 0;
+}
+
+int ckpt_operand_directory(const char *word, char **ret_path)
+{
+	if (is_url(word))
+		return url_directory(word, ret_path);
+	if (!*word)
+		return ckpt_usage("STORE", NULL, "is empty");
+	*ret_path = ckpt_path_absolute(word);
+	return 0;
+}
+
+// --- Finding the store ----------------------------------------------------------------------------------------------
+
+struct search {
+	struct ckpt_mounts mounts;
+	const struct ckpt_mounted *here; // the mount that the current directory is in
+	char *here_inside;               // the current directory there
+};
+
+// A path in a mount may be seen through a bind mount of one of its folders.
+static char *inside_text(const struct ckpt_mounted *m, const char *inside)
+{
+	const char *root = m->root + strspn(m->root, "/");
+
+	return ckpt_text("%s%s%s", root, *root && *inside ? "/" : "", inside);
+}
+
+static void search_begin(struct search *s)
+{
+	CLEANUP_FREE char *cwd = getcwd(NULL, 0);
+	const char *inside;
+
+	*s = (struct search){0};
+	ckpt_mounts_read(&s->mounts);
+	if (cwd)
+		s->here = ckpt_mounts_find(&s->mounts, cwd, &inside);
+	if (s->here)
+		s->here_inside = inside_text(s->here, inside);
+}
+
+static void search_end(struct search *s)
+{
+	ckpt_mounts_done(&s->mounts);
+	free(s->here_inside);
+}
+
+// The mount that the word is a path into, with that path. In a mount, plain words are names of steps: only those that
+// begin with '/' or '.' are paths.
+static const struct ckpt_mounted *mount_of(const struct search *s, const char *word, char **ret_inside)
+{
+	CLEANUP_FREE char *path = ckpt_path_absolute(word);
+	const char *inside;
+	const struct ckpt_mounted *m = ckpt_mounts_find(&s->mounts, path, &inside);
+
+	if (!m || (m == s->here && *word != '/' && *word != '.'))
+		return NULL;
+	*ret_inside = inside_text(m, inside);
+	return m;
+}
+
+static void take_mount(const struct ckpt_mounted *m, struct ckpt_operand *o)
+{
+	o->store = ckpt_text("%s", m->store);
+	o->mountpoint = ckpt_text("%s", m->mountpoint);
+}
+
+// STORE named outright. 0 taken, -ENOENT it is none, else an exit status.
+static int take_named(const struct search *s, const char *word, struct ckpt_operand *o)
+{
+	CLEANUP_FREE char *inside = NULL;
+	const struct ckpt_mounted *m;
+
+	if (is_url(word))
+		return url_directory(word, &o->store);
+	m = mount_of(s, word, &inside);
+	if (m) {
+		take_mount(m, o);
+		if (*inside)
+			o->steps[o->count++] = TAKE_PTR(inside);
+		return 0;
+	}
+	if (!ckpt_store_probe(word))
+		return -ENOENT;
+	o->store = ckpt_path_absolute(word);
+	return 0;
+}
+
+static int no_store(const char *word)
+{
+	CLEANUP_FREE char *hint = NULL;
+	struct stat st;
+
+	if (!word)
+		return ckpt_usage("STORE", "name it, or set CKPTFS_STORE, or go into a mount", "none given");
+	if (stat(word, &st))
+		return ckpt_fail(word, "name the STORE first, or set CKPTFS_STORE, or go into a mount",
+				 errno == ENOENT ? "no such store" : "%s", strerror(errno));
+	hint = S_ISDIR(st.st_mode) ? ckpt_text("`ckptfs init %s` makes one of an empty directory", word) : NULL;
+	return ckpt_fail(word, hint, "not a store, nor in a mount of one");
+}
+
+static int take_default(const struct search *s, const char *word, struct ckpt_operand *o)
+{
+	const char *env = getenv("CKPTFS_STORE");
+	int rc;
+
+	if (word && (*word == '/' || *word == '.'))
+		return no_store(word);
+	if (env && *env) {
+		rc = take_named(s, env, o);
+		return rc == -ENOENT ? ckpt_fail(env, "CKPTFS_STORE names it", "not a store, nor in a mount of one") : rc;
+	}
+	if (!s->here)
+		return no_store(word);
+	take_mount(s->here, o);
+	free(o->folder);
+	o->folder = ckpt_text("%s", s->here_inside);
+	return 0;
+}
+
+// Names lose what a shell's completion adds; paths into the same store become names.
+static char *step_name(const struct search *s, const char *word, const struct ckpt_operand *o)
+{
+	CLEANUP_FREE char *inside = NULL;
+	const struct ckpt_mounted *m = *word == '/' || *word == '.' ? mount_of(s, word, &inside) : NULL;
+	char *name;
+	size_t len;
+
+	if (m && !strcmp(m->store, o->store) && *inside)
+		return TAKE_PTR(inside);
+	name = ckpt_text("%s", word);
+	len = strlen(name);
+	while (len > 1 && name[len - 1] == '/')
+		name[--len] = '\0';
+	return name;
+}
+
+int ckpt_operand_take(const struct ckpt_words *words, struct ckpt_operand *ret_operand)
+{
+	struct ckpt_operand o = {0};
+	struct search s;
+	size_t next = 1;
+	int rc = -ENOENT;
+
+	o.steps = ckpt_need(calloc(words->count + 2, sizeof(*o.steps)));
+	o.folder = ckpt_text("%s", "");
+	search_begin(&s);
+	if (words->count)
+		rc = take_named(&s, words->at[0], &o);
+	if (rc == -ENOENT) {
+		rc = take_default(&s, words->at[0], &o);
+		next = 0;
+	}
+	for (; !rc && next < words->count; next++)
+		o.steps[o.count++] = step_name(&s, words->at[next], &o);
+	search_end(&s);
+	if (rc) {
+		ckpt_operand_done(&o);
+		return rc;
+	}
+	*ret_operand = o;
+	return 0;
+}
+
+void ckpt_operand_done(struct ckpt_operand *operand)
+{
+	for (size_t i = 0; i < operand->count; i++)
+		free(operand->steps[i]);
+	free(operand->steps);
+	free(operand->store);
+	free(operand->mountpoint);
+	free(operand->folder);
+	*operand = (struct ckpt_operand){0};
+}

@@ -1,0 +1,270 @@
+#include "tools/rows.h"
+
+#include "core/stage.h"
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/mounts.h"
+#include "tools/output.h"
+
+#include <stdio.h>
+
+#define NS_PER_S INT64_C(1000000000)
+
+static json_t *integer(uint64_t value)
+{
+	return ckpt_need(json_integer((json_int_t)value));
+}
+
+static void set(json_t *row, const char *key, json_t *value)
+{
+	if (json_object_set_new(row, key, ckpt_need(value)))
+		ckpt_need(NULL);
+}
+
+static json_t *text_or_null(const char *text)
+{
+	return ckpt_json_text(*text ? text : NULL);
+}
+
+// --- Steps ------------------------------------------------------------------------------------------------------------
+
+// extras and metrics out of the step's metadata; null when the record cannot be read.
+static void set_metadata(json_t *row, struct ckpt_step *step, uint32_t version)
+{
+	static const char *const keys[] = {"extras", "metrics"};
+	struct ckpt_record r;
+	json_t *metadata;
+	bool known = !ckpt_step_record(step, version, &r);
+
+	metadata = known && r.metadata ? json_loads(r.metadata, JSON_REJECT_DUPLICATES, NULL) : NULL;
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		json_t *value = json_object_get(metadata, keys[i]);
+
+		set(row, keys[i], value ? json_incref(value) : known ? json_object() : json_null());
+	}
+	json_decref(metadata);
+	if (known)
+		ckpt_record_done(&r);
+}
+
+json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool metadata)
+{
+	json_t *row = ckpt_need(json_object());
+	struct ckpt_summary s;
+	char *name;
+
+	pthread_mutex_lock(&step->lock);
+	s = step->summary;
+	pthread_mutex_unlock(&step->lock);
+	name = ckpt_listing_name(l, s.folder_id, s.name);
+	set(row, "name", ckpt_json_text(name));
+	free(name);
+	set(row, "number", s.number < 0 ? json_null() : json_integer(s.number));
+	set(row, "version", integer(s.version));
+	set(row, "state", json_string("committed"));
+	set(row, "files", integer(s.files));
+	set(row, "bytes", integer(s.bytes));
+	set(row, "stored_bytes", integer(s.bytes)); // raw files: stored as they are
+	set(row, "committed_at", ckpt_json_time(s.committed_ns));
+	set(row, "temporary", json_boolean(s.temporary));
+	set(row, "pinned", json_false());
+	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
+	set(row, "hot", json_true());
+	if (metadata) {
+		set_metadata(row, step, s.version);
+	} else {
+		set(row, "extras", json_null());
+		set(row, "metrics", json_null());
+	}
+	return row;
+}
+
+static json_t *row_version(const struct ckpt_summary *s, bool current)
+{
+	return ckpt_need(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s}", "version", integer(s->version), "committed_at",
+				   ckpt_json_time(s->committed_ns), "files", integer(s->files), "bytes", integer(s->bytes),
+				   "event", text_or_null(s->event), "state", current ? "current" : "old"));
+}
+
+json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step)
+{
+	json_t *row = ckpt_row_step(l, step, true), *versions = ckpt_need(json_array());
+	struct ckpt_summary s;
+
+	pthread_mutex_lock(&step->lock);
+	s = step->summary;
+	pthread_mutex_unlock(&step->lock);
+	for (uint32_t v = 1; v <= s.version; v++) {
+		struct ckpt_record r;
+
+		if (v == s.version) {
+			json_array_append_new(versions, row_version(&s, true));
+		} else if (!ckpt_step_record(step, v, &r)) {
+			json_array_append_new(versions, row_version(&r.summary, false));
+			ckpt_record_done(&r);
+		}
+	}
+	set(row, "profile", text_or_null(s.profile));
+	set(row, "event", text_or_null(s.event));
+	set(row, "versions", versions);
+	return row;
+}
+
+json_t *ckpt_row_staged(const json_t *session)
+{
+	json_t *row = ckpt_need(json_object()), *name = json_object_get(session, "name");
+	const char *text = json_string_value(name), *slash = text ? strrchr(text, '/') : NULL;
+	int64_t number = text ? ckpt_name_number(slash ? slash + 1 : text) : -1;
+
+	set(row, "name", name ? json_incref(name) : json_null());
+	set(row, "number", number < 0 ? json_null() : json_integer(number));
+	set(row, "version", json_null());
+	set(row, "state", json_string("staged"));
+	set(row, "files", json_incref(json_object_get(session, "files")));
+	set(row, "bytes", json_incref(json_object_get(session, "bytes")));
+	set(row, "stored_bytes", json_incref(json_object_get(session, "bytes")));
+	set(row, "committed_at", json_null());
+	set(row, "temporary", json_null());
+	set(row, "pinned", json_false());
+	set(row, "durable", json_null());
+	set(row, "hot", json_true());
+	set(row, "extras", json_object());
+	set(row, "metrics", json_object());
+	return row;
+}
+
+// --- Files ------------------------------------------------------------------------------------------------------------
+
+json_t *ckpt_row_file(const struct ckpt_manifest *m, uint32_t index)
+{
+	static const char *const types[] = {
+		[CKPT_ENTRY_FILE] = "file", [CKPT_ENTRY_DIR] = "dir", [CKPT_ENTRY_SYMLINK] = "symlink"};
+	json_t *row = ckpt_need(json_object());
+	char path[PATH_MAX];
+	struct ckpt_entry e;
+
+	ckpt_manifest_entry(m, index, &e);
+	if (ckpt_manifest_path(m, index, path, sizeof(path)) < 0)
+		snprintf(path, sizeof(path), "%s", e.name);
+	set(row, "path", ckpt_json_text(path));
+	set(row, "type", json_string(types[e.type]));
+	set(row, "bytes", e.type == CKPT_ENTRY_DIR ? integer(0) : integer(e.bytes));
+	set(row, "mode", integer(e.mode));
+	set(row, "mtime", ckpt_json_time(e.mtime_s * NS_PER_S + e.mtime_ns));
+	set(row, "sha256", json_null()); // known once sealed
+	set(row, "array", json_null());
+	set(row, "dtype", json_null());
+	set(row, "shape", json_null());
+	if (e.target)
+		set(row, "target", ckpt_json_text(e.target));
+	return row;
+}
+
+// --- The store --------------------------------------------------------------------------------------------------------
+
+static json_t *row_settings(const struct ckpt_settings *s)
+{
+	return ckpt_need(json_pack("{s:o, s:o, s:f, s:f, s:b}", "marker", ckpt_json_text(s->marker), "steps_at",
+				   ckpt_json_text(s->steps_at), "open_writers", (double)s->open_writers_ns / 1e9,
+				   "commit_timeout", (double)s->commit_timeout_ns / 1e9, "show_staged",
+				   (int)s->show_staged));
+}
+
+// The read-write mount is known from its holder, on whatever machine; read-only ones only if they are here.
+static json_t *row_mounts(const char *store)
+{
+	json_t *rows = ckpt_need(json_array());
+	struct ckpt_mounts mounts = {0};
+	struct ckpt_holder h = {0};
+	bool held = !ckpt_store_holder(store, &h) && h.mountpoint;
+
+	if (held)
+		json_array_append_new(rows, json_pack("{s:o, s:b, s:i, s:o, s:o}", "mountpoint",
+						      ckpt_json_text(h.mountpoint), "readonly", 0, "pid", h.pid, "host",
+						      ckpt_json_text(h.host), "since", ckpt_json_time(h.since_ns)));
+	ckpt_mounts_read(&mounts);
+	for (size_t i = 0; i < mounts.count; i++) {
+		const struct ckpt_mounted *m = &mounts.at[i];
+
+		if (strcmp(m->store, store) || (held && !strcmp(m->mountpoint, h.mountpoint)))
+			continue;
+		json_array_append_new(rows, json_pack("{s:o, s:b, s:n, s:n, s:n}", "mountpoint",
+						      ckpt_json_text(m->mountpoint), "readonly", (int)m->readonly, "pid",
+						      "host", "since"));
+	}
+	ckpt_mounts_done(&mounts);
+	ckpt_holder_done(&h);
+	return rows;
+}
+
+json_t *ckpt_row_store(const struct ckpt_listing *l)
+{
+	const struct ckpt_store *s = l->store;
+	struct ckpt_step **steps;
+	uint64_t bytes = 0;
+	size_t count;
+	json_t *row;
+
+	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		bytes += steps[i]->summary.bytes;
+	ckpt_step_list_free(steps, count);
+	row = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", s->id, "format", CKPT_STORE_FORMAT,
+			"backend", s->backend->ops->name, "path", ckpt_json_text(s->path), "created_at",
+			ckpt_json_time(s->created_ns), "steps", integer(count), "bytes", integer(bytes), "stored_bytes",
+			integer(bytes), "settings", row_settings(&s->settings), "mounts", row_mounts(s->path));
+	return ckpt_need(row);
+}
+
+// --- Sessions ---------------------------------------------------------------------------------------------------------
+
+static json_t *row_left(const struct ckpt_listing *l, struct ckpt_step *step)
+{
+	struct ckpt_stage_usage u = {0};
+	bool known = !ckpt_stage_usage(step, &u);
+	CLEANUP_FREE char *name = *step->name ? ckpt_listing_name(l, step->folder_id, step->name) : NULL;
+
+	return ckpt_need(json_pack("{s:o, s:s, s:o, s:o, s:o, s:i, s:n, s:s}", "name", ckpt_json_text(name), "id",
+				   step->session, "began_at", ckpt_json_time(step->began_ns), "files",
+				   known ? integer(u.files) : json_null(), "bytes", known ? integer(u.bytes) : json_null(),
+				   "open_writers", 0, "profile", "state", "left"));
+}
+
+static json_t *sessions_at_rest(const struct ckpt_listing *l)
+{
+	json_t *rows = ckpt_need(json_array());
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(rows, row_left(l, steps[i]));
+	ckpt_step_list_free(steps, count);
+	return rows;
+}
+
+int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
+{
+	CLEANUP_FREE char *text = NULL;
+	json_t *reply, *rows;
+	int rc = ckpt_mount_ask(l->store->path, "{\"verb\":\"sessions\"}", &text);
+
+	if (rc == -ENOENT) {
+		*ret_rows = sessions_at_rest(l);
+		return 0;
+	}
+	if (rc)
+		return ckpt_fail(l->store->path, "`ckptfs status` and the mount's log may say more",
+				 "the process that has it mounted does not answer: %s", strerror(-rc));
+	reply = json_loads(text, 0, NULL);
+	rows = json_object_get(reply, "sessions");
+	if (!json_is_array(rows)) {
+		json_decref(reply);
+		return ckpt_fail(l->store->path, NULL, "the process that has it mounted answers with something else");
+	}
+	*ret_rows = json_incref(rows);
+	json_decref(reply);
+	return 0;
+}

@@ -1,0 +1,23 @@
+// Steps, files, stores and sessions as JSON objects with the fields that the command line promises. Tables for people
+// are made of the same rows, so that both say the same.
+//
+// Each function returns a new reference, never NULL. What cannot be read is null, and said by nobody but `verify`.
+// Threads: one. Everything may block on the disk.
+#pragma once
+
+#include "tools/listing.h"
+
+#include <jansson.h>
+
+// A committed step, as `ls` has it. metadata: also read extras and metrics, which costs reading the record.
+json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool metadata);
+// The same with "profile", "event", "versions".
+json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step);
+// A staged step as `ls` has it, of a row of `sessions`.
+json_t *ckpt_row_staged(const json_t *session);
+// An entry of a manifest.
+json_t *ckpt_row_file(const struct ckpt_manifest *m, uint32_t index);
+json_t *ckpt_row_store(const struct ckpt_listing *l);
+
+// All sessions: from the process that has the store mounted, else as they lie in the store. 0 or an exit status, said.
+int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows);

@@ -1,0 +1,202 @@
+#include "tools/verb.h"
+
+#include "core/util.h"
+#include "tools/output.h"
+
+#include <stdio.h>
+
+enum { KEY_JSON = 0x1000, KEY_HELP };
+
+static const struct argp_option common_options[] = {
+	{"json", KEY_JSON, NULL, 0, "one JSON document on stdout", -2},
+	{"quiet", 'q', NULL, 0, "no progress, no messages but failures", -2},
+	{"verbose", 'v', NULL, 0, "say more", -2},
+	{"help", KEY_HELP, NULL, 0, "this text", -1},
+	{0},
+};
+
+struct parse {
+	const struct ckpt_syntax *syntax;
+	void *input;
+	struct argp argp;
+	size_t words_cap;
+	struct ckpt_words words;
+	bool help;
+	int status; // of a wrong option
+};
+
+static error_t on_common(int key, char *arg __attribute__((unused)), struct argp_state *state)
+{
+	struct parse *p = state->input;
+
+	switch (key) {
+	case KEY_JSON:
+		if (p->syntax->no_json) {
+			p->status = ckpt_usage("--json", NULL, "this verb has no JSON form");
+			return EINVAL;
+		}
+		ckpt_output.json = true;
+		return 0;
+	case 'q':
+		ckpt_output.quiet = true;
+		return 0;
+	case 'v':
+		ckpt_output.verbose++;
+		return 0;
+	case KEY_HELP:
+		p->help = true;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp common_argp = {.options = common_options, .parser = on_common};
+static const struct argp_child common_child[] = {{&common_argp, 0, NULL, 0}, {0}};
+
+static error_t on_key(int key, char *arg, struct argp_state *state)
+{
+	struct parse *p = state->input;
+
+	if (key == ARGP_KEY_INIT) {
+		state->child_inputs[0] = p;
+		return 0;
+	}
+	if (key == ARGP_KEY_ARG) {
+		if (ckpt_grow((void **)&p->words.at, &p->words_cap, p->words.count + 2, sizeof(*p->words.at)))
+			ckpt_need(NULL);
+		p->words.at[p->words.count++] = arg;
+		p->words.at[p->words.count] = NULL;
+		return 0;
+	}
+	for (const struct argp_option *o = p->syntax->options; o && (o->name || o->key); o++) {
+		if (o->key != key)
+			continue;
+		p->status = p->syntax->option(key, arg, p->input);
+		return p->status ? EINVAL : 0;
+	}
+	return ARGP_ERR_UNKNOWN;
+}
+
+// --- Wrong usage ----------------------------------------------------------------------------------------------------
+
+// Edits (insert, delete, replace, swap of neighbours) from a to b.
+static size_t distance(const char *a, const char *b)
+{
+	enum { LEN_MAX = 40 };
+	size_t la = strnlen(a, LEN_MAX), lb = strnlen(b, LEN_MAX), d[LEN_MAX + 1][LEN_MAX + 1];
+
+	for (size_t i = 0; i <= la; i++)
+		d[i][0] = i;
+	for (size_t j = 0; j <= lb; j++)
+		d[0][j] = j;
+	for (size_t i = 1; i <= la; i++)
+		for (size_t j = 1; j <= lb; j++) {
+			size_t best = MIN(d[i - 1][j], d[i][j - 1]) + 1;
+
+			best = MIN(best, d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				best = MIN(best, d[i - 2][j - 2] + 1);
+			d[i][j] = best;
+		}
+	return d[la][lb];
+}
+
+const char *ckpt_nearest(const char *word, const char *const *candidates)
+{
+	const char *nearest = NULL;
+	size_t best = MIN(strlen(word) / 3 + 1, 4u);
+
+	for (; *candidates; candidates++) {
+		size_t edits = distance(word, *candidates);
+
+		if (strlen(word) >= 3 && !strncmp(*candidates, word, strlen(word)))
+			edits = 1;
+		if (edits <= best && (!nearest || edits < best)) {
+			nearest = *candidates;
+			best = edits;
+		}
+	}
+	return nearest;
+}
+
+static const struct argp_option *find_option(const struct argp_option *options, const char *name, size_t len)
+{
+	for (; options && (options->name || options->key); options++)
+		if (len == 1 ? options->key == *name : options->name && strlen(options->name) == len &&
+							      !memcmp(options->name, name, len))
+			return options;
+	return NULL;
+}
+
+static const char *nearest_option(const struct ckpt_syntax *syntax, const char *name)
+{
+	const char *names[64];
+	size_t n = 0;
+
+	for (const struct argp_option *o = syntax->options; o && (o->name || o->key) && n < 58; o++)
+		if (o->name)
+			names[n++] = o->name;
+	for (const struct argp_option *o = common_options; o->name; o++)
+		names[n++] = o->name;
+	names[n] = NULL;
+	return ckpt_nearest(name, names);
+}
+
+// getopt says that a word is wrong, not why.
+static int explain(const struct ckpt_syntax *syntax, const char *verb, char *const *argv, int next)
+{
+	const char *word = next > 0 && argv[next - 1][0] == '-' ? argv[next - 1] : argv[next] ? argv[next] : argv[next - 1];
+	CLEANUP_FREE char *hint = ckpt_text("%s --help", verb);
+	const struct argp_option *known = NULL;
+	const char *nearest = NULL;
+
+	if (!strncmp(word, "--", 2)) {
+		size_t len = strcspn(word + 2, "=");
+
+		known = find_option(syntax->options, word + 2, len);
+		if (!known)
+			known = find_option(common_options, word + 2, len);
+		nearest = known ? NULL : nearest_option(syntax, word + 2);
+	} else if (word[0] == '-' && word[1]) {
+		known = find_option(syntax->options, word + strlen(word) - 1, 1);
+	}
+	if (known)
+		return ckpt_usage(word, hint, known->arg ? "needs a value, %s" : "takes no value%.0s", known->arg);
+	if (nearest) {
+		free(hint);
+		hint = ckpt_text("did you mean --%s? %s --help has all", nearest, verb);
+	}
+	return ckpt_usage(word, hint, "unknown option");
+}
+
+static void check_operands(const struct ckpt_syntax *syntax, const char *verb, const struct ckpt_words *words)
+{
+	CLEANUP_FREE char *hint = ckpt_text("usage: %s %s", verb, syntax->operands);
+
+	if (words->count < syntax->operands_min)
+		exit(ckpt_output_finish(ckpt_usage(strchr(verb, ' ') ? strchr(verb, ' ') + 1 : verb, hint,
+						   "an operand is missing")));
+	if (words->count > syntax->operands_max)
+		exit(ckpt_output_finish(ckpt_usage(words->at[syntax->operands_max], hint, "one operand too many")));
+}
+
+void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words)
+{
+	struct parse p = {.syntax = syntax, .input = input};
+	int next = 0;
+
+	p.argp = (struct argp){.options = syntax->options, .parser = on_key, .args_doc = syntax->operands,
+			       .doc = syntax->doc, .children = common_child};
+	p.words.at = ckpt_need(calloc(2, sizeof(*p.words.at)));
+	p.words_cap = 2;
+	if (argp_parse(&p.argp, argc, argv, ARGP_SILENT, &next, &p))
+		exit(ckpt_output_finish(p.status ? p.status : explain(syntax, argv[0], argv, next)));
+	if (p.help) {
+		argp_help(&p.argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, argv[0]);
+		ckpt_output.json = false;
+		exit(ckpt_output_finish(0));
+	}
+	check_operands(syntax, argv[0], &p.words);
+	*ret_words = p.words;
+}

@@ -1,0 +1,56 @@
+// A verb of the command line, and the parsing that all verbs share.
+//
+// A verb is a function with main()'s arguments, argv[0] being "ckptfs VERB", that returns an exit status: 0 done (or
+// yes), 1 failed (or no). It describes its syntax in a struct ckpt_syntax, and ckpt_verb_parse() does the rest: options
+// by argp, --help, --json, --quiet, -v, the number of operands. Wrong usage ends the process with 2.
+// Threads: one. Nothing blocks.
+#pragma once
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ckpt_verb {
+	const char *name;
+	const char *summary; // one line, for the list of verbs
+	int (*run)(int argc, char **argv);
+};
+
+#define CKPT_EXIT_USAGE 2
+
+struct ckpt_syntax {
+	const char *operands;              // as the usage line shows them: "STORE [STEP]"
+	const char *doc;                   // purpose in one line, then '\v' and the examples
+	const struct argp_option *options; // the verb's own, or NULL
+	// Called for each of them. 0, or wrong usage: what ckpt_usage() returned.
+	int (*option)(int key, char *arg, void *input);
+	unsigned operands_min, operands_max;
+	bool no_json; // the verb has no --json
+};
+
+// The operands, in order, followed by NULL; they point into argv. Freed at exit.
+struct ckpt_words {
+	char **at;
+	size_t count;
+};
+
+// Returns only when the usage is right and --help was not asked for.
+void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words);
+
+// The candidate that word most likely means, or NULL when none is near. candidates end with NULL.
+const char *ckpt_nearest(const char *word, const char *const *candidates);
+
+int ckpt_verb_abort(int argc, char **argv);
+int ckpt_verb_bench(int argc, char **argv);
+int ckpt_verb_cat(int argc, char **argv);
+int ckpt_verb_doctor(int argc, char **argv);
+int ckpt_verb_info(int argc, char **argv);
+int ckpt_verb_init(int argc, char **argv);
+int ckpt_verb_ls(int argc, char **argv);
+int ckpt_verb_mount(int argc, char **argv);
+int ckpt_verb_sessions(int argc, char **argv);
+int ckpt_verb_status(int argc, char **argv);
+int ckpt_verb_umount(int argc, char **argv);
+int ckpt_verb_verify(int argc, char **argv);
+// mount.fuse.ckptfs STORE DIR [-sfnv] [-t TYPE] [-o OPTS], as mount(8) calls it.
+int ckpt_verb_mount_helper(int argc, char **argv);

@@ -1,0 +1,383 @@
+// doctor: what this machine can do, and why not.
+//
+// Required checks decide the exit status; the others say what is slower or less than it could be.
+#include "tools/verb.h"
+
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/listing.h"
+#include "tools/mounts.h"
+#include "tools/output.h"
+#include "tools/units.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+#include <time.h>
+
+#define FILES_WANTED 65536u
+
+struct doctor {
+	json_t *checks;
+	int status;
+};
+
+// Takes detail and hint (malloc'ed or NULL). Hints are kept only for what is not as it should be.
+static void tell(struct doctor *d, const char *name, bool required, bool ok, char *detail, char *hint)
+{
+	json_t *check = json_pack("{s:s, s:b, s:b, s:o, s:o}", "name", name, "ok", (int)ok, "required", (int)required, "detail",
+				  ckpt_json_text(detail), "hint", ckpt_json_text(ok ? NULL : hint));
+
+	if (json_array_append_new(d->checks, ckpt_need(check)))
+		ckpt_need(NULL);
+	if (required && !ok)
+		d->status = 1;
+	free(detail);
+	free(hint);
+}
+
+// --- The machine --------------------------------------------------------------------------------------------------------
+
+static void check_kernel(struct doctor *d)
+{
+	struct utsname u;
+	int major = 0, minor = 0;
+
+	if (!uname(&u))
+		sscanf(u.release, "%d.%d", &major, &minor);
+	tell(d, "kernel", false, major > 6 || (major == 6 && minor >= 9), ckpt_text("Linux %s", u.release),
+	     ckpt_text("passthrough needs Linux 6.9"));
+}
+
+static void check_fuse(struct doctor *d)
+{
+	struct ckpt_mount_abilities can;
+	struct stat st;
+	bool there = !stat("/dev/fuse", &st);
+
+	ckpt_mount_abilities(&can);
+	tell(d, "fuse", true, can.device,
+	     can.device ? ckpt_text("/dev/fuse, libfuse %s", can.libfuse)
+			: ckpt_text(there ? "/dev/fuse cannot be opened" : "there is no /dev/fuse"),
+	     ckpt_text(there ? "look at its owner and mode: anybody may open it as a rule (0666)"
+			     : "`modprobe fuse`; in a container: --device /dev/fuse"));
+	tell(d, "passthrough", false, can.passthrough,
+	     can.passthrough ? ckpt_text("reads and writes of files go to the disk by the kernel alone")
+			     : ckpt_text("%s", can.passthrough_why ? can.passthrough_why : "not offered"),
+	     ckpt_text("without it data goes through the ckptfs process: correct, but slower; it needs Linux 6.9 and root"));
+	tell(d, "io_uring", false, can.io_uring,
+	     can.io_uring ? ckpt_text("small requests take the faster way")
+			  : ckpt_text("%s", can.io_uring_why ? can.io_uring_why : "not offered"),
+	     ckpt_text("root: echo Y > /sys/module/fuse/parameters/enable_uring (Linux 6.14)"));
+}
+
+// Only users other than root need it, and it must be setuid root then.
+static void check_fusermount(struct doctor *d)
+{
+	CLEANUP_FREE char *path = ckpt_text("%s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+	char *rest = path, *dir, *found = NULL;
+	bool suid = false;
+
+	while (!found && (dir = strsep(&rest, ":"))) {
+		char *candidate = ckpt_text("%s/fusermount3", dir);
+		struct stat st;
+
+		if (!access(candidate, X_OK) && !stat(candidate, &st)) {
+			found = candidate;
+			suid = st.st_mode & S_ISUID && st.st_uid == 0;
+		} else {
+			free(candidate);
+		}
+	}
+	tell(d, "fusermount3", geteuid() != 0, found && suid,
+	     found ? ckpt_text("%s%s", found, suid ? "" : " is not setuid root") : ckpt_text("not found"),
+	     ckpt_text("install fuse3: users other than root mount and unmount with it"));
+	free(found);
+}
+
+static void check_limits(struct doctor *d)
+{
+	struct rlimit files;
+	char hard[24] = "unlimited";
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	if (files.rlim_max != RLIM_INFINITY)
+		snprintf(hard, sizeof(hard), "%llu", (unsigned long long)files.rlim_max);
+	tell(d, "limits", false, files.rlim_max >= FILES_WANTED,
+	     ckpt_text("open files: %llu, can be raised to %s", (unsigned long long)files.rlim_cur, hard),
+	     ckpt_text("raise the hard limit of open files to %u (limits.conf, LimitNOFILE=): each open file of a mount needs one",
+		       FILES_WANTED));
+}
+
+static void check_clock(struct doctor *d)
+{
+	struct timex t = {0};
+	char now[CKPT_TIME_MAX];
+	struct timespec ts;
+	bool synced = adjtimex(&t) != TIME_ERROR && !(t.status & STA_UNSYNC);
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	tell(d, "clock", false, ts.tv_sec > 1704067200, // 2024
+	     ckpt_text("%s, %s", ckpt_time_rfc3339(ts.tv_sec * INT64_C(1000000000), now),
+		       synced ? "kept by a time service" : "no time service keeps it"),
+	     ckpt_text("set the clock: times of commits come from it"));
+}
+
+static void check_leases(struct doctor *d)
+{
+	FILE *f = fopen("/proc/sys/fs/leases-enable", "re");
+	int on = 0;
+
+	if (f) {
+		if (fscanf(f, "%d", &on) != 1)
+			on = 0;
+		fclose(f);
+	}
+	tell(d, "leases", true, on, ckpt_text("fs.leases-enable is %d", on),
+	     ckpt_text("root: sysctl fs.leases-enable=1; a commit finds out with them whether a file is still being written"));
+}
+
+// --- A directory --------------------------------------------------------------------------------------------------------
+
+static const struct {
+	long magic;
+	const char *name;
+	bool far; // LMDB and leases cannot be relied on there
+} filesystems[] = {
+	{EXT4_SUPER_MAGIC, "ext4", false},
+	{XFS_SUPER_MAGIC, "xfs", false},
+	{BTRFS_SUPER_MAGIC, "btrfs", false},
+	{TMPFS_MAGIC, "tmpfs", false},
+	{OVERLAYFS_SUPER_MAGIC, "overlayfs", false},
+	{F2FS_SUPER_MAGIC, "f2fs", false},
+	{0x2fc12fc1, "zfs", false},
+	{(long)0xca451a4e, "bcachefs", false},
+	{NFS_SUPER_MAGIC, "nfs", true},
+	{(long)SMB2_SUPER_MAGIC, "smb", true},
+	{(long)CIFS_SUPER_MAGIC, "cifs", true},
+	{CEPH_SUPER_MAGIC, "ceph", true},
+	{V9FS_MAGIC, "9p", true},
+	{FUSE_SUPER_MAGIC, "fuse", true},
+	{0x0bd00bd0, "lustre", true},
+	{0x47504653, "gpfs", true},
+	{(long)AFS_FS_MAGIC, "afs", true},
+	{0x19830326, "beegfs", true},
+};
+
+// Tries with nameless files, which leave nothing behind. -1: cannot be tried, no right to write there.
+static void try_abilities(const char *dir, int *ret_reflink, int *ret_xattr)
+{
+	CLEANUP_FD int a = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	CLEANUP_FD int b = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	*ret_reflink = *ret_xattr = -1;
+	if (a < 0 || b < 0)
+		return;
+	*ret_xattr = !fsetxattr(a, "user.ckptfs.test", "1", 1, 0);
+	*ret_reflink = write(a, "x", 1) == 1 && !ioctl(b, FICLONE, a);
+}
+
+static const char *yes_no(int ability)
+{
+	return ability < 0 ? "not tried" : ability ? "yes" : "no";
+}
+
+static void check_filesystem(struct doctor *d, const char *dir)
+{
+	struct statfs fs;
+	const char *name = NULL;
+	char free_bytes[CKPT_SIZE_MAX];
+	int reflink, xattr;
+	bool far = false;
+
+	if (statfs(dir, &fs)) {
+		tell(d, "filesystem", true, false, ckpt_text("%s: %s", dir, strerror(errno)), NULL);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(filesystems); i++)
+		if ((uint32_t)filesystems[i].magic == (uint32_t)fs.f_type) {
+			name = filesystems[i].name;
+			far = filesystems[i].far;
+		}
+	try_abilities(dir, &reflink, &xattr);
+	tell(d, "filesystem", true, !far && xattr != 0,
+	     ckpt_text("%s, reflinks %s, extended attributes %s, %s free", name ? name : "of an unknown kind", yes_no(reflink),
+		       yes_no(xattr), ckpt_size_text((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, free_bytes)),
+	     ckpt_text(far ? "keep the store on a local disk: locks, leases and the index cannot be relied on there"
+			   : "the store needs a filesystem with extended attributes: ext4, xfs, btrfs"));
+}
+
+// --- A store ------------------------------------------------------------------------------------------------------------
+
+static void check_index(struct doctor *d, const struct ckpt_store *s)
+{
+	CLEANUP_FREE char *path = ckpt_text("%s/index", s->path);
+	struct ckpt_index_stat st = {0};
+	struct ckpt_index *ix = NULL;
+	char used[CKPT_SIZE_MAX];
+	bool fresh;
+	int rc;
+
+	if (s->index) {
+		rc = ckpt_index_stat(s->index, &st);
+	} else {
+		rc = ckpt_index_open(path, s->id, true, &ix, &fresh);
+		ckpt_index_close(ix);
+	}
+	if (rc == -ENOENT)
+		tell(d, "index", true, true, ckpt_text("none yet: the next mount makes it"), NULL);
+	else
+		tell(d, "index", true, !rc,
+		     rc ? ckpt_text("%s: %s", path, rc == -EBADMSG ? "is damaged" : strerror(-rc))
+			: ckpt_text("%llu versions, %llu manifests, %s", (unsigned long long)st.versions,
+				    (unsigned long long)st.manifests, ckpt_size_text(st.bytes_used, used)),
+		     ckpt_text("`ckptfs verify --repair-index %s` makes it anew, and so does the next mount", s->path));
+}
+
+static void check_open_store(struct doctor *d, struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t committed, left;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &committed))
+		ckpt_need(NULL);
+	ckpt_step_list_free(steps, committed);
+	tell(d, "store", true, true, ckpt_text("%s, format %d, %zu steps", s->path, CKPT_STORE_FORMAT, committed), NULL);
+	check_index(d, s);
+	if (!ckpt_store_holder(s->path, NULL))
+		return; // the sessions are the mount's: live ones
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &left))
+		ckpt_need(NULL);
+	ckpt_step_list_free(steps, left);
+	tell(d, "sessions", false, !left, left ? ckpt_text("%zu staged steps were never completed", left)
+					       : ckpt_text("none was left over"),
+	     ckpt_text("`ckptfs sessions %s` lists them", s->path));
+}
+
+static void check_holder(struct doctor *d, const char *store)
+{
+	struct ckpt_holder h = {0};
+	char since[CKPT_TIME_MAX];
+	int rc = ckpt_store_holder(store, &h);
+
+	tell(d, "mounted", false, true,
+	     rc ? ckpt_text("no")
+		: ckpt_text("%s by pid %d on host %s since %s", h.mountpoint ? h.mountpoint : "in use", h.pid, h.host,
+			    ckpt_time_local(h.since_ns, since)),
+	     NULL);
+	ckpt_holder_done(&h);
+}
+
+static void check_store(struct doctor *d, const char *path)
+{
+	struct ckpt_store *s;
+	char *why, *hint;
+	int rc = ckpt_store_open(path, CKPT_STORE_READ, NULL, &s);
+
+	check_filesystem(d, path);
+	if (rc) {
+		ckpt_listing_explain(path, rc, &why, &hint);
+		tell(d, "store", true, false, ckpt_text("%s: %s", path, why), hint);
+		free(why);
+		tell(d, "index", true, true, ckpt_text("not looked at: the store cannot be opened"), NULL);
+		return;
+	}
+	check_holder(d, path);
+	check_open_store(d, s);
+	ckpt_store_close(s);
+}
+
+// --- The verb -----------------------------------------------------------------------------------------------------------
+
+static int print(struct doctor *d)
+{
+	bool colour = ckpt_output_colour(STDOUT_FILENO);
+	json_t *check;
+	size_t i;
+
+	if (ckpt_output.json) {
+		ckpt_output_json(json_pack("{s:o}", "checks", d->checks));
+		return d->status;
+	}
+	json_array_foreach(d->checks, i, check) {
+		bool ok = json_is_true(json_object_get(check, "ok")), required = json_is_true(json_object_get(check, "required"));
+		const char *hint = json_string_value(json_object_get(check, "hint"));
+		const char *word = ok ? "ok" : required ? "FAILS" : "less";
+		const char *on = !colour ? "" : ok ? "\033[32m" : required ? "\033[31m" : "\033[33m";
+
+		printf("%s%-6s%s %-12s %s\n", on, word, colour ? "\033[0m" : "",
+		       json_string_value(json_object_get(check, "name")), json_string_value(json_object_get(check, "detail")));
+		if (hint)
+			printf("%-19s hint: %s\n", "", hint);
+	}
+	json_decref(d->checks);
+	return d->status;
+}
+
+// 0 and a store; 0 and *ret_dir, a directory that is none; or neither, when nothing is named or found.
+static int find_subject(const struct ckpt_words *words, struct ckpt_operand *o, char **ret_dir)
+{
+	const char *word = words->at[0], *env = getenv("CKPTFS_STORE");
+	CLEANUP_FREE char *path = ckpt_path_absolute(word ? word : ".");
+	struct ckpt_mounts mounts = {0};
+	struct stat st;
+	bool mounted;
+
+	ckpt_mounts_read(&mounts);
+	mounted = ckpt_mounts_find(&mounts, path, NULL);
+	ckpt_mounts_done(&mounts);
+	if (word ? mounted || strstr(word, "://") || ckpt_store_probe(word) : mounted || (env && *env))
+		return ckpt_operand_take(words, o);
+	if (!word)
+		return 0;
+	if (stat(word, &st))
+		return ckpt_fail_errno(word, NULL, errno);
+	if (!S_ISDIR(st.st_mode))
+		return ckpt_fail(word, NULL, "neither a store nor a directory");
+	*ret_dir = TAKE_PTR(path);
+	return 0;
+}
+
+int ckpt_verb_doctor(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE|DIR]",
+		.doc = "Says what this machine can do and why not; exit status 1 = something needed is missing.\v"
+		       "Examples:\n"
+		       "  ckptfs doctor\n"
+		       "  ckptfs doctor --json /data/run42",
+		.operands_max = 1,
+	};
+	struct doctor d = {.checks = ckpt_need(json_array())};
+	CLEANUP_FREE char *dir = NULL;
+	struct ckpt_operand o = {0};
+	struct ckpt_words words;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	rc = find_subject(&words, &o, &dir);
+	if (rc)
+		return rc;
+	check_kernel(&d);
+	check_fuse(&d);
+	check_fusermount(&d);
+	check_limits(&d);
+	check_clock(&d);
+	check_leases(&d);
+	if (dir)
+		check_filesystem(&d, dir);
+	if (o.store)
+		check_store(&d, o.store);
+	else
+		tell(&d, "index", true, true, ckpt_text("no store is named: nothing to look at"), NULL);
+	ckpt_operand_done(&o);
+	return print(&d);
+}

@@ -1,0 +1,335 @@
+#include "tools/verb.h"
+
+#include "core/util.h"
+#include "tools/output.h"
+#include "tools/rows.h"
+#include "tools/units.h"
+#include "tools/where.h"
+
+#include <stdio.h>
+
+static const char *const step_fields[] = {"name",	  "number",  "version", "state",   "files",  "bytes",	"stored_bytes",
+					  "committed_at", "temporary", "pinned", "durable", "hot",    "extras", "metrics", NULL};
+static const char *const file_fields[] = {"path",   "type",  "bytes", "mode",  "mtime",
+					  "sha256", "array", "dtype", "shape", NULL};
+
+struct ls {
+	bool details, reverse, staged, trash, all;
+	const char *sort, *where;
+	struct ckpt_where *condition;
+};
+
+enum { KEY_SORT = 0x100, KEY_WHERE, KEY_STAGED, KEY_TRASH, KEY_ALL };
+
+static const struct argp_option options[] = {
+	{"long", 'l', NULL, 0, "a table with all that is known", 0},
+	{NULL, 't', NULL, 0, "newest first", 0},
+	{"sort", KEY_SORT, "KEY", 0, "by this field of --json, or extras.NAME, metrics.NAME (default name)", 0},
+	{"reverse", 'r', NULL, 0, "the other way round", 0},
+	{"where", KEY_WHERE, "EXPR", 0, "only those for which it holds: number >= 1000 and metrics.loss < 2.5", 0},
+	{"staged", KEY_STAGED, NULL, 0, "the staged steps", 0},
+	{"trash", KEY_TRASH, NULL, 0, "the steps in the trash", 0},
+	{"all", KEY_ALL, NULL, 0, "committed, staged and trash", 0},
+	{0},
+};
+
+static int on_option(int key, char *arg, void *input)
+{
+	struct ls *ls = input;
+
+	switch (key) {
+	case 'l':
+		ls->details = true;
+		break;
+	case 't':
+		ls->sort = "-t";
+		break;
+	case KEY_SORT:
+		ls->sort = arg;
+		break;
+	case 'r':
+		ls->reverse = true;
+		break;
+	case KEY_WHERE:
+		ls->where = arg;
+		break;
+	case KEY_STAGED:
+		ls->staged = true;
+		break;
+	case KEY_TRASH:
+		ls->trash = true;
+		break;
+	default:
+		ls->all = true;
+	}
+	return 0;
+}
+
+// --- Rows -------------------------------------------------------------------------------------------------------------
+
+static bool needs_metadata(const struct ls *ls)
+{
+	const char *words[] = {ls->sort, ls->where};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (words[i] && (strstr(words[i], "extras.") || strstr(words[i], "metrics.")))
+			return true;
+	return ckpt_output.json;
+}
+
+static int add_committed(const struct ckpt_listing *l, const struct ls *ls, json_t *rows)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	bool metadata = needs_metadata(ls);
+
+	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(rows, ckpt_row_step(l, steps[i], metadata));
+	ckpt_step_list_free(steps, count);
+	return 0;
+}
+
+static int add_staged(const struct ckpt_listing *l, json_t *rows)
+{
+	json_t *sessions, *session;
+	size_t i;
+	int rc = ckpt_rows_sessions(l, &sessions);
+
+	if (rc)
+		return rc;
+	json_array_foreach(sessions, i, session)
+		json_array_append_new(rows, ckpt_row_staged(session));
+	json_decref(sessions);
+	return 0;
+}
+
+static int step_rows(const struct ckpt_listing *l, const struct ls *ls, json_t *rows)
+{
+	int rc = 0;
+
+	if (ls->all || (!ls->staged && !ls->trash))
+		rc = add_committed(l, ls, rows);
+	if (!rc && (ls->all || ls->staged))
+		rc = add_staged(l, rows);
+	return rc;
+}
+
+// An entry and all below it; the step's own directory has no row.
+static void add_entries(const struct ckpt_manifest *m, uint32_t index, json_t *rows)
+{
+	struct ckpt_entry e;
+
+	ckpt_manifest_entry(m, index, &e);
+	if (index)
+		json_array_append_new(rows, ckpt_row_file(m, index));
+	for (uint32_t i = 0; e.type == CKPT_ENTRY_DIR && i < e.child_count; i++)
+		add_entries(m, e.child_first + i, rows);
+}
+
+static int file_rows(const struct ckpt_listing *l, const struct ckpt_operand *o, json_t *rows)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_step *step;
+	CLEANUP_FREE char *path = NULL;
+	uint32_t index;
+	int rc = ckpt_listing_find(l, o, o->steps[0], &step, &path);
+
+	if (rc)
+		return rc;
+	rc = ckpt_step_manifest(step, &m);
+	ckpt_step_unref(step);
+	if (rc)
+		return ckpt_fail(o->steps[0], "`ckptfs verify` says what is damaged", "its manifest cannot be read: %s",
+				 strerror(-rc));
+	rc = ckpt_manifest_lookup(m, path, &index);
+	if (!rc)
+		add_entries(m, index, rows);
+	ckpt_manifest_unref(m);
+	return rc ? ckpt_fail_errno(o->steps[0], "`ckptfs ls STORE STEP` lists its files", rc) : 0;
+}
+
+static void filter(json_t *rows, const struct ckpt_where *w)
+{
+	for (size_t i = 0; w && i < json_array_size(rows);)
+		if (ckpt_where_holds(w, json_array_get(rows, i)))
+			i++;
+		else
+			json_array_remove(rows, i);
+}
+
+static void order(json_t *rows, const struct ls *ls, bool files)
+{
+	bool newest = ls->sort && !strcmp(ls->sort, "-t");
+
+	if (!files)
+		ckpt_where_sort(rows, "name", ls->reverse && !ls->sort);
+	if (newest)
+		ckpt_where_sort(rows, files ? "mtime" : "committed_at", !ls->reverse);
+	else if (ls->sort || (files && ls->reverse))
+		ckpt_where_sort(rows, ls->sort, ls->reverse);
+}
+
+// --- Tables -----------------------------------------------------------------------------------------------------------
+
+static const char *text_of(const json_t *row, const char *key)
+{
+	return json_string_value(json_object_get(row, key));
+}
+
+static uint64_t number_of(const json_t *row, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(row, key));
+}
+
+static const char *time_of(const json_t *row, const char *key, char text[CKPT_TIME_MAX])
+{
+	const char *value = text_of(row, key);
+	int64_t ns;
+
+	return value && !ckpt_time_parse(value, &ns) ? ckpt_time_local(ns, text) : "-";
+}
+
+static void print_steps(json_t *rows)
+{
+	struct ckpt_table *t = ckpt_table_new();
+	json_t *row;
+	size_t i;
+
+	ckpt_table_column(t, "NAME", CKPT_LEFT);
+	ckpt_table_column(t, "STATE", CKPT_LEFT);
+	ckpt_table_column(t, "VERSION", CKPT_RIGHT);
+	ckpt_table_column(t, "FILES", CKPT_RIGHT);
+	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
+	ckpt_table_column(t, "COMMITTED", CKPT_LEFT);
+	json_array_foreach(rows, i, row) {
+		char version[24], files[24], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
+		bool temporary = json_is_true(json_object_get(row, "temporary"));
+
+		snprintf(version, sizeof(version), "%llu", (unsigned long long)number_of(row, "version"));
+		snprintf(files, sizeof(files), "%llu", (unsigned long long)number_of(row, "files"));
+		ckpt_table_row(t, (const char *[]){text_of(row, "name"), temporary ? "temporary" : text_of(row, "state"),
+						   number_of(row, "version") ? version : "-", files,
+						   ckpt_size_text(number_of(row, "bytes"), size),
+						   time_of(row, "committed_at", at)});
+	}
+	ckpt_table_print(t);
+}
+
+static void mode_text(const json_t *row, char text[11])
+{
+	const char *type = text_of(row, "type");
+	uint64_t mode = number_of(row, "mode");
+
+	text[0] = *type == 'd' ? 'd' : *type == 's' ? 'l' : '-';
+	for (int i = 0; i < 9; i++)
+		text[1 + i] = mode & 0400u >> i ? "rwxrwxrwx"[i] : '-';
+	text[10] = '\0';
+}
+
+static void print_files(json_t *rows)
+{
+	struct ckpt_table *t = ckpt_table_new();
+	json_t *row;
+	size_t i;
+
+	ckpt_table_column(t, "MODE", CKPT_LEFT);
+	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
+	ckpt_table_column(t, "CHANGED", CKPT_LEFT);
+	ckpt_table_column(t, "PATH", CKPT_LEFT);
+	json_array_foreach(rows, i, row) {
+		char mode[11], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
+		const char *target = text_of(row, "target");
+		CLEANUP_FREE char *path = ckpt_text("%s%s%s", text_of(row, "path"), target ? " -> " : "", target ? target : "");
+
+		mode_text(row, mode);
+		ckpt_table_row(t, (const char *[]){mode, *mode == 'd' ? "-" : ckpt_size_text(number_of(row, "bytes"), size),
+						   time_of(row, "mtime", at), path});
+	}
+	ckpt_table_print(t);
+}
+
+static void print(json_t *rows, const struct ls *ls, bool files)
+{
+	json_t *row;
+	size_t i;
+
+	if (ckpt_output.json) {
+		ckpt_output_json(rows);
+		return;
+	}
+	if (ls->details && files)
+		print_files(rows);
+	else if (ls->details)
+		print_steps(rows);
+	else
+		json_array_foreach(rows, i, row)
+			printf("%s%s\n", json_is_null(json_object_get(row, "name")) ? "(unnamed)"
+					 : files				   ? text_of(row, "path")
+									   : text_of(row, "name"),
+			       files && !strcmp(text_of(row, "type"), "dir") ? "/" : "");
+	json_decref(rows);
+}
+
+// --- The verb ---------------------------------------------------------------------------------------------------------
+
+static int check(struct ls *ls, bool files)
+{
+	const char *const *fields = files ? file_fields : step_fields;
+	CLEANUP_FREE char *why = NULL, *hint = NULL;
+	const char *nearest;
+
+	if (ls->sort && strcmp(ls->sort, "-t") && !ckpt_where_is_field(ls->sort, fields)) {
+		nearest = ckpt_nearest(ls->sort, fields);
+		hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("a field of --json, extras.NAME, metrics.NAME");
+		return ckpt_usage(ls->sort, hint, "no such field to sort by");
+	}
+	if (ls->where && ckpt_where_parse(ls->where, fields, &ls->condition, &why))
+		return ckpt_usage("--where", "FIELD =|!=|<|<=|>|>= VALUE, several with \"and\" between them", "%s", why);
+	return 0;
+}
+
+int ckpt_verb_ls(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] [STEP[/PATH]]",
+		.doc = "Lists the steps of a store, or the files of a step.\v"
+		       "Examples:\n"
+		       "  ckptfs ls -l --sort metrics.loss /ckpt\n"
+		       "  ckptfs ls --json /data/run42 latest",
+		.options = options,
+		.option = on_option,
+		.operands_max = 2,
+	};
+	struct ckpt_listing l;
+	struct ckpt_operand o;
+	struct ckpt_words words;
+	struct ls ls = {0};
+	json_t *rows;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, &ls, &words);
+	rc = ckpt_operand_take(&words, &o);
+	if (rc)
+		return rc;
+	rc = o.count > 1 ? ckpt_usage(o.steps[1], "usage: ckptfs ls [STORE] [STEP[/PATH]]", "one operand too many") : 0;
+	if (!rc)
+		rc = check(&ls, o.count);
+	if (!rc)
+		rc = ckpt_listing_open(o.store, CKPT_STORE_READ, &l);
+	if (!rc) {
+		rows = ckpt_need(json_array());
+		rc = o.count ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
+		ckpt_listing_close(&l);
+		filter(rows, ls.condition);
+		order(rows, &ls, o.count);
+		if (rc)
+			json_decref(rows);
+		else
+			print(rows, &ls, o.count);
+	}
+	ckpt_where_free(ls.condition);
+	ckpt_operand_done(&o);
+	return rc;
+}

@@ -1,0 +1,283 @@
+// mount and umount, and mount.fuse.ckptfs.
+#include "tools/verb.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/mount_options.h"
+#include "tools/mounts.h"
+#include "tools/operand.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#define POLL_NS INT64_C(100000000)
+#define GONE_WAIT_NS INT64_C(10000000000)
+
+// --- mount ----------------------------------------------------------------------------------------------------------
+
+static int mount_option(int key, char *arg, void *input)
+{
+	struct ckpt_mount *m = input;
+
+	if (key == 'o')
+		return ckpt_mount_options(arg, m);
+	m->foreground = true;
+	return 0;
+}
+
+// The mount serves in this process: signals are fs's affair from here on.
+static int mount_now(struct ckpt_mount *m, const char *store, const char *dir)
+{
+	CLEANUP_FREE char *store_path = NULL, *dir_path = ckpt_path_absolute(dir), *why = NULL, *hint = NULL;
+	int rc = ckpt_operand_directory(store, &store_path);
+
+	if (rc)
+		return rc;
+	m->store = store_path;
+	m->mountpoint = dir_path;
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	rc = ckpt_mount_run(m, &why, &hint);
+	ckpt_settings_done(&m->settings);
+	if (!rc)
+		return 0;
+	if (!why)
+		return ckpt_fail_errno(dir, hint, rc);
+	return ckpt_fail(dir, hint, "%s", why);
+}
+
+static const struct argp_option mount_option_list[] = {
+	{"options", 'o', "OPTS", 0, "mount options, ',' between them: ro, allow_other, uid=, gid=, umask=, marker=NAME "
+	 "(default .finalize), open_writers=5s, commit_timeout=10m, steps_at=PATTERN[:PATTERN], show_staged, work_dir=DIR, "
+	 "no_passthrough, log=FILE|syslog|-, log_level=error|warn|info|debug (default warn)", 0},
+	{"foreground", 'f', NULL, 0, "stay in the foreground, log to stderr (default: return once the mount answers)", 0},
+	{0},
+};
+
+int ckpt_verb_mount(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "STORE DIR",
+		.doc = "Mounts the store STORE on the directory DIR; makes the store if there is none.\v"
+		       "Examples:\n"
+		       "  ckptfs mount /data/run42 /ckpt\n"
+		       "  ckptfs mount -f -o ro,allow_other /data/run42 /mnt/ckpt",
+		.options = mount_option_list,
+		.option = mount_option,
+		.operands_min = 2,
+		.operands_max = 2,
+	};
+	struct ckpt_mount m = {0};
+	struct ckpt_words words;
+
+	ckpt_settings_init(&m.settings);
+	ckpt_verb_parse(&syntax, argc, argv, &m, &words);
+	return mount_now(&m, words.at[0], words.at[1]);
+}
+
+// mount(8) calls its helpers with "SPEC DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]"; -f is "fake": only say
+// whether it would work.
+int ckpt_verb_mount_helper(int argc, char **argv)
+{
+	const char *hint = "usage: mount.fuse.ckptfs STORE DIR [-sfnv] [-t TYPE] [-o OPTIONS]";
+	struct ckpt_mount m = {0};
+	bool fake = false;
+	int opt, rc;
+
+	ckpt_settings_init(&m.settings);
+	opterr = 0;
+	while ((opt = getopt(argc, argv, "sfnvt:N:o:")) != -1) {
+		if (opt == '?')
+			return ckpt_usage(argv[optind - 1], hint, "unknown option");
+		fake |= opt == 'f';
+		rc = opt == 'o' ? ckpt_mount_options(optarg, &m) : 0;
+		if (rc)
+			return rc;
+	}
+	if (argc - optind != 2)
+		return ckpt_usage("mount.fuse.ckptfs", hint, "wants a store and a directory");
+	return fake ? 0 : mount_now(&m, argv[optind], argv[optind + 1]);
+}
+
+// --- umount ---------------------------------------------------------------------------------------------------------
+
+static json_int_t number_in(const json_t *status, const char *group, const char *field)
+{
+	return json_integer_value(json_object_get(json_object_get(status, group), field));
+}
+
+// What the mount still has to do, in things; 0 when nobody answers, for then nobody works on it either.
+static uint64_t pending(const char *store)
+{
+	CLEANUP_FREE char *reply = NULL;
+	uint64_t count = 0;
+	json_t *status;
+
+	if (ckpt_mount_ask(store, "{\"verb\":\"status\"}", &reply))
+		return 0;
+	status = json_loads(reply, 0, NULL);
+	count += json_array_size(json_object_get(status, "committing"));
+	count += (uint64_t)number_in(status, "sealing", "files");
+	count += (uint64_t)number_in(status, "uploading", "steps");
+	json_decref(status);
+	return count;
+}
+
+static void wait_for_work(const char *store)
+{
+	uint64_t left = pending(store), most = left;
+
+	if (!left)
+		return;
+	ckpt_progress_start("pending work", most, false);
+	while (left) {
+		ckpt_progress_update(most - left);
+		ckpt_sys.sleep_ns(POLL_NS);
+		left = pending(store);
+		if (left > most)
+			ckpt_progress_total(most = left);
+	}
+	ckpt_progress_stop();
+}
+
+// fusermount3 undoes a user's own mount. 0, or -errno with its last words in *ret_why.
+static int run_fusermount(const char *dir, char **ret_why)
+{
+	char *const args[] = {"fusermount3", "-u", "--", (char *)dir, NULL};
+	char text[512], *newline;
+	posix_spawn_file_actions_t actions;
+	int pipe_fds[2], status, rc;
+	ssize_t n;
+	pid_t pid;
+
+	if (pipe2(pipe_fds, O_CLOEXEC))
+		return -errno;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDERR_FILENO);
+	rc = -posix_spawnp(&pid, args[0], &actions, NULL, args, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(pipe_fds[1]);
+	n = rc ? 0 : read(pipe_fds[0], text, sizeof(text) - 1);
+	close(pipe_fds[0]);
+	if (rc)
+		return rc;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFEXITED(status) && !WEXITSTATUS(status))
+		return 0;
+	text[n > 0 ? n : 0] = '\0';
+	newline = strchr(text, '\n');
+	if (newline)
+		*newline = '\0';
+	*ret_why = *text ? ckpt_text("%s", text) : NULL;
+	return strcasestr(text, "busy") ? -EBUSY : -EPERM;
+}
+
+// A mount whose process has died or hangs at its end must go, too: it is detached.
+static int unmount(const char *dir, char **ret_why)
+{
+	int rc;
+
+	if (geteuid())
+		return run_fusermount(dir, ret_why);
+	rc = umount2(dir, UMOUNT_NOFOLLOW) ? -errno : 0;
+	if (rc == -ENOTCONN || rc == -ECONNABORTED)
+		rc = umount2(dir, UMOUNT_NOFOLLOW | MNT_DETACH) ? -errno : 0;
+	return rc;
+}
+
+static bool still_held(const char *store, int pid)
+{
+	struct ckpt_holder holder = {0};
+	bool held = !ckpt_store_holder(store, &holder) && holder.pid == pid;
+
+	ckpt_holder_done(&holder);
+	return held;
+}
+
+// umount(2) returns before the serving process has closed the store; a mount that follows must find it free.
+static void wait_until_gone(const char *store, const struct ckpt_holder *holder)
+{
+	int64_t deadline = ckpt_sys.mono_ns() + GONE_WAIT_NS;
+
+	while (still_held(store, holder->pid) && ckpt_sys.mono_ns() < deadline)
+		ckpt_sys.sleep_ns(POLL_NS / 10);
+}
+
+static int umount_one(const struct ckpt_mounted *m, bool now)
+{
+	struct ckpt_holder holder = {0};
+	CLEANUP_FREE char *why = NULL, *hint = NULL;
+	bool serves;
+	int rc;
+
+	if (!now && !m->readonly)
+		wait_for_work(m->store);
+	serves = !m->readonly && !ckpt_store_holder(m->store, &holder) && holder.mountpoint &&
+		 !strcmp(holder.mountpoint, m->mountpoint);
+	rc = unmount(m->mountpoint, &why);
+	if (!rc && serves)
+		wait_until_gone(m->store, &holder);
+	ckpt_holder_done(&holder);
+	if (rc == -EBUSY) {
+		hint = ckpt_text("`fuser -vm %s` names the processes that use it", m->mountpoint);
+		return ckpt_fail(m->mountpoint, hint, "files in it are open, or it is somebody's current directory");
+	}
+	if (rc == -ENOENT)
+		return ckpt_fail(m->mountpoint, "install fuse3", "fusermount3 is missing");
+	if (rc && why)
+		return ckpt_fail(m->mountpoint, NULL, "%s", why);
+	return rc ? ckpt_fail_errno(m->mountpoint, NULL, rc) : 0;
+}
+
+static int umount_option(int key __attribute__((unused)), char *arg __attribute__((unused)), void *input)
+{
+	*(bool *)input = true;
+	return 0;
+}
+
+int ckpt_verb_umount(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"now", 'n', NULL, 0, "do not wait for pending work: the next mount does it", 0},
+		{0},
+	};
+	static const struct ckpt_syntax syntax = {
+		.operands = "DIR",
+		.doc = "Waits for pending work, then unmounts the store that is mounted on DIR.\v"
+		       "Examples:\n"
+		       "  ckptfs umount /ckpt\n"
+		       "  ckptfs umount --now /ckpt",
+		.options = options,
+		.option = umount_option,
+		.operands_min = 1,
+		.operands_max = 1,
+	};
+	CLEANUP_FREE char *path = NULL;
+	const struct ckpt_mounted *m;
+	struct ckpt_mounts mounts;
+	struct ckpt_words words;
+	const char *inside;
+	bool now = false;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, &now, &words);
+	path = ckpt_path_absolute(words.at[0]);
+	rc = ckpt_mounts_read(&mounts);
+	if (rc)
+		return ckpt_fail_errno("/proc/self/mountinfo", NULL, rc);
+	m = ckpt_mounts_find(&mounts, path, &inside);
+	if (!m || *inside)
+		rc = ckpt_fail(words.at[0], "`ckptfs status` lists the mounts", "no ckptfs is mounted there");
+	else
+		rc = umount_one(m, now);
+	ckpt_mounts_done(&mounts);
+	return rc;
+}

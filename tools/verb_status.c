@@ -1,0 +1,230 @@
+#include "tools/verb.h"
+
+#include "core/errlog.h"
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/mounts.h"
+#include "tools/output.h"
+#include "tools/rows.h"
+#include "tools/units.h"
+
+#include <stdio.h>
+
+// --- The document -------------------------------------------------------------------------------------------------------
+
+static json_t *newest_commit(struct ckpt_listing *l)
+{
+	struct ckpt_step **steps, *newest = NULL;
+	CLEANUP_FREE char *name = NULL;
+	json_t *commit = json_null();
+	size_t count;
+
+	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		if (!newest || steps[i]->summary.sequence > newest->summary.sequence)
+			newest = steps[i];
+	if (newest) {
+		name = ckpt_listing_name(l, newest->folder_id, newest->name);
+		commit = json_pack("{s:o, s:o, s:n}", "step", ckpt_json_text(name), "at",
+				   ckpt_json_time(newest->summary.committed_ns), "seconds");
+	}
+	ckpt_step_list_free(steps, count);
+	return ckpt_need(commit);
+}
+
+static json_t *newest_error(struct ckpt_listing *l)
+{
+	CLEANUP_FREE char *message = NULL;
+	int64_t at_ns = 0;
+
+	if (ckpt_errlog_last(l->store->errlog, &at_ns, &message) || !message)
+		return json_null();
+	return ckpt_need(json_pack("{s:o, s:o}", "at", ckpt_json_time(at_ns), "message", ckpt_json_text(message)));
+}
+
+// What a store says of itself when nobody serves it: nothing is under way then.
+static int status_at_rest(const char *store, json_t **ret_status)
+{
+	struct ckpt_listing l;
+	json_t *staged = NULL;
+	int rc = ckpt_listing_open(store, CKPT_STORE_READ, &l);
+
+	if (rc)
+		return rc;
+	rc = ckpt_rows_sessions(&l, &staged);
+	if (!rc)
+		*ret_status = ckpt_need(json_pack(
+			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, s:n, s:o}", "store",
+			ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local", "committing",
+			"sealing", "files", 0, "bytes", 0, "uploading", "steps", 0, "bytes", 0, "oldest_s", "last_commit",
+			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged));
+	ckpt_listing_close(&l);
+	return rc;
+}
+
+static int status_of(const char *store, json_t **ret_status)
+{
+	CLEANUP_FREE char *text = NULL;
+	json_t *reply;
+	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", &text);
+
+	if (rc == -ENOENT)
+		return status_at_rest(store, ret_status);
+	if (rc)
+		return ckpt_fail(store, "look at the mount's log", "the process that has it mounted does not answer: %s",
+				 strerror(-rc));
+	reply = json_loads(text, 0, NULL);
+	if (!json_is_object(reply)) {
+		json_decref(reply);
+		return ckpt_fail(store, NULL, "the process that has it mounted answers with something else");
+	}
+	json_object_del(reply, "ok");
+	*ret_status = reply;
+	return 0;
+}
+
+// --- For people -------------------------------------------------------------------------------------------------------
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+static const char *local_time(const char *rfc3339, char text[CKPT_TIME_MAX])
+{
+	int64_t ns;
+
+	return rfc3339 && !ckpt_time_parse(rfc3339, &ns) ? ckpt_time_local(ns, text) : "-";
+}
+
+static void print_mounts(const char *store)
+{
+	struct ckpt_mounts mounts = {0};
+	struct ckpt_holder h = {0};
+	char since[CKPT_TIME_MAX];
+	bool held = !ckpt_store_holder(store, &h), any = held;
+
+	if (held && h.mountpoint)
+		printf("mounted      %s by pid %d on %s since %s\n", h.mountpoint, h.pid, h.host,
+		       ckpt_time_local(h.since_ns, since));
+	else if (held)
+		printf("in use       by pid %d on %s since %s\n", h.pid, h.host, ckpt_time_local(h.since_ns, since));
+	ckpt_mounts_read(&mounts);
+	for (size_t i = 0; i < mounts.count; i++)
+		if (!strcmp(mounts.at[i].store, store) && !(held && h.mountpoint && !strcmp(h.mountpoint, mounts.at[i].mountpoint))) {
+			printf("mounted      %s%s\n", mounts.at[i].mountpoint, mounts.at[i].readonly ? " (read-only)" : "");
+			any = true;
+		}
+	if (!any)
+		puts("mounted      no");
+	ckpt_mounts_done(&mounts);
+	ckpt_holder_done(&h);
+}
+
+static void print_status(const char *store, const json_t *s)
+{
+	const json_t *passthrough = json_object_get(s, "passthrough"), *memory = json_object_get(s, "memory_bytes");
+	const json_t *commit = json_object_get(s, "last_commit"), *error = json_object_get(s, "last_error");
+	const json_t *sealing = json_object_get(s, "sealing"), *row;
+	char size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
+	size_t i;
+
+	printf("store        %s\n", store);
+	print_mounts(store);
+	if (json_is_boolean(passthrough))
+		printf("passthrough  %s\n", json_is_true(passthrough) ? "yes" : "no: `ckptfs doctor` says why");
+	json_array_foreach(json_object_get(s, "committing"), i, row)
+		printf("committing   %s\n", json_is_string(row) ? json_string_value(row) : text_of(row, "name"));
+	if (json_integer_value(json_object_get(sealing, "files")))
+		printf("sealing      %lld files\n", json_integer_value(json_object_get(sealing, "files")));
+	if (json_is_object(commit))
+		printf("last commit  %s at %s\n", text_of(commit, "step"), local_time(text_of(commit, "at"), at));
+	if (json_is_object(error))
+		printf("last error   %s\n", text_of(error, "message"));
+	if (json_is_integer(memory))
+		printf("memory       %s\n", ckpt_size_text((uint64_t)json_integer_value(memory), size));
+	json_array_foreach(json_object_get(s, "staged"), i, row)
+		printf("staged       %s (%s), never completed so far\n",
+		       json_is_string(row) ? json_string_value(row) : text_of(row, "name") ? text_of(row, "name") : "(unnamed)",
+		       text_of(row, "state") ? text_of(row, "state") : "live");
+}
+
+static int show(const char *store)
+{
+	json_t *status = NULL;
+	int rc = status_of(store, &status);
+
+	if (rc)
+		return rc;
+	if (ckpt_output.json) {
+		ckpt_output_json(status);
+		return 0;
+	}
+	print_status(store, status);
+	json_decref(status);
+	return 0;
+}
+
+// --- The verb -----------------------------------------------------------------------------------------------------------
+
+// Without a STORE to be found: the mounts of this machine. JSON is of one store, so there must be one then.
+static int show_all(void)
+{
+	struct ckpt_mounts mounts;
+	int rc = ckpt_mounts_read(&mounts), status = 0;
+
+	if (rc)
+		return ckpt_fail_errno("/proc/self/mountinfo", NULL, rc);
+	if (mounts.count > 1 && ckpt_output.json)
+		status = ckpt_usage("STORE", "name one of them", "there are %zu mounts here", mounts.count);
+	else if (!mounts.count)
+		status = ckpt_usage("STORE", "name it, or set CKPTFS_STORE, or go into a mount",
+				    "none given, and nothing is mounted here");
+	for (size_t i = 0; i < mounts.count && status != CKPT_EXIT_USAGE; i++) {
+		if (i)
+			putchar('\n');
+		status |= show(mounts.at[i].store);
+	}
+	ckpt_mounts_done(&mounts);
+	return status;
+}
+
+static bool in_a_mount(void)
+{
+	CLEANUP_FREE char *cwd = getcwd(NULL, 0);
+	struct ckpt_mounts mounts;
+	bool in = false;
+
+	if (cwd && !ckpt_mounts_read(&mounts)) {
+		in = ckpt_mounts_find(&mounts, cwd, NULL);
+		ckpt_mounts_done(&mounts);
+	}
+	return in;
+}
+
+int ckpt_verb_status(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE]",
+		.doc = "Shows where a store is mounted, what is under way, and its last commit and error.\v"
+		       "Examples:\n"
+		       "  ckptfs status /ckpt\n"
+		       "  ckptfs status",
+		.operands_max = 1,
+	};
+	const char *env = getenv("CKPTFS_STORE");
+	struct ckpt_operand o;
+	struct ckpt_words words;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	if (!words.count && !(env && *env) && !in_a_mount())
+		return show_all();
+	rc = ckpt_operand_take(&words, &o);
+	if (rc)
+		return rc;
+	rc = o.count ? ckpt_usage(o.steps[0], "usage: ckptfs status [STORE]", "not a store") : show(o.store);
+	ckpt_operand_done(&o);
+	return rc;
+}

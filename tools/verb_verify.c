@@ -1,0 +1,488 @@
+// verify: everything that the store has against everything that it says.
+//
+// The records are listed and read anew here, not through the table of steps, which leaves out what is damaged.
+#include "tools/verb.h"
+
+#include "core/hash.h"
+#include "core/load.h"
+#include "core/util.h"
+#include "core/uuid.h"
+#include "tools/check.h"
+#include "tools/listing.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+#include "tools/units.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+// A record as it lies in the store.
+struct found {
+	char *object;            // "steps/KEY/VERSION"
+	char key[CKPT_STEP_KEY_MAX];
+	uint32_t version;
+	bool decoded;
+	struct ckpt_summary summary;
+};
+
+struct verify {
+	struct ckpt_listing l;
+	bool read_data, repair_index;
+	struct found *found;
+	size_t count, cap;
+	char **keys; // the steps asked for; NULL: all
+	size_t key_count;
+	char *step;  // the name of the step in hand, for what is bad
+	uint64_t steps, files, bytes, done;
+	json_t *bad;
+};
+
+// --- What is bad --------------------------------------------------------------------------------------------------------
+
+static void bad(void *arg, const char *path, const char *problem)
+{
+	struct verify *v = arg;
+	CLEANUP_FREE char *what = ckpt_text("%s%s%s", v->step ? v->step : "", v->step && path ? "/" : "", path ? path : "");
+	json_t *row = json_pack("{s:o, s:o, s:o}", "step", ckpt_json_text(v->step), "path", ckpt_json_text(path), "problem",
+				ckpt_json_text(problem));
+
+	if (json_array_append_new(v->bad, ckpt_need(row)))
+		ckpt_need(NULL);
+	ckpt_fail(what, NULL, "%s", problem);
+}
+
+static void progress(void *arg, uint64_t done)
+{
+	struct verify *v = arg;
+
+	v->done += done;
+	ckpt_progress_update(v->done);
+}
+
+// --- The records --------------------------------------------------------------------------------------------------------
+
+static int collect(void *arg, const char *object, const struct ckpt_object *info)
+{
+	struct verify *v = arg;
+	const char *key = object + strlen("steps/"), *slash = strrchr(key, '/');
+	struct found f = {0};
+	unsigned long version = 0;
+	char *end = NULL;
+
+	(void)info;
+	if (ckpt_grow((void **)&v->found, &v->cap, v->count + 1, sizeof(*v->found)))
+		return -ENOMEM;
+	if (slash && slash[1] >= '1' && slash[1] <= '9')
+		version = strtoul(slash + 1, &end, 10);
+	if (slash && slash > key && (size_t)(slash - key) < sizeof(f.key) && end && !*end && version <= UINT32_MAX) {
+		memcpy(f.key, key, (size_t)(slash - key));
+		f.version = (uint32_t)version;
+	}
+	f.object = strdup(object);
+	if (!f.object)
+		return -ENOMEM;
+	v->found[v->count++] = f;
+	return 0;
+}
+
+static int by_key_and_version(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+	int order = strcmp(x->key, y->key);
+
+	return order ? order : (x->version > y->version) - (x->version < y->version);
+}
+
+// The step's name out of its key, for records that cannot say it themselves.
+static char *name_of_key(const struct verify *v, const char *key)
+{
+	CLEANUP_FREE char *copy = ckpt_text("%s", key);
+	char *name = strstr(copy, "%2F"), *out;
+	const char *folder = name ? copy : "";
+
+	if (!strncmp(copy, "%%", 2))
+		return ckpt_text("%s", key);
+	if (name) {
+		*name = '\0';
+		name += 3;
+	} else {
+		name = copy;
+	}
+	out = name;
+	for (const char *p = name; *p; out++) {
+		unsigned byte;
+
+		if (*p == '%' && sscanf(p, "%%%2x", &byte) == 1 && p[1] && p[2]) {
+			*out = (char)byte;
+			p += 3;
+		} else {
+			*out = *p++;
+		}
+	}
+	*out = '\0';
+	return ckpt_listing_name(&v->l, folder, name);
+}
+
+static int read_record(struct verify *v, const struct found *f, struct ckpt_record *ret_record)
+{
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+	int rc = ckpt_backend_get_all(v->l.store->backend, f->object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+
+	if (!rc)
+		rc = ckpt_record_decode(data, len, ret_record);
+	if (rc == -EBADMSG)
+		bad(v, NULL, "its record is damaged");
+	else if (rc == -ENOTSUP)
+		bad(v, NULL, "its record is of a newer ckptfs");
+	else if (rc)
+		bad(v, NULL, strerror(-rc));
+	return rc;
+}
+
+static bool names_itself(struct verify *v, const struct found *f, const struct ckpt_record *r)
+{
+	char key[CKPT_STEP_KEY_MAX];
+
+	if (strcmp(r->store_id, v->l.store->id)) {
+		bad(v, NULL, "its record is of another store");
+		return false;
+	}
+	if (ckpt_name_key(r->summary.folder_id, r->summary.name, key) || strcmp(key, f->key) || r->summary.version != f->version) {
+		bad(v, NULL, "its record is that of another step or version");
+		return false;
+	}
+	return true;
+}
+
+static void check_index_copy(struct verify *v, const struct ckpt_summary *s)
+{
+	struct ckpt_manifest *m;
+	void *data;
+	size_t len;
+
+	if (!v->l.store->index || ckpt_index_manifest(v->l.store->index, s->manifest_sha256, &data, &len))
+		return;
+	if (ckpt_manifest_parse(data, len, &m)) {
+		bad(v, NULL, "the index has its manifest wrong");
+		return;
+	}
+	if (memcmp(ckpt_manifest_sha256(m), s->manifest_sha256, 32))
+		bad(v, NULL, "the index has another manifest for it");
+	ckpt_manifest_unref(m);
+}
+
+// The manifest that the record holds or names; the record's own memory is taken from.
+static int read_manifest(struct verify *v, struct ckpt_record *r, struct ckpt_manifest **ret_manifest)
+{
+	const struct ckpt_summary *s = &r->summary;
+	void *data = TAKE_PTR(r->manifest);
+	size_t len = r->manifest_len;
+	struct ckpt_manifest *m;
+	int rc = 0;
+
+	if (!data) {
+		char key[2 + CKPT_SHA256_HEX_LEN + 1] = "m/";
+
+		ckpt_hex(s->manifest_sha256, CKPT_SHA256_LEN, key + 2);
+		rc = ckpt_backend_get_all(v->l.store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+	}
+	if (!rc)
+		rc = ckpt_manifest_parse(data, len, &m);
+	if (rc) {
+		bad(v, NULL, rc == -ENOENT   ? "its manifest is missing"
+			     : rc == -EBADMSG ? "its manifest is damaged"
+			     : rc == -ENOTSUP ? "its manifest is of a newer ckptfs"
+					      : strerror(-rc));
+		return rc;
+	}
+	if (len != s->manifest_bytes || memcmp(ckpt_manifest_sha256(m), s->manifest_sha256, CKPT_SHA256_LEN)) {
+		bad(v, NULL, "its manifest is not the one that the record names");
+		ckpt_manifest_unref(m);
+		return -EBADMSG;
+	}
+	*ret_manifest = m;
+	return 0;
+}
+
+static void check_totals(struct verify *v, const struct ckpt_manifest *m, const struct ckpt_summary *s)
+{
+	uint64_t files, bytes;
+	struct ckpt_entry root;
+
+	ckpt_manifest_totals(m, &files, &bytes);
+	ckpt_manifest_entry(m, 0, &root);
+	if (files != s->files || bytes != s->bytes)
+		bad(v, NULL, "its record counts other files or bytes than its manifest");
+	if (root.mode != s->dir_mode)
+		bad(v, NULL, "its record gives the directory another mode than its manifest");
+}
+
+// One version. The newest also answers for what lies in the session's directory; older ones have the same files, or
+// their own session.
+static void check_version(struct verify *v, struct found *f, bool newest)
+{
+	const struct ckpt_check check = {.store = v->l.store, .read_data = v->read_data, .bad = bad, .progress = progress, .arg = v};
+	struct ckpt_manifest *m = NULL;
+	struct ckpt_record r;
+
+	if (read_record(v, f, &r))
+		return;
+	f->decoded = names_itself(v, f, &r);
+	f->summary = r.summary;
+	if (f->decoded && !read_manifest(v, &r, &m)) {
+		check_totals(v, m, &f->summary);
+		check_index_copy(v, &f->summary);
+		if (newest && ckpt_uuid_check(f->summary.session)) {
+			v->files += f->summary.files;
+			v->bytes += f->summary.bytes;
+			ckpt_check_files(&check, m, f->summary.session);
+		} else if (newest) {
+			bad(v, NULL, "its record names no session");
+		}
+		ckpt_manifest_unref(m);
+	}
+	ckpt_record_done(&r);
+}
+
+static bool wanted(const struct verify *v, const char *key)
+{
+	if (!v->keys)
+		return true;
+	for (size_t i = 0; i < v->key_count; i++)
+		if (!strcmp(v->keys[i], key))
+			return true;
+	return false;
+}
+
+static void check_records(struct verify *v)
+{
+	for (size_t i = 0; i < v->count; i++) {
+		struct found *f = &v->found[i];
+		bool newest = i + 1 == v->count || strcmp(v->found[i + 1].key, f->key);
+
+		if (!*f->key) {
+			if (!v->keys)
+				bad(v, f->object, "is no record: a record is steps/KEY/VERSION");
+			continue;
+		}
+		if (!wanted(v, f->key))
+			continue;
+		v->steps += newest;
+		v->step = name_of_key(v, f->key);
+		check_version(v, f, newest);
+		free(TAKE_PTR(v->step));
+	}
+}
+
+// --- The index ----------------------------------------------------------------------------------------------------------
+
+static bool same_summary(const struct ckpt_summary *a, const struct ckpt_summary *b)
+{
+	CLEANUP_FREE void *x = NULL, *y = NULL;
+	size_t x_len, y_len;
+
+	return !ckpt_summary_encode(a, &x, &x_len) && !ckpt_summary_encode(b, &y, &y_len) && x_len == y_len &&
+	       !memcmp(x, y, x_len);
+}
+
+static int check_indexed(void *arg, const char *key, const struct ckpt_summary *s)
+{
+	struct verify *v = arg;
+	struct found *want = ckpt_need(calloc(1, sizeof(*want))), *f;
+
+	snprintf(want->key, sizeof(want->key), "%s", key);
+	want->version = s->version;
+	f = v->count ? bsearch(want, v->found, v->count, sizeof(*v->found), by_key_and_version) : NULL;
+	free(want);
+	if (!f || !f->decoded || same_summary(&f->summary, s))
+		return 0; // what the index has too much, or a record came in meanwhile, is set right at the next mount
+	v->step = name_of_key(v, key);
+	bad(v, NULL, "the index says something else than its record");
+	free(TAKE_PTR(v->step));
+	return 0;
+}
+
+// The index is written behind and may lack what is new; what it has must be right.
+static void check_index(struct verify *v)
+{
+	struct ckpt_store *s = v->l.store;
+	CLEANUP_FREE char *path = ckpt_text("%s/index", s->path);
+	struct ckpt_index *ix = NULL;
+	bool fresh;
+	int rc;
+
+	if (s->index) {
+		rc = ckpt_index_each(s->index, check_indexed, v);
+	} else {
+		rc = ckpt_index_open(path, s->id, true, &ix, &fresh);
+		ckpt_index_close(ix);
+	}
+	if (rc && rc != -ENOENT)
+		bad(v, "index", rc == -EBADMSG ? "is damaged; --repair-index makes it anew" : strerror(-rc));
+}
+
+static int repair_index(const char *store)
+{
+	struct ckpt_listing l;
+	int rc = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
+
+	if (rc)
+		return rc;
+	rc = ckpt_index_reset(l.store->index);
+	if (!rc)
+		rc = ckpt_load_steps(l.store, true);
+	ckpt_listing_close(&l);
+	if (rc)
+		return ckpt_fail(store, NULL, "the index cannot be made anew: %s", strerror(-rc));
+	ckpt_note("made the index anew");
+	return 0;
+}
+
+// --- The verb -----------------------------------------------------------------------------------------------------------
+
+// The keys of the steps asked for. A name may be that of a step whose record is damaged, which no table has.
+static int choose(struct verify *v, const struct ckpt_operand *o)
+{
+	if (!o->count)
+		return 0;
+	v->keys = ckpt_need(calloc(o->count, sizeof(*v->keys)));
+	for (size_t w = 0; w < o->count; w++) {
+		CLEANUP_FREE char *path = NULL;
+		struct ckpt_step *step;
+		char *key = NULL;
+
+		for (size_t i = 0; i < v->count && !key; i++) {
+			CLEANUP_FREE char *name = name_of_key(v, v->found[i].key);
+
+			if (*v->found[i].key && !strcmp(name, o->steps[w]))
+				key = ckpt_text("%s", v->found[i].key);
+		}
+		if (!key) {
+			int rc = ckpt_listing_find(&v->l, o, o->steps[w], &step, &path);
+
+			if (rc)
+				return rc;
+			key = ckpt_text("%s", step->key);
+			ckpt_step_unref(step);
+			if (*path) {
+				free(key);
+				return ckpt_usage(o->steps[w], "name the step", "a file in a step");
+			}
+		}
+		v->keys[v->key_count++] = key;
+	}
+	return 0;
+}
+
+static uint64_t expected(const struct verify *v)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	uint64_t sum = 0;
+
+	if (ckpt_step_list(v->l.store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		if (wanted(v, steps[i]->key))
+			sum += v->read_data ? steps[i]->summary.bytes : steps[i]->summary.files;
+	ckpt_step_list_free(steps, count);
+	return sum;
+}
+
+static int report(struct verify *v)
+{
+	size_t count = json_array_size(v->bad);
+	char size[CKPT_SIZE_MAX];
+
+	if (ckpt_output.json) {
+		ckpt_output_json(json_pack("{s:I, s:I, s:I, s:O}", "steps", (json_int_t)v->steps, "files",
+					   (json_int_t)v->files, "bytes", (json_int_t)v->bytes, "bad", v->bad));
+		return count ? 1 : 0;
+	}
+	printf("%" PRIu64 " steps, %" PRIu64 " files, %s: ", v->steps, v->files, ckpt_size_text(v->bytes, size));
+	if (count)
+		printf("%zu problems\n", count);
+	else
+		puts("no damage");
+	ckpt_note(v->read_data ? "every byte was read; there are no hashes to compare it with before steps are sealed, "
+				 "which comes in a later version"
+			       : "names, sizes, modes and times were compared; --read-data also reads every byte; content "
+				 "hashes come with sealing, in a later version");
+	return count ? 1 : 0;
+}
+
+static int run(struct verify *v, const struct ckpt_operand *o)
+{
+	int rc = v->repair_index ? repair_index(o->store) : 0;
+
+	if (!rc)
+		rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &v->l);
+	if (rc)
+		return rc;
+	rc = ckpt_backend_list(v->l.store->backend, "steps/", NULL, collect, v);
+	if (rc)
+		return ckpt_fail(o->store, NULL, "its records cannot be listed: %s", strerror(-rc));
+	if (v->count)
+		qsort(v->found, v->count, sizeof(*v->found), by_key_and_version);
+	rc = choose(v, o);
+	if (rc)
+		return rc;
+	ckpt_progress_start("verify", expected(v), v->read_data);
+	check_records(v);
+	if (!v->keys)
+		check_index(v);
+	ckpt_progress_stop();
+	return report(v);
+}
+
+static int on_option(int key, char *arg __attribute__((unused)), void *input)
+{
+	struct verify *v = input;
+
+	if (key == 'd')
+		v->read_data = true;
+	else
+		v->repair_index = true;
+	return 0;
+}
+
+int ckpt_verb_verify(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"read-data", 'd', NULL, 0, "also read every byte of every file", 0},
+		{"repair-index", 'i', NULL, 0, "make the index anew first; the store must not be mounted", 0},
+		{0},
+	};
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] [STEP...]",
+		.doc = "Checks that all files of all steps are there as they were committed; exit status 1 = damage found.\v"
+		       "Examples:\n"
+		       "  ckptfs verify /data/run42\n"
+		       "  ckptfs verify --read-data /ckpt latest",
+		.options = options,
+		.option = on_option,
+		.operands_max = ~0u,
+	};
+	struct verify v = {0};
+	struct ckpt_operand o;
+	struct ckpt_words words;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, &v, &words);
+	rc = ckpt_operand_take(&words, &o);
+	if (rc)
+		return rc;
+	v.bad = ckpt_need(json_array());
+	rc = run(&v, &o);
+	json_decref(v.bad);
+	for (size_t i = 0; i < v.count; i++)
+		free(v.found[i].object);
+	for (size_t i = 0; i < v.key_count; i++)
+		free(v.keys[i]);
+	free(v.found);
+	free(v.keys);
+	ckpt_listing_close(&v.l);
+	ckpt_operand_done(&o);
+	return rc;
+}

@@ -1,0 +1,26 @@
+// Conditions on rows and their order, for `ls --where` and `--sort`.
+//
+//   expression = condition { "and" condition }
+//   condition  = field ( "=" | "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
+//   field      = a field of the JSON row, or extras.NAME, metrics.NAME (deeper with more dots)
+//   value      = word | "text" | 'text'
+//
+// Numbers are compared as numbers, bytes also as sizes (64MiB), times as times, all else as text. A field that a row
+// lacks or that is null makes every condition false but !=. Threads: any. Nothing blocks.
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct ckpt_where;
+
+// fields: what rows have, ending in NULL. -EINVAL: *ret_why says what is wrong and where (malloc'ed).
+int ckpt_where_parse(const char *text, const char *const *fields, struct ckpt_where **ret_where, char **ret_why);
+void ckpt_where_free(struct ckpt_where *w); // NULL is fine
+bool ckpt_where_holds(const struct ckpt_where *w, const json_t *row);
+
+// True when key is one of fields, or below one of those that hold objects.
+bool ckpt_where_is_field(const char *key, const char *const *fields);
+// The rows of an array in the order of this field: numbers by size, texts by name with numbers in them by value (step-2
+// before step-10), null last; equal ones stay as they are. NULL key: as they are. reverse: the other way round.
+void ckpt_where_sort(json_t *rows, const char *key, bool reverse);
