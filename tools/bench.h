@@ -30,7 +30,7 @@ struct bench_side {
 	enum bench_side_name name;
 	bool mounted;     // commits by a marker; false under --native
 	char *own;        // its directory
-	const char *root; // where it works: own, or the plain side's where a figure only reads
+	const char *root; // where it works: own, or the plain side's where large files are read
 	unsigned made;    // steps made since the last reset
 	bool large;       // they are few large files, to be removed at once
 };
