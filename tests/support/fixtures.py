@@ -107,6 +107,13 @@ def stage(mount):
 
 
 @pytest.fixture
+def step(mount, stage):
+    """A staged step, "1000", as a string for agents."""
+    stage("1000")
+    return str(mount / "1000")
+
+
+@pytest.fixture
 def commit():
     """Completes a staged step as a shell would, with optional marker content."""
     def close_marker(folder, text=b""):

@@ -1,0 +1,182 @@
+"""Names: what a rename completes and what it does not, and that nobody ever sees half a step."""
+
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+from support import trees
+from support.commits import assert_whole, error_line
+from support.fixtures import FULL, both_modes
+from support.mounting import errno_name
+from support.watcher import watch
+
+pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.fixture
+def options():
+    """Waits for open writers are short here, but where a test is about them."""
+    return ["open_writers=1s"]
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+
+def test_second_mkdir_of_a_staged_name_is_eexist(mount, step, agent):
+    assert agent().errno_of("os.mkdir(step)", step=step) == "EEXIST"
+    assert agent().errno_of("os.mkdir(step)", step=step) == "EEXIST"
+    assert subprocess.run(["mkdir", "-p", step], check=False).returncode == 0
+
+
+@both_modes
+@pytest.mark.parametrize("temp, final", [("1000.orbax-checkpoint-tmp", "1000"), ("1000.orbax-checkpoint-tmp-1234567", "1000"),
+                                         ("5.partial_save", "5"), ("tmp-checkpoint-500", "checkpoint-500"), ("best.partial_save", "best")])
+def test_rename_from_a_temp_name_commits(mount, stage, ckptfs, store, temp, final):
+    made = stage(temp)
+    assert mount.listing() == [] and not (mount / final).exists()
+    with pytest.raises(FileNotFoundError):
+        os.open(mount / final, os.O_RDONLY)
+    os.rename(mount / temp, mount / final)
+    assert mount.listing() == [final]
+    with pytest.raises(FileNotFoundError):
+        os.stat(mount / temp)
+    assert ckptfs.json("info", store, final)["event"] == "rename"
+    assert_whole(mount, made, final)
+
+
+def test_rename_from_a_temp_name_commits_in_a_folder_too(mount):
+    (mount / "run").mkdir()
+    (mount / "run/7.orbax-checkpoint-tmp").mkdir()
+    made = trees.fill(mount / "run/7.orbax-checkpoint-tmp")
+    assert mount.listing("run") == []
+    os.rename(mount / "run/7.orbax-checkpoint-tmp", mount / "run/7")
+    for _ in range(2):
+        assert mount.listing("run") == ["7"]
+        assert trees.files(mount / "run/7") == made
+        mount.remount()
+
+
+@pytest.mark.parametrize("old, new", [("checkpoint-500", "checkpoint-500.bad"), ("1000", "1001"), ("1.orbax-checkpoint-tmp", "2.orbax-checkpoint-tmp"),
+                                      ("1000", "1000.orbax-checkpoint-tmp")])
+def test_any_other_rename_of_a_staged_step_leaves_it_staged(mount, stage, commit, old, new):
+    made = stage(old)
+    os.rename(mount / old, mount / new)
+    assert mount.listing() == []
+    assert not (mount / old).exists()
+    assert trees.files(mount / new) == made
+    (mount / old).mkdir()
+    commit(mount / new)
+    assert_whole(mount, made, new)
+
+
+def test_rename_of_a_temp_name_inside_a_step_is_content(mount):
+    root = mount / "1.orbax-checkpoint-tmp"
+    (root / "state.orbax-checkpoint-tmp").mkdir(parents=True)
+    trees.write(root / "state.orbax-checkpoint-tmp/d", b"data")
+    os.rename(root / "state.orbax-checkpoint-tmp", root / "state")
+    assert mount.listing() == []
+    os.rename(root, mount / "1")
+    assert trees.files(mount / "1") == {"state/d": b"data"}
+
+
+def test_rename_of_a_staged_step_into_another_moves_its_tree_there(mount, agent):
+    """What Orbax's partial saving does: saves in a temp name, each grafted into the step that is being put together."""
+    final = mount / "5.partial_save"
+    final.mkdir()
+    made = {}
+    for i in range(2):
+        temp = mount / "5.partial_save.orbax-checkpoint-tmp"
+        temp.mkdir()
+        part = trees.fill(temp, seed=i)
+        trees.write(temp / "commit_success.txt", b"")
+        held = os.open(temp / "config.json", os.O_RDONLY)
+        ino = os.stat(temp / "params").st_ino
+        os.rename(temp, final / f"5.partial_save.pending_{i}")
+        assert not temp.exists() and mount.listing() == [] and mount.listing("5.partial_save") == [f"5.partial_save.pending_{k}" for k in range(i + 1)]
+        assert os.stat(final / f"5.partial_save.pending_{i}/params").st_ino == ino
+        assert os.read(held, 100) == part["config.json"]
+        os.close(held)
+        made |= {f"state{i}/{p}": d for p, d in part.items()} | {f"state{i}/commit_success.txt": b""}
+    assert not (mount / "5").exists()
+    for i in range(2):
+        os.rename(final / f"5.partial_save.pending_{i}", final / f"state{i}")
+    os.rename(final, mount / "5")
+    assert mount.listing() == ["5"]
+    assert_whole(mount, made, "5")
+
+
+def test_commit_under_the_name_of_a_committed_step_is_refused_and_loses_nothing(mount, stage, commit):
+    first = stage("1000", seed="first")
+    commit(mount / "1000")
+    second = stage("1000.orbax-checkpoint-tmp", seed="second")
+    with pytest.raises(OSError) as e:
+        os.rename(mount / "1000.orbax-checkpoint-tmp", mount / "1000")
+    assert errno_name(e.value) in ("ENOTEMPTY", "EEXIST")
+    assert trees.files(mount / "1000") == first
+    assert trees.files(mount / "1000.orbax-checkpoint-tmp") == second
+    os.rename(mount / "1000.orbax-checkpoint-tmp", mount / "1001")
+    assert mount.listing() == ["1000", "1001"]
+    assert_whole(mount, second, "1001")
+
+
+def test_commit_by_rename_with_an_open_writer_is_ebusy_soon(mount, stage, agent):
+    made = stage("1000.orbax-checkpoint-tmp")
+    temp = mount / "1000.orbax-checkpoint-tmp"
+    writer = agent()
+    writer.run("fd = os.open(p, os.O_CREAT | os.O_WRONLY); os.write(fd, b'h')", p=str(temp / "busy"))
+    began = time.monotonic()
+    with pytest.raises(OSError) as e:
+        os.rename(temp, mount / "1000")
+    assert errno_name(e.value) == "EBUSY"
+    assert time.monotonic() - began < 2.0, "the folder is locked for everyone meanwhile"
+    error_line(mount, "EBUSY", "busy", str(writer.pid))
+    assert mount.listing() == [] and not (mount / "1000").exists()
+    writer.run("os.close(fd)")
+    os.rename(temp, mount / "1000")
+    assert_whole(mount, made | {"busy": b"h"})
+
+
+def test_removing_a_staged_step_frees_its_name_and_touches_no_other(mount, stage, commit):
+    kept = stage("999")
+    commit(mount / "999")
+    stage("1000.orbax-checkpoint-tmp")
+    subprocess.run(["rm", "-r", mount / "1000.orbax-checkpoint-tmp"], check=True)
+    assert not (mount / "1000.orbax-checkpoint-tmp").exists()
+    made = stage("1000.orbax-checkpoint-tmp", seed="again")
+    os.rename(mount / "1000.orbax-checkpoint-tmp", mount / "1000")
+    assert_whole(mount, made, "1000")
+    assert_whole(mount, kept, "999")
+
+
+# --- Watched ----------------------------------------------------------------------------------------------------------
+
+
+@both_modes
+@pytest.mark.timeout(240)
+def test_no_step_is_ever_listed_before_it_is_whole(world, mount, commit):
+    (mount / "run").mkdir()
+    rounds = 12 if not FULL else 200
+    with watch(world, mount.path, mount / "run", ignored=["run"]) as w:
+        def by_marker():
+            for n in range(rounds):
+                (mount / str(n)).mkdir()
+                trees.fill(mount / str(n), seed=n, files=12)
+                commit(mount / str(n))
+
+        def by_rename():
+            for n in range(rounds):
+                temp = mount / f"run/{n}.orbax-checkpoint-tmp"
+                temp.mkdir()
+                trees.fill(temp, seed=n, files=12)
+                os.rename(temp, mount / f"run/{n}")
+
+        savers = [threading.Thread(target=f) for f in (by_marker, by_rename)]
+        for s in savers:
+            s.start()
+        for s in savers:
+            s.join()
+    w.check(expect=2 * rounds)
+    assert len(w.sights) > rounds
