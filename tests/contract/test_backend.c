@@ -1,100 +1,13 @@
 // The contract of backends/backend.h, sentence by sentence, against every backend and every stack of layers.
-// A new backend gets a line in stacks[].
-#include "tests/support/suite.h"
+// A new backend gets a line in
+// tests/support/stacks.c. Threads have a suite of their own.
+#include "tests/support/stacks.h"
 
 #include "backends/backend.h"
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-
-#define THREADS 4
-
-struct stand {
-	struct ckpt_backend *b;
-	struct ckpt_fault fault; // of the stacks with that layer; does not fire
-	int trace_fd;
-};
-
-static void make_mem(struct stand *s)
-{
-	ck_ok(ckpt_backend_mem_new(&s->b));
-}
-
-static void make_local(struct stand *s)
-{
-	CLEANUP_FD int fd = ckpt_temp_fd();
-
-	ck_ok(ckpt_backend_local_open(fd, true, &s->b));
-}
-
-static void add_fault(struct stand *s)
-{
-	ck_ok(ckpt_backend_fault_new(s->b, &s->fault, &s->b));
-}
-
-static void add_trace(struct stand *s)
-{
-	s->trace_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	ck_ok(ckpt_backend_trace_new(s->b, s->trace_fd, &s->b));
-}
-
-static const struct {
-	const char *name;
-	void (*make)(struct stand *s);
-	void (*layers[2])(struct stand *s);
-} stacks[] = {
-	{"mem", make_mem, {0}},
-	{"local", make_local, {0}},
-	{"fault(mem)", make_mem, {add_fault}},
-	{"trace(local)", make_local, {add_trace}},
-	{"trace(fault(local))", make_local, {add_fault, add_trace}},
-};
-
-static void stand_open(struct stand *s, int stack)
-{
-	*s = (struct stand){.trace_fd = -1};
-	stacks[stack].make(s);
-	for (size_t i = 0; i < ARRAY_LEN(stacks[stack].layers) && stacks[stack].layers[i]; i++)
-		stacks[stack].layers[i](s);
-	ck_assert_str_eq(s->b->ops->name, stacks[stack].name);
-}
-
-static void stand_close(struct stand *s)
-{
-	ckpt_backend_close(s->b);
-	ckpt_fd_cleanup(&s->trace_fd);
-}
-
-#define STAND(s)                                                                                                       \
-	CLEANUP(stand_close) struct stand s;                                                                           \
-	stand_open(&s, _i)
-
-static int put_text(struct stand *s, const char *key, const char *text)
-{
-	return ckpt_backend_put(s->b, key, text, strlen(text), NULL);
-}
-
-static void assert_text(struct stand *s, const char *key, const char *text)
-{
-	CLEANUP_FREE void *data = NULL;
-	size_t len;
-
-	ck_ok(ckpt_backend_get_all(s->b, key, 1 << 20, &data, &len, NULL));
-	ck_assert_uint_eq(len, strlen(text));
-	ck_assert_mem_eq(data, text, len);
-}
-
-static void assert_missing(struct stand *s, const char *key)
-{
-	struct ckpt_object object;
-	size_t len;
-	char buf[8];
-
-	ck_error(ckpt_backend_head(s->b, key, &object), ENOENT);
-	ck_error(ckpt_backend_get(s->b, key, 0, buf, sizeof(buf), &len, NULL), ENOENT);
-}
 
 static void *pattern_new(size_t len, unsigned seed)
 {
@@ -390,44 +303,6 @@ END_TEST
 
 // ---- List
 
-#define KEYS_MAX 12000
-
-struct keys {
-	char *keys[KEYS_MAX];
-	size_t count;
-	size_t stop_after; // 0: never
-};
-
-static void keys_done(struct keys *k)
-{
-	for (size_t i = 0; i < k->count; i++)
-		free(k->keys[i]);
-}
-
-static int keys_add(void *arg, const char *key, const struct ckpt_object *object)
-{
-	struct keys *k = arg;
-
-	ck_assert_uint_lt(k->count, KEYS_MAX);
-	ck_assert_uint_eq(object->bytes, 1);
-	ck_assert_int_gt(object->mtime_ns, 0);
-	k->keys[k->count++] = strdup(key);
-	return k->stop_after == k->count ? 77 : 0;
-}
-
-static void assert_list(struct stand *s, const char *prefix, const char *after, const char *expected)
-{
-	CLEANUP(keys_done) struct keys k = {0};
-	char text[1024] = "";
-
-	ck_ok(ckpt_backend_list(s->b, prefix, after, keys_add, &k));
-	for (size_t i = 0; i < k.count; i++) {
-		strcat(text, i ? " " : "");
-		strcat(text, k.keys[i]);
-	}
-	ck_assert_str_eq(text, expected);
-}
-
 START_TEST(list_of_an_empty_store_is_empty)
 {
 	STAND(s);
@@ -719,246 +594,6 @@ START_TEST(a_key_as_the_folder_of_another_loses_no_object)
 }
 END_TEST
 
-// ---- Threads
-
-struct crew {
-	struct stand *s;
-	pthread_barrier_t start;
-	int rounds;
-	unsigned won[THREADS];
-	unsigned next; // hands out the members' numbers
-	bool stop;
-};
-
-static unsigned crew_number(struct crew *c)
-{
-	return __atomic_fetch_add(&c->next, 1, __ATOMIC_RELAXED);
-}
-
-static void crew_run(struct crew *c, void *(*body)(void *arg))
-{
-	pthread_t threads[THREADS];
-
-	pthread_barrier_init(&c->start, NULL, THREADS);
-	for (size_t i = 0; i < THREADS; i++)
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, body, c), 0);
-	for (size_t i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	pthread_barrier_destroy(&c->start);
-}
-
-static void *put_rival(void *arg)
-{
-	struct crew *c = arg;
-	unsigned me = crew_number(c);
-
-	for (int i = 0; i < c->rounds; i++) {
-		char key[32], text[2] = {(char)('0' + me), '\0'};
-		int r;
-
-		snprintf(key, sizeof(key), i % 2 ? "steps/%d/1" : "m/%d", i);
-		pthread_barrier_wait(&c->start);
-		r = put_text(c->s, key, text);
-		if (r == 0) {
-			assert_text(c->s, key, text);
-			c->won[me]++;
-		} else {
-			ck_assert_int_eq(r, -EEXIST);
-		}
-	}
-	return NULL;
-}
-
-START_TEST(of_many_puts_of_one_key_exactly_one_wins)
-{
-	STAND(s);
-	struct crew c = {.s = &s, .rounds = 200};
-	unsigned won = 0;
-
-	crew_run(&c, put_rival);
-	for (size_t i = 0; i < THREADS; i++)
-		won += c.won[i];
-	ck_assert_uint_eq(won, 200);
-}
-END_TEST
-
-static void *put_neighbour(void *arg)
-{
-	struct crew *c = arg;
-	unsigned me = crew_number(c);
-
-	// The folder appears and goes under everybody's hands; nobody's object may.
-	for (int i = 0; i < c->rounds; i++) {
-		char key[32];
-
-		snprintf(key, sizeof(key), "steps/shared/%u", me);
-		ck_ok(put_text(c->s, key, key));
-		assert_text(c->s, key, key);
-		ck_ok(ckpt_backend_remove(c->s->b, key, NULL));
-		assert_missing(c->s, key);
-	}
-	return NULL;
-}
-
-START_TEST(puts_and_removes_in_one_folder_do_not_disturb_each_other)
-{
-	STAND(s);
-	struct crew c = {.s = &s, .rounds = 200};
-
-	crew_run(&c, put_neighbour);
-	assert_list(&s, "", NULL, "");
-}
-END_TEST
-
-static void *count_up(void *arg)
-{
-	struct crew *c = arg;
-
-	for (int i = 0; i < c->rounds; i++) {
-		int r;
-
-		do {
-			struct ckpt_object object;
-			char text[16] = "";
-			size_t got;
-
-			ck_ok(ckpt_backend_get(c->s->b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
-			snprintf(text, sizeof(text), "%d", atoi(text) + 1);
-			r = ckpt_backend_replace(c->s->b, "gc/epoch", object.etag, text, strlen(text), NULL);
-		} while (r == -ESTALE);
-		ck_ok(r);
-	}
-	return NULL;
-}
-
-START_TEST(replaces_by_many_lose_no_update)
-{
-	STAND(s);
-	struct crew c = {.s = &s, .rounds = 100};
-	char expected[16];
-
-	ck_ok(put_text(&s, "gc/epoch", "0"));
-	crew_run(&c, count_up);
-	snprintf(expected, sizeof(expected), "%d", 100 * THREADS);
-	assert_text(&s, "gc/epoch", expected);
-}
-END_TEST
-
-static void *read_or_replace(void *arg)
-{
-	struct crew *c = arg;
-	unsigned me = crew_number(c);
-	char buf[20000];
-
-	// Member 0 writes versions of equal letters in changing lengths; the others may see no mixture.
-	for (int i = 0; me == 0 && i < c->rounds; i++) {
-		struct ckpt_object object;
-		size_t len = i % 2 ? 20000 : 700;
-
-		memset(buf, 'a' + i % 26, len);
-		ck_ok(ckpt_backend_head(c->s->b, "gc/x", &object));
-		ck_ok(ckpt_backend_replace(c->s->b, "gc/x", object.etag, buf, len, NULL));
-	}
-	if (me == 0)
-		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
-	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
-		struct ckpt_object object;
-		size_t got;
-
-		ck_ok(ckpt_backend_get(c->s->b, "gc/x", 0, buf, sizeof(buf), &got, &object));
-		ck_assert_uint_eq(got, object.bytes);
-		for (size_t at = 0; at < got; at++)
-			ck_assert(buf[at] == buf[0]);
-	}
-	return NULL;
-}
-
-START_TEST(a_reader_sees_one_version)
-{
-	STAND(s);
-	struct crew c = {.s = &s, .rounds = 300};
-
-	ck_ok(put_text(&s, "gc/x", "aaaa"));
-	crew_run(&c, read_or_replace);
-}
-END_TEST
-
-static void *remove_rival(void *arg)
-{
-	struct crew *c = arg;
-	unsigned me = crew_number(c);
-
-	// All hold the same etag; replaces and removes of it: one wins.
-	for (int i = 0; i < c->rounds; i++) {
-		struct ckpt_object object;
-		int r;
-
-		if (me == 0)
-			ck_ok(put_text(c->s, "steps/a/1", "start"));
-		pthread_barrier_wait(&c->start);
-		ck_ok(ckpt_backend_head(c->s->b, "steps/a/1", &object));
-		pthread_barrier_wait(&c->start);
-		if (me % 2)
-			r = ckpt_backend_remove(c->s->b, "steps/a/1", object.etag);
-		else
-			r = ckpt_backend_replace(c->s->b, "steps/a/1", object.etag, &me, sizeof(me), NULL);
-		c->won[me] += r == 0;
-		ck_assert(r == 0 || r == -ESTALE || r == -ENOENT);
-		pthread_barrier_wait(&c->start);
-		if (me == 0)
-			ckpt_backend_remove(c->s->b, "steps/a/1", NULL);
-		pthread_barrier_wait(&c->start);
-	}
-	return NULL;
-}
-
-START_TEST(of_replaces_and_removes_of_one_version_exactly_one_wins)
-{
-	STAND(s);
-	struct crew c = {.s = &s, .rounds = 100};
-	unsigned won = 0;
-
-	crew_run(&c, remove_rival);
-	for (size_t i = 0; i < THREADS; i++)
-		won += c.won[i];
-	ck_assert_uint_eq(won, 100);
-}
-END_TEST
-
-static void *list_or_change(void *arg)
-{
-	struct crew *c = arg;
-	unsigned me = crew_number(c);
-
-	for (int i = 0; me == 0 && i < c->rounds; i++) {
-		ck_ok(put_text(c->s, "steps/passing/1", "x"));
-		ck_ok(ckpt_backend_remove(c->s->b, "steps/passing/1", NULL));
-	}
-	if (me == 0)
-		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
-	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
-		CLEANUP(keys_done) struct keys k = {0};
-
-		ck_ok(ckpt_backend_list(c->s->b, "steps/", NULL, keys_add, &k));
-		ck_assert_uint_ge(k.count, 2);
-		ck_assert_uint_le(k.count, 3);
-		ck_assert_str_eq(k.keys[0], "steps/a/1");
-		ck_assert_str_eq(k.keys[k.count - 1], "steps/z/1");
-	}
-	return NULL;
-}
-
-START_TEST(a_list_during_changes_has_all_that_was_there_throughout)
-{
-	STAND(s);
-	struct crew c = {.s = &s, .rounds = 300};
-
-	ck_ok(put_text(&s, "steps/a/1", "x"));
-	ck_ok(put_text(&s, "steps/z/1", "x"));
-	crew_run(&c, list_or_change);
-}
-END_TEST
-
 static Suite *backend_suite(void)
 {
 	static const struct {
@@ -984,11 +619,6 @@ static Suite *backend_suite(void)
 		{"keys",
 		 {&hostile_keys_are_einval_everywhere, &hostile_prefixes_are_einval, &odd_but_valid_keys_work,
 		  &a_key_as_the_folder_of_another_loses_no_object}},
-		{"threads",
-		 {&of_many_puts_of_one_key_exactly_one_wins, &puts_and_removes_in_one_folder_do_not_disturb_each_other,
-		  &replaces_by_many_lose_no_update, &a_reader_sees_one_version,
-		  &of_replaces_and_removes_of_one_version_exactly_one_wins,
-		  &a_list_during_changes_has_all_that_was_there_throughout}},
 	};
 	Suite *suite = suite_create("backend");
 
@@ -996,7 +626,7 @@ static Suite *backend_suite(void)
 		TCase *tcase = tcase_create(cases[i].name);
 
 		for (size_t j = 0; j < ARRAY_LEN(cases[i].tests) && cases[i].tests[j]; j++)
-			tcase_add_loop_test(tcase, *cases[i].tests[j], 0, (int)ARRAY_LEN(stacks));
+			tcase_add_loop_test(tcase, *cases[i].tests[j], 0, STACKS);
 		suite_add_tcase(suite, tcase);
 	}
 	return suite;

@@ -16,9 +16,9 @@ struct state {
 	uint64_t seed;
 	uint64_t random;
 	unsigned eighths; // of the pending changes that are there, for random seeds
-	int *slots;	  // the inode at each slot
-	char **paths;	  // where each inode was written, for hard links
-	int out;	  // the directory being built
+	int *slots;       // the inode at each slot
+	char **paths;     // where each inode was written, for hard links
+	int out;          // the directory being built
 };
 
 // ---- Chance
@@ -85,8 +85,7 @@ static void mark(const struct ckpt_disk *d, struct marks *m, const struct step *
 
 static struct marks marks_new(const struct ckpt_disk *d)
 {
-	struct marks m = {calloc(d->slots_count + 1, sizeof(bool)),
-			  calloc(d->inodes_count + 1, sizeof(bool))};
+	struct marks m = {calloc(d->slots_count + 1, sizeof(bool)), calloc(d->inodes_count + 1, sizeof(bool))};
 
 	if (!m.slots || !m.dirs)
 		abort();
@@ -213,8 +212,8 @@ static size_t content_tear(struct state *s, struct content *c, const struct step
 	}
 	for (size_t at = 0; at < step->len; at += BLOCK_BYTES)
 		if (chance_pending(s))
-			content_write(c, (const char *)step->data + at,
-				      MIN(step->len - at, (size_t)BLOCK_BYTES), step->offset + at);
+			content_write(c, (const char *)step->data + at, MIN(step->len - at, (size_t)BLOCK_BYTES),
+				      step->offset + at);
 	return MAX(size, step->offset + step->len);
 }
 
@@ -281,8 +280,7 @@ static int xattrs_write(struct state *s, int inode, int fd)
 
 		if (step->kind != STEP_XATTR || step->inode != inode)
 			continue;
-		if ((durable(s, step) || chance_pending(s)) &&
-		    fsetxattr(fd, step->name, step->data, step->len, 0) < 0)
+		if ((durable(s, step) || chance_pending(s)) && fsetxattr(fd, step->name, step->data, step->len, 0) < 0)
 			return -errno;
 	}
 	return 0;
@@ -393,7 +391,7 @@ static void slot_print(const struct ckpt_disk *d, int slot, FILE *out)
 
 void ckpt_disk_print(struct ckpt_disk *d, size_t point, FILE *out)
 {
-	static const char *const kinds[] = {"name",  "unlink",	 "rename", "exchange",
+	static const char *const kinds[] = {"name",  "unlink",   "rename", "exchange",
 					    "write", "truncate", "xattr",  "sync"};
 
 	LOCK_SCOPE(&d->lock);

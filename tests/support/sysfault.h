@@ -15,11 +15,11 @@
 #include <stdint.h>
 
 struct ckpt_sysfault {
-	uint64_t at;		// 0: never
-	int error;		// -errno of the call
-	bool sticky;		// every call from at on fails
-	bool torn;		// a pwrite that fails has written its first half
-	bool changes_only;	// opens that create nothing, reads and random are neither counted nor failed
+	uint64_t at;            // 0: never
+	int error;              // -errno of the call
+	bool sticky;            // every call from at on fails
+	bool torn;              // a pwrite that fails has written its first half
+	bool changes_only;      // opens that create nothing, reads and random are neither counted nor failed
 	void (*die)(void *arg); // instead of failing, called before the call is made; should not return
 	void *arg;
 	uint64_t count; // calls so far, written atomically

@@ -1,0 +1,264 @@
+// The contract of backends/backend.h for calls from many threads at once, against every backend and every stack.
+#include "tests/support/stacks.h"
+
+#include <stdio.h>
+
+#define THREADS 4
+
+struct crew {
+	struct stand *s;
+	pthread_barrier_t start;
+	int rounds;
+	unsigned won[THREADS];
+	unsigned next; // hands out the members' numbers
+	bool stop;
+};
+
+static unsigned crew_number(struct crew *c)
+{
+	return __atomic_fetch_add(&c->next, 1, __ATOMIC_RELAXED);
+}
+
+static void crew_run(struct crew *c, void *(*body)(void *arg))
+{
+	pthread_t threads[THREADS];
+
+	pthread_barrier_init(&c->start, NULL, THREADS);
+	for (size_t i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, body, c), 0);
+	for (size_t i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&c->start);
+}
+
+static void *put_rival(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	for (int i = 0; i < c->rounds; i++) {
+		char key[32], text[2] = {(char)('0' + me), '\0'};
+		int r;
+
+		snprintf(key, sizeof(key), i % 2 ? "steps/%d/1" : "m/%d", i);
+		pthread_barrier_wait(&c->start);
+		r = put_text(c->s, key, text);
+		if (r == 0) {
+			assert_text(c->s, key, text);
+			c->won[me]++;
+		} else {
+			ck_assert_int_eq(r, -EEXIST);
+		}
+	}
+	return NULL;
+}
+
+START_TEST(of_many_puts_of_one_key_exactly_one_wins)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 200};
+	unsigned won = 0;
+
+	crew_run(&c, put_rival);
+	for (size_t i = 0; i < THREADS; i++)
+		won += c.won[i];
+	ck_assert_uint_eq(won, 200);
+}
+END_TEST
+
+static void *put_neighbour(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	// The folder appears and goes under everybody's hands; nobody's object may.
+	for (int i = 0; i < c->rounds; i++) {
+		char key[32];
+
+		snprintf(key, sizeof(key), "steps/shared/%u", me);
+		ck_ok(put_text(c->s, key, key));
+		assert_text(c->s, key, key);
+		ck_ok(ckpt_backend_remove(c->s->b, key, NULL));
+		assert_missing(c->s, key);
+	}
+	return NULL;
+}
+
+START_TEST(puts_and_removes_in_one_folder_do_not_disturb_each_other)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 200};
+
+	crew_run(&c, put_neighbour);
+	assert_list(&s, "", NULL, "");
+}
+END_TEST
+
+static void *count_up(void *arg)
+{
+	struct crew *c = arg;
+
+	for (int i = 0; i < c->rounds; i++) {
+		int r;
+
+		do {
+			struct ckpt_object object;
+			char text[16] = "";
+			size_t got;
+
+			ck_ok(ckpt_backend_get(c->s->b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
+			snprintf(text, sizeof(text), "%d", atoi(text) + 1);
+			r = ckpt_backend_replace(c->s->b, "gc/epoch", object.etag, text, strlen(text), NULL);
+		} while (r == -ESTALE);
+		ck_ok(r);
+	}
+	return NULL;
+}
+
+START_TEST(replaces_by_many_lose_no_update)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 100};
+	char expected[16];
+
+	ck_ok(put_text(&s, "gc/epoch", "0"));
+	crew_run(&c, count_up);
+	snprintf(expected, sizeof(expected), "%d", 100 * THREADS);
+	assert_text(&s, "gc/epoch", expected);
+}
+END_TEST
+
+static void *read_or_replace(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+	char buf[20000];
+
+	// Member 0 writes versions of equal letters in changing lengths; the others may see no mixture.
+	for (int i = 0; me == 0 && i < c->rounds; i++) {
+		struct ckpt_object object;
+		size_t len = i % 2 ? 20000 : 700;
+
+		memset(buf, 'a' + i % 26, len);
+		ck_ok(ckpt_backend_head(c->s->b, "gc/x", &object));
+		ck_ok(ckpt_backend_replace(c->s->b, "gc/x", object.etag, buf, len, NULL));
+	}
+	if (me == 0)
+		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		struct ckpt_object object;
+		size_t got;
+
+		ck_ok(ckpt_backend_get(c->s->b, "gc/x", 0, buf, sizeof(buf), &got, &object));
+		ck_assert_uint_eq(got, object.bytes);
+		for (size_t at = 0; at < got; at++)
+			ck_assert(buf[at] == buf[0]);
+	}
+	return NULL;
+}
+
+START_TEST(a_reader_sees_one_version)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 300};
+
+	ck_ok(put_text(&s, "gc/x", "aaaa"));
+	crew_run(&c, read_or_replace);
+}
+END_TEST
+
+static void *remove_rival(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	// All hold the same etag; replaces and removes of it: one wins.
+	for (int i = 0; i < c->rounds; i++) {
+		struct ckpt_object object;
+		int r;
+
+		if (me == 0)
+			ck_ok(put_text(c->s, "steps/a/1", "start"));
+		pthread_barrier_wait(&c->start);
+		ck_ok(ckpt_backend_head(c->s->b, "steps/a/1", &object));
+		pthread_barrier_wait(&c->start);
+		if (me % 2)
+			r = ckpt_backend_remove(c->s->b, "steps/a/1", object.etag);
+		else
+			r = ckpt_backend_replace(c->s->b, "steps/a/1", object.etag, &me, sizeof(me), NULL);
+		c->won[me] += r == 0;
+		ck_assert(r == 0 || r == -ESTALE || r == -ENOENT);
+		pthread_barrier_wait(&c->start);
+		if (me == 0)
+			ckpt_backend_remove(c->s->b, "steps/a/1", NULL);
+		pthread_barrier_wait(&c->start);
+	}
+	return NULL;
+}
+
+START_TEST(of_replaces_and_removes_of_one_version_exactly_one_wins)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 100};
+	unsigned won = 0;
+
+	crew_run(&c, remove_rival);
+	for (size_t i = 0; i < THREADS; i++)
+		won += c.won[i];
+	ck_assert_uint_eq(won, 100);
+}
+END_TEST
+
+static void *list_or_change(void *arg)
+{
+	struct crew *c = arg;
+	unsigned me = crew_number(c);
+
+	for (int i = 0; me == 0 && i < c->rounds; i++) {
+		ck_ok(put_text(c->s, "steps/passing/1", "x"));
+		ck_ok(ckpt_backend_remove(c->s->b, "steps/passing/1", NULL));
+	}
+	if (me == 0)
+		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		CLEANUP(keys_done) struct keys k = {0};
+
+		ck_ok(ckpt_backend_list(c->s->b, "steps/", NULL, keys_add, &k));
+		ck_assert_uint_ge(k.count, 2);
+		ck_assert_uint_le(k.count, 3);
+		ck_assert_str_eq(k.keys[0], "steps/a/1");
+		ck_assert_str_eq(k.keys[k.count - 1], "steps/z/1");
+	}
+	return NULL;
+}
+
+START_TEST(a_list_during_changes_has_all_that_was_there_throughout)
+{
+	STAND(s);
+	struct crew c = {.s = &s, .rounds = 300};
+
+	ck_ok(put_text(&s, "steps/a/1", "x"));
+	ck_ok(put_text(&s, "steps/z/1", "x"));
+	crew_run(&c, list_or_change);
+}
+END_TEST
+
+static Suite *backend_suite(void)
+{
+	Suite *suite = suite_create("backend threads");
+	TCase *tcase = tcase_create("threads");
+
+	tcase_add_loop_test(tcase, of_many_puts_of_one_key_exactly_one_wins, 0, STACKS);
+	tcase_add_loop_test(tcase, puts_and_removes_in_one_folder_do_not_disturb_each_other, 0, STACKS);
+	tcase_add_loop_test(tcase, replaces_by_many_lose_no_update, 0, STACKS);
+	tcase_add_loop_test(tcase, a_reader_sees_one_version, 0, STACKS);
+	tcase_add_loop_test(tcase, of_replaces_and_removes_of_one_version_exactly_one_wins, 0, STACKS);
+	tcase_add_loop_test(tcase, a_list_during_changes_has_all_that_was_there_throughout, 0, STACKS);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(backend_suite());
+}

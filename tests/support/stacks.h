@@ -1,0 +1,43 @@
+// Every backend and every stack of layers that the contract suites run against, and what they ask of a store.
+//
+// A test is added with tcase_add_loop_test(.., 0, STACKS) and begins with STAND(s): a new, empty store, closed at the
+// end of the scope. The assertions end the test.
+#pragma once
+
+#include "tests/support/suite.h"
+
+#include "backends/backend.h"
+#include "core/util.h"
+
+#define STACKS 5 // lines of stacks[]; a new backend gets one
+
+struct stand {
+	struct ckpt_backend *b;
+	struct ckpt_fault fault; // of the stacks with that layer; does not fire
+	int trace_fd;
+};
+
+void stand_open(struct stand *s, int stack);
+void stand_close(struct stand *s);
+
+#define STAND(s)                                                                                                       \
+	CLEANUP(stand_close) struct stand s;                                                                           \
+	stand_open(&s, _i)
+
+int put_text(struct stand *s, const char *key, const char *text);
+void assert_text(struct stand *s, const char *key, const char *text);
+void assert_missing(struct stand *s, const char *key);
+
+#define KEYS_MAX 12000
+
+// What a list gave. For objects of one byte.
+struct keys {
+	char *keys[KEYS_MAX];
+	size_t count;
+	size_t stop_after; // after so many fn returns 77; 0: never
+};
+
+void keys_done(struct keys *k);
+int keys_add(void *arg, const char *key, const struct ckpt_object *object);
+// expected: the keys, with a space between.
+void assert_list(struct stand *s, const char *prefix, const char *after, const char *expected);
