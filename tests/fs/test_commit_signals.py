@@ -231,7 +231,7 @@ class TestHangingDisk:
 
     def test_full_disk_fails_the_commit_and_the_next_attempt_works(self, mount, disk, stage, commit, ckptfs):
         made = stage("1000", size=100_000)
-        junk = disk.fill_up()
+        disk.fill_up()
         with pytest.raises(OSError) as e:
             commit(mount / "1000")
         assert errno_name(e.value) == "ENOSPC"
@@ -244,7 +244,7 @@ class TestHangingDisk:
         with pytest.raises(OSError) as e:
             (mount / "2000").mkdir()
         assert errno_name(e.value) == "ENOSPC"
-        junk.unlink()
+        disk.make_room()
         (mount / "1000/more").unlink(missing_ok=True)
         commit(mount / "1000")
         assert_whole(mount, made)

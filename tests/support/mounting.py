@@ -254,7 +254,7 @@ class LoopDisk:
     def __init__(self, world, megabytes=64):
         self.path = world.scratch / "disk"
         image = world.scratch / "disk.img"
-        self._frozen = False
+        self._frozen, self._megabytes = False, megabytes
         self.path.mkdir()
         with open(image, "wb") as f:
             f.truncate(megabytes << 20)
@@ -276,15 +276,18 @@ class LoopDisk:
             subprocess.run(["fsfreeze", "-u", str(self.path)], check=True)
 
     def fill_up(self):
-        """Leaves no free block; returns the file to delete to have room again."""
+        """Leaves no free block, so that not even a name fits any more into a directory that would have to grow."""
         junk = self.path / "junk"
-        with open(junk, "wb", buffering=0) as f:
-            for piece in (b"\0" * (1 << 20), b"\0" * 4096):
-                with contextlib.suppress(OSError):
-                    while f.write(piece):
-                        pass
-            os.fsync(f.fileno())
-        return junk
+        junk.mkdir()
+        with contextlib.suppress(OSError):
+            for n in range(10**6):
+                with open(junk / str(n), "wb", buffering=0) as f:
+                    f.write(b"\0" * (16 << 20 if n < self._megabytes // 16 else 4096))
+        os.sync()
+        assert os.statvfs(self.path).f_bavail == 0
+
+    def make_room(self):
+        shutil.rmtree(self.path / "junk")
 
     def _end(self):
         self.thaw()
