@@ -92,8 +92,8 @@ static size_t get_expected(const struct ckpt_object *object, uint64_t offset, si
 	return (size_t)MIN((uint64_t)len, object->bytes - offset);
 }
 
-int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
-		     size_t *ret_len, struct ckpt_object *ret_object)
+int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		     struct ckpt_object *ret_object)
 {
 	struct ckpt_object object;
 	size_t got = 0;
@@ -156,8 +156,8 @@ int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, 
 	return object_take(r, &object, len, ret_object);
 }
 
-int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
-			 size_t len, struct ckpt_object *ret_object)
+int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+			 struct ckpt_object *ret_object)
 {
 	struct ckpt_object object = {0};
 	int r;
@@ -189,7 +189,7 @@ struct checked_list {
 	ckpt_backend_list_fn *fn;
 	void *arg;
 	char last[CKPT_OBJECT_KEY_MAX + 1]; // at first `after`
-	bool ended;			    // by fn or by a key against the contract, with result
+	bool ended;                         // by fn or by a key against the contract, with result
 	int result;
 };
 
@@ -232,8 +232,8 @@ void ckpt_backend_close(struct ckpt_backend *b)
 		b->ops->close(b);
 }
 
-int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data,
-			 size_t *ret_len, struct ckpt_object *ret_object)
+int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data, size_t *ret_len,
+			 struct ckpt_object *ret_object)
 {
 	size_t cap = MIN(bytes_max, (size_t)GET_ALL_FIRST_BYTES);
 

@@ -26,7 +26,7 @@
 
 struct ckpt_object {
 	uint64_t bytes;
-	int64_t mtime_ns;	  // the store's clock
+	int64_t mtime_ns;         // the store's clock
 	char etag[CKPT_ETAG_MAX]; // changes with the bytes; "" from list() where it would cost a read
 };
 
@@ -45,20 +45,19 @@ struct ckpt_backend_ops {
 
 	// Up to len bytes from offset into buf; fewer only at the end of the object. Past the end: 0 bytes, no error.
 	// ret_object (may be NULL) describes the version that the bytes are from.
-	int (*get)(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
-		   size_t *ret_len, struct ckpt_object *ret_object);
+	int (*get)(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		   struct ckpt_object *ret_object);
 	int (*head)(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object);
 	// Creates; -EEXIST when the key is taken. This is the commit primitive.
 	int (*put)(struct ckpt_backend *b, const char *key, const void *data, size_t len,
 		   struct ckpt_object *ret_object);
 	// Compare-and-swap: replaces the version with this etag. At most CKPT_CAS_BYTES_MAX bytes.
-	int (*replace)(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
-		       size_t len, struct ckpt_object *ret_object);
+	int (*replace)(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+		       struct ckpt_object *ret_object);
 	// Deletes; with an etag (may be NULL) only that version, else -ESTALE.
 	int (*remove)(struct ckpt_backend *b, const char *key, const char *etag);
 	// All objects whose key starts with prefix ("" is all), after the key `after` (NULL or "": from the start).
-	int (*list)(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
-		    void *arg);
+	int (*list)(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn, void *arg);
 	void (*close)(struct ckpt_backend *b);
 };
 
@@ -68,13 +67,13 @@ int ckpt_backend_key_check(const char *key);
 // The checked door: asserts arguments that are ours to get right, refuses keys that are not keys, checks results
 // against the contract above (a get of another length than asked, a list out of order, an errno outside the vocabulary
 // become -EIO; -EPERM becomes -EACCES). A prefix or an `after` that no key can start with is -EINVAL.
-int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
-		     size_t *ret_len, struct ckpt_object *ret_object);
+int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		     struct ckpt_object *ret_object);
 int ckpt_backend_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object);
 int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
 		     struct ckpt_object *ret_object);
-int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
-			 size_t len, struct ckpt_object *ret_object);
+int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+			 struct ckpt_object *ret_object);
 int ckpt_backend_remove(struct ckpt_backend *b, const char *key, const char *etag);
 int ckpt_backend_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
 		      void *arg);
@@ -82,8 +81,8 @@ void ckpt_backend_close(struct ckpt_backend *b); // NULL is fine
 
 // The whole object, at most bytes_max (-EFBIG beyond), malloc'ed, never NULL. A version that changes meanwhile is read
 // again.
-int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data,
-			 size_t *ret_len, struct ckpt_object *ret_object);
+int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data, size_t *ret_len,
+			 struct ckpt_object *ret_object);
 
 // A directory as a store of objects. dirfd (borrowed during the call) is the store's directory; the backend keeps to
 // the folders steps/, m/, packs/, gc/ and tmp/ in it, which a writable open makes, and which must be on one filesystem
@@ -104,7 +103,6 @@ struct ckpt_fault {
 	bool half;
 	uint64_t count; // operations seen so far, written by the layer
 };
-int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault,
-			   struct ckpt_backend **ret_backend);
+int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault, struct ckpt_backend **ret_backend);
 // One line per call to fd: operation, key, bytes, result, microseconds.
 int ckpt_backend_trace_new(struct ckpt_backend *below, int fd, struct ckpt_backend **ret_backend);

@@ -34,8 +34,8 @@ static int fault_change(const struct fault *f, int error)
 	return f->fault->half ? -EIO : error;
 }
 
-static int fault_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
-		     size_t *ret_len, struct ckpt_object *ret_object)
+static int fault_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		     struct ckpt_object *ret_object)
 {
 	struct fault *f = fault_of(b);
 	int error = fault_step(f);
@@ -62,8 +62,8 @@ static int fault_put(struct ckpt_backend *b, const char *key, const void *data, 
 	return error ? fault_change(f, error) : r;
 }
 
-static int fault_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
-			 size_t len, struct ckpt_object *ret_object)
+static int fault_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+			 struct ckpt_object *ret_object)
 {
 	struct fault *f = fault_of(b);
 	int error = fault_step(f), r = 0;
@@ -98,8 +98,7 @@ static void fault_close(struct ckpt_backend *b)
 	free(b);
 }
 
-int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault,
-			   struct ckpt_backend **ret_backend)
+int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault, struct ckpt_backend **ret_backend)
 {
 	struct fault *f = calloc(1, sizeof(*f));
 

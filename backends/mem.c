@@ -78,8 +78,8 @@ static void *bytes_copy(const void *data, size_t len)
 	return copy;
 }
 
-static int mem_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
-		   size_t *ret_len, struct ckpt_object *ret_object)
+static int mem_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		   struct ckpt_object *ret_object)
 {
 	struct mem *m = mem_of(b);
 	LOCK_SCOPE(&m->lock);
@@ -142,8 +142,8 @@ static int mem_put(struct ckpt_backend *b, const char *key, const void *data, si
 	return entry_insert_locked(m, &new, ret_object);
 }
 
-static int mem_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
-		       size_t len, struct ckpt_object *ret_object)
+static int mem_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+		       struct ckpt_object *ret_object)
 {
 	struct mem *m = mem_of(b);
 	CLEANUP_FREE void *new = bytes_copy(data, len);
@@ -200,8 +200,7 @@ static int entry_next(struct mem *m, const char *prefix, const char *after, char
 	return 0;
 }
 
-static int mem_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
-		    void *arg)
+static int mem_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn, void *arg)
 {
 	char key[CKPT_OBJECT_KEY_MAX + 1];
 	struct ckpt_object object;

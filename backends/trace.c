@@ -22,20 +22,20 @@ static struct trace *trace_of(struct ckpt_backend *b)
 
 // One write per line, so that the lines of threads do not mix. A trace that cannot be written is dropped: it is no
 // reason for a save to fail. Returns result.
-static int trace_line(const struct trace *t, int64_t started_ns, const char *operation, const char *key,
-		      uint64_t bytes, int result)
+static int trace_line(const struct trace *t, int64_t started_ns, const char *operation, const char *key, uint64_t bytes,
+		      int result)
 {
 	char line[CKPT_OBJECT_KEY_MAX + 128];
-	int len = snprintf(line, sizeof(line), "%s %s bytes=%" PRIu64 " result=%d us=%" PRId64 "\n",
-			   operation, key, bytes, result, (ckpt_sys.mono_ns() - started_ns) / 1000);
+	int len = snprintf(line, sizeof(line), "%s %s bytes=%" PRIu64 " result=%d us=%" PRId64 "\n", operation, key,
+			   bytes, result, (ckpt_sys.mono_ns() - started_ns) / 1000);
 	ssize_t n = write(t->fd, line, MIN((size_t)len, sizeof(line) - 1));
 
 	(void)n;
 	return result;
 }
 
-static int trace_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len,
-		     size_t *ret_len, struct ckpt_object *ret_object)
+static int trace_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		     struct ckpt_object *ret_object)
 {
 	struct trace *t = trace_of(b);
 	int64_t started_ns = ckpt_sys.mono_ns();
@@ -59,12 +59,11 @@ static int trace_put(struct ckpt_backend *b, const char *key, const void *data, 
 	struct trace *t = trace_of(b);
 	int64_t started_ns = ckpt_sys.mono_ns();
 
-	return trace_line(t, started_ns, "put", key, len,
-			  ckpt_backend_put(t->below, key, data, len, ret_object));
+	return trace_line(t, started_ns, "put", key, len, ckpt_backend_put(t->below, key, data, len, ret_object));
 }
 
-static int trace_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data,
-			 size_t len, struct ckpt_object *ret_object)
+static int trace_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+			 struct ckpt_object *ret_object)
 {
 	struct trace *t = trace_of(b);
 	int64_t started_ns = ckpt_sys.mono_ns();
@@ -87,8 +86,7 @@ static int trace_list(struct ckpt_backend *b, const char *prefix, const char *af
 	struct trace *t = trace_of(b);
 	int64_t started_ns = ckpt_sys.mono_ns();
 
-	return trace_line(t, started_ns, "list", prefix, 0,
-			  ckpt_backend_list(t->below, prefix, after, fn, arg));
+	return trace_line(t, started_ns, "list", prefix, 0, ckpt_backend_list(t->below, prefix, after, fn, arg));
 }
 
 static void trace_close(struct ckpt_backend *b)

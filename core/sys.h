@@ -17,7 +17,7 @@ struct ckpt_sys {
 	// openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS; O_CLOEXEC and O_NOFOLLOW are added.
 	int (*open)(int dirfd, const char *path, int flags, mode_t mode);
 	int (*close)(int fd);
-	ssize_t (*pread)(int fd, void *buf, size_t len, off_t offset);	      // short only at end of file
+	ssize_t (*pread)(int fd, void *buf, size_t len, off_t offset);        // short only at end of file
 	ssize_t (*pwrite)(int fd, const void *buf, size_t len, off_t offset); // all of it, or -errno
 	int (*ftruncate)(int fd, off_t len);
 	int (*fsync)(int fd);
@@ -27,7 +27,7 @@ struct ckpt_sys {
 	int (*symlink)(const char *target, int dirfd, const char *name);
 	int (*link)(int from_dirfd, const char *from, int to_dirfd, const char *to); // never follows
 	int (*rename)(int from_dirfd, const char *from, int to_dirfd, const char *to,
-		      unsigned flags);			       // renameat2 flags
+		      unsigned flags);                         // renameat2 flags
 	int (*unlink)(int dirfd, const char *name, int flags); // AT_REMOVEDIR for directories
 	int (*fsetxattr)(int fd, const char *name, const void *value, size_t len, int flags);
 	// Takes and drops a read lease, on a descriptor opened O_RDONLY: -EAGAIN where anybody may write the file.
