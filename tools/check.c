@@ -21,23 +21,35 @@ struct check {
 	bool strangers;      // some raw files lie under other names: what is unknown may be one of them
 	char *buf;           // READ_BYTES, with read_data
 	char path[PATH_MAX]; // of the entry in hand
+	char *problem;       // what is wrong with it so far
 };
 
+// An entry is told once, with all that is wrong with it.
 __attribute__((format(printf, 2, 3))) static void bad(struct check *k, const char *format, ...)
 {
-	CLEANUP_FREE char *problem = NULL;
+	CLEANUP_FREE char *more = NULL, *before = k->problem;
 	va_list args;
 
 	va_start(args, format);
-	if (vasprintf(&problem, format, args) < 0)
-		problem = ckpt_need(NULL);
+	if (vasprintf(&more, format, args) < 0)
+		more = ckpt_need(NULL);
 	va_end(args);
-	k->c->bad(k->c->arg, *k->path ? k->path : NULL, problem);
+	k->problem = ckpt_text("%s%s%s", before ? before : "", before ? "; " : "", more);
+}
+
+static void tell(struct check *k)
+{
+	if (k->problem)
+		k->c->bad(k->c->arg, *k->path ? k->path : NULL, k->problem);
+	free(TAKE_PTR(k->problem));
 }
 
 static const char *type_name(mode_t mode)
 {
-	return S_ISREG(mode) ? "a file" : S_ISDIR(mode) ? "a directory" : S_ISLNK(mode) ? "a symbolic link" : "a special file";
+	return S_ISREG(mode)   ? "a file"
+	       : S_ISDIR(mode) ? "a directory"
+	       : S_ISLNK(mode) ? "a symbolic link"
+			       : "a special file";
 }
 
 static mode_t type_bits(enum ckpt_entry_type type)
@@ -152,6 +164,7 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 	const char *home;
 	struct ckpt_entry e;
 	bool sound;
+	int fd = -1;
 
 	ckpt_manifest_entry(k->m, index, &e);
 	set_path(k, index);
@@ -160,19 +173,20 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 		k->c->progress(k->c->arg, 1);
 	if (e.raw_path || !home || strcmp(home, k->session)) {
 		check_elsewhere(k, &e);
+		tell(k);
 		return;
 	}
 	sound = compare(k, &e, dirfd, e.name);
 	if (sound && e.type == CKPT_ENTRY_FILE && k->c->read_data)
 		read_file(k, dirfd, e.name, e.bytes);
 	if (sound && e.type == CKPT_ENTRY_DIR) {
-		int fd = ckpt_sys.open(dirfd, e.name, O_RDONLY | O_DIRECTORY, 0);
-
+		fd = ckpt_sys.open(dirfd, e.name, O_RDONLY | O_DIRECTORY, 0);
 		if (fd < 0)
 			bad(k, "cannot be opened: %s", strerror(-fd));
-		else
-			check_dir(k, fd, &e);
 	}
+	tell(k);
+	if (fd >= 0)
+		check_dir(k, fd, &e);
 }
 
 static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry *dir)
@@ -183,7 +197,9 @@ static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry 
 	uint32_t index;
 
 	if (!stream) {
+		set_path(k, dir->index);
 		bad(k, "cannot be listed: %s", strerror(errno));
+		tell(k);
 		if (fd >= 0)
 			close(fd);
 		return;
@@ -193,8 +209,10 @@ static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry 
 		    !ckpt_manifest_child(k->m, dir->index, d->d_name, &index))
 			continue;
 		set_path(k, dir->index);
-		snprintf(k->path + strlen(k->path), sizeof(k->path) - strlen(k->path), "%s%s", *k->path ? "/" : "", d->d_name);
+		snprintf(k->path + strlen(k->path), sizeof(k->path) - strlen(k->path), "%s%s", *k->path ? "/" : "",
+			 d->d_name);
 		bad(k, "is in the session's directory, not in the manifest");
+		tell(k);
 	}
 	closedir(stream);
 }
@@ -233,8 +251,10 @@ void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m,
 	fd = ckpt_sys.open(c->store->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0) {
 		bad(k, "its files are gone: sessions/%s: %s", session, strerror(-fd));
+		tell(k);
 	} else {
 		compare(k, &root, fd, ".");
+		tell(k);
 		check_dir(k, fd, &root);
 	}
 	free(k->buf);

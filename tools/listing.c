@@ -25,7 +25,8 @@ static void explain_busy(const char *store, char **ret_why, char **ret_hint)
 		return;
 	}
 	where = h.mountpoint ? ckpt_text("is mounted at %s", h.mountpoint) : ckpt_text("is in use");
-	*ret_why = ckpt_text("%s by pid %d on host %s since %s", where, h.pid, h.host, ckpt_time_local(h.since_ns, since));
+	*ret_why =
+		ckpt_text("%s by pid %d on host %s since %s", where, h.pid, h.host, ckpt_time_local(h.since_ns, since));
 	*ret_hint = h.mountpoint ? ckpt_text("`ckptfs umount %s` first", h.mountpoint)
 				 : ckpt_text("wait until that process has ended");
 	ckpt_holder_done(&h);
@@ -94,7 +95,8 @@ static void walk_folders(struct ckpt_listing *l, int dirfd, const char *path, in
 		CLEANUP_FREE char *below = NULL;
 		int fd;
 
-		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") ||
+		    !strcmp(d->d_name, ".."))
 			continue;
 		fd = openat(dirfd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		below = ckpt_text("%s%s%s", path, *path ? "/" : "", d->d_name);

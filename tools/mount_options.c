@@ -218,9 +218,9 @@ static const struct mount_option options[] = {
 
 // What mount(8), fstab and systemd say to each other, or ask of every filesystem.
 static const char *const passed_over[] = {
-	"_netdev", "nofail", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "noatime",
-	"relatime", "strictatime", "atime", "nodiratime", "diratime", "lazytime", "exec", "noexec", "dev", "nodev", "suid",
-	"nosuid", "sync", "async", "dirsync", "silent", "loud", NULL,
+	"_netdev", "nofail",   "defaults",    "auto",  "noauto",     "user",     "nouser",   "users", "owner",  "group",
+	"noatime", "relatime", "strictatime", "atime", "nodiratime", "diratime", "lazytime", "exec",  "noexec", "dev",
+	"nodev",   "suid",     "nosuid",      "sync",  "async",      "dirsync",  "silent",   "loud",  NULL,
 };
 
 static bool is_passed_over(const char *name)

@@ -22,4 +22,5 @@ int ckpt_mounts_read(struct ckpt_mounts *ret_mounts);
 void ckpt_mounts_done(struct ckpt_mounts *mounts);
 // The mount that path (absolute, without "..") is in: the innermost, and of those on one point the last. NULL: none.
 // *ret_inside is what follows the mount point, without a leading slash; it points into path.
-const struct ckpt_mounted *ckpt_mounts_find(const struct ckpt_mounts *mounts, const char *path, const char **ret_inside);
+const struct ckpt_mounted *ckpt_mounts_find(const struct ckpt_mounts *mounts, const char *path,
+					    const char **ret_inside);

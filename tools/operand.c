@@ -207,7 +207,8 @@ static int take_default(const struct search *s, const char *word, struct ckpt_op
 		return no_store(word);
 	if (env && *env) {
 		rc = take_named(s, env, o);
-		return rc == -ENOENT ? ckpt_fail(env, "CKPTFS_STORE names it", "not a store, nor in a mount of one") : rc;
+		return rc == -ENOENT ? ckpt_fail(env, "CKPTFS_STORE names it", "not a store, nor in a mount of one")
+				     : rc;
 	}
 	if (!s->here)
 		return no_store(word);

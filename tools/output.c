@@ -176,7 +176,11 @@ int ckpt_output_finish(int status)
 // The number of bytes of the UTF-8 sequence at p, 0 when there is none.
 static size_t utf8_len(const unsigned char *p)
 {
-	size_t len = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
+	size_t len = *p < 0x80                 ? 1
+		     : *p >= 0xc2 && *p < 0xe0 ? 2
+		     : *p >= 0xe0 && *p < 0xf0 ? 3
+		     : *p >= 0xf0 && *p < 0xf5 ? 4
+					       : 0;
 
 	for (size_t i = 1; i < len; i++)
 		if ((p[i] & 0xc0) != 0x80)

@@ -82,8 +82,9 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 static json_t *row_version(const struct ckpt_summary *s, bool current)
 {
 	return ckpt_need(json_pack("{s:o, s:o, s:o, s:o, s:o, s:s}", "version", integer(s->version), "committed_at",
-				   ckpt_json_time(s->committed_ns), "files", integer(s->files), "bytes", integer(s->bytes),
-				   "event", text_or_null(s->event), "state", current ? "current" : "old"));
+				   ckpt_json_time(s->committed_ns), "files", integer(s->files), "bytes",
+				   integer(s->bytes), "event", text_or_null(s->event), "state",
+				   current ? "current" : "old"));
 }
 
 json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step)
@@ -189,8 +190,8 @@ static json_t *row_mounts(const char *store)
 		if (strcmp(m->store, store) || (held && !strcmp(m->mountpoint, h.mountpoint)))
 			continue;
 		json_array_append_new(rows, json_pack("{s:o, s:b, s:n, s:n, s:n}", "mountpoint",
-						      ckpt_json_text(m->mountpoint), "readonly", (int)m->readonly, "pid",
-						      "host", "since"));
+						      ckpt_json_text(m->mountpoint), "readonly", (int)m->readonly,
+						      "pid", "host", "since"));
 	}
 	ckpt_mounts_done(&mounts);
 	ckpt_holder_done(&h);
@@ -225,10 +226,10 @@ static json_t *row_left(const struct ckpt_listing *l, struct ckpt_step *step)
 	bool known = !ckpt_stage_usage(step, &u);
 	CLEANUP_FREE char *name = *step->name ? ckpt_listing_name(l, step->folder_id, step->name) : NULL;
 
-	return ckpt_need(json_pack("{s:o, s:s, s:o, s:o, s:o, s:i, s:n, s:s}", "name", ckpt_json_text(name), "id",
-				   step->session, "began_at", ckpt_json_time(step->began_ns), "files",
-				   known ? integer(u.files) : json_null(), "bytes", known ? integer(u.bytes) : json_null(),
-				   "open_writers", 0, "profile", "state", "left"));
+	return ckpt_need(json_pack(
+		"{s:o, s:s, s:o, s:o, s:o, s:i, s:n, s:s}", "name", ckpt_json_text(name), "id", step->session,
+		"began_at", ckpt_json_time(step->began_ns), "files", known ? integer(u.files) : json_null(), "bytes",
+		known ? integer(u.bytes) : json_null(), "open_writers", 0, "profile", "state", "left"));
 }
 
 static json_t *sessions_at_rest(const struct ckpt_listing *l)

@@ -30,12 +30,9 @@ static const struct {
 	const char *name;
 	double bytes;
 } size_units[] = {
-	{"", 1},      {"B", 1},
-	{"K", 0x1p10}, {"KiB", 0x1p10}, {"kB", 1e3}, {"KB", 1e3},
-	{"M", 0x1p20}, {"MiB", 0x1p20}, {"MB", 1e6},
-	{"G", 0x1p30}, {"GiB", 0x1p30}, {"GB", 1e9},
-	{"T", 0x1p40}, {"TiB", 0x1p40}, {"TB", 1e12},
-	{"P", 0x1p50}, {"PiB", 0x1p50}, {"PB", 1e15},
+	{"", 1},       {"B", 1},        {"K", 0x1p10}, {"KiB", 0x1p10}, {"kB", 1e3},     {"KB", 1e3},
+	{"M", 0x1p20}, {"MiB", 0x1p20}, {"MB", 1e6},   {"G", 0x1p30},   {"GiB", 0x1p30}, {"GB", 1e9},
+	{"T", 0x1p40}, {"TiB", 0x1p40}, {"TB", 1e12},  {"P", 0x1p50},   {"PiB", 0x1p50}, {"PB", 1e15},
 };
 
 int ckpt_size_parse(const char *text, uint64_t *ret_bytes)
@@ -182,8 +179,14 @@ int ckpt_time_parse(const char *text, int64_t *ret_ns)
 		return -EINVAL;
 	if (*p)
 		return -EINVAL;
-	*ret_ns = ((int64_t)timegm(&(struct tm){.tm_year = tm.tm_year, .tm_mon = tm.tm_mon, .tm_mday = tm.tm_mday,
-						.tm_hour = tm.tm_hour, .tm_min = tm.tm_min, .tm_sec = tm.tm_sec}) -
-		   tm.tm_gmtoff) * NS_PER_S + ns;
+	*ret_ns = ((int64_t)timegm(&(struct tm){.tm_year = tm.tm_year,
+						.tm_mon = tm.tm_mon,
+						.tm_mday = tm.tm_mday,
+						.tm_hour = tm.tm_hour,
+						.tm_min = tm.tm_min,
+						.tm_sec = tm.tm_sec}) -
+		   tm.tm_gmtoff) *
+			  NS_PER_S +
+		  ns;
 	return 0;
 }

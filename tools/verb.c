@@ -23,6 +23,7 @@ struct parse {
 	struct ckpt_words words;
 	bool help;
 	int status; // of a wrong option
+	int next;   // where getopt had come to when something was wrong
 };
 
 static error_t on_common(int key, char *arg __attribute__((unused)), struct argp_state *state)
@@ -60,6 +61,10 @@ static error_t on_key(int key, char *arg, struct argp_state *state)
 
 	if (key == ARGP_KEY_INIT) {
 		state->child_inputs[0] = p;
+		return 0;
+	}
+	if (key == ARGP_KEY_ERROR) {
+		p->next = state->next;
 		return 0;
 	}
 	if (key == ARGP_KEY_ARG) {
@@ -123,8 +128,8 @@ const char *ckpt_nearest(const char *word, const char *const *candidates)
 static const struct argp_option *find_option(const struct argp_option *options, const char *name, size_t len)
 {
 	for (; options && (options->name || options->key); options++)
-		if (len == 1 ? options->key == *name : options->name && strlen(options->name) == len &&
-							      !memcmp(options->name, name, len))
+		if (len == 1 ? options->key == *name
+			     : options->name && strlen(options->name) == len && !memcmp(options->name, name, len))
 			return options;
 	return NULL;
 }
@@ -146,7 +151,9 @@ static const char *nearest_option(const struct ckpt_syntax *syntax, const char *
 // getopt says that a word is wrong, not why.
 static int explain(const struct ckpt_syntax *syntax, const char *verb, char *const *argv, int next)
 {
-	const char *word = next > 0 && argv[next - 1][0] == '-' ? argv[next - 1] : argv[next] ? argv[next] : argv[next - 1];
+	const char *word = next > 0 && argv[next - 1][0] == '-' ? argv[next - 1]
+			   : argv[next]                         ? argv[next]
+								: argv[next - 1];
 	CLEANUP_FREE char *hint = ckpt_text("%s --help", verb);
 	const struct argp_option *known = NULL;
 	const char *nearest = NULL;
@@ -159,7 +166,11 @@ static int explain(const struct ckpt_syntax *syntax, const char *verb, char *con
 			known = find_option(common_options, word + 2, len);
 		nearest = known ? NULL : nearest_option(syntax, word + 2);
 	} else if (word[0] == '-' && word[1]) {
-		known = find_option(syntax->options, word + strlen(word) - 1, 1);
+		for (const char *letter = word + 1; *letter && (known || letter == word + 1); letter++) {
+			known = find_option(syntax->options, letter, 1);
+			if (!known)
+				known = find_option(common_options, letter, 1);
+		}
 	}
 	if (known)
 		return ckpt_usage(word, hint, known->arg ? "needs a value, %s" : "takes no value%.0s", known->arg);
@@ -175,8 +186,8 @@ static void check_operands(const struct ckpt_syntax *syntax, const char *verb, c
 	CLEANUP_FREE char *hint = ckpt_text("usage: %s %s", verb, syntax->operands);
 
 	if (words->count < syntax->operands_min)
-		exit(ckpt_output_finish(ckpt_usage(strchr(verb, ' ') ? strchr(verb, ' ') + 1 : verb, hint,
-						   "an operand is missing")));
+		exit(ckpt_output_finish(
+			ckpt_usage(strchr(verb, ' ') ? strchr(verb, ' ') + 1 : verb, hint, "an operand is missing")));
 	if (words->count > syntax->operands_max)
 		exit(ckpt_output_finish(ckpt_usage(words->at[syntax->operands_max], hint, "one operand too many")));
 }
@@ -184,14 +195,16 @@ static void check_operands(const struct ckpt_syntax *syntax, const char *verb, c
 void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words)
 {
 	struct parse p = {.syntax = syntax, .input = input};
-	int next = 0;
 
-	p.argp = (struct argp){.options = syntax->options, .parser = on_key, .args_doc = syntax->operands,
-			       .doc = syntax->doc, .children = common_child};
+	p.argp = (struct argp){.options = syntax->options,
+			       .parser = on_key,
+			       .args_doc = syntax->operands,
+			       .doc = syntax->doc,
+			       .children = common_child};
 	p.words.at = ckpt_need(calloc(2, sizeof(*p.words.at)));
 	p.words_cap = 2;
-	if (argp_parse(&p.argp, argc, argv, ARGP_SILENT, &next, &p))
-		exit(ckpt_output_finish(p.status ? p.status : explain(syntax, argv[0], argv, next)));
+	if (argp_parse(&p.argp, argc, argv, ARGP_SILENT, NULL, &p))
+		exit(ckpt_output_finish(p.status ? p.status : explain(syntax, argv[0], argv, p.next)));
 	if (p.help) {
 		argp_help(&p.argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, argv[0]);
 		ckpt_output.json = false;

@@ -35,7 +35,8 @@ struct ckpt_words {
 };
 
 // Returns only when the usage is right and --help was not asked for.
-void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words);
+void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input,
+		     struct ckpt_words *ret_words);
 
 // The candidate that word most likely means, or NULL when none is near. candidates end with NULL.
 const char *ckpt_nearest(const char *word, const char *const *candidates);

@@ -33,8 +33,8 @@ struct doctor {
 // Takes detail and hint (malloc'ed or NULL). Hints are kept only for what is not as it should be.
 static void tell(struct doctor *d, const char *name, bool required, bool ok, char *detail, char *hint)
 {
-	json_t *check = json_pack("{s:s, s:b, s:b, s:o, s:o}", "name", name, "ok", (int)ok, "required", (int)required, "detail",
-				  ckpt_json_text(detail), "hint", ckpt_json_text(ok ? NULL : hint));
+	json_t *check = json_pack("{s:s, s:b, s:b, s:o, s:o}", "name", name, "ok", (int)ok, "required", (int)required,
+				  "detail", ckpt_json_text(detail), "hint", ckpt_json_text(ok ? NULL : hint));
 
 	if (json_array_append_new(d->checks, ckpt_need(check)))
 		ckpt_need(NULL);
@@ -72,7 +72,8 @@ static void check_fuse(struct doctor *d)
 	tell(d, "passthrough", false, can.passthrough,
 	     can.passthrough ? ckpt_text("reads and writes of files go to the disk by the kernel alone")
 			     : ckpt_text("%s", can.passthrough_why ? can.passthrough_why : "not offered"),
-	     ckpt_text("without it data goes through the ckptfs process: correct, but slower; it needs Linux 6.9 and root"));
+	     ckpt_text("without it data goes through the ckptfs process: correct, but slower; it needs Linux 6.9 and "
+		       "root"));
 	tell(d, "io_uring", false, can.io_uring,
 	     can.io_uring ? ckpt_text("small requests take the faster way")
 			  : ckpt_text("%s", can.io_uring_why ? can.io_uring_why : "not offered"),
@@ -113,7 +114,8 @@ static void check_limits(struct doctor *d)
 		snprintf(hard, sizeof(hard), "%llu", (unsigned long long)files.rlim_max);
 	tell(d, "limits", false, files.rlim_max >= FILES_WANTED,
 	     ckpt_text("open files: %llu, can be raised to %s", (unsigned long long)files.rlim_cur, hard),
-	     ckpt_text("raise the hard limit of open files to %u (limits.conf, LimitNOFILE=): each open file of a mount needs one",
+	     ckpt_text("raise the hard limit of open files to %u (limits.conf, LimitNOFILE=): each open file of a "
+		       "mount needs one",
 		       FILES_WANTED));
 }
 
@@ -142,7 +144,8 @@ static void check_leases(struct doctor *d)
 		fclose(f);
 	}
 	tell(d, "leases", true, on, ckpt_text("fs.leases-enable is %d", on),
-	     ckpt_text("root: sysctl fs.leases-enable=1; a commit finds out with them whether a file is still being written"));
+	     ckpt_text("root: sysctl fs.leases-enable=1; a commit finds out with them whether a file is still being "
+		       "written"));
 }
 
 // --- A directory --------------------------------------------------------------------------------------------------------
@@ -209,8 +212,9 @@ static void check_filesystem(struct doctor *d, const char *dir)
 		}
 	try_abilities(dir, &reflink, &xattr);
 	tell(d, "filesystem", true, !far && xattr != 0,
-	     ckpt_text("%s, reflinks %s, extended attributes %s, %s free", name ? name : "of an unknown kind", yes_no(reflink),
-		       yes_no(xattr), ckpt_size_text((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, free_bytes)),
+	     ckpt_text("%s, reflinks %s, extended attributes %s, %s free", name ? name : "of an unknown kind",
+		       yes_no(reflink), yes_no(xattr),
+		       ckpt_size_text((uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, free_bytes)),
 	     ckpt_text(far ? "keep the store on a local disk: locks, leases and the index cannot be relied on there"
 			   : "the store needs a filesystem with extended attributes: ext4, xfs, btrfs"));
 }
@@ -250,15 +254,16 @@ static void check_open_store(struct doctor *d, struct ckpt_store *s)
 	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &committed))
 		ckpt_need(NULL);
 	ckpt_step_list_free(steps, committed);
-	tell(d, "store", true, true, ckpt_text("%s, format %d, %zu steps", s->path, CKPT_STORE_FORMAT, committed), NULL);
+	tell(d, "store", true, true, ckpt_text("%s, format %d, %zu steps", s->path, CKPT_STORE_FORMAT, committed),
+	     NULL);
 	check_index(d, s);
 	if (!ckpt_store_holder(s->path, NULL))
 		return; // the sessions are the mount's: live ones
 	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &left))
 		ckpt_need(NULL);
 	ckpt_step_list_free(steps, left);
-	tell(d, "sessions", false, !left, left ? ckpt_text("%zu staged steps were never completed", left)
-					       : ckpt_text("none was left over"),
+	tell(d, "sessions", false, !left,
+	     left ? ckpt_text("%zu staged steps were never completed", left) : ckpt_text("none was left over"),
 	     ckpt_text("`ckptfs sessions %s` lists them", s->path));
 }
 
@@ -307,14 +312,17 @@ static int print(struct doctor *d)
 		ckpt_output_json(json_pack("{s:o}", "checks", d->checks));
 		return d->status;
 	}
-	json_array_foreach(d->checks, i, check) {
-		bool ok = json_is_true(json_object_get(check, "ok")), required = json_is_true(json_object_get(check, "required"));
+	json_array_foreach(d->checks, i, check)
+	{
+		bool ok = json_is_true(json_object_get(check, "ok")),
+		     required = json_is_true(json_object_get(check, "required"));
 		const char *hint = json_string_value(json_object_get(check, "hint"));
 		const char *word = ok ? "ok" : required ? "FAILS" : "less";
 		const char *on = !colour ? "" : ok ? "\033[32m" : required ? "\033[31m" : "\033[33m";
 
 		printf("%s%-6s%s %-12s %s\n", on, word, colour ? "\033[0m" : "",
-		       json_string_value(json_object_get(check, "name")), json_string_value(json_object_get(check, "detail")));
+		       json_string_value(json_object_get(check, "name")),
+		       json_string_value(json_object_get(check, "detail")));
 		if (hint)
 			printf("%-19s hint: %s\n", "", hint);
 	}

@@ -16,13 +16,15 @@ static void print_value(const char *key, const json_t *value)
 	char *dump;
 
 	if (json_is_integer(value) && len >= 5 && !strcmp(key + len - 5, "bytes")) {
-		printf("%s (%lld)\n", ckpt_size_text((uint64_t)json_integer_value(value), size), json_integer_value(value));
+		printf("%s (%lld)\n", ckpt_size_text((uint64_t)json_integer_value(value), size),
+		       json_integer_value(value));
 		return;
 	}
 	if (json_is_string(value)) {
 		const char *s = json_string_value(value);
 
-		puts(len > 3 && !strcmp(key + len - 3, "_at") && !ckpt_time_parse(s, &ns) ? ckpt_time_local(ns, text) : s);
+		puts(len > 3 && !strcmp(key + len - 3, "_at") && !ckpt_time_parse(s, &ns) ? ckpt_time_local(ns, text)
+											  : s);
 		return;
 	}
 	dump = json_is_null(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -37,13 +39,15 @@ static void print_row(json_t *row)
 	json_t *value, *item;
 	size_t i;
 
-	json_object_foreach(row, key, value) {
+	json_object_foreach(row, key, value)
+	{
 		printf("%-14s ", key);
 		if (!json_is_array(value) || !json_array_size(value)) {
 			print_value(key, json_is_array(value) ? NULL : value);
 			continue;
 		}
-		json_array_foreach(value, i, item) {
+		json_array_foreach(value, i, item)
+		{
 			char *dump = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
 
 			printf("%*s%s\n", i ? 15 : 0, "", dump);

@@ -10,9 +10,11 @@
 // What `--set` takes is what `config` shows: the store has no place for settings in this version.
 static int init_option(int key __attribute__((unused)), char *arg, void *input __attribute__((unused)))
 {
-	static const char *const known[] = {"marker", "steps_at", "open_writers", "commit_timeout", "show_staged", "work_dir",
-					    "profile", "amend", "durability", "latest_by", "show_latest", "hot", "work_limit",
-					    "staging_ttl", "trash", "target_data_file_size", NULL};
+	static const char *const known[] = {"marker",      "steps_at",    "open_writers", "commit_timeout",
+					    "show_staged", "work_dir",    "profile",      "amend",
+					    "durability",  "latest_by",   "show_latest",  "hot",
+					    "work_limit",  "staging_ttl", "trash",        "target_data_file_size",
+					    NULL};
 	CLEANUP_FREE char *name = ckpt_text("%.*s", (int)strcspn(arg, "="), arg);
 	CLEANUP_FREE char *hint = NULL;
 	const char *nearest = ckpt_nearest(name, known);
@@ -68,7 +70,8 @@ int ckpt_verb_init(int argc, char **argv)
 	if (rc == -EEXIST)
 		return ckpt_fail(words.at[0], "`ckptfs info` shows it", "is a store already");
 	if (rc == -ENOTEMPTY)
-		return ckpt_fail(words.at[0], "a store starts in an empty directory of its own", "has files and is no store");
+		return ckpt_fail(words.at[0], "a store starts in an empty directory of its own",
+				 "has files and is no store");
 	if (rc)
 		return ckpt_fail_errno(words.at[0], NULL, rc);
 	if (ckpt_output.json)

@@ -8,8 +8,9 @@
 
 #include <stdio.h>
 
-static const char *const step_fields[] = {"name",	  "number",  "version", "state",   "files",  "bytes",	"stored_bytes",
-					  "committed_at", "temporary", "pinned", "durable", "hot",    "extras", "metrics", NULL};
+static const char *const step_fields[] = {"name",    "number",       "version",      "state",     "files",
+					  "bytes",   "stored_bytes", "committed_at", "temporary", "pinned",
+					  "durable", "hot",          "extras",       "metrics",   NULL};
 static const char *const file_fields[] = {"path",   "type",  "bytes", "mode",  "mtime",
 					  "sha256", "array", "dtype", "shape", NULL};
 
@@ -99,8 +100,7 @@ static int add_staged(const struct ckpt_listing *l, json_t *rows)
 
 	if (rc)
 		return rc;
-	json_array_foreach(sessions, i, session)
-		json_array_append_new(rows, ckpt_row_staged(session));
+	json_array_foreach(sessions, i, session) json_array_append_new(rows, ckpt_row_staged(session));
 	json_decref(sessions);
 	return 0;
 }
@@ -203,16 +203,18 @@ static void print_steps(json_t *rows)
 	ckpt_table_column(t, "FILES", CKPT_RIGHT);
 	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
 	ckpt_table_column(t, "COMMITTED", CKPT_LEFT);
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		char version[24], files[24], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
 		bool temporary = json_is_true(json_object_get(row, "temporary"));
 
 		snprintf(version, sizeof(version), "%llu", (unsigned long long)number_of(row, "version"));
 		snprintf(files, sizeof(files), "%llu", (unsigned long long)number_of(row, "files"));
-		ckpt_table_row(t, (const char *[]){text_of(row, "name"), temporary ? "temporary" : text_of(row, "state"),
-						   number_of(row, "version") ? version : "-", files,
-						   ckpt_size_text(number_of(row, "bytes"), size),
-						   time_of(row, "committed_at", at)});
+		ckpt_table_row(t,
+			       (const char *[]){text_of(row, "name"), temporary ? "temporary" : text_of(row, "state"),
+						number_of(row, "version") ? version : "-", files,
+						ckpt_size_text(number_of(row, "bytes"), size),
+						time_of(row, "committed_at", at)});
 	}
 	ckpt_table_print(t);
 }
@@ -238,13 +240,16 @@ static void print_files(json_t *rows)
 	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
 	ckpt_table_column(t, "CHANGED", CKPT_LEFT);
 	ckpt_table_column(t, "PATH", CKPT_LEFT);
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		char mode[11], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
 		const char *target = text_of(row, "target");
-		CLEANUP_FREE char *path = ckpt_text("%s%s%s", text_of(row, "path"), target ? " -> " : "", target ? target : "");
+		CLEANUP_FREE char *path =
+			ckpt_text("%s%s%s", text_of(row, "path"), target ? " -> " : "", target ? target : "");
 
 		mode_text(row, mode);
-		ckpt_table_row(t, (const char *[]){mode, *mode == 'd' ? "-" : ckpt_size_text(number_of(row, "bytes"), size),
+		ckpt_table_row(t, (const char *[]){mode,
+						   *mode == 'd' ? "-" : ckpt_size_text(number_of(row, "bytes"), size),
 						   time_of(row, "mtime", at), path});
 	}
 	ckpt_table_print(t);
@@ -264,11 +269,11 @@ static void print(json_t *rows, const struct ls *ls, bool files)
 	else if (ls->details)
 		print_steps(rows);
 	else
-		json_array_foreach(rows, i, row)
-			printf("%s%s\n", json_is_null(json_object_get(row, "name")) ? "(unnamed)"
-					 : files				   ? text_of(row, "path")
-									   : text_of(row, "name"),
-			       files && !strcmp(text_of(row, "type"), "dir") ? "/" : "");
+		json_array_foreach(rows, i, row) printf("%s%s\n",
+							json_is_null(json_object_get(row, "name")) ? "(unnamed)"
+							: files ? text_of(row, "path")
+								: text_of(row, "name"),
+							files && !strcmp(text_of(row, "type"), "dir") ? "/" : "");
 	json_decref(rows);
 }
 
@@ -282,11 +287,13 @@ static int check(struct ls *ls, bool files)
 
 	if (ls->sort && strcmp(ls->sort, "-t") && !ckpt_where_is_field(ls->sort, fields)) {
 		nearest = ckpt_nearest(ls->sort, fields);
-		hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("a field of --json, extras.NAME, metrics.NAME");
+		hint = nearest ? ckpt_text("did you mean %s?", nearest)
+			       : ckpt_text("a field of --json, extras.NAME, metrics.NAME");
 		return ckpt_usage(ls->sort, hint, "no such field to sort by");
 	}
 	if (ls->where && ckpt_where_parse(ls->where, fields, &ls->condition, &why))
-		return ckpt_usage("--where", "FIELD =|!=|<|<=|>|>= VALUE, several with \"and\" between them", "%s", why);
+		return ckpt_usage("--where", "FIELD =|!=|<|<=|>|>= VALUE, several with \"and\" between them", "%s",
+				  why);
 	return 0;
 }
 

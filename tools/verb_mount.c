@@ -54,10 +54,14 @@ static int mount_now(struct ckpt_mount *m, const char *store, const char *dir)
 }
 
 static const struct argp_option mount_option_list[] = {
-	{"options", 'o', "OPTS", 0, "mount options, ',' between them: ro, allow_other, uid=, gid=, umask=, marker=NAME "
-	 "(default .finalize), open_writers=5s, commit_timeout=10m, steps_at=PATTERN[:PATTERN], show_staged, work_dir=DIR, "
-	 "no_passthrough, log=FILE|syslog|-, log_level=error|warn|info|debug (default warn)", 0},
-	{"foreground", 'f', NULL, 0, "stay in the foreground, log to stderr (default: return once the mount answers)", 0},
+	{"options", 'o', "OPTS", 0,
+	 "mount options, ',' between them: ro, allow_other, uid=, gid=, umask=, marker=NAME "
+	 "(default .finalize), open_writers=5s, commit_timeout=10m, steps_at=PATTERN[:PATTERN], show_staged, "
+	 "work_dir=DIR, "
+	 "no_passthrough, log=FILE|syslog|-, log_level=error|warn|info|debug (default warn)",
+	 0},
+	{"foreground", 'f', NULL, 0, "stay in the foreground, log to stderr (default: return once the mount answers)",
+	 0},
 	{0},
 };
 

@@ -40,18 +40,21 @@ static void print_sessions(json_t *rows)
 	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
 	ckpt_table_column(t, "WRITERS", CKPT_RIGHT);
 	ckpt_table_column(t, "ID", CKPT_LEFT);
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		char files[24], writers[24], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
 		const json_t *bytes = json_object_get(row, "bytes");
 		const char *began = text_of(row, "began_at");
 		int64_t ns;
 
-		ckpt_table_row(t, (const char *[]){text_of(row, "name"), text_of(row, "state"),
-						   began && !ckpt_time_parse(began, &ns) ? ckpt_time_local(ns, at) : NULL,
-						   count_text(row, "files", files),
-						   json_is_integer(bytes) ? ckpt_size_text((uint64_t)json_integer_value(bytes), size)
-									  : NULL,
-						   count_text(row, "open_writers", writers), text_of(row, "id")});
+		ckpt_table_row(t,
+			       (const char *[]){text_of(row, "name"), text_of(row, "state"),
+						began && !ckpt_time_parse(began, &ns) ? ckpt_time_local(ns, at) : NULL,
+						count_text(row, "files", files),
+						json_is_integer(bytes)
+							? ckpt_size_text((uint64_t)json_integer_value(bytes), size)
+							: NULL,
+						count_text(row, "open_writers", writers), text_of(row, "id")});
 	}
 	ckpt_table_print(t);
 }
@@ -104,7 +107,8 @@ static int find_session(const json_t *rows, const char *word, const char *store,
 	json_t *row, *found = NULL;
 	size_t i, matches = 0;
 
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		const char *name = text_of(row, "name"), *id = text_of(row, "id");
 
 		if (id && !strcmp(id, word)) {
@@ -133,7 +137,8 @@ static int confirm(const json_t *row, bool yes)
 	if (yes)
 		return 0;
 	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-		return ckpt_usage(name ? name : id, "give --yes where nobody can be asked", "its files would be deleted for good");
+		return ckpt_usage(name ? name : id, "give --yes where nobody can be asked",
+				  "its files would be deleted for good");
 	fprintf(stderr, "Delete the staged step %s with %lld files, %s, for good? [y/N] ", name ? name : id,
 		json_integer_value(json_object_get(row, "files")),
 		ckpt_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size));
@@ -235,7 +240,8 @@ int ckpt_verb_abort(int argc, char **argv)
 	if (rc)
 		return rc;
 	if (o.count != 1)
-		rc = ckpt_usage("abort", "usage: ckptfs abort [STORE] SESSION", "wants the name or id of one staged step");
+		rc = ckpt_usage("abort", "usage: ckptfs abort [STORE] SESSION",
+				"wants the name or id of one staged step");
 	else
 		rc = abort_one(&o, yes);
 	ckpt_operand_done(&o);

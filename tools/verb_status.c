@@ -54,11 +54,12 @@ static int status_at_rest(const char *store, json_t **ret_status)
 		return rc;
 	rc = ckpt_rows_sessions(&l, &staged);
 	if (!rc)
-		*ret_status = ckpt_need(json_pack(
-			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, s:n, s:o}", "store",
-			ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local", "committing",
-			"sealing", "files", 0, "bytes", 0, "uploading", "steps", 0, "bytes", 0, "oldest_s", "last_commit",
-			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged));
+		*ret_status = ckpt_need(
+			json_pack("{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, s:n, s:o}",
+				  "store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability",
+				  "local", "committing", "sealing", "files", 0, "bytes", 0, "uploading", "steps", 0,
+				  "bytes", 0, "oldest_s", "last_commit", newest_commit(&l), "last_error",
+				  newest_error(&l), "memory_bytes", "staged", staged));
 	ckpt_listing_close(&l);
 	return rc;
 }
@@ -72,8 +73,8 @@ static int status_of(const char *store, json_t **ret_status)
 	if (rc == -ENOENT)
 		return status_at_rest(store, ret_status);
 	if (rc)
-		return ckpt_fail(store, "look at the mount's log", "the process that has it mounted does not answer: %s",
-				 strerror(-rc));
+		return ckpt_fail(store, "look at the mount's log",
+				 "the process that has it mounted does not answer: %s", strerror(-rc));
 	reply = json_loads(text, 0, NULL);
 	if (!json_is_object(reply)) {
 		json_decref(reply);
@@ -112,8 +113,10 @@ static void print_mounts(const char *store)
 		printf("in use       by pid %d on %s since %s\n", h.pid, h.host, ckpt_time_local(h.since_ns, since));
 	ckpt_mounts_read(&mounts);
 	for (size_t i = 0; i < mounts.count; i++)
-		if (!strcmp(mounts.at[i].store, store) && !(held && h.mountpoint && !strcmp(h.mountpoint, mounts.at[i].mountpoint))) {
-			printf("mounted      %s%s\n", mounts.at[i].mountpoint, mounts.at[i].readonly ? " (read-only)" : "");
+		if (!strcmp(mounts.at[i].store, store) &&
+		    !(held && h.mountpoint && !strcmp(h.mountpoint, mounts.at[i].mountpoint))) {
+			printf("mounted      %s%s\n", mounts.at[i].mountpoint,
+			       mounts.at[i].readonly ? " (read-only)" : "");
 			any = true;
 		}
 	if (!any)
@@ -146,7 +149,9 @@ static void print_status(const char *store, const json_t *s)
 		printf("memory       %s\n", ckpt_size_text((uint64_t)json_integer_value(memory), size));
 	json_array_foreach(json_object_get(s, "staged"), i, row)
 		printf("staged       %s (%s), never completed so far\n",
-		       json_is_string(row) ? json_string_value(row) : text_of(row, "name") ? text_of(row, "name") : "(unnamed)",
+		       json_is_string(row)    ? json_string_value(row)
+		       : text_of(row, "name") ? text_of(row, "name")
+					      : "(unnamed)",
 		       text_of(row, "state") ? text_of(row, "state") : "live");
 }
 

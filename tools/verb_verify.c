@@ -18,7 +18,7 @@
 
 // A record as it lies in the store.
 struct found {
-	char *object;            // "steps/KEY/VERSION"
+	char *object; // "steps/KEY/VERSION"
 	char key[CKPT_STEP_KEY_MAX];
 	uint32_t version;
 	bool decoded;
@@ -32,7 +32,7 @@ struct verify {
 	size_t count, cap;
 	char **keys; // the steps asked for; NULL: all
 	size_t key_count;
-	char *step;  // the name of the step in hand, for what is bad
+	char *step; // the name of the step in hand, for what is bad
 	uint64_t steps, files, bytes, done;
 	json_t *bad;
 };
@@ -42,9 +42,10 @@ struct verify {
 static void bad(void *arg, const char *path, const char *problem)
 {
 	struct verify *v = arg;
-	CLEANUP_FREE char *what = ckpt_text("%s%s%s", v->step ? v->step : "", v->step && path ? "/" : "", path ? path : "");
-	json_t *row = json_pack("{s:o, s:o, s:o}", "step", ckpt_json_text(v->step), "path", ckpt_json_text(path), "problem",
-				ckpt_json_text(problem));
+	CLEANUP_FREE char *what =
+		ckpt_text("%s%s%s", v->step ? v->step : "", v->step && path ? "/" : "", path ? path : "");
+	json_t *row = json_pack("{s:o, s:o, s:o}", "step", ckpt_json_text(v->step), "path", ckpt_json_text(path),
+				"problem", ckpt_json_text(problem));
 
 	if (json_array_append_new(v->bad, ckpt_need(row)))
 		ckpt_need(NULL);
@@ -148,7 +149,8 @@ static bool names_itself(struct verify *v, const struct found *f, const struct c
 		bad(v, NULL, "its record is of another store");
 		return false;
 	}
-	if (ckpt_name_key(r->summary.folder_id, r->summary.name, key) || strcmp(key, f->key) || r->summary.version != f->version) {
+	if (ckpt_name_key(r->summary.folder_id, r->summary.name, key) || strcmp(key, f->key) ||
+	    r->summary.version != f->version) {
 		bad(v, NULL, "its record is that of another step or version");
 		return false;
 	}
@@ -190,10 +192,11 @@ static int read_manifest(struct verify *v, struct ckpt_record *r, struct ckpt_ma
 	if (!rc)
 		rc = ckpt_manifest_parse(data, len, &m);
 	if (rc) {
-		bad(v, NULL, rc == -ENOENT   ? "its manifest is missing"
-			     : rc == -EBADMSG ? "its manifest is damaged"
-			     : rc == -ENOTSUP ? "its manifest is of a newer ckptfs"
-					      : strerror(-rc));
+		bad(v, NULL,
+		    rc == -ENOENT    ? "its manifest is missing"
+		    : rc == -EBADMSG ? "its manifest is damaged"
+		    : rc == -ENOTSUP ? "its manifest is of a newer ckptfs"
+				     : strerror(-rc));
 		return rc;
 	}
 	if (len != s->manifest_bytes || memcmp(ckpt_manifest_sha256(m), s->manifest_sha256, CKPT_SHA256_LEN)) {
@@ -222,7 +225,8 @@ static void check_totals(struct verify *v, const struct ckpt_manifest *m, const 
 // their own session.
 static void check_version(struct verify *v, struct found *f, bool newest)
 {
-	const struct ckpt_check check = {.store = v->l.store, .read_data = v->read_data, .bad = bad, .progress = progress, .arg = v};
+	const struct ckpt_check check = {
+		.store = v->l.store, .read_data = v->read_data, .bad = bad, .progress = progress, .arg = v};
 	struct ckpt_manifest *m = NULL;
 	struct ckpt_record r;
 
@@ -405,10 +409,12 @@ static int report(struct verify *v)
 		printf("%zu problems\n", count);
 	else
 		puts("no damage");
-	ckpt_note(v->read_data ? "every byte was read; there are no hashes to compare it with before steps are sealed, "
-				 "which comes in a later version"
-			       : "names, sizes, modes and times were compared; --read-data also reads every byte; content "
-				 "hashes come with sealing, in a later version");
+	if (!ckpt_output.quiet)
+		puts(v->read_data ? "Every byte was read; content hashes to compare them with come with sealing, in a "
+				    "later version."
+				  : "Names, sizes, modes and times were compared. --read-data also reads every byte; "
+				    "content hashes\n"
+				    "come with sealing, in a later version.");
 	return count ? 1 : 0;
 }
 
@@ -456,7 +462,8 @@ int ckpt_verb_verify(int argc, char **argv)
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP...]",
-		.doc = "Checks that all files of all steps are there as they were committed; exit status 1 = damage found.\v"
+		.doc = "Checks that all files of all steps are there as they were committed; exit status 1 = damage "
+		       "found.\v"
 		       "Examples:\n"
 		       "  ckptfs verify /data/run42\n"
 		       "  ckptfs verify --read-data /ckpt latest",

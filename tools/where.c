@@ -64,7 +64,8 @@ bool ckpt_where_is_field(const char *key, const char *const *fields)
 static int wrong(char **ret_why, const char *text, const char *at, const char *wants)
 {
 	if (*at)
-		*ret_why = ckpt_text("%s is missing at column %zu, before \"%.20s\"", wants, (size_t)(at - text) + 1, at);
+		*ret_why =
+			ckpt_text("%s is missing at column %zu, before \"%.20s\"", wants, (size_t)(at - text) + 1, at);
 	else
 		*ret_why = ckpt_text("%s is missing at the end", wants);
 	return -EINVAL;
@@ -81,7 +82,8 @@ static int parse_field(const char *text, const char **p, const char *const *fiel
 	if (!ckpt_where_is_field(c->field, fields)) {
 		nearest = ckpt_nearest(c->field, fields);
 		*ret_why = nearest ? ckpt_text("no field %s; did you mean %s?", c->field, nearest)
-				   : ckpt_text("no field %s; there are those of --json, extras.NAME and metrics.NAME", c->field);
+				   : ckpt_text("no field %s; there are those of --json, extras.NAME and metrics.NAME",
+					       c->field);
 		return -EINVAL;
 	}
 	*p = skip_blanks(*p + len);
@@ -98,12 +100,14 @@ static int parse_value(const char *text, const char **p, struct condition *c, ch
 		return wrong(ret_why, text, start + strlen(start), "the closing quote");
 	if (!quote && end == start)
 		return wrong(ret_why, text, start, "a value");
-	c->value = quote ? ckpt_text("%.*s", (int)(end - start - 1), start + 1) : ckpt_text("%.*s", (int)(end - start), start);
+	c->value = quote ? ckpt_text("%.*s", (int)(end - start - 1), start + 1)
+			 : ckpt_text("%.*s", (int)(end - start), start);
 	*p = skip_blanks(end + (quote != '\0'));
 	return 0;
 }
 
-static int parse_condition(const char *text, const char **p, const char *const *fields, struct condition *c, char **ret_why)
+static int parse_condition(const char *text, const char **p, const char *const *fields, struct condition *c,
+			   char **ret_why)
 {
 	size_t i = 0;
 	int rc = parse_field(text, p, fields, c, ret_why);
@@ -251,7 +255,8 @@ static int compare_values(const json_t *x, const json_t *y)
 	if (rank(x) != rank(y))
 		return rank(x) - rank(y);
 	if (json_is_integer(x) && json_is_integer(y))
-		return (json_integer_value(x) > json_integer_value(y)) - (json_integer_value(x) < json_integer_value(y));
+		return (json_integer_value(x) > json_integer_value(y)) -
+		       (json_integer_value(x) < json_integer_value(y));
 	if (json_is_number(x))
 		return (json_number_value(x) > json_number_value(y)) - (json_number_value(x) < json_number_value(y));
 	if (json_is_string(x))
