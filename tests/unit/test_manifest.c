@@ -1,0 +1,631 @@
+#include "tests/support/formats.h"
+#include "tests/support/suite.h"
+
+#include "core/hash.h"
+#include "core/manifest_layout.h"
+#include "core/util.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { MUTATIONS = 100000, MANY = 10000 };
+
+// Entries of the sample, in their order: breadth-first, siblings sorted.
+enum { ROOT, EMPTY, LATE, PARAMS, ZERO, LINK, V_BIN, W_BIN, SAMPLE_COUNT };
+
+static uint8_t *data;
+static size_t len;
+
+static void make_sample(void)
+{
+	void *made;
+
+	ckpt_sample_manifest(&made, &len);
+	free(data);
+	data = made;
+}
+
+static void done(void)
+{
+	free(data);
+	data = NULL;
+}
+
+static struct ckpt_manifest *parse(void)
+{
+	struct ckpt_manifest *m;
+	void *copy = malloc(len);
+
+	memcpy(copy, data, len);
+	ck_ok(ckpt_manifest_parse(copy, len, &m));
+	return m;
+}
+
+static uint8_t *section(uint32_t type, size_t *ret_len)
+{
+	struct ckpt_container c;
+	struct ckpt_section s;
+
+	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
+	ck_ok(ckpt_container_find(&c, type, &s));
+	if (ret_len)
+		*ret_len = s.len;
+	return data + ((const uint8_t *)s.data - data);
+}
+
+static uint8_t *entry(uint32_t i)
+{
+	return section(CKPT_SECTION_ENTRIES, NULL) + (size_t)i * ENTRY_BYTES;
+}
+
+// Parses the damaged bytes with a right digest.
+static int try_it(void)
+{
+	ckpt_sample_reseal(data, len);
+	return ckpt_try_manifest(data, len);
+}
+
+START_TEST(what_is_written_is_read)
+{
+	static const char *const paths[] = {"",     "empty",    "late",         "params",
+					    "zero", "\xc3\xa4", "params/v.bin", "params/w.bin"};
+	struct ckpt_manifest *m = parse();
+	struct ckpt_entry e;
+	uint64_t files, bytes;
+	uint32_t index;
+	char path[64];
+
+	ck_assert_uint_eq(ckpt_manifest_count(m), SAMPLE_COUNT);
+	for (uint32_t i = 0; i < SAMPLE_COUNT; i++) {
+		ck_assert_int_eq(ckpt_manifest_path(m, i, path, sizeof(path)), (int)strlen(paths[i]));
+		ck_assert_str_eq(path, paths[i]);
+	}
+	ckpt_manifest_entry(m, PARAMS, &e);
+	ck_assert(e.type == CKPT_ENTRY_DIR && e.mode == 0750 && e.mtime_s == -5 && e.mtime_ns == 999999999 &&
+		  e.nlink == 2);
+	ckpt_manifest_entry(m, LATE, &e);
+	ck_assert(e.content == CKPT_CONTENT_RAW && e.bytes == 7 && e.mode == 04755 && e.ino == 11 && e.nlink == 1);
+	ck_assert_str_eq(e.raw_path, "x/y");
+	ck_assert_str_eq(ckpt_manifest_session(m, e.session), CKPT_SAMPLE_SESSION_2);
+	ckpt_manifest_entry(m, LINK, &e);
+	ck_assert(e.type == CKPT_ENTRY_SYMLINK && e.bytes == 12);
+	ck_assert_str_eq(e.target, "params/w.bin");
+	ckpt_manifest_entry(m, W_BIN, &e);
+	ck_assert_ptr_null(e.raw_path);
+	ck_assert_str_eq(ckpt_manifest_session(m, e.session), CKPT_SAMPLE_SESSION);
+	ck_assert_ptr_null(ckpt_manifest_session(m, 2));
+	ckpt_manifest_totals(m, &files, &bytes);
+	ck_assert_uint_eq(files, 3);
+	ck_assert_uint_eq(bytes, 4096 + 7);
+	ck_error(ckpt_manifest_lookup(m, "params/", &index), ENOENT);
+	ck_error(ckpt_manifest_lookup(m, "/params", &index), ENOENT);
+	ck_error(ckpt_manifest_lookup(m, "params/w.bin/x", &index), ENOTDIR);
+	ck_error(ckpt_manifest_lookup(m, "param", &index), ENOENT);
+	ckpt_walk_manifest(m);
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
+START_TEST(hard_links_are_one_file)
+{
+	struct ckpt_manifest *m = parse();
+	struct ckpt_entry v, w;
+	const char *name;
+	const void *value;
+	size_t value_len;
+
+	ckpt_manifest_entry(m, V_BIN, &v);
+	ckpt_manifest_entry(m, W_BIN, &w);
+	ck_assert(v.ino == w.ino && v.nlink == 2 && w.nlink == 2 && v.mode == w.mode && v.xattrs == w.xattrs);
+	ck_assert(ckpt_manifest_xattr(m, &w, 0, &name, &value, &value_len));
+	ck_assert_str_eq(name, "user.a");
+	ck_assert_uint_eq(value_len, 0);
+	ck_assert(ckpt_manifest_xattr(m, &w, 1, &name, &value, &value_len));
+	ck_assert_str_eq(name, "user.b");
+	ck_assert(value_len == 2 && !memcmp(value, "\0\1", 2));
+	ck_assert(!ckpt_manifest_xattr(m, &w, 2, &name, &value, &value_len));
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
+START_TEST(sha256_is_that_of_all_bytes)
+{
+	struct ckpt_manifest *m = parse();
+	uint8_t digest[32];
+
+	ckpt_sha256(data, len, digest);
+	ck_assert(!memcmp(digest, ckpt_manifest_sha256(m), 32));
+	ck_assert_ptr_eq(ckpt_manifest_ref(m), m);
+	ckpt_manifest_unref(m);
+	ck_assert_uint_ge(ckpt_manifest_bytes(m), len);
+	ckpt_manifest_unref(m);
+	ckpt_manifest_unref(NULL);
+}
+END_TEST
+
+// Entries in the order of an array of names below one directory.
+static void write_names(const char *const *names, size_t count, void **ret_data, size_t *ret_len)
+{
+	struct ckpt_manifest_writer *w;
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	uint32_t handle;
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	e.type = CKPT_ENTRY_FILE;
+	for (size_t i = 0; i < count; i++) {
+		e.name = names[i];
+		e.ino = 100 + (uint64_t)names[i][0];
+		ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	}
+	ck_ok(ckpt_manifest_writer_finish(w, ret_data, ret_len));
+	ckpt_manifest_writer_free(w);
+}
+
+START_TEST(order_of_the_calls_does_not_matter)
+{
+	static const char *const one[] = {"a", "b", "c-long-name-over-eight-bytes"};
+	static const char *const two[] = {"c-long-name-over-eight-bytes", "a", "b"};
+	void *first, *second;
+	size_t first_len, second_len;
+
+	write_names(one, ARRAY_LEN(one), &first, &first_len);
+	write_names(two, ARRAY_LEN(two), &second, &second_len);
+	ck_assert(first_len == second_len && !memcmp(first, second, first_len));
+	free(first);
+	free(second);
+}
+END_TEST
+
+START_TEST(names_sort_as_bytes)
+{
+	static const char *const names[] = {"same-eight-b", "\xc3\xa4", "same-eig", "same-eigh", "Z", "a", "1"};
+	static const char *const sorted[] = {"1", "Z", "a", "same-eig", "same-eigh", "same-eight-b", "\xc3\xa4"};
+	struct ckpt_manifest_writer *w;
+	struct ckpt_manifest *m;
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	uint32_t handle;
+	void *made;
+	size_t made_len;
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	e.type = CKPT_ENTRY_FILE;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		e.name = names[i];
+		e.ino++;
+		ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	}
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	for (uint32_t i = 0; i < ARRAY_LEN(sorted); i++) {
+		ckpt_manifest_entry(m, i + 1, &e);
+		ck_assert_str_eq(e.name, sorted[i]);
+	}
+	ckpt_walk_manifest(m);
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
+START_TEST(writer_refuses_what_a_reader_would)
+{
+	const struct ckpt_entry dir = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	const struct ckpt_entry file = {.type = CKPT_ENTRY_FILE, .name = "f", .ino = 2};
+	struct ckpt_manifest_writer *w;
+	struct ckpt_entry e = file;
+	uint32_t handle, f;
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_error(ckpt_manifest_writer_add(w, 0, &file, &handle), EINVAL);
+	ck_error(ckpt_manifest_writer_add(w, 1, &dir, &handle), EINVAL);
+	ck_ok(ckpt_manifest_writer_add(w, 0, &dir, &handle));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &file, &f));
+	ck_error(ckpt_manifest_writer_add(w, f, &file, &handle), EINVAL);
+	ck_error(ckpt_manifest_writer_add(w, 7, &file, &handle), EINVAL);
+	ck_error(ckpt_manifest_writer_add(w, 0, &dir, &handle), EINVAL);
+	e.name = "a/b";
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL);
+	e.name = "\xff";
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EILSEQ);
+	e = (struct ckpt_entry){.type = CKPT_ENTRY_FILE, .name = "g", .ino = 0};
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL);
+	e = (struct ckpt_entry){.type = CKPT_ENTRY_FILE, .name = "g", .ino = 3, .bytes = 1};
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL);
+	e.content = CKPT_CONTENT_RAW; // no session yet
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL);
+	ck_error(ckpt_manifest_writer_session(w, "no uuid", &handle), EINVAL);
+	ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &handle));
+	e.raw_path = "../x";
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL);
+	e.raw_path = "x//y";
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL);
+	e = (struct ckpt_entry){.type = CKPT_ENTRY_SYMLINK, .name = "l", .ino = 4, .target = ""};
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL);
+	ck_error(ckpt_manifest_writer_xattr(w, f, "", "", 0), EINVAL);
+	ck_error(ckpt_manifest_writer_xattr(w, 9, "user.a", "", 0), EINVAL);
+	ck_error(ckpt_manifest_writer_xattr(w, f, "user.a", "", CKPT_XATTR_BYTES_MAX), E2BIG);
+	ckpt_manifest_writer_free(w);
+	ckpt_manifest_writer_free(NULL);
+}
+END_TEST
+
+// What finish() says of two files with these names and inodes.
+static int finish_two(const char *a, uint64_t a_ino, const char *b, uint64_t b_ino, enum ckpt_entry_type b_type)
+{
+	struct ckpt_manifest_writer *w;
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	uint32_t handle;
+	void *made = NULL;
+	size_t made_len;
+	int r;
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	e = (struct ckpt_entry){.type = CKPT_ENTRY_FILE, .name = a, .ino = a_ino};
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	e = (struct ckpt_entry){.type = b_type, .name = b, .ino = b_ino};
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	r = ckpt_manifest_writer_finish(w, &made, &made_len);
+	ckpt_manifest_writer_free(w);
+	free(made);
+	return r;
+}
+
+START_TEST(finish_refuses_doubled_names_and_inodes)
+{
+	ck_ok(finish_two("a", 2, "b", 3, CKPT_ENTRY_FILE));
+	ck_error(finish_two("a", 2, "a", 3, CKPT_ENTRY_FILE), EEXIST);
+	ck_ok(finish_two("a", 2, "b", 2, CKPT_ENTRY_FILE)); // a hard link
+	ck_error(finish_two("a", 2, "b", 2, CKPT_ENTRY_DIR), EINVAL);
+	ck_error(finish_two("a", 1, "b", 2, CKPT_ENTRY_FILE), EINVAL); // the root's
+}
+END_TEST
+
+START_TEST(depth_is_limited)
+{
+	struct ckpt_manifest_writer *w;
+	struct ckpt_manifest *m;
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	uint32_t dir = 0, handle;
+	void *made;
+	size_t made_len;
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &dir));
+	e.name = "d";
+	for (unsigned int i = 0; i < CKPT_DEPTH_MAX; i++) {
+		e.ino++;
+		ck_ok(ckpt_manifest_writer_add(w, dir, &e, &dir));
+	}
+	e.ino++;
+	ck_error(ckpt_manifest_writer_add(w, dir, &e, &handle), E2BIG);
+	e.type = CKPT_ENTRY_FILE;
+	ck_ok(ckpt_manifest_writer_add(w, dir, &e, &handle));
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	ckpt_walk_manifest(m);
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
+// ---- Hostile bytes
+
+#define LIE16(at, field, value)                                                                                        \
+	{                                                                                                              \
+		at, field, value, 2                                                                                    \
+	}
+#define LIE32(at, field, value)                                                                                        \
+	{                                                                                                              \
+		at, field, value, 4                                                                                    \
+	}
+#define LIE64(at, field, value)                                                                                        \
+	{                                                                                                              \
+		at, field, value, 8                                                                                    \
+	}
+
+static const struct lie {
+	uint32_t entry;
+	size_t field;
+	uint64_t value;
+	int bytes;
+} lies[] = {
+	LIE16(ROOT, ENTRY_NAME_LEN, 1),
+	LIE32(ROOT, ENTRY_PARENT, 1),
+	LIE16(ROOT, ENTRY_TYPE, CKPT_ENTRY_FILE),
+	LIE32(ROOT, ENTRY_A, 0),
+	LIE32(ROOT, ENTRY_A, 2),
+	LIE32(ROOT, ENTRY_B, 4),
+	LIE32(ROOT, ENTRY_B, 6),
+	LIE32(ROOT, ENTRY_B, UINT32_MAX),
+	LIE32(PARAMS, ENTRY_A, 0), // a cycle: the root's own range
+	LIE32(PARAMS, ENTRY_A, PARAMS),
+	LIE32(PARAMS, ENTRY_B, 1),
+	LIE32(PARAMS, ENTRY_B, 3),
+	LIE32(PARAMS, ENTRY_PARENT, PARAMS),
+	LIE32(EMPTY, ENTRY_B, 1),
+	LIE32(EMPTY, ENTRY_A, 0),
+	LIE32(W_BIN, ENTRY_PARENT, ROOT),
+	LIE32(W_BIN, ENTRY_PARENT, UINT32_MAX),
+	LIE16(W_BIN, ENTRY_TYPE, 0),
+	LIE16(W_BIN, ENTRY_TYPE, 4),
+	LIE16(W_BIN, ENTRY_TYPE, CKPT_ENTRY_FILE | CKPT_CONTENT_CHUNKS << 8),
+	LIE16(W_BIN, ENTRY_TYPE, CKPT_ENTRY_FILE | 9 << 8),
+	LIE16(W_BIN, ENTRY_TYPE, CKPT_ENTRY_FILE), // bytes without content
+	LIE16(PARAMS, ENTRY_TYPE, CKPT_ENTRY_DIR | CKPT_CONTENT_RAW << 8),
+	LIE16(LINK, ENTRY_TYPE, CKPT_ENTRY_SYMLINK | CKPT_CONTENT_RAW << 8),
+	LIE16(W_BIN, ENTRY_NAME_LEN, 0),
+	LIE16(W_BIN, ENTRY_NAME_LEN, 4),
+	LIE16(W_BIN, ENTRY_NAME_LEN, 6),
+	LIE16(W_BIN, ENTRY_NAME_LEN, 0xffff),
+	LIE32(W_BIN, ENTRY_NAME, 0),
+	LIE32(W_BIN, ENTRY_NAME, UINT32_MAX),
+	LIE32(W_BIN, ENTRY_NAME, 0x7fffffff),
+	LIE32(W_BIN, ENTRY_A, 2),
+	LIE32(W_BIN, ENTRY_A, UINT32_MAX),
+	LIE32(W_BIN, ENTRY_B, 1),
+	LIE32(W_BIN, ENTRY_B, UINT32_MAX),
+	LIE32(ZERO, ENTRY_A, 1),
+	LIE32(LINK, ENTRY_A, 0),
+	LIE32(LINK, ENTRY_A, UINT32_MAX),
+	LIE32(LINK, ENTRY_B, 1),
+	LIE64(LINK, ENTRY_SIZE, 11),
+	LIE64(LINK, ENTRY_SIZE, 13),
+	LIE64(LINK, ENTRY_SIZE, 0),
+	LIE64(LINK, ENTRY_SIZE, UINT64_MAX),
+	LIE64(LINK, ENTRY_SIZE, UINT32_MAX),
+	LIE64(W_BIN, ENTRY_SIZE, UINT64_MAX),
+	LIE64(W_BIN, ENTRY_SIZE, 4095), // hard links that differ
+	LIE64(LATE, ENTRY_SIZE, UINT64_C(1) << 63),
+	LIE32(W_BIN, ENTRY_MODE, 0644),
+	LIE32(LATE, ENTRY_MODE, 0100644),
+	LIE32(LATE, ENTRY_NLINK, 0),
+	LIE32(LATE, ENTRY_NLINK, 2),
+	LIE32(ROOT, ENTRY_NLINK, 0),
+	LIE32(LATE, ENTRY_MTIME_NS, 1000000000),
+	LIE64(LATE, ENTRY_INO, 0),
+	LIE64(LATE, ENTRY_INO, 12), // that of another file
+	LIE64(LATE, ENTRY_INO, 2),  // that of a directory
+	LIE64(LATE, ENTRY_INO, 99), // out of order
+	LIE32(LATE, ENTRY_XATTRS, 3),
+	LIE32(W_BIN, ENTRY_XATTRS, 1), // hard links that differ
+	LIE32(LATE, ENTRY_FLAGS, 1),
+};
+
+START_TEST(every_lie_is_found)
+{
+	const struct lie *lie = &lies[_i];
+	uint8_t *at = entry(lie->entry) + lie->field;
+
+	ck_assert_msg(memcmp(at, &lie->value, (size_t)lie->bytes), "lie %d is the truth", _i);
+	memcpy(at, &lie->value, (size_t)lie->bytes);
+	ck_error(try_it(), EBADMSG);
+}
+END_TEST
+
+START_TEST(other_tables_that_lie_are_found)
+{
+	size_t strings_len;
+	uint8_t *p;
+
+	for (uint32_t i = 0; i < 2 * 10; i++) {
+		static const struct {
+			uint32_t type;
+			size_t at;
+			uint32_t value;
+		} words[] = {
+			{CKPT_SECTION_INODES, 0, UINT32_MAX},
+			{CKPT_SECTION_INODES, 0, SAMPLE_COUNT},
+			{CKPT_SECTION_INODES, 4, 0},
+			{CKPT_SECTION_SESSIONS, 36, 1},
+			{CKPT_SECTION_SESSIONS, 0, 0x46303030},
+			{CKPT_SECTION_XATTR_SETS, XSET_FIRST, 1},
+			{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 0},
+			{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 2},
+			{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 100},
+			{CKPT_SECTION_XATTRS, XATTR_NAME, 0},
+			{CKPT_SECTION_XATTRS, XATTR_NAME, UINT32_MAX},
+			{CKPT_SECTION_XATTRS, XATTR_VALUE, UINT32_MAX},
+			{CKPT_SECTION_XATTRS, XATTR_VALUE, 0},
+			{CKPT_SECTION_XATTRS, XATTR_VALUE_LEN, UINT32_MAX},
+			{CKPT_SECTION_XATTRS, XATTR_VALUE_LEN, CKPT_XATTR_BYTES_MAX},
+			{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 0},
+			{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 8},
+			{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 0x10009},
+			{CKPT_SECTION_STRINGS, 0, 0x61616161},
+			{CKPT_SECTION_SESSIONS, 0, 0x66666666},
+		};
+
+		make_sample();
+		ckpt_put32(section(words[i].type, NULL) + words[i].at, words[i].value);
+		ck_assert_msg(try_it() == -EBADMSG, "word %u", i);
+	}
+	make_sample();
+	p = section(CKPT_SECTION_STRINGS, &strings_len);
+	p[strings_len - 1] = 'x';
+	ck_error(try_it(), EBADMSG);
+}
+END_TEST
+
+START_TEST(siblings_out_of_order_are_found)
+{
+	uint32_t name = ckpt_get32(entry(V_BIN) + ENTRY_NAME);
+
+	// Not by swapping rows, which the order of the strings would tell, but by the names themselves.
+	section(CKPT_SECTION_STRINGS, NULL)[name] = 'x'; // "x.bin" before "w.bin"
+	ck_error(try_it(), EBADMSG);
+	section(CKPT_SECTION_STRINGS, NULL)[name] = 'w'; // "w.bin" twice
+	ck_error(try_it(), EBADMSG);
+	section(CKPT_SECTION_STRINGS, NULL)[name] = 'a';
+	ck_ok(try_it());
+}
+END_TEST
+
+START_TEST(missing_sections_are_found)
+{
+	struct ckpt_container c;
+
+	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
+	for (uint32_t i = 0; i < c.section_count; i++) {
+		uint8_t *row = data + CKPT_CONTAINER_HEADER_BYTES + (size_t)i * CKPT_CONTAINER_SECTION_BYTES;
+		uint32_t type = ckpt_get32(row);
+
+		// Under a name that nobody knows, first to be skipped, then to be refused.
+		ckpt_put32(row, CKPT_FOURCC('N', 'O', 'N', 'E'));
+		ckpt_put32(row + 4, 0);
+		ck_error(try_it(), EBADMSG);
+		ckpt_put32(row + 4, 1);
+		ck_error(try_it(), ENOTSUP);
+		ckpt_put32(row, type);
+		ck_ok(try_it());
+	}
+}
+END_TEST
+
+START_TEST(no_byte_can_be_changed_unseen)
+{
+	for (size_t i = 0; i < len; i++) {
+		data[i] ^= 0xff;
+		ck_error(ckpt_try_manifest(data, len), EBADMSG);
+		data[i] ^= 0xff;
+	}
+}
+END_TEST
+
+START_TEST(every_changed_byte_with_a_right_digest_is_safe)
+{
+	static const uint8_t masks[] = {0x01, 0x80, 0xff, 0x10};
+
+	for (size_t i = 0; i < len - 32; i++) {
+		for (size_t k = 0; k < ARRAY_LEN(masks); k++) {
+			data[i] ^= masks[k];
+			try_it();
+			data[i] ^= masks[k];
+			ckpt_put64(data + 32, len); // reseal wrote it
+		}
+	}
+	ck_ok(try_it());
+}
+END_TEST
+
+START_TEST(every_truncation_with_a_right_digest_is_refused)
+{
+	for (size_t short_len = 0; short_len < len; short_len++) {
+		CLEANUP_FREE uint8_t *copy = malloc(short_len + 1);
+
+		memcpy(copy, data, short_len);
+		ckpt_sample_reseal(copy, short_len);
+		ck_assert_int_lt(ckpt_try_manifest(copy, short_len), 0);
+	}
+}
+END_TEST
+
+START_TEST(random_mutations_are_safe)
+{
+	uint64_t state = 42, parsed = 0;
+	size_t cap = len + 64;
+	CLEANUP_FREE uint8_t *changed = malloc(cap);
+
+	for (int i = 0; i < MUTATIONS; i++) {
+		size_t changed_len = len;
+
+		memcpy(changed, data, len);
+		for (uint64_t k = ckpt_sample_random(&state, 3) + 1; k; k--)
+			changed_len = ckpt_sample_mutate(&state, changed, changed_len, cap);
+		ckpt_sample_reseal(changed, changed_len);
+		parsed += !ckpt_try_manifest(changed, changed_len);
+	}
+	// Both kinds came by: some changes only touch what may be anything.
+	ck_assert_uint_gt(parsed, 100);
+	ck_assert_uint_lt(parsed, MUTATIONS / 2);
+}
+END_TEST
+
+// ---- Size and speed
+
+static double now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void write_many(uint32_t count, void **ret_data, size_t *ret_len)
+{
+	struct ckpt_manifest_writer *w;
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	uint32_t handle, session;
+	char name[64];
+	int r = 0; // an assertion of Check costs as much as an entry
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &session));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	e = (struct ckpt_entry){.type = CKPT_ENTRY_FILE, .content = CKPT_CONTENT_RAW, .name = name, .bytes = 1};
+	for (uint32_t i = 0; i < count; i++) {
+		e.ino = 2 + (i * UINT64_C(7919)) % 1000003;
+		snprintf(name, sizeof(name), "model.layers.%07u.weight", (i * 7919u) % 1000003u);
+		r |= ckpt_manifest_writer_add(w, 0, &e, &handle);
+	}
+	ck_ok(r);
+	ck_ok(ckpt_manifest_writer_finish(w, ret_data, ret_len));
+	ckpt_manifest_writer_free(w);
+}
+
+START_TEST(ten_thousand_entries_take_milliseconds)
+{
+	struct ckpt_manifest *m;
+	double begin = now_ms(), written, parsed;
+	void *made;
+	size_t made_len;
+
+	write_many(MANY, &made, &made_len);
+	written = now_ms();
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	parsed = now_ms();
+	printf("%d entries, %zu bytes: written in %.1f ms, parsed in %.1f ms\n", MANY, made_len, written - begin,
+	       parsed - written);
+	ck_assert_uint_eq(ckpt_manifest_count(m), MANY + 1);
+	ckpt_walk_manifest(m);
+	ckpt_manifest_unref(m);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	// Far above what it takes, for busy machines; quadratic work would be far above this.
+	ck_assert(written - begin < 100 && parsed - written < 50);
+#endif
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("manifest");
+	TCase *t = tcase_create("manifest");
+
+	tcase_set_timeout(t, 120);
+	tcase_add_checked_fixture(t, make_sample, done);
+	tcase_add_test(t, what_is_written_is_read);
+	tcase_add_test(t, hard_links_are_one_file);
+	tcase_add_test(t, sha256_is_that_of_all_bytes);
+	tcase_add_test(t, order_of_the_calls_does_not_matter);
+	tcase_add_test(t, names_sort_as_bytes);
+	tcase_add_test(t, writer_refuses_what_a_reader_would);
+	tcase_add_test(t, finish_refuses_doubled_names_and_inodes);
+	tcase_add_test(t, depth_is_limited);
+	tcase_add_loop_test(t, every_lie_is_found, 0, (int)ARRAY_LEN(lies));
+	tcase_add_test(t, other_tables_that_lie_are_found);
+	tcase_add_test(t, siblings_out_of_order_are_found);
+	tcase_add_test(t, missing_sections_are_found);
+	tcase_add_test(t, no_byte_can_be_changed_unseen);
+	tcase_add_test(t, every_changed_byte_with_a_right_digest_is_safe);
+	tcase_add_test(t, every_truncation_with_a_right_digest_is_refused);
+	tcase_add_test(t, random_mutations_are_safe);
+	tcase_add_test(t, ten_thousand_entries_take_milliseconds);
+	suite_add_tcase(s, t);
+	return s;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(suite());
+}
