@@ -476,8 +476,8 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	if (!a)
 		return NULL;
 	a->step = ckpt_step_ref(step);
-	snprintf(a->folder_id, sizeof(a->folder_id), "%s", how->folder_id ? how->folder_id : step->folder_id);
-	snprintf(a->name, sizeof(a->name), "%s", how->name ? how->name : step->name);
+	snprintf(a->folder_id, sizeof(a->folder_id), "%s", how->folder_id);
+	snprintf(a->name, sizeof(a->name), "%s", how->name);
 	snprintf(a->event, sizeof(a->event), "%s", how->event);
 	snprintf(a->profile, sizeof(a->profile), "%s", how->profile);
 	a->metadata = how->metadata ? strdup(how->metadata) : NULL;
@@ -549,6 +549,19 @@ static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how)
 	return step->commit_result;
 }
 
+// The names are guarded by the store's lock, which comes before the step's: they are copied first.
+struct names {
+	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1];
+};
+
+static void names_of(struct ckpt_step *step, const struct ckpt_commit *how, struct names *ret)
+{
+	LOCK_SCOPE(&step->store->lock);
+
+	snprintf(ret->folder_id, sizeof(ret->folder_id), "%s", how->folder_id ? how->folder_id : step->folder_id);
+	snprintf(ret->name, sizeof(ret->name), "%s", how->name ? how->name : step->name);
+}
+
 static bool name_is_taken(struct ckpt_step *step, const struct ckpt_commit *how)
 {
 	struct ckpt_step *other = how->name ? ckpt_step_find(step->store, how->folder_id, how->name) : NULL;
@@ -557,13 +570,18 @@ static bool name_is_taken(struct ckpt_step *step, const struct ckpt_commit *how)
 	return other && other != step;
 }
 
-int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
+int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *wanted)
 {
+	struct ckpt_commit full = *wanted, *how = &full;
 	bool started = false, done = false;
+	struct names names;
 	int rc = 0;
 
 	if (name_is_taken(step, how))
 		return -EEXIST;
+	names_of(step, how, &names);
+	how->folder_id = names.folder_id;
+	how->name = names.name;
 	pthread_mutex_lock(&step->lock);
 	if (step->state == CKPT_STEP_STAGED) {
 		rc = start_locked(step, how);

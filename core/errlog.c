@@ -1,5 +1,6 @@
 #include "core/errlog.h"
 
+#include "core/clock.h"
 #include "core/limits.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -7,7 +8,6 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
 
 #define ERRORS_FILE "errors"
 #define LINE_MAX_BYTES 2048
@@ -162,10 +162,8 @@ static void append_locked(struct ckpt_errlog *log, const char *line)
 
 void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, const char *hint, const char *what, ...)
 {
-	char text[1024], line[LINE_MAX_BYTES], when[32];
+	char text[1024], line[LINE_MAX_BYTES], when[CKPT_TIME_LEN + 1];
 	int64_t now = ckpt_sys.now_ns();
-	time_t seconds = (time_t)(now / 1000000000);
-	struct tm tm;
 	char *copy;
 	va_list ap;
 
@@ -174,10 +172,9 @@ void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, co
 	va_start(ap, what);
 	vsnprintf(text, sizeof(text), what, ap);
 	va_end(ap);
-	gmtime_r(&seconds, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(line, sizeof(line), "%s.%09dZ\t%s\t%s\t%s\t%s", when, (int)(now % 1000000000), subject,
-		 ckpt_errno_name(error), text, hint ? hint : "");
+	ckpt_time_format(now, when);
+	snprintf(line, sizeof(line), "%s\t%s\t%s\t%s\t%s", when, subject, error ? ckpt_errno_name(error) : "note", text,
+		 hint ? hint : "");
 	for (char *p = line; *p; p++)
 		if (((unsigned char)*p < 0x20 && *p != '\t') || *p == 0x7f)
 			*p = '?';

@@ -1,0 +1,196 @@
+#include "fs/attr.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/control.h"
+#include "fs/marker.h"
+
+#include <fcntl.h>
+
+// What -o uid=, gid= and umask= make of an owner and mode.
+static void present(struct ckpt_fs *fs, struct stat *attr)
+{
+	if (fs->mount->default_owner) {
+		attr->st_uid = fs->mount->uid;
+		attr->st_gid = fs->mount->gid;
+	}
+	if (fs->mount->default_umask)
+		attr->st_mode &= ~(fs->mount->umask & 0777);
+}
+
+void attr_from_statx(struct ckpt_fs *fs, const struct statx *stx, struct stat *ret_attr)
+{
+	*ret_attr = (struct stat){
+		.st_ino = ckpt_store_ino(stx),
+		.st_mode = stx->stx_mode,
+		.st_nlink = stx->stx_nlink,
+		.st_uid = stx->stx_uid,
+		.st_gid = stx->stx_gid,
+		.st_size = (off_t)stx->stx_size,
+		.st_blocks = (blkcnt_t)stx->stx_blocks,
+		.st_blksize = (blksize_t)stx->stx_blksize,
+		.st_atim = {stx->stx_atime.tv_sec, stx->stx_atime.tv_nsec},
+		.st_mtim = {stx->stx_mtime.tv_sec, stx->stx_mtime.tv_nsec},
+		.st_ctim = {stx->stx_ctime.tv_sec, stx->stx_ctime.tv_nsec},
+	};
+	present(fs, ret_attr);
+}
+
+// A file never changes after its commit, so its times are all the time of its last write.
+void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr)
+{
+	static const mode_t types[] = {
+		[CKPT_ENTRY_FILE] = S_IFREG, [CKPT_ENTRY_DIR] = S_IFDIR, [CKPT_ENTRY_SYMLINK] = S_IFLNK};
+	struct timespec mtime = {e->mtime_s, e->mtime_ns};
+	bool dir = e->type == CKPT_ENTRY_DIR;
+
+	*ret_attr = (struct stat){
+		.st_ino = e->ino,
+		.st_mode = types[e->type] | e->mode,
+		.st_nlink = e->nlink,
+		.st_uid = e->uid,
+		.st_gid = e->gid,
+		.st_size = dir ? 4096 : (off_t)e->bytes,
+		.st_blocks = dir ? 8 : (blkcnt_t)((e->bytes + 511) / 512),
+		.st_blksize = 4096,
+		.st_atim = mtime,
+		.st_mtim = mtime,
+		.st_ctim = mtime,
+	};
+	present(fs, ret_attr);
+}
+
+void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct stat *ret_attr)
+{
+	attr_from_entry(fs,
+			&(struct ckpt_entry){
+				.type = CKPT_ENTRY_DIR,
+				.ino = s->dir_ino,
+				.mode = s->dir_mode,
+				.uid = s->dir_uid,
+				.gid = s->dir_gid,
+				.nlink = s->dir_nlink,
+				.mtime_s = s->dir_mtime_ns / 1000000000,
+				.mtime_ns = (uint32_t)(s->dir_mtime_ns % 1000000000),
+			},
+			ret_attr);
+}
+
+bool place_is_committed(const struct place *p)
+{
+	return p->step && ckpt_step_state(p->step) == CKPT_STEP_COMMITTED;
+}
+
+int entry_of_node(struct ckpt_fs *fs, struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,
+		  struct ckpt_entry *ret_entry)
+{
+	uint32_t index = __atomic_load_n(&n->entry, __ATOMIC_RELAXED);
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(p->step, &m);
+
+	(void)fs;
+	if (rc)
+		return rc == -EBADMSG ? -EIO : rc;
+	if (index)
+		index--;
+	else
+		rc = ckpt_manifest_lookup(m, p->path, &index);
+	if (!rc)
+		ckpt_manifest_entry(m, index, ret_entry);
+	if (rc || (ret_entry->ino != n->number && !n->step)) {
+		ckpt_manifest_unref(m);
+		return -ESTALE;
+	}
+	__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
+	*ret_manifest = m;
+	return 0;
+}
+
+static int attr_of_committed(struct ckpt_fs *fs, struct node *n, const struct place *p, struct stat *ret_attr)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	int rc;
+
+	if (!*p->path) {
+		struct ckpt_summary summary;
+
+		pthread_mutex_lock(&p->step->lock);
+		summary = p->step->summary;
+		pthread_mutex_unlock(&p->step->lock);
+		attr_from_summary(fs, &summary, ret_attr);
+		return 0;
+	}
+	rc = entry_of_node(fs, n, p, &m, &e);
+	if (rc)
+		return rc;
+	attr_from_entry(fs, &e, ret_attr);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+// An open file answers for itself, also when it has no name any more.
+static int stat_open_file(struct node *n, struct statx *stx)
+{
+	LOCK_SCOPE(&n->lock);
+
+	if (n->fd < 0)
+		return -ENOENT;
+	return statx(n->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
+}
+
+static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
+{
+	int rc = stat_open_file(n, stx);
+
+	if (rc == -ENOENT) {
+		CLEANUP_FD int fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
+
+		if (fd < 0)
+			return fd == -ENOENT ? -ESTALE : fd;
+		rc = statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
+	}
+	if (!rc && n != node_root(fs) && ckpt_store_ino(stx) != n->number)
+		rc = -ESTALE;
+	return rc;
+}
+
+static int attr_of_live(struct ckpt_fs *fs, struct node *n, bool staged, struct stat *ret_attr, double *ret_timeout)
+{
+	struct statx stx;
+	int rc = stat_live(fs, n, &stx);
+
+	if (rc)
+		return rc;
+	attr_from_statx(fs, &stx, ret_attr);
+	if (n == node_root(fs))
+		ret_attr->st_ino = FUSE_ROOT_ID;
+	// The times and links of a plain folder change with the steps in it; a staged step's directory is about to be another.
+	*ret_timeout = S_ISDIR(n->type) && (!staged || n->step) ? TIMEOUT_NONE : TIMEOUT_ATTR;
+	return 0;
+}
+
+int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
+{
+	struct place p;
+	int rc;
+
+	if (n->kind == NODE_CONTROL)
+		return control_attr(fs, n, ret_attr, ret_timeout);
+	if (n->kind == NODE_MARKER)
+		return marker_attr(fs, n, ret_attr, ret_timeout);
+	rc = place_of(fs, n, &p);
+	if (rc)
+		return rc == -ESTALE ? attr_of_live(fs, n, true, ret_attr, ret_timeout) : rc;
+	if (place_is_committed(&p)) {
+		rc = attr_of_committed(fs, n, &p, ret_attr);
+		*ret_timeout = TIMEOUT_COMMITTED;
+		// A leftover's file is not the step's: whoever has it open sees it as it is.
+		if (rc == -ESTALE && n->space == SPACE_LIVE)
+			rc = stat_open_file(n, &(struct statx){0}) ? rc : attr_of_live(fs, n, true, ret_attr, ret_timeout);
+	} else {
+		rc = attr_of_live(fs, n, p.step != NULL, ret_attr, ret_timeout);
+	}
+	place_done(&p);
+	return rc;
+}

@@ -1,0 +1,24 @@
+// Attributes as clients see them: of live files from the disk, of committed ones from the manifest.
+//
+// Threads: any. May block on the disk (a manifest that is not in memory is read).
+#pragma once
+
+#include "core/manifest.h"
+#include "fs/fs.h"
+
+#include <sys/stat.h>
+
+struct statx;
+
+void attr_from_statx(struct ckpt_fs *fs, const struct statx *stx, struct stat *ret_attr);
+void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr);
+// The directory of a committed step, without its manifest.
+void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct stat *ret_attr);
+// Any node; -ESTALE when its file is gone or is another now. timeout in seconds.
+int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout);
+
+// The node's entry in its committed step, with a reference to the manifest; -ESTALE when the step has another file there.
+int entry_of_node(struct ckpt_fs *fs, struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,
+		  struct ckpt_entry *ret_entry);
+// True when the place is in a committed step.
+bool place_is_committed(const struct place *p);

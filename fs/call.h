@@ -1,0 +1,38 @@
+// A request that changes a tree, in a form that can wait: while a step is being committed, changes of it are parked on a
+// thread of their own, so that the threads that serve the kernel never wait for a disk or for each other.
+//
+// Calling sequence: fill in a struct call on the stack and hand it to call_run(). The run function answers the request,
+// now or on the other thread; it finds the steps entered (stage.h) and must not keep the call.
+// Ownership: strings and data are copied when a call is parked. Nodes stay alive: the kernel counts them as long as the
+// request is open. Threads: any.
+#pragma once
+
+#include "core/limits.h"
+#include "fs/fs.h"
+
+#include <stdbool.h>
+
+struct call {
+	void (*run)(struct call *c);
+	fuse_req_t req;
+	struct ckpt_fs *fs;
+	struct node *node, *other;      // the directory (or file) of the request; the second of a rename or link
+	char name[CKPT_NAME_MAX + 1], other_name[CKPT_NAME_MAX + 1];
+	char *data;                     // a symlink's target, an attribute's value; borrowed
+	size_t data_len;
+	mode_t mode;
+	int flags;
+	bool with_handle;
+	struct stat attr;
+	struct fuse_file_info fi;
+	struct ckpt_step *step, *other_step; // set for run: the steps of node and other, NULL for the plain tree
+};
+
+// Enters the steps of node and other and runs the call, or answers with the error that forbids it: -EROFS in a committed
+// step, -ESTALE when it is gone.
+void call_run(struct call *c);
+// Runs on a thread of its own at once, without entering a step: for what takes as long as a disk. -EAGAIN is answered
+// when there are too many.
+void call_detach(struct call *c);
+// Waits until no parked call is left; for the end of a mount.
+void call_drain(void);

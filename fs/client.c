@@ -1,0 +1,76 @@
+#include "fs/client.h"
+
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+
+#define PF_EXITING 0x4 // include/linux/sched.h
+
+static bool read_proc(pid_t tid, const char *file, char *buf, size_t cap)
+{
+	char path[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)tid, file);
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	n = read(fd, buf, cap - 1);
+	if (n <= 0)
+		return false;
+	buf[n] = '\0';
+	return true;
+}
+
+static const char *status_field(const char *status, const char *name)
+{
+	const char *at = strstr(status, name);
+
+	return at && (at == status || at[-1] == '\n') ? at + strlen(name) : NULL;
+}
+
+pid_t client_process(pid_t tid)
+{
+	char status[4096];
+	const char *tgid;
+
+	if (!tid || !read_proc(tid, "status", status, sizeof(status)))
+		return 0;
+	tgid = status_field(status, "Tgid:");
+	return tgid ? (pid_t)strtol(tgid, NULL, 10) : 0;
+}
+
+// proc(5): fields are numbered from 1; the second, the name, is in parentheses and may hold anything.
+bool client_was_killed(pid_t tid)
+{
+	char stat[2048], *at, *save = NULL;
+	unsigned long flags = 0, exit_code = 0;
+	int field = 3;
+
+	if (!tid || !read_proc(tid, "stat", stat, sizeof(stat)))
+		return false;
+	at = strrchr(stat, ')');
+	if (!at)
+		return false;
+	for (char *word = strtok_r(at + 1, " \n", &save); word; word = strtok_r(NULL, " \n", &save), field++) {
+		if (field == 9)
+			flags = strtoul(word, NULL, 10);
+		else if (field == 52)
+			exit_code = strtoul(word, NULL, 10);
+	}
+	return (flags & PF_EXITING) && (exit_code & 0x7f);
+}
+
+bool client_is_dying(pid_t tid)
+{
+	char status[4096];
+	const char *pending;
+
+	if (!tid || !read_proc(tid, "status", status, sizeof(status)))
+		return false;
+	pending = status_field(status, "SigPnd:");
+	return pending && (strtoull(pending, NULL, 16) >> (SIGKILL - 1) & 1);
+}

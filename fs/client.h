@@ -1,0 +1,14 @@
+// What /proc says of the process behind a request. A request carries the id of a thread, 0 where it is from another pid
+// namespace. Everything here is a snapshot of something that may be gone: then the answer is "do not know".
+// Threads: any. Reads small files of /proc.
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+// The process that a thread belongs to; 0: not known.
+pid_t client_process(pid_t tid);
+// True when the thread is exiting because a signal killed its process: what it closes, the kernel closed for it.
+bool client_was_killed(pid_t tid);
+// True when a SIGKILL waits for the thread, which then only waits for our answer.
+bool client_is_dying(pid_t tid);

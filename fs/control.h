@@ -1,0 +1,33 @@
+// The control directory `.ckptfs` at the root: what the mount says of itself as plain files, the sessions that a dead
+// daemon left, and the socket by which verbs talk to it.
+//
+// The files say what was true when they were opened. Threads: any. Opening may walk the disk (status).
+#pragma once
+
+#include "fs/fs.h"
+
+enum control_piece {
+	CONTROL_NONE,
+	CONTROL_DIR,
+	CONTROL_STATUS,
+	CONTROL_STATUS_JSON,
+	CONTROL_ERRORS,
+	CONTROL_STAGED,
+	CONTROL_PIECES,
+};
+
+// A name in the control directory (or in staged/) becomes a node with one more lookup. -ENOENT.
+int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);
+// The control directory itself, looked up in the root.
+int control_dir(struct ckpt_fs *fs, struct node **ret_node);
+int control_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout);
+// What a control file says now, malloc'ed.
+int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *ret_len);
+// The names in a control directory, one after the other: 0 past the last. type is S_IFDIR or S_IFREG.
+typedef int control_name_fn(void *arg, const char *name, mode_t type, uint64_t number);
+int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg);
+
+// The socket: a thread that answers verbs until stopped.
+struct control_socket;
+int control_socket_start(struct ckpt_fs *fs, struct control_socket **ret_socket);
+void control_socket_stop(struct control_socket *s); // NULL is fine

@@ -1,0 +1,44 @@
+// What the files of fs/ share: the mount that is served, and how a request finds it.
+//
+// fs/ turns requests of the kernel into calls of core and answers them. Rooms:
+//   mount     options, start, the loop, the end          node      nodeids, names, paths
+//   call      requests that a commit makes wait          handle    open files and passthrough
+//   ops_name  lookup, create, remove, rename             ops_file  open, read, write, sync
+//   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
+//   marker    the finalize marker                        control   .ckptfs and the socket of verbs
+//   client    what /proc says of the caller              status    status.json
+#pragma once
+
+#include "core/store.h"
+#include "fs/mount.h"
+#include "fs/node.h"
+
+#include <fuse_lowlevel.h>
+
+struct ckpt_fs {
+	struct ckpt_store *store;
+	const struct ckpt_mount *mount;
+	struct fuse_session *se;
+	char *mountpoint;          // absolute
+	bool passthrough, io_uring; // in use
+	const char *passthrough_why; // when not in use
+	struct node_table *nodes;
+	int64_t started_ns;
+};
+
+static inline struct ckpt_fs *fs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+// core answers with 0 or -errno, libfuse wants errno.
+static inline void reply_error(fuse_req_t req, int rc)
+{
+	fuse_reply_err(req, -rc);
+}
+
+// How long the kernel may believe what it was told, in seconds (DESIGN.md section 3).
+#define TIMEOUT_COMMITTED 60.0 // nothing below a committed step changes behind the kernel's back
+#define TIMEOUT_NAME 60.0      // names in staged and plain trees change by the kernel's own requests only
+#define TIMEOUT_ATTR 1.0       // their times also by stores into shared mappings
+#define TIMEOUT_NONE 0.0       // folders that may hold steps, staged steps

@@ -1,0 +1,220 @@
+#include "fs/handle.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/client.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define SMALL_FILE_BYTES (128 << 10)    // committed files up to this size are read faster through the page cache
+#define WRITE_OUT_BYTES (1 << 20)       // larger ones start towards the disk at their close
+
+int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **ret_handle)
+{
+	struct handle *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return -ENOMEM;
+	h->node = n;
+	h->flags = flags;
+	h->fd = -1;
+	node_ref(fs, n);
+	*ret_handle = h;
+	return 0;
+}
+
+void handle_free(struct ckpt_fs *fs, struct handle *h)
+{
+	ckpt_stage_writer_remove(&h->writer);
+	if (h->fd >= 0)
+		ckpt_sys.close(h->fd);
+	free(h->text);
+	node_unref(fs, h->node);
+	free(h);
+}
+
+int reopen_for_writing(int fd, int flags)
+{
+	char path[32];
+	int out;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	out = open(path, (flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND | O_NOFOLLOW)) | O_RDWR | O_CLOEXEC);
+	return out < 0 ? -errno : out;
+}
+
+// The first open decides how the node is read and written until its last release. Called under node->lock.
+static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n, bool committed)
+{
+	struct stat st;
+	bool small = committed && !fstat(n->fd, &st) && st.st_size <= SMALL_FILE_BYTES;
+
+	n->io = IO_CACHED;
+	if (!fs->passthrough || small)
+		return;
+	n->backing_id = fuse_passthrough_open(req, n->fd);
+	if (n->backing_id > 0)
+		n->io = IO_PASSTHROUGH;
+}
+
+static void let_go_of_backing(fuse_req_t req, struct node *n)
+{
+	if (n->io == IO_PASSTHROUGH)
+		fuse_passthrough_close(req, n->backing_id);
+	if (n->written) {
+		struct stat st;
+
+		if (!fstat(n->fd, &st) && st.st_size >= WRITE_OUT_BYTES)
+			sync_file_range(n->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+	}
+	ckpt_sys.close(TAKE_FD(n->fd));
+	n->io = IO_NONE;
+	n->written = false;
+}
+
+// Under a name may stand another file by now (a leftover's copy): the kernel is told to look the name up again.
+static int open_own_file(struct ckpt_fs *fs, struct node *n)
+{
+	struct statx stx;
+	int fd = node_open(fs, n, O_RDONLY | O_NONBLOCK);
+
+	if (fd < 0)
+		return fd == -ENOENT ? -ESTALE : fd;
+	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || ckpt_store_ino(&stx) != n->number) {
+		ckpt_sys.close(fd);
+		return -ESTALE;
+	}
+	return fd;
+}
+
+static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, bool committed, bool writes)
+{
+	LOCK_SCOPE(&n->lock);
+
+	if (n->opens) {
+		if (fd >= 0)
+			ckpt_sys.close(fd);
+	} else {
+		if (fd < 0)
+			fd = open_own_file(fs, n);
+		if (fd < 0)
+			return fd;
+		n->fd = fd;
+		choose_io(fs, req, n, committed);
+	}
+	n->opens++;
+	n->write_opens += writes;
+	n->written |= writes;
+	return 0;
+}
+
+static void node_let_go(fuse_req_t req, struct node *n, bool writes)
+{
+	LOCK_SCOPE(&n->lock);
+
+	n->write_opens -= writes;
+	if (--n->opens == 0)
+		let_go_of_backing(req, n);
+}
+
+static int truncate_opened(struct handle *h, struct ckpt_step *step)
+{
+	int fd = h->fd >= 0 ? h->fd : reopen_for_writing(h->node->fd, 0);
+	int rc = fd < 0 ? fd : ckpt_sys.ftruncate(fd, 0);
+
+	if (fd >= 0 && fd != h->fd)
+		ckpt_sys.close(fd);
+	if (!rc && step)
+		ckpt_stage_rewritten(step, h->node->number);
+	return rc;
+}
+
+// A write by a user who is not root takes setuid and setgid off. The kernel leaves that to us once it writes through.
+static int drop_setuid(fuse_req_t req, int fd)
+{
+	struct stat st;
+
+	if (fuse_req_ctx(req)->uid == 0 || fstat(fd, &st))
+		return 0;
+	if (!(st.st_mode & S_ISUID) && (st.st_mode & (S_ISGID | S_IXGRP)) != (S_ISGID | S_IXGRP))
+		return 0;
+	return fchmod(fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | S_ISGID)) ? -errno : 0;
+}
+
+static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
+{
+	int rc = drop_setuid(req, h->node->fd);
+
+	if (!rc && h->node->io != IO_PASSTHROUGH) {
+		h->fd = reopen_for_writing(h->node->fd, h->flags & ~O_DIRECT);
+		rc = MIN(h->fd, 0);
+	}
+	if (!rc && (h->flags & O_TRUNC))
+		rc = truncate_opened(h, step);
+	if (!rc && step) {
+		h->writer.ino = h->node->number;
+		h->writer.pid = client_process(fuse_req_ctx(req)->pid);
+		h->writer.fd = h->node->fd;
+		ckpt_stage_writer_add(step, &h->writer);
+	}
+	(void)fs;
+	return rc;
+}
+
+static void fill_reply(const struct handle *h, bool committed, struct fuse_file_info *fi)
+{
+	fi->fh = (uintptr_t)h;
+	if (h->node->io == IO_PASSTHROUGH) {
+		fi->backing_id = h->node->backing_id;
+	} else {
+		fi->keep_cache = committed;
+		fi->parallel_direct_writes = 1;
+	}
+	fi->noflush = !h->writes; // nothing to say at the close of a reader: one round trip less
+}
+
+int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, struct ckpt_step *step, bool committed,
+		struct fuse_file_info *fi)
+{
+	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+	struct handle *h;
+	int rc = handle_new(fs, n, fi->flags, &h);
+
+	if (rc) {
+		if (fd >= 0)
+			ckpt_sys.close(fd);
+		return rc;
+	}
+	h->writes = writes;
+	rc = node_acquire(fs, req, n, fd, committed, writes);
+	if (rc) {
+		handle_free(fs, h);
+		return rc;
+	}
+	if (writes)
+		rc = prepare_writing(fs, req, h, step);
+	if (rc) {
+		handle_release(fs, req, h);
+		return rc;
+	}
+	fill_reply(h, committed, fi);
+	return 0;
+}
+
+void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
+{
+	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
+	node_let_go(req, h->node, h->writes);
+	handle_free(fs, h);
+}
+
+void handle_flushed(struct handle *h)
+{
+	struct stat st;
+
+	if (h->writes && h->writer.step && !fstat(h->node->fd, &st))
+		ckpt_stage_writer_flushed(&h->writer, (uint64_t)st.st_size,
+					  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+}

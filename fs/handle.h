@@ -1,0 +1,46 @@
+// Open files and directories, and the descriptors behind them.
+//
+// While a node is open, one descriptor reads its backing file; in passthrough the kernel was given that file and does
+// the reading and writing itself, each open with the rights of its own flags. A node keeps one backing file and one way
+// of I/O from its first open to its last release, because the kernel answers anything else with EIO.
+//
+// Ownership: a handle belongs to the kernel's open file, from open to release, and holds a reference to its node.
+// Threads: any; node->lock guards the node's side. Opening may block on a disk.
+#pragma once
+
+#include "core/stage.h"
+#include "fs/fs.h"
+
+struct listing;
+struct marker_handle;
+
+struct handle {
+	struct node *node;
+	int flags;                  // of open(2)
+	int fd;                     // writes, where the kernel does not do it itself; else -1
+	bool writes;
+	struct ckpt_writer writer;  // linked while it writes in a staged step
+	struct listing *listing;    // directories
+	struct marker_handle *marker;
+	char *text;                 // control files: what they said at open
+	size_t text_len;
+};
+
+static inline struct handle *handle_of(const struct fuse_file_info *fi)
+{
+	return (struct handle *)(uintptr_t)fi->fh;
+}
+
+int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **ret_handle);
+void handle_free(struct ckpt_fs *fs, struct handle *h);
+
+// Opens a regular file's node and fills in the reply. fd (taken, -1: none yet) reads the backing file when the caller
+// has it already. step is the staged step that the node is in, NULL in the plain tree; committed: reading only.
+int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, struct ckpt_step *step, bool committed,
+		struct fuse_file_info *fi);
+void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
+// After a FLUSH: remembers the state in which somebody closed it.
+void handle_flushed(struct handle *h);
+
+// A descriptor that writes the node's file, from one that reads it; the caller closes it.
+int reopen_for_writing(int fd, int flags);

@@ -1,0 +1,395 @@
+#include "fs/marker.h"
+
+#include "core/commit.h"
+#include "core/errlog.h"
+#include "core/metadata.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/client.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+
+// What stat says of the marker while it is open: as its last writer left it.
+struct marker {
+	off_t size;
+	mode_t mode;
+	uid_t uid;
+	gid_t gid;
+	struct timespec mtime;
+};
+
+// Guarded by the node's lock.
+struct marker_handle {
+	struct ckpt_step *step;  // a reference
+	pid_t opener;            // process, 0 not known
+	char *text;
+	size_t len;
+	bool written;            // since the last attempt
+	bool attempted;          // result is that of the last attempt
+	bool dead;               // a killed process had it: completes nothing any more
+	int result;
+};
+
+bool marker_is_name(struct ckpt_fs *fs, const char *name)
+{
+	return !strcmp(name, fs->store->settings.marker);
+}
+
+// --- Open -------------------------------------------------------------------------------------------------------------
+
+static int marker_handle_new(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct ckpt_step *step, int flags,
+			     struct handle **ret_handle)
+{
+	struct marker_handle *mh = calloc(1, sizeof(*mh));
+	struct handle *h;
+	int rc = mh ? handle_new(fs, n, flags, &h) : -ENOMEM;
+
+	if (rc) {
+		free(mh);
+		return rc;
+	}
+	mh->step = ckpt_step_ref(step);
+	mh->opener = client_process(fuse_req_ctx(req)->pid);
+	h->writes = (flags & O_ACCMODE) != O_RDONLY;
+	h->marker = mh;
+	pthread_mutex_lock(&n->lock);
+	n->opens++;
+	pthread_mutex_unlock(&n->lock);
+	*ret_handle = h;
+	return 0;
+}
+
+static void marker_handle_free(struct ckpt_fs *fs, struct handle *h)
+{
+	struct marker_handle *mh = TAKE_PTR(h->marker);
+
+	pthread_mutex_lock(&h->node->lock);
+	h->node->opens--;
+	pthread_mutex_unlock(&h->node->lock);
+	ckpt_step_unref(mh->step);
+	free(mh->text);
+	free(mh);
+	handle_free(fs, h);
+}
+
+static int node_make(struct call *c, struct ckpt_step *step, struct node **ret_node)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
+	struct marker *m = calloc(1, sizeof(*m));
+	int rc = m ? node_get(c->fs, SPACE_MARKER, step->incarnation, S_IFREG, c->node, c->name, NULL, ret_node) : -ENOMEM;
+
+	if (rc) {
+		free(m);
+		return rc;
+	}
+	(*ret_node)->kind = NODE_MARKER;
+	*m = (struct marker){.mode = c->mode & 07777, .uid = ctx->uid, .gid = ctx->gid};
+	clock_gettime(CLOCK_REALTIME, &m->mtime);
+	pthread_mutex_lock(&(*ret_node)->lock);
+	free((*ret_node)->marker);
+	(*ret_node)->marker = m;
+	pthread_mutex_unlock(&(*ret_node)->lock);
+	return 0;
+}
+
+static void fill_open(struct handle *h, struct fuse_file_info *fi)
+{
+	fi->fh = (uintptr_t)h;
+	fi->direct_io = 1;
+}
+
+void marker_create(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	struct fuse_entry_param e = {0};
+	struct handle *h = NULL;
+	struct node *n;
+	double timeout;
+	int rc = !step ? -ESTALE : ckpt_step_state(step) == CKPT_STEP_LEFT ? -EROFS : node_make(c, step, &n);
+
+	if (!rc) {
+		rc = marker_handle_new(c->fs, c->req, n, step, c->fi.flags, &h);
+		if (!rc)
+			rc = marker_attr(c->fs, n, &e.attr, &timeout);
+		if (rc)
+			node_forget(c->fs, n, 1);
+	}
+	ckpt_step_unref(step);
+	if (rc) {
+		reply_error(c->req, rc);
+		return;
+	}
+	e.ino = node_id(c->fs, n);
+	e.generation = n->generation;
+	fill_open(h, &c->fi);
+	if (fuse_reply_create(c->req, &e, &c->fi) == -ENOENT) {
+		marker_handle_free(c->fs, h);
+		node_forget(c->fs, n, 1);
+	}
+}
+
+int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
+{
+	struct ckpt_step *step = node_step(fs, dir);
+	struct node *n = step ? node_find(fs, SPACE_MARKER, step->incarnation) : NULL;
+	bool open = false;
+	int rc = -ENOENT;
+
+	if (n) {
+		pthread_mutex_lock(&n->lock);
+		open = n->opens > 0;
+		pthread_mutex_unlock(&n->lock);
+	}
+	if (open && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
+		rc = node_get(fs, SPACE_MARKER, step->incarnation, S_IFREG, dir, fs->store->settings.marker, NULL, ret_node);
+	node_unref(fs, n);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+void marker_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct ckpt_step *step = node_step(fs, n);
+	struct handle *h;
+	int rc = step ? marker_handle_new(fs, req, n, step, fi->flags, &h) : -ESTALE;
+
+	ckpt_step_unref(step);
+	if (rc) {
+		reply_error(req, rc);
+		return;
+	}
+	fill_open(h, fi);
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		marker_handle_free(fs, h);
+}
+
+// --- Content ----------------------------------------------------------------------------------------------------------
+
+int marker_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
+{
+	LOCK_SCOPE(&n->lock);
+	const struct marker *m = n->marker;
+
+	(void)fs;
+	*ret_attr = (struct stat){
+		.st_ino = UINT64_C(1) << 63 | n->number,
+		.st_mode = S_IFREG | m->mode,
+		.st_nlink = 1,
+		.st_uid = m->uid,
+		.st_gid = m->gid,
+		.st_size = m->size,
+		.st_blksize = 4096,
+		.st_atim = m->mtime,
+		.st_mtim = m->mtime,
+		.st_ctim = m->mtime,
+	};
+	*ret_timeout = TIMEOUT_NONE;
+	return 0;
+}
+
+// Called under the node's lock.
+static int resize_locked(struct handle *h, size_t len)
+{
+	struct marker_handle *mh = h->marker;
+	char *text;
+
+	if (len > CKPT_METADATA_BYTES_MAX)
+		return -EFBIG;
+	text = realloc(mh->text, len + 1);
+	if (!text)
+		return -ENOMEM;
+	if (len > mh->len)
+		memset(text + mh->len, 0, len - mh->len);
+	mh->text = text;
+	mh->len = len;
+	h->node->marker->size = (off_t)len;
+	clock_gettime(CLOCK_REALTIME, &h->node->marker->mtime);
+	return 0;
+}
+
+int marker_truncate(struct handle *h, off_t size)
+{
+	LOCK_SCOPE(&h->node->lock);
+
+	if (!h->marker || size < 0)
+		return -EINVAL;
+	if ((size_t)size == h->marker->len)
+		return 0;
+	h->marker->written = true;
+	return size > CKPT_METADATA_BYTES_MAX ? -EFBIG : resize_locked(h, (size_t)size);
+}
+
+ssize_t marker_write(struct handle *h, const void *data, size_t len, off_t offset)
+{
+	LOCK_SCOPE(&h->node->lock);
+	size_t end;
+	int rc;
+
+	if (offset < 0 || __builtin_add_overflow((size_t)offset, len, &end) || end > CKPT_METADATA_BYTES_MAX)
+		return -EFBIG;
+	rc = end > h->marker->len ? resize_locked(h, end) : 0;
+	if (rc)
+		return rc;
+	memcpy(h->marker->text + offset, data, len);
+	h->marker->written = true;
+	return (ssize_t)len;
+}
+
+void marker_read(fuse_req_t req, struct handle *h, size_t size, off_t offset)
+{
+	CLEANUP_FREE char *copy = malloc(size + 1);
+	size_t len = 0;
+
+	if (!copy) {
+		reply_error(req, -ENOMEM);
+		return;
+	}
+	pthread_mutex_lock(&h->node->lock);
+	if ((size_t)offset < h->marker->len) {
+		len = MIN(size, h->marker->len - (size_t)offset);
+		memcpy(copy, h->marker->text + offset, len);
+	}
+	pthread_mutex_unlock(&h->node->lock);
+	fuse_reply_buf(req, copy, len);
+}
+
+// --- Completion -------------------------------------------------------------------------------------------------------
+
+static bool abandoned(void *arg)
+{
+	return client_is_dying(*(pid_t *)arg);
+}
+
+// The folder shows a new step: its time is that of the commit.
+static void touch_folder_above(struct ckpt_fs *fs, struct node *marker)
+{
+	struct node *folder = NULL;
+
+	names_read_lock(fs);
+	if (marker->names && marker->names->parent->names)
+		folder = marker->names->parent->names->parent;
+	if (folder)
+		node_ref(fs, folder);
+	names_unlock(fs);
+	if (folder && folder->kind == NODE_FILES)
+		folder_touch(fs, folder);
+	node_unref(fs, folder);
+}
+
+// One attempt with what the handle holds now. tid 0: nobody waits.
+static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
+{
+	struct marker_handle *mh = h->marker;
+	CLEANUP_FREE char *text = NULL;
+	CLEANUP_FREE char *json = NULL;
+	CLEANUP_FREE char *why = NULL;
+	size_t len;
+	int rc;
+
+	pthread_mutex_lock(&h->node->lock);
+	len = mh->len;
+	text = malloc(len + 1);
+	if (text)
+		memcpy(text, mh->text ? mh->text : "", len);
+	mh->written = false;
+	pthread_mutex_unlock(&h->node->lock);
+	rc = text ? ckpt_metadata_parse(text, len, &json, &why) : -ENOMEM;
+	if (rc) {
+		ckpt_errlog_add(fs->store->errlog, mh->step->name, rc,
+				"the step is unchanged; write the marker again, empty or with correct JSON", "the marker's content: %s",
+				why ? why : "could not be read");
+	} else {
+		struct ckpt_commit how = {
+			.event = "marker",
+			.profile = "generic",
+			.metadata = json,
+			.writers_ns = fs->store->settings.open_writers_ns,
+			.abandoned = tid ? abandoned : NULL,
+			.abandoned_arg = &tid,
+		};
+
+		rc = ckpt_commit(mh->step, &how);
+	}
+	if (!rc)
+		touch_folder_above(fs, h->node);
+	pthread_mutex_lock(&h->node->lock);
+	mh->attempted = true;
+	mh->result = rc;
+	pthread_mutex_unlock(&h->node->lock);
+	return rc;
+}
+
+static void run_flush(struct call *c)
+{
+	reply_error(c->req, attempt(c->fs, handle_of(&c->fi), fuse_req_ctx(c->req)->pid));
+}
+
+static struct call call_with(fuse_req_t req, struct handle *h, void (*run)(struct call *c))
+{
+	return (struct call){
+		.run = run, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
+}
+
+// Decides what a FLUSH means; true: it completes the step.
+static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *ret_result)
+{
+	struct marker_handle *mh = h->marker;
+	bool killed = client_was_killed(tid);
+	pid_t process = client_process(tid);
+
+	LOCK_SCOPE(&h->node->lock);
+	*ret_result = 0;
+	if (killed && !mh->dead) {
+		mh->dead = true;
+		ckpt_errlog_add(fs->store->errlog, mh->step->name, 0, "save again, or complete the step with a new marker",
+				"process %d was killed with the marker open: nothing was completed", (int)process);
+	}
+	if (mh->dead)
+		return false;
+	if (process && mh->opener && process != mh->opener)
+		return false; // a forked child lets go of it
+	if (mh->attempted && !mh->written) {
+		*ret_result = mh->result;
+		return false;
+	}
+	return true;
+}
+
+void marker_flush(fuse_req_t req, struct handle *h)
+{
+	struct call c = call_with(req, h, run_flush);
+	int result;
+
+	if (flush_counts(c.fs, h, fuse_req_ctx(req)->pid, &result))
+		call_detach(&c);
+	else
+		reply_error(req, result);
+}
+
+static void run_release(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	fuse_req_t req = c->req;
+
+	(void)attempt(c->fs, h, 0); // nobody is left to be told; the error log has it
+	marker_handle_free(c->fs, h);
+	reply_error(req, 0);
+}
+
+void marker_release(fuse_req_t req, struct handle *h)
+{
+	struct call c = call_with(req, h, run_release);
+	bool due;
+
+	pthread_mutex_lock(&h->node->lock);
+	due = !h->marker->dead && (!h->marker->attempted || h->marker->written);
+	pthread_mutex_unlock(&h->node->lock);
+	if (due) {
+		call_detach(&c);
+		return;
+	}
+	marker_handle_free(c.fs, h);
+	reply_error(req, 0);
+}

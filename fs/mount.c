@@ -1,0 +1,542 @@
+// The life of a mount:
+//   check    the request, before anything exists            ckpt_mount_run()
+//   fork     unless in the foreground                       ckpt_mount_run()
+//   open     the store, its lock, the session, the socket   serve()
+//   answer   INIT is agreed; the parent is told             op_init()
+//   loop     until unmounted or a signal                    serve()
+//   close    parked calls, commits, the index               serve()
+#include "fs/mount.h"
+
+#include "core/errlog.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/call.h"
+#include "fs/control.h"
+#include "fs/fs.h"
+#include "fs/log.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <syslog.h>
+
+#define OVERLAYFS_MAGIC 0x794c7630
+#define WRITE_BYTES_MAX (1u << 20)
+#define THREADS_MAX 16 // that serve requests; whatever waits for a disk has threads of its own
+
+#ifndef CKPT_FUSE_URING
+#define CKPT_FUSE_URING 0 // libfuse's io_uring answers wrongly from other threads until it is patched
+#endif
+
+// What the daemon tells its parent: how the start ended, and in words why it failed.
+struct outcome {
+	int rc;
+	char why[512], hint[512];
+};
+
+struct starter {
+	int pipe_fd; // -1: nobody waits
+	struct outcome outcome;
+};
+
+static struct starter starter = {.pipe_fd = -1};
+
+__attribute__((format(printf, 3, 4))) static int fail(int rc, const char *hint, const char *why, ...)
+{
+	va_list ap;
+
+	va_start(ap, why);
+	vsnprintf(starter.outcome.why, sizeof(starter.outcome.why), why, ap);
+	va_end(ap);
+	snprintf(starter.outcome.hint, sizeof(starter.outcome.hint), "%s", hint ? hint : "");
+	starter.outcome.rc = rc;
+	return rc;
+}
+
+static void tell_parent(int rc)
+{
+	if (starter.pipe_fd < 0)
+		return;
+	starter.outcome.rc = rc;
+	if (write(starter.pipe_fd, &starter.outcome, sizeof(starter.outcome)) < 0)
+		log_line(LOG_WARNING, "the process that mounted has gone");
+	close(TAKE_FD(starter.pipe_fd));
+}
+
+// --- What can be done here --------------------------------------------------------------------------------------------
+
+static bool kernel_is_at_least(int want_major, int want_minor)
+{
+	struct utsname u;
+	int major = 0, minor = 0;
+
+	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
+	       (major > want_major || (major == want_major && minor >= want_minor));
+}
+
+static bool uring_is_switched_on(void)
+{
+	char answer = 'N';
+	CLEANUP_FD int fd = open("/sys/module/fuse/parameters/enable_uring", O_RDONLY | O_CLOEXEC);
+
+	return fd >= 0 && read(fd, &answer, 1) == 1 && answer == 'Y';
+}
+
+void ckpt_mount_abilities(struct ckpt_mount_abilities *ret)
+{
+	CLEANUP_FD int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	*ret = (struct ckpt_mount_abilities){
+		.libfuse = CKPT_LIBFUSE_VERSION,
+		.passthrough_built = CKPT_WITH_PASSTHROUGH,
+		.io_uring_built = CKPT_WITH_URING && CKPT_FUSE_URING,
+		.device = fd >= 0,
+	};
+	ret->passthrough_why = !ret->device		      ? "/dev/fuse cannot be opened" :
+			       !kernel_is_at_least(6, 9)      ? "the kernel is older than Linux 6.9" :
+			       geteuid() != 0		      ? "only root may hand files to the kernel (CAP_SYS_ADMIN)" :
+								NULL;
+	ret->passthrough = !ret->passthrough_why;
+	ret->io_uring_why = !ret->io_uring_built	  ? "libfuse was built without it" :
+			    !kernel_is_at_least(6, 14)	  ? "the kernel is older than Linux 6.14" :
+			    !uring_is_switched_on()	  ? "it is off: echo Y > /sys/module/fuse/parameters/enable_uring" :
+							    NULL;
+	ret->io_uring = !ret->io_uring_why;
+}
+
+static void become_daemon(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	setsid();
+	if (chdir("/"))
+		log_line(LOG_WARNING, "cannot leave the working directory");
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	dup2(null, STDERR_FILENO);
+	close(null);
+}
+
+// --- INIT -------------------------------------------------------------------------------------------------------------
+
+static bool on_stacked_filesystem(struct ckpt_fs *fs)
+{
+	struct statfs st;
+
+	return !fstatfs(fs->store->tree_fd, &st) && st.f_type == OVERLAYFS_MAGIC;
+}
+
+static void agree_on_passthrough(struct ckpt_fs *fs, struct fuse_conn_info *conn)
+{
+	struct ckpt_mount_abilities can;
+
+	ckpt_mount_abilities(&can);
+	if (fs->mount->no_passthrough)
+		fs->passthrough_why = "switched off by no_passthrough";
+	else if (!can.passthrough)
+		fs->passthrough_why = can.passthrough_why;
+	else if (!fuse_set_feature_flag(conn, FUSE_CAP_PASSTHROUGH))
+		fs->passthrough_why = "the kernel does not offer it";
+	else
+		fs->passthrough = true;
+	if (fs->passthrough)
+		conn->max_backing_stack_depth = on_stacked_filesystem(fs) ? 1 : 0;
+	else
+		log_line(LOG_NOTICE, "reading and writing through the daemon, not in passthrough: %s", fs->passthrough_why);
+}
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct ckpt_fs *fs = userdata;
+
+	agree_on_passthrough(fs, conn);
+	fs->io_uring = fs->io_uring && (conn->capable_ext & FUSE_CAP_OVER_IO_URING);
+	// A write need not ask for capabilities of the file first; what must be cleared, we clear.
+	fuse_set_feature_flag(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
+	fuse_unset_feature_flag(conn, FUSE_CAP_HANDLE_KILLPRIV);
+	fuse_unset_feature_flag(conn, FUSE_CAP_READDIRPLUS_AUTO);
+	fuse_set_feature_flag(conn, FUSE_CAP_READDIRPLUS);
+	fuse_set_feature_flag(conn, FUSE_CAP_CACHE_SYMLINKS);
+	fuse_set_feature_flag(conn, FUSE_CAP_PARALLEL_DIROPS);
+	fuse_unset_feature_flag(conn, FUSE_CAP_WRITEBACK_CACHE);
+	conn->max_write = WRITE_BYTES_MAX;
+	conn->max_readahead = WRITE_BYTES_MAX;
+	conn->max_background = 64;
+	conn->congestion_threshold = 48;
+	if (starter.pipe_fd >= 0)
+		become_daemon(); // until now errors could still be read on the terminal
+	tell_parent(0);
+}
+
+static const struct fuse_lowlevel_ops operations = {
+	.init = op_init,
+	.lookup = op_lookup,
+	.forget = op_forget,
+	.forget_multi = op_forget_multi,
+	.getattr = op_getattr,
+	.setattr = op_setattr,
+	.readlink = op_readlink,
+	.mknod = op_mknod,
+	.mkdir = op_mkdir,
+	.unlink = op_unlink,
+	.rmdir = op_rmdir,
+	.symlink = op_symlink,
+	.rename = op_rename,
+	.link = op_link,
+	.open = op_open,
+	.create = op_create,
+	.read = op_read,
+	.write_buf = op_write_buf,
+	.flush = op_flush,
+	.release = op_release,
+	.fsync = op_fsync,
+	.fallocate = op_fallocate,
+	.copy_file_range = op_copy_file_range,
+	.lseek = op_lseek,
+	.opendir = op_opendir,
+	.readdir = op_readdir,
+	.readdirplus = op_readdirplus,
+	.releasedir = op_releasedir,
+	.fsyncdir = op_fsyncdir,
+	.statfs = op_statfs,
+	.getxattr = op_getxattr,
+	.listxattr = op_listxattr,
+	.setxattr = op_setxattr,
+	.removexattr = op_removexattr,
+};
+
+// --- Checks -----------------------------------------------------------------------------------------------------------
+
+static bool is_inside(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) && (!path[len] || path[len] == '/' || !strcmp(dir, "/"));
+}
+
+static bool is_a_mount_point(const char *path)
+{
+	CLEANUP_FREE char *parent = NULL;
+	struct stat here, above;
+
+	if (asprintf(&parent, "%s/..", path) < 0)
+		return false;
+	return !stat(path, &here) && !stat(parent, &above) && (here.st_dev != above.st_dev || here.st_ino == above.st_ino);
+}
+
+static int check_mountpoint(const struct ckpt_mount *m, char **ret_absolute)
+{
+	CLEANUP_FREE char *absolute = realpath(m->mountpoint, NULL);
+	struct stat st;
+
+	if (!absolute || stat(absolute, &st)) {
+		int rc = -errno;
+
+		return rc == -ENOTCONN ? fail(rc, "unmount it first: umount -l DIR", "%s: a dead mount is there", m->mountpoint) :
+					 fail(rc, rc == -ENOENT ? "make the directory first" : NULL, "%s: %s", m->mountpoint,
+					      strerror(-rc));
+	}
+	if (!S_ISDIR(st.st_mode))
+		return fail(-ENOTDIR, "give a directory", "%s: not a directory", m->mountpoint);
+	if (is_a_mount_point(absolute))
+		return fail(-EBUSY, "unmount it first, or choose another directory", "%s: something is mounted there already",
+			    m->mountpoint);
+	*ret_absolute = TAKE_PTR(absolute);
+	return 0;
+}
+
+static int check_store(const struct ckpt_mount *m, const char *mountpoint)
+{
+	CLEANUP_FREE char *store = NULL;
+	int rc;
+
+	// Reading a store that is below its own mount point would wait for ourselves, for ever.
+	store = realpath(m->store, NULL);
+	if (!store && errno == ENOENT && !m->readonly) {
+		CLEANUP_FREE char *parent = strdup(m->store);
+		char *slash = parent ? strrchr(parent, '/') : NULL;
+
+		if (slash)
+			*slash = '\0';
+		store = realpath(slash ? (*parent ? parent : "/") : ".", NULL);
+	}
+	if (store && (is_inside(store, mountpoint) || is_inside(mountpoint, store)))
+		return fail(-EINVAL, "choose directories of which none is inside the other",
+			    "the store %s and the mount point %s are inside one another", store, mountpoint);
+	if (m->readonly || ckpt_store_probe(m->store))
+		return 0;
+	rc = ckpt_store_init(m->store);
+	switch (rc) {
+	case 0:
+	case -EEXIST:
+		return 0;
+	case -ENOTEMPTY:
+		return fail(-EMEDIUMTYPE, "give an empty or a new directory to make a store", "%s: not a store, and not empty",
+			    m->store);
+	case -ENOTDIR:
+		return fail(-EMEDIUMTYPE, "give a directory", "%s: not a store", m->store);
+	default:
+		return fail(rc, NULL, "%s: cannot make a store: %s", m->store, strerror(-rc));
+	}
+}
+
+static int explain_holder(const struct ckpt_mount *m)
+{
+	struct ckpt_holder h;
+	int rc = ckpt_store_holder(m->store, &h);
+
+	if (rc)
+		return fail(-EBUSY, "try again", "%s: in use a moment ago", m->store);
+	if (h.mountpoint)
+		fail(-EBUSY, "use that mount, or add -o ro to read beside it", "%s: mounted at %s by process %d on %s", m->store,
+		     h.mountpoint, h.pid, h.host);
+	else
+		fail(-EBUSY, "wait until it is done, or add -o ro to read beside it", "%s: in use by process %d on %s", m->store,
+		     h.pid, h.host);
+	ckpt_holder_done(&h);
+	return -EBUSY;
+}
+
+static int explain_open(const struct ckpt_mount *m, int rc)
+{
+	switch (rc) {
+	case -EBUSY:
+		return explain_holder(m);
+	case -EMEDIUMTYPE:
+	case -ENOENT:
+		return fail(rc, "ckptfs init STORE makes one", "%s: not a store", m->store);
+	case -ENOTSUP:
+		return fail(rc, "use a newer ckptfs", "%s: the store is of a newer format", m->store);
+	case -EBADMSG:
+		return fail(rc, "bring store.json back from a backup", "%s: the store's identity is damaged", m->store);
+	default:
+		return fail(rc, NULL, "%s: cannot open the store: %s", m->store, strerror(-rc));
+	}
+}
+
+// --- The session ------------------------------------------------------------------------------------------------------
+
+// In the option string a comma parts options and a backslash escapes.
+static void escape_into(FILE *f, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == ',' || *text == '\\')
+			fputc('\\', f);
+		fputc(*text, f);
+	}
+}
+
+static char *session_options(struct ckpt_fs *fs)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return NULL;
+	fputs("subtype=ckptfs,default_permissions,fsname=", f);
+	escape_into(f, fs->store->path);
+	if (fs->mount->allow_other)
+		fputs(",allow_other", f);
+	if (fs->mount->readonly)
+		fputs(",ro", f);
+	if (fs->io_uring)
+		fputs(",io_uring,io_uring_q_depth=16", f);
+	if (fclose(f)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+static int session_new(struct ckpt_fs *fs)
+{
+	CLEANUP_FREE char *options = session_options(fs);
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+
+	if (!options || fuse_opt_add_arg(&args, "ckptfs") || fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, options)) {
+		fuse_opt_free_args(&args);
+		return fail(-ENOMEM, NULL, "out of memory");
+	}
+	fs->se = fuse_session_new(&args, &operations, sizeof(operations), fs);
+	fuse_opt_free_args(&args);
+	if (!fs->se)
+		return fail(-EINVAL, NULL, "libfuse refused the mount options");
+	if (access("/dev/fuse", F_OK))
+		return fail(-ENODEV, "load it: modprobe fuse (in a container: --device /dev/fuse)", "there is no /dev/fuse");
+	if (fuse_session_mount(fs->se, fs->mountpoint))
+		return fail(-EPERM,
+			    geteuid() ? "without root this needs fusermount3 (package fuse3), and allow_other needs user_allow_other in /etc/fuse.conf"
+				      : "see the log line above",
+			    "%s: the kernel refused the mount", fs->mountpoint);
+	return 0;
+}
+
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		log_line(LOG_WARNING, "the limit of open files cannot be raised");
+}
+
+static int loop(struct ckpt_fs *fs)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	int rc;
+
+	if (!config)
+		return -ENOMEM;
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	fuse_loop_cfg_set_max_threads(config, THREADS_MAX);
+	fuse_loop_cfg_set_idle_threads(config, THREADS_MAX);
+	rc = fuse_session_loop_mt(fs->se, config);
+	fuse_loop_cfg_destroy(config);
+	return rc < 0 ? rc : 0; // a positive one is the signal that ended it
+}
+
+static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
+{
+	struct ckpt_mount_abilities can;
+	int rc = ckpt_store_open(fs->mount->store, fs->mount->readonly ? CKPT_STORE_READ : CKPT_STORE_WRITE,
+				 &fs->mount->settings, &fs->store);
+
+	if (rc)
+		return explain_open(fs->mount, rc);
+	fs->nodes = node_table_new(fs);
+	if (!fs->nodes)
+		return fail(-ENOMEM, NULL, "out of memory");
+	ckpt_mount_abilities(&can);
+	fs->io_uring = can.io_uring && !fs->mount->no_io_uring;
+	if (!fs->mount->readonly) {
+		rc = ckpt_store_announce(fs->store, fs->mountpoint);
+		if (!rc)
+			rc = control_socket_start(fs, ret_socket);
+		if (rc)
+			return fail(rc, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store, strerror(-rc));
+	}
+	return session_new(fs);
+}
+
+static int serve(const struct ckpt_mount *m, const char *mountpoint)
+{
+	struct ckpt_fs fs = {.mount = m, .mountpoint = strdup(mountpoint), .started_ns = ckpt_sys.now_ns()};
+	struct control_socket *socket = NULL;
+	int rc;
+
+	umask(0);
+	raise_descriptor_limit();
+	rc = fs.mountpoint ? open_all(&fs, &socket) : fail(-ENOMEM, NULL, "out of memory");
+	if (!rc) {
+		fuse_set_signal_handlers(fs.se);
+		rc = loop(&fs);
+		if (rc)
+			log_line(LOG_ERR, "the mount ended: %s", strerror(-rc));
+		fuse_remove_signal_handlers(fs.se);
+	}
+	if (fs.se)
+		fuse_session_unmount(fs.se);
+	control_socket_stop(socket);
+	call_drain();
+	if (fs.se)
+		fuse_session_destroy(fs.se);
+	node_table_free(fs.nodes);
+	ckpt_store_close(fs.store);
+	free(fs.mountpoint);
+	return rc;
+}
+
+// --- The door ---------------------------------------------------------------------------------------------------------
+
+static int give_reason(int rc, char **ret_why, char **ret_hint)
+{
+	if (rc) {
+		*ret_why = *starter.outcome.why ? strdup(starter.outcome.why) : NULL;
+		*ret_hint = *starter.outcome.hint ? strdup(starter.outcome.hint) : NULL;
+	}
+	return rc;
+}
+
+// Waits for the daemon's word, and then for the mount itself to answer.
+static int wait_for_daemon(int fd, pid_t pid, const char *mountpoint)
+{
+	struct stat st;
+	ssize_t n;
+
+	do
+		n = read(fd, &starter.outcome, sizeof(starter.outcome));
+	while (n < 0 && errno == EINTR);
+	if (n != sizeof(starter.outcome)) {
+		waitpid(pid, NULL, 0);
+		return fail(-EIO, "run it with -f to see why", "the daemon died at its start");
+	}
+	if (starter.outcome.rc)
+		waitpid(pid, NULL, 0);
+	else if (stat(mountpoint, &st))
+		return fail(-errno, NULL, "%s: the mount does not answer", mountpoint);
+	return starter.outcome.rc;
+}
+
+static int run_in_background(const struct ckpt_mount *m, const char *mountpoint)
+{
+	int fds[2], rc;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return fail(-errno, NULL, "cannot start: %s", strerror(errno));
+	fflush(NULL);
+	pid = fork();
+	if (pid < 0) {
+		close(fds[0]);
+		close(fds[1]);
+		return fail(-errno, NULL, "cannot start: %s", strerror(errno));
+	}
+	if (pid) {
+		close(fds[1]);
+		rc = wait_for_daemon(fds[0], pid, mountpoint);
+		close(fds[0]);
+		return rc;
+	}
+	close(fds[0]);
+	starter.pipe_fd = fds[1];
+	rc = serve(m, mountpoint);
+	tell_parent(rc);
+	_exit(rc ? 1 : 0);
+}
+
+int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint)
+{
+	CLEANUP_FREE char *mountpoint = NULL;
+	struct ckpt_mount absolute = *m;
+	CLEANUP_FREE char *store = NULL;
+	int rc;
+
+	*ret_why = *ret_hint = NULL;
+	rc = log_open(m->log ? m->log : m->foreground ? "-" : "syslog", m->log_level);
+	if (rc)
+		rc = fail(rc, rc == -EINVAL ? "log_level is one of error, warn, info, debug" : NULL, "cannot open the log: %s",
+			  strerror(-rc));
+	if (!rc)
+		rc = check_mountpoint(m, &mountpoint);
+	if (!rc)
+		rc = check_store(m, mountpoint);
+	if (!rc) {
+		store = realpath(m->store, NULL); // the daemon leaves the working directory
+		if (!store)
+			rc = fail(-errno, "ckptfs init STORE makes one", "%s: %s", m->store, strerror(errno));
+		absolute.store = store;
+	}
+	if (!rc)
+		rc = m->foreground ? serve(&absolute, mountpoint) : run_in_background(&absolute, mountpoint);
+	return give_reason(rc, ret_why, ret_hint);
+}

@@ -1,0 +1,447 @@
+#include "fs/node.h"
+
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/fs.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+struct node_table {
+	pthread_mutex_t lock;          // guards the hash, lookups and refs
+	pthread_rwlock_t names_lock;   // order: names_lock, then lock
+	struct node **buckets;
+	size_t bucket_count, count;
+	uint64_t generations;
+	struct node *root;
+};
+
+// --- The table --------------------------------------------------------------------------------------------------------
+
+static size_t bucket_of(const struct node_table *t, uint64_t space, uint64_t number)
+{
+	return ((number ^ space * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 17) & (t->bucket_count - 1);
+}
+
+static struct node *node_new(struct node_table *t, uint64_t space, uint64_t number, mode_t type)
+{
+	struct node *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->space = space;
+	n->number = number;
+	n->type = type;
+	n->generation = ++t->generations;
+	n->fd = -1;
+	pthread_mutex_init(&n->lock, NULL);
+	return n;
+}
+
+struct node_table *node_table_new(struct ckpt_fs *fs)
+{
+	struct node_table *t = calloc(1, sizeof(*t));
+
+	(void)fs;
+	if (!t)
+		return NULL;
+	t->bucket_count = 1024;
+	t->buckets = calloc(t->bucket_count, sizeof(*t->buckets));
+	t->root = node_new(t, SPACE_LIVE, FUSE_ROOT_ID, S_IFDIR);
+	if (!t->buckets || !t->root) {
+		free(t->buckets);
+		free(t->root);
+		free(t);
+		return NULL;
+	}
+	t->root->refs = 1;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_rwlock_init(&t->names_lock, NULL);
+	return t;
+}
+
+static void node_free(struct node *n)
+{
+	while (n->names) {
+		struct node_name *name = n->names;
+
+		n->names = name->next;
+		free(name);
+	}
+	ckpt_step_unref(n->step);
+	free(n->marker);
+	if (n->fd >= 0)
+		ckpt_sys.close(n->fd);
+	pthread_mutex_destroy(&n->lock);
+	free(n);
+}
+
+void node_table_free(struct node_table *t)
+{
+	if (!t)
+		return;
+	for (size_t i = 0; i < t->bucket_count; i++)
+		while (t->buckets[i]) {
+			struct node *n = t->buckets[i];
+
+			t->buckets[i] = n->hash_next;
+			node_free(n);
+		}
+	node_free(t->root);
+	free(t->buckets);
+	pthread_rwlock_destroy(&t->names_lock);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+struct node *node_root(struct ckpt_fs *fs)
+{
+	return fs->nodes->root;
+}
+
+struct node *node_of(struct ckpt_fs *fs, fuse_ino_t ino)
+{
+	return ino == FUSE_ROOT_ID ? fs->nodes->root : (struct node *)(uintptr_t)ino;
+}
+
+fuse_ino_t node_id(struct ckpt_fs *fs, const struct node *n)
+{
+	return n == fs->nodes->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n;
+}
+
+uint64_t node_space(const struct ckpt_step *step)
+{
+	return !step || step->ours ? SPACE_LIVE : step->incarnation;
+}
+
+static struct node *find_locked(struct node_table *t, uint64_t space, uint64_t number)
+{
+	struct node *n = t->buckets[bucket_of(t, space, number)];
+
+	while (n && (n->number != number || n->space != space))
+		n = n->hash_next;
+	return n;
+}
+
+static void grow_locked(struct node_table *t)
+{
+	size_t old_count = t->bucket_count;
+	struct node **old = t->buckets, **wider = calloc(old_count * 4, sizeof(*wider));
+
+	if (!wider)
+		return;
+	t->buckets = wider;
+	t->bucket_count = old_count * 4;
+	for (size_t i = 0; i < old_count; i++)
+		while (old[i]) {
+			struct node *n = old[i], **slot = &wider[bucket_of(t, n->space, n->number)];
+
+			old[i] = n->hash_next;
+			n->hash_next = *slot;
+			*slot = n;
+		}
+	free(old);
+}
+
+static void hash_insert_locked(struct node_table *t, struct node *n)
+{
+	struct node **slot;
+
+	if (t->count >= t->bucket_count)
+		grow_locked(t);
+	slot = &t->buckets[bucket_of(t, n->space, n->number)];
+	n->hash_next = *slot;
+	*slot = n;
+	t->count++;
+}
+
+static void hash_remove_locked(struct node_table *t, struct node *n)
+{
+	struct node **slot = &t->buckets[bucket_of(t, n->space, n->number)];
+
+	while (*slot != n)
+		slot = &(*slot)->hash_next;
+	*slot = n->hash_next;
+	t->count--;
+}
+
+// Finds or makes the node and counts one lookup on it.
+static struct node *count_lookup(struct node_table *t, uint64_t space, uint64_t number, mode_t type)
+{
+	LOCK_SCOPE(&t->lock);
+	struct node *n = find_locked(t, space, number);
+
+	// A number that comes back with another type is another file: the old node keeps its handles, under no number.
+	if (n && n->type != type) {
+		hash_remove_locked(t, n);
+		n->number = 0;
+		n->space = UINT64_MAX - 2 - n->generation;
+		hash_insert_locked(t, n);
+		n = NULL;
+	}
+	if (!n) {
+		n = node_new(t, space, number, type);
+		if (!n)
+			return NULL;
+		hash_insert_locked(t, n);
+	}
+	n->lookups++;
+	return n;
+}
+
+int node_get_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, struct node *parent,
+		    const char *name, struct ckpt_step *step, struct node **ret_node)
+{
+	struct node *n = count_lookup(fs->nodes, space, number, type);
+	int rc = n ? name_add_locked(fs, n, parent, name) : -ENOMEM;
+
+	if (rc) {
+		if (n)
+			node_forget(fs, n, 1);
+		return rc;
+	}
+	if (step && n->step != step) {
+		ckpt_step_unref(n->step);
+		n->step = ckpt_step_ref(step);
+	}
+	*ret_node = n;
+	return 0;
+}
+
+int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, struct node *parent, const char *name,
+	     struct ckpt_step *step, struct node **ret_node)
+{
+	int rc;
+
+	names_write_lock(fs);
+	rc = node_get_locked(fs, space, number, type, parent, name, step, ret_node);
+	names_unlock(fs);
+	return rc;
+}
+
+static bool node_has_name(const struct node *n, const struct node *parent, const char *name)
+{
+	for (struct node_name *x = n->names; x; x = x->next)
+		if (x->parent == parent && !strcmp(x->text, name))
+			return true;
+	return false;
+}
+
+struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type,
+			    const struct node *parent, const char *name)
+{
+	LOCK_SCOPE(&fs->nodes->lock);
+	struct node *n = find_locked(fs->nodes, space, number);
+
+	if (!n || n->type != type || !node_has_name(n, parent, name))
+		return NULL;
+	n->lookups++;
+	return n;
+}
+
+size_t node_count(struct ckpt_fs *fs)
+{
+	LOCK_SCOPE(&fs->nodes->lock);
+	return fs->nodes->count;
+}
+
+struct node *node_find(struct ckpt_fs *fs, uint64_t space, uint64_t number)
+{
+	LOCK_SCOPE(&fs->nodes->lock);
+	struct node *n = find_locked(fs->nodes, space, number);
+
+	if (n)
+		n->refs++;
+	return n;
+}
+
+void node_ref(struct ckpt_fs *fs, struct node *n)
+{
+	LOCK_SCOPE(&fs->nodes->lock);
+	n->refs++;
+}
+
+// Lets go of what one count of each kind held; the node and what only it referred to are freed, upwards.
+static void let_go(struct ckpt_fs *fs, struct node *n, uint64_t lookups, int refs)
+{
+	struct node_table *t = fs->nodes;
+
+	while (n) {
+		struct node_name *names;
+		bool last;
+
+		pthread_mutex_lock(&t->lock);
+		n->lookups -= MIN(lookups, n->lookups);
+		n->refs -= refs;
+		last = !n->lookups && n->refs <= 0 && n != t->root;
+		if (last)
+			hash_remove_locked(t, n);
+		pthread_mutex_unlock(&t->lock);
+		if (!last)
+			return;
+		// All but the last parent by recursion: hard links are few, and the chain upwards is the loop.
+		names = TAKE_PTR(n->names);
+		node_free(n);
+		n = NULL;
+		while (names) {
+			struct node_name *name = names;
+
+			names = name->next;
+			if (names)
+				let_go(fs, name->parent, 0, 1);
+			else
+				n = name->parent;
+			free(name);
+		}
+		lookups = 0;
+		refs = 1;
+	}
+}
+
+void node_unref(struct ckpt_fs *fs, struct node *n)
+{
+	if (n)
+		let_go(fs, n, 0, 1);
+}
+
+void node_forget(struct ckpt_fs *fs, struct node *n, uint64_t lookups)
+{
+	let_go(fs, n, lookups, 0);
+}
+
+// --- Names ------------------------------------------------------------------------------------------------------------
+
+void names_read_lock(struct ckpt_fs *fs)
+{
+	pthread_rwlock_rdlock(&fs->nodes->names_lock);
+}
+
+void names_write_lock(struct ckpt_fs *fs)
+{
+	pthread_rwlock_wrlock(&fs->nodes->names_lock);
+}
+
+void names_unlock(struct ckpt_fs *fs)
+{
+	pthread_rwlock_unlock(&fs->nodes->names_lock);
+}
+
+int name_add_locked(struct ckpt_fs *fs, struct node *n, struct node *parent, const char *name)
+{
+	struct node_name *x;
+
+	if (node_has_name(n, parent, name))
+		return 0;
+	x = malloc(sizeof(*x) + strlen(name) + 1);
+	if (!x)
+		return -ENOMEM;
+	strcpy(x->text, name);
+	x->parent = parent;
+	node_ref(fs, parent);
+	x->next = n->names;
+	n->names = x;
+	return 0;
+}
+
+void name_drop_locked(struct ckpt_fs *fs, struct node *n, const struct node *parent, const char *name)
+{
+	struct node_name **slot = &n->names;
+
+	while (*slot) {
+		struct node_name *x = *slot;
+
+		if (x->parent == parent && !strcmp(x->text, name)) {
+			*slot = x->next;
+			node_unref(fs, x->parent);
+			free(x);
+			return;
+		}
+		slot = &x->next;
+	}
+}
+
+// --- Places -----------------------------------------------------------------------------------------------------------
+
+int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
+{
+	char *at = ret_place->buf + sizeof(ret_place->buf) - 1;
+
+	*at = '\0';
+	ret_place->step = NULL;
+	while (n != fs->nodes->root && !n->step) {
+		size_t len;
+
+		if (n->kind != NODE_FILES)
+			return -EPERM;
+		if (!n->names)
+			return -ESTALE;
+		len = strlen(n->names->text);
+		if ((size_t)(at - ret_place->buf) < len + 1 + CKPT_NAME_MAX) // room for one more name is kept
+			return -ENAMETOOLONG;
+		if (*at)
+			*--at = '/';
+		at -= len;
+		memcpy(at, n->names->text, len);
+		n = n->names->parent;
+	}
+	ret_place->path = at;
+	if (n->step)
+		ret_place->step = ckpt_step_ref(n->step);
+	return 0;
+}
+
+int place_of(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
+{
+	int rc;
+
+	names_read_lock(fs);
+	rc = place_of_locked(fs, n, ret_place);
+	names_unlock(fs);
+	return rc;
+}
+
+void place_done(struct place *p)
+{
+	ckpt_step_unref(p->step);
+	p->step = NULL;
+}
+
+struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
+{
+	struct ckpt_step *step = NULL;
+
+	names_read_lock(fs);
+	while (n && n != fs->nodes->root && !n->step)
+		n = n->names ? n->names->parent : NULL;
+	if (n && n->step)
+		step = ckpt_step_ref(n->step);
+	names_unlock(fs);
+	return step;
+}
+
+int place_open(struct ckpt_fs *fs, const struct place *p, int flags)
+{
+	char inside[sizeof(p->buf) + 40];
+
+	if (!p->step)
+		return ckpt_sys.open(fs->store->tree_fd, *p->path ? p->path : ".", flags, 0);
+	snprintf(inside, sizeof(inside), "%s%s%s", p->step->session, *p->path ? "/" : "", p->path);
+	return ckpt_sys.open(fs->store->sessions_fd, inside, flags, 0);
+}
+
+// Names do not change while the path is in use, so it leads to this node's file and to no other.
+int node_open(struct ckpt_fs *fs, struct node *n, int flags)
+{
+	struct place p;
+	int fd;
+
+	names_read_lock(fs);
+	fd = place_of_locked(fs, n, &p);
+	if (!fd) {
+		fd = place_open(fs, &p, flags);
+		place_done(&p);
+	}
+	names_unlock(fs);
+	return fd;
+}

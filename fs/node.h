@@ -1,0 +1,124 @@
+// Nodes: what the kernel knows by a nodeid. A node is a file, directory or symlink of the plain tree or of a step, a
+// marker, or a piece of the control directory.
+//
+// A tree is the plain tree, or the files of one step; the node at its top knows which. A node finds its place by
+// climbing along its names, so a commit, a rename or a graft changes one node and not those below. No descriptor is
+// kept per node, only per open file.
+//
+// Identity: nodes of live files (plain, staged, or committed by this process) are found by their file's number, so hard
+// links share a node; nodes of steps that were read from the store are found by step and number.
+// Lifetime: a node lives while the kernel knows it (lookup count), something refers to it (references: open handles,
+// names below it, calls under way), or both.
+// Threads: any. names_lock is held for reading while a path is built and used, and for writing while names change.
+#pragma once
+
+#include "core/step.h"
+
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct ckpt_fs;
+struct marker;
+
+enum node_kind {
+	NODE_FILES,   // in a tree
+	NODE_MARKER,
+	NODE_CONTROL,
+};
+
+enum node_io {
+	IO_NONE,        // not open
+	IO_PASSTHROUGH, // the kernel reads and writes the backing file
+	IO_CACHED,      // through the daemon and the page cache
+};
+
+struct node_name {
+	struct node_name *next;
+	struct node *parent; // a reference
+	char text[];
+};
+
+struct node {
+	struct node *hash_next;
+	uint64_t space, number;  // identity; number is the st_ino too
+	uint64_t generation;
+	uint64_t lookups;        // the kernel's count, guarded by the table
+	int refs;                // ours, guarded by the table
+	enum node_kind kind;
+	mode_t type;             // S_IFREG, S_IFDIR, S_IFLNK
+	struct node_name *names; // guarded by names_lock
+	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL
+	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
+	int control;             // NODE_CONTROL: which piece (control.h)
+	struct marker *marker;   // NODE_MARKER: what was written last
+
+	pthread_mutex_t lock;    // guards what follows
+	enum node_io io;
+	unsigned opens, write_opens;
+	int fd;                  // reads the backing file while opens > 0, else -1
+	int backing_id;          // IO_PASSTHROUGH
+	bool written;            // since fd was opened
+	bool folder_known;       // plain directories: folder is what its disk says
+	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
+};
+
+struct node_table *node_table_new(struct ckpt_fs *fs); // NULL: no memory
+void node_table_free(struct node_table *t);
+
+struct node *node_of(struct ckpt_fs *fs, fuse_ino_t ino);
+fuse_ino_t node_id(struct ckpt_fs *fs, const struct node *n);
+struct node *node_root(struct ckpt_fs *fs);
+
+// The node of this identity, made when missing, with one more lookup count and the name (parent, name). step is set on
+// the top of a step. -ENOMEM.
+int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, struct node *parent, const char *name,
+	     struct ckpt_step *step, struct node **ret_node);
+// A node of our own making: marker and control pieces, found by (space, number) like all.
+#define SPACE_LIVE UINT64_C(0)
+#define SPACE_CONTROL UINT64_MAX
+#define SPACE_MARKER (UINT64_MAX - 1)
+uint64_t node_space(const struct ckpt_step *step); // NULL: the plain tree
+
+void node_ref(struct ckpt_fs *fs, struct node *n);
+void node_unref(struct ckpt_fs *fs, struct node *n);
+void node_forget(struct ckpt_fs *fs, struct node *n, uint64_t lookups);
+size_t node_count(struct ckpt_fs *fs);
+
+// The same under names_lock for writing; and: only if the node and this name of it are known already (names_lock held
+// either way), else NULL.
+int node_get_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, struct node *parent,
+		    const char *name, struct ckpt_step *step, struct node **ret_node);
+struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type,
+			    const struct node *parent, const char *name);
+// The node of this identity with a reference (node_unref), or NULL.
+struct node *node_find(struct ckpt_fs *fs, uint64_t space, uint64_t number);
+
+// --- Names and places -----------------------------------------------------------------------------------------------
+
+void names_read_lock(struct ckpt_fs *fs);
+void names_write_lock(struct ckpt_fs *fs);
+void names_unlock(struct ckpt_fs *fs);
+// Under names_lock for writing.
+int name_add_locked(struct ckpt_fs *fs, struct node *n, struct node *parent, const char *name);
+void name_drop_locked(struct ckpt_fs *fs, struct node *n, const struct node *parent, const char *name);
+
+// Where a node is. For a step, path is inside it; "" is its top. The step is a reference.
+struct place {
+	struct ckpt_step *step; // NULL: the plain tree
+	char *path;             // points into buf
+	char buf[4096];
+};
+// -ESTALE: it has no name any more. -ENAMETOOLONG. Free with place_done().
+int place_of(struct ckpt_fs *fs, struct node *n, struct place *ret_place);
+int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place); // names_lock held
+void place_done(struct place *p);
+// The step that a node is in (a reference), NULL for the plain tree and for nodes without a place.
+struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n);
+
+// Opens the node's file in a live tree (plain, staged, left), or a committed directory's raw one. -ESTALE, -errno.
+int node_open(struct ckpt_fs *fs, struct node *n, int flags);
+// The same for the place of a node that was located before.
+int place_open(struct ckpt_fs *fs, const struct place *p, int flags);

@@ -1,0 +1,363 @@
+#include "core/errlog.h"
+#include "core/stage.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/attr.h"
+#include "fs/call.h"
+#include "fs/handle.h"
+#include "fs/marker.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+
+#define OWN_XATTRS "user.ckptfs."
+
+static void reply_attr(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
+{
+	struct stat attr;
+	double timeout = TIMEOUT_NONE;
+	int rc = attr_of_node(fs, n, &attr, &timeout);
+
+	if (rc)
+		reply_error(req, rc);
+	else
+		fuse_reply_attr(req, &attr, timeout);
+}
+
+void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+
+	(void)fi;
+	reply_attr(fs, req, node_of(fs, ino));
+}
+
+// --- setattr ----------------------------------------------------------------------------------------------------------
+
+static void times_of(const struct stat *attr, int to_set, struct timespec times[2])
+{
+	times[0] = times[1] = (struct timespec){0, UTIME_OMIT};
+	if (to_set & FUSE_SET_ATTR_ATIME_NOW)
+		times[0].tv_nsec = UTIME_NOW;
+	else if (to_set & FUSE_SET_ATTR_ATIME)
+		times[0] = attr->st_atim;
+	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
+		times[1].tv_nsec = UTIME_NOW;
+	else if (to_set & FUSE_SET_ATTR_MTIME)
+		times[1] = attr->st_mtim;
+}
+
+static int set_size(struct call *c, const char *path)
+{
+	int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
+	if (!rc && c->step && c->attr.st_size == 0)
+		ckpt_stage_rewritten(c->step, c->node->number);
+	ckpt_sys.close(fd);
+	return rc;
+}
+
+static int set_on_path(struct call *c, const char *path)
+{
+	uid_t uid = c->flags & FUSE_SET_ATTR_UID ? c->attr.st_uid : (uid_t)-1;
+	gid_t gid = c->flags & FUSE_SET_ATTR_GID ? c->attr.st_gid : (gid_t)-1;
+	int rc = 0;
+
+	if ((c->flags & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) && chown(path, uid, gid))
+		return -errno;
+	if ((c->flags & FUSE_SET_ATTR_MODE) && chmod(path, c->attr.st_mode & 07777))
+		return -errno;
+	if (c->flags & FUSE_SET_ATTR_SIZE)
+		rc = set_size(c, path);
+	if (!rc && (c->flags & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME))) {
+		struct timespec times[2];
+
+		times_of(&c->attr, c->flags, times);
+		rc = utimensat(AT_FDCWD, path, times, 0) ? -errno : 0;
+	}
+	return rc;
+}
+
+// A symlink has an owner and times of its own, but chmod and truncate would go through it.
+static int set_on_symlink(struct call *c, int fd)
+{
+	struct timespec times[2];
+
+	if ((c->flags & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) &&
+	    fchownat(fd, "", c->flags & FUSE_SET_ATTR_UID ? c->attr.st_uid : (uid_t)-1,
+		     c->flags & FUSE_SET_ATTR_GID ? c->attr.st_gid : (gid_t)-1, AT_EMPTY_PATH))
+		return -errno;
+	if (c->flags & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE))
+		return -EOPNOTSUPP;
+	if (!(c->flags & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME)))
+		return 0;
+	times_of(&c->attr, c->flags, times);
+	return utimensat(fd, "", times, AT_EMPTY_PATH) ? -errno : 0;
+}
+
+// The file itself, whatever its names do meanwhile: an open one by its descriptor, else by an O_PATH one.
+static int open_self(struct ckpt_fs *fs, struct node *n)
+{
+	int fd = -1;
+
+	pthread_mutex_lock(&n->lock);
+	if (n->fd >= 0)
+		fd = fcntl(n->fd, F_DUPFD_CLOEXEC, 0);
+	pthread_mutex_unlock(&n->lock);
+	if (fd < 0)
+		fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
+	return fd == -ENOENT ? -ESTALE : fd;
+}
+
+static void run_setattr(struct call *c)
+{
+	CLEANUP_FD int fd = open_self(c->fs, c->node);
+	char path[32];
+	int rc = MIN(fd, 0);
+
+	if (!rc) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		rc = S_ISLNK(c->node->type) ? set_on_symlink(c, fd) : set_on_path(c, path);
+	}
+	if (rc)
+		reply_error(c->req, rc);
+	else
+		reply_attr(c->fs, c->req, c->node);
+}
+
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run_setattr, .req = req, .fs = fs, .node = node_of(fs, ino), .attr = *attr, .flags = to_set};
+
+	if (c.node->kind == NODE_CONTROL) {
+		reply_error(req, -EPERM);
+	} else if (c.node->kind == NODE_MARKER) {
+		int rc = (to_set & FUSE_SET_ATTR_SIZE) && fi ? marker_truncate(handle_of(fi), attr->st_size) : 0;
+
+		if (rc)
+			reply_error(req, rc);
+		else
+			reply_attr(fs, req, c.node);
+	} else {
+		call_run(&c);
+	}
+}
+
+// --- statfs -----------------------------------------------------------------------------------------------------------
+
+void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct statvfs st;
+
+	(void)ino;
+	if (fstatvfs(fs_of(req)->store->tree_fd, &st)) {
+		reply_error(req, -errno);
+		return;
+	}
+	st.f_namemax = CKPT_NAME_MAX;
+	fuse_reply_statfs(req, &st);
+}
+
+// --- Extended attributes ----------------------------------------------------------------------------------------------
+
+static bool is_a_clients(const char *name)
+{
+	return !strncmp(name, "user.", 5) && strncmp(name, OWN_XATTRS, strlen(OWN_XATTRS));
+}
+
+// *ret_value is malloc'ed.
+static int get_live(struct ckpt_fs *fs, struct node *n, const char *name, char **ret_value, size_t *ret_len)
+{
+	CLEANUP_FD int fd = open_self(fs, n);
+	CLEANUP_FREE char *value = malloc(CKPT_XATTR_BYTES_MAX);
+	char path[32];
+	ssize_t len;
+
+	if (fd < 0)
+		return fd;
+	if (!value)
+		return -ENOMEM;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	len = getxattr(path, name, value, CKPT_XATTR_BYTES_MAX);
+	if (len < 0)
+		return -errno;
+	*ret_value = TAKE_PTR(value);
+	*ret_len = (size_t)len;
+	return 0;
+}
+
+static int get_committed(struct ckpt_fs *fs, struct node *n, const struct place *p, const char *name, char **ret_value,
+			 size_t *ret_len)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	const char *have;
+	const void *value;
+	int rc = entry_of_node(fs, n, p, &m, &e);
+
+	if (rc)
+		return rc;
+	rc = -ENODATA;
+	for (uint32_t i = 0; rc == -ENODATA && ckpt_manifest_xattr(m, &e, i, &have, &value, ret_len); i++) {
+		if (strcmp(have, name))
+			continue;
+		*ret_value = malloc(*ret_len + 1);
+		if (*ret_value)
+			memcpy(*ret_value, value, *ret_len);
+		rc = *ret_value ? 0 : -ENOMEM;
+	}
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+// The protocol of both requests: size 0 asks how much, a buffer that is too small gets ERANGE.
+static void reply_value(fuse_req_t req, size_t size, int rc, const char *value, size_t len)
+{
+	if (rc)
+		reply_error(req, rc);
+	else if (size == 0)
+		fuse_reply_xattr(req, len);
+	else if (len > size)
+		reply_error(req, -ERANGE);
+	else
+		fuse_reply_buf(req, value, len);
+}
+
+void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct node *n = node_of(fs, ino);
+	CLEANUP_FREE char *value = NULL;
+	size_t len = 0;
+	struct place p;
+	int rc;
+
+	if (n->kind != NODE_FILES || S_ISLNK(n->type) || !is_a_clients(name)) {
+		reply_error(req, strncmp(name, "system.", 7) ? -ENODATA : -EOPNOTSUPP);
+		return;
+	}
+	rc = place_of(fs, n, &p);
+	if (!rc && place_is_committed(&p))
+		rc = get_committed(fs, n, &p, name, &value, &len);
+	else if (!rc || rc == -ESTALE)
+		rc = get_live(fs, n, name, &value, &len);
+	place_done(&p);
+	reply_value(req, size, rc, value, len);
+}
+
+static int list_live(struct ckpt_fs *fs, struct node *n, char *names, size_t *ret_len)
+{
+	CLEANUP_FD int fd = open_self(fs, n);
+	CLEANUP_FREE char *all = malloc(CKPT_XATTR_BYTES_MAX);
+	char path[32];
+	ssize_t len;
+
+	if (fd < 0)
+		return fd;
+	if (!all)
+		return -ENOMEM;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	len = listxattr(path, all, CKPT_XATTR_BYTES_MAX);
+	if (len < 0)
+		return errno == EOPNOTSUPP ? 0 : -errno;
+	for (const char *at = all; at < all + len; at += strlen(at) + 1)
+		if (is_a_clients(at)) {
+			memcpy(names + *ret_len, at, strlen(at) + 1);
+			*ret_len += strlen(at) + 1;
+		}
+	return 0;
+}
+
+static int list_committed(struct ckpt_fs *fs, struct node *n, const struct place *p, char *names, size_t *ret_len)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	const char *name;
+	const void *value;
+	size_t len;
+	int rc = entry_of_node(fs, n, p, &m, &e);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; ckpt_manifest_xattr(m, &e, i, &name, &value, &len); i++) {
+		if (*ret_len + strlen(name) + 1 > CKPT_XATTR_BYTES_MAX)
+			break;
+		memcpy(names + *ret_len, name, strlen(name) + 1);
+		*ret_len += strlen(name) + 1;
+	}
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct node *n = node_of(fs, ino);
+	CLEANUP_FREE char *names = malloc(CKPT_XATTR_BYTES_MAX);
+	size_t len = 0;
+	struct place p;
+	int rc = names ? 0 : -ENOMEM;
+
+	if (!rc && n->kind == NODE_FILES && !S_ISLNK(n->type)) {
+		rc = place_of(fs, n, &p);
+		if (!rc && place_is_committed(&p))
+			rc = list_committed(fs, n, &p, names, &len);
+		else if (!rc || rc == -ESTALE)
+			rc = list_live(fs, n, names, &len);
+		place_done(&p);
+	}
+	reply_value(req, size, rc, names, len);
+}
+
+// name is the attribute's; data NULL removes it.
+static void run_set(struct call *c)
+{
+	CLEANUP_FD int fd = open_self(c->fs, c->node);
+	char path[32];
+	int rc = MIN(fd, 0);
+
+	if (!rc) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		rc = (c->data ? setxattr(path, c->name, c->data, c->data_len, c->flags) : removexattr(path, c->name)) ? -errno : 0;
+	}
+	reply_error(c->req, rc);
+}
+
+static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	CLEANUP_FREE char *copy = value ? malloc(size + 1) : NULL;
+	struct call c = {
+		.run = run_set, .req = req, .fs = fs, .node = node_of(fs, ino), .data = copy, .data_len = size, .flags = flags};
+
+	if (c.node->kind != NODE_FILES || S_ISLNK(c.node->type)) {
+		reply_error(req, -EPERM);
+	} else if (!is_a_clients(name)) {
+		reply_error(req, strncmp(name, OWN_XATTRS, strlen(OWN_XATTRS)) ? -EOPNOTSUPP : -EPERM);
+	} else if (value && !copy) {
+		reply_error(req, -ENOMEM);
+	} else {
+		if (copy)
+			memcpy(copy, value, size);
+		snprintf(c.name, sizeof(c.name), "%s", name);
+		call_run(&c);
+	}
+}
+
+void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+{
+	change_xattr(req, ino, name, value, size, flags);
+}
+
+void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	change_xattr(req, ino, name, NULL, 0, 0);
+}

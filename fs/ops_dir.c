@@ -1,0 +1,259 @@
+// Listing directories. A listing is what opendir (or rewinddir) found: names do not move under a reader's offset.
+// Staged steps are in none; the steps of a plain folder come from core, all else from the disk or the manifest.
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/attr.h"
+#include "fs/control.h"
+#include "fs/handle.h"
+#include "fs/ops.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+// Names in one heap: a directory of a million costs tens of megabytes, not hundreds.
+struct listing {
+	struct listed {
+		uint32_t name;   // offset in the heap
+		mode_t type;
+		uint64_t number;
+	} *items;
+	size_t count, cap;
+	char *heap;
+	size_t heap_len, heap_cap;
+};
+
+static void listing_free(struct listing *l)
+{
+	if (!l)
+		return;
+	free(l->items);
+	free(l->heap);
+	free(l);
+}
+
+static int listing_add(void *arg, const char *name, mode_t type, uint64_t number)
+{
+	struct listing *l = arg;
+	size_t len = strlen(name) + 1;
+	int rc = ckpt_grow((void **)&l->items, &l->cap, l->count + 1, sizeof(*l->items));
+
+	if (!rc)
+		rc = ckpt_grow((void **)&l->heap, &l->heap_cap, l->heap_len + len, 1);
+	if (rc || l->heap_len > UINT32_MAX - len)
+		return -ENOMEM;
+	memcpy(l->heap + l->heap_len, name, len);
+	l->items[l->count++] = (struct listed){(uint32_t)l->heap_len, type, number};
+	l->heap_len += len;
+	return 0;
+}
+
+static int list_disk(struct ckpt_fs *fs, struct node *dir, struct listing *l)
+{
+	int fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY), rc = 0;
+	DIR *d;
+	struct dirent *e;
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd; // removed while open: empty, as everywhere
+	d = fdopendir(fd);
+	if (!d) {
+		ckpt_sys.close(fd);
+		return -ENOMEM;
+	}
+	while (!rc && (errno = 0, e = readdir(d))) {
+		mode_t type = DTTOIF(e->d_type);
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		if (type == S_IFREG || type == S_IFDIR || type == S_IFLNK)
+			rc = listing_add(l, e->d_name, type, e->d_ino);
+	}
+	if (!rc)
+		rc = -errno;
+	closedir(d);
+	return rc;
+}
+
+static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
+{
+	unsigned states = 1u << CKPT_STEP_COMMITTED;
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = folder_id_of(fs, dir, false, id);
+
+	if (rc)
+		return rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
+	if (fs->store->settings.show_staged)
+		states |= 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING;
+	rc = ckpt_step_list(fs->store, id, states, &steps, &count);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count && !rc; i++)
+		rc = listing_add(l, steps[i]->name, S_IFDIR, steps[i]->summary.dir_ino);
+	ckpt_step_list_free(steps, count);
+	return rc;
+}
+
+static int list_committed(struct ckpt_fs *fs, struct node *dir, const struct place *p, struct listing *l)
+{
+	static const mode_t types[] = {
+		[CKPT_ENTRY_FILE] = S_IFREG, [CKPT_ENTRY_DIR] = S_IFDIR, [CKPT_ENTRY_SYMLINK] = S_IFLNK};
+	struct ckpt_manifest *m;
+	struct ckpt_entry self, e;
+	int rc = entry_of_node(fs, dir, p, &m, &self);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < self.child_count && !rc; i++) {
+		ckpt_manifest_entry(m, self.child_first + i, &e);
+		rc = listing_add(l, e.name, types[e.type], e.ino);
+	}
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
+{
+	struct place p;
+	int rc;
+
+	if (dir->kind == NODE_CONTROL)
+		return control_each(fs, dir, listing_add, l);
+	rc = place_of(fs, dir, &p);
+	if (rc)
+		return rc == -ESTALE ? 0 : rc;
+	if (place_is_committed(&p)) {
+		rc = list_committed(fs, dir, &p, l);
+	} else {
+		rc = list_disk(fs, dir, l);
+		if (!rc && !p.step)
+			rc = list_steps(fs, dir, l);
+	}
+	place_done(&p);
+	return rc;
+}
+
+static int listing_new(struct ckpt_fs *fs, struct node *dir, struct listing **ret_listing)
+{
+	struct listing *l = calloc(1, sizeof(*l));
+	int rc = l ? listing_add(l, ".", S_IFDIR, dir->number) : -ENOMEM;
+
+	if (!rc)
+		rc = listing_add(l, "..", S_IFDIR, dir->names ? dir->names->parent->number : FUSE_ROOT_ID);
+	if (!rc)
+		rc = fill_listing(fs, dir, l);
+	if (rc) {
+		listing_free(l);
+		return rc;
+	}
+	*ret_listing = l;
+	return 0;
+}
+
+// --- Requests ---------------------------------------------------------------------------------------------------------
+
+void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct handle *h;
+	int rc = handle_new(fs, node_of(fs, ino), fi->flags, &h);
+
+	if (rc) {
+		reply_error(req, rc);
+		return;
+	}
+	fi->fh = (uintptr_t)h;
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		handle_free(fs, h);
+}
+
+void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+
+	(void)ino;
+	listing_free(h->listing);
+	handle_free(fs_of(req), h);
+	reply_error(req, 0);
+}
+
+// Some requests carry attributes: then each entry but "." and ".." counts as a lookup of it.
+static size_t add_entry(fuse_req_t req, struct node *dir, const struct listed *item, const char *name, bool plus, char *buf,
+			size_t room, off_t next)
+{
+	struct fuse_entry_param e = {.attr = {.st_ino = item->number, .st_mode = item->type}};
+	struct ckpt_fs *fs = fs_of(req);
+	size_t need;
+
+	if (!plus)
+		return fuse_add_direntry(req, buf, room, name, &e.attr, next);
+	need = fuse_add_direntry_plus(req, NULL, 0, name, NULL, 0);
+	if (need > room)
+		return need;
+	if (strcmp(name, ".") && strcmp(name, "..") && lookup_child(fs, dir, name, &e)) {
+		// Gone since the listing: told without attributes, the kernel will ask.
+		e = (struct fuse_entry_param){.attr = {.st_ino = item->number, .st_mode = item->type}};
+	}
+	return fuse_add_direntry_plus(req, buf, room, name, &e, next);
+}
+
+static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi, bool plus)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct node *dir = node_of(fs, ino);
+	struct handle *h = handle_of(fi);
+	CLEANUP_FREE char *buf = malloc(size);
+	size_t used = 0;
+	int rc = buf ? 0 : -ENOMEM;
+
+	if (!rc && (!h->listing || offset == 0)) {
+		listing_free(TAKE_PTR(h->listing));
+		rc = listing_new(fs, dir, &h->listing);
+	}
+	if (rc) {
+		reply_error(req, rc);
+		return;
+	}
+	for (size_t i = (size_t)offset; i < h->listing->count; i++) {
+		const struct listed *item = &h->listing->items[i];
+		size_t n = add_entry(req, dir, item, h->listing->heap + item->name, plus, buf + used, size - used, (off_t)i + 1);
+
+		if (n > size - used)
+			break;
+		used += n;
+	}
+	fuse_reply_buf(req, buf, used);
+}
+
+void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	reply_listing(req, ino, size, offset, fi, false);
+}
+
+void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	reply_listing(req, ino, size, offset, fi, true);
+}
+
+// A committed step is on disk already; with object stores this becomes the barrier for them.
+void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct place p;
+	int rc = 0;
+
+	(void)datasync;
+	(void)fi;
+	if (node_of(fs, ino)->kind == NODE_FILES && !place_of(fs, node_of(fs, ino), &p)) {
+		if (!place_is_committed(&p)) {
+			CLEANUP_FD int fd = node_open(fs, node_of(fs, ino), O_RDONLY | O_DIRECTORY);
+
+			rc = fd < 0 ? fd : ckpt_sys.fsync(fd);
+		}
+		place_done(&p);
+	}
+	reply_error(req, rc);
+}

@@ -1,0 +1,381 @@
+#include "core/errlog.h"
+#include "core/stage.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/attr.h"
+#include "fs/call.h"
+#include "fs/handle.h"
+#include "fs/marker.h"
+#include "fs/control.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define COPY_READ_BYTES (128 << 10) // reads up to this size are copied; a pipe for splice costs more
+
+// --- create and open --------------------------------------------------------------------------------------------------
+
+static int create_file(struct call *c, int dirfd)
+{
+	struct ckpt_step *taken;
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int fd;
+
+	if (!c->step && !folder_id_of(c->fs, c->node, false, id) && (taken = ckpt_step_find(c->fs->store, id, c->name))) {
+		ckpt_step_unref(taken);
+		return -EISDIR;
+	}
+	// Read-only and yet new: the kernel opens the file again with the client's flags, and a descriptor of ours that can
+	// write would stand in the way of the commit's lease.
+	fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_CREAT | O_EXCL, c->mode & 07777);
+	if (fd == -EEXIST && !(c->fi.flags & O_EXCL))
+		fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
+	return fd;
+}
+
+static void reply_created(struct call *c, const struct fuse_entry_param *e)
+{
+	if (fuse_reply_create(c->req, e, &c->fi) != -ENOENT)
+		return;
+	handle_release(c->fs, c->req, handle_of(&c->fi));
+	node_forget(c->fs, node_of(c->fs, e->ino), 1);
+}
+
+static void run_create(struct call *c)
+{
+	struct fuse_entry_param e = {0};
+	CLEANUP_FD int dirfd = -1;
+	CLEANUP_FD int fd = -1;
+	int rc = check_new_name(c->fs, c->node, c->step, c->name);
+
+	if (!rc) {
+		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+		rc = MIN(dirfd, 0);
+	}
+	if (!rc) {
+		fd = create_file(c, dirfd);
+		rc = MIN(fd, 0);
+	}
+	if (!rc)
+		rc = adopt_new(c->fs, c->req, c->node, dirfd, c->name, &e);
+	if (rc) {
+		reply_error(c->req, rc);
+		return;
+	}
+	rc = handle_open(c->fs, c->req, node_of(c->fs, e.ino), TAKE_FD(fd), c->step, false, &c->fi);
+	if (rc) {
+		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+		reply_error(c->req, rc);
+		return;
+	}
+	reply_created(c, &e);
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run_create, .req = req, .fs = fs, .node = node_of(fs, parent), .mode = mode, .fi = *fi};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	if (c.node->step && marker_is_name(fs, name))
+		marker_create(&c);
+	else
+		call_run(&c);
+}
+
+static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_info *fi, int rc)
+{
+	if (rc)
+		reply_error(req, rc);
+	else if (fuse_reply_open(req, fi) == -ENOENT)
+		handle_release(fs, req, handle_of(fi));
+}
+
+static void run_open_for_writing(struct call *c)
+{
+	int rc = handle_open(c->fs, c->req, c->node, -1, c->step, false, &c->fi);
+
+	reply_opened(c->fs, c->req, &c->fi, rc);
+}
+
+static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct place p;
+	bool committed;
+	int fd = -1, rc = place_of(fs, n, &p);
+
+	if (rc) {
+		reply_error(req, rc);
+		return;
+	}
+	committed = place_is_committed(&p);
+	if (committed) {
+		rc = entry_of_node(fs, n, &p, &m, &e);
+		if (!rc) {
+			rc = ckpt_step_open_raw(p.step, m, e.index, &fd);
+			ckpt_manifest_unref(m);
+		}
+		if (rc == -EIO)
+			ckpt_errlog_add(fs->store->errlog, p.step->name, rc, "run `ckptfs verify` on the store",
+					"the raw file of %s is gone or changed", p.path);
+	}
+	place_done(&p);
+	if (!rc)
+		rc = handle_open(fs, req, n, fd, NULL, committed, fi);
+	reply_opened(fs, req, fi, rc);
+}
+
+static void open_control(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+{
+	struct handle *h;
+	int rc = (fi->flags & O_ACCMODE) == O_RDONLY ? handle_new(fs, n, fi->flags, &h) : -EACCES;
+
+	if (!rc && (rc = control_text(fs, n, &h->text, &h->text_len)))
+		handle_free(fs, h);
+	if (rc) {
+		reply_error(req, rc);
+		return;
+	}
+	fi->fh = (uintptr_t)h;
+	fi->direct_io = 1; // its size is known only now
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		handle_free(fs, h);
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run_open_for_writing, .req = req, .fs = fs, .node = node_of(fs, ino), .fi = *fi};
+
+	if (c.node->kind == NODE_CONTROL)
+		open_control(fs, req, c.node, fi);
+	else if (c.node->kind == NODE_MARKER)
+		marker_open(req, c.node, fi);
+	else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
+		open_for_reading(fs, req, c.node, fi);
+	else
+		call_run(&c);
+}
+
+// --- read and write through the daemon --------------------------------------------------------------------------------
+
+static void read_text(fuse_req_t req, const struct handle *h, size_t size, off_t offset)
+{
+	size_t from = MIN((size_t)offset, h->text_len);
+
+	fuse_reply_buf(req, h->text + from, MIN(size, h->text_len - from));
+}
+
+static void read_file(fuse_req_t req, int fd, size_t size, off_t offset)
+{
+	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(size);
+
+	if (size <= COPY_READ_BYTES) {
+		CLEANUP_FREE char *data = malloc(size);
+		ssize_t n = data ? ckpt_sys.pread(fd, data, size, offset) : -ENOMEM;
+
+		if (n < 0)
+			reply_error(req, (int)n);
+		else
+			fuse_reply_buf(req, data, (size_t)n);
+		return;
+	}
+	buf.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
+	buf.buf[0].fd = fd;
+	buf.buf[0].pos = offset;
+	fuse_reply_data(req, &buf, FUSE_BUF_SPLICE_MOVE);
+}
+
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+
+	(void)ino;
+	if (h->text)
+		read_text(req, h, size, offset);
+	else if (h->marker)
+		marker_read(req, h, size, offset);
+	else
+		read_file(req, h->node->fd, size, offset);
+}
+
+// A write that the disk did not take is a hole in the file: a commit must not pass over it in silence.
+static void remember_failure(struct ckpt_fs *fs, const struct handle *h, int rc)
+{
+	struct ckpt_step *step = rc == -EIO ? node_step(fs, h->node) : NULL;
+
+	if (step)
+		ckpt_stage_synced(step, h->node->number, 0, 0, rc);
+	ckpt_step_unref(step);
+}
+
+static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset, bool kill_suidgid)
+{
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
+	struct stat st;
+	ssize_t n;
+
+	if (h->fd < 0)
+		return -EBADF;
+	if (kill_suidgid && !fstat(h->fd, &st))
+		fchmod(h->fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0)));
+	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY;
+	out.buf[0].fd = h->fd;
+	out.buf[0].pos = offset;
+	n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
+	if (n < 0)
+		remember_failure(fs, h, (int)n);
+	return n;
+}
+
+static ssize_t write_marker(struct handle *h, struct fuse_bufvec *in, off_t offset)
+{
+	size_t len = fuse_buf_size(in);
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(len);
+	CLEANUP_FREE char *data = malloc(len + 1);
+	ssize_t n;
+
+	if (!data)
+		return -ENOMEM;
+	out.buf[0].mem = data;
+	n = fuse_buf_copy(&out, in, 0);
+	return n < 0 ? n : marker_write(h, data, (size_t)n, offset);
+}
+
+void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t offset, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+	ssize_t n = h->marker ? write_marker(h, in, offset) : write_file(fs_of(req), h, in, offset, fi->kill_suidgid);
+
+	(void)ino;
+	if (n < 0)
+		reply_error(req, (int)n);
+	else
+		fuse_reply_write(req, (size_t)n);
+}
+
+// --- close ------------------------------------------------------------------------------------------------------------
+
+void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+
+	(void)ino;
+	if (h->marker) {
+		marker_flush(req, h);
+		return;
+	}
+	handle_flushed(h);
+	reply_error(req, 0);
+}
+
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct handle *h = handle_of(fi);
+
+	(void)ino;
+	if (h->marker) {
+		marker_release(req, h);
+		return;
+	}
+	if (h->node->kind == NODE_FILES)
+		handle_release(fs, req, h);
+	else
+		handle_free(fs, h);
+	reply_error(req, 0);
+}
+
+// --- sync -------------------------------------------------------------------------------------------------------------
+
+static void run_fsync(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	int64_t began = ckpt_sys.now_ns(), ctime_ns = 0;
+	struct stat st;
+	int rc;
+
+	// What the fsync covers is the state of before it: a change while it runs must show as another change time.
+	if (!fstat(h->node->fd, &st))
+		ctime_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
+	rc = c->flags ? ckpt_sys.fdatasync(h->node->fd) : ckpt_sys.fsync(h->node->fd);
+	if (step)
+		ckpt_stage_synced(step, h->node->number, ctime_ns, began, rc);
+	ckpt_step_unref(step);
+	reply_error(c->req, rc);
+}
+
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run_fsync, .req = req, .fs = fs, .node = node_of(fs, ino), .flags = datasync, .fi = *fi};
+
+	if (c.node->kind == NODE_FILES)
+		call_detach(&c); // it waits for the disk
+	else
+		reply_error(req, 0);
+}
+
+// --- space and copies -------------------------------------------------------------------------------------------------
+
+void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+	int fd, rc;
+
+	(void)ino;
+	if (h->node->kind != NODE_FILES || !h->writes) {
+		reply_error(req, h->writes ? -EOPNOTSUPP : -EBADF);
+		return;
+	}
+	fd = reopen_for_writing(h->node->fd, 0);
+	rc = fd < 0 ? fd : fallocate(fd, mode, offset, length) ? -errno : 0;
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	reply_error(req, rc);
+}
+
+void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse_file_info *fi_in,
+			fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out, size_t len, int flags)
+{
+	struct handle *in = handle_of(fi_in), *out = handle_of(fi_out);
+	ssize_t n = -EXDEV;
+	int fd;
+
+	(void)ino_in;
+	(void)ino_out;
+	if (in->node->kind == NODE_FILES && out->node->kind == NODE_FILES && out->writes) {
+		fd = reopen_for_writing(out->node->fd, 0);
+		n = fd < 0 ? fd : copy_file_range(in->node->fd, &off_in, fd, &off_out, len, (unsigned)flags);
+		if (n < 0 && fd >= 0)
+			n = -errno;
+		if (fd >= 0)
+			ckpt_sys.close(fd);
+	}
+	if (n < 0)
+		reply_error(req, (int)n);
+	else
+		fuse_reply_write(req, (size_t)n);
+}
+
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+{
+	struct handle *h = handle_of(fi);
+	off_t at;
+
+	(void)ino;
+	if (h->node->kind != NODE_FILES) {
+		reply_error(req, -EINVAL);
+		return;
+	}
+	at = lseek(h->node->fd, offset, whence); // the offset of this descriptor is used for nothing else
+	if (at < 0)
+		reply_error(req, -errno);
+	else
+		fuse_reply_lseek(req, at);
+}

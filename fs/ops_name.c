@@ -1,0 +1,722 @@
+#include "core/errlog.h"
+#include "core/stage.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/attr.h"
+#include "fs/call.h"
+#include "fs/client.h"
+#include "fs/control.h"
+#include "fs/marker.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+// --- Folders ----------------------------------------------------------------------------------------------------------
+
+int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
+{
+	struct ckpt_step *step;
+	int fd, rc = 0;
+
+	*ret_id = '\0';
+	if (dir == node_root(fs))
+		return 0;
+	step = node_step(fs, dir);
+	if (step || dir->kind != NODE_FILES || !S_ISDIR(dir->type)) {
+		ckpt_step_unref(step);
+		return -ENOTDIR;
+	}
+	pthread_mutex_lock(&dir->lock);
+	if (dir->folder_known && (*dir->folder || !make)) {
+		memcpy(ret_id, dir->folder, sizeof(dir->folder));
+		pthread_mutex_unlock(&dir->lock);
+		return *ret_id ? 0 : -ENOENT;
+	}
+	pthread_mutex_unlock(&dir->lock);
+	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+	if (fd < 0)
+		return fd;
+	rc = ckpt_store_folder_id(fs->store, fd, make, ret_id);
+	ckpt_sys.close(fd);
+	if (rc && rc != -ENOENT)
+		return rc;
+	pthread_mutex_lock(&dir->lock);
+	dir->folder_known = true;
+	memcpy(dir->folder, ret_id, sizeof(dir->folder));
+	pthread_mutex_unlock(&dir->lock);
+	return rc;
+}
+
+void folder_touch(struct ckpt_fs *fs, struct node *dir)
+{
+	CLEANUP_FD int fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+
+	if (fd >= 0)
+		futimens(fd, (struct timespec[]){{0, UTIME_OMIT}, {0, UTIME_NOW}});
+}
+
+// The step of this name in a plain folder, unless it is only left over.
+static struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *step;
+	enum ckpt_step_state state;
+
+	if (folder_id_of(fs, dir, false, id))
+		return NULL;
+	step = ckpt_step_find(fs->store, id, name);
+	if (!step)
+		return NULL;
+	state = ckpt_step_state(step);
+	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING || state == CKPT_STEP_COMMITTED)
+		return step;
+	ckpt_step_unref(step);
+	return NULL;
+}
+
+// --- Lookup -----------------------------------------------------------------------------------------------------------
+
+static void fill_entry(struct ckpt_fs *fs, const struct node *n, double timeout, struct fuse_entry_param *e)
+{
+	e->ino = node_id(fs, n);
+	e->generation = n->generation;
+	e->attr_timeout = e->entry_timeout = timeout;
+}
+
+static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name, struct ckpt_step *step,
+		       struct fuse_entry_param *e)
+{
+	struct ckpt_summary summary;
+	struct node *n;
+	bool committed;
+	int rc = 0;
+
+	pthread_mutex_lock(&step->lock);
+	committed = step->state == CKPT_STEP_COMMITTED;
+	if (committed) {
+		summary = step->summary;
+	} else {
+		struct statx stx;
+
+		rc = statx(step->dirfd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -ESTALE : 0;
+		if (!rc)
+			attr_from_statx(fs, &stx, &e->attr);
+	}
+	pthread_mutex_unlock(&step->lock);
+	if (rc)
+		return rc;
+	if (committed)
+		attr_from_summary(fs, &summary, &e->attr);
+	rc = node_get(fs, node_space(step), e->attr.st_ino, S_IFDIR, parent, name, step, &n);
+	if (!rc)
+		fill_entry(fs, n, committed ? TIMEOUT_COMMITTED : TIMEOUT_NONE, e);
+	return rc;
+}
+
+static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
+			    struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct node *n;
+	uint32_t index;
+	int rc = entry_of_node(fs, parent, p, &m, &e);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_child(m, e.index, name, &index);
+	if (!rc) {
+		ckpt_manifest_entry(m, index, &e);
+		attr_from_entry(fs, &e, &ret_entry->attr);
+		rc = node_get(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, name, NULL, &n);
+	}
+	if (!rc) {
+		__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
+		fill_entry(fs, n, TIMEOUT_COMMITTED, ret_entry);
+	}
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+static bool type_is_ours(mode_t mode)
+{
+	return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
+}
+
+static int stat_child(struct ckpt_fs *fs, const struct place *p, const char *name, struct statx *stx)
+{
+	int fd = place_open(fs, p, O_PATH | O_DIRECTORY), rc;
+
+	if (fd < 0)
+		return fd == -ENOENT ? -ESTALE : fd;
+	rc = statx(fd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, stx) ? -errno : 0;
+	ckpt_sys.close(fd);
+	return rc ? rc : type_is_ours(stx->stx_mode) ? 0 : -ENOENT;
+}
+
+// A name is looked at and remembered under one lock, so that a rename cannot come in between. Names that are known,
+// nearly all of them, need it only for reading.
+static int lookup_live(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
+		       struct fuse_entry_param *ret_entry)
+{
+	struct node *n = NULL;
+	struct statx stx;
+	int rc;
+
+	names_read_lock(fs);
+	rc = stat_child(fs, p, name, &stx);
+	if (!rc)
+		n = node_get_known(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name);
+	names_unlock(fs);
+	if (rc)
+		return rc;
+	if (!n) {
+		names_write_lock(fs);
+		rc = stat_child(fs, p, name, &stx);
+		if (!rc)
+			rc = node_get_locked(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name, NULL, &n);
+		names_unlock(fs);
+		if (rc)
+			return rc;
+	}
+	attr_from_statx(fs, &stx, &ret_entry->attr);
+	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
+	ret_entry->attr_timeout = S_ISDIR(n->type) && !p->step ? TIMEOUT_NONE : TIMEOUT_ATTR;
+	return 0;
+}
+
+static int lookup_own(struct ckpt_fs *fs, struct node *n, struct fuse_entry_param *ret_entry)
+{
+	double timeout;
+	int rc = attr_of_node(fs, n, &ret_entry->attr, &timeout);
+
+	if (rc) {
+		node_forget(fs, n, 1);
+		return rc;
+	}
+	fill_entry(fs, n, TIMEOUT_NONE, ret_entry);
+	return 0;
+}
+
+static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_step *step;
+	struct place p;
+	int rc = place_of(fs, parent, &p);
+
+	if (rc)
+		return rc;
+	if (p.step) {
+		rc = place_is_committed(&p) ? lookup_committed(fs, parent, &p, name, ret_entry) :
+					      lookup_live(fs, parent, &p, name, ret_entry);
+	} else {
+		step = step_in_folder(fs, parent, name);
+		rc = step ? lookup_step(fs, parent, name, step, ret_entry) : lookup_live(fs, parent, &p, name, ret_entry);
+		ckpt_step_unref(step);
+	}
+	place_done(&p);
+	return rc;
+}
+
+int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct node *n;
+	int rc;
+
+	if (parent->kind == NODE_CONTROL) {
+		rc = control_lookup(fs, parent, name, &n);
+		return rc ? rc : lookup_own(fs, n, ret_entry);
+	}
+	if (parent == node_root(fs) && !strcmp(name, CKPT_CONTROL_NAME)) {
+		rc = control_dir(fs, &n);
+		return rc ? rc : lookup_own(fs, n, ret_entry);
+	}
+	if (parent->step && marker_is_name(fs, name)) {
+		rc = marker_lookup(fs, parent, &n);
+		return rc ? rc : lookup_own(fs, n, ret_entry);
+	}
+	return lookup_in_tree(fs, parent, name, ret_entry);
+}
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct fuse_entry_param e = {0};
+	int rc = lookup_child(fs, node_of(fs, parent), name, &e);
+
+	if (rc)
+		reply_error(req, rc);
+	else if (fuse_reply_entry(req, &e) == -ENOENT)
+		node_forget(fs, node_of(fs, e.ino), 1);
+}
+
+void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
+{
+	struct ckpt_fs *fs = fs_of(req);
+
+	node_forget(fs, node_of(fs, ino), lookups);
+	fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	struct ckpt_fs *fs = fs_of(req);
+
+	for (size_t i = 0; i < count; i++)
+		node_forget(fs, node_of(fs, forgets[i].ino), forgets[i].nlookup);
+	fuse_reply_none(req);
+}
+
+// --- What a new name must be ------------------------------------------------------------------------------------------
+
+int check_new_name(struct ckpt_fs *fs, struct node *parent, const struct ckpt_step *step, const char *name)
+{
+	int rc;
+
+	if (parent->kind != NODE_FILES || (parent == node_root(fs) && !strcmp(name, CKPT_CONTROL_NAME)))
+		return -EPERM;
+	if (parent->step && marker_is_name(fs, name))
+		return -EPERM; // the marker is made by open(2) only
+	rc = ckpt_name_check(name, strlen(name));
+	if (rc)
+		ckpt_errlog_add(fs->store->errlog, step ? step->name : "(plain)", rc, "choose another name",
+				"a name with control bytes, too long or not UTF-8 was refused");
+	return rc;
+}
+
+static int give_to_client(fuse_req_t req, int dirfd, const char *name)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct stat dir;
+
+	if (geteuid() != 0 || (ctx->uid == 0 && ctx->gid == 0))
+		return 0;
+	if (fstat(dirfd, &dir))
+		return -errno;
+	// A directory with setgid gives its group on, as the disk's filesystem has done already.
+	return fchownat(dirfd, name, ctx->uid, dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+}
+
+int adopt_new(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name,
+	      struct fuse_entry_param *ret_entry)
+{
+	int rc = give_to_client(req, dirfd, name);
+
+	return rc ? rc : lookup_child(fs, parent, name, ret_entry);
+}
+
+// The directory to make something in, and whether something may be made there.
+static int open_parent(struct call *c)
+{
+	struct ckpt_step *taken;
+	int rc = check_new_name(c->fs, c->node, c->step, c->name);
+
+	if (rc)
+		return rc;
+	taken = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
+	if (taken) {
+		ckpt_step_unref(taken);
+		return -EEXIST;
+	}
+	return node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+}
+
+static void reply_new(struct call *c, int dirfd, int rc)
+{
+	struct fuse_entry_param e = {0};
+
+	if (!rc)
+		rc = adopt_new(c->fs, c->req, c->node, dirfd, c->name, &e);
+	if (rc)
+		reply_error(c->req, rc);
+	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
+		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+}
+
+static struct call call_for(fuse_req_t req, fuse_ino_t ino, const char *name, void (*run)(struct call *c))
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run, .req = req, .fs = fs, .node = node_of(fs, ino)};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	return c;
+}
+
+// --- mkdir ------------------------------------------------------------------------------------------------------------
+
+static bool matches_steps_at(const char *patterns, const struct place *p, const char *name)
+{
+	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
+	CLEANUP_FREE char *copy = strdup(patterns);
+	char *save = NULL;
+
+	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
+	for (char *at = copy ? strtok_r(copy, ":", &save) : NULL; at; at = strtok_r(NULL, ":", &save))
+		if (!fnmatch(at, path, FNM_PATHNAME | FNM_PERIOD))
+			return true;
+	return false;
+}
+
+static void describe_folder(struct ckpt_fs *fs, struct node *dir, const struct place *p, struct ckpt_place *ret)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	CLEANUP_FREE char *path = strdup(p->path);
+	char *save = NULL, *last = NULL;
+
+	*ret = (struct ckpt_place){.root = dir == node_root(fs)};
+	for (char *part = path ? strtok_r(path, "/", &save) : NULL; part; part = strtok_r(NULL, "/", &save)) {
+		ret->below_logs |= ckpt_name_is_logs(part);
+		last = part;
+	}
+	ret->in_checkpoints = last && ckpt_name_is_checkpoints(last);
+	ret->holds_steps = !folder_id_of(fs, dir, false, id) && ckpt_step_any(fs->store, id);
+}
+
+static bool is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	const char *patterns = fs->store->settings.steps_at;
+	struct ckpt_place folder;
+	struct place p;
+	bool step = false;
+
+	if (ckpt_name_is_temp(name))
+		return true;
+	if (place_of(fs, dir, &p))
+		return false;
+	if (patterns) {
+		step = matches_steps_at(patterns, &p, name);
+	} else {
+		describe_folder(fs, dir, &p, &folder);
+		step = ckpt_name_is_step(name, &folder);
+	}
+	place_done(&p);
+	return step;
+}
+
+static void run_begin(struct call *c)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct fuse_entry_param e = {0};
+	struct ckpt_step *step = NULL;
+	struct stat st;
+	CLEANUP_FD int dirfd = open_parent(c);
+	int rc = MIN(dirfd, 0);
+
+	if (!rc && !fstatat(dirfd, c->name, &st, AT_SYMLINK_NOFOLLOW))
+		rc = -EEXIST;
+	if (!rc)
+		rc = folder_id_of(c->fs, c->node, true, id);
+	if (!rc)
+		rc = ckpt_stage_begin(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, client_process(ctx->pid), &step);
+	if (!rc)
+		rc = lookup_step(c->fs, c->node, c->name, step, &e);
+	ckpt_step_unref(step);
+	if (rc)
+		reply_error(c->req, rc);
+	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
+		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+}
+
+static int check_depth(struct call *c)
+{
+	struct place p;
+	int depth = 0, rc = place_of(c->fs, c->node, &p);
+
+	if (rc)
+		return rc;
+	for (const char *at = p.path; *at; at++)
+		depth += *at == '/';
+	place_done(&p);
+	return depth + 2 >= CKPT_DEPTH_MAX ? -ENAMETOOLONG : 0;
+}
+
+static void run_mkdir(struct call *c)
+{
+	CLEANUP_FD int dirfd = open_parent(c);
+	int rc = MIN(dirfd, 0);
+
+	if (!rc && c->step)
+		rc = check_depth(c);
+	if (!rc)
+		rc = ckpt_sys.mkdir(dirfd, c->name, c->mode & 07777);
+	reply_new(c, dirfd, rc);
+}
+
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	struct call c = call_for(req, parent, name, run_mkdir);
+	struct ckpt_step *step = node_step(c.fs, c.node);
+
+	c.mode = mode;
+	if (!step && c.node->kind == NODE_FILES && is_step_to_be(c.fs, c.node, name)) {
+		c.run = run_begin;
+		call_detach(&c); // it waits for the disk
+	} else {
+		call_run(&c);
+	}
+	ckpt_step_unref(step);
+}
+
+// --- mknod, symlink, link ---------------------------------------------------------------------------------------------
+
+static void run_mknod(struct call *c)
+{
+	CLEANUP_FD int dirfd = open_parent(c);
+	int rc = MIN(dirfd, 0);
+
+	if (!rc) {
+		int fd = ckpt_sys.open(dirfd, c->name, O_WRONLY | O_CREAT | O_EXCL, c->mode & 07777);
+
+		rc = MIN(fd, 0);
+		if (fd >= 0)
+			ckpt_sys.close(fd);
+	}
+	reply_new(c, dirfd, rc);
+}
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+{
+	struct call c = call_for(req, parent, name, run_mknod);
+
+	(void)rdev;
+	c.mode = mode;
+	if (S_ISREG(mode))
+		call_run(&c);
+	else
+		reply_error(req, -EPERM); // no devices, FIFOs or sockets
+}
+
+static void run_symlink(struct call *c)
+{
+	CLEANUP_FD int dirfd = open_parent(c);
+	int rc = MIN(dirfd, 0);
+
+	if (!rc)
+		rc = ckpt_sys.symlink(c->data, dirfd, c->name);
+	reply_new(c, dirfd, rc);
+}
+
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	struct call c = call_for(req, parent, name, run_symlink);
+	CLEANUP_FREE char *copy = strdup(target);
+
+	c.data = copy;
+	c.data_len = strlen(target);
+	if (copy)
+		call_run(&c);
+	else
+		reply_error(req, -ENOMEM);
+}
+
+static int readlink_live(struct ckpt_fs *fs, struct node *n, char *target, size_t cap)
+{
+	CLEANUP_FD int fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
+	ssize_t len;
+
+	if (fd < 0)
+		return fd == -ENOENT ? -ESTALE : fd;
+	len = readlinkat(fd, "", target, cap - 1);
+	if (len < 0)
+		return -errno;
+	target[len] = '\0';
+	return 0;
+}
+
+void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct node *n = node_of(fs, ino);
+	char target[PATH_MAX];
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct place p;
+	int rc = place_of(fs, n, &p);
+
+	if (rc) {
+		reply_error(req, rc);
+		return;
+	}
+	if (place_is_committed(&p)) {
+		rc = entry_of_node(fs, n, &p, &m, &e);
+		if (!rc) {
+			snprintf(target, sizeof(target), "%s", e.target ? e.target : "");
+			ckpt_manifest_unref(m);
+		}
+	} else {
+		rc = readlink_live(fs, n, target, sizeof(target));
+	}
+	place_done(&p);
+	if (rc)
+		reply_error(req, rc);
+	else
+		fuse_reply_readlink(req, target);
+}
+
+// node is the new parent, other the file.
+static void run_link(struct call *c)
+{
+	CLEANUP_FD int dirfd = open_parent(c);
+	CLEANUP_FD int from = -1;
+	char path[32];
+	int rc = MIN(dirfd, 0);
+
+	if (!rc && c->step != c->other_step)
+		rc = -EXDEV;
+	if (!rc) {
+		from = node_open(c->fs, c->other, O_PATH | O_NOFOLLOW);
+		rc = from < 0 ? -ESTALE : 0;
+	}
+	if (!rc) {
+		// The descriptor is the file itself, whatever happens to its names meanwhile.
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", from);
+		rc = linkat(AT_FDCWD, path, dirfd, c->name, AT_SYMLINK_FOLLOW) ? -errno : 0;
+	}
+	if (rc) {
+		reply_error(c->req, rc);
+		return;
+	}
+	struct fuse_entry_param e = {0};
+
+	rc = lookup_child(c->fs, c->node, c->name, &e);
+	if (rc)
+		reply_error(c->req, rc);
+	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
+		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+}
+
+void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
+{
+	struct call c = call_for(req, new_parent, new_name, run_link);
+	struct ckpt_step *step;
+	bool committed;
+
+	c.other = node_of(c.fs, ino);
+	step = node_step(c.fs, c.other);
+	committed = step && ckpt_step_state(step) == CKPT_STEP_COMMITTED && c.other->kind == NODE_FILES;
+	if (committed) {
+		struct ckpt_step *into = node_step(c.fs, c.node);
+
+		reply_error(req, into == step ? -EROFS : -EXDEV);
+		ckpt_step_unref(into);
+	} else if (c.other->kind != NODE_FILES) {
+		reply_error(req, -EPERM);
+	} else {
+		call_run(&c);
+	}
+	ckpt_step_unref(step);
+}
+
+// --- unlink, rmdir ----------------------------------------------------------------------------------------------------
+
+static void forget_name(struct ckpt_fs *fs, struct node *parent, const char *name, uint64_t number)
+{
+	struct node *n = node_find(fs, SPACE_LIVE, number);
+
+	if (!n)
+		return;
+	names_write_lock(fs);
+	name_drop_locked(fs, n, parent, name);
+	names_unlock(fs);
+	node_unref(fs, n);
+}
+
+static int remove_child(struct call *c, int flags)
+{
+	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+	struct statx stx;
+	int rc = MIN(dirfd, 0);
+
+	if (!rc && statx(dirfd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		rc = -errno;
+	if (!rc)
+		rc = ckpt_sys.unlink(dirfd, c->name, flags);
+	if (!rc)
+		forget_name(c->fs, c->node, c->name, ckpt_store_ino(&stx));
+	return rc;
+}
+
+static void run_unlink(struct call *c)
+{
+	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
+	int rc = step ? -EISDIR : remove_child(c, 0);
+
+	ckpt_step_unref(step);
+	reply_error(c->req, rc);
+}
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct call c = call_for(req, parent, name, run_unlink);
+
+	if (c.node->kind != NODE_FILES)
+		reply_error(req, -EPERM);
+	else if (c.node->step && marker_is_name(c.fs, name))
+		reply_error(req, 0); // it goes with its last handle
+	else
+		call_run(&c);
+}
+
+static int remove_step(struct call *c, struct ckpt_step *step)
+{
+	uint64_t number;
+	struct statx stx;
+	int rc = statx(c->fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ? -errno : 0;
+
+	if (rc)
+		return rc;
+	number = ckpt_store_ino(&stx);
+	rc = ckpt_stage_abort(step, true);
+	if (!rc)
+		forget_name(c->fs, c->node, c->name, number);
+	return rc;
+}
+
+static int remove_folder(struct call *c)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1] = "";
+	struct fuse_entry_param e = {0};
+	struct node *n;
+	int rc = lookup_child(c->fs, c->node, c->name, &e);
+
+	if (rc)
+		return rc;
+	n = node_of(c->fs, e.ino);
+	rc = folder_id_of(c->fs, n, false, id);
+	if (!rc && ckpt_step_any(c->fs->store, id))
+		rc = -ENOTEMPTY;
+	else if (!rc || rc == -ENOENT)
+		rc = 0;
+	node_forget(c->fs, n, 1);
+	return rc == -ENOTDIR ? 0 : rc; // unlinkat says it better
+}
+
+static void run_rmdir(struct call *c)
+{
+	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
+	int rc;
+
+	if (step)
+		rc = remove_step(c, step);
+	else
+		rc = c->step ? 0 : remove_folder(c);
+	if (!rc && !step)
+		rc = remove_child(c, AT_REMOVEDIR);
+	ckpt_step_unref(step);
+	reply_error(c->req, rc);
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct call c = call_for(req, parent, name, run_rmdir);
+
+	if (c.node->kind != NODE_FILES || (c.node == node_root(c.fs) && !strcmp(name, CKPT_CONTROL_NAME)))
+		reply_error(req, -EPERM);
+	else
+		call_run(&c);
+}

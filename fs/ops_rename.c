@@ -1,0 +1,309 @@
+// rename(2): the one request that can be a plain rename, a commit, or the move of a step into another.
+//
+//   staged step   -> plain folder      temp name to one that is none: a commit; else it stays staged under the new name
+//   staged step   -> staged step       its tree becomes a directory there (Orbax's partial saving does this)
+//   committed     -> anywhere          EROFS
+//   file, dir     -> the same tree     rename
+//   file          -> another live tree rename; a directory or an open file EXDEV (mv then copies)
+#include "core/commit.h"
+#include "core/errlog.h"
+#include "core/stage.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/attr.h"
+#include "fs/call.h"
+#include "fs/client.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define RENAME_WRITERS_NS INT64_C(200000000) // the kernel holds the folder's lock meanwhile
+
+static bool abandoned(void *arg)
+{
+	return client_is_dying(fuse_req_ctx(((struct call *)arg)->req)->pid);
+}
+
+// --- A step's own name ------------------------------------------------------------------------------------------------
+
+// The directory of this step in the mount has another name, and maybe another parent, from now on.
+static void move_name(struct call *c, struct node *n)
+{
+	names_write_lock(c->fs);
+	name_drop_locked(c->fs, n, c->node, c->name);
+	// Without memory for the name the node has none, and the kernel looks it up again.
+	(void)name_add_locked(c->fs, n, c->other, c->other_name);
+	names_unlock(c->fs);
+}
+
+// What stands under the new name: 0 nothing (or an empty staged step, dropped on the way).
+static int clear_target(struct call *c, const char *folder_id, struct ckpt_step *step)
+{
+	struct ckpt_step *there = ckpt_step_find(c->fs->store, folder_id, c->other_name);
+	CLEANUP_FD int dirfd = -1;
+	struct stat st;
+	int rc;
+
+	if (there == step) {
+		ckpt_step_unref(there);
+		return 0;
+	}
+	if (there) {
+		rc = c->flags & RENAME_NOREPLACE ? -EEXIST : ckpt_stage_abort(there, true);
+		ckpt_step_unref(there);
+		return rc == -EROFS || rc == -EBUSY ? -ENOTEMPTY : rc;
+	}
+	dirfd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
+	if (dirfd < 0)
+		return dirfd;
+	if (fstatat(dirfd, c->other_name, &st, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT ? 0 : -errno;
+	return c->flags & RENAME_NOREPLACE ? -EEXIST : S_ISDIR(st.st_mode) ? -ENOTEMPTY : -ENOTDIR;
+}
+
+static int rename_step(struct call *c, struct ckpt_step *step)
+{
+	struct ckpt_fs *fs = c->fs;
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = check_new_name(fs, c->other, NULL, c->other_name);
+
+	if (!rc)
+		rc = folder_id_of(fs, c->other, true, id);
+	if (!rc)
+		rc = clear_target(c, id, step);
+	if (rc)
+		return rc;
+	if (ckpt_name_is_temp(c->name) && !ckpt_name_is_temp(c->other_name)) {
+		struct ckpt_commit how = {
+			.folder_id = id,
+			.name = c->other_name,
+			.event = "rename",
+			.profile = strstr(c->name, ".orbax-checkpoint-tmp") || strstr(c->name, ".partial_save") ? "orbax" : "generic",
+			.writers_ns = MIN(RENAME_WRITERS_NS, fs->store->settings.open_writers_ns),
+			.abandoned = abandoned,
+			.abandoned_arg = c,
+		};
+
+		rc = ckpt_commit(step, &how);
+	} else {
+		rc = ckpt_stage_rename(step, id, c->other_name);
+	}
+	if (!rc) {
+		folder_touch(fs, c->other);
+		if (c->node != c->other)
+			folder_touch(fs, c->node);
+	}
+	return rc;
+}
+
+// Into another staged step: the directory's node stops being the top of a step.
+static int graft_step(struct call *c, struct ckpt_step *step, struct node *n, struct ckpt_step *into)
+{
+	CLEANUP_FD int dirfd = -1;
+	int rc = check_new_name(c->fs, c->other, into, c->other_name);
+
+	if (!rc)
+		rc = ckpt_stage_enter(into, true);
+	if (rc)
+		return rc;
+	dirfd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
+	rc = MIN(dirfd, 0);
+	if (!rc) {
+		names_write_lock(c->fs);
+		rc = ckpt_stage_graft(step, into, dirfd, c->other_name);
+		if (!rc && n) {
+			ckpt_step_unref(TAKE_PTR(n->step));
+			name_drop_locked(c->fs, n, c->node, c->name);
+			(void)name_add_locked(c->fs, n, c->other, c->other_name);
+		}
+		names_unlock(c->fs);
+	}
+	ckpt_stage_leave(into);
+	return rc;
+}
+
+// Runs on a thread of its own. step is found again by its name: the kernel has locked the folder, so it is the same.
+static void run_rename_step(struct call *c)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *step = NULL, *into = node_step(c->fs, c->other);
+	struct fuse_entry_param e = {0};
+	struct node *n = NULL;
+	int rc = folder_id_of(c->fs, c->node, false, id);
+
+	if (!rc) {
+		step = ckpt_step_find(c->fs->store, id, c->name);
+		rc = step ? lookup_child(c->fs, c->node, c->name, &e) : -ENOENT;
+	}
+	if (!rc) {
+		n = node_of(c->fs, e.ino);
+		if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+			rc = -EROFS;
+		else if (c->flags & ~RENAME_NOREPLACE)
+			rc = -EINVAL;
+		else if (into)
+			rc = graft_step(c, step, n, into);
+		else
+			rc = rename_step(c, step);
+		if (!rc && !into)
+			move_name(c, n);
+		node_forget(c->fs, n, 1);
+	}
+	ckpt_step_unref(step);
+	ckpt_step_unref(into);
+	reply_error(c->req, rc);
+}
+
+// --- Files and directories --------------------------------------------------------------------------------------------
+
+struct move {
+	int from_fd, to_fd;
+	struct statx from, to;
+	bool replaces;
+};
+
+static int move_look(struct call *c, struct move *m)
+{
+	m->from_fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+	if (m->from_fd < 0)
+		return m->from_fd;
+	m->to_fd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
+	if (m->to_fd < 0)
+		return m->to_fd;
+	if (statx(m->from_fd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &m->from))
+		return -errno;
+	m->replaces = !statx(m->to_fd, c->other_name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &m->to);
+	return 0;
+}
+
+static bool is_open_for_writing(struct ckpt_fs *fs, uint64_t number)
+{
+	struct node *n = node_find(fs, SPACE_LIVE, number);
+	bool open = false;
+
+	if (n) {
+		pthread_mutex_lock(&n->lock);
+		open = n->write_opens;
+		pthread_mutex_unlock(&n->lock);
+		node_unref(fs, n);
+	}
+	return open;
+}
+
+// A folder that is replaced may look empty on disk and yet hold steps.
+static int check_replaced(struct call *c, const struct move *m)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *there;
+	int rc = 0;
+
+	if (c->other_step)
+		return 0;
+	if (!folder_id_of(c->fs, c->other, false, id) && (there = ckpt_step_find(c->fs->store, id, c->other_name))) {
+		ckpt_step_unref(there);
+		return S_ISDIR(m->from.stx_mode) ? -ENOTEMPTY : -EISDIR;
+	}
+	if (m->replaces && S_ISDIR(m->to.stx_mode)) {
+		CLEANUP_FD int fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_DIRECTORY, 0);
+
+		if (fd >= 0 && !ckpt_store_folder_id(c->fs->store, fd, false, id) && ckpt_step_any(c->fs->store, id))
+			rc = -ENOTEMPTY;
+	}
+	return rc;
+}
+
+static void move_names(struct call *c, const struct move *m)
+{
+	struct node *from = node_find(c->fs, SPACE_LIVE, ckpt_store_ino(&m->from));
+	struct node *to = m->replaces ? node_find(c->fs, SPACE_LIVE, ckpt_store_ino(&m->to)) : NULL;
+	bool exchange = c->flags & RENAME_EXCHANGE;
+
+	// Two links to one file: rename(2) does nothing and leaves both.
+	if (from != to) {
+		if (to)
+			name_drop_locked(c->fs, to, c->other, c->other_name);
+		if (from) {
+			name_drop_locked(c->fs, from, c->node, c->name);
+			(void)name_add_locked(c->fs, from, c->other, c->other_name);
+		}
+		if (to && exchange)
+			(void)name_add_locked(c->fs, to, c->node, c->name);
+	}
+	node_unref(c->fs, from);
+	node_unref(c->fs, to);
+}
+
+static int rename_live(struct call *c, struct move *m)
+{
+	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
+
+	if (!rc)
+		rc = move_look(c, m);
+	if (!rc)
+		rc = check_replaced(c, m);
+	if (!rc && c->step != c->other_step &&
+	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx_mode) || is_open_for_writing(c->fs, ckpt_store_ino(&m->from))))
+		rc = -EXDEV;
+	if (rc)
+		return rc;
+	names_write_lock(c->fs);
+	rc = ckpt_sys.rename(m->from_fd, c->name, m->to_fd, c->other_name, (unsigned)c->flags);
+	if (!rc)
+		move_names(c, m);
+	names_unlock(c->fs);
+	return rc;
+}
+
+static void run_rename_live(struct call *c)
+{
+	struct move m = {.from_fd = -1, .to_fd = -1};
+	int rc = rename_live(c, &m);
+
+	if (m.from_fd >= 0)
+		ckpt_sys.close(m.from_fd);
+	if (m.to_fd >= 0)
+		ckpt_sys.close(m.to_fd);
+	reply_error(c->req, rc);
+}
+
+// --- The request ------------------------------------------------------------------------------------------------------
+
+static bool names_a_step(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *step = folder_id_of(fs, dir, false, id) ? NULL : ckpt_step_find(fs->store, id, name);
+
+	ckpt_step_unref(step);
+	return step;
+}
+
+void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
+	       unsigned flags)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {
+		.run = run_rename_live,
+		.req = req,
+		.fs = fs,
+		.node = node_of(fs, parent),
+		.other = node_of(fs, new_parent),
+		.flags = (int)flags,
+	};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	snprintf(c.other_name, sizeof(c.other_name), "%s", new_name);
+	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) {
+		reply_error(req, -EINVAL);
+	} else if (c.node->kind != NODE_FILES || c.other->kind != NODE_FILES) {
+		reply_error(req, -EPERM);
+	} else if (names_a_step(fs, c.node, name)) {
+		c.run = run_rename_step;
+		call_detach(&c);
+	} else if ((flags & RENAME_EXCHANGE) && names_a_step(fs, c.other, new_name)) {
+		reply_error(req, -EINVAL);
+	} else {
+		call_run(&c);
+	}
+}

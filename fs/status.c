@@ -1,0 +1,165 @@
+#include "fs/status.h"
+
+#include "core/clock.h"
+#include "core/errlog.h"
+#include "core/stage.h"
+#include "core/util.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+static json_t *time_json(int64_t ns)
+{
+	char text[CKPT_TIME_LEN + 1];
+
+	if (!ns)
+		return json_null();
+	ckpt_time_format(ns, text);
+	return json_string(text);
+}
+
+static json_t *session_json(struct ckpt_step *step)
+{
+	struct ckpt_stage_usage u = {0};
+	enum ckpt_step_state state = ckpt_step_state(step);
+
+	(void)ckpt_stage_usage(step, &u); // gone meanwhile: nothing is what it has
+	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:i, s:n, s:s}", "name", step->name, "id", step->session, "began_at",
+			 time_json(step->began_ns), "files", (json_int_t)u.files, "bytes", (json_int_t)u.bytes, "open_writers",
+			 (int)u.open_writers, "profile", "state", state == CKPT_STEP_LEFT ? "left" : "live");
+}
+
+static json_t *sessions(struct ckpt_fs *fs, unsigned states)
+{
+	struct ckpt_step **steps;
+	json_t *list = json_array();
+	size_t count;
+
+	if (ckpt_step_list(fs->store, NULL, states, &steps, &count))
+		return list;
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, session_json(steps[i]));
+	ckpt_step_list_free(steps, count);
+	return list;
+}
+
+#define UNFINISHED (1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT)
+
+static json_t *names_of(struct ckpt_fs *fs, unsigned states)
+{
+	struct ckpt_step **steps;
+	json_t *list = json_array();
+	size_t count;
+
+	if (ckpt_step_list(fs->store, NULL, states, &steps, &count))
+		return list;
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, json_string(steps[i]->name));
+	ckpt_step_list_free(steps, count);
+	return list;
+}
+
+static json_t *last_commit(struct ckpt_fs *fs)
+{
+	LOCK_SCOPE(&fs->store->lock);
+
+	if (!fs->store->last_commit.any)
+		return json_null();
+	return json_pack("{s:s, s:o, s:f}", "step", fs->store->last_commit.name, "at",
+			 time_json(fs->store->last_commit.at_ns), "seconds", fs->store->last_commit.seconds);
+}
+
+static json_t *last_error(struct ckpt_fs *fs)
+{
+	CLEANUP_FREE char *message = NULL;
+	int64_t at;
+
+	if (ckpt_errlog_last(fs->store->errlog, &at, &message) || !message)
+		return json_null();
+	return json_pack("{s:o, s:s}", "at", time_json(at), "message", message);
+}
+
+static uint64_t memory_bytes(void)
+{
+	unsigned long long size, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (f) {
+		if (fscanf(f, "%llu %llu", &size, &resident) != 2)
+			resident = 0;
+		fclose(f);
+	}
+	return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static json_t *status(struct ckpt_fs *fs)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:s?, s:b, s:s, s:o, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, s:I, s:I, s:o}",
+			 "store", fs->store->path, "id", fs->store->id, "version", CKPT_VERSION, "mountpoint", fs->mountpoint,
+			 "passthrough", fs->passthrough, "passthrough_why", fs->passthrough ? NULL : fs->passthrough_why,
+			 "io_uring", fs->io_uring, "durability", "local", "committing",
+			 names_of(fs, 1u << CKPT_STEP_COMMITTING), "sealing", "files", 0, "bytes", 0, "uploading", "steps", 0,
+			 "bytes", 0, "oldest_s", "last_commit", last_commit(fs), "last_error", last_error(fs), "memory_bytes",
+			 (json_int_t)memory_bytes(), "known_inodes", (json_int_t)node_count(fs), "staged",
+			 sessions(fs, UNFINISHED));
+}
+
+char *status_json(struct ckpt_fs *fs)
+{
+	json_t *s = status(fs);
+	char *text = s ? json_dumps(s, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL, *line = NULL;
+
+	json_decref(s);
+	if (text && asprintf(&line, "%s\n", text) < 0)
+		line = NULL;
+	free(text);
+	return line;
+}
+
+static void line_of_session(FILE *f, const json_t *s)
+{
+	fprintf(f, "  %s  %" JSON_INTEGER_FORMAT " files, %" JSON_INTEGER_FORMAT " bytes, %" JSON_INTEGER_FORMAT
+		   " open for writing, %s\n",
+		json_string_value(json_object_get(s, "name")), json_integer_value(json_object_get(s, "files")),
+		json_integer_value(json_object_get(s, "bytes")), json_integer_value(json_object_get(s, "open_writers")),
+		json_string_value(json_object_get(s, "state")));
+}
+
+char *status_text(struct ckpt_fs *fs)
+{
+	json_t *s = status(fs), *staged = json_object_get(s, "staged"), *session;
+	const json_t *last = json_object_get(s, "last_commit"), *error = json_object_get(s, "last_error");
+	char *text = NULL;
+	size_t len, i;
+	FILE *f = open_memstream(&text, &len);
+
+	if (f) {
+		fprintf(f, "store        %s\n", fs->store->path);
+		fprintf(f, "passthrough  %s\n", fs->passthrough ? "yes" : fs->passthrough_why);
+		fprintf(f, "io_uring     %s\n", fs->io_uring ? "yes" : "no");
+		if (json_is_object(last))
+			fprintf(f, "last commit  %s at %s, %.3f s\n", json_string_value(json_object_get(last, "step")),
+				json_string_value(json_object_get(last, "at")),
+				json_real_value(json_object_get(last, "seconds")));
+		if (json_is_object(error))
+			fprintf(f, "last error   %s\n", json_string_value(json_object_get(error, "message")));
+		fprintf(f, "unfinished   %zu\n", json_array_size(staged));
+		json_array_foreach(staged, i, session)
+			line_of_session(f, session);
+		if (fclose(f)) {
+			free(text);
+			text = NULL;
+		}
+	}
+	json_decref(s);
+	return text;
+}
+
+char *status_sessions_json(struct ckpt_fs *fs)
+{
+	json_t *reply = json_pack("{s:b, s:o}", "ok", 1, "sessions", sessions(fs, UNFINISHED));
+	char *text = reply ? json_dumps(reply, JSON_COMPACT) : NULL;
+
+	json_decref(reply);
+	return text;
+}
