@@ -1,10 +1,10 @@
 #include "tools/check.h"
 
+#include "core/clock.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "core/uuid.h"
 #include "tools/output.h"
-#include "tools/units.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -83,14 +83,15 @@ static void read_file(struct check *k, int dirfd, const char *name, uint64_t byt
 
 static void compare_file(struct check *k, const struct ckpt_entry *e, const struct stat *st)
 {
-	char have[CKPT_TIME_MAX], want[CKPT_TIME_MAX];
+	char have[CKPT_TIME_LEN + 1], want[CKPT_TIME_LEN + 1];
 
 	if ((uint64_t)st->st_size != e->bytes)
 		bad(k, "has %lld bytes, the manifest says %llu", (long long)st->st_size, (unsigned long long)e->bytes);
-	if (st->st_mtim.tv_sec != e->mtime_s || st->st_mtim.tv_nsec != e->mtime_ns)
-		bad(k, "was changed at %s, the manifest says %s",
-		    ckpt_time_rfc3339(st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec, have),
-		    ckpt_time_rfc3339(e->mtime_s * INT64_C(1000000000) + e->mtime_ns, want));
+	if (st->st_mtim.tv_sec != e->mtime_s || st->st_mtim.tv_nsec != e->mtime_ns) {
+		ckpt_time_format(st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec, have);
+		ckpt_time_format(e->mtime_s * INT64_C(1000000000) + e->mtime_ns, want);
+		bad(k, "was changed at %s, the manifest says %s", have, want);
+	}
 }
 
 static void compare_target(struct check *k, const struct ckpt_entry *e, int dirfd, const char *name)

@@ -1,9 +1,8 @@
 #include "tools/output.h"
 
-#include "core/errlog.h"
+#include "core/clock.h"
 #include "core/util.h"
 #include "tools/progress.h"
-#include "tools/units.h"
 #include "tools/verb.h"
 
 #include <libsmartcols/libsmartcols.h>
@@ -219,11 +218,12 @@ json_t *ckpt_json_text(const char *text)
 
 json_t *ckpt_json_time(int64_t time_ns)
 {
-	char text[CKPT_TIME_MAX];
+	char text[CKPT_TIME_LEN + 1];
 
 	if (!time_ns)
 		return json_null();
-	return ckpt_need(json_string(ckpt_time_rfc3339(time_ns, text)));
+	ckpt_time_format(time_ns, text);
+	return ckpt_need(json_string(text));
 }
 
 // --- Tables ---------------------------------------------------------------------------------------------------------

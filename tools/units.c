@@ -118,37 +118,10 @@ const char *ckpt_duration_text(int64_t ns, char text[CKPT_DURATION_MAX])
 	return text;
 }
 
-// Whole seconds and nanoseconds, the latter never negative.
-static time_t split(int64_t time_ns, int *ret_ns)
-{
-	int64_t s = time_ns / NS_PER_S, ns = time_ns % NS_PER_S;
-
-	if (ns < 0) {
-		ns += NS_PER_S;
-		s--;
-	}
-	*ret_ns = (int)ns;
-	return (time_t)s;
-}
-
-const char *ckpt_time_rfc3339(int64_t time_ns, char text[CKPT_TIME_MAX])
-{
-	struct tm tm;
-	int ns;
-	time_t s = split(time_ns, &ns);
-	size_t n;
-
-	gmtime_r(&s, &tm);
-	n = strftime(text, CKPT_TIME_MAX, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(text + n, CKPT_TIME_MAX - n, ".%09dZ", ns);
-	return text;
-}
-
 const char *ckpt_time_local(int64_t time_ns, char text[CKPT_TIME_MAX])
 {
 	struct tm tm;
-	int ns;
-	time_t s = split(time_ns, &ns);
+	time_t s = (time_t)(time_ns / NS_PER_S);
 
 	if (!time_ns) {
 		strcpy(text, "-");

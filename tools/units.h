@@ -16,7 +16,6 @@ int ckpt_duration_parse(const char *text, int64_t *ret_ns);
 // These write into text and return it.
 const char *ckpt_size_text(uint64_t bytes, char text[CKPT_SIZE_MAX]);     // "1.5GiB"
 const char *ckpt_duration_text(int64_t ns, char text[CKPT_DURATION_MAX]); // "2h05m", "3.2s"
-const char *ckpt_time_rfc3339(int64_t time_ns, char text[CKPT_TIME_MAX]); // UTC, nanoseconds
 const char *ckpt_time_local(int64_t time_ns, char text[CKPT_TIME_MAX]);   // "2024-05-01 12:00:00"; "-" for 0
-// RFC 3339 as above, with any fraction and offset, or a date alone. -EINVAL.
+// RFC 3339 (core/clock.h writes it), with any fraction and offset, or a date alone. -EINVAL.
 int ckpt_time_parse(const char *text, int64_t *ret_ns);

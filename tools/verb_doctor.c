@@ -128,7 +128,7 @@ static void check_clock(struct doctor *d)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	tell(d, "clock", false, ts.tv_sec > 1704067200, // 2024
-	     ckpt_text("%s, %s", ckpt_time_rfc3339(ts.tv_sec * INT64_C(1000000000), now),
+	     ckpt_text("%s, %s", ckpt_time_local(ts.tv_sec * INT64_C(1000000000), now),
 		       synced ? "kept by a time service" : "no time service keeps it"),
 	     ckpt_text("set the clock: times of commits come from it"));
 }

@@ -130,7 +130,8 @@ static void print_status(const char *store, const json_t *s)
 	const json_t *passthrough = json_object_get(s, "passthrough"), *memory = json_object_get(s, "memory_bytes");
 	const json_t *commit = json_object_get(s, "last_commit"), *error = json_object_get(s, "last_error");
 	const json_t *sealing = json_object_get(s, "sealing"), *row;
-	char size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
+	const json_t *seconds = json_object_get(commit, "seconds");
+	char size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX], took[CKPT_DURATION_MAX];
 	size_t i;
 
 	printf("store        %s\n", store);
@@ -142,7 +143,11 @@ static void print_status(const char *store, const json_t *s)
 	if (json_integer_value(json_object_get(sealing, "files")))
 		printf("sealing      %lld files\n", json_integer_value(json_object_get(sealing, "files")));
 	if (json_is_object(commit))
-		printf("last commit  %s at %s\n", text_of(commit, "step"), local_time(text_of(commit, "at"), at));
+		printf("last commit  %s at %s", text_of(commit, "step"), local_time(text_of(commit, "at"), at));
+	if (json_is_number(seconds))
+		printf(" in %s", ckpt_duration_text((int64_t)(json_number_value(seconds) * 1e9), took));
+	if (json_is_object(commit))
+		putchar('\n');
 	if (json_is_object(error))
 		printf("last error   %s\n", text_of(error, "message"));
 	if (json_is_integer(memory))
