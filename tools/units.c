@@ -2,7 +2,6 @@
 
 #include "core/util.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <strings.h>
 #include <time.h>
@@ -76,7 +75,7 @@ int ckpt_duration_parse(const char *text, int64_t *ret_ns)
 		value *= duration_units[i].seconds * 1e9;
 		if (value >= 0x1p62)
 			return -ERANGE;
-		*ret_ns = (int64_t)llround(value);
+		*ret_ns = (int64_t)(value + 0.5);
 		return 0;
 	}
 	return -EINVAL;

@@ -50,7 +50,7 @@ static int mount_now(struct ckpt_mount *m, const char *store, const char *dir)
 		return 0;
 	if (!why)
 		return ckpt_fail_errno(dir, hint, rc);
-	return ckpt_fail(dir, hint, "%s", why);
+	return ckpt_fail(NULL, hint, "%s", why); // it names what it is about
 }
 
 static const struct argp_option mount_option_list[] = {
