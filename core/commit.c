@@ -106,7 +106,7 @@ static int take_leftovers_locked(struct attempt *a)
 
 static int blame_writer_locked(struct attempt *a)
 {
-	char pid[64];
+	char pid[128];
 
 	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next) {
 		if (stands_still(w))

@@ -260,7 +260,9 @@ static int inspect(struct ckpt_index *ix, int dirfd)
 		return errno == ENOENT ? -ENOENT : errno == EACCES ? -EACCES : -EBADMSG;
 	if (fstat(fd, &st))
 		return -EIO;
-	if (S_ISREG(st.st_mode) && !st.st_size)
+	if (!S_ISREG(st.st_mode))
+		return -EBADMSG;
+	if (!st.st_size)
 		return -ENOENT; // a creation that did not get far
 	r = ckpt_index_check_header(fd);
 	return r ? r : ckpt_guard_run(verify, ix, CHECK_SECONDS_MAX);

@@ -31,10 +31,6 @@
 #define WRITE_BYTES_MAX (1u << 20)
 #define THREADS_MAX 16 // that serve requests; whatever waits for a disk has threads of its own
 
-#ifndef CKPT_FUSE_URING
-#define CKPT_FUSE_URING 0 // libfuse's io_uring answers wrongly from other threads until it is patched
-#endif
-
 // What the daemon tells its parent: how the start ended, and in words why it failed.
 struct outcome {
 	int rc;
@@ -96,7 +92,7 @@ void ckpt_mount_abilities(struct ckpt_mount_abilities *ret)
 	*ret = (struct ckpt_mount_abilities){
 		.libfuse = CKPT_LIBFUSE_VERSION,
 		.passthrough_built = CKPT_WITH_PASSTHROUGH,
-		.io_uring_built = CKPT_WITH_URING && CKPT_FUSE_URING,
+		.io_uring_built = CKPT_FUSE_URING,
 		.device = fd >= 0,
 	};
 	ret->passthrough_why = !ret->device		      ? "/dev/fuse cannot be opened" :
