@@ -248,21 +248,54 @@ static int check_mountpoint(const struct ckpt_mount *m, char **ret_absolute)
 	return 0;
 }
 
+// The absolute path of something that may not exist yet, in a directory that does; NULL otherwise.
+static char *path_to_be(const char *path)
+{
+	char *absolute = realpath(path, NULL), *joined = NULL;
+	CLEANUP_FREE char *parent = NULL;
+	CLEANUP_FREE char *copy = NULL;
+	char *slash;
+
+	if (absolute || errno != ENOENT)
+		return absolute;
+	copy = strdup(path);
+	slash = copy ? strrchr(copy, '/') : NULL;
+	if (slash)
+		*slash = '\0';
+	parent = realpath(!slash ? "." : *copy ? copy : "/", NULL);
+	if (!parent || asprintf(&joined, "%s/%s", parent, slash ? slash + 1 : path) < 0)
+		return NULL;
+	return joined;
+}
+
+// The absolute path that the store has, or will have once it is made; NULL when neither can be said.
+static int where_store_is(const struct ckpt_mount *m, char **ret_absolute)
+{
+	CLEANUP_FREE char *path = strdup(m->store), *parent = NULL;
+	char *last;
+
+	if (!path)
+		return -ENOMEM;
+	*ret_absolute = realpath(path, NULL);
+	if (*ret_absolute || errno != ENOENT || m->readonly)
+		return 0;
+	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+		path[n - 1] = '\0';
+	last = strrchr(path, '/');
+	if (last)
+		*last++ = '\0';
+	parent = realpath(!last ? "." : *path ? path : "/", NULL);
+	if (!parent)
+		return 0;
+	return asprintf(ret_absolute, "%s/%s", strcmp(parent, "/") ? parent : "", last ? last : path) < 0 ? -ENOMEM : 0;
+}
+
 static int check_store(const struct ckpt_mount *m, const char *mountpoint)
 {
-	CLEANUP_FREE char *store = NULL;
-	int rc;
-
 	// Reading a store that is below its own mount point would wait for ourselves, for ever.
-	store = realpath(m->store, NULL);
-	if (!store && errno == ENOENT && !m->readonly) {
-		CLEANUP_FREE char *parent = strdup(m->store);
-		char *slash = parent ? strrchr(parent, '/') : NULL;
-
-		if (slash)
-			*slash = '\0';
-		store = realpath(slash ? (*parent ? parent : "/") : ".", NULL);
-	}
+	rc = where_store_is(m, &store);
+	if (rc)
+		return fail(rc, NULL, "%s: %s", m->store, strerror(-rc));
 	if (store && (is_inside(store, mountpoint) || is_inside(mountpoint, store)))
 		return fail(-EINVAL, "choose directories of which none is inside the other",
 			    "the store %s and the mount point %s are inside one another", store, mountpoint);

@@ -273,7 +273,7 @@ static int run(struct bench *b, struct bench_result *results, size_t *ret_count)
 	int failed = 0;
 
 	ckpt_progress_start("figures", bench_figure_count, 0);
-	for (size_t i = 0; i < bench_figure_count && !bench_stopped(); i++) {
+	for (size_t i = 0; i < bench_figure_count && !bench_stopped() && !b->hopeless; i++) {
 		const struct bench_figure *f = &bench_figures[i];
 
 		ckpt_progress_update(i);

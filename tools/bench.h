@@ -58,6 +58,7 @@ struct bench {
 	enum bench_fixture fixture;
 	bool mounted;
 	pid_t daemon;          // 0: not mounted, or not found
+	bool hopeless;         // the mount failed, and has said why
 	bool root;             // caches can be dropped
 	unsigned gone_count;   // trees put away to be removed later
 	unsigned char *buffer; // BENCH_BUFFER_BYTES of noise to write

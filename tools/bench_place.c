@@ -110,6 +110,8 @@ int bench_reset(struct bench *b, struct bench_side *s)
 		r = bench_unmount(b);
 		if (!r)
 			r = put_away(b, b->store, large);
+		if (!r)
+			r = make_dir(b->store);
 	} else {
 		r = put_away(b, s->own, large);
 		if (!r)
@@ -181,6 +183,7 @@ int bench_mount(struct bench *b, unsigned nofile)
 	if (b->options.native || b->mounted)
 		return 0;
 	r = run_self(argv, nofile);
+	b->hopeless = r != 0;
 	if (r)
 		return r;
 	b->mounted = true;
