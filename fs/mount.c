@@ -268,34 +268,12 @@ static char *path_to_be(const char *path)
 	return joined;
 }
 
-// The absolute path that the store has, or will have once it is made; NULL when neither can be said.
-static int where_store_is(const struct ckpt_mount *m, char **ret_absolute)
-{
-	CLEANUP_FREE char *path = strdup(m->store), *parent = NULL;
-	char *last;
-
-	if (!path)
-		return -ENOMEM;
-	*ret_absolute = realpath(path, NULL);
-	if (*ret_absolute || errno != ENOENT || m->readonly)
-		return 0;
-	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-		path[n - 1] = '\0';
-	last = strrchr(path, '/');
-	if (last)
-		*last++ = '\0';
-	parent = realpath(!last ? "." : *path ? path : "/", NULL);
-	if (!parent)
-		return 0;
-	return asprintf(ret_absolute, "%s/%s", strcmp(parent, "/") ? parent : "", last ? last : path) < 0 ? -ENOMEM : 0;
-}
-
 static int check_store(const struct ckpt_mount *m, const char *mountpoint)
 {
 	// Reading a store that is below its own mount point would wait for ourselves, for ever.
-	rc = where_store_is(m, &store);
-	if (rc)
-		return fail(rc, NULL, "%s: %s", m->store, strerror(-rc));
+	CLEANUP_FREE char *store = path_to_be(m->store);
+	int rc;
+
 	if (store && (is_inside(store, mountpoint) || is_inside(mountpoint, store)))
 		return fail(-EINVAL, "choose directories of which none is inside the other",
 			    "the store %s and the mount point %s are inside one another", store, mountpoint);
