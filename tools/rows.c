@@ -257,7 +257,8 @@ static void qualify_names(const struct ckpt_listing *l, json_t *rows)
 		return;
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
 		ckpt_need(NULL);
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		const char *id = json_string_value(json_object_get(row, "id"));
 
 		for (size_t s = 0; id && s < count; s++)

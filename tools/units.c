@@ -104,7 +104,9 @@ const char *ckpt_duration_text(int64_t ns, char text[CKPT_DURATION_MAX])
 {
 	int64_t s = ns / NS_PER_S;
 
-	if (ns < 10 * NS_PER_S)
+	if (ns < NS_PER_S)
+		snprintf(text, CKPT_DURATION_MAX, "%dms", (int)(ns / 1000000));
+	else if (ns < 10 * NS_PER_S)
 		snprintf(text, CKPT_DURATION_MAX, "%.1fs", (double)ns / 1e9);
 	else if (s < 60)
 		snprintf(text, CKPT_DURATION_MAX, "%ds", (int)s);

@@ -33,14 +33,28 @@ static json_t *newest_commit(struct ckpt_listing *l)
 	return ckpt_need(commit);
 }
 
+// The last line of the log, which begins with its time; the log itself only counts what was added since it was opened.
 static json_t *newest_error(struct ckpt_listing *l)
 {
-	CLEANUP_FREE char *message = NULL;
-	int64_t at_ns = 0;
+	CLEANUP_FREE char *text = NULL;
+	char *line, *end;
+	int64_t at_ns;
 
-	if (ckpt_errlog_last(l->store->errlog, &at_ns, &message) || !message)
+	if (ckpt_errlog_text(l->store->errlog, &text) || !*text)
 		return json_null();
-	return ckpt_need(json_pack("{s:o, s:o}", "at", ckpt_json_time(at_ns), "message", ckpt_json_text(message)));
+	end = strrchr(text, '\n');
+	if (end)
+		*end = '\0';
+	line = strrchr(text, '\n');
+	line = line ? line + 1 : text;
+	end = strchr(line, '\t');
+	if (end)
+		*end = '\0';
+	if (ckpt_time_parse(line, &at_ns))
+		at_ns = 0;
+	if (end)
+		*end = '\t';
+	return ckpt_need(json_pack("{s:o, s:o}", "at", ckpt_json_time(at_ns), "message", ckpt_json_text(line)));
 }
 
 // What a store says of itself when nobody serves it: nothing is under way then.
@@ -125,6 +139,16 @@ static void print_mounts(const char *store)
 	ckpt_holder_done(&h);
 }
 
+// A line of the log: fields with tabs between them.
+static void print_error(const char *line)
+{
+	CLEANUP_FREE char *copy = ckpt_text("%s", line ? line : "");
+
+	for (char *tab = copy; (tab = strchr(tab, '\t'));)
+		*tab = ' ';
+	printf("last error   %s\n", copy);
+}
+
 static void print_status(const char *store, const json_t *s)
 {
 	const json_t *passthrough = json_object_get(s, "passthrough"), *memory = json_object_get(s, "memory_bytes");
@@ -149,7 +173,7 @@ static void print_status(const char *store, const json_t *s)
 	if (json_is_object(commit))
 		putchar('\n');
 	if (json_is_object(error))
-		printf("last error   %s\n", text_of(error, "message"));
+		print_error(text_of(error, "message"));
 	if (json_is_integer(memory))
 		printf("memory       %s\n", ckpt_size_text((uint64_t)json_integer_value(memory), size));
 	json_array_foreach(json_object_get(s, "staged"), i, row)
