@@ -46,6 +46,7 @@ static uint8_t *section(uint32_t type, size_t *ret_len)
 	struct ckpt_container c;
 	struct ckpt_section s;
 
+	ckpt_sample_reseal(data, len); // a test may have changed it already
 	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
 	ck_ok(ckpt_container_find(&c, type, &s));
 	if (ret_len)
@@ -406,37 +407,38 @@ END_TEST
 
 START_TEST(other_tables_that_lie_are_found)
 {
+	static const struct {
+		uint32_t type;
+		size_t at;
+		uint32_t value;
+	} words[] = {
+		{CKPT_SECTION_INODES, 0, UINT32_MAX},
+		{CKPT_SECTION_INODES, 0, SAMPLE_COUNT},
+		{CKPT_SECTION_INODES, 4, 0},
+		{CKPT_SECTION_SESSIONS, 36, 1},
+		{CKPT_SECTION_SESSIONS, 0, 0x46303030},
+		{CKPT_SECTION_XATTR_SETS, XSET_FIRST, 1},
+		{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 0},
+		{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 2},
+		{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 100},
+		{CKPT_SECTION_XATTRS, XATTR_NAME, 0},
+		{CKPT_SECTION_XATTRS, XATTR_NAME, UINT32_MAX},
+		{CKPT_SECTION_XATTRS, XATTR_VALUE, UINT32_MAX},
+		{CKPT_SECTION_XATTRS, XATTR_VALUE, 0},
+		{CKPT_SECTION_XATTRS, XATTR_VALUE_LEN, UINT32_MAX},
+		{CKPT_SECTION_XATTRS, XATTR_VALUE_LEN, CKPT_XATTR_BYTES_MAX},
+		{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 0},
+		{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 8},
+		{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 0x10009},
+		{CKPT_SECTION_STRINGS, 0, 0x61616161},
+		{CKPT_SECTION_SESSIONS, 0, 0x66666666},
+		// One name of a hard link twice, the other never.
+		{CKPT_SECTION_INODES, 16, V_BIN},
+	};
 	size_t strings_len;
 	uint8_t *p;
 
-	for (uint32_t i = 0; i < 2 * 10; i++) {
-		static const struct {
-			uint32_t type;
-			size_t at;
-			uint32_t value;
-		} words[] = {
-			{CKPT_SECTION_INODES, 0, UINT32_MAX},
-			{CKPT_SECTION_INODES, 0, SAMPLE_COUNT},
-			{CKPT_SECTION_INODES, 4, 0},
-			{CKPT_SECTION_SESSIONS, 36, 1},
-			{CKPT_SECTION_SESSIONS, 0, 0x46303030},
-			{CKPT_SECTION_XATTR_SETS, XSET_FIRST, 1},
-			{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 0},
-			{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 2},
-			{CKPT_SECTION_XATTR_SETS, XSET_COUNT, 100},
-			{CKPT_SECTION_XATTRS, XATTR_NAME, 0},
-			{CKPT_SECTION_XATTRS, XATTR_NAME, UINT32_MAX},
-			{CKPT_SECTION_XATTRS, XATTR_VALUE, UINT32_MAX},
-			{CKPT_SECTION_XATTRS, XATTR_VALUE, 0},
-			{CKPT_SECTION_XATTRS, XATTR_VALUE_LEN, UINT32_MAX},
-			{CKPT_SECTION_XATTRS, XATTR_VALUE_LEN, CKPT_XATTR_BYTES_MAX},
-			{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 0},
-			{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 8},
-			{CKPT_SECTION_XATTRS, XATTR_NAME_LEN, 0x10009},
-			{CKPT_SECTION_STRINGS, 0, 0x61616161},
-			{CKPT_SECTION_SESSIONS, 0, 0x66666666},
-		};
-
+	for (uint32_t i = 0; i < ARRAY_LEN(words); i++) {
 		make_sample();
 		ckpt_put32(section(words[i].type, NULL) + words[i].at, words[i].value);
 		ck_assert_msg(try_it() == -EBADMSG, "word %u", i);
@@ -444,6 +446,32 @@ START_TEST(other_tables_that_lie_are_found)
 	make_sample();
 	p = section(CKPT_SECTION_STRINGS, &strings_len);
 	p[strings_len - 1] = 'x';
+	ck_error(try_it(), EBADMSG);
+}
+END_TEST
+
+START_TEST(a_directory_outside_of_the_tree_is_found)
+{
+	struct ckpt_manifest_writer *w;
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	uint32_t handle;
+	void *made;
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	e.name = "d";
+	e.ino = 2;
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &len));
+	ckpt_manifest_writer_free(w);
+	free(data);
+	data = made;
+	ck_ok(try_it());
+	// The root is empty, and the other directory its own child.
+	ckpt_put32(entry(0) + ENTRY_B, 0);
+	ckpt_put32(entry(1) + ENTRY_PARENT, 1);
+	ckpt_put32(entry(1) + ENTRY_A, 1);
+	ckpt_put32(entry(1) + ENTRY_B, 1);
 	ck_error(try_it(), EBADMSG);
 }
 END_TEST
@@ -614,6 +642,7 @@ static Suite *suite(void)
 	tcase_add_test(t, depth_is_limited);
 	tcase_add_loop_test(t, every_lie_is_found, 0, (int)ARRAY_LEN(lies));
 	tcase_add_test(t, other_tables_that_lie_are_found);
+	tcase_add_test(t, a_directory_outside_of_the_tree_is_found);
 	tcase_add_test(t, siblings_out_of_order_are_found);
 	tcase_add_test(t, missing_sections_are_found);
 	tcase_add_test(t, no_byte_can_be_changed_unseen);
