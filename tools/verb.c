@@ -19,7 +19,6 @@ struct parse {
 	const struct ckpt_syntax *syntax;
 	void *input;
 	struct argp argp;
-	size_t words_cap;
 	struct ckpt_words words;
 	bool help;
 	int status; // of a wrong option
@@ -68,10 +67,7 @@ static error_t on_key(int key, char *arg, struct argp_state *state)
 		return 0;
 	}
 	if (key == ARGP_KEY_ARG) {
-		if (ckpt_grow((void **)&p->words.at, &p->words_cap, p->words.count + 2, sizeof(*p->words.at)))
-			ckpt_need(NULL);
 		p->words.at[p->words.count++] = arg;
-		p->words.at[p->words.count] = NULL;
 		return 0;
 	}
 	for (const struct argp_option *o = p->syntax->options; o && (o->name || o->key); o++) {
@@ -192,6 +188,9 @@ static void check_operands(const struct ckpt_syntax *syntax, const char *verb, c
 		exit(ckpt_output_finish(ckpt_usage(words->at[syntax->operands_max], hint, "one operand too many")));
 }
 
+// Kept to the end, for the verb.
+static char **operands;
+
 void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words)
 {
 	struct parse p = {.syntax = syntax, .input = input};
@@ -201,8 +200,8 @@ void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, vo
 			       .args_doc = syntax->operands,
 			       .doc = syntax->doc,
 			       .children = common_child};
-	p.words.at = ckpt_need(calloc(2, sizeof(*p.words.at)));
-	p.words_cap = 2;
+	free(operands);
+	p.words.at = operands = ckpt_need(calloc((size_t)argc + 1, sizeof(*operands)));
 	if (argp_parse(&p.argp, argc, argv, ARGP_SILENT, NULL, &p))
 		exit(ckpt_output_finish(p.status ? p.status : explain(syntax, argv[0], argv, p.next)));
 	if (p.help) {

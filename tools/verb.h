@@ -28,7 +28,7 @@ struct ckpt_syntax {
 	bool no_json; // the verb has no --json
 };
 
-// The operands, in order, followed by NULL; they point into argv. Freed at exit.
+// The operands, in order, followed by NULL; they point into argv. The array stays to the end of the process.
 struct ckpt_words {
 	char **at;
 	size_t count;
