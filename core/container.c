@@ -64,16 +64,14 @@ static int check_frame(const struct ckpt_container_kind *kind, const uint8_t *p,
 }
 
 // One row: *at is where the section must begin, and becomes its end.
-static int check_row(const struct ckpt_container_kind *kind, const struct ckpt_container *c, uint32_t i,
-		     uint64_t limit, uint64_t *at)
+static int check_row(const struct ckpt_container_kind *kind, const struct ckpt_container *c, uint32_t i, uint64_t limit,
+		     uint64_t *at)
 {
 	const uint8_t *row = table_row(c, i);
 	uint32_t type = ckpt_get32(row + S_TYPE), flags = ckpt_get32(row + S_FLAGS);
-	uint64_t offset = ckpt_get64(row + S_OFFSET), length = ckpt_get64(row + S_LENGTH),
-		 start = align_up(*at);
+	uint64_t offset = ckpt_get64(row + S_OFFSET), length = ckpt_get64(row + S_LENGTH), start = align_up(*at);
 
-	if (offset != start || start > limit || length > limit - start ||
-	    !is_zero(c->data + *at, start - *at))
+	if (offset != start || start > limit || length > limit - start || !is_zero(c->data + *at, start - *at))
 		return -EBADMSG;
 	for (uint32_t j = 0; j < i; j++)
 		if (ckpt_get32(table_row(c, j) + S_TYPE) == type)

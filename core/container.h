@@ -19,15 +19,14 @@
 #define CKPT_CONTAINER_SECTIONS_MAX 64u
 #define CKPT_CONTAINER_DIGEST_BYTES 32u
 
-#define CKPT_FOURCC(a, b, c, d)                                                                              \
-	((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
+#define CKPT_FOURCC(a, b, c, d) ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
 
 // What this program knows of one kind of container.
 struct ckpt_container_kind {
 	char magic[8]; // not a string
 	uint16_t major, minor;
 	uint64_t required_known; // feature bits
-	const uint32_t *types;	 // the sections it can read
+	const uint32_t *types;   // the sections it can read
 	size_t type_count;
 	uint64_t bytes_max; // of a whole container
 };
@@ -56,5 +55,4 @@ int ckpt_container_find(const struct ckpt_container *c, uint32_t type, struct ck
 
 // -EFBIG over kind->bytes_max, -ENOMEM. At most CKPT_CONTAINER_SECTIONS_MAX sections, each type once.
 int ckpt_container_encode(const struct ckpt_container_kind *kind, uint64_t required, uint64_t optional,
-			  const struct ckpt_section *sections, size_t count, void **ret_data,
-			  size_t *ret_len);
+			  const struct ckpt_section *sections, size_t count, void **ret_data, size_t *ret_len);

@@ -8,7 +8,12 @@
 // Calling sequence: ckpt_index_open(), calls, ckpt_index_close(). Open once per process, after every fork.
 // Threads: any thread, any call; writes are serialized by LMDB. No read transaction outlives a call, and callbacks run
 // outside of any transaction. Every call may block on the disk.
-// Errors: -ENOENT; -EBADMSG damage seen now (the caller calls ckpt_index_reset and rebuilds); -ENOSPC, -ENOMEM, -EIO.
+// Errors: -ENOENT; -EBADMSG damage seen now (the caller calls ckpt_index_reset and rebuilds); -EROFS a write to one that
+// was opened readonly; -EINVAL a key or summary that is none; -ENOSPC, -ENOMEM, -EIO.
+//
+// What it does not promise: after a power cut, or a flipped bit in the page that names the newest transaction, it may be
+// whole but one transaction old, and any manifest may be missing. So a miss is never an answer: the store has it. With
+// -EIO it may have lost its file and stays so until ckpt_index_reset.
 #pragma once
 
 #include "core/record.h"
@@ -22,7 +27,7 @@ struct ckpt_index;
 // Opens or creates the environment in directory path. The first full check runs in a forked child, so that a damaged
 // file kills the child and not us: then the old files are renamed aside (one set kept, "index.bad") and a new, empty
 // index is made. *ret_fresh: it was created or thrown away, rebuild it. readonly: never writes, -ENOENT if absent,
-// -EBADMSG if damaged. -EMEDIUMTYPE on a network filesystem or FUSE (by statfs magic).
+// -EBADMSG if damaged. -EBUSY: this process has it open. -EMEDIUMTYPE on a network filesystem or FUSE (by statfs magic).
 int ckpt_index_open(const char *path, const char *store_id, bool readonly, struct ckpt_index **ret_index,
 		    bool *ret_fresh);
 // The same with an address space of map_bytes to begin with (0: the default, 64 GiB); it doubles when full.
@@ -38,6 +43,7 @@ int ckpt_index_put(struct ckpt_index *ix, const char *key, const struct ckpt_sum
 // Many summaries in one transaction, for a rebuild: keys[i], summaries[i].
 int ckpt_index_put_many(struct ckpt_index *ix, const char *const *keys, const struct ckpt_summary *summaries,
 			size_t count);
+// -ENOENT. Its manifest goes too, though another version may have the same: a miss, see above.
 int ckpt_index_remove(struct ckpt_index *ix, const char *key, uint32_t version);
 int ckpt_index_get(struct ckpt_index *ix, const char *key, uint32_t version, struct ckpt_summary *ret_summary);
 

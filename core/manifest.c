@@ -24,7 +24,7 @@
 //     bounded by the length of the manifest, whatever a hostile writer thinks of.
 
 static const uint32_t known_sections[] = {
-	CKPT_SECTION_ENTRIES,	 CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
+	CKPT_SECTION_ENTRIES,    CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
 	CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS, CKPT_SECTION_STRINGS,
 };
 
@@ -78,8 +78,7 @@ static int compare_names(const char *a, size_t a_len, const char *b, size_t b_le
 	return r ? r : (a_len > b_len) - (a_len < b_len);
 }
 
-static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes,
-		      struct table *ret_table)
+static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, struct table *ret_table)
 {
 	struct ckpt_section s;
 
@@ -102,8 +101,7 @@ static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c
 	    load_table(c, CKPT_SECTION_XATTRS, XATTR_BYTES, &m->xattrs) ||
 	    ckpt_container_find(c, CKPT_SECTION_STRINGS, &strings))
 		return -EBADMSG;
-	if (!m->entries.count || m->entries.count > CKPT_STEP_FILES_MAX ||
-	    m->inodes.count != m->entries.count)
+	if (!m->entries.count || m->entries.count > CKPT_STEP_FILES_MAX || m->inodes.count != m->entries.count)
 		return -EBADMSG;
 	m->strings = strings.data;
 	m->strings_len = (uint32_t)strings.len; // a container is smaller than 4 GiB
@@ -225,8 +223,8 @@ static bool symlink_ok(const struct ckpt_manifest *m, const uint8_t *e, uint32_t
 {
 	uint64_t len = ckpt_get64(e + ENTRY_SIZE);
 
-	return e[ENTRY_CONTENT] == CKPT_CONTENT_NONE && len && len <= CKPT_SYMLINK_MAX &&
-	       !ckpt_get32(e + ENTRY_B) && string_ok(m, at, ckpt_get32(e + ENTRY_A), len);
+	return e[ENTRY_CONTENT] == CKPT_CONTENT_NONE && len && len <= CKPT_SYMLINK_MAX && !ckpt_get32(e + ENTRY_B) &&
+	       string_ok(m, at, ckpt_get32(e + ENTRY_A), len);
 }
 
 // What an entry says of itself, without its neighbours.
@@ -241,8 +239,7 @@ static int check_entry(const struct ckpt_manifest *m, uint32_t i, uint32_t *at)
 		return -EBADMSG;
 	if (ckpt_get32(e + ENTRY_MODE) & ~07777u || ckpt_get32(e + ENTRY_MTIME_NS) >= 1000000000u)
 		return -EBADMSG;
-	if (ckpt_get64(e + ENTRY_SIZE) > INT64_MAX || ckpt_get32(e + ENTRY_FLAGS) ||
-	    !ckpt_get64(e + ENTRY_INO))
+	if (ckpt_get64(e + ENTRY_SIZE) > INT64_MAX || ckpt_get32(e + ENTRY_FLAGS) || !ckpt_get64(e + ENTRY_INO))
 		return -EBADMSG;
 	if (!ckpt_get32(e + ENTRY_NLINK) || ckpt_get32(e + ENTRY_XATTRS) > m->xattr_sets.count)
 		return -EBADMSG;
@@ -266,8 +263,8 @@ static int check_children(const struct ckpt_manifest *m, uint32_t i, uint32_t fi
 
 		if (ckpt_get32(e + ENTRY_PARENT) != i)
 			return -EBADMSG;
-		if (k > first && compare_names(name_of(m, before), ckpt_get16(before + ENTRY_NAME_LEN),
-					       name_of(m, e), ckpt_get16(e + ENTRY_NAME_LEN)) >= 0)
+		if (k > first && compare_names(name_of(m, before), ckpt_get16(before + ENTRY_NAME_LEN), name_of(m, e),
+					       ckpt_get16(e + ENTRY_NAME_LEN)) >= 0)
 			return -EBADMSG;
 	}
 	return 0;
@@ -320,8 +317,7 @@ static uint32_t inode_at(const struct ckpt_manifest *m, uint32_t i)
 }
 
 // The rows of the inode list from `first` on that share one inode: *ret_end is behind the last.
-static int check_inode_run(const struct ckpt_manifest *m, uint32_t first, uint64_t ino_before,
-			   uint32_t *ret_end)
+static int check_inode_run(const struct ckpt_manifest *m, uint32_t first, uint64_t ino_before, uint32_t *ret_end)
 {
 	uint32_t n = m->entries.count, previous = inode_at(m, first), end;
 	const uint8_t *e;
@@ -484,8 +480,7 @@ void ckpt_manifest_entry(const struct ckpt_manifest *m, uint32_t index, struct c
 }
 
 // The child of directory dir with this name of len bytes.
-static int find_child(const struct ckpt_manifest *m, uint32_t dir, const char *name, size_t len,
-		      uint32_t *ret_index)
+static int find_child(const struct ckpt_manifest *m, uint32_t dir, const char *name, size_t len, uint32_t *ret_index)
 {
 	const uint8_t *d = entry_at(m, dir);
 	uint32_t low = ckpt_get32(d + ENTRY_A), high = low + ckpt_get32(d + ENTRY_B);

@@ -21,28 +21,28 @@ enum ckpt_entry_type { CKPT_ENTRY_FILE = 1, CKPT_ENTRY_DIR = 2, CKPT_ENTRY_SYMLI
 
 // Where a file's bytes are.
 enum ckpt_content {
-	CKPT_CONTENT_NONE = 0,    // not a file, or an empty one
-	CKPT_CONTENT_RAW = 1,     // the raw file in a session's directory
-	CKPT_CONTENT_CHUNKS = 2,  // a run of the chunk section (feature bit CHUNKS: a later format)
+	CKPT_CONTENT_NONE = 0,   // not a file, or an empty one
+	CKPT_CONTENT_RAW = 1,    // the raw file in a session's directory
+	CKPT_CONTENT_CHUNKS = 2, // a run of the chunk section (feature bit CHUNKS: a later format)
 };
 
 struct ckpt_entry {
 	enum ckpt_entry_type type;
 	enum ckpt_content content;
-	const char *name;        // NUL-terminated; "" for entry 0
-	const char *target;      // symlinks: NUL-terminated, else NULL
-	const char *raw_path;    // RAW content: path in the session's directory; NULL: the entry's own path
-	uint32_t session;        // RAW content: index into the sessions
-	uint32_t index;          // of this entry
-	uint32_t parent;         // entry 0 is its own
+	const char *name;                  // NUL-terminated; "" for entry 0
+	const char *target;                // symlinks: NUL-terminated, else NULL
+	const char *raw_path;              // RAW content: path in the session's directory; NULL: the entry's own path
+	uint32_t session;                  // RAW content: index into the sessions
+	uint32_t index;                    // of this entry
+	uint32_t parent;                   // entry 0 is its own
 	uint32_t child_first, child_count; // directories
-	uint32_t mode;           // permission bits and setuid, setgid, sticky; no type
+	uint32_t mode;                     // permission bits and setuid, setgid, sticky; no type
 	uint32_t uid, gid, nlink;
-	uint64_t ino;            // the file's own number, unique in the store; hard links share it
+	uint64_t ino; // the file's own number, unique in the store; hard links share it
 	uint64_t bytes;
 	int64_t mtime_s;
 	uint32_t mtime_ns;
-	uint32_t xattrs;         // index + 1 of the entry's set; 0: none
+	uint32_t xattrs; // index + 1 of the entry's set; 0: none
 };
 
 struct ckpt_manifest;
@@ -54,11 +54,11 @@ struct ckpt_manifest;
 // an unknown required feature; -ENOMEM.
 int ckpt_manifest_parse(void *data, size_t len, struct ckpt_manifest **ret_manifest);
 struct ckpt_manifest *ckpt_manifest_ref(struct ckpt_manifest *m);
-void ckpt_manifest_unref(struct ckpt_manifest *m); // NULL is fine
-size_t ckpt_manifest_bytes(const struct ckpt_manifest *m); // what it costs in memory
+void ckpt_manifest_unref(struct ckpt_manifest *m);                  // NULL is fine
+size_t ckpt_manifest_bytes(const struct ckpt_manifest *m);          // what it costs in memory
 const uint8_t *ckpt_manifest_sha256(const struct ckpt_manifest *m); // of the whole encoded form, 32 bytes
 
-uint32_t ckpt_manifest_count(const struct ckpt_manifest *m); // entries
+uint32_t ckpt_manifest_count(const struct ckpt_manifest *m);                                        // entries
 void ckpt_manifest_totals(const struct ckpt_manifest *m, uint64_t *ret_files, uint64_t *ret_bytes); // hard links once
 void ckpt_manifest_entry(const struct ckpt_manifest *m, uint32_t index, struct ckpt_entry *ret_entry);
 // The child of directory dir with this name; -ENOENT, -ENOTDIR.
@@ -76,14 +76,16 @@ bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry 
 struct ckpt_manifest_writer;
 
 int ckpt_manifest_writer_new(struct ckpt_manifest_writer **ret_writer); // 0, -ENOMEM
-void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w);       // NULL is fine
+void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w);         // NULL is fine
 int ckpt_manifest_writer_session(struct ckpt_manifest_writer *w, const char *uuid, uint32_t *ret_index);
 // Adds an entry under parent (a handle returned by an earlier add; entry 0 is added first, with name "" and its own
 // parent). Reads from entry: type, content, name, target, raw_path, session, mode, uid, gid, nlink, ino, bytes, mtime.
-// The strings are copied. 0; -EINVAL, -EILSEQ, -ENAMETOOLONG as ckpt_name_check; -E2BIG too many or too deep; -ENOMEM.
+// The strings are copied. ino must not be 0. Entries with one ino are hard links: finish() counts nlink itself and gives
+// all of them the attributes of the first, for two stat calls may see a file differently. 0; -EINVAL, -EILSEQ, -ENAMETOOLONG as ckpt_name_check; -E2BIG too many or too deep; -ENOMEM.
 int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, const struct ckpt_entry *entry,
 			     uint32_t *ret_handle);
 int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, const char *name, const void *value,
 			       size_t len);
-// Encodes. Two children of one directory with one name: -EEXIST. The writer is spent and only good for _free.
+// Encodes; the same entries give the same bytes in whatever order they came. -EEXIST: two children of one directory, or
+// two attributes of one entry, with one name; -EINVAL: one ino for different things; -E2BIG, -ENOMEM. The writer is spent and only good for _free.
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len);

@@ -6,9 +6,9 @@
 #include "core/container.h"
 #include "core/manifest.h"
 
-#define CKPT_MANIFEST_MAGIC                                                                                  \
-	{                                                                                                    \
-		'c', 'k', 'p', 't', '-', 'm', 'a', 'n'                                                       \
+#define CKPT_MANIFEST_MAGIC                                                                                            \
+	{                                                                                                              \
+		'c', 'k', 'p', 't', '-', 'm', 'a', 'n'                                                                 \
 	}
 #define CKPT_MANIFEST_MAJOR 1
 #define CKPT_MANIFEST_MINOR 0

@@ -49,8 +49,8 @@ struct ckpt_manifest_writer {
 
 // What finish() builds beside the items.
 struct layout {
-	uint32_t *order;	// handles in the order of the table
-	uint32_t *inodes;	// indices sorted by (ino, index)
+	uint32_t *order;        // handles in the order of the table
+	uint32_t *inodes;       // indices sorted by (ino, index)
 	uint32_t *session_rank; // by the caller's index
 	uint8_t *entries, *xattr_sets, *xattrs, *sessions;
 	char *strings;
@@ -226,8 +226,8 @@ int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, co
 	return 0;
 }
 
-int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, const char *name,
-			       const void *value, size_t len)
+int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, const char *name, const void *value,
+			       size_t len)
 {
 	struct xattr x = {.handle = handle, .name_len = (uint32_t)strnlen(name, CKPT_XATTR_NAME_MAX + 1)};
 	struct item *item;
@@ -269,9 +269,8 @@ static int compare_siblings(const void *a, const void *b, void *arg)
 static int order_items(struct ckpt_manifest_writer *w, struct layout *l)
 {
 	size_t n = w->item_count;
-	CLEANUP_FREE uint32_t *grouped = ckpt_calloc(n, sizeof(uint32_t)); // handles, by parent
-	CLEANUP_FREE uint32_t *fill =
-		ckpt_calloc(n + 1, sizeof(uint32_t)); // where a parent's next child goes
+	CLEANUP_FREE uint32_t *grouped = ckpt_calloc(n, sizeof(uint32_t));  // handles, by parent
+	CLEANUP_FREE uint32_t *fill = ckpt_calloc(n + 1, sizeof(uint32_t)); // where a parent's next child goes
 	uint32_t next = 1;
 
 	if (!grouped || !fill)
@@ -315,8 +314,7 @@ static int compare_inos(const void *a, const void *b)
 }
 
 // Gives hard links the attributes of the first of them and the count. -EINVAL: one inode for different things.
-static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, const struct ino_row *rows,
-		      size_t count)
+static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, const struct ino_row *rows, size_t count)
 {
 	struct item *first = &w->items[l->order[rows[0].index]];
 
@@ -329,8 +327,7 @@ static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, co
 	for (size_t i = 1; i < count; i++) {
 		struct item *link = &w->items[l->order[rows[i].index]];
 
-		if (link->type != first->type || link->content != first->content ||
-		    link->session != first->session)
+		if (link->type != first->type || link->content != first->content || link->session != first->session)
 			return -EINVAL;
 		if (link->type == CKPT_ENTRY_SYMLINK && strcmp(w->text + link->extra, w->text + first->extra))
 			return -EINVAL;
@@ -409,16 +406,15 @@ static void layout_sessions(const struct ckpt_manifest_writer *w, struct layout 
 	memcpy(l->sessions, w->sessions, w->session_count * SESSION_BYTES);
 	qsort(l->sessions, w->session_count, SESSION_BYTES, compare_session_rows);
 	for (size_t i = 0; i < w->session_count; i++) {
-		const uint8_t *found = bsearch(w->sessions[i], l->sessions, w->session_count, SESSION_BYTES,
-					       compare_session_rows);
+		const uint8_t *found =
+			bsearch(w->sessions[i], l->sessions, w->session_count, SESSION_BYTES, compare_session_rows);
 
 		l->session_rank[i] = (uint32_t)((size_t)(found - l->sessions) / SESSION_BYTES);
 	}
 }
 
 // Copies a string with its NUL from text to the heap.
-static uint32_t layout_string(const struct ckpt_manifest_writer *w, struct layout *l, uint32_t offset,
-			      uint32_t len)
+static uint32_t layout_string(const struct ckpt_manifest_writer *w, struct layout *l, uint32_t offset, uint32_t len)
 {
 	uint32_t at = (uint32_t)l->strings_len;
 
@@ -508,8 +504,7 @@ static int layout_alloc(const struct ckpt_manifest_writer *w, struct layout *l)
 	return 0;
 }
 
-static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, void **ret_data,
-		  size_t *ret_len)
+static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, void **ret_data, size_t *ret_len)
 {
 	const struct ckpt_section sections[] = {
 		{CKPT_SECTION_ENTRIES, true, l->entries, w->item_count * ENTRY_BYTES},
@@ -520,8 +515,7 @@ static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, 
 		{CKPT_SECTION_STRINGS, true, l->strings, l->strings_len},
 	};
 
-	return ckpt_container_encode(&ckpt_manifest_kind, 0, 0, sections, ARRAY_LEN(sections), ret_data,
-				     ret_len);
+	return ckpt_container_encode(&ckpt_manifest_kind, 0, 0, sections, ARRAY_LEN(sections), ret_data, ret_len);
 }
 
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len)

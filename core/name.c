@@ -12,10 +12,10 @@
 static const char *const temp_forms[] = {
 	"*.orbax-checkpoint-tmp",   // Orbax: the final name is what stands before
 	"*.orbax-checkpoint-tmp-*", // older Orbax: with a time behind
-	"*.partial_save",	    // Orbax partial saving
-	"tmp-checkpoint-*",	    // HF Trainer
-	"checkpoint_tmp",	    // flax
-	"checkpoint_tmp_gda",	    // flax, multi-process arrays
+	"*.partial_save",           // Orbax partial saving
+	"tmp-checkpoint-*",         // HF Trainer
+	"checkpoint_tmp",           // flax
+	"checkpoint_tmp_gda",       // flax, multi-process arrays
 };
 
 // Prefixed numbers. Not among them: "release" (Megatron), which is a plain word; a marker makes it a step.

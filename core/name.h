@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CKPT_FOLDER_ID_LEN 16                  // hex digits; the root's id is the empty string
+#define CKPT_FOLDER_ID_LEN 16 // hex digits; the root's id is the empty string
 #define CKPT_STEP_KEY_MAX (CKPT_FOLDER_ID_LEN + 3 + CKPT_KEY_NAME_MAX + 1) // with the NUL
 #define CKPT_MARKER_DEFAULT ".finalize"
 #define CKPT_CONTROL_NAME ".ckptfs"
@@ -28,10 +28,10 @@ bool ckpt_name_is_temp(const char *name);
 
 // Where a directory is made decides, with its name, whether it is a step.
 struct ckpt_place {
-	bool root;          // directly at the root of the mount
-	bool below_logs;    // some folder above is named logs, *_logs, runs, tensorboard, wandb or mlruns
+	bool root;           // directly at the root of the mount
+	bool below_logs;     // some folder above is named logs, *_logs, runs, tensorboard, wandb or mlruns
 	bool in_checkpoints; // the folder is named checkpoint(s) or ckpt(s)
-	bool holds_steps;   // the folder already holds a step
+	bool holds_steps;    // the folder already holds a step
 };
 
 // True when a directory of this name, made in this place outside any step, is a staged step.

@@ -77,15 +77,13 @@ static bool summary_ok(const struct ckpt_summary *s)
 {
 	if (!s->version || s->number < -1 || s->dir_mode & ~07777u)
 		return false;
-	if (s->files > CKPT_STEP_FILES_MAX || s->bytes > INT64_MAX ||
-	    s->manifest_bytes > CKPT_MANIFEST_BYTES_MAX)
+	if (s->files > CKPT_STEP_FILES_MAX || s->bytes > INT64_MAX || s->manifest_bytes > CKPT_MANIFEST_BYTES_MAX)
 		return false;
 	if (s->session[0] && !ckpt_uuid_check(s->session))
 		return false;
 	if (!is_word(s->event, sizeof(s->event)) || !is_word(s->profile, sizeof(s->profile)))
 		return false;
-	return ckpt_name_is_folder_id(s->folder_id) &&
-	       !ckpt_name_check(s->name, strnlen(s->name, sizeof(s->name)));
+	return ckpt_name_is_folder_id(s->folder_id) && !ckpt_name_check(s->name, strnlen(s->name, sizeof(s->name)));
 }
 
 int ckpt_summary_encode(const struct ckpt_summary *s, void **ret_data, size_t *ret_len)
@@ -207,8 +205,7 @@ int ckpt_record_encode(const struct ckpt_record *r, void **ret_data, size_t *ret
 	size_t count = 0, summary_len = 0, metadata_len = r->metadata ? strlen(r->metadata) : 0;
 	int result;
 
-	if (metadata_len > CKPT_METADATA_BYTES_MAX ||
-	    (r->manifest && r->manifest_len > CKPT_MANIFEST_EMBED_MAX))
+	if (metadata_len > CKPT_METADATA_BYTES_MAX || (r->manifest && r->manifest_len > CKPT_MANIFEST_EMBED_MAX))
 		return -EFBIG;
 	if (!ckpt_uuid_check(r->store_id) || !ckpt_name_is_utf8(r->metadata ? r->metadata : "", metadata_len))
 		return -EINVAL;
@@ -222,8 +219,7 @@ int ckpt_record_encode(const struct ckpt_record *r, void **ret_data, size_t *ret
 	if (r->metadata)
 		sections[count++] = (struct ckpt_section){SECTION_METADATA, false, r->metadata, metadata_len};
 	if (r->manifest)
-		sections[count++] =
-			(struct ckpt_section){SECTION_MANIFEST, true, r->manifest, r->manifest_len};
+		sections[count++] = (struct ckpt_section){SECTION_MANIFEST, true, r->manifest, r->manifest_len};
 	return ckpt_container_encode(&record_kind, 0, 0, sections, count, ret_data, ret_len);
 }
 
@@ -263,8 +259,8 @@ static int take_metadata(const struct ckpt_container *c, void **ret_metadata)
 	return copy_section(&s, ret_metadata);
 }
 
-static int take_manifest(const struct ckpt_container *c, const struct ckpt_summary *summary,
-			 void **ret_manifest, size_t *ret_len)
+static int take_manifest(const struct ckpt_container *c, const struct ckpt_summary *summary, void **ret_manifest,
+			 size_t *ret_len)
 {
 	struct ckpt_section s;
 
