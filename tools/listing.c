@@ -55,6 +55,10 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 	case -ENOENT:
 		*ret_why = ckpt_text("no such directory, or a folder of the store is missing");
 		break;
+	case -EACCES:
+		*ret_why = ckpt_text("%s", strerror(EACCES));
+		*ret_hint = ckpt_text("only its owner may look into a store; others see its mount (-o allow_other)");
+		break;
 	case -EXDEV:
 		*ret_why = ckpt_text("another filesystem is mounted on a folder of the store");
 		break;

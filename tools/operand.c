@@ -194,6 +194,9 @@ static int no_store(const char *word)
 	if (stat(word, &st))
 		return ckpt_fail(word, "name the STORE first, or set CKPTFS_STORE, or go into a mount",
 				 errno == ENOENT ? "no such store" : "%s", strerror(errno));
+	if (S_ISDIR(st.st_mode) && access(word, R_OK | X_OK))
+		return ckpt_fail_errno(
+			word, "only its owner may look into a store; others see its mount (-o allow_other)", errno);
 	hint = S_ISDIR(st.st_mode) ? ckpt_text("`ckptfs init %s` makes one of an empty directory", word) : NULL;
 	return ckpt_fail(word, hint, "not a store, nor in a mount of one");
 }

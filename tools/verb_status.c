@@ -9,6 +9,7 @@
 #include "tools/units.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 // --- The document -------------------------------------------------------------------------------------------------------
 
@@ -113,6 +114,14 @@ static const char *local_time(const char *rfc3339, char text[CKPT_TIME_MAX])
 	return rfc3339 && !ckpt_time_parse(rfc3339, &ns) ? ckpt_time_local(ns, text) : "-";
 }
 
+// A mount whose process has gone.
+static bool is_dead(const char *mountpoint)
+{
+	struct stat st;
+
+	return stat(mountpoint, &st) && errno == ENOTCONN;
+}
+
 static void print_mounts(const char *store)
 {
 	struct ckpt_mounts mounts = {0};
@@ -130,7 +139,9 @@ static void print_mounts(const char *store)
 		if (!strcmp(mounts.at[i].store, store) &&
 		    !(held && h.mountpoint && !strcmp(h.mountpoint, mounts.at[i].mountpoint))) {
 			printf("mounted      %s%s\n", mounts.at[i].mountpoint,
-			       mounts.at[i].readonly ? " (read-only)" : "");
+			       is_dead(mounts.at[i].mountpoint) ? " (dead: `ckptfs umount` takes it away)"
+			       : mounts.at[i].readonly          ? " (read-only)"
+								: "");
 			any = true;
 		}
 	if (!any)

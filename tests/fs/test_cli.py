@@ -549,3 +549,26 @@ def test_nothing_but_the_answer_is_on_stdout(filled, store, ckptfs):
     for words in (["ls", "-v"], ["verify", "-v", "--json"], ["info", "--json", "-v"]):
         out = ckptfs(*words, store).stdout
         assert out.split() == STEPS if words[0] == "ls" else json.loads(out)
+
+
+# --- Mounts that have died --------------------------------------------------------------------------------------------
+
+
+@needs_root
+def test_a_dead_mount_still_names_its_store_and_can_be_unmounted(ckptfs, scratch, world):
+    """The program must not ask a mount that nobody serves; and a name with blanks is one name."""
+    store, point = scratch / "a store", scratch / "a mount"
+    point.mkdir()
+    ckptfs("init", store)
+    ckptfs("mount", store, point)
+    pid = json.loads((store / "holder.json").read_text())["pid"]
+    world.callback(subprocess.run, ["umount", "-l", point], capture_output=True)
+    (point / "1").mkdir()
+    trees.write(point / "1/.finalize", b"")
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: ckptfs("info", store, "--json").stdout.count("null") >= 3, what="the end of the holder")
+    assert ckptfs("ls", point).stdout == "1\n"
+    assert ckptfs.json("info", point / "1")["name"] == "1"
+    assert "dead" in ckptfs("status", point).stdout
+    ckptfs("umount", point)
+    assert os.listdir(point) == []
