@@ -1,0 +1,195 @@
+// A save when its process dies at any call, and when the power goes at any point: what is listed is whole, what was
+// acknowledged is listed, what was not finished is kept aside and can be saved anew, and the store opens without help.
+//
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 12 by default; CKPT_TEST_FULL=1: 100.
+// CKPT_CRASH_STRIDE: only each so-many-th point, for tests/mistakes.
+#include "tests/support/disk.h"
+#include "tests/support/save.h"
+#include "tests/support/sysfault.h"
+
+#include "core/util.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define SEEDS_DEFAULT 12
+#define SEEDS_FULL 100
+#define THOROUGH_EACH 16 // states
+#define POINTS_MAX 20000
+#define DIED 77
+
+static unsigned setting(const char *name, unsigned without)
+{
+	const char *text = getenv(name);
+
+	return text ? (unsigned)atoi(text) : without;
+}
+
+static bool full(void)
+{
+	return setting("CKPT_TEST_FULL", 0) != 0;
+}
+
+// --- The process dies -------------------------------------------------------------------------------------------------
+
+static void die(void *arg)
+{
+	(void)arg;
+	_exit(DIED);
+}
+
+static uint64_t no_clock(void *arg)
+{
+	(void)arg;
+	return 0;
+}
+
+// Saves in a child that dies at call n; false when it came to its end before. The log survives it.
+static bool saved_and_died(const char *dir, uint64_t n, struct ckpt_save_log *log)
+{
+	struct ckpt_sysfault fault = {.at = n, .die = die};
+	int status;
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	if (!pid) {
+		ckpt_sysfault_begin(&fault);
+		ckpt_save_run(dir, log, no_clock, NULL);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == DIED || !WEXITSTATUS(status)),
+		      "the run with death at call %llu ended with status %d", (unsigned long long)n, status);
+	return WEXITSTATUS(status) == DIED;
+}
+
+static struct ckpt_save_log *shared_log(void)
+{
+	void *log = mmap(NULL, sizeof(struct ckpt_save_log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(log, MAP_FAILED);
+	return log;
+}
+
+START_TEST(a_save_survives_the_death_of_its_process_at_every_call)
+{
+	struct ckpt_save_log *log = shared_log();
+	uint64_t stride = setting("CKPT_CRASH_STRIDE", 1);
+	bool died = true;
+
+	for (uint64_t n = 1; died; n += stride) {
+		char dir[PATH_MAX];
+
+		ck_assert_uint_lt(n, POINTS_MAX);
+		memset(log, 0, sizeof(*log));
+		ckpt_save_init(dir);
+		died = saved_and_died(dir, n, log);
+		ckpt_save_check(dir, log, UINT64_MAX, n % THOROUGH_EACH == 1 % THOROUGH_EACH || full());
+		ckpt_temp_empty(dir, true);
+		if (!died)
+			printf("death: %llu calls\n", (unsigned long long)n - 1);
+	}
+}
+END_TEST
+
+// Death in the middle of opening the store that an earlier death left: the start heals itself however often it fails.
+START_TEST(a_start_that_dies_at_every_call_harms_nothing)
+{
+	struct ckpt_save_log *log = shared_log();
+	char dir[PATH_MAX];
+	bool died = true;
+
+	ckpt_save_init(dir);
+	ck_assert(saved_and_died(dir, 400, log));
+	for (uint64_t n = 1; died; n++) {
+		struct ckpt_sysfault fault = {.at = n, .die = die};
+		int status;
+		pid_t pid = fork();
+
+		ck_assert_int_ge(pid, 0);
+		if (!pid) {
+			ckpt_sysfault_begin(&fault);
+			ckpt_store_close(ckpt_save_open(dir));
+			_exit(0);
+		}
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+		ck_assert(WIFEXITED(status) && (WEXITSTATUS(status) == DIED || !WEXITSTATUS(status)));
+		died = WEXITSTATUS(status) == DIED;
+		ckpt_save_check(dir, log, UINT64_MAX, false);
+	}
+	ckpt_save_check(dir, log, UINT64_MAX, true);
+}
+END_TEST
+
+// --- The power goes ---------------------------------------------------------------------------------------------------
+
+static uint64_t disk_clock(void *arg)
+{
+	return ckpt_disk_count(arg);
+}
+
+// Run by a failing assertion's exit too: which state it was.
+static struct {
+	struct ckpt_disk *disk;
+	size_t point;
+	unsigned seed;
+	pid_t pid;
+} checked;
+
+static void checked_print(void)
+{
+	if (!checked.disk || checked.pid != getpid())
+		return;
+	fprintf(stderr, "at point %zu, seed %u:\n", checked.point, checked.seed);
+	if (getenv("CKPT_CRASH_JOURNAL"))
+		ckpt_disk_print(checked.disk, checked.point, stderr);
+}
+
+START_TEST(a_save_survives_a_power_cut_at_every_point)
+{
+	size_t states = 0, stride = setting("CKPT_CRASH_STRIDE", 1);
+	unsigned seeds = setting("CKPT_CRASH_SEEDS", full() ? SEEDS_FULL : SEEDS_DEFAULT);
+	struct ckpt_save_log log = {0};
+	char dir[PATH_MAX], out[PATH_MAX];
+
+	ckpt_save_init(dir);
+	ckpt_temp_dir(out);
+	ck_ok(ckpt_disk_begin(dir, &checked.disk));
+	checked.pid = getpid();
+	atexit(checked_print);
+	ckpt_save_run(dir, &log, disk_clock, checked.disk);
+	ckpt_disk_end(checked.disk);
+	ck_assert_uint_eq(ckpt_disk_unknown(checked.disk), 0);
+	for (size_t point = 0; point <= ckpt_disk_count(checked.disk); point += stride) {
+		for (unsigned seed = 0; seed < seeds; seed++) {
+			checked.point = point;
+			checked.seed = seed;
+			ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+			ckpt_save_check(out, &log, point, states++ % THOROUGH_EACH == 0);
+			ckpt_temp_empty(out, false);
+		}
+	}
+	printf("power: %zu states at %zu points\n", states, ckpt_disk_count(checked.disk) + 1);
+	ckpt_disk_free(checked.disk);
+	checked.disk = NULL;
+}
+END_TEST
+
+static Suite *commit_suite(void)
+{
+	Suite *suite = suite_create("commit crash");
+	TCase *death = tcase_create("death"), *power = tcase_create("power");
+
+	tcase_add_test(death, a_save_survives_the_death_of_its_process_at_every_call);
+	tcase_add_test(death, a_start_that_dies_at_every_call_harms_nothing);
+	suite_add_tcase(suite, death);
+	tcase_add_test(power, a_save_survives_a_power_cut_at_every_point);
+	suite_add_tcase(suite, power);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(commit_suite());
+}
