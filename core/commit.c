@@ -8,7 +8,9 @@
 //  2. A lease was refused by no file of the step: nobody can write it any more when the record appears.
 //  3. Everything that the manifest names is on disk before the record is put; 0 is answered only after the put.
 //  4. A fsync that failed is not tried again: the file counts as lost until a client writes it anew.
-//  5. Where the outcome of a put is unknown, the step is frozen until the record was read.
+//  5. Where the outcome of a put is unknown, the step is frozen, under the name of that put, until the record was read:
+//     an attempt that fails for another reason meanwhile changes nothing about it.
+//  6. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
 #include "core/commit.h"
 
 #include "core/errlog.h"
@@ -41,7 +43,7 @@ struct attempt {
 	struct ckpt_leftover *leftovers;
 	struct ckpt_record record;
 	struct ckpt_manifest *manifest;
-	bool unknown; // the put may or may not have happened
+	bool unknown; // this put, or that of an earlier attempt, may or may not have happened
 };
 
 static void progress(struct attempt *a)
@@ -135,7 +137,7 @@ static int wait_for_writers(struct attempt *a)
 	int64_t began = ckpt_sys.mono_ns(), still_since = 0;
 
 	LOCK_SCOPE(&step->lock);
-	while (step->changers || step->writers) {
+	while (step->changers || (step->writers && step->state == CKPT_STEP_COMMITTING)) {
 		int64_t now = ckpt_sys.mono_ns();
 		bool still = !step->changers && all_stand_still_locked(step);
 
@@ -149,13 +151,15 @@ static int wait_for_writers(struct attempt *a)
 			return blame_writer_locked(a);
 		wait_a_moment_locked(step, 20000000);
 	}
-	return 0;
+	return step->state == CKPT_STEP_COMMITTING ? 0 : -ESTALE; // who held the gate may have taken the step away
 }
 
 // --- Write-out --------------------------------------------------------------------------------------------------------
 
 static int sync_path(struct attempt *a, const struct ckpt_unsynced *u, bool dir)
 {
+	if (!dir && ckpt_stage_has_failed(a->step, u->ino))
+		return -EIO; // by another name, a moment ago
 	CLEANUP_FD int fd = ckpt_sys.open(a->step->dirfd, u->path, O_RDONLY | (dir ? O_DIRECTORY : O_NONBLOCK), 0);
 	int rc = fd < 0 ? fd : dir ? ckpt_sys.fsync(fd) : ckpt_sys.fdatasync(fd);
 
@@ -285,38 +289,47 @@ static int prepare(struct attempt *a)
 	return rc;
 }
 
-// What the store has under our name: 0 ours (this attempt's, or an earlier one's of the same session and files whose
-// answer was lost), -EEXIST another's, -ENOENT nothing.
-static int read_outcome(struct attempt *a, const char *object)
+static void object_of(const struct attempt *a, char *ret_object, size_t cap)
 {
-	CLEANUP_FREE void *data = NULL;
+	snprintf(ret_object, cap, "steps/%s/1", a->key);
+}
+
+// What the store has under our name: 0 ours (this attempt's, or an earlier one's whose answer was lost: nobody else
+// commits this session), -EEXIST another's, -ENOENT nothing, or the store cannot say. *ret_data is malloc'ed.
+static int read_outcome(struct attempt *a, const char *object, void **ret_data, size_t *ret_len)
+{
 	struct ckpt_record there;
-	size_t len;
-	int rc = ckpt_backend_get_all(a->step->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	int rc = ckpt_backend_get_all(a->step->store->backend, object, CKPT_RECORD_BYTES_MAX, ret_data, ret_len, NULL);
 
 	if (rc)
 		return rc;
-	rc = ckpt_record_decode(data, len, &there);
+	rc = ckpt_record_decode(*ret_data, *ret_len, &there);
 	if (rc)
+		return rc == -ENOMEM ? rc : -EEXIST;
+	if (strcmp(there.store_id, a->step->store->id) || strcmp(there.summary.session, a->step->session)) {
+		ckpt_record_done(&there);
 		return -EEXIST;
-	if (memcmp(there.summary.nonce, a->record.summary.nonce, sizeof(there.summary.nonce)) &&
-	    (strcmp(there.summary.session, a->step->session) ||
-	     memcmp(there.summary.manifest_sha256, a->record.summary.manifest_sha256, 32)))
-		rc = -EEXIST;
-	else
-		a->record.summary = there.summary;
+	}
+	// An earlier attempt's manifest may differ in what the attempt itself did, such as a leftover's copy.
+	if (memcmp(there.summary.manifest_sha256, a->record.summary.manifest_sha256, 32)) {
+		ckpt_manifest_unref(TAKE_PTR(a->manifest));
+		free(TAKE_PTR(a->record.manifest));
+		a->record.manifest_len = 0;
+	}
+	a->record.summary = there.summary;
 	ckpt_record_done(&there);
-	return rc;
+	return 0;
 }
 
-// The commit point.
+// The commit point. What it answers is final, unless a->unknown.
 static int publish(struct attempt *a)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 4];
 	struct ckpt_record r = a->record;
 	CLEANUP_FREE void *data = NULL;
-	size_t len;
-	int rc;
+	CLEANUP_FREE void *found = NULL;
+	size_t len, found_len;
+	int rc, there;
 
 	if (r.manifest_len > CKPT_MANIFEST_EMBED_MAX) {
 		r.manifest = NULL;
@@ -325,19 +338,34 @@ static int publish(struct attempt *a)
 	rc = ckpt_record_encode(&r, &data, &len);
 	if (rc)
 		return rc;
-	snprintf(object, sizeof(object), "steps/%s/1", a->key);
+	object_of(a, object, sizeof(object));
 	rc = ckpt_backend_put(a->step->store->backend, object, data, len, NULL);
-	if (rc == -EEXIST) {
-		rc = read_outcome(a, object);
-		if (rc == -EEXIST)
-			complain(a, rc, "choose another name, or remove that step first", "there is a step of this name", NULL);
-	} else if (rc == -EIO) {
-		a->unknown = read_outcome(a, object) != -ENOENT;
-		complain(a, rc, "look at the disk; completing the step again gives the final answer",
-			 a->unknown ? "outcome unknown: the record is there, the disk did not confirm it" :
-				      "the record could not be written",
-			 NULL);
-	}
+	if (!rc || (rc != -EEXIST && rc != -EIO))
+		return rc;
+	there = read_outcome(a, object, &found, &found_len);
+	if (there == -EEXIST)
+		return -EEXIST;
+	if (rc == -EIO)
+		a->unknown = there != -ENOENT;
+	return rc == -EIO || there == -ENOENT ? -EIO : there;
+}
+
+// The final answer about an earlier attempt's put: 0 its record is there and durable, -EEXIST another's is, -ENOENT none.
+// Its files are on disk since then, so nothing else is asked again. Any other answer leaves the outcome unknown.
+static int resolve(struct attempt *a)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 4];
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+	int rc;
+
+	object_of(a, object, sizeof(object));
+	rc = read_outcome(a, object, &data, &len);
+	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
+	if (!rc)
+		rc = ckpt_backend_put(a->step->store->backend, object, data, len, NULL) == -EEXIST ? 0 : -EIO;
+	if (!rc || rc == -EEXIST || rc == -ENOENT)
+		a->unknown = false;
 	return rc;
 }
 
@@ -369,10 +397,29 @@ static void complain_of_scan(struct attempt *a, int error)
 	}
 }
 
+static void complain_of_publish(struct attempt *a, int error)
+{
+	if (a->unknown)
+		complain(a, error, "look at the disk; completing the step again gives the final answer",
+			 "outcome unknown: the record may be there, the disk did not confirm it", NULL);
+	else if (error == -EEXIST)
+		complain(a, error, "choose another name, or remove that step first", "there is a step of this name", NULL);
+	else
+		complain(a, error, "nothing is lost: mend the cause, then complete the step again",
+			 "the record could not be written", NULL);
+}
+
 static int attempt_run(struct attempt *a)
 {
-	int rc = wait_for_writers(a);
+	int rc = a->unknown ? resolve(a) : -ENOENT;
 
+	if (rc && rc != -ENOENT)
+		complain_of_publish(a, rc);
+	if (rc != -ENOENT)
+		return rc;
+	rc = wait_for_writers(a);
+	if (rc == -ESTALE)
+		complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment", NULL);
 	if (rc)
 		return rc;
 	a->scan.step = a->step;
@@ -385,10 +432,15 @@ static int attempt_run(struct attempt *a)
 	if (rc)
 		return rc;
 	rc = prepare(a);
-	if (rc)
+	if (rc) {
 		complain(a, rc, "nothing is lost: mend the cause, then complete the step again", "the manifest could not be stored",
 			 NULL);
-	return rc ? rc : publish(a);
+		return rc;
+	}
+	rc = publish(a);
+	if (rc)
+		complain_of_publish(a, rc);
+	return rc;
 }
 
 static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
@@ -400,21 +452,28 @@ static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 }
 
 // The step takes its final name in the table and is listed; only then do waiters get their answer.
-static int enter_committed(struct attempt *a)
+static void enter_committed(struct attempt *a)
 {
 	struct ckpt_step *step = a->step;
 	struct ckpt_store *s = step->store;
-	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
 	if (strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);
-		rc = ckpt_step_insert_locked(step, a->folder_id, a->name);
+		if (ckpt_step_insert_locked(step, a->folder_id, a->name))
+			abort(); // the name is reserved
 	}
 	remember_last_locked(s, a);
 	pthread_mutex_unlock(&s->lock);
-	ckpt_step_keep_manifest(step, a->manifest);
-	return rc;
+	if (a->manifest)
+		ckpt_step_keep_manifest(step, a->manifest);
+}
+
+static void release_name(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->lock);
+
+	ckpt_step_release_locked(step);
 }
 
 static void finish(struct attempt *a, int rc)
@@ -422,14 +481,16 @@ static void finish(struct attempt *a, int rc)
 	struct ckpt_step *step = a->step;
 
 	if (!rc)
-		rc = enter_committed(a);
+		enter_committed(a);
+	if (!rc || !a->unknown)
+		release_name(step);
 	pthread_mutex_lock(&step->lock);
 	step->outcome_unknown = rc && a->unknown;
 	if (!rc) {
 		step->summary = a->record.summary;
 		step->state = CKPT_STEP_COMMITTED;
 		ckpt_stage_forget(step);
-	} else {
+	} else if (step->state == CKPT_STEP_COMMITTING) {
 		step->state = CKPT_STEP_STAGED;
 	}
 	step->commit_result = rc;
@@ -483,6 +544,7 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	a->metadata = how->metadata ? strdup(how->metadata) : NULL;
 	a->writers_ns = how->writers_ns;
 	a->began_ns = ckpt_sys.mono_ns();
+	a->unknown = step->outcome_unknown;
 	if ((how->metadata && !a->metadata) || ckpt_name_key(a->folder_id, a->name, a->key)) {
 		ckpt_step_unref(step);
 		free(a->metadata);
@@ -490,6 +552,15 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 		return NULL;
 	}
 	return a;
+}
+
+static void complain_of_name(struct attempt *a, int error)
+{
+	if (error == -EBUSY)
+		complain(a, error, "complete it under that name again, which gives the final answer",
+			 "the outcome of its commit under another name is unknown", NULL);
+	else
+		complain(a, error, "choose another name, or remove that step first", "there is a step of this name", NULL);
 }
 
 // Called and returns with step->lock held and the state STAGED; the state is COMMITTING when it returns 0.
@@ -508,13 +579,19 @@ static int start_locked(struct ckpt_step *step, const struct ckpt_commit *how)
 	pthread_mutex_unlock(&step->lock);
 	pthread_mutex_lock(&step->store->lock);
 	step->store->commits_running++;
+	rc = ckpt_step_reserve_locked(step, a->folder_id, a->name);
 	pthread_mutex_unlock(&step->store->lock);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	rc = pthread_create(&thread, &attr, attempt_thread, a);
-	pthread_attr_destroy(&attr);
 	if (rc) {
-		finish(a, -EAGAIN);
+		complain_of_name(a, rc);
+	} else {
+		pthread_attr_init(&attr);
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		if (pthread_create(&thread, &attr, attempt_thread, a))
+			rc = -EAGAIN;
+		pthread_attr_destroy(&attr);
+	}
+	if (rc) {
+		finish(a, rc);
 		attempt_free(a);
 	}
 	pthread_mutex_lock(&step->lock);
@@ -562,14 +639,6 @@ static void names_of(struct ckpt_step *step, const struct ckpt_commit *how, stru
 	snprintf(ret->name, sizeof(ret->name), "%s", how->name ? how->name : step->name);
 }
 
-static bool name_is_taken(struct ckpt_step *step, const struct ckpt_commit *how)
-{
-	struct ckpt_step *other = how->name ? ckpt_step_find(step->store, how->folder_id, how->name) : NULL;
-
-	ckpt_step_unref(other);
-	return other && other != step;
-}
-
 int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *wanted)
 {
 	struct ckpt_commit full = *wanted, *how = &full;
@@ -577,15 +646,13 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *wanted)
 	struct names names;
 	int rc = 0;
 
-	if (name_is_taken(step, how))
-		return -EEXIST;
 	names_of(step, how, &names);
 	how->folder_id = names.folder_id;
 	how->name = names.name;
 	pthread_mutex_lock(&step->lock);
 	if (step->state == CKPT_STEP_STAGED) {
+		started = !step->outcome_unknown; // else an earlier attempt's metadata may have won
 		rc = start_locked(step, how);
-		started = true;
 	} else if (step->state == CKPT_STEP_COMMITTED) {
 		done = true;
 	} else if (step->state != CKPT_STEP_COMMITTING) {
@@ -602,7 +669,30 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *wanted)
 
 // --- Metadata ---------------------------------------------------------------------------------------------------------
 
-// The current record with other metadata, put as the next version. -EEXIST: somebody else's version came first.
+// What is there as this version, if it is one of this step: another's, or our own whose answer was lost.
+static int adopt_version(struct ckpt_step *step, uint32_t version)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, version, &r);
+
+	if (rc)
+		return rc;
+	if (strcmp(r.store_id, step->store->id) || r.summary.version != version ||
+	    strcmp(r.summary.name, step->name) || strcmp(r.summary.folder_id, step->folder_id)) {
+		ckpt_record_done(&r);
+		return -EBADMSG;
+	}
+	pthread_mutex_lock(&step->lock);
+	if (version > step->summary.version)
+		step->summary = r.summary;
+	pthread_mutex_unlock(&step->lock);
+	if (step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &r.summary, NULL, 0);
+	ckpt_record_done(&r);
+	return 0;
+}
+
+// The current record with other metadata, put as the next version. -EEXIST: there is one.
 static int put_next_version(struct ckpt_step *step, const struct ckpt_summary *current, const char *metadata,
 			    struct ckpt_summary *ret_summary)
 {
@@ -653,12 +743,14 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 		pthread_mutex_unlock(&step->lock);
 		if (!rc)
 			rc = put_next_version(step, &current, metadata, &next);
-		if (rc == -EEXIST)
-			ckpt_sys.sleep_ns(1000000); // the winner is about to say so in the summary
+		// The next round compares with what is there, and goes one further.
+		if (rc == -EEXIST && (rc = adopt_version(step, current.version + 1)) == 0)
+			rc = -EEXIST;
 	}
 	if (rc) {
-		ckpt_errlog_add(step->store->errlog, step->name, rc, "the step stays as it is; write the marker again",
-				"its metadata could not be replaced");
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "its files stay as they are; write the marker again",
+				rc == -EIO ? "outcome unknown: its new metadata may or may not be in place" :
+					     "its metadata could not be replaced");
 		return rc;
 	}
 	pthread_mutex_lock(&step->lock);

@@ -96,7 +96,8 @@ static int copy_xattrs(int from, int to)
 }
 
 // The copy has the file's content, owner, mode, times and attributes, and takes its name; the leftover keeps the old one.
-static int replace_by_copy(int dirfd, const char *name, int fd, const struct statx *stx)
+// It is made in the trash, so that one that is never finished is no file of the step.
+static int replace_by_copy(int trash_fd, int dirfd, const char *name, int fd, const struct statx *stx)
 {
 	struct timespec times[2] = {{stx->stx_atime.tv_sec, stx->stx_atime.tv_nsec},
 				    {stx->stx_mtime.tv_sec, stx->stx_mtime.tv_nsec}};
@@ -107,8 +108,8 @@ static int replace_by_copy(int dirfd, const char *name, int fd, const struct sta
 
 	if (rc)
 		return rc;
-	snprintf(temp, sizeof(temp), ".ckptfs-copy-%016llx", (unsigned long long)salt);
-	copy = ckpt_sys.open(dirfd, temp, O_RDWR | O_CREAT | O_EXCL, 0600);
+	snprintf(temp, sizeof(temp), "copy-%016llx", (unsigned long long)salt);
+	copy = ckpt_sys.open(trash_fd, temp, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (copy < 0)
 		return copy;
 	rc = ckpt_sys.clone(fd, copy);
@@ -121,9 +122,9 @@ static int replace_by_copy(int dirfd, const char *name, int fd, const struct sta
 	if (!rc && futimens(copy, times))
 		rc = -errno;
 	if (!rc)
-		rc = ckpt_sys.rename(dirfd, temp, dirfd, name, 0);
+		rc = ckpt_sys.rename(trash_fd, temp, dirfd, name, 0);
 	if (rc)
-		ckpt_sys.unlink(dirfd, temp, 0);
+		ckpt_sys.unlink(trash_fd, temp, 0);
 	return rc;
 }
 
@@ -160,7 +161,7 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 	if (rc)
 		return rc;
 	if (is_leftover(scan, ckpt_store_ino(&stx))) {
-		rc = replace_by_copy(dirfd, name, fd, &stx);
+		rc = replace_by_copy(scan->step->store->trash_fd, dirfd, name, fd, &stx);
 		if (rc)
 			return rc;
 		ckpt_sys.close(TAKE_FD(fd));

@@ -71,15 +71,11 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 
 // --- Begin, rename, graft, abort --------------------------------------------------------------------------------------
 
-// sessions/<uuid> with its owner, mode and origin, durable. The session is nobody's until it is in the table.
-static int session_make(struct ckpt_step *step, mode_t mode)
+// The new directory gets its owner, mode and origin, and is durable. It is nobody's until the step is in the table.
+static int session_fill(struct ckpt_step *step, mode_t mode)
 {
-	int rc = ckpt_uuid_make(step->session);
+	int rc;
 
-	if (!rc)
-		rc = ckpt_sys.mkdir(step->store->sessions_fd, step->session, 0700);
-	if (rc)
-		return rc;
 	step->dirfd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 	if (step->dirfd < 0)
 		return step->dirfd;
@@ -119,20 +115,47 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 	step->began_ns = ckpt_sys.now_ns();
 	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
 	snprintf(step->name, sizeof(step->name), "%s", name);
-	rc = session_make(step, mode);
+	rc = ckpt_uuid_make(step->session);
+	if (!rc)
+		rc = ckpt_sys.mkdir(s->sessions_fd, step->session, 0700);
 	if (!rc) {
-		pthread_mutex_lock(&s->lock);
-		rc = ckpt_step_insert_locked(step, folder_id, name);
-		pthread_mutex_unlock(&s->lock);
+		rc = session_fill(step, mode);
+		if (!rc) {
+			pthread_mutex_lock(&s->lock);
+			rc = ckpt_step_insert_locked(step, folder_id, name);
+			pthread_mutex_unlock(&s->lock);
+		}
+		if (rc)
+			ckpt_sys.unlink(s->sessions_fd, step->session, AT_REMOVEDIR);
 	}
 	if (rc) {
-		if (step->dirfd >= 0)
-			ckpt_sys.unlink(s->sessions_fd, step->session, AT_REMOVEDIR);
 		ckpt_step_unref(step);
 		return rc;
 	}
 	*ret_step = step;
 	return 0;
+}
+
+// A change of the step as a whole: it holds the gate, so that a commit which begins now waits for its end, and then finds
+// the step as it left it. 0; -EBUSY while committing, or while the outcome of a commit is unknown.
+static int whole_enter(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->outcome_unknown)
+		return -EBUSY;
+	switch (step->state) {
+	case CKPT_STEP_STAGED:
+	case CKPT_STEP_LEFT:
+		step->changers++;
+		return 0;
+	case CKPT_STEP_COMMITTED:
+		return -EROFS;
+	case CKPT_STEP_GONE:
+		return -ESTALE;
+	default:
+		return -EBUSY;
+	}
 }
 
 int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char *name)
@@ -141,10 +164,10 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	char old_folder[sizeof(step->folder_id)], old_name[sizeof(step->name)];
 	int rc = ckpt_name_check(name, strlen(name));
 
+	if (!rc)
+		rc = whole_enter(step);
 	if (rc)
 		return rc;
-	if (ckpt_step_state(step) != CKPT_STEP_STAGED)
-		return -EBUSY;
 	pthread_mutex_lock(&s->lock);
 	memcpy(old_folder, step->folder_id, sizeof(old_folder));
 	memcpy(old_name, step->name, sizeof(old_name));
@@ -153,10 +176,12 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	if (rc && ckpt_step_insert_locked(step, old_folder, old_name))
 		abort(); // the name was ours a moment ago, under the same lock
 	pthread_mutex_unlock(&s->lock);
-	if (rc)
-		return rc;
-	// What the session says of itself serves only recovery: an old name there is a nuisance, no loss.
-	return origin_write(step, step->dirfd);
+	// What the session says of itself serves only recovery: an old name there is a nuisance, no loss, and no reason to
+	// call a rename failed that was done.
+	if (!rc)
+		(void)origin_write(step, step->dirfd);
+	ckpt_stage_leave(step);
+	return rc;
 }
 
 // Two step locks are taken here only, in the order of their addresses.
@@ -198,17 +223,18 @@ static void vanish(struct ckpt_step *step)
 int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name)
 {
 	struct ckpt_store *s = step->store;
-	int rc;
+	int rc = whole_enter(step);
 
-	if (ckpt_step_state(step) != CKPT_STEP_STAGED)
-		return -EBUSY;
-	rc = ckpt_sys.rename(s->sessions_fd, step->session, to_dirfd, to_name, 0);
 	if (rc)
 		return rc;
-	fremovexattr(step->dirfd, ORIGIN_XATTR);
-	move_writers(step, into);
-	vanish(step);
-	return 0;
+	rc = ckpt_sys.rename(s->sessions_fd, step->session, to_dirfd, to_name, 0);
+	if (!rc) {
+		fremovexattr(step->dirfd, ORIGIN_XATTR);
+		move_writers(step, into);
+		vanish(step);
+	}
+	ckpt_stage_leave(step);
+	return rc;
 }
 
 // Removes what is below dirfd (taken). Depth is bounded by what a step may have; errors end it with some left.
@@ -238,31 +264,31 @@ static int remove_below(int dirfd, int depth)
 	return rc;
 }
 
+static int abort_empty(struct ckpt_step *step)
+{
+	int rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
+
+	if (!rc)
+		vanish(step);
+	return rc == -EEXIST ? -ENOTEMPTY : rc;
+}
+
 int ckpt_stage_abort(struct ckpt_step *step, bool empty)
 {
 	struct ckpt_store *s = step->store;
-	enum ckpt_step_state state;
-	int rc, fd;
+	int fd, rc = whole_enter(step);
 
-	pthread_mutex_lock(&step->lock);
-	state = step->state;
-	rc = state == CKPT_STEP_COMMITTING || step->outcome_unknown ? -EBUSY
-	     : state == CKPT_STEP_COMMITTED			     ? -EROFS
-	     : state == CKPT_STEP_GONE				     ? -ESTALE
-								     : 0;
-	pthread_mutex_unlock(&step->lock);
 	if (rc)
 		return rc;
-	if (empty) {
-		rc = ckpt_sys.unlink(s->sessions_fd, step->session, AT_REMOVEDIR);
-		if (!rc)
-			vanish(step);
-		return rc == -EEXIST ? -ENOTEMPTY : rc;
-	}
-	rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, step->session, RENAME_NOREPLACE);
-	if (rc)
+	if (empty)
+		rc = abort_empty(step);
+	else
+		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, step->session, RENAME_NOREPLACE);
+	if (!rc && !empty)
+		vanish(step);
+	ckpt_stage_leave(step);
+	if (rc || empty)
 		return rc;
-	vanish(step);
 	fd = ckpt_sys.open(s->trash_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 	rc = fd < 0 ? fd : remove_below(fd, 0);
 	if (!rc)
@@ -278,7 +304,7 @@ static int wait_for_commit_locked(struct ckpt_step *step)
 	while (step->state == CKPT_STEP_COMMITTING) {
 		struct timespec until;
 
-		if (ckpt_sys.mono_ns() - step->progress_ns > step->store->settings.commit_timeout_ns)
+		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) > step->store->settings.commit_timeout_ns)
 			return -EBUSY;
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec++;

@@ -1,7 +1,7 @@
 // The table of steps, and what is read of committed ones.
 //
 // Invariants:
-//  1. At most one step object has a name (folder id + name): insert_locked refuses a second.
+//  1. At most one step object has a name (folder id + name), or has it reserved: insert_locked refuses a second.
 //  2. The table holds one reference for each step in it; a step out of it lives as long as somebody holds it.
 //  3. summary changes only under step->lock and only to a higher version.
 //  4. Manifests in memory are at most MANIFEST_CACHE_BYTES, but for those that somebody holds; the oldest use goes first.
@@ -23,6 +23,13 @@
 
 #define MANIFEST_CACHE_BYTES (32u << 20)
 
+struct ckpt_pending {
+	struct ckpt_pending *next;
+	struct ckpt_step *step;
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	char name[CKPT_NAME_MAX + 1];
+};
+
 struct ckpt_step_table {
 	struct ckpt_step **buckets;
 	size_t bucket_count, count;
@@ -30,6 +37,7 @@ struct ckpt_step_table {
 	struct ckpt_step *lru_head, *lru_tail; // newest use first
 	size_t lru_bytes;
 	uint64_t incarnations;
+	struct ckpt_pending *pending; // of running commits, and of those with an unknown outcome: few
 };
 
 struct ckpt_step_table *ckpt_step_table_new(void)
@@ -129,6 +137,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 		return;
 	pthread_mutex_lock(&step->store->lock);
 	lru_unlink_locked(step->store->steps, step);
+	ckpt_step_release_locked(step);
 	pthread_mutex_unlock(&step->store->lock);
 	ckpt_stage_forget(step);
 	ckpt_manifest_unref(step->manifest);
@@ -192,13 +201,54 @@ static void grow_locked(struct ckpt_step_table *t)
 	free(old);
 }
 
+static bool reserved_by_another_locked(const struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	for (const struct ckpt_pending *p = step->store->steps->pending; p; p = p->next)
+		if (p->step != step && !strcmp(p->name, name) && !strcmp(p->folder_id, folder_id))
+			return true;
+	return false;
+}
+
+int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	struct ckpt_step_table *t = step->store->steps;
+	struct ckpt_step *there = find_locked(t, folder_id, name);
+	struct ckpt_pending *p = step->pending;
+
+	if (p)
+		return strcmp(p->name, name) || strcmp(p->folder_id, folder_id) ? -EBUSY : 0;
+	if ((there && there != step) || reserved_by_another_locked(step, folder_id, name))
+		return -EEXIST;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->step = step;
+	snprintf(p->folder_id, sizeof(p->folder_id), "%s", folder_id);
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	p->next = t->pending;
+	t->pending = step->pending = p;
+	return 0;
+}
+
+void ckpt_step_release_locked(struct ckpt_step *step)
+{
+	struct ckpt_pending **slot = &step->store->steps->pending;
+
+	if (!step->pending)
+		return;
+	while (*slot != step->pending)
+		slot = &(*slot)->next;
+	*slot = step->pending->next;
+	free(TAKE_PTR(step->pending));
+}
+
 int ckpt_step_insert_locked(struct ckpt_step *step, const char *folder_id, const char *name)
 {
 	struct ckpt_step_table *t = step->store->steps;
 	struct ckpt_step **slot;
 	int rc;
 
-	if (find_locked(t, folder_id, name))
+	if (find_locked(t, folder_id, name) || reserved_by_another_locked(step, folder_id, name))
 		return -EEXIST;
 	rc = ckpt_name_key(folder_id, name, step->key);
 	if (rc)

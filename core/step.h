@@ -33,6 +33,7 @@ enum ckpt_step_state {
 };
 
 struct ckpt_writer;
+struct ckpt_pending; // a name that a commit will give
 struct ckpt_step {
 	struct ckpt_store *store;
 	int refs;                      // atomic
@@ -63,6 +64,7 @@ struct ckpt_step {
 	bool synced_lost;              // a failure could not be remembered by file
 	struct ckpt_summary summary;   // COMMITTED
 	// Guarded by store->lock.
+	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
 	struct ckpt_step *lru_next, *lru_prev;
 };
@@ -107,5 +109,9 @@ int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step);
 // caller holds one too, so that the last reference never goes under the lock.
 int ckpt_step_insert_locked(struct ckpt_step *step, const char *folder_id, const char *name);
 void ckpt_step_erase_locked(struct ckpt_step *step);
+// Under store->lock: keeps a name for a step that is being committed to it, so that no other step can take it meanwhile.
+// -EEXIST: it is taken; -EBUSY: another name is kept for this step already. Release does nothing when none is kept.
+int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, const char *name);
+void ckpt_step_release_locked(struct ckpt_step *step);
 // Keeps a manifest in memory as the current version's.
 void ckpt_step_keep_manifest(struct ckpt_step *step, struct ckpt_manifest *m);
