@@ -57,7 +57,7 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 	origin = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
 	name = json_string_value(json_object_get(origin, "name"));
 	folder = json_string_value(json_object_get(origin, "folder"));
-	if (name && folder && !ckpt_name_check(name, strlen(name)) && strlen(folder) <= CKPT_FOLDER_ID_LEN) {
+	if (name && folder && !ckpt_name_check(name, strlen(name)) && ckpt_name_is_folder_id(folder)) {
 		snprintf(step->name, sizeof(step->name), "%s", name);
 		snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder);
 		step->began_ns = integer_of(origin, "began_ns");

@@ -1,0 +1,578 @@
+// The rules of a commit among threads: the gate, writers, leftovers, who joins whom, names. What fails and what dies is
+// in tests/crash.
+#include "tests/support/save.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#define MS INT64_C(1000000)
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+}
+
+static void teardown(void)
+{
+	ckpt_store_close(s);
+}
+
+static struct ckpt_step *begin(const char *name)
+{
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_stage_begin(s, "", name, 0755, getuid(), getgid(), getpid(), &step));
+	return step;
+}
+
+static const struct ckpt_commit plain = {.event = "marker", .profile = "generic", .writers_ns = 5 * MS};
+
+static int commit(struct ckpt_step *step, int64_t writers_ns, const char *metadata)
+{
+	struct ckpt_commit how = plain;
+
+	how.writers_ns = writers_ns;
+	how.metadata = metadata;
+	return ckpt_commit(step, &how);
+}
+
+static int put(struct ckpt_step *step, const char *path, const char *text)
+{
+	int fd = ckpt_sys.open(step->dirfd, path, O_RDWR | O_CREAT | O_EXCL, 0644);
+
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, text, strlen(text), 0));
+	return fd;
+}
+
+static void open_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd)
+{
+	struct statx stx;
+
+	ck_assert_int_eq(statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx), 0);
+	*w = (struct ckpt_writer){.ino = ckpt_store_ino(&stx), .pid = 4711, .fd = fd};
+	ckpt_stage_writer_add(step, w);
+}
+
+static void close_once(struct ckpt_writer *w)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(w->fd, &st), 0);
+	ckpt_stage_writer_flushed(w, (uint64_t)st.st_size,
+				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+}
+
+static void assert_bytes(struct ckpt_step *step, const char *path, const char *text)
+{
+	CLEANUP_FD int fd = -1;
+	struct ckpt_manifest *m;
+	uint32_t index;
+	char there[64];
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_ok(ckpt_step_open_raw(step, m, index, &fd));
+	ck_assert_int_eq(ckpt_sys.pread(fd, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+	ckpt_manifest_unref(m);
+}
+
+static char *metadata_of(struct ckpt_step *step)
+{
+	struct ckpt_record r;
+	char *metadata;
+
+	ck_ok(ckpt_step_record(step, step->summary.version, &r));
+	metadata = TAKE_PTR(r.metadata);
+	ckpt_record_done(&r);
+	return metadata;
+}
+
+// --- Threads that run beside ------------------------------------------------------------------------------------------------
+
+struct side {
+	pthread_t thread;
+	struct ckpt_step *step, *into;
+	struct ckpt_writer *writer;
+	struct ckpt_commit how;
+	int64_t delay_ns;
+	int result;
+	int done; // atomic
+};
+
+static void *side_commit(void *arg)
+{
+	struct side *side = arg;
+
+	side->result = ckpt_commit(side->step, &side->how);
+	__atomic_store_n(&side->done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void *side_leave(void *arg)
+{
+	struct side *side = arg;
+
+	ckpt_sys.sleep_ns(side->delay_ns);
+	__atomic_store_n(&side->done, 1, __ATOMIC_RELEASE);
+	if (side->writer) {
+		close(TAKE_FD(side->writer->fd));
+		ckpt_stage_writer_remove(side->writer);
+	} else {
+		ckpt_stage_leave(side->step);
+	}
+	return NULL;
+}
+
+static void *side_enter(void *arg)
+{
+	struct side *side = arg;
+
+	side->result = ckpt_stage_enter(side->step, true);
+	return NULL;
+}
+
+static void start(struct side *side, void *(*fn)(void *arg))
+{
+	if (!side->how.event)
+		side->how = plain;
+	ck_assert_int_eq(pthread_create(&side->thread, NULL, fn, side), 0);
+}
+
+static void wait_until_committing(struct ckpt_step *step)
+{
+	while (ckpt_step_state(step) != CKPT_STEP_COMMITTING)
+		ckpt_sys.sleep_ns(MS / 10);
+}
+
+// --- The gate -----------------------------------------------------------------------------------------------------------
+
+START_TEST(a_commit_waits_for_the_changes_that_have_begun)
+{
+	struct ckpt_step *step = begin("1");
+	struct side leaver = {.step = step, .delay_ns = 50 * MS};
+
+	ck_ok(ckpt_stage_enter(step, false));
+	start(&leaver, side_leave);
+	ck_ok(commit(step, 0, NULL));
+	ck_assert(__atomic_load_n(&leaver.done, __ATOMIC_ACQUIRE));
+	pthread_join(leaver.thread, NULL);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(no_change_begins_while_a_commit_runs)
+{
+	struct ckpt_step *step = begin("1");
+	struct side committer = {.step = step}, late = {.step = step};
+
+	ck_ok(ckpt_stage_enter(step, false)); // holds the commit at its start
+	start(&committer, side_commit);
+	wait_until_committing(step);
+	ck_error(ckpt_stage_enter(step, false), EAGAIN);
+	ck_error(ckpt_stage_rename(step, "", "2"), EBUSY);
+	ck_error(ckpt_stage_abort(step, false), EBUSY);
+	ck_error(ckpt_stage_abort(step, true), EBUSY);
+	ck_error(ckpt_stage_graft(step, step, step->dirfd, "x"), EBUSY);
+	start(&late, side_enter);
+	ckpt_sys.sleep_ns(20 * MS);
+	ckpt_stage_leave(step);
+	pthread_join(committer.thread, NULL);
+	pthread_join(late.thread, NULL);
+	ck_assert_int_eq(committer.result, 0);
+	ck_assert_int_eq(late.result, -EROFS);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_change_goes_on_after_a_commit_that_failed)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_writer w;
+	struct side committer = {.step = step, .how = plain}, late = {.step = step};
+	int fd = put(step, "file", "text");
+
+	open_writer(step, &w, fd);
+	committer.how.writers_ns = 100 * MS;
+	start(&committer, side_commit);
+	wait_until_committing(step);
+	start(&late, side_enter);
+	pthread_join(late.thread, NULL);
+	pthread_join(committer.thread, NULL);
+	ck_assert_int_eq(committer.result, -EBUSY);
+	ck_assert_int_eq(late.result, 0);
+	ckpt_stage_leave(step);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ck_ok(commit(step, 0, NULL));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// Whoever holds the gate may remove the step: the commit that waits for him must not name files that are gone.
+START_TEST(a_commit_that_comes_too_late_for_its_step_says_so)
+{
+	for (int round = 0; round < 200; round++) {
+		char name[16], other[16];
+		snprintf(name, sizeof(name), "%d", round);
+		snprintf(other, sizeof(other), "into %d", round);
+		struct ckpt_step *into = begin(other), *step = begin(name), *found;
+		struct side committer = {.step = step};
+		int rc;
+
+		close(put(step, "file", "text"));
+		start(&committer, side_commit);
+		if (round % 2)
+			sched_yield();
+		rc = round % 4 < 2 ? ckpt_stage_abort(step, false) : ckpt_stage_graft(step, into, into->dirfd, "item");
+		pthread_join(committer.thread, NULL);
+		ckpt_save_settle(s);
+		found = ckpt_step_find(s, "", name);
+		if (rc) {
+			ck_assert(rc == -EBUSY || rc == -EROFS);
+			ck_assert_int_eq(committer.result, 0);
+			assert_bytes(found, "file", "text");
+		} else {
+			ck_assert_int_eq(committer.result, -ESTALE);
+			ck_assert_ptr_null(found);
+			ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
+		}
+		ckpt_step_unref(found);
+		ckpt_step_unref(step);
+		ckpt_step_unref(into);
+	}
+}
+END_TEST
+
+// --- Writers --------------------------------------------------------------------------------------------------------------
+
+START_TEST(an_open_writer_is_waited_for_and_then_blamed)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_writer w;
+	int fd = put(step, "model.bin", "text");
+	int64_t began = ckpt_sys.mono_ns();
+
+	open_writer(step, &w, fd);
+	ck_error(commit(step, 50 * MS, NULL), EBUSY);
+	ck_assert_int_ge(ckpt_sys.mono_ns() - began, 50 * MS);
+	ck_assert_uint_eq(ckpt_save_errors(s, "model.bin"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "4711"), 1);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ck_ok(commit(step, 0, NULL));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_writer_that_ends_within_the_time_delays_the_commit_only)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_writer w;
+	struct side closer = {.writer = &w, .delay_ns = 50 * MS};
+	int64_t began = ckpt_sys.mono_ns();
+
+	open_writer(step, &w, put(step, "file", "text"));
+	start(&closer, side_leave);
+	ck_ok(commit(step, 10000 * MS, NULL));
+	ck_assert_int_lt(ckpt_sys.mono_ns() - began, 5000 * MS);
+	pthread_join(closer.thread, NULL);
+	assert_bytes(step, "file", "text");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_leftover_that_stands_still_gets_a_copy_of_its_own)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_writer w;
+	int fd = put(step, "file", "text");
+
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.colour", "blue", 4, 0));
+	open_writer(step, &w, fd);
+	close_once(&w);
+	ck_ok(commit(step, 30 * MS, NULL));
+	ck_assert_uint_eq(ckpt_save_errors(s, "4711"), 1);
+	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
+	assert_bytes(step, "file", "text");
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	assert_bytes(step, "file", "text");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_leftover_that_writes_on_is_a_writer)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_writer w;
+	int fd = put(step, "file", "text");
+
+	open_writer(step, &w, fd);
+	close_once(&w);
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	ck_error(commit(step, 30 * MS, NULL), EBUSY);
+	close_once(&w); // and now it stands still
+	ck_ok(commit(step, 30 * MS, NULL));
+	assert_bytes(step, "file", "more text");
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Who asks, and who joins ------------------------------------------------------------------------------------------------
+
+START_TEST(threads_that_commit_one_step_get_one_answer)
+{
+	for (int round = 0; round < 50; round++) {
+		char name[16];
+		snprintf(name, sizeof(name), "%d", round);
+		struct ckpt_step *step = begin(name);
+		struct side sides[4] = {{.step = step}, {.step = step}, {.step = step}, {.step = step}};
+
+		close(put(step, "file", "text"));
+		for (size_t i = 0; i < ARRAY_LEN(sides); i++)
+			start(&sides[i], side_commit);
+		for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
+			pthread_join(sides[i].thread, NULL);
+			ck_assert_int_eq(sides[i].result, 0);
+		}
+		ck_assert_uint_eq(step->summary.version, 1);
+		ckpt_step_unref(step);
+	}
+}
+END_TEST
+
+static bool at_once(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
+START_TEST(an_abandoned_commit_goes_on_and_can_be_joined)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_commit how = plain;
+
+	how.abandoned = at_once;
+	close(put(step, "file", "text"));
+	ck_ok(ckpt_stage_enter(step, false)); // it cannot be over before it is abandoned
+	ck_error(ckpt_commit(step, &how), EINTR);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTING);
+	ckpt_stage_leave(step);
+	ck_ok(commit(step, 0, NULL));
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	assert_bytes(step, "file", "text");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(who_joins_late_brings_his_metadata_as_a_new_version)
+{
+	struct ckpt_step *step = begin("1");
+	CLEANUP_FREE char *metadata = NULL;
+
+	ck_ok(commit(step, 0, "{\"temporary\":true}"));
+	ck_assert(step->summary.temporary);
+	ck_ok(commit(step, 0, NULL)); // brings none
+	ck_ok(commit(step, 0, "{\"temporary\":true}"));
+	ck_assert_uint_eq(step->summary.version, 1);
+	ck_ok(commit(step, 0, "{}"));
+	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert(!step->summary.temporary);
+	metadata = metadata_of(step);
+	ck_assert_str_eq(metadata, "{}");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void *side_metadata(void *arg)
+{
+	struct side *side = arg;
+
+	for (int i = 0; i < 20 && !side->result; i++)
+		side->result = ckpt_commit_metadata(side->step, side->how.metadata);
+	return NULL;
+}
+
+START_TEST(metadata_from_many_threads_is_a_row_of_versions)
+{
+	struct ckpt_step *step = begin("1");
+	struct side sides[3] = {{.how.metadata = "{\"world_size\":1}"},
+				{.how.metadata = "{\"world_size\":2}"},
+				{.how.metadata = "{\"world_size\":3}"}};
+	CLEANUP_FREE char *before = NULL;
+	struct ckpt_record r;
+
+	ck_error(ckpt_commit_metadata(step, "{}"), ESTALE); // not committed yet
+	ck_ok(commit(step, 0, NULL));
+	for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
+		sides[i].step = step;
+		ck_assert_int_eq(pthread_create(&sides[i].thread, NULL, side_metadata, &sides[i]), 0);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
+		pthread_join(sides[i].thread, NULL);
+		ck_assert_int_eq(sides[i].result, 0);
+	}
+	for (uint32_t version = 1; version <= step->summary.version; version++) {
+		ck_ok(ckpt_step_record(step, version, &r));
+		ck_assert_uint_eq(r.summary.version, version);
+		ckpt_record_done(&r);
+	}
+	ck_error(ckpt_step_record(step, step->summary.version + 1, &r), ENOENT);
+	before = ckpt_save_listing(s);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	CLEANUP_FREE char *after = ckpt_save_listing(s);
+	ck_assert_str_eq(before, after);
+}
+END_TEST
+
+// --- Names ------------------------------------------------------------------------------------------------------------------
+
+START_TEST(a_commit_to_a_taken_name_leaves_the_step_staged)
+{
+	struct ckpt_step *first = ckpt_save_one(s, 0), *step = begin("tmp");
+	struct ckpt_commit how = plain;
+
+	close(put(step, "file", "text"));
+	how.folder_id = "";
+	how.name = "1000";
+	ck_error(ckpt_commit(step, &how), EEXIST);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ckpt_save_check_step(first, 0);
+	how.name = "1001";
+	ck_ok(ckpt_commit(step, &how));
+	ck_assert_ptr_null(ckpt_step_find(s, "", "tmp"));
+	assert_bytes(step, "file", "text");
+	ckpt_step_unref(first);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// A record that appeared under the name behind our table: put-if-absent decides, not what we believe.
+START_TEST(a_record_that_is_there_already_wins_over_a_commit)
+{
+	struct ckpt_step *step = begin("1");
+
+	close(put(step, "file", "text"));
+	ck_ok(ckpt_backend_put(s->backend, "steps/1/1", "somebody else's", 15, NULL));
+	ck_error(commit(step, 0, NULL), EEXIST);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_ok(ckpt_stage_rename(step, "", "2"));
+	ck_ok(commit(step, 0, NULL));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(the_name_of_a_running_commit_cannot_be_taken)
+{
+	struct ckpt_step *step = begin("tmp"), *other = begin("other"), *found;
+	struct side committer = {.step = step, .how = plain};
+	struct ckpt_commit how = plain;
+
+	committer.how.folder_id = how.folder_id = "";
+	committer.how.name = how.name = "1";
+	ck_ok(ckpt_stage_enter(step, false));
+	start(&committer, side_commit);
+	wait_until_committing(step);
+	ckpt_sys.sleep_ns(10 * MS);
+	ck_error(ckpt_stage_begin(s, "", "1", 0755, 0, 0, 0, &found), EEXIST);
+	ck_error(ckpt_stage_rename(other, "", "1"), EEXIST);
+	ck_error(ckpt_commit(other, &how), EEXIST);
+	ckpt_stage_leave(step);
+	pthread_join(committer.thread, NULL);
+	ck_assert_int_eq(committer.result, 0);
+	found = ckpt_step_find(s, "", "1");
+	ck_assert_ptr_eq(found, step);
+	ckpt_step_unref(found);
+	ckpt_step_unref(step);
+	ckpt_step_unref(other);
+}
+END_TEST
+
+START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
+{
+	struct ckpt_step *step = begin("tmp"), *other;
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
+	struct ckpt_commit how = plain;
+
+	close(put(step, "file", "text"));
+	how.folder_id = "";
+	how.name = "1";
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_error(ckpt_commit(step, &how), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "outcome unknown"), 1);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_error(ckpt_stage_begin(s, "", "1", 0755, 0, 0, 0, &other), EEXIST);
+	ck_error(ckpt_stage_rename(step, "", "2"), EBUSY);
+	how.name = "2";
+	ck_error(ckpt_commit(step, &how), EBUSY);
+	how.name = "1";
+	how.metadata = "{\"temporary\":true}"; // the first attempt brought none
+	ck_ok(ckpt_commit(step, &how));
+	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert(step->summary.temporary);
+	assert_bytes(step, "file", "text");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(an_unknown_outcome_that_was_none_can_be_tried_anew)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .sticky = true}; // nothing is done, and nothing can be read
+
+	close(put(step, "file", "text"));
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_error(commit(step, 0, NULL), EIO);
+	ck_assert(step->outcome_unknown);
+	ck_error(ckpt_stage_enter(step, true), EROFS);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(commit(step, 0, NULL));
+	assert_bytes(step, "file", "text");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static Suite *commit_suite(void)
+{
+	Suite *suite = suite_create("commit");
+	TCase *tcase = tcase_create("commit");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_commit_waits_for_the_changes_that_have_begun);
+	tcase_add_test(tcase, no_change_begins_while_a_commit_runs);
+	tcase_add_test(tcase, a_change_goes_on_after_a_commit_that_failed);
+	tcase_add_test(tcase, a_commit_that_comes_too_late_for_its_step_says_so);
+	tcase_add_test(tcase, an_open_writer_is_waited_for_and_then_blamed);
+	tcase_add_test(tcase, a_writer_that_ends_within_the_time_delays_the_commit_only);
+	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
+	tcase_add_test(tcase, a_leftover_that_writes_on_is_a_writer);
+	tcase_add_test(tcase, threads_that_commit_one_step_get_one_answer);
+	tcase_add_test(tcase, an_abandoned_commit_goes_on_and_can_be_joined);
+	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);
+	tcase_add_test(tcase, metadata_from_many_threads_is_a_row_of_versions);
+	tcase_add_test(tcase, a_commit_to_a_taken_name_leaves_the_step_staged);
+	tcase_add_test(tcase, a_record_that_is_there_already_wins_over_a_commit);
+	tcase_add_test(tcase, the_name_of_a_running_commit_cannot_be_taken);
+	tcase_add_test(tcase, the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed);
+	tcase_add_test(tcase, an_unknown_outcome_that_was_none_can_be_tried_anew);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(commit_suite());
+}

@@ -1,0 +1,387 @@
+// Staged steps: begin, rename, graft, abort, the gate, writers, what clients have fsynced. The commit is another's.
+#include "tests/support/save.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+}
+
+static void teardown(void)
+{
+	ckpt_store_close(s);
+}
+
+static struct ckpt_step *begin(const char *name)
+{
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_stage_begin(s, "", name, 0755, getuid(), getgid(), getpid(), &step));
+	return step;
+}
+
+static void touch(int dirfd, const char *path)
+{
+	int fd = ckpt_sys.open(dirfd, path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+
+	ck_ok(fd);
+	ck_ok(ckpt_sys.close(fd));
+}
+
+static bool there(const char *folder, const char *name)
+{
+	char path[2 * PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s/%s", dir, folder, name);
+	return access(path, F_OK) == 0;
+}
+
+static size_t count_of(enum ckpt_step_state state)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << state, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+// --- Begin ------------------------------------------------------------------------------------------------------------
+
+START_TEST(a_name_is_taken_once)
+{
+	struct ckpt_step *step = begin("1"), *other;
+
+	ck_error(ckpt_stage_begin(s, "", "1", 0755, 0, 0, 0, &other), EEXIST);
+	ck_ok(ckpt_stage_begin(s, "0123456789abcdef", "1", 0755, 0, 0, 0, &other)); // another folder
+	ck_assert(ckpt_step_any(s, "0123456789abcdef"));
+	ck_assert(!ckpt_step_any(s, "0123456789abcde0"));
+	ckpt_step_unref(other);
+	other = ckpt_step_find(s, "", "1");
+	ck_assert_ptr_eq(other, step);
+	ckpt_step_unref(other);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_name_that_no_step_can_have_is_refused)
+{
+	char longest[CKPT_NAME_MAX + 2];
+	struct ckpt_step *step;
+
+	memset(longest, 'x', sizeof(longest));
+	longest[CKPT_NAME_MAX + 1] = '\0';
+	ck_error(ckpt_stage_begin(s, "", longest, 0755, 0, 0, 0, &step), ENAMETOOLONG);
+	longest[CKPT_NAME_MAX] = '\0';
+	ck_error(ckpt_stage_begin(s, "", "a\nb", 0755, 0, 0, 0, &step), EINVAL);
+	ck_error(ckpt_stage_begin(s, "", "a/b", 0755, 0, 0, 0, &step), EINVAL);
+	ck_error(ckpt_stage_begin(s, "", "..", 0755, 0, 0, 0, &step), EINVAL);
+	ck_error(ckpt_stage_begin(s, "", "\xff", 0755, 0, 0, 0, &step), EILSEQ);
+	ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), 0);
+	step = begin(longest); // its key is a digest
+	ck_error(ckpt_stage_rename(step, "", "a\tb"), EINVAL);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_session_has_the_mode_and_says_who_began_it)
+{
+	struct ckpt_step *step = begin("1"), **left;
+	struct stat st;
+	size_t count;
+
+	ck_assert_int_eq(fstat(step->dirfd, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 07777, 0755);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 1);
+	ck_assert_str_eq(left[0]->name, "1");
+	ck_assert_int_eq(left[0]->pid, getpid());
+	ck_assert_int_gt(left[0]->began_ns, 0);
+	ck_assert_ptr_null(ckpt_step_find(s, "", "1"));
+	ck_error(ckpt_stage_enter(left[0], true), EROFS);
+	ck_ok(ckpt_stage_abort(left[0], false));
+	ck_assert(!there("sessions", left[0]->session));
+	ckpt_step_list_free(left, count);
+}
+END_TEST
+
+START_TEST(what_a_session_says_of_itself_is_not_trusted)
+{
+	static const char *const lies[] = {
+		"",
+		"not json",
+		"[]",
+		"{\"name\": \"../../etc\", \"folder\": \"\"}",
+		"{\"name\": \"a\\u0001b\", \"folder\": \"\"}",
+		"{\"name\": \"1\", \"folder\": \"a folder id that is far too long to be one\"}",
+		"{\"name\": \"1\", \"folder\": \"../..\"}",
+		"{\"name\": 1, \"folder\": \"\"}",
+		"{\"name\": \"1\"}",
+	};
+	struct ckpt_step *step = begin("1"), **left;
+	char path[2 * PATH_MAX];
+	size_t count;
+
+	snprintf(path, sizeof(path), "%s/sessions/%s", dir, step->session);
+	ckpt_step_unref(step);
+	for (size_t i = 0; i < ARRAY_LEN(lies); i++) {
+		CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.session", lies[i], strlen(lies[i]), 0));
+		ckpt_store_close(s);
+		s = ckpt_save_open(dir);
+		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+		ck_assert_uint_eq(count, 1);
+		ck_assert_msg(!*left[0]->name && !*left[0]->folder_id, "believed: %s", lies[i]);
+		ckpt_step_list_free(left, count);
+	}
+}
+END_TEST
+
+// --- Rename and graft -------------------------------------------------------------------------------------------------
+
+START_TEST(a_staged_step_takes_another_name)
+{
+	struct ckpt_step *a = begin("1"), *b = begin("2"), *found;
+
+	ck_error(ckpt_stage_rename(a, "", "2"), EEXIST);
+	found = ckpt_step_find(s, "", "1");
+	ck_assert_ptr_eq(found, a);
+	ckpt_step_unref(found);
+	ck_ok(ckpt_stage_rename(a, "0123456789abcdef", "3"));
+	ck_assert_ptr_null(ckpt_step_find(s, "", "1"));
+	found = ckpt_step_find(s, "0123456789abcdef", "3");
+	ck_assert_ptr_eq(found, a);
+	ckpt_step_unref(found);
+	ckpt_step_unref(begin("1")); // free again
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(a_graft_makes_a_step_a_directory_of_another_with_its_writers)
+{
+	struct ckpt_step *a = begin("1"), *b = begin("2");
+	struct ckpt_writer first = {.fd = -1}, second = {.fd = -1};
+	struct ckpt_stage_usage usage;
+
+	touch(a->dirfd, "file");
+	ckpt_stage_writer_add(a, &first);
+	ckpt_stage_writer_add(b, &second);
+	ck_ok(ckpt_stage_graft(a, b, b->dirfd, "item"));
+	ck_assert_int_eq(ckpt_step_state(a), CKPT_STEP_GONE);
+	ck_assert_ptr_null(ckpt_step_find(s, "", "1"));
+	ck_error(ckpt_stage_enter(a, true), ESTALE);
+	ck_error(ckpt_stage_graft(a, b, b->dirfd, "again"), ESTALE);
+	ck_assert_ptr_eq(first.step, b);
+	ck_ok(ckpt_stage_usage(b, &usage));
+	ck_assert_uint_eq(usage.open_writers, 2);
+	ck_assert_uint_eq(usage.files, 1);
+	ck_assert_int_eq(faccessat(b->dirfd, "item/file", F_OK, 0), 0);
+	ckpt_stage_writer_remove(&first);
+	ckpt_stage_writer_remove(&second);
+	ckpt_stage_writer_remove(&second); // twice is harmless
+	ck_assert_ptr_null(b->writers);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(a_graft_onto_a_file_or_a_full_directory_changes_nothing)
+{
+	struct ckpt_step *a = begin("1"), *b = begin("2");
+
+	touch(b->dirfd, "file");
+	ck_ok(ckpt_sys.mkdir(b->dirfd, "full", 0755));
+	touch(b->dirfd, "full/file");
+	ck_error(ckpt_stage_graft(a, b, b->dirfd, "file"), ENOTDIR);
+	ck_error(ckpt_stage_graft(a, b, b->dirfd, "full"), ENOTEMPTY);
+	ck_ok(ckpt_stage_enter(a, false));
+	ckpt_stage_leave(a);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+// --- Abort ------------------------------------------------------------------------------------------------------------
+
+START_TEST(an_abort_of_an_empty_step_refuses_one_with_files)
+{
+	struct ckpt_step *a = begin("1"), *b = begin("2");
+
+	touch(a->dirfd, "file");
+	ck_error(ckpt_stage_abort(a, true), ENOTEMPTY);
+	ck_assert_int_eq(ckpt_step_state(a), CKPT_STEP_STAGED);
+	ck_assert(there("sessions", a->session));
+	ck_ok(ckpt_stage_abort(b, true));
+	ck_assert_int_eq(ckpt_step_state(b), CKPT_STEP_GONE);
+	ck_assert(!there("sessions", b->session));
+	ck_error(ckpt_stage_abort(b, true), ESTALE);
+	ckpt_step_unref(begin("2"));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(an_abort_removes_everything_and_follows_no_symlink)
+{
+	struct ckpt_step *step = begin("1");
+	char outside[PATH_MAX];
+	CLEANUP_FD int out_fd = -1, kept_fd = -1;
+
+	ckpt_temp_dir(outside);
+	out_fd = open(outside, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	touch(out_fd, "precious");
+	ck_ok(ckpt_sys.symlink(outside, step->dirfd, "link"));
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "a", 0755));
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "a/b", 0500));
+	touch(step->dirfd, "a/b/c");
+	ck_assert_int_eq(mkfifoat(step->dirfd, "a/fifo", 0600), 0);
+	kept_fd = ckpt_sys.open(step->dirfd, "a/b/c", O_RDONLY, 0);
+	ck_ok(ckpt_stage_abort(step, false));
+	ck_assert(!there("sessions", step->session));
+	ck_assert(!there("trash", step->session));
+	ck_assert_int_eq(faccessat(out_fd, "precious", F_OK, 0), 0);
+	ck_assert_int_eq(lseek(kept_fd, 0, SEEK_END), 0); // still to be read
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_committed_step_is_not_aborted)
+{
+	struct ckpt_step *step = ckpt_save_one(s, 0);
+
+	ck_error(ckpt_stage_abort(step, false), EROFS);
+	ck_error(ckpt_stage_abort(step, true), EROFS);
+	ck_error(ckpt_stage_rename(step, "", "7"), EROFS);
+	ck_error(ckpt_stage_enter(step, true), EROFS);
+	ckpt_save_check_step(step, 0);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Clients' fsyncs --------------------------------------------------------------------------------------------------
+
+START_TEST(a_synced_file_is_clean_until_it_changes)
+{
+	struct ckpt_step *step = begin("1");
+	int64_t long_ago = ckpt_sys.now_ns() - INT64_C(3600000000000);
+
+	ck_assert(!ckpt_stage_is_clean(step, 7, long_ago));
+	for (uint64_t ino = 1; ino <= 5000; ino++) // the table grows
+		ckpt_stage_synced(step, ino, long_ago + (int64_t)ino, ckpt_sys.now_ns(), 0);
+	for (uint64_t ino = 1; ino <= 5000; ino++) {
+		ck_assert(ckpt_stage_is_clean(step, ino, long_ago + (int64_t)ino));
+		ck_assert(!ckpt_stage_is_clean(step, ino, long_ago + (int64_t)ino + 1));
+	}
+	ck_assert(!ckpt_stage_is_clean(step, 5001, 0));
+	ck_assert(!ckpt_stage_is_clean(step, 5001, long_ago));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_failed_fsync_stays_failed_until_the_file_is_written_anew)
+{
+	struct ckpt_step *step = begin("1");
+	int64_t long_ago = ckpt_sys.now_ns() - INT64_C(3600000000000);
+
+	ckpt_stage_synced(step, 7, 0, 0, -EIO);
+	ck_assert(ckpt_stage_has_failed(step, 7));
+	ck_assert(!ckpt_stage_has_failed(step, 8));
+	ckpt_stage_synced(step, 7, long_ago, ckpt_sys.now_ns(), 0); // a second fsync says all is well
+	ck_assert(ckpt_stage_has_failed(step, 7));
+	ck_assert(!ckpt_stage_is_clean(step, 7, long_ago));
+	ckpt_stage_rewritten(step, 7);
+	ckpt_stage_rewritten(step, 8);
+	ck_assert(!ckpt_stage_has_failed(step, 7));
+	ck_assert(!ckpt_stage_is_clean(step, 7, long_ago));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_fsync_within_a_tick_of_the_change_proves_nothing_where_times_are_coarse)
+{
+	struct ckpt_step *step = begin("1");
+	int64_t now = ckpt_sys.now_ns();
+
+	s->multigrain = false;
+	ckpt_stage_synced(step, 7, now - 1000000, now, 0);
+	ck_assert(!ckpt_stage_is_clean(step, 7, now - 1000000));
+	s->multigrain = true;
+	ckpt_stage_synced(step, 7, now - 1000000, now, 0);
+	ck_assert(ckpt_stage_is_clean(step, 7, now - 1000000));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Hostile stores ---------------------------------------------------------------------------------------------------
+
+START_TEST(a_symlink_in_place_of_a_session_is_never_followed)
+{
+	struct ckpt_step **left;
+	char outside[PATH_MAX], path[2 * PATH_MAX];
+	size_t count;
+
+	ckpt_temp_dir(outside);
+	snprintf(path, sizeof(path), "%s/sessions/01234567-89ab-4def-8123-456789abcdef", dir);
+	ck_assert_int_eq(symlink(outside, path), 0);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 0);
+	ckpt_step_list_free(left, count);
+	for (size_t i = 0; i < 3; i++) {
+		static const char *const folders[] = {"sessions", "tree", "trash"};
+
+		ckpt_store_close(s);
+		s = NULL;
+		snprintf(path, sizeof(path), "%s/%s", dir, folders[i]);
+		ckpt_temp_empty(path, true);
+		ck_assert_int_eq(symlink(outside, path), 0);
+		ck_error(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s), EBADMSG);
+		ck_assert_int_eq(unlink(path), 0);
+		s = ckpt_save_open(dir); // makes it anew
+	}
+}
+END_TEST
+
+static Suite *stage_suite(void)
+{
+	Suite *suite = suite_create("stage");
+	TCase *tcase = tcase_create("stage");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_name_is_taken_once);
+	tcase_add_test(tcase, a_name_that_no_step_can_have_is_refused);
+	tcase_add_test(tcase, a_session_has_the_mode_and_says_who_began_it);
+	tcase_add_test(tcase, what_a_session_says_of_itself_is_not_trusted);
+	tcase_add_test(tcase, a_staged_step_takes_another_name);
+	tcase_add_test(tcase, a_graft_makes_a_step_a_directory_of_another_with_its_writers);
+	tcase_add_test(tcase, a_graft_onto_a_file_or_a_full_directory_changes_nothing);
+	tcase_add_test(tcase, an_abort_of_an_empty_step_refuses_one_with_files);
+	tcase_add_test(tcase, an_abort_removes_everything_and_follows_no_symlink);
+	tcase_add_test(tcase, a_committed_step_is_not_aborted);
+	tcase_add_test(tcase, a_synced_file_is_clean_until_it_changes);
+	tcase_add_test(tcase, a_failed_fsync_stays_failed_until_the_file_is_written_anew);
+	tcase_add_test(tcase, a_fsync_within_a_tick_of_the_change_proves_nothing_where_times_are_coarse);
+	tcase_add_test(tcase, a_symlink_in_place_of_a_session_is_never_followed);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(stage_suite());
+}
