@@ -1,0 +1,407 @@
+// What a store's open believes: records that are whole and say what their key says; and of the index nothing that the
+// store does not say too.
+#include "tests/support/formats.h"
+#include "tests/support/save.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define RECORD_BYTES_MAX (1u << 20)
+#define REQUIRED_AT 16 // the required feature bits of a container
+
+static char dir[PATH_MAX];
+static char *before; // the listing of the whole store
+
+static void setup(void)
+{
+	struct ckpt_store *s;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	for (unsigned i = 0; i < CKPT_SAVE_STEPS; i++) {
+		struct ckpt_step *step = ckpt_save_one(s, i);
+
+		ck_ok(ckpt_save_metadata(step, i));
+		ckpt_step_unref(step);
+	}
+	before = ckpt_save_listing(s);
+	ckpt_store_close(s);
+}
+
+static void teardown(void)
+{
+	free(before);
+}
+
+static void path_of(char *ret, const char *below)
+{
+	ck_assert_int_lt(snprintf(ret, PATH_MAX, "%s/%s", dir, below), PATH_MAX);
+}
+
+static size_t slurp(const char *below, uint8_t *data)
+{
+	char path[PATH_MAX];
+	ssize_t n;
+
+	path_of(path, below);
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = read(fd, data, RECORD_BYTES_MAX);
+	ck_assert_msg(n > 0, "%s", path);
+	return (size_t)n;
+}
+
+static void spill(const char *below, const void *data, size_t len)
+{
+	char path[PATH_MAX];
+
+	path_of(path, below);
+	CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	ck_assert_int_eq(write(fd, data, len), (ssize_t)len);
+}
+
+static void make_dir(const char *below)
+{
+	char path[PATH_MAX];
+
+	path_of(path, below);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+}
+
+static void forget(const char *below)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	path_of(path, below);
+	ck_assert_int_eq(lstat(path, &st), 0);
+	if (S_ISDIR(st.st_mode))
+		ckpt_temp_empty(path, true);
+	else
+		ck_assert_int_eq(unlink(path), 0);
+}
+
+// The store as it is opened now: which of the saved steps it lists, one digit each, and what its log says.
+static void assert_lists(const char *expected, const char *logged)
+{
+	for (int mode = 0; mode < 3; mode++) { // beside a mount, for writing, and with the index that this left
+		struct ckpt_store *s;
+		char there[CKPT_SAVE_STEPS + 1] = "";
+
+		ck_ok(ckpt_store_open(dir, mode ? CKPT_STORE_WRITE : CKPT_STORE_READ, NULL, &s));
+		for (unsigned i = 0; i < CKPT_SAVE_STEPS; i++) {
+			struct ckpt_step *step = ckpt_save_find(s, i);
+
+			if (!step)
+				continue;
+			sprintf(there + strlen(there), "%u", i);
+			ckpt_save_check_step(step, i);
+			ckpt_step_unref(step);
+		}
+		ck_assert_str_eq(there, expected);
+		if (logged)
+			ck_assert_msg(ckpt_save_errors(s, logged) > 0, "no line has %s", logged);
+		ckpt_store_close(s);
+	}
+}
+
+static void assert_whole(void)
+{
+	CLEANUP_FREE char *there = NULL;
+
+	assert_lists("01234", NULL);
+	there = ckpt_save_listing_at(dir);
+	ck_assert_str_eq(there, before);
+}
+
+// --- Records ----------------------------------------------------------------------------------------------------------------
+
+START_TEST(a_damaged_record_is_told_and_not_listed)
+{
+	static uint8_t data[RECORD_BYTES_MAX];
+	size_t len = slurp("steps/1003/1", data);
+
+	for (size_t at = 0; at < len; at += len / 7) {
+		data[at] ^= 0x10;
+		spill("steps/1003/1", data, len);
+		data[at] ^= 0x10;
+		forget("index");
+		assert_lists("0123", "1003\tEBADMSG\tversion 1 is not listed");
+	}
+	spill("steps/1003/1", data, len - 1);
+	forget("index");
+	assert_lists("0123", NULL);
+	spill("steps/1003/1", data, len);
+	forget("index");
+	assert_whole();
+}
+END_TEST
+
+START_TEST(a_damaged_second_version_shows_the_first)
+{
+	forget("index");
+	spill("steps/1000/2", "x", 1);
+	assert_lists("01234", "1000\tEBADMSG\tversion 2 is not listed");
+}
+END_TEST
+
+START_TEST(a_record_of_a_newer_version_is_told_and_not_listed)
+{
+	static uint8_t data[RECORD_BYTES_MAX];
+	size_t len = slurp("steps/1003/1", data);
+
+	data[REQUIRED_AT + 7] |= 0x40; // a feature that nobody knows yet
+	ckpt_sample_reseal(data, len);
+	spill("steps/1003/1", data, len);
+	forget("index");
+	assert_lists("0123", "newer ckptfs");
+}
+END_TEST
+
+START_TEST(a_record_under_another_key_is_not_believed)
+{
+	static uint8_t data[RECORD_BYTES_MAX];
+	size_t len = slurp("steps/1003/1", data);
+
+	make_dir("steps/9999");
+	spill("steps/9999/1", data, len);
+	spill("steps/1003/2", data, len);
+	assert_lists("01234", "9999\tEBADMSG");
+	assert_lists("01234", "1003\tEBADMSG\tversion 2");
+	forget("steps/9999");
+	forget("steps/1003/2");
+	assert_whole();
+}
+END_TEST
+
+START_TEST(a_record_of_another_store_is_not_believed)
+{
+	static uint8_t data[RECORD_BYTES_MAX];
+	char other[PATH_MAX], own[PATH_MAX];
+	struct ckpt_store *s;
+	size_t len;
+
+	ckpt_save_init(other);
+	s = ckpt_save_open(other);
+	ckpt_step_unref(ckpt_save_one(s, 0));
+	ckpt_store_close(s);
+	memcpy(own, dir, sizeof(own));
+	memcpy(dir, other, sizeof(dir));
+	len = slurp("steps/1000/1", data);
+	memcpy(dir, own, sizeof(dir));
+	forget("steps/1000/2");
+	spill("steps/1000/1", data, len);
+	forget("index");
+	assert_lists("1234", "1000\tEBADMSG\tversion 1");
+}
+END_TEST
+
+START_TEST(what_is_no_record_is_not_seen)
+{
+	make_dir("steps/77");
+	make_dir("steps/77/1");
+	spill("steps/77/01", "x", 1);
+	spill("steps/77/0", "x", 1);
+	spill("steps/77/-1", "x", 1);
+	spill("steps/77/one", "x", 1);
+	spill("steps/77/99999999999", "x", 1);
+	spill("steps/file", "x", 1);
+	make_dir("steps/empty");
+	assert_whole();
+}
+END_TEST
+
+START_TEST(a_symlink_among_the_records_is_not_followed)
+{
+	char from[PATH_MAX], to[PATH_MAX];
+
+	path_of(from, "steps/1003");
+	ckpt_temp_dir(to);
+	strcat(to, "/moved");
+	ck_assert_int_eq(rename(from, to), 0);
+	ck_assert_int_eq(symlink(to, from), 0);
+	assert_lists("0123", NULL);
+}
+END_TEST
+
+// --- Manifests ----------------------------------------------------------------------------------------------------------------
+
+static void damage_manifests(void)
+{
+	char command[PATH_MAX + 128];
+
+	snprintf(command, sizeof(command),
+		 "for f in '%s'/m/*; do printf X | dd of=\"$f\" bs=1 seek=300 conv=notrunc 2>/dev/null; done", dir);
+	ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(a_damaged_manifest_is_an_error_and_not_other_files)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_step *step;
+	struct ckpt_store *s;
+
+	damage_manifests();
+	s = ckpt_save_open(dir); // the index still has it, and its digest agrees
+	step = ckpt_save_find(s, CKPT_SAVE_LARGE);
+	ckpt_save_check_step(step, CKPT_SAVE_LARGE);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	forget("index");
+	s = ckpt_save_open(dir);
+	step = ckpt_save_find(s, CKPT_SAVE_LARGE);
+	ck_error(ckpt_step_manifest(step, &m), EBADMSG);
+	ck_assert_uint_eq(ckpt_save_errors(s, "the manifest of version 2 is damaged"), 1);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+END_TEST
+
+// --- The index ----------------------------------------------------------------------------------------------------------------
+
+START_TEST(an_index_that_is_removed_or_damaged_changes_nothing)
+{
+	uint8_t noise[8192];
+	uint64_t state = 7;
+
+	forget("index");
+	assert_whole();
+	for (int round = 0; round < 8; round++) {
+		char path[PATH_MAX];
+
+		path_of(path, "index/data.mdb");
+		for (size_t i = 0; i < sizeof(noise); i++)
+			noise[i] = (uint8_t)ckpt_sample_random(&state, 256);
+		CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+		ck_assert_int_ge(pwrite(fd, noise, sizeof(noise), (off_t)(ckpt_sample_random(&state, 8) * 4096)), 1);
+		assert_whole();
+	}
+	spill("index/data.mdb", "", 0);
+	assert_whole();
+	spill("index/data.mdb", "short", 5);
+	assert_whole();
+	forget("index/lock.mdb");
+	assert_whole();
+}
+END_TEST
+
+static void index_edit(void (*edit)(struct ckpt_index *ix))
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+
+	edit(s->index);
+	ckpt_store_close(s);
+}
+
+static void add_phantoms(struct ckpt_index *ix)
+{
+	struct ckpt_summary sum;
+
+	ckpt_sample_summary(&sum, "phantom", 1);
+	sum.folder_id[0] = '\0';
+	ck_ok(ckpt_index_put(ix, "phantom", &sum, NULL, 0));
+	ck_ok(ckpt_index_get(ix, "1003", 1, &sum));
+	sum.version = 2;
+	ck_ok(ckpt_index_put(ix, "1003", &sum, NULL, 0));
+}
+
+START_TEST(what_only_the_index_knows_is_not_listed_and_removed_from_it)
+{
+	struct ckpt_store *s;
+	struct ckpt_summary sum;
+
+	index_edit(add_phantoms);
+	assert_whole();
+	s = ckpt_save_open(dir);
+	ck_error(ckpt_index_get(s->index, "phantom", 1, &sum), ENOENT);
+	ck_error(ckpt_index_get(s->index, "1003", 2, &sum), ENOENT);
+	ckpt_store_close(s);
+}
+END_TEST
+
+static void drop_some(struct ckpt_index *ix)
+{
+	ck_ok(ckpt_index_remove(ix, "1003", 1));
+	ck_ok(ckpt_index_remove(ix, "1000", 2));
+}
+
+START_TEST(what_the_index_lacks_is_read_from_the_store_and_put_there)
+{
+	struct ckpt_store *s;
+	struct ckpt_summary sum;
+
+	index_edit(drop_some);
+	assert_whole();
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_index_get(s->index, "1003", 1, &sum));
+	ck_ok(ckpt_index_get(s->index, "1000", 2, &sum));
+	ckpt_store_close(s);
+}
+END_TEST
+
+START_TEST(the_index_of_another_store_is_not_believed)
+{
+	char other[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
+	struct ckpt_store *s;
+
+	ckpt_save_init(other);
+	s = ckpt_save_open(other);
+	ckpt_step_unref(ckpt_save_one(s, 0));
+	ckpt_store_close(s);
+	snprintf(from, sizeof(from), "%.*s/index", PATH_MAX - 16, other);
+	path_of(to, "index");
+	forget("index");
+	ck_assert_int_eq(rename(from, to), 0);
+	assert_whole();
+}
+END_TEST
+
+// --- Sessions -----------------------------------------------------------------------------------------------------------------
+
+START_TEST(what_is_no_session_is_not_seen)
+{
+	struct ckpt_step **left;
+	struct ckpt_store *s;
+	size_t count;
+
+	make_dir("sessions/not a uuid");
+	spill("sessions/01234567-89ab-4def-8123-456789abcdef", "a file", 6);
+	assert_whole();
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 0);
+	ckpt_step_list_free(left, count);
+	ckpt_store_close(s);
+}
+END_TEST
+
+static Suite *load_suite(void)
+{
+	Suite *suite = suite_create("load");
+	TCase *tcase = tcase_create("load");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_damaged_record_is_told_and_not_listed);
+	tcase_add_test(tcase, a_damaged_second_version_shows_the_first);
+	tcase_add_test(tcase, a_record_of_a_newer_version_is_told_and_not_listed);
+	tcase_add_test(tcase, a_record_under_another_key_is_not_believed);
+	tcase_add_test(tcase, a_record_of_another_store_is_not_believed);
+	tcase_add_test(tcase, what_is_no_record_is_not_seen);
+	tcase_add_test(tcase, a_symlink_among_the_records_is_not_followed);
+	tcase_add_test(tcase, a_damaged_manifest_is_an_error_and_not_other_files);
+	tcase_add_test(tcase, an_index_that_is_removed_or_damaged_changes_nothing);
+	tcase_add_test(tcase, what_only_the_index_knows_is_not_listed_and_removed_from_it);
+	tcase_add_test(tcase, what_the_index_lacks_is_read_from_the_store_and_put_there);
+	tcase_add_test(tcase, the_index_of_another_store_is_not_believed);
+	tcase_add_test(tcase, what_is_no_session_is_not_seen);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(load_suite());
+}

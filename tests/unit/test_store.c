@@ -1,0 +1,241 @@
+// A store's life: init, open, its lock, who holds it, and what open refuses.
+#include "tests/support/save.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static char dir[PATH_MAX];
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+}
+
+static void spill(const char *name, const char *text)
+{
+	char path[2 * PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+}
+
+static void assert_refused(int error)
+{
+	struct ckpt_store *s;
+
+	ck_error(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s), error);
+	ck_error(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s), error);
+}
+
+START_TEST(a_store_is_made_once_and_only_where_nothing_is)
+{
+	char other[PATH_MAX], below[2 * PATH_MAX];
+
+	ck_assert(ckpt_store_probe(dir));
+	ck_error(ckpt_store_init(dir), EEXIST);
+	ckpt_temp_dir(other);
+	ck_assert(!ckpt_store_probe(other));
+	snprintf(below, sizeof(below), "%s/a", other);
+	ck_ok(ckpt_store_init(below)); // makes the directory
+	ck_error(ckpt_store_init(other), ENOTEMPTY);
+	snprintf(below, sizeof(below), "%s/b/c", other);
+	ck_error(ckpt_store_init(below), ENOENT);
+	ck_error(ckpt_store_init("/proc/self/status"), ENOTDIR);
+}
+END_TEST
+
+START_TEST(what_is_no_store_is_refused)
+{
+	char empty[PATH_MAX];
+	struct ckpt_store *s;
+
+	ckpt_temp_dir(empty);
+	ck_error(ckpt_store_open(empty, CKPT_STORE_WRITE, NULL, &s), EMEDIUMTYPE);
+	ck_error(ckpt_store_open("/proc/self/status", CKPT_STORE_READ, NULL, &s), EMEDIUMTYPE);
+	strcat(empty, "/absent");
+	ck_error(ckpt_store_open(empty, CKPT_STORE_READ, NULL, &s), ENOENT);
+}
+END_TEST
+
+START_TEST(a_newer_or_damaged_identity_is_refused)
+{
+	static const struct {
+		const char *text;
+		int error;
+	} table[] = {
+		{"", EBADMSG},
+		{"{", EBADMSG},
+		{"[]", EBADMSG},
+		{"{}", EBADMSG},
+		{"{\"format\": 0, \"id\": \"01234567-89ab-4def-8123-456789abcdef\"}", EBADMSG},
+		{"{\"format\": \"1\", \"id\": \"01234567-89ab-4def-8123-456789abcdef\"}", EBADMSG},
+		{"{\"format\": 1}", EBADMSG},
+		{"{\"format\": 1, \"id\": \"../../etc\"}", EBADMSG},
+		{"{\"format\": 1, \"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\"}", EBADMSG},
+		{"{\"format\": 2, \"id\": \"01234567-89ab-4def-8123-456789abcdef\"}", ENOTSUP},
+		{"{\"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\", \"required\": [\"moon\"]}",
+		 ENOTSUP},
+	};
+	struct ckpt_store *s;
+
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		spill("store.json", table[i].text);
+		assert_refused(table[i].error);
+	}
+	spill("store.json",
+	      "{\"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\", \"optional\": [\"moon\"]}");
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s));
+	ckpt_store_close(s);
+}
+END_TEST
+
+START_TEST(an_identity_that_is_a_symlink_is_not_followed)
+{
+	char path[2 * PATH_MAX], other[2 * PATH_MAX];
+	struct ckpt_store *s;
+
+	snprintf(path, sizeof(path), "%s/store.json", dir);
+	snprintf(other, sizeof(other), "%s/other.json", dir);
+	ck_assert_int_eq(rename(path, other), 0);
+	ck_assert_int_eq(symlink("other.json", path), 0);
+	ck_assert_int_lt(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s), 0);
+}
+END_TEST
+
+START_TEST(one_opens_for_writing_and_any_number_for_reading)
+{
+	struct ckpt_store *s = ckpt_save_open(dir), *other;
+	struct ckpt_holder holder;
+
+	ck_error(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &other), EBUSY);
+	ck_ok(ckpt_store_announce(s, "/mnt/point"));
+	ck_ok(ckpt_store_holder(dir, &holder));
+	ck_assert_int_eq(holder.pid, getpid());
+	ck_assert_str_eq(holder.mountpoint, "/mnt/point");
+	ck_assert_int_gt(holder.since_ns, 0);
+	ckpt_holder_done(&holder);
+	ckpt_step_unref(ckpt_save_one(s, 0));
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &other));
+	struct ckpt_step *step = ckpt_save_find(other, 0);
+
+	ck_assert_ptr_nonnull(step);
+	ckpt_save_check_step(step, 0);
+	ckpt_step_unref(step);
+	ckpt_store_close(other);
+	ckpt_store_close(s);
+	ck_error(ckpt_store_holder(dir, &holder), ENOENT); // the file is there, and its writer is gone
+	ckpt_store_close(ckpt_save_open(dir));
+}
+END_TEST
+
+START_TEST(the_lock_of_a_dead_holder_is_free)
+{
+	struct ckpt_holder holder;
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct ckpt_store *s = ckpt_save_open(dir);
+
+		ck_ok(ckpt_store_announce(s, NULL));
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_error(ckpt_store_holder(dir, &holder), ENOENT);
+	ckpt_store_close(ckpt_save_open(dir));
+}
+END_TEST
+
+START_TEST(reading_changes_nothing_in_the_store)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	char path[2 * PATH_MAX];
+	struct stat st;
+
+	ckpt_step_unref(ckpt_save_one(s, 0));
+	ckpt_store_close(s);
+	snprintf(path, sizeof(path), "%s/index", dir);
+	ckpt_temp_empty(path, true);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
+	struct ckpt_step *step = ckpt_save_find(s, 0);
+
+	ckpt_save_check_step(step, 0);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	ck_assert_int_eq(stat(path, &st), -1);
+}
+END_TEST
+
+START_TEST(a_folder_keeps_its_id)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	char id[CKPT_FOLDER_ID_LEN + 1], again[CKPT_FOLDER_ID_LEN + 1];
+	CLEANUP_FD int fd = -1;
+
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs", 0755));
+	fd = ckpt_sys.open(s->tree_fd, "runs", O_RDONLY | O_DIRECTORY, 0);
+	ck_error(ckpt_store_folder_id(s, fd, false, id), ENOENT);
+	ck_ok(ckpt_store_folder_id(s, fd, true, id));
+	ck_assert(ckpt_name_is_folder_id(id) && *id);
+	ck_ok(ckpt_store_folder_id(s, fd, true, again));
+	ck_assert_str_eq(id, again);
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.folder", "../../etc/passwd", 16, 0));
+	ck_error(ckpt_store_folder_id(s, fd, false, again), ENOENT); // not one of ours
+	ckpt_store_close(s);
+}
+END_TEST
+
+START_TEST(sequence_numbers_go_on_after_a_restart)
+{
+	static const struct ckpt_commit how = {.event = "marker", .profile = "generic"};
+	struct ckpt_store *s = ckpt_save_open(dir);
+	struct ckpt_step *step;
+
+	for (int i = 0; i < 20; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "%d", i);
+		ck_ok(ckpt_stage_begin(s, "", name, 0755, 0, 0, 0, &step));
+		ck_ok(ckpt_commit(step, &how));
+		ckpt_step_unref(step);
+	}
+	CLEANUP_FREE char *before = ckpt_save_listing(s);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	CLEANUP_FREE char *after = ckpt_save_listing(s);
+	ck_assert_str_eq(before, after);
+	ck_assert_uint_eq(s->sequence, 20);
+	ckpt_store_close(s);
+}
+END_TEST
+
+static Suite *store_suite(void)
+{
+	Suite *suite = suite_create("store");
+	TCase *tcase = tcase_create("store");
+
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_test(tcase, a_store_is_made_once_and_only_where_nothing_is);
+	tcase_add_test(tcase, what_is_no_store_is_refused);
+	tcase_add_test(tcase, a_newer_or_damaged_identity_is_refused);
+	tcase_add_test(tcase, an_identity_that_is_a_symlink_is_not_followed);
+	tcase_add_test(tcase, one_opens_for_writing_and_any_number_for_reading);
+	tcase_add_test(tcase, the_lock_of_a_dead_holder_is_free);
+	tcase_add_test(tcase, reading_changes_nothing_in_the_store);
+	tcase_add_test(tcase, a_folder_keeps_its_id);
+	tcase_add_test(tcase, sequence_numbers_go_on_after_a_restart);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(store_suite());
+}
