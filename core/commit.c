@@ -712,12 +712,9 @@ static int put_next_version(struct ckpt_step *step, const struct ckpt_summary *c
 	}
 	free(r.metadata);
 	r.metadata = strdup(metadata);
-	r.summary.version++;
+	r.summary.version++; // the sequence stays: new metadata makes no step the latest
 	r.summary.committed_ns = ckpt_sys.now_ns();
 	r.summary.temporary = ckpt_metadata_temporary(metadata);
-	pthread_mutex_lock(&s->lock);
-	r.summary.sequence = ++s->sequence;
-	pthread_mutex_unlock(&s->lock);
 	rc = r.metadata ? ckpt_sys.random(r.summary.nonce, sizeof(r.summary.nonce)) : -ENOMEM;
 	if (!rc)
 		rc = ckpt_record_encode(&r, &data, &len);

@@ -66,6 +66,7 @@ static void load(struct ckpt_errlog *log)
 		return;
 	text[got] = '\0';
 	log->file_bytes = from + got;
+	log->last_at_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
 	for (char *save = NULL, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		char *copy = strndup(line, LINE_MAX_BYTES);
 

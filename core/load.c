@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 struct version_ref {
 	char *key; // step key
@@ -193,6 +194,25 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 	list_done(&stored);
 	list_done(&indexed);
 	return rc;
+}
+
+// A commit of a new step changes the time of steps/. It is read before the listing: what comes in between is seen twice.
+int ckpt_load_refresh(struct ckpt_store *s)
+{
+	struct stat st;
+	int64_t mtime_ns;
+	bool stale;
+
+	if (s->writable)
+		return 0;
+	if (fstatat(s->dirfd, "steps", &st, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT ? 0 : -errno;
+	mtime_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+	pthread_mutex_lock(&s->lock);
+	stale = s->steps_seen_ns != mtime_ns;
+	s->steps_seen_ns = mtime_ns;
+	pthread_mutex_unlock(&s->lock);
+	return stale ? ckpt_load_steps(s, false) : 0;
 }
 
 // --- Sessions ---------------------------------------------------------------------------------------------------------

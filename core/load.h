@@ -10,5 +10,7 @@
 struct ckpt_store;
 
 int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh);
+// A store opened for reading, beside a mount that writes: steps that came since. Cheap when none did. Any thread.
+int ckpt_load_refresh(struct ckpt_store *s);
 // Sessions that no record names: state LEFT.
 int ckpt_load_sessions(struct ckpt_store *s);

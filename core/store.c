@@ -101,13 +101,15 @@ static int read_json(int dirfd, const char *name, json_t **ret_json)
 
 static int identity_check(struct ckpt_store *s, const json_t *identity)
 {
-	const json_t *format = json_object_get(identity, "format");
+	const json_t *format = json_object_get(identity, "format"), *required = json_object_get(identity, "required");
 	const char *id = json_string_value(json_object_get(identity, "id"));
 
 	if (!json_is_integer(format) || json_integer_value(format) < 1)
 		return -EBADMSG;
-	if (json_integer_value(format) > CKPT_STORE_FORMAT || json_array_size(json_object_get(identity, "required")))
+	if (json_integer_value(format) > CKPT_STORE_FORMAT || json_array_size(required))
 		return -ENOTSUP;
+	if (!json_is_array(required))
+		return -EBADMSG;
 	if (!id || !ckpt_uuid_check(id))
 		return -EBADMSG;
 	memcpy(s->id, id, CKPT_UUID_LEN + 1);

@@ -62,6 +62,7 @@ struct ckpt_store {
 	pthread_mutex_t lock;
 	struct ckpt_step_table *steps; // guarded by lock
 	uint64_t sequence;             // commits so far; guarded by lock
+	int64_t steps_seen_ns;         // opened for reading: the time of steps/ at the last look; guarded by lock
 	struct {
 		bool any;
 		char name[CKPT_NAME_MAX + 1];

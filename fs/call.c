@@ -1,7 +1,10 @@
 #include "fs/call.h"
 
 #include "core/stage.h"
+#include "core/sys.h"
 #include "core/util.h"
+
+#include <time.h>
 
 #define THREADS_MAX 1024 // parked calls and commits; more are told EAGAIN
 
@@ -149,10 +152,15 @@ void call_detach(struct call *c)
 		reply_error(c->req, rc);
 }
 
-void call_drain(void)
+void call_drain(int64_t timeout_ns)
 {
-	LOCK_SCOPE(&threads.lock);
+	int64_t began = ckpt_sys.mono_ns();
+	struct timespec until;
 
-	while (threads.count)
-		pthread_cond_wait(&threads.idle, &threads.lock);
+	LOCK_SCOPE(&threads.lock);
+	while (threads.count && ckpt_sys.mono_ns() - began < timeout_ns) {
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec++;
+		pthread_cond_timedwait(&threads.idle, &threads.lock, &until);
+	}
 }

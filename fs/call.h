@@ -34,5 +34,5 @@ void call_run(struct call *c);
 // Runs on a thread of its own at once, without entering a step: for what takes as long as a disk. -EAGAIN is answered
 // when there are too many.
 void call_detach(struct call *c);
-// Waits until no parked call is left; for the end of a mount.
-void call_drain(void);
+// Waits until no call is left on a thread of its own, at most so long; for the end of a mount.
+void call_drain(int64_t timeout_ns);

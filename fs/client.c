@@ -43,6 +43,16 @@ pid_t client_process(pid_t tid)
 	return tgid ? (pid_t)strtol(tgid, NULL, 10) : 0;
 }
 
+// execve(2) closes descriptors while it holds a lock that /proc/TID/stat waits for: read from a FLUSH, it would wait for
+// our own answer, and ps with it. /proc/TID/status takes no such lock, and tells: who exits has given up its memory
+// before its files, who executes has not.
+static bool may_be_exiting(pid_t tid)
+{
+	char status[4096];
+
+	return read_proc(tid, "status", status, sizeof(status)) && !status_field(status, "VmSize:");
+}
+
 // proc(5): fields are numbered from 1; the second, the name, is in parentheses and may hold anything.
 bool client_was_killed(pid_t tid)
 {
@@ -50,7 +60,7 @@ bool client_was_killed(pid_t tid)
 	unsigned long flags = 0, exit_code = 0;
 	int field = 3;
 
-	if (!tid || !read_proc(tid, "stat", stat, sizeof(stat)))
+	if (!tid || !may_be_exiting(tid) || !read_proc(tid, "stat", stat, sizeof(stat)))
 		return false;
 	at = strrchr(stat, ')');
 	if (!at)

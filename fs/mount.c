@@ -7,7 +7,7 @@
 //   close    parked calls, commits, the index               serve()
 #include "fs/mount.h"
 
-#include "core/errlog.h"
+#include "core/clock.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/call.h"
@@ -29,6 +29,7 @@
 
 #define OVERLAYFS_MAGIC 0x794c7630
 #define WRITE_BYTES_MAX (1u << 20)
+#define DRAIN_NS INT64_C(4000000000) // a shutdown does not wait longer for answers
 #define THREADS_MAX 16 // that serve requests; whatever waits for a disk has threads of its own
 
 // What the daemon tells its parent: how the start ended, and in words why it failed.
@@ -166,6 +167,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->max_readahead = WRITE_BYTES_MAX;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;
+	conn->no_interrupt = 1; // a commit looks for a pending SIGKILL itself; no other signal may surface (PROTOCOL.md 2.1)
 	if (starter.pipe_fd >= 0)
 		become_daemon(); // until now errors could still be read on the terminal
 	tell_parent(0);
@@ -296,14 +298,16 @@ static int check_store(const struct ckpt_mount *m, const char *mountpoint)
 
 static int explain_holder(const struct ckpt_mount *m)
 {
+	char since[CKPT_TIME_LEN + 1];
 	struct ckpt_holder h;
 	int rc = ckpt_store_holder(m->store, &h);
 
 	if (rc)
 		return fail(-EBUSY, "try again", "%s: in use a moment ago", m->store);
+	ckpt_time_format(h.since_ns, since);
 	if (h.mountpoint)
-		fail(-EBUSY, "use that mount, or add -o ro to read beside it", "%s: mounted at %s by process %d on %s", m->store,
-		     h.mountpoint, h.pid, h.host);
+		fail(-EBUSY, "use that mount, or add -o ro to read beside it", "%s: mounted at %s by process %d on %s since %s",
+		     m->store, h.mountpoint, h.pid, h.host, since);
 	else
 		fail(-EBUSY, "wait until it is done, or add -o ro to read beside it", "%s: in use by process %d on %s", m->store,
 		     h.pid, h.host);
@@ -355,7 +359,7 @@ static char *session_options(struct ckpt_fs *fs)
 	if (fs->mount->readonly)
 		fputs(",ro", f);
 	if (fs->io_uring)
-		fputs(",io_uring,io_uring_q_depth=16", f);
+		fputs(",io_uring,io_uring_q_depth=32", f);
 	if (fclose(f)) {
 		free(text);
 		return NULL;
@@ -412,6 +416,53 @@ static int loop(struct ckpt_fs *fs)
 	return rc < 0 ? rc : 0; // a positive one is the signal that ended it
 }
 
+// Signals end the mount as an unmount does: what clients wait for is answered first, then the loop ends.
+struct signals {
+	pthread_t thread;
+	struct ckpt_fs *fs;
+	bool stop; // atomic
+};
+
+static void signals_set(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+}
+
+static void *signals_thread(void *arg)
+{
+	struct signals *s = arg;
+	sigset_t set;
+	int which;
+
+	signals_set(&set);
+	if (sigwait(&set, &which) || __atomic_load_n(&s->stop, __ATOMIC_ACQUIRE))
+		return NULL;
+	log_line(LOG_INFO, "%s: unmounting", strsignal(which));
+	call_drain(DRAIN_NS);
+	fuse_session_exit(s->fs->se);
+	return NULL;
+}
+
+// Before any other thread exists: they inherit the mask.
+static void signals_block(void)
+{
+	sigset_t set;
+
+	signals_set(&set);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+static void signals_stop(struct signals *s)
+{
+	__atomic_store_n(&s->stop, true, __ATOMIC_RELEASE);
+	pthread_kill(s->thread, SIGTERM);
+	pthread_join(s->thread, NULL);
+}
+
 static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
 {
 	struct ckpt_mount_abilities can;
@@ -439,22 +490,25 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 {
 	struct ckpt_fs fs = {.mount = m, .mountpoint = strdup(mountpoint), .started_ns = ckpt_sys.now_ns()};
 	struct control_socket *socket = NULL;
+	struct signals signals = {.fs = &fs};
 	int rc;
 
 	umask(0);
+	signals_block();
 	raise_descriptor_limit();
 	rc = fs.mountpoint ? open_all(&fs, &socket) : fail(-ENOMEM, NULL, "out of memory");
+	if (!rc && pthread_create(&signals.thread, NULL, signals_thread, &signals))
+		rc = fail(-EAGAIN, NULL, "no thread can be started");
 	if (!rc) {
-		fuse_set_signal_handlers(fs.se);
 		rc = loop(&fs);
 		if (rc)
 			log_line(LOG_ERR, "the mount ended: %s", strerror(-rc));
-		fuse_remove_signal_handlers(fs.se);
+		signals_stop(&signals);
 	}
 	if (fs.se)
 		fuse_session_unmount(fs.se);
 	control_socket_stop(socket);
-	call_drain();
+	call_drain(INT64_MAX);
 	if (fs.se)
 		fuse_session_destroy(fs.se);
 	node_table_free(fs.nodes);

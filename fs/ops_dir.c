@@ -1,5 +1,6 @@
 // Listing directories. A listing is what opendir (or rewinddir) found: names do not move under a reader's offset.
 // Staged steps are in none; the steps of a plain folder come from core, all else from the disk or the manifest.
+#include "core/load.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
@@ -86,6 +87,8 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 
 	if (rc)
 		return rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
+	if (fs->mount->readonly)
+		(void)ckpt_load_refresh(fs->store);
 	if (fs->store->settings.show_staged)
 		states |= 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING;
 	rc = ckpt_step_list(fs->store, id, states, &steps, &count);

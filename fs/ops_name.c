@@ -1,4 +1,5 @@
 #include "core/errlog.h"
+#include "core/load.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -68,6 +69,8 @@ static struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, co
 
 	if (folder_id_of(fs, dir, false, id))
 		return NULL;
+	if (fs->mount->readonly)
+		(void)ckpt_load_refresh(fs->store); // what cannot be read is not there yet
 	step = ckpt_step_find(fs->store, id, name);
 	if (!step)
 		return NULL;

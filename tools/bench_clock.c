@@ -15,8 +15,6 @@
 // the caller of fsync on one side and by a kernel thread on the other, and must count on both. Other processes' time
 // does not count, so a busy machine spoils it less than /proc/stat's. All of it in nanoseconds, from the scheduler.
 
-#define KERNEL_THREAD 0x00200000u // PF_KTHREAD, field 9 of /proc/PID/stat
-
 static double seconds(clockid_t clock)
 {
 	struct timespec t;
@@ -31,13 +29,13 @@ static double cpu_of(pid_t pid)
 	return pid <= 0 || clock_getcpuclockid(pid, &clock) ? 0 : seconds(clock);
 }
 
+// Not from "stat", which waits for a process in execve() that waits for a filesystem.
 static bool is_kernel_thread(const char *pid)
 {
-	char path[64], text[512], *name_end;
-	unsigned flags;
+	char path[64], text[4096];
 	ssize_t len;
 
-	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	snprintf(path, sizeof(path), "/proc/%.20s/status", pid);
 	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
@@ -46,8 +44,8 @@ static bool is_kernel_thread(const char *pid)
 	if (len <= 0)
 		return false;
 	text[len] = '\0';
-	name_end = strrchr(text, ')');
-	return name_end && sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 && flags & KERNEL_THREAD;
+	// Linux 6.8 and newer say so; before, what has no memory of its own is one, or a zombie, which uses no time.
+	return strstr(text, "\nKthread:\t1") || (!strstr(text, "\nKthread:") && !strstr(text, "\nVmSize:"));
 }
 
 // Threads that end between two looks take their time with them: workers live for minutes.

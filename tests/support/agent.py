@@ -73,7 +73,7 @@ class Agent:
         try:
             self.run(code, timeout, **variables)
         except OSError as e:
-            return errno.errorcode[e.errno]
+            return "EOPNOTSUPP" if e.errno == errno.EOPNOTSUPP else errno.errorcode[e.errno]  # one number, two names
         return None
 
     def still_busy(self, seconds):

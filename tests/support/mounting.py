@@ -296,7 +296,7 @@ class LoopDisk:
 
 
 def errno_name(error):
-    return errno.errorcode[error.errno]
+    return "EOPNOTSUPP" if error.errno == errno.EOPNOTSUPP else errno.errorcode[error.errno]  # one number, two names
 
 
 def wait_until(condition, timeout=10.0, what="the condition"):
