@@ -9,8 +9,10 @@
 
 #include "core/util.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define SEEDS_DEFAULT 12
@@ -176,6 +178,66 @@ START_TEST(a_save_survives_a_power_cut_at_every_point)
 }
 END_TEST
 
+// Call n of a commit fails once; what an attempt after it acknowledged must be there when the power goes then.
+static bool acknowledged_after_a_failure(uint64_t n, const char *out)
+{
+	static const char *const paths[] = {"config.json", "empty", "model.bin", "shards/0/a.bin"};
+	struct ckpt_sysfault fault = {.at = n, .error = -EIO};
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	size_t point;
+	int rc;
+
+	ckpt_save_init(dir);
+	ck_ok(ckpt_disk_begin(dir, &checked.disk));
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_save_begin(s, 0, &step));
+	ckpt_save_write(step, 0, NULL);
+	ckpt_sysfault_begin(&fault);
+	rc = ckpt_save_commit(step, 0);
+	ckpt_save_settle(s);
+	ckpt_sysfault_end(&fault);
+	for (int tries = 0; rc && tries < 2; tries++) {
+		for (size_t i = 0; i < ARRAY_LEN(paths) && tries; i++) { // as if written anew
+			struct statx stx;
+
+			ck_assert_int_eq(statx(step->dirfd, paths[i], 0, CKPT_STATX_WANT, &stx), 0);
+			ckpt_stage_rewritten(step, ckpt_store_ino(&stx));
+		}
+		rc = ckpt_save_commit(step, 0);
+	}
+	ck_ok(rc);
+	point = ckpt_disk_count(checked.disk);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	ckpt_disk_end(checked.disk);
+	for (unsigned seed = 0; seed < 8; seed++) {
+		ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+		s = ckpt_save_open(out);
+		step = ckpt_save_find(s, 0);
+		ck_assert_msg(step, "acknowledged after a fault at call %llu, and gone", (unsigned long long)n);
+		ckpt_save_check_step(step, 0);
+		ckpt_step_unref(step);
+		ckpt_store_close(s);
+		ckpt_temp_empty(out, false);
+	}
+	ckpt_disk_free(checked.disk);
+	checked.disk = NULL;
+	ckpt_temp_empty(dir, true);
+	return fault.count >= n;
+}
+
+START_TEST(an_acknowledgement_after_a_failed_attempt_survives_a_power_cut)
+{
+	char out[PATH_MAX];
+
+	ckpt_temp_dir(out);
+	for (uint64_t n = 1; acknowledged_after_a_failure(n, out); n++)
+		ck_assert_uint_lt(n, POINTS_MAX);
+}
+END_TEST
+
 static Suite *commit_suite(void)
 {
 	Suite *suite = suite_create("commit crash");
@@ -185,6 +247,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(death, a_start_that_dies_at_every_call_harms_nothing);
 	suite_add_tcase(suite, death);
 	tcase_add_test(power, a_save_survives_a_power_cut_at_every_point);
+	tcase_add_test(power, an_acknowledgement_after_a_failed_attempt_survives_a_power_cut);
 	suite_add_tcase(suite, power);
 	return suite;
 }

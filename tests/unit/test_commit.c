@@ -149,7 +149,7 @@ static void start(struct side *side, void *(*fn)(void *arg))
 
 static void wait_until_committing(struct ckpt_step *step)
 {
-	while (ckpt_step_state(step) != CKPT_STEP_COMMITTING)
+	while (ckpt_step_state(step) == CKPT_STEP_STAGED)
 		ckpt_sys.sleep_ns(MS / 10);
 }
 

@@ -3,6 +3,7 @@
 #include "tests/support/formats.h"
 #include "tests/support/save.h"
 
+#include "core/load.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -116,6 +117,32 @@ static void assert_whole(void)
 	there = ckpt_save_listing_at(dir);
 	ck_assert_str_eq(there, before);
 }
+
+START_TEST(a_reader_that_looks_again_sees_new_steps_and_keeps_the_old)
+{
+	struct ckpt_store *reader, *s;
+	struct ckpt_step *kept;
+
+	forget("steps/1003");
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_assert_ptr_null(ckpt_save_find(reader, 4));
+	kept = ckpt_save_find(reader, 0);
+	ck_ok(ckpt_load_refresh(reader)); // nothing is new
+	ckpt_step_unref(ckpt_save_one(s, 4));
+	ckpt_store_close(s);
+	ck_ok(ckpt_load_refresh(reader));
+	struct ckpt_step *seen = ckpt_save_find(reader, 4), *same = ckpt_save_find(reader, 0);
+
+	ck_assert_ptr_nonnull(seen);
+	ckpt_save_check_step(seen, 4);
+	ck_assert_ptr_eq(same, kept);
+	ckpt_step_unref(seen);
+	ckpt_step_unref(same);
+	ckpt_step_unref(kept);
+	ckpt_store_close(reader);
+}
+END_TEST
 
 // --- Records ----------------------------------------------------------------------------------------------------------------
 
@@ -384,6 +411,7 @@ static Suite *load_suite(void)
 	TCase *tcase = tcase_create("load");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_reader_that_looks_again_sees_new_steps_and_keeps_the_old);
 	tcase_add_test(tcase, a_damaged_record_is_told_and_not_listed);
 	tcase_add_test(tcase, a_damaged_second_version_shows_the_first);
 	tcase_add_test(tcase, a_record_of_a_newer_version_is_told_and_not_listed);
