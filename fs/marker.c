@@ -341,10 +341,14 @@ static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *r
 
 	LOCK_SCOPE(&h->node->lock);
 	*ret_result = 0;
+	// A child that dies with a copy of the descriptor says nothing of the process that opened it.
+	if (killed && process && mh->opener && process != mh->opener)
+		return false;
 	if (killed && !mh->dead) {
 		mh->dead = true;
-		ckpt_errlog_add(fs->store->errlog, mh->step->name, 0, "save again, or complete the step with a new marker",
-				"process %d was killed with the marker open: nothing was completed", (int)process);
+		if (!mh->attempted || mh->written)
+			ckpt_errlog_add(fs->store->errlog, mh->step->name, 0,
+					"save again, or complete the step with a new marker", "process %d was killed with the marker open: nothing was completed", (int)process);
 	}
 	if (mh->dead)
 		return false;

@@ -293,13 +293,13 @@ static int bench(struct bench *b)
 {
 	CLEANUP_FREE struct bench_result *results = ckpt_need(ckpt_calloc(bench_figure_count, sizeof(*results)));
 	size_t count = 0;
-	int status, r;
+	int status = 1, r;
 
 	bench_signals_catch();
 	r = bench_place_open(b);
-	if (r)
-		status = ckpt_fail_errno(b->options.dir, NULL, r);
-	else {
+	if (r && !bench_stopped()) {
+		ckpt_fail_errno(b->options.dir, NULL, r);
+	} else if (!r) {
 		if (!ckpt_output.json)
 			bench_report_head(b);
 		status = run(b, results, &count);

@@ -217,11 +217,15 @@ class Mount:
             subprocess.run(["umount", "-l", point] if os.geteuid() == 0 else ["fusermount3", "-uz", point], check=False, capture_output=True)
 
     def _stacks(self):
-        """Where the daemon's threads are, for whoever reads the failure."""
-        if shutil.which("gdb") and self.alive():
-            done = subprocess.run(["gdb", "-p", str(self.pid), "-batch", "-ex", "thread apply all bt 12"], capture_output=True, text=True, timeout=60)
-            return done.stdout[-12000:]
-        return ""
+        """Where the daemon's threads are, for whoever reads the failure. Never waits long: a thread may be beyond gdb's reach."""
+        if not shutil.which("gdb") or not self.alive():
+            return ""
+        gdb = subprocess.Popen(["gdb", "-p", str(self.pid), "-batch", "-ex", "thread apply all bt 12"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            return gdb.communicate(timeout=20)[0][-12000:]
+        except subprocess.TimeoutExpired:
+            gdb.kill()
+            return "gdb itself hangs on this daemon\n"
 
     def _cut_loose(self):
         """The test is about to run out of time, with calls hanging in this mount: nothing else frees them."""
