@@ -66,8 +66,7 @@ class TestLongWait:
         return ["open_writers=60s"]
 
     @both_modes
-    @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-    @pytest.mark.parametrize("timer", [False, True])
+    @pytest.mark.parametrize("sig, timer", [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGTERM, False)])
     def test_client_killed_in_a_long_commit_is_gone_within_a_second_and_the_commit_goes_on(self, mount, step, agent, sig, timer):
         writer, a, joiner = agent(), agent(), agent()
         writer.run("fd = os.open(step + '/late', os.O_CREAT | os.O_WRONLY); os.write(fd, b'almost')", step=step)

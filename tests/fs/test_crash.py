@@ -145,7 +145,7 @@ def test_left_session_can_be_dropped_by_its_verb(mount, stage, ckptfs, store):
     stage("1000")
     mount.kill9()
     mount.start()
-    ckptfs("abort", store, "1000")
+    ckptfs("abort", store, "1000", "--yes")
     assert ckptfs.json("sessions", store) == [] and os.listdir(mount / ".ckptfs/staged") == []
     wait_until(lambda: os.listdir(store / "sessions") == [], what="the removal of the session's files")
 

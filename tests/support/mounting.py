@@ -283,12 +283,16 @@ class LoopDisk:
         """Leaves no free block, so that not even a name fits any more into a directory that would have to grow."""
         junk = self.path / "junk"
         junk.mkdir()
-        with contextlib.suppress(OSError):
-            for n in range(10**6):
-                with open(junk / str(n), "wb", buffering=0) as f:
-                    f.write(b"\0" * (16 << 20 if n < self._megabytes // 16 else 4096))
-        os.sync()
-        assert os.statvfs(self.path).f_bavail == 0
+        n = 0
+        for size in [16 << 20] * (self._megabytes // 16) + [4096] * 100:  # each sync gives back what was reserved too much
+            with contextlib.suppress(OSError):
+                while True:
+                    n += 1
+                    (junk / str(n)).write_bytes(b"\0" * size)
+            os.sync()
+            if os.statvfs(self.path).f_bavail == 0:
+                return
+        raise AssertionError(f"{os.statvfs(self.path).f_bavail} blocks cannot be filled")
 
     def make_room(self):
         shutil.rmtree(self.path / "junk")
