@@ -29,6 +29,7 @@ struct marker_handle {
 	bool attempted;          // result is that of the last attempt
 	bool dead;               // a killed process had it: completes nothing any more
 	int result;
+	int refused;             // a write that was refused: without it the content is not what was meant
 };
 
 bool marker_is_name(struct ckpt_fs *fs, const char *name)
@@ -218,6 +219,8 @@ int marker_truncate(struct handle *h, off_t size)
 	if ((size_t)size == h->marker->len)
 		return 0;
 	h->marker->written = true;
+	if (size == 0)
+		h->marker->refused = 0;
 	return size > CKPT_METADATA_BYTES_MAX ? -EFBIG : resize_locked(h, (size_t)size);
 }
 
@@ -228,12 +231,15 @@ ssize_t marker_write(struct handle *h, const void *data, size_t len, off_t offse
 	int rc;
 
 	if (offset < 0 || __builtin_add_overflow((size_t)offset, len, &end) || end > CKPT_METADATA_BYTES_MAX)
-		return -EFBIG;
-	rc = end > h->marker->len ? resize_locked(h, end) : 0;
-	if (rc)
-		return rc;
-	memcpy(h->marker->text + offset, data, len);
+		rc = -EFBIG;
+	else
+		rc = end > h->marker->len ? resize_locked(h, end) : 0;
 	h->marker->written = true;
+	if (rc) {
+		h->marker->refused = rc;
+		return rc;
+	}
+	memcpy(h->marker->text + offset, data, len);
 	return (ssize_t)len;
 }
 
@@ -294,12 +300,14 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	if (text)
 		memcpy(text, mh->text ? mh->text : "", len);
 	mh->written = false;
+	rc = !text ? -ENOMEM : mh->refused;
 	pthread_mutex_unlock(&h->node->lock);
-	rc = text ? ckpt_metadata_parse(text, len, &json, &why) : -ENOMEM;
+	if (!rc)
+		rc = ckpt_metadata_parse(text, len, &json, &why);
 	if (rc) {
 		ckpt_errlog_add(fs->store->errlog, mh->step->name, rc,
 				"the step is unchanged; write the marker again, empty or with correct JSON", "the marker's content: %s",
-				why ? why : "could not be read");
+				why ? why : rc == -EFBIG ? "more than 65536 bytes" : "could not be read");
 	} else {
 		struct ckpt_commit how = {
 			.event = "marker",
