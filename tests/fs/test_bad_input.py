@@ -84,10 +84,11 @@ def test_nothing_is_refused_only_at_commit(mount, commit):
     assert mount.listing() == ["1000"] and trees.files(mount / "1000") == made
 
 
-@pytest.mark.parametrize("name", ["step_" + "9" * 250, "step_" + "é" * 60 + "_1", "checkpoint-%2F..%2F7", "step_ 1", "..1.orbax-checkpoint-tmp",
-                                  "step_'\"\\$(x)_3", "%%" + "a" * 64 + "_step_1.partial_save"])
-def test_odd_step_names_are_kept_exactly(mount, commit, ckptfs, store, name):
-    final = name.removesuffix(".partial_save").removesuffix(".orbax-checkpoint-tmp")
+# A rename from a temp name may give a step any name; one without a step form has no other way to become one.
+@pytest.mark.parametrize("final", ["step_" + "9" * 250, "step_" + "é" * 60 + "_1", "checkpoint-%2F..%2F7", "step_ 1", "..1",
+                                   "step_'\"\\$(x)_3", "%%" + "a" * 64 + "_step_1"])
+def test_odd_step_names_are_kept_exactly(mount, commit, ckptfs, store, final):
+    name = final if len(final.encode()) > 200 else final + ".partial_save"
     (mount / name).mkdir()
     trees.write(mount / name / "f", b"x")
     if final == name:
