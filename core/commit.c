@@ -27,8 +27,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#define UNSYNCED_EACH_MAX 64                // up to so many are fsynced one by one: exact blame, and no stranger waits
-#define FOREIGN_DIRTY_MAX (256u << 20)      // other people's dirty bytes that one syncfs may take along
+#define UNSYNCED_EACH_MAX 64           // up to so many are fsynced one by one: exact blame, and no stranger waits
+#define FOREIGN_DIRTY_MAX (256u << 20) // other people's dirty bytes that one syncfs may take along
 #define LEFTOVER_STILL_NS INT64_C(1000000000) // so long must a file stand still whose descriptor somebody closed
 #define WATCH_NS INT64_C(100000000)
 #define METADATA_TRIES 8
@@ -99,7 +99,8 @@ static int take_leftovers_locked(struct attempt *a)
 		a->leftovers[i++].ino = w->ino;
 		ckpt_errlog_add(a->step->store->errlog, a->name, 0,
 				"close the file in every process before the step is completed",
-				"still open for writing by process %d, closed by another: committed as it was then", (int)w->pid);
+				"still open for writing by process %d, closed by another: committed as it was then",
+				(int)w->pid);
 	}
 	a->scan.leftovers = a->leftovers;
 	a->scan.leftover_count = count;
@@ -187,22 +188,6 @@ static int sync_each(struct attempt *a)
 	return first;
 }
 
-static uint64_t dirty_bytes_of_the_machine(void)
-{
-	char line[128];
-	uint64_t sum = 0;
-	FILE *f = fopen("/proc/meminfo", "re");
-	unsigned long long kib;
-
-	if (!f)
-		return 0;
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "Dirty: %llu kB", &kib) == 1 || sscanf(line, "Writeback: %llu kB", &kib) == 1)
-			sum += kib * 1024;
-	fclose(f);
-	return sum;
-}
-
 // One syncfs for many files is worth a hundred fsyncs, but it also writes what strangers have dirty. It covers the
 // directories too: on ext4, xfs and btrfs it commits the journal or tree that holds them.
 static int write_out(struct attempt *a)
@@ -211,7 +196,7 @@ static int write_out(struct attempt *a)
 
 	if (scan->file_count + scan->dir_count <= UNSYNCED_EACH_MAX ||
 	    (!scan->file_count && scan->dir_count <= 4 * UNSYNCED_EACH_MAX) ||
-	    dirty_bytes_of_the_machine() > 4 * scan->unsynced_bytes + FOREIGN_DIRTY_MAX)
+	    ckpt_sys.dirty_bytes() > 4 * scan->unsynced_bytes + FOREIGN_DIRTY_MAX)
 		return sync_each(a);
 	progress(a);
 	if (!ckpt_sys.syncfs(a->step->dirfd))
@@ -377,11 +362,14 @@ static void complain_of_scan(struct attempt *a, int error)
 
 	switch (error) {
 	case -EBUSY:
-		complain(a, error, "a shared mapping or a leaked descriptor can still change it; end it and complete the step again",
+		complain(a, error,
+			 "a shared mapping or a leaked descriptor can still change it; end it and complete the step "
+			 "again",
 			 "somebody can still write a file", path);
 		break;
 	case -EIO:
-		complain(a, error, "write the file anew, then complete the step again", "a write of a file was lost before", path);
+		complain(a, error, "write the file anew, then complete the step again",
+			 "a write of a file was lost before", path);
 		break;
 	case -EINVAL:
 	case -EILSEQ:
@@ -389,11 +377,12 @@ static void complain_of_scan(struct attempt *a, int error)
 		complain(a, error, "rename it, then complete the step again", "a name that a step cannot have", path);
 		break;
 	case -E2BIG:
-		complain(a, error, "fewer than 1,048,576 files, at most 64 levels deep", "too many files or too deep", path);
+		complain(a, error, "fewer than 1,048,576 files, at most 64 levels deep", "too many files or too deep",
+			 path);
 		break;
 	default:
-		complain(a, error, "nothing is lost: mend the cause, then complete the step again", "the files could not be read",
-			 path);
+		complain(a, error, "nothing is lost: mend the cause, then complete the step again",
+			 "the files could not be read", path);
 	}
 }
 
@@ -403,7 +392,8 @@ static void complain_of_publish(struct attempt *a, int error)
 		complain(a, error, "look at the disk; completing the step again gives the final answer",
 			 "outcome unknown: the record may be there, the disk did not confirm it", NULL);
 	else if (error == -EEXIST)
-		complain(a, error, "choose another name, or remove that step first", "there is a step of this name", NULL);
+		complain(a, error, "choose another name, or remove that step first", "there is a step of this name",
+			 NULL);
 	else
 		complain(a, error, "nothing is lost: mend the cause, then complete the step again",
 			 "the record could not be written", NULL);
@@ -433,8 +423,8 @@ static int attempt_run(struct attempt *a)
 		return rc;
 	rc = prepare(a);
 	if (rc) {
-		complain(a, rc, "nothing is lost: mend the cause, then complete the step again", "the manifest could not be stored",
-			 NULL);
+		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+			 "the manifest could not be stored", NULL);
 		return rc;
 	}
 	rc = publish(a);
@@ -560,7 +550,8 @@ static void complain_of_name(struct attempt *a, int error)
 		complain(a, error, "complete it under that name again, which gives the final answer",
 			 "the outcome of its commit under another name is unknown", NULL);
 	else
-		complain(a, error, "choose another name, or remove that step first", "there is a step of this name", NULL);
+		complain(a, error, "choose another name, or remove that step first", "there is a step of this name",
+			 NULL);
 }
 
 // Called and returns with step->lock held and the state STAGED; the state is COMMITTING when it returns 0.
@@ -677,8 +668,8 @@ static int adopt_version(struct ckpt_step *step, uint32_t version)
 
 	if (rc)
 		return rc;
-	if (strcmp(r.store_id, step->store->id) || r.summary.version != version ||
-	    strcmp(r.summary.name, step->name) || strcmp(r.summary.folder_id, step->folder_id)) {
+	if (strcmp(r.store_id, step->store->id) || r.summary.version != version || strcmp(r.summary.name, step->name) ||
+	    strcmp(r.summary.folder_id, step->folder_id)) {
 		ckpt_record_done(&r);
 		return -EBADMSG;
 	}
@@ -745,9 +736,10 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 			rc = -EEXIST;
 	}
 	if (rc) {
-		ckpt_errlog_add(step->store->errlog, step->name, rc, "its files stay as they are; write the marker again",
-				rc == -EIO ? "outcome unknown: its new metadata may or may not be in place" :
-					     "its metadata could not be replaced");
+		ckpt_errlog_add(step->store->errlog, step->name, rc,
+				"its files stay as they are; write the marker again",
+				rc == -EIO ? "outcome unknown: its new metadata may or may not be in place"
+					   : "its metadata could not be replaced");
 		return rc;
 	}
 	pthread_mutex_lock(&step->lock);

@@ -304,7 +304,8 @@ static int wait_for_commit_locked(struct ckpt_step *step)
 	while (step->state == CKPT_STEP_COMMITTING) {
 		struct timespec until;
 
-		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) > step->store->settings.commit_timeout_ns)
+		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) >
+		    step->store->settings.commit_timeout_ns)
 			return -EBUSY;
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec++;

@@ -33,7 +33,7 @@ struct ckpt_pending {
 struct ckpt_step_table {
 	struct ckpt_step **buckets;
 	size_t bucket_count, count;
-	struct ckpt_step *left; // steps in state LEFT, which have no name: chained by hash_next
+	struct ckpt_step *left;                // steps in state LEFT, which have no name: chained by hash_next
 	struct ckpt_step *lru_head, *lru_tail; // newest use first
 	size_t lru_bytes;
 	uint64_t incarnations;
@@ -477,7 +477,8 @@ static int parse_checked(void *data, size_t len, const uint8_t sha256[32], struc
 	return 0;
 }
 
-static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
+static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum,
+			       struct ckpt_manifest **ret_manifest)
 {
 	struct ckpt_record r;
 	void *data = NULL;

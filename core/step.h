@@ -36,33 +36,33 @@ struct ckpt_writer;
 struct ckpt_pending; // a name that a commit will give
 struct ckpt_step {
 	struct ckpt_store *store;
-	int refs;                      // atomic
-	struct ckpt_step *hash_next;   // guarded by store->lock, as are folder_id, name and key
+	int refs;                    // atomic
+	struct ckpt_step *hash_next; // guarded by store->lock, as are folder_id, name and key
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
 	char key[CKPT_STEP_KEY_MAX];
-	char session[37];              // uuid of the raw files
-	uint64_t incarnation;          // tells objects apart that had the same name
-	bool ours;                     // staged by this process: file numbers are known to be our own
+	char session[37];     // uuid of the raw files
+	uint64_t incarnation; // tells objects apart that had the same name
+	bool ours;            // staged by this process: file numbers are known to be our own
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
 	enum ckpt_step_state state;
-	int dirfd;                     // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
-	int changers;                  // changes of the tree in progress
+	int dirfd;    // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
+	int changers; // changes of the tree in progress
 	uint64_t attempts, attempts_done; // commits begun and ended
-	bool outcome_unknown;          // the last attempt may be on disk: nothing may change until it is asked again
+	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
 	uid_t uid;
 	gid_t gid;
-	pid_t pid;                     // who made it
+	pid_t pid; // who made it
 	int64_t began_ns;
-	int64_t progress_ns;           // of the running commit, monotonic
-	int commit_result;             // of the last attempt
-	struct ckpt_synced *synced;    // files that a client has fsynced, and those whose fsync failed
-	bool synced_lost;              // a failure could not be remembered by file
-	struct ckpt_summary summary;   // COMMITTED
+	int64_t progress_ns;         // of the running commit, monotonic
+	int commit_result;           // of the last attempt
+	struct ckpt_synced *synced;  // files that a client has fsynced, and those whose fsync failed
+	bool synced_lost;            // a failure could not be remembered by file
+	struct ckpt_summary summary; // COMMITTED
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory

@@ -242,6 +242,22 @@ static int sys_clone(int from_fd, int to_fd)
 	return copy_bytes(from_fd, to_fd, in);
 }
 
+static uint64_t sys_dirty_bytes(void)
+{
+	char line[128];
+	uint64_t sum = 0;
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long long kib;
+
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "Dirty: %llu kB", &kib) == 1 || sscanf(line, "Writeback: %llu kB", &kib) == 1)
+			sum += kib * 1024;
+	fclose(f);
+	return sum;
+}
+
 static int64_t clock_ns(clockid_t clock)
 {
 	struct timespec t;
@@ -302,6 +318,7 @@ struct ckpt_sys ckpt_sys = {
 	.fsetxattr = sys_fsetxattr,
 	.lease = sys_lease,
 	.clone = sys_clone,
+	.dirty_bytes = sys_dirty_bytes,
 	.now_ns = sys_now_ns,
 	.mono_ns = sys_mono_ns,
 	.sleep_ns = sys_sleep_ns,

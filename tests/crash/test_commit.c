@@ -1,7 +1,7 @@
 // A save when its process dies at any call, and when the power goes at any point: what is listed is whole, what was
 // acknowledged is listed, what was not finished is kept aside and can be saved anew, and the store opens without help.
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 12 by default; CKPT_TEST_FULL=1: 100.
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 100.
 // CKPT_CRASH_STRIDE: only each so-many-th point, for tests/mistakes.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define SEEDS_DEFAULT 12
+#define SEEDS_DEFAULT 6
 #define SEEDS_FULL 100
 #define THOROUGH_EACH 16 // states
 #define POINTS_MAX 20000
@@ -159,6 +159,7 @@ START_TEST(a_save_survives_a_power_cut_at_every_point)
 	struct ckpt_save_log log = {0};
 	char dir[PATH_MAX], out[PATH_MAX];
 
+	ckpt_save_dirty_bytes = _i ? UINT64_C(1) << 40 : 0; // others have much to write back: no syncfs
 	ckpt_save_init(dir);
 	ckpt_temp_dir(out);
 	ck_ok(ckpt_disk_begin(dir, &checked.disk));
@@ -250,7 +251,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(death, a_save_survives_the_death_of_its_process_at_every_call);
 	tcase_add_test(death, a_start_that_dies_at_every_call_harms_nothing);
 	suite_add_tcase(suite, death);
-	tcase_add_test(power, a_save_survives_a_power_cut_at_every_point);
+	tcase_add_loop_test(power, a_save_survives_a_power_cut_at_every_point, 0, 2);
 	tcase_add_test(power, an_acknowledgement_after_a_failed_attempt_survives_a_power_cut);
 	suite_add_tcase(suite, power);
 	return suite;

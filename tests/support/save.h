@@ -83,6 +83,8 @@ char *ckpt_save_listing_at(const char *dir);
 unsigned ckpt_save_errors(struct ckpt_store *s, const char *text);
 // Until no thread of a commit is left, so that ckpt_sys may be changed.
 void ckpt_save_settle(struct ckpt_store *s);
-// A new store in a new directory.
+// A new store in a new directory. From then on the machine seems to have this much to write back: that decides between
+// one syncfs and many fsyncs, and must not depend on who else uses it.
+extern uint64_t ckpt_save_dirty_bytes;
 void ckpt_save_init(char *ret_dir);
 struct ckpt_store *ckpt_save_open(const char *dir);
