@@ -130,14 +130,24 @@ def stat_of(path):
 # --- Damaged stores ---------------------------------------------------------------------------------------------------
 
 
+def long_names(folder):
+    """Files whose names fill a manifest beyond what a record takes in."""
+    made = {f"{i:03}" + "n" * 250: b"%d" % i for i in range(260)}
+    for name, data in made.items():
+        trees.write(folder / name, data)
+    return made
+
+
 @pytest.fixture
 def two_steps(world, store, commit):
     """An unmounted store with steps 1 (small) and 2 (a manifest of its own); {step: files}."""
     m = Mount.new(world, store)
     made = {}
-    for name, files in (("1", 6), ("2", 1200)):
+    for name in ("1", "2"):
         (m / name).mkdir()
-        made[name] = trees.fill(m / name, seed=name, files=files, size=50)
+        made[name] = trees.fill(m / name, seed=name, files=6, size=50)
+        if name == "2":
+            made[name] |= long_names(m / name)
         commit(m / name)
     m.umount()
     return made
@@ -337,7 +347,7 @@ def test_symlink_planted_in_the_store_is_never_followed(world, store, scratch, c
     commit(m / "1")
     session = next(p for p in (store / "sessions").iterdir() if (p / "config.json").exists())
     (m / "2").mkdir()
-    made["2"] = trees.fill(m / "2", seed="2", files=1200, size=50)
+    made["2"] = trees.fill(m / "2", seed="2", files=6, size=50) | long_names(m / "2")
     commit(m / "2")
     (m / "plain/deep").mkdir(parents=True)
     trees.write(m / "plain/note.txt", b"a note")
