@@ -59,7 +59,7 @@ static void run_create(struct call *c)
 		rc = MIN(fd, 0);
 	}
 	if (!rc)
-		rc = adopt_new(c->fs, c->req, c->node, dirfd, c->name, &e);
+		rc = adopt_created(c->fs, c->req, c->node, dirfd, c->name, fd, c->step != NULL, &e);
 	if (rc) {
 		reply_error(c->req, rc);
 		return;

@@ -161,6 +161,14 @@ static int stat_child(struct ckpt_fs *fs, const struct place *p, const char *nam
 	return rc ? rc : type_is_ours(stx->stx_mode) ? 0 : -ENOENT;
 }
 
+static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx, bool in_step,
+		      struct fuse_entry_param *ret_entry)
+{
+	attr_from_statx(fs, stx, &ret_entry->attr);
+	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
+	ret_entry->attr_timeout = S_ISDIR(n->type) && !in_step ? TIMEOUT_NONE : TIMEOUT_ATTR;
+}
+
 // A name is looked at and remembered under one lock, so that a rename cannot come in between. Names that are known,
 // nearly all of them, need it only for reading.
 static int lookup_live(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
@@ -186,9 +194,7 @@ static int lookup_live(struct ckpt_fs *fs, struct node *parent, const struct pla
 		if (rc)
 			return rc;
 	}
-	attr_from_statx(fs, &stx, &ret_entry->attr);
-	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
-	ret_entry->attr_timeout = S_ISDIR(n->type) && !p->step ? TIMEOUT_NONE : TIMEOUT_ATTR;
+	fill_live(fs, n, &stx, p->step != NULL, ret_entry);
 	return 0;
 }
 
@@ -304,12 +310,21 @@ static int give_to_client(fuse_req_t req, int dirfd, const char *name)
 	return fchownat(dirfd, name, ctx->uid, dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 }
 
-int adopt_new(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name,
-	      struct fuse_entry_param *ret_entry)
+// The kernel holds the directory's lock until we answer: nobody renames or removes the new name meanwhile.
+int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd, bool in_step,
+		  struct fuse_entry_param *ret_entry)
 {
+	struct statx stx;
+	struct node *n;
 	int rc = give_to_client(req, dirfd, name);
 
-	return rc ? rc : lookup_child(fs, parent, name, ret_entry);
+	if (!rc && statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
+		rc = -errno;
+	if (!rc)
+		rc = node_get(fs, SPACE_LIVE, ckpt_store_ino(&stx), S_IFREG, parent, name, NULL, &n);
+	if (!rc)
+		fill_live(fs, n, &stx, in_step, ret_entry);
+	return rc;
 }
 
 // The directory to make something in, and whether something may be made there.
@@ -333,7 +348,9 @@ static void reply_new(struct call *c, int dirfd, int rc)
 	struct fuse_entry_param e = {0};
 
 	if (!rc)
-		rc = adopt_new(c->fs, c->req, c->node, dirfd, c->name, &e);
+		rc = give_to_client(c->req, dirfd, c->name);
+	if (!rc)
+		rc = lookup_child(c->fs, c->node, c->name, &e);
 	if (rc)
 		reply_error(c->req, rc);
 	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
