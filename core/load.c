@@ -129,6 +129,17 @@ static int batch_write(struct ckpt_store *s, struct batch *b)
 	return rc == -ENOMEM ? rc : 0; // an index that cannot be written costs speed, not the mount
 }
 
+static int remember_unreadable(struct ckpt_store *s, const char *key)
+{
+	int rc = ckpt_grow((void **)&s->unreadable, &s->unreadable_cap, s->unreadable_count + 1, sizeof(*s->unreadable));
+	char *copy = rc ? NULL : strdup(key);
+
+	if (!copy)
+		return -ENOMEM;
+	s->unreadable[s->unreadable_count++] = copy;
+	return 0;
+}
+
 static int load_one(struct ckpt_store *s, const struct version_ref *ref, const struct version_list *indexed,
 		    struct batch *b)
 {
@@ -144,7 +155,7 @@ static int load_one(struct ckpt_store *s, const struct version_ref *ref, const s
 	}
 	rc = read_summary(s, ref, &b->summaries[b->count]);
 	if (rc)
-		return rc == -EBADMSG ? 0 : rc;
+		return rc == -EBADMSG && s->writable ? remember_unreadable(s, ref->key) : rc == -EBADMSG ? 0 : rc;
 	rc = adopt(s, &b->summaries[b->count]);
 	b->keys[b->count++] = ref->key;
 	return rc ? rc : b->count == BATCH ? batch_write(s, b) : 0;

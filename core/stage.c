@@ -91,6 +91,19 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 	return rc;
 }
 
+// Nobody learns only at the commit that the name is taken by a step that cannot be read.
+static int name_is_readable(struct ckpt_store *s, const char *folder_id, const char *name)
+{
+	char key[CKPT_STEP_KEY_MAX];
+	int rc = ckpt_name_key(folder_id, name, key);
+
+	if (rc || !ckpt_store_unreadable(s, key))
+		return rc;
+	ckpt_errlog_add(s->errlog, name, -EEXIST, "choose another name, or see `ckptfs verify`",
+			"a step of this name exists, but its record cannot be read");
+	return -EEXIST;
+}
+
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step)
 {
@@ -100,10 +113,10 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 	if (rc)
 		return rc;
 	taken = ckpt_step_find(s, folder_id, name);
-	if (taken) {
-		ckpt_step_unref(taken);
-		return -EEXIST;
-	}
+	ckpt_step_unref(taken);
+	rc = taken ? -EEXIST : name_is_readable(s, folder_id, name);
+	if (rc)
+		return rc;
 	rc = ckpt_step_new(s, &step);
 	if (rc)
 		return rc;

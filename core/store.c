@@ -399,6 +399,9 @@ void ckpt_store_close(struct ckpt_store *s)
 	close_if_open(s->lock_fd);
 	close_if_open(s->dirfd);
 	ckpt_settings_done(&s->settings);
+	for (size_t i = 0; i < s->unreadable_count; i++)
+		free(s->unreadable[i]);
+	free(s->unreadable);
 	free(s->path);
 	pthread_cond_destroy(&s->idle);
 	pthread_mutex_destroy(&s->lock);
@@ -440,6 +443,14 @@ int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_i
 	if (!rc)
 		memcpy(ret_id, id, sizeof(id));
 	return rc;
+}
+
+bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key)
+{
+	for (size_t i = 0; i < s->unreadable_count; i++)
+		if (!strcmp(s->unreadable[i], key))
+			return true;
+	return false;
 }
 
 // 40 bits of inode number, 24 bits that differ between files that had the same inode one after the other.

@@ -72,6 +72,8 @@ struct ckpt_store {
 	int commits_running;           // threads of commit.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
 	struct ckpt_indexer *indexer;  // NULL when opened for reading
+	char **unreadable;             // keys of steps with a record that is damaged or newer: their names are taken
+	size_t unreadable_count, unreadable_cap; // set at open, then read-only
 };
 
 // Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.
@@ -92,6 +94,9 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
 // The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT.
 // dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
 int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
+
+// True when a record that we cannot read has this key: the name is not free, whatever is there.
+bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key);
 
 // The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
 // and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.
