@@ -155,6 +155,16 @@ static double plain_wall_of(const struct pairs *p, uint64_t pair)
 	return at(p, pair, BENCH_PLAIN)->wall_s;
 }
 
+static double cpu_s_of(const struct pairs *p, uint64_t pair)
+{
+	return at(p, pair, BENCH_MOUNT)->cpu_s;
+}
+
+static double plain_cpu_s_of(const struct pairs *p, uint64_t pair)
+{
+	return at(p, pair, BENCH_PLAIN)->cpu_s;
+}
+
 static double extra_ms_of(const struct pairs *p, uint64_t pair)
 {
 	return 1e3 * (wall_of(p, pair) - plain_wall_of(p, pair));
@@ -169,6 +179,8 @@ static int summarize(const struct pairs *p, struct bench_result *ret)
 	r = r ? r : quantile(p, cpu_of, 0.5, &ret->cpu_ratio);
 	r = r ? r : quantile(p, wall_of, 0.5, &ret->wall_s);
 	r = r ? r : quantile(p, plain_wall_of, 0.5, &ret->plain_wall_s);
+	r = r ? r : quantile(p, cpu_s_of, 0.5, &ret->cpu_s);
+	r = r ? r : quantile(p, plain_cpu_s_of, 0.5, &ret->plain_cpu_s);
 	if (ret->figure->measure == BENCH_EXTRA_MS)
 		return r ? r : quantile(p, extra_ms_of, 0.99, &ret->value);
 	ret->value = ret->ratio;
@@ -250,7 +262,9 @@ static int take(struct bench *b, const struct bench_figure *f, struct bench_resu
 				     .native_ratio = NAN,
 				     .cpu_ratio = NAN,
 				     .wall_s = NAN,
-				     .plain_wall_s = NAN};
+				     .plain_wall_s = NAN,
+				     .cpu_s = NAN,
+				     .plain_cpu_s = NAN};
 	if (f->cold && !b->root)
 		ret->skipped = "only root can drop caches";
 	else if (f->gauge && b->options.native)

@@ -98,7 +98,7 @@ int bench_fixture_make(struct bench *b, enum bench_fixture fixture);
 struct bench_result {
 	const struct bench_figure *figure;
 	double value; // in the unit of the measure; ratio for BENCH_RATIO
-	double ratio, native_ratio, cpu_ratio, wall_s, plain_wall_s;
+	double ratio, native_ratio, cpu_ratio, wall_s, plain_wall_s, cpu_s, plain_cpu_s;
 	uint64_t pairs;
 	uint64_t ops;        // operations in one run, 0: not counted
 	const char *skipped; // why it was not measured

@@ -202,9 +202,10 @@ static json_t *to_json(const struct bench_result *r)
 			  measures[f->measure], "value", number(r->value), "target", number(judged ? f->target : NAN),
 			  "met", judged && !r->skipped ? json_boolean(r->met) : json_null());
 	json_t *numbers =
-		json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:s?, s:s?}", "ratio", number(r->ratio), "native_ratio",
-			  number(r->native_ratio), "cpu_ratio", number(r->cpu_ratio), "wall_s", number(r->wall_s),
-			  "plain_wall_s", number(r->plain_wall_s), "pairs", (json_int_t)r->pairs, "ops",
+		json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:s?, s:s?}", "ratio", number(r->ratio),
+			  "native_ratio", number(r->native_ratio), "cpu_ratio", number(r->cpu_ratio), "wall_s",
+			  number(r->wall_s), "plain_wall_s", number(r->plain_wall_s), "cpu_s", number(r->cpu_s),
+			  "plain_cpu_s", number(r->plain_cpu_s), "pairs", (json_int_t)r->pairs, "ops",
 			  (json_int_t)r->ops, "skipped", r->skipped, "error", r->error ? strerror(-r->error) : NULL);
 
 	if (json_object_update(ckpt_need(o), ckpt_need(numbers)))
