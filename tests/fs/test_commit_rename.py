@@ -2,8 +2,8 @@
 
 import os
 import subprocess
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -173,10 +173,8 @@ def test_no_step_is_ever_listed_before_it_is_whole(world, mount, commit):
                 trees.fill(temp, seed=n, files=12)
                 os.rename(temp, mount / f"run/{n}")
 
-        savers = [threading.Thread(target=f) for f in (by_marker, by_rename)]
-        for s in savers:
-            s.start()
-        for s in savers:
-            s.join()
+        with ThreadPoolExecutor() as pool:
+            for saver in [pool.submit(f) for f in (by_marker, by_rename)]:
+                saver.result()
     w.check(expect=2 * rounds)
     assert len(w.sights) > rounds

@@ -8,6 +8,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,14 +32,18 @@ def _look(folder):
 
 
 def _watch(out, ignored, folders):
-    """One line for each new sight: when, where, what. Ends by a signal from the parent."""
+    """One line for each new sight: when, where, what. After SIGUSR1 it looks once more at everything and ends."""
     last = {}
     rounds = 0
+    told = []
+    signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
     out = open(out, "w", buffering=1)
     print("ready", flush=True)
     parent = os.getppid()
-    while os.getppid() == parent:
+    ending = False
+    while not ending and os.getppid() == parent:
         rounds += 1
+        ending = bool(told)
         for folder in folders:
             try:
                 seen = {k: v for k, v in _look(folder).items() if k not in ignored}
@@ -77,14 +82,13 @@ def watch(world, *folders, ignored=()):
     watcher = Watch([], [os.fspath(f) for f in folders])
     try:
         yield watcher
-        time.sleep(0.3)  # one look more, at what was completed last
+        assert process.poll() is None, f"the watcher ended by itself: {process.returncode}"
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(60) == 0
     finally:
-        status = process.poll()
         process.kill()
         process.wait(20)
-    assert status is None, f"the watcher ended by itself: {status}"
-    # A line that the kill cut off is no sight.
-    watcher.sights = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+    watcher.sights = [json.loads(line) for line in log.read_text().splitlines()]
 
 
 if __name__ == "__main__":
