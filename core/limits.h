@@ -1,16 +1,16 @@
 // Every limit on a size that comes from outside, in one place.
 #pragma once
 
-#define CKPT_NAME_MAX 255                     // bytes in one path component
-#define CKPT_DEPTH_MAX 64                     // directory levels below a step
-#define CKPT_KEY_NAME_MAX 200                 // a longer percent-encoded step name is keyed by its hash
-#define CKPT_STEP_FILES_MAX (1u << 20)        // entries of one manifest
-#define CKPT_MANIFEST_BYTES_MAX (512u << 20)  // encoded manifest
-#define CKPT_RECORD_BYTES_MAX (256u << 10)    // commit record, an embedded manifest included
-#define CKPT_MANIFEST_EMBED_MAX (64u << 10)   // a larger manifest is an object of its own, m/<sha256>
-#define CKPT_METADATA_BYTES_MAX (64u << 10)   // marker JSON
+#define CKPT_NAME_MAX 255                    // bytes in one path component
+#define CKPT_DEPTH_MAX 64                    // directory levels below a step
+#define CKPT_KEY_NAME_MAX 200                // a longer percent-encoded step name is keyed by its hash
+#define CKPT_STEP_FILES_MAX (1u << 20)       // entries of one manifest
+#define CKPT_MANIFEST_BYTES_MAX (512u << 20) // encoded manifest
+#define CKPT_RECORD_BYTES_MAX (256u << 10)   // commit record, an embedded manifest included
+#define CKPT_MANIFEST_EMBED_MAX (64u << 10)  // a larger manifest is an object of its own, m/<sha256>
+#define CKPT_METADATA_BYTES_MAX (64u << 10)  // marker JSON
 #define CKPT_METADATA_DEPTH_MAX 32
-#define CKPT_XATTR_BYTES_MAX (64u << 10)      // names and values of one file's extended attributes
-#define CKPT_OBJECT_KEY_MAX 600               // bytes in the key of a stored object
-#define CKPT_CAS_BYTES_MAX (64u << 10)        // objects that are ever replaced are small
-#define CKPT_ERRORS_LINES_MAX 1000            // kept in .ckptfs/errors
+#define CKPT_XATTR_BYTES_MAX (64u << 10) // names and values of one file's extended attributes
+#define CKPT_OBJECT_KEY_MAX 600          // bytes in the key of a stored object
+#define CKPT_CAS_BYTES_MAX (64u << 10)   // objects that are ever replaced are small
+#define CKPT_ERRORS_LINES_MAX 1000       // kept in .ckptfs/errors

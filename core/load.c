@@ -131,7 +131,8 @@ static int batch_write(struct ckpt_store *s, struct batch *b)
 
 static int remember_unreadable(struct ckpt_store *s, const char *key)
 {
-	int rc = ckpt_grow((void **)&s->unreadable, &s->unreadable_cap, s->unreadable_count + 1, sizeof(*s->unreadable));
+	int rc =
+		ckpt_grow((void **)&s->unreadable, &s->unreadable_cap, s->unreadable_count + 1, sizeof(*s->unreadable));
 	char *copy = rc ? NULL : strdup(key);
 
 	if (!copy)
@@ -143,9 +144,8 @@ static int remember_unreadable(struct ckpt_store *s, const char *key)
 static int load_one(struct ckpt_store *s, const struct version_ref *ref, const struct version_list *indexed,
 		    struct batch *b)
 {
-	struct version_ref *known = indexed->count ? bsearch(ref, indexed->refs, indexed->count, sizeof(*ref),
-							     by_key_and_version)
-						   : NULL;
+	struct version_ref *known =
+		indexed->count ? bsearch(ref, indexed->refs, indexed->count, sizeof(*ref), by_key_and_version) : NULL;
 	int rc;
 
 	if (known) {

@@ -26,12 +26,8 @@ static bool too_deep(const json_t *value, int depth)
 
 	if (depth > CKPT_METADATA_DEPTH_MAX)
 		return true;
-	json_object_foreach((json_t *)value, key, child)
-		if (too_deep(child, depth + 1))
-			return true;
-	json_array_foreach(value, i, child)
-		if (too_deep(child, depth + 1))
-			return true;
+	json_object_foreach((json_t *)value, key, child) if (too_deep(child, depth + 1)) return true;
+	json_array_foreach(value, i, child) if (too_deep(child, depth + 1)) return true;
 	return false;
 }
 
@@ -52,9 +48,8 @@ static int check_field(const char *key, json_t *value, char **ret_why)
 		return refuse(ret_why, "there is no field \"%s\"; fields of your own belong into \"extras\"", key);
 	if (!json_is_object(value))
 		return refuse(ret_why, "\"metrics\" is not an object");
-	json_object_foreach(value, name, metric)
-		if (!json_is_number(metric))
-			return refuse(ret_why, "the metric \"%s\" is not a number", name);
+	json_object_foreach(value, name, metric) if (!json_is_number(metric)) return refuse(
+		ret_why, "the metric \"%s\" is not a number", name);
 	return 0;
 }
 
@@ -84,9 +79,7 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 	else if (too_deep(root, 0))
 		rc = refuse(ret_why, "nested more than %d deep", CKPT_METADATA_DEPTH_MAX);
 	else
-		json_object_foreach(root, key, value)
-			if ((rc = check_field(key, value, ret_why)))
-				break;
+		json_object_foreach(root, key, value) if ((rc = check_field(key, value, ret_why))) break;
 	if (!rc) {
 		char *json = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
 

@@ -27,11 +27,11 @@ struct ckpt_scan {
 	struct ckpt_manifest_writer *manifest;
 	struct ckpt_unsynced *files; // not known to be on disk
 	size_t file_count, file_cap;
-	struct ckpt_unsynced *dirs;  // all directories, parents first; "." is the step's own
+	struct ckpt_unsynced *dirs; // all directories, parents first; "." is the step's own
 	size_t dir_count, dir_cap;
 	uint64_t unsynced_bytes;
 	struct statx root;
-	char *blamed;                // the path that made it fail, or NULL
+	char *blamed; // the path that made it fail, or NULL
 };
 
 // Fill in step and leftovers, zero the rest. 0; -EBUSY a writer; -EIO a write of the file was lost before; -EINVAL

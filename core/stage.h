@@ -10,18 +10,18 @@
 // A handle open for writing in a staged step, kept by whoever serves it; linked into its step.
 struct ckpt_writer {
 	struct ckpt_writer *next, *prev;
-	struct ckpt_step *step;  // NULL: not linked
-	uint64_t ino;            // of the file
-	pid_t pid;               // of the opener, 0 unknown
-	bool flushed;            // somebody closed a descriptor of it; then the file was like this:
+	struct ckpt_step *step; // NULL: not linked
+	uint64_t ino;           // of the file
+	pid_t pid;              // of the opener, 0 unknown
+	bool flushed;           // somebody closed a descriptor of it; then the file was like this:
 	uint64_t flush_bytes;
 	int64_t flush_mtime_ns;
-	int fd;                  // reads the file; borrowed
+	int fd; // reads the file; borrowed
 };
 
 // A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken.
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
-		    pid_t pid, struct ckpt_step **ret_step);
+		     pid_t pid, struct ckpt_step **ret_step);
 // A staged step takes another name, still staged. -EEXIST; -EBUSY while committing.
 int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char *name);
 // The session's directory becomes a directory of another staged step, under to_dirfd/to_name; the step is GONE, its

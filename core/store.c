@@ -180,7 +180,8 @@ int ckpt_store_init(const char *path)
 	if (rc)
 		return rc;
 	if (asprintf(&text,
-		     "{\n  \"format\": %d,\n  \"id\": \"%s\",\n  \"created_ns\": %lld,\n  \"required\": [],\n  \"optional\": []\n}\n",
+		     "{\n  \"format\": %d,\n  \"id\": \"%s\",\n  \"created_ns\": %lld,\n  \"required\": [],\n  "
+		     "\"optional\": []\n}\n",
 		     CKPT_STORE_FORMAT, id, (long long)ckpt_sys.now_ns()) < 0)
 		return -ENOMEM;
 	return write_file(dirfd, IDENTITY_FILE, text);
@@ -281,7 +282,8 @@ static bool kernel_has_multigrain_times(void)
 	struct utsname u;
 	int major = 0, minor = 0;
 
-	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 13));
+	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 13));
 }
 
 // Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.

@@ -26,10 +26,10 @@ enum ckpt_store_mode {
 // Settings that belong to the store or come with -o. Durations in ns.
 struct ckpt_settings {
 	char marker[CKPT_NAME_MAX + 1];
-	char *steps_at;             // patterns, ':' between them; NULL: the rules of DESIGN.md section 1
-	char *work_dir;             // where the index lives; NULL: in the store
-	int64_t open_writers_ns;    // how long a commit waits for handles open for writing
-	int64_t commit_timeout_ns;  // without progress
+	char *steps_at;            // patterns, ':' between them; NULL: the rules of DESIGN.md section 1
+	char *work_dir;            // where the index lives; NULL: in the store
+	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
+	int64_t commit_timeout_ns; // without progress
 	bool show_staged;
 };
 void ckpt_settings_init(struct ckpt_settings *s); // the defaults
@@ -48,10 +48,10 @@ void ckpt_holder_done(struct ckpt_holder *h);
 struct ckpt_store {
 	// Set at open, then read-only.
 	char id[37];
-	char *path;               // absolute
+	char *path; // absolute
 	int64_t created_ns;
 	bool writable;
-	bool multigrain;          // ctime tells any two changes apart (Linux 6.13)
+	bool multigrain; // ctime tells any two changes apart (Linux 6.13)
 	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
 	struct ckpt_settings settings;
 	struct ckpt_backend *backend;
@@ -68,11 +68,11 @@ struct ckpt_store {
 		char name[CKPT_NAME_MAX + 1];
 		int64_t at_ns;
 		double seconds;
-	} last_commit;                 // guarded by lock
-	int commits_running;           // threads of commit.c; guarded by lock, announced on idle
+	} last_commit;       // guarded by lock
+	int commits_running; // threads of commit.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
-	struct ckpt_indexer *indexer;  // NULL when opened for reading
-	char **unreadable;             // keys of steps with a record that is damaged or newer: their names are taken
+	struct ckpt_indexer *indexer; // NULL when opened for reading
+	char **unreadable;            // keys of steps with a record that is damaged or newer: their names are taken
 	size_t unreadable_count, unreadable_cap; // set at open, then read-only
 };
 

@@ -16,9 +16,9 @@ struct call {
 	void (*run)(struct call *c);
 	fuse_req_t req;
 	struct ckpt_fs *fs;
-	struct node *node, *other;      // the directory (or file) of the request; the second of a rename or link
+	struct node *node, *other; // the directory (or file) of the request; the second of a rename or link
 	char name[CKPT_NAME_MAX + 1], other_name[CKPT_NAME_MAX + 1];
-	char *data;                     // a symlink's target, an attribute's value; borrowed
+	char *data; // a symlink's target, an attribute's value; borrowed
 	size_t data_len;
 	mode_t mode;
 	int flags;

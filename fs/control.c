@@ -38,7 +38,8 @@ static const struct {
 
 static int piece_node(struct ckpt_fs *fs, enum control_piece piece, struct node *parent, struct node **ret_node)
 {
-	int rc = node_get(fs, SPACE_CONTROL, (uint64_t)piece, pieces[piece].type, parent, pieces[piece].name, NULL, ret_node);
+	int rc = node_get(fs, SPACE_CONTROL, (uint64_t)piece, pieces[piece].type, parent, pieces[piece].name, NULL,
+			  ret_node);
 
 	if (!rc) {
 		(*ret_node)->kind = NODE_CONTROL;
@@ -196,7 +197,8 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 {
 	struct ckpt_step **steps, *found = NULL;
 	size_t count;
-	int rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, &steps, &count), matches = 0;
+	int rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, &steps, &count),
+	    matches = 0;
 
 	if (rc || !session)
 		return refusal(rc ? strerror(-rc) : "no session was named", NULL);
@@ -208,8 +210,8 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 	rc = matches == 1 ? ckpt_stage_abort(found, false) : 0;
 	ckpt_step_list_free(steps, count);
 	if (matches != 1)
-		return matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`") :
-				 refusal("there is no such session", "`ckptfs sessions` lists them");
+		return matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`")
+			       : refusal("there is no such session", "`ckptfs sessions` lists them");
 	return rc ? refusal(strerror(-rc), rc == -EBUSY ? "it is being committed" : NULL) : strdup("{\"ok\":true}");
 }
 
@@ -323,8 +325,8 @@ static int socket_bind(struct ckpt_fs *fs, int fd)
 
 	socket_address(fs->store->dirfd, &address);
 	ckpt_sys.unlink(fs->store->dirfd, SOCKET_FILE, 0);
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) || fchmodat(fs->store->dirfd, SOCKET_FILE, 0600, 0) ||
-	    listen(fd, 16))
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    fchmodat(fs->store->dirfd, SOCKET_FILE, 0600, 0) || listen(fd, 16))
 		return -errno;
 	return 0;
 }

@@ -19,8 +19,8 @@ struct ckpt_fs {
 	struct ckpt_store *store;
 	const struct ckpt_mount *mount;
 	struct fuse_session *se;
-	char *mountpoint;          // absolute
-	bool passthrough, io_uring; // in use
+	char *mountpoint;            // absolute
+	bool passthrough, io_uring;  // in use
 	const char *passthrough_why; // when not in use
 	struct node_table *nodes;
 	int64_t started_ns;

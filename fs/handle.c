@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define SMALL_FILE_BYTES (128 << 10)    // committed files up to this size are read faster through the page cache
-#define WRITE_OUT_BYTES (1 << 20)       // larger ones start towards the disk at their close
+#define SMALL_FILE_BYTES (128 << 10) // committed files up to this size are read faster through the page cache
+#define WRITE_OUT_BYTES (1 << 20)    // larger ones start towards the disk at their close
 
 int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **ret_handle)
 {
@@ -40,7 +40,8 @@ int reopen_for_writing(int fd, int flags)
 	int out;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	out = open(path, (flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND | O_NOFOLLOW)) | O_RDWR | O_CLOEXEC);
+	out = open(path,
+		   (flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND | O_NOFOLLOW)) | O_RDWR | O_CLOEXEC);
 	return out < 0 ? -errno : out;
 }
 
@@ -154,7 +155,8 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		rc = truncate_opened(h, step);
 	if (!rc && step) {
 		h->writer.ino = h->node->number;
-		h->writer.pid = fuse_req_ctx(req)->pid; // a thread of it: what /proc says more costs more than all the rest
+		h->writer.pid =
+			fuse_req_ctx(req)->pid; // a thread of it: what /proc says more costs more than all the rest
 		h->writer.fd = h->node->fd;
 		ckpt_stage_writer_add(step, &h->writer);
 	}

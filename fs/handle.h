@@ -16,13 +16,13 @@ struct marker_handle;
 
 struct handle {
 	struct node *node;
-	int flags;                  // of open(2)
-	int fd;                     // writes, where the kernel does not do it itself; else -1
+	int flags; // of open(2)
+	int fd;    // writes, where the kernel does not do it itself; else -1
 	bool writes;
-	struct ckpt_writer writer;  // linked while it writes in a staged step
-	struct listing *listing;    // directories
+	struct ckpt_writer writer; // linked while it writes in a staged step
+	struct listing *listing;   // directories
 	struct marker_handle *marker;
-	char *text;                 // control files: what they said at open
+	char *text; // control files: what they said at open
 	size_t text_len;
 };
 

@@ -21,15 +21,15 @@ struct marker {
 
 // Guarded by the node's lock.
 struct marker_handle {
-	struct ckpt_step *step;  // a reference
-	pid_t opener;            // process, 0 not known
+	struct ckpt_step *step; // a reference
+	pid_t opener;           // process, 0 not known
 	char *text;
 	size_t len;
-	bool written;            // since the last attempt
-	bool attempted;          // result is that of the last attempt
-	bool dead;               // a killed process had it: completes nothing any more
+	bool written;   // since the last attempt
+	bool attempted; // result is that of the last attempt
+	bool dead;      // a killed process had it: completes nothing any more
 	int result;
-	int refused;             // a write that was refused: without it the content is not what was meant
+	int refused; // a write that was refused: without it the content is not what was meant
 };
 
 bool marker_is_name(struct ckpt_fs *fs, const char *name)
@@ -78,7 +78,8 @@ static int node_make(struct call *c, struct ckpt_step *step, struct node **ret_n
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
 	struct marker *m = calloc(1, sizeof(*m));
-	int rc = m ? node_get(c->fs, SPACE_MARKER, step->incarnation, S_IFREG, c->node, c->name, NULL, ret_node) : -ENOMEM;
+	int rc = m ? node_get(c->fs, SPACE_MARKER, step->incarnation, S_IFREG, c->node, c->name, NULL, ret_node)
+		   : -ENOMEM;
 
 	if (rc) {
 		free(m);
@@ -143,7 +144,8 @@ int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
 		pthread_mutex_unlock(&n->lock);
 	}
 	if (open && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
-		rc = node_get(fs, SPACE_MARKER, step->incarnation, S_IFREG, dir, fs->store->settings.marker, NULL, ret_node);
+		rc = node_get(fs, SPACE_MARKER, step->incarnation, S_IFREG, dir, fs->store->settings.marker, NULL,
+			      ret_node);
 	node_unref(fs, n);
 	ckpt_step_unref(step);
 	return rc;
@@ -306,8 +308,11 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 		rc = ckpt_metadata_parse(text, len, &json, &why);
 	if (rc) {
 		ckpt_errlog_add(fs->store->errlog, mh->step->name, rc,
-				"the step is unchanged; write the marker again, empty or with correct JSON", "the marker's content: %s",
-				why ? why : rc == -EFBIG ? "more than 65536 bytes" : "could not be read");
+				"the step is unchanged; write the marker again, empty or with correct JSON",
+				"the marker's content: %s",
+				why            ? why
+				: rc == -EFBIG ? "more than 65536 bytes"
+					       : "could not be read");
 	} else {
 		struct ckpt_commit how = {
 			.event = "marker",
@@ -336,8 +341,7 @@ static void run_flush(struct call *c)
 
 static struct call call_with(fuse_req_t req, struct handle *h, void (*run)(struct call *c))
 {
-	return (struct call){
-		.run = run, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
+	return (struct call){.run = run, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
 }
 
 // Decides what a FLUSH means; true: it completes the step.
@@ -356,7 +360,9 @@ static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *r
 		mh->dead = true;
 		if (!mh->attempted || mh->written)
 			ckpt_errlog_add(fs->store->errlog, mh->step->name, 0,
-					"save again, or complete the step with a new marker", "process %d was killed with the marker open: nothing was completed", (int)process);
+					"save again, or complete the step with a new marker",
+					"process %d was killed with the marker open: nothing was completed",
+					(int)process);
 	}
 	if (mh->dead)
 		return false;

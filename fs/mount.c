@@ -30,7 +30,7 @@
 #define OVERLAYFS_MAGIC 0x794c7630
 #define WRITE_BYTES_MAX (1u << 20)
 #define DRAIN_NS INT64_C(4000000000) // a shutdown does not wait longer for answers
-#define THREADS_MAX 16 // that serve requests; whatever waits for a disk has threads of its own
+#define THREADS_MAX 16               // that serve requests; whatever waits for a disk has threads of its own
 
 // What the daemon tells its parent: how the start ended, and in words why it failed.
 struct outcome {
@@ -96,15 +96,15 @@ void ckpt_mount_abilities(struct ckpt_mount_abilities *ret)
 		.io_uring_built = CKPT_FUSE_URING,
 		.device = fd >= 0,
 	};
-	ret->passthrough_why = !ret->device		      ? "/dev/fuse cannot be opened" :
-			       !kernel_is_at_least(6, 9)      ? "the kernel is older than Linux 6.9" :
-			       geteuid() != 0		      ? "only root may hand files to the kernel (CAP_SYS_ADMIN)" :
-								NULL;
+	ret->passthrough_why = !ret->device                ? "/dev/fuse cannot be opened"
+			       : !kernel_is_at_least(6, 9) ? "the kernel is older than Linux 6.9"
+			       : geteuid() != 0            ? "only root may hand files to the kernel (CAP_SYS_ADMIN)"
+							   : NULL;
 	ret->passthrough = !ret->passthrough_why;
-	ret->io_uring_why = !ret->io_uring_built	  ? "libfuse was built without it" :
-			    !kernel_is_at_least(6, 14)	  ? "the kernel is older than Linux 6.14" :
-			    !uring_is_switched_on()	  ? "it is off: echo Y > /sys/module/fuse/parameters/enable_uring" :
-							    NULL;
+	ret->io_uring_why = !ret->io_uring_built         ? "libfuse was built without it"
+			    : !kernel_is_at_least(6, 14) ? "the kernel is older than Linux 6.14"
+			    : !uring_is_switched_on() ? "it is off: echo Y > /sys/module/fuse/parameters/enable_uring"
+						      : NULL;
 	ret->io_uring = !ret->io_uring_why;
 }
 
@@ -146,7 +146,8 @@ static void agree_on_passthrough(struct ckpt_fs *fs, struct fuse_conn_info *conn
 	if (fs->passthrough)
 		conn->max_backing_stack_depth = on_stacked_filesystem(fs) ? 1 : 0;
 	else
-		log_line(LOG_NOTICE, "reading and writing through the daemon, not in passthrough: %s", fs->passthrough_why);
+		log_line(LOG_NOTICE, "reading and writing through the daemon, not in passthrough: %s",
+			 fs->passthrough_why);
 }
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
@@ -167,7 +168,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->max_readahead = WRITE_BYTES_MAX;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;
-	conn->no_interrupt = 1; // a commit looks for a pending SIGKILL itself; no other signal may surface (PROTOCOL.md 2.1)
+	conn->no_interrupt =
+		1; // a commit looks for a pending SIGKILL itself; no other signal may surface (PROTOCOL.md 2.1)
 	if (starter.pipe_fd >= 0)
 		become_daemon(); // until now errors could still be read on the terminal
 	tell_parent(0);
@@ -226,7 +228,8 @@ static bool is_a_mount_point(const char *path)
 
 	if (asprintf(&parent, "%s/..", path) < 0)
 		return false;
-	return !stat(path, &here) && !stat(parent, &above) && (here.st_dev != above.st_dev || here.st_ino == above.st_ino);
+	return !stat(path, &here) && !stat(parent, &above) &&
+	       (here.st_dev != above.st_dev || here.st_ino == above.st_ino);
 }
 
 static int check_mountpoint(const struct ckpt_mount *m, char **ret_absolute)
@@ -237,15 +240,16 @@ static int check_mountpoint(const struct ckpt_mount *m, char **ret_absolute)
 	if (!absolute || stat(absolute, &st)) {
 		int rc = -errno;
 
-		return rc == -ENOTCONN ? fail(rc, "unmount it first: umount -l DIR", "%s: a dead mount is there", m->mountpoint) :
-					 fail(rc, rc == -ENOENT ? "make the directory first" : NULL, "%s: %s", m->mountpoint,
-					      strerror(-rc));
+		return rc == -ENOTCONN
+			       ? fail(rc, "unmount it first: umount -l DIR", "%s: a dead mount is there", m->mountpoint)
+			       : fail(rc, rc == -ENOENT ? "make the directory first" : NULL, "%s: %s", m->mountpoint,
+				      strerror(-rc));
 	}
 	if (!S_ISDIR(st.st_mode))
 		return fail(-ENOTDIR, "give a directory", "%s: not a directory", m->mountpoint);
 	if (is_a_mount_point(absolute))
-		return fail(-EBUSY, "unmount it first, or choose another directory", "%s: something is mounted there already",
-			    m->mountpoint);
+		return fail(-EBUSY, "unmount it first, or choose another directory",
+			    "%s: something is mounted there already", m->mountpoint);
 	*ret_absolute = TAKE_PTR(absolute);
 	return 0;
 }
@@ -287,8 +291,8 @@ static int check_store(const struct ckpt_mount *m, const char *mountpoint)
 	case -EEXIST:
 		return 0;
 	case -ENOTEMPTY:
-		return fail(-EMEDIUMTYPE, "give an empty or a new directory to make a store", "%s: not a store, and not empty",
-			    m->store);
+		return fail(-EMEDIUMTYPE, "give an empty or a new directory to make a store",
+			    "%s: not a store, and not empty", m->store);
 	case -ENOTDIR:
 		return fail(-EMEDIUMTYPE, "give a directory", "%s: not a store", m->store);
 	default:
@@ -306,11 +310,11 @@ static int explain_holder(const struct ckpt_mount *m)
 		return fail(-EBUSY, "try again", "%s: in use a moment ago", m->store);
 	ckpt_time_format(h.since_ns, since);
 	if (h.mountpoint)
-		fail(-EBUSY, "use that mount, or add -o ro to read beside it", "%s: mounted at %s by process %d on %s since %s",
-		     m->store, h.mountpoint, h.pid, h.host, since);
+		fail(-EBUSY, "use that mount, or add -o ro to read beside it",
+		     "%s: mounted at %s by process %d on %s since %s", m->store, h.mountpoint, h.pid, h.host, since);
 	else
-		fail(-EBUSY, "wait until it is done, or add -o ro to read beside it", "%s: in use by process %d on %s", m->store,
-		     h.pid, h.host);
+		fail(-EBUSY, "wait until it is done, or add -o ro to read beside it", "%s: in use by process %d on %s",
+		     m->store, h.pid, h.host);
 	ckpt_holder_done(&h);
 	return -EBUSY;
 }
@@ -372,7 +376,8 @@ static int session_new(struct ckpt_fs *fs)
 	CLEANUP_FREE char *options = session_options(fs);
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 
-	if (!options || fuse_opt_add_arg(&args, "ckptfs") || fuse_opt_add_arg(&args, "-o") || fuse_opt_add_arg(&args, options)) {
+	if (!options || fuse_opt_add_arg(&args, "ckptfs") || fuse_opt_add_arg(&args, "-o") ||
+	    fuse_opt_add_arg(&args, options)) {
 		fuse_opt_free_args(&args);
 		return fail(-ENOMEM, NULL, "out of memory");
 	}
@@ -381,10 +386,12 @@ static int session_new(struct ckpt_fs *fs)
 	if (!fs->se)
 		return fail(-EINVAL, NULL, "libfuse refused the mount options");
 	if (access("/dev/fuse", F_OK))
-		return fail(-ENODEV, "load it: modprobe fuse (in a container: --device /dev/fuse)", "there is no /dev/fuse");
+		return fail(-ENODEV, "load it: modprobe fuse (in a container: --device /dev/fuse)",
+			    "there is no /dev/fuse");
 	if (fuse_session_mount(fs->se, fs->mountpoint))
 		return fail(-EPERM,
-			    geteuid() ? "without root this needs fusermount3 (package fuse3), and allow_other needs user_allow_other in /etc/fuse.conf"
+			    geteuid() ? "without root this needs fusermount3 (package fuse3), and allow_other needs "
+					"user_allow_other in /etc/fuse.conf"
 				      : "see the log line above",
 			    "%s: the kernel refused the mount", fs->mountpoint);
 	return 0;
@@ -481,7 +488,8 @@ static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
 		if (!rc)
 			rc = control_socket_start(fs, ret_socket);
 		if (rc)
-			return fail(rc, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store, strerror(-rc));
+			return fail(rc, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store,
+				    strerror(-rc));
 	}
 	return session_new(fs);
 }
@@ -585,8 +593,8 @@ int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint)
 	*ret_why = *ret_hint = NULL;
 	rc = log_open(m->log ? m->log : m->foreground ? "-" : "syslog", m->log_level);
 	if (rc)
-		rc = fail(rc, rc == -EINVAL ? "log_level is one of error, warn, info, debug" : NULL, "cannot open the log: %s",
-			  strerror(-rc));
+		rc = fail(rc, rc == -EINVAL ? "log_level is one of error, warn, info, debug" : NULL,
+			  "cannot open the log: %s", strerror(-rc));
 	if (!rc)
 		rc = check_mountpoint(m, &mountpoint);
 	if (!rc)

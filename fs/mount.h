@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 struct ckpt_mount {
-	const char *store;            // a directory; made into a store when absent or empty, unless readonly
+	const char *store; // a directory; made into a store when absent or empty, unless readonly
 	const char *mountpoint;
 	struct ckpt_settings settings; // borrowed
 	bool readonly;
@@ -17,13 +17,13 @@ struct ckpt_mount {
 	bool no_passthrough;
 	bool no_io_uring;
 	bool foreground;
-	bool default_owner;           // uid and gid below replace the owners that clients see
-	bool default_umask;           // umask below is taken from the modes that clients see
+	bool default_owner; // uid and gid below replace the owners that clients see
+	bool default_umask; // umask below is taken from the modes that clients see
 	uid_t uid;
 	gid_t gid;
 	mode_t umask;
-	const char *log;              // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
-	const char *log_level;        // error, warn, info, debug; NULL: warn
+	const char *log;       // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
+	const char *log_level; // error, warn, info, debug; NULL: warn
 };
 
 // 0: unmounted cleanly (foreground) or mounted (background). -errno with one line in *ret_why and, where there is
@@ -32,12 +32,12 @@ int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint);
 
 // What the build and this machine can do, for doctor and --version.
 struct ckpt_mount_abilities {
-	const char *libfuse;          // version at build
+	const char *libfuse; // version at build
 	bool passthrough_built, io_uring_built;
-	bool device;                  // /dev/fuse can be opened
-	bool passthrough;             // the kernel offers it and we may use it
-	bool io_uring;                // the kernel's switch is on
-	const char *passthrough_why;  // one line when it is not
+	bool device;                 // /dev/fuse can be opened
+	bool passthrough;            // the kernel offers it and we may use it
+	bool io_uring;               // the kernel's switch is on
+	const char *passthrough_why; // one line when it is not
 	const char *io_uring_why;
 };
 void ckpt_mount_abilities(struct ckpt_mount_abilities *ret);

@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 struct node_table {
-	pthread_mutex_t lock;          // guards the hash, lookups and refs
-	pthread_rwlock_t names_lock;   // order: names_lock, then lock
+	pthread_mutex_t lock;        // guards the hash, lookups and refs
+	pthread_rwlock_t names_lock; // order: names_lock, then lock
 	struct node **buckets;
 	size_t bucket_count, count;
 	uint64_t generations;
@@ -228,8 +228,8 @@ static bool node_has_name(const struct node *n, const struct node *parent, const
 	return false;
 }
 
-struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type,
-			    const struct node *parent, const char *name)
+struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, const struct node *parent,
+			    const char *name)
 {
 	LOCK_SCOPE(&fs->nodes->lock);
 	struct node *n = find_locked(fs->nodes, space, number);

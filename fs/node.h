@@ -24,7 +24,7 @@ struct ckpt_fs;
 struct marker;
 
 enum node_kind {
-	NODE_FILES,   // in a tree
+	NODE_FILES, // in a tree
 	NODE_MARKER,
 	NODE_CONTROL,
 };
@@ -43,10 +43,10 @@ struct node_name {
 
 struct node {
 	struct node *hash_next;
-	uint64_t space, number;  // identity; number is the st_ino too
+	uint64_t space, number; // identity; number is the st_ino too
 	uint64_t generation;
-	uint64_t lookups;        // the kernel's count, guarded by the table
-	int refs;                // ours, guarded by the table
+	uint64_t lookups; // the kernel's count, guarded by the table
+	int refs;         // ours, guarded by the table
 	enum node_kind kind;
 	mode_t type;             // S_IFREG, S_IFDIR, S_IFLNK
 	struct node_name *names; // guarded by names_lock
@@ -55,13 +55,13 @@ struct node {
 	int control;             // NODE_CONTROL: which piece (control.h)
 	struct marker *marker;   // NODE_MARKER: what was written last
 
-	pthread_mutex_t lock;    // guards what follows
+	pthread_mutex_t lock; // guards what follows
 	enum node_io io;
 	unsigned opens, write_opens;
-	int fd;                  // reads the backing file while opens > 0, else -1
-	int backing_id;          // IO_PASSTHROUGH
-	bool written;            // since fd was opened
-	bool folder_known;       // plain directories: folder is what its disk says
+	int fd;                              // reads the backing file while opens > 0, else -1
+	int backing_id;                      // IO_PASSTHROUGH
+	bool written;                        // since fd was opened
+	bool folder_known;                   // plain directories: folder is what its disk says
 	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
 };
 
@@ -91,8 +91,8 @@ size_t node_count(struct ckpt_fs *fs);
 // either way), else NULL.
 int node_get_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, struct node *parent,
 		    const char *name, struct ckpt_step *step, struct node **ret_node);
-struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type,
-			    const struct node *parent, const char *name);
+struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, const struct node *parent,
+			    const char *name);
 // The node of this identity with a reference (node_unref), or NULL.
 struct node *node_find(struct ckpt_fs *fs, uint64_t space, uint64_t number);
 

@@ -135,7 +135,8 @@ static void run_setattr(struct call *c)
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
-	struct call c = {.run = run_setattr, .req = req, .fs = fs, .node = node_of(fs, ino), .attr = *attr, .flags = to_set};
+	struct call c = {
+		.run = run_setattr, .req = req, .fs = fs, .node = node_of(fs, ino), .attr = *attr, .flags = to_set};
 
 	if (c.node->kind == NODE_CONTROL) {
 		reply_error(req, -EPERM);
@@ -326,7 +327,9 @@ static void run_set(struct call *c)
 
 	if (!rc) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-		rc = (c->data ? setxattr(path, c->name, c->data, c->data_len, c->flags) : removexattr(path, c->name)) ? -errno : 0;
+		rc = (c->data ? setxattr(path, c->name, c->data, c->data_len, c->flags) : removexattr(path, c->name))
+			     ? -errno
+			     : 0;
 	}
 	reply_error(c->req, rc);
 }
@@ -335,8 +338,13 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 {
 	struct ckpt_fs *fs = fs_of(req);
 	CLEANUP_FREE char *copy = value ? malloc(size + 1) : NULL;
-	struct call c = {
-		.run = run_set, .req = req, .fs = fs, .node = node_of(fs, ino), .data = copy, .data_len = size, .flags = flags};
+	struct call c = {.run = run_set,
+			 .req = req,
+			 .fs = fs,
+			 .node = node_of(fs, ino),
+			 .data = copy,
+			 .data_len = size,
+			 .flags = flags};
 
 	if (c.node->kind != NODE_FILES || S_ISLNK(c.node->type)) {
 		reply_error(req, -EPERM);

@@ -16,10 +16,10 @@
 // Names in one heap: a directory of a million costs tens of megabytes, not hundreds.
 struct listing {
 	struct listed {
-		uint32_t name;   // offset in the heap
+		uint32_t name; // offset in the heap
 		mode_t type;
 		uint64_t number;
-	} *items;
+	} * items;
 	size_t count, cap;
 	char *heap;
 	size_t heap_len, heap_cap;
@@ -184,8 +184,8 @@ void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 // Some requests carry attributes: then each entry but "." and ".." counts as a lookup of it.
-static size_t add_entry(fuse_req_t req, struct node *dir, const struct listed *item, const char *name, bool plus, char *buf,
-			size_t room, off_t next)
+static size_t add_entry(fuse_req_t req, struct node *dir, const struct listed *item, const char *name, bool plus,
+			char *buf, size_t room, off_t next)
 {
 	struct fuse_entry_param e = {.attr = {.st_ino = item->number, .st_mode = item->type}};
 	struct ckpt_fs *fs = fs_of(req);
@@ -203,7 +203,8 @@ static size_t add_entry(fuse_req_t req, struct node *dir, const struct listed *i
 	return fuse_add_direntry_plus(req, buf, room, name, &e, next);
 }
 
-static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi, bool plus)
+static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi,
+			  bool plus)
 {
 	struct ckpt_fs *fs = fs_of(req);
 	struct node *dir = node_of(fs, ino);
@@ -222,7 +223,8 @@ static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off
 	}
 	for (size_t i = (size_t)offset; i < h->listing->count; i++) {
 		const struct listed *item = &h->listing->items[i];
-		size_t n = add_entry(req, dir, item, h->listing->heap + item->name, plus, buf + used, size - used, (off_t)i + 1);
+		size_t n = add_entry(req, dir, item, h->listing->heap + item->name, plus, buf + used, size - used,
+				     (off_t)i + 1);
 
 		if (n > size - used)
 			break;

@@ -23,7 +23,8 @@ static int create_file(struct call *c, int dirfd)
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	int fd;
 
-	if (!c->step && !folder_id_of(c->fs, c->node, false, id) && (taken = ckpt_step_find(c->fs->store, id, c->name))) {
+	if (!c->step && !folder_id_of(c->fs, c->node, false, id) &&
+	    (taken = ckpt_step_find(c->fs->store, id, c->name))) {
 		ckpt_step_unref(taken);
 		return -EISDIR;
 	}
@@ -313,7 +314,8 @@ static void run_fsync(struct call *c)
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
-	struct call c = {.run = run_fsync, .req = req, .fs = fs, .node = node_of(fs, ino), .flags = datasync, .fi = *fi};
+	struct call c = {
+		.run = run_fsync, .req = req, .fs = fs, .node = node_of(fs, ino), .flags = datasync, .fi = *fi};
 
 	if (c.node->kind == NODE_FILES)
 		call_detach(&c); // it waits for the disk

@@ -189,7 +189,8 @@ static int lookup_live(struct ckpt_fs *fs, struct node *parent, const struct pla
 		names_write_lock(fs);
 		rc = stat_child(fs, p, name, &stx);
 		if (!rc)
-			rc = node_get_locked(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name, NULL, &n);
+			rc = node_get_locked(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name,
+					     NULL, &n);
 		names_unlock(fs);
 		if (rc)
 			return rc;
@@ -220,11 +221,12 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 	if (rc)
 		return rc;
 	if (p.step) {
-		rc = place_is_committed(&p) ? lookup_committed(fs, parent, &p, name, ret_entry) :
-					      lookup_live(fs, parent, &p, name, ret_entry);
+		rc = place_is_committed(&p) ? lookup_committed(fs, parent, &p, name, ret_entry)
+					    : lookup_live(fs, parent, &p, name, ret_entry);
 	} else {
 		step = step_in_folder(fs, parent, name);
-		rc = step ? lookup_step(fs, parent, name, step, ret_entry) : lookup_live(fs, parent, &p, name, ret_entry);
+		rc = step ? lookup_step(fs, parent, name, step, ret_entry)
+			  : lookup_live(fs, parent, &p, name, ret_entry);
 		ckpt_step_unref(step);
 	}
 	place_done(&p);
@@ -307,12 +309,14 @@ static int give_to_client(fuse_req_t req, int dirfd, const char *name)
 	if (fstat(dirfd, &dir))
 		return -errno;
 	// A directory with setgid gives its group on, as the disk's filesystem has done already.
-	return fchownat(dirfd, name, ctx->uid, dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+	return fchownat(dirfd, name, ctx->uid, dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW)
+		       ? -errno
+		       : 0;
 }
 
 // The kernel holds the directory's lock until we answer: nobody renames or removes the new name meanwhile.
-int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd, bool in_step,
-		  struct fuse_entry_param *ret_entry)
+int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
+		  bool in_step, struct fuse_entry_param *ret_entry)
 {
 	struct statx stx;
 	struct node *n;
@@ -432,7 +436,8 @@ static void run_begin(struct call *c)
 	if (!rc)
 		rc = folder_id_of(c->fs, c->node, true, id);
 	if (!rc)
-		rc = ckpt_stage_begin(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, client_process(ctx->pid), &step);
+		rc = ckpt_stage_begin(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, client_process(ctx->pid),
+				      &step);
 	if (!rc)
 		rc = lookup_step(c->fs, c->node, c->name, step, &e);
 	ckpt_step_unref(step);
@@ -686,7 +691,8 @@ static int remove_step(struct call *c, struct ckpt_step *step)
 {
 	uint64_t number;
 	struct statx stx;
-	int rc = statx(c->fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ? -errno : 0;
+	int rc = statx(c->fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ? -errno
+													     : 0;
 
 	if (rc)
 		return rc;

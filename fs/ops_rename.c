@@ -80,7 +80,9 @@ static int rename_step(struct call *c, struct ckpt_step *step)
 			.folder_id = id,
 			.name = c->other_name,
 			.event = "rename",
-			.profile = strstr(c->name, ".orbax-checkpoint-tmp") || strstr(c->name, ".partial_save") ? "orbax" : "generic",
+			.profile = strstr(c->name, ".orbax-checkpoint-tmp") || strstr(c->name, ".partial_save")
+					   ? "orbax"
+					   : "generic",
 			.writers_ns = MIN(RENAME_WRITERS_NS, fs->store->settings.open_writers_ns),
 			.abandoned = abandoned,
 			.abandoned_arg = c,
@@ -244,7 +246,8 @@ static int rename_live(struct call *c, struct move *m)
 	if (!rc)
 		rc = check_replaced(c, m);
 	if (!rc && c->step != c->other_step &&
-	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx_mode) || is_open_for_writing(c->fs, ckpt_store_ino(&m->from))))
+	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx_mode) ||
+	     is_open_for_writing(c->fs, ckpt_store_ino(&m->from))))
 		rc = -EXDEV;
 	if (rc)
 		return rc;

@@ -24,9 +24,10 @@ static json_t *session_json(struct ckpt_step *step)
 	enum ckpt_step_state state = ckpt_step_state(step);
 
 	(void)ckpt_stage_usage(step, &u); // gone meanwhile: nothing is what it has
-	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:i, s:n, s:s}", "name", step->name, "id", step->session, "began_at",
-			 time_json(step->began_ns), "files", (json_int_t)u.files, "bytes", (json_int_t)u.bytes, "open_writers",
-			 (int)u.open_writers, "profile", "state", state == CKPT_STEP_LEFT ? "left" : "live");
+	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:i, s:n, s:s}", "name", step->name, "id", step->session,
+			 "began_at", time_json(step->began_ns), "files", (json_int_t)u.files, "bytes",
+			 (json_int_t)u.bytes, "open_writers", (int)u.open_writers, "profile", "state",
+			 state == CKPT_STEP_LEFT ? "left" : "live");
 }
 
 static json_t *sessions(struct ckpt_fs *fs, unsigned states)
@@ -94,14 +95,15 @@ static uint64_t memory_bytes(void)
 
 static json_t *status(struct ckpt_fs *fs)
 {
-	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:s?, s:b, s:s, s:o, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, s:I, s:I, s:o}",
-			 "store", fs->store->path, "id", fs->store->id, "version", CKPT_VERSION, "mountpoint", fs->mountpoint,
-			 "passthrough", fs->passthrough, "passthrough_why", fs->passthrough ? NULL : fs->passthrough_why,
-			 "io_uring", fs->io_uring, "durability", "local", "committing",
-			 names_of(fs, 1u << CKPT_STEP_COMMITTING), "sealing", "files", 0, "bytes", 0, "uploading", "steps", 0,
-			 "bytes", 0, "oldest_s", "last_commit", last_commit(fs), "last_error", last_error(fs), "memory_bytes",
-			 (json_int_t)memory_bytes(), "known_inodes", (json_int_t)node_count(fs), "staged",
-			 sessions(fs, UNFINISHED));
+	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:s?, s:b, s:s, s:o, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, "
+			 "s:I, s:I, s:o}",
+			 "store", fs->store->path, "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
+			 fs->mountpoint, "passthrough", fs->passthrough, "passthrough_why",
+			 fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
+			 "committing", names_of(fs, 1u << CKPT_STEP_COMMITTING), "sealing", "files", 0, "bytes", 0,
+			 "uploading", "steps", 0, "bytes", 0, "oldest_s", "last_commit", last_commit(fs), "last_error",
+			 last_error(fs), "memory_bytes", (json_int_t)memory_bytes(), "known_inodes",
+			 (json_int_t)node_count(fs), "staged", sessions(fs, UNFINISHED));
 }
 
 char *status_json(struct ckpt_fs *fs)
@@ -118,8 +120,9 @@ char *status_json(struct ckpt_fs *fs)
 
 static void line_of_session(FILE *f, const json_t *s)
 {
-	fprintf(f, "  %s  %" JSON_INTEGER_FORMAT " files, %" JSON_INTEGER_FORMAT " bytes, %" JSON_INTEGER_FORMAT
-		   " open for writing, %s\n",
+	fprintf(f,
+		"  %s  %" JSON_INTEGER_FORMAT " files, %" JSON_INTEGER_FORMAT " bytes, %" JSON_INTEGER_FORMAT
+		" open for writing, %s\n",
 		json_string_value(json_object_get(s, "name")), json_integer_value(json_object_get(s, "files")),
 		json_integer_value(json_object_get(s, "bytes")), json_integer_value(json_object_get(s, "open_writers")),
 		json_string_value(json_object_get(s, "state")));
@@ -144,8 +147,7 @@ char *status_text(struct ckpt_fs *fs)
 		if (json_is_object(error))
 			fprintf(f, "last error   %s\n", json_string_value(json_object_get(error, "message")));
 		fprintf(f, "unfinished   %zu\n", json_array_size(staged));
-		json_array_foreach(staged, i, session)
-			line_of_session(f, session);
+		json_array_foreach(staged, i, session) line_of_session(f, session);
 		if (fclose(f)) {
 			free(text);
 			text = NULL;
