@@ -413,6 +413,7 @@ static int attempt_run(struct attempt *a)
 	if (rc)
 		return rc;
 	a->scan.step = a->step;
+	a->scan.lease_until_ns = ckpt_sys.mono_ns() + a->writers_ns;
 	rc = ckpt_scan_run(&a->scan);
 	if (rc) {
 		complain_of_scan(a, rc);

@@ -149,6 +149,17 @@ static int stat_fd(int fd, struct statx *stx)
 	return statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
 }
 
+// Who has just closed the file may keep it for a moment more: in the daemon between the end of the handle and that of
+// its descriptor, in the kernel until the last reference is put.
+static int take_lease(const struct ckpt_scan *scan, int fd)
+{
+	int rc;
+
+	while ((rc = ckpt_sys.lease(fd)) == -EAGAIN && ckpt_sys.mono_ns() < scan->lease_until_ns)
+		ckpt_sys.sleep_ns(1000000);
+	return rc;
+}
+
 static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent)
 {
 	struct ckpt_scan *scan = w->scan;
@@ -167,7 +178,7 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 		ckpt_sys.close(TAKE_FD(fd));
 		fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
 	}
-	rc = fd < 0 ? fd : ckpt_sys.lease(fd);
+	rc = fd < 0 ? fd : take_lease(scan, fd);
 	if (!rc)
 		rc = stat_fd(fd, &stx);
 	if (rc)

@@ -1,7 +1,7 @@
 // One walk over a staged tree: the manifest of what is there, and what of it is not on disk yet.
 //
 // The walk takes and drops a read lease on every file: where anybody may still write one (a shared mapping, a
-// descriptor that outlived its daemon), it ends with -EBUSY. The caller has closed the gate before (stage.h), so that
+// descriptor that outlived its daemon), it ends with -EBUSY, after lease_until_ns. The caller has closed the gate before (stage.h), so that
 // no writer comes after. Threads: one per scan. Blocks on the disk.
 #pragma once
 
@@ -23,6 +23,7 @@ struct ckpt_scan {
 	struct ckpt_step *step;
 	const struct ckpt_leftover *leftovers; // borrowed
 	size_t leftover_count;
+	int64_t lease_until_ns; // monotonic: a lease that is refused is asked for again until then
 	// Results.
 	struct ckpt_manifest_writer *manifest;
 	struct ckpt_unsynced *files; // not known to be on disk

@@ -8,7 +8,7 @@ import pytest
 
 from support import trees
 from support.commits import OPEN_MARKER, assert_whole, close_error, error_line, listed
-from support.fixtures import both_modes
+from support.fixtures import FULL, both_modes
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -51,6 +51,21 @@ def test_writer_that_closes_in_time_is_waited_for(mount, step, agent):
     writer.run("os.write(fd, b' whole'); os.close(fd)")
     a.result(timeout=10)
     assert_whole(mount, made | {"busy.bin": b"half whole"})
+
+
+@both_modes
+def test_commit_that_waited_for_a_writer_is_not_refused_for_its_last_traces(mount, stage, agent):
+    """Many rounds: the writer's descriptor may outlive its handle by some microseconds, in the daemon and in the kernel."""
+    writer, a = agent(), agent()
+    for n in range(60 if not FULL else 1000):
+        stage(str(n), files=1)
+        writer.run("fd = os.open(step + '/busy', os.O_CREAT | os.O_WRONLY); os.write(fd, bytes(20_000))", step=str(mount / str(n)))
+        a.run(OPEN_MARKER, step=str(mount / str(n)))
+        a.start("os.close(fd)")
+        a.still_busy(0.03)
+        writer.run("os.close(fd)")
+        a.result()
+    assert mount.errors() == []
 
 
 def test_readers_do_not_hold_up_a_commit(mount, step, agent):
