@@ -155,7 +155,7 @@ static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
 	return rc;
 }
 
-static int attr_of_live(struct ckpt_fs *fs, struct node *n, bool staged, struct stat *ret_attr, double *ret_timeout)
+static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
 {
 	struct statx stx;
 	int rc = stat_live(fs, n, &stx);
@@ -165,8 +165,7 @@ static int attr_of_live(struct ckpt_fs *fs, struct node *n, bool staged, struct 
 	attr_from_statx(fs, &stx, ret_attr);
 	if (n == node_root(fs))
 		ret_attr->st_ino = FUSE_ROOT_ID;
-	// The times and links of a plain folder change with the steps in it; a staged step's directory is about to be another.
-	*ret_timeout = S_ISDIR(n->type) && (!staged || n->step) ? TIMEOUT_NONE : TIMEOUT_ATTR;
+	*ret_timeout = TIMEOUT_ATTR;
 	return 0;
 }
 
@@ -181,16 +180,16 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 		return marker_attr(fs, n, ret_attr, ret_timeout);
 	rc = place_of(fs, n, &p);
 	if (rc)
-		return rc == -ESTALE ? attr_of_live(fs, n, true, ret_attr, ret_timeout) : rc;
+		return rc == -ESTALE ? attr_of_live(fs, n, ret_attr, ret_timeout) : rc;
 	if (place_is_committed(&p)) {
 		rc = attr_of_committed(fs, n, &p, ret_attr);
 		*ret_timeout = TIMEOUT_COMMITTED;
 		// A leftover's file is not the step's: whoever has it open sees it as it is.
 		if (rc == -ESTALE && n->space == SPACE_LIVE)
 			rc = stat_open_file(n, &(struct statx){0}) ? rc
-								   : attr_of_live(fs, n, true, ret_attr, ret_timeout);
+								   : attr_of_live(fs, n, ret_attr, ret_timeout);
 	} else {
-		rc = attr_of_live(fs, n, p.step != NULL, ret_attr, ret_timeout);
+		rc = attr_of_live(fs, n, ret_attr, ret_timeout);
 	}
 	place_done(&p);
 	return rc;

@@ -37,8 +37,11 @@ static inline void reply_error(fuse_req_t req, int rc)
 	fuse_reply_err(req, -rc);
 }
 
-// How long the kernel may believe what it was told, in seconds (DESIGN.md section 3).
-#define TIMEOUT_COMMITTED 60.0 // nothing below a committed step changes behind the kernel's back
-#define TIMEOUT_NAME 60.0      // names in staged and plain trees change by the kernel's own requests only
-#define TIMEOUT_ATTR 1.0       // their times also by stores into shared mappings
-#define TIMEOUT_NONE 0.0       // folders that may hold steps, staged steps
+// How long the kernel may believe what it was told, in seconds (DESIGN.md section 3). Names and attributes change by the
+// kernel's own requests, which it knows of, with these exceptions: a commit changes the time of its folder (the kernel is
+// told, folder_touch), stores into shared mappings change times, and a verb may drop a staged step (whoever still has its
+// name gets ESTALE and looks again). That a name is not there is never believed: a rename by the daemon may bring it.
+#define TIMEOUT_COMMITTED 60.0
+#define TIMEOUT_NAME 60.0
+#define TIMEOUT_ATTR 1.0
+#define TIMEOUT_NONE 0.0 // the control directory and markers

@@ -150,6 +150,21 @@ static void agree_on_passthrough(struct ckpt_fs *fs, struct fuse_conn_info *conn
 			 fs->passthrough_why);
 }
 
+// libfuse splices through a pipe as large as a request. Where it cannot have one it tries again for every request, which
+// costs more than the request; and in passthrough no data comes this way.
+static bool splice_is_worth_it(const struct ckpt_fs *fs)
+{
+	int fds[2];
+	bool large;
+
+	if (fs->passthrough || pipe2(fds, O_CLOEXEC))
+		return false;
+	large = fcntl(fds[0], F_SETPIPE_SZ, WRITE_BYTES_MAX + 2 * (int)sysconf(_SC_PAGESIZE)) >= 0;
+	close(fds[0]);
+	close(fds[1]);
+	return large;
+}
+
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct ckpt_fs *fs = userdata;
@@ -164,6 +179,11 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	fuse_set_feature_flag(conn, FUSE_CAP_CACHE_SYMLINKS);
 	fuse_set_feature_flag(conn, FUSE_CAP_PARALLEL_DIROPS);
 	fuse_unset_feature_flag(conn, FUSE_CAP_WRITEBACK_CACHE);
+	if (!splice_is_worth_it(fs)) {
+		fuse_unset_feature_flag(conn, FUSE_CAP_SPLICE_READ);
+		fuse_unset_feature_flag(conn, FUSE_CAP_SPLICE_WRITE);
+		fuse_unset_feature_flag(conn, FUSE_CAP_SPLICE_MOVE);
+	}
 	conn->max_write = WRITE_BYTES_MAX;
 	conn->max_readahead = WRITE_BYTES_MAX;
 	conn->max_background = 64;

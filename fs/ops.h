@@ -49,7 +49,7 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry);
 // A file that was just made under this name in a live tree, and is open as fd: given to the client, then as lookup_child.
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
-		  bool in_step, struct fuse_entry_param *ret_entry);
+		  struct fuse_entry_param *ret_entry);
 // What a new name in this place must be: 0, or an errno of ckpt_name_check; -EPERM for names that are ours.
 int check_new_name(struct ckpt_fs *fs, struct node *parent, const struct ckpt_step *step, const char *name);
 // The id of a plain folder under which its steps are found. -ENOENT: it holds none and has no id; make gives it one.

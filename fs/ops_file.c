@@ -60,7 +60,7 @@ static void run_create(struct call *c)
 		rc = MIN(fd, 0);
 	}
 	if (!rc)
-		rc = adopt_created(c->fs, c->req, c->node, dirfd, c->name, fd, c->step != NULL, &e);
+		rc = adopt_created(c->fs, c->req, c->node, dirfd, c->name, fd, &e);
 	if (rc) {
 		reply_error(c->req, rc);
 		return;

@@ -58,6 +58,8 @@ void folder_touch(struct ckpt_fs *fs, struct node *dir)
 
 	if (fd >= 0)
 		futimens(fd, (struct timespec[]){{0, UTIME_OMIT}, {0, UTIME_NOW}});
+	// Attributes only: that takes no lock which a request could hold.
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), -1, 0);
 }
 
 // The step of this name in a plain folder, unless it is only left over.
@@ -116,7 +118,7 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 		attr_from_summary(fs, &summary, &e->attr);
 	rc = node_get(fs, node_space(step), e->attr.st_ino, S_IFDIR, parent, name, step, &n);
 	if (!rc)
-		fill_entry(fs, n, committed ? TIMEOUT_COMMITTED : TIMEOUT_NONE, e);
+		fill_entry(fs, n, committed ? TIMEOUT_COMMITTED : TIMEOUT_ATTR, e);
 	return rc;
 }
 
@@ -161,12 +163,12 @@ static int stat_child(struct ckpt_fs *fs, const struct place *p, const char *nam
 	return rc ? rc : type_is_ours(stx->stx_mode) ? 0 : -ENOENT;
 }
 
-static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx, bool in_step,
+static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx,
 		      struct fuse_entry_param *ret_entry)
 {
 	attr_from_statx(fs, stx, &ret_entry->attr);
 	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
-	ret_entry->attr_timeout = S_ISDIR(n->type) && !in_step ? TIMEOUT_NONE : TIMEOUT_ATTR;
+	ret_entry->attr_timeout = TIMEOUT_ATTR;
 }
 
 // A name is looked at and remembered under one lock, so that a rename cannot come in between. Names that are known,
@@ -195,7 +197,7 @@ static int lookup_live(struct ckpt_fs *fs, struct node *parent, const struct pla
 		if (rc)
 			return rc;
 	}
-	fill_live(fs, n, &stx, p->step != NULL, ret_entry);
+	fill_live(fs, n, &stx, ret_entry);
 	return 0;
 }
 
@@ -316,7 +318,7 @@ static int give_to_client(fuse_req_t req, int dirfd, const char *name)
 
 // The kernel holds the directory's lock until we answer: nobody renames or removes the new name meanwhile.
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
-		  bool in_step, struct fuse_entry_param *ret_entry)
+		  struct fuse_entry_param *ret_entry)
 {
 	struct statx stx;
 	struct node *n;
@@ -327,7 +329,7 @@ int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int d
 	if (!rc)
 		rc = node_get(fs, SPACE_LIVE, ckpt_store_ino(&stx), S_IFREG, parent, name, NULL, &n);
 	if (!rc)
-		fill_live(fs, n, &stx, in_step, ret_entry);
+		fill_live(fs, n, &stx, ret_entry);
 	return rc;
 }
 
