@@ -510,11 +510,32 @@ static void attempt_free(struct attempt *a)
 	pthread_mutex_unlock(&s->lock);
 }
 
+// What earlier sessions of this name left is superseded. They go out of sight before the answer, their files after it.
+static size_t discard_older(struct attempt *a, struct ckpt_step **left, size_t count)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(left[i]->name, a->name) && !strcmp(left[i]->folder_id, a->folder_id) && !ckpt_stage_discard(left[i]))
+			left[kept++] = left[i];
+		else
+			ckpt_step_unref(left[i]);
+	return kept;
+}
+
 static void *attempt_thread(void *arg)
 {
 	struct attempt *a = arg;
+	struct ckpt_step **left = NULL;
+	size_t count = 0;
+	int rc = attempt_run(a);
 
-	finish(a, attempt_run(a));
+	if (!rc && !ckpt_step_list(a->step->store, NULL, 1u << CKPT_STEP_LEFT, &left, &count))
+		count = discard_older(a, left, count);
+	finish(a, rc);
+	for (size_t i = 0; i < count; i++)
+		(void)ckpt_stage_sweep(a->step->store, left[i]->session); // what stays is in the trash, and counts for nothing
+	ckpt_step_list_free(left, count);
 	attempt_free(a);
 	return NULL;
 }

@@ -286,26 +286,48 @@ static int abort_empty(struct ckpt_step *step)
 	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }
 
-int ckpt_stage_abort(struct ckpt_step *step, bool empty)
+int ckpt_stage_discard(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
-	int fd, rc = whole_enter(step);
+	int rc = whole_enter(step);
 
 	if (rc)
 		return rc;
-	if (empty)
-		rc = abort_empty(step);
-	else
+	// What cannot be told from the files of a step whose record is damaged is not ours to drop.
+	if (ckpt_step_state(step) == CKPT_STEP_LEFT && s->unreadable_count) {
+		ckpt_errlog_add(s->errlog, step->name, -EPERM, "mend or remove the damaged records first: `ckptfs verify`",
+				"a left-over session may belong to a step whose record cannot be read: it is kept");
+		rc = -EPERM;
+	}
+	if (!rc)
 		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, step->session, RENAME_NOREPLACE);
-	if (!rc && !empty)
+	if (!rc)
 		vanish(step);
 	ckpt_stage_leave(step);
-	if (rc || empty)
+	return rc;
+}
+
+int ckpt_stage_sweep(struct ckpt_store *s, const char *session)
+{
+	int fd = ckpt_sys.open(s->trash_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	int rc = fd < 0 ? fd : remove_below(fd, 0);
+
+	return rc ? rc : ckpt_sys.unlink(s->trash_fd, session, AT_REMOVEDIR);
+}
+
+int ckpt_stage_abort(struct ckpt_step *step, bool empty)
+{
+	int rc;
+
+	if (!empty) {
+		rc = ckpt_stage_discard(step);
+		return rc ? rc : ckpt_stage_sweep(step->store, step->session);
+	}
+	rc = whole_enter(step);
+	if (rc)
 		return rc;
-	fd = ckpt_sys.open(s->trash_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
-	rc = fd < 0 ? fd : remove_below(fd, 0);
-	if (!rc)
-		rc = ckpt_sys.unlink(s->trash_fd, step->session, AT_REMOVEDIR);
+	rc = abort_empty(step);
+	ckpt_stage_leave(step);
 	return rc;
 }
 

@@ -29,6 +29,10 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name);
 // Drops a staged or left step and its files; with `empty` only if it has none (-ENOTEMPTY). Open files stay readable.
 int ckpt_stage_abort(struct ckpt_step *step, bool empty);
+// The two halves of it: out of sight at once, for which it takes a rename; and the files, which may take long.
+// -EPERM: a left session, while there are records that cannot be read and might name it.
+int ckpt_stage_discard(struct ckpt_step *step);
+int ckpt_stage_sweep(struct ckpt_store *s, const char *session);
 
 // Changes of a staged tree happen between these two. enter: 0 staged; -EAGAIN a commit is running and wait is false,
 // else it waits for its end (commit_timeout without progress: -EBUSY); -EROFS committed; -ESTALE gone.

@@ -310,6 +310,9 @@ static int index_open(struct ckpt_store *s, bool *ret_fresh)
 	if (asprintf(&path, "%s/index", s->settings.work_dir ? s->settings.work_dir : s->path) < 0)
 		return -ENOMEM;
 	rc = ckpt_index_open(path, s->id, !s->writable, &s->index, ret_fresh);
+	// Something that is no directory took its place: nothing in it is needed.
+	if (rc == -ENOTDIR && s->writable && !unlink(path))
+		rc = ckpt_index_open(path, s->id, false, &s->index, ret_fresh);
 	if (rc && !s->writable) {
 		s->index = NULL; // the store says the same, slower
 		*ret_fresh = true;
