@@ -145,9 +145,12 @@ static void agree_on_passthrough(struct ckpt_fs *fs, struct fuse_conn_info *conn
 		fs->passthrough = true;
 	if (fs->passthrough)
 		conn->max_backing_stack_depth = on_stacked_filesystem(fs) ? 1 : 0;
-	else
-		log_line(LOG_NOTICE, "reading and writing through the daemon, not in passthrough: %s",
-			 fs->passthrough_why);
+	if (fs->passthrough || fs->mount->no_passthrough)
+		return;
+	log_line(LOG_NOTICE, "reading and writing through the daemon, not in passthrough: %s", fs->passthrough_why);
+	if (starter.pipe_fd >= 0) // who mounts by hand should know, too
+		fprintf(stderr, "ckptfs: files are read and written through the daemon, not in passthrough: %s\n",
+			fs->passthrough_why);
 }
 
 // libfuse splices through a pipe as large as a request. Where it cannot have one it tries again for every request, which
@@ -188,8 +191,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->max_readahead = WRITE_BYTES_MAX;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;
-	conn->no_interrupt =
-		1; // a commit looks for a pending SIGKILL itself; no other signal may surface (PROTOCOL.md 2.1)
+	// A commit looks for a pending SIGKILL itself, and no other signal may surface (PROTOCOL.md 2.1).
+	conn->no_interrupt = 1;
 	if (starter.pipe_fd >= 0)
 		become_daemon(); // until now errors could still be read on the terminal
 	tell_parent(0);
