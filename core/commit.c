@@ -516,7 +516,8 @@ static size_t discard_older(struct attempt *a, struct ckpt_step **left, size_t c
 	size_t kept = 0;
 
 	for (size_t i = 0; i < count; i++)
-		if (!strcmp(left[i]->name, a->name) && !strcmp(left[i]->folder_id, a->folder_id) && !ckpt_stage_discard(left[i]))
+		if (!strcmp(left[i]->name, a->name) && !strcmp(left[i]->folder_id, a->folder_id) &&
+		    !ckpt_stage_discard(left[i]))
 			left[kept++] = left[i];
 		else
 			ckpt_step_unref(left[i]);
@@ -534,7 +535,8 @@ static void *attempt_thread(void *arg)
 		count = discard_older(a, left, count);
 	finish(a, rc);
 	for (size_t i = 0; i < count; i++)
-		(void)ckpt_stage_sweep(a->step->store, left[i]->session); // what stays is in the trash, and counts for nothing
+		(void)ckpt_stage_sweep(a->step->store,
+				       left[i]->session); // what stays is in the trash, and counts for nothing
 	ckpt_step_list_free(left, count);
 	attempt_free(a);
 	return NULL;

@@ -186,8 +186,7 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 		*ret_timeout = TIMEOUT_COMMITTED;
 		// A leftover's file is not the step's: whoever has it open sees it as it is.
 		if (rc == -ESTALE && n->space == SPACE_LIVE)
-			rc = stat_open_file(n, &(struct statx){0}) ? rc
-								   : attr_of_live(fs, n, ret_attr, ret_timeout);
+			rc = stat_open_file(n, &(struct statx){0}) ? rc : attr_of_live(fs, n, ret_attr, ret_timeout);
 	} else {
 		rc = attr_of_live(fs, n, ret_attr, ret_timeout);
 	}
