@@ -46,8 +46,11 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	if (rc && rc != -ENOENT)
 		return rc;
 	pthread_mutex_lock(&dir->lock);
-	dir->folder_known = true;
-	memcpy(dir->folder, ret_id, sizeof(dir->folder));
+	// That it has none is not for keeping beside another mount, which may give it one, nor over an id that came meanwhile.
+	if (*ret_id || (!*dir->folder && !fs->mount->readonly)) {
+		dir->folder_known = true;
+		memcpy(dir->folder, ret_id, sizeof(dir->folder));
+	}
 	pthread_mutex_unlock(&dir->lock);
 	return rc;
 }
