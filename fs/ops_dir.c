@@ -139,13 +139,23 @@ static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	return rc;
 }
 
+static uint64_t number_above(struct ckpt_fs *fs, const struct node *dir)
+{
+	uint64_t number;
+
+	names_read_lock(fs);
+	number = dir->names ? dir->names->parent->number : FUSE_ROOT_ID;
+	names_unlock(fs);
+	return number;
+}
+
 static int listing_new(struct ckpt_fs *fs, struct node *dir, struct listing **ret_listing)
 {
 	struct listing *l = calloc(1, sizeof(*l));
 	int rc = l ? listing_add(l, ".", S_IFDIR, dir->number) : -ENOMEM;
 
 	if (!rc)
-		rc = listing_add(l, "..", S_IFDIR, dir->names ? dir->names->parent->number : FUSE_ROOT_ID);
+		rc = listing_add(l, "..", S_IFDIR, number_above(fs, dir));
 	if (!rc)
 		rc = fill_listing(fs, dir, l);
 	if (rc) {
