@@ -61,7 +61,7 @@ static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n, bool c
 
 static void let_go_of_backing(fuse_req_t req, struct node *n)
 {
-	if (n->io == IO_PASSTHROUGH)
+	if (n->io == IO_PASSTHROUGH && req)
 		fuse_passthrough_close(req, n->backing_id);
 	if (n->written) {
 		struct stat st;

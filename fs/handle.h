@@ -38,6 +38,7 @@ void handle_free(struct ckpt_fs *fs, struct handle *h);
 // has it already. step is the staged step that the node is in, NULL in the plain tree; committed: reading only.
 int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, struct ckpt_step *step, bool committed,
 		struct fuse_file_info *fi);
+// req NULL: it was answered, in vain, because the connection is gone; what the kernel was given went with it.
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
 // After a FLUSH: remembers the state in which somebody closed it.
 void handle_flushed(struct handle *h);

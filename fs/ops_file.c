@@ -40,7 +40,7 @@ static void reply_created(struct call *c, const struct fuse_entry_param *e)
 {
 	if (fuse_reply_create(c->req, e, &c->fi) != -ENOENT)
 		return;
-	handle_release(c->fs, c->req, handle_of(&c->fi));
+	handle_release(c->fs, NULL, handle_of(&c->fi));
 	node_forget(c->fs, node_of(c->fs, e->ino), 1);
 }
 
@@ -91,7 +91,7 @@ static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_in
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_open(req, fi) == -ENOENT)
-		handle_release(fs, req, handle_of(fi));
+		handle_release(fs, NULL, handle_of(fi));
 }
 
 static void run_open_for_writing(struct call *c)
