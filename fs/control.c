@@ -80,7 +80,9 @@ static int left_node(struct ckpt_fs *fs, struct node *dir, const char *name, str
 		left_name(steps, i, have, sizeof(have));
 		if (strcmp(have, name))
 			continue;
+		pthread_mutex_lock(&steps[i]->lock); // who drops it closes the descriptor
 		rc = statx(steps[i]->dirfd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -ESTALE : 0;
+		pthread_mutex_unlock(&steps[i]->lock);
 		if (!rc)
 			rc = node_get(fs, SPACE_LIVE, ckpt_store_ino(&stx), S_IFDIR, dir, name, steps[i], ret_node);
 	}
@@ -197,11 +199,13 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 {
 	struct ckpt_step **steps, *found = NULL;
 	size_t count;
-	int rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, &steps, &count),
-	    matches = 0;
+	int matches = 0, rc;
 
-	if (rc || !session)
-		return refusal(rc ? strerror(-rc) : "no session was named", NULL);
+	if (!session)
+		return refusal("no session was named", NULL);
+	rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, &steps, &count);
+	if (rc)
+		return refusal(strerror(-rc), NULL);
 	for (size_t i = 0; i < count; i++)
 		if (!strcmp(steps[i]->session, session) || !strcmp(steps[i]->name, session)) {
 			found = steps[i];
