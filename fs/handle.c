@@ -179,7 +179,7 @@ static void fill_reply(const struct handle *h, bool committed, struct fuse_file_
 int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, struct ckpt_step *step, bool committed,
 		struct fuse_file_info *fi)
 {
-	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 	struct handle *h;
 	int rc = handle_new(fs, n, fi->flags, &h);
 

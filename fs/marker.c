@@ -218,11 +218,13 @@ int marker_truncate(struct handle *h, off_t size)
 
 	if (!h->marker || size < 0)
 		return -EINVAL;
+	if (size == 0 && h->marker->refused) {
+		h->marker->refused = 0;
+		h->marker->written = true;
+	}
 	if ((size_t)size == h->marker->len)
 		return 0;
 	h->marker->written = true;
-	if (size == 0)
-		h->marker->refused = 0;
 	return size > CKPT_METADATA_BYTES_MAX ? -EFBIG : resize_locked(h, (size_t)size);
 }
 

@@ -121,9 +121,9 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 		attr_from_summary(fs, &summary, &e->attr);
 	// A graft, which comes in between under this lock, made a plain directory of it: that must not get its step back.
 	names_write_lock(fs);
-	rc = ckpt_step_state(step) == CKPT_STEP_GONE ? -ESTALE
-						     : node_get_locked(fs, node_space(step), e->attr.st_ino, S_IFDIR,
-								       parent, name, step, &n);
+	rc = ckpt_step_state(step) == CKPT_STEP_GONE
+		     ? -ESTALE
+		     : node_get_locked(fs, node_space(step), e->attr.st_ino, S_IFDIR, parent, name, step, &n);
 	names_unlock(fs);
 	if (!rc)
 		fill_entry(fs, n, committed ? TIMEOUT_COMMITTED : TIMEOUT_ATTR, e);

@@ -77,6 +77,10 @@ static json_t *last_error(struct ckpt_fs *fs)
 
 	if (ckpt_errlog_last(fs->store->errlog, &at, &message) || !message)
 		return json_null();
+	// A line that was cut inside a character is no JSON string: one odd path must not hide the whole status.
+	if (!ckpt_name_is_utf8(message, strlen(message)))
+		for (char *p = message; *p; p++)
+			*p = (unsigned char)*p < 0x80 ? *p : '?';
 	return json_pack("{s:o, s:s}", "at", time_json(at), "message", message);
 }
 
