@@ -97,7 +97,7 @@ int entry_of_node(struct ckpt_fs *fs, struct node *n, const struct place *p, str
 		rc = ckpt_manifest_lookup(m, p->path, &index);
 	if (!rc)
 		ckpt_manifest_entry(m, index, ret_entry);
-	if (rc || (ret_entry->ino != n->number && !n->step)) {
+	if (rc || (ret_entry->ino != n->number && !node_is_top(n))) {
 		ckpt_manifest_unref(m);
 		return -ESTALE;
 	}

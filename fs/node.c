@@ -203,7 +203,7 @@ int node_get_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t 
 	}
 	if (step && n->step != step) {
 		ckpt_step_unref(n->step);
-		n->step = ckpt_step_ref(step);
+		__atomic_store_n(&n->step, ckpt_step_ref(step), __ATOMIC_RELAXED);
 	}
 	*ret_node = n;
 	return 0;

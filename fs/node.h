@@ -50,7 +50,7 @@ struct node {
 	enum node_kind kind;
 	mode_t type;             // S_IFREG, S_IFDIR, S_IFLNK
 	struct node_name *names; // guarded by names_lock
-	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL
+	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
 	int control;             // NODE_CONTROL: which piece (control.h)
 	struct marker *marker;   // NODE_MARKER: what was written last
@@ -70,6 +70,11 @@ void node_table_free(struct node_table *t);
 
 struct node *node_of(struct ckpt_fs *fs, fuse_ino_t ino);
 fuse_ino_t node_id(struct ckpt_fs *fs, const struct node *n);
+// Whether it is the top of a step just now; without a lock.
+static inline bool node_is_top(const struct node *n)
+{
+	return __atomic_load_n(&n->step, __ATOMIC_RELAXED) != NULL;
+}
 struct node *node_root(struct ckpt_fs *fs);
 
 // The node of this identity, made when missing, with one more lookup count and the name (parent, name). step is set on

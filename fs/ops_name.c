@@ -256,7 +256,7 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 		rc = control_dir(fs, &n);
 		return rc ? rc : lookup_own(fs, n, ret_entry);
 	}
-	if (parent->step && marker_is_name(fs, name)) {
+	if (node_is_top(parent) && marker_is_name(fs, name)) {
 		rc = marker_lookup(fs, parent, &n);
 		return rc ? rc : lookup_own(fs, n, ret_entry);
 	}
@@ -300,7 +300,7 @@ int check_new_name(struct ckpt_fs *fs, struct node *parent, const struct ckpt_st
 
 	if (parent->kind != NODE_FILES || (parent == node_root(fs) && !strcmp(name, CKPT_CONTROL_NAME)))
 		return -EPERM;
-	if (parent->step && marker_is_name(fs, name))
+	if (node_is_top(parent) && marker_is_name(fs, name))
 		return -EPERM; // the marker is made by open(2) only
 	rc = ckpt_name_check(name, strlen(name));
 	if (rc)
@@ -691,7 +691,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	if (c.node->kind != NODE_FILES)
 		reply_error(req, -EPERM);
-	else if (c.node->step && marker_is_name(c.fs, name))
+	else if (node_is_top(c.node) && marker_is_name(c.fs, name))
 		reply_error(req, 0); // it goes with its last handle
 	else
 		call_run(&c);

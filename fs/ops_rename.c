@@ -116,7 +116,7 @@ static int graft_step(struct call *c, struct ckpt_step *step, struct node *n, st
 		names_write_lock(c->fs);
 		rc = ckpt_stage_graft(step, into, dirfd, c->other_name);
 		if (!rc && n) {
-			ckpt_step_unref(TAKE_PTR(n->step));
+			ckpt_step_unref(__atomic_exchange_n(&n->step, NULL, __ATOMIC_RELAXED));
 			name_drop_locked(c->fs, n, c->node, c->name);
 			(void)name_add_locked(c->fs, n, c->other, c->other_name);
 		}
