@@ -13,4 +13,5 @@
 #define CKPT_XATTR_BYTES_MAX (64u << 10) // names and values of one file's extended attributes
 #define CKPT_OBJECT_KEY_MAX 600          // bytes in the key of a stored object
 #define CKPT_CAS_BYTES_MAX (64u << 10)   // objects that are ever replaced are small
+#define CKPT_TRASH_SWEEP_MAX 65536       // names in trash/ that one start removes
 #define CKPT_ERRORS_LINES_MAX 1000       // kept in .ckptfs/errors

@@ -12,6 +12,7 @@
 #include "core/errlog.h"
 #include "core/store.h"
 #include "core/sys.h"
+#include "core/trash.h"
 #include "core/util.h"
 #include "core/uuid.h"
 
@@ -24,6 +25,7 @@
 #include <time.h>
 
 #define ORIGIN_XATTR "user.ckptfs.session"
+#define DROPPED_LEN (sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN)
 
 // --- Who began it -----------------------------------------------------------------------------------------------------
 
@@ -250,33 +252,6 @@ int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirf
 	return rc;
 }
 
-// Removes what is below dirfd (taken). Depth is bounded by what a step may have; errors end it with some left.
-static int remove_below(int dirfd, int depth)
-{
-	DIR *dir = fdopendir(dirfd);
-	struct dirent *d;
-	int rc = 0;
-
-	if (!dir) {
-		close(dirfd);
-		return -errno;
-	}
-	while (!rc && (d = readdir(dir))) {
-		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
-			continue;
-		rc = ckpt_sys.unlink(dirfd, d->d_name, 0);
-		if (rc == -EISDIR || rc == -EPERM) {
-			int fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
-
-			rc = fd < 0 ? fd : depth >= 2 * CKPT_DEPTH_MAX ? -ELOOP : remove_below(fd, depth + 1);
-			if (!rc)
-				rc = ckpt_sys.unlink(dirfd, d->d_name, AT_REMOVEDIR);
-		}
-	}
-	closedir(dir);
-	return rc;
-}
-
 static int abort_empty(struct ckpt_step *step)
 {
 	int rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
@@ -286,9 +261,16 @@ static int abort_empty(struct ckpt_step *step)
 	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }
 
+static const char *dropped_name(const char *session, char name[DROPPED_LEN])
+{
+	snprintf(name, DROPPED_LEN, CKPT_TRASH_DROP "%s", session);
+	return name;
+}
+
 int ckpt_stage_discard(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
+	char name[DROPPED_LEN];
 	int rc = whole_enter(step);
 
 	if (rc)
@@ -301,7 +283,8 @@ int ckpt_stage_discard(struct ckpt_step *step)
 		rc = -EPERM;
 	}
 	if (!rc)
-		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, step->session, RENAME_NOREPLACE);
+		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, dropped_name(step->session, name),
+				     RENAME_NOREPLACE);
 	if (!rc)
 		vanish(step);
 	ckpt_stage_leave(step);
@@ -310,10 +293,9 @@ int ckpt_stage_discard(struct ckpt_step *step)
 
 int ckpt_stage_sweep(struct ckpt_store *s, const char *session)
 {
-	int fd = ckpt_sys.open(s->trash_fd, session, O_RDONLY | O_DIRECTORY, 0);
-	int rc = fd < 0 ? fd : remove_below(fd, 0);
+	char name[DROPPED_LEN];
 
-	return rc ? rc : ckpt_sys.unlink(s->trash_fd, session, AT_REMOVEDIR);
+	return ckpt_trash_remove(s, dropped_name(session, name));
 }
 
 int ckpt_stage_abort(struct ckpt_step *step, bool empty)

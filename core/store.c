@@ -3,6 +3,7 @@
 #include "core/hash.h"
 #include "core/load.h"
 #include "core/sys.h"
+#include "core/trash.h"
 #include "core/util.h"
 #include "core/uuid.h"
 
@@ -348,6 +349,8 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = ckpt_load_sessions(s);
 	if (!rc && s->writable)
 		rc = ckpt_indexer_new(s->index, &s->indexer);
+	if (!rc && s->writable)
+		rc = ckpt_trash_sweep_start(s, &s->sweep);
 	return rc;
 }
 
@@ -393,6 +396,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	while (s->commits_running)
 		pthread_cond_wait(&s->idle, &s->lock);
 	pthread_mutex_unlock(&s->lock);
+	ckpt_trash_sweep_stop(s->sweep);
 	ckpt_indexer_close(s->indexer);
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);

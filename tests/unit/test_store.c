@@ -173,6 +173,55 @@ START_TEST(reading_changes_nothing_in_the_store)
 }
 END_TEST
 
+static bool gone_in_time(const char *name)
+{
+	char path[2 * PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	for (int i = 0; i < 1000; i++) {
+		if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW))
+			return true;
+		ckpt_sys.sleep_ns(10000000);
+	}
+	return false;
+}
+
+START_TEST(what_a_dead_daemon_was_removing_goes_at_the_next_start)
+{
+	static const char *const dirs[] = {"trash/drop-0", "trash/drop-0/a", "trash/drop-0/a/b", "trash/0",
+					   "tree/kept"};
+	char path[2 * PATH_MAX], outside[2 * PATH_MAX];
+	struct ckpt_store *s;
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, dirs[i]);
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+	}
+	snprintf(outside, sizeof(outside), "%s/tree/kept", dir);
+	spill("trash/drop-0/a/b/file", "text");
+	spill("trash/copy-0123-0", "text");
+	spill("trash/0/file", "text");
+	spill("tree/kept/file", "text");
+	snprintf(path, sizeof(path), "%s/trash/drop-0/link", dir);
+	ck_assert_int_eq(symlink(outside, path), 0);
+	snprintf(path, sizeof(path), "%s/trash/drop-link", dir);
+	ck_assert_int_eq(symlink(outside, path), 0);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
+	ckpt_store_close(s);
+	snprintf(path, sizeof(path), "%s/trash/drop-0/a/b/file", dir);
+	ck_assert_int_eq(access(path, F_OK), 0); // who reads changes nothing
+	s = ckpt_save_open(dir);
+	ck_assert(gone_in_time("trash/drop-0"));
+	ck_assert(gone_in_time("trash/drop-link"));
+	ck_assert(gone_in_time("trash/copy-0123-0"));
+	ckpt_store_close(s);
+	snprintf(path, sizeof(path), "%s/trash/0/file", dir); // may be undeleted
+	ck_assert_int_eq(access(path, F_OK), 0);
+	snprintf(path, sizeof(path), "%s/tree/kept/file", dir);
+	ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
 START_TEST(a_folder_keeps_its_id)
 {
 	struct ckpt_store *s = ckpt_save_open(dir);
@@ -229,6 +278,7 @@ static Suite *store_suite(void)
 	tcase_add_test(tcase, one_opens_for_writing_and_any_number_for_reading);
 	tcase_add_test(tcase, the_lock_of_a_dead_holder_is_free);
 	tcase_add_test(tcase, reading_changes_nothing_in_the_store);
+	tcase_add_test(tcase, what_a_dead_daemon_was_removing_goes_at_the_next_start);
 	tcase_add_test(tcase, a_folder_keeps_its_id);
 	tcase_add_test(tcase, sequence_numbers_go_on_after_a_restart);
 	suite_add_tcase(suite, tcase);
