@@ -10,9 +10,11 @@
 //  4. A fsync that failed is not tried again: the file counts as lost until a client writes it anew.
 //  5. Where the outcome of a put is unknown, the step is frozen, under the name of that put, until the record was read:
 //     an attempt that fails for another reason meanwhile changes nothing about it.
-//  6. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
+//  6. A leftover's file gives its name to a copy only when nothing but the put is left to fail, and has it back if that did.
+//  7. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
 #include "core/commit.h"
 
+#include "core/copy.h"
 #include "core/errlog.h"
 #include "core/hash.h"
 #include "core/metadata.h"
@@ -31,7 +33,6 @@
 #define FOREIGN_DIRTY_MAX (256u << 20) // other people's dirty bytes that one syncfs may take along
 #define LEFTOVER_STILL_NS INT64_C(1000000000) // so long must a file stand still whose descriptor somebody closed
 #define WATCH_NS INT64_C(100000000)
-#define METADATA_TRIES 8
 
 struct attempt {
 	struct ckpt_step *step;
@@ -193,7 +194,14 @@ static int sync_each(struct attempt *a)
 static int write_out(struct attempt *a)
 {
 	struct ckpt_scan *scan = &a->scan;
+	const char *path;
+	int rc = ckpt_copy_sync(a->step, &path);
 
+	if (rc) {
+		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+			 "a copy of a file that is still open could not be written", path);
+		return rc;
+	}
 	if (scan->file_count + scan->dir_count <= UNSYNCED_EACH_MAX ||
 	    (!scan->file_count && scan->dir_count <= 4 * UNSYNCED_EACH_MAX) ||
 	    ckpt_sys.dirty_bytes() > 4 * scan->unsynced_bytes + FOREIGN_DIRTY_MAX)
@@ -399,6 +407,16 @@ static void complain_of_publish(struct attempt *a, int error)
 			 "the record could not be written", NULL);
 }
 
+static int put_back_copies(struct attempt *a)
+{
+	int rc = ckpt_copy_undo(a->step);
+
+	if (rc)
+		complain(a, rc, "mend the cause, then complete the step again",
+			 "a file that is still open could not get back its place from its copy", NULL);
+	return rc;
+}
+
 static int attempt_run(struct attempt *a)
 {
 	int rc = a->unknown ? resolve(a) : -ENOENT;
@@ -410,6 +428,9 @@ static int attempt_run(struct attempt *a)
 	rc = wait_for_writers(a);
 	if (rc == -ESTALE)
 		complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment", NULL);
+	if (rc)
+		return rc;
+	rc = put_back_copies(a); // of an attempt whose outcome was none, or that could not
 	if (rc)
 		return rc;
 	a->scan.step = a->step;
@@ -426,6 +447,12 @@ static int attempt_run(struct attempt *a)
 	if (rc) {
 		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
 			 "the manifest could not be stored", NULL);
+		return rc;
+	}
+	rc = ckpt_copy_place(a->step);
+	if (rc) {
+		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+			 "the copy of a file that is still open could not take its place", NULL);
 		return rc;
 	}
 	rc = publish(a);
@@ -531,9 +558,13 @@ static void *attempt_thread(void *arg)
 	size_t count = 0;
 	int rc = attempt_run(a);
 
+	if (rc && !a->unknown)
+		(void)put_back_copies(a);
 	if (!rc && !ckpt_step_list(a->step->store, NULL, 1u << CKPT_STEP_LEFT, &left, &count))
 		count = discard_older(a, left, count);
 	finish(a, rc);
+	if (!rc)
+		ckpt_copy_keep(a->step);
 	for (size_t i = 0; i < count; i++)
 		(void)ckpt_stage_sweep(a->step->store,
 				       left[i]->session); // what stays is in the trash, and counts for nothing
@@ -680,99 +711,4 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *wanted)
 	if (!rc && !started && how->metadata)
 		rc = ckpt_commit_metadata(step, how->metadata);
 	return rc;
-}
-
-// --- Metadata ---------------------------------------------------------------------------------------------------------
-
-// What is there as this version, if it is one of this step: another's, or our own whose answer was lost.
-static int adopt_version(struct ckpt_step *step, uint32_t version)
-{
-	struct ckpt_record r;
-	int rc = ckpt_step_record(step, version, &r);
-
-	if (rc)
-		return rc;
-	if (strcmp(r.store_id, step->store->id) || r.summary.version != version || strcmp(r.summary.name, step->name) ||
-	    strcmp(r.summary.folder_id, step->folder_id)) {
-		ckpt_record_done(&r);
-		return -EBADMSG;
-	}
-	pthread_mutex_lock(&step->lock);
-	if (version > step->summary.version)
-		step->summary = r.summary;
-	pthread_mutex_unlock(&step->lock);
-	if (step->store->indexer)
-		ckpt_indexer_put(step->store->indexer, step->key, &r.summary, NULL, 0);
-	ckpt_record_done(&r);
-	return 0;
-}
-
-// The current record with other metadata, put as the next version. -EEXIST: there is one.
-static int put_next_version(struct ckpt_step *step, const struct ckpt_summary *current, const char *metadata,
-			    struct ckpt_summary *ret_summary)
-{
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	CLEANUP_FREE void *data = NULL;
-	struct ckpt_store *s = step->store;
-	struct ckpt_record r;
-	size_t len;
-	int rc = ckpt_step_record(step, current->version, &r);
-
-	if (rc)
-		return rc;
-	*ret_summary = r.summary;
-	if (r.metadata && !strcmp(r.metadata, metadata)) {
-		ckpt_record_done(&r);
-		return 0;
-	}
-	free(r.metadata);
-	r.metadata = strdup(metadata);
-	r.summary.version++; // the sequence stays: new metadata makes no step the latest
-	r.summary.committed_ns = ckpt_sys.now_ns();
-	r.summary.temporary = ckpt_metadata_temporary(metadata);
-	rc = r.metadata ? ckpt_sys.random(r.summary.nonce, sizeof(r.summary.nonce)) : -ENOMEM;
-	if (!rc)
-		rc = ckpt_record_encode(&r, &data, &len);
-	if (!rc) {
-		snprintf(object, sizeof(object), "steps/%s/%u", step->key, r.summary.version);
-		rc = ckpt_backend_put(s->backend, object, data, len, NULL);
-	}
-	if (!rc)
-		*ret_summary = r.summary;
-	ckpt_record_done(&r);
-	return rc;
-}
-
-int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
-{
-	struct ckpt_summary current, next;
-	int rc = -EEXIST;
-
-	for (int i = 0; i < METADATA_TRIES && rc == -EEXIST; i++) {
-		pthread_mutex_lock(&step->lock);
-		current = step->summary;
-		rc = step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
-		pthread_mutex_unlock(&step->lock);
-		if (!rc)
-			rc = put_next_version(step, &current, metadata, &next);
-		// The next round compares with what is there, and goes one further.
-		if (rc == -EEXIST && (rc = adopt_version(step, current.version + 1)) == 0)
-			rc = -EEXIST;
-	}
-	if (rc) {
-		ckpt_errlog_add(step->store->errlog, step->name, rc,
-				"its files stay as they are; write the marker again",
-				rc == -EIO ? "outcome unknown: its new metadata may or may not be in place"
-					   : "its metadata could not be replaced");
-		return rc;
-	}
-	pthread_mutex_lock(&step->lock);
-	if (next.version > step->summary.version)
-		step->summary = next;
-	else
-		next.version = 0;
-	pthread_mutex_unlock(&step->lock);
-	if (next.version && step->store->indexer)
-		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
-	return 0;
 }

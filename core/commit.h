@@ -1,7 +1,8 @@
 // The commit: a staged step becomes a version that is listed, durable and immutable, in one atomic act.
 //
 // Order (PROTOCOL.md 2.2): wait for writers; scan the tree, with a read lease on every file; write out what is dirty;
-// write the manifest when it is large; put the record (the commit point); answer; index behind.
+// write the manifest when it is large; put copies of what leftovers hold in place; put the record (the commit point);
+// answer; index behind.
 // Any failure leaves the step STAGED with its data untouched, says why in the error log, and can be tried again.
 // Threads: any; attempts on one step join the one that runs. Blocks for as long as the disk takes.
 #pragma once

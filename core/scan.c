@@ -1,5 +1,6 @@
 #include "core/scan.h"
 
+#include "core/copy.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -71,63 +72,6 @@ static int add_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
 	return rc;
 }
 
-// --- A leftover's file becomes a copy ---------------------------------------------------------------------------------
-
-static bool is_leftover(const struct ckpt_scan *scan, uint64_t ino)
-{
-	for (size_t i = 0; i < scan->leftover_count; i++)
-		if (scan->leftovers[i].ino == ino)
-			return true;
-	return false;
-}
-
-static int copy_xattrs(int from, int to)
-{
-	char names[4096], value[4096];
-	ssize_t len = flistxattr(from, names, sizeof(names));
-
-	for (const char *name = names; len > 0 && name < names + len; name += strlen(name) + 1) {
-		ssize_t n = fgetxattr(from, name, value, sizeof(value));
-
-		if (n < 0 || (xattr_is_the_users(name) && fsetxattr(to, name, value, (size_t)n, 0)))
-			return -errno;
-	}
-	return len < 0 && errno != EOPNOTSUPP ? -errno : 0;
-}
-
-// The copy has the file's content, owner, mode, times and attributes, and takes its name; the leftover keeps the old one.
-// It is made in the trash, so that one that is never finished is no file of the step.
-static int replace_by_copy(int trash_fd, int dirfd, const char *name, int fd, const struct statx *stx)
-{
-	struct timespec times[2] = {{stx->stx_atime.tv_sec, stx->stx_atime.tv_nsec},
-				    {stx->stx_mtime.tv_sec, stx->stx_mtime.tv_nsec}};
-	char temp[48];
-	uint64_t salt;
-	CLEANUP_FD int copy = -1;
-	int rc = ckpt_sys.random(&salt, sizeof(salt));
-
-	if (rc)
-		return rc;
-	snprintf(temp, sizeof(temp), "copy-%016llx", (unsigned long long)salt);
-	copy = ckpt_sys.open(trash_fd, temp, O_RDWR | O_CREAT | O_EXCL, 0600);
-	if (copy < 0)
-		return copy;
-	rc = ckpt_sys.clone(fd, copy);
-	if (!rc && geteuid() == 0 && fchown(copy, stx->stx_uid, stx->stx_gid))
-		rc = -errno;
-	if (!rc && fchmod(copy, stx->stx_mode & 07777))
-		rc = -errno;
-	if (!rc)
-		rc = copy_xattrs(fd, copy);
-	if (!rc && futimens(copy, times))
-		rc = -errno;
-	if (!rc)
-		rc = ckpt_sys.rename(trash_fd, temp, dirfd, name, 0);
-	if (rc)
-		ckpt_sys.unlink(trash_fd, temp, 0);
-	return rc;
-}
-
 // --- Entries ----------------------------------------------------------------------------------------------------------
 
 static void fill(struct ckpt_entry *e, const char *name, const struct statx *stx)
@@ -149,6 +93,14 @@ static int stat_fd(int fd, struct statx *stx)
 	return statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
 }
 
+static bool is_leftover(const struct ckpt_scan *scan, uint64_t ino)
+{
+	for (size_t i = 0; i < scan->leftover_count; i++)
+		if (scan->leftovers[i].ino == ino)
+			return true;
+	return false;
+}
+
 // Who has just closed the file may keep it for a moment more: in the daemon between the end of the handle and that of
 // its descriptor, in the kernel until the last reference is put.
 static int take_lease(const struct ckpt_scan *scan, int fd)
@@ -164,6 +116,7 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 {
 	struct ckpt_scan *scan = w->scan;
 	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
+	bool copied = false;
 	struct ckpt_entry e;
 	struct statx stx;
 	uint32_t handle;
@@ -172,13 +125,18 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 	if (rc)
 		return rc;
 	if (is_leftover(scan, ckpt_store_ino(&stx))) {
-		rc = replace_by_copy(scan->step->store->trash_fd, dirfd, name, fd, &stx);
+		int copy;
+
+		if (ckpt_stage_has_failed(scan->step, ckpt_store_ino(&stx)))
+			return -EIO; // a copy would have what is in memory, or what is on disk: nobody knows
+		rc = ckpt_copy_make(scan->step, w->path, fd, &stx, &copy);
 		if (rc)
 			return rc;
 		ckpt_sys.close(TAKE_FD(fd));
-		fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
+		fd = copy;
+		copied = true;
 	}
-	rc = fd < 0 ? fd : take_lease(scan, fd);
+	rc = take_lease(scan, fd);
 	if (!rc)
 		rc = stat_fd(fd, &stx);
 	if (rc)
@@ -189,7 +147,7 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 	e.content = e.bytes ? CKPT_CONTENT_RAW : CKPT_CONTENT_NONE;
 	if (ckpt_stage_has_failed(scan->step, e.ino))
 		return -EIO;
-	if (!ckpt_stage_is_clean(scan->step, e.ino, time_ns(stx.stx_ctime))) {
+	if (!copied && !ckpt_stage_is_clean(scan->step, e.ino, time_ns(stx.stx_ctime))) {
 		rc = remember(&scan->files, &scan->file_count, &scan->file_cap, w->path, e.ino);
 		scan->unsynced_bytes += e.bytes;
 	}

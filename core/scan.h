@@ -9,7 +9,8 @@
 
 #include <sys/stat.h>
 
-// A file whose writer is a fork's leftover: it is committed as a copy of its own, under the same name.
+// A file whose writer is a fork's leftover: it is committed as a copy of its own, under the same name. The scan makes the
+// copy, the caller puts it in place (copy.h).
 struct ckpt_leftover {
 	uint64_t ino;
 };

@@ -8,6 +8,7 @@
 #include "core/step.h"
 
 #include "backends/backend.h"
+#include "core/copy.h"
 #include "core/errlog.h"
 #include "core/hash.h"
 #include "core/stage.h"
@@ -140,6 +141,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_step_release_locked(step);
 	pthread_mutex_unlock(&step->store->lock);
 	ckpt_stage_forget(step);
+	ckpt_copy_forget(step);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
 	pthread_mutex_destroy(&step->lock);

@@ -5,8 +5,10 @@
 #include "core/sys.h"
 #include "core/util.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/xattr.h>
 
 #define MS INT64_C(1000000)
 
@@ -329,6 +331,159 @@ START_TEST(a_leftover_that_writes_on_is_a_writer)
 }
 END_TEST
 
+static uint64_t inode_of(struct ckpt_step *step, const char *path)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstatat(step->dirfd, path, &st, AT_SYMLINK_NOFOLLOW), 0);
+	return st.st_ino;
+}
+
+static void assert_trash_is_empty(void)
+{
+	char path[2 * PATH_MAX];
+	struct dirent **names;
+	int count;
+
+	snprintf(path, sizeof(path), "%s/trash", dir);
+	count = scandir(path, &names, NULL, NULL);
+	ck_assert_int_eq(count, 2); // "." and ".."
+	while (count-- > 0)
+		free(names[count]);
+	free(names);
+}
+
+// The writer goes on in its own file, and a later commit has what it wrote since.
+START_TEST(a_leftover_keeps_its_file_when_the_commit_fails)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_fault fault = {.at = _i == 1, .error = -ENOSPC, .sticky = true};
+	int fd, leaked = -1;
+	struct ckpt_writer w;
+	uint64_t ino;
+	struct stat before, after;
+
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "dir", 0755));
+	fd = put(step, "dir/file", "text");
+	ck_ok(ckpt_sys.link(step->dirfd, "dir/file", step->dirfd, "twin"));
+	ino = inode_of(step, "twin");
+	if (_i == 0)
+		leaked = put(step, "zz leaked", "text");
+	else
+		ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	open_writer(step, &w, fd);
+	close_once(&w);
+	ck_assert_int_eq(fstatat(step->dirfd, "dir", &before, 0), 0);
+	ck_error(commit(step, 30 * MS, NULL), _i ? ENOSPC : EBUSY);
+	ckpt_save_settle(s);
+	ck_assert_uint_eq(inode_of(step, "dir/file"), ino);
+	ck_assert_uint_eq(inode_of(step, "twin"), ino);
+	ck_assert_int_eq(fstatat(step->dirfd, "dir", &after, 0), 0);
+	ck_assert_mem_eq(&before.st_mtim, &after.st_mtim, sizeof(after.st_mtim));
+	assert_trash_is_empty();
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	close_once(&w);
+	close(leaked);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(commit(step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
+	assert_bytes(step, "dir/file", "more text");
+	assert_bytes(step, "twin", "more text");
+	assert_trash_is_empty();
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_leftover_has_its_file_back_once_an_unknown_outcome_was_none)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .sticky = true};
+	struct ckpt_writer w;
+	int fd = put(step, "file", "text");
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	open_writer(step, &w, fd);
+	close_once(&w);
+	ck_error(commit(step, 30 * MS, NULL), EIO);
+	ck_assert(step->outcome_unknown);
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	close_once(&w);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(commit(step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	assert_bytes(step, "file", "more text");
+	assert_trash_is_empty();
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_copy_has_every_attribute_that_its_file_had)
+{
+	static char large[20000];
+	char there[sizeof(large)], path[2 * PATH_MAX];
+	struct ckpt_step *step;
+	struct ckpt_writer w;
+	ssize_t lens[2];
+	int fd;
+
+	// Attributes of this size want another filesystem than most disks have.
+	ckpt_store_close(s);
+	s = NULL;
+	if (!access("/dev/shm", W_OK)) {
+		strcpy(dir, "/dev/shm/ckptfs-test-XXXXXX");
+		ck_assert_ptr_nonnull(mkdtemp(dir));
+		ck_ok(ckpt_store_init(dir));
+	}
+	s = ckpt_save_open(dir);
+	step = begin("1");
+	fd = put(step, "file", "text");
+	memset(large, 'x', sizeof(large));
+	lens[0] = fsetxattr(fd, "user.large", large, sizeof(large), 0) ? -1 : (ssize_t)sizeof(large);
+	lens[1] = fsetxattr(fd, "user.ckptfs.ours", "hidden", 6, 0) ? -1 : 6;
+	ck_assert_int_eq(fchmod(fd, 0444), 0);
+	open_writer(step, &w, fd);
+	close_once(&w);
+	ck_ok(commit(step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	snprintf(path, sizeof(path), "%s/sessions/%s/file", dir, step->session);
+	ck_assert_int_eq(getxattr(path, "user.large", there, sizeof(there)), lens[0]);
+	ck_assert_int_eq(getxattr(path, "user.ckptfs.ours", there, sizeof(there)), lens[1]);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+	if (!strncmp(dir, "/dev/shm/", 9)) {
+		ckpt_store_close(s);
+		ckpt_temp_empty(dir, true);
+		ckpt_save_init(dir);
+		s = ckpt_save_open(dir);
+	}
+}
+END_TEST
+
+START_TEST(a_leftover_whose_fsync_failed_is_not_copied_but_refused)
+{
+	struct ckpt_step *step = begin("1");
+	struct ckpt_writer w;
+	int fd = put(step, "file", "text");
+
+	open_writer(step, &w, fd);
+	close_once(&w);
+	ckpt_stage_synced(step, w.ino, 0, 0, -EIO);
+	ck_error(commit(step, 30 * MS, NULL), EIO);
+	ck_error(commit(step, 30 * MS, NULL), EIO);
+	ckpt_stage_rewritten(step, w.ino);
+	ck_ok(commit(step, 30 * MS, NULL));
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // --- Who asks, and who joins ------------------------------------------------------------------------------------------------
 
 START_TEST(threads_that_commit_one_step_get_one_answer)
@@ -559,6 +714,10 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_writer_that_ends_within_the_time_delays_the_commit_only);
 	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
 	tcase_add_test(tcase, a_leftover_that_writes_on_is_a_writer);
+	tcase_add_loop_test(tcase, a_leftover_keeps_its_file_when_the_commit_fails, 0, 2);
+	tcase_add_test(tcase, a_leftover_has_its_file_back_once_an_unknown_outcome_was_none);
+	tcase_add_test(tcase, a_copy_has_every_attribute_that_its_file_had);
+	tcase_add_test(tcase, a_leftover_whose_fsync_failed_is_not_copied_but_refused);
 	tcase_add_test(tcase, threads_that_commit_one_step_get_one_answer);
 	tcase_add_test(tcase, an_abandoned_commit_goes_on_and_can_be_joined);
 	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);
