@@ -71,6 +71,65 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 	return 0;
 }
 
+// --- What is known of files ------------------------------------------------------------------------------------------
+
+// Open addressing; ino 0 is free. Files leave it only with the session.
+struct ckpt_synced {
+	size_t slot_count, used;
+	struct synced_file {
+		uint64_t ino;
+		int64_t ctime_ns; // on disk as of this change; 0: not known to be
+		bool failed;
+	} slots[];
+};
+
+static struct synced_file *synced_slot(struct ckpt_synced *t, uint64_t ino)
+{
+	size_t at = (ino * UINT64_C(0x9e3779b97f4a7c15)) >> 20;
+
+	for (;; at++) {
+		struct synced_file *f = &t->slots[at & (t->slot_count - 1)];
+
+		if (f->ino == ino || !f->ino)
+			return f;
+	}
+}
+
+static struct synced_file *synced_find(struct ckpt_step *step, uint64_t ino)
+{
+	struct synced_file *f = step->synced ? synced_slot(step->synced, ino) : NULL;
+
+	return f && f->ino ? f : NULL;
+}
+
+// The slot for this file, made when missing; NULL without memory.
+static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
+{
+	struct ckpt_synced *t = step->synced;
+	struct synced_file *f;
+
+	if (!t || t->used * 2 >= t->slot_count) {
+		size_t slots = t ? t->slot_count * 2 : 64;
+		struct ckpt_synced *wider = calloc(1, sizeof(*wider) + slots * sizeof(wider->slots[0]));
+
+		if (!wider)
+			return NULL;
+		wider->slot_count = slots;
+		wider->used = t ? t->used : 0;
+		for (size_t i = 0; t && i < t->slot_count; i++)
+			if (t->slots[i].ino)
+				*synced_slot(wider, t->slots[i].ino) = t->slots[i];
+		free(t);
+		t = step->synced = wider;
+	}
+	f = synced_slot(t, ino);
+	if (!f->ino) {
+		f->ino = ino;
+		t->used++;
+	}
+	return f;
+}
+
 // --- Begin, rename, graft, abort --------------------------------------------------------------------------------------
 
 // The new directory gets its owner, mode and origin, and is durable. It is nobody's until the step is in the table.
@@ -199,26 +258,70 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	return rc;
 }
 
-// Two step locks are taken here only, in the order of their addresses.
-static void move_writers(struct ckpt_step *from, struct ckpt_step *to)
+// Two step locks are taken at once in these two only, in the order of their addresses.
+static void lock_both(struct ckpt_step *a, struct ckpt_step *b)
+{
+	pthread_mutex_lock(a < b ? &a->lock : &b->lock);
+	pthread_mutex_lock(a < b ? &b->lock : &a->lock);
+}
+
+static void unlock_both(struct ckpt_step *a, struct ckpt_step *b)
+{
+	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_unlock(&b->lock);
+}
+
+static void move_writers_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
 	struct ckpt_writer *last = NULL;
 
-	pthread_mutex_lock(from < to ? &from->lock : &to->lock);
-	pthread_mutex_lock(from < to ? &to->lock : &from->lock);
 	for (struct ckpt_writer *w = from->writers; w; w = w->next) {
 		__atomic_store_n(&w->step, to, __ATOMIC_RELEASE);
 		last = w;
 	}
-	if (last) {
-		last->next = to->writers;
-		if (last->next)
-			last->next->prev = last;
-		to->writers = from->writers;
-		from->writers = NULL;
-	}
-	pthread_mutex_unlock(&from->lock);
-	pthread_mutex_unlock(&to->lock);
+	if (!last)
+		return;
+	last->next = to->writers;
+	if (last->next)
+		last->next->prev = last;
+	to->writers = from->writers;
+	from->writers = NULL;
+}
+
+// A failure must be known wherever the file is. That it is on disk already need not be: the rename changed its ctime.
+static void carry_locked(struct ckpt_step *to, const struct synced_file *f)
+{
+	struct synced_file *there = f->failed ? synced_make(to, f->ino) : synced_find(to, f->ino);
+
+	if (there)
+		*there = (struct synced_file){.ino = f->ino, .failed = f->failed};
+	else
+		to->synced_lost |= f->failed;
+}
+
+void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino)
+{
+	struct synced_file *f;
+
+	lock_both(from, to);
+	f = synced_find(from, ino);
+	if (f)
+		carry_locked(to, f);
+	to->synced_lost |= from->synced_lost;
+	unlock_both(from, to);
+}
+
+// From here on `to` speaks for the files of `from`: what is said of them there goes on to it.
+static void move_files(struct ckpt_step *from, struct ckpt_step *to)
+{
+	lock_both(from, to);
+	move_writers_locked(from, to);
+	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
+		if (from->synced->slots[i].ino)
+			carry_locked(to, &from->synced->slots[i]);
+	to->synced_lost |= from->synced_lost;
+	from->into = ckpt_step_ref(to);
+	unlock_both(from, to);
 }
 
 static void vanish(struct ckpt_step *step)
@@ -245,7 +348,7 @@ int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirf
 	rc = ckpt_sys.rename(s->sessions_fd, step->session, to_dirfd, to_name, 0);
 	if (!rc) {
 		fremovexattr(step->dirfd, ORIGIN_XATTR);
-		move_writers(step, into);
+		move_files(step, into);
 		vanish(step);
 	}
 	ckpt_stage_leave(step);
@@ -425,89 +528,46 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 
 // --- What clients have synced -----------------------------------------------------------------------------------------
 
-// Open addressing; ino 0 is free. Files leave it only with the session.
-struct ckpt_synced {
-	size_t slot_count, used;
-	struct synced_file {
-		uint64_t ino;
-		int64_t ctime_ns; // on disk as of this change; 0: not known to be
-		bool failed;
-	} slots[];
-};
-
-static struct synced_file *synced_slot(struct ckpt_synced *t, uint64_t ino)
-{
-	size_t at = (ino * UINT64_C(0x9e3779b97f4a7c15)) >> 20;
-
-	for (;; at++) {
-		struct synced_file *f = &t->slots[at & (t->slot_count - 1)];
-
-		if (f->ino == ino || !f->ino)
-			return f;
-	}
-}
-
-static struct synced_file *synced_find(struct ckpt_step *step, uint64_t ino)
-{
-	struct synced_file *f = step->synced ? synced_slot(step->synced, ino) : NULL;
-
-	return f && f->ino ? f : NULL;
-}
-
-// The slot for this file, made when missing; NULL without memory.
-static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
-{
-	struct ckpt_synced *t = step->synced;
-	struct synced_file *f;
-
-	if (!t || t->used * 2 >= t->slot_count) {
-		size_t slots = t ? t->slot_count * 2 : 64;
-		struct ckpt_synced *wider = calloc(1, sizeof(*wider) + slots * sizeof(wider->slots[0]));
-
-		if (!wider)
-			return NULL;
-		wider->slot_count = slots;
-		wider->used = t ? t->used : 0;
-		for (size_t i = 0; t && i < t->slot_count; i++)
-			if (t->slots[i].ino)
-				*synced_slot(wider, t->slots[i].ino) = t->slots[i];
-		free(t);
-		t = step->synced = wider;
-	}
-	f = synced_slot(t, ino);
-	if (!f->ino) {
-		f->ino = ino;
-		t->used++;
-	}
-	return f;
-}
-
 // Before Linux 6.13 a file's times move in ticks of up to 10 ms: a write in the tick of the fsync would not show.
 #define TICK_NS INT64_C(20000000)
 
+// The step that has this step's files by now, locked. It is held by the one that was given, so it stays.
+static struct ckpt_step *lock_owner(struct ckpt_step *step)
+{
+	pthread_mutex_lock(&step->lock);
+	while (step->into) {
+		struct ckpt_step *into = step->into; // set once
+
+		pthread_mutex_unlock(&step->lock);
+		step = into;
+		pthread_mutex_lock(&step->lock);
+	}
+	return step;
+}
+
 void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, int64_t began_ns, int error)
 {
-	LOCK_SCOPE(&step->lock);
-	struct synced_file *f = synced_make(step, ino);
+	struct ckpt_step *owner = lock_owner(step);
+	struct synced_file *f = synced_make(owner, ino);
 
-	if (!f) {
-		// Not remembering a success costs a second fsync. A failure must not be forgotten: all commits fail then.
-		step->synced_lost |= error != 0;
-		return;
-	}
-	if (error)
+	// Not remembering a success costs a second fsync. A failure must not be forgotten: all commits fail then.
+	if (!f)
+		owner->synced_lost |= error != 0;
+	else if (error)
 		f->failed = true;
 	else
-		f->ctime_ns = step->store->multigrain || ctime_ns < began_ns - TICK_NS ? ctime_ns : 0;
+		f->ctime_ns = owner->store->multigrain || ctime_ns < began_ns - TICK_NS ? ctime_ns : 0;
+	pthread_mutex_unlock(&owner->lock);
 }
 
 void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino)
 {
-	LOCK_SCOPE(&step->lock);
-	struct synced_file *f = synced_find(step, ino);
+	struct ckpt_step *owner = lock_owner(step);
+	struct synced_file *f = synced_find(owner, ino);
 
 	if (f)
 		*f = (struct synced_file){.ino = ino};
+	pthread_mutex_unlock(&owner->lock);
 }
 
 bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns)

@@ -47,6 +47,8 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 // write it again; an error makes commits fail until the file is written anew (truncated or replaced).
 void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, int64_t began_ns, int error);
 void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino);
+// A file of one staged step was renamed into another: what is known of its fsyncs goes with it (a graft takes all along).
+void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino);
 
 // What `sessions` and `status` say of a staged or left step; walks its files.
 struct ckpt_stage_usage {

@@ -142,6 +142,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	pthread_mutex_unlock(&step->store->lock);
 	ckpt_stage_forget(step);
 	ckpt_copy_forget(step);
+	ckpt_step_unref(step->into);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
 	pthread_mutex_destroy(&step->lock);

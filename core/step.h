@@ -60,6 +60,7 @@ struct ckpt_step {
 	int64_t began_ns;
 	int64_t progress_ns;         // of the running commit, monotonic
 	int commit_result;           // of the last attempt
+	struct ckpt_step *into;      // GONE into this one, which it holds; set once
 	struct ckpt_copies *copies;  // of leftovers' files; the running commit's alone
 	struct ckpt_synced *synced;  // files that a client has fsynced, and those whose fsync failed
 	bool synced_lost;            // a failure could not be remembered by file

@@ -256,6 +256,8 @@ static int rename_live(struct call *c, struct move *m)
 	if (!rc)
 		move_names(c, m);
 	names_unlock(c->fs);
+	if (!rc && c->step && c->other_step && c->step != c->other_step)
+		ckpt_stage_carry(c->step, c->other_step, ckpt_store_ino(&m->from));
 	return rc;
 }
 

@@ -311,6 +311,61 @@ START_TEST(a_failed_fsync_stays_failed_until_the_file_is_written_anew)
 }
 END_TEST
 
+START_TEST(a_graft_takes_failed_fsyncs_along)
+{
+	struct ckpt_step *a = begin("1"), *b = begin("2"), *c = begin("3");
+	int64_t long_ago = ckpt_sys.now_ns() - INT64_C(3600000000000);
+
+	for (uint64_t ino = 1; ino <= 300; ino++)
+		ckpt_stage_synced(a, ino, long_ago, ckpt_sys.now_ns(), ino % 3 ? 0 : -EIO);
+	ckpt_stage_synced(b, 1000, 0, 0, -EIO);
+	ck_ok(ckpt_stage_graft(a, b, b->dirfd, "item"));
+	ckpt_stage_synced(a, 1001, 0, 0, -EIO); // a fsync that was under way
+	ckpt_stage_rewritten(a, 3);
+	ck_ok(ckpt_stage_graft(b, c, c->dirfd, "item"));
+	ckpt_stage_synced(a, 1002, 0, 0, -EIO);
+	for (uint64_t ino = 1; ino <= 300; ino++)
+		ck_assert_int_eq(ckpt_stage_has_failed(c, ino), ino % 3 == 0 && ino != 3);
+	for (uint64_t ino = 1000; ino <= 1002; ino++)
+		ck_assert(ckpt_stage_has_failed(c, ino));
+	ckpt_step_unref(c); // the others hold it
+	ckpt_stage_rewritten(a, 1002);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(a_graft_takes_along_that_a_failure_was_forgotten)
+{
+	struct ckpt_step *a = begin("1"), *b = begin("2");
+
+	a->synced_lost = true; // no memory for which
+	ck_ok(ckpt_stage_graft(a, b, b->dirfd, "item"));
+	ck_assert(ckpt_stage_has_failed(b, 7));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(a_failed_fsync_goes_with_the_file_to_another_step_and_back)
+{
+	struct ckpt_step *a = begin("1"), *b = begin("2");
+
+	ckpt_stage_synced(a, 7, 0, 0, -EIO);
+	ckpt_stage_synced(a, 8, 0, 0, -EIO);
+	ckpt_stage_carry(a, b, 7);
+	ckpt_stage_carry(a, b, 9);
+	ck_assert(ckpt_stage_has_failed(b, 7));
+	ck_assert(!ckpt_stage_has_failed(b, 8));
+	ck_assert(!ckpt_stage_has_failed(b, 9));
+	ckpt_stage_rewritten(b, 7);
+	ckpt_stage_carry(b, a, 7);
+	ck_assert(!ckpt_stage_has_failed(a, 7));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
 START_TEST(a_fsync_within_a_tick_of_the_change_proves_nothing_where_times_are_coarse)
 {
 	struct ckpt_step *step = begin("1");
@@ -375,6 +430,9 @@ static Suite *stage_suite(void)
 	tcase_add_test(tcase, a_committed_step_is_not_aborted);
 	tcase_add_test(tcase, a_synced_file_is_clean_until_it_changes);
 	tcase_add_test(tcase, a_failed_fsync_stays_failed_until_the_file_is_written_anew);
+	tcase_add_test(tcase, a_graft_takes_failed_fsyncs_along);
+	tcase_add_test(tcase, a_graft_takes_along_that_a_failure_was_forgotten);
+	tcase_add_test(tcase, a_failed_fsync_goes_with_the_file_to_another_step_and_back);
 	tcase_add_test(tcase, a_fsync_within_a_tick_of_the_change_proves_nothing_where_times_are_coarse);
 	tcase_add_test(tcase, a_symlink_in_place_of_a_session_is_never_followed);
 	suite_add_tcase(suite, tcase);
