@@ -6,76 +6,132 @@
 
 #include <time.h>
 
-#define THREADS_MAX 1024 // parked calls and commits; more are told EAGAIN
+#define THREADS_MAX 1024 // of a lane
+
+// Whatever waits has a thread of its own; when all of them are busy, it waits in a queue first. Nobody is refused.
+//
+// There are two lanes: calls that wait for a disk only, and calls that wait for what another client does (parked ones,
+// completions). In one lane the fsync of a writer could queue behind those that wait for this very writer.
+struct thread_call {
+	struct thread_call *next;
+	struct call call;
+	void (*body)(struct call *c);
+	struct lane *lane;
+};
 
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t idle;
-	unsigned count;
-} threads = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+	struct lane {
+		unsigned count;
+		struct thread_call *first,
+			**last; // the queue; empty while count < THREADS_MAX, unless no thread can be had
+	} lanes[2];
+} threads = {.lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 
-struct thread_call {
-	struct call call;
-	void (*body)(struct call *c);
-};
+static void thread_call_free(struct thread_call *t)
+{
+	free(t->call.data);
+	free(t);
+}
 
-static void thread_ended(void)
+static struct thread_call *thread_call_new(const struct call *c, void (*body)(struct call *c), struct lane *lane)
+{
+	struct thread_call *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->call = *c;
+	t->body = body;
+	t->lane = lane;
+	if (c->data) {
+		t->call.data = malloc(c->data_len + 1);
+		if (!t->call.data) {
+			free(t);
+			return NULL;
+		}
+		memcpy(t->call.data, c->data, c->data_len);
+		t->call.data[c->data_len] = '\0';
+	}
+	return t;
+}
+
+static void enqueue_locked(struct thread_call *t)
+{
+	struct lane *l = t->lane;
+
+	*(l->first ? l->last : &l->first) = t;
+	l->last = &t->next;
+}
+
+// What this thread does next; NULL: nothing, it ends.
+static struct thread_call *next_call(struct lane *l)
 {
 	LOCK_SCOPE(&threads.lock);
+	struct thread_call *t = l->first;
 
-	if (--threads.count == 0)
+	if (t)
+		l->first = t->next;
+	else if (--l->count == 0)
 		pthread_cond_broadcast(&threads.idle);
+	return t;
 }
 
 static void *thread_main(void *arg)
 {
 	struct thread_call *t = arg;
 
-	t->body(&t->call);
-	free(t->call.data);
-	free(t);
-	thread_ended();
+	while (t) {
+		struct lane *lane = t->lane;
+
+		t->body(&t->call);
+		thread_call_free(t);
+		t = next_call(lane);
+	}
 	return NULL;
 }
 
-static int thread_start(const struct call *c, void (*body)(struct call *c))
+static bool thread_create(struct thread_call *t)
 {
-	struct thread_call *t = calloc(1, sizeof(*t));
 	pthread_attr_t attr;
 	pthread_t id;
-	int rc;
+	bool made;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 256 << 10);
+	made = !pthread_create(&id, &attr, thread_main, t);
+	pthread_attr_destroy(&attr);
+	return made;
+}
+
+// -ENOMEM: there is no memory for it, or not one thread to be had.
+static int thread_start(const struct call *c, void (*body)(struct call *c), struct lane *lane)
+{
+	struct thread_call *t = thread_call_new(c, body, lane);
+	bool create, queued;
 
 	if (!t)
 		return -ENOMEM;
-	t->call = *c;
-	t->body = body;
-	if (c->data) {
-		t->call.data = malloc(c->data_len + 1);
-		if (!t->call.data) {
-			free(t);
-			return -ENOMEM;
-		}
-		memcpy(t->call.data, c->data, c->data_len);
-		t->call.data[c->data_len] = '\0';
-	}
 	pthread_mutex_lock(&threads.lock);
-	rc = threads.count < THREADS_MAX ? 0 : -EAGAIN;
-	threads.count += !rc;
+	create = lane->count < THREADS_MAX;
+	if (create)
+		lane->count++;
+	else
+		enqueue_locked(t);
 	pthread_mutex_unlock(&threads.lock);
-	if (!rc) {
-		pthread_attr_init(&attr);
-		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		pthread_attr_setstacksize(&attr, 256 << 10);
-		rc = pthread_create(&id, &attr, thread_main, t) ? -EAGAIN : 0;
-		pthread_attr_destroy(&attr);
-		if (rc)
-			thread_ended();
-	}
-	if (rc) {
-		free(t->call.data);
-		free(t);
-	}
-	return rc;
+	if (!create || thread_create(t))
+		return 0;
+	pthread_mutex_lock(&threads.lock);
+	queued = --lane->count > 0; // one of those that run will take it
+	if (queued)
+		enqueue_locked(t);
+	else
+		pthread_cond_broadcast(&threads.idle);
+	pthread_mutex_unlock(&threads.lock);
+	if (!queued)
+		thread_call_free(t);
+	return queued ? 0 : -ENOMEM;
 }
 
 // Both steps or none: who holds one while waiting for the other could wait in a circle.
@@ -137,7 +193,7 @@ void call_run(struct call *c)
 	c->other_step = c->other ? node_step(c->fs, c->other) : NULL;
 	rc = enter_both(c, false);
 	if (rc == -EAGAIN) {
-		rc = thread_start(c, parked);
+		rc = thread_start(c, parked, &threads.lanes[true]);
 		if (!rc)
 			return;
 	}
@@ -146,10 +202,10 @@ void call_run(struct call *c)
 
 void call_detach(struct call *c)
 {
-	int rc = thread_start(c, c->run);
-
-	if (rc)
-		reply_error(c->req, rc);
+	// Without memory the thread that serves the kernel does it itself: late is better than never, and a release that
+	// was refused would never come again.
+	if (thread_start(c, c->run, &threads.lanes[c->waits_for_clients]))
+		c->run(c);
 }
 
 void call_drain(int64_t timeout_ns)
@@ -158,7 +214,7 @@ void call_drain(int64_t timeout_ns)
 	struct timespec until;
 
 	LOCK_SCOPE(&threads.lock);
-	while (threads.count && ckpt_sys.mono_ns() - began < timeout_ns) {
+	while ((threads.lanes[0].count || threads.lanes[1].count) && ckpt_sys.mono_ns() - began < timeout_ns) {
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec++;
 		pthread_cond_timedwait(&threads.idle, &threads.lock, &until);

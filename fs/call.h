@@ -23,6 +23,7 @@ struct call {
 	mode_t mode;
 	int flags;
 	bool with_handle;
+	bool waits_for_clients; // for call_detach: its end may depend on what some client does first
 	struct stat attr;
 	struct fuse_file_info fi;
 	struct ckpt_step *step, *other_step; // set for run: the steps of node and other, NULL for the plain tree
@@ -31,8 +32,8 @@ struct call {
 // Enters the steps of node and other and runs the call, or answers with the error that forbids it: -EROFS in a committed
 // step, -ESTALE when it is gone.
 void call_run(struct call *c);
-// Runs on a thread of its own at once, without entering a step: for what takes as long as a disk. -EAGAIN is answered
-// when there are too many.
+// Runs on a thread of its own, without entering a step: for what takes as long as a disk or a long walk. When there are
+// too many already it waits its turn; it always runs.
 void call_detach(struct call *c);
 // Waits until no call is left on a thread of its own, at most so long; for the end of a mount.
 void call_drain(int64_t timeout_ns);

@@ -343,7 +343,14 @@ static void run_flush(struct call *c)
 
 static struct call call_with(fuse_req_t req, struct handle *h, void (*run)(struct call *c))
 {
-	return (struct call){.run = run, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
+	return (struct call){
+		.run = run,
+		.req = req,
+		.fs = fs_of(req),
+		.node = h->node,
+		.fi = {.fh = (uintptr_t)h},
+		.waits_for_clients = true, // for open writers
+	};
 }
 
 // Decides what a FLUSH means; true: it completes the step.

@@ -305,6 +305,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		reply_error(req, -EPERM);
 	} else if (names_a_step(fs, c.node, name)) {
 		c.run = run_rename_step;
+		c.waits_for_clients = true; // a commit waits for open writers
 		call_detach(&c);
 	} else if ((flags & RENAME_EXCHANGE) && names_a_step(fs, c.other, new_name)) {
 		reply_error(req, -EINVAL);
