@@ -4,6 +4,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
+#include "fs/call.h"
 #include "fs/control.h"
 #include "fs/handle.h"
 #include "fs/ops.h"
@@ -254,21 +255,31 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 }
 
 // A committed step is on disk already; with object stores this becomes the barrier for them.
-void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+static void run_fsyncdir(struct call *c)
 {
-	struct ckpt_fs *fs = fs_of(req);
 	struct place p;
 	int rc = 0;
 
-	(void)datasync;
-	(void)fi;
-	if (node_of(fs, ino)->kind == NODE_FILES && !place_of(fs, node_of(fs, ino), &p)) {
+	if (!place_of(c->fs, c->node, &p)) {
 		if (!place_is_committed(&p)) {
-			CLEANUP_FD int fd = node_open(fs, node_of(fs, ino), O_RDONLY | O_DIRECTORY);
+			CLEANUP_FD int fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 
 			rc = fd < 0 ? fd : ckpt_sys.fsync(fd);
 		}
 		place_done(&p);
 	}
-	reply_error(req, rc);
+	reply_error(c->req, rc);
+}
+
+void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run_fsyncdir, .req = req, .fs = fs, .node = node_of(fs, ino)};
+
+	(void)datasync;
+	(void)fi;
+	if (c.node->kind == NODE_FILES)
+		call_detach(&c); // it waits for the disk
+	else
+		reply_error(req, 0);
 }

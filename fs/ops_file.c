@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define COPY_RANGE_BYTES                                                                                               \
+	((size_t)64 << 20)          // of one request: who copies more asks again, and can be interrupted between
 #define COPY_READ_BYTES (128 << 10) // reads up to this size are copied; a pipe for splice costs more
 
 // --- create and open --------------------------------------------------------------------------------------------------
@@ -130,21 +132,21 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	reply_opened(fs, req, fi, rc);
 }
 
-static void open_control(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+static void run_open_control(struct call *c)
 {
 	struct handle *h;
-	int rc = (fi->flags & O_ACCMODE) == O_RDONLY ? handle_new(fs, n, fi->flags, &h) : -EACCES;
+	int rc = (c->fi.flags & O_ACCMODE) == O_RDONLY ? handle_new(c->fs, c->node, c->fi.flags, &h) : -EACCES;
 
-	if (!rc && (rc = control_text(fs, n, &h->text, &h->text_len)))
-		handle_free(fs, h);
+	if (!rc && (rc = control_text(c->fs, c->node, &h->text, &h->text_len)))
+		handle_free(c->fs, h);
 	if (rc) {
-		reply_error(req, rc);
+		reply_error(c->req, rc);
 		return;
 	}
-	fi->fh = (uintptr_t)h;
-	fi->direct_io = 1; // its size is known only now
-	if (fuse_reply_open(req, fi) == -ENOENT)
-		handle_free(fs, h);
+	c->fi.fh = (uintptr_t)h;
+	c->fi.direct_io = 1; // its size is known only now
+	if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
+		handle_free(c->fs, h);
 }
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -152,14 +154,16 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct ckpt_fs *fs = fs_of(req);
 	struct call c = {.run = run_open_for_writing, .req = req, .fs = fs, .node = node_of(fs, ino), .fi = *fi};
 
-	if (c.node->kind == NODE_CONTROL)
-		open_control(fs, req, c.node, fi);
-	else if (c.node->kind == NODE_MARKER)
+	if (c.node->kind == NODE_CONTROL) {
+		c.run = run_open_control;
+		call_detach(&c); // it walks every session
+	} else if (c.node->kind == NODE_MARKER) {
 		marker_open(req, c.node, fi);
-	else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
+	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
 		open_for_reading(fs, req, c.node, fi);
-	else
+	} else {
 		call_run(&c);
+	}
 }
 
 // --- read and write through the daemon --------------------------------------------------------------------------------
@@ -342,27 +346,51 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 	reply_error(req, rc);
 }
 
+struct copy {
+	struct handle *in, *out;
+	off_t off_in, off_out;
+	size_t len;
+};
+
+static void run_copy(struct call *c)
+{
+	struct copy *copy = (struct copy *)c->data;
+	int fd = reopen_for_writing(copy->out->node->fd, 0);
+	ssize_t n;
+
+	if (fd < 0) {
+		reply_error(c->req, fd);
+		return;
+	}
+	n = copy_file_range(copy->in->node->fd, &copy->off_in, fd, &copy->off_out, MIN(copy->len, COPY_RANGE_BYTES),
+			    (unsigned)c->flags);
+	if (n < 0)
+		reply_error(c->req, -errno);
+	else
+		fuse_reply_write(c->req, (size_t)n);
+	ckpt_sys.close(fd);
+}
+
 void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse_file_info *fi_in,
 			fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out, size_t len, int flags)
 {
-	struct handle *in = handle_of(fi_in), *out = handle_of(fi_out);
-	ssize_t n = -EXDEV;
-	int fd;
+	struct copy copy = {handle_of(fi_in), handle_of(fi_out), off_in, off_out, len};
+	struct call c = {
+		.run = run_copy,
+		.req = req,
+		.fs = fs_of(req),
+		.node = copy.out->node,
+		.data = (char *)&copy,
+		.data_len = sizeof(copy),
+		.flags = flags,
+	};
 
 	(void)ino_in;
 	(void)ino_out;
-	if (in->node->kind == NODE_FILES && out->node->kind == NODE_FILES && out->writes) {
-		fd = reopen_for_writing(out->node->fd, 0);
-		n = fd < 0 ? fd : copy_file_range(in->node->fd, &off_in, fd, &off_out, len, (unsigned)flags);
-		if (n < 0 && fd >= 0)
-			n = -errno;
-		if (fd >= 0)
-			ckpt_sys.close(fd);
-	}
-	if (n < 0)
-		reply_error(req, (int)n);
+	if (copy.in->node->kind == NODE_FILES && copy.out->node->kind == NODE_FILES && copy.out->writes)
+		call_detach(&c); // it waits for the disk
 	else
-		fuse_reply_write(req, (size_t)n);
+		reply_error(req, -EXDEV);
 }
 
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)

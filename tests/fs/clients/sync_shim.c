@@ -1,0 +1,25 @@
+// Preloaded into a daemon: its fsync behaves as on a bad disk. In the folder $SYNC_SHIM,
+//   hang  keeps every fsync waiting until it is removed;
+//   fail  makes the next one fail with EIO, and is gone then: as the kernel tells a lost write once to each open file.
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int fsync(int fd)
+{
+	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+	const char *folder = getenv("SYNC_SHIM");
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/hang", folder);
+	while (!access(path, F_OK))
+		usleep(10000);
+	snprintf(path, sizeof(path), "%s/fail", folder);
+	if (!unlink(path)) {
+		errno = EIO;
+		return -1;
+	}
+	return real(fd);
+}
