@@ -189,6 +189,9 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, stru
 		return rc;
 	}
 	h->writes = writes;
+	pthread_mutex_lock(&n->lock);
+	h->lost_writes_told = n->lost_writes;
+	pthread_mutex_unlock(&n->lock);
 	rc = node_acquire(fs, req, n, fd, committed, writes);
 	if (rc) {
 		handle_free(fs, h);
@@ -218,4 +221,25 @@ void handle_flushed(struct handle *h)
 	if (h->writes && h->writer.step && !fstat(h->node->fd, &st))
 		ckpt_stage_writer_flushed(&h->writer, (uint64_t)st.st_size,
 					  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+}
+
+// The kernel tells a lost write once to each open file, and all handles of a node share one. So it is kept, and told to
+// each handle that was open then. Two at once do not come: the kernel holds the inode's lock during an fsync.
+int handle_sync(struct handle *h, bool data_only, int *ret_disk)
+{
+	struct node *n = h->node;
+	int rc = data_only ? ckpt_sys.fdatasync(n->fd) : ckpt_sys.fsync(n->fd);
+
+	*ret_disk = rc;
+	LOCK_SCOPE(&n->lock);
+	if (rc && rc != -EIO && rc != -ENOSPC && rc != -EDQUOT)
+		return rc; // not of the data
+	if (rc) {
+		n->lost_writes++;
+		n->lost_write_error = rc;
+	}
+	if (h->lost_writes_told == n->lost_writes)
+		return 0;
+	h->lost_writes_told = n->lost_writes;
+	return n->lost_write_error;
 }

@@ -19,6 +19,7 @@ struct handle {
 	int flags; // of open(2)
 	int fd;    // writes, where the kernel does not do it itself; else -1
 	bool writes;
+	unsigned lost_writes_told; // of the node's, those that this handle knows or that are older than it
 	struct ckpt_writer writer; // linked while it writes in a staged step
 	struct listing *listing;   // directories
 	struct marker_handle *marker;
@@ -42,6 +43,10 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, stru
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
 // After a FLUSH: remembers the state in which somebody closed it.
 void handle_flushed(struct handle *h);
+
+// fsync or fdatasync of the node's file: the disk's result in ret_disk, and returned what the handle's client is to be
+// told, which may be an error that another handle's fsync found before. Waits for the disk.
+int handle_sync(struct handle *h, bool data_only, int *ret_disk);
 
 // A descriptor that writes the node's file, from one that reads it; the caller closes it.
 int reopen_for_writing(int fd, int flags);

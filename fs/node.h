@@ -61,6 +61,8 @@ struct node {
 	int fd;                              // reads the backing file while opens > 0, else -1
 	int backing_id;                      // IO_PASSTHROUGH
 	bool written;                        // since fd was opened
+	unsigned lost_writes;                // how often an fsync said that something was not written
+	int lost_write_error;                // what it said last
 	bool folder_known;                   // plain directories: folder is what its disk says
 	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
 };

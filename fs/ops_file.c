@@ -303,14 +303,14 @@ static void run_fsync(struct call *c)
 	struct ckpt_step *step = node_step(c->fs, c->node);
 	int64_t began = ckpt_sys.now_ns(), ctime_ns = 0;
 	struct stat st;
-	int rc;
+	int rc, disk;
 
 	// What the fsync covers is the state of before it: a change while it runs must show as another change time.
 	if (!fstat(h->node->fd, &st))
 		ctime_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
-	rc = c->flags ? ckpt_sys.fdatasync(h->node->fd) : ckpt_sys.fsync(h->node->fd);
+	rc = handle_sync(h, c->flags, &disk);
 	if (step)
-		ckpt_stage_synced(step, h->node->number, ctime_ns, began, rc);
+		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
 	ckpt_step_unref(step);
 	reply_error(c->req, rc);
 }

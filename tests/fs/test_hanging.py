@@ -199,3 +199,44 @@ def test_the_last_release_of_a_marker_never_fails(world, store, syncs, agent, co
     if not listed(m):
         commit(m / "1000")
     assert trees.files(m / "1000") == made
+
+
+# --- Lost writes ------------------------------------------------------------------------------------------------------
+
+
+@both_modes
+@pytest.mark.parametrize("where", ["plain", "1000"])
+def test_each_that_has_a_file_open_is_told_once_of_a_lost_write(world, store, syncs, agent, mode, where):
+    m = Mount.new(world, store, mode=mode, prefix=syncs.prefix)
+    (m / where).mkdir()
+    several = [agent() for _ in range(3)]
+    for a in several:
+        a.run("fd = os.open(path, os.O_RDWR | os.O_CREAT); other = os.open(path, os.O_RDONLY)", path=str(m / where / "f"))
+    several[0].run("os.write(fd, b'lost')")
+    syncs.fail_next()
+    for a in several:
+        assert a.errno_of("os.fsync(fd)") == "EIO"
+        assert a.errno_of("os.fsync(fd)") is None, "it is told once"
+    late = agent()
+    late.run("fd = os.open(path, os.O_RDWR)", path=str(m / where / "f"))
+    assert late.errno_of("os.fsync(fd)") is None, "it was opened after the error was told"
+    assert [a.errno_of("os.fsync(other)") for a in several] == ["EIO"] * 3, "each open file is told, as everywhere"
+
+
+def test_an_old_lost_write_that_is_told_late_does_not_spoil_the_file_written_anew(world, store, syncs, agent, commit):
+    m = Mount.new(world, store, prefix=syncs.prefix)
+    (m / "1000").mkdir()
+    a, b = agent(), agent()
+    for x in (a, b):
+        x.run("fd = os.open(path, os.O_RDWR | os.O_CREAT)", path=str(m / "1000/f"))
+    a.run("os.write(fd, b'lost')")
+    syncs.fail_next()
+    assert a.errno_of("os.fsync(fd)") == "EIO"
+    with pytest.raises(OSError):
+        a.run("m = os.open(step + '/.finalize', os.O_CREAT | os.O_WRONLY); os.close(m)", step=str(m / "1000"))
+    a.run("os.ftruncate(fd, 0); os.pwrite(fd, b'anew', 0); os.fsync(fd)")
+    assert b.errno_of("os.fsync(fd)") == "EIO"
+    a.run("os.close(fd)")
+    b.run("os.close(fd)")
+    commit(m / "1000")
+    assert (m / "1000/f").read_bytes() == b"anew"
