@@ -160,10 +160,16 @@ static bool type_is_ours(mode_t mode)
 	return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
 }
 
-static int stat_child(struct ckpt_fs *fs, const struct place *p, const char *name, struct statx *stx)
+// Under names_lock: the path that leads to the directory is made and used before a rename can change it.
+static int stat_child_locked(struct ckpt_fs *fs, struct node *parent, const char *name, struct statx *stx)
 {
-	int fd = place_open(fs, p, O_PATH | O_DIRECTORY), rc;
+	struct place p;
+	int fd, rc = place_of_locked(fs, parent, &p);
 
+	if (rc)
+		return rc;
+	fd = place_open(fs, &p, O_PATH | O_DIRECTORY);
+	place_done(&p);
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd;
 	rc = statx(fd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, stx) ? -errno : 0;
@@ -181,15 +187,14 @@ static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct sta
 
 // A name is looked at and remembered under one lock, so that a rename cannot come in between. Names that are known,
 // nearly all of them, need it only for reading.
-static int lookup_live(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
-		       struct fuse_entry_param *ret_entry)
+static int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
 {
 	struct node *n = NULL;
 	struct statx stx;
 	int rc;
 
 	names_read_lock(fs);
-	rc = stat_child(fs, p, name, &stx);
+	rc = stat_child_locked(fs, parent, name, &stx);
 	if (!rc)
 		n = node_get_known(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name);
 	names_unlock(fs);
@@ -197,7 +202,7 @@ static int lookup_live(struct ckpt_fs *fs, struct node *parent, const struct pla
 		return rc;
 	if (!n) {
 		names_write_lock(fs);
-		rc = stat_child(fs, p, name, &stx);
+		rc = stat_child_locked(fs, parent, name, &stx);
 		if (!rc)
 			rc = node_get_locked(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name,
 					     NULL, &n);
@@ -232,11 +237,10 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 		return rc;
 	if (p.step) {
 		rc = place_is_committed(&p) ? lookup_committed(fs, parent, &p, name, ret_entry)
-					    : lookup_live(fs, parent, &p, name, ret_entry);
+					    : lookup_live(fs, parent, name, ret_entry);
 	} else {
 		step = step_in_folder(fs, parent, name);
-		rc = step ? lookup_step(fs, parent, name, step, ret_entry)
-			  : lookup_live(fs, parent, &p, name, ret_entry);
+		rc = step ? lookup_step(fs, parent, name, step, ret_entry) : lookup_live(fs, parent, name, ret_entry);
 		ckpt_step_unref(step);
 	}
 	place_done(&p);
