@@ -11,7 +11,9 @@
 //  5. Where the outcome of a put is unknown, the step is frozen, under the name of that put, until the record was read:
 //     an attempt that fails for another reason meanwhile changes nothing about it.
 //  6. A leftover's file gives its name to a copy only when nothing but the put is left to fail, and has it back if that did.
-//  7. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
+//  7. Which name a commit gives is decided with the store's and the step's lock held, and again once no change is under
+//     way; who wants another is refused.
+//  8. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
 #include "core/commit.h"
 
 #include "core/copy.h"
@@ -44,7 +46,8 @@ struct attempt {
 	struct ckpt_leftover *leftovers;
 	struct ckpt_record record;
 	struct ckpt_manifest *manifest;
-	bool unknown; // this put, or that of an earlier attempt, may or may not have happened
+	bool as_it_is; // no name was asked for: the one that the step has when the gate is closed
+	bool unknown;  // this put, or that of an earlier attempt, may or may not have happened
 };
 
 static void progress(struct attempt *a)
@@ -407,6 +410,49 @@ static void complain_of_publish(struct attempt *a, int error)
 			 "the record could not be written", NULL);
 }
 
+static void complain_of_name(struct attempt *a, int error)
+{
+	if (error == -EBUSY)
+		complain(a, error, "complete it under that name again, which gives the final answer",
+			 "the outcome of its commit under another name is unknown", NULL);
+	else if (error == -EEXIST)
+		complain(a, error, "choose another name, or remove that step first", "there is a step of this name",
+			 NULL);
+	else
+		complain(a, error, "nothing is lost: mend the cause, then complete the step again",
+			 "its name could not be kept for it", NULL);
+}
+
+// NULL: as it is called now.
+static int take_name_locked(struct attempt *a, const char *folder_id, const char *name)
+{
+	int rc;
+
+	snprintf(a->folder_id, sizeof(a->folder_id), "%s", folder_id ? folder_id : a->step->folder_id);
+	snprintf(a->name, sizeof(a->name), "%s", name ? name : a->step->name);
+	rc = ckpt_name_key(a->folder_id, a->name, a->key);
+	return rc ? rc : ckpt_step_reserve_locked(a->step, a->folder_id, a->name);
+}
+
+// Who held the gate when the commit began may have renamed the step: then it is committed as it is called now.
+static int settle_name(struct attempt *a)
+{
+	struct ckpt_step *step = a->step;
+	int rc = 0;
+
+	if (!a->as_it_is)
+		return 0;
+	pthread_mutex_lock(&step->store->lock);
+	if (strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
+		ckpt_step_release_locked(step);
+		rc = take_name_locked(a, NULL, NULL);
+	}
+	pthread_mutex_unlock(&step->store->lock);
+	if (rc)
+		complain_of_name(a, rc);
+	return rc;
+}
+
 static int put_back_copies(struct attempt *a)
 {
 	int rc = ckpt_copy_undo(a->step);
@@ -430,7 +476,9 @@ static int attempt_run(struct attempt *a)
 		complain(a, rc, NULL, "it was removed, or moved into another step, at the same moment", NULL);
 	if (rc)
 		return rc;
-	rc = put_back_copies(a); // of an attempt whose outcome was none, or that could not
+	rc = settle_name(a);
+	if (!rc)
+		rc = put_back_copies(a); // of an attempt whose outcome was none, or that could not
 	if (rc)
 		return rc;
 	a->scan.step = a->step;
@@ -470,51 +518,42 @@ static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 }
 
 // The step takes its final name in the table and is listed; only then do waiters get their answer.
-static void enter_committed(struct attempt *a)
+static void enter_committed_locked(struct attempt *a)
 {
 	struct ckpt_step *step = a->step;
-	struct ckpt_store *s = step->store;
 
-	pthread_mutex_lock(&s->lock);
 	if (strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);
 		if (ckpt_step_insert_locked(step, a->folder_id, a->name))
 			abort(); // the name is reserved
 	}
-	remember_last_locked(s, a);
-	pthread_mutex_unlock(&s->lock);
-	if (a->manifest)
-		ckpt_step_keep_manifest(step, a->manifest);
+	remember_last_locked(step->store, a);
+	step->summary = a->record.summary;
+	step->state = CKPT_STEP_COMMITTED;
+	ckpt_stage_forget(step);
 }
 
-static void release_name(struct ckpt_step *step)
-{
-	LOCK_SCOPE(&step->store->lock);
-
-	ckpt_step_release_locked(step);
-}
-
+// Name and state change at once: who comes meanwhile sees a commit that runs under this name, or its end.
 static void finish(struct attempt *a, int rc)
 {
 	struct ckpt_step *step = a->step;
 
-	if (!rc)
-		enter_committed(a);
-	if (!rc || !a->unknown)
-		release_name(step);
+	if (!rc && a->manifest)
+		ckpt_step_keep_manifest(step, a->manifest);
+	pthread_mutex_lock(&step->store->lock);
 	pthread_mutex_lock(&step->lock);
-	step->outcome_unknown = rc && a->unknown;
-	if (!rc) {
-		step->summary = a->record.summary;
-		step->state = CKPT_STEP_COMMITTED;
-		ckpt_stage_forget(step);
-	} else if (step->state == CKPT_STEP_COMMITTING) {
+	if (!rc)
+		enter_committed_locked(a);
+	else if (step->state == CKPT_STEP_COMMITTING)
 		step->state = CKPT_STEP_STAGED;
-	}
+	if (!rc || !a->unknown)
+		ckpt_step_release_locked(step);
+	step->outcome_unknown = rc && a->unknown;
 	step->commit_result = rc;
 	step->attempts_done = step->attempts;
 	pthread_cond_broadcast(&step->changed);
 	pthread_mutex_unlock(&step->lock);
+	pthread_mutex_unlock(&step->store->lock);
 	if (!rc && step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &a->record.summary, TAKE_PTR(a->record.manifest),
 				 a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX ? a->record.manifest_len : 0);
@@ -522,8 +561,8 @@ static void finish(struct attempt *a, int rc)
 
 static void attempt_free(struct attempt *a)
 {
-	struct ckpt_store *s = a->step->store;
-
+	if (!a)
+		return;
 	ckpt_scan_done(&a->scan);
 	ckpt_manifest_unref(a->manifest);
 	free(a->record.manifest);
@@ -531,6 +570,14 @@ static void attempt_free(struct attempt *a)
 	free(a->metadata);
 	ckpt_step_unref(a->step);
 	free(a);
+}
+
+// The last that an attempt does: a store that waits for it may be gone a moment later.
+static void attempt_end(struct attempt *a)
+{
+	struct ckpt_store *s = a->step->store;
+
+	attempt_free(a);
 	pthread_mutex_lock(&s->lock);
 	s->commits_running--;
 	pthread_cond_broadcast(&s->idle);
@@ -569,7 +616,7 @@ static void *attempt_thread(void *arg)
 		(void)ckpt_stage_sweep(a->step->store,
 				       left[i]->session); // what stays is in the trash, and counts for nothing
 	ckpt_step_list_free(left, count);
-	attempt_free(a);
+	attempt_end(a);
 	return NULL;
 }
 
@@ -582,71 +629,89 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	if (!a)
 		return NULL;
 	a->step = ckpt_step_ref(step);
-	snprintf(a->folder_id, sizeof(a->folder_id), "%s", how->folder_id);
-	snprintf(a->name, sizeof(a->name), "%s", how->name);
 	snprintf(a->event, sizeof(a->event), "%s", how->event);
 	snprintf(a->profile, sizeof(a->profile), "%s", how->profile);
 	a->metadata = how->metadata ? strdup(how->metadata) : NULL;
 	a->writers_ns = how->writers_ns;
 	a->began_ns = ckpt_sys.mono_ns();
-	a->unknown = step->outcome_unknown;
-	if ((how->metadata && !a->metadata) || ckpt_name_key(a->folder_id, a->name, a->key)) {
-		ckpt_step_unref(step);
-		free(a->metadata);
-		free(a);
+	a->as_it_is = !how->name;
+	if (how->metadata && !a->metadata) {
+		attempt_free(a);
 		return NULL;
 	}
 	return a;
 }
 
-static void complain_of_name(struct attempt *a, int error)
+// What a call is to the step: the commit itself, one more that waits for it, or one that comes after it.
+enum part { STARTS, JOINS, LATE };
+
+// Decided under both locks, as is the name: no other commit and no rename is in between. ret_number: the attempt.
+static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *ret_part, uint64_t *ret_number)
 {
-	if (error == -EBUSY)
-		complain(a, error, "complete it under that name again, which gives the final answer",
-			 "the outcome of its commit under another name is unknown", NULL);
-	else
-		complain(a, error, "choose another name, or remove that step first", "there is a step of this name",
-			 NULL);
+	struct ckpt_step *step = a->step;
+	LOCK_SCOPE(&step->store->lock);
+	LOCK_SCOPE(&step->lock);
+	bool as_wanted = ckpt_step_is_called_locked(step, how->folder_id, how->name);
+	int rc = 0;
+
+	switch (step->state) {
+	case CKPT_STEP_STAGED:
+		*ret_part = STARTS;
+		rc = take_name_locked(a, how->folder_id, how->name);
+		if (rc)
+			break;
+		a->unknown = step->outcome_unknown;
+		step->state = CKPT_STEP_COMMITTING;
+		step->attempts++;
+		step->progress_ns = a->began_ns;
+		step->store->commits_running++;
+		break;
+	case CKPT_STEP_COMMITTING:
+		*ret_part = JOINS;
+		rc = as_wanted ? 0 : -EBUSY;
+		break;
+	case CKPT_STEP_COMMITTED:
+		*ret_part = LATE;
+		rc = as_wanted ? 0 : -EROFS;
+		break;
+	default:
+		return -ESTALE;
+	}
+	if (rc && *ret_part != STARTS)
+		snprintf(a->name, sizeof(a->name), "%s", how->name ? how->name : step->name); // for the complaint
+	*ret_number = step->attempts;
+	return rc;
 }
 
-// Called and returns with step->lock held and the state STAGED; the state is COMMITTING when it returns 0.
-static int start_locked(struct ckpt_step *step, const struct ckpt_commit *how)
+static void complain_of_entry(struct attempt *a, enum part part, int error)
 {
-	struct attempt *a = attempt_new(step, how);
+	if (part == JOINS)
+		complain(a, error, "wait for its end", "it is being committed under another name", NULL);
+	else if (part == LATE)
+		complain(a, error, "it is a step already", "it was committed under another name", NULL);
+	else
+		complain_of_name(a, error);
+}
+
+// On a thread of its own: a client that dies does not stop it. Takes a.
+static void start(struct attempt *a)
+{
 	pthread_attr_t attr;
 	pthread_t thread;
-	int rc;
+	bool failed;
 
-	if (!a)
-		return -ENOMEM;
-	step->state = CKPT_STEP_COMMITTING;
-	step->attempts++;
-	step->progress_ns = a->began_ns;
-	pthread_mutex_unlock(&step->lock);
-	pthread_mutex_lock(&step->store->lock);
-	step->store->commits_running++;
-	rc = ckpt_step_reserve_locked(step, a->folder_id, a->name);
-	pthread_mutex_unlock(&step->store->lock);
-	if (rc) {
-		complain_of_name(a, rc);
-	} else {
-		pthread_attr_init(&attr);
-		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		if (pthread_create(&thread, &attr, attempt_thread, a))
-			rc = -EAGAIN;
-		pthread_attr_destroy(&attr);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	failed = pthread_create(&thread, &attr, attempt_thread, a);
+	pthread_attr_destroy(&attr);
+	if (failed) {
+		finish(a, -EAGAIN);
+		attempt_end(a);
 	}
-	if (rc) {
-		finish(a, rc);
-		attempt_free(a);
-	}
-	pthread_mutex_lock(&step->lock);
-	return 0;
 }
 
-static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how)
+static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how, uint64_t attempt)
 {
-	uint64_t attempt = step->attempts;
 	int64_t timeout = step->store->settings.commit_timeout_ns;
 
 	while (step->attempts_done < attempt) {
@@ -672,43 +737,31 @@ static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how)
 	return step->commit_result;
 }
 
-// The names are guarded by the store's lock, which comes before the step's: they are copied first.
-struct names {
-	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1];
-};
-
-static void names_of(struct ckpt_step *step, const struct ckpt_commit *how, struct names *ret)
+int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 {
-	LOCK_SCOPE(&step->store->lock);
+	struct attempt *a = attempt_new(step, how);
+	bool had_metadata = false;
+	enum part part = LATE;
+	uint64_t number;
+	int rc;
 
-	snprintf(ret->folder_id, sizeof(ret->folder_id), "%s", how->folder_id ? how->folder_id : step->folder_id);
-	snprintf(ret->name, sizeof(ret->name), "%s", how->name ? how->name : step->name);
-}
-
-int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *wanted)
-{
-	struct ckpt_commit full = *wanted, *how = &full;
-	bool started = false, done = false;
-	struct names names;
-	int rc = 0;
-
-	names_of(step, how, &names);
-	how->folder_id = names.folder_id;
-	how->name = names.name;
-	pthread_mutex_lock(&step->lock);
-	if (step->state == CKPT_STEP_STAGED) {
-		started = !step->outcome_unknown; // else an earlier attempt's metadata may have won
-		rc = start_locked(step, how);
-	} else if (step->state == CKPT_STEP_COMMITTED) {
-		done = true;
-	} else if (step->state != CKPT_STEP_COMMITTING) {
-		rc = -ESTALE;
+	if (!a)
+		return -ENOMEM;
+	rc = enter(a, how, &part, &number);
+	if (rc && rc != -ESTALE)
+		complain_of_entry(a, part, rc);
+	if (!rc && part == STARTS) {
+		had_metadata = !a->unknown; // else an earlier attempt's may have won
+		start(TAKE_PTR(a));
 	}
-	if (!rc && !done)
-		rc = wait_locked(step, how);
-	pthread_mutex_unlock(&step->lock);
+	attempt_free(a);
+	if (!rc && part != LATE) {
+		pthread_mutex_lock(&step->lock);
+		rc = wait_locked(step, how, number);
+		pthread_mutex_unlock(&step->lock);
+	}
 	// Who joined another's attempt, or came after it, may bring metadata of his own.
-	if (!rc && !started && how->metadata)
+	if (!rc && !had_metadata && how->metadata)
 		rc = ckpt_commit_metadata(step, how->metadata);
 	return rc;
 }

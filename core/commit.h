@@ -19,7 +19,8 @@ struct ckpt_commit {
 	void *abandoned_arg;
 };
 
-// 0: committed and durable. -EEXIST the name has a step; -EBUSY a writer is at work; -EIO a write was lost, or the
+// 0: committed and durable. -EEXIST the name has a step; -EBUSY a writer is at work, or a commit under another name;
+// -EROFS it was committed under another name; -EIO a write was lost, or the
 // outcome is unknown (the log says which); -EINTR abandoned; -ENOSPC, -EDQUOT, -ENOMEM ...; -ESTALE the step is gone.
 int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how);
 

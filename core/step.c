@@ -245,6 +245,14 @@ void ckpt_step_release_locked(struct ckpt_step *step)
 	free(TAKE_PTR(step->pending));
 }
 
+bool ckpt_step_is_called_locked(const struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	const struct ckpt_pending *p = step->pending;
+
+	return (!folder_id || !strcmp(folder_id, p ? p->folder_id : step->folder_id)) &&
+	       (!name || !strcmp(name, p ? p->name : step->name));
+}
+
 int ckpt_step_insert_locked(struct ckpt_step *step, const char *folder_id, const char *name)
 {
 	struct ckpt_step_table *t = step->store->steps;

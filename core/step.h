@@ -115,5 +115,7 @@ void ckpt_step_erase_locked(struct ckpt_step *step);
 // -EEXIST: it is taken; -EBUSY: another name is kept for this step already. Release does nothing when none is kept.
 int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, const char *name);
 void ckpt_step_release_locked(struct ckpt_step *step);
+// Under store->lock: whether this is what the step will be called, or else is. NULL: either will do.
+bool ckpt_step_is_called_locked(const struct ckpt_step *step, const char *folder_id, const char *name);
 // Keeps a manifest in memory as the current version's.
 void ckpt_step_keep_manifest(struct ckpt_step *step, struct ckpt_manifest *m);

@@ -615,6 +615,92 @@ START_TEST(a_commit_to_a_taken_name_leaves_the_step_staged)
 }
 END_TEST
 
+START_TEST(who_joins_under_another_name_is_refused)
+{
+	struct ckpt_step *step = begin("tmp");
+	struct side committer = {.step = step, .how = plain};
+	struct ckpt_commit how = plain;
+
+	committer.how.folder_id = how.folder_id = "";
+	committer.how.name = "1";
+	how.name = "2";
+	ck_ok(ckpt_stage_enter(step, false)); // holds the commit at its start
+	start(&committer, side_commit);
+	wait_until_committing(step);
+	ck_error(ckpt_commit(step, &how), EBUSY);
+	how.name = "1";
+	how.folder_id = "0123456789abcdef";
+	ck_error(ckpt_commit(step, &how), EBUSY);
+	ck_assert_uint_eq(ckpt_save_errors(s, "another name"), 2);
+	ckpt_stage_leave(step);
+	pthread_join(committer.thread, NULL);
+	ck_assert_int_eq(committer.result, 0);
+	ck_error(ckpt_commit(step, &how), EROFS);
+	how.folder_id = "";
+	ck_ok(ckpt_commit(step, &how));
+	how.name = "tmp";
+	ck_error(ckpt_commit(step, &how), EROFS);
+	ck_ok(commit(step, 0, NULL)); // as it is
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void *side_rename(void *arg)
+{
+	struct side *side = arg;
+
+	side->result = ckpt_stage_rename(side->step, "", "2");
+	return NULL;
+}
+
+// A rename that won over the commit is not undone by it.
+START_TEST(a_commit_gives_the_name_that_a_rename_gave_meanwhile)
+{
+	for (int round = 0; round < 300; round++) {
+		struct ckpt_step *step = begin("1"), *found;
+		struct side committer = {.step = step}, renamer = {.step = step};
+
+		start(&committer, side_commit);
+		start(&renamer, side_rename);
+		pthread_join(committer.thread, NULL);
+		pthread_join(renamer.thread, NULL);
+		ck_assert_int_eq(committer.result, 0);
+		found = ckpt_step_find(s, "", renamer.result ? "1" : "2");
+		ck_assert_ptr_eq(found, step);
+		ckpt_step_unref(found);
+		ck_assert_str_eq(step->summary.name, renamer.result ? "1" : "2");
+		ckpt_step_unref(step);
+		teardown();
+		setup();
+	}
+}
+END_TEST
+
+// The same, in the one order that matters: the rename is under way when the commit begins.
+START_TEST(a_rename_that_holds_the_gate_names_the_step)
+{
+	struct ckpt_step *step = begin("1"), *found;
+	struct side committer = {.step = step};
+
+	ck_ok(ckpt_stage_enter(step, false)); // as the rename does first
+	start(&committer, side_commit);
+	wait_until_committing(step);
+	pthread_mutex_lock(&s->lock);
+	ckpt_step_erase_locked(step);
+	ck_ok(ckpt_step_insert_locked(step, "", "2"));
+	pthread_mutex_unlock(&s->lock);
+	ckpt_stage_leave(step);
+	pthread_join(committer.thread, NULL);
+	ck_assert_int_eq(committer.result, 0);
+	found = ckpt_step_find(s, "", "2");
+	ck_assert_ptr_eq(found, step);
+	ck_assert_str_eq(step->summary.name, "2");
+	ck_assert_ptr_null(ckpt_step_find(s, "", "1"));
+	ckpt_step_unref(found);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // A record that appeared under the name behind our table: put-if-absent decides, not what we believe.
 START_TEST(a_record_that_is_there_already_wins_over_a_commit)
 {
@@ -723,6 +809,9 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);
 	tcase_add_test(tcase, metadata_from_many_threads_is_a_row_of_versions);
 	tcase_add_test(tcase, a_commit_to_a_taken_name_leaves_the_step_staged);
+	tcase_add_test(tcase, who_joins_under_another_name_is_refused);
+	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
+	tcase_add_test(tcase, a_rename_that_holds_the_gate_names_the_step);
 	tcase_add_test(tcase, a_record_that_is_there_already_wins_over_a_commit);
 	tcase_add_test(tcase, the_name_of_a_running_commit_cannot_be_taken);
 	tcase_add_test(tcase, the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed);
