@@ -198,7 +198,7 @@ static int write_out(struct attempt *a)
 {
 	struct ckpt_scan *scan = &a->scan;
 	const char *path;
-	int rc = ckpt_copy_sync(a->step, &path);
+	int rc = ckpt_copy_sync(a->step, &path), lost;
 
 	if (rc) {
 		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
@@ -210,9 +210,16 @@ static int write_out(struct attempt *a)
 	    ckpt_sys.dirty_bytes() > 4 * scan->unsynced_bytes + FOREIGN_DIRTY_MAX)
 		return sync_each(a);
 	progress(a);
-	if (!ckpt_sys.syncfs(a->step->dirfd))
+	lost = ckpt_sys.syncfs(a->step->dirfd);
+	if (!lost)
 		return 0;
-	return sync_each(a); // the error may be a stranger's: each file answers for itself
+	rc = sync_each(a); // each file answers for itself
+	if (rc)
+		return rc;
+	// A stranger's, likely; but a file of ours that has left the memory since cannot answer any more.
+	complain(a, lost, "if all is well with the disk and with those files, complete the step again",
+		 "write-out of files on the same disk failed, and which ones is not known", NULL);
+	return lost;
 }
 
 // --- Publish ----------------------------------------------------------------------------------------------------------

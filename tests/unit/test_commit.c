@@ -701,6 +701,39 @@ START_TEST(a_rename_that_holds_the_gate_names_the_step)
 }
 END_TEST
 
+// --- Write-out --------------------------------------------------------------------------------------------------------------
+
+static int syncfs_left_to_fail;
+static int (*real_syncfs)(int fd);
+
+static int failing_syncfs(int fd)
+{
+	return __atomic_fetch_sub(&syncfs_left_to_fail, 1, __ATOMIC_RELAXED) > 0 ? -EIO : real_syncfs(fd);
+}
+
+START_TEST(a_syncfs_error_that_is_nobodys_fails_the_commit)
+{
+	struct ckpt_step *step = begin("1");
+	char name[16];
+
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		close(put(step, name, "text"));
+	}
+	real_syncfs = ckpt_sys.syncfs;
+	ckpt_sys.syncfs = failing_syncfs;
+	syncfs_left_to_fail = 1;
+	ck_error(commit(step, 0, NULL), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "is not known"), 1);
+	ck_ok(ckpt_stage_enter(step, false));
+	ckpt_stage_leave(step);
+	ck_ok(commit(step, 0, NULL));
+	ckpt_save_settle(s);
+	ckpt_sys.syncfs = real_syncfs;
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // A record that appeared under the name behind our table: put-if-absent decides, not what we believe.
 START_TEST(a_record_that_is_there_already_wins_over_a_commit)
 {
@@ -809,6 +842,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);
 	tcase_add_test(tcase, metadata_from_many_threads_is_a_row_of_versions);
 	tcase_add_test(tcase, a_commit_to_a_taken_name_leaves_the_step_staged);
+	tcase_add_test(tcase, a_syncfs_error_that_is_nobodys_fails_the_commit);
 	tcase_add_test(tcase, who_joins_under_another_name_is_refused);
 	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
 	tcase_add_test(tcase, a_rename_that_holds_the_gate_names_the_step);
