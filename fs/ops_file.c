@@ -33,7 +33,9 @@ static int create_file(struct call *c, int dirfd)
 	// Read-only and yet new: the kernel opens the file again with the client's flags, and a descriptor of ours that can
 	// write would stand in the way of the commit's lease.
 	fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_CREAT | O_EXCL, c->mode & 07777);
-	if (fd == -EEXIST && !(c->fi.flags & O_EXCL))
+	if (fd >= 0)
+		c->fi.flags &= ~O_TRUNC; // there is nothing to take away
+	else if (fd == -EEXIST && !(c->fi.flags & O_EXCL))
 		fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
 	return fd;
 }
