@@ -195,6 +195,41 @@ static char *refusal(const char *error, const char *hint)
 	return text;
 }
 
+// The kernel still believes the name of a step that is gone, and would say that it exists to whoever makes it anew. It
+// is told when we hold no lock: for this it takes the folder's own, which a request may hold that waits for one of ours.
+static void forget_top(struct ckpt_fs *fs, struct node *top)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct node *folder = NULL;
+
+	names_write_lock(fs);
+	if (top->names) {
+		folder = top->names->parent;
+		node_ref(fs, folder);
+		snprintf(name, sizeof(name), "%s", top->names->text);
+		name_drop_locked(fs, top, folder, name);
+	}
+	names_unlock(fs);
+	if (folder)
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, folder), name, strlen(name));
+	node_unref(fs, folder);
+}
+
+static int abort_and_forget(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	struct node *top = NULL;
+	struct statx stx;
+	int rc;
+
+	if (!statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		top = node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
+	rc = ckpt_stage_abort(step, false);
+	if (!rc && top)
+		forget_top(fs, top);
+	node_unref(fs, top);
+	return rc;
+}
+
 static char *answer_abort(struct ckpt_fs *fs, const char *session)
 {
 	struct ckpt_step **steps, *found = NULL;
@@ -211,7 +246,7 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 			found = steps[i];
 			matches++;
 		}
-	rc = matches == 1 ? ckpt_stage_abort(found, false) : 0;
+	rc = matches == 1 ? abort_and_forget(fs, found) : 0;
 	ckpt_step_list_free(steps, count);
 	if (matches != 1)
 		return matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`")

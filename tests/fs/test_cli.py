@@ -369,6 +369,18 @@ def test_abort_drops_one_session_for_good(mount, store, ckptfs, stage, by, mount
     assert not mounted or not (mount / "1").exists()
 
 
+@pytest.mark.parametrize("folder", ["", "checkpoints"])
+def test_name_of_an_aborted_step_is_free_at_once(mount, store, ckptfs, folder):
+    (mount / folder).mkdir(exist_ok=True)
+    for n in range(3):
+        (mount / folder / "1").mkdir()
+        (mount / folder / "1/f").write_text(str(n))
+        os.stat(mount / folder / "1/f")
+        [row] = ckptfs.json("sessions", store)
+        ckptfs("abort", "--yes", store, row["id"])
+    assert not (mount / folder / "1").exists()
+
+
 def test_abort_asks_on_a_terminal(mount, store, ckptfs, stage):
     stage("1")
     for answer, status, left in ((b"n\n", 1, ["1"]), (b"\n", 1, ["1"]), (b"y\n", 0, [])):
