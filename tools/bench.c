@@ -202,6 +202,16 @@ static int run_side(struct bench *b, const struct bench_figure *f, struct bench_
 	return !r && bench_stopped() ? -EINTR : r;
 }
 
+static void tell_pair(const struct bench_figure *f, const struct pairs *p, uint64_t pair)
+{
+	const struct bench_time *plain = at(p, pair, BENCH_PLAIN), *mount = at(p, pair, BENCH_MOUNT),
+				*again = at(p, pair, BENCH_AGAIN);
+
+	ckpt_note_verbose("%s pair %llu: wall (CPU) ms: plain %.1f (%.1f), mount %.1f (%.1f), plain again %.1f (%.1f)",
+			  f->name, (unsigned long long)pair + 1, plain->wall_s * 1e3, plain->cpu_s * 1e3,
+			  mount->wall_s * 1e3, mount->cpu_s * 1e3, again->wall_s * 1e3, again->cpu_s * 1e3);
+}
+
 // Each pair starts with another side, so that none always comes after the same.
 static int run_pairs(struct bench *b, const struct bench_figure *f, struct pairs *p)
 {
@@ -217,6 +227,8 @@ static int run_pairs(struct bench *b, const struct bench_figure *f, struct pairs
 			enum bench_side_name side = (pair + i) % BENCH_SIDES;
 
 			r = run_side(b, f, &b->side[side], &p->times[(size_t)pair * BENCH_SIDES + side]);
+			if (!r && i + 1 == BENCH_SIDES)
+				tell_pair(f, p, pair);
 		}
 	return r;
 }
@@ -293,7 +305,9 @@ static int run(struct bench *b, struct bench_result *results, size_t *ret_count)
 		ckpt_progress_update(i);
 		if (!wanted(b, f))
 			continue;
-		if (take(b, f, &results[*ret_count]) && !bench_stopped()) {
+		if (take(b, f, &results[*ret_count])) {
+			if (bench_stopped())
+				break;
 			ckpt_progress_hide();
 			failed = ckpt_fail_errno(f->name, NULL, results[*ret_count].error);
 		}
@@ -319,15 +333,13 @@ static int bench(struct bench *b)
 		status = run(b, results, &count);
 	}
 	bench_place_close(b);
-	if (bench_stopped())
-		return 128 + bench_stop_signal();
-	if (r)
-		return status;
+	if (r || (bench_stopped() && count == 0))
+		return bench_stopped() ? 128 + bench_stop_signal() : status;
 	if (ckpt_output.json)
 		bench_report_json(results, count);
 	else
 		bench_report_table(results, count);
-	return status;
+	return bench_stopped() ? 128 + bench_stop_signal() : status; // what was measured before is worth showing
 }
 
 int ckpt_verb_bench(int argc, char **argv)
