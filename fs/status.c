@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/errlog.h"
+#include "core/folders.h"
 #include "core/stage.h"
 #include "core/util.h"
 
@@ -18,19 +19,33 @@ static json_t *time_json(int64_t ns)
 	return json_string(text);
 }
 
-static json_t *session_json(struct ckpt_step *step)
+// As `ls` calls it; null for a left session that does not say.
+static json_t *name_json(const struct ckpt_folders *folders, struct ckpt_step *step)
+{
+	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
+	CLEANUP_FREE char *text = NULL;
+
+	pthread_mutex_lock(&step->store->lock);
+	memcpy(folder_id, step->folder_id, sizeof(folder_id));
+	memcpy(name, step->name, sizeof(name));
+	pthread_mutex_unlock(&step->store->lock);
+	text = *name ? ckpt_folders_name(folders, folder_id, name) : NULL;
+	return text ? json_string(text) : json_null();
+}
+
+static json_t *session_json(const struct ckpt_folders *folders, struct ckpt_step *step)
 {
 	struct ckpt_stage_usage u = {0};
 	enum ckpt_step_state state = ckpt_step_state(step);
 
 	(void)ckpt_stage_usage(step, &u); // gone meanwhile: nothing is what it has
-	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:i, s:n, s:s}", "name", step->name, "id", step->session,
-			 "began_at", time_json(step->began_ns), "files", (json_int_t)u.files, "bytes",
+	return json_pack("{s:o, s:s, s:o, s:I, s:I, s:i, s:n, s:s}", "name", name_json(folders, step), "id",
+			 step->session, "began_at", time_json(step->began_ns), "files", (json_int_t)u.files, "bytes",
 			 (json_int_t)u.bytes, "open_writers", (int)u.open_writers, "profile", "state",
 			 state == CKPT_STEP_LEFT ? "left" : "live");
 }
 
-static json_t *sessions(struct ckpt_fs *fs, unsigned states)
+static json_t *sessions(struct ckpt_fs *fs, const struct ckpt_folders *folders, unsigned states)
 {
 	struct ckpt_step **steps;
 	json_t *list = json_array();
@@ -39,14 +54,14 @@ static json_t *sessions(struct ckpt_fs *fs, unsigned states)
 	if (ckpt_step_list(fs->store, NULL, states, &steps, &count))
 		return list;
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, session_json(steps[i]));
+		json_array_append_new(list, session_json(folders, steps[i]));
 	ckpt_step_list_free(steps, count);
 	return list;
 }
 
 #define UNFINISHED (1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT)
 
-static json_t *names_of(struct ckpt_fs *fs, unsigned states)
+static json_t *names_of(struct ckpt_fs *fs, const struct ckpt_folders *folders, unsigned states)
 {
 	struct ckpt_step **steps;
 	json_t *list = json_array();
@@ -55,19 +70,48 @@ static json_t *names_of(struct ckpt_fs *fs, unsigned states)
 	if (ckpt_step_list(fs->store, NULL, states, &steps, &count))
 		return list;
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, json_string(steps[i]->name));
+		json_array_append_new(list, name_json(folders, steps[i]));
 	ckpt_step_list_free(steps, count);
 	return list;
 }
 
-static json_t *last_commit(struct ckpt_fs *fs)
+// Its name as it was committed, or as it is now where the step is still there.
+static json_t *name_of_commit(struct ckpt_fs *fs, const struct ckpt_folders *folders, const char *name, int64_t at_ns)
 {
-	LOCK_SCOPE(&fs->store->lock);
+	struct ckpt_step **steps, *found = NULL;
+	json_t *text;
+	size_t count;
 
-	if (!fs->store->last_commit.any)
+	if (ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		return json_string(name);
+	for (size_t i = 0; i < count && !found; i++) {
+		pthread_mutex_lock(&steps[i]->lock);
+		if (steps[i]->summary.committed_ns == at_ns && !strcmp(steps[i]->summary.name, name))
+			found = steps[i];
+		pthread_mutex_unlock(&steps[i]->lock);
+	}
+	text = found ? name_json(folders, found) : json_string(name);
+	ckpt_step_list_free(steps, count);
+	return text;
+}
+
+static json_t *last_commit(struct ckpt_fs *fs, const struct ckpt_folders *folders)
+{
+	char name[sizeof(fs->store->last_commit.name)];
+	double seconds;
+	int64_t at_ns;
+	bool any;
+
+	pthread_mutex_lock(&fs->store->lock);
+	any = fs->store->last_commit.any;
+	memcpy(name, fs->store->last_commit.name, sizeof(name));
+	at_ns = fs->store->last_commit.at_ns;
+	seconds = fs->store->last_commit.seconds;
+	pthread_mutex_unlock(&fs->store->lock);
+	if (!any)
 		return json_null();
-	return json_pack("{s:s, s:o, s:f}", "step", fs->store->last_commit.name, "at",
-			 time_json(fs->store->last_commit.at_ns), "seconds", fs->store->last_commit.seconds);
+	return json_pack("{s:o, s:o, s:f}", "step", name_of_commit(fs, folders, name, at_ns), "at", time_json(at_ns),
+			 "seconds", seconds);
 }
 
 static json_t *last_error(struct ckpt_fs *fs)
@@ -99,15 +143,22 @@ static uint64_t memory_bytes(void)
 
 static json_t *status(struct ckpt_fs *fs)
 {
-	return json_pack("{s:s, s:s, s:s, s:s, s:b, s:s?, s:b, s:s, s:o, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, "
-			 "s:I, s:I, s:o}",
-			 "store", fs->store->path, "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
-			 fs->mountpoint, "passthrough", fs->passthrough, "passthrough_why",
-			 fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
-			 "committing", names_of(fs, 1u << CKPT_STEP_COMMITTING), "sealing", "files", 0, "bytes", 0,
-			 "uploading", "steps", 0, "bytes", 0, "oldest_s", "last_commit", last_commit(fs), "last_error",
-			 last_error(fs), "memory_bytes", (json_int_t)memory_bytes(), "known_inodes",
-			 (json_int_t)node_count(fs), "staged", sessions(fs, UNFINISHED));
+	struct ckpt_folders folders = {0};
+	json_t *s;
+
+	if (ckpt_folders_read(fs->store, &folders))
+		return NULL;
+	s = json_pack("{s:s, s:s, s:s, s:s, s:b, s:s?, s:b, s:s, s:o, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, "
+		      "s:I, s:I, s:o}",
+		      "store", fs->store->path, "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
+		      fs->mountpoint, "passthrough", fs->passthrough, "passthrough_why",
+		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
+		      "committing", names_of(fs, &folders, 1u << CKPT_STEP_COMMITTING), "sealing", "files", 0, "bytes",
+		      0, "uploading", "steps", 0, "bytes", 0, "oldest_s", "last_commit", last_commit(fs, &folders),
+		      "last_error", last_error(fs), "memory_bytes", (json_int_t)memory_bytes(), "known_inodes",
+		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED));
+	ckpt_folders_done(&folders);
+	return s;
 }
 
 char *status_json(struct ckpt_fs *fs)
@@ -124,10 +175,12 @@ char *status_json(struct ckpt_fs *fs)
 
 static void line_of_session(FILE *f, const json_t *s)
 {
+	const json_t *name = json_object_get(s, json_is_string(json_object_get(s, "name")) ? "name" : "id");
+
 	fprintf(f,
 		"  %s  %" JSON_INTEGER_FORMAT " files, %" JSON_INTEGER_FORMAT " bytes, %" JSON_INTEGER_FORMAT
 		" open for writing, %s\n",
-		json_string_value(json_object_get(s, "name")), json_integer_value(json_object_get(s, "files")),
+		json_string_value(name), json_integer_value(json_object_get(s, "files")),
 		json_integer_value(json_object_get(s, "bytes")), json_integer_value(json_object_get(s, "open_writers")),
 		json_string_value(json_object_get(s, "state")));
 }
@@ -163,9 +216,15 @@ char *status_text(struct ckpt_fs *fs)
 
 char *status_sessions_json(struct ckpt_fs *fs)
 {
-	json_t *reply = json_pack("{s:b, s:o}", "ok", 1, "sessions", sessions(fs, UNFINISHED));
-	char *text = reply ? json_dumps(reply, JSON_COMPACT) : NULL;
+	struct ckpt_folders folders = {0};
+	json_t *reply;
+	char *text;
 
+	if (ckpt_folders_read(fs->store, &folders))
+		return NULL;
+	reply = json_pack("{s:b, s:o}", "ok", 1, "sessions", sessions(fs, &folders, UNFINISHED));
+	text = reply ? json_dumps(reply, JSON_COMPACT) : NULL;
+	ckpt_folders_done(&folders);
 	json_decref(reply);
 	return text;
 }

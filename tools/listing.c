@@ -5,11 +5,7 @@
 #include "tools/output.h"
 #include "tools/units.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
-
-#define FOLDER_DEPTH_MAX 64
 
 // --- Open -------------------------------------------------------------------------------------------------------------
 
@@ -75,55 +71,6 @@ static int refused(const char *store, int error)
 	return ckpt_fail(store, hint, "%s", why);
 }
 
-// Which folders of tree/ hold steps: their ids are attributes of the directories.
-static void walk_folders(struct ckpt_listing *l, int dirfd, const char *path, int depth)
-{
-	DIR *dir = fdopendir(dirfd);
-	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct dirent *d;
-
-	if (!dir) {
-		close(dirfd);
-		return;
-	}
-	if (*path && !ckpt_store_folder_id(l->store, dirfd, false, id)) {
-		struct ckpt_folder *f;
-
-		if (ckpt_grow((void **)&l->folders, &l->folder_cap, l->folder_count + 1, sizeof(*l->folders)))
-			ckpt_need(NULL);
-		f = &l->folders[l->folder_count++];
-		snprintf(f->id, sizeof(f->id), "%s", id);
-		f->path = ckpt_text("%s", path);
-	}
-	while (depth < FOLDER_DEPTH_MAX && (d = readdir(dir))) {
-		CLEANUP_FREE char *below = NULL;
-		int fd;
-
-		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") ||
-		    !strcmp(d->d_name, ".."))
-			continue;
-		fd = openat(dirfd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		below = ckpt_text("%s%s%s", path, *path ? "/" : "", d->d_name);
-		if (fd >= 0)
-			walk_folders(l, fd, below, depth + 1);
-	}
-	closedir(dir);
-}
-
-static bool any_in_folders(struct ckpt_store *s)
-{
-	struct ckpt_step **steps;
-	size_t count;
-	bool any = false;
-
-	if (ckpt_step_list(s, NULL, ~0u, &steps, &count))
-		ckpt_need(NULL);
-	for (size_t i = 0; i < count && !any; i++)
-		any = steps[i]->folder_id[0];
-	ckpt_step_list_free(steps, count);
-	return any;
-}
-
 int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing)
 {
 	struct ckpt_listing l = {0};
@@ -131,21 +78,15 @@ int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_
 
 	if (rc)
 		return refused(store, rc);
-	if (any_in_folders(l.store)) {
-		int fd = openat(l.store->tree_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-		if (fd >= 0)
-			walk_folders(&l, fd, "", 0);
-	}
+	if (ckpt_folders_read(l.store, &l.folders))
+		ckpt_need(NULL);
 	*ret_listing = l;
 	return 0;
 }
 
 void ckpt_listing_close(struct ckpt_listing *l)
 {
-	for (size_t i = 0; i < l->folder_count; i++)
-		free(l->folders[i].path);
-	free(l->folders);
+	ckpt_folders_done(&l->folders);
 	ckpt_store_close(l->store);
 	*l = (struct ckpt_listing){0};
 }
@@ -154,12 +95,7 @@ void ckpt_listing_close(struct ckpt_listing *l)
 
 char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, const char *name)
 {
-	if (!*folder_id)
-		return ckpt_text("%s", name);
-	for (size_t i = 0; i < l->folder_count; i++)
-		if (!strcmp(l->folders[i].id, folder_id))
-			return ckpt_text("%s/%s", l->folders[i].path, name);
-	return ckpt_text("?%s/%s", folder_id, name); // its folder is gone
+	return ckpt_need(ckpt_folders_name(&l->folders, folder_id, name));
 }
 
 // The id of the folder of this path (len bytes), or NULL.
@@ -167,9 +103,9 @@ static const char *folder_of(const struct ckpt_listing *l, const char *path, siz
 {
 	if (!len)
 		return "";
-	for (size_t i = 0; i < l->folder_count; i++)
-		if (strlen(l->folders[i].path) == len && !memcmp(l->folders[i].path, path, len))
-			return l->folders[i].id;
+	for (size_t i = 0; i < l->folders.count; i++)
+		if (strlen(l->folders.at[i].path) == len && !memcmp(l->folders.at[i].path, path, len))
+			return l->folders.at[i].id;
 	if (path[0] == '?' && len == CKPT_FOLDER_ID_LEN + 1) {
 		static char id[CKPT_FOLDER_ID_LEN + 1];
 

@@ -5,19 +5,14 @@
 // block on the disk. Failures are said on stderr here, once; the functions that can fail return 0 or an exit status.
 #pragma once
 
+#include "core/folders.h"
 #include "core/step.h"
 #include "core/store.h"
 #include "tools/operand.h"
 
-struct ckpt_folder {
-	char id[CKPT_FOLDER_ID_LEN + 1];
-	char *path; // from the root of the store, without slashes at its ends
-};
-
 struct ckpt_listing {
 	struct ckpt_store *store;
-	struct ckpt_folder *folders; // those that hold steps, but for the root
-	size_t folder_count, folder_cap;
+	struct ckpt_folders folders;
 };
 
 int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing);

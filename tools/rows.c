@@ -246,31 +246,6 @@ static json_t *sessions_at_rest(const struct ckpt_listing *l)
 	return rows;
 }
 
-// The mount calls a session by its own name only; its folder is known from the store.
-static void qualify_names(const struct ckpt_listing *l, json_t *rows)
-{
-	struct ckpt_step **steps;
-	json_t *row;
-	size_t count, i;
-
-	if (!l->folder_count)
-		return;
-	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
-		ckpt_need(NULL);
-	json_array_foreach(rows, i, row)
-	{
-		const char *id = json_string_value(json_object_get(row, "id"));
-
-		for (size_t s = 0; id && s < count; s++)
-			if (!strcmp(steps[s]->session, id) && *steps[s]->name) {
-				CLEANUP_FREE char *name = ckpt_listing_name(l, steps[s]->folder_id, steps[s]->name);
-
-				set(row, "name", ckpt_json_text(name));
-			}
-	}
-	ckpt_step_list_free(steps, count);
-}
-
 int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 {
 	CLEANUP_FREE char *text = NULL;
@@ -290,7 +265,6 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 		json_decref(reply);
 		return ckpt_fail(l->store->path, NULL, "the process that has it mounted answers with something else");
 	}
-	qualify_names(l, rows);
 	*ret_rows = json_incref(rows);
 	json_decref(reply);
 	return 0;

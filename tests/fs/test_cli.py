@@ -400,6 +400,26 @@ def test_status_is_the_mounts_own(filled, mount, store, ckptfs):
     assert answer["memory_bytes"] is None and answer["last_commit"]["step"] == "checkpoints/checkpoint-10"
 
 
+def test_status_calls_a_step_in_a_folder_as_ls_does(mount, store, ckptfs, agent):
+    folder = mount / "runs7/checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "1").mkdir()
+    trees.write(folder / "1/.finalize", b"")
+    (folder / "2").mkdir()
+    for answer in (mount.status(), ckptfs.json("status", store)):
+        assert answer["last_commit"]["step"] == "runs7/checkpoints/1" == ckptfs.json("ls", store)[0]["name"]
+        assert [s["name"] for s in answer["staged"]] == ["runs7/checkpoints/2"] == [s["name"] for s in ckptfs.json("sessions", store)]
+    assert "runs7/checkpoints/2  0 files" in (mount / ".ckptfs/status").read_text()
+    writer, a = agent(), agent()
+    writer.run("fd = os.open(step + '/f', os.O_CREAT | os.O_WRONLY)", step=str(folder / "2"))
+    a.start("fd = os.open(step + '/.finalize', os.O_CREAT | os.O_WRONLY); os.close(fd)", step=str(folder / "2"))
+    wait_until(lambda: mount.status()["committing"] == ["runs7/checkpoints/2"], what="the commit under its whole name")
+    writer.run("os.close(fd)")
+    a.result()
+    (folder.parent / "checkpoints").rename(mount / "ckpt")
+    assert mount.status()["last_commit"]["step"] == "ckpt/2"
+
+
 def test_status_tells_the_last_error(mount, store, ckptfs, stage):
     stage("1")
     with pytest.raises(OSError):

@@ -1,0 +1,113 @@
+#include "core/folders.h"
+
+#include "core/util.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#define DEPTH_MAX 64
+
+static int add(struct ckpt_folders *f, const char *id, const char *path)
+{
+	int rc = ckpt_grow((void **)&f->at, &f->cap, f->count + 1, sizeof(*f->at));
+	char *copy = rc ? NULL : strdup(path);
+
+	if (!copy)
+		return -ENOMEM;
+	snprintf(f->at[f->count].id, sizeof(f->at[f->count].id), "%s", id);
+	f->at[f->count++].path = copy;
+	return 0;
+}
+
+// Their ids are attributes of the directories. dirfd is taken.
+static int walk(struct ckpt_store *s, struct ckpt_folders *f, int dirfd, const char *path, int depth)
+{
+	DIR *dir = fdopendir(dirfd);
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct dirent *d;
+	int rc = 0;
+
+	if (!dir) {
+		close(dirfd);
+		return -ENOMEM;
+	}
+	if (*path && !ckpt_store_folder_id(s, dirfd, false, id))
+		rc = add(f, id, path);
+	while (!rc && depth < DEPTH_MAX && (d = readdir(dir))) {
+		CLEANUP_FREE char *below = NULL;
+		int fd;
+
+		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") ||
+		    !strcmp(d->d_name, ".."))
+			continue;
+		fd = openat(dirfd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0)
+			continue;
+		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0) {
+			below = NULL;
+			close(fd);
+			rc = -ENOMEM;
+		} else {
+			rc = walk(s, f, fd, below, depth + 1);
+		}
+	}
+	closedir(dir);
+	return rc;
+}
+
+static int any_in_folders(struct ckpt_store *s, bool *ret_any)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list(s, NULL, ~0u, &steps, &count);
+
+	if (rc)
+		return rc;
+	*ret_any = false;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < count && !*ret_any; i++)
+		*ret_any = steps[i]->folder_id[0];
+	pthread_mutex_unlock(&s->lock);
+	ckpt_step_list_free(steps, count);
+	return 0;
+}
+
+int ckpt_folders_read(struct ckpt_store *s, struct ckpt_folders *ret_folders)
+{
+	struct ckpt_folders f = {0};
+	bool any;
+	int fd, rc = any_in_folders(s, &any);
+
+	if (!rc && any) {
+		fd = openat(s->tree_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd >= 0)
+			rc = walk(s, &f, fd, "", 0);
+	}
+	if (rc) {
+		ckpt_folders_done(&f);
+		return rc;
+	}
+	*ret_folders = f;
+	return 0;
+}
+
+void ckpt_folders_done(struct ckpt_folders *f)
+{
+	for (size_t i = 0; i < f->count; i++)
+		free(f->at[i].path);
+	free(f->at);
+	*f = (struct ckpt_folders){0};
+}
+
+char *ckpt_folders_name(const struct ckpt_folders *f, const char *folder_id, const char *name)
+{
+	char *text;
+
+	if (!*folder_id)
+		return strdup(name);
+	for (size_t i = 0; i < f->count; i++)
+		if (!strcmp(f->at[i].id, folder_id))
+			return asprintf(&text, "%s/%s", f->at[i].path, name) < 0 ? NULL : text;
+	return asprintf(&text, "?%s/%s", folder_id, name) < 0 ? NULL : text;
+}

@@ -1,0 +1,22 @@
+// Where the folders are that hold steps: a step is called by its folder's path and its own name, as the mount shows it.
+// The paths are those of the moment; a folder can be renamed at any time.
+//
+// Calling sequence: ckpt_folders_read(), names, ckpt_folders_done(). Threads: one at a time. Reading walks the whole
+// plain tree, which may take long.
+#pragma once
+
+#include "core/store.h"
+
+struct ckpt_folders {
+	struct ckpt_folder {
+		char id[CKPT_FOLDER_ID_LEN + 1];
+		char *path; // from the root of the store, without slashes at its ends
+	} * at;             // but for the root
+	size_t count, cap;
+};
+
+// Walks only if some step is in a folder. -ENOMEM; folders that cannot be read are left out.
+int ckpt_folders_read(struct ckpt_store *s, struct ckpt_folders *ret_folders);
+void ckpt_folders_done(struct ckpt_folders *f);
+// "checkpoints/1000", or "?<id>/1000" when the folder is gone; malloc'ed. NULL: no memory.
+char *ckpt_folders_name(const struct ckpt_folders *f, const char *folder_id, const char *name);
