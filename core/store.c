@@ -22,6 +22,11 @@
 #define HOLDER_FILE "holder.json"
 #define FOLDER_XATTR "user.ckptfs.folder"
 
+struct ckpt_synced_folder {
+	struct ckpt_synced_folder *next;
+	char id[CKPT_FOLDER_ID_LEN + 1];
+};
+
 static const char *const folders[] = {"sessions", "tree", "trash"};
 
 // --- Settings ---------------------------------------------------------------------------------------------------------
@@ -388,6 +393,16 @@ static void close_if_open(int fd)
 		ckpt_sys.close(fd);
 }
 
+static void folders_forget(struct ckpt_store *s)
+{
+	while (s->synced_folders) {
+		struct ckpt_synced_folder *f = s->synced_folders;
+
+		s->synced_folders = f->next;
+		free(f);
+	}
+}
+
 void ckpt_store_close(struct ckpt_store *s)
 {
 	if (!s)
@@ -408,6 +423,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	close_if_open(s->lock_fd);
 	close_if_open(s->dirfd);
 	ckpt_settings_done(&s->settings);
+	folders_forget(s);
 	for (size_t i = 0; i < s->unreadable_count; i++)
 		free(s->unreadable[i]);
 	free(s->unreadable);
@@ -424,31 +440,69 @@ static bool is_folder_id(const char *text)
 	return strspn(text, "0123456789abcdef") == CKPT_FOLDER_ID_LEN && !text[CKPT_FOLDER_ID_LEN];
 }
 
-int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id)
+static bool folder_is_synced(struct ckpt_store *s, const char *id)
 {
-	char id[CKPT_FOLDER_ID_LEN + 1] = "", path[32];
-	uint8_t bytes[CKPT_FOLDER_ID_LEN / 2];
-	CLEANUP_FD int fd = -1;
-	int rc;
+	LOCK_SCOPE(&s->lock);
+	const struct ckpt_synced_folder *f = s->synced_folders;
+
+	while (f && strcmp(f->id, id))
+		f = f->next;
+	return f;
+}
+
+// The steps of a folder are found through its id: that and the folders above must be on disk before the first of them.
+// That it can be read says nothing: who wrote it may have failed to sync it, or is about to.
+static int folder_sync(struct ckpt_store *s, const char *id)
+{
+	struct ckpt_synced_folder *f;
+	int rc = folder_is_synced(s, id) ? 0 : ckpt_sys.syncfs(s->tree_fd);
+
+	if (rc || folder_is_synced(s, id) || !(f = malloc(sizeof(*f))))
+		return rc; // not remembered: it is done once more
+	memcpy(f->id, id, sizeof(f->id));
+	pthread_mutex_lock(&s->lock);
+	f->next = s->synced_folders;
+	s->synced_folders = f;
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static bool folder_read(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", dirfd);
-	if (getxattr(path, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN) == CKPT_FOLDER_ID_LEN && is_folder_id(id)) {
-		memcpy(ret_id, id, sizeof(id));
-		return 0;
-	}
-	if (!make)
-		return -ENOENT;
-	rc = ckpt_sys.random(bytes, sizeof(bytes));
+	ret_id[CKPT_FOLDER_ID_LEN] = '\0';
+	return getxattr(path, FOLDER_XATTR, ret_id, CKPT_FOLDER_ID_LEN) == CKPT_FOLDER_ID_LEN && is_folder_id(ret_id);
+}
+
+// A new id, unless another thread was quicker; what is no id of ours is replaced.
+static int folder_make(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	CLEANUP_FD int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint8_t bytes[CKPT_FOLDER_ID_LEN / 2];
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = fd < 0 ? -errno : ckpt_sys.random(bytes, sizeof(bytes));
+
 	if (rc)
 		return rc;
 	ckpt_hex(bytes, sizeof(bytes), id);
-	fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, 0);
-	// The steps of this folder are found through it: it and the folders above must be on disk before the first of them.
-	if (!rc)
-		rc = ckpt_sys.syncfs(s->tree_fd);
+	rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, XATTR_CREATE);
+	if (rc == -EEXIST && folder_read(dirfd, ret_id))
+		return 0;
+	if (rc == -EEXIST)
+		rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, XATTR_REPLACE);
+	memcpy(ret_id, id, sizeof(id));
+	return rc;
+}
+
+int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = folder_read(dirfd, id) ? 0 : make ? folder_make(dirfd, id) : -ENOENT;
+
+	if (!rc && make)
+		rc = folder_sync(s, id);
 	if (!rc)
 		memcpy(ret_id, id, sizeof(id));
 	return rc;

@@ -71,9 +71,10 @@ struct ckpt_store {
 	} last_commit;       // guarded by lock
 	int commits_running; // threads of commit.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
-	struct ckpt_indexer *indexer;   // NULL when opened for reading
-	struct ckpt_trash_sweep *sweep; // NULL when there was nothing to sweep; from open to close
-	char **unreadable;              // keys of steps with a record that is damaged or newer: their names are taken
+	struct ckpt_indexer *indexer;              // NULL when opened for reading
+	struct ckpt_trash_sweep *sweep;            // NULL when there was nothing to sweep; from open to close
+	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
+	char **unreadable; // keys of steps with a record that is damaged or newer: their names are taken
 	size_t unreadable_count, unreadable_cap; // set at open, then read-only
 };
 

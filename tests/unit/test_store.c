@@ -222,6 +222,43 @@ START_TEST(what_a_dead_daemon_was_removing_goes_at_the_next_start)
 }
 END_TEST
 
+static unsigned syncfs_calls, syncfs_failing;
+static int (*real_syncfs)(int fd);
+
+static int counted_syncfs(int fd)
+{
+	syncfs_calls++;
+	return syncfs_failing && syncfs_failing-- ? -EIO : real_syncfs(fd);
+}
+
+START_TEST(an_id_that_was_not_synced_is_synced_by_the_next_who_asks)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	char id[CKPT_FOLDER_ID_LEN + 1], again[CKPT_FOLDER_ID_LEN + 1];
+	CLEANUP_FD int fd = -1;
+
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs", 0755));
+	fd = ckpt_sys.open(s->tree_fd, "runs", O_RDONLY | O_DIRECTORY, 0);
+	real_syncfs = ckpt_sys.syncfs;
+	ckpt_sys.syncfs = counted_syncfs;
+	syncfs_failing = 1;
+	ck_error(ckpt_store_folder_id(s, fd, true, id), EIO);
+	ck_ok(ckpt_store_folder_id(s, fd, true, id));
+	ck_assert_uint_eq(syncfs_calls, 2);
+	ck_ok(ckpt_store_folder_id(s, fd, true, again));
+	ck_ok(ckpt_store_folder_id(s, fd, false, again));
+	ck_assert_uint_eq(syncfs_calls, 2);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir); // whoever made it may have died before it was on disk
+	ck_ok(ckpt_store_folder_id(s, fd, false, again));
+	ck_ok(ckpt_store_folder_id(s, fd, true, again));
+	ck_assert_uint_eq(syncfs_calls, 3);
+	ck_assert_str_eq(id, again);
+	ckpt_sys.syncfs = real_syncfs;
+	ckpt_store_close(s);
+}
+END_TEST
+
 START_TEST(a_folder_keeps_its_id)
 {
 	struct ckpt_store *s = ckpt_save_open(dir);
@@ -237,6 +274,8 @@ START_TEST(a_folder_keeps_its_id)
 	ck_assert_str_eq(id, again);
 	ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.folder", "../../etc/passwd", 16, 0));
 	ck_error(ckpt_store_folder_id(s, fd, false, again), ENOENT); // not one of ours
+	ck_ok(ckpt_store_folder_id(s, fd, true, again));
+	ck_assert(ckpt_name_is_folder_id(again) && strcmp(id, again));
 	ckpt_store_close(s);
 }
 END_TEST
@@ -279,6 +318,7 @@ static Suite *store_suite(void)
 	tcase_add_test(tcase, the_lock_of_a_dead_holder_is_free);
 	tcase_add_test(tcase, reading_changes_nothing_in_the_store);
 	tcase_add_test(tcase, what_a_dead_daemon_was_removing_goes_at_the_next_start);
+	tcase_add_test(tcase, an_id_that_was_not_synced_is_synced_by_the_next_who_asks);
 	tcase_add_test(tcase, a_folder_keeps_its_id);
 	tcase_add_test(tcase, sequence_numbers_go_on_after_a_restart);
 	suite_add_tcase(suite, tcase);
