@@ -108,7 +108,9 @@ static int read_summary(struct ckpt_store *s, const struct version_ref *ref, str
 
 static int adopt(struct ckpt_store *s, const struct ckpt_summary *summary)
 {
+	pthread_mutex_lock(&s->lock);
 	s->sequence = MAX(s->sequence, summary->sequence);
+	pthread_mutex_unlock(&s->lock);
 	return ckpt_step_load(s, summary);
 }
 
@@ -207,23 +209,34 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 	return rc;
 }
 
-// A commit of a new step changes the time of steps/. It is read before the listing: what comes in between is seen twice.
-int ckpt_load_refresh(struct ckpt_store *s)
-{
-	struct stat st;
-	int64_t mtime_ns;
-	bool stale;
+// A commit of a new step changes the time of steps/. It is read before the listing: what comes in between is seen twice. A
+// second change within a tick of the clock that the filesystem takes its times from would not show: a time is believed
+// only when it is older than that.
+#define TICK_NS INT64_C(20000000)
 
-	if (s->writable)
-		return 0;
+static int refresh_locked(struct ckpt_store *s)
+{
+	int64_t now = ckpt_sys.now_ns(), mtime_ns;
+	struct stat st;
+	int rc;
+
 	if (fstatat(s->dirfd, "steps", &st, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -errno;
 	mtime_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
-	pthread_mutex_lock(&s->lock);
-	stale = s->steps_seen_ns != mtime_ns;
-	s->steps_seen_ns = mtime_ns;
-	pthread_mutex_unlock(&s->lock);
-	return stale ? ckpt_load_steps(s, false) : 0;
+	if (s->steps_seen_ns == mtime_ns)
+		return 0;
+	rc = ckpt_load_steps(s, false);
+	if (!rc && mtime_ns < now - TICK_NS)
+		s->steps_seen_ns = mtime_ns;
+	return rc;
+}
+
+int ckpt_load_refresh(struct ckpt_store *s)
+{
+	if (s->writable)
+		return 0;
+	LOCK_SCOPE(&s->refresh_lock); // over the listing: who comes second finds what the first has seen
+	return refresh_locked(s);
 }
 
 // --- Sessions ---------------------------------------------------------------------------------------------------------

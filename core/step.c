@@ -388,7 +388,7 @@ static void adopt_summary_locked(struct ckpt_step *step, const struct ckpt_summa
 	snprintf(step->session, sizeof(step->session), "%s", summary->session);
 }
 
-int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
+static int load_once(struct ckpt_store *s, const struct ckpt_summary *summary)
 {
 	struct ckpt_step *step = ckpt_step_find(s, summary->folder_id, summary->name);
 	int rc = 0;
@@ -408,6 +408,15 @@ int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
 		pthread_mutex_unlock(&step->lock);
 	}
 	ckpt_step_unref(step);
+	return rc;
+}
+
+int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
+{
+	int rc = -EEXIST;
+
+	while (rc == -EEXIST) // somebody entered it since we looked
+		rc = load_once(s, summary);
 	return rc;
 }
 

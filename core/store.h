@@ -58,11 +58,14 @@ struct ckpt_store {
 	struct ckpt_index *index; // NULL when opened for reading and there is none that can be used
 	struct ckpt_errlog *errlog;
 
+	// Opened for reading: held over a whole look at steps/, before any other lock.
+	pthread_mutex_t refresh_lock;
+	int64_t steps_seen_ns; // the time of steps/ at the last look; guarded by refresh_lock
+
 	// Lock order: store->lock, then step->lock. Neither is held over I/O.
 	pthread_mutex_t lock;
 	struct ckpt_step_table *steps; // guarded by lock
 	uint64_t sequence;             // commits so far; guarded by lock
-	int64_t steps_seen_ns;         // opened for reading: the time of steps/ at the last look; guarded by lock
 	struct {
 		bool any;
 		char name[CKPT_NAME_MAX + 1];

@@ -144,6 +144,86 @@ START_TEST(a_reader_that_looks_again_sees_new_steps_and_keeps_the_old)
 }
 END_TEST
 
+START_TEST(a_look_that_failed_is_taken_again)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -EIO};
+	struct ckpt_store *reader, *s;
+	struct ckpt_step *seen;
+
+	forget("steps/1003");
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ckpt_step_unref(ckpt_save_one(s, 4));
+	ckpt_store_close(s);
+	ckpt_sys.sleep_ns(50000000); // the time of steps/ is one to be believed
+	ck_ok(ckpt_backend_fault_new(reader->backend, &fault, &reader->backend));
+	ck_error(ckpt_load_refresh(reader), EIO);
+	ck_ok(ckpt_load_refresh(reader));
+	seen = ckpt_save_find(reader, 4);
+	ck_assert_ptr_nonnull(seen);
+	ckpt_step_unref(seen);
+	ckpt_store_close(reader);
+}
+END_TEST
+
+// What comes within a tick of the last look leaves steps/ with the same time.
+START_TEST(a_time_within_the_tick_is_not_believed)
+{
+	struct timespec times[2] = {{.tv_sec = time(NULL) + 3600}, {.tv_sec = time(NULL) + 3600}};
+	struct ckpt_store *reader, *s;
+	struct ckpt_step *seen;
+	char path[2 * PATH_MAX];
+
+	forget("steps/1003");
+	snprintf(path, sizeof(path), "%s/steps", dir);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+	ck_ok(ckpt_load_refresh(reader));
+	ckpt_step_unref(ckpt_save_one(s, 4));
+	ckpt_store_close(s);
+	ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+	ck_ok(ckpt_load_refresh(reader));
+	seen = ckpt_save_find(reader, 4);
+	ck_assert_ptr_nonnull(seen);
+	ckpt_step_unref(seen);
+	ckpt_store_close(reader);
+}
+END_TEST
+
+static void *refresh_in_thread(void *reader)
+{
+	return (void *)(intptr_t)ckpt_load_refresh(reader);
+}
+
+START_TEST(threads_that_look_at_once_all_see_everything)
+{
+	for (int round = 0; round < 30; round++) {
+		struct ckpt_store *reader, *s;
+		pthread_t threads[8];
+		char dir_of_round[PATH_MAX];
+
+		ckpt_save_init(dir_of_round);
+		s = ckpt_save_open(dir_of_round);
+		ck_ok(ckpt_store_open(dir_of_round, CKPT_STORE_READ, NULL, &reader));
+		for (unsigned i = 0; i < CKPT_SAVE_STEPS; i++)
+			if (!ckpt_save_steps[i].leftover)
+				ckpt_step_unref(ckpt_save_one(s, i));
+		ckpt_store_close(s);
+		for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+			ck_assert_int_eq(pthread_create(&threads[i], NULL, refresh_in_thread, reader), 0);
+		for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+			void *rc;
+
+			pthread_join(threads[i], &rc);
+			ck_ok((int)(intptr_t)rc);
+		}
+		ckpt_store_close(reader);
+		ckpt_temp_empty(dir_of_round, true);
+	}
+}
+END_TEST
+
 // --- Records ----------------------------------------------------------------------------------------------------------------
 
 START_TEST(a_damaged_record_is_told_and_not_listed)
@@ -412,6 +492,9 @@ static Suite *load_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_reader_that_looks_again_sees_new_steps_and_keeps_the_old);
+	tcase_add_test(tcase, a_look_that_failed_is_taken_again);
+	tcase_add_test(tcase, a_time_within_the_tick_is_not_believed);
+	tcase_add_test(tcase, threads_that_look_at_once_all_see_everything);
 	tcase_add_test(tcase, a_damaged_record_is_told_and_not_listed);
 	tcase_add_test(tcase, a_damaged_second_version_shows_the_first);
 	tcase_add_test(tcase, a_record_of_a_newer_version_is_told_and_not_listed);
