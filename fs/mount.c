@@ -394,10 +394,35 @@ static char *session_options(struct ckpt_fs *fs)
 	return text;
 }
 
+// Not left to fusermount3: it opens the device for us whoever we are, and what fails then says nothing of the reason.
+static int check_device(void)
+{
+	CLEANUP_FD int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	switch (fd < 0 ? errno : 0) {
+	case 0:
+		return 0;
+	case ENOENT:
+	case ENODEV:
+	case ENXIO:
+		return fail(-ENODEV, "load it: modprobe fuse (in a container: --device /dev/fuse)",
+			    "there is no /dev/fuse");
+	case EACCES:
+		return fail(-EACCES, "let every user open it, as udev does: chmod 666 /dev/fuse",
+			    "/dev/fuse: this user may not open it");
+	case EPERM:
+		return fail(-EPERM, "start the container with --device /dev/fuse",
+			    "/dev/fuse: this container may not open it");
+	default:
+		return fail(-errno, NULL, "/dev/fuse cannot be opened: %s", strerror(errno));
+	}
+}
+
 static int session_new(struct ckpt_fs *fs)
 {
 	CLEANUP_FREE char *options = session_options(fs);
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	int rc;
 
 	if (!options || fuse_opt_add_arg(&args, "ckptfs") || fuse_opt_add_arg(&args, "-o") ||
 	    fuse_opt_add_arg(&args, options)) {
@@ -408,9 +433,9 @@ static int session_new(struct ckpt_fs *fs)
 	fuse_opt_free_args(&args);
 	if (!fs->se)
 		return fail(-EINVAL, NULL, "libfuse refused the mount options");
-	if (access("/dev/fuse", F_OK))
-		return fail(-ENODEV, "load it: modprobe fuse (in a container: --device /dev/fuse)",
-			    "there is no /dev/fuse");
+	rc = check_device();
+	if (rc)
+		return rc;
 	if (fuse_session_mount(fs->se, fs->mountpoint))
 		return fail(-EPERM,
 			    geteuid() ? "without root this needs fusermount3 (package fuse3), and allow_other needs "

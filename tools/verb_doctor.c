@@ -67,7 +67,8 @@ static void check_fuse(struct doctor *d)
 	tell(d, "fuse", true, can.device,
 	     can.device ? ckpt_text("/dev/fuse, libfuse %s", can.libfuse)
 			: ckpt_text(there ? "/dev/fuse cannot be opened" : "there is no /dev/fuse"),
-	     ckpt_text(there ? "look at its owner and mode: anybody may open it as a rule (0666)"
+	     ckpt_text(there ? "anybody may open it where udev runs: chmod 666 /dev/fuse; in a container: --device "
+			       "/dev/fuse"
 			     : "`modprobe fuse`; in a container: --device /dev/fuse"));
 	tell(d, "passthrough", false, can.passthrough,
 	     can.passthrough ? ckpt_text("reads and writes of files go to the disk by the kernel alone")

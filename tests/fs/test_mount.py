@@ -249,6 +249,19 @@ def test_without_fuse_device_the_reason_is_said(world, ckptfs, store, point):
     assert done.stderr.startswith("ckptfs: ") and "/dev/fuse" in done.stderr
 
 
+def test_fuse_device_that_another_user_may_not_open_is_said(nobody):
+    def closed(*args):
+        """With a device of their own, which is root's alone."""
+        script = 'mount --make-rprivate / && cp -a /dev/fuse "$0" && chmod 600 "$0" && mount --bind "$0" /dev/fuse && exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
+        return subprocess.run(["unshare", "--mount", "sh", "-c", script, nobody.home / "fuse", nobody.home / "ckptfs", *args], capture_output=True, text=True,
+                              check=False, timeout=30)
+    done = closed("mount", nobody.store, nobody.mnt)
+    assert done.returncode == 1 and done.stderr.startswith("ckptfs: /dev/fuse: "), done.stderr
+    assert "chmod 666 /dev/fuse" in done.stderr and "kernel refused" not in done.stderr
+    [check] = [c for c in json.loads(closed("doctor", "--json").stdout)["checks"] if c["name"] == "fuse"]
+    assert not check["ok"] and "chmod 666 /dev/fuse" in check["hint"]
+
+
 @needs_root
 @pytest.mark.timeout(120)
 def test_few_file_descriptors_are_enough_for_many_open_files(world, store, commit):
