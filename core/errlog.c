@@ -30,6 +30,22 @@ const char *ckpt_errno_name(int error)
 	return name ? name : "E?";
 }
 
+// Text that was cut to fit ends with a whole character: half of one would make the line no UTF-8, and with it the file.
+static void end_whole(char *text)
+{
+	size_t len = strlen(text), start = len, want;
+	unsigned char first;
+
+	while (start && len - start < 4 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
+		start--;
+	if (!start)
+		return;
+	first = (unsigned char)text[start - 1];
+	want = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+	if (len - (start - 1) < want)
+		text[start - 1] = '\0';
+}
+
 static void push_locked(struct ckpt_errlog *log, char *line)
 {
 	free(log->lines[log->next]);
@@ -72,6 +88,8 @@ static void load(struct ckpt_errlog *log)
 
 		if (!copy)
 			return;
+		if (strlen(line) > LINE_MAX_BYTES)
+			end_whole(copy);
 		push_locked(log, copy);
 		log->file_lines++;
 	}
@@ -167,15 +185,20 @@ void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, co
 	int64_t now = ckpt_sys.now_ns();
 	char *copy;
 	va_list ap;
+	int n;
 
 	if (!log)
 		return;
 	va_start(ap, what);
-	vsnprintf(text, sizeof(text), what, ap);
+	n = vsnprintf(text, sizeof(text), what, ap);
 	va_end(ap);
+	if (n >= (int)sizeof(text))
+		end_whole(text);
 	ckpt_time_format(now, when);
-	snprintf(line, sizeof(line), "%s\t%s\t%s\t%s\t%s", when, subject, error ? ckpt_errno_name(error) : "note", text,
-		 hint ? hint : "");
+	n = snprintf(line, sizeof(line), "%s\t%s\t%s\t%s\t%s", when, subject, error ? ckpt_errno_name(error) : "note",
+		     text, hint ? hint : "");
+	if (n >= (int)sizeof(line))
+		end_whole(line);
 	for (char *p = line; *p; p++)
 		if (((unsigned char)*p < 0x20 && *p != '\t') || *p == 0x7f)
 			*p = '?';
