@@ -51,6 +51,18 @@ static int listing_add(void *arg, const char *name, mode_t type, uint64_t number
 	return 0;
 }
 
+// Not every filesystem keeps the type in the directory (xfs without ftype, ext4 without filetype). 0: not to be shown, or
+// gone meanwhile.
+static mode_t type_of(int dirfd, const struct dirent *e)
+{
+	mode_t type = DTTOIF(e->d_type);
+	struct stat st;
+
+	if (e->d_type == DT_UNKNOWN)
+		type = fstatat(dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) ? 0 : st.st_mode & S_IFMT;
+	return type == S_IFREG || type == S_IFDIR || type == S_IFLNK ? type : 0;
+}
+
 static int list_disk(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 {
 	int fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY), rc = 0;
@@ -65,11 +77,12 @@ static int list_disk(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 		return -ENOMEM;
 	}
 	while (!rc && (errno = 0, e = readdir(d))) {
-		mode_t type = DTTOIF(e->d_type);
+		mode_t type;
 
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 			continue;
-		if (type == S_IFREG || type == S_IFDIR || type == S_IFLNK)
+		type = type_of(dirfd(d), e);
+		if (type)
 			rc = listing_add(l, e->d_name, type, e->d_ino);
 	}
 	if (!rc)
