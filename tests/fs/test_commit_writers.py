@@ -250,3 +250,30 @@ def test_old_reader_keeps_the_old_bytes_and_a_new_open_gets_the_new(mount, commi
         os.close(reader)
     commit(mount / "1000")
     assert (mount / "1000/f").read_bytes() == b"NEW" * 60_000
+
+
+@both_modes
+def test_leftover_goes_on_in_its_file_when_the_commit_fails(mount, store, step, agent):
+    made = trees.files(step)
+    parent, a = agent(), agent()
+    child = parent.run(LEFTOVER, step=step)
+    (store / "steps/1000").mkdir(parents=True)
+    (store / "steps/1000/1").write_bytes(b"somebody else's")  # found only by the last call of a commit
+    try:
+        inode = os.stat(step + "/shard.bin").st_ino
+        a.run(OPEN_MARKER, step=step)
+        assert close_error(a) == "EEXIST"
+        assert os.stat(step + "/shard.bin").st_ino == inode
+        assert trees.files(step) == made | {"shard.bin": b"the bytes of the save"}
+        assert os.listdir(store / "trash") == []
+        parent.run("os.write(w, b'w'); os.read(r2, 1)")
+        late = b"EVILbytes of the save" + bytes(4096 - 21) + b"EVIL"
+        assert trees.files(step)["shard.bin"] == late, "it writes in the file that the step has"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.run("os.waitpid(child, 0)")
+    (store / "steps/1000/1").unlink()
+    (store / "steps/1000").rmdir()
+    a.run(OPEN_MARKER, step=step)
+    assert close_error(a) is None
+    assert_whole(mount, made | {"shard.bin": late})
