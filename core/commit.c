@@ -585,6 +585,7 @@ static void attempt_end(struct attempt *a)
 	struct ckpt_store *s = a->step->store;
 
 	attempt_free(a);
+	ckpt_hash_thread_end();
 	pthread_mutex_lock(&s->lock);
 	s->commits_running--;
 	pthread_cond_broadcast(&s->idle);

@@ -1,5 +1,6 @@
 #include "core/hash.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,6 +19,11 @@ void ckpt_sha256(const void *data, size_t len, uint8_t ret_digest[CKPT_SHA256_LE
 	pthread_once(&sha256_once, sha256_fetch);
 	if (!sha256_md || !EVP_Digest(len ? data : "", len, ret_digest, NULL, sha256_md, NULL))
 		abort();
+}
+
+void ckpt_hash_thread_end(void)
+{
+	OPENSSL_thread_stop();
 }
 
 void ckpt_hex(const uint8_t *data, size_t len, char *ret_hex)
