@@ -177,6 +177,10 @@ struct control_socket {
 	struct ckpt_fs *fs;
 	int fd, stop_fd;
 	pthread_t thread;
+	pthread_mutex_t lock;
+	// Guarded by lock.
+	int serving; // the connection, -1 none
+	bool stopping;
 };
 
 // A socket's path may have 107 bytes, a store's many more: the way through the descriptor is short.
@@ -339,6 +343,15 @@ static void serve_one(struct control_socket *s, int fd)
 		(void)send_all(fd, reply, strlen(reply)); // the asker left
 }
 
+// False: it is not to be served any more.
+static bool serving_is(struct control_socket *s, int fd)
+{
+	LOCK_SCOPE(&s->lock);
+
+	s->serving = fd;
+	return !s->stopping;
+}
+
 static void *socket_thread(void *arg)
 {
 	struct control_socket *s = arg;
@@ -352,7 +365,9 @@ static void *socket_thread(void *arg)
 		fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
 			continue;
-		serve_one(s, fd);
+		if (serving_is(s, fd))
+			serve_one(s, fd);
+		serving_is(s, -1);
 		close(fd);
 	}
 	return NULL;
@@ -378,6 +393,8 @@ int control_socket_start(struct ckpt_fs *fs, struct control_socket **ret_socket)
 	if (!s)
 		return -ENOMEM;
 	s->fs = fs;
+	s->serving = -1;
+	pthread_mutex_init(&s->lock, NULL);
 	s->stop_fd = eventfd(0, EFD_CLOEXEC);
 	s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	rc = s->fd < 0 || s->stop_fd < 0 ? -errno : socket_bind(fs, s->fd);
@@ -400,10 +417,16 @@ void control_socket_stop(struct control_socket *s)
 	if (!s)
 		return;
 	eventfd_write(s->stop_fd, 1);
+	pthread_mutex_lock(&s->lock);
+	s->stopping = true;
+	if (s->serving >= 0)
+		shutdown(s->serving, SHUT_RDWR); // who is slow to ask does not hold up the end
+	pthread_mutex_unlock(&s->lock);
 	pthread_join(s->thread, NULL);
 	ckpt_sys.unlink(s->fs->store->dirfd, SOCKET_FILE, 0);
 	close(s->fd);
 	close(s->stop_fd);
+	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 

@@ -7,6 +7,7 @@
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   marker    the finalize marker                        control   .ckptfs and the socket of verbs
 //   client    what /proc says of the caller              status    status.json
+//   end       how it ends in time
 #pragma once
 
 #include "core/store.h"
@@ -24,6 +25,7 @@ struct ckpt_fs {
 	const char *passthrough_why; // when not in use
 	struct node_table *nodes;
 	int64_t started_ns;
+	bool ending; // atomic: clients are let go, whatever they wait for (end.h)
 };
 
 static inline struct ckpt_fs *fs_of(fuse_req_t req)

@@ -267,9 +267,16 @@ void marker_read(fuse_req_t req, struct handle *h, size_t size, off_t offset)
 
 // --- Completion -------------------------------------------------------------------------------------------------------
 
+struct waiter {
+	struct ckpt_fs *fs;
+	pid_t tid; // 0: nobody waits
+};
+
 static bool abandoned(void *arg)
 {
-	return client_is_dying(*(pid_t *)arg);
+	const struct waiter *w = arg;
+
+	return __atomic_load_n(&w->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(w->tid);
 }
 
 // The folder shows a new step: its time is that of the commit.
@@ -316,13 +323,14 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 				: rc == -EFBIG ? "more than 65536 bytes"
 					       : "could not be read");
 	} else {
+		struct waiter waiter = {fs, tid};
 		struct ckpt_commit how = {
 			.event = "marker",
 			.profile = "generic",
 			.metadata = json,
 			.writers_ns = fs->store->settings.open_writers_ns,
-			.abandoned = tid ? abandoned : NULL,
-			.abandoned_arg = &tid,
+			.abandoned = abandoned,
+			.abandoned_arg = &waiter,
 		};
 
 		rc = ckpt_commit(mh->step, &how);

@@ -4,7 +4,7 @@
 //   open     the store, its lock, the session, the socket   serve()
 //   answer   INIT is agreed; the parent is told             op_init()
 //   loop     until unmounted or a signal                    serve()
-//   close    parked calls, commits, the index               serve()
+//   close    parked calls, commits, the index               serve(), in five seconds (end.h)
 #include "fs/mount.h"
 
 #include "core/clock.h"
@@ -12,6 +12,7 @@
 #include "core/util.h"
 #include "fs/call.h"
 #include "fs/control.h"
+#include "fs/end.h"
 #include "fs/fs.h"
 #include "fs/log.h"
 #include "fs/ops.h"
@@ -29,7 +30,7 @@
 
 #define OVERLAYFS_MAGIC 0x794c7630
 #define WRITE_BYTES_MAX (1u << 20)
-#define DRAIN_NS INT64_C(4000000000) // a shutdown does not wait longer for answers
+#define ANSWER_NS INT64_C(300000000) // who was let go has an answer by then
 #define THREADS_MAX 16               // that serve requests; whatever waits for a disk has threads of its own
 
 // What the daemon tells its parent: how the start ended, and in words why it failed.
@@ -496,7 +497,8 @@ static void *signals_thread(void *arg)
 	if (sigwait(&set, &which) || __atomic_load_n(&s->stop, __ATOMIC_ACQUIRE))
 		return NULL;
 	log_line(LOG_INFO, "%s: unmounting", strsignal(which));
-	call_drain(DRAIN_NS);
+	end_begin(s->fs);
+	call_drain(END_PATIENCE_NS + ANSWER_NS);
 	fuse_session_exit(s->fs->se);
 	return NULL;
 }
@@ -559,16 +561,21 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 		rc = loop(&fs);
 		if (rc)
 			log_line(LOG_ERR, "the mount ended: %s", strerror(-rc));
+		end_begin(&fs);
 		signals_stop(&signals);
+		end_disconnect(&fs);
 	}
 	if (fs.se)
 		fuse_session_unmount(fs.se);
 	control_socket_stop(socket);
 	call_drain(INT64_MAX);
+	if (fs.store)
+		end_closing(&fs);
 	if (fs.se)
 		fuse_session_destroy(fs.se);
 	node_table_free(fs.nodes);
 	ckpt_store_close(fs.store);
+	end_done();
 	free(fs.mountpoint);
 	return rc;
 }

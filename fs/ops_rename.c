@@ -23,7 +23,9 @@
 
 static bool abandoned(void *arg)
 {
-	return client_is_dying(fuse_req_ctx(((struct call *)arg)->req)->pid);
+	const struct call *c = arg;
+
+	return __atomic_load_n(&c->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(fuse_req_ctx(c->req)->pid);
 }
 
 // --- A step's own name ------------------------------------------------------------------------------------------------

@@ -3,14 +3,14 @@
 import os
 import resource
 import signal
-import subprocess
 
 import pytest
 
 from support import trees
 from support.commits import listed
-from support.fixtures import SLOW, SOURCE, both_modes, needs_root
+from support.fixtures import SLOW, both_modes, needs_root
 from support.mounting import Mount, wait_until
+from support.syncs import BadSyncs
 
 pytestmark = [pytest.mark.timeout(90), needs_root]
 
@@ -60,33 +60,11 @@ class HangingFolder:
             os.kill(self._disk.pid, signal.SIGCONT)
 
 
-class BadSyncs:
-    """Whoever is started with `prefix` has the fsync of a bad disk."""
-
-    def __init__(self, scratch):
-        library, self._folder = scratch / "sync_shim.so", scratch / "syncs"
-        self._folder.mkdir()
-        subprocess.run(["cc", "-D_GNU_SOURCE", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library,
-                        SOURCE / "tests/fs/clients/sync_shim.c", "-ldl"], check=True)
-        self.prefix = ["env", f"LD_PRELOAD={library}", f"SYNC_SHIM={self._folder}"]
-
-    def hang(self):
-        (self._folder / "hang").touch()
-
-    def go_on(self):
-        (self._folder / "hang").unlink(missing_ok=True)
-
-    def fail_next(self):
-        (self._folder / "fail").touch()
-
-
 @pytest.fixture
-def syncs(world, scratch):
+def syncs(world):
     if SLOW > 1:
         pytest.skip("sanitizers want to be loaded first")
-    s = BadSyncs(scratch)
-    world.callback(s.go_on)
-    return s
+    return BadSyncs(world)
 
 
 @pytest.fixture

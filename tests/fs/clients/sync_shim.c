@@ -1,5 +1,5 @@
-// Preloaded into a daemon: its fsync behaves as on a bad disk. In the folder $SYNC_SHIM,
-//   hang  keeps every fsync waiting until it is removed;
+// Preloaded into a daemon: what waits for the disk behaves as on a bad disk. In the folder $SYNC_SHIM,
+//   hang  keeps every such call waiting until it is removed;
 //   fail  makes the next one fail with EIO, and is gone then: as the kernel tells a lost write once to each open file.
 #include <dlfcn.h>
 #include <errno.h>
@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int fsync(int fd)
+static int sync_with(const char *name, int fd)
 {
-	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
 	const char *folder = getenv("SYNC_SHIM");
 	char path[4096];
 
@@ -22,4 +22,19 @@ int fsync(int fd)
 		return -1;
 	}
 	return real(fd);
+}
+
+int fsync(int fd)
+{
+	return sync_with("fsync", fd);
+}
+
+int fdatasync(int fd)
+{
+	return sync_with("fdatasync", fd);
+}
+
+int syncfs(int fd)
+{
+	return sync_with("syncfs", fd);
 }

@@ -1,0 +1,147 @@
+// After end_begin(), unless end_done() comes first:
+//   4.0 s  let go      commits go on, but nobody waits for them any more: close and rename answer EINTR
+//   4.4 s  disconnect  whoever still waits, for a disk that hangs, gets ECONNABORTED
+//   4.6 s  report      what is unfinished is said, in the log and in the store's errors, if they can be written
+//   5.0 s  leave       the process ends
+#include "fs/end.h"
+
+#include "core/errlog.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/log.h"
+
+#include <poll.h>
+#include <sys/mount.h>
+#include <syslog.h>
+#include <time.h>
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool begun, done, disconnected;
+	pthread_t thread;
+	// A lock of its own, because who holds it may wait for a hanging disk.
+	pthread_mutex_t store_lock;
+	bool store_is_closing;
+	bool clean; // atomic: no commit was left
+} end = {.lock = PTHREAD_MUTEX_INITIALIZER,
+	 .changed = PTHREAD_COND_INITIALIZER,
+	 .store_lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void let_go(struct ckpt_fs *fs)
+{
+	__atomic_store_n(&fs->ending, true, __ATOMIC_RELEASE);
+}
+
+void end_disconnect(struct ckpt_fs *fs)
+{
+	struct pollfd device = {.fd = fuse_session_fd(fs->se)};
+
+	LOCK_SCOPE(&end.lock);
+	if (end.disconnected)
+		return;
+	end.disconnected = true;
+	// A connection that has ended was unmounted: what is mounted there now is not ours. Closing the device would not end
+	// it while a request is unanswered. Only root may do this; for others the end of the process does it.
+	if (poll(&device, 1, 0) != 1 || !(device.revents & POLLERR))
+		(void)umount2(fs->mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
+}
+
+static void *report_thread(void *arg)
+{
+	struct ckpt_fs *fs = arg;
+	struct ckpt_step **steps;
+	size_t count;
+
+	LOCK_SCOPE(&end.store_lock);
+	if (end.store_is_closing || ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_COMMITTING, &steps, &count))
+		return NULL;
+	if (!count)
+		__atomic_store_n(&end.clean, true, __ATOMIC_RELEASE);
+	for (size_t i = 0; i < count; i++) {
+		log_line(LOG_WARNING, "the commit of %s is unfinished", steps[i]->name);
+		ckpt_errlog_add(fs->store->errlog, steps[i]->name, -EINTR,
+				"if it is not listed after the next mount, it is in .ckptfs/staged",
+				"the mount ended with the commit unfinished");
+	}
+	ckpt_step_list_free(steps, count);
+	return NULL;
+}
+
+// On a thread of its own: the log may be on the disk that hangs.
+static void report(struct ckpt_fs *fs)
+{
+	pthread_t thread;
+
+	log_line(LOG_WARNING, "something hangs: ending without it");
+	if (!pthread_create(&thread, NULL, report_thread, fs))
+		pthread_detach(thread);
+}
+
+static void leave(struct ckpt_fs *fs)
+{
+	(void)fs;
+	_exit(__atomic_load_n(&end.clean, __ATOMIC_ACQUIRE) ? 0 : 1);
+}
+
+static const struct {
+	int64_t at_ns;
+	void (*act)(struct ckpt_fs *fs);
+} plan[] = {
+	{END_PATIENCE_NS, let_go},
+	{END_PATIENCE_NS + 400000000, end_disconnect},
+	{END_PATIENCE_NS + 600000000, report},
+	{END_PATIENCE_NS + 1000000000, leave},
+};
+
+static bool done_before(int64_t deadline_ns)
+{
+	struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+
+	LOCK_SCOPE(&end.lock);
+	while (!end.done && ckpt_sys.mono_ns() < deadline_ns)
+		pthread_cond_clockwait(&end.changed, &end.lock, CLOCK_MONOTONIC, &until);
+	return end.done;
+}
+
+static void *end_thread(void *arg)
+{
+	int64_t began = ckpt_sys.mono_ns();
+
+	for (size_t i = 0; i < ARRAY_LEN(plan) && !done_before(began + plan[i].at_ns); i++)
+		plan[i].act(arg);
+	return NULL;
+}
+
+void end_begin(struct ckpt_fs *fs)
+{
+	LOCK_SCOPE(&end.lock);
+
+	if (end.begun)
+		return;
+	end.begun = !pthread_create(&end.thread, NULL, end_thread, fs);
+	if (!end.begun)
+		log_line(LOG_WARNING, "no thread can be started: the end may take long");
+}
+
+void end_closing(struct ckpt_fs *fs)
+{
+	pthread_mutex_lock(&fs->store->lock);
+	while (fs->store->commits_running)
+		pthread_cond_wait(&fs->store->idle, &fs->store->lock);
+	pthread_mutex_unlock(&fs->store->lock);
+	pthread_mutex_lock(&end.store_lock);
+	end.store_is_closing = true;
+	pthread_mutex_unlock(&end.store_lock);
+	__atomic_store_n(&end.clean, true, __ATOMIC_RELEASE);
+}
+
+void end_done(void)
+{
+	pthread_mutex_lock(&end.lock);
+	end.done = true;
+	pthread_cond_broadcast(&end.changed);
+	pthread_mutex_unlock(&end.lock);
+	if (end.begun)
+		pthread_join(end.thread, NULL);
+}
