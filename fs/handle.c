@@ -170,6 +170,10 @@ static void fill_reply(const struct handle *h, bool committed, struct fuse_file_
 	if (h->node->io == IO_PASSTHROUGH) {
 		fi->backing_id = h->node->backing_id;
 	} else {
+		// Pages from before the commit are right, too. Whatever changed the file went through this very inode, or
+		// through a passthrough open of it: an open without keep_cache, passthrough ones too, drops the pages, and a
+		// node serves one way of I/O at a time. A number that comes back on disk as another file finds the old node,
+		// but that file was made by such an open, or is empty, which drops them as well.
 		fi->keep_cache = committed;
 		fi->parallel_direct_writes = 1;
 	}

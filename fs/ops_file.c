@@ -213,28 +213,34 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 // A write that the disk did not take is a hole in the file: a commit must not pass over it in silence.
 static void remember_failure(struct ckpt_fs *fs, const struct handle *h, int rc)
 {
-	struct ckpt_step *step = rc == -EIO ? node_step(fs, h->node) : NULL;
+	struct ckpt_step *step = node_step(fs, h->node);
 
 	if (step)
 		ckpt_stage_synced(step, h->node->number, 0, 0, rc);
 	ckpt_step_unref(step);
 }
 
-static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset, bool kill_suidgid)
+static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
+			  const struct fuse_file_info *fi)
 {
-	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
+	size_t len = fuse_buf_size(in);
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(len);
 	struct stat st;
 	ssize_t n;
 
 	if (h->fd < 0)
 		return -EBADF;
-	if (kill_suidgid && !fstat(h->fd, &st))
+	if (fi->kill_suidgid && !fstat(h->fd, &st))
 		fchmod(h->fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0)));
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY;
 	out.buf[0].fd = h->fd;
 	out.buf[0].pos = offset;
 	n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
-	if (n < 0)
+	// Pages of a mapping are written behind the client's back: a full disk, and half a write, would be told to nobody,
+	// and the pages would show what the disk does not have.
+	if (fi->writepage && n >= 0 && (size_t)n < len)
+		n = -EIO;
+	if (n == -EIO || (fi->writepage && n < 0))
 		remember_failure(fs, h, (int)n);
 	return n;
 }
@@ -256,7 +262,7 @@ static ssize_t write_marker(struct handle *h, struct fuse_bufvec *in, off_t offs
 void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t offset, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	ssize_t n = h->marker ? write_marker(h, in, offset) : write_file(fs_of(req), h, in, offset, fi->kill_suidgid);
+	ssize_t n = h->marker ? write_marker(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
 
 	(void)ino;
 	if (n < 0)
