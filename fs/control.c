@@ -38,14 +38,8 @@ static const struct {
 
 static int piece_node(struct ckpt_fs *fs, enum control_piece piece, struct node *parent, struct node **ret_node)
 {
-	int rc = node_get(fs, SPACE_CONTROL, (uint64_t)piece, pieces[piece].type, parent, pieces[piece].name, NULL,
-			  ret_node);
-
-	if (!rc) {
-		(*ret_node)->kind = NODE_CONTROL;
-		(*ret_node)->control = (int)piece;
-	}
-	return rc;
+	return node_get(fs, SPACE_CONTROL, (uint64_t)piece, pieces[piece].type, parent, pieces[piece].name, NULL,
+			ret_node);
 }
 
 int control_dir(struct ckpt_fs *fs, struct node **ret_node)

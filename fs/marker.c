@@ -85,7 +85,6 @@ static int node_make(struct call *c, struct ckpt_step *step, struct node **ret_n
 		free(m);
 		return rc;
 	}
-	(*ret_node)->kind = NODE_MARKER;
 	*m = (struct marker){.mode = c->mode & 07777, .uid = ctx->uid, .gid = ctx->gid};
 	clock_gettime(CLOCK_REALTIME, &m->mtime);
 	pthread_mutex_lock(&(*ret_node)->lock);

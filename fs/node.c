@@ -33,6 +33,9 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 	n->space = space;
 	n->number = number;
 	n->type = type;
+	// Said here and not by who asked for it: two lookups at once get one node.
+	n->kind = space == SPACE_CONTROL ? NODE_CONTROL : space == SPACE_MARKER ? NODE_MARKER : NODE_FILES;
+	n->control = space == SPACE_CONTROL ? (int)number : 0;
 	n->generation = ++t->generations;
 	n->fd = -1;
 	pthread_mutex_init(&n->lock, NULL);

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import subprocess
 
 import pytest
 
@@ -49,7 +50,7 @@ class HangingFolder:
         self.path.mkdir(parents=True)
         [session] = os.listdir(store / "sessions")
         self._disk = Mount.new(world, world.scratch / "disk-store", path=store / "sessions" / session / "d", mode="daemon")
-        world.callback(self.go_on)
+        world.callback(self._end)
         os.stat(self.path)
 
     def hang(self):
@@ -58,6 +59,11 @@ class HangingFolder:
     def go_on(self):
         if self._disk.alive():
             os.kill(self._disk.pid, signal.SIGCONT)
+
+    def _end(self):
+        """The releases of what was open there come late."""
+        self.go_on()
+        wait_until(lambda: subprocess.run(["umount", self._disk.path], check=False, capture_output=True).returncode == 0, 30, "the end of what was open")
 
 
 @pytest.fixture
