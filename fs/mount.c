@@ -205,6 +205,7 @@ static const struct fuse_lowlevel_ops operations = {
 	.forget = op_forget,
 	.forget_multi = op_forget_multi,
 	.getattr = op_getattr,
+	.access = op_access,
 	.setattr = op_setattr,
 	.readlink = op_readlink,
 	.mknod = op_mknod,
@@ -380,10 +381,12 @@ static char *session_options(struct ckpt_fs *fs)
 
 	if (!f)
 		return NULL;
-	fputs("subtype=ckptfs,default_permissions,fsname=", f);
+	fputs("subtype=ckptfs,fsname=", f);
 	escape_into(f, fs->store->path);
+	// Else only the user who mounts gets in, as whom we do all things: the disk's filesystem says what may be done. (The
+	// kernel's own look at modes costs a request for each file that is made, to see its directory's again.)
 	if (fs->mount->allow_other)
-		fputs(",allow_other", f);
+		fputs(",allow_other,default_permissions", f);
 	if (fs->mount->readonly)
 		fputs(",ro", f);
 	if (fs->io_uring)

@@ -36,6 +36,31 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	reply_attr(fs, req, node_of(fs, ino));
 }
 
+// access(2) and chdir(2), where the kernel does not look at modes itself: then the client is the user that we are. What is
+// done is checked by the disk's filesystem all the same.
+static bool may_access(const struct stat *attr, int mask)
+{
+	mode_t given;
+
+	if (geteuid() == 0)
+		return !(mask & X_OK) || !S_ISREG(attr->st_mode) || (attr->st_mode & 0111);
+	if (attr->st_uid == geteuid())
+		given = attr->st_mode >> 6;
+	else
+		given = group_member(attr->st_gid) ? attr->st_mode >> 3 : attr->st_mode;
+	return !((mode_t)mask & ~given & 07);
+}
+
+void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct stat attr;
+	double timeout;
+	int rc = attr_of_node(fs, node_of(fs, ino), &attr, &timeout);
+
+	reply_error(req, rc ? rc : may_access(&attr, mask & (R_OK | W_OK | X_OK)) ? 0 : -EACCES);
+}
+
 // --- setattr ----------------------------------------------------------------------------------------------------------
 
 static void times_of(const struct stat *attr, int to_set, struct timespec times[2])
