@@ -1,14 +1,15 @@
 #include "fs/handle.h"
 
+#include "core/errlog.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/attr.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define SMALL_FILE_BYTES (128 << 10) // committed files up to this size are read faster through the page cache
-#define WRITE_OUT_BYTES (1 << 20)    // larger ones start towards the disk at their close
+#define WRITE_OUT_BYTES (1 << 20) // larger ones start towards the disk at their close
 
 int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **ret_handle)
 {
@@ -46,13 +47,10 @@ int reopen_for_writing(int fd, int flags)
 }
 
 // The first open decides how the node is read and written until its last release. Called under node->lock.
-static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n, bool committed)
+static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 {
-	struct stat st;
-	bool small = committed && !fstat(n->fd, &st) && st.st_size <= SMALL_FILE_BYTES;
-
 	n->io = IO_CACHED;
-	if (!fs->passthrough || small)
+	if (!fs->passthrough || n->fd < 0)
 		return;
 	n->backing_id = fuse_passthrough_open(req, n->fd);
 	if (n->backing_id > 0)
@@ -69,7 +67,8 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 		if (!fstat(n->fd, &st) && st.st_size >= WRITE_OUT_BYTES)
 			sync_file_range(n->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	}
-	ckpt_sys.close(TAKE_FD(n->fd));
+	if (n->fd >= 0)
+		ckpt_sys.close(TAKE_FD(n->fd));
 	n->io = IO_NONE;
 	n->written = false;
 }
@@ -89,6 +88,73 @@ static int open_own_file(struct ckpt_fs *fs, struct node *n)
 	return fd;
 }
 
+int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index)
+{
+	int fd = -1, rc = ckpt_step_open_raw(p->step, m, index, &fd);
+
+	if (rc == -EIO)
+		ckpt_errlog_add(fs->store->errlog, p->step->name, rc, "run `ckptfs verify` on the store",
+				"the raw file of %s is gone or changed", p->path);
+	return rc ? rc : fd;
+}
+
+// The same by the node alone, and the size that it has. Called under node->lock.
+static int open_own_committed(struct ckpt_fs *fs, struct node *n, uint64_t *ret_bytes)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct place p;
+	int rc = place_of(fs, n, &p);
+
+	if (rc)
+		return rc;
+	rc = place_is_committed(&p) ? entry_of_node(fs, n, &p, &m, &e) : -ESTALE;
+	if (!rc) {
+		*ret_bytes = e.bytes;
+		rc = open_committed(fs, &p, m, e.index);
+		ckpt_manifest_unref(m);
+	}
+	place_done(&p);
+	return rc;
+}
+
+int handle_backing(struct ckpt_fs *fs, struct handle *h)
+{
+	LOCK_SCOPE(&h->node->lock);
+	uint64_t bytes;
+
+	if (h->node->fd < 0) {
+		int fd = open_own_committed(fs, h->node, &bytes);
+
+		if (fd < 0)
+			return fd;
+		h->node->fd = fd;
+	}
+	return h->node->fd;
+}
+
+// Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
+// Called under node->lock and while nobody has the node open: so no page of it is waiting for a read of ours. What goes
+// wrong shows when it is read.
+static void fill_cache(struct ckpt_fs *fs, struct node *n)
+{
+	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(0);
+	CLEANUP_FREE char *data = NULL;
+	CLEANUP_FD int fd = -1;
+	uint64_t bytes = 0;
+
+	if (n->cache_filled)
+		return;
+	n->cache_filled = true;
+	fd = open_own_committed(fs, n, &bytes);
+	data = fd >= 0 && bytes > 0 && bytes <= SMALL_FILE_BYTES ? malloc(bytes) : NULL;
+	if (!data || ckpt_sys.pread(fd, data, bytes, 0) != (ssize_t)bytes)
+		return;
+	buf.buf[0].mem = data;
+	buf.buf[0].size = bytes;
+	(void)fuse_lowlevel_notify_store(fs->se, node_id(fs, n), 0, &buf, 0);
+}
+
 static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, bool committed, bool writes)
 {
 	LOCK_SCOPE(&n->lock);
@@ -97,12 +163,14 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 		if (fd >= 0)
 			ckpt_sys.close(fd);
 	} else {
-		if (fd < 0)
+		if (fd < 0 && !committed)
 			fd = open_own_file(fs, n);
-		if (fd < 0)
+		if (fd < 0 && !committed)
 			return fd;
 		n->fd = fd;
-		choose_io(fs, req, n, committed);
+		choose_io(fs, req, n);
+		if (fd < 0)
+			fill_cache(fs, n);
 	}
 	n->opens++;
 	n->write_opens += writes;
@@ -232,7 +300,7 @@ void handle_flushed(struct handle *h)
 int handle_sync(struct handle *h, bool data_only, int *ret_disk)
 {
 	struct node *n = h->node;
-	int rc = data_only ? ckpt_sys.fdatasync(n->fd) : ckpt_sys.fsync(n->fd);
+	int rc = n->fd < 0 ? 0 : data_only ? ckpt_sys.fdatasync(n->fd) : ckpt_sys.fsync(n->fd);
 
 	*ret_disk = rc;
 	LOCK_SCOPE(&n->lock);

@@ -36,9 +36,16 @@ int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **re
 void handle_free(struct ckpt_fs *fs, struct handle *h);
 
 // Opens a regular file's node and fills in the reply. fd (taken, -1: none yet) reads the backing file when the caller
-// has it already. step is the staged step that the node is in, NULL in the plain tree; committed: reading only.
+// has it already. step is the staged step that the node is in, NULL in the plain tree; committed: reading only, and
+// without fd a small file, whose backing file is not opened before handle_backing.
+#define SMALL_FILE_BYTES (128 << 10) // committed files up to this size are read faster through the page cache
 int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, struct ckpt_step *step, bool committed,
 		struct fuse_file_info *fi);
+// The descriptor that reads the handle's file, opened now if it is not yet: most opens of a small committed file find all
+// of it in the page cache and need none. -EIO: the raw file is gone or changed, which is noted in errors.
+int handle_backing(struct ckpt_fs *fs, struct handle *h);
+// The raw file of a committed node at this place; -EIO as above.
+int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index);
 // req NULL: it was answered, in vain, because the connection is gone; what the kernel was given went with it.
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
 // After a FLUSH: remembers the state in which somebody closed it.

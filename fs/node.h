@@ -58,9 +58,10 @@ struct node {
 	pthread_mutex_t lock; // guards what follows
 	enum node_io io;
 	unsigned opens, write_opens;
-	int fd;                              // reads the backing file while opens > 0, else -1
+	int fd;                              // reads the backing file while opens > 0, else -1 (handle_backing)
 	int backing_id;                      // IO_PASSTHROUGH
 	bool written;                        // since fd was opened
+	bool cache_filled;                   // the kernel was given all of a small committed file once
 	unsigned lost_writes;                // how often an fsync said that something was not written
 	int lost_write_error;                // what it said last
 	bool folder_known;                   // plain directories: folder is what its disk says

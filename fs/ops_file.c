@@ -121,12 +121,12 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	if (committed) {
 		rc = entry_of_node(fs, n, &p, &m, &e);
 		if (!rc) {
-			rc = ckpt_step_open_raw(p.step, m, e.index, &fd);
+			if (e.bytes > SMALL_FILE_BYTES) {
+				fd = open_committed(fs, &p, m, e.index);
+				rc = MIN(fd, 0);
+			}
 			ckpt_manifest_unref(m);
 		}
-		if (rc == -EIO)
-			ckpt_errlog_add(fs->store->errlog, p.step->name, rc, "run `ckptfs verify` on the store",
-					"the raw file of %s is gone or changed", p.path);
 	}
 	place_done(&p);
 	if (!rc)
@@ -181,6 +181,10 @@ static void read_file(fuse_req_t req, int fd, size_t size, off_t offset)
 {
 	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(size);
 
+	if (fd < 0) {
+		reply_error(req, fd);
+		return;
+	}
 	if (size <= COPY_READ_BYTES) {
 		CLEANUP_FREE char *data = malloc(size);
 		ssize_t n = data ? ckpt_sys.pread(fd, data, size, offset) : -ENOMEM;
@@ -207,7 +211,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 	else if (h->marker)
 		marker_read(req, h, size, offset);
 	else
-		read_file(req, h->node->fd, size, offset);
+		read_file(req, handle_backing(fs_of(req), h), size, offset);
 }
 
 // A write that the disk did not take is a hole in the file: a commit must not pass over it in silence.
@@ -363,14 +367,14 @@ struct copy {
 static void run_copy(struct call *c)
 {
 	struct copy *copy = (struct copy *)c->data;
-	int fd = reopen_for_writing(copy->out->node->fd, 0);
+	int in = handle_backing(c->fs, copy->in), fd = in < 0 ? in : reopen_for_writing(copy->out->node->fd, 0);
 	ssize_t n;
 
 	if (fd < 0) {
 		reply_error(c->req, fd);
 		return;
 	}
-	n = copy_file_range(copy->in->node->fd, &copy->off_in, fd, &copy->off_out, MIN(copy->len, COPY_RANGE_BYTES),
+	n = copy_file_range(in, &copy->off_in, fd, &copy->off_out, MIN(copy->len, COPY_RANGE_BYTES),
 			    (unsigned)c->flags);
 	if (n < 0)
 		reply_error(c->req, -errno);
@@ -404,14 +408,15 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct 
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
+	int fd = h->node->kind == NODE_FILES ? handle_backing(fs_of(req), h) : -EINVAL;
 	off_t at;
 
 	(void)ino;
-	if (h->node->kind != NODE_FILES) {
-		reply_error(req, -EINVAL);
+	if (fd < 0) {
+		reply_error(req, fd);
 		return;
 	}
-	at = lseek(h->node->fd, offset, whence); // the offset of this descriptor is used for nothing else
+	at = lseek(fd, offset, whence); // the offset of this descriptor is used for nothing else
 	if (at < 0)
 		reply_error(req, -errno);
 	else

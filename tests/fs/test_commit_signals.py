@@ -111,13 +111,13 @@ class TestLongWait:
     def test_what_changes_the_step_waits_for_the_commit_and_then_finds_it_committed(self, mount, step, agent):
         made = trees.files(step)
         writer, a = agent(), agent()
+        changes = {"create": "os.close(os.open(step + '/new', os.O_CREAT | os.O_WRONLY))", "open": "os.close(os.open(step + '/config.json', os.O_WRONLY))",
+                   "unlink": "os.unlink(step + '/config.json')", "rename": "os.rename(step + '/params', step + '/p')", "mkdir": "os.mkdir(step + '/d')"}
+        waiting = {what: agent() for what in changes}  # now: starting them takes time, and the commit waits only so long
         writer.run("fd = os.open(step + '/late', os.O_CREAT | os.O_WRONLY)", step=step)
         a.run(OPEN_MARKER, step=step)
         a.start("os.close(fd)")
         assert a.still_busy(0.3)
-        changes = {"create": "os.close(os.open(step + '/new', os.O_CREAT | os.O_WRONLY))", "open": "os.close(os.open(step + '/config.json', os.O_WRONLY))",
-                   "unlink": "os.unlink(step + '/config.json')", "rename": "os.rename(step + '/params', step + '/p')", "mkdir": "os.mkdir(step + '/d')"}
-        waiting = {what: agent() for what in changes}
         for what, code in changes.items():
             waiting[what].start(code, step=step)
         time.sleep(0.5)
