@@ -11,7 +11,9 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <lmdb.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 // One LMDB environment with one unnamed tree; index_value.h has its keys and values.
 //
@@ -729,6 +731,17 @@ int ckpt_index_each(struct ckpt_index *ix, ckpt_index_version_fn *fn, void *arg)
 
 // ---- Manifests
 
+// The pages of a map count as ours while we have looked at them. A large value that was copied is not looked at again;
+// its pages stay in the kernel's cache, where others' memory comes first.
+static void let_go_of_pages(const void *data, size_t len)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)data + page - 1) & ~(page - 1),
+			end = ((uintptr_t)data + len) & ~(page - 1);
+
+	if (from < end)
+		(void)madvise((void *)from, end - from, MADV_DONTNEED); // a shared, read-only map of a file
+}
+
 int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_SHA_BYTES], void **ret_data,
 			size_t *ret_len)
 {
@@ -745,10 +758,12 @@ int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_S
 	r = get_value(txn, ix->dbi, &key, &payload, &len);
 	if (!r) {
 		copy = malloc(len + 1);
-		if (copy)
+		if (copy) {
 			memcpy(copy, payload, len);
-		else
+			let_go_of_pages(payload, len);
+		} else {
 			r = -ENOMEM;
+		}
 	}
 	end(ix, txn);
 	if (r)

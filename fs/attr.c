@@ -132,11 +132,14 @@ static int attr_of_committed(struct ckpt_fs *fs, struct node *n, const struct pl
 // An open file answers for itself, also when it has no name any more.
 static int stat_open_file(struct node *n, struct statx *stx)
 {
-	LOCK_SCOPE(&n->lock);
+	struct node_use *use = node_used(n);
 
-	if (n->fd < 0)
+	if (!use)
 		return -ENOENT;
-	return statx(n->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
+	LOCK_SCOPE(&use->lock);
+	if (use->fd < 0)
+		return -ENOENT;
+	return statx(use->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
 }
 
 static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)

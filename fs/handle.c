@@ -15,8 +15,10 @@ int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **re
 {
 	struct handle *h = calloc(1, sizeof(*h));
 
-	if (!h)
+	if (!h || node_use(n)) {
+		free(h);
 		return -ENOMEM;
+	}
 	h->node = n;
 	h->flags = flags;
 	h->fd = -1;
@@ -46,31 +48,31 @@ int reopen_for_writing(int fd, int flags)
 	return out < 0 ? -errno : out;
 }
 
-// The first open decides how the node is read and written until its last release. Called under node->lock.
+// The first open decides how the node is read and written until its last release. Called under the lock of its use.
 static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 {
-	n->io = IO_CACHED;
-	if (!fs->passthrough || n->fd < 0)
+	n->use->io = IO_CACHED;
+	if (!fs->passthrough || n->use->fd < 0)
 		return;
-	n->backing_id = fuse_passthrough_open(req, n->fd);
-	if (n->backing_id > 0)
-		n->io = IO_PASSTHROUGH;
+	n->use->backing_id = fuse_passthrough_open(req, n->use->fd);
+	if (n->use->backing_id > 0)
+		n->use->io = IO_PASSTHROUGH;
 }
 
 static void let_go_of_backing(fuse_req_t req, struct node *n)
 {
-	if (n->io == IO_PASSTHROUGH && req)
-		fuse_passthrough_close(req, n->backing_id);
-	if (n->written) {
+	if (n->use->io == IO_PASSTHROUGH && req)
+		fuse_passthrough_close(req, n->use->backing_id);
+	if (n->use->written) {
 		struct stat st;
 
-		if (!fstat(n->fd, &st) && st.st_size >= WRITE_OUT_BYTES)
-			sync_file_range(n->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+		if (!fstat(n->use->fd, &st) && st.st_size >= WRITE_OUT_BYTES)
+			sync_file_range(n->use->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	}
-	if (n->fd >= 0)
-		ckpt_sys.close(TAKE_FD(n->fd));
-	n->io = IO_NONE;
-	n->written = false;
+	if (n->use->fd >= 0)
+		ckpt_sys.close(TAKE_FD(n->use->fd));
+	n->use->io = IO_NONE;
+	n->use->written = false;
 }
 
 // Under a name may stand another file by now (a leftover's copy): the kernel is told to look the name up again.
@@ -98,7 +100,7 @@ int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manife
 	return rc ? rc : fd;
 }
 
-// The same by the node alone, and the size that it has. Called under node->lock.
+// The same by the node alone, and the size that it has. Called under the lock of its use.
 static int open_own_committed(struct ckpt_fs *fs, struct node *n, uint64_t *ret_bytes)
 {
 	struct ckpt_manifest *m;
@@ -120,21 +122,21 @@ static int open_own_committed(struct ckpt_fs *fs, struct node *n, uint64_t *ret_
 
 int handle_backing(struct ckpt_fs *fs, struct handle *h)
 {
-	LOCK_SCOPE(&h->node->lock);
+	LOCK_SCOPE(&h->node->use->lock);
 	uint64_t bytes;
 
-	if (h->node->fd < 0) {
+	if (h->node->use->fd < 0) {
 		int fd = open_own_committed(fs, h->node, &bytes);
 
 		if (fd < 0)
 			return fd;
-		h->node->fd = fd;
+		h->node->use->fd = fd;
 	}
-	return h->node->fd;
+	return h->node->use->fd;
 }
 
 // Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
-// Called under node->lock and while nobody has the node open: so no page of it is waiting for a read of ours. What goes
+// Called under the lock of its use and while nobody has the node open: so no page of it is waiting for a read of ours. What goes
 // wrong shows when it is read.
 static void fill_cache(struct ckpt_fs *fs, struct node *n)
 {
@@ -143,9 +145,9 @@ static void fill_cache(struct ckpt_fs *fs, struct node *n)
 	CLEANUP_FD int fd = -1;
 	uint64_t bytes = 0;
 
-	if (n->cache_filled)
+	if (n->use->cache_filled)
 		return;
-	n->cache_filled = true;
+	n->use->cache_filled = true;
 	fd = open_own_committed(fs, n, &bytes);
 	data = fd >= 0 && bytes > 0 && bytes <= SMALL_FILE_BYTES ? malloc(bytes) : NULL;
 	if (!data || ckpt_sys.pread(fd, data, bytes, 0) != (ssize_t)bytes)
@@ -157,9 +159,9 @@ static void fill_cache(struct ckpt_fs *fs, struct node *n)
 
 static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, bool committed, bool writes)
 {
-	LOCK_SCOPE(&n->lock);
+	LOCK_SCOPE(&n->use->lock);
 
-	if (n->opens) {
+	if (n->use->opens) {
 		if (fd >= 0)
 			ckpt_sys.close(fd);
 	} else {
@@ -167,29 +169,29 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 			fd = open_own_file(fs, n);
 		if (fd < 0 && !committed)
 			return fd;
-		n->fd = fd;
+		n->use->fd = fd;
 		choose_io(fs, req, n);
 		if (fd < 0)
 			fill_cache(fs, n);
 	}
-	n->opens++;
-	n->write_opens += writes;
-	n->written |= writes;
+	n->use->opens++;
+	n->use->write_opens += writes;
+	n->use->written |= writes;
 	return 0;
 }
 
 static void node_let_go(fuse_req_t req, struct node *n, bool writes)
 {
-	LOCK_SCOPE(&n->lock);
+	LOCK_SCOPE(&n->use->lock);
 
-	n->write_opens -= writes;
-	if (--n->opens == 0)
+	n->use->write_opens -= writes;
+	if (--n->use->opens == 0)
 		let_go_of_backing(req, n);
 }
 
 static int truncate_opened(struct handle *h, struct ckpt_step *step)
 {
-	int fd = h->fd >= 0 ? h->fd : reopen_for_writing(h->node->fd, 0);
+	int fd = h->fd >= 0 ? h->fd : reopen_for_writing(h->node->use->fd, 0);
 	int rc = fd < 0 ? fd : ckpt_sys.ftruncate(fd, 0);
 
 	if (fd >= 0 && fd != h->fd)
@@ -213,10 +215,10 @@ static int drop_setuid(fuse_req_t req, int fd)
 
 static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
 {
-	int rc = drop_setuid(req, h->node->fd);
+	int rc = drop_setuid(req, h->node->use->fd);
 
-	if (!rc && h->node->io != IO_PASSTHROUGH) {
-		h->fd = reopen_for_writing(h->node->fd, h->flags & ~O_DIRECT);
+	if (!rc && h->node->use->io != IO_PASSTHROUGH) {
+		h->fd = reopen_for_writing(h->node->use->fd, h->flags & ~O_DIRECT);
 		rc = MIN(h->fd, 0);
 	}
 	if (!rc && (h->flags & O_TRUNC))
@@ -225,7 +227,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		h->writer.ino = h->node->number;
 		h->writer.pid =
 			fuse_req_ctx(req)->pid; // a thread of it: what /proc says more costs more than all the rest
-		h->writer.fd = h->node->fd;
+		h->writer.fd = h->node->use->fd;
 		ckpt_stage_writer_add(step, &h->writer);
 	}
 	(void)fs;
@@ -235,8 +237,8 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 static void fill_reply(const struct handle *h, bool committed, struct fuse_file_info *fi)
 {
 	fi->fh = (uintptr_t)h;
-	if (h->node->io == IO_PASSTHROUGH) {
-		fi->backing_id = h->node->backing_id;
+	if (h->node->use->io == IO_PASSTHROUGH) {
+		fi->backing_id = h->node->use->backing_id;
 	} else {
 		// Pages from before the commit are right, too. Whatever changed the file went through this very inode, or
 		// through a passthrough open of it: an open without keep_cache, passthrough ones too, drops the pages, and a
@@ -261,9 +263,9 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, stru
 		return rc;
 	}
 	h->writes = writes;
-	pthread_mutex_lock(&n->lock);
-	h->lost_writes_told = n->lost_writes;
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_lock(&n->use->lock);
+	h->lost_writes_told = n->use->lost_writes;
+	pthread_mutex_unlock(&n->use->lock);
 	rc = node_acquire(fs, req, n, fd, committed, writes);
 	if (rc) {
 		handle_free(fs, h);
@@ -290,7 +292,7 @@ void handle_flushed(struct handle *h)
 {
 	struct stat st;
 
-	if (h->writes && h->writer.step && !fstat(h->node->fd, &st))
+	if (h->writes && h->writer.step && !fstat(h->node->use->fd, &st))
 		ckpt_stage_writer_flushed(&h->writer, (uint64_t)st.st_size,
 					  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
 }
@@ -300,18 +302,18 @@ void handle_flushed(struct handle *h)
 int handle_sync(struct handle *h, bool data_only, int *ret_disk)
 {
 	struct node *n = h->node;
-	int rc = n->fd < 0 ? 0 : data_only ? ckpt_sys.fdatasync(n->fd) : ckpt_sys.fsync(n->fd);
+	int rc = n->use->fd < 0 ? 0 : data_only ? ckpt_sys.fdatasync(n->use->fd) : ckpt_sys.fsync(n->use->fd);
 
 	*ret_disk = rc;
-	LOCK_SCOPE(&n->lock);
+	LOCK_SCOPE(&n->use->lock);
 	if (rc && rc != -EIO && rc != -ENOSPC && rc != -EDQUOT)
 		return rc; // not of the data
 	if (rc) {
-		n->lost_writes++;
-		n->lost_write_error = rc;
+		n->use->lost_writes++;
+		n->use->lost_write_error = rc;
 	}
-	if (h->lost_writes_told == n->lost_writes)
+	if (h->lost_writes_told == n->use->lost_writes)
 		return 0;
-	h->lost_writes_told = n->lost_writes;
-	return n->lost_write_error;
+	h->lost_writes_told = n->use->lost_writes;
+	return n->use->lost_write_error;
 }

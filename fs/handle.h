@@ -5,7 +5,7 @@
 // of I/O from its first open to its last release, because the kernel answers anything else with EIO.
 //
 // Ownership: a handle belongs to the kernel's open file, from open to release, and holds a reference to its node.
-// Threads: any; node->lock guards the node's side. Opening may block on a disk.
+// Threads: any; the lock of node->use guards the node's side. Opening may block on a disk.
 #pragma once
 
 #include "core/stage.h"

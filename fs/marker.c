@@ -54,9 +54,9 @@ static int marker_handle_new(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	mh->opener = client_process(fuse_req_ctx(req)->pid);
 	h->writes = (flags & O_ACCMODE) != O_RDONLY;
 	h->marker = mh;
-	pthread_mutex_lock(&n->lock);
-	n->opens++;
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_lock(&n->use->lock);
+	n->use->opens++;
+	pthread_mutex_unlock(&n->use->lock);
 	*ret_handle = h;
 	return 0;
 }
@@ -65,9 +65,9 @@ static void marker_handle_free(struct ckpt_fs *fs, struct handle *h)
 {
 	struct marker_handle *mh = TAKE_PTR(h->marker);
 
-	pthread_mutex_lock(&h->node->lock);
-	h->node->opens--;
-	pthread_mutex_unlock(&h->node->lock);
+	pthread_mutex_lock(&h->node->use->lock);
+	h->node->use->opens--;
+	pthread_mutex_unlock(&h->node->use->lock);
 	ckpt_step_unref(mh->step);
 	free(mh->text);
 	free(mh);
@@ -81,16 +81,20 @@ static int node_make(struct call *c, struct ckpt_step *step, struct node **ret_n
 	int rc = m ? node_get(c->fs, SPACE_MARKER, step->incarnation, S_IFREG, c->node, c->name, NULL, ret_node)
 		   : -ENOMEM;
 
+	if (!rc && node_use(*ret_node)) {
+		node_forget(c->fs, *ret_node, 1);
+		rc = -ENOMEM;
+	}
 	if (rc) {
 		free(m);
 		return rc;
 	}
 	*m = (struct marker){.mode = c->mode & 07777, .uid = ctx->uid, .gid = ctx->gid};
 	clock_gettime(CLOCK_REALTIME, &m->mtime);
-	pthread_mutex_lock(&(*ret_node)->lock);
+	pthread_mutex_lock(&(*ret_node)->use->lock);
 	free((*ret_node)->marker);
 	(*ret_node)->marker = m;
-	pthread_mutex_unlock(&(*ret_node)->lock);
+	pthread_mutex_unlock(&(*ret_node)->use->lock);
 	return 0;
 }
 
@@ -137,10 +141,10 @@ int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
 	bool open = false;
 	int rc = -ENOENT;
 
-	if (n) {
-		pthread_mutex_lock(&n->lock);
-		open = n->opens > 0;
-		pthread_mutex_unlock(&n->lock);
+	if (n && node_used(n)) {
+		pthread_mutex_lock(&n->use->lock);
+		open = n->use->opens > 0;
+		pthread_mutex_unlock(&n->use->lock);
 	}
 	if (open && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
 		rc = node_get(fs, SPACE_MARKER, step->incarnation, S_IFREG, dir, fs->store->settings.marker, NULL,
@@ -171,7 +175,7 @@ void marker_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 
 int marker_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
 {
-	LOCK_SCOPE(&n->lock);
+	LOCK_SCOPE(&n->use->lock);
 	const struct marker *m = n->marker;
 
 	(void)fs;
@@ -213,7 +217,7 @@ static int resize_locked(struct handle *h, size_t len)
 
 int marker_truncate(struct handle *h, off_t size)
 {
-	LOCK_SCOPE(&h->node->lock);
+	LOCK_SCOPE(&h->node->use->lock);
 
 	if (!h->marker || size < 0)
 		return -EINVAL;
@@ -229,7 +233,7 @@ int marker_truncate(struct handle *h, off_t size)
 
 ssize_t marker_write(struct handle *h, const void *data, size_t len, off_t offset)
 {
-	LOCK_SCOPE(&h->node->lock);
+	LOCK_SCOPE(&h->node->use->lock);
 	size_t end;
 	int rc;
 
@@ -255,12 +259,12 @@ void marker_read(fuse_req_t req, struct handle *h, size_t size, off_t offset)
 		reply_error(req, -ENOMEM);
 		return;
 	}
-	pthread_mutex_lock(&h->node->lock);
+	pthread_mutex_lock(&h->node->use->lock);
 	if ((size_t)offset < h->marker->len) {
 		len = MIN(size, h->marker->len - (size_t)offset);
 		memcpy(copy, h->marker->text + offset, len);
 	}
-	pthread_mutex_unlock(&h->node->lock);
+	pthread_mutex_unlock(&h->node->use->lock);
 	fuse_reply_buf(req, copy, len);
 }
 
@@ -304,14 +308,14 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	size_t len;
 	int rc;
 
-	pthread_mutex_lock(&h->node->lock);
+	pthread_mutex_lock(&h->node->use->lock);
 	len = mh->len;
 	text = malloc(len + 1);
 	if (text)
 		memcpy(text, mh->text ? mh->text : "", len);
 	mh->written = false;
 	rc = !text ? -ENOMEM : mh->refused;
-	pthread_mutex_unlock(&h->node->lock);
+	pthread_mutex_unlock(&h->node->use->lock);
 	if (!rc)
 		rc = ckpt_metadata_parse(text, len, &json, &why);
 	if (rc) {
@@ -336,10 +340,10 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	}
 	if (!rc)
 		touch_folder_above(fs, h->node);
-	pthread_mutex_lock(&h->node->lock);
+	pthread_mutex_lock(&h->node->use->lock);
 	mh->attempted = true;
 	mh->result = rc;
-	pthread_mutex_unlock(&h->node->lock);
+	pthread_mutex_unlock(&h->node->use->lock);
 	return rc;
 }
 
@@ -367,7 +371,7 @@ static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *r
 	bool killed = client_was_killed(tid);
 	pid_t process = client_process(tid);
 
-	LOCK_SCOPE(&h->node->lock);
+	LOCK_SCOPE(&h->node->use->lock);
 	*ret_result = 0;
 	// A child that dies with a copy of the descriptor says nothing of the process that opened it.
 	if (killed && process && mh->opener && process != mh->opener)
@@ -417,9 +421,9 @@ void marker_release(fuse_req_t req, struct handle *h)
 	struct call c = call_with(req, h, run_release);
 	bool due;
 
-	pthread_mutex_lock(&h->node->lock);
+	pthread_mutex_lock(&h->node->use->lock);
 	due = !h->marker->dead && (!h->marker->attempted || h->marker->written);
-	pthread_mutex_unlock(&h->node->lock);
+	pthread_mutex_unlock(&h->node->use->lock);
 	if (due) {
 		call_detach(&c);
 		return;

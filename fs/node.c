@@ -37,8 +37,6 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 	n->kind = space == SPACE_CONTROL ? NODE_CONTROL : space == SPACE_MARKER ? NODE_MARKER : NODE_FILES;
 	n->control = space == SPACE_CONTROL ? (int)number : 0;
 	n->generation = ++t->generations;
-	n->fd = -1;
-	pthread_mutex_init(&n->lock, NULL);
 	return n;
 }
 
@@ -74,9 +72,12 @@ static void node_free(struct node *n)
 	}
 	ckpt_step_unref(n->step);
 	free(n->marker);
-	if (n->fd >= 0)
-		ckpt_sys.close(n->fd);
-	pthread_mutex_destroy(&n->lock);
+	if (n->use) {
+		if (n->use->fd >= 0)
+			ckpt_sys.close(n->use->fd);
+		pthread_mutex_destroy(&n->use->lock);
+		free(n->use);
+	}
 	free(n);
 }
 
@@ -257,6 +258,24 @@ struct node *node_find(struct ckpt_fs *fs, uint64_t space, uint64_t number)
 	if (n)
 		n->refs++;
 	return n;
+}
+
+int node_use(struct node *n)
+{
+	struct node_use *none = NULL, *use;
+
+	if (node_used(n))
+		return 0;
+	use = calloc(1, sizeof(*use));
+	if (!use)
+		return -ENOMEM;
+	use->fd = -1;
+	pthread_mutex_init(&use->lock, NULL);
+	if (!__atomic_compare_exchange_n(&n->use, &none, use, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		pthread_mutex_destroy(&use->lock); // another came first
+		free(use);
+	}
+	return 0;
 }
 
 void node_ref(struct ckpt_fs *fs, struct node *n)

@@ -41,6 +41,21 @@ struct node_name {
 	char text[];
 };
 
+// What is known of a node once it was open.
+struct node_use {
+	pthread_mutex_t lock; // guards what follows, and a marker
+	enum node_io io;
+	unsigned opens, write_opens;
+	int fd;                              // reads the backing file while opens > 0, else -1 (handle_backing)
+	int backing_id;                      // IO_PASSTHROUGH
+	bool written;                        // since fd was opened
+	bool cache_filled;                   // the kernel was given all of a small committed file once
+	unsigned lost_writes;                // how often an fsync said that something was not written
+	int lost_write_error;                // what it said last
+	bool folder_known;                   // plain directories: folder is what its disk says
+	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
+};
+
 struct node {
 	struct node *hash_next;
 	uint64_t space, number; // identity; number is the st_ino too
@@ -54,18 +69,7 @@ struct node {
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
 	int control;             // NODE_CONTROL: which piece (control.h)
 	struct marker *marker;   // NODE_MARKER: what was written last
-
-	pthread_mutex_t lock; // guards what follows
-	enum node_io io;
-	unsigned opens, write_opens;
-	int fd;                              // reads the backing file while opens > 0, else -1 (handle_backing)
-	int backing_id;                      // IO_PASSTHROUGH
-	bool written;                        // since fd was opened
-	bool cache_filled;                   // the kernel was given all of a small committed file once
-	unsigned lost_writes;                // how often an fsync said that something was not written
-	int lost_write_error;                // what it said last
-	bool folder_known;                   // plain directories: folder is what its disk says
-	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
+	struct node_use *use; // NULL while it was never open, as most are that are only looked at (node_use, node_used)
 };
 
 struct node_table *node_table_new(struct ckpt_fs *fs); // NULL: no memory
@@ -89,6 +93,13 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 #define SPACE_CONTROL UINT64_MAX
 #define SPACE_MARKER (UINT64_MAX - 1)
 uint64_t node_space(const struct ckpt_step *step); // NULL: the plain tree
+
+// Makes n->use where it is missing. -ENOMEM. It stays as long as the node: who has a handle need not ask.
+int node_use(struct node *n);
+static inline struct node_use *node_used(const struct node *n)
+{
+	return __atomic_load_n(&n->use, __ATOMIC_ACQUIRE);
+}
 
 void node_ref(struct ckpt_fs *fs, struct node *n);
 void node_unref(struct ckpt_fs *fs, struct node *n);

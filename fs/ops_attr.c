@@ -130,12 +130,15 @@ static int set_on_symlink(struct call *c, int fd)
 // The file itself, whatever its names do meanwhile: an open one by its descriptor, else by an O_PATH one.
 static int open_self(struct ckpt_fs *fs, struct node *n)
 {
+	struct node_use *use = node_used(n);
 	int fd = -1;
 
-	pthread_mutex_lock(&n->lock);
-	if (n->fd >= 0)
-		fd = fcntl(n->fd, F_DUPFD_CLOEXEC, 0);
-	pthread_mutex_unlock(&n->lock);
+	if (use) {
+		pthread_mutex_lock(&use->lock);
+		if (use->fd >= 0)
+			fd = fcntl(use->fd, F_DUPFD_CLOEXEC, 0);
+		pthread_mutex_unlock(&use->lock);
+	}
 	if (fd < 0)
 		fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
 	return fd == -ENOENT ? -ESTALE : fd;

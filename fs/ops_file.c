@@ -318,7 +318,7 @@ static void run_fsync(struct call *c)
 	int rc, disk;
 
 	// What the fsync covers is the state of before it: a change while it runs must show as another change time.
-	if (!fstat(h->node->fd, &st))
+	if (!fstat(h->node->use->fd, &st))
 		ctime_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
 	rc = handle_sync(h, c->flags, &disk);
 	if (step)
@@ -351,7 +351,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 		reply_error(req, h->writes ? -EOPNOTSUPP : -EBADF);
 		return;
 	}
-	fd = reopen_for_writing(h->node->fd, 0);
+	fd = reopen_for_writing(h->node->use->fd, 0);
 	rc = fd < 0 ? fd : fallocate(fd, mode, offset, length) ? -errno : 0;
 	if (fd >= 0)
 		ckpt_sys.close(fd);
@@ -367,7 +367,7 @@ struct copy {
 static void run_copy(struct call *c)
 {
 	struct copy *copy = (struct copy *)c->data;
-	int in = handle_backing(c->fs, copy->in), fd = in < 0 ? in : reopen_for_writing(copy->out->node->fd, 0);
+	int in = handle_backing(c->fs, copy->in), fd = in < 0 ? in : reopen_for_writing(copy->out->node->use->fd, 0);
 	ssize_t n;
 
 	if (fd < 0) {

@@ -31,13 +31,15 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 		ckpt_step_unref(step);
 		return -ENOTDIR;
 	}
-	pthread_mutex_lock(&dir->lock);
-	if (dir->folder_known && (*dir->folder || !make)) {
-		memcpy(ret_id, dir->folder, sizeof(dir->folder));
-		pthread_mutex_unlock(&dir->lock);
+	if (node_use(dir))
+		return -ENOMEM;
+	pthread_mutex_lock(&dir->use->lock);
+	if (dir->use->folder_known && (*dir->use->folder || !make)) {
+		memcpy(ret_id, dir->use->folder, sizeof(dir->use->folder));
+		pthread_mutex_unlock(&dir->use->lock);
 		return *ret_id ? 0 : -ENOENT;
 	}
-	pthread_mutex_unlock(&dir->lock);
+	pthread_mutex_unlock(&dir->use->lock);
 	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return fd;
@@ -45,13 +47,13 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	ckpt_sys.close(fd);
 	if (rc && rc != -ENOENT)
 		return rc;
-	pthread_mutex_lock(&dir->lock);
+	pthread_mutex_lock(&dir->use->lock);
 	// That it has none is not for keeping beside another mount, which may give it one, nor over an id that came meanwhile.
-	if (*ret_id || (!*dir->folder && !fs->mount->readonly)) {
-		dir->folder_known = true;
-		memcpy(dir->folder, ret_id, sizeof(dir->folder));
+	if (*ret_id || (!*dir->use->folder && !fs->mount->readonly)) {
+		dir->use->folder_known = true;
+		memcpy(dir->use->folder, ret_id, sizeof(dir->use->folder));
 	}
-	pthread_mutex_unlock(&dir->lock);
+	pthread_mutex_unlock(&dir->use->lock);
 	return rc;
 }
 

@@ -187,12 +187,12 @@ static bool is_open_for_writing(struct ckpt_fs *fs, uint64_t number)
 	struct node *n = node_find(fs, SPACE_LIVE, number);
 	bool open = false;
 
-	if (n) {
-		pthread_mutex_lock(&n->lock);
-		open = n->write_opens;
-		pthread_mutex_unlock(&n->lock);
-		node_unref(fs, n);
+	if (n && node_used(n)) {
+		pthread_mutex_lock(&n->use->lock);
+		open = n->use->write_opens;
+		pthread_mutex_unlock(&n->use->lock);
 	}
+	node_unref(fs, n);
 	return open;
 }
 
