@@ -121,7 +121,8 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	if (committed) {
 		rc = entry_of_node(fs, n, &p, &m, &e);
 		if (!rc) {
-			if (e.bytes > SMALL_FILE_BYTES) {
+			// Who is not root may not be allowed to, and is told so now.
+			if (e.bytes > SMALL_FILE_BYTES || geteuid() != 0) {
 				fd = open_committed(fs, &p, m, e.index);
 				rc = MIN(fd, 0);
 			}

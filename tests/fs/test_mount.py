@@ -331,11 +331,13 @@ os.write(fd, b'x' * 3_000_000)
 os.close(fd)
 os.chmod(m + '/1/f', 0o4604)
 os.utime(m + '/1/f', ns=(1, 1_000_000_000_000_000_001))
+open(m + '/closed', 'w').close()
+os.chmod(m + '/closed', 0)
 fd = os.open(m + '/1/.finalize', os.O_CREAT | os.O_WRONLY)
 os.close(fd)
 """, m=str(nobody.mnt))
     look = "(sorted(os.listdir(m)), os.stat(m + '/1/f').st_mode & 0o7777, os.stat(m + '/1/f').st_mtime_ns, os.stat(m + '/1/f').st_uid)"
-    seen = (["1"], 0o4604, 1_000_000_000_000_000_001, NOBODY)
+    seen = (["1", "closed"], 0o4604, 1_000_000_000_000_000_001, NOBODY)
     assert client.run(look) == seen
     status = client.run("open(m + '/.ckptfs/status.json').read()")
     assert json.loads(status)["passthrough"] is False
@@ -347,6 +349,8 @@ os.close(fd)
     world.callback(kill_quietly, holder(nobody.store))
     assert client.run(look) == seen
     assert client.run("len(open(m + '/1/f', 'rb').read())") == 3_000_000
+    assert client.errno_of("os.open(m + '/closed', os.O_RDONLY)") == "EACCES"
+    assert client.run("[os.access(m + name, how) for name, how in [('/closed', os.R_OK), ('/1/f', os.R_OK), ('/1/f', os.X_OK), ('/1', os.X_OK)]]") == [False, True, False, True]
     nobody("umount", nobody.mnt)
 
 
@@ -371,6 +375,22 @@ def test_allow_other_without_permission_in_fuse_conf_is_said(nobody):
 @needs_root
 def test_other_users_see_nothing_without_allow_other(mount, agent):
     assert agent(uid=NOBODY).errno_of("os.listdir(m)", m=str(mount.path)) == "EACCES"
+
+
+@needs_root
+def test_kernel_checks_modes_where_others_get_in_and_leaves_it_to_the_disk_else(world, store, agent):
+    m = Mount.new(world, store)
+    trees.write(m / "closed", b"x", 0)
+    trees.write(m / "program", b"x", 0o711)
+    assert "default_permissions" not in mount_entry(m.path)[2]
+    assert (m / "closed").read_bytes() == b"x", "root may, as on any disk"
+    assert [os.access(m / name, os.X_OK) for name in ("closed", "program", ".")] == [False, True, True]
+    m.remount(options=["allow_other"])
+    assert "default_permissions" in mount_entry(m.path)[2]
+    other = agent(uid=NOBODY)
+    for code in ("open(m + '/closed')", "open(m + '/program')", "os.unlink(m + '/closed')", "os.mkdir(m + '/d')"):
+        assert other.errno_of(code, m=str(m.path)) == "EACCES"
+    assert other.run("[os.access(m + '/program', how) for how in (os.R_OK, os.X_OK)]", m=str(m.path)) == [False, True]
 
 
 @needs_root

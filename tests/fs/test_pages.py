@@ -1,6 +1,7 @@
 """The kernel keeps pages of committed files over opens: what they show must be what the disk has, however it was written."""
 
 import contextlib
+import mmap
 import os
 
 import pytest
@@ -84,3 +85,54 @@ def test_write_of_a_mapping_that_found_no_room_is_not_passed_over_by_the_commit(
         trees.write(m / "1000/f", b"anew")
         assert a.errno_of(code, step=str(m / "1000")) is None
         assert (m / "1000/f").read_bytes() == b"anew"
+
+
+@all_modes
+def test_small_file_is_right_from_its_first_open_on_however_it_is_read(mount, commit, mode):
+    """The kernel is given it with the first open (up to 128 KiB), or asks for it: page and size limits, and past them."""
+    made = {f"f{size}": os.urandom(size) for size in [0, 1, 4095, 4096, 4097, 65536, (128 << 10) - 1, 128 << 10, (128 << 10) + 1, 300_000]}
+    (mount / "1000").mkdir()
+    for name, content in made.items():
+        (mount / "1000" / name).write_bytes(content)
+    commit(mount / "1000")
+    for _ in range(2):
+        mount.remount()
+        for name, content in made.items():
+            path = mount / "1000" / name
+            with path.open("rb") as first, path.open("rb") as second:
+                assert os.pread(first.fileno(), 10, len(content) // 2) == content[len(content) // 2 :][:10]
+                assert os.fstat(first.fileno()).st_size == len(content)
+                if content:
+                    with mmap.mmap(second.fileno(), 0, prot=mmap.PROT_READ) as whole:
+                        assert whole[:] == content
+                    assert os.lseek(second.fileno(), 0, os.SEEK_DATA) == 0
+                os.fsync(second.fileno())
+                copy = mount / f"copy-{name}"
+                with copy.open("wb") as out:
+                    assert os.copy_file_range(first.fileno(), out.fileno(), len(content) + 1, 0) == len(content)
+                assert copy.read_bytes() == content
+                copy.unlink()
+            direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            with mmap.mmap(-1, 512 << 10) as room:
+                assert room[: os.preadv(direct, [room], 0)] == content
+            os.close(direct)
+            assert path.read_bytes() == content
+
+
+@all_modes
+def test_listing_kept_by_the_kernel_is_that_of_the_commit(mount, stage, commit, mode):
+    """Committed directories are listed from the kernel's memory; what was listed while they were staged must not be."""
+    stage("1000")
+    seen = sorted(os.listdir(mount / "1000"))
+    held = os.open(mount / "1000", os.O_RDONLY)
+    assert sorted(os.listdir(held)) == seen
+    (mount / "1000/late").write_bytes(b"late")
+    (mount / "1000/config.json").unlink()
+    commit(mount / "1000")
+    now = sorted(set(seen) - {"config.json"} | {"late"})
+    for _ in range(3):
+        assert sorted(os.listdir(mount / "1000")) == now
+        assert sorted(os.listdir(held)) == now
+    os.close(held)
+    mount.remount()
+    assert sorted(os.listdir(mount / "1000")) == now
