@@ -130,7 +130,7 @@ int handle_backing(struct ckpt_fs *fs, struct handle *h)
 
 		if (fd < 0)
 			return fd;
-		h->node->use->fd = fd;
+		__atomic_store_n(&h->node->use->fd, fd, __ATOMIC_RELAXED); // an fsync looks without the lock
 	}
 	return h->node->use->fd;
 }
@@ -302,7 +302,10 @@ void handle_flushed(struct handle *h)
 int handle_sync(struct handle *h, bool data_only, int *ret_disk)
 {
 	struct node *n = h->node;
-	int rc = n->use->fd < 0 ? 0 : data_only ? ckpt_sys.fdatasync(n->use->fd) : ckpt_sys.fsync(n->use->fd);
+	int fd = __atomic_load_n(&n->use->fd, __ATOMIC_RELAXED);
+	int rc = fd < 0      ? 0
+		 : data_only ? ckpt_sys.fdatasync(fd)
+			     : ckpt_sys.fsync(fd); // none: a file that never changes
 
 	*ret_disk = rc;
 	LOCK_SCOPE(&n->use->lock);

@@ -319,7 +319,7 @@ static void run_fsync(struct call *c)
 	int rc, disk;
 
 	// What the fsync covers is the state of before it: a change while it runs must show as another change time.
-	if (!fstat(h->node->use->fd, &st))
+	if (!fstat(__atomic_load_n(&h->node->use->fd, __ATOMIC_RELAXED), &st))
 		ctime_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
 	rc = handle_sync(h, c->flags, &disk);
 	if (step)

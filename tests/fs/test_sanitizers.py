@@ -26,7 +26,7 @@ ALL = ["test_main_job.py", "test_commit_rules.py", "test_commit_signals.py", "te
 @pytest.mark.skipif(SLOW > 1, reason="this is a sanitizer build already: all other tests do the same")
 @pytest.mark.parametrize("preset", ["asan", "tsan"])
 @pytest.mark.timeout(280)
-def test_mounts_under_sanitizers_report_nothing(preset):
+def test_mounts_under_sanitizers_report_nothing(preset, capsys):
     log = subprocess.run(["cmake", "--preset", preset], cwd=SOURCE, capture_output=True, text=True, check=False)
     assert log.returncode == 0, log.stdout[-3000:] + log.stderr[-3000:]
     log = subprocess.run(["cmake", "--build", "--preset", preset, "--target", "ckptfs"], cwd=SOURCE, capture_output=True, text=True, check=False)
@@ -38,4 +38,6 @@ def test_mounts_under_sanitizers_report_nothing(preset):
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", here.parent, "-ra",
                            *(here / t for t in (ALL if FULL else TASTE))], cwd=here, env=environment, capture_output=True, text=True, check=False)
     print(done.stdout[-8000:], done.stderr[-4000:])
+    with capsys.disabled():  # tests/run gathers them from our output
+        print("", *(f"{line} [{preset}]" for line in done.stdout.splitlines() if line.startswith("SKIPPED")), sep="\n")
     assert done.returncode == 0
