@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 # How a mount does its I/O: by the kernel on the backing files; through the daemon; by the kernel, requests over io_uring.
-MODES = {"passthrough": [], "daemon": ["no_passthrough"], "uring": []}
+# The kernel's switch for io_uring is one for all: a mount that does not ask for it must not see it on by another test.
+MODES = {"passthrough": ["no_io_uring"], "daemon": ["no_passthrough", "no_io_uring"], "uring": []}
 URING_SWITCH = Path("/sys/module/fuse/parameters/enable_uring")
 
 
