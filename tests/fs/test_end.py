@@ -100,7 +100,6 @@ class TestLongCommit:
         assert kept(m, name, made)
 
 
-@pytest.mark.skipif(SLOW > 1, reason="sanitizers want to be loaded first")
 def test_plain_umount_ends_in_time_though_a_commit_hangs_that_nobody_waits_for(world, store, agent):
     syncs = BadSyncs(world)
     m = Mount.new(world, store, prefix=syncs.prefix)

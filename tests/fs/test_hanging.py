@@ -9,7 +9,7 @@ import pytest
 
 from support import trees
 from support.commits import listed
-from support.fixtures import SLOW, both_modes, needs_root
+from support.fixtures import both_modes, needs_root
 from support.mounting import Mount, wait_until
 from support.syncs import BadSyncs
 
@@ -68,8 +68,6 @@ class HangingFolder:
 
 @pytest.fixture
 def syncs(world):
-    if SLOW > 1:
-        pytest.skip("sanitizers want to be loaded first")
     return BadSyncs(world)
 
 

@@ -14,6 +14,7 @@ from support import trees
 from support.agent import Agent
 from support.fixtures import needs_root
 from support.mounting import Mount, daemon_environment, kill_quietly, mount_entry, mounts_below, wait_until
+from support.preload import preload
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -90,11 +91,17 @@ def test_mount_point_of_an_unmounted_store_is_empty_again(background, point, ckp
     assert os.listdir(point) == [] and mounts_below(point) == []
 
 
-def test_umount_verb_waits_for_the_daemons_end(background, point, ckptfs):
+def test_store_can_be_mounted_elsewhere_the_moment_the_umount_verb_returns(background, point, ckptfs, store, scratch):
+    elsewhere = scratch / "elsewhere"
+    elsewhere.mkdir()
     pid = background()
     assert works(point)
+    for here, there in 3 * [(point, elsewhere), (elsewhere, point)]:
+        ckptfs("umount", here)
+        ckptfs("mount", store, there)
+        assert os.listdir(there) == ["1"]
     ckptfs("umount", point)
-    assert gone(pid), "the store can be mounted elsewhere the moment the verb returns"
+    wait_until(lambda: gone(pid), 5, "the daemon's end")
 
 
 def test_umount_verb_says_what_keeps_a_mount_busy(background, point, ckptfs):
@@ -260,6 +267,16 @@ def test_fuse_device_that_another_user_may_not_open_is_said(nobody):
     assert "chmod 666 /dev/fuse" in done.stderr and "kernel refused" not in done.stderr
     [check] = [c for c in json.loads(closed("doctor", "--json").stdout)["checks"] if c["name"] == "fuse"]
     assert not check["ok"] and "chmod 666 /dev/fuse" in check["hint"]
+
+
+@needs_root
+def test_io_uring_switched_off_while_a_mount_starts_is_gone_without(world, store, commit):
+    m = Mount.new(world, store, mode="uring", prefix=preload(world, "uring_shim"))
+    (m / "1000").mkdir()
+    (m / "1000/a").write_text("x")
+    commit(m / "1000")
+    assert m.listing() == ["1000"]
+    m.umount()
 
 
 @needs_root
