@@ -1,489 +1,94 @@
 #include "core/index.h"
 
-#include "core/guard.h"
-#include "core/index_check.h"
+#include "core/index_db.h"
 #include "core/index_dir.h"
+#include "core/index_inspect.h"
 #include "core/index_value.h"
-#include "core/sys.h"
 #include "core/util.h"
 #include "core/uuid.h"
 
-#include <assert.h>
-#include <fcntl.h>
 #include <lmdb.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-// One LMDB environment with one unnamed tree; index_value.h has its keys and values.
+// What the index is asked. Its other rooms:
+//   index_db       the LMDB environment, its transactions, what a transaction reads and puts
+//   index_inspect  the look at the file before it is mapped    index_check  its pages, without LMDB
+//   index_dir      the directory, and who has it open          index_value  keys and values as bytes
 //
-// States: absent -> (make) open; damaged -> (set aside) absent; open -> (reset) open. Damage is looked for once, by
-// inspect() in a child, before this process maps the file; after that by the checksum of each value that is read.
+// States: absent -> (ckpt_index_db_open) open; damaged -> (set aside) absent; open -> (reset) open. Damage is looked for
+// once, by ckpt_index_inspect() in a child, before this process maps the file; after that by the checksum of each value
+// that is read.
 //
-// Invariants:
+// Invariants (those of transactions are in index_db.c):
 //  1. LMDB never sees a page in this process that index_check.c has not accepted or LMDB itself has written.
-//  2. Every transaction lives under `gate` held for reading; what moves or replaces the mapping holds it for writing.
-//  3. No transaction outlives a public call, and no callback runs under one.
-//  4. A directory is open once in a process (`claim`): a second close would drop the locks of the first.
-//  5. Only the process that opened touches the environment: never after fork().
-//
-// Lock order: gate, then LMDB's own.
+//  2. No transaction outlives a public call, and no callback runs under one.
+//  3. A directory is open once in a process (`claim`): a second close would drop the locks of the first.
 
-#define FORMAT 1u
-#define READERS_MAX 1024
-#define CHECK_SECONDS_MAX 60u
 #define BATCH_VERSIONS 1024
-#define TRIES_MAX 100
-#define READERS_WAIT_NS 1000000
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MAP_BYTES (UINT64_C(1) << 30)
-#else
-#define MAP_BYTES (UINT64_C(64) << 30) // address space, not memory
-#endif
-#define MAP_BYTES_MIN (UINT64_C(1) << 20)
 
 struct ckpt_index {
-	char *path;
+	struct ckpt_index_db db;
 	char store_id[CKPT_UUID_LEN + 1];
-	bool readonly;
-	uint64_t map_bytes;
-	pid_t pid;
 	struct ckpt_index_claim *claim;
-
-	pthread_rwlock_t gate;
-	MDB_env *env; // under gate; NULL after a failure to open it again
-	MDB_dbi dbi;
-	uint64_t map_now;
 };
-
-// ---- Errors
-
-static int from_mdb(int rc)
-{
-	switch (rc) {
-	case MDB_SUCCESS:
-		return 0;
-	case MDB_NOTFOUND:
-		return -ENOENT;
-	case MDB_MAP_FULL:
-	case MDB_TXN_FULL:
-	case MDB_DBS_FULL:
-	case ENOSPC:
-	case EDQUOT:
-		return -ENOSPC;
-	case ENOMEM:
-		return -ENOMEM;
-	case EACCES:
-	case EPERM:
-	case EROFS:
-		return -EACCES;
-	case EINVAL:
-	case MDB_BAD_VALSIZE:
-		return -EINVAL;
-	case MDB_READERS_FULL:
-	case MDB_PANIC:
-		return -EIO;
-	default:
-		return rc < 0 ? -EBADMSG : -EIO;
-	}
-}
-
-// ---- The environment
-
-static int env_open(const char *path, bool readonly, uint64_t map_bytes, MDB_env **ret_env, uint64_t *ret_map)
-{
-	unsigned int flags = MDB_NOTLS | MDB_NOMETASYNC | MDB_NORDAHEAD | (readonly ? MDB_RDONLY : 0);
-	MDB_env *env = NULL;
-	int rc;
-
-	// Where address space is limited (RLIMIT_AS) a smaller map does; it grows when full.
-	for (;; map_bytes /= 4) {
-		rc = mdb_env_create(&env);
-		if (rc)
-			return from_mdb(rc);
-		rc = mdb_env_set_maxreaders(env, READERS_MAX);
-		if (!rc)
-			rc = mdb_env_set_mapsize(env, map_bytes);
-		if (!rc)
-			rc = mdb_env_open(env, path, flags, 0600);
-		if (!rc)
-			break;
-		mdb_env_close(env);
-		if (rc != ENOMEM || map_bytes / 4 < MAP_BYTES_MIN)
-			return from_mdb(rc);
-	}
-	mdb_reader_check(env, NULL);
-	*ret_env = env;
-	*ret_map = map_bytes;
-	return 0;
-}
-
-// ---- Values
-
-static MDB_val key_val(const struct ckpt_index_key *k)
-{
-	return (MDB_val){.mv_data = (void *)k->bytes, .mv_size = k->len};
-}
-
-static char table_of(const MDB_val *key)
-{
-	return key->mv_size ? *(const char *)key->mv_data : 0;
-}
-
-static int put_value(MDB_txn *txn, MDB_dbi dbi, const struct ckpt_index_key *k, const void *payload, size_t len)
-{
-	MDB_val key = key_val(k), value = {.mv_size = CKPT_INDEX_CHECKSUM_BYTES + len};
-	int rc = mdb_put(txn, dbi, &key, &value, MDB_RESERVE);
-
-	if (!rc)
-		ckpt_index_value_write(k, payload, len, value.mv_data);
-	return rc;
-}
-
-// The payload of a key, valid until the transaction ends. -ENOENT, -EBADMSG.
-static int get_value(MDB_txn *txn, MDB_dbi dbi, const struct ckpt_index_key *k, const void **ret_payload,
-		     size_t *ret_len)
-{
-	MDB_val key = key_val(k), value;
-	int rc = mdb_get(txn, dbi, &key, &value);
-
-	if (rc)
-		return from_mdb(rc);
-	return ckpt_index_value_read(k->bytes, k->len, value.mv_data, value.mv_size, ret_payload, ret_len);
-}
-
-static int read_version(const MDB_val *key, const MDB_val *value, char *ret_step_key, struct ckpt_summary *ret_summary)
-{
-	return ckpt_index_value_read_version(key->mv_data, key->mv_size, value->mv_data, value->mv_size, ret_step_key,
-					     ret_summary);
-}
-
-// ---- The check before the file is mapped
-
-// Whose index this is. -EBADMSG when not ours or not of this format.
-static int check_self(MDB_txn *txn, MDB_dbi dbi, const char *store_id)
-{
-	struct ckpt_index_key key;
-	const void *payload;
-	size_t len;
-
-	ckpt_index_key_self(&key, "format");
-	if (get_value(txn, dbi, &key, &payload, &len) || len != sizeof(uint32_t) || ckpt_get32(payload) != FORMAT)
-		return -EBADMSG;
-	ckpt_index_key_self(&key, "store");
-	if (get_value(txn, dbi, &key, &payload, &len) || len != strlen(store_id) || memcmp(payload, store_id, len))
-		return -EBADMSG;
-	return 0;
-}
-
-// All values but the manifests, which are checked when they are read; of those the keys.
-static int check_values(MDB_txn *txn, MDB_dbi dbi)
-{
-	char step_key[CKPT_STEP_KEY_MAX];
-	struct ckpt_summary summary;
-	MDB_cursor *cursor;
-	MDB_val key, value;
-	int rc, r = 0;
-
-	rc = mdb_cursor_open(txn, dbi, &cursor);
-	if (rc)
-		return from_mdb(rc);
-	for (rc = mdb_cursor_get(cursor, &key, &value, MDB_FIRST); !rc && !r;
-	     rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) {
-		switch (table_of(&key)) {
-		case CKPT_INDEX_TABLE_SELF:
-			break; // check_self() did
-		case CKPT_INDEX_TABLE_MANIFEST:
-			r = key.mv_size == 1 + CKPT_INDEX_SHA_BYTES ? 0 : -EBADMSG;
-			break;
-		case CKPT_INDEX_TABLE_VERSION:
-			r = read_version(&key, &value, step_key, &summary);
-			break;
-		default:
-			r = -EBADMSG;
-		}
-	}
-	mdb_cursor_close(cursor);
-	if (r)
-		return r;
-	return rc == MDB_NOTFOUND ? 0 : -EBADMSG;
-}
-
-static int check_snapshot(MDB_env *env, const char *store_id)
-{
-	MDB_txn *txn = NULL;
-	MDB_dbi dbi;
-	mdb_filehandle_t fd;
-	int r = -EBADMSG;
-
-	if (mdb_env_get_fd(env, &fd))
-		return -EBADMSG;
-	for (int i = 0; i < TRIES_MAX; i++) {
-		if (mdb_txn_begin(env, NULL, MDB_RDONLY, &txn))
-			return -EBADMSG;
-		r = ckpt_index_check_snapshot(fd, mdb_txn_id(txn));
-		if (r != -EAGAIN)
-			break;
-		mdb_txn_abort(txn);
-		txn = NULL;
-	}
-	if (!txn)
-		return -EBADMSG;
-	if (!r && mdb_dbi_open(txn, NULL, 0, &dbi))
-		r = -EBADMSG;
-	if (!r)
-		r = check_self(txn, dbi, store_id);
-	if (!r)
-		r = check_values(txn, dbi);
-	mdb_txn_abort(txn);
-	return r;
-}
-
-// In a child: the full check. It only reads.
-static int verify(void *arg)
-{
-	const struct ckpt_index *ix = arg;
-	MDB_env *env;
-	uint64_t map;
-	int r = env_open(ix->path, true, ix->map_bytes, &env, &map);
-
-	return r ? r : check_snapshot(env, ix->store_id);
-}
-
-// 0: there is a sound index. -ENOENT: none. -EBADMSG: damaged, or not ours.
-static int inspect(struct ckpt_index *ix, int dirfd)
-{
-	CLEANUP_FD int fd = openat(dirfd, CKPT_INDEX_DATA, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	struct stat st;
-	int r;
-
-	if (fd < 0)
-		return errno == ENOENT ? -ENOENT : errno == EACCES ? -EACCES : -EBADMSG;
-	if (fstat(fd, &st))
-		return -EIO;
-	if (!S_ISREG(st.st_mode))
-		return -EBADMSG;
-	if (!st.st_size)
-		return -ENOENT; // a creation that did not get far
-	r = ckpt_index_check_header(fd);
-	return r ? r : ckpt_guard_run(verify, ix, CHECK_SECONDS_MAX);
-}
-
-// Opens what inspect() has accepted or what is not there yet. Nobody else uses ix yet, or holds the gate.
-static int attach(struct ckpt_index *ix)
-{
-	MDB_txn *txn;
-	int rc, r = env_open(ix->path, ix->readonly, ix->map_bytes, &ix->env, &ix->map_now);
-
-	if (r)
-		return r;
-	rc = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &txn);
-	if (!rc) {
-		rc = mdb_dbi_open(txn, NULL, 0, &ix->dbi);
-		mdb_txn_abort(txn);
-	}
-	if (rc) {
-		mdb_env_close(ix->env);
-		ix->env = NULL;
-	}
-	return from_mdb(rc);
-}
-
-// ---- Transactions
-
-// Grows the map after a full one. 0: try again; -ENOSPC, -EIO.
-static int grow_map(struct ckpt_index *ix, uint64_t seen)
-{
-	int rc = 0;
-
-	pthread_rwlock_wrlock(&ix->gate);
-	if (ix->env && ix->map_now == seen) {
-		mdb_reader_check(ix->env, NULL);
-		rc = seen > UINT64_MAX / 2 ? ENOMEM : mdb_env_set_mapsize(ix->env, seen * 2);
-		if (!rc)
-			ix->map_now = seen * 2;
-	}
-	if (rc) { // the old mapping is gone: there is no going on without a new one
-		mdb_env_close(ix->env);
-		ix->env = NULL;
-		if (env_open(ix->path, ix->readonly, seen, &ix->env, &ix->map_now))
-			ix->env = NULL;
-	}
-	pthread_rwlock_unlock(&ix->gate);
-	return rc ? -ENOSPC : 0;
-}
-
-// Another process has grown the map: take its size.
-static int adopt_map(struct ckpt_index *ix)
-{
-	MDB_envinfo info;
-	int rc;
-
-	pthread_rwlock_wrlock(&ix->gate);
-	rc = ix->env ? mdb_env_set_mapsize(ix->env, 0) : EIO;
-	if (!rc && !mdb_env_info(ix->env, &info))
-		ix->map_now = info.me_mapsize;
-	if (rc && ix->env) {
-		mdb_env_close(ix->env);
-		ix->env = NULL;
-	}
-	pthread_rwlock_unlock(&ix->gate);
-	return from_mdb(rc);
-}
-
-// LMDB gives an environment up after a failed write of a meta page: opens it anew.
-static int reopen(struct ckpt_index *ix)
-{
-	int r;
-
-	pthread_rwlock_wrlock(&ix->gate);
-	if (ix->env)
-		mdb_env_close(ix->env);
-	ix->env = NULL;
-	r = attach(ix);
-	pthread_rwlock_unlock(&ix->gate);
-	return r;
-}
-
-// Begins a transaction and holds the gate until end(). Not after fork().
-static int begin(struct ckpt_index *ix, bool write, MDB_txn **ret_txn)
-{
-	assert(ix->pid == getpid());
-	for (int i = 0; i < TRIES_MAX; i++) {
-		int rc, r;
-
-		pthread_rwlock_rdlock(&ix->gate);
-		rc = ix->env ? mdb_txn_begin(ix->env, NULL, write ? 0 : MDB_RDONLY, ret_txn) : EIO;
-		if (!rc)
-			return 0;
-		if (rc == MDB_READERS_FULL)
-			mdb_reader_check(ix->env, NULL);
-		pthread_rwlock_unlock(&ix->gate);
-		if (rc == MDB_MAP_RESIZED) {
-			r = adopt_map(ix);
-			if (r)
-				return r;
-		} else if (rc == MDB_PANIC) {
-			r = reopen(ix);
-			if (r)
-				return r;
-		} else if (rc == MDB_READERS_FULL) {
-			ckpt_sys.sleep_ns(READERS_WAIT_NS);
-		} else {
-			return from_mdb(rc);
-		}
-	}
-	return -EIO;
-}
-
-static void end(struct ckpt_index *ix, MDB_txn *txn)
-{
-	if (txn)
-		mdb_txn_abort(txn);
-	pthread_rwlock_unlock(&ix->gate);
-}
-
-typedef int write_fn(struct ckpt_index *ix, MDB_txn *txn, void *arg); // 0, or what LMDB said
-
-// Runs fn in a write transaction and commits, as often as the map has to grow for it.
-static int write_txn(struct ckpt_index *ix, write_fn *fn, void *arg)
-{
-	if (ix->readonly)
-		return -EROFS;
-	for (;;) {
-		MDB_txn *txn;
-		uint64_t seen;
-		int rc, r = begin(ix, true, &txn);
-
-		if (r)
-			return r;
-		seen = ix->map_now;
-		rc = fn(ix, txn, arg);
-		if (!rc) {
-			rc = mdb_txn_commit(txn);
-			txn = NULL;
-		}
-		end(ix, txn);
-		if (rc != MDB_MAP_FULL)
-			return from_mdb(rc);
-		r = grow_map(ix, seen);
-		if (r)
-			return r;
-	}
-}
 
 // ---- Open, close, reset
 
-static int write_self(struct ckpt_index *ix, MDB_txn *txn, void *arg)
+static int write_self(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 {
+	const char *store_id = arg;
 	struct ckpt_index_key key;
 	uint8_t format[sizeof(uint32_t)];
 	int rc;
 
-	(void)arg;
-	ckpt_put32(format, FORMAT);
+	ckpt_put32(format, CKPT_INDEX_FORMAT);
 	ckpt_index_key_self(&key, "format");
-	rc = put_value(txn, ix->dbi, &key, format, sizeof(format));
+	rc = ckpt_index_db_put(txn, db->dbi, &key, format, sizeof(format));
 	if (rc)
 		return rc;
 	ckpt_index_key_self(&key, "store");
-	return put_value(txn, ix->dbi, &key, ix->store_id, strlen(ix->store_id));
+	return ckpt_index_db_put(txn, db->dbi, &key, store_id, strlen(store_id));
 }
 
 static int open_checked(struct ckpt_index *ix, int dirfd, bool *ret_fresh)
 {
-	int r = inspect(ix, dirfd);
+	int r = ckpt_index_inspect(dirfd, ix->db.path, ix->store_id, ix->db.map_bytes);
 	bool fresh = r == -ENOENT || r == -EBADMSG;
 
-	if (r && (!fresh || ix->readonly))
+	if (r && (!fresh || ix->db.readonly))
 		return r;
 	if (r == -EBADMSG) {
 		r = ckpt_index_dir_set_aside(dirfd);
 		if (r)
 			return r;
 	}
-	r = attach(ix);
+	r = ckpt_index_db_open(&ix->db);
 	if (!r && fresh)
-		r = write_txn(ix, write_self, NULL);
+		r = ckpt_index_db_write(&ix->db, write_self, ix->store_id);
 	if (!r)
 		*ret_fresh = fresh;
 	return r;
-}
-
-static void destroy(struct ckpt_index *ix)
-{
-	ckpt_index_dir_release(ix->claim);
-	pthread_rwlock_destroy(&ix->gate);
-	free(ix->path);
-	free(ix);
 }
 
 static int make(const char *path, const char *store_id, bool readonly, uint64_t map_bytes,
 		struct ckpt_index **ret_index)
 {
 	struct ckpt_index *ix;
-	pthread_rwlockattr_t attr;
+	int r;
 
 	if (strlen(store_id) >= sizeof(ix->store_id))
 		return -EINVAL;
 	ix = ckpt_calloc(1, sizeof(*ix));
 	if (!ix)
 		return -ENOMEM;
-	ix->path = strdup(path);
-	if (!ix->path) {
+	r = ckpt_index_db_init(&ix->db, path, readonly, map_bytes);
+	if (r) {
 		free(ix);
-		return -ENOMEM;
+		return r;
 	}
 	strcpy(ix->store_id, store_id);
-	ix->readonly = readonly;
-	ix->map_bytes = map_bytes;
-	ix->pid = getpid();
-	// Readers come all the time; who wants the gate for writing must not starve.
-	pthread_rwlockattr_init(&attr);
-	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	pthread_rwlock_init(&ix->gate, &attr);
-	pthread_rwlockattr_destroy(&attr);
 	*ret_index = ix;
 	return 0;
 }
@@ -496,15 +101,12 @@ int ckpt_index_open_sized(const char *path, const char *store_id, bool readonly,
 	int r = ckpt_index_dir_open(path, readonly, &dirfd);
 
 	if (!r)
-		r = make(path, store_id, readonly, map_bytes ? map_bytes : MAP_BYTES, &ix);
+		r = make(path, store_id, readonly, map_bytes, &ix);
 	if (r)
 		return r;
 	r = ckpt_index_dir_claim(dirfd, &ix->claim);
-	if (r) {
-		destroy(ix);
-		return r;
-	}
-	r = open_checked(ix, dirfd, ret_fresh);
+	if (!r)
+		r = open_checked(ix, dirfd, ret_fresh);
 	if (r) {
 		ckpt_index_close(ix);
 		return r;
@@ -523,9 +125,9 @@ void ckpt_index_close(struct ckpt_index *ix)
 {
 	if (!ix)
 		return;
-	if (ix->env && ix->pid == getpid())
-		mdb_env_close(ix->env);
-	destroy(ix);
+	ckpt_index_db_done(&ix->db); // before others may open the directory: invariant 3
+	ckpt_index_dir_release(ix->claim);
+	free(ix);
 }
 
 int ckpt_index_reset(struct ckpt_index *ix)
@@ -533,22 +135,12 @@ int ckpt_index_reset(struct ckpt_index *ix)
 	CLEANUP_FD int dirfd = -1;
 	int r;
 
-	if (ix->readonly)
+	if (ix->db.readonly)
 		return -EROFS;
-	assert(ix->pid == getpid());
-	r = ckpt_index_dir_open(ix->path, false, &dirfd);
-	if (r)
-		return r;
-	// A new file, since LMDB would walk the old one to empty it, and that may be the damaged one.
-	pthread_rwlock_wrlock(&ix->gate);
-	if (ix->env)
-		mdb_env_close(ix->env);
-	ix->env = NULL;
-	r = ckpt_index_dir_set_aside(dirfd);
+	r = ckpt_index_dir_open(ix->db.path, false, &dirfd);
 	if (!r)
-		r = attach(ix);
-	pthread_rwlock_unlock(&ix->gate);
-	return r ? r : write_txn(ix, write_self, NULL);
+		r = ckpt_index_db_replace(&ix->db, dirfd);
+	return r ? r : ckpt_index_db_write(&ix->db, write_self, ix->store_id);
 }
 
 // ---- Versions
@@ -561,7 +153,7 @@ struct put_job {
 	size_t manifest_len;
 };
 
-static int put_summary(struct ckpt_index *ix, MDB_txn *txn, const char *step_key, const struct ckpt_summary *s)
+static int put_summary(struct ckpt_index_db *db, MDB_txn *txn, const char *step_key, const struct ckpt_summary *s)
 {
 	CLEANUP_FREE void *data = NULL;
 	struct ckpt_index_key key;
@@ -570,16 +162,16 @@ static int put_summary(struct ckpt_index *ix, MDB_txn *txn, const char *step_key
 
 	if (!r)
 		r = ckpt_summary_encode(s, &data, &len);
-	return r ? -r : put_value(txn, ix->dbi, &key, data, len);
+	return r ? -r : ckpt_index_db_put(txn, db->dbi, &key, data, len);
 }
 
-static int put_all(struct ckpt_index *ix, MDB_txn *txn, void *arg)
+static int put_all(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 {
 	const struct put_job *job = arg;
 	struct ckpt_index_key key;
 
 	for (size_t i = 0; i < job->count; i++) {
-		int rc = put_summary(ix, txn, job->keys[i], &job->summaries[i]);
+		int rc = put_summary(db, txn, job->keys[i], &job->summaries[i]);
 
 		if (rc)
 			return rc;
@@ -587,7 +179,7 @@ static int put_all(struct ckpt_index *ix, MDB_txn *txn, void *arg)
 	if (!job->manifest_len)
 		return 0;
 	ckpt_index_key_manifest(&key, job->summaries[0].manifest_sha256);
-	return put_value(txn, ix->dbi, &key, job->manifest, job->manifest_len);
+	return ckpt_index_db_put(txn, db->dbi, &key, job->manifest, job->manifest_len);
 }
 
 int ckpt_index_put(struct ckpt_index *ix, const char *key, const struct ckpt_summary *summary, const void *manifest,
@@ -595,7 +187,7 @@ int ckpt_index_put(struct ckpt_index *ix, const char *key, const struct ckpt_sum
 {
 	struct put_job job = {&key, summary, 1, manifest, manifest ? manifest_len : 0};
 
-	return job.manifest_len <= CKPT_MANIFEST_BYTES_MAX ? write_txn(ix, put_all, &job) : -EINVAL;
+	return job.manifest_len <= CKPT_MANIFEST_BYTES_MAX ? ckpt_index_db_write(&ix->db, put_all, &job) : -EINVAL;
 }
 
 int ckpt_index_put_many(struct ckpt_index *ix, const char *const *keys, const struct ckpt_summary *summaries,
@@ -603,7 +195,7 @@ int ckpt_index_put_many(struct ckpt_index *ix, const char *const *keys, const st
 {
 	struct put_job job = {keys, summaries, count, NULL, 0};
 
-	return write_txn(ix, put_all, &job);
+	return ckpt_index_db_write(&ix->db, put_all, &job);
 }
 
 struct remove_job {
@@ -612,7 +204,7 @@ struct remove_job {
 };
 
 // The manifest goes too, even if another version has the same: it is a cache, and a miss is filled from the store.
-static int remove_version(struct ckpt_index *ix, MDB_txn *txn, void *arg)
+static int remove_version(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 {
 	const struct remove_job *job = arg;
 	struct ckpt_index_key version, manifest;
@@ -623,26 +215,26 @@ static int remove_version(struct ckpt_index *ix, MDB_txn *txn, void *arg)
 
 	if (rc)
 		return rc;
-	key = key_val(&version);
-	rc = mdb_get(txn, ix->dbi, &key, &value);
+	key = ckpt_index_db_key(&version);
+	rc = mdb_get(txn, db->dbi, &key, &value);
 	if (rc)
 		return rc;
-	if (!read_version(&key, &value, step_key, &summary)) {
+	if (!ckpt_index_db_read_version(&key, &value, step_key, &summary)) {
 		ckpt_index_key_manifest(&manifest, summary.manifest_sha256);
-		key = key_val(&manifest);
-		rc = mdb_del(txn, ix->dbi, &key, NULL);
+		key = ckpt_index_db_key(&manifest);
+		rc = mdb_del(txn, db->dbi, &key, NULL);
 		if (rc && rc != MDB_NOTFOUND)
 			return rc;
 	}
-	key = key_val(&version);
-	return mdb_del(txn, ix->dbi, &key, NULL);
+	key = ckpt_index_db_key(&version);
+	return mdb_del(txn, db->dbi, &key, NULL);
 }
 
 int ckpt_index_remove(struct ckpt_index *ix, const char *key, uint32_t version)
 {
 	struct remove_job job = {key, version};
 
-	return write_txn(ix, remove_version, &job);
+	return ckpt_index_db_write(&ix->db, remove_version, &job);
 }
 
 int ckpt_index_get(struct ckpt_index *ix, const char *key, uint32_t version, struct ckpt_summary *ret_summary)
@@ -655,14 +247,14 @@ int ckpt_index_get(struct ckpt_index *ix, const char *key, uint32_t version, str
 	int r = ckpt_index_key_version(&k, key, version);
 
 	if (!r)
-		r = begin(ix, false, &txn);
+		r = ckpt_index_db_begin(&ix->db, false, &txn);
 	if (r)
 		return r;
-	key_found = key_val(&k);
-	r = from_mdb(mdb_get(txn, ix->dbi, &key_found, &value));
+	key_found = ckpt_index_db_key(&k);
+	r = ckpt_index_db_error(mdb_get(txn, ix->db.dbi, &key_found, &value));
 	if (!r)
-		r = read_version(&key_found, &value, step_key, &summary);
-	end(ix, txn);
+		r = ckpt_index_db_read_version(&key_found, &value, step_key, &summary);
+	ckpt_index_db_end(&ix->db, txn);
 	if (!r)
 		*ret_summary = summary;
 	return r;
@@ -685,21 +277,21 @@ static int read_batch(struct ckpt_index *ix, struct batch *b)
 	MDB_val key = {.mv_data = b->last, .mv_size = b->last_len}, value;
 	MDB_cursor *cursor;
 	MDB_txn *txn;
-	int rc, r = begin(ix, false, &txn);
+	int rc, r = ckpt_index_db_begin(&ix->db, false, &txn);
 
 	if (r)
 		return r;
 	b->count = 0;
-	rc = mdb_cursor_open(txn, ix->dbi, &cursor);
+	rc = mdb_cursor_open(txn, ix->db.dbi, &cursor);
 	if (rc) {
-		end(ix, txn);
-		return from_mdb(rc);
+		ckpt_index_db_end(&ix->db, txn);
+		return ckpt_index_db_error(rc);
 	}
 	rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
 	if (!rc && key.mv_size == b->last_len && !memcmp(key.mv_data, b->last, b->last_len))
 		rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
-	while (!rc && !r && b->count < BATCH_VERSIONS && table_of(&key) == CKPT_INDEX_TABLE_VERSION) {
-		r = read_version(&key, &value, b->rows[b->count].key, &b->rows[b->count].summary);
+	while (!rc && !r && b->count < BATCH_VERSIONS && ckpt_index_db_table(&key) == CKPT_INDEX_TABLE_VERSION) {
+		r = ckpt_index_db_read_version(&key, &value, b->rows[b->count].key, &b->rows[b->count].summary);
 		if (r)
 			break;
 		b->count++;
@@ -708,8 +300,8 @@ static int read_batch(struct ckpt_index *ix, struct batch *b)
 		rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
 	}
 	mdb_cursor_close(cursor);
-	end(ix, txn);
-	return !r && rc && rc != MDB_NOTFOUND ? from_mdb(rc) : r;
+	ckpt_index_db_end(&ix->db, txn);
+	return !r && rc && rc != MDB_NOTFOUND ? ckpt_index_db_error(rc) : r;
 }
 
 int ckpt_index_each(struct ckpt_index *ix, ckpt_index_version_fn *fn, void *arg)
@@ -750,12 +342,12 @@ int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_S
 	void *copy = NULL;
 	MDB_txn *txn;
 	size_t len = 0;
-	int r = begin(ix, false, &txn);
+	int r = ckpt_index_db_begin(&ix->db, false, &txn);
 
 	if (r)
 		return r;
 	ckpt_index_key_manifest(&key, sha256);
-	r = get_value(txn, ix->dbi, &key, &payload, &len);
+	r = ckpt_index_db_get(txn, ix->db.dbi, &key, &payload, &len);
 	if (!r) {
 		copy = malloc(len + 1);
 		if (copy) {
@@ -765,7 +357,7 @@ int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_S
 			r = -ENOMEM;
 		}
 	}
-	end(ix, txn);
+	ckpt_index_db_end(&ix->db, txn);
 	if (r)
 		return r;
 	*ret_data = copy;
@@ -779,13 +371,13 @@ struct manifest_job {
 	size_t len;
 };
 
-static int put_manifest(struct ckpt_index *ix, MDB_txn *txn, void *arg)
+static int put_manifest(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 {
 	const struct manifest_job *job = arg;
 	struct ckpt_index_key key;
 
 	ckpt_index_key_manifest(&key, job->sha256);
-	return put_value(txn, ix->dbi, &key, job->data, job->len);
+	return ckpt_index_db_put(txn, db->dbi, &key, job->data, job->len);
 }
 
 int ckpt_index_put_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_SHA_BYTES], const void *data,
@@ -793,27 +385,27 @@ int ckpt_index_put_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_IND
 {
 	struct manifest_job job = {sha256, data, len};
 
-	return len <= CKPT_MANIFEST_BYTES_MAX ? write_txn(ix, put_manifest, &job) : -EINVAL;
+	return len <= CKPT_MANIFEST_BYTES_MAX ? ckpt_index_db_write(&ix->db, put_manifest, &job) : -EINVAL;
 }
 
 // ---- Figures
 
 // Keys of one table.
-static int count_table(struct ckpt_index *ix, MDB_txn *txn, char table, uint64_t *ret_count)
+static int count_table(struct ckpt_index_db *db, MDB_txn *txn, char table, uint64_t *ret_count)
 {
 	MDB_val key = {.mv_data = &table, .mv_size = 1};
 	MDB_cursor *cursor;
 	uint64_t count = 0;
-	int rc = mdb_cursor_open(txn, ix->dbi, &cursor);
+	int rc = mdb_cursor_open(txn, db->dbi, &cursor);
 
 	if (rc)
-		return from_mdb(rc);
-	for (rc = mdb_cursor_get(cursor, &key, NULL, MDB_SET_RANGE); !rc && table_of(&key) == table;
+		return ckpt_index_db_error(rc);
+	for (rc = mdb_cursor_get(cursor, &key, NULL, MDB_SET_RANGE); !rc && ckpt_index_db_table(&key) == table;
 	     rc = mdb_cursor_get(cursor, &key, NULL, MDB_NEXT))
 		count++;
 	mdb_cursor_close(cursor);
 	if (rc && rc != MDB_NOTFOUND)
-		return from_mdb(rc);
+		return ckpt_index_db_error(rc);
 	*ret_count = count;
 	return 0;
 }
@@ -825,18 +417,18 @@ int ckpt_index_stat(struct ckpt_index *ix, struct ckpt_index_stat *ret_stat)
 	struct stat st;
 	MDB_stat tree;
 	MDB_txn *txn;
-	int r = begin(ix, false, &txn);
+	int r = ckpt_index_db_begin(&ix->db, false, &txn);
 
 	if (r)
 		return r;
-	r = count_table(ix, txn, CKPT_INDEX_TABLE_VERSION, &s.versions);
+	r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_VERSION, &s.versions);
 	if (!r)
-		r = count_table(ix, txn, CKPT_INDEX_TABLE_MANIFEST, &s.manifests);
+		r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_MANIFEST, &s.manifests);
 	if (!r)
-		r = from_mdb(mdb_stat(txn, ix->dbi, &tree));
-	if (!r && (mdb_env_get_fd(ix->env, &fd) || fstat(fd, &st)))
+		r = ckpt_index_db_error(mdb_stat(txn, ix->db.dbi, &tree));
+	if (!r && (mdb_env_get_fd(ix->db.env, &fd) || fstat(fd, &st)))
 		r = -EIO;
-	end(ix, txn);
+	ckpt_index_db_end(&ix->db, txn);
 	if (r)
 		return r;
 	s.bytes_used = (tree.ms_branch_pages + tree.ms_leaf_pages + tree.ms_overflow_pages) * (uint64_t)tree.ms_psize;

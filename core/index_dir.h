@@ -1,4 +1,4 @@
-// The directory of the index: opening it where LMDB may be, and moving a damaged file out of the way. For index.c only.
+// The directory of the index: opening it where LMDB may be, and moving a damaged file out of the way. For index*.c only.
 // These are plain system calls and not those of core/sys.h: the index is a cache, nothing of it needs to survive.
 // Threads: any. All block on the disk. Errors: -errno.
 #pragma once

@@ -1,4 +1,4 @@
-// Keys and values of the index, as bytes: which table, and the checksum that each value carries. For index.c only; it
+// Keys and values of the index, as bytes: which table, and the checksum that each value carries. For index*.c only; it
 // knows nothing of LMDB.
 //
 //   's' "store" | "format"                    -> text | u32        what the index belongs to
@@ -11,6 +11,7 @@
 
 #include "core/record.h"
 
+#define CKPT_INDEX_FORMAT 1u // the value of "format"
 #define CKPT_INDEX_TABLE_SELF 's'
 #define CKPT_INDEX_TABLE_VERSION 'v'
 #define CKPT_INDEX_TABLE_MANIFEST 'm'
