@@ -1,14 +1,12 @@
-// The rules of a commit among threads: the gate, writers, leftovers, who joins whom, names. What fails and what dies is
-// in tests/crash.
+// The rules of a commit among threads: the gate, writers, who joins whom, names. Files that a leftover holds are in
+// test_commit_leftovers.c, what fails and what dies in tests/crash.
 #include "tests/support/save.h"
+#include "tests/support/staged.h"
 
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <sys/xattr.h>
 
 #define MS INT64_C(1000000)
 
@@ -24,67 +22,6 @@ static void setup(void)
 static void teardown(void)
 {
 	ckpt_store_close(s);
-}
-
-static struct ckpt_step *begin(const char *name)
-{
-	struct ckpt_step *step;
-
-	ck_ok(ckpt_stage_begin(s, "", name, 0755, getuid(), getgid(), getpid(), &step));
-	return step;
-}
-
-static const struct ckpt_commit plain = {.event = "marker", .profile = "generic", .writers_ns = 5 * MS};
-
-static int commit(struct ckpt_step *step, int64_t writers_ns, const char *metadata)
-{
-	struct ckpt_commit how = plain;
-
-	how.writers_ns = writers_ns;
-	how.metadata = metadata;
-	return ckpt_commit(step, &how);
-}
-
-static int put(struct ckpt_step *step, const char *path, const char *text)
-{
-	int fd = ckpt_sys.open(step->dirfd, path, O_RDWR | O_CREAT | O_EXCL, 0644);
-
-	ck_ok(fd);
-	ck_ok(ckpt_sys.pwrite(fd, text, strlen(text), 0));
-	return fd;
-}
-
-static void open_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd)
-{
-	struct statx stx;
-
-	ck_assert_int_eq(statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx), 0);
-	*w = (struct ckpt_writer){.ino = ckpt_store_ino(&stx), .pid = 4711, .fd = fd};
-	ckpt_stage_writer_add(step, w);
-}
-
-static void close_once(struct ckpt_writer *w)
-{
-	struct stat st;
-
-	ck_assert_int_eq(fstat(w->fd, &st), 0);
-	ckpt_stage_writer_flushed(w, (uint64_t)st.st_size,
-				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
-}
-
-static void assert_bytes(struct ckpt_step *step, const char *path, const char *text)
-{
-	CLEANUP_FD int fd = -1;
-	struct ckpt_manifest *m;
-	uint32_t index;
-	char there[64];
-
-	ck_ok(ckpt_step_manifest(step, &m));
-	ck_ok(ckpt_manifest_lookup(m, path, &index));
-	ck_ok(ckpt_step_open_raw(step, m, index, &fd));
-	ck_assert_int_eq(ckpt_sys.pread(fd, there, sizeof(there), 0), (ssize_t)strlen(text));
-	ck_assert_mem_eq(there, text, strlen(text));
-	ckpt_manifest_unref(m);
 }
 
 static char *metadata_of(struct ckpt_step *step)
@@ -145,7 +82,7 @@ static void *side_enter(void *arg)
 static void start(struct side *side, void *(*fn)(void *arg))
 {
 	if (!side->how.event)
-		side->how = plain;
+		side->how = ckpt_staged_plain;
 	ck_assert_int_eq(pthread_create(&side->thread, NULL, fn, side), 0);
 }
 
@@ -159,12 +96,12 @@ static void wait_until_committing(struct ckpt_step *step)
 
 START_TEST(a_commit_waits_for_the_changes_that_have_begun)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	struct side leaver = {.step = step, .delay_ns = 50 * MS};
 
 	ck_ok(ckpt_stage_enter(step, false));
 	start(&leaver, side_leave);
-	ck_ok(commit(step, 0, NULL));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ck_assert(__atomic_load_n(&leaver.done, __ATOMIC_ACQUIRE));
 	pthread_join(leaver.thread, NULL);
 	ckpt_step_unref(step);
@@ -173,7 +110,7 @@ END_TEST
 
 START_TEST(no_change_begins_while_a_commit_runs)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	struct side committer = {.step = step}, late = {.step = step};
 
 	ck_ok(ckpt_stage_enter(step, false)); // holds the commit at its start
@@ -197,12 +134,12 @@ END_TEST
 
 START_TEST(a_change_goes_on_after_a_commit_that_failed)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	struct ckpt_writer w;
-	struct side committer = {.step = step, .how = plain}, late = {.step = step};
-	int fd = put(step, "file", "text");
+	struct side committer = {.step = step, .how = ckpt_staged_plain}, late = {.step = step};
+	int fd = ckpt_staged_put(step, "file", "text");
 
-	open_writer(step, &w, fd);
+	ckpt_staged_writer(step, &w, fd);
 	committer.how.writers_ns = 100 * MS;
 	start(&committer, side_commit);
 	wait_until_committing(step);
@@ -214,7 +151,7 @@ START_TEST(a_change_goes_on_after_a_commit_that_failed)
 	ckpt_stage_leave(step);
 	ckpt_stage_writer_remove(&w);
 	close(fd);
-	ck_ok(commit(step, 0, NULL));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -226,11 +163,11 @@ START_TEST(a_commit_that_comes_too_late_for_its_step_says_so)
 		char name[16], other[16];
 		snprintf(name, sizeof(name), "%d", round);
 		snprintf(other, sizeof(other), "into %d", round);
-		struct ckpt_step *into = begin(other), *step = begin(name), *found;
+		struct ckpt_step *into = ckpt_staged_begin(s, other), *step = ckpt_staged_begin(s, name), *found;
 		struct side committer = {.step = step};
 		int rc;
 
-		close(put(step, "file", "text"));
+		close(ckpt_staged_put(step, "file", "text"));
 		start(&committer, side_commit);
 		if (round % 2)
 			sched_yield();
@@ -241,7 +178,7 @@ START_TEST(a_commit_that_comes_too_late_for_its_step_says_so)
 		if (rc) {
 			ck_assert(rc == -EBUSY || rc == -EROFS);
 			ck_assert_int_eq(committer.result, 0);
-			assert_bytes(found, "file", "text");
+			ckpt_staged_check(found, "file", "text");
 		} else {
 			ck_assert_int_eq(committer.result, -ESTALE);
 			ck_assert_ptr_null(found);
@@ -258,228 +195,36 @@ END_TEST
 
 START_TEST(an_open_writer_is_waited_for_and_then_blamed)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	struct ckpt_writer w;
-	int fd = put(step, "model.bin", "text");
+	int fd = ckpt_staged_put(step, "model.bin", "text");
 	int64_t began = ckpt_sys.mono_ns();
 
-	open_writer(step, &w, fd);
-	ck_error(commit(step, 50 * MS, NULL), EBUSY);
+	ckpt_staged_writer(step, &w, fd);
+	ck_error(ckpt_staged_commit(step, 50 * MS, NULL), EBUSY);
 	ck_assert_int_ge(ckpt_sys.mono_ns() - began, 50 * MS);
 	ck_assert_uint_eq(ckpt_save_errors(s, "model.bin"), 1);
 	ck_assert_uint_eq(ckpt_save_errors(s, "4711"), 1);
 	ckpt_stage_writer_remove(&w);
 	close(fd);
-	ck_ok(commit(step, 0, NULL));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_step_unref(step);
 }
 END_TEST
 
 START_TEST(a_writer_that_ends_within_the_time_delays_the_commit_only)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	struct ckpt_writer w;
 	struct side closer = {.writer = &w, .delay_ns = 50 * MS};
 	int64_t began = ckpt_sys.mono_ns();
 
-	open_writer(step, &w, put(step, "file", "text"));
+	ckpt_staged_writer(step, &w, ckpt_staged_put(step, "file", "text"));
 	start(&closer, side_leave);
-	ck_ok(commit(step, 10000 * MS, NULL));
+	ck_ok(ckpt_staged_commit(step, 10000 * MS, NULL));
 	ck_assert_int_lt(ckpt_sys.mono_ns() - began, 5000 * MS);
 	pthread_join(closer.thread, NULL);
-	assert_bytes(step, "file", "text");
-	ckpt_step_unref(step);
-}
-END_TEST
-
-START_TEST(a_leftover_that_stands_still_gets_a_copy_of_its_own)
-{
-	struct ckpt_step *step = begin("1");
-	struct ckpt_writer w;
-	int fd = put(step, "file", "text");
-
-	ck_ok(ckpt_sys.fsetxattr(fd, "user.colour", "blue", 4, 0));
-	open_writer(step, &w, fd);
-	close_once(&w);
-	ck_ok(commit(step, 30 * MS, NULL));
-	ck_assert_uint_eq(ckpt_save_errors(s, "4711"), 1);
-	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
-	assert_bytes(step, "file", "text");
-	ckpt_stage_writer_remove(&w);
-	close(fd);
-	assert_bytes(step, "file", "text");
-	ckpt_step_unref(step);
-}
-END_TEST
-
-START_TEST(a_leftover_that_writes_on_is_a_writer)
-{
-	struct ckpt_step *step = begin("1");
-	struct ckpt_writer w;
-	int fd = put(step, "file", "text");
-
-	open_writer(step, &w, fd);
-	close_once(&w);
-	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
-	ck_error(commit(step, 30 * MS, NULL), EBUSY);
-	close_once(&w); // and now it stands still
-	ck_ok(commit(step, 30 * MS, NULL));
-	assert_bytes(step, "file", "more text");
-	ckpt_stage_writer_remove(&w);
-	close(fd);
-	ckpt_step_unref(step);
-}
-END_TEST
-
-static uint64_t inode_of(struct ckpt_step *step, const char *path)
-{
-	struct stat st;
-
-	ck_assert_int_eq(fstatat(step->dirfd, path, &st, AT_SYMLINK_NOFOLLOW), 0);
-	return st.st_ino;
-}
-
-static void assert_trash_is_empty(void)
-{
-	char path[2 * PATH_MAX];
-	struct dirent **names;
-	int count;
-
-	snprintf(path, sizeof(path), "%s/trash", dir);
-	count = scandir(path, &names, NULL, NULL);
-	ck_assert_int_eq(count, 2); // "." and ".."
-	while (count-- > 0)
-		free(names[count]);
-	free(names);
-}
-
-// The writer goes on in its own file, and a later commit has what it wrote since.
-START_TEST(a_leftover_keeps_its_file_when_the_commit_fails)
-{
-	struct ckpt_step *step = begin("1");
-	struct ckpt_fault fault = {.at = _i == 1, .error = -ENOSPC, .sticky = true};
-	int fd, leaked = -1;
-	struct ckpt_writer w;
-	uint64_t ino;
-	struct stat before, after;
-
-	ck_ok(ckpt_sys.mkdir(step->dirfd, "dir", 0755));
-	fd = put(step, "dir/file", "text");
-	ck_ok(ckpt_sys.link(step->dirfd, "dir/file", step->dirfd, "twin"));
-	ino = inode_of(step, "twin");
-	if (_i == 0)
-		leaked = put(step, "zz leaked", "text");
-	else
-		ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
-	open_writer(step, &w, fd);
-	close_once(&w);
-	ck_assert_int_eq(fstatat(step->dirfd, "dir", &before, 0), 0);
-	ck_error(commit(step, 30 * MS, NULL), _i ? ENOSPC : EBUSY);
-	ckpt_save_settle(s);
-	ck_assert_uint_eq(inode_of(step, "dir/file"), ino);
-	ck_assert_uint_eq(inode_of(step, "twin"), ino);
-	ck_assert_int_eq(fstatat(step->dirfd, "dir", &after, 0), 0);
-	ck_assert_mem_eq(&before.st_mtim, &after.st_mtim, sizeof(after.st_mtim));
-	assert_trash_is_empty();
-	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
-	close_once(&w);
-	close(leaked);
-	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
-	ck_ok(commit(step, 30 * MS, NULL));
-	ckpt_save_settle(s);
-	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
-	assert_bytes(step, "dir/file", "more text");
-	assert_bytes(step, "twin", "more text");
-	assert_trash_is_empty();
-	ckpt_stage_writer_remove(&w);
-	close(fd);
-	ckpt_step_unref(step);
-}
-END_TEST
-
-START_TEST(a_leftover_has_its_file_back_once_an_unknown_outcome_was_none)
-{
-	struct ckpt_step *step = begin("1");
-	struct ckpt_fault fault = {.at = 1, .error = -EIO, .sticky = true};
-	struct ckpt_writer w;
-	int fd = put(step, "file", "text");
-
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
-	open_writer(step, &w, fd);
-	close_once(&w);
-	ck_error(commit(step, 30 * MS, NULL), EIO);
-	ck_assert(step->outcome_unknown);
-	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
-	close_once(&w);
-	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
-	ck_ok(commit(step, 30 * MS, NULL));
-	ckpt_save_settle(s);
-	assert_bytes(step, "file", "more text");
-	assert_trash_is_empty();
-	ckpt_stage_writer_remove(&w);
-	close(fd);
-	ckpt_step_unref(step);
-}
-END_TEST
-
-START_TEST(a_copy_has_every_attribute_that_its_file_had)
-{
-	static char large[20000];
-	char there[sizeof(large)], path[2 * PATH_MAX];
-	struct ckpt_step *step;
-	struct ckpt_writer w;
-	ssize_t lens[2];
-	int fd;
-
-	// Attributes of this size want another filesystem than most disks have.
-	ckpt_store_close(s);
-	s = NULL;
-	if (!access("/dev/shm", W_OK)) {
-		strcpy(dir, "/dev/shm/ckptfs-test-XXXXXX");
-		ck_assert_ptr_nonnull(mkdtemp(dir));
-		ck_ok(ckpt_store_init(dir));
-	}
-	s = ckpt_save_open(dir);
-	step = begin("1");
-	fd = put(step, "file", "text");
-	memset(large, 'x', sizeof(large));
-	lens[0] = fsetxattr(fd, "user.large", large, sizeof(large), 0) ? -1 : (ssize_t)sizeof(large);
-	lens[1] = fsetxattr(fd, "user.ckptfs.ours", "hidden", 6, 0) ? -1 : 6;
-	ck_assert_int_eq(fchmod(fd, 0444), 0);
-	open_writer(step, &w, fd);
-	close_once(&w);
-	ck_ok(commit(step, 30 * MS, NULL));
-	ckpt_save_settle(s);
-	snprintf(path, sizeof(path), "%s/sessions/%s/file", dir, step->session);
-	ck_assert_int_eq(getxattr(path, "user.large", there, sizeof(there)), lens[0]);
-	ck_assert_int_eq(getxattr(path, "user.ckptfs.ours", there, sizeof(there)), lens[1]);
-	ckpt_stage_writer_remove(&w);
-	close(fd);
-	ckpt_step_unref(step);
-	if (!strncmp(dir, "/dev/shm/", 9)) {
-		ckpt_store_close(s);
-		ckpt_temp_empty(dir, true);
-		ckpt_save_init(dir);
-		s = ckpt_save_open(dir);
-	}
-}
-END_TEST
-
-START_TEST(a_leftover_whose_fsync_failed_is_not_copied_but_refused)
-{
-	struct ckpt_step *step = begin("1");
-	struct ckpt_writer w;
-	int fd = put(step, "file", "text");
-
-	open_writer(step, &w, fd);
-	close_once(&w);
-	ckpt_stage_synced(step, w.ino, 0, 0, -EIO);
-	ck_error(commit(step, 30 * MS, NULL), EIO);
-	ck_error(commit(step, 30 * MS, NULL), EIO);
-	ckpt_stage_rewritten(step, w.ino);
-	ck_ok(commit(step, 30 * MS, NULL));
-	ckpt_stage_writer_remove(&w);
-	close(fd);
+	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -491,10 +236,10 @@ START_TEST(threads_that_commit_one_step_get_one_answer)
 	for (int round = 0; round < 50; round++) {
 		char name[16];
 		snprintf(name, sizeof(name), "%d", round);
-		struct ckpt_step *step = begin(name);
+		struct ckpt_step *step = ckpt_staged_begin(s, name);
 		struct side sides[4] = {{.step = step}, {.step = step}, {.step = step}, {.step = step}};
 
-		close(put(step, "file", "text"));
+		close(ckpt_staged_put(step, "file", "text"));
 		for (size_t i = 0; i < ARRAY_LEN(sides); i++)
 			start(&sides[i], side_commit);
 		for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
@@ -515,33 +260,33 @@ static bool at_once(void *arg)
 
 START_TEST(an_abandoned_commit_goes_on_and_can_be_joined)
 {
-	struct ckpt_step *step = begin("1");
-	struct ckpt_commit how = plain;
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_commit how = ckpt_staged_plain;
 
 	how.abandoned = at_once;
-	close(put(step, "file", "text"));
+	close(ckpt_staged_put(step, "file", "text"));
 	ck_ok(ckpt_stage_enter(step, false)); // it cannot be over before it is abandoned
 	ck_error(ckpt_commit(step, &how), EINTR);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTING);
 	ckpt_stage_leave(step);
-	ck_ok(commit(step, 0, NULL));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
-	assert_bytes(step, "file", "text");
+	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);
 }
 END_TEST
 
 START_TEST(who_joins_late_brings_his_metadata_as_a_new_version)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	CLEANUP_FREE char *metadata = NULL;
 
-	ck_ok(commit(step, 0, "{\"temporary\":true}"));
+	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":true}"));
 	ck_assert(step->summary.temporary);
-	ck_ok(commit(step, 0, NULL)); // brings none
-	ck_ok(commit(step, 0, "{\"temporary\":true}"));
+	ck_ok(ckpt_staged_commit(step, 0, NULL)); // brings none
+	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":true}"));
 	ck_assert_uint_eq(step->summary.version, 1);
-	ck_ok(commit(step, 0, "{}"));
+	ck_ok(ckpt_staged_commit(step, 0, "{}"));
 	ck_assert_uint_eq(step->summary.version, 2);
 	ck_assert(!step->summary.temporary);
 	metadata = metadata_of(step);
@@ -561,7 +306,7 @@ static void *side_metadata(void *arg)
 
 START_TEST(metadata_from_many_threads_is_a_row_of_versions)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	struct side sides[3] = {{.how.metadata = "{\"world_size\":1}"},
 				{.how.metadata = "{\"world_size\":2}"},
 				{.how.metadata = "{\"world_size\":3}"}};
@@ -569,7 +314,7 @@ START_TEST(metadata_from_many_threads_is_a_row_of_versions)
 	struct ckpt_record r;
 
 	ck_error(ckpt_commit_metadata(step, "{}"), ESTALE); // not committed yet
-	ck_ok(commit(step, 0, NULL));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
 		sides[i].step = step;
 		ck_assert_int_eq(pthread_create(&sides[i].thread, NULL, side_metadata, &sides[i]), 0);
@@ -597,10 +342,10 @@ END_TEST
 
 START_TEST(a_commit_to_a_taken_name_leaves_the_step_staged)
 {
-	struct ckpt_step *first = ckpt_save_one(s, 0), *step = begin("tmp");
-	struct ckpt_commit how = plain;
+	struct ckpt_step *first = ckpt_save_one(s, 0), *step = ckpt_staged_begin(s, "tmp");
+	struct ckpt_commit how = ckpt_staged_plain;
 
-	close(put(step, "file", "text"));
+	close(ckpt_staged_put(step, "file", "text"));
 	how.folder_id = "";
 	how.name = "1000";
 	ck_error(ckpt_commit(step, &how), EEXIST);
@@ -609,7 +354,7 @@ START_TEST(a_commit_to_a_taken_name_leaves_the_step_staged)
 	how.name = "1001";
 	ck_ok(ckpt_commit(step, &how));
 	ck_assert_ptr_null(ckpt_step_find(s, "", "tmp"));
-	assert_bytes(step, "file", "text");
+	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(first);
 	ckpt_step_unref(step);
 }
@@ -617,9 +362,9 @@ END_TEST
 
 START_TEST(who_joins_under_another_name_is_refused)
 {
-	struct ckpt_step *step = begin("tmp");
-	struct side committer = {.step = step, .how = plain};
-	struct ckpt_commit how = plain;
+	struct ckpt_step *step = ckpt_staged_begin(s, "tmp");
+	struct side committer = {.step = step, .how = ckpt_staged_plain};
+	struct ckpt_commit how = ckpt_staged_plain;
 
 	committer.how.folder_id = how.folder_id = "";
 	committer.how.name = "1";
@@ -640,7 +385,7 @@ START_TEST(who_joins_under_another_name_is_refused)
 	ck_ok(ckpt_commit(step, &how));
 	how.name = "tmp";
 	ck_error(ckpt_commit(step, &how), EROFS);
-	ck_ok(commit(step, 0, NULL)); // as it is
+	ck_ok(ckpt_staged_commit(step, 0, NULL)); // as it is
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -657,7 +402,7 @@ static void *side_rename(void *arg)
 START_TEST(a_commit_gives_the_name_that_a_rename_gave_meanwhile)
 {
 	for (int round = 0; round < 300; round++) {
-		struct ckpt_step *step = begin("1"), *found;
+		struct ckpt_step *step = ckpt_staged_begin(s, "1"), *found;
 		struct side committer = {.step = step}, renamer = {.step = step};
 
 		start(&committer, side_commit);
@@ -679,7 +424,7 @@ END_TEST
 // The same, in the one order that matters: the rename is under way when the commit begins.
 START_TEST(a_rename_that_holds_the_gate_names_the_step)
 {
-	struct ckpt_step *step = begin("1"), *found;
+	struct ckpt_step *step = ckpt_staged_begin(s, "1"), *found;
 	struct side committer = {.step = step};
 
 	ck_ok(ckpt_stage_enter(step, false)); // as the rename does first
@@ -713,21 +458,21 @@ static int failing_syncfs(int fd)
 
 START_TEST(a_syncfs_error_that_is_nobodys_fails_the_commit)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	char name[16];
 
 	for (int i = 0; i < 100; i++) {
 		snprintf(name, sizeof(name), "%d", i);
-		close(put(step, name, "text"));
+		close(ckpt_staged_put(step, name, "text"));
 	}
 	real_syncfs = ckpt_sys.syncfs;
 	ckpt_sys.syncfs = failing_syncfs;
 	syncfs_left_to_fail = 1;
-	ck_error(commit(step, 0, NULL), EIO);
+	ck_error(ckpt_staged_commit(step, 0, NULL), EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is not known"), 1);
 	ck_ok(ckpt_stage_enter(step, false));
 	ckpt_stage_leave(step);
-	ck_ok(commit(step, 0, NULL));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_save_settle(s);
 	ckpt_sys.syncfs = real_syncfs;
 	ckpt_step_unref(step);
@@ -737,23 +482,23 @@ END_TEST
 // A record that appeared under the name behind our table: put-if-absent decides, not what we believe.
 START_TEST(a_record_that_is_there_already_wins_over_a_commit)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 
-	close(put(step, "file", "text"));
+	close(ckpt_staged_put(step, "file", "text"));
 	ck_ok(ckpt_backend_put(s->backend, "steps/1/1", "somebody else's", 15, NULL));
-	ck_error(commit(step, 0, NULL), EEXIST);
+	ck_error(ckpt_staged_commit(step, 0, NULL), EEXIST);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ck_ok(ckpt_stage_rename(step, "", "2"));
-	ck_ok(commit(step, 0, NULL));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_step_unref(step);
 }
 END_TEST
 
 START_TEST(the_name_of_a_running_commit_cannot_be_taken)
 {
-	struct ckpt_step *step = begin("tmp"), *other = begin("other"), *found;
-	struct side committer = {.step = step, .how = plain};
-	struct ckpt_commit how = plain;
+	struct ckpt_step *step = ckpt_staged_begin(s, "tmp"), *other = ckpt_staged_begin(s, "other"), *found;
+	struct side committer = {.step = step, .how = ckpt_staged_plain};
+	struct ckpt_commit how = ckpt_staged_plain;
 
 	committer.how.folder_id = how.folder_id = "";
 	committer.how.name = how.name = "1";
@@ -777,11 +522,11 @@ END_TEST
 
 START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
 {
-	struct ckpt_step *step = begin("tmp"), *other;
+	struct ckpt_step *step = ckpt_staged_begin(s, "tmp"), *other;
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
-	struct ckpt_commit how = plain;
+	struct ckpt_commit how = ckpt_staged_plain;
 
-	close(put(step, "file", "text"));
+	close(ckpt_staged_put(step, "file", "text"));
 	how.folder_id = "";
 	how.name = "1";
 	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
@@ -797,24 +542,24 @@ START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
 	ck_ok(ckpt_commit(step, &how));
 	ck_assert_uint_eq(step->summary.version, 2);
 	ck_assert(step->summary.temporary);
-	assert_bytes(step, "file", "text");
+	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);
 }
 END_TEST
 
 START_TEST(an_unknown_outcome_that_was_none_can_be_tried_anew)
 {
-	struct ckpt_step *step = begin("1");
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .sticky = true}; // nothing is done, and nothing can be read
 
-	close(put(step, "file", "text"));
+	close(ckpt_staged_put(step, "file", "text"));
 	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
-	ck_error(commit(step, 0, NULL), EIO);
+	ck_error(ckpt_staged_commit(step, 0, NULL), EIO);
 	ck_assert(step->outcome_unknown);
 	ck_error(ckpt_stage_enter(step, true), EROFS);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
-	ck_ok(commit(step, 0, NULL));
-	assert_bytes(step, "file", "text");
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ckpt_staged_check(step, "file", "text");
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -831,12 +576,6 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_commit_that_comes_too_late_for_its_step_says_so);
 	tcase_add_test(tcase, an_open_writer_is_waited_for_and_then_blamed);
 	tcase_add_test(tcase, a_writer_that_ends_within_the_time_delays_the_commit_only);
-	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
-	tcase_add_test(tcase, a_leftover_that_writes_on_is_a_writer);
-	tcase_add_loop_test(tcase, a_leftover_keeps_its_file_when_the_commit_fails, 0, 2);
-	tcase_add_test(tcase, a_leftover_has_its_file_back_once_an_unknown_outcome_was_none);
-	tcase_add_test(tcase, a_copy_has_every_attribute_that_its_file_had);
-	tcase_add_test(tcase, a_leftover_whose_fsync_failed_is_not_copied_but_refused);
 	tcase_add_test(tcase, threads_that_commit_one_step_get_one_answer);
 	tcase_add_test(tcase, an_abandoned_commit_goes_on_and_can_be_joined);
 	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);

@@ -1,0 +1,62 @@
+#include "tests/support/staged.h"
+
+#include "tests/support/suite.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+
+#define MS INT64_C(1000000)
+
+struct ckpt_step *ckpt_staged_begin(struct ckpt_store *s, const char *name)
+{
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_stage_begin(s, "", name, 0755, getuid(), getgid(), getpid(), &step));
+	return step;
+}
+
+int ckpt_staged_put(struct ckpt_step *step, const char *path, const char *text)
+{
+	int fd = ckpt_sys.open(step->dirfd, path, O_RDWR | O_CREAT | O_EXCL, 0644);
+
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, text, strlen(text), 0));
+	return fd;
+}
+
+void ckpt_staged_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd)
+{
+	struct statx stx;
+
+	ck_assert_int_eq(statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx), 0);
+	*w = (struct ckpt_writer){.ino = ckpt_store_ino(&stx), .pid = 4711, .fd = fd};
+	ckpt_stage_writer_add(step, w);
+}
+
+const struct ckpt_commit ckpt_staged_plain = {.event = "marker", .profile = "generic", .writers_ns = 5 * MS};
+
+int ckpt_staged_commit(struct ckpt_step *step, int64_t writers_ns, const char *metadata)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+
+	how.writers_ns = writers_ns;
+	how.metadata = metadata;
+	return ckpt_commit(step, &how);
+}
+
+void ckpt_staged_check(struct ckpt_step *step, const char *path, const char *text)
+{
+	CLEANUP_FD int fd = -1;
+	struct ckpt_manifest *m;
+	uint32_t index;
+	char there[64];
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_ok(ckpt_step_open_raw(step, m, index, &fd));
+	ck_assert_int_eq(ckpt_sys.pread(fd, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+	ckpt_manifest_unref(m);
+}

@@ -1,0 +1,23 @@
+// A step of a few files that a test makes and commits by hand, one call at a time; save.h has whole ones. What must not
+// fail ends the test.
+#pragma once
+
+#include "core/commit.h"
+#include "core/stage.h"
+#include "core/store.h"
+
+#include <stdint.h>
+
+// A staged step in the root, of this process.
+struct ckpt_step *ckpt_staged_begin(struct ckpt_store *s, const char *name);
+// A new file with this text; its descriptor, open for reading and writing.
+int ckpt_staged_put(struct ckpt_step *step, const char *path, const char *text);
+// The file is open for writing by process 4711, until ckpt_stage_writer_remove(w).
+void ckpt_staged_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd);
+
+// A commit by the marker that waits for writers for 5 ms, without metadata.
+extern const struct ckpt_commit ckpt_staged_plain;
+// The same with another wait, and with metadata unless NULL. What ckpt_commit() says.
+int ckpt_staged_commit(struct ckpt_step *step, int64_t writers_ns, const char *metadata);
+// The committed step has a file of just this text.
+void ckpt_staged_check(struct ckpt_step *step, const char *path, const char *text);

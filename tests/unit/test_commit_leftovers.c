@@ -1,0 +1,250 @@
+// Leftovers in a commit: a file that its client has closed and a fork of it still holds open for writing. The commit gets
+// a copy of its own unless the holder writes, and the holder keeps his file when the commit fails.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/xattr.h>
+
+#define MS INT64_C(1000000)
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+}
+
+static void teardown(void)
+{
+	ckpt_store_close(s);
+}
+
+static void close_once(struct ckpt_writer *w)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(w->fd, &st), 0);
+	ckpt_stage_writer_flushed(w, (uint64_t)st.st_size,
+				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+}
+
+START_TEST(a_leftover_that_stands_still_gets_a_copy_of_its_own)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.colour", "blue", 4, 0));
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
+	ck_assert_uint_eq(ckpt_save_errors(s, "4711"), 1);
+	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
+	ckpt_staged_check(step, "file", "text");
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_staged_check(step, "file", "text");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_leftover_that_writes_on_is_a_writer)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EBUSY);
+	close_once(&w); // and now it stands still
+	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
+	ckpt_staged_check(step, "file", "more text");
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static uint64_t inode_of(struct ckpt_step *step, const char *path)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstatat(step->dirfd, path, &st, AT_SYMLINK_NOFOLLOW), 0);
+	return st.st_ino;
+}
+
+static void assert_trash_is_empty(void)
+{
+	char path[2 * PATH_MAX];
+	struct dirent **names;
+	int count;
+
+	snprintf(path, sizeof(path), "%s/trash", dir);
+	count = scandir(path, &names, NULL, NULL);
+	ck_assert_int_eq(count, 2); // "." and ".."
+	while (count-- > 0)
+		free(names[count]);
+	free(names);
+}
+
+// The writer goes on in its own file, and a later commit has what it wrote since.
+START_TEST(a_leftover_keeps_its_file_when_the_commit_fails)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_fault fault = {.at = _i == 1, .error = -ENOSPC, .sticky = true};
+	int fd, leaked = -1;
+	struct ckpt_writer w;
+	uint64_t ino;
+	struct stat before, after;
+
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "dir", 0755));
+	fd = ckpt_staged_put(step, "dir/file", "text");
+	ck_ok(ckpt_sys.link(step->dirfd, "dir/file", step->dirfd, "twin"));
+	ino = inode_of(step, "twin");
+	if (_i == 0)
+		leaked = ckpt_staged_put(step, "zz leaked", "text");
+	else
+		ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ck_assert_int_eq(fstatat(step->dirfd, "dir", &before, 0), 0);
+	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), _i ? ENOSPC : EBUSY);
+	ckpt_save_settle(s);
+	ck_assert_uint_eq(inode_of(step, "dir/file"), ino);
+	ck_assert_uint_eq(inode_of(step, "twin"), ino);
+	ck_assert_int_eq(fstatat(step->dirfd, "dir", &after, 0), 0);
+	ck_assert_mem_eq(&before.st_mtim, &after.st_mtim, sizeof(after.st_mtim));
+	assert_trash_is_empty();
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	close_once(&w);
+	close(leaked);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
+	ckpt_staged_check(step, "dir/file", "more text");
+	ckpt_staged_check(step, "twin", "more text");
+	assert_trash_is_empty();
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_leftover_has_its_file_back_once_an_unknown_outcome_was_none)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .sticky = true};
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);
+	ck_assert(step->outcome_unknown);
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	close_once(&w);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	ckpt_staged_check(step, "file", "more text");
+	assert_trash_is_empty();
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_copy_has_every_attribute_that_its_file_had)
+{
+	static char large[20000];
+	char there[sizeof(large)], path[2 * PATH_MAX];
+	struct ckpt_step *step;
+	struct ckpt_writer w;
+	ssize_t lens[2];
+	int fd;
+
+	// Attributes of this size want another filesystem than most disks have.
+	ckpt_store_close(s);
+	s = NULL;
+	if (!access("/dev/shm", W_OK)) {
+		strcpy(dir, "/dev/shm/ckptfs-test-XXXXXX");
+		ck_assert_ptr_nonnull(mkdtemp(dir));
+		ck_ok(ckpt_store_init(dir));
+	}
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1");
+	fd = ckpt_staged_put(step, "file", "text");
+	memset(large, 'x', sizeof(large));
+	lens[0] = fsetxattr(fd, "user.large", large, sizeof(large), 0) ? -1 : (ssize_t)sizeof(large);
+	lens[1] = fsetxattr(fd, "user.ckptfs.ours", "hidden", 6, 0) ? -1 : 6;
+	ck_assert_int_eq(fchmod(fd, 0444), 0);
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	snprintf(path, sizeof(path), "%s/sessions/%s/file", dir, step->session);
+	ck_assert_int_eq(getxattr(path, "user.large", there, sizeof(there)), lens[0]);
+	ck_assert_int_eq(getxattr(path, "user.ckptfs.ours", there, sizeof(there)), lens[1]);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+	if (!strncmp(dir, "/dev/shm/", 9)) {
+		ckpt_store_close(s);
+		ckpt_temp_empty(dir, true);
+		ckpt_save_init(dir);
+		s = ckpt_save_open(dir);
+	}
+}
+END_TEST
+
+START_TEST(a_leftover_whose_fsync_failed_is_not_copied_but_refused)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ckpt_stage_synced(step, w.ino, 0, 0, -EIO);
+	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);
+	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);
+	ckpt_stage_rewritten(step, w.ino);
+	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static Suite *leftovers_suite(void)
+{
+	Suite *suite = suite_create("commit leftovers");
+	TCase *tcase = tcase_create("leftovers");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
+	tcase_add_test(tcase, a_leftover_that_writes_on_is_a_writer);
+	tcase_add_loop_test(tcase, a_leftover_keeps_its_file_when_the_commit_fails, 0, 2);
+	tcase_add_test(tcase, a_leftover_has_its_file_back_once_an_unknown_outcome_was_none);
+	tcase_add_test(tcase, a_copy_has_every_attribute_that_its_file_had);
+	tcase_add_test(tcase, a_leftover_whose_fsync_failed_is_not_copied_but_refused);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(leftovers_suite());
+}
