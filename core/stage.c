@@ -528,8 +528,16 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 
 // --- What clients have synced -----------------------------------------------------------------------------------------
 
-// Before Linux 6.13 a file's times move in ticks of up to 10 ms: a write in the tick of the fsync would not show.
-#define TICK_NS INT64_C(20000000)
+// Where times move in ticks, a write in the tick of the fsync would not show. A tick is 10 ms or less in most places; some
+// filesystems keep whole or even seconds only.
+#define TICK_NS INT64_C(2000000000)
+
+static bool shows_later_changes(const struct ckpt_store *s, int64_t ctime_ns, int64_t began_ns)
+{
+	if (ctime_ns % 1000000000 == 0)
+		return false; // this file's inode has no room for nanoseconds, whatever the rest of its filesystem does
+	return s->multigrain || ctime_ns < began_ns - TICK_NS;
+}
 
 // The step that has this step's files by now, locked. It is held by the one that was given, so it stays.
 static struct ckpt_step *lock_owner(struct ckpt_step *step)
@@ -556,7 +564,7 @@ void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, i
 	else if (error)
 		f->failed = true;
 	else
-		f->ctime_ns = owner->store->multigrain || ctime_ns < began_ns - TICK_NS ? ctime_ns : 0;
+		f->ctime_ns = shows_later_changes(owner->store, ctime_ns, began_ns) ? ctime_ns : 0;
 	pthread_mutex_unlock(&owner->lock);
 }
 

@@ -11,9 +11,11 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 
 #define IDENTITY_FILE "store.json"
@@ -292,6 +294,19 @@ static bool kernel_has_multigrain_times(void)
 	       (major > 6 || (major == 6 && minor >= 13));
 }
 
+bool ckpt_store_has_multigrain_times(int dirfd)
+{
+	static const uint32_t kinds[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
+	struct statfs st;
+
+	if (!kernel_has_multigrain_times() || fstatfs(dirfd, &st))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if ((uint32_t)st.f_type == kinds[i])
+			return true;
+	return false;
+}
+
 // Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.
 static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
 {
@@ -332,6 +347,7 @@ static int store_open_parts(struct ckpt_store *s)
 	bool fresh;
 	int rc = identity_read(s);
 
+	s->multigrain = ckpt_store_has_multigrain_times(s->dirfd);
 	if (!rc && s->writable)
 		rc = lock_take(s);
 	if (!rc && s->writable)
@@ -372,7 +388,6 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->idle, NULL);
 	s->writable = mode == CKPT_STORE_WRITE;
-	s->multigrain = kernel_has_multigrain_times();
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
 	rc = !s->path ? -errno : !s->steps ? -ENOMEM : settings_copy(&s->settings, settings);

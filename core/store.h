@@ -51,7 +51,7 @@ struct ckpt_store {
 	char *path; // absolute
 	int64_t created_ns;
 	bool writable;
-	bool multigrain; // ctime tells any two changes apart (Linux 6.13)
+	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
 	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
 	struct ckpt_settings settings;
 	struct ckpt_backend *backend;
@@ -102,6 +102,10 @@ int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_i
 
 // True when a record that we cannot read has this key: the name is not free, whatever is there.
 bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key);
+
+// True where a file's ctime tells any two changes apart: Linux 6.13, and one of the filesystems that take part in it. Not
+// so for a file whose inode has no room for nanoseconds (ext4 with inodes of 128 bytes).
+bool ckpt_store_has_multigrain_times(int dirfd);
 
 // The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
 // and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.

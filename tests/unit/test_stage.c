@@ -277,7 +277,8 @@ END_TEST
 START_TEST(a_synced_file_is_clean_until_it_changes)
 {
 	struct ckpt_step *step = begin("1");
-	int64_t long_ago = ckpt_sys.now_ns() - INT64_C(3600000000000);
+	int64_t long_ago =
+		(ckpt_sys.now_ns() / 1000000000 - 3600) * 1000000000; // with nanoseconds in each of those below
 
 	ck_assert(!ckpt_stage_is_clean(step, 7, long_ago));
 	for (uint64_t ino = 1; ino <= 5000; ino++) // the table grows
@@ -369,14 +370,31 @@ END_TEST
 START_TEST(a_fsync_within_a_tick_of_the_change_proves_nothing_where_times_are_coarse)
 {
 	struct ckpt_step *step = begin("1");
-	int64_t now = ckpt_sys.now_ns();
+	int64_t now = ckpt_sys.now_ns() | 1, recent = now - 1000000000, old = now - INT64_C(2100000000);
 
 	s->multigrain = false;
-	ckpt_stage_synced(step, 7, now - 1000000, now, 0);
-	ck_assert(!ckpt_stage_is_clean(step, 7, now - 1000000));
+	ckpt_stage_synced(step, 7, recent, now, 0);
+	ck_assert(!ckpt_stage_is_clean(step, 7, recent));
+	ckpt_stage_synced(step, 7, old, now, 0);
+	ck_assert(ckpt_stage_is_clean(step, 7, old));
 	s->multigrain = true;
-	ckpt_stage_synced(step, 7, now - 1000000, now, 0);
-	ck_assert(ckpt_stage_is_clean(step, 7, now - 1000000));
+	ckpt_stage_synced(step, 7, recent, now, 0);
+	ck_assert(ckpt_stage_is_clean(step, 7, recent));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_time_without_nanoseconds_proves_nothing_anywhere)
+{
+	struct ckpt_step *step = begin("1");
+	int64_t now = ckpt_sys.now_ns(), whole = (now / 1000000000 - 3600) * 1000000000;
+
+	s->multigrain = true;
+	ckpt_stage_synced(step, 7, whole, now, 0);
+	ck_assert(!ckpt_stage_is_clean(step, 7, whole));
+	s->multigrain = false;
+	ckpt_stage_synced(step, 7, whole, now, 0);
+	ck_assert(!ckpt_stage_is_clean(step, 7, whole));
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -434,6 +452,7 @@ static Suite *stage_suite(void)
 	tcase_add_test(tcase, a_graft_takes_along_that_a_failure_was_forgotten);
 	tcase_add_test(tcase, a_failed_fsync_goes_with_the_file_to_another_step_and_back);
 	tcase_add_test(tcase, a_fsync_within_a_tick_of_the_change_proves_nothing_where_times_are_coarse);
+	tcase_add_test(tcase, a_time_without_nanoseconds_proves_nothing_anywhere);
 	tcase_add_test(tcase, a_symlink_in_place_of_a_session_is_never_followed);
 	suite_add_tcase(suite, tcase);
 	return suite;

@@ -304,6 +304,14 @@ START_TEST(sequence_numbers_go_on_after_a_restart)
 }
 END_TEST
 
+START_TEST(times_are_believed_only_of_filesystems_known_to_tell_changes_apart)
+{
+	CLEANUP_FD int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	ck_assert(!ckpt_store_has_multigrain_times(proc));
+}
+END_TEST
+
 static Suite *store_suite(void)
 {
 	Suite *suite = suite_create("store");
@@ -321,6 +329,7 @@ static Suite *store_suite(void)
 	tcase_add_test(tcase, an_id_that_was_not_synced_is_synced_by_the_next_who_asks);
 	tcase_add_test(tcase, a_folder_keeps_its_id);
 	tcase_add_test(tcase, sequence_numbers_go_on_after_a_restart);
+	tcase_add_test(tcase, times_are_believed_only_of_filesystems_known_to_tell_changes_apart);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
