@@ -19,6 +19,7 @@
 #include "tools/progress.h"
 #include "tools/verb.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -114,11 +115,21 @@ static void on_signal(int number)
 	_exit(128 + number);
 }
 
+// Started without one of the three standard descriptors, the next file that is opened would get its number: text for the
+// user would be written into it, and a mount that goes into the background would close it.
+static void standard_descriptors_fill(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+			_exit(1);
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = strrchr(argv[0], '/');
 	const struct ckpt_verb *verb;
 
+	standard_descriptors_fill();
 	setlocale(LC_CTYPE, "");
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);

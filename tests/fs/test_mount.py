@@ -79,6 +79,17 @@ def test_background_mount_leaves_no_pipe_open_that_its_caller_waits_for(backgrou
     assert time.monotonic() - began < 10
 
 
+def test_mount_that_was_started_without_standard_descriptors_keeps_its_store(background, ckptfs, store, point, scratch):
+    background("sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', ckptfs.path, "mount", store, point)
+    works(point)
+    second = scratch / "second"
+    second.mkdir()
+    done = ckptfs("mount", store, second, check=False)
+    subprocess.run(["umount", "-l", second], capture_output=True, check=False)
+    assert done.returncode == 1 and "mounted at" in done.stderr
+    ckptfs("umount", point)
+
+
 def test_foreground_mount_stays_and_ends_with_umount(mount):
     assert works(mount.path)
     mount.umount()
