@@ -9,6 +9,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/log.h"
+#include "fs/notify.h"
 
 #include <poll.h>
 #include <sys/mount.h>
@@ -113,15 +114,22 @@ static void *end_thread(void *arg)
 	return NULL;
 }
 
-void end_begin(struct ckpt_fs *fs)
+static bool begin_first(struct ckpt_fs *fs)
 {
 	LOCK_SCOPE(&end.lock);
 
 	if (end.begun)
-		return;
+		return false;
 	end.begun = !pthread_create(&end.thread, NULL, end_thread, fs);
 	if (!end.begun)
 		log_line(LOG_WARNING, "no thread can be started: the end may take long");
+	return true;
+}
+
+void end_begin(struct ckpt_fs *fs)
+{
+	if (begin_first(fs))
+		notify("STOPPING=1\nSTATUS=Unmounting %s", fs->mountpoint); // it may block: without the lock
 }
 
 void end_closing(struct ckpt_fs *fs)

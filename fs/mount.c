@@ -3,6 +3,7 @@
 //   fork     unless in the foreground                       ckpt_mount_run()
 //   open     the store, its lock, the session, the socket   serve()
 //   answer   INIT is agreed; the parent is told             op_init()
+//   ready    the service manager is told, if there is one   answer_init()
 //   loop     until unmounted or a signal                    serve()
 //   close    parked calls, commits, the index               serve(), in five seconds (end.h)
 #include "fs/mount.h"
@@ -15,6 +16,7 @@
 #include "fs/end.h"
 #include "fs/fs.h"
 #include "fs/log.h"
+#include "fs/notify.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -460,11 +462,31 @@ static void raise_descriptor_limit(void)
 		log_line(LOG_WARNING, "the limit of open files cannot be raised");
 }
 
+// The kernel's first request. Once it has its answer, all others get theirs.
+static int answer_init(struct ckpt_fs *fs)
+{
+	struct fuse_buf buf = {0};
+	int n;
+
+	do
+		n = fuse_session_receive_buf(fs->se, &buf);
+	while (n == -EINTR);
+	if (n > 0)
+		fuse_session_process_buf(fs->se, &buf);
+	free(buf.mem);
+	if (n > 0 && !fuse_session_exited(fs->se))
+		notify("READY=1\nSTATUS=%s is mounted on %s", fs->store->path, fs->mountpoint);
+	return MIN(n, 0);
+}
+
 static int loop(struct ckpt_fs *fs)
 {
-	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int rc;
+	struct fuse_loop_config *config;
+	int rc = answer_init(fs);
 
+	if (rc)
+		return rc;
+	config = fuse_loop_cfg_create();
 	if (!config)
 		return -ENOMEM;
 	fuse_loop_cfg_set_clone_fd(config, 1);
@@ -560,6 +582,8 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	umask(0);
 	signals_block();
 	raise_descriptor_limit();
+	if (m->foreground)
+		notify_open();
 	rc = fs.mountpoint ? open_all(&fs, &socket) : fail(-ENOMEM, NULL, "out of memory");
 	if (!rc && pthread_create(&signals.thread, NULL, signals_thread, &signals))
 		rc = fail(-EAGAIN, NULL, "no thread can be started");
