@@ -3,7 +3,7 @@
 // A map of the program
 //   tools/     this command line: one file per verb, and what they share
 //     ckptfs         main(), the table of verbs
-//     verb           options, --help, wrong usage
+//     verb help      options, wrong usage; --help, man pages and completion from one source
 //     operand mounts STORE, STEP and PATH; which stores are mounted where
 //     output progress units   tables, JSON, failures; the bar; sizes, durations, times
 //     listing where  steps and files as rows; conditions on them
@@ -15,6 +15,7 @@
 #include "core/store.h"
 #include "core/util.h"
 #include "fs/mount.h"
+#include "tools/help.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/verb.h"
@@ -39,8 +40,10 @@ static const struct ckpt_verb verbs[] = {
 	{"status", "shows mounts, queues, the last commit and the last error", ckpt_verb_status},
 	{"doctor", "says what this machine can do, and why not", ckpt_verb_doctor},
 	{"bench", "measures speed here, against the plain filesystem", ckpt_verb_bench},
-	{"help", "shows the help of a verb", verb_help},
+	{"help", "shows the manual of a verb", verb_help},
 };
+
+static const struct ckpt_verb mount_helper = {"mount.fuse.ckptfs", "", ckpt_verb_mount_helper};
 
 static const struct ckpt_verb *find_verb(const char *name)
 {
@@ -67,7 +70,7 @@ static int unknown_verb(const char *name)
 
 static int run_verb(const struct ckpt_verb *verb, int argc, char **argv)
 {
-	argv[0] = ckpt_text("ckptfs %s", verb->name);
+	argv[0] = ckpt_text(verb == &mount_helper ? "%s" : "ckptfs %s", verb->name);
 	return ckpt_output_finish(verb->run(argc, argv));
 }
 
@@ -95,17 +98,97 @@ static int print_version(void)
 	return 0;
 }
 
+// --- help -----------------------------------------------------------------------------------------------------------
+
+static int print_form_of(const struct ckpt_verb *verb, enum ckpt_help_form form)
+{
+	char *args[] = {NULL, "--help", NULL};
+
+	ckpt_help_form = form;
+	return run_verb(verb, 2, args);
+}
+
+// Shows the page on a terminal. Returns when that cannot be done here.
+static void show_by_man(const struct ckpt_verb *verb)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (!isatty(STDOUT_FILENO) || pipe2(fds, O_CLOEXEC))
+		return;
+	pid = fork();
+	if (!pid) {
+		dup2(fds[1], STDOUT_FILENO);
+		exit(print_form_of(verb, CKPT_HELP_PAGE));
+	}
+	if (pid > 0) {
+		dup2(fds[0], STDIN_FILENO);
+		execlp("man", "man", "-l", "-", NULL);
+	}
+	close(fds[0]);
+	close(fds[1]);
+}
+
+struct help {
+	bool man, words;
+};
+
+static int help_option(int key, char *arg __attribute__((unused)), void *input)
+{
+	struct help *h = input;
+
+	*(key == 'm' ? &h->man : &h->words) = true;
+	return 0;
+}
+
+static int print_words(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		puts(verbs[i].name);
+	return 0;
+}
+
+static int print_common(void)
+{
+	ckpt_verb_help_common();
+	return 0;
+}
+
 static int verb_help(int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+		{"man", 'm', NULL, 0,
+		 "print, as troff, what the man pages have of VERB, or of the options of all verbs", 0},
+		{"words", 'w', NULL, 0, "print what a shell may complete: the verbs, or the options of VERB", 0},
+		{0},
+	};
+	static const struct ckpt_syntax syntax = {
+		.operands = "[VERB]",
+		.doc = "Shows the manual of a verb, or lists the verbs.\v"
+		       "Examples:\n"
+		       "  ckptfs help mount\n"
+		       "  ckptfs help --words mount",
+		.options = options,
+		.option = help_option,
+		.operands_max = 1,
+		.no_json = true,
+	};
 	const struct ckpt_verb *verb;
-	char *args[] = {argv[0], "--help", NULL};
+	struct help h = {0};
+	struct ckpt_words words;
 
-	if (argc < 2 || !strcmp(argv[1], "--help"))
-		return print_help();
-	verb = find_verb(argv[1]);
+	ckpt_verb_parse(&syntax, argc, argv, &h, &words);
+	if (!words.count)
+		return h.man ? print_common() : h.words ? print_words() : print_help();
+	verb = strcmp(words.at[0], mount_helper.name) ? find_verb(words.at[0]) : &mount_helper;
 	if (!verb)
-		return unknown_verb(argv[1]);
-	return verb->run == verb_help ? print_help() : run_verb(verb, 2, args);
+		return unknown_verb(words.at[0]);
+	if (h.man)
+		return print_form_of(verb, CKPT_HELP_PART);
+	if (h.words)
+		return print_form_of(verb, CKPT_HELP_WORDS);
+	show_by_man(verb);
+	return print_form_of(verb, CKPT_HELP_TEXT);
 }
 
 // Whatever a verb changes on disk it changes in acts that a crash may interrupt, so that it may end at any point.
@@ -135,7 +218,7 @@ int main(int argc, char **argv)
 	signal(SIGTERM, on_signal);
 	name = name ? name + 1 : argv[0];
 	if (!strcmp(name, "mount.fuse.ckptfs") || !strcmp(name, "mount.ckptfs"))
-		return ckpt_output_finish(ckpt_verb_mount_helper(argc, argv));
+		return run_verb(&mount_helper, argc, argv);
 	if (argc < 2)
 		return ckpt_output_finish(ckpt_usage(NULL, "`ckptfs --help` lists the verbs", "what to do is missing"));
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))

@@ -15,9 +15,9 @@ typedef int apply_fn(struct ckpt_mount *m, const char *name, const char *value);
 
 struct mount_option {
 	const char *name;
-	apply_fn *apply; // NULL: not in this version
-	const char *comes_with;
-	bool has_value;
+	apply_fn *apply;   // NULL: not in this version
+	const char *value; // what the help calls it; NULL: it takes none
+	const char *help;  // of one not in this version: what it comes with
 };
 
 static int bad(const char *name, const char *value, const char *wants)
@@ -179,42 +179,63 @@ static int set_default_only(struct ckpt_mount *m __attribute__((unused)), const 
 }
 
 static const struct mount_option options[] = {
-	{"ro", set_ro, NULL, false},
-	{"rw", set_ro, NULL, false},
-	{"allow_other", set_flag, NULL, false},
-	{"uid", set_uid, NULL, true},
-	{"gid", set_gid, NULL, true},
-	{"umask", set_umask, NULL, true},
-	{"steps_at", set_steps_at, NULL, true},
-	{"profile", set_default_only, NULL, true},
-	{"marker", set_marker, NULL, true},
-	{"amend", set_default_only, NULL, true},
-	{"open_writers", set_duration, NULL, true},
-	{"commit_timeout", set_duration, NULL, true},
-	{"durability", set_default_only, NULL, true},
-	{"show_staged", set_flag, NULL, false},
-	{"show_latest", NULL, "save policies", false},
-	{"latest_by", set_default_only, NULL, true},
-	{"hot", NULL, "sealing", true},
-	{"work_dir", set_work_dir, NULL, true},
-	{"work_limit", NULL, "quotas", true},
-	{"staging_ttl", NULL, "garbage collection", true},
-	{"trash", NULL, "deletion", true},
-	{"no_passthrough", set_flag, NULL, false},
-	{"no_io_uring", set_flag, NULL, false},
-	{"log", set_log, NULL, true},
-	{"log_level", set_log_level, NULL, true},
-	{"target_data_file_size", NULL, "sealing", true},
-	{"endpoint", NULL, "object stores", true},
-	{"region", NULL, "object stores", true},
-	{"credentials_profile", NULL, "object stores", true},
-	{"no_sign_request", NULL, "object stores", false},
-	{"requester_pays", NULL, "object stores", false},
-	{"allow_http", NULL, "object stores", false},
-	{"bwlimit", NULL, "object stores", true},
-	{"concurrent_gb", NULL, "object stores", true},
-	{"poll", NULL, "object stores", true},
+	{"ro", set_ro, NULL, "nothing can be changed; may be mounted beside a mount that writes"},
+	{"rw", set_ro, NULL, "changes are allowed (default)"},
+	{"allow_other", set_flag, NULL,
+	 "other users get in, too; without root needs user_allow_other in /etc/fuse.conf"},
+	{"uid", set_uid, "USER", "all files are shown as this user's, by name or number"},
+	{"gid", set_gid, "GROUP", "all files are shown as this group's, by name or number"},
+	{"umask", set_umask, "MODE", "these bits, octal, are taken from the modes that are shown"},
+	{"steps_at", set_steps_at, "PATTERN[:...]",
+	 "directories with such paths are steps, and no others (default: by the forms of their names)"},
+	{"profile", set_default_only, "auto", "what frameworks do last completes a step; this version has no other"},
+	{"marker", set_marker, "NAME", "closing a file of this name completes a step (default .finalize)"},
+	{"amend", set_default_only, "add", "what may be done to a committed step; this version has no other"},
+	{"open_writers", set_duration, "DURATION",
+	 "how long a commit waits for files that are open for writing (default 5s)"},
+	{"commit_timeout", set_duration, "DURATION", "a commit that gets on no more fails after this (default 10m)"},
+	{"durability", set_default_only, "local",
+	 "a commit is done when it is on this disk; this version has no other"},
+	{"show_staged", set_flag, NULL, "staged steps are listed, too"},
+	{"show_latest", NULL, NULL, "save policies"},
+	{"latest_by", set_default_only, "commit", "latest is the newest commit; this version has no other"},
+	{"hot", NULL, "N", "sealing"},
+	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
+	{"work_limit", NULL, "SIZE", "quotas"},
+	{"staging_ttl", NULL, "DURATION", "garbage collection"},
+	{"trash", NULL, "DURATION", "deletion"},
+	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
+	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},
+	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},
+	{"log_level", set_log_level, "LEVEL", "how much is logged: error, warn, info or debug (default warn)"},
+	{"target_data_file_size", NULL, "SIZE", "sealing"},
+	{"endpoint", NULL, "URL", "object stores"},
+	{"region", NULL, "NAME", "object stores"},
+	{"credentials_profile", NULL, "NAME", "object stores"},
+	{"no_sign_request", NULL, NULL, "object stores"},
+	{"requester_pays", NULL, NULL, "object stores"},
+	{"allow_http", NULL, NULL, "object stores"},
+	{"bwlimit", NULL, "SIZE", "object stores"},
+	{"concurrent_gb", NULL, "N", "object stores"},
+	{"poll", NULL, "DURATION", "object stores"},
 };
+
+const struct argp_option *ckpt_mount_options_help(void)
+{
+	static struct argp_option help[ARRAY_LEN(options) + 1];
+	size_t n = 0;
+
+	if (help[0].name)
+		return help;
+	for (const struct mount_option *o = options; o < options + ARRAY_LEN(options); o++)
+		if (o->apply)
+			help[n++] = (struct argp_option){
+				.name = o->value ? ckpt_text("%s=%s", o->name, o->value) : o->name,
+				.flags = OPTION_DOC | OPTION_NO_USAGE,
+				.doc = o->help,
+			};
+	return help;
+}
 
 // What mount(8), fstab and systemd say to each other, or ask of every filesystem.
 static const char *const passed_over[] = {
@@ -252,11 +273,10 @@ static int apply(struct ckpt_mount *m, const char *name, const char *value)
 		if (strcmp(name, options[i].name))
 			continue;
 		if (!options[i].apply)
-			return ckpt_usage(what, "leave it out", "comes with %s, in a later version",
-					  options[i].comes_with);
-		if (options[i].has_value && !value)
-			return ckpt_usage(what, NULL, "needs a value: %s=...", name);
-		if (!options[i].has_value && value)
+			return ckpt_usage(what, "leave it out", "comes with %s, in a later version", options[i].help);
+		if (options[i].value && !value)
+			return ckpt_usage(what, NULL, "needs a value: %s=%s", name, options[i].value);
+		if (!options[i].value && value)
 			return ckpt_usage(what, NULL, "takes no value");
 		return options[i].apply(m, name, value);
 	}

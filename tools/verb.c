@@ -1,6 +1,7 @@
 #include "tools/verb.h"
 
 #include "core/util.h"
+#include "tools/help.h"
 #include "tools/output.h"
 
 #include <stdio.h>
@@ -52,7 +53,11 @@ static error_t on_common(int key, char *arg __attribute__((unused)), struct argp
 }
 
 static const struct argp common_argp = {.options = common_options, .parser = on_common};
-static const struct argp_child common_child[] = {{&common_argp, 0, NULL, 0}, {0}};
+
+void ckpt_verb_help_common(void)
+{
+	ckpt_help_options(common_options);
+}
 
 static error_t on_key(int key, char *arg, struct argp_state *state)
 {
@@ -194,18 +199,24 @@ static char **operands;
 void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words)
 {
 	struct parse p = {.syntax = syntax, .input = input};
+	const struct argp values = {.options = syntax->values};
+	const struct argp_child children[] = {
+		{&common_argp, 0, NULL, 0},
+		{syntax->values ? &values : NULL, 0, syntax->values_title, 1},
+		{0},
+	};
 
 	p.argp = (struct argp){.options = syntax->options,
 			       .parser = on_key,
 			       .args_doc = syntax->operands,
 			       .doc = syntax->doc,
-			       .children = common_child};
+			       .children = children};
 	free(operands);
 	p.words.at = operands = ckpt_need(calloc((size_t)argc + 1, sizeof(*operands)));
 	if (argp_parse(&p.argp, argc, argv, ARGP_SILENT, NULL, &p))
 		exit(ckpt_output_finish(p.status ? p.status : explain(syntax, argv[0], argv, p.next)));
 	if (p.help) {
-		argp_help(&p.argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, argv[0]);
+		ckpt_help_print(&p.argp, syntax, common_options, argv[0]);
 		ckpt_output.json = false;
 		exit(ckpt_output_finish(0));
 	}

@@ -24,6 +24,9 @@ struct ckpt_syntax {
 	const struct argp_option *options; // the verb's own, or NULL
 	// Called for each of them. 0, or wrong usage: what ckpt_usage() returned.
 	int (*option)(int key, char *arg, void *input);
+	// What the value of an option may hold, for the help: words with OPTION_DOC, or NULL.
+	const struct argp_option *values;
+	const char *values_title;
 	unsigned operands_min, operands_max;
 	bool no_json; // the verb has no --json
 };
@@ -34,9 +37,12 @@ struct ckpt_words {
 	size_t count;
 };
 
-// Returns only when the usage is right and --help was not asked for.
+// Returns only when the usage is right and --help was not asked for (help.h says in which form it is given).
 void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input,
 		     struct ckpt_words *ret_words);
+
+// The options of all verbs, as a man page has them.
+void ckpt_verb_help_common(void);
 
 // The candidate that word most likely means, or NULL when none is near. candidates end with NULL.
 const char *ckpt_nearest(const char *word, const char *const *candidates);
@@ -53,5 +59,5 @@ int ckpt_verb_sessions(int argc, char **argv);
 int ckpt_verb_status(int argc, char **argv);
 int ckpt_verb_umount(int argc, char **argv);
 int ckpt_verb_verify(int argc, char **argv);
-// mount.fuse.ckptfs STORE DIR [-sfnv] [-t TYPE] [-o OPTS], as mount(8) calls it.
+// mount.fuse.ckptfs, as mount(8) calls it.
 int ckpt_verb_mount_helper(int argc, char **argv);

@@ -15,6 +15,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/mount.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 #define POLL_NS INT64_C(100000000)
@@ -54,12 +55,7 @@ static int mount_now(struct ckpt_mount *m, const char *store, const char *dir)
 }
 
 static const struct argp_option mount_option_list[] = {
-	{"options", 'o', "OPTS", 0,
-	 "mount options, ',' between them: ro, allow_other, uid=, gid=, umask=, marker=NAME "
-	 "(default .finalize), open_writers=5s, commit_timeout=10m, steps_at=PATTERN[:PATTERN], show_staged, "
-	 "work_dir=DIR, "
-	 "no_passthrough, log=FILE|syslog|-, log_level=error|warn|info|debug (default warn)",
-	 0},
+	{"options", 'o', "OPTS", 0, "mount options, see below; may be repeated", 0},
 	{"foreground", 'f', NULL, 0, "stay in the foreground, log to stderr (default: return once the mount answers)",
 	 0},
 	{0},
@@ -67,7 +63,7 @@ static const struct argp_option mount_option_list[] = {
 
 int ckpt_verb_mount(int argc, char **argv)
 {
-	static const struct ckpt_syntax syntax = {
+	const struct ckpt_syntax syntax = {
 		.operands = "STORE DIR",
 		.doc = "Mounts the store STORE on the directory DIR; makes the store if there is none.\v"
 		       "Examples:\n"
@@ -75,6 +71,8 @@ int ckpt_verb_mount(int argc, char **argv)
 		       "  ckptfs mount -f -o ro,allow_other /data/run42 /mnt/ckpt",
 		.options = mount_option_list,
 		.option = mount_option,
+		.values = ckpt_mount_options_help(),
+		.values_title = CKPT_MOUNT_OPTIONS_TITLE,
 		.operands_min = 2,
 		.operands_max = 2,
 	};
@@ -86,28 +84,50 @@ int ckpt_verb_mount(int argc, char **argv)
 	return mount_now(&m, words.at[0], words.at[1]);
 }
 
-// mount(8) calls its helpers with "SPEC DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]"; -f is "fake": only say
-// whether it would work.
+struct helper {
+	struct ckpt_mount mount;
+	bool fake;
+};
+
+static int helper_option(int key, char *arg, void *input)
+{
+	struct helper *h = input;
+
+	h->fake |= key == 'f';
+	return key == 'o' ? ckpt_mount_options(arg, &h->mount) : 0;
+}
+
+// The options are those that mount(8) gives to its helpers.
 int ckpt_verb_mount_helper(int argc, char **argv)
 {
-	const char *hint = "usage: mount.fuse.ckptfs STORE DIR [-sfnv] [-t TYPE] [-o OPTIONS]";
-	struct ckpt_mount m = {0};
-	bool fake = false;
-	int opt, rc;
+	static const struct argp_option options[] = {
+		{NULL, 'o', "OPTS", 0, "mount options, see below; may be repeated", 0},
+		{NULL, 'f', NULL, 0, "only say whether the options and operands are right", 0},
+		{NULL, 's', NULL, 0, "accepted, changes nothing", 0},
+		{NULL, 'n', NULL, 0, "accepted, changes nothing", 0},
+		{NULL, 't', "TYPE", 0, "accepted, changes nothing", 0},
+		{NULL, 'N', "NAMESPACE", 0, "accepted, changes nothing", 0},
+		{0},
+	};
+	const struct ckpt_syntax syntax = {
+		.operands = "STORE DIR",
+		.doc = "Mounts the store STORE on the directory DIR, for mount(8); makes the store if there is none.\v"
+		       "Examples:\n"
+		       "  mount -t fuse.ckptfs /data/run42 /ckpt\n"
+		       "  mount -t fuse.ckptfs -o ro,allow_other /data/run42 /mnt/ckpt",
+		.options = options,
+		.option = helper_option,
+		.values = ckpt_mount_options_help(),
+		.values_title = CKPT_MOUNT_OPTIONS_TITLE,
+		.operands_min = 2,
+		.operands_max = 2,
+	};
+	struct helper h = {0};
+	struct ckpt_words words;
 
-	ckpt_settings_init(&m.settings);
-	opterr = 0;
-	while ((opt = getopt(argc, argv, "sfnvt:N:o:")) != -1) {
-		if (opt == '?')
-			return ckpt_usage(argv[optind - 1], hint, "unknown option");
-		fake |= opt == 'f';
-		rc = opt == 'o' ? ckpt_mount_options(optarg, &m) : 0;
-		if (rc)
-			return rc;
-	}
-	if (argc - optind != 2)
-		return ckpt_usage("mount.fuse.ckptfs", hint, "wants a store and a directory");
-	return fake ? 0 : mount_now(&m, argv[optind], argv[optind + 1]);
+	ckpt_settings_init(&h.mount.settings);
+	ckpt_verb_parse(&syntax, argc, argv, &h, &words);
+	return h.fake ? 0 : mount_now(&h.mount, words.at[0], words.at[1]);
 }
 
 // --- umount ---------------------------------------------------------------------------------------------------------
@@ -152,9 +172,9 @@ static void wait_for_work(const char *store)
 }
 
 // fusermount3 undoes a user's own mount. 0, or -errno with its last words in *ret_why.
-static int run_fusermount(const char *dir, char **ret_why)
+static int run_fusermount(const char *dir, bool detach, char **ret_why)
 {
-	char *const args[] = {"fusermount3", "-u", "--", (char *)dir, NULL};
+	char *const args[] = {"fusermount3", detach ? "-uz" : "-u", "--", (char *)dir, NULL};
 	char text[512], *newline;
 	posix_spawn_file_actions_t actions;
 	int pipe_fds[2], status, rc;
@@ -185,13 +205,13 @@ static int run_fusermount(const char *dir, char **ret_why)
 }
 
 // A mount whose process has died or hangs at its end must go, too: it is detached.
-static int unmount(const char *dir, char **ret_why)
+static int unmount(const char *dir, bool detach, char **ret_why)
 {
 	int rc;
 
 	if (geteuid())
-		return run_fusermount(dir, ret_why);
-	rc = umount2(dir, UMOUNT_NOFOLLOW) ? -errno : 0;
+		return run_fusermount(dir, detach, ret_why);
+	rc = umount2(dir, UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)) ? -errno : 0;
 	if (rc == -ENOTCONN || rc == -ECONNABORTED)
 		rc = umount2(dir, UMOUNT_NOFOLLOW | MNT_DETACH) ? -errno : 0;
 	return rc;
@@ -215,18 +235,22 @@ static void wait_until_gone(const char *store, const struct ckpt_holder *holder)
 		ckpt_sys.sleep_ns(POLL_NS / 10);
 }
 
-static int umount_one(const struct ckpt_mounted *m, bool now)
+struct umount {
+	bool now, dead;
+};
+
+static int umount_one(const struct ckpt_mounted *m, const struct umount *how)
 {
 	struct ckpt_holder holder = {0};
 	CLEANUP_FREE char *why = NULL, *hint = NULL;
 	bool serves;
 	int rc;
 
-	if (!now && !m->readonly)
+	if (!how->now && !how->dead && !m->readonly)
 		wait_for_work(m->store);
 	serves = !m->readonly && !ckpt_store_holder(m->store, &holder) && holder.mountpoint &&
 		 !strcmp(holder.mountpoint, m->mountpoint);
-	rc = unmount(m->mountpoint, &why);
+	rc = unmount(m->mountpoint, how->dead, &why);
 	if (!rc && serves)
 		wait_until_gone(m->store, &holder);
 	ckpt_holder_done(&holder);
@@ -241,16 +265,29 @@ static int umount_one(const struct ckpt_mounted *m, bool now)
 	return rc ? ckpt_fail_errno(m->mountpoint, NULL, rc) : 0;
 }
 
-static int umount_option(int key __attribute__((unused)), char *arg __attribute__((unused)), void *input)
+static int umount_option(int key, char *arg __attribute__((unused)), void *input)
 {
-	*(bool *)input = true;
+	struct umount *how = input;
+
+	*(key == 'n' ? &how->now : &how->dead) = true;
 	return 0;
+}
+
+static bool is_dead(const char *dir)
+{
+	struct statfs st; // unlike stat(2) never answered by the kernel alone
+
+	return statfs(dir, &st) && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 int ckpt_verb_umount(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"now", 'n', NULL, 0, "do not wait for pending work: the next mount does it", 0},
+		{"dead", 'd', NULL, 0,
+		 "only a mount whose process has died, and even if files in it are open; where there is none, nothing "
+		 "is done",
+		 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
@@ -269,11 +306,13 @@ int ckpt_verb_umount(int argc, char **argv)
 	struct ckpt_mounts mounts;
 	struct ckpt_words words;
 	const char *inside;
-	bool now = false;
+	struct umount how = {0};
 	int rc;
 
-	ckpt_verb_parse(&syntax, argc, argv, &now, &words);
+	ckpt_verb_parse(&syntax, argc, argv, &how, &words);
 	path = ckpt_path_absolute(words.at[0]);
+	if (how.dead && !is_dead(path))
+		return 0;
 	rc = ckpt_mounts_read(&mounts);
 	if (rc)
 		return ckpt_fail_errno("/proc/self/mountinfo", NULL, rc);
@@ -281,7 +320,7 @@ int ckpt_verb_umount(int argc, char **argv)
 	if (!m || *inside)
 		rc = ckpt_fail(words.at[0], "`ckptfs status` lists the mounts", "no ckptfs is mounted there");
 	else
-		rc = umount_one(m, now);
+		rc = umount_one(m, &how);
 	ckpt_mounts_done(&mounts);
 	return rc;
 }
