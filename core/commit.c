@@ -135,23 +135,56 @@ static int blame_writer_locked(struct attempt *a)
 	return -EBUSY;
 }
 
+// A mapping keeps its file's handle as a leftover does, and through a daemon its stores reach the file only when the
+// kernel writes them back: a file that stands still says nothing before that. Gives the lock back meanwhile.
+static int write_back_locked(struct attempt *a)
+{
+	struct ckpt_step *step = a->step;
+	size_t count = 0, i = 0;
+	uint64_t *files;
+
+	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+		count++;
+	files = calloc(count + 1, sizeof(*files));
+	if (!files)
+		return -ENOMEM;
+	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+		files[i++] = w->ino;
+	pthread_mutex_unlock(&step->lock);
+	for (i = 0; i < count; i++) {
+		step->store->write_back(step->store->write_back_arg, files[i]);
+		progress(a);
+	}
+	free(files);
+	pthread_mutex_lock(&step->lock);
+	return 0;
+}
+
 // Until nobody has a file open for writing, or those who do are forks' leftovers that stood still for a while.
 static int wait_for_writers(struct attempt *a)
 {
 	struct ckpt_step *step = a->step;
 	int64_t began = ckpt_sys.mono_ns(), still_since = 0;
+	bool written_back = !step->store->write_back;
 
 	LOCK_SCOPE(&step->lock);
 	while (step->changers || (step->writers && step->state == CKPT_STEP_COMMITTING)) {
 		int64_t now = ckpt_sys.mono_ns();
 		bool still = !step->changers && all_stand_still_locked(step);
 
+		progress(a);
 		if (!still)
 			still_since = 0;
 		else if (!still_since)
 			still_since = now;
-		if (still && now - still_since >= MIN(LEFTOVER_STILL_NS, a->writers_ns))
-			return take_leftovers_locked(a);
+		if (still && now - still_since >= MIN(LEFTOVER_STILL_NS, a->writers_ns)) {
+			if (written_back)
+				return take_leftovers_locked(a);
+			if (write_back_locked(a))
+				return -ENOMEM;
+			written_back = true;
+			continue;
+		}
 		if (!step->changers && !still && now - began >= a->writers_ns)
 			return blame_writer_locked(a);
 		wait_a_moment_locked(step, 20000000);
@@ -438,6 +471,8 @@ static int take_name_locked(struct attempt *a, const char *folder_id, const char
 	snprintf(a->folder_id, sizeof(a->folder_id), "%s", folder_id ? folder_id : a->step->folder_id);
 	snprintf(a->name, sizeof(a->name), "%s", name ? name : a->step->name);
 	rc = ckpt_name_key(a->folder_id, a->name, a->key);
+	if (!rc && ckpt_store_unreadable(a->step->store, a->key))
+		rc = -EEXIST;
 	return rc ? rc : ckpt_step_reserve_locked(a->step, a->folder_id, a->name);
 }
 
@@ -592,38 +627,32 @@ static void attempt_end(struct attempt *a)
 	pthread_mutex_unlock(&s->lock);
 }
 
-// What earlier sessions of this name left is superseded. They go out of sight before the answer, their files after it.
-static size_t discard_older(struct attempt *a, struct ckpt_step **left, size_t count)
+// What earlier sessions of this name left is superseded, unless somebody is looking at it.
+static void drop_older(struct attempt *a)
 {
-	size_t kept = 0;
+	struct ckpt_step **left;
+	size_t count;
 
+	if (ckpt_step_list(a->step->store, NULL, 1u << CKPT_STEP_LEFT, &left, &count))
+		return;
 	for (size_t i = 0; i < count; i++)
-		if (!strcmp(left[i]->name, a->name) && !strcmp(left[i]->folder_id, a->folder_id) &&
-		    !ckpt_stage_discard(left[i]))
-			left[kept++] = left[i];
-		else
-			ckpt_step_unref(left[i]);
-	return kept;
+		if (!strcmp(left[i]->name, a->name) && !strcmp(left[i]->folder_id, a->folder_id))
+			(void)ckpt_stage_abort(left[i], true);
+	ckpt_step_list_free(left, count);
 }
 
 static void *attempt_thread(void *arg)
 {
 	struct attempt *a = arg;
-	struct ckpt_step **left = NULL;
-	size_t count = 0;
 	int rc = attempt_run(a);
 
 	if (rc && !a->unknown)
 		(void)put_back_copies(a);
-	if (!rc && !ckpt_step_list(a->step->store, NULL, 1u << CKPT_STEP_LEFT, &left, &count))
-		count = discard_older(a, left, count);
+	if (!rc)
+		drop_older(a);
 	finish(a, rc);
 	if (!rc)
 		ckpt_copy_keep(a->step);
-	for (size_t i = 0; i < count; i++)
-		(void)ckpt_stage_sweep(a->step->store,
-				       left[i]->session); // what stays is in the trash, and counts for nothing
-	ckpt_step_list_free(left, count);
 	attempt_end(a);
 	return NULL;
 }
@@ -683,7 +712,8 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 		rc = as_wanted ? 0 : -EROFS;
 		break;
 	default:
-		return -ESTALE;
+		*ret_part = LATE;
+		rc = -ESTALE;
 	}
 	if (rc && *ret_part != STARTS)
 		snprintf(a->name, sizeof(a->name), "%s", how->name ? how->name : step->name); // for the complaint
@@ -693,7 +723,9 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 
 static void complain_of_entry(struct attempt *a, enum part part, int error)
 {
-	if (part == JOINS)
+	if (error == -ESTALE)
+		complain(a, error, "save it anew", "it was dropped, or moved into another step", NULL);
+	else if (part == JOINS)
 		complain(a, error, "wait for its end", "it is being committed under another name", NULL);
 	else if (part == LATE)
 		complain(a, error, "it is a step already", "it was committed under another name", NULL);
@@ -756,7 +788,7 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 	if (!a)
 		return -ENOMEM;
 	rc = enter(a, how, &part, &number);
-	if (rc && rc != -ESTALE)
+	if (rc)
 		complain_of_entry(a, part, rc);
 	if (!rc && part == STARTS) {
 		had_metadata = !a->unknown; // else an earlier attempt's may have won

@@ -6,21 +6,33 @@
 #include "core/util.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #define ERRORS_FILE "errors"
 #define LINE_MAX_BYTES 2048
 
-// Lines live in a ring; the file is appended to, and written anew from the ring when it holds twice the ring.
+#define WRITE_WAIT_NS INT64_C(100000000)
+
+// Lines live in a ring; the file is appended to, and written anew from the ring when it holds twice the ring. A thread of
+// its own writes it, from the first line on: the failure to tell may be that this very disk hangs.
 struct ckpt_errlog {
 	int dirfd, fd; // fd -1: not writable, or could not be opened
-	pthread_mutex_t lock;
-	char *lines[CKPT_ERRORS_LINES_MAX]; // guarded by lock, as is all below
-	size_t next, count;
+	// The thread's, once there is one.
 	off_t file_bytes;
 	size_t file_lines;
+	pthread_mutex_t lock;
+	// Guarded by lock.
+	pthread_cond_t changed;
+	char *lines[CKPT_ERRORS_LINES_MAX];
+	size_t next, count;
+	uint64_t added, written; // lines, ever
 	int64_t last_at_ns;
+	bool running, stop;
+	pthread_t thread;
 };
 
 const char *ckpt_errno_name(int error)
@@ -104,6 +116,7 @@ int ckpt_errlog_open(int dirfd, bool writable, struct ckpt_errlog **ret_log)
 	log->dirfd = dirfd;
 	log->fd = -1;
 	pthread_mutex_init(&log->lock, NULL);
+	pthread_cond_init(&log->changed, NULL);
 	load(log);
 	if (writable)
 		log->fd = ckpt_sys.open(dirfd, ERRORS_FILE, O_WRONLY | O_CREAT, 0600);
@@ -115,30 +128,44 @@ void ckpt_errlog_close(struct ckpt_errlog *log)
 {
 	if (!log)
 		return;
+	pthread_mutex_lock(&log->lock);
+	log->stop = true;
+	pthread_cond_broadcast(&log->changed);
+	pthread_mutex_unlock(&log->lock);
+	if (log->running)
+		pthread_join(log->thread, NULL);
 	for (size_t i = 0; i < CKPT_ERRORS_LINES_MAX; i++)
 		free(log->lines[i]);
 	if (log->fd >= 0)
 		ckpt_sys.close(log->fd);
+	pthread_cond_destroy(&log->changed);
 	pthread_mutex_destroy(&log->lock);
 	free(log);
+}
+
+// The newest `lines` of the ring, malloc'ed.
+static char *text_locked(const struct ckpt_errlog *log, size_t lines)
+{
+	size_t bytes = 1, at = 0;
+	char *text;
+
+	for (size_t i = log->count - lines; i < log->count; i++)
+		bytes += strlen(line_at(log, i)) + 1;
+	text = malloc(bytes);
+	if (!text)
+		return NULL;
+	for (size_t i = log->count - lines; i < log->count; i++)
+		at += (size_t)sprintf(text + at, "%s\n", line_at(log, i));
+	text[at] = '\0';
+	return text;
 }
 
 int ckpt_errlog_text(struct ckpt_errlog *log, char **ret_text)
 {
 	LOCK_SCOPE(&log->lock);
-	size_t bytes = 1, at = 0;
-	char *text;
 
-	for (size_t i = 0; i < log->count; i++)
-		bytes += strlen(line_at(log, i)) + 1;
-	text = malloc(bytes);
-	if (!text)
-		return -ENOMEM;
-	for (size_t i = 0; i < log->count; i++)
-		at += (size_t)sprintf(text + at, "%s\n", line_at(log, i));
-	text[at] = '\0';
-	*ret_text = text;
-	return 0;
+	*ret_text = text_locked(log, log->count);
+	return *ret_text ? 0 : -ENOMEM;
 }
 
 int ckpt_errlog_last(struct ckpt_errlog *log, int64_t *ret_at_ns, char **ret_message)
@@ -151,32 +178,59 @@ int ckpt_errlog_last(struct ckpt_errlog *log, int64_t *ret_at_ns, char **ret_mes
 }
 
 // The file is a convenience for people: it is not fsynced, and a failure to write it must not hide the failure it tells.
-static void append_locked(struct ckpt_errlog *log, const char *line)
+static void write_text(struct ckpt_errlog *log, const char *text, size_t lines, bool anew)
 {
-	char buf[LINE_MAX_BYTES + 2];
-	int n = snprintf(buf, sizeof(buf), "%s\n", line);
+	size_t len = strlen(text);
 
-	if (log->fd < 0)
+	if (anew && ckpt_sys.ftruncate(log->fd, 0))
 		return;
-	if (log->file_lines >= 2 * CKPT_ERRORS_LINES_MAX) {
-		if (ckpt_sys.ftruncate(log->fd, 0))
-			return;
-		log->file_bytes = 0;
-		log->file_lines = 0;
-		for (size_t i = 0; i + 1 < log->count; i++) {
-			char old[LINE_MAX_BYTES + 2];
-			int m = snprintf(old, sizeof(old), "%s\n", line_at(log, i));
+	if (anew)
+		log->file_bytes = (off_t)(log->file_lines = 0);
+	if (ckpt_sys.pwrite(log->fd, text, len, log->file_bytes) != (ssize_t)len)
+		return; // the next one goes over it
+	log->file_bytes += (off_t)len;
+	log->file_lines += lines;
+}
 
-			if (ckpt_sys.pwrite(log->fd, old, (size_t)m, log->file_bytes) < 0)
-				return;
-			log->file_bytes += m;
-			log->file_lines++;
+static void *writer_thread(void *arg)
+{
+	struct ckpt_errlog *log = arg;
+	LOCK_SCOPE(&log->lock);
+
+	while (log->written < log->added || !log->stop) {
+		bool anew = log->file_lines >= 2 * CKPT_ERRORS_LINES_MAX;
+		uint64_t added = log->added;
+		size_t lines = anew ? log->count : (size_t)MIN(added - log->written, log->count);
+		char *text;
+
+		if (log->written == added) {
+			pthread_cond_wait(&log->changed, &log->lock);
+			continue;
 		}
+		text = text_locked(log, lines);
+		pthread_mutex_unlock(&log->lock);
+		if (text)
+			write_text(log, text, lines, anew);
+		free(text);
+		pthread_mutex_lock(&log->lock);
+		log->written = added;
+		pthread_cond_broadcast(&log->changed);
 	}
-	if (ckpt_sys.pwrite(log->fd, buf, (size_t)n, log->file_bytes) < 0)
-		return;
-	log->file_bytes += n;
-	log->file_lines++;
+	return NULL;
+}
+
+// Until the last line is in the file, but not for long.
+static void wait_written_locked(struct ckpt_errlog *log)
+{
+	uint64_t mine = log->added;
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += WRITE_WAIT_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	while (log->written < mine && !pthread_cond_clockwait(&log->changed, &log->lock, CLOCK_MONOTONIC, &until))
+		;
 }
 
 void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, const char *hint, const char *what, ...)
@@ -208,5 +262,12 @@ void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, co
 	LOCK_SCOPE(&log->lock);
 	log->last_at_ns = now;
 	push_locked(log, copy);
-	append_locked(log, copy);
+	if (log->fd < 0)
+		return;
+	log->added++;
+	if (!log->running)
+		log->running = !pthread_create(&log->thread, NULL, writer_thread, log);
+	pthread_cond_broadcast(&log->changed);
+	if (log->running)
+		wait_written_locked(log);
 }

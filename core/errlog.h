@@ -1,8 +1,9 @@
 // The failures that a user should read, newest last: `.ckptfs/errors`, kept over restarts in the store's "errors" file.
 //
 // One line each: time (RFC 3339 UTC), step or path, errno name, what happened, what to do; fields parted by tabs, no
-// other control bytes. The newest CKPT_ERRORS_LINES_MAX are kept. Threads: any. Writing may block on the disk; a log
-// that cannot be written keeps its lines in memory and never fails its caller.
+// other control bytes. The newest CKPT_ERRORS_LINES_MAX are kept. Threads: any. Adding waits 0.1 s at most for
+// the disk, which a thread of the log writes to; closing waits until all is there. A log that cannot be written keeps its
+// lines in memory and never fails its caller.
 #pragma once
 
 #include <stdbool.h>

@@ -25,7 +25,6 @@
 #include <time.h>
 
 #define ORIGIN_XATTR "user.ckptfs.session"
-#define DROPPED_LEN (sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN)
 
 // --- Who began it -----------------------------------------------------------------------------------------------------
 
@@ -239,6 +238,8 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	int rc = ckpt_name_check(name, strlen(name));
 
 	if (!rc)
+		rc = name_is_readable(s, folder_id, name);
+	if (!rc)
 		rc = whole_enter(step);
 	if (rc)
 		return rc;
@@ -355,26 +356,35 @@ int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirf
 	return rc;
 }
 
-static int abort_empty(struct ckpt_step *step)
+bool ckpt_stage_use(struct ckpt_step *step)
 {
-	int rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
+	LOCK_SCOPE(&step->lock);
 
-	if (!rc)
-		vanish(step);
-	return rc == -EEXIST ? -ENOTEMPTY : rc;
+	if (step->state != CKPT_STEP_LEFT)
+		return false;
+	step->users++;
+	return true;
 }
 
-static const char *dropped_name(const char *session, char name[DROPPED_LEN])
+void ckpt_stage_unuse(struct ckpt_step *step)
 {
-	snprintf(name, DROPPED_LEN, CKPT_TRASH_DROP "%s", session);
-	return name;
+	LOCK_SCOPE(&step->lock);
+
+	step->users--;
 }
 
-int ckpt_stage_discard(struct ckpt_step *step)
+static bool is_used(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->users > 0;
+}
+
+int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 {
 	struct ckpt_store *s = step->store;
-	char name[DROPPED_LEN];
-	int rc = whole_enter(step);
+	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	int rc = unless_used && is_used(step) ? -EBUSY : whole_enter(step);
 
 	if (rc)
 		return rc;
@@ -385,36 +395,28 @@ int ckpt_stage_discard(struct ckpt_step *step)
 				"a left-over session may belong to a step whose record cannot be read: it is kept");
 		rc = -EPERM;
 	}
+	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
 	if (!rc)
-		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, dropped_name(step->session, name),
-				     RENAME_NOREPLACE);
+		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
+	if (!rc) {
+		vanish(step);
+		ckpt_trash_remove_behind(s->trash, name);
+	}
+	ckpt_stage_leave(step);
+	return rc;
+}
+
+int ckpt_stage_remove(struct ckpt_step *step)
+{
+	int rc = whole_enter(step);
+
+	if (rc)
+		return rc;
+	rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
 	if (!rc)
 		vanish(step);
 	ckpt_stage_leave(step);
-	return rc;
-}
-
-int ckpt_stage_sweep(struct ckpt_store *s, const char *session)
-{
-	char name[DROPPED_LEN];
-
-	return ckpt_trash_remove(s, dropped_name(session, name));
-}
-
-int ckpt_stage_abort(struct ckpt_step *step, bool empty)
-{
-	int rc;
-
-	if (!empty) {
-		rc = ckpt_stage_discard(step);
-		return rc ? rc : ckpt_stage_sweep(step->store, step->session);
-	}
-	rc = whole_enter(step);
-	if (rc)
-		return rc;
-	rc = abort_empty(step);
-	ckpt_stage_leave(step);
-	return rc;
+	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }
 
 // --- The gate ---------------------------------------------------------------------------------------------------------

@@ -27,12 +27,16 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 // The session's directory becomes a directory of another staged step, under to_dirfd/to_name; the step is GONE, its
 // writers are now those of the other. -EBUSY while committing; errors of rename(2).
 int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name);
-// Drops a staged or left step and its files; with `empty` only if it has none (-ENOTEMPTY). Open files stay readable.
-int ckpt_stage_abort(struct ckpt_step *step, bool empty);
-// The two halves of it: out of sight at once, for which it takes a rename; and the files, which may take long.
-// -EPERM: a left session, while there are records that cannot be read and might name it.
-int ckpt_stage_discard(struct ckpt_step *step);
-int ckpt_stage_sweep(struct ckpt_store *s, const char *session);
+// Removes a staged step that has no files; -ENOTEMPTY.
+int ckpt_stage_remove(struct ckpt_step *step);
+// Drops a staged or left step: out of sight at once, for which it takes a rename; its files go behind (trash.h). Open
+// files stay readable.
+// -EPERM: a left session, while there are records that cannot be read and might name it. -EBUSY: being committed, or
+// with unless_used somebody reads it.
+int ckpt_stage_abort(struct ckpt_step *step, bool unless_used);
+// Somebody has something of a left step open; used returns false when it is none (any more).
+bool ckpt_stage_use(struct ckpt_step *step);
+void ckpt_stage_unuse(struct ckpt_step *step);
 
 // Changes of a staged tree happen between these two. enter: 0 staged; -EAGAIN a commit is running and wait is false,
 // else it waits for its end (commit_timeout without progress: -EBUSY); -EROFS committed; -ESTALE gone.

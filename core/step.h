@@ -51,6 +51,7 @@ struct ckpt_step {
 	enum ckpt_step_state state;
 	int dirfd;    // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
 	int changers; // changes of the tree in progress
+	int users;    // LEFT: open handles in it
 	uint64_t attempts, attempts_done; // commits begun and ended
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;

@@ -371,7 +371,7 @@ static int store_open_parts(struct ckpt_store *s)
 	if (!rc && s->writable)
 		rc = ckpt_indexer_new(s->index, &s->indexer);
 	if (!rc && s->writable)
-		rc = ckpt_trash_sweep_start(s, &s->sweep);
+		rc = ckpt_trash_open(s, &s->trash);
 	return rc;
 }
 
@@ -427,7 +427,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	while (s->commits_running)
 		pthread_cond_wait(&s->idle, &s->lock);
 	pthread_mutex_unlock(&s->lock);
-	ckpt_trash_sweep_stop(s->sweep);
+	ckpt_trash_close(s->trash);
 	ckpt_indexer_close(s->indexer);
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
@@ -467,12 +467,40 @@ static bool folder_is_synced(struct ckpt_store *s, const char *id)
 	return f;
 }
 
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+// The folder itself, and its name in each folder above it, up to the top of the plain tree.
+static int sync_upwards(struct ckpt_store *s, int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	struct stat top, here;
+
+	if (fstat(s->tree_fd, &top))
+		rc = -errno;
+	for (int depth = 0; !rc && depth < PATH_MAX / 2; depth++) {
+		int above;
+
+		rc = fd < 0 || fstat(fd, &here) ? -errno : ckpt_sys.fsync(fd);
+		if (rc || is_same(&here, &top))
+			break;
+		above = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		ckpt_sys.close(fd);
+		fd = above;
+	}
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return rc;
+}
+
 // The steps of a folder are found through its id: that and the folders above must be on disk before the first of them.
 // That it can be read says nothing: who wrote it may have failed to sync it, or is about to.
-static int folder_sync(struct ckpt_store *s, const char *id)
+static int folder_sync(struct ckpt_store *s, int dirfd, const char *id)
 {
 	struct ckpt_synced_folder *f;
-	int rc = folder_is_synced(s, id) ? 0 : ckpt_sys.syncfs(s->tree_fd);
+	int rc = folder_is_synced(s, id) ? 0 : sync_upwards(s, dirfd);
 
 	if (rc || folder_is_synced(s, id) || !(f = malloc(sizeof(*f))))
 		return rc; // not remembered: it is done once more
@@ -519,7 +547,7 @@ int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_i
 	int rc = folder_read(dirfd, id) ? 0 : make ? folder_make(dirfd, id) : -ENOENT;
 
 	if (!rc && make)
-		rc = folder_sync(s, id);
+		rc = folder_sync(s, dirfd, id);
 	if (!rc)
 		memcpy(ret_id, id, sizeof(id));
 	return rc;

@@ -74,8 +74,12 @@ struct ckpt_store {
 	} last_commit;       // guarded by lock
 	int commits_running; // threads of commit.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
-	struct ckpt_indexer *indexer;              // NULL when opened for reading
-	struct ckpt_trash_sweep *sweep;            // NULL when there was nothing to sweep; from open to close
+	struct ckpt_indexer *indexer; // NULL when opened for reading
+	struct ckpt_trash *trash;     // NULL when opened for reading
+	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
+	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
+	void (*write_back)(void *arg, uint64_t ino);
+	void *write_back_arg;
 	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
 	char **unreadable; // keys of steps with a record that is damaged or newer: their names are taken
 	size_t unreadable_count, unreadable_cap; // set at open, then read-only

@@ -7,14 +7,45 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
 
-struct ckpt_trash_sweep {
+struct ckpt_trash {
 	struct ckpt_store *store;
-	pthread_t thread;
-	bool stop; // atomic
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	// Guarded by lock.
+	char **names; // to be removed, the last first
 	size_t count, cap;
-	char **names;
+	bool running, busy;
+	pthread_t thread;
+	bool stop; // atomic too
 };
+
+static int remove_below(int dirfd, int depth, const bool *stop);
+
+// A directory that its owner may not change or read is made one first: who is not root cannot remove it else.
+static int open_below(int dirfd, const char *name)
+{
+	int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd == -EACCES && !fchmodat(dirfd, name, 0700, AT_SYMLINK_NOFOLLOW))
+		fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+	return fd;
+}
+
+static int remove_one(int dirfd, const char *name, int depth, const bool *stop)
+{
+	int fd, rc = ckpt_sys.unlink(dirfd, name, 0);
+
+	if (rc == -EACCES && !fchmod(dirfd, 0700))
+		rc = ckpt_sys.unlink(dirfd, name, 0);
+	if (rc != -EISDIR && rc != -EPERM)
+		return rc;
+	fd = open_below(dirfd, name);
+	rc = fd < 0 ? fd : depth >= 2 * CKPT_DEPTH_MAX ? -ELOOP : remove_below(fd, depth + 1, stop);
+	return rc ? rc : ckpt_sys.unlink(dirfd, name, AT_REMOVEDIR);
+}
 
 // Removes what is below dirfd (taken). Depth is bounded by what a step may have; errors end it with some left.
 static int remove_below(int dirfd, int depth, const bool *stop)
@@ -30,18 +61,8 @@ static int remove_below(int dirfd, int depth, const bool *stop)
 	while (!rc && (d = readdir(dir))) {
 		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
 			continue;
-		if (stop && __atomic_load_n(stop, __ATOMIC_RELAXED)) {
-			rc = -EINTR;
-			break;
-		}
-		rc = ckpt_sys.unlink(dirfd, d->d_name, 0);
-		if (rc == -EISDIR || rc == -EPERM) {
-			int fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
-
-			rc = fd < 0 ? fd : depth >= 2 * CKPT_DEPTH_MAX ? -ELOOP : remove_below(fd, depth + 1, stop);
-			if (!rc)
-				rc = ckpt_sys.unlink(dirfd, d->d_name, AT_REMOVEDIR);
-		}
+		rc = stop && __atomic_load_n(stop, __ATOMIC_RELAXED) ? -EINTR
+								     : remove_one(dirfd, d->d_name, depth, stop);
 	}
 	closedir(dir);
 	return rc;
@@ -49,7 +70,7 @@ static int remove_below(int dirfd, int depth, const bool *stop)
 
 static int remove_name(struct ckpt_store *s, const char *name, const bool *stop)
 {
-	int fd = ckpt_sys.open(s->trash_fd, name, O_RDONLY | O_DIRECTORY, 0), rc;
+	int fd = open_below(s->trash_fd, name), rc;
 
 	if (fd == -ENOTDIR || fd == -ELOOP)
 		return ckpt_sys.unlink(s->trash_fd, name, 0);
@@ -62,23 +83,62 @@ int ckpt_trash_remove(struct ckpt_store *s, const char *name)
 	return remove_name(s, name, NULL);
 }
 
-// --- At the start -----------------------------------------------------------------------------------------------------
+// --- Behind -----------------------------------------------------------------------------------------------------------
 
-static void sweep_free(struct ckpt_trash_sweep *sweep)
+// The next name, to be freed; NULL: that was the last.
+static char *next_name(struct ckpt_trash *t)
 {
-	for (size_t i = 0; i < sweep->count; i++)
-		free(sweep->names[i]);
-	free(sweep->names);
-	free(sweep);
+	LOCK_SCOPE(&t->lock);
+
+	t->busy = false;
+	pthread_cond_broadcast(&t->changed);
+	while (!t->count && !t->stop)
+		pthread_cond_wait(&t->changed, &t->lock);
+	t->busy = true;
+	return t->stop ? NULL : t->names[--t->count];
 }
 
-static void *sweep_run(void *arg)
+static void *remover_thread(void *arg)
 {
-	struct ckpt_trash_sweep *sweep = arg;
+	struct ckpt_trash *t = arg;
+	char *name;
 
-	for (size_t i = 0; i < sweep->count && !__atomic_load_n(&sweep->stop, __ATOMIC_RELAXED); i++)
-		(void)remove_name(sweep->store, sweep->names[i], &sweep->stop);
+	while ((name = next_name(t))) {
+		(void)remove_name(t->store, name, &t->stop);
+		free(name);
+	}
 	return NULL;
+}
+
+static int add_locked(struct ckpt_trash *t, const char *name)
+{
+	char *copy = strdup(name);
+
+	if (!copy || ckpt_grow((void **)&t->names, &t->cap, t->count + 1, sizeof(*t->names))) {
+		free(copy);
+		return -ENOMEM;
+	}
+	t->names[t->count++] = copy;
+	return 0;
+}
+
+void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name)
+{
+	LOCK_SCOPE(&t->lock);
+
+	if (add_locked(t, name))
+		return;
+	pthread_cond_broadcast(&t->changed);
+	if (!t->running)
+		t->running = !pthread_create(&t->thread, NULL, remover_thread, t);
+}
+
+void ckpt_trash_drain(struct ckpt_trash *t)
+{
+	LOCK_SCOPE(&t->lock);
+
+	while (t->running && (t->count || t->busy))
+		pthread_cond_wait(&t->changed, &t->lock);
 }
 
 static bool is_ours(const char *name)
@@ -87,49 +147,57 @@ static bool is_ours(const char *name)
 	       !strncmp(name, CKPT_TRASH_COPY, strlen(CKPT_TRASH_COPY));
 }
 
-static int find_names(struct ckpt_trash_sweep *sweep)
+static int find_names(struct ckpt_trash *t)
 {
-	int fd = ckpt_sys.open(sweep->store->trash_fd, ".", O_RDONLY | O_DIRECTORY, 0), rc = 0;
+	int fd = ckpt_sys.open(t->store->trash_fd, ".", O_RDONLY | O_DIRECTORY, 0), rc = 0;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *d;
 
 	if (!dir && fd >= 0)
 		ckpt_sys.close(fd);
-	while (dir && !rc && sweep->count < CKPT_TRASH_SWEEP_MAX && (d = readdir(dir))) {
-		if (!is_ours(d->d_name))
-			continue;
-		rc = ckpt_grow((void **)&sweep->names, &sweep->cap, sweep->count + 1, sizeof(*sweep->names));
-		if (!rc && !(sweep->names[sweep->count] = strdup(d->d_name)))
-			rc = -ENOMEM;
-		sweep->count += !rc;
-	}
+	while (dir && !rc && t->count < CKPT_TRASH_SWEEP_MAX && (d = readdir(dir)))
+		if (is_ours(d->d_name))
+			rc = add_locked(t, d->d_name);
 	if (dir)
 		closedir(dir);
 	return rc;
 }
 
-int ckpt_trash_sweep_start(struct ckpt_store *s, struct ckpt_trash_sweep **ret_sweep)
+int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 {
-	struct ckpt_trash_sweep *sweep = calloc(1, sizeof(*sweep));
+	struct ckpt_trash *t = calloc(1, sizeof(*t));
 	int rc;
 
-	if (!sweep)
+	if (!t)
 		return -ENOMEM;
-	sweep->store = s;
-	rc = find_names(sweep);
-	if (rc || !sweep->count || pthread_create(&sweep->thread, NULL, sweep_run, sweep)) {
-		sweep_free(sweep);
+	t->store = s;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_cond_init(&t->changed, NULL);
+	rc = find_names(t);
+	if (rc) {
+		ckpt_trash_close(t);
 		return rc;
 	}
-	*ret_sweep = sweep;
+	if (t->count)
+		t->running = !pthread_create(&t->thread, NULL, remover_thread, t);
+	*ret_trash = t;
 	return 0;
 }
 
-void ckpt_trash_sweep_stop(struct ckpt_trash_sweep *sweep)
+void ckpt_trash_close(struct ckpt_trash *t)
 {
-	if (!sweep)
+	if (!t)
 		return;
-	__atomic_store_n(&sweep->stop, true, __ATOMIC_RELAXED);
-	pthread_join(sweep->thread, NULL);
-	sweep_free(sweep);
+	pthread_mutex_lock(&t->lock);
+	__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
+	pthread_cond_broadcast(&t->changed);
+	pthread_mutex_unlock(&t->lock);
+	if (t->running)
+		pthread_join(t->thread, NULL);
+	for (size_t i = 0; i < t->count; i++)
+		free(t->names[i]);
+	free(t->names);
+	pthread_cond_destroy(&t->changed);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
 }

@@ -1,24 +1,28 @@
-// What is on its way out: names in trash/ that are ours to remove, now or at the next start.
+// What is on its way out: names in trash/ that are ours to remove, behind, or at the next start.
 //
 //	drop-UUID           a session that was dropped
 //	copy-SALT-NUMBER    a leftover's private copy, or after the commit the file that it took the place of (copy.h)
 //
 // Anything else there is not touched. No symlink is followed, whatever somebody planted.
+// Ownership: the store has one, from open to close. Threads: any.
 #pragma once
 
 #include <stddef.h>
 
 struct ckpt_store;
-struct ckpt_trash_sweep;
+struct ckpt_trash;
 
 #define CKPT_TRASH_DROP "drop-"
 #define CKPT_TRASH_COPY "copy-"
 
-// Removes one name and all below it; what it cannot remove stays for the next start. Blocks for as long as it takes.
+// Sees what a process that died has left there, before this one adds to it: it is removed behind, as all else. At most
+// CKPT_TRASH_SWEEP_MAX names: the rest at the next start. 0, also when the listing failed; -ENOMEM.
+int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash);
+// Ends what goes on, after the file that is being removed; the rest stays for the next start. NULL is fine.
+void ckpt_trash_close(struct ckpt_trash *t);
+// Removes a name and all below it on a thread, which there is once it has work. Without memory the name stays.
+void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name);
+// Waits until nothing is left to do.
+void ckpt_trash_drain(struct ckpt_trash *t);
+// Removes a name at once; blocks for as long as it takes. What cannot be removed stays, and the first error is returned.
 int ckpt_trash_remove(struct ckpt_store *s, const char *name);
-// Sees what a daemon that died has left there, before this one adds to it, and removes it on a thread of its own, which
-// is not started when there is nothing. At most CKPT_TRASH_SWEEP_MAX names: the rest at the next start. 0, also when
-// the listing failed; -ENOMEM.
-int ckpt_trash_sweep_start(struct ckpt_store *s, struct ckpt_trash_sweep **ret_sweep);
-// Ends it, after the file that it is removing. NULL is fine.
-void ckpt_trash_sweep_stop(struct ckpt_trash_sweep *sweep);

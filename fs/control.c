@@ -59,13 +59,31 @@ static void left_name(struct ckpt_step **steps, size_t i, char *buf, size_t cap)
 		snprintf(buf, cap, "%.240s.%.8s", name, steps[i]->session);
 }
 
+static int by_name(const void *a, const void *b)
+{
+	const struct ckpt_step *x = *(struct ckpt_step *const *)a, *y = *(struct ckpt_step *const *)b;
+	int order = strcmp(x->name, y->name);
+
+	return order ? order : strcmp(x->session, y->session);
+}
+
+// In the order that gives them their names here. What is left over is never renamed.
+static int list_left(struct ckpt_fs *fs, struct ckpt_step ***ret_steps, size_t *ret_count)
+{
+	int rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_LEFT, ret_steps, ret_count);
+
+	if (!rc && *ret_count)
+		qsort(*ret_steps, *ret_count, sizeof(**ret_steps), by_name);
+	return rc;
+}
+
 static int left_node(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
 {
 	struct ckpt_step **steps;
 	char have[CKPT_NAME_MAX + 1];
 	struct statx stx;
 	size_t count;
-	int rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count);
+	int rc = list_left(fs, &steps, &count);
 
 	if (rc)
 		return rc;
@@ -154,7 +172,7 @@ int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void
 				rc = fn(arg, pieces[i].name, pieces[i].type, UINT64_MAX - (uint64_t)i);
 		return rc;
 	}
-	rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count);
+	rc = list_left(fs, &steps, &count);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count && !rc; i++) {
@@ -236,7 +254,8 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 
 	if (!session)
 		return refusal("no session was named", NULL);
-	rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, &steps, &count);
+	rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT,
+			    &steps, &count);
 	if (rc)
 		return refusal(strerror(-rc), NULL);
 	for (size_t i = 0; i < count; i++)

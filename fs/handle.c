@@ -4,6 +4,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
+#include "fs/call.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,9 +28,18 @@ int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **re
 	return 0;
 }
 
+void handle_uses(struct handle *h, struct ckpt_step *step)
+{
+	if (step && ckpt_stage_use(step))
+		h->left = ckpt_step_ref(step);
+}
+
 void handle_free(struct ckpt_fs *fs, struct handle *h)
 {
 	ckpt_stage_writer_remove(&h->writer);
+	if (h->left)
+		ckpt_stage_unuse(h->left);
+	ckpt_step_unref(h->left);
 	if (h->fd >= 0)
 		ckpt_sys.close(h->fd);
 	free(h->text);
@@ -59,16 +69,31 @@ static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 		n->use->io = IO_PASSTHROUGH;
 }
 
+static void run_write_out(struct call *c)
+{
+	sync_file_range(c->flags, 0, 0, SYNC_FILE_RANGE_WRITE);
+	ckpt_sys.close(c->flags);
+}
+
+// So that little is dirty when the step is committed. On a thread of its own: it waits while the disk's queue is full.
+static void start_write_out(struct node *n)
+{
+	struct call c = {.run = run_write_out};
+	struct stat st;
+
+	if (fstat(n->use->fd, &st) || st.st_size < WRITE_OUT_BYTES)
+		return;
+	c.flags = fcntl(n->use->fd, F_DUPFD_CLOEXEC, 0);
+	if (c.flags >= 0)
+		call_detach(&c);
+}
+
 static void let_go_of_backing(fuse_req_t req, struct node *n)
 {
 	if (n->use->io == IO_PASSTHROUGH && req)
 		fuse_passthrough_close(req, n->use->backing_id);
-	if (n->use->written) {
-		struct stat st;
-
-		if (!fstat(n->use->fd, &st) && st.st_size >= WRITE_OUT_BYTES)
-			sync_file_range(n->use->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
-	}
+	if (n->use->written)
+		start_write_out(n);
 	if (n->use->fd >= 0)
 		ckpt_sys.close(TAKE_FD(n->use->fd));
 	n->use->io = IO_NONE;
@@ -319,4 +344,20 @@ int handle_sync(struct handle *h, bool data_only, int *ret_disk)
 		return 0;
 	h->lost_writes_told = n->use->lost_writes;
 	return n->use->lost_write_error;
+}
+
+void handle_write_back(void *arg, uint64_t ino)
+{
+	struct ckpt_fs *fs = arg;
+	struct node *n = node_find(fs, SPACE_LIVE, ino);
+	bool cached = false;
+
+	if (n && node_used(n)) {
+		LOCK_SCOPE(&n->use->lock);
+		cached = n->use->io == IO_CACHED; // else the kernel keeps them with the file itself
+	}
+	// To drop a page of it, the kernel writes it first, and the next store through the mapping makes it ask again.
+	if (cached)
+		(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, n), 0, 0);
+	node_unref(fs, n);
 }

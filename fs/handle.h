@@ -21,6 +21,7 @@ struct handle {
 	bool writes;
 	unsigned lost_writes_told; // of the node's, those that this handle knows or that are older than it
 	struct ckpt_writer writer; // linked while it writes in a staged step
+	struct ckpt_step *left;    // a left-over step that it reads: not dropped meanwhile without being asked to
 	struct listing *listing;   // directories
 	struct marker_handle *marker;
 	char *text; // control files: what they said at open
@@ -34,6 +35,8 @@ static inline struct handle *handle_of(const struct fuse_file_info *fi)
 
 int handle_new(struct ckpt_fs *fs, struct node *n, int flags, struct handle **ret_handle);
 void handle_free(struct ckpt_fs *fs, struct handle *h);
+// The handle is open in this step (NULL: the plain tree), which matters if that is a left-over one.
+void handle_uses(struct handle *h, struct ckpt_step *step);
 
 // Opens a regular file's node and fills in the reply. fd (taken, -1: none yet) reads the backing file when the caller
 // has it already. step is the staged step that the node is in, NULL in the plain tree; committed: reading only, and
@@ -54,6 +57,9 @@ void handle_flushed(struct handle *h);
 // fsync or fdatasync of the node's file: the disk's result in ret_disk, and returned what the handle's client is to be
 // told, which may be an error that another handle's fsync found before. Waits for the disk.
 int handle_sync(struct handle *h, bool data_only, int *ret_disk);
+
+// For ckpt_store.write_back; arg is the fs. Not from a thread that serves the kernel: the pages come back to those.
+void handle_write_back(void *arg, uint64_t ino);
 
 // A descriptor that writes the node's file, from one that reads it; the caller closes it.
 int reopen_for_writing(int fd, int flags);

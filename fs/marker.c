@@ -27,7 +27,7 @@ struct marker_handle {
 	size_t len;
 	bool written;   // since the last attempt
 	bool attempted; // result is that of the last attempt
-	bool dead;      // a killed process had it: completes nothing any more
+	bool dead;      // completes nothing: a killed process had it, or it only reads what another has open
 	int result;
 	int refused; // a write that was refused: without it the content is not what was meant
 };
@@ -161,6 +161,8 @@ void marker_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 	struct handle *h;
 	int rc = step ? marker_handle_new(fs, req, n, step, fi->flags, &h) : -ESTALE;
 
+	if (!rc && (fi->flags & O_ACCMODE) == O_RDONLY)
+		h->marker->dead = true;
 	ckpt_step_unref(step);
 	if (rc) {
 		reply_error(req, rc);

@@ -15,6 +15,7 @@
 #include "fs/control.h"
 #include "fs/end.h"
 #include "fs/fs.h"
+#include "fs/handle.h"
 #include "fs/log.h"
 #include "fs/notify.h"
 #include "fs/ops.h"
@@ -556,6 +557,8 @@ static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
 
 	if (rc)
 		return explain_open(fs->mount, rc);
+	fs->store->write_back = handle_write_back;
+	fs->store->write_back_arg = fs;
 	fs->nodes = node_table_new(fs);
 	if (!fs->nodes)
 		return fail(-ENOMEM, NULL, "out of memory");

@@ -182,23 +182,12 @@ static int listing_new(struct ckpt_fs *fs, struct node *dir, struct listing **re
 
 // --- Requests ---------------------------------------------------------------------------------------------------------
 
-static bool is_committed(struct ckpt_fs *fs, struct node *dir)
-{
-	struct place p;
-	bool yes;
-
-	if (dir->kind != NODE_FILES || place_of(fs, dir, &p))
-		return false;
-	yes = place_is_committed(&p);
-	place_done(&p);
-	return yes;
-}
-
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
 	struct node *dir = node_of(fs, ino);
 	struct handle *h;
+	struct place p;
 	int rc = handle_new(fs, dir, fi->flags, &h);
 
 	if (rc) {
@@ -206,8 +195,12 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	fi->fh = (uintptr_t)h;
-	// What a committed directory holds never changes: the kernel may keep it. (Before the commit it kept nothing.)
-	fi->cache_readdir = fi->keep_cache = is_committed(fs, dir);
+	if (dir->kind == NODE_FILES && !place_of(fs, dir, &p)) {
+		handle_uses(h, p.step);
+		// What a committed directory holds never changes: the kernel may keep it. (Before the commit it kept nothing.)
+		fi->cache_readdir = fi->keep_cache = place_is_committed(&p);
+		place_done(&p);
+	}
 	if (fuse_reply_open(req, fi) == -ENOENT)
 		handle_free(fs, h);
 }

@@ -129,9 +129,11 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 			ckpt_manifest_unref(m);
 		}
 	}
-	place_done(&p);
 	if (!rc)
 		rc = handle_open(fs, req, n, fd, NULL, committed, fi);
+	if (!rc && !committed)
+		handle_uses(handle_of(fi), p.step);
+	place_done(&p);
 	reply_opened(fs, req, fi, rc);
 }
 

@@ -34,7 +34,7 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	if (node_use(dir))
 		return -ENOMEM;
 	pthread_mutex_lock(&dir->use->lock);
-	if (dir->use->folder_known && (*dir->use->folder || !make)) {
+	if (dir->use->folder_known && !make) { // who makes a step needs to know that the id is on disk
 		memcpy(ret_id, dir->use->folder, sizeof(dir->use->folder));
 		pthread_mutex_unlock(&dir->use->lock);
 		return *ret_id ? 0 : -ENOENT;
@@ -264,7 +264,9 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 	}
 	if (node_is_top(parent) && marker_is_name(fs, name)) {
 		rc = marker_lookup(fs, parent, &n);
-		return rc ? rc : lookup_own(fs, n, ret_entry);
+		if (rc != -ENOENT)
+			return rc ? rc : lookup_own(fs, n, ret_entry);
+		// In a step that was completed by another name's marker it may be an ordinary file.
 	}
 	return lookup_in_tree(fs, parent, name, ret_entry);
 }
@@ -713,7 +715,7 @@ static int remove_step(struct call *c, struct ckpt_step *step)
 	if (rc)
 		return rc;
 	number = ckpt_store_ino(&stx);
-	rc = ckpt_stage_abort(step, true);
+	rc = ckpt_stage_remove(step);
 	if (!rc)
 		forget_name(c->fs, c->node, c->name, number);
 	return rc;

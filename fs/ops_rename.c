@@ -53,7 +53,7 @@ static int clear_target(struct call *c, const char *folder_id, struct ckpt_step 
 		return 0;
 	}
 	if (there) {
-		rc = c->flags & RENAME_NOREPLACE ? -EEXIST : ckpt_stage_abort(there, true);
+		rc = c->flags & RENAME_NOREPLACE ? -EEXIST : ckpt_stage_remove(there);
 		ckpt_step_unref(there);
 		return rc == -EROFS || rc == -EBUSY ? -ENOTEMPTY : rc;
 	}

@@ -2,6 +2,8 @@
 #include "tools/verb.h"
 
 #include "core/stage.h"
+#include "core/store.h"
+#include "core/trash.h"
 #include "core/util.h"
 #include "fs/mount.h"
 #include "tools/output.h"
@@ -163,6 +165,8 @@ static int abort_at_rest(const char *store, const char *id)
 		if (!strcmp(steps[i]->session, id))
 			rc = ckpt_stage_abort(steps[i], false);
 	ckpt_step_list_free(steps, count);
+	if (!rc)
+		ckpt_trash_drain(l.store->trash);
 	ckpt_listing_close(&l);
 	return rc ? ckpt_fail_errno(id, NULL, rc) : 0;
 }

@@ -210,6 +210,27 @@ def test_the_marker_can_have_another_name(world, store, commit):
     assert m.listing() == []
     trees.write(m / "1000/DONE", b"")
     assert m.listing() == ["1000"] and m.listing("1000") == [".finalize"]
+    m.remount(options=[])
+    assert m.listing("1000") == [".finalize"]
+    assert (m / "1000/.finalize").read_bytes() == b"just a file", "what is listed can be read, whatever the marker is now"
+    assert m.listing() == ["1000"]
+
+
+@both_modes
+def test_who_only_reads_an_open_marker_completes_nothing(mount, step, agent):
+    made = trees.files(step)
+    writer, reader = agent(), agent()
+    writer.run(OPEN_MARKER, step=step)
+    reader.run("with open(step + '/.finalize') as f: f.read()", step=step)
+    assert not listed(mount), "its close is not the writer's"
+    reader.run("fd = os.open(step + '/.finalize', os.O_RDONLY)")
+    writer.kill()
+    writer.wait_gone(5)
+    reader.run("os.close(fd)")
+    time.sleep(0.3)  # RELEASE comes after the close, by itself
+    assert not listed(mount), "who had it open for writing was killed"
+    trees.write(step + "/.finalize", b"")
+    assert_whole(mount, made)
 
 
 # --- Markers that say nonsense ----------------------------------------------------------------------------------------

@@ -133,6 +133,28 @@ os.close(fd)
         assert (mount / "1000/mapped").read_bytes() == committed
 
 
+@pytest.mark.parametrize("mode", ["daemon"], indirect=True)
+def test_what_was_stored_in_a_mapping_before_the_marker_is_in_the_step_or_the_commit_fails(mount, step, agent):
+    """np.memmap closes its descriptor first; what it stores then is in the kernel's pages only, until they are written back."""
+    mapper, a = agent(), agent()
+    mapper.run("""
+fd = os.open(step + '/mapped', os.O_CREAT | os.O_RDWR)
+os.ftruncate(fd, 8192)
+m = mmap.mmap(fd, 8192)
+os.close(fd)
+m[:4] = b'mmap'
+""", step=step)
+    a.run(OPEN_MARKER, step=step)
+    assert close_error(a) == "EBUSY"
+    assert not listed(mount)
+    mapper.run("m.close()")
+    made = trees.files(step)
+    assert made["mapped"] == b"mmap" + bytes(8188)
+    a.run(OPEN_MARKER, step=step)
+    assert close_error(a) is None
+    assert_whole(mount, made)
+
+
 LEFTOVER = """
 fd = os.open(step + '/shard.bin', os.O_CREAT | os.O_RDWR)
 os.write(fd, b'the bytes of the save')

@@ -119,6 +119,32 @@ def test_unfinished_step_is_kept_offered_and_its_name_is_free(mount, stage, comm
         mount.remount()
 
 
+def test_left_steps_of_one_name_in_several_folders_can_all_be_reached(mount, stage):
+    made = {}
+    for folder in ("a", "b"):
+        (mount / folder).mkdir()
+        for name in ("step_1", "step_2"):
+            made[folder, name] = stage(f"{folder}/{name}")
+    mount.kill9()
+    mount.start()
+    kept = mount / ".ckptfs/staged"
+    found = [trees.files(kept / name) for name in os.listdir(kept)]
+    assert len(found) == 4 and all(files in found for files in made.values())
+
+
+def test_left_step_that_somebody_reads_is_not_dropped_by_the_next_commit_of_its_name(mount, stage, commit, ckptfs, store):
+    made = stage("1000")
+    mount.kill9()
+    mount.start()
+    held = os.open(mount / ".ckptfs/staged/1000", os.O_RDONLY)  # somebody copies it
+    stage("1000", seed="again")
+    commit(mount / "1000")
+    assert trees.files(mount / ".ckptfs/staged/1000") == made
+    os.close(held)
+    mount.remount()
+    assert [s["state"] for s in ckptfs.json("sessions", store)] == ["left"], "it is there until somebody drops it"
+
+
 def test_orderly_unmount_keeps_an_unfinished_step_too(mount, stage, ckptfs, store):
     made = stage("1000")
     mount.umount()

@@ -222,13 +222,13 @@ START_TEST(an_abort_of_an_empty_step_refuses_one_with_files)
 	struct ckpt_step *a = begin("1"), *b = begin("2");
 
 	touch(a->dirfd, "file");
-	ck_error(ckpt_stage_abort(a, true), ENOTEMPTY);
+	ck_error(ckpt_stage_remove(a), ENOTEMPTY);
 	ck_assert_int_eq(ckpt_step_state(a), CKPT_STEP_STAGED);
 	ck_assert(there("sessions", a->session));
-	ck_ok(ckpt_stage_abort(b, true));
+	ck_ok(ckpt_stage_remove(b));
 	ck_assert_int_eq(ckpt_step_state(b), CKPT_STEP_GONE);
 	ck_assert(!there("sessions", b->session));
-	ck_error(ckpt_stage_abort(b, true), ESTALE);
+	ck_error(ckpt_stage_remove(b), ESTALE);
 	ckpt_step_unref(begin("2"));
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
@@ -264,7 +264,7 @@ START_TEST(a_committed_step_is_not_aborted)
 	struct ckpt_step *step = ckpt_save_one(s, 0);
 
 	ck_error(ckpt_stage_abort(step, false), EROFS);
-	ck_error(ckpt_stage_abort(step, true), EROFS);
+	ck_error(ckpt_stage_remove(step), EROFS);
 	ck_error(ckpt_stage_rename(step, "", "7"), EROFS);
 	ck_error(ckpt_stage_enter(step, true), EROFS);
 	ckpt_save_check_step(step, 0);

@@ -222,13 +222,13 @@ START_TEST(what_a_dead_daemon_was_removing_goes_at_the_next_start)
 }
 END_TEST
 
-static unsigned syncfs_calls, syncfs_failing;
-static int (*real_syncfs)(int fd);
+static unsigned fsync_calls, fsync_failing;
+static int (*real_fsync)(int fd);
 
-static int counted_syncfs(int fd)
+static int counted_fsync(int fd)
 {
-	syncfs_calls++;
-	return syncfs_failing && syncfs_failing-- ? -EIO : real_syncfs(fd);
+	fsync_calls++;
+	return fsync_failing && fsync_failing-- ? -EIO : real_fsync(fd);
 }
 
 START_TEST(an_id_that_was_not_synced_is_synced_by_the_next_who_asks)
@@ -238,23 +238,25 @@ START_TEST(an_id_that_was_not_synced_is_synced_by_the_next_who_asks)
 	CLEANUP_FD int fd = -1;
 
 	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs", 0755));
-	fd = ckpt_sys.open(s->tree_fd, "runs", O_RDONLY | O_DIRECTORY, 0);
-	real_syncfs = ckpt_sys.syncfs;
-	ckpt_sys.syncfs = counted_syncfs;
-	syncfs_failing = 1;
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs/a", 0755));
+	fd = ckpt_sys.open(s->tree_fd, "runs/a", O_RDONLY | O_DIRECTORY, 0);
+	real_fsync = ckpt_sys.fsync;
+	ckpt_sys.fsync = counted_fsync;
+	fsync_failing = 1;
 	ck_error(ckpt_store_folder_id(s, fd, true, id), EIO);
 	ck_ok(ckpt_store_folder_id(s, fd, true, id));
-	ck_assert_uint_eq(syncfs_calls, 2);
+	ck_assert_uint_eq(fsync_calls, 1 + 3); // itself, the folder above it, the top
 	ck_ok(ckpt_store_folder_id(s, fd, true, again));
 	ck_ok(ckpt_store_folder_id(s, fd, false, again));
-	ck_assert_uint_eq(syncfs_calls, 2);
+	ck_assert_uint_eq(fsync_calls, 1 + 3);
 	ckpt_store_close(s);
 	s = ckpt_save_open(dir); // whoever made it may have died before it was on disk
+	fsync_calls = 0;
 	ck_ok(ckpt_store_folder_id(s, fd, false, again));
 	ck_ok(ckpt_store_folder_id(s, fd, true, again));
-	ck_assert_uint_eq(syncfs_calls, 3);
+	ck_assert_uint_eq(fsync_calls, 3);
 	ck_assert_str_eq(id, again);
-	ckpt_sys.syncfs = real_syncfs;
+	ckpt_sys.fsync = real_fsync;
 	ckpt_store_close(s);
 }
 END_TEST
