@@ -5,7 +5,9 @@
 #include "core/util.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <lmdb.h>
+#include <stdio.h>
 #include <unistd.h>
 
 // States: no environment -> (open, replace) an environment -> (grow_map, adopt_map or reopen fails, done) none. Without
@@ -18,6 +20,7 @@
 // Lock order: gate, then LMDB's own.
 
 #define READERS_MAX 1024
+#define LOCK_BYTES ((READERS_MAX + 64) * 64) // a reader is a cache line; the rest is for what comes before them
 #define TRIES_MAX 100
 #define READERS_WAIT_NS 1000000
 
@@ -62,12 +65,29 @@ int ckpt_index_db_error(int rc)
 
 // ---- The environment
 
+// LMDB writes its lock file through a mapping: where the disk is full, a page that it has no block for would be the end of
+// the process (SIGBUS).
+static int lock_file_fill(const char *path)
+{
+	CLEANUP_FREE char *file = NULL;
+	CLEANUP_FD int fd = -1;
+
+	if (asprintf(&file, "%s/" CKPT_INDEX_LOCK, path) < 0)
+		return -ENOMEM;
+	fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	return fallocate(fd, 0, 0, LOCK_BYTES) && ckpt_is_full(-errno) ? -ENOSPC : 0;
+}
+
 int ckpt_index_db_env_open(const char *path, bool readonly, uint64_t map_bytes, MDB_env **ret_env, uint64_t *ret_map)
 {
 	unsigned int flags = MDB_NOTLS | MDB_NOMETASYNC | MDB_NORDAHEAD | (readonly ? MDB_RDONLY : 0);
 	MDB_env *env = NULL;
-	int rc;
+	int rc = readonly ? 0 : lock_file_fill(path);
 
+	if (rc)
+		return rc;
 	// Where address space is limited (RLIMIT_AS) a smaller map does; it grows when full.
 	for (;; map_bytes /= 4) {
 		rc = mdb_env_create(&env);

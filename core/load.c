@@ -125,7 +125,8 @@ struct batch {
 
 static int batch_write(struct ckpt_store *s, struct batch *b)
 {
-	int rc = b->count && s->writable ? ckpt_index_put_many(s->index, b->keys, b->summaries, b->count) : 0;
+	int rc = b->count && s->writable && s->index ? ckpt_index_put_many(s->index, b->keys, b->summaries, b->count)
+						     : 0;
 
 	b->count = 0;
 	return rc == -ENOMEM ? rc : 0; // an index that cannot be written costs speed, not the mount
@@ -178,7 +179,7 @@ static int load_all(struct ckpt_store *s, const struct version_list *stored, str
 	if (!rc)
 		rc = batch_write(s, b);
 	free(b->summaries);
-	for (size_t i = 0; i < indexed->count && s->writable; i++)
+	for (size_t i = 0; i < indexed->count && s->writable && s->index; i++)
 		if (indexed->refs[i].summary)
 			ckpt_index_remove(s->index, indexed->refs[i].key, indexed->refs[i].version);
 	return rc;
@@ -195,6 +196,10 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 			list_done(&indexed);
 			indexed = (struct version_list){0};
 			rc = s->writable ? ckpt_index_reset(s->index) : 0;
+			if (ckpt_is_full(rc)) {
+				ckpt_store_forgo_index(s);
+				rc = 0;
+			}
 		}
 	}
 	// The store is listed first and the index believed after, in the reverse of the order in which they are written.

@@ -229,6 +229,7 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
 	char boot_id[37], host[65] = "";
 	CLEANUP_FREE char *text = NULL;
 	json_t *holder;
+	int rc;
 
 	boot_id_read(boot_id);
 	gethostname(host, sizeof(host) - 1);
@@ -236,7 +237,12 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
 			   "mountpoint", mountpoint, "since_ns", (json_int_t)ckpt_sys.now_ns());
 	text = holder ? json_dumps(holder, JSON_INDENT(2)) : NULL;
 	json_decref(holder);
-	return text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
+	rc = text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
+	if (rc) { // what the holder before us wrote would be taken for ours
+		ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0);
+		ckpt_sys.unlink(s->dirfd, HOLDER_FILE ".new", 0);
+	}
+	return rc;
 }
 
 static void text_into(char *to, size_t cap, const json_t *object, const char *key)
@@ -323,6 +329,13 @@ static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
 	return 0;
 }
 
+void ckpt_store_forgo_index(struct ckpt_store *s)
+{
+	ckpt_index_close(TAKE_PTR(s->index));
+	ckpt_errlog_add(s->errlog, "index", -ENOSPC, "make room: the next mount makes the index",
+			"the disk is full: the store is used without an index, which is slower");
+}
+
 static int index_open(struct ckpt_store *s, bool *ret_fresh)
 {
 	CLEANUP_FREE char *path = NULL;
@@ -336,6 +349,11 @@ static int index_open(struct ckpt_store *s, bool *ret_fresh)
 		rc = ckpt_index_open(path, s->id, false, &s->index, ret_fresh);
 	if (rc && !s->writable) {
 		s->index = NULL; // the store says the same, slower
+		*ret_fresh = true;
+		return 0;
+	}
+	if (ckpt_is_full(rc)) { // who is to make room must get in
+		ckpt_store_forgo_index(s);
 		*ret_fresh = true;
 		return 0;
 	}
@@ -368,7 +386,7 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = ckpt_load_steps(s, fresh);
 	if (!rc)
 		rc = ckpt_load_sessions(s);
-	if (!rc && s->writable)
+	if (!rc && s->writable && s->index)
 		rc = ckpt_indexer_new(s->index, &s->indexer);
 	if (!rc && s->writable)
 		rc = ckpt_trash_open(s, &s->trash);

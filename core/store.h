@@ -55,7 +55,7 @@ struct ckpt_store {
 	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
 	struct ckpt_settings settings;
 	struct ckpt_backend *backend;
-	struct ckpt_index *index; // NULL when opened for reading and there is none that can be used
+	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
 
 	// Opened for reading: held over a whole look at steps/, before any other lock.
@@ -74,7 +74,7 @@ struct ckpt_store {
 	} last_commit;       // guarded by lock
 	int commits_running; // threads of commit.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
-	struct ckpt_indexer *indexer; // NULL when opened for reading
+	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
 	struct ckpt_trash *trash;     // NULL when opened for reading
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
@@ -103,6 +103,9 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
 // The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT.
 // dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
 int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
+
+// For load.c, at open: the disk has no room for an index.
+void ckpt_store_forgo_index(struct ckpt_store *s);
 
 // True when a record that we cannot read has this key: the name is not free, whatever is there.
 bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key);

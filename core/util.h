@@ -92,6 +92,11 @@ static inline int ckpt_grow(void **items, size_t *cap, size_t need, size_t item_
 	return 0;
 }
 
+static inline bool ckpt_is_full(int rc) // of the disk, or of what a user may have of it
+{
+	return rc == -ENOSPC || rc == -EDQUOT;
+}
+
 static inline void ckpt_put16(uint8_t *p, uint16_t v)
 {
 	memcpy(p, &v, sizeof(v));

@@ -71,6 +71,20 @@ static void tell_parent(int rc)
 	close(TAKE_FD(starter.pipe_fd));
 }
 
+// A line of the log that who mounts by hand should see, too.
+__attribute__((format(printf, 2, 3))) static void tell_starter(int priority, const char *text, ...)
+{
+	char line[512];
+	va_list ap;
+
+	va_start(ap, text);
+	vsnprintf(line, sizeof(line), text, ap);
+	va_end(ap);
+	log_line(priority, "%s", line);
+	if (starter.pipe_fd >= 0)
+		fprintf(stderr, "ckptfs: %s\n", line);
+}
+
 // --- What can be done here --------------------------------------------------------------------------------------------
 
 static bool kernel_is_at_least(int want_major, int want_minor)
@@ -151,10 +165,8 @@ static void agree_on_passthrough(struct ckpt_fs *fs, struct fuse_conn_info *conn
 		conn->max_backing_stack_depth = on_stacked_filesystem(fs) ? 1 : 0;
 	if (fs->passthrough || fs->mount->no_passthrough)
 		return;
-	log_line(LOG_NOTICE, "reading and writing through the daemon, not in passthrough: %s", fs->passthrough_why);
-	if (starter.pipe_fd >= 0) // who mounts by hand should know, too
-		fprintf(stderr, "ckptfs: files are read and written through the daemon, not in passthrough: %s\n",
-			fs->passthrough_why);
+	tell_starter(LOG_NOTICE, "files are read and written through the daemon, not in passthrough: %s",
+		     fs->passthrough_why);
 }
 
 // libfuse splices through a pipe as large as a request. Where it cannot have one it tries again for every request, which
@@ -549,6 +561,23 @@ static void signals_stop(struct signals *s)
 	pthread_join(s->thread, NULL);
 }
 
+// Others learn where the store is mounted, and can ask. On a full disk it is mounted all the same: how else would anybody make
+// room through it?
+static int tell_others(struct ckpt_fs *fs, struct control_socket **ret_socket)
+{
+	int told = ckpt_store_announce(fs->store, fs->mountpoint), served = control_socket_start(fs, ret_socket);
+
+	if (told && !ckpt_is_full(told))
+		served = told;
+	if (served && !ckpt_is_full(served))
+		return fail(served, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store,
+			    strerror(-served));
+	if (told || served)
+		tell_starter(LOG_WARNING, "the disk is full: `ckptfs status` and others will not %s",
+			     served ? "reach this mount" : "know where the store is mounted");
+	return 0;
+}
+
 static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
 {
 	struct ckpt_mount_abilities can;
@@ -564,15 +593,9 @@ static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
 		return fail(-ENOMEM, NULL, "out of memory");
 	ckpt_mount_abilities(&can);
 	fs->io_uring = can.io_uring && !fs->mount->no_io_uring;
-	if (!fs->mount->readonly) {
-		rc = ckpt_store_announce(fs->store, fs->mountpoint);
-		if (!rc)
-			rc = control_socket_start(fs, ret_socket);
-		if (rc)
-			return fail(rc, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store,
-				    strerror(-rc));
-	}
-	return session_new(fs);
+	if (!fs->mount->readonly)
+		rc = tell_others(fs, ret_socket);
+	return rc ? rc : session_new(fs);
 }
 
 static int serve(const struct ckpt_mount *m, const char *mountpoint)

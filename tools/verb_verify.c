@@ -333,7 +333,7 @@ static int repair_index(const char *store)
 
 	if (rc)
 		return rc;
-	rc = ckpt_index_reset(l.store->index);
+	rc = l.store->index ? ckpt_index_reset(l.store->index) : -ENOSPC;
 	if (!rc)
 		rc = ckpt_load_steps(l.store, true);
 	ckpt_listing_close(&l);

@@ -1,0 +1,82 @@
+"""A disk without a free block: a store on it still mounts, and room can be made through it."""
+
+import os
+import shutil
+
+import pytest
+
+from support import trees
+from support.fixtures import needs_root
+from support.mounting import LoopDisk, Mount, errno_name
+
+pytestmark = [pytest.mark.timeout(90), needs_root]
+
+
+@pytest.fixture
+def disk(world):
+    return LoopDisk(world)
+
+
+@pytest.fixture
+def full(world, disk):
+    """A store with a committed step, 1000, and one that a dead daemon left, 2000, of 8 MiB, on a disk without room."""
+    m = Mount.new(world, disk.path / "store")
+    (m / "1000").mkdir()
+    trees.write(m / "1000/a", b"x")
+    trees.write(m / "1000/.finalize", b"")
+    (m / "2000").mkdir()
+    trees.write(m / "2000/a", bytes(8 << 20))
+    os.sync()
+    m.kill9()
+    return m
+
+
+def lose_index(store):
+    shutil.rmtree(store / "index")
+
+
+def empty_index(store):
+    for path in (store / "index").iterdir():
+        path.unlink()
+
+
+def damage_index(store):
+    (store / "index/data.mdb").write_bytes(b"x" * 4096)
+
+
+def keep_index(store):
+    pass
+
+
+@pytest.mark.parametrize("harm", [keep_index, lose_index, empty_index, damage_index])
+def test_store_on_a_full_disk_mounts_and_is_what_makes_room(full, disk, harm, ckptfs):
+    harm(full.store)
+    disk.fill_up()
+    full.start()
+    assert full.listing() == ["1000"]
+    assert "full" in full.log()
+    with pytest.raises(OSError) as e:
+        trees.write(full / "plain", bytes(1 << 20))
+    assert errno_name(e.value) == "ENOSPC"
+    os.unlink(full / "plain")
+    full.umount()
+    full.start()
+    disk.make_room()
+    (full / "3000").mkdir()
+    trees.write(full / "3000/a", b"y")
+    trees.write(full / "3000/.finalize", b"")
+    full.remount()
+    assert full.listing() == ["1000", "3000"]
+    assert (full.store / "index/data.mdb").exists()
+    assert ckptfs("verify", full.store).returncode == 0
+
+
+@pytest.mark.parametrize("harm", [keep_index, lose_index, empty_index])
+def test_left_session_is_dropped_without_a_mount_though_the_disk_is_full(full, disk, harm, ckptfs):
+    harm(full.store)
+    disk.fill_up()
+    [left] = ckptfs.json("sessions", full.store)
+    ckptfs("abort", "--yes", full.store, left["id"])
+    assert ckptfs.json("sessions", full.store) == []
+    os.sync()
+    assert os.statvfs(disk.path).f_bavail > 0
