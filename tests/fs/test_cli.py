@@ -515,6 +515,14 @@ def test_every_verb_has_help_with_purpose_usage_options_and_examples(ckptfs):
         assert all(len(line) <= 80 for line in text.splitlines())
 
 
+def test_help_prints_what_man_pages_and_shells_need(ckptfs):
+    part = ckptfs("help", "--man", "umount").stdout
+    assert part.startswith(".SS ckptfs umount [OPTION...] DIR\n") and "\\fB\\-n\\fR, \\fB\\-\\-now\\fR\n" in part
+    assert ckptfs("help", "--man").stdout.count(".TP\n") == 4
+    assert ckptfs("help", "--words").stdout.split() == re.findall(r"^  (\w+)  +\S", ckptfs("--help").stdout, re.M)
+    assert {"-n", "--now", "--json"} <= set(ckptfs("help", "--words", "umount").stdout.split())
+
+
 def test_version_says_what_was_built(ckptfs):
     text = ckptfs("--version").stdout
     for pattern in (r"^ckptfs \d+\.\d+", r"^format \d+$", r"^libfuse 3\.\d+", r"^passthrough (yes|no)$"):
@@ -542,6 +550,15 @@ def on_terminal(command, typed=b"", env=None):
         said += piece
     os.close(fd)
     return said.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_help_of_a_verb_is_a_man_page_on_a_terminal(ckptfs, scratch):
+    said, status = on_terminal([ckptfs.path, "help", "umount"], env={"MANPAGER": "cat", "MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
+    assert status == 0
+    for words in ("CKPTFS(1)", "ckptfs umount - Waits for pending work, then unmounts", "-n, --now", "-q, --quiet", "ckptfs umount --now /ckpt"):
+        assert words in re.sub(r"\x1b\[\d*m|.\x08", "", said), said
+    said, status = on_terminal([ckptfs.path, "help", "umount"], env={"PATH": str(scratch)})
+    assert status == 0 and said.replace("\r", "") == ckptfs("umount", "--help").stdout, "without man"
 
 
 def test_colour_is_for_terminals_that_want_it(ckptfs):
