@@ -137,9 +137,10 @@ static int identity_read(struct ckpt_store *s)
 	return rc;
 }
 
-static bool is_empty(int dirfd)
+// True when nothing is in it but what `passed` lets pass (NULL: nothing does).
+static bool is_empty(int dirfd, const char *name, bool (*passed)(int dirfd, const char *name))
 {
-	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *d;
 	bool empty = true;
@@ -150,9 +151,18 @@ static bool is_empty(int dirfd)
 		return false;
 	}
 	while (empty && (d = readdir(dir)))
-		empty = !strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || !strcmp(d->d_name, "lost+found");
+		empty = !strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || (passed && passed(fd, d->d_name));
 	closedir(dir);
 	return empty;
+}
+
+// What is in a new disk, and what an init that was cut off has left: it goes on where that one ended.
+static bool is_nothing_yet(int dirfd, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+		if (!strcmp(name, folders[i]))
+			return is_empty(dirfd, name, NULL);
+	return !strcmp(name, "lost+found") || !strcmp(name, IDENTITY_FILE ".new");
 }
 
 static int make_folders(int dirfd)
@@ -180,7 +190,7 @@ int ckpt_store_init(const char *path)
 		return -errno;
 	if (!faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW))
 		return -EEXIST;
-	if (!is_empty(dirfd))
+	if (!is_empty(dirfd, ".", is_nothing_yet))
 		return -ENOTEMPTY;
 	rc = make_folders(dirfd);
 	if (!rc)

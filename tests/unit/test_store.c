@@ -50,6 +50,32 @@ START_TEST(a_store_is_made_once_and_only_where_nothing_is)
 }
 END_TEST
 
+START_TEST(an_init_that_was_cut_off_is_done_again)
+{
+	static const char *const made[] = {"sessions", "tree", "trash"};
+	char path[2 * PATH_MAX];
+	struct ckpt_store *s;
+
+	ckpt_temp_dir(dir);
+	for (size_t i = 0; i < ARRAY_LEN(made); i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, made[i]);
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+	}
+	spill("store.json.new", "{\n  \"form");
+	spill("tree/mine", "");
+	ck_error(ckpt_store_init(dir), ENOTEMPTY);
+	snprintf(path, sizeof(path), "%s/tree/mine", dir);
+	ck_assert_int_eq(unlink(path), 0);
+	spill("mine", "");
+	ck_error(ckpt_store_init(dir), ENOTEMPTY);
+	snprintf(path, sizeof(path), "%s/mine", dir);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_ok(ckpt_store_init(dir));
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s));
+	ckpt_store_close(s);
+}
+END_TEST
+
 START_TEST(what_is_no_store_is_refused)
 {
 	char empty[PATH_MAX];
@@ -321,6 +347,7 @@ static Suite *store_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_store_is_made_once_and_only_where_nothing_is);
+	tcase_add_test(tcase, an_init_that_was_cut_off_is_done_again);
 	tcase_add_test(tcase, what_is_no_store_is_refused);
 	tcase_add_test(tcase, a_newer_or_damaged_identity_is_refused);
 	tcase_add_test(tcase, an_identity_that_is_a_symlink_is_not_followed);
