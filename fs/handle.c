@@ -47,7 +47,7 @@ void handle_free(struct ckpt_fs *fs, struct handle *h)
 	free(h);
 }
 
-int reopen_for_writing(int fd, int flags)
+static int reopen_for_writing(int fd, int flags)
 {
 	char path[32];
 	int out;
@@ -56,6 +56,16 @@ int reopen_for_writing(int fd, int flags)
 	out = open(path,
 		   (flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND | O_NOFOLLOW)) | O_RDWR | O_CLOEXEC);
 	return out < 0 ? -errno : out;
+}
+
+int handle_writer(const struct handle *h)
+{
+	int fd;
+
+	if (h->fd < 0)
+		return reopen_for_writing(h->node->use->fd, 0);
+	fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
 }
 
 // The first open decides how the node is read and written until its last release. Called under the lock of its use.
@@ -216,11 +226,9 @@ static void node_let_go(fuse_req_t req, struct node *n, bool writes)
 
 static int truncate_opened(struct handle *h, struct ckpt_step *step)
 {
-	int fd = h->fd >= 0 ? h->fd : reopen_for_writing(h->node->use->fd, 0);
+	CLEANUP_FD int fd = handle_writer(h);
 	int rc = fd < 0 ? fd : ckpt_sys.ftruncate(fd, 0);
 
-	if (fd >= 0 && fd != h->fd)
-		ckpt_sys.close(fd);
 	if (!rc && step)
 		ckpt_stage_rewritten(step, h->node->number);
 	return rc;
@@ -242,7 +250,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 {
 	int rc = drop_setuid(req, h->node->use->fd);
 
-	if (!rc && h->node->use->io != IO_PASSTHROUGH) {
+	if (!rc && h->node->use->io != IO_PASSTHROUGH && h->fd < 0) {
 		h->fd = reopen_for_writing(h->node->use->fd, h->flags & ~O_DIRECT);
 		rc = MIN(h->fd, 0);
 	}
@@ -275,8 +283,8 @@ static void fill_reply(const struct handle *h, bool committed, struct fuse_file_
 	fi->noflush = !h->writes; // nothing to say at the close of a reader: one round trip less
 }
 
-int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, struct ckpt_step *step, bool committed,
-		struct fuse_file_info *fi)
+int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int writer, struct ckpt_step *step,
+		bool committed, struct fuse_file_info *fi)
 {
 	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 	struct handle *h;
@@ -285,8 +293,11 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, stru
 	if (rc) {
 		if (fd >= 0)
 			ckpt_sys.close(fd);
+		if (writer >= 0)
+			ckpt_sys.close(writer);
 		return rc;
 	}
+	h->fd = writer;
 	h->writes = writes;
 	pthread_mutex_lock(&n->use->lock);
 	h->lost_writes_told = n->use->lost_writes;

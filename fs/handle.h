@@ -39,11 +39,11 @@ void handle_free(struct ckpt_fs *fs, struct handle *h);
 void handle_uses(struct handle *h, struct ckpt_step *step);
 
 // Opens a regular file's node and fills in the reply. fd (taken, -1: none yet) reads the backing file when the caller
-// has it already. step is the staged step that the node is in, NULL in the plain tree; committed: reading only, and
+// has it already; writer (taken, -1) writes it, which an open of the same file may not be allowed to do any more. step is the staged step that the node is in, NULL in the plain tree; committed: reading only, and
 // without fd a small file, whose backing file is not opened before handle_backing.
 #define SMALL_FILE_BYTES (128 << 10) // committed files up to this size are read faster through the page cache
-int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, struct ckpt_step *step, bool committed,
-		struct fuse_file_info *fi);
+int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int writer, struct ckpt_step *step,
+		bool committed, struct fuse_file_info *fi);
 // The descriptor that reads the handle's file, opened now if it is not yet: most opens of a small committed file find all
 // of it in the page cache and need none. -EIO: the raw file is gone or changed, which is noted in errors.
 int handle_backing(struct ckpt_fs *fs, struct handle *h);
@@ -61,5 +61,6 @@ int handle_sync(struct handle *h, bool data_only, int *ret_disk);
 // For ckpt_store.write_back; arg is the fs. Not from a thread that serves the kernel: the pages come back to those.
 void handle_write_back(void *arg, uint64_t ino);
 
-// A descriptor that writes the node's file, from one that reads it; the caller closes it.
-int reopen_for_writing(int fd, int flags);
+// A descriptor that writes the file of a handle that does; the caller closes it. What a handle may do was decided at its open:
+// a chmod since then takes nothing away.
+int handle_writer(const struct handle *h);

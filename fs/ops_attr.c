@@ -78,14 +78,13 @@ static void times_of(const struct stat *attr, int to_set, struct timespec times[
 
 static int set_size(struct call *c, const char *path)
 {
-	int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), rc;
+	CLEANUP_FD int fd = c->fi.fh ? handle_writer(handle_of(&c->fi)) : open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+	int rc = fd >= 0 ? 0 : c->fi.fh ? fd : -errno;
 
-	if (fd < 0)
-		return -errno;
-	rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
+	if (!rc)
+		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
 	if (!rc && c->step && c->attr.st_size == 0)
 		ckpt_stage_rewritten(c->step, c->node->number);
-	ckpt_sys.close(fd);
 	return rc;
 }
 
@@ -176,6 +175,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 		else
 			reply_attr(fs, req, c.node);
 	} else {
+		if (fi)
+			c.fi = *fi;
 		call_run(&c);
 	}
 }

@@ -19,25 +19,65 @@
 
 // --- create and open --------------------------------------------------------------------------------------------------
 
-static int create_file(struct call *c, int dirfd)
+// What was made or, without O_EXCL, found under the name.
+struct created {
+	int fd;     // reads the file
+	int writer; // writes it, where we do and not the kernel; else -1
+	bool made;
+};
+
+static void created_done(struct created *created)
+{
+	if (created->fd >= 0)
+		ckpt_sys.close(created->fd);
+	if (created->writer >= 0)
+		ckpt_sys.close(created->writer);
+}
+
+// The mode of a new file need not let even its owner write it or read it: only who makes it may, with the descriptor that
+// made it. So where we are to write it is made with one that does.
+static int make_file(struct call *c, int dirfd, struct created *created)
+{
+	bool we_write = !c->fs->passthrough && (c->fi.flags & O_ACCMODE) != O_RDONLY;
+	// Else read-only and yet new: the kernel opens the file again with the client's flags, and a descriptor of ours that
+	// can write would stand in the way of the commit's lease.
+	int flags = we_write ? O_RDWR | (c->fi.flags & O_SYNC) : O_RDONLY;
+	int fd = ckpt_sys.open(dirfd, c->name, flags | O_CREAT | O_EXCL, c->mode & 07777);
+
+	if (fd < 0)
+		return fd;
+	created->made = true;
+	c->fi.flags &= ~O_TRUNC; // there is nothing to take away
+	if (!we_write) {
+		created->fd = fd;
+		return 0;
+	}
+	created->writer = fd;
+	created->fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
+	if (created->fd == -EACCES) {
+		created->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		return created->fd < 0 ? -errno : 0;
+	}
+	return MIN(created->fd, 0);
+}
+
+static int create_file(struct call *c, int dirfd, struct created *created)
 {
 	struct ckpt_step *taken;
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	int fd;
+	int rc;
 
 	if (!c->step && !folder_id_of(c->fs, c->node, false, id) &&
 	    (taken = ckpt_step_find(c->fs->store, id, c->name))) {
 		ckpt_step_unref(taken);
 		return -EISDIR;
 	}
-	// Read-only and yet new: the kernel opens the file again with the client's flags, and a descriptor of ours that can
-	// write would stand in the way of the commit's lease.
-	fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_CREAT | O_EXCL, c->mode & 07777);
-	if (fd >= 0)
-		c->fi.flags &= ~O_TRUNC; // there is nothing to take away
-	else if (fd == -EEXIST && !(c->fi.flags & O_EXCL))
-		fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
-	return fd;
+	rc = make_file(c, dirfd, created);
+	if (rc == -EEXIST && !(c->fi.flags & O_EXCL)) {
+		created->fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
+		rc = MIN(created->fd, 0);
+	}
+	return rc;
 }
 
 static void reply_created(struct call *c, const struct fuse_entry_param *e)
@@ -50,32 +90,31 @@ static void reply_created(struct call *c, const struct fuse_entry_param *e)
 
 static void run_create(struct call *c)
 {
+	CLEANUP(created_done) struct created created = {.fd = -1, .writer = -1};
 	struct fuse_entry_param e = {0};
 	CLEANUP_FD int dirfd = -1;
-	CLEANUP_FD int fd = -1;
 	int rc = check_new_name(c->fs, c->node, c->step, c->name);
 
 	if (!rc) {
 		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 		rc = MIN(dirfd, 0);
 	}
-	if (!rc) {
-		fd = create_file(c, dirfd);
-		rc = MIN(fd, 0);
-	}
 	if (!rc)
-		rc = adopt_created(c->fs, c->req, c->node, dirfd, c->name, fd, &e);
-	if (rc) {
-		reply_error(c->req, rc);
-		return;
+		rc = create_file(c, dirfd, &created);
+	if (!rc)
+		rc = adopt_created(c->fs, c->req, c->node, dirfd, c->name, created.fd, &e);
+	if (!rc) {
+		rc = handle_open(c->fs, c->req, node_of(c->fs, e.ino), TAKE_FD(created.fd), TAKE_FD(created.writer),
+				 c->step, false, &c->fi);
+		if (rc)
+			node_forget(c->fs, node_of(c->fs, e.ino), 1);
 	}
-	rc = handle_open(c->fs, c->req, node_of(c->fs, e.ino), TAKE_FD(fd), c->step, false, &c->fi);
-	if (rc) {
-		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+	if (rc && created.made)
+		ckpt_sys.unlink(dirfd, c->name, 0); // a create that fails makes nothing
+	if (rc)
 		reply_error(c->req, rc);
-		return;
-	}
-	reply_created(c, &e);
+	else
+		reply_created(c, &e);
 }
 
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
@@ -100,7 +139,7 @@ static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_in
 
 static void run_open_for_writing(struct call *c)
 {
-	int rc = handle_open(c->fs, c->req, c->node, -1, c->step, false, &c->fi);
+	int rc = handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
 
 	reply_opened(c->fs, c->req, &c->fi, rc);
 }
@@ -130,7 +169,7 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 		}
 	}
 	if (!rc)
-		rc = handle_open(fs, req, n, fd, NULL, committed, fi);
+		rc = handle_open(fs, req, n, fd, -1, NULL, committed, fi);
 	if (!rc && !committed)
 		handle_uses(handle_of(fi), p.step);
 	place_done(&p);
@@ -354,7 +393,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 		reply_error(req, h->writes ? -EOPNOTSUPP : -EBADF);
 		return;
 	}
-	fd = reopen_for_writing(h->node->use->fd, 0);
+	fd = handle_writer(h);
 	rc = fd < 0 ? fd : fallocate(fd, mode, offset, length) ? -errno : 0;
 	if (fd >= 0)
 		ckpt_sys.close(fd);
@@ -370,7 +409,7 @@ struct copy {
 static void run_copy(struct call *c)
 {
 	struct copy *copy = (struct copy *)c->data;
-	int in = handle_backing(c->fs, copy->in), fd = in < 0 ? in : reopen_for_writing(copy->out->node->use->fd, 0);
+	int in = handle_backing(c->fs, copy->in), fd = in < 0 ? in : handle_writer(copy->out);
 	ssize_t n;
 
 	if (fd < 0) {

@@ -382,6 +382,37 @@ os.close(fd)
     nobody("umount", nobody.mnt)
 
 
+def test_who_is_not_root_writes_through_a_descriptor_whatever_the_mode_says(world, nobody):
+    nobody("mount", nobody.store, nobody.mnt)
+    world.callback(kill_quietly, holder(nobody.store))
+    client = Agent(uid=NOBODY)
+    world.callback(client.close)
+    made = """
+for name, mode in (('r', 0o444), ('w', 0o222), ('none', 0)):
+    fd = os.open(f'{d}/{name}', os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    os.write(fd, b'0123456789')
+    os.close(fd)
+fd = os.open(f'{d}/later', os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+os.write(fd, b'0123456789')
+os.fchmod(fd, 0o444)
+os.ftruncate(fd, 5)
+os.posix_fallocate(fd, 0, 20)
+os.copy_file_range(fd, fd, 5, 0, 10)
+os.close(fd)
+[(os.stat(f'{d}/{name}').st_size, os.stat(f'{d}/{name}').st_mode & 0o777) for name in ('r', 'w', 'none', 'later')], open(d + '/later', 'rb').read()
+"""
+    seen = ([(10, 0o444), (10, 0o222), (10, 0), (20, 0o444)], b"01234\0\0\0\0\0" + b"01234" + bytes(5))
+    for folder in ("plain", "1000"):
+        d = f"{nobody.mnt}/{folder}"
+        client.run("os.umask(0); os.mkdir(d)", d=d)
+        assert client.run(made, d=d) == seen
+        assert client.errno_of("os.open(d + '/r', os.O_WRONLY)", d=d) == "EACCES"
+        client.run("os.chmod(d + '/w', 0o644); os.chmod(d + '/none', 0o644)", d=d)
+    client.run("os.close(os.open(d + '/.finalize', os.O_CREAT | os.O_WRONLY))", d=f"{nobody.mnt}/1000")
+    assert client.run("sorted(os.listdir(m))", m=str(nobody.mnt)) == ["1000", "plain"]
+    nobody("umount", nobody.mnt)
+
+
 def test_another_users_store_and_mount_point_are_refused_without_permission(nobody, scratch):
     for path in ("their-store", "their-mnt"):
         (scratch / path).mkdir(mode=0o755)
