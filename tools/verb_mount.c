@@ -137,38 +137,57 @@ static json_int_t number_in(const json_t *status, const char *group, const char 
 	return json_integer_value(json_object_get(json_object_get(status, group), field));
 }
 
-// What the mount still has to do, in things; 0 when nobody answers, for then nobody works on it either.
-static uint64_t pending(const char *store)
+// It is slow to answer, and may have a commit under way for all we know.
+static bool is_slow(int rc)
 {
-	CLEANUP_FREE char *reply = NULL;
-	uint64_t count = 0;
-	json_t *status;
-
-	if (ckpt_mount_ask(store, "{\"verb\":\"status\"}", &reply))
-		return 0;
-	status = json_loads(reply, 0, NULL);
-	count += json_array_size(json_object_get(status, "committing"));
-	count += (uint64_t)number_in(status, "sealing", "files");
-	count += (uint64_t)number_in(status, "uploading", "steps");
-	json_decref(status);
-	return count;
+	return rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EPIPE || rc == -ECONNRESET || rc == -EINTR;
 }
 
-static void wait_for_work(const char *store)
+// What the mount still has to do, in things: none when there is nobody to ask. -errno: it cannot be known.
+static int pending(const char *store, uint64_t *ret_count)
 {
-	uint64_t left = pending(store), most = left;
+	CLEANUP_FREE char *reply = NULL;
+	json_t *status;
+	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", &reply);
 
-	if (!left)
-		return;
-	ckpt_progress_start("pending work", most, false);
-	while (left) {
-		ckpt_progress_update(most - left);
-		ckpt_sys.sleep_ns(POLL_NS);
-		left = pending(store);
-		if (left > most)
-			ckpt_progress_total(most = left);
+	if (rc == -ENOENT)
+		*ret_count = 0;
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	status = json_loads(reply, 0, NULL);
+	*ret_count = json_array_size(json_object_get(status, "committing")) +
+		     (uint64_t)number_in(status, "sealing", "files") +
+		     (uint64_t)number_in(status, "uploading", "steps");
+	json_decref(status);
+	return 0;
+}
+
+static int wait_for_work(const char *store)
+{
+	uint64_t left = 1, most = 0;
+	bool told = false;
+	int rc = 0;
+
+	while (left && (!rc || is_slow(rc))) {
+		rc = pending(store, &left);
+		if (is_slow(rc) && !told)
+			ckpt_note("the process that has it mounted does not answer: waiting; --now does not wait");
+		told |= rc != 0;
+		if (!rc && left > most) {
+			if (most)
+				ckpt_progress_total(left);
+			else
+				ckpt_progress_start("pending work", left, false);
+			most = left;
+		}
+		if (!rc)
+			ckpt_progress_update(most - left);
+		if (left)
+			ckpt_sys.sleep_ns(POLL_NS);
 	}
-	ckpt_progress_stop();
+	if (most)
+		ckpt_progress_stop();
+	return left ? rc : 0;
 }
 
 // fusermount3 undoes a user's own mount. 0, or -errno with its last words in *ret_why.
@@ -244,10 +263,11 @@ static int umount_one(const struct ckpt_mounted *m, const struct umount *how)
 	struct ckpt_holder holder = {0};
 	CLEANUP_FREE char *why = NULL, *hint = NULL;
 	bool serves;
-	int rc;
+	int rc = how->now || how->dead || m->readonly ? 0 : wait_for_work(m->store);
 
-	if (!how->now && !how->dead && !m->readonly)
-		wait_for_work(m->store);
+	if (rc)
+		return ckpt_fail(m->mountpoint, "--now does not wait for it",
+				 "whether work is pending cannot be asked: %s", strerror(-rc));
 	serves = !m->readonly && !ckpt_store_holder(m->store, &holder) && holder.mountpoint &&
 		 !strcmp(holder.mountpoint, m->mountpoint);
 	rc = unmount(m->mountpoint, how->dead, &why);

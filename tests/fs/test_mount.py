@@ -125,6 +125,19 @@ def test_umount_verb_says_what_keeps_a_mount_busy(background, point, ckptfs):
     ckptfs("umount", point)
 
 
+def test_umount_verb_waits_for_a_mount_that_is_slow_to_answer(world, mount, ckptfs):
+    """It may be in the middle of a commit."""
+    os.kill(mount.pid, signal.SIGSTOP)
+    umount = subprocess.Popen([*preload(world, "short_timeouts"), ckptfs.path, "umount", mount.path], stderr=subprocess.PIPE, text=True)
+    try:
+        time.sleep(1.5)
+        assert umount.poll() is None and mount.mounted()
+    finally:
+        os.kill(mount.pid, signal.SIGCONT)
+    assert "does not answer" in umount.communicate(timeout=20)[1]
+    assert umount.returncode == 0 and not mount.mounted()
+
+
 def test_umount_of_what_is_not_mounted(ckptfs, point):
     done = ckptfs("umount", point, check=False)
     assert done.returncode == 1 and done.stderr.startswith("ckptfs: ")
