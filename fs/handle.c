@@ -234,12 +234,11 @@ static int truncate_opened(struct handle *h, struct ckpt_step *step)
 	return rc;
 }
 
-// A write by a user who is not root takes setuid and setgid off. The kernel leaves that to us once it writes through.
-static int drop_setuid(fuse_req_t req, int fd)
+int drop_setuid(int fd)
 {
 	struct stat st;
 
-	if (fuse_req_ctx(req)->uid == 0 || fstat(fd, &st))
+	if (fstat(fd, &st))
 		return 0;
 	if (!(st.st_mode & S_ISUID) && (st.st_mode & (S_ISGID | S_IXGRP)) != (S_ISGID | S_IXGRP))
 		return 0;
@@ -248,7 +247,8 @@ static int drop_setuid(fuse_req_t req, int fd)
 
 static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
 {
-	int rc = drop_setuid(req, h->node->use->fd);
+	// The kernel leaves it to us once it writes through.
+	int rc = fuse_req_ctx(req)->uid ? drop_setuid(h->node->use->fd) : 0;
 
 	if (!rc && h->node->use->io != IO_PASSTHROUGH && h->fd < 0) {
 		h->fd = reopen_for_writing(h->node->use->fd, h->flags & ~O_DIRECT);

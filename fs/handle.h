@@ -61,6 +61,9 @@ int handle_sync(struct handle *h, bool data_only, int *ret_disk);
 // For ckpt_store.write_back; arg is the fs. Not from a thread that serves the kernel: the pages come back to those.
 void handle_write_back(void *arg, uint64_t ino);
 
+// A write by a user who is not root takes setuid and setgid off. 0 or -errno of fchmod(2).
+int drop_setuid(int fd);
+
 // A descriptor that writes the file of a handle that does; the caller closes it. What a handle may do was decided at its open:
 // a chmod since then takes nothing away.
 int handle_writer(const struct handle *h);

@@ -81,6 +81,8 @@ static int set_size(struct call *c, const char *path)
 	CLEANUP_FD int fd = c->fi.fh ? handle_writer(handle_of(&c->fi)) : open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 	int rc = fd >= 0 ? 0 : c->fi.fh ? fd : -errno;
 
+	if (!rc && (c->flags & FUSE_SET_ATTR_KILL_SUID))
+		rc = drop_setuid(fd);
 	if (!rc)
 		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
 	if (!rc && c->step && c->attr.st_size == 0)

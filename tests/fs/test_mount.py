@@ -12,7 +12,7 @@ import pytest
 
 from support import trees
 from support.agent import Agent
-from support.fixtures import needs_root
+from support.fixtures import all_modes, needs_root
 from support.mounting import Mount, daemon_environment, kill_quietly, mount_entry, mounts_below, wait_until
 from support.preload import preload
 
@@ -466,6 +466,22 @@ def test_kernel_checks_modes_where_others_get_in_and_leaves_it_to_the_disk_else(
 
 
 @needs_root
+@needs_root
+@all_modes
+def test_a_change_by_another_user_takes_setuid_and_setgid_off(world, store, agent, mode):
+    m = Mount.new(world, store, mode=mode, options=["allow_other"])
+    other, root = agent(uid=NOBODY), agent()
+    ways = ["os.truncate(f, 3)", "fd = os.open(f, os.O_WRONLY); os.ftruncate(fd, 3); os.close(fd)", "os.close(os.open(f, os.O_WRONLY | os.O_TRUNC))",
+            "fd = os.open(f, os.O_WRONLY); os.write(fd, b'x'); os.close(fd)"]
+    for i, way in enumerate(ways):
+        for who, left in ((other, 0o777), (root, 0o6777)):
+            f = m / f"{i}-{who is other}"
+            f.write_bytes(b"0123456789")
+            os.chmod(f, 0o6777)
+            who.run(way, f=str(f))
+            assert f.stat().st_mode & 0o7777 == left, way
+
+
 def test_owner_options_replace_owners_and_modes(world, store):
     m = Mount.new(world, store, options=["allow_other", f"uid={NOBODY}", f"gid={NOBODY}", "umask=027"])
     trees.write(m / "f", b"x", 0o666)
