@@ -1,5 +1,6 @@
 #include "core/load.h"
 
+#include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -219,6 +220,27 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 // only when it is older than that.
 #define TICK_NS INT64_C(20000000)
 
+// A session that was taken for a left one and was another mount's, in the middle of its save: it is a step now.
+static int drop_what_was_committed(struct ckpt_store *s)
+{
+	struct ckpt_step **left, **steps;
+	size_t left_count, count;
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &left_count);
+
+	if (rc)
+		return rc;
+	rc = left_count ? ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count) : 0;
+	if (!rc && left_count) {
+		for (size_t i = 0; i < left_count; i++)
+			for (size_t j = 0; j < count; j++)
+				if (!strcmp(left[i]->session, steps[j]->session))
+					ckpt_stage_vanish(left[i]);
+		ckpt_step_list_free(steps, count);
+	}
+	ckpt_step_list_free(left, left_count);
+	return rc;
+}
+
 static int refresh_locked(struct ckpt_store *s)
 {
 	int64_t now = ckpt_sys.now_ns(), mtime_ns;
@@ -231,6 +253,8 @@ static int refresh_locked(struct ckpt_store *s)
 	if (s->steps_seen_ns == mtime_ns)
 		return 0;
 	rc = ckpt_load_steps(s, false);
+	if (!rc)
+		rc = drop_what_was_committed(s);
 	if (!rc && mtime_ns < now - TICK_NS)
 		s->steps_seen_ns = mtime_ns;
 	return rc;

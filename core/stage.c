@@ -325,7 +325,7 @@ static void move_files(struct ckpt_step *from, struct ckpt_step *to)
 	unlock_both(from, to);
 }
 
-static void vanish(struct ckpt_step *step)
+void ckpt_stage_vanish(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
 
@@ -350,7 +350,7 @@ int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirf
 	if (!rc) {
 		fremovexattr(step->dirfd, ORIGIN_XATTR);
 		move_files(step, into);
-		vanish(step);
+		ckpt_stage_vanish(step);
 	}
 	ckpt_stage_leave(step);
 	return rc;
@@ -399,7 +399,7 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 	if (!rc)
 		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
 	if (!rc) {
-		vanish(step);
+		ckpt_stage_vanish(step);
 		ckpt_trash_remove_behind(s->trash, name);
 	}
 	ckpt_stage_leave(step);
@@ -414,7 +414,7 @@ int ckpt_stage_remove(struct ckpt_step *step)
 		return rc;
 	rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
 	if (!rc)
-		vanish(step);
+		ckpt_stage_vanish(step);
 	ckpt_stage_leave(step);
 	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }

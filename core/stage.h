@@ -61,12 +61,14 @@ struct ckpt_stage_usage {
 };
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);
 
-// --- For commit.c -----------------------------------------------------------------------------------------------------
+// --- For commit.c and load.c -----------------------------------------------------------------------------------------------------
 
 // On disk already, as of this ctime; and: a write of it was lost.
 bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns);
 bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);
 // Closes and frees what only a staged step needs; nobody else may be using the step, or step->lock is held.
 void ckpt_stage_forget(struct ckpt_step *step);
+// The step is GONE: its session is nobody's any more, or a committed step's.
+void ckpt_stage_vanish(struct ckpt_step *step);
 // Reads who began the session, under which name, from the session's directory. A session that does not say: name "".
 int ckpt_stage_read_origin(struct ckpt_step *step);

@@ -394,7 +394,8 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = index_open(s, &fresh);
 	if (!rc)
 		rc = ckpt_load_steps(s, fresh);
-	if (!rc)
+	// Those of a store that somebody else has for writing are his, and live for all we know.
+	if (!rc && (s->writable || ckpt_store_holder(s->path, NULL)))
 		rc = ckpt_load_sessions(s);
 	if (!rc && s->writable && s->index)
 		rc = ckpt_indexer_new(s->index, &s->indexer);

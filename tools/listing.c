@@ -3,6 +3,7 @@
 #include "core/name.h"
 #include "core/util.h"
 #include "tools/output.h"
+#include "tools/rows.h"
 #include "tools/units.h"
 
 #include <stdio.h>
@@ -192,20 +193,23 @@ static struct ckpt_step *find_in_path(const struct ckpt_listing *l, const char *
 static int not_found(const struct ckpt_listing *l, const char *word)
 {
 	CLEANUP_FREE char *hint = NULL;
-	struct ckpt_step **steps;
-	size_t count;
+	json_t *rows, *row;
 	bool staged = false;
+	size_t i;
+	int rc;
 
 	if (!strncmp(word, "trash/", 6))
 		return ckpt_fail(word, NULL, "nothing is in the trash");
-	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
-		ckpt_need(NULL);
-	for (size_t i = 0; i < count && !staged; i++) {
-		CLEANUP_FREE char *name = ckpt_listing_name(l, steps[i]->folder_id, steps[i]->name);
+	rc = ckpt_rows_sessions(l, &rows);
+	if (rc)
+		return rc;
+	json_array_foreach(rows, i, row)
+	{
+		const char *name = json_string_value(json_object_get(row, "name"));
 
-		staged = !strcmp(name, word);
+		staged |= name && !strcmp(name, word);
 	}
-	ckpt_step_list_free(steps, count);
+	json_decref(rows);
 	if (staged)
 		return ckpt_fail(word, "`ckptfs sessions` lists the staged ones", "staged, not committed");
 	hint = ckpt_text("`ckptfs ls %s` lists the steps", l->store->path);

@@ -144,6 +144,54 @@ START_TEST(a_reader_that_looks_again_sees_new_steps_and_keeps_the_old)
 }
 END_TEST
 
+static size_t left_in(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+START_TEST(a_reader_takes_no_live_session_of_another_for_a_left_one)
+{
+	struct ckpt_store *reader, *s = ckpt_save_open(dir);
+	struct ckpt_step *live;
+
+	ck_ok(ckpt_stage_begin(s, "", "9", 0755, getuid(), getgid(), getpid(), &live));
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_assert_uint_eq(left_in(reader), 0);
+	ckpt_store_close(reader);
+	ckpt_step_unref(live);
+	ckpt_store_close(s);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_assert_uint_eq(left_in(reader), 1);
+	ckpt_store_close(reader);
+}
+END_TEST
+
+START_TEST(a_left_session_that_turns_out_to_be_a_steps_is_dropped)
+{
+	char record[PATH_MAX], aside[PATH_MAX];
+	struct ckpt_store *reader;
+	struct ckpt_step *seen;
+
+	path_of(record, "steps/1000");
+	path_of(aside, "aside");
+	ck_assert_int_eq(rename(record, aside), 0);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_assert_uint_eq(left_in(reader), 1);
+	ck_assert_int_eq(rename(aside, record), 0);
+	ck_ok(ckpt_load_refresh(reader));
+	seen = ckpt_save_find(reader, 0);
+	ck_assert_ptr_nonnull(seen);
+	ck_assert_uint_eq(left_in(reader), 0);
+	ckpt_step_unref(seen);
+	ckpt_store_close(reader);
+}
+END_TEST
+
 START_TEST(a_look_that_failed_is_taken_again)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -EIO};
@@ -492,6 +540,8 @@ static Suite *load_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_reader_that_looks_again_sees_new_steps_and_keeps_the_old);
+	tcase_add_test(tcase, a_reader_takes_no_live_session_of_another_for_a_left_one);
+	tcase_add_test(tcase, a_left_session_that_turns_out_to_be_a_steps_is_dropped);
 	tcase_add_test(tcase, a_look_that_failed_is_taken_again);
 	tcase_add_test(tcase, a_time_within_the_tick_is_not_believed);
 	tcase_add_test(tcase, threads_that_look_at_once_all_see_everything);
