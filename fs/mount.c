@@ -314,9 +314,28 @@ static char *path_to_be(const char *path)
 	return joined;
 }
 
+// What we write ourselves below our own mount point would make us wait for ourselves, for ever.
+static int check_outside(const char *path, const char *what, const char *mountpoint)
+{
+	CLEANUP_FREE char *absolute = path ? path_to_be(path) : NULL;
+
+	if (!absolute || !is_inside(absolute, mountpoint))
+		return 0;
+	return fail(-EINVAL, "choose another place for it", "the %s %s is inside the mount point %s", what, absolute,
+		    mountpoint);
+}
+
+static int check_own_paths(const struct ckpt_mount *m, const char *mountpoint)
+{
+	bool log_is_file = m->log && strcmp(m->log, "-") && strcmp(m->log, "syslog");
+	int rc = check_outside(m->settings.work_dir, "work_dir", mountpoint);
+
+	return rc ? rc : check_outside(log_is_file ? m->log : NULL, "log", mountpoint);
+}
+
 static int check_store(const struct ckpt_mount *m, const char *mountpoint)
 {
-	// Reading a store that is below its own mount point would wait for ourselves, for ever.
+	// The same holds for reading.
 	CLEANUP_FREE char *store = path_to_be(m->store);
 	int rc;
 
@@ -694,6 +713,15 @@ static int run_in_background(const struct ckpt_mount *m, const char *mountpoint)
 	_exit(rc ? 1 : 0);
 }
 
+static int start_log(const struct ckpt_mount *m)
+{
+	int rc = log_open(m->log ? m->log : m->foreground ? "-" : "syslog", m->log_level);
+
+	return rc ? fail(rc, rc == -EINVAL ? "log_level is one of error, warn, info, debug" : NULL,
+			 "cannot open the log: %s", strerror(-rc))
+		  : 0;
+}
+
 int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint)
 {
 	CLEANUP_FREE char *mountpoint = NULL;
@@ -702,12 +730,11 @@ int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint)
 	int rc;
 
 	*ret_why = *ret_hint = NULL;
-	rc = log_open(m->log ? m->log : m->foreground ? "-" : "syslog", m->log_level);
-	if (rc)
-		rc = fail(rc, rc == -EINVAL ? "log_level is one of error, warn, info, debug" : NULL,
-			  "cannot open the log: %s", strerror(-rc));
+	rc = check_mountpoint(m, &mountpoint);
 	if (!rc)
-		rc = check_mountpoint(m, &mountpoint);
+		rc = check_own_paths(m, mountpoint);
+	if (!rc)
+		rc = start_log(m);
 	if (!rc)
 		rc = check_store(m, mountpoint);
 	if (!rc) {

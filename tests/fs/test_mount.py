@@ -226,6 +226,16 @@ def test_helper_is_chosen_by_the_programs_name(background, ckptfs, scratch, stor
     assert works(point)
 
 
+def test_paths_of_ours_inside_the_mount_point_are_refused(ckptfs, store, point, scratch):
+    (point / "work").mkdir()
+    (scratch / "link").symlink_to(point)
+    for option in (f"work_dir={point}", f"work_dir={point}/work", f"work_dir={scratch}/link", f"log={point}/a.log"):
+        done = ckptfs("mount", store, point, "-o", option, check=False)
+        subprocess.run(["umount", "-l", point], capture_output=True, check=False)
+        assert done.returncode == 1 and "inside the mount point" in done.stderr, option
+    assert os.listdir(point) == ["work"] and not store.exists()
+
+
 # --- Read-only and limited --------------------------------------------------------------------------------------------
 
 
@@ -385,7 +395,7 @@ os.close(fd)
     with pytest.raises(PermissionError):
         os.listdir(nobody.mnt)  # not even root, without allow_other
     nobody("umount", nobody.mnt)
-    assert gone(pid)
+    wait_until(lambda: gone(pid), what="the end of a process that has closed its store")
     nobody("mount", nobody.store, nobody.mnt)
     world.callback(kill_quietly, holder(nobody.store))
     assert client.run(look) == seen
