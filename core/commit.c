@@ -270,7 +270,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	memcpy(s->profile, a->profile, sizeof(s->profile));
 	memcpy(s->manifest_sha256, ckpt_manifest_sha256(a->manifest), 32);
 	s->manifest_bytes = manifest_len;
-	s->version = 1;
+	s->version = a->step->attempt_version;
 	s->durable = CKPT_DURABLE_NODE;
 	s->number = ckpt_name_number(a->name);
 	ckpt_manifest_totals(a->manifest, &s->files, &s->bytes);
@@ -327,7 +327,7 @@ static int prepare(struct attempt *a)
 
 static void object_of(const struct attempt *a, char *ret_object, size_t cap)
 {
-	snprintf(ret_object, cap, "steps/%s/1", a->key);
+	snprintf(ret_object, cap, "steps/%s/%u", a->key, a->step->attempt_version);
 }
 
 // What the store has under our name: 0 ours (this attempt's, or an earlier one's whose answer was lost: nobody else
@@ -360,7 +360,7 @@ static int read_outcome(struct attempt *a, const char *object, void **ret_data, 
 // The commit point. What it answers is final, unless a->unknown.
 static int publish(struct attempt *a)
 {
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 4];
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
 	struct ckpt_record r = a->record;
 	CLEANUP_FREE void *data = NULL;
 	CLEANUP_FREE void *found = NULL;
@@ -390,7 +390,7 @@ static int publish(struct attempt *a)
 // Its files are on disk since then, so nothing else is asked again. Any other answer leaves the outcome unknown.
 static int resolve(struct attempt *a)
 {
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 4];
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
 	CLEANUP_FREE void *data = NULL;
 	size_t len;
 	int rc;
@@ -473,6 +473,8 @@ static int take_name_locked(struct attempt *a, const char *folder_id, const char
 	rc = ckpt_name_key(a->folder_id, a->name, a->key);
 	if (!rc && ckpt_store_unreadable(a->step->store, a->key))
 		rc = -EEXIST;
+	if (!a->unknown) // else it is that of the put whose outcome is to be learnt
+		a->step->attempt_version = ckpt_step_versions_used_locked(a->step->store, a->folder_id, a->name) + 1;
 	return rc ? rc : ckpt_step_reserve_locked(a->step, a->folder_id, a->name);
 }
 
@@ -694,10 +696,10 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 	switch (step->state) {
 	case CKPT_STEP_STAGED:
 		*ret_part = STARTS;
+		a->unknown = step->outcome_unknown;
 		rc = take_name_locked(a, how->folder_id, how->name);
 		if (rc)
 			break;
-		a->unknown = step->outcome_unknown;
 		step->state = CKPT_STEP_COMMITTING;
 		step->attempts++;
 		step->progress_ns = a->began_ns;

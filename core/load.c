@@ -186,6 +186,27 @@ static int load_all(struct ckpt_store *s, const struct version_list *stored, str
 	return rc;
 }
 
+// Beside a mount that writes: what has expired there is forgotten here, for its name may have begun anew with version 1.
+static int forget_expired(struct ckpt_store *s, const struct version_list *stored)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, &steps, &count);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < count; i++) {
+		struct version_ref last = {steps[i]->key, MAX(steps[i]->summary.version, steps[i]->deleted_by), NULL};
+
+		if (!stored->count || !bsearch(&last, stored->refs, stored->count, sizeof(last), by_key_and_version))
+			ckpt_step_forget_locked(steps[i]);
+	}
+	pthread_mutex_unlock(&s->lock);
+	ckpt_step_list_free(steps, count);
+	return 0;
+}
+
 int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 {
 	struct version_list stored = {0}, indexed = {0};
@@ -206,8 +227,12 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 	// The store is listed first and the index believed after, in the reverse of the order in which they are written.
 	if (!rc)
 		rc = ckpt_backend_list(s->backend, "steps/", NULL, from_store, &stored);
+	if (!rc && stored.count) // the versions of a step in their order
+		qsort(stored.refs, stored.count, sizeof(*stored.refs), by_key_and_version);
 	if (!rc && indexed.count)
 		qsort(indexed.refs, indexed.count, sizeof(*indexed.refs), by_key_and_version);
+	if (!rc && !s->writable)
+		rc = forget_expired(s, &stored);
 	if (!rc)
 		rc = load_all(s, &stored, &indexed);
 	list_done(&stored);
@@ -292,7 +317,7 @@ int ckpt_load_sessions(struct ckpt_store *s)
 	size_t count;
 	struct dirent *d;
 	DIR *dir;
-	int fd, rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count);
+	int fd, rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, &steps, &count);
 
 	if (rc)
 		return rc;

@@ -13,7 +13,8 @@
 #define SECTION_METADATA CKPT_FOURCC('M', 'E', 'T', 'A')
 #define SECTION_MANIFEST CKPT_FOURCC('M', 'A', 'N', 'I')
 
-#define SUMMARY_FORM 1
+#define FORM_COMMITTED 1
+#define FORM_DELETED 2 // refused as newer by who does not know deletions, and not taken for a step
 #define FLAG_TEMPORARY 1u
 
 enum {
@@ -97,7 +98,7 @@ int ckpt_summary_encode(const struct ckpt_summary *s, void **ret_data, size_t *r
 	if (!p)
 		return -ENOMEM;
 	ckpt_put32(p + SUMMARY_LENGTH, (uint32_t)len);
-	ckpt_put16(p + SUMMARY_FORM_AT, SUMMARY_FORM);
+	ckpt_put16(p + SUMMARY_FORM_AT, s->deleted ? FORM_DELETED : FORM_COMMITTED);
 	ckpt_put16(p + SUMMARY_NAME_LEN, (uint16_t)name_len);
 	ckpt_put32(p + SUMMARY_VERSION, s->version);
 	ckpt_put32(p + SUMMARY_DURABLE, s->durable);
@@ -149,8 +150,9 @@ int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret)
 
 	if (len < SUMMARY_NAME || ckpt_get32(p + SUMMARY_LENGTH) != len)
 		return -EBADMSG;
-	if (ckpt_get16(p + SUMMARY_FORM_AT) != SUMMARY_FORM)
-		return ckpt_get16(p + SUMMARY_FORM_AT) > SUMMARY_FORM ? -ENOTSUP : -EBADMSG;
+	s.deleted = ckpt_get16(p + SUMMARY_FORM_AT) == FORM_DELETED;
+	if (!s.deleted && ckpt_get16(p + SUMMARY_FORM_AT) != FORM_COMMITTED)
+		return ckpt_get16(p + SUMMARY_FORM_AT) > FORM_DELETED ? -ENOTSUP : -EBADMSG;
 	if (ckpt_get16(p + SUMMARY_NAME_LEN) != len - SUMMARY_NAME)
 		return -EBADMSG;
 	if (ckpt_get32(p + SUMMARY_FLAGS) & ~FLAG_TEMPORARY || ckpt_get32(p + SUMMARY_ZERO))
@@ -209,6 +211,8 @@ int ckpt_record_encode(const struct ckpt_record *r, void **ret_data, size_t *ret
 		return -EFBIG;
 	if (!ckpt_uuid_check(r->store_id) || !ckpt_name_is_utf8(r->metadata ? r->metadata : "", metadata_len))
 		return -EINVAL;
+	if (r->manifest && r->summary.deleted)
+		return -EINVAL;
 	if (r->manifest && !manifest_matches(&r->summary, r->manifest, r->manifest_len))
 		return -EINVAL;
 	result = ckpt_summary_encode(&r->summary, &summary, &summary_len);
@@ -266,7 +270,7 @@ static int take_manifest(const struct ckpt_container *c, const struct ckpt_summa
 
 	if (ckpt_container_find(c, SECTION_MANIFEST, &s))
 		return 0;
-	if (!manifest_matches(summary, s.data, s.len))
+	if (summary->deleted || !manifest_matches(summary, s.data, s.len))
 		return -EBADMSG;
 	*ret_len = s.len;
 	return copy_section(&s, ret_manifest);

@@ -36,6 +36,7 @@ struct ckpt_summary {
 	uint32_t dir_mode, dir_uid, dir_gid, dir_nlink;
 	int64_t dir_mtime_ns;
 	bool temporary;
+	bool deleted; // this version says that the step is gone; all else is that of the version before, which it deletes
 };
 
 #define CKPT_DURABLE_NODE 1u  // on this store's local disk

@@ -34,6 +34,7 @@ struct ckpt_pending {
 struct ckpt_step_table {
 	struct ckpt_step **buckets;
 	size_t bucket_count, count;
+	struct ckpt_step **deleted;            // the same for steps in state DELETED: any number may have had one name
 	struct ckpt_step *left;                // steps in state LEFT, which have no name: chained by hash_next
 	struct ckpt_step *lru_head, *lru_tail; // newest use first
 	size_t lru_bytes;
@@ -49,7 +50,10 @@ struct ckpt_step_table *ckpt_step_table_new(void)
 		return NULL;
 	t->bucket_count = 256;
 	t->buckets = calloc(t->bucket_count, sizeof(*t->buckets));
-	if (!t->buckets) {
+	t->deleted = calloc(t->bucket_count, sizeof(*t->deleted));
+	if (!t->buckets || !t->deleted) {
+		free(t->buckets);
+		free(t->deleted);
 		free(t);
 		return NULL;
 	}
@@ -70,10 +74,13 @@ void ckpt_step_table_free(struct ckpt_step_table *t)
 {
 	if (!t)
 		return;
-	for (size_t i = 0; i < t->bucket_count; i++)
+	for (size_t i = 0; i < t->bucket_count; i++) {
 		chain_unref(t->buckets[i]);
+		chain_unref(t->deleted[i]);
+	}
 	chain_unref(t->left);
 	free(t->buckets);
+	free(t->deleted);
 	free(t);
 }
 
@@ -179,16 +186,8 @@ static struct ckpt_step *find_locked(struct ckpt_step_table *t, const char *fold
 	return step;
 }
 
-// Growth is an optimisation: without memory for it the chains get longer.
-static void grow_locked(struct ckpt_step_table *t)
+static void rehash_locked(struct ckpt_step_table *t, struct ckpt_step **old, size_t old_count, struct ckpt_step **wider)
 {
-	size_t old_count = t->bucket_count;
-	struct ckpt_step **old = t->buckets, **wider = calloc(old_count * 4, sizeof(*wider));
-
-	if (!wider)
-		return;
-	t->buckets = wider;
-	t->bucket_count = old_count * 4;
 	for (size_t i = 0; i < old_count; i++) {
 		struct ckpt_step *step = old[i];
 
@@ -202,6 +201,24 @@ static void grow_locked(struct ckpt_step_table *t)
 		}
 	}
 	free(old);
+}
+
+// Growth is an optimisation: without memory for it the chains get longer.
+static void grow_locked(struct ckpt_step_table *t)
+{
+	size_t old_count = t->bucket_count;
+	struct ckpt_step **steps = t->buckets, **deleted = t->deleted;
+	struct ckpt_step **wider = calloc(old_count * 4, sizeof(struct ckpt_step *));
+	struct ckpt_step **wider_deleted = calloc(old_count * 4, sizeof(struct ckpt_step *));
+
+	if (!wider || !wider_deleted) {
+		free(wider);
+		free(wider_deleted);
+		return;
+	}
+	t->bucket_count = old_count * 4;
+	rehash_locked(t, steps, old_count, t->buckets = wider);
+	rehash_locked(t, deleted, old_count, t->deleted = wider_deleted);
 }
 
 static bool reserved_by_another_locked(const struct ckpt_step *step, const char *folder_id, const char *name)
@@ -289,12 +306,64 @@ static bool unchain(struct ckpt_step **slot, struct ckpt_step *step)
 void ckpt_step_erase_locked(struct ckpt_step *step)
 {
 	struct ckpt_step_table *t = step->store->steps;
+	size_t bucket = bucket_of(t, step->folder_id, step->name);
 
-	if (unchain(&t->buckets[bucket_of(t, step->folder_id, step->name)], step))
-		t->count--;
-	else if (!unchain(&t->left, step))
+	if (!unchain(&t->buckets[bucket], step) && !unchain(&t->deleted[bucket], step) && !unchain(&t->left, step))
 		return;
+	t->count -= step->state != CKPT_STEP_LEFT;
 	ckpt_step_unref(step);
+}
+
+void ckpt_step_forget_locked(struct ckpt_step *step)
+{
+	ckpt_step_erase_locked(step);
+	LOCK_SCOPE(&step->lock);
+	step->state = CKPT_STEP_GONE;
+	pthread_cond_broadcast(&step->changed);
+}
+
+void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t deleted_ns)
+{
+	struct ckpt_step_table *t = step->store->steps;
+	struct ckpt_step **slot = &t->deleted[bucket_of(t, step->folder_id, step->name)];
+
+	ckpt_step_erase_locked(step);
+	step->hash_next = *slot;
+	*slot = ckpt_step_ref(step);
+	t->count++;
+	LOCK_SCOPE(&step->lock);
+	step->state = CKPT_STEP_DELETED;
+	step->deleted_by = deleted_by;
+	step->deleted_ns = deleted_ns;
+	pthread_cond_broadcast(&step->changed);
+}
+
+int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary)
+{
+	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
+
+	memcpy(folder_id, step->folder_id, sizeof(folder_id));
+	memcpy(name, step->name, sizeof(name));
+	if (find_locked(step->store->steps, folder_id, name) || reserved_by_another_locked(step, folder_id, name))
+		return -EEXIST;
+	ckpt_step_erase_locked(step);
+	if (ckpt_step_insert_locked(step, folder_id, name))
+		abort(); // the name is free, and was good before
+	LOCK_SCOPE(&step->lock);
+	step->state = CKPT_STEP_COMMITTED;
+	step->summary = *summary;
+	return 0;
+}
+
+uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name)
+{
+	const struct ckpt_step *step = s->steps->deleted[bucket_of(s->steps, folder_id, name)];
+	uint32_t used = 0;
+
+	for (; step; step = step->hash_next)
+		if (step->deleted_by > used && !strcmp(step->name, name) && !strcmp(step->folder_id, folder_id))
+			used = step->deleted_by;
+	return used;
 }
 
 struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name)
@@ -344,8 +413,11 @@ int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states,
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
-	for (size_t i = 0; i < s->steps->bucket_count && !rc; i++)
+	for (size_t i = 0; i < s->steps->bucket_count && !rc; i++) {
 		rc = gather_chain(&g, s->steps->buckets[i]);
+		if (!rc && states & 1u << CKPT_STEP_DELETED)
+			rc = gather_chain(&g, s->steps->deleted[i]);
+	}
 	if (!rc)
 		rc = gather_chain(&g, s->steps->left);
 	pthread_mutex_unlock(&s->lock);
@@ -388,35 +460,77 @@ static void adopt_summary_locked(struct ckpt_step *step, const struct ckpt_summa
 	snprintf(step->session, sizeof(step->session), "%s", summary->session);
 }
 
-static int load_once(struct ckpt_store *s, const struct ckpt_summary *summary)
+// The deleted step of this session; under store->lock.
+static struct ckpt_step *find_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary)
 {
-	struct ckpt_step *step = ckpt_step_find(s, summary->folder_id, summary->name);
-	int rc = 0;
+	struct ckpt_step *step = s->steps->deleted[bucket_of(s->steps, summary->folder_id, summary->name)];
 
-	if (!step) {
-		rc = ckpt_step_new(s, &step);
-		if (rc)
-			return rc;
-		adopt_summary_locked(step, summary);
-		pthread_mutex_lock(&s->lock);
-		rc = ckpt_step_insert_locked(step, summary->folder_id, summary->name);
-		pthread_mutex_unlock(&s->lock);
-	} else {
-		pthread_mutex_lock(&step->lock);
-		if (step->state != CKPT_STEP_COMMITTED || step->summary.version < summary->version)
-			adopt_summary_locked(step, summary);
-		pthread_mutex_unlock(&step->lock);
+	while (step && (strcmp(step->session, summary->session) || strcmp(step->name, summary->name) ||
+			strcmp(step->folder_id, summary->folder_id)))
+		step = step->hash_next;
+	return step;
+}
+
+// Takes over what a version says of the step that has its name now (a reference), or NULL. fresh: an object to be used.
+// What it deletes has expired; but its version is not to be used again before it has, too.
+static int load_bare_deletion_locked(struct ckpt_step *fresh, const struct ckpt_summary *summary)
+{
+	snprintf(fresh->folder_id, sizeof(fresh->folder_id), "%s", summary->folder_id);
+	snprintf(fresh->name, sizeof(fresh->name), "%s", summary->name);
+	ckpt_step_bury_locked(fresh, summary->version, summary->committed_ns);
+	return ckpt_name_key(fresh->folder_id, fresh->name, fresh->key);
+}
+
+// What a version says, with what has its name now and what is deleted of its session: references, or NULL. fresh is an
+// object to be used.
+static int load_locked(struct ckpt_step *live, struct ckpt_step *deleted, const struct ckpt_summary *summary,
+		       struct ckpt_step *fresh)
+{
+	if (live && summary->version == live->summary.version && strcmp(live->session, summary->session)) {
+		ckpt_step_forget_locked(live); // it has expired since we looked, and its name was given again
+		live = NULL;
 	}
-	ckpt_step_unref(step);
-	return rc;
+	if (live && summary->version <= live->summary.version)
+		return 0;
+	if (live && !summary->deleted && !strcmp(live->session, summary->session)) {
+		LOCK_SCOPE(&live->lock);
+		live->summary = *summary;
+		return 0;
+	}
+	if (live) // it was deleted, or another session took its place
+		ckpt_step_bury_locked(live, summary->version, summary->committed_ns);
+	else if (summary->version <= ckpt_step_versions_used_locked(fresh->store, summary->folder_id, summary->name))
+		return 0;
+	if (deleted && !summary->deleted)
+		return ckpt_step_unbury_locked(deleted, summary);
+	if (deleted)
+		deleted->deleted_by = summary->version;
+	if (deleted || (live && summary->deleted))
+		return 0;
+	adopt_summary_locked(fresh, summary);
+	return summary->deleted ? load_bare_deletion_locked(fresh, summary)
+				: ckpt_step_insert_locked(fresh, summary->folder_id, summary->name);
 }
 
 int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
 {
-	int rc = -EEXIST;
+	struct ckpt_step *fresh, *live, *deleted;
+	int rc = ckpt_step_new(s, &fresh);
 
-	while (rc == -EEXIST) // somebody entered it since we looked
-		rc = load_once(s, summary);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&s->lock);
+	live = find_locked(s->steps, summary->folder_id, summary->name);
+	if (live)
+		ckpt_step_ref(live);
+	deleted = find_deleted_locked(s, summary);
+	if (deleted)
+		ckpt_step_ref(deleted);
+	rc = load_locked(live, deleted, summary, fresh);
+	pthread_mutex_unlock(&s->lock);
+	ckpt_step_unref(live);
+	ckpt_step_unref(deleted);
+	ckpt_step_unref(fresh);
 	return rc;
 }
 

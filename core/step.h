@@ -4,6 +4,8 @@
 //   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed
 //   COMMITTING  ckpt_commit() (commit.h); changes of the tree wait meanwhile
 //   COMMITTED   ckpt_commit() succeeded, or loaded from the store; its current version never changes
+//   DELETED     ckpt_delete() (delete.h), or superseded by another session of its name: kept until it expires, reachable
+//               only as .ckptfs/trash/NAME; ckpt_undelete() makes it COMMITTED again
 //   LEFT        found at open without a record: kept, reachable only as .ckptfs/staged/NAME
 //   GONE        aborted, moved into another step, or lost; the object lives on while somebody holds it
 //
@@ -28,6 +30,7 @@ enum ckpt_step_state {
 	CKPT_STEP_STAGED = 1,
 	CKPT_STEP_COMMITTING,
 	CKPT_STEP_COMMITTED,
+	CKPT_STEP_DELETED,
 	CKPT_STEP_LEFT,
 	CKPT_STEP_GONE,
 };
@@ -53,6 +56,7 @@ struct ckpt_step {
 	int changers; // changes of the tree in progress
 	int users;    // LEFT: open handles in it
 	uint64_t attempts, attempts_done; // commits begun and ended
+	uint32_t attempt_version;         // the version that the last one was or is to be
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
 	uid_t uid;
@@ -65,7 +69,9 @@ struct ckpt_step {
 	struct ckpt_copies *copies;  // of leftovers' files; the running commit's alone
 	struct ckpt_synced *synced;  // files that a client has fsynced, and those whose fsync failed
 	bool synced_lost;            // a failure could not be remembered by file
-	struct ckpt_summary summary; // COMMITTED
+	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
+	uint32_t deleted_by;         // DELETED: the version that says so, or that came in its place
+	int64_t deleted_ns;          // DELETED: when
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
@@ -80,6 +86,12 @@ struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
 void ckpt_step_unref(struct ckpt_step *step); // NULL is fine
 enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
 
+// True for the states whose files are those of a manifest.
+static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
+{
+	return state == CKPT_STEP_COMMITTED || state == CKPT_STEP_DELETED;
+}
+
 // The steps of one folder (folder_id NULL: all) in these states (bits 1 << state), each with a reference, sorted by
 // folder and name (memcmp). Free with ckpt_step_list_free.
 int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,
@@ -88,7 +100,7 @@ void ckpt_step_list_free(struct ckpt_step **steps, size_t count);
 // True when the folder has any step, staged ones too.
 bool ckpt_step_any(struct ckpt_store *s, const char *folder_id);
 
-// --- Committed ------------------------------------------------------------------------------------------------------
+// --- Committed, or deleted --------------------------------------------------------------------------------------------
 
 // The current version's manifest, with a reference: from memory, the index or the store. -EBADMSG damaged, -EIO, ...
 int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
@@ -102,7 +114,8 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 
 struct ckpt_step_table *ckpt_step_table_new(void);
 void ckpt_step_table_free(struct ckpt_step_table *t);
-// Adds a step as read from the store, or replaces the summary of the one that is there by a newer version.
+// What the store has: a version of a step, or its deletion. The versions of one name are given in their order; what is
+// known already changes nothing.
 int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary);
 // Adds a left-over session.
 int ckpt_step_load_left(struct ckpt_store *s, const char *session);
@@ -112,6 +125,14 @@ int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step);
 // caller holds one too, so that the last reference never goes under the lock.
 int ckpt_step_insert_locked(struct ckpt_step *step, const char *folder_id, const char *name);
 void ckpt_step_erase_locked(struct ckpt_step *step);
+// The same for a step of which nothing is left in the store: GONE.
+void ckpt_step_forget_locked(struct ckpt_step *step);
+// Under store->lock, which the caller holds with a reference to the step: COMMITTED to DELETED, its name is free; and
+// back, with this summary (-EEXIST: the name is taken).
+void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t deleted_ns);
+int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
+// Under store->lock: the highest version that deleted steps of this name have used; 0: none. The next goes beyond.
+uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name);
 // Under store->lock: keeps a name for a step that is being committed to it, so that no other step can take it meanwhile.
 // -EEXIST: it is taken; -EBUSY: another name is kept for this step already. Release does nothing when none is kept.
 int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, const char *name);

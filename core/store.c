@@ -39,6 +39,7 @@ void ckpt_settings_init(struct ckpt_settings *s)
 		.marker = CKPT_MARKER_DEFAULT,
 		.open_writers_ns = INT64_C(5000000000),
 		.commit_timeout_ns = INT64_C(600000000000),
+		.trash_ns = INT64_C(7) * 86400 * 1000000000,
 	};
 }
 

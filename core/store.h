@@ -30,6 +30,7 @@ struct ckpt_settings {
 	char *work_dir;            // where the index lives; NULL: in the store
 	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
 	int64_t commit_timeout_ns; // without progress
+	int64_t trash_ns;          // how long deleted steps can be had back
 	bool show_staged;
 };
 void ckpt_settings_init(struct ckpt_settings *s); // the defaults

@@ -1,5 +1,6 @@
 #include "core/trash.h"
 
+#include "core/delete.h"
 #include "core/limits.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -10,6 +11,9 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#define LOOK_NS (INT64_C(3600) * 1000000000)
+#define RETRY_NS (INT64_C(60) * 1000000000)
+
 struct ckpt_trash {
 	struct ckpt_store *store;
 	pthread_mutex_t lock;
@@ -17,6 +21,7 @@ struct ckpt_trash {
 	// Guarded by lock.
 	char **names; // to be removed, the last first
 	size_t count, cap;
+	int64_t due_ns; // when deleted steps are to be looked at again
 	bool running, busy;
 	pthread_t thread;
 	bool stop; // atomic too
@@ -85,29 +90,62 @@ int ckpt_trash_remove(struct ckpt_store *s, const char *name)
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
 
-// The next name, to be freed; NULL: that was the last.
-static char *next_name(struct ckpt_trash *t)
+// Until there is something to do, or a deleted step may have expired. The clock can be set: it is looked at once an hour.
+static void wait_locked(struct ckpt_trash *t)
 {
-	LOCK_SCOPE(&t->lock);
+	int64_t until_ns = MIN(t->due_ns, ckpt_sys.now_ns() + LOOK_NS);
+	struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
 
 	t->busy = false;
 	pthread_cond_broadcast(&t->changed);
-	while (!t->count && !t->stop)
-		pthread_cond_wait(&t->changed, &t->lock);
+	pthread_cond_timedwait(&t->changed, &t->lock, &until);
 	t->busy = true;
-	return t->stop ? NULL : t->names[--t->count];
+}
+
+static void expire(struct ckpt_trash *t)
+{
+	int64_t trash_ns = t->store->settings.trash_ns;
+	int64_t next = ckpt_expire_before(t->store, ckpt_sys.now_ns() - trash_ns, &t->stop);
+
+	LOCK_SCOPE(&t->lock);
+	// What could not be removed is tried again, but not at once.
+	if (next != INT64_MAX)
+		t->due_ns = MIN(t->due_ns, MAX(next + trash_ns, ckpt_sys.now_ns() + RETRY_NS));
 }
 
 static void *remover_thread(void *arg)
 {
 	struct ckpt_trash *t = arg;
-	char *name;
 
-	while ((name = next_name(t))) {
-		(void)remove_name(t->store, name, &t->stop);
+	pthread_mutex_lock(&t->lock);
+	t->busy = true;
+	while (!t->stop) {
+		char *name = t->count ? t->names[--t->count] : NULL;
+
+		if (!name && t->due_ns > ckpt_sys.now_ns()) {
+			wait_locked(t);
+			continue;
+		}
+		if (!name)
+			t->due_ns = INT64_MAX; // who wakes us meanwhile makes it sooner
+		pthread_mutex_unlock(&t->lock);
+		if (name)
+			(void)remove_name(t->store, name, &t->stop);
+		else
+			expire(t);
 		free(name);
+		pthread_mutex_lock(&t->lock);
 	}
+	t->busy = false;
+	pthread_mutex_unlock(&t->lock);
 	return NULL;
+}
+
+static void start_locked(struct ckpt_trash *t)
+{
+	pthread_cond_broadcast(&t->changed);
+	if (!t->running)
+		t->busy = t->running = !pthread_create(&t->thread, NULL, remover_thread, t);
 }
 
 static int add_locked(struct ckpt_trash *t, const char *name)
@@ -126,18 +164,23 @@ void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name)
 {
 	LOCK_SCOPE(&t->lock);
 
-	if (add_locked(t, name))
-		return;
-	pthread_cond_broadcast(&t->changed);
-	if (!t->running)
-		t->running = !pthread_create(&t->thread, NULL, remover_thread, t);
+	if (!add_locked(t, name))
+		start_locked(t);
+}
+
+void ckpt_trash_wake(struct ckpt_trash *t)
+{
+	LOCK_SCOPE(&t->lock);
+
+	t->due_ns = 0;
+	start_locked(t);
 }
 
 void ckpt_trash_drain(struct ckpt_trash *t)
 {
 	LOCK_SCOPE(&t->lock);
 
-	while (t->running && (t->count || t->busy))
+	while (t->running && (t->count || t->busy || t->due_ns <= ckpt_sys.now_ns()))
 		pthread_cond_wait(&t->changed, &t->lock);
 }
 
@@ -163,6 +206,17 @@ static int find_names(struct ckpt_trash *t)
 	return rc;
 }
 
+static bool any_deleted(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count))
+		return false;
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
 int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 {
 	struct ckpt_trash *t = calloc(1, sizeof(*t));
@@ -171,6 +225,7 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	if (!t)
 		return -ENOMEM;
 	t->store = s;
+	t->due_ns = INT64_MAX;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->changed, NULL);
 	rc = find_names(t);
@@ -178,8 +233,12 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 		ckpt_trash_close(t);
 		return rc;
 	}
+	if (any_deleted(s))
+		ckpt_trash_wake(t);
+	pthread_mutex_lock(&t->lock);
 	if (t->count)
-		t->running = !pthread_create(&t->thread, NULL, remover_thread, t);
+		start_locked(t);
+	pthread_mutex_unlock(&t->lock);
 	*ret_trash = t;
 	return 0;
 }

@@ -1,92 +1,146 @@
-// New metadata for a committed step: a version of its own, put like the first one. Nothing is locked meanwhile: who finds
-// his version taken reads what is there, and goes one further.
-#include "core/commit.h"
+#include "core/version.h"
 
+#include "core/commit.h"
 #include "core/errlog.h"
 #include "core/metadata.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #define TRIES_MAX 8
 
 // What is there as this version, if it is one of this step: another's, or our own whose answer was lost.
-static int adopt_version(struct ckpt_step *step, uint32_t version)
+static int read_version(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record)
 {
-	struct ckpt_record r;
-	int rc = ckpt_step_record(step, version, &r);
+	int rc = ckpt_step_record(step, version, ret_record);
 
 	if (rc)
 		return rc;
-	if (strcmp(r.store_id, step->store->id) || r.summary.version != version || strcmp(r.summary.name, step->name) ||
-	    strcmp(r.summary.folder_id, step->folder_id)) {
-		ckpt_record_done(&r);
+	if (strcmp(ret_record->store_id, step->store->id) || ret_record->summary.version != version ||
+	    strcmp(ret_record->summary.name, step->name) || strcmp(ret_record->summary.folder_id, step->folder_id)) {
+		ckpt_record_done(ret_record);
 		return -EBADMSG;
 	}
-	pthread_mutex_lock(&step->lock);
-	if (version > step->summary.version)
-		step->summary = r.summary;
-	pthread_mutex_unlock(&step->lock);
-	if (step->store->indexer)
-		ckpt_indexer_put(step->store->indexer, step->key, &r.summary, NULL, 0);
-	ckpt_record_done(&r);
 	return 0;
 }
 
-// The current record with other metadata, put as the next version. -EEXIST: there is one.
-static int put_next_version(struct ckpt_step *step, const struct ckpt_summary *current, const char *metadata,
-			    struct ckpt_summary *ret_summary)
+// True: what has our version is what we put, whose answer was lost.
+static bool is_there(struct ckpt_step *step, const struct ckpt_summary *ours)
+{
+	struct ckpt_record there;
+	bool same;
+
+	if (read_version(step, ours->version, &there))
+		return false;
+	same = !memcmp(there.summary.nonce, ours->nonce, sizeof(ours->nonce));
+	ckpt_record_done(&there);
+	return same;
+}
+
+int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
 	CLEANUP_FREE void *data = NULL;
 	struct ckpt_store *s = step->store;
-	struct ckpt_record r;
 	size_t len;
-	int rc = ckpt_step_record(step, current->version, &r);
+	int rc;
+
+	record->summary.committed_ns = ckpt_sys.now_ns();
+	rc = ckpt_sys.random(record->summary.nonce, sizeof(record->summary.nonce));
+	if (!rc)
+		rc = ckpt_record_encode(record, &data, &len);
+	if (rc)
+		return rc;
+	snprintf(object, sizeof(object), "steps/%s/%u", step->key, record->summary.version);
+	rc = ckpt_backend_put(s->backend, object, data, len, NULL);
+	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
+	if (rc == -EIO && ckpt_backend_put(s->backend, object, data, len, NULL) == -EEXIST &&
+	    is_there(step, &record->summary))
+		rc = 0;
+	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
+	if (!rc)
+		utimensat(s->dirfd, "steps", NULL, 0);
+	return rc;
+}
+
+static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_change_fn *change, void *arg,
+		    struct ckpt_summary *ret_summary, bool *ret_changed)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, current, &r);
 
 	if (rc)
 		return rc;
-	*ret_summary = r.summary;
-	if (r.metadata && !strcmp(r.metadata, metadata)) {
-		ckpt_record_done(&r);
-		return 0;
-	}
-	free(r.metadata);
-	r.metadata = strdup(metadata);
-	r.summary.version++; // the sequence stays: new metadata makes no step the latest
-	r.summary.committed_ns = ckpt_sys.now_ns();
-	r.summary.temporary = ckpt_metadata_temporary(metadata);
-	rc = r.metadata ? ckpt_sys.random(r.summary.nonce, sizeof(r.summary.nonce)) : -ENOMEM;
-	if (!rc)
-		rc = ckpt_record_encode(&r, &data, &len);
+	rc = change(arg, &r);
+	*ret_changed = !rc;
 	if (!rc) {
-		snprintf(object, sizeof(object), "steps/%s/%u", step->key, r.summary.version);
-		rc = ckpt_backend_put(s->backend, object, data, len, NULL);
+		r.summary.version++; // the sequence stays: it makes no step the latest
+		rc = ckpt_version_put_record(step, &r);
 	}
-	if (!rc)
-		*ret_summary = r.summary;
+	*ret_summary = r.summary;
+	ckpt_record_done(&r);
+	return rc < 0 ? rc : 0;
+}
+
+// Our own version, of a put whose answer was lost, is taken over before the next one is put.
+static int adopt(struct ckpt_step *step, uint32_t version)
+{
+	struct ckpt_record r;
+	int rc = read_version(step, version, &r);
+
+	if (rc)
+		return rc;
+	rc = ckpt_step_load(step->store, &r.summary);
+	if (!rc && step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &r.summary, NULL, 0);
 	ckpt_record_done(&r);
 	return rc;
 }
 
-int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
+int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,
+		     struct ckpt_summary *ret_summary, bool *ret_changed)
 {
-	struct ckpt_summary current, next;
 	int rc = -EEXIST;
 
 	for (int i = 0; i < TRIES_MAX && rc == -EEXIST; i++) {
+		uint32_t current;
+
 		pthread_mutex_lock(&step->lock);
-		current = step->summary;
+		current = step->summary.version;
 		rc = step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
 		pthread_mutex_unlock(&step->lock);
 		if (!rc)
-			rc = put_next_version(step, &current, metadata, &next);
-		// The next round compares with what is there, and goes one further.
-		if (rc == -EEXIST && (rc = adopt_version(step, current.version + 1)) == 0)
+			rc = put_next(step, current, change, arg, ret_summary, ret_changed);
+		if (rc == -EEXIST && (rc = adopt(step, current + 1)) == 0)
 			rc = -EEXIST;
 	}
+	return rc;
+}
+
+// --- New metadata -------------------------------------------------------------------------------------------------------
+
+static int set_metadata(void *arg, struct ckpt_record *r)
+{
+	const char *metadata = arg;
+
+	if (r->metadata && !strcmp(r->metadata, metadata))
+		return 1;
+	free(r->metadata);
+	r->metadata = strdup(metadata);
+	r->summary.temporary = ckpt_metadata_temporary(metadata);
+	return r->metadata ? 0 : -ENOMEM;
+}
+
+int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
+{
+	struct ckpt_summary next;
+	bool changed;
+	int rc = ckpt_version_put(step, set_metadata, (void *)(uintptr_t)metadata, &next, &changed);
+
 	if (rc) {
 		ckpt_errlog_add(step->store->errlog, step->name, rc,
 				"its files stay as they are; write the marker again",
@@ -94,13 +148,10 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 					   : "its metadata could not be replaced");
 		return rc;
 	}
-	pthread_mutex_lock(&step->lock);
-	if (next.version > step->summary.version)
-		step->summary = next;
-	else
-		next.version = 0;
-	pthread_mutex_unlock(&step->lock);
-	if (next.version && step->store->indexer)
+	if (!changed)
+		return 0;
+	rc = ckpt_step_load(step->store, &next);
+	if (!rc && step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
-	return 0;
+	return rc;
 }

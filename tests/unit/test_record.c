@@ -230,7 +230,7 @@ START_TEST(summaries_that_lie_are_refused)
 		int error;
 	} lies[] = {
 		{0, 0, EBADMSG},          {0, UINT32_MAX, EBADMSG},   {4, 0x000f0000, EBADMSG},
-		{4, 0x000f0002, ENOTSUP}, {4, 0x00100001, EBADMSG},   {4, 0xffff0001, EBADMSG},
+		{4, 0x000f0003, ENOTSUP}, {4, 0x00100001, EBADMSG},   {4, 0xffff0001, EBADMSG},
 		{8, 0, EBADMSG},          {104, 2, EBADMSG},          {108, 1, EBADMSG},
 		{160, 0, EBADMSG},        {176, 0x2f2e2e2f, EBADMSG}, {212, 'x', EBADMSG},
 		{244, 'x', EBADMSG},      {248, 0, EBADMSG},          {280, 0x2f2f2f2f, EBADMSG},
@@ -247,6 +247,31 @@ START_TEST(summaries_that_lie_are_refused)
 		ckpt_put32((uint8_t *)made + lies[i].at, lies[i].value);
 		ck_assert_msg(ckpt_summary_decode(made, made_len, &s) == -lies[i].error, "lie %zu", i);
 	}
+}
+END_TEST
+
+START_TEST(a_deletion_is_one_and_carries_no_manifest)
+{
+	struct ckpt_summary deletion = summary, there;
+	struct ckpt_record r = {.summary = summary}, read;
+	CLEANUP_FREE void *made = NULL;
+	CLEANUP_FREE void *record = NULL;
+	size_t made_len, record_len;
+
+	deletion.deleted = true;
+	ck_ok(ckpt_summary_encode(&deletion, &made, &made_len));
+	ck_assert_uint_eq(ckpt_get16((uint8_t *)made + 4), 2); // not a step to who does not know deletions
+	ck_ok(ckpt_summary_decode(made, made_len, &there));
+	ck_assert(there.deleted);
+	r.summary.deleted = true;
+	memcpy(r.store_id, "00000000-0000-4000-8000-000000000000", sizeof(r.store_id));
+	ck_ok(ckpt_record_encode(&r, &record, &record_len));
+	ck_ok(ckpt_record_decode(record, record_len, &read));
+	ck_assert(read.summary.deleted);
+	ckpt_record_done(&read);
+	r.manifest = (void *)(uintptr_t) "x";
+	r.manifest_len = 1;
+	ck_error(ckpt_record_encode(&r, &record, &record_len), EINVAL);
 }
 END_TEST
 
@@ -347,6 +372,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_large_manifest_is_not_embedded);
 	tcase_add_loop_test(t, bad_summaries_are_not_written, 0, (int)ARRAY_LEN(spoilers));
 	tcase_add_test(t, summaries_that_lie_are_refused);
+	tcase_add_test(t, a_deletion_is_one_and_carries_no_manifest);
 	tcase_add_test(t, summaries_of_every_length_are_safe);
 	tcase_add_test(t, longest_name_fits);
 	tcase_add_test(t, no_byte_can_be_changed_unseen);

@@ -1,0 +1,284 @@
+// Order of an expiry, so that a crash at any point leaves something that the next one ends: the files go out of sight, the
+// records of the versions that had them, and the deletion last, unless the name was given again: until then it says which
+// versions were used.
+#include "core/delete.h"
+
+#include "core/errlog.h"
+#include "core/hash.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+#include "core/uuid.h"
+#include "core/version.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+// --- Delete -----------------------------------------------------------------------------------------------------------
+
+static int mark_deleted(void *arg __attribute__((unused)), struct ckpt_record *r)
+{
+	free(TAKE_PTR(r->metadata));
+	free(TAKE_PTR(r->manifest));
+	r->manifest_len = 0;
+	r->summary.deleted = true;
+	snprintf(r->summary.event, sizeof(r->summary.event), "delete");
+	return 0;
+}
+
+static void index_behind(struct ckpt_step *step, const struct ckpt_summary *summary)
+{
+	if (step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, summary, NULL, 0);
+}
+
+int ckpt_delete(struct ckpt_step *step)
+{
+	struct ckpt_summary deletion;
+	bool changed;
+	int rc = ckpt_version_put(step, mark_deleted, NULL, &deletion, &changed);
+
+	if (!rc)
+		rc = ckpt_step_load(step->store, &deletion);
+	if (rc) {
+		if (rc != -ESTALE)
+			ckpt_errlog_add(step->store->errlog, step->name, rc, "remove it again",
+					rc == -EIO ? "outcome unknown: it may or may not be deleted"
+						   : "it could not be deleted");
+		return rc;
+	}
+	index_behind(step, &deletion);
+	ckpt_trash_wake(step->store->trash);
+	return 0;
+}
+
+// --- Undelete ---------------------------------------------------------------------------------------------------------
+
+// Keeps the name for it, and says which version is the next.
+static int reserve(struct ckpt_step *step, uint32_t *ret_version)
+{
+	LOCK_SCOPE(&step->store->lock);
+	int rc = ckpt_step_state(step) == CKPT_STEP_DELETED
+			 ? ckpt_step_reserve_locked(step, step->folder_id, step->name)
+			 : -ESTALE;
+
+	*ret_version = ckpt_step_versions_used_locked(step->store, step->folder_id, step->name) + 1;
+	return rc;
+}
+
+static int put_again(struct ckpt_step *step, uint32_t version, struct ckpt_summary *ret_summary)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, step->summary.version, &r);
+
+	if (rc)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (r.summary.deleted)
+		rc = -ESTALE; // of the step itself nothing is left
+	r.summary.version = version;
+	if (!rc)
+		rc = ckpt_version_put_record(step, &r);
+	*ret_summary = r.summary;
+	ckpt_record_done(&r);
+	return rc;
+}
+
+int ckpt_undelete(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	struct ckpt_summary summary;
+	uint32_t version;
+	int rc = reserve(step, &version);
+
+	if (rc)
+		return rc;
+	rc = faccessat(s->sessions_fd, step->session, F_OK, AT_SYMLINK_NOFOLLOW) ? -ESTALE : 0;
+	if (!rc)
+		rc = put_again(step, version, &summary);
+	pthread_mutex_lock(&s->lock);
+	if (!rc)
+		rc = ckpt_step_unbury_locked(step, &summary);
+	ckpt_step_release_locked(step);
+	pthread_mutex_unlock(&s->lock);
+	if (!rc)
+		index_behind(step, &summary);
+	else if (rc != -ESTALE)
+		ckpt_errlog_add(s->errlog, step->name, rc, "try it again", "it could not be taken out of the trash");
+	return rc;
+}
+
+// --- Expire -----------------------------------------------------------------------------------------------------------
+
+struct versions {
+	struct ckpt_step *step;
+	uint32_t live; // of the step that has the name now; 0: none has
+	uint32_t *at;
+	size_t count, cap;
+};
+
+static int add_version(void *arg, const char *object, const struct ckpt_object *info __attribute__((unused)))
+{
+	struct versions *v = arg;
+	const char *slash = strrchr(object, '/');
+	unsigned long version = strtoul(slash + 1, NULL, 10);
+	int rc = ckpt_grow((void **)&v->at, &v->cap, v->count + 1, sizeof(*v->at));
+
+	if (!rc && version && version <= UINT32_MAX)
+		v->at[v->count++] = (uint32_t)version;
+	return rc;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int remove_version(struct ckpt_step *step, uint32_t version)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	int rc;
+
+	snprintf(object, sizeof(object), "steps/%s/%u", step->key, version);
+	rc = ckpt_backend_remove(step->store->backend, object, NULL);
+	if (step->store->index)
+		ckpt_index_remove(step->store->index, step->key, version);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+// The versions of one session, whose manifests name it and so are nobody else's; the deletion stays.
+static int remove_versions_of(struct versions *v)
+{
+	struct ckpt_step *step = v->step;
+	int rc = 0;
+
+	for (size_t i = 0; i < v->count && !rc; i++) {
+		char manifest[2 + 64 + 1] = "m/";
+		struct ckpt_record r;
+
+		if (v->at[i] >= step->deleted_by)
+			break;
+		rc = ckpt_step_record(step, v->at[i], &r);
+		if (rc == -ENOENT || rc == -EBADMSG || rc == -ENOTSUP) {
+			rc = 0; // not ours to judge
+			continue;
+		}
+		if (rc || strcmp(r.summary.session, step->session)) {
+			if (!rc)
+				ckpt_record_done(&r);
+			continue;
+		}
+		if (r.summary.manifest_bytes > CKPT_MANIFEST_EMBED_MAX) {
+			ckpt_hex(r.summary.manifest_sha256, 32, manifest + 2);
+			rc = ckpt_backend_remove(step->store->backend, manifest, NULL);
+		}
+		ckpt_record_done(&r);
+		if (!rc || rc == -ENOENT)
+			rc = remove_version(step, v->at[i]);
+	}
+	return rc;
+}
+
+// The deletion itself is kept while it is the last that says which versions the name has had.
+static int remove_deletion(struct versions *v)
+{
+	struct ckpt_step *step = v->step;
+	struct ckpt_record r;
+	int rc;
+
+	if (v->live && v->live == step->deleted_by)
+		return 0; // no deletion: another session came in its place
+	rc = ckpt_step_record(step, step->deleted_by, &r);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	rc = r.summary.deleted && !strcmp(r.summary.session, step->session) ? remove_version(step, step->deleted_by)
+									    : 0;
+	ckpt_record_done(&r);
+	return rc;
+}
+
+static int files_out_of_sight(struct ckpt_step *step)
+{
+	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	struct ckpt_store *s = step->store;
+	int rc;
+
+	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
+	rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
+	if (!rc)
+		ckpt_trash_remove_behind(s->trash, name);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+// From here on nobody can have it back, unless this fails.
+static int take_away(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->state != CKPT_STEP_DELETED)
+		return -ESTALE;
+	step->state = CKPT_STEP_GONE;
+	return 0;
+}
+
+static uint32_t live_version(struct ckpt_step *step)
+{
+	struct ckpt_step *live = ckpt_step_find(step->store, step->folder_id, step->name);
+	uint32_t version = 0;
+
+	if (live) {
+		LOCK_SCOPE(&live->lock);
+		version = live->state == CKPT_STEP_COMMITTED ? live->summary.version : 0;
+	}
+	ckpt_step_unref(live);
+	return version;
+}
+
+int ckpt_expire(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	char prefix[sizeof("steps/") + CKPT_STEP_KEY_MAX + 1];
+	struct versions v = {.step = step};
+	int rc = take_away(step);
+
+	if (rc)
+		return rc;
+	v.live = live_version(step);
+	snprintf(prefix, sizeof(prefix), "steps/%s/", step->key);
+	rc = ckpt_backend_list(s->backend, prefix, NULL, add_version, &v);
+	if (!rc && v.count)
+		qsort(v.at, v.count, sizeof(*v.at), ascending);
+	if (!rc)
+		rc = files_out_of_sight(step);
+	if (!rc)
+		rc = remove_versions_of(&v);
+	if (!rc)
+		rc = remove_deletion(&v);
+	free(v.at);
+	pthread_mutex_lock(&s->lock);
+	if (!rc)
+		ckpt_step_forget_locked(step);
+	pthread_mutex_unlock(&s->lock);
+	if (rc) {
+		LOCK_SCOPE(&step->lock);
+		step->state = CKPT_STEP_DELETED;
+	}
+	return rc;
+}
+
+int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool *stop)
+{
+	struct ckpt_step **steps;
+	int64_t next = INT64_MAX;
+	size_t count;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count))
+		return next;
+	for (size_t i = 0; i < count && !__atomic_load_n(stop, __ATOMIC_RELAXED); i++)
+		if (steps[i]->deleted_ns >= deleted_ns || ckpt_expire(steps[i]))
+			next = MIN(next, MAX(steps[i]->deleted_ns, deleted_ns));
+	ckpt_step_list_free(steps, count);
+	return next;
+}

@@ -1,0 +1,19 @@
+// Deleting a step, and having it back: a deletion is a version (version.h), so it is atomic, durable when acknowledged, and
+// a version over it makes the step listed again. Its files stay where they are until it expires, settings.trash_ns later.
+//
+// Threads: any. Blocks on the disk.
+#pragma once
+
+#include "core/step.h"
+
+// A committed step goes out of listing, at once and for good; open files stay readable. -ESTALE it is not committed (any
+// more); -EIO the outcome is unknown (asking again gives the final answer); -ENOSPC ... Failures are in the error log.
+int ckpt_delete(struct ckpt_step *step);
+// A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted.
+int ckpt_undelete(struct ckpt_step *step);
+// Removes a deleted step for good: its records, and its files behind. What fails is left for the next time.
+int ckpt_expire(struct ckpt_step *step);
+
+// Removes what was deleted before this time, until *stop. When the oldest of what is left was deleted; INT64_MAX: nothing
+// is. What should be gone and could not be removed counts as deleted at deleted_ns.
+int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool *stop);

@@ -1,0 +1,20 @@
+// The next version of a committed step: a record put beside the one before, for what changes without its files being
+// written anew: its metadata, its deletion.
+//
+// Threads: any. Nothing is locked over the put: who finds his version taken reads what is there, and goes one further.
+// Blocks on the disk.
+#pragma once
+
+#include "core/step.h"
+
+// What a version changes of the one before: 0 go on, 1 nothing, -errno. The record is the caller's to change; version,
+// time and nonce are set after it.
+typedef int ckpt_version_change_fn(void *arg, struct ckpt_record *record);
+
+// 0: *ret_summary is durable; or with *ret_changed false, nothing was to do. -ESTALE the step is not committed (any
+// more); -EIO the outcome is unknown, asking again gives the final answer; ... Nothing is said in the error log, and the
+// step in memory is as it was: the caller's.
+int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,
+		     struct ckpt_summary *ret_summary, bool *ret_changed);
+// A record under a key of the step, as a version of it: encoded and put. A lost answer is asked for again.
+int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record);

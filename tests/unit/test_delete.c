@@ -1,0 +1,325 @@
+// Deleting a step, having it back, saving over its name, and the end of what expired.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/delete.h"
+#include "core/load.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define NEVER_NS INT64_MAX
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+}
+
+static void teardown(void)
+{
+	ckpt_store_close(s);
+}
+
+static void reopen(void)
+{
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+}
+
+static void save(const char *name, const char *text)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	close(ckpt_staged_put(step, "model.bin", text));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+}
+
+static void has(const char *name, const char *text) // NULL: there is no such step
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", name);
+
+	ck_assert_msg(!step == !text, "%s", name);
+	if (step)
+		ckpt_staged_check(step, "model.bin", text);
+	ckpt_step_unref(step);
+}
+
+static void delete (const char *name)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", name);
+
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+}
+
+static size_t in_trash(void)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+// The n-th newest in the trash, with a reference.
+static struct ckpt_step *deleted(size_t n)
+{
+	struct ckpt_step **steps, *found = NULL;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count));
+	for (size_t i = 0; i < count; i++) {
+		size_t newer = 0;
+
+		for (size_t j = 0; j < count; j++)
+			newer += steps[j]->deleted_by > steps[i]->deleted_by;
+		if (newer == n)
+			found = ckpt_step_ref(steps[i]);
+	}
+	ckpt_step_list_free(steps, count);
+	ck_assert_ptr_nonnull(found);
+	return found;
+}
+
+static unsigned names_in(const char *below)
+{
+	char path[PATH_MAX + 16];
+	unsigned count = 0;
+	struct dirent *d;
+	DIR *at;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, below);
+	at = opendir(path);
+	while (at && (d = readdir(at)))
+		count += d->d_name[0] != '.';
+	if (at)
+		closedir(at);
+	return count;
+}
+
+START_TEST(a_deleted_step_is_in_no_listing_and_its_name_is_free)
+{
+	struct ckpt_step *step, *held;
+
+	save("1000", "the first");
+	held = ckpt_step_find(s, "", "1000");
+	delete ("1000");
+	for (int i = 0; i < 2; i++) {
+		has("1000", NULL);
+		ck_assert_uint_eq(in_trash(), 1);
+		step = deleted(0);
+		ck_assert_str_eq(step->name, "1000");
+		ckpt_staged_check(step, "model.bin", "the first");
+		ck_error(ckpt_delete(step), ESTALE);
+		ckpt_step_unref(step);
+		if (!i) {
+			ckpt_staged_check(held, "model.bin", "the first"); // who has it goes on reading
+			ckpt_step_unref(held);
+		}
+		reopen();
+	}
+	save("1000", "the second");
+	has("1000", "the second");
+	reopen();
+	has("1000", "the second");
+	ck_assert_uint_eq(in_trash(), 1);
+}
+END_TEST
+
+START_TEST(an_undeleted_step_is_as_it_was)
+{
+	CLEANUP_FREE char *before = NULL, *after = NULL;
+	struct ckpt_step *step;
+
+	save("1000", "the bytes");
+	step = ckpt_step_find(s, "", "1000");
+	ck_ok(ckpt_commit_metadata(step, "{\"metrics\":{\"loss\":1.5}}"));
+	ck_ok(ckpt_delete(step));
+	ck_ok(ckpt_undelete(step));
+	ck_error(ckpt_undelete(step), ESTALE);
+	ckpt_step_unref(step);
+	for (int i = 0; i < 2; i++) {
+		struct ckpt_record r;
+
+		has("1000", "the bytes");
+		ck_assert_uint_eq(in_trash(), 0);
+		step = ckpt_step_find(s, "", "1000");
+		ck_assert_uint_eq(step->summary.version, 4);
+		ck_ok(ckpt_step_record(step, 4, &r));
+		ck_assert_str_eq(r.metadata, "{\"metrics\":{\"loss\":1.5}}");
+		ckpt_record_done(&r);
+		ckpt_step_unref(step);
+		reopen();
+	}
+	delete ("1000"); // and again
+	reopen();
+	has("1000", NULL);
+	ck_assert_uint_eq(in_trash(), 1);
+}
+END_TEST
+
+START_TEST(every_step_that_had_a_name_can_be_had_back_when_the_name_is_free)
+{
+	struct ckpt_step *first, *second;
+
+	save("1000", "the first");
+	delete ("1000");
+	save("1000", "the second");
+	reopen();
+	first = deleted(0);
+	ck_error(ckpt_undelete(first), EEXIST);
+	ckpt_step_unref(first);
+	delete ("1000");
+	reopen();
+	ck_assert_uint_eq(in_trash(), 2);
+	second = deleted(0);
+	first = deleted(1);
+	ckpt_staged_check(first, "model.bin", "the first");
+	ckpt_staged_check(second, "model.bin", "the second");
+	ck_ok(ckpt_undelete(first));
+	ck_error(ckpt_undelete(second), EEXIST);
+	ckpt_step_unref(first);
+	ckpt_step_unref(second);
+	for (int i = 0; i < 2; i++) {
+		has("1000", "the first");
+		ck_assert_uint_eq(in_trash(), 1);
+		reopen();
+	}
+}
+END_TEST
+
+START_TEST(what_has_expired_is_gone_from_the_disk_and_nothing_else_is)
+{
+	bool stop = false;
+	int64_t before;
+
+	save("1000", "the first");
+	save("2000", "another");
+	delete ("1000");
+	save("1000", "the second");
+	delete ("1000");
+	delete ("2000");
+	before = ckpt_sys.now_ns();
+	save("1000", "the third");
+	save("3000", "deleted later");
+	delete ("3000");
+	ck_assert_int_ge(ckpt_expire_before(s, before, &stop), before); // there is one left
+	ckpt_trash_drain(s->trash);
+	for (int i = 0; i < 2; i++) {
+		has("1000", "the third");
+		ck_assert_uint_eq(in_trash(), 1);
+		ck_assert_uint_eq(names_in("sessions"), 2);
+		ck_assert_uint_eq(names_in("steps"), 2); // nothing is left of 2000
+		ck_assert_uint_eq(names_in("trash"), 0);
+		reopen();
+	}
+	ck_assert_int_eq(ckpt_expire_before(s, NEVER_NS, &stop), INT64_MAX);
+	ckpt_trash_drain(s->trash);
+	reopen();
+	has("1000", "the third");
+	ck_assert_uint_eq(in_trash(), 0);
+	ck_assert_uint_eq(names_in("sessions"), 1);
+	save("2000", "from the beginning");
+	reopen();
+	has("2000", "from the beginning");
+}
+END_TEST
+
+START_TEST(large_manifests_go_with_their_step)
+{
+	struct ckpt_step *step = ckpt_save_one(s, CKPT_SAVE_LARGE);
+
+	ck_assert_uint_eq(names_in("m"), 1);
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	reopen();
+	step = deleted(0);
+	ckpt_save_check_step(step, CKPT_SAVE_LARGE);
+	ck_ok(ckpt_undelete(step));
+	ck_ok(ckpt_delete(step));
+	ck_ok(ckpt_expire(step));
+	ck_error(ckpt_undelete(step), ESTALE);
+	ckpt_step_unref(step);
+	ck_assert_uint_eq(names_in("m"), 0);
+	ck_assert_uint_eq(names_in("steps"), 0);
+}
+END_TEST
+
+START_TEST(the_trash_empties_itself_when_the_time_comes)
+{
+	struct ckpt_settings settings;
+
+	save("1000", "soon gone");
+	ckpt_store_close(s);
+	ckpt_settings_init(&settings);
+	settings.trash_ns = 1;
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, &settings, &s));
+	delete ("1000");
+	ckpt_trash_drain(s->trash);
+	ck_assert_uint_eq(in_trash(), 0);
+	ck_assert_uint_eq(names_in("sessions"), 0);
+	ckpt_settings_done(&settings);
+}
+END_TEST
+
+START_TEST(a_reader_beside_sees_deletions_and_what_comes_after)
+{
+	struct ckpt_store *writer = s, *reader;
+	struct ckpt_step *step;
+
+	save("1000", "the first");
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	delete ("1000");
+	usleep(30000); // two changes in one tick look like one
+	s = reader;
+	ck_ok(ckpt_load_refresh(s));
+	has("1000", NULL);
+	ck_assert_uint_eq(in_trash(), 1);
+	s = writer;
+	step = deleted(0);
+	ck_ok(ckpt_undelete(step));
+	usleep(30000);
+	s = reader;
+	ck_ok(ckpt_load_refresh(s));
+	has("1000", "the first");
+	s = writer;
+	ck_ok(ckpt_delete(step));
+	ck_ok(ckpt_expire(step));
+	ckpt_step_unref(step);
+	save("1000", "from the beginning");
+	usleep(30000);
+	s = reader;
+	ck_ok(ckpt_load_refresh(s));
+	ck_ok(ckpt_load_refresh(s));
+	has("1000", "from the beginning");
+	s = writer;
+	ckpt_store_close(reader);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("delete");
+	TCase *tcase = tcase_create("delete");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_deleted_step_is_in_no_listing_and_its_name_is_free);
+	tcase_add_test(tcase, an_undeleted_step_is_as_it_was);
+	tcase_add_test(tcase, every_step_that_had_a_name_can_be_had_back_when_the_name_is_free);
+	tcase_add_test(tcase, what_has_expired_is_gone_from_the_disk_and_nothing_else_is);
+	tcase_add_test(tcase, large_manifests_go_with_their_step);
+	tcase_add_test(tcase, the_trash_empties_itself_when_the_time_comes);
+	tcase_add_test(tcase, a_reader_beside_sees_deletions_and_what_comes_after);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
