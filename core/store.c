@@ -368,7 +368,7 @@ static int index_open(struct ckpt_store *s, bool *ret_fresh)
 		*ret_fresh = true;
 		return 0;
 	}
-	return rc;
+	return rc == -EMEDIUMTYPE ? -EREMOTE : rc == -ENOENT ? -ENXIO : rc; // not of the store itself
 }
 
 static int store_open_parts(struct ckpt_store *s)

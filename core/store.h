@@ -91,7 +91,8 @@ int ckpt_store_init(const char *path);
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 // -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
-// held; -EBADMSG identity damaged; -EACCES, -EROFS, -EIO. settings may be NULL: the defaults.
+// held; -EBADMSG identity damaged; -EREMOTE the index would not be on a local disk; -ENXIO work_dir does not exist;
+// -EACCES, -EROFS, -EIO. settings may be NULL: the defaults.
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
 		    struct ckpt_store **ret_store);
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up

@@ -390,6 +390,11 @@ static int explain_open(const struct ckpt_mount *m, int rc)
 		return fail(rc, "use a newer ckptfs", "%s: the store is of a newer format", m->store);
 	case -EBADMSG:
 		return fail(rc, "bring store.json back from a backup", "%s: the store's identity is damaged", m->store);
+	case -EREMOTE:
+		return fail(rc, "-o work_dir=DIR, a directory on a local disk", "%s: the index needs a local disk",
+			    m->settings.work_dir ? m->settings.work_dir : m->store);
+	case -ENXIO:
+		return fail(rc, "make the directory first", "%s: work_dir does not exist", m->settings.work_dir);
 	default:
 		return fail(rc, NULL, "%s: cannot open the store: %s", m->store, strerror(-rc));
 	}

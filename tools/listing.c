@@ -56,6 +56,10 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 		*ret_why = ckpt_text("%s", strerror(EACCES));
 		*ret_hint = ckpt_text("only its owner may look into a store; others see its mount (-o allow_other)");
 		break;
+	case -EREMOTE:
+		*ret_why = ckpt_text("the index needs a local disk");
+		*ret_hint = ckpt_text("`ckptfs mount -o work_dir=DIR` puts it on another, and works on the store");
+		break;
 	case -EXDEV:
 		*ret_why = ckpt_text("another filesystem is mounted on a folder of the store");
 		break;

@@ -236,6 +236,19 @@ def test_paths_of_ours_inside_the_mount_point_are_refused(ckptfs, store, point, 
     assert os.listdir(point) == ["work"] and not store.exists()
 
 
+def test_where_the_index_cannot_be_is_said(mount, ckptfs, scratch):
+    """And not that the store is none."""
+    point = scratch / "second"
+    point.mkdir()
+    for work_dir, said in ((scratch / "absent", "work_dir does not exist"), (mount.path, "the index needs a local disk")):
+        done = ckptfs("mount", scratch / "another", point, "-o", f"work_dir={work_dir}", check=False)
+        assert done.returncode == 1 and f"{work_dir}: {said}" in done.stderr and "hint: " in done.stderr
+    made = subprocess.run([ckptfs.path, "init", mount / "store"], capture_output=True, check=False)
+    assert made.returncode == 0, made.stderr
+    done = ckptfs("mount", mount / "store", point, check=False)
+    assert done.returncode == 1 and "the index needs a local disk" in done.stderr and "work_dir=DIR" in done.stderr
+
+
 # --- Read-only and limited --------------------------------------------------------------------------------------------
 
 
