@@ -8,6 +8,7 @@
 #include "tools/listing.h"
 #include "tools/mounts.h"
 #include "tools/output.h"
+#include "tools/rows.h"
 #include "tools/units.h"
 
 #include <fcntl.h>
@@ -262,10 +263,43 @@ static void check_index(struct doctor *d, const struct ckpt_store *s)
 		     ckpt_text("`ckptfs verify --repair-index %s` makes it anew, and so does the next mount", s->path));
 }
 
-static void check_open_store(struct doctor *d, struct ckpt_store *s)
+// A step that is being saved is live; any other that is not completed was never completed.
+static void check_sessions(struct doctor *d, const struct ckpt_listing *l)
 {
+	CLEANUP_FREE char *names = NULL;
+	json_t *rows, *row;
+	size_t i, left = 0;
+
+	if (ckpt_rows_sessions(l, &rows)) {
+		tell(d, "sessions", false, false, ckpt_text("the process that has it mounted does not answer"),
+		     ckpt_text("its log may say more"));
+		return;
+	}
+	json_array_foreach(rows, i, row)
+	{
+		const char *name = json_string_value(json_object_get(row, "name"));
+		const char *id = json_string_value(json_object_get(row, "id"));
+		char *longer;
+
+		if (strcmp(json_string_value(json_object_get(row, "state")), "left"))
+			continue;
+		longer = ckpt_text("%s%s%s", left ? names : "", left ? ", " : "", name ? name : id);
+		free(names);
+		names = longer;
+		left++;
+	}
+	json_decref(rows);
+	tell(d, "sessions", false, !left,
+	     left ? ckpt_text("%zu staged steps were never completed: %s", left, names)
+		  : ckpt_text("none was left over"),
+	     ckpt_text("`ckptfs sessions %s` says more of them, `ckptfs abort` drops one", l->store->path));
+}
+
+static void check_open_store(struct doctor *d, const struct ckpt_listing *l)
+{
+	struct ckpt_store *s = l->store;
 	struct ckpt_step **steps;
-	size_t committed, left;
+	size_t committed;
 
 	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &committed))
 		ckpt_need(NULL);
@@ -273,14 +307,7 @@ static void check_open_store(struct doctor *d, struct ckpt_store *s)
 	tell(d, "store", true, true, ckpt_text("%s, format %d, %zu steps", s->path, CKPT_STORE_FORMAT, committed),
 	     NULL);
 	check_index(d, s);
-	if (!ckpt_store_holder(s->path, NULL))
-		return; // the sessions are the mount's: live ones
-	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &left))
-		ckpt_need(NULL);
-	ckpt_step_list_free(steps, left);
-	tell(d, "sessions", false, !left,
-	     left ? ckpt_text("%zu staged steps were never completed", left) : ckpt_text("none was left over"),
-	     ckpt_text("`ckptfs sessions %s` lists them", s->path));
+	check_sessions(d, l);
 }
 
 static void check_holder(struct doctor *d, const char *store)
@@ -299,9 +326,9 @@ static void check_holder(struct doctor *d, const char *store)
 
 static void check_store(struct doctor *d, const char *path)
 {
-	struct ckpt_store *s;
+	struct ckpt_listing l = {0};
 	char *why, *hint;
-	int rc = ckpt_store_open(path, CKPT_STORE_READ, NULL, &s);
+	int rc = ckpt_store_open(path, CKPT_STORE_READ, NULL, &l.store);
 
 	check_filesystem(d, path);
 	if (rc) {
@@ -312,8 +339,10 @@ static void check_store(struct doctor *d, const char *path)
 		return;
 	}
 	check_holder(d, path);
-	check_open_store(d, s);
-	ckpt_store_close(s);
+	if (ckpt_folders_read(l.store, &l.folders))
+		ckpt_need(NULL);
+	check_open_store(d, &l);
+	ckpt_listing_close(&l);
 }
 
 // --- The verb -----------------------------------------------------------------------------------------------------------

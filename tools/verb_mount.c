@@ -143,8 +143,9 @@ static bool is_slow(int rc)
 	return rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EPIPE || rc == -ECONNRESET || rc == -EINTR;
 }
 
-// What the mount still has to do, in things: none when there is nobody to ask. -errno: it cannot be known.
-static int pending(const char *store, uint64_t *ret_count)
+// What the mount still has to do, in things: none when there is nobody to ask. -errno: it cannot be known. *staged is
+// replaced by the steps that are not completed.
+static int pending(const char *store, uint64_t *ret_count, json_t **staged)
 {
 	CLEANUP_FREE char *reply = NULL;
 	json_t *status;
@@ -158,18 +159,20 @@ static int pending(const char *store, uint64_t *ret_count)
 	*ret_count = json_array_size(json_object_get(status, "committing")) +
 		     (uint64_t)number_in(status, "sealing", "files") +
 		     (uint64_t)number_in(status, "uploading", "steps");
+	json_decref(*staged);
+	*staged = json_incref(json_object_get(status, "staged"));
 	json_decref(status);
 	return 0;
 }
 
-static int wait_for_work(const char *store)
+static int wait_for_work(const char *store, json_t **staged)
 {
 	uint64_t left = 1, most = 0;
 	bool told = false;
 	int rc = 0;
 
 	while (left && (!rc || is_slow(rc))) {
-		rc = pending(store, &left);
+		rc = pending(store, &left, staged);
 		if (is_slow(rc) && !told)
 			ckpt_note("the process that has it mounted does not answer: waiting; --now does not wait");
 		told |= rc != 0;
@@ -254,6 +257,21 @@ static void wait_until_gone(const char *store, const struct ckpt_holder *holder)
 		ckpt_sys.sleep_ns(POLL_NS / 10);
 }
 
+static void tell_unfinished(const char *store, const json_t *staged)
+{
+	const json_t *session;
+	size_t i;
+
+	json_array_foreach(staged, i, session)
+	{
+		const char *id = json_string_value(json_object_get(session, "id"));
+		const char *name = json_string_value(json_object_get(session, "name"));
+
+		ckpt_note("%s was never completed: its files are kept; `ckptfs abort %s %s` drops it", name ? name : id,
+			  store, id);
+	}
+}
+
 struct umount {
 	bool now, dead;
 };
@@ -263,16 +281,22 @@ static int umount_one(const struct ckpt_mounted *m, const struct umount *how)
 	struct ckpt_holder holder = {0};
 	CLEANUP_FREE char *why = NULL, *hint = NULL;
 	bool serves;
-	int rc = how->now || how->dead || m->readonly ? 0 : wait_for_work(m->store);
+	json_t *staged = NULL;
+	int rc = how->now || how->dead || m->readonly ? 0 : wait_for_work(m->store, &staged);
 
-	if (rc)
+	if (rc) {
+		json_decref(staged);
 		return ckpt_fail(m->mountpoint, "--now does not wait for it",
 				 "whether work is pending cannot be asked: %s", strerror(-rc));
+	}
 	serves = !m->readonly && !ckpt_store_holder(m->store, &holder) && holder.mountpoint &&
 		 !strcmp(holder.mountpoint, m->mountpoint);
 	rc = unmount(m->mountpoint, how->dead, &why);
 	if (!rc && serves)
 		wait_until_gone(m->store, &holder);
+	if (!rc)
+		tell_unfinished(m->store, staged);
+	json_decref(staged);
 	ckpt_holder_done(&holder);
 	if (rc == -EBUSY) {
 		hint = ckpt_text("`fuser -vm %s` names the processes that use it", m->mountpoint);

@@ -431,6 +431,26 @@ def test_status_tells_the_last_error(mount, store, ckptfs, stage):
             mount.umount()
 
 
+def test_what_was_never_completed_is_named_by_umount_and_doctor_mounted_or_not(filled, mount, store, ckptfs):
+    def doctor():
+        [check] = [c for c in ckptfs.json("doctor", store)["checks"] if c["name"] == "sessions"]
+        return check
+    assert doctor()["ok"], "it is being saved"
+    said = ckptfs("umount", mount.path).stderr
+    [session] = ckptfs.json("sessions", store)
+    assert [line for line in said.splitlines() if "3000 " in line and f"ckptfs abort {store} {session['id']}" in line]
+    assert not doctor()["ok"] and "3000" in doctor()["detail"]
+    mount.start()
+    assert not doctor()["ok"] and "3000" in doctor()["detail"]
+    (mount / "4000").mkdir()
+    said = ckptfs("umount", mount.path).stderr
+    assert "3000 " in said and "4000 " in said
+    ckptfs("abort", "--yes", store, "3000")
+    ckptfs("abort", "--yes", store, "4000")
+    mount.start()
+    assert doctor()["ok"] and ckptfs("umount", mount.path).stderr == ""
+
+
 @needs_root
 def test_doctor_fails_without_fuse_device_and_says_what_to_do(ckptfs):
     script = 'mount --make-rprivate / && mount -t tmpfs none /dev && exec "$@"'
@@ -446,7 +466,7 @@ def test_doctor_tells_of_machine_and_store(filled, mount, store, ckptfs, scratch
     assert str(mount.path) in checks["mounted"]["detail"] and "4 steps" in checks["store"]["detail"]
     mount.umount()
     checks = {c["name"]: c for c in ckptfs.json("doctor", store)["checks"]}
-    assert not checks["sessions"]["ok"] and "sessions" in checks["sessions"]["hint"]
+    assert not checks["sessions"]["ok"] and "sessions" in checks["sessions"]["hint"] and "3000" in checks["sessions"]["detail"]
     assert "filesystem" in {c["name"] for c in ckptfs.json("doctor", scratch)["checks"]}
     (store / "store.json").write_text("{")
     assert ckptfs("doctor", store, check=False).returncode == 1
