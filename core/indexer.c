@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-#define QUEUE_MAX 256 // entries; manifests of this many steps are far below the memory limit
+#define QUEUE_MAX 256                          // entries
+#define MANIFESTS_BYTES_MAX ((size_t)32 << 20) // of theirs, unless a single one has more
 
 struct indexer_job {
 	struct indexer_job *next;
@@ -21,7 +22,8 @@ struct ckpt_indexer {
 	pthread_cond_t changed;
 	struct indexer_job *first, **last; // guarded by lock, as is all below
 	size_t queued;
-	bool busy, stop;
+	size_t manifests_bytes; // of those queued and the one being written
+	bool stop;
 };
 
 static void job_free(struct indexer_job *job)
@@ -55,13 +57,11 @@ static void *indexer_thread(void *arg)
 		if (!in->first)
 			in->last = &in->first;
 		in->queued--;
-		in->busy = true;
 		pthread_mutex_unlock(&in->lock);
 		job_run(in, job);
-		job_free(job);
 		pthread_mutex_lock(&in->lock);
-		in->busy = false;
-		pthread_cond_broadcast(&in->changed);
+		in->manifests_bytes -= job->manifest_len;
+		job_free(job);
 	}
 	pthread_mutex_unlock(&in->lock);
 	return NULL;
@@ -97,24 +97,20 @@ void ckpt_indexer_put(struct ckpt_indexer *in, const char *key, const struct ckp
 	snprintf(job->key, sizeof(job->key), "%s", key);
 	job->summary = *summary;
 	job->manifest = manifest;
-	job->manifest_len = manifest_len;
 	LOCK_SCOPE(&in->lock);
 	if (in->queued >= QUEUE_MAX) {
 		job_free(job);
 		return;
 	}
+	if (in->manifests_bytes && in->manifests_bytes + manifest_len > MANIFESTS_BYTES_MAX)
+		free(TAKE_PTR(job->manifest)); // the store has it
+	else
+		job->manifest_len = manifest_len;
+	in->manifests_bytes += job->manifest_len;
 	*in->last = job;
 	in->last = &job->next;
 	in->queued++;
 	pthread_cond_broadcast(&in->changed);
-}
-
-void ckpt_indexer_drain(struct ckpt_indexer *in)
-{
-	LOCK_SCOPE(&in->lock);
-
-	while (in->first || in->busy)
-		pthread_cond_wait(&in->changed, &in->lock);
 }
 
 void ckpt_indexer_close(struct ckpt_indexer *in)

@@ -1,7 +1,8 @@
 // Writes the index behind: a commit is answered before the index knows of it, and one thread catches up.
 //
 // What is lost with the process costs a look at the store at the next open, nothing else; so a full queue or a failed
-// write drops entries instead of making anybody wait. Threads: any. Only _new, _drain and _close block.
+// write drops entries, and a queue of large manifests the next of them, instead of making anybody wait. Threads: any.
+// Only _new and _close block.
 #pragma once
 
 #include "core/index.h"
@@ -12,5 +13,4 @@ int ckpt_indexer_new(struct ckpt_index *ix, struct ckpt_indexer **ret_indexer); 
 // Copies the key and the summary, takes manifest (malloc'ed, may be NULL).
 void ckpt_indexer_put(struct ckpt_indexer *in, const char *key, const struct ckpt_summary *summary, void *manifest,
 		      size_t manifest_len);
-void ckpt_indexer_drain(struct ckpt_indexer *in); // until everything put before is written or dropped
 void ckpt_indexer_close(struct ckpt_indexer *in); // drains; NULL is fine

@@ -1,0 +1,110 @@
+// What is put behind into the index: while its disk stalls, little memory waits for it.
+#include "tests/support/formats.h"
+#include "tests/support/suite.h"
+
+#include "core/hash.h"
+#include "core/index_db.h"
+#include "core/indexer.h"
+#include "core/util.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#define MANIFEST_BYTES ((size_t)8 << 20)
+#define STEPS 20
+
+static char dir[PATH_MAX];
+
+static void setup(void)
+{
+	ckpt_temp_dir(dir);
+}
+
+static int stall(struct ckpt_index_db *db, struct MDB_txn *txn, void *arg)
+{
+	(void)db;
+	(void)txn;
+	if (write(*(int *)arg, "x", 1) != 1)
+		_exit(1);
+	pause();
+	return 0;
+}
+
+// Another process is in the middle of a write: ours wait for it.
+static pid_t stall_begin(void)
+{
+	int fds[2];
+	char c;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(fds), 0);
+	pid = fork();
+	if (!pid) {
+		struct ckpt_index_db db;
+
+		if (!ckpt_index_db_init(&db, dir, false, 0) && !ckpt_index_db_open(&db))
+			ckpt_index_db_write(&db, stall, &fds[1]);
+		_exit(1);
+	}
+	close(fds[1]);
+	ck_assert_int_eq(read(fds[0], &c, 1), 1);
+	close(fds[0]);
+	return pid;
+}
+
+static void stall_end(pid_t pid)
+{
+	kill(pid, SIGKILL); // LMDB's lock goes with its holder
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+START_TEST(manifests_that_wait_for_a_stalled_index_are_bounded_by_their_bytes)
+{
+	struct ckpt_index_stat stat;
+	struct ckpt_summary summary;
+	struct ckpt_indexer *in;
+	struct ckpt_index *ix;
+	char key[8];
+	pid_t staller;
+	bool fresh;
+
+	ck_ok(ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
+	ckpt_index_close(ix);
+	staller = stall_begin();
+	ck_ok(ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
+	ck_ok(ckpt_indexer_new(ix, &in));
+	for (int i = 0; i < STEPS; i++) {
+		void *manifest = calloc(1, MANIFEST_BYTES);
+
+		snprintf(key, sizeof(key), "%d", i);
+		memcpy(manifest, key, sizeof(key));
+		ckpt_sample_summary(&summary, key, 1);
+		ckpt_sha256(manifest, MANIFEST_BYTES, summary.manifest_sha256);
+		ckpt_indexer_put(in, key, &summary, manifest, MANIFEST_BYTES);
+	}
+	stall_end(staller);
+	ckpt_indexer_close(in);
+	ck_ok(ckpt_index_stat(ix, &stat));
+	ck_assert_uint_eq(stat.versions, STEPS);
+	ck_assert_uint_ge(stat.manifests, 1);
+	ck_assert_uint_le(stat.manifests, ((size_t)32 << 20) / MANIFEST_BYTES);
+	ckpt_index_close(ix);
+}
+END_TEST
+
+static Suite *indexer_suite(void)
+{
+	Suite *suite = suite_create("indexer");
+	TCase *tcase = tcase_create("indexer");
+
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_test(tcase, manifests_that_wait_for_a_stalled_index_are_bounded_by_their_bytes);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(indexer_suite());
+}
