@@ -53,6 +53,35 @@ int ckpt_delete(struct ckpt_step *step)
 	return 0;
 }
 
+// --- What there is ----------------------------------------------------------------------------------------------------
+
+static int by_name_newest_first(const void *a, const void *b)
+{
+	const struct ckpt_step *x = *(struct ckpt_step *const *)a, *y = *(struct ckpt_step *const *)b;
+	int order = strcmp(x->name, y->name);
+
+	if (!order)
+		order = (x->deleted_ns < y->deleted_ns) - (x->deleted_ns > y->deleted_ns);
+	return order ? order : strcmp(x->session, y->session);
+}
+
+int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count)
+{
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, ret_steps, ret_count);
+
+	if (!rc && *ret_count)
+		qsort(*ret_steps, *ret_count, sizeof(**ret_steps), by_name_newest_first);
+	return rc;
+}
+
+void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, size_t cap)
+{
+	if (i == 0 || strcmp(steps[i]->name, steps[i - 1]->name))
+		snprintf(buf, cap, "%s", steps[i]->name);
+	else
+		snprintf(buf, cap, "%.240s.%.8s", steps[i]->name, steps[i]->session);
+}
+
 // --- Undelete ---------------------------------------------------------------------------------------------------------
 
 // Keeps the name for it, and says which version is the next.

@@ -11,6 +11,10 @@
 int ckpt_delete(struct ckpt_step *step);
 // A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted.
 int ckpt_undelete(struct ckpt_step *step);
+// All deleted steps, by name, the newest first; free with ckpt_step_list_free. And what each is called among them: its
+// name, older ones of the same name with the beginning of their session's id behind it.
+int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
+void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, size_t cap);
 // Removes a deleted step for good: its records, and its files behind. What fails is left for the next time.
 int ckpt_expire(struct ckpt_step *step);
 

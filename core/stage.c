@@ -454,6 +454,7 @@ int ckpt_stage_enter(struct ckpt_step *step, bool wait)
 		step->changers++;
 		return 0;
 	case CKPT_STEP_COMMITTED:
+	case CKPT_STEP_DELETED:
 	case CKPT_STEP_LEFT:
 		return -EROFS;
 	default:

@@ -374,6 +374,20 @@ struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, co
 	return step ? ckpt_step_ref(step) : NULL;
 }
 
+struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session)
+{
+	struct ckpt_step **steps, *found = NULL;
+	size_t count;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, &steps, &count))
+		return NULL;
+	for (size_t i = 0; i < count && !found; i++)
+		if (!strcmp(steps[i]->session, session))
+			found = ckpt_step_ref(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return found;
+}
+
 static int by_folder_and_name(const void *a, const void *b)
 {
 	const struct ckpt_step *x = *(struct ckpt_step *const *)a, *y = *(struct ckpt_step *const *)b;

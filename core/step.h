@@ -82,6 +82,8 @@ struct ckpt_step {
 
 // The step of this name in this folder, staged or committed, with a reference; NULL: none.
 struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name);
+// The committed or deleted step of this session, with a reference; NULL: none.
+struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session);
 struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
 void ckpt_step_unref(struct ckpt_step *step); // NULL is fine
 enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);

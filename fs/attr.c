@@ -78,7 +78,7 @@ void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct 
 
 bool place_is_committed(const struct place *p)
 {
-	return p->step && ckpt_step_state(p->step) == CKPT_STEP_COMMITTED;
+	return p->step && ckpt_step_has_manifest(ckpt_step_state(p->step));
 }
 
 int entry_of_node(struct ckpt_fs *fs, struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,

@@ -20,5 +20,5 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 // The node's entry in its committed step, with a reference to the manifest; -ESTALE when the step has another file there.
 int entry_of_node(struct ckpt_fs *fs, struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,
 		  struct ckpt_entry *ret_entry);
-// True when the place is in a committed step.
+// True when the place is in a committed step, or a deleted one: both never change.
 bool place_is_committed(const struct place *p);

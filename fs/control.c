@@ -1,14 +1,15 @@
 #include "fs/control.h"
 
+#include "core/delete.h"
 #include "core/errlog.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
 #include "fs/status.h"
+#include "fs/verbs.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -32,6 +33,7 @@ static const struct {
 	[CONTROL_STATUS_JSON] = {"status.json", S_IFREG, CONTROL_DIR},
 	[CONTROL_ERRORS] = {"errors", S_IFREG, CONTROL_DIR},
 	[CONTROL_STAGED] = {"staged", S_IFDIR, CONTROL_DIR},
+	[CONTROL_TRASH] = {"trash", S_IFDIR, CONTROL_DIR},
 };
 
 // --- Nodes ------------------------------------------------------------------------------------------------------------
@@ -102,10 +104,32 @@ static int left_node(struct ckpt_fs *fs, struct node *dir, const char *name, str
 	return rc;
 }
 
+static int deleted_node(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
+{
+	struct ckpt_step **steps;
+	char have[CKPT_NAME_MAX + 1];
+	size_t count;
+	int rc = ckpt_deleted_list(fs->store, &steps, &count);
+
+	if (rc)
+		return rc;
+	rc = -ENOENT;
+	for (size_t i = 0; i < count && rc == -ENOENT; i++) {
+		ckpt_deleted_label(steps, i, have, sizeof(have));
+		if (!strcmp(have, name))
+			rc = node_get(fs, node_space(steps[i]), steps[i]->summary.dir_ino, S_IFDIR, dir, name, steps[i],
+				      ret_node);
+	}
+	ckpt_step_list_free(steps, count);
+	return rc;
+}
+
 int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
 {
 	if (dir->control == CONTROL_STAGED)
 		return left_node(fs, dir, name, ret_node);
+	if (dir->control == CONTROL_TRASH)
+		return deleted_node(fs, dir, name, ret_node);
 	for (int i = 1; i < CONTROL_PIECES; i++)
 		if ((int)pieces[i].in == dir->control && !strcmp(pieces[i].name, name))
 			return piece_node(fs, (enum control_piece)i, dir, ret_node);
@@ -161,22 +185,26 @@ int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *re
 
 int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg)
 {
+	bool staged = dir->control == CONTROL_STAGED;
 	struct ckpt_step **steps;
 	char name[CKPT_NAME_MAX + 1];
 	size_t count;
 	int rc = 0;
 
-	if (dir->control != CONTROL_STAGED) {
+	if (!staged && dir->control != CONTROL_TRASH) {
 		for (int i = 1; i < CONTROL_PIECES && !rc; i++)
 			if ((int)pieces[i].in == dir->control)
 				rc = fn(arg, pieces[i].name, pieces[i].type, UINT64_MAX - (uint64_t)i);
 		return rc;
 	}
-	rc = list_left(fs, &steps, &count);
+	rc = staged ? list_left(fs, &steps, &count) : ckpt_deleted_list(fs->store, &steps, &count);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count && !rc; i++) {
-		left_name(steps, i, name, sizeof(name));
+		if (staged)
+			left_name(steps, i, name, sizeof(name));
+		else
+			ckpt_deleted_label(steps, i, name, sizeof(name));
 		rc = fn(arg, name, S_IFDIR, steps[i]->incarnation);
 	}
 	ckpt_step_list_free(steps, count);
@@ -200,95 +228,6 @@ static void socket_address(int dirfd, struct sockaddr_un *ret_address)
 {
 	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
 	snprintf(ret_address->sun_path, sizeof(ret_address->sun_path), "/proc/self/fd/%d/%s", dirfd, SOCKET_FILE);
-}
-
-static char *refusal(const char *error, const char *hint)
-{
-	json_t *reply = json_pack("{s:s, s:s?}", "error", error, "hint", hint);
-	char *text = json_dumps(reply, JSON_COMPACT);
-
-	json_decref(reply);
-	return text;
-}
-
-// The kernel still believes the name of a step that is gone, and would say that it exists to whoever makes it anew. It
-// is told when we hold no lock: for this it takes the folder's own, which a request may hold that waits for one of ours.
-static void forget_top(struct ckpt_fs *fs, struct node *top)
-{
-	char name[CKPT_NAME_MAX + 1];
-	struct node *folder = NULL;
-
-	names_write_lock(fs);
-	if (top->names) {
-		folder = top->names->parent;
-		node_ref(fs, folder);
-		snprintf(name, sizeof(name), "%s", top->names->text);
-		name_drop_locked(fs, top, folder, name);
-	}
-	names_unlock(fs);
-	if (folder)
-		(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, folder), name, strlen(name));
-	node_unref(fs, folder);
-}
-
-static int abort_and_forget(struct ckpt_fs *fs, struct ckpt_step *step)
-{
-	struct node *top = NULL;
-	struct statx stx;
-	int rc;
-
-	if (!statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
-		top = node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
-	rc = ckpt_stage_abort(step, false);
-	if (!rc && top)
-		forget_top(fs, top);
-	node_unref(fs, top);
-	return rc;
-}
-
-static char *answer_abort(struct ckpt_fs *fs, const char *session)
-{
-	struct ckpt_step **steps, *found = NULL;
-	size_t count;
-	int matches = 0, rc;
-
-	if (!session)
-		return refusal("no session was named", NULL);
-	rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT,
-			    &steps, &count);
-	if (rc)
-		return refusal(strerror(-rc), NULL);
-	for (size_t i = 0; i < count; i++)
-		if (!strcmp(steps[i]->session, session) || !strcmp(steps[i]->name, session)) {
-			found = steps[i];
-			matches++;
-		}
-	rc = matches == 1 ? abort_and_forget(fs, found) : 0;
-	ckpt_step_list_free(steps, count);
-	if (matches != 1)
-		return matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`")
-			       : refusal("there is no such session", "`ckptfs sessions` lists them");
-	return rc ? refusal(strerror(-rc), rc == -EBUSY ? "it is being committed" : NULL) : strdup("{\"ok\":true}");
-}
-
-static char *answer(struct ckpt_fs *fs, const char *request)
-{
-	json_t *json = json_loads(request, 0, NULL);
-	const char *verb = json_string_value(json_object_get(json, "verb"));
-	char *reply;
-
-	if (!verb)
-		reply = refusal("not a request", NULL);
-	else if (!strcmp(verb, "status"))
-		reply = status_json(fs);
-	else if (!strcmp(verb, "sessions"))
-		reply = status_sessions_json(fs);
-	else if (!strcmp(verb, "abort"))
-		reply = answer_abort(fs, json_string_value(json_object_get(json, "session")));
-	else
-		reply = refusal("the mount does not know this verb", "it is of another version: mount again");
-	json_decref(json);
-	return reply;
 }
 
 static bool peer_is_allowed(int fd)
@@ -351,7 +290,7 @@ static void serve_one(struct control_socket *s, int fd)
 	set_timeouts(fd);
 	if (!peer_is_allowed(fd) || receive_all(fd, REQUEST_BYTES_MAX, &request))
 		return;
-	reply = answer(s->fs, request);
+	reply = verbs_answer(s->fs, request);
 	if (reply)
 		(void)send_all(fd, reply, strlen(reply)); // the asker left
 }

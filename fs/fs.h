@@ -7,6 +7,7 @@
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   marker    the finalize marker                        control   .ckptfs and the socket of verbs
 //   client    what /proc says of the caller              status    status.json
+//   verbs     what the command line asks of a mount
 //   end       how it ends in time                        notify    words to the service manager
 #pragma once
 

@@ -35,6 +35,8 @@ static const struct ckpt_verb verbs[] = {
 	{"info", "shows one store or step in full", ckpt_verb_info},
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
+	{"rm", "moves steps to the trash", ckpt_verb_rm},
+	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
 	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
 	{"abort", "drops a staged step", ckpt_verb_abort},
 	{"status", "shows mounts, queues, the last commit and the last error", ckpt_verb_status},

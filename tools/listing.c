@@ -1,5 +1,6 @@
 #include "tools/listing.h"
 
+#include "core/delete.h"
 #include "core/name.h"
 #include "core/util.h"
 #include "tools/output.h"
@@ -7,6 +8,8 @@
 #include "tools/units.h"
 
 #include <stdio.h>
+
+#define TRASH_PREFIX "trash/"
 
 // --- Open -------------------------------------------------------------------------------------------------------------
 
@@ -194,6 +197,37 @@ static struct ckpt_step *find_in_path(const struct ckpt_listing *l, const char *
 	return NULL;
 }
 
+// The deleted step that `ls --trash` calls so, or of this session; *ret_rest points behind its name.
+static struct ckpt_step *find_deleted(const struct ckpt_listing *l, const char *word, const char **ret_rest)
+{
+	struct ckpt_step **steps, *found = NULL;
+	size_t count, longest = 0;
+
+	if (ckpt_deleted_list(l->store, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++) {
+		char label[CKPT_NAME_MAX + 1];
+		CLEANUP_FREE char *name = NULL;
+		size_t len;
+
+		ckpt_deleted_label(steps, i, label, sizeof(label));
+		name = ckpt_listing_name(l, steps[i]->folder_id, label);
+		if (!strcmp(steps[i]->session, word)) {
+			free(name);
+			name = ckpt_text("%s", word);
+		}
+		len = strlen(name);
+		if (len <= longest || strncmp(name, word, len) || (word[len] && word[len] != '/'))
+			continue;
+		longest = len;
+		ckpt_step_unref(found);
+		found = ckpt_step_ref(steps[i]);
+		*ret_rest = word + len + strspn(word + len, "/");
+	}
+	ckpt_step_list_free(steps, count);
+	return found;
+}
+
 static int not_found(const struct ckpt_listing *l, const char *word)
 {
 	CLEANUP_FREE char *hint = NULL;
@@ -202,8 +236,8 @@ static int not_found(const struct ckpt_listing *l, const char *word)
 	size_t i;
 	int rc;
 
-	if (!strncmp(word, "trash/", 6))
-		return ckpt_fail(word, NULL, "nothing is in the trash");
+	if (!strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX)))
+		return ckpt_fail(word, "`ckptfs ls --trash` lists the trash", "no such step in the trash");
 	rc = ckpt_rows_sessions(l, &rows);
 	if (rc)
 		return rc;
@@ -229,6 +263,8 @@ int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *o
 
 	if (!step)
 		step = find_in_path(l, word, &rest);
+	if (!step && !strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX)))
+		step = find_deleted(l, word + strlen(TRASH_PREFIX), &rest);
 	if (!step)
 		return not_found(l, word);
 	*ret_step = step;

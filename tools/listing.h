@@ -25,5 +25,6 @@ char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, con
 
 // The committed step that word names: "1000", "checkpoints/1000", "latest", "latest~2", "checkpoints/latest"; what
 // follows is the path in the step, "" for none. *ret_path is malloc'ed. The reference is the caller's.
+// "trash/1000" is the deleted one of that name in `ls --trash`, or of that session.
 int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
 		      struct ckpt_step **ret_step, char **ret_path);

@@ -105,6 +105,8 @@ static int set_duration(struct ckpt_mount *m, const char *name, const char *valu
 		return bad(name, value, "a duration: 5s, 10m, 1h");
 	if (!strcmp(name, "open_writers"))
 		m->settings.open_writers_ns = ns;
+	else if (!strcmp(name, "trash"))
+		m->settings.trash_ns = ns;
 	else
 		m->settings.commit_timeout_ns = ns;
 	return 0;
@@ -203,7 +205,7 @@ static const struct mount_option options[] = {
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
 	{"work_limit", NULL, "SIZE", "quotas"},
 	{"staging_ttl", NULL, "DURATION", "garbage collection"},
-	{"trash", NULL, "DURATION", "deletion"},
+	{"trash", set_duration, "DURATION", "how long deleted steps can be had back (default 7d)"},
 	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
 	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},
 	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},

@@ -113,6 +113,34 @@ static void note_with(const char *text, va_list args)
 	put_line("ckptfs", line);
 }
 
+int ckpt_confirm(const char *what, bool yes, const char *question, ...)
+{
+	char answer[8] = "";
+	va_list ap;
+
+	if (yes)
+		return 0;
+	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+		return ckpt_usage(what, "give --yes where nobody can be asked", "its files would be deleted for good");
+	va_start(ap, question);
+	vfprintf(stderr, question, ap);
+	va_end(ap);
+	fputs(" [y/N] ", stderr);
+	if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
+		return ckpt_fail(what, NULL, "kept");
+	return 0;
+}
+
+int ckpt_answer_fail(const char *what, const char *answer)
+{
+	json_t *reply = json_loads(answer, 0, NULL);
+	const char *error = json_string_value(json_object_get(reply, "error"));
+	int rc = error ? ckpt_fail(what, json_string_value(json_object_get(reply, "hint")), "%s", error) : 0;
+
+	json_decref(reply);
+	return rc;
+}
+
 void ckpt_note(const char *text, ...)
 {
 	va_list args;

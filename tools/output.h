@@ -25,6 +25,10 @@ __attribute__((format(printf, 3, 4))) int ckpt_fail(const char *what, const char
 int ckpt_fail_errno(const char *what, const char *hint, int error);
 // Wrong usage: the same form; returns CKPT_EXIT_USAGE.
 __attribute__((format(printf, 3, 4))) int ckpt_usage(const char *what, const char *hint, const char *why, ...);
+// Before something is destroyed: a terminal is asked, elsewhere --yes must have said so. 0, or an exit status.
+__attribute__((format(printf, 3, 4))) int ckpt_confirm(const char *what, bool yes, const char *question, ...);
+// What the process that has the store mounted said: 0, or its refusal, told as our own.
+int ckpt_answer_fail(const char *what, const char *answer);
 // A line for people on stderr: not with --quiet; verbose ones only with -v.
 __attribute__((format(printf, 1, 2))) void ckpt_note(const char *text, ...);
 __attribute__((format(printf, 1, 2))) void ckpt_note_verbose(const char *text, ...);

@@ -1,5 +1,6 @@
 #include "tools/rows.h"
 
+#include "core/delete.h"
 #include "core/stage.h"
 #include "core/util.h"
 #include "fs/mount.h"
@@ -51,21 +52,24 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 {
 	json_t *row = ckpt_need(json_object());
 	struct ckpt_summary s;
+	int64_t deleted_ns;
 	char *name;
 
 	pthread_mutex_lock(&step->lock);
 	s = step->summary;
+	deleted_ns = step->state == CKPT_STEP_DELETED ? step->deleted_ns : 0;
 	pthread_mutex_unlock(&step->lock);
 	name = ckpt_listing_name(l, s.folder_id, s.name);
 	set(row, "name", ckpt_json_text(name));
 	free(name);
 	set(row, "number", s.number < 0 ? json_null() : json_integer(s.number));
 	set(row, "version", integer(s.version));
-	set(row, "state", json_string("committed"));
+	set(row, "state", json_string(deleted_ns ? "trash" : "committed"));
 	set(row, "files", integer(s.files));
 	set(row, "bytes", integer(s.bytes));
 	set(row, "stored_bytes", integer(s.bytes)); // raw files: stored as they are
 	set(row, "committed_at", ckpt_json_time(s.committed_ns));
+	set(row, "deleted_at", ckpt_json_time(deleted_ns));
 	set(row, "temporary", json_boolean(s.temporary));
 	set(row, "pinned", json_false());
 	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
@@ -76,6 +80,18 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 		set(row, "extras", json_null());
 		set(row, "metrics", json_null());
 	}
+	return row;
+}
+
+json_t *ckpt_row_deleted(const struct ckpt_listing *l, struct ckpt_step *const *steps, size_t i, bool metadata)
+{
+	json_t *row = ckpt_row_step(l, steps[i], metadata);
+	char label[CKPT_NAME_MAX + 1];
+	CLEANUP_FREE char *name = NULL;
+
+	ckpt_deleted_label(steps, i, label, sizeof(label));
+	name = ckpt_listing_name(l, steps[i]->folder_id, label);
+	set(row, "name", ckpt_json_text(name));
 	return row;
 }
 
@@ -125,6 +141,7 @@ json_t *ckpt_row_staged(const json_t *session)
 	set(row, "bytes", json_incref(json_object_get(session, "bytes")));
 	set(row, "stored_bytes", json_incref(json_object_get(session, "bytes")));
 	set(row, "committed_at", json_null());
+	set(row, "deleted_at", json_null());
 	set(row, "temporary", json_null());
 	set(row, "pinned", json_false());
 	set(row, "durable", json_null());
@@ -165,10 +182,10 @@ json_t *ckpt_row_file(const struct ckpt_manifest *m, uint32_t index)
 
 static json_t *row_settings(const struct ckpt_settings *s)
 {
-	return ckpt_need(json_pack("{s:o, s:o, s:f, s:f, s:b}", "marker", ckpt_json_text(s->marker), "steps_at",
+	return ckpt_need(json_pack("{s:o, s:o, s:f, s:f, s:f, s:b}", "marker", ckpt_json_text(s->marker), "steps_at",
 				   ckpt_json_text(s->steps_at), "open_writers", (double)s->open_writers_ns / 1e9,
-				   "commit_timeout", (double)s->commit_timeout_ns / 1e9, "show_staged",
-				   (int)s->show_staged));
+				   "commit_timeout", (double)s->commit_timeout_ns / 1e9, "trash",
+				   (double)s->trash_ns / 1e9, "show_staged", (int)s->show_staged));
 }
 
 // The read-write mount is known from its holder, on whatever machine; read-only ones only if they are here.

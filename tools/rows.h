@@ -9,10 +9,12 @@
 
 #include <jansson.h>
 
-// A committed step, as `ls` has it. metadata: also read extras and metrics, which costs reading the record.
+// A committed or deleted step, as `ls` has it. metadata: also read extras and metrics, which costs reading the record.
 json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool metadata);
 // The same with "profile", "event", "versions".
 json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step);
+// The same of the deleted step i of a ckpt_deleted_list, under the name that it has in the trash.
+json_t *ckpt_row_deleted(const struct ckpt_listing *l, struct ckpt_step *const *steps, size_t i, bool metadata);
 // A staged step as `ls` has it, of a row of `sessions`.
 json_t *ckpt_row_staged(const json_t *session);
 // An entry of a manifest.

@@ -55,9 +55,11 @@ int ckpt_verb_info(int argc, char **argv);
 int ckpt_verb_init(int argc, char **argv);
 int ckpt_verb_ls(int argc, char **argv);
 int ckpt_verb_mount(int argc, char **argv);
+int ckpt_verb_rm(int argc, char **argv);
 int ckpt_verb_sessions(int argc, char **argv);
 int ckpt_verb_status(int argc, char **argv);
 int ckpt_verb_umount(int argc, char **argv);
+int ckpt_verb_undelete(int argc, char **argv);
 int ckpt_verb_verify(int argc, char **argv);
 // mount.fuse.ckptfs, as mount(8) calls it.
 int ckpt_verb_mount_helper(int argc, char **argv);

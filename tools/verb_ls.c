@@ -1,5 +1,6 @@
 #include "tools/verb.h"
 
+#include "core/delete.h"
 #include "core/util.h"
 #include "tools/output.h"
 #include "tools/rows.h"
@@ -8,9 +9,9 @@
 
 #include <stdio.h>
 
-static const char *const step_fields[] = {"name",    "number",       "version",      "state",     "files",
-					  "bytes",   "stored_bytes", "committed_at", "temporary", "pinned",
-					  "durable", "hot",          "extras",       "metrics",   NULL};
+static const char *const step_fields[] = {
+	"name",       "number",    "version", "state",   "files", "bytes",  "stored_bytes", "committed_at",
+	"deleted_at", "temporary", "pinned",  "durable", "hot",   "extras", "metrics",      NULL};
 static const char *const file_fields[] = {"path",   "type",  "bytes", "mode",  "mtime",
 					  "sha256", "array", "dtype", "shape", NULL};
 
@@ -92,6 +93,19 @@ static int add_committed(const struct ckpt_listing *l, const struct ls *ls, json
 	return 0;
 }
 
+static void add_deleted(const struct ckpt_listing *l, const struct ls *ls, json_t *rows)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	bool metadata = needs_metadata(ls);
+
+	if (ckpt_deleted_list(l->store, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(rows, ckpt_row_deleted(l, steps, i, metadata));
+	ckpt_step_list_free(steps, count);
+}
+
 static int add_staged(const struct ckpt_listing *l, json_t *rows)
 {
 	json_t *sessions, *session;
@@ -113,6 +127,8 @@ static int step_rows(const struct ckpt_listing *l, const struct ls *ls, json_t *
 		rc = add_committed(l, ls, rows);
 	if (!rc && (ls->all || ls->staged))
 		rc = add_staged(l, rows);
+	if (!rc && (ls->all || ls->trash))
+		add_deleted(l, ls, rows);
 	return rc;
 }
 

@@ -130,23 +130,14 @@ static int find_session(const json_t *rows, const char *word, const char *store,
 	return 0;
 }
 
-// A terminal is asked; elsewhere --yes must have said so.
 static int confirm(const json_t *row, bool yes)
 {
 	const char *name = text_of(row, "name"), *id = text_of(row, "id");
-	char size[CKPT_SIZE_MAX], answer[8] = "";
+	char size[CKPT_SIZE_MAX];
 
-	if (yes)
-		return 0;
-	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-		return ckpt_usage(name ? name : id, "give --yes where nobody can be asked",
-				  "its files would be deleted for good");
-	fprintf(stderr, "Delete the staged step %s with %lld files, %s, for good? [y/N] ", name ? name : id,
-		json_integer_value(json_object_get(row, "files")),
-		ckpt_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size));
-	if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
-		return ckpt_fail(name ? name : id, NULL, "kept");
-	return 0;
+	return ckpt_confirm(name ? name : id, yes, "Delete the staged step %s with %lld files, %s, for good?",
+			    name ? name : id, json_integer_value(json_object_get(row, "files")),
+			    ckpt_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size));
 }
 
 static int abort_at_rest(const char *store, const char *id)
@@ -175,19 +166,12 @@ static int abort_at_rest(const char *store, const char *id)
 static int abort_session(const char *store, const char *id)
 {
 	CLEANUP_FREE char *request = ckpt_text("{\"verb\":\"abort\",\"session\":\"%s\"}", id), *text = NULL;
-	const char *error;
-	json_t *reply;
 	int rc = ckpt_mount_ask(store, request, &text);
 
 	if (rc == -ENOENT)
 		return abort_at_rest(store, id);
-	if (rc)
-		return ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc));
-	reply = json_loads(text, 0, NULL);
-	error = text_of(reply, "error");
-	rc = error ? ckpt_fail(id, text_of(reply, "hint"), "%s", error) : 0;
-	json_decref(reply);
-	return rc;
+	return rc ? ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc))
+		  : ckpt_answer_fail(id, text);
 }
 
 static int abort_one(const struct ckpt_operand *o, bool yes)

@@ -221,10 +221,25 @@ static void check_totals(struct verify *v, const struct ckpt_manifest *m, const 
 		bad(v, NULL, "its record gives the directory another mode than its manifest");
 }
 
-// One version. The newest also answers for what lies in the session's directory; older ones have the same files, or
-// their own session.
-static void check_version(struct verify *v, struct found *f, bool newest)
+// Whether this version is the last of its session: none follows, or what follows deletes it or is of another one.
+static bool is_last(struct verify *v, size_t i, const struct ckpt_summary *s)
 {
+	struct ckpt_record next;
+	bool last;
+
+	if (i + 1 == v->count || strcmp(v->found[i + 1].key, v->found[i].key))
+		return true;
+	if (read_record(v, &v->found[i + 1], &next))
+		return false;
+	last = next.summary.deleted || strcmp(next.summary.session, s->session);
+	ckpt_record_done(&next);
+	return last;
+}
+
+// One version. The last of a session also answers for what lies in its directory; older ones have the same files.
+static void check_version(struct verify *v, size_t i)
+{
+	struct found *f = &v->found[i];
 	const struct ckpt_check check = {
 		.store = v->l.store, .read_data = v->read_data, .bad = bad, .progress = progress, .arg = v};
 	struct ckpt_manifest *m = NULL;
@@ -234,15 +249,16 @@ static void check_version(struct verify *v, struct found *f, bool newest)
 		return;
 	f->decoded = names_itself(v, f, &r);
 	f->summary = r.summary;
-	if (f->decoded && !read_manifest(v, &r, &m)) {
+	if (f->decoded && !r.summary.deleted && !read_manifest(v, &r, &m)) {
 		check_totals(v, m, &f->summary);
 		check_index_copy(v, &f->summary);
-		if (newest && ckpt_uuid_check(f->summary.session)) {
+		if (!ckpt_uuid_check(f->summary.session)) {
+			bad(v, NULL, "its record names no session");
+		} else if (is_last(v, i, &f->summary)) {
+			v->steps++;
 			v->files += f->summary.files;
 			v->bytes += f->summary.bytes;
 			ckpt_check_files(&check, m, f->summary.session);
-		} else if (newest) {
-			bad(v, NULL, "its record names no session");
 		}
 		ckpt_manifest_unref(m);
 	}
@@ -263,8 +279,6 @@ static void check_records(struct verify *v)
 {
 	for (size_t i = 0; i < v->count; i++) {
 		struct found *f = &v->found[i];
-		bool newest = i + 1 == v->count || strcmp(v->found[i + 1].key, f->key);
-
 		if (!*f->key) {
 			if (!v->keys)
 				bad(v, f->object, "is no record: a record is steps/KEY/VERSION");
@@ -272,9 +286,8 @@ static void check_records(struct verify *v)
 		}
 		if (!wanted(v, f->key))
 			continue;
-		v->steps += newest;
 		v->step = name_of_key(v, f->key);
-		check_version(v, f, newest);
+		check_version(v, i);
 		free(TAKE_PTR(v->step));
 	}
 }

@@ -1,0 +1,162 @@
+#include "fs/verbs.h"
+
+#include "core/delete.h"
+#include "core/stage.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/ops.h"
+#include "fs/status.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+static char *refusal(const char *error, const char *hint)
+{
+	json_t *reply = json_pack("{s:s, s:s?}", "error", error, "hint", hint);
+	char *text = json_dumps(reply, JSON_COMPACT);
+
+	json_decref(reply);
+	return text;
+}
+
+static char *done(void)
+{
+	return strdup("{\"ok\":true}");
+}
+
+// The kernel still believes the name of a step that is gone, and would say that it exists to whoever makes it anew. It
+// is told when we hold no lock: for this it takes the folder's own, which a request may hold that waits for one of ours.
+static void forget_top(struct ckpt_fs *fs, struct node *top)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct node *folder = NULL;
+
+	names_write_lock(fs);
+	if (top->names) {
+		folder = top->names->parent;
+		node_ref(fs, folder);
+		snprintf(name, sizeof(name), "%s", top->names->text);
+		name_drop_locked(fs, top, folder, name);
+	}
+	names_unlock(fs);
+	if (folder)
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, folder), name, strlen(name));
+	if (folder && folder->kind == NODE_FILES)
+		folder_touch(fs, folder);
+	node_unref(fs, folder);
+}
+
+// --- abort --------------------------------------------------------------------------------------------------------------
+
+static int abort_and_forget(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	struct node *top = NULL;
+	struct statx stx;
+	int rc;
+
+	if (!statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		top = node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
+	rc = ckpt_stage_abort(step, false);
+	if (!rc && top)
+		forget_top(fs, top);
+	node_unref(fs, top);
+	return rc;
+}
+
+static char *answer_abort(struct ckpt_fs *fs, const char *session)
+{
+	struct ckpt_step **steps, *found = NULL;
+	size_t count;
+	int matches = 0, rc;
+
+	rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT,
+			    &steps, &count);
+	if (rc)
+		return refusal(strerror(-rc), NULL);
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(steps[i]->session, session) || !strcmp(steps[i]->name, session)) {
+			found = steps[i];
+			matches++;
+		}
+	rc = matches == 1 ? abort_and_forget(fs, found) : 0;
+	ckpt_step_list_free(steps, count);
+	if (matches != 1)
+		return matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`")
+			       : refusal("there is no such session", "`ckptfs sessions` lists them");
+	return rc ? refusal(strerror(-rc), rc == -EBUSY ? "it is being committed" : NULL) : done();
+}
+
+// --- delete, undelete ---------------------------------------------------------------------------------------------------
+
+static int delete_and_forget(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	struct node *top;
+	int rc = ckpt_delete(step);
+
+	if (rc)
+		return rc;
+	top = node_find(fs, node_space(step), step->summary.dir_ino);
+	if (top)
+		forget_top(fs, top);
+	node_unref(fs, top);
+	return 0;
+}
+
+// for_good: of what is in the trash already nothing is kept, either.
+static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_good)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = step ? 0 : -ESTALE;
+
+	if (!rc && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		rc = delete_and_forget(fs, step);
+	if (!rc && for_good)
+		rc = ckpt_expire(step);
+	ckpt_step_unref(step);
+	return rc ? refusal(strerror(-rc), "`ckptfs ls --all` says what there is") : done();
+}
+
+static char *answer_undelete(struct ckpt_fs *fs, const char *session)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = step ? ckpt_undelete(step) : -ESTALE;
+
+	if (!rc && !*step->folder_id)
+		folder_touch(fs, node_root(fs));
+	ckpt_step_unref(step);
+	return rc == -EEXIST ? refusal("there is a step of this name", "remove or rename that one first")
+	       : rc          ? refusal(strerror(-rc), "`ckptfs ls --trash` says what there is")
+			     : done();
+}
+
+// --- The request --------------------------------------------------------------------------------------------------------
+
+char *verbs_answer(struct ckpt_fs *fs, const char *request)
+{
+	json_t *json = json_loads(request, 0, NULL);
+	const char *verb = json_string_value(json_object_get(json, "verb"));
+	const char *session = json_string_value(json_object_get(json, "session"));
+	char *reply;
+
+	if (!verb)
+		reply = refusal("not a request", NULL);
+	else if (!strcmp(verb, "status"))
+		reply = status_json(fs);
+	else if (!strcmp(verb, "sessions"))
+		reply = status_sessions_json(fs);
+	else if (!session)
+		reply = refusal("no session was named, or the verb is unknown",
+				"the mount may be of another version: mount again");
+	else if (!strcmp(verb, "abort"))
+		reply = answer_abort(fs, session);
+	else if (!strcmp(verb, "delete"))
+		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")));
+	else if (!strcmp(verb, "undelete"))
+		reply = answer_undelete(fs, session);
+	else
+		reply = refusal("the mount does not know this verb", "it is of another version: mount again");
+	json_decref(json);
+	return reply;
+}

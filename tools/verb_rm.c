@@ -1,0 +1,195 @@
+// rm, undelete: a step goes to the trash, or for good, and back.
+#include "tools/verb.h"
+
+#include "core/delete.h"
+#include "core/trash.h"
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/listing.h"
+#include "tools/output.h"
+
+#include <stdio.h>
+
+struct rm {
+	bool now, yes;
+};
+
+// What is done with one step, where the store is mounted and where it is not.
+struct act {
+	const char *verb;
+	bool for_good;
+	int (*at_rest)(struct ckpt_step *step, bool for_good);
+};
+
+static int delete_at_rest(struct ckpt_step *step, bool for_good)
+{
+	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step) : 0;
+
+	if (!rc && for_good)
+		rc = ckpt_expire(step);
+	return rc;
+}
+
+static int undelete_at_rest(struct ckpt_step *step, bool for_good __attribute__((unused)))
+{
+	return ckpt_undelete(step);
+}
+
+static const char *hint_for(int error)
+{
+	return error == -EEXIST   ? "remove or rename the step of that name first"
+	       : error == -ESTALE ? "`ckptfs ls --all` says what there is"
+				  : NULL;
+}
+
+static int act_at_rest(const char *store, const char *word, const char *session, const struct act *act)
+{
+	struct ckpt_listing l;
+	struct ckpt_step *step;
+	int rc = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
+
+	if (rc)
+		return rc;
+	step = ckpt_step_of_session(l.store, session);
+	rc = step ? act->at_rest(step, act->for_good) : -ESTALE;
+	ckpt_step_unref(step);
+	if (!rc && act->for_good)
+		ckpt_trash_drain(l.store->trash);
+	ckpt_listing_close(&l);
+	return rc ? ckpt_fail_errno(word, hint_for(rc), rc) : 0;
+}
+
+// The process that has the store mounted does it; where there is none, this one.
+static int act_on(const char *store, const char *word, const char *session, const struct act *act)
+{
+	CLEANUP_FREE char *request = ckpt_text("{\"verb\":\"%s\",\"session\":\"%s\",\"for_good\":%s}", act->verb,
+					       session, act->for_good ? "true" : "false");
+	CLEANUP_FREE char *text = NULL;
+	int rc = ckpt_mount_ask(store, request, &text);
+
+	if (rc == -ENOENT)
+		return act_at_rest(store, word, session, act);
+	return rc ? ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc))
+		  : ckpt_answer_fail(word, text);
+}
+
+static bool is_in_trash(const char *word)
+{
+	return !strncmp(word, "trash/", 6);
+}
+
+// The session of the step that word names; malloc'ed.
+static int find(const struct ckpt_operand *o, const char *word, char **ret_session)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_listing l;
+	struct ckpt_step *step;
+	int rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
+
+	if (rc)
+		return rc;
+	rc = ckpt_listing_find(&l, o, word, &step, &path);
+	if (!rc && *path)
+		rc = ckpt_usage(word, "name the step alone", "files of a committed step cannot be removed one by one");
+	if (!rc)
+		*ret_session = ckpt_text("%s", step->session);
+	if (!rc || path)
+		ckpt_step_unref(step);
+	ckpt_listing_close(&l);
+	return rc;
+}
+
+static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
+{
+	const struct act act = {"delete", rm->now, delete_at_rest};
+	CLEANUP_FREE char *session = NULL;
+	int rc;
+
+	if (is_in_trash(word) && !rm->now)
+		return ckpt_usage(word, "`rm --now` removes it for good", "is in the trash already");
+	rc = find(o, word, &session);
+	if (!rc && rm->now)
+		rc = ckpt_confirm(word, rm->yes, "Delete the step %s for good?", word);
+	return rc ? rc : act_on(o->store, word, session, &act);
+}
+
+static int each(const struct ckpt_words *words, const char *verb, const char *usage,
+		int (*one)(const struct ckpt_operand *o, const char *word, const struct rm *rm), const struct rm *rm)
+{
+	struct ckpt_operand o;
+	int status = ckpt_operand_take(words, &o);
+
+	if (status)
+		return status;
+	if (!o.count)
+		status = ckpt_usage(verb, usage, "no step is named");
+	for (size_t i = 0; i < o.count; i++) {
+		int rc = one(&o, o.steps[i], rm);
+
+		status = MAX(status, rc);
+	}
+	ckpt_operand_done(&o);
+	return status;
+}
+
+static int rm_option(int key, char *arg __attribute__((unused)), void *input)
+{
+	struct rm *rm = input;
+
+	*(key == 'n' ? &rm->now : &rm->yes) = true;
+	return 0;
+}
+
+int ckpt_verb_rm(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"now", 'n', NULL, 0, "for good: not to the trash, or out of it", 0},
+		{"yes", 'y', NULL, 0, "with --now: do not ask; needed where stdin is no terminal", 0},
+		{0},
+	};
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] STEP...",
+		.doc = "Moves steps to the trash, each in one act. `ckptfs undelete` has them back, until they expire "
+		       "(mount "
+		       "option trash=7d).\v"
+		       "Examples:\n"
+		       "  ckptfs rm /ckpt 1000 2000\n"
+		       "  ckptfs rm --now --yes /data/run42 trash/1000",
+		.options = options,
+		.option = rm_option,
+		.operands_min = 1,
+		.operands_max = UINT_MAX,
+	};
+	struct ckpt_words words;
+	struct rm rm = {0};
+
+	ckpt_verb_parse(&syntax, argc, argv, &rm, &words);
+	return each(&words, "rm", "usage: ckptfs rm [STORE] STEP...", remove_one, &rm);
+}
+
+static int undelete_one(const struct ckpt_operand *o, const char *word, const struct rm *rm __attribute__((unused)))
+{
+	static const struct act act = {"undelete", false, undelete_at_rest};
+	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", is_in_trash(word) ? "" : "trash/", word), *session = NULL;
+	int rc = find(o, in_trash, &session);
+
+	return rc ? rc : act_on(o->store, word, session, &act);
+}
+
+int ckpt_verb_undelete(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] STEP...",
+		.doc = "Takes steps out of the trash: they are listed again, as they were.\v"
+		       "Examples:\n"
+		       "  ckptfs ls --trash /ckpt\n"
+		       "  ckptfs undelete /ckpt 1000\n"
+		       "  ckptfs undelete /data/run42 checkpoints/2000",
+		.operands_min = 1,
+		.operands_max = UINT_MAX,
+	};
+	struct ckpt_words words;
+
+	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	return each(&words, "undelete", "usage: ckptfs undelete [STORE] STEP...", undelete_one, NULL);
+}
