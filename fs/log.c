@@ -42,10 +42,17 @@ void log_line(int priority, const char *format, ...)
 	va_end(ap);
 }
 
-// libfuse's levels are those of syslog.
+// libfuse's levels are those of syslog. Why a mount fails is said by its errors alone, so who mounts by hand sees them, too;
+// once in the background nobody does.
 static void from_libfuse(enum fuse_log_level level, const char *format, va_list ap)
 {
+	va_list again;
+
+	va_copy(again, ap);
 	write_line((int)level, format, ap);
+	if (level <= FUSE_LOG_ERR && sink.file != stderr)
+		vfprintf(stderr, format, again);
+	va_end(again);
 }
 
 int log_open(const char *where, const char *level)

@@ -483,7 +483,7 @@ static int session_new(struct ckpt_fs *fs)
 		return fail(-EPERM,
 			    geteuid() ? "without root this needs fusermount3 (package fuse3), and allow_other needs "
 					"user_allow_other in /etc/fuse.conf"
-				      : "see the log line above",
+				      : "libfuse says why, in the line above",
 			    "%s: the kernel refused the mount", fs->mountpoint);
 	return 0;
 }

@@ -1,5 +1,6 @@
 """Mounting and unmounting, in every way that people and systems do it."""
 
+import errno
 import json
 import os
 import shutil
@@ -314,6 +315,14 @@ def test_fuse_device_that_another_user_may_not_open_is_said(nobody):
     assert "chmod 666 /dev/fuse" in done.stderr and "kernel refused" not in done.stderr
     [check] = [c for c in json.loads(closed("doctor", "--json").stdout)["checks"] if c["name"] == "fuse"]
     assert not check["ok"] and "chmod 666 /dev/fuse" in check["hint"]
+
+
+@needs_root
+def test_why_the_kernel_refuses_a_mount_is_said_in_the_background_too(world, ckptfs, store, point):
+    """The log is syslog then, which who mounts does not see."""
+    done = subprocess.run([*preload(world, "no_mount"), ckptfs.path, "mount", store, point], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1 and "the kernel refused the mount" in done.stderr
+    assert os.strerror(errno.ENAMETOOLONG) in done.stderr
 
 
 @needs_root
