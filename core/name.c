@@ -125,6 +125,25 @@ bool ckpt_name_is_utf8(const char *text, size_t len)
 	return true;
 }
 
+char *ckpt_name_clean(const char *text)
+{
+	size_t left = strlen(text);
+	char *clean = malloc(left * 3 + 1), *out = clean;
+
+	if (!clean)
+		return NULL;
+	while (left) {
+		size_t len = utf8_sequence((const uint8_t *)text, left);
+
+		out = len ? mempcpy(out, text, len) : mempcpy(out, "\xef\xbf\xbd", 3);
+		len = MAX(len, (size_t)1);
+		text += len;
+		left -= len;
+	}
+	*out = '\0';
+	return clean;
+}
+
 int ckpt_name_check(const char *name, size_t len)
 {
 	if (!len)

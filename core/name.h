@@ -19,6 +19,9 @@
 int ckpt_name_check(const char *name, size_t len);
 // True for well-formed UTF-8 (no overlong forms, no surrogates); NUL bytes count as text.
 bool ckpt_name_is_utf8(const char *text, size_t len);
+// A path, which may be any bytes, for where only UTF-8 will do: each byte of what is none becomes U+FFFD. malloc'ed; NULL
+// without memory.
+char *ckpt_name_clean(const char *text);
 // True for the empty string and for CKPT_FOLDER_ID_LEN lower-case hex digits.
 bool ckpt_name_is_folder_id(const char *folder_id);
 

@@ -238,14 +238,14 @@ static void boot_id_read(char ret_id[37])
 int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
 {
 	char boot_id[37], host[65] = "";
-	CLEANUP_FREE char *text = NULL;
+	CLEANUP_FREE char *text = NULL, *where = mountpoint ? ckpt_name_clean(mountpoint) : NULL;
 	json_t *holder;
 	int rc;
 
 	boot_id_read(boot_id);
 	gethostname(host, sizeof(host) - 1);
 	holder = json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host, "boot_id", boot_id,
-			   "mountpoint", mountpoint, "since_ns", (json_int_t)ckpt_sys.now_ns());
+			   "mountpoint", where, "since_ns", (json_int_t)ckpt_sys.now_ns());
 	text = holder ? json_dumps(holder, JSON_INDENT(2)) : NULL;
 	json_decref(holder);
 	rc = text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
@@ -293,6 +293,13 @@ int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder)
 	ret_holder->mountpoint = mountpoint ? strdup(mountpoint) : NULL;
 	json_decref(json);
 	return 0;
+}
+
+bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint)
+{
+	CLEANUP_FREE char *where = ckpt_name_clean(mountpoint);
+
+	return h->mountpoint && where && !strcmp(h->mountpoint, where);
 }
 
 void ckpt_holder_done(struct ckpt_holder *h)

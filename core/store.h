@@ -41,9 +41,10 @@ struct ckpt_holder {
 	int pid;
 	char host[65];
 	char boot_id[37];
-	char *mountpoint; // NULL: a verb
+	char *mountpoint; // NULL: a verb; as ckpt_name_clean() writes it
 	int64_t since_ns;
 };
+bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint);
 void ckpt_holder_done(struct ckpt_holder *h);
 
 struct ckpt_store {

@@ -19,6 +19,13 @@ static json_t *time_json(int64_t ns)
 	return json_string(text);
 }
 
+static json_t *text_json(const char *text)
+{
+	CLEANUP_FREE char *clean = ckpt_name_clean(text);
+
+	return clean ? json_string(clean) : NULL;
+}
+
 // As `ls` calls it; null for a left session that does not say.
 static json_t *name_json(const struct ckpt_folders *folders, struct ckpt_step *step)
 {
@@ -30,7 +37,7 @@ static json_t *name_json(const struct ckpt_folders *folders, struct ckpt_step *s
 	memcpy(name, step->name, sizeof(name));
 	pthread_mutex_unlock(&step->store->lock);
 	text = *name ? ckpt_folders_name(folders, folder_id, name) : NULL;
-	return text ? json_string(text) : json_null();
+	return text ? text_json(text) : json_null();
 }
 
 static json_t *session_json(const struct ckpt_folders *folders, struct ckpt_step *step)
@@ -121,11 +128,7 @@ static json_t *last_error(struct ckpt_fs *fs)
 
 	if (ckpt_errlog_last(fs->store->errlog, &at, &message) || !message)
 		return json_null();
-	// A line that was cut inside a character is no JSON string: one odd path must not hide the whole status.
-	if (!ckpt_name_is_utf8(message, strlen(message)))
-		for (char *p = message; *p; p++)
-			*p = (unsigned char)*p < 0x80 ? *p : '?';
-	return json_pack("{s:o, s:s}", "at", time_json(at), "message", message);
+	return json_pack("{s:o, s:o}", "at", time_json(at), "message", text_json(message));
 }
 
 static uint64_t memory_bytes(void)
@@ -148,10 +151,10 @@ static json_t *status(struct ckpt_fs *fs)
 
 	if (ckpt_folders_read(fs->store, &folders))
 		return NULL;
-	s = json_pack("{s:s, s:s, s:s, s:s, s:b, s:s?, s:b, s:s, s:o, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, "
+	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:o, s:o, "
 		      "s:I, s:I, s:o}",
-		      "store", fs->store->path, "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
-		      fs->mountpoint, "passthrough", fs->passthrough, "passthrough_why",
+		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
+		      text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
 		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
 		      "committing", names_of(fs, &folders, 1u << CKPT_STEP_COMMITTING), "sealing", "files", 0, "bytes",
 		      0, "uploading", "steps", 0, "bytes", 0, "oldest_s", "last_commit", last_commit(fs, &folders),

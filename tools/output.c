@@ -1,6 +1,7 @@
 #include "tools/output.h"
 
 #include "core/clock.h"
+#include "core/name.h"
 #include "core/util.h"
 #include "tools/progress.h"
 #include "tools/verb.h"
@@ -200,48 +201,11 @@ int ckpt_output_finish(int status)
 	return status ? status : 1;
 }
 
-// The number of bytes of the UTF-8 sequence at p, 0 when there is none.
-static size_t utf8_len(const unsigned char *p)
-{
-	size_t len = *p < 0x80                 ? 1
-		     : *p >= 0xc2 && *p < 0xe0 ? 2
-		     : *p >= 0xe0 && *p < 0xf0 ? 3
-		     : *p >= 0xf0 && *p < 0xf5 ? 4
-					       : 0;
-
-	for (size_t i = 1; i < len; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	return len;
-}
-
 json_t *ckpt_json_text(const char *text)
 {
-	CLEANUP_FREE char *clean = NULL;
-	json_t *whole;
-	char *out;
+	CLEANUP_FREE char *clean = text ? ckpt_need(ckpt_name_clean(text)) : NULL;
 
-	if (!text)
-		return json_null();
-	whole = json_string(text);
-	if (whole)
-		return whole;
-	out = clean = ckpt_need(malloc(strlen(text) * 3 + 1));
-	for (const unsigned char *p = (const unsigned char *)text; *p;) {
-		size_t len = utf8_len(p);
-
-		if (len) {
-			out = mempcpy(out, p, len);
-			p += len;
-		} else {
-			out = mempcpy(out, "\xef\xbf\xbd", 3);
-			p++;
-		}
-	}
-	*out = '\0';
-	// What is left (surrogates, overlong forms) looks right byte by byte and is not.
-	whole = json_string(clean);
-	return whole ? whole : ckpt_need(json_string("?"));
+	return clean ? ckpt_need(json_string(clean)) : json_null();
 }
 
 json_t *ckpt_json_time(int64_t time_ns)

@@ -204,7 +204,7 @@ static json_t *row_mounts(const char *store)
 	for (size_t i = 0; i < mounts.count; i++) {
 		const struct ckpt_mounted *m = &mounts.at[i];
 
-		if (strcmp(m->store, store) || (held && !strcmp(m->mountpoint, h.mountpoint)))
+		if (strcmp(m->store, store) || (held && ckpt_holder_is_at(&h, m->mountpoint)))
 			continue;
 		json_array_append_new(rows, json_pack("{s:o, s:b, s:n, s:n, s:n}", "mountpoint",
 						      ckpt_json_text(m->mountpoint), "readonly", (int)m->readonly,

@@ -289,8 +289,7 @@ static int umount_one(const struct ckpt_mounted *m, const struct umount *how)
 		return ckpt_fail(m->mountpoint, "--now does not wait for it",
 				 "whether work is pending cannot be asked: %s", strerror(-rc));
 	}
-	serves = !m->readonly && !ckpt_store_holder(m->store, &holder) && holder.mountpoint &&
-		 !strcmp(holder.mountpoint, m->mountpoint);
+	serves = !m->readonly && !ckpt_store_holder(m->store, &holder) && ckpt_holder_is_at(&holder, m->mountpoint);
 	rc = unmount(m->mountpoint, how->dead, &why);
 	if (!rc && serves)
 		wait_until_gone(m->store, &holder);

@@ -116,6 +116,39 @@ def test_store_can_be_mounted_elsewhere_the_moment_the_umount_verb_returns(backg
     wait_until(lambda: gone(pid), 5, "the daemon's end")
 
 
+@needs_root
+def test_paths_that_are_not_utf8_are_mounted_and_told(ckptfs, scratch):
+    """In a name space of its own: programs that read the table of mounts stumble over such a path."""
+    script = r"""
+set -e
+mount --make-rprivate /
+cd "$1"
+s=$(printf 'st\351') m=$(printf 'mn\351')
+mkdir "$m"
+trap 'umount -l "$m" 2> /dev/null || true' EXIT
+"$0" mount "$s" "$m"
+mkdir "$m/1"
+touch "$m/1/.finalize"
+cat "$m/.ckptfs/status.json"
+"$0" status --json "$s"
+"$0" info --json "$s"
+"$0" umount "$m"
+"$0" mount "$s" "$m"
+ls "$m/1"
+"$0" umount "$m"
+"""
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script, ckptfs.path, scratch], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    at, answers = 0, []
+    text = done.stdout.decode()
+    while at < len(text):
+        answer, at = json.JSONDecoder().raw_decode(text, at)
+        answers.append(answer)
+        at += 1
+    assert [a["mountpoint"] for a in answers[:2]] == [f"{scratch}/mn\ufffd"] * 2
+    assert [a["mountpoint"] for a in answers[2]["mounts"]] == [f"{scratch}/mn\ufffd"] and answers[2]["path"] == f"{scratch}/st\ufffd"
+
+
 def test_umount_verb_says_what_keeps_a_mount_busy(background, point, ckptfs):
     background()
     (point / "log").write_text("x")

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,13 +53,18 @@ class World(contextlib.ExitStack):
         self.mounts = 0
 
 
+def unescaped(field):
+    """A path as /proc/self/mountinfo writes it, of any bytes."""
+    return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), os.fsencode(field)))
+
+
 def mounts_below(path):
     """Mount points at or below a path, deepest first."""
     found = []
     path = str(path)
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
-            point = line.split(" ")[4].encode().decode("unicode_escape")
+            point = unescaped(line.split(" ")[4])
             if point == path or point.startswith(path.rstrip("/") + "/"):
                 found.append(point)
     return found[::-1]
@@ -71,7 +77,7 @@ def mount_entry(path):
         for line in table:
             left, _, right = line.partition(" - ")
             fields, right = left.split(" "), right.split()
-            if fields[4].encode().decode("unicode_escape") == str(path):
+            if unescaped(fields[4]) == str(path):
                 entry = (right[0], fields[5].split(","), right[2].split(","), right[1])
     return entry
 

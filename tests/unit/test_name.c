@@ -227,6 +227,25 @@ START_TEST(keys_of_different_names_differ)
 }
 END_TEST
 
+START_TEST(what_is_not_utf8_is_cleaned_byte_by_byte)
+{
+	static const char *const table[][2] = {
+		{"", ""},
+		{"d\xc3\xa9j\xc3\xa0", "d\xc3\xa9j\xc3\xa0"},
+		{"st\xe9", "st\xef\xbf\xbd"},
+		{"\xe9/a\xff", "\xef\xbf\xbd/a\xef\xbf\xbd"},
+		{"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, // a surrogate
+		{"a\xe2\x82", "a\xef\xbf\xbd\xef\xbf\xbd"},               // cut off
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		CLEANUP_FREE char *clean = ckpt_name_clean(table[i][0]);
+
+		ck_assert_str_eq(clean, table[i][1]);
+	}
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("name");
@@ -244,6 +263,7 @@ static Suite *suite(void)
 	tcase_add_test(t, keys_are_percent_encoded);
 	tcase_add_test(t, long_names_are_keyed_by_their_hash);
 	tcase_add_test(t, keys_of_different_names_differ);
+	tcase_add_test(tcase, what_is_not_utf8_is_cleaned_byte_by_byte);
 	suite_add_tcase(s, t);
 	return s;
 }
