@@ -263,7 +263,7 @@ static Suite *suite(void)
 	tcase_add_test(t, keys_are_percent_encoded);
 	tcase_add_test(t, long_names_are_keyed_by_their_hash);
 	tcase_add_test(t, keys_of_different_names_differ);
-	tcase_add_test(tcase, what_is_not_utf8_is_cleaned_byte_by_byte);
+	tcase_add_test(t, what_is_not_utf8_is_cleaned_byte_by_byte);
 	suite_add_tcase(s, t);
 	return s;
 }
