@@ -204,7 +204,12 @@ static int sync_path(struct attempt *a, const struct ckpt_unsynced *u, bool dir)
 	progress(a);
 	if (!rc)
 		return 0;
-	if (!dir && fd >= 0)
+	if (fd < 0) {
+		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+			 "it could not be opened, to be written out", u->path);
+		return rc;
+	}
+	if (!dir)
 		ckpt_stage_synced(a->step, u->ino, 0, 0, rc);
 	complain(a, rc, "the data did not reach the disk: write the file anew, then complete the step again",
 		 "write-out failed", u->path);
@@ -428,8 +433,12 @@ static void complain_of_scan(struct attempt *a, int error)
 		complain(a, error, "rename it, then complete the step again", "a name that a step cannot have", path);
 		break;
 	case -E2BIG:
-		complain(a, error, "fewer than 1,048,576 files, at most 64 levels deep", "too many files or too deep",
-			 path);
+		if (a->scan.blamed_xattrs)
+			complain(a, error, "remove some, then complete the step again",
+				 "more than 64 KiB of extended attributes", path);
+		else
+			complain(a, error, "fewer than 1,048,576 files, at most 64 levels deep",
+				 "too many files or too deep", path);
 		break;
 	default:
 		complain(a, error, "nothing is lost: mend the cause, then complete the step again",

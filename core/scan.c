@@ -42,7 +42,7 @@ static bool xattr_is_the_users(const char *name)
 	return !strncmp(name, "user.", 5) && strncmp(name, "user.ckptfs.", 12);
 }
 
-static int add_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
+static int read_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
 {
 	char quick[1024];
 	CLEANUP_FREE char *names = NULL;
@@ -69,6 +69,14 @@ static int add_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
 		n = fgetxattr(fd, name, value, CKPT_XATTR_BYTES_MAX);
 		rc = n < 0 ? -errno : ckpt_manifest_writer_xattr(scan->manifest, handle, name, value, (size_t)n);
 	}
+	return rc == -ERANGE ? -E2BIG : rc;
+}
+
+static int add_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
+{
+	int rc = read_xattrs(scan, handle, fd);
+
+	scan->blamed_xattrs |= rc == -E2BIG;
 	return rc;
 }
 

@@ -33,11 +33,12 @@ struct ckpt_scan {
 	size_t dir_count, dir_cap;
 	uint64_t unsynced_bytes;
 	struct statx root;
-	char *blamed; // the path that made it fail, or NULL
+	char *blamed;       // the path that made it fail, or NULL
+	bool blamed_xattrs; // -E2BIG is of its extended attributes
 };
 
 // Fill in step and leftovers, zero the rest. 0; -EBUSY a writer; -EIO a write of the file was lost before; -EINVAL
-// -EILSEQ -ENAMETOOLONG a name that a step cannot have; -E2BIG too many files or too deep; -ENOSPC for a copy; ...
-// After any result ckpt_scan_done.
+// -EILSEQ -ENAMETOOLONG a name that a step cannot have; -E2BIG too many files, too deep, too many attributes; -ENOSPC for
+// a copy; ... After any result ckpt_scan_done.
 int ckpt_scan_run(struct ckpt_scan *scan);
 void ckpt_scan_done(struct ckpt_scan *scan);

@@ -479,6 +479,34 @@ START_TEST(a_syncfs_error_that_is_nobodys_fails_the_commit)
 }
 END_TEST
 
+static int (*real_open)(int dirfd, const char *path, int flags, mode_t mode);
+static int opens_of_last; // of the file "last": the scan's comes first
+
+static int failing_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+	if (!strcmp(path, "last") && __atomic_add_fetch(&opens_of_last, 1, __ATOMIC_RELAXED) == 2)
+		return -EMFILE;
+	return real_open(dirfd, path, flags, mode);
+}
+
+START_TEST(a_file_that_cannot_be_opened_for_its_write_out_is_not_told_as_lost)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+
+	close(ckpt_staged_put(step, "last", "text"));
+	real_open = ckpt_sys.open;
+	ckpt_sys.open = failing_open;
+	ck_error(ckpt_staged_commit(step, 0, NULL), EMFILE);
+	ck_assert_int_eq(opens_of_last, 2);
+	ck_assert_uint_eq(ckpt_save_errors(s, "could not be opened"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "write the file anew"), 0);
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ckpt_save_settle(s);
+	ckpt_sys.open = real_open;
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // A record that appeared under the name behind our table: put-if-absent decides, not what we believe.
 START_TEST(a_record_that_is_there_already_wins_over_a_commit)
 {
@@ -582,6 +610,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, metadata_from_many_threads_is_a_row_of_versions);
 	tcase_add_test(tcase, a_commit_to_a_taken_name_leaves_the_step_staged);
 	tcase_add_test(tcase, a_syncfs_error_that_is_nobodys_fails_the_commit);
+	tcase_add_test(tcase, a_file_that_cannot_be_opened_for_its_write_out_is_not_told_as_lost);
 	tcase_add_test(tcase, who_joins_under_another_name_is_refused);
 	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
 	tcase_add_test(tcase, a_rename_that_holds_the_gate_names_the_step);
