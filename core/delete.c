@@ -36,9 +36,12 @@ static void index_behind(struct ckpt_step *step, const struct ckpt_summary *summ
 int ckpt_delete(struct ckpt_step *step)
 {
 	struct ckpt_summary deletion;
-	bool changed;
+	bool changed, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
 	int rc = ckpt_version_put(step, mark_deleted, NULL, &deletion, &changed);
 
+	// An earlier attempt had done it, but its answer was lost.
+	if (rc == -ESTALE && was_there && ckpt_step_state(step) == CKPT_STEP_DELETED)
+		return 0;
 	if (!rc)
 		rc = ckpt_step_load(step->store, &deletion);
 	if (rc) {

@@ -11,6 +11,7 @@
 #include "core/copy.h"
 #include "core/errlog.h"
 #include "core/hash.h"
+#include "core/remove.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -149,6 +150,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	pthread_mutex_unlock(&step->store->lock);
 	ckpt_stage_forget(step);
 	ckpt_copy_forget(step);
+	ckpt_remove_forget_locked(step); // nobody else has it any more
 	ckpt_step_unref(step->into);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
@@ -410,7 +412,7 @@ static int gather_chain(struct gather *g, struct ckpt_step *step)
 
 		if (g->folder_id && strcmp(step->folder_id, g->folder_id))
 			continue;
-		if (!(g->states & 1u << ckpt_step_state(step)))
+		if (!(g->states & 1u << ckpt_step_state(step)) || ckpt_remove_hides(step))
 			continue;
 		rc = ckpt_grow((void **)&g->steps, &g->cap, g->count + 1, sizeof(struct ckpt_step *));
 		if (rc)

@@ -36,6 +36,7 @@ enum ckpt_step_state {
 };
 
 struct ckpt_writer;
+struct ckpt_removal;
 struct ckpt_pending; // a name that a commit will give
 struct ckpt_step {
 	struct ckpt_store *store;
@@ -70,8 +71,10 @@ struct ckpt_step {
 	struct ckpt_synced *synced;  // files that a client has fsynced, and those whose fsync failed
 	bool synced_lost;            // a failure could not be remembered by file
 	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
-	uint32_t deleted_by;         // DELETED: the version that says so, or that came in its place
-	int64_t deleted_ns;          // DELETED: when
+	struct ckpt_removal
+		*removal;    // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
+	uint32_t deleted_by; // DELETED: the version that says so, or that came in its place
+	int64_t deleted_ns;  // DELETED: when
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
@@ -95,7 +98,7 @@ static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
 }
 
 // The steps of one folder (folder_id NULL: all) in these states (bits 1 << state), each with a reference, sorted by
-// folder and name (memcmp). Free with ckpt_step_list_free.
+// folder and name (memcmp). Committed ones that are being removed are in no list. Free with ckpt_step_list_free.
 int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,
 		   size_t *ret_count);
 void ckpt_step_list_free(struct ckpt_step **steps, size_t count);

@@ -4,6 +4,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 
+#include <stdio.h>
 #include <time.h>
 
 #define THREADS_MAX 1024 // of a lane
@@ -219,4 +220,13 @@ void call_drain(int64_t timeout_ns)
 		until.tv_sec++;
 		pthread_cond_timedwait(&threads.idle, &threads.lock, &until);
 	}
+}
+
+struct call call_for(fuse_req_t req, fuse_ino_t ino, const char *name, void (*run)(struct call *c))
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct call c = {.run = run, .req = req, .fs = fs, .node = node_of(fs, ino)};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	return c;
 }

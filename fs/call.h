@@ -29,6 +29,8 @@ struct call {
 	struct ckpt_step *step, *other_step; // set for run: the steps of node and other, NULL for the plain tree
 };
 
+// A call about a name in a directory; all else is empty.
+struct call call_for(fuse_req_t req, fuse_ino_t dir, const char *name, void (*run)(struct call *c));
 // Enters the steps of node and other and runs the call, or answers with the error that forbids it: -EROFS in a committed
 // step, -ESTALE when it is gone.
 void call_run(struct call *c);

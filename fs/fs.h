@@ -3,7 +3,8 @@
 // fs/ turns requests of the kernel into calls of core and answers them. Rooms:
 //   mount     options, start, the loop, the end          node      nodeids, names, paths
 //   call      requests that a commit makes wait          handle    open files and passthrough
-//   ops_name  lookup, create, remove, rename             ops_file  open, read, write, sync
+//   ops_name  lookup, mkdir, links                       ops_file  create, open, read, write, sync
+//   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   marker    the finalize marker                        control   .ckptfs and the socket of verbs
 //   client    what /proc says of the caller              status    status.json

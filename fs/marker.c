@@ -284,22 +284,6 @@ static bool abandoned(void *arg)
 	return __atomic_load_n(&w->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(w->tid);
 }
 
-// The folder shows a new step: its time is that of the commit.
-static void touch_folder_above(struct ckpt_fs *fs, struct node *marker)
-{
-	struct node *folder = NULL;
-
-	names_read_lock(fs);
-	if (marker->names && marker->names->parent->names)
-		folder = marker->names->parent->names->parent;
-	if (folder)
-		node_ref(fs, folder);
-	names_unlock(fs);
-	if (folder && folder->kind == NODE_FILES)
-		folder_touch(fs, folder);
-	node_unref(fs, folder);
-}
-
 // One attempt with what the handle holds now. tid 0: nobody waits.
 static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 {
@@ -341,7 +325,7 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 		rc = ckpt_commit(mh->step, &how);
 	}
 	if (!rc)
-		touch_folder_above(fs, h->node);
+		folder_touch_above(fs, h->node); // it shows a new step
 	pthread_mutex_lock(&h->node->use->lock);
 	mh->attempted = true;
 	mh->result = rc;

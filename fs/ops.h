@@ -12,6 +12,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
 void op_readlink(fuse_req_t req, fuse_ino_t ino);
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name);
+// ops_remove.c
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
 void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
 // ops_rename.c
@@ -58,3 +59,7 @@ int check_new_name(struct ckpt_fs *fs, struct node *parent, const struct ckpt_st
 int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id);
 // Its modification time is now: a step came or went, which its own directory on disk does not show.
 void folder_touch(struct ckpt_fs *fs, struct node *dir);
+// The same of the folder that holds the step which this node is in, if it is in one.
+void folder_touch_above(struct ckpt_fs *fs, struct node *n);
+// The step of this name in a plain folder, with a reference, unless it is only left over; NULL: none.
+struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, const char *name);

@@ -1,6 +1,7 @@
 // Listing directories. A listing is what opendir (or rewinddir) found: names do not move under a reader's offset.
 // Staged steps are in none; the steps of a plain folder come from core, all else from the disk or the manifest.
 #include "core/load.h"
+#include "core/remove.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
@@ -108,6 +109,8 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	rc = ckpt_step_list(fs->store, id, states, &steps, &count);
 	if (rc)
 		return rc;
+	for (size_t i = 0; i < count; i++)
+		ckpt_remove_give_up(steps[i]);
 	for (size_t i = 0; i < count && !rc; i++)
 		rc = listing_add(l, steps[i]->name, S_IFDIR, steps[i]->summary.dir_ino);
 	ckpt_step_list_free(steps, count);
@@ -125,6 +128,8 @@ static int list_committed(struct ckpt_fs *fs, struct node *dir, const struct pla
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < self.child_count && !rc; i++) {
+		if (ckpt_remove_has(p->step, self.child_first + i))
+			continue;
 		ckpt_manifest_entry(m, self.child_first + i, &e);
 		rc = listing_add(l, e.name, types[e.type], e.ino);
 	}
@@ -198,7 +203,7 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (dir->kind == NODE_FILES && !place_of(fs, dir, &p)) {
 		handle_uses(h, p.step);
 		// What a committed directory holds never changes: the kernel may keep it. (Before the commit it kept nothing.)
-		fi->cache_readdir = fi->keep_cache = place_is_committed(&p);
+		fi->cache_readdir = fi->keep_cache = place_is_committed(&p) && !ckpt_remove_hides(p.step);
 		place_done(&p);
 	}
 	if (fuse_reply_open(req, fi) == -ENOENT)

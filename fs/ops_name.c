@@ -1,5 +1,6 @@
 #include "core/errlog.h"
 #include "core/load.h"
+#include "core/remove.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -67,8 +68,24 @@ void folder_touch(struct ckpt_fs *fs, struct node *dir)
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), -1, 0);
 }
 
-// The step of this name in a plain folder, unless it is only left over.
-static struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, const char *name)
+void folder_touch_above(struct ckpt_fs *fs, struct node *n)
+{
+	struct node *folder = NULL;
+
+	names_read_lock(fs);
+	while (n && n->names && !node_is_top(n))
+		n = n->names->parent;
+	if (n && n->names && node_is_top(n))
+		folder = n->names->parent;
+	if (folder)
+		node_ref(fs, folder);
+	names_unlock(fs);
+	if (folder && folder->kind == NODE_FILES)
+		folder_touch(fs, folder);
+	node_unref(fs, folder);
+}
+
+struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_step *step;
@@ -81,6 +98,7 @@ static struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, co
 	step = ckpt_step_find(fs->store, id, name);
 	if (!step)
 		return NULL;
+	ckpt_remove_give_up(step);
 	state = ckpt_step_state(step);
 	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING || state == CKPT_STEP_COMMITTED)
 		return step;
@@ -144,6 +162,8 @@ static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struc
 	if (rc)
 		return rc;
 	rc = ckpt_manifest_child(m, e.index, name, &index);
+	if (!rc && ckpt_remove_has(p->step, index))
+		rc = -ENOENT;
 	if (!rc) {
 		ckpt_manifest_entry(m, index, &e);
 		attr_from_entry(fs, &e, &ret_entry->attr);
@@ -377,15 +397,6 @@ static void reply_new(struct call *c, int dirfd, int rc)
 		reply_error(c->req, rc);
 	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
 		node_forget(c->fs, node_of(c->fs, e.ino), 1);
-}
-
-static struct call call_for(fuse_req_t req, fuse_ino_t ino, const char *name, void (*run)(struct call *c))
-{
-	struct ckpt_fs *fs = fs_of(req);
-	struct call c = {.run = run, .req = req, .fs = fs, .node = node_of(fs, ino)};
-
-	snprintf(c.name, sizeof(c.name), "%s", name);
-	return c;
 }
 
 // --- mkdir ------------------------------------------------------------------------------------------------------------
@@ -653,114 +664,4 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		call_run(&c);
 	}
 	ckpt_step_unref(step);
-}
-
-// --- unlink, rmdir ----------------------------------------------------------------------------------------------------
-
-static void forget_name(struct ckpt_fs *fs, struct node *parent, const char *name, uint64_t number)
-{
-	struct node *n = node_find(fs, SPACE_LIVE, number);
-
-	if (!n)
-		return;
-	names_write_lock(fs);
-	name_drop_locked(fs, n, parent, name);
-	names_unlock(fs);
-	node_unref(fs, n);
-}
-
-static int remove_child(struct call *c, int flags)
-{
-	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
-	struct statx stx;
-	int rc = MIN(dirfd, 0);
-
-	if (!rc && statx(dirfd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
-		rc = -errno;
-	if (!rc)
-		rc = ckpt_sys.unlink(dirfd, c->name, flags);
-	if (!rc)
-		forget_name(c->fs, c->node, c->name, ckpt_store_ino(&stx));
-	return rc;
-}
-
-static void run_unlink(struct call *c)
-{
-	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
-	int rc = step ? -EISDIR : remove_child(c, 0);
-
-	ckpt_step_unref(step);
-	reply_error(c->req, rc);
-}
-
-void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	struct call c = call_for(req, parent, name, run_unlink);
-
-	if (c.node->kind != NODE_FILES)
-		reply_error(req, -EPERM);
-	else if (node_is_top(c.node) && marker_is_name(c.fs, name))
-		reply_error(req, 0); // it goes with its last handle
-	else
-		call_run(&c);
-}
-
-static int remove_step(struct call *c, struct ckpt_step *step)
-{
-	uint64_t number;
-	struct statx stx;
-	int rc = statx(c->fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ? -errno
-													     : 0;
-
-	if (rc)
-		return rc;
-	number = ckpt_store_ino(&stx);
-	rc = ckpt_stage_remove(step);
-	if (!rc)
-		forget_name(c->fs, c->node, c->name, number);
-	return rc;
-}
-
-static int remove_folder(struct call *c)
-{
-	char id[CKPT_FOLDER_ID_LEN + 1] = "";
-	struct fuse_entry_param e = {0};
-	struct node *n;
-	int rc = lookup_child(c->fs, c->node, c->name, &e);
-
-	if (rc)
-		return rc;
-	n = node_of(c->fs, e.ino);
-	rc = folder_id_of(c->fs, n, false, id);
-	if (!rc && ckpt_step_any(c->fs->store, id))
-		rc = -ENOTEMPTY;
-	else if (!rc || rc == -ENOENT)
-		rc = 0;
-	node_forget(c->fs, n, 1);
-	return rc == -ENOTDIR ? 0 : rc; // unlinkat says it better
-}
-
-static void run_rmdir(struct call *c)
-{
-	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
-	int rc;
-
-	if (step)
-		rc = remove_step(c, step);
-	else
-		rc = c->step ? 0 : remove_folder(c);
-	if (!rc && !step)
-		rc = remove_child(c, AT_REMOVEDIR);
-	ckpt_step_unref(step);
-	reply_error(c->req, rc);
-}
-
-void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	struct call c = call_for(req, parent, name, run_rmdir);
-
-	if (c.node->kind != NODE_FILES || (c.node == node_root(c.fs) && !strcmp(name, CKPT_CONTROL_NAME)))
-		reply_error(req, -EPERM);
-	else
-		call_run(&c);
 }

@@ -1,0 +1,127 @@
+#include "core/remove.h"
+
+#include "core/delete.h"
+#include "core/errlog.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+struct ckpt_removal {
+	int64_t changed_ns; // monotonic
+	uint64_t bits[];    // by entry
+};
+
+static bool has_locked(const struct ckpt_step *step, uint32_t index)
+{
+	return step->removal && step->removal->bits[index / 64] >> (index % 64) & 1;
+}
+
+bool ckpt_remove_has(struct ckpt_step *step, uint32_t index)
+{
+	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED)) // nearly always
+		return false;
+	LOCK_SCOPE(&step->lock);
+
+	return has_locked(step, index);
+}
+
+static bool is_empty_locked(const struct ckpt_step *step, const struct ckpt_entry *dir)
+{
+	for (uint32_t i = 0; i < dir->child_count; i++)
+		if (!has_locked(step, dir->child_first + i))
+			return false;
+	return true;
+}
+
+static int begin_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
+{
+	size_t words = ckpt_manifest_count(m) / 64 + 1;
+	struct ckpt_removal *r = step->removal ? step->removal : calloc(1, sizeof(*r) + words * sizeof(r->bits[0]));
+
+	if (!r)
+		return -ENOMEM;
+	r->changed_ns = ckpt_sys.mono_ns();
+	__atomic_store_n(&step->removal, r, __ATOMIC_RELAXED);
+	return 0;
+}
+
+int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir, const char *name,
+		      bool want_dir)
+{
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = ckpt_manifest_child(m, dir, name, &index);
+
+	if (rc)
+		return rc;
+	ckpt_manifest_entry(m, index, &e);
+	if ((e.type == CKPT_ENTRY_DIR) != want_dir)
+		return want_dir ? -ENOTDIR : -EISDIR;
+	LOCK_SCOPE(&step->lock);
+	if (step->state != CKPT_STEP_COMMITTED)
+		return -EROFS;
+	if (has_locked(step, index))
+		return -ENOENT;
+	if (want_dir && !is_empty_locked(step, &e))
+		return -ENOTEMPTY;
+	rc = begin_locked(step, m);
+	if (!rc)
+		step->removal->bits[index / 64] |= UINT64_C(1) << (index % 64);
+	return rc;
+}
+
+void ckpt_remove_forget_locked(struct ckpt_step *step)
+{
+	free(__atomic_exchange_n(&step->removal, NULL, __ATOMIC_RELAXED));
+}
+
+int ckpt_remove_whole(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry top;
+	int rc = ckpt_step_manifest(step, &m);
+
+	if (rc)
+		return rc;
+	ckpt_manifest_entry(m, 0, &top);
+	pthread_mutex_lock(&step->lock);
+	rc = is_empty_locked(step, &top) ? 0 : -ENOTEMPTY;
+	pthread_mutex_unlock(&step->lock);
+	ckpt_manifest_unref(m);
+	if (rc)
+		return rc;
+	rc = ckpt_delete(step);
+	LOCK_SCOPE(&step->lock);
+	ckpt_remove_forget_locked(step); // a deleted one is whole in the trash
+	return rc;
+}
+
+static bool stands_still_locked(const struct ckpt_step *step)
+{
+	return step->removal && ckpt_sys.mono_ns() - step->removal->changed_ns > CKPT_REMOVAL_STILL_NS;
+}
+
+bool ckpt_remove_hides(struct ckpt_step *step)
+{
+	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED))
+		return false;
+	LOCK_SCOPE(&step->lock);
+
+	return step->removal && !stands_still_locked(step);
+}
+
+void ckpt_remove_give_up(struct ckpt_step *step)
+{
+	bool back;
+
+	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&step->lock);
+	back = stands_still_locked(step);
+	if (back)
+		ckpt_remove_forget_locked(step);
+	pthread_mutex_unlock(&step->lock);
+	if (back)
+		ckpt_errlog_add(step->store->errlog, step->name, 0, "remove it again, whole, or with `ckptfs rm`",
+				"its removal was not brought to an end: it is back, with all its files");
+}

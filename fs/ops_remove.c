@@ -1,0 +1,180 @@
+// unlink and rmdir: of what is live, of staged steps that are empty, and of committed steps, from which things go one by
+// one only in appearance (core/remove.h).
+#include "core/remove.h"
+#include "core/stage.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/attr.h"
+#include "fs/call.h"
+#include "fs/marker.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static void forget_name_in(struct ckpt_fs *fs, struct node *parent, const char *name, uint64_t space, uint64_t number)
+{
+	struct node *n = node_find(fs, space, number);
+
+	if (!n)
+		return;
+	names_write_lock(fs);
+	name_drop_locked(fs, n, parent, name);
+	names_unlock(fs);
+	node_unref(fs, n);
+}
+
+static void forget_name(struct ckpt_fs *fs, struct node *parent, const char *name, uint64_t number)
+{
+	forget_name_in(fs, parent, name, SPACE_LIVE, number);
+}
+
+static int remove_child(struct call *c, int flags)
+{
+	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+	struct statx stx;
+	int rc = MIN(dirfd, 0);
+
+	if (!rc && statx(dirfd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		rc = -errno;
+	if (!rc)
+		rc = ckpt_sys.unlink(dirfd, c->name, flags);
+	if (!rc)
+		forget_name(c->fs, c->node, c->name, ckpt_store_ino(&stx));
+	return rc;
+}
+
+// In a committed step nothing changes until the step itself goes (core/remove.h). -ENOTSUP: the place is in none.
+static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *name, bool want_dir)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct place p;
+	bool first;
+	int rc = place_of(fs, dir, &p);
+
+	if (rc)
+		return rc;
+	if (!p.step || ckpt_step_state(p.step) != CKPT_STEP_COMMITTED) {
+		place_done(&p);
+		return -ENOTSUP;
+	}
+	first = !ckpt_remove_hides(p.step);
+	rc = fs->mount->readonly ? -EROFS : entry_of_node(fs, dir, &p, &m, &e);
+	if (!rc) {
+		rc = geteuid() != 0 && !(e.mode & S_IWUSR) ? -EACCES
+							   : ckpt_remove_entry(p.step, m, e.index, name, want_dir);
+		ckpt_manifest_unref(m);
+	}
+	if (!rc && first)
+		folder_touch_above(fs, dir);
+	place_done(&p);
+	return rc;
+}
+
+static void run_unlink(struct call *c)
+{
+	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
+	int rc = step ? -EISDIR : remove_child(c, 0);
+
+	ckpt_step_unref(step);
+	reply_error(c->req, rc);
+}
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct call c = call_for(req, parent, name, run_unlink);
+	bool marker = node_is_top(c.node) && marker_is_name(c.fs, name);
+	int rc;
+
+	if (c.node->kind != NODE_FILES)
+		reply_error(req, -EPERM);
+	else if ((rc = remove_committed(c.fs, c.node, name, false)) != -ENOTSUP && !(rc == -ENOENT && marker))
+		reply_error(req, rc);
+	else if (marker)
+		reply_error(req, 0); // it goes with its last handle
+	else
+		call_run(&c);
+}
+
+static int remove_step(struct call *c, struct ckpt_step *step)
+{
+	uint64_t number;
+	struct statx stx;
+	int rc;
+
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED) {
+		rc = c->fs->mount->readonly ? -EROFS : ckpt_remove_whole(step);
+		if (!rc) {
+			forget_name_in(c->fs, c->node, c->name, node_space(step), step->summary.dir_ino);
+			folder_touch(c->fs, c->node);
+		}
+		return rc;
+	}
+	rc = statx(c->fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ? -errno : 0;
+
+	if (rc)
+		return rc;
+	number = ckpt_store_ino(&stx);
+	rc = ckpt_stage_remove(step);
+	if (!rc)
+		forget_name(c->fs, c->node, c->name, number);
+	return rc;
+}
+
+static int remove_folder(struct call *c)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1] = "";
+	struct fuse_entry_param e = {0};
+	struct node *n;
+	int rc = lookup_child(c->fs, c->node, c->name, &e);
+
+	if (rc)
+		return rc;
+	n = node_of(c->fs, e.ino);
+	rc = folder_id_of(c->fs, n, false, id);
+	if (!rc && ckpt_step_any(c->fs->store, id))
+		rc = -ENOTEMPTY;
+	else if (!rc || rc == -ENOENT)
+		rc = 0;
+	node_forget(c->fs, n, 1);
+	return rc == -ENOTDIR ? 0 : rc; // unlinkat says it better
+}
+
+static void run_rmdir(struct call *c)
+{
+	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
+	int rc;
+
+	if (step)
+		rc = remove_step(c, step);
+	else
+		rc = c->step ? 0 : remove_folder(c);
+	if (!rc && !step)
+		rc = remove_child(c, AT_REMOVEDIR);
+	ckpt_step_unref(step);
+	reply_error(c->req, rc);
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct call c = call_for(req, parent, name, run_rmdir);
+	struct ckpt_step *step;
+	int rc;
+
+	if (c.node->kind != NODE_FILES || (c.node == node_root(c.fs) && !strcmp(name, CKPT_CONTROL_NAME))) {
+		reply_error(req, -EPERM);
+		return;
+	}
+	rc = remove_committed(c.fs, c.node, name, true);
+	if (rc != -ENOTSUP) {
+		reply_error(req, rc);
+		return;
+	}
+	step = step_in_folder(c.fs, c.node, name);
+	if (step)
+		call_detach(&c); // a deletion waits for the disk
+	else
+		call_run(&c);
+	ckpt_step_unref(step);
+}
