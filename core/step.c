@@ -376,6 +376,14 @@ struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, co
 	return step ? ckpt_step_ref(step) : NULL;
 }
 
+void ckpt_step_name(struct ckpt_step *step, struct ckpt_step_name *ret_name)
+{
+	LOCK_SCOPE(&step->store->lock);
+
+	memcpy(ret_name->folder_id, step->folder_id, sizeof(ret_name->folder_id));
+	memcpy(ret_name->name, step->name, sizeof(ret_name->name));
+}
+
 struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session)
 {
 	struct ckpt_step **steps, *found = NULL;
@@ -436,13 +444,13 @@ int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states,
 	}
 	if (!rc)
 		rc = gather_chain(&g, s->steps->left);
+	if (!rc && g.count)
+		qsort(g.steps, g.count, sizeof(*g.steps), by_folder_and_name);
 	pthread_mutex_unlock(&s->lock);
 	if (rc) {
 		ckpt_step_list_free(g.steps, g.count);
 		return rc;
 	}
-	if (g.count)
-		qsort(g.steps, g.count, sizeof(*g.steps), by_folder_and_name);
 	*ret_steps = g.steps;
 	*ret_count = g.count;
 	return 0;

@@ -97,6 +97,13 @@ static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
 	return state == CKPT_STEP_COMMITTED || state == CKPT_STEP_DELETED;
 }
 
+// What it is called now, whole: a rename may change that at any moment, unless store->lock is held.
+struct ckpt_step_name {
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	char name[CKPT_NAME_MAX + 1];
+};
+void ckpt_step_name(struct ckpt_step *step, struct ckpt_step_name *ret_name);
+
 // The steps of one folder (folder_id NULL: all) in these states (bits 1 << state), each with a reference, sorted by
 // folder and name (memcmp). Committed ones that are being removed are in no list. Free with ckpt_step_list_free.
 int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,

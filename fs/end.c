@@ -60,8 +60,11 @@ static void *report_thread(void *arg)
 	if (!count)
 		__atomic_store_n(&end.clean, true, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < count; i++) {
-		log_line(LOG_WARNING, "the commit of %s is unfinished", steps[i]->name);
-		ckpt_errlog_add(fs->store->errlog, steps[i]->name, -EINTR,
+		struct ckpt_step_name now;
+
+		ckpt_step_name(steps[i], &now);
+		log_line(LOG_WARNING, "the commit of %s is unfinished", now.name);
+		ckpt_errlog_add(fs->store->errlog, now.name, -EINTR,
 				"if it is not listed after the next mount, it is in .ckptfs/staged",
 				"the mount ended with the commit unfinished");
 	}

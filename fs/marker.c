@@ -291,6 +291,7 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	CLEANUP_FREE char *text = NULL;
 	CLEANUP_FREE char *json = NULL;
 	CLEANUP_FREE char *why = NULL;
+	struct ckpt_step_name now;
 	size_t len;
 	int rc;
 
@@ -305,7 +306,8 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	if (!rc)
 		rc = ckpt_metadata_parse(text, len, &json, &why);
 	if (rc) {
-		ckpt_errlog_add(fs->store->errlog, mh->step->name, rc,
+		ckpt_step_name(mh->step, &now);
+		ckpt_errlog_add(fs->store->errlog, now.name, rc,
 				"the step is unchanged; write the marker again, empty or with correct JSON",
 				"the marker's content: %s",
 				why            ? why
@@ -364,11 +366,14 @@ static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *r
 		return false;
 	if (killed && !mh->dead) {
 		mh->dead = true;
-		if (!mh->attempted || mh->written)
-			ckpt_errlog_add(fs->store->errlog, mh->step->name, 0,
-					"save again, or complete the step with a new marker",
-					"process %d was killed with the marker open: nothing was completed",
-					(int)process);
+		if (!mh->attempted || mh->written) {
+			struct ckpt_step_name now;
+
+			ckpt_step_name(mh->step, &now);
+			ckpt_errlog_add(
+				fs->store->errlog, now.name, 0, "save again, or complete the step with a new marker",
+				"process %d was killed with the marker open: nothing was completed", (int)process);
+		}
 	}
 	if (mh->dead)
 		return false;

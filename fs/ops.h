@@ -53,7 +53,7 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
 		  struct fuse_entry_param *ret_entry);
 // What a new name in this place must be: 0, or an errno of ckpt_name_check; -EPERM for names that are ours.
-int check_new_name(struct ckpt_fs *fs, struct node *parent, const struct ckpt_step *step, const char *name);
+int check_new_name(struct ckpt_fs *fs, struct node *parent, struct ckpt_step *step, const char *name);
 // The id of a plain folder under which its steps are found. -ENOENT: it holds none and has no id; make gives it one.
 // -ENOTDIR: not a plain folder.
 int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id);

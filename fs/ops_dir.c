@@ -111,8 +111,12 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 		return rc;
 	for (size_t i = 0; i < count; i++)
 		ckpt_remove_give_up(steps[i]);
-	for (size_t i = 0; i < count && !rc; i++)
-		rc = listing_add(l, steps[i]->name, S_IFDIR, steps[i]->summary.dir_ino);
+	for (size_t i = 0; i < count && !rc; i++) {
+		struct ckpt_step_name now;
+
+		ckpt_step_name(steps[i], &now);
+		rc = listing_add(l, now.name, S_IFDIR, steps[i]->summary.dir_ino);
+	}
 	ckpt_step_list_free(steps, count);
 	return rc;
 }

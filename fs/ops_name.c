@@ -322,7 +322,7 @@ void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
 
 // --- What a new name must be ------------------------------------------------------------------------------------------
 
-int check_new_name(struct ckpt_fs *fs, struct node *parent, const struct ckpt_step *step, const char *name)
+int check_new_name(struct ckpt_fs *fs, struct node *parent, struct ckpt_step *step, const char *name)
 {
 	int rc;
 
@@ -331,9 +331,14 @@ int check_new_name(struct ckpt_fs *fs, struct node *parent, const struct ckpt_st
 	if (node_is_top(parent) && marker_is_name(fs, name))
 		return -EPERM; // the marker is made by open(2) only
 	rc = ckpt_name_check(name, strlen(name));
-	if (rc)
-		ckpt_errlog_add(fs->store->errlog, step ? step->name : "(plain)", rc, "choose another name",
+	if (rc) {
+		struct ckpt_step_name now = {.name = "(plain)"};
+
+		if (step)
+			ckpt_step_name(step, &now);
+		ckpt_errlog_add(fs->store->errlog, now.name, rc, "choose another name",
 				"a name with control bytes, too long or not UTF-8 was refused");
+	}
 	return rc;
 }
 

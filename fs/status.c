@@ -29,14 +29,11 @@ static json_t *text_json(const char *text)
 // As `ls` calls it; null for a left session that does not say.
 static json_t *name_json(const struct ckpt_folders *folders, struct ckpt_step *step)
 {
-	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
 	CLEANUP_FREE char *text = NULL;
+	struct ckpt_step_name now;
 
-	pthread_mutex_lock(&step->store->lock);
-	memcpy(folder_id, step->folder_id, sizeof(folder_id));
-	memcpy(name, step->name, sizeof(name));
-	pthread_mutex_unlock(&step->store->lock);
-	text = *name ? ckpt_folders_name(folders, folder_id, name) : NULL;
+	ckpt_step_name(step, &now);
+	text = *now.name ? ckpt_folders_name(folders, now.folder_id, now.name) : NULL;
 	return text ? text_json(text) : json_null();
 }
 

@@ -75,11 +75,15 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 			    &steps, &count);
 	if (rc)
 		return refusal(strerror(-rc), NULL);
-	for (size_t i = 0; i < count; i++)
-		if (!strcmp(steps[i]->session, session) || !strcmp(steps[i]->name, session)) {
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_step_name now;
+
+		ckpt_step_name(steps[i], &now);
+		if (!strcmp(steps[i]->session, session) || !strcmp(now.name, session)) {
 			found = steps[i];
 			matches++;
 		}
+	}
 	rc = matches == 1 ? abort_and_forget(fs, found) : 0;
 	ckpt_step_list_free(steps, count);
 	if (matches != 1)

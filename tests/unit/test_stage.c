@@ -272,6 +272,42 @@ START_TEST(a_committed_step_is_not_aborted)
 }
 END_TEST
 
+static bool renames_are_over;
+
+static void *rename_to_and_fro(void *arg)
+{
+	char name[2][201];
+
+	memset(name, 'a', sizeof(name[0]));
+	memset(name[1], 'b', sizeof(name[1]));
+	name[0][200] = name[1][200] = '\0';
+	for (int i = 0; i < 20000; i++)
+		ck_ok(ckpt_stage_rename(arg, "", name[i % 2]));
+	__atomic_store_n(&renames_are_over, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+// Who reads it without the lock shows in the sanitizer build only.
+START_TEST(a_name_is_read_whole_while_it_changes)
+{
+	struct ckpt_step *step = begin("a"), *other = begin("ab");
+	pthread_t thread;
+
+	renames_are_over = false;
+	ck_assert_int_eq(pthread_create(&thread, NULL, rename_to_and_fro, step), 0);
+	while (!__atomic_load_n(&renames_are_over, __ATOMIC_ACQUIRE)) {
+		struct ckpt_step_name now;
+
+		ckpt_step_name(step, &now);
+		ck_assert_uint_eq(strspn(now.name, (char[]){now.name[0], '\0'}), strlen(now.name));
+		ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), 2);
+	}
+	pthread_join(thread, NULL);
+	ckpt_step_unref(other);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // --- Clients' fsyncs --------------------------------------------------------------------------------------------------
 
 START_TEST(a_synced_file_is_clean_until_it_changes)
@@ -446,6 +482,7 @@ static Suite *stage_suite(void)
 	tcase_add_test(tcase, an_abort_of_an_empty_step_refuses_one_with_files);
 	tcase_add_test(tcase, an_abort_removes_everything_and_follows_no_symlink);
 	tcase_add_test(tcase, a_committed_step_is_not_aborted);
+	tcase_add_test(tcase, a_name_is_read_whole_while_it_changes);
 	tcase_add_test(tcase, a_synced_file_is_clean_until_it_changes);
 	tcase_add_test(tcase, a_failed_fsync_stays_failed_until_the_file_is_written_anew);
 	tcase_add_test(tcase, a_graft_takes_failed_fsyncs_along);
