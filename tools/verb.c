@@ -52,8 +52,6 @@ static error_t on_common(int key, char *arg __attribute__((unused)), struct argp
 	}
 }
 
-static const struct argp common_argp = {.options = common_options, .parser = on_common};
-
 void ckpt_verb_help_common(void)
 {
 	ckpt_help_options(common_options);
@@ -199,9 +197,10 @@ static char **operands;
 void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, void *input, struct ckpt_words *ret_words)
 {
 	struct parse p = {.syntax = syntax, .input = input};
+	struct argp common = {.options = common_options, .parser = on_common};
 	const struct argp values = {.options = syntax->values};
 	const struct argp_child children[] = {
-		{&common_argp, 0, NULL, 0},
+		{&common, 0, NULL, 0},
 		{syntax->values ? &values : NULL, 0, syntax->values_title, 1},
 		{0},
 	};
@@ -216,7 +215,8 @@ void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, vo
 	if (argp_parse(&p.argp, argc, argv, ARGP_SILENT, NULL, &p))
 		exit(ckpt_output_finish(p.status ? p.status : explain(syntax, argv[0], argv, p.next)));
 	if (p.help) {
-		ckpt_help_print(&p.argp, syntax, common_options, argv[0]);
+		common.options += syntax->no_json; // --json comes first: what is refused is not offered
+		ckpt_help_print(&p.argp, syntax, common.options, argv[0]);
 		ckpt_output.json = false;
 		exit(ckpt_output_finish(0));
 	}

@@ -102,7 +102,7 @@ int ckpt_verb_mount_helper(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{NULL, 'o', "OPTS", 0, "mount options, see below; may be repeated", 0},
-		{NULL, 'f', NULL, 0, "only say whether the options and operands are right", 0},
+		{NULL, 'f', NULL, 0, "only check the words, and mount nothing", 0},
 		{NULL, 's', NULL, 0, "accepted, changes nothing", 0},
 		{NULL, 'n', NULL, 0, "accepted, changes nothing", 0},
 		{NULL, 't', "TYPE", 0, "accepted, changes nothing", 0},

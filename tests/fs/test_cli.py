@@ -532,6 +532,7 @@ def test_every_verb_has_help_with_purpose_usage_options_and_examples(ckptfs):
         text = ckptfs(verb, "--help").stdout
         assert text.startswith(f"Usage: ckptfs {verb}") and text.count(f"\n  ckptfs {verb}") >= 2, text
         assert ckptfs("help", verb).stdout == text
+        assert ("--json" in text) == (verb != "cat"), "what is offered is to be had"
         assert all(len(line) <= 80 for line in text.splitlines())
 
 
