@@ -61,21 +61,14 @@ static int from_index(void *arg, const char *key, const struct ckpt_summary *sum
 	return list_add(arg, key, strlen(key), summary->version, summary);
 }
 
-// "steps/<key>/<version>"; anything else there is not ours and stays unseen.
+// Anything else there is not ours and stays unseen.
 static int from_store(void *arg, const char *object, const struct ckpt_object *info)
 {
-	const char *key = object + strlen("steps/"), *slash = strrchr(key, '/');
-	char *end;
-	unsigned long version;
+	char key[CKPT_STEP_KEY_MAX];
+	uint32_t version;
 
 	(void)info;
-	if (!slash || slash == key || (size_t)(slash - key) >= CKPT_STEP_KEY_MAX)
-		return 0;
-	errno = 0;
-	version = strtoul(slash + 1, &end, 10);
-	if (slash[1] < '1' || slash[1] > '9' || *end || errno || version > UINT32_MAX)
-		return 0;
-	return list_add(arg, key, (size_t)(slash - key), (uint32_t)version, NULL);
+	return ckpt_name_of_record(object, key, &version) ? list_add(arg, key, strlen(key), version, NULL) : 0;
 }
 
 // A record says itself which step it is of: one that was copied under another key is not believed.

@@ -663,7 +663,7 @@ static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary
 	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
 }
 
-// The index is asked first, and believed only when the digest agrees; what it lacks or has wrong is put there anew.
+// The index is asked first, and believed only when the digest agrees.
 static int manifest_load(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
 {
 	struct ckpt_index *ix = step->store->index;

@@ -14,7 +14,6 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 
@@ -309,21 +308,12 @@ void ckpt_holder_done(struct ckpt_holder *h)
 
 // --- Open and close ---------------------------------------------------------------------------------------------------
 
-static bool kernel_has_multigrain_times(void)
-{
-	struct utsname u;
-	int major = 0, minor = 0;
-
-	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
-	       (major > 6 || (major == 6 && minor >= 13));
-}
-
 bool ckpt_store_has_multigrain_times(int dirfd)
 {
 	static const uint32_t kinds[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
 	struct statfs st;
 
-	if (!kernel_has_multigrain_times() || fstatfs(dirfd, &st))
+	if (!ckpt_kernel_is_at_least(6, 13) || fstatfs(dirfd, &st))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if ((uint32_t)st.f_type == kinds[i])
@@ -489,11 +479,6 @@ void ckpt_store_close(struct ckpt_store *s)
 
 // --- Folders and numbers ----------------------------------------------------------------------------------------------
 
-static bool is_folder_id(const char *text)
-{
-	return strspn(text, "0123456789abcdef") == CKPT_FOLDER_ID_LEN && !text[CKPT_FOLDER_ID_LEN];
-}
-
 static bool folder_is_synced(struct ckpt_store *s, const char *id)
 {
 	LOCK_SCOPE(&s->lock);
@@ -555,7 +540,8 @@ static bool folder_read(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", dirfd);
 	ret_id[CKPT_FOLDER_ID_LEN] = '\0';
-	return getxattr(path, FOLDER_XATTR, ret_id, CKPT_FOLDER_ID_LEN) == CKPT_FOLDER_ID_LEN && is_folder_id(ret_id);
+	return getxattr(path, FOLDER_XATTR, ret_id, CKPT_FOLDER_ID_LEN) == CKPT_FOLDER_ID_LEN && *ret_id &&
+	       ckpt_name_is_folder_id(ret_id);
 }
 
 // A new id, unless another thread was quicker; what is no id of ours is replaced.

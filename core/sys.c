@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/xattr.h>
 #include <time.h>
 
@@ -324,3 +325,12 @@ struct ckpt_sys ckpt_sys = {
 	.sleep_ns = sys_sleep_ns,
 	.random = sys_random,
 };
+
+bool ckpt_kernel_is_at_least(int major, int minor)
+{
+	struct utsname u;
+	int have_major = 0, have_minor = 0;
+
+	return !uname(&u) && sscanf(u.release, "%d.%d", &have_major, &have_minor) == 2 &&
+	       (have_major > major || (have_major == major && have_minor >= minor));
+}

@@ -42,3 +42,6 @@ struct ckpt_sys {
 };
 
 extern struct ckpt_sys ckpt_sys;
+
+// Of the running kernel; not for tests to replace.
+bool ckpt_kernel_is_at_least(int major, int minor);

@@ -81,14 +81,13 @@ bool place_is_committed(const struct place *p)
 	return p->step && ckpt_step_has_manifest(ckpt_step_state(p->step));
 }
 
-int entry_of_node(struct ckpt_fs *fs, struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,
+int entry_of_node(struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,
 		  struct ckpt_entry *ret_entry)
 {
 	uint32_t index = __atomic_load_n(&n->entry, __ATOMIC_RELAXED);
 	struct ckpt_manifest *m;
 	int rc = ckpt_step_manifest(p->step, &m);
 
-	(void)fs;
 	if (rc)
 		return rc == -EBADMSG ? -EIO : rc;
 	if (index)
@@ -121,7 +120,7 @@ static int attr_of_committed(struct ckpt_fs *fs, struct node *n, const struct pl
 		attr_from_summary(fs, &summary, ret_attr);
 		return 0;
 	}
-	rc = entry_of_node(fs, n, p, &m, &e);
+	rc = entry_of_node(n, p, &m, &e);
 	if (rc)
 		return rc;
 	attr_from_entry(fs, &e, ret_attr);
@@ -178,9 +177,9 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 	int rc;
 
 	if (n->kind == NODE_CONTROL)
-		return control_attr(fs, n, ret_attr, ret_timeout);
+		return control_attr(n, ret_attr, ret_timeout);
 	if (n->kind == NODE_MARKER)
-		return marker_attr(fs, n, ret_attr, ret_timeout);
+		return marker_attr(n, ret_attr, ret_timeout);
 	rc = place_of(fs, n, &p);
 	if (rc)
 		return rc == -ESTALE ? attr_of_live(fs, n, ret_attr, ret_timeout) : rc;

@@ -18,7 +18,7 @@ void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct 
 int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout);
 
 // The node's entry in its committed step, with a reference to the manifest; -ESTALE when the step has another file there.
-int entry_of_node(struct ckpt_fs *fs, struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,
+int entry_of_node(struct node *n, const struct place *p, struct ckpt_manifest **ret_manifest,
 		  struct ckpt_entry *ret_entry);
 // True when the place is in a committed step, or a deleted one: both never change.
 bool place_is_committed(const struct place *p);

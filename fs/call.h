@@ -22,7 +22,6 @@ struct call {
 	size_t data_len;
 	mode_t mode;
 	int flags;
-	bool with_handle;
 	bool waits_for_clients; // for call_detach: its end may depend on what some client does first
 	struct stat attr;
 	struct fuse_file_info fi;

@@ -21,7 +21,7 @@ enum control_piece {
 int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node);
 // The control directory itself, looked up in the root.
 int control_dir(struct ckpt_fs *fs, struct node **ret_node);
-int control_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout);
+int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout);
 // What a control file says now, malloc'ed.
 int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *ret_len);
 // The names in a control directory, one after the other: 0 past the last. type is S_IFDIR or S_IFREG.

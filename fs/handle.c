@@ -145,7 +145,7 @@ static int open_own_committed(struct ckpt_fs *fs, struct node *n, uint64_t *ret_
 
 	if (rc)
 		return rc;
-	rc = place_is_committed(&p) ? entry_of_node(fs, n, &p, &m, &e) : -ESTALE;
+	rc = place_is_committed(&p) ? entry_of_node(n, &p, &m, &e) : -ESTALE;
 	if (!rc) {
 		*ret_bytes = e.bytes;
 		rc = open_committed(fs, &p, m, e.index);
@@ -245,7 +245,7 @@ int drop_setuid(int fd)
 	return fchmod(fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | S_ISGID)) ? -errno : 0;
 }
 
-static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
+static int prepare_writing(fuse_req_t req, struct handle *h, struct ckpt_step *step)
 {
 	// The kernel leaves it to us once it writes through.
 	int rc = fuse_req_ctx(req)->uid ? drop_setuid(h->node->use->fd) : 0;
@@ -263,7 +263,6 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		h->writer.fd = h->node->use->fd;
 		ckpt_stage_writer_add(step, &h->writer);
 	}
-	(void)fs;
 	return rc;
 }
 
@@ -308,7 +307,7 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 		return rc;
 	}
 	if (writes)
-		rc = prepare_writing(fs, req, h, step);
+		rc = prepare_writing(req, h, step);
 	if (rc) {
 		handle_release(fs, req, h);
 		return rc;

@@ -116,7 +116,7 @@ void marker_create(struct call *c)
 	if (!rc) {
 		rc = marker_handle_new(c->fs, c->req, n, step, c->fi.flags, &h);
 		if (!rc)
-			rc = marker_attr(c->fs, n, &e.attr, &timeout);
+			rc = marker_attr(n, &e.attr, &timeout);
 		if (rc)
 			node_forget(c->fs, n, 1);
 	}
@@ -175,12 +175,11 @@ void marker_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 
 // --- Content ----------------------------------------------------------------------------------------------------------
 
-int marker_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
+int marker_attr(struct node *n, struct stat *ret_attr, double *ret_timeout)
 {
 	LOCK_SCOPE(&n->use->lock);
 	const struct marker *m = n->marker;
 
-	(void)fs;
 	*ret_attr = (struct stat){
 		.st_ino = UINT64_C(1) << 63 | n->number,
 		.st_mode = S_IFREG | m->mode,

@@ -19,7 +19,7 @@ void marker_create(struct call *c);
 // The marker's node with one more lookup, when somebody has it open; -ENOENT.
 int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);
 void marker_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi);
-int marker_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout);
+int marker_attr(struct node *n, struct stat *ret_attr, double *ret_timeout);
 int marker_truncate(struct handle *h, off_t size);
 void marker_read(fuse_req_t req, struct handle *h, size_t size, off_t offset);
 ssize_t marker_write(struct handle *h, const void *data, size_t len, off_t offset);

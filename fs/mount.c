@@ -26,7 +26,6 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <syslog.h>
@@ -87,15 +86,6 @@ __attribute__((format(printf, 2, 3))) static void tell_starter(int priority, con
 
 // --- What can be done here --------------------------------------------------------------------------------------------
 
-static bool kernel_is_at_least(int want_major, int want_minor)
-{
-	struct utsname u;
-	int major = 0, minor = 0;
-
-	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
-	       (major > want_major || (major == want_major && minor >= want_minor));
-}
-
 static bool uring_is_switched_on(void)
 {
 	char answer = 'N';
@@ -114,13 +104,13 @@ void ckpt_mount_abilities(struct ckpt_mount_abilities *ret)
 		.io_uring_built = CKPT_FUSE_URING,
 		.device = fd >= 0,
 	};
-	ret->passthrough_why = !ret->device                ? "/dev/fuse cannot be opened"
-			       : !kernel_is_at_least(6, 9) ? "the kernel is older than Linux 6.9"
-			       : geteuid() != 0            ? "only root may hand files to the kernel (CAP_SYS_ADMIN)"
-							   : NULL;
+	ret->passthrough_why = !ret->device                     ? "/dev/fuse cannot be opened"
+			       : !ckpt_kernel_is_at_least(6, 9) ? "the kernel is older than Linux 6.9"
+			       : geteuid() != 0 ? "only root may hand files to the kernel (CAP_SYS_ADMIN)"
+						: NULL;
 	ret->passthrough = !ret->passthrough_why;
-	ret->io_uring_why = !ret->io_uring_built         ? "libfuse was built without it"
-			    : !kernel_is_at_least(6, 14) ? "the kernel is older than Linux 6.14"
+	ret->io_uring_why = !ret->io_uring_built              ? "libfuse was built without it"
+			    : !ckpt_kernel_is_at_least(6, 14) ? "the kernel is older than Linux 6.14"
 			    : !uring_is_switched_on() ? "it is off: echo Y > /sys/module/fuse/parameters/enable_uring"
 						      : NULL;
 	ret->io_uring = !ret->io_uring_why;
@@ -612,7 +602,7 @@ static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
 		return explain_open(fs->mount, rc);
 	fs->store->write_back = handle_write_back;
 	fs->store->write_back_arg = fs;
-	fs->nodes = node_table_new(fs);
+	fs->nodes = node_table_new();
 	if (!fs->nodes)
 		return fail(-ENOMEM, NULL, "out of memory");
 	ckpt_mount_abilities(&can);

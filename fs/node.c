@@ -40,11 +40,10 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 	return n;
 }
 
-struct node_table *node_table_new(struct ckpt_fs *fs)
+struct node_table *node_table_new(void)
 {
 	struct node_table *t = calloc(1, sizeof(*t));
 
-	(void)fs;
 	if (!t)
 		return NULL;
 	t->bucket_count = 1024;

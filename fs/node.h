@@ -72,7 +72,7 @@ struct node {
 	struct node_use *use; // NULL while it was never open, as most are that are only looked at (node_use, node_used)
 };
 
-struct node_table *node_table_new(struct ckpt_fs *fs); // NULL: no memory
+struct node_table *node_table_new(void); // NULL: no memory
 void node_table_free(struct node_table *t);
 
 struct node *node_of(struct ckpt_fs *fs, fuse_ino_t ino);

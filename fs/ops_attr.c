@@ -226,14 +226,13 @@ static int get_live(struct ckpt_fs *fs, struct node *n, const char *name, char *
 	return 0;
 }
 
-static int get_committed(struct ckpt_fs *fs, struct node *n, const struct place *p, const char *name, char **ret_value,
-			 size_t *ret_len)
+static int get_committed(struct node *n, const struct place *p, const char *name, char **ret_value, size_t *ret_len)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	const char *have;
 	const void *value;
-	int rc = entry_of_node(fs, n, p, &m, &e);
+	int rc = entry_of_node(n, p, &m, &e);
 
 	if (rc)
 		return rc;
@@ -278,7 +277,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	}
 	rc = place_of(fs, n, &p);
 	if (!rc && place_is_committed(&p))
-		rc = get_committed(fs, n, &p, name, &value, &len);
+		rc = get_committed(n, &p, name, &value, &len);
 	else if (!rc || rc == -ESTALE)
 		rc = get_live(fs, n, name, &value, &len);
 	place_done(&p);
@@ -308,14 +307,14 @@ static int list_live(struct ckpt_fs *fs, struct node *n, char *names, size_t *re
 	return 0;
 }
 
-static int list_committed(struct ckpt_fs *fs, struct node *n, const struct place *p, char *names, size_t *ret_len)
+static int list_committed(struct node *n, const struct place *p, char *names, size_t *ret_len)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	const char *name;
 	const void *value;
 	size_t len;
-	int rc = entry_of_node(fs, n, p, &m, &e);
+	int rc = entry_of_node(n, p, &m, &e);
 
 	if (rc)
 		return rc;
@@ -341,7 +340,7 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	if (!rc && n->kind == NODE_FILES && !S_ISLNK(n->type)) {
 		rc = place_of(fs, n, &p);
 		if (!rc && place_is_committed(&p))
-			rc = list_committed(fs, n, &p, names, &len);
+			rc = list_committed(n, &p, names, &len);
 		else if (!rc || rc == -ESTALE)
 			rc = list_live(fs, n, names, &len);
 		place_done(&p);

@@ -121,13 +121,13 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	return rc;
 }
 
-static int list_committed(struct ckpt_fs *fs, struct node *dir, const struct place *p, struct listing *l)
+static int list_committed(struct node *dir, const struct place *p, struct listing *l)
 {
 	static const mode_t types[] = {
 		[CKPT_ENTRY_FILE] = S_IFREG, [CKPT_ENTRY_DIR] = S_IFDIR, [CKPT_ENTRY_SYMLINK] = S_IFLNK};
 	struct ckpt_manifest *m;
 	struct ckpt_entry self, e;
-	int rc = entry_of_node(fs, dir, p, &m, &self);
+	int rc = entry_of_node(dir, p, &m, &self);
 
 	if (rc)
 		return rc;
@@ -152,7 +152,7 @@ static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	if (rc)
 		return rc == -ESTALE ? 0 : rc;
 	if (place_is_committed(&p)) {
-		rc = list_committed(fs, dir, &p, l);
+		rc = list_committed(dir, &p, l);
 	} else {
 		rc = list_disk(fs, dir, l);
 		if (!rc && !p.step)

@@ -158,7 +158,7 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	}
 	committed = place_is_committed(&p);
 	if (committed) {
-		rc = entry_of_node(fs, n, &p, &m, &e);
+		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {
 			// Who is not root may not be allowed to, and is told so now.
 			if (e.bytes > SMALL_FILE_BYTES || geteuid() != 0) {

@@ -157,7 +157,7 @@ static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struc
 	struct ckpt_entry e;
 	struct node *n;
 	uint32_t index;
-	int rc = entry_of_node(fs, parent, p, &m, &e);
+	int rc = entry_of_node(parent, p, &m, &e);
 
 	if (rc)
 		return rc;
@@ -602,7 +602,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 		return;
 	}
 	if (place_is_committed(&p)) {
-		rc = entry_of_node(fs, n, &p, &m, &e);
+		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {
 			snprintf(target, sizeof(target), "%s", e.target ? e.target : "");
 			ckpt_manifest_unref(m);

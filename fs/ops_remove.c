@@ -60,7 +60,7 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 		return -ENOTSUP;
 	}
 	first = !ckpt_remove_hides(p.step);
-	rc = fs->mount->readonly ? -EROFS : entry_of_node(fs, dir, &p, &m, &e);
+	rc = fs->mount->readonly ? -EROFS : entry_of_node(dir, &p, &m, &e);
 	if (!rc) {
 		rc = geteuid() != 0 && !(e.mode & S_IWUSR) ? -EACCES
 							   : ckpt_remove_entry(p.step, m, e.index, name, want_dir);

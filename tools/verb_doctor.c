@@ -3,6 +3,7 @@
 // Required checks decide the exit status; the others say what is slower or less than it could be.
 #include "tools/verb.h"
 
+#include "core/sys.h"
 #include "core/util.h"
 #include "fs/mount.h"
 #include "tools/listing.h"
@@ -49,12 +50,10 @@ static void tell(struct doctor *d, const char *name, bool required, bool ok, cha
 
 static void check_kernel(struct doctor *d)
 {
-	struct utsname u;
-	int major = 0, minor = 0;
+	struct utsname u = {0};
 
-	if (!uname(&u))
-		sscanf(u.release, "%d.%d", &major, &minor);
-	tell(d, "kernel", false, major > 6 || (major == 6 && minor >= 9), ckpt_text("Linux %s", u.release),
+	uname(&u);
+	tell(d, "kernel", false, ckpt_kernel_is_at_least(6, 9), ckpt_text("Linux %s", u.release),
 	     ckpt_text("passthrough needs Linux 6.9"));
 }
 

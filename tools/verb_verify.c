@@ -65,20 +65,12 @@ static void progress(void *arg, uint64_t done)
 static int collect(void *arg, const char *object, const struct ckpt_object *info)
 {
 	struct verify *v = arg;
-	const char *key = object + strlen("steps/"), *slash = strrchr(key, '/');
 	struct found f = {0};
-	unsigned long version = 0;
-	char *end = NULL;
 
 	(void)info;
 	if (ckpt_grow((void **)&v->found, &v->cap, v->count + 1, sizeof(*v->found)))
 		return -ENOMEM;
-	if (slash && slash[1] >= '1' && slash[1] <= '9')
-		version = strtoul(slash + 1, &end, 10);
-	if (slash && slash > key && (size_t)(slash - key) < sizeof(f.key) && end && !*end && version <= UINT32_MAX) {
-		memcpy(f.key, key, (size_t)(slash - key));
-		f.version = (uint32_t)version;
-	}
+	(void)ckpt_name_of_record(object, f.key, &f.version); // else it has no key: what is there is no record
 	f.object = strdup(object);
 	if (!f.object)
 		return -ENOMEM;
