@@ -237,29 +237,6 @@ int ckpt_index_remove(struct ckpt_index *ix, const char *key, uint32_t version)
 	return ckpt_index_db_write(&ix->db, remove_version, &job);
 }
 
-int ckpt_index_get(struct ckpt_index *ix, const char *key, uint32_t version, struct ckpt_summary *ret_summary)
-{
-	char step_key[CKPT_STEP_KEY_MAX];
-	struct ckpt_summary summary;
-	struct ckpt_index_key k;
-	MDB_val key_found, value;
-	MDB_txn *txn;
-	int r = ckpt_index_key_version(&k, key, version);
-
-	if (!r)
-		r = ckpt_index_db_begin(&ix->db, false, &txn);
-	if (r)
-		return r;
-	key_found = ckpt_index_db_key(&k);
-	r = ckpt_index_db_error(mdb_get(txn, ix->db.dbi, &key_found, &value));
-	if (!r)
-		r = ckpt_index_db_read_version(&key_found, &value, step_key, &summary);
-	ckpt_index_db_end(&ix->db, txn);
-	if (!r)
-		*ret_summary = summary;
-	return r;
-}
-
 struct batch {
 	size_t count;
 	struct {
@@ -363,29 +340,6 @@ int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_S
 	*ret_data = copy;
 	*ret_len = len;
 	return 0;
-}
-
-struct manifest_job {
-	const uint8_t *sha256;
-	const void *data;
-	size_t len;
-};
-
-static int put_manifest(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
-{
-	const struct manifest_job *job = arg;
-	struct ckpt_index_key key;
-
-	ckpt_index_key_manifest(&key, job->sha256);
-	return ckpt_index_db_put(txn, db->dbi, &key, job->data, job->len);
-}
-
-int ckpt_index_put_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_SHA_BYTES], const void *data,
-			    size_t len)
-{
-	struct manifest_job job = {sha256, data, len};
-
-	return len <= CKPT_MANIFEST_BYTES_MAX ? ckpt_index_db_write(&ix->db, put_manifest, &job) : -EINVAL;
 }
 
 // ---- Figures

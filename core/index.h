@@ -45,7 +45,6 @@ int ckpt_index_put_many(struct ckpt_index *ix, const char *const *keys, const st
 			size_t count);
 // -ENOENT. Its manifest goes too, though another version may have the same: a miss, see above.
 int ckpt_index_remove(struct ckpt_index *ix, const char *key, uint32_t version);
-int ckpt_index_get(struct ckpt_index *ix, const char *key, uint32_t version, struct ckpt_summary *ret_summary);
 
 // Every version in key order. A non-zero return of fn ends it and is returned.
 typedef int ckpt_index_version_fn(void *arg, const char *key, const struct ckpt_summary *summary);
@@ -53,7 +52,6 @@ int ckpt_index_each(struct ckpt_index *ix, ckpt_index_version_fn *fn, void *arg)
 
 // The encoded manifest, malloc'ed; the caller checks its SHA-256 by parsing it.
 int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[32], void **ret_data, size_t *ret_len);
-int ckpt_index_put_manifest(struct ckpt_index *ix, const uint8_t sha256[32], const void *data, size_t len);
 
 struct ckpt_index_stat {
 	uint64_t versions, manifests, bytes_used, bytes_file;

@@ -65,6 +65,30 @@ int ckpt_row_put(struct ckpt_index *to, uint32_t i)
 	return ckpt_index_put(to, key, &s, manifest, manifest_len(i));
 }
 
+struct wanted {
+	const char *key;
+	uint32_t version;
+	struct ckpt_summary *found;
+};
+
+static int is_wanted(void *arg, const char *key, const struct ckpt_summary *summary)
+{
+	const struct wanted *w = arg;
+
+	if (summary->version != w->version || strcmp(key, w->key))
+		return 0;
+	*w->found = *summary;
+	return 1;
+}
+
+int ckpt_rows_get(struct ckpt_index *from, const char *key, uint32_t version, struct ckpt_summary *ret_summary)
+{
+	struct wanted w = {key, version, ret_summary};
+	int r = ckpt_index_each(from, is_wanted, &w);
+
+	return r == 1 ? 0 : r ? r : -ENOENT;
+}
+
 int ckpt_row_check(struct ckpt_index *from, uint32_t i)
 {
 	char key[CKPT_STEP_KEY_MAX];
@@ -75,7 +99,7 @@ int ckpt_row_check(struct ckpt_index *from, uint32_t i)
 	int r;
 
 	ckpt_row_of(i, key, &s, manifest);
-	r = ckpt_index_get(from, key, s.version, &found);
+	r = ckpt_rows_get(from, key, s.version, &found);
 	if (r && r != -ENOENT && r != -EBADMSG)
 		ck_abort_msg("version %u: %d", i, r);
 	if (!r && memcmp(&s, &found, sizeof(s)))

@@ -23,5 +23,7 @@ int ckpt_row_put(struct ckpt_index *to, uint32_t i);
 // 0: the row is there and right; -ENOENT; -ENODATA, it is there without its manifest; -EBADMSG. Anything else ends the
 // test.
 int ckpt_row_check(struct ckpt_index *from, uint32_t i);
+// What the index has of one version: 0; -ENOENT; -EBADMSG, damage was met before it.
+int ckpt_rows_get(struct ckpt_index *from, const char *key, uint32_t version, struct ckpt_summary *ret_summary);
 // How many versions there are, or -errno.
 int ckpt_rows_count(struct ckpt_index *from);

@@ -69,13 +69,13 @@ START_TEST(versions_of_a_step_stand_side_by_side)
 		ck_ok(ckpt_index_put(ix, "1000", &s, NULL, 0));
 	}
 	for (uint32_t version = 1; version < 20; version++) {
-		ck_ok(ckpt_index_get(ix, "1000", version, &s));
+		ck_ok(ckpt_rows_get(ix, "1000", version, &s));
 		ck_assert_uint_eq(s.version, version);
 	}
 	ck_ok(ckpt_index_remove(ix, "1000", 3));
 	ck_error(ckpt_index_remove(ix, "1000", 3), ENOENT);
-	ck_error(ckpt_index_get(ix, "1000", 3, &s), ENOENT);
-	ck_error(ckpt_index_get(ix, "100", 1, &s), ENOENT);
+	ck_error(ckpt_rows_get(ix, "1000", 3, &s), ENOENT);
+	ck_error(ckpt_rows_get(ix, "100", 1, &s), ENOENT);
 	ck_assert_int_eq(ckpt_rows_count(ix), 18);
 }
 END_TEST
@@ -92,7 +92,7 @@ START_TEST(remove_takes_the_manifest_along)
 	ckpt_row_of(0, key, &s, manifest);
 	ck_ok(ckpt_index_remove(ix, key, s.version));
 	ck_error(ckpt_index_manifest(ix, s.manifest_sha256, &data, &len), ENOENT);
-	ck_ok(ckpt_index_put_manifest(ix, s.manifest_sha256, manifest, CKPT_ROW_MANIFEST_BYTES));
+	ck_ok(ckpt_index_put(ix, key, &s, manifest, CKPT_ROW_MANIFEST_BYTES));
 	ck_ok(ckpt_index_manifest(ix, s.manifest_sha256, &data, &len));
 	ck_assert(len == CKPT_ROW_MANIFEST_BYTES && !memcmp(data, manifest, len));
 	free(data);
@@ -150,7 +150,7 @@ START_TEST(bad_arguments_are_refused)
 	ck_error(ckpt_index_put(ix, key, &s, NULL, 0), EINVAL);
 	key[CKPT_STEP_KEY_MAX - 1] = '\0';
 	ck_ok(ckpt_index_put(ix, key, &s, NULL, 0));
-	ck_ok(ckpt_index_get(ix, key, 1, &s));
+	ck_ok(ckpt_rows_get(ix, key, 1, &s));
 	s.version = 0;
 	ck_error(ckpt_index_put(ix, "x", &s, NULL, 0), EINVAL);
 }
@@ -227,13 +227,14 @@ END_TEST
 START_TEST(a_value_larger_than_the_map_fits)
 {
 	CLEANUP_FREE uint8_t *big = ckpt_calloc(1, 24 << 20);
-	const uint8_t sha256[32] = {1};
+	struct ckpt_summary s;
 	void *data;
 	size_t len;
 
+	ckpt_sample_summary(&s, "1000", 1);
 	ck_ok(ckpt_index_open_sized(dir, CKPT_SAMPLE_STORE, false, SMALL_MAP, &ix, &fresh));
-	ck_ok(ckpt_index_put_manifest(ix, sha256, big, 24 << 20));
-	ck_ok(ckpt_index_manifest(ix, sha256, &data, &len));
+	ck_ok(ckpt_index_put(ix, "1000", &s, big, 24 << 20));
+	ck_ok(ckpt_index_manifest(ix, s.manifest_sha256, &data, &len));
 	ck_assert(len == 24 << 20 && !memcmp(data, big, len));
 	free(data);
 }

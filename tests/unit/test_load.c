@@ -1,6 +1,7 @@
 // What a store's open believes: records that are whole and say what their key says; and of the index nothing that the
 // store does not say too.
 #include "tests/support/formats.h"
+#include "tests/support/rows.h"
 #include "tests/support/save.h"
 
 #include "core/load.h"
@@ -458,7 +459,7 @@ static void add_phantoms(struct ckpt_index *ix)
 	ckpt_sample_summary(&sum, "phantom", 1);
 	sum.folder_id[0] = '\0';
 	ck_ok(ckpt_index_put(ix, "phantom", &sum, NULL, 0));
-	ck_ok(ckpt_index_get(ix, "1003", 1, &sum));
+	ck_ok(ckpt_rows_get(ix, "1003", 1, &sum));
 	sum.version = 2;
 	ck_ok(ckpt_index_put(ix, "1003", &sum, NULL, 0));
 }
@@ -471,8 +472,8 @@ START_TEST(what_only_the_index_knows_is_not_listed_and_removed_from_it)
 	index_edit(add_phantoms);
 	assert_whole();
 	s = ckpt_save_open(dir);
-	ck_error(ckpt_index_get(s->index, "phantom", 1, &sum), ENOENT);
-	ck_error(ckpt_index_get(s->index, "1003", 2, &sum), ENOENT);
+	ck_error(ckpt_rows_get(s->index, "phantom", 1, &sum), ENOENT);
+	ck_error(ckpt_rows_get(s->index, "1003", 2, &sum), ENOENT);
 	ckpt_store_close(s);
 }
 END_TEST
@@ -491,8 +492,8 @@ START_TEST(what_the_index_lacks_is_read_from_the_store_and_put_there)
 	index_edit(drop_some);
 	assert_whole();
 	s = ckpt_save_open(dir);
-	ck_ok(ckpt_index_get(s->index, "1003", 1, &sum));
-	ck_ok(ckpt_index_get(s->index, "1000", 2, &sum));
+	ck_ok(ckpt_rows_get(s->index, "1003", 1, &sum));
+	ck_ok(ckpt_rows_get(s->index, "1000", 2, &sum));
 	ckpt_store_close(s);
 }
 END_TEST
