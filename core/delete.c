@@ -70,11 +70,20 @@ static int by_name_newest_first(const void *a, const void *b)
 
 int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count)
 {
-	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, ret_steps, ret_count);
+	size_t count, kept = 0;
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, ret_steps, &count);
 
-	if (!rc && *ret_count)
-		qsort(*ret_steps, *ret_count, sizeof(**ret_steps), by_name_newest_first);
-	return rc;
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		if ((*ret_steps)[i]->moved)
+			ckpt_step_unref((*ret_steps)[i]);
+		else
+			(*ret_steps)[kept++] = (*ret_steps)[i];
+	if (kept)
+		qsort(*ret_steps, kept, sizeof(**ret_steps), by_name_newest_first);
+	*ret_count = kept;
+	return 0;
 }
 
 void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, size_t cap)
@@ -91,7 +100,7 @@ void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, siz
 static int reserve(struct ckpt_step *step, uint32_t *ret_version)
 {
 	LOCK_SCOPE(&step->store->lock);
-	int rc = ckpt_step_state(step) == CKPT_STEP_DELETED
+	int rc = ckpt_step_state(step) == CKPT_STEP_DELETED && !step->moved
 			 ? ckpt_step_reserve_locked(step, step->folder_id, step->name)
 			 : -ESTALE;
 
@@ -202,7 +211,7 @@ static int remove_versions_of(struct versions *v)
 				ckpt_record_done(&r);
 			continue;
 		}
-		if (r.summary.manifest_bytes > CKPT_MANIFEST_EMBED_MAX) {
+		if (!step->moved && r.summary.manifest_bytes > CKPT_MANIFEST_EMBED_MAX) {
 			ckpt_hex(r.summary.manifest_sha256, 32, manifest + 2);
 			rc = ckpt_backend_remove(step->store->backend, manifest, NULL);
 		}
@@ -282,7 +291,7 @@ int ckpt_expire(struct ckpt_step *step)
 	rc = ckpt_backend_list(s->backend, prefix, NULL, add_version, &v);
 	if (!rc && v.count)
 		qsort(v.at, v.count, sizeof(*v.at), ascending);
-	if (!rc)
+	if (!rc && !step->moved)
 		rc = files_out_of_sight(step);
 	if (!rc)
 		rc = remove_versions_of(&v);

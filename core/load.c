@@ -1,6 +1,7 @@
 #include "core/load.h"
 
 #include "core/stage.h"
+#include "core/move.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -228,6 +229,8 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 		rc = forget_expired(s, &stored);
 	if (!rc)
 		rc = load_all(s, &stored, &indexed);
+	if (!rc)
+		rc = ckpt_move_settle(s);
 	list_done(&stored);
 	list_done(&indexed);
 	return rc;

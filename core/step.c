@@ -11,6 +11,7 @@
 #include "core/copy.h"
 #include "core/errlog.h"
 #include "core/hash.h"
+#include "core/move.h"
 #include "core/remove.h"
 #include "core/stage.h"
 #include "core/store.h"
@@ -353,6 +354,8 @@ int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *s
 		abort(); // the name is free, and was good before
 	LOCK_SCOPE(&step->lock);
 	step->state = CKPT_STEP_COMMITTED;
+	step->moved = false;
+	step->deleted_by = 0;
 	step->summary = *summary;
 	return 0;
 }
@@ -392,7 +395,7 @@ struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session
 	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, &steps, &count))
 		return NULL;
 	for (size_t i = 0; i < count && !found; i++)
-		if (!strcmp(steps[i]->session, session))
+		if (!strcmp(steps[i]->session, session) && !steps[i]->moved)
 			found = ckpt_step_ref(steps[i]);
 	ckpt_step_list_free(steps, count);
 	return found;
@@ -521,14 +524,19 @@ static int load_locked(struct ckpt_step *live, struct ckpt_step *deleted, const 
 		live->summary = *summary;
 		return 0;
 	}
-	if (live) // it was deleted, or another session took its place
+	if (live) { // it was deleted or moved, or another session took its place
+		live->moved = summary->deleted && !strcmp(summary->event, CKPT_EVENT_MOVE);
 		ckpt_step_bury_locked(live, summary->version, summary->committed_ns);
-	else if (summary->version <= ckpt_step_versions_used_locked(fresh->store, summary->folder_id, summary->name))
+	}
+	if (!live &&
+	    summary->version <= ckpt_step_versions_used_locked(fresh->store, summary->folder_id, summary->name))
 		return 0;
 	if (deleted && !summary->deleted)
 		return ckpt_step_unbury_locked(deleted, summary);
-	if (deleted)
+	if (deleted) {
 		deleted->deleted_by = summary->version;
+		deleted->moved = !strcmp(summary->event, CKPT_EVENT_MOVE);
+	}
 	if (deleted || (live && summary->deleted))
 		return 0;
 	adopt_summary_locked(fresh, summary);

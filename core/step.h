@@ -75,6 +75,7 @@ struct ckpt_step {
 		*removal;    // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
 	uint32_t deleted_by; // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;  // DELETED: when
+	bool moved;          // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
@@ -85,7 +86,7 @@ struct ckpt_step {
 
 // The step of this name in this folder, staged or committed, with a reference; NULL: none.
 struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name);
-// The committed or deleted step of this session, with a reference; NULL: none.
+// The committed or deleted step of this session, not what it was called before, with a reference; NULL: none.
 struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session);
 struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
 void ckpt_step_unref(struct ckpt_step *step); // NULL is fine

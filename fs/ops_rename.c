@@ -2,11 +2,13 @@
 //
 //   staged step   -> plain folder      temp name to one that is none: a commit; else it stays staged under the new name
 //   staged step   -> staged step       its tree becomes a directory there (Orbax's partial saving does this)
-//   committed     -> anywhere          EROFS
+//   committed     -> plain folder      its name changes, in one act; into another step EXDEV
 //   file, dir     -> the same tree     rename
 //   file          -> another live tree rename; a directory or an open file EXDEV (mv then copies)
 #include "core/commit.h"
 #include "core/errlog.h"
+#include "core/move.h"
+#include "core/remove.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -102,6 +104,27 @@ static int rename_step(struct call *c, struct ckpt_step *step)
 	return rc;
 }
 
+static int move_step(struct call *c, struct ckpt_step *step, const struct ckpt_step *into)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = c->fs->mount->readonly ? -EROFS : into ? -EXDEV : check_new_name(c->fs, c->other, NULL, c->other_name);
+
+	if (!rc && ckpt_remove_hides(step))
+		rc = -EBUSY; // somebody is removing it
+	if (!rc)
+		rc = folder_id_of(c->fs, c->other, true, id);
+	if (!rc)
+		rc = clear_target(c, id, step);
+	if (!rc)
+		rc = ckpt_move(step, id, c->other_name);
+	if (!rc) {
+		folder_touch(c->fs, c->other);
+		if (c->node != c->other)
+			folder_touch(c->fs, c->node);
+	}
+	return rc;
+}
+
 // Into another staged step: the directory's node stops being the top of a step.
 static int graft_step(struct call *c, struct ckpt_step *step, struct node *n, struct ckpt_step *into)
 {
@@ -143,10 +166,10 @@ static void run_rename_step(struct call *c)
 	}
 	if (!rc) {
 		n = node_of(c->fs, e.ino);
-		if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
-			rc = -EROFS;
-		else if (c->flags & ~RENAME_NOREPLACE)
+		if (c->flags & ~RENAME_NOREPLACE)
 			rc = -EINVAL;
+		else if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+			rc = move_step(c, step, into);
 		else if (into)
 			rc = graft_step(c, step, n, into);
 		else

@@ -1,6 +1,8 @@
 #include "fs/verbs.h"
 
 #include "core/delete.h"
+#include "core/move.h"
+#include "core/remove.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -92,20 +94,15 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 	return rc ? refusal(strerror(-rc), rc == -EBUSY ? "it is being committed" : NULL) : done();
 }
 
-// --- delete, undelete ---------------------------------------------------------------------------------------------------
+// --- delete, undelete, move ---------------------------------------------------------------------------------------------
 
-static int delete_and_forget(struct ckpt_fs *fs, struct ckpt_step *step)
+static void forget_step(struct ckpt_fs *fs, struct ckpt_step *step)
 {
-	struct node *top;
-	int rc = ckpt_delete(step);
+	struct node *top = node_find(fs, node_space(step), step->summary.dir_ino);
 
-	if (rc)
-		return rc;
-	top = node_find(fs, node_space(step), step->summary.dir_ino);
 	if (top)
 		forget_top(fs, top);
 	node_unref(fs, top);
-	return 0;
 }
 
 // for_good: of what is in the trash already nothing is kept, either.
@@ -115,7 +112,9 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	int rc = step ? 0 : -ESTALE;
 
 	if (!rc && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
-		rc = delete_and_forget(fs, step);
+		rc = ckpt_delete(step);
+	if (!rc)
+		forget_step(fs, step);
 	if (!rc && for_good)
 		rc = ckpt_expire(step);
 	ckpt_step_unref(step);
@@ -135,6 +134,19 @@ static char *answer_undelete(struct ckpt_fs *fs, const char *session)
 			     : done();
 }
 
+static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = !step ? -ESTALE : ckpt_remove_hides(step) ? -EBUSY : ckpt_move_to(step, to);
+
+	if (!rc) {
+		forget_step(fs, step);
+		folder_touch(fs, node_root(fs)); // or a folder that nobody has looked into, or will see by its own time
+	}
+	ckpt_step_unref(step);
+	return rc ? refusal(strerror(-rc), ckpt_move_hint(rc)) : done();
+}
+
 // --- The request --------------------------------------------------------------------------------------------------------
 
 char *verbs_answer(struct ckpt_fs *fs, const char *request)
@@ -142,6 +154,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 	json_t *json = json_loads(request, 0, NULL);
 	const char *verb = json_string_value(json_object_get(json, "verb"));
 	const char *session = json_string_value(json_object_get(json, "session"));
+	const char *to = json_string_value(json_object_get(json, "to"));
 	char *reply;
 
 	if (!verb)
@@ -159,6 +172,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")));
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
+	else if (!strcmp(verb, "move") && to)
+		reply = answer_move(fs, session, to);
 	else
 		reply = refusal("the mount does not know this verb", "it is of another version: mount again");
 	json_decref(json);

@@ -6,6 +6,6 @@
 
 struct ckpt_fs;
 
-// {"verb": "status" | "sessions" | "abort" | "delete" | "undelete", ...}; steps are named by "session", their uuid.
+// {"verb": "status" | "sessions" | "abort" | "delete" | "undelete" | "move", ...}; steps are named by "session", their uuid.
 // malloc'ed; NULL: no memory.
 char *verbs_answer(struct ckpt_fs *fs, const char *request);

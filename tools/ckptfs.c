@@ -36,6 +36,7 @@ static const struct ckpt_verb verbs[] = {
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
 	{"rm", "moves steps to the trash", ckpt_verb_rm},
+	{"mv", "renames a step", ckpt_verb_mv},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
 	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
 	{"abort", "drops a staged step", ckpt_verb_abort},

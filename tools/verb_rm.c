@@ -1,7 +1,8 @@
-// rm, undelete: a step goes to the trash, or for good, and back.
+// rm, undelete, mv: a step goes to the trash, or for good, and back; or gets another name.
 #include "tools/verb.h"
 
 #include "core/delete.h"
+#include "core/move.h"
 #include "core/trash.h"
 #include "core/util.h"
 #include "fs/mount.h"
@@ -18,28 +19,27 @@ struct rm {
 struct act {
 	const char *verb;
 	bool for_good;
-	int (*at_rest)(struct ckpt_step *step, bool for_good);
+	const char *to; // mv: the new name
+	int (*at_rest)(struct ckpt_step *step, const struct act *act);
 };
 
-static int delete_at_rest(struct ckpt_step *step, bool for_good)
+static int delete_at_rest(struct ckpt_step *step, const struct act *act)
 {
 	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step) : 0;
 
-	if (!rc && for_good)
+	if (!rc && act->for_good)
 		rc = ckpt_expire(step);
 	return rc;
 }
 
-static int undelete_at_rest(struct ckpt_step *step, bool for_good __attribute__((unused)))
+static int undelete_at_rest(struct ckpt_step *step, const struct act *act __attribute__((unused)))
 {
 	return ckpt_undelete(step);
 }
 
-static const char *hint_for(int error)
+static int move_at_rest(struct ckpt_step *step, const struct act *act)
 {
-	return error == -EEXIST   ? "remove or rename the step of that name first"
-	       : error == -ESTALE ? "`ckptfs ls --all` says what there is"
-				  : NULL;
+	return ckpt_move_to(step, act->to);
 }
 
 static int act_at_rest(const char *store, const char *word, const char *session, const struct act *act)
@@ -51,22 +51,24 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 	if (rc)
 		return rc;
 	step = ckpt_step_of_session(l.store, session);
-	rc = step ? act->at_rest(step, act->for_good) : -ESTALE;
+	rc = step ? act->at_rest(step, act) : -ESTALE;
 	ckpt_step_unref(step);
 	if (!rc && act->for_good)
 		ckpt_trash_drain(l.store->trash);
 	ckpt_listing_close(&l);
-	return rc ? ckpt_fail_errno(word, hint_for(rc), rc) : 0;
+	return rc ? ckpt_fail_errno(word, ckpt_move_hint(rc), rc) : 0;
 }
 
 // The process that has the store mounted does it; where there is none, this one.
 static int act_on(const char *store, const char *word, const char *session, const struct act *act)
 {
-	CLEANUP_FREE char *request = ckpt_text("{\"verb\":\"%s\",\"session\":\"%s\",\"for_good\":%s}", act->verb,
-					       session, act->for_good ? "true" : "false");
+	json_t *json = ckpt_need(json_pack("{s:s, s:s, s:b, s:s?}", "verb", act->verb, "session", session, "for_good",
+					   (int)act->for_good, "to", act->to));
+	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
 	CLEANUP_FREE char *text = NULL;
 	int rc = ckpt_mount_ask(store, request, &text);
 
+	json_decref(json);
 	if (rc == -ENOENT)
 		return act_at_rest(store, word, session, act);
 	return rc ? ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc))
@@ -90,7 +92,7 @@ static int find(const struct ckpt_operand *o, const char *word, char **ret_sessi
 		return rc;
 	rc = ckpt_listing_find(&l, o, word, &step, &path);
 	if (!rc && *path)
-		rc = ckpt_usage(word, "name the step alone", "files of a committed step cannot be removed one by one");
+		rc = ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
 	if (!rc)
 		*ret_session = ckpt_text("%s", step->session);
 	if (!rc || path)
@@ -101,7 +103,7 @@ static int find(const struct ckpt_operand *o, const char *word, char **ret_sessi
 
 static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
 {
-	const struct act act = {"delete", rm->now, delete_at_rest};
+	const struct act act = {"delete", rm->now, NULL, delete_at_rest};
 	CLEANUP_FREE char *session = NULL;
 	int rc;
 
@@ -169,7 +171,7 @@ int ckpt_verb_rm(int argc, char **argv)
 
 static int undelete_one(const struct ckpt_operand *o, const char *word, const struct rm *rm __attribute__((unused)))
 {
-	static const struct act act = {"undelete", false, undelete_at_rest};
+	static const struct act act = {"undelete", false, NULL, undelete_at_rest};
 	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", is_in_trash(word) ? "" : "trash/", word), *session = NULL;
 	int rc = find(o, in_trash, &session);
 
@@ -192,4 +194,39 @@ int ckpt_verb_undelete(int argc, char **argv)
 
 	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
 	return each(&words, "undelete", "usage: ckptfs undelete [STORE] STEP...", undelete_one, NULL);
+}
+
+int ckpt_verb_mv(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] OLD NEW",
+		.doc = "Renames a step in one act, also into another folder.\v"
+		       "Examples:\n"
+		       "  ckptfs mv /ckpt 1000 1000-before-the-crash\n"
+		       "  ckptfs mv /data/run42 2000 best/2000",
+		.operands_min = 2,
+		.operands_max = 3,
+	};
+	CLEANUP_FREE char *session = NULL;
+	struct ckpt_words words;
+	struct ckpt_operand o;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	rc = ckpt_operand_take(&words, &o);
+	if (rc)
+		return rc;
+	if (o.count != 2)
+		rc = ckpt_usage("mv", "usage: ckptfs mv [STORE] OLD NEW", "wants a step and its new name");
+	else if (is_in_trash(o.steps[0]))
+		rc = ckpt_usage(o.steps[0], "`ckptfs undelete` it first", "is in the trash");
+	else
+		rc = find(&o, o.steps[0], &session);
+	if (!rc) {
+		const struct act act = {"move", false, o.steps[1], move_at_rest};
+
+		rc = act_on(o.store, o.steps[0], session, &act);
+	}
+	ckpt_operand_done(&o);
+	return rc;
 }

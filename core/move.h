@@ -1,0 +1,23 @@
+// Renaming a committed step, into another folder too: a record under the new name, then a deletion of the old one whose
+// event is "move". The deletion is the commit point: while the old name is not deleted, a record of the same session whose
+// event is "move" is void. Nothing is copied, and the old name's deletion is no step in the trash.
+//
+// Threads: any. Blocks on the disk.
+#pragma once
+
+#include "core/step.h"
+
+#define CKPT_EVENT_MOVE "move"
+
+// The step is listed under the new name alone, its files and open handles as they were. -EEXIST the name is taken; -ESTALE
+// the step is not committed (any more); -EINVAL -EILSEQ -ENAMETOOLONG no name for a step; -EIO the outcome is unknown,
+// asking again gives the final answer; -ENOSPC ... Failures on the disk are in the error log.
+int ckpt_move(struct ckpt_step *step, const char *folder_id, const char *name);
+
+// The same by a path from the root of the mount, such as "checkpoints/2000": its folder must be there (-ENOENT, -ENOTDIR),
+// and nothing plain of that name in it (-EEXIST).
+int ckpt_move_to(struct ckpt_step *step, const char *path);
+const char *ckpt_move_hint(int error); // what to do about it, or NULL
+
+// For load.c, after a look at the store: forgets the void ones, and where the store is writable removes them.
+int ckpt_move_settle(struct ckpt_store *s);
