@@ -431,6 +431,16 @@ static void folder_trim(const struct local *l, const struct place *at)
 		ckpt_sys.unlink(top_fd, at->folder, AT_REMOVEDIR);
 }
 
+// A remove that went before may have failed in its fsync: what is gone is durably so once this answers -ENOENT.
+static int sync_missing(const struct local *l, const struct place *at)
+{
+	CLEANUP_FD int fd = folder_open(l, at->parent);
+
+	if (fd == -ENOENT && at->folder)
+		fd = folder_open(l, at->top);
+	return fd < 0 ? read_error(fd) : ckpt_sys.fsync(fd) < 0 ? -EIO : -ENOENT;
+}
+
 static int local_remove(struct ckpt_backend *b, const char *key, const char *etag)
 {
 	struct local *l = local_of(b);
@@ -444,6 +454,8 @@ static int local_remove(struct ckpt_backend *b, const char *key, const char *eta
 	r = write_lock(l, &lock_fd);
 	if (r == 0)
 		r = etag_check_locked(l, key, etag);
+	if (r == -ENOENT)
+		return sync_missing(l, &at);
 	if (r < 0)
 		return r;
 	parent_fd = folder_open(l, at.parent);
