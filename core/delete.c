@@ -177,15 +177,16 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+// From the index first: once the store has room for another version of this number, the index must not know of this one.
 static int remove_version(struct ckpt_step *step, uint32_t version)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	int rc;
+	int rc = step->store->indexer ? ckpt_indexer_remove(step->store->indexer, step->key, version) : 0;
 
+	if (rc)
+		return rc;
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, version);
 	rc = ckpt_backend_remove(step->store->backend, object, NULL);
-	if (step->store->index)
-		ckpt_index_remove(step->store->index, step->key, version);
 	return rc == -ENOENT ? 0 : rc;
 }
 

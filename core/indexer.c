@@ -21,6 +21,7 @@ struct ckpt_indexer {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct indexer_job *first, **last; // guarded by lock, as is all below
+	struct indexer_job *running;       // out of the queue, announced on changed
 	size_t queued;
 	size_t manifests_bytes; // of those queued and the one being written
 	bool stop;
@@ -57,9 +58,12 @@ static void *indexer_thread(void *arg)
 		if (!in->first)
 			in->last = &in->first;
 		in->queued--;
+		in->running = job;
 		pthread_mutex_unlock(&in->lock);
 		job_run(in, job);
 		pthread_mutex_lock(&in->lock);
+		in->running = NULL;
+		pthread_cond_broadcast(&in->changed);
 		in->manifests_bytes -= job->manifest_len;
 		job_free(job);
 	}
@@ -111,6 +115,45 @@ void ckpt_indexer_put(struct ckpt_indexer *in, const char *key, const struct ckp
 	in->last = &job->next;
 	in->queued++;
 	pthread_cond_broadcast(&in->changed);
+}
+
+static bool is_of(const struct indexer_job *job, const char *key, uint32_t version)
+{
+	return job && job->summary.version == version && !strcmp(job->key, key);
+}
+
+static void forget_locked(struct ckpt_indexer *in, const char *key, uint32_t version)
+{
+	struct indexer_job **slot = &in->first;
+
+	while (*slot) {
+		struct indexer_job *job = *slot;
+
+		if (!is_of(job, key, version)) {
+			slot = &job->next;
+			continue;
+		}
+		*slot = job->next;
+		in->queued--;
+		in->manifests_bytes -= job->manifest_len;
+		job_free(job);
+	}
+	in->last = slot;
+}
+
+int ckpt_indexer_remove(struct ckpt_indexer *in, const char *key, uint32_t version)
+{
+	int rc;
+
+	pthread_mutex_lock(&in->lock);
+	forget_locked(in, key, version);
+	while (is_of(in->running, key, version))
+		pthread_cond_wait(&in->changed, &in->lock);
+	pthread_mutex_unlock(&in->lock);
+	rc = ckpt_index_remove(in->ix, key, version);
+	if (rc && rc != -ENOENT && rc != -ENOMEM)
+		rc = ckpt_index_reset(in->ix);
+	return rc == -ENOENT ? 0 : rc;
 }
 
 void ckpt_indexer_close(struct ckpt_indexer *in)

@@ -93,6 +93,53 @@ START_TEST(manifests_that_wait_for_a_stalled_index_are_bounded_by_their_bytes)
 }
 END_TEST
 
+static void put_name(struct ckpt_indexer *in, const char *key, uint32_t version)
+{
+	struct ckpt_summary summary;
+
+	ckpt_sample_summary(&summary, key, version);
+	ckpt_indexer_put(in, key, &summary, NULL, 0);
+}
+
+static void *remove_both(void *in)
+{
+	for (uint32_t version = 2; version; version--)
+		ck_ok(ckpt_indexer_remove(in, "gone", version));
+	return NULL;
+}
+
+// One of them is being written, the other waits.
+START_TEST(what_is_removed_does_not_come_back_from_the_queue)
+{
+	struct ckpt_index_stat stat;
+	struct ckpt_indexer *in;
+	struct ckpt_index *ix;
+	pthread_t thread;
+	pid_t staller;
+	bool fresh;
+
+	ck_ok(ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
+	ckpt_index_close(ix);
+	staller = stall_begin();
+	ck_ok(ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
+	ck_ok(ckpt_indexer_new(ix, &in));
+	put_name(in, "gone", 1);
+	put_name(in, "gone", 2);
+	put_name(in, "kept", 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, remove_both, in), 0);
+	usleep(20000);
+	stall_end(staller);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	put_name(in, "kept", 2);
+	ckpt_indexer_close(in);
+	ck_ok(ckpt_index_stat(ix, &stat));
+	ck_assert_uint_eq(stat.versions, 2);
+	ck_error(ckpt_index_remove(ix, "gone", 1), ENOENT);
+	ck_ok(ckpt_index_remove(ix, "kept", 2));
+	ckpt_index_close(ix);
+}
+END_TEST
+
 static Suite *indexer_suite(void)
 {
 	Suite *suite = suite_create("indexer");
@@ -100,6 +147,7 @@ static Suite *indexer_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, manifests_that_wait_for_a_stalled_index_are_bounded_by_their_bytes);
+	tcase_add_test(tcase, what_is_removed_does_not_come_back_from_the_queue);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
