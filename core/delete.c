@@ -96,15 +96,31 @@ void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, siz
 
 // --- Undelete ---------------------------------------------------------------------------------------------------------
 
-// Keeps the name for it, and says which version is the next.
+// Keeps the name for it, and says which version is the next. Who has reserved it has it alone: no expiry begins.
 static int reserve(struct ckpt_step *step, uint32_t *ret_version)
 {
 	LOCK_SCOPE(&step->store->lock);
-	int rc = ckpt_step_state(step) == CKPT_STEP_DELETED && !step->moved
-			 ? ckpt_step_reserve_locked(step, step->folder_id, step->name)
-			 : -ESTALE;
+	int rc = ckpt_step_state(step) != CKPT_STEP_DELETED || step->moved ? -ESTALE : step->pending ? -EBUSY : 0;
+
+	if (!rc)
+		rc = ckpt_step_reserve_locked(step, step->folder_id, step->name);
 
 	*ret_version = ckpt_step_versions_used_locked(step->store, step->folder_id, step->name) + 1;
+	return rc;
+}
+
+// Reads a version: 0 it says that the step is listed, -EEXIST it is another's or says something else.
+static int read_undeletion(struct ckpt_step *step, uint32_t version, struct ckpt_summary *ret_summary)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, version, &r);
+
+	if (rc)
+		return rc;
+	if (r.summary.deleted || r.summary.version != version || strcmp(r.summary.session, step->session))
+		rc = -EEXIST;
+	*ret_summary = r.summary;
+	ckpt_record_done(&r);
 	return rc;
 }
 
@@ -122,7 +138,8 @@ static int put_again(struct ckpt_step *step, uint32_t version, struct ckpt_summa
 		rc = ckpt_version_put_record(step, &r);
 	*ret_summary = r.summary;
 	ckpt_record_done(&r);
-	return rc;
+	// An earlier attempt had done it, but its answer was lost.
+	return rc == -EEXIST ? read_undeletion(step, version, ret_summary) : rc;
 }
 
 int ckpt_undelete(struct ckpt_step *step)
@@ -145,7 +162,9 @@ int ckpt_undelete(struct ckpt_step *step)
 	if (!rc)
 		index_behind(step, &summary);
 	else if (rc != -ESTALE)
-		ckpt_errlog_add(s->errlog, step->name, rc, "try it again", "it could not be taken out of the trash");
+		ckpt_errlog_add(s->errlog, step->name, rc, "try it again",
+				rc == -EIO ? "outcome unknown: it may or may not be out of the trash"
+					   : "it could not be taken out of the trash");
 	return rc;
 }
 
@@ -223,6 +242,19 @@ static int remove_versions_of(struct versions *v)
 	return rc;
 }
 
+// An undeletion whose outcome was unknown and that is there: then the step is none of the deleted. What cannot be read may
+// be one.
+static int check_deleted(struct versions *v)
+{
+	struct ckpt_summary summary;
+	int rc = -EEXIST;
+
+	for (size_t i = 0; i < v->count && (rc == -EEXIST || rc == -ENOENT); i++)
+		if (v->at[i] > v->step->deleted_by)
+			rc = read_undeletion(v->step, v->at[i], &summary);
+	return rc == -EEXIST || rc == -ENOENT ? 0 : rc ? rc : -ESTALE;
+}
+
 // The deletion itself is kept while it is the last that says which versions the name has had.
 static int remove_deletion(struct versions *v)
 {
@@ -233,14 +265,16 @@ static int remove_deletion(struct versions *v)
 	if (v->live && v->live == step->deleted_by)
 		return 0; // no deletion: another session came in its place
 	rc = ckpt_step_record(step, step->deleted_by, &r);
-	if (rc)
-		return rc == -ENOENT ? 0 : rc;
+	if (rc) // an attempt before may have removed it and not have learnt whether for good
+		return rc == -ENOENT ? remove_version(step, step->deleted_by) : rc;
 	rc = r.summary.deleted && !strcmp(r.summary.session, step->session) ? remove_version(step, step->deleted_by)
 									    : 0;
 	ckpt_record_done(&r);
 	return rc;
 }
 
+// Durable before a record or a file goes: else a power cut could bring back a session that nothing names, or some of its
+// files with all of its records. What an attempt before has moved may not be durable either.
 static int files_out_of_sight(struct ckpt_step *step)
 {
 	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
@@ -249,18 +283,25 @@ static int files_out_of_sight(struct ckpt_step *step)
 
 	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
 	rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
+	if (!rc || rc == -ENOENT)
+		rc = ckpt_sys.fsync(s->trash_fd);
+	if (!rc)
+		rc = ckpt_sys.fsync(s->sessions_fd);
 	if (!rc)
 		ckpt_trash_remove_behind(s->trash, name);
-	return rc == -ENOENT ? 0 : rc;
+	return rc;
 }
 
 // From here on nobody can have it back, unless this fails.
 static int take_away(struct ckpt_step *step)
 {
+	LOCK_SCOPE(&step->store->lock);
 	LOCK_SCOPE(&step->lock);
 
 	if (step->state != CKPT_STEP_DELETED)
 		return -ESTALE;
+	if (step->pending)
+		return -EBUSY;
 	step->state = CKPT_STEP_GONE;
 	return 0;
 }
@@ -292,6 +333,8 @@ int ckpt_expire(struct ckpt_step *step)
 	rc = ckpt_backend_list(s->backend, prefix, NULL, add_version, &v);
 	if (!rc && v.count)
 		qsort(v.at, v.count, sizeof(*v.at), ascending);
+	if (!rc)
+		rc = check_deleted(&v);
 	if (!rc && !step->moved)
 		rc = files_out_of_sight(step);
 	if (!rc)

@@ -9,13 +9,15 @@
 // A committed step goes out of listing, at once and for good; open files stay readable. -ESTALE it is not committed (any
 // more); -EIO the outcome is unknown (asking again gives the final answer); -ENOSPC ... Failures are in the error log.
 int ckpt_delete(struct ckpt_step *step);
-// A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted.
+// A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -EBUSY
+// another thread is at it; -EIO the outcome is unknown, asking again gives the final answer.
 int ckpt_undelete(struct ckpt_step *step);
 // All deleted steps, by name, the newest first; free with ckpt_step_list_free. And what each is called among them: its
 // name, older ones of the same name with the beginning of their session's id behind it.
 int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, size_t cap);
-// Removes a deleted step for good: its records, and its files behind. What fails is left for the next time.
+// Removes a deleted step for good: its records, and its files behind. What fails is left for the next time. -ESTALE it is
+// not deleted: an undelete of unknown outcome was done, and asking for that again says so; -EBUSY it is being undeleted.
 int ckpt_expire(struct ckpt_step *step);
 
 // Removes what was deleted before this time, until *stop. When the oldest of what is left was deleted; INT64_MAX: nothing

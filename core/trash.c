@@ -206,6 +206,12 @@ static int find_names(struct ckpt_trash *t)
 	return rc;
 }
 
+static void forget_names(struct ckpt_trash *t)
+{
+	while (t->count)
+		free(t->names[--t->count]);
+}
+
 static bool any_deleted(struct ckpt_store *s)
 {
 	struct ckpt_step **steps;
@@ -233,6 +239,9 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 		ckpt_trash_close(t);
 		return rc;
 	}
+	// Who moved them here may have died before that was durable: a power cut must not bring back some of their files.
+	if (t->count && ckpt_sys.fsync(s->trash_fd))
+		forget_names(t);
 	if (any_deleted(s))
 		ckpt_trash_wake(t);
 	pthread_mutex_lock(&t->lock);
@@ -253,8 +262,7 @@ void ckpt_trash_close(struct ckpt_trash *t)
 	pthread_mutex_unlock(&t->lock);
 	if (t->running)
 		pthread_join(t->thread, NULL);
-	for (size_t i = 0; i < t->count; i++)
-		free(t->names[i]);
+	forget_names(t);
 	free(t->names);
 	pthread_cond_destroy(&t->changed);
 	pthread_mutex_destroy(&t->lock);

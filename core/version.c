@@ -58,9 +58,12 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, record->summary.version);
 	rc = ckpt_backend_put(s->backend, object, data, len, NULL);
 	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
-	if (rc == -EIO && ckpt_backend_put(s->backend, object, data, len, NULL) == -EEXIST &&
-	    is_there(step, &record->summary))
-		rc = 0;
+	if (rc == -EIO) {
+		int again = ckpt_backend_put(s->backend, object, data, len, NULL);
+
+		if (!again || (again == -EEXIST && is_there(step, &record->summary)))
+			rc = 0;
+	}
 	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
 	if (!rc)
 		utimensat(s->dirfd, "steps", NULL, 0);

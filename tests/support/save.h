@@ -75,6 +75,8 @@ void ckpt_save_check(const char *dir, const struct ckpt_save_log *log, uint64_t 
 struct ckpt_step *ckpt_save_find(struct ckpt_store *s, unsigned i);
 // I1: every entry, attribute and byte, and nothing more.
 void ckpt_save_check_step(struct ckpt_step *step, unsigned i);
+// The same but for what its record says: of a step saved under another name, or in its third version.
+void ckpt_save_check_files(struct ckpt_step *step, unsigned i);
 // Every committed version with all that a listing says of it, one line each; malloc'ed.
 char *ckpt_save_listing(struct ckpt_store *s);
 // The same of a store that is opened for reading for it.

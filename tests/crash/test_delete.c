@@ -1,0 +1,306 @@
+// Deleting, having back, saving anew and expiring when the process dies at any call, and when the power goes at any
+// point: what was acknowledged is so, what was cut happened wholly or not at all, what is in the trash is whole, and
+// what expires leaves nothing behind (I11).
+//
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 4 by default; CKPT_TEST_FULL=1: 60, and
+// every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th point.
+#include "tests/support/disk.h"
+#include "tests/support/life.h"
+#include "tests/support/sysfault.h"
+
+#include "core/trash.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define SEEDS_DEFAULT 4
+#define SEEDS_FULL 60
+#define SAVES_EACH 7 // of the points within a save
+#define THOROUGH_EACH 8
+#define POINTS_MAX 20000
+
+static unsigned setting(const char *name, unsigned without)
+{
+	const char *text = getenv(name);
+
+	return text ? (unsigned)atoi(text) : without;
+}
+
+static bool full(void)
+{
+	return setting("CKPT_TEST_FULL", 0) != 0;
+}
+
+static bool is_worth_it(const struct ckpt_life_log *log, uint64_t point)
+{
+	size_t at = ckpt_life_at(&ckpt_life_whole, log, point);
+	bool saving = at < ckpt_life_whole.count && ckpt_life_whole.ops[at].act == CKPT_LIFE_SAVE;
+
+	return (full() || !saving || point % SAVES_EACH == 0) && point % setting("CKPT_CRASH_STRIDE", 1) == 0;
+}
+
+// --- The process dies -------------------------------------------------------------------------------------------------
+
+// In memory shared with the child: how far it came.
+struct shared {
+	struct ckpt_life_log log;
+	struct ckpt_sysfault fault;
+};
+
+static struct shared *shared_new(void)
+{
+	void *shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(shared, MAP_FAILED);
+	return shared;
+}
+
+static void die(void *arg)
+{
+	(void)arg;
+	for (;;)
+		kill(getpid(), SIGKILL);
+}
+
+static uint64_t calls(void *arg)
+{
+	return __atomic_load_n(&((struct shared *)arg)->fault.count, __ATOMIC_RELAXED);
+}
+
+// In a child that dies at call n (0: not); false when it came to its end before.
+static bool died(const char *dir, uint64_t n, struct shared *shared, void (*body)(const char *dir, struct shared *s))
+{
+	int status;
+	pid_t pid;
+
+	shared->fault = (struct ckpt_sysfault){.at = n, .die = die};
+	pid = fork();
+	if (!pid) {
+		ckpt_sysfault_begin(&shared->fault);
+		body(dir, shared);
+		_exit(0);
+	}
+	ck_assert_int_ge(pid, 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : !WEXITSTATUS(status),
+		      "the run with death at call %llu ended with status %d", (unsigned long long)n, status);
+	return WIFSIGNALED(status);
+}
+
+static void run(const char *dir, struct shared *shared)
+{
+	ckpt_life_run(dir, &ckpt_life_whole, &shared->log, calls, shared);
+}
+
+static void open_and_close(const char *dir, struct shared *shared)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+
+	(void)shared;
+	ckpt_trash_drain(s->trash);
+	ckpt_store_close(s);
+}
+
+// How long the whole is, and when each act begins.
+static uint64_t measure(struct shared *shared)
+{
+	char dir[PATH_MAX];
+
+	ckpt_save_init(dir);
+	ck_assert(!died(dir, 0, shared, run));
+	ckpt_temp_empty(dir, true);
+	return shared->fault.count;
+}
+
+START_TEST(deaths_at_every_call_leave_no_step_half_deleted)
+{
+	struct shared *shared = shared_new(), *whole = shared_new();
+	uint64_t count = measure(whole);
+	size_t deaths = 0;
+
+	for (uint64_t n = 1; n <= count; n++) {
+		char dir[PATH_MAX];
+
+		if (!is_worth_it(&whole->log, n))
+			continue;
+		memset(shared, 0, sizeof(*shared));
+		ckpt_save_init(dir);
+		deaths += died(dir, n, shared, run);
+		ckpt_life_check(dir, &ckpt_life_whole, &shared->log, UINT64_MAX,
+				n % THOROUGH_EACH == 1 % THOROUGH_EACH || full());
+		ckpt_temp_empty(dir, true);
+	}
+	printf("death: %zu of %llu calls\n", deaths, (unsigned long long)count);
+	ck_assert_uint_gt(deaths, 0);
+}
+END_TEST
+
+// The start that goes on with an expiry that was cut dies at every call, over and over.
+START_TEST(a_start_that_dies_over_an_expiry_harms_nothing)
+{
+	struct shared *shared = shared_new(), *start = shared_new(), *whole = shared_new();
+	size_t act = 0;
+
+	measure(whole);
+	while (ckpt_life_whole.ops[act].act != CKPT_LIFE_EXPIRE)
+		act++;
+	for (uint64_t at = whole->log.began[act]; at < whole->log.done[act]; at += 5) {
+		bool again = true;
+		char dir[PATH_MAX];
+
+		memset(shared, 0, sizeof(*shared));
+		ckpt_save_init(dir);
+		ck_assert(died(dir, at, shared, run));
+		for (uint64_t n = 1; again; n += full() ? 1 : 3)
+			again = died(dir, n, start, open_and_close);
+		ckpt_life_check(dir, &ckpt_life_whole, &shared->log, UINT64_MAX, true);
+		ckpt_temp_empty(dir, true);
+	}
+}
+END_TEST
+
+// --- The power goes ---------------------------------------------------------------------------------------------------
+
+static uint64_t disk_clock(void *arg)
+{
+	return ckpt_disk_count(arg);
+}
+
+// Run by a failing assertion's exit too: which state it was.
+static struct {
+	struct ckpt_disk *disk;
+	size_t point;
+	unsigned seed;
+	pid_t pid;
+} checked;
+
+static void checked_print(void)
+{
+	if (!checked.disk || checked.pid != getpid())
+		return;
+	fprintf(stderr, "at point %zu, seed %u:\n", checked.point, checked.seed);
+	if (getenv("CKPT_CRASH_JOURNAL"))
+		ckpt_disk_print(checked.disk, checked.point, stderr);
+}
+
+static void checked_begin(const char *dir)
+{
+	ck_ok(ckpt_disk_begin(dir, &checked.disk));
+	checked.pid = getpid();
+	atexit(checked_print);
+}
+
+static void checked_end(void)
+{
+	ckpt_disk_free(checked.disk);
+	checked.disk = NULL;
+}
+
+static void check_cut(const char *out, const struct ckpt_life_script *script, const struct ckpt_life_log *log,
+		      size_t point, unsigned seed, bool thorough)
+{
+	checked.point = point;
+	checked.seed = seed;
+	ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+	ckpt_life_check(out, script, log, point, thorough);
+	ckpt_temp_empty(out, false);
+}
+
+START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
+{
+	unsigned seeds = setting("CKPT_CRASH_SEEDS", full() ? SEEDS_FULL : SEEDS_DEFAULT);
+	struct ckpt_life_log log = {0};
+	size_t states = 0, points = 0;
+	char dir[PATH_MAX], out[PATH_MAX];
+
+	ckpt_save_init(dir);
+	ckpt_temp_dir(out);
+	checked_begin(dir);
+	ckpt_life_run(dir, &ckpt_life_whole, &log, disk_clock, checked.disk);
+	ckpt_disk_end(checked.disk);
+	ck_assert_uint_eq(ckpt_disk_unknown(checked.disk), 0);
+	for (size_t point = 0; point <= ckpt_disk_count(checked.disk); point++) {
+		if (!is_worth_it(&log, point))
+			continue;
+		points++;
+		for (unsigned seed = 0; seed < seeds; seed++)
+			check_cut(out, &ckpt_life_whole, &log, point, seed, states++ % THOROUGH_EACH == 0);
+	}
+	printf("power: %zu states at %zu of %zu points\n", states, points, ckpt_disk_count(checked.disk) + 1);
+	checked_end();
+}
+END_TEST
+
+static const struct ckpt_life_script scripts[] = {
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST}, {CKPT_LIFE_DELETE, LIFE_FIRST}}, .count = 2},
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST}, {CKPT_LIFE_DELETE, LIFE_FIRST}, {CKPT_LIFE_UNDELETE, LIFE_FIRST}},
+	 .count = 3},
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST}, {CKPT_LIFE_DELETE, LIFE_FIRST}, {CKPT_LIFE_EXPIRE, LIFE_FIRST}},
+	 .count = 3},
+};
+
+// Call n of the last act fails once; after a second attempt, or none, the store is opened anew: that sweeps. Then the
+// power goes, at any point since.
+static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t n, bool again, const char *out)
+{
+	struct ckpt_sysfault fault = {.at = n, .error = -EIO};
+	size_t last = script->count - 1, from, states = 0;
+	struct ckpt_life_log log = {0};
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	int rc;
+
+	ckpt_save_init(dir);
+	checked_begin(dir);
+	s = ckpt_save_open(dir);
+	for (size_t i = 0; i <= last; i++) {
+		log.began[i] = ckpt_disk_count(checked.disk) + 1;
+		if (i == last)
+			ckpt_sysfault_begin(&fault);
+		rc = ckpt_life_do(s, &script->ops[i], &log);
+		if (i == last)
+			ckpt_sysfault_end(&fault);
+		ck_assert(!rc || i == last);
+		if (rc && again)
+			ck_ok(rc = ckpt_life_do(s, &script->ops[i], &log));
+		log.done[i] = rc ? 0 : ckpt_disk_count(checked.disk) + 1;
+	}
+	from = (size_t)log.began[last] - 1;
+	ckpt_store_close(s);
+	open_and_close(dir, NULL);
+	ckpt_disk_end(checked.disk);
+	for (size_t point = from; point <= ckpt_disk_count(checked.disk); point += full() ? 1 : 5)
+		for (unsigned seed = 0; seed < (full() ? 20 : 3); seed++)
+			check_cut(out, script, &log,
+				  point + n % 5 > ckpt_disk_count(checked.disk) ? point : point + n % 5, seed,
+				  states++ % THOROUGH_EACH == 0);
+	checked_end();
+	ckpt_temp_empty(dir, true);
+	return fault.count >= n;
+}
+
+START_TEST(a_power_cut_after_a_failure_finds_it_undone_or_done)
+{
+	char out[PATH_MAX];
+
+	ckpt_temp_dir(out);
+	for (uint64_t n = 1; cut_after_a_failure(&scripts[_i / 2], n, _i % 2, out); n++)
+		ck_assert_uint_lt(n, POINTS_MAX);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("delete crash");
+	TCase *death = tcase_create("death"), *power = tcase_create("power");
+
+	tcase_add_test(death, deaths_at_every_call_leave_no_step_half_deleted);
+	tcase_add_test(death, a_start_that_dies_over_an_expiry_harms_nothing);
+	suite_add_tcase(suite, death);
+	tcase_add_test(power, power_cuts_at_every_point_leave_no_step_half_deleted);
+	tcase_add_loop_test(power, a_power_cut_after_a_failure_finds_it_undone_or_done, 0, 2 * (int)ARRAY_LEN(scripts));
+	suite_add_tcase(suite, power);
+	return ckpt_suite_run(suite);
+}

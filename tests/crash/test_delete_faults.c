@@ -1,0 +1,317 @@
+// Deleting, having back, saving anew and expiring when any call behind ckpt_sys or of the backend fails, once or from
+// then on, or is done and its answer lost: the error comes out, what is in memory is what is on the disk, or the outcome
+// was said to be unknown, and trying again works.
+#include "tests/support/life.h"
+#include "tests/support/sysfault.h"
+
+#include "core/delete.h"
+#include "core/sys.h"
+#include "core/trash.h"
+
+#include <stdio.h>
+
+#define CALLS_MAX 2000
+
+// The last act of each is the one that fails.
+static const struct ckpt_life_script scripts[] = {
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST}, {CKPT_LIFE_METADATA, LIFE_FIRST}, {CKPT_LIFE_DELETE, LIFE_FIRST}},
+	 .count = 3},
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST}, {CKPT_LIFE_DELETE, LIFE_FIRST}, {CKPT_LIFE_UNDELETE, LIFE_FIRST}},
+	 .count = 3},
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST},
+		 {CKPT_LIFE_DELETE, LIFE_FIRST},
+		 {CKPT_LIFE_UNDELETE, LIFE_FIRST},
+		 {CKPT_LIFE_DELETE, LIFE_FIRST},
+		 {CKPT_LIFE_EXPIRE, LIFE_FIRST}},
+	 .count = 5},
+	// An older one while the name is another's.
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_LARGE},
+		 {CKPT_LIFE_DELETE, LIFE_LARGE},
+		 {CKPT_LIFE_SAVE, LIFE_THIRD},
+		 {CKPT_LIFE_EXPIRE, LIFE_LARGE}},
+	 .count = 4},
+	// Two of one name.
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_LARGE},
+		 {CKPT_LIFE_DELETE, LIFE_LARGE},
+		 {CKPT_LIFE_SAVE, LIFE_THIRD},
+		 {CKPT_LIFE_DELETE, LIFE_THIRD},
+		 {CKPT_LIFE_EXPIRE_ALL, LIFE_LARGE}},
+	 .count = 5},
+	// Over a deleted name. A save has faults of its own, in test_commit_faults.c: here only the backend's.
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST}, {CKPT_LIFE_DELETE, LIFE_FIRST}, {CKPT_LIFE_SAVE, LIFE_LARGE}},
+	 .count = 3},
+};
+
+#define WITHOUT_SAVES ((int)ARRAY_LEN(scripts) - 1)
+
+struct trial {
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	struct ckpt_life_log log;
+	const struct ckpt_life_script *script;
+	size_t last;
+	int rc;
+};
+
+static void prepare(struct trial *t, const struct ckpt_life_script *script)
+{
+	*t = (struct trial){.script = script, .last = script->count - 1};
+	ckpt_save_init(t->dir);
+	t->s = ckpt_save_open(t->dir);
+	for (size_t i = 0; i < t->last; i++)
+		ck_ok(ckpt_life_do(t->s, &script->ops[i], &t->log));
+	ckpt_life_settle(t->s);
+}
+
+static void check_disk(const struct trial *t, size_t done, bool cut)
+{
+	struct ckpt_store *reader;
+
+	ck_ok(ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &reader));
+	ckpt_life_check_store(reader, t->script, &t->log, done, cut);
+	ckpt_store_close(reader);
+}
+
+static bool expires(const struct trial *t)
+{
+	return t->script->ops[t->last].act >= CKPT_LIFE_EXPIRE;
+}
+
+static void assert_same_listing(const struct trial *t)
+{
+	CLEANUP_FREE char *here = ckpt_life_listing(t->s);
+	CLEANUP_FREE char *there = NULL;
+	struct ckpt_store *reader;
+
+	ck_ok(ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &reader));
+	there = ckpt_life_listing(reader);
+	ckpt_store_close(reader);
+	ck_assert_msg(!strcmp(here, there), "in memory:\n%son disk:\n%s", here, there);
+}
+
+// After the act with the fault: what it answered is so. Then it is asked again, and the store opened again.
+static void check_answer(struct trial *t, int error)
+{
+	bool saving = t->script->ops[t->last].act == CKPT_LIFE_SAVE;
+	bool unknown = t->rc == -EIO;
+
+	ck_assert_msg(!t->rc || t->rc == error || unknown, "%s", strerror(-t->rc));
+	if (t->rc && !expires(t))
+		ck_assert_uint_ge(ckpt_save_errors(t->s, error == -EIO ? "EIO" : "E"), 1);
+	// What it did not do it has not done; an expiry may have done a part.
+	ckpt_life_check_store(t->s, t->script, &t->log, t->last + !t->rc, t->rc && (unknown || expires(t)));
+	check_disk(t, t->last + !t->rc, t->rc && (unknown || expires(t)));
+	if (!unknown)
+		assert_same_listing(t);
+	if (t->rc) {
+		ck_ok(ckpt_life_do(t->s, &t->script->ops[t->last], &t->log));
+		ckpt_life_settle(t->s);
+	}
+	ckpt_life_check_store(t->s, t->script, &t->log, t->last + 1, false);
+	check_disk(t, t->last + 1, false);
+	assert_same_listing(t);
+	ckpt_store_close(t->s);
+	t->s = ckpt_save_open(t->dir);
+	ckpt_life_check_store(t->s, t->script, &t->log, t->last + 1, false);
+	ckpt_life_check_expiry(t->s, saving);
+	ckpt_store_close(t->s);
+	ckpt_temp_empty(t->dir, true);
+}
+
+// --- System calls -----------------------------------------------------------------------------------------------------
+
+static bool faulty_call(const struct ckpt_life_script *script, uint64_t n, int error, bool sticky)
+{
+	struct ckpt_sysfault fault = {.at = n, .error = error, .sticky = sticky, .torn = true};
+	struct trial t;
+
+	ck_assert_uint_lt(n, CALLS_MAX);
+	prepare(&t, script);
+	ckpt_sysfault_begin(&fault);
+	t.rc = ckpt_life_do(t.s, &script->ops[t.last], &t.log);
+	ckpt_life_settle(t.s);
+	ckpt_sysfault_end(&fault);
+	check_answer(&t, error);
+	return fault.count >= n;
+}
+
+static const int errors[] = {-EIO, -ENOSPC, -EMFILE, -ENOMEM};
+
+START_TEST(a_call_that_fails_fails_the_act_or_does_no_harm)
+{
+	const struct ckpt_life_script *script = &scripts[_i % WITHOUT_SAVES];
+	int way = _i / WITHOUT_SAVES;
+	uint64_t n = 1;
+
+	while (faulty_call(script, n, errors[way / 2], way % 2))
+		n++;
+	printf("script %d, way %d: %llu calls\n", _i % WITHOUT_SAVES, way, (unsigned long long)n - 1);
+}
+END_TEST
+
+// --- The backend ------------------------------------------------------------------------------------------------------
+
+static const struct ckpt_fault ways[] = {
+	{.error = -EIO},
+	{.error = -EIO, .half = true},
+	{.error = -EIO, .sticky = true},
+	{.error = -EIO, .half = true, .sticky = true},
+	{.error = -ENOSPC},
+	{.error = -ENOSPC, .sticky = true},
+};
+
+static bool faulty_backend(const struct ckpt_life_script *script, const struct ckpt_fault *how, uint64_t n)
+{
+	struct ckpt_fault fault = {0};
+	struct trial t;
+	bool fired;
+
+	ck_assert_uint_lt(n, CALLS_MAX);
+	prepare(&t, script);
+	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	fault = *how;
+	fault.at = n;
+	t.rc = ckpt_life_do(t.s, &script->ops[t.last], &t.log);
+	ckpt_life_settle(t.s);
+	fired = fault.count >= n;
+	fault.at = 0;
+	check_answer(&t, how->error);
+	return fired;
+}
+
+START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end)
+{
+	const struct ckpt_life_script *script = &scripts[_i % (int)ARRAY_LEN(scripts)];
+	uint64_t n = 1;
+
+	while (faulty_backend(script, &ways[_i / (int)ARRAY_LEN(scripts)], n))
+		n++;
+}
+END_TEST
+
+// --- What else is done before the answer is known ---------------------------------------------------------------------
+
+// What another save left in memory when its name turned out to be taken.
+static void drop_staged(struct ckpt_store *s, const char *name)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", name);
+
+	if (step && ckpt_step_state(step) == CKPT_STEP_STAGED)
+		ck_ok(ckpt_stage_abort(step, false));
+	ckpt_step_unref(step);
+}
+
+// An undelete whose answers are lost from operation n on, then another act, then the undelete again. False when n was not
+// reached.
+static bool undelete_interrupted(const struct ckpt_life_op *other, uint64_t n)
+{
+	static const struct ckpt_life_op again = {CKPT_LIFE_UNDELETE, LIFE_FIRST};
+	struct ckpt_fault fault = {0};
+	struct ckpt_step *step;
+	struct trial t;
+	int rc;
+
+	prepare(&t, &scripts[1]);
+	step = ckpt_step_of_session(t.s, t.log.session[LIFE_FIRST]);
+	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	fault = (struct ckpt_fault){.at = n, .error = -EIO, .half = true, .sticky = true};
+	t.rc = ckpt_undelete(step);
+	fault.at = 0;
+	if (t.rc) {
+		struct ckpt_store *reader;
+		struct ckpt_step *there;
+		bool listed;
+
+		ck_error(t.rc, EIO);
+		ck_ok(ckpt_store_open(t.dir, CKPT_STORE_READ, NULL, &reader));
+		there = ckpt_step_find(reader, "", step->name);
+		listed = there;
+		ckpt_step_unref(there);
+		ckpt_store_close(reader);
+		rc = ckpt_life_do(t.s, other, &t.log);
+		ck_assert_msg(!rc != listed, "%d though the step is%s listed", rc, listed ? "" : " not");
+		drop_staged(t.s, step->name);
+		if (listed) {
+			ck_ok(ckpt_life_do(t.s, &again, &t.log));
+			ckpt_life_settle(t.s);
+			check_disk(&t, 3, false);
+		} else {
+			ck_assert_int_lt(ckpt_undelete(step), 0);
+			ckpt_life_settle(t.s);
+		}
+	}
+	ckpt_step_unref(step);
+	ckpt_store_close(t.s);
+	ckpt_temp_empty(t.dir, true);
+	return t.rc;
+}
+
+START_TEST(a_step_that_was_undeleted_without_an_answer_is_neither_expired_nor_replaced)
+{
+	static const struct ckpt_life_op others[] = {
+		{CKPT_LIFE_EXPIRE, LIFE_FIRST}, {CKPT_LIFE_EXPIRE_ALL, LIFE_FIRST}, {CKPT_LIFE_SAVE, LIFE_THIRD}};
+	uint64_t n = 1;
+
+	while (undelete_interrupted(&others[_i], n))
+		n++;
+	ck_assert_uint_gt(n, 2);
+}
+END_TEST
+
+// --- Two at a time ----------------------------------------------------------------------------------------------------
+
+static struct {
+	struct ckpt_step *step;
+	int expire, undelete;
+} during;
+
+// Called in an undelete, after its look at the files and before its put.
+static int random_meanwhile(void *buf, size_t len)
+{
+	if (during.step) {
+		struct ckpt_step *step = TAKE_PTR(during.step);
+
+		during.expire = ckpt_expire(step);
+		during.undelete = ckpt_undelete(step);
+	}
+	memset(buf, 0x37, len);
+	return 0;
+}
+
+START_TEST(nothing_expires_while_it_is_being_undeleted)
+{
+	int (*random)(void *buf, size_t len) = ckpt_sys.random;
+	struct ckpt_step *step;
+	struct trial t;
+
+	prepare(&t, &scripts[1]);
+	step = ckpt_step_of_session(t.s, t.log.session[LIFE_FIRST]);
+	during.step = step;
+	ckpt_sys.random = random_meanwhile;
+	ck_ok(ckpt_undelete(step));
+	ckpt_sys.random = random;
+	ck_error(during.expire, EBUSY);
+	ck_error(during.undelete, EBUSY);
+	ckpt_step_unref(step);
+	ckpt_life_settle(t.s);
+	ckpt_life_check_store(t.s, t.script, &t.log, 3, false);
+	ckpt_store_close(t.s);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("delete faults");
+	TCase *tcase = tcase_create("faults");
+	const char *full = getenv("CKPT_TEST_FULL");
+	// Which error it is matters little: the default is EIO.
+	int tried = full && atoi(full) ? (int)ARRAY_LEN(errors) : 1;
+
+	tcase_add_loop_test(tcase, a_call_that_fails_fails_the_act_or_does_no_harm, 0, 2 * tried * WITHOUT_SAVES);
+	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
+			    (int)(ARRAY_LEN(ways) * ARRAY_LEN(scripts)));
+	tcase_add_loop_test(tcase, a_step_that_was_undeleted_without_an_answer_is_neither_expired_nor_replaced, 0, 3);
+	tcase_add_test(tcase, nothing_expires_while_it_is_being_undeleted);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
