@@ -1,10 +1,12 @@
 #include "core/folders.h"
 
+#include "core/sys.h"
 #include "core/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #define DEPTH_MAX 64
 
@@ -110,4 +112,25 @@ char *ckpt_folders_name(const struct ckpt_folders *f, const char *folder_id, con
 		if (!strcmp(f->at[i].id, folder_id))
 			return asprintf(&text, "%s/%s", f->at[i].path, name) < 0 ? NULL : text;
 	return asprintf(&text, "?%s/%s", folder_id, name) < 0 ? NULL : text;
+}
+
+int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1],
+		       const char **ret_name)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	CLEANUP_FREE char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+	CLEANUP_FD int fd = -1;
+	struct stat st;
+	int rc = folder ? ckpt_name_check(name, strlen(name)) : -ENOMEM;
+
+	if (rc)
+		return rc;
+	fd = ckpt_sys.open(s->tree_fd, folder, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return fd;
+	if (!fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return -EEXIST;
+	*ret_id = '\0';
+	*ret_name = name;
+	return slash ? ckpt_store_folder_id(s, fd, true, ret_id) : 0;
 }

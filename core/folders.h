@@ -18,5 +18,9 @@ struct ckpt_folders {
 // Walks only if some step is in a folder. -ENOMEM; folders that cannot be read are left out.
 int ckpt_folders_read(struct ckpt_store *s, struct ckpt_folders *ret_folders);
 void ckpt_folders_done(struct ckpt_folders *f);
+// Where a new step of this path ("checkpoints/2000") would be: its folder's id, given where it has none, and the name, which
+// points into path. -ENOENT, -ENOTDIR: no such folder; -EEXIST: something plain has the name; -EINVAL ... not a name.
+int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1],
+		       const char **ret_name);
 // "checkpoints/1000", or "?<id>/1000" when the folder is gone; malloc'ed. NULL: no memory.
 char *ckpt_folders_name(const struct ckpt_folders *f, const char *folder_id, const char *name);

@@ -1,14 +1,13 @@
 #include "core/move.h"
 
 #include "core/errlog.h"
+#include "core/folders.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "core/version.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 struct move {
 	struct ckpt_step *step;    // under its old name
@@ -206,22 +205,10 @@ int ckpt_move(struct ckpt_step *step, const char *folder_id, const char *name)
 
 int ckpt_move_to(struct ckpt_step *step, const char *path)
 {
-	struct ckpt_store *s = step->store;
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	CLEANUP_FREE char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-	char id[CKPT_FOLDER_ID_LEN + 1] = "";
-	CLEANUP_FD int fd = -1;
-	struct stat st;
-	int rc = folder ? ckpt_name_check(name, strlen(name)) : -ENOMEM;
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	const char *name;
+	int rc = ckpt_folders_place(step->store, path, id, &name);
 
-	if (rc)
-		return rc;
-	fd = ckpt_sys.open(s->tree_fd, folder, O_RDONLY | O_DIRECTORY, 0);
-	if (fd < 0)
-		return fd;
-	if (!fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
-		return -EEXIST;
-	rc = slash ? ckpt_store_folder_id(s, fd, true, id) : 0;
 	return rc ? rc : ckpt_move(step, id, name);
 }
 

@@ -14,8 +14,7 @@
 // asking again gives the final answer; -ENOSPC ... Failures on the disk are in the error log.
 int ckpt_move(struct ckpt_step *step, const char *folder_id, const char *name);
 
-// The same by a path from the root of the mount, such as "checkpoints/2000": its folder must be there (-ENOENT, -ENOTDIR),
-// and nothing plain of that name in it (-EEXIST).
+// The same by a path from the root of the mount; its errors are those of ckpt_folders_place, too.
 int ckpt_move_to(struct ckpt_step *step, const char *path);
 const char *ckpt_move_hint(int error); // what to do about it, or NULL
 

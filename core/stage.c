@@ -406,6 +406,31 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 	return rc;
 }
 
+// What it says of itself has been checked when it was loaded. Who wrote it is gone, so nothing is known to be on disk.
+int ckpt_stage_resume(struct ckpt_step *step)
+{
+	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
+	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? 0 : -ESTALE;
+
+	if (!rc)
+		rc = *step->name ? name_is_readable(step->store, step->folder_id, step->name) : -EINVAL;
+	if (rc)
+		return rc;
+	memcpy(folder_id, step->folder_id, sizeof(folder_id));
+	memcpy(name, step->name, sizeof(name));
+	LOCK_SCOPE(&step->store->lock);
+	if (ckpt_step_state(step) != CKPT_STEP_LEFT)
+		return -ESTALE;
+	rc = ckpt_step_unleave_locked(step, folder_id, name);
+	if (rc)
+		return rc;
+	LOCK_SCOPE(&step->lock);
+	step->state = CKPT_STEP_STAGED;
+	step->ours = true;
+	step->pid = 0; // of a process that is gone
+	return 0;
+}
+
 int ckpt_stage_remove(struct ckpt_step *step)
 {
 	int rc = whole_enter(step);

@@ -317,6 +317,14 @@ void ckpt_step_erase_locked(struct ckpt_step *step)
 	ckpt_step_unref(step);
 }
 
+int ckpt_step_unleave_locked(struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	if (find_locked(step->store->steps, folder_id, name) || reserved_by_another_locked(step, folder_id, name))
+		return -EEXIST;
+	ckpt_step_erase_locked(step);
+	return ckpt_step_insert_locked(step, folder_id, name);
+}
+
 void ckpt_step_forget_locked(struct ckpt_step *step)
 {
 	ckpt_step_erase_locked(step);

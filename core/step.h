@@ -138,6 +138,8 @@ int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step);
 // caller holds one too, so that the last reference never goes under the lock.
 int ckpt_step_insert_locked(struct ckpt_step *step, const char *folder_id, const char *name);
 void ckpt_step_erase_locked(struct ckpt_step *step);
+// A left step gets its name in the table: -EEXIST.
+int ckpt_step_unleave_locked(struct ckpt_step *step, const char *folder_id, const char *name);
 // The same for a step of which nothing is left in the store: GONE.
 void ckpt_step_forget_locked(struct ckpt_step *step);
 // Under store->lock, which the caller holds with a reference to the step: COMMITTED to DELETED, its name is free; and

@@ -1,5 +1,5 @@
 // The control directory `.ckptfs` at the root: what the mount says of itself as plain files, the sessions that a dead
-// daemon left, and the socket by which verbs talk to it.
+// daemon left, and the trash.
 //
 // The files say what was true when they were opened. Threads: any. Opening may walk the disk (status).
 #pragma once
@@ -27,8 +27,3 @@ int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *re
 // The names in a control directory, one after the other: 0 past the last. type is S_IFDIR or S_IFREG.
 typedef int control_name_fn(void *arg, const char *name, mode_t type, uint64_t number);
 int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void *arg);
-
-// The socket: a thread that answers verbs until stopped.
-struct control_socket;
-int control_socket_start(struct ckpt_fs *fs, struct control_socket **ret_socket);
-void control_socket_stop(struct control_socket *s); // NULL is fine

@@ -6,9 +6,9 @@
 //   ops_name  lookup, mkdir, links                       ops_file  create, open, read, write, sync
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
-//   marker    the finalize marker                        control   .ckptfs and the socket of verbs
+//   marker    the finalize marker                        control   the directory .ckptfs
 //   client    what /proc says of the caller              status    status.json
-//   verbs     what the command line asks of a mount
+//   verbs     what the command line asks of a mount      listener  the socket that it asks by
 //   end       how it ends in time                        notify    words to the service manager
 #pragma once
 

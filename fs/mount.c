@@ -12,10 +12,10 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/call.h"
-#include "fs/control.h"
 #include "fs/end.h"
 #include "fs/fs.h"
 #include "fs/handle.h"
+#include "fs/listener.h"
 #include "fs/log.h"
 #include "fs/notify.h"
 #include "fs/ops.h"
@@ -577,9 +577,9 @@ static void signals_stop(struct signals *s)
 
 // Others learn where the store is mounted, and can ask. On a full disk it is mounted all the same: how else would anybody make
 // room through it?
-static int tell_others(struct ckpt_fs *fs, struct control_socket **ret_socket)
+static int tell_others(struct ckpt_fs *fs, struct listener **ret_listener)
 {
-	int told = ckpt_store_announce(fs->store, fs->mountpoint), served = control_socket_start(fs, ret_socket);
+	int told = ckpt_store_announce(fs->store, fs->mountpoint), served = listener_start(fs, ret_listener);
 
 	if (told && !ckpt_is_full(told))
 		served = told;
@@ -592,7 +592,7 @@ static int tell_others(struct ckpt_fs *fs, struct control_socket **ret_socket)
 	return 0;
 }
 
-static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
+static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
 {
 	struct ckpt_mount_abilities can;
 	int rc = ckpt_store_open(fs->mount->store, fs->mount->readonly ? CKPT_STORE_READ : CKPT_STORE_WRITE,
@@ -608,14 +608,14 @@ static int open_all(struct ckpt_fs *fs, struct control_socket **ret_socket)
 	ckpt_mount_abilities(&can);
 	fs->io_uring = can.io_uring && !fs->mount->no_io_uring;
 	if (!fs->mount->readonly)
-		rc = tell_others(fs, ret_socket);
+		rc = tell_others(fs, ret_listener);
 	return rc ? rc : session_new(fs);
 }
 
 static int serve(const struct ckpt_mount *m, const char *mountpoint)
 {
 	struct ckpt_fs fs = {.mount = m, .mountpoint = strdup(mountpoint), .started_ns = ckpt_sys.now_ns()};
-	struct control_socket *socket = NULL;
+	struct listener *listener = NULL;
 	struct signals signals = {.fs = &fs};
 	int rc;
 
@@ -624,7 +624,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	raise_descriptor_limit();
 	if (m->foreground)
 		notify_open();
-	rc = fs.mountpoint ? open_all(&fs, &socket) : fail(-ENOMEM, NULL, "out of memory");
+	rc = fs.mountpoint ? open_all(&fs, &listener) : fail(-ENOMEM, NULL, "out of memory");
 	if (!rc && pthread_create(&signals.thread, NULL, signals_thread, &signals))
 		rc = fail(-EAGAIN, NULL, "no thread can be started");
 	if (!rc) {
@@ -637,7 +637,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	}
 	if (fs.se)
 		fuse_session_unmount(fs.se);
-	control_socket_stop(socket);
+	listener_stop(listener);
 	call_drain(INT64_MAX);
 	if (fs.store)
 		end_closing(&fs);

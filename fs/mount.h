@@ -42,8 +42,7 @@ struct ckpt_mount_abilities {
 };
 void ckpt_mount_abilities(struct ckpt_mount_abilities *ret);
 
-// Asks the process that has the store mounted, through the socket "control.sock" in the store's directory: one JSON
-// object each way, ended by a newline. Requests: {"verb":"status"}, {"verb":"sessions"},
-// {"verb":"abort","session":NAME or uuid}. Replies carry {"ok":true,...} or {"error","hint"}. -ENOENT: nobody serves
+// Asks the process that has the store mounted, through the socket "control.sock" in the store's directory: one JSON object
+// each way (verbs.h). patient: the answer may take as long as it takes, while that process lives. -ENOENT: nobody serves
 // this store; -ETIMEDOUT; -EPROTO. *ret_reply is malloc'ed JSON text.
-int ckpt_mount_ask(const char *store, const char *request, char **ret_reply);
+int ckpt_mount_ask(const char *store, const char *request, bool patient, char **ret_reply);

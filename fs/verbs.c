@@ -1,6 +1,8 @@
 #include "fs/verbs.h"
 
+#include "core/commit.h"
 #include "core/delete.h"
+#include "core/folders.h"
 #include "core/move.h"
 #include "core/remove.h"
 #include "core/stage.h"
@@ -52,31 +54,20 @@ static void forget_top(struct ckpt_fs *fs, struct node *top)
 
 // --- abort --------------------------------------------------------------------------------------------------------------
 
-static int abort_and_forget(struct ckpt_fs *fs, struct ckpt_step *step)
-{
-	struct node *top = NULL;
-	struct statx stx;
-	int rc;
+#define UNFINISHED (1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT)
 
-	if (!statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
-		top = node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
-	rc = ckpt_stage_abort(step, false);
-	if (!rc && top)
-		forget_top(fs, top);
-	node_unref(fs, top);
-	return rc;
-}
-
-static char *answer_abort(struct ckpt_fs *fs, const char *session)
+// The staged or left step that session names, by its uuid or, if it is the only one, its name; a reference. Or why not,
+// malloc'ed.
+static struct ckpt_step *find_session(struct ckpt_fs *fs, const char *session, char **ret_refusal)
 {
 	struct ckpt_step **steps, *found = NULL;
-	size_t count;
-	int matches = 0, rc;
+	size_t count, matches = 0;
+	int rc = ckpt_step_list(fs->store, NULL, UNFINISHED, &steps, &count);
 
-	rc = ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT,
-			    &steps, &count);
-	if (rc)
-		return refusal(strerror(-rc), NULL);
+	if (rc) {
+		*ret_refusal = refusal(strerror(-rc), NULL);
+		return NULL;
+	}
 	for (size_t i = 0; i < count; i++) {
 		struct ckpt_step_name now;
 
@@ -86,12 +77,130 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 			matches++;
 		}
 	}
-	rc = matches == 1 ? abort_and_forget(fs, found) : 0;
+	if (matches == 1)
+		ckpt_step_ref(found);
 	ckpt_step_list_free(steps, count);
-	if (matches != 1)
-		return matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`")
+	if (matches == 1)
+		return found;
+	*ret_refusal = matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`")
 			       : refusal("there is no such session", "`ckptfs sessions` lists them");
+	return NULL;
+}
+
+// The node of a session's directory with a reference, or NULL.
+static struct node *session_top(struct ckpt_fs *fs, const struct ckpt_step *step)
+{
+	struct statx stx;
+
+	if (statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return NULL;
+	return node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
+}
+
+static char *answer_abort(struct ckpt_fs *fs, const char *session)
+{
+	char *no = NULL;
+	struct ckpt_step *step = find_session(fs, session, &no);
+	struct node *top;
+	int rc;
+
+	if (!step)
+		return no;
+	top = session_top(fs, step);
+	rc = ckpt_stage_abort(step, false);
+	if (!rc && top)
+		forget_top(fs, top);
+	node_unref(fs, top);
+	ckpt_step_unref(step);
 	return rc ? refusal(strerror(-rc), rc == -EBUSY ? "it is being committed" : NULL) : done();
+}
+
+// --- begin, resume, commit ----------------------------------------------------------------------------------------------
+
+static char *answer_begin(struct ckpt_fs *fs, const char *path)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *step = NULL;
+	json_t *reply = NULL;
+	const char *name;
+	char *text;
+	int rc = ckpt_folders_place(fs->store, path, id, &name);
+
+	if (!rc)
+		rc = ckpt_stage_begin(fs->store, id, name, 0755, geteuid(), getegid(), 0, &step);
+	if (rc)
+		return refusal(strerror(-rc), ckpt_move_hint(rc));
+	reply = json_pack("{s:b, s:s}", "ok", 1, "session", step->session);
+	text = json_dumps(reply, JSON_COMPACT);
+	json_decref(reply);
+	ckpt_step_unref(step);
+	return text;
+}
+
+static int resume(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	struct node *top;
+	int rc = ckpt_stage_resume(step);
+
+	if (rc)
+		return rc;
+	top = session_top(fs, step); // it had a name under .ckptfs/staged
+	if (top)
+		forget_top(fs, top);
+	node_unref(fs, top);
+	return 0;
+}
+
+static char *answer_resume(struct ckpt_fs *fs, const char *session)
+{
+	char *no = NULL;
+	struct ckpt_step *step = find_session(fs, session, &no);
+	int rc = step ? resume(fs, step) : 0;
+
+	ckpt_step_unref(step);
+	return !step           ? no
+	       : rc == -ESTALE ? refusal("it is staged already", NULL)
+	       : rc            ? refusal(strerror(-rc), ckpt_move_hint(rc))
+			       : done();
+}
+
+static bool is_ending(void *arg)
+{
+	const struct ckpt_fs *fs = arg;
+
+	return __atomic_load_n(&fs->ending, __ATOMIC_ACQUIRE);
+}
+
+static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *metadata)
+{
+	struct ckpt_commit how = {
+		.event = "verb",
+		.profile = "generic",
+		.metadata = metadata,
+		.writers_ns = fs->store->settings.open_writers_ns,
+		.abandoned = is_ending,
+		.abandoned_arg = fs,
+	};
+	char *no = NULL;
+	struct ckpt_step *step = find_session(fs, session, &no);
+	struct node *top;
+	int rc;
+
+	if (!step)
+		return no;
+	rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? resume(fs, step) : 0;
+	if (!rc)
+		rc = ckpt_commit(step, &how);
+	if (!rc) {
+		top = session_top(fs, step);
+		if (top)
+			folder_touch_above(fs, top);
+		else if (!*step->folder_id)
+			folder_touch(fs, node_root(fs));
+		node_unref(fs, top);
+	}
+	ckpt_step_unref(step);
+	return rc ? refusal(strerror(-rc), ".ckptfs/errors in the mount says more") : done();
 }
 
 // --- delete, undelete, move ---------------------------------------------------------------------------------------------
@@ -163,11 +272,17 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 		reply = status_json(fs);
 	else if (!strcmp(verb, "sessions"))
 		reply = status_sessions_json(fs);
+	else if (!strcmp(verb, "begin") && to)
+		reply = answer_begin(fs, to);
 	else if (!session)
 		reply = refusal("no session was named, or the verb is unknown",
 				"the mount may be of another version: mount again");
 	else if (!strcmp(verb, "abort"))
 		reply = answer_abort(fs, session);
+	else if (!strcmp(verb, "resume"))
+		reply = answer_resume(fs, session);
+	else if (!strcmp(verb, "commit"))
+		reply = answer_commit(fs, session, json_string_value(json_object_get(json, "metadata")));
 	else if (!strcmp(verb, "delete"))
 		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")));
 	else if (!strcmp(verb, "undelete"))

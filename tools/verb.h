@@ -48,14 +48,17 @@ void ckpt_verb_help_common(void);
 const char *ckpt_nearest(const char *word, const char *const *candidates);
 
 int ckpt_verb_abort(int argc, char **argv);
+int ckpt_verb_begin(int argc, char **argv);
 int ckpt_verb_bench(int argc, char **argv);
 int ckpt_verb_cat(int argc, char **argv);
+int ckpt_verb_commit(int argc, char **argv);
 int ckpt_verb_doctor(int argc, char **argv);
 int ckpt_verb_info(int argc, char **argv);
 int ckpt_verb_init(int argc, char **argv);
 int ckpt_verb_ls(int argc, char **argv);
 int ckpt_verb_mount(int argc, char **argv);
 int ckpt_verb_mv(int argc, char **argv);
+int ckpt_verb_resume(int argc, char **argv);
 int ckpt_verb_rm(int argc, char **argv);
 int ckpt_verb_sessions(int argc, char **argv);
 int ckpt_verb_status(int argc, char **argv);

@@ -149,7 +149,7 @@ static int pending(const char *store, uint64_t *ret_count, json_t **staged)
 {
 	CLEANUP_FREE char *reply = NULL;
 	json_t *status;
-	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", &reply);
+	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", false, &reply);
 
 	if (rc == -ENOENT)
 		*ret_count = 0;

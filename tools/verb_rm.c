@@ -3,10 +3,8 @@
 
 #include "core/delete.h"
 #include "core/move.h"
-#include "core/trash.h"
 #include "core/util.h"
-#include "fs/mount.h"
-#include "tools/listing.h"
+#include "tools/act.h"
 #include "tools/output.h"
 
 #include <stdio.h>
@@ -15,15 +13,7 @@ struct rm {
 	bool now, yes;
 };
 
-// What is done with one step, where the store is mounted and where it is not.
-struct act {
-	const char *verb;
-	bool for_good;
-	const char *to; // mv: the new name
-	int (*at_rest)(struct ckpt_step *step, const struct act *act);
-};
-
-static int delete_at_rest(struct ckpt_step *step, const struct act *act)
+static int delete_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 {
 	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step) : 0;
 
@@ -32,47 +22,14 @@ static int delete_at_rest(struct ckpt_step *step, const struct act *act)
 	return rc;
 }
 
-static int undelete_at_rest(struct ckpt_step *step, const struct act *act __attribute__((unused)))
+static int undelete_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
 {
 	return ckpt_undelete(step);
 }
 
-static int move_at_rest(struct ckpt_step *step, const struct act *act)
+static int move_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 {
 	return ckpt_move_to(step, act->to);
-}
-
-static int act_at_rest(const char *store, const char *word, const char *session, const struct act *act)
-{
-	struct ckpt_listing l;
-	struct ckpt_step *step;
-	int rc = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
-
-	if (rc)
-		return rc;
-	step = ckpt_step_of_session(l.store, session);
-	rc = step ? act->at_rest(step, act) : -ESTALE;
-	ckpt_step_unref(step);
-	if (!rc && act->for_good)
-		ckpt_trash_drain(l.store->trash);
-	ckpt_listing_close(&l);
-	return rc ? ckpt_fail_errno(word, ckpt_move_hint(rc), rc) : 0;
-}
-
-// The process that has the store mounted does it; where there is none, this one.
-static int act_on(const char *store, const char *word, const char *session, const struct act *act)
-{
-	json_t *json = ckpt_need(json_pack("{s:s, s:s, s:b, s:s?}", "verb", act->verb, "session", session, "for_good",
-					   (int)act->for_good, "to", act->to));
-	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
-	CLEANUP_FREE char *text = NULL;
-	int rc = ckpt_mount_ask(store, request, &text);
-
-	json_decref(json);
-	if (rc == -ENOENT)
-		return act_at_rest(store, word, session, act);
-	return rc ? ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc))
-		  : ckpt_answer_fail(word, text);
 }
 
 static bool is_in_trash(const char *word)
@@ -103,7 +60,8 @@ static int find(const struct ckpt_operand *o, const char *word, char **ret_sessi
 
 static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
 {
-	const struct act act = {"delete", rm->now, NULL, delete_at_rest};
+	const struct ckpt_act act = {
+		.verb = "delete", .for_good = rm->now, .at_rest = delete_at_rest, .hint = ckpt_move_hint};
 	CLEANUP_FREE char *session = NULL;
 	int rc;
 
@@ -112,7 +70,7 @@ static int remove_one(const struct ckpt_operand *o, const char *word, const stru
 	rc = find(o, word, &session);
 	if (!rc && rm->now)
 		rc = ckpt_confirm(word, rm->yes, "Delete the step %s for good?", word);
-	return rc ? rc : act_on(o->store, word, session, &act);
+	return rc ? rc : ckpt_act_on(o->store, word, session, &act);
 }
 
 static int each(const struct ckpt_words *words, const char *verb, const char *usage,
@@ -171,11 +129,11 @@ int ckpt_verb_rm(int argc, char **argv)
 
 static int undelete_one(const struct ckpt_operand *o, const char *word, const struct rm *rm __attribute__((unused)))
 {
-	static const struct act act = {"undelete", false, NULL, undelete_at_rest};
+	static const struct ckpt_act act = {.verb = "undelete", .at_rest = undelete_at_rest, .hint = ckpt_move_hint};
 	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", is_in_trash(word) ? "" : "trash/", word), *session = NULL;
 	int rc = find(o, in_trash, &session);
 
-	return rc ? rc : act_on(o->store, word, session, &act);
+	return rc ? rc : ckpt_act_on(o->store, word, session, &act);
 }
 
 int ckpt_verb_undelete(int argc, char **argv)
@@ -223,9 +181,10 @@ int ckpt_verb_mv(int argc, char **argv)
 	else
 		rc = find(&o, o.steps[0], &session);
 	if (!rc) {
-		const struct act act = {"move", false, o.steps[1], move_at_rest};
+		const struct ckpt_act act = {
+			.verb = "move", .to = o.steps[1], .at_rest = move_at_rest, .hint = ckpt_move_hint};
 
-		rc = act_on(o.store, o.steps[0], session, &act);
+		rc = ckpt_act_on(o.store, o.steps[0], session, &act);
 	}
 	ckpt_operand_done(&o);
 	return rc;

@@ -1,11 +1,11 @@
-// sessions and abort: what was staged and never completed.
+// sessions, abort, begin, resume, commit: what is staged, and was never completed.
 #include "tools/verb.h"
 
+#include "core/commit.h"
+#include "core/metadata.h"
 #include "core/stage.h"
-#include "core/store.h"
-#include "core/trash.h"
 #include "core/util.h"
-#include "fs/mount.h"
+#include "tools/act.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"
@@ -140,58 +140,49 @@ static int confirm(const json_t *row, bool yes)
 			    ckpt_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size));
 }
 
-static int abort_at_rest(const char *store, const char *id)
+static int abort_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
 {
-	struct ckpt_step **steps;
-	struct ckpt_listing l;
-	size_t count;
-	int rc = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
-
-	if (rc)
-		return rc;
-	if (ckpt_step_list(l.store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
-		ckpt_need(NULL);
-	rc = -ENOENT;
-	for (size_t i = 0; i < count; i++)
-		if (!strcmp(steps[i]->session, id))
-			rc = ckpt_stage_abort(steps[i], false);
-	ckpt_step_list_free(steps, count);
-	if (!rc)
-		ckpt_trash_drain(l.store->trash);
-	ckpt_listing_close(&l);
-	return rc ? ckpt_fail_errno(id, NULL, rc) : 0;
+	return ckpt_stage_abort(step, false);
 }
 
-// The process that has the store mounted does it; where there is none, this one.
-static int abort_session(const char *store, const char *id)
+// The row of `sessions` that the operand names.
+static int find(const struct ckpt_operand *o, json_t **ret_rows, json_t **ret_row)
 {
-	CLEANUP_FREE char *request = ckpt_text("{\"verb\":\"abort\",\"session\":\"%s\"}", id), *text = NULL;
-	int rc = ckpt_mount_ask(store, request, &text);
+	struct ckpt_listing l;
+	int rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
 
-	if (rc == -ENOENT)
-		return abort_at_rest(store, id);
-	return rc ? ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc))
-		  : ckpt_answer_fail(id, text);
+	*ret_rows = NULL;
+	if (rc)
+		return rc;
+	rc = ckpt_rows_sessions(&l, ret_rows);
+	ckpt_listing_close(&l);
+	return rc ? rc : find_session(*ret_rows, o->steps[0], o->store, ret_row);
 }
 
 static int abort_one(const struct ckpt_operand *o, bool yes)
 {
-	json_t *rows = NULL, *row = NULL;
-	struct ckpt_listing l;
-	int rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
+	static const struct ckpt_act act = {
+		.verb = "abort", .for_good = true, .sessions = true, .at_rest = abort_at_rest};
+	json_t *rows, *row;
+	int rc = find(o, &rows, &row);
 
-	if (rc)
-		return rc;
-	rc = ckpt_rows_sessions(&l, &rows);
-	ckpt_listing_close(&l);
-	if (rc)
-		return rc;
-	rc = find_session(rows, o->steps[0], o->store, &row);
 	if (!rc)
 		rc = confirm(row, yes);
 	if (!rc)
-		rc = abort_session(o->store, text_of(row, "id"));
+		rc = ckpt_act_on(o->store, text_of(row, "id"), text_of(row, "id"), &act);
 	json_decref(rows);
+	return rc;
+}
+
+static int take_one(const struct ckpt_words *words, const char *verb, struct ckpt_operand *ret_operand)
+{
+	CLEANUP_FREE char *usage = ckpt_text("usage: ckptfs %s [STORE] NAME", verb);
+	int rc = ckpt_operand_take(words, ret_operand);
+
+	if (rc)
+		*ret_operand = (struct ckpt_operand){0};
+	else if (ret_operand->count != 1)
+		rc = ckpt_usage(verb, usage, "wants the name or id of one staged step");
 	return rc;
 }
 
@@ -224,14 +215,163 @@ int ckpt_verb_abort(int argc, char **argv)
 	int rc;
 
 	ckpt_verb_parse(&syntax, argc, argv, &yes, &words);
-	rc = ckpt_operand_take(&words, &o);
-	if (rc)
-		return rc;
-	if (o.count != 1)
-		rc = ckpt_usage("abort", "usage: ckptfs abort [STORE] SESSION",
-				"wants the name or id of one staged step");
-	else
+	rc = take_one(&words, "abort", &o);
+	if (!rc)
 		rc = abort_one(&o, yes);
+	ckpt_operand_done(&o);
+	return rc;
+}
+
+// --- begin, resume, commit ----------------------------------------------------------------------------------------------
+
+int ckpt_verb_begin(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] NAME",
+		.doc = "Opens a staged step by hand, in a store that is mounted: NAME is then a directory of the mount "
+		       "that no listing "
+		       "shows before `ckptfs commit` or its marker completes it. For names that have no step form.\v"
+		       "Examples:\n"
+		       "  ckptfs begin /ckpt final && cp -r out/. /ckpt/final && ckptfs commit /ckpt final\n"
+		       "  ckptfs begin /data/run42 runs/a/best",
+		.operands_min = 1,
+		.operands_max = 2,
+	};
+	struct ckpt_act act = {.verb = "begin"};
+	struct ckpt_operand o;
+	struct ckpt_words words;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	rc = take_one(&words, "begin", &o);
+	if (!rc) {
+		act.to = o.steps[0];
+		rc = ckpt_act_ask(o.store, o.steps[0], NULL, &act);
+	}
+	if (rc == -ENOENT)
+		rc = ckpt_fail(o.store, "`ckptfs mount STORE DIR` first: a staged step is written through its mount",
+			       "not mounted");
+	ckpt_operand_done(&o);
+	return rc;
+}
+
+int ckpt_verb_resume(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] SESSION",
+		.doc = "Takes up a left-over session again, by its name or id, in a store that is mounted: it is "
+		       "staged under its "
+		       "name, to be written on and completed.\v"
+		       "Examples:\n"
+		       "  ckptfs sessions /ckpt\n"
+		       "  ckptfs resume /ckpt 1000",
+		.operands_min = 1,
+		.operands_max = 2,
+	};
+	static const struct ckpt_act act = {.verb = "resume"};
+	struct ckpt_operand o;
+	struct ckpt_words words;
+	json_t *rows = NULL, *row;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	rc = take_one(&words, "resume", &o);
+	if (!rc)
+		rc = find(&o, &rows, &row);
+	if (!rc)
+		rc = ckpt_act_ask(o.store, o.steps[0], text_of(row, "id"), &act);
+	if (rc == -ENOENT)
+		rc = ckpt_fail(o.store, "`ckptfs mount STORE DIR` first; `ckptfs commit` completes it without",
+			       "not mounted");
+	json_decref(rows);
+	ckpt_operand_done(&o);
+	return rc;
+}
+
+static const char *commit_hint(int error __attribute__((unused)))
+{
+	return "the file errors in the store says more";
+}
+
+static int commit_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+{
+	const struct ckpt_commit how = {
+		.event = "verb",
+		.profile = "generic",
+		.metadata = act->metadata,
+		.writers_ns = step->store->settings.open_writers_ns,
+	};
+	int rc = ckpt_stage_resume(step);
+
+	return rc ? rc : ckpt_commit(step, &how);
+}
+
+// Canonical JSON of a file, malloc'ed.
+static int read_metadata(const char *path, char **ret_json)
+{
+	CLEANUP_FREE char *text = malloc(CKPT_METADATA_BYTES_MAX + 2), *why = NULL;
+	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
+	size_t len;
+	int rc;
+
+	if (!f)
+		return ckpt_fail_errno(path, NULL, -errno);
+	ckpt_need(text);
+	len = fread(text, 1, CKPT_METADATA_BYTES_MAX + 1, f);
+	rc = ferror(f) ? -EIO : 0;
+	if (f != stdin)
+		fclose(f);
+	if (!rc)
+		rc = ckpt_metadata_parse(text, len, ret_json, &why);
+	return rc ? ckpt_fail(path, "as in {\"temporary\":false,\"metrics\":{\"loss\":1.5},\"extras\":{}}", "%s",
+			      why ? why : strerror(-rc))
+		  : 0;
+}
+
+static int commit_option(int key __attribute__((unused)), char *arg, void *input)
+{
+	*(const char **)input = arg;
+	return 0;
+}
+
+int ckpt_verb_commit(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"metadata", 'm', "FILE", 0, "JSON of the step, as a marker may hold it; - is stdin", 0},
+		{0},
+	};
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] NAME",
+		.doc = "Completes a staged step by hand, as closing its marker does; NAME is its name, or the id of a "
+		       "session. One that "
+		       "was left over is taken up first.\v"
+		       "Examples:\n"
+		       "  ckptfs commit /ckpt 1000\n"
+		       "  echo '{\"metrics\":{\"loss\":0.5}}' | ckptfs commit -m - /data/run42 1000",
+		.options = options,
+		.option = commit_option,
+		.operands_min = 1,
+		.operands_max = 2,
+	};
+	struct ckpt_act act = {
+		.verb = "commit", .patient = true, .sessions = true, .at_rest = commit_at_rest, .hint = commit_hint};
+	CLEANUP_FREE char *metadata = NULL;
+	const char *file = NULL;
+	struct ckpt_operand o;
+	struct ckpt_words words;
+	json_t *rows = NULL, *row;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, &file, &words);
+	rc = take_one(&words, "commit", &o);
+	if (!rc && file)
+		rc = read_metadata(file, &metadata);
+	if (!rc)
+		rc = find(&o, &rows, &row);
+	act.metadata = metadata;
+	if (!rc)
+		rc = ckpt_act_on(o.store, o.steps[0], text_of(row, "id"), &act);
+	json_decref(rows);
 	ckpt_operand_done(&o);
 	return rc;
 }

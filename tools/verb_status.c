@@ -83,7 +83,7 @@ static int status_of(const char *store, json_t **ret_status)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *reply;
-	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", &text);
+	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", false, &text);
 
 	if (rc == -ENOENT)
 		return status_at_rest(store, ret_status);

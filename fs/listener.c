@@ -1,0 +1,277 @@
+// The socket "control.sock" in the store's directory, by which verbs reach the process that has it mounted. A thread takes
+// connections, and each is served by a thread of its own: a commit that somebody waits for holds up no question.
+#include "fs/listener.h"
+
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/fs.h"
+#include "fs/verbs.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#define SOCKET_FILE "control.sock"
+#define REQUEST_BYTES_MAX (256 << 10)
+#define REPLY_BYTES_MAX (64 << 20)
+#define SOCKET_TIMEOUT_S 30
+#define CONNECTIONS_MAX 32
+
+struct listener {
+	struct ckpt_fs *fs;
+	int fd, stop_fd;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	// Guarded by lock.
+	int connections[CONNECTIONS_MAX]; // -1: free
+	unsigned count;
+	bool stopping;
+};
+
+struct connection {
+	struct listener *l;
+	unsigned slot;
+	int fd;
+};
+
+// A socket's path may have 107 bytes, a store's many more: the way through the descriptor is short.
+static void socket_address(int dirfd, struct sockaddr_un *ret_address)
+{
+	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(ret_address->sun_path, sizeof(ret_address->sun_path), "/proc/self/fd/%d/%s", dirfd, SOCKET_FILE);
+}
+
+static bool peer_is_allowed(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && (peer.uid == 0 || peer.uid == geteuid());
+}
+
+// 0: none.
+static void set_timeouts(int fd, int seconds)
+{
+	struct timeval limit = {.tv_sec = seconds};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+static int send_all(int fd, const char *text, size_t len)
+{
+	while (len) {
+		ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			return n < 0 && errno == EAGAIN ? -ETIMEDOUT : -EPIPE;
+		text += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+// Up to the peer's end of sending; malloc'ed, NUL-terminated.
+static int receive_all(int fd, size_t bytes_max, char **ret_text)
+{
+	CLEANUP_FREE char *text = NULL;
+	size_t len = 0, cap = 0;
+
+	for (;;) {
+		ssize_t n;
+
+		if (len >= bytes_max || ckpt_grow((void **)&text, &cap, len + 4096, 1))
+			return -EFBIG;
+		n = recv(fd, text + len, cap - len - 1, 0);
+		if (n < 0)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	text[len] = '\0';
+	*ret_text = TAKE_PTR(text);
+	return 0;
+}
+
+static void serve(struct listener *l, int fd)
+{
+	CLEANUP_FREE char *request = NULL;
+	CLEANUP_FREE char *reply = NULL;
+
+	if (!peer_is_allowed(fd) || receive_all(fd, REQUEST_BYTES_MAX, &request))
+		return;
+	reply = verbs_answer(l->fs, request);
+	if (reply)
+		(void)send_all(fd, reply, strlen(reply)); // the asker left
+}
+
+static void *connection_thread(void *arg)
+{
+	struct connection *c = arg;
+	struct listener *l = c->l;
+
+	serve(l, c->fd);
+	pthread_mutex_lock(&l->lock);
+	close(c->fd);
+	l->connections[c->slot] = -1;
+	l->count--;
+	pthread_cond_broadcast(&l->changed);
+	pthread_mutex_unlock(&l->lock);
+	free(c);
+	return NULL;
+}
+
+// Waits for a free place. False: it is not to be served any more.
+static bool enter(struct listener *l, struct connection *c)
+{
+	LOCK_SCOPE(&l->lock);
+
+	while (l->count == CONNECTIONS_MAX && !l->stopping)
+		pthread_cond_wait(&l->changed, &l->lock);
+	if (l->stopping)
+		return false;
+	for (c->slot = 0; l->connections[c->slot] >= 0;)
+		c->slot++;
+	l->connections[c->slot] = c->fd;
+	l->count++;
+	return true;
+}
+
+static void accept_one(struct listener *l)
+{
+	int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+	struct connection *c = fd < 0 ? NULL : malloc(sizeof(*c));
+	pthread_attr_t attr;
+	pthread_t thread;
+	bool started;
+
+	if (!c) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	set_timeouts(fd, SOCKET_TIMEOUT_S);
+	*c = (struct connection){.l = l, .fd = fd};
+	if (!enter(l, c)) {
+		close(fd);
+		free(c);
+		return;
+	}
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	started = !pthread_create(&thread, &attr, connection_thread, c);
+	pthread_attr_destroy(&attr);
+	if (!started)
+		connection_thread(c);
+}
+
+static void *listener_thread(void *arg)
+{
+	struct listener *l = arg;
+	struct pollfd wait[2] = {{.fd = l->fd, .events = POLLIN}, {.fd = l->stop_fd, .events = POLLIN}};
+
+	while ((poll(wait, 2, -1) >= 0 || errno == EINTR) && !wait[1].revents)
+		accept_one(l);
+	return NULL;
+}
+
+static int socket_bind(struct ckpt_fs *fs, int fd)
+{
+	struct sockaddr_un address;
+
+	socket_address(fs->store->dirfd, &address);
+	ckpt_sys.unlink(fs->store->dirfd, SOCKET_FILE, 0);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    fchmodat(fs->store->dirfd, SOCKET_FILE, 0600, 0) || listen(fd, 16))
+		return -errno;
+	return 0;
+}
+
+static void listener_free(struct listener *l)
+{
+	if (l->fd >= 0)
+		close(l->fd);
+	if (l->stop_fd >= 0)
+		close(l->stop_fd);
+	pthread_cond_destroy(&l->changed);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
+int listener_start(struct ckpt_fs *fs, struct listener **ret_listener)
+{
+	struct listener *l = calloc(1, sizeof(*l));
+	int rc;
+
+	if (!l)
+		return -ENOMEM;
+	l->fs = fs;
+	for (size_t i = 0; i < CONNECTIONS_MAX; i++)
+		l->connections[i] = -1;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_cond_init(&l->changed, NULL);
+	l->stop_fd = eventfd(0, EFD_CLOEXEC);
+	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	rc = l->fd < 0 || l->stop_fd < 0 ? -errno : socket_bind(fs, l->fd);
+	if (!rc && pthread_create(&l->thread, NULL, listener_thread, l))
+		rc = -EAGAIN;
+	if (rc) {
+		listener_free(l);
+		return rc;
+	}
+	*ret_listener = l;
+	return 0;
+}
+
+void listener_stop(struct listener *l)
+{
+	if (!l)
+		return;
+	eventfd_write(l->stop_fd, 1);
+	pthread_mutex_lock(&l->lock);
+	l->stopping = true;
+	pthread_cond_broadcast(&l->changed);
+	for (size_t i = 0; i < CONNECTIONS_MAX; i++)
+		if (l->connections[i] >= 0)
+			shutdown(l->connections[i], SHUT_RDWR); // who is slow to ask does not hold up the end
+	pthread_mutex_unlock(&l->lock);
+	pthread_join(l->thread, NULL);
+	pthread_mutex_lock(&l->lock);
+	while (l->count)
+		pthread_cond_wait(&l->changed, &l->lock);
+	pthread_mutex_unlock(&l->lock);
+	ckpt_sys.unlink(l->fs->store->dirfd, SOCKET_FILE, 0);
+	listener_free(l);
+}
+
+int ckpt_mount_ask(const char *store, const char *request, bool patient, char **ret_reply)
+{
+	CLEANUP_FD int dirfd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un address;
+	int rc;
+
+	if (dirfd < 0 || fd < 0)
+		return -errno;
+	socket_address(dirfd, &address);
+	set_timeouts(fd, patient ? 0 : SOCKET_TIMEOUT_S);
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)))
+		return errno == ECONNREFUSED ? -ENOENT : -errno;
+	rc = send_all(fd, request, strlen(request));
+	if (!rc && shutdown(fd, SHUT_WR))
+		rc = -errno;
+	if (!rc)
+		rc = receive_all(fd, REPLY_BYTES_MAX, ret_reply);
+	if (!rc && !**ret_reply) {
+		free(TAKE_PTR(*ret_reply));
+		rc = -EPROTO;
+	}
+	return rc;
+}

@@ -1,0 +1,160 @@
+"""Staged steps by hand: begin, commit, resume."""
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+from support import trees
+from support.fixtures import both_modes
+from support.mounting import wait_until
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def sessions(ckptfs, store):
+    return sorted((s["name"], s["state"]) for s in ckptfs.json("sessions", store))
+
+
+@both_modes
+def test_step_of_any_name_is_begun_written_and_committed_by_verbs(mount, ckptfs, store):
+    ckptfs("begin", store, "final model")
+    assert mount.listing() == [] and sessions(ckptfs, store) == [("final model", "live")]
+    made = trees.fill(mount / "final model")
+    assert mount.listing() == []
+    ckptfs("commit", store, "final model")
+    for _ in range(2):
+        assert mount.listing() == ["final model"] and trees.files(mount / "final model") == made
+        assert sessions(ckptfs, store) == []
+        mount.remount()
+    info = ckptfs.json("info", store, "final model")
+    assert info["event"] == "verb" and info["profile"] == "generic"
+
+
+def test_begin_in_a_folder(mount, ckptfs, store):
+    (mount / "runs/a").mkdir(parents=True)
+    ckptfs("begin", store, "runs/a/best")
+    made = trees.fill(mount / "runs/a/best")
+    assert mount.listing("runs/a") == []
+    ckptfs("commit", store, "runs/a/best")
+    assert mount.listing("runs/a") == ["best"] and trees.files(mount / "runs/a/best") == made
+
+
+@pytest.mark.parametrize("name, hint", [("1000", True), ("plain", True), ("absent/1", True), ("file/1", True), ("..", False), ("a\tb", False)])
+def test_begin_of_what_cannot_be_is_refused(mount, stage, commit, ckptfs, store, name, hint):
+    stage("1000")
+    (mount / "plain").mkdir()
+    (mount / "file").write_text("x")
+    done = ckptfs("begin", store, name, check=False)
+    assert done.returncode == 1 and done.stderr.startswith("ckptfs: ") and ("hint: " in done.stderr) == hint
+    assert sessions(ckptfs, store) == [("1000", "live")]
+
+
+def test_begin_and_resume_want_a_mount(mount, stage, ckptfs, store):
+    stage("1000")
+    mount.umount()
+    for verb, name in (("begin", "2000"), ("resume", "1000")):
+        done = ckptfs(verb, store, name, check=False)
+        assert done.returncode == 1 and "not mounted" in done.stderr and "hint: " in done.stderr
+    assert sessions(ckptfs, store) == [("1000", "left")]
+
+
+@pytest.mark.parametrize("form", ["commit", "save -", "commit at rest"])
+def test_commit_takes_metadata_from_a_file_or_stdin(mount, stage, ckptfs, store, scratch, form):
+    stage("1000")
+    text = json.dumps({"metrics": {"loss": 0.5}, "extras": {"run": "a\"b"}})
+    (scratch / "metadata.json").write_text(text)
+    if form == "commit at rest":
+        mount.umount()
+    if form == "save -":
+        ckptfs("commit", "--metadata", "-", store, "1000", input=text)
+    else:
+        ckptfs("commit", "--metadata", scratch / "metadata.json", store, "1000")
+    info = ckptfs.json("info", store, "1000")
+    assert info["metrics"] == {"loss": 0.5} and info["extras"] == {"run": 'a"b'}
+
+
+def test_commit_with_metadata_that_is_none_changes_nothing(mount, stage, ckptfs, store, scratch):
+    stage("1000")
+    for text in ("{", '{"metrics": 3}', "[" * 100):
+        done = ckptfs("commit", "-m", "-", store, "1000", input=text, check=False)
+        assert done.returncode == 1 and "hint: " in done.stderr
+    assert ckptfs("commit", "-m", scratch / "absent", store, "1000", check=False).returncode == 1
+    assert mount.listing() == [] and sessions(ckptfs, store) == [("1000", "live")]
+
+
+def test_commit_fails_with_its_reason_and_can_be_tried_again(mount, stage, agent, ckptfs, store):
+    mount.remount(options=["open_writers=300ms"])
+    made = stage("1000")
+    writer = agent()
+    writer.run("fd = os.open(step + '/busy', os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')", step=str(mount / "1000"))
+    done = ckptfs("commit", store, "1000", check=False)
+    assert done.returncode == 1 and "busy" in done.stderr.lower() and "hint: " in done.stderr
+    assert any("1000/busy" in line or "busy" in line for line in mount.errors())
+    writer.run("os.close(fd)")
+    ckptfs("commit", store, "1000")
+    assert trees.files(mount / "1000") == made | {"busy": b"half"}
+
+
+def test_questions_are_answered_while_a_commit_waits(mount, stage, agent, ckptfs, store):
+    stage("1000")
+    writer = agent()
+    writer.run("fd = os.open(step + '/busy', os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')", step=str(mount / "1000"))
+    commit = subprocess.Popen([ckptfs.path, "commit", store, "1000"], stderr=subprocess.DEVNULL)
+    wait_until(lambda: mount.status()["committing"], 5, "the commit")
+    began = time.monotonic()
+    assert ckptfs.json("status", store)["committing"]
+    assert time.monotonic() - began < 2
+    writer.run("os.close(fd)")
+    assert commit.wait(20) == 0
+    assert mount.listing() == ["1000"]
+
+
+@both_modes
+@pytest.mark.parametrize("by", ["name", "id"])
+def test_left_session_is_resumed_written_on_and_committed(mount, stage, commit, ckptfs, store, by):
+    made = stage("1000")
+    mount.kill9()
+    mount.start()
+    [left] = ckptfs.json("sessions", store)
+    assert left["state"] == "left" and os.listdir(mount / ".ckptfs/staged") == ["1000"]
+    ckptfs("resume", store, left[by])
+    assert sessions(ckptfs, store) == [("1000", "live")] and os.listdir(mount / ".ckptfs/staged") == []
+    assert trees.files(mount / "1000") == made and mount.listing() == []
+    trees.write(mount / "1000/more", b"added")
+    os.unlink(mount / "1000/config.json")
+    del made["config.json"]
+    commit(mount / "1000")
+    for _ in range(2):
+        assert mount.listing() == ["1000"] and trees.files(mount / "1000") == made | {"more": b"added"}
+        mount.remount()
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_left_session_is_completed_as_it_is(mount, stage, ckptfs, store, mounted):
+    made = stage("1000")
+    mount.kill9()
+    if mounted:
+        mount.start()
+    ckptfs("commit", store, "1000")
+    if not mounted:
+        mount.start()
+    assert mount.listing() == ["1000"] and trees.files(mount / "1000") == made
+    assert sessions(ckptfs, store) == []
+
+
+def test_session_is_not_resumed_over_what_has_its_name(mount, stage, commit, ckptfs, store):
+    stage("1000")
+    mount.kill9()
+    mount.start()
+    again = stage("1000", seed="again")
+    [left] = [s for s in ckptfs.json("sessions", store) if s["state"] == "left"]
+    for verb in ("resume", "commit"):
+        done = ckptfs(verb, store, left["id"], check=False)
+        assert done.returncode == 1 and "hint: " in done.stderr
+    [live] = [s for s in ckptfs.json("sessions", store) if s["state"] == "live"]
+    assert ckptfs("resume", store, live["id"], check=False).returncode == 1
+    commit(mount / "1000")
+    assert trees.files(mount / "1000") == again

@@ -1,0 +1,61 @@
+#include "tools/act.h"
+
+#include "core/trash.h"
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/output.h"
+
+#include <stdio.h>
+
+static struct ckpt_step *find_left(struct ckpt_store *s, const char *session)
+{
+	struct ckpt_step **steps, *found = NULL;
+	size_t count;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(steps[i]->session, session))
+			found = ckpt_step_ref(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return found;
+}
+
+static int act_at_rest(const char *store, const char *word, const char *session, const struct ckpt_act *act)
+{
+	struct ckpt_listing l;
+	struct ckpt_step *step;
+	int rc = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
+
+	if (rc)
+		return rc;
+	step = act->sessions ? find_left(l.store, session) : ckpt_step_of_session(l.store, session);
+	rc = step ? act->at_rest(step, act) : -ESTALE;
+	ckpt_step_unref(step);
+	if (!rc && act->for_good)
+		ckpt_trash_drain(l.store->trash);
+	ckpt_listing_close(&l);
+	return rc ? ckpt_fail_errno(word, act->hint ? act->hint(rc) : NULL, rc) : 0;
+}
+
+int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act)
+{
+	json_t *json = ckpt_need(json_pack("{s:s, s:s?, s:b, s:s?, s:s?}", "verb", act->verb, "session", session,
+					   "for_good", (int)act->for_good, "to", act->to, "metadata", act->metadata));
+	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
+	CLEANUP_FREE char *text = NULL;
+	int rc = ckpt_mount_ask(store, request, act->patient, &text);
+
+	json_decref(json);
+	if (rc == -ENOENT)
+		return rc;
+	return rc ? ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc))
+		  : ckpt_answer_fail(word, text);
+}
+
+int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_act *act)
+{
+	int rc = ckpt_act_ask(store, word, session, act);
+
+	return rc == -ENOENT ? act_at_rest(store, word, session, act) : rc;
+}

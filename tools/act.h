@@ -1,0 +1,20 @@
+// One act on one step, or session, of a store: done by the process that has the store mounted, or here where there is none.
+// Threads: one. May block on the disk, and for as long as that process takes. Failures are said on stderr, once.
+#pragma once
+
+#include "tools/listing.h"
+
+struct ckpt_act {
+	const char *verb; // as the mount knows it (fs/verbs.h)
+	bool for_good;
+	const char *to, *metadata; // or NULL
+	bool patient;              // it may take long
+	bool sessions;             // it is about a session that was left over, not about a step
+	int (*at_rest)(struct ckpt_step *step, const struct ckpt_act *act); // 0, -errno
+	const char *(*hint)(int error);                                     // what to do about that, or NULL
+};
+
+// word is what the user called it. 0 or an exit status.
+int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_act *act);
+// "begin", which has no session yet; -ENOENT: nobody has the store mounted.
+int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act);
