@@ -285,8 +285,10 @@ START_TEST(the_index_forgets_what_expires_before_the_store_does)
 		save("1000", "the bytes");
 		delete ("1000");
 		step = deleted(0);
+		ckpt_trash_drain(s->trash);
 		ckpt_sys.unlink = watched_unlink;
 		ck_ok(ckpt_expire(step));
+		ckpt_trash_drain(s->trash);
 		ckpt_sys.unlink = real_unlink;
 		ckpt_step_unref(step);
 	}
