@@ -156,13 +156,21 @@ struct put_job {
 static int put_summary(struct ckpt_index_db *db, MDB_txn *txn, const char *step_key, const struct ckpt_summary *s)
 {
 	CLEANUP_FREE void *data = NULL;
+	CLEANUP_FREE uint8_t *value = NULL;
 	struct ckpt_index_key key;
 	size_t len = 0;
 	int r = ckpt_index_key_version(&key, step_key, s->version);
 
 	if (!r)
 		r = ckpt_summary_encode(s, &data, &len);
-	return r ? -r : ckpt_index_db_put(txn, db->dbi, &key, data, len);
+	if (r)
+		return -r;
+	value = ckpt_calloc(1, len + CKPT_INDEX_TIME_BYTES);
+	if (!value)
+		return ENOMEM;
+	memcpy(value, data, len);
+	ckpt_put64(value + len, (uint64_t)s->stored_ns);
+	return ckpt_index_db_put(txn, db->dbi, &key, value, len + CKPT_INDEX_TIME_BYTES);
 }
 
 static int put_all(struct ckpt_index_db *db, MDB_txn *txn, void *arg)

@@ -77,8 +77,10 @@ int ckpt_index_value_read_version(const void *key, size_t key_len, const void *v
 	memcpy(step_key, (const char *)key + 1, step_key_len);
 	step_key[step_key_len] = '\0';
 	if (ckpt_index_value_read(key, key_len, value, len, &payload, &payload_len) ||
-	    ckpt_summary_decode(payload, payload_len, &summary))
+	    payload_len < CKPT_INDEX_TIME_BYTES ||
+	    ckpt_summary_decode(payload, payload_len - CKPT_INDEX_TIME_BYTES, &summary))
 		return -EBADMSG;
+	summary.stored_ns = (int64_t)ckpt_get64((const uint8_t *)payload + payload_len - CKPT_INDEX_TIME_BYTES);
 	// The key is the one that this summary would get.
 	if (ckpt_index_key_version(&expected, step_key, summary.version) || expected.len != key_len ||
 	    memcmp(expected.bytes, key, key_len))

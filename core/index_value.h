@@ -2,7 +2,7 @@
 // knows nothing of LMDB.
 //
 //   's' "store" | "format"                    -> text | u32        what the index belongs to
-//   'v' step key '/' version, 8 hex digits    -> summary
+//   'v' step key '/' version, 8 hex digits    -> summary, time of the record's object
 //   'm' SHA-256                               -> encoded manifest
 //
 // value := XXH3(key, payload) payload
@@ -11,12 +11,13 @@
 
 #include "core/record.h"
 
-#define CKPT_INDEX_FORMAT 1u // the value of "format"
+#define CKPT_INDEX_FORMAT 2u // the value of "format"
 #define CKPT_INDEX_TABLE_SELF 's'
 #define CKPT_INDEX_TABLE_VERSION 'v'
 #define CKPT_INDEX_TABLE_MANIFEST 'm'
 #define CKPT_INDEX_KEY_MAX (1 + CKPT_STEP_KEY_MAX + 1 + 8)
 #define CKPT_INDEX_CHECKSUM_BYTES 8u
+#define CKPT_INDEX_TIME_BYTES 8u
 #define CKPT_INDEX_SHA_BYTES 32
 
 struct ckpt_index_key {

@@ -15,6 +15,7 @@
 struct version_ref {
 	char *key; // step key
 	uint32_t version;
+	int64_t stored_ns;            // the time of its object
 	struct ckpt_summary *summary; // from the index, else NULL
 };
 
@@ -32,10 +33,10 @@ static void list_done(struct version_list *l)
 	free(l->refs);
 }
 
-static int list_add(struct version_list *l, const char *key, size_t key_len, uint32_t version,
+static int list_add(struct version_list *l, const char *key, size_t key_len, uint32_t version, int64_t stored_ns,
 		    const struct ckpt_summary *summary)
 {
-	struct version_ref ref = {.key = strndup(key, key_len), .version = version};
+	struct version_ref ref = {.key = strndup(key, key_len), .version = version, .stored_ns = stored_ns};
 	int rc = ckpt_grow((void **)&l->refs, &l->cap, l->count + 1, sizeof(*l->refs));
 
 	if (summary && (ref.summary = malloc(sizeof(*summary))))
@@ -59,7 +60,7 @@ static int by_key_and_version(const void *a, const void *b)
 
 static int from_index(void *arg, const char *key, const struct ckpt_summary *summary)
 {
-	return list_add(arg, key, strlen(key), summary->version, summary);
+	return list_add(arg, key, strlen(key), summary->version, summary->stored_ns, summary);
 }
 
 // Anything else there is not ours and stays unseen.
@@ -68,8 +69,9 @@ static int from_store(void *arg, const char *object, const struct ckpt_object *i
 	char key[CKPT_STEP_KEY_MAX];
 	uint32_t version;
 
-	(void)info;
-	return ckpt_name_of_record(object, key, &version) ? list_add(arg, key, strlen(key), version, NULL) : 0;
+	return ckpt_name_of_record(object, key, &version)
+		       ? list_add(arg, key, strlen(key), version, info->mtime_ns, NULL)
+		       : 0;
 }
 
 // A record says itself which step it is of: one that was copied under another key is not believed.
@@ -91,6 +93,7 @@ static int read_summary(struct ckpt_store *s, const struct version_ref *ref, str
 			rc = -EBADMSG;
 		else
 			*ret_summary = r.summary;
+		ret_summary->stored_ns = ref->stored_ns;
 		ckpt_record_done(&r);
 	}
 	if (rc && rc != -ENOMEM)
@@ -146,7 +149,8 @@ static int load_one(struct ckpt_store *s, const struct version_ref *ref, const s
 		indexed->count ? bsearch(ref, indexed->refs, indexed->count, sizeof(*ref), by_key_and_version) : NULL;
 	int rc;
 
-	if (known) {
+	// A version of this number that has expired may be what the index knows.
+	if (known && ref->stored_ns && known->stored_ns == ref->stored_ns) {
 		rc = adopt(s, known->summary);
 		free(TAKE_PTR(known->summary)); // what keeps its summary to the end is not in the store
 		return rc;
@@ -154,6 +158,8 @@ static int load_one(struct ckpt_store *s, const struct version_ref *ref, const s
 	rc = read_summary(s, ref, &b->summaries[b->count]);
 	if (rc)
 		return rc == -EBADMSG && s->writable ? remember_unreadable(s, ref->key) : rc == -EBADMSG ? 0 : rc;
+	if (known)
+		free(TAKE_PTR(known->summary));
 	rc = adopt(s, &b->summaries[b->count]);
 	b->keys[b->count++] = ref->key;
 	return rc ? rc : b->count == BATCH ? batch_write(s, b) : 0;
@@ -191,7 +197,8 @@ static int forget_expired(struct ckpt_store *s, const struct version_list *store
 		return rc;
 	pthread_mutex_lock(&s->lock);
 	for (size_t i = 0; i < count; i++) {
-		struct version_ref last = {steps[i]->key, MAX(steps[i]->summary.version, steps[i]->deleted_by), NULL};
+		struct version_ref last = {.key = steps[i]->key,
+					   .version = MAX(steps[i]->summary.version, steps[i]->deleted_by)};
 
 		if (!stored->count || !bsearch(&last, stored->refs, stored->count, sizeof(last), by_key_and_version))
 			ckpt_step_forget_locked(steps[i]);

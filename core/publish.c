@@ -112,6 +112,7 @@ int ckpt_attempt_publish(struct attempt *a)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
 	struct ckpt_record r = a->record;
+	struct ckpt_object stored = {0};
 	CLEANUP_FREE void *data = NULL;
 	CLEANUP_FREE void *found = NULL;
 	size_t len, found_len;
@@ -125,7 +126,8 @@ int ckpt_attempt_publish(struct attempt *a)
 	if (rc)
 		return rc;
 	object_of(a, object, sizeof(object));
-	rc = ckpt_backend_put(a->step->store->backend, object, data, len, NULL);
+	rc = ckpt_backend_put(a->step->store->backend, object, data, len, &stored);
+	a->record.summary.stored_ns = stored.mtime_ns;
 	if (!rc || (rc != -EEXIST && rc != -EIO))
 		return rc;
 	there = read_outcome(a, object, &found, &found_len);

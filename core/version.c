@@ -46,6 +46,7 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
 	CLEANUP_FREE void *data = NULL;
 	struct ckpt_store *s = step->store;
+	struct ckpt_object stored = {0};
 	size_t len;
 	int rc;
 
@@ -56,14 +57,15 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 	if (rc)
 		return rc;
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, record->summary.version);
-	rc = ckpt_backend_put(s->backend, object, data, len, NULL);
+	rc = ckpt_backend_put(s->backend, object, data, len, &stored);
 	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
 	if (rc == -EIO) {
-		int again = ckpt_backend_put(s->backend, object, data, len, NULL);
+		int again = ckpt_backend_put(s->backend, object, data, len, &stored);
 
 		if (!again || (again == -EEXIST && is_there(step, &record->summary)))
 			rc = 0;
 	}
+	record->summary.stored_ns = stored.mtime_ns;
 	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
 	if (!rc)
 		utimensat(s->dirfd, "steps", NULL, 0);

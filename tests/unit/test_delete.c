@@ -283,6 +283,7 @@ START_TEST(the_index_forgets_what_expires_before_the_store_does)
 		struct ckpt_step *step;
 
 		save("1000", "the bytes");
+		ckpt_save_settle(s); // a commit tells the index after it was answered
 		delete ("1000");
 		step = deleted(0);
 		ckpt_trash_drain(s->trash);
@@ -294,6 +295,45 @@ START_TEST(the_index_forgets_what_expires_before_the_store_does)
 	}
 	ck_assert_uint_eq(expiry.removed, 2 * 20);
 	ck_assert_uint_eq(expiry.known, 0);
+}
+END_TEST
+
+static void rename_index(const char *from, const char *to)
+{
+	char old[PATH_MAX + 16], new[PATH_MAX + 16];
+
+	snprintf(old, sizeof(old), "%s/%s", dir, from);
+	snprintf(new, sizeof(new), "%s/%s", dir, to);
+	ck_assert_int_eq(rename(old, new), 0);
+}
+
+// As when an index elsewhere (work_dir), or none for want of room, was in use meanwhile.
+START_TEST(an_index_from_before_an_expiry_is_not_believed)
+{
+	struct ckpt_step *step, **left;
+	size_t count;
+
+	save("1000", "the first");
+	ckpt_store_close(s);
+	rename_index("index", "index.old");
+	s = ckpt_save_open(dir);
+	delete ("1000");
+	step = deleted(0);
+	ck_ok(ckpt_expire(step));
+	ckpt_step_unref(step);
+	save("1000", "the second");
+	ckpt_store_close(s);
+	rename_index("index", "index.newer");
+	rename_index("index.old", "index");
+	for (int i = 0; i < 3; i++) {
+		ck_ok(ckpt_store_open(dir, i ? CKPT_STORE_WRITE : CKPT_STORE_READ, NULL, &s));
+		has("1000", "the second");
+		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+		ckpt_step_list_free(left, count);
+		ck_assert_uint_eq(count, 0);
+		if (i < 2)
+			ckpt_store_close(s);
+	}
 }
 END_TEST
 
@@ -409,6 +449,7 @@ int main(void)
 	tcase_add_test(tcase, what_has_expired_is_gone_from_the_disk_and_nothing_else_is);
 	tcase_add_test(tcase, large_manifests_go_with_their_step);
 	tcase_add_test(tcase, the_index_forgets_what_expires_before_the_store_does);
+	tcase_add_test(tcase, an_index_from_before_an_expiry_is_not_believed);
 	tcase_add_test(tcase, the_trash_empties_itself_when_the_time_comes);
 	tcase_add_test(tcase, a_reader_beside_sees_deletions_and_what_comes_after);
 	tcase_add_test(tcase, a_removal_that_stands_still_is_given_up_and_told);

@@ -2,6 +2,7 @@
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
 
+#include "core/index_value.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -231,7 +232,7 @@ START_TEST(an_index_of_another_format_is_thrown_away)
 	// treated alike.
 	for (uint8_t *from = image; (at = memmem(from, image_len - (size_t)(from - image), "sformat", 7));
 	     from = at + 7)
-		at[7 + 8] = 2;
+		at[7 + 8] = CKPT_INDEX_FORMAT + 1;
 	store_image(image, image_len);
 	ck_ok(open_index());
 	ck_assert(fresh);
