@@ -47,6 +47,11 @@ static const char *const number_forms[] = {
 	"checkpoint_step_#",
 };
 
+// Steps of a framework that writes a file `latest` beside them.
+static const char *const own_latest_forms[] = {
+	"global_step#", // DeepSpeed
+};
+
 static const char *const logs_forms[] = {"logs", "*_logs", "runs", "tensorboard", "wandb", "mlruns"};
 static const char *const checkpoints_forms[] = {"checkpoint", "checkpoints", "ckpt", "ckpts"};
 
@@ -164,6 +169,11 @@ int ckpt_name_check(const char *name, size_t len)
 bool ckpt_name_is_temp(const char *name)
 {
 	return matches_any(temp_forms, ARRAY_LEN(temp_forms), name);
+}
+
+bool ckpt_name_has_own_latest(const char *name)
+{
+	return matches_any(own_latest_forms, ARRAY_LEN(own_latest_forms), name);
 }
 
 bool ckpt_name_is_logs(const char *name)

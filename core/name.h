@@ -40,6 +40,8 @@ struct ckpt_place {
 // True when a directory of this name, made in this place outside any step, is a staged step.
 bool ckpt_name_is_step(const char *name, const struct ckpt_place *place);
 
+// True for names of steps (global_stepN of DeepSpeed) whose framework writes a file `latest` in their folder.
+bool ckpt_name_has_own_latest(const char *name);
 // True for the folder names that end prefixed step forms below them (logs, *_logs, runs ...).
 bool ckpt_name_is_logs(const char *name);
 // True for checkpoint, checkpoints, ckpt, ckpts.

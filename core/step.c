@@ -417,44 +417,62 @@ static int by_folder_and_name(const void *a, const void *b)
 	return order ? order : strcmp(x->name, y->name);
 }
 
-struct gather {
+struct each {
 	const char *folder_id;
 	unsigned states;
+	ckpt_step_fn *fn;
+	void *arg;
+};
+
+static int each_in_chain(const struct each *e, struct ckpt_step *step)
+{
+	int rc = 0;
+
+	for (; step && !rc; step = step->hash_next) {
+		if (e->folder_id && strcmp(step->folder_id, e->folder_id))
+			continue;
+		if (e->states & 1u << ckpt_step_state(step) && !ckpt_remove_hides(step))
+			rc = e->fn(e->arg, step);
+	}
+	return rc;
+}
+
+int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned states, ckpt_step_fn *fn, void *arg)
+{
+	const struct each e = {folder_id, states, fn, arg};
+	int rc = 0;
+
+	for (size_t i = 0; i < s->steps->bucket_count && !rc; i++) {
+		rc = each_in_chain(&e, s->steps->buckets[i]);
+		if (!rc && states & 1u << CKPT_STEP_DELETED)
+			rc = each_in_chain(&e, s->steps->deleted[i]);
+	}
+	return rc ? rc : each_in_chain(&e, s->steps->left);
+}
+
+struct gather {
 	struct ckpt_step **steps;
 	size_t count, cap;
 };
 
-static int gather_chain(struct gather *g, struct ckpt_step *step)
+static int gather(void *arg, struct ckpt_step *step)
 {
-	for (; step; step = step->hash_next) {
-		int rc;
+	struct gather *g = arg;
+	int rc = ckpt_grow((void **)&g->steps, &g->cap, g->count + 1, sizeof(struct ckpt_step *));
 
-		if (g->folder_id && strcmp(step->folder_id, g->folder_id))
-			continue;
-		if (!(g->states & 1u << ckpt_step_state(step)) || ckpt_remove_hides(step))
-			continue;
-		rc = ckpt_grow((void **)&g->steps, &g->cap, g->count + 1, sizeof(struct ckpt_step *));
-		if (rc)
-			return rc;
+	if (!rc)
 		g->steps[g->count++] = ckpt_step_ref(step);
-	}
-	return 0;
+	return rc;
 }
 
 int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,
 		   size_t *ret_count)
 {
-	struct gather g = {.folder_id = folder_id, .states = states};
-	int rc = 0;
+	struct gather g = {0};
+	int rc;
 
 	pthread_mutex_lock(&s->lock);
-	for (size_t i = 0; i < s->steps->bucket_count && !rc; i++) {
-		rc = gather_chain(&g, s->steps->buckets[i]);
-		if (!rc && states & 1u << CKPT_STEP_DELETED)
-			rc = gather_chain(&g, s->steps->deleted[i]);
-	}
-	if (!rc)
-		rc = gather_chain(&g, s->steps->left);
+	rc = ckpt_step_each_locked(s, folder_id, states, gather, &g);
 	if (!rc && g.count)
 		qsort(g.steps, g.count, sizeof(*g.steps), by_folder_and_name);
 	pthread_mutex_unlock(&s->lock);

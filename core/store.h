@@ -10,6 +10,7 @@
 #include "core/errlog.h"
 #include "core/index.h"
 #include "core/indexer.h"
+#include "core/latest.h"
 #include "core/step.h"
 
 #include <pthread.h>
@@ -32,6 +33,8 @@ struct ckpt_settings {
 	int64_t commit_timeout_ns; // without progress
 	int64_t trash_ns;          // how long deleted steps can be had back
 	bool show_staged;
+	bool show_latest;
+	enum ckpt_latest_by latest_by;
 };
 void ckpt_settings_init(struct ckpt_settings *s); // the defaults
 void ckpt_settings_done(struct ckpt_settings *s);

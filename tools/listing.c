@@ -106,7 +106,7 @@ char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, con
 	return ckpt_need(ckpt_folders_name(&l->folders, folder_id, name));
 }
 
-// The id of the folder of this path (len bytes), or NULL.
+// The same for a path of len bytes.
 static const char *folder_of(const struct ckpt_listing *l, const char *path, size_t len)
 {
 	if (!len)
@@ -121,6 +121,11 @@ static const char *folder_of(const struct ckpt_listing *l, const char *path, siz
 		return id;
 	}
 	return NULL;
+}
+
+const char *ckpt_listing_folder(const struct ckpt_listing *l, const char *path)
+{
+	return folder_of(l, path, strlen(path));
 }
 
 // "latest" is 0, "latest~N" is N; -1: another name.
@@ -139,36 +144,17 @@ static int64_t latest_back(const char *name)
 	return *end || back > INT32_MAX ? -1 : (int64_t)back;
 }
 
-// Numbered steps before others; then the newest commit first.
-static int newest_first(const void *a, const void *b)
+struct ckpt_step *ckpt_listing_latest(const struct ckpt_listing *l, const char *folder_id, enum ckpt_latest_by by,
+				      size_t back)
 {
-	const struct ckpt_summary *x = &(*(struct ckpt_step *const *)a)->summary;
-	const struct ckpt_summary *y = &(*(struct ckpt_step *const *)b)->summary;
+	struct ckpt_latest found;
+	int rc = ckpt_latest(l->store, folder_id, by, back, &found);
 
-	if ((x->number >= 0) != (y->number >= 0))
-		return x->number >= 0 ? -1 : 1;
-	return (x->sequence < y->sequence) - (x->sequence > y->sequence);
-}
-
-// The root of a store whose steps are all in folders has the newest of them all.
-static struct ckpt_step *find_latest(const struct ckpt_listing *l, const char *folder_id, size_t back)
-{
-	struct ckpt_step **steps, *found = NULL;
-	size_t count;
-
-	if (ckpt_step_list(l->store, folder_id, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+	if (rc == -ENOENT && !*folder_id && (!back || ckpt_latest(l->store, folder_id, by, 0, &found)))
+		rc = ckpt_latest(l->store, NULL, by, back, &found);
+	if (rc == -ENOMEM)
 		ckpt_need(NULL);
-	if (!count && !*folder_id) {
-		ckpt_step_list_free(steps, count);
-		if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
-			ckpt_need(NULL);
-	}
-	if (count)
-		qsort(steps, count, sizeof(*steps), newest_first);
-	if (back < count)
-		found = ckpt_step_ref(steps[back]);
-	ckpt_step_list_free(steps, count);
-	return found;
+	return rc ? NULL : ckpt_step_find(l->store, found.folder_id, found.name);
 }
 
 // Tries each component of path as the step, the first that is one wins. *ret_rest points behind it.
@@ -187,7 +173,7 @@ static struct ckpt_step *find_in_path(const struct ckpt_listing *l, const char *
 			step = NULL;
 		}
 		if (!step && folder && back >= 0)
-			step = find_latest(l, folder, (size_t)back);
+			step = ckpt_listing_latest(l, folder, CKPT_LATEST_BY_COMMIT, (size_t)back);
 		if (step) {
 			*ret_rest = start + len + strspn(start + len, "/");
 			return step;

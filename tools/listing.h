@@ -23,6 +23,13 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 // "checkpoints/1000"; malloc'ed.
 char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, const char *name);
 
+// The id of the folder of this path, "" of the root; NULL: no step was ever in it.
+const char *ckpt_listing_folder(const struct ckpt_listing *l, const char *path);
+// The step that is `back` places behind the newest of a folder, with a reference; the root of a store whose steps are all
+// in folders has the newest of them all. NULL: none.
+struct ckpt_step *ckpt_listing_latest(const struct ckpt_listing *l, const char *folder_id, enum ckpt_latest_by by,
+				      size_t back);
+
 // The committed step that word names: "1000", "checkpoints/1000", "latest", "latest~2", "checkpoints/latest"; what
 // follows is the path in the step, "" for none. *ret_path is malloc'ed. The reference is the caller's.
 // "trash/1000" is the deleted one of that name in `ls --trash`, or of that session.

@@ -151,6 +151,8 @@ END_TEST
 START_TEST(folder_names_are_known)
 {
 	ck_assert(ckpt_name_is_logs("logs") && ckpt_name_is_logs("tb_logs") && ckpt_name_is_logs("wandb"));
+	ck_assert(ckpt_name_has_own_latest("global_step7") && !ckpt_name_has_own_latest("global_step"));
+	ck_assert(!ckpt_name_has_own_latest("global_step_7") && !ckpt_name_has_own_latest("step_7"));
 	ck_assert(!ckpt_name_is_logs("_logs") && !ckpt_name_is_logs("log") && !ckpt_name_is_logs("logs2"));
 	ck_assert(ckpt_name_is_checkpoints("ckpt") && ckpt_name_is_checkpoints("checkpoints"));
 	ck_assert(!ckpt_name_is_checkpoints("ckpts2"));
