@@ -3,6 +3,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/control.h"
+#include "fs/latest.h"
 #include "fs/marker.h"
 
 #include <fcntl.h>
@@ -180,6 +181,8 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 		return control_attr(n, ret_attr, ret_timeout);
 	if (n->kind == NODE_MARKER)
 		return marker_attr(n, ret_attr, ret_timeout);
+	if (n->kind == NODE_LATEST)
+		return latest_attr(fs, n, ret_attr, ret_timeout);
 	rc = place_of(fs, n, &p);
 	if (rc)
 		return rc == -ESTALE ? attr_of_live(fs, n, ret_attr, ret_timeout) : rc;

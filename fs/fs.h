@@ -10,6 +10,7 @@
 //   client    what /proc says of the caller              status    status.json
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
 //   end       how it ends in time                        notify    words to the service manager
+//   latest    the link to the newest step
 #pragma once
 
 #include "core/store.h"
@@ -48,4 +49,4 @@ static inline void reply_error(fuse_req_t req, int rc)
 #define TIMEOUT_COMMITTED 60.0
 #define TIMEOUT_NAME 60.0
 #define TIMEOUT_ATTR 1.0
-#define TIMEOUT_NONE 0.0 // the control directory and markers
+#define TIMEOUT_NONE 0.0 // the control directory, markers and `latest`

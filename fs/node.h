@@ -27,6 +27,7 @@ enum node_kind {
 	NODE_FILES, // in a tree
 	NODE_MARKER,
 	NODE_CONTROL,
+	NODE_LATEST, // the link in a folder of steps (latest.h)
 };
 
 enum node_io {
@@ -54,6 +55,7 @@ struct node_use {
 	int lost_write_error;                // what it said last
 	bool folder_known;                   // plain directories: folder is what its disk says
 	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
+	uint64_t latest_removed;             // plain directories: up to this commit `latest` is removed (latest.h)
 };
 
 struct node {
@@ -68,7 +70,10 @@ struct node {
 	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
 	int control;             // NODE_CONTROL: which piece (control.h)
-	struct marker *marker;   // NODE_MARKER: what was written last
+	union {
+		struct marker *marker; // NODE_MARKER: what was written last
+		char *target;          // NODE_LATEST, set with its first lookup
+	};
 	struct node_use *use; // NULL while it was never open, as most are that are only looked at (node_use, node_used)
 };
 
@@ -88,10 +93,11 @@ struct node *node_root(struct ckpt_fs *fs);
 // the top of a step. -ENOMEM.
 int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, struct node *parent, const char *name,
 	     struct ckpt_step *step, struct node **ret_node);
-// A node of our own making: marker and control pieces, found by (space, number) like all.
+// A node of our own making: markers, control pieces and `latest`, found by (space, number) like all.
 #define SPACE_LIVE UINT64_C(0)
 #define SPACE_CONTROL UINT64_MAX
 #define SPACE_MARKER (UINT64_MAX - 1)
+#define SPACE_LATEST (UINT64_MAX - 2)
 uint64_t node_space(const struct ckpt_step *step); // NULL: the plain tree
 
 // Makes n->use where it is missing. -ENOMEM. It stays as long as the node: who has a handle need not ask.

@@ -8,6 +8,7 @@
 #include "fs/call.h"
 #include "fs/control.h"
 #include "fs/handle.h"
+#include "fs/latest.h"
 #include "fs/ops.h"
 
 #include <dirent.h>
@@ -143,6 +144,7 @@ static int list_committed(struct node *dir, const struct place *p, struct listin
 
 static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 {
+	uint64_t number;
 	struct place p;
 	int rc;
 
@@ -154,7 +156,11 @@ static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	if (place_is_committed(&p)) {
 		rc = list_committed(dir, &p, l);
 	} else {
-		rc = list_disk(fs, dir, l);
+		// The link comes first: `rm -r` would not find it any more when the steps are gone.
+		if (!p.step && latest_is_listed(fs, dir, &number))
+			rc = listing_add(l, "latest", S_IFLNK, number);
+		if (!rc)
+			rc = list_disk(fs, dir, l);
 		if (!rc && !p.step)
 			rc = list_steps(fs, dir, l);
 	}

@@ -8,6 +8,7 @@
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/control.h"
+#include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
 
@@ -249,6 +250,16 @@ static int lookup_own(struct ckpt_fs *fs, struct node *n, struct fuse_entry_para
 	return 0;
 }
 
+static int lookup_latest(struct ckpt_fs *fs, struct node *parent, struct fuse_entry_param *ret_entry)
+{
+	struct node *n;
+	int rc = latest_lookup(fs, parent, &n, &ret_entry->attr);
+
+	if (!rc)
+		fill_entry(fs, n, TIMEOUT_NONE, ret_entry);
+	return rc;
+}
+
 static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
 {
 	struct ckpt_step *step;
@@ -264,6 +275,8 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 		step = step_in_folder(fs, parent, name);
 		rc = step ? lookup_step(fs, parent, name, step, ret_entry) : lookup_live(fs, parent, name, ret_entry);
 		ckpt_step_unref(step);
+		if (rc == -ENOENT && latest_is_name(name))
+			rc = lookup_latest(fs, parent, ret_entry);
 	}
 	place_done(&p);
 	return rc;
@@ -595,8 +608,13 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	struct place p;
-	int rc = place_of(fs, n, &p);
+	int rc;
 
+	if (n->kind == NODE_LATEST) {
+		fuse_reply_readlink(req, n->target);
+		return;
+	}
+	rc = place_of(fs, n, &p);
 	if (rc) {
 		reply_error(req, rc);
 		return;

@@ -6,6 +6,7 @@
 #include "core/util.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
 
@@ -77,6 +78,11 @@ static void run_unlink(struct call *c)
 	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
 	int rc = step ? -EISDIR : remove_child(c, 0);
 
+	if ((!rc || rc == -ENOENT) && !c->step && latest_is_name(c->name)) {
+		int free = latest_remove(c->fs, c->node);
+
+		rc = rc ? free : 0;
+	}
 	ckpt_step_unref(step);
 	reply_error(c->req, rc);
 }
@@ -152,6 +158,8 @@ static void run_rmdir(struct call *c)
 		rc = c->step ? 0 : remove_folder(c);
 	if (!rc && !step)
 		rc = remove_child(c, AT_REMOVEDIR);
+	if (!rc && !c->step && latest_is_name(c->name))
+		(void)latest_remove(c->fs, c->node);
 	ckpt_step_unref(step);
 	reply_error(c->req, rc);
 }

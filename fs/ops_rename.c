@@ -15,6 +15,7 @@
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/client.h"
+#include "fs/latest.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -199,8 +200,14 @@ static int move_look(struct call *c, struct move *m)
 	m->to_fd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
 	if (m->to_fd < 0)
 		return m->to_fd;
-	if (statx(m->from_fd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &m->from))
-		return -errno;
+	if (statx(m->from_fd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &m->from)) {
+		int error = errno;
+
+		// The link of ours is no file that could be moved; mv then makes its like there, and removes it.
+		return error == ENOENT && !c->step && latest_is_name(c->name) && latest_resolves(c->fs, c->node)
+			       ? -EXDEV
+			       : -error;
+	}
 	m->replaces = !statx(m->to_fd, c->other_name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &m->to);
 	return 0;
 }
@@ -281,6 +288,8 @@ static int rename_live(struct call *c, struct move *m)
 	if (!rc)
 		move_names(c, m);
 	names_unlock(c->fs);
+	if (!rc && !c->step && latest_is_name(c->name))
+		(void)latest_remove(c->fs, c->node);
 	if (!rc && c->step && c->other_step && c->step != c->other_step)
 		ckpt_stage_carry(c->step, c->other_step, ckpt_store_ino(&m->from));
 	return rc;

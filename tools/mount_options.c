@@ -42,6 +42,8 @@ static int set_flag(struct ckpt_mount *m, const char *name, const char *value __
 		m->no_passthrough = true;
 	else if (!strcmp(name, "no_io_uring"))
 		m->no_io_uring = true;
+	else if (!strcmp(name, "show_latest"))
+		m->settings.show_latest = true;
 	else
 		m->settings.show_staged = true;
 	return 0;
@@ -112,6 +114,16 @@ static int set_duration(struct ckpt_mount *m, const char *name, const char *valu
 	return 0;
 }
 
+static int set_latest_by(struct ckpt_mount *m, const char *name, const char *value)
+{
+	bool step = !strcmp(value, "step");
+
+	if (!step && strcmp(value, "commit"))
+		return bad(name, value, "commit or step");
+	m->settings.latest_by = step ? CKPT_LATEST_BY_STEP : CKPT_LATEST_BY_COMMIT;
+	return 0;
+}
+
 static void set_text(char **slot, char *text)
 {
 	free(*slot);
@@ -166,7 +178,6 @@ static int set_default_only(struct ckpt_mount *m __attribute__((unused)), const 
 		{"profile", "auto", "the framework profiles"},
 		{"amend", "add", "versions of steps"},
 		{"durability", "local", "object stores"},
-		{"latest_by", "commit", "save policies"},
 	};
 	size_t i = 0;
 	CLEANUP_FREE char *what = NULL, *hint = NULL;
@@ -199,8 +210,9 @@ static const struct mount_option options[] = {
 	{"durability", set_default_only, "local",
 	 "a commit is done when it is on this disk; this version has no other"},
 	{"show_staged", set_flag, NULL, "staged steps are listed, too"},
-	{"show_latest", NULL, NULL, "save policies"},
-	{"latest_by", set_default_only, "commit", "latest is the newest commit; this version has no other"},
+	{"show_latest", set_flag, NULL, "the link `latest` is listed, too"},
+	{"latest_by", set_latest_by, "commit|step",
+	 "`latest` is the last step that was committed (default), or the one with the highest number"},
 	{"hot", NULL, "N", "sealing"},
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
 	{"work_limit", NULL, "SIZE", "quotas"},
