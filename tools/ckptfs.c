@@ -33,6 +33,7 @@ static const struct ckpt_verb verbs[] = {
 	{"umount", "waits for pending work, then unmounts", ckpt_verb_umount},
 	{"ls", "lists steps, or the files of a step", ckpt_verb_ls},
 	{"info", "shows one store or step in full", ckpt_verb_info},
+	{"latest", "prints the name of the newest step", ckpt_verb_latest},
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
 	{"rm", "moves steps to the trash", ckpt_verb_rm},

@@ -93,7 +93,8 @@ def filled(mount, commit):
 
 STEPS = ["1000", "2000", "checkpoints/checkpoint-5", "checkpoints/checkpoint-10"]
 JSON_VERBS = [(["ls"], [STEP]), (["ls", "STORE", "--all"], [STEP]), (["ls", "STORE", "latest"], [FILE]), (["info"], STORE), (["info", "STORE", "2000"], STEP_IN_FULL),
-              (["verify"], VERIFY), (["verify", "STORE", "1000", "--read-data"], VERIFY), (["sessions"], [SESSION]), (["status"], STATUS), (["doctor"], DOCTOR)]
+              (["verify"], VERIFY), (["verify", "STORE", "1000", "--read-data"], VERIFY), (["sessions"], [SESSION]), (["status"], STATUS), (["doctor"], DOCTOR), (["latest"], {"name": str}),
+              (["latest", "STORE", "checkpoints"], {"name": str})]
 
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
@@ -527,7 +528,7 @@ def test_what_was_meant_is_offered(ckptfs, store, wrong, meant):
 def test_every_verb_has_help_with_purpose_usage_options_and_examples(ckptfs):
     text = ckptfs("--help").stdout
     verbs = re.findall(r"^  (\w+)  +\S", text, re.M)
-    assert {"init", "mount", "umount", "ls", "info", "cat", "verify", "status", "doctor", "sessions", "abort", "bench"} <= set(verbs)
+    assert {"init", "mount", "umount", "ls", "info", "cat", "verify", "status", "doctor", "sessions", "abort", "bench", "latest"} <= set(verbs)
     for verb in set(verbs) - {"help"}:
         text = ckptfs(verb, "--help").stdout
         assert text.startswith(f"Usage: ckptfs {verb}") and text.count(f"\n  ckptfs {verb}") >= 2, text
