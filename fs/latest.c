@@ -151,7 +151,7 @@ int latest_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doubl
 int latest_remove(struct ckpt_fs *fs, struct node *dir)
 {
 	struct ckpt_latest latest;
-	int rc = fs->mount->readonly ? -EROFS : find(fs, dir, &latest);
+	int rc = find(fs, dir, &latest);
 	bool there;
 
 	if (!rc)

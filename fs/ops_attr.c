@@ -167,7 +167,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 	struct call c = {
 		.run = run_setattr, .req = req, .fs = fs, .node = node_of(fs, ino), .attr = *attr, .flags = to_set};
 
-	if (c.node->kind == NODE_CONTROL || c.node->kind == NODE_LATEST) {
+	if (c.node->kind == NODE_CONTROL) {
 		reply_error(req, -EPERM);
 	} else if (c.node->kind == NODE_MARKER) {
 		int rc = (to_set & FUSE_SET_ATTR_SIZE) && fi ? marker_truncate(handle_of(fi), attr->st_size) : 0;
