@@ -7,6 +7,7 @@
 //  2. A copy that is in the step is on disk, content first.
 #include "core/copy.h"
 
+#include "core/clone.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -15,7 +16,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 
 struct copy_name {
 	char *path;      // in the step
@@ -45,70 +45,11 @@ static void aside(const struct ckpt_copies *c, size_t i, char ret_name[64])
 
 // --- Making -----------------------------------------------------------------------------------------------------------
 
-// What is not the user's belongs to the kernel or an administrator: it is kept where we may.
-static bool may_be_left_out(const char *name, int error)
-{
-	return strncmp(name, "user.", 5) && (error == EPERM || error == EACCES || error == EOPNOTSUPP);
-}
-
-static int copy_xattr(int from, int to, const char *name, char *value)
-{
-	ssize_t len = fgetxattr(from, name, value, CKPT_XATTR_BYTES_MAX);
-	int rc;
-
-	if (len < 0)
-		return errno == ENODATA || may_be_left_out(name, errno) ? 0 : -errno;
-	rc = ckpt_sys.fsetxattr(to, name, value, (size_t)len, 0);
-	return rc && may_be_left_out(name, -rc) ? 0 : rc;
-}
-
-static int copy_xattrs(int from, int to)
-{
-	CLEANUP_FREE char *names = malloc(CKPT_XATTR_BYTES_MAX);
-	CLEANUP_FREE char *value = malloc(CKPT_XATTR_BYTES_MAX);
-	ssize_t len;
-	int rc = 0;
-
-	if (!names || !value)
-		return -ENOMEM;
-	len = flistxattr(from, names, CKPT_XATTR_BYTES_MAX);
-	if (len < 0)
-		return errno == EOPNOTSUPP ? 0 : -errno;
-	for (const char *name = names; name < names + len && !rc; name += strlen(name) + 1)
-		rc = copy_xattr(from, to, name, value);
-	return rc;
-}
-
-static bool has_changed(int fd, const struct statx *stx)
-{
-	struct stat now;
-
-	return fstat(fd, &now) || (uint64_t)now.st_size != stx->stx_size ||
-	       now.st_mtim.tv_sec != stx->stx_mtime.tv_sec || now.st_mtim.tv_nsec != (long)stx->stx_mtime.tv_nsec;
-}
-
-static int fill(int copy, int fd, const struct statx *stx)
-{
-	struct timespec times[2] = {{stx->stx_atime.tv_sec, stx->stx_atime.tv_nsec},
-				    {stx->stx_mtime.tv_sec, stx->stx_mtime.tv_nsec}};
-	int rc = ckpt_sys.clone(fd, copy);
-
-	if (!rc && geteuid() == 0 && fchown(copy, stx->stx_uid, stx->stx_gid))
-		rc = -errno;
-	if (!rc)
-		rc = copy_xattrs(fd, copy); // before the mode, which may forbid it
-	if (!rc && fchmod(copy, stx->stx_mode & 07777))
-		rc = -errno;
-	if (!rc && futimens(copy, times))
-		rc = -errno;
-	return !rc && has_changed(fd, stx) ? -EBUSY : rc;
-}
-
 static int make_first(struct ckpt_step *step, const char *name, int fd, const struct statx *stx)
 {
 	CLEANUP_FD int copy = ckpt_sys.open(step->store->trash_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
 
-	return copy < 0 ? copy : fill(copy, fd, stx);
+	return copy < 0 ? copy : ckpt_clone_file(fd, copy, stx);
 }
 
 static int list_new(struct ckpt_step *step)

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CKPT_OWN_XATTRS "user.ckptfs." // extended attributes with such names are ours, and no client sees them
+
 #define CKPT_FOLDER_ID_LEN 16 // hex digits; the root's id is the empty string
 #define CKPT_STEP_KEY_MAX (CKPT_FOLDER_ID_LEN + 3 + CKPT_KEY_NAME_MAX + 1) // with the NUL
 #define CKPT_MARKER_DEFAULT ".finalize"

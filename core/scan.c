@@ -39,7 +39,7 @@ static int remember(struct ckpt_unsynced **list, size_t *count, size_t *cap, con
 
 static bool xattr_is_the_users(const char *name)
 {
-	return !strncmp(name, "user.", 5) && strncmp(name, "user.ckptfs.", 12);
+	return !strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
 }
 
 static int read_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)

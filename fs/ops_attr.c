@@ -14,8 +14,6 @@
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 
-#define OWN_XATTRS "user.ckptfs."
-
 static void reply_attr(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 {
 	struct stat attr;
@@ -202,7 +200,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 
 static bool is_a_clients(const char *name)
 {
-	return !strncmp(name, "user.", 5) && strncmp(name, OWN_XATTRS, strlen(OWN_XATTRS));
+	return !strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
 }
 
 // *ret_value is malloc'ed.
@@ -379,7 +377,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 	if (c.node->kind != NODE_FILES || S_ISLNK(c.node->type)) {
 		reply_error(req, -EPERM);
 	} else if (!is_a_clients(name)) {
-		reply_error(req, strncmp(name, OWN_XATTRS, strlen(OWN_XATTRS)) ? -EOPNOTSUPP : -EPERM);
+		reply_error(req, strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)) ? -EOPNOTSUPP : -EPERM);
 	} else if (value && !copy) {
 		reply_error(req, -ENOMEM);
 	} else {

@@ -1,5 +1,6 @@
 #include "tools/act.h"
 
+#include "core/metadata.h"
 #include "core/trash.h"
 #include "core/util.h"
 #include "fs/mount.h"
@@ -38,7 +39,8 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 	return rc ? ckpt_fail_errno(word, act->hint ? act->hint(rc) : NULL, rc) : 0;
 }
 
-int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act)
+int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act,
+		 json_t **ret_reply)
 {
 	json_t *json = ckpt_need(json_pack("{s:s, s:s?, s:b, s:s?, s:s?}", "verb", act->verb, "session", session,
 					   "for_good", (int)act->for_good, "to", act->to, "metadata", act->metadata));
@@ -49,13 +51,38 @@ int ckpt_act_ask(const char *store, const char *word, const char *session, const
 	json_decref(json);
 	if (rc == -ENOENT)
 		return rc;
-	return rc ? ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc))
-		  : ckpt_answer_fail(word, text);
+	if (rc)
+		return ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc));
+	rc = ckpt_answer_fail(word, text);
+	if (!rc && ret_reply)
+		*ret_reply = ckpt_need(json_loads(text, 0, NULL));
+	return rc;
 }
 
 int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_act *act)
 {
-	int rc = ckpt_act_ask(store, word, session, act);
+	int rc = ckpt_act_ask(store, word, session, act, NULL);
 
 	return rc == -ENOENT ? act_at_rest(store, word, session, act) : rc;
+}
+
+int ckpt_act_metadata(const char *path, char **ret_json)
+{
+	CLEANUP_FREE char *text = malloc(CKPT_METADATA_BYTES_MAX + 2), *why = NULL;
+	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
+	size_t len;
+	int rc;
+
+	if (!f)
+		return ckpt_fail_errno(path, NULL, -errno);
+	ckpt_need(text);
+	len = fread(text, 1, CKPT_METADATA_BYTES_MAX + 1, f);
+	rc = ferror(f) ? -EIO : 0;
+	if (f != stdin)
+		fclose(f);
+	if (!rc)
+		rc = ckpt_metadata_parse(text, len, ret_json, &why);
+	return rc ? ckpt_fail(path, "as in {\"temporary\":false,\"metrics\":{\"loss\":1.5},\"extras\":{}}", "%s",
+			      why ? why : strerror(-rc))
+		  : 0;
 }

@@ -4,6 +4,8 @@
 
 #include "tools/listing.h"
 
+#include <jansson.h>
+
 struct ckpt_act {
 	const char *verb; // as the mount knows it (fs/verbs.h)
 	bool for_good;
@@ -16,5 +18,9 @@ struct ckpt_act {
 
 // word is what the user called it. 0 or an exit status.
 int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_act *act);
-// "begin", which has no session yet; -ENOENT: nobody has the store mounted.
-int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act);
+// The mount alone: -ENOENT nobody has the store mounted. session may be NULL. *ret_reply (NULL: not wanted) is its answer.
+int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act,
+		 json_t **ret_reply);
+
+// A step's metadata out of a file ("-": stdin), as canonical JSON, malloc'ed; NULL when that is empty.
+int ckpt_act_metadata(const char *path, char **ret_json);

@@ -40,6 +40,8 @@ static const struct ckpt_verb verbs[] = {
 	{"mv", "renames a step", ckpt_verb_mv},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
 	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
+	{"save", "makes a step of a folder", ckpt_verb_save},
+	{"get", "copies a step into a folder", ckpt_verb_get},
 	{"begin", "opens a staged step by hand", ckpt_verb_begin},
 	{"commit", "completes a staged step by hand", ckpt_verb_commit},
 	{"resume", "takes up a left-over session again", ckpt_verb_resume},

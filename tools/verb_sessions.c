@@ -2,7 +2,6 @@
 #include "tools/verb.h"
 
 #include "core/commit.h"
-#include "core/metadata.h"
 #include "core/stage.h"
 #include "core/util.h"
 #include "tools/act.h"
@@ -246,7 +245,7 @@ int ckpt_verb_begin(int argc, char **argv)
 	rc = take_one(&words, "begin", &o);
 	if (!rc) {
 		act.to = o.steps[0];
-		rc = ckpt_act_ask(o.store, o.steps[0], NULL, &act);
+		rc = ckpt_act_ask(o.store, o.steps[0], NULL, &act, NULL);
 	}
 	if (rc == -ENOENT)
 		rc = ckpt_fail(o.store, "`ckptfs mount STORE DIR` first: a staged step is written through its mount",
@@ -264,7 +263,8 @@ int ckpt_verb_resume(int argc, char **argv)
 		       "name, to be written on and completed.\v"
 		       "Examples:\n"
 		       "  ckptfs sessions /ckpt\n"
-		       "  ckptfs resume /ckpt 1000",
+		       "  ckptfs resume /ckpt 1000\n"
+		       "  ckptfs resume /ckpt 4b0f2f4e-3c1e-4a35-9f0e-9d0d3f1f9a11",
 		.operands_min = 1,
 		.operands_max = 2,
 	};
@@ -279,7 +279,7 @@ int ckpt_verb_resume(int argc, char **argv)
 	if (!rc)
 		rc = find(&o, &rows, &row);
 	if (!rc)
-		rc = ckpt_act_ask(o.store, o.steps[0], text_of(row, "id"), &act);
+		rc = ckpt_act_ask(o.store, o.steps[0], text_of(row, "id"), &act, NULL);
 	if (rc == -ENOENT)
 		rc = ckpt_fail(o.store, "`ckptfs mount STORE DIR` first; `ckptfs commit` completes it without",
 			       "not mounted");
@@ -306,28 +306,6 @@ static int commit_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 	return rc ? rc : ckpt_commit(step, &how);
 }
 
-// Canonical JSON of a file, malloc'ed.
-static int read_metadata(const char *path, char **ret_json)
-{
-	CLEANUP_FREE char *text = malloc(CKPT_METADATA_BYTES_MAX + 2), *why = NULL;
-	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
-	size_t len;
-	int rc;
-
-	if (!f)
-		return ckpt_fail_errno(path, NULL, -errno);
-	ckpt_need(text);
-	len = fread(text, 1, CKPT_METADATA_BYTES_MAX + 1, f);
-	rc = ferror(f) ? -EIO : 0;
-	if (f != stdin)
-		fclose(f);
-	if (!rc)
-		rc = ckpt_metadata_parse(text, len, ret_json, &why);
-	return rc ? ckpt_fail(path, "as in {\"temporary\":false,\"metrics\":{\"loss\":1.5},\"extras\":{}}", "%s",
-			      why ? why : strerror(-rc))
-		  : 0;
-}
-
 static int commit_option(int key __attribute__((unused)), char *arg, void *input)
 {
 	*(const char **)input = arg;
@@ -347,7 +325,7 @@ int ckpt_verb_commit(int argc, char **argv)
 		       "was left over is taken up first.\v"
 		       "Examples:\n"
 		       "  ckptfs commit /ckpt 1000\n"
-		       "  echo '{\"metrics\":{\"loss\":0.5}}' | ckptfs commit -m - /data/run42 1000",
+		       "  ckptfs commit --metadata meta.json /data/run42 1000",
 		.options = options,
 		.option = commit_option,
 		.operands_min = 1,
@@ -365,7 +343,7 @@ int ckpt_verb_commit(int argc, char **argv)
 	ckpt_verb_parse(&syntax, argc, argv, &file, &words);
 	rc = take_one(&words, "commit", &o);
 	if (!rc && file)
-		rc = read_metadata(file, &metadata);
+		rc = ckpt_act_metadata(file, &metadata);
 	if (!rc)
 		rc = find(&o, &rows, &row);
 	act.metadata = metadata;
