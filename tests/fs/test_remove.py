@@ -11,7 +11,7 @@ import pytest
 from support import trees
 from support.fixtures import all_modes, both_modes, needs_root
 from support.mounting import Mount
-from support.preload import preload
+from support.syncs import BadSyncs
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -103,9 +103,9 @@ def test_committed_files_cannot_be_changed_while_some_are_removed(mount, step):
     path, made = step
     os.unlink(path / "config.json")
     for change in (lambda: trees.write(path / "config.json", b"x"), lambda: trees.write(path / "empty", b"x"), lambda: os.rename(path / "empty", path / "e"),
-                   lambda: os.mkdir(path / "d"), lambda: os.chmod(path / "empty", 0o600), lambda: os.truncate(path / "params/layer_0/w0.bin", 0),
-                   lambda: os.rename(path, mount / "3000")):
+                   lambda: os.mkdir(path / "d"), lambda: os.chmod(path / "empty", 0o600), lambda: os.truncate(path / "params/layer_0/w0.bin", 0)):
         refused(change, errno.EROFS)
+    refused(lambda: os.rename(path, mount / "3000"), errno.EBUSY)
     del made["config.json"]
     assert trees.files(path) == made
 
@@ -145,14 +145,14 @@ def test_watcher_never_sees_a_listed_step_that_is_not_whole(mount, stage, commit
 
 
 def test_deletion_that_the_disk_refuses_is_an_error_and_the_step_is_back(world, store, commit, agent):
-    syncs = world.scratch / "syncs"
-    syncs.mkdir()
-    m = Mount.new(world, store, prefix=preload(world, "sync_shim", SYNC_SHIM=syncs))
+    syncs = BadSyncs(world)
+    m = Mount.new(world, store, prefix=syncs.prefix)
     (m / "1000").mkdir()
     made = trees.fill(m / "1000")
     commit(m / "1000")
-    (syncs / "fail").touch()
+    syncs.die()
     refused(lambda: shutil.rmtree(m / "1000"), errno.EIO)
+    syncs.live()
     assert m.listing() == ["1000"] and trees.files(m / "1000") == made
     shutil.rmtree(m / "1000")
     assert m.listing() == []

@@ -18,5 +18,11 @@ class BadSyncs:
     def go_on(self):
         (self._folder / "hang").unlink(missing_ok=True)
 
+    def die(self):
+        (self._folder / "dead").touch()
+
+    def live(self):
+        (self._folder / "dead").unlink()
+
     def fail_next(self):
         (self._folder / "fail").touch()

@@ -1,6 +1,7 @@
 // Preloaded into a daemon: what waits for the disk behaves as on a bad disk. In the folder $SYNC_SHIM,
 //   hang  keeps every such call waiting until it is removed;
-//   fail  makes the next one fail with EIO, and is gone then: as the kernel tells a lost write once to each open file.
+//   fail  makes the next one fail with EIO, and is gone then: as the kernel tells a lost write once to each open file;
+//   dead  makes all fail with EIO until it is removed.
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -17,11 +18,13 @@ static int sync_with(const char *name, int fd)
 	while (!access(path, F_OK))
 		usleep(10000);
 	snprintf(path, sizeof(path), "%s/fail", folder);
-	if (!unlink(path)) {
-		errno = EIO;
-		return -1;
+	if (unlink(path)) {
+		snprintf(path, sizeof(path), "%s/dead", folder);
+		if (access(path, F_OK))
+			return real(fd);
 	}
-	return real(fd);
+	errno = EIO;
+	return -1;
 }
 
 int fsync(int fd)
