@@ -4,6 +4,7 @@
 #include "core/delete.h"
 
 #include "core/errlog.h"
+#include "core/folders.h"
 #include "core/hash.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -153,6 +154,8 @@ int ckpt_undelete(struct ckpt_step *step)
 		return rc;
 	rc = faccessat(s->sessions_fd, step->session, F_OK, AT_SYMLINK_NOFOLLOW) ? -ESTALE : 0;
 	if (!rc)
+		rc = ckpt_folders_back(s, step->folder_id, step->name);
+	if (!rc)
 		rc = put_again(step, version, &summary);
 	pthread_mutex_lock(&s->lock);
 	if (!rc)
@@ -161,11 +164,25 @@ int ckpt_undelete(struct ckpt_step *step)
 	pthread_mutex_unlock(&s->lock);
 	if (!rc)
 		index_behind(step, &summary);
-	else if (rc != -ESTALE)
+	else if (rc != -ESTALE && rc != -ENOENT && rc != -EEXIST)
 		ckpt_errlog_add(s->errlog, step->name, rc, "try it again",
 				rc == -EIO ? "outcome unknown: it may or may not be out of the trash"
 					   : "it could not be taken out of the trash");
 	return rc;
+}
+
+const char *ckpt_undelete_hint(int error)
+{
+	switch (error) {
+	case -EEXIST:
+		return "remove or rename what has its name first";
+	case -ENOENT:
+		return "its folder is gone: `ckptfs get` copies it out of the trash";
+	case -ESTALE:
+		return "`ckptfs ls --trash` says what there is";
+	default:
+		return NULL;
+	}
 }
 
 // --- Expire -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@
 int ckpt_delete(struct ckpt_step *step);
 // A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -EBUSY
 // another thread is at it; -EIO the outcome is unknown, asking again gives the final answer.
+// -ENOENT: its folder is gone.
 int ckpt_undelete(struct ckpt_step *step);
+const char *ckpt_undelete_hint(int error); // what to do about it, or NULL
 // All deleted steps, by name, the newest first; free with ckpt_step_list_free. And what each is called among them: its
 // name, older ones of the same name with the beginning of their session's id behind it.
 int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);

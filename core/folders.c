@@ -134,3 +134,28 @@ int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_
 	*ret_name = name;
 	return slash ? ckpt_store_folder_id(s, fd, true, ret_id) : 0;
 }
+
+// -ENOENT: nothing has this id any more.
+static int open_folder(struct ckpt_store *s, const char *folder_id)
+{
+	struct ckpt_folders f;
+	int rc = *folder_id ? ckpt_folders_read(s, &f) : 0, fd = -ENOENT;
+
+	if (rc || !*folder_id)
+		return rc ? rc : ckpt_sys.open(s->tree_fd, ".", O_RDONLY | O_DIRECTORY, 0);
+	for (size_t i = 0; i < f.count && fd < 0; i++)
+		if (!strcmp(f.at[i].id, folder_id))
+			fd = ckpt_sys.open(s->tree_fd, f.at[i].path, O_RDONLY | O_DIRECTORY, 0);
+	ckpt_folders_done(&f);
+	return fd;
+}
+
+int ckpt_folders_back(struct ckpt_store *s, const char *folder_id, const char *name)
+{
+	CLEANUP_FD int fd = open_folder(s, folder_id);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	return fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) ? (errno == ENOENT ? 0 : -errno) : -EEXIST;
+}

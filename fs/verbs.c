@@ -238,9 +238,7 @@ static char *answer_undelete(struct ckpt_fs *fs, const char *session)
 	if (!rc && !*step->folder_id)
 		folder_touch(fs, node_root(fs));
 	ckpt_step_unref(step);
-	return rc == -EEXIST ? refusal("there is a step of this name", "remove or rename that one first")
-	       : rc          ? refusal(strerror(-rc), "`ckptfs ls --trash` says what there is")
-			     : done();
+	return rc ? refusal(strerror(-rc), ckpt_undelete_hint(rc)) : done();
 }
 
 static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to)

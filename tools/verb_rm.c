@@ -129,7 +129,8 @@ int ckpt_verb_rm(int argc, char **argv)
 
 static int undelete_one(const struct ckpt_operand *o, const char *word, const struct rm *rm __attribute__((unused)))
 {
-	static const struct ckpt_act act = {.verb = "undelete", .at_rest = undelete_at_rest, .hint = ckpt_move_hint};
+	static const struct ckpt_act act = {
+		.verb = "undelete", .at_rest = undelete_at_rest, .hint = ckpt_undelete_hint};
 	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", is_in_trash(word) ? "" : "trash/", word), *session = NULL;
 	int rc = find(o, in_trash, &session);
 

@@ -137,6 +137,27 @@ def test_deleted_steps_cannot_be_changed_in_the_trash(mount, saved, ckptfs, stor
     assert trees.files(kept) == saved["1000"]
 
 
+def test_step_whose_place_is_taken_or_gone_stays_in_the_trash(mount, saved, where, ckptfs, store, scratch):
+    ckptfs("rm", store, "1000", "a/step_1")
+    os.rmdir(mount / "a")
+    ckptfs("begin", store, "plain")
+    (mount / "plain/f").write_bytes(b"x")
+    ckptfs("commit", store, "plain")
+    ckptfs("rm", store, "plain")
+    (mount / "plain").mkdir()
+    with where:
+        labels = names(ckptfs, store, "--trash")
+        [orphan] = [name for name in labels if name.endswith("step_1")]
+        for name in ("plain", orphan):
+            done = ckptfs("undelete", store, name, check=False)
+            assert done.returncode == 1 and "hint: " in done.stderr
+        assert sorted(names(ckptfs, store, "--trash")) == sorted(labels)
+        ckptfs("get", store, f"trash/{orphan}", scratch / "back")
+        assert trees.files(scratch / "back") == saved["a/step_1"]
+        ckptfs("undelete", store, "1000")
+    assert trees.files(mount / "1000") == saved["1000"]
+
+
 def test_deletion_survives_the_daemons_death(mount, saved, ckptfs, store):
     ckptfs("rm", store, "1000")
     mount.kill9()
