@@ -272,6 +272,18 @@ static int check_deleted(struct versions *v)
 	return rc == -EEXIST || rc == -ENOENT ? 0 : rc ? rc : -ESTALE;
 }
 
+// What an attempt before has removed may not be gone for good, and must be before the deletion goes: else it would be
+// listed. No version is 0; that it is not there is asked for because the answer is durable, for the folder.
+static int sync_removals(struct ckpt_step *step)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	int rc;
+
+	snprintf(object, sizeof(object), "steps/%s/0", step->key);
+	rc = ckpt_backend_remove(step->store->backend, object, NULL);
+	return rc == -ENOENT ? 0 : rc;
+}
+
 // The deletion itself is kept while it is the last that says which versions the name has had.
 static int remove_deletion(struct versions *v)
 {
@@ -356,6 +368,8 @@ int ckpt_expire(struct ckpt_step *step)
 		rc = files_out_of_sight(step);
 	if (!rc)
 		rc = remove_versions_of(&v);
+	if (!rc)
+		rc = sync_removals(step);
 	if (!rc)
 		rc = remove_deletion(&v);
 	free(v.at);
