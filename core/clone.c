@@ -26,7 +26,7 @@ static int copy_xattr(int from, int to, const char *name, char *value)
 	return rc && may_be_left_out(name, -rc) ? 0 : rc;
 }
 
-static int copy_xattrs(int from, int to)
+static int copy_xattrs(int from, int to, bool ours)
 {
 	CLEANUP_FREE char *names = malloc(CKPT_XATTR_BYTES_MAX);
 	CLEANUP_FREE char *value = malloc(CKPT_XATTR_BYTES_MAX);
@@ -39,19 +39,19 @@ static int copy_xattrs(int from, int to)
 	if (len < 0)
 		return errno == EOPNOTSUPP ? 0 : -errno;
 	for (const char *name = names; name < names + len && !rc; name += strlen(name) + 1)
-		if (strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)))
+		if (ours || strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)))
 			rc = copy_xattr(from, to, name, value);
 	return rc;
 }
 
-int ckpt_clone_attributes(int from, int to, const struct statx *stx)
+int ckpt_clone_attributes(int from, int to, const struct statx *stx, bool ours)
 {
 	struct timespec times[2] = {{stx->stx_atime.tv_sec, stx->stx_atime.tv_nsec},
 				    {stx->stx_mtime.tv_sec, stx->stx_mtime.tv_nsec}};
 	int rc = geteuid() == 0 && fchown(to, stx->stx_uid, stx->stx_gid) ? -errno : 0;
 
 	if (!rc)
-		rc = copy_xattrs(from, to); // before the mode, which may forbid it
+		rc = copy_xattrs(from, to, ours); // before the mode, which may forbid it
 	if (!rc && fchmod(to, stx->stx_mode & 07777))
 		rc = -errno;
 	return !rc && futimens(to, times) ? -errno : rc;
@@ -65,11 +65,11 @@ static bool has_changed(int fd, const struct statx *stx)
 	       now.st_mtim.tv_sec != stx->stx_mtime.tv_sec || now.st_mtim.tv_nsec != (long)stx->stx_mtime.tv_nsec;
 }
 
-int ckpt_clone_file(int from, int to, const struct statx *stx)
+int ckpt_clone_file(int from, int to, const struct statx *stx, bool ours)
 {
 	int rc = ckpt_sys.clone(from, to);
 
 	if (!rc)
-		rc = ckpt_clone_attributes(from, to, stx);
+		rc = ckpt_clone_attributes(from, to, stx, ours);
 	return !rc && has_changed(from, stx) ? -EBUSY : rc;
 }

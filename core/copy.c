@@ -49,7 +49,7 @@ static int make_first(struct ckpt_step *step, const char *name, int fd, const st
 {
 	CLEANUP_FD int copy = ckpt_sys.open(step->store->trash_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
 
-	return copy < 0 ? copy : ckpt_clone_file(fd, copy, stx);
+	return copy < 0 ? copy : ckpt_clone_file(fd, copy, stx, true);
 }
 
 static int list_new(struct ckpt_step *step)

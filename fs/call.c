@@ -171,6 +171,12 @@ static void finish(struct call *c, int rc)
 {
 	struct ckpt_step *step = c->step, *other = c->other_step;
 
+	if (rc == -EROFS && c->committed) {
+		reply_error(c->req, c->committed(c));
+		ckpt_step_unref(step);
+		ckpt_step_unref(other);
+		return;
+	}
 	if (rc) {
 		reply_error(c->req, rc);
 		ckpt_step_unref(step);

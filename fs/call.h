@@ -14,6 +14,9 @@
 
 struct call {
 	void (*run)(struct call *c);
+	int (*committed)(
+		struct call
+			*c); // instead of it in a committed step, which its commit may have become meanwhile; or NULL
 	fuse_req_t req;
 	struct ckpt_fs *fs;
 	struct node *node, *other; // the directory (or file) of the request; the second of a rename or link

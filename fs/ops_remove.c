@@ -73,6 +73,13 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 	return rc;
 }
 
+static int run_committed(struct call *c)
+{
+	int rc = remove_committed(c->fs, c->node, c->name, c->flags & AT_REMOVEDIR);
+
+	return rc == -ENOTSUP ? -EROFS : rc;
+}
+
 static void run_unlink(struct call *c)
 {
 	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
@@ -90,17 +97,17 @@ static void run_unlink(struct call *c)
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct call c = call_for(req, parent, name, run_unlink);
-	bool marker = node_is_top(c.node) && marker_is_name(c.fs, name);
 	int rc;
 
-	if (c.node->kind != NODE_FILES)
+	c.committed = run_committed;
+	if (c.node->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
-	else if ((rc = remove_committed(c.fs, c.node, name, false)) != -ENOTSUP && !(rc == -ENOENT && marker))
-		reply_error(req, rc);
-	else if (marker)
-		reply_error(req, 0); // it goes with its last handle
-	else
+	} else if (node_is_top(c.node) && marker_is_name(c.fs, name)) {
+		rc = remove_committed(c.fs, c.node, name, false);
+		reply_error(req, rc == -ENOENT || rc == -ENOTSUP ? 0 : rc); // a marker goes with its last handle
+	} else {
 		call_run(&c);
+	}
 }
 
 static int remove_step(struct call *c, struct ckpt_step *step)
@@ -168,17 +175,13 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct call c = call_for(req, parent, name, run_rmdir);
 	struct ckpt_step *step;
-	int rc;
 
 	if (c.node->kind != NODE_FILES || (c.node == node_root(c.fs) && !strcmp(name, CKPT_CONTROL_NAME))) {
 		reply_error(req, -EPERM);
 		return;
 	}
-	rc = remove_committed(c.fs, c.node, name, true);
-	if (rc != -ENOTSUP) {
-		reply_error(req, rc);
-		return;
-	}
+	c.committed = run_committed;
+	c.flags = AT_REMOVEDIR;
 	step = step_in_folder(c.fs, c.node, name);
 	if (step)
 		call_detach(&c); // a deletion waits for the disk

@@ -151,7 +151,7 @@ static int copy_file(struct walk *w, int from, int to, const char *name, const c
 	out = openat(to, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (out < 0)
 		return -errno;
-	rc = ckpt_clone_file(in, out, stx);
+	rc = ckpt_clone_file(in, out, stx, false);
 	w->t->files += !rc;
 	w->t->bytes += rc ? 0 : stx->stx_size;
 	if (w->t->progress)
@@ -187,7 +187,7 @@ static int copy_dir(struct walk *w, int from, int to, const char *name, const ch
 	if (out < 0)
 		return -errno;
 	rc = walk_dir(w, in, out, path);
-	return rc ? rc : ckpt_clone_attributes(in, out, stx);
+	return rc ? rc : ckpt_clone_attributes(in, out, stx, false);
 }
 
 static int copy_one(struct walk *w, int from, int to, const struct dirent *d, const char *path, const struct statx *stx)
@@ -210,7 +210,7 @@ int ckpt_tree_copy(struct ckpt_tree *t, int from, int to)
 	int rc = statx(from, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &stx) ? -errno : walk_dir(&w, from, to, "");
 
 	if (!rc)
-		rc = ckpt_clone_attributes(from, to, &stx);
+		rc = ckpt_clone_attributes(from, to, &stx, false);
 	tdestroy(w.links, free);
 	return rc;
 }

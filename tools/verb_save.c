@@ -265,7 +265,7 @@ static int get_file(struct get *g, const struct ckpt_entry *e, const char *path)
 	out = ckpt_sys.open(g->to, path, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (out < 0)
 		return out;
-	rc = statx(in, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &stx) ? -errno : ckpt_clone_file(in, out, &stx);
+	rc = statx(in, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &stx) ? -errno : ckpt_clone_file(in, out, &stx, false);
 	g->files++;
 	g->bytes += e->bytes;
 	ckpt_progress_update(g->bytes);

@@ -112,7 +112,7 @@ class TestLongWait:
         made = trees.files(step)
         writer, a = agent(), agent()
         changes = {"create": "os.close(os.open(step + '/new', os.O_CREAT | os.O_WRONLY))", "open": "os.close(os.open(step + '/config.json', os.O_WRONLY))",
-                   "unlink": "os.unlink(step + '/config.json')", "rename": "os.rename(step + '/params', step + '/p')", "mkdir": "os.mkdir(step + '/d')"}
+                   "rename": "os.rename(step + '/params', step + '/p')", "mkdir": "os.mkdir(step + '/d')"}
         waiting = {what: agent() for what in changes}  # now: starting them takes time, and the commit waits only so long
         writer.run("fd = os.open(step + '/late', os.O_CREAT | os.O_WRONLY)", step=step)
         a.run(OPEN_MARKER, step=step)
@@ -132,6 +132,24 @@ class TestLongWait:
             outcome[what] = errno_name(e.value)
         assert outcome == dict.fromkeys(changes, "EROFS")
         assert_whole(mount, made | {"late": b""})
+
+
+@both_modes
+def test_removal_that_waited_for_a_commit_acts_on_the_committed_step(mount, step, agent):
+    made = trees.files(step)
+    writer, a, remover = agent(), agent(), agent()
+    writer.run("fd = os.open(step + '/late', os.O_CREAT | os.O_WRONLY)", step=step)
+    a.run(OPEN_MARKER, step=step)
+    a.start("os.close(fd)")
+    assert a.still_busy(0.3)
+    remover.start("os.unlink(step + '/params/layer_0/w0.bin')", step=step)
+    assert remover.still_busy(0.3)
+    writer.run("os.close(fd)")
+    a.result(timeout=10)
+    remover.result(timeout=10)
+    assert not listed(mount), "it is being removed"
+    mount.remount()
+    assert_whole(mount, made | {"late": b""})
 
 
 def test_what_waited_for_a_commit_that_failed_acts_on_the_staged_step(mount, step, agent, commit):
