@@ -287,19 +287,19 @@ class LoopDisk:
             subprocess.run(["fsfreeze", "-u", str(self.path)], check=True)
 
     def fill_up(self):
-        """Leaves no free block, so that not even a name fits any more into a directory that would have to grow."""
+        """Leaves no block that anybody could have, so that not even a name fits any more into a directory that would have to grow."""
         junk = self.path / "junk"
         junk.mkdir()
-        n = 0
-        for size in [16 << 20] * (self._megabytes // 16) + [4096] * 100:  # each sync gives back what was reserved too much
-            with contextlib.suppress(OSError):
-                while True:
-                    n += 1
-                    (junk / str(n)).write_bytes(b"\0" * size)
-            os.sync()
-            if os.statvfs(self.path).f_bavail == 0:
-                return
-        raise AssertionError(f"{os.statvfs(self.path).f_bavail} blocks cannot be filled")
+        with open(junk / "file", "wb") as f:
+            end = 0
+            for size in [1 << 20, 4096] * 10:  # each sync gives back what was reserved too much
+                with contextlib.suppress(OSError):
+                    while True:
+                        os.posix_fallocate(f.fileno(), end, size)
+                        end += size
+                os.sync()
+        left = os.statvfs(self.path).f_bavail
+        assert left <= 8, f"{left} blocks cannot be filled"  # the filesystem keeps a few for itself
 
     def make_room(self):
         shutil.rmtree(self.path / "junk")
