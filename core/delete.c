@@ -1,11 +1,11 @@
 // Order of an expiry, so that a crash at any point leaves something that the next one ends: the files go out of sight, the
-// records of the versions that had them, and the deletion last, unless the name was given again: until then it says which
-// versions were used.
+// records of the versions that had them, and the deletion last: while one of those is there, it says that it is no step.
 #include "core/delete.h"
 
 #include "core/errlog.h"
 #include "core/folders.h"
 #include "core/hash.h"
+#include "core/move.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -36,12 +36,13 @@ static void index_behind(struct ckpt_step *step, const struct ckpt_summary *summ
 
 int ckpt_delete(struct ckpt_step *step)
 {
+	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_summary deletion;
 	bool changed, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
 	int rc = ckpt_version_put(step, mark_deleted, NULL, &deletion, &changed);
 
 	// An earlier attempt had done it, but its answer was lost.
-	if (rc == -ESTALE && was_there && ckpt_step_state(step) == CKPT_STEP_DELETED)
+	if (rc == -ESTALE && was_there && ckpt_step_state(step) == CKPT_STEP_DELETED && !step->moved)
 		return 0;
 	if (!rc)
 		rc = ckpt_step_load(step->store, &deletion);
@@ -87,9 +88,13 @@ int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_
 	return 0;
 }
 
-void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, size_t cap)
+void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, bool by_folder, char *buf, size_t cap)
 {
-	if (i == 0 || strcmp(steps[i]->name, steps[i - 1]->name))
+	bool first = true;
+
+	for (size_t j = i; first && j-- > 0 && !strcmp(steps[j]->name, steps[i]->name);)
+		first = by_folder && strcmp(steps[j]->folder_id, steps[i]->folder_id);
+	if (first)
 		snprintf(buf, cap, "%s", steps[i]->name);
 	else
 		snprintf(buf, cap, "%.240s.%.8s", steps[i]->name, steps[i]->session);
@@ -145,6 +150,7 @@ static int put_again(struct ckpt_step *step, uint32_t version, struct ckpt_summa
 
 int ckpt_undelete(struct ckpt_step *step)
 {
+	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_store *s = step->store;
 	struct ckpt_summary summary;
 	uint32_t version;
@@ -284,7 +290,7 @@ static int sync_removals(struct ckpt_step *step)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-// The deletion itself is kept while it is the last that says which versions the name has had.
+// Last: until here it says that the versions before it are no step. Where another session came in its place, there is none.
 static int remove_deletion(struct versions *v)
 {
 	struct ckpt_step *step = v->step;
@@ -348,8 +354,20 @@ static uint32_t live_version(struct ckpt_step *step)
 	return version;
 }
 
+// The files of a step that is listed under whatever name do not go, whatever the records say; and what says that a step was
+// moved does not go before the step says it of itself.
+static int check_session(struct ckpt_step *step)
+{
+	struct ckpt_step *live = ckpt_step_live_session(step->store, step->session);
+	int rc = !live ? 0 : step->moved ? ckpt_move_confirm(live) : -EBUSY;
+
+	ckpt_step_unref(live);
+	return rc;
+}
+
 int ckpt_expire(struct ckpt_step *step)
 {
+	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_store *s = step->store;
 	char prefix[sizeof("steps/") + CKPT_STEP_KEY_MAX + 1];
 	struct versions v = {.step = step};
@@ -364,6 +382,8 @@ int ckpt_expire(struct ckpt_step *step)
 		qsort(v.at, v.count, sizeof(*v.at), ascending);
 	if (!rc)
 		rc = check_deleted(&v);
+	if (!rc)
+		rc = check_session(step);
 	if (!rc && !step->moved)
 		rc = files_out_of_sight(step);
 	if (!rc)

@@ -15,9 +15,9 @@ int ckpt_delete(struct ckpt_step *step);
 int ckpt_undelete(struct ckpt_step *step);
 const char *ckpt_undelete_hint(int error); // what to do about it, or NULL
 // All deleted steps, by name, the newest first; free with ckpt_step_list_free. And what each is called among them: its
-// name, older ones of the same name with the beginning of their session's id behind it.
+// name, older ones of the same name (by_folder: in the same folder) with the beginning of their session's id behind it.
 int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
-void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, char *buf, size_t cap);
+void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, bool by_folder, char *buf, size_t cap);
 // Removes a deleted step for good: its records, and its files behind. What fails is left for the next time. -ESTALE it is
 // not deleted: an undelete of unknown outcome was done, and asking for that again says so; -EBUSY it is being undeleted.
 int ckpt_expire(struct ckpt_step *step);

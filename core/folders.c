@@ -114,6 +114,22 @@ char *ckpt_folders_name(const struct ckpt_folders *f, const char *folder_id, con
 	return asprintf(&text, "?%s/%s", folder_id, name) < 0 ? NULL : text;
 }
 
+// "./1000" or "a/../1000" would be another place than it looks like.
+static int check_path(const char *path)
+{
+	int rc = strcmp(path, CKPT_CONTROL_NAME) ? 0 : -EINVAL;
+
+	for (const char *at = path; !rc; at++) {
+		size_t len = strcspn(at, "/");
+
+		rc = ckpt_name_check(at, len);
+		at += len;
+		if (!*at)
+			break;
+	}
+	return rc;
+}
+
 int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1],
 		       const char **ret_name)
 {
@@ -121,7 +137,7 @@ int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_
 	CLEANUP_FREE char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
 	CLEANUP_FD int fd = -1;
 	struct stat st;
-	int rc = folder ? ckpt_name_check(name, strlen(name)) : -ENOMEM;
+	int rc = folder ? check_path(path) : -ENOMEM;
 
 	if (rc)
 		return rc;

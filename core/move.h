@@ -18,5 +18,8 @@ int ckpt_move(struct ckpt_step *step, const char *folder_id, const char *name);
 int ckpt_move_to(struct ckpt_step *step, const char *path);
 const char *ckpt_move_hint(int error); // what to do about it, or NULL
 
+// With store->acts_lock held, or before others start: a step that was moved says so in a version of its own, after which what
+// is said under its old name may expire.
+int ckpt_move_confirm(struct ckpt_step *step);
 // For load.c, after a look at the store: forgets the void ones, and where the store is writable removes them.
 int ckpt_move_settle(struct ckpt_store *s);

@@ -18,7 +18,11 @@ bool ckpt_remove_has(struct ckpt_step *step, uint32_t index); // entry index is 
 // The step itself: deleted, if nothing is left in it (-ENOTEMPTY); errors of ckpt_delete, after which it is whole.
 int ckpt_remove_whole(struct ckpt_step *step);
 
-// Whether the step is being removed, and so in no listing.
+// Whether anything of it is marked; and whether it is being removed, and so in no listing.
+static inline bool ckpt_remove_any(const struct ckpt_step *step)
+{
+	return __atomic_load_n(&step->removal, __ATOMIC_RELAXED) != NULL;
+}
 bool ckpt_remove_hides(struct ckpt_step *step);
 // Makes one whole again whose removal stands still, which is told in the error log.
 void ckpt_remove_give_up(struct ckpt_step *step);

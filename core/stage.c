@@ -2,6 +2,7 @@
 //   (none)     -> STAGED      begin
 //   STAGED     -> GONE        abort, graft
 //   LEFT       -> GONE        abort
+//   LEFT       -> STAGED      resume
 // and opens and closes the gate: `changers` counts the changes under way, COMMITTING lets no new one in.
 //
 // A session's directory carries who began it, as an extended attribute, so that a daemon that finds it later can say
@@ -10,6 +11,7 @@
 #include "core/stage.h"
 
 #include "core/errlog.h"
+#include "core/folders.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -414,6 +416,8 @@ int ckpt_stage_resume(struct ckpt_step *step)
 
 	if (!rc)
 		rc = *step->name ? name_is_readable(step->store, step->folder_id, step->name) : -EINVAL;
+	if (!rc)
+		rc = ckpt_folders_back(step->store, step->folder_id, step->name);
 	if (rc)
 		return rc;
 	memcpy(folder_id, step->folder_id, sizeof(folder_id));

@@ -395,18 +395,38 @@ void ckpt_step_name(struct ckpt_step *step, struct ckpt_step_name *ret_name)
 	memcpy(ret_name->name, step->name, sizeof(ret_name->name));
 }
 
+struct of_session {
+	const char *session;
+	struct ckpt_step *found;
+};
+
+static int match_session(void *arg, struct ckpt_step *step)
+{
+	struct of_session *o = arg;
+
+	if (o->found || step->moved || strcmp(step->session, o->session))
+		return 0;
+	o->found = ckpt_step_ref(step);
+	return 0;
+}
+
+static struct ckpt_step *find_session(struct ckpt_store *s, const char *session, unsigned states)
+{
+	struct of_session o = {.session = session};
+	LOCK_SCOPE(&s->lock);
+
+	ckpt_step_each_locked(s, NULL, states, match_session, &o);
+	return o.found;
+}
+
 struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session)
 {
-	struct ckpt_step **steps, *found = NULL;
-	size_t count;
+	return find_session(s, session, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED);
+}
 
-	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, &steps, &count))
-		return NULL;
-	for (size_t i = 0; i < count && !found; i++)
-		if (!strcmp(steps[i]->session, session) && !steps[i]->moved)
-			found = ckpt_step_ref(steps[i]);
-	ckpt_step_list_free(steps, count);
-	return found;
+struct ckpt_step *ckpt_step_live_session(struct ckpt_store *s, const char *session)
+{
+	return find_session(s, session, 1u << CKPT_STEP_COMMITTED);
 }
 
 static int by_folder_and_name(const void *a, const void *b)
@@ -513,8 +533,7 @@ static void adopt_summary_locked(struct ckpt_step *step, const struct ckpt_summa
 	snprintf(step->session, sizeof(step->session), "%s", summary->session);
 }
 
-// The deleted step of this session; under store->lock.
-static struct ckpt_step *find_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary)
+struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary)
 {
 	struct ckpt_step *step = s->steps->deleted[bucket_of(s->steps, summary->folder_id, summary->name)];
 
@@ -524,12 +543,12 @@ static struct ckpt_step *find_deleted_locked(struct ckpt_store *s, const struct 
 	return step;
 }
 
-// Takes over what a version says of the step that has its name now (a reference), or NULL. fresh: an object to be used.
 // What it deletes has expired; but its version is not to be used again before it has, too.
 static int load_bare_deletion_locked(struct ckpt_step *fresh, const struct ckpt_summary *summary)
 {
 	snprintf(fresh->folder_id, sizeof(fresh->folder_id), "%s", summary->folder_id);
 	snprintf(fresh->name, sizeof(fresh->name), "%s", summary->name);
+	fresh->moved = !strcmp(summary->event, CKPT_EVENT_MOVE);
 	ckpt_step_bury_locked(fresh, summary->version, summary->committed_ns);
 	return ckpt_name_key(fresh->folder_id, fresh->name, fresh->key);
 }
@@ -557,14 +576,15 @@ static int load_locked(struct ckpt_step *live, struct ckpt_step *deleted, const 
 	if (!live &&
 	    summary->version <= ckpt_step_versions_used_locked(fresh->store, summary->folder_id, summary->name))
 		return 0;
+	if (live && summary->deleted)
+		return 0;
 	if (deleted && !summary->deleted)
 		return ckpt_step_unbury_locked(deleted, summary);
 	if (deleted) {
 		deleted->deleted_by = summary->version;
 		deleted->moved = !strcmp(summary->event, CKPT_EVENT_MOVE);
-	}
-	if (deleted || (live && summary->deleted))
 		return 0;
+	}
 	adopt_summary_locked(fresh, summary);
 	return summary->deleted ? load_bare_deletion_locked(fresh, summary)
 				: ckpt_step_insert_locked(fresh, summary->folder_id, summary->name);
@@ -581,7 +601,7 @@ int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
 	live = find_locked(s->steps, summary->folder_id, summary->name);
 	if (live)
 		ckpt_step_ref(live);
-	deleted = find_deleted_locked(s, summary);
+	deleted = ckpt_step_deleted_locked(s, summary);
 	if (deleted)
 		ckpt_step_ref(deleted);
 	rc = load_locked(live, deleted, summary, fresh);
@@ -775,7 +795,9 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 	size_t len;
 	int rc;
 
+	pthread_mutex_lock(&step->store->lock);
 	snprintf(key, sizeof(key), "steps/%s/%u", step->key, version);
+	pthread_mutex_unlock(&step->store->lock);
 	rc = ckpt_backend_get_all(step->store->backend, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 	if (rc)
 		return rc;

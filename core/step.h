@@ -45,9 +45,10 @@ struct ckpt_step {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
 	char key[CKPT_STEP_KEY_MAX];
-	char session[37];     // uuid of the raw files
-	uint64_t incarnation; // tells objects apart that had the same name
-	bool ours;            // staged by this process: file numbers are known to be our own
+	char moving_to[CKPT_STEP_KEY_MAX]; // a renaming to this key was not answered; guarded by store->lock, too
+	char session[37];                  // uuid of the raw files
+	uint64_t incarnation;              // tells objects apart that had the same name
+	bool ours;                         // staged by this process: file numbers are known to be our own
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -88,6 +89,8 @@ struct ckpt_step {
 struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name);
 // The committed or deleted step of this session, not what it was called before, with a reference; NULL: none.
 struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session);
+// The committed step of this session, with a reference; NULL: none.
+struct ckpt_step *ckpt_step_live_session(struct ckpt_store *s, const char *session);
 struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
 void ckpt_step_unref(struct ckpt_step *step); // NULL is fine
 enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
@@ -149,6 +152,8 @@ void ckpt_step_forget_locked(struct ckpt_step *step);
 // back, with this summary (-EEXIST: the name is taken).
 void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t deleted_ns);
 int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
+// Under store->lock: a deleted step of this name and session, or NULL.
+struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary);
 // Under store->lock: the highest version that deleted steps of this name have used; 0: none. The next goes beyond.
 uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name);
 // Under store->lock: keeps a name for a step that is being committed to it, so that no other step can take it meanwhile.

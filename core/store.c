@@ -412,6 +412,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 		return -ENOMEM;
 	s->dirfd = s->sessions_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
 	pthread_mutex_init(&s->refresh_lock, NULL);
+	pthread_mutex_init(&s->acts_lock, NULL);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->idle, NULL);
 	s->writable = mode == CKPT_STORE_WRITE;
@@ -473,6 +474,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	free(s->path);
 	pthread_cond_destroy(&s->idle);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->acts_lock);
 	pthread_mutex_destroy(&s->refresh_lock);
 	free(s);
 }

@@ -32,6 +32,7 @@ struct ckpt_settings {
 	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
 	int64_t commit_timeout_ns; // without progress
 	int64_t trash_ns;          // how long deleted steps can be had back
+	bool keep_trash;           // nothing expires by itself: for verbs, which do not know what the mount was told
 	bool show_staged;
 	bool show_latest;
 	enum ckpt_latest_by latest_by;
@@ -66,6 +67,10 @@ struct ckpt_store {
 	// Opened for reading: held over a whole look at steps/, before any other lock.
 	pthread_mutex_t refresh_lock;
 	int64_t steps_seen_ns; // the time of steps/ at the last look; guarded by refresh_lock
+
+	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire), before any other lock: each
+	// finds the names and versions that the one before has left.
+	pthread_mutex_t acts_lock;
 
 	// Lock order: store->lock, then step->lock. Neither is held over I/O.
 	pthread_mutex_t lock;

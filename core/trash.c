@@ -23,6 +23,7 @@ struct ckpt_trash {
 	size_t count, cap;
 	int64_t due_ns; // when deleted steps are to be looked at again
 	bool running, busy;
+	bool expires; // set at open
 	pthread_t thread;
 	bool stop; // atomic too
 };
@@ -170,6 +171,8 @@ void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name)
 
 void ckpt_trash_wake(struct ckpt_trash *t)
 {
+	if (!t->expires)
+		return;
 	LOCK_SCOPE(&t->lock);
 
 	t->due_ns = 0;
@@ -232,6 +235,7 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 		return -ENOMEM;
 	t->store = s;
 	t->due_ns = INT64_MAX;
+	t->expires = !s->settings.keep_trash;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->changed, NULL);
 	rc = find_names(t);
@@ -242,13 +246,13 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	// Who moved them here may have died before that was durable: a power cut must not bring back some of their files.
 	if (t->count && ckpt_sys.fsync(s->trash_fd))
 		forget_names(t);
+	*ret_trash = t; // its thread finds it there
 	if (any_deleted(s))
 		ckpt_trash_wake(t);
 	pthread_mutex_lock(&t->lock);
 	if (t->count)
 		start_locked(t);
 	pthread_mutex_unlock(&t->lock);
-	*ret_trash = t;
 	return 0;
 }
 

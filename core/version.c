@@ -80,6 +80,10 @@ static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_chang
 
 	if (rc)
 		return rc;
+	if (strcmp(r.summary.session, step->session) || r.summary.version != current || r.summary.deleted) {
+		ckpt_record_done(&r);
+		return -ESTALE; // it has another name since we looked
+	}
 	rc = change(arg, &r);
 	*ret_changed = !rc;
 	if (!rc) {
@@ -142,6 +146,7 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 {
+	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_summary next;
 	bool changed;
 	int rc = ckpt_version_put(step, set_metadata, (void *)(uintptr_t)metadata, &next, &changed);

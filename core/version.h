@@ -1,8 +1,8 @@
 // The next version of a committed step: a record put beside the one before, for what changes without its files being
 // written anew: its metadata, its deletion.
 //
-// Threads: any. Nothing is locked over the put: who finds his version taken reads what is there, and goes one further.
-// Blocks on the disk.
+// Threads: those that hold store->acts_lock. Who finds his version taken (by a put of his own whose answer was lost) reads
+// what is there, and goes one further. Blocks on the disk.
 #pragma once
 
 #include "core/step.h"

@@ -104,7 +104,7 @@ static int deleted_node(struct ckpt_fs *fs, struct node *dir, const char *name, 
 		return rc;
 	rc = -ENOENT;
 	for (size_t i = 0; i < count && rc == -ENOENT; i++) {
-		ckpt_deleted_label(steps, i, have, sizeof(have));
+		ckpt_deleted_label(steps, i, false, have, sizeof(have));
 		if (!strcmp(have, name))
 			rc = node_get(fs, node_space(steps[i]), steps[i]->summary.dir_ino, S_IFDIR, dir, name, steps[i],
 				      ret_node);
@@ -192,7 +192,7 @@ int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void
 		if (staged)
 			left_name(steps, i, name, sizeof(name));
 		else
-			ckpt_deleted_label(steps, i, name, sizeof(name));
+			ckpt_deleted_label(steps, i, false, name, sizeof(name));
 		rc = fn(arg, name, S_IFDIR, steps[i]->incarnation);
 	}
 	ckpt_step_list_free(steps, count);

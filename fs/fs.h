@@ -45,7 +45,7 @@ static inline void reply_error(fuse_req_t req, int rc)
 // How long the kernel may believe what it was told, in seconds (DESIGN.md section 3). Names and attributes change by the
 // kernel's own requests, which it knows of, with these exceptions: a commit changes the time of its folder (the kernel is
 // told, folder_touch), stores into shared mappings change times, and a verb may drop a staged step (the kernel is told,
-// control.c). That a name is not there is never believed: a rename by the daemon may bring it.
+// verbs.c). That a name is not there is never believed: a rename by the daemon may bring it.
 #define TIMEOUT_COMMITTED 60.0
 #define TIMEOUT_NAME 60.0
 #define TIMEOUT_ATTR 1.0

@@ -211,9 +211,11 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	fi->fh = (uintptr_t)h;
 	if (dir->kind == NODE_FILES && !place_of(fs, dir, &p)) {
+		if (p.step)
+			ckpt_remove_give_up(p.step);
 		handle_uses(h, p.step);
 		// What a committed directory holds never changes: the kernel may keep it. (Before the commit it kept nothing.)
-		fi->cache_readdir = fi->keep_cache = place_is_committed(&p) && !ckpt_remove_hides(p.step);
+		fi->cache_readdir = fi->keep_cache = place_is_committed(&p) && !ckpt_remove_any(p.step);
 		place_done(&p);
 	}
 	if (fuse_reply_open(req, fi) == -ENOENT)

@@ -215,15 +215,16 @@ static void forget_step(struct ckpt_fs *fs, struct ckpt_step *step)
 }
 
 // for_good: of what is in the trash already nothing is kept, either.
-static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_good)
+static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_good, bool deleted_only)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
 	int rc = step ? 0 : -ESTALE;
 
-	if (!rc && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
-		rc = ckpt_delete(step);
-	if (!rc)
-		forget_step(fs, step);
+	if (!rc && ckpt_step_state(step) == CKPT_STEP_COMMITTED) {
+		rc = deleted_only ? -ESTALE : ckpt_delete(step);
+		if (!rc)
+			forget_step(fs, step);
+	}
 	if (!rc && for_good)
 		rc = ckpt_expire(step);
 	ckpt_step_unref(step);
@@ -282,7 +283,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 	else if (!strcmp(verb, "commit"))
 		reply = answer_commit(fs, session, json_string_value(json_object_get(json, "metadata")));
 	else if (!strcmp(verb, "delete"))
-		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")));
+		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
+				      json_is_true(json_object_get(json, "deleted_only")));
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
 	else if (!strcmp(verb, "move") && to)

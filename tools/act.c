@@ -31,6 +31,8 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 	if (rc)
 		return rc;
 	step = act->sessions ? find_left(l.store, session) : ckpt_step_of_session(l.store, session);
+	if (step && act->deleted_only && ckpt_step_state(step) != CKPT_STEP_DELETED)
+		ckpt_step_unref(TAKE_PTR(step));
 	rc = step ? act->at_rest(step, act) : -ESTALE;
 	ckpt_step_unref(step);
 	if (!rc && act->for_good)
@@ -42,8 +44,9 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act,
 		 json_t **ret_reply)
 {
-	json_t *json = ckpt_need(json_pack("{s:s, s:s?, s:b, s:s?, s:s?}", "verb", act->verb, "session", session,
-					   "for_good", (int)act->for_good, "to", act->to, "metadata", act->metadata));
+	json_t *json = ckpt_need(json_pack("{s:s, s:s?, s:b, s:b, s:s?, s:s?}", "verb", act->verb, "session", session,
+					   "for_good", (int)act->for_good, "deleted_only", (int)act->deleted_only, "to",
+					   act->to, "metadata", act->metadata));
 	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
 	CLEANUP_FREE char *text = NULL;
 	int rc = ckpt_mount_ask(store, request, act->patient, &text);

@@ -9,6 +9,7 @@
 struct ckpt_act {
 	const char *verb; // as the mount knows it (fs/verbs.h)
 	bool for_good;
+	bool deleted_only;         // not if it was had back meanwhile
 	const char *to, *metadata; // or NULL
 	bool patient;              // it may take long
 	bool sessions;             // it is about a session that was left over, not about a step

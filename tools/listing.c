@@ -81,9 +81,14 @@ static int refused(const char *store, int error)
 
 int ckpt_listing_open(const char *store, enum ckpt_store_mode mode, struct ckpt_listing *ret_listing)
 {
+	struct ckpt_settings settings;
 	struct ckpt_listing l = {0};
-	int rc = ckpt_store_open(store, mode, NULL, &l.store);
+	int rc;
 
+	ckpt_settings_init(&settings);
+	settings.keep_trash = true;
+	rc = ckpt_store_open(store, mode, &settings, &l.store);
+	ckpt_settings_done(&settings);
 	if (rc)
 		return refused(store, rc);
 	if (ckpt_folders_read(l.store, &l.folders))
@@ -196,7 +201,7 @@ static struct ckpt_step *find_deleted(const struct ckpt_listing *l, const char *
 		CLEANUP_FREE char *name = NULL;
 		size_t len;
 
-		ckpt_deleted_label(steps, i, label, sizeof(label));
+		ckpt_deleted_label(steps, i, true, label, sizeof(label));
 		name = ckpt_listing_name(l, steps[i]->folder_id, label);
 		if (!strcmp(steps[i]->session, word)) {
 			free(name);
@@ -245,12 +250,13 @@ int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *o
 {
 	CLEANUP_FREE char *here = *operand->folder ? ckpt_text("%s/%s", operand->folder, word) : NULL;
 	const char *rest;
-	struct ckpt_step *step = here ? find_in_path(l, here, &rest) : NULL;
+	bool in_trash = !strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX));
+	struct ckpt_step *step = in_trash ? find_deleted(l, word + strlen(TRASH_PREFIX), &rest) : NULL;
 
+	if (!step && here)
+		step = find_in_path(l, here, &rest);
 	if (!step)
 		step = find_in_path(l, word, &rest);
-	if (!step && !strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX)))
-		step = find_deleted(l, word + strlen(TRASH_PREFIX), &rest);
 	if (!step)
 		return not_found(l, word);
 	*ret_step = step;

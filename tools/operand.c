@@ -265,6 +265,13 @@ int ckpt_operand_take(const struct ckpt_words *words, struct ckpt_operand *ret_o
 	return 0;
 }
 
+char *ckpt_operand_new_name(const struct ckpt_operand *operand, size_t i, const char *word)
+{
+	bool from_here = *operand->folder && *word != '/' && *word != '.';
+
+	return from_here ? ckpt_text("%s/%s", operand->folder, operand->steps[i]) : ckpt_text("%s", operand->steps[i]);
+}
+
 void ckpt_operand_done(struct ckpt_operand *operand)
 {
 	for (size_t i = 0; i < operand->count; i++)

@@ -19,6 +19,9 @@ struct ckpt_operand {
 };
 
 int ckpt_operand_take(const struct ckpt_words *words, struct ckpt_operand *ret_operand);
+// A new name, the i-th of steps, which word was before: in the current directory of the mount, if that is where we are, as
+// mv(1) has it; malloc'ed.
+char *ckpt_operand_new_name(const struct ckpt_operand *operand, size_t i, const char *word);
 void ckpt_operand_done(struct ckpt_operand *operand);
 
 // A STORE that need not exist yet, for init and mount: the absolute path of its directory, malloc'ed.

@@ -89,7 +89,7 @@ json_t *ckpt_row_deleted(const struct ckpt_listing *l, struct ckpt_step *const *
 	char label[CKPT_NAME_MAX + 1];
 	CLEANUP_FREE char *name = NULL;
 
-	ckpt_deleted_label(steps, i, label, sizeof(label));
+	ckpt_deleted_label(steps, i, true, label, sizeof(label));
 	name = ckpt_listing_name(l, steps[i]->folder_id, label);
 	set(row, "name", ckpt_json_text(name));
 	return row;

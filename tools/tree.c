@@ -175,8 +175,18 @@ static int copy_symlink(int from, int to, const char *name, const struct statx *
 	return utimensat(to, name, times, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 }
 
+static bool is_target(const struct walk *w, const struct statx *stx)
+{
+	struct stat st;
+
+	return !fstat(w->to, &st) && st.st_ino == stx->stx_ino &&
+	       st.st_dev == makedev(stx->stx_dev_major, stx->stx_dev_minor);
+}
+
 static int copy_dir(struct walk *w, int from, int to, const char *name, const char *path, const struct statx *stx)
 {
+	if (is_target(w, stx))
+		return -EINVAL; // the folder holds the very store
 	CLEANUP_FD int in = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	CLEANUP_FD int out = -1;
 	int rc;

@@ -60,8 +60,11 @@ static int find(const struct ckpt_operand *o, const char *word, char **ret_sessi
 
 static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
 {
-	const struct ckpt_act act = {
-		.verb = "delete", .for_good = rm->now, .at_rest = delete_at_rest, .hint = ckpt_move_hint};
+	const struct ckpt_act act = {.verb = "delete",
+				     .for_good = rm->now,
+				     .deleted_only = is_in_trash(word),
+				     .at_rest = delete_at_rest,
+				     .hint = ckpt_move_hint};
 	CLEANUP_FREE char *session = NULL;
 	int rc;
 
@@ -182,8 +185,8 @@ int ckpt_verb_mv(int argc, char **argv)
 	else
 		rc = find(&o, o.steps[0], &session);
 	if (!rc) {
-		const struct ckpt_act act = {
-			.verb = "move", .to = o.steps[1], .at_rest = move_at_rest, .hint = ckpt_move_hint};
+		CLEANUP_FREE char *to = ckpt_operand_new_name(&o, 1, words.at[words.count - 1]);
+		const struct ckpt_act act = {.verb = "move", .to = to, .at_rest = move_at_rest, .hint = ckpt_move_hint};
 
 		rc = ckpt_act_on(o.store, o.steps[0], session, &act);
 	}

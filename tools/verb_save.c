@@ -41,7 +41,7 @@ static void stop_begin(void)
 static int stop_end(int status)
 {
 	ckpt_progress_stop();
-	return stopped ? 128 + stopped : status;
+	return stopped && status ? 128 + stopped : status; // too late is too late
 }
 
 static int print(const char *step, uint64_t files, uint64_t bytes)
@@ -191,6 +191,7 @@ int ckpt_verb_save(int argc, char **argv)
 	};
 	struct save v = {.tree = {.skip = CKPT_MARKER_DEFAULT, .stop = &stopped, .progress = ckpt_progress_update}};
 	CLEANUP_FREE char *from = NULL;
+	CLEANUP_FREE char *name = NULL;
 	struct ckpt_words words;
 	struct ckpt_operand o;
 	int rc;
@@ -203,7 +204,9 @@ int ckpt_verb_save(int argc, char **argv)
 		from = ckpt_path_absolute(words.at[words.count - o.count]); // as it was written: it is no STEP
 		v.store = o.store;
 		v.from = from;
-		v.name = o.count == 2 ? o.steps[1] : strrchr(from, '/') + 1;
+		name = o.count == 2 ? ckpt_operand_new_name(&o, 1, words.at[words.count - 1])
+				    : ckpt_text("%s", strrchr(from, '/') + 1);
+		v.name = name;
 		rc = save(&v);
 	} else {
 		rc = ckpt_usage("save", "usage: ckptfs save [STORE] DIR [NAME]", "wants one folder");

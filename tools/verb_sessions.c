@@ -237,6 +237,7 @@ int ckpt_verb_begin(int argc, char **argv)
 		.operands_max = 2,
 	};
 	struct ckpt_act act = {.verb = "begin"};
+	CLEANUP_FREE char *name = NULL;
 	struct ckpt_operand o;
 	struct ckpt_words words;
 	int rc;
@@ -244,7 +245,8 @@ int ckpt_verb_begin(int argc, char **argv)
 	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
 	rc = take_one(&words, "begin", &o);
 	if (!rc) {
-		act.to = o.steps[0];
+		name = ckpt_operand_new_name(&o, 0, words.at[words.count - 1]);
+		act.to = name;
 		rc = ckpt_act_ask(o.store, o.steps[0], NULL, &act, NULL);
 	}
 	if (rc == -ENOENT)

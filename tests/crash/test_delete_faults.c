@@ -8,6 +8,7 @@
 #include "core/sys.h"
 #include "core/trash.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 #define CALLS_MAX 2000
@@ -262,17 +263,23 @@ END_TEST
 
 static struct {
 	struct ckpt_step *step;
+	pthread_t thread;
 	int expire, undelete;
 } during;
 
-// Called in an undelete, after its look at the files and before its put.
+static void *others_thread(void *arg)
+{
+	during.expire = ckpt_expire(arg);
+	during.undelete = ckpt_undelete(arg);
+	return NULL;
+}
+
+// Called in an undelete, after its look at the files and before its put: others get time to do harm.
 static int random_meanwhile(void *buf, size_t len)
 {
 	if (during.step) {
-		struct ckpt_step *step = TAKE_PTR(during.step);
-
-		during.expire = ckpt_expire(step);
-		during.undelete = ckpt_undelete(step);
+		ck_assert_int_eq(pthread_create(&during.thread, NULL, others_thread, TAKE_PTR(during.step)), 0);
+		usleep(50000);
 	}
 	memset(buf, 0x37, len);
 	return 0;
@@ -289,9 +296,10 @@ START_TEST(nothing_expires_while_it_is_being_undeleted)
 	during.step = step;
 	ckpt_sys.random = random_meanwhile;
 	ck_ok(ckpt_undelete(step));
+	ck_assert_int_eq(pthread_join(during.thread, NULL), 0);
 	ckpt_sys.random = random;
-	ck_error(during.expire, EBUSY);
-	ck_error(during.undelete, EBUSY);
+	ck_error(during.expire, ESTALE); // they had to wait, and found it listed
+	ck_error(during.undelete, ESTALE);
 	ckpt_step_unref(step);
 	ckpt_life_settle(t.s);
 	ckpt_life_check_store(t.s, t.script, &t.log, 3, false);

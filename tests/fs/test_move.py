@@ -128,3 +128,19 @@ def test_rename_over_a_step_with_exchange_or_noreplace_is_refused(mount, saved, 
         assert libc.renameat2(-100, str(mount / "1000").encode(), -100, str(mount / "2000").encode(), flags) == -1
         assert ctypes.get_errno() == error
     assert mount.listing() == ["1000", "2000"]
+
+
+@pytest.mark.parametrize("name", ["./best", "plain/../best", "plain//best", "/", ".ckptfs"])
+def test_names_that_look_like_another_place_are_refused(mount, saved, ckptfs, store, name):
+    (mount / "plain").mkdir()
+    assert ckptfs("mv", store, "1000", name, check=False).returncode in (1, 2)
+    assert ckptfs("begin", store, name, check=False).returncode in (1, 2)
+    assert mount.listing() == ["1000", "2000", "plain"]
+
+
+def test_new_name_is_in_the_folder_where_one_is(mount, stage, commit, ckptfs):
+    (mount / "kept").mkdir()
+    made = stage("kept/step_1")
+    commit(mount / "kept/step_1")
+    ckptfs("mv", "step_1", "best", cwd=mount / "kept")
+    assert mount.listing("kept") == ["best"] and trees.files(mount / "kept/best") == made

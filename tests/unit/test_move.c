@@ -5,6 +5,7 @@
 
 #include "core/delete.h"
 #include "core/move.h"
+#include "core/trash.h"
 #include "core/util.h"
 
 #include <stdio.h>
@@ -118,6 +119,120 @@ START_TEST(a_call_that_fails_leaves_one_name)
 }
 END_TEST
 
+// The step in the trash of this name, with a reference, or NULL.
+static struct ckpt_step *find_in_trash(struct ckpt_store *store, const char *name)
+{
+	struct ckpt_step **steps, *found = NULL;
+	size_t count;
+
+	ck_ok(ckpt_deleted_list(store, &steps, &count));
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(steps[i]->name, name) && !found)
+			found = ckpt_step_ref(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return found;
+}
+
+static size_t expire_all(void)
+{
+	struct ckpt_step **steps;
+	bool stop = false;
+	size_t count;
+
+	ckpt_expire_before(s, INT64_MAX, &stop);
+	ckpt_trash_drain(s->trash);
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+// What says that it was moved expires, however much of it is left, and never takes the files of the step along.
+START_TEST(what_the_old_name_says_expires_without_the_step)
+{
+	char object[PATH_MAX + 32];
+
+	ck_ok(move("1000", "best"));
+	snprintf(object, sizeof(object), "%s/steps/1000/1", dir); // an expiry that was cut
+	ck_assert_int_eq(unlink(object), 0);
+	reopen();
+	ck_assert(has("best"));
+	ck_assert_uint_eq(expire_all(), 0);
+	ck_assert(has("best"));
+	reopen();
+	ck_assert(has("best"));
+	check_one();
+	ck_ok(move("best", "1000")); // and where it was before
+	ck_ok(move("1000", "best"));
+	ck_ok(move("best", "1000"));
+	ck_assert_uint_eq(expire_all(), 0);
+	ck_assert(has("1000"));
+	reopen();
+	ck_assert(has("1000") && !has("best"));
+	check_one();
+}
+END_TEST
+
+START_TEST(a_step_that_came_back_to_its_name_is_deleted_and_had_back_as_any_other)
+{
+	struct ckpt_step *step;
+
+	ck_ok(move("1000", "best"));
+	ck_ok(move("best", "1000"));
+	step = ckpt_step_find(s, "", "1000");
+	ck_ok(ckpt_delete(step));
+	ck_assert(!has("1000") && !has("best"));
+	ck_ok(ckpt_undelete(step));
+	ckpt_step_unref(step);
+	ck_assert(has("1000"));
+	reopen();
+	ck_assert(has("1000"));
+	check_one();
+}
+END_TEST
+
+// The deletion of the old name fails for good; then the step is deleted: what was put under the new name is void.
+START_TEST(a_renaming_that_was_not_answered_brings_no_deleted_step_back)
+{
+	bool deleted = false;
+
+	for (uint64_t at = 1; at < 40; at++) {
+		struct ckpt_sysfault fault = {.at = at, .error = -EIO, .sticky = true, .changes_only = true};
+		struct ckpt_step *step = ckpt_step_find(s, "", "1000");
+		int rc;
+
+		ckpt_sysfault_begin(&fault);
+		rc = ckpt_move(step, "", "best");
+		ckpt_sysfault_end(&fault);
+		if (rc && ckpt_step_state(step) == CKPT_STEP_COMMITTED) {
+			rc = ckpt_move(step, "", "other");
+			ck_assert(rc == 0 || rc == -EBUSY);
+			if (rc == 0)
+				ck_ok(ckpt_move(step, "", "1000"));
+			rc = ckpt_delete(step);
+			deleted |= rc == 0;
+		}
+		ckpt_step_unref(step);
+		reopen();
+		if (rc) { // it was renamed, as asking again said
+			ck_error(rc, ESTALE);
+			ck_assert(has("best"));
+			check_one();
+			break;
+		}
+		if (has("best"))
+			break; // nothing failed any more
+		ck_assert(!has("1000") && !has("other"));
+		step = find_in_trash(s, "1000");
+		if (step) {
+			ck_ok(ckpt_undelete(step));
+			ckpt_step_unref(step);
+		}
+		ck_assert(has("1000"));
+	}
+	ck_assert(deleted);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("move");
@@ -126,6 +241,9 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_name_that_is_taken_or_is_none_is_refused);
 	tcase_add_test(tcase, a_call_that_fails_leaves_one_name);
+	tcase_add_test(tcase, what_the_old_name_says_expires_without_the_step);
+	tcase_add_test(tcase, a_step_that_came_back_to_its_name_is_deleted_and_had_back_as_any_other);
+	tcase_add_test(tcase, a_renaming_that_was_not_answered_brings_no_deleted_step_back);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
