@@ -1,6 +1,7 @@
-// Renaming a committed step, into another folder too: a record under the new name, then a deletion of the old one whose
-// event is "move". The deletion is the commit point: while the old name is not deleted, a record of the same session whose
-// event is "move" is void. Nothing is copied, and the old name's deletion is no step in the trash.
+// Renaming a committed step, into another folder too: a record under the new name whose event is "move"; a deletion of the old
+// one with that event, which is the commit point; and a version of the new one that is no "move" any more. Until the deletion
+// is there, or where the old name was deleted otherwise, the record under the new name is void. Nothing is copied, and the old
+// name's deletion is no step in the trash.
 //
 // Threads: any. Blocks on the disk.
 #pragma once
