@@ -9,8 +9,9 @@ import pytest
 
 from support import trees
 from support.commits import OPEN_MARKER, assert_whole, close_error, error_line, listed
-from support.fixtures import SLOW, both_modes, needs_root
+from support.fixtures import both_modes, needs_root
 from support.mounting import Mount, errno_name, wait_until
+from support.preload import preload
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -255,33 +256,9 @@ def test_marker_that_does_not_parse_is_einval_and_loses_nothing(mount, step, com
 
 # --- Filesystems that do not keep the type of an entry in its directory -----------------------------------------------
 
-NO_TYPES = """
-#define _GNU_SOURCE
-#include <dirent.h>
-#include <dlfcn.h>
 
-struct dirent64 *readdir64(DIR *dir)
-{
-	struct dirent64 *(*real)(DIR *) = (struct dirent64 *(*)(DIR *))dlsym(RTLD_NEXT, "readdir64");
-	struct dirent64 *e = real(dir);
-
-	if (e)
-		e->d_type = DT_UNKNOWN;
-	return e;
-}
-
-struct dirent *readdir(DIR *dir)
-{
-	return (struct dirent *)readdir64(dir);
-}
-"""
-
-
-@pytest.mark.skipif(SLOW > 1, reason="sanitizers want to be loaded first")
-def test_files_are_listed_where_directories_do_not_tell_types(world, store, scratch, commit):
-    library = scratch / "no_types.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-", "-ldl"], input=NO_TYPES.encode(), check=True)
-    m = Mount.new(world, store, prefix=["env", f"LD_PRELOAD={library}"])
+def test_files_are_listed_where_directories_do_not_tell_types(world, store, commit):
+    m = Mount.new(world, store, prefix=preload(world, "no_types"))
     (m / "1000").mkdir()
     made = trees.fill(m / "1000")
     os.symlink("config.json", m / "1000/link")

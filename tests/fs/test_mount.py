@@ -125,7 +125,7 @@ mount --make-rprivate /
 cd "$1"
 s=$(printf 'st\351') m=$(printf 'mn\351')
 mkdir "$m"
-trap 'umount -l "$m" 2> /dev/null || true' EXIT
+trap '! mountpoint -q "$m" || umount -l "$m"' EXIT
 "$0" mount "$s" "$m"
 mkdir "$m/1"
 touch "$m/1/.finalize"
