@@ -4,7 +4,7 @@
 
 struct dirent64 *readdir64(DIR *dir)
 {
-	struct dirent64 *(*real)(DIR *) = (struct dirent64 *(*)(DIR *))dlsym(RTLD_NEXT, "readdir64");
+	struct dirent64 *(*real)(DIR *) = (struct dirent64 * (*)(DIR *)) dlsym(RTLD_NEXT, "readdir64");
 	struct dirent64 *e = real(dir);
 
 	if (e)
