@@ -20,10 +20,12 @@
 #include "core/copy.h"
 #include "core/errlog.h"
 #include "core/hash.h"
+#include "core/reopen.h"
 #include "core/scan.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
+#include "core/trash.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -185,7 +187,7 @@ static int sync_path(struct attempt *a, const struct ckpt_unsynced *u, bool dir)
 	if (!dir && ckpt_stage_has_failed(a->step, u->ino))
 		return -EIO; // by another name, a moment ago
 	CLEANUP_FD int fd = ckpt_sys.open(a->step->dirfd, u->path, O_RDONLY | (dir ? O_DIRECTORY : O_NONBLOCK), 0);
-	int rc = fd < 0 ? fd : dir ? ckpt_sys.fsync(fd) : ckpt_sys.fdatasync(fd);
+	int rc = fd < 0 ? fd : dir || u->shared ? ckpt_sys.fsync(fd) : ckpt_sys.fdatasync(fd);
 
 	progress(a);
 	if (!rc)
@@ -318,8 +320,13 @@ static int take_name_locked(struct attempt *a, const char *folder_id, const char
 	rc = ckpt_name_key(a->folder_id, a->name, a->key);
 	if (!rc && ckpt_store_unreadable(a->step->store, a->key))
 		rc = -EEXIST;
-	if (!a->unknown) // else it is that of the put whose outcome is to be learnt
-		a->step->attempt_version = ckpt_step_versions_used_locked(a->step->store, a->folder_id, a->name) + 1;
+	if (!a->unknown) { // else it is that of the put whose outcome is to be learnt
+		uint32_t used = ckpt_step_versions_used_locked(a->step->store, a->folder_id, a->name);
+
+		if (a->step->base && a->step->base->summary.version > used)
+			used = a->step->base->summary.version;
+		a->step->attempt_version = used + 1;
+	}
 	return rc ? rc : ckpt_step_reserve_locked(a->step, a->folder_id, a->name);
 }
 
@@ -411,7 +418,11 @@ static void enter_committed_locked(struct attempt *a)
 {
 	struct ckpt_step *step = a->step;
 
-	if (strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
+	bool reopens = ckpt_reopen_end_locked(step);
+
+	if (reopens) // it takes the place of what it comes from
+		ckpt_step_bury_locked(step->base, a->record.summary.version, a->record.summary.committed_ns);
+	if (reopens || strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);
 		if (ckpt_step_insert_locked(step, a->folder_id, a->name))
 			abort(); // the name is reserved
@@ -443,6 +454,8 @@ static void finish(struct attempt *a, int rc)
 	pthread_cond_broadcast(&step->changed);
 	pthread_mutex_unlock(&step->lock);
 	pthread_mutex_unlock(&step->store->lock);
+	if (!rc && step->base)
+		ckpt_trash_wake(step->store->trash);
 	if (!rc && step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &a->record.summary, TAKE_PTR(a->record.manifest),
 				 a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX ? a->record.manifest_len : 0);

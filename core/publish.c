@@ -9,6 +9,16 @@
 
 #include <stdio.h>
 
+// A new version of a step: its directory is the same one, of the same time.
+static void stay_the_step(struct ckpt_step *base, struct ckpt_summary *s)
+{
+	LOCK_SCOPE(&base->lock);
+
+	s->first_committed_ns = base->summary.first_committed_ns;
+	s->dir_ino = base->summary.dir_ino;
+	s->dir_mtime_ns = base->summary.dir_mtime_ns;
+}
+
 static void fill_summary(struct attempt *a, size_t manifest_len)
 {
 	struct ckpt_summary *s = &a->record.summary;
@@ -33,6 +43,8 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	s->dir_gid = root->stx_gid;
 	s->dir_nlink = root->stx_nlink;
 	s->dir_mtime_ns = root->stx_mtime.tv_sec * INT64_C(1000000000) + root->stx_mtime.tv_nsec;
+	if (a->step->base)
+		stay_the_step(a->step->base, s);
 	s->temporary = ckpt_metadata_temporary(a->metadata);
 	pthread_mutex_lock(&store->lock);
 	s->sequence = ++store->sequence;

@@ -98,7 +98,7 @@ int ckpt_remove_whole(struct ckpt_step *step)
 
 static bool stands_still_locked(const struct ckpt_step *step)
 {
-	return step->removal && ckpt_sys.mono_ns() - step->removal->changed_ns > CKPT_REMOVAL_STILL_NS;
+	return step->removal && ckpt_sys.mono_ns() - step->removal->changed_ns > step->store->settings.quiet_ns;
 }
 
 bool ckpt_remove_hides(struct ckpt_step *step)

@@ -1,14 +1,12 @@
 // Removing a committed step piece by piece, as `rm -r` does: what is removed is marked in memory and changes nothing on
 // disk, until the step's own directory goes, which deletes it in one act (delete.h). So an interrupted removal has done
-// nothing: the step is back, whole, once it stands still for CKPT_REMOVAL_STILL_NS, and after a restart.
+// nothing: the step is back, whole, once it stands still for settings.quiet_ns, and after a restart.
 //
 // While it is being removed the step is in no listing, and reachable by its exact name, without what is gone.
 // Threads: any; guarded by step->lock. Only _whole blocks on the disk.
 #pragma once
 
 #include "core/step.h"
-
-#define CKPT_REMOVAL_STILL_NS INT64_C(60000000000)
 
 // Marks a child of directory dir as removed: a directory (want_dir) with nothing left in it, or what is none. -ENOENT,
 // -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed.

@@ -1,6 +1,7 @@
 #include "core/scan.h"
 
 #include "core/copy.h"
+#include "core/share.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -16,6 +17,7 @@ struct walk {
 	struct ckpt_scan *scan;
 	char path[PATH_MAX]; // of the directory being walked, "" for the root; then of the entry
 	size_t path_len;
+	uint64_t dir_ino; // of the directory being walked
 	int depth;
 };
 
@@ -24,14 +26,15 @@ static int64_t time_ns(struct statx_timestamp t)
 	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static int remember(struct ckpt_unsynced **list, size_t *count, size_t *cap, const char *path, uint64_t ino)
+static int remember(struct ckpt_unsynced **list, size_t *count, size_t *cap, const char *path, uint64_t ino,
+		    bool shared)
 {
 	int rc = ckpt_grow((void **)list, cap, *count + 1, sizeof(**list));
 	char *copy = rc ? NULL : strdup(path);
 
 	if (!copy)
 		return -ENOMEM;
-	(*list)[(*count)++] = (struct ckpt_unsynced){.path = copy, .ino = ino};
+	(*list)[(*count)++] = (struct ckpt_unsynced){.path = copy, .ino = ino, .shared = shared};
 	return 0;
 }
 
@@ -82,7 +85,7 @@ static int add_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
 
 // --- Entries ----------------------------------------------------------------------------------------------------------
 
-static void fill(struct ckpt_entry *e, const char *name, const struct statx *stx)
+static void fill(const struct walk *w, struct ckpt_entry *e, const char *name, const struct statx *stx, bool shared)
 {
 	*e = (struct ckpt_entry){
 		.name = name,
@@ -90,7 +93,7 @@ static void fill(struct ckpt_entry *e, const char *name, const struct statx *stx
 		.uid = stx->stx_uid,
 		.gid = stx->stx_gid,
 		.nlink = stx->stx_nlink,
-		.ino = ckpt_store_ino(stx),
+		.ino = ckpt_share_ino(w->scan->step, w->path, w->dir_ino, stx, shared),
 		.mtime_s = stx->stx_mtime.tv_sec,
 		.mtime_ns = stx->stx_mtime.tv_nsec,
 	};
@@ -124,7 +127,7 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 {
 	struct ckpt_scan *scan = w->scan;
 	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
-	bool copied = false;
+	bool copied = false, shared;
 	struct ckpt_entry e;
 	struct statx stx;
 	uint32_t handle;
@@ -149,15 +152,16 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 		rc = stat_fd(fd, &stx);
 	if (rc)
 		return rc == -EAGAIN ? -EBUSY : rc;
-	fill(&e, name, &stx);
+	shared = !copied && ckpt_share_is(dirfd, name, &stx);
+	fill(w, &e, name, &stx, shared);
 	e.type = CKPT_ENTRY_FILE;
 	e.bytes = stx.stx_size;
 	e.content = e.bytes ? CKPT_CONTENT_RAW : CKPT_CONTENT_NONE;
 	if (ckpt_stage_has_failed(scan->step, e.ino))
 		return -EIO;
 	if (!copied && !ckpt_stage_is_clean(scan->step, e.ino, time_ns(stx.stx_ctime))) {
-		rc = remember(&scan->files, &scan->file_count, &scan->file_cap, w->path, e.ino);
-		scan->unsynced_bytes += e.bytes;
+		rc = remember(&scan->files, &scan->file_count, &scan->file_cap, w->path, e.ino, shared);
+		scan->unsynced_bytes += shared ? 0 : e.bytes;
 	}
 	if (!rc)
 		rc = ckpt_manifest_writer_add(scan->manifest, parent, &e, &handle);
@@ -174,14 +178,14 @@ static int add_symlink(struct walk *w, int dirfd, const char *name, uint32_t par
 	if (n < 0)
 		return -errno;
 	target[n] = '\0';
-	fill(&e, name, stx);
+	fill(w, &e, name, stx, false);
 	e.type = CKPT_ENTRY_SYMLINK;
 	e.bytes = (uint64_t)n;
 	e.target = target;
 	return ckpt_manifest_writer_add(w->scan->manifest, parent, &e, &handle);
 }
 
-static int walk_dir(struct walk *w, int dirfd, uint32_t handle);
+static int walk_dir(struct walk *w, int dirfd, uint32_t handle, uint64_t ino);
 
 static int add_dir(struct walk *w, int dirfd, const char *name, uint32_t parent)
 {
@@ -193,12 +197,12 @@ static int add_dir(struct walk *w, int dirfd, const char *name, uint32_t parent)
 
 	if (rc)
 		return rc;
-	fill(&e, name, &stx);
+	fill(w, &e, name, &stx, false);
 	e.type = CKPT_ENTRY_DIR;
 	rc = ckpt_manifest_writer_add(w->scan->manifest, parent, &e, &handle);
 	if (!rc)
 		rc = add_xattrs(w->scan, handle, fd);
-	return rc ? rc : walk_dir(w, TAKE_FD(fd), handle);
+	return rc ? rc : walk_dir(w, TAKE_FD(fd), handle, e.ino);
 }
 
 static int add_entry(struct walk *w, int dirfd, const char *name, uint32_t parent)
@@ -236,8 +240,9 @@ static int visit(struct walk *w, int dirfd, const char *name, uint32_t parent)
 }
 
 // dirfd is taken.
-static int walk_dir(struct walk *w, int dirfd, uint32_t handle)
+static int walk_dir(struct walk *w, int dirfd, uint32_t handle, uint64_t ino)
 {
+	uint64_t above = w->dir_ino;
 	DIR *dir = fdopendir(dirfd);
 	struct dirent *d;
 	int rc;
@@ -249,8 +254,10 @@ static int walk_dir(struct walk *w, int dirfd, uint32_t handle)
 	}
 	rc = w->depth >= CKPT_DEPTH_MAX ? -E2BIG : 0;
 	if (!rc)
-		rc = remember(&w->scan->dirs, &w->scan->dir_count, &w->scan->dir_cap, w->path_len ? w->path : ".", 0);
+		rc = remember(&w->scan->dirs, &w->scan->dir_count, &w->scan->dir_cap, w->path_len ? w->path : ".", 0,
+			      false);
 	w->depth++;
+	w->dir_ino = ino;
 	while (!rc) {
 		errno = 0;
 		d = readdir(dir);
@@ -262,6 +269,7 @@ static int walk_dir(struct walk *w, int dirfd, uint32_t handle)
 			rc = visit(w, dirfd, d->d_name, handle);
 	}
 	w->depth--;
+	w->dir_ino = above;
 	closedir(dir);
 	return rc;
 }
@@ -285,7 +293,7 @@ int ckpt_scan_run(struct ckpt_scan *scan)
 	if (fd < 0)
 		return fd;
 	rc = stat_fd(fd, &scan->root);
-	fill(&root, "", &scan->root);
+	fill(w, &root, "", &scan->root, false);
 	root.type = CKPT_ENTRY_DIR;
 	if (!rc)
 		rc = ckpt_manifest_writer_add(scan->manifest, 0, &root, &handle);
@@ -295,7 +303,7 @@ int ckpt_scan_run(struct ckpt_scan *scan)
 		ckpt_sys.close(fd);
 		return rc;
 	}
-	return walk_dir(w, fd, handle);
+	return walk_dir(w, fd, handle, root.ino);
 }
 
 static void free_list(struct ckpt_unsynced *list, size_t count)

@@ -18,6 +18,7 @@ struct ckpt_leftover {
 struct ckpt_unsynced {
 	char *path;
 	uint64_t ino;
+	bool shared; // its data is on disk, the mark of sharing may not be (share.h)
 };
 
 struct ckpt_scan {

@@ -12,6 +12,7 @@
 
 #include "core/errlog.h"
 #include "core/folders.h"
+#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -166,6 +167,29 @@ static int name_is_readable(struct ckpt_store *s, const char *folder_id, const c
 	return -EEXIST;
 }
 
+int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode)
+{
+	int rc = ckpt_uuid_make(step->session);
+
+	if (!rc)
+		rc = ckpt_sys.mkdir(step->store->sessions_fd, step->session, 0700);
+	if (rc)
+		return rc;
+	rc = session_fill(step, mode);
+	if (rc)
+		ckpt_stage_drop_session(step);
+	return rc;
+}
+
+void ckpt_stage_drop_session(struct ckpt_step *step)
+{
+	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+
+	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
+	if (!ckpt_sys.rename(step->store->sessions_fd, step->session, step->store->trash_fd, name, RENAME_NOREPLACE))
+		ckpt_trash_remove_behind(step->store->trash, name);
+}
+
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step)
 {
@@ -190,18 +214,13 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 	step->began_ns = ckpt_sys.now_ns();
 	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
 	snprintf(step->name, sizeof(step->name), "%s", name);
-	rc = ckpt_uuid_make(step->session);
-	if (!rc)
-		rc = ckpt_sys.mkdir(s->sessions_fd, step->session, 0700);
+	rc = ckpt_stage_make_session(step, mode);
 	if (!rc) {
-		rc = session_fill(step, mode);
-		if (!rc) {
-			pthread_mutex_lock(&s->lock);
-			rc = ckpt_step_insert_locked(step, folder_id, name);
-			pthread_mutex_unlock(&s->lock);
-		}
+		pthread_mutex_lock(&s->lock);
+		rc = ckpt_step_insert_locked(step, folder_id, name);
+		pthread_mutex_unlock(&s->lock);
 		if (rc)
-			ckpt_sys.unlink(s->sessions_fd, step->session, AT_REMOVEDIR);
+			ckpt_stage_drop_session(step);
 	}
 	if (rc) {
 		ckpt_step_unref(step);
@@ -333,6 +352,7 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 
 	pthread_mutex_lock(&s->lock);
 	ckpt_step_erase_locked(step);
+	ckpt_reopen_end_locked(step);
 	pthread_mutex_unlock(&s->lock);
 	pthread_mutex_lock(&step->lock);
 	step->state = CKPT_STEP_GONE;
@@ -495,6 +515,7 @@ void ckpt_stage_leave(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	if (--step->changers == 0)
 		pthread_cond_broadcast(&step->changed);
 }
@@ -542,6 +563,7 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 		step->writers = w->next;
 	w->next = w->prev = NULL;
 	__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 	pthread_mutex_unlock(&step->lock);
 }

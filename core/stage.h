@@ -64,8 +64,12 @@ struct ckpt_stage_usage {
 };
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);
 
-// --- For commit.c and load.c -----------------------------------------------------------------------------------------------------
+// --- For other files of core: reopen.c, commit.c, load.c -----------------------------------------------------------------------------------------------------
 
+// A new session for a step that nobody else knows yet, whose name, owner and folder are set: its directory is empty, open as
+// step->dirfd, and durable. And the way back: what is in it goes behind.
+int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode);
+void ckpt_stage_drop_session(struct ckpt_step *step);
 // On disk already, as of this ctime; and: a write of it was lost.
 bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns);
 bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);

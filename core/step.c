@@ -153,6 +153,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_copy_forget(step);
 	ckpt_remove_forget_locked(step); // nobody else has it any more
 	ckpt_step_unref(step->into);
+	ckpt_step_unref(step->base);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
 	pthread_mutex_destroy(&step->lock);
@@ -240,7 +241,7 @@ int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, cons
 
 	if (p)
 		return strcmp(p->name, name) || strcmp(p->folder_id, folder_id) ? -EBUSY : 0;
-	if ((there && there != step) || reserved_by_another_locked(step, folder_id, name))
+	if ((there && there != step && there != step->base) || reserved_by_another_locked(step, folder_id, name))
 		return -EEXIST;
 	p = calloc(1, sizeof(*p));
 	if (!p)
@@ -330,6 +331,17 @@ void ckpt_step_forget_locked(struct ckpt_step *step)
 	ckpt_step_erase_locked(step);
 	LOCK_SCOPE(&step->lock);
 	step->state = CKPT_STEP_GONE;
+	pthread_cond_broadcast(&step->changed);
+}
+
+void ckpt_step_leave_locked(struct ckpt_step *step)
+{
+	struct ckpt_step_table *t = step->store->steps;
+
+	step->hash_next = t->left;
+	t->left = ckpt_step_ref(step);
+	LOCK_SCOPE(&step->lock);
+	step->state = CKPT_STEP_LEFT;
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -451,7 +463,11 @@ static int each_in_chain(const struct each *e, struct ckpt_step *step)
 	for (; step && !rc; step = step->hash_next) {
 		if (e->folder_id && strcmp(step->folder_id, e->folder_id))
 			continue;
-		if (e->states & 1u << ckpt_step_state(step) && !ckpt_remove_hides(step))
+		struct ckpt_step *instead = __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE); // stays under this lock
+
+		if (instead || ckpt_remove_hides(step))
+			rc = instead && e->states & 1u << ckpt_step_state(instead) ? e->fn(e->arg, instead) : 0;
+		else if (e->states & 1u << ckpt_step_state(step))
 			rc = e->fn(e->arg, step);
 	}
 	return rc;
@@ -631,11 +647,10 @@ int ckpt_step_load_left(struct ckpt_store *s, const char *session)
 		ckpt_step_unref(step);
 		return rc;
 	}
-	step->state = CKPT_STEP_LEFT;
 	pthread_mutex_lock(&s->lock);
-	step->hash_next = s->steps->left;
-	s->steps->left = step;
+	ckpt_step_leave_locked(step);
 	pthread_mutex_unlock(&s->lock);
+	ckpt_step_unref(step);
 	return 0;
 }
 

@@ -6,7 +6,8 @@
 //   COMMITTED   ckpt_commit() succeeded, or loaded from the store; its current version never changes
 //   DELETED     ckpt_delete() (delete.h), or superseded by another session of its name: kept until it expires, reachable
 //               only as .ckptfs/trash/NAME; ckpt_undelete() makes it COMMITTED again
-//   LEFT        found at open without a record: kept, reachable only as .ckptfs/staged/NAME
+//   LEFT        found at open without a record, or a reopened step that was given up: kept, reachable only as
+//               .ckptfs/staged/NAME
 //   GONE        aborted, moved into another step, or lost; the object lives on while somebody holds it
 //
 // On disk a step's files are in sessions/<uuid>/, from the first write to the last read of the raw tier; only the record
@@ -49,6 +50,10 @@ struct ckpt_step {
 	char session[37];                  // uuid of the raw files
 	uint64_t incarnation;              // tells objects apart that had the same name
 	bool ours;                         // staged by this process: file numbers are known to be our own
+	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
+	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
+	bool reopens;           // it still does: not committed, given up or removed; atomic
+	int64_t touched_ns;     // STAGED: the last change or end of a writer, monotonic; atomic
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -80,6 +85,7 @@ struct ckpt_step {
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
+	struct ckpt_step *reopened; // COMMITTED: the staged step that takes its place for now, which it holds; atomic
 	struct ckpt_step *lru_next, *lru_prev;
 };
 
@@ -138,6 +144,8 @@ void ckpt_step_table_free(struct ckpt_step_table *t);
 int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary);
 // Adds a left-over session.
 int ckpt_step_load_left(struct ckpt_store *s, const char *session);
+// A staged step is a left one from now on.
+void ckpt_step_leave_locked(struct ckpt_step *step);
 // A new, nameless object with one reference; -ENOMEM.
 int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step);
 // Under store->lock: enters it into the table (-EEXIST), and takes it out. The table holds a reference of its own; the

@@ -2,6 +2,7 @@
 
 #include "core/hash.h"
 #include "core/load.h"
+#include "core/reopen.h"
 #include "core/sys.h"
 #include "core/trash.h"
 #include "core/util.h"
@@ -39,6 +40,7 @@ void ckpt_settings_init(struct ckpt_settings *s)
 		.open_writers_ns = INT64_C(5000000000),
 		.commit_timeout_ns = INT64_C(600000000000),
 		.trash_ns = INT64_C(7) * 86400 * 1000000000,
+		.quiet_ns = INT64_C(60) * 1000000000,
 	};
 }
 
@@ -447,14 +449,21 @@ static void folders_forget(struct ckpt_store *s)
 	}
 }
 
+void ckpt_store_rest(struct ckpt_store *s)
+{
+	if (!s)
+		return;
+	ckpt_reopen_wake_all(s);
+	LOCK_SCOPE(&s->lock);
+	while (s->commits_running)
+		pthread_cond_wait(&s->idle, &s->lock);
+}
+
 void ckpt_store_close(struct ckpt_store *s)
 {
 	if (!s)
 		return;
-	pthread_mutex_lock(&s->lock);
-	while (s->commits_running)
-		pthread_cond_wait(&s->idle, &s->lock);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_store_rest(s);
 	ckpt_trash_close(s->trash);
 	ckpt_indexer_close(s->indexer);
 	ckpt_step_table_free(s->steps);

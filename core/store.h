@@ -24,6 +24,13 @@ enum ckpt_store_mode {
 	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
 };
 
+// What a change of a committed step does.
+enum ckpt_amend {
+	CKPT_AMEND_ADD,     // new files make a new version; a step that is reopened and not completed is given up
+	CKPT_AMEND_DENY,    // EROFS: it can only be deleted
+	CKPT_AMEND_REPLACE, // the same, but a reopened step that stands still is committed
+};
+
 // Settings that belong to the store or come with -o. Durations in ns.
 struct ckpt_settings {
 	char marker[CKPT_NAME_MAX + 1];
@@ -32,7 +39,9 @@ struct ckpt_settings {
 	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
 	int64_t commit_timeout_ns; // without progress
 	int64_t trash_ns;          // how long deleted steps can be had back
-	bool keep_trash;           // nothing expires by itself: for verbs, which do not know what the mount was told
+	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
+	enum ckpt_amend amend;
+	bool keep_trash; // nothing expires by itself: for verbs, which do not know what the mount was told
 	bool show_staged;
 	bool show_latest;
 	enum ckpt_latest_by latest_by;
@@ -82,14 +91,19 @@ struct ckpt_store {
 		int64_t at_ns;
 		double seconds;
 	} last_commit;       // guarded by lock
-	int commits_running; // threads of commit.c; guarded by lock, announced on idle
+	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
+	bool closing;                 // atomic: who watches a reopened step ends
 	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
 	struct ckpt_trash *trash;     // NULL when opened for reading
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);
 	void *write_back_arg;
+	// Set by a mount before its first request: what clients know as `from` is `to` from now on, or again (reopen.h). Called
+	// without locks.
+	void (*renew)(void *arg, struct ckpt_step *from, struct ckpt_step *to);
+	void *renew_arg;
 	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
 	char **unreadable; // keys of steps with a record that is damaged or newer: their names are taken
 	size_t unreadable_count, unreadable_cap; // set at open, then read-only
@@ -105,6 +119,8 @@ bool ckpt_store_probe(const char *path);
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
 		    struct ckpt_store **ret_store);
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
+// Before its end: no thread of the store calls write_back or renew any more. Waits for running commits. NULL is fine.
+void ckpt_store_rest(struct ckpt_store *s);
 
 // Who has it: -ENOENT when nobody does (the file of a dead holder does not count). ret_holder may be NULL.
 int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);

@@ -19,12 +19,12 @@ static void present(struct ckpt_fs *fs, struct stat *attr)
 		attr->st_mode &= ~(fs->mount->umask & 0777);
 }
 
-void attr_from_statx(struct ckpt_fs *fs, const struct statx *stx, struct stat *ret_attr)
+void attr_from_statx(struct ckpt_fs *fs, const struct node *n, const struct statx *stx, struct stat *ret_attr)
 {
 	*ret_attr = (struct stat){
-		.st_ino = ckpt_store_ino(stx),
+		.st_ino = n ? n->number : ckpt_store_ino(stx),
 		.st_mode = stx->stx_mode,
-		.st_nlink = stx->stx_nlink,
+		.st_nlink = n && __atomic_load_n(&n->file, __ATOMIC_RELAXED) ? 1 : stx->stx_nlink,
 		.st_uid = stx->stx_uid,
 		.st_gid = stx->stx_gid,
 		.st_size = (off_t)stx->stx_size,
@@ -91,9 +91,10 @@ int entry_of_node(struct node *n, const struct place *p, struct ckpt_manifest **
 
 	if (rc)
 		return rc == -EBADMSG ? -EIO : rc;
-	if (index)
-		index--;
-	else
+	// The place that it had may be that of an older version.
+	if (index && --index < ckpt_manifest_count(m))
+		ckpt_manifest_entry(m, index, ret_entry);
+	if (!index || index >= ckpt_manifest_count(m) || ret_entry->ino != n->number)
 		rc = ckpt_manifest_lookup(m, p->path, &index);
 	if (!rc)
 		ckpt_manifest_entry(m, index, ret_entry);
@@ -153,9 +154,7 @@ static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
 			return fd == -ENOENT ? -ESTALE : fd;
 		rc = statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
 	}
-	if (!rc && n != node_root(fs) && ckpt_store_ino(stx) != n->number)
-		rc = -ESTALE;
-	return rc;
+	return rc ? rc : node_is_file(n, stx) ? 0 : -ESTALE;
 }
 
 static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
@@ -165,9 +164,7 @@ static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_att
 
 	if (rc)
 		return rc;
-	attr_from_statx(fs, &stx, ret_attr);
-	if (n == node_root(fs))
-		ret_attr->st_ino = FUSE_ROOT_ID;
+	attr_from_statx(fs, n, &stx, ret_attr);
 	*ret_timeout = TIMEOUT_ATTR;
 	return 0;
 }

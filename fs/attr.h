@@ -10,7 +10,8 @@
 
 struct statx;
 
-void attr_from_statx(struct ckpt_fs *fs, const struct statx *stx, struct stat *ret_attr);
+// Of a node in a live tree; or of the top of a staged step, whose number is not known yet: n NULL.
+void attr_from_statx(struct ckpt_fs *fs, const struct node *n, const struct statx *stx, struct stat *ret_attr);
 void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr);
 // The directory of a committed step, without its manifest.
 void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct stat *ret_attr);

@@ -1,8 +1,11 @@
 #include "fs/call.h"
 
+#include "core/reopen.h"
 #include "core/stage.h"
+#include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/node.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -167,9 +170,23 @@ static void leave_both(struct ckpt_step *step, struct ckpt_step *other)
 	ckpt_step_unref(other);
 }
 
+static void reopened(struct call *c);
+
+static bool may_reopen(const struct call *c)
+{
+	return c->reopens && !c->fs->mount->readonly && c->fs->store->settings.amend != CKPT_AMEND_DENY;
+}
+
 static void finish(struct call *c, int rc)
 {
 	struct ckpt_step *step = c->step, *other = c->other_step;
+
+	if (rc == -EROFS && may_reopen(c)) {
+		c->reopens = false;
+		rc = thread_start(c, reopened, &threads.lanes[true]); // it takes a link for each file
+		if (!rc)
+			return;
+	}
 
 	if (rc == -EROFS && c->committed) {
 		reply_error(c->req, c->committed(c));
@@ -187,6 +204,40 @@ static void finish(struct call *c, int rc)
 	leave_both(step, other);
 }
 
+static int reopen(struct ckpt_step *step)
+{
+	struct ckpt_step *now;
+	int rc;
+
+	if (!step || ckpt_step_state(step) != CKPT_STEP_COMMITTED)
+		return 0;
+	rc = ckpt_reopen(step, &now);
+	if (!rc)
+		ckpt_step_unref(now);
+	return rc == -ESTALE ? 0 : rc; // then entering it says what it is
+}
+
+static void find_steps(struct call *c)
+{
+	c->step = node_step(c->fs, c->node);
+	c->other_step = c->other ? node_step(c->fs, c->other) : NULL;
+}
+
+static void reopened(struct call *c)
+{
+	int rc = reopen(c->step);
+
+	if (!rc)
+		rc = reopen(c->other_step);
+	if (!rc) {
+		ckpt_step_unref(c->step);
+		ckpt_step_unref(c->other_step);
+		find_steps(c);
+		rc = enter_both(c, true);
+	}
+	finish(c, rc);
+}
+
 static void parked(struct call *c)
 {
 	finish(c, enter_both(c, true));
@@ -196,9 +247,8 @@ void call_run(struct call *c)
 {
 	int rc;
 
-	c->step = node_step(c->fs, c->node);
-	c->other_step = c->other ? node_step(c->fs, c->other) : NULL;
-	rc = enter_both(c, false);
+	find_steps(c);
+	rc = c->aside ? -EAGAIN : enter_both(c, false);
 	if (rc == -EAGAIN) {
 		rc = thread_start(c, parked, &threads.lanes[true]);
 		if (!rc)

@@ -25,6 +25,8 @@ struct call {
 	size_t data_len;
 	mode_t mode;
 	int flags;
+	bool reopens;           // it changes what there is: a committed step is reopened for it (core/reopen.h)
+	bool aside;             // for call_run: on a thread of its own from the start, for it may copy a file
 	bool waits_for_clients; // for call_detach: its end may depend on what some client does first
 	struct stat attr;
 	struct fuse_file_info fi;
@@ -34,7 +36,7 @@ struct call {
 // A call about a name in a directory; all else is empty.
 struct call call_for(fuse_req_t req, fuse_ino_t dir, const char *name, void (*run)(struct call *c));
 // Enters the steps of node and other and runs the call, or answers with the error that forbids it: -EROFS in a committed
-// step, -ESTALE when it is gone.
+// step that it does not reopen, -ESTALE when it is gone.
 void call_run(struct call *c);
 // Runs on a thread of its own, without entering a step: for what takes as long as a disk or a long walk. When there are
 // too many already it waits its turn; it always runs.

@@ -5,6 +5,7 @@
 #include "core/util.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/copy_up.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -118,7 +119,7 @@ static int open_own_file(struct ckpt_fs *fs, struct node *n)
 
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd;
-	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || ckpt_store_ino(&stx) != n->number) {
+	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || !node_is_file(n, &stx)) {
 		ckpt_sys.close(fd);
 		return -ESTALE;
 	}
@@ -245,10 +246,16 @@ int drop_setuid(int fd)
 	return fchmod(fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | S_ISGID)) ? -errno : 0;
 }
 
-static int prepare_writing(fuse_req_t req, struct handle *h, struct ckpt_step *step)
+static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
 {
+	int rc;
+
+	if (copy_up_is_due(h->node->use->fd)) {
+		rc = copy_up(fs, h->node, h->flags & O_TRUNC, NULL);
+		return rc ? rc : -ESTALE;
+	}
 	// The kernel leaves it to us once it writes through.
-	int rc = fuse_req_ctx(req)->uid ? drop_setuid(h->node->use->fd) : 0;
+	rc = fuse_req_ctx(req)->uid ? drop_setuid(h->node->use->fd) : 0;
 
 	if (!rc && h->node->use->io != IO_PASSTHROUGH && h->fd < 0) {
 		h->fd = reopen_for_writing(h->node->use->fd, h->flags & ~O_DIRECT);
@@ -307,7 +314,7 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 		return rc;
 	}
 	if (writes)
-		rc = prepare_writing(req, h, step);
+		rc = prepare_writing(fs, req, h, step);
 	if (rc) {
 		handle_release(fs, req, h);
 		return rc;

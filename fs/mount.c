@@ -592,6 +592,18 @@ static int tell_others(struct ckpt_fs *fs, struct listener **ret_listener)
 	return 0;
 }
 
+static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
+{
+	struct ckpt_fs *fs = arg;
+	struct node *top;
+
+	node_renew(fs, from, to);
+	top = node_find(fs, SPACE_LIVE, (to->base == from ? from : to)->summary.dir_ino);
+	if (top)
+		folder_touch_above(fs, top); // it is listed, or not any more
+	node_unref(fs, top);
+}
+
 static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
 {
 	struct ckpt_mount_abilities can;
@@ -602,6 +614,8 @@ static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
 		return explain_open(fs->mount, rc);
 	fs->store->write_back = handle_write_back;
 	fs->store->write_back_arg = fs;
+	fs->store->renew = renew;
+	fs->store->renew_arg = fs;
 	fs->nodes = node_table_new();
 	if (!fs->nodes)
 		return fail(-ENOMEM, NULL, "out of memory");
@@ -641,6 +655,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	call_drain(INT64_MAX);
 	if (fs.store)
 		end_closing(&fs);
+	ckpt_store_rest(fs.store);
 	if (fs.se)
 		fuse_session_destroy(fs.se);
 	node_table_free(fs.nodes);

@@ -106,6 +106,13 @@ struct node *node_root(struct ckpt_fs *fs)
 	return fs->nodes->root;
 }
 
+bool node_is_file(const struct node *n, const struct statx *stx)
+{
+	uint64_t file = __atomic_load_n(&n->file, __ATOMIC_RELAXED);
+
+	return S_ISDIR(n->type) || ckpt_store_ino(stx) == (file ? file : n->number);
+}
+
 struct node *node_of(struct ckpt_fs *fs, fuse_ino_t ino)
 {
 	return ino == FUSE_ROOT_ID ? fs->nodes->root : (struct node *)(uintptr_t)ino;
@@ -116,9 +123,12 @@ fuse_ino_t node_id(struct ckpt_fs *fs, const struct node *n)
 	return n == fs->nodes->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n;
 }
 
+// What is in the trash may share files and numbers with what took its place.
 uint64_t node_space(const struct ckpt_step *step)
 {
-	return !step || step->ours ? SPACE_LIVE : step->incarnation;
+	return !step || (step->ours && __atomic_load_n(&step->state, __ATOMIC_RELAXED) != CKPT_STEP_DELETED)
+		       ? SPACE_LIVE
+		       : step->incarnation;
 }
 
 static struct node *find_locked(struct node_table *t, uint64_t space, uint64_t number)
@@ -383,6 +393,26 @@ void name_drop_locked(struct ckpt_fs *fs, struct node *n, const struct node *par
 		}
 		slot = &x->next;
 	}
+}
+
+static void renew_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, const struct ckpt_step *from,
+			 struct ckpt_step *to)
+{
+	struct node *n = node_find(fs, space, number);
+
+	if (n && n->step == from)
+		ckpt_step_unref(__atomic_exchange_n(&n->step, ckpt_step_ref(to), __ATOMIC_RELAXED));
+	node_unref(fs, n);
+}
+
+void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to)
+{
+	struct ckpt_step *committed = to->base == from ? from : to;
+
+	names_write_lock(fs);
+	renew_locked(fs, SPACE_LIVE, committed->summary.dir_ino, from, to);
+	renew_locked(fs, committed->incarnation, committed->summary.dir_ino, from, to);
+	names_unlock(fs);
 }
 
 // --- Places -----------------------------------------------------------------------------------------------------------

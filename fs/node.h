@@ -61,6 +61,8 @@ struct node_use {
 struct node {
 	struct node *hash_next;
 	uint64_t space, number; // identity; number is the st_ino too
+	uint64_t
+		file; // the number of the file behind it where that is another: a shared one (core/share.h); else 0 (atomic)
 	uint64_t generation;
 	uint64_t lookups; // the kernel's count, guarded by the table
 	int refs;         // ours, guarded by the table
@@ -88,6 +90,8 @@ static inline bool node_is_top(const struct node *n)
 	return __atomic_load_n(&n->step, __ATOMIC_RELAXED) != NULL;
 }
 struct node *node_root(struct ckpt_fs *fs);
+// Whether stx is of the file that the node is, which may have lost its name to another. Directories are who has the name.
+bool node_is_file(const struct node *n, const struct statx *stx);
 
 // The node of this identity, made when missing, with one more lookup count and the name (parent, name). step is set on
 // the top of a step. -ENOMEM.
@@ -142,6 +146,10 @@ int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
 void place_done(struct place *p);
 // The step that a node is in (a reference), NULL for the plain tree and for nodes without a place.
 struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n);
+
+// The directory of a step in the mount is of another one now: from is committed and to has reopened it, or the other way
+// round.
+void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to);
 
 // Opens the node's file in a live tree (plain, staged, left), or a committed directory's raw one. -ESTALE, -errno.
 int node_open(struct ckpt_fs *fs, struct node *n, int flags);

@@ -49,6 +49,17 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 // The child of this name, with one more lookup, its attributes and how long they hold: what LOOKUP, and everything that
 // makes a name, answers. -ENOENT.
 int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry);
+// What has a name in a live tree: under p, which is the place of parent, and open as dirfd.
+struct live_child {
+	struct statx stx;
+	uint64_t number; // of its node in SPACE_LIVE
+	bool shared;     // core/share.h
+};
+struct place;
+int stat_live_child(struct node *parent, const struct place *p, int dirfd, const char *name,
+		    struct live_child *ret_child);
+// The same where the caller knows that no rename is under way in it: the kernel has locked it for him.
+int look_at_child(struct ckpt_fs *fs, struct node *parent, int dirfd, const char *name, struct live_child *ret_child);
 // A file that was just made under this name in a live tree, and is open as fd: given to the client, then as lookup_child.
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
 		  struct fuse_entry_param *ret_entry);

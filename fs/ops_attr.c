@@ -4,6 +4,7 @@
 #include "core/util.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/copy_up.h"
 #include "fs/handle.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
@@ -143,20 +144,40 @@ static int open_self(struct ckpt_fs *fs, struct node *n)
 	return fd == -ENOENT ? -ESTALE : fd;
 }
 
+// The same to be changed: a shared file becomes one of its own first, to which the node does not belong any more.
+static int open_own(struct call *c, bool empty, bool *ret_copied)
+{
+	int fd = open_self(c->fs, c->node), rc;
+
+	*ret_copied = fd >= 0 && copy_up_is_due(fd);
+	if (!*ret_copied)
+		return fd;
+	ckpt_sys.close(fd);
+	rc = copy_up(c->fs, c->node, empty, &fd);
+	return rc ? rc : fd;
+}
+
 static void run_setattr(struct call *c)
 {
-	CLEANUP_FD int fd = open_self(c->fs, c->node);
+	bool copied;
+	CLEANUP_FD int fd = open_own(c, (c->flags & FUSE_SET_ATTR_SIZE) && !c->attr.st_size, &copied);
 	char path[32];
+	struct statx stx;
+	struct stat attr;
 	int rc = MIN(fd, 0);
 
 	if (!rc) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		rc = S_ISLNK(c->node->type) ? set_on_symlink(c, fd) : set_on_path(c, path);
 	}
-	if (rc)
+	if (rc) {
 		reply_error(c->req, rc);
-	else
+	} else if (copied && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx)) {
+		attr_from_statx(c->fs, NULL, &stx, &attr);
+		fuse_reply_attr(c->req, &attr, TIMEOUT_NONE);
+	} else {
 		reply_attr(c->fs, c->req, c->node);
+	}
 }
 
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
@@ -177,6 +198,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 	} else {
 		if (fi)
 			c.fi = *fi;
+		c.reopens = to_set & FUSE_SET_ATTR_SIZE;
+		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
 		call_run(&c);
 	}
 }
@@ -349,7 +372,8 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 // name is the attribute's; data NULL removes it.
 static void run_set(struct call *c)
 {
-	CLEANUP_FD int fd = open_self(c->fs, c->node);
+	bool copied;
+	CLEANUP_FD int fd = open_own(c, false, &copied);
 	char path[32];
 	int rc = MIN(fd, 0);
 
@@ -384,6 +408,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 		if (copy)
 			memcpy(copy, value, size);
 		snprintf(c.name, sizeof(c.name), "%s", name);
+		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
 		call_run(&c);
 	}
 }

@@ -215,7 +215,8 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 			ckpt_remove_give_up(p.step);
 		handle_uses(h, p.step);
 		// What a committed directory holds never changes: the kernel may keep it. (Before the commit it kept nothing.)
-		fi->cache_readdir = fi->keep_cache = place_is_committed(&p) && !ckpt_remove_any(p.step);
+		fi->cache_readdir = place_is_committed(&p) && !ckpt_remove_any(p.step);
+		fi->keep_cache = fi->cache_readdir && !p.step->base;
 		place_done(&p);
 	}
 	if (fuse_reply_open(req, fi) == -ENOENT)

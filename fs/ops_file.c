@@ -206,6 +206,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
 		open_for_reading(fs, req, c.node, fi);
 	} else {
+		c.reopens = true;
+		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
 		call_run(&c);
 	}
 }

@@ -1,6 +1,8 @@
 #include "core/errlog.h"
 #include "core/load.h"
 #include "core/remove.h"
+#include "core/reopen.h"
+#include "core/share.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -100,6 +102,7 @@ struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, const cha
 	if (!step)
 		return NULL;
 	ckpt_remove_give_up(step);
+	step = ckpt_reopen_now(step);
 	state = ckpt_step_state(step);
 	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING || state == CKPT_STEP_COMMITTED)
 		return step;
@@ -133,7 +136,9 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 
 		rc = statx(step->dirfd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -ESTALE : 0;
 		if (!rc)
-			attr_from_statx(fs, &stx, &e->attr);
+			attr_from_statx(fs, NULL, &stx, &e->attr);
+		if (!rc && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
+			e->attr.st_ino = step->base->summary.dir_ino;
 	}
 	pthread_mutex_unlock(&step->lock);
 	if (rc)
@@ -183,8 +188,38 @@ static bool type_is_ours(mode_t mode)
 	return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
 }
 
+int stat_live_child(struct node *parent, const struct place *p, int dirfd, const char *name,
+		    struct live_child *ret_child)
+{
+	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
+	struct live_child c = {0};
+
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &c.stx))
+		return -errno;
+	c.shared = ckpt_share_is(dirfd, name, &c.stx);
+	c.number = ckpt_store_ino(&c.stx);
+	if (c.shared || (p->step && p->step->base)) {
+		snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
+		c.number = ckpt_share_ino(p->step, path, parent->number, &c.stx, c.shared);
+	}
+	*ret_child = c;
+	return type_is_ours(c.stx.stx_mode) ? 0 : -ENOENT;
+}
+
+int look_at_child(struct ckpt_fs *fs, struct node *parent, int dirfd, const char *name, struct live_child *ret_child)
+{
+	struct place p;
+	int rc = place_of(fs, parent, &p);
+
+	if (rc)
+		return rc;
+	rc = stat_live_child(parent, &p, dirfd, name, ret_child);
+	place_done(&p);
+	return rc;
+}
+
 // Under names_lock: the path that leads to the directory is made and used before a rename can change it.
-static int stat_child_locked(struct ckpt_fs *fs, struct node *parent, const char *name, struct statx *stx)
+static int stat_child_locked(struct ckpt_fs *fs, struct node *parent, const char *name, struct live_child *ret_child)
 {
 	struct place p;
 	int fd, rc = place_of_locked(fs, parent, &p);
@@ -192,18 +227,17 @@ static int stat_child_locked(struct ckpt_fs *fs, struct node *parent, const char
 	if (rc)
 		return rc;
 	fd = place_open(fs, &p, O_PATH | O_DIRECTORY);
+	rc = fd < 0 ? (fd == -ENOENT ? -ESTALE : fd) : stat_live_child(parent, &p, fd, name, ret_child);
 	place_done(&p);
-	if (fd < 0)
-		return fd == -ENOENT ? -ESTALE : fd;
-	rc = statx(fd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, stx) ? -errno : 0;
-	ckpt_sys.close(fd);
-	return rc ? rc : type_is_ours(stx->stx_mode) ? 0 : -ENOENT;
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return rc;
 }
 
 static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx,
 		      struct fuse_entry_param *ret_entry)
 {
-	attr_from_statx(fs, stx, &ret_entry->attr);
+	attr_from_statx(fs, n, stx, &ret_entry->attr);
 	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
 	ret_entry->attr_timeout = TIMEOUT_ATTR;
 }
@@ -212,28 +246,28 @@ static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct sta
 // nearly all of them, need it only for reading.
 static int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
 {
+	struct live_child c;
 	struct node *n = NULL;
-	struct statx stx;
 	int rc;
 
 	names_read_lock(fs);
-	rc = stat_child_locked(fs, parent, name, &stx);
+	rc = stat_child_locked(fs, parent, name, &c);
 	if (!rc)
-		n = node_get_known(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name);
+		n = node_get_known(fs, SPACE_LIVE, c.number, c.stx.stx_mode & S_IFMT, parent, name);
 	names_unlock(fs);
 	if (rc)
 		return rc;
 	if (!n) {
 		names_write_lock(fs);
-		rc = stat_child_locked(fs, parent, name, &stx);
+		rc = stat_child_locked(fs, parent, name, &c);
 		if (!rc)
-			rc = node_get_locked(fs, SPACE_LIVE, ckpt_store_ino(&stx), stx.stx_mode & S_IFMT, parent, name,
-					     NULL, &n);
+			rc = node_get_locked(fs, SPACE_LIVE, c.number, c.stx.stx_mode & S_IFMT, parent, name, NULL, &n);
 		names_unlock(fs);
 		if (rc)
 			return rc;
 	}
-	fill_live(fs, n, &stx, ret_entry);
+	__atomic_store_n(&n->file, c.shared ? ckpt_store_ino(&c.stx) : 0, __ATOMIC_RELAXED);
+	fill_live(fs, n, &c.stx, ret_entry);
 	return 0;
 }
 
@@ -635,32 +669,66 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 		fuse_reply_readlink(req, target);
 }
 
+static int link_live(struct call *c, int dirfd)
+{
+	char path[32];
+	CLEANUP_FD int from = -1;
+
+	if (c->step != c->other_step)
+		return -EXDEV;
+	from = node_open(c->fs, c->other, O_PATH | O_NOFOLLOW);
+	if (from < 0)
+		return -ESTALE;
+	// The descriptor is the file itself, whatever happens to its names meanwhile.
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", from);
+	return linkat(AT_FDCWD, path, dirfd, c->name, AT_SYMLINK_FOLLOW) ? -errno : 0;
+}
+
 // node is the new parent, other the file.
 static void run_link(struct call *c)
 {
 	CLEANUP_FD int dirfd = open_parent(c);
-	CLEANUP_FD int from = -1;
-	char path[32];
-	int rc = MIN(dirfd, 0);
-
-	if (!rc && c->step != c->other_step)
-		rc = -EXDEV;
-	if (!rc) {
-		from = node_open(c->fs, c->other, O_PATH | O_NOFOLLOW);
-		rc = from < 0 ? -ESTALE : 0;
-	}
-	if (!rc) {
-		// The descriptor is the file itself, whatever happens to its names meanwhile.
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", from);
-		rc = linkat(AT_FDCWD, path, dirfd, c->name, AT_SYMLINK_FOLLOW) ? -errno : 0;
-	}
-	if (rc) {
-		reply_error(c->req, rc);
-		return;
-	}
 	struct fuse_entry_param e = {0};
+	int rc = dirfd < 0 ? dirfd : link_live(c, dirfd);
 
-	rc = lookup_child(c->fs, c->node, c->name, &e);
+	if (!rc)
+		rc = lookup_child(c->fs, c->node, c->name, &e);
+	if (rc)
+		reply_error(c->req, rc);
+	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
+		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+}
+
+static int share_committed(struct call *c, int dirfd, struct node *n)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct place p;
+	int rc = place_of(c->fs, n, &p);
+
+	if (rc)
+		return rc;
+	rc = place_is_committed(&p) ? entry_of_node(n, &p, &m, &e) : -ESTALE;
+	if (!rc) {
+		rc = ckpt_share_entry(p.step, m, e.index, dirfd, c->name);
+		ckpt_manifest_unref(m);
+	}
+	place_done(&p);
+	return rc;
+}
+
+// The same of a committed file, which stands there as a shared one: data is the node.
+static void run_share(struct call *c)
+{
+	CLEANUP_FD int dirfd = open_parent(c);
+	struct fuse_entry_param e = {0};
+	struct node *n;
+	int rc;
+
+	memcpy(&n, c->data, sizeof(n)); // its lookup count is held by the request
+	rc = dirfd < 0 ? dirfd : share_committed(c, dirfd, n);
+	if (!rc)
+		rc = lookup_child(c->fs, c->node, c->name, &e);
 	if (rc)
 		reply_error(c->req, rc);
 	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
@@ -670,21 +738,20 @@ static void run_link(struct call *c)
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
 	struct call c = call_for(req, new_parent, new_name, run_link);
-	struct ckpt_step *step;
-	bool committed;
+	struct node *n = node_of(c.fs, ino);
+	struct place p;
 
-	c.other = node_of(c.fs, ino);
-	step = node_step(c.fs, c.other);
-	committed = step && ckpt_step_state(step) == CKPT_STEP_COMMITTED && c.other->kind == NODE_FILES;
-	if (committed) {
-		struct ckpt_step *into = node_step(c.fs, c.node);
-
-		reply_error(req, into == step ? -EROFS : -EXDEV);
-		ckpt_step_unref(into);
-	} else if (c.other->kind != NODE_FILES) {
+	if (n->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
-	} else {
-		call_run(&c);
+		return;
 	}
-	ckpt_step_unref(step);
+	if (!place_of(c.fs, n, &p) && place_is_committed(&p)) {
+		c.run = run_share;
+		c.data = (char *)&n;
+		c.data_len = sizeof(struct node *);
+	} else {
+		c.other = n;
+	}
+	place_done(&p);
+	call_run(&c);
 }

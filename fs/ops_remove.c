@@ -1,6 +1,7 @@
 // unlink and rmdir: of what is live, of staged steps that are empty, and of committed steps, from which things go one by
 // one only in appearance (core/remove.h).
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -33,15 +34,13 @@ static void forget_name(struct ckpt_fs *fs, struct node *parent, const char *nam
 static int remove_child(struct call *c, int flags)
 {
 	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
-	struct statx stx;
-	int rc = MIN(dirfd, 0);
+	struct live_child child;
+	int rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->name, &child);
 
-	if (!rc && statx(dirfd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
-		rc = -errno;
 	if (!rc)
 		rc = ckpt_sys.unlink(dirfd, c->name, flags);
 	if (!rc)
-		forget_name(c->fs, c->node, c->name, ckpt_store_ino(&stx));
+		forget_name(c->fs, c->node, c->name, child.number);
 	return rc;
 }
 
@@ -116,10 +115,16 @@ static int remove_step(struct call *c, struct ckpt_step *step)
 	struct statx stx;
 	int rc;
 
-	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED) {
-		rc = c->fs->mount->readonly ? -EROFS : ckpt_remove_whole(step);
+	bool reopened = __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED || reopened) {
+		struct ckpt_step *listed = reopened ? step->base : step;
+		uint64_t space = node_space(listed);
+
+		rc = c->fs->mount->readonly ? -EROFS : reopened ? ckpt_reopen_remove(step) : ckpt_remove_whole(step);
 		if (!rc) {
-			forget_name_in(c->fs, c->node, c->name, node_space(step), step->summary.dir_ino);
+			forget_name_in(c->fs, c->node, c->name, space, listed->summary.dir_ino);
+			forget_name_in(c->fs, c->node, c->name, SPACE_LIVE, listed->summary.dir_ino);
 			folder_touch(c->fs, c->node);
 		}
 		return rc;

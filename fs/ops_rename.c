@@ -9,6 +9,7 @@
 #include "core/errlog.h"
 #include "core/move.h"
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -169,6 +170,8 @@ static void run_rename_step(struct call *c)
 		n = node_of(c->fs, e.ino);
 		if (c->flags & ~RENAME_NOREPLACE)
 			rc = -EINVAL;
+		else if (ckpt_reopen_any(step))
+			rc = -EBUSY; // it has the name of the version that it is to replace
 		else if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
 			rc = move_step(c, step, into);
 		else if (into)
@@ -188,28 +191,27 @@ static void run_rename_step(struct call *c)
 
 struct move {
 	int from_fd, to_fd;
-	struct statx from, to;
+	struct live_child from, to;
 	bool replaces;
 };
 
 static int move_look(struct call *c, struct move *m)
 {
+	int rc;
+
 	m->from_fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 	if (m->from_fd < 0)
 		return m->from_fd;
 	m->to_fd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
 	if (m->to_fd < 0)
 		return m->to_fd;
-	if (statx(m->from_fd, c->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &m->from)) {
-		int error = errno;
-
-		// The link of ours is no file that could be moved; mv then makes its like there, and removes it.
-		return error == ENOENT && !c->step && latest_is_name(c->name) && latest_resolves(c->fs, c->node)
-			       ? -EXDEV
-			       : -error;
-	}
-	m->replaces = !statx(m->to_fd, c->other_name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &m->to);
-	return 0;
+	rc = look_at_child(c->fs, c->node, m->from_fd, c->name, &m->from);
+	// The link of ours is no file that could be moved; mv then makes its like there, and removes it.
+	if (rc == -ENOENT && !c->step && latest_is_name(c->name) && latest_resolves(c->fs, c->node))
+		return -EXDEV;
+	if (!rc)
+		m->replaces = !look_at_child(c->fs, c->other, m->to_fd, c->other_name, &m->to);
+	return rc;
 }
 
 static bool is_open_for_writing(struct ckpt_fs *fs, uint64_t number)
@@ -237,9 +239,9 @@ static int check_replaced(struct call *c, const struct move *m)
 		return 0;
 	if (!folder_id_of(c->fs, c->other, false, id) && (there = ckpt_step_find(c->fs->store, id, c->other_name))) {
 		ckpt_step_unref(there);
-		return S_ISDIR(m->from.stx_mode) ? -ENOTEMPTY : -EISDIR;
+		return S_ISDIR(m->from.stx.stx_mode) ? -ENOTEMPTY : -EISDIR;
 	}
-	if (m->replaces && S_ISDIR(m->to.stx_mode)) {
+	if (m->replaces && S_ISDIR(m->to.stx.stx_mode)) {
 		CLEANUP_FD int fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_DIRECTORY, 0);
 
 		if (fd >= 0 && !ckpt_store_folder_id(c->fs->store, fd, false, id) && ckpt_step_any(c->fs->store, id))
@@ -250,8 +252,8 @@ static int check_replaced(struct call *c, const struct move *m)
 
 static void move_names(struct call *c, const struct move *m)
 {
-	struct node *from = node_find(c->fs, SPACE_LIVE, ckpt_store_ino(&m->from));
-	struct node *to = m->replaces ? node_find(c->fs, SPACE_LIVE, ckpt_store_ino(&m->to)) : NULL;
+	struct node *from = node_find(c->fs, SPACE_LIVE, m->from.number);
+	struct node *to = m->replaces ? node_find(c->fs, SPACE_LIVE, m->to.number) : NULL;
 	bool exchange = c->flags & RENAME_EXCHANGE;
 
 	// Two links to one file: rename(2) does nothing and leaves both.
@@ -278,8 +280,8 @@ static int rename_live(struct call *c, struct move *m)
 	if (!rc)
 		rc = check_replaced(c, m);
 	if (!rc && c->step != c->other_step &&
-	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx_mode) ||
-	     is_open_for_writing(c->fs, ckpt_store_ino(&m->from))))
+	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx.stx_mode) ||
+	     is_open_for_writing(c->fs, m->from.number)))
 		rc = -EXDEV;
 	if (rc)
 		return rc;
@@ -291,7 +293,7 @@ static int rename_live(struct call *c, struct move *m)
 	if (!rc && !c->step && latest_is_name(c->name))
 		(void)latest_remove(c->fs, c->node);
 	if (!rc && c->step && c->other_step && c->step != c->other_step)
-		ckpt_stage_carry(c->step, c->other_step, ckpt_store_ino(&m->from));
+		ckpt_stage_carry(c->step, c->other_step, m->from.number);
 	return rc;
 }
 
@@ -344,6 +346,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	} else if ((flags & RENAME_EXCHANGE) && names_a_step(fs, c.other, new_name)) {
 		reply_error(req, -EINVAL);
 	} else {
+		c.reopens = true;
 		call_run(&c);
 	}
 }

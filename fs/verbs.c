@@ -94,6 +94,8 @@ static struct node *session_top(struct ckpt_fs *fs, const struct ckpt_step *step
 
 	if (statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
 		return NULL;
+	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
+		return node_find(fs, SPACE_LIVE, step->base->summary.dir_ino);
 	return node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
 }
 
@@ -205,9 +207,10 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 
 // --- delete, undelete, move ---------------------------------------------------------------------------------------------
 
-static void forget_step(struct ckpt_fs *fs, struct ckpt_step *step)
+// space: where its nodes were before it was deleted.
+static void forget_step(struct ckpt_fs *fs, struct ckpt_step *step, uint64_t space)
 {
-	struct node *top = node_find(fs, node_space(step), step->summary.dir_ino);
+	struct node *top = node_find(fs, space, step->summary.dir_ino);
 
 	if (top)
 		forget_top(fs, top);
@@ -221,9 +224,11 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	int rc = step ? 0 : -ESTALE;
 
 	if (!rc && ckpt_step_state(step) == CKPT_STEP_COMMITTED) {
+		uint64_t space = node_space(step);
+
 		rc = deleted_only ? -ESTALE : ckpt_delete(step);
 		if (!rc)
-			forget_step(fs, step);
+			forget_step(fs, step, space);
 	}
 	if (!rc && for_good)
 		rc = ckpt_expire(step);
@@ -248,7 +253,7 @@ static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to
 	int rc = !step ? -ESTALE : ckpt_remove_hides(step) ? -EBUSY : ckpt_move_to(step, to);
 
 	if (!rc) {
-		forget_step(fs, step);
+		forget_step(fs, step, node_space(step));
 		folder_touch(fs, node_root(fs)); // or a folder that nobody has looked into, or will see by its own time
 	}
 	ckpt_step_unref(step);

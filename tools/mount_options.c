@@ -109,9 +109,24 @@ static int set_duration(struct ckpt_mount *m, const char *name, const char *valu
 		m->settings.open_writers_ns = ns;
 	else if (!strcmp(name, "trash"))
 		m->settings.trash_ns = ns;
+	else if (!strcmp(name, "quiet"))
+		m->settings.quiet_ns = ns;
 	else
 		m->settings.commit_timeout_ns = ns;
 	return 0;
+}
+
+static int set_amend(struct ckpt_mount *m, const char *name, const char *value)
+{
+	static const char *const words[] = {
+		[CKPT_AMEND_ADD] = "add", [CKPT_AMEND_DENY] = "deny", [CKPT_AMEND_REPLACE] = "replace"};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (!strcmp(value, words[i])) {
+			m->settings.amend = (enum ckpt_amend)i;
+			return 0;
+		}
+	return bad(name, value, "add, deny or replace");
 }
 
 static int set_latest_by(struct ckpt_mount *m, const char *name, const char *value)
@@ -203,7 +218,11 @@ static const struct mount_option options[] = {
 	 "directories with such paths are steps, and no others (default: by the forms of their names)"},
 	{"profile", set_default_only, "auto", "what frameworks do last completes a step; this version has no other"},
 	{"marker", set_marker, "NAME", "closing a file of this name completes a step (default .finalize)"},
-	{"amend", set_default_only, "add", "what may be done to a committed step; this version has no other"},
+	{"amend", set_amend, "add|deny|replace",
+	 "what a change of a committed step does: new files make a new version, and all else is given up unless it is "
+	 "completed (default); nothing is allowed but deletion; or what stands still is the new version"},
+	{"quiet", set_duration, "DURATION",
+	 "a committed step that was changed and stands still so long is as before (default 60s)"},
 	{"open_writers", set_duration, "DURATION",
 	 "how long a commit waits for files that are open for writing (default 5s)"},
 	{"commit_timeout", set_duration, "DURATION", "a commit that gets on no more fails after this (default 10m)"},

@@ -547,6 +547,7 @@ class TestAllowOther:
 
 
 @both_modes
+@pytest.mark.parametrize("options", ["amend=deny"], indirect=True)
 def test_committed_step_cannot_be_changed(mount, stage, commit):
     made = stage("1000")
     commit(mount / "1000")

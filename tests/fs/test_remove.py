@@ -99,6 +99,7 @@ def test_interrupted_removal_has_done_nothing(mount, step, end):
     assert mount.listing() == ["1000"] and trees.files(path) == made
 
 
+@pytest.mark.parametrize("options", ["amend=deny"], indirect=True)
 def test_committed_files_cannot_be_changed_while_some_are_removed(mount, step):
     path, made = step
     os.unlink(path / "config.json")

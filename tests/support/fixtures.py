@@ -75,9 +75,9 @@ def mode(request):
 
 
 @pytest.fixture
-def options():
-    """Mount options; a test module or class overrides it."""
-    return []
+def options(request):
+    """Mount options: a test gives its own as a parameter, a module or class overrides it."""
+    return [request.param] if hasattr(request, "param") else []
 
 
 @pytest.fixture

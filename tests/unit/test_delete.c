@@ -415,9 +415,9 @@ START_TEST(a_removal_that_stands_still_is_given_up_and_told)
 	ck_assert(ckpt_remove_has(step, 1));
 	real_mono_ns = ckpt_sys.mono_ns;
 	ckpt_sys.mono_ns = later;
-	for (later_ns = CKPT_REMOVAL_STILL_NS / 2; later_ns < 2 * CKPT_REMOVAL_STILL_NS;
-	     later_ns += CKPT_REMOVAL_STILL_NS) {
-		bool back = later_ns > CKPT_REMOVAL_STILL_NS;
+	for (later_ns = INT64_C(60000000000) / 2; later_ns < 2 * INT64_C(60000000000);
+	     later_ns += INT64_C(60000000000)) {
+		bool back = later_ns > INT64_C(60000000000);
 
 		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &listed, &count));
 		ck_assert_uint_eq(count, back);

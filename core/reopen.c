@@ -1,0 +1,287 @@
+// States of the staged step are those of step.h. This file performs:
+//   (none) -> STAGED   ckpt_reopen(), with store->acts_lock held: the step is neither deleted nor moved meanwhile
+//   STAGED -> LEFT     give_up(), by a thread of its own that lives as long as the step is reopened
+//   STAGED -> GONE     ckpt_reopen_remove(), with the committed one COMMITTED -> DELETED
+//
+// Invariants:
+//  1. base->reopened is set exactly while the staged step's `reopens` is, and both change under store->lock.
+//  2. A step with `reopens` is in no chain of the table; it has the name, folder and key of its base.
+#include "core/reopen.h"
+
+#include "core/commit.h"
+#include "core/delete.h"
+#include "core/errlog.h"
+#include "core/remove.h"
+#include "core/share.h"
+#include "core/stage.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <time.h>
+
+bool ckpt_reopen_end_locked(struct ckpt_step *step)
+{
+	if (!__atomic_exchange_n(&step->reopens, false, __ATOMIC_ACQ_REL))
+		return false;
+	ckpt_step_unref(
+		__atomic_exchange_n(&step->base->reopened, NULL, __ATOMIC_ACQ_REL)); // not the last: the caller's
+	return true;
+}
+
+struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step)
+{
+	struct ckpt_step *now = NULL;
+
+	if (!ckpt_reopen_any(step)) // nearly always
+		return step;
+	pthread_mutex_lock(&step->store->lock);
+	if (step->reopened)
+		now = ckpt_step_ref(step->reopened);
+	pthread_mutex_unlock(&step->store->lock);
+	if (!now)
+		return step;
+	ckpt_step_unref(step);
+	return now;
+}
+
+// --- The quiet end ------------------------------------------------------------------------------------------------------
+
+static bool is_quiet_locked(const struct ckpt_step *step)
+{
+	return step->state == CKPT_STEP_STAGED && !step->outcome_unknown && !step->changers && !step->writers &&
+	       ckpt_sys.mono_ns() - __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) >=
+		       step->store->settings.quiet_ns;
+}
+
+static bool give_up(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	bool quiet;
+
+	pthread_mutex_lock(&s->lock);
+	pthread_mutex_lock(&step->lock);
+	quiet = is_quiet_locked(step);
+	if (quiet)
+		step->state = CKPT_STEP_LEFT; // from here on nobody enters it
+	pthread_mutex_unlock(&step->lock);
+	if (quiet) {
+		ckpt_step_leave_locked(step);
+		ckpt_reopen_end_locked(step);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!quiet)
+		return false;
+	if (s->renew)
+		s->renew(s->renew_arg, step, step->base);
+	ckpt_errlog_add(
+		s->errlog, step->name, -ETIMEDOUT,
+		"complete it next time (touch NAME/.finalize, or `ckptfs commit`); the changes are in .ckptfs/staged "
+		"and can be resumed under another name or dropped: `ckptfs sessions`",
+		"it was changed after its commit and not completed: the version of before is back");
+	return true;
+}
+
+// A failure is in the log; the next try comes when it has stood still for as long again.
+static bool replace(struct ckpt_step *step)
+{
+	struct ckpt_commit how = {.event = "quiet", .profile = "generic"};
+
+	if (!ckpt_commit(step, &how))
+		return true;
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	return false;
+}
+
+static void wait_locked(struct ckpt_step *step)
+{
+	int64_t left_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) + step->store->settings.quiet_ns -
+			  ckpt_sys.mono_ns();
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	left_ns = MAX(left_ns, INT64_C(20000000)) + until.tv_nsec;
+	until.tv_sec += left_ns / 1000000000;
+	until.tv_nsec = left_ns % 1000000000;
+	pthread_cond_timedwait(&step->changed, &step->lock, &until);
+}
+
+static void watch(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	bool ended = false;
+
+	while (!ended && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) &&
+	       !__atomic_load_n(&s->closing, __ATOMIC_ACQUIRE)) {
+		bool quiet;
+
+		pthread_mutex_lock(&step->lock);
+		quiet = is_quiet_locked(step);
+		if (!quiet)
+			wait_locked(step);
+		pthread_mutex_unlock(&step->lock);
+		if (quiet)
+			ended = s->settings.amend == CKPT_AMEND_REPLACE ? replace(step) : give_up(step);
+	}
+}
+
+static void *watcher_thread(void *arg)
+{
+	struct ckpt_step *step = arg;
+	struct ckpt_store *s = step->store;
+
+	watch(step);
+	ckpt_step_unref(step);
+	pthread_mutex_lock(&s->lock);
+	s->commits_running--;
+	pthread_cond_broadcast(&s->idle);
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+// Without a thread it is not given up before the next start.
+static void start_watcher(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	pthread_mutex_lock(&s->lock);
+	s->commits_running++; // the end of the store waits for it
+	pthread_mutex_unlock(&s->lock);
+	ckpt_step_ref(step);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attr, watcher_thread, step)) {
+		ckpt_step_unref(step);
+		pthread_mutex_lock(&s->lock);
+		s->commits_running--;
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_attr_destroy(&attr);
+}
+
+static int wake(void *arg __attribute__((unused)), struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	pthread_cond_broadcast(&step->changed);
+	return 0;
+}
+
+void ckpt_reopen_wake_all(struct ckpt_store *s)
+{
+	__atomic_store_n(&s->closing, true, __ATOMIC_RELEASE);
+	LOCK_SCOPE(&s->lock);
+	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED, wake, NULL);
+}
+
+// --- Reopen -------------------------------------------------------------------------------------------------------------
+
+static int fill(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(step->base, &m);
+
+	if (rc)
+		return rc;
+	rc = ckpt_stage_make_session(step, 0700);
+	if (!rc) {
+		rc = ckpt_share_tree(step->base, m, step->dirfd);
+		if (rc)
+			ckpt_stage_drop_session(step);
+	}
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+// Its name, owner and folder are those of the base: they are in what the session says of itself, should it be left over.
+static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
+{
+	struct ckpt_store *s = base->store;
+	struct ckpt_step *step;
+	int rc = ckpt_step_new(s, &step);
+
+	if (rc)
+		return rc;
+	step->state = CKPT_STEP_STAGED;
+	step->ours = true;
+	step->began_ns = ckpt_sys.now_ns();
+	step->touched_ns = ckpt_sys.mono_ns();
+	step->base = ckpt_step_ref(base);
+	pthread_mutex_lock(&s->lock);
+	memcpy(step->folder_id, base->folder_id, sizeof(step->folder_id));
+	memcpy(step->name, base->name, sizeof(step->name));
+	memcpy(step->key, base->key, sizeof(step->key));
+	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_lock(&base->lock);
+	step->uid = base->summary.dir_uid;
+	step->gid = base->summary.dir_gid;
+	pthread_mutex_unlock(&base->lock);
+	rc = fill(step);
+	if (rc) {
+		ckpt_step_unref(step);
+		return rc;
+	}
+	*ret_step = step;
+	return 0;
+}
+
+static void take_place(struct ckpt_step *step)
+{
+	struct ckpt_step *base = step->base;
+
+	pthread_mutex_lock(&step->store->lock);
+	__atomic_store_n(&step->reopens, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&base->reopened, ckpt_step_ref(step), __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&step->store->lock);
+	pthread_mutex_lock(&base->lock);
+	ckpt_remove_forget_locked(base); // the staged one is without what was removed
+	pthread_mutex_unlock(&base->lock);
+}
+
+int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
+{
+	struct ckpt_store *s = base->store;
+	LOCK_SCOPE(&s->acts_lock);
+	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base)), *step;
+	int rc;
+
+	if (now != base) {
+		*ret_step = now;
+		return 0;
+	}
+	ckpt_step_unref(now);
+	if (ckpt_step_state(base) != CKPT_STEP_COMMITTED)
+		return -ESTALE;
+	rc = make(base, &step);
+	if (rc) {
+		ckpt_errlog_add(s->errlog, base->name, rc, "nothing is changed: mend the cause, then try again",
+				"it could not be opened for changes");
+		return rc == -EBADMSG ? -EIO : rc;
+	}
+	take_place(step);
+	if (s->renew)
+		s->renew(s->renew_arg, base, step);
+	start_watcher(step);
+	*ret_step = step;
+	return 0;
+}
+
+int ckpt_reopen_remove(struct ckpt_step *step)
+{
+	int rc = ckpt_stage_enter(step, false);
+
+	if (rc)
+		return rc == -EAGAIN ? -EBUSY : rc;
+	rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
+	if (!rc) {
+		rc = ckpt_delete(step->base);
+		ckpt_stage_vanish(step);
+		if (rc && step->store->renew)
+			step->store->renew(step->store->renew_arg, step, step->base);
+	}
+	ckpt_stage_leave(step);
+	return rc == -EEXIST ? -ENOTEMPTY : rc;
+}

@@ -1,0 +1,297 @@
+#include "core/share.h"
+
+#include "core/clone.h"
+#include "core/manifest.h"
+#include "core/remove.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/xattr.h>
+
+#define SHARED_XATTR CKPT_OWN_XATTRS "shared"
+
+// --- One file -----------------------------------------------------------------------------------------------------------
+
+// The mark comes first: a crash between the two leaves a mark too many, never a link too many.
+int ckpt_share_link(int fd, int dirfd, const char *name)
+{
+	char path[32];
+	int rc = ckpt_sys.fsetxattr(fd, SHARED_XATTR, "", 0, XATTR_CREATE);
+
+	if (rc && rc != -EEXIST)
+		return rc;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) ? -errno : 0;
+}
+
+bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx)
+{
+	char path[32 + CKPT_NAME_MAX + 1];
+
+	if (!S_ISREG(stx->stx_mode) || stx->stx_nlink < 2)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", dirfd, name);
+	return lgetxattr(path, SHARED_XATTR, NULL, 0) >= 0;
+}
+
+bool ckpt_share_is_open(int fd, const struct statx *stx)
+{
+	char path[32];
+
+	if (!S_ISREG(stx->stx_mode) || stx->stx_nlink < 2)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); // fgetxattr(2) wants one that reads
+	return getxattr(path, SHARED_XATTR, NULL, 0) >= 0;
+}
+
+static int make_copy(struct ckpt_store *s, int from, const struct statx *stx, const char *name, bool empty,
+		     bool durable)
+{
+	CLEANUP_FD int to = ckpt_sys.open(s->trash_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+	int rc = to < 0  ? to
+		 : empty ? ckpt_clone_attributes(from, to, stx, false)
+			 : ckpt_clone_file(from, to, stx, false);
+
+	return rc || !durable ? rc : ckpt_sys.fsync(to);
+}
+
+int ckpt_share_copy_up(struct ckpt_store *s, int dirfd, const char *name, bool empty, bool durable)
+{
+	CLEANUP_FD int from = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
+	char aside[64];
+	struct statx stx;
+	uint64_t salt;
+	int rc = from < 0 ? from : ckpt_sys.random(&salt, sizeof(salt));
+
+	if (!rc && statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
+		rc = -errno;
+	if (rc || !ckpt_share_is_open(from, &stx))
+		return rc;
+	snprintf(aside, sizeof(aside), CKPT_TRASH_COPY "%016llx-up", (unsigned long long)salt);
+	rc = make_copy(s, from, &stx, aside, empty, durable);
+	if (!rc)
+		rc = ckpt_sys.rename(s->trash_fd, aside, dirfd, name, 0);
+	if (rc)
+		ckpt_sys.unlink(s->trash_fd, aside, 0);
+	return rc;
+}
+
+// --- Numbers ------------------------------------------------------------------------------------------------------------
+
+// 0: the version that a reopened step comes from has nothing of this kind there.
+static uint64_t number_before(struct ckpt_step *step, const char *path, bool dir)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e = {0};
+	uint32_t index;
+
+	if (ckpt_step_manifest(step->base, &m))
+		return 0;
+	if (!ckpt_manifest_lookup(m, path, &index))
+		ckpt_manifest_entry(m, index, &e);
+	ckpt_manifest_unref(m);
+	return (e.type == CKPT_ENTRY_DIR) == dir ? e.ino : 0;
+}
+
+// Of the name and the file behind it: the same file is another in another place, and another file in the same place.
+static uint64_t number_of_name(uint64_t dir_ino, const char *name, uint64_t own)
+{
+	uint64_t h = (dir_ino ^ UINT64_C(0xcbf29ce484222325)) * UINT64_C(0x9e3779b97f4a7c15);
+
+	for (; *name; name++)
+		h = (h ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+	h = (h ^ own) * UINT64_C(0x9e3779b97f4a7c15);
+	h ^= h >> 32;
+	return h > 1 ? h : 2;
+}
+
+uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_ino, const struct statx *stx,
+			bool shared)
+{
+	uint64_t own = ckpt_store_ino(stx);
+	bool dir = S_ISDIR(stx->stx_mode);
+	const char *slash;
+
+	if (step && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) && (dir || shared)) {
+		uint64_t before = number_before(step, path, dir);
+
+		if (before && (dir || before == own))
+			return before;
+	}
+	if (!shared)
+		return own;
+	slash = strrchr(path, '/');
+	return number_of_name(dir_ino, slash ? slash + 1 : path, own);
+}
+
+// --- A whole tree -------------------------------------------------------------------------------------------------------
+
+struct tree {
+	struct ckpt_step *step;
+	struct ckpt_manifest *m;
+	int dirfd;
+};
+
+static int set_xattrs(const struct ckpt_manifest *m, const struct ckpt_entry *e, int fd)
+{
+	const char *name;
+	const void *value;
+	size_t len;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(m, e, i, &name, &value, &len); i++)
+		rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
+	return rc;
+}
+
+static int set_attributes(const struct ckpt_manifest *m, const struct ckpt_entry *e, int fd)
+{
+	struct timespec times[2] = {{e->mtime_s, e->mtime_ns}, {e->mtime_s, e->mtime_ns}};
+	int rc = geteuid() == 0 && fchown(fd, e->uid, e->gid) ? -errno : 0;
+
+	if (!rc)
+		rc = set_xattrs(m, e, fd);
+	if (!rc && fchmod(fd, e->mode))
+		rc = -errno;
+	return !rc && futimens(fd, times) ? -errno : rc;
+}
+
+// What has several names within the step has them here: they are one file, and so cannot be shared name by name.
+static uint32_t first_link(const struct tree *t, const struct ckpt_entry *e)
+{
+	struct ckpt_entry other;
+
+	for (uint32_t i = 1; i < e->index; i++) {
+		ckpt_manifest_entry(t->m, i, &other);
+		if (other.ino == e->ino && !ckpt_remove_has(t->step, i))
+			return i;
+	}
+	return e->index;
+}
+
+static int copy_file(struct ckpt_manifest *m, const struct ckpt_entry *e, int from, int dirfd, const char *name)
+{
+	CLEANUP_FD int to = ckpt_sys.open(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
+	struct statx stx;
+	int rc = MIN(to, 0);
+
+	if (rc)
+		return rc;
+	rc = statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : ckpt_clone_file(from, to, &stx, false);
+	if (!rc)
+		rc = set_attributes(m, e, to);
+	if (rc)
+		ckpt_sys.unlink(dirfd, name, 0);
+	return rc;
+}
+
+// A disk allows only so many names of one file, and who is not root may not mark what he may not write.
+static bool wants_copy(int rc)
+{
+	return rc == -EMLINK || rc == -EACCES || rc == -EPERM || ckpt_is_full(rc);
+}
+
+static int share_file(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e, int dirfd,
+		      const char *name, bool copied)
+{
+	int from, rc = ckpt_step_open_raw(step, m, e->index, &from);
+
+	if (rc)
+		return rc;
+	rc = copied ? -EMLINK : ckpt_share_link(from, dirfd, name);
+	if (wants_copy(rc))
+		rc = copy_file(m, e, from, dirfd, name);
+	ckpt_sys.close(from);
+	return rc;
+}
+
+static int make_symlink(const struct ckpt_entry *e, int dirfd, const char *name)
+{
+	struct timespec times[2] = {{e->mtime_s, e->mtime_ns}, {e->mtime_s, e->mtime_ns}};
+	int rc = ckpt_sys.symlink(e->target, dirfd, name);
+
+	if (!rc && geteuid() == 0 && fchownat(dirfd, name, e->uid, e->gid, AT_SYMLINK_NOFOLLOW))
+		rc = -errno;
+	return !rc && utimensat(dirfd, name, times, AT_SYMLINK_NOFOLLOW) ? -errno : rc;
+}
+
+int ckpt_share_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name)
+{
+	struct ckpt_entry e;
+
+	ckpt_manifest_entry(m, index, &e);
+	return e.type == CKPT_ENTRY_DIR       ? -EISDIR
+	       : e.type == CKPT_ENTRY_SYMLINK ? make_symlink(&e, dirfd, name)
+					      : share_file(step, m, &e, dirfd, name, false);
+}
+
+static int add_file(const struct tree *t, const struct ckpt_entry *e, int dirfd)
+{
+	uint32_t first = e->nlink > 1 ? first_link(t, e) : e->index;
+	char path[PATH_MAX];
+	int rc;
+
+	if (first == e->index)
+		return share_file(t->step, t->m, e, dirfd, e->name, e->nlink > 1);
+	rc = ckpt_manifest_path(t->m, first, path, sizeof(path));
+	return rc < 0 ? rc : ckpt_sys.link(t->dirfd, path, dirfd, e->name);
+}
+
+static int open_dir(const struct tree *t, uint32_t index)
+{
+	char path[PATH_MAX];
+	int len = ckpt_manifest_path(t->m, index, path, sizeof(path));
+
+	return len < 0 ? len : ckpt_sys.open(t->dirfd, len ? path : ".", O_RDONLY | O_DIRECTORY, 0);
+}
+
+static int add_children(const struct tree *t, const struct ckpt_entry *dir)
+{
+	CLEANUP_FD int dirfd = open_dir(t, dir->index);
+	int rc = MIN(dirfd, 0);
+
+	for (uint32_t i = 0; i < dir->child_count && !rc; i++) {
+		struct ckpt_entry e;
+
+		if (ckpt_remove_has(t->step, dir->child_first + i))
+			continue;
+		ckpt_manifest_entry(t->m, dir->child_first + i, &e);
+		rc = e.type == CKPT_ENTRY_DIR    ? ckpt_sys.mkdir(dirfd, e.name, 0700)
+		     : e.type == CKPT_ENTRY_FILE ? add_file(t, &e, dirfd)
+						 : make_symlink(&e, dirfd, e.name);
+	}
+	return rc;
+}
+
+static int each_dir(const struct tree *t, bool attributes, uint32_t index)
+{
+	struct ckpt_entry e;
+
+	ckpt_manifest_entry(t->m, index, &e);
+	if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(t->step, index))
+		return 0;
+	if (!attributes)
+		return add_children(t, &e);
+	CLEANUP_FD int fd = open_dir(t, index);
+
+	return fd < 0 ? fd : set_attributes(t->m, &e, fd);
+}
+
+// Modes, which may forbid it, and times, which all else would change, come last, those of the inner directories first.
+int ckpt_share_tree(struct ckpt_step *step, struct ckpt_manifest *m, int dirfd)
+{
+	struct tree t = {.step = step, .m = m, .dirfd = dirfd};
+	uint32_t count = ckpt_manifest_count(m);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < count && !rc; i++)
+		rc = each_dir(&t, false, i);
+	for (uint32_t i = count; i-- > 0 && !rc;)
+		rc = each_dir(&t, true, i);
+	return rc;
+}

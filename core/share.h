@@ -1,0 +1,36 @@
+// Shared files: a file of a committed step that stands in another place, too, a staged step or a plain folder, without a
+// byte having moved: as a hard link of its raw file.
+//
+// Clients see a file of its own there, with an inode number of its own and one link. The raw file carries a mark (an
+// extended attribute, set before its first second name), so that nobody changes it in place, whoever finds it later: the
+// first change of data or attributes gives the name a copy (reflink where the disk has them), which is an ordinary file.
+// What the raw file's own step is deleted and expires for, it loses a name by: the others keep it.
+//
+// Threads: any. All but the number block on the disk.
+#pragma once
+
+#include "core/step.h"
+
+#include <sys/stat.h>
+
+// A second name for the raw file that is open at fd, for reading: dirfd/name. -EEXIST, -EMLINK, -EXDEV ...
+int ckpt_share_link(int fd, int dirfd, const char *name);
+// Whether what has this name in a live tree is shared. stx is of it; for most files it says all.
+bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx);
+bool ckpt_share_is_open(int fd, const struct statx *stx); // O_PATH will do
+// The name gets a copy of its own, with all attributes; with empty, none of the bytes. durable: the copy is on disk before
+// it has the name. Returns 0 also when it is not shared (any more).
+int ckpt_share_copy_up(struct ckpt_store *s, int dirfd, const char *name, bool empty, bool durable);
+
+// The inode number that clients see of what stands at path in a live tree (step NULL: the plain one; dir_ino: that of its
+// directory). What a reopened step has from the version it comes from keeps its number (reopen.h).
+uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_ino, const struct statx *stx,
+			bool shared);
+
+// The same of a file or symlink in a committed step, by its entry; a copy where the disk allows no more names of one file, or
+// we may not mark it. -EIO: the raw file is gone or changed; -EISDIR.
+int ckpt_share_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name);
+
+// All that is in a committed step, and was not removed from it (remove.h), as shared files below dirfd, which is empty.
+// The directory itself gets its mode, owner, attributes and time.
+int ckpt_share_tree(struct ckpt_step *step, struct ckpt_manifest *m, int dirfd);

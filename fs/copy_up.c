@@ -1,0 +1,70 @@
+#include "fs/copy_up.h"
+
+#include "core/share.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/node.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+
+bool copy_up_is_due(int fd)
+{
+	struct statx stx;
+
+	return !statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_NLINK, &stx) && ckpt_share_is_open(fd, &stx);
+}
+
+// The directory and the name of a node; the directory is a reference.
+static int name_of(struct ckpt_fs *fs, struct node *n, struct node **ret_dir, char ret_name[CKPT_NAME_MAX + 1])
+{
+	int rc = -ESTALE;
+
+	names_read_lock(fs);
+	if (n->names) {
+		*ret_dir = n->names->parent;
+		node_ref(fs, *ret_dir);
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", n->names->text);
+		rc = 0;
+	}
+	names_unlock(fs);
+	return rc;
+}
+
+static void lose_name(struct ckpt_fs *fs, struct node *n, struct node *dir, const char *name)
+{
+	names_write_lock(fs);
+	name_drop_locked(fs, n, dir, name);
+	names_unlock(fs);
+}
+
+int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
+{
+	LOCK_SCOPE(&one_at_a_time);
+	char name[CKPT_NAME_MAX + 1];
+	struct ckpt_step *step;
+	struct node *dir;
+	int fd, dirfd, rc = name_of(fs, n, &dir, name);
+
+	if (rc)
+		return rc;
+	step = node_step(fs, dir);
+	dirfd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+	// In a step the commit makes it durable.
+	rc = dirfd < 0 ? dirfd : ckpt_share_copy_up(fs->store, dirfd, name, empty, !step && !empty);
+	if (!rc)
+		lose_name(fs, n, dir, name);
+	if (!rc && ret_fd) {
+		fd = ckpt_sys.open(dirfd, name, O_PATH | O_NOFOLLOW, 0);
+		rc = fd < 0 ? -ESTALE : 0;
+		*ret_fd = fd;
+	}
+	if (dirfd >= 0)
+		ckpt_sys.close(dirfd);
+	ckpt_step_unref(step);
+	node_unref(fs, dir);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
