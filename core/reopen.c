@@ -8,6 +8,7 @@
 //  2. A step with `reopens` is in no chain of the table; it has the name, folder and key of its base.
 #include "core/reopen.h"
 
+#include "core/amend.h"
 #include "core/commit.h"
 #include "core/delete.h"
 #include "core/errlog.h"
@@ -189,6 +190,8 @@ static int fill(struct ckpt_step *step)
 	rc = ckpt_stage_make_session(step, 0700);
 	if (!rc) {
 		rc = ckpt_share_tree(step->base, m, step->dirfd);
+		if (!rc)
+			rc = ckpt_amend_move(step->base, step->dirfd);
 		if (rc)
 			ckpt_stage_drop_session(step);
 	}
@@ -239,6 +242,7 @@ static void take_place(struct ckpt_step *step)
 	pthread_mutex_lock(&base->lock);
 	ckpt_remove_forget_locked(base); // the staged one is without what was removed
 	pthread_mutex_unlock(&base->lock);
+	ckpt_stage_move_writers(base, step); // of what was being added
 }
 
 int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)

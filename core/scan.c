@@ -45,7 +45,7 @@ static bool xattr_is_the_users(const char *name)
 	return !strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
 }
 
-static int read_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
+int ckpt_scan_xattrs(struct ckpt_manifest_writer *w, uint32_t handle, int fd)
 {
 	char quick[1024];
 	CLEANUP_FREE char *names = NULL;
@@ -70,14 +70,14 @@ static int read_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
 		if (!xattr_is_the_users(name))
 			continue;
 		n = fgetxattr(fd, name, value, CKPT_XATTR_BYTES_MAX);
-		rc = n < 0 ? -errno : ckpt_manifest_writer_xattr(scan->manifest, handle, name, value, (size_t)n);
+		rc = n < 0 ? -errno : ckpt_manifest_writer_xattr(w, handle, name, value, (size_t)n);
 	}
 	return rc == -ERANGE ? -E2BIG : rc;
 }
 
 static int add_xattrs(struct ckpt_scan *scan, uint32_t handle, int fd)
 {
-	int rc = read_xattrs(scan, handle, fd);
+	int rc = ckpt_scan_xattrs(scan->manifest, handle, fd);
 
 	scan->blamed_xattrs |= rc == -E2BIG;
 	return rc;

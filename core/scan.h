@@ -43,3 +43,6 @@ struct ckpt_scan {
 // a copy; ... After any result ckpt_scan_done.
 int ckpt_scan_run(struct ckpt_scan *scan);
 void ckpt_scan_done(struct ckpt_scan *scan);
+
+// The user's extended attributes of what is open at fd, as those of this entry. -E2BIG, -ENOMEM ...
+int ckpt_scan_xattrs(struct ckpt_manifest_writer *w, uint32_t handle, int fd);

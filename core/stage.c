@@ -310,6 +310,13 @@ static void move_writers_locked(struct ckpt_step *from, struct ckpt_step *to)
 	from->writers = NULL;
 }
 
+void ckpt_stage_move_writers(struct ckpt_step *from, struct ckpt_step *to)
+{
+	lock_both(from, to);
+	move_writers_locked(from, to);
+	unlock_both(from, to);
+}
+
 // A failure must be known wherever the file is. That it is on disk already need not be: the rename changed its ctime.
 static void carry_locked(struct ckpt_step *to, const struct synced_file *f)
 {

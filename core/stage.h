@@ -70,6 +70,8 @@ int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
 // step->dirfd, and durable. And the way back: what is in it goes behind.
 int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode);
 void ckpt_stage_drop_session(struct ckpt_step *step);
+// Who writes in one step writes in another from now on.
+void ckpt_stage_move_writers(struct ckpt_step *from, struct ckpt_step *to);
 // On disk already, as of this ctime; and: a write of it was lost.
 bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns);
 bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);

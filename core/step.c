@@ -8,6 +8,7 @@
 #include "core/step.h"
 
 #include "backends/backend.h"
+#include "core/amend.h"
 #include "core/copy.h"
 #include "core/errlog.h"
 #include "core/hash.h"
@@ -152,6 +153,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_stage_forget(step);
 	ckpt_copy_forget(step);
 	ckpt_remove_forget_locked(step); // nobody else has it any more
+	ckpt_amend_forget_all(step);
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
 	ckpt_manifest_unref(step->manifest);

@@ -38,6 +38,7 @@ enum ckpt_step_state {
 
 struct ckpt_writer;
 struct ckpt_removal;
+struct ckpt_pending_file;
 struct ckpt_pending; // a name that a commit will give
 struct ckpt_step {
 	struct ckpt_store *store;
@@ -78,10 +79,11 @@ struct ckpt_step {
 	bool synced_lost;            // a failure could not be remembered by file
 	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
 	struct ckpt_removal
-		*removal;    // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
-	uint32_t deleted_by; // DELETED: the version that says so, or that came in its place
-	int64_t deleted_ns;  // DELETED: when
-	bool moved;          // DELETED: its session went on under another name (move.h)
+		*removal; // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
+	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
+	uint32_t deleted_by;                     // DELETED: the version that says so, or that came in its place
+	int64_t deleted_ns;                      // DELETED: when
+	bool moved;                              // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory

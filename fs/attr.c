@@ -2,6 +2,7 @@
 
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/amend.h"
 #include "fs/control.h"
 #include "fs/latest.h"
 #include "fs/marker.h"
@@ -183,7 +184,9 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 	rc = place_of(fs, n, &p);
 	if (rc)
 		return rc == -ESTALE ? attr_of_live(fs, n, ret_attr, ret_timeout) : rc;
-	if (place_is_committed(&p)) {
+	if (place_is_committed(&p) && amend_is_changing(n)) {
+		rc = attr_of_live(fs, n, ret_attr, ret_timeout);
+	} else if (place_is_committed(&p)) {
 		rc = attr_of_committed(fs, n, &p, ret_attr);
 		*ret_timeout = TIMEOUT_COMMITTED;
 		// A leftover's file is not the step's: whoever has it open sees it as it is.

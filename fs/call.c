@@ -181,6 +181,17 @@ static void finish(struct call *c, int rc)
 {
 	struct ckpt_step *step = c->step, *other = c->other_step;
 
+	if (rc == -EROFS && c->committed) {
+		rc = c->committed(c);
+		if (rc != CALL_REOPENS) {
+			if (rc != CALL_ANSWERED)
+				reply_error(c->req, rc);
+			ckpt_step_unref(step);
+			ckpt_step_unref(other);
+			return;
+		}
+		rc = -EROFS;
+	}
 	if (rc == -EROFS && may_reopen(c)) {
 		c->reopens = false;
 		rc = thread_start(c, reopened, &threads.lanes[true]); // it takes a link for each file
@@ -188,12 +199,6 @@ static void finish(struct call *c, int rc)
 			return;
 	}
 
-	if (rc == -EROFS && c->committed) {
-		reply_error(c->req, c->committed(c));
-		ckpt_step_unref(step);
-		ckpt_step_unref(other);
-		return;
-	}
 	if (rc) {
 		reply_error(c->req, rc);
 		ckpt_step_unref(step);

@@ -14,9 +14,10 @@
 
 struct call {
 	void (*run)(struct call *c);
-	int (*committed)(
-		struct call
-			*c); // instead of it in a committed step, which its commit may have become meanwhile; or NULL
+	// Instead of it in a committed step, which its commit may have become meanwhile; or NULL. Its answer, or one of these.
+	int (*committed)(struct call *c);
+#define CALL_ANSWERED 1 // it was given already
+#define CALL_REOPENS 2  // run it, in the step reopened
 	fuse_req_t req;
 	struct ckpt_fs *fs;
 	struct node *node, *other; // the directory (or file) of the request; the second of a rename or link
@@ -25,6 +26,7 @@ struct call {
 	size_t data_len;
 	mode_t mode;
 	int flags;
+	bool opens;             // it is an open(2)
 	bool reopens;           // it changes what there is: a committed step is reopened for it (core/reopen.h)
 	bool aside;             // for call_run: on a thread of its own from the start, for it may copy a file
 	bool waits_for_clients; // for call_detach: its end may depend on what some client does first

@@ -59,6 +59,11 @@ static int reopen_for_writing(int fd, int flags)
 	return out < 0 ? -errno : out;
 }
 
+int handle_reopen(const struct handle *h)
+{
+	return reopen_for_writing(h->node->use->fd, h->flags & ~O_DIRECT);
+}
+
 int handle_writer(const struct handle *h)
 {
 	int fd;
@@ -73,7 +78,7 @@ int handle_writer(const struct handle *h)
 static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 {
 	n->use->io = IO_CACHED;
-	if (!fs->passthrough || n->use->fd < 0)
+	if (!fs->passthrough || n->use->fd < 0 || n->use->amend)
 		return;
 	n->use->backing_id = fuse_passthrough_open(req, n->use->fd);
 	if (n->use->backing_id > 0)
@@ -109,6 +114,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 		ckpt_sys.close(TAKE_FD(n->use->fd));
 	n->use->io = IO_NONE;
 	n->use->written = false;
+	free(__atomic_exchange_n(&n->use->amend, NULL, __ATOMIC_ACQ_REL));
 }
 
 // Under a name may stand another file by now (a leftover's copy): the kernel is told to look the name up again.

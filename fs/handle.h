@@ -13,6 +13,7 @@
 
 struct listing;
 struct marker_handle;
+struct amend_handle;
 
 struct handle {
 	struct node *node;
@@ -24,7 +25,8 @@ struct handle {
 	struct ckpt_step *left;    // a left-over step that it reads: not dropped meanwhile without being asked to
 	struct listing *listing;   // directories
 	struct marker_handle *marker;
-	char *text; // control files: what they said at open
+	struct amend_handle *amend; // it writes a file that is being added to a committed step
+	char *text;                 // control files: what they said at open
 	size_t text_len;
 };
 
@@ -67,3 +69,4 @@ int drop_setuid(int fd);
 // A descriptor that writes the file of a handle that does; the caller closes it. What a handle may do was decided at its open:
 // a chmod since then takes nothing away.
 int handle_writer(const struct handle *h);
+int handle_reopen(const struct handle *h); // the same, and reads it: by the flags of its open

@@ -63,6 +63,8 @@ int look_at_child(struct ckpt_fs *fs, struct node *parent, int dirfd, const char
 // A file that was just made under this name in a live tree, and is open as fd: given to the client, then as lookup_child.
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
 		  struct fuse_entry_param *ret_entry);
+// What was made under this name in an open directory is the client's.
+int give_to_client(fuse_req_t req, int dirfd, const char *name);
 // What a new name in this place must be: 0, or an errno of ckpt_name_check; -EPERM for names that are ours.
 int check_new_name(struct ckpt_fs *fs, struct node *parent, struct ckpt_step *step, const char *name);
 // The id of a plain folder under which its steps are found. -ENOENT: it holds none and has no id; make gives it one.

@@ -2,6 +2,7 @@
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/copy_up.h"
@@ -199,6 +200,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 		if (fi)
 			c.fi = *fi;
 		c.reopens = to_set & FUSE_SET_ATTR_SIZE;
+		c.committed = amend_pending;
 		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
 		call_run(&c);
 	}
@@ -408,6 +410,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 		if (copy)
 			memcpy(copy, value, size);
 		snprintf(c.name, sizeof(c.name), "%s", name);
+		c.committed = amend_pending;
 		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
 		call_run(&c);
 	}

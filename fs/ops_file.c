@@ -2,6 +2,7 @@
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/handle.h"
@@ -123,10 +124,13 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct call c = {.run = run_create, .req = req, .fs = fs, .node = node_of(fs, parent), .mode = mode, .fi = *fi};
 
 	snprintf(c.name, sizeof(c.name), "%s", name);
-	if (node_is_top(c.node) && marker_is_name(fs, name))
+	if (node_is_top(c.node) && marker_is_name(fs, name)) {
 		marker_create(&c);
-	else
-		call_run(&c);
+		return;
+	}
+	c.committed = amend_create;
+	c.reopens = true;
+	call_run(&c);
 }
 
 static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_info *fi, int rc)
@@ -206,7 +210,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
 		open_for_reading(fs, req, c.node, fi);
 	} else {
-		c.reopens = true;
+		c.opens = c.reopens = true;
+		c.committed = amend_pending;
 		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
 		call_run(&c);
 	}
@@ -310,7 +315,8 @@ static ssize_t write_marker(struct handle *h, struct fuse_bufvec *in, off_t offs
 void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t offset, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	ssize_t n = h->marker ? write_marker(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
+	int rc = h->amend ? amend_before_write(fs_of(req), h) : 0;
+	ssize_t n = rc ? rc : h->marker ? write_marker(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
 
 	(void)ino;
 	if (n < 0)
@@ -330,6 +336,10 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		marker_flush(req, h);
 		return;
 	}
+	if (h->amend) {
+		amend_flush(req, h);
+		return;
+	}
 	handle_flushed(h);
 	reply_error(req, 0);
 }
@@ -342,6 +352,10 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	(void)ino;
 	if (h->marker) {
 		marker_release(req, h);
+		return;
+	}
+	if (h->amend) {
+		amend_release(fs, req, h);
 		return;
 	}
 	if (h->node->kind == NODE_FILES)
@@ -395,7 +409,8 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 		reply_error(req, h->writes ? -EOPNOTSUPP : -EBADF);
 		return;
 	}
-	fd = handle_writer(h);
+	rc = h->amend ? amend_before_write(fs_of(req), h) : 0;
+	fd = rc ? rc : handle_writer(h);
 	rc = fd < 0 ? fd : fallocate(fd, mode, offset, length) ? -errno : 0;
 	if (fd >= 0)
 		ckpt_sys.close(fd);
@@ -411,7 +426,8 @@ struct copy {
 static void run_copy(struct call *c)
 {
 	struct copy *copy = (struct copy *)c->data;
-	int in = handle_backing(c->fs, copy->in), fd = in < 0 ? in : handle_writer(copy->out);
+	int rc = copy->out->amend ? amend_before_write(c->fs, copy->out) : 0;
+	int in = rc ? rc : handle_backing(c->fs, copy->in), fd = in < 0 ? in : handle_writer(copy->out);
 	ssize_t n;
 
 	if (fd < 0) {

@@ -6,6 +6,7 @@
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/client.h"
@@ -156,33 +157,6 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 	return rc;
 }
 
-static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
-			    struct fuse_entry_param *ret_entry)
-{
-	struct ckpt_manifest *m;
-	struct ckpt_entry e;
-	struct node *n;
-	uint32_t index;
-	int rc = entry_of_node(parent, p, &m, &e);
-
-	if (rc)
-		return rc;
-	rc = ckpt_manifest_child(m, e.index, name, &index);
-	if (!rc && ckpt_remove_has(p->step, index))
-		rc = -ENOENT;
-	if (!rc) {
-		ckpt_manifest_entry(m, index, &e);
-		attr_from_entry(fs, &e, &ret_entry->attr);
-		rc = node_get(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, name, NULL, &n);
-	}
-	if (!rc) {
-		__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
-		fill_entry(fs, n, TIMEOUT_COMMITTED, ret_entry);
-	}
-	ckpt_manifest_unref(m);
-	return rc;
-}
-
 static bool type_is_ours(mode_t mode)
 {
 	return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
@@ -269,6 +243,44 @@ static int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name
 	__atomic_store_n(&n->file, c.shared ? ckpt_store_ino(&c.stx) : 0, __ATOMIC_RELAXED);
 	fill_live(fs, n, &c.stx, ret_entry);
 	return 0;
+}
+
+static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct place *p, struct ckpt_manifest *m,
+			 uint32_t index, struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_entry e;
+	struct node *n;
+	int rc;
+
+	ckpt_manifest_entry(m, index, &e);
+	attr_from_entry(fs, &e, &ret_entry->attr);
+	rc = node_get(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name, NULL, &n);
+	if (rc)
+		return rc;
+	__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
+	fill_entry(fs, n, TIMEOUT_COMMITTED, ret_entry);
+	return amend_is_changing(n) ? attr_of_node(fs, n, &ret_entry->attr, &ret_entry->attr_timeout) : 0;
+}
+
+static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
+			    struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = entry_of_node(parent, p, &m, &e);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_child(m, e.index, name, &index);
+	if (!rc && ckpt_remove_has(p->step, index))
+		rc = -ENOENT;
+	else if (rc == -ENOENT && amend_is_name(p, name))
+		rc = lookup_live(fs, parent, name, ret_entry);
+	else if (!rc)
+		rc = look_at_entry(fs, parent, p, m, index, ret_entry);
+	ckpt_manifest_unref(m);
+	return rc;
 }
 
 static int lookup_own(struct ckpt_fs *fs, struct node *n, struct fuse_entry_param *ret_entry)
@@ -389,7 +401,7 @@ int check_new_name(struct ckpt_fs *fs, struct node *parent, struct ckpt_step *st
 	return rc;
 }
 
-static int give_to_client(fuse_req_t req, int dirfd, const char *name)
+int give_to_client(fuse_req_t req, int dirfd, const char *name)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct stat dir;
@@ -559,6 +571,8 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	struct ckpt_step *step = node_step(c.fs, c.node);
 
 	c.mode = mode;
+	c.committed = amend_make;
+	c.reopens = true;
 	if (!step && c.node->kind == NODE_FILES && is_step_to_be(c.fs, c.node, name)) {
 		c.run = run_begin;
 		call_detach(&c); // it waits for the disk
@@ -591,6 +605,8 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 
 	(void)rdev;
 	c.mode = mode;
+	c.committed = amend_make;
+	c.reopens = true;
 	if (S_ISREG(mode))
 		call_run(&c);
 	else
@@ -614,6 +630,8 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 
 	c.data = copy;
 	c.data_len = strlen(target);
+	c.committed = amend_make;
+	c.reopens = true;
 	if (copy)
 		call_run(&c);
 	else
@@ -753,5 +771,6 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.other = n;
 	}
 	place_done(&p);
+	c.reopens = true;
 	call_run(&c);
 }

@@ -5,6 +5,7 @@
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/latest.h"
@@ -64,9 +65,11 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 	if (!rc) {
 		rc = geteuid() != 0 && !(e.mode & S_IWUSR) ? -EACCES
 							   : ckpt_remove_entry(p.step, m, e.index, name, want_dir);
+		if (rc == -ENOENT && !want_dir)
+			rc = amend_remove(fs, dir, &p, name);
 		ckpt_manifest_unref(m);
 	}
-	if (!rc && first)
+	if (!rc && first && ckpt_remove_hides(p.step))
 		folder_touch_above(fs, dir);
 	place_done(&p);
 	return rc;

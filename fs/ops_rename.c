@@ -13,6 +13,7 @@
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/client.h"
@@ -346,6 +347,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	} else if ((flags & RENAME_EXCHANGE) && names_a_step(fs, c.other, new_name)) {
 		reply_error(req, -EINVAL);
 	} else {
+		c.committed = amend_rename;
 		c.reopens = true;
 		call_run(&c);
 	}

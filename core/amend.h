@@ -1,0 +1,36 @@
+// Amends: what is added to a committed step, or taken from it, after its commit. Each is a new version of the step with the
+// same session; what it adds stands in the session's directory, where no version of before names it. No version changes.
+//
+// A file is pending from its creation to its close: it is in no version and in no listing, and its name in the session's
+// directory is taken. A step that is reopened meanwhile (reopen.h) takes its pending files along. What a crash leaves
+// pending is nobody's: its place is cleared for who comes next.
+//
+// Paths are those in the step. Threads: any. Blocks on the disk where said.
+#pragma once
+
+#include "core/step.h"
+
+// The name, which no version and no pending file has, is free in the session's directory (dirfd is where, path in the step).
+// -EEXIST it is taken.
+int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path);
+// A new file stands there, open for writing. -ENOMEM.
+int ckpt_amend_begin(struct ckpt_step *step, const char *path);
+bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path);
+// A pending file has another name, which was cleared, or none any more.
+int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to);
+void ckpt_amend_forget(struct ckpt_step *step, const char *path);
+
+// What stands at path is part of the step: a file, symlink or empty directory, durable when it returns 0. -EEXIST there is one;
+// -ESTALE the step is not committed any more; -EIO a write was lost or the outcome is unknown, asking again gives the final
+// answer; ... Failures are in the error log. Blocks on the disk.
+int ckpt_amend_add(struct ckpt_step *step, const char *path);
+// The same for a file that has other bytes from now on: they are in the session's directory under raw, and the version of before
+// keeps the old. It keeps its inode number.
+int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw);
+// What is at path, with all below it, is not part of the step any more; the version of before still has it. Errors as above,
+// and -ENOENT; -EINVAL for the step itself. Blocks on the disk.
+int ckpt_amend_remove(struct ckpt_step *step, const char *path);
+
+// For reopen.c: the pending files go along to dirfd. Blocks on the disk.
+int ckpt_amend_move(struct ckpt_step *step, int dirfd);
+void ckpt_amend_forget_all(struct ckpt_step *step); // nobody else has the step

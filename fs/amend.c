@@ -1,0 +1,577 @@
+#include "fs/amend.h"
+
+#include "core/amend.h"
+#include "core/clone.h"
+#include "core/errlog.h"
+#include "core/remove.h"
+#include "core/stage.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+#include "fs/attr.h"
+#include "fs/client.h"
+#include "fs/node.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+// Guarded by the lock of the node's use, but for the handle's own.
+struct amend_file {
+	bool published; // as it is; who writes now writes into a copy (atomic)
+	char again[40]; // that copy, in the session's directory, until it is published, too; else ""
+};
+
+struct amend_handle {
+	pid_t opener; // process, 0 not known
+	bool dead;    // its process was killed
+	bool flushed; // once
+	int result;   // of the last close that counted
+};
+
+static struct amend_file *amend_of(const struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	return use ? __atomic_load_n(&use->amend, __ATOMIC_ACQUIRE) : NULL;
+}
+
+static bool is_published(const struct amend_file *f)
+{
+	return __atomic_load_n(&f->published, __ATOMIC_ACQUIRE);
+}
+
+static void set_published(struct amend_file *f, bool published)
+{
+	__atomic_store_n(&f->published, published, __ATOMIC_RELEASE);
+}
+
+bool amend_is_changing(const struct node *n)
+{
+	struct amend_file *f = amend_of(n);
+
+	return f && !is_published(f);
+}
+
+// The path in the step of a name in this directory.
+static int path_of(struct ckpt_fs *fs, struct node *dir, const char *name, struct place *p, char *buf, size_t cap)
+{
+	int rc = place_of(fs, dir, p);
+
+	if (!rc && (size_t)snprintf(buf, cap, "%s%s%s", p->path, *p->path ? "/" : "", name) >= cap) {
+		place_done(p);
+		rc = -ENAMETOOLONG;
+	}
+	return rc;
+}
+
+bool amend_is_name(const struct place *p, const char *name)
+{
+	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
+
+	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
+	return ckpt_amend_is_pending(p->step, path);
+}
+
+// Whether the step of the call takes additions as it is.
+static int may_amend(const struct call *c)
+{
+	if (c->fs->mount->readonly || c->fs->store->settings.amend == CKPT_AMEND_DENY || !c->step ||
+	    ckpt_step_state(c->step) != CKPT_STEP_COMMITTED || (c->other_step && c->other_step != c->step))
+		return -EROFS;
+	return ckpt_remove_any(c->step) ? CALL_REOPENS : 0; // some of it is removed: it is being made anew
+}
+
+static void show_change(struct ckpt_fs *fs, struct node *dir)
+{
+	// The kernel may have kept a listing since the name was made.
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), 0, 0);
+}
+
+// --- mkdir, mknod, symlink ----------------------------------------------------------------------------------------------
+
+static int make_on_disk(struct call *c, int dirfd)
+{
+	if (c->data)
+		return ckpt_sys.symlink(c->data, dirfd, c->name);
+	if (S_ISREG(c->mode)) {
+		int fd = ckpt_sys.open(dirfd, c->name, O_WRONLY | O_CREAT | O_EXCL, c->mode & 07777);
+
+		if (fd >= 0)
+			ckpt_sys.close(fd);
+		return MIN(fd, 0);
+	}
+	return ckpt_sys.mkdir(dirfd, c->name, c->mode & 07777);
+}
+
+static int make(struct call *c, const struct place *p, const char *path)
+{
+	CLEANUP_FD int dirfd = place_open(c->fs, p, O_RDONLY | O_DIRECTORY);
+	int rc = dirfd < 0 ? dirfd : check_new_name(c->fs, c->node, p->step, c->name);
+
+	if (!rc)
+		rc = ckpt_amend_clear(p->step, dirfd, path);
+	if (!rc)
+		rc = make_on_disk(c, dirfd);
+	if (!rc)
+		rc = give_to_client(c->req, dirfd, c->name);
+	return rc ? rc : ckpt_amend_add(p->step, path);
+}
+
+static void run_make(struct call *c)
+{
+	struct fuse_entry_param e = {0};
+	char path[sizeof(((struct place *)0)->buf)];
+	struct place p;
+	int rc = path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
+
+	if (!rc) {
+		rc = p.step ? make(c, &p, path) : -ESTALE;
+		place_done(&p);
+	}
+	if (!rc) {
+		show_change(c->fs, c->node);
+		rc = lookup_child(c->fs, c->node, c->name, &e);
+	}
+	if (rc)
+		reply_error(c->req, rc);
+	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
+		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+}
+
+int amend_make(struct call *c)
+{
+	int rc = may_amend(c);
+
+	if (rc)
+		return rc;
+	c->run = run_make;
+	c->committed = NULL;
+	call_detach(c); // it waits for the disk
+	return CALL_ANSWERED;
+}
+
+static void release_unanswered(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+
+	if (h->amend)
+		amend_release(c->fs, NULL, h);
+	else
+		handle_release(c->fs, NULL, h);
+}
+
+// --- Files: from creation to close --------------------------------------------------------------------------------------
+
+// The kernel has the name locked while a file is made, and an open file keeps what it has.
+static int begin_file(struct node *n)
+{
+	struct amend_file *f;
+	LOCK_SCOPE(&n->use->lock);
+
+	if (n->use->amend)
+		return 0;
+	f = calloc(1, sizeof(*f));
+	__atomic_store_n(&n->use->amend, f, __ATOMIC_RELEASE);
+	return f ? 0 : -ENOMEM;
+}
+
+static int open_handle(struct call *c, struct node *n, int fd, int writer)
+{
+	struct amend_handle *ah = calloc(1, sizeof(*ah));
+	struct handle *h;
+	int rc = ah ? node_use(n) : -ENOMEM;
+
+	if (!rc)
+		rc = begin_file(n);
+	if (!rc) {
+		rc = handle_open(c->fs, c->req, n, TAKE_FD(fd), TAKE_FD(writer), c->step, false, &c->fi);
+	}
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	if (writer >= 0)
+		ckpt_sys.close(writer);
+	if (rc) {
+		free(ah);
+		return rc;
+	}
+	h = handle_of(&c->fi);
+	ah->opener = client_process(fuse_req_ctx(c->req)->pid);
+	if (h->writes)
+		h->amend = ah;
+	else
+		free(ah);
+	return 0;
+}
+
+static int create_on_disk(struct call *c, const struct place *p, const char *path, struct fuse_entry_param *ret_entry)
+{
+	CLEANUP_FD int dirfd = place_open(c->fs, p, O_RDONLY | O_DIRECTORY);
+	CLEANUP_FD int writer = -1, fd = -1;
+	int rc = dirfd < 0 ? dirfd : check_new_name(c->fs, c->node, p->step, c->name);
+
+	if (!rc)
+		rc = ckpt_amend_clear(p->step, dirfd, path);
+	if (rc)
+		return rc;
+	writer = ckpt_sys.open(dirfd, c->name, O_RDWR | O_CREAT | O_EXCL, c->mode & 07777);
+	if (writer < 0)
+		return writer;
+	fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
+	if (fd < 0)
+		fd = fcntl(writer, F_DUPFD_CLOEXEC, 0); // its mode forbids reading
+	rc = fd < 0 ? -errno : adopt_created(c->fs, c->req, c->node, dirfd, c->name, fd, ret_entry);
+	if (!rc) {
+		rc = ckpt_amend_begin(p->step, path);
+		if (!rc)
+			rc = open_handle(c, node_of(c->fs, ret_entry->ino), TAKE_FD(fd), TAKE_FD(writer));
+		if (rc) {
+			ckpt_amend_forget(p->step, path);
+			node_forget(c->fs, node_of(c->fs, ret_entry->ino), 1);
+		}
+	}
+	if (rc)
+		ckpt_sys.unlink(dirfd, c->name, 0);
+	return rc;
+}
+
+int amend_create(struct call *c)
+{
+	struct fuse_entry_param e = {0};
+	char path[sizeof(((struct place *)0)->buf)];
+	struct place p;
+	int rc = may_amend(c);
+
+	if (!rc)
+		rc = path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
+	if (rc)
+		return rc;
+	c->fi.flags &= ~O_TRUNC;
+	rc = create_on_disk(c, &p, path, &e);
+	place_done(&p);
+	if (rc == -EEXIST && !(c->fi.flags & O_EXCL))
+		rc = -ESTALE; // somebody came first: the kernel looks the name up again
+	if (rc)
+		return rc;
+	if (fuse_reply_create(c->req, &e, &c->fi) == -ENOENT) {
+		release_unanswered(c);
+		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+	}
+	return CALL_ANSWERED;
+}
+
+// Another open of it, or a change of its attributes.
+int amend_pending(struct call *c)
+{
+	struct amend_file *f = amend_of(c->node);
+	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
+
+	if (f && c->opens) {
+		int rc = open_handle(c, c->node, -1, -1);
+
+		if (rc)
+			return rc;
+		if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
+			release_unanswered(c);
+		return CALL_ANSWERED;
+	}
+	if (f && h && h->amend && c->reopens) { // ftruncate(2)
+		int rc = amend_before_write(c->fs, h);
+
+		if (rc)
+			return rc;
+	}
+	if (!f || is_published(f))
+		return c->reopens ? CALL_REOPENS : -EROFS;
+	c->run(c);
+	return CALL_ANSWERED;
+}
+
+int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name)
+{
+	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
+	CLEANUP_FD int dirfd = -1;
+	struct live_child child;
+	struct node *n;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
+	if (!ckpt_amend_is_pending(p->step, path))
+		return -ENOENT;
+	dirfd = place_open(fs, p, O_RDONLY | O_DIRECTORY);
+	rc = dirfd < 0 ? dirfd : stat_live_child(dir, p, dirfd, name, &child);
+	if (!rc)
+		rc = ckpt_sys.unlink(dirfd, name, 0);
+	if (rc)
+		return rc;
+	ckpt_amend_forget(p->step, path);
+	n = node_find(fs, SPACE_LIVE, child.number);
+	if (n) {
+		names_write_lock(fs);
+		name_drop_locked(fs, n, dir, name);
+		names_unlock(fs);
+	}
+	node_unref(fs, n);
+	return 0;
+}
+
+static int rename_pending(struct call *c, const struct place *from, const char *path, const struct place *to,
+			  const char *to_path)
+{
+	CLEANUP_FD int from_fd = place_open(c->fs, from, O_RDONLY | O_DIRECTORY);
+	CLEANUP_FD int to_fd = place_open(c->fs, to, O_RDONLY | O_DIRECTORY);
+	struct live_child child;
+	struct node *n;
+	int rc = from_fd < 0 ? from_fd : to_fd < 0 ? to_fd : check_new_name(c->fs, c->other, c->step, c->other_name);
+
+	if (!rc)
+		rc = ckpt_amend_clear(c->step, to_fd, to_path);
+	if (!rc)
+		rc = stat_live_child(c->node, from, from_fd, c->name, &child);
+	if (rc)
+		return rc == -EEXIST ? CALL_REOPENS : rc;
+	names_write_lock(c->fs);
+	rc = ckpt_sys.rename(from_fd, c->name, to_fd, c->other_name, RENAME_NOREPLACE);
+	n = rc ? NULL : node_find(c->fs, SPACE_LIVE, child.number);
+	if (n) {
+		name_drop_locked(c->fs, n, c->node, c->name);
+		(void)name_add_locked(c->fs, n, c->other, c->other_name);
+	}
+	names_unlock(c->fs);
+	node_unref(c->fs, n);
+	return rc ? rc : ckpt_amend_rename(c->step, path, to_path);
+}
+
+int amend_rename(struct call *c)
+{
+	char path[sizeof(((struct place *)0)->buf)], to_path[sizeof(path)];
+	struct place from, to;
+	int rc = may_amend(c);
+
+	if (rc)
+		return c->step || c->other_step ? CALL_REOPENS : rc;
+	if (c->flags & RENAME_EXCHANGE || c->step != c->other_step)
+		return CALL_REOPENS;
+	rc = path_of(c->fs, c->node, c->name, &from, path, sizeof(path));
+	if (rc)
+		return rc;
+	rc = path_of(c->fs, c->other, c->other_name, &to, to_path, sizeof(to_path));
+	if (!rc) {
+		rc = ckpt_amend_is_pending(c->step, path) ? rename_pending(c, &from, path, &to, to_path) : CALL_REOPENS;
+		place_done(&to);
+	}
+	place_done(&from);
+	return rc;
+}
+
+// --- Files: the close ---------------------------------------------------------------------------------------------------
+
+// What the file is called now, and in which step; the step may have been reopened meanwhile, and its commit then has it.
+static int publish_again(struct ckpt_fs *fs, const struct place *p, const char *raw)
+{
+	char from[CKPT_UUID_LEN + 64], to[CKPT_UUID_LEN + 1 + sizeof(p->buf)];
+
+	if (!place_is_committed(p) && p->step->base) { // it was reopened meanwhile
+		snprintf(from, sizeof(from), "%s/%s", p->step->base->session, raw);
+		snprintf(to, sizeof(to), "%s/%s", p->step->session, p->path);
+		return ckpt_sys.rename(fs->store->sessions_fd, from, fs->store->sessions_fd, to, 0);
+	}
+	return ckpt_amend_replace(p->step, p->path, raw);
+}
+
+static int publish(struct ckpt_fs *fs, struct node *n)
+{
+	struct amend_file *f = amend_of(n);
+	struct node *dir = NULL;
+	struct place p;
+	int rc = place_of(fs, n, &p);
+
+	if (rc)
+		return rc == -ESTALE ? 0 : rc; // it was removed before its close
+	if (p.step && ckpt_amend_is_pending(p.step, p.path)) {
+		rc = ckpt_amend_add(p.step, p.path);
+		if (!rc)
+			ckpt_amend_forget(p.step, p.path);
+	} else if (p.step && *f->again) {
+		rc = publish_again(fs, &p, f->again);
+	}
+	if (!rc)
+		*f->again = '\0';
+	place_done(&p);
+	names_read_lock(fs);
+	if (n->names) {
+		dir = n->names->parent;
+		node_ref(fs, dir);
+	}
+	names_unlock(fs);
+	if (dir && !rc)
+		show_change(fs, dir);
+	node_unref(fs, dir);
+	return rc;
+}
+
+static void run_flush(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	int rc;
+
+	handle_flushed(h);
+	set_published(amend_of(h->node), true); // whoever writes from now on writes into a copy
+	rc = publish(c->fs, h->node);
+	pthread_mutex_lock(&h->node->use->lock);
+	h->amend->result = rc;
+	pthread_mutex_unlock(&h->node->use->lock);
+	reply_error(c->req, rc);
+}
+
+static bool flush_counts(struct handle *h, pid_t tid, int *ret_result)
+{
+	struct amend_handle *ah = h->amend;
+	bool killed = client_was_killed(tid);
+	pid_t process = client_process(tid);
+	struct stat st;
+
+	LOCK_SCOPE(&h->node->use->lock);
+	*ret_result = ah->result;
+	if (process && ah->opener && process != ah->opener)
+		return false; // a forked child lets go of it
+	ah->dead |= killed;
+	if (ah->dead || is_published(h->node->use->amend) || h->node->use->write_opens != 1)
+		return false;
+	// A shell closes one of two descriptors before it writes: an empty file waits for the second close.
+	if (!ah->flushed && !fstat(h->node->use->fd, &st) && !st.st_size) {
+		ah->flushed = true;
+		return false;
+	}
+	return true;
+}
+
+void amend_flush(fuse_req_t req, struct handle *h)
+{
+	struct call c = {.run = run_flush, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
+	int result;
+
+	if (flush_counts(h, fuse_req_ctx(req)->pid, &result))
+		call_detach(&c);
+	else
+		reply_error(req, result);
+}
+
+// The bytes that were published stay: what is written now is in a copy, which is the file of all who have it open.
+static int write_again_locked(struct ckpt_fs *fs, struct handle *h, const struct ckpt_step *step)
+{
+	struct amend_file *f = h->node->use->amend;
+	char path[CKPT_UUID_LEN + 64], again[sizeof(f->again)];
+	CLEANUP_FD int to = -1, reads = -1;
+	struct statx stx;
+	uint64_t salt;
+	int rc = ckpt_sys.random(&salt, sizeof(salt));
+
+	if (rc)
+		return rc;
+	snprintf(again, sizeof(again), ".again-%016llx", (unsigned long long)salt);
+	snprintf(path, sizeof(path), "%s/%s", step->session, again);
+	to = ckpt_sys.open(fs->store->sessions_fd, path, O_RDWR | O_CREAT | O_EXCL, 0600);
+	reads = to < 0 ? to : ckpt_sys.open(fs->store->sessions_fd, path, O_RDONLY, 0);
+	rc = reads < 0 ? reads : statx(h->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
+	if (!rc)
+		rc = ckpt_clone_file(h->fd, to, &stx, false);
+	if (!rc && statx(to, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
+		rc = -errno;
+	if (!rc && dup3(reads, h->node->use->fd, O_CLOEXEC) < 0)
+		rc = -errno;
+	if (rc) {
+		ckpt_sys.unlink(fs->store->sessions_fd, path, 0);
+		return rc;
+	}
+	memcpy(f->again, again, sizeof(again));
+	__atomic_store_n(&h->node->file, ckpt_store_ino(&stx), __ATOMIC_RELAXED);
+	set_published(f, false);
+	return 0;
+}
+
+// Each handle writes through a descriptor of its own: it follows the file.
+static int follow_locked(struct handle *h)
+{
+	struct stat ours, now;
+	int fd, rc = 0;
+
+	if (fstat(h->fd, &ours) || fstat(h->node->use->fd, &now) || ours.st_ino == now.st_ino)
+		return 0;
+	fd = handle_reopen(h);
+	if (fd < 0 || dup3(fd, h->fd, O_CLOEXEC) < 0)
+		rc = fd < 0 ? fd : -errno;
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return rc;
+}
+
+int amend_before_write(struct ckpt_fs *fs, struct handle *h)
+{
+	struct amend_file *f = h->node->use->amend;
+	struct ckpt_step *step;
+	int rc = 0;
+
+	if (!is_published(f) && !*f->again) // nearly always
+		return 0;
+	step = node_step(fs, h->node);
+	pthread_mutex_lock(&h->node->use->lock);
+	if (is_published(f) && step && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		rc = write_again_locked(fs, h, step);
+	if (!rc)
+		rc = follow_locked(h);
+	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// A killed writer's file, or one that could not be added, is nobody's.
+static void drop(struct ckpt_fs *fs, struct handle *h)
+{
+	struct place p;
+	const char *name;
+	struct node *dir;
+
+	names_read_lock(fs);
+	dir = h->node->names ? h->node->names->parent : NULL;
+	name = h->node->names ? strdup(h->node->names->text) : NULL;
+	if (dir)
+		node_ref(fs, dir);
+	names_unlock(fs);
+	if (dir && name && !place_of(fs, dir, &p)) {
+		if (p.step && !amend_remove(fs, dir, &p, name))
+			ckpt_errlog_add(fs->store->errlog, p.step->name, 0, "write it again",
+					"a file that was being added was not: %s%s%s: %s", p.path, *p.path ? "/" : "",
+					name, h->amend->dead ? "its writer was killed" : "its close failed");
+		place_done(&p);
+	}
+	free((char *)(uintptr_t)name);
+	node_unref(fs, dir);
+}
+
+static void run_release(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	bool last;
+
+	pthread_mutex_lock(&h->node->use->lock);
+	last = h->node->use->write_opens == 1;
+	pthread_mutex_unlock(&h->node->use->lock);
+	if (last && !h->amend->dead && !is_published(amend_of(h->node)))
+		h->amend->dead = publish(c->fs, h->node) != 0; // nobody is left to be told; the error log has it
+	if (last && (h->amend->dead || h->amend->result))
+		drop(c->fs, h); // unless it was added
+	free(TAKE_PTR(h->amend));
+	handle_release(c->fs, c->req, h);
+	if (c->req)
+		reply_error(c->req, 0);
+}
+
+void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
+{
+	struct call c = {.run = run_release, .req = req, .fs = fs, .node = h->node, .fi = {.fh = (uintptr_t)h}};
+
+	call_detach(&c);
+}

@@ -1,0 +1,28 @@
+// New names in committed steps, as clients make them (core/amend.h): a directory or symlink is part of the step at once, a file
+// at its close. Until then the daemon reads and writes it, not the kernel itself: nothing that was published may change.
+//
+// Which close counts is as for a marker (marker.h): that of the process that opened the file, when nobody else has it open for
+// writing; what no close published the last release does; a writer that was killed publishes nothing.
+// Threads: any. Each answers its request exactly once.
+#pragma once
+
+#include "fs/call.h"
+#include "fs/handle.h"
+
+// For call.committed: what a call does in a committed step. amend_make: mkdir, mknod and symlink.
+int amend_make(struct call *c);
+int amend_create(struct call *c);
+int amend_rename(struct call *c);  // of a file that is not closed yet
+int amend_pending(struct call *c); // c->run, where the node is such a file
+
+bool amend_is_name(const struct place *p, const char *name); // of a pending file in this directory
+// The pending file of this name in a committed directory was removed: 0; -ENOENT: there is none.
+int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name);
+
+// It is open and is not, or not any more, what the step has: its attributes are those of the open file.
+bool amend_is_changing(const struct node *n);
+
+void amend_flush(fuse_req_t req, struct handle *h);
+void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
+// Before a write through the daemon, or a change of size: what was published stays as it is. 0, or why it cannot be written.
+int amend_before_write(struct ckpt_fs *fs, struct handle *h);
