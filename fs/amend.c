@@ -283,6 +283,10 @@ int amend_pending(struct call *c)
 		if (rc)
 			return rc;
 	}
+	if (!f && h && h->writes && c->reopens) { // what a fork's leftover has is its own since the commit
+		c->run(c);
+		return CALL_ANSWERED;
+	}
 	if (!f || is_published(f))
 		return c->reopens ? CALL_REOPENS : -EROFS;
 	c->run(c);
