@@ -56,6 +56,15 @@ static bool is_quiet_locked(const struct ckpt_step *step)
 		       step->store->settings.quiet_ns;
 }
 
+void ckpt_reopen_tell(const struct ckpt_step *step)
+{
+	ckpt_errlog_add(
+		step->store->errlog, step->name, -ETIMEDOUT,
+		"the changes are kept in .ckptfs/staged: `ckptfs commit` completes them, `ckptfs resume` takes them "
+		"up again, `ckptfs abort` drops them",
+		"it was changed after its commit and not completed: the version of before is back");
+}
+
 static bool give_up(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
@@ -76,11 +85,7 @@ static bool give_up(struct ckpt_step *step)
 		return false;
 	if (s->renew)
 		s->renew(s->renew_arg, step, step->base);
-	ckpt_errlog_add(
-		s->errlog, step->name, -ETIMEDOUT,
-		"complete it next time (touch NAME/.finalize, or `ckptfs commit`); the changes are in .ckptfs/staged "
-		"and can be resumed under another name or dropped: `ckptfs sessions`",
-		"it was changed after its commit and not completed: the version of before is back");
+	ckpt_reopen_tell(step);
 	return true;
 }
 
@@ -209,7 +214,7 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	if (rc)
 		return rc;
 	step->state = CKPT_STEP_STAGED;
-	step->ours = true;
+	step->ours = step->from_version = true;
 	step->began_ns = ckpt_sys.now_ns();
 	step->touched_ns = ckpt_sys.mono_ns();
 	step->base = ckpt_step_ref(base);
@@ -271,6 +276,45 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	start_watcher(step);
 	*ret_step = step;
 	return 0;
+}
+
+// *ret_before is a reference, or NULL.
+static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_step **ret_before)
+{
+	LOCK_SCOPE(&step->store->lock);
+
+	if (ckpt_step_state(step) != CKPT_STEP_LEFT)
+		return -ESTALE;
+	ckpt_step_erase_locked(step);
+	memcpy(step->key, base->key, sizeof(step->key));
+	*ret_before = step->base;
+	step->base = ckpt_step_ref(base); // nobody looks at it before the step reopens
+	step->ours = true;
+	step->pid = 0; // of a process that is gone
+	step->touched_ns = ckpt_sys.mono_ns();
+	LOCK_SCOPE(&step->lock);
+	step->state = CKPT_STEP_STAGED;
+	return 0;
+}
+
+int ckpt_reopen_resume(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	LOCK_SCOPE(&s->acts_lock);
+	struct ckpt_step *base = *step->name ? ckpt_step_find(s, step->folder_id, step->name) : NULL, *before = NULL;
+	int rc = !base ? -ENOENT : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_reopen_any(base) ? -EEXIST : 0;
+
+	if (!rc)
+		rc = take_up(step, base, &before);
+	if (!rc) {
+		take_place(step);
+		if (s->renew)
+			s->renew(s->renew_arg, base, step);
+		start_watcher(step);
+	}
+	ckpt_step_unref(before);
+	ckpt_step_unref(base);
+	return rc;
 }
 
 int ckpt_reopen_remove(struct ckpt_step *step)

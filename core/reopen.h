@@ -19,6 +19,10 @@
 // raw file is gone or changed; -ENOSPC ... Failures are in the error log. Blocks on the disk.
 int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step);
 
+// A left-over step that was given up stands in the place of the committed one of its name again. -ENOENT: there is none; -EEXIST
+// another does already, or what is staged there is something else; -ESTALE it is not left over.
+int ckpt_reopen_resume(struct ckpt_step *step);
+
 // What has the place of this step now: the staged step that reopened it, else itself. Takes the reference, gives one.
 struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step);
 static inline bool ckpt_reopen_any(const struct ckpt_step *base)
@@ -30,6 +34,8 @@ static inline bool ckpt_reopen_any(const struct ckpt_step *base)
 // the step is there as it was before. Blocks on the disk.
 int ckpt_reopen_remove(struct ckpt_step *step);
 
+// Tells in the error log that the changes of a left-over step are not in the step.
+void ckpt_reopen_tell(const struct ckpt_step *step);
 // For the end of the store: nobody is given up any more.
 void ckpt_reopen_wake_all(struct ckpt_store *s);
 // Under store->lock: it reopens nothing any more. True: it did.

@@ -13,6 +13,7 @@
 #include "core/errlog.h"
 #include "core/folders.h"
 #include "core/reopen.h"
+#include "core/share.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -33,9 +34,11 @@
 
 static int origin_write(struct ckpt_step *step, int fd)
 {
-	json_t *origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "folder", step->folder_id, "name", step->name,
-				   "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
-				   (json_int_t)step->gid, "pid", (json_int_t)step->pid);
+	json_t *origin =
+		json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b}", "folder", step->folder_id, "name",
+			  step->name, "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
+			  (json_int_t)step->gid, "pid", (json_int_t)step->pid, "add_only", (int)step->add_only,
+			  "reopens", (int)step->from_version, "plain", (int)step->from_plain);
 	CLEANUP_FREE char *text = origin ? json_dumps(origin, JSON_COMPACT) : NULL;
 
 	json_decref(origin);
@@ -68,6 +71,9 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 		step->uid = (uid_t)integer_of(origin, "uid");
 		step->gid = (gid_t)integer_of(origin, "gid");
 		step->pid = (pid_t)integer_of(origin, "pid");
+		step->add_only = json_is_true(json_object_get(origin, "add_only"));
+		step->from_version = json_is_true(json_object_get(origin, "reopens"));
+		step->from_plain = json_is_true(json_object_get(origin, "plain"));
 	}
 	json_decref(origin);
 	return 0;
@@ -190,10 +196,52 @@ void ckpt_stage_drop_session(struct ckpt_step *step)
 		ckpt_trash_remove_behind(step->store->trash, name);
 }
 
-int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
-		     pid_t pid, struct ckpt_step **ret_step)
+static int fill_from(struct ckpt_step *step, struct ckpt_step *from)
 {
-	struct ckpt_step *step, *taken;
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(from, &m);
+
+	if (rc)
+		return rc == -EBADMSG ? -EIO : rc;
+	rc = ckpt_share_tree(from, m, step->dirfd);
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+// Takes fresh, which has its owner; it is nobody's before it is in the table.
+static int begin(struct ckpt_step *fresh, const char *folder_id, const char *name, mode_t mode, struct ckpt_step *from,
+		 struct ckpt_step **ret_step)
+{
+	struct ckpt_store *s = fresh->store;
+	int rc;
+
+	fresh->state = CKPT_STEP_STAGED;
+	fresh->ours = true;
+	fresh->began_ns = ckpt_sys.now_ns();
+	snprintf(fresh->folder_id, sizeof(fresh->folder_id), "%s", folder_id);
+	snprintf(fresh->name, sizeof(fresh->name), "%s", name);
+	rc = ckpt_stage_make_session(fresh, mode);
+	if (!rc) {
+		rc = from ? fill_from(fresh, from) : 0;
+		if (!rc) {
+			pthread_mutex_lock(&s->lock);
+			rc = ckpt_step_insert_locked(fresh, folder_id, name);
+			pthread_mutex_unlock(&s->lock);
+		}
+		if (rc)
+			ckpt_stage_drop_session(fresh);
+	}
+	if (rc) {
+		ckpt_step_unref(fresh);
+		return rc;
+	}
+	*ret_step = fresh;
+	return 0;
+}
+
+static int new_for(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *taken;
 	int rc = ckpt_name_check(name, strlen(name));
 
 	if (rc)
@@ -201,33 +249,35 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 	taken = ckpt_step_find(s, folder_id, name);
 	ckpt_step_unref(taken);
 	rc = taken ? -EEXIST : name_is_readable(s, folder_id, name);
+	return rc ? rc : ckpt_step_new(s, ret_step);
+}
+
+int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
+		     pid_t pid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_for(s, folder_id, name, &step);
+
 	if (rc)
 		return rc;
-	rc = ckpt_step_new(s, &step);
-	if (rc)
-		return rc;
-	step->state = CKPT_STEP_STAGED;
-	step->ours = true;
 	step->uid = uid;
 	step->gid = gid;
 	step->pid = pid;
-	step->began_ns = ckpt_sys.now_ns();
-	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
-	snprintf(step->name, sizeof(step->name), "%s", name);
-	rc = ckpt_stage_make_session(step, mode);
-	if (!rc) {
-		pthread_mutex_lock(&s->lock);
-		rc = ckpt_step_insert_locked(step, folder_id, name);
-		pthread_mutex_unlock(&s->lock);
-		if (rc)
-			ckpt_stage_drop_session(step);
-	}
-	if (rc) {
-		ckpt_step_unref(step);
+	return begin(step, folder_id, name, mode, NULL, ret_step);
+}
+
+int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
+			  bool add_only, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_for(s, folder_id, name, &step);
+
+	if (rc)
 		return rc;
-	}
-	*ret_step = step;
-	return 0;
+	step->uid = geteuid();
+	step->gid = getegid();
+	step->add_only = add_only;
+	return begin(step, folder_id, name, 0755, from, ret_step);
 }
 
 // A change of the step as a whole: it holds the gate, so that a commit which begins now waits for its end, and then finds
@@ -441,6 +491,12 @@ int ckpt_stage_resume(struct ckpt_step *step)
 	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
 	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? 0 : -ESTALE;
 
+	if (!rc && step->from_version) {
+		rc = ckpt_reopen_resume(step);
+		if (rc != -ENOENT)
+			return rc;
+		rc = 0; // the step that it comes from is gone: it may have the name
+	}
 	if (!rc)
 		rc = *step->name ? name_is_readable(step->store, step->folder_id, step->name) : -EINVAL;
 	if (!rc)

@@ -22,6 +22,10 @@ struct ckpt_writer {
 // A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken.
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step);
+// The same with all that a committed or deleted step has, shared (share.h); from NULL: empty. add_only: a file that a client has
+// closed is not changed any more.
+int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
+			  bool add_only, struct ckpt_step **ret_step);
 // A staged step takes another name, still staged. -EEXIST; -EBUSY while committing.
 int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char *name);
 // The session's directory becomes a directory of another staged step, under to_dirfd/to_name; the step is GONE, its

@@ -14,6 +14,7 @@
 #include "core/hash.h"
 #include "core/move.h"
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -652,6 +653,8 @@ int ckpt_step_load_left(struct ckpt_store *s, const char *session)
 	pthread_mutex_lock(&s->lock);
 	ckpt_step_leave_locked(step);
 	pthread_mutex_unlock(&s->lock);
+	if (step->from_version && s->writable)
+		ckpt_reopen_tell(step);
 	ckpt_step_unref(step);
 	return 0;
 }

@@ -52,6 +52,8 @@ struct ckpt_step {
 	uint64_t incarnation;              // tells objects apart that had the same name
 	bool ours;                         // staged by this process: file numbers are known to be our own
 	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
+	bool from_version;      // its session began as the files of a committed step of its name
+	bool from_plain;        // its session is a plain folder that is being turned into a step
 	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	bool reopens;           // it still does: not committed, given up or removed; atomic
 	int64_t touched_ns;     // STAGED: the last change or end of a writer, monotonic; atomic

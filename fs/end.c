@@ -137,10 +137,7 @@ void end_begin(struct ckpt_fs *fs)
 
 void end_closing(struct ckpt_fs *fs)
 {
-	pthread_mutex_lock(&fs->store->lock);
-	while (fs->store->commits_running)
-		pthread_cond_wait(&fs->store->idle, &fs->store->lock);
-	pthread_mutex_unlock(&fs->store->lock);
+	ckpt_store_rest(fs->store);
 	pthread_mutex_lock(&end.store_lock);
 	end.store_is_closing = true;
 	pthread_mutex_unlock(&end.store_lock);

@@ -655,7 +655,6 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	call_drain(INT64_MAX);
 	if (fs.store)
 		end_closing(&fs);
-	ckpt_store_rest(fs.store);
 	if (fs.se)
 		fuse_session_destroy(fs.se);
 	node_table_free(fs.nodes);

@@ -161,6 +161,11 @@ static int open_own(struct call *c, bool empty, bool *ret_copied)
 static void run_setattr(struct call *c)
 {
 	bool copied;
+
+	if (c->step && c->step->add_only && (c->flags & FUSE_SET_ATTR_SIZE) && !c->fi.fh) {
+		reply_error(c->req, -EEXIST);
+		return;
+	}
 	CLEANUP_FD int fd = open_own(c, (c->flags & FUSE_SET_ATTR_SIZE) && !c->attr.st_size, &copied);
 	char path[32];
 	struct statx stx;

@@ -141,9 +141,23 @@ static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_in
 		handle_release(fs, NULL, handle_of(fi));
 }
 
+// In a session that only adds, who has a file open for writing may be joined; what was closed stays.
+static bool was_closed(struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	if (!use)
+		return true;
+	LOCK_SCOPE(&use->lock);
+	return !use->write_opens;
+}
+
 static void run_open_for_writing(struct call *c)
 {
-	int rc = handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
+	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
+
+	if (!rc)
+		rc = handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
 
 	reply_opened(c->fs, c->req, &c->fi, rc);
 }

@@ -85,7 +85,7 @@ static int run_committed(struct call *c)
 static void run_unlink(struct call *c)
 {
 	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
-	int rc = step ? -EISDIR : remove_child(c, 0);
+	int rc = step ? -EISDIR : c->step && c->step->add_only ? -EPERM : remove_child(c, 0);
 
 	if ((!rc || rc == -ENOENT) && !c->step && latest_is_name(c->name)) {
 		int free = latest_remove(c->fs, c->node);

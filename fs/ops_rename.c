@@ -280,6 +280,8 @@ static int rename_live(struct call *c, struct move *m)
 		rc = move_look(c, m);
 	if (!rc)
 		rc = check_replaced(c, m);
+	if (!rc && m->replaces && c->other_step && c->other_step->add_only)
+		rc = -EEXIST;
 	if (!rc && c->step != c->other_step &&
 	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx.stx_mode) ||
 	     is_open_for_writing(c->fs, m->from.number)))

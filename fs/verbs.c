@@ -1,6 +1,7 @@
 #include "fs/verbs.h"
 
 #include "core/commit.h"
+#include "core/amend.h"
 #include "core/delete.h"
 #include "core/folders.h"
 #include "core/move.h"
@@ -119,17 +120,20 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 
 // --- begin, resume, commit ----------------------------------------------------------------------------------------------
 
-static char *answer_begin(struct ckpt_fs *fs, const char *path)
+// from: the session of a step, or NULL.
+static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from_session, bool add_only)
 {
+	struct ckpt_step *from = from_session ? ckpt_step_of_session(fs->store, from_session) : NULL;
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_step *step = NULL;
 	json_t *reply = NULL;
 	const char *name;
 	char *text;
-	int rc = ckpt_folders_place(fs->store, path, id, &name);
+	int rc = from_session && !from ? -ESTALE : ckpt_folders_place(fs->store, path, id, &name);
 
 	if (!rc)
-		rc = ckpt_stage_begin(fs->store, id, name, 0755, geteuid(), getegid(), 0, &step);
+		rc = ckpt_stage_begin_from(fs->store, id, name, from, add_only, &step);
+	ckpt_step_unref(from);
 	if (rc)
 		return refusal(strerror(-rc), ckpt_move_hint(rc));
 	reply = json_pack("{s:b, s:s}", "ok", 1, "session", step->session);
@@ -236,6 +240,41 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	return rc ? refusal(strerror(-rc), "`ckptfs ls --all` says what there is") : done();
 }
 
+// What the kernel knows of the name goes, and what its folder's node has kept.
+static void forget_entry(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	CLEANUP_FREE char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup("");
+	struct ckpt_entry e;
+	struct node *dir;
+	uint32_t index;
+
+	if (!folder || ckpt_manifest_lookup(m, folder, &index))
+		return;
+	ckpt_manifest_entry(m, index, &e);
+	dir = node_find(fs, node_space(step), index ? e.ino : step->summary.dir_ino);
+	if (!dir)
+		return;
+	(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, dir), name, strlen(name));
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), 0, 0);
+	node_unref(fs, dir);
+}
+
+static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *path)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	struct ckpt_manifest *m = NULL;
+	int rc = !step ? -ESTALE : ckpt_remove_hides(step) ? -EBUSY : ckpt_step_manifest(step, &m);
+
+	if (!rc)
+		rc = ckpt_amend_remove(step, path);
+	if (!rc)
+		forget_entry(fs, step, m, path);
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	return rc ? refusal(strerror(-rc), ".ckptfs/errors in the mount says more") : done();
+}
+
 static char *answer_undelete(struct ckpt_fs *fs, const char *session)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
@@ -277,7 +316,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 	else if (!strcmp(verb, "sessions"))
 		reply = status_sessions_json(fs);
 	else if (!strcmp(verb, "begin") && to)
-		reply = answer_begin(fs, to);
+		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")));
 	else if (!session)
 		reply = refusal("no session was named, or the verb is unknown",
 				"the mount may be of another version: mount again");
@@ -292,6 +331,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 				      json_is_true(json_object_get(json, "deleted_only")));
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
+	else if (!strcmp(verb, "remove") && to)
+		reply = answer_remove(fs, session, to);
 	else if (!strcmp(verb, "move") && to)
 		reply = answer_move(fs, session, to);
 	else

@@ -11,6 +11,7 @@ struct ckpt_act {
 	bool for_good;
 	bool deleted_only;         // not if it was had back meanwhile
 	const char *to, *metadata; // or NULL
+	bool add_only;             // begin
 	bool patient;              // it may take long
 	bool sessions;             // it is about a session that was left over, not about a step
 	int (*at_rest)(struct ckpt_step *step, const struct ckpt_act *act); // 0, -errno

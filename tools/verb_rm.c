@@ -1,6 +1,7 @@
 // rm, undelete, mv: a step goes to the trash, or for good, and back; or gets another name.
 #include "tools/verb.h"
 
+#include "core/amend.h"
 #include "core/delete.h"
 #include "core/move.h"
 #include "core/util.h"
@@ -37,8 +38,13 @@ static bool is_in_trash(const char *word)
 	return !strncmp(word, "trash/", 6);
 }
 
-// The session of the step that word names; malloc'ed.
-static int find(const struct ckpt_operand *o, const char *word, char **ret_session)
+static int remove_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+{
+	return ckpt_amend_remove(step, act->to);
+}
+
+// The session of the step that word names, and the path in it, where that may be (ret_path not NULL); malloc'ed.
+static int find(const struct ckpt_operand *o, const char *word, char **ret_session, char **ret_path)
 {
 	CLEANUP_FREE char *path = NULL;
 	struct ckpt_listing l;
@@ -48,14 +54,30 @@ static int find(const struct ckpt_operand *o, const char *word, char **ret_sessi
 	if (rc)
 		return rc;
 	rc = ckpt_listing_find(&l, o, word, &step, &path);
-	if (!rc && *path)
+	if (!rc && *path && !ret_path)
 		rc = ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
 	if (!rc)
 		*ret_session = ckpt_text("%s", step->session);
 	if (!rc || path)
 		ckpt_step_unref(step);
+	if (!rc && ret_path)
+		*ret_path = TAKE_PTR(path);
 	ckpt_listing_close(&l);
 	return rc;
+}
+
+// A new version of the step, without it.
+static int remove_path(const struct ckpt_operand *o, const char *word, const char *session, const char *path,
+		       const struct rm *rm)
+{
+	const struct ckpt_act act = {.verb = "remove", .to = path, .at_rest = remove_at_rest};
+
+	if (is_in_trash(word))
+		return ckpt_usage(word, "`ckptfs undelete` it first", "in the trash, where nothing changes");
+	if (rm->now)
+		return ckpt_usage(word, "the version before has it, and goes with the step",
+				  "--now is for whole steps");
+	return ckpt_act_on(o->store, word, session, &act);
 }
 
 static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
@@ -65,12 +87,14 @@ static int remove_one(const struct ckpt_operand *o, const char *word, const stru
 				     .deleted_only = is_in_trash(word),
 				     .at_rest = delete_at_rest,
 				     .hint = ckpt_move_hint};
-	CLEANUP_FREE char *session = NULL;
+	CLEANUP_FREE char *session = NULL, *path = NULL;
 	int rc;
 
 	if (is_in_trash(word) && !rm->now)
 		return ckpt_usage(word, "`rm --now` removes it for good", "is in the trash already");
-	rc = find(o, word, &session);
+	rc = find(o, word, &session, &path);
+	if (!rc && *path)
+		return remove_path(o, word, session, path, rm);
 	if (!rc && rm->now)
 		rc = ckpt_confirm(word, rm->yes, "Delete the step %s for good?", word);
 	return rc ? rc : ckpt_act_on(o->store, word, session, &act);
@@ -111,12 +135,13 @@ int ckpt_verb_rm(int argc, char **argv)
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
-		.operands = "[STORE] STEP...",
+		.operands = "[STORE] STEP[/PATH]...",
 		.doc = "Moves steps to the trash, each in one act. `ckptfs undelete` has them back, until they expire "
-		       "(mount "
-		       "option trash=7d).\v"
+		       "(mount option trash=7d). With a PATH, a file or a folder of the step goes: the step has a new "
+		       "version without it.\v"
 		       "Examples:\n"
 		       "  ckptfs rm /ckpt 1000 2000\n"
+		       "  ckptfs rm /ckpt 1000/optimizer.pt\n"
 		       "  ckptfs rm --now --yes /data/run42 trash/1000",
 		.options = options,
 		.option = rm_option,
@@ -127,7 +152,7 @@ int ckpt_verb_rm(int argc, char **argv)
 	struct rm rm = {0};
 
 	ckpt_verb_parse(&syntax, argc, argv, &rm, &words);
-	return each(&words, "rm", "usage: ckptfs rm [STORE] STEP...", remove_one, &rm);
+	return each(&words, "rm", "usage: ckptfs rm [STORE] STEP[/PATH]...", remove_one, &rm);
 }
 
 static int undelete_one(const struct ckpt_operand *o, const char *word, const struct rm *rm __attribute__((unused)))
@@ -135,7 +160,7 @@ static int undelete_one(const struct ckpt_operand *o, const char *word, const st
 	static const struct ckpt_act act = {
 		.verb = "undelete", .at_rest = undelete_at_rest, .hint = ckpt_undelete_hint};
 	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", is_in_trash(word) ? "" : "trash/", word), *session = NULL;
-	int rc = find(o, in_trash, &session);
+	int rc = find(o, in_trash, &session, NULL);
 
 	return rc ? rc : ckpt_act_on(o->store, word, session, &act);
 }
@@ -183,7 +208,7 @@ int ckpt_verb_mv(int argc, char **argv)
 	else if (is_in_trash(o.steps[0]))
 		rc = ckpt_usage(o.steps[0], "`ckptfs undelete` it first", "is in the trash");
 	else
-		rc = find(&o, o.steps[0], &session);
+		rc = find(&o, o.steps[0], &session, NULL);
 	if (!rc) {
 		CLEANUP_FREE char *to = ckpt_operand_new_name(&o, 1, words.at[words.count - 1]);
 		const struct ckpt_act act = {.verb = "move", .to = to, .at_rest = move_at_rest, .hint = ckpt_move_hint};

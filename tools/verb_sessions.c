@@ -223,31 +223,81 @@ int ckpt_verb_abort(int argc, char **argv)
 
 // --- begin, resume, commit ----------------------------------------------------------------------------------------------
 
+struct begin {
+	const char *from; // or NULL
+	bool add_only;
+};
+
+static int begin_option(int key, char *arg, void *input)
+{
+	struct begin *b = input;
+
+	if (key == 'f')
+		b->from = arg;
+	else
+		b->add_only = true;
+	return 0;
+}
+
+// The session of the step that --from names; malloc'ed.
+static int find_from(const struct ckpt_operand *o, const char *word, char **ret_session)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_listing l;
+	struct ckpt_step *step;
+	int rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
+
+	if (rc)
+		return rc;
+	rc = ckpt_listing_find(&l, o, word, &step, &path);
+	if (!rc && *path)
+		rc = ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
+	if (!rc)
+		*ret_session = ckpt_text("%s", step->session);
+	if (path)
+		ckpt_step_unref(step);
+	ckpt_listing_close(&l);
+	return rc;
+}
+
 int ckpt_verb_begin(int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+		{"from", 'f', "STEP", 0, "with all files of this step, of which no byte is copied before it changes",
+		 0},
+		{"add-only", 'a', NULL, 0, "a file that was closed is not opened for writing again, nor replaced", 0},
+		{0},
+	};
 	static const struct ckpt_syntax syntax = {
+		.options = options,
+		.option = begin_option,
 		.operands = "[STORE] NAME",
 		.doc = "Opens a staged step by hand, in a store that is mounted: NAME is then a directory of the mount "
 		       "that no listing "
 		       "shows before `ckptfs commit` or its marker completes it. For names that have no step form.\v"
 		       "Examples:\n"
 		       "  ckptfs begin /ckpt final && cp -r out/. /ckpt/final && ckptfs commit /ckpt final\n"
-		       "  ckptfs begin /data/run42 runs/a/best",
+		       "  ckptfs begin --from latest --add-only /data/run42 runs/a/best",
 		.operands_min = 1,
 		.operands_max = 2,
 	};
 	struct ckpt_act act = {.verb = "begin"};
-	CLEANUP_FREE char *name = NULL;
+	CLEANUP_FREE char *name = NULL, *from = NULL;
+	struct begin b = {0};
 	struct ckpt_operand o;
 	struct ckpt_words words;
 	int rc;
 
-	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	ckpt_verb_parse(&syntax, argc, argv, &b, &words);
 	rc = take_one(&words, "begin", &o);
+	if (!rc && b.from)
+		rc = find_from(&o, b.from, &from);
 	if (!rc) {
 		name = ckpt_operand_new_name(&o, 0, words.at[words.count - 1]);
 		act.to = name;
-		rc = ckpt_act_ask(o.store, o.steps[0], NULL, &act, NULL);
+		act.add_only = b.add_only;
+		act.patient = true;
+		rc = ckpt_act_ask(o.store, o.steps[0], from, &act, NULL);
 	}
 	if (rc == -ENOENT)
 		rc = ckpt_fail(o.store, "`ckptfs mount STORE DIR` first: a staged step is written through its mount",

@@ -108,8 +108,10 @@ class TestLongWait:
         a.result(timeout=10)
         assert listed(mount)
 
-    def test_what_changes_the_step_waits_for_the_commit_and_then_finds_it_committed(self, mount, step, agent):
-        made = trees.files(step)
+    def test_what_changes_the_step_waits_for_the_commit_and_then_finds_it_committed(self, world, store, mode, agent, commit):
+        mount = Mount.new(world, store, mode=mode, options=["open_writers=60s", "amend=deny"])
+        (mount / "1000").mkdir()
+        made, step = trees.fill(mount / "1000", seed="1000"), str(mount / "1000")
         writer, a = agent(), agent()
         changes = {"create": "os.close(os.open(step + '/new', os.O_CREAT | os.O_WRONLY))", "open": "os.close(os.open(step + '/config.json', os.O_WRONLY))",
                    "rename": "os.rename(step + '/params', step + '/p')", "mkdir": "os.mkdir(step + '/d')"}
