@@ -151,8 +151,7 @@ int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_
 	return slash ? ckpt_store_folder_id(s, fd, true, ret_id) : 0;
 }
 
-// -ENOENT: nothing has this id any more.
-static int open_folder(struct ckpt_store *s, const char *folder_id)
+int ckpt_folders_open(struct ckpt_store *s, const char *folder_id)
 {
 	struct ckpt_folders f;
 	int rc = *folder_id ? ckpt_folders_read(s, &f) : 0, fd = -ENOENT;
@@ -168,7 +167,7 @@ static int open_folder(struct ckpt_store *s, const char *folder_id)
 
 int ckpt_folders_back(struct ckpt_store *s, const char *folder_id, const char *name)
 {
-	CLEANUP_FD int fd = open_folder(s, folder_id);
+	CLEANUP_FD int fd = ckpt_folders_open(s, folder_id);
 	struct stat st;
 
 	if (fd < 0)

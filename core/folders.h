@@ -20,6 +20,8 @@ int ckpt_folders_read(struct ckpt_store *s, struct ckpt_folders *ret_folders);
 void ckpt_folders_done(struct ckpt_folders *f);
 // Whether a step can have its name in its folder again: 0; -ENOENT the folder is gone, -EEXIST something plain has the name.
 int ckpt_folders_back(struct ckpt_store *s, const char *folder_id, const char *name);
+// The folder with this id in the plain tree, open; -ENOENT: nothing has the id any more.
+int ckpt_folders_open(struct ckpt_store *s, const char *folder_id);
 // Where a new step of this path ("checkpoints/2000") would be: its folder's id, given where it has none, and the name, which
 // points into path. -ENOENT, -ENOTDIR: no such folder; -EEXIST: something plain has the name; -EINVAL ... not a name.
 int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1],

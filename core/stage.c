@@ -20,7 +20,6 @@
 #include "core/util.h"
 #include "core/uuid.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -32,7 +31,7 @@
 
 // --- Who began it -----------------------------------------------------------------------------------------------------
 
-static int origin_write(struct ckpt_step *step, int fd)
+int ckpt_stage_write_origin(struct ckpt_step *step)
 {
 	json_t *origin =
 		json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b}", "folder", step->folder_id, "name",
@@ -44,7 +43,7 @@ static int origin_write(struct ckpt_step *step, int fd)
 	json_decref(origin);
 	if (!text)
 		return -ENOMEM;
-	return ckpt_sys.fsetxattr(fd, ORIGIN_XATTR, text, strlen(text), 0);
+	return ckpt_sys.fsetxattr(step->dirfd, ORIGIN_XATTR, text, strlen(text), 0);
 }
 
 static json_int_t integer_of(const json_t *object, const char *key)
@@ -152,7 +151,7 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 		return -errno;
 	if (fchmod(step->dirfd, mode & 07777))
 		return -errno;
-	rc = origin_write(step, step->dirfd);
+	rc = ckpt_stage_write_origin(step);
 	if (!rc)
 		rc = ckpt_sys.fsync(step->dirfd);
 	if (!rc)
@@ -175,7 +174,7 @@ static int name_is_readable(struct ckpt_store *s, const char *folder_id, const c
 
 int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode)
 {
-	int rc = ckpt_uuid_make(step->session);
+	int rc = *step->session ? 0 : ckpt_uuid_make(step->session);
 
 	if (!rc)
 		rc = ckpt_sys.mkdir(step->store->sessions_fd, step->session, 0700);
@@ -209,24 +208,20 @@ static int fill_from(struct ckpt_step *step, struct ckpt_step *from)
 }
 
 // Takes fresh, which has its owner; it is nobody's before it is in the table.
-static int begin(struct ckpt_step *fresh, const char *folder_id, const char *name, mode_t mode, struct ckpt_step *from,
-		 struct ckpt_step **ret_step)
+static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, struct ckpt_step **ret_step)
 {
 	struct ckpt_store *s = fresh->store;
-	int rc;
+	int rc = ckpt_stage_make_session(fresh, mode);
 
-	fresh->state = CKPT_STEP_STAGED;
-	fresh->ours = true;
-	fresh->began_ns = ckpt_sys.now_ns();
-	snprintf(fresh->folder_id, sizeof(fresh->folder_id), "%s", folder_id);
-	snprintf(fresh->name, sizeof(fresh->name), "%s", name);
-	rc = ckpt_stage_make_session(fresh, mode);
 	if (!rc) {
 		rc = from ? fill_from(fresh, from) : 0;
 		if (!rc) {
-			pthread_mutex_lock(&s->lock);
+			char folder_id[sizeof(fresh->folder_id)], name[sizeof(fresh->name)];
+			LOCK_SCOPE(&s->lock);
+
+			memcpy(folder_id, fresh->folder_id, sizeof(folder_id));
+			memcpy(name, fresh->name, sizeof(name));
 			rc = ckpt_step_insert_locked(fresh, folder_id, name);
-			pthread_mutex_unlock(&s->lock);
 		}
 		if (rc)
 			ckpt_stage_drop_session(fresh);
@@ -239,9 +234,9 @@ static int begin(struct ckpt_step *fresh, const char *folder_id, const char *nam
 	return 0;
 }
 
-static int new_for(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step)
+int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step)
 {
-	struct ckpt_step *taken;
+	struct ckpt_step *taken, *step;
 	int rc = ckpt_name_check(name, strlen(name));
 
 	if (rc)
@@ -249,35 +244,49 @@ static int new_for(struct ckpt_store *s, const char *folder_id, const char *name
 	taken = ckpt_step_find(s, folder_id, name);
 	ckpt_step_unref(taken);
 	rc = taken ? -EEXIST : name_is_readable(s, folder_id, name);
-	return rc ? rc : ckpt_step_new(s, ret_step);
+	if (!rc)
+		rc = ckpt_step_new(s, &step);
+	if (rc)
+		return rc;
+	step->state = CKPT_STEP_STAGED;
+	step->ours = true;
+	step->began_ns = ckpt_sys.now_ns();
+	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
+	snprintf(step->name, sizeof(step->name), "%s", name);
+	rc = ckpt_uuid_make(step->session);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
 }
 
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step)
 {
 	struct ckpt_step *step;
-	int rc = new_for(s, folder_id, name, &step);
+	int rc = ckpt_stage_new(s, folder_id, name, &step);
 
 	if (rc)
 		return rc;
 	step->uid = uid;
 	step->gid = gid;
 	step->pid = pid;
-	return begin(step, folder_id, name, mode, NULL, ret_step);
+	return begin(step, mode, NULL, ret_step);
 }
 
 int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
 			  bool add_only, struct ckpt_step **ret_step)
 {
 	struct ckpt_step *step;
-	int rc = new_for(s, folder_id, name, &step);
+	int rc = ckpt_stage_new(s, folder_id, name, &step);
 
 	if (rc)
 		return rc;
 	step->uid = geteuid();
 	step->gid = getegid();
 	step->add_only = add_only;
-	return begin(step, folder_id, name, 0755, from, ret_step);
+	return begin(step, 0755, from, ret_step);
 }
 
 // A change of the step as a whole: it holds the gate, so that a commit which begins now waits for its end, and then finds
@@ -325,7 +334,7 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	// What the session says of itself serves only recovery: an old name there is a nuisance, no loss, and no reason to
 	// call a rename failed that was done.
 	if (!rc)
-		(void)origin_write(step, step->dirfd);
+		(void)ckpt_stage_write_origin(step);
 	ckpt_stage_leave(step);
 	return rc;
 }
@@ -716,55 +725,4 @@ void ckpt_stage_forget(struct ckpt_step *step)
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
 	free(TAKE_PTR(step->synced));
-}
-
-// --- Usage ------------------------------------------------------------------------------------------------------------
-
-static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u)
-{
-	DIR *dir = fdopendir(dirfd);
-	struct dirent *d;
-	int rc = 0;
-
-	if (!dir) {
-		close(dirfd);
-		return -errno;
-	}
-	while (!rc && (d = readdir(dir))) {
-		struct stat st;
-
-		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
-			continue;
-		if (fstatat(dirfd, d->d_name, &st, AT_SYMLINK_NOFOLLOW))
-			continue; // renamed or removed while we look
-		if (S_ISREG(st.st_mode)) {
-			u->files++;
-			u->bytes += (uint64_t)st.st_size;
-		} else if (S_ISDIR(st.st_mode) && depth < CKPT_DEPTH_MAX) {
-			int fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
-
-			if (fd >= 0)
-				rc = usage_below(fd, depth + 1, u);
-		}
-	}
-	closedir(dir);
-	return rc;
-}
-
-int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
-{
-	struct ckpt_stage_usage u = {0};
-	int fd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0), rc;
-
-	if (fd < 0)
-		return fd;
-	rc = usage_below(fd, 0, &u);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&step->lock);
-	for (struct ckpt_writer *w = step->writers; w; w = w->next)
-		u.open_writers++;
-	pthread_mutex_unlock(&step->lock);
-	*ret_usage = u;
-	return 0;
 }

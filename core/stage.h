@@ -41,6 +41,10 @@ int ckpt_stage_remove(struct ckpt_step *step);
 // -EPERM: a left session, while there are records that cannot be read and might name it. -EBUSY: being committed, or
 // with unless_used somebody reads it.
 int ckpt_stage_abort(struct ckpt_step *step, bool unless_used);
+// Drops the unfinished steps with a temp name (a framework gives it only to what it is still writing) that have stood still
+// since before this time, and that nobody has open, until *stop. When the oldest of what is left was changed last; INT64_MAX:
+// there is none.
+int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const bool *stop);
 // Somebody has something of a left step open; used returns false when it is none (any more).
 bool ckpt_stage_use(struct ckpt_step *step);
 void ckpt_stage_unuse(struct ckpt_step *step);
@@ -64,12 +68,16 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 // What `sessions` and `status` say of a staged or left step; walks its files.
 struct ckpt_stage_usage {
 	uint64_t files, bytes;
+	int64_t changed_ns; // the last change of what is in it
 	unsigned open_writers;
 };
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);
 
 // --- For other files of core: reopen.c, commit.c, load.c -----------------------------------------------------------------------------------------------------
 
+// A staged step that nobody else knows, with its name and a session's id, but without the session. -EEXIST: the name is taken.
+int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step);
+int ckpt_stage_write_origin(struct ckpt_step *step); // to step->dirfd
 // A new session for a step that nobody else knows yet, whose name, owner and folder are set: its directory is empty, open as
 // step->dirfd, and durable. And the way back: what is in it goes behind.
 int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode);

@@ -1,5 +1,6 @@
 #include "core/store.h"
 
+#include "core/convert.h"
 #include "core/hash.h"
 #include "core/load.h"
 #include "core/reopen.h"
@@ -40,6 +41,7 @@ void ckpt_settings_init(struct ckpt_settings *s)
 		.open_writers_ns = INT64_C(5000000000),
 		.commit_timeout_ns = INT64_C(600000000000),
 		.trash_ns = INT64_C(7) * 86400 * 1000000000,
+		.staging_ttl_ns = INT64_C(7) * 86400 * 1000000000,
 		.quiet_ns = INT64_C(60) * 1000000000,
 	};
 }
@@ -397,6 +399,8 @@ static int store_open_parts(struct ckpt_store *s)
 	// Those of a store that somebody else has for writing are his, and live for all we know.
 	if (!rc && (s->writable || ckpt_store_holder(s->path, NULL)))
 		rc = ckpt_load_sessions(s);
+	if (!rc && s->writable)
+		rc = ckpt_convert_settle(s);
 	if (!rc && s->writable && s->index)
 		rc = ckpt_indexer_new(s->index, &s->indexer);
 	if (!rc && s->writable)

@@ -39,6 +39,7 @@ struct ckpt_settings {
 	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
 	int64_t commit_timeout_ns; // without progress
 	int64_t trash_ns;          // how long deleted steps can be had back
+	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
 	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
 	enum ckpt_amend amend;
 	bool keep_trash; // nothing expires by itself: for verbs, which do not know what the mount was told

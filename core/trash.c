@@ -2,6 +2,7 @@
 
 #include "core/delete.h"
 #include "core/limits.h"
+#include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -108,10 +109,15 @@ static void expire(struct ckpt_trash *t)
 	int64_t trash_ns = t->store->settings.trash_ns;
 	int64_t next = ckpt_expire_before(t->store, ckpt_sys.now_ns() - trash_ns, &t->stop);
 
+	int64_t ttl_ns = t->store->settings.staging_ttl_ns;
+	int64_t next_staged = ckpt_stage_expire_before(t->store, ckpt_sys.now_ns() - ttl_ns, &t->stop);
+
 	LOCK_SCOPE(&t->lock);
 	// What could not be removed is tried again, but not at once.
 	if (next != INT64_MAX)
 		t->due_ns = MIN(t->due_ns, MAX(next + trash_ns, ckpt_sys.now_ns() + RETRY_NS));
+	// What is begun later cannot be due before this.
+	t->due_ns = MIN(t->due_ns, MAX(MIN(next_staged, ckpt_sys.now_ns()) + ttl_ns, ckpt_sys.now_ns() + RETRY_NS));
 }
 
 static void *remover_thread(void *arg)
@@ -215,17 +221,6 @@ static void forget_names(struct ckpt_trash *t)
 		free(t->names[--t->count]);
 }
 
-static bool any_deleted(struct ckpt_store *s)
-{
-	struct ckpt_step **steps;
-	size_t count;
-
-	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count))
-		return false;
-	ckpt_step_list_free(steps, count);
-	return count;
-}
-
 int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 {
 	struct ckpt_trash *t = calloc(1, sizeof(*t));
@@ -247,8 +242,8 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	if (t->count && ckpt_sys.fsync(s->trash_fd))
 		forget_names(t);
 	*ret_trash = t; // its thread finds it there
-	if (any_deleted(s))
-		ckpt_trash_wake(t);
+	if (!s->settings.keep_trash)
+		ckpt_trash_wake(t); // what is deleted, or was never completed, may be due
 	pthread_mutex_lock(&t->lock);
 	if (t->count)
 		start_locked(t);

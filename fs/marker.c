@@ -1,14 +1,19 @@
 #include "fs/marker.h"
 
 #include "core/commit.h"
+#include "core/convert.h"
 #include "core/errlog.h"
 #include "core/metadata.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/client.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 
 // What stat says of the marker while it is open: as its last writer left it.
 struct marker {
@@ -21,7 +26,7 @@ struct marker {
 
 // Guarded by the node's lock.
 struct marker_handle {
-	struct ckpt_step *step; // a reference
+	struct ckpt_step *step; // a reference; NULL: of a plain folder, which is to become one
 	pid_t opener;           // process, 0 not known
 	char *text;
 	size_t len;
@@ -37,6 +42,25 @@ bool marker_is_name(struct ckpt_fs *fs, const char *name)
 	return !strcmp(name, fs->store->settings.marker);
 }
 
+bool marker_is_here(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	struct ckpt_step *step;
+
+	if (!marker_is_name(fs, name) || dir->kind != NODE_FILES || dir == node_root(fs))
+		return false;
+	if (node_is_top(dir))
+		return true;
+	step = node_step(fs, dir);
+	ckpt_step_unref(step);
+	return !step; // a plain folder; what is inside of a step is a file
+}
+
+// Markers are found by their step, or by their folder.
+static uint64_t number_of(const struct ckpt_step *step, const struct node *dir)
+{
+	return step ? step->incarnation : dir->number | UINT64_C(1) << 62;
+}
+
 // --- Open -------------------------------------------------------------------------------------------------------------
 
 static int marker_handle_new(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct ckpt_step *step, int flags,
@@ -50,7 +74,7 @@ static int marker_handle_new(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 		free(mh);
 		return rc;
 	}
-	mh->step = ckpt_step_ref(step);
+	mh->step = step ? ckpt_step_ref(step) : NULL;
 	mh->opener = client_process(fuse_req_ctx(req)->pid);
 	h->writes = (flags & O_ACCMODE) != O_RDONLY;
 	h->marker = mh;
@@ -78,7 +102,7 @@ static int node_make(struct call *c, struct ckpt_step *step, struct node **ret_n
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
 	struct marker *m = calloc(1, sizeof(*m));
-	int rc = m ? node_get(c->fs, SPACE_MARKER, step->incarnation, S_IFREG, c->node, c->name, NULL, ret_node)
+	int rc = m ? node_get(c->fs, SPACE_MARKER, number_of(step, c->node), S_IFREG, c->node, c->name, NULL, ret_node)
 		   : -ENOMEM;
 
 	if (!rc && node_use(*ret_node)) {
@@ -111,7 +135,8 @@ void marker_create(struct call *c)
 	struct handle *h = NULL;
 	struct node *n;
 	double timeout;
-	int rc = !step ? -ESTALE : ckpt_step_state(step) == CKPT_STEP_LEFT ? -EROFS : node_make(c, step, &n);
+	int rc = (step && ckpt_step_state(step) == CKPT_STEP_LEFT) || c->fs->mount->readonly ? -EROFS
+											     : node_make(c, step, &n);
 
 	if (!rc) {
 		rc = marker_handle_new(c->fs, c->req, n, step, c->fi.flags, &h);
@@ -137,7 +162,7 @@ void marker_create(struct call *c)
 int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
 {
 	struct ckpt_step *step = node_step(fs, dir);
-	struct node *n = step ? node_find(fs, SPACE_MARKER, step->incarnation) : NULL;
+	struct node *n = node_find(fs, SPACE_MARKER, number_of(step, dir));
 	bool open = false;
 	int rc = -ENOENT;
 
@@ -146,8 +171,8 @@ int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
 		open = n->use->opens > 0;
 		pthread_mutex_unlock(&n->use->lock);
 	}
-	if (open && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
-		rc = node_get(fs, SPACE_MARKER, step->incarnation, S_IFREG, dir, fs->store->settings.marker, NULL,
+	if (open && (!step || ckpt_step_state(step) != CKPT_STEP_COMMITTED))
+		rc = node_get(fs, SPACE_MARKER, number_of(step, dir), S_IFREG, dir, fs->store->settings.marker, NULL,
 			      ret_node);
 	node_unref(fs, n);
 	ckpt_step_unref(step);
@@ -159,7 +184,7 @@ void marker_open(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 	struct ckpt_fs *fs = fs_of(req);
 	struct ckpt_step *step = node_step(fs, n);
 	struct handle *h;
-	int rc = step ? marker_handle_new(fs, req, n, step, fi->flags, &h) : -ESTALE;
+	int rc = marker_handle_new(fs, req, n, step, fi->flags, &h);
 
 	if (!rc && (fi->flags & O_ACCMODE) == O_RDONLY)
 		h->marker->dead = true;
@@ -283,6 +308,111 @@ static bool abandoned(void *arg)
 	return __atomic_load_n(&w->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(w->tid);
 }
 
+// What the marker is to complete, for messages.
+static void name_of(struct ckpt_fs *fs, struct handle *h, struct ckpt_step_name *ret_name)
+{
+	*ret_name = (struct ckpt_step_name){.name = "?"};
+	if (h->marker->step) {
+		ckpt_step_name(h->marker->step, ret_name);
+		return;
+	}
+	names_read_lock(fs);
+	if (h->node->names && h->node->names->parent->names)
+		snprintf(ret_name->name, sizeof(ret_name->name), "%s", h->node->names->parent->names->text);
+	names_unlock(fs);
+}
+
+// The folder of a marker and the folder that it is in: references.
+static int folders_of(struct ckpt_fs *fs, struct handle *h, struct node **ret_dir, struct node **ret_above)
+{
+	int rc = -ESTALE;
+
+	names_read_lock(fs);
+	if (h->node->names && h->node->names->parent->names) {
+		*ret_dir = h->node->names->parent;
+		*ret_above = (*ret_dir)->names->parent;
+		node_ref(fs, *ret_dir);
+		node_ref(fs, *ret_above);
+		rc = 0;
+	}
+	names_unlock(fs);
+	return rc;
+}
+
+static int commit_folder_in(struct ckpt_fs *fs, struct handle *h, struct node *dir, struct node *above,
+			    const struct ckpt_commit *how)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step_name now;
+	struct ckpt_step *step;
+	CLEANUP_FD int dirfd = node_open(fs, above, O_RDONLY | O_DIRECTORY);
+	int rc = dirfd < 0 ? dirfd : folder_id_of(fs, above, true, id);
+
+	name_of(fs, h, &now);
+	if (rc)
+		return rc;
+	names_write_lock(fs);
+	rc = ckpt_convert(fs->store, dirfd, id, now.name, &step);
+	if (!rc)
+		__atomic_store_n(&dir->step, ckpt_step_ref(step), __ATOMIC_RELAXED);
+	names_unlock(fs);
+	if (rc) {
+		ckpt_errlog_add(fs->store->errlog, now.name, rc,
+				rc == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
+						 : "nothing is changed: mend the cause, then write the marker again",
+				rc == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
+						 : "the folder could not be turned into a step");
+		return rc;
+	}
+	rc = ckpt_commit(step, how);
+	if (rc) {
+		names_write_lock(fs);
+		if (!ckpt_convert_back(step, dirfd, now.name))
+			ckpt_step_unref(__atomic_exchange_n(&dir->step, NULL, __ATOMIC_RELAXED));
+		names_unlock(fs);
+	} else {
+		h->marker->step = ckpt_step_ref(step); // a second marker of the same handle is for it
+	}
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// Turns the plain folder into a step. Where that fails it is a plain folder again.
+static int commit_folder(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how)
+{
+	struct node *dir, *above;
+	int rc = folders_of(fs, h, &dir, &above);
+
+	if (rc)
+		return rc;
+	rc = commit_folder_in(fs, h, dir, above, how);
+	if (!rc)
+		folder_touch(fs, above);
+	node_unref(fs, above);
+	node_unref(fs, dir);
+	return rc;
+}
+
+// In a step of which something was removed the marker completes what is left.
+static int commit_step(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how)
+{
+	struct ckpt_step *step = ckpt_reopen_now(ckpt_step_ref(h->marker->step)), *now;
+	int rc = 0;
+
+	(void)fs;
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step)) {
+		rc = ckpt_reopen(step, &now);
+		if (!rc) {
+			ckpt_step_unref(step);
+			step = now;
+		}
+	}
+	if (!rc)
+		rc = ckpt_commit(step, how);
+	ckpt_step_unref(step);
+	return rc;
+}
+
 // One attempt with what the handle holds now. tid 0: nobody waits.
 static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 {
@@ -305,7 +435,7 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	if (!rc)
 		rc = ckpt_metadata_parse(text, len, &json, &why);
 	if (rc) {
-		ckpt_step_name(mh->step, &now);
+		name_of(fs, h, &now);
 		ckpt_errlog_add(fs->store->errlog, now.name, rc,
 				"the step is unchanged; write the marker again, empty or with correct JSON",
 				"the marker's content: %s",
@@ -323,7 +453,7 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 			.abandoned_arg = &waiter,
 		};
 
-		rc = ckpt_commit(mh->step, &how);
+		rc = mh->step ? commit_step(fs, h, &how) : commit_folder(fs, h, &how);
 	}
 	if (!rc)
 		folder_touch_above(fs, h->node); // it shows a new step
@@ -368,7 +498,7 @@ static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *r
 		if (!mh->attempted || mh->written) {
 			struct ckpt_step_name now;
 
-			ckpt_step_name(mh->step, &now);
+			name_of(fs, h, &now);
 			ckpt_errlog_add(
 				fs->store->errlog, now.name, 0, "save again, or complete the step with a new marker",
 				"process %d was killed with the marker open: nothing was completed", (int)process);

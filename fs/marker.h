@@ -14,7 +14,9 @@
 #include "fs/handle.h"
 
 bool marker_is_name(struct ckpt_fs *fs, const char *name);
-// Answers a CREATE of the marker in this directory, the top of a staged or committed step.
+// Its name in a directory where it is one: the top of a step, or a plain folder, which it makes a step.
+bool marker_is_here(struct ckpt_fs *fs, struct node *dir, const char *name);
+// Answers a CREATE of the marker in such a directory.
 void marker_create(struct call *c);
 // The marker's node with one more lookup, when somebody has it open; -ENOENT.
 int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node);

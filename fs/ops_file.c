@@ -124,7 +124,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct call c = {.run = run_create, .req = req, .fs = fs, .node = node_of(fs, parent), .mode = mode, .fi = *fi};
 
 	snprintf(c.name, sizeof(c.name), "%s", name);
-	if (node_is_top(c.node) && marker_is_name(fs, name)) {
+	if (marker_is_here(fs, c.node, name)) {
 		marker_create(&c);
 		return;
 	}

@@ -341,7 +341,7 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 		rc = control_dir(fs, &n);
 		return rc ? rc : lookup_own(fs, n, ret_entry);
 	}
-	if (node_is_top(parent) && marker_is_name(fs, name)) {
+	if (marker_is_here(fs, parent, name)) {
 		rc = marker_lookup(fs, parent, &n);
 		if (rc != -ENOENT)
 			return rc ? rc : lookup_own(fs, n, ret_entry);

@@ -109,6 +109,8 @@ static int set_duration(struct ckpt_mount *m, const char *name, const char *valu
 		m->settings.open_writers_ns = ns;
 	else if (!strcmp(name, "trash"))
 		m->settings.trash_ns = ns;
+	else if (!strcmp(name, "staging_ttl"))
+		m->settings.staging_ttl_ns = ns;
 	else if (!strcmp(name, "quiet"))
 		m->settings.quiet_ns = ns;
 	else
@@ -235,7 +237,8 @@ static const struct mount_option options[] = {
 	{"hot", NULL, "N", "sealing"},
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
 	{"work_limit", NULL, "SIZE", "quotas"},
-	{"staging_ttl", NULL, "DURATION", "garbage collection"},
+	{"staging_ttl", set_duration, "DURATION",
+	 "what was staged under a temporary name and stands still so long is dropped (default 7d)"},
 	{"trash", set_duration, "DURATION", "how long deleted steps can be had back (default 7d)"},
 	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
 	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},

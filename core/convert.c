@@ -1,0 +1,130 @@
+#include "core/convert.h"
+
+#include "core/errlog.h"
+#include "core/folders.h"
+#include "core/stage.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+// Whether this folder, or one below it, holds steps: those are called by it. dirfd is taken.
+static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth)
+{
+	DIR *dir = fdopendir(dirfd);
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct dirent *d;
+	int rc = 0;
+
+	if (!dir) {
+		ckpt_sys.close(dirfd);
+		return -ENOMEM;
+	}
+	if (!ckpt_store_folder_id(s, dirfd, false, id) && ckpt_step_any(s, id))
+		rc = -ENOTEMPTY;
+	while (!rc && (d = readdir(dir))) {
+		int fd;
+
+		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") ||
+		    !strcmp(d->d_name, ".."))
+			continue;
+		fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
+		if (fd >= 0)
+			rc = depth < CKPT_DEPTH_MAX ? check_empty_of_steps(s, fd, depth + 1) : -E2BIG;
+		if (fd >= 0 && depth >= CKPT_DEPTH_MAX)
+			ckpt_sys.close(fd);
+	}
+	closedir(dir);
+	return rc;
+}
+
+static int open_folder(int dirfd, const char *name)
+{
+	return ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+}
+
+int ckpt_convert(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name, struct ckpt_step **ret_step)
+{
+	int fd = open_folder(dirfd, name), rc = fd < 0 ? fd : check_empty_of_steps(s, fd, 0);
+	struct ckpt_step *step;
+
+	if (!rc)
+		rc = ckpt_stage_new(s, folder_id, name, &step);
+	if (rc)
+		return rc;
+	step->from_plain = true;
+	step->dirfd = open_folder(dirfd, name);
+	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step);
+	if (!rc)
+		rc = ckpt_sys.rename(dirfd, name, s->sessions_fd, step->session, RENAME_NOREPLACE);
+	if (!rc)
+		rc = ckpt_sys.fsync(s->sessions_fd);
+	if (!rc)
+		rc = ckpt_sys.fsync(dirfd);
+	if (!rc) {
+		LOCK_SCOPE(&s->lock);
+		rc = ckpt_step_insert_locked(step, folder_id, name);
+	}
+	if (rc) {
+		(void)ckpt_sys.rename(s->sessions_fd, step->session, dirfd, name, RENAME_NOREPLACE);
+		ckpt_step_unref(step);
+		return rc;
+	}
+	*ret_step = step;
+	return 0;
+}
+
+int ckpt_convert_back(struct ckpt_step *step, int dirfd, const char *name)
+{
+	struct ckpt_store *s = step->store;
+	int rc = ckpt_stage_enter(step, false);
+
+	if (rc == -EROFS && ckpt_step_state(step) == CKPT_STEP_LEFT)
+		rc = 0;
+	else if (rc)
+		return rc == -EAGAIN ? -EBUSY : rc;
+	else
+		ckpt_stage_leave(step);
+	rc = ckpt_sys.rename(s->sessions_fd, step->session, dirfd, name, RENAME_NOREPLACE);
+	if (!rc)
+		ckpt_stage_vanish(step);
+	return rc;
+}
+
+static int settle_one(struct ckpt_step *step)
+{
+	struct ckpt_step *there = ckpt_step_find(step->store, step->folder_id, step->name);
+	CLEANUP_FD int fd = -1;
+	int rc;
+
+	ckpt_step_unref(there);
+	if (there)
+		return -EEXIST;
+	fd = ckpt_folders_open(step->store, step->folder_id);
+	rc = fd < 0 ? fd : ckpt_convert_back(step, fd, step->name);
+	if (!rc)
+		ckpt_errlog_add(
+			step->store->errlog, step->name, 0, "complete it with a marker in it",
+			"it was being turned into a step when its daemon ended: it is a plain folder, as before");
+	return rc;
+}
+
+// One that cannot go back is a left-over step like any.
+int ckpt_convert_settle(struct ckpt_store *s)
+{
+	struct ckpt_step **left;
+	size_t count;
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		if (left[i]->from_plain)
+			(void)settle_one(left[i]);
+	ckpt_step_list_free(left, count);
+	return 0;
+}

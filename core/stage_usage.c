@@ -1,0 +1,103 @@
+// What unfinished steps take, and for how long nobody has changed them.
+#include "core/stage.h"
+
+#include "core/errlog.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static int64_t time_of(const struct timespec *t)
+{
+	return t->tv_sec * INT64_C(1000000000) + t->tv_nsec;
+}
+
+static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u)
+{
+	DIR *dir = fdopendir(dirfd);
+	struct dirent *d;
+	int rc = 0;
+
+	if (!dir) {
+		close(dirfd);
+		return -errno;
+	}
+	while (!rc && (d = readdir(dir))) {
+		struct stat st;
+
+		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+			continue;
+		if (fstatat(dirfd, d->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			continue; // renamed or removed while we look
+		u->changed_ns = MAX(u->changed_ns, time_of(&st.st_ctim));
+		if (S_ISREG(st.st_mode)) {
+			u->files++;
+			u->bytes += (uint64_t)st.st_size;
+		} else if (S_ISDIR(st.st_mode) && depth < CKPT_DEPTH_MAX) {
+			int fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
+
+			if (fd >= 0)
+				rc = usage_below(fd, depth + 1, u);
+		}
+	}
+	closedir(dir);
+	return rc;
+}
+
+int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
+{
+	struct ckpt_stage_usage u = {0};
+	int fd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = usage_below(fd, 0, &u);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&step->lock);
+	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+		u.open_writers++;
+	pthread_mutex_unlock(&step->lock);
+	*ret_usage = u;
+	return 0;
+}
+
+static int64_t last_change(struct ckpt_step *step)
+{
+	struct ckpt_stage_usage u;
+	struct stat st;
+
+	if (ckpt_stage_usage(step, &u) || u.open_writers ||
+	    fstatat(step->store->sessions_fd, step->session, &st, AT_SYMLINK_NOFOLLOW))
+		return INT64_MAX; // not now
+	return MAX(u.changed_ns, time_of(&st.st_ctim));
+}
+
+int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const bool *stop)
+{
+	int64_t next = INT64_MAX;
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, &steps, &count))
+		return next;
+	for (size_t i = 0; i < count && !__atomic_load_n(stop, __ATOMIC_RELAXED); i++) {
+		struct ckpt_step_name now;
+		int64_t changed;
+
+		ckpt_step_name(steps[i], &now);
+		if (!ckpt_name_is_temp(now.name) || __atomic_load_n(&steps[i]->reopens, __ATOMIC_ACQUIRE))
+			continue;
+		changed = last_change(steps[i]);
+		if (changed < changed_ns && !ckpt_stage_abort(steps[i], true))
+			ckpt_errlog_add(s->errlog, now.name, 0, "staging_ttl says when",
+					"nobody completed it, or changed it, for so long: it was dropped");
+		else
+			next = MIN(next, MAX(changed, changed_ns));
+	}
+	ckpt_step_list_free(steps, count);
+	return next;
+}
