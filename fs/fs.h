@@ -10,7 +10,8 @@
 //   client    what /proc says of the caller              status    status.json
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
 //   end       how it ends in time                        notify    words to the service manager
-//   latest    the link to the newest step
+//   latest    the link to the newest step                amend     new files in committed steps
+//   copy_up   the first change of a shared file
 #pragma once
 
 #include "core/store.h"
