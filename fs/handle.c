@@ -162,19 +162,43 @@ static int open_own_committed(struct ckpt_fs *fs, struct node *n, uint64_t *ret_
 	return rc;
 }
 
-int handle_backing(struct ckpt_fs *fs, struct handle *h)
+static int back(struct ckpt_fs *fs, struct node *n)
 {
-	LOCK_SCOPE(&h->node->use->lock);
+	LOCK_SCOPE(&n->use->lock);
 	uint64_t bytes;
 
-	if (h->node->use->fd < 0) {
-		int fd = open_own_committed(fs, h->node, &bytes);
+	if (n->use->fd < 0) {
+		int fd = open_own_committed(fs, n, &bytes);
 
+		if (fd == -ESTALE)
+			fd = open_own_file(fs, n); // the step was reopened since
 		if (fd < 0)
 			return fd;
-		__atomic_store_n(&h->node->use->fd, fd, __ATOMIC_RELAXED); // an fsync looks without the lock
+		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // an fsync looks without the lock
 	}
-	return h->node->use->fd;
+	return n->use->fd;
+}
+
+int handle_backing(struct ckpt_fs *fs, struct handle *h)
+{
+	return back(fs, h->node);
+}
+
+void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step)
+{
+	struct node **nodes;
+	size_t count;
+
+	(void)node_list_unbacked(fs, &nodes, &count);
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_step *of = node_step(fs, nodes[i]);
+
+		if (of == step)
+			(void)back(fs, nodes[i]); // who reads it is told
+		ckpt_step_unref(of);
+		node_unref(fs, nodes[i]);
+	}
+	free(nodes);
 }
 
 // Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
@@ -254,8 +278,10 @@ int drop_setuid(int fd)
 
 static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
 {
-	int rc;
+	int rc = back(fs, h->node);
 
+	if (rc < 0)
+		return rc;
 	if (copy_up_is_due(h->node->use->fd)) {
 		rc = copy_up(fs, h->node, h->flags & O_TRUNC, NULL);
 		return rc ? rc : -ESTALE;

@@ -49,6 +49,8 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 // The descriptor that reads the handle's file, opened now if it is not yet: most opens of a small committed file find all
 // of it in the page cache and need none. -EIO: the raw file is gone or changed, which is noted in errors.
 int handle_backing(struct ckpt_fs *fs, struct handle *h);
+// The same for all open files of a committed step, before names in it can change: who has one open reads on.
+void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
 // The raw file of a committed node at this place; -EIO as above.
 int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index);
 // req NULL: it was answered, in vain, because the connection is gone; what the kernel was given went with it.

@@ -597,6 +597,8 @@ static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
 	struct ckpt_fs *fs = arg;
 	struct node *top;
 
+	if (to->base == from)
+		handle_back_all(fs, from);
 	node_renew(fs, from, to);
 	top = node_find(fs, SPACE_LIVE, (to->base == from ? from : to)->summary.dir_ino);
 	if (top)

@@ -395,6 +395,32 @@ void name_drop_locked(struct ckpt_fs *fs, struct node *n, const struct node *par
 	}
 }
 
+int node_list_unbacked(struct ckpt_fs *fs, struct node ***ret_nodes, size_t *ret_count)
+{
+	struct node_table *t = fs->nodes;
+	LOCK_SCOPE(&t->lock);
+	struct node **nodes = NULL;
+	size_t count = 0, cap = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < t->bucket_count && !rc; i++)
+		for (struct node *n = t->buckets[i]; n && !rc; n = n->hash_next) {
+			struct node_use *use = node_used(n);
+
+			if (!use || !__atomic_load_n(&use->opens, __ATOMIC_RELAXED) || n->kind != NODE_FILES ||
+			    !S_ISREG(n->type) || __atomic_load_n(&use->fd, __ATOMIC_RELAXED) >= 0)
+				continue;
+			rc = ckpt_grow((void **)&nodes, &cap, count + 1, sizeof(struct node *));
+			if (!rc) {
+				n->refs++;
+				nodes[count++] = n;
+			}
+		}
+	*ret_nodes = nodes; // what there is, when memory ends
+	*ret_count = count;
+	return rc;
+}
+
 static void renew_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, const struct ckpt_step *from,
 			 struct ckpt_step *to)
 {

@@ -153,6 +153,10 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n);
 // round.
 void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to);
 
+// The nodes that are open and have no descriptor behind them, which small committed files may do without: references in a
+// malloc'ed array.
+int node_list_unbacked(struct ckpt_fs *fs, struct node ***ret_nodes, size_t *ret_count);
+
 // Opens the node's file in a live tree (plain, staged, left), or a committed directory's raw one. -ESTALE, -errno.
 int node_open(struct ckpt_fs *fs, struct node *n, int flags);
 // The same for the place of a node that was located before.

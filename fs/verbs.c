@@ -9,6 +9,7 @@
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/handle.h"
 #include "fs/ops.h"
 #include "fs/status.h"
 
@@ -266,8 +267,10 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 	struct ckpt_manifest *m = NULL;
 	int rc = !step ? -ESTALE : ckpt_remove_hides(step) ? -EBUSY : ckpt_step_manifest(step, &m);
 
-	if (!rc)
+	if (!rc) {
+		handle_back_all(fs, step);
 		rc = ckpt_amend_remove(step, path);
+	}
 	if (!rc)
 		forget_entry(fs, step, m, path);
 	ckpt_manifest_unref(m);
