@@ -3,6 +3,7 @@
 #include "core/errlog.h"
 #include "core/hash.h"
 #include "core/manifest.h"
+#include "core/remove.h"
 #include "core/scan.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -254,8 +255,13 @@ static int put(struct edit *d)
 		rc = ckpt_version_put(step, set_manifest, d, &next, &changed);
 	if (rc)
 		return rc;
-	ckpt_step_keep_manifest(step, d->next);
 	rc = ckpt_step_load(step->store, &next);
+	if (!rc) {
+		ckpt_step_keep_manifest(step, d->next);
+		pthread_mutex_lock(&step->lock);
+		ckpt_remove_forget_locked(step); // who is removing it finds that it is another
+		pthread_mutex_unlock(&step->lock);
+	}
 	if (!rc && step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &next,
 				 d->len > CKPT_MANIFEST_EMBED_MAX ? TAKE_PTR(d->data) : NULL,
@@ -375,6 +381,8 @@ int ckpt_amend_add(struct ckpt_step *step, const char *path)
 	struct edit d = {.step = step};
 	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
 
+	if (!rc && ckpt_remove_hides(step))
+		rc = -EBUSY; // it is being removed
 	if (!rc)
 		rc = add(&d, path);
 	if (!rc)

@@ -2,18 +2,22 @@
 
 #include "core/delete.h"
 #include "core/errlog.h"
+#include "core/hash.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
 
 struct ckpt_removal {
-	int64_t changed_ns; // monotonic
-	uint64_t bits[];    // by entry
+	int64_t changed_ns;          // monotonic
+	uint8_t of[CKPT_SHA256_LEN]; // the manifest whose entries these are
+	uint64_t bits[];             // by entry
 };
 
+// What was added to the step meanwhile (amend.h) has made other entries of them, and all of them whole.
 static bool has_locked(const struct ckpt_step *step, uint32_t index)
 {
-	return step->removal && step->removal->bits[index / 64] >> (index % 64) & 1;
+	return step->removal && step->removal->bits[index / 64] >> (index % 64) & 1 &&
+	       !memcmp(step->removal->of, step->summary.manifest_sha256, sizeof(step->removal->of));
 }
 
 bool ckpt_remove_has(struct ckpt_step *step, uint32_t index)
@@ -41,6 +45,8 @@ static int begin_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
 	if (!r)
 		return -ENOMEM;
 	r->changed_ns = ckpt_sys.mono_ns();
+	if (!step->removal)
+		memcpy(r->of, ckpt_manifest_sha256(m), sizeof(r->of));
 	__atomic_store_n(&step->removal, r, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -64,6 +70,8 @@ int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 		return -ENOENT;
 	if (want_dir && !is_empty_locked(step, &e))
 		return -ENOTEMPTY;
+	if (memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN))
+		return -EBUSY; // it has another version since the caller looked
 	rc = begin_locked(step, m);
 	if (!rc)
 		step->removal->bits[index / 64] |= UINT64_C(1) << (index % 64);

@@ -680,12 +680,20 @@ void ckpt_step_keep_manifest(struct ckpt_step *step, struct ckpt_manifest *m)
 	}
 }
 
+// A new version may have another one than what was kept, or read, a moment ago.
+static bool is_current_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
+}
+
 static struct ckpt_manifest *cached_manifest(struct ckpt_step *step)
 {
 	struct ckpt_step_table *t = step->store->steps;
 
 	LOCK_SCOPE(&step->store->lock);
-	if (!step->manifest)
+	if (!step->manifest || !is_current_locked(step, step->manifest))
 		return NULL;
 	if (t->lru_head != step) {
 		lru_unlink_locked(t, step);
@@ -772,7 +780,7 @@ int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 	rc = manifest_load(step, &sum, &m);
 	if (rc)
 		return rc;
-	ckpt_step_keep_manifest(step, m);
+	ckpt_step_keep_manifest(step, m); // a stale one is not believed when it is asked for
 	*ret_manifest = m;
 	return 0;
 }
