@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
@@ -31,39 +32,6 @@ struct ckpt_synced_folder {
 };
 
 static const char *const folders[] = {"sessions", "tree", "trash"};
-
-// --- Settings ---------------------------------------------------------------------------------------------------------
-
-void ckpt_settings_init(struct ckpt_settings *s)
-{
-	*s = (struct ckpt_settings){
-		.marker = CKPT_MARKER_DEFAULT,
-		.open_writers_ns = INT64_C(5000000000),
-		.commit_timeout_ns = INT64_C(600000000000),
-		.trash_ns = INT64_C(7) * 86400 * 1000000000,
-		.staging_ttl_ns = INT64_C(7) * 86400 * 1000000000,
-		.quiet_ns = INT64_C(60) * 1000000000,
-	};
-}
-
-void ckpt_settings_done(struct ckpt_settings *s)
-{
-	free(s->steps_at);
-	free(s->work_dir);
-	*s = (struct ckpt_settings){0};
-}
-
-static int settings_copy(struct ckpt_settings *to, const struct ckpt_settings *from)
-{
-	if (!from) {
-		ckpt_settings_init(to);
-		return 0;
-	}
-	*to = *from;
-	to->steps_at = from->steps_at ? strdup(from->steps_at) : NULL;
-	to->work_dir = from->work_dir ? strdup(from->work_dir) : NULL;
-	return (from->steps_at && !to->steps_at) || (from->work_dir && !to->work_dir) ? -ENOMEM : 0;
-}
 
 // --- Identity ---------------------------------------------------------------------------------------------------------
 
@@ -129,7 +97,8 @@ static int identity_check(struct ckpt_store *s, const json_t *identity)
 	return 0;
 }
 
-static int identity_read(struct ckpt_store *s)
+// *ret_identity is the caller's.
+static int identity_read(struct ckpt_store *s, json_t **ret_identity)
 {
 	json_t *identity = NULL;
 	int rc = read_json(s->dirfd, IDENTITY_FILE, &identity);
@@ -137,8 +106,20 @@ static int identity_read(struct ckpt_store *s)
 	if (rc)
 		return rc == -ENOENT ? -EMEDIUMTYPE : rc;
 	rc = identity_check(s, identity);
-	json_decref(identity);
+	if (rc)
+		json_decref(identity);
+	else
+		*ret_identity = identity;
 	return rc;
+}
+
+static int identity_write(int dirfd, const json_t *identity)
+{
+	CLEANUP_FREE char *text = json_dumps(identity, JSON_INDENT(2)), *line = NULL;
+
+	if (!text || asprintf(&line, "%s\n", text) < 0)
+		return -ENOMEM;
+	return strlen(line) < IDENTITY_BYTES_MAX ? write_file(dirfd, IDENTITY_FILE, line) : -EFBIG;
 }
 
 // True when nothing is in it but what `passed` lets pass (NULL: nothing does).
@@ -180,11 +161,49 @@ static int make_folders(int dirfd)
 	return ckpt_sys.fsync(dirfd);
 }
 
-int ckpt_store_init(const char *path)
+static json_t *given_json(const struct ckpt_settings *settings)
+{
+	json_t *object = json_object();
+	const struct ckpt_setting *setting;
+	int rc = object ? 0 : -1;
+
+	for (size_t i = 0; !rc && (setting = ckpt_setting_at(i)); i++) {
+		CLEANUP_FREE char *value =
+			ckpt_setting_is_given(setting, settings) ? ckpt_setting_text(setting, settings) : NULL;
+
+		if (ckpt_setting_is_given(setting, settings))
+			rc = json_object_set_new(object, setting->name, value ? json_string(value) : NULL);
+	}
+	if (rc) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
+static int identity_make(int dirfd, const struct ckpt_settings *settings)
+{
+	char id[CKPT_UUID_LEN + 1];
+	json_t *identity;
+	int rc = ckpt_uuid_make(id);
+
+	if (rc)
+		return rc;
+	identity = json_pack("{s:i, s:s, s:I, s:[], s:[]}", "format", CKPT_STORE_FORMAT, "id", id, "created_ns",
+			     (json_int_t)ckpt_sys.now_ns(), "required", "optional");
+	if (!identity)
+		return -ENOMEM;
+	if (settings && settings->given)
+		rc = json_object_set_new(identity, "settings", given_json(settings)) ? -ENOMEM : 0;
+	if (!rc)
+		rc = identity_write(dirfd, identity);
+	json_decref(identity);
+	return rc;
+}
+
+int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings)
 {
 	CLEANUP_FD int dirfd = -1;
-	char id[CKPT_UUID_LEN + 1];
-	CLEANUP_FREE char *text = NULL;
 	int rc;
 
 	if (mkdir(path, 0700) && errno != EEXIST)
@@ -197,16 +216,70 @@ int ckpt_store_init(const char *path)
 	if (!is_empty(dirfd, ".", is_nothing_yet))
 		return -ENOTEMPTY;
 	rc = make_folders(dirfd);
-	if (!rc)
-		rc = ckpt_uuid_make(id);
+	return rc ? rc : identity_make(dirfd, settings);
+}
+
+int ckpt_store_init(const char *path)
+{
+	return ckpt_store_init_with(path, NULL);
+}
+
+static void pass_over_bad(void *arg __attribute__((unused)), const char *name __attribute__((unused)))
+{
+}
+
+int ckpt_store_settings(const char *path, struct ckpt_settings *ret_settings)
+{
+	struct ckpt_store s = {.dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+	CLEANUP_FD int dirfd = s.dirfd;
+	json_t *identity = NULL;
+	int rc = dirfd < 0 ? -errno : identity_read(&s, &identity);
+
 	if (rc)
 		return rc;
-	if (asprintf(&text,
-		     "{\n  \"format\": %d,\n  \"id\": \"%s\",\n  \"created_ns\": %lld,\n  \"required\": [],\n  "
-		     "\"optional\": []\n}\n",
-		     CKPT_STORE_FORMAT, id, (long long)ckpt_sys.now_ns()) < 0)
-		return -ENOMEM;
-	return write_file(dirfd, IDENTITY_FILE, text);
+	ckpt_settings_init(ret_settings);
+	rc = ckpt_settings_load(ret_settings, json_object_get(identity, "settings"), pass_over_bad, NULL);
+	json_decref(identity);
+	if (rc)
+		ckpt_settings_done(ret_settings);
+	return rc;
+}
+
+static int identity_set(json_t *identity, const char *name, const char *value)
+{
+	json_t *settings = json_object_get(identity, "settings");
+
+	if (!json_is_object(settings)) { // none yet, or damage, which ends here
+		settings = json_object();
+		if (!settings || json_object_set_new(identity, "settings", settings))
+			return -ENOMEM;
+	}
+	if (value)
+		return json_object_set_new(settings, name, json_string(value)) ? -ENOMEM : 0;
+	(void)json_object_del(settings, name);
+	return 0;
+}
+
+int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const char *value)
+{
+	struct ckpt_store s = {.dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+	CLEANUP_FD int dirfd = s.dirfd; // closing it lets the lock go
+	json_t *identity = NULL;
+	int rc;
+
+	if (dirfd < 0)
+		return -errno;
+	// Two who change it at once would write one temporary file. The store's lock is the mount's, for its whole life.
+	if (flock(dirfd, LOCK_EX))
+		return -errno;
+	rc = identity_read(&s, &identity);
+	if (rc)
+		return rc;
+	rc = identity_set(identity, setting->name, value);
+	if (!rc)
+		rc = identity_write(dirfd, identity);
+	json_decref(identity);
+	return rc;
 }
 
 bool ckpt_store_probe(const char *path)
@@ -372,10 +445,20 @@ static int index_open(struct ckpt_store *s, bool *ret_fresh)
 	return rc == -EMEDIUMTYPE ? -EREMOTE : rc == -ENOENT ? -ENXIO : rc; // not of the store itself
 }
 
+// A value that is none keeps nobody from the store: it counts as not said.
+static void tell_bad_setting(void *arg, const char *name)
+{
+	struct ckpt_store *s = arg;
+
+	ckpt_errlog_add(s->errlog, IDENTITY_FILE, -EINVAL, "`ckptfs config STORE KEY=VALUE` sets it anew",
+			"the value of %s cannot be used: it is ignored", name);
+}
+
 static int store_open_parts(struct ckpt_store *s)
 {
+	json_t *identity = NULL;
 	bool fresh;
-	int rc = identity_read(s);
+	int rc = identity_read(s, &identity);
 
 	s->multigrain = ckpt_store_has_multigrain_times(s->dirfd);
 	if (!rc && s->writable)
@@ -390,6 +473,9 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = folder_open(s, "trash", &s->trash_fd);
 	if (!rc)
 		rc = ckpt_errlog_open(s->dirfd, s->writable, &s->errlog);
+	if (!rc)
+		rc = ckpt_settings_load(&s->settings, json_object_get(identity, "settings"), tell_bad_setting, s);
+	json_decref(identity);
 	if (!rc)
 		rc = ckpt_backend_local_open(s->dirfd, s->writable, &s->backend);
 	if (!rc)
@@ -424,7 +510,11 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	s->writable = mode == CKPT_STORE_WRITE;
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
-	rc = !s->path ? -errno : !s->steps ? -ENOMEM : settings_copy(&s->settings, settings);
+	rc = !s->path ? -errno : !s->steps ? -ENOMEM : 0;
+	if (!rc && settings)
+		rc = ckpt_settings_copy(&s->settings, settings);
+	else
+		ckpt_settings_init(&s->settings);
 	if (!rc) {
 		s->dirfd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		rc = s->dirfd < 0 ? (errno == ENOTDIR ? -EMEDIUMTYPE : -errno) : store_open_parts(s);

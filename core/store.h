@@ -11,6 +11,7 @@
 #include "core/index.h"
 #include "core/indexer.h"
 #include "core/latest.h"
+#include "core/settings.h"
 #include "core/step.h"
 
 #include <pthread.h>
@@ -23,32 +24,6 @@ enum ckpt_store_mode {
 	CKPT_STORE_READ,  // beside a mount or alone; never writes, not even the index
 	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
 };
-
-// What a change of a committed step does.
-enum ckpt_amend {
-	CKPT_AMEND_ADD,     // new files make a new version; a step that is reopened and not completed is given up
-	CKPT_AMEND_DENY,    // EROFS: it can only be deleted
-	CKPT_AMEND_REPLACE, // the same, but a reopened step that stands still is committed
-};
-
-// Settings that belong to the store or come with -o. Durations in ns.
-struct ckpt_settings {
-	char marker[CKPT_NAME_MAX + 1];
-	char *steps_at;            // patterns, ':' between them; NULL: the rules of DESIGN.md section 1
-	char *work_dir;            // where the index lives; NULL: in the store
-	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
-	int64_t commit_timeout_ns; // without progress
-	int64_t trash_ns;          // how long deleted steps can be had back
-	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
-	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
-	enum ckpt_amend amend;
-	bool keep_trash; // nothing expires by itself: for verbs, which do not know what the mount was told
-	bool show_staged;
-	bool show_latest;
-	enum ckpt_latest_by latest_by;
-};
-void ckpt_settings_init(struct ckpt_settings *s); // the defaults
-void ckpt_settings_done(struct ckpt_settings *s);
 
 // Who holds the store's lock, as the holder wrote it to the file "holder.json".
 struct ckpt_holder {
@@ -69,7 +44,7 @@ struct ckpt_store {
 	bool writable;
 	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
 	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
-	struct ckpt_settings settings;
+	struct ckpt_settings settings; // in effect
 	struct ckpt_backend *backend;
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
@@ -112,11 +87,18 @@ struct ckpt_store {
 
 // Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.
 int ckpt_store_init(const char *path);
+// The same with settings: what was given of them (core/settings.h) the store says from then on.
+int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings);
+// What the store says of its settings, else the defaults, without opening it; errors as of ckpt_store_open.
+int ckpt_store_settings(const char *path, struct ckpt_settings *ret_settings);
+// Changes what the store says of a setting, in one durable act, beside a mount too, which learns of it when it is mounted
+// again. value is one that the setting takes; NULL: its default again. Errors as of ckpt_store_open; -EROFS, -ENOSPC, ...
+int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const char *value);
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 // -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
 // held; -EBADMSG identity damaged; -EREMOTE the index would not be on a local disk; -ENXIO work_dir does not exist;
-// -EACCES, -EROFS, -EIO. settings may be NULL: the defaults.
+// -EACCES, -EROFS, -EIO. What was given of the settings wins over what the store says; settings may be NULL.
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
 		    struct ckpt_store **ret_store);
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up

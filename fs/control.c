@@ -21,6 +21,7 @@ static const struct {
 	[CONTROL_STATUS] = {"status", S_IFREG, CONTROL_DIR},
 	[CONTROL_STATUS_JSON] = {"status.json", S_IFREG, CONTROL_DIR},
 	[CONTROL_ERRORS] = {"errors", S_IFREG, CONTROL_DIR},
+	[CONTROL_CONFIG] = {"config", S_IFREG, CONTROL_DIR},
 	[CONTROL_STAGED] = {"staged", S_IFDIR, CONTROL_DIR},
 	[CONTROL_TRASH] = {"trash", S_IFDIR, CONTROL_DIR},
 };
@@ -160,6 +161,9 @@ int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *re
 	case CONTROL_ERRORS:
 		if (ckpt_errlog_text(fs->store->errlog, &text))
 			text = NULL;
+		break;
+	case CONTROL_CONFIG:
+		text = ckpt_settings_lines(&fs->store->settings);
 		break;
 	default:
 		return -EISDIR;

@@ -6,6 +6,7 @@
 //     verb help      options, wrong usage; --help, man pages and completion from one source
 //     operand mounts STORE, STEP and PATH; which stores are mounted where
 //     output progress units   tables, JSON, failures; the bar; sizes, durations, times
+//     config         the store's settings, for people, JSON and -o
 //     listing where  steps and files as rows; conditions on them
 //     verb_*         the verbs; verb_mount also is mount.fuse.ckptfs
 //   fs/        serves a mount: FUSE requests in, replies out (fs/mount.h is its door)
@@ -47,6 +48,7 @@ static const struct ckpt_verb verbs[] = {
 	{"resume", "takes up a left-over session again", ckpt_verb_resume},
 	{"abort", "drops a staged step", ckpt_verb_abort},
 	{"status", "shows mounts, queues, the last commit and the last error", ckpt_verb_status},
+	{"config", "shows or changes the settings of a store", ckpt_verb_config},
 	{"doctor", "says what this machine can do, and why not", ckpt_verb_doctor},
 	{"bench", "measures speed here, against the plain filesystem", ckpt_verb_bench},
 	{"help", "shows the manual of a verb", verb_help},

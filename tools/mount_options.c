@@ -1,10 +1,9 @@
 #include "tools/mount_options.h"
 
-#include "core/name.h"
 #include "core/util.h"
+#include "tools/config.h"
 #include "tools/operand.h"
 #include "tools/output.h"
-#include "tools/units.h"
 #include "tools/verb.h"
 
 #include <grp.h>
@@ -40,12 +39,8 @@ static int set_flag(struct ckpt_mount *m, const char *name, const char *value __
 		m->allow_other = true;
 	else if (!strcmp(name, "no_passthrough"))
 		m->no_passthrough = true;
-	else if (!strcmp(name, "no_io_uring"))
-		m->no_io_uring = true;
-	else if (!strcmp(name, "show_latest"))
-		m->settings.show_latest = true;
 	else
-		m->settings.show_staged = true;
+		m->no_io_uring = true;
 	return 0;
 }
 
@@ -91,75 +86,12 @@ static int set_umask(struct ckpt_mount *m, const char *name, const char *value)
 	return 0;
 }
 
-static int set_marker(struct ckpt_mount *m, const char *name, const char *value)
-{
-	if (ckpt_name_check(value, strlen(value)))
-		return bad(name, value, "a file name");
-	snprintf(m->settings.marker, sizeof(m->settings.marker), "%s", value);
-	return 0;
-}
-
-static int set_duration(struct ckpt_mount *m, const char *name, const char *value)
-{
-	int64_t ns;
-
-	if (ckpt_duration_parse(value, &ns))
-		return bad(name, value, "a duration: 5s, 10m, 1h");
-	if (!strcmp(name, "open_writers"))
-		m->settings.open_writers_ns = ns;
-	else if (!strcmp(name, "trash"))
-		m->settings.trash_ns = ns;
-	else if (!strcmp(name, "staging_ttl"))
-		m->settings.staging_ttl_ns = ns;
-	else if (!strcmp(name, "quiet"))
-		m->settings.quiet_ns = ns;
-	else
-		m->settings.commit_timeout_ns = ns;
-	return 0;
-}
-
-static int set_amend(struct ckpt_mount *m, const char *name, const char *value)
-{
-	static const char *const words[] = {
-		[CKPT_AMEND_ADD] = "add", [CKPT_AMEND_DENY] = "deny", [CKPT_AMEND_REPLACE] = "replace"};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (!strcmp(value, words[i])) {
-			m->settings.amend = (enum ckpt_amend)i;
-			return 0;
-		}
-	return bad(name, value, "add, deny or replace");
-}
-
-static int set_latest_by(struct ckpt_mount *m, const char *name, const char *value)
-{
-	bool step = !strcmp(value, "step");
-
-	if (!step && strcmp(value, "commit"))
-		return bad(name, value, "commit or step");
-	m->settings.latest_by = step ? CKPT_LATEST_BY_STEP : CKPT_LATEST_BY_COMMIT;
-	return 0;
-}
-
-static void set_text(char **slot, char *text)
-{
-	free(*slot);
-	*slot = text;
-}
-
-static int set_steps_at(struct ckpt_mount *m, const char *name, const char *value)
-{
-	if (!*value)
-		return bad(name, value, "patterns with ':' between them");
-	set_text(&m->settings.steps_at, ckpt_text("%s", value));
-	return 0;
-}
-
 static int set_work_dir(struct ckpt_mount *m, const char *name, const char *value)
 {
 	if (*value != '/')
 		return bad(name, value, "an absolute path");
-	set_text(&m->settings.work_dir, ckpt_text("%s", value));
+	free(m->settings.work_dir);
+	m->settings.work_dir = ckpt_text("%s", value);
 	return 0;
 }
 
@@ -193,7 +125,6 @@ static int set_default_only(struct ckpt_mount *m __attribute__((unused)), const 
 		const char *name, *value, *comes_with;
 	} defaults[] = {
 		{"profile", "auto", "the framework profiles"},
-		{"amend", "add", "versions of steps"},
 		{"durability", "local", "object stores"},
 	};
 	size_t i = 0;
@@ -216,30 +147,12 @@ static const struct mount_option options[] = {
 	{"uid", set_uid, "USER", "all files are shown as this user's, by name or number"},
 	{"gid", set_gid, "GROUP", "all files are shown as this group's, by name or number"},
 	{"umask", set_umask, "MODE", "these bits, octal, are taken from the modes that are shown"},
-	{"steps_at", set_steps_at, "PATTERN[:...]",
-	 "directories with such paths are steps, and no others (default: by the forms of their names)"},
 	{"profile", set_default_only, "auto", "what frameworks do last completes a step; this version has no other"},
-	{"marker", set_marker, "NAME", "closing a file of this name completes a step (default .finalize)"},
-	{"amend", set_amend, "add|deny|replace",
-	 "what a change of a committed step does: new files make a new version, and all else is given up unless it is "
-	 "completed (default); nothing is allowed but deletion; or what stands still is the new version"},
-	{"quiet", set_duration, "DURATION",
-	 "a committed step that was changed and stands still so long is as before (default 60s)"},
-	{"open_writers", set_duration, "DURATION",
-	 "how long a commit waits for files that are open for writing (default 5s)"},
-	{"commit_timeout", set_duration, "DURATION", "a commit that gets on no more fails after this (default 10m)"},
 	{"durability", set_default_only, "local",
 	 "a commit is done when it is on this disk; this version has no other"},
-	{"show_staged", set_flag, NULL, "staged steps are listed, too"},
-	{"show_latest", set_flag, NULL, "the link `latest` is listed, too"},
-	{"latest_by", set_latest_by, "commit|step",
-	 "`latest` is the last step that was committed (default), or the one with the highest number"},
 	{"hot", NULL, "N", "sealing"},
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
 	{"work_limit", NULL, "SIZE", "quotas"},
-	{"staging_ttl", set_duration, "DURATION",
-	 "what was staged under a temporary name and stands still so long is dropped (default 7d)"},
-	{"trash", set_duration, "DURATION", "how long deleted steps can be had back (default 7d)"},
 	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
 	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},
 	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},
@@ -256,20 +169,31 @@ static const struct mount_option options[] = {
 	{"poll", NULL, "DURATION", "object stores"},
 };
 
+static struct argp_option help_line(const char *name, const char *value, const char *doc)
+{
+	return (struct argp_option){
+		.name = value ? ckpt_text("%s=%s", name, value) : name,
+		.flags = OPTION_DOC | OPTION_NO_USAGE,
+		.doc = doc,
+	};
+}
+
+// The mount's own, then the store's.
 const struct argp_option *ckpt_mount_options_help(void)
 {
-	static struct argp_option help[ARRAY_LEN(options) + 1];
+	static struct argp_option help[ARRAY_LEN(options) + CKPT_SETTINGS_MAX + 1];
+	const struct ckpt_setting *s;
 	size_t n = 0;
 
 	if (help[0].name)
 		return help;
 	for (const struct mount_option *o = options; o < options + ARRAY_LEN(options); o++)
 		if (o->apply)
-			help[n++] = (struct argp_option){
-				.name = o->value ? ckpt_text("%s=%s", o->name, o->value) : o->name,
-				.flags = OPTION_DOC | OPTION_NO_USAGE,
-				.doc = o->help,
-			};
+			help[n++] = help_line(o->name, o->value, o->help);
+	for (size_t i = 0; (s = ckpt_setting_at(i)); i++)
+		help[n++] =
+			help_line(s->name, s->value,
+				  s->value && s->initial ? ckpt_text("%s (default %s)", s->help, s->initial) : s->help);
 	return help;
 }
 
@@ -290,12 +214,15 @@ static bool is_passed_over(const char *name)
 
 static int unknown(const char *name)
 {
-	const char *names[ARRAY_LEN(options) + 1], *nearest;
+	const char *names[ARRAY_LEN(options) + CKPT_SETTINGS_MAX + 1], *nearest;
 	CLEANUP_FREE char *what = ckpt_text("-o %s", name), *hint = NULL;
+	size_t n = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(options); i++)
-		names[i] = options[i].name;
-	names[ARRAY_LEN(options)] = NULL;
+	for (; n < ARRAY_LEN(options); n++)
+		names[n] = options[n].name;
+	for (size_t i = 0; ckpt_setting_at(i); i++)
+		names[n++] = ckpt_setting_at(i)->name;
+	names[n] = NULL;
 	nearest = ckpt_nearest(name, names);
 	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("`ckptfs mount --help` has them all");
 	return ckpt_usage(what, hint, "unknown option");
@@ -304,7 +231,11 @@ static int unknown(const char *name)
 static int apply(struct ckpt_mount *m, const char *name, const char *value)
 {
 	CLEANUP_FREE char *what = ckpt_text("-o %s", name);
+	CLEANUP_FREE char *whole = ckpt_text("-o %s%s%s", name, value ? "=" : "", value ? value : "");
+	const struct ckpt_setting *setting = ckpt_setting_find(name);
 
+	if (setting)
+		return ckpt_config_give(whole, setting, value, &m->settings);
 	for (size_t i = 0; i < ARRAY_LEN(options); i++) {
 		if (strcmp(name, options[i].name))
 			continue;

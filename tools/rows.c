@@ -4,6 +4,7 @@
 #include "core/stage.h"
 #include "core/util.h"
 #include "fs/mount.h"
+#include "tools/config.h"
 #include "tools/mounts.h"
 #include "tools/output.h"
 
@@ -180,14 +181,6 @@ json_t *ckpt_row_file(const struct ckpt_manifest *m, uint32_t index)
 
 // --- The store --------------------------------------------------------------------------------------------------------
 
-static json_t *row_settings(const struct ckpt_settings *s)
-{
-	return ckpt_need(json_pack("{s:o, s:o, s:f, s:f, s:f, s:b}", "marker", ckpt_json_text(s->marker), "steps_at",
-				   ckpt_json_text(s->steps_at), "open_writers", (double)s->open_writers_ns / 1e9,
-				   "commit_timeout", (double)s->commit_timeout_ns / 1e9, "trash",
-				   (double)s->trash_ns / 1e9, "show_staged", (int)s->show_staged));
-}
-
 // The read-write mount is known from its holder, on whatever machine; read-only ones only if they are here.
 static json_t *row_mounts(const char *store)
 {
@@ -231,7 +224,7 @@ json_t *ckpt_row_store(const struct ckpt_listing *l)
 	row = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", s->id, "format", CKPT_STORE_FORMAT,
 			"backend", s->backend->ops->name, "path", ckpt_json_text(s->path), "created_at",
 			ckpt_json_time(s->created_ns), "steps", integer(count), "bytes", integer(bytes), "stored_bytes",
-			integer(bytes), "settings", row_settings(&s->settings), "mounts", row_mounts(s->path));
+			integer(bytes), "settings", ckpt_config_values(&s->settings), "mounts", row_mounts(s->path));
 	return ckpt_need(row);
 }
 

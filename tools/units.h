@@ -1,17 +1,15 @@
-// Sizes, durations and times as people write and read them: 64MiB, 500MB, 30s, 24h, 2024-05-01T12:00:00.000000000Z.
+// Sizes, durations and times as people read them: 64MiB, 3.2s, 2h05m, 2024-05-01 12:00:00. How they are written is
+// core/units.h's.
 // Pure functions, any thread, nothing blocks.
 #pragma once
+
+#include "core/units.h"
 
 #include <stdint.h>
 
 #define CKPT_SIZE_MAX 16
 #define CKPT_DURATION_MAX 24
 #define CKPT_TIME_MAX 40
-
-// "64MiB" (powers of 1024), "500MB" (powers of 1000), "4096" or "4096B". -EINVAL, -ERANGE.
-int ckpt_size_parse(const char *text, uint64_t *ret_bytes);
-// "30s", "10m", "24h", "7d", "250ms", "1.5h"; a bare number is seconds. -EINVAL, -ERANGE.
-int ckpt_duration_parse(const char *text, int64_t *ret_ns);
 
 // These write into text and return it.
 const char *ckpt_size_text(uint64_t bytes, char text[CKPT_SIZE_MAX]);     // "1.5GiB"

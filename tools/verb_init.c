@@ -2,31 +2,21 @@
 
 #include "core/store.h"
 #include "core/util.h"
+#include "tools/config.h"
 #include "tools/listing.h"
 #include "tools/operand.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 
-// What `--set` takes is what `config` shows: the store has no place for settings in this version.
-static int init_option(int key __attribute__((unused)), char *arg, void *input __attribute__((unused)))
+static int init_option(int key __attribute__((unused)), char *arg, void *input)
 {
-	static const char *const known[] = {"marker",      "steps_at",    "open_writers", "commit_timeout",
-					    "show_staged", "work_dir",    "profile",      "amend",
-					    "durability",  "latest_by",   "show_latest",  "hot",
-					    "work_limit",  "staging_ttl", "trash",        "target_data_file_size",
-					    NULL};
-	CLEANUP_FREE char *name = ckpt_text("%.*s", (int)strcspn(arg, "="), arg);
-	CLEANUP_FREE char *hint = NULL;
-	const char *nearest = ckpt_nearest(name, known);
+	const struct ckpt_setting *setting;
+	const char *value = strchr(arg, '=');
 
-	if (!strchr(arg, '='))
+	if (!value)
 		return ckpt_usage(arg, "--set KEY=VALUE", "no value");
-	if (nearest && !strcmp(nearest, name)) {
-		hint = ckpt_text("give it to the mount: `ckptfs mount -o %s STORE DIR`", arg);
-		return ckpt_usage(arg, hint, "settings kept in the store come with `config`, in a later version");
-	}
-	hint = nearest ? ckpt_text("did you mean %s?", nearest) : NULL;
-	return ckpt_usage(name, hint, "no such setting");
+	setting = ckpt_config_find(arg, (size_t)(value - arg));
+	return setting ? ckpt_config_give(arg, setting, value + 1, input) : CKPT_EXIT_USAGE;
 }
 
 static int print_store(const char *path)
@@ -44,7 +34,7 @@ static int print_store(const char *path)
 int ckpt_verb_init(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"set", 's', "KEY=VALUE", 0, "a setting of the store; may be repeated", 0},
+		{"set", 's', "KEY=VALUE", 0, "a setting of the store, as `ckptfs config` has it; may be repeated", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
@@ -52,21 +42,24 @@ int ckpt_verb_init(int argc, char **argv)
 		.doc = "Makes an empty store in a directory that is absent or empty.\v"
 		       "Examples:\n"
 		       "  ckptfs init /data/run42\n"
-		       "  ckptfs init --json /data/run42",
+		       "  ckptfs init --set trash=30d /data/run42",
 		.options = options,
 		.option = init_option,
 		.operands_min = 1,
 		.operands_max = 1,
 	};
 	CLEANUP_FREE char *path = NULL;
+	struct ckpt_settings settings;
 	struct ckpt_words words;
 	int rc;
 
-	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	ckpt_settings_init(&settings);
+	ckpt_verb_parse(&syntax, argc, argv, &settings, &words);
 	rc = ckpt_operand_directory(words.at[0], &path);
 	if (rc)
 		return rc;
-	rc = ckpt_store_init(path);
+	rc = ckpt_store_init_with(path, &settings);
+	ckpt_settings_done(&settings);
 	if (rc == -EEXIST)
 		return ckpt_fail(words.at[0], "`ckptfs info` shows it", "is a store already");
 	if (rc == -ENOTEMPTY)

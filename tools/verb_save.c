@@ -189,7 +189,8 @@ int ckpt_verb_save(int argc, char **argv)
 		.operands_min = 1,
 		.operands_max = 3,
 	};
-	struct save v = {.tree = {.skip = CKPT_MARKER_DEFAULT, .stop = &stopped, .progress = ckpt_progress_update}};
+	struct save v = {.tree = {.stop = &stopped, .progress = ckpt_progress_update}};
+	struct ckpt_settings settings;
 	CLEANUP_FREE char *from = NULL;
 	CLEANUP_FREE char *name = NULL;
 	struct ckpt_words words;
@@ -207,7 +208,11 @@ int ckpt_verb_save(int argc, char **argv)
 		name = o.count == 2 ? ckpt_operand_new_name(&o, 1, words.at[words.count - 1])
 				    : ckpt_text("%s", strrchr(from, '/') + 1);
 		v.name = name;
+		if (ckpt_store_settings(o.store, &settings))
+			ckpt_settings_init(&settings); // what is wrong is said below
+		v.tree.skip = settings.marker;
 		rc = save(&v);
+		ckpt_settings_done(&settings);
 	} else {
 		rc = ckpt_usage("save", "usage: ckptfs save [STORE] DIR [NAME]", "wants one folder");
 	}

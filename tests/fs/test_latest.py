@@ -412,6 +412,6 @@ def test_verb_by_tracker(mount, save, ckptfs, store, file, text, want):
 
 def test_options_are_checked(ckptfs, store, scratch):
     (scratch / "mnt").mkdir()
-    for option, word in (("latest_by=time", "commit or step"), ("latest_by", "needs a value"), ("show_latest=1", "no value")):
+    for option, word in (("latest_by=time", "commit or step"), ("latest_by", "needs a value"), ("show_latest=1", "yes or no")):
         done = ckptfs("mount", store, scratch / "mnt", "-o", option, check=False)
         assert done.returncode == 2 and word in done.stderr, done.stderr

@@ -1,0 +1,311 @@
+#include "core/settings.h"
+
+#include "core/name.h"
+#include "core/units.h"
+#include "core/util.h"
+
+#include <stdio.h>
+
+#define FIELD(field) offsetof(struct ckpt_settings, field)
+
+static const char duration_wanted[] = "a duration: 5s, 10m, 7d";
+
+static const struct ckpt_setting table[] = {
+	{
+		.name = "marker",
+		.kind = CKPT_SETTING_NAME,
+		.at = FIELD(marker),
+		.initial = CKPT_MARKER_DEFAULT,
+		.value = "NAME",
+		.wants = "a file name",
+		.help = "closing a file of this name completes a step",
+	},
+	{
+		.name = "steps_at",
+		.kind = CKPT_SETTING_TEXT,
+		.at = FIELD(steps_at),
+		.value = "PATTERN[:...]",
+		.wants = "patterns with ':' between them",
+		.help = "directories with such paths are steps, and no others; unset, the forms of their names decide",
+	},
+	{
+		.name = "amend",
+		.kind = CKPT_SETTING_CHOICE,
+		.at = FIELD(amend),
+		.initial = "add",
+		.value = "add|deny|replace",
+		.wants = "add, deny or replace",
+		.choices = {[CKPT_AMEND_ADD] = "add", [CKPT_AMEND_DENY] = "deny", [CKPT_AMEND_REPLACE] = "replace"},
+		.help = "what a change of a committed step does: new files make a new version, and all else is given "
+			"up "
+			"unless it is completed; nothing is allowed but deletion; or what stands still is the new "
+			"version",
+	},
+	{
+		.name = "quiet",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(quiet_ns),
+		.initial = "1m",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "a committed step that was changed and stands still so long is as before",
+	},
+	{
+		.name = "open_writers",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(open_writers_ns),
+		.initial = "5s",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "how long a commit waits for files that are open for writing",
+	},
+	{
+		.name = "commit_timeout",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(commit_timeout_ns),
+		.initial = "10m",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "a commit that gets on no more fails after this",
+	},
+	{
+		.name = "staging_ttl",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(staging_ttl_ns),
+		.initial = "7d",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "what was staged under a temporary name and stands still so long is dropped",
+	},
+	{
+		.name = "trash",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(trash_ns),
+		.initial = "7d",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "how long deleted steps can be had back",
+	},
+	{
+		.name = "show_staged",
+		.kind = CKPT_SETTING_SWITCH,
+		.at = FIELD(show_staged),
+		.initial = "no",
+		.wants = "yes or no",
+		.help = "staged steps are listed, too",
+	},
+	{
+		.name = "show_latest",
+		.kind = CKPT_SETTING_SWITCH,
+		.at = FIELD(show_latest),
+		.initial = "no",
+		.wants = "yes or no",
+		.help = "the link `latest` is listed, too",
+	},
+	{
+		.name = "latest_by",
+		.kind = CKPT_SETTING_CHOICE,
+		.at = FIELD(latest_by),
+		.initial = "commit",
+		.value = "commit|step",
+		.wants = "commit or step",
+		.choices = {[CKPT_LATEST_BY_COMMIT] = "commit", [CKPT_LATEST_BY_STEP] = "step"},
+		.help = "`latest` is the last step that was committed, or the one with the highest number",
+	},
+};
+_Static_assert(ARRAY_LEN(table) <= CKPT_SETTINGS_MAX, "ckpt_settings.given has a bit for each");
+
+const struct ckpt_setting *ckpt_setting_at(size_t i)
+{
+	return i < ARRAY_LEN(table) ? &table[i] : NULL;
+}
+
+const struct ckpt_setting *ckpt_setting_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (!strcmp(table[i].name, name))
+			return &table[i];
+	return NULL;
+}
+
+static uint64_t bit_of(const struct ckpt_setting *setting)
+{
+	return UINT64_C(1) << (setting - table);
+}
+
+// --- One value --------------------------------------------------------------------------------------------------------
+
+static bool is_plain_text(const char *text)
+{
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return false;
+	return *text && ckpt_name_is_utf8(text, strlen(text));
+}
+
+static int parse_switch(const char *text, bool *ret_on)
+{
+	bool on = !strcmp(text, "yes") || !strcmp(text, "true");
+
+	if (!on && strcmp(text, "no") && strcmp(text, "false"))
+		return -EINVAL;
+	*ret_on = on;
+	return 0;
+}
+
+static int parse_choice(const struct ckpt_setting *setting, const char *text, unsigned *ret_choice)
+{
+	for (unsigned i = 0; setting->choices[i]; i++)
+		if (!strcmp(text, setting->choices[i])) {
+			*ret_choice = i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s)
+{
+	void *field = (char *)s + setting->at;
+	char *copy;
+
+	switch (setting->kind) {
+	case CKPT_SETTING_NAME:
+		if (ckpt_name_check(text, strlen(text)))
+			return -EINVAL;
+		snprintf(field, CKPT_NAME_MAX + 1, "%s", text);
+		return 0;
+	case CKPT_SETTING_TEXT:
+		if (!is_plain_text(text))
+			return -EINVAL;
+		copy = strdup(text);
+		if (!copy)
+			return -ENOMEM;
+		free(*(char **)field);
+		*(char **)field = copy;
+		return 0;
+	case CKPT_SETTING_DURATION:
+		return ckpt_duration_parse(text, field) ? -EINVAL : 0;
+	case CKPT_SETTING_SWITCH:
+		return parse_switch(text, field);
+	case CKPT_SETTING_CHOICE:
+		return parse_choice(setting, text, field);
+	}
+	return -EINVAL;
+}
+
+int ckpt_setting_give(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s)
+{
+	int rc = ckpt_setting_parse(setting, text, s);
+
+	if (!rc)
+		s->given |= bit_of(setting);
+	return rc;
+}
+
+bool ckpt_setting_is_given(const struct ckpt_setting *setting, const struct ckpt_settings *s)
+{
+	return s->given & bit_of(setting);
+}
+
+char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_settings *s)
+{
+	const void *field = (const char *)s + setting->at;
+	char duration[CKPT_DURATION_EXACT_MAX];
+	const char *text = NULL;
+
+	switch (setting->kind) {
+	case CKPT_SETTING_NAME:
+		text = field;
+		break;
+	case CKPT_SETTING_TEXT:
+		text = *(char *const *)field;
+		break;
+	case CKPT_SETTING_DURATION:
+		text = ckpt_duration_exact(*(const int64_t *)field, duration);
+		break;
+	case CKPT_SETTING_SWITCH:
+		text = *(const bool *)field ? "yes" : "no";
+		break;
+	case CKPT_SETTING_CHOICE:
+		text = setting->choices[*(const unsigned *)field];
+		break;
+	}
+	return strdup(text ? text : "");
+}
+
+// --- All --------------------------------------------------------------------------------------------------------------
+
+void ckpt_settings_init(struct ckpt_settings *s)
+{
+	*s = (struct ckpt_settings){0};
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (table[i].initial)
+			(void)ckpt_setting_parse(&table[i], table[i].initial, s);
+}
+
+void ckpt_settings_done(struct ckpt_settings *s)
+{
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (table[i].kind == CKPT_SETTING_TEXT)
+			free(*(char **)((char *)s + table[i].at));
+	free(s->work_dir);
+	*s = (struct ckpt_settings){0};
+}
+
+int ckpt_settings_copy(struct ckpt_settings *to, const struct ckpt_settings *from)
+{
+	bool whole = true;
+
+	*to = *from;
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		char *const *text = (char *const *)((const char *)from + table[i].at);
+
+		if (table[i].kind != CKPT_SETTING_TEXT || !*text)
+			continue;
+		*(char **)((char *)to + table[i].at) = strdup(*text);
+		whole &= *(char **)((char *)to + table[i].at) != NULL;
+	}
+	to->work_dir = from->work_dir ? strdup(from->work_dir) : NULL;
+	return whole && !from->work_dir == !to->work_dir ? 0 : -ENOMEM;
+}
+
+int ckpt_settings_load(struct ckpt_settings *s, const json_t *object, void (*bad)(void *arg, const char *name),
+		       void *arg)
+{
+	if (object && !json_is_object(object))
+		bad(arg, "settings");
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		const json_t *value = json_object_get(object, table[i].name);
+		const char *text = json_string_value(value);
+		int rc = -EINVAL;
+
+		if (!value || ckpt_setting_is_given(&table[i], s))
+			continue;
+		if (text && strlen(text) == json_string_length(value))
+			rc = ckpt_setting_parse(&table[i], text, s);
+		if (rc == -ENOMEM)
+			return rc;
+		if (rc)
+			bad(arg, table[i].name);
+	}
+	return 0;
+}
+
+char *ckpt_settings_lines(const struct ckpt_settings *s)
+{
+	char *lines = NULL;
+	size_t len;
+	FILE *f = open_memstream(&lines, &len);
+	bool whole = f;
+
+	for (size_t i = 0; whole && i < ARRAY_LEN(table); i++) {
+		CLEANUP_FREE char *text = ckpt_setting_text(&table[i], s);
+
+		whole = text && fprintf(f, "%s=%s\n", table[i].name, text) > 0;
+	}
+	if (f && fclose(f))
+		whole = false;
+	if (!whole)
+		free(TAKE_PTR(lines));
+	return lines;
+}

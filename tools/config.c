@@ -1,0 +1,65 @@
+#include "tools/config.h"
+
+#include "core/units.h"
+#include "core/util.h"
+#include "tools/output.h"
+#include "tools/verb.h"
+
+int ckpt_config_give(const char *what, const struct ckpt_setting *setting, const char *value, struct ckpt_settings *s)
+{
+	CLEANUP_FREE char *hint = ckpt_text("%s wants %s", setting->name, setting->wants);
+	int rc;
+
+	if (!value && setting->kind != CKPT_SETTING_SWITCH)
+		return ckpt_usage(what, hint, "needs a value: %s=%s", setting->name, setting->value);
+	rc = ckpt_setting_give(setting, value ? value : "yes", s);
+	if (rc == -ENOMEM)
+		ckpt_need(NULL);
+	return rc ? ckpt_usage(what, hint, "not understood") : 0;
+}
+
+const struct ckpt_setting *ckpt_config_find(const char *name, size_t len)
+{
+	CLEANUP_FREE char *key = ckpt_text("%.*s", (int)len, name), *hint = NULL;
+	const struct ckpt_setting *setting = ckpt_setting_find(key);
+	const char *names[CKPT_SETTINGS_MAX + 1], *nearest;
+	size_t n = 0;
+
+	if (setting)
+		return setting;
+	for (; ckpt_setting_at(n); n++)
+		names[n] = ckpt_setting_at(n)->name;
+	names[n] = NULL;
+	nearest = ckpt_nearest(key, names);
+	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("`ckptfs config STORE` lists them");
+	(void)ckpt_usage(*key ? key : "KEY", hint, "no such setting");
+	return NULL;
+}
+
+json_t *ckpt_config_value(const struct ckpt_setting *setting, const struct ckpt_settings *s)
+{
+	CLEANUP_FREE char *text = ckpt_need(ckpt_setting_text(setting, s));
+	int64_t ns;
+
+	switch (setting->kind) {
+	case CKPT_SETTING_DURATION:
+		if (ckpt_duration_parse(text, &ns))
+			return json_null();
+		return ckpt_need(ns % 1000000000 ? json_real((double)ns / 1e9) : json_integer(ns / 1000000000));
+	case CKPT_SETTING_SWITCH:
+		return json_boolean(!strcmp(text, "yes"));
+	default:
+		return ckpt_json_text(*text ? text : NULL);
+	}
+}
+
+json_t *ckpt_config_values(const struct ckpt_settings *s)
+{
+	json_t *values = ckpt_need(json_object());
+	const struct ckpt_setting *setting;
+
+	for (size_t i = 0; (setting = ckpt_setting_at(i)); i++)
+		if (json_object_set_new(values, setting->name, ckpt_config_value(setting, s)))
+			ckpt_need(NULL);
+	return values;
+}
