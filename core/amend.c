@@ -3,6 +3,7 @@
 #include "core/errlog.h"
 #include "core/hash.h"
 #include "core/manifest.h"
+#include "core/pin.h"
 #include "core/remove.h"
 #include "core/scan.h"
 #include "core/store.h"
@@ -432,6 +433,11 @@ int ckpt_amend_remove(struct ckpt_step *step, const char *path)
 	uint32_t index = 0;
 	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
 
+	if (!rc && ckpt_pin_is(step)) {
+		ckpt_pin_tell(step);
+		edit_done(&d);
+		return -EPERM;
+	}
 	if (!rc)
 		rc = ckpt_manifest_lookup(d.m, path, &index);
 	if (!rc && !index)

@@ -28,7 +28,7 @@ int ckpt_amend_add(struct ckpt_step *step, const char *path);
 // keeps the old. It keeps its inode number.
 int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw);
 // What is at path, with all below it, is not part of the step any more; the version of before still has it. Errors as above,
-// and -ENOENT; -EINVAL for the step itself. Blocks on the disk.
+// and -ENOENT; -EPERM the step is pinned; -EINVAL for the step itself. Blocks on the disk.
 int ckpt_amend_remove(struct ckpt_step *step, const char *path);
 
 // For reopen.c: the pending files go along to dirfd. Blocks on the disk.

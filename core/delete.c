@@ -6,6 +6,7 @@
 #include "core/folders.h"
 #include "core/hash.h"
 #include "core/move.h"
+#include "core/pin.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -18,8 +19,13 @@
 
 // --- Delete -----------------------------------------------------------------------------------------------------------
 
-static int mark_deleted(void *arg __attribute__((unused)), struct ckpt_record *r)
+static int mark_deleted(void *arg, struct ckpt_record *r)
 {
+	bool *pinned = arg;
+
+	*pinned = r->summary.pinned;
+	if (*pinned)
+		return -EPERM;
 	free(TAKE_PTR(r->metadata));
 	free(TAKE_PTR(r->manifest));
 	r->manifest_len = 0;
@@ -38,9 +44,13 @@ int ckpt_delete(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_summary deletion;
-	bool changed, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
-	int rc = ckpt_version_put(step, mark_deleted, NULL, &deletion, &changed);
+	bool changed, pinned = false, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
+	int rc = ckpt_version_put(step, mark_deleted, &pinned, &deletion, &changed);
 
+	if (pinned) {
+		ckpt_pin_tell(step);
+		return -EPERM;
+	}
 	// An earlier attempt had done it, but its answer was lost.
 	if (rc == -ESTALE && was_there && ckpt_step_state(step) == CKPT_STEP_DELETED && !step->moved)
 		return 0;
@@ -56,6 +66,11 @@ int ckpt_delete(struct ckpt_step *step)
 	index_behind(step, &deletion);
 	ckpt_trash_wake(step->store->trash);
 	return 0;
+}
+
+const char *ckpt_delete_hint(int error)
+{
+	return error == -EPERM ? "it is pinned: `ckptfs unpin` it first" : NULL;
 }
 
 // --- What there is ----------------------------------------------------------------------------------------------------

@@ -7,8 +7,10 @@
 #include "core/step.h"
 
 // A committed step goes out of listing, at once and for good; open files stay readable. -ESTALE it is not committed (any
-// more); -EIO the outcome is unknown (asking again gives the final answer); -ENOSPC ... Failures are in the error log.
+// more); -EPERM it is pinned (pin.h); -EIO the outcome is unknown (asking again gives the final answer); -ENOSPC ... Failures are
+// in the error log.
 int ckpt_delete(struct ckpt_step *step);
+const char *ckpt_delete_hint(int error); // what to do about it, or NULL
 // A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -EBUSY
 // another thread is at it; -EIO the outcome is unknown, asking again gives the final answer.
 // -ENOENT: its folder is gone.

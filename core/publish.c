@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-// A new version of a step: its directory is the same one, of the same time.
+// A new version of a step: its directory is the same one, of the same time, and its pin stays.
 static void stay_the_step(struct ckpt_step *base, struct ckpt_summary *s)
 {
 	LOCK_SCOPE(&base->lock);
@@ -17,6 +17,7 @@ static void stay_the_step(struct ckpt_step *base, struct ckpt_summary *s)
 	s->first_committed_ns = base->summary.first_committed_ns;
 	s->dir_ino = base->summary.dir_ino;
 	s->dir_mtime_ns = base->summary.dir_mtime_ns;
+	s->pinned = base->summary.pinned;
 }
 
 static void fill_summary(struct attempt *a, size_t manifest_len)

@@ -16,6 +16,7 @@
 #define FORM_COMMITTED 1
 #define FORM_DELETED 2 // refused as newer by who does not know deletions, and not taken for a step
 #define FLAG_TEMPORARY 1u
+#define FLAG_PINNED 2u
 
 enum {
 	SUMMARY_LENGTH = 0,
@@ -115,7 +116,7 @@ int ckpt_summary_encode(const struct ckpt_summary *s, void **ret_data, size_t *r
 	ckpt_put32(p + SUMMARY_DIR_UID, s->dir_uid);
 	ckpt_put32(p + SUMMARY_DIR_GID, s->dir_gid);
 	ckpt_put32(p + SUMMARY_DIR_NLINK, s->dir_nlink);
-	ckpt_put32(p + SUMMARY_FLAGS, s->temporary ? FLAG_TEMPORARY : 0);
+	ckpt_put32(p + SUMMARY_FLAGS, (s->temporary ? FLAG_TEMPORARY : 0) | (s->pinned ? FLAG_PINNED : 0));
 	memcpy(p + SUMMARY_NONCE, s->nonce, sizeof(s->nonce));
 	memcpy(p + SUMMARY_SHA256, s->manifest_sha256, sizeof(s->manifest_sha256));
 	memcpy(p + SUMMARY_FOLDER, s->folder_id, strlen(s->folder_id));
@@ -155,7 +156,7 @@ int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret)
 		return ckpt_get16(p + SUMMARY_FORM_AT) > FORM_DELETED ? -ENOTSUP : -EBADMSG;
 	if (ckpt_get16(p + SUMMARY_NAME_LEN) != len - SUMMARY_NAME)
 		return -EBADMSG;
-	if (ckpt_get32(p + SUMMARY_FLAGS) & ~FLAG_TEMPORARY || ckpt_get32(p + SUMMARY_ZERO))
+	if (ckpt_get32(p + SUMMARY_FLAGS) & ~(FLAG_TEMPORARY | FLAG_PINNED) || ckpt_get32(p + SUMMARY_ZERO))
 		return -EBADMSG;
 	if (!take_text(p + SUMMARY_FOLDER, FOLDER_BYTES, s.folder_id, sizeof(s.folder_id)) ||
 	    !take_text(p + SUMMARY_SESSION, SESSION_BYTES, s.session, sizeof(s.session)) ||
@@ -181,6 +182,7 @@ int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret)
 	s.dir_gid = ckpt_get32(p + SUMMARY_DIR_GID);
 	s.dir_nlink = ckpt_get32(p + SUMMARY_DIR_NLINK);
 	s.temporary = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_TEMPORARY;
+	s.pinned = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_PINNED;
 	memcpy(s.nonce, p + SUMMARY_NONCE, sizeof(s.nonce));
 	memcpy(s.manifest_sha256, p + SUMMARY_SHA256, sizeof(s.manifest_sha256));
 	if (!summary_ok(&s))

@@ -36,6 +36,7 @@ struct ckpt_summary {
 	uint32_t dir_mode, dir_uid, dir_gid, dir_nlink;
 	int64_t dir_mtime_ns;
 	bool temporary;
+	bool pinned; // not to be deleted (pin.h)
 	// Not in the record, only in the index: the time of the object that the record is, 0: not known.
 	int64_t stored_ns;
 	bool deleted; // this version says that the step is gone; all else is that of the version before, which it deletes

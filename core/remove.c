@@ -3,6 +3,7 @@
 #include "core/delete.h"
 #include "core/errlog.h"
 #include "core/hash.h"
+#include "core/pin.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -51,6 +52,27 @@ static int begin_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
 	return 0;
 }
 
+static int mark_locked(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e,
+		       uint32_t index)
+{
+	int rc;
+
+	if (step->state != CKPT_STEP_COMMITTED)
+		return -EROFS;
+	if (step->summary.pinned)
+		return -EPERM;
+	if (has_locked(step, index))
+		return -ENOENT;
+	if (e->type == CKPT_ENTRY_DIR && !is_empty_locked(step, e))
+		return -ENOTEMPTY;
+	if (memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN))
+		return -EBUSY; // it has another version since the caller looked
+	rc = begin_locked(step, m);
+	if (!rc)
+		step->removal->bits[index / 64] |= UINT64_C(1) << (index % 64);
+	return rc;
+}
+
 int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir, const char *name,
 		      bool want_dir)
 {
@@ -63,18 +85,11 @@ int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 	ckpt_manifest_entry(m, index, &e);
 	if ((e.type == CKPT_ENTRY_DIR) != want_dir)
 		return want_dir ? -ENOTDIR : -EISDIR;
-	LOCK_SCOPE(&step->lock);
-	if (step->state != CKPT_STEP_COMMITTED)
-		return -EROFS;
-	if (has_locked(step, index))
-		return -ENOENT;
-	if (want_dir && !is_empty_locked(step, &e))
-		return -ENOTEMPTY;
-	if (memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN))
-		return -EBUSY; // it has another version since the caller looked
-	rc = begin_locked(step, m);
-	if (!rc)
-		step->removal->bits[index / 64] |= UINT64_C(1) << (index % 64);
+	pthread_mutex_lock(&step->lock);
+	rc = mark_locked(step, m, &e, index);
+	pthread_mutex_unlock(&step->lock);
+	if (rc == -EPERM)
+		ckpt_pin_tell(step);
 	return rc;
 }
 

@@ -3,13 +3,14 @@
 // nothing: the step is back, whole, once it stands still for settings.quiet_ns, and after a restart.
 //
 // While it is being removed the step is in no listing, and reachable by its exact name, without what is gone.
-// Threads: any; guarded by step->lock. Only _whole blocks on the disk.
+// Threads: any; guarded by step->lock. Only _whole blocks on the disk, and what is told.
 #pragma once
 
 #include "core/step.h"
 
 // Marks a child of directory dir as removed: a directory (want_dir) with nothing left in it, or what is none. -ENOENT,
-// -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed.
+// -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed; -EPERM it is pinned, which is told in the error
+// log.
 int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir, const char *name,
 		      bool want_dir);
 bool ckpt_remove_has(struct ckpt_step *step, uint32_t index); // entry index is removed

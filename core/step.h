@@ -85,6 +85,7 @@ struct ckpt_step {
 	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
 	uint32_t deleted_by;                     // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;                      // DELETED: when
+	int64_t pin_told_ns;                     // when the error log was told of its pin (pin.h), monotonic
 	bool moved;                              // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known

@@ -5,6 +5,7 @@
 #include "core/delete.h"
 #include "core/folders.h"
 #include "core/move.h"
+#include "core/pin.h"
 #include "core/remove.h"
 #include "core/stage.h"
 #include "core/sys.h"
@@ -238,6 +239,8 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	if (!rc && for_good)
 		rc = ckpt_expire(step);
 	ckpt_step_unref(step);
+	if (rc == -EPERM)
+		return refusal(strerror(-rc), ckpt_delete_hint(rc));
 	return rc ? refusal(strerror(-rc), "`ckptfs ls --all` says what there is") : done();
 }
 
@@ -275,7 +278,21 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 		forget_entry(fs, step, m, path);
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
+	if (rc == -EPERM)
+		return refusal(strerror(-rc), ckpt_delete_hint(rc));
 	return rc ? refusal(strerror(-rc), ".ckptfs/errors in the mount says more") : done();
+}
+
+static char *answer_pin(struct ckpt_fs *fs, const char *session, bool pinned)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = step ? ckpt_pin(step, pinned) : -ESTALE;
+
+	ckpt_step_unref(step);
+	if (rc == -EBUSY || rc == -ESTALE)
+		return refusal(strerror(-rc),
+			       "it is being removed or changed, or gone: `ckptfs ls --all` says what there is");
+	return rc ? refusal(strerror(-rc), NULL) : done();
 }
 
 static char *answer_undelete(struct ckpt_fs *fs, const char *session)
@@ -332,6 +349,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 	else if (!strcmp(verb, "delete"))
 		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
 				      json_is_true(json_object_get(json, "deleted_only")));
+	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin"))
+		reply = answer_pin(fs, session, !strcmp(verb, "pin"));
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
 	else if (!strcmp(verb, "remove") && to)

@@ -6,7 +6,7 @@
 
 struct ckpt_fs;
 
-// {"verb": "status" | "sessions" | "begin" | "resume" | "commit" | "abort" | "delete" | "undelete" | "move", ...}; steps are
-// named by "session", their uuid, and new names are in "to"; "metadata" is JSON text that was checked.
+// {"verb": "status" | "sessions" | "begin" | "resume" | "commit" | "abort" | "delete" | "undelete" | "move" | "pin" |
+// "unpin", ...}; steps are named by "session", their uuid, and new names are in "to"; "metadata" is JSON text that was checked.
 // malloc'ed; NULL: no memory.
 char *verbs_answer(struct ckpt_fs *fs, const char *request);

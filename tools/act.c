@@ -1,6 +1,7 @@
 #include "tools/act.h"
 
 #include "core/metadata.h"
+#include "core/pin.h"
 #include "core/trash.h"
 #include "core/util.h"
 #include "fs/mount.h"
@@ -68,6 +69,30 @@ int ckpt_act_on(const char *store, const char *word, const char *session, const 
 	int rc = ckpt_act_ask(store, word, session, act, NULL);
 
 	return rc == -ENOENT ? act_at_rest(store, word, session, act) : rc;
+}
+
+int ckpt_act_find(const struct ckpt_operand *o, const char *word, char **ret_session, char **ret_path, bool *ret_pinned)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_listing l;
+	struct ckpt_step *step;
+	int rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
+
+	if (rc)
+		return rc;
+	rc = ckpt_listing_find(&l, o, word, &step, &path);
+	if (!rc && *path && !ret_path)
+		rc = ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
+	if (!rc)
+		*ret_session = ckpt_text("%s", step->session);
+	if (!rc && ret_pinned)
+		*ret_pinned = ckpt_pin_is(step);
+	if (!rc || path)
+		ckpt_step_unref(step);
+	if (!rc && ret_path)
+		*ret_path = TAKE_PTR(path);
+	ckpt_listing_close(&l);
+	return rc;
 }
 
 int ckpt_act_metadata(const char *path, char **ret_json)

@@ -24,5 +24,11 @@ int ckpt_act_on(const char *store, const char *word, const char *session, const 
 int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act,
 		 json_t **ret_reply);
 
+// The session of the committed step that word names, or of the deleted one; the path in it, where there may be one; both
+// malloc'ed; and whether it is committed and pinned. ret_path NULL: the step alone is meant; ret_pinned NULL: not wanted. 0 or
+// an exit status.
+int ckpt_act_find(const struct ckpt_operand *o, const char *word, char **ret_session, char **ret_path,
+		  bool *ret_pinned);
+
 // A step's metadata out of a file ("-": stdin), as canonical JSON, malloc'ed; NULL when that is empty.
 int ckpt_act_metadata(const char *path, char **ret_json);

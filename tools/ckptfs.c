@@ -39,6 +39,8 @@ static const struct ckpt_verb verbs[] = {
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
 	{"rm", "moves steps to the trash", ckpt_verb_rm},
 	{"mv", "renames a step", ckpt_verb_mv},
+	{"pin", "keeps steps from being deleted", ckpt_verb_pin},
+	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
 	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
 	{"save", "makes a step of a folder", ckpt_verb_save},

@@ -111,6 +111,11 @@ char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, con
 	return ckpt_need(ckpt_folders_name(&l->folders, folder_id, name));
 }
 
+bool ckpt_listing_is_trash(const char *word)
+{
+	return !strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX));
+}
+
 // The same for a path of len bytes.
 static const char *folder_of(const struct ckpt_listing *l, const char *path, size_t len)
 {
@@ -227,7 +232,7 @@ static int not_found(const struct ckpt_listing *l, const char *word)
 	size_t i;
 	int rc;
 
-	if (!strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX)))
+	if (ckpt_listing_is_trash(word))
 		return ckpt_fail(word, "`ckptfs ls --trash` lists the trash", "no such step in the trash");
 	rc = ckpt_rows_sessions(l, &rows);
 	if (rc)
@@ -250,7 +255,7 @@ int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *o
 {
 	CLEANUP_FREE char *here = *operand->folder ? ckpt_text("%s/%s", operand->folder, word) : NULL;
 	const char *rest;
-	bool in_trash = !strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX));
+	bool in_trash = ckpt_listing_is_trash(word);
 	struct ckpt_step *step = in_trash ? find_deleted(l, word + strlen(TRASH_PREFIX), &rest) : NULL;
 
 	if (!step && here)

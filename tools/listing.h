@@ -23,6 +23,9 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 // "checkpoints/1000"; malloc'ed.
 char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, const char *name);
 
+// "trash/NAME": a deleted step is meant.
+bool ckpt_listing_is_trash(const char *word);
+
 // The id of the folder of this path, "" of the root; NULL: no step was ever in it.
 const char *ckpt_listing_folder(const struct ckpt_listing *l, const char *path);
 // The step that is `back` places behind the newest of a folder, with a reference; the root of a store whose steps are all

@@ -72,7 +72,7 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	set(row, "committed_at", ckpt_json_time(s.committed_ns));
 	set(row, "deleted_at", ckpt_json_time(deleted_ns));
 	set(row, "temporary", json_boolean(s.temporary));
-	set(row, "pinned", json_false());
+	set(row, "pinned", json_boolean(s.pinned));
 	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
 	set(row, "hot", json_true());
 	if (metadata) {

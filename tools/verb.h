@@ -61,6 +61,7 @@ int ckpt_verb_latest(int argc, char **argv);
 int ckpt_verb_ls(int argc, char **argv);
 int ckpt_verb_mount(int argc, char **argv);
 int ckpt_verb_mv(int argc, char **argv);
+int ckpt_verb_pin(int argc, char **argv);
 int ckpt_verb_resume(int argc, char **argv);
 int ckpt_verb_rm(int argc, char **argv);
 int ckpt_verb_save(int argc, char **argv);
@@ -68,6 +69,7 @@ int ckpt_verb_sessions(int argc, char **argv);
 int ckpt_verb_status(int argc, char **argv);
 int ckpt_verb_umount(int argc, char **argv);
 int ckpt_verb_undelete(int argc, char **argv);
+int ckpt_verb_unpin(int argc, char **argv);
 int ckpt_verb_verify(int argc, char **argv);
 // mount.fuse.ckptfs, as mount(8) calls it.
 int ckpt_verb_mount_helper(int argc, char **argv);

@@ -223,14 +223,17 @@ static void print_steps(json_t *rows)
 	{
 		char version[24], files[24], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
 		bool temporary = json_is_true(json_object_get(row, "temporary"));
+		bool pinned = json_is_true(json_object_get(row, "pinned"));
 
 		snprintf(version, sizeof(version), "%llu", (unsigned long long)number_of(row, "version"));
 		snprintf(files, sizeof(files), "%llu", (unsigned long long)number_of(row, "files"));
-		ckpt_table_row(t,
-			       (const char *[]){text_of(row, "name"), temporary ? "temporary" : text_of(row, "state"),
-						number_of(row, "version") ? version : "-", files,
-						ckpt_size_text(number_of(row, "bytes"), size),
-						time_of(row, "committed_at", at)});
+		ckpt_table_row(t, (const char *[]){text_of(row, "name"),
+						   pinned      ? "pinned"
+						   : temporary ? "temporary"
+							       : text_of(row, "state"),
+						   number_of(row, "version") ? version : "-", files,
+						   ckpt_size_text(number_of(row, "bytes"), size),
+						   time_of(row, "committed_at", at)});
 	}
 	ckpt_table_print(t);
 }

@@ -33,46 +33,18 @@ static int move_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 	return ckpt_move_to(step, act->to);
 }
 
-static bool is_in_trash(const char *word)
-{
-	return !strncmp(word, "trash/", 6);
-}
-
 static int remove_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 {
 	return ckpt_amend_remove(step, act->to);
-}
-
-// The session of the step that word names, and the path in it, where that may be (ret_path not NULL); malloc'ed.
-static int find(const struct ckpt_operand *o, const char *word, char **ret_session, char **ret_path)
-{
-	CLEANUP_FREE char *path = NULL;
-	struct ckpt_listing l;
-	struct ckpt_step *step;
-	int rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
-
-	if (rc)
-		return rc;
-	rc = ckpt_listing_find(&l, o, word, &step, &path);
-	if (!rc && *path && !ret_path)
-		rc = ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
-	if (!rc)
-		*ret_session = ckpt_text("%s", step->session);
-	if (!rc || path)
-		ckpt_step_unref(step);
-	if (!rc && ret_path)
-		*ret_path = TAKE_PTR(path);
-	ckpt_listing_close(&l);
-	return rc;
 }
 
 // A new version of the step, without it.
 static int remove_path(const struct ckpt_operand *o, const char *word, const char *session, const char *path,
 		       const struct rm *rm)
 {
-	const struct ckpt_act act = {.verb = "remove", .to = path, .at_rest = remove_at_rest};
+	const struct ckpt_act act = {.verb = "remove", .to = path, .at_rest = remove_at_rest, .hint = ckpt_delete_hint};
 
-	if (is_in_trash(word))
+	if (ckpt_listing_is_trash(word))
 		return ckpt_usage(word, "`ckptfs undelete` it first", "in the trash, where nothing changes");
 	if (rm->now)
 		return ckpt_usage(word, "the version before has it, and goes with the step",
@@ -80,19 +52,33 @@ static int remove_path(const struct ckpt_operand *o, const char *word, const cha
 	return ckpt_act_on(o->store, word, session, &act);
 }
 
+static int fail_pinned(const struct ckpt_operand *o, const char *word, const char *path)
+{
+	int len = (int)(strlen(word) - strlen(path));
+	CLEANUP_FREE char *hint = NULL;
+
+	while (*path && len > 1 && word[len - 1] == '/')
+		len--;
+	hint = ckpt_text("`ckptfs unpin %s %.*s` first", o->store, len, word);
+	return ckpt_fail(word, hint, "it is pinned, and stays");
+}
+
 static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
 {
 	const struct ckpt_act act = {.verb = "delete",
 				     .for_good = rm->now,
-				     .deleted_only = is_in_trash(word),
+				     .deleted_only = ckpt_listing_is_trash(word),
 				     .at_rest = delete_at_rest,
-				     .hint = ckpt_move_hint};
+				     .hint = ckpt_delete_hint};
 	CLEANUP_FREE char *session = NULL, *path = NULL;
+	bool pinned = false;
 	int rc;
 
-	if (is_in_trash(word) && !rm->now)
+	if (ckpt_listing_is_trash(word) && !rm->now)
 		return ckpt_usage(word, "`rm --now` removes it for good", "is in the trash already");
-	rc = find(o, word, &session, &path);
+	rc = ckpt_act_find(o, word, &session, &path, &pinned);
+	if (!rc && pinned)
+		return fail_pinned(o, word, path);
 	if (!rc && *path)
 		return remove_path(o, word, session, path, rm);
 	if (!rc && rm->now)
@@ -159,8 +145,9 @@ static int undelete_one(const struct ckpt_operand *o, const char *word, const st
 {
 	static const struct ckpt_act act = {
 		.verb = "undelete", .at_rest = undelete_at_rest, .hint = ckpt_undelete_hint};
-	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", is_in_trash(word) ? "" : "trash/", word), *session = NULL;
-	int rc = find(o, in_trash, &session, NULL);
+	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", ckpt_listing_is_trash(word) ? "" : "trash/", word),
+			  *session = NULL;
+	int rc = ckpt_act_find(o, in_trash, &session, NULL, NULL);
 
 	return rc ? rc : ckpt_act_on(o->store, word, session, &act);
 }
@@ -205,10 +192,10 @@ int ckpt_verb_mv(int argc, char **argv)
 		return rc;
 	if (o.count != 2)
 		rc = ckpt_usage("mv", "usage: ckptfs mv [STORE] OLD NEW", "wants a step and its new name");
-	else if (is_in_trash(o.steps[0]))
+	else if (ckpt_listing_is_trash(o.steps[0]))
 		rc = ckpt_usage(o.steps[0], "`ckptfs undelete` it first", "is in the trash");
 	else
-		rc = find(&o, o.steps[0], &session, NULL);
+		rc = ckpt_act_find(&o, o.steps[0], &session, NULL, NULL);
 	if (!rc) {
 		CLEANUP_FREE char *to = ckpt_operand_new_name(&o, 1, words.at[words.count - 1]);
 		const struct ckpt_act act = {.verb = "move", .to = to, .at_rest = move_at_rest, .hint = ckpt_move_hint};
