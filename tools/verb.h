@@ -54,6 +54,7 @@ int ckpt_verb_cat(int argc, char **argv);
 int ckpt_verb_commit(int argc, char **argv);
 int ckpt_verb_config(int argc, char **argv);
 int ckpt_verb_doctor(int argc, char **argv);
+int ckpt_verb_du(int argc, char **argv);
 int ckpt_verb_get(int argc, char **argv);
 int ckpt_verb_info(int argc, char **argv);
 int ckpt_verb_init(int argc, char **argv);
