@@ -53,6 +53,7 @@ int ckpt_verb_bench(int argc, char **argv);
 int ckpt_verb_cat(int argc, char **argv);
 int ckpt_verb_commit(int argc, char **argv);
 int ckpt_verb_config(int argc, char **argv);
+int ckpt_verb_diff(int argc, char **argv);
 int ckpt_verb_doctor(int argc, char **argv);
 int ckpt_verb_du(int argc, char **argv);
 int ckpt_verb_get(int argc, char **argv);
