@@ -156,6 +156,15 @@ int ckpt_indexer_remove(struct ckpt_indexer *in, const char *key, uint32_t versi
 	return rc == -ENOENT ? 0 : rc;
 }
 
+size_t ckpt_indexer_pending(struct ckpt_indexer *in)
+{
+	if (!in)
+		return 0;
+	LOCK_SCOPE(&in->lock);
+
+	return in->queued + (in->running ? 1 : 0);
+}
+
 void ckpt_indexer_close(struct ckpt_indexer *in)
 {
 	if (!in)

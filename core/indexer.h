@@ -16,4 +16,5 @@ void ckpt_indexer_put(struct ckpt_indexer *in, const char *key, const struct ckp
 // The version is gone from the store, or about to be, and its number may be another's next: nothing of it is in the index
 // afterwards, or comes there from the queue. An index that cannot be written is emptied. 0, -ENOSPC, ...
 int ckpt_indexer_remove(struct ckpt_indexer *in, const char *key, uint32_t version);
-void ckpt_indexer_close(struct ckpt_indexer *in); // drains; NULL is fine
+size_t ckpt_indexer_pending(struct ckpt_indexer *in); // what it still has to write; NULL: 0
+void ckpt_indexer_close(struct ckpt_indexer *in);     // drains; NULL is fine

@@ -193,6 +193,15 @@ void ckpt_trash_drain(struct ckpt_trash *t)
 		pthread_cond_wait(&t->changed, &t->lock);
 }
 
+size_t ckpt_trash_pending(struct ckpt_trash *t)
+{
+	if (!t)
+		return 0;
+	LOCK_SCOPE(&t->lock);
+
+	return t->count + (t->running && (t->busy || t->due_ns <= ckpt_sys.now_ns()) ? 1 : 0);
+}
+
 static bool is_ours(const char *name)
 {
 	return !strncmp(name, CKPT_TRASH_DROP, strlen(CKPT_TRASH_DROP)) ||

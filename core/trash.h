@@ -26,5 +26,7 @@ void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name);
 void ckpt_trash_wake(struct ckpt_trash *t);
 // Waits until nothing is left to do.
 void ckpt_trash_drain(struct ckpt_trash *t);
+// How many names, or looks at deleted steps, it still has to do; NULL: 0.
+size_t ckpt_trash_pending(struct ckpt_trash *t);
 // Removes a name at once; blocks for as long as it takes. What cannot be removed stays, and the first error is returned.
 int ckpt_trash_remove(struct ckpt_store *s, const char *name);

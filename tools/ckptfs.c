@@ -52,6 +52,7 @@ static const struct ckpt_verb verbs[] = {
 	{"resume", "takes up a left-over session again", ckpt_verb_resume},
 	{"abort", "drops a staged step", ckpt_verb_abort},
 	{"status", "shows mounts, queues, the last commit and the last error", ckpt_verb_status},
+	{"wait", "waits until a step is committed, or nothing is under way", ckpt_verb_wait},
 	{"config", "shows or changes the settings of a store", ckpt_verb_config},
 	{"doctor", "says what this machine can do, and why not", ckpt_verb_doctor},
 	{"bench", "measures speed here, against the plain filesystem", ckpt_verb_bench},

@@ -250,21 +250,30 @@ static int not_found(const struct ckpt_listing *l, const char *word)
 	return ckpt_fail(word, hint, latest_back(word) >= 0 ? "the store has no such step yet" : "no such step");
 }
 
-int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
-		      struct ckpt_step **ret_step, char **ret_path)
+struct ckpt_step *ckpt_listing_look(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+				    char **ret_path)
 {
 	CLEANUP_FREE char *here = *operand->folder ? ckpt_text("%s/%s", operand->folder, word) : NULL;
 	const char *rest;
-	bool in_trash = ckpt_listing_is_trash(word);
-	struct ckpt_step *step = in_trash ? find_deleted(l, word + strlen(TRASH_PREFIX), &rest) : NULL;
+	struct ckpt_step *step =
+		ckpt_listing_is_trash(word) ? find_deleted(l, word + strlen(TRASH_PREFIX), &rest) : NULL;
 
 	if (!step && here)
 		step = find_in_path(l, here, &rest);
 	if (!step)
 		step = find_in_path(l, word, &rest);
+	if (step)
+		*ret_path = ckpt_text("%s", rest);
+	return step;
+}
+
+int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+		      struct ckpt_step **ret_step, char **ret_path)
+{
+	struct ckpt_step *step = ckpt_listing_look(l, operand, word, ret_path);
+
 	if (!step)
 		return not_found(l, word);
 	*ret_step = step;
-	*ret_path = ckpt_text("%s", rest);
 	return 0;
 }

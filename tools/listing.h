@@ -38,3 +38,6 @@ struct ckpt_step *ckpt_listing_latest(const struct ckpt_listing *l, const char *
 // "trash/1000" is the deleted one of that name in `ls --trash`, or of that session.
 int ckpt_listing_find(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
 		      struct ckpt_step **ret_step, char **ret_path);
+// The same without a word of what is not found: NULL.
+struct ckpt_step *ckpt_listing_look(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,
+				    char **ret_path);

@@ -73,5 +73,6 @@ int ckpt_verb_umount(int argc, char **argv);
 int ckpt_verb_undelete(int argc, char **argv);
 int ckpt_verb_unpin(int argc, char **argv);
 int ckpt_verb_verify(int argc, char **argv);
+int ckpt_verb_wait(int argc, char **argv);
 // mount.fuse.ckptfs, as mount(8) calls it.
 int ckpt_verb_mount_helper(int argc, char **argv);

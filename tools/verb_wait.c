@@ -1,0 +1,249 @@
+// wait: until a step is committed, or until nothing is under way.
+//
+// Looks again and again: a commit tells nobody but who asked for it.
+#include "tools/verb.h"
+
+#include "core/load.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/mount.h"
+#include "tools/listing.h"
+#include "tools/output.h"
+#include "tools/progress.h"
+#include "tools/units.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define POLL_NS INT64_C(100000000)
+#define POLLS_BLIND 10 // of which only the last looks at steps whose folder has not changed
+
+enum { NOT_YET = -1 }; // beside exit statuses
+
+struct wait {
+	bool sealed, remote, idle;
+	int64_t timeout_ns; // -1: none
+	struct ckpt_operand o;
+	struct ckpt_listing l;
+	int64_t seen_ns; // the time of steps/ at the last look
+	unsigned polls;
+};
+
+// --- What the mount says ------------------------------------------------------------------------------------------------
+
+// It is slow to answer, and may have a commit under way for all we know.
+static bool is_slow(int rc)
+{
+	return rc == -ETIMEDOUT || rc == -EAGAIN || rc == -EPIPE || rc == -ECONNRESET || rc == -EINTR;
+}
+
+// 0 with its status; NULL: nobody has the store mounted. NOT_YET, or an exit status.
+static int ask(const struct wait *w, json_t **ret_status)
+{
+	CLEANUP_FREE char *reply = NULL;
+	int rc = ckpt_mount_ask(w->o.store, "{\"verb\":\"status\"}", false, &reply);
+
+	*ret_status = NULL;
+	if (is_slow(rc))
+		return NOT_YET;
+	if (rc)
+		return rc == -ENOENT ? 0
+				     : ckpt_fail(w->o.store, NULL,
+						 "the process that has it mounted does not answer: %s", strerror(-rc));
+	*ret_status = ckpt_need(json_loads(reply, 0, NULL));
+	return 0;
+}
+
+static json_int_t number(const json_t *status, const char *group, const char *field)
+{
+	return json_integer_value(json_object_get(group ? json_object_get(status, group) : status, field));
+}
+
+static int look_idle(const struct wait *w)
+{
+	json_t *status;
+	bool busy;
+	int rc = ask(w, &status);
+
+	if (rc)
+		return rc;
+	if (!status) // a verb may be at work
+		return ckpt_store_holder(w->o.store, NULL) ? 0 : NOT_YET;
+	busy = json_array_size(json_object_get(status, "committing")) || number(status, NULL, "indexing") ||
+	       number(status, NULL, "removing") || number(status, "sealing", "files") ||
+	       number(status, "uploading", "steps");
+	json_decref(status);
+	return busy ? NOT_YET : 0;
+}
+
+// --- The step -----------------------------------------------------------------------------------------------------------
+
+static bool has_news(struct wait *w)
+{
+	struct stat st;
+	int64_t now_ns = 0;
+	bool news;
+
+	if (!fstatat(w->l.store->dirfd, "steps", &st, AT_SYMLINK_NOFOLLOW))
+		now_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+	news = now_ns != w->seen_ns || w->polls++ % POLLS_BLIND == 0;
+	w->seen_ns = now_ns;
+	return news;
+}
+
+// What is listed may not be durable before its commit has been answered.
+static int look_answered(const struct wait *w, struct ckpt_step *step)
+{
+	CLEANUP_FREE char *name = ckpt_listing_name(&w->l, step->folder_id, step->name);
+	json_t *status, *one;
+	size_t i;
+	int rc = ask(w, &status);
+
+	json_array_foreach(json_object_get(status, "committing"), i,
+			   one) if (json_is_string(one) && !strcmp(json_string_value(one), name)) rc = NOT_YET;
+	json_decref(status);
+	return rc;
+}
+
+static int look_step(struct wait *w)
+{
+	CLEANUP_FREE char *path = NULL;
+	const char *word = w->o.steps[0];
+	struct ckpt_step *step;
+	int rc;
+
+	if (!has_news(w))
+		return NOT_YET;
+	rc = ckpt_load_refresh(w->l.store);
+	if (rc)
+		return ckpt_fail_errno(w->o.store, NULL, rc);
+	ckpt_folders_done(&w->l.folders);
+	if (ckpt_folders_read(w->l.store, &w->l.folders))
+		ckpt_need(NULL);
+	step = ckpt_listing_look(&w->l, &w->o, word, &path);
+	if (!step)
+		return NOT_YET;
+	rc = *path ? ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted")
+		   : look_answered(w, step);
+	if (rc == NOT_YET)
+		w->polls = 0;
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// --- The verb -----------------------------------------------------------------------------------------------------------
+
+static int timed_out(const struct wait *w, bool committed)
+{
+	CLEANUP_FREE char *hint = NULL;
+	char after[CKPT_DURATION_MAX];
+
+	ckpt_duration_text(w->timeout_ns, after);
+	if (committed) {
+		hint = ckpt_text("`ckptfs status %s` says what is under way", w->o.store);
+		return ckpt_fail(w->o.store, hint, "still at work after %s", after);
+	}
+	hint = ckpt_text("`ckptfs sessions %s` lists the steps that are not completed", w->o.store);
+	return ckpt_fail(w->o.steps[0], hint, "not committed after %s", after);
+}
+
+static int wait_for(struct wait *w)
+{
+	const char *what = w->o.count ? w->o.steps[0] : w->o.store;
+	CLEANUP_FREE char *label = ckpt_text("waiting for %s", what);
+	bool committed = !w->o.count, idle = w->o.count && !w->idle;
+	int64_t began_ns = ckpt_sys.mono_ns();
+	int rc = NOT_YET;
+
+	ckpt_progress_start(label, 0, 0);
+	while (rc == NOT_YET) {
+		rc = !committed ? look_step(w) : 0;
+		committed |= !rc;
+		if (committed && !idle)
+			rc = look_idle(w);
+		if (rc == NOT_YET && w->timeout_ns >= 0 && ckpt_sys.mono_ns() - began_ns >= w->timeout_ns)
+			rc = timed_out(w, committed);
+		if (rc == NOT_YET)
+			ckpt_sys.sleep_ns(POLL_NS);
+		ckpt_progress_update(0);
+	}
+	ckpt_progress_stop();
+	return rc;
+}
+
+static int check(const struct wait *w)
+{
+	if (w->sealed + w->remote + w->idle > 1)
+		return ckpt_usage("wait", "give one of --sealed, --remote, --idle", "one condition too many");
+	if (w->sealed)
+		return ckpt_usage("--sealed", "leave it out: until the step is committed",
+				  "comes with sealing, in a later version");
+	if (w->o.count > 1)
+		return ckpt_usage(w->o.steps[1], "usage: ckptfs wait [STORE] [STEP]", "one operand too many");
+	if (w->o.count && ckpt_listing_is_trash(w->o.steps[0]))
+		return ckpt_usage(w->o.steps[0], "`ckptfs undelete` has it back", "is in the trash");
+	if (w->remote)
+		return ckpt_fail(w->o.store, "leave --remote out: a step is durable on its disk once it is committed",
+				 "a local store: nothing of it is ever elsewhere");
+	return 0;
+}
+
+static int wait_option(int key, char *arg, void *input)
+{
+	struct wait *w = input;
+
+	switch (key) {
+	case 's':
+		w->sealed = true;
+		return 0;
+	case 'r':
+		w->remote = true;
+		return 0;
+	case 'i':
+		w->idle = true;
+		return 0;
+	default:
+		return ckpt_duration_parse(arg, &w->timeout_ns)
+			       ? ckpt_usage(arg, "--timeout wants a duration: 30s, 10m, 24h", "not understood")
+			       : 0;
+	}
+}
+
+int ckpt_verb_wait(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"sealed", 's', NULL, 0, "until it is sealed; comes in a later version", 0},
+		{"remote", 'r', NULL, 0, "until it is durable in the object store; a local store has none", 0},
+		{"idle", 'i', NULL, 0,
+		 "until no commit is running, the index has caught up, and no files are being removed behind", 0},
+		{"timeout", 't', "DURATION", 0, "give up after this, with exit status 1 (default: never)", 0},
+		{0},
+	};
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] [STEP]",
+		.doc = "Waits until STEP is committed, staged or not begun as it may be; without STEP as with --idle.\v"
+		       "Examples:\n"
+		       "  ckptfs wait /ckpt 1000\n"
+		       "  ckptfs wait --idle --timeout 10m /data/run42",
+		.options = options,
+		.option = wait_option,
+		.operands_max = 2,
+	};
+	struct wait w = {.timeout_ns = -1};
+	struct ckpt_words words;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, &w, &words);
+	rc = ckpt_operand_take(&words, &w.o);
+	if (rc)
+		return rc;
+	rc = check(&w);
+	if (!rc)
+		rc = ckpt_listing_open(w.o.store, CKPT_STORE_READ, &w.l);
+	if (!rc) {
+		rc = wait_for(&w);
+		ckpt_listing_close(&w.l);
+	}
+	ckpt_operand_done(&w.o);
+	return rc;
+}
