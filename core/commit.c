@@ -411,6 +411,8 @@ static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 	memcpy(s->last_commit.name, a->name, sizeof(s->last_commit.name));
 	s->last_commit.at_ns = a->record.summary.committed_ns;
 	s->last_commit.seconds = (double)(ckpt_sys.mono_ns() - a->began_ns) / 1e9;
+	s->commits++;
+	s->commit_seconds += s->last_commit.seconds;
 }
 
 // The step takes its final name in the table and is listed; only then do waiters get their answer.
@@ -442,6 +444,7 @@ static void finish(struct attempt *a, int rc)
 		ckpt_step_keep_manifest(step, a->manifest);
 	pthread_mutex_lock(&step->store->lock);
 	pthread_mutex_lock(&step->lock);
+	step->store->commits_failed += rc != 0;
 	if (!rc)
 		enter_committed_locked(a);
 	else if (step->state == CKPT_STEP_COMMITTING)

@@ -30,6 +30,7 @@ struct ckpt_errlog {
 	char *lines[CKPT_ERRORS_LINES_MAX];
 	size_t next, count;
 	uint64_t added, written; // lines, ever
+	uint64_t failures;       // of them with an error, written or not
 	int64_t last_at_ns;
 	bool running, stop;
 	pthread_t thread;
@@ -177,6 +178,13 @@ int ckpt_errlog_last(struct ckpt_errlog *log, int64_t *ret_at_ns, char **ret_mes
 	return 0;
 }
 
+uint64_t ckpt_errlog_failures(struct ckpt_errlog *log)
+{
+	LOCK_SCOPE(&log->lock);
+
+	return log->failures;
+}
+
 // The file is a convenience for people: it is not fsynced, and a failure to write it must not hide the failure it tells.
 static void write_text(struct ckpt_errlog *log, const char *text, size_t lines, bool anew)
 {
@@ -261,6 +269,7 @@ void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, co
 		return;
 	LOCK_SCOPE(&log->lock);
 	log->last_at_ns = now;
+	log->failures += error != 0;
 	push_locked(log, copy);
 	if (log->fd < 0)
 		return;

@@ -21,4 +21,6 @@ __attribute__((format(printf, 5, 6))) void ckpt_errlog_add(struct ckpt_errlog *l
 int ckpt_errlog_text(struct ckpt_errlog *log, char **ret_text);
 // The newest line's time (0: none) and text (malloc'ed, may be NULL).
 int ckpt_errlog_last(struct ckpt_errlog *log, int64_t *ret_at_ns, char **ret_message);
+// How many lines with an error were added since it was opened.
+uint64_t ckpt_errlog_failures(struct ckpt_errlog *log);
 const char *ckpt_errno_name(int error); // "EBUSY" for EBUSY or -EBUSY; "E?" when unknown

@@ -66,7 +66,10 @@ struct ckpt_store {
 		char name[CKPT_NAME_MAX + 1];
 		int64_t at_ns;
 		double seconds;
-	} last_commit;       // guarded by lock
+	} last_commit; // guarded by lock
+	// Of this opening; guarded by lock.
+	uint64_t commits, commits_failed;
+	double commit_seconds;
 	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
 	bool closing;                 // atomic: who watches a reopened step ends

@@ -6,6 +6,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
+#include "fs/metrics.h"
 #include "fs/status.h"
 
 #include <fcntl.h>
@@ -22,6 +23,7 @@ static const struct {
 	[CONTROL_STATUS_JSON] = {"status.json", S_IFREG, CONTROL_DIR},
 	[CONTROL_ERRORS] = {"errors", S_IFREG, CONTROL_DIR},
 	[CONTROL_CONFIG] = {"config", S_IFREG, CONTROL_DIR},
+	[CONTROL_METRICS] = {"metrics", S_IFREG, CONTROL_DIR},
 	[CONTROL_STAGED] = {"staged", S_IFDIR, CONTROL_DIR},
 	[CONTROL_TRASH] = {"trash", S_IFDIR, CONTROL_DIR},
 };
@@ -164,6 +166,9 @@ int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *re
 		break;
 	case CONTROL_CONFIG:
 		text = ckpt_settings_lines(&fs->store->settings);
+		break;
+	case CONTROL_METRICS:
+		text = metrics_text(fs);
 		break;
 	default:
 		return -EISDIR;

@@ -7,7 +7,7 @@
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   marker    the finalize marker                        control   the directory .ckptfs
-//   client    what /proc says of the caller              status    status.json
+//   client    what /proc says of the caller              status    status.json; metrics
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
 //   end       how it ends in time                        notify    words to the service manager
 //   latest    the link to the newest step                amend     new files in committed steps

@@ -129,7 +129,7 @@ static json_t *last_error(struct ckpt_fs *fs)
 	return json_pack("{s:o, s:o}", "at", time_json(at), "message", text_json(message));
 }
 
-static uint64_t memory_bytes(void)
+uint64_t status_memory_bytes(void)
 {
 	unsigned long long size, resident = 0;
 	FILE *f = fopen("/proc/self/statm", "re");
@@ -158,7 +158,7 @@ static json_t *status(struct ckpt_fs *fs)
 		      0, "uploading", "steps", 0, "bytes", 0, "oldest_s", "indexing",
 		      (json_int_t)ckpt_indexer_pending(fs->store->indexer), "removing",
 		      (json_int_t)ckpt_trash_pending(fs->store->trash), "last_commit", last_commit(fs, &folders),
-		      "last_error", last_error(fs), "memory_bytes", (json_int_t)memory_bytes(), "known_inodes",
+		      "last_error", last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
 		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED));
 	ckpt_folders_done(&folders);
 	return s;

@@ -5,7 +5,8 @@
 
 #include "fs/fs.h"
 
-// All return malloc'ed text, or NULL without memory.
+// Malloc'ed text, or NULL without memory.
 char *status_json(struct ckpt_fs *fs);
 char *status_text(struct ckpt_fs *fs);
 char *status_sessions_json(struct ckpt_fs *fs); // {"ok":true,"sessions":[...]}
+uint64_t status_memory_bytes(void);             // resident, of this process
