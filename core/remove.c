@@ -11,14 +11,15 @@
 struct ckpt_removal {
 	int64_t changed_ns;          // monotonic
 	uint8_t of[CKPT_SHA256_LEN]; // the manifest whose entries these are
-	uint64_t bits[];             // by entry
+	size_t words;
+	uint64_t bits[]; // by entry
 };
 
 // What was added to the step meanwhile (amend.h) has made other entries of them, and all of them whole.
 static bool has_locked(const struct ckpt_step *step, uint32_t index)
 {
-	return step->removal && step->removal->bits[index / 64] >> (index % 64) & 1 &&
-	       !memcmp(step->removal->of, step->summary.manifest_sha256, sizeof(step->removal->of));
+	return step->removal && !memcmp(step->removal->of, step->summary.manifest_sha256, sizeof(step->removal->of)) &&
+	       index / 64 < step->removal->words && step->removal->bits[index / 64] >> (index % 64) & 1;
 }
 
 bool ckpt_remove_has(struct ckpt_step *step, uint32_t index)
@@ -41,13 +42,20 @@ static bool is_empty_locked(const struct ckpt_step *step, const struct ckpt_entr
 static int begin_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
 {
 	size_t words = ckpt_manifest_count(m) / 64 + 1;
-	struct ckpt_removal *r = step->removal ? step->removal : calloc(1, sizeof(*r) + words * sizeof(r->bits[0]));
+	struct ckpt_removal *r = step->removal;
 
+	// The marks of another manifest say nothing of this one, and have room for its entries only.
+	if (r && memcmp(r->of, ckpt_manifest_sha256(m), sizeof(r->of))) {
+		ckpt_remove_forget_locked(step);
+		r = NULL;
+	}
+	if (!r)
+		r = calloc(1, sizeof(*r) + words * sizeof(r->bits[0]));
 	if (!r)
 		return -ENOMEM;
 	r->changed_ns = ckpt_sys.mono_ns();
-	if (!step->removal)
-		memcpy(r->of, ckpt_manifest_sha256(m), sizeof(r->of));
+	memcpy(r->of, ckpt_manifest_sha256(m), sizeof(r->of));
+	r->words = words;
 	__atomic_store_n(&step->removal, r, __ATOMIC_RELAXED);
 	return 0;
 }
