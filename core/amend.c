@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 struct ckpt_pending_file {
 	struct ckpt_pending_file *next;
@@ -107,6 +108,9 @@ int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path)
 	uint64_t salt;
 	int rc;
 
+	rc = ckpt_amend_settle(step);
+	if (rc)
+		return rc;
 	if (ckpt_amend_is_pending(step, path) || is_in_version(step, path, &rc))
 		return -EEXIST;
 	if (!rc)
@@ -118,6 +122,76 @@ int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path)
 	if (!rc)
 		ckpt_trash_remove_behind(step->store->trash, aside);
 	return rc == -ENOENT ? 0 : rc;
+}
+
+int ckpt_amend_mark(int fd)
+{
+	return ckpt_sys.fsetxattr(fd, CKPT_AMEND_XATTR, "", 0, 0);
+}
+
+// What became part of the step without an answer.
+static int forget_added(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(step, &m);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&step->lock);
+	for (struct ckpt_pending_file **slot = &step->pending_files, *f; (f = *slot);) {
+		uint32_t index;
+
+		if (ckpt_manifest_lookup(m, f->path, &index)) {
+			slot = &f->next;
+			continue;
+		}
+		__atomic_store_n(slot, f->next, __ATOMIC_RELAXED);
+		free(f);
+	}
+	pthread_mutex_unlock(&step->lock);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+int ckpt_amend_settle_locked(struct ckpt_step *step)
+{
+	int rc = 0;
+
+	if (!__atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED)) // nearly always
+		return 0;
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		rc = ckpt_version_settle(step);
+	if (!rc)
+		rc = forget_added(step);
+	if (!rc)
+		__atomic_store_n(&step->amend_unknown, false, __ATOMIC_RELAXED);
+	return rc;
+}
+
+int ckpt_amend_settle(struct ckpt_step *step)
+{
+	if (!__atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED)) // nearly always
+		return 0;
+	LOCK_SCOPE(&step->store->acts_lock);
+
+	return ckpt_amend_settle_locked(step);
+}
+
+bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *raw)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	uint32_t index;
+	bool has = false;
+
+	if (ckpt_step_manifest(step, &m))
+		return false;
+	if (!ckpt_manifest_lookup(m, path, &index)) {
+		ckpt_manifest_entry(m, index, &e);
+		has = e.raw_path && !strcmp(e.raw_path, raw);
+	}
+	ckpt_manifest_unref(m);
+	return has;
 }
 
 int ckpt_amend_move(struct ckpt_step *step, int dirfd)
@@ -150,14 +224,18 @@ struct edit {
 	struct ckpt_manifest *m; // of the version of before
 	struct ckpt_manifest_writer *w;
 	uint32_t *handles; // in w, by index in m; GONE: left out
+	uint32_t parent;   // the directory, by index in m, that has dirs_in_parent more
+	int dirs_in_parent;
+	bool adopted; // the version may have what an act before did without an answer
 	// The result.
 	struct ckpt_manifest *next;
 	void *data;
 	size_t len;
-	uint32_t dirs_at_top; // as many more
 };
 
 #define GONE UINT32_MAX
+#define DONE 1 // nothing is to be done: an act before did it
+#define TRIES_MAX 8
 
 static int copy_entry(struct edit *d, uint32_t index, uint32_t removed)
 {
@@ -171,6 +249,8 @@ static int copy_entry(struct edit *d, uint32_t index, uint32_t removed)
 	d->handles[index] = GONE;
 	if (index && (index == removed || d->handles[e.parent] == GONE))
 		return 0;
+	if (index == d->parent)
+		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
 	session = e.content == CKPT_CONTENT_RAW ? ckpt_manifest_session(d->m, e.session) : NULL;
 	if (session)
 		rc = ckpt_manifest_writer_session(d->w, session, &e.session);
@@ -225,13 +305,16 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	char key[2 + 64 + 1] = "m/";
 	int rc = 0;
 
+	if (memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
+		return -EAGAIN; // an amend before, whose answer was lost, is there after all
 	free(TAKE_PTR(r->manifest));
 	r->manifest_len = 0;
 	memcpy(r->summary.manifest_sha256, ckpt_manifest_sha256(d->next), 32);
 	r->summary.manifest_bytes = d->len;
 	ckpt_manifest_totals(d->next, &r->summary.files, &r->summary.bytes);
-	r->summary.dir_nlink += d->dirs_at_top;
-	snprintf(r->summary.event, sizeof(r->summary.event), "amend");
+	if (!d->parent)
+		r->summary.dir_nlink = (uint32_t)((int)r->summary.dir_nlink + d->dirs_in_parent);
+	snprintf(r->summary.event, sizeof(r->summary.event), CKPT_EVENT_AMEND);
 	if (d->len > CKPT_MANIFEST_EMBED_MAX) {
 		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
 		rc = ckpt_backend_put(d->step->store->backend, key, d->data, d->len, NULL);
@@ -254,6 +337,8 @@ static int put(struct edit *d)
 
 	if (!rc)
 		rc = ckpt_version_put(step, set_manifest, d, &next, &changed);
+	if (rc == -EIO)
+		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
 	if (rc)
 		return rc;
 	rc = ckpt_step_load(step->store, &next);
@@ -313,6 +398,8 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 	if (!rc && !S_ISLNK(stx.stx_mode)) {
 		fd = ckpt_sys.open(dirfd, file, O_RDONLY | O_NONBLOCK, 0);
 		rc = fd < 0 ? fd : make_durable(dirfd, fd);
+		if (rc == -EIO && fd >= 0) // the next fsync would not say so again
+			ckpt_stage_synced(d->step, was ? was->ino : ckpt_store_ino(&stx), 0, 0, rc);
 		if (!rc && statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 			rc = -errno;
 	} else if (!rc) {
@@ -351,47 +438,42 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 	return rc || fd < 0 ? rc : ckpt_scan_xattrs(d->w, handle, fd);
 }
 
-static int add(struct edit *d, const char *path)
+// What has this name in the version is what stands on the disk: an act before has added it, and its answer was lost.
+static int check_added(struct edit *d, int dirfd, const char *name, uint32_t index)
+{
+	struct ckpt_entry e;
+	struct statx stx;
+
+	ckpt_manifest_entry(d->m, index, &e);
+	if (!d->adopted || statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
+	    ckpt_store_ino(&stx) != e.ino)
+		return -EEXIST;
+	return DONE;
+}
+
+static int add(struct edit *d, const char *path, const char *raw __attribute__((unused)))
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	char inside[CKPT_UUID_LEN + 1 + PATH_MAX], folder[PATH_MAX] = "";
 	CLEANUP_FD int dirfd = -1;
-	uint32_t parent, there;
+	struct stat st;
+	uint32_t there;
 	int rc;
 
 	if (slash)
 		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	rc = ckpt_manifest_lookup(d->m, folder, &parent);
-	if (!rc && !ckpt_manifest_child(d->m, parent, name, &there))
-		rc = -EEXIST;
+	rc = ckpt_manifest_lookup(d->m, folder, &d->parent);
 	if (rc)
 		return rc;
 	snprintf(inside, sizeof(inside), "%s%s%s", d->step->session, *folder ? "/" : "", folder);
 	dirfd = ckpt_sys.open(d->step->store->sessions_fd, inside, O_RDONLY | O_DIRECTORY, 0);
 	if (dirfd < 0)
 		return dirfd;
+	if (!ckpt_manifest_child(d->m, d->parent, name, &there))
+		return check_added(d, dirfd, name, there);
+	d->dirs_in_parent = !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
 	rc = copy_all(d, 0);
-	if (!rc)
-		rc = add_from_disk(d, d->handles[parent], dirfd, name, name, NULL);
-	return rc;
-}
-
-int ckpt_amend_add(struct ckpt_step *step, const char *path)
-{
-	LOCK_SCOPE(&step->store->acts_lock);
-	struct edit d = {.step = step};
-	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
-
-	if (!rc && ckpt_remove_hides(step))
-		rc = -EBUSY; // it is being removed
-	if (!rc)
-		rc = add(&d, path);
-	if (!rc)
-		rc = put(&d);
-	edit_done(&d);
-	if (rc && rc != -ESTALE)
-		complain(step, path, rc, "added to the step");
-	return rc;
+	return rc ? rc : add_from_disk(d, d->handles[d->parent], dirfd, name, name, NULL);
 }
 
 static int replace(struct edit *d, const char *path, const char *raw)
@@ -404,50 +486,82 @@ static int replace(struct edit *d, const char *path, const char *raw)
 	if (rc)
 		return rc;
 	ckpt_manifest_entry(d->m, index, &was);
+	if (was.raw_path && !strcmp(was.raw_path, raw))
+		return DONE;
 	rc = was.type == CKPT_ENTRY_FILE ? copy_all(d, index) : -EEXIST;
 	return rc ? rc : add_from_disk(d, d->handles[was.parent], dirfd, raw, was.name, &was);
 }
 
-int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw)
+static int take_out(struct edit *d, const char *path, const char *raw __attribute__((unused)))
 {
-	LOCK_SCOPE(&step->store->acts_lock);
-	struct edit d = {.step = step};
-	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = ckpt_manifest_lookup(d->m, path, &index);
 
+	if (rc)
+		return rc == -ENOENT && d->adopted ? DONE : rc;
+	if (!index)
+		return -EINVAL;
+	ckpt_manifest_entry(d->m, index, &e);
+	d->parent = e.parent;
+	d->dirs_in_parent = e.type == CKPT_ENTRY_DIR ? -1 : 0;
+	return copy_all(d, index);
+}
+
+// --- The acts -----------------------------------------------------------------------------------------------------------
+
+typedef int edit_fn(struct edit *d, const char *path, const char *raw);
+
+static int try(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, bool *adopted)
+{
+	struct edit d = {.step = step};
+	int rc;
+
+	*adopted |= __atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED);
+	rc = ckpt_amend_settle_locked(step);
+	d.adopted = *adopted;
 	if (!rc)
-		rc = replace(&d, path, raw);
+		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
+	if (!rc && change == add && ckpt_remove_hides(step))
+		rc = -EBUSY; // it is being removed
+	if (!rc && change == take_out && ckpt_pin_is(step)) {
+		ckpt_pin_tell(step);
+		rc = -EPERM;
+	}
+	if (!rc)
+		rc = change(&d, path, raw);
 	if (!rc)
 		rc = put(&d);
 	edit_done(&d);
-	if (rc && rc != -ESTALE)
-		complain(step, path, rc, "written again");
-	return rc;
+	return rc == DONE ? 0 : rc;
 }
 
-// --- Removing -----------------------------------------------------------------------------------------------------------
+static int act(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, const char *what)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	bool adopted = false;
+	int rc = -EAGAIN;
+
+	for (int i = 0; i < TRIES_MAX && rc == -EAGAIN; i++) {
+		rc = try(step, change, path, raw, &adopted);
+		adopted |= rc == -EAGAIN;
+	}
+	if (rc && rc != -ESTALE && rc != -ENOENT && rc != -EINVAL && rc != -EPERM)
+		complain(step, path, rc, what);
+	return rc == -EAGAIN ? -EIO : rc;
+}
+
+int ckpt_amend_add(struct ckpt_step *step, const char *path)
+{
+	return act(step, add, path, NULL, "added to the step");
+}
+
+int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw)
+{
+	return act(step, replace, path, raw, "written again");
+}
 
 int ckpt_amend_remove(struct ckpt_step *step, const char *path)
 {
-	LOCK_SCOPE(&step->store->acts_lock);
-	struct edit d = {.step = step};
-	uint32_t index = 0;
-	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
-
-	if (!rc && ckpt_pin_is(step)) {
-		ckpt_pin_tell(step);
-		edit_done(&d);
-		return -EPERM;
-	}
-	if (!rc)
-		rc = ckpt_manifest_lookup(d.m, path, &index);
-	if (!rc && !index)
-		rc = -EINVAL;
-	if (!rc)
-		rc = copy_all(&d, index);
-	if (!rc)
-		rc = put(&d);
-	edit_done(&d);
-	if (rc && rc != -ESTALE && rc != -ENOENT && rc != -EINVAL)
-		complain(step, path, rc, "removed from the step");
-	return rc;
+	return act(step, take_out, path, NULL, "removed from the step");
 }

@@ -13,6 +13,17 @@
 // The name, which no version and no pending file has, is free in the session's directory (dirfd is where, path in the step).
 // -EEXIST it is taken.
 int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path);
+// An amend whose answer was lost is in the step's version or is not, from now on; its file is not pending where it is. -EIO it is
+// still unknown: what it wrote must stay. Most often there is none. Blocks on the disk.
+int ckpt_amend_settle(struct ckpt_step *step);
+int ckpt_amend_settle_locked(struct ckpt_step *step); // with store->acts_lock held
+// Whether the step has these bytes of a replacement.
+bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *raw);
+// A file that is pending, or was: a crash may leave it in the session's directory, where it harms nobody.
+#define CKPT_EVENT_AMEND "amend" // of its versions
+#define CKPT_AMEND_XATTR "user.ckptfs.added"
+int ckpt_amend_mark(int fd);
+
 // A new file stands there, open for writing. -ENOMEM.
 int ckpt_amend_begin(struct ckpt_step *step, const char *path);
 bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path);

@@ -264,7 +264,9 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	ckpt_step_unref(now);
 	if (ckpt_step_state(base) != CKPT_STEP_COMMITTED)
 		return -ESTALE;
-	rc = make(base, &step);
+	rc = ckpt_amend_settle_locked(base);
+	if (!rc)
+		rc = make(base, &step);
 	if (rc) {
 		ckpt_errlog_add(s->errlog, base->name, rc, "nothing is changed: mend the cause, then try again",
 				"it could not be opened for changes");

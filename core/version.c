@@ -110,6 +110,25 @@ static int adopt(struct ckpt_step *step, uint32_t version)
 	return rc;
 }
 
+int ckpt_version_settle(struct ckpt_step *step)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	CLEANUP_FREE void *data = NULL;
+	uint32_t next;
+	size_t len;
+	int rc;
+
+	pthread_mutex_lock(&step->lock);
+	next = step->summary.version + 1;
+	pthread_mutex_unlock(&step->lock);
+	snprintf(object, sizeof(object), "steps/%s/%u", step->key, next);
+	rc = ckpt_backend_get_all(step->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	rc = ckpt_backend_put(step->store->backend, object, data, len, NULL); // it is there: is it durable?
+	return rc && rc != -EEXIST ? rc : adopt(step, next);
+}
+
 int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,
 		     struct ckpt_summary *ret_summary, bool *ret_changed)
 {

@@ -16,5 +16,8 @@ typedef int ckpt_version_change_fn(void *arg, struct ckpt_record *record);
 // step in memory is as it was: the caller's.
 int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,
 		     struct ckpt_summary *ret_summary, bool *ret_changed);
+// A version after the one in memory, whose answer was lost, is taken over, and is durable then; most often there is none. -EIO
+// it is still unknown.
+int ckpt_version_settle(struct ckpt_step *step);
 // A record under a key of the step, as a version of it: encoded and put. A lost answer is asked for again.
 int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record);

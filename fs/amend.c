@@ -20,14 +20,16 @@
 
 // Guarded by the lock of the node's use, but for the handle's own.
 struct amend_file {
-	bool published; // as it is; who writes now writes into a copy (atomic)
-	char again[40]; // that copy, in the session's directory, until it is published, too; else ""
+	bool published;  // as it is; who writes now writes into a copy (atomic)
+	unsigned closed; // handles that had a close and no release yet, which the kernel sends when it likes
+	char again[40];  // that copy, in the session's directory, until it is published, too; else ""
 };
 
 struct amend_handle {
 	pid_t opener; // process, 0 not known
 	bool dead;    // its process was killed
-	bool flushed; // once
+	bool flushed; // once, while it was empty
+	bool closed;  // counted by the file
 	int result;   // of the last close that counted
 };
 
@@ -117,7 +119,12 @@ static int make(struct call *c, const struct place *p, const char *path)
 		rc = make_on_disk(c, dirfd);
 	if (!rc)
 		rc = give_to_client(c->req, dirfd, c->name);
-	return rc ? rc : ckpt_amend_add(p->step, path);
+	if (rc)
+		return rc;
+	rc = ckpt_amend_add(p->step, path);
+	if (rc && rc != -EIO) // that one may be in place
+		ckpt_sys.unlink(dirfd, c->name, S_ISDIR(c->mode) ? AT_REMOVEDIR : 0);
+	return rc;
 }
 
 static void run_make(struct call *c)
@@ -219,6 +226,7 @@ static int create_on_disk(struct call *c, const struct place *p, const char *pat
 	writer = ckpt_sys.open(dirfd, c->name, O_RDWR | O_CREAT | O_EXCL, c->mode & 07777);
 	if (writer < 0)
 		return writer;
+	(void)ckpt_amend_mark(writer); // it matters to `ckptfs verify` after a crash
 	fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
 	if (fd < 0)
 		fd = fcntl(writer, F_DUPFD_CLOEXEC, 0); // its mode forbids reading
@@ -302,6 +310,9 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 	int rc;
 
 	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
+	rc = ckpt_amend_settle(p->step);
+	if (rc)
+		return rc;
 	if (!ckpt_amend_is_pending(p->step, path))
 		return -ENOENT;
 	dirfd = place_open(fs, p, O_RDONLY | O_DIRECTORY);
@@ -398,11 +409,13 @@ static int publish(struct ckpt_fs *fs, struct node *n)
 		rc = ckpt_amend_add(p.step, p.path);
 		if (!rc)
 			ckpt_amend_forget(p.step, p.path);
-	} else if (p.step && *f->again) {
-		rc = publish_again(fs, &p, f->again);
 	}
+	if (!rc && p.step && *f->again) // written since a close
+		rc = publish_again(fs, &p, f->again);
 	if (!rc)
 		*f->again = '\0';
+	else if (rc != -EIO)
+		set_published(f, false); // what is written from now on goes with the next close
 	place_done(&p);
 	names_read_lock(fs);
 	if (n->names) {
@@ -435,14 +448,20 @@ static bool flush_counts(struct handle *h, pid_t tid, int *ret_result)
 	struct amend_handle *ah = h->amend;
 	bool killed = client_was_killed(tid);
 	pid_t process = client_process(tid);
+	struct amend_file *f;
 	struct stat st;
 
 	LOCK_SCOPE(&h->node->use->lock);
+	f = h->node->use->amend;
 	*ret_result = ah->result;
 	if (process && ah->opener && process != ah->opener)
 		return false; // a forked child lets go of it
 	ah->dead |= killed;
-	if (ah->dead || is_published(h->node->use->amend) || h->node->use->write_opens != 1)
+	if (ah->dead)
+		return false;
+	f->closed += !ah->closed;
+	ah->closed = true;
+	if (is_published(f) || h->node->use->write_opens != f->closed)
 		return false;
 	// A shell closes one of two descriptors before it writes: an empty file waits for the second close.
 	if (!ah->flushed && !fstat(h->node->use->fd, &st) && !st.st_size) {
@@ -479,6 +498,7 @@ static int write_again_locked(struct ckpt_fs *fs, struct handle *h, const struct
 	snprintf(path, sizeof(path), "%s/%s", step->session, again);
 	to = ckpt_sys.open(fs->store->sessions_fd, path, O_RDWR | O_CREAT | O_EXCL, 0600);
 	reads = to < 0 ? to : ckpt_sys.open(fs->store->sessions_fd, path, O_RDONLY, 0);
+	(void)ckpt_amend_mark(to);
 	rc = reads < 0 ? reads : statx(h->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
 	if (!rc)
 		rc = ckpt_clone_file(h->fd, to, &stx, false);
@@ -531,12 +551,47 @@ int amend_before_write(struct ckpt_fs *fs, struct handle *h)
 	return rc;
 }
 
+// What was written since the last close is not the step's: whoever has the file open reads what is.
+static int drop_again(struct ckpt_fs *fs, struct node *n, const struct place *p)
+{
+	struct amend_file *f = amend_of(n);
+	char path[CKPT_UUID_LEN + 64];
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	CLEANUP_FD int fd = -1;
+	int rc = ckpt_amend_settle(p->step);
+
+	if (rc || !*f->again || ckpt_amend_has_raw(p->step, p->path, f->again))
+		return rc ? rc : -ENOENT;
+	rc = ckpt_step_manifest(p->step, &m);
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_lookup(m, p->path, &e.index);
+	if (!rc)
+		rc = ckpt_step_open_raw(p->step, m, e.index, &fd);
+	ckpt_manifest_unref(m);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&n->use->lock);
+	if (dup3(fd, n->use->fd, O_CLOEXEC) < 0)
+		rc = -errno;
+	__atomic_store_n(&n->file, 0, __ATOMIC_RELAXED);
+	set_published(f, true);
+	snprintf(path, sizeof(path), "%s/%s", p->step->session, f->again);
+	*f->again = '\0';
+	pthread_mutex_unlock(&n->use->lock);
+	ckpt_sys.unlink(fs->store->sessions_fd, path, 0);
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, n), 0, 0);
+	return rc;
+}
+
 // A killed writer's file, or one that could not be added, is nobody's.
 static void drop(struct ckpt_fs *fs, struct handle *h)
 {
 	struct place p;
 	const char *name;
 	struct node *dir;
+	int rc = -ENOENT;
 
 	names_read_lock(fs);
 	dir = h->node->names ? h->node->names->parent : NULL;
@@ -544,8 +599,14 @@ static void drop(struct ckpt_fs *fs, struct handle *h)
 	if (dir)
 		node_ref(fs, dir);
 	names_unlock(fs);
+	if (dir && name && !place_of(fs, h->node, &p)) {
+		rc = p.step && place_is_committed(&p) ? drop_again(fs, h->node, &p) : -ENOENT;
+		place_done(&p);
+	}
 	if (dir && name && !place_of(fs, dir, &p)) {
-		if (p.step && !amend_remove(fs, dir, &p, name))
+		if (p.step && rc)
+			rc = amend_remove(fs, dir, &p, name);
+		if (p.step && !rc)
 			ckpt_errlog_add(fs->store->errlog, p.step->name, 0, "write it again",
 					"a file that was being added was not: %s%s%s: %s", p.path, *p.path ? "/" : "",
 					name, h->amend->dead ? "its writer was killed" : "its close failed");
@@ -562,6 +623,7 @@ static void run_release(struct call *c)
 
 	pthread_mutex_lock(&h->node->use->lock);
 	last = h->node->use->write_opens == 1;
+	h->node->use->amend->closed -= h->amend->closed;
 	pthread_mutex_unlock(&h->node->use->lock);
 	if (last && !h->amend->dead && !is_published(amend_of(h->node)))
 		h->amend->dead = publish(c->fs, h->node) != 0; // nobody is left to be told; the error log has it

@@ -210,13 +210,17 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	fi->fh = (uintptr_t)h;
+	if (fs->mount->readonly)
+		(void)ckpt_load_refresh(fs->store);
 	if (dir->kind == NODE_FILES && !place_of(fs, dir, &p)) {
 		if (p.step)
 			ckpt_remove_give_up(p.step);
 		handle_uses(h, p.step);
 		// What a committed directory holds never changes: the kernel may keep it. (Before the commit it kept nothing.)
 		fi->cache_readdir = place_is_committed(&p) && !ckpt_remove_any(p.step);
-		fi->keep_cache = fi->cache_readdir && !p.step->base;
+		// A mount for reading is not told of new versions: one that has had some may have another by now.
+		fi->keep_cache =
+			fi->cache_readdir && !p.step->base && !(fs->mount->readonly && p.step->summary.version > 1);
 		place_done(&p);
 	}
 	if (fuse_reply_open(req, fi) == -ENOENT)

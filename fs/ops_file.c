@@ -174,7 +174,7 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 		reply_error(req, rc);
 		return;
 	}
-	committed = place_is_committed(&p);
+	committed = place_is_committed(&p) && !amend_is_changing(n);
 	if (committed) {
 		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {

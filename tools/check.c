@@ -1,5 +1,6 @@
 #include "tools/check.h"
 
+#include "core/amend.h"
 #include "core/clock.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -11,6 +12,7 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/xattr.h>
 
 #define READ_BYTES (1u << 20)
 
@@ -190,6 +192,14 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 		check_dir(k, fd, &e);
 }
 
+// What a crash has left of a file that was being added is in nobody's way.
+static bool is_left_by_an_amend(DIR *dir, const char *name)
+{
+	CLEANUP_FD int fd = openat(dirfd(dir), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	return fd >= 0 && fgetxattr(fd, CKPT_AMEND_XATTR, NULL, 0) >= 0;
+}
+
 static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry *dir)
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -212,6 +222,8 @@ static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry 
 		set_path(k, dir->index);
 		snprintf(k->path + strlen(k->path), sizeof(k->path) - strlen(k->path), "%s%s", *k->path ? "/" : "",
 			 d->d_name);
+		if (is_left_by_an_amend(stream, d->d_name))
+			continue;
 		bad(k, "is in the session's directory, not in the manifest");
 		tell(k);
 	}
@@ -228,8 +240,10 @@ static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir)
 	close(dirfd);
 }
 
-static bool has_strangers(const struct ckpt_manifest *m)
+static bool has_strangers(const struct ckpt_manifest *m, const char *event)
 {
+	if (!strcmp(event, CKPT_EVENT_AMEND)) // what a version has removed is still there
+		return true;
 	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
 		struct ckpt_entry e;
 
@@ -240,13 +254,13 @@ static bool has_strangers(const struct ckpt_manifest *m)
 	return false;
 }
 
-void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session)
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session, const char *event)
 {
 	struct check *k = ckpt_need(calloc(1, sizeof(*k)));
 	struct ckpt_entry root;
 	int fd;
 
-	*k = (struct check){.c = c, .m = m, .session = session, .strangers = has_strangers(m)};
+	*k = (struct check){.c = c, .m = m, .session = session, .strangers = has_strangers(m, event)};
 	k->buf = c->read_data ? ckpt_need(malloc(READ_BYTES)) : NULL;
 	ckpt_manifest_entry(m, 0, &root);
 	fd = ckpt_sys.open(c->store->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);

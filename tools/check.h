@@ -17,4 +17,5 @@ struct ckpt_check {
 	void *arg;
 };
 
-void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session);
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session,
+		      const char *event);

@@ -250,7 +250,7 @@ static void check_version(struct verify *v, size_t i)
 			v->steps++;
 			v->files += f->summary.files;
 			v->bytes += f->summary.bytes;
-			ckpt_check_files(&check, m, f->summary.session);
+			ckpt_check_files(&check, m, f->summary.session, f->summary.event);
 		}
 		ckpt_manifest_unref(m);
 	}

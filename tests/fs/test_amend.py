@@ -1,0 +1,458 @@
+"""Amends: what is added to a committed step is a version of it, at its close and not before."""
+
+import contextlib
+import os
+import subprocess
+import time
+
+import pytest
+
+from support import trees
+from support.mounting import LoopDisk, Mount, errno_name, wait_until
+from support.fixtures import SLOW, needs_root
+
+pytestmark = pytest.mark.timeout(60)
+
+WRITE = "fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o640); os.write(fd, data)"
+
+
+@pytest.fixture(params=["passthrough", "daemon"])
+def mode(request):
+    return request.param
+
+
+@pytest.fixture(params=["this mount's", "a former mount's"])
+def made(request, mount, stage, commit):
+    """The step 1000, committed by this mount or one before: {path: bytes}."""
+    files = stage("1000")
+    commit(mount / "1000")
+    if request.param != "this mount's":
+        mount.remount()
+    return files
+
+
+@pytest.fixture
+def whole(mount, made, ckptfs, store):
+    """Checks that the step has what it had, and this besides; so it is after a kill -9, too; and verify agrees."""
+    def check(added=(), gone=()):
+        expected = {k: v for k, v in made.items() if k not in gone} | dict(added)
+        assert trees.files(mount / "1000") == expected
+        mount.kill9()
+        mount.start()
+        assert "1000" in mount.listing()
+        assert trees.files(mount / "1000") == expected
+        assert ckptfs.json("verify", store)["bad"] == []
+    return check
+
+
+def version(ckptfs, store, name="1000"):
+    return ckptfs.json("info", store, name)["version"]
+
+
+# --- Files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_at_its_close_and_is_durable_then(mount, made, whole, agent, ckptfs, store):
+    a, path = agent(), mount / "1000/tokenizer.json"
+    before = mount.listing("1000")
+    a.run(WRITE, path=str(path), data=b"half")
+    assert mount.listing("1000") == before, "not before its close"
+    assert path.read_bytes() == b"half", "who knows the name has it"
+    assert version(ckptfs, store) == 1
+    a.run("os.write(fd, b' and half'); os.close(fd)")
+    assert mount.listing("1000") == sorted([*before, "tokenizer.json"])
+    assert os.stat(path).st_mode & 0o777 == 0o640
+    info = ckptfs.json("info", store, "1000")
+    assert info["version"] == 2 and [v["event"] for v in info["versions"]] == ["marker", "amend"]
+    whole({"tokenizer.json": b"half and half"})
+
+
+def test_what_was_there_keeps_its_inodes_and_readers(mount, made, whole):
+    inodes = {path: os.stat(mount / "1000" / path).st_ino for path in made}
+    held = {path: open(mount / "1000" / path, "rb") for path in made}
+    folder = os.open(mount / "1000", os.O_RDONLY | os.O_DIRECTORY)
+    for i in range(3):
+        trees.write(mount / f"1000/params/new{i}", b"new")
+    for path, f in held.items():
+        assert f.read() == made[path] and os.stat(mount / "1000" / path).st_ino == inodes[path]
+        f.close()
+    assert "params" in os.listdir(folder)
+    os.close(folder)
+    new = os.stat(mount / "1000/params/new0").st_ino
+    whole({f"params/new{i}": b"new" for i in range(3)})
+    assert {path: os.stat(mount / "1000" / path).st_ino for path in made} == inodes
+    assert os.stat(mount / "1000/params/new0").st_ino == new
+
+
+def test_folders_links_and_nodes_are_there_at_once(mount, made, whole, ckptfs, store):
+    top = mount / "1000"
+    os.makedirs(top / "a/b/c")
+    os.symlink("a/b", top / "link")
+    os.mknod(top / "node", 0o600)
+    trees.write(top / "a/b/c/f", b"deep")
+    trees.write(top / "link/g", b"through the link")
+    assert version(ckptfs, store) == 8
+    assert os.readlink(top / "link") == "a/b" and mount.listing("1000/a/b") == ["c", "g"]
+    for again in (lambda: os.mkdir(top / "a"), lambda: os.symlink("x", top / "link"), lambda: os.mknod(top / "node", 0o600),
+                  lambda: os.open(top / "a/b/g", os.O_CREAT | os.O_EXCL)):
+        with pytest.raises(FileExistsError):
+            again()
+    whole({"a/b/c/f": b"deep", "a/b/g": b"through the link", "node": b""})
+    assert os.stat(top).st_nlink == 2 + sum(os.path.isdir(top / n) and not os.path.islink(top / n) for n in os.listdir(top))
+
+
+@pytest.mark.parametrize("line, text", [
+    ("echo x > f", b"x\n"), ("exec 3> f; echo a >&3; echo b >&3; exec 3>&-", b"a\nb\n"), ("touch f", b""), (": > f", b""),
+    ("(echo a; echo b) > f", b"a\nb\n"), ("echo x | tee f > /dev/null", b"x\n"), ("cp config.json f", b'{"hidden": 64}\n'),
+    ("dd if=/dev/zero of=f bs=4096 count=3 conv=fsync 2>/dev/null", bytes(12288)), ("cp config.json t && ln t f 2>/dev/null || cp config.json f; rm -f t", None),
+    ("exec 3> f; echo a >&3; exec 4>&3; exec 3>&-; exec 4>&-", b"a\n")])
+def test_shells_add_files(mount, made, line, text):
+    subprocess.run(["sh", "-c", line], cwd=mount / "1000", check=True, timeout=20)
+    wait_until(lambda: "f" in mount.listing("1000"), 5, "the file")  # what is empty may have waited for the release
+    if text is not None:
+        assert (mount / "1000/f").read_bytes() == text
+        assert sorted(set(mount.listing("1000")) - {"f"}) == sorted({p.split("/")[0] for p in made} | {"first"})
+
+
+@pytest.mark.parametrize("call", ["os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))", "open(path, 'w').close()"])
+def test_an_empty_file_is_there_soon_after_its_close(mount, made, whole, agent, call):
+    agent().run(call, path=str(mount / "1000/empty2"))
+    wait_until(lambda: "empty2" in mount.listing("1000"), 5, "the empty file")
+    whole({"empty2": b""})
+
+
+def test_an_append_to_what_was_added_is_a_change(mount, made, whole):
+    """It reopens the step, as every change of a committed file does, unless the kernel still has to let go of the writer before."""
+    trees.write(mount / "1000/log", b"one\n")
+    time.sleep(0.3)
+    with open(mount / "1000/log", "ab") as f:
+        f.write(b"two\n")
+    assert "1000" not in mount.listing()
+    assert (mount / "1000/log").read_bytes() == b"one\ntwo\n"
+    trees.write(mount / "1000/.finalize", b"")
+    whole({"log": b"one\ntwo\n"})
+
+
+def test_the_last_of_several_closes_counts(mount, made, whole, agent):
+    a, b, path = agent(), agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"one ")
+    b.run("fd = os.open(path, os.O_WRONLY | os.O_APPEND)", path=str(path))
+    a.run("again = os.open(path, os.O_WRONLY | os.O_APPEND); os.close(fd)")
+    assert "f" not in mount.listing("1000")
+    a.run("os.write(again, b'two '); os.close(again)")
+    time.sleep(0.2)
+    assert "f" not in mount.listing("1000")
+    b.run("os.write(fd, b'three'); os.close(fd)")
+    assert "f" in mount.listing("1000")
+    whole({"f": b"one two three"})
+
+
+def test_two_descriptors_of_one_process(mount, made, whole, agent, ckptfs, store):
+    """The kernel's release of the first may come after the close of the second, which counts all the same."""
+    a = agent()
+    for i in range(20):
+        a.run(WRITE, path=str(mount / f"1000/f{i}"), data=b"one ")
+        a.run("other = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(other, b'two'); os.close(fd); os.close(other)")
+        assert version(ckptfs, store) == i + 2
+    whole({f"f{i}": b"one two" for i in range(20)})
+
+
+def test_a_forked_childs_exit_adds_nothing(mount, made, whole, agent):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"one ")
+    a.run("child = os.fork()\nif not child: os._exit(0)\nos.waitpid(child, 0)")
+    time.sleep(0.1)
+    assert "f" not in mount.listing("1000")
+    a.run("os.write(fd, b'two'); os.close(fd)")
+    assert "f" in mount.listing("1000")
+    whole({"f": b"one two"})
+
+
+def test_a_forked_child_that_keeps_the_file_open_keeps_nothing_back(mount, made, whole, agent):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"one")
+    a.run("""child = os.fork()
+if not child:
+    time.sleep(600)
+    os._exit(0)
+os.close(fd)""")
+    assert "f" in mount.listing("1000")
+    a.run("os.kill(child, 9); os.waitpid(child, 0)")
+    whole({"f": b"one"})
+
+
+def test_a_killed_writers_file_is_not_added(mount, made, whole, agent):
+    a, path = agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"half")
+    a.kill()
+    a.wait_gone(5)
+    wait_until(lambda: not path.exists(), 5, "the end of the file")
+    wait_until(lambda: any("killed" in line and "1000" in line for line in mount.errors()), 5, "a line in errors")
+    trees.write(mount / "1000/g", b"other")
+    trees.write(path, b"again")
+    whole({"f": b"again", "g": b"other"})
+
+
+def test_a_process_that_exits_by_itself_has_closed(mount, made, whole, agent):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"whole")
+    a.exit()
+    wait_until(lambda: "f" in mount.listing("1000"), 5, "the file")
+    whole({"f": b"whole"})
+
+
+# --- Names of open files --------------------------------------------------------------------------------------------------
+
+
+def test_a_rename_before_the_close_to_a_free_name(mount, made, whole, agent, ckptfs, store):
+    a, top = agent(), mount / "1000"
+    a.run(WRITE, path=str(top / ".tmpA1b2"), data=b"arrays")
+    a.run("os.rename(a, b)", a=str(top / ".tmpA1b2"), b=str(top / "params/model.safetensors"))
+    assert not (top / ".tmpA1b2").exists() and (top / "params/model.safetensors").read_bytes() == b"arrays"
+    assert "model.safetensors" not in mount.listing("1000/params")
+    a.run("os.close(fd)")
+    assert version(ckptfs, store) == 2 and "model.safetensors" in mount.listing("1000/params")
+    whole({"params/model.safetensors": b"arrays"})
+
+
+def test_a_rename_before_the_close_over_an_existing_name_reopens(mount, made, whole, agent):
+    a, top = agent(), mount / "1000"
+    a.run(WRITE, path=str(top / ".tmpA1b2"), data=b"new")
+    a.run("os.rename(a, b)", a=str(top / ".tmpA1b2"), b=str(top / "config.json"))
+    a.run("os.write(fd, b' and more'); os.close(fd)")
+    assert "1000" not in mount.listing() and (top / "config.json").read_bytes() == b"new and more"
+    trees.write(top / ".finalize", b"")
+    whole({"config.json": b"new and more"})
+
+
+def test_an_unlink_before_the_close(mount, made, whole, agent, ckptfs, store):
+    a, path = agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"nothing")
+    a.run("os.unlink(path); os.write(fd, b'!'); os.close(fd)")
+    assert not path.exists() and version(ckptfs, store) == 1 and "1000" in mount.listing()
+    trees.write(path, b"something")
+    whole({"f": b"something"})
+
+
+# --- Calls before the close -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_done_to_an_open_file_is_part_of_it(mount, made, agent, ckptfs, store):
+    a, path = agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"0123456789")
+    a.run("os.ftruncate(fd, 5); os.posix_fallocate(fd, 0, 8); os.fchmod(fd, 0o604); os.utime(fd, ns=(1, 2_000_000_003)); "
+          "os.setxattr(fd, 'user.x', b'y'); os.fsync(fd)")
+    assert os.stat(path).st_size == 8 and version(ckptfs, store) == 1
+    a.run("os.close(fd)")
+    assert version(ckptfs, store) == 2 and "1000" in mount.listing()
+    for _ in range(2):
+        st = os.stat(path)
+        assert (st.st_size, st.st_mode & 0o777, st.st_mtime_ns) == (8, 0o604, 2_000_000_003)
+        assert os.getxattr(path, "user.x") == b"y" and path.read_bytes() == b"01234\0\0\0"
+        mount.kill9()
+        mount.start()
+
+
+def test_calls_by_path_before_the_close(mount, made, agent, ckptfs, store):
+    a, path = agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"0123456789")
+    os.truncate(path, 4)
+    os.chmod(path, 0o604)
+    os.setxattr(path, "user.x", b"y")
+    a.run("os.close(fd)")
+    assert version(ckptfs, store) == 2 and "1000" in mount.listing()
+    assert (path.read_bytes(), os.stat(path).st_mode & 0o777, os.getxattr(path, "user.x")) == (b"0123", 0o604, b"y")
+
+
+def test_a_mapping_stores_before_the_close(mount, made, whole, agent):
+    a = agent()
+    a.run("""fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+os.ftruncate(fd, 8192)
+m = mmap.mmap(fd, 8192)
+m[0:3] = b'map'
+m[8000:8003] = b'ped'
+m.flush()
+m.close()
+os.close(fd)""", path=str(mount / "1000/f"))
+    assert "f" in mount.listing("1000")
+    data = bytearray(8192)
+    data[0:3], data[8000:8003] = b"map", b"ped"
+    whole({"f": bytes(data)})
+
+
+def test_what_is_written_after_a_close_goes_into_a_copy(mount, made, whole, agent, ckptfs, store):
+    a, path = agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"first")
+    a.run("other = os.dup(fd); os.close(fd)")
+    assert version(ckptfs, store) == 2 and path.read_bytes() == b"first"
+    inode = os.stat(path).st_ino
+    a.run("os.write(other, b' second'); os.close(other)")
+    assert version(ckptfs, store) == 3 and path.read_bytes() == b"first second"
+    assert os.stat(path).st_ino == inode and "1000" in mount.listing()
+    [session] = os.listdir(store / "sessions")
+    assert (store / "sessions" / session / "f").read_bytes() == b"first", "the version before is as it was"
+    whole({"f": b"first second"})
+    assert os.stat(path).st_ino == inode
+
+
+def test_a_truncation_after_a_close_goes_into_a_copy(mount, made, whole, agent, store):
+    a, path = agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"first")
+    a.run("other = os.dup(fd); os.close(fd); os.ftruncate(other, 2); os.close(other)")
+    [session] = os.listdir(store / "sessions")
+    assert (store / "sessions" / session / "f").read_bytes() == b"first"
+    whole({"f": b"fi"})
+
+
+def test_a_writer_killed_after_its_close_leaves_what_it_closed(mount, made, whole, agent, ckptfs, store):
+    a, path = agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"first")
+    a.run("other = os.dup(fd); os.close(fd); os.write(other, b' half')")
+    inode = os.stat(path).st_ino
+    with open(path, "rb") as reader:
+        assert reader.read() == b"first half"
+        a.kill()
+        a.wait_gone(5)
+        wait_until(lambda: path.read_bytes() == b"first", 5, "the version of before")
+        assert os.stat(path).st_ino == inode and os.stat(path).st_size == 5
+        wait_until(lambda: any("killed" in line for line in mount.errors()), 5, "a line in errors")
+    [session] = os.listdir(store / "sessions")
+    assert not [n for n in os.listdir(store / "sessions" / session) if n.startswith(".again")]
+    whole({"f": b"first"})
+
+
+def test_two_clients_add_two_files_at_once(mount, made, whole, agent, ckptfs, store):
+    a, b = agent(), agent()
+    for who, name in ((a, "fa"), (b, "fb")):
+        who.run(WRITE, path=str(mount / "1000" / name), data=name.encode())
+    a.start("os.close(fd)")
+    b.start("os.close(fd)")
+    a.result(), b.result()
+    assert version(ckptfs, store) == 3
+    whole({"fa": b"fa", "fb": b"fb"})
+
+
+# --- The step meanwhile ---------------------------------------------------------------------------------------------------
+
+
+def test_a_step_deleted_while_a_file_is_pending(mount, made, agent, ckptfs, store):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"late")
+    ckptfs("rm", store, "1000")
+    assert a.errno_of("os.close(fd)") is not None
+    assert not (mount / "1000").exists()
+    ckptfs("undelete", store, "1000")
+    assert trees.files(mount / "1000") == made
+    trees.write(mount / "1000/f", b"again")
+    mount.remount()
+    assert trees.files(mount / "1000") == made | {"f": b"again"}
+    assert ckptfs.json("verify", store)["bad"] == []
+
+
+def test_a_step_renamed_while_a_file_is_pending(mount, made, agent, ckptfs, store):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"late")
+    os.rename(mount / "1000", mount / "5000")
+    a.run("os.write(fd, b'r'); os.close(fd)")
+    for _ in range(2):
+        assert trees.files(mount / "5000") == made | {"f": b"later"}
+        mount.kill9()
+        mount.start()
+    assert version(ckptfs, store, "5000") == 3
+
+
+def test_a_step_reopened_while_a_file_is_pending(mount, made, whole, agent):
+    a, top = agent(), mount / "1000"
+    a.run(WRITE, path=str(top / "f"), data=b"one ")
+    trees.write(top / "config.json", b"other")
+    assert "1000" not in mount.listing()
+    a.run("os.write(fd, b'two'); os.close(fd)")
+    assert (top / "f").read_bytes() == b"one two" and "f" in mount.listing("1000")
+    trees.write(top / ".finalize", b"")
+    whole({"f": b"one two", "config.json": b"other"})
+
+
+def test_new_metadata_while_a_file_is_pending(mount, made, whole, agent, ckptfs, store):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"late")
+    trees.write(mount / "1000/.finalize", b'{"metrics":{"loss":0.5}}')
+    assert version(ckptfs, store) == 2
+    a.run("os.close(fd)")
+    info = ckptfs.json("info", store, "1000")
+    assert info["version"] == 3 and info["metrics"] == {"loss": 0.5}
+    whole({"f": b"late"})
+
+
+def test_a_pending_file_is_gone_with_its_daemon(mount, made, whole, agent, ckptfs, store):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"late")
+    mount.kill9()
+    a.errno_of("os.close(fd)")
+    mount.start()
+    assert "f" not in mount.listing("1000") and not (mount / "1000/f").exists()
+    assert ckptfs.json("verify", store)["bad"] == []
+    trees.write(mount / "1000/f", b"another")
+    whole({"f": b"another"})
+    assert os.listdir(store / "trash") == []
+
+
+def test_undelete_after_amends(mount, made, ckptfs, store):
+    trees.write(mount / "1000/f", b"more")
+    os.mkdir(mount / "1000/d")
+    ckptfs("rm", store, "1000")
+    assert trees.files(mount / ".ckptfs/trash/1000") == made | {"f": b"more"}
+    ckptfs("undelete", store, "1000")
+    mount.remount()
+    assert trees.files(mount / "1000") == made | {"f": b"more"} and (mount / "1000/d").is_dir()
+    trees.write(mount / "1000/d/g", b"and more")
+    assert version(ckptfs, store) == 6
+    ckptfs("rm", "--now", "--yes", store, "1000")
+    wait_until(lambda: os.listdir(store / "sessions") == [] and os.listdir(store / "trash") == [] and os.listdir(store / "m") == [], what="the end of the files")
+
+
+# --- Settings -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["amend=deny"], indirect=True)
+def test_amends_can_be_denied(mount, stage, commit):
+    made = stage("1000")
+    commit(mount / "1000")
+    mount.remount()
+    top = mount / "1000"
+    for change in (lambda: trees.write(top / "f", b"x"), lambda: os.mkdir(top / "d"), lambda: os.symlink("x", top / "l"), lambda: os.mknod(top / "n"),
+                   lambda: os.rename(top / "config.json", top / "c"), lambda: trees.write(top / "config.json", b"")):
+        with pytest.raises(OSError) as e:
+            change()
+        assert errno_name(e.value) == "EROFS"
+    assert trees.files(top) == made and "1000" in mount.listing()
+
+
+def test_a_mount_for_reading_sees_the_versions(world, mount, made, store):
+    reader = Mount.new(world, store, options=["ro"])
+    assert trees.files(reader / "1000") == made
+    trees.write(mount / "1000/f", b"more")
+    wait_until(lambda: "f" in reader.listing("1000"), 10, "the new version")
+    assert (reader / "1000/f").read_bytes() == b"more"
+    with pytest.raises(OSError) as e:
+        trees.write(reader / "1000/g", b"x")
+    assert errno_name(e.value) == "EROFS"
+
+
+# --- Many -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(240)
+def test_many_files_one_after_the_other(mount, made, ckptfs, store):
+    began = time.monotonic()
+    for i in range(500):
+        trees.write(mount / f"1000/part-{i:04}", b"%d" % i)
+    each_ms = (time.monotonic() - began) / 500 * 1e3
+    print(f"\n{each_ms:.2f} ms for each file added")
+    assert each_ms < 200 * SLOW
+    assert [n for n in mount.listing("1000") if n.startswith("part-")] == [f"part-{i:04}" for i in range(500)]
+    assert version(ckptfs, store) == 501
+    began = time.monotonic()
+    mount.remount()
+    print(f"{time.monotonic() - began:.2f} s for a remount with 501 versions")
+    assert trees.files(mount / "1000") == made | {f"part-{i:04}": b"%d" % i for i in range(500)}
+    assert ckptfs.json("verify", store)["bad"] == []
