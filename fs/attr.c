@@ -189,8 +189,8 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 	} else if (place_is_committed(&p)) {
 		rc = attr_of_committed(fs, n, &p, ret_attr);
 		*ret_timeout = TIMEOUT_COMMITTED;
-		// A leftover's file is not the step's: whoever has it open sees it as it is.
-		if (rc == -ESTALE && n->space == SPACE_LIVE)
+		// A leftover's file is not the step's, or not any more: whoever has it open sees it as it is.
+		if (rc == -ESTALE)
 			rc = stat_open_file(n, &(struct statx){0}) ? rc : attr_of_live(fs, n, ret_attr, ret_timeout);
 	} else {
 		rc = attr_of_live(fs, n, ret_attr, ret_timeout);

@@ -456,3 +456,135 @@ def test_many_files_one_after_the_other(mount, made, ckptfs, store):
     print(f"{time.monotonic() - began:.2f} s for a remount with 501 versions")
     assert trees.files(mount / "1000") == made | {f"part-{i:04}": b"%d" % i for i in range(500)}
     assert ckptfs.json("verify", store)["bad"] == []
+
+
+@pytest.fixture
+def big(mount, commit):
+    """A step of 3,000 files: its manifest is an object of its own."""
+    for d in range(30):
+        os.makedirs(mount / f"1000/params/d{d:02}")
+        for i in range(100):
+            (mount / f"1000/params/d{d:02}/{i:03}.bin").touch()
+    commit(mount / "1000")
+
+
+def test_a_step_with_a_manifest_of_its_own(mount, big, ckptfs, store):
+    assert len(os.listdir(store / "m")) == 1
+    began = time.monotonic()
+    for i in range(10):
+        trees.write(mount / f"1000/params/d07/x{i}", b"%d" % i)
+    print(f"\n{(time.monotonic() - began) / 10 * 1e3:.1f} ms for each file added to 3,000")
+    assert version(ckptfs, store) == 11
+    ckptfs("rm", store, "1000/params/d08")
+    for _ in range(2):
+        made = trees.files(mount / "1000")
+        assert len(made) == 2910 and made["params/d07/x9"] == b"9"
+        mount.kill9()
+        mount.start()
+    assert ckptfs.json("verify", store)["bad"] == []
+    ckptfs("rm", "--now", "--yes", store, "1000")
+    wait_until(lambda: os.listdir(store / "m") == [], 20, "the end of the manifests")
+
+
+def test_a_thousand_versions_cost_a_mount_little(mount, made, ckptfs, store):
+    for i in range(1000):
+        trees.write(mount / "1000/.finalize", b'{"metrics":{"i":%d}}' % i)
+    mount.umount()
+    began = time.monotonic()
+    mount.start()
+    with_index = time.monotonic() - began
+    mount.umount()
+    for path in (store / "index").iterdir():
+        path.unlink()
+    began = time.monotonic()
+    mount.start()
+    print(f"\na mount with 1,001 versions: {with_index:.2f} s, without an index {time.monotonic() - began:.2f} s")
+    assert with_index < 3 * SLOW and time.monotonic() - began < 5 * SLOW
+    assert version(ckptfs, store) == 1001 and trees.files(mount / "1000") == made
+
+
+# --- Full disk ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(world):
+    return LoopDisk(world)
+
+
+@pytest.fixture
+def full(world, disk, mode):
+    """A mounted store with the step 1000 on a disk that can be full."""
+    m = Mount.new(world, disk.path / "store", mode=mode)
+    (m / "1000").mkdir()
+    m.made = trees.fill(m / "1000")
+    trees.write(m / "1000/.finalize", b"")
+    return m
+
+
+@needs_root
+def test_a_close_on_a_full_disk_says_so_and_the_step_is_as_before(full, disk, agent, ckptfs):
+    a, top = agent(), full / "1000"
+    a.run(WRITE, path=str(top / "f"), data=b"x" * 100)
+    a.run("os.fsync(fd)")
+    with open(top / "g", "wb") as g:
+        g.write(b"room for a name")
+    disk.fill_up()
+    error = a.errno_of("os.close(fd)")
+    if error is None:  # its few bytes fitted
+        expected = full.made | {"f": b"x" * 100, "g": b"room for a name"}
+    else:
+        assert error == "ENOSPC"
+        wait_until(lambda: not (top / "f").exists(), 5, "the end of the file")
+        assert any("f could not be added" in line for line in full.errors())
+        expected = full.made | {"g": b"room for a name"}
+    assert trees.files(top) == expected and "1000" in full.listing()
+    for i in range(200):  # no space for a folder, one time or another
+        try:
+            os.mkdir(top / f"d{i}")
+        except OSError as e:
+            assert errno_name(e) == "ENOSPC"
+            assert not (top / f"d{i}").exists() and f"d{i}" not in full.listing("1000")
+            break
+    else:
+        raise AssertionError("the disk is not full")
+    assert trees.files(top) == expected
+    full.kill9()
+    disk.make_room()
+    full.start()
+    assert trees.files(top) == expected
+    trees.write(top / "f", b"again")
+    assert trees.files(top) == expected | {"f": b"again"}
+    assert ckptfs.json("verify", full.store)["bad"] == []
+
+
+@needs_root
+def test_a_write_on_a_full_disk_fails_and_adds_nothing(full, disk, agent, ckptfs):
+    a, top = agent(), full / "1000"
+    a.run(WRITE, path=str(top / "f"), data=b"x")
+    disk.fill_up()
+    assert a.errno_of("os.write(fd, bytes(4 << 20))") == "ENOSPC"
+    disk.make_room()
+    a.run("os.ftruncate(fd, 1); os.close(fd)")
+    assert trees.files(top) == full.made | {"f": b"x"}
+
+
+@needs_root
+def test_a_second_close_of_a_duplicate_publishes_what_the_first_could_not(full, disk, agent, ckptfs):
+    a, top = agent(), full / "1000"
+    for i in range(300):
+        a.run(WRITE, path=str(top / "f"), data=b"first")
+        a.run("other = os.dup(fd)")
+        if not i:
+            disk.fill_up()
+        error = a.errno_of("os.close(fd)")
+        if error:
+            break
+        a.run("os.close(other)")
+        ckptfs("rm", full.store, "1000/f", check=False)
+    assert error == "ENOSPC"
+    disk.make_room()
+    a.run("os.write(other, b' second'); os.close(other)")
+    for _ in range(2):
+        assert (top / "f").read_bytes() == b"first second"
+        full.remount()
+    assert ckptfs.json("verify", full.store)["bad"] == []
