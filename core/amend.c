@@ -399,7 +399,7 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 		fd = ckpt_sys.open(dirfd, file, O_RDONLY | O_NONBLOCK, 0);
 		rc = fd < 0 ? fd : make_durable(dirfd, fd);
 		if (rc == -EIO && fd >= 0) // the next fsync would not say so again
-			ckpt_stage_synced(d->step, was ? was->ino : ckpt_store_ino(&stx), 0, 0, rc);
+			ckpt_stage_synced(d->step, ckpt_store_ino(&stx), 0, 0, rc);
 		if (!rc && statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 			rc = -errno;
 	} else if (!rc) {
@@ -421,7 +421,8 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 		.mtime_s = stx.stx_mtime.tv_sec,
 		.mtime_ns = stx.stx_mtime.tv_nsec,
 	};
-	if (e.type == CKPT_ENTRY_FILE && ckpt_stage_has_failed(d->step, e.ino))
+	if (e.type == CKPT_ENTRY_FILE &&
+	    (ckpt_stage_has_failed(d->step, e.ino) || ckpt_stage_has_failed(d->step, ckpt_store_ino(&stx))))
 		return -EIO; // a fsync of the client's has said so
 	if (e.type == CKPT_ENTRY_FILE) {
 		e.bytes = stx.stx_size;

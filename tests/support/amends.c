@@ -1,0 +1,238 @@
+#include "tests/support/amends.h"
+
+#include "core/amend.h"
+#include "core/manifest.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#define NAME "1000"
+#define AGAIN ".again-1"
+#define END CKPT_AMEND_ACTS + 1
+
+enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE };
+
+static const struct {
+	enum kind kind;
+	const char *path, *text;
+} acts[CKPT_AMEND_ACTS] = {
+	{ADD_FILE, "late", "late"},   {ADD_DIR, "more", NULL},     {ADD_FILE, "more/x", "deep"},
+	{ADD_LINK, "more/link", "x"}, {REPLACE, "late", "later"},  {REMOVE, "more", NULL},
+	{REMOVE, "config", NULL},     {ADD_FILE, "config", "new"}, {ADD_FILE, "sub/empty", ""},
+};
+
+// What the step has from one act on and until another.
+static const struct {
+	const char *path;
+	enum ckpt_entry_type type;
+	const char *text;
+	size_t from, until;
+} model[] = {
+	{"config", CKPT_ENTRY_FILE, "old", 0, 7},     {"model", CKPT_ENTRY_FILE, "weights", 0, END},
+	{"sub", CKPT_ENTRY_DIR, NULL, 0, END},        {"sub/a", CKPT_ENTRY_FILE, "a", 0, END},
+	{"late", CKPT_ENTRY_FILE, "late", 1, 5},      {"late", CKPT_ENTRY_FILE, "later", 5, END},
+	{"more", CKPT_ENTRY_DIR, NULL, 2, 6},         {"more/x", CKPT_ENTRY_FILE, "deep", 3, 6},
+	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 6}, {"config", CKPT_ENTRY_FILE, "new", 8, END},
+	{"sub/empty", CKPT_ENTRY_FILE, "", 9, END},
+};
+
+// --- The acts ---------------------------------------------------------------------------------------------------------
+
+void ckpt_amends_init(char *ret_dir)
+{
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+
+	ckpt_save_init(ret_dir);
+	s = ckpt_save_open(ret_dir);
+	step = ckpt_staged_begin(s, NAME);
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
+	for (size_t i = 0; i < ARRAY_LEN(model); i++)
+		if (!model[i].from && model[i].type == CKPT_ENTRY_FILE)
+			close(ckpt_staged_put(step, model[i].path, model[i].text));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+
+struct ckpt_step *ckpt_amends_step(struct ckpt_store *s, size_t *ret_done)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME);
+
+	ck_assert_ptr_nonnull(step);
+	*ret_done = step->summary.version - 1;
+	return step;
+}
+
+// The directory of the path in the session.
+static int open_parent(struct ckpt_step *step, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char inside[PATH_MAX];
+
+	snprintf(inside, sizeof(inside), "%s%s%.*s", step->session, slash ? "/" : "", slash ? (int)(slash - path) : 0,
+		 path);
+	return ckpt_sys.open(step->store->sessions_fd, inside, O_RDONLY | O_DIRECTORY, 0);
+}
+
+static const char *last_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static int write_new(int dirfd, const char *name, const char *text)
+{
+	int fd = ckpt_sys.open(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0640), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = *text ? (int)ckpt_sys.pwrite(fd, text, strlen(text), 0) : 0;
+	ckpt_sys.close(fd);
+	return MIN(rc, 0);
+}
+
+// A close that failed: the file is gone, unless it was added after all.
+static int drop(struct ckpt_step *step, int dirfd, const char *path)
+{
+	int rc = ckpt_amend_settle(step);
+
+	if (rc || !ckpt_amend_is_pending(step, path))
+		return rc;
+	rc = ckpt_sys.unlink(dirfd, last_of(path), 0);
+	if (!rc || rc == -ENOENT)
+		ckpt_amend_forget(step, path);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int add_file(struct ckpt_step *step, int dirfd, const char *path, const char *text)
+{
+	int rc = ckpt_amend_clear(step, dirfd, path);
+
+	if (!rc)
+		rc = write_new(dirfd, last_of(path), text);
+	if (!rc)
+		rc = ckpt_amend_begin(step, path);
+	if (!rc)
+		rc = ckpt_amend_add(step, path);
+	if (!rc)
+		ckpt_amend_forget(step, path);
+	return rc;
+}
+
+static int add_other(struct ckpt_step *step, int dirfd, size_t n)
+{
+	int rc = ckpt_amend_clear(step, dirfd, acts[n].path);
+
+	if (!rc)
+		rc = acts[n].kind == ADD_DIR ? ckpt_sys.mkdir(dirfd, last_of(acts[n].path), 0755)
+					     : ckpt_sys.symlink(acts[n].text, dirfd, last_of(acts[n].path));
+	return rc ? rc : ckpt_amend_add(step, acts[n].path);
+}
+
+static int replace(struct ckpt_step *step, const char *path, const char *text)
+{
+	CLEANUP_FD int dirfd = open_parent(step, AGAIN);
+	int rc = dirfd < 0 ? dirfd : ckpt_amend_settle(step);
+
+	if (rc || ckpt_amend_has_raw(step, path, AGAIN))
+		return rc;
+	(void)ckpt_sys.unlink(dirfd, AGAIN, 0);
+	rc = write_new(dirfd, AGAIN, text);
+	return rc ? rc : ckpt_amend_replace(step, path, AGAIN);
+}
+
+static int attempt(struct ckpt_step *step, size_t n, size_t done)
+{
+	CLEANUP_FD int dirfd = open_parent(step, acts[n].path);
+	int rc = dirfd < 0 ? dirfd : 0;
+
+	if (acts[n].kind == REMOVE)
+		return ckpt_amend_remove(step, acts[n].path);
+	if (acts[n].kind == REPLACE)
+		return replace(step, acts[n].path, acts[n].text);
+	if (!rc)
+		rc = drop(step, dirfd, acts[n].path);
+	if (rc || step->summary.version - 1 != done) // it was done after all
+		return rc;
+	return acts[n].kind == ADD_FILE ? add_file(step, dirfd, acts[n].path, acts[n].text) : add_other(step, dirfd, n);
+}
+
+int ckpt_amends_do(struct ckpt_store *s, size_t n)
+{
+	size_t done;
+	struct ckpt_step *step = ckpt_amends_step(s, &done);
+	int rc = attempt(step, n, done);
+
+	ckpt_step_unref(step);
+	return rc;
+}
+
+void ckpt_amends_settle(struct ckpt_store *s)
+{
+	ckpt_save_settle(s);
+	ckpt_trash_drain(s->trash);
+}
+
+// --- The model --------------------------------------------------------------------------------------------------------
+
+static void check_one(struct ckpt_step *step, struct ckpt_manifest *m, size_t i)
+{
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_assert_msg(!ckpt_manifest_lookup(m, model[i].path, &index), "%s is missing", model[i].path);
+	ckpt_manifest_entry(m, index, &e);
+	ck_assert_int_eq(e.type, model[i].type);
+	if (e.type == CKPT_ENTRY_SYMLINK)
+		ck_assert_str_eq(e.target, model[i].text);
+	if (e.type == CKPT_ENTRY_FILE)
+		ckpt_staged_check(step, model[i].path, model[i].text);
+}
+
+static void check_step(struct ckpt_step *step, size_t done)
+{
+	struct ckpt_manifest *m;
+	uint32_t count = 1;
+
+	ck_assert_uint_eq(step->summary.version, done + 1);
+	ck_ok(ckpt_step_manifest(step, &m));
+	for (size_t i = 0; i < ARRAY_LEN(model); i++) {
+		if (done < model[i].from || done >= model[i].until)
+			continue;
+		check_one(step, m, i);
+		count++;
+	}
+	ck_assert_uint_eq(ckpt_manifest_count(m), count);
+	ckpt_manifest_unref(m);
+}
+
+void ckpt_amends_check(struct ckpt_store *s, size_t done)
+{
+	size_t now;
+	struct ckpt_step *step = ckpt_amends_step(s, &now);
+
+	check_step(step, done);
+	ckpt_step_unref(step);
+}
+
+size_t ckpt_amends_check_at(const char *dir, size_t least, size_t most)
+{
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	size_t done;
+
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
+	step = ckpt_amends_step(s, &done);
+	ck_assert_msg(done >= least && done <= most, "it is as after %zu acts, not %zu to %zu", done, least, most);
+	check_step(step, done);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	return done;
+}
