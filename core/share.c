@@ -7,6 +7,7 @@
 #include "core/sys.h"
 #include "core/trash.h"
 #include "core/util.h"
+#include "core/uuid.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -39,12 +40,10 @@ bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx)
 	return lgetxattr(path, SHARED_XATTR, NULL, 0) >= 0;
 }
 
-bool ckpt_share_is_open(int fd, const struct statx *stx)
+bool ckpt_share_is_marked(int fd)
 {
 	char path[32];
 
-	if (!S_ISREG(stx->stx_mode) || stx->stx_nlink < 2)
-		return false;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); // fgetxattr(2) wants one that reads
 	return getxattr(path, SHARED_XATTR, NULL, 0) >= 0;
 }
@@ -60,28 +59,70 @@ static int make_copy(struct ckpt_store *s, int from, const struct statx *stx, co
 	return rc || !durable ? rc : ckpt_sys.fsync(to);
 }
 
-int ckpt_share_copy_up(struct ckpt_store *s, int dirfd, const char *name, bool empty, bool durable)
+int ckpt_share_copy_make(struct ckpt_store *s, int dirfd, const char *name, bool empty, bool durable,
+			 struct ckpt_share_copy *ret_copy)
 {
 	CLEANUP_FD int from = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
-	char aside[64];
+	struct ckpt_share_copy copy = {0};
 	struct statx stx;
 	uint64_t salt;
 	int rc = from < 0 ? from : ckpt_sys.random(&salt, sizeof(salt));
 
 	if (!rc && statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 		rc = -errno;
-	if (rc || !ckpt_share_is_open(from, &stx))
-		return rc;
-	snprintf(aside, sizeof(aside), CKPT_TRASH_COPY "%016llx-up", (unsigned long long)salt);
-	rc = make_copy(s, from, &stx, aside, empty, durable);
-	if (!rc)
-		rc = ckpt_sys.rename(s->trash_fd, aside, dirfd, name, 0);
 	if (rc)
-		ckpt_sys.unlink(s->trash_fd, aside, 0);
+		return rc;
+	if (S_ISREG(stx.stx_mode) && ckpt_share_is_marked(from)) {
+		copy.of = ckpt_store_ino(&stx);
+		snprintf(copy.aside, sizeof(copy.aside), CKPT_TRASH_COPY "%016llx-up", (unsigned long long)salt);
+		rc = make_copy(s, from, &stx, copy.aside, empty, durable);
+		if (rc)
+			ckpt_sys.unlink(s->trash_fd, copy.aside, 0);
+	}
+	*ret_copy = copy;
+	return rc;
+}
+
+static bool has_name(uint64_t file, int dirfd, const char *name)
+{
+	struct statx stx;
+
+	return !statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) && ckpt_store_ino(&stx) == file;
+}
+
+// An exchange, and not a rename, because it says afterwards what had the name.
+static int exchange(struct ckpt_store *s, const struct ckpt_share_copy *copy, int dirfd, const char *name)
+{
+	int rc = ckpt_sys.rename(s->trash_fd, copy->aside, dirfd, name, RENAME_EXCHANGE);
+
+	if (rc == -EINVAL) // the disk's filesystem cannot do it
+		return ckpt_sys.rename(s->trash_fd, copy->aside, dirfd, name, 0);
+	if (rc || has_name(copy->of, s->trash_fd, copy->aside))
+		return rc == -ENOENT ? -ESTALE : rc;
+	(void)ckpt_sys.rename(s->trash_fd, copy->aside, dirfd, name, RENAME_EXCHANGE);
+	return -ESTALE;
+}
+
+int ckpt_share_copy_place(struct ckpt_store *s, const struct ckpt_share_copy *copy, int dirfd, const char *name)
+{
+	int rc = has_name(copy->of, dirfd, name) ? exchange(s, copy, dirfd, name) : -ESTALE;
+
+	ckpt_sys.unlink(s->trash_fd, copy->aside, 0); // the copy, or what it took the place of
 	return rc;
 }
 
 // --- Numbers ------------------------------------------------------------------------------------------------------------
+
+// Of a file whose number is not that of the raw file, because it was shared in that version already.
+static bool is_raw_of(struct ckpt_step *base, const char *path, uint64_t own)
+{
+	char raw[CKPT_UUID_LEN + 1 + PATH_MAX];
+	struct statx stx;
+
+	snprintf(raw, sizeof(raw), "%s/%s", base->session, path);
+	return !statx(base->store->sessions_fd, raw, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) &&
+	       ckpt_store_ino(&stx) == own;
+}
 
 // 0: the version that a reopened step comes from has nothing of this kind there.
 static uint64_t number_before(struct ckpt_step *step, const char *path, bool dir)
@@ -120,7 +161,7 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 	if (step && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) && (dir || shared)) {
 		uint64_t before = number_before(step, path, dir);
 
-		if (before && (dir || before == own))
+		if (before && (dir || before == own || is_raw_of(step->base, path, own)))
 			return before;
 	}
 	if (!shared)

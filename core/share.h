@@ -17,10 +17,21 @@
 int ckpt_share_link(int fd, int dirfd, const char *name);
 // Whether what has this name in a live tree is shared. stx is of it; for most files it says all.
 bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx);
-bool ckpt_share_is_open(int fd, const struct statx *stx); // O_PATH will do
-// The name gets a copy of its own, with all attributes; with empty, none of the bytes. durable: the copy is on disk before
-// it has the name. Returns 0 also when it is not shared (any more).
-int ckpt_share_copy_up(struct ckpt_store *s, int dirfd, const char *name, bool empty, bool durable);
+// Whether the file may be one, though only this name of it is left: then others may still have it open under the name that it
+// had in its step. So it is not changed in place either. O_PATH will do.
+bool ckpt_share_is_marked(int fd);
+
+// The name's copy of its own, in two parts. Made: with all attributes, and with empty none of the bytes; with durable it is on
+// disk. It has no name yet but one in the trash; `of` 0: what has the name is not marked (any more), there is no copy.
+struct ckpt_share_copy {
+	char aside[64];
+	uint64_t of; // the number of the file that it is a copy of
+};
+int ckpt_share_copy_make(struct ckpt_store *s, int dirfd, const char *name, bool empty, bool durable,
+			 struct ckpt_share_copy *ret_copy);
+// Placed, or dropped: -ESTALE, another file has the name meanwhile, or none. The caller sees to it that nothing is renamed
+// from or to this name meanwhile; others may unlink and create.
+int ckpt_share_copy_place(struct ckpt_store *s, const struct ckpt_share_copy *copy, int dirfd, const char *name);
 
 // The inode number that clients see of what stands at path in a live tree (step NULL: the plain one; dir_ino: that of its
 // directory). What a reopened step has from the version it comes from keeps its number (reopen.h).

@@ -1,5 +1,6 @@
 #include "fs/attr.h"
 
+#include "core/share.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/amend.h"
@@ -144,6 +145,21 @@ static int stat_open_file(struct node *n, struct statx *stx)
 	return statx(use->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
 }
 
+bool node_is_still(struct ckpt_fs *fs, struct node *n, const struct statx *stx)
+{
+	struct place p;
+	bool is = node_is_file(n, stx);
+
+	if (is || place_of(fs, n, &p))
+		return is;
+	// Known from before the reopening, when its number was all that there was to know.
+	is = p.step && p.step->base && ckpt_share_ino(p.step, p.path, 0, stx, true) == n->number;
+	place_done(&p);
+	if (is)
+		__atomic_store_n(&n->file, ckpt_store_ino(stx), __ATOMIC_RELAXED);
+	return is;
+}
+
 static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
 {
 	int rc = stat_open_file(n, stx);
@@ -155,7 +171,7 @@ static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
 			return fd == -ENOENT ? -ESTALE : fd;
 		rc = statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
 	}
-	return rc ? rc : node_is_file(n, stx) ? 0 : -ESTALE;
+	return rc ? rc : node_is_still(fs, n, stx) ? 0 : -ESTALE;
 }
 
 static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)

@@ -15,6 +15,8 @@ void attr_from_statx(struct ckpt_fs *fs, const struct node *n, const struct stat
 void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr);
 // The directory of a committed step, without its manifest.
 void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct stat *ret_attr);
+// Whether stx is of the file that the node is, which the node may know from before the reopening of its step.
+bool node_is_still(struct ckpt_fs *fs, struct node *n, const struct statx *stx);
 // Any node; -ESTALE when its file is gone or is another now. timeout in seconds.
 int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout);
 

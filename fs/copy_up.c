@@ -15,7 +15,7 @@ bool copy_up_is_due(int fd)
 {
 	struct statx stx;
 
-	return !statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_NLINK, &stx) && ckpt_share_is_open(fd, &stx);
+	return !statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) && S_ISREG(stx.stx_mode) && ckpt_share_is_marked(fd);
 }
 
 // The directory and the name of a node; the directory is a reference.
@@ -34,17 +34,25 @@ static int name_of(struct ckpt_fs *fs, struct node *n, struct node **ret_dir, ch
 	return rc;
 }
 
-static void lose_name(struct ckpt_fs *fs, struct node *n, struct node *dir, const char *name)
+// Under the lock that renames take, too. Who unlinks and creates meanwhile has the name.
+static int place_copy(struct ckpt_fs *fs, struct node *n, struct node *dir, int dirfd, const char *name,
+		      const struct ckpt_share_copy *copy)
 {
+	int rc;
+
 	names_write_lock(fs);
-	name_drop_locked(fs, n, dir, name);
+	rc = ckpt_share_copy_place(fs->store, copy, dirfd, name);
+	if (!rc)
+		name_drop_locked(fs, n, dir, name);
 	names_unlock(fs);
+	return rc;
 }
 
 int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 {
 	LOCK_SCOPE(&one_at_a_time);
 	char name[CKPT_NAME_MAX + 1];
+	struct ckpt_share_copy copy;
 	struct ckpt_step *step;
 	struct node *dir;
 	int fd, dirfd, rc = name_of(fs, n, &dir, name);
@@ -54,9 +62,9 @@ int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 	step = node_step(fs, dir);
 	dirfd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
 	// In a step the commit makes it durable.
-	rc = dirfd < 0 ? dirfd : ckpt_share_copy_up(fs->store, dirfd, name, empty, !step && !empty);
-	if (!rc)
-		lose_name(fs, n, dir, name);
+	rc = dirfd < 0 ? dirfd : ckpt_share_copy_make(fs->store, dirfd, name, empty, !step && !empty, &copy);
+	if (!rc && copy.of)
+		rc = place_copy(fs, n, dir, dirfd, name, &copy);
 	if (!rc && ret_fd) {
 		fd = ckpt_sys.open(dirfd, name, O_PATH | O_NOFOLLOW, 0);
 		rc = fd < 0 ? -ESTALE : 0;

@@ -125,7 +125,7 @@ static int open_own_file(struct ckpt_fs *fs, struct node *n)
 
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd;
-	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || !node_is_file(n, &stx)) {
+	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || !node_is_still(fs, n, &stx)) {
 		ckpt_sys.close(fd);
 		return -ESTALE;
 	}

@@ -272,6 +272,17 @@ static void move_names(struct call *c, const struct move *m)
 	node_unref(c->fs, to);
 }
 
+// Two shared files may be one on disk, where a rename of one over the other does nothing. Clients know them as two: the
+// name that was to go must.
+static int rename_on_disk(struct call *c, const struct move *m)
+{
+	bool one = m->replaces && m->from.shared && m->to.shared && m->from.number != m->to.number &&
+		   ckpt_store_ino(&m->from.stx) == ckpt_store_ino(&m->to.stx);
+
+	return one && !c->flags ? ckpt_sys.unlink(m->from_fd, c->name, 0)
+				: ckpt_sys.rename(m->from_fd, c->name, m->to_fd, c->other_name, (unsigned)c->flags);
+}
+
 static int rename_live(struct call *c, struct move *m)
 {
 	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
@@ -289,7 +300,7 @@ static int rename_live(struct call *c, struct move *m)
 	if (rc)
 		return rc;
 	names_write_lock(c->fs);
-	rc = ckpt_sys.rename(m->from_fd, c->name, m->to_fd, c->other_name, (unsigned)c->flags);
+	rc = rename_on_disk(c, m);
 	if (!rc)
 		move_names(c, m);
 	names_unlock(c->fs);

@@ -260,16 +260,17 @@ class Mount:
 
 
 class LoopDisk:
-    """A small ext4 on a loop device, which can be full, and can be made to hang: a frozen filesystem lets no change end."""
+    """A small disk on a loop device, ext4 unless another mkfs is given. It can be full, and can be made to hang: a frozen
+    filesystem lets no change end."""
 
-    def __init__(self, world, megabytes=64):
+    def __init__(self, world, megabytes=64, mkfs=None):
         self.path = world.scratch / "disk"
         image = world.scratch / "disk.img"
         self._frozen, self._megabytes = False, megabytes
         self.path.mkdir()
         with open(image, "wb") as f:
             f.truncate(megabytes << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
+        subprocess.run([*(mkfs or ["mkfs.ext4", "-q", "-F", "-m", "0"]), str(image)], check=True)
         subprocess.run(["mount", "-o", "loop", str(image), str(self.path)], check=True)
         world.callback(self._end)
 
