@@ -1,5 +1,7 @@
 // Order of an expiry, so that a crash at any point leaves something that the next one ends: the files go out of sight, the
 // records of the versions that had them, and the deletion last: while one of those is there, it says that it is no step.
+// Where the versions of an older session are still there, which had the name before and is in the trash, too, the deletion says
+// the same of them, and goes with the last of them.
 #include "core/delete.h"
 
 #include "core/errlog.h"
@@ -305,11 +307,51 @@ static int sync_removals(struct ckpt_step *step)
 	return rc == -ENOENT ? 0 : rc;
 }
 
+// 1: it says of a step that it is listed, 0: that it is deleted; -ENOENT. What cannot be read may say anything.
+static int says_listed(struct ckpt_step *step, uint32_t version)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, version, &r);
+
+	if (rc)
+		return rc == -EBADMSG || rc == -ENOTSUP ? 1 : rc;
+	rc = !r.summary.deleted;
+	ckpt_record_done(&r);
+	return rc;
+}
+
+// 1: without the deletion what is before it would be listed, since no version after it takes its part; 0; -errno.
+static int is_needed(const struct versions *v)
+{
+	int rc = -ENOENT;
+
+	if (v->count && v->at[v->count - 1] > v->step->deleted_by)
+		return 0;
+	for (size_t i = v->count; i-- > 0 && rc == -ENOENT;)
+		if (v->at[i] < v->step->deleted_by)
+			rc = says_listed(v->step, v->at[i]);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+// As after a restart: it is the deletion of the newest before it, and goes with that.
+static void hand_on(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->lock);
+	struct ckpt_step *heir = ckpt_step_deleted_before_locked(step);
+
+	if (!heir)
+		return;
+	LOCK_SCOPE(&heir->lock);
+	heir->deleted_by = step->deleted_by;
+	heir->deleted_ns = step->deleted_ns;
+}
+
 // Last: until here it says that the versions before it are no step. Where another session came in its place, there is none.
-static int remove_deletion(struct versions *v)
+static int remove_deletion(const struct versions *v)
 {
 	struct ckpt_step *step = v->step;
 	struct ckpt_record r;
+	bool deletion;
 	int rc;
 
 	if (v->live && v->live == step->deleted_by)
@@ -317,10 +359,12 @@ static int remove_deletion(struct versions *v)
 	rc = ckpt_step_record(step, step->deleted_by, &r);
 	if (rc) // an attempt before may have removed it and not have learnt whether for good
 		return rc == -ENOENT ? remove_version(step, step->deleted_by) : rc;
-	rc = r.summary.deleted && !strcmp(r.summary.session, step->session) ? remove_version(step, step->deleted_by)
-									    : 0;
+	deletion = r.summary.deleted;
 	ckpt_record_done(&r);
-	return rc;
+	rc = deletion ? is_needed(v) : 0;
+	if (rc > 0)
+		hand_on(step);
+	return rc ? MIN(rc, 0) : deletion ? remove_version(step, step->deleted_by) : 0;
 }
 
 // Durable before a record or a file goes: else a power cut could bring back a session that nothing names, or some of its

@@ -67,6 +67,8 @@ static int mark_locked(struct ckpt_step *step, const struct ckpt_manifest *m, co
 
 	if (step->state != CKPT_STEP_COMMITTED)
 		return -EROFS;
+	if (step->reopening || __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE))
+		return -EAGAIN;
 	if (step->summary.pinned)
 		return -EPERM;
 	if (has_locked(step, index))

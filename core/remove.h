@@ -10,7 +10,7 @@
 
 // Marks a child of directory dir as removed: a directory (want_dir) with nothing left in it, or what is none. -ENOENT,
 // -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed; -EPERM it is pinned, which is told in the error
-// log.
+// log; -EAGAIN it is being reopened: remove it there.
 int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir, const char *name,
 		      bool want_dir);
 bool ckpt_remove_has(struct ckpt_step *step, uint32_t index); // entry index is removed

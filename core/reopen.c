@@ -196,6 +196,8 @@ static int fill(struct ckpt_step *step)
 	if (!rc) {
 		rc = ckpt_share_tree(step->base, m, step->dirfd);
 		if (!rc)
+			rc = ckpt_share_know_dirs(step, m);
+		if (!rc)
 			rc = ckpt_amend_move(step->base, step->dirfd);
 		if (rc)
 			ckpt_stage_drop_session(step);
@@ -250,6 +252,13 @@ static void take_place(struct ckpt_step *step)
 	ckpt_stage_move_writers(base, step); // of what was being added
 }
 
+static void set_reopening(struct ckpt_step *base, bool reopening)
+{
+	LOCK_SCOPE(&base->lock);
+
+	base->reopening = reopening;
+}
+
 int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 {
 	struct ckpt_store *s = base->store;
@@ -265,14 +274,18 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	if (ckpt_step_state(base) != CKPT_STEP_COMMITTED)
 		return -ESTALE;
 	rc = ckpt_amend_settle_locked(base);
-	if (!rc)
+	if (!rc) {
+		set_reopening(base, true);
 		rc = make(base, &step);
+		if (!rc)
+			take_place(step);
+		set_reopening(base, false);
+	}
 	if (rc) {
 		ckpt_errlog_add(s->errlog, base->name, rc, "nothing is changed: mend the cause, then try again",
 				"it could not be opened for changes");
 		return rc == -EBADMSG ? -EIO : rc;
 	}
-	take_place(step);
 	if (s->renew)
 		s->renew(s->renew_arg, base, step);
 	start_watcher(step);

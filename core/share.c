@@ -7,7 +7,6 @@
 #include "core/sys.h"
 #include "core/trash.h"
 #include "core/util.h"
-#include "core/uuid.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -113,30 +112,79 @@ int ckpt_share_copy_place(struct ckpt_store *s, const struct ckpt_share_copy *co
 
 // --- Numbers ------------------------------------------------------------------------------------------------------------
 
-// Of a file whose number is not that of the raw file, because it was shared in that version already.
-static bool is_raw_of(struct ckpt_step *base, const char *path, uint64_t own)
+// Not every number is that of the raw file: it may have been shared in that version already, or replaced by an amend.
+static bool is_raw_of(struct ckpt_step *base, struct ckpt_manifest *m, const struct ckpt_entry *e, uint64_t own)
 {
-	char raw[CKPT_UUID_LEN + 1 + PATH_MAX];
+	CLEANUP_FD int fd = -1;
 	struct statx stx;
 
-	snprintf(raw, sizeof(raw), "%s/%s", base->session, path);
-	return !statx(base->store->sessions_fd, raw, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) &&
+	return !ckpt_step_open_raw(base, m, e->index, &fd) && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) &&
 	       ckpt_store_ino(&stx) == own;
 }
 
-// 0: the version that a reopened step comes from has nothing of this kind there.
-static uint64_t number_before(struct ckpt_step *step, const char *path, bool dir)
+struct ckpt_dir_number {
+	uint64_t own, before;
+};
+
+static int by_own(const void *a, const void *b)
+{
+	const struct ckpt_dir_number *x = a, *y = b;
+
+	return (x->own > y->own) - (x->own < y->own);
+}
+
+int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m)
+{
+	uint32_t count = ckpt_manifest_count(m);
+	size_t cap = 0;
+	int rc = 0;
+
+	for (uint32_t i = 1; i < count && !rc; i++) {
+		char path[PATH_MAX];
+		struct ckpt_entry e;
+		struct statx stx;
+
+		ckpt_manifest_entry(m, i, &e);
+		if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(step->base, i))
+			continue;
+		rc = ckpt_grow((void **)&step->dirs, &cap, step->dir_count + 1, sizeof(*step->dirs));
+		if (!rc)
+			rc = MIN(ckpt_manifest_path(m, i, path, sizeof(path)), 0);
+		if (!rc && statx(step->dirfd, path, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+			rc = -errno;
+		if (!rc)
+			step->dirs[step->dir_count++] = (struct ckpt_dir_number){ckpt_store_ino(&stx), e.ino};
+	}
+	if (step->dir_count)
+		qsort(step->dirs, step->dir_count, sizeof(*step->dirs), by_own);
+	return rc;
+}
+
+static uint64_t dir_before(struct ckpt_step *step, uint64_t own)
+{
+	struct ckpt_dir_number key = {.own = own};
+	const struct ckpt_dir_number *d =
+		step->dir_count ? bsearch(&key, step->dirs, step->dir_count, sizeof(key), by_own) : NULL;
+
+	return d ? d->before : 0;
+}
+
+// The number that the file at path has in the version that the step reopens; 0: there was another, or nothing.
+static uint64_t file_before(struct ckpt_step *step, const char *path, uint64_t own)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e = {0};
 	uint32_t index;
+	bool is = false;
 
 	if (ckpt_step_manifest(step->base, &m))
 		return 0;
-	if (!ckpt_manifest_lookup(m, path, &index))
+	if (!ckpt_manifest_lookup(m, path, &index)) {
 		ckpt_manifest_entry(m, index, &e);
+		is = e.type == CKPT_ENTRY_FILE && (e.ino == own || is_raw_of(step->base, m, &e, own));
+	}
 	ckpt_manifest_unref(m);
-	return (e.type == CKPT_ENTRY_DIR) == dir ? e.ino : 0;
+	return is ? e.ino : 0;
 }
 
 // Of the name and the file behind it: the same file is another in another place, and another file in the same place.
@@ -159,9 +207,11 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 	const char *slash;
 
 	if (step && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) && (dir || shared)) {
-		uint64_t before = number_before(step, path, dir);
+		uint64_t before = !dir    ? file_before(step, path, own)
+				  : *path ? dir_before(step, own)
+					  : step->base->summary.dir_ino;
 
-		if (before && (dir || before == own || is_raw_of(step->base, path, own)))
+		if (before)
 			return before;
 	}
 	if (!shared)

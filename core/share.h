@@ -38,6 +38,9 @@ int ckpt_share_copy_place(struct ckpt_store *s, const struct ckpt_share_copy *co
 uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_ino, const struct statx *stx,
 			bool shared);
 
+// Of the directories that were just made for a step from its base: they keep their numbers, wherever they are moved in it. -ENOMEM.
+int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m);
+
 // The same of a file or symlink in a committed step, by its entry; a copy where the disk allows no more names of one file, or
 // we may not mark it. -EIO: the raw file is gone or changed; -EISDIR.
 int ckpt_share_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name);

@@ -157,6 +157,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_amend_forget_all(step);
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
+	free(step->dirs);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
 	pthread_mutex_destroy(&step->lock);
@@ -394,6 +395,18 @@ uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *
 	return used;
 }
 
+struct ckpt_step *ckpt_step_deleted_before_locked(const struct ckpt_step *step)
+{
+	const struct ckpt_step_table *t = step->store->steps;
+	struct ckpt_step *newest = NULL;
+
+	for (struct ckpt_step *d = t->deleted[bucket_of(t, step->folder_id, step->name)]; d; d = d->hash_next)
+		if (d->deleted_by < step->deleted_by && (!newest || d->deleted_by > newest->deleted_by) &&
+		    !strcmp(d->name, step->name) && !strcmp(d->folder_id, step->folder_id))
+			newest = d;
+	return newest;
+}
+
 struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name)
 {
 	LOCK_SCOPE(&s->lock);
@@ -439,9 +452,16 @@ struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session
 	return find_session(s, session, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED);
 }
 
+// Not by ckpt_step_each_locked: a step that is reopened or being removed is in no list, and yet it is committed.
 struct ckpt_step *ckpt_step_live_session(struct ckpt_store *s, const char *session)
 {
-	return find_session(s, session, 1u << CKPT_STEP_COMMITTED);
+	LOCK_SCOPE(&s->lock);
+
+	for (size_t i = 0; i < s->steps->bucket_count; i++)
+		for (struct ckpt_step *step = s->steps->buckets[i]; step; step = step->hash_next)
+			if (!strcmp(step->session, session) && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+				return ckpt_step_ref(step);
+	return NULL;
 }
 
 static int by_folder_and_name(const void *a, const void *b)
@@ -589,7 +609,8 @@ static int load_locked(struct ckpt_step *live, struct ckpt_step *deleted, const 
 		return 0;
 	}
 	if (live) { // it was deleted or moved, or another session took its place
-		live->moved = summary->deleted && !strcmp(summary->event, CKPT_EVENT_MOVE);
+		live->moved = summary->deleted && !strcmp(summary->event, CKPT_EVENT_MOVE) &&
+			      !strcmp(live->session, summary->session); // else what came in between has expired
 		ckpt_step_bury_locked(live, summary->version, summary->committed_ns);
 	}
 	if (!live &&

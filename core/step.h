@@ -51,12 +51,14 @@ struct ckpt_step {
 	char session[37];                  // uuid of the raw files
 	uint64_t incarnation;              // tells objects apart that had the same name
 	bool ours;                         // staged by this process: file numbers are known to be our own
-	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
-	bool from_version;      // its session began as the files of a committed step of its name
-	bool from_plain;        // its session is a plain folder that is being turned into a step
-	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
-	bool reopens;           // it still does: not committed, given up or removed; atomic
-	int64_t touched_ns;     // STAGED: the last change or end of a writer, monotonic; atomic
+	bool add_only;                // STAGED: what a client has closed is not opened for writing again, nor replaced
+	bool from_version;            // its session began as the files of a committed step of its name
+	bool from_plain;              // its session is a plain folder that is being turned into a step
+	struct ckpt_step *base;       // the committed step that this one reopened (reopen.h), which it holds; set once
+	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
+	size_t dir_count;
+	bool reopens;       // it still does: not committed, given up or removed; atomic
+	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -84,6 +86,7 @@ struct ckpt_step {
 		*removal; // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
 	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
 	bool amend_unknown;  // COMMITTED: the last amend may be on disk (atomic; set under acts_lock)
+	bool reopening;      // COMMITTED: what takes its place is being made, with all that is not removed yet
 	uint32_t deleted_by; // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;  // DELETED: when
 	int64_t pin_told_ns; // when the error log was told of its pin (pin.h), monotonic
@@ -168,6 +171,8 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
 // Under store->lock: a deleted step of this name and session, or NULL.
 struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary);
+// Under store->lock: of the deleted steps of the same name, the newest that was deleted before this one, or NULL.
+struct ckpt_step *ckpt_step_deleted_before_locked(const struct ckpt_step *step);
 // Under store->lock: the highest version that deleted steps of this name have used; 0: none. The next goes beyond.
 uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name);
 // Under store->lock: keeps a name for a step that is being committed to it, so that no other step can take it meanwhile.

@@ -342,6 +342,9 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 	pthread_mutex_unlock(&n->use->lock);
 	rc = node_acquire(fs, req, n, fd, committed, writes);
 	if (rc) {
+		// The kernel looks the name up again, but once only: it must not find a shared file.
+		if (rc == -ESTALE && writes)
+			(void)copy_up(fs, n, fi->flags & O_TRUNC, NULL);
 		handle_free(fs, h);
 		return rc;
 	}

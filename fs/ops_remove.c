@@ -79,7 +79,7 @@ static int run_committed(struct call *c)
 {
 	int rc = remove_committed(c->fs, c->node, c->name, c->flags & AT_REMOVEDIR);
 
-	return rc == -ENOTSUP ? -EROFS : rc;
+	return rc == -ENOTSUP ? -EROFS : rc == -EAGAIN ? CALL_REOPENS : rc;
 }
 
 static void run_unlink(struct call *c)
@@ -102,6 +102,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int rc;
 
 	c.committed = run_committed;
+	c.reopens = true;
 	if (c.node->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
 	} else if (node_is_top(c.node) && marker_is_name(c.fs, name)) {
@@ -189,6 +190,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	c.committed = run_committed;
+	c.reopens = true;
 	c.flags = AT_REMOVEDIR;
 	step = step_in_folder(c.fs, c.node, name);
 	if (step)
