@@ -77,6 +77,8 @@ static void node_free(struct node *n)
 	if (n->use) {
 		if (n->use->fd >= 0)
 			ckpt_sys.close(n->use->fd);
+		if (n->use->nameless >= 0)
+			ckpt_sys.close(n->use->nameless);
 		pthread_mutex_destroy(&n->use->lock);
 		free(n->use);
 	}
@@ -281,7 +283,7 @@ int node_use(struct node *n)
 	use = calloc(1, sizeof(*use));
 	if (!use)
 		return -ENOMEM;
-	use->fd = -1;
+	use->fd = use->nameless = -1;
 	pthread_mutex_init(&use->lock, NULL);
 	if (!__atomic_compare_exchange_n(&n->use, &none, use, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		pthread_mutex_destroy(&use->lock); // another came first
@@ -421,6 +423,29 @@ int node_list_unbacked(struct ckpt_fs *fs, struct node ***ret_nodes, size_t *ret
 	return rc;
 }
 
+void node_keep_locked(struct node *n, int fd)
+{
+	if (fd < 0)
+		return;
+	if (n->names || node_use(n) || n->use->nameless >= 0)
+		ckpt_sys.close(fd);
+	else
+		n->use->nameless = fd;
+}
+
+static int open_nameless(struct node *n, int flags)
+{
+	struct node_use *use = node_used(n);
+	char path[32];
+	int fd;
+
+	if (!use || use->nameless < 0)
+		return -ESTALE;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", use->nameless);
+	fd = open(path, (flags & ~O_NOFOLLOW) | O_CLOEXEC); // it is no symlink itself
+	return fd < 0 ? -errno : fd;
+}
+
 static void renew_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, const struct ckpt_step *from,
 			 struct ckpt_step *to)
 {
@@ -521,6 +546,8 @@ int node_open(struct ckpt_fs *fs, struct node *n, int flags)
 	if (!fd) {
 		fd = place_open(fs, &p, flags);
 		place_done(&p);
+	} else if (fd == -ESTALE) {
+		fd = open_nameless(n, flags);
 	}
 	names_unlock(fs);
 	return fd;

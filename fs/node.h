@@ -50,6 +50,7 @@ struct node_use {
 	unsigned opens, write_opens;
 	int fd;                   // reads the backing file while opens > 0, else -1 (handle_backing)
 	int backing_id;           // IO_PASSTHROUGH
+	int nameless;             // O_PATH, once it has lost its last name (node_keep_locked); else -1
 	bool written;             // since fd was opened
 	struct amend_file *amend; // it is being added to a committed step (amend.h); atomic, set until the last release
 	bool cache_filled;        // the kernel was given all of a small committed file once
@@ -135,6 +136,10 @@ void names_unlock(struct ckpt_fs *fs);
 // Under names_lock for writing.
 int name_add_locked(struct ckpt_fs *fs, struct node *n, struct node *parent, const char *name);
 void name_drop_locked(struct ckpt_fs *fs, struct node *n, const struct node *parent, const char *name);
+// What has lost its last name is still somebody's working directory, or is about to be opened by who has just looked it up.
+// fd (O_PATH, consumed; -1: none) leads node_open to it, and keeps the disk from giving its number away, as long as the
+// kernel knows the node. For files that have no other link: what has none can never come under a name again, or into a step.
+void node_keep_locked(struct node *n, int fd);
 
 // Where a node is. For a step, path is inside it; "" is its top. The step is a reference.
 struct place {
@@ -157,7 +162,8 @@ void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to
 // malloc'ed array.
 int node_list_unbacked(struct ckpt_fs *fs, struct node ***ret_nodes, size_t *ret_count);
 
-// Opens the node's file in a live tree (plain, staged, left), or a committed directory's raw one. -ESTALE, -errno.
+// Opens the node's file in a live tree (plain, staged, left), or a committed directory's raw one; or what is kept of it
+// without a name. -ESTALE, -errno.
 int node_open(struct ckpt_fs *fs, struct node *n, int flags);
 // The same for the place of a node that was located before.
 int place_open(struct ckpt_fs *fs, const struct place *p, int flags);

@@ -170,11 +170,13 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	bool committed;
 	int fd = -1, rc = place_of(fs, n, &p);
 
-	if (rc) {
+	if (rc && rc != -ESTALE) {
 		reply_error(req, rc);
 		return;
 	}
-	committed = place_is_committed(&p) && !amend_is_changing(n);
+	// Without a place it has lost its last name since it was looked up: it opens all the same, as everywhere.
+	committed = !rc && place_is_committed(&p) && !amend_is_changing(n);
+	rc = 0;
 	if (committed) {
 		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {

@@ -15,33 +15,53 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-static void forget_name_in(struct ckpt_fs *fs, struct node *parent, const char *name, uint64_t space, uint64_t number)
+// kept: the file itself, for what may come after it has no name (node_keep_locked); consumed.
+static void forget_name_in(struct ckpt_fs *fs, struct node *parent, const char *name, uint64_t space, uint64_t number,
+			   int kept)
 {
 	struct node *n = node_find(fs, space, number);
 
-	if (!n)
+	if (!n) {
+		if (kept >= 0)
+			ckpt_sys.close(kept);
 		return;
+	}
 	names_write_lock(fs);
 	name_drop_locked(fs, n, parent, name);
+	node_keep_locked(n, kept);
 	names_unlock(fs);
 	node_unref(fs, n);
 }
 
 static void forget_name(struct ckpt_fs *fs, struct node *parent, const char *name, uint64_t number)
 {
-	forget_name_in(fs, parent, name, SPACE_LIVE, number);
+	forget_name_in(fs, parent, name, SPACE_LIVE, number, -1);
+}
+
+int open_last_name(int dirfd, const char *name, const struct live_child *child)
+{
+	const struct statx *stx = &child->stx;
+	int fd;
+
+	if (child->shared || S_ISLNK(stx->stx_mode) || (!S_ISDIR(stx->stx_mode) && stx->stx_nlink > 1))
+		return -1;
+	fd = ckpt_sys.open(dirfd, name, O_PATH, 0);
+	return MAX(fd, -1);
 }
 
 static int remove_child(struct call *c, int flags)
 {
 	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+	CLEANUP_FD int kept = -1;
 	struct live_child child;
 	int rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->name, &child);
 
-	if (!rc)
+	if (!rc) {
+		kept = open_last_name(dirfd, c->name, &child);
 		rc = ckpt_sys.unlink(dirfd, c->name, flags);
+	}
 	if (!rc)
-		forget_name(c->fs, c->node, c->name, child.number);
+		forget_name_in(c->fs, c->node, c->name, SPACE_LIVE, child.number, TAKE_FD(kept));
 	return rc;
 }
 
@@ -127,8 +147,8 @@ static int remove_step(struct call *c, struct ckpt_step *step)
 
 		rc = c->fs->mount->readonly ? -EROFS : reopened ? ckpt_reopen_remove(step) : ckpt_remove_whole(step);
 		if (!rc) {
-			forget_name_in(c->fs, c->node, c->name, space, listed->summary.dir_ino);
-			forget_name_in(c->fs, c->node, c->name, SPACE_LIVE, listed->summary.dir_ino);
+			forget_name_in(c->fs, c->node, c->name, space, listed->summary.dir_ino, -1);
+			forget_name(c->fs, c->node, c->name, listed->summary.dir_ino);
 			folder_touch(c->fs, c->node);
 		}
 		return rc;

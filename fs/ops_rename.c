@@ -193,6 +193,7 @@ static void run_rename_step(struct call *c)
 struct move {
 	int from_fd, to_fd;
 	struct live_child from, to;
+	int replaced; // to itself (open_last_name), else -1
 	bool replaces;
 };
 
@@ -251,7 +252,7 @@ static int check_replaced(struct call *c, const struct move *m)
 	return rc;
 }
 
-static void move_names(struct call *c, const struct move *m)
+static void move_names(struct call *c, struct move *m)
 {
 	struct node *from = node_find(c->fs, SPACE_LIVE, m->from.number);
 	struct node *to = m->replaces ? node_find(c->fs, SPACE_LIVE, m->to.number) : NULL;
@@ -261,6 +262,8 @@ static void move_names(struct call *c, const struct move *m)
 	if (from != to) {
 		if (to)
 			name_drop_locked(c->fs, to, c->other, c->other_name);
+		if (to && !exchange)
+			node_keep_locked(to, TAKE_FD(m->replaced));
 		if (from) {
 			name_drop_locked(c->fs, from, c->node, c->name);
 			(void)name_add_locked(c->fs, from, c->other, c->other_name);
@@ -299,6 +302,8 @@ static int rename_live(struct call *c, struct move *m)
 		rc = -EXDEV;
 	if (rc)
 		return rc;
+	if (m->replaces)
+		m->replaced = open_last_name(m->to_fd, c->other_name, &m->to);
 	names_write_lock(c->fs);
 	rc = rename_on_disk(c, m);
 	if (!rc)
@@ -313,13 +318,15 @@ static int rename_live(struct call *c, struct move *m)
 
 static void run_rename_live(struct call *c)
 {
-	struct move m = {.from_fd = -1, .to_fd = -1};
+	struct move m = {.from_fd = -1, .to_fd = -1, .replaced = -1};
 	int rc = rename_live(c, &m);
 
 	if (m.from_fd >= 0)
 		ckpt_sys.close(m.from_fd);
 	if (m.to_fd >= 0)
 		ckpt_sys.close(m.to_fd);
+	if (m.replaced >= 0)
+		ckpt_sys.close(m.replaced);
 	reply_error(c->req, rc);
 }
 
