@@ -96,7 +96,8 @@ static int set_on_path(struct call *c, const char *path)
 	gid_t gid = c->flags & FUSE_SET_ATTR_GID ? c->attr.st_gid : (gid_t)-1;
 	int rc = 0;
 
-	if ((c->flags & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) && chown(path, uid, gid))
+	// Nothing to set is chown(2) to nobody: it moves the change time, and takes setuid and setgid off.
+	if ((!c->flags || (c->flags & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))) && chown(path, uid, gid))
 		return -errno;
 	if ((c->flags & FUSE_SET_ATTR_MODE) && chmod(path, c->attr.st_mode & 07777))
 		return -errno;
@@ -233,6 +234,12 @@ static bool is_a_clients(const char *name)
 	return !strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
 }
 
+// Where there could be attributes, were it not that we keep none there: the kernel itself asks for security.capability.
+static bool name_space_is_known(const char *name)
+{
+	return !strncmp(name, "user.", 5) || !strncmp(name, "trusted.", 8) || !strncmp(name, "security.", 9);
+}
+
 // *ret_value is malloc'ed.
 static int get_live(struct ckpt_fs *fs, struct node *n, const char *name, char **ret_value, size_t *ret_len)
 {
@@ -300,7 +307,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	int rc;
 
 	if (n->kind != NODE_FILES || S_ISLNK(n->type) || !is_a_clients(name)) {
-		reply_error(req, strncmp(name, "system.", 7) ? -ENODATA : -EOPNOTSUPP);
+		reply_error(req, name_space_is_known(name) ? -ENODATA : -EOPNOTSUPP);
 		return;
 	}
 	rc = place_of(fs, n, &p);
