@@ -540,17 +540,20 @@ static void run_begin(struct call *c)
 		node_forget(c->fs, node_of(c->fs, e.ino), 1);
 }
 
-static int check_depth(struct call *c)
+// Whether the new directory can have a place of its own, with room for a name below it, and is not too deep for a step.
+static int check_new_place(struct call *c)
 {
 	struct place p;
+	size_t len;
 	int depth = 0, rc = place_of(c->fs, c->node, &p);
 
 	if (rc)
 		return rc;
 	for (const char *at = p.path; *at; at++)
 		depth += *at == '/';
+	len = strlen(p.path) + 1 + strlen(c->name);
 	place_done(&p);
-	return depth + 2 >= CKPT_DEPTH_MAX ? -ENAMETOOLONG : 0;
+	return (c->step && depth + 2 >= CKPT_DEPTH_MAX) || len + 2 + CKPT_NAME_MAX > sizeof(p.buf) ? -ENAMETOOLONG : 0;
 }
 
 static void run_mkdir(struct call *c)
@@ -558,8 +561,8 @@ static void run_mkdir(struct call *c)
 	CLEANUP_FD int dirfd = open_parent(c);
 	int rc = MIN(dirfd, 0);
 
-	if (!rc && c->step)
-		rc = check_depth(c);
+	if (!rc)
+		rc = check_new_place(c);
 	if (!rc)
 		rc = ckpt_sys.mkdir(dirfd, c->name, c->mode & 07777);
 	reply_new(c, dirfd, rc);
