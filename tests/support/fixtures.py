@@ -1,5 +1,6 @@
 """Fixtures that both suites against a mount share; conftest.py of each imports them."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -38,9 +39,9 @@ def ckptfs():
     return Program(program)
 
 
-@pytest.fixture
-def scratch():
-    """A folder of this test on a real disk that other users can enter."""
+@contextlib.contextmanager
+def scratch_folder():
+    """A folder on a real disk that other users can enter. Nothing may be mounted there, nor a sanitizer have spoken, at its end."""
     path = Path(tempfile.mkdtemp(prefix="ckptfs-test-", dir=scratch_base()))
     path.chmod(0o755)
     yield path
@@ -51,6 +52,13 @@ def scratch():
     shutil.rmtree(path, ignore_errors=True)
     assert not left, f"still mounted at the end of the test: {left}"
     assert not reports, reports
+
+
+@pytest.fixture
+def scratch():
+    """That of this test."""
+    with scratch_folder() as path:
+        yield path
 
 
 @pytest.fixture
