@@ -265,15 +265,31 @@ static int truncate_opened(struct handle *h, struct ckpt_step *step)
 	return rc;
 }
 
-int drop_setuid(int fd)
+static bool is_member(fuse_req_t req, gid_t group)
+{
+	gid_t groups[256];
+	int count;
+
+	if (fuse_req_ctx(req)->gid == group)
+		return true;
+	count = fuse_req_getgroups(req, (int)ARRAY_LEN(groups), groups); // reads /proc
+	for (int i = 0; i < MIN(count, (int)ARRAY_LEN(groups)); i++)
+		if (groups[i] == group)
+			return true;
+	return false;
+}
+
+int drop_setuid(fuse_req_t req, int fd)
 {
 	struct stat st;
+	mode_t drop;
 
-	if (fstat(fd, &st))
+	if (fstat(fd, &st) || !(st.st_mode & (S_ISUID | S_ISGID)))
 		return 0;
-	if (!(st.st_mode & S_ISUID) && (st.st_mode & (S_ISGID | S_IXGRP)) != (S_ISGID | S_IXGRP))
-		return 0;
-	return fchmod(fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | S_ISGID)) ? -errno : 0;
+	drop = st.st_mode & S_ISUID;
+	if ((st.st_mode & S_ISGID) && ((st.st_mode & S_IXGRP) || !is_member(req, st.st_gid)))
+		drop |= S_ISGID;
+	return drop && fchmod(fd, st.st_mode & 07777 & ~drop) ? -errno : 0;
 }
 
 static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
@@ -287,7 +303,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		return rc ? rc : -ESTALE;
 	}
 	// The kernel leaves it to us once it writes through.
-	rc = fuse_req_ctx(req)->uid ? drop_setuid(h->node->use->fd) : 0;
+	rc = fuse_req_ctx(req)->uid ? drop_setuid(req, h->node->use->fd) : 0;
 
 	if (!rc && h->node->use->io != IO_PASSTHROUGH && h->fd < 0) {
 		h->fd = reopen_for_writing(h->node->use->fd, h->flags & ~O_DIRECT);

@@ -66,7 +66,7 @@ int handle_sync(struct handle *h, bool data_only, int *ret_disk);
 void handle_write_back(void *arg, uint64_t ino);
 
 // A write by a user who is not root takes setuid and setgid off. 0 or -errno of fchmod(2).
-int drop_setuid(int fd);
+int drop_setuid(fuse_req_t req, int fd);
 
 // A descriptor that writes the file of a handle that does; the caller closes it. What a handle may do was decided at its open:
 // a chmod since then takes nothing away.

@@ -82,7 +82,7 @@ static int set_size(struct call *c, const char *path)
 	int rc = fd >= 0 ? 0 : c->fi.fh ? fd : -errno;
 
 	if (!rc && (c->flags & FUSE_SET_ATTR_KILL_SUID))
-		rc = drop_setuid(fd);
+		rc = drop_setuid(c->req, fd);
 	if (!rc)
 		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
 	if (!rc && c->step && c->attr.st_size == 0)
@@ -96,7 +96,6 @@ static int set_on_path(struct call *c, const char *path)
 	gid_t gid = c->flags & FUSE_SET_ATTR_GID ? c->attr.st_gid : (gid_t)-1;
 	int rc = 0;
 
-	// Nothing to set is chown(2) to nobody: it moves the change time, and takes setuid and setgid off.
 	if ((!c->flags || (c->flags & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))) && chown(path, uid, gid))
 		return -errno;
 	if ((c->flags & FUSE_SET_ATTR_MODE) && chmod(path, c->attr.st_mode & 07777))
@@ -159,12 +158,27 @@ static int open_own(struct call *c, bool empty, bool *ret_copied)
 	return rc ? rc : fd;
 }
 
+// Nothing to set is chown(2) to nobody: it moves the change time, and takes setuid and setgid off. The kernel asks so for
+// everybody, and asks the same before a write by another than the owner, for whom the open did it already.
+static bool chowns_to_nobody(struct call *c)
+{
+	uid_t uid = fuse_req_ctx(c->req)->uid;
+	struct stat attr;
+	double timeout;
+
+	return !uid || (!attr_of_node(c->fs, c->node, &attr, &timeout) && uid == attr.st_uid);
+}
+
 static void run_setattr(struct call *c)
 {
 	bool copied;
 
 	if (c->step && c->step->add_only && (c->flags & FUSE_SET_ATTR_SIZE) && !c->fi.fh) {
 		reply_error(c->req, -EEXIST);
+		return;
+	}
+	if (!c->flags && !chowns_to_nobody(c)) {
+		reply_attr(c->fs, c->req, c->node);
 		return;
 	}
 	CLEANUP_FD int fd = open_own(c, (c->flags & FUSE_SET_ATTR_SIZE) && !c->attr.st_size, &copied);

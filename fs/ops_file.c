@@ -20,7 +20,7 @@
 
 // --- create and open --------------------------------------------------------------------------------------------------
 
-// What was made or, without O_EXCL, found under the name.
+// What was made under the name.
 struct created {
 	int fd;     // reads the file
 	int writer; // writes it, where we do and not the kernel; else -1
@@ -74,11 +74,8 @@ static int create_file(struct call *c, int dirfd, struct created *created)
 		return -EISDIR;
 	}
 	rc = make_file(c, dirfd, created);
-	if (rc == -EEXIST && !(c->fi.flags & O_EXCL)) {
-		created->fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
-		rc = MIN(created->fd, 0);
-	}
-	return rc;
+	// It has come since it was looked up: the kernel looks again, and asks whether this client may open it.
+	return rc == -EEXIST && !(c->fi.flags & O_EXCL) ? -ESTALE : rc;
 }
 
 static void reply_created(struct call *c, const struct fuse_entry_param *e)

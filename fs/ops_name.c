@@ -404,16 +404,19 @@ int check_new_name(struct ckpt_fs *fs, struct node *parent, struct ckpt_step *st
 int give_to_client(fuse_req_t req, int dirfd, const char *name)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	struct stat dir;
+	struct stat dir, st;
 
 	if (geteuid() != 0 || (ctx->uid == 0 && ctx->gid == 0))
 		return 0;
-	if (fstat(dirfd, &dir))
+	if (fstat(dirfd, &dir) || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	// A directory with setgid gives its group on, as the disk's filesystem has done already.
-	return fchownat(dirfd, name, ctx->uid, dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW)
-		       ? -errno
-		       : 0;
+	if (fchownat(dirfd, name, ctx->uid, dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW))
+		return -errno;
+	// What the client asked for, and the new owner's file has lost.
+	if (S_ISREG(st.st_mode) && (st.st_mode & (S_ISUID | S_ISGID)))
+		return fchmodat(dirfd, name, st.st_mode & 07777, 0) ? -errno : 0;
+	return 0;
 }
 
 // The kernel holds the directory's lock until we answer: nobody renames or removes the new name meanwhile.

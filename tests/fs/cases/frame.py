@@ -20,6 +20,7 @@ import stat
 import time
 
 CASES = {}
+PREPARE = {}  # what a case of users.py needs to be there before it
 TICK = 0.011  # seconds; two changes that are this far apart have different times on any kernel
 
 

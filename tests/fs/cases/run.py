@@ -1,9 +1,12 @@
 """Runs cases in a directory and prints what each said, one JSON line a case.
 
-    python3 run.py DIR [CASE...]        CASE may be a pattern: 'rename_*'
+    python3 run.py DIR [CASE...]            CASE may be a pattern: 'rename_*'
+    python3 run.py --users DIR [CASE...]    those about users and permissions, as root
+    python3 run.py --prepare DIR, then --act DIR: these in their halves, those that only read
 """
 
 import fnmatch
+import importlib
 import json
 import os
 import pickle
@@ -15,28 +18,35 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import attributes  # noqa: E402,F401
-import data  # noqa: E402,F401
-import directories  # noqa: E402,F401
-import files  # noqa: E402,F401
-import locks  # noqa: E402,F401
-import names  # noqa: E402,F401
-import renames  # noqa: E402,F401
-import several  # noqa: E402,F401
-from frame import CASES, Said  # noqa: E402
+import frame  # noqa: E402
 
+SUITES = {"posix": ["attributes", "data", "directories", "files", "locks", "names", "renames", "several"], "users": ["users"]}
 SECONDS = float(os.environ.get("CKPT_CASE_SECONDS", "20"))
 
 
-def _in_own_process(name, where, reply):
-    said = Said()
+def load(suite):
+    for name in SUITES[suite]:
+        importlib.import_module(name)
+    return list(frame.CASES)
+
+
+def _say(name, half):
+    said = frame.Said()
+    if name in frame.PREPARE and half != "act":
+        frame.PREPARE[name]()
+    if half != "prepare":
+        frame.CASES[name](said)
+    return {label: repr(value) for label, value in said.all.items()}
+
+
+def _in_own_process(name, where, half, reply):
     os.setpgid(0, 0)
     os.umask(0o022)
-    os.mkdir(where)
+    if half != "act":
+        os.mkdir(where)
     os.chdir(where)
     try:
-        CASES[name](said)
-        answer = {label: repr(value) for label, value in said.all.items()}
+        answer = _say(name, half)
     except BaseException:
         answer = {"raised": traceback.format_exc()}
     with os.fdopen(reply, "wb") as f:
@@ -44,13 +54,13 @@ def _in_own_process(name, where, reply):
     os._exit(0)
 
 
-def run(name, where):
+def run(name, where, half):
     """What the case said: {label: repr of the value}."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(ours)
-        _in_own_process(name, where, theirs)
+        _in_own_process(name, where, half, theirs)
     os.close(theirs)
     text, deadline = b"", time.monotonic() + SECONDS
     while True:
@@ -70,10 +80,16 @@ def run(name, where):
     return pickle.loads(text) if text else {"raised": f"{name} ended with {status}"}
 
 
-def main(where, *patterns):
-    for name in CASES:
+def main(*args):
+    options = {a for a in args if a.startswith("--")}
+    where, *patterns = [a for a in args if a not in options]
+    names = load("users" if options else "posix")
+    half = "prepare" if "--prepare" in options else "act" if "--act" in options else None
+    if half:
+        names = [name for name in names if name in sys.modules["users"].READING]
+    for name in names:
         if not patterns or any(fnmatch.fnmatch(name, p) for p in patterns):
-            print(json.dumps({"case": name, "said": run(name, os.path.join(where, name))}), flush=True)
+            print(json.dumps({"case": name, "said": run(name, os.path.join(where, name), half)}), flush=True)
 
 
 if __name__ == "__main__":
