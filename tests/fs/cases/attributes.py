@@ -59,8 +59,8 @@ def chown_takes_setuid_and_setgid_off(t):
         os.mkdir("d")
         os.chmod("f", mode)
         os.chmod("d", mode)
-        os.chown("f", 1, 1)
-        os.chown("d", 1, 1)
+        outcome(os.chown, "f", 1, 1)
+        outcome(os.chown, "d", 1, 1)
         t.says(f"{mode:o}", (look("f"), look("d")))
         os.chmod("f", mode)
         os.chown("f", -1, -1)
@@ -72,7 +72,7 @@ def chown_takes_setuid_and_setgid_off(t):
 @case
 def setgid_folders_give_their_group_on(t):
     os.mkdir("d")
-    os.chown("d", 0, 4321)
+    outcome(os.chown, "d", 0, 4321)
     os.chmod("d", 0o2775)
     make("d/f")
     os.mkdir("d/sub")
@@ -144,7 +144,7 @@ def _acts():
         "punch hole": with_fd(write, lambda fd: call("fallocate", fd, PUNCH_HOLE | KEEP_SIZE, 0, 5)),
         "chmod": lambda: os.chmod("f", 0o600),
         "chmod to the same": lambda: os.chmod("f", 0o644),
-        "chown": lambda: os.chown("f", 1, 1),
+        "chown": lambda: outcome(os.chown, "f", 1, 1),
         "chown of nothing": lambda: os.chown("f", -1, -1),
         "utimens": lambda: os.utime("f", ns=(PAST + 1, PAST + 1)),
         "utimens, neither": lambda: utimens("f", (0, UTIME_OMIT), (0, UTIME_OMIT)),
@@ -172,7 +172,7 @@ def _acts():
         "listing": lambda: os.listdir("d"),
         "stat": lambda: os.stat("d/g"),
         "readlink": lambda: os.readlink("l"),
-        "chown of the link": lambda: os.lchown("l", 1, 1),
+        "chown of the link": lambda: outcome(os.lchown, "l", 1, 1),
         "copy_file_range into it": lambda: os.copy_file_range(os.open("d/g", os.O_RDONLY), os.open("f", write), 3),
         "copy_file_range out of it": lambda: os.copy_file_range(os.open("f", os.O_RDONLY), os.open("d/g", write), 3),
         "splice into it": lambda: _splice("f"),
