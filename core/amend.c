@@ -5,6 +5,7 @@
 #include "core/manifest.h"
 #include "core/pin.h"
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/scan.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -52,6 +53,10 @@ int ckpt_amend_begin(struct ckpt_step *step, const char *path)
 		return -ENOMEM;
 	strcpy(f->path, path);
 	LOCK_SCOPE(&step->lock);
+	if (step->state != CKPT_STEP_COMMITTED || step->reopening || ckpt_reopen_any(step)) {
+		free(f);
+		return -EAGAIN;
+	}
 	f->next = step->pending_files;
 	__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
 	return 0;
@@ -194,27 +199,61 @@ bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *ra
 	return has;
 }
 
-int ckpt_amend_move(struct ckpt_step *step, int dirfd)
+// The files that are pending, in an array; the list does not change while the step is being reopened, but for its ends.
+static struct ckpt_pending_file *take_list(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return __atomic_exchange_n(&step->pending_files, NULL, __ATOMIC_RELAXED);
+}
+
+static void give_list(struct ckpt_step *step, struct ckpt_pending_file *list)
+{
+	LOCK_SCOPE(&step->lock);
+	struct ckpt_pending_file **last = &step->pending_files;
+
+	while (*last)
+		last = &(*last)->next;
+	__atomic_store_n(last, list, __ATOMIC_RELAXED);
+}
+
+// Who renames or removes one of them meanwhile would do it in the wrong place: the list is out of sight for so long.
+int ckpt_amend_link(struct ckpt_step *step, int dirfd)
 {
 	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
+	struct ckpt_pending_file *list = take_list(step);
 	int rc = 0;
 
-	for (;;) {
-		struct ckpt_pending_file *f;
-
-		pthread_mutex_lock(&step->lock);
-		f = step->pending_files;
-		if (f)
-			__atomic_store_n(&step->pending_files, f->next, __ATOMIC_RELAXED);
-		pthread_mutex_unlock(&step->lock);
-		if (!f)
-			return rc;
+	for (struct ckpt_pending_file *f = list; f && !rc; f = f->next) {
 		snprintf(path, sizeof(path), "%s/%s", step->session, f->path);
-		if (!rc)
-			rc = ckpt_sys.rename(step->store->sessions_fd, path, dirfd, f->path, RENAME_NOREPLACE);
-		rc = rc == -ENOENT ? 0 : rc;
-		free(f);
+		rc = ckpt_sys.link(step->store->sessions_fd, path, dirfd, f->path);
 	}
+	give_list(step, list);
+	return rc;
+}
+
+void ckpt_amend_unlink(struct ckpt_step *step)
+{
+	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
+	struct ckpt_pending_file *list = take_list(step), *next;
+
+	for (; list; list = next) {
+		next = list->next;
+		snprintf(path, sizeof(path), "%s/%s", step->session, list->path);
+		ckpt_sys.unlink(step->store->sessions_fd, path, 0); // else it is nobody's
+		free(list);
+	}
+}
+
+bool ckpt_amend_any_below(struct ckpt_step *step, const char *path)
+{
+	size_t len = strlen(path);
+	LOCK_SCOPE(&step->lock);
+
+	for (const struct ckpt_pending_file *f = step->pending_files; f; f = f->next)
+		if (!strncmp(f->path, path, len) && f->path[len] == '/')
+			return true;
+	return false;
 }
 
 // --- A manifest, changed ------------------------------------------------------------------------------------------------
@@ -266,9 +305,13 @@ static int copy_all(struct edit *d, uint32_t removed)
 	uint32_t count = ckpt_manifest_count(d->m);
 	int rc = ckpt_manifest_writer_new(&d->w);
 
+	uint32_t own; // in every manifest of the step, so that no other step has the same bytes
+
 	d->handles = calloc(count, sizeof(*d->handles));
 	if (!rc && !d->handles)
 		rc = -ENOMEM;
+	if (!rc)
+		rc = ckpt_manifest_writer_session(d->w, d->step->session, &own);
 	for (uint32_t i = 0; i < count && !rc; i++)
 		rc = copy_entry(d, i, removed);
 	return rc;
@@ -523,7 +566,9 @@ static int try(struct ckpt_step *step, edit_fn *change, const char *path, const 
 	d.adopted = *adopted;
 	if (!rc)
 		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
-	if (!rc && change == add && ckpt_remove_hides(step))
+	if (!rc && ckpt_reopen_any(step))
+		rc = -EBUSY; // what it shows is another, which has its files
+	if (!rc && ckpt_remove_any(step))
 		rc = -EBUSY; // it is being removed
 	if (!rc && change == take_out && ckpt_pin_is(step)) {
 		ckpt_pin_tell(step);

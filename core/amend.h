@@ -24,7 +24,7 @@ bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *ra
 #define CKPT_AMEND_XATTR "user.ckptfs.added"
 int ckpt_amend_mark(int fd);
 
-// A new file stands there, open for writing. -ENOMEM.
+// A new file stands there, open for writing. -EAGAIN: the step is not committed any more, or reopened; -ENOMEM.
 int ckpt_amend_begin(struct ckpt_step *step, const char *path);
 bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path);
 // A pending file has another name, which was cleared, or none any more.
@@ -42,6 +42,9 @@ int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw
 // and -ENOENT; -EPERM the step is pinned; -EINVAL for the step itself. Blocks on the disk.
 int ckpt_amend_remove(struct ckpt_step *step, const char *path);
 
-// For reopen.c: the pending files go along to dirfd. Blocks on the disk.
-int ckpt_amend_move(struct ckpt_step *step, int dirfd);
+// For reopen.c, while the step takes no new ones: the pending files have names below dirfd, too; and then no others.
+int ckpt_amend_link(struct ckpt_step *step, int dirfd);
+void ckpt_amend_unlink(struct ckpt_step *step);
+// A pending file is somewhere below this directory.
+bool ckpt_amend_any_below(struct ckpt_step *step, const char *path);
 void ckpt_amend_forget_all(struct ckpt_step *step); // nobody else has the step

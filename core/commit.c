@@ -323,7 +323,7 @@ static int take_name_locked(struct attempt *a, const char *folder_id, const char
 	if (!a->unknown) { // else it is that of the put whose outcome is to be learnt
 		uint32_t used = ckpt_step_versions_used_locked(a->step->store, a->folder_id, a->name);
 
-		if (a->step->base && a->step->base->summary.version > used)
+		if (a->step->reopens && a->step->base->summary.version > used)
 			used = a->step->base->summary.version;
 		a->step->attempt_version = used + 1;
 	}
@@ -424,6 +424,8 @@ static void enter_committed_locked(struct attempt *a)
 
 	if (reopens) // it takes the place of what it comes from
 		ckpt_step_bury_locked(step->base, a->record.summary.version, a->record.summary.committed_ns);
+	if (reopens)
+		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more
 	if (reopens || strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);
 		if (ckpt_step_insert_locked(step, a->folder_id, a->name))
@@ -473,6 +475,7 @@ static void attempt_free(struct attempt *a)
 	free(a->record.manifest);
 	free(a->leftovers);
 	free(a->metadata);
+	ckpt_step_unref(a->before);
 	ckpt_step_unref(a->step);
 	free(a);
 }

@@ -47,13 +47,25 @@ static int open_folder(int dirfd, const char *name)
 	return ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
 }
 
+int ckpt_convert_check(struct ckpt_store *s, int dirfd, const char *name)
+{
+	int fd = open_folder(dirfd, name);
+
+	return fd < 0 ? fd : check_empty_of_steps(s, fd, 0);
+}
+
+int ckpt_convert_sync(struct ckpt_store *s, int dirfd)
+{
+	int rc = ckpt_sys.fsync(s->sessions_fd);
+
+	return rc ? rc : ckpt_sys.fsync(dirfd);
+}
+
 int ckpt_convert(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name, struct ckpt_step **ret_step)
 {
-	int fd = open_folder(dirfd, name), rc = fd < 0 ? fd : check_empty_of_steps(s, fd, 0);
 	struct ckpt_step *step;
+	int rc = ckpt_stage_new(s, folder_id, name, &step);
 
-	if (!rc)
-		rc = ckpt_stage_new(s, folder_id, name, &step);
 	if (rc)
 		return rc;
 	step->from_plain = true;
@@ -61,10 +73,6 @@ int ckpt_convert(struct ckpt_store *s, int dirfd, const char *folder_id, const c
 	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step);
 	if (!rc)
 		rc = ckpt_sys.rename(dirfd, name, s->sessions_fd, step->session, RENAME_NOREPLACE);
-	if (!rc)
-		rc = ckpt_sys.fsync(s->sessions_fd);
-	if (!rc)
-		rc = ckpt_sys.fsync(dirfd);
 	if (!rc) {
 		LOCK_SCOPE(&s->lock);
 		rc = ckpt_step_insert_locked(step, folder_id, name);
@@ -78,20 +86,20 @@ int ckpt_convert(struct ckpt_store *s, int dirfd, const char *folder_id, const c
 	return 0;
 }
 
+// Through the gate, so that no commit begins before it is gone.
 int ckpt_convert_back(struct ckpt_step *step, int dirfd, const char *name)
 {
 	struct ckpt_store *s = step->store;
-	int rc = ckpt_stage_enter(step, false);
+	bool left = ckpt_step_state(step) == CKPT_STEP_LEFT;
+	int rc = left ? 0 : ckpt_stage_enter(step, false);
 
-	if (rc == -EROFS && ckpt_step_state(step) == CKPT_STEP_LEFT)
-		rc = 0;
-	else if (rc)
+	if (rc)
 		return rc == -EAGAIN ? -EBUSY : rc;
-	else
-		ckpt_stage_leave(step);
 	rc = ckpt_sys.rename(s->sessions_fd, step->session, dirfd, name, RENAME_NOREPLACE);
 	if (!rc)
 		ckpt_stage_vanish(step);
+	if (!left)
+		ckpt_stage_leave(step);
 	return rc;
 }
 
@@ -118,8 +126,11 @@ int ckpt_convert_settle(struct ckpt_store *s)
 {
 	struct ckpt_step **left;
 	size_t count;
-	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count);
+	int rc = 0;
 
+	if (s->unreadable_count) // it may have become a step whose record cannot be read
+		return 0;
+	rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count; i++)

@@ -8,6 +8,7 @@
 #include "core/util.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 // A new version of a step: its directory is the same one, of the same time, and its pin stays.
 static void stay_the_step(struct ckpt_step *base, struct ckpt_summary *s)
@@ -44,7 +45,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	s->dir_gid = root->stx_gid;
 	s->dir_nlink = root->stx_nlink;
 	s->dir_mtime_ns = root->stx_mtime.tv_sec * INT64_C(1000000000) + root->stx_mtime.tv_nsec;
-	if (a->step->base)
+	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
 		stay_the_step(a->step->base, s);
 	s->temporary = ckpt_metadata_temporary(a->metadata);
 	pthread_mutex_lock(&store->lock);
@@ -141,6 +142,9 @@ int ckpt_attempt_publish(struct attempt *a)
 	object_of(a, object, sizeof(object));
 	rc = ckpt_backend_put(a->step->store->backend, object, data, len, &stored);
 	a->record.summary.stored_ns = stored.mtime_ns;
+	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
+	if (!rc && a->step->attempt_version > 1)
+		utimensat(a->step->store->dirfd, "steps", NULL, 0);
 	if (!rc || (rc != -EEXIST && rc != -EIO))
 		return rc;
 	there = read_outcome(a, object, &found, &found_len);

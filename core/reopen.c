@@ -65,9 +65,11 @@ void ckpt_reopen_tell(const struct ckpt_step *step)
 		"it was changed after its commit and not completed: the version of before is back");
 }
 
+// With acts_lock held: nobody reopens it anew between its end and what the mount is told of it.
 static bool give_up(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
+	LOCK_SCOPE(&s->acts_lock);
 	bool quiet;
 
 	pthread_mutex_lock(&s->lock);
@@ -113,23 +115,27 @@ static void wait_locked(struct ckpt_step *step)
 	pthread_cond_timedwait(&step->changed, &step->lock, &until);
 }
 
+// Whether it may have stood still for long enough; false after a wait, too. *ret_ended: there is nothing to watch any more.
+static bool watch_once(struct ckpt_step *step, bool *ret_ended)
+{
+	LOCK_SCOPE(&step->lock);
+	bool quiet = is_quiet_locked(step);
+
+	*ret_ended = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE) ||
+		     !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) ||
+		     (step->state != CKPT_STEP_STAGED && step->state != CKPT_STEP_COMMITTING);
+	if (!quiet && !*ret_ended)
+		wait_locked(step);
+	return quiet && !*ret_ended;
+}
+
 static void watch(struct ckpt_step *step)
 {
-	struct ckpt_store *s = step->store;
 	bool ended = false;
 
-	while (!ended && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) &&
-	       !__atomic_load_n(&s->closing, __ATOMIC_ACQUIRE)) {
-		bool quiet;
-
-		pthread_mutex_lock(&step->lock);
-		quiet = is_quiet_locked(step);
-		if (!quiet)
-			wait_locked(step);
-		pthread_mutex_unlock(&step->lock);
-		if (quiet)
-			ended = s->settings.amend == CKPT_AMEND_REPLACE ? replace(step) : give_up(step);
-	}
+	while (!ended)
+		if (watch_once(step, &ended))
+			ended = step->store->settings.amend == CKPT_AMEND_REPLACE ? replace(step) : give_up(step);
 }
 
 static void *watcher_thread(void *arg)
@@ -180,7 +186,7 @@ void ckpt_reopen_wake_all(struct ckpt_store *s)
 {
 	__atomic_store_n(&s->closing, true, __ATOMIC_RELEASE);
 	LOCK_SCOPE(&s->lock);
-	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED, wake, NULL);
+	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, wake, NULL);
 }
 
 // --- Reopen -------------------------------------------------------------------------------------------------------------
@@ -198,7 +204,7 @@ static int fill(struct ckpt_step *step)
 		if (!rc)
 			rc = ckpt_share_know_dirs(step, m);
 		if (!rc)
-			rc = ckpt_amend_move(step->base, step->dirfd);
+			rc = ckpt_amend_link(step->base, step->dirfd);
 		if (rc)
 			ckpt_stage_drop_session(step);
 	}
@@ -216,7 +222,7 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	if (rc)
 		return rc;
 	step->state = CKPT_STEP_STAGED;
-	step->ours = step->from_version = true;
+	step->ours = true;
 	step->began_ns = ckpt_sys.now_ns();
 	step->touched_ns = ckpt_sys.mono_ns();
 	step->base = ckpt_step_ref(base);
@@ -226,6 +232,7 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	memcpy(step->key, base->key, sizeof(step->key));
 	pthread_mutex_unlock(&s->lock);
 	pthread_mutex_lock(&base->lock);
+	step->from_version = base->summary.version;
 	step->uid = base->summary.dir_uid;
 	step->gid = base->summary.dir_gid;
 	pthread_mutex_unlock(&base->lock);
@@ -238,18 +245,26 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	return 0;
 }
 
+static void take_place_locked(struct ckpt_step *step)
+{
+	__atomic_store_n(&step->reopens, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&step->base->reopened, ckpt_step_ref(step), __ATOMIC_RELEASE);
+}
+
+// What is known of the files that were being added comes first: nobody can commit the step before it has its place.
 static void take_place(struct ckpt_step *step)
 {
 	struct ckpt_step *base = step->base;
 
+	ckpt_stage_take_over(base, step);
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED); // to make it may have taken long
 	pthread_mutex_lock(&step->store->lock);
-	__atomic_store_n(&step->reopens, true, __ATOMIC_RELEASE);
-	__atomic_store_n(&base->reopened, ckpt_step_ref(step), __ATOMIC_RELEASE);
+	take_place_locked(step);
 	pthread_mutex_unlock(&step->store->lock);
 	pthread_mutex_lock(&base->lock);
 	ckpt_remove_forget_locked(base); // the staged one is without what was removed
 	pthread_mutex_unlock(&base->lock);
-	ckpt_stage_move_writers(base, step); // of what was being added
+	ckpt_amend_unlink(base);
 }
 
 static void set_reopening(struct ckpt_step *base, bool reopening)
@@ -297,18 +312,21 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_step **ret_before)
 {
 	LOCK_SCOPE(&step->store->lock);
+	LOCK_SCOPE(&step->lock);
 
-	if (ckpt_step_state(step) != CKPT_STEP_LEFT)
+	if (step->state != CKPT_STEP_LEFT)
 		return -ESTALE;
-	ckpt_step_erase_locked(step);
+	if (step->changers)
+		return -EBUSY;        // it is being dropped
+	ckpt_step_erase_locked(step); // it is left over: of no name's chain
 	memcpy(step->key, base->key, sizeof(step->key));
 	*ret_before = step->base;
 	step->base = ckpt_step_ref(base); // nobody looks at it before the step reopens
 	step->ours = true;
 	step->pid = 0; // of a process that is gone
 	step->touched_ns = ckpt_sys.mono_ns();
-	LOCK_SCOPE(&step->lock);
 	step->state = CKPT_STEP_STAGED;
+	take_place_locked(step);
 	return 0;
 }
 
@@ -319,10 +337,15 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 	struct ckpt_step *base = *step->name ? ckpt_step_find(s, step->folder_id, step->name) : NULL, *before = NULL;
 	int rc = !base ? -ENOENT : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_reopen_any(base) ? -EEXIST : 0;
 
+	if (!rc && base->summary.version != step->from_version) {
+		ckpt_errlog_add(s->errlog, step->name, -EEXIST,
+				"copy what you need from .ckptfs/staged, then drop it: `ckptfs abort`",
+				"the step has another version since: these changes would undo what it brought");
+		rc = -EEXIST;
+	}
 	if (!rc)
 		rc = take_up(step, base, &before);
 	if (!rc) {
-		take_place(step);
 		if (s->renew)
 			s->renew(s->renew_arg, base, step);
 		start_watcher(step);
@@ -342,8 +365,6 @@ int ckpt_reopen_remove(struct ckpt_step *step)
 	if (!rc) {
 		rc = ckpt_delete(step->base);
 		ckpt_stage_vanish(step);
-		if (rc && step->store->renew)
-			step->store->renew(step->store->renew_arg, step, step->base);
 	}
 	ckpt_stage_leave(step);
 	return rc == -EEXIST ? -ENOTEMPTY : rc;

@@ -236,7 +236,8 @@ static int set_xattrs(const struct ckpt_manifest *m, const struct ckpt_entry *e,
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(m, e, i, &name, &value, &len); i++)
-		rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
+		if (!strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)))
+			rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
 	return rc;
 }
 

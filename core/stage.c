@@ -34,7 +34,7 @@
 int ckpt_stage_write_origin(struct ckpt_step *step)
 {
 	json_t *origin =
-		json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b}", "folder", step->folder_id, "name",
+		json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b}", "folder", step->folder_id, "name",
 			  step->name, "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
 			  (json_int_t)step->gid, "pid", (json_int_t)step->pid, "add_only", (int)step->add_only,
 			  "reopens", (int)step->from_version, "plain", (int)step->from_plain);
@@ -71,7 +71,7 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 		step->gid = (gid_t)integer_of(origin, "gid");
 		step->pid = (pid_t)integer_of(origin, "pid");
 		step->add_only = json_is_true(json_object_get(origin, "add_only"));
-		step->from_version = json_is_true(json_object_get(origin, "reopens"));
+		step->from_version = (uint32_t)integer_of(origin, "reopens");
 		step->from_plain = json_is_true(json_object_get(origin, "plain"));
 	}
 	json_decref(origin);
@@ -357,7 +357,8 @@ static void move_writers_locked(struct ckpt_step *from, struct ckpt_step *to)
 	struct ckpt_writer *last = NULL;
 
 	for (struct ckpt_writer *w = from->writers; w; w = w->next) {
-		__atomic_store_n(&w->step, to, __ATOMIC_RELEASE);
+		__atomic_store_n(&w->step, ckpt_step_ref(to), __ATOMIC_RELEASE);
+		ckpt_step_unref(from); // not the last: the caller's
 		last = w;
 	}
 	if (!last)
@@ -367,13 +368,6 @@ static void move_writers_locked(struct ckpt_step *from, struct ckpt_step *to)
 		last->next->prev = last;
 	to->writers = from->writers;
 	from->writers = NULL;
-}
-
-void ckpt_stage_move_writers(struct ckpt_step *from, struct ckpt_step *to)
-{
-	lock_both(from, to);
-	move_writers_locked(from, to);
-	unlock_both(from, to);
 }
 
 // A failure must be known wherever the file is. That it is on disk already need not be: the rename changed its ctime.
@@ -412,19 +406,33 @@ static void move_files(struct ckpt_step *from, struct ckpt_step *to)
 	unlock_both(from, to);
 }
 
+void ckpt_stage_take_over(struct ckpt_step *from, struct ckpt_step *to)
+{
+	lock_both(from, to);
+	move_writers_locked(from, to);
+	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
+		if (from->synced->slots[i].ino)
+			carry_locked(to, &from->synced->slots[i]);
+	to->synced_lost |= from->synced_lost;
+	unlock_both(from, to);
+}
+
 void ckpt_stage_vanish(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
+	bool reopened;
 
 	pthread_mutex_lock(&s->lock);
 	ckpt_step_erase_locked(step);
-	ckpt_reopen_end_locked(step);
+	reopened = ckpt_reopen_end_locked(step);
 	pthread_mutex_unlock(&s->lock);
 	pthread_mutex_lock(&step->lock);
 	step->state = CKPT_STEP_GONE;
 	ckpt_stage_forget(step);
 	pthread_cond_broadcast(&step->changed);
 	pthread_mutex_unlock(&step->lock);
+	if (reopened && s->renew)
+		s->renew(s->renew_arg, step, step->base);
 }
 
 int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name)
@@ -465,14 +473,19 @@ static bool is_used(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->users > 0;
+	return step->users > 0 || step->writers;
 }
 
 int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 {
 	struct ckpt_store *s = step->store;
 	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
-	int rc = unless_used && is_used(step) ? -EBUSY : whole_enter(step);
+	int rc = whole_enter(step);
+
+	if (!rc && unless_used && is_used(step)) {
+		ckpt_stage_leave(step);
+		rc = -EBUSY;
+	}
 
 	if (rc)
 		return rc;
@@ -505,6 +518,7 @@ int ckpt_stage_resume(struct ckpt_step *step)
 		if (rc != -ENOENT)
 			return rc;
 		rc = 0; // the step that it comes from is gone: it may have the name
+		step->from_version = 0;
 	}
 	if (!rc)
 		rc = *step->name ? name_is_readable(step->store, step->folder_id, step->name) : -EINVAL;
@@ -598,7 +612,7 @@ void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
 {
 	LOCK_SCOPE(&step->lock);
 
-	w->step = step;
+	w->step = ckpt_step_ref(step);
 	w->prev = NULL;
 	w->next = step->writers;
 	if (w->next)
@@ -638,6 +652,7 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 	pthread_mutex_unlock(&step->lock);
+	ckpt_step_unref(step);
 }
 
 void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns)

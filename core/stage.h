@@ -10,7 +10,7 @@
 // A handle open for writing in a staged step, kept by whoever serves it; linked into its step.
 struct ckpt_writer {
 	struct ckpt_writer *next, *prev;
-	struct ckpt_step *step; // NULL: not linked
+	struct ckpt_step *step; // which it holds; NULL: not linked
 	uint64_t ino;           // of the file
 	pid_t pid;              // of the opener, 0 unknown
 	bool flushed;           // somebody closed a descriptor of it; then the file was like this:
@@ -82,8 +82,8 @@ int ckpt_stage_write_origin(struct ckpt_step *step); // to step->dirfd
 // step->dirfd, and durable. And the way back: what is in it goes behind.
 int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode);
 void ckpt_stage_drop_session(struct ckpt_step *step);
-// Who writes in one step writes in another from now on.
-void ckpt_stage_move_writers(struct ckpt_step *from, struct ckpt_step *to);
+// Who writes in one step writes in another from now on, and what is known of the first one's files is known there.
+void ckpt_stage_take_over(struct ckpt_step *from, struct ckpt_step *to);
 // On disk already, as of this ctime; and: a write of it was lost.
 bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns);
 bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);

@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 static int64_t time_of(const struct timespec *t)
@@ -65,6 +66,14 @@ int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
 	return 0;
 }
 
+// Who made it is still there: it may be a long pause.
+static bool is_alive(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->state == CKPT_STEP_STAGED && step->pid > 0 && (!kill(step->pid, 0) || errno == EPERM);
+}
+
 static int64_t last_change(struct ckpt_step *step)
 {
 	struct ckpt_stage_usage u;
@@ -89,7 +98,8 @@ int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const
 		int64_t changed;
 
 		ckpt_step_name(steps[i], &now);
-		if (!ckpt_name_is_temp(now.name) || __atomic_load_n(&steps[i]->reopens, __ATOMIC_ACQUIRE))
+		if (is_alive(steps[i]) || !ckpt_name_is_temp(now.name) ||
+		    __atomic_load_n(&steps[i]->reopens, __ATOMIC_ACQUIRE))
 			continue;
 		changed = last_change(steps[i]);
 		if (changed < changed_ns && !ckpt_stage_abort(steps[i], true))

@@ -245,7 +245,8 @@ int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, cons
 
 	if (p)
 		return strcmp(p->name, name) || strcmp(p->folder_id, folder_id) ? -EBUSY : 0;
-	if ((there && there != step && there != step->base) || reserved_by_another_locked(step, folder_id, name))
+	if ((there && there != step && !(step->reopens && there == step->base)) ||
+	    reserved_by_another_locked(step, folder_id, name))
 		return -EEXIST;
 	p = calloc(1, sizeof(*p));
 	if (!p)

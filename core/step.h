@@ -51,10 +51,10 @@ struct ckpt_step {
 	char session[37];                  // uuid of the raw files
 	uint64_t incarnation;              // tells objects apart that had the same name
 	bool ours;                         // staged by this process: file numbers are known to be our own
-	bool add_only;                // STAGED: what a client has closed is not opened for writing again, nor replaced
-	bool from_version;            // its session began as the files of a committed step of its name
-	bool from_plain;              // its session is a plain folder that is being turned into a step
-	struct ckpt_step *base;       // the committed step that this one reopened (reopen.h), which it holds; set once
+	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
+	uint32_t from_version;  // its session began as the files of this version of the step of its name; 0: it did not
+	bool from_plain;        // its session is a plain folder that is being turned into a step
+	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
 	bool reopens;       // it still does: not committed, given up or removed; atomic

@@ -4,6 +4,7 @@
 #include "core/clone.h"
 #include "core/errlog.h"
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -11,6 +12,7 @@
 #include "core/uuid.h"
 #include "fs/attr.h"
 #include "fs/client.h"
+#include "fs/copy_up.h"
 #include "fs/node.h"
 #include "fs/ops.h"
 
@@ -20,6 +22,7 @@
 
 // Guarded by the lock of the node's use, but for the handle's own.
 struct amend_file {
+	bool on;         // from its creation to the last release (atomic)
 	bool published;  // as it is; who writes now writes into a copy (atomic)
 	unsigned closed; // handles that had a close and no release yet, which the kernel sends when it likes
 	char again[40];  // that copy, in the session's directory, until it is published, too; else ""
@@ -37,7 +40,27 @@ static struct amend_file *amend_of(const struct node *n)
 {
 	struct node_use *use = node_used(n);
 
-	return use ? __atomic_load_n(&use->amend, __ATOMIC_ACQUIRE) : NULL;
+	struct amend_file *f = use ? __atomic_load_n(&use->amend, __ATOMIC_ACQUIRE) : NULL;
+
+	return f && __atomic_load_n(&f->on, __ATOMIC_ACQUIRE) ? f : NULL;
+}
+
+bool amend_is_on(const struct node *n)
+{
+	return amend_of(n);
+}
+
+// It stays where it is until the node goes: somebody may be looking at it.
+void amend_end(struct node *n)
+{
+	struct amend_file *f = amend_of(n);
+
+	if (!f)
+		return;
+	__atomic_store_n(&f->on, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&f->published, false, __ATOMIC_RELEASE);
+	f->closed = 0;
+	*f->again = '\0';
 }
 
 static bool is_published(const struct amend_file *f)
@@ -178,11 +201,12 @@ static int begin_file(struct node *n)
 	struct amend_file *f;
 	LOCK_SCOPE(&n->use->lock);
 
-	if (n->use->amend)
-		return 0;
-	f = calloc(1, sizeof(*f));
+	f = n->use->amend ? n->use->amend : calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	__atomic_store_n(&f->on, true, __ATOMIC_RELEASE);
 	__atomic_store_n(&n->use->amend, f, __ATOMIC_RELEASE);
-	return f ? 0 : -ENOMEM;
+	return 0;
 }
 
 static int open_handle(struct call *c, struct node *n, int fd, int writer)
@@ -259,6 +283,8 @@ int amend_create(struct call *c)
 	c->fi.flags &= ~O_TRUNC;
 	rc = create_on_disk(c, &p, path, &e);
 	place_done(&p);
+	if (rc == -EAGAIN)
+		return CALL_REOPENS; // another did so meanwhile
 	if (rc == -EEXIST && !(c->fi.flags & O_EXCL))
 		rc = -ESTALE; // somebody came first: the kernel looks the name up again
 	if (rc)
@@ -276,6 +302,8 @@ int amend_pending(struct call *c)
 	struct amend_file *f = amend_of(c->node);
 	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
 
+	if (f && c->opens && is_published(f))
+		return CALL_REOPENS; // as any file of the step that is written over
 	if (f && c->opens) {
 		int rc = open_handle(c, c->node, -1, -1);
 
@@ -286,10 +314,8 @@ int amend_pending(struct call *c)
 		return CALL_ANSWERED;
 	}
 	if (f && h && h->amend && c->reopens) { // ftruncate(2)
-		int rc = amend_before_write(c->fs, h);
-
-		if (rc)
-			return rc;
+		c->run(c);
+		return CALL_ANSWERED;
 	}
 	if (!f && h && h->writes && c->reopens) { // what a fork's leftover has is its own since the commit
 		c->run(c);
@@ -409,6 +435,8 @@ static int publish(struct ckpt_fs *fs, struct node *n)
 		rc = ckpt_amend_add(p.step, p.path);
 		if (!rc)
 			ckpt_amend_forget(p.step, p.path);
+		else if (rc == -EBUSY && ckpt_reopen_any(p.step))
+			rc = 0; // it went along: the commit of that has it
 	}
 	if (!rc && p.step && *f->again) // written since a close
 		rc = publish_again(fs, &p, f->again);
@@ -435,7 +463,9 @@ static void run_flush(struct call *c)
 	int rc;
 
 	handle_flushed(h);
-	set_published(amend_of(h->node), true); // whoever writes from now on writes into a copy
+	pthread_mutex_lock(&h->node->use->lock);  // of writes none is under way
+	set_published(h->node->use->amend, true); // whoever writes from now on writes into a copy
+	pthread_mutex_unlock(&h->node->use->lock);
 	rc = publish(c->fs, h->node);
 	pthread_mutex_lock(&h->node->use->lock);
 	h->amend->result = rc;
@@ -532,23 +562,43 @@ static int follow_locked(struct handle *h)
 	return rc;
 }
 
-int amend_before_write(struct ckpt_fs *fs, struct handle *h)
+// In a reopened step the file is that of the committed version until it is changed.
+static int copy_up_locked(struct ckpt_fs *fs, struct handle *h)
+{
+	CLEANUP_FD int now = -1, reads = -1;
+	char path[32];
+	int rc = copy_up(fs, h->node, false, &now);
+
+	if (rc)
+		return rc;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", now);
+	reads = open(path, O_RDONLY | O_CLOEXEC);
+	return reads < 0 || dup3(reads, h->node->use->fd, O_CLOEXEC) < 0 ? -errno : 0;
+}
+
+int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 {
 	struct amend_file *f = h->node->use->amend;
-	struct ckpt_step *step;
+	struct ckpt_step *step = node_step(fs, h->node);
+	bool committed = step && ckpt_step_state(step) == CKPT_STEP_COMMITTED;
 	int rc = 0;
 
-	if (!is_published(f) && !*f->again) // nearly always
-		return 0;
-	step = node_step(fs, h->node);
 	pthread_mutex_lock(&h->node->use->lock);
-	if (is_published(f) && step && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+	if (is_published(f) && committed)
 		rc = write_again_locked(fs, h, step);
-	if (!rc)
+	else if (is_published(f) && step && copy_up_is_due(h->node->use->fd))
+		rc = copy_up_locked(fs, h);
+	if (!rc && (is_published(f) || *f->again))
 		rc = follow_locked(h);
-	pthread_mutex_unlock(&h->node->use->lock);
 	ckpt_step_unref(step);
+	if (rc)
+		pthread_mutex_unlock(&h->node->use->lock);
 	return rc;
+}
+
+void amend_write_end(struct handle *h)
+{
+	pthread_mutex_unlock(&h->node->use->lock);
 }
 
 // What was written since the last close is not the step's: whoever has the file open reads what is.

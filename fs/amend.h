@@ -24,5 +24,9 @@ bool amend_is_changing(const struct node *n);
 
 void amend_flush(fuse_req_t req, struct handle *h);
 void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
-// Before a write through the daemon, or a change of size: what was published stays as it is. 0, or why it cannot be written.
-int amend_before_write(struct ckpt_fs *fs, struct handle *h);
+// Around a write through the daemon, or a change of size: what was published stays as it is, and none is published in the
+// middle of one. 0, or why it cannot be written, and then it has not begun.
+int amend_write_begin(struct ckpt_fs *fs, struct handle *h);
+void amend_write_end(struct handle *h);
+bool amend_is_on(const struct node *n); // the file is, or was when it was opened, being added
+void amend_end(struct node *n);         // with its last release

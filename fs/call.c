@@ -12,6 +12,20 @@
 
 #define THREADS_MAX 1024 // of a lane
 
+// Steps have a gate; the plain tree has this: held for reading over each change of it, and for writing while a folder of it
+// becomes a step (marker.c).
+static pthread_rwlock_t plain_lock = PTHREAD_RWLOCK_INITIALIZER;
+
+void call_plain_stop(void)
+{
+	pthread_rwlock_wrlock(&plain_lock);
+}
+
+void call_plain_go(void)
+{
+	pthread_rwlock_unlock(&plain_lock);
+}
+
 // Whatever waits has a thread of its own; when all of them are busy, it waits in a queue first. Nobody is refused.
 //
 // There are two lanes: calls that wait for a disk only, and calls that wait for what another client does (parked ones,
@@ -222,10 +236,40 @@ static int reopen(struct ckpt_step *step)
 	return rc == -ESTALE ? 0 : rc; // then entering it says what it is
 }
 
-static void find_steps(struct call *c)
+// True: all of it is in the plain tree, which stays so until leave_plain().
+static bool find_steps(struct call *c)
 {
+	pthread_rwlock_rdlock(&plain_lock);
 	c->step = node_step(c->fs, c->node);
 	c->other_step = c->other ? node_step(c->fs, c->other) : NULL;
+	if (!c->step || (c->other && !c->other_step))
+		return true;
+	pthread_rwlock_unlock(&plain_lock);
+	return false;
+}
+
+static void leave_plain(bool plain)
+{
+	if (plain)
+		pthread_rwlock_unlock(&plain_lock);
+}
+
+// Enters the steps and runs it, waiting for their commits. With the lock nobody waits for a commit: it may be what holds it.
+static void run_waiting(struct call *c)
+{
+	bool plain = find_steps(c);
+	int rc = enter_both(c, !plain);
+
+	while (rc == -EAGAIN) { // a change between a step and the plain tree
+		leave_plain(plain);
+		ckpt_step_unref(c->step);
+		ckpt_step_unref(c->other_step);
+		ckpt_sys.sleep_ns(1000000);
+		plain = find_steps(c);
+		rc = enter_both(c, !plain);
+	}
+	finish(c, rc);
+	leave_plain(plain);
 }
 
 static void reopened(struct call *c)
@@ -234,32 +278,42 @@ static void reopened(struct call *c)
 
 	if (!rc)
 		rc = reopen(c->other_step);
-	if (!rc) {
-		ckpt_step_unref(c->step);
-		ckpt_step_unref(c->other_step);
-		find_steps(c);
-		rc = enter_both(c, true);
+	if (rc) {
+		finish(c, rc);
+		return;
 	}
-	finish(c, rc);
+	ckpt_step_unref(c->step);
+	ckpt_step_unref(c->other_step);
+	run_waiting(c);
 }
 
 static void parked(struct call *c)
 {
-	finish(c, enter_both(c, true));
+	ckpt_step_unref(c->step);
+	ckpt_step_unref(c->other_step);
+	run_waiting(c);
+}
+
+static bool reopens_now(const struct ckpt_step *step)
+{
+	return step && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
 }
 
 void call_run(struct call *c)
 {
-	int rc;
+	bool plain = find_steps(c);
+	bool aside = c->copies && (__atomic_load_n(&c->node->file, __ATOMIC_RELAXED) || reopens_now(c->step));
+	int rc = aside ? -EAGAIN : enter_both(c, false);
 
-	find_steps(c);
-	rc = c->aside ? -EAGAIN : enter_both(c, false);
 	if (rc == -EAGAIN) {
+		leave_plain(plain);
+		plain = false;
 		rc = thread_start(c, parked, &threads.lanes[true]);
 		if (!rc)
 			return;
 	}
 	finish(c, rc);
+	leave_plain(plain);
 }
 
 void call_detach(struct call *c)

@@ -28,7 +28,7 @@ struct call {
 	int flags;
 	bool opens;             // it is an open(2)
 	bool reopens;           // it changes what there is: a committed step is reopened for it (core/reopen.h)
-	bool aside;             // for call_run: on a thread of its own from the start, for it may copy a file
+	bool copies;            // it may have to copy a shared file: that is done on a thread of its own
 	bool waits_for_clients; // for call_detach: its end may depend on what some client does first
 	struct stat attr;
 	struct fuse_file_info fi;
@@ -43,5 +43,8 @@ void call_run(struct call *c);
 // Runs on a thread of its own, without entering a step: for what takes as long as a disk or a long walk. When there are
 // too many already it waits its turn; it always runs.
 void call_detach(struct call *c);
+// Between these no change of the plain tree is under way; steps go on.
+void call_plain_stop(void);
+void call_plain_go(void);
 // Waits until no call is left on a thread of its own, at most so long; for the end of a mount.
 void call_drain(int64_t timeout_ns);

@@ -61,8 +61,10 @@ int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 		return rc;
 	step = node_step(fs, dir);
 	dirfd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+	rc = MIN(dirfd, 0);
 	// In a step the commit makes it durable.
-	rc = dirfd < 0 ? dirfd : ckpt_share_copy_make(fs->store, dirfd, name, empty, !step && !empty, &copy);
+	if (!rc)
+		rc = ckpt_share_copy_make(fs->store, dirfd, name, empty, !step && !empty, &copy);
 	if (!rc && copy.of)
 		rc = place_copy(fs, n, dir, dirfd, name, &copy);
 	if (!rc && ret_fd) {

@@ -3,6 +3,7 @@
 #include "core/errlog.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/copy_up.h"
@@ -78,7 +79,7 @@ int handle_writer(const struct handle *h)
 static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 {
 	n->use->io = IO_CACHED;
-	if (!fs->passthrough || n->use->fd < 0 || n->use->amend)
+	if (!fs->passthrough || n->use->fd < 0 || amend_is_on(n))
 		return;
 	n->use->backing_id = fuse_passthrough_open(req, n->use->fd);
 	if (n->use->backing_id > 0)
@@ -114,7 +115,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 		ckpt_sys.close(TAKE_FD(n->use->fd));
 	n->use->io = IO_NONE;
 	n->use->written = false;
-	free(__atomic_exchange_n(&n->use->amend, NULL, __ATOMIC_ACQ_REL));
+	amend_end(n);
 }
 
 // Under a name may stand another file by now (a leftover's copy): the kernel is told to look the name up again.

@@ -339,40 +339,110 @@ static int folders_of(struct ckpt_fs *fs, struct handle *h, struct node **ret_di
 	return rc;
 }
 
+static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
+{
+	ckpt_errlog_add(fs->store->errlog, name, error,
+			error == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
+					    : "nothing is changed: mend the cause, then write the marker again",
+			error == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
+					    : "the folder could not be turned into a step");
+}
+
+// What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one.
+static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int dirfd, const char *id,
+		   const char *name, struct ckpt_step **ret_step)
+{
+	int rc = ckpt_convert_check(fs->store, dirfd, name);
+
+	if (rc)
+		return rc;
+	call_plain_stop();
+	names_write_lock(fs);
+	if (node_is_top(dir))
+		rc = -EALREADY;
+	else if (!dir->names || dir->names->parent != above || strcmp(dir->names->text, name))
+		rc = -ESTALE; // renamed since
+	else
+		rc = ckpt_convert(fs->store, dirfd, id, name, ret_step);
+	if (!rc)
+		__atomic_store_n(&dir->step, ckpt_step_ref(*ret_step), __ATOMIC_RELAXED);
+	names_unlock(fs);
+	call_plain_go();
+	return rc;
+}
+
+static int convert_back(struct ckpt_fs *fs, struct node *dir, int dirfd, const char *name, struct ckpt_step *step)
+{
+	int rc;
+
+	names_write_lock(fs);
+	rc = ckpt_convert_back(step, dirfd, name);
+	if (!rc)
+		ckpt_step_unref(__atomic_exchange_n(&dir->step, NULL, __ATOMIC_RELAXED));
+	names_unlock(fs);
+	return rc;
+}
+
+#define LOOK_AGAIN_NS INT64_C(100000000)
+
+// Nobody waits for the commit any more: if it fails, the folder is a plain one again. node is the folder, other what it is in:
+// both are references.
+static void run_convert_back(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	CLEANUP_FD int dirfd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
+
+	while (step && ckpt_step_state(step) == CKPT_STEP_COMMITTING &&
+	       !__atomic_load_n(&c->fs->ending, __ATOMIC_ACQUIRE))
+		ckpt_sys.sleep_ns(LOOK_AGAIN_NS);
+	if (step && dirfd >= 0 && ckpt_step_state(step) == CKPT_STEP_STAGED)
+		(void)convert_back(c->fs, c->node, dirfd, c->name, step);
+	else if (step && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		folder_touch(c->fs, c->other);
+	ckpt_step_unref(step);
+	node_unref(c->fs, c->node);
+	node_unref(c->fs, c->other);
+}
+
+static void convert_back_later(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name)
+{
+	struct call c = {.run = run_convert_back, .fs = fs, .node = dir, .other = above, .waits_for_clients = true};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	node_ref(fs, dir);
+	node_ref(fs, above);
+	call_detach(&c);
+}
+
+static int commit_step(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how);
+
 static int commit_folder_in(struct ckpt_fs *fs, struct handle *h, struct node *dir, struct node *above,
 			    const struct ckpt_commit *how)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_step_name now;
-	struct ckpt_step *step;
+	struct ckpt_step *step = NULL;
 	CLEANUP_FD int dirfd = node_open(fs, above, O_RDONLY | O_DIRECTORY);
 	int rc = dirfd < 0 ? dirfd : folder_id_of(fs, above, true, id);
 
 	name_of(fs, h, &now);
-	if (rc)
-		return rc;
-	names_write_lock(fs);
-	rc = ckpt_convert(fs->store, dirfd, id, now.name, &step);
 	if (!rc)
-		__atomic_store_n(&dir->step, ckpt_step_ref(step), __ATOMIC_RELAXED);
-	names_unlock(fs);
+		rc = node_is_top(dir) ? -EALREADY : convert(fs, dir, above, dirfd, id, now.name, &step);
+	if (rc == -EALREADY) { // by another marker, which may be at it
+		h->marker->step = node_step(fs, dir);
+		return h->marker->step ? commit_step(fs, h, how) : -ESTALE;
+	}
 	if (rc) {
-		ckpt_errlog_add(fs->store->errlog, now.name, rc,
-				rc == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
-						 : "nothing is changed: mend the cause, then write the marker again",
-				rc == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
-						 : "the folder could not be turned into a step");
+		complain_of_folder(fs, now.name, rc);
 		return rc;
 	}
-	rc = ckpt_commit(step, how);
-	if (rc) {
-		names_write_lock(fs);
-		if (!ckpt_convert_back(step, dirfd, now.name))
-			ckpt_step_unref(__atomic_exchange_n(&dir->step, NULL, __ATOMIC_RELAXED));
-		names_unlock(fs);
-	} else {
+	rc = ckpt_convert_sync(fs->store, dirfd);
+	if (!rc)
+		rc = ckpt_commit(step, how);
+	if (rc && convert_back(fs, dir, dirfd, now.name, step) == -EBUSY)
+		convert_back_later(fs, dir, above, now.name);
+	else if (!rc)
 		h->marker->step = ckpt_step_ref(step); // a second marker of the same handle is for it
-	}
 	ckpt_step_unref(step);
 	return rc;
 }
@@ -397,10 +467,10 @@ static int commit_folder(struct ckpt_fs *fs, struct handle *h, const struct ckpt
 static int commit_step(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how)
 {
 	struct ckpt_step *step = ckpt_reopen_now(ckpt_step_ref(h->marker->step)), *now;
-	int rc = 0;
+	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step);
+	int rc = removed && (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY) ? -EROFS : 0;
 
-	(void)fs;
-	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step)) {
+	if (!rc && removed) {
 		rc = ckpt_reopen(step, &now);
 		if (!rc) {
 			ckpt_step_unref(step);

@@ -80,6 +80,7 @@ static void node_free(struct node *n)
 		if (n->use->nameless >= 0)
 			ckpt_sys.close(n->use->nameless);
 		pthread_mutex_destroy(&n->use->lock);
+		free(n->use->amend);
 		free(n->use);
 	}
 	free(n);
@@ -446,6 +447,32 @@ static int open_nameless(struct node *n, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
+// Those of a step that was loaded: from now on they are found as all live ones are, under the same numbers. One that another
+// has taken loses its names instead, and is looked up again.
+static void live_on_locked(struct ckpt_fs *fs, uint64_t space)
+{
+	struct node_table *t = fs->nodes;
+	struct node *moved = NULL, *n;
+	LOCK_SCOPE(&t->lock);
+
+	for (size_t i = 0; i < t->bucket_count; i++)
+		for (struct node **slot = &t->buckets[i]; (n = *slot);) {
+			if (n->space != space || find_locked(t, SPACE_LIVE, n->number)) {
+				slot = &n->hash_next;
+				continue;
+			}
+			*slot = n->hash_next;
+			t->count--;
+			n->hash_next = moved;
+			moved = n;
+		}
+	while ((n = moved)) {
+		moved = n->hash_next;
+		n->space = SPACE_LIVE;
+		hash_insert_locked(t, n);
+	}
+}
+
 static void renew_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, const struct ckpt_step *from,
 			 struct ckpt_step *to)
 {
@@ -461,6 +488,10 @@ void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to
 	struct ckpt_step *committed = to->base == from ? from : to;
 
 	names_write_lock(fs);
+	if (!committed->ours) {
+		live_on_locked(fs, committed->incarnation);
+		committed->ours = true; // from now on
+	}
 	renew_locked(fs, SPACE_LIVE, committed->summary.dir_ino, from, to);
 	renew_locked(fs, committed->incarnation, committed->summary.dir_ino, from, to);
 	names_unlock(fs);

@@ -76,7 +76,7 @@ static void times_of(const struct stat *attr, int to_set, struct timespec times[
 		times[1] = attr->st_mtim;
 }
 
-static int set_size(struct call *c, const char *path)
+static int set_size_now(struct call *c, const char *path)
 {
 	CLEANUP_FD int fd = c->fi.fh ? handle_writer(handle_of(&c->fi)) : open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 	int rc = fd >= 0 ? 0 : c->fi.fh ? fd : -errno;
@@ -87,6 +87,19 @@ static int set_size(struct call *c, const char *path)
 		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
 	if (!rc && c->step && c->attr.st_size == 0)
 		ckpt_stage_rewritten(c->step, c->node->number);
+	return rc;
+}
+
+static int set_size(struct call *c, const char *path)
+{
+	struct handle *h = handle_of(&c->fi);
+	int rc = h && h->amend ? amend_write_begin(c->fs, h) : 0;
+
+	if (rc)
+		return rc;
+	rc = set_size_now(c, path);
+	if (h && h->amend)
+		amend_write_end(h);
 	return rc;
 }
 
@@ -131,6 +144,7 @@ static int set_on_symlink(struct call *c, int fd)
 // The file itself, whatever its names do meanwhile: an open one by its descriptor, else by an O_PATH one.
 static int open_self(struct ckpt_fs *fs, struct node *n)
 {
+	struct statx stx;
 	struct node_use *use = node_used(n);
 	int fd = -1;
 
@@ -140,17 +154,24 @@ static int open_self(struct ckpt_fs *fs, struct node *n)
 			fd = fcntl(use->fd, F_DUPFD_CLOEXEC, 0);
 		pthread_mutex_unlock(&use->lock);
 	}
-	if (fd < 0)
-		fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
+	if (fd >= 0)
+		return fd;
+	fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
+	if (fd >= 0 && n != node_root(fs) &&
+	    (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || !node_is_file(n, &stx))) {
+		ckpt_sys.close(fd); // another has its name
+		fd = -ESTALE;
+	}
 	return fd == -ENOENT ? -ESTALE : fd;
 }
 
 // The same to be changed: a shared file becomes one of its own first, to which the node does not belong any more.
 static int open_own(struct call *c, bool empty, bool *ret_copied)
 {
+	const struct handle *h = handle_of(&c->fi);
 	int fd = open_self(c->fs, c->node), rc;
 
-	*ret_copied = fd >= 0 && copy_up_is_due(fd);
+	*ret_copied = fd >= 0 && !(h && h->amend) && copy_up_is_due(fd);
 	if (!*ret_copied)
 		return fd;
 	ckpt_sys.close(fd);
@@ -221,7 +242,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 			c.fi = *fi;
 		c.reopens = to_set & FUSE_SET_ATTR_SIZE;
 		c.committed = amend_pending;
-		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
+		c.copies = true;
 		call_run(&c);
 	}
 }
@@ -437,7 +458,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 			memcpy(copy, value, size);
 		snprintf(c.name, sizeof(c.name), "%s", name);
 		c.committed = amend_pending;
-		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
+		c.copies = true;
 		call_run(&c);
 	}
 }

@@ -225,7 +225,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else {
 		c.opens = c.reopens = true;
 		c.committed = amend_pending;
-		c.aside = __atomic_load_n(&c.node->file, __ATOMIC_RELAXED) != 0;
+		c.copies = true;
 		call_run(&c);
 	}
 }
@@ -336,9 +336,11 @@ static ssize_t write_marker(struct handle *h, struct fuse_bufvec *in, off_t offs
 void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t offset, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	int rc = h->amend ? amend_before_write(fs_of(req), h) : 0;
+	int rc = h->amend ? amend_write_begin(fs_of(req), h) : 0;
 	ssize_t n = rc ? rc : h->marker ? write_marker(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
 
+	if (!rc && h->amend)
+		amend_write_end(h);
 	(void)ino;
 	if (n < 0)
 		reply_error(req, (int)n);
@@ -430,11 +432,15 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 		reply_error(req, h->writes ? -EOPNOTSUPP : -EBADF);
 		return;
 	}
-	rc = h->amend ? amend_before_write(fs_of(req), h) : 0;
-	fd = rc ? rc : handle_writer(h);
-	rc = fd < 0 ? fd : fallocate(fd, mode, offset, length) ? -errno : 0;
-	if (fd >= 0)
-		ckpt_sys.close(fd);
+	rc = h->amend ? amend_write_begin(fs_of(req), h) : 0;
+	if (!rc) {
+		fd = handle_writer(h);
+		rc = fd < 0 ? fd : fallocate(fd, mode, offset, length) ? -errno : 0;
+		if (fd >= 0)
+			ckpt_sys.close(fd);
+		if (h->amend)
+			amend_write_end(h);
+	}
 	reply_error(req, rc);
 }
 
@@ -447,21 +453,25 @@ struct copy {
 static void run_copy(struct call *c)
 {
 	struct copy *copy = (struct copy *)c->data;
-	int rc = copy->out->amend ? amend_before_write(c->fs, copy->out) : 0;
-	int in = rc ? rc : handle_backing(c->fs, copy->in), fd = in < 0 ? in : handle_writer(copy->out);
-	ssize_t n;
+	int in = handle_backing(c->fs, copy->in);
+	int rc = in < 0 ? in : copy->out->amend ? amend_write_begin(c->fs, copy->out) : 0;
+	ssize_t n = rc;
 
-	if (fd < 0) {
-		reply_error(c->req, fd);
-		return;
+	if (!rc) {
+		CLEANUP_FD int fd = handle_writer(copy->out);
+
+		n = fd < 0 ? fd
+			   : copy_file_range(in, &copy->off_in, fd, &copy->off_out, MIN(copy->len, COPY_RANGE_BYTES),
+					     (unsigned)c->flags);
+		if (n < 0 && fd >= 0)
+			n = -errno;
+		if (copy->out->amend)
+			amend_write_end(copy->out);
 	}
-	n = copy_file_range(in, &copy->off_in, fd, &copy->off_out, MIN(copy->len, COPY_RANGE_BYTES),
-			    (unsigned)c->flags);
 	if (n < 0)
-		reply_error(c->req, -errno);
+		reply_error(c->req, (int)n);
 	else
 		fuse_reply_write(c->req, (size_t)n);
-	ckpt_sys.close(fd);
 }
 
 void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse_file_info *fi_in,

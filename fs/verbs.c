@@ -147,16 +147,13 @@ static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from
 
 static int resume(struct ckpt_fs *fs, struct ckpt_step *step)
 {
-	struct node *top;
+	struct node *top = session_top(fs, step); // it has a name under .ckptfs/staged
 	int rc = ckpt_stage_resume(step);
 
-	if (rc)
-		return rc;
-	top = session_top(fs, step); // it had a name under .ckptfs/staged
-	if (top)
+	if (!rc && top)
 		forget_top(fs, top);
 	node_unref(fs, top);
-	return 0;
+	return rc;
 }
 
 static char *answer_resume(struct ckpt_fs *fs, const char *session)
