@@ -72,6 +72,8 @@ int ckpt_convert(struct ckpt_store *s, int dirfd, const char *folder_id, const c
 	step->dirfd = open_folder(dirfd, name);
 	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step);
 	if (!rc)
+		rc = ckpt_sys.fsync(step->dirfd); // without it nobody would know where the folder belongs
+	if (!rc)
 		rc = ckpt_sys.rename(dirfd, name, s->sessions_fd, step->session, RENAME_NOREPLACE);
 	if (!rc) {
 		LOCK_SCOPE(&s->lock);

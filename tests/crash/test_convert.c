@@ -1,0 +1,297 @@
+// A plain folder that becomes a step, when any call fails and when the power goes at any point: it is the folder with all
+// that it held, or the step, never neither; what was acknowledged is the step; and a second attempt works.
+#include "tests/support/disk.h"
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+#include "tests/support/sysfault.h"
+
+#include "core/convert.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define NAME "run"
+#define CALLS_MAX 1000
+#define SEEDS_DEFAULT 8
+#define SEEDS_FULL 60
+
+static const struct {
+	const char *path, *whole, *text;
+} files[] = {{"a", NAME "/a", "first"}, {"empty", NAME "/empty", ""}, {"sub/b", NAME "/sub/b", "second"}};
+
+static void make_folder(struct ckpt_store *s)
+{
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, NAME, 0755));
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, NAME "/sub", 0755));
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		CLEANUP_FD int fd = ckpt_sys.open(s->tree_fd, files[i].whole, O_RDWR | O_CREAT | O_EXCL, 0644);
+
+		ck_ok(fd);
+		ck_ok(ckpt_sys.pwrite(fd, files[i].text, strlen(files[i].text), 0));
+	}
+}
+
+static void prepare(char *ret_dir)
+{
+	struct ckpt_store *s;
+
+	ckpt_save_init(ret_dir);
+	s = ckpt_save_open(ret_dir);
+	make_folder(s);
+	ckpt_store_close(s);
+}
+
+// As a marker does it. 0, -errno.
+static int convert(struct ckpt_store *s)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME); // of an attempt whose outcome is unknown
+	int rc = step ? 0 : ckpt_convert(s, s->tree_fd, "", NAME, &step);
+
+	if (rc)
+		return rc;
+	rc = ckpt_staged_commit(step, 0, NULL);
+	if (rc)
+		(void)ckpt_convert_back(step, s->tree_fd, NAME);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+static void settle(struct ckpt_store *s)
+{
+	ckpt_save_settle(s);
+	ckpt_trash_drain(s->trash);
+}
+
+// --- What there is ----------------------------------------------------------------------------------------------------
+
+static bool is_folder(struct ckpt_store *s)
+{
+	return !faccessat(s->tree_fd, NAME, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
+static void check_folder(struct ckpt_store *s)
+{
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		CLEANUP_FD int fd = ckpt_sys.open(s->tree_fd, files[i].whole, O_RDONLY, 0);
+		char there[64];
+
+		ck_ok(fd);
+		ck_assert_int_eq(ckpt_sys.pread(fd, there, sizeof(there), 0), (ssize_t)strlen(files[i].text));
+		ck_assert_mem_eq(there, files[i].text, strlen(files[i].text));
+	}
+}
+
+// True: it is the step.
+static bool check(struct ckpt_store *s)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME);
+	struct ckpt_manifest *m;
+
+	if (!step) {
+		ck_assert_msg(is_folder(s), "it is neither a folder nor a step");
+		check_folder(s);
+		return false;
+	}
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	ck_assert_msg(!is_folder(s), "it is a folder and a step");
+	ck_ok(ckpt_step_manifest(step, &m));
+	ck_assert_uint_eq(ckpt_manifest_count(m), 2 + ARRAY_LEN(files));
+	ckpt_manifest_unref(m);
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		ckpt_staged_check(step, files[i].path, files[i].text);
+	ckpt_step_unref(step);
+	return true;
+}
+
+// The same as a new start finds it; then a second attempt, if it is needed, makes it a step.
+static void check_at(const char *dir, bool acknowledged)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	struct ckpt_step **left;
+	size_t count;
+
+	ck_assert_msg(check(s) || !acknowledged, "it was acknowledged, and is a folder");
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 0);
+	ckpt_step_list_free(left, count);
+	ck_ok(convert(s));
+	ck_assert(check(s));
+	ckpt_store_close(s);
+}
+
+// --- Failures ---------------------------------------------------------------------------------------------------------
+
+// dead: the way back failed, too, and the next start is what finds the folder.
+static void check_answer(struct ckpt_store *s, const char *dir, int rc, int error, bool dead)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", NAME);
+	bool staged = step && ckpt_step_state(step) != CKPT_STEP_COMMITTED;
+
+	ckpt_step_unref(step);
+	if (rc && dead) {
+		ckpt_store_close(s);
+		check_at(dir, false);
+		return;
+	}
+	ck_assert_msg(!rc || rc == error || rc == -EIO, "%s", strerror(-rc));
+	ck_assert_msg(!staged || rc == -EIO || error == -EIO, "it was left staged after %s", strerror(-rc));
+	if (!staged)
+		ck_assert_msg(check(s) == !rc, "%s, and it is %s", strerror(-rc), rc ? "a step" : "a folder");
+	if (rc)
+		ck_ok(convert(s));
+	ck_assert(check(s));
+	ckpt_store_close(s);
+	check_at(dir, true);
+}
+
+static bool faulty_call(uint64_t n, int error, bool sticky)
+{
+	struct ckpt_sysfault fault = {.at = n, .error = error, .sticky = sticky, .torn = true};
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	int rc;
+
+	ck_assert_uint_lt(n, CALLS_MAX);
+	prepare(dir);
+	s = ckpt_save_open(dir);
+	settle(s);
+	ckpt_sysfault_begin(&fault);
+	rc = convert(s);
+	settle(s);
+	ckpt_sysfault_end(&fault);
+	check_answer(s, dir, rc, error, sticky);
+	ckpt_temp_empty(dir, true);
+	return fault.count >= n;
+}
+
+static const int errors[] = {-EIO, -ENOSPC, -ENOMEM};
+
+START_TEST(a_call_that_fails_leaves_the_folder_or_the_step)
+{
+	uint64_t n = 1;
+
+	while (faulty_call(n, errors[_i / 2], _i % 2))
+		n++;
+	printf("way %d: %llu calls\n", _i, (unsigned long long)n - 1);
+}
+END_TEST
+
+static bool faulty_backend(const struct ckpt_fault *how, uint64_t n)
+{
+	struct ckpt_fault fault = {0};
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	bool fired;
+	int rc;
+
+	prepare(dir);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	fault = *how;
+	fault.at = n;
+	rc = convert(s);
+	settle(s);
+	fired = fault.count >= n;
+	fault.at = 0;
+	check_answer(s, dir, rc, how->error, false);
+	ckpt_temp_empty(dir, true);
+	return fired;
+}
+
+START_TEST(a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step)
+{
+	static const struct ckpt_fault ways[] = {
+		{.error = -EIO},
+		{.error = -EIO, .half = true},
+		{.error = -EIO, .sticky = true},
+		{.error = -EIO, .half = true, .sticky = true},
+		{.error = -ENOSPC},
+	};
+	uint64_t n = 1;
+
+	while (faulty_backend(&ways[_i], n))
+		n++;
+}
+END_TEST
+
+// --- The power goes ---------------------------------------------------------------------------------------------------
+
+static unsigned seeds(void)
+{
+	const char *text = getenv("CKPT_CRASH_SEEDS"), *full = getenv("CKPT_TEST_FULL");
+
+	return text ? (unsigned)atoi(text) : full && atoi(full) ? SEEDS_FULL : SEEDS_DEFAULT;
+}
+
+// Call n fails (0: none), and with again it is asked again. False: there is no such call.
+static bool cut(uint64_t n, bool again)
+{
+	struct ckpt_sysfault fault = {.at = n, .error = -EIO, .changes_only = true};
+	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_disk *disk;
+	struct ckpt_store *s;
+	size_t from, done, states = 0;
+	int rc;
+
+	prepare(dir);
+	ckpt_temp_dir(out);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	s = ckpt_save_open(dir);
+	settle(s);
+	from = ckpt_disk_count(disk);
+	ckpt_sysfault_begin(&fault);
+	rc = convert(s);
+	settle(s);
+	ckpt_sysfault_end(&fault);
+	if (rc && again)
+		ck_ok(rc = convert(s));
+	done = rc ? SIZE_MAX : ckpt_disk_count(disk);
+	ckpt_store_close(s);
+	ckpt_disk_end(disk);
+	for (size_t point = from; point <= ckpt_disk_count(disk); point++)
+		for (unsigned seed = 0; seed < (n ? MAX(seeds() / 3, 2u) : seeds()); seed++, states++) {
+			ck_ok(ckpt_disk_crash(disk, point, seed, out));
+			check_at(out, point >= done);
+			ckpt_temp_empty(out, false);
+		}
+	if (!n)
+		printf("power: %zu states\n", states);
+	ckpt_disk_free(disk);
+	ckpt_temp_empty(dir, true);
+	return fault.count >= n;
+}
+
+START_TEST(power_cuts_at_every_point_leave_the_folder_or_the_step)
+{
+	cut(0, false);
+}
+END_TEST
+
+START_TEST(power_cuts_after_a_failure_leave_the_folder_or_the_step)
+{
+	uint64_t n = 1;
+
+	while (cut(n, _i))
+		n++;
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("convert crash");
+	TCase *faults = tcase_create("faults"), *power = tcase_create("power");
+	const char *full = getenv("CKPT_TEST_FULL");
+
+	tcase_add_loop_test(faults, a_call_that_fails_leaves_the_folder_or_the_step, 0,
+			    full && atoi(full) ? 2 * (int)ARRAY_LEN(errors) : 2);
+	tcase_add_loop_test(faults, a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step, 0, 5);
+	suite_add_tcase(suite, faults);
+	tcase_add_test(power, power_cuts_at_every_point_leave_the_folder_or_the_step);
+	tcase_add_loop_test(power, power_cuts_after_a_failure_leave_the_folder_or_the_step, 0, 2);
+	suite_add_tcase(suite, power);
+	return ckpt_suite_run(suite);
+}
