@@ -158,3 +158,18 @@ def test_session_is_not_resumed_over_what_has_its_name(mount, stage, commit, ckp
     assert ckptfs("resume", store, live["id"], check=False).returncode == 1
     commit(mount / "1000")
     assert trees.files(mount / "1000") == again
+
+
+@pytest.mark.parametrize("options", ["staging_ttl=1s"], indirect=True)
+def test_what_a_framework_was_writing_and_left_is_dropped_after_a_while(mount, stage, ckptfs, store):
+    """By its name: what has a name of its own waits for its user."""
+    temp, partial, own = "1000.orbax-checkpoint-tmp-7", "2000.partial_save", "3000"
+    made = {name: stage(name) for name in (temp, partial, own)}
+    mount.kill9()
+    time.sleep(1.2)
+    mount.start()
+    wait_until(lambda: [s[0] for s in sessions(ckptfs, store)] == [own], 10, "the end of the others")
+    ckptfs("resume", store, own)
+    assert trees.files(mount / own) == made[own]
+    assert sum("staging_ttl" in line for line in mount.errors()) == 2
+    wait_until(lambda: len(os.listdir(store / "sessions")) == 1 and os.listdir(store / "trash") == [], 10, "the end of their files")

@@ -1,0 +1,180 @@
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/clock.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define SECOND_NS INT64_C(1000000000)
+#define TEMP "1000.orbax-checkpoint-tmp-7"
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+static const bool go_on = false, stopped = true;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+}
+
+static void teardown(void)
+{
+	ckpt_trash_drain(s->trash);
+	ckpt_store_close(s);
+}
+
+static int64_t soon(void)
+{
+	return ckpt_sys.now_ns() + SECOND_NS;
+}
+
+static struct ckpt_step *staged(const char *name)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
+	close(ckpt_staged_put(step, "sub/a", "some text"));
+	return step;
+}
+
+static bool is_there(const char *name)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", name);
+
+	ckpt_step_unref(step);
+	return step;
+}
+
+START_TEST(usage_is_of_all_files_and_of_the_last_change)
+{
+	struct ckpt_step *step = staged("1000");
+	struct ckpt_stage_usage u;
+	int64_t changed;
+
+	close(ckpt_staged_put(step, "b", "more"));
+	ck_ok(ckpt_stage_usage(step, &u));
+	ck_assert_uint_eq(u.files, 2);
+	ck_assert_uint_eq(u.bytes, strlen("some text") + strlen("more"));
+	ck_assert_uint_eq(u.open_writers, 0);
+	changed = u.changed_ns;
+	usleep(30000);
+	ck_assert_int_eq(fchmodat(step->dirfd, "sub/a", 0600, 0), 0);
+	ck_ok(ckpt_stage_usage(step, &u));
+	ck_assert_int_gt(u.changed_ns, changed);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(only_what_has_a_temp_name_expires)
+{
+	static const char *const names[] = {TEMP,   "1001.partial_save", "tmp-checkpoint-5",
+					    "1002", "checkpoint-3",      "best"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		ckpt_step_unref(staged(names[i]));
+	ck_assert_int_eq(ckpt_stage_expire_before(s, soon(), &go_on), INT64_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		ck_assert_msg(is_there(names[i]) == (i >= 3), "%s", names[i]);
+	ck_assert_uint_eq(ckpt_save_errors(s, "staging_ttl"), 3);
+}
+END_TEST
+
+START_TEST(what_was_changed_since_stays_and_says_when_it_is_due)
+{
+	int64_t before = ckpt_sys.now_ns() - SECOND_NS, next;
+	struct ckpt_step *step = staged(TEMP);
+
+	next = ckpt_stage_expire_before(s, before, &go_on);
+	ck_assert(is_there(TEMP));
+	ck_assert_int_gt(next, before);
+	ck_assert_int_le(next, soon());
+	// A change deep in it counts as one of it.
+	usleep(30000);
+	ck_assert_int_eq(fchmodat(step->dirfd, "sub/a", 0600, 0), 0);
+	ck_assert_int_gt(ckpt_stage_expire_before(s, next + 1, &go_on), next);
+	ck_assert(is_there(TEMP));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(what_somebody_has_open_stays)
+{
+	struct ckpt_step *step = staged(TEMP);
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "open", "x");
+
+	ckpt_staged_writer(step, &w, fd);
+	ck_assert_int_ne(ckpt_stage_expire_before(s, soon(), &go_on), 0);
+	ck_assert(is_there(TEMP));
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ck_assert_int_eq(ckpt_stage_expire_before(s, soon(), &go_on), INT64_MAX);
+	ck_assert(!is_there(TEMP));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_left_one_expires_when_nobody_reads_it)
+{
+	struct ckpt_step **left;
+	size_t count;
+
+	ckpt_step_unref(staged(TEMP));
+	ckpt_step_unref(staged("1001"));
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 2);
+	for (size_t i = 0; i < count; i++)
+		ck_assert(ckpt_stage_use(left[i]));
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	for (size_t i = 0; i < count; i++) {
+		ck_assert_int_eq(ckpt_step_state(left[i]), CKPT_STEP_LEFT);
+		ckpt_stage_unuse(left[i]);
+	}
+	ckpt_stage_expire_before(s, soon(), &stopped);
+	for (size_t i = 0; i < count; i++)
+		ck_assert_int_eq(ckpt_step_state(left[i]), CKPT_STEP_LEFT);
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	for (size_t i = 0; i < count; i++)
+		ck_assert_int_eq(ckpt_step_state(left[i]),
+				 strcmp(left[i]->name, TEMP) ? CKPT_STEP_LEFT : CKPT_STEP_GONE);
+	ckpt_step_list_free(left, count);
+}
+END_TEST
+
+START_TEST(a_session_that_cannot_be_looked_at_stays)
+{
+	ckpt_step_unref(staged(TEMP));
+	struct ckpt_step *step = ckpt_step_find(s, "", TEMP);
+
+	ck_ok(ckpt_sys.rename(s->sessions_fd, step->session, s->sessions_fd, "elsewhere", 0));
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	ck_assert(is_there(TEMP));
+	ck_ok(ckpt_sys.rename(s->sessions_fd, "elsewhere", s->sessions_fd, step->session, 0));
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	ck_assert(!is_there(TEMP));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("stage usage");
+	TCase *tcase = tcase_create("usage");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, usage_is_of_all_files_and_of_the_last_change);
+	tcase_add_test(tcase, only_what_has_a_temp_name_expires);
+	tcase_add_test(tcase, what_was_changed_since_stays_and_says_when_it_is_due);
+	tcase_add_test(tcase, what_somebody_has_open_stays);
+	tcase_add_test(tcase, a_left_one_expires_when_nobody_reads_it);
+	tcase_add_test(tcase, a_session_that_cannot_be_looked_at_stays);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
