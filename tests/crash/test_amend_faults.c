@@ -5,9 +5,12 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
+#include "core/amend.h"
+#include "core/delete.h"
 #include "core/sys.h"
 #include "core/util.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 
 #define CALLS_MAX 1000
@@ -119,6 +122,80 @@ START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_e
 }
 END_TEST
 
+// --- A lost write -------------------------------------------------------------------------------------------------------
+
+static int fsyncs_to_fail;
+
+static int fsync_once(int fd)
+{
+	return fsyncs_to_fail-- > 0 ? -EIO : fsync(fd) ? -errno : 0;
+}
+
+static int put_new(struct ckpt_store *s, struct ckpt_step *step, const char *name)
+{
+	CLEANUP_FREE char *path = NULL;
+	CLEANUP_FD int fd = -1;
+
+	ck_assert_int_gt(asprintf(&path, "%s/%s", step->session, name), 0);
+	fd = ckpt_sys.open(s->sessions_fd, path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, "text", 4, 0));
+	return 0;
+}
+
+// The kernel reports it once, and a later fsync of the same bytes succeeds: they must be written anew.
+START_TEST(a_lost_write_is_not_made_good_by_a_second_close)
+{
+	int (*const whole)(int fd) = ckpt_sys.fsync;
+	struct ckpt_step *step;
+	struct trial t;
+	size_t done;
+
+	prepare(&t, 0);
+	step = ckpt_amends_step(t.s, &done);
+	put_new(t.s, step, "late");
+	ck_ok(ckpt_amend_begin(step, "late"));
+	fsyncs_to_fail = 1;
+	ckpt_sys.fsync = fsync_once;
+	ck_error(ckpt_amend_add(step, "late"), EIO);
+	ck_error(ckpt_amend_add(step, "late"), EIO);
+	ck_ok(ckpt_amend_settle(step));
+	ck_assert(ckpt_amend_is_pending(step, "late"));
+	ckpt_sys.fsync = whole;
+	ckpt_step_unref(step);
+	t.rc = -EIO;
+	check_answer(&t, -EIO);
+}
+END_TEST
+
+// Of a file that is added and of a step that changes meanwhile.
+START_TEST(what_is_no_place_for_an_addition_is_refused)
+{
+	struct ckpt_step *step;
+	struct trial t;
+	size_t done;
+
+	prepare(&t, 0);
+	step = ckpt_amends_step(t.s, &done);
+	ck_error(ckpt_amend_add(step, "config"), EEXIST);
+	ck_error(ckpt_amend_add(step, "nothing/x"), ENOENT);
+	ck_error(ckpt_amend_add(step, "nothing"), ENOENT);
+	ck_error(ckpt_amend_add(step, "model/x"), ENOTDIR);
+	ck_error(ckpt_amend_replace(step, "nothing", "model"), ENOENT);
+	ck_error(ckpt_amend_replace(step, "sub", "model"), EEXIST);
+	ck_error(ckpt_amend_remove(step, "nothing"), ENOENT);
+	ck_error(ckpt_amend_remove(step, ""), EINVAL);
+	ckpt_amends_check(t.s, 0);
+	ck_ok(ckpt_delete(step));
+	ck_error(ckpt_amend_add(step, "late"), ESTALE);
+	ck_error(ckpt_amend_remove(step, "config"), ESTALE);
+	ck_ok(ckpt_undelete(step));
+	ck_ok(ckpt_amend_remove(step, "config"));
+	ckpt_step_unref(step);
+	ckpt_store_close(t.s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("amend faults");
@@ -129,6 +206,8 @@ int main(void)
 	tcase_add_loop_test(tcase, a_call_that_fails_fails_the_act_or_does_no_harm, 0, 2 * tried * CKPT_AMEND_ACTS);
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
 			    (int)ARRAY_LEN(ways) * CKPT_AMEND_ACTS);
+	tcase_add_test(tcase, a_lost_write_is_not_made_good_by_a_second_close);
+	tcase_add_test(tcase, what_is_no_place_for_an_addition_is_refused);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
