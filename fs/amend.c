@@ -22,10 +22,11 @@
 
 // Guarded by the lock of the node's use, but for the handle's own.
 struct amend_file {
-	bool on;         // from its creation to the last release (atomic)
-	bool published;  // as it is; who writes now writes into a copy (atomic)
-	unsigned closed; // handles that had a close and no release yet, which the kernel sends when it likes
-	char again[40];  // that copy, in the session's directory, until it is published, too; else ""
+	bool on;          // from its creation to the last release (atomic)
+	bool published;   // as it is; who writes now writes into a copy (atomic)
+	unsigned handles; // that may still write
+	unsigned closed;  // of them, those that had a close and no release yet, which the kernel sends when it likes
+	char again[40];   // that copy, in the session's directory, until it is published, too; else ""
 };
 
 struct amend_handle {
@@ -78,6 +79,13 @@ bool amend_is_changing(const struct node *n)
 	struct amend_file *f = amend_of(n);
 
 	return f && !is_published(f);
+}
+
+bool amend_is_published(const struct node *n)
+{
+	struct amend_file *f = amend_of(n);
+
+	return f && is_published(f);
 }
 
 // The path in the step of a name in this directory.
@@ -209,12 +217,25 @@ static int begin_file(struct node *n)
 	return 0;
 }
 
-static int open_handle(struct call *c, struct node *n, int fd, int writer)
+static int cut_off(struct ckpt_fs *fs, struct handle *h)
+{
+	int rc = amend_write_begin(fs, h);
+
+	if (rc)
+		return rc;
+	rc = ckpt_sys.ftruncate(h->fd, 0);
+	amend_write_end(h);
+	return rc;
+}
+
+static int open_handle(struct call *c, struct node *n, int fd, int writer, bool creates)
 {
 	struct amend_handle *ah = calloc(1, sizeof(*ah));
+	bool cuts = c->fi.flags & O_TRUNC;
 	struct handle *h;
 	int rc = ah ? node_use(n) : -ENOMEM;
 
+	c->fi.flags &= ~O_TRUNC; // what was published is not cut off in place
 	if (!rc)
 		rc = begin_file(n);
 	if (!rc) {
@@ -230,11 +251,25 @@ static int open_handle(struct call *c, struct node *n, int fd, int writer)
 	}
 	h = handle_of(&c->fi);
 	ah->opener = client_process(fuse_req_ctx(c->req)->pid);
-	if (h->writes)
-		h->amend = ah;
-	else
+	if (!h->writes && !creates) {
 		free(ah);
-	return 0;
+		return 0;
+	}
+	h->amend = ah; // who makes a file and only reads it has it added, too
+	pthread_mutex_lock(&n->use->lock);
+	n->use->amend->handles++;
+	pthread_mutex_unlock(&n->use->lock);
+	rc = cuts && !creates ? cut_off(c->fs, h) : 0;
+	if (rc)
+		amend_release(c->fs, NULL, h);
+	return rc;
+}
+
+static bool has_writers(struct node *n)
+{
+	LOCK_SCOPE(&n->use->lock);
+
+	return n->use->amend->handles;
 }
 
 static int create_on_disk(struct call *c, const struct place *p, const char *path, struct fuse_entry_param *ret_entry)
@@ -258,7 +293,7 @@ static int create_on_disk(struct call *c, const struct place *p, const char *pat
 	if (!rc) {
 		rc = ckpt_amend_begin(p->step, path);
 		if (!rc)
-			rc = open_handle(c, node_of(c->fs, ret_entry->ino), TAKE_FD(fd), TAKE_FD(writer));
+			rc = open_handle(c, node_of(c->fs, ret_entry->ino), TAKE_FD(fd), TAKE_FD(writer), true);
 		if (rc) {
 			ckpt_amend_forget(p->step, path);
 			node_forget(c->fs, node_of(c->fs, ret_entry->ino), 1);
@@ -302,10 +337,8 @@ int amend_pending(struct call *c)
 	struct amend_file *f = amend_of(c->node);
 	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
 
-	if (f && c->opens && is_published(f))
-		return CALL_REOPENS; // as any file of the step that is written over
-	if (f && c->opens) {
-		int rc = open_handle(c, c->node, -1, -1);
+	if (f && c->opens && has_writers(c->node) && (c->fi.flags & O_ACCMODE) != O_RDONLY) {
+		int rc = open_handle(c, c->node, -1, -1, false);
 
 		if (rc)
 			return rc;
@@ -393,11 +426,16 @@ int amend_rename(struct call *c)
 
 	if (rc)
 		return c->step || c->other_step ? CALL_REOPENS : rc;
-	if (c->flags & RENAME_EXCHANGE || c->step != c->other_step)
+	if (c->flags & RENAME_EXCHANGE)
 		return CALL_REOPENS;
 	rc = path_of(c->fs, c->node, c->name, &from, path, sizeof(path));
 	if (rc)
 		return rc;
+	if (c->step != c->other_step) {
+		rc = ckpt_amend_is_pending(c->step, path) ? -EXDEV : CALL_REOPENS;
+		place_done(&from);
+		return rc;
+	}
 	rc = path_of(c->fs, c->other, c->other_name, &to, to_path, sizeof(to_path));
 	if (!rc) {
 		rc = ckpt_amend_is_pending(c->step, path) ? rename_pending(c, &from, path, &to, to_path) : CALL_REOPENS;
@@ -429,8 +467,12 @@ static int publish(struct ckpt_fs *fs, struct node *n)
 	struct place p;
 	int rc = place_of(fs, n, &p);
 
+	if (rc == -ESTALE) {
+		set_published(f, false); // it was removed before its close, and is its writer's
+		return 0;
+	}
 	if (rc)
-		return rc == -ESTALE ? 0 : rc; // it was removed before its close
+		return rc;
 	if (p.step && ckpt_amend_is_pending(p.step, p.path)) {
 		rc = ckpt_amend_add(p.step, p.path);
 		if (!rc)
@@ -491,7 +533,7 @@ static bool flush_counts(struct handle *h, pid_t tid, int *ret_result)
 		return false;
 	f->closed += !ah->closed;
 	ah->closed = true;
-	if (is_published(f) || h->node->use->write_opens != f->closed)
+	if (is_published(f) || f->handles != f->closed)
 		return false;
 	// A shell closes one of two descriptors before it writes: an empty file waits for the second close.
 	if (!ah->flushed && !fstat(h->node->use->fd, &st) && !st.st_size) {
@@ -562,33 +604,24 @@ static int follow_locked(struct handle *h)
 	return rc;
 }
 
-// In a reopened step the file is that of the committed version until it is changed.
-static int copy_up_locked(struct ckpt_fs *fs, struct handle *h)
+// Whose session has the published bytes: one that was reopened since shares them. NULL: it was deleted.
+static struct ckpt_step *owner_of(struct ckpt_step *step)
 {
-	CLEANUP_FD int now = -1, reads = -1;
-	char path[32];
-	int rc = copy_up(fs, h->node, false, &now);
-
-	if (rc)
-		return rc;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", now);
-	reads = open(path, O_RDONLY | O_CLOEXEC);
-	return reads < 0 || dup3(reads, h->node->use->fd, O_CLOEXEC) < 0 ? -errno : 0;
+	return !step || ckpt_step_state(step) == CKPT_STEP_COMMITTED ? step : step->base;
 }
 
 int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 {
 	struct amend_file *f = h->node->use->amend;
-	struct ckpt_step *step = node_step(fs, h->node);
-	bool committed = step && ckpt_step_state(step) == CKPT_STEP_COMMITTED;
+	struct ckpt_step *step = node_step(fs, h->node), *owner = owner_of(step);
+	int rc = 0;
+
 	int rc = 0;
 
 	pthread_mutex_lock(&h->node->use->lock);
-	if (is_published(f) && committed)
-		rc = write_again_locked(fs, h, step);
-	else if (is_published(f) && step && copy_up_is_due(h->node->use->fd))
-		rc = copy_up_locked(fs, h);
-	if (!rc && (is_published(f) || *f->again))
+	if (is_published(f))
+		rc = owner ? write_again_locked(fs, h, owner) : -ESTALE;
+	if (!rc)
 		rc = follow_locked(h);
 	ckpt_step_unref(step);
 	if (rc)
@@ -672,7 +705,7 @@ static void run_release(struct call *c)
 	bool last;
 
 	pthread_mutex_lock(&h->node->use->lock);
-	last = h->node->use->write_opens == 1;
+	last = !--h->node->use->amend->handles;
 	h->node->use->amend->closed -= h->amend->closed;
 	pthread_mutex_unlock(&h->node->use->lock);
 	if (last && !h->amend->dead && !is_published(amend_of(h->node)))

@@ -22,6 +22,9 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 // It is open and is not, or not any more, what the step has: its attributes are those of the open file.
 bool amend_is_changing(const struct node *n);
 
+// It is open and was published as it is.
+bool amend_is_published(const struct node *n);
+
 void amend_flush(fuse_req_t req, struct handle *h);
 void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
 // Around a write through the daemon, or a change of size: what was published stays as it is, and none is published in the

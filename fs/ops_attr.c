@@ -141,7 +141,8 @@ static int set_on_symlink(struct call *c, int fd)
 	return utimensat(fd, "", times, AT_EMPTY_PATH) ? -errno : 0;
 }
 
-// The file itself, whatever its names do meanwhile: an open one by its descriptor, else by an O_PATH one.
+// The file itself, whatever its names do meanwhile: an open one by its descriptor, else by an O_PATH one. The descriptor of
+// what was added to a committed step is that step's, also where the step was reopened since.
 static int open_self(struct ckpt_fs *fs, struct node *n)
 {
 	struct statx stx;
@@ -150,7 +151,7 @@ static int open_self(struct ckpt_fs *fs, struct node *n)
 
 	if (use) {
 		pthread_mutex_lock(&use->lock);
-		if (use->fd >= 0)
+		if (use->fd >= 0 && !amend_is_published(n))
 			fd = fcntl(use->fd, F_DUPFD_CLOEXEC, 0);
 		pthread_mutex_unlock(&use->lock);
 	}

@@ -1,6 +1,5 @@
 """Amends: what is added to a committed step is a version of it, at its close and not before."""
 
-import contextlib
 import os
 import subprocess
 import time
@@ -10,6 +9,7 @@ import pytest
 from support import trees
 from support.mounting import LoopDisk, Mount, errno_name, wait_until
 from support.fixtures import SLOW, needs_root
+from support.syncs import BadSyncs
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -293,6 +293,59 @@ def test_what_is_written_after_a_close_goes_into_a_copy(mount, made, whole, agen
     assert (store / "sessions" / session / "f").read_bytes() == b"first", "the version before is as it was"
     whole({"f": b"first second"})
     assert os.stat(path).st_ino == inode
+
+
+@pytest.mark.parametrize("change", ["os.write(other, b' second')", "os.ftruncate(other, 2)", "os.posix_fallocate(other, 0, 100)",
+                                    "os.copy_file_range(source, other, 5, 0, 0)", "os.fchmod(other, 0o600)"])
+def test_what_is_written_after_a_close_and_a_reopening_leaves_the_version_before(mount, made, agent, store, change):
+    a, top = agent(), mount / "1000"
+    a.run(WRITE, path=str(top / "f"), data=b"first")
+    a.run("other = os.dup(fd); os.close(fd); source = os.open(from_, os.O_RDONLY)", from_=str(top / "config.json"))
+    [session] = os.listdir(store / "sessions")
+    trees.write(top / "empty", b"reopens")
+    a.errno_of(change)
+    assert (store / "sessions" / session / "f").read_bytes() == b"first"
+    a.run("os.close(other); os.close(source)")
+    assert (store / "sessions" / session / "f").read_bytes() == b"first" and os.stat(store / "sessions" / session / "f").st_mode & 0o777 == 0o640
+    expected = trees.files(top)
+    trees.write(top / ".finalize", b"")
+    mount.remount()
+    assert trees.files(top) == expected
+
+
+def test_what_is_written_after_a_close_and_a_deletion_leaves_the_step(mount, made, agent, ckptfs, store):
+    a, top = agent(), mount / "1000"
+    a.run(WRITE, path=str(top / "f"), data=b"first")
+    a.run("other = os.dup(fd); os.close(fd)")
+    ckptfs("rm", store, "1000")
+    for change in ("os.write(other, b' second')", "os.ftruncate(other, 2)", "os.fchmod(other, 0)"):
+        a.errno_of(change)
+    a.errno_of("os.close(other)")
+    ckptfs("undelete", store, "1000")
+    mount.remount()
+    assert trees.files(top) == made | {"f": b"first"} and ckptfs.json("verify", store)["bad"] == []
+
+
+def test_a_removed_pending_file_is_its_writers(mount, made, agent, ckptfs, store):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"one")
+    a.run("os.unlink(path); r = os.open(f'/proc/self/fd/{fd}', os.O_RDONLY); other = os.dup(fd); os.close(fd); os.write(other, b' two')")
+    assert a.run("os.pread(r, 100, 0)") == b"one two" and a.run("os.fstat(other).st_size") == 7
+    a.run("os.close(other); os.close(r)")
+    assert version(ckptfs, store) == 1 and trees.files(mount / "1000") == made
+
+
+def test_a_writer_after_all_others_reopens(mount, made, whole, agent):
+    a, top = agent(), mount / "1000"
+    trees.write(top / "f", b"first")
+    a.run("fd = os.open(path, os.O_RDONLY)", path=str(top / "f"))
+    time.sleep(0.3)
+    trees.write(top / "f", b"second")
+    assert "1000" not in mount.listing() and (top / "f").read_bytes() == b"second"
+    assert a.run("os.read(fd, 100)") == b"first"
+    a.run("os.close(fd)")
+    trees.write(top / ".finalize", b"")
+    whole({"f": b"second"})
 
 
 def test_a_truncation_after_a_close_goes_into_a_copy(mount, made, whole, agent, store):
@@ -588,3 +641,115 @@ def test_a_second_close_of_a_duplicate_publishes_what_the_first_could_not(full, 
         assert (top / "f").read_bytes() == b"first second"
         full.remount()
     assert ckptfs.json("verify", full.store)["bad"] == []
+
+
+# --- What else clients do -------------------------------------------------------------------------------------------------
+
+
+def test_a_file_made_by_who_only_reads_it(mount, made, whole, agent):
+    """As locks are made."""
+    a, path = agent(), mount / "1000/lock"
+    a.run("fd = os.open(path, os.O_CREAT | os.O_RDONLY, 0o600); fcntl.flock(fd, fcntl.LOCK_EX)", path=str(path))
+    a.run("os.close(fd)")
+    wait_until(lambda: "lock" in mount.listing("1000"), 5, "the file")
+    whole({"lock": b""})
+
+
+def test_a_reader_of_a_pending_file_keeps_nothing_back(mount, made, whole, agent):
+    a, b, path = agent(), agent(), mount / "1000/f"
+    a.run(WRITE, path=str(path), data=b"one")
+    b.run("fd = os.open(path, os.O_RDONLY)", path=str(path))
+    a.run("os.write(fd, b' two'); os.close(fd)")
+    assert "f" in mount.listing("1000") and b.run("os.read(fd, 100)") == b"one two"
+    assert path.read_bytes() == b"one two"
+    b.run("os.close(fd)")
+    whole({"f": b"one two"})
+
+
+def test_a_hard_link_to_a_pending_file(mount, made, whole, agent):
+    """It reopens the step, of which both names are then part."""
+    a, top = agent(), mount / "1000"
+    a.run(WRITE, path=str(top / "f"), data=b"one")
+    os.link(top / "f", top / "g")
+    a.run("os.write(fd, b' two'); os.close(fd)")
+    assert (top / "g").read_bytes() == b"one two"
+    trees.write(top / ".finalize", b"")
+    whole({"f": b"one two", "g": b"one two"})
+
+
+def test_a_pending_file_does_not_leave_the_step(mount, made, agent, ckptfs, store):
+    a, top = agent(), mount / "1000"
+    a.run(WRITE, path=str(top / "f"), data=b"one")
+    os.mkdir(mount / "plain")
+    with pytest.raises(OSError) as e:
+        os.rename(top / "f", mount / "plain/f")
+    assert errno_name(e.value) == "EXDEV"
+    a.run("os.write(fd, b' two'); os.close(fd)")
+    mount.remount()
+    assert trees.files(top) == made | {"f": b"one two"} and mount.listing("plain") == []
+    assert ckptfs.json("verify", store)["bad"] == []
+
+
+def test_a_step_removed_by_its_names_while_a_file_is_pending(mount, made, agent, ckptfs, store):
+    a = agent()
+    a.run(WRITE, path=str(mount / "1000/f"), data=b"late")
+    subprocess.run(["rm", "-r", str(mount / "1000")], check=False, capture_output=True, timeout=20)
+    a.errno_of("os.close(fd)")
+    gone = "1000" not in mount.listing()
+    mount.remount()
+    assert ("1000" not in mount.listing()) == gone
+    assert ckptfs.json("verify", store)["bad"] == []
+    if gone:
+        ckptfs("undelete", store, "1000")
+        assert trees.files(mount / "1000") in (made, made | {"f": b"late"})
+
+
+def test_many_clients_make_the_same_names(mount, made, whole, agent, ckptfs, store):
+    clients = [agent() for _ in range(4)]
+    for a in clients:
+        a.start("""won = []
+for i in range(20):
+    try:
+        os.mkdir(f'{top}/d{i}')
+        won.append(i)
+    except FileExistsError:
+        pass
+    try:
+        fd = os.open(f'{top}/d{i}/f', os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        os.write(fd, b'x')
+        os.close(fd)
+        won.append(100 + i)
+    except FileExistsError:
+        pass
+won""", top=str(mount / "1000"))
+    won = sorted(i for a in clients for i in a.result())
+    assert won == [*range(20), *range(100, 120)]
+    assert version(ckptfs, store) == 41
+    whole({f"d{i}/f": b"x" for i in range(20)})
+
+
+@pytest.mark.parametrize("harm", ["fail_next", "die"])
+def test_a_close_whose_data_is_lost_says_so(world, store, agent, ckptfs, harm, mode):
+    syncs = BadSyncs(world)
+    m = Mount.new(world, store, prefix=syncs.prefix, mode=mode)
+    os.mkdir(m / "1000")
+    made = trees.fill(m / "1000")
+    trees.write(m / "1000/.finalize", b"")
+    a, path = agent(), m / "1000/f"
+    a.run(WRITE, path=str(path), data=b"lost")
+    getattr(syncs, harm)()
+    assert a.errno_of("os.close(fd)") == "EIO"
+    if harm == "die":
+        with pytest.raises(OSError):
+            os.mkdir(m / "1000/d")
+        syncs.live()
+    wait_until(lambda: not path.exists(), 5, "the end of the file")
+    assert trees.files(m / "1000") == made and "1000" in m.listing()
+    assert any("could not be added" in line for line in m.errors())
+    trees.write(path, b"again")
+    os.mkdir(m / "1000/d")
+    for _ in range(2):
+        assert trees.files(m / "1000") == made | {"f": b"again"} and (m / "1000/d").is_dir()
+        m.kill9()
+        m.start()
+    assert ckptfs.json("verify", store)["bad"] == []
