@@ -197,7 +197,7 @@ static int sync_path(struct attempt *a, const struct ckpt_unsynced *u, bool dir)
 			 "it could not be opened, to be written out", u->path);
 		return rc;
 	}
-	if (!dir)
+	if (!dir && !u->shared) // the data of a shared one was on disk before
 		ckpt_stage_synced(a->step, u->ino, 0, 0, rc);
 	complain(a, rc, "the data did not reach the disk: write the file anew, then complete the step again",
 		 "write-out failed", u->path);

@@ -249,36 +249,79 @@ static int remove_version(struct ckpt_step *step, uint32_t version)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-// The versions of one session, whose manifests name it and so are nobody else's; the deletion stays.
+struct owner {
+	const struct ckpt_step *step;
+	const char *session;
+	uint32_t version;
+	bool is;
+};
+
+static int look_at_owner(void *arg, struct ckpt_step *d)
+{
+	struct owner *o = arg;
+
+	o->is |= d != o->step && !strcmp(d->name, o->step->name) &&
+		 (d->deleted_by == o->version || !strcmp(d->session, o->session));
+	return 0;
+}
+
+// A deletion that stayed when its own step was gone (hand_on), and that nobody has any more, because what it was handed on
+// to came back.
+static bool is_ownerless(struct ckpt_step *step, const struct ckpt_summary *deletion)
+{
+	struct ckpt_step *live = ckpt_step_find(step->store, step->folder_id, step->name);
+	struct owner o = {.step = step, .session = deletion->session, .version = deletion->version};
+
+	if (!deletion->deleted)
+		return false;
+	o.is = live && !strcmp(live->session, deletion->session);
+	ckpt_step_unref(live);
+	LOCK_SCOPE(&step->store->lock);
+	(void)ckpt_step_each_locked(step->store, step->folder_id, 1u << CKPT_STEP_DELETED, look_at_owner, &o);
+	return !o.is;
+}
+
+static int remove_manifest_of(struct ckpt_step *step, const struct ckpt_summary *summary)
+{
+	char manifest[2 + 64 + 1] = "m/";
+	int rc;
+
+	if (step->moved || summary->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX)
+		return 0;
+	ckpt_hex(summary->manifest_sha256, 32, manifest + 2);
+	rc = ckpt_backend_remove(step->store->backend, manifest, NULL);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+// A version before the deletion, if it is of this session, whose manifest names it and so is nobody else's; or, in a pass
+// before that, while something is there for it to be over, if it is a deletion without an owner.
+static int remove_if(struct ckpt_step *step, uint32_t version, bool ownerless)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, version, &r);
+	bool ours;
+
+	if (rc == -ENOENT || rc == -EBADMSG || rc == -ENOTSUP)
+		return 0; // not ours to judge
+	if (rc)
+		return rc;
+	ours = !strcmp(r.summary.session, step->session);
+	if (ours && !ownerless)
+		rc = remove_manifest_of(step, &r.summary);
+	if (!rc && (ownerless ? !ours && is_ownerless(step, &r.summary) : ours))
+		rc = remove_version(step, version);
+	ckpt_record_done(&r);
+	return rc;
+}
+
+// The deletion itself stays.
 static int remove_versions_of(struct versions *v)
 {
-	struct ckpt_step *step = v->step;
 	int rc = 0;
 
-	for (size_t i = 0; i < v->count && !rc; i++) {
-		char manifest[2 + 64 + 1] = "m/";
-		struct ckpt_record r;
-
-		if (v->at[i] >= step->deleted_by)
-			break;
-		rc = ckpt_step_record(step, v->at[i], &r);
-		if (rc == -ENOENT || rc == -EBADMSG || rc == -ENOTSUP) {
-			rc = 0; // not ours to judge
-			continue;
-		}
-		if (rc || strcmp(r.summary.session, step->session)) {
-			if (!rc)
-				ckpt_record_done(&r);
-			continue;
-		}
-		if (!step->moved && r.summary.manifest_bytes > CKPT_MANIFEST_EMBED_MAX) {
-			ckpt_hex(r.summary.manifest_sha256, 32, manifest + 2);
-			rc = ckpt_backend_remove(step->store->backend, manifest, NULL);
-		}
-		ckpt_record_done(&r);
-		if (!rc || rc == -ENOENT)
-			rc = remove_version(step, v->at[i]);
-	}
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < v->count && !rc && v->at[i] < v->step->deleted_by; i++)
+			rc = remove_if(v->step, v->at[i], pass == 0);
 	return rc;
 }
 
@@ -333,17 +376,33 @@ static int is_needed(const struct versions *v)
 	return rc == -ENOENT ? 0 : rc;
 }
 
+struct before {
+	const struct ckpt_step *step;
+	struct ckpt_step *newest;
+};
+
+static int newest_before(void *arg, struct ckpt_step *d)
+{
+	struct before *b = arg;
+
+	if (d->deleted_by < b->step->deleted_by && !strcmp(d->name, b->step->name) &&
+	    (!b->newest || d->deleted_by > b->newest->deleted_by))
+		b->newest = d;
+	return 0;
+}
+
 // As after a restart: it is the deletion of the newest before it, and goes with that.
 static void hand_on(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->store->lock);
-	struct ckpt_step *heir = ckpt_step_deleted_before_locked(step);
+	struct before b = {.step = step};
 
-	if (!heir)
+	(void)ckpt_step_each_locked(step->store, step->folder_id, 1u << CKPT_STEP_DELETED, newest_before, &b);
+	if (!b.newest)
 		return;
-	LOCK_SCOPE(&heir->lock);
-	heir->deleted_by = step->deleted_by;
-	heir->deleted_ns = step->deleted_ns;
+	LOCK_SCOPE(&b.newest->lock);
+	b.newest->deleted_by = step->deleted_by;
+	b.newest->deleted_ns = step->deleted_ns;
 }
 
 // Last: until here it says that the versions before it are no step. Where another session came in its place, there is none.

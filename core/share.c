@@ -17,18 +17,6 @@
 
 // --- One file -----------------------------------------------------------------------------------------------------------
 
-// The mark comes first: a crash between the two leaves a mark too many, never a link too many.
-int ckpt_share_link(int fd, int dirfd, const char *name)
-{
-	char path[32];
-	int rc = ckpt_sys.fsetxattr(fd, SHARED_XATTR, "", 0, XATTR_CREATE);
-
-	if (rc && rc != -EEXIST)
-		return rc;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) ? -errno : 0;
-}
-
 bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx)
 {
 	char path[32 + CKPT_NAME_MAX + 1];
@@ -282,6 +270,19 @@ static int copy_file(struct ckpt_manifest *m, const struct ckpt_entry *e, int fr
 	return rc;
 }
 
+// A second name for the raw file, which is open at fd. The mark comes first: a crash between the two leaves a mark too many,
+// never a link too many.
+static int link_raw(const struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int fd, int dirfd,
+		    const char *name)
+{
+	char raw[CKPT_RAW_PATH_MAX];
+	int rc = ckpt_sys.fsetxattr(fd, SHARED_XATTR, "", 0, XATTR_CREATE);
+
+	if (!rc || rc == -EEXIST)
+		rc = ckpt_step_raw_path(step, m, index, raw, sizeof(raw));
+	return rc ? rc : ckpt_sys.link(step->store->sessions_fd, raw, dirfd, name);
+}
+
 // A disk allows only so many names of one file, and who is not root may not mark what he may not write.
 static bool wants_copy(int rc)
 {
@@ -295,7 +296,7 @@ static int share_file(struct ckpt_step *step, struct ckpt_manifest *m, const str
 
 	if (rc)
 		return rc;
-	rc = copied ? -EMLINK : ckpt_share_link(from, dirfd, name);
+	rc = copied ? -EMLINK : link_raw(step, m, e->index, from, dirfd, name);
 	if (wants_copy(rc))
 		rc = copy_file(m, e, from, dirfd, name);
 	ckpt_sys.close(from);

@@ -13,8 +13,6 @@
 
 #include <sys/stat.h>
 
-// A second name for the raw file that is open at fd, for reading: dirfd/name. -EEXIST, -EMLINK, -EXDEV ...
-int ckpt_share_link(int fd, int dirfd, const char *name);
 // Whether what has this name in a live tree is shared. stx is of it; for most files it says all.
 bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx);
 // Whether the file may be one, though only this name of it is left: then others may still have it open under the name that it

@@ -396,18 +396,6 @@ uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *
 	return used;
 }
 
-struct ckpt_step *ckpt_step_deleted_before_locked(const struct ckpt_step *step)
-{
-	const struct ckpt_step_table *t = step->store->steps;
-	struct ckpt_step *newest = NULL;
-
-	for (struct ckpt_step *d = t->deleted[bucket_of(t, step->folder_id, step->name)]; d; d = d->hash_next)
-		if (d->deleted_by < step->deleted_by && (!newest || d->deleted_by > newest->deleted_by) &&
-		    !strcmp(d->name, step->name) && !strcmp(d->folder_id, step->folder_id))
-			newest = d;
-	return newest;
-}
-
 struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name)
 {
 	LOCK_SCOPE(&s->lock);

@@ -141,6 +141,8 @@ int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 // A raw file of a committed step for reading: openat of sessions/<uuid>/<path>, checked against its entry (-EIO when it
 // is gone or is not what the manifest says).
 int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd);
+#define CKPT_RAW_PATH_MAX (36 + 1 + 4096)
+int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap);
 // The record of a version, whole. Free with ckpt_record_done.
 int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record);
 
@@ -171,8 +173,6 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
 // Under store->lock: a deleted step of this name and session, or NULL.
 struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary);
-// Under store->lock: of the deleted steps of the same name, the newest that was deleted before this one, or NULL.
-struct ckpt_step *ckpt_step_deleted_before_locked(const struct ckpt_step *step);
 // Under store->lock: the highest version that deleted steps of this name have used; 0: none. The next goes beyond.
 uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name);
 // Under store->lock: keeps a name for a step that is being committed to it, so that no other step can take it meanwhile.

@@ -12,23 +12,32 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd)
+int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap)
 {
-	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
 	struct ckpt_entry e;
-	struct stat st;
-	int n, fd, rc;
+	int n;
 
 	ckpt_manifest_entry(m, index, &e);
 	if (e.type != CKPT_ENTRY_FILE || (e.content != CKPT_CONTENT_RAW && e.bytes))
 		return -EINVAL;
-	n = snprintf(path, sizeof(path), "%s/", ckpt_manifest_session(m, e.session) ?: step->session);
+	n = snprintf(buf, cap, "%s/", ckpt_manifest_session(m, e.session) ?: step->session);
 	if (e.raw_path)
-		n = snprintf(path + n, sizeof(path) - (size_t)n, "%s", e.raw_path);
+		n = snprintf(buf + n, cap - (size_t)n, "%s", e.raw_path);
 	else
-		n = ckpt_manifest_path(m, index, path + n, sizeof(path) - (size_t)n);
-	if (n < 0)
-		return n;
+		n = ckpt_manifest_path(m, index, buf + n, cap - (size_t)n);
+	return MIN(n, 0);
+}
+
+int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd)
+{
+	char path[CKPT_RAW_PATH_MAX];
+	struct ckpt_entry e;
+	struct stat st;
+	int fd, rc = ckpt_step_raw_path(step, m, index, path, sizeof(path));
+
+	if (rc)
+		return rc;
+	ckpt_manifest_entry(m, index, &e);
 	fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR ? -EIO : fd;

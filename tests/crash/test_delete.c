@@ -1,5 +1,5 @@
-// Deleting, having back, saving anew and expiring when the process dies at any call, and when the power goes at any
-// point: what was acknowledged is so, what was cut happened wholly or not at all, what is in the trash is whole, and
+// Deleting, having back, saving anew, reopening, deriving and expiring when the process dies at any call, and when the power
+// goes at any point: what was acknowledged is so, what was cut happened wholly or not at all, what is in the trash is whole, and
 // what expires leaves nothing behind (I11).
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 4 by default; CKPT_TEST_FULL=1: 60, and
@@ -33,10 +33,12 @@ static bool full(void)
 	return setting("CKPT_TEST_FULL", 0) != 0;
 }
 
-static bool is_worth_it(const struct ckpt_life_log *log, uint64_t point)
+static const struct ckpt_life_script *const wholes[] = {&ckpt_life_whole, &ckpt_life_reopened};
+
+static bool is_worth_it(const struct ckpt_life_script *script, const struct ckpt_life_log *log, uint64_t point)
 {
-	size_t at = ckpt_life_at(&ckpt_life_whole, log, point);
-	bool saving = at < ckpt_life_whole.count && ckpt_life_whole.ops[at].act == CKPT_LIFE_SAVE;
+	size_t at = ckpt_life_at(script, log, point);
+	bool saving = at < script->count && script->ops[at].act == CKPT_LIFE_SAVE;
 
 	return (full() || !saving || point % SAVES_EACH == 0) && point % setting("CKPT_CRASH_STRIDE", 1) == 0;
 }
@@ -45,15 +47,18 @@ static bool is_worth_it(const struct ckpt_life_log *log, uint64_t point)
 
 // In memory shared with the child: how far it came.
 struct shared {
+	const struct ckpt_life_script *script;
 	struct ckpt_life_log log;
 	struct ckpt_sysfault fault;
 };
 
-static struct shared *shared_new(void)
+static struct shared *shared_new(const struct ckpt_life_script *script)
 {
-	void *shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *shared =
+		mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	ck_assert_ptr_ne(shared, MAP_FAILED);
+	shared->script = script;
 	return shared;
 }
 
@@ -91,7 +96,7 @@ static bool died(const char *dir, uint64_t n, struct shared *shared, void (*body
 
 static void run(const char *dir, struct shared *shared)
 {
-	ckpt_life_run(dir, &ckpt_life_whole, &shared->log, calls, shared);
+	ckpt_life_run(dir, shared->script, &shared->log, calls, shared);
 }
 
 static void open_and_close(const char *dir, struct shared *shared)
@@ -116,19 +121,20 @@ static uint64_t measure(struct shared *shared)
 
 START_TEST(deaths_at_every_call_leave_no_step_half_deleted)
 {
-	struct shared *shared = shared_new(), *whole = shared_new();
+	const struct ckpt_life_script *script = wholes[_i];
+	struct shared *shared = shared_new(script), *whole = shared_new(script);
 	uint64_t count = measure(whole);
 	size_t deaths = 0;
 
 	for (uint64_t n = 1; n <= count; n++) {
 		char dir[PATH_MAX];
 
-		if (!is_worth_it(&whole->log, n))
+		if (!is_worth_it(script, &whole->log, n))
 			continue;
-		memset(shared, 0, sizeof(*shared));
+		*shared = (struct shared){.script = script};
 		ckpt_save_init(dir);
 		deaths += died(dir, n, shared, run);
-		ckpt_life_check(dir, &ckpt_life_whole, &shared->log, UINT64_MAX,
+		ckpt_life_check(dir, script, &shared->log, UINT64_MAX,
 				n % THOROUGH_EACH == 1 % THOROUGH_EACH || full());
 		ckpt_temp_empty(dir, true);
 	}
@@ -140,22 +146,23 @@ END_TEST
 // The start that goes on with an expiry that was cut dies at every call, over and over.
 START_TEST(a_start_that_dies_over_an_expiry_harms_nothing)
 {
-	struct shared *shared = shared_new(), *start = shared_new(), *whole = shared_new();
+	const struct ckpt_life_script *script = wholes[_i];
+	struct shared *shared = shared_new(script), *start = shared_new(script), *whole = shared_new(script);
 	size_t act = 0;
 
 	measure(whole);
-	while (ckpt_life_whole.ops[act].act != CKPT_LIFE_EXPIRE)
+	while (script->ops[act].act != CKPT_LIFE_EXPIRE)
 		act++;
 	for (uint64_t at = whole->log.began[act]; at < whole->log.done[act]; at += 5) {
 		bool again = true;
 		char dir[PATH_MAX];
 
-		memset(shared, 0, sizeof(*shared));
+		*shared = (struct shared){.script = script};
 		ckpt_save_init(dir);
 		ck_assert(died(dir, at, shared, run));
 		for (uint64_t n = 1; again; n += full() ? 1 : 3)
 			again = died(dir, n, start, open_and_close);
-		ckpt_life_check(dir, &ckpt_life_whole, &shared->log, UINT64_MAX, true);
+		ckpt_life_check(dir, script, &shared->log, UINT64_MAX, true);
 		ckpt_temp_empty(dir, true);
 	}
 }
@@ -212,6 +219,7 @@ static void check_cut(const char *out, const struct ckpt_life_script *script, co
 START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
 {
 	unsigned seeds = setting("CKPT_CRASH_SEEDS", full() ? SEEDS_FULL : SEEDS_DEFAULT);
+	const struct ckpt_life_script *script = wholes[_i];
 	struct ckpt_life_log log = {0};
 	size_t states = 0, points = 0;
 	char dir[PATH_MAX], out[PATH_MAX];
@@ -219,15 +227,15 @@ START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
 	ckpt_save_init(dir);
 	ckpt_temp_dir(out);
 	checked_begin(dir);
-	ckpt_life_run(dir, &ckpt_life_whole, &log, disk_clock, checked.disk);
+	ckpt_life_run(dir, script, &log, disk_clock, checked.disk);
 	ckpt_disk_end(checked.disk);
 	ck_assert_uint_eq(ckpt_disk_unknown(checked.disk), 0);
 	for (size_t point = 0; point <= ckpt_disk_count(checked.disk); point++) {
-		if (!is_worth_it(&log, point))
+		if (!is_worth_it(script, &log, point))
 			continue;
 		points++;
 		for (unsigned seed = 0; seed < seeds; seed++)
-			check_cut(out, &ckpt_life_whole, &log, point, seed, states++ % THOROUGH_EACH == 0);
+			check_cut(out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
 	}
 	printf("power: %zu states at %zu of %zu points\n", states, points, ckpt_disk_count(checked.disk) + 1);
 	checked_end();
@@ -298,10 +306,10 @@ int main(void)
 	Suite *suite = suite_create("delete crash");
 	TCase *death = tcase_create("death"), *power = tcase_create("power"), *failure = tcase_create("failure");
 
-	tcase_add_test(death, deaths_at_every_call_leave_no_step_half_deleted);
-	tcase_add_test(death, a_start_that_dies_over_an_expiry_harms_nothing);
+	tcase_add_loop_test(death, deaths_at_every_call_leave_no_step_half_deleted, 0, (int)ARRAY_LEN(wholes));
+	tcase_add_loop_test(death, a_start_that_dies_over_an_expiry_harms_nothing, 0, (int)ARRAY_LEN(wholes));
 	suite_add_tcase(suite, death);
-	tcase_add_test(power, power_cuts_at_every_point_leave_no_step_half_deleted);
+	tcase_add_loop_test(power, power_cuts_at_every_point_leave_no_step_half_deleted, 0, (int)ARRAY_LEN(wholes));
 	suite_add_tcase(suite, power);
 	tcase_add_loop_test(failure, a_power_cut_after_a_failure_finds_it_undone_or_done, 0,
 			    2 * (int)ARRAY_LEN(scripts));

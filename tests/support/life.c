@@ -2,6 +2,8 @@
 
 #include "core/delete.h"
 #include "core/hash.h"
+#include "core/reopen.h"
+#include "core/share.h"
 #include "core/sys.h"
 #include "core/trash.h"
 
@@ -17,9 +19,10 @@ static const struct {
 	unsigned shape;
 	const char *name;
 } lives[CKPT_LIVES] = {
-	[LIFE_FIRST] = {0, "1000"}, [LIFE_LARGE] = {CKPT_SAVE_LARGE, "1000"},
-	[LIFE_THIRD] = {4, "1000"}, [LIFE_OTHER] = {4, "2000"}, // whatever is done to the others
-	[LIFE_LAST] = {0, "1000"},
+	[LIFE_FIRST] = {0, "1000"},     [LIFE_LARGE] = {CKPT_SAVE_LARGE, "1000"},
+	[LIFE_THIRD] = {4, "1000"},     [LIFE_OTHER] = {4, "2000"}, // whatever is done to the others
+	[LIFE_LAST] = {0, "1000"},      [LIFE_AGAIN] = {0, "1000"},
+	[LIFE_ONCE_MORE] = {0, "1000"}, [LIFE_DERIVED] = {0, "3000"},
 };
 
 const struct ckpt_life_script ckpt_life_whole = {
@@ -44,6 +47,26 @@ const struct ckpt_life_script ckpt_life_whole = {
 			{CKPT_LIFE_DELETE, LIFE_LAST},
 		},
 	.count = 17,
+};
+
+const struct ckpt_life_script ckpt_life_reopened = {
+	.ops =
+		{
+			{CKPT_LIFE_SAVE, LIFE_FIRST},
+			{CKPT_LIFE_RESAVE, LIFE_AGAIN},
+			{CKPT_LIFE_DERIVE, LIFE_DERIVED},
+			{CKPT_LIFE_DELETE, LIFE_AGAIN},
+			{CKPT_LIFE_EXPIRE, LIFE_AGAIN}, // before the older one
+			{CKPT_LIFE_UNDELETE, LIFE_FIRST},
+			{CKPT_LIFE_RESAVE, LIFE_ONCE_MORE},
+			{CKPT_LIFE_EXPIRE, LIFE_FIRST}, // whose files are another's, too
+			{CKPT_LIFE_DELETE, LIFE_DERIVED},
+			{CKPT_LIFE_DELETE, LIFE_ONCE_MORE},
+			{CKPT_LIFE_EXPIRE_ALL, LIFE_ONCE_MORE},
+			{CKPT_LIFE_SAVE, LIFE_LAST},
+			{CKPT_LIFE_GIVE_UP, LIFE_LAST},
+		},
+	.count = 13,
 };
 
 // --- The acts ---------------------------------------------------------------------------------------------------------
@@ -77,6 +100,138 @@ static int save(struct ckpt_store *s, enum ckpt_life life, struct ckpt_life_log 
 	return rc;
 }
 
+static int change(struct ckpt_step *step)
+{
+	struct ckpt_share_copy copy = {0};
+	int rc = step->outcome_unknown ? 0 : ckpt_stage_enter(step, true);
+
+	if (rc || step->outcome_unknown) // then completing it again says what it is
+		return rc;
+	rc = ckpt_share_copy_make(step->store, step->dirfd, "model.bin", false, false, &copy);
+	if (!rc && copy.of)
+		rc = ckpt_share_copy_place(step->store, &copy, step->dirfd, "model.bin");
+	ckpt_stage_leave(step);
+	return rc;
+}
+
+static int commit(struct ckpt_step *step, enum ckpt_life life)
+{
+	struct ckpt_commit how = {.event = "marker",
+				  .profile = "generic",
+				  .metadata = ckpt_save_steps[lives[life].shape].metadata,
+				  .writers_ns = WRITERS_NS};
+
+	return ckpt_commit(step, &how);
+}
+
+// What was reopened by a try before is dropped, unless it may be there: a file of it may have lost its data.
+static int resave(struct ckpt_store *s, enum ckpt_life life, struct ckpt_life_log *log)
+{
+	struct ckpt_step *base = ckpt_step_find(s, "", lives[life].name), *step = NULL;
+	int rc = 0;
+
+	if (ckpt_reopen_any(base) && !base->reopened->outcome_unknown) {
+		step = ckpt_reopen_now(ckpt_step_ref(base));
+		rc = ckpt_stage_abort(step, false);
+		ckpt_step_unref(TAKE_PTR(step));
+	}
+	if (!rc)
+		rc = ckpt_reopen(base, &step);
+	if (!rc)
+		snprintf(log->session[life], sizeof(log->session[life]), "%s", step->session);
+	if (!rc)
+		rc = change(step);
+	if (!rc)
+		rc = commit(step, life);
+	ckpt_step_unref(step);
+	ckpt_step_unref(base);
+	return rc;
+}
+
+static int fill_from(struct ckpt_step *step, struct ckpt_step *base)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(base, &m);
+
+	if (rc)
+		return rc;
+	rc = ckpt_share_tree(base, m, step->dirfd);
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+static int begin_derived(struct ckpt_store *s, enum ckpt_life life, struct ckpt_life_log *log, struct ckpt_step *base,
+			 struct ckpt_step **ret_step)
+{
+	int rc = ckpt_stage_begin(s, "", lives[life].name, 0751, getuid(), getgid(), getpid(), ret_step);
+
+	if (rc)
+		return rc;
+	snprintf(log->session[life], sizeof(log->session[life]), "%s", (*ret_step)->session);
+	rc = fill_from(*ret_step, base);
+	return rc ? rc : change(*ret_step);
+}
+
+// Begun anew when it is tried again, unless it may be there.
+static int derive(struct ckpt_store *s, enum ckpt_life life, struct ckpt_life_log *log)
+{
+	struct ckpt_step *base = ckpt_step_find(s, "", lives[LIFE_AGAIN].name);
+	struct ckpt_step *step = ckpt_step_find(s, "", lives[life].name);
+	int rc = 0;
+
+	if (step && !step->outcome_unknown) {
+		rc = ckpt_stage_abort(step, false);
+		ckpt_step_unref(TAKE_PTR(step));
+	}
+	if (!rc && !step)
+		rc = begin_derived(s, life, log, base, &step);
+	if (!rc)
+		rc = commit(step, life);
+	ckpt_step_unref(step);
+	ckpt_step_unref(base);
+	return rc;
+}
+
+static int drop_left(struct ckpt_store *s)
+{
+	struct ckpt_step **left;
+	size_t count;
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count);
+
+	for (size_t i = 0; i < count && !rc; i++)
+		rc = ckpt_stage_abort(left[i], false);
+	ckpt_step_list_free(left, count);
+	return rc;
+}
+
+static int give_up(struct ckpt_store *s, enum ckpt_life life)
+{
+	struct ckpt_step *base = ckpt_step_find(s, "", lives[life].name), *step = NULL;
+	int64_t quiet_ns = s->settings.quiet_ns;
+	int rc = drop_left(s); // of a try before
+
+	if (!rc)
+		rc = ckpt_reopen(base, &step);
+
+	if (!rc)
+		rc = change(step);
+	if (step) {
+		s->settings.quiet_ns = 0;
+		pthread_mutex_lock(&step->lock);
+		pthread_cond_broadcast(&step->changed);
+		while (step->state != CKPT_STEP_LEFT)
+			pthread_cond_wait(&step->changed, &step->lock);
+		pthread_mutex_unlock(&step->lock);
+		ckpt_save_settle(s); // its thread has ended
+		s->settings.quiet_ns = quiet_ns;
+	}
+	if (!rc)
+		rc = drop_left(s);
+	ckpt_step_unref(step);
+	ckpt_step_unref(base);
+	return rc;
+}
+
 static int expire_all(struct ckpt_store *s)
 {
 	bool stop = false;
@@ -101,6 +256,12 @@ int ckpt_life_do(struct ckpt_store *s, const struct ckpt_life_op *op, struct ckp
 
 	if (op->act == CKPT_LIFE_SAVE)
 		return save(s, op->life, log);
+	if (op->act == CKPT_LIFE_RESAVE)
+		return resave(s, op->life, log);
+	if (op->act == CKPT_LIFE_DERIVE)
+		return derive(s, op->life, log);
+	if (op->act == CKPT_LIFE_GIVE_UP)
+		return give_up(s, op->life);
 	if (op->act == CKPT_LIFE_EXPIRE_ALL)
 		return expire_all(s);
 	step = ckpt_step_of_session(s, log->session[op->life]);
@@ -164,6 +325,15 @@ struct model {
 static void apply(const struct ckpt_life_op *op, enum state *states, bool *metadata)
 {
 	switch (op->act) {
+	case CKPT_LIFE_GIVE_UP:
+		break;
+	case CKPT_LIFE_RESAVE:
+		for (size_t i = 0; i < CKPT_LIVES; i++)
+			if (states[i] == LIVE && !strcmp(lives[i].name, lives[op->life].name))
+				states[i] = IN_TRASH;
+		states[op->life] = LIVE;
+		break;
+	case CKPT_LIFE_DERIVE:
 	case CKPT_LIFE_SAVE:
 	case CKPT_LIFE_UNDELETE:
 		states[op->life] = LIVE;
@@ -183,7 +353,23 @@ static void apply(const struct ckpt_life_op *op, enum state *states, bool *metad
 	}
 }
 
-static void model_of(const struct ckpt_life_script *script, size_t done, bool cut, struct model *m)
+bool ckpt_life_saves(const struct ckpt_life_op *op)
+{
+	return op->act <= CKPT_LIFE_GIVE_UP;
+}
+
+// A session that is dropped may come back with the power.
+static bool may_leave(const struct ckpt_life_script *script, size_t done, bool cut)
+{
+	bool may = cut && ckpt_life_saves(&script->ops[done]);
+
+	for (size_t i = 0; i < done; i++)
+		may |= script->ops[i].act == CKPT_LIFE_GIVE_UP;
+	return may;
+}
+
+static void model_of(const struct ckpt_life_script *script, const struct ckpt_life_log *log, size_t done, bool cut,
+		     struct model *m)
 {
 	const struct ckpt_life_op *op = &script->ops[done];
 
@@ -192,10 +378,10 @@ static void model_of(const struct ckpt_life_script *script, size_t done, bool cu
 		apply(&script->ops[i], m->before, m->metadata_before);
 	memcpy(m->after, m->before, sizeof(m->after));
 	memcpy(m->metadata_after, m->metadata_before, sizeof(m->metadata_after));
+	m->saving = may_leave(script, done, cut) || log->may_leave;
 	if (!cut)
 		return;
 	apply(op, m->after, m->metadata_after);
-	m->saving = op->act == CKPT_LIFE_SAVE;
 	for (size_t i = 0; i < CKPT_LIVES; i++)
 		m->expiring[i] = m->before[i] == IN_TRASH && m->after[i] == NOWHERE;
 }
@@ -244,23 +430,48 @@ static void check_one(struct ckpt_step *step, const struct model *m, size_t life
 }
 
 static void check_in(struct ckpt_store *s, const struct model *m, const struct ckpt_life_log *log, enum state state,
-		     bool *seen)
+		     enum state *seen)
 {
 	struct ckpt_step **steps;
 	size_t count;
 
-	ck_ok(ckpt_step_list(s, NULL, state == LIVE ? LIVE_STATES : TRASH_STATES, &steps, &count));
+	ck_ok(ckpt_step_list(s, NULL, state == LIVE ? LIVE_STATES | 1u << CKPT_STEP_STAGED : TRASH_STATES, &steps,
+			     &count));
 	for (size_t i = 0; i < count; i++) {
-		size_t life = life_of(log, steps[i]);
+		size_t life;
+
+		if (state == LIVE && ckpt_step_state(steps[i]) == CKPT_STEP_STAGED) {
+			struct ckpt_step *base = steps[i]->reopens ? ckpt_step_ref(steps[i]->base) : NULL;
+
+			ckpt_step_unref(steps[i]);
+			steps[i] = base; // it is listed everywhere else
+		}
+		if (!steps[i])
+			continue;
+		life = life_of(log, steps[i]);
 
 		ck_assert_str_eq(steps[i]->name, lives[life].name);
-		ck_assert_msg(!seen[life], "life %zu is there twice", life);
+		ck_assert_msg(seen[life] == NOWHERE, "life %zu is there twice", life);
 		ck_assert_msg(m->before[life] == state || m->after[life] == state, "I11: life %zu is %s, not %s or %s",
 			      life, state_names[state], state_names[m->before[life]], state_names[m->after[life]]);
 		check_one(steps[i], m, life);
-		seen[life] = true;
+		seen[life] = state;
 	}
-	ckpt_step_list_free(steps, count);
+	ckpt_step_list_free(steps, count); // NULL is fine
+}
+
+// Of two lives that change in one act not one does alone. What expires may do so one by one.
+static void check_one_act(const struct model *m, const enum state *seen)
+{
+	bool before = true, after = true;
+
+	for (size_t i = 0; i < CKPT_LIVES; i++) {
+		if (m->expiring[i])
+			return;
+		before &= seen[i] == m->before[i];
+		after &= seen[i] == m->after[i];
+	}
+	ck_assert_msg(before || after, "an act was done in part");
 }
 
 static size_t count_of(struct ckpt_store *s, enum ckpt_step_state state)
@@ -276,14 +487,15 @@ static size_t count_of(struct ckpt_store *s, enum ckpt_step_state state)
 void ckpt_life_check_store(struct ckpt_store *s, const struct ckpt_life_script *script, const struct ckpt_life_log *log,
 			   size_t done, bool cut)
 {
-	bool seen[CKPT_LIVES] = {0};
+	enum state seen[CKPT_LIVES] = {NOWHERE};
 	struct model m;
 
-	model_of(script, done, cut, &m);
+	model_of(script, log, done, cut, &m);
 	check_in(s, &m, log, LIVE, seen);
 	check_in(s, &m, log, IN_TRASH, seen);
+	check_one_act(&m, seen);
 	for (size_t i = 0; i < CKPT_LIVES; i++)
-		ck_assert_msg(seen[i] || m.before[i] == NOWHERE || m.after[i] == NOWHERE,
+		ck_assert_msg(seen[i] != NOWHERE || m.before[i] == NOWHERE || m.after[i] == NOWHERE,
 			      "I2: life %zu is nowhere, not %s or %s", i, state_names[m.before[i]],
 			      state_names[m.after[i]]);
 	ck_assert_msg(m.saving || !count_of(s, CKPT_STEP_LEFT), "a session is left that nobody was saving");
@@ -338,6 +550,16 @@ static bool never(struct ckpt_store *s, const char *name)
 	return false;
 }
 
+// A deletion that was handed on to an older step of the name stays with that one, which is live again.
+static bool was_handed_on(struct ckpt_store *s, const struct ckpt_summary *summary)
+{
+	struct ckpt_step *live = ckpt_step_find(s, summary->folder_id, summary->name);
+	bool was = live && summary->deleted && live->summary.version > summary->version;
+
+	ckpt_step_unref(live);
+	return was;
+}
+
 // A record of a live step, whichever version; or its manifest.
 static int check_object(void *arg, const char *object, const struct ckpt_object *info)
 {
@@ -349,7 +571,7 @@ static int check_object(void *arg, const char *object, const struct ckpt_object 
 	(void)info;
 	ck_ok(ckpt_backend_get_all(s->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL));
 	ck_ok(ckpt_record_decode(data, len, &r));
-	ck_assert_msg(is_live(s, r.summary.session), "%s is left over", object);
+	ck_assert_msg(is_live(s, r.summary.session) || was_handed_on(s, &r.summary), "%s is left over", object);
 	ckpt_record_done(&r);
 	return 0;
 }
@@ -447,7 +669,7 @@ void ckpt_life_check(const char *dir, const struct ckpt_life_script *script, con
 {
 	size_t done = ckpt_life_at(script, log, point);
 	bool cut = done < script->count && log->began[done] && log->began[done] - 1 <= point;
-	bool saving = cut && script->ops[done].act == CKPT_LIFE_SAVE;
+	bool saving = may_leave(script, done, cut);
 	struct ckpt_store *s = ckpt_save_open(dir);
 	CLEANUP_FREE char *listing = ckpt_life_listing(s);
 	CLEANUP_FREE char *live = NULL;

@@ -12,6 +12,9 @@
 
 enum ckpt_life_act {
 	CKPT_LIFE_SAVE,
+	CKPT_LIFE_RESAVE, // over what has its name, which is reopened, changed and committed
+	CKPT_LIFE_DERIVE, // of what has the name of LIFE_AGAIN: all files shared, one changed
+	CKPT_LIFE_GIVE_UP, // that one is reopened and changed, and given up when it stands still; the changes are dropped
 	CKPT_LIFE_METADATA,
 	CKPT_LIFE_DELETE,
 	CKPT_LIFE_UNDELETE,
@@ -19,7 +22,17 @@ enum ckpt_life_act {
 	CKPT_LIFE_EXPIRE_ALL, // what is deleted
 };
 
-enum ckpt_life { LIFE_FIRST, LIFE_LARGE, LIFE_THIRD, LIFE_OTHER, LIFE_LAST, CKPT_LIVES };
+enum ckpt_life {
+	LIFE_FIRST,
+	LIFE_LARGE,
+	LIFE_THIRD,
+	LIFE_OTHER,
+	LIFE_LAST,
+	LIFE_AGAIN,
+	LIFE_ONCE_MORE,
+	LIFE_DERIVED,
+	CKPT_LIVES
+};
 
 struct ckpt_life_op {
 	enum ckpt_life_act act;
@@ -35,11 +48,13 @@ struct ckpt_life_script {
 
 // All that can be done to a name, each in front of the things that it may be confused with.
 extern const struct ckpt_life_script ckpt_life_whole;
+extern const struct ckpt_life_script ckpt_life_reopened; // the same for steps that are reopened or derived
 
 // When each act began and was acknowledged: what clock() said, plus 1; 0: it was not. May be shared with a child.
 struct ckpt_life_log {
 	uint64_t began[CKPT_LIFE_OPS_MAX], done[CKPT_LIFE_OPS_MAX];
 	char session[CKPT_LIVES][37]; // "" before the save
+	bool may_leave;               // a session: an act that makes one failed before
 };
 
 // One act. 0, -errno: asking again goes on with it. A save that fails stays staged.
@@ -61,6 +76,7 @@ void ckpt_life_check_store(struct ckpt_store *s, const struct ckpt_life_script *
 			   size_t done, bool cut);
 // The second: what is in the trash expires, and nothing is left but what is live.
 void ckpt_life_check_expiry(struct ckpt_store *s, bool saving);
+bool ckpt_life_saves(const struct ckpt_life_op *op); // it makes a session
 // What is listed and what is in the trash, one line each; malloc'ed.
 char *ckpt_life_listing(struct ckpt_store *s);
 // Until no thread of the store's is at work, so that ckpt_sys may be changed.

@@ -492,11 +492,26 @@ unsigned ckpt_save_errors(struct ckpt_store *s, const char *text)
 	return count;
 }
 
+static int count_reopened(void *arg, struct ckpt_step *step)
+{
+	*(int *)arg += __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+	return 0;
+}
+
+// Those who watch a reopened step wait for its end, and make no call meanwhile.
+static int watchers_locked(struct ckpt_store *s)
+{
+	int count = 0;
+
+	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED, count_reopened, &count);
+	return count;
+}
+
 void ckpt_save_settle(struct ckpt_store *s)
 {
 	LOCK_SCOPE(&s->lock);
 
-	while (s->commits_running)
+	while (s->commits_running > watchers_locked(s))
 		pthread_cond_wait(&s->idle, &s->lock);
 }
 
