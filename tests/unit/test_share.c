@@ -1,0 +1,364 @@
+// Shared files: a committed file under a second name, and the copy that the name gets at its first change.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+#include "tests/support/sysfault.h"
+
+#include "core/share.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define CALLS_MAX 200
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+static struct ckpt_step *base, *step; // of one file, model.bin: committed; and staged with that file as a shared one
+
+static void share(const char *name)
+{
+	struct ckpt_manifest *m;
+	uint32_t index;
+
+	ck_ok(ckpt_step_manifest(base, &m));
+	ck_ok(ckpt_manifest_lookup(m, "model.bin", &index));
+	ck_ok(ckpt_share_entry(base, m, index, step->dirfd, name));
+	ckpt_manifest_unref(m);
+}
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	base = ckpt_staged_begin(s, "the base");
+	close(ckpt_staged_put(base, "model.bin", "committed"));
+	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
+	step = ckpt_staged_begin(s, "2000");
+	share("model.bin");
+}
+
+static void teardown(void)
+{
+	ckpt_step_unref(step);
+	ckpt_step_unref(base);
+	ckpt_store_close(s);
+}
+
+static struct statx look(const char *name)
+{
+	struct statx stx;
+
+	ck_assert_int_eq(statx(step->dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx), 0);
+	return stx;
+}
+
+static void holds(const char *name, const char *text)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(step->dirfd, name, O_RDONLY, 0);
+	char there[64];
+
+	ck_ok(fd);
+	ck_assert_int_eq(pread(fd, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+}
+
+static bool is_shared(const char *name)
+{
+	struct statx stx = look(name);
+
+	return ckpt_share_is(step->dirfd, name, &stx);
+}
+
+static unsigned in_trash(void)
+{
+	int fd = openat(s->dirfd, "trash", O_RDONLY | O_DIRECTORY);
+	DIR *trash = fdopendir(fd);
+	struct dirent *d;
+	unsigned count = 0;
+
+	ck_assert_ptr_nonnull(trash);
+	while ((d = readdir(trash)))
+		count += d->d_name[0] != '.';
+	closedir(trash);
+	return count;
+}
+
+static int copy_up(const char *name, bool empty)
+{
+	struct ckpt_share_copy copy = {0};
+	int rc = ckpt_share_copy_make(s, step->dirfd, name, empty, true, &copy);
+
+	return !rc && copy.of ? ckpt_share_copy_place(s, &copy, step->dirfd, name) : rc;
+}
+
+static void put(const char *name, const char *text)
+{
+	close(ckpt_staged_put(step, name, text));
+}
+
+// --- The copy ---------------------------------------------------------------------------------------------------------
+
+START_TEST(a_shared_file_is_the_raw_file_until_it_has_a_copy)
+{
+	struct statx before = look("model.bin");
+
+	ck_assert(is_shared("model.bin"));
+	ck_assert_uint_eq(before.stx_nlink, 2);
+	ck_ok(copy_up("model.bin", _i));
+	ck_assert(!is_shared("model.bin"));
+	ck_assert_uint_eq(look("model.bin").stx_nlink, 1);
+	ck_assert_uint_ne(look("model.bin").stx_ino, before.stx_ino);
+	ck_assert_uint_eq(look("model.bin").stx_mode, before.stx_mode);
+	ck_assert_int_eq(look("model.bin").stx_mtime.tv_nsec, before.stx_mtime.tv_nsec);
+	holds("model.bin", _i ? "" : "committed");
+	ckpt_staged_check(base, "model.bin", "committed");
+	ck_assert_uint_eq(in_trash(), 0);
+	ck_ok(copy_up("model.bin", false)); // it is its own already
+	holds("model.bin", _i ? "" : "committed");
+}
+END_TEST
+
+// Somebody may have it open under the name that is gone.
+START_TEST(a_file_that_was_shared_stays_marked_with_one_name_left)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(step->dirfd, "model.bin", O_RDONLY, 0);
+	uint64_t ino = look("model.bin").stx_ino;
+	char raw[64];
+
+	ck_ok(fd);
+	snprintf(raw, sizeof(raw), "%s/model.bin", base->session);
+	ck_ok(ckpt_sys.unlink(s->sessions_fd, raw, 0));
+	ck_assert_uint_eq(look("model.bin").stx_nlink, 1);
+	ck_assert(ckpt_share_is_marked(fd));
+	ck_ok(copy_up("model.bin", false));
+	ck_assert_uint_ne(look("model.bin").stx_ino, ino);
+	holds("model.bin", "committed");
+}
+END_TEST
+
+START_TEST(what_has_the_name_meanwhile_keeps_it)
+{
+	struct ckpt_share_copy copy;
+
+	ck_ok(ckpt_share_copy_make(s, step->dirfd, "model.bin", false, false, &copy));
+	ck_ok(ckpt_sys.unlink(step->dirfd, "model.bin", 0));
+	if (_i)
+		put("model.bin", "newer");
+	ck_error(ckpt_share_copy_place(s, &copy, step->dirfd, "model.bin"), ESTALE);
+	if (_i)
+		holds("model.bin", "newer");
+	else
+		ck_assert_int_eq(faccessat(step->dirfd, "model.bin", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+	ck_assert_uint_eq(in_trash(), 0);
+}
+END_TEST
+
+static int (*real_rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags);
+static int exchanges;
+static bool replaces; // else it only removes
+
+// The last moment: what had the name goes after it was looked at.
+static int late_rename(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags)
+{
+	if (!strcmp(to, "model.bin") && !exchanges++) {
+		ck_ok(ckpt_sys.unlink(to_dirfd, to, 0));
+		if (replaces)
+			put("model.bin", "newer");
+	}
+	return real_rename(from_dirfd, from, to_dirfd, to, flags);
+}
+
+START_TEST(what_has_the_name_since_the_last_moment_keeps_it)
+{
+	int rc;
+
+	exchanges = 0;
+	replaces = _i;
+	real_rename = ckpt_sys.rename;
+	ckpt_sys.rename = late_rename;
+	rc = copy_up("model.bin", false);
+	ckpt_sys.rename = real_rename;
+	ck_error(rc, ESTALE);
+	if (_i)
+		holds("model.bin", "newer");
+	else
+		ck_assert_int_eq(faccessat(step->dirfd, "model.bin", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+	ck_assert_uint_eq(in_trash(), 0);
+	ckpt_staged_check(base, "model.bin", "committed");
+}
+END_TEST
+
+static int no_exchange(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags)
+{
+	return flags & RENAME_EXCHANGE ? -EINVAL : real_rename(from_dirfd, from, to_dirfd, to, flags);
+}
+
+START_TEST(a_disk_that_exchanges_nothing_will_do)
+{
+	int rc;
+
+	real_rename = ckpt_sys.rename;
+	ckpt_sys.rename = no_exchange;
+	rc = copy_up("model.bin", false);
+	ckpt_sys.rename = real_rename;
+	ck_ok(rc);
+	ck_assert(!is_shared("model.bin"));
+	holds("model.bin", "committed");
+	ck_assert_uint_eq(in_trash(), 0);
+}
+END_TEST
+
+START_TEST(a_copy_that_fails_leaves_the_shared_file)
+{
+	for (uint64_t n = 1;; n++) {
+		struct ckpt_sysfault fault = {.at = n, .error = -ENOSPC, .torn = true};
+		int rc;
+
+		ck_assert_uint_lt(n, CALLS_MAX);
+		ckpt_sysfault_begin(&fault);
+		rc = copy_up("model.bin", false);
+		ckpt_sysfault_end(&fault);
+		holds("model.bin", "committed");
+		ck_assert_int_eq(is_shared("model.bin"), rc != 0);
+		ckpt_staged_check(base, "model.bin", "committed");
+		if (!rc) {
+			ck_ok(ckpt_sys.unlink(step->dirfd, "model.bin", 0));
+			share("model.bin");
+		}
+		if (fault.count < n)
+			break;
+	}
+	ck_assert_uint_le(in_trash(), 2); // what could not be cleared away, for the next start
+	ckpt_step_unref(TAKE_PTR(step));
+	ckpt_step_unref(TAKE_PTR(base));
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	ckpt_trash_drain(s->trash);
+	ck_assert_uint_eq(in_trash(), 0);
+}
+END_TEST
+
+// --- Links ------------------------------------------------------------------------------------------------------------
+
+static int no_link(int from_dirfd, const char *from, int to_dirfd, const char *to)
+{
+	(void)from_dirfd;
+	(void)from;
+	(void)to_dirfd;
+	(void)to;
+	return -EMLINK;
+}
+
+static int no_mark(int fd, const char *name, const void *value, size_t len, int flags)
+{
+	(void)fd;
+	(void)name;
+	(void)value;
+	(void)len;
+	(void)flags;
+	return -EPERM;
+}
+
+START_TEST(where_no_link_can_be_had_there_is_a_copy)
+{
+	struct ckpt_sys before = ckpt_sys;
+
+	if (_i)
+		ckpt_sys.link = no_link;
+	else
+		ckpt_sys.fsetxattr = no_mark;
+	share("other");
+	ckpt_sys = before;
+	ck_assert(!is_shared("other"));
+	ck_assert_uint_eq(look("other").stx_nlink, 1);
+	holds("other", "committed");
+}
+END_TEST
+
+START_TEST(a_raw_file_that_is_gone_or_changed_is_not_shared)
+{
+	struct ckpt_manifest *m;
+	char raw[64];
+	uint32_t index;
+
+	snprintf(raw, sizeof(raw), "%s/model.bin", base->session);
+	ck_ok(ckpt_sys.unlink(s->sessions_fd, raw, 0));
+	if (_i)
+		close(ckpt_sys.open(s->sessions_fd, raw, O_WRONLY | O_CREAT | O_EXCL, 0644));
+	ck_ok(ckpt_step_manifest(base, &m));
+	ck_ok(ckpt_manifest_lookup(m, "model.bin", &index));
+	ck_error(ckpt_share_entry(base, m, index, step->dirfd, "other"), EIO);
+	ck_error(ckpt_share_entry(base, m, 0, step->dirfd, "other"), EISDIR);
+	ckpt_manifest_unref(m);
+	ck_assert_int_eq(faccessat(step->dirfd, "other", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+}
+END_TEST
+
+START_TEST(each_name_of_a_shared_file_has_a_number_of_its_own)
+{
+	struct statx stx;
+	uint64_t one, other;
+
+	share("other");
+	stx = look("model.bin");
+	one = ckpt_share_ino(step, "model.bin", 7, &stx, true);
+	other = ckpt_share_ino(step, "other", 7, &stx, true);
+	ck_assert_uint_ne(one, other);
+	ck_assert_uint_ne(one, ckpt_store_ino(&stx));
+	ck_assert_uint_eq(ckpt_share_ino(step, "model.bin", 7, &stx, true), one); // it stays
+	ck_assert_uint_eq(ckpt_share_ino(NULL, "a/model.bin", 7, &stx, true),
+			  one); // of name and directory, not of the path
+	ck_assert_uint_ne(ckpt_share_ino(step, "model.bin", 8, &stx, true), one);
+	ck_ok(copy_up("model.bin", false));
+	stx = look("model.bin");
+	ck_assert_uint_eq(ckpt_share_ino(step, "model.bin", 7, &stx, false), ckpt_store_ino(&stx));
+}
+END_TEST
+
+START_TEST(a_whole_step_is_shared_with_all_that_belongs_to_it)
+{
+	struct ckpt_step *from = ckpt_save_one(s, (unsigned)_i), *to = ckpt_staged_begin(s, "3000");
+	struct ckpt_manifest *m;
+	char path[PATH_MAX];
+	struct stat mine, its;
+
+	ck_ok(ckpt_step_manifest(from, &m));
+	ck_ok(ckpt_share_tree(from, m, to->dirfd));
+	ckpt_manifest_unref(m);
+	snprintf(path, sizeof(path), "%s/model.bin", from->session);
+	ck_assert_int_eq(fstatat(s->sessions_fd, path, &its, 0), 0);
+	ck_assert_int_eq(fstatat(to->dirfd, "model.bin", &mine, 0), 0);
+	ck_assert_uint_eq(mine.st_ino, its.st_ino);
+	ck_ok(ckpt_commit(to, &ckpt_staged_plain));
+	ckpt_save_check_files(to, (unsigned)_i);
+	ckpt_save_check_files(from, (unsigned)_i);
+	ckpt_step_unref(to);
+	ckpt_step_unref(from);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("share");
+	TCase *copy = tcase_create("copy"), *links = tcase_create("links");
+
+	tcase_add_checked_fixture(copy, setup, teardown);
+	tcase_add_loop_test(copy, a_shared_file_is_the_raw_file_until_it_has_a_copy, 0, 2);
+	tcase_add_test(copy, a_file_that_was_shared_stays_marked_with_one_name_left);
+	tcase_add_loop_test(copy, what_has_the_name_meanwhile_keeps_it, 0, 2);
+	tcase_add_loop_test(copy, what_has_the_name_since_the_last_moment_keeps_it, 0, 2);
+	tcase_add_test(copy, a_disk_that_exchanges_nothing_will_do);
+	tcase_add_test(copy, a_copy_that_fails_leaves_the_shared_file);
+	suite_add_tcase(suite, copy);
+	tcase_add_checked_fixture(links, setup, teardown);
+	tcase_add_loop_test(links, where_no_link_can_be_had_there_is_a_copy, 0, 2);
+	tcase_add_loop_test(links, a_raw_file_that_is_gone_or_changed_is_not_shared, 0, 2);
+	tcase_add_test(links, each_name_of_a_shared_file_has_a_number_of_its_own);
+	tcase_add_loop_test(links, a_whole_step_is_shared_with_all_that_belongs_to_it, 0, CKPT_SAVE_STEPS);
+	suite_add_tcase(suite, links);
+	return ckpt_suite_run(suite);
+}
