@@ -616,8 +616,6 @@ int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 	struct ckpt_step *step = node_step(fs, h->node), *owner = owner_of(step);
 	int rc = 0;
 
-	int rc = 0;
-
 	pthread_mutex_lock(&h->node->use->lock);
 	if (is_published(f))
 		rc = owner ? write_again_locked(fs, h, owner) : -ESTALE;
