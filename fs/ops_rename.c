@@ -4,7 +4,7 @@
 //   staged step   -> staged step       its tree becomes a directory there (Orbax's partial saving does this)
 //   committed     -> plain folder      its name changes, in one act; into another step EXDEV
 //   file, dir     -> the same tree     rename
-//   file          -> another live tree rename; a directory or an open file EXDEV (mv then copies)
+//   file          -> another live tree rename; a directory, an open file or one with other links EXDEV (mv then copies)
 #include "core/commit.h"
 #include "core/errlog.h"
 #include "core/move.h"
@@ -286,6 +286,12 @@ static int rename_on_disk(struct call *c, const struct move *m)
 				: ckpt_sys.rename(m->from_fd, c->name, m->to_fd, c->other_name, (unsigned)c->flags);
 }
 
+// One file in two trees would be committed with the one, and still be written in the other: link(2) refuses that too.
+static bool has_other_links(const struct live_child *child)
+{
+	return !child->shared && !S_ISDIR(child->stx.stx_mode) && child->stx.stx_nlink > 1;
+}
+
 static int rename_live(struct call *c, struct move *m)
 {
 	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
@@ -297,7 +303,7 @@ static int rename_live(struct call *c, struct move *m)
 	if (!rc && m->replaces && c->other_step && c->other_step->add_only)
 		rc = -EEXIST;
 	if (!rc && c->step != c->other_step &&
-	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx.stx_mode) ||
+	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx.stx_mode) || has_other_links(&m->from) ||
 	     is_open_for_writing(c->fs, m->from.number)))
 		rc = -EXDEV;
 	if (rc)
