@@ -213,19 +213,23 @@ static void check_totals(struct verify *v, const struct ckpt_manifest *m, const 
 		bad(v, NULL, "its record gives the directory another mode than its manifest");
 }
 
-// Whether this version is the last of its session: none follows, or what follows deletes it or is of another one.
+// Whether this version is the last of its session: no other follows here, also not after a deletion (it came back), and it did
+// not move away: then the one under the other name answers.
 static bool is_last(struct verify *v, size_t i, const struct ckpt_summary *s)
 {
-	struct ckpt_record next;
-	bool last;
+	for (size_t next = i + 1; next < v->count && !strcmp(v->found[next].key, v->found[i].key); next++) {
+		struct ckpt_record r;
+		bool follows;
 
-	if (i + 1 == v->count || strcmp(v->found[i + 1].key, v->found[i].key))
-		return true;
-	if (read_record(v, &v->found[i + 1], &next))
-		return false;
-	last = next.summary.deleted || strcmp(next.summary.session, s->session);
-	ckpt_record_done(&next);
-	return last;
+		if (read_record(v, &v->found[next], &r))
+			return false;
+		follows = !strcmp(r.summary.session, s->session) &&
+			  (!r.summary.deleted || !strcmp(r.summary.event, "move"));
+		ckpt_record_done(&r);
+		if (follows)
+			return false;
+	}
+	return true;
 }
 
 // One version. The last of a session also answers for what lies in its directory; older ones have the same files.
