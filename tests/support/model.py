@@ -60,7 +60,7 @@ class Model:
         self.states = {}
         self._versions = {}  # of a reopened step: where a copy of the version before is
         self._trash = []     # (name, copy), newest last
-        self._left = []      # (name, copy), newest last
+        self._left = {}      # session: (name, copy)
         self._copies = 0
         self._shared = set()  # numbers in the mirror of what began as a link of a committed file
 
@@ -119,6 +119,10 @@ class Model:
             "rmtree": [("rmtree", name) for name in steps],
             "rm": [("rm", name) for name in steps],
             "undelete": [("undelete", name) for name in trash],
+            "from": [("from", source, name) for source in steps for name in STEPS],
+            "take": [("take", path) for path in everything],
+            "convert": [("convert",)] if "logs" not in self.states and self._exists("logs") else [],
+            "resume": [("resume", name) for name in sorted({name for name, _ in self._left.values()})],
             "remount": [("remount",)],
             "kill": [("kill",)],
         }
@@ -148,10 +152,10 @@ class Model:
     def _state(self, path):
         return self.states.get(path.split("/")[0]) if "/" in path else None
 
-    def _copy(self, name, links=True):
+    def _copy(self, name):
         self._copies += 1
         copy = self._kept / str(self._copies)
-        subprocess.run(["cp", "-a" if links else "-dR", *([] if links else ["--preserve=mode,timestamps,ownership,xattr"]), self.mirror / name, copy], check=True)
+        subprocess.run(["cp", "-a", self.mirror / name, copy], check=True)
         return copy
 
     def _put_back(self, name, copy):
@@ -159,11 +163,10 @@ class Model:
         subprocess.run(["cp", "-a", copy, self.mirror / name], check=True)
 
     def _reopens(self, path):
-        """Something in a committed step is about to be changed. From then on each of its files is one of its own."""
+        """Something in a committed step is about to be changed."""
         name = path.split("/")[0]
         if self._state(path) == "committed":
             self._versions[name] = self._copy(name)
-            self._put_back(name, self._copy(name, links=False))
             self.states[name] = "reopened"
 
     def _exists(self, path):
@@ -329,21 +332,63 @@ class Model:
             self._put_back(name, there[-1][1])
             self.states[name] = "committed"
 
-    def _unfinished_are_left(self):
+    def _do_from(self, source, name):
+        """A staged step with all files of a committed one."""
+        if self.states.get(source) != "committed" or self._exists(name):
+            return
+        self._program("begin", self.store, name, "--from", source)
+        subprocess.run(["cp", "-a", self.mirror / source, self.mirror / name], check=True)
+        self.states[name] = "staged"
+        for at, _, names in os.walk(self.mirror / name):
+            self._shared |= {os.lstat(os.path.join(at, one)).st_ino for one in names}
+
+    def _do_take(self, path):
+        """`ckptfs rm STEP/PATH`: a new version without it."""
+        if self._state(path) != "committed" or not self._exists(path):
+            return
+        self._program("rm", self.store, path)
+        if os.path.isdir(self.mirror / path) and not os.path.islink(self.mirror / path):
+            shutil.rmtree(self.mirror / path)
+        else:
+            os.unlink(self.mirror / path)
+
+    def _do_convert(self):
+        """A marker in a plain folder."""
+        if "logs" in self.states or not self._exists("logs"):
+            return
+        trees.write(self.mount / "logs/.finalize", b"")
+        self.states["logs"] = "committed"
+
+    def _do_resume(self, name):
+        there = [session for session, left in self._left.items() if left[0] == name]
+        if not there or self._exists(name):
+            return
+        self._program("resume", self.store, there[-1])
+        self._put_back(name, self._left.pop(there[-1])[1])
+        self.states[name] = "staged"
+
+    def _restart(self, restart):
+        copies = {name: self._copy(name) for name, state in self.states.items() if state == "staged"}
+        for name in copies:
+            shutil.rmtree(self.mirror / name)
+            del self.states[name]
         for name, state in list(self.states.items()):
-            if state == "staged":
-                self._left.append((name, self._copy(name)))
-                shutil.rmtree(self.mirror / name)
-                del self.states[name]
-            elif state == "reopened":
+            if state == "reopened":
                 self._put_back(name, self._versions.pop(name))
                 self.states[name] = "committed"
+        before = {one["id"] for one in self._program.json("sessions", self.store)}
+        restart()
+        sessions = {one["name"]: one["id"] for one in self._program.json("sessions", self.store) if one["id"] in before and one["id"] not in self._left}
+        for name, copy in copies.items():
+            if name not in sessions:
+                raise Wrong(f"{name} was staged, and is not left: {sessions}")
+            self._left[sessions[name]] = (name, copy)
 
     def _do_remount(self):
-        self._unfinished_are_left()
-        self.mount.remount()
+        self._restart(self.mount.remount)
 
     def _do_kill(self):
-        self._unfinished_are_left()
-        self.mount.kill9()
-        self.mount.start()
+        def restart():
+            self.mount.kill9()
+            self.mount.start()
+        self._restart(restart)
