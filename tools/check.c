@@ -240,9 +240,9 @@ static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir)
 	close(dirfd);
 }
 
-static bool has_strangers(const struct ckpt_manifest *m, const char *event)
+static bool has_strangers(const struct ckpt_manifest *m, bool is_first)
 {
-	if (!strcmp(event, CKPT_EVENT_AMEND)) // what a version has removed is still there
+	if (!is_first) // what a version has removed is still there
 		return true;
 	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
 		struct ckpt_entry e;
@@ -254,13 +254,13 @@ static bool has_strangers(const struct ckpt_manifest *m, const char *event)
 	return false;
 }
 
-void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session, const char *event)
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session, bool is_first)
 {
 	struct check *k = ckpt_need(calloc(1, sizeof(*k)));
 	struct ckpt_entry root;
 	int fd;
 
-	*k = (struct check){.c = c, .m = m, .session = session, .strangers = has_strangers(m, event)};
+	*k = (struct check){.c = c, .m = m, .session = session, .strangers = has_strangers(m, is_first)};
 	k->buf = c->read_data ? ckpt_need(malloc(READ_BYTES)) : NULL;
 	ckpt_manifest_entry(m, 0, &root);
 	fd = ckpt_sys.open(c->store->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);

@@ -17,5 +17,5 @@ struct ckpt_check {
 	void *arg;
 };
 
-void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session,
-		      const char *event);
+// is_first: the session has one version. What others had and this one has not may lie in its directory.
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session, bool is_first);
