@@ -424,8 +424,10 @@ static void enter_committed_locked(struct attempt *a)
 
 	if (reopens) // it takes the place of what it comes from
 		ckpt_step_bury_locked(step->base, a->record.summary.version, a->record.summary.committed_ns);
-	if (reopens)
+	if (reopens) {
 		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more
+		step->base->ours = false; // its numbers are those of this one now, should it ever be listed beside it
+	}
 	if (reopens || strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);
 		if (ckpt_step_insert_locked(step, a->folder_id, a->name))
