@@ -10,8 +10,11 @@
 #define CKPT_MANIFEST_EMBED_MAX (64u << 10)  // a larger manifest is an object of its own, m/<sha256>
 #define CKPT_METADATA_BYTES_MAX (64u << 10)  // marker JSON
 #define CKPT_METADATA_DEPTH_MAX 32
-#define CKPT_XATTR_BYTES_MAX (64u << 10) // names and values of one file's extended attributes
-#define CKPT_OBJECT_KEY_MAX 600          // bytes in the key of a stored object
-#define CKPT_CAS_BYTES_MAX (64u << 10)   // objects that are ever replaced are small
-#define CKPT_TRASH_SWEEP_MAX 65536       // names in trash/ that one start removes
-#define CKPT_ERRORS_LINES_MAX 1000       // kept in .ckptfs/errors
+#define CKPT_XATTR_BYTES_MAX (64u << 10)         // names and values of one file's extended attributes
+#define CKPT_OBJECT_KEY_MAX 600                  // bytes in the key of a stored object
+#define CKPT_CAS_BYTES_MAX (64u << 10)           // objects that are ever replaced are small
+#define CKPT_TRASH_SWEEP_MAX 65536               // names in trash/ that one start removes
+#define CKPT_SAFETENSORS_HEADER_MAX (100u << 20) // as the reference reads
+#define CKPT_NPY_HEADER_MAX (64u << 10)
+#define CKPT_TRACKER_BYTES_MAX (64u << 10) // a plain file up to this size is never seen in part (DESIGN.md section 1)
+#define CKPT_ERRORS_LINES_MAX 1000         // kept in .ckptfs/errors

@@ -52,6 +52,12 @@ static const char *const own_latest_forms[] = {
 	"global_step#", // DeepSpeed
 };
 
+// Checkpoints that are one file.
+static const char *const file_step_forms[] = {
+	"*.pt",         "*.pth", "*.ckpt", "*.bin", "*.safetensors", "*.npz", "*.npy", "*.h5", "*.keras", "*.msgpack",
+	"checkpoint_#", // flax
+};
+
 static const char *const logs_forms[] = {"logs", "*_logs", "runs", "tensorboard", "wandb", "mlruns"};
 static const char *const checkpoints_forms[] = {"checkpoint", "checkpoints", "ckpt", "ckpts"};
 
@@ -174,6 +180,11 @@ bool ckpt_name_is_temp(const char *name)
 bool ckpt_name_has_own_latest(const char *name)
 {
 	return matches_any(own_latest_forms, ARRAY_LEN(own_latest_forms), name);
+}
+
+bool ckpt_name_is_file_step(const char *name)
+{
+	return matches_any(file_step_forms, ARRAY_LEN(file_step_forms), name);
 }
 
 bool ckpt_name_is_logs(const char *name)

@@ -49,6 +49,9 @@ bool ckpt_name_is_logs(const char *name);
 // True for checkpoint, checkpoints, ckpt, ckpts.
 bool ckpt_name_is_checkpoints(const char *name);
 
+// True for the names of file steps: a checkpoint that is one file (*.pt, *.safetensors, flax's checkpoint_N ...).
+bool ckpt_name_is_file_step(const char *name);
+
 // The last run of digits in the name as a number; -1: none, or one that does not fit.
 int64_t ckpt_name_number(const char *name);
 

@@ -148,6 +148,31 @@ START_TEST(temp_forms_are_steps_everywhere)
 }
 END_TEST
 
+START_TEST(file_steps_are_known_by_their_names)
+{
+	static const char *const is[] = {"a.pt",          "model.pth", "last.ckpt",     "pytorch_model.bin",
+					 "a.safetensors", "a.npz",     "a.npy",         "a.h5",
+					 "a.keras",       "a.msgpack", "checkpoint_70", "a.b.pt"};
+	static const char *const is_not[] = {".pt",
+					     "pt",
+					     "a.pt.tmp",
+					     "a.pt ",
+					     "a.PT",
+					     "config.json",
+					     "checkpoint_",
+					     "checkpoint_7.tmp",
+					     "checkpoint-7",
+					     "xcheckpoint_7",
+					     "model.bin.index.json",
+					     "latest"};
+
+	for (size_t i = 0; i < ARRAY_LEN(is); i++)
+		ck_assert_msg(ckpt_name_is_file_step(is[i]), "%s", is[i]);
+	for (size_t i = 0; i < ARRAY_LEN(is_not); i++)
+		ck_assert_msg(!ckpt_name_is_file_step(is_not[i]), "%s", is_not[i]);
+}
+END_TEST
+
 START_TEST(folder_names_are_known)
 {
 	ck_assert(ckpt_name_is_logs("logs") && ckpt_name_is_logs("tb_logs") && ckpt_name_is_logs("wandb"));
@@ -278,6 +303,7 @@ static Suite *suite(void)
 	tcase_add_test(t, bare_numbers_are_steps_only_where_steps_are_kept);
 	tcase_add_test(t, other_names_are_plain);
 	tcase_add_test(t, temp_forms_are_steps_everywhere);
+	tcase_add_test(t, file_steps_are_known_by_their_names);
 	tcase_add_test(t, folder_names_are_known);
 	tcase_add_test(t, number_is_the_last_run_of_digits);
 	tcase_add_test(t, keys_are_percent_encoded);

@@ -1,0 +1,356 @@
+// Whether a file is whole by its format: each sample is, and no shorter one is.
+#include "tests/support/suite.h"
+
+#include "core/format.h"
+#include "core/util.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+#define BYTES_MAX 4096
+
+struct sample {
+	const char *name;
+	uint8_t data[BYTES_MAX];
+	size_t len;
+};
+
+static int check(const char *name, const void *data, size_t len)
+{
+	int fd = memfd_create("sample", MFD_CLOEXEC), rc;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, data, len), (ssize_t)len);
+	rc = ckpt_format_check(fd, name);
+	close(fd);
+	return rc;
+}
+
+static int check_sample(const struct sample *s)
+{
+	return check(s->name, s->data, s->len);
+}
+
+static void append(struct sample *s, const void *data, size_t len)
+{
+	ck_assert_uint_le(s->len + len, sizeof(s->data));
+	memcpy(s->data + s->len, data, len);
+	s->len += len;
+}
+
+static void append_text(struct sample *s, const char *text)
+{
+	append(s, text, strlen(text));
+}
+
+static void append_number(struct sample *s, uint64_t value, size_t bytes)
+{
+	append(s, &value, bytes);
+}
+
+// --- Samples ----------------------------------------------------------------------------------------------------------
+
+// One stored file of 40 bytes, its directory and end record; zip64 says the same again in longer fields.
+static struct sample zip_sample(const char *name, bool zip64)
+{
+	struct sample s = {.name = name};
+	size_t directory, end;
+
+	append_text(&s, "PK\3\4");
+	append(&s, (uint8_t[26]){0}, 26);
+	append(&s, (uint8_t[40]){1}, 40);
+	directory = s.len;
+	append_text(&s, "PK\1\2");
+	append(&s, (uint8_t[42]){0}, 42);
+	end = s.len;
+	if (zip64) {
+		append_text(&s, "PK\6\6");
+		append_number(&s, 44, 8);
+		append(&s, (uint8_t[28]){0}, 28);
+		append_number(&s, end - directory, 8);
+		append_number(&s, directory, 8);
+		append_text(&s, "PK\6\7");
+		append_number(&s, 0, 4);
+		append_number(&s, end, 8);
+		append_number(&s, 1, 4);
+	}
+	append_text(&s, "PK\5\6");
+	append(&s, (uint8_t[8]){0}, 8);
+	append_number(&s, zip64 ? UINT32_MAX : end - directory, 4);
+	append_number(&s, zip64 ? UINT32_MAX : directory, 4);
+	append_number(&s, 0, 2);
+	return s;
+}
+
+static struct sample safetensors_of(const char *header, size_t bytes)
+{
+	struct sample s = {.name = "a.safetensors"};
+
+	append_number(&s, strlen(header), 8);
+	append_text(&s, header);
+	ck_assert_uint_le(s.len + bytes, sizeof(s.data));
+	s.len += bytes;
+	return s;
+}
+
+static struct sample safetensors_sample(void)
+{
+	return safetensors_of("{\"__metadata__\":{\"a\":\"b\"},\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":"
+			      "[0,16]},\"v\":{\"dtype\":\"I8\",\"shape\":[8],\"data_offsets\":[16,24]}}",
+			      24);
+}
+
+static struct sample npy_of(int version, const char *header, size_t bytes)
+{
+	struct sample s = {.name = "a.npy"};
+
+	append(&s, "\x93NUMPY", 6);
+	append_number(&s, (uint64_t)version, 2);
+	append_number(&s, strlen(header), version == 1 ? 2 : 4);
+	append_text(&s, header);
+	ck_assert_uint_le(s.len + bytes, sizeof(s.data));
+	s.len += bytes;
+	return s;
+}
+
+static struct sample npy_sample(void)
+{
+	return npy_of(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }      \n", 24);
+}
+
+static struct sample hdf5_sample(int version, size_t user_block)
+{
+	struct sample s = {.name = "a.h5"};
+
+	s.len = user_block;
+	append(&s, "\x89HDF\r\n\x1a\n", 8);
+	append_number(&s, (uint64_t)version, 1);
+	if (version < 2) {
+		append(&s, (uint8_t[]){0, 0, 0, 0, 8, 8, 0}, 7);
+		append(&s, (uint8_t[12]){0}, version == 0 ? 8 : 12);
+	} else {
+		append(&s, (uint8_t[]){8, 8, 0}, 3);
+	}
+	append_number(&s, 0, 8);
+	append_number(&s, UINT64_MAX, 8);
+	append_number(&s, user_block + 200, 8);
+	s.len = user_block + 200;
+	return s;
+}
+
+static struct sample pickle_sample(const char *name)
+{
+	struct sample s = {.name = name};
+
+	append_text(&s, "\x80\x04]\x94(K\1K\2e.");
+	return s;
+}
+
+// --- Tests ------------------------------------------------------------------------------------------------------------
+
+static void whole_and_no_shorter(const struct sample *s)
+{
+	ck_assert_msg(!check_sample(s), "%s is whole: %d", s->name, check_sample(s));
+	for (size_t len = 0; len < s->len; len++) {
+		int rc = check(s->name, s->data, len);
+
+		// What is too short to say which format it has may be anything.
+		ck_assert_msg(rc == -EINVAL || (rc == -EAGAIN && !strcmp(s->name, "a.npy")) ||
+				      (!rc && len > 0 && len < 4),
+			      "%s cut at %zu of %zu: %d", s->name, len, s->len, rc);
+	}
+}
+
+START_TEST(each_format_is_whole_at_its_end_only)
+{
+	const struct sample samples[] = {
+		zip_sample("a.pt", false),
+		zip_sample("a.npz", false),
+		zip_sample("a.keras", false),
+		zip_sample("a.ckpt", false),
+		zip_sample("a.bin", false),
+		zip_sample("a.pth", false),
+		zip_sample("checkpoint_7", true),
+		zip_sample("a.pt", true),
+		safetensors_sample(),
+		npy_sample(),
+		hdf5_sample(0, 0),
+		hdf5_sample(1, 0),
+		hdf5_sample(2, 0),
+		hdf5_sample(3, 0),
+		hdf5_sample(0, 512),
+		hdf5_sample(2, 2048),
+		pickle_sample("a.pth"),
+		pickle_sample("a.bin"),
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(samples); i++)
+		whole_and_no_shorter(&samples[i]);
+}
+END_TEST
+
+START_TEST(a_zip_may_end_in_a_comment)
+{
+	struct sample s = zip_sample("a.npz", false);
+
+	s.data[s.len - 2] = 5;
+	ck_error(check_sample(&s), EINVAL);
+	append_text(&s, "hello");
+	ck_ok(check_sample(&s));
+	append_text(&s, "!");
+	ck_error(check_sample(&s), EINVAL);
+}
+END_TEST
+
+START_TEST(a_zip_whose_directory_is_not_there_is_not_whole)
+{
+	for (int zip64 = 0; zip64 < 2; zip64++)
+		for (unsigned field = 0; field < 2; field++) {
+			struct sample s = zip_sample("a.npz", zip64);
+			uint8_t *at = s.data + s.len - (zip64 ? 22 + 20 + 16 : 10) + field * (zip64 ? 8 : 4);
+
+			memset(at, 0xfe, zip64 ? 8 : 4);
+			ck_error(check_sample(&s), EINVAL);
+		}
+}
+END_TEST
+
+START_TEST(safetensors_are_as_long_as_their_header_says)
+{
+	static const char *const bad[] = {
+		"[]",
+		"{",
+		"{\"w\":{\"data_offsets\":[0,-1]}}",
+		"{\"w\":{\"data_offsets\":[8,0]}}",
+		"{\"w\":{\"data_offsets\":[0]}}",
+		"{\"w\":{}}",
+		"{\"w\":3}",
+		"{\"w\":{\"data_offsets\":[0,9223372036854775807]}}",
+	};
+	struct sample s = safetensors_sample();
+
+	append_text(&s, "x");
+	ck_error(check_sample(&s), EINVAL);
+	s = safetensors_of("{}", 0);
+	ck_ok(check_sample(&s));
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		s = safetensors_of(bad[i], 0);
+		ck_error(check_sample(&s), EINVAL);
+	}
+	s = safetensors_sample();
+	memset(s.data, 0xff, 8);
+	ck_error(check_sample(&s), EINVAL);
+}
+END_TEST
+
+START_TEST(arrays_are_as_long_as_their_shape_says)
+{
+	struct sample s;
+
+	static const struct {
+		const char *header;
+		size_t bytes;
+	} whole[] = {
+		{"{'descr': '<f8', 'fortran_order': True, 'shape': (), }\n", 8},
+		{"{'descr': '|b1', 'fortran_order': False, 'shape': (5,), }\n", 5},
+		{"{'descr': '<U3', 'fortran_order': False, 'shape': (2,), }\n", 24},
+		{"{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (2, 1), }\n", 16},
+		{"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 7), }\n", 0},
+		{"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (9,), }\n", 1}, // there is no telling
+		{"{'descr': '|O', 'fortran_order': False, 'shape': (9,), }\n", 1},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(whole); i++)
+		for (int version = 1; version <= 3; version++) {
+			s = npy_of(version, whole[i].header, whole[i].bytes);
+			ck_ok(check_sample(&s));
+		}
+	s = npy_of(1, "{'descr': '<f4', 'shape': (2, 3)}", 24 + 30); // several arrays in a file
+	ck_ok(check_sample(&s));
+	s = npy_of(4, "{'descr': '<f4', 'shape': (2, 3)}", 24);
+	ck_error(check_sample(&s), EINVAL);
+}
+END_TEST
+
+START_TEST(shapes_that_no_file_can_have_are_not_whole)
+{
+	static const char *const bad[] = {
+		"{'descr': '<f4', 'shape': (4294967296, 4294967296)}",
+		"{'descr': '<f4', 'shape': (4611686018427387904,)}",
+		"{'descr': '<U4611686018427387905', 'shape': (1,)}",
+		"{'descr': '<f4', 'shape': (99999999999999999999999,)}",
+		"{'descr': '<f4', 'shape': (-1,)}",
+		"{'descr': '<f4', 'shape': (2, 3",
+		"{'descr': '<f4'}",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct sample s = npy_of(1, bad[i], 100);
+
+		// An item size that does not fit is no item size: nothing is said of it.
+		ck_assert_int_eq(check_sample(&s), strstr(bad[i], "U46") ? 0 : -EINVAL);
+	}
+}
+END_TEST
+
+START_TEST(an_array_that_has_only_its_header_is_told_apart)
+{
+	struct sample s = npy_sample();
+
+	ck_error(check(s.name, s.data, s.len - 24), EAGAIN);
+	ck_error(check(s.name, s.data, s.len - 23), EINVAL);
+	ck_error(check(s.name, s.data, s.len - 25), EINVAL);
+}
+END_TEST
+
+START_TEST(hdf5_that_is_open_for_writing_is_not_whole)
+{
+	struct sample s = hdf5_sample(3, 0);
+
+	s.data[11] = 1;
+	ck_error(check_sample(&s), EINVAL);
+	s.data[11] = 4; // for readers beside the writer, closed
+	ck_ok(check_sample(&s));
+	s.data[9] = 3; // no width of an address
+	ck_error(check_sample(&s), EINVAL);
+}
+END_TEST
+
+START_TEST(what_has_no_end_to_be_told_by_is_taken_as_it_is)
+{
+	static const uint8_t torch[] = {0x80, 2,    0x8a, 10,   0x6c, 0xfc, 0x9c, 0x46,
+					0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.',  7};
+
+	ck_ok(check("a.pt", torch, sizeof(torch)));
+	ck_ok(check("a.bin", "words", 5));
+	ck_ok(check("a.msgpack", "\x80\x04xyz", 5));
+	ck_error(check("a.bin", "", 0), EINVAL);
+	ck_error(check("a.npz", "words", 5), EINVAL);
+	ck_error(check("a.keras", "words and more words and more", 29), EINVAL);
+	ck_error(check("a.npy", "words and more", 14), EINVAL);
+	ck_error(check("a.h5", "words", 5), EINVAL);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("format");
+	TCase *t = tcase_create("format");
+
+	tcase_add_test(t, each_format_is_whole_at_its_end_only);
+	tcase_add_test(t, a_zip_may_end_in_a_comment);
+	tcase_add_test(t, a_zip_whose_directory_is_not_there_is_not_whole);
+	tcase_add_test(t, safetensors_are_as_long_as_their_header_says);
+	tcase_add_test(t, arrays_are_as_long_as_their_shape_says);
+	tcase_add_test(t, shapes_that_no_file_can_have_are_not_whole);
+	tcase_add_test(t, an_array_that_has_only_its_header_is_told_apart);
+	tcase_add_test(t, hdf5_that_is_open_for_writing_is_not_whole);
+	tcase_add_test(t, what_has_no_end_to_be_told_by_is_taken_as_it_is);
+	suite_add_tcase(s, t);
+	return s;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(suite());
+}
