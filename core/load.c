@@ -1,5 +1,6 @@
 #include "core/load.h"
 
+#include "core/draft.h"
 #include "core/stage.h"
 #include "core/move.h"
 #include "core/store.h"
@@ -308,6 +309,8 @@ static int load_session(struct ckpt_store *s, const char *name, char **named, si
 	int rc;
 
 	if (!ckpt_uuid_check(name) || (named_count && bsearch(&name, named, named_count, sizeof(*named), by_text)))
+		return 0;
+	if (ckpt_draft_is_empty(s, name))
 		return 0;
 	rc = ckpt_step_load_left(s, name);
 	return rc == -ENOMEM ? rc : 0;

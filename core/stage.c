@@ -72,6 +72,7 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 		step->pid = (pid_t)integer_of(origin, "pid");
 		step->add_only = json_is_true(json_object_get(origin, "add_only"));
 		step->from_version = (uint32_t)integer_of(origin, "reopens");
+		step->is_file = json_is_string(json_object_get(origin, "file"));
 		step->from_plain = json_is_true(json_object_get(origin, "plain"));
 	}
 	json_decref(origin);
@@ -513,6 +514,8 @@ int ckpt_stage_resume(struct ckpt_step *step)
 	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
 	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? 0 : -ESTALE;
 
+	if (!rc && step->is_file)
+		rc = -ENOTDIR;
 	if (!rc && step->from_version) {
 		rc = ckpt_reopen_resume(step);
 		if (rc != -ENOENT)

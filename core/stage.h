@@ -32,7 +32,7 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 // writers are now those of the other. -EBUSY while committing; errors of rename(2).
 int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name);
 // A left step is staged again, under its name. -EEXIST the name is taken; -ENOENT its folder is gone; -EINVAL it does not
-// say which name it had; -ESTALE it is not left over (any more).
+// say which name it had; -ESTALE it is not left over (any more); -ENOTDIR it is one file.
 int ckpt_stage_resume(struct ckpt_step *step);
 // Removes a staged step that has no files; -ENOTEMPTY.
 int ckpt_stage_remove(struct ckpt_step *step);

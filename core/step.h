@@ -53,6 +53,7 @@ struct ckpt_step {
 	bool ours;                         // staged by this process: file numbers are known to be our own
 	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
 	uint32_t from_version;  // its session began as the files of this version of the step of its name; 0: it did not
+	bool is_file;           // LEFT: what was written is one plain file (draft.h), no step
 	bool from_plain;        // its session is a plain folder that is being turned into a step
 	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once

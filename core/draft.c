@@ -1,0 +1,179 @@
+#include "core/draft.h"
+
+#include "core/step.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#define ORIGIN_XATTR "user.ckptfs.session"
+#define ORIGIN_BYTES_MAX 2048 // as who reads it of a step has room for
+#define PATH_SHOWN_MAX 500
+
+// --- Begin ------------------------------------------------------------------------------------------------------------
+
+static int origin_set(int fd, const json_t *origin)
+{
+	CLEANUP_FREE char *text = origin ? json_dumps(origin, JSON_COMPACT) : NULL;
+
+	return text ? ckpt_sys.fsetxattr(fd, ORIGIN_XATTR, text, strlen(text), 0) : -ENOMEM;
+}
+
+static int origin_write(int fd, const struct ckpt_draft_origin *o)
+{
+	size_t len = strlen(o->path);
+	// It is for people, and an attribute has little room.
+	CLEANUP_FREE char *path = ckpt_name_clean(o->path + (len > PATH_SHOWN_MAX ? len - PATH_SHOWN_MAX : 0));
+	json_t *origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s?}", "folder", o->folder_id, "name", o->name,
+				   "began_ns", (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid, "gid",
+				   (json_int_t)o->gid, "pid", (json_int_t)o->pid, "file", path ? path : "");
+	int rc = origin_set(fd, origin);
+
+	json_decref(origin);
+	return rc;
+}
+
+// Whoever wrote it may look at it once it is left over. A folder of the tree that gives its group on to new files does so
+// through the session.
+static int give_session(int fd, const struct ckpt_draft_origin *o)
+{
+	struct stat folder;
+
+	if (geteuid() == 0 && o->uid && fchown(fd, o->uid, o->gid))
+		return -errno;
+	if (o->folder_fd >= 0 && !fstat(o->folder_fd, &folder) && (folder.st_mode & S_ISGID))
+		return fchown(fd, (uid_t)-1, folder.st_gid) || fchmod(fd, 0700 | S_ISGID) ? -errno : 0;
+	return 0;
+}
+
+int ckpt_draft_begin(struct ckpt_store *s, const struct ckpt_draft_origin *origin, struct ckpt_draft *ret_draft)
+{
+	struct ckpt_draft d = {.store = s, .dirfd = -1};
+	int rc = ckpt_uuid_make(d.session);
+
+	snprintf(d.name, sizeof(d.name), "%s", origin->name);
+	if (!rc)
+		rc = ckpt_sys.mkdir(s->sessions_fd, d.session, 0700);
+	if (rc)
+		return rc;
+	d.dirfd = ckpt_sys.open(s->sessions_fd, d.session, O_RDONLY | O_DIRECTORY, 0);
+	rc = MIN(d.dirfd, 0);
+	if (!rc)
+		rc = origin_write(d.dirfd, origin);
+	if (!rc)
+		rc = give_session(d.dirfd, origin);
+	if (rc) {
+		ckpt_draft_drop(&d);
+		return rc;
+	}
+	*ret_draft = d;
+	return 0;
+}
+
+// --- Publish ----------------------------------------------------------------------------------------------------------
+
+int ckpt_draft_write_out(const struct ckpt_draft *d, int fd)
+{
+	(void)d;
+	return ckpt_sys.fdatasync(fd);
+}
+
+int ckpt_draft_publish(const struct ckpt_draft *d, int to_dirfd, const char *to_name)
+{
+	return ckpt_sys.rename(d->dirfd, d->name, to_dirfd, to_name, 0);
+}
+
+void ckpt_draft_close(struct ckpt_draft *d)
+{
+	if (d->dirfd >= 0)
+		ckpt_sys.close(TAKE_FD(d->dirfd));
+}
+
+int ckpt_draft_published(struct ckpt_draft *d, int to_dirfd, bool durable)
+{
+	int rc = durable ? ckpt_sys.fsync(to_dirfd) : 0;
+
+	ckpt_draft_close(d);
+	(void)ckpt_sys.unlink(d->store->sessions_fd, d->session, AT_REMOVEDIR); // else the next open does it
+	return rc;
+}
+
+void ckpt_draft_drop(struct ckpt_draft *d)
+{
+	if (d->dirfd >= 0)
+		(void)ckpt_sys.unlink(d->dirfd, d->name, 0);
+	ckpt_draft_close(d);
+	(void)ckpt_sys.unlink(d->store->sessions_fd, d->session, AT_REMOVEDIR);
+}
+
+// --- Left over --------------------------------------------------------------------------------------------------------
+
+static json_t *origin_read(int dirfd)
+{
+	CLEANUP_FREE char *text = malloc(ORIGIN_BYTES_MAX);
+	ssize_t n = text ? fgetxattr(dirfd, ORIGIN_XATTR, text, ORIGIN_BYTES_MAX) : -1;
+
+	return n < 0 ? NULL : json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+}
+
+int ckpt_draft_leave(struct ckpt_draft *d)
+{
+	json_t *origin = origin_read(d->dirfd);
+	int rc;
+
+	if (json_object_set_new(origin, "told", json_true()) == 0)
+		(void)origin_set(d->dirfd, origin); // else the next open tells of it again
+	json_decref(origin);
+	ckpt_draft_close(d);
+	rc = ckpt_step_load_left(d->store, d->session);
+	return rc;
+}
+
+static bool holds_nothing(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	bool nothing = true;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while (nothing && (e = readdir(dir)))
+		nothing = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+	closedir(dir);
+	return nothing;
+}
+
+static void tell(struct ckpt_store *s, int dirfd, json_t *origin, const char *path)
+{
+	ckpt_errlog_add(s->errlog, path, 0, "see `ckptfs sessions`; it is kept as a left-over session",
+			"new content of this file was never completed: the old one, if any, is as it was");
+	if (json_object_set_new(origin, "told", json_true()) == 0)
+		(void)origin_set(dirfd, origin);
+}
+
+bool ckpt_draft_is_empty(struct ckpt_store *s, const char *session)
+{
+	CLEANUP_FD int dirfd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	json_t *origin = dirfd < 0 ? NULL : origin_read(dirfd);
+	const char *path = json_string_value(json_object_get(origin, "file"));
+	// It may have died before it said what it is.
+	bool silent = dirfd >= 0 && fgetxattr(dirfd, ORIGIN_XATTR, NULL, 0) < 0 && errno == ENODATA;
+	bool empty = (path || silent) && holds_nothing(dirfd);
+
+	if (empty && s->writable)
+		(void)ckpt_sys.unlink(s->sessions_fd, session, AT_REMOVEDIR);
+	else if (path && s->writable && !json_is_true(json_object_get(origin, "told")))
+		tell(s, dirfd, origin, path);
+	json_decref(origin);
+	return empty;
+}

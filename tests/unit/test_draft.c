@@ -1,0 +1,232 @@
+// New content of plain files, as it lies in the store; tests/crash/test_draft.c cuts it off everywhere.
+#include "tests/support/save.h"
+
+#include "core/draft.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+}
+
+static void teardown(void)
+{
+	ckpt_store_close(s);
+}
+
+static void reopen(void)
+{
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+}
+
+static int begin(struct ckpt_draft *d, const char *name, const char *text)
+{
+	struct ckpt_draft_origin origin = {
+		.path = name, .name = name, .folder_id = "", .uid = 0, .pid = 4711, .folder_fd = -1};
+	int fd;
+
+	ck_ok(ckpt_draft_begin(s, &origin, d));
+	fd = ckpt_sys.open(d->dirfd, d->name, O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, text, strlen(text), 0));
+	return fd;
+}
+
+static void publish(const char *name, const char *text)
+{
+	struct ckpt_draft d;
+	int fd = begin(&d, name, text);
+
+	ck_ok(ckpt_draft_write_out(&d, fd));
+	ck_ok(ckpt_draft_publish(&d, s->tree_fd, name));
+	ck_ok(ckpt_draft_published(&d, s->tree_fd, true));
+	close(fd);
+}
+
+static void check_tree(const char *name, const char *text)
+{
+	char have[100] = "";
+	CLEANUP_FD int fd = ckpt_sys.open(s->tree_fd, name, O_RDONLY, 0);
+
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pread(fd, have, sizeof(have) - 1, 0));
+	ck_assert_str_eq(have, text);
+}
+
+static size_t left_count(void)
+{
+	struct ckpt_step **left;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ckpt_step_list_free(left, count);
+	return count;
+}
+
+static size_t sessions(void)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(s->sessions_fd, &st), 0);
+	return st.st_nlink - 2;
+}
+
+START_TEST(a_published_draft_has_the_name_and_leaves_nothing)
+{
+	publish("a.pt", "one");
+	check_tree("a.pt", "one");
+	publish("a.pt", "two");
+	check_tree("a.pt", "two");
+	ck_assert_uint_eq(sessions(), 0);
+	reopen();
+	ck_assert_uint_eq(left_count(), 0);
+	check_tree("a.pt", "two");
+}
+END_TEST
+
+START_TEST(a_dropped_draft_leaves_nothing)
+{
+	struct ckpt_draft d;
+
+	publish("a.pt", "one");
+	close(begin(&d, "a.pt", "two"));
+	ckpt_draft_drop(&d);
+	ck_assert_int_eq(d.dirfd, -1);
+	ck_assert_uint_eq(sessions(), 0);
+	check_tree("a.pt", "one");
+}
+END_TEST
+
+START_TEST(a_draft_that_is_left_is_a_session_that_says_whose_it_was)
+{
+	struct ckpt_step **left;
+	struct ckpt_draft d;
+	size_t count;
+
+	close(begin(&d, "a.pt", "half"));
+	ck_ok(ckpt_draft_leave(&d));
+	for (int i = 0; i < 2; i++) {
+		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+		ck_assert_uint_eq(count, 1);
+		ck_assert_str_eq(left[0]->name, "a.pt");
+		ck_assert_int_eq(left[0]->pid, 4711);
+		ck_assert_int_gt(left[0]->began_ns, 0);
+		ckpt_step_list_free(left, count);
+		reopen();
+	}
+	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 0); // who left it has told of it
+}
+END_TEST
+
+START_TEST(a_left_draft_is_no_step_to_go_on_with_whatever_its_name)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct ckpt_step **left;
+	struct ckpt_draft d;
+	size_t count;
+
+	memset(name, '"', sizeof(name)); // takes two bytes each where it is written down
+	memcpy(name + sizeof(name) - sizeof(".pt"), ".pt", sizeof(".pt"));
+	close(begin(&d, name, "half"));
+	ckpt_draft_close(&d);
+	reopen();
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 1);
+	ck_assert_str_eq(left[0]->name, name);
+	ck_error(ckpt_stage_resume(left[0]), ENOTDIR);
+	ck_ok(ckpt_stage_abort(left[0], true));
+	ckpt_step_list_free(left, count);
+	ck_assert_uint_eq(left_count(), 0);
+}
+END_TEST
+
+START_TEST(a_draft_whose_daemon_died_is_told_of_once)
+{
+	struct ckpt_draft d;
+
+	close(begin(&d, "a.pt", "half"));
+	ckpt_draft_close(&d);
+	for (int i = 0; i < 3; i++) {
+		reopen();
+		ck_assert_uint_eq(left_count(), 1);
+		ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 1);
+	}
+}
+END_TEST
+
+// Between its begin and the making of its file, or between its publication and its end.
+START_TEST(a_draft_without_a_file_goes_at_the_next_open)
+{
+	struct ckpt_store *reader;
+	struct ckpt_draft d;
+	int fd = begin(&d, "a.pt", "whole");
+
+	ck_ok(ckpt_draft_publish(&d, s->tree_fd, "a.pt"));
+	ckpt_draft_close(&d);
+	close(fd);
+	ck_assert_uint_eq(sessions(), 1);
+	ckpt_store_close(s);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	s = reader;
+	ck_assert_uint_eq(left_count(), 0);
+	ck_assert_uint_eq(sessions(), 1); // who only reads removes nothing
+	reopen();
+	ck_assert_uint_eq(left_count(), 0);
+	ck_assert_uint_eq(sessions(), 0);
+	check_tree("a.pt", "whole");
+}
+END_TEST
+
+START_TEST(a_folder_that_gives_its_group_on_gives_it_to_a_draft)
+{
+	struct ckpt_draft_origin origin = {.path = "f/a.pt", .name = "a.pt", .folder_id = ""};
+	struct ckpt_draft d;
+	struct stat st;
+	int fd;
+
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, "f", 0755));
+	origin.folder_fd = ckpt_sys.open(s->tree_fd, "f", O_RDONLY | O_DIRECTORY, 0);
+	ck_ok(origin.folder_fd);
+	if (geteuid() == 0)
+		ck_assert_int_eq(fchown(origin.folder_fd, 0, 2345), 0);
+	ck_assert_int_eq(fchmod(origin.folder_fd, 02755), 0);
+	ck_ok(ckpt_draft_begin(s, &origin, &d));
+	fd = ckpt_sys.open(d.dirfd, "a.pt", O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(fd);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ck_assert_uint_eq(st.st_gid, geteuid() == 0 ? 2345 : getegid());
+	ckpt_draft_drop(&d);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *suite = suite_create("draft");
+	TCase *t = tcase_create("draft");
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, a_published_draft_has_the_name_and_leaves_nothing);
+	tcase_add_test(t, a_dropped_draft_leaves_nothing);
+	tcase_add_test(t, a_draft_that_is_left_is_a_session_that_says_whose_it_was);
+	tcase_add_test(t, a_left_draft_is_no_step_to_go_on_with_whatever_its_name);
+	tcase_add_test(t, a_draft_whose_daemon_died_is_told_of_once);
+	tcase_add_test(t, a_draft_without_a_file_goes_at_the_next_open);
+	tcase_add_test(t, a_folder_that_gives_its_group_on_gives_it_to_a_draft);
+	suite_add_tcase(suite, t);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(suite());
+}
