@@ -243,6 +243,11 @@ static int sys_clone(int from_fd, int to_fd)
 	return copy_bytes(from_fd, to_fd, in);
 }
 
+static int sys_reflink(int from_fd, int to_fd)
+{
+	return ioctl(to_fd, FICLONE, from_fd) ? -errno : 0;
+}
+
 static uint64_t sys_dirty_bytes(void)
 {
 	char line[128];
@@ -319,6 +324,7 @@ struct ckpt_sys ckpt_sys = {
 	.fsetxattr = sys_fsetxattr,
 	.lease = sys_lease,
 	.clone = sys_clone,
+	.reflink = sys_reflink,
 	.dirty_bytes = sys_dirty_bytes,
 	.now_ns = sys_now_ns,
 	.mono_ns = sys_mono_ns,

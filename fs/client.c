@@ -2,6 +2,7 @@
 
 #include "core/util.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -72,6 +73,39 @@ bool client_was_killed(pid_t tid)
 			exit_code = strtoul(word, NULL, 10);
 	}
 	return (flags & PF_EXITING) && (exit_code & 0x7f);
+}
+
+// fdinfo holds the number of the file and the flags of the open, in octal, without asking any filesystem.
+static bool descriptor_writes(int dirfd, const char *name, uint64_t number)
+{
+	CLEANUP_FD int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC);
+	const char *flags, *ino;
+	char text[512];
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	flags = status_field(text, "flags:");
+	ino = status_field(text, "ino:");
+	return flags && ino && strtoull(ino, NULL, 10) == number && (strtoul(flags, NULL, 8) & O_ACCMODE) != O_RDONLY;
+}
+
+bool client_can_write(pid_t tid, uint64_t number)
+{
+	char path[64];
+	struct dirent *e;
+	bool can = false;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo", (int)tid);
+	dir = tid ? opendir(path) : NULL;
+	if (!dir)
+		return false;
+	while (!can && (e = readdir(dir)))
+		can = e->d_name[0] != '.' && descriptor_writes(dirfd(dir), e->d_name, number);
+	closedir(dir);
+	return can;
 }
 
 bool client_is_dying(pid_t tid)

@@ -4,11 +4,15 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 // The process that a thread belongs to; 0: not known.
 pid_t client_process(pid_t tid);
 // True when the thread is exiting because a signal killed its process: what it closes, the kernel closed for it.
 bool client_was_killed(pid_t tid);
+// True when the process of the thread has a descriptor that writes the file of this number. Looks at all that it has, which
+// takes some microseconds each; false where it cannot look.
+bool client_can_write(pid_t tid, uint64_t number);
 // True when a SIGKILL waits for the thread, which then only waits for our answer.
 bool client_is_dying(pid_t tid);

@@ -11,7 +11,7 @@
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
 //   end       how it ends in time                        notify    words to the service manager
 //   latest    the link to the newest step                amend     new files in committed steps
-//   copy_up   the first change of a shared file
+//   copy_up   the first change of a shared file          draft     new content of plain files
 #pragma once
 
 #include "core/store.h"
@@ -28,6 +28,7 @@ struct ckpt_fs {
 	bool passthrough, io_uring;  // in use
 	const char *passthrough_why; // when not in use
 	struct node_table *nodes;
+	struct drafts *drafts;
 	int64_t started_ns;
 	bool ending; // atomic: clients are let go, whatever they wait for (end.h)
 };

@@ -7,6 +7,7 @@
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/copy_up.h"
+#include "fs/draft.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -247,11 +248,12 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 	return 0;
 }
 
-static void node_let_go(fuse_req_t req, struct node *n, bool writes)
+static void node_let_go(fuse_req_t req, struct node *n, bool writes, bool closed)
 {
 	LOCK_SCOPE(&n->use->lock);
 
 	n->use->write_opens -= writes;
+	__atomic_sub_fetch(&n->use->closed_writers, closed, __ATOMIC_RELAXED);
 	if (--n->use->opens == 0)
 		let_go_of_backing(req, n);
 }
@@ -377,8 +379,10 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 {
+	if (h->draft)
+		draft_forsake(fs, h);
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
-	node_let_go(req, h->node, h->writes);
+	node_let_go(req, h->node, h->writes, h->closed);
 	handle_free(fs, h);
 }
 

@@ -11,6 +11,7 @@
 #include "core/stage.h"
 #include "fs/fs.h"
 
+struct draft;
 struct listing;
 struct marker_handle;
 struct amend_handle;
@@ -23,7 +24,11 @@ struct handle {
 	unsigned lost_writes_told; // of the node's, those that this handle knows or that are older than it
 	struct ckpt_writer writer; // linked while it writes in a staged step
 	struct ckpt_step *left;    // a left-over step that it reads: not dropped meanwhile without being asked to
-	struct listing *listing;   // directories
+	struct draft *draft;       // it writes this one: a reference; what follows is for draft.h
+	struct handle *draft_next;
+	pid_t opener;            // process, 0 not known
+	bool closed;             // by its opener
+	struct listing *listing; // directories
 	struct marker_handle *marker;
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
 	char *text;                 // control files: what they said at open

@@ -12,6 +12,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/call.h"
+#include "fs/draft.h"
 #include "fs/end.h"
 #include "fs/fs.h"
 #include "fs/handle.h"
@@ -619,7 +620,8 @@ static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
 	fs->store->renew = renew;
 	fs->store->renew_arg = fs;
 	fs->nodes = node_table_new();
-	if (!fs->nodes)
+	fs->drafts = drafts_new();
+	if (!fs->nodes || !fs->drafts)
 		return fail(-ENOMEM, NULL, "out of memory");
 	ckpt_mount_abilities(&can);
 	fs->io_uring = can.io_uring && !fs->mount->no_io_uring;
@@ -659,6 +661,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 		end_closing(&fs);
 	if (fs.se)
 		fuse_session_destroy(fs.se);
+	drafts_free(fs.drafts);
 	node_table_free(fs.nodes);
 	ckpt_store_close(fs.store);
 	end_done();

@@ -3,6 +3,7 @@
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/draft.h"
 #include "fs/fs.h"
 
 #include <fcntl.h>
@@ -573,8 +574,10 @@ int node_open(struct ckpt_fs *fs, struct node *n, int flags)
 	int fd;
 
 	names_read_lock(fs);
-	fd = place_of_locked(fs, n, &p);
-	if (!fd) {
+	fd = n->draft ? 0 : place_of_locked(fs, n, &p);
+	if (n->draft) {
+		fd = draft_open_file(n->draft, flags);
+	} else if (!fd) {
 		fd = place_open(fs, &p, flags);
 		place_done(&p);
 	} else if (fd == -ESTALE) {

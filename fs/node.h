@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 
 struct ckpt_fs;
+struct draft;
 struct marker;
 struct amend_file;
 
@@ -48,6 +49,7 @@ struct node_use {
 	pthread_mutex_t lock; // guards what follows, and a marker
 	enum node_io io;
 	unsigned opens, write_opens;
+	unsigned closed_writers;             // of them, those of drafts that their openers have closed (draft.h); atomic
 	int fd;                              // reads the backing file while opens > 0, else -1 (handle_backing)
 	int backing_id;                      // IO_PASSTHROUGH
 	int nameless;                        // O_PATH, once it has lost its last name (node_keep_locked); else -1
@@ -74,6 +76,7 @@ struct node {
 	struct node_name *names; // guarded by names_lock
 	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
+	struct draft *draft;     // new content that is not published yet (draft.h), guarded by names_lock; else NULL
 	int control;             // NODE_CONTROL: which piece (control.h)
 	union {
 		struct marker *marker; // NODE_MARKER: what was written last

@@ -5,6 +5,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/draft.h"
 #include "fs/handle.h"
 #include "fs/marker.h"
 #include "fs/control.h"
@@ -88,6 +89,7 @@ static void reply_created(struct call *c, const struct fuse_entry_param *e)
 
 static void run_create(struct call *c)
 {
+	struct draft *draft = NULL;
 	CLEANUP(created_done) struct created created = {.fd = -1, .writer = -1};
 	struct fuse_entry_param e = {0};
 	CLEANUP_FD int dirfd = -1;
@@ -98,16 +100,28 @@ static void run_create(struct call *c)
 		rc = MIN(dirfd, 0);
 	}
 	if (!rc)
-		rc = create_file(c, dirfd, &created);
+		rc = draft_begin_new(c, dirfd, &draft);
 	if (!rc)
-		rc = adopt_created(c->fs, c->req, c->node, dirfd, c->name, created.fd, &e);
+		rc = create_file(c, draft ? draft_dirfd(draft) : dirfd, &created);
+	if (!rc)
+		rc = adopt_created(c->fs, c->req, c->node, draft ? draft_dirfd(draft) : dirfd, c->name, created.fd, &e);
+	if (!rc && draft) {
+		rc = draft_made(c, draft, node_of(c->fs, e.ino), created.fd);
+		e.entry_timeout = TIMEOUT_NONE;
+		if (rc)
+			node_forget(c->fs, node_of(c->fs, e.ino), 1);
+	}
 	if (!rc) {
 		rc = handle_open(c->fs, c->req, node_of(c->fs, e.ino), TAKE_FD(created.fd), TAKE_FD(created.writer),
 				 c->step, false, &c->fi);
 		if (rc)
 			node_forget(c->fs, node_of(c->fs, e.ino), 1);
 	}
-	if (rc && created.made)
+	if (rc && draft)
+		draft_drop_new(c->fs, draft);
+	else if (draft)
+		draft_joined(c->fs, c->req, draft, handle_of(&c->fi), 0);
+	else if (rc && created.made)
 		ckpt_sys.unlink(dirfd, c->name, 0); // a create that fails makes nothing
 	if (rc)
 		reply_error(c->req, rc);
@@ -151,11 +165,17 @@ static bool was_closed(struct node *n)
 
 static void run_open_for_writing(struct call *c)
 {
+	struct draft *draft = NULL;
 	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
 
 	if (!rc)
+		rc = draft_enter(c, &draft);
+	if (rc == -EINPROGRESS)
+		return;
+	if (!rc)
 		rc = handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
-
+	if (draft)
+		draft_joined(c->fs, c->req, draft, rc ? NULL : handle_of(&c->fi), rc);
 	reply_opened(c->fs, c->req, &c->fi, rc);
 }
 
@@ -165,8 +185,13 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	struct ckpt_entry e;
 	struct place p;
 	bool committed;
-	int fd = -1, rc = place_of(fs, n, &p);
+	int fd = -1, rc = draft_read_check(req, n);
 
+	if (rc) {
+		reply_error(req, rc);
+		return;
+	}
+	rc = place_of(fs, n, &p);
 	if (rc && rc != -ESTALE) {
 		reply_error(req, rc);
 		return;
@@ -363,6 +388,10 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		amend_flush(req, h);
 		return;
 	}
+	if (h->draft) {
+		draft_flush(req, h);
+		return;
+	}
 	handle_flushed(h);
 	reply_error(req, 0);
 }
@@ -379,6 +408,10 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	if (h->amend) {
 		amend_release(fs, req, h);
+		return;
+	}
+	if (h->draft) {
+		draft_release(req, h);
 		return;
 	}
 	if (h->node->kind == NODE_FILES)
@@ -405,7 +438,7 @@ static void run_fsync(struct call *c)
 	if (step)
 		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
 	ckpt_step_unref(step);
-	reply_error(c->req, rc);
+	reply_error(c->req, rc ? rc : draft_synced(c->fs, h));
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

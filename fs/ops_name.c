@@ -11,6 +11,7 @@
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/control.h"
+#include "fs/draft.h"
 #include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
@@ -283,6 +284,26 @@ static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struc
 	return rc;
 }
 
+// In the plain tree, where a file may have new content that is not published: where it is all that there is, it is found,
+// and what else the name leads to is not for keeping.
+static int lookup_plain(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct draft *draft = draft_find(fs, parent, name);
+	int rc = lookup_live(fs, parent, name, ret_entry);
+
+	if (!draft)
+		return rc;
+	if (rc == -ENOENT) {
+		rc = draft_lookup(fs, draft, ret_entry);
+		if (rc == -ENOENT) // it was published meanwhile
+			rc = lookup_live(fs, parent, name, ret_entry);
+	} else if (!rc) {
+		ret_entry->entry_timeout = ret_entry->attr_timeout = TIMEOUT_NONE;
+	}
+	draft_unref(fs, draft);
+	return rc;
+}
+
 static int lookup_own(struct ckpt_fs *fs, struct node *n, struct fuse_entry_param *ret_entry)
 {
 	double timeout;
@@ -319,7 +340,7 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 					    : lookup_live(fs, parent, name, ret_entry);
 	} else {
 		step = step_in_folder(fs, parent, name);
-		rc = step ? lookup_step(fs, parent, name, step, ret_entry) : lookup_live(fs, parent, name, ret_entry);
+		rc = step ? lookup_step(fs, parent, name, step, ret_entry) : lookup_plain(fs, parent, name, ret_entry);
 		ckpt_step_unref(step);
 		if (rc == -ENOENT && latest_is_name(name))
 			rc = lookup_latest(fs, parent, ret_entry);
@@ -354,8 +375,10 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct ckpt_fs *fs = fs_of(req);
 	struct fuse_entry_param e = {0};
-	int rc = lookup_child(fs, node_of(fs, parent), name, &e);
+	int rc = draft_lookup_invited(req, node_of(fs, parent), name, &e);
 
+	if (rc)
+		rc = lookup_child(fs, node_of(fs, parent), name, &e);
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)
@@ -449,6 +472,8 @@ static int open_parent(struct call *c)
 		ckpt_step_unref(taken);
 		return -EEXIST;
 	}
+	if (!c->step && draft_is_at(c->fs, c->node, c->name))
+		return -EEXIST;
 	return node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 }
 
@@ -703,6 +728,8 @@ static int link_live(struct call *c, int dirfd)
 	from = node_open(c->fs, c->other, O_PATH | O_NOFOLLOW);
 	if (from < 0)
 		return -ESTALE;
+	if (draft_is_of(c->fs, c->other))
+		return -EBUSY; // its content would show before its end
 	// The descriptor is the file itself, whatever happens to its names meanwhile.
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", from);
 	return linkat(AT_FDCWD, path, dirfd, c->name, AT_SYMLINK_FOLLOW) ? -errno : 0;

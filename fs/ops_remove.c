@@ -8,6 +8,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/draft.h"
 #include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
@@ -62,6 +63,9 @@ static int remove_child(struct call *c, int flags)
 	}
 	if (!rc)
 		forget_name_in(c->fs, c->node, c->name, SPACE_LIVE, child.number, TAKE_FD(kept));
+	// After it: what comes later finds nothing to be the new content of.
+	if ((!rc || rc == -ENOENT) && !c->step && !(flags & AT_REMOVEDIR) && draft_remove(c->fs, c->node, c->name))
+		rc = 0;
 	return rc;
 }
 
@@ -175,7 +179,7 @@ static int remove_folder(struct call *c)
 		return rc;
 	n = node_of(c->fs, e.ino);
 	rc = folder_id_of(c->fs, n, false, id);
-	if (!rc && ckpt_step_any(c->fs->store, id))
+	if ((!rc && ckpt_step_any(c->fs->store, id)) || draft_is_below(c->fs, n))
 		rc = -ENOTEMPTY;
 	else if (!rc || rc == -ENOENT)
 		rc = 0;

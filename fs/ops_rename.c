@@ -16,6 +16,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/draft.h"
 #include "fs/client.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
@@ -246,8 +247,13 @@ static int check_replaced(struct call *c, const struct move *m)
 	if (m->replaces && S_ISDIR(m->to.stx.stx_mode)) {
 		CLEANUP_FD int fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_DIRECTORY, 0);
 
-		if (fd >= 0 && !ckpt_store_folder_id(c->fs->store, fd, false, id) && ckpt_step_any(c->fs->store, id))
+		struct node *n = node_find(c->fs, SPACE_LIVE, m->to.number);
+
+		if ((fd >= 0 && !ckpt_store_folder_id(c->fs->store, fd, false, id) &&
+		     ckpt_step_any(c->fs->store, id)) ||
+		    (n && draft_is_below(c->fs, n)))
 			rc = -ENOTEMPTY;
+		node_unref(c->fs, n);
 	}
 	return rc;
 }
@@ -292,12 +298,42 @@ static bool has_other_links(const struct live_child *child)
 	return !child->shared && !S_ISDIR(child->stx.stx_mode) && child->stx.stx_nlink > 1;
 }
 
+// A file that takes the place of a small one, or the name of a file step: after any crash the name has all of the old
+// content or all of the new.
+static bool gets_published(const struct call *c, const struct move *m)
+{
+	return !c->other_step && S_ISREG(m->from.stx.stx_mode) && !(c->flags & RENAME_EXCHANGE) &&
+	       (ckpt_name_is_file_step(c->other_name) ||
+		(m->replaces && S_ISREG(m->to.stx.stx_mode) && m->to.stx.stx_size <= CKPT_TRACKER_BYTES_MAX));
+}
+
+static int write_out_first(const struct call *c, const struct move *m)
+{
+	int fd, rc;
+
+	if (!gets_published(c, m))
+		return 0;
+	fd = ckpt_sys.open(m->from_fd, c->name, O_RDONLY | O_NONBLOCK, 0);
+	if (fd == -EACCES)
+		fd = ckpt_sys.open(m->from_fd, c->name, O_WRONLY | O_NONBLOCK, 0);
+	if (fd < 0)
+		return fd == -EACCES ? 0 : fd; // who may neither read nor write it may rename it all the same
+	rc = ckpt_sys.fdatasync(fd);
+	ckpt_sys.close(fd);
+	return rc;
+}
+
 static int rename_live(struct call *c, struct move *m)
 {
 	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
 
 	if (!rc)
+		rc = draft_rename_check(c);
+	if (!rc) {
 		rc = move_look(c, m);
+		if (rc == -ENOENT)
+			return draft_rename_only(c);
+	}
 	if (!rc)
 		rc = check_replaced(c, m);
 	if (!rc && m->replaces && c->other_step && c->other_step->add_only)
@@ -306,6 +342,10 @@ static int rename_live(struct call *c, struct move *m)
 	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx.stx_mode) || has_other_links(&m->from) ||
 	     is_open_for_writing(c->fs, m->from.number)))
 		rc = -EXDEV;
+	if (!rc && !c->mode && !c->step && gets_published(c, m))
+		return -EINPROGRESS;
+	if (!rc)
+		rc = write_out_first(c, m);
 	if (rc)
 		return rc;
 	if (m->replaces)
@@ -315,6 +355,10 @@ static int rename_live(struct call *c, struct move *m)
 	if (!rc)
 		move_names(c, m);
 	names_unlock(c->fs);
+	if (!rc)
+		draft_renamed(c);
+	if (!rc && gets_published(c, m) && ckpt_name_is_file_step(c->other_name))
+		rc = ckpt_sys.fsync(m->to_fd);
 	if (!rc && !c->step && latest_is_name(c->name))
 		(void)latest_remove(c->fs, c->node);
 	if (!rc && c->step && c->other_step && c->step != c->other_step)
@@ -333,7 +377,12 @@ static void run_rename_live(struct call *c)
 		ckpt_sys.close(m.to_fd);
 	if (m.replaced >= 0)
 		ckpt_sys.close(m.replaced);
-	reply_error(c->req, rc);
+	if (rc != -EINPROGRESS) {
+		reply_error(c->req, rc);
+		return;
+	}
+	c->mode = 1; // it waits for the disk, on a thread of its own
+	call_detach(c);
 }
 
 // --- The request ------------------------------------------------------------------------------------------------------

@@ -163,10 +163,11 @@ static char *answer_resume(struct ckpt_fs *fs, const char *session)
 	int rc = step ? resume(fs, step) : 0;
 
 	ckpt_step_unref(step);
-	return !step           ? no
-	       : rc == -ESTALE ? refusal("it is staged already", NULL)
-	       : rc            ? refusal(strerror(-rc), ckpt_move_hint(rc))
-			       : done();
+	return !step            ? no
+	       : rc == -ESTALE  ? refusal("it is staged already", NULL)
+	       : rc == -ENOTDIR ? refusal("it is one file, not a step", "copy it from .ckptfs/staged in the mount")
+	       : rc             ? refusal(strerror(-rc), ckpt_move_hint(rc))
+				: done();
 }
 
 static bool is_ending(void *arg)
@@ -205,6 +206,8 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 		node_unref(fs, top);
 	}
 	ckpt_step_unref(step);
+	if (rc == -ENOTDIR)
+		return refusal("it is one file, not a step", "copy it from .ckptfs/staged in the mount");
 	return rc ? refusal(strerror(-rc), ".ckptfs/errors in the mount says more") : done();
 }
 

@@ -24,5 +24,12 @@ class BadSyncs:
     def live(self):
         (self._folder / "dead").unlink()
 
+    def count(self):
+        """From now on; counted() says how many there were."""
+        (self._folder / "count").write_bytes(b"")
+
+    def counted(self):
+        return (self._folder / "count").read_text()
+
     def fail_next(self):
         (self._folder / "fail").touch()

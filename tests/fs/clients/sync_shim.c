@@ -1,12 +1,25 @@
 // Preloaded into a daemon: what waits for the disk behaves as on a bad disk. In the folder $SYNC_SHIM,
 //   hang  keeps every such call waiting until it is removed;
 //   fail  makes the next one fail with EIO, and is gone then: as the kernel tells a lost write once to each open file;
-//   dead  makes all fail with EIO until it is removed.
+//   dead  makes all fail with EIO until it is removed;
+//   count gets the first letter of each call's name, while it is there.
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+static void count(const char *path, const char *name)
+{
+	int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (write(fd, name[1] == 'd' ? "d" : "f", 1) != 1)
+		abort();
+	close(fd);
+}
 
 static int sync_with(const char *name, int fd)
 {
@@ -14,6 +27,8 @@ static int sync_with(const char *name, int fd)
 	const char *folder = getenv("SYNC_SHIM");
 	char path[4096];
 
+	snprintf(path, sizeof(path), "%s/count", folder);
+	count(path, name);
 	snprintf(path, sizeof(path), "%s/hang", folder);
 	while (!access(path, F_OK))
 		usleep(10000);

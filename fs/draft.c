@@ -1,0 +1,393 @@
+// The table of drafts, and what happens to their names; draft_open.c has how they begin, draft_end.c how they end.
+#include "core/clone.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/attr.h"
+#include "fs/client.h"
+#include "fs/draft_table.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+// --- The table --------------------------------------------------------------------------------------------------------
+
+struct drafts *drafts_new(void)
+{
+	struct drafts *t = calloc(1, sizeof(*t));
+	pthread_condattr_t monotonic;
+
+	if (!t)
+		return NULL;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&t->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return t;
+}
+
+static void draft_free(struct draft *d)
+{
+	while (d->invited) {
+		struct invitation *i = d->invited;
+
+		d->invited = i->next;
+		free(i);
+	}
+	ckpt_draft_close(&d->disk);
+	if (d->fd >= 0)
+		ckpt_sys.close(d->fd);
+	free(d);
+}
+
+void drafts_free(struct drafts *t)
+{
+	if (!t)
+		return;
+	pthread_mutex_lock(&t->lock);
+	t->stop = true;
+	pthread_cond_broadcast(&t->changed);
+	while (t->watching)
+		pthread_cond_wait(&t->changed, &t->lock);
+	pthread_mutex_unlock(&t->lock);
+	while (t->first) {
+		struct draft *d = t->first;
+
+		t->first = d->next;
+		draft_free(d); // its nodes go with their own table
+	}
+	pthread_cond_destroy(&t->changed);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+void draft_unref(struct ckpt_fs *fs, struct draft *d)
+{
+	bool last;
+
+	if (!d)
+		return;
+	pthread_mutex_lock(&fs->drafts->lock);
+	last = --d->refs == 0;
+	pthread_mutex_unlock(&fs->drafts->lock);
+	if (last)
+		draft_free(d);
+}
+
+static struct draft *find_locked(struct ckpt_fs *fs, const struct node *dir, const char *name)
+{
+	struct draft *d = fs->drafts->first;
+
+	while (d && (d->dir != dir || strcmp(d->name, name)))
+		d = d->next;
+	return d;
+}
+
+struct draft *draft_find(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	struct draft *d;
+
+	if (!drafts_any(fs))
+		return NULL;
+	LOCK_SCOPE(&fs->drafts->lock);
+	d = find_locked(fs, dir, name);
+	if (d)
+		d->refs++;
+	return d;
+}
+
+bool draft_is_at(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	if (!drafts_any(fs))
+		return false;
+	LOCK_SCOPE(&fs->drafts->lock);
+	return find_locked(fs, dir, name);
+}
+
+bool draft_is_of(struct ckpt_fs *fs, struct node *n)
+{
+	bool is;
+
+	names_read_lock(fs);
+	is = n->draft;
+	names_unlock(fs);
+	return is;
+}
+
+bool draft_is_below(struct ckpt_fs *fs, const struct node *dir)
+{
+	bool is = false;
+
+	if (!drafts_any(fs))
+		return false;
+	LOCK_SCOPE(&fs->drafts->lock);
+	for (const struct draft *d = fs->drafts->first; d; d = d->next)
+		is |= d->dir == dir;
+	return is;
+}
+
+bool drafts_insert(struct ckpt_fs *fs, struct draft *d)
+{
+	struct drafts *t = fs->drafts;
+
+	LOCK_SCOPE(&t->lock);
+	if (find_locked(fs, d->dir, d->name))
+		return false;
+	d->refs++;
+	d->next = t->first;
+	t->first = d;
+	__atomic_store_n(&t->count, t->count + 1, __ATOMIC_RELAXED);
+	return true;
+}
+
+void draft_end_locked(struct ckpt_fs *fs, struct draft *d, bool drop_name)
+{
+	struct drafts *t = fs->drafts;
+	struct draft **slot = &t->first;
+	struct node *dir, *n;
+
+	pthread_mutex_lock(&t->lock);
+	dir = TAKE_PTR(d->dir);
+	n = TAKE_PTR(d->node);
+	while (*slot && *slot != d)
+		slot = &(*slot)->next;
+	if (*slot) {
+		*slot = d->next;
+		d->refs--; // the caller has one
+		__atomic_store_n(&t->count, t->count - 1, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (n) {
+		n->draft = NULL;
+		if (drop_name)
+			name_drop_locked(fs, n, dir, d->name);
+		node_unref(fs, n);
+	}
+	node_unref(fs, dir);
+}
+
+bool draft_end(struct ckpt_fs *fs, struct draft *d)
+{
+	bool was;
+
+	names_write_lock(fs);
+	was = d->dir;
+	if (was)
+		draft_end_locked(fs, d, true);
+	names_unlock(fs);
+	return was;
+}
+
+void draft_cancel(struct ckpt_fs *fs, struct draft *d)
+{
+	(void)draft_end(fs, d);
+	ckpt_draft_drop(&d->disk);
+}
+
+char *draft_path(struct ckpt_fs *fs, struct draft *d)
+{
+	struct place p = {.path = ""};
+	char *path = NULL;
+
+	names_read_lock(fs);
+	if (d->dir && !place_of_locked(fs, d->dir, &p)) {
+		if (asprintf(&path, "%s%s%s", p.path, *p.path ? "/" : "", d->name) < 0)
+			path = NULL;
+		place_done(&p);
+	}
+	names_unlock(fs);
+	return path ? path : strdup(d->disk.name);
+}
+
+int draft_open_file(const struct draft *d, int flags)
+{
+	return ckpt_sys.open(d->disk.dirfd, d->disk.name, flags, 0);
+}
+
+// --- Lookup -----------------------------------------------------------------------------------------------------------
+
+static int lookup_locked(struct ckpt_fs *fs, struct draft *d, struct fuse_entry_param *e)
+{
+	struct statx stx;
+	struct node *n;
+	int rc = !d->dir ? -ENOENT : statx(d->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
+
+	if (!rc)
+		rc = node_get_locked(fs, SPACE_LIVE, ckpt_store_ino(&stx), S_IFREG, d->dir, d->name, NULL, &n);
+	if (rc)
+		return rc;
+	if (!d->node) {
+		node_ref(fs, n);
+		d->node = n;
+		n->draft = d;
+	}
+	*e = (struct fuse_entry_param){
+		.ino = node_id(fs, n),
+		.generation = n->generation,
+		.attr_timeout = TIMEOUT_ATTR,
+		.entry_timeout = TIMEOUT_NONE, // for others, or after its end, the name may lead elsewhere
+	};
+	attr_from_statx(fs, n, &stx, &e->attr);
+	return 0;
+}
+
+int draft_lookup(struct ckpt_fs *fs, struct draft *d, struct fuse_entry_param *ret_entry)
+{
+	int rc;
+
+	names_write_lock(fs);
+	rc = lookup_locked(fs, d, ret_entry);
+	names_unlock(fs);
+	return rc;
+}
+
+struct invitation **draft_invitation_locked(struct draft *d, pid_t tid)
+{
+	struct invitation **slot = &d->invited;
+
+	while (*slot && (*slot)->tid != tid)
+		slot = &(*slot)->next;
+	return slot;
+}
+
+void draft_uninvite_locked(struct drafts *t, struct draft *d, pid_t tid)
+{
+	struct invitation **slot = draft_invitation_locked(d, tid), *i = *slot;
+
+	if (i) {
+		*slot = i->next;
+		free(i);
+		pthread_cond_broadcast(&t->changed);
+	}
+}
+
+int draft_lookup_invited(fuse_req_t req, struct node *dir, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct draft *d = draft_find(fs, dir, name);
+	struct invitation *i;
+	int rc = -ENOENT;
+
+	if (!d)
+		return -ENOENT;
+	pthread_mutex_lock(&fs->drafts->lock);
+	i = *draft_invitation_locked(d, fuse_req_ctx(req)->pid);
+	if (i)
+		i->looked = true;
+	pthread_mutex_unlock(&fs->drafts->lock);
+	if (i)
+		rc = draft_lookup(fs, d, ret_entry);
+	draft_unref(fs, d);
+	return rc;
+}
+
+int draft_read_check(fuse_req_t req, struct node *n)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	pid_t tid = fuse_req_ctx(req)->pid;
+	int rc = 0;
+
+	if (!drafts_any(fs))
+		return 0;
+	names_read_lock(fs);
+	if (n->draft && n->draft->replaces) {
+		LOCK_SCOPE(&fs->drafts->lock);
+		if (*draft_invitation_locked(n->draft, tid)) {
+			if (tid)
+				draft_uninvite_locked(fs->drafts, n->draft, tid); // it never came to write
+			rc = -ESTALE;
+		}
+	}
+	names_unlock(fs);
+	return rc;
+}
+
+// --- What renames and removals do to drafts ----------------------------------------------------------------------------
+
+bool draft_remove(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	struct draft *d = draft_find(fs, dir, name);
+	bool had = d && draft_end(fs, d);
+
+	if (had)
+		ckpt_draft_drop(&d->disk);
+	draft_unref(fs, d);
+	return had;
+}
+
+// Without the old name, under the new one.
+static void move_locked(struct ckpt_fs *fs, struct draft *d, struct node *dir, const char *name, bool replaces)
+{
+	struct node *from = d->dir;
+
+	if (d->node) {
+		name_drop_locked(fs, d->node, d->dir, d->name);
+		(void)name_add_locked(fs, d->node, dir, name);
+	}
+	node_ref(fs, dir);
+	pthread_mutex_lock(&fs->drafts->lock);
+	d->dir = dir;
+	snprintf(d->name, sizeof(d->name), "%s", name);
+	d->replaces = replaces;
+	pthread_mutex_unlock(&fs->drafts->lock);
+	node_unref(fs, from);
+}
+
+int draft_rename_check(struct call *c)
+{
+	bool from, to;
+
+	if (!drafts_any(c->fs))
+		return 0;
+	from = !c->step && draft_is_at(c->fs, c->node, c->name);
+	to = !c->other_step && draft_is_at(c->fs, c->other, c->other_name);
+	if (from && c->other_step)
+		return -EXDEV; // as any file that is open for writing
+	if ((from || to) && (c->flags & RENAME_EXCHANGE))
+		return -EBUSY;
+	return to && (c->flags & RENAME_NOREPLACE) ? -EEXIST : 0;
+}
+
+int draft_rename_only(struct call *c)
+{
+	struct draft *d = c->step ? NULL : draft_find(c->fs, c->node, c->name);
+	CLEANUP_FD int dirfd = d ? node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY) : -ENOENT;
+	bool same = c->node == c->other && !strcmp(c->name, c->other_name), replaces;
+	int rc = MIN(dirfd, 0);
+	struct stat st;
+
+	replaces = !rc && !fstatat(dirfd, c->other_name, &st, AT_SYMLINK_NOFOLLOW);
+	if (replaces)
+		rc = c->flags & RENAME_NOREPLACE ? -EEXIST : S_ISDIR(st.st_mode) ? -EISDIR : 0;
+	if (!rc && !same) {
+		(void)draft_remove(c->fs, c->other, c->other_name);
+		names_write_lock(c->fs);
+		if (d->dir)
+			move_locked(c->fs, d, c->other, c->other_name, replaces);
+		else
+			rc = -ENOENT;
+		names_unlock(c->fs);
+	}
+	draft_unref(c->fs, d);
+	return rc;
+}
+
+void draft_renamed(struct call *c)
+{
+	struct draft *d;
+
+	if (!drafts_any(c->fs) || (c->node == c->other && !strcmp(c->name, c->other_name)))
+		return;
+	if (!c->other_step)
+		(void)draft_remove(c->fs, c->other, c->other_name);
+	d = c->step ? NULL : draft_find(c->fs, c->node, c->name);
+	if (!d)
+		return;
+	names_write_lock(c->fs);
+	if (d->dir)
+		move_locked(c->fs, d, c->other, c->other_name, true);
+	names_unlock(c->fs);
+	draft_unref(c->fs, d);
+}

@@ -1,0 +1,443 @@
+// How drafts end: closes, publication, what is left over, and the watch.
+#include "core/errlog.h"
+#include "core/format.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/client.h"
+#include "fs/draft_table.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define WATCH_NS INT64_C(250000000)
+#define TRACKER_NS INT64_C(5000000000)     // still open this long after its first write: a log
+#define INVITED_NS INT64_C(1000000000)     // a thread that was told to look again does so at once, unless it cannot:
+#define INVITATION_NS INT64_C(30000000000) // then it is waited for so long, and may still come until then
+
+static void tell(struct ckpt_fs *fs, struct draft *d, int error, const char *hint, const char *what)
+{
+	CLEANUP_FREE char *path = draft_path(fs, d);
+
+	ckpt_errlog_add(fs->store->errlog, path ? path : d->disk.name, error, hint, "%s", what);
+}
+
+static void wait_a_while(struct drafts *t)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += WATCH_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&t->changed, &t->lock, &until);
+}
+
+// --- Publication --------------------------------------------------------------------------------------------------------
+
+static bool all_closed_locked(const struct draft *d)
+{
+	for (const struct handle *h = d->writers; h; h = h->draft_next)
+		if (!h->closed)
+			return false;
+	return !d->joining;
+}
+
+static bool is_awaited_locked(const struct draft *d)
+{
+	int64_t now = ckpt_sys.mono_ns();
+
+	for (const struct invitation *i = d->invited; i; i = i->next)
+		if (now - i->at_ns < INVITED_NS)
+			return true;
+	return false;
+}
+
+// Under the table's lock: true if there is something to publish and it is ours to do it. Waits for who does it just now, and
+// for who is invited: an open can be led elsewhere only once. Who does not come in time may have died. closed: it is
+// nobody's to do any more once somebody writes it.
+static bool claim_locked(struct drafts *t, struct draft *d, bool closed)
+{
+	while (!(closed && !all_closed_locked(d)) && (d->publishing || is_awaited_locked(d)))
+		wait_a_while(t);
+	if (closed && !all_closed_locked(d))
+		return false;
+	d->publishing = d->dir;
+	return d->publishing;
+}
+
+static void release_claim(struct drafts *t, struct draft *d)
+{
+	LOCK_SCOPE(&t->lock);
+	d->publishing = false;
+	pthread_cond_broadcast(&t->changed);
+}
+
+// Who opened it for writing since the claim waits for its end, so nothing is written but by descriptors that were closed
+// already in name only. The name is the draft's, or nobody's any more.
+static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
+{
+	struct node *old = NULL, *dir = NULL;
+	struct ckpt_step *taken;
+	char name[sizeof(d->name)];
+	struct live_child child;
+	int rc = 0, fd = -1;
+
+	*ret_dirfd = -1;
+	names_read_lock(fs);
+	if (d->dir) {
+		dir = d->dir;
+		node_ref(fs, dir);
+		memcpy(name, d->name, sizeof(name));
+	}
+	names_unlock(fs);
+	if (!dir)
+		return 0;
+	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+	taken = step_in_folder(fs, dir, name);
+	rc = taken ? -EEXIST : MIN(fd, 0);
+	ckpt_step_unref(taken);
+	if (!rc && !look_at_child(fs, dir, fd, name, &child))
+		old = node_find(fs, SPACE_LIVE, child.number);
+	names_write_lock(fs);
+	if (!rc && d->dir == dir && !strcmp(d->name, name)) {
+		rc = ckpt_draft_publish(&d->disk, fd, d->name);
+		if (!rc) {
+			// Else who has found the old file just now could not be led to the new one any more: an open is led
+			// elsewhere only once.
+			if (old && child.stx.stx_nlink > 1 && !child.shared)
+				name_drop_locked(fs, old, d->dir, d->name);
+			draft_end_locked(fs, d, false);
+			*ret_dirfd = TAKE_FD(fd);
+		}
+	} else if (!rc && d->dir) {
+		rc = -EAGAIN; // it was renamed just now
+	}
+	names_unlock(fs);
+	node_unref(fs, old);
+	node_unref(fs, dir);
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return rc;
+}
+
+static int check_format(struct ckpt_fs *fs, struct draft *d)
+{
+	int rc = d->tracker ? 0 : ckpt_format_check(d->fd, d->name);
+
+	if (rc == -EINVAL && !d->told)
+		tell(fs, d, rc, "write it again; what was written is kept, see `ckptfs sessions`",
+		     "the file was closed and is not whole by its format: it was not published");
+	d->told |= rc == -EINVAL;
+	return rc;
+}
+
+// With the claim. Whether the name has the new content is then said by d->dir.
+static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable, bool written_out)
+{
+	int dirfd, rc = check ? check_format(fs, d) : 0;
+
+	if (rc)
+		return rc;
+	if (!written_out) {
+		rc = ckpt_draft_write_out(&d->disk, d->fd);
+		if (rc == -EIO || ckpt_is_full(rc))
+			d->lost = rc;
+	}
+	if (!rc)
+		do
+			rc = take_name(fs, d, &dirfd);
+		while (rc == -EAGAIN);
+	if (rc) {
+		tell(fs, d, rc, "save again; what was written is kept, see `ckptfs sessions`",
+		     "the new content could not be published: the old one, if any, is as it was");
+		return rc;
+	}
+	if (dirfd < 0)
+		return 0; // the name went meanwhile
+	rc = ckpt_draft_published(&d->disk, dirfd, durable);
+	if (rc)
+		tell(fs, d, rc, "save again", "the new content is there, but its name may not survive a crash");
+	ckpt_sys.close(dirfd);
+	return rc;
+}
+
+// --- Closes -----------------------------------------------------------------------------------------------------------
+
+static void leave(struct ckpt_fs *fs, struct draft *d)
+{
+	bool was;
+
+	names_write_lock(fs);
+	was = d->dir;
+	if (was)
+		draft_end_locked(fs, d, true);
+	names_unlock(fs);
+	if (was && ckpt_draft_leave(&d->disk))
+		tell(fs, d, -EIO, "the next mount shows it",
+		     "what was written could not be listed among the left sessions");
+}
+
+// sure: the process that closed it last lived, and said so by its close. Otherwise, and when an older file is replaced, the
+// format must be whole.
+int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
+{
+	struct drafts *t = fs->drafts;
+	bool last, due;
+	int rc = 0;
+
+	pthread_mutex_lock(&t->lock);
+	if (!d->opened || !claim_locked(t, d, true)) {
+		pthread_mutex_unlock(&t->lock);
+		return 0;
+	}
+	due = !d->killed;
+	pthread_mutex_unlock(&t->lock);
+	if (due)
+		rc = d->lost ? d->lost : publish(fs, d, d->replaces || !sure, !d->tracker, false);
+	pthread_mutex_lock(&t->lock);
+	last = d->dir && !d->writers && !d->joining;
+	pthread_mutex_unlock(&t->lock);
+	// An array that has only its header yet is about to be mapped and filled (numpy's open_memmap): it is opened again.
+	if (last && rc != -EAGAIN)
+		leave(fs, d);
+	release_claim(t, d);
+	return rc == -EAGAIN ? 0 : rc;
+}
+
+static void count_closed(struct handle *h)
+{
+	h->closed = true;
+	__atomic_add_fetch(&h->node->use->closed_writers, 1, __ATOMIC_RELAXED);
+}
+
+// The process has let go of the last descriptor with which it could write: what it opened is closed.
+static void close_locked(struct draft *d, struct handle *flushed, pid_t process)
+{
+	for (struct handle *h = d->writers; h; h = h->draft_next)
+		if (!h->closed && (h == flushed || (process && h->opener == process)))
+			count_closed(h);
+}
+
+static void run_flush(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	struct draft *d = h->draft;
+	pid_t tid = fuse_req_ctx(c->req)->pid, process = client_process(tid);
+	bool killed = client_was_killed(tid), told = true;
+	int rc = 0;
+
+	// A forked child that lets go of it, or dies with it, says nothing of the process that opened it.
+	if (process && h->opener && process != h->opener) {
+		reply_error(c->req, 0);
+		return;
+	}
+	pthread_mutex_lock(&c->fs->drafts->lock);
+	if (killed && d->dir) {
+		told = d->told;
+		d->killed = d->told = true;
+	}
+	pthread_mutex_unlock(&c->fs->drafts->lock);
+	if (killed) {
+		if (!told)
+			tell(c->fs, d, 0, "write it again; what was written is kept, see `ckptfs sessions`",
+			     "a writer was killed: its content was not published, the old one, if any, is as it was");
+	} else if (!client_can_write(tid, h->node->number)) {
+		pthread_mutex_lock(&c->fs->drafts->lock);
+		close_locked(d, h, process);
+		pthread_mutex_unlock(&c->fs->drafts->lock);
+		rc = draft_settle(c->fs, d, process != 0);
+	}
+	reply_error(c->req, rc);
+}
+
+static struct call call_with(fuse_req_t req, struct handle *h, void (*run)(struct call *c))
+{
+	return (struct call){
+		.run = run,
+		.req = req,
+		.fs = fs_of(req),
+		.node = h->node,
+		.fi = {.fh = (uintptr_t)h},
+	};
+}
+
+static bool is_over(struct ckpt_fs *fs, const struct draft *d)
+{
+	LOCK_SCOPE(&fs->drafts->lock);
+
+	return !d->dir;
+}
+
+void draft_flush(fuse_req_t req, struct handle *h)
+{
+	struct call c = call_with(req, h, run_flush);
+
+	if (is_over(c.fs, h->draft))
+		reply_error(req, 0);
+	else
+		call_detach(&c); // it waits for the disk
+}
+
+// The draft that the handle wrote, with its reference.
+static struct draft *unlink_writer(struct ckpt_fs *fs, struct handle *h)
+{
+	LOCK_SCOPE(&fs->drafts->lock);
+	struct draft *d = TAKE_PTR(h->draft);
+	struct handle **slot = &d->writers;
+
+	while (*slot != h)
+		slot = &(*slot)->draft_next;
+	*slot = h->draft_next;
+	return d;
+}
+
+void draft_forsake(struct ckpt_fs *fs, struct handle *h)
+{
+	draft_unref(fs, unlink_writer(fs, h));
+}
+
+static void run_release(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	struct draft *d = unlink_writer(c->fs, h);
+	bool sure = h->opener;
+
+	if (!h->closed)
+		count_closed(h);
+	(void)draft_settle(c->fs, d, sure); // nobody is left to be told; the error log has it
+	handle_release(c->fs, c->req, h);
+	draft_unref(c->fs, d);
+	reply_error(c->req, 0);
+}
+
+void draft_release(fuse_req_t req, struct handle *h)
+{
+	struct call c = call_with(req, h, run_release);
+
+	if (is_over(c.fs, h->draft))
+		run_release(&c);
+	else
+		call_detach(&c);
+}
+
+int draft_synced(struct ckpt_fs *fs, struct handle *h)
+{
+	struct draft *d = h->draft;
+	bool due;
+	int rc = 0;
+
+	if (!d || !d->tracker)
+		return 0;
+	pthread_mutex_lock(&fs->drafts->lock);
+	due = claim_locked(fs->drafts, d, false);
+	pthread_mutex_unlock(&fs->drafts->lock);
+	if (!due)
+		return 0;
+	if (!d->killed && !d->lost)
+		rc = publish(fs, d, false, true, true);
+	release_claim(fs->drafts, d);
+	return rc;
+}
+
+// --- The watch --------------------------------------------------------------------------------------------------------
+
+// A tracker that grows, or that its writer keeps open, is a log: live from now on.
+static bool is_log(struct draft *d, int64_t now)
+{
+	struct stat st;
+
+	if (!d->tracker || !d->opened || d->killed || d->lost || fstat(d->fd, &st))
+		return false;
+	if (st.st_size > 0 && !d->written_ns)
+		d->written_ns = now;
+	return st.st_size > CKPT_TRACKER_BYTES_MAX || (d->written_ns && now - d->written_ns >= TRACKER_NS);
+}
+
+// Nobody came to open it.
+static bool is_unwanted_locked(struct draft *d, int64_t now)
+{
+	for (struct invitation **slot = &d->invited; *slot;) {
+		struct invitation *i = *slot;
+
+		if (now - i->at_ns < INVITATION_NS) {
+			slot = &i->next;
+		} else {
+			*slot = i->next;
+			free(i);
+		}
+	}
+	return !d->opened && !d->invited && !d->joining;
+}
+
+// One that is due, with a reference; *ret_log: it is claimed. *ret_more: there will be more to do.
+static struct draft *next_due_locked(struct drafts *t, int64_t now, bool *ret_log, bool *ret_more)
+{
+	*ret_more = false;
+	for (struct draft *d = t->first; d; d = d->next) {
+		bool unwanted = is_unwanted_locked(d, now);
+
+		*ret_more |= d->tracker || d->invited;
+		*ret_log = !unwanted && !d->publishing && is_log(d, now);
+		if (!unwanted && !*ret_log)
+			continue;
+		d->publishing |= *ret_log;
+		d->refs++;
+		return d;
+	}
+	return NULL;
+}
+
+static void *watch(void *arg)
+{
+	struct ckpt_fs *fs = arg;
+	struct drafts *t = fs->drafts;
+	bool more = true;
+
+	pthread_mutex_lock(&t->lock);
+	while (more && !t->stop) {
+		bool log;
+		struct draft *d = next_due_locked(t, ckpt_sys.mono_ns(), &log, &more);
+
+		if (!d) {
+			if (more)
+				wait_a_while(t);
+			continue;
+		}
+		more = true;
+		pthread_mutex_unlock(&t->lock);
+		if (log) {
+			int rc = publish(fs, d, false, false, false);
+
+			if (rc)
+				d->lost = rc; // its close says so
+			release_claim(t, d);
+		} else {
+			draft_cancel(fs, d);
+		}
+		draft_unref(fs, d);
+		pthread_mutex_lock(&t->lock);
+	}
+	t->watching = false;
+	pthread_cond_broadcast(&t->changed);
+	pthread_mutex_unlock(&t->lock);
+	return NULL;
+}
+
+void drafts_watch(struct ckpt_fs *fs)
+{
+	struct drafts *t = fs->drafts;
+	pthread_attr_t detached;
+	pthread_t id;
+
+	LOCK_SCOPE(&t->lock);
+	if (t->watching || t->stop)
+		return;
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&detached, 256 << 10);
+	t->watching = !pthread_create(&id, &detached, watch, fs); // without it a log is published at its close
+	pthread_attr_destroy(&detached);
+}

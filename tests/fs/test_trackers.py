@@ -1,0 +1,252 @@
+"""Trackers: small plain files that are rewritten have the old or the new content for any reader. And what is none: logs."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from support import trees
+from support.commits import error_line
+from support.fixtures import both_modes
+from support.mounting import Mount, wait_until
+from support.syncs import BadSyncs
+
+pytestmark = pytest.mark.timeout(60)
+
+REWRITE = "fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)"
+READ = "open(path, 'rb').read()"
+
+
+@pytest.fixture
+def path(mount):
+    name = str(mount / "latest_checkpointed_iteration.txt")
+    trees.write(name, b"1000")
+    return name
+
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+@both_modes
+def test_readers_see_the_old_one_until_the_close(mount, path, agent):
+    a, early = agent(), agent()
+    early.run("fd = os.open(path, os.O_RDONLY)", path=path)
+    for new in (b"2000", b"", b"30000"):
+        before = content(path)
+        a.run(REWRITE + "; os.write(fd, new)", path=path, new=new)
+        assert content(path) == before
+        assert os.stat(path).st_size == len(before)
+        assert mount.listing() == ["latest_checkpointed_iteration.txt"]
+        a.run("os.close(fd)")
+        assert content(path) == new
+        assert os.stat(path).st_size == len(new)
+    assert early.run("os.pread(fd, 100, 0)") == b"1000"
+    early.run("os.close(fd)")
+    assert os.listdir(mount.store / "sessions") == []
+    mount.remount()
+    assert content(path) == b"30000"
+
+
+@both_modes
+def test_shells_rewrite_it_as_anywhere(mount, path):
+    shell = f"echo 1 > {path}; cat {path}; echo 2 > {path}; cat {path}; : > {path}; wc -c < {path}; echo 3 >> {path}; echo 4 >> {path}; cat {path}"
+    assert subprocess.run(["sh", "-c", shell], check=True, capture_output=True).stdout == b"1\n2\n0\n3\n4\n"
+    trees.write(mount / "big", bytes(200_000))
+    subprocess.run(["sh", "-c", f"cat {mount}/big > {path}".replace(str(mount), str(mount.path))], check=True)
+    assert content(path) == bytes(200_000)
+
+
+@both_modes
+def test_an_fsync_publishes_it(mount, path, agent):
+    a = agent()
+    a.run(REWRITE + "; os.write(fd, b'2000')", path=path)
+    assert content(path) == b"1000"
+    a.run("os.fsync(fd)")
+    assert content(path) == b"2000"
+    a.run("os.write(fd, b' more')")
+    assert content(path) == b"2000 more", "it is live from then on"
+    a.run("os.close(fd)")
+
+
+@both_modes
+def test_one_that_passes_64_kib_is_a_log(mount, path, agent):
+    a = agent()
+    a.run(REWRITE + "; os.write(fd, bytes(65536))", path=path)
+    time.sleep(1)
+    assert content(path) == b"1000"
+    a.run("os.write(fd, b'x')")
+    wait_until(lambda: content(path) == bytes(65536) + b"x", 3, "the log")
+    a.run("os.write(fd, b'y')")
+    assert content(path).endswith(b"xy")
+    b = agent()
+    b.run("two = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(two, b'z')", path=path)
+    assert content(path).endswith(b"xyz")
+    a.run("os.close(fd)")
+
+
+@both_modes
+def test_one_that_stays_open_is_a_log_5_s_after_its_first_write(mount, path, agent):
+    a = agent()
+    a.run(REWRITE, path=path)
+    time.sleep(1)
+    began = time.monotonic()
+    a.run("os.write(fd, b'first line')")
+    wait_until(lambda: content(path) != b"1000", 8, "the log")
+    assert 4 < time.monotonic() - began < 7
+    assert content(path) == b"first line"
+    a.run("os.write(fd, b', second')")
+    assert content(path) == b"first line, second"
+    a.run("os.close(fd)")
+    assert content(path) == b"first line, second"
+
+
+@both_modes
+def test_what_somebody_is_writing_live_is_truncated_for_him_too(mount, agent):
+    """A logger that appends must not go on into a file that has no name any more."""
+    log, a = str(mount / "train.log"), agent()
+    a.run("fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644); os.write(fd, b'one')", path=log)
+    subprocess.run(["sh", "-c", f"echo cut > {log}"], check=True)
+    a.run("os.write(fd, b'two')")
+    assert content(log) == b"cut\ntwo"
+
+
+def test_a_lock_file_that_is_truncated_locks(mount, path, agent):
+    """As the Python package filelock does it."""
+    a, b = agent(), agent()
+    code = "fd = os.open(path, os.O_RDWR | os.O_TRUNC); fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    for _ in range(3):
+        a.run(code, path=path)
+        assert b.errno_of(code, path=path) == "EAGAIN"
+        b.run("os.close(fd)")
+        a.run("os.close(fd)")
+        a, b = b, a
+
+
+def test_hard_links_stay_one_file(mount, path, agent):
+    os.link(path, mount / "two")
+    trees.write(path, b"2000")
+    assert content(mount / "two") == b"2000"
+    assert os.stat(path).st_nlink == 2
+
+
+@both_modes
+def test_a_killed_writer_leaves_the_old_one(mount, path, agent):
+    a = agent()
+    a.run(REWRITE + "; os.write(fd, b'20')", path=path)
+    a.kill()
+    a.wait_gone(5)
+    name = "latest_checkpointed_iteration.txt"
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 5)
+    assert content(path) == b"1000"
+    assert content(mount / ".ckptfs/staged" / name / name) == b"20"
+    error_line(mount, name, "killed")
+
+
+def test_a_dead_daemon_leaves_the_old_one(mount, path, agent):
+    a = agent()
+    a.run(REWRITE + "; os.write(fd, b'20')", path=path)
+    mount.kill9()
+    mount.start()
+    assert content(path) == b"1000"
+
+
+@both_modes
+def test_threads_that_rewrite_it_all_at_once_end_with_one_of_theirs(mount, path, agent):
+    a, b = agent(), agent()
+    code = """
+failed = []
+def work(i):
+    for n in range(30):
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+            os.pwrite(fd, str(1000 + i).encode() * 3, 0)
+            os.close(fd)
+        except OSError as e:
+            failed.append(repr(e))
+threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+for t in threads: t.start()
+for t in threads: t.join()
+"""
+    reader = agent()
+    reader.start("""
+seen, until = set(), time.monotonic() + seconds
+while time.monotonic() < until:
+    with open(path, 'rb') as f: seen.add(f.read())
+seen""", path=path, seconds=3)
+    a.start(code, path=path)
+    b.start(code, path=path)
+    a.result(40)
+    b.result(40)
+    assert a.run("failed") == [] and b.run("failed") == []
+    allowed = {b"1000"} | {str(1000 + i).encode() * 3 for i in range(6)}
+    assert {s for s in reader.result(30) if s} <= allowed | {b""}
+    assert content(path) in allowed
+
+
+# --- The disk ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def syncs(world):
+    return BadSyncs(world)
+
+
+@pytest.fixture
+def counting(world, store, syncs):
+    m = Mount.new(world, store, prefix=syncs.prefix)
+    trees.write(m / "tracker", b"old")
+    trees.write(m / "model.pt", b"old")
+    return m
+
+
+def test_a_rewrite_costs_one_sync_and_one_with_an_fsync_two(counting, syncs, agent):
+    a = agent()
+    syncs.count()
+    a.run(REWRITE + "; os.write(fd, b'new'); os.close(fd)", path=str(counting / "tracker"))
+    assert syncs.counted() == "d"
+    syncs.count()
+    a.run(REWRITE + "; os.write(fd, b'new'); os.fsync(fd); os.close(fd)")
+    assert syncs.counted() == "ff", "the file and its name"
+    syncs.count()
+    a.run(REWRITE + "; os.write(fd, b'new'); os.close(fd)", path=str(counting / "a_new_file"))
+    a.run("fd = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(fd, b'new'); os.close(fd)")
+    assert syncs.counted() == "", "plain files are as on the plain filesystem"
+
+
+def test_a_rename_over_a_small_file_writes_the_source_out_and_a_file_step_its_name_too(counting, syncs):
+    def renamed(name, to):
+        trees.write(counting / name, b"new")
+        syncs.count()
+        os.rename(counting / name, counting / to)
+        assert (counting / to).read_bytes() == b"new"
+        return syncs.counted()
+
+    assert renamed("tmp", "tracker") == "d"
+    assert renamed("tmp", "model.pt") == "df"
+    assert renamed("tmp", "fresh.safetensors") == "df"
+    assert renamed("tmp", "plain") == ""
+    trees.write(counting / "log", bytes(65537))
+    assert renamed("tmp", "log") == ""
+
+
+def test_a_rename_whose_source_cannot_be_written_out_changes_nothing(counting, syncs):
+    trees.write(counting / "tmp", b"new")
+    syncs.fail_next()
+    with pytest.raises(OSError):
+        os.rename(counting / "tmp", counting / "tracker")
+    assert content(counting / "tracker") == b"old"
+    assert content(counting / "tmp") == b"new"
+
+
+def test_a_lost_write_is_said_by_close_and_the_old_one_stays(counting, syncs, agent):
+    a = agent()
+    a.run(REWRITE + "; os.write(fd, b'new')", path=str(counting / "tracker"))
+    syncs.fail_next()
+    assert a.errno_of("os.close(fd)") == "EIO"
+    assert content(counting / "tracker") == b"old"
+    error_line(counting, "tracker", "EIO")
+    a.run(REWRITE + "; os.write(fd, b'new'); os.close(fd)")
+    assert content(counting / "tracker") == b"new"
