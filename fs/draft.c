@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define WAIT_STEP_NS INT64_C(10000000)
+
 // --- The table --------------------------------------------------------------------------------------------------------
 
 struct drafts *drafts_new(void)
@@ -116,16 +118,39 @@ bool draft_is_of(struct ckpt_fs *fs, struct node *n)
 	return is;
 }
 
+bool draft_is_below_locked(struct ckpt_fs *fs, const struct node *dir)
+{
+	LOCK_SCOPE(&fs->drafts->lock);
+
+	for (const struct draft *d = fs->drafts->first; d; d = d->next)
+		for (const struct node *n = d->dir; n; n = n->names ? n->names->parent : NULL)
+			if (n == dir)
+				return true;
+	return false;
+}
+
 bool draft_is_below(struct ckpt_fs *fs, const struct node *dir)
 {
-	bool is = false;
+	bool is;
 
 	if (!drafts_any(fs))
 		return false;
-	LOCK_SCOPE(&fs->drafts->lock);
-	for (const struct draft *d = fs->drafts->first; d; d = d->next)
-		is |= d->dir == dir;
+	names_read_lock(fs);
+	is = draft_is_below_locked(fs, dir);
+	names_unlock(fs);
 	return is;
+}
+
+int draft_wait_below(struct ckpt_fs *fs, const struct node *dir, int64_t timeout_ns)
+{
+	int64_t until = ckpt_sys.mono_ns() + timeout_ns;
+
+	while (draft_is_below(fs, dir)) {
+		if (ckpt_sys.mono_ns() >= until)
+			return -EBUSY;
+		ckpt_sys.sleep_ns(WAIT_STEP_NS);
+	}
+	return 0;
 }
 
 bool drafts_insert(struct ckpt_fs *fs, struct draft *d)

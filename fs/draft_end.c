@@ -80,7 +80,7 @@ static void release_claim(struct drafts *t, struct draft *d)
 static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
 {
 	struct node *old = NULL, *dir = NULL;
-	struct ckpt_step *taken;
+	struct ckpt_step *taken, *into;
 	char name[sizeof(d->name)];
 	struct live_child child;
 	int rc = 0, fd = -1;
@@ -97,8 +97,10 @@ static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
 		return 0;
 	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
 	taken = step_in_folder(fs, dir, name);
-	rc = taken ? -EEXIST : MIN(fd, 0);
+	into = node_step(fs, dir); // its folder has become a step meanwhile
+	rc = taken ? -EEXIST : into ? -EROFS : MIN(fd, 0);
 	ckpt_step_unref(taken);
+	ckpt_step_unref(into);
 	if (!rc && !look_at_child(fs, dir, fd, name, &child))
 		old = node_find(fs, SPACE_LIVE, child.number);
 	names_write_lock(fs);

@@ -10,6 +10,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/client.h"
+#include "fs/draft.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -345,6 +346,7 @@ static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
 			error == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
 					    : "nothing is changed: mend the cause, then write the marker again",
 			error == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
+			: error == -EBUSY   ? "a file in the folder is still being written"
 					    : "the folder could not be turned into a step");
 }
 
@@ -362,6 +364,8 @@ static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int
 		rc = -EALREADY;
 	else if (!dir->names || dir->names->parent != above || strcmp(dir->names->text, name))
 		rc = -ESTALE; // renamed since
+	else if (draft_is_below_locked(fs, dir))
+		rc = -EBUSY;
 	else
 		rc = ckpt_convert(fs->store, dirfd, id, name, ret_step);
 	if (!rc)
@@ -426,6 +430,9 @@ static int commit_folder_in(struct ckpt_fs *fs, struct handle *h, struct node *d
 	int rc = dirfd < 0 ? dirfd : folder_id_of(fs, above, true, id);
 
 	name_of(fs, h, &now);
+	// What is still being written in it belongs to the step: it has its time to be closed, as in any.
+	if (!rc)
+		rc = draft_wait_below(fs, dir, fs->store->settings.open_writers_ns);
 	if (!rc)
 		rc = node_is_top(dir) ? -EALREADY : convert(fs, dir, above, dirfd, id, now.name, &step);
 	if (rc == -EALREADY) { // by another marker, which may be at it

@@ -377,6 +377,29 @@ def test_a_folder_with_a_file_in_the_making_is_not_empty(mount, agent):
     assert mount.listing("renamed") == ["model.pt"]
 
 
+class TestFolders:
+    @pytest.fixture
+    def options(self):
+        return ["open_writers=1s"]
+
+    def test_a_folder_that_becomes_a_step_waits_for_files_in_the_making(self, mount, agent, commit):
+        (mount / "saved/deep").mkdir(parents=True)
+        a, b = agent(), agent()
+        a.run(OPEN_NEW + "; os.write(fd, b'half')", path=str(mount / "saved/deep/model.pt"))
+        b.start("fd = os.open(folder + '/.finalize', os.O_CREAT | os.O_WRONLY); os.close(fd)", folder=str(mount / "saved"))
+        with pytest.raises(OSError) as e:
+            b.result(5)
+        assert errno_name(e.value) == "EBUSY"
+        error_line(mount, "saved", "still being written")
+        b.start("fd = os.open(folder + '/.finalize', os.O_CREAT | os.O_WRONLY); os.close(fd)")
+        assert b.still_busy(0.3)
+        a.run("os.write(fd, b' whole'); os.close(fd)")
+        b.result(5)
+        mount.remount()
+        assert trees.files(mount / "saved") == {"deep/model.pt": b"half whole"}
+        assert mount.world.program.json("ls", mount.store)[0]["name"] == "saved"
+
+
 def test_it_cannot_be_linked_or_exchanged_before_its_end(mount, path, agent):
     a = agent()
     a.run(OPEN_NEW, path=path)
