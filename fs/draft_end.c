@@ -125,21 +125,10 @@ static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
 	return rc;
 }
 
-static int check_format(struct ckpt_fs *fs, struct draft *d)
-{
-	int rc = d->tracker ? 0 : ckpt_format_check(d->fd, d->name);
-
-	if (rc == -EINVAL && !d->told)
-		tell(fs, d, rc, "write it again; what was written is kept, see `ckptfs sessions`",
-		     "the file was closed and is not whole by its format: it was not published");
-	d->told |= rc == -EINVAL;
-	return rc;
-}
-
 // With the claim. Whether the name has the new content is then said by d->dir.
 static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable, bool written_out)
 {
-	int dirfd, rc = check ? check_format(fs, d) : 0;
+	int dirfd, rc = check && !d->tracker ? ckpt_format_check(d->fd, d->name) : 0;
 
 	if (rc)
 		return rc;
@@ -187,7 +176,7 @@ static void leave(struct ckpt_fs *fs, struct draft *d)
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
-	bool last, due;
+	bool last, due, told;
 	int rc = 0;
 
 	pthread_mutex_lock(&t->lock);
@@ -201,7 +190,12 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 		rc = d->lost ? d->lost : publish(fs, d, d->replaces || !sure, !d->tracker, false);
 	pthread_mutex_lock(&t->lock);
 	last = d->dir && !d->writers && !d->joining;
+	told = d->told || rc != -EINVAL || !(sure || last); // a fork's close is no end
+	d->told |= !told;
 	pthread_mutex_unlock(&t->lock);
+	if (!told)
+		tell(fs, d, rc, "write it again; what was written is kept, see `ckptfs sessions`",
+		     "the file was closed and is not whole by its format: it was not published");
 	// An array that has only its header yet is about to be mapped and filled (numpy's open_memmap): it is opened again.
 	if (last && rc != -EAGAIN)
 		leave(fs, d);

@@ -10,7 +10,7 @@ import pytest
 from support import trees
 from support.checkpoint_files import FORMATS, npy, zip_file
 from support.commits import error_line
-from support.fixtures import both_modes, needs_root
+from support.fixtures import all_modes, both_modes, needs_root
 from support.mounting import LoopDisk, Mount, errno_name, wait_until
 from support.syncs import BadSyncs
 
@@ -62,7 +62,7 @@ def test_new_one_is_reached_by_name_and_listed_at_its_close(mount, path):
         assert f.read() == b"half whole"
 
 
-@both_modes
+@all_modes
 def test_readers_see_the_old_one_until_the_close_and_old_readers_after_it(mount, path, old, agent):
     number = os.stat(path).st_ino
     reader, early, a = agent(), agent(), agent()
@@ -280,6 +280,34 @@ def test_a_killed_writer_publishes_nothing(mount, agent, name):
     wait_until(lambda: nothing_left(mount), 5)
     mount.remount()
     assert (mount / name).read_bytes() == make(2)
+
+
+@needs_root
+class TestOtherPidNamespace:
+    """Whether a writer there was killed cannot be seen: the format decides, for new files too."""
+    @pytest.fixture
+    def mount(self, world, store, mode):
+        return Mount.new(world, store, mode=mode, prefix=["unshare", "--pid", "--fork", "--kill-child=KILL"])
+
+    @both_modes
+    def test_what_is_whole_is_published_and_what_is_not_is_kept(self, mount, path, agent):
+        a = agent()
+        for data in (OLD, NEW):
+            a.run(OPEN_NEW + "; os.write(fd, new[:700])", path=path, new=data)
+            a.run("child = os.fork()\nif not child: os._exit(0)\nos.waitpid(child, 0)")
+            time.sleep(0.1)
+            a.run("os.write(fd, new[700:]); os.close(fd)")
+            assert (mount / "model.pt").read_bytes() == data
+        assert mount.errors() == []
+        a.run(OPEN_NEW + "; os.write(fd, new[:700])", path=path, new=OLD)
+        b = agent()
+        b.run(OPEN_NEW + "; os.write(fd, new[:700])", path=path[:-3] + "2.npz", new=OLD)
+        a.kill()
+        b.kill()
+        wait_until(lambda: len(os.listdir(mount / ".ckptfs/staged")) == 2, 5)
+        assert (mount / "model.pt").read_bytes() == NEW
+        assert mount.listing() == ["model.pt"]
+        assert len([line for line in mount.errors() if "not whole" in line]) == 2
 
 
 def test_one_killed_writer_of_several_keeps_all_of_it_back(mount, path, old, agent):

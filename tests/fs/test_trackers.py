@@ -8,7 +8,7 @@ import pytest
 
 from support import trees
 from support.commits import error_line
-from support.fixtures import both_modes
+from support.fixtures import all_modes, both_modes
 from support.mounting import Mount, wait_until
 from support.syncs import BadSyncs
 
@@ -30,7 +30,7 @@ def content(path):
         return f.read()
 
 
-@both_modes
+@all_modes
 def test_readers_see_the_old_one_until_the_close(mount, path, agent):
     a, early = agent(), agent()
     early.run("fd = os.open(path, os.O_RDONLY)", path=path)
