@@ -209,11 +209,12 @@ static void count_closed(struct handle *h)
 	__atomic_add_fetch(&h->node->use->closed_writers, 1, __ATOMIC_RELAXED);
 }
 
-// The process has let go of the last descriptor with which it could write: what it opened is closed.
-static void close_locked(struct draft *d, struct handle *flushed, pid_t process)
+// The process has let go of the last descriptor with which it could write: what it has closed before is closed now. What it
+// is just opening, in another thread, is not.
+static void close_locked(struct draft *d, pid_t process)
 {
 	for (struct handle *h = d->writers; h; h = h->draft_next)
-		if (!h->closed && (h == flushed || (process && h->opener == process)))
+		if (!h->closed && h->flushed && h->opener == process)
 			count_closed(h);
 }
 
@@ -231,6 +232,7 @@ static void run_flush(struct call *c)
 		return;
 	}
 	pthread_mutex_lock(&c->fs->drafts->lock);
+	h->flushed = true;
 	if (killed && d->dir) {
 		told = d->told;
 		d->killed = d->told = true;
@@ -242,7 +244,7 @@ static void run_flush(struct call *c)
 			     "a writer was killed: its content was not published, the old one, if any, is as it was");
 	} else if (!client_can_write(tid, h->node->number)) {
 		pthread_mutex_lock(&c->fs->drafts->lock);
-		close_locked(d, h, process);
+		close_locked(d, h->opener);
 		pthread_mutex_unlock(&c->fs->drafts->lock);
 		rc = draft_settle(c->fs, d, process != 0);
 	}

@@ -27,7 +27,8 @@ struct handle {
 	struct draft *draft;       // it writes this one: a reference; what follows is for draft.h
 	struct handle *draft_next;
 	pid_t opener;            // process, 0 not known
-	bool closed;             // by its opener
+	bool flushed;            // its opener has closed a descriptor of it
+	bool closed;             // and had no other that writes the file
 	struct listing *listing; // directories
 	struct marker_handle *marker;
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
