@@ -460,6 +460,33 @@ os.close(fd)
     nobody("umount", nobody.mnt)
 
 
+def test_file_steps_and_trackers_of_who_is_not_root(world, nobody):
+    nobody("mount", nobody.store, nobody.mnt)
+    world.callback(kill_quietly, holder(nobody.store))
+    writer, reader = Agent(uid=NOBODY), Agent(uid=NOBODY)
+    world.callback(writer.close)
+    world.callback(reader.close)
+    for name, mode in (("model.pt", 0o600), ("locked.pt", 0o200), ("tracker", 0o644)):
+        path = str(nobody.mnt / name)
+        fresh = "fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode); os.write(fd, data)"
+        writer.run(fresh + "; os.close(fd)", path=path, mode=mode, data=b"old")
+        assert reader.run("os.stat(path).st_mode & 0o777", path=path) == mode
+        if name == "locked.pt":
+            continue
+        writer.run(fresh, data=b"new")
+        assert reader.run("open(path, 'rb').read()", path=path) == b"old"
+        writer.run("os.close(fd)")
+        assert reader.run("open(path, 'rb').read()", path=path) == b"new"
+    writer.run("os.chmod(path, 0o444)")
+    assert writer.errno_of("os.open(path, os.O_WRONLY | os.O_TRUNC)") == "EACCES"
+    writer.run(fresh, path=str(nobody.mnt / "model.pt"), data=b"never")
+    writer.kill()
+    writer.wait_gone(5)
+    wait_until(lambda: reader.run("os.listdir(m + '/.ckptfs/staged')", m=str(nobody.mnt)) == ["model.pt"], 5)
+    assert reader.run("open(m + '/model.pt', 'rb').read()") == b"new"
+    nobody("umount", nobody.mnt)
+
+
 def test_who_is_not_root_writes_through_a_descriptor_whatever_the_mode_says(world, nobody):
     nobody("mount", nobody.store, nobody.mnt)
     world.callback(kill_quietly, holder(nobody.store))
