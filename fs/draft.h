@@ -85,5 +85,5 @@ void draft_flush(fuse_req_t req, struct handle *h);
 void draft_release(fuse_req_t req, struct handle *h);
 // The handle goes, and nobody will say how it was closed: the connection is gone.
 void draft_forsake(struct ckpt_fs *fs, struct handle *h);
-// After a client's fsync went well: a tracker is published. Blocks.
-int draft_synced(struct ckpt_fs *fs, struct handle *h);
+// After a client's fsync, which told it rc, as the disk did: a tracker is published. What the client is told now. Blocks.
+int draft_synced(struct ckpt_fs *fs, struct handle *h, int rc, int disk);

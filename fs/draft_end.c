@@ -125,6 +125,11 @@ static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
 	return rc;
 }
 
+static bool is_lost(int rc)
+{
+	return rc == -EIO || ckpt_is_full(rc);
+}
+
 // With the claim. Whether the name has the new content is then said by d->dir.
 static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable, bool written_out)
 {
@@ -134,7 +139,7 @@ static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable
 		return rc;
 	if (!written_out) {
 		rc = ckpt_draft_write_out(&d->disk, d->fd);
-		if (rc == -EIO || ckpt_is_full(rc))
+		if (is_lost(rc))
 			d->lost = rc;
 	}
 	if (!rc)
@@ -321,19 +326,20 @@ void draft_release(fuse_req_t req, struct handle *h)
 		call_detach(&c);
 }
 
-int draft_synced(struct ckpt_fs *fs, struct handle *h)
+int draft_synced(struct ckpt_fs *fs, struct handle *h, int rc, int disk)
 {
 	struct draft *d = h->draft;
 	bool due;
-	int rc = 0;
 
-	if (!d || !d->tracker)
-		return 0;
+	if (!d)
+		return rc;
 	pthread_mutex_lock(&fs->drafts->lock);
-	due = claim_locked(fs->drafts, d, false);
+	if (is_lost(disk))
+		d->lost = disk; // the disk says so once, and this was it
+	due = !rc && d->tracker && claim_locked(fs->drafts, d, false);
 	pthread_mutex_unlock(&fs->drafts->lock);
 	if (!due)
-		return 0;
+		return rc;
 	if (!d->killed && !d->lost)
 		rc = publish(fs, d, false, true, true);
 	release_claim(fs->drafts, d);

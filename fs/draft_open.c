@@ -1,5 +1,6 @@
 // How drafts begin, and opens for writing that join them.
 #include "core/clone.h"
+#include "core/format.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/client.h"
@@ -318,6 +319,9 @@ static int begin_on(struct call *c, struct node *dir, const char *name, bool ste
 	if (fd < 0)
 		return fd == -ENOENT ? -EAGAIN : fd;
 	ckpt_sys.close(fd);
+	// What is not whole itself is not worth a copy, which would have to be whole.
+	if (!truncate && ckpt_format_check(old, name))
+		return -ENOTSUP;
 	rc = make(c, dir, name, -1, &d);
 	if (rc)
 		return rc;

@@ -310,10 +310,11 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 }
 
 // A write that the disk did not take is a hole in the file: a commit must not pass over it in silence.
-static void remember_failure(struct ckpt_fs *fs, const struct handle *h, int rc)
+static void remember_failure(struct ckpt_fs *fs, struct handle *h, int rc)
 {
 	struct ckpt_step *step = node_step(fs, h->node);
 
+	(void)draft_synced(fs, h, rc, rc);
 	if (step)
 		ckpt_stage_synced(step, h->node->number, 0, 0, rc);
 	ckpt_step_unref(step);
@@ -438,7 +439,7 @@ static void run_fsync(struct call *c)
 	if (step)
 		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
 	ckpt_step_unref(step);
-	reply_error(c->req, rc ? rc : draft_synced(c->fs, h));
+	reply_error(c->req, draft_synced(c->fs, h, rc, disk));
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

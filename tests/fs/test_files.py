@@ -507,6 +507,38 @@ def test_with_reflinks_an_open_that_keeps_the_content_changes_a_copy(world, mode
     m.umount()
 
 
+@needs_root
+def test_touch_and_append_work_on_what_is_not_whole_too(world, agent):
+    disk = LoopDisk(world, 400, "xfs")
+    m = Mount.new(world, disk.path / "store")
+    for name in ("a.npz", "a.bin", "a.h5"):
+        path, a = str(m / name), agent()
+        trees.write(path, b"no such format")
+        a.run("os.close(os.open(path, os.O_WRONLY)); fd = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(fd, b'!'); os.close(fd)", path=path)
+        assert (m / name).read_bytes() == b"no such format!"
+    m.umount()
+
+
+@both_modes
+def test_one_that_is_shared_with_a_step_is_replaced_and_the_step_is_not_changed(mount, stage, commit, agent):
+    made = stage("1000")
+    trees.write(mount / "1000/model.pt", OLD)
+    trees.write(mount / "1000/tracker", b"1")
+    commit(mount / "1000")
+    (mount / "best").mkdir()
+    a = agent()
+    for name, new in (("model.pt", NEW), ("tracker", b"2")):
+        path = mount / "best" / name
+        os.link(mount / "1000" / name, path)
+        before = path.read_bytes()
+        a.run(OPEN_NEW + "; os.write(fd, new)", path=str(path), new=new)
+        assert path.read_bytes() == before
+        a.run("os.close(fd)")
+        assert path.read_bytes() == new
+        assert os.stat(path).st_nlink == 1
+    assert trees.files(mount / "1000") == made | {"model.pt": OLD, "tracker": b"1"}
+
+
 def test_a_descriptors_name_leads_to_the_old_file_which_is_then_changed_in_place(mount, path, old, agent):
     """/proc/self/fd is no name that the kernel could look up again."""
     a = agent()
@@ -531,6 +563,22 @@ def test_a_lost_write_is_said_by_close_and_the_old_one_stays(world, store, agent
     wait_until(lambda: os.listdir(m / ".ckptfs/staged") == ["model.pt"], 5)
     a.run(OPEN_NEW + "; os.write(fd, new); os.close(fd)")
     assert (m / "model.pt").read_bytes() == NEW
+
+
+def test_a_lost_write_that_an_fsync_has_told_of_already_is_not_published_either(world, store, agent):
+    syncs = BadSyncs(world)
+    m = Mount.new(world, store, prefix=syncs.prefix)
+    for name in ("model.pt", "fresh.pt", "tracker"):
+        path, a = str(m / name), agent()
+        if name != "fresh.pt":
+            trees.write(path, OLD)
+        a.run(OPEN_NEW + "; os.write(fd, new)", path=path, new=NEW)
+        syncs.fail_next()
+        assert a.errno_of("os.fsync(fd)") == "EIO"
+        assert a.errno_of("os.close(fd)") == "EIO"
+        wait_until(lambda name=name: name in os.listdir(m / ".ckptfs/staged"), 5)
+    assert m.listing() == ["model.pt", "tracker"]
+    assert (m / "model.pt").read_bytes() == (m / "tracker").read_bytes() == OLD
 
 
 def test_a_close_waits_for_the_disk_and_nobody_else_does(world, store, agent):
