@@ -35,6 +35,23 @@ static void wait_a_while(struct drafts *t)
 	pthread_cond_timedwait(&t->changed, &t->lock, &until);
 }
 
+// Once: why it was not published. rc 0: a writer was killed, if any was.
+static void tell_failure(struct ckpt_fs *fs, struct draft *d, int rc)
+{
+	bool told;
+
+	pthread_mutex_lock(&fs->drafts->lock);
+	told = d->told || !d->dir || rc == -EAGAIN || (!rc && !d->killed);
+	d->told |= !told;
+	pthread_mutex_unlock(&fs->drafts->lock);
+	if (told)
+		return;
+	tell(fs, d, rc, "write it again; what was written is kept, see `ckptfs sessions`",
+	     !rc             ? "a writer was killed: its content was not published, the old one, if any, is as it was"
+	     : rc == -EINVAL ? "the file was closed and is not whole by its format: it was not published"
+			     : "the new content could not be published: the old one, if any, is as it was");
+}
+
 // --- Publication --------------------------------------------------------------------------------------------------------
 
 static bool all_closed_locked(const struct draft *d)
@@ -60,7 +77,7 @@ static bool is_awaited_locked(const struct draft *d)
 // nobody's to do any more once somebody writes it.
 static bool claim_locked(struct drafts *t, struct draft *d, bool closed)
 {
-	while (!(closed && !all_closed_locked(d)) && (d->publishing || is_awaited_locked(d)))
+	while (!(closed && !all_closed_locked(d)) && (d->publishing || (d->dir && is_awaited_locked(d))))
 		wait_a_while(t);
 	if (closed && !all_closed_locked(d))
 		return false;
@@ -146,13 +163,8 @@ static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable
 		do
 			rc = take_name(fs, d, &dirfd);
 		while (rc == -EAGAIN);
-	if (rc) {
-		tell(fs, d, rc, "save again; what was written is kept, see `ckptfs sessions`",
-		     "the new content could not be published: the old one, if any, is as it was");
+	if (rc || dirfd < 0) // or the name went meanwhile
 		return rc;
-	}
-	if (dirfd < 0)
-		return 0; // the name went meanwhile
 	rc = ckpt_draft_published(&d->disk, dirfd, durable);
 	if (rc)
 		tell(fs, d, rc, "save again", "the new content is there, but its name may not survive a crash");
@@ -181,7 +193,7 @@ static void leave(struct ckpt_fs *fs, struct draft *d)
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
-	bool last, due, told;
+	bool last, due;
 	int rc = 0;
 
 	pthread_mutex_lock(&t->lock);
@@ -195,12 +207,9 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 		rc = d->lost ? d->lost : publish(fs, d, d->replaces || !sure, !d->tracker, false);
 	pthread_mutex_lock(&t->lock);
 	last = d->dir && !d->writers && !d->joining;
-	told = d->told || rc != -EINVAL || !(sure || last); // a fork's close is no end
-	d->told |= !told;
 	pthread_mutex_unlock(&t->lock);
-	if (!told)
-		tell(fs, d, rc, "write it again; what was written is kept, see `ckptfs sessions`",
-		     "the file was closed and is not whole by its format: it was not published");
+	if (rc != -EINVAL || sure || last) // else it may be a fork's close, which is no end
+		tell_failure(fs, d, rc);
 	// An array that has only its header yet is about to be mapped and filled (numpy's open_memmap): it is opened again.
 	if (last && rc != -EAGAIN)
 		leave(fs, d);
@@ -228,7 +237,7 @@ static void run_flush(struct call *c)
 	struct handle *h = handle_of(&c->fi);
 	struct draft *d = h->draft;
 	pid_t tid = fuse_req_ctx(c->req)->pid, process = client_process(tid);
-	bool killed = client_was_killed(tid), told = true;
+	bool killed = client_was_killed(tid);
 	int rc = 0;
 
 	// A forked child that lets go of it, or dies with it, says nothing of the process that opened it.
@@ -238,15 +247,10 @@ static void run_flush(struct call *c)
 	}
 	pthread_mutex_lock(&c->fs->drafts->lock);
 	h->flushed = true;
-	if (killed && d->dir) {
-		told = d->told;
-		d->killed = d->told = true;
-	}
+	d->killed |= killed;
 	pthread_mutex_unlock(&c->fs->drafts->lock);
 	if (killed) {
-		if (!told)
-			tell(c->fs, d, 0, "write it again; what was written is kept, see `ckptfs sessions`",
-			     "a writer was killed: its content was not published, the old one, if any, is as it was");
+		tell_failure(c->fs, d, 0);
 	} else if (!client_can_write(tid, h->node->number)) {
 		pthread_mutex_lock(&c->fs->drafts->lock);
 		close_locked(d, h->opener);
@@ -263,6 +267,7 @@ static struct call call_with(fuse_req_t req, struct handle *h, void (*run)(struc
 		.req = req,
 		.fs = fs_of(req),
 		.node = h->node,
+		.waits_for_clients = true, // for those that are invited
 		.fi = {.fh = (uintptr_t)h},
 	};
 }
@@ -271,7 +276,7 @@ static bool is_over(struct ckpt_fs *fs, const struct draft *d)
 {
 	LOCK_SCOPE(&fs->drafts->lock);
 
-	return !d->dir;
+	return !d->dir && !d->publishing;
 }
 
 void draft_flush(fuse_req_t req, struct handle *h)
@@ -342,6 +347,7 @@ int draft_synced(struct ckpt_fs *fs, struct handle *h, int rc, int disk)
 		return rc;
 	if (!d->killed && !d->lost)
 		rc = publish(fs, d, false, true, true);
+	tell_failure(fs, d, rc);
 	release_claim(fs->drafts, d);
 	return rc;
 }
@@ -415,6 +421,7 @@ static void *watch(void *arg)
 		if (log) {
 			int rc = publish(fs, d, false, false, false);
 
+			tell_failure(fs, d, rc);
 			if (rc)
 				d->lost = rc; // its close says so
 			release_claim(t, d);

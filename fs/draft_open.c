@@ -157,6 +157,7 @@ static int wait_for_end(struct call *c, struct draft *d)
 
 	if (!c->flags) {
 		c->flags = 1;
+		c->waits_for_clients = true;
 		call_detach(c);
 		return -EINPROGRESS;
 	}
@@ -341,6 +342,8 @@ static int enter_by_name(struct call *c, struct node *dir, const char *name)
 	bool step_form = ckpt_name_is_file_step(name);
 	int rc;
 
+	if (ckpt_name_check(name, strlen(name)))
+		return 0; // no client could have given it, and a session could not be called by it
 	do {
 		struct draft *d = draft_find(c->fs, dir, name);
 

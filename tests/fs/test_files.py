@@ -539,6 +539,15 @@ def test_one_that_is_shared_with_a_step_is_replaced_and_the_step_is_not_changed(
     assert trees.files(mount / "1000") == made | {"model.pt": OLD, "tracker": b"1"}
 
 
+def test_a_name_that_is_no_text_is_written_in_place(mount, agent):
+    """Not one that a client could make: it was put into the store otherwise."""
+    name = os.fsdecode(b"m\xff.pt")
+    (mount.store / "tree" / name).write_bytes(OLD)
+    a = agent()
+    a.run(OPEN_NEW + "; os.write(fd, new); os.close(fd)", path=os.fsencode(mount / name), new=NEW)
+    assert (mount / name).read_bytes() == NEW
+
+
 def test_a_descriptors_name_leads_to_the_old_file_which_is_then_changed_in_place(mount, path, old, agent):
     """/proc/self/fd is no name that the kernel could look up again."""
     a = agent()
@@ -577,6 +586,7 @@ def test_a_lost_write_that_an_fsync_has_told_of_already_is_not_published_either(
         assert a.errno_of("os.fsync(fd)") == "EIO"
         assert a.errno_of("os.close(fd)") == "EIO"
         wait_until(lambda name=name: name in os.listdir(m / ".ckptfs/staged"), 5)
+        assert len([line for line in m.errors() if f"\t{name}\tEIO" in line]) == 1
     assert m.listing() == ["model.pt", "tracker"]
     assert (m / "model.pt").read_bytes() == (m / "tracker").read_bytes() == OLD
 
