@@ -193,18 +193,18 @@ static void leave(struct ckpt_fs *fs, struct draft *d)
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
-	bool last, due;
-	int rc = 0;
+	bool last;
+	int rc;
 
 	pthread_mutex_lock(&t->lock);
 	if (!d->opened || !claim_locked(t, d, true)) {
 		pthread_mutex_unlock(&t->lock);
 		return 0;
 	}
-	due = !d->killed;
+	rc = d->killed ? -EIO : d->lost; // who wrote with one that was killed is told that it was for nothing
 	pthread_mutex_unlock(&t->lock);
-	if (due)
-		rc = d->lost ? d->lost : publish(fs, d, d->replaces || !sure, !d->tracker, false);
+	if (!rc)
+		rc = publish(fs, d, d->replaces || !sure, !d->tracker, false);
 	pthread_mutex_lock(&t->lock);
 	last = d->dir && !d->writers && !d->joining;
 	pthread_mutex_unlock(&t->lock);

@@ -317,7 +317,8 @@ def test_one_killed_writer_of_several_keeps_all_of_it_back(mount, path, old, age
     b.kill()
     b.wait_gone(5)
     time.sleep(0.2)
-    a.run("os.close(fd)")
+    assert a.errno_of("os.close(fd)") == "EIO", "it is not there, and who closes it is told so"
+    error_line(mount, "model.pt", "killed")
     wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == ["model.pt"], 5)
     assert (mount / "model.pt").read_bytes() == OLD
 
