@@ -510,7 +510,7 @@ def test_with_reflinks_an_open_that_keeps_the_content_changes_a_copy(world, mode
 
 @needs_root
 def test_touch_and_append_work_on_what_is_not_whole_too(world, agent):
-    disk = LoopDisk(world, 400, "xfs")
+    disk = LoopDisk(world, 400, ["mkfs.xfs", "-q"])
     m = Mount.new(world, disk.path / "store")
     for name in ("a.npz", "a.bin", "a.h5"):
         path, a = str(m / name), agent()

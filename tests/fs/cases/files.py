@@ -128,6 +128,8 @@ def open_to_truncate(t):
     t.says("after", (os.fstat(fd).st_size, os.pread(reader, 10, 0), look("f")))
     os.pwrite(fd, b"end", 5000)
     t.says("hole", (os.fstat(reader).st_size, os.pread(reader, 10, 4995)))
+    os.close(fd)
+    t.says("closed", look("f"))
 
 
 @case
