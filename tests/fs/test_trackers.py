@@ -8,7 +8,7 @@ import pytest
 
 from support import trees
 from support.commits import error_line
-from support.fixtures import all_modes, both_modes
+from support.fixtures import SLOW, all_modes, both_modes
 from support.mounting import Mount, wait_until
 from support.syncs import BadSyncs
 
@@ -32,6 +32,8 @@ def content(path):
 
 @all_modes
 def test_readers_see_the_old_one_until_the_close(mount, path, agent):
+    if mount.mode == "uring" and SLOW > 1:
+        pytest.skip("the thread sanitizer does not see what the kernel orders between its rings and its device")
     a, early = agent(), agent()
     early.run("fd = os.open(path, os.O_RDONLY)", path=path)
     for new in (b"2000", b"", b"30000"):
