@@ -316,6 +316,12 @@ void call_run(struct call *c)
 	leave_plain(plain);
 }
 
+void call_again(struct call *c)
+{
+	if (thread_start(c, call_run, &threads.lanes[true]))
+		call_run(c);
+}
+
 void call_detach(struct call *c)
 {
 	// Without memory the thread that serves the kernel does it itself: late is better than never, and a release that

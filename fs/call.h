@@ -40,6 +40,8 @@ struct call call_for(fuse_req_t req, fuse_ino_t dir, const char *name, void (*ru
 // Enters the steps of node and other and runs the call, or answers with the error that forbids it: -EROFS in a committed
 // step that it does not reopen, -ESTALE when it is gone.
 void call_run(struct call *c);
+// For a run that finds that it will wait for the disk: runs the call once more, as call_run does, on a thread of its own.
+void call_again(struct call *c);
 // Runs on a thread of its own, without entering a step: for what takes as long as a disk or a long walk. When there are
 // too many already it waits its turn; it always runs.
 void call_detach(struct call *c);

@@ -157,8 +157,7 @@ static int wait_for_end(struct call *c, struct draft *d)
 
 	if (!c->flags) {
 		c->flags = 1;
-		c->waits_for_clients = true;
-		call_detach(c);
+		call_again(c);
 		return -EINPROGRESS;
 	}
 	LOCK_SCOPE(&t->lock);

@@ -49,16 +49,16 @@ struct node_use {
 	pthread_mutex_t lock; // guards what follows, and a marker
 	enum node_io io;
 	unsigned opens, write_opens;
-	unsigned closed_writers;             // of them, those of drafts that their openers have closed (draft.h); atomic
-	int fd;                              // reads the backing file while opens > 0, else -1 (handle_backing)
-	int backing_id;                      // IO_PASSTHROUGH
-	int nameless;                        // O_PATH, once it has lost its last name (node_keep_locked); else -1
-	bool written;                        // since fd was opened
-	struct amend_file *amend;            // it is being added to a committed step (amend.h), or was; atomic
-	bool cache_filled;                   // the kernel was given all of a small committed file once
-	unsigned lost_writes;                // how often an fsync said that something was not written
-	int lost_write_error;                // what it said last
-	bool folder_known;                   // plain directories: folder is what its disk says
+	unsigned closed_writers;  // of them, those of drafts that their openers have closed (draft.h); atomic
+	int fd;                   // reads the backing file while opens > 0, else -1 (handle_backing)
+	int backing_id;           // IO_PASSTHROUGH
+	int nameless;             // O_PATH, once it has lost its last name (node_keep_locked); else -1
+	bool written;             // since fd was opened
+	struct amend_file *amend; // it is being added to a committed step (amend.h), or was; atomic
+	bool cache_filled;        // the kernel was given all of a small committed file once
+	unsigned lost_writes;     // how often an fsync said that something was not written
+	int lost_write_error;     // what it said last
+	bool folder_known;        // plain directories: folder is what its disk says
 	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
 	uint64_t latest_removed;             // plain directories: up to this commit `latest` is removed (latest.h)
 };

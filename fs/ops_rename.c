@@ -382,7 +382,7 @@ static void run_rename_live(struct call *c)
 		return;
 	}
 	c->mode = 1; // it waits for the disk, on a thread of its own
-	call_detach(c);
+	call_again(c);
 }
 
 // --- The request ------------------------------------------------------------------------------------------------------
