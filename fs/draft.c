@@ -329,6 +329,24 @@ int draft_read_check(fuse_req_t req, struct node *n)
 	return rc;
 }
 
+int draft_lookup_plain(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct draft *draft = draft_find(fs, parent, name);
+	int rc = lookup_live(fs, parent, name, ret_entry);
+
+	if (!draft)
+		return rc;
+	if (rc == -ENOENT) {
+		rc = draft_lookup(fs, draft, ret_entry);
+		if (rc == -ENOENT) // it was published meanwhile
+			rc = lookup_live(fs, parent, name, ret_entry);
+	} else if (!rc) {
+		ret_entry->entry_timeout = ret_entry->attr_timeout = TIMEOUT_NONE;
+	}
+	draft_unref(fs, draft);
+	return rc;
+}
+
 // --- What renames and removals do to drafts ----------------------------------------------------------------------------
 
 bool draft_remove(struct ckpt_fs *fs, struct node *dir, const char *name)

@@ -50,6 +50,9 @@ int draft_wait_below(struct ckpt_fs *fs, const struct node *dir, int64_t timeout
 int draft_lookup(struct ckpt_fs *fs, struct draft *d, struct fuse_entry_param *ret_entry);
 // The same where the thread of the request is invited to one of this name; -ENOENT.
 int draft_lookup_invited(fuse_req_t req, struct node *dir, const char *name, struct fuse_entry_param *ret_entry);
+// In the plain tree, where a file may have new content that is not published: where it is all that there is, it is found,
+// and what else the name leads to is not for keeping.
+int draft_lookup_plain(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry);
 // Opens the file of a node that is a draft's; names_lock held.
 int draft_open_file(const struct draft *d, int flags);
 

@@ -62,6 +62,8 @@ int stat_live_child(struct node *parent, const struct place *p, int dirfd, const
 int look_at_child(struct ckpt_fs *fs, struct node *parent, int dirfd, const char *name, struct live_child *ret_child);
 // O_PATH on what is about to lose this name, when that is its last one (node_keep_locked); -1: it is not, or cannot be had.
 int open_last_name(int dirfd, const char *name, const struct live_child *child);
+// The same of what stands under the name in a live tree, on its disk.
+int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry);
 // A file that was just made under this name in a live tree, and is open as fd: given to the client, then as lookup_child.
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
 		  struct fuse_entry_param *ret_entry);

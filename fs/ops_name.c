@@ -219,7 +219,7 @@ static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct sta
 
 // A name is looked at and remembered under one lock, so that a rename cannot come in between. Names that are known,
 // nearly all of them, need it only for reading.
-static int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
 {
 	struct live_child c;
 	struct node *n = NULL;
@@ -284,26 +284,6 @@ static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struc
 	return rc;
 }
 
-// In the plain tree, where a file may have new content that is not published: where it is all that there is, it is found,
-// and what else the name leads to is not for keeping.
-static int lookup_plain(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
-{
-	struct draft *draft = draft_find(fs, parent, name);
-	int rc = lookup_live(fs, parent, name, ret_entry);
-
-	if (!draft)
-		return rc;
-	if (rc == -ENOENT) {
-		rc = draft_lookup(fs, draft, ret_entry);
-		if (rc == -ENOENT) // it was published meanwhile
-			rc = lookup_live(fs, parent, name, ret_entry);
-	} else if (!rc) {
-		ret_entry->entry_timeout = ret_entry->attr_timeout = TIMEOUT_NONE;
-	}
-	draft_unref(fs, draft);
-	return rc;
-}
-
 static int lookup_own(struct ckpt_fs *fs, struct node *n, struct fuse_entry_param *ret_entry)
 {
 	double timeout;
@@ -340,7 +320,8 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 					    : lookup_live(fs, parent, name, ret_entry);
 	} else {
 		step = step_in_folder(fs, parent, name);
-		rc = step ? lookup_step(fs, parent, name, step, ret_entry) : lookup_plain(fs, parent, name, ret_entry);
+		rc = step ? lookup_step(fs, parent, name, step, ret_entry)
+			  : draft_lookup_plain(fs, parent, name, ret_entry);
 		ckpt_step_unref(step);
 		if (rc == -ENOENT && latest_is_name(name))
 			rc = lookup_latest(fs, parent, ret_entry);
