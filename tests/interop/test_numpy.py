@@ -88,9 +88,14 @@ def test_mapped_arrays(mount, commit):
         if mode == "c":
             got[0, 0] = 9  # a private copy of the page, not of the step
         got._mmap.close()
-    with pytest.raises(OSError):
-        np.load(path, mmap_mode="r+")
-    assert np.array_equal(np.load(path), want)
+    change = np.load(path, mmap_mode="r+")  # reopens the step
+    change[0, 0] = 7
+    change.flush()
+    change._mmap.close()
+    del change
+    assert mount.listing() == [] and np.load(path)[0, 0] == 7
+    mount.remount()
+    assert mount.listing() == ["1"] and np.array_equal(np.load(path), want), "nobody completed the change"
 
 
 def test_arrays_in_a_plain_folder_are_live(mount):

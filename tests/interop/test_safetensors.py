@@ -71,11 +71,16 @@ def test_large_file(mount, commit):
     assert same(load_file(mount / "1/model.safetensors"), big)
 
 
-def test_committed_file_cannot_be_saved_over(mount, commit):
+def test_committed_file_that_is_saved_over_is_the_next_version_once_it_is_completed(mount, commit):
     (mount / "1").mkdir()
     save_file(tensors(1), mount / "1/model.safetensors")
     commit(mount / "1")
-    with pytest.raises(Exception, match="(?i)read-only"):
-        save_file(tensors(2), mount / "1/model.safetensors")
-    assert same(load_file(mount / "1/model.safetensors"), tensors(1))
-    assert os.listdir(mount / "1") == ["model.safetensors"]
+    save_file(tensors(2), mount / "1/model.safetensors")
+    assert mount.listing() == [] and same(load_file(mount / "1/model.safetensors"), tensors(2))
+    commit(mount / "1")
+    for _ in range(2):
+        assert mount.listing() == ["1"] and os.listdir(mount / "1") == ["model.safetensors"]
+        assert same(load_file(mount / "1/model.safetensors"), tensors(2))
+        assert same(load_file(mount / ".ckptfs/trash/1/model.safetensors"), tensors(1))
+        mount.remount()
+
