@@ -415,14 +415,13 @@ static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 	s->commit_seconds += s->last_commit.seconds;
 }
 
-// The step takes its final name in the table and is listed; only then do waiters get their answer.
-static void enter_committed_locked(struct attempt *a)
+// Under store->lock alone, for it takes the lock of what it comes from, whose place it takes.
+static void take_name_in_table_locked(struct attempt *a)
 {
 	struct ckpt_step *step = a->step;
-
 	bool reopens = ckpt_reopen_end_locked(step);
 
-	if (reopens) // it takes the place of what it comes from
+	if (reopens)
 		ckpt_step_bury_locked(step->base, a->record.summary.version, a->record.summary.committed_ns);
 	if (reopens) {
 		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more
@@ -433,6 +432,13 @@ static void enter_committed_locked(struct attempt *a)
 		if (ckpt_step_insert_locked(step, a->folder_id, a->name))
 			abort(); // the name is reserved
 	}
+}
+
+// The step has its final name in the table and is listed; only then do waiters get their answer.
+static void enter_committed_locked(struct attempt *a)
+{
+	struct ckpt_step *step = a->step;
+
 	remember_last_locked(step->store, a);
 	step->summary = a->record.summary;
 	step->state = CKPT_STEP_COMMITTED;
@@ -447,6 +453,8 @@ static void finish(struct attempt *a, int rc)
 	if (!rc && a->manifest)
 		ckpt_step_keep_manifest(step, a->manifest);
 	pthread_mutex_lock(&step->store->lock);
+	if (!rc)
+		take_name_in_table_locked(a);
 	pthread_mutex_lock(&step->lock);
 	step->store->commits_failed += rc != 0;
 	if (!rc)

@@ -77,13 +77,21 @@ const char *ckpt_delete_hint(int error)
 
 // --- What there is ----------------------------------------------------------------------------------------------------
 
+static int64_t deleted_at(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->deleted_ns;
+}
+
 static int by_name_newest_first(const void *a, const void *b)
 {
-	const struct ckpt_step *x = *(struct ckpt_step *const *)a, *y = *(struct ckpt_step *const *)b;
+	struct ckpt_step *x = *(struct ckpt_step *const *)a, *y = *(struct ckpt_step *const *)b;
+	int64_t x_ns = deleted_at(x), y_ns = deleted_at(y);
 	int order = strcmp(x->name, y->name);
 
 	if (!order)
-		order = (x->deleted_ns < y->deleted_ns) - (x->deleted_ns > y->deleted_ns);
+		order = (x_ns < y_ns) - (x_ns > y_ns);
 	return order ? order : strcmp(x->session, y->session);
 }
 
@@ -531,8 +539,8 @@ int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool 
 	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count))
 		return next;
 	for (size_t i = 0; i < count && !__atomic_load_n(stop, __ATOMIC_RELAXED); i++)
-		if (steps[i]->deleted_ns >= deleted_ns || ckpt_expire(steps[i]))
-			next = MIN(next, MAX(steps[i]->deleted_ns, deleted_ns));
+		if (deleted_at(steps[i]) >= deleted_ns || ckpt_expire(steps[i]))
+			next = MIN(next, MAX(deleted_at(steps[i]), deleted_ns));
 	ckpt_step_list_free(steps, count);
 	return next;
 }

@@ -84,6 +84,13 @@ static bool wait_for(struct ckpt_step *step, enum ckpt_step_state state)
 	return ckpt_step_state(step) == state;
 }
 
+// Until no thread makes a call.
+static void settle(void)
+{
+	ckpt_save_settle(s);
+	ckpt_trash_drain(s->trash);
+}
+
 static void is_as_before(void)
 {
 	struct ckpt_step *found = ckpt_step_find(s, "", "1000");
@@ -438,9 +445,10 @@ START_TEST(a_reopening_that_fails_has_changed_nothing)
 		int rc;
 
 		ck_assert_uint_lt(n, CALLS_MAX);
+		settle();
 		ckpt_sysfault_begin(&fault);
 		rc = ckpt_reopen(base, &step);
-		ckpt_trash_drain(s->trash);
+		settle();
 		ckpt_sysfault_end(&fault);
 		if (rc) {
 			is_as_before();
@@ -472,10 +480,10 @@ START_TEST(a_removal_that_fails_is_no_deletion)
 		ck_ok(ckpt_sys.unlink(step->dirfd, "config.json", 0));
 		ck_ok(ckpt_sys.unlink(step->dirfd, "params/w", 0));
 		ck_ok(ckpt_sys.unlink(step->dirfd, "params", AT_REMOVEDIR));
+		settle();
 		ckpt_sysfault_begin(&fault);
 		rc = ckpt_reopen_remove(step);
-		ckpt_save_settle(s);
-		ckpt_trash_drain(s->trash);
+		settle();
 		ckpt_sysfault_end(&fault);
 		if (rc && ckpt_reopen_any(base)) {
 			ck_ok(ckpt_reopen_remove(step));
