@@ -31,6 +31,15 @@ bool ckpt_reopen_end_locked(struct ckpt_step *step)
 	return true;
 }
 
+void ckpt_reopen_let_go(struct ckpt_step *base)
+{
+	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base));
+
+	if (now != base)
+		ckpt_reopen_end_locked(now);
+	ckpt_step_unref(now);
+}
+
 struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step)
 {
 	struct ckpt_step *now = NULL;

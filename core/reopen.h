@@ -40,3 +40,5 @@ void ckpt_reopen_tell(const struct ckpt_step *step);
 void ckpt_reopen_wake_all(struct ckpt_store *s);
 // Under store->lock: it reopens nothing any more. True: it did.
 bool ckpt_reopen_end_locked(struct ckpt_step *step);
+// At the end of the store: a step that is still reopened and what it is reopened as hold each other no longer.
+void ckpt_reopen_let_go(struct ckpt_step *base);

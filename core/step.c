@@ -69,6 +69,7 @@ static void chain_unref(struct ckpt_step *step)
 	while (step) {
 		struct ckpt_step *next = step->hash_next;
 
+		ckpt_reopen_let_go(step);
 		ckpt_step_unref(step);
 		step = next;
 	}
