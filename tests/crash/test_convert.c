@@ -49,11 +49,16 @@ static void prepare(char *ret_dir)
 static int convert(struct ckpt_store *s)
 {
 	struct ckpt_step *step = ckpt_step_find(s, "", NAME); // of an attempt whose outcome is unknown
-	int rc = step ? 0 : ckpt_convert(s, s->tree_fd, "", NAME, &step);
+	int rc = step ? 0 : ckpt_convert_check(s, s->tree_fd, NAME);
+
+	if (!step && !rc)
+		rc = ckpt_convert(s, s->tree_fd, "", NAME, &step);
 
 	if (rc)
 		return rc;
-	rc = ckpt_staged_commit(step, 0, NULL);
+	rc = ckpt_convert_sync(s, s->tree_fd);
+	if (!rc)
+		rc = ckpt_staged_commit(step, 0, NULL);
 	if (rc)
 		(void)ckpt_convert_back(step, s->tree_fd, NAME);
 	ckpt_step_unref(step);

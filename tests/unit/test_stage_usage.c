@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #define SECOND_NS INT64_C(1000000000)
 #define TEMP "1000.orbax-checkpoint-tmp-7"
@@ -33,13 +34,20 @@ static int64_t soon(void)
 	return ckpt_sys.now_ns() + SECOND_NS;
 }
 
-static struct ckpt_step *staged(const char *name)
+static struct ckpt_step *staged_by(const char *name, pid_t pid)
 {
-	struct ckpt_step *step = ckpt_staged_begin(s, name);
+	struct ckpt_step *step;
 
+	ck_ok(ckpt_stage_begin(s, "", name, 0755, getuid(), getgid(), pid, &step));
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
 	close(ckpt_staged_put(step, "sub/a", "some text"));
 	return step;
+}
+
+// Of a maker of whom nothing is known.
+static struct ckpt_step *staged(const char *name)
+{
+	return staged_by(name, 0);
 }
 
 static bool is_there(const char *name)
@@ -119,6 +127,24 @@ START_TEST(what_somebody_has_open_stays)
 }
 END_TEST
 
+START_TEST(what_its_maker_may_go_on_with_stays)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(0);
+	ckpt_step_unref(staged_by(TEMP, getpid()));
+	ckpt_step_unref(staged_by("1001.partial_save", pid)); // ended, and not waited for yet
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	ck_assert(is_there(TEMP));
+	ck_assert(is_there("1001.partial_save"));
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	ck_assert(is_there(TEMP));
+	ck_assert(!is_there("1001.partial_save"));
+}
+END_TEST
+
 START_TEST(a_left_one_expires_when_nobody_reads_it)
 {
 	struct ckpt_step **left;
@@ -173,6 +199,7 @@ int main(void)
 	tcase_add_test(tcase, only_what_has_a_temp_name_expires);
 	tcase_add_test(tcase, what_was_changed_since_stays_and_says_when_it_is_due);
 	tcase_add_test(tcase, what_somebody_has_open_stays);
+	tcase_add_test(tcase, what_its_maker_may_go_on_with_stays);
 	tcase_add_test(tcase, a_left_one_expires_when_nobody_reads_it);
 	tcase_add_test(tcase, a_session_that_cannot_be_looked_at_stays);
 	suite_add_tcase(suite, tcase);
