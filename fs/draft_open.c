@@ -253,8 +253,8 @@ static bool may_begin_on(struct ckpt_fs *fs, const struct live_child *old, bool 
 	if (step_form)
 		return true;
 	// A file of several names, or one that somebody is writing, goes on being the same for all. What is shared with a step
-	// (core/share.h) is no such one.
-	if (old->stx.stx_size > CKPT_TRACKER_BYTES_MAX || (old->stx.stx_nlink > 1 && !old->shared))
+	// (core/share.h) is no such one, and of whatever size: it needs a new file anyway, and the kernel looks twice only once.
+	if (!old->shared && (old->stx.stx_size > CKPT_TRACKER_BYTES_MAX || old->stx.stx_nlink > 1))
 		return false;
 	n = node_find(fs, SPACE_LIVE, old->number);
 	live = n && has_live_writers(n);
