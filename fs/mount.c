@@ -625,9 +625,8 @@ static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
 		return fail(-ENOMEM, NULL, "out of memory");
 	ckpt_mount_abilities(&can);
 	fs->io_uring = can.io_uring && !fs->mount->no_io_uring;
-	if (!fs->mount->readonly)
-		rc = tell_others(fs, ret_listener);
-	return rc ? rc : session_new(fs);
+	rc = session_new(fs); // first: what others ask for may need it
+	return rc || fs->mount->readonly ? rc : tell_others(fs, ret_listener);
 }
 
 static int serve(const struct ckpt_mount *m, const char *mountpoint)
