@@ -37,7 +37,7 @@ int ckpt_stage_write_origin(struct ckpt_step *step)
 		json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b}", "folder", step->folder_id, "name",
 			  step->name, "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
 			  (json_int_t)step->gid, "pid", (json_int_t)step->pid, "add_only", (int)step->add_only,
-			  "reopens", (int)step->from_version, "plain", (int)step->from_plain);
+			  "reopens", (json_int_t)step->from_version, "plain", (int)step->from_plain);
 	CLEANUP_FREE char *text = origin ? json_dumps(origin, JSON_COMPACT) : NULL;
 
 	json_decref(origin);

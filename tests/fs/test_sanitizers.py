@@ -14,13 +14,13 @@ import pytest
 from support.fixtures import FULL, SLOW, SOURCE
 
 # One of each kind: what a mount does in its life, with threads at work on one step.
-TASTE = ["test_main_job.py::test_step_is_written_committed_listed_and_read_back", "test_main_job.py::test_many_writers_at_once_in_one_step",
+TASTE = ["test_contract.py", "test_main_job.py::test_step_is_written_committed_listed_and_read_back", "test_main_job.py::test_many_writers_at_once_in_one_step",
          "test_main_job.py::test_attributes_links_and_names_survive_the_commit_and_a_remount", "test_main_job.py::test_committed_step_cannot_be_changed",
          "test_commit_writers.py::test_leftover_of_a_fork_is_committed_as_a_private_copy_and_cannot_change_it",
          "test_commit_rename.py::test_rename_of_a_staged_step_into_another_moves_its_tree_there",
          "test_commit_signals.py::TestLongWait::test_what_changes_the_step_waits_for_the_commit_and_then_finds_it_committed",
          "test_crash.py::test_unfinished_step_is_kept_offered_and_its_name_is_free"]
-ALL = ["test_main_job.py", "test_commit_rules.py", "test_commit_signals.py", "test_commit_writers.py", "test_commit_rename.py", "test_crash.py", "test_bad_input.py", "test_mount.py"]
+ALL = ["test_contract.py", "test_reopen.py", "test_convert.py", "test_begin.py", "test_main_job.py", "test_commit_rules.py", "test_commit_signals.py", "test_commit_writers.py", "test_commit_rename.py", "test_crash.py", "test_bad_input.py", "test_mount.py"]
 
 
 @pytest.mark.skipif(SLOW > 1, reason="this is a sanitizer build already: all other tests do the same")
