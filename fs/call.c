@@ -254,6 +254,16 @@ static void leave_plain(bool plain)
 		pthread_rwlock_unlock(&plain_lock);
 }
 
+// -EBUSY: its commit stands still. What it has become is for who enters it to say.
+static int wait_out(struct ckpt_step *step)
+{
+	int rc = step ? ckpt_stage_enter(step, true) : -ESTALE;
+
+	if (!rc)
+		ckpt_stage_leave(step);
+	return rc == -EBUSY ? rc : 0;
+}
+
 // Enters the steps and runs it, waiting for their commits. With the lock nobody waits for a commit: it may be what holds it.
 static void run_waiting(struct call *c)
 {
@@ -262,9 +272,14 @@ static void run_waiting(struct call *c)
 
 	while (rc == -EAGAIN) { // a change between a step and the plain tree
 		leave_plain(plain);
+		plain = false;
+		rc = wait_out(c->step);
+		if (!rc)
+			rc = wait_out(c->other_step);
+		if (rc)
+			break;
 		ckpt_step_unref(c->step);
 		ckpt_step_unref(c->other_step);
-		ckpt_sys.sleep_ns(1000000);
 		plain = find_steps(c);
 		rc = enter_both(c, !plain);
 	}

@@ -295,13 +295,14 @@ int drop_setuid(fuse_req_t req, int fd)
 	return drop && fchmod(fd, st.st_mode & 07777 & ~drop) ? -errno : 0;
 }
 
-static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step)
+// made: the file is new, and so nobody's but its name's.
+static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step, bool made)
 {
 	int rc = back(fs, h->node);
 
 	if (rc < 0)
 		return rc;
-	if (copy_up_is_due(h->node->use->fd)) {
+	if (!made && copy_up_is_due(h->node->use->fd)) {
 		rc = copy_up(fs, h->node, h->flags & O_TRUNC, NULL);
 		return rc ? rc : -ESTALE;
 	}
@@ -344,6 +345,7 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 		bool committed, struct fuse_file_info *fi)
 {
 	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
+	bool made = fd >= 0 && !committed; // only who makes a file has it open already
 	struct handle *h;
 	int rc = handle_new(fs, n, fi->flags, &h);
 
@@ -368,7 +370,7 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 		return rc;
 	}
 	if (writes)
-		rc = prepare_writing(fs, req, h, step);
+		rc = prepare_writing(fs, req, h, step, made);
 	if (rc) {
 		handle_release(fs, req, h);
 		return rc;
