@@ -47,11 +47,27 @@ static int open_folder(int dirfd, const char *name)
 	return ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
 }
 
-int ckpt_convert_check(struct ckpt_store *s, int dirfd, const char *name)
+// What says where the folder belongs is on disk before it moves. On a folder that stays where it is that says nothing.
+int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
+			 struct ckpt_step **ret_step)
 {
-	int fd = open_folder(dirfd, name);
+	int fd = open_folder(dirfd, name), rc = fd < 0 ? fd : check_empty_of_steps(s, fd, 0);
+	struct ckpt_step *step;
 
-	return fd < 0 ? fd : check_empty_of_steps(s, fd, 0);
+	if (!rc)
+		rc = ckpt_stage_new(s, folder_id, name, &step);
+	if (rc)
+		return rc;
+	step->from_plain = true;
+	step->dirfd = open_folder(dirfd, name);
+	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step);
+	if (!rc)
+		rc = ckpt_sys.fsync(step->dirfd);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
 }
 
 int ckpt_convert_sync(struct ckpt_store *s, int dirfd)
@@ -61,31 +77,23 @@ int ckpt_convert_sync(struct ckpt_store *s, int dirfd)
 	return rc ? rc : ckpt_sys.fsync(dirfd);
 }
 
-int ckpt_convert(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name, struct ckpt_step **ret_step)
+int ckpt_convert(struct ckpt_step *step, int dirfd)
 {
-	struct ckpt_step *step;
-	int rc = ckpt_stage_new(s, folder_id, name, &step);
+	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
+	struct ckpt_store *s = step->store;
+	int rc;
 
+	memcpy(folder_id, step->folder_id, sizeof(folder_id));
+	memcpy(name, step->name, sizeof(name));
+	rc = ckpt_sys.rename(dirfd, name, s->sessions_fd, step->session, RENAME_NOREPLACE);
 	if (rc)
 		return rc;
-	step->from_plain = true;
-	step->dirfd = open_folder(dirfd, name);
-	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step);
-	if (!rc)
-		rc = ckpt_sys.fsync(step->dirfd); // without it nobody would know where the folder belongs
-	if (!rc)
-		rc = ckpt_sys.rename(dirfd, name, s->sessions_fd, step->session, RENAME_NOREPLACE);
-	if (!rc) {
-		LOCK_SCOPE(&s->lock);
-		rc = ckpt_step_insert_locked(step, folder_id, name);
-	}
-	if (rc) {
+	pthread_mutex_lock(&s->lock);
+	rc = ckpt_step_insert_locked(step, folder_id, name);
+	pthread_mutex_unlock(&s->lock);
+	if (rc)
 		(void)ckpt_sys.rename(s->sessions_fd, step->session, dirfd, name, RENAME_NOREPLACE);
-		ckpt_step_unref(step);
-		return rc;
-	}
-	*ret_step = step;
-	return 0;
+	return rc;
 }
 
 // Through the gate, so that no commit begins before it is gone.

@@ -6,12 +6,17 @@
 
 #include "core/step.h"
 
-// Whether the folder dirfd/name can: -ENOTEMPTY: it holds steps. Walks what is below it.
-int ckpt_convert_check(struct ckpt_store *s, int dirfd, const char *name);
-// The folder dirfd/name of the plain tree, in the folder with this id, is a staged step of that name from now on, and for sure
-// after ckpt_convert_sync(). -EEXIST there is a step of this name; -ENOTDIR, ... Nobody changes anything below it meanwhile.
+// Calling sequence: ckpt_convert_prepare(); ckpt_convert() in one moment with what the caller knows of the folder, or the step
+// is let go of; ckpt_convert_sync(); the commit; ckpt_convert_back() if that failed.
+//
+// A step for the folder dirfd/name, in the folder with this id, which nobody knows yet. Walks what is below it. -ENOTEMPTY: it
+// holds steps; -EEXIST there is a step of this name; -ENOTDIR, ...
+int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
+			 struct ckpt_step **ret_step);
+// The folder is a staged step from now on, and for sure after the sync. Nobody changes anything below it meanwhile, and the
+// name is the folder's still. Does not wait for the disk. -EEXIST, ...
+int ckpt_convert(struct ckpt_step *step, int dirfd);
 int ckpt_convert_sync(struct ckpt_store *s, int dirfd);
-int ckpt_convert(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name, struct ckpt_step **ret_step);
 // Its commit failed: it is a plain folder again, and the step GONE. -EEXIST: something else has the name by now, and the step
 // stays staged; -EBUSY it is being committed.
 int ckpt_convert_back(struct ckpt_step *step, int dirfd, const char *name);

@@ -354,7 +354,8 @@ static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
 static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int dirfd, const char *id,
 		   const char *name, struct ckpt_step **ret_step)
 {
-	int rc = ckpt_convert_check(fs->store, dirfd, name);
+	struct ckpt_step *step;
+	int rc = ckpt_convert_prepare(fs->store, dirfd, id, name, &step);
 
 	if (rc)
 		return rc;
@@ -367,11 +368,15 @@ static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int
 	else if (draft_is_below_locked(fs, dir))
 		rc = -EBUSY;
 	else
-		rc = ckpt_convert(fs->store, dirfd, id, name, ret_step);
+		rc = ckpt_convert(step, dirfd);
 	if (!rc)
-		__atomic_store_n(&dir->step, ckpt_step_ref(*ret_step), __ATOMIC_RELAXED);
+		__atomic_store_n(&dir->step, ckpt_step_ref(step), __ATOMIC_RELAXED);
 	names_unlock(fs);
 	call_plain_go();
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
 	return rc;
 }
 

@@ -49,13 +49,16 @@ static void prepare(char *ret_dir)
 static int convert(struct ckpt_store *s)
 {
 	struct ckpt_step *step = ckpt_step_find(s, "", NAME); // of an attempt whose outcome is unknown
-	int rc = step ? 0 : ckpt_convert_check(s, s->tree_fd, NAME);
-
-	if (!step && !rc)
-		rc = ckpt_convert(s, s->tree_fd, "", NAME, &step);
+	bool prepared = !step;
+	int rc = prepared ? ckpt_convert_prepare(s, s->tree_fd, "", NAME, &step) : 0;
 
 	if (rc)
 		return rc;
+	rc = prepared ? ckpt_convert(step, s->tree_fd) : 0;
+	if (rc) {
+		ckpt_step_unref(step);
+		return rc;
+	}
 	rc = ckpt_convert_sync(s, s->tree_fd);
 	if (!rc)
 		rc = ckpt_staged_commit(step, 0, NULL);
