@@ -84,7 +84,8 @@ static void report(struct ckpt_fs *fs)
 
 static void leave(struct ckpt_fs *fs)
 {
-	(void)fs;
+	if (geteuid())
+		fuse_session_unmount(fs->se); // end_disconnect() could not
 	_exit(__atomic_load_n(&end.clean, __ATOMIC_ACQUIRE) ? 0 : 1);
 }
 

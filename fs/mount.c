@@ -652,18 +652,20 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 		signals_stop(&signals);
 		end_disconnect(&fs);
 	}
-	if (fs.se)
-		fuse_session_unmount(fs.se);
 	listener_stop(listener);
 	call_drain(INT64_MAX);
 	if (fs.store)
 		end_closing(&fs);
+	// Only now, when nobody is left to tell the kernel anything: this closes the device, and its number goes to the next
+	// file that is opened.
 	if (fs.se)
-		fuse_session_destroy(fs.se);
+		fuse_session_unmount(fs.se);
 	drafts_free(fs.drafts);
 	node_table_free(fs.nodes);
 	ckpt_store_close(fs.store);
 	end_done();
+	if (fs.se)
+		fuse_session_destroy(fs.se);
 	free(fs.mountpoint);
 	return rc;
 }
