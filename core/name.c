@@ -5,7 +5,7 @@
 
 #define DIGEST_BYTES 32
 
-// The forms, as data. In a pattern '#' stands for a run of digits, '*' for one or more bytes, all else for itself.
+// The forms, as data (ckpt_name_matches).
 // What frameworks write today is in here; a new framework is a line, not code.
 
 // Names that a step has only while it is unfinished.
@@ -66,7 +66,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-static bool matches(const char *pattern, const char *name)
+bool ckpt_name_matches(const char *pattern, const char *name)
 {
 	for (; *pattern; pattern++) {
 		if (*pattern == '#') {
@@ -77,7 +77,7 @@ static bool matches(const char *pattern, const char *name)
 		} else if (*pattern == '*') {
 			// No table entry has more than two stars and a name has at most 255 bytes.
 			for (const char *rest = name; *rest; rest++)
-				if (matches(pattern + 1, rest + 1))
+				if (ckpt_name_matches(pattern + 1, rest + 1))
 					return true;
 			return false;
 		} else if (*pattern != *name++) {
@@ -90,7 +90,7 @@ static bool matches(const char *pattern, const char *name)
 static bool matches_any(const char *const *patterns, size_t count, const char *name)
 {
 	for (size_t i = 0; i < count; i++)
-		if (matches(patterns[i], name))
+		if (ckpt_name_matches(patterns[i], name))
 			return true;
 	return false;
 }
@@ -203,7 +203,7 @@ bool ckpt_name_is_step(const char *name, const struct ckpt_place *place)
 		return true;
 	if (!place->below_logs && matches_any(number_forms, ARRAY_LEN(number_forms), name))
 		return true;
-	return (place->root || place->in_checkpoints || place->holds_steps) && matches("#", name);
+	return (place->root || place->in_checkpoints || place->holds_steps) && ckpt_name_matches("#", name);
 }
 
 int64_t ckpt_name_number(const char *name)

@@ -24,6 +24,8 @@ bool ckpt_name_is_utf8(const char *text, size_t len);
 // A path, which may be any bytes, for where only UTF-8 will do: each byte of what is none becomes U+FFFD. malloc'ed; NULL
 // without memory.
 char *ckpt_name_clean(const char *text);
+// In a pattern '#' stands for a run of digits, '*' for one or more bytes, all else for itself.
+bool ckpt_name_matches(const char *pattern, const char *name);
 // True for the empty string and for CKPT_FOLDER_ID_LEN lower-case hex digits.
 bool ckpt_name_is_folder_id(const char *folder_id);
 

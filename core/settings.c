@@ -1,6 +1,7 @@
 #include "core/settings.h"
 
 #include "core/name.h"
+#include "core/profile.h"
 #include "core/units.h"
 #include "core/util.h"
 
@@ -27,6 +28,17 @@ static const struct ckpt_setting table[] = {
 		.value = "PATTERN[:...]",
 		.wants = "patterns with ':' between them",
 		.help = "directories with such paths are steps, and no others; unset, the forms of their names decide",
+	},
+	{
+		.name = "profile",
+		.kind = CKPT_SETTING_PROFILES,
+		.at = FIELD(profiles),
+		.initial = "auto",
+		.value = "auto|A[:B...]",
+		.wants = "auto, or names with ':' between them: generic, orbax, orbax-commitfile, dcp, megatron, "
+			 "deepspeed, "
+			 "hf-trainer, accelerate, nemo, flax, eformer, torchsnapshot, bytecheckpoint, single-file",
+		.help = "whose last act completes a step, too: all frameworks that are known, or these",
 	},
 	{
 		.name = "amend",
@@ -189,6 +201,8 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 		return parse_switch(text, field);
 	case CKPT_SETTING_CHOICE:
 		return parse_choice(setting, text, field);
+	case CKPT_SETTING_PROFILES:
+		return ckpt_profiles_parse(text, field);
 	}
 	return -EINVAL;
 }
@@ -229,6 +243,8 @@ char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_se
 	case CKPT_SETTING_CHOICE:
 		text = setting->choices[*(const unsigned *)field];
 		break;
+	case CKPT_SETTING_PROFILES:
+		return ckpt_profiles_text(*(const uint64_t *)field);
 	}
 	return strdup(text ? text : "");
 }

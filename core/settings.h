@@ -30,6 +30,7 @@ struct ckpt_settings {
 	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
 	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
 	enum ckpt_amend amend;
+	uint64_t profiles; // which frameworks' last act completes a step (profile.h)
 	bool show_staged;
 	bool show_latest;
 	enum ckpt_latest_by latest_by;
@@ -49,6 +50,7 @@ enum ckpt_setting_kind {
 	CKPT_SETTING_DURATION, // int64_t, ns
 	CKPT_SETTING_SWITCH,   // bool: yes or no
 	CKPT_SETTING_CHOICE,   // an enum: one of choices, whose places in the list are its values
+	CKPT_SETTING_PROFILES, // uint64_t: a bit for each (profile.h)
 };
 
 struct ckpt_setting {

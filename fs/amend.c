@@ -12,6 +12,7 @@
 #include "core/uuid.h"
 #include "fs/attr.h"
 #include "fs/client.h"
+#include "fs/complete.h"
 #include "fs/copy_up.h"
 #include "fs/node.h"
 #include "fs/ops.h"
@@ -27,9 +28,12 @@ struct amend_file {
 	unsigned handles; // that may still write
 	unsigned closed;  // of them, those that had a close and no release yet, which the kernel sends when it likes
 	char again[40];   // that copy, in the session's directory, until it is published, too; else ""
+	struct amend_handle *first;
 };
 
 struct amend_handle {
+	struct amend_handle *next;
+	struct handle *h;
 	pid_t opener; // process, 0 not known
 	bool dead;    // its process was killed
 	bool flushed; // once, while it was empty
@@ -219,16 +223,44 @@ static int begin_file(struct node *n)
 
 static int cut_off(struct ckpt_fs *fs, struct handle *h)
 {
+	struct ckpt_step *step;
 	int rc = amend_write_begin(fs, h);
 
 	if (rc)
 		return rc;
 	rc = ckpt_sys.ftruncate(h->fd, 0);
 	amend_write_end(h);
+	step = rc ? NULL : node_step(fs, h->node);
+	if (step)
+		ckpt_stage_rewritten(step, h->node->number);
+	ckpt_step_unref(step);
 	return rc;
 }
 
-static int open_handle(struct call *c, struct node *n, int fd, int writer, bool creates)
+static void enlist(struct handle *h, struct amend_handle *ah)
+{
+	LOCK_SCOPE(&h->node->use->lock);
+	struct amend_file *f = h->node->use->amend;
+
+	ah->h = h;
+	ah->next = f->first;
+	f->first = ah;
+	f->handles++;
+	h->amend = ah;
+}
+
+static void strike_off_locked(struct amend_file *f, struct amend_handle *ah)
+{
+	struct amend_handle **slot = &f->first;
+
+	while (*slot != ah)
+		slot = &(*slot)->next;
+	*slot = ah->next;
+	f->handles--;
+	f->closed -= ah->closed;
+}
+
+int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates)
 {
 	struct amend_handle *ah = calloc(1, sizeof(*ah));
 	bool cuts = c->fi.flags & O_TRUNC;
@@ -255,10 +287,7 @@ static int open_handle(struct call *c, struct node *n, int fd, int writer, bool 
 		free(ah);
 		return 0;
 	}
-	h->amend = ah; // who makes a file and only reads it has it added, too
-	pthread_mutex_lock(&n->use->lock);
-	n->use->amend->handles++;
-	pthread_mutex_unlock(&n->use->lock);
+	enlist(h, ah); // who makes a file and only reads it has it added, too
 	rc = cuts && !creates ? cut_off(c->fs, h) : 0;
 	if (rc)
 		amend_release(c->fs, NULL, h);
@@ -293,7 +322,7 @@ static int create_on_disk(struct call *c, const struct place *p, const char *pat
 	if (!rc) {
 		rc = ckpt_amend_begin(p->step, path);
 		if (!rc)
-			rc = open_handle(c, node_of(c->fs, ret_entry->ino), TAKE_FD(fd), TAKE_FD(writer), true);
+			rc = amend_serve(c, node_of(c->fs, ret_entry->ino), TAKE_FD(fd), TAKE_FD(writer), true);
 		if (rc) {
 			ckpt_amend_forget(p->step, path);
 			node_forget(c->fs, node_of(c->fs, ret_entry->ino), 1);
@@ -338,7 +367,7 @@ int amend_pending(struct call *c)
 	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
 
 	if (f && c->opens && has_writers(c->node) && (c->fi.flags & O_ACCMODE) != O_RDONLY) {
-		int rc = open_handle(c, c->node, -1, -1, false);
+		int rc = amend_serve(c, c->node, -1, -1, false);
 
 		if (rc)
 			return rc;
@@ -447,7 +476,6 @@ int amend_rename(struct call *c)
 
 // --- Files: the close ---------------------------------------------------------------------------------------------------
 
-// What the file is called now, and in which step; the step may have been reopened meanwhile, and its commit then has it.
 static int publish_again(struct ckpt_fs *fs, const struct place *p, const char *raw)
 {
 	char from[CKPT_UUID_LEN + 64], to[CKPT_UUID_LEN + 1 + sizeof(p->buf)];
@@ -460,12 +488,116 @@ static int publish_again(struct ckpt_fs *fs, const struct place *p, const char *
 	return ckpt_amend_replace(p->step, p->path, raw);
 }
 
-static int publish(struct ckpt_fs *fs, struct node *n)
+// Its node in the directory, for the kernel, which may have a listing without it; and what it is called there.
+static struct node *parent_of(struct ckpt_fs *fs, const struct node *n, char *ret_name)
+{
+	struct node *dir = NULL;
+
+	names_read_lock(fs);
+	if (n->names) {
+		dir = n->names->parent;
+		node_ref(fs, dir);
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", n->names->text);
+	}
+	names_unlock(fs);
+	return dir;
+}
+
+static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place *p)
 {
 	struct amend_file *f = amend_of(n);
-	struct node *dir = NULL;
+	char name[CKPT_NAME_MAX + 1];
+	struct node *dir;
+	int rc = 0;
+
+	if (p->step && ckpt_amend_is_pending(p->step, p->path)) {
+		rc = ckpt_amend_add(p->step, p->path);
+		if (!rc)
+			ckpt_amend_forget(p->step, p->path);
+		else if (rc == -EBUSY && ckpt_reopen_any(p->step))
+			rc = 0; // it went along: the commit of that has it
+	}
+	if (!rc && p->step && *f->again) // written since a close
+		rc = publish_again(fs, p, f->again);
+	if (!rc)
+		*f->again = '\0';
+	else if (rc != -EIO)
+		set_published(f, false); // what is written from now on goes with the next close
+	dir = rc ? NULL : parent_of(fs, n, name);
+	if (dir)
+		show_change(fs, dir);
+	node_unref(fs, dir);
+	return rc;
+}
+
+// While its close is the commit nobody may be able to write it: those that have it open for writing, and have closed it, have
+// their descriptors back if the commit fails. What is written after it is a change of the version.
+static void let_go_of_file(struct node *n)
+{
+	LOCK_SCOPE(&n->use->lock);
+
+	for (struct amend_handle *ah = n->use->amend->first; ah; ah = ah->next) {
+		ckpt_stage_writer_remove(&ah->h->writer);
+		if (ah->h->fd >= 0)
+			ckpt_sys.close(TAKE_FD(ah->h->fd));
+	}
+}
+
+static void take_file_back(struct node *n, struct ckpt_step *step)
+{
+	LOCK_SCOPE(&n->use->lock);
+
+	for (struct amend_handle *ah = n->use->amend->first; ah; ah = ah->next) {
+		if (!ah->h->writes)
+			continue;
+		ah->h->fd = handle_reopen(ah->h); // a failure shows when it is written
+		if (step && ckpt_step_state(step) == CKPT_STEP_STAGED)
+			ckpt_stage_writer_add(step, &ah->h->writer);
+	}
+}
+
+// The close of a file that may complete a step: this one, or from beside.
+static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
+{
+	struct amend_file *f = amend_of(h->node);
+	char name[CKPT_NAME_MAX + 1];
+	struct node *dir = parent_of(fs, h->node, name);
+	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = name, .fd = h->node->use->fd};
+	struct ckpt_step *step = dir ? node_step(fs, dir) : NULL, *now;
+	bool watched = dir && complete_watches_close(fs, dir, step, name), here = false;
+	struct completing c;
+	int rc = watched ? complete_decide(fs, dir, &deed, true, tid, &c) : -ENOENT;
+
+	if (!rc) {
+		here = !*c.what.beside;
+		if (here)
+			let_go_of_file(h->node);
+		rc = complete_run(fs, &c, tid);
+	} else if (rc == -EINVAL && !tid && step) { // else more may come
+		complete_tell(fs, dir, name, "was closed, and is empty or cut");
+		rc = 0;
+	} else {
+		rc = 0;
+	}
+	now = dir ? node_step(fs, dir) : NULL;
+	if (watched && (!now || ckpt_step_state(now) != CKPT_STEP_COMMITTED)) {
+		if (here)
+			take_file_back(h->node, now);
+		set_published(f, false);
+	}
+	ckpt_step_unref(now);
+	ckpt_step_unref(step);
+	node_unref(fs, dir);
+	return rc;
+}
+
+// What the file is called now, and in which step; the step may have been reopened meanwhile, and its commit then has it. tid: who
+// waits for it, 0 nobody any more.
+static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
+{
+	struct amend_file *f = amend_of(h->node);
 	struct place p;
-	int rc = place_of(fs, n, &p);
+	int rc = place_of(fs, h->node, &p);
 
 	if (rc == -ESTALE) {
 		set_published(f, false); // it was removed before its close, and is its writer's
@@ -473,29 +605,11 @@ static int publish(struct ckpt_fs *fs, struct node *n)
 	}
 	if (rc)
 		return rc;
-	if (p.step && ckpt_amend_is_pending(p.step, p.path)) {
-		rc = ckpt_amend_add(p.step, p.path);
-		if (!rc)
-			ckpt_amend_forget(p.step, p.path);
-		else if (rc == -EBUSY && ckpt_reopen_any(p.step))
-			rc = 0; // it went along: the commit of that has it
-	}
-	if (!rc && p.step && *f->again) // written since a close
-		rc = publish_again(fs, &p, f->again);
-	if (!rc)
-		*f->again = '\0';
-	else if (rc != -EIO)
-		set_published(f, false); // what is written from now on goes with the next close
+	if (place_is_committed(&p) || *f->again || (p.step && ckpt_amend_is_pending(p.step, p.path)))
+		rc = publish_added(fs, h->node, &p);
+	else
+		rc = publish_completing(fs, h, tid);
 	place_done(&p);
-	names_read_lock(fs);
-	if (n->names) {
-		dir = n->names->parent;
-		node_ref(fs, dir);
-	}
-	names_unlock(fs);
-	if (dir && !rc)
-		show_change(fs, dir);
-	node_unref(fs, dir);
 	return rc;
 }
 
@@ -508,7 +622,7 @@ static void run_flush(struct call *c)
 	pthread_mutex_lock(&h->node->use->lock);  // of writes none is under way
 	set_published(h->node->use->amend, true); // whoever writes from now on writes into a copy
 	pthread_mutex_unlock(&h->node->use->lock);
-	rc = publish(c->fs, h->node);
+	rc = publish(c->fs, h, fuse_req_ctx(c->req)->pid);
 	pthread_mutex_lock(&h->node->use->lock);
 	h->amend->result = rc;
 	pthread_mutex_unlock(&h->node->use->lock);
@@ -571,9 +685,9 @@ static int write_again_locked(struct ckpt_fs *fs, struct handle *h, const struct
 	to = ckpt_sys.open(fs->store->sessions_fd, path, O_RDWR | O_CREAT | O_EXCL, 0600);
 	reads = to < 0 ? to : ckpt_sys.open(fs->store->sessions_fd, path, O_RDONLY, 0);
 	(void)ckpt_amend_mark(to);
-	rc = reads < 0 ? reads : statx(h->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
+	rc = reads < 0 ? reads : statx(h->node->use->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
 	if (!rc)
-		rc = ckpt_clone_file(h->fd, to, &stx, false);
+		rc = ckpt_clone_file(h->node->use->fd, to, &stx, false);
 	if (!rc && statx(to, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 		rc = -errno;
 	if (!rc && dup3(reads, h->node->use->fd, O_CLOEXEC) < 0)
@@ -594,6 +708,10 @@ static int follow_locked(struct handle *h)
 	struct stat ours, now;
 	int fd, rc = 0;
 
+	if (h->fd < 0) { // let go of, when its close was the commit
+		h->fd = h->writes ? handle_reopen(h) : -EBADF;
+		return MIN(h->fd, 0);
+	}
 	if (fstat(h->fd, &ours) || fstat(h->node->use->fd, &now) || ours.st_ino == now.st_ino)
 		return 0;
 	fd = handle_reopen(h);
@@ -613,9 +731,12 @@ static struct ckpt_step *owner_of(struct ckpt_step *step)
 int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 {
 	struct amend_file *f = h->node->use->amend;
-	struct ckpt_step *step = node_step(fs, h->node), *owner = owner_of(step);
+	struct ckpt_step *step = node_step(fs, h->node), *owner;
 	int rc = 0;
 
+	if (step && ckpt_step_state(step) == CKPT_STEP_COMMITTING && !ckpt_stage_enter(step, true))
+		ckpt_stage_leave(step); // its own close may be the commit: then this is a change of what was committed
+	owner = owner_of(step);
 	pthread_mutex_lock(&h->node->use->lock);
 	if (is_published(f))
 		rc = owner ? write_again_locked(fs, h, owner) : -ESTALE;
@@ -703,11 +824,15 @@ static void run_release(struct call *c)
 	bool last;
 
 	pthread_mutex_lock(&h->node->use->lock);
-	last = !--h->node->use->amend->handles;
-	h->node->use->amend->closed -= h->amend->closed;
+	strike_off_locked(h->node->use->amend, h->amend);
+	last = !h->node->use->amend->handles;
 	pthread_mutex_unlock(&h->node->use->lock);
-	if (last && !h->amend->dead && !is_published(amend_of(h->node)))
-		h->amend->dead = publish(c->fs, h->node) != 0; // nobody is left to be told; the error log has it
+	if (last && !h->amend->dead && !is_published(amend_of(h->node))) {
+		ckpt_stage_writer_remove(&h->writer); // it is closed
+		if (h->fd >= 0)
+			ckpt_sys.close(TAKE_FD(h->fd));
+		h->amend->dead = publish(c->fs, h, 0) != 0; // nobody is left to be told; the error log has it
+	}
 	if (last && (h->amend->dead || h->amend->result))
 		drop(c->fs, h); // unless it was added
 	free(TAKE_PTR(h->amend));

@@ -15,6 +15,10 @@ int amend_create(struct call *c);
 int amend_rename(struct call *c);  // of a file that is not closed yet
 int amend_pending(struct call *c); // c->run, where the node is such a file
 
+// Opens a file for writing whose close may complete a step (complete.h), in the step of the call or in the plain tree: as
+// handle_open().
+int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates);
+
 bool amend_is_name(const struct place *p, const char *name); // of a pending file in this directory
 // The pending file of this name in a committed directory was removed: 0; -ENOENT: there is none.
 int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name);

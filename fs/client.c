@@ -44,6 +44,16 @@ pid_t client_process(pid_t tid)
 	return tgid ? (pid_t)strtol(tgid, NULL, 10) : 0;
 }
 
+bool client_comm(pid_t tid, char *ret_comm)
+{
+	pid_t process = client_process(tid); // a thread may be called otherwise
+
+	if (!process || !read_proc(process, "comm", ret_comm, CLIENT_COMM_BYTES))
+		return false;
+	ret_comm[strcspn(ret_comm, "\n")] = '\0';
+	return true;
+}
+
 // execve(2) closes descriptors while it holds a lock that /proc/TID/stat waits for: read from a FLUSH, it would wait for
 // our own answer, and ps with it. /proc/TID/status takes no such lock, and tells: who exits has given up its memory
 // before its files, who executes has not.

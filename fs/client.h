@@ -9,6 +9,9 @@
 
 // The process that a thread belongs to; 0: not known.
 pid_t client_process(pid_t tid);
+// What the program of the thread is called, as in /proc/TID/comm; false: not known.
+#define CLIENT_COMM_BYTES 64
+bool client_comm(pid_t tid, char *ret_comm);
 // True when the thread is exiting because a signal killed its process: what it closes, the kernel closed for it.
 bool client_was_killed(pid_t tid);
 // True when the process of the thread has a descriptor that writes the file of this number. Looks at all that it has, which

@@ -4,11 +4,13 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/client.h"
+#include "fs/complete.h"
 #include "fs/draft_table.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -147,6 +149,64 @@ static bool is_lost(int rc)
 	return rc == -EIO || ckpt_is_full(rc);
 }
 
+// A tracker that says which step is complete: that is committed first, so that it never names one that is not.
+static int complete_named(struct ckpt_fs *fs, struct draft *d)
+{
+	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = d->disk.name, .fd = d->fd};
+	struct completing completing;
+	struct node *dir = NULL;
+	int rc = -ENOENT;
+
+	names_read_lock(fs);
+	if (d->dir) {
+		dir = d->dir;
+		node_ref(fs, dir);
+	}
+	names_unlock(fs);
+	if (dir && complete_watches_close(fs, dir, NULL, d->disk.name))
+		rc = complete_decide(fs, dir, &deed, false, d->closer, &completing);
+	rc = rc ? 0 : complete_run(fs, &completing, d->closer);
+	node_unref(fs, dir);
+	return rc;
+}
+
+// A file whose content says that its folder is a complete step, after its publication. The kernel has no descriptor of such a
+// file (complete_watches_node), and ours that writes it is closed for the commit. tid: who waits, 0 nobody.
+static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle *h, pid_t tid)
+{
+	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE};
+	CLEANUP_FD int fd = -1;
+	char name[CKPT_NAME_MAX + 1];
+	struct completing completing;
+	struct node *dir = NULL;
+	int rc = 0;
+
+	names_read_lock(fs);
+	if (n->names && !n->draft) {
+		dir = n->names->parent;
+		node_ref(fs, dir);
+		snprintf(name, sizeof(name), "%s", n->names->text);
+	}
+	names_unlock(fs);
+	if (dir && !node_is_top(dir) && complete_watches_close(fs, dir, NULL, name)) {
+		fd = node_open(fs, n, O_RDONLY);
+		deed.name = name;
+		deed.fd = fd;
+		if (fd >= 0 && !complete_decide(fs, dir, &deed, true, tid, &completing)) {
+			if (h && h->fd >= 0)
+				ckpt_sys.close(TAKE_FD(h->fd));
+			if (*completing.what.beside)
+				complete_done(fs, &completing); // that was done before
+			else
+				rc = complete_run(fs, &completing, tid);
+			if (h && !node_is_top(dir))
+				h->fd = handle_reopen(h);
+		}
+	}
+	node_unref(fs, dir);
+	return rc;
+}
+
 // With the claim. Whether the name has the new content is then said by d->dir.
 static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable, bool written_out)
 {
@@ -159,6 +219,8 @@ static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable
 		if (is_lost(rc))
 			d->lost = rc;
 	}
+	if (!rc && d->tracker)
+		rc = complete_named(fs, d);
 	if (!rc)
 		do
 			rc = take_name(fs, d, &dirfd);
@@ -248,6 +310,7 @@ static void run_flush(struct call *c)
 	pthread_mutex_lock(&c->fs->drafts->lock);
 	h->flushed = true;
 	d->killed |= killed;
+	d->closer = process;
 	pthread_mutex_unlock(&c->fs->drafts->lock);
 	if (killed) {
 		tell_failure(c->fs, d, 0);
@@ -256,6 +319,8 @@ static void run_flush(struct call *c)
 		close_locked(d, h->opener);
 		pthread_mutex_unlock(&c->fs->drafts->lock);
 		rc = draft_settle(c->fs, d, process != 0);
+		if (!rc && d->tracker)
+			rc = complete_folder_of(c->fs, h->node, h, tid);
 	}
 	reply_error(c->req, rc);
 }
@@ -312,11 +377,17 @@ static void run_release(struct call *c)
 	struct handle *h = handle_of(&c->fi);
 	struct draft *d = unlink_writer(c->fs, h);
 	bool sure = h->opener;
+	struct node *n;
 
 	if (!h->closed)
 		count_closed(h);
 	(void)draft_settle(c->fs, d, sure); // nobody is left to be told; the error log has it
+	n = h->node;
+	node_ref(c->fs, n);
 	handle_release(c->fs, c->req, h);
+	if (d->tracker && !d->killed)
+		(void)complete_folder_of(c->fs, n, NULL, 0);
+	node_unref(c->fs, n);
 	draft_unref(c->fs, d);
 	reply_error(c->req, 0);
 }
@@ -325,7 +396,7 @@ void draft_release(fuse_req_t req, struct handle *h)
 {
 	struct call c = call_with(req, h, run_release);
 
-	if (is_over(c.fs, h->draft))
+	if (is_over(c.fs, h->draft) && !complete_watches_node(c.fs, h->node))
 		run_release(&c);
 	else
 		call_detach(&c);

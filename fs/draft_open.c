@@ -224,7 +224,7 @@ static bool has_live_writers(struct node *n)
 static int fill(struct draft *d, int old, const struct statx *stx, bool truncate)
 {
 	struct stat st;
-	int rc = 0;
+	int rc = 0, reads;
 
 	d->fd = ckpt_sys.open(d->disk.dirfd, d->disk.name, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (d->fd < 0)
@@ -240,6 +240,12 @@ static int fill(struct draft *d, int old, const struct statx *stx, bool truncate
 		rc = ckpt_clone_attributes(old, d->fd, stx, false);
 	if (!rc && truncate)
 		futimens(d->fd, NULL);
+	// What writes it would stand in the way of a commit of its folder.
+	reads = rc ? rc : draft_open_file(d, O_RDONLY);
+	if (reads >= 0) {
+		ckpt_sys.close(d->fd);
+		d->fd = reads;
+	}
 	return rc;
 }
 

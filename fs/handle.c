@@ -4,6 +4,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/amend.h"
+#include "fs/complete.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/copy_up.h"
@@ -80,7 +81,7 @@ int handle_writer(const struct handle *h)
 static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 {
 	n->use->io = IO_CACHED;
-	if (!fs->passthrough || n->use->fd < 0 || amend_is_on(n))
+	if (!fs->passthrough || n->use->fd < 0 || amend_is_on(n) || complete_watches_node(fs, n))
 		return;
 	n->use->backing_id = fuse_passthrough_open(req, n->use->fd);
 	if (n->use->backing_id > 0)

@@ -1,16 +1,12 @@
 #include "fs/marker.h"
 
-#include "core/commit.h"
-#include "core/convert.h"
 #include "core/errlog.h"
 #include "core/metadata.h"
-#include "core/remove.h"
-#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/client.h"
-#include "fs/draft.h"
+#include "fs/complete.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -297,18 +293,6 @@ void marker_read(fuse_req_t req, struct handle *h, size_t size, off_t offset)
 
 // --- Completion -------------------------------------------------------------------------------------------------------
 
-struct waiter {
-	struct ckpt_fs *fs;
-	pid_t tid; // 0: nobody waits
-};
-
-static bool abandoned(void *arg)
-{
-	const struct waiter *w = arg;
-
-	return __atomic_load_n(&w->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(w->tid);
-}
-
 // What the marker is to complete, for messages.
 static void name_of(struct ckpt_fs *fs, struct handle *h, struct ckpt_step_name *ret_name)
 {
@@ -323,175 +307,21 @@ static void name_of(struct ckpt_fs *fs, struct handle *h, struct ckpt_step_name 
 	names_unlock(fs);
 }
 
-// The folder of a marker and the folder that it is in: references.
-static int folders_of(struct ckpt_fs *fs, struct handle *h, struct node **ret_dir, struct node **ret_above)
+// Of a plain folder: a second marker of the same handle is for the step that it became.
+static int commit_folder(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how)
 {
+	struct node *dir = NULL;
 	int rc = -ESTALE;
 
 	names_read_lock(fs);
-	if (h->node->names && h->node->names->parent->names) {
-		*ret_dir = h->node->names->parent;
-		*ret_above = (*ret_dir)->names->parent;
-		node_ref(fs, *ret_dir);
-		node_ref(fs, *ret_above);
-		rc = 0;
+	if (h->node->names) {
+		dir = h->node->names->parent;
+		node_ref(fs, dir);
 	}
 	names_unlock(fs);
-	return rc;
-}
-
-static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
-{
-	ckpt_errlog_add(fs->store->errlog, name, error,
-			error == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
-					    : "nothing is changed: mend the cause, then write the marker again",
-			error == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
-			: error == -EBUSY   ? "a file in the folder is still being written"
-					    : "the folder could not be turned into a step");
-}
-
-// What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one.
-static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int dirfd, const char *id,
-		   const char *name, struct ckpt_step **ret_step)
-{
-	struct ckpt_step *step;
-	int rc = ckpt_convert_prepare(fs->store, dirfd, id, name, &step);
-
-	if (rc)
-		return rc;
-	call_plain_stop();
-	names_write_lock(fs);
-	if (node_is_top(dir))
-		rc = -EALREADY;
-	else if (!dir->names || dir->names->parent != above || strcmp(dir->names->text, name))
-		rc = -ESTALE; // renamed since
-	else if (draft_is_below_locked(fs, dir))
-		rc = -EBUSY;
-	else
-		rc = ckpt_convert(step, dirfd);
-	if (!rc)
-		__atomic_store_n(&dir->step, ckpt_step_ref(step), __ATOMIC_RELAXED);
-	names_unlock(fs);
-	call_plain_go();
-	if (rc)
-		ckpt_step_unref(step);
-	else
-		*ret_step = step;
-	return rc;
-}
-
-static int convert_back(struct ckpt_fs *fs, struct node *dir, int dirfd, const char *name, struct ckpt_step *step)
-{
-	int rc;
-
-	names_write_lock(fs);
-	rc = ckpt_convert_back(step, dirfd, name);
-	if (!rc)
-		ckpt_step_unref(__atomic_exchange_n(&dir->step, NULL, __ATOMIC_RELAXED));
-	names_unlock(fs);
-	return rc;
-}
-
-#define LOOK_AGAIN_NS INT64_C(100000000)
-
-// Nobody waits for the commit any more: if it fails, the folder is a plain one again. node is the folder, other what it is in:
-// both are references.
-static void run_convert_back(struct call *c)
-{
-	struct ckpt_step *step = node_step(c->fs, c->node);
-	CLEANUP_FD int dirfd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
-
-	while (step && ckpt_step_state(step) == CKPT_STEP_COMMITTING &&
-	       !__atomic_load_n(&c->fs->ending, __ATOMIC_ACQUIRE))
-		ckpt_sys.sleep_ns(LOOK_AGAIN_NS);
-	if (step && dirfd >= 0 && ckpt_step_state(step) == CKPT_STEP_STAGED)
-		(void)convert_back(c->fs, c->node, dirfd, c->name, step);
-	else if (step && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
-		folder_touch(c->fs, c->other);
-	ckpt_step_unref(step);
-	node_unref(c->fs, c->node);
-	node_unref(c->fs, c->other);
-}
-
-static void convert_back_later(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name)
-{
-	struct call c = {.run = run_convert_back, .fs = fs, .node = dir, .other = above, .waits_for_clients = true};
-
-	snprintf(c.name, sizeof(c.name), "%s", name);
-	node_ref(fs, dir);
-	node_ref(fs, above);
-	call_detach(&c);
-}
-
-static int commit_step(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how);
-
-static int commit_folder_in(struct ckpt_fs *fs, struct handle *h, struct node *dir, struct node *above,
-			    const struct ckpt_commit *how)
-{
-	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct ckpt_step_name now;
-	struct ckpt_step *step = NULL;
-	CLEANUP_FD int dirfd = node_open(fs, above, O_RDONLY | O_DIRECTORY);
-	int rc = dirfd < 0 ? dirfd : folder_id_of(fs, above, true, id);
-
-	name_of(fs, h, &now);
-	// What is still being written in it belongs to the step: it has its time to be closed, as in any.
-	if (!rc)
-		rc = draft_wait_below(fs, dir, fs->store->settings.open_writers_ns);
-	if (!rc)
-		rc = node_is_top(dir) ? -EALREADY : convert(fs, dir, above, dirfd, id, now.name, &step);
-	if (rc == -EALREADY) { // by another marker, which may be at it
-		h->marker->step = node_step(fs, dir);
-		return h->marker->step ? commit_step(fs, h, how) : -ESTALE;
-	}
-	if (rc) {
-		complain_of_folder(fs, now.name, rc);
-		return rc;
-	}
-	rc = ckpt_convert_sync(fs->store, dirfd);
-	if (!rc)
-		rc = ckpt_commit(step, how);
-	if (rc && convert_back(fs, dir, dirfd, now.name, step) == -EBUSY)
-		convert_back_later(fs, dir, above, now.name);
-	else if (!rc)
-		h->marker->step = ckpt_step_ref(step); // a second marker of the same handle is for it
-	ckpt_step_unref(step);
-	return rc;
-}
-
-// Turns the plain folder into a step. Where that fails it is a plain folder again.
-static int commit_folder(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how)
-{
-	struct node *dir, *above;
-	int rc = folders_of(fs, h, &dir, &above);
-
-	if (rc)
-		return rc;
-	rc = commit_folder_in(fs, h, dir, above, how);
-	if (!rc)
-		folder_touch(fs, above);
-	node_unref(fs, above);
+	if (dir)
+		rc = complete_folder(fs, dir, how, &h->marker->step);
 	node_unref(fs, dir);
-	return rc;
-}
-
-// In a step of which something was removed the marker completes what is left.
-static int commit_step(struct ckpt_fs *fs, struct handle *h, const struct ckpt_commit *how)
-{
-	struct ckpt_step *step = ckpt_reopen_now(ckpt_step_ref(h->marker->step)), *now;
-	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step);
-	int rc = removed && (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY) ? -EROFS : 0;
-
-	if (!rc && removed) {
-		rc = ckpt_reopen(step, &now);
-		if (!rc) {
-			ckpt_step_unref(step);
-			step = now;
-		}
-	}
-	if (!rc)
-		rc = ckpt_commit(step, how);
-	ckpt_step_unref(step);
 	return rc;
 }
 
@@ -531,11 +361,11 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 			.profile = "generic",
 			.metadata = json,
 			.writers_ns = fs->store->settings.open_writers_ns,
-			.abandoned = abandoned,
+			.abandoned = complete_abandoned,
 			.abandoned_arg = &waiter,
 		};
 
-		rc = mh->step ? commit_step(fs, h, &how) : commit_folder(fs, h, &how);
+		rc = mh->step ? complete_step(fs, mh->step, &how) : commit_folder(fs, h, &how);
 	}
 	if (!rc)
 		folder_touch_above(fs, h->node); // it shows a new step

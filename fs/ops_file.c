@@ -5,6 +5,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/complete.h"
 #include "fs/draft.h"
 #include "fs/handle.h"
 #include "fs/marker.h"
@@ -79,11 +80,20 @@ static int create_file(struct call *c, int dirfd, struct created *created)
 	return rc == -EEXIST && !(c->fi.flags & O_EXCL) ? -ESTALE : rc;
 }
 
+// Nobody will ever close it.
+static void release_unanswered(struct ckpt_fs *fs, struct handle *h)
+{
+	if (h->amend)
+		amend_release(fs, NULL, h);
+	else
+		handle_release(fs, NULL, h);
+}
+
 static void reply_created(struct call *c, const struct fuse_entry_param *e)
 {
 	if (fuse_reply_create(c->req, e, &c->fi) != -ENOENT)
 		return;
-	handle_release(c->fs, NULL, handle_of(&c->fi));
+	release_unanswered(c->fs, handle_of(&c->fi));
 	node_forget(c->fs, node_of(c->fs, e->ino), 1);
 }
 
@@ -112,8 +122,12 @@ static void run_create(struct call *c)
 			node_forget(c->fs, node_of(c->fs, e.ino), 1);
 	}
 	if (!rc) {
-		rc = handle_open(c->fs, c->req, node_of(c->fs, e.ino), TAKE_FD(created.fd), TAKE_FD(created.writer),
-				 c->step, false, &c->fi);
+		struct node *n = node_of(c->fs, e.ino);
+		int fd = TAKE_FD(created.fd), writer = TAKE_FD(created.writer);
+
+		rc = !draft && complete_watches_close(c->fs, c->node, c->step, c->name)
+			     ? amend_serve(c, n, fd, writer, true)
+			     : handle_open(c->fs, c->req, n, fd, writer, c->step, false, &c->fi);
 		if (rc)
 			node_forget(c->fs, node_of(c->fs, e.ino), 1);
 	}
@@ -149,7 +163,7 @@ static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_in
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_open(req, fi) == -ENOENT)
-		handle_release(fs, NULL, handle_of(fi));
+		release_unanswered(fs, handle_of(fi));
 }
 
 // In a session that only adds, who has a file open for writing may be joined; what was closed stays.
@@ -163,6 +177,20 @@ static bool was_closed(struct node *n)
 	return !use->write_opens;
 }
 
+// Unless the kernel itself has it open already.
+static bool is_watched(const struct call *c)
+{
+	bool is;
+
+	names_read_lock(c->fs);
+	is = c->node->names && complete_watches_close(c->fs, c->node->names->parent, c->step, c->node->names->text);
+	names_unlock(c->fs);
+	if (!is || node_use(c->node))
+		return false;
+	LOCK_SCOPE(&c->node->use->lock);
+	return c->node->use->io != IO_PASSTHROUGH;
+}
+
 static void run_open_for_writing(struct call *c)
 {
 	struct draft *draft = NULL;
@@ -173,7 +201,8 @@ static void run_open_for_writing(struct call *c)
 	if (rc == -EINPROGRESS)
 		return;
 	if (!rc)
-		rc = handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
+		rc = !draft && is_watched(c) ? amend_serve(c, c->node, -1, -1, false)
+					     : handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
 	if (draft)
 		draft_joined(c->fs, c->req, draft, rc ? NULL : handle_of(&c->fi), rc);
 	reply_opened(c->fs, c->req, &c->fi, rc);

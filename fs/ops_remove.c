@@ -8,6 +8,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/complete.h"
 #include "fs/draft.h"
 #include "fs/latest.h"
 #include "fs/marker.h"
@@ -120,6 +121,26 @@ static void run_unlink(struct call *c)
 	reply_error(c->req, rc);
 }
 
+// A mark that says "unfinished" goes: what it was for is committed first.
+static void run_unlink_completing(struct call *c)
+{
+	struct ckpt_deed deed = {.act = CKPT_ACT_UNLINK, .name = c->name, .fd = -1};
+	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+	struct completing completing;
+	struct live_child child;
+	int rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->name, &child);
+
+	if (!rc)
+		rc = complete_decide(c->fs, c->node, &deed, false, fuse_req_ctx(c->req)->pid, &completing);
+	rc = rc ? 0 : complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid); // unlinking says what else is wrong
+	if (rc) {
+		reply_error(c->req, rc);
+		return;
+	}
+	c->run = run_unlink;
+	call_run(c);
+}
+
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct call c = call_for(req, parent, name, run_unlink);
@@ -132,6 +153,10 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	} else if (node_is_top(c.node) && marker_is_name(c.fs, name)) {
 		rc = remove_committed(c.fs, c.node, name, false);
 		reply_error(req, rc == -ENOENT || rc == -ENOTSUP ? 0 : rc); // a marker goes with its last handle
+	} else if (complete_watches_unlink(c.fs, c.node, name)) {
+		c.run = run_unlink_completing;
+		c.waits_for_clients = true;
+		call_detach(&c);
 	} else {
 		call_run(&c);
 	}

@@ -18,6 +18,7 @@
 #include "fs/call.h"
 #include "fs/draft.h"
 #include "fs/client.h"
+#include "fs/complete.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
 
@@ -26,13 +27,6 @@
 #include <sys/stat.h>
 
 #define RENAME_WRITERS_NS INT64_C(200000000) // the kernel holds the folder's lock meanwhile
-
-static bool abandoned(void *arg)
-{
-	const struct call *c = arg;
-
-	return __atomic_load_n(&c->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(fuse_req_ctx(c->req)->pid);
-}
 
 // --- A step's own name ------------------------------------------------------------------------------------------------
 
@@ -84,16 +78,15 @@ static int rename_step(struct call *c, struct ckpt_step *step)
 	if (rc)
 		return rc;
 	if (ckpt_name_is_temp(c->name) && !ckpt_name_is_temp(c->other_name)) {
+		struct waiter waiter = {fs, fuse_req_ctx(c->req)->pid};
 		struct ckpt_commit how = {
 			.folder_id = id,
 			.name = c->other_name,
 			.event = "rename",
-			.profile = strstr(c->name, ".orbax-checkpoint-tmp") || strstr(c->name, ".partial_save")
-					   ? "orbax"
-					   : "generic",
+			.profile = ckpt_profile_of_temp(c->name),
 			.writers_ns = MIN(RENAME_WRITERS_NS, fs->store->settings.open_writers_ns),
-			.abandoned = abandoned,
-			.abandoned_arg = c,
+			.abandoned = complete_abandoned,
+			.abandoned_arg = &waiter,
 		};
 
 		rc = ckpt_commit(step, &how);
@@ -366,10 +359,43 @@ static int rename_live(struct call *c, struct move *m)
 	return rc;
 }
 
+// What the name that was given completes; data is the completing.
+static void run_complete(struct call *c)
+{
+	struct completing completing;
+
+	memcpy(&completing, c->data, sizeof(completing));
+	reply_error(c->req, complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid));
+}
+
+// True: another thread answers, once the step that is complete by this rename is committed.
+static bool completes(struct call *c, const struct move *m)
+{
+	struct ckpt_deed deed = {.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name};
+	struct completing completing;
+	struct call after = {.run = run_complete,
+			     .req = c->req,
+			     .fs = c->fs,
+			     .waits_for_clients = true,
+			     .data = (char *)&completing,
+			     .data_len = sizeof(completing)};
+	CLEANUP_FD int fd = -1;
+
+	if (c->node != c->other || !complete_watches_rename(c->fs, c->other, c->name, c->other_name))
+		return false;
+	fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_NONBLOCK, 0);
+	deed.fd = fd;
+	if (fd < 0 || complete_decide(c->fs, c->other, &deed, true, fuse_req_ctx(c->req)->pid, &completing))
+		return false;
+	call_detach(&after); // it waits until nobody changes the step, which this call still does
+	return true;
+}
+
 static void run_rename_live(struct call *c)
 {
 	struct move m = {.from_fd = -1, .to_fd = -1, .replaced = -1};
 	int rc = rename_live(c, &m);
+	bool answered = !rc && completes(c, &m);
 
 	if (m.from_fd >= 0)
 		ckpt_sys.close(m.from_fd);
@@ -378,7 +404,8 @@ static void run_rename_live(struct call *c)
 	if (m.replaced >= 0)
 		ckpt_sys.close(m.replaced);
 	if (rc != -EINPROGRESS) {
-		reply_error(c->req, rc);
+		if (!answered)
+			reply_error(c->req, rc);
 		return;
 	}
 	c->mode = 1; // it waits for the disk, on a thread of its own

@@ -124,7 +124,6 @@ static int set_default_only(struct ckpt_mount *m __attribute__((unused)), const 
 	static const struct {
 		const char *name, *value, *comes_with;
 	} defaults[] = {
-		{"profile", "auto", "the framework profiles"},
 		{"durability", "local", "object stores"},
 	};
 	size_t i = 0;
@@ -147,7 +146,6 @@ static const struct mount_option options[] = {
 	{"uid", set_uid, "USER", "all files are shown as this user's, by name or number"},
 	{"gid", set_gid, "GROUP", "all files are shown as this group's, by name or number"},
 	{"umask", set_umask, "MODE", "these bits, octal, are taken from the modes that are shown"},
-	{"profile", set_default_only, "auto", "what frameworks do last completes a step; this version has no other"},
 	{"durability", set_default_only, "local",
 	 "a commit is done when it is on this disk; this version has no other"},
 	{"hot", NULL, "N", "sealing"},

@@ -1,0 +1,61 @@
+// Profiles: what a framework does last with a checkpoint, which is when a step of it is complete.
+//
+// One table of data (profile.c) has a row for each: which directories, which file, and what that must hold. The rows are those
+// of FRAMEWORKS.md section 1, seen with strace: a new framework is a row. The act counts in the top directory of a step, or in
+// the folder that the step is in (trackers), and never in a directory with a temp name, whose rename counts instead.
+//
+// Threads: any. Reads the file and lists the directory where said.
+#pragma once
+
+#include "core/limits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Which profiles apply: a bit for each row. `auto` is all.
+// text is "auto" or names with ':' between them, of which "generic" is none: the finalize marker works with any. -EINVAL.
+int ckpt_profiles_parse(const char *text, uint64_t *ret_profiles);
+char *ckpt_profiles_text(uint64_t profiles); // the same way round, malloc'ed; NULL: no memory
+
+enum ckpt_act {
+	CKPT_ACT_CLOSE = 1,
+	CKPT_ACT_RENAME,
+	CKPT_ACT_UNLINK,
+};
+
+// Whether such an act on a file of this name may complete the directory that it is in (beside: another one there). By the
+// names alone. from is the name before a rename, else NULL.
+bool ckpt_profile_watches(uint64_t profiles, enum ckpt_act act, const char *from, const char *name, bool beside);
+
+// What was done, and where.
+struct ckpt_deed {
+	enum ckpt_act act;
+	const char *from; // RENAME: the name before
+	const char *name; // of the file
+	int fd;           // reads it; UNLINK: not used
+	const char *dir;  // CLOSE and RENAME of a file in the step: the name of its directory, else NULL
+	int dirfd;        // reads the directory that the file is in
+};
+
+struct ckpt_completion {
+	const char *profile;
+	char event[32]; // "close:metadata.json"
+	char beside[CKPT_NAME_MAX + 1]; // the directory of this name, in that of the file, is complete; "": that of the file
+	bool temporary;                 // the framework says that it will remove it soon
+};
+
+// 0: a step is complete by it; -ENOENT: nothing is. -EINVAL: it would be, but for what the file holds, which is cut or empty;
+// then ret has the profile. -EIO, -ENOMEM ... row says which rows of the table were asked, 0 before the first: where there is no
+// directory as a completion names it, the rows behind may know another.
+int ckpt_profile_completes(uint64_t profiles, const struct ckpt_deed *deed, size_t *row, struct ckpt_completion *ret);
+// Whether the directory beside that a completion names looks like a checkpoint of its framework. A directory that is
+// staged already need not.
+bool ckpt_profile_knows(const struct ckpt_completion *completion, int dirfd);
+
+// Whose temp name (ckpt_name_is_temp) this is.
+const char *ckpt_profile_of_temp(const char *name);
+// What the framework that gives directories such names does last, for people; NULL: no telling.
+const char *ckpt_profile_awaits(uint64_t profiles, const char *name);
+// A program that copies trees, whose closes come in no order that says anything: comm as in /proc.
+bool ckpt_profile_is_copier(const char *comm);

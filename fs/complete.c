@@ -1,0 +1,380 @@
+#include "fs/complete.h"
+
+#include "core/convert.h"
+#include "core/errlog.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/client.h"
+#include "fs/draft.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+bool complete_abandoned(void *arg)
+{
+	const struct waiter *w = arg;
+
+	return __atomic_load_n(&w->fs->ending, __ATOMIC_ACQUIRE) || client_is_dying(w->tid);
+}
+
+// --- Plain folders ----------------------------------------------------------------------------------------------------
+
+// The name of a directory, and the folder that it is in: a reference.
+static int folder_above(struct ckpt_fs *fs, const struct node *dir, char *ret_name, struct node **ret_above)
+{
+	int rc = -ESTALE;
+
+	names_read_lock(fs);
+	if (dir->names) {
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", dir->names->text);
+		*ret_above = dir->names->parent;
+		node_ref(fs, *ret_above);
+		rc = 0;
+	}
+	names_unlock(fs);
+	return rc;
+}
+
+static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
+{
+	ckpt_errlog_add(fs->store->errlog, name, error,
+			error == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
+					    : "nothing is changed: mend the cause, then write the marker again",
+			error == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
+			: error == -EBUSY   ? "a file in the folder is still being written"
+					    : "the folder could not be turned into a step");
+}
+
+// What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one.
+static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int dirfd, const char *id,
+		   const char *name, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = ckpt_convert_prepare(fs->store, dirfd, id, name, &step);
+
+	if (rc)
+		return rc;
+	call_plain_stop();
+	names_write_lock(fs);
+	if (node_is_top(dir))
+		rc = -EALREADY;
+	else if (!dir->names || dir->names->parent != above || strcmp(dir->names->text, name))
+		rc = -ESTALE; // renamed since
+	else if (draft_is_below_locked(fs, dir))
+		rc = -EBUSY;
+	else
+		rc = ckpt_convert(step, dirfd);
+	if (!rc)
+		__atomic_store_n(&dir->step, ckpt_step_ref(step), __ATOMIC_RELAXED);
+	names_unlock(fs);
+	call_plain_go();
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
+}
+
+static int convert_back(struct ckpt_fs *fs, struct node *dir, int dirfd, const char *name, struct ckpt_step *step)
+{
+	int rc;
+
+	names_write_lock(fs);
+	rc = ckpt_convert_back(step, dirfd, name);
+	if (!rc)
+		ckpt_step_unref(__atomic_exchange_n(&dir->step, NULL, __ATOMIC_RELAXED));
+	names_unlock(fs);
+	return rc;
+}
+
+#define LOOK_AGAIN_NS INT64_C(100000000)
+
+// Nobody waits for the commit any more: if it fails, the folder is a plain one again. node is the folder, other what it is in:
+// both are references.
+static void run_convert_back(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	CLEANUP_FD int dirfd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
+
+	while (step && ckpt_step_state(step) == CKPT_STEP_COMMITTING &&
+	       !__atomic_load_n(&c->fs->ending, __ATOMIC_ACQUIRE))
+		ckpt_sys.sleep_ns(LOOK_AGAIN_NS);
+	if (step && dirfd >= 0 && ckpt_step_state(step) == CKPT_STEP_STAGED)
+		(void)convert_back(c->fs, c->node, dirfd, c->name, step);
+	else if (step && ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		folder_touch(c->fs, c->other);
+	ckpt_step_unref(step);
+	node_unref(c->fs, c->node);
+	node_unref(c->fs, c->other);
+}
+
+static void convert_back_later(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name)
+{
+	struct call c = {.run = run_convert_back, .fs = fs, .node = dir, .other = above, .waits_for_clients = true};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	node_ref(fs, dir);
+	node_ref(fs, above);
+	call_detach(&c);
+}
+
+static int complete_in(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name,
+		       const struct ckpt_commit *how, struct ckpt_step **ret_step)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *step = NULL;
+	CLEANUP_FD int dirfd = node_open(fs, above, O_RDONLY | O_DIRECTORY);
+	int rc = dirfd < 0 ? dirfd : folder_id_of(fs, above, true, id);
+
+	// What is still being written in it belongs to the step: it has its time to be closed, as in any.
+	if (!rc)
+		rc = draft_wait_below(fs, dir, fs->store->settings.open_writers_ns);
+	if (!rc)
+		rc = node_is_top(dir) ? -EALREADY : convert(fs, dir, above, dirfd, id, name, &step);
+	if (rc == -EALREADY) { // by another marker, which may be at it
+		*ret_step = node_step(fs, dir);
+		return *ret_step ? complete_step(fs, *ret_step, how) : -ESTALE;
+	}
+	if (rc) {
+		complain_of_folder(fs, name, rc);
+		return rc;
+	}
+	rc = ckpt_convert_sync(fs->store, dirfd);
+	if (!rc)
+		rc = ckpt_commit(step, how);
+	if (rc && convert_back(fs, dir, dirfd, name, step) == -EBUSY)
+		convert_back_later(fs, dir, above, name);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
+}
+
+int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_commit *how, struct ckpt_step **ret_step)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct ckpt_step *step = NULL;
+	struct node *above;
+	int rc = folder_above(fs, dir, name, &above);
+
+	if (rc)
+		return rc;
+	rc = complete_in(fs, dir, above, name, how, &step);
+	if (!rc)
+		folder_touch(fs, above);
+	node_unref(fs, above);
+	if (ret_step)
+		*ret_step = step;
+	else
+		ckpt_step_unref(step);
+	return rc;
+}
+
+int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_commit *how)
+{
+	struct ckpt_step *step = ckpt_reopen_now(ckpt_step_ref(of)), *now;
+	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step);
+	int rc = removed && (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY) ? -EROFS : 0;
+
+	if (!rc && removed) {
+		rc = ckpt_reopen(step, &now);
+		if (!rc) {
+			ckpt_step_unref(step);
+			step = now;
+		}
+	}
+	if (!rc)
+		rc = ckpt_commit(step, how);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// --- What frameworks do last ------------------------------------------------------------------------------------------
+
+static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_act act, const char *from, const char *name)
+{
+	uint64_t profiles = fs->store->settings.profiles;
+	bool inside = dir != node_root(fs);
+
+	return (inside && ckpt_profile_watches(profiles, act, from, name, false)) ||
+	       (!node_is_top(dir) && ckpt_profile_watches(profiles, act, from, name, true));
+}
+
+bool complete_watches_close(struct ckpt_fs *fs, const struct node *dir, const struct ckpt_step *step, const char *name)
+{
+	return (!step || node_is_top(dir)) && watches(fs, dir, CKPT_ACT_CLOSE, NULL, name);
+}
+
+bool complete_watches_node(struct ckpt_fs *fs, struct node *n)
+{
+	bool is;
+
+	names_read_lock(fs);
+	is = n->names && watches(fs, n->names->parent, CKPT_ACT_CLOSE, NULL, n->names->text);
+	names_unlock(fs);
+	return is;
+}
+
+bool complete_watches_rename(struct ckpt_fs *fs, const struct node *dir, const char *from, const char *name)
+{
+	return watches(fs, dir, CKPT_ACT_RENAME, from, name);
+}
+
+bool complete_watches_unlink(struct ckpt_fs *fs, const struct node *dir, const char *name)
+{
+	return watches(fs, dir, CKPT_ACT_UNLINK, NULL, name);
+}
+
+// What a step is now, if its framework could still complete it; takes the reference.
+static struct ckpt_step *unfinished(struct ckpt_step *step)
+{
+	enum ckpt_step_state state;
+
+	step = ckpt_reopen_now(step);
+	state = ckpt_step_state(step);
+	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING)
+		return step;
+	ckpt_step_unref(step);
+	return NULL;
+}
+
+// The directory that the file is in.
+static int decide_here(struct ckpt_fs *fs, struct node *dir, struct completing *c)
+{
+	struct ckpt_step *step = node_step(fs, dir);
+
+	if (step) {
+		c->step = unfinished(step);
+		return c->step ? 0 : -ENOENT;
+	}
+	node_ref(fs, dir);
+	c->dir = dir;
+	return 0;
+}
+
+// The plain folder of this name, if it looks like what the framework writes.
+static int decide_plain(struct ckpt_fs *fs, struct node *folder, struct completing *c)
+{
+	struct fuse_entry_param e = {0};
+	struct ckpt_step *step;
+	CLEANUP_FD int dirfd = -1;
+	struct node *n;
+	int rc = lookup_child(fs, folder, c->what.beside, &e);
+
+	if (rc)
+		return rc == -ENOENT ? -ENOENT : rc;
+	n = node_of(fs, e.ino);
+	step = node_step(fs, n);
+	if (!step && n->kind == NODE_FILES && S_ISDIR(n->type))
+		dirfd = node_open(fs, n, O_RDONLY | O_DIRECTORY);
+	if (dirfd >= 0 && ckpt_profile_knows(&c->what, dirfd)) {
+		node_ref(fs, n);
+		c->dir = n;
+	}
+	ckpt_step_unref(step);
+	node_forget(fs, n, 1);
+	return c->dir ? 0 : -ENOENT;
+}
+
+static int decide_beside(struct ckpt_fs *fs, struct node *folder, struct completing *c)
+{
+	struct ckpt_step *step = step_in_folder(fs, folder, c->what.beside);
+
+	if (!step)
+		return decide_plain(fs, folder, c);
+	c->step = unfinished(step);
+	if (!c->step)
+		return -ENOENT;
+	node_ref(fs, folder);
+	c->folder = folder;
+	return 0;
+}
+
+static int decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, struct completing *c)
+{
+	int rc, cut = -ENOENT;
+
+	for (size_t row = 0;;) {
+		size_t before = row;
+
+		rc = ckpt_profile_completes(fs->store->settings.profiles, deed, &row, &c->what);
+		if (!rc)
+			rc = *c->what.beside ? decide_beside(fs, dir, c) : decide_here(fs, dir, c);
+		if (rc == -EINVAL)
+			cut = rc;
+		if (rc != -ENOENT || row == before)
+			return rc == -ENOENT ? cut : rc;
+	}
+}
+
+int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here, pid_t tid,
+		    struct completing *ret)
+{
+	char name[CKPT_NAME_MAX + 1], comm[CLIENT_COMM_BYTES];
+	CLEANUP_FD int dirfd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+	struct ckpt_deed at = *deed;
+	struct node *above = NULL;
+	int rc = -ENOENT;
+
+	*ret = (struct completing){0};
+	if (dirfd < 0 || fs->mount->readonly || (client_comm(tid, comm) && ckpt_profile_is_copier(comm)))
+		return -ENOENT;
+	at.dirfd = dirfd;
+	if (here && dir != node_root(fs) && !folder_above(fs, dir, name, &above)) {
+		at.dir = name;
+		rc = decide(fs, dir, &at, ret);
+	}
+	if (rc == -ENOENT && !node_is_top(dir)) {
+		at.dir = NULL;
+		rc = decide(fs, dir, &at, ret);
+	}
+	node_unref(fs, above);
+	return rc;
+}
+
+void complete_done(struct ckpt_fs *fs, struct completing *c)
+{
+	ckpt_step_unref(c->step);
+	node_unref(fs, c->dir);
+	node_unref(fs, c->folder);
+	*c = (struct completing){0};
+}
+
+int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
+{
+	struct waiter waiter = {fs, tid};
+	struct ckpt_commit how = {
+		.event = c->what.event,
+		.profile = c->what.profile,
+		.metadata = c->what.temporary ? "{\"temporary\":true}" : NULL,
+		.writers_ns = fs->store->settings.open_writers_ns,
+		.abandoned = complete_abandoned,
+		.abandoned_arg = &waiter,
+	};
+	int rc = c->step ? complete_step(fs, c->step, &how) : complete_folder(fs, c->dir, &how, NULL);
+
+	if (!rc && c->folder)
+		folder_touch(fs, c->folder);
+	if (c->dir)
+		rc = 0;
+	complete_done(fs, c);
+	return rc;
+}
+
+void complete_tell(struct ckpt_fs *fs, struct node *dir, const char *name, const char *why)
+{
+	char step[CKPT_NAME_MAX + 1];
+	struct node *above;
+
+	if (folder_above(fs, dir, step, &above))
+		return;
+	node_unref(fs, above);
+	ckpt_errlog_add(fs->store->errlog, step, 0,
+			"save again, or complete it with `ckptfs commit` if all of it is there",
+			"the step is not complete: %s %s", name, why);
+}

@@ -1,0 +1,50 @@
+// What completes a step in the mount: its finalize marker (marker.h), and what its framework does last (core/profile.h).
+//
+// Threads: any, but not those that serve the kernel, where it waits for writers and the disk.
+#pragma once
+
+#include "core/commit.h"
+#include "core/profile.h"
+#include "fs/call.h"
+
+// Asked during a commit on whose end a client waits: whether it has died, or the mount ends.
+struct waiter {
+	struct ckpt_fs *fs;
+	pid_t tid; // 0: nobody waits
+};
+bool complete_abandoned(void *arg); // of a struct waiter
+
+// Commits the step, or what has its place; in one of which something was removed, what is left.
+int complete_step(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_commit *how);
+// The same of a directory of the mount. A plain folder is turned into a step for it, and where that fails is a plain folder
+// again. *ret_step, which may be NULL, is the step then: a reference.
+int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_commit *how, struct ckpt_step **ret_step);
+
+// --- What frameworks do last ------------------------------------------------------------------------------------------
+
+// Whether a file of this name in this directory is one whose close may complete a step, by the names alone. Such a file is
+// served by the daemon while it is written (amend.h): its close is the commit. step is that of dir, NULL in the plain tree.
+bool complete_watches_close(struct ckpt_fs *fs, const struct node *dir, const struct ckpt_step *step, const char *name);
+bool complete_watches_node(struct ckpt_fs *fs, struct node *n); // the same of a file, wherever it is
+// The same of a rename to this name, and of an unlink.
+bool complete_watches_rename(struct ckpt_fs *fs, const struct node *dir, const char *from, const char *name);
+bool complete_watches_unlink(struct ckpt_fs *fs, const struct node *dir, const char *name);
+
+// What an act completes.
+struct completing {
+	struct ckpt_completion what;
+	struct ckpt_step *step; // a reference; or NULL:
+	struct node *dir;       // the plain folder that becomes one, a reference
+	struct node *folder;    // where the step is, a reference, or NULL
+};
+// 0: it goes to complete_run(); -ENOENT: nothing; -EINVAL: the file is cut or empty, which is what stands between the step and
+// its completion: complete_tell() says so. The file is in dir; the names and fd of the deed are the caller's, all else is ours.
+// here: steps that dir is or may become, else only what is beside the file. tid: who did it, 0 not known.
+int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here, pid_t tid,
+		    struct completing *ret);
+// Commits it, and lets go of what decide gave. tid: who waits for it, 0 nobody. What close(2), rename(2) or unlink(2) are to
+// answer: a plain folder that cannot be a step is no error of theirs.
+int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid);
+void complete_done(struct ckpt_fs *fs, struct completing *c); // instead of it
+// In the error log: why the step that dir is, or is to be, is not complete.
+void complete_tell(struct ckpt_fs *fs, struct node *dir, const char *name, const char *why);
