@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define JSON_BYTES_MAX (16 << 20)   // more than that is whole when it ends as it begins
-#define TRACKER_BYTES_MAX 1024      // of a file that holds a name
+#define JSON_BYTES_MAX (16 << 20) // more than that is whole when it ends as it begins
+#define TRACKER_BYTES_MAX 1024    // of a file that holds a name
 #define SNAPSHOT_BYTES_MIN 2
 
 struct look {
@@ -31,8 +31,8 @@ typedef int check_fn(struct look *l, struct ckpt_completion *c);
 struct profile {
 	const char *name;
 	enum ckpt_act act;
-	const char *file; // a pattern (name.h); of a rename, the new name
-	const char *from; // RENAME: the old name
+	const char *file;          // a pattern (name.h); of a rename, the new name
+	const char *from;          // RENAME: the old name
 	const char *const dirs[3]; // forms of the step's name; none: any
 	bool beside;               // the file is in the folder that the step is in
 	check_fn *check;
@@ -201,12 +201,13 @@ static int check_trainer(struct look *l, struct ckpt_completion *c)
 
 static int check_accelerate(struct look *l, struct ckpt_completion *c)
 {
-	struct stat st;
+	uint8_t head[2];
+	int rc = read_text(l->deed->fd, 0, (char *)head, sizeof(head));
 
 	(void)c;
-	if (fstat(l->deed->fd, &st))
-		return -errno;
-	return st.st_size ? ckpt_format_check(l->deed->fd, l->deed->name) : -EINVAL;
+	if (!rc && memcmp(head, "PK", 2) && head[0] != 0x80)
+		rc = -EINVAL; // neither of torch.save's two forms
+	return rc ? rc : ckpt_format_check(l->deed->fd, l->deed->name);
 }
 
 static int check_snapshot(struct look *l, struct ckpt_completion *c)
@@ -294,25 +295,58 @@ static int check_unfinished(struct look *l, struct ckpt_completion *c)
 
 // Where several rows would do, the first one counts.
 static const struct profile profiles[] = {
-	{.name = "orbax-commitfile", .act = CKPT_ACT_CLOSE, .file = "commit_success.txt", .dirs = {"#", "*_#"},
+	{.name = "orbax-commitfile",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = "commit_success.txt",
+	 .dirs = {"#", "*_#"},
 	 .check = check_orbax},
-	{.name = "megatron", .act = CKPT_ACT_CLOSE, .file = "metadata.json", .check = check_megatron,
+	{.name = "megatron",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = "metadata.json",
+	 .check = check_megatron,
 	 .awaits = "metadata.json, or latest_checkpointed_iteration.txt beside it (megatron)"},
-	{.name = "eformer", .act = CKPT_ACT_CLOSE, .file = "metadata.json", .check = check_eformer,
+	{.name = "eformer",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = "metadata.json",
+	 .check = check_eformer,
 	 .awaits = "metadata.json with its step (eformer)"},
-	{.name = "hf-trainer", .act = CKPT_ACT_CLOSE, .file = "trainer_state.json", .dirs = {"checkpoint-#"},
-	 .check = check_trainer, .awaits = "trainer_state.json (hf-trainer)"},
-	{.name = "accelerate", .act = CKPT_ACT_CLOSE, .file = "random_states_0.pkl", .check = check_accelerate,
+	{.name = "hf-trainer",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = "trainer_state.json",
+	 .dirs = {"checkpoint-#"},
+	 .check = check_trainer,
+	 .awaits = "trainer_state.json (hf-trainer)"},
+	{.name = "accelerate",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = "random_states_0.pkl",
+	 .check = check_accelerate,
 	 .awaits = "random_states_0.pkl (accelerate)"},
 	{.name = "torchsnapshot", .act = CKPT_ACT_CLOSE, .file = ".snapshot_metadata", .check = check_snapshot},
 	{.name = "dcp", .act = CKPT_ACT_RENAME, .file = ".metadata", .from = ".metadata.tmp", .check = check_dcp},
-	{.name = "deepspeed", .act = CKPT_ACT_CLOSE, .file = "latest", .beside = true, .check = check_tag,
-	 .inside = {"*_states.pt"}, .awaits = "latest, beside it, with its name (deepspeed)"},
-	{.name = "bytecheckpoint", .act = CKPT_ACT_CLOSE, .file = ITERATION_FILE, .beside = true,
-	 .check = check_iteration, .awaits = "latest_checkpointed_iteration.txt, beside it (bytecheckpoint)"},
-	{.name = "megatron", .act = CKPT_ACT_CLOSE, .file = ITERATION_FILE, .beside = true,
-	 .check = check_megatron_iteration, .inside = {"mp_rank_*", "*.distcp", "metadata.json"}},
-	{.name = "nemo", .act = CKPT_ACT_UNLINK, .file = "*-unfinished", .beside = true, .check = check_unfinished,
+	{.name = "deepspeed",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = "latest",
+	 .beside = true,
+	 .check = check_tag,
+	 .inside = {"*_states.pt"},
+	 .awaits = "latest, beside it, with its name (deepspeed)"},
+	{.name = "bytecheckpoint",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = ITERATION_FILE,
+	 .beside = true,
+	 .check = check_iteration,
+	 .awaits = "latest_checkpointed_iteration.txt, beside it (bytecheckpoint)"},
+	{.name = "megatron",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = ITERATION_FILE,
+	 .beside = true,
+	 .check = check_megatron_iteration,
+	 .inside = {"mp_rank_*", "*.distcp", "metadata.json"}},
+	{.name = "nemo",
+	 .act = CKPT_ACT_UNLINK,
+	 .file = "*-unfinished",
+	 .beside = true,
+	 .check = check_unfinished,
 	 .inside = {"weights", "model_weights", "*.distcp", "common.pt", "mp_rank_*", "tp_rank_*"}},
 	// These end with the rename of a directory or file from its temp name, wherever it is.
 	{.name = "orbax"},
@@ -325,7 +359,7 @@ _Static_assert(ARRAY_LEN(profiles) < 64, "a bit for each");
 static const struct {
 	const char *form, *profile;
 } usual_names[] = {
-	{"checkpoint-#", "hf-trainer"}, {"checkpoint_#", "accelerate"},       {"iter_#", "megatron"},
+	{"checkpoint-#", "hf-trainer"}, {"checkpoint_#", "accelerate"},      {"iter_#", "megatron"},
 	{"global_step#", "deepspeed"},  {"global_step_#", "bytecheckpoint"}, {"run-#", "eformer"},
 };
 
@@ -337,8 +371,8 @@ static const struct {
 };
 
 static const char *const copiers[] = {
-	"cp",  "mv",     "rsync", "tar",    "bsdtar", "cpio", "pax", "scp", "sftp-server", "unzip", "7z",
-	"aws", "gsutil", "gcloud", "rclone", "s5cmd",  "git",  "install", "dd",
+	"cp", "mv",  "rsync",  "tar",    "bsdtar", "cpio",  "pax", "scp",     "sftp-server", "unzip",
+	"7z", "aws", "gsutil", "gcloud", "rclone", "s5cmd", "git", "install", "dd",
 };
 
 static bool is_on(uint64_t mask, const struct profile *p)
@@ -477,16 +511,26 @@ const char *ckpt_profile_of_temp(const char *name)
 	return "generic";
 }
 
+static const char *usual(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(usual_names); i++)
+		if (ckpt_name_matches(usual_names[i].form, name))
+			return usual_names[i].profile;
+	return NULL;
+}
+
+const char *ckpt_profile_of_name(const char *name)
+{
+	return ckpt_name_is_temp(name) ? ckpt_profile_of_temp(name) : usual(name);
+}
+
 const char *ckpt_profile_awaits(uint64_t mask, const char *name)
 {
-	for (size_t i = 0; i < ARRAY_LEN(usual_names); i++) {
-		if (!ckpt_name_matches(usual_names[i].form, name))
-			continue;
-		for (size_t k = 0; k < ARRAY_LEN(profiles); k++)
-			if (is_on(mask, &profiles[k]) && profiles[k].awaits &&
-			    !strcmp(profiles[k].name, usual_names[i].profile))
-				return profiles[k].awaits;
-	}
+	const char *whose = usual(name);
+
+	for (size_t i = 0; whose && i < ARRAY_LEN(profiles); i++)
+		if (is_on(mask, &profiles[i]) && profiles[i].awaits && !strcmp(profiles[i].name, whose))
+			return profiles[i].awaits;
 	return ckpt_name_is_temp(name) ? "its rename to a name that is no temporary one" : NULL;
 }
 

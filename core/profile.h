@@ -41,8 +41,9 @@ struct ckpt_deed {
 struct ckpt_completion {
 	const char *profile;
 	char event[32]; // "close:metadata.json"
-	char beside[CKPT_NAME_MAX + 1]; // the directory of this name, in that of the file, is complete; "": that of the file
-	bool temporary;                 // the framework says that it will remove it soon
+	char beside[CKPT_NAME_MAX +
+		    1]; // the directory of this name, in that of the file, is complete; "": that of the file
+	bool temporary; // the framework says that it will remove it soon
 };
 
 // 0: a step is complete by it; -ENOENT: nothing is. -EINVAL: it would be, but for what the file holds, which is cut or empty;
@@ -53,8 +54,10 @@ int ckpt_profile_completes(uint64_t profiles, const struct ckpt_deed *deed, size
 // staged already need not.
 bool ckpt_profile_knows(const struct ckpt_completion *completion, int dirfd);
 
-// Whose temp name (ckpt_name_is_temp) this is.
+// Whose temp name (ckpt_name_is_temp) this is: "generic" nobody's that is known.
 const char *ckpt_profile_of_temp(const char *name);
+// Which framework gives its steps, staged ones too, such names, as a guess for people; NULL: no telling.
+const char *ckpt_profile_of_name(const char *name);
 // What the framework that gives directories such names does last, for people; NULL: no telling.
 const char *ckpt_profile_awaits(uint64_t profiles, const char *name);
 // A program that copies trees, whose closes come in no order that says anything: comm as in /proc.

@@ -1,54 +1,21 @@
 #include "fs/amend.h"
 
 #include "core/amend.h"
-#include "core/clone.h"
-#include "core/errlog.h"
 #include "core/remove.h"
-#include "core/reopen.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
-#include "core/uuid.h"
+#include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/complete.h"
-#include "fs/copy_up.h"
 #include "fs/node.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-// Guarded by the lock of the node's use, but for the handle's own.
-struct amend_file {
-	bool on;          // from its creation to the last release (atomic)
-	bool published;   // as it is; who writes now writes into a copy (atomic)
-	unsigned handles; // that may still write
-	unsigned closed;  // of them, those that had a close and no release yet, which the kernel sends when it likes
-	char again[40];   // that copy, in the session's directory, until it is published, too; else ""
-	struct amend_handle *first;
-};
-
-struct amend_handle {
-	struct amend_handle *next;
-	struct handle *h;
-	pid_t opener; // process, 0 not known
-	bool dead;    // its process was killed
-	bool flushed; // once, while it was empty
-	bool closed;  // counted by the file
-	int result;   // of the last close that counted
-};
-
-static struct amend_file *amend_of(const struct node *n)
-{
-	struct node_use *use = node_used(n);
-
-	struct amend_file *f = use ? __atomic_load_n(&use->amend, __ATOMIC_ACQUIRE) : NULL;
-
-	return f && __atomic_load_n(&f->on, __ATOMIC_ACQUIRE) ? f : NULL;
-}
 
 bool amend_is_on(const struct node *n)
 {
@@ -66,16 +33,6 @@ void amend_end(struct node *n)
 	__atomic_store_n(&f->published, false, __ATOMIC_RELEASE);
 	f->closed = 0;
 	*f->again = '\0';
-}
-
-static bool is_published(const struct amend_file *f)
-{
-	return __atomic_load_n(&f->published, __ATOMIC_ACQUIRE);
-}
-
-static void set_published(struct amend_file *f, bool published)
-{
-	__atomic_store_n(&f->published, published, __ATOMIC_RELEASE);
 }
 
 bool amend_is_changing(const struct node *n)
@@ -121,7 +78,7 @@ static int may_amend(const struct call *c)
 	return ckpt_remove_any(c->step) ? CALL_REOPENS : 0; // some of it is removed: it is being made anew
 }
 
-static void show_change(struct ckpt_fs *fs, struct node *dir)
+void amend_show_change(struct ckpt_fs *fs, struct node *dir)
 {
 	// The kernel may have kept a listing since the name was made.
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), 0, 0);
@@ -174,7 +131,7 @@ static void run_make(struct call *c)
 		place_done(&p);
 	}
 	if (!rc) {
-		show_change(c->fs, c->node);
+		amend_show_change(c->fs, c->node);
 		rc = lookup_child(c->fs, c->node, c->name, &e);
 	}
 	if (rc)
@@ -195,14 +152,12 @@ int amend_make(struct call *c)
 	return CALL_ANSWERED;
 }
 
-static void release_unanswered(struct call *c)
+void amend_release_unanswered(struct ckpt_fs *fs, struct handle *h)
 {
-	struct handle *h = handle_of(&c->fi);
-
 	if (h->amend)
-		amend_release(c->fs, NULL, h);
+		amend_release(fs, NULL, h);
 	else
-		handle_release(c->fs, NULL, h);
+		handle_release(fs, NULL, h);
 }
 
 // --- Files: from creation to close --------------------------------------------------------------------------------------
@@ -249,17 +204,6 @@ static void enlist(struct handle *h, struct amend_handle *ah)
 	h->amend = ah;
 }
 
-static void strike_off_locked(struct amend_file *f, struct amend_handle *ah)
-{
-	struct amend_handle **slot = &f->first;
-
-	while (*slot != ah)
-		slot = &(*slot)->next;
-	*slot = ah->next;
-	f->handles--;
-	f->closed -= ah->closed;
-}
-
 int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates)
 {
 	struct amend_handle *ah = calloc(1, sizeof(*ah));
@@ -283,6 +227,7 @@ int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates
 	}
 	h = handle_of(&c->fi);
 	ah->opener = client_process(fuse_req_ctx(c->req)->pid);
+	ah->copies = complete_is_copier(ah->opener);
 	if (!h->writes && !creates) {
 		free(ah);
 		return 0;
@@ -354,7 +299,7 @@ int amend_create(struct call *c)
 	if (rc)
 		return rc;
 	if (fuse_reply_create(c->req, &e, &c->fi) == -ENOENT) {
-		release_unanswered(c);
+		amend_release_unanswered(c->fs, handle_of(&c->fi));
 		node_forget(c->fs, node_of(c->fs, e.ino), 1);
 	}
 	return CALL_ANSWERED;
@@ -372,7 +317,7 @@ int amend_pending(struct call *c)
 		if (rc)
 			return rc;
 		if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
-			release_unanswered(c);
+			amend_release_unanswered(c->fs, handle_of(&c->fi));
 		return CALL_ANSWERED;
 	}
 	if (f && h && h->amend && c->reopens) { // ftruncate(2)
@@ -472,378 +417,4 @@ int amend_rename(struct call *c)
 	}
 	place_done(&from);
 	return rc;
-}
-
-// --- Files: the close ---------------------------------------------------------------------------------------------------
-
-static int publish_again(struct ckpt_fs *fs, const struct place *p, const char *raw)
-{
-	char from[CKPT_UUID_LEN + 64], to[CKPT_UUID_LEN + 1 + sizeof(p->buf)];
-
-	if (!place_is_committed(p) && p->step->base) { // it was reopened meanwhile
-		snprintf(from, sizeof(from), "%s/%s", p->step->base->session, raw);
-		snprintf(to, sizeof(to), "%s/%s", p->step->session, p->path);
-		return ckpt_sys.rename(fs->store->sessions_fd, from, fs->store->sessions_fd, to, 0);
-	}
-	return ckpt_amend_replace(p->step, p->path, raw);
-}
-
-// Its node in the directory, for the kernel, which may have a listing without it; and what it is called there.
-static struct node *parent_of(struct ckpt_fs *fs, const struct node *n, char *ret_name)
-{
-	struct node *dir = NULL;
-
-	names_read_lock(fs);
-	if (n->names) {
-		dir = n->names->parent;
-		node_ref(fs, dir);
-		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", n->names->text);
-	}
-	names_unlock(fs);
-	return dir;
-}
-
-static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place *p)
-{
-	struct amend_file *f = amend_of(n);
-	char name[CKPT_NAME_MAX + 1];
-	struct node *dir;
-	int rc = 0;
-
-	if (p->step && ckpt_amend_is_pending(p->step, p->path)) {
-		rc = ckpt_amend_add(p->step, p->path);
-		if (!rc)
-			ckpt_amend_forget(p->step, p->path);
-		else if (rc == -EBUSY && ckpt_reopen_any(p->step))
-			rc = 0; // it went along: the commit of that has it
-	}
-	if (!rc && p->step && *f->again) // written since a close
-		rc = publish_again(fs, p, f->again);
-	if (!rc)
-		*f->again = '\0';
-	else if (rc != -EIO)
-		set_published(f, false); // what is written from now on goes with the next close
-	dir = rc ? NULL : parent_of(fs, n, name);
-	if (dir)
-		show_change(fs, dir);
-	node_unref(fs, dir);
-	return rc;
-}
-
-// While its close is the commit nobody may be able to write it: those that have it open for writing, and have closed it, have
-// their descriptors back if the commit fails. What is written after it is a change of the version.
-static void let_go_of_file(struct node *n)
-{
-	LOCK_SCOPE(&n->use->lock);
-
-	for (struct amend_handle *ah = n->use->amend->first; ah; ah = ah->next) {
-		ckpt_stage_writer_remove(&ah->h->writer);
-		if (ah->h->fd >= 0)
-			ckpt_sys.close(TAKE_FD(ah->h->fd));
-	}
-}
-
-static void take_file_back(struct node *n, struct ckpt_step *step)
-{
-	LOCK_SCOPE(&n->use->lock);
-
-	for (struct amend_handle *ah = n->use->amend->first; ah; ah = ah->next) {
-		if (!ah->h->writes)
-			continue;
-		ah->h->fd = handle_reopen(ah->h); // a failure shows when it is written
-		if (step && ckpt_step_state(step) == CKPT_STEP_STAGED)
-			ckpt_stage_writer_add(step, &ah->h->writer);
-	}
-}
-
-// The close of a file that may complete a step: this one, or from beside.
-static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
-{
-	struct amend_file *f = amend_of(h->node);
-	char name[CKPT_NAME_MAX + 1];
-	struct node *dir = parent_of(fs, h->node, name);
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = name, .fd = h->node->use->fd};
-	struct ckpt_step *step = dir ? node_step(fs, dir) : NULL, *now;
-	bool watched = dir && complete_watches_close(fs, dir, step, name), here = false;
-	struct completing c;
-	int rc = watched ? complete_decide(fs, dir, &deed, true, tid, &c) : -ENOENT;
-
-	if (!rc) {
-		here = !*c.what.beside;
-		if (here)
-			let_go_of_file(h->node);
-		rc = complete_run(fs, &c, tid);
-	} else if (rc == -EINVAL && !tid && step) { // else more may come
-		complete_tell(fs, dir, name, "was closed, and is empty or cut");
-		rc = 0;
-	} else {
-		rc = 0;
-	}
-	now = dir ? node_step(fs, dir) : NULL;
-	if (watched && (!now || ckpt_step_state(now) != CKPT_STEP_COMMITTED)) {
-		if (here)
-			take_file_back(h->node, now);
-		set_published(f, false);
-	}
-	ckpt_step_unref(now);
-	ckpt_step_unref(step);
-	node_unref(fs, dir);
-	return rc;
-}
-
-// What the file is called now, and in which step; the step may have been reopened meanwhile, and its commit then has it. tid: who
-// waits for it, 0 nobody any more.
-static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
-{
-	struct amend_file *f = amend_of(h->node);
-	struct place p;
-	int rc = place_of(fs, h->node, &p);
-
-	if (rc == -ESTALE) {
-		set_published(f, false); // it was removed before its close, and is its writer's
-		return 0;
-	}
-	if (rc)
-		return rc;
-	if (place_is_committed(&p) || *f->again || (p.step && ckpt_amend_is_pending(p.step, p.path)))
-		rc = publish_added(fs, h->node, &p);
-	else
-		rc = publish_completing(fs, h, tid);
-	place_done(&p);
-	return rc;
-}
-
-static void run_flush(struct call *c)
-{
-	struct handle *h = handle_of(&c->fi);
-	int rc;
-
-	handle_flushed(h);
-	pthread_mutex_lock(&h->node->use->lock);  // of writes none is under way
-	set_published(h->node->use->amend, true); // whoever writes from now on writes into a copy
-	pthread_mutex_unlock(&h->node->use->lock);
-	rc = publish(c->fs, h, fuse_req_ctx(c->req)->pid);
-	pthread_mutex_lock(&h->node->use->lock);
-	h->amend->result = rc;
-	pthread_mutex_unlock(&h->node->use->lock);
-	reply_error(c->req, rc);
-}
-
-static bool flush_counts(struct handle *h, pid_t tid, int *ret_result)
-{
-	struct amend_handle *ah = h->amend;
-	bool killed = client_was_killed(tid);
-	pid_t process = client_process(tid);
-	struct amend_file *f;
-	struct stat st;
-
-	LOCK_SCOPE(&h->node->use->lock);
-	f = h->node->use->amend;
-	*ret_result = ah->result;
-	if (process && ah->opener && process != ah->opener)
-		return false; // a forked child lets go of it
-	ah->dead |= killed;
-	if (ah->dead)
-		return false;
-	f->closed += !ah->closed;
-	ah->closed = true;
-	if (is_published(f) || f->handles != f->closed)
-		return false;
-	// A shell closes one of two descriptors before it writes: an empty file waits for the second close.
-	if (!ah->flushed && !fstat(h->node->use->fd, &st) && !st.st_size) {
-		ah->flushed = true;
-		return false;
-	}
-	return true;
-}
-
-void amend_flush(fuse_req_t req, struct handle *h)
-{
-	struct call c = {.run = run_flush, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
-	int result;
-
-	if (flush_counts(h, fuse_req_ctx(req)->pid, &result))
-		call_detach(&c);
-	else
-		reply_error(req, result);
-}
-
-// The bytes that were published stay: what is written now is in a copy, which is the file of all who have it open.
-static int write_again_locked(struct ckpt_fs *fs, struct handle *h, const struct ckpt_step *step)
-{
-	struct amend_file *f = h->node->use->amend;
-	char path[CKPT_UUID_LEN + 64], again[sizeof(f->again)];
-	CLEANUP_FD int to = -1, reads = -1;
-	struct statx stx;
-	uint64_t salt;
-	int rc = ckpt_sys.random(&salt, sizeof(salt));
-
-	if (rc)
-		return rc;
-	snprintf(again, sizeof(again), ".again-%016llx", (unsigned long long)salt);
-	snprintf(path, sizeof(path), "%s/%s", step->session, again);
-	to = ckpt_sys.open(fs->store->sessions_fd, path, O_RDWR | O_CREAT | O_EXCL, 0600);
-	reads = to < 0 ? to : ckpt_sys.open(fs->store->sessions_fd, path, O_RDONLY, 0);
-	(void)ckpt_amend_mark(to);
-	rc = reads < 0 ? reads : statx(h->node->use->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
-	if (!rc)
-		rc = ckpt_clone_file(h->node->use->fd, to, &stx, false);
-	if (!rc && statx(to, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
-		rc = -errno;
-	if (!rc && dup3(reads, h->node->use->fd, O_CLOEXEC) < 0)
-		rc = -errno;
-	if (rc) {
-		ckpt_sys.unlink(fs->store->sessions_fd, path, 0);
-		return rc;
-	}
-	memcpy(f->again, again, sizeof(again));
-	__atomic_store_n(&h->node->file, ckpt_store_ino(&stx), __ATOMIC_RELAXED);
-	set_published(f, false);
-	return 0;
-}
-
-// Each handle writes through a descriptor of its own: it follows the file.
-static int follow_locked(struct handle *h)
-{
-	struct stat ours, now;
-	int fd, rc = 0;
-
-	if (h->fd < 0) { // let go of, when its close was the commit
-		h->fd = h->writes ? handle_reopen(h) : -EBADF;
-		return MIN(h->fd, 0);
-	}
-	if (fstat(h->fd, &ours) || fstat(h->node->use->fd, &now) || ours.st_ino == now.st_ino)
-		return 0;
-	fd = handle_reopen(h);
-	if (fd < 0 || dup3(fd, h->fd, O_CLOEXEC) < 0)
-		rc = fd < 0 ? fd : -errno;
-	if (fd >= 0)
-		ckpt_sys.close(fd);
-	return rc;
-}
-
-// Whose session has the published bytes: one that was reopened since shares them. NULL: it was deleted.
-static struct ckpt_step *owner_of(struct ckpt_step *step)
-{
-	return !step || ckpt_step_state(step) == CKPT_STEP_COMMITTED ? step : step->base;
-}
-
-int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
-{
-	struct amend_file *f = h->node->use->amend;
-	struct ckpt_step *step = node_step(fs, h->node), *owner;
-	int rc = 0;
-
-	if (step && ckpt_step_state(step) == CKPT_STEP_COMMITTING && !ckpt_stage_enter(step, true))
-		ckpt_stage_leave(step); // its own close may be the commit: then this is a change of what was committed
-	owner = owner_of(step);
-	pthread_mutex_lock(&h->node->use->lock);
-	if (is_published(f))
-		rc = owner ? write_again_locked(fs, h, owner) : -ESTALE;
-	if (!rc)
-		rc = follow_locked(h);
-	ckpt_step_unref(step);
-	if (rc)
-		pthread_mutex_unlock(&h->node->use->lock);
-	return rc;
-}
-
-void amend_write_end(struct handle *h)
-{
-	pthread_mutex_unlock(&h->node->use->lock);
-}
-
-// What was written since the last close is not the step's: whoever has the file open reads what is.
-static int drop_again(struct ckpt_fs *fs, struct node *n, const struct place *p)
-{
-	struct amend_file *f = amend_of(n);
-	char path[CKPT_UUID_LEN + 64];
-	struct ckpt_manifest *m;
-	struct ckpt_entry e;
-	CLEANUP_FD int fd = -1;
-	int rc = ckpt_amend_settle(p->step);
-
-	if (rc || !*f->again || ckpt_amend_has_raw(p->step, p->path, f->again))
-		return rc ? rc : -ENOENT;
-	rc = ckpt_step_manifest(p->step, &m);
-	if (rc)
-		return rc;
-	rc = ckpt_manifest_lookup(m, p->path, &e.index);
-	if (!rc)
-		rc = ckpt_step_open_raw(p->step, m, e.index, &fd);
-	ckpt_manifest_unref(m);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&n->use->lock);
-	if (dup3(fd, n->use->fd, O_CLOEXEC) < 0)
-		rc = -errno;
-	__atomic_store_n(&n->file, 0, __ATOMIC_RELAXED);
-	set_published(f, true);
-	snprintf(path, sizeof(path), "%s/%s", p->step->session, f->again);
-	*f->again = '\0';
-	pthread_mutex_unlock(&n->use->lock);
-	ckpt_sys.unlink(fs->store->sessions_fd, path, 0);
-	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, n), 0, 0);
-	return rc;
-}
-
-// A killed writer's file, or one that could not be added, is nobody's.
-static void drop(struct ckpt_fs *fs, struct handle *h)
-{
-	struct place p;
-	const char *name;
-	struct node *dir;
-	int rc = -ENOENT;
-
-	names_read_lock(fs);
-	dir = h->node->names ? h->node->names->parent : NULL;
-	name = h->node->names ? strdup(h->node->names->text) : NULL;
-	if (dir)
-		node_ref(fs, dir);
-	names_unlock(fs);
-	if (dir && name && !place_of(fs, h->node, &p)) {
-		rc = p.step && place_is_committed(&p) ? drop_again(fs, h->node, &p) : -ENOENT;
-		place_done(&p);
-	}
-	if (dir && name && !place_of(fs, dir, &p)) {
-		if (p.step && rc)
-			rc = amend_remove(fs, dir, &p, name);
-		if (p.step && !rc)
-			ckpt_errlog_add(fs->store->errlog, p.step->name, 0, "write it again",
-					"a file that was being added was not: %s%s%s: %s", p.path, *p.path ? "/" : "",
-					name, h->amend->dead ? "its writer was killed" : "its close failed");
-		place_done(&p);
-	}
-	free((char *)(uintptr_t)name);
-	node_unref(fs, dir);
-}
-
-static void run_release(struct call *c)
-{
-	struct handle *h = handle_of(&c->fi);
-	bool last;
-
-	pthread_mutex_lock(&h->node->use->lock);
-	strike_off_locked(h->node->use->amend, h->amend);
-	last = !h->node->use->amend->handles;
-	pthread_mutex_unlock(&h->node->use->lock);
-	if (last && !h->amend->dead && !is_published(amend_of(h->node))) {
-		ckpt_stage_writer_remove(&h->writer); // it is closed
-		if (h->fd >= 0)
-			ckpt_sys.close(TAKE_FD(h->fd));
-		h->amend->dead = publish(c->fs, h, 0) != 0; // nobody is left to be told; the error log has it
-	}
-	if (last && (h->amend->dead || h->amend->result))
-		drop(c->fs, h); // unless it was added
-	free(TAKE_PTR(h->amend));
-	handle_release(c->fs, c->req, h);
-	if (c->req)
-		reply_error(c->req, 0);
-}
-
-void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
-{
-	struct call c = {.run = run_release, .req = req, .fs = fs, .node = h->node, .fi = {.fh = (uintptr_t)h}};
-
-	call_detach(&c);
 }

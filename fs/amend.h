@@ -31,6 +31,8 @@ bool amend_is_published(const struct node *n);
 
 void amend_flush(fuse_req_t req, struct handle *h);
 void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);
+// The same, or that of any other file, where nobody will ever close it: its open had no answer.
+void amend_release_unanswered(struct ckpt_fs *fs, struct handle *h);
 // Around a write through the daemon, or a change of size: what was published stays as it is, and none is published in the
 // middle of one. 0, or why it cannot be written, and then it has not begun.
 int amend_write_begin(struct ckpt_fs *fs, struct handle *h);

@@ -248,6 +248,10 @@ static int decide_here(struct ckpt_fs *fs, struct node *dir, struct completing *
 {
 	struct ckpt_step *step = node_step(fs, dir);
 
+	if (step && !node_is_top(dir)) {
+		ckpt_step_unref(step);
+		return -ENOENT;
+	}
 	if (step) {
 		c->step = unfinished(step);
 		return c->step ? 0 : -ENOENT;
@@ -312,17 +316,24 @@ static int decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *
 	}
 }
 
-int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here, pid_t tid,
+bool complete_is_copier(pid_t tid)
+{
+	char comm[CLIENT_COMM_BYTES];
+
+	return client_comm(tid, comm) && ckpt_profile_is_copier(comm);
+}
+
+int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here,
 		    struct completing *ret)
 {
-	char name[CKPT_NAME_MAX + 1], comm[CLIENT_COMM_BYTES];
+	char name[CKPT_NAME_MAX + 1];
 	CLEANUP_FD int dirfd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
 	struct ckpt_deed at = *deed;
 	struct node *above = NULL;
 	int rc = -ENOENT;
 
 	*ret = (struct completing){0};
-	if (dirfd < 0 || fs->mount->readonly || (client_comm(tid, comm) && ckpt_profile_is_copier(comm)))
+	if (dirfd < 0 || fs->mount->readonly)
 		return -ENOENT;
 	at.dirfd = dirfd;
 	if (here && dir != node_root(fs) && !folder_above(fs, dir, name, &above)) {

@@ -39,9 +39,11 @@ struct completing {
 };
 // 0: it goes to complete_run(); -ENOENT: nothing; -EINVAL: the file is cut or empty, which is what stands between the step and
 // its completion: complete_tell() says so. The file is in dir; the names and fd of the deed are the caller's, all else is ours.
-// here: steps that dir is or may become, else only what is beside the file. tid: who did it, 0 not known.
-int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here, pid_t tid,
+// here: steps that dir is or may become, else only what is beside the file.
+int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here,
 		    struct completing *ret);
+// What this client does says nothing: it copies trees, in no order. Asked while it lives.
+bool complete_is_copier(pid_t tid);
 // Commits it, and lets go of what decide gave. tid: who waits for it, 0 nobody. What close(2), rename(2) or unlink(2) are to
 // answer: a plain folder that cannot be a step is no error of theirs.
 int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid);

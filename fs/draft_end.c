@@ -163,8 +163,8 @@ static int complete_named(struct ckpt_fs *fs, struct draft *d)
 		node_ref(fs, dir);
 	}
 	names_unlock(fs);
-	if (dir && complete_watches_close(fs, dir, NULL, d->disk.name))
-		rc = complete_decide(fs, dir, &deed, false, d->closer, &completing);
+	if (dir && !d->copied && complete_watches_close(fs, dir, NULL, d->disk.name))
+		rc = complete_decide(fs, dir, &deed, false, &completing);
 	rc = rc ? 0 : complete_run(fs, &completing, d->closer);
 	node_unref(fs, dir);
 	return rc;
@@ -192,7 +192,7 @@ static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle 
 		fd = node_open(fs, n, O_RDONLY);
 		deed.name = name;
 		deed.fd = fd;
-		if (fd >= 0 && !complete_decide(fs, dir, &deed, true, tid, &completing)) {
+		if (fd >= 0 && !complete_decide(fs, dir, &deed, true, &completing)) {
 			if (h && h->fd >= 0)
 				ckpt_sys.close(TAKE_FD(h->fd));
 			if (*completing.what.beside)
@@ -299,7 +299,7 @@ static void run_flush(struct call *c)
 	struct handle *h = handle_of(&c->fi);
 	struct draft *d = h->draft;
 	pid_t tid = fuse_req_ctx(c->req)->pid, process = client_process(tid);
-	bool killed = client_was_killed(tid);
+	bool killed = client_was_killed(tid), copied = complete_is_copier(tid);
 	int rc = 0;
 
 	// A forked child that lets go of it, or dies with it, says nothing of the process that opened it.
@@ -311,6 +311,7 @@ static void run_flush(struct call *c)
 	h->flushed = true;
 	d->killed |= killed;
 	d->closer = process;
+	d->copied = copied;
 	pthread_mutex_unlock(&c->fs->drafts->lock);
 	if (killed) {
 		tell_failure(c->fs, d, 0);
@@ -319,7 +320,7 @@ static void run_flush(struct call *c)
 		close_locked(d, h->opener);
 		pthread_mutex_unlock(&c->fs->drafts->lock);
 		rc = draft_settle(c->fs, d, process != 0);
-		if (!rc && d->tracker)
+		if (!rc && d->tracker && !copied)
 			rc = complete_folder_of(c->fs, h->node, h, tid);
 	}
 	reply_error(c->req, rc);
@@ -385,7 +386,7 @@ static void run_release(struct call *c)
 	n = h->node;
 	node_ref(c->fs, n);
 	handle_release(c->fs, c->req, h);
-	if (d->tracker && !d->killed)
+	if (d->tracker && !d->killed && !d->copied)
 		(void)complete_folder_of(c->fs, n, NULL, 0);
 	node_unref(c->fs, n);
 	draft_unref(c->fs, d);

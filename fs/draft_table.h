@@ -31,6 +31,7 @@ struct draft {
 	bool killed;        // a writer was
 	bool told;          // that it was not published is in errors
 	pid_t closer;       // process that closed it last, 0 not known
+	bool copied;        // that is a program that copies trees
 	int lost;           // what the disk said of bytes that it has not taken
 	int64_t written_ns; // trackers: when something was first seen in it, monotonic; 0: not yet
 };

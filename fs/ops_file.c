@@ -80,20 +80,11 @@ static int create_file(struct call *c, int dirfd, struct created *created)
 	return rc == -EEXIST && !(c->fi.flags & O_EXCL) ? -ESTALE : rc;
 }
 
-// Nobody will ever close it.
-static void release_unanswered(struct ckpt_fs *fs, struct handle *h)
-{
-	if (h->amend)
-		amend_release(fs, NULL, h);
-	else
-		handle_release(fs, NULL, h);
-}
-
 static void reply_created(struct call *c, const struct fuse_entry_param *e)
 {
 	if (fuse_reply_create(c->req, e, &c->fi) != -ENOENT)
 		return;
-	release_unanswered(c->fs, handle_of(&c->fi));
+	amend_release_unanswered(c->fs, handle_of(&c->fi));
 	node_forget(c->fs, node_of(c->fs, e->ino), 1);
 }
 
@@ -163,7 +154,7 @@ static void reply_opened(struct ckpt_fs *fs, fuse_req_t req, struct fuse_file_in
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_open(req, fi) == -ENOENT)
-		release_unanswered(fs, handle_of(fi));
+		amend_release_unanswered(fs, handle_of(fi));
 }
 
 // In a session that only adds, who has a file open for writing may be joined; what was closed stays.

@@ -131,7 +131,7 @@ static void run_unlink_completing(struct call *c)
 	int rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->name, &child);
 
 	if (!rc)
-		rc = complete_decide(c->fs, c->node, &deed, false, fuse_req_ctx(c->req)->pid, &completing);
+		rc = complete_decide(c->fs, c->node, &deed, false, &completing);
 	rc = rc ? 0 : complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid); // unlinking says what else is wrong
 	if (rc) {
 		reply_error(c->req, rc);

@@ -6,7 +6,6 @@
 //   file, dir     -> the same tree     rename
 //   file          -> another live tree rename; a directory, an open file or one with other links EXDEV (mv then copies)
 #include "core/commit.h"
-#include "core/errlog.h"
 #include "core/move.h"
 #include "core/remove.h"
 #include "core/reopen.h"
@@ -17,7 +16,6 @@
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/draft.h"
-#include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
@@ -381,11 +379,12 @@ static bool completes(struct call *c, const struct move *m)
 			     .data_len = sizeof(completing)};
 	CLEANUP_FD int fd = -1;
 
-	if (c->node != c->other || !complete_watches_rename(c->fs, c->other, c->name, c->other_name))
+	if (c->node != c->other || !complete_watches_rename(c->fs, c->other, c->name, c->other_name) ||
+	    complete_is_copier(fuse_req_ctx(c->req)->pid))
 		return false;
 	fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_NONBLOCK, 0);
 	deed.fd = fd;
-	if (fd < 0 || complete_decide(c->fs, c->other, &deed, true, fuse_req_ctx(c->req)->pid, &completing))
+	if (fd < 0 || complete_decide(c->fs, c->other, &deed, true, &completing))
 		return false;
 	call_detach(&after); // it waits until nobody changes the step, which this call still does
 	return true;

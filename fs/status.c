@@ -3,6 +3,7 @@
 #include "core/clock.h"
 #include "core/errlog.h"
 #include "core/folders.h"
+#include "core/profile.h"
 #include "core/stage.h"
 #include "core/trash.h"
 #include "core/util.h"
@@ -38,16 +39,27 @@ static json_t *name_json(const struct ckpt_folders *folders, struct ckpt_step *s
 	return text ? text_json(text) : json_null();
 }
 
+// What will complete it.
+static json_t *awaits_json(const struct ckpt_store *s, const char *name)
+{
+	const char *act = ckpt_profile_awaits(s->settings.profiles, name);
+
+	return act ? json_string(act) : json_sprintf("%s in it, or `ckptfs commit`", s->settings.marker);
+}
+
 static json_t *session_json(const struct ckpt_folders *folders, struct ckpt_step *step)
 {
+	struct ckpt_step_name now;
 	struct ckpt_stage_usage u = {0};
 	enum ckpt_step_state state = ckpt_step_state(step);
 
 	(void)ckpt_stage_usage(step, &u); // gone meanwhile: nothing is what it has
-	return json_pack("{s:o, s:s, s:o, s:I, s:I, s:i, s:n, s:s}", "name", name_json(folders, step), "id",
+	ckpt_step_name(step, &now);
+	return json_pack("{s:o, s:s, s:o, s:I, s:I, s:i, s:s?, s:s, s:o}", "name", name_json(folders, step), "id",
 			 step->session, "began_at", time_json(step->began_ns), "files", (json_int_t)u.files, "bytes",
-			 (json_int_t)u.bytes, "open_writers", (int)u.open_writers, "profile", "state",
-			 state == CKPT_STEP_LEFT ? "left" : "live");
+			 (json_int_t)u.bytes, "open_writers", (int)u.open_writers, "profile",
+			 ckpt_profile_of_name(now.name), "state", state == CKPT_STEP_LEFT ? "left" : "live", "awaits",
+			 state == CKPT_STEP_LEFT ? json_null() : awaits_json(step->store, now.name));
 }
 
 static json_t *sessions(struct ckpt_fs *fs, const struct ckpt_folders *folders, unsigned states)
@@ -180,12 +192,14 @@ static void line_of_session(FILE *f, const json_t *s)
 {
 	const json_t *name = json_object_get(s, json_is_string(json_object_get(s, "name")) ? "name" : "id");
 
+	const char *awaits = json_string_value(json_object_get(s, "awaits"));
+
 	fprintf(f,
 		"  %s  %" JSON_INTEGER_FORMAT " files, %" JSON_INTEGER_FORMAT " bytes, %" JSON_INTEGER_FORMAT
-		" open for writing, %s\n",
+		" open for writing, %s%s%s\n",
 		json_string_value(name), json_integer_value(json_object_get(s, "files")),
 		json_integer_value(json_object_get(s, "bytes")), json_integer_value(json_object_get(s, "open_writers")),
-		json_string_value(json_object_get(s, "state")));
+		json_string_value(json_object_get(s, "state")), awaits ? ", awaits " : "", awaits ? awaits : "");
 }
 
 char *status_text(struct ckpt_fs *fs)

@@ -9,8 +9,8 @@ import pytest
 
 from support import trees
 from support.commits import error_line
-from support.fixtures import all_modes, both_modes
-from support.mounting import Mount, wait_until
+from support.fixtures import both_modes
+from support.mounting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -170,3 +170,253 @@ def test_saving_anew_over_a_step_makes_its_next_version(mount, writer, name, pro
     assert completed_by(mount, name) == (profile, event)
     assert trees.describe(folder) != first
     assert len(info(mount, name)["versions"]) >= 2
+
+
+# --- What is no end -----------------------------------------------------------------------------------------------------
+
+STAGED = [(w, n) for w, n, _, _ in WRITERS if n in ("iter_0000100", "checkpoint-500", "checkpoint_3", "step_5")]
+MARKERS = {"iter_0000100": "metadata.json", "checkpoint-500": "trainer_state.json", "checkpoint_3": "random_states_0.pkl", "step_5": ".snapshot_metadata"}
+
+
+def start(mount, writer, name):
+    save = writer(str(mount / name))
+    next(save)
+    return save, str(mount / name), os.path.join(str(mount / name), MARKERS[name])
+
+
+@both_modes
+@pytest.mark.parametrize("writer,name", STAGED, ids=[n for _, n in STAGED])
+def test_an_empty_marker_completes_nothing_and_errors_says_what_to_do(mount, writer, name):
+    save, folder, marker = start(mount, writer, name)
+    trees.write(marker, b"")
+    assert listed(mount) == []
+    wait_until(mount.errors, what="a line in errors")
+    error_line(mount, name, MARKERS[name], "empty or cut", "ckptfs commit")
+    assert listed(mount) == []
+    with pytest.raises(StopIteration):
+        next(save)
+    assert listed(mount) == [name], "the whole one, written after it, does"
+
+
+@both_modes
+@pytest.mark.parametrize("writer,name", STAGED[:3], ids=[n for _, n in STAGED[:3]])
+def test_a_marker_that_is_cut_completes_nothing(mount, writer, name, agent):
+    save, folder, marker = start(mount, writer, name)
+    whole = {"metadata.json": b'{"sharded_backend": "torch_dist"}', "trainer_state.json": b'{"global_step": 500, "log": [1, 2]}'}
+    pickle_file(str(mount / "whole.pkl"))
+    content = whole.get(os.path.basename(marker)) or (mount / "whole.pkl").read_bytes()
+    a = agent()
+    for cut in (1, len(content) // 2, len(content) - 1):
+        a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data); os.close(fd)", path=marker, data=content[:cut])
+        assert listed(mount) == []
+    wait_until(mount.errors, what="a line in errors")
+    error_line(mount, name, "empty or cut")
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data); os.close(fd)", path=marker, data=content)
+    assert listed(mount) == [name]
+    mount.remount()
+    with open(marker, "rb") as f:
+        assert f.read() == content
+
+
+@both_modes
+@pytest.mark.parametrize("name,marker,text", [
+    ("iter_0000100", "metadata.json", b'{"step": 5, "sharded": "zarr"}'),
+    ("run-5", "metadata.json", b'{"step": -1, "timestamp": "now"}'),
+    ("run-5", "metadata.json", b'{"keras_version": "3", "backend": "jax"}'),
+    ("checkpoint_3", "trainer_state.json", b'{"global_step": 3}'),
+    ("step_5", "trainer_state.json", b'{"global_step": 5}'),
+    ("step_5", "commit_success.txt", b""),
+    ("100", "commit_success.txt", b"done"),
+    ("5.orbax-checkpoint-tmp", "commit_success.txt", b"done"),
+    ("5.partial_save", ".snapshot_metadata", b"version: 1\n"),
+    ("tmp-checkpoint-5", "trainer_state.json", b'{"global_step": 5}'),
+    ("iter_0000100", "latest_checkpointed_iteration.txt", b"100"),
+    ("global_step20", "latest", b"global_step20"),
+], ids=lambda v: v if isinstance(v, str) else "")
+def test_markers_of_another_framework_or_in_another_place_complete_nothing(mount, name, marker, text):
+    fill(str(mount / name), "weights")
+    trees.write(str(mount / name / marker), text)
+    assert listed(mount) == []
+    assert name not in os.listdir(mount.path)
+    assert mount.errors() == []
+    trees.write(str(mount / name / ".finalize"), b"")
+    expect = ["5.orbax-checkpoint-tmp", "5.partial_save", "tmp-checkpoint-5"]
+    assert listed(mount) == [name] or name in expect
+
+
+@both_modes
+def test_markers_deeper_in_a_step_complete_nothing(mount):
+    folder = str(mount / "checkpoint-500")
+    for path in ("pytorch_model_fsdp_0", "state"):
+        fill(os.path.join(folder, path), "__0_0.distcp")
+        trees.write(os.path.join(folder, path, ".metadata.tmp"), b"plan")
+        os.rename(os.path.join(folder, path, ".metadata.tmp"), os.path.join(folder, path, ".metadata"))
+        trees.write(os.path.join(folder, path, "trainer_state.json"), b"{}")
+        trees.write(os.path.join(folder, path, ".snapshot_metadata"), b"version: 1\n")
+    assert listed(mount) == []
+
+
+@both_modes
+@pytest.mark.parametrize("text", [b"nobody", b"../iter_0000100", b"", b"-1", b"99999999999999999999999", b"iter_0000100/x", bytes(2000), b"a\0b", b"\xff\xfe", b"global_step20 20"])
+def test_trackers_that_name_no_step_are_ordinary_files(mount, text):
+    for name in ("iter_0000100", "global_step20"):
+        fill(str(mount / name), "mp_rank_00_model_states.pt")
+    for tracker in ("latest", "latest_checkpointed_iteration.txt"):
+        for _ in range(2):
+            trees.write(str(mount / tracker), text)
+            with open(mount / tracker, "rb") as f:
+                assert f.read() == text
+    assert listed(mount) == []
+    assert mount.errors() == []
+
+
+@both_modes
+def test_a_tracker_does_not_turn_any_folder_into_a_step(mount):
+    fill(str(mount / "notes"), "todo.txt")
+    trees.write(str(mount / "latest"), b"notes")
+    trees.write(str(mount / "notes-unfinished"), b"")
+    os.unlink(mount / "notes-unfinished")
+    assert not os.path.exists(mount / "notes-unfinished")
+    assert listed(mount) == []
+    trees.write(str(mount / "notes/more.txt"), b"x")
+
+
+@both_modes
+@pytest.mark.parametrize("writer,name", STAGED, ids=[n for _, n in STAGED])
+def test_a_writer_that_is_killed_with_its_marker_open_completes_nothing(mount, writer, name, agent):
+    save, folder, marker = start(mount, writer, name)
+    whole = {"metadata.json": b'{"sharded_backend": "torch_dist"}', "trainer_state.json": b'{"global_step": 500}', ".snapshot_metadata": b"version: 1"}
+    a = agent()
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data)", path=marker, data=whole.get(os.path.basename(marker), b"PK"))
+    a.kill()
+    wait_until(lambda: not any(s["open_writers"] for s in mount.status()["staged"]), what="the kernel's close")
+    assert listed(mount) == []
+    mount.remount()
+    assert listed(mount) == []
+    assert [(s["name"], s["state"]) for s in mount.status()["staged"]] == [(name, "left")]
+
+
+@both_modes
+@pytest.mark.parametrize("writer,name", STAGED, ids=[n for _, n in STAGED])
+def test_a_forked_child_that_lets_go_of_the_marker_completes_nothing_and_holds_up_nothing(mount, writer, name, agent):
+    save, folder, marker = start(mount, writer, name)
+    pickle_file(str(mount / "whole.pkl"))
+    whole = {"metadata.json": b'{"sharded_backend": "torch_dist"}', "trainer_state.json": b'{"global_step": 500}', ".snapshot_metadata": b"version: 1"}
+    content = whole.get(os.path.basename(marker)) or (mount / "whole.pkl").read_bytes()
+    a = agent()
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data)", path=marker, data=content)
+    a.run("pid = os.fork() or os._exit(0); os.waitpid(pid, 0)")
+    assert listed(mount) == []
+    a.run("import time; pid = os.fork() or (time.sleep(2), os._exit(0))")
+    a.run("os.close(fd)")
+    assert listed(mount) == [name]
+    assert completed_by(mount, name)[1].startswith("close:")
+    a.run("os.waitpid(pid, 0)")
+    assert len(info(mount, name)["versions"]) == 1
+
+
+@both_modes
+def test_writing_on_after_the_close_that_completed_makes_the_next_version(mount, agent):
+    folder = str(mount / "iter_0000100")
+    next(megatron(folder))
+    a = agent()
+    first, second = b'{"sharded_backend": "torch_dist"}', b'{"sharded_backend": "torch_dist", "more": 1}'
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR); os.write(fd, data); os.close(os.dup(fd))", path=folder + "/metadata.json", data=first)
+    assert listed(mount) == ["iter_0000100"]
+    a.run("os.pwrite(fd, data, 0)", data=second)
+    with open(folder + "/metadata.json", "rb") as f:
+        assert f.read() == second
+    a.run("os.close(fd)")
+    mount.remount()
+    with open(folder + "/metadata.json", "rb") as f:
+        assert f.read() == second
+    assert len(info(mount, "iter_0000100")["versions"]) == 2
+
+
+@both_modes
+def test_a_failed_commit_is_the_error_of_the_close_and_a_second_attempt_works(mount, agent):
+    folder = str(mount / "checkpoint-500")
+    save = trainer(folder)
+    next(save)
+    a, b = agent(), agent()
+    b.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=folder + "/rng_state_1.pth")
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, b'{}')", path=folder + "/trainer_state.json")
+    assert a.errno_of("os.close(fd)") == "EBUSY"
+    assert listed(mount) == []
+    error_line(mount, "checkpoint-500", "EBUSY", "rng_state_1.pth")
+    b.run("os.close(fd)")
+    with pytest.raises(StopIteration):
+        next(save)
+    assert listed(mount) == ["checkpoint-500"]
+    assert (mount / "checkpoint-500/rng_state_1.pth").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
+@both_modes
+def test_late_files_of_other_ranks_are_added(mount):
+    folder = str(mount / "checkpoint-500")
+    for _ in trainer(folder):
+        pass
+    trees.write(folder + "/rng_state_1.pth", b"late")
+    assert len(info(mount, "checkpoint-500")["versions"]) == 2
+    mount.remount()
+    assert (mount / "checkpoint-500/rng_state_1.pth").read_bytes() == b"late"
+
+
+@both_modes
+def test_status_and_sessions_say_what_a_staged_step_waits_for(mount):
+    awaited = {"checkpoint-500": "trainer_state.json", "checkpoint_3": "random_states_0.pkl", "iter_0000100": "metadata.json", "run-5": "metadata.json",
+               "global_step20": "latest", "global_step_7": "latest_checkpointed_iteration.txt", "5.orbax-checkpoint-tmp": "rename", "100": ".finalize"}
+    for name in awaited:
+        fill(str(mount / name), "weights")
+    rows = {row["name"]: row for row in mount.world.program.json("sessions", mount.store)}
+    text = (mount / ".ckptfs/status").read_text()
+    for name, word in awaited.items():
+        assert word in rows[name]["awaits"]
+        assert any(line.split()[:1] == [name] and word in line for line in text.splitlines())
+    assert rows["checkpoint-500"]["profile"] == "hf-trainer"
+    assert rows["100"]["profile"] is None
+
+
+# --- Copies, and the option -----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("command", ["cp -r {src} {to}", "rsync -a {src} {to}/", "tar c -C {parent} {name} | tar x -C {to}"], ids=["cp", "rsync", "tar"])
+@both_modes
+def test_programs_that_copy_complete_nothing(mount, scratch, command):
+    src = scratch / "checkpoint-500"
+    for _ in trainer(str(src)):
+        pass
+    fill(str(src), "0_first", "zz_last")
+    subprocess.run(command.format(src=src, to=mount.path, parent=scratch, name=src.name), shell=True, check=True)
+    assert listed(mount) == []
+    trees.write(str(mount / "checkpoint-500/.finalize"), b"")
+    assert listed(mount) == ["checkpoint-500"]
+    assert trees.files(mount / "checkpoint-500") == trees.files(src)
+
+
+@pytest.mark.parametrize("options", ["profile=dcp:megatron"], indirect=True)
+@both_modes
+def test_profile_narrows_it_to_those_that_are_named(mount):
+    for writer, name in ((trainer, "checkpoint-500"), (accelerate, "checkpoint_3"), (deepspeed, "global_step20"), (nemo, "epoch_1"), (dcp, "step-1"), (megatron, "iter_0000001")):
+        for _ in writer(str(mount / name)):
+            pass
+    assert listed(mount) == ["iter_0000001", "step-1"]
+
+
+@pytest.mark.parametrize("options", ["profile=generic"], indirect=True)
+def test_profile_generic_leaves_only_the_marker(mount):
+    for _ in megatron(str(mount / "iter_0000001")):
+        pass
+    assert listed(mount) == []
+    trees.write(str(mount / "iter_0000001/.finalize"), b"")
+    assert completed_by(mount, "iter_0000001") == ("generic", "marker")
+
+
+def test_a_profile_that_does_not_exist_is_refused_with_the_names_that_do(world, store):
+    done = world.program("mount", store, world.scratch, "-o", "profile=megaton", check=False)
+    assert done.returncode == 2
+    assert "megaton" in done.stderr and "megatron" in done.stderr
+    world.program("init", store)
+    world.program("config", store, "profile=dcp:hf-trainer")
+    assert world.program("config", store, "profile").stdout.strip() == "dcp:hf-trainer"
+    assert world.program("config", store, "profile=none", check=False).returncode != 0

@@ -1,0 +1,48 @@
+// What the files of amend share: fs/amend.c (names, and files from creation on) and fs/amend_close.c (closes, and writes after
+// one).
+#pragma once
+
+#include "fs/amend.h"
+#include "fs/node.h"
+
+// Guarded by the lock of the node's use, but for the handle's own.
+struct amend_file {
+	bool on;          // from its creation to the last release (atomic)
+	bool published;   // as it is; who writes now writes into a copy (atomic)
+	unsigned handles; // that may still write
+	unsigned closed;  // of them, those that had a close and no release yet, which the kernel sends when it likes
+	char again[40];   // that copy, in the session's directory, until it is published, too; else ""
+	struct amend_handle *first;
+};
+
+struct amend_handle {
+	struct amend_handle *next;
+	struct handle *h;
+	pid_t opener; // process, 0 not known
+	bool dead;    // its process was killed
+	bool copies;  // it is a program that copies trees
+	bool flushed; // once, while it was empty
+	bool closed;  // counted by the file
+	int result;   // of the last close that counted
+};
+
+static inline struct amend_file *amend_of(const struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	struct amend_file *f = use ? __atomic_load_n(&use->amend, __ATOMIC_ACQUIRE) : NULL;
+
+	return f && __atomic_load_n(&f->on, __ATOMIC_ACQUIRE) ? f : NULL;
+}
+
+static inline bool is_published(const struct amend_file *f)
+{
+	return __atomic_load_n(&f->published, __ATOMIC_ACQUIRE);
+}
+
+static inline void set_published(struct amend_file *f, bool published)
+{
+	__atomic_store_n(&f->published, published, __ATOMIC_RELEASE);
+}
+
+void amend_show_change(struct ckpt_fs *fs, struct node *dir);
