@@ -6,12 +6,13 @@
 //   ops_name  lookup, mkdir, links                       ops_file  create, open, read, write, sync
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
-//   marker    the finalize marker                        control   the directory .ckptfs
-//   client    what /proc says of the caller              status    status.json; metrics
+//   marker    the finalize marker                        complete  what ends a step: that, a framework's last act
+//   amend     files whose close is an act of ours        draft     new content of plain files
+//   copy_up   the first change of a shared file          latest    the link to the newest step
+//   control   the directory .ckptfs                      status    status.json; metrics
+//   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
-//   end       how it ends in time                        notify    words to the service manager
-//   latest    the link to the newest step                amend     new files in committed steps
-//   copy_up   the first change of a shared file          draft     new content of plain files
+//   notify    words to the service manager
 #pragma once
 
 #include "core/store.h"
