@@ -242,7 +242,7 @@ static int check_tag(struct look *l, struct ckpt_completion *c)
 		return rc;
 	if (ckpt_name_check(l->text, strlen(l->text)))
 		return -ENOENT;
-	snprintf(c->beside, sizeof(c->beside), "%s", l->text);
+	memcpy(c->beside, l->text, strlen(l->text) + 1); // a name is no longer than that
 	return 0;
 }
 

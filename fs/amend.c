@@ -163,7 +163,7 @@ void amend_release_unanswered(struct ckpt_fs *fs, struct handle *h)
 // --- Files: from creation to close --------------------------------------------------------------------------------------
 
 // The kernel has the name locked while a file is made, and an open file keeps what it has.
-static int begin_file(struct node *n)
+static int begin_file(struct node *n, bool creates)
 {
 	struct amend_file *f;
 	LOCK_SCOPE(&n->use->lock);
@@ -171,6 +171,7 @@ static int begin_file(struct node *n)
 	f = n->use->amend ? n->use->amend : calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
+	f->changed = creates || (amend_of(n) && f->changed);
 	__atomic_store_n(&f->on, true, __ATOMIC_RELEASE);
 	__atomic_store_n(&n->use->amend, f, __ATOMIC_RELEASE);
 	return 0;
@@ -213,7 +214,7 @@ int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates
 
 	c->fi.flags &= ~O_TRUNC; // what was published is not cut off in place
 	if (!rc)
-		rc = begin_file(n);
+		rc = begin_file(n, creates);
 	if (!rc) {
 		rc = handle_open(c->fs, c->req, n, TAKE_FD(fd), TAKE_FD(writer), c->step, false, &c->fi);
 	}

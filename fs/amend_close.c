@@ -109,7 +109,17 @@ static void take_file_back(struct node *n, struct ckpt_step *step)
 	}
 }
 
-// The close of a file that may complete a step: this one, or from beside.
+static bool exchange_change(struct handle *h, bool changed)
+{
+	LOCK_SCOPE(&h->node->use->lock);
+	bool was = h->node->use->amend->changed;
+
+	h->node->use->amend->changed = changed;
+	return was;
+}
+
+// The close of a file that may complete a step: this one, or from beside. Once for what was written: the release that follows,
+// or a close of who wrote nothing, may come when the next save is under way.
 static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 {
 	struct amend_file *f = amend_of(h->node);
@@ -119,17 +129,20 @@ static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	struct ckpt_step *step = dir ? node_step(fs, dir) : NULL, *now;
 	bool watched = dir && complete_watches_close(fs, dir, step, name), here = false;
 	struct completing c;
-	int rc = watched && !h->amend->copies ? complete_decide(fs, dir, &deed, true, &c) : -ENOENT;
+	int rc = watched && !h->amend->copies && exchange_change(h, false) ? complete_decide(fs, dir, &deed, true, &c)
+									   : -ENOENT;
 
 	if (!rc) {
 		here = !*c.what.beside;
 		if (here)
 			let_go_of_file(h->node);
 		rc = complete_run(fs, &c, tid);
-	} else if (rc == -EINVAL && !tid && step) { // else more may come
-		complete_tell(fs, dir, name, "was closed, and is empty or cut");
+	} else if (rc == -EINVAL && tid) {
+		exchange_change(h, true); // more may come
 		rc = 0;
 	} else {
+		if (rc == -EINVAL && step)
+			complete_tell(fs, dir, name, "was closed, and is empty or cut");
 		rc = 0;
 	}
 	now = dir ? node_step(fs, dir) : NULL;
@@ -291,6 +304,7 @@ int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 		ckpt_stage_leave(step); // its own close may be the commit: then this is a change of what was committed
 	owner = owner_of(step);
 	pthread_mutex_lock(&h->node->use->lock);
+	f->changed = true;
 	if (is_published(f))
 		rc = owner ? write_again_locked(fs, h, owner) : -ESTALE;
 	if (!rc)

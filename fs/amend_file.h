@@ -9,6 +9,7 @@
 struct amend_file {
 	bool on;          // from its creation to the last release (atomic)
 	bool published;   // as it is; who writes now writes into a copy (atomic)
+	bool changed;     // made or written since its close last completed something, or was to
 	unsigned handles; // that may still write
 	unsigned closed;  // of them, those that had a close and no release yet, which the kernel sends when it likes
 	char again[40];   // that copy, in the session's directory, until it is published, too; else ""

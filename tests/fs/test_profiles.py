@@ -271,6 +271,31 @@ def test_trackers_that_name_no_step_are_ordinary_files(mount, text):
 
 
 @both_modes
+@pytest.mark.parametrize("tracker", ["new", "old"])
+def test_a_tracker_that_is_not_written_completes_nothing_of_the_next_save(mount, agent, tracker):
+    folder, latest = str(mount / "global_step20"), str(mount / "latest")
+    if tracker == "old":
+        trees.write(latest, b"nothing")
+    fill(folder, "mp_rank_00_model_states.pt")
+    a = agent()
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, b'global_step20'); spare = os.dup(fd); os.close(fd)", path=latest)
+    if tracker == "old":
+        a.run("os.close(spare)")
+    assert listed(mount) == ["global_step20"]
+    trees.write(folder + "/mp_rank_00_model_states.pt", b"half of the next save")
+    assert "global_step20" not in os.listdir(mount.path)
+    if tracker == "new":
+        a.run("os.close(spare)")
+    os.utime(latest)
+    subprocess.run(["touch", latest], check=True)
+    with open(latest, "r+b") as f:
+        assert f.read() == b"global_step20"
+    assert "global_step20" not in os.listdir(mount.path)
+    trees.write(latest, b"global_step20")
+    assert listed(mount) == ["global_step20"]
+
+
+@both_modes
 def test_a_tracker_does_not_turn_any_folder_into_a_step(mount):
     fill(str(mount / "notes"), "todo.txt")
     trees.write(str(mount / "latest"), b"notes")
@@ -418,5 +443,5 @@ def test_a_profile_that_does_not_exist_is_refused_with_the_names_that_do(world, 
     assert "megaton" in done.stderr and "megatron" in done.stderr
     world.program("init", store)
     world.program("config", store, "profile=dcp:hf-trainer")
-    assert world.program("config", store, "profile").stdout.strip() == "dcp:hf-trainer"
+    assert world.program("config", store, "profile").stdout.strip() == "hf-trainer:dcp"
     assert world.program("config", store, "profile=none", check=False).returncode != 0
