@@ -1,0 +1,274 @@
+#include "tests/replay/world.h"
+
+#include "tests/support/suite.h"
+
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define FUSE_MAGIC 0x65735546
+#define POLL_US 2000
+#define START_S 20
+#define END_S 20
+#define BALLAST "ballast"
+#define TAIL_BYTES 2000
+
+static int64_t now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec;
+}
+
+static const char *program(void)
+{
+	return getenv("CKPTFS");
+}
+
+const char *world_obstacle(void)
+{
+	if (geteuid())
+		return "only root may mount a small disk, and kill a daemon without asking fusermount3 to tidy up";
+	if (access("/dev/fuse", R_OK | W_OK))
+		return "there is no /dev/fuse";
+	return NULL;
+}
+
+static pid_t run(char *const *argv, const char *log)
+{
+	pid_t test = getpid(), pid = fork();
+	int fd;
+
+	ck_assert_int_ge(pid, 0);
+	if (pid)
+		return pid;
+	// However the test ends, nothing of it stays.
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != test)
+		_exit(127);
+	fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
+		_exit(127);
+	execvp(argv[0], argv);
+	perror(argv[0]);
+	_exit(127);
+}
+
+static void log_path(const struct world *w, char *ret_path)
+{
+	ck_assert_int_lt(snprintf(ret_path, PATH_MAX, "%s/log", w->base), PATH_MAX);
+}
+
+static void must_run(struct world *w, char *const *argv)
+{
+	char log[PATH_MAX];
+	int status;
+
+	log_path(w, log);
+	ck_assert_int_gt(waitpid(run(argv, log), &status, 0), 0);
+	if (status) {
+		CLEANUP_FREE char *words = world_words(w);
+
+		ck_abort_msg("%s: status %x\n%s", argv[0], status, words);
+	}
+}
+
+static void make_disk(struct world *w)
+{
+	char image[PATH_MAX];
+	int fd;
+
+	ck_assert_int_lt(snprintf(image, sizeof(image), "%s/image", w->base), PATH_MAX);
+	ck_assert_int_lt(snprintf(w->disk, sizeof(w->disk), "%s/disk", w->base), PATH_MAX);
+	ck_assert_int_eq(mkdir(w->disk, 0700), 0);
+	fd = open(image, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)WORLD_DISK_MB << 20), 0);
+	close(fd);
+	must_run(w, (char *[]){"mkfs.ext4", "-q", "-F", "-m", "0", image, NULL});
+	must_run(w, (char *[]){"mount", "-o", "loop", image, w->disk, NULL});
+}
+
+static void make_folder(char *ret_path, const char *in, const char *name)
+{
+	ck_assert_int_lt(snprintf(ret_path, PATH_MAX, "%s/%s", in, name), PATH_MAX);
+	ck_assert_int_eq(mkdir(ret_path, 0755), 0);
+}
+
+void world_open(struct world *w, const char *options, bool with_disk)
+{
+	*w = (struct world){0};
+	ckpt_temp_dir(w->base);
+	snprintf(w->options, sizeof(w->options), "no_io_uring%s%s", options ? "," : "", options ? options : "");
+	if (with_disk)
+		make_disk(w);
+	make_folder(w->mount, w->base, "mount");
+	make_folder(w->plain, w->base, "plain");
+	ck_assert_int_lt(snprintf(w->store, PATH_MAX, "%s/store", with_disk ? w->disk : w->base), PATH_MAX);
+	ck_assert_int_lt(snprintf(w->states, PATH_MAX, "%s/states", w->base), PATH_MAX);
+	world_mount(w);
+}
+
+void world_close(struct world *w)
+{
+	if (w->daemon)
+		world_umount(w);
+	if (*w->disk)
+		ck_assert_msg(!umount2(w->disk, 0), "umount %s: %s", w->disk, strerror(errno));
+	ckpt_temp_empty(w->base, 1);
+}
+
+static bool is_mounted(const struct world *w)
+{
+	struct statfs st;
+
+	return !statfs(w->mount, &st) && st.f_type == FUSE_MAGIC;
+}
+
+// 0: it is still there.
+static pid_t ended(pid_t pid, int *ret_status, int64_t until_s)
+{
+	pid_t got;
+
+	while (!(got = waitpid(pid, ret_status, WNOHANG)) && now_s() < until_s)
+		usleep(POLL_US);
+	return got;
+}
+
+void world_mount(struct world *w)
+{
+	int64_t until = now_s() + START_S;
+	char log[PATH_MAX];
+	int status = 0;
+
+	log_path(w, log);
+	w->daemon = run((char *[]){(char *)program(), "mount", "-f", w->store, w->mount, "-o", w->options, NULL}, log);
+	while (!is_mounted(w)) {
+		if (ended(w->daemon, &status, 0) || now_s() > until) {
+			CLEANUP_FREE char *words = world_words(w);
+
+			ck_abort_msg("not mounted, status %x\n%s", status, words);
+		}
+		usleep(POLL_US);
+	}
+}
+
+void world_umount(struct world *w)
+{
+	int status = 0;
+
+	ck_assert_msg(!umount2(w->mount, 0), "umount %s: %s", w->mount, strerror(errno));
+	if (!ended(w->daemon, &status, now_s() + END_S) || status) {
+		CLEANUP_FREE char *words = world_words(w);
+
+		ck_abort_msg("after umount the daemon is still there, or ended with status %x\n%s", status, words);
+	}
+	w->daemon = 0;
+}
+
+void world_kill(struct world *w)
+{
+	kill(w->daemon, SIGKILL);
+	ck_assert_int_eq(waitpid(w->daemon, NULL, 0), w->daemon);
+	ck_assert_msg(!umount2(w->mount, MNT_DETACH), "umount -l %s: %s", w->mount, strerror(errno));
+	world_mount(w);
+}
+
+static void ballast_path(const struct world *w, char *ret_path)
+{
+	ck_assert_int_lt(snprintf(ret_path, PATH_MAX, "%s/" BALLAST, w->disk), PATH_MAX);
+}
+
+// Each sync gives back what the filesystem had reserved too much.
+void world_fill_disk(struct world *w, uint64_t bytes)
+{
+	char path[PATH_MAX];
+	struct statfs st;
+	off_t end = 0;
+	int fd;
+
+	ballast_path(w, path);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	ck_assert_int_ge(fd, 0);
+	for (int round = 0; round < 20; round++) {
+		uint64_t room;
+		off_t want;
+
+		ck_assert_int_eq(syncfs(fd), 0);
+		ck_assert_int_eq(fstatfs(fd, &st), 0);
+		room = (uint64_t)st.f_bavail * (uint64_t)st.f_bsize;
+		if (room <= bytes + (uint64_t)st.f_bsize)
+			break;
+		want = (off_t)(room - bytes);
+		while (want >= st.f_bsize && posix_fallocate(fd, end, want))
+			want /= 2;
+		end += want >= st.f_bsize ? want : 0;
+	}
+	close(fd);
+}
+
+void world_make_room(struct world *w)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	ballast_path(w, path);
+	ck_assert_int_eq(unlink(path), 0);
+	fd = open(w->disk, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_eq(syncfs(fd), 0);
+	close(fd);
+}
+
+static void append_tail(FILE *out, const char *path, const char *title)
+{
+	char text[TAIL_BYTES + 1];
+	FILE *in = fopen(path, "re");
+	size_t len;
+
+	if (!in)
+		return;
+	if (fseek(in, -TAIL_BYTES, SEEK_END))
+		rewind(in);
+	len = fread(text, 1, TAIL_BYTES, in);
+	fclose(in);
+	if (len)
+		fprintf(out, "%s:\n%.*s\n", title, (int)len, text);
+}
+
+char *world_words(const struct world *w)
+{
+	char *text = NULL, path[PATH_MAX];
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	ck_assert_ptr_nonnull(out);
+	log_path(w, path);
+	append_tail(out, path, "the daemon");
+	ck_assert_int_lt(snprintf(path, sizeof(path), "%s/.ckptfs/errors", w->mount), PATH_MAX);
+	if (w->daemon)
+		append_tail(out, path, "errors");
+	fclose(out);
+	return text;
+}
+
+void world_sweep(void)
+{
+	FILE *in = fopen("/proc/self/mountinfo", "re");
+	char line[8192], point[PATH_MAX];
+	const char *base = ckpt_temp_base();
+
+	while (in && fgets(line, sizeof(line), in))
+		if (sscanf(line, "%*s %*s %*s %*s %4095s", point) == 1 && !strncmp(point, base, strlen(base)) &&
+		    point[strlen(base)] == '/')
+			umount2(point, MNT_DETACH);
+	if (in)
+		fclose(in);
+}

@@ -1,0 +1,38 @@
+// A store and its mount in a folder of its own, the daemon that serves it, and what can be done to them.
+//
+// For the test's process only. What fails ends the test; what it leaves, world_sweep() takes away from outside.
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define WORLD_DISK_MB 128
+
+struct world {
+	char base[PATH_MAX];
+	char disk[PATH_MAX]; // a small filesystem of its own below base, where the store lies; "": it lies in base
+	char store[PATH_MAX], mount[PATH_MAX], plain[PATH_MAX], states[PATH_MAX];
+	char options[256];
+	pid_t daemon; // 0: not mounted
+};
+
+// Why there can be no mount here; NULL: there can.
+const char *world_obstacle(void);
+
+// with_disk: on a loop device. The store is made and mounted, plain is an empty folder.
+void world_open(struct world *w, const char *options, bool with_disk);
+void world_close(struct world *w);
+void world_mount(struct world *w);
+void world_umount(struct world *w); // the daemon must end well
+// The daemon is killed, or was; its mount is taken away and made anew.
+void world_kill(struct world *w);
+// Leaves this much room on the disk, and gives it back.
+void world_fill_disk(struct world *w, uint64_t bytes);
+void world_make_room(struct world *w);
+// The daemon's log and the mount's errors, to be told with a failure; malloc'ed.
+char *world_words(const struct world *w);
+
+// Takes away the mounts that a test left which failed.
+void world_sweep(void);
