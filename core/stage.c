@@ -665,8 +665,12 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 	if (!step)
 		return;
 	w->flushed = true;
-	w->flush_bytes = bytes;
-	w->flush_mtime_ns = mtime_ns;
+	// What was written through this one and closed has not been written by a fork's leftover of an earlier one.
+	for (struct ckpt_writer *other = step->writers; other; other = other->next)
+		if (other->ino == w->ino && other->flushed) {
+			other->flush_bytes = bytes;
+			other->flush_mtime_ns = mtime_ns;
+		}
 	pthread_mutex_unlock(&step->lock);
 }
 

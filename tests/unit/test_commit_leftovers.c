@@ -75,6 +75,28 @@ START_TEST(a_leftover_that_writes_on_is_a_writer)
 }
 END_TEST
 
+// Orbax writes one file twice, and a child may have been forked while it did so the first time.
+START_TEST(a_leftover_of_a_file_that_was_opened_again_and_closed_stands_still)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_writer left, again;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ckpt_staged_writer(step, &left, fd);
+	close_once(&left);
+	ckpt_staged_writer(step, &again, fd);
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EBUSY);
+	close_once(&again);
+	ckpt_stage_writer_remove(&again);
+	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
+	ckpt_staged_check(step, "file", "more text");
+	ckpt_stage_writer_remove(&left);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 static uint64_t inode_of(struct ckpt_step *step, const char *path)
 {
 	struct stat st;
@@ -236,6 +258,7 @@ static Suite *leftovers_suite(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
 	tcase_add_test(tcase, a_leftover_that_writes_on_is_a_writer);
+	tcase_add_test(tcase, a_leftover_of_a_file_that_was_opened_again_and_closed_stands_still);
 	tcase_add_loop_test(tcase, a_leftover_keeps_its_file_when_the_commit_fails, 0, 2);
 	tcase_add_test(tcase, a_leftover_has_its_file_back_once_an_unknown_outcome_was_none);
 	tcase_add_test(tcase, a_copy_has_every_attribute_that_its_file_had);
