@@ -146,15 +146,18 @@ void t10_hdf5(int rank)
 
 static void put_npy(const char *name, int64_t bytes)
 {
-	char header[128 + 1];
-	int fd = open_file(name, O_RDWR | O_CREAT | O_TRUNC);
+	static const char magic[10] = "\x93NUMPY\1\0\x76"; // 118 bytes follow
+	char header[128];
+	int fd = open_file(name, O_RDWR | O_CREAT | O_TRUNC), len;
 
-	snprintf(header, sizeof(header),
-		 "\x93NUMPY\1%c%c%c{'descr': '|u1', 'fortran_order': False, 'shape': (%lld,), }%*s\n", 0, 118, 0,
-		 (long long)bytes, 50 - snprintf(NULL, 0, "%lld", (long long)bytes), "");
-	header[127] = '\n';
-	write_raw(fd, header, 128);
-	reserve(fd, 128, bytes);
+	memset(header, ' ', sizeof(header));
+	memcpy(header, magic, sizeof(magic));
+	len = snprintf(header + sizeof(magic), sizeof(header) - sizeof(magic),
+		       "{'descr': '|u1', 'fortran_order': False, 'shape': (%lld,), }", (long long)bytes);
+	header[sizeof(magic) + (size_t)len] = ' ';
+	header[sizeof(header) - 1] = '\n';
+	write_raw(fd, header, sizeof(header));
+	reserve(fd, sizeof(header), bytes);
 	midpoint();
 	write_bytes(fd, (size_t)bytes);
 	close_file(fd);

@@ -14,7 +14,7 @@
 
 #include "tests/support/suite.h"
 
-#define SOON_S 20
+#define SOON_S 5
 
 struct rank me;
 

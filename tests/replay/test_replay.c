@@ -178,7 +178,7 @@ static void prepare(struct replay *r, unsigned attempt, bool before)
 static void check_info(struct replay *r)
 {
 	CLEANUP_FREE char *command = NULL;
-	json_t *info;
+	json_t *info, *version;
 	FILE *in;
 
 	if (!r->trace->step)
@@ -191,7 +191,8 @@ static void check_info(struct replay *r)
 	ck_assert_int_eq(pclose(in), 0);
 	ck_assert_ptr_nonnull(info);
 	ck_assert_str_eq(json_string_value(json_object_get(info, "profile")), r->trace->profile);
-	ck_assert_str_eq(json_string_value(json_object_get(info, "event")), r->trace->event);
+	version = json_array_get(json_object_get(info, "versions"), 0);
+	ck_assert_str_eq(json_string_value(json_object_get(version, "event")), r->trace->event);
 	json_decref(info);
 }
 

@@ -18,7 +18,7 @@ struct trace {
 	void (*run)(int rank);
 	// Names that may be listed at any time and in any state: patterns, folders with '/' at the end. NULL behind the last.
 	const char *const *plain;
-	// The step of which the store must say this in the end; NULL: none.
+	// The step of which the store must say this in the end, NULL: none; the event is that of its oldest version.
 	const char *step, *profile, *event;
 	const char *options; // of the mount; NULL: none
 };
