@@ -49,10 +49,17 @@ static bool is_full_run(void)
 
 // --- Processes --------------------------------------------------------------------------------------------------------
 
-static void become(pid_t test, const char *folder)
+// gone: how to end where the daemon is dead already.
+static void become(pid_t test, const struct replay *r, const char *folder, enum replay_exit gone)
 {
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != test || chdir(folder))
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != test)
 		_exit(EXIT_FAILED);
+	if (!chdir(folder))
+		return;
+	if (__atomic_load_n(&r->shared->dead, __ATOMIC_SEQ_CST))
+		_exit(gone);
+	shared_fail(r->shared, "%s: %s", folder, strerror(errno));
+	_exit(EXIT_FAILED);
 }
 
 static pid_t start_rank(struct replay *r, struct rank rank, const char *folder)
@@ -62,7 +69,7 @@ static pid_t start_rank(struct replay *r, struct rank rank, const char *folder)
 	ck_assert_int_ge(pid, 0);
 	if (pid)
 		return pid;
-	become(test, folder);
+	become(test, r, folder, EXIT_CUT);
 	me = rank;
 	if (rank.number < 0)
 		r->trace->before();
@@ -266,7 +273,7 @@ static void start_observer(struct replay *r)
 	ck_assert_int_ge(r->observer, 0);
 	if (r->observer)
 		return;
-	become(test, r->world.mount);
+	become(test, r, r->world.mount, EXIT_DONE);
 	_exit(observer_run(r->trace, &r->expect, r->shared));
 }
 
