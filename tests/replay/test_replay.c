@@ -381,7 +381,8 @@ START_TEST(full)
 	r.shared->full = true;
 	world_fill_disk(&r.world, r.bytes * part / CUTS);
 	start_observer(&r);
-	if (run_ranks(&r, r.world.mount, false))
+	// What is removed on the way gives back its room, so that less than all can be enough.
+	if (run_ranks(&r, r.world.mount, false) && part <= CUT_DEFAULT)
 		ck_abort_msg("%s had room enough", r.trace->name);
 	stop_observer(&r);
 	check_cut(&r);

@@ -101,9 +101,10 @@ void t5_megatron(int rank)
 		put_text(path("%s/integrity.json", step), "{\"algorithm\": \"sha256\", \"files\": {}}");
 		complete(step);
 		put_text("save/latest_checkpointed_iteration.txt", "100");
-		changing(step);
 		make_dir(path("%s/tokenizer", step));
+		complete(step);
 		put_file(path("%s/tokenizer/tokenizer.json", step), 20 * KIB);
+		complete(step);
 		put_file(path("%s/tokenizer/special_tokens_map.json", step), 500);
 		complete(step);
 
