@@ -178,13 +178,14 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-// Each open of each file in each attempt has bytes of its own, so that none can be taken for another's.
-static void remember(int fd, const char *path)
+// Each open for writing of each file in each attempt has bytes of its own, so that none can be taken for another's.
+static void remember(int fd, const char *path, bool writes)
 {
 	static uint64_t opens;
 	uint64_t seed =
-		mix((uint64_t)me.shared->attempt << 32 | (uint64_t)(me.number + 1) << 24 | me.life << 20 | opens++);
+		mix((uint64_t)me.shared->attempt << 32 | (uint64_t)(me.number + 1) << 24 | me.life << 20 | opens);
 
+	opens += writes; // reading depends on what an attempt before this one has left
 	for (const char *p = path; *p; p++)
 		seed = mix(seed ^ (uint64_t)*p);
 	if (fd >= FILES_MAX)
@@ -208,7 +209,7 @@ int open_mode(const char *path, int flags, unsigned mode)
 	fd = open(path, flags, mode);
 	if (fd < 0 && errno == EINVAL && (flags & O_DIRECT))
 		fd = open(path, flags & ~O_DIRECT, mode);
-	remember((int)must(fd, "open", path), path);
+	remember((int)must(fd, "open", path), path, (flags & O_ACCMODE) != O_RDONLY);
 	return fd;
 }
 

@@ -1,4 +1,4 @@
-// The list of traces; their numbers are those of the notes on how frameworks write.
+// The list of traces. Those with a number are the project's first sixteen, T1 to T16.
 #include "tests/replay/traces.h"
 
 #include "core/util.h"
@@ -31,6 +31,13 @@ const struct trace traces[] = {
 	{"T15", "zarr 2, ended by the explicit marker", 2, NULL, t15_zarr, NULL, "step_100", "generic", "marker", NULL},
 	{"T16", "readers while steps are deleted", 2, t16_before, t16_readers, NAMES("r/"), "r/110", "generic",
 	 "marker", NULL},
+	{"torchsnapshot", "torchsnapshot", 2, NULL, torchsnapshot, NULL, "step_100", "torchsnapshot",
+	 "close:.snapshot_metadata", NULL},
+	{"bytecheckpoint", "ByteCheckpoint", 2, NULL, bytecheckpoint,
+	 NAMES("b/", "b/latest_checkpointed_iteration.txt"), "b/global_step_100", "bytecheckpoint", "close:tracker",
+	 NULL},
+	{"accelerate", "accelerate", 2, NULL, accelerate, NAMES("checkpoints/"), "checkpoints/checkpoint_0",
+	 "accelerate", "close:random_states_0.pkl", NULL},
 };
 
 const size_t trace_count = ARRAY_LEN(traces);

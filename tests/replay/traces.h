@@ -37,6 +37,10 @@ void t16_readers(int rank);
 void t13_before(void);
 void t13_eformer(int rank);
 void t15_zarr(int rank);
+// others.c
+void torchsnapshot(int rank);
+void bytecheckpoint(int rank);
+void accelerate(int rank);
 
 // TensorStore's file driver puts folder/name: it locks, writes and renames name.__lock, which is open all the time.
 void put_locked(const char *folder, const char *name, size_t bytes);
