@@ -245,7 +245,7 @@ void write_raw(int fd, const void *data, size_t len)
 		half -= half % DIRECT_BYTES;
 	if (half) {
 		write_all(fd, data, half);
-		fork_child();
+		fork_children();
 	}
 	write_all(fd, (const char *)data + half, len - half);
 }

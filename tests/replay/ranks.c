@@ -208,11 +208,8 @@ static _Noreturn void live_on(void)
 	_exit(0);
 }
 
-// The first of a run lives on past its end; the others are gone when this returns, every second one by a signal.
-void fork_child(void)
+static void fork_one(bool lives, bool killed)
 {
-	unsigned number = __atomic_fetch_add(&me.shared->forks, 1, __ATOMIC_SEQ_CST);
-	bool lives = me.shared->forking && number == 0;
 	pid_t pid;
 
 	if (lives)
@@ -221,12 +218,21 @@ void fork_child(void)
 	if (!pid) {
 		if (lives)
 			live_on();
-		if (number % 2)
+		if (killed)
 			raise(SIGKILL);
 		_exit(0);
 	}
 	if (!lives)
 		must(waitpid(pid, NULL, 0), "waitpid", "");
+}
+
+// Two that are gone when this returns, one by a signal. The first time in a run one more, which lives on past its end.
+void fork_children(void)
+{
+	if (me.shared->forking && !__atomic_exchange_n(&me.shared->forked, true, __ATOMIC_SEQ_CST))
+		fork_one(true, false);
+	fork_one(false, false);
+	fork_one(false, true);
 }
 
 void killed_after(void (*work)(int rank), int rank)

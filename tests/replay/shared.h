@@ -25,7 +25,7 @@ struct shared {
 
 	unsigned calls;            // so far
 	uint64_t bytes;            // written so far
-	unsigned forks;            // so far
+	bool forked;               // the first child was
 	unsigned living;           // children that still live
 	bool dead;                 // the daemon was killed; set before it is
 	bool let_go;               // living children end

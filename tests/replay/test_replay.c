@@ -404,7 +404,7 @@ START_TEST(forked)
 	if (!run_ranks(&r, r.world.mount, false))
 		complain(&r);
 	check_end(&r);
-	ck_assert_msg(r.shared->living, "%s forked no child", r.trace->name);
+	ck_assert_msg(r.shared->living, "%s forked no children", r.trace->name);
 	__atomic_store_n(&r.shared->let_go, true, __ATOMIC_SEQ_CST);
 	while (__atomic_load_n(&r.shared->living, __ATOMIC_SEQ_CST))
 		usleep(WAIT_US);

@@ -90,7 +90,7 @@ void t5_megatron(int rank)
 	if (rank == 0) {
 		make_dirs(step);
 		list_dir(step); // a warning, where it is not empty
-		fork_child();
+		fork_children();
 	}
 	together();
 	put_shard(step, rank, 1);

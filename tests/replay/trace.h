@@ -98,8 +98,8 @@ struct kept keep_mapped(const char *path);
 void still_same(const struct kept *k);
 void let_kept_go(struct kept *k);
 
-// A forked child that has all descriptors and ends: its closes say nothing.
-void fork_child(void);
+// Forked children that have all descriptors and end, one by a signal: their closes say nothing.
+void fork_children(void);
 // The same work by a process that is killed when it comes to its end.
 void killed_after(void (*work)(int rank), int rank);
 
