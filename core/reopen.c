@@ -103,8 +103,12 @@ static bool give_up(struct ckpt_step *step)
 // A failure is in the log; the next try comes when it has stood still for as long again.
 static bool replace(struct ckpt_step *step)
 {
-	struct ckpt_commit how = {.event = "quiet", .profile = "generic"};
+	char profile[sizeof(step->summary.profile)]; // whoever wrote the version before has changed it
+	struct ckpt_commit how = {.event = "quiet", .profile = profile};
 
+	pthread_mutex_lock(&step->base->lock);
+	memcpy(profile, step->base->summary.profile, sizeof(profile));
+	pthread_mutex_unlock(&step->base->lock);
 	if (!ckpt_commit(step, &how))
 		return true;
 	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
