@@ -184,7 +184,6 @@ static void run_flush(struct call *c)
 	struct handle *h = handle_of(&c->fi);
 	int rc;
 
-	handle_flushed(h);
 	pthread_mutex_lock(&h->node->use->lock);  // of writes none is under way
 	set_published(h->node->use->amend, true); // whoever writes from now on writes into a copy
 	pthread_mutex_unlock(&h->node->use->lock);
@@ -228,6 +227,7 @@ void amend_flush(fuse_req_t req, struct handle *h)
 	struct call c = {.run = run_flush, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
 	int result;
 
+	handle_flushed(h); // whatever it completes: a commit need not wait for who has closed it
 	if (flush_counts(h, fuse_req_ctx(req)->pid, &result))
 		call_detach(&c);
 	else
