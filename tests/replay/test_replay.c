@@ -80,9 +80,8 @@ static pid_t start_rank(struct replay *r, struct rank rank, const char *folder)
 
 static void complain(struct replay *r)
 {
-	CLEANUP_FREE char *words = world_words(&r->world);
-
-	ck_abort_msg("%s %s\n%s", r->trace->name, r->shared->failed ? r->shared->failure : "ended by itself", words);
+	world_tell(&r->world);
+	ck_abort_msg("%s %s", r->trace->name, r->shared->failed ? r->shared->failure : "ended by itself");
 }
 
 // Runs the trace, or what is before it, in the folder. True: to its end, false: it was cut.
@@ -209,9 +208,8 @@ static void check_end(struct replay *r)
 	CLEANUP_FREE char *text = text_of(r->world.mount), *difference = tree_difference(text, r->expect.last);
 
 	if (strcmp(text, r->expect.last)) {
-		CLEANUP_FREE char *words = world_words(&r->world);
-
-		ck_abort_msg("%s in the end: %s\n%s", r->trace->name, difference, words);
+		world_tell(&r->world);
+		ck_abort_msg("%s in the end: %s", r->trace->name, difference);
 	}
 	check_info(r);
 }

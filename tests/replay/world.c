@@ -19,7 +19,7 @@
 #define START_S 20
 #define END_S 20
 #define BALLAST "ballast"
-#define TAIL_BYTES 2000
+#define TAIL_BYTES 8000
 
 static int64_t now_s(void)
 {
@@ -75,9 +75,8 @@ static void must_run(struct world *w, char *const *argv)
 	log_path(w, log);
 	ck_assert_int_gt(waitpid(run(argv, log), &status, 0), 0);
 	if (status) {
-		CLEANUP_FREE char *words = world_words(w);
-
-		ck_abort_msg("%s: status %x\n%s", argv[0], status, words);
+		world_tell(w);
+		ck_abort_msg("%s: status %x", argv[0], status);
 	}
 }
 
@@ -153,9 +152,8 @@ void world_mount(struct world *w)
 	w->daemon = run((char *[]){(char *)program(), "mount", "-f", w->store, w->mount, "-o", w->options, NULL}, log);
 	while (!is_mounted(w)) {
 		if (ended(w->daemon, &status, 0) || now_s() > until) {
-			CLEANUP_FREE char *words = world_words(w);
-
-			ck_abort_msg("not mounted, status %x\n%s", status, words);
+			world_tell(w);
+			ck_abort_msg("not mounted, status %x", status);
 		}
 		usleep(POLL_US);
 	}
@@ -167,9 +165,8 @@ void world_umount(struct world *w)
 
 	ck_assert_msg(!umount2(w->mount, 0), "umount %s: %s", w->mount, strerror(errno));
 	if (!ended(w->daemon, &status, now_s() + END_S) || status) {
-		CLEANUP_FREE char *words = world_words(w);
-
-		ck_abort_msg("after umount the daemon is still there, or ended with status %x\n%s", status, words);
+		world_tell(w);
+		ck_abort_msg("after umount the daemon is still there, or ended with status %x", status);
 	}
 	w->daemon = 0;
 }
@@ -227,7 +224,7 @@ void world_make_room(struct world *w)
 	close(fd);
 }
 
-static void append_tail(FILE *out, const char *path, const char *title)
+static void tell_tail(const char *path, const char *title)
 {
 	char text[TAIL_BYTES + 1];
 	FILE *in = fopen(path, "re");
@@ -240,23 +237,18 @@ static void append_tail(FILE *out, const char *path, const char *title)
 	len = fread(text, 1, TAIL_BYTES, in);
 	fclose(in);
 	if (len)
-		fprintf(out, "%s:\n%.*s\n", title, (int)len, text);
+		fprintf(stderr, "%s:\n%.*s\n", title, (int)len, text);
 }
 
-char *world_words(const struct world *w)
+void world_tell(const struct world *w)
 {
-	char *text = NULL, path[PATH_MAX];
-	size_t len;
-	FILE *out = open_memstream(&text, &len);
+	char path[PATH_MAX];
 
-	ck_assert_ptr_nonnull(out);
 	log_path(w, path);
-	append_tail(out, path, "the daemon");
+	tell_tail(path, "the daemon");
 	ck_assert_int_lt(snprintf(path, sizeof(path), "%s/.ckptfs/errors", w->mount), PATH_MAX);
 	if (w->daemon)
-		append_tail(out, path, "errors");
-	fclose(out);
-	return text;
+		tell_tail(path, "errors");
 }
 
 void world_sweep(void)

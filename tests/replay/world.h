@@ -31,8 +31,8 @@ void world_kill(struct world *w);
 // Leaves this much room on the disk, and gives it back.
 void world_fill_disk(struct world *w, uint64_t bytes);
 void world_make_room(struct world *w);
-// The daemon's log and the mount's errors, to be told with a failure; malloc'ed.
-char *world_words(const struct world *w);
+// The daemon's log and the mount's errors, to stderr: for who reads the failure, of which Check's message has no room for them.
+void world_tell(const struct world *w);
 
 // Takes away the mounts that a test left which failed.
 void world_sweep(void);
