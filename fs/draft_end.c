@@ -12,9 +12,11 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #define WATCH_NS INT64_C(250000000)
+#define NEARLY_FULL_BYTES ((uint64_t)16 << 20)
 #define TRACKER_NS INT64_C(5000000000)     // still open this long after its first write: a log
 #define INVITED_NS INT64_C(1000000000)     // a thread that was told to look again does so at once, unless it cannot:
 #define INVITATION_NS INT64_C(30000000000) // then it is waited for so long, and may still come until then
@@ -250,8 +252,17 @@ static void leave(struct ckpt_fs *fs, struct draft *d)
 		     "what was written could not be listed among the left sessions");
 }
 
-// sure: the process that closed it last lived, and said so by its close. Otherwise, and when an older file is replaced, the
-// format must be whole.
+// The kernel itself tells a writer that there is no room for its bytes: that it was told nobody else knows, and that it closes
+// its file then says nothing.
+static bool is_nearly_full(int fd)
+{
+	struct statvfs st;
+
+	return !fstatvfs(fd, &st) && (uint64_t)st.f_bavail * st.f_frsize < NEARLY_FULL_BYTES;
+}
+
+// sure: the process that closed it last lived, and said so by its close. Otherwise, and when an older file is replaced or the disk
+// is full, the format must be whole.
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
@@ -266,7 +277,7 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 	rc = d->killed ? -EIO : d->lost; // who wrote with one that was killed is told that it was for nothing
 	pthread_mutex_unlock(&t->lock);
 	if (!rc)
-		rc = publish(fs, d, d->replaces || !sure, !d->tracker, false);
+		rc = publish(fs, d, d->replaces || !sure || is_nearly_full(d->fd), !d->tracker, false);
 	pthread_mutex_lock(&t->lock);
 	last = d->dir && !d->writers && !d->joining;
 	pthread_mutex_unlock(&t->lock);

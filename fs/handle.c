@@ -114,7 +114,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 	if (n->use->written)
 		start_write_out(n);
 	if (n->use->fd >= 0)
-		ckpt_sys.close(TAKE_FD(n->use->fd));
+		ckpt_sys.close(__atomic_exchange_n(&n->use->fd, -1, __ATOMIC_RELAXED));
 	n->use->io = IO_NONE;
 	n->use->written = false;
 	amend_end(n);
@@ -238,12 +238,12 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 			fd = open_own_file(fs, n);
 		if (fd < 0 && !committed)
 			return fd;
-		n->use->fd = fd;
+		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // node_list_unbacked() looks without the lock
 		choose_io(fs, req, n);
 		if (fd < 0)
 			fill_cache(fs, n);
 	}
-	n->use->opens++;
+	__atomic_add_fetch(&n->use->opens, 1, __ATOMIC_RELAXED);
 	n->use->write_opens += writes;
 	n->use->written |= writes;
 	return 0;
@@ -255,7 +255,7 @@ static void node_let_go(fuse_req_t req, struct node *n, bool writes, bool closed
 
 	n->use->write_opens -= writes;
 	__atomic_sub_fetch(&n->use->closed_writers, closed, __ATOMIC_RELAXED);
-	if (--n->use->opens == 0)
+	if (!__atomic_sub_fetch(&n->use->opens, 1, __ATOMIC_RELAXED))
 		let_go_of_backing(req, n);
 }
 

@@ -411,8 +411,9 @@ int node_list_unbacked(struct ckpt_fs *fs, struct node ***ret_nodes, size_t *ret
 		for (struct node *n = t->buckets[i]; n && !rc; n = n->hash_next) {
 			struct node_use *use = node_used(n);
 
-			if (!use || !__atomic_load_n(&use->opens, __ATOMIC_RELAXED) || n->kind != NODE_FILES ||
-			    !S_ISREG(n->type) || __atomic_load_n(&use->fd, __ATOMIC_RELAXED) >= 0)
+			if (n->kind != NODE_FILES || !S_ISREG(n->type) || !use ||
+			    !__atomic_load_n(&use->opens, __ATOMIC_RELAXED) ||
+			    __atomic_load_n(&use->fd, __ATOMIC_RELAXED) >= 0)
 				continue;
 			rc = ckpt_grow((void **)&nodes, &cap, count + 1, sizeof(struct node *));
 			if (!rc) {

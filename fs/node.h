@@ -55,10 +55,12 @@ struct node_use {
 	int nameless;             // O_PATH, once it has lost its last name (node_keep_locked); else -1
 	bool written;             // since fd was opened
 	struct amend_file *amend; // it is being added to a committed step (amend.h), or was; atomic
-	bool cache_filled;        // the kernel was given all of a small committed file once
-	unsigned lost_writes;     // how often an fsync said that something was not written
-	int lost_write_error;     // what it said last
-	bool folder_known;        // plain directories: folder is what its disk says
+	uint32_t
+		listed_version; // committed directories: of the listing that the kernel keeps, once there was more than one
+	bool cache_filled;      // the kernel was given all of a small committed file once
+	unsigned lost_writes;                // how often an fsync said that something was not written
+	int lost_write_error;                // what it said last
+	bool folder_known;                   // plain directories: folder is what its disk says
 	char folder[CKPT_FOLDER_ID_LEN + 1]; // "": it holds no steps
 	uint64_t latest_removed;             // plain directories: up to this commit `latest` is removed (latest.h)
 };

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define LISTING_UNDER_WAY_NS INT64_C(2000000000) // longer than any is, from what it found to the kernel
+
 // Names in one heap: a directory of a million costs tens of megabytes, not hundreds.
 struct listing {
 	struct listed {
@@ -197,6 +199,31 @@ static int listing_new(struct ckpt_fs *fs, struct node *dir, struct listing **re
 
 // --- Requests ---------------------------------------------------------------------------------------------------------
 
+// What a committed directory holds never changes, so the kernel may keep it (before the commit it kept nothing), until the step
+// has another version. A listing that was under way then comes to the kernel after it was told to forget: so for a while it
+// keeps nothing, and what is there from before it drops with the first open after that.
+static void keep_listing(struct ckpt_fs *fs, struct node *dir, struct ckpt_step *step, struct fuse_file_info *fi)
+{
+	uint32_t version;
+	int64_t age_ns;
+
+	pthread_mutex_lock(&step->lock);
+	version = step->summary.version;
+	age_ns = ckpt_sys.now_ns() - step->summary.committed_ns;
+	pthread_mutex_unlock(&step->lock);
+	if (version > 1 && (age_ns < LISTING_UNDER_WAY_NS || node_use(dir)))
+		return;
+	fi->cache_readdir = 1;
+	// A mount for reading is not told of new versions: one that has had some may have another by now.
+	fi->keep_cache = !step->base && !(fs->mount->readonly && version > 1);
+	if (version > 1) {
+		LOCK_SCOPE(&dir->use->lock);
+
+		fi->keep_cache &= dir->use->listed_version == version;
+		dir->use->listed_version = version;
+	}
+}
+
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
@@ -216,11 +243,8 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		if (p.step)
 			ckpt_remove_give_up(p.step);
 		handle_uses(h, p.step);
-		// What a committed directory holds never changes: the kernel may keep it. (Before the commit it kept nothing.)
-		fi->cache_readdir = place_is_committed(&p) && !ckpt_remove_any(p.step);
-		// A mount for reading is not told of new versions: one that has had some may have another by now.
-		fi->keep_cache =
-			fi->cache_readdir && !p.step->base && !(fs->mount->readonly && p.step->summary.version > 1);
+		if (place_is_committed(&p) && !ckpt_remove_any(p.step))
+			keep_listing(fs, dir, p.step, fi);
 		place_done(&p);
 	}
 	if (fuse_reply_open(req, fi) == -ENOENT)

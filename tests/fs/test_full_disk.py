@@ -80,3 +80,21 @@ def test_left_session_is_dropped_without_a_mount_though_the_disk_is_full(full, d
     assert ckptfs.json("sessions", full.store) == []
     os.sync()
     assert os.statvfs(disk.path).f_bavail > 0
+
+
+def test_file_step_that_the_disk_had_no_room_for_is_not_published(full, disk):
+    full.start()
+    disk.fill_up()
+    disk.make_room()
+    header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (200 << 20, 200 << 20)
+    fd = os.open(full / "model.safetensors", os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(fd, len(header).to_bytes(8, "little") + header)
+    with pytest.raises(OSError) as e:
+        while True:
+            os.write(fd, bytes(1 << 20))
+    assert errno_name(e.value) == "ENOSPC"
+    with pytest.raises(OSError) as e:
+        os.close(fd)
+    assert errno_name(e.value) == "EINVAL"
+    assert full.listing() == ["1000"]
+    assert any("model.safetensors" in line for line in full.errors())
