@@ -100,8 +100,24 @@ static bool give_up(struct ckpt_step *step)
 	return true;
 }
 
+// Whether a change that stands still is a version by itself. Some frameworks take files out of their own step, or put others
+// in, and have no last act for it: that is one if no file was written over, as a save anew would, and what makes it theirs is
+// there.
+static bool stands_for_itself(struct ckpt_step *step, const char *profile)
+{
+	static const char *const files[] = {"metadata.json", ".metadata"};
+	struct stat st;
+
+	if (strcmp(profile, "megatron") || __atomic_load_n(&step->overwritten, __ATOMIC_ACQUIRE))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		if (fstatat(step->dirfd, files[i], &st, AT_SYMLINK_NOFOLLOW))
+			return false;
+	return true;
+}
+
 // A failure is in the log; the next try comes when it has stood still for as long again.
-static bool replace(struct ckpt_step *step)
+static bool end_quietly(struct ckpt_step *step)
 {
 	char profile[sizeof(step->summary.profile)]; // whoever wrote the version before has changed it
 	struct ckpt_commit how = {.event = "quiet", .profile = profile};
@@ -109,6 +125,8 @@ static bool replace(struct ckpt_step *step)
 	pthread_mutex_lock(&step->base->lock);
 	memcpy(profile, step->base->summary.profile, sizeof(profile));
 	pthread_mutex_unlock(&step->base->lock);
+	if (step->store->settings.amend != CKPT_AMEND_REPLACE && !stands_for_itself(step, profile))
+		return give_up(step);
 	if (!ckpt_commit(step, &how))
 		return true;
 	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
@@ -148,7 +166,7 @@ static void watch(struct ckpt_step *step)
 
 	while (!ended)
 		if (watch_once(step, &ended))
-			ended = step->store->settings.amend == CKPT_AMEND_REPLACE ? replace(step) : give_up(step);
+			ended = end_quietly(step);
 }
 
 static void *watcher_thread(void *arg)

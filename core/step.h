@@ -58,6 +58,7 @@ struct ckpt_step {
 	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
+	bool overwritten;   // and some file of it has other bytes; atomic
 	bool reopens;       // it still does: not committed, given up or removed; atomic
 	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
 

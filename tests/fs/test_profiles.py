@@ -376,6 +376,40 @@ def test_a_failed_commit_is_the_error_of_the_close_and_a_second_attempt_works(mo
     assert (mount / "checkpoint-500/rng_state_1.pth").read_bytes() == b"x"
 
 
+@pytest.mark.parametrize("options", ["quiet=1s"], indirect=True)
+@both_modes
+def test_what_megatron_takes_out_of_its_step_is_a_version_when_it_stands_still(mount):
+    folder = mount / "iter_0000100"
+    for _ in megatron(str(folder)):
+        pass
+    trees.write(folder / ".metadata.tmp", b"smaller plan")
+    os.rename(folder / ".metadata", folder / ".metadata.bck")
+    os.rename(folder / ".metadata.tmp", folder / ".metadata")
+    os.unlink(folder / "__0_0.distcp")
+    os.unlink(folder / ".metadata.bck")
+    wait_until(lambda: info(mount, "iter_0000100")["event"] == "quiet", what="the next version")
+    assert info(mount, "iter_0000100")["profile"] == "megatron"
+    mount.remount()
+    assert sorted(os.listdir(folder)) == [".metadata", "common.pt", "metadata.json"]
+    assert (folder / ".metadata").read_bytes() == b"smaller plan"
+
+
+@pytest.mark.parametrize("options", ["quiet=1s"], indirect=True)
+@pytest.mark.parametrize("change", ["overwrite", "lose"])
+@both_modes
+def test_a_save_over_a_step_of_megatron_that_dies_is_no_version(mount, change):
+    folder = mount / "iter_0000100"
+    for _ in megatron(str(folder)):
+        pass
+    before = trees.files(folder)
+    if change == "overwrite":
+        trees.write(folder / "__0_0.distcp", b"half of the next save")
+    else:
+        os.rename(folder / ".metadata", folder / ".metadata.bck")
+    wait_until(lambda: mount.listing() == ["iter_0000100"], what="the version of before")
+    assert trees.files(folder) == before
+
+
 @pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
 @both_modes
 def test_late_files_of_other_ranks_are_added(mount):

@@ -261,6 +261,8 @@ START_TEST(what_stands_still_is_given_up_and_kept)
 	ck_assert(wait_for(step, CKPT_STEP_LEFT));
 	is_as_before();
 	ck_assert_uint_eq(count_of(CKPT_STEP_LEFT), 1);
+	for (int i = 0; i < 1000 && !ckpt_save_errors(s, "ETIMEDOUT"); i++)
+		ckpt_sys.sleep_ns(10000000); // it is told after it is done
 	ck_assert_uint_eq(ckpt_save_errors(s, "ETIMEDOUT"), 1);
 	ck_error(ckpt_stage_enter(step, true), EROFS);
 	ckpt_step_unref(step);
