@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define JSON_BYTES_MAX (16 << 20) // more than that is whole when it ends as it begins
-#define TRACKER_BYTES_MAX 1024    // of a file that holds a name
+#define JSON_BYTES_MAX (1 << 20) // more than that is whole when it ends as it begins
+#define TRACKER_BYTES_MAX 1024   // of a file that holds a name
 #define SNAPSHOT_BYTES_MIN 2
 
 struct look {
@@ -110,7 +110,7 @@ static int load_json(struct look *l)
 	if (rc)
 		return rc;
 	tame_numbers(text, (size_t)st.st_size);
-	l->json = json_loadb(text, (size_t)st.st_size, 0, NULL);
+	l->json = json_loadb(text, (size_t)st.st_size, 0, NULL); // takes some twenty times as much
 	if (!json_is_object(l->json)) {
 		json_decref(l->json);
 		l->json = NULL;
@@ -184,8 +184,8 @@ static int check_eformer(struct look *l, struct ckpt_completion *c)
 {
 	int rc = load_json(l);
 	const json_t *step = json_object_get(l->json, "step");
-	bool known = ckpt_name_matches("run-#", l->deed->dir) || json_object_get(l->json, "is_temporary") ||
-		     json_object_get(l->json, "timestamp");
+	bool known = ckpt_name_matches("run-#", l->deed->dir) || holds(l->deed->dirfd, "tensorstore_index.json") ||
+		     holds(l->deed->dirfd, "checkpoint_metadata.json");
 
 	if (rc)
 		return rc;
@@ -370,6 +370,12 @@ static const struct {
 	{"tmp-checkpoint-*", "hf-trainer"},  {"checkpoint_tmp*", "flax"},           {"checkpoint_tmp", "flax"},
 };
 
+// Folders in checkpoints, which hold what would be one by itself.
+static const char *const parts[] = {
+	"weights",     "model_weights", "model",  "pytorch_model*", "optimizer*",
+	"extra_state", "actor",         "critic", "state",          "context",
+};
+
 static const char *const copiers[] = {
 	"cp", "mv",  "rsync",  "tar",    "bsdtar", "cpio",  "pax", "scp",     "sftp-server", "unzip",
 	"7z", "aws", "gsutil", "gcloud", "rclone", "s5cmd", "git", "install", "dd",
@@ -454,6 +460,7 @@ static void say_event(const struct profile *p, struct ckpt_completion *c)
 	static const char *const acts[] = {
 		[CKPT_ACT_CLOSE] = "close", [CKPT_ACT_RENAME] = "rename", [CKPT_ACT_UNLINK] = "unlink"};
 
+	c->act = p->act;
 	c->profile = p->name;
 	snprintf(c->event, sizeof(c->event), "%s:%s", acts[p->act],
 		 strlen(p->file) > sizeof(c->event) - sizeof("rename:") ? "tracker" : p->file);
@@ -476,6 +483,9 @@ int ckpt_profile_completes(uint64_t mask, const struct ckpt_deed *deed, size_t *
 		*ret = (struct ckpt_completion){0};
 		say_event(p, ret);
 		rc = p->check(&look, ret);
+		if (!rc && p->beside &&
+		    (ckpt_name_check(ret->beside, strlen(ret->beside)) || ckpt_name_is_temp(ret->beside)))
+			rc = -ENOENT;
 		if (rc && first == -ENOENT) {
 			first = rc;
 			wanted = *ret;
@@ -532,6 +542,14 @@ const char *ckpt_profile_awaits(uint64_t mask, const char *name)
 		if (is_on(mask, &profiles[i]) && profiles[i].awaits && !strcmp(profiles[i].name, whose))
 			return profiles[i].awaits;
 	return ckpt_name_is_temp(name) ? "its rename to a name that is no temporary one" : NULL;
+}
+
+bool ckpt_profile_is_part(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (ckpt_name_matches(parts[i], name))
+			return true;
+	return false;
 }
 
 bool ckpt_profile_is_copier(const char *comm)

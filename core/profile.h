@@ -39,6 +39,7 @@ struct ckpt_deed {
 };
 
 struct ckpt_completion {
+	enum ckpt_act act;
 	const char *profile;
 	char event[32]; // "close:metadata.json"
 	char beside[CKPT_NAME_MAX +
@@ -60,5 +61,7 @@ const char *ckpt_profile_of_temp(const char *name);
 const char *ckpt_profile_of_name(const char *name);
 // What the framework that gives directories such names does last, for people; NULL: no telling.
 const char *ckpt_profile_awaits(uint64_t profiles, const char *name);
+// A plain folder of this name is a part of a checkpoint that is written in parts: it is no step by itself.
+bool ckpt_profile_is_part(const char *name);
 // A program that copies trees, whose closes come in no order that says anything: comm as in /proc.
 bool ckpt_profile_is_copier(const char *comm);

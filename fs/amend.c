@@ -205,6 +205,17 @@ static void enlist(struct handle *h, struct amend_handle *ah)
 	h->amend = ah;
 }
 
+static void end_unused(struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	if (!use)
+		return;
+	LOCK_SCOPE(&use->lock);
+	if (!use->opens)
+		amend_end(n);
+}
+
 int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates)
 {
 	struct amend_handle *ah = calloc(1, sizeof(*ah));
@@ -223,6 +234,7 @@ int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates
 	if (writer >= 0)
 		ckpt_sys.close(writer);
 	if (rc) {
+		end_unused(n);
 		free(ah);
 		return rc;
 	}
@@ -312,6 +324,11 @@ int amend_pending(struct call *c)
 	struct amend_file *f = amend_of(c->node);
 	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
 
+	if (f) {
+		LOCK_SCOPE(&c->node->use->lock);
+
+		amend_see_commit_locked(c->fs, c->node);
+	}
 	if (f && c->opens && has_writers(c->node) && (c->fi.flags & O_ACCMODE) != O_RDONLY) {
 		int rc = amend_serve(c, c->node, -1, -1, false);
 

@@ -63,6 +63,9 @@ static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place 
 	struct node *dir;
 	int rc = 0;
 
+	pthread_mutex_lock(&n->use->lock); // of writes none is under way
+	set_published(f, true);            // whoever writes from now on writes into a copy
+	pthread_mutex_unlock(&n->use->lock);
 	if (p->step && ckpt_amend_is_pending(p->step, p->path)) {
 		rc = ckpt_amend_add(p->step, p->path);
 		if (!rc)
@@ -83,8 +86,8 @@ static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place 
 	return rc;
 }
 
-// While its close is the commit nobody may be able to write it: those that have it open for writing, and have closed it, have
-// their descriptors back if the commit fails. What is written after it is a change of the version.
+// While its close is the commit nobody may be able to write it, not even those that have it open and have closed it. Who writes on
+// all the same has a descriptor again (follow_locked).
 static void let_go_of_file(struct node *n)
 {
 	LOCK_SCOPE(&n->use->lock);
@@ -93,19 +96,6 @@ static void let_go_of_file(struct node *n)
 		ckpt_stage_writer_remove(&ah->h->writer);
 		if (ah->h->fd >= 0)
 			ckpt_sys.close(TAKE_FD(ah->h->fd));
-	}
-}
-
-static void take_file_back(struct node *n, struct ckpt_step *step)
-{
-	LOCK_SCOPE(&n->use->lock);
-
-	for (struct amend_handle *ah = n->use->amend->first; ah; ah = ah->next) {
-		if (!ah->h->writes)
-			continue;
-		ah->h->fd = handle_reopen(ah->h); // a failure shows when it is written
-		if (step && ckpt_step_state(step) == CKPT_STEP_STAGED)
-			ckpt_stage_writer_add(step, &ah->h->writer);
 	}
 }
 
@@ -122,36 +112,34 @@ static bool exchange_change(struct handle *h, bool changed)
 // or a close of who wrote nothing, may come when the next save is under way.
 static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 {
-	struct amend_file *f = amend_of(h->node);
 	char name[CKPT_NAME_MAX + 1];
 	struct node *dir = parent_of(fs, h->node, name);
 	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = name, .fd = h->node->use->fd};
-	struct ckpt_step *step = dir ? node_step(fs, dir) : NULL, *now;
-	bool watched = dir && complete_watches_close(fs, dir, step, name), here = false;
+	struct ckpt_step *step = dir ? node_step(fs, dir) : NULL;
+	bool watched = dir && complete_watches_close(fs, dir, step, name);
 	struct completing c;
 	int rc = watched && !h->amend->copies && exchange_change(h, false) ? complete_decide(fs, dir, &deed, true, &c)
 									   : -ENOENT;
 
 	if (!rc) {
-		here = !*c.what.beside;
-		if (here)
+		if (!*c.what.beside)
 			let_go_of_file(h->node);
 		rc = complete_run(fs, &c, tid);
-	} else if (rc == -EINVAL && tid) {
-		exchange_change(h, true); // more may come
+		if (rc)
+			exchange_change(h, true); // closing it once more is another attempt
+	} else if (rc == -ENOENT) {
 		rc = 0;
-	} else {
-		if (rc == -EINVAL && step)
+	} else if (rc == -EINVAL) {
+		if (tid)
+			exchange_change(h, true); // more may come
+		else if (step)
 			complete_tell(fs, dir, name, "was closed, and is empty or cut");
 		rc = 0;
+	} else {
+		exchange_change(h, true);
+		complete_tell(fs, dir, name, "could not be looked at");
+		rc = step ? rc : 0;
 	}
-	now = dir ? node_step(fs, dir) : NULL;
-	if (watched && (!now || ckpt_step_state(now) != CKPT_STEP_COMMITTED)) {
-		if (here)
-			take_file_back(h->node, now);
-		set_published(f, false);
-	}
-	ckpt_step_unref(now);
 	ckpt_step_unref(step);
 	node_unref(fs, dir);
 	return rc;
@@ -165,10 +153,8 @@ static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	struct place p;
 	int rc = place_of(fs, h->node, &p);
 
-	if (rc == -ESTALE) {
-		set_published(f, false); // it was removed before its close, and is its writer's
-		return 0;
-	}
+	if (rc == -ESTALE)
+		return 0; // it was removed before its close, and is its writer's
 	if (rc)
 		return rc;
 	if (place_is_committed(&p) || *f->again || (p.step && ckpt_amend_is_pending(p.step, p.path)))
@@ -184,9 +170,6 @@ static void run_flush(struct call *c)
 	struct handle *h = handle_of(&c->fi);
 	int rc;
 
-	pthread_mutex_lock(&h->node->use->lock);  // of writes none is under way
-	set_published(h->node->use->amend, true); // whoever writes from now on writes into a copy
-	pthread_mutex_unlock(&h->node->use->lock);
 	rc = publish(c->fs, h, fuse_req_ctx(c->req)->pid);
 	pthread_mutex_lock(&h->node->use->lock);
 	h->amend->result = rc;
@@ -212,6 +195,10 @@ static bool flush_counts(struct handle *h, pid_t tid, int *ret_result)
 		return false;
 	f->closed += !ah->closed;
 	ah->closed = true;
+	if (!h->closed) { // who opens it anew need not wait for the release
+		h->closed = true;
+		__atomic_add_fetch(&h->node->use->closed_writers, 1, __ATOMIC_RELAXED);
+	}
 	if (is_published(f) || f->handles != f->closed)
 		return false;
 	// A shell closes one of two descriptors before it writes: an empty file waits for the second close.
@@ -227,6 +214,7 @@ void amend_flush(fuse_req_t req, struct handle *h)
 	struct call c = {.run = run_flush, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
 	int result;
 
+	c.waits_for_clients = complete_watches_node(c.fs, h->node); // those that write in the step
 	handle_flushed(h); // whatever it completes: a commit need not wait for who has closed it
 	if (flush_counts(h, fuse_req_ctx(req)->pid, &result))
 		call_detach(&c);
@@ -274,10 +262,6 @@ static int follow_locked(struct handle *h)
 	struct stat ours, now;
 	int fd, rc = 0;
 
-	if (h->fd < 0) { // let go of, when its close was the commit
-		h->fd = h->writes ? handle_reopen(h) : -EBADF;
-		return MIN(h->fd, 0);
-	}
 	if (fstat(h->fd, &ours) || fstat(h->node->use->fd, &now) || ours.st_ino == now.st_ino)
 		return 0;
 	fd = handle_reopen(h);
@@ -294,21 +278,49 @@ static struct ckpt_step *owner_of(struct ckpt_step *step)
 	return !step || ckpt_step_state(step) == CKPT_STEP_COMMITTED ? step : step->base;
 }
 
+void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n)
+{
+	struct amend_file *f = n->use->amend;
+	struct place p;
+
+	if (is_published(f) || *f->again || place_of(fs, n, &p))
+		return;
+	if (place_is_committed(&p) && !ckpt_amend_is_pending(p.step, p.path))
+		set_published(f, true);
+	place_done(&p);
+}
+
+// What was let go of for a commit: if that failed it is staged as before.
+static int take_back_locked(struct handle *h, struct ckpt_step *step)
+{
+	int fd;
+
+	if (!h->writes)
+		return -EBADF;
+	if (step && ckpt_step_state(step) == CKPT_STEP_COMMITTING)
+		return -EBUSY;
+	fd = handle_reopen(h);
+	if (fd < 0)
+		return fd;
+	h->fd = fd;
+	if (step && ckpt_step_state(step) == CKPT_STEP_STAGED)
+		ckpt_stage_writer_add(step, &h->writer);
+	return 0;
+}
+
 int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 {
 	struct amend_file *f = h->node->use->amend;
-	struct ckpt_step *step = node_step(fs, h->node), *owner;
+	struct ckpt_step *step = node_step(fs, h->node), *owner = owner_of(step);
 	int rc = 0;
 
-	if (step && ckpt_step_state(step) == CKPT_STEP_COMMITTING && !ckpt_stage_enter(step, true))
-		ckpt_stage_leave(step); // its own close may be the commit: then this is a change of what was committed
-	owner = owner_of(step);
 	pthread_mutex_lock(&h->node->use->lock);
 	f->changed = true;
+	amend_see_commit_locked(fs, h->node);
 	if (is_published(f))
 		rc = owner ? write_again_locked(fs, h, owner) : -ESTALE;
 	if (!rc)
-		rc = follow_locked(h);
+		rc = h->fd < 0 ? take_back_locked(h, step) : follow_locked(h);
 	ckpt_step_unref(step);
 	if (rc)
 		pthread_mutex_unlock(&h->node->use->lock);
@@ -385,10 +397,24 @@ static void drop(struct ckpt_fs *fs, struct handle *h)
 	node_unref(fs, dir);
 }
 
+// Of a file that would have completed its step.
+static void tell_killed(struct ckpt_fs *fs, struct node *n)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct node *dir = parent_of(fs, n, name);
+
+	if (dir && node_is_top(dir) && complete_watches_node(fs, n))
+		complete_tell(fs, dir, name, "was open when its writer was killed");
+	node_unref(fs, dir);
+}
+
 static void run_release(struct call *c)
 {
 	struct handle *h = handle_of(&c->fi);
 	bool last;
+
+	if (h->amend->dead)
+		tell_killed(c->fs, h->node);
 
 	pthread_mutex_lock(&h->node->use->lock);
 	strike_off_locked(h->node->use->amend, h->amend);
@@ -412,5 +438,6 @@ void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 {
 	struct call c = {.run = run_release, .req = req, .fs = fs, .node = h->node, .fi = {.fh = (uintptr_t)h}};
 
+	c.waits_for_clients = complete_watches_node(fs, h->node);
 	call_detach(&c);
 }

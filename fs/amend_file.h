@@ -46,4 +46,6 @@ static inline void set_published(struct amend_file *f, bool published)
 	__atomic_store_n(&f->published, published, __ATOMIC_RELEASE);
 }
 
+// In a committed step what is neither pending nor a copy is what the step has, whoever committed it. Under the lock of its use.
+void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n);
 void amend_show_change(struct ckpt_fs *fs, struct node *dir);

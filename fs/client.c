@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <time.h>
+#include <unistd.h>
 
 #define PF_EXITING 0x4 // include/linux/sched.h
 
@@ -64,25 +66,39 @@ static bool may_be_exiting(pid_t tid)
 	return read_proc(tid, "status", status, sizeof(status)) && !status_field(status, "VmSize:");
 }
 
+#define STAT_FIELDS 53
+
 // proc(5): fields are numbered from 1; the second, the name, is in parentheses and may hold anything.
-bool client_was_killed(pid_t tid)
+static bool read_stat(pid_t tid, unsigned long long fields[STAT_FIELDS])
 {
 	char stat[2048], *at, *save = NULL;
-	unsigned long flags = 0, exit_code = 0;
 	int field = 3;
 
-	if (!tid || !may_be_exiting(tid) || !read_proc(tid, "stat", stat, sizeof(stat)))
+	if (!read_proc(tid, "stat", stat, sizeof(stat)) || !(at = strrchr(stat, ')')))
 		return false;
-	at = strrchr(stat, ')');
-	if (!at)
-		return false;
-	for (char *word = strtok_r(at + 1, " \n", &save); word; word = strtok_r(NULL, " \n", &save), field++) {
-		if (field == 9)
-			flags = strtoul(word, NULL, 10);
-		else if (field == 52)
-			exit_code = strtoul(word, NULL, 10);
-	}
-	return (flags & PF_EXITING) && (exit_code & 0x7f);
+	for (char *word = strtok_r(at + 1, " \n", &save); word && field < STAT_FIELDS;
+	     word = strtok_r(NULL, " \n", &save), field++)
+		fields[field] = strtoull(word, NULL, 10);
+	return true;
+}
+
+bool client_was_killed(pid_t tid)
+{
+	unsigned long long fields[STAT_FIELDS] = {0};
+
+	return tid && may_be_exiting(tid) && read_stat(tid, fields) && (fields[9] & PF_EXITING) && (fields[52] & 0x7f);
+}
+
+int64_t client_age_ns(pid_t tid)
+{
+	unsigned long long fields[STAT_FIELDS] = {0};
+	pid_t process = client_process(tid);
+	struct timespec now;
+
+	if (!process || !read_stat(process, fields) || clock_gettime(CLOCK_BOOTTIME, &now))
+		return -1;
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec -
+	       (int64_t)(fields[22] * (1000000000 / (unsigned long long)sysconf(_SC_CLK_TCK)));
 }
 
 // fdinfo holds the number of the file and the flags of the open, in octal, without asking any filesystem.

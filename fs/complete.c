@@ -243,6 +243,35 @@ static struct ckpt_step *unfinished(struct ckpt_step *step)
 	return NULL;
 }
 
+// Whether a plain folder may become a step without anybody having said so by a marker: not what its owner has said is none, nor
+// what holds logs, nor a part of a larger checkpoint.
+static bool may_convert(struct ckpt_fs *fs, struct node *dir)
+{
+	char mark[CKPT_NAME_MAX + 32] = "";
+	CLEANUP_FD int above = -1;
+	struct node *folder = NULL;
+	bool may = !fs->store->settings.steps_at;
+	struct stat st;
+
+	names_read_lock(fs);
+	if (!dir->names || (dir->names->parent->names && ckpt_profile_is_part(dir->names->text)))
+		may = false;
+	for (const struct node *n = dir; may && n->names; n = n->names->parent)
+		may = !ckpt_name_is_logs(n->names->text);
+	if (may && dir->names->parent->names) {
+		snprintf(mark, sizeof(mark), "%s-unfinished", dir->names->parent->names->text);
+		folder = dir->names->parent->names->parent;
+		node_ref(fs, folder);
+	}
+	names_unlock(fs);
+	if (folder)
+		above = node_open(fs, folder, O_RDONLY | O_DIRECTORY);
+	if (above >= 0 && !fstatat(above, mark, &st, AT_SYMLINK_NOFOLLOW))
+		may = false;
+	node_unref(fs, folder);
+	return may;
+}
+
 // The directory that the file is in.
 static int decide_here(struct ckpt_fs *fs, struct node *dir, struct completing *c)
 {
@@ -256,6 +285,8 @@ static int decide_here(struct ckpt_fs *fs, struct node *dir, struct completing *
 		c->step = unfinished(step);
 		return c->step ? 0 : -ENOENT;
 	}
+	if (!may_convert(fs, dir))
+		return -ENOENT;
 	node_ref(fs, dir);
 	c->dir = dir;
 	return 0;
@@ -276,7 +307,7 @@ static int decide_plain(struct ckpt_fs *fs, struct node *folder, struct completi
 	step = node_step(fs, n);
 	if (!step && n->kind == NODE_FILES && S_ISDIR(n->type))
 		dirfd = node_open(fs, n, O_RDONLY | O_DIRECTORY);
-	if (dirfd >= 0 && ckpt_profile_knows(&c->what, dirfd)) {
+	if (dirfd >= 0 && ckpt_profile_knows(&c->what, dirfd) && may_convert(fs, n)) {
 		node_ref(fs, n);
 		c->dir = n;
 	}
@@ -367,7 +398,11 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 		.abandoned = complete_abandoned,
 		.abandoned_arg = &waiter,
 	};
-	int rc = c->step ? complete_step(fs, c->step, &how) : complete_folder(fs, c->dir, &how, NULL);
+	int rc;
+
+	if (c->what.act == CKPT_ACT_UNLINK)
+		how.writers_ns = MIN(how.writers_ns, COMPLETE_LOCKED_NS);
+	rc = c->step ? complete_step(fs, c->step, &how) : complete_folder(fs, c->dir, &how, NULL);
 
 	if (!rc && c->folder)
 		folder_touch(fs, c->folder);

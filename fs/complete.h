@@ -30,6 +30,9 @@ bool complete_watches_node(struct ckpt_fs *fs, struct node *n); // the same of a
 bool complete_watches_rename(struct ckpt_fs *fs, const struct node *dir, const char *from, const char *name);
 bool complete_watches_unlink(struct ckpt_fs *fs, const struct node *dir, const char *name);
 
+#define COMPLETE_LOCKED_NS                                                                                             \
+	INT64_C(200000000) // for writers, where the kernel holds the lock of a folder of steps meanwhile
+
 // What an act completes.
 struct completing {
 	struct ckpt_completion what;

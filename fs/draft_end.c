@@ -172,6 +172,25 @@ static int complete_named(struct ckpt_fs *fs, struct draft *d)
 	return rc;
 }
 
+static void write_on(struct handle *h)
+{
+	int fd = handle_reopen(h);
+
+	if (fd >= 0) {
+		(void)dup3(fd, h->fd, O_CLOEXEC);
+		ckpt_sys.close(fd);
+	}
+}
+
+static bool decide_once(struct ckpt_fs *fs, struct draft *d)
+{
+	LOCK_SCOPE(&fs->drafts->lock);
+	bool first = d->tracker && !d->copied && !d->killed && !d->decided;
+
+	d->decided |= first;
+	return first;
+}
+
 // A file whose content says that its folder is a complete step, after its publication. The kernel has no descriptor of such a
 // file (complete_watches_node), and ours that writes it is closed for the commit. tid: who waits, 0 nobody.
 static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle *h, pid_t tid)
@@ -196,13 +215,14 @@ static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle 
 		deed.fd = fd;
 		if (fd >= 0 && !complete_decide(fs, dir, &deed, true, &completing)) {
 			if (h && h->fd >= 0)
-				ckpt_sys.close(TAKE_FD(h->fd));
+				(void)dup3(fd, h->fd,
+					   O_CLOEXEC); // who writes just now is told, and nobody else's file is hit
 			if (*completing.what.beside)
 				complete_done(fs, &completing); // that was done before
 			else
 				rc = complete_run(fs, &completing, tid);
-			if (h && !node_is_top(dir))
-				h->fd = handle_reopen(h);
+			if (h && h->fd >= 0 && !node_is_top(dir))
+				write_on(h);
 		}
 	}
 	node_unref(fs, dir);
@@ -322,7 +342,7 @@ static void run_flush(struct call *c)
 	h->flushed = true;
 	d->killed |= killed;
 	d->closer = process;
-	d->copied = copied;
+	d->copied |= copied;
 	pthread_mutex_unlock(&c->fs->drafts->lock);
 	if (killed) {
 		tell_failure(c->fs, d, 0);
@@ -331,7 +351,7 @@ static void run_flush(struct call *c)
 		close_locked(d, h->opener);
 		pthread_mutex_unlock(&c->fs->drafts->lock);
 		rc = draft_settle(c->fs, d, process != 0);
-		if (!rc && d->tracker && !copied)
+		if (!rc && decide_once(c->fs, d))
 			rc = complete_folder_of(c->fs, h->node, h, tid);
 	}
 	reply_error(c->req, rc);
@@ -360,7 +380,7 @@ void draft_flush(fuse_req_t req, struct handle *h)
 {
 	struct call c = call_with(req, h, run_flush);
 
-	if (is_over(c.fs, h->draft))
+	if (is_over(c.fs, h->draft) && !complete_watches_node(c.fs, h->node))
 		reply_error(req, 0);
 	else
 		call_detach(&c); // it waits for the disk
@@ -397,7 +417,7 @@ static void run_release(struct call *c)
 	n = h->node;
 	node_ref(c->fs, n);
 	handle_release(c->fs, c->req, h);
-	if (d->tracker && !d->killed && !d->copied)
+	if (decide_once(c->fs, d))
 		(void)complete_folder_of(c->fs, n, NULL, 0);
 	node_unref(c->fs, n);
 	draft_unref(c->fs, d);

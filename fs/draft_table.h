@@ -31,7 +31,8 @@ struct draft {
 	bool killed;        // a writer was
 	bool told;          // that it was not published is in errors
 	pid_t closer;       // process that closed it last, 0 not known
-	bool copied;        // that is a program that copies trees
+	bool copied;        // somebody who did so is a program that copies trees
+	bool decided;       // whether it completes its folder
 	int lost;           // what the disk said of bytes that it has not taken
 	int64_t written_ns; // trackers: when something was first seen in it, monotonic; 0: not yet
 };

@@ -173,6 +173,8 @@ static bool is_watched(const struct call *c)
 {
 	bool is;
 
+	if ((c->fi.flags & O_ACCMODE) == O_RDONLY)
+		return false; // it only cuts it off
 	names_read_lock(c->fs);
 	is = c->node->names && complete_watches_close(c->fs, c->node->names->parent, c->step, c->node->names->text);
 	names_unlock(c->fs);

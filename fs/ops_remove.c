@@ -8,6 +8,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/draft.h"
 #include "fs/latest.h"
@@ -121,6 +122,15 @@ static void run_unlink(struct call *c)
 	reply_error(c->req, rc);
 }
 
+// Who cleans up after a save that was killed takes its mark away, too. It was not there yet when the mark was made.
+static bool has_seen_it_made(struct call *c, const struct live_child *mark)
+{
+	const struct statx_timestamp *made = &mark->stx.stx_ctime;
+	int64_t age_ns = client_age_ns(fuse_req_ctx(c->req)->pid);
+
+	return age_ns < 0 || age_ns >= ckpt_sys.now_ns() - (made->tv_sec * INT64_C(1000000000) + made->tv_nsec);
+}
+
 // A mark that says "unfinished" goes: what it was for is committed first.
 static void run_unlink_completing(struct call *c)
 {
@@ -130,6 +140,8 @@ static void run_unlink_completing(struct call *c)
 	struct live_child child;
 	int rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->name, &child);
 
+	if (!rc && !has_seen_it_made(c, &child))
+		rc = -ENOENT;
 	if (!rc)
 		rc = complete_decide(c->fs, c->node, &deed, false, &completing);
 	rc = rc ? 0 : complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid); // unlinking says what else is wrong

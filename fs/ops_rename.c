@@ -24,8 +24,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define RENAME_WRITERS_NS INT64_C(200000000) // the kernel holds the folder's lock meanwhile
-
 // --- A step's own name ------------------------------------------------------------------------------------------------
 
 // The directory of this step in the mount has another name, and maybe another parent, from now on.
@@ -82,7 +80,7 @@ static int rename_step(struct call *c, struct ckpt_step *step)
 			.name = c->other_name,
 			.event = "rename",
 			.profile = ckpt_profile_of_temp(c->name),
-			.writers_ns = MIN(RENAME_WRITERS_NS, fs->store->settings.open_writers_ns),
+			.writers_ns = MIN(COMPLETE_LOCKED_NS, fs->store->settings.open_writers_ns),
 			.abandoned = complete_abandoned,
 			.abandoned_arg = &waiter,
 		};
@@ -357,13 +355,58 @@ static int rename_live(struct call *c, struct move *m)
 	return rc;
 }
 
-// What the name that was given completes; data is the completing.
+// The file has its old name again: 0, or why not.
+static int take_name_back(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	struct live_child child;
+	CLEANUP_FD int dirfd = -1;
+	struct node *n = NULL;
+	int rc = step ? ckpt_stage_enter(step, true) : 0;
+
+	if (!rc) {
+		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
+		rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->other_name, &child);
+		if (!rc) {
+			names_write_lock(c->fs);
+			rc = ckpt_sys.rename(dirfd, c->other_name, dirfd, c->name, RENAME_NOREPLACE);
+			n = rc ? NULL : node_find(c->fs, SPACE_LIVE, child.number);
+			if (n) {
+				name_drop_locked(c->fs, n, c->node, c->other_name);
+				(void)name_add_locked(c->fs, n, c->node, c->name);
+			}
+			names_unlock(c->fs);
+			node_unref(c->fs, n);
+		}
+		if (step)
+			ckpt_stage_leave(step);
+	}
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// What the name that was given completes; data is the completing, flags: another file had the name. A rename that fails has not
+// happened. Where that cannot be, the kernel looks both names up again: it would not ask us when it is tried anew, as it knows
+// them for one file.
 static void run_complete(struct call *c)
 {
 	struct completing completing;
+	struct ckpt_fs *fs = c->fs;
+	fuse_ino_t dir = node_id(fs, c->node);
+	char name[CKPT_NAME_MAX + 1], other_name[CKPT_NAME_MAX + 1];
+	bool undone;
+	int rc;
 
 	memcpy(&completing, c->data, sizeof(completing));
-	reply_error(c->req, complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid));
+	memcpy(name, c->name, sizeof(name));
+	memcpy(other_name, c->other_name, sizeof(other_name));
+	rc = complete_run(fs, &completing, fuse_req_ctx(c->req)->pid);
+	undone = !rc || (!c->flags && !take_name_back(c));
+	reply_error(c->req, rc);
+	if (!undone) { // the answer has let go of the folder's lock
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, dir, name, strlen(name));
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, dir, other_name, strlen(other_name));
+	}
 }
 
 // True: another thread answers, once the step that is complete by this rename is committed.
@@ -374,18 +417,23 @@ static bool completes(struct call *c, const struct move *m)
 	struct call after = {.run = run_complete,
 			     .req = c->req,
 			     .fs = c->fs,
+			     .node = c->node,
+			     .flags = m->replaces,
 			     .waits_for_clients = true,
 			     .data = (char *)&completing,
 			     .data_len = sizeof(completing)};
 	CLEANUP_FD int fd = -1;
 
-	if (c->node != c->other || !complete_watches_rename(c->fs, c->other, c->name, c->other_name) ||
+	if (c->node != c->other || (c->flags & RENAME_EXCHANGE) ||
+	    !complete_watches_rename(c->fs, c->other, c->name, c->other_name) ||
 	    complete_is_copier(fuse_req_ctx(c->req)->pid))
 		return false;
 	fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_NONBLOCK, 0);
 	deed.fd = fd;
 	if (fd < 0 || complete_decide(c->fs, c->other, &deed, true, &completing))
 		return false;
+	snprintf(after.name, sizeof(after.name), "%s", c->name);
+	snprintf(after.other_name, sizeof(after.other_name), "%s", c->other_name);
 	call_detach(&after); // it waits until nobody changes the step, which this call still does
 	return true;
 }

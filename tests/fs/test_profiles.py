@@ -10,7 +10,7 @@ import pytest
 from support import trees
 from support.commits import error_line
 from support.fixtures import both_modes
-from support.mounting import wait_until
+from support.mounting import errno_name, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -316,6 +316,8 @@ def test_a_writer_that_is_killed_with_its_marker_open_completes_nothing(mount, w
     a.kill()
     wait_until(lambda: not any(s["open_writers"] for s in mount.status()["staged"]), what="the kernel's close")
     assert listed(mount) == []
+    wait_until(mount.errors, what="a line in errors")
+    error_line(mount, name, MARKERS[name], "killed")
     mount.remount()
     assert listed(mount) == []
     assert [(s["name"], s["state"]) for s in mount.status()["staged"]] == [(name, "left")]
@@ -435,6 +437,176 @@ def test_status_and_sessions_say_what_a_staged_step_waits_for(mount):
         assert any(line.split()[:1] == [name] and word in line for line in text.splitlines())
     assert rows["checkpoint-500"]["profile"] == "hf-trainer"
     assert rows["100"]["profile"] is None
+
+
+@both_modes
+def test_a_committed_marker_that_somebody_reads_is_not_written_in_place(mount, agent):
+    folder = mount / "step_1"
+    folder.mkdir()
+    trees.write(folder / "weights", b"w")
+    w, r = agent(), agent()
+    w.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'{\"user\": 1}')", path=str(folder / "metadata.json"))
+    r.run("fd = os.open(path, os.O_RDONLY)", path=str(folder / "metadata.json"))
+    w.run("os.close(fd)")
+    trees.write(folder / ".finalize", b"")
+    assert listed(mount) == ["step_1"]
+    trees.write(folder / "metadata.json", b"GARBAGE")
+    assert mount.listing() == []
+    assert r.run("os.pread(fd, 100, 0)") == b'{"user": 1}'
+    r.run("os.close(fd)")
+    mount.remount()
+    assert (folder / "metadata.json").read_bytes() == b'{"user": 1}'
+    assert mount.world.program("verify", mount.store).returncode == 0
+
+
+@both_modes
+@pytest.mark.parametrize("flags", ["os.O_RDONLY", "os.O_WRONLY", "os.O_RDWR"])
+def test_cutting_off_a_marker_works_while_the_step_is_committed(mount, agent, flags):
+    """Opens in a loop while another closes the marker: nobody hangs, and what is committed is one state or the other."""
+    folder = mount / "step_1"
+    folder.mkdir()
+    trees.write(folder / "metadata.json", b"123")
+    trees.write(folder / "other.json", b"123")
+    for name in ("metadata.json", "other.json"):
+        os.close(os.open(folder / name, os.O_RDONLY | os.O_TRUNC))
+        assert os.stat(folder / name).st_size == 0
+    a = agent()
+    a.run("import threading, time\n"
+          "def loop():\n"
+          "    for _ in range(50):\n"
+          "        try:\n"
+          f"            fd = os.open(path, {flags} | os.O_TRUNC); os.ftruncate(fd, 3) if {flags} else None; os.close(fd)\n"
+          "        except OSError:\n"
+          "            pass\n"
+          "t = threading.Thread(target=loop); t.start()", path=str(folder / "metadata.json"))
+    for _ in range(5):
+        try:
+            trees.write(folder / ".finalize", b"")
+        except OSError as e:
+            assert errno_name(e) in ("EBUSY", "ESTALE")
+    a.run("t.join()")
+    assert os.stat(folder / "metadata.json").st_size in (0, 3)
+
+
+@both_modes
+def test_writing_a_marker_does_not_wait_for_a_commit_that_waits_for_it(mount, agent):
+    folder = mount / "step_1"
+    folder.mkdir()
+    a, b = agent(), agent()
+    a.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'{')", path=str(folder / "trainer_state.json"))
+    b.run("import threading, time\n"
+          "error = []\n"
+          "def finalize():\n"
+          "    try:\n"
+          "        fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.close(fd)\n"
+          "    except OSError as e:\n"
+          "        error.append(e.errno)\n"
+          "t = threading.Thread(target=finalize); t.start(); time.sleep(0.5)", path=str(folder / ".finalize"))
+    a.run("os.write(fd, b'}'); os.close(fd)")
+    assert b.run("(t.join(), error)[1]") == []
+    assert listed(mount) == ["step_1"]
+    assert (folder / "trainer_state.json").read_bytes() == b"{}"
+
+
+@both_modes
+def test_a_marker_that_gets_another_name_while_it_is_open_is_written_on(mount, agent):
+    for folder in (mount / "step_1", mount / "plain"):
+        folder.mkdir()
+        a = agent()
+        a.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'{')", path=str(folder / "metadata.json"))
+        os.rename(folder / "metadata.json", folder / "m.json")
+        a.run("os.close(os.dup(fd)); os.write(fd, b'}'); os.close(fd)")
+        assert (folder / "m.json").read_bytes() == b"{}"
+    assert listed(mount) == []
+
+
+@both_modes
+def test_marks_with_names_that_are_no_steps_are_removed_as_any_file(mount):
+    (mount / "G/weights").mkdir(parents=True)
+    for name in (".-unfinished", "..-unfinished", "-unfinished", "weights-unfinished"):
+        trees.write(mount / "G" / name, b"")
+        os.unlink(mount / "G" / name)
+    assert os.listdir(mount / "G") == ["weights"]
+    assert listed(mount) == []
+
+
+@both_modes
+def test_a_rename_that_cannot_complete_has_not_happened_and_a_second_one_does(mount, agent):
+    folder = mount / "step_9"
+    next(dcp(str(folder)))
+    a = agent()
+    a.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=str(folder / "shard"))
+    with pytest.raises(OSError) as e:
+        os.rename(folder / ".metadata.tmp", folder / ".metadata")
+    assert errno_name(e.value) == "EBUSY"
+    assert sorted(os.listdir(folder)) == [".metadata.tmp", "__0_0.distcp", "__1_0.distcp", "shard"]
+    a.run("os.close(fd)")
+    os.rename(folder / ".metadata.tmp", folder / ".metadata")
+    assert listed(mount) == ["step_9"]
+
+
+@both_modes
+def test_a_rename_over_another_file_that_cannot_complete_is_not_answered_0_the_next_time(mount, agent):
+    folder = mount / "step_9"
+    next(dcp(str(folder)))
+    trees.write(folder / ".metadata", b"old")
+    a = agent()
+    a.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=str(folder / "shard"))
+    for _ in range(2):
+        with pytest.raises(OSError):
+            os.rename(folder / ".metadata.tmp", folder / ".metadata")
+    assert listed(mount) == []
+    a.run("os.close(fd)")
+
+
+@both_modes
+def test_who_cleans_up_after_a_save_that_was_killed_does_not_complete_it(mount, agent):
+    a = agent()
+    a.run("open(path + '-unfinished', 'w').close(); os.mkdir(path); f = open(path + '/weights', 'wb'); f.write(b'half'); f.flush()", path=str(mount / "step_100"))
+    a.kill()
+    subprocess.run(["rm", str(mount / "step_100-unfinished")], check=True)
+    assert listed(mount) == []
+    assert mount.listing() == []
+
+
+@both_modes
+def test_folders_of_logs_and_parts_of_checkpoints_do_not_become_steps_by_a_guess(mount):
+    fill(str(mount / "logs/eval"), "tensorstore_index.json")
+    trees.write(mount / "logs/eval/metadata.json", b'{"step": 5, "timestamp": "now"}')
+    fill(str(mount / "runs/run-3"), "train.log")
+    trees.write(mount / "runs/run-3/metadata.json", b'{"step": 5}')
+    fill(str(mount / "notes"), "todo")
+    trees.write(mount / "notes/metadata.json", b'{"step": 5, "timestamp": "now"}')
+    fill(str(mount / "mymodel/pytorch_model_fsdp_0"), "__0_0.distcp")
+    trees.write(mount / "mymodel/pytorch_model_fsdp_0/.metadata.tmp", b"plan")
+    os.rename(mount / "mymodel/pytorch_model_fsdp_0/.metadata.tmp", mount / "mymodel/pytorch_model_fsdp_0/.metadata")
+    assert listed(mount) == []
+    pickle_file(str(mount / "mymodel/random_states_0.pkl"))
+    assert listed(mount) == ["mymodel"]
+    assert mount.errors() == []
+
+
+@both_modes
+def test_nemo_with_its_weights_in_a_folder_of_their_own(mount):
+    folder = mount / "nemo/model--step=7-last"
+    folder.parent.mkdir()
+    trees.write(str(folder) + "-unfinished", b"")
+    for _ in megatron(str(folder / "weights")):
+        pass
+    fill(str(folder / "context"), "model.yaml")
+    assert listed(mount) == []
+    os.unlink(str(folder) + "-unfinished")
+    assert listed(mount) == ["nemo/model--step=7-last"]
+
+
+@pytest.mark.parametrize("options", ["steps_at=keep/*"], indirect=True)
+@both_modes
+def test_with_steps_at_no_other_folder_becomes_a_step_by_a_guess(mount):
+    (mount / "keep").mkdir()
+    for name in ("other", "keep/one"):
+        for _ in dcp(str(mount / name)):
+            pass
+    assert listed(mount) == ["keep/one"]
 
 
 # --- Copies, and the option -----------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ START_TEST(a_marker_counts_by_what_it_holds)
 		{"run-5", "metadata.json", "{\"step\": -1}", -ENOENT},
 		{"run-5", "metadata.json", "{\"step\": 1.5}", -ENOENT},
 		{"any", "metadata.json", "{\"step\": 5}", -ENOENT},
-		{"any", "metadata.json", "{\"step\": 5, \"timestamp\": \"now\"}", 0},
+		{"any", "metadata.json", "{\"step\": 5, \"timestamp\": \"now\"}", -ENOENT},
 		{"checkpoint-500", "trainer_state.json",
 		 "{\"loss\": NaN, \"a\": [Infinity, -Infinity], \"text\": \"NaN\"}", 0},
 		{"checkpoint-500", "trainer_state.json", "{\"loss\": Nan}", -EINVAL},
@@ -105,7 +105,7 @@ END_TEST
 
 START_TEST(hostile_markers_are_refused)
 {
-	size_t len = 1 << 20;
+	size_t len = (1 << 20) - 1;
 	char *deep = malloc(len);
 	struct ckpt_completion c;
 
@@ -122,7 +122,7 @@ END_TEST
 // A log of years: it is not read whole, and its end tells.
 START_TEST(a_huge_state_is_whole_when_it_ends_as_it_begins)
 {
-	size_t len = (16 << 20) + 100;
+	size_t len = (1 << 20) + 100;
 	char *text = malloc(len);
 	struct ckpt_completion c;
 
@@ -157,6 +157,7 @@ START_TEST(trackers_name_a_directory_beside_them)
 	ck_assert_str_eq(c.event, "close:latest");
 	ck_assert_int_eq(names("latest", "../up", 0, &c, &row), -ENOENT);
 	ck_assert_int_eq(names("latest", "..", 0, &c, &row), -ENOENT);
+	ck_assert_int_eq(names("latest", "checkpoint-5.orbax-checkpoint-tmp", 0, &c, &row), -ENOENT);
 	ck_assert_int_eq(names("latest", " \n", 0, &c, &row), -EINVAL);
 	ck_assert_int_eq(names(iteration, "7\n", 0, &c, &row), 0);
 	ck_assert_str_eq(c.beside, "global_step_7");
@@ -169,6 +170,29 @@ START_TEST(trackers_name_a_directory_beside_them)
 	ck_assert_int_eq(names(iteration, "-7", 0, &c, &row), -ENOENT);
 	ck_assert_int_eq(names(iteration, "99999999999999999999", 0, &c, &row), -ENOENT);
 	ck_assert_int_eq(names(iteration, "7 8", 0, &c, &row), -ENOENT);
+}
+END_TEST
+
+START_TEST(marks_of_unfinished_steps_name_them)
+{
+	static const struct {
+		const char *name, *beside;
+	} cases[] = {{"a-unfinished", "a"},
+		     {"-unfinished", NULL},
+		     {".-unfinished", NULL},
+		     {"..-unfinished", NULL},
+		     {"5.partial_save-unfinished", NULL},
+		     {"step=5-last-unfinished", "step=5-last"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct ckpt_deed deed = {.act = CKPT_ACT_UNLINK, .name = cases[i].name, .fd = -1, .dirfd = here};
+		struct ckpt_completion c;
+		size_t row = 0;
+
+		ck_assert_int_eq(ckpt_profile_completes(all, &deed, &row, &c), cases[i].beside ? 0 : -ENOENT);
+		if (cases[i].beside)
+			ck_assert_str_eq(c.beside, cases[i].beside);
+	}
 }
 END_TEST
 
@@ -244,6 +268,7 @@ static Suite *suite(void)
 	tcase_add_test(t, hostile_markers_are_refused);
 	tcase_add_test(t, a_huge_state_is_whole_when_it_ends_as_it_begins);
 	tcase_add_test(t, trackers_name_a_directory_beside_them);
+	tcase_add_test(t, marks_of_unfinished_steps_name_them);
 	tcase_add_test(t, a_name_as_long_as_can_be_is_copied_whole);
 	tcase_add_test(t, profiles_are_chosen_by_name);
 	tcase_add_test(t, names_say_whose_a_step_may_be_and_what_it_awaits);
