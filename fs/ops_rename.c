@@ -11,6 +11,7 @@
 #include "core/reopen.h"
 #include "core/stage.h"
 #include "core/sys.h"
+#include "core/trash.h"
 #include "core/util.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
@@ -180,11 +181,14 @@ static void run_rename_step(struct call *c)
 
 // --- Files and directories --------------------------------------------------------------------------------------------
 
+#define ASIDE_MAX 64
+
 struct move {
 	int from_fd, to_fd;
 	struct live_child from, to;
 	int replaced; // to itself (open_last_name), else -1
 	bool replaces;
+	char aside[ASIDE_MAX]; // in the trash, another name of what is replaced, in case it is to come back; else ""
 };
 
 static int move_look(struct call *c, struct move *m)
@@ -312,6 +316,23 @@ static int write_out_first(const struct call *c, const struct move *m)
 	return rc;
 }
 
+static bool may_complete(const struct call *c)
+{
+	return c->node == c->other && !(c->flags & RENAME_EXCHANGE) &&
+	       complete_watches_rename(c->fs, c->other, c->name, c->other_name);
+}
+
+static void keep_aside(struct call *c, struct move *m)
+{
+	uint64_t salt;
+
+	if (ckpt_sys.random(&salt, sizeof(salt)))
+		return;
+	snprintf(m->aside, sizeof(m->aside), CKPT_TRASH_COPY "%016llx-old", (unsigned long long)salt);
+	if (ckpt_sys.link(m->to_fd, c->other_name, c->fs->store->trash_fd, m->aside))
+		*m->aside = '\0';
+}
+
 static int rename_live(struct call *c, struct move *m)
 {
 	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
@@ -339,6 +360,8 @@ static int rename_live(struct call *c, struct move *m)
 		return rc;
 	if (m->replaces)
 		m->replaced = open_last_name(m->to_fd, c->other_name, &m->to);
+	if (may_complete(c) && m->replaces)
+		keep_aside(c, m);
 	names_write_lock(c->fs);
 	rc = rename_on_disk(c, m);
 	if (!rc)
@@ -355,14 +378,21 @@ static int rename_live(struct call *c, struct move *m)
 	return rc;
 }
 
-// The file has its old name again: 0, or why not.
-static int take_name_back(struct call *c)
+// What a rename completes, and how it is undone.
+struct after_rename {
+	struct completing completing;
+	char aside[ASIDE_MAX];
+	bool replaced;
+};
+
+// The file has its old name again, and what it replaced, too: 0, or why not.
+static int take_name_back(struct call *c, const struct after_rename *after)
 {
 	struct ckpt_step *step = node_step(c->fs, c->node);
 	struct live_child child;
 	CLEANUP_FD int dirfd = -1;
 	struct node *n = NULL;
-	int rc = step ? ckpt_stage_enter(step, true) : 0;
+	int rc = after->replaced && !*after->aside ? -ESTALE : step ? ckpt_stage_enter(step, true) : 0;
 
 	if (!rc) {
 		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
@@ -378,6 +408,9 @@ static int take_name_back(struct call *c)
 			names_unlock(c->fs);
 			node_unref(c->fs, n);
 		}
+		if (!rc && *after->aside)
+			rc = ckpt_sys.rename(c->fs->store->trash_fd, after->aside, dirfd, c->other_name,
+					     RENAME_NOREPLACE);
 		if (step)
 			ckpt_stage_leave(step);
 	}
@@ -385,23 +418,24 @@ static int take_name_back(struct call *c)
 	return rc;
 }
 
-// What the name that was given completes; data is the completing, flags: another file had the name. A rename that fails has not
-// happened. Where that cannot be, the kernel looks both names up again: it would not ask us when it is tried anew, as it knows
+// What the name that was given completes; data is a struct after_rename. A rename that fails has not happened. Where that cannot be, the kernel looks both names up again: it would not ask us when it is tried anew, as it knows
 // them for one file.
 static void run_complete(struct call *c)
 {
-	struct completing completing;
+	struct after_rename after;
 	struct ckpt_fs *fs = c->fs;
 	fuse_ino_t dir = node_id(fs, c->node);
 	char name[CKPT_NAME_MAX + 1], other_name[CKPT_NAME_MAX + 1];
 	bool undone;
 	int rc;
 
-	memcpy(&completing, c->data, sizeof(completing));
+	memcpy(&after, c->data, sizeof(after));
 	memcpy(name, c->name, sizeof(name));
 	memcpy(other_name, c->other_name, sizeof(other_name));
-	rc = complete_run(fs, &completing, fuse_req_ctx(c->req)->pid);
-	undone = !rc || (!c->flags && !take_name_back(c));
+	rc = complete_run(fs, &after.completing, fuse_req_ctx(c->req)->pid);
+	undone = !rc || !take_name_back(c, &after);
+	if (!rc && *after.aside)
+		ckpt_sys.unlink(fs->store->trash_fd, after.aside, 0);
 	reply_error(c->req, rc);
 	if (!undone) { // the answer has let go of the folder's lock
 		(void)fuse_lowlevel_notify_inval_entry(fs->se, dir, name, strlen(name));
@@ -410,31 +444,30 @@ static void run_complete(struct call *c)
 }
 
 // True: another thread answers, once the step that is complete by this rename is committed.
-static bool completes(struct call *c, const struct move *m)
+static bool completes(struct call *c, struct move *m)
 {
 	struct ckpt_deed deed = {.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name};
-	struct completing completing;
-	struct call after = {.run = run_complete,
-			     .req = c->req,
-			     .fs = c->fs,
-			     .node = c->node,
-			     .flags = m->replaces,
-			     .waits_for_clients = true,
-			     .data = (char *)&completing,
-			     .data_len = sizeof(completing)};
+	struct after_rename after = {.replaced = m->replaces};
+	struct call then = {.run = run_complete,
+			    .req = c->req,
+			    .fs = c->fs,
+			    .node = c->node,
+			    .waits_for_clients = true,
+			    .data = (char *)&after,
+			    .data_len = sizeof(after)};
 	CLEANUP_FD int fd = -1;
 
-	if (c->node != c->other || (c->flags & RENAME_EXCHANGE) ||
-	    !complete_watches_rename(c->fs, c->other, c->name, c->other_name) ||
-	    complete_is_copier(fuse_req_ctx(c->req)->pid))
+	if (!may_complete(c) || complete_is_copier(fuse_req_ctx(c->req)->pid))
 		return false;
 	fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_NONBLOCK, 0);
 	deed.fd = fd;
-	if (fd < 0 || complete_decide(c->fs, c->other, &deed, true, &completing))
+	if (fd < 0 || complete_decide(c->fs, c->other, &deed, true, &after.completing))
 		return false;
-	snprintf(after.name, sizeof(after.name), "%s", c->name);
-	snprintf(after.other_name, sizeof(after.other_name), "%s", c->other_name);
-	call_detach(&after); // it waits until nobody changes the step, which this call still does
+	memcpy(after.aside, m->aside, sizeof(after.aside));
+	*m->aside = '\0';
+	snprintf(then.name, sizeof(then.name), "%s", c->name);
+	snprintf(then.other_name, sizeof(then.other_name), "%s", c->other_name);
+	call_detach(&then); // it waits until nobody changes the step, which this call still does
 	return true;
 }
 
@@ -444,6 +477,8 @@ static void run_rename_live(struct call *c)
 	int rc = rename_live(c, &m);
 	bool answered = !rc && completes(c, &m);
 
+	if (*m.aside)
+		ckpt_sys.unlink(c->fs->store->trash_fd, m.aside, 0);
 	if (m.from_fd >= 0)
 		ckpt_sys.close(m.from_fd);
 	if (m.to_fd >= 0)

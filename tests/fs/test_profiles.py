@@ -546,7 +546,7 @@ def test_a_rename_that_cannot_complete_has_not_happened_and_a_second_one_does(mo
 
 
 @both_modes
-def test_a_rename_over_another_file_that_cannot_complete_is_not_answered_0_the_next_time(mount, agent):
+def test_a_rename_over_another_file_that_cannot_complete_leaves_both(mount, agent):
     folder = mount / "step_9"
     next(dcp(str(folder)))
     trees.write(folder / ".metadata", b"old")
@@ -555,8 +555,14 @@ def test_a_rename_over_another_file_that_cannot_complete_is_not_answered_0_the_n
     for _ in range(2):
         with pytest.raises(OSError):
             os.rename(folder / ".metadata.tmp", folder / ".metadata")
+        assert (folder / ".metadata").read_bytes() == b"old"
+        assert (folder / ".metadata.tmp").read_bytes() == b"pickled"
     assert listed(mount) == []
     a.run("os.close(fd)")
+    os.rename(folder / ".metadata.tmp", folder / ".metadata")
+    assert listed(mount) == ["step_9"]
+    assert (folder / ".metadata").read_bytes() == b"pickled"
+    wait_until(lambda: not os.listdir(mount.store / "trash"), what="an empty trash")
 
 
 @both_modes
