@@ -1,0 +1,86 @@
+"""accelerate: save_state with names of its own, the oldest removed before each, and load_state of the newest."""
+
+import sys
+
+import common
+import torch
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        a = common.arrays(0)
+        self.embed, self.head, self.norm = (torch.nn.Parameter(torch.zeros(a[k].shape)) for k in ("embed", "head", "norm"))
+
+
+def weights(n):
+    a = common.arrays(n)
+    return {k: torch.from_numpy(a[k].copy()) for k in ("embed", "head", "norm")}
+
+
+class Counter:
+    """What a script has beside the model, as a custom checkpoint."""
+
+    def __init__(self):
+        self.n = -1
+
+    def state_dict(self):
+        return {"n": self.n}
+
+    def load_state_dict(self, state):
+        self.n = state["n"]
+
+
+def start(folder, iteration=0, keep=None):
+    project = ProjectConfiguration(project_dir=str(folder), automatic_checkpoint_naming=True, total_limit=keep, iteration=iteration)
+    a = Accelerator(project_config=project, cpu=True)
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    model, optimizer = a.prepare(model, optimizer)
+    counter = Counter()
+    a.register_for_checkpointing(counter)
+    sum(p.sum() for p in model.parameters()).backward()
+    optimizer.step()
+    return a, model, counter
+
+
+def saved(a, model, counter, n, where=None):
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(weights(n)[name])
+    counter.n = n
+    a.save_state(where)
+
+
+def compare(a, model, counter, n, where=None):
+    a.load_state(where)
+    common.same(dict(model.state_dict()), weights(n))
+    assert counter.n == n
+
+
+def save(folder, n):
+    saved(*start(folder, iteration=n), n)
+
+
+def load(folder, n):
+    compare(*start(folder), n, str(folder / f"checkpoints/checkpoint_{n}"))
+
+
+def train(folder, count, keep):
+    where = folder / "checkpoints"
+    steps = common.numbers(where, "checkpoint_") if where.is_dir() else []
+    last = steps[-1] if steps else None
+    a, model, counter = start(folder, (last or 0) + 1, keep)
+    if last is not None:
+        compare(a, model, counter, last)
+    common.say("resumed", "none" if last is None else last)
+    for n in range((last or 0) + 1, (last or 0) + count + 1):
+        common.say("saving", n)
+        saved(a, model, counter, n)
+        common.say("saved", n)
+
+
+if __name__ == "__main__":
+    common.main(sys.modules[__name__])
