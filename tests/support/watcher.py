@@ -6,6 +6,7 @@
 """
 
 import contextlib
+import fnmatch
 import json
 import os
 import signal
@@ -31,7 +32,17 @@ def _look(folder):
     return seen
 
 
-def _watch(out, ignored, folders):
+def _look_for(folder, pattern):
+    """The same of names like the pattern, files too; without those that go away while they are looked at."""
+    seen = {}
+    for name in fnmatch.filter(os.listdir(folder), pattern):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(FileNotFoundError):
+            seen[name] = trees.sizes(path) if os.path.isdir(path) else {"": os.lstat(path).st_size}
+    return {name: files for name, files in seen.items() if name in os.listdir(folder)}
+
+
+def _watch(out, ignored, pattern, folders):
     """One line for each new sight: when, where, what. After SIGUSR1 it looks once more at everything and ends."""
     last = {}
     rounds = 0
@@ -46,7 +57,7 @@ def _watch(out, ignored, folders):
         ending = bool(told)
         for folder in folders:
             try:
-                seen = {k: v for k, v in _look(folder).items() if k not in ignored}
+                seen = _look_for(folder, pattern) if pattern else {k: v for k, v in _look(folder).items() if k not in ignored}
             except FileNotFoundError:
                 continue
             if seen != last.get(folder):
@@ -71,11 +82,23 @@ class Watch:
             known[folder] |= set(seen)
         assert sum(map(len, known.values())) == expect, f"the watcher saw {known}"
 
+    def check_whole(self, late=()):
+        """Steps may have gone away, as rotation has it. Each has always looked as it did when it was last seen, but for files like
+        `late`, which may come afterwards. Returns the names of all."""
+        last = {}
+        for sight in reversed(self.sights):
+            for name, files in sight["seen"].items():
+                files = {path: size for path, size in files.items() if not any(fnmatch.fnmatch(path, pattern) for pattern in late)}
+                whole = last.setdefault(name, files)
+                assert files == whole, f"{name} was listed when it had {files}, complete it had {whole}"
+        return set(last)
+
 
 @contextlib.contextmanager
-def watch(world, *folders, ignored=()):
+def watch(world, *folders, ignored=(), pattern=None):
+    """`pattern`: only what is named so, files too; for check_whole()."""
     log = world.scratch / f"watch-{time.monotonic_ns()}.jsonl"
-    process = subprocess.Popen([sys.executable, __file__, str(log), json.dumps(list(ignored)), *map(str, folders)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, __file__, str(log), json.dumps([list(ignored), pattern]), *map(str, folders)], stdout=subprocess.PIPE)
     world.callback(process.wait)
     world.callback(process.kill)
     assert process.stdout.readline() == b"ready\n"
@@ -92,4 +115,4 @@ def watch(world, *folders, ignored=()):
 
 
 if __name__ == "__main__":
-    _watch(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:])
+    _watch(sys.argv[1], *json.loads(sys.argv[2]), sys.argv[3:])

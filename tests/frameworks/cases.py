@@ -1,0 +1,134 @@
+"""What every framework must find on a mount: a module with FRAMEWORKS takes these tests by importing them."""
+
+import os
+import time
+
+import pytest
+
+from frameworks import Job, run
+from support import trees
+from support.watcher import watch
+
+STEPS_KEPT = 2
+
+
+def info(mount, name):
+    return mount.world.program.json("info", mount.store, name)
+
+
+def check_info(mount, framework, name, event):
+    if event:
+        about = info(mount, name)
+        assert (about["profile"], about["event"]) == (framework.profile, event)
+
+
+def below(framework, n):
+    """A step's name as the verbs have it."""
+    return os.path.normpath(os.path.join("run", framework.at, framework.step(n)))
+
+
+@pytest.mark.timeout(400)
+def test_a_save_is_listed_when_it_is_complete_and_is_restored(world, mount, folder, framework, column):
+    with column("watch"):
+        with watch(world, folder / framework.at, pattern=framework.pattern) as w:
+            with column("save"):
+                run(world, framework, "save", folder, 1, 2)
+                assert framework.listed(folder) == [1, 2]
+                for n in (1, 2):
+                    check_info(mount, framework, below(framework, n), framework.event)
+        assert w.check_whole(framework.late) == {framework.step(1), framework.step(2)}
+    with column("restore"):
+        run(world, framework, "load", folder, 1, 2)
+        before = trees.describe(folder)
+        mount.remount()
+        assert trees.describe(folder) == before
+        run(world, framework, "load", folder, 1, 2)
+    assert mount.errors() == [] and world.program.json("sessions", mount.store) == []
+
+
+@pytest.mark.timeout(400)
+def test_it_rotates_and_resumes(world, mount, folder, framework, column):
+    with watch(world, folder / framework.at, pattern=framework.pattern) as w:
+        with column("rotate"):
+            assert set(run(world, framework, "train", folder, 3, STEPS_KEPT).words("resumed")) == {"none"}
+            assert framework.listed(folder)[-1] == 3
+        with column("resume"):
+            assert run(world, framework, "train", folder, 2, STEPS_KEPT).words("resumed") == ["3"]
+    with column("rotate"):
+        assert framework.listed(folder) == list(framework.keeps)
+        w.check_whole(framework.late)
+    with column("resume"):
+        mount.remount()
+        assert framework.listed(folder) == list(framework.keeps)
+        run(world, framework, "load", folder, *framework.keeps)
+        assert run(world, framework, "train", folder, 1, STEPS_KEPT).words("resumed") == ["5"]
+
+
+def lasted(job, n):
+    """How long the save of a step took, in seconds."""
+    return job.wait_for(f"saved {n}") - job.wait_for(f"saving {n}")
+
+
+def killed_in_a_save(world, framework, folder, part):
+    """Trains, and is killed when about this part of a save is done. Returns what it had resumed from, and the step under way when
+    that is not listed."""
+    job = Job(world, framework, "train", folder, 1000, STEPS_KEPT)
+    while not job.words("resumed"):
+        assert job.processes[0].poll() is None, job.log()
+        time.sleep(0.01)
+    resumed = job.words("resumed")[0]
+    first = 1 if resumed == "none" else int(resumed) + 1
+    typical = min(lasted(job, first), lasted(job, first + 1)) if job.wait_for(f"saved {first + 1}") else 0
+    assert job.wait_for(f"saving {first + 2}"), job.log()
+    time.sleep(part * typical)
+    job.kill()
+    time.sleep(0.3)  # what its last calls set going
+    last = int(job.words("saving")[-1])
+    return resumed, last if last not in framework.listed(folder) else None
+
+
+@pytest.mark.timeout(500)
+def test_a_kill_in_a_save_leaves_whole_steps_and_the_next_run_resumes(world, mount, folder, framework, column):
+    with column("kill"):
+        in_the_middle, last = 0, "none"
+        with watch(world, folder / framework.at, pattern=framework.pattern) as w:
+            for part in (0.5, 0.25, 0.75, 0.4, 0.6):
+                resumed, cut = killed_in_a_save(world, framework, folder, part)
+                assert resumed == last
+                in_the_middle += cut is not None
+                last = str(framework.listed(folder)[-1])
+                if in_the_middle == 2:
+                    break
+            assert in_the_middle, "no kill met a save"
+            assert run(world, framework, "train", folder, 2, STEPS_KEPT).words("resumed") == [last]
+        w.check_whole(framework.late)
+        steps = framework.listed(folder)
+        assert steps[-1] == int(last) + 2
+        run(world, framework, "load", folder, *steps)
+        for n in steps:
+            check_info(mount, framework, below(framework, n), framework.event)
+
+
+@pytest.mark.timeout(400)
+def test_a_step_of_any_name_appears_when_it_is_complete(world, mount, folder, framework, column):
+    """It has no step form: the folder is plain and seen as it is written, and becomes a step by its event."""
+    with column("any name"):
+        job = Job(world, framework, "save-as", folder, "mymodel", 7)
+        sights = []
+        while job.processes[0].poll() is None:
+            sights += [s for s in world.program.json("ls", mount.store) if s["name"] == "run/mymodel"]
+            newest = world.program("latest", mount.store, "run", check=False)
+            if newest.returncode == 0 and not sights:
+                sights += [s for s in world.program.json("ls", mount.store) if s["name"] == "run/mymodel"]
+                assert sights, "latest names what ls does not"
+        job.wait()
+        whole = {p: size for p, size in trees.sizes(folder / "mymodel").items() if p not in framework.late}
+        about = info(mount, "run/mymodel")
+        check_info(mount, framework, "run/mymodel", framework.any_name)
+        assert about["files"] >= len(whole)
+        for sight in sights:
+            assert sight["files"] >= len(whole), f"it was a step with {sight}, complete it has {about}"
+        assert world.program("latest", mount.store, "run").stdout.strip() == "run/mymodel"
+        run(world, framework, "load-as", folder, "mymodel", 7)
+        mount.remount()
+        run(world, framework, "load-as", folder, "mymodel", 7)

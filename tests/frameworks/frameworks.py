@@ -1,0 +1,131 @@
+"""The frameworks, what each does last, and how its driver is run."""
+
+import fnmatch
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Framework:
+    title: str                 # in the README's table
+    driver: str                # drivers/NAME.py
+    package: str
+    name: str                  # of a step, with {} for its number
+    profile: str = ""          # as `ckptfs info` has them; none: the step is one file
+    event: str = ""
+    variant: str = ""
+    ranks: int = 1
+    load_ranks: int = 1
+    at: str = "."              # where the steps are, below the folder that the driver is given
+    late: tuple = ()           # what may come after the event
+    any_name: str = ""         # the event of a step whose name has no step form: empty where the framework has no such save
+    keeps: tuple = (4, 5)      # of the steps 1 to 5, when it is told to keep two
+
+    def __str__(self):
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    @property
+    def version(self):
+        return version(self.package)
+
+    @property
+    def pattern(self):
+        """Of the names that a listing may show for steps of its."""
+        return re.sub(r"\{[^}]*\}", "[0-9]*", self.name) if self.name != "{}" else "*"
+
+    def step(self, n):
+        return self.name.format(n)
+
+    def number(self, name):
+        return int(re.fullmatch(re.escape(self.name).replace(r"\{\}", r"(\d+)").replace(r"\{:07d\}", r"(\d+)"), name)[1])
+
+    def listed(self, folder):
+        """Numbers of the steps that a listing shows."""
+        folder = Path(folder) / self.at
+        names = os.listdir(folder) if folder.is_dir() else []
+        return sorted(self.number(n) for n in fnmatch.filter(names, self.pattern))
+
+
+class Job:
+    """A driver at work, in one process or several. `said` has its lines, with when they came."""
+
+    def __init__(self, world, framework, command, folder, *rest, ranks=None):
+        ranks = ranks or framework.ranks
+        self.framework, self.said = framework, []
+        self._log = world.scratch / f"driver-{time.monotonic_ns()}.log"
+        base = dict(os.environ, VARIANT=framework.variant, WORLD_SIZE=str(ranks), RENDEZVOUS=f"{self._log}.rendezvous", PYTHONDONTWRITEBYTECODE="1",
+                    HOME=str(world.scratch))
+        argv = [sys.executable, str(HERE / "drivers" / f"{framework.driver}.py"), command, str(folder), *map(str, rest)]
+        self.processes = []
+        for rank in range(ranks):
+            with open(self._log, "ab") as log:
+                p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log if rank else subprocess.PIPE, stderr=log, text=True,
+                                     env=base | {"RANK": str(rank)}, start_new_session=True, cwd=world.scratch)
+            self.processes.append(p)
+        world.callback(self.kill)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.processes[0].stdout:
+            self.said.append((time.monotonic(), line.strip()))
+
+    def kill(self):
+        """All of its processes and what they forked, at once."""
+        for p in self.processes:
+            try:
+                os.killpg(p.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for p in self.processes:
+            p.wait(60)
+        self._reader.join(20)
+
+    def wait(self, timeout=200):
+        """Until all have ended, well."""
+        deadline = time.monotonic() + timeout
+        for p in self.processes:
+            try:
+                p.wait(max(1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{self.framework.driver} has not ended within {timeout} s\n{self.log()}") from None
+        self._reader.join(20)
+        assert not any(p.returncode for p in self.processes), f"{[p.returncode for p in self.processes]}\n{self.log()}"
+        return self
+
+    def log(self):
+        text = self._log.read_text(errors="replace")
+        return "\n".join([*(line for _, line in self.said), text[-5000:]])
+
+    def wait_for(self, line, timeout=120):
+        """When it said this; None when it ended without."""
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = self.processes[0].poll() is not None
+            for when, said in list(self.said):
+                if said == line:
+                    return when
+            if ended:
+                return None
+            assert time.monotonic() < deadline, f"{self.framework.driver} did not say {line!r}\n{self.log()}"
+            time.sleep(0.002)
+
+    def words(self, first):
+        """What it said after this word, line by line."""
+        return [said.split(" ", 1)[1] for _, said in self.said if said.startswith(first + " ")]
+
+
+def run(world, framework, command, folder, *rest, ranks=None):
+    if ranks is None and command.startswith("load"):
+        ranks = framework.load_ranks
+    return Job(world, framework, command, folder, *rest, ranks=ranks).wait()

@@ -1,0 +1,14 @@
+"""Frameworks that train: each has its own names, its own last move, and its own ideas of what may go."""
+
+from cases import *  # noqa: F403
+from frameworks import Framework
+
+FRAMEWORKS = [
+    Framework("Hugging Face Trainer", "hf_trainer", "transformers", "checkpoint-{}", "hf-trainer", "close:trainer_state.json"),
+    Framework("accelerate save_state", "accelerate_state", "accelerate", "checkpoint_{}", "accelerate", "close:random_states_0.pkl", at="checkpoints",
+              late=("custom_checkpoint_*.pkl",)),
+    Framework("Megatron-core torch_dist", "megatron_dist", "megatron-core", "iter_{:07d}", "megatron", "close:metadata.json", ranks=2,
+              any_name="close:metadata.json"),
+    Framework("DeepSpeed save_checkpoint", "deepspeed_engine", "deepspeed", "global_step{}", "deepspeed", "close:latest", ranks=2, load_ranks=2,
+              any_name="close:latest"),
+]
