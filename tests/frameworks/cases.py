@@ -17,9 +17,10 @@ def info(mount, name):
 
 
 def check_info(mount, framework, name, event):
+    """What completed it; files that came afterwards made more versions of it."""
     if event:
         about = info(mount, name)
-        assert (about["profile"], about["event"]) == (framework.profile, event)
+        assert (about["profile"], about["versions"][0]["event"]) == (framework.profile, event), about
 
 
 def below(framework, n):

@@ -53,6 +53,8 @@ def _watch(out, ignored, pattern, folders):
     parent = os.getppid()
     ending = False
     while not ending and os.getppid() == parent:
+        if pattern:
+            time.sleep(0.001)  # those who save have several processes, and want the processor too
         rounds += 1
         ending = bool(told)
         for folder in folders:

@@ -10,8 +10,6 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-common.start_ranks()
-
 
 def state(n, blank=False):
     mesh = init_device_mesh("cpu", (common.WORLD,))
@@ -74,4 +72,5 @@ def end():
 
 
 if __name__ == "__main__":
+    common.start_ranks()
     common.main(sys.modules[__name__])

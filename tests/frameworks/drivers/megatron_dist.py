@@ -10,8 +10,6 @@ import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing import ShardedTensor
 
-common.start_ranks()
-parallel_state.initialize_model_parallel(1, 1)
 if not torch.cuda.is_available():
     # It waits for a GPU before it writes, and has the ranks agree on one. It is itself as it came: only these two are told of none.
     torch.cuda.synchronize = lambda *_: None
@@ -83,5 +81,7 @@ def end():
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # it spawns processes, which import this again
+    common.start_ranks()
+    parallel_state.initialize_model_parallel(1, 1)
     common.main(sys.modules[__name__])
