@@ -3,6 +3,8 @@
 from cases import *  # noqa: F403
 from frameworks import Framework
 
+del test_a_step_of_any_name_appears_when_it_is_complete  # noqa: F821  (none of these has a last move of its own)
+
 FRAMEWORKS = [
     Framework("safetensors", "safetensors_file", "safetensors", "model-{}.safetensors"),
     Framework("numpy npz", "numpy_file", "numpy", "model-{}.npz", variant="npz"),

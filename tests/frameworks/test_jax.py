@@ -10,5 +10,5 @@ FRAMEWORKS = [
     Framework("Orbax v1 partial", "orbax_v1", "orbax-checkpoint", "{}", "orbax", "rename", variant="partial", any_name="rename"),
     Framework("flax.training.checkpoints", "flax_legacy", "flax", "checkpoint_{}"),
     Framework("eFormer Checkpointer", "eformer_checkpointer", "eformer", "run-{}", "eformer", "close:metadata.json", any_name="close:metadata.json",
-              keeps=(3, 5)),
+              keeps=(3, 5), stumbles=True),
 ]

@@ -19,7 +19,7 @@ def state(n):
 
 
 def checkpointer(folder, temporaries=False):
-    return Checkpointer(str(folder), datetime.timedelta(0) if temporaries else None, [CheckpointInterval(every=3 if temporaries else 1)])
+    return Checkpointer(str(folder), datetime.timedelta(microseconds=1) if temporaries else None, [CheckpointInterval(every=3 if temporaries else 1)])
 
 
 def compare(c, path, n):
