@@ -70,17 +70,5 @@ def train(folder, count, keep):
     run(folder, lambda last: last + count, keep)
 
 
-def save_as(folder, name, n):
-    """save_pretrained has no last move of its own: the script makes the marker."""
-    m = model()
-    fill(m, n)
-    m.save_pretrained(folder / name)
-    (folder / name / ".finalize").touch()
-
-
-def load_as(folder, name, n):
-    compare(GPT2LMHeadModel.from_pretrained(folder / name), n)
-
-
 if __name__ == "__main__":
     common.main(sys.modules[__name__])
