@@ -38,7 +38,7 @@ with ThreadPoolExecutor(4) as pool:
 class Walker(Framework):
     @property
     def version(self):
-        return "Debian's"
+        return "" if self.title == "object store sync" else "Debian's"
 
 
 def walker(title):

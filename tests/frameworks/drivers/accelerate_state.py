@@ -33,8 +33,8 @@ class Counter:
         self.n = state["n"]
 
 
-def start(folder, iteration=0, keep=None):
-    project = ProjectConfiguration(project_dir=str(folder), automatic_checkpoint_naming=True, total_limit=keep, iteration=iteration)
+def start(folder, iteration=0, keep=None, naming=True):
+    project = ProjectConfiguration(project_dir=str(folder), automatic_checkpoint_naming=naming, total_limit=keep, iteration=iteration)
     a = Accelerator(project_config=project, cpu=True)
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
@@ -66,6 +66,14 @@ def save(folder, n):
 
 def load(folder, n):
     compare(*start(folder), n, str(folder / f"checkpoints/checkpoint_{n}"))
+
+
+def save_as(folder, name, n):
+    saved(*start(folder, naming=False), n, str(folder / name))
+
+
+def load_as(folder, name, n):
+    compare(*start(folder, naming=False), n, str(folder / name))
 
 
 def train(folder, count, keep):
