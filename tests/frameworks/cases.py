@@ -71,6 +71,13 @@ def lasted(job, n):
     return job.wait_for(f"saved {n}") - job.wait_for(f"saving {n}")
 
 
+def wait_for_half(framework, folder, n, deadline):
+    """Much of the time may go before the framework makes the step's folder. One that makes it under another name is not waited for."""
+    path = folder / framework.at / framework.step(n)
+    while framework.profile not in ("", "orbax") and not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+
+
 def killed_in_a_save(world, mount, framework, folder, part):
     """Trains, and is killed when about this part of a save is done. Returns what it had resumed from, and whether there is the half
     of a step."""
@@ -81,8 +88,10 @@ def killed_in_a_save(world, mount, framework, folder, part):
     resumed = job.words("resumed")[0]
     first = 1 if resumed == "none" else int(resumed) + 1
     typical = min(lasted(job, first), lasted(job, first + 1)) if job.wait_for(f"saved {first + 1}") else 0
-    assert job.wait_for(f"saving {first + 2}"), job.log()
-    time.sleep(part * typical)
+    began = job.wait_for(f"saving {first + 2}")
+    assert began, job.log()
+    wait_for_half(framework, folder, first + 2, began + typical)
+    time.sleep(max(0.0, part * (began + typical - time.monotonic())))
     job.kill()
     time.sleep(0.3)  # what its last calls set going
     left = world.program.json("sessions", mount.store)
