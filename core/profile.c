@@ -160,7 +160,8 @@ static bool holds_like(int dirfd, const char *const *patterns, size_t count)
 	}
 	while (!found && (e = readdir(dir)))
 		for (size_t i = 0; !found && i < count && patterns[i]; i++)
-			found = ckpt_name_matches(patterns[i], e->d_name);
+			found = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+				ckpt_name_matches(patterns[i], e->d_name);
 	closedir(dir);
 	return found;
 }
@@ -335,6 +336,7 @@ static const struct profile profiles[] = {
 	 .file = ITERATION_FILE,
 	 .beside = true,
 	 .check = check_iteration,
+	 .inside = {"*"},
 	 .awaits = "latest_checkpointed_iteration.txt, beside it (bytecheckpoint)"},
 	{.name = "megatron",
 	 .act = CKPT_ACT_CLOSE,

@@ -319,12 +319,18 @@ static int decide_plain(struct ckpt_fs *fs, struct node *folder, struct completi
 static int decide_beside(struct ckpt_fs *fs, struct node *folder, struct completing *c)
 {
 	struct ckpt_step *step = step_in_folder(fs, folder, c->what.beside);
+	CLEANUP_FD int dirfd = -1;
 
 	if (!step)
 		return decide_plain(fs, folder, c);
 	c->step = unfinished(step);
 	if (!c->step)
 		return -ENOENT;
+	dirfd = ckpt_sys.open(fs->store->sessions_fd, c->step->session, O_RDONLY | O_DIRECTORY, 0);
+	if (dirfd < 0 || !ckpt_profile_knows(&c->what, dirfd)) {
+		ckpt_step_unref(TAKE_PTR(c->step));
+		return -ENOENT;
+	}
 	node_ref(fs, folder);
 	c->folder = folder;
 	return 0;
