@@ -66,16 +66,15 @@ def test_it_rotates_and_resumes(world, mount, folder, framework, column):
         assert run(world, framework, "train", folder, 1, STEPS_KEPT).words("resumed") == ["5"]
 
 
-def lasted(job, n):
-    """How long the save of a step took, in seconds."""
-    return job.wait_for(f"saved {n}") - job.wait_for(f"saving {n}")
-
-
-def wait_for_half(framework, folder, n, deadline):
-    """Much of the time may go before the framework makes the step's folder. One that makes it under another name is not waited for."""
+def begun(job, framework, folder, n):
+    """When the step's folder was there: much may be done before. One that is made under another name, and a file, begin at once."""
+    when = job.wait_for(f"saving {n}")
+    assert when, job.log()
     path = folder / framework.at / framework.step(n)
-    while framework.profile not in ("", "orbax") and not path.exists() and time.monotonic() < deadline:
+    while framework.profile not in ("", "orbax") and not path.exists() and job.processes[0].poll() is None:
         time.sleep(0.0005)
+        when = time.monotonic()
+    return when
 
 
 def killed_in_a_save(world, mount, framework, folder, part):
@@ -87,11 +86,10 @@ def killed_in_a_save(world, mount, framework, folder, part):
         time.sleep(0.01)
     resumed = job.words("resumed")[0]
     first = 1 if resumed == "none" else int(resumed) + 1
-    typical = min(lasted(job, first), lasted(job, first + 1)) if job.wait_for(f"saved {first + 1}") else 0
-    began = job.wait_for(f"saving {first + 2}")
-    assert began, job.log()
-    wait_for_half(framework, folder, first + 2, began + typical)
-    time.sleep(max(0.0, part * (began + typical - time.monotonic())))
+    before = begun(job, framework, folder, first + 1)
+    took = job.wait_for(f"saved {first + 1}") - before
+    begun(job, framework, folder, first + 2)
+    time.sleep(part * took)
     job.kill()
     time.sleep(0.3)  # what its last calls set going
     left = world.program.json("sessions", mount.store)

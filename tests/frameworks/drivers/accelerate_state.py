@@ -47,9 +47,10 @@ def start(folder, iteration=0, keep=None, naming=True):
 
 
 def saved(a, model, counter, n, where=None):
+    new = weights(n)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(weights(n)[name])
+            p.copy_(new[name])
     counter.n = n
     a.save_state(where)
 

@@ -45,9 +45,10 @@ def engine():
 
 
 def saved(e, folder, tag, n):
+    new = weights(n)
     with torch.no_grad():
         for name, p in e.module.named_parameters():
-            p.copy_(weights(n)[name])
+            p.copy_(new[name])
     e.save_checkpoint(str(folder), tag=tag, client_state={"n": n})
 
 
