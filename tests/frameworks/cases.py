@@ -67,11 +67,11 @@ def test_it_rotates_and_resumes(world, mount, folder, framework, column):
 
 
 def begun(job, framework, folder, n):
-    """When the step's folder was there: much may be done before. One that is made under another name, and a file, begin at once."""
+    """When the step's folder was there, by its exact name: much may be done before. A file begins at once."""
     when = job.wait_for(f"saving {n}")
     assert when, job.log()
-    path = folder / framework.at / framework.step(n)
-    while framework.profile not in ("", "orbax") and not path.exists() and job.processes[0].poll() is None:
+    path = folder / framework.at / (framework.half or framework.name).format(n)
+    while framework.profile and not path.exists() and f"saved {n}" not in [said for _, said in job.said] and job.processes[0].poll() is None:
         time.sleep(0.0005)
         when = time.monotonic()
     return when
