@@ -104,7 +104,7 @@ def test_a_kill_in_a_save_leaves_whole_steps_and_the_next_run_resumes(world, mou
     with column("kill"):
         in_the_middle, last = 0, "none"
         with watch(world, folder / framework.at, pattern=framework.pattern) as w:
-            for part in (0.5, 0.75, 0.3, 0.6, 0.4, 0.85):
+            for part in (0.5, 0.9, 0.97, 0.3, 0.75, 0.15, 0.6, 0.85):
                 resumed, half = killed_in_a_save(world, mount, framework, folder, part)
                 assert resumed == last
                 in_the_middle += half
