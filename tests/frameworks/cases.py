@@ -102,12 +102,13 @@ def killed_in_a_save(world, mount, framework, folder, part):
 @pytest.mark.timeout(500)
 def test_a_kill_in_a_save_leaves_whole_steps_and_the_next_run_resumes(world, mount, folder, framework, column):
     with column("kill"):
-        in_the_middle, last = 0, "none"
+        in_the_middle, last, part = 0, "none", 0.6
         with watch(world, folder / framework.at, pattern=framework.pattern) as w:
-            for part in (0.5, 0.9, 0.97, 0.3, 0.75, 0.15, 0.6, 0.85):
+            for _ in range(8):
                 resumed, half = killed_in_a_save(world, mount, framework, folder, part)
                 assert resumed == last
                 in_the_middle += half
+                part *= 0.7 if half else 0.4  # too late: it says that it has saved some time after its last move
                 last = str(framework.listed(folder)[-1])
                 if in_the_middle == 2:
                     break

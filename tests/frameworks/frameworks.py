@@ -30,6 +30,7 @@ class Framework:
     late: tuple = ()           # what may come after the event
     any_name: str = ""         # the event of a step whose name has no step form: empty where the framework has no such save
     half: str = ""             # the name of a step's folder that is being written, where it is another one
+    trains: bool = True        # its driver's `train` saves in the way that the row is about
     stumbles: bool = False     # its next save fails over what a killed one left, here as on any filesystem
     keeps: tuple = (4, 5)      # of the steps 1 to 5, when it is told to keep two
 
