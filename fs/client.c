@@ -89,16 +89,18 @@ bool client_was_killed(pid_t tid)
 	return tid && may_be_exiting(tid) && read_stat(tid, fields) && (fields[9] & PF_EXITING) && (fields[52] & 0x7f);
 }
 
+// /proc has the start in ticks, rounded down: a tick less is what is certain.
 int64_t client_age_ns(pid_t tid)
 {
+	const int64_t tick_ns = INT64_C(1000000000) / sysconf(_SC_CLK_TCK);
 	unsigned long long fields[STAT_FIELDS] = {0};
 	pid_t process = client_process(tid);
 	struct timespec now;
 
 	if (!process || !read_stat(process, fields) || clock_gettime(CLOCK_BOOTTIME, &now))
 		return -1;
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec -
-	       (int64_t)(fields[22] * (1000000000 / (unsigned long long)sysconf(_SC_CLK_TCK)));
+	int64_t age_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec - ((int64_t)fields[22] + 1) * tick_ns;
+	return age_ns < 0 ? 0 : age_ns;
 }
 
 // fdinfo holds the number of the file and the flags of the open, in octal, without asking any filesystem.

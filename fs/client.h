@@ -12,7 +12,7 @@ pid_t client_process(pid_t tid);
 // What the program of the thread is called, as in /proc/TID/comm; false: not known.
 #define CLIENT_COMM_BYTES 64
 bool client_comm(pid_t tid, char *ret_comm);
-// For how long the process of the thread runs, ns; -1: not known.
+// For how long at least the process of the thread runs, ns; -1: not known.
 int64_t client_age_ns(pid_t tid);
 // True when the thread is exiting because a signal killed its process: what it closes, the kernel closed for it.
 bool client_was_killed(pid_t tid);
