@@ -4,6 +4,7 @@
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/call.h"
 #include "fs/node.h"
 
 #include <fcntl.h>
@@ -42,10 +43,29 @@ static int place_copy(struct ckpt_fs *fs, struct node *n, struct node *dir, int 
 
 	names_write_lock(fs);
 	rc = ckpt_share_copy_place(fs->store, copy, dirfd, name);
-	if (!rc)
+	if (!rc) {
 		name_drop_locked(fs, n, dir, name);
+		__atomic_store_n(&n->copied, true, __ATOMIC_RELAXED);
+	}
 	names_unlock(fs);
 	return rc;
+}
+
+// What the kernel knows of a reopened step is from when it was committed, when names were for long. It takes the lock of the
+// directory for it, which who waits for us may have.
+static void run_forget_name(struct call *c)
+{
+	(void)fuse_lowlevel_notify_inval_entry(c->fs->se, node_id(c->fs, c->node), c->name, strlen(c->name));
+	node_unref(c->fs, c->node);
+}
+
+static void make_kernel_look_again(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	struct call c = {.run = run_forget_name, .fs = fs, .node = dir, .waits_for_clients = true};
+
+	snprintf(c.name, sizeof(c.name), "%s", name);
+	node_ref(fs, dir);
+	call_detach(&c);
 }
 
 int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
@@ -67,6 +87,8 @@ int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 		rc = ckpt_share_copy_make(fs->store, dirfd, name, empty, !step && !empty, &copy);
 	if (!rc && copy.of)
 		rc = place_copy(fs, n, dir, dirfd, name, &copy);
+	if (!rc && step && step->base)
+		make_kernel_look_again(fs, dir, name);
 	if (step)
 		__atomic_store_n(&step->overwritten, true, __ATOMIC_RELEASE);
 	if (!rc && ret_fd) {

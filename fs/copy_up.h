@@ -1,7 +1,8 @@
 // Shared files in live trees (core/share.h), as clients change them: the first change gives the name a copy of its own.
 //
 // A node has one name, and the kernel knows it by the file behind it: so the copy is another node. The old one keeps its
-// open handles, which read on what they opened, and loses its name; ESTALE makes the kernel look the name up again.
+// open handles, which read on what they opened, and loses its name; ESTALE makes the kernel look the name up again. Who stats
+// the path cannot be told from who has it open: so a shared file's name is looked up each time.
 // Threads: any, one copy at a time. Blocks for as long as the bytes take.
 #pragma once
 

@@ -80,6 +80,7 @@ struct node {
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
 	struct draft *draft;     // new content that is not published yet (draft.h), guarded by names_lock; else NULL
 	int control;             // NODE_CONTROL: which piece (control.h)
+	bool copied;             // its name is that of its copy (copy_up.h); atomic
 	union {
 		struct marker *marker; // NODE_MARKER: what was written last
 		char *target;          // NODE_LATEST, set with its first lookup

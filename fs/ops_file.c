@@ -214,7 +214,8 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 		return;
 	}
 	rc = place_of(fs, n, &p);
-	if (rc && rc != -ESTALE) {
+	// The kernel looks again who has the name of what was copied, which others have still open.
+	if (rc && (rc != -ESTALE || __atomic_load_n(&n->copied, __ATOMIC_RELAXED))) {
 		reply_error(req, rc);
 		return;
 	}

@@ -215,6 +215,8 @@ static void fill_live(struct ckpt_fs *fs, const struct node *n, const struct sta
 	attr_from_statx(fs, n, stx, &ret_entry->attr);
 	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
 	ret_entry->attr_timeout = TIMEOUT_ATTR;
+	if (__atomic_load_n(&n->file, __ATOMIC_RELAXED))
+		ret_entry->entry_timeout = TIMEOUT_NONE; // it becomes that of a copy (copy_up.h)
 }
 
 // A name is looked at and remembered under one lock, so that a rename cannot come in between. Names that are known,

@@ -213,6 +213,31 @@ def test_change_of_a_link_is_a_change_of_it_alone(mount, base, change, where, so
 
 
 @both_modes
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("where", [*PLACES, "reopened step"])
+def test_who_comes_after_a_change_finds_the_changed_file_while_others_have_the_first_open(mount, base, change, where):
+    step, made = base
+    source = "params/layer_0/w0.bin"
+    act, effect = CHANGES[change]
+    data, path = made[source], step / source
+    if where == "reopened step":
+        trees.write(step / "config.json", b"{}")
+    else:
+        path = place_of(mount, where) / "w"
+        os.link(step / source, path)
+    with contextlib.ExitStack() as readers:
+        before = [readers.enter_context(open(path, "rb")) for _ in range(2)]
+        assert before[0].read(7) == data[:7] and os.lstat(path).st_size == len(data)
+        act(path)
+        assert path.read_bytes() == (effect(data) if effect else data)
+        patience = 10 if where == "reopened step" else 0  # there the kernel is told behind
+        wait_until(lambda: os.lstat(path).st_size == (len(effect(data)) if effect else len(data)), patience, "the new size")
+        if change in ("chmod", "fchmod"):
+            wait_until(lambda: stat.S_IMODE(os.lstat(path).st_mode) == 0o600, patience, "the new mode")
+        assert before[0].read() == data[7:] and before[1].read() == data
+
+
+@both_modes
 def test_removing_and_renaming_links_touches_nothing_else(mount, base, place):
     step, made = base
     data = made["params/layer_0/w0.bin"]

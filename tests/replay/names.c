@@ -1,6 +1,8 @@
 // What is done to names around steps: T12, T14, T16.
 #include "tests/replay/traces.h"
 
+#include <unistd.h>
+
 // --- NeMo -------------------------------------------------------------------------------------------------------------
 
 void t12_nemo(int rank)
@@ -8,6 +10,7 @@ void t12_nemo(int rank)
 	static const char *const step = "nemo/epoch=1-step=100";
 
 	if (rank == 0) {
+		usleep(30000); // /proc says when a process began in ticks of 10 ms; a real one imports for seconds
 		make_dirs("nemo");
 		put_text(path("%s-unfinished", step), "");
 		make_dirs(path("%s/weights", step));
