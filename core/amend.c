@@ -22,6 +22,7 @@
 
 struct ckpt_pending_file {
 	struct ckpt_pending_file *next;
+	uint64_t ino; // expected: of the file
 	char path[];
 };
 
@@ -45,13 +46,21 @@ bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path)
 	return *slot_locked(step, path);
 }
 
-int ckpt_amend_begin(struct ckpt_step *step, const char *path)
+static struct ckpt_pending_file *pending_new(const char *path)
 {
 	struct ckpt_pending_file *f = calloc(1, sizeof(*f) + strlen(path) + 1);
 
+	if (f)
+		strcpy(f->path, path);
+	return f;
+}
+
+int ckpt_amend_begin(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_pending_file *f = pending_new(path);
+
 	if (!f)
 		return -ENOMEM;
-	strcpy(f->path, path);
 	LOCK_SCOPE(&step->lock);
 	if (step->state != CKPT_STEP_COMMITTED || step->reopening || ckpt_reopen_any(step)) {
 		free(f);
@@ -81,13 +90,66 @@ int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to)
 	return rc;
 }
 
+static void free_list(struct ckpt_pending_file *list)
+{
+	while (list) {
+		struct ckpt_pending_file *f = list;
+
+		list = f->next;
+		free(f);
+	}
+}
+
 void ckpt_amend_forget_all(struct ckpt_step *step)
 {
-	while (step->pending_files) {
-		struct ckpt_pending_file *f = step->pending_files;
+	free_list(TAKE_PTR(step->pending_files));
+	free_list(TAKE_PTR(step->expected_files));
+}
 
-		step->pending_files = f->next;
-		free(f);
+// --- Files that a commit leaves out -------------------------------------------------------------------------------------
+
+int ckpt_amend_expect(struct ckpt_step *step, const char *path, uint64_t ino, int fd)
+{
+	struct ckpt_pending_file *f = pending_new(path);
+
+	if (!f)
+		return -ENOMEM;
+	(void)ckpt_amend_mark(fd);
+	f->ino = ino;
+	LOCK_SCOPE(&step->lock);
+	f->next = step->expected_files;
+	step->expected_files = f;
+	return 0;
+}
+
+void ckpt_amend_expect_none(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	free_list(TAKE_PTR(step->expected_files));
+}
+
+static bool has_writer_locked(const struct ckpt_step *step, uint64_t ino)
+{
+	for (const struct ckpt_writer *w = step->writers; w; w = w->next)
+		if (w->ino == ino)
+			return true;
+	return false;
+}
+
+// Who closed his while the outcome of the commit was not known was told so, and will not close it again.
+void ckpt_amend_expected_locked(struct ckpt_step *step)
+{
+	struct ckpt_pending_file *f;
+
+	while ((f = step->expected_files)) {
+		step->expected_files = f->next;
+		if (!has_writer_locked(step, f->ino)) {
+			free(f);
+			continue;
+		}
+		f->next = step->pending_files;
+		__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
 	}
 }
 

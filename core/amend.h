@@ -42,6 +42,12 @@ int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw
 // and -ENOENT; -EPERM the step is pinned; -EINVAL for the step itself. Blocks on the disk.
 int ckpt_amend_remove(struct ckpt_step *step, const char *path);
 
+// For commit.c and scan.c. A file that has a writer, and which the commit that runs leaves out, is pending from its end on, if it is
+// still open then. fd is open on it.
+int ckpt_amend_expect(struct ckpt_step *step, const char *path, uint64_t ino, int fd);
+void ckpt_amend_expect_none(struct ckpt_step *step);
+void ckpt_amend_expected_locked(struct ckpt_step *step); // the step is committed, its lock held
+
 // For reopen.c, while the step takes no new ones: the pending files have names below dirfd, too; and then no others.
 int ckpt_amend_link(struct ckpt_step *step, int dirfd);
 void ckpt_amend_unlink(struct ckpt_step *step);

@@ -12,11 +12,13 @@ struct attempt {
 	int64_t writers_ns, began_ns;
 	struct ckpt_scan scan;
 	struct ckpt_leftover *leftovers;
+	uint64_t *late;
 	struct ckpt_record record;
 	struct ckpt_manifest *manifest;
 	struct ckpt_step *before; // a reference that goes with the attempt, or NULL
-	bool as_it_is;            // no name was asked for: the one that the step has when the gate is closed
-	bool unknown;             // this put, or that of an earlier attempt, may or may not have happened
+	bool leaves_late;
+	bool as_it_is; // no name was asked for: the one that the step has when the gate is closed
+	bool unknown;  // this put, or that of an earlier attempt, may or may not have happened
 };
 
 // The manifest and the record around it, of what was scanned; a manifest too large to be embedded is stored.

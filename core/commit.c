@@ -16,6 +16,7 @@
 //  8. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
 #include "core/commit.h"
 
+#include "core/amend.h"
 #include "core/attempt.h"
 #include "core/copy.h"
 #include "core/errlog.h"
@@ -59,12 +60,50 @@ static bool stands_still(const struct ckpt_writer *w)
 	       st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec == w->flush_mtime_ns;
 }
 
-static bool all_stand_still_locked(const struct ckpt_step *step)
+// Once it is closed it is waited for like any, which is not for long.
+static bool is_left(const struct attempt *a, const struct ckpt_writer *w)
 {
-	for (const struct ckpt_writer *w = step->writers; w; w = w->next)
-		if (!stands_still(w))
+	return a->leaves_late && w->late && !w->flushed;
+}
+
+static bool any_to_wait_for_locked(const struct attempt *a)
+{
+	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
+		if (!is_left(a, w))
+			return true;
+	return false;
+}
+
+static bool all_stand_still_locked(const struct attempt *a)
+{
+	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
+		if (!is_left(a, w) && !stands_still(w))
 			return false;
 	return true;
+}
+
+static int leave_late_locked(struct attempt *a)
+{
+	size_t count = 0;
+
+	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
+		count += is_left(a, w);
+	a->late = count ? calloc(count, sizeof(*a->late)) : NULL;
+	if (count && !a->late)
+		return -ENOMEM;
+	for (struct ckpt_writer *w = a->step->writers; w; w = w->next) {
+		w->left = is_left(a, w);
+		if (w->left)
+			a->late[a->scan.late_count++] = w->ino;
+	}
+	a->scan.late = a->late;
+	return 0;
+}
+
+static void leave_none_locked(struct ckpt_step *step)
+{
+	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+		w->left = false;
 }
 
 static void wait_a_moment_locked(struct ckpt_step *step, int64_t ns)
@@ -88,6 +127,8 @@ static int take_leftovers_locked(struct attempt *a)
 	if (!a->leftovers)
 		return -ENOMEM;
 	for (struct ckpt_writer *w = a->step->writers; w; w = w->next) {
+		if (is_left(a, w))
+			continue;
 		a->leftovers[i++].ino = w->ino;
 		ckpt_errlog_add(a->step->store->errlog, a->name, 0,
 				"close the file in every process before the step is completed",
@@ -95,7 +136,7 @@ static int take_leftovers_locked(struct attempt *a)
 				(int)w->pid);
 	}
 	a->scan.leftovers = a->leftovers;
-	a->scan.leftover_count = count;
+	a->scan.leftover_count = i;
 	return 0;
 }
 
@@ -104,7 +145,7 @@ static int blame_writer_locked(struct attempt *a)
 	char pid[128];
 
 	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next) {
-		if (stands_still(w))
+		if (is_left(a, w) || stands_still(w))
 			continue;
 		char path[64], target[PATH_MAX];
 		ssize_t n;
@@ -154,11 +195,12 @@ static int wait_for_writers(struct attempt *a)
 	struct ckpt_step *step = a->step;
 	int64_t began = ckpt_sys.mono_ns(), still_since = 0;
 	bool written_back = !step->store->write_back;
+	int rc;
 
 	LOCK_SCOPE(&step->lock);
-	while (step->changers || (step->writers && step->state == CKPT_STEP_COMMITTING)) {
+	while (step->changers || (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)) {
 		int64_t now = ckpt_sys.mono_ns();
-		bool still = !step->changers && all_stand_still_locked(step);
+		bool still = !step->changers && all_stand_still_locked(a);
 
 		progress(a);
 		if (!still)
@@ -167,7 +209,7 @@ static int wait_for_writers(struct attempt *a)
 			still_since = now;
 		if (still && now - still_since >= MIN(LEFTOVER_STILL_NS, a->writers_ns)) {
 			if (written_back)
-				return take_leftovers_locked(a);
+				break;
 			if (write_back_locked(a))
 				return -ENOMEM;
 			written_back = true;
@@ -177,7 +219,10 @@ static int wait_for_writers(struct attempt *a)
 			return blame_writer_locked(a);
 		wait_a_moment_locked(step, 20000000);
 	}
-	return step->state == CKPT_STEP_COMMITTING ? 0 : -ESTALE; // who held the gate may have taken the step away
+	if (step->state != CKPT_STEP_COMMITTING)
+		return -ESTALE; // who held the gate may have taken the step away
+	rc = any_to_wait_for_locked(a) ? take_leftovers_locked(a) : 0;
+	return rc ? rc : leave_late_locked(a);
 }
 
 // --- Write-out --------------------------------------------------------------------------------------------------------
@@ -379,6 +424,7 @@ static int attempt_run(struct attempt *a)
 		return rc;
 	a->scan.step = a->step;
 	a->scan.lease_until_ns = ckpt_sys.mono_ns() + a->writers_ns;
+	ckpt_amend_expect_none(a->step); // what an attempt that failed has left
 	rc = ckpt_scan_run(&a->scan);
 	if (rc) {
 		complain_of_scan(a, rc);
@@ -442,6 +488,7 @@ static void enter_committed_locked(struct attempt *a)
 	remember_last_locked(step->store, a);
 	step->summary = a->record.summary;
 	step->state = CKPT_STEP_COMMITTED;
+	ckpt_amend_expected_locked(step);
 	ckpt_stage_forget(step);
 }
 
@@ -461,6 +508,8 @@ static void finish(struct attempt *a, int rc)
 		enter_committed_locked(a);
 	else if (step->state == CKPT_STEP_COMMITTING)
 		step->state = CKPT_STEP_STAGED;
+	if (rc && !a->unknown)
+		leave_none_locked(step);
 	if (!rc || !a->unknown)
 		ckpt_step_release_locked(step);
 	step->outcome_unknown = rc && a->unknown;
@@ -484,6 +533,7 @@ static void attempt_free(struct attempt *a)
 	ckpt_manifest_unref(a->manifest);
 	free(a->record.manifest);
 	free(a->leftovers);
+	free(a->late);
 	free(a->metadata);
 	ckpt_step_unref(a->before);
 	ckpt_step_unref(a->step);
@@ -546,6 +596,7 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	snprintf(a->profile, sizeof(a->profile), "%s", how->profile);
 	a->metadata = how->metadata ? strdup(how->metadata) : NULL;
 	a->writers_ns = how->writers_ns;
+	a->leaves_late = how->leaves_late;
 	a->began_ns = ckpt_sys.mono_ns();
 	a->as_it_is = !how->name;
 	if (how->metadata && !a->metadata) {

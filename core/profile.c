@@ -36,6 +36,7 @@ struct profile {
 	const char *const dirs[3]; // forms of the step's name; none: any
 	bool beside;               // the file is in the folder that the step is in
 	check_fn *check;
+	const char *const late[2]; // files that other ranks may still be writing then: the step does not wait for them
 	const char *const inside[6]; // beside: what a directory must hold to be one of these; none: anything
 	const char *awaits;          // for people
 };
@@ -316,11 +317,13 @@ static const struct profile profiles[] = {
 	 .file = "trainer_state.json",
 	 .dirs = {"checkpoint-#"},
 	 .check = check_trainer,
+	 .late = {"rng_state_*.pth"},
 	 .awaits = "trainer_state.json (hf-trainer)"},
 	{.name = "accelerate",
 	 .act = CKPT_ACT_CLOSE,
 	 .file = "random_states_0.pkl",
 	 .check = check_accelerate,
+	 .late = {"random_states_*.pkl"},
 	 .awaits = "random_states_0.pkl (accelerate)"},
 	{.name = "torchsnapshot", .act = CKPT_ACT_CLOSE, .file = ".snapshot_metadata", .check = check_snapshot},
 	{.name = "dcp", .act = CKPT_ACT_RENAME, .file = ".metadata", .from = ".metadata.tmp", .check = check_dcp},
@@ -449,6 +452,17 @@ bool ckpt_profile_watches(uint64_t mask, enum ckpt_act act, const char *from, co
 	return false;
 }
 
+bool ckpt_profile_is_late(uint64_t mask, const char *name)
+{
+	if (ckpt_profile_watches(mask, CKPT_ACT_CLOSE, NULL, name, false))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(profiles); i++)
+		for (size_t k = 0; k < ARRAY_LEN(profiles[i].late) && profiles[i].late[k]; k++)
+			if (is_on(mask, &profiles[i]) && ckpt_name_matches(profiles[i].late[k], name))
+				return true;
+	return false;
+}
+
 static bool has_form(const struct profile *p, const char *dir)
 {
 	for (size_t i = 0; i < ARRAY_LEN(p->dirs) && p->dirs[i]; i++)
@@ -464,6 +478,7 @@ static void say_event(const struct profile *p, struct ckpt_completion *c)
 
 	c->act = p->act;
 	c->profile = p->name;
+	c->leaves_late = p->late[0];
 	snprintf(c->event, sizeof(c->event), "%s:%s", acts[p->act],
 		 strlen(p->file) > sizeof(c->event) - sizeof("rename:") ? "tracker" : p->file);
 }

@@ -28,6 +28,9 @@ enum ckpt_act {
 // names alone. from is the name before a rename, else NULL.
 bool ckpt_profile_watches(uint64_t profiles, enum ckpt_act act, const char *from, const char *name, bool beside);
 
+// Whether other ranks may still be writing a file of this name when their step is complete: it is added at its close.
+bool ckpt_profile_is_late(uint64_t profiles, const char *name);
+
 // What was done, and where.
 struct ckpt_deed {
 	enum ckpt_act act;
@@ -43,8 +46,9 @@ struct ckpt_completion {
 	const char *profile;
 	char event[32]; // "close:metadata.json"
 	char beside[CKPT_NAME_MAX +
-		    1]; // the directory of this name, in that of the file, is complete; "": that of the file
-	bool temporary; // the framework says that it will remove it soon
+		    1];   // the directory of this name, in that of the file, is complete; "": that of the file
+	bool temporary;   // the framework says that it will remove it soon
+	bool leaves_late; // the step does not wait for late files
 };
 
 // 0: a step is complete by it; -ENOENT: nothing is. -EINVAL: it would be, but for what the file holds, which is cut or empty;

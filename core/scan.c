@@ -1,5 +1,6 @@
 #include "core/scan.h"
 
+#include "core/amend.h"
 #include "core/copy.h"
 #include "core/share.h"
 #include "core/stage.h"
@@ -112,6 +113,14 @@ static bool is_leftover(const struct ckpt_scan *scan, uint64_t ino)
 	return false;
 }
 
+static bool is_late(const struct ckpt_scan *scan, uint64_t ino)
+{
+	for (size_t i = 0; i < scan->late_count; i++)
+		if (scan->late[i] == ino)
+			return true;
+	return false;
+}
+
 // Who has just closed the file may keep it for a moment more: in the daemon between the end of the handle and that of
 // its descriptor, in the kernel until the last reference is put.
 static int take_lease(const struct ckpt_scan *scan, int fd)
@@ -135,6 +144,8 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 
 	if (rc)
 		return rc;
+	if (is_late(scan, ckpt_store_ino(&stx)))
+		return ckpt_amend_expect(scan->step, w->path, ckpt_store_ino(&stx), fd);
 	if (is_leftover(scan, ckpt_store_ino(&stx))) {
 		int copy;
 

@@ -25,6 +25,8 @@ struct ckpt_scan {
 	struct ckpt_step *step;
 	const struct ckpt_leftover *leftovers; // borrowed
 	size_t leftover_count;
+	const uint64_t *late; // borrowed: the files that come after the step, by number, which are expected (amend.h)
+	size_t late_count;
 	int64_t lease_until_ns; // monotonic: a lease that is refused is asked for again until then
 	// Results.
 	struct ckpt_manifest_writer *manifest;

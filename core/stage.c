@@ -658,6 +658,23 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	ckpt_step_unref(step);
 }
 
+int ckpt_stage_writer_await(struct ckpt_writer *w)
+{
+	struct ckpt_step *step = lock_step_of(w);
+	int rc = 0;
+
+	if (!step)
+		return 0;
+	ckpt_step_ref(step);
+	if (w->left && step->state == CKPT_STEP_COMMITTING)
+		rc = wait_for_commit_locked(step);
+	if (!rc && w->left && step->state == CKPT_STEP_STAGED && step->outcome_unknown)
+		rc = -EIO;
+	pthread_mutex_unlock(&step->lock);
+	ckpt_step_unref(step);
+	return rc;
+}
+
 void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns)
 {
 	struct ckpt_step *step = lock_step_of(w);

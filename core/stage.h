@@ -13,6 +13,8 @@ struct ckpt_writer {
 	struct ckpt_step *step; // which it holds; NULL: not linked
 	uint64_t ino;           // of the file
 	pid_t pid;              // of the opener, 0 unknown
+	bool late;              // a commit that leaves late files (commit.h) does not wait for it
+	bool left;              // one has left it out, and may still run
 	bool flushed;           // somebody closed a descriptor of it; then the file was like this:
 	uint64_t flush_bytes;
 	int64_t flush_mtime_ns;
@@ -56,6 +58,9 @@ void ckpt_stage_leave(struct ckpt_step *step);
 
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w);
 void ckpt_stage_writer_remove(struct ckpt_writer *w);
+// Before its file is closed: waits for the end of a commit that has left it out. Then the file is staged as before, or pending in
+// a committed step (amend.h): 0. -EIO nobody knows which; -EBUSY it takes too long.
+int ckpt_stage_writer_await(struct ckpt_writer *w);
 void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns);
 
 // A client's fsync of a file: error 0 remembers that its data is on disk as of this ctime, so that the commit need not

@@ -87,12 +87,14 @@ struct ckpt_step {
 	struct ckpt_removal
 		*removal; // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
 	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
-	bool amend_unknown;  // COMMITTED: the last amend may be on disk (atomic; set under acts_lock)
-	bool reopening;      // COMMITTED: what takes its place is being made, with all that is not removed yet
-	uint32_t deleted_by; // DELETED: the version that says so, or that came in its place
-	int64_t deleted_ns;  // DELETED: when
-	int64_t pin_told_ns; // when the error log was told of its pin (pin.h), monotonic
-	bool moved;          // DELETED: its session went on under another name (move.h)
+	struct ckpt_pending_file
+		*expected_files; // what the running commit leaves to be added, or that of unknown outcome
+	bool amend_unknown;      // COMMITTED: the last amend may be on disk (atomic; set under acts_lock)
+	bool reopening;          // COMMITTED: what takes its place is being made, with all that is not removed yet
+	uint32_t deleted_by;     // DELETED: the version that says so, or that came in its place
+	int64_t deleted_ns;      // DELETED: when
+	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
+	bool moved;              // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory

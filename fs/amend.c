@@ -29,8 +29,9 @@ void amend_end(struct node *n)
 
 	if (!f)
 		return;
-	__atomic_store_n(&f->on, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&f->on, f->begins > 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&f->published, false, __ATOMIC_RELEASE);
+	f->changed = false;
 	f->closed = 0;
 	*f->again = '\0';
 }
@@ -171,7 +172,8 @@ static int begin_file(struct node *n, bool creates)
 	f = n->use->amend ? n->use->amend : calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	f->changed = creates || (amend_of(n) && f->changed);
+	f->changed |= creates;
+	f->begins++;
 	__atomic_store_n(&f->on, true, __ATOMIC_RELEASE);
 	__atomic_store_n(&n->use->amend, f, __ATOMIC_RELEASE);
 	return 0;
@@ -205,14 +207,13 @@ static void enlist(struct handle *h, struct amend_handle *ah)
 	h->amend = ah;
 }
 
-static void end_unused(struct node *n)
+// Whoever began it has it open, or could not.
+static void end_beginning(struct node *n)
 {
-	struct node_use *use = node_used(n);
+	LOCK_SCOPE(&n->use->lock);
 
-	if (!use)
-		return;
-	LOCK_SCOPE(&use->lock);
-	if (!use->opens)
+	n->use->amend->begins--;
+	if (!n->use->opens)
 		amend_end(n);
 }
 
@@ -228,13 +229,13 @@ int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates
 		rc = begin_file(n, creates);
 	if (!rc) {
 		rc = handle_open(c->fs, c->req, n, TAKE_FD(fd), TAKE_FD(writer), c->step, false, &c->fi);
+		end_beginning(n);
 	}
 	if (fd >= 0)
 		ckpt_sys.close(fd);
 	if (writer >= 0)
 		ckpt_sys.close(writer);
 	if (rc) {
-		end_unused(n);
 		free(ah);
 		return rc;
 	}

@@ -151,8 +151,10 @@ static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 {
 	struct amend_file *f = amend_of(h->node);
 	struct place p;
-	int rc = place_of(fs, h->node, &p);
+	int rc = ckpt_stage_writer_await(&h->writer);
 
+	if (!rc)
+		rc = place_of(fs, h->node, &p);
 	if (rc == -ESTALE)
 		return 0; // it was removed before its close, and is its writer's
 	if (rc)
@@ -403,7 +405,7 @@ static void tell_killed(struct ckpt_fs *fs, struct node *n)
 	char name[CKPT_NAME_MAX + 1];
 	struct node *dir = parent_of(fs, n, name);
 
-	if (dir && node_is_top(dir) && complete_watches_node(fs, n))
+	if (dir && node_is_top(dir) && complete_watches_node(fs, n) && !complete_is_late(fs, n))
 		complete_tell(fs, dir, name, "was open when its writer was killed");
 	node_unref(fs, dir);
 }
@@ -415,7 +417,7 @@ static void run_release(struct call *c)
 
 	if (h->amend->dead)
 		tell_killed(c->fs, h->node);
-
+	(void)ckpt_stage_writer_await(&h->writer); // its commit must find it
 	pthread_mutex_lock(&h->node->use->lock);
 	strike_off_locked(h->node->use->amend, h->amend);
 	last = !h->node->use->amend->handles;

@@ -8,6 +8,7 @@
 // Guarded by the lock of the node's use, but for the handle's own.
 struct amend_file {
 	bool on;          // from its creation to the last release (atomic)
+	unsigned begins;  // opens under way, which the last release of others must not take it from
 	bool published;   // as it is; who writes now writes into a copy (atomic)
 	bool changed;     // made or written since its close last completed something, or was to
 	unsigned handles; // that may still write

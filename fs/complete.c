@@ -205,9 +205,19 @@ static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_act ac
 	       (!node_is_top(dir) && ckpt_profile_watches(profiles, act, from, name, true));
 }
 
+static bool is_late(struct ckpt_fs *fs, const struct node *dir, const char *name)
+{
+	return dir != node_root(fs) && ckpt_profile_is_late(fs->store->settings.profiles, name);
+}
+
+static bool is_served(struct ckpt_fs *fs, const struct node *dir, const char *name)
+{
+	return watches(fs, dir, CKPT_ACT_CLOSE, NULL, name) || is_late(fs, dir, name);
+}
+
 bool complete_watches_close(struct ckpt_fs *fs, const struct node *dir, const struct ckpt_step *step, const char *name)
 {
-	return (!step || node_is_top(dir)) && watches(fs, dir, CKPT_ACT_CLOSE, NULL, name);
+	return (!step || node_is_top(dir)) && is_served(fs, dir, name);
 }
 
 bool complete_watches_node(struct ckpt_fs *fs, struct node *n)
@@ -215,7 +225,17 @@ bool complete_watches_node(struct ckpt_fs *fs, struct node *n)
 	bool is;
 
 	names_read_lock(fs);
-	is = n->names && watches(fs, n->names->parent, CKPT_ACT_CLOSE, NULL, n->names->text);
+	is = n->names && is_served(fs, n->names->parent, n->names->text);
+	names_unlock(fs);
+	return is;
+}
+
+bool complete_is_late(struct ckpt_fs *fs, struct node *n)
+{
+	bool is;
+
+	names_read_lock(fs);
+	is = n->names && is_late(fs, n->names->parent, n->names->text);
 	names_unlock(fs);
 	return is;
 }
@@ -401,6 +421,7 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 		.profile = c->what.profile,
 		.metadata = c->what.temporary ? "{\"temporary\":true}" : NULL,
 		.writers_ns = fs->store->settings.open_writers_ns,
+		.leaves_late = c->what.leaves_late,
 		.abandoned = complete_abandoned,
 		.abandoned_arg = &waiter,
 	};

@@ -1,9 +1,11 @@
 """Programs that copy a tree know no end: what they bring is listed after the marker, and never before it."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -49,18 +51,19 @@ FRAMEWORKS = [walker("cp -r"), walker("rsync -a"), walker("tar x"), walker("obje
 
 
 def start(framework, source, folder, scratch):
-    """The walker that copies source/step_N into a folder that has it not."""
+    """The walker that copies source/step_N into a folder that has it not: a process group, as rsync is several."""
+    popen = partial(subprocess.Popen, start_new_session=True)
     target = folder / source.name
     if framework.title == "cp -r":
-        return subprocess.Popen(["cp", "-r", source, folder])
+        return popen(["cp", "-r", source, folder])
     if framework.title == "rsync -a":
-        return subprocess.Popen(["rsync", "-a", source, f"{folder}/"])
+        return popen(["rsync", "-a", source, f"{folder}/"])
     if framework.title == "tar x":
         archive = scratch / f"{source.name}.tar"
         if not archive.exists():
             subprocess.run(["tar", "cf", archive, "-C", source.parent, source.name], check=True)
-        return subprocess.Popen(["tar", "xf", archive, "-C", folder])
-    return subprocess.Popen([sys.executable, "-c", SYNC, source, target])
+        return popen(["tar", "xf", archive, "-C", folder])
+    return popen([sys.executable, "-c", SYNC, source, target])
 
 
 @pytest.fixture
@@ -112,7 +115,7 @@ def test_a_killed_copy_is_not_listed_and_a_second_one_completes_it(world, mount,
         for delay in (0.001, 0.003, 0.006, 0.01):
             copy = start(framework, path, folder, scratch)
             time.sleep(delay)
-            copy.kill()
+            os.killpg(copy.pid, signal.SIGKILL)
             copy.wait(20)
             assert os.listdir(folder) == []
         assert start(framework, path, folder, scratch).wait(60) == 0

@@ -1,8 +1,11 @@
 """What frameworks do last completes a step, without a marker (core/profile.c), and what looks like it does not."""
 
+import errno
 import json
 import os
 import subprocess
+import threading
+import time
 import zipfile
 
 import pytest
@@ -366,16 +369,16 @@ def test_a_failed_commit_is_the_error_of_the_close_and_a_second_attempt_works(mo
     save = trainer(folder)
     next(save)
     a, b = agent(), agent()
-    b.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=folder + "/rng_state_1.pth")
+    b.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=folder + "/optimizer_1.pt")
     a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, b'{}')", path=folder + "/trainer_state.json")
     assert a.errno_of("os.close(fd)") == "EBUSY"
     assert listed(mount) == []
-    error_line(mount, "checkpoint-500", "EBUSY", "rng_state_1.pth")
+    error_line(mount, "checkpoint-500", "EBUSY", "optimizer_1.pt")
     b.run("os.close(fd)")
     with pytest.raises(StopIteration):
         next(save)
     assert listed(mount) == ["checkpoint-500"]
-    assert (mount / "checkpoint-500/rng_state_1.pth").read_bytes() == b"x"
+    assert (mount / "checkpoint-500/optimizer_1.pt").read_bytes() == b"x"
 
 
 @pytest.mark.parametrize("options", ["quiet=1s"], indirect=True)
@@ -424,6 +427,91 @@ def test_late_files_of_other_ranks_are_added(mount):
     assert (mount / "checkpoint-500/rng_state_1.pth").read_bytes() == b"late"
 
 
+LATE = [(trainer, "checkpoint-500", "rng_state_1.pth"), (accelerate, "checkpoint_3", "random_states_1.pkl")]
+late = pytest.mark.parametrize("writer,name,file", LATE, ids=[n for _, n, _ in LATE])
+BEGIN_LATE = "fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')"
+
+
+@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
+@both_modes
+@late
+def test_a_step_does_not_wait_for_late_files_of_other_ranks_each_is_added_at_its_close(mount, agent, writer, name, file):
+    folder, rank1 = mount / name, agent()
+    save = writer(str(folder))
+    next(save)
+    rank1.run(BEGIN_LATE, path=str(folder / file))
+    before = time.monotonic()
+    with pytest.raises(StopIteration):
+        next(save)
+    assert time.monotonic() - before < 10 and listed(mount) == [name]
+    assert file not in os.listdir(folder)
+    with pytest.raises(FileExistsError):
+        os.close(os.open(folder / file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    rank1.run("os.write(fd, b' and more')")
+    assert file not in os.listdir(folder) and len(info(mount, name)["versions"]) == 1
+    rank1.run("os.close(fd)")
+    for _ in range(2):
+        assert (folder / file).read_bytes() == b"half and more" and file in os.listdir(folder)
+        assert len(info(mount, name)["versions"]) == 2
+        mount.remount()
+    assert mount.world.program.json("verify", mount.store)["bad"] == []
+
+
+@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
+@both_modes
+@late
+def test_a_late_file_whose_writer_is_killed_is_no_part_of_the_step(mount, agent, writer, name, file):
+    folder, rank1 = mount / name, agent()
+    save = writer(str(folder))
+    next(save)
+    rank1.run(BEGIN_LATE, path=str(folder / file))
+    with pytest.raises(StopIteration):
+        next(save)
+    rank1.kill()
+    wait_until(lambda: "its writer was killed" in (mount / ".ckptfs/errors").read_text(), what="a line in errors")
+    error_line(mount, name, file)
+    trees.write(folder / file, b"anew")
+    mount.remount()
+    assert (folder / file).read_bytes() == b"anew" and len(info(mount, name)["versions"]) == 2
+
+
+@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
+@both_modes
+@late
+def test_a_late_file_that_is_closed_while_its_commit_waits_for_another_is_in_the_step(mount, agent, writer, name, file):
+    """The commit waits for another file meanwhile, and has not decided yet: it has the file, as that is then."""
+    folder, rank1, other = mount / name, agent(), agent()
+    save = writer(str(folder))
+    next(save)
+    rank1.run(BEGIN_LATE, path=str(folder / file))
+    other.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=str(folder / "shard_2"))
+    closing = threading.Thread(target=lambda: list(save))
+    closing.start()
+    wait_until(lambda: json.loads((mount / ".ckptfs/status.json").read_text())["committing"], what="the commit")
+    rank1.run("os.close(fd)")
+    other.run("os.close(fd)")
+    closing.join()
+    assert listed(mount) == [name]
+    for _ in range(2):
+        assert (folder / file).read_bytes() == b"half" and (folder / "shard_2").read_bytes() == b"x"
+        mount.remount()
+
+
+@pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
+@both_modes
+@late
+def test_other_ways_to_complete_a_step_wait_for_late_files_as_for_any(mount, agent, commit, writer, name, file):
+    folder, rank1 = mount / name, agent()
+    next(writer(str(folder)))
+    rank1.run(BEGIN_LATE, path=str(folder / file))
+    with pytest.raises(OSError) as failed:
+        commit(folder)
+    assert failed.value.errno == errno.EBUSY and listed(mount) == []
+    rank1.run("os.close(fd)")
+    commit(folder)
+    assert (folder / file).read_bytes() == b"half" and len(info(mount, name)["versions"]) == 1
+
+
 @both_modes
 def test_status_and_sessions_say_what_a_staged_step_waits_for(mount):
     awaited = {"checkpoint-500": "trainer_state.json", "checkpoint_3": "random_states_0.pkl", "iter_0000100": "metadata.json", "run-5": "metadata.json",
@@ -437,6 +525,26 @@ def test_status_and_sessions_say_what_a_staged_step_waits_for(mount):
         assert any(line.split()[:1] == [name] and word in line for line in text.splitlines())
     assert rows["checkpoint-500"]["profile"] == "hf-trainer"
     assert rows["100"]["profile"] is None
+
+
+@both_modes
+def test_opening_a_file_that_may_complete_while_its_last_release_is_under_way(mount):
+    """The kernel sends the release when it likes, so that an open and the release before it come at once."""
+    folder = mount / "mymodel"
+    folder.mkdir()
+
+    def write_often(n):
+        for _ in range(2000):
+            os.close(os.open(folder / "metadata.json", os.O_WRONLY | os.O_CREAT))
+
+    threads = [threading.Thread(target=write_often, args=(n,)) for n in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert os.listdir(folder) == ["metadata.json"] and listed(mount) == []
+    trees.write(folder / "metadata.json", b'{"sharded_backend": "torch_dist"}')
+    assert listed(mount) == ["mymodel"]
 
 
 @both_modes

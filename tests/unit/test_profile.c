@@ -241,6 +241,20 @@ START_TEST(profiles_are_chosen_by_name)
 }
 END_TEST
 
+START_TEST(files_of_other_ranks_may_be_late)
+{
+	uint64_t mask;
+
+	ck_assert(ckpt_profile_is_late(all, "rng_state_1.pth"));
+	ck_assert(ckpt_profile_is_late(all, "random_states_12.pkl"));
+	ck_assert(!ckpt_profile_is_late(all, "random_states_0.pkl")); // it completes the step
+	ck_assert(!ckpt_profile_is_late(all, "optimizer.pt"));
+	ck_assert_int_eq(ckpt_profiles_parse("accelerate", &mask), 0);
+	ck_assert(!ckpt_profile_is_late(mask, "rng_state_1.pth"));
+	ck_assert(ckpt_profile_is_late(mask, "random_states_1.pkl"));
+}
+END_TEST
+
 START_TEST(names_say_whose_a_step_may_be_and_what_it_awaits)
 {
 	ck_assert_str_eq(ckpt_profile_of_temp("5.orbax-checkpoint-tmp-17"), "orbax");
@@ -271,6 +285,7 @@ static Suite *suite(void)
 	tcase_add_test(t, marks_of_unfinished_steps_name_them);
 	tcase_add_test(t, a_name_as_long_as_can_be_is_copied_whole);
 	tcase_add_test(t, profiles_are_chosen_by_name);
+	tcase_add_test(t, files_of_other_ranks_may_be_late);
 	tcase_add_test(t, names_say_whose_a_step_may_be_and_what_it_awaits);
 	suite_add_tcase(s, t);
 	return s;

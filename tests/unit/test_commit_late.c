@@ -1,0 +1,187 @@
+// Late files in a commit: other ranks may still be writing them when the framework says that its step is complete. The commit
+// leaves them out, and each is pending from its end on; where it fails, they are staged as before.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/amend.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <sys/stat.h>
+
+#define MS INT64_C(1000000)
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+static struct ckpt_step *step;
+static struct ckpt_writer w; // of the file "late"
+static int fd;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1");
+	close(ckpt_staged_put(step, "file", "text"));
+	fd = ckpt_staged_put(step, "late", "half");
+	ckpt_staged_writer(step, &w, fd);
+	w.late = true;
+}
+
+static void end_writer(void)
+{
+	if (fd < 0)
+		return;
+	ckpt_stage_writer_remove(&w);
+	close(TAKE_FD(fd));
+}
+
+static void teardown(void)
+{
+	end_writer();
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+
+static int commit_leaving(void)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+
+	how.leaves_late = true;
+	return ckpt_commit(step, &how);
+}
+
+static bool is_in_step(const char *path)
+{
+	struct ckpt_manifest *m;
+	uint32_t index;
+	int rc;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	rc = ckpt_manifest_lookup(m, path, &index);
+	ckpt_manifest_unref(m);
+	return !rc;
+}
+
+START_TEST(a_late_file_is_left_out_and_can_be_added)
+{
+	ck_ok(commit_leaving());
+	ckpt_staged_check(step, "file", "text");
+	ck_assert(!is_in_step("late"));
+	ck_assert(ckpt_amend_is_pending(step, "late"));
+	ck_ok(ckpt_sys.pwrite(fd, "whole", 5, 0));
+	ck_ok(ckpt_stage_writer_await(&w));
+	end_writer();
+	ck_ok(ckpt_amend_add(step, "late"));
+	ckpt_staged_check(step, "late", "whole");
+}
+END_TEST
+
+START_TEST(only_a_commit_that_leaves_late_files_does)
+{
+	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
+	ck_assert(!ckpt_amend_is_pending(step, "late"));
+	end_writer();
+	ck_ok(ckpt_staged_commit(step, 5 * MS, NULL));
+	ckpt_staged_check(step, "late", "half");
+}
+END_TEST
+
+START_TEST(a_late_file_holds_up_no_blame_for_others)
+{
+	struct ckpt_writer other;
+	int other_fd = ckpt_staged_put(step, "other", "text");
+
+	ckpt_staged_writer(step, &other, other_fd);
+	ck_error(commit_leaving(), EBUSY);
+	ck_assert_uint_eq(ckpt_save_errors(s, "other"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "late"), 0);
+	ckpt_stage_writer_remove(&other);
+	close(other_fd);
+	ck_ok(commit_leaving());
+	ck_assert(is_in_step("other") && !is_in_step("late"));
+}
+END_TEST
+
+START_TEST(a_late_file_that_was_closed_is_in_the_step)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ckpt_stage_writer_flushed(&w, (uint64_t)st.st_size,
+				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ck_ok(commit_leaving());
+	ckpt_staged_check(step, "late", "half");
+	ck_assert(!ckpt_amend_is_pending(step, "late"));
+}
+END_TEST
+
+START_TEST(a_late_file_is_staged_as_before_when_the_commit_fails)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -ENOSPC, .sticky = true};
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_error(commit_leaving(), ENOSPC);
+	ck_ok(ckpt_stage_writer_await(&w));
+	ck_assert(!w.left && !ckpt_amend_is_pending(step, "late"));
+	ck_ok(ckpt_sys.pwrite(fd, "whole", 5, 0));
+	end_writer();
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(commit_leaving());
+	ckpt_staged_check(step, "late", "whole");
+	ck_assert(!ckpt_amend_is_pending(step, "late"));
+}
+END_TEST
+
+// Whether the file belongs to a step that is there is not known: who closes it is told.
+START_TEST(a_late_file_that_is_closed_while_the_outcome_is_unknown_is_refused)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_error(commit_leaving(), EIO);
+	ck_error(ckpt_stage_writer_await(&w), EIO);
+	end_writer();
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(commit_leaving());
+	ck_assert(!is_in_step("late") && !ckpt_amend_is_pending(step, "late"));
+}
+END_TEST
+
+START_TEST(a_late_file_that_is_open_when_the_outcome_is_known_can_be_added)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_error(commit_leaving(), EIO);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	ck_ok(commit_leaving());
+	ck_assert(!is_in_step("late") && ckpt_amend_is_pending(step, "late"));
+	ck_ok(ckpt_stage_writer_await(&w));
+	end_writer();
+	ck_ok(ckpt_amend_add(step, "late"));
+	ckpt_staged_check(step, "late", "half");
+}
+END_TEST
+
+static Suite *late_suite(void)
+{
+	Suite *suite = suite_create("commit late");
+	TCase *tcase = tcase_create("late");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_late_file_is_left_out_and_can_be_added);
+	tcase_add_test(tcase, only_a_commit_that_leaves_late_files_does);
+	tcase_add_test(tcase, a_late_file_holds_up_no_blame_for_others);
+	tcase_add_test(tcase, a_late_file_that_was_closed_is_in_the_step);
+	tcase_add_test(tcase, a_late_file_is_staged_as_before_when_the_commit_fails);
+	tcase_add_test(tcase, a_late_file_that_is_closed_while_the_outcome_is_unknown_is_refused);
+	tcase_add_test(tcase, a_late_file_that_is_open_when_the_outcome_is_known_can_be_added);
+	suite_add_tcase(suite, tcase);
+	return suite;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(late_suite());
+}
