@@ -253,11 +253,14 @@ int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates
 	return rc;
 }
 
+// Who opens it joins those that write it. What was published, and closed by all, is a file of the step, though the kernel may not
+// have sent the releases yet.
 static bool has_writers(struct node *n)
 {
 	LOCK_SCOPE(&n->use->lock);
+	const struct amend_file *f = n->use->amend;
 
-	return n->use->amend->handles;
+	return is_published(f) ? f->handles > f->closed : f->handles;
 }
 
 static int create_on_disk(struct call *c, const struct place *p, const char *path, struct fuse_entry_param *ret_entry)

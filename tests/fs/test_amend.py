@@ -204,6 +204,20 @@ def test_a_process_that_exits_by_itself_has_closed(mount, made, whole, agent):
 # --- Names of open files --------------------------------------------------------------------------------------------------
 
 
+def test_a_write_right_after_the_close_is_a_change_of_the_step(mount, made, commit, ckptfs, store):
+    """The kernel may not have sent the release of the first open yet, which must not make it one that goes on."""
+    for n in range(30):
+        path = mount / f"1000/{n}"
+        for data in (b"first", b"second"):
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.write(fd, data)
+            os.close(fd)
+        assert mount.listing() == [], "it is reopened"
+        commit(mount / "1000")
+        assert mount.listing() == ["1000"] and path.read_bytes() == b"second"
+    assert version(ckptfs, store) == 61
+
+
 def test_a_rename_before_the_close_to_a_free_name(mount, made, whole, agent, ckptfs, store):
     a, top = agent(), mount / "1000"
     a.run(WRITE, path=str(top / ".tmpA1b2"), data=b"arrays")
