@@ -81,12 +81,15 @@ void ckpt_amend_forget(struct ckpt_step *step, const char *path)
 	free(f);
 }
 
-int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to)
+int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*rename)(void *arg), void *arg)
 {
-	int rc = ckpt_amend_begin(step, to);
+	LOCK_SCOPE(&step->store->acts_lock);
+	int rc = ckpt_amend_is_pending(step, path) ? ckpt_amend_begin(step, to) : -EAGAIN;
 
-	if (!rc)
-		ckpt_amend_forget(step, path);
+	if (rc)
+		return rc;
+	rc = rename(arg);
+	ckpt_amend_forget(step, rc ? to : path);
 	return rc;
 }
 
@@ -544,14 +547,15 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 	return rc || fd < 0 ? rc : ckpt_scan_xattrs(d->w, handle, fd);
 }
 
-// What has this name in the version is what stands on the disk: an act before has added it, and its answer was lost.
+// What has this name in the version is what stands on the disk: an act before has added it, whose answer was lost, or that of
+// another who closed it at the same moment.
 static int check_added(struct edit *d, int dirfd, const char *name, uint32_t index)
 {
 	struct ckpt_entry e;
 	struct statx stx;
 
 	ckpt_manifest_entry(d->m, index, &e);
-	if (!d->adopted || statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
 	    ckpt_store_ino(&stx) != e.ino)
 		return -EEXIST;
 	return DONE;

@@ -508,7 +508,7 @@ static void finish(struct attempt *a, int rc)
 		enter_committed_locked(a);
 	else if (step->state == CKPT_STEP_COMMITTING)
 		step->state = CKPT_STEP_STAGED;
-	if (rc && !a->unknown)
+	if (!rc || !a->unknown)
 		leave_none_locked(step);
 	if (!rc || !a->unknown)
 		ckpt_step_release_locked(step);

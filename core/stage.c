@@ -763,5 +763,6 @@ void ckpt_stage_forget(struct ckpt_step *step)
 {
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
-	free(TAKE_PTR(step->synced));
+	if (!step->pending_files) // a write that was lost stays so until the file is added
+		free(TAKE_PTR(step->synced));
 }

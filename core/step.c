@@ -152,10 +152,10 @@ void ckpt_step_unref(struct ckpt_step *step)
 	lru_unlink_locked(step->store->steps, step);
 	ckpt_step_release_locked(step);
 	pthread_mutex_unlock(&step->store->lock);
+	ckpt_amend_forget_all(step); // nobody else has it any more
 	ckpt_stage_forget(step);
 	ckpt_copy_forget(step);
-	ckpt_remove_forget_locked(step); // nobody else has it any more
-	ckpt_amend_forget_all(step);
+	ckpt_remove_forget_locked(step);
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
 	free(step->dirs);

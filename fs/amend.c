@@ -43,6 +43,13 @@ bool amend_is_changing(const struct node *n)
 	return f && !is_published(f);
 }
 
+bool amend_writes_copy(const struct node *n)
+{
+	const struct amend_file *f = amend_of(n);
+
+	return f && *f->again;
+}
+
 bool amend_is_published(const struct node *n)
 {
 	struct amend_file *f = amend_of(n);
@@ -253,16 +260,6 @@ int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates
 	return rc;
 }
 
-// Who opens it joins those that write it. What was published, and closed by all, is a file of the step, though the kernel may not
-// have sent the releases yet.
-static bool has_writers(struct node *n)
-{
-	LOCK_SCOPE(&n->use->lock);
-	const struct amend_file *f = n->use->amend;
-
-	return is_published(f) ? f->handles > f->closed : f->handles;
-}
-
 static int create_on_disk(struct call *c, const struct place *p, const char *path, struct fuse_entry_param *ret_entry)
 {
 	CLEANUP_FD int dirfd = place_open(c->fs, p, O_RDONLY | O_DIRECTORY);
@@ -322,37 +319,86 @@ int amend_create(struct call *c)
 	return CALL_ANSWERED;
 }
 
+// What a file of a committed step is to who opens it for writing, or changes its attributes.
+enum standing {
+	STEPS,   // it is the step's
+	WRITTEN, // others have it open for writing: it is pending, or what they write goes into a copy
+	ENDING,  // their last release is under way
+};
+
+// A file that was published, and closed by all, is the step's, though the kernel may not have sent the releases yet.
+static enum standing look(struct call *c, bool joins)
+{
+	struct node_use *use = node_used(c->node);
+	struct amend_file *f;
+
+	if (!use)
+		return STEPS;
+	LOCK_SCOPE(&use->lock);
+	f = amend_of(c->node);
+	if (f)
+		amend_see_commit_locked(c->fs, c->node);
+	if (!f || (is_published(f) && f->handles == f->closed) || (is_published(f) && !joins))
+		return STEPS;
+	if (!f->handles)
+		return ENDING;
+	if (joins)
+		f->begins++;
+	else
+		f->changes++;
+	return WRITTEN;
+}
+
+static int join(struct call *c)
+{
+	int rc = amend_serve(c, c->node, -1, -1, false);
+
+	end_beginning(c->node);
+	if (rc)
+		return rc;
+	if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
+		amend_release_unanswered(c->fs, handle_of(&c->fi));
+	return CALL_ANSWERED;
+}
+
+static void change_pending(struct call *c)
+{
+	struct node *n = c->node;
+
+	node_ref(c->fs, n); // it is the request's until that is answered
+	c->run(c);
+	pthread_mutex_lock(&n->use->lock);
+	n->use->amend->changes--;
+	pthread_mutex_unlock(&n->use->lock);
+	node_unref(c->fs, n);
+}
+
+#define ENDING_LOOKS_MAX 10000 // a millisecond each
+
 // Another open of it, or a change of its attributes.
 int amend_pending(struct call *c)
 {
-	struct amend_file *f = amend_of(c->node);
+	bool joins = c->opens && (c->fi.flags & O_ACCMODE) != O_RDONLY;
 	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
+	enum standing is;
 
-	if (f) {
-		LOCK_SCOPE(&c->node->use->lock);
-
-		amend_see_commit_locked(c->fs, c->node);
-	}
-	if (f && c->opens && has_writers(c->node) && (c->fi.flags & O_ACCMODE) != O_RDONLY) {
-		int rc = amend_serve(c, c->node, -1, -1, false);
-
-		if (rc)
-			return rc;
-		if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
-			amend_release_unanswered(c->fs, handle_of(&c->fi));
-		return CALL_ANSWERED;
-	}
-	if (f && h && h->amend && c->reopens) { // ftruncate(2)
+	// ftruncate(2), also by a fork's leftover, whose file is its own since the commit.
+	if (h && c->reopens && (h->amend || (h->writes && !amend_of(c->node)))) {
 		c->run(c);
 		return CALL_ANSWERED;
 	}
-	if (!f && h && h->writes && c->reopens) { // what a fork's leftover has is its own since the commit
-		c->run(c);
-		return CALL_ANSWERED;
-	}
-	if (!f || is_published(f))
+	is = look(c, joins);
+	if (is == STEPS)
 		return c->reopens ? CALL_REOPENS : -EROFS;
-	c->run(c);
+	if (is == ENDING) {
+		if (c->looks++ >= ENDING_LOOKS_MAX)
+			return -EBUSY;
+		call_again_soon(c);
+		return CALL_ANSWERED;
+	}
+	if (joins)
+		return join(c);
+	change_pending(c);
 	return CALL_ANSWERED;
 }
 
@@ -387,31 +433,47 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 	return 0;
 }
 
-static int rename_pending(struct call *c, const struct place *from, const char *path, const struct place *to,
-			  const char *to_path)
-{
-	CLEANUP_FD int from_fd = place_open(c->fs, from, O_RDONLY | O_DIRECTORY);
-	CLEANUP_FD int to_fd = place_open(c->fs, to, O_RDONLY | O_DIRECTORY);
+struct pending_rename {
+	struct call *c;
 	struct live_child child;
-	struct node *n;
-	int rc = from_fd < 0 ? from_fd : to_fd < 0 ? to_fd : check_new_name(c->fs, c->other, c->step, c->other_name);
+	int from_fd, to_fd;
+};
 
-	if (!rc)
-		rc = ckpt_amend_clear(c->step, to_fd, to_path);
-	if (!rc)
-		rc = stat_live_child(c->node, from, from_fd, c->name, &child);
-	if (rc)
-		return rc == -EEXIST ? CALL_REOPENS : rc;
+// Of the file and of its node: who closes it meanwhile finds one name or the other.
+static int rename_on_disk(void *arg)
+{
+	struct pending_rename *r = arg;
+	struct call *c = r->c;
+	struct node *n;
+	int rc;
+
 	names_write_lock(c->fs);
-	rc = ckpt_sys.rename(from_fd, c->name, to_fd, c->other_name, RENAME_NOREPLACE);
-	n = rc ? NULL : node_find(c->fs, SPACE_LIVE, child.number);
+	rc = ckpt_sys.rename(r->from_fd, c->name, r->to_fd, c->other_name, RENAME_NOREPLACE);
+	n = rc ? NULL : node_find(c->fs, SPACE_LIVE, r->child.number);
 	if (n) {
 		name_drop_locked(c->fs, n, c->node, c->name);
 		(void)name_add_locked(c->fs, n, c->other, c->other_name);
 	}
 	names_unlock(c->fs);
 	node_unref(c->fs, n);
-	return rc ? rc : ckpt_amend_rename(c->step, path, to_path);
+	return rc;
+}
+
+static int rename_pending(struct call *c, const struct place *from, const char *path, const struct place *to,
+			  const char *to_path)
+{
+	CLEANUP_FD int from_fd = place_open(c->fs, from, O_RDONLY | O_DIRECTORY);
+	CLEANUP_FD int to_fd = place_open(c->fs, to, O_RDONLY | O_DIRECTORY);
+	struct pending_rename r = {.c = c, .from_fd = from_fd, .to_fd = to_fd};
+	int rc = from_fd < 0 ? from_fd : to_fd < 0 ? to_fd : check_new_name(c->fs, c->other, c->step, c->other_name);
+
+	if (!rc)
+		rc = ckpt_amend_clear(c->step, to_fd, to_path);
+	if (!rc)
+		rc = stat_live_child(c->node, from, from_fd, c->name, &r.child);
+	if (!rc)
+		rc = ckpt_amend_rename(c->step, path, to_path, rename_on_disk, &r);
+	return rc == -EEXIST || rc == -EAGAIN ? CALL_REOPENS : rc;
 }
 
 int amend_rename(struct call *c)

@@ -26,6 +26,9 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 // It is open and is not, or not any more, what the step has: its attributes are those of the open file.
 bool amend_is_changing(const struct node *n);
 
+// It is open, and what was written since it was published is in a copy, which has no name yet. The lock of its use is held.
+bool amend_writes_copy(const struct node *n);
+
 // It is open and was published as it is.
 bool amend_is_published(const struct node *n);
 

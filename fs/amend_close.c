@@ -38,6 +38,11 @@ static int publish_again(struct ckpt_fs *fs, const struct place *p, const char *
 		snprintf(to, sizeof(to), "%s/%s", p->step->session, p->path);
 		return ckpt_sys.rename(fs->store->sessions_fd, from, fs->store->sessions_fd, to, 0);
 	}
+	if (p->step->base) { // it was, and is committed by now
+		snprintf(from, sizeof(from), "%s/%s", p->step->base->session, raw);
+		snprintf(to, sizeof(to), "%s/%s", p->step->session, raw);
+		(void)ckpt_sys.rename(fs->store->sessions_fd, from, fs->store->sessions_fd, to, RENAME_NOREPLACE);
+	}
 	return ckpt_amend_replace(p->step, p->path, raw);
 }
 
@@ -56,6 +61,8 @@ static struct node *parent_of(struct ckpt_fs *fs, const struct node *n, char *re
 	return dir;
 }
 
+#define CHANGE_NS INT64_C(100000)
+
 static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place *p)
 {
 	struct amend_file *f = amend_of(n);
@@ -64,7 +71,12 @@ static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place 
 	int rc = 0;
 
 	pthread_mutex_lock(&n->use->lock); // of writes none is under way
-	set_published(f, true);            // whoever writes from now on writes into a copy
+	while (f->changes) {
+		pthread_mutex_unlock(&n->use->lock);
+		ckpt_sys.sleep_ns(CHANGE_NS);
+		pthread_mutex_lock(&n->use->lock);
+	}
+	set_published(f, true); // whoever writes from now on writes into a copy
 	pthread_mutex_unlock(&n->use->lock);
 	if (p->step && ckpt_amend_is_pending(p->step, p->path)) {
 		rc = ckpt_amend_add(p->step, p->path);
@@ -145,6 +157,16 @@ static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	return rc;
 }
 
+static bool has_moved(struct ckpt_fs *fs, struct node *n, const struct place *from)
+{
+	struct place now;
+	bool moved = !place_of(fs, n, &now);
+
+	moved = moved && strcmp(now.path, from->path);
+	place_done(&now);
+	return moved;
+}
+
 // What the file is called now, and in which step; the step may have been reopened meanwhile, and its commit then has it. tid: who
 // waits for it, 0 nobody any more.
 static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
@@ -163,6 +185,10 @@ static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 		rc = publish_added(fs, h->node, &p);
 	else
 		rc = publish_completing(fs, h, tid);
+	if (rc == -ENOENT && has_moved(fs, h->node, &p)) {
+		place_done(&p);
+		return publish(fs, h, tid);
+	}
 	place_done(&p);
 	return rc;
 }
@@ -179,19 +205,27 @@ static void run_flush(struct call *c)
 	reply_error(c->req, rc);
 }
 
+// Else a forked child lets go of it, as one that is to become another program does at once.
+static bool is_openers(const struct handle *h, pid_t tid)
+{
+	pid_t process = client_process(tid);
+
+	return !process || !h->amend->opener || process == h->amend->opener;
+}
+
 static bool flush_counts(struct handle *h, pid_t tid, int *ret_result)
 {
 	struct amend_handle *ah = h->amend;
 	bool killed = client_was_killed(tid);
-	pid_t process = client_process(tid);
+	bool counts = is_openers(h, tid);
 	struct amend_file *f;
 	struct stat st;
 
 	LOCK_SCOPE(&h->node->use->lock);
 	f = h->node->use->amend;
 	*ret_result = ah->result;
-	if (process && ah->opener && process != ah->opener)
-		return false; // a forked child lets go of it
+	if (!counts)
+		return false;
 	ah->dead |= killed;
 	if (ah->dead)
 		return false;
@@ -217,7 +251,7 @@ void amend_flush(fuse_req_t req, struct handle *h)
 	int result;
 
 	c.waits_for_clients = complete_watches_node(c.fs, h->node); // those that write in the step
-	handle_flushed(h); // whatever it completes: a commit need not wait for who has closed it
+	handle_flushed(h, fuse_req_ctx(req)->pid); // whatever it completes: a commit need not wait for who has closed it
 	if (flush_counts(h, fuse_req_ctx(req)->pid, &result))
 		call_detach(&c);
 	else

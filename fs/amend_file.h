@@ -9,6 +9,7 @@
 struct amend_file {
 	bool on;          // from its creation to the last release (atomic)
 	unsigned begins;  // opens under way, which the last release of others must not take it from
+	unsigned changes; // of its attributes under way, before which it is not published
 	bool published;   // as it is; who writes now writes into a copy (atomic)
 	bool changed;     // made or written since its close last completed something, or was to
 	unsigned handles; // that may still write

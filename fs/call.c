@@ -337,6 +337,20 @@ void call_again(struct call *c)
 		call_run(c);
 }
 
+#define SOON_NS INT64_C(1000000)
+
+static void run_soon(struct call *c)
+{
+	ckpt_sys.sleep_ns(SOON_NS);
+	call_run(c);
+}
+
+void call_again_soon(struct call *c)
+{
+	if (thread_start(c, run_soon, &threads.lanes[true]))
+		reply_error(c->req, -ENOMEM);
+}
+
 void call_detach(struct call *c)
 {
 	// Without memory the thread that serves the kernel does it itself: late is better than never, and a release that

@@ -26,6 +26,7 @@ struct call {
 	size_t data_len;
 	mode_t mode;
 	int flags;
+	unsigned looks;         // how often it has waited for the end of others
 	bool opens;             // it is an open(2)
 	bool reopens;           // it changes what there is: a committed step is reopened for it (core/reopen.h)
 	bool copies;            // it may have to copy a shared file: that is done on a thread of its own
@@ -42,6 +43,8 @@ struct call call_for(fuse_req_t req, fuse_ino_t dir, const char *name, void (*ru
 void call_run(struct call *c);
 // For a run that finds that it will wait for the disk: runs the call once more, as call_run does, on a thread of its own.
 void call_again(struct call *c);
+// For one that must wait for what others do: the same a moment later. It holds nothing meanwhile that they could need.
+void call_again_soon(struct call *c);
 // Runs on a thread of its own, without entering a step: for what takes as long as a disk or a long walk. When there are
 // too many already it waits its turn; it always runs.
 void call_detach(struct call *c);

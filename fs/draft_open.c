@@ -149,22 +149,6 @@ static int enter_old(struct call *c, struct draft *d)
 	return i ? 0 : invite(fs, d, tid);
 }
 
-// The call waits for the end of a publication, on a thread of its own. -EINPROGRESS: it has not been on one, and goes on
-// there.
-static int wait_for_end(struct call *c, struct draft *d)
-{
-	struct drafts *t = c->fs->drafts;
-
-	if (!c->flags) {
-		c->flags = 1;
-		call_again(c);
-		return -EINPROGRESS;
-	}
-	LOCK_SCOPE(&t->lock);
-	while (d->publishing)
-		pthread_cond_wait(&t->changed, &t->lock);
-	return 0;
-}
 
 // A draft's own file: 1: it is none, or not any more.
 static int enter_own(struct call *c, struct draft **ret_draft)
@@ -173,6 +157,7 @@ static int enter_own(struct call *c, struct draft **ret_draft)
 	struct draft *d;
 	int rc;
 
+	*ret_draft = NULL;
 	names_read_lock(c->fs);
 	d = c->node->draft;
 	pthread_mutex_lock(&t->lock);
@@ -186,11 +171,9 @@ static int enter_own(struct call *c, struct draft **ret_draft)
 	}
 	pthread_mutex_unlock(&t->lock);
 	names_unlock(c->fs);
-	if (rc == -EBUSY)
-		rc = wait_for_end(c, d);
-	if (rc || !*ret_draft)
+	if (rc)
 		draft_unref(c->fs, d);
-	return rc || *ret_draft ? rc : enter_own(c, ret_draft);
+	return rc;
 }
 
 // The only name that the node is known by, and its folder, with a reference; false: it has none, or more.
@@ -354,9 +337,9 @@ static int enter_by_name(struct call *c, struct node *dir, const char *name)
 
 		if (d) {
 			rc = enter_old(c, d);
-			if (rc == -EBUSY && wait_for_end(c, d))
-				rc = -EINPROGRESS;
 			draft_unref(c->fs, d);
+			if (rc == -EBUSY) // it is being published
+				return rc;
 		} else {
 			rc = step_form || (c->fi.flags & O_TRUNC) ? begin_on(c, dir, name, step_form) : 0;
 		}
@@ -374,13 +357,16 @@ int draft_enter(struct call *c, struct draft **ret_draft)
 		return 0;
 	if (drafts_any(c->fs))
 		rc = enter_own(c, ret_draft);
-	if (rc != 1)
-		return rc;
-	if (!only_name(c->fs, c->node, &dir, name, sizeof(name)))
-		return 0;
-	rc = enter_by_name(c, dir, name);
-	node_unref(c->fs, dir);
-	return rc;
+	if (rc == 1 && only_name(c->fs, c->node, &dir, name, sizeof(name))) {
+		rc = enter_by_name(c, dir, name);
+		node_unref(c->fs, dir);
+	}
+	// Not here: a folder may become a step by the publication, which this call holds up.
+	if (rc == -EBUSY) {
+		call_again_soon(c);
+		return -EINPROGRESS;
+	}
+	return rc == 1 ? 0 : rc;
 }
 
 void draft_joined(struct ckpt_fs *fs, fuse_req_t req, struct draft *d, struct handle *h, int rc)

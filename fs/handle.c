@@ -7,6 +7,7 @@
 #include "fs/complete.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/client.h"
 #include "fs/copy_up.h"
 #include "fs/draft.h"
 
@@ -226,13 +227,39 @@ static void fill_cache(struct ckpt_fs *fs, struct node *n)
 	(void)fuse_lowlevel_notify_store(fs->se, node_id(fs, n), 0, &buf, 0);
 }
 
-static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, bool committed, bool writes)
+static bool leads_elsewhere_locked(struct ckpt_fs *fs, struct node *n)
+{
+	CLEANUP_FD int fd = -1;
+	struct stat open, named;
+
+	if (n->use->fd < 0 || amend_writes_copy(n))
+		return false;
+	fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
+	return fd == -ENOENT || (fd >= 0 && !fstat(n->use->fd, &open) && !fstat(fd, &named) &&
+				 (open.st_ino != named.st_ino || open.st_dev != named.st_dev));
+}
+
+bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	if (!use)
+		return false;
+	LOCK_SCOPE(&use->lock);
+	return use->opens && leads_elsewhere_locked(fs, n);
+}
+
+// looks: what has the name must be the file.
+static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, bool committed, bool writes,
+			bool looks)
 {
 	LOCK_SCOPE(&n->use->lock);
 
 	if (n->use->opens) {
 		if (fd >= 0)
 			ckpt_sys.close(fd);
+		if (looks && leads_elsewhere_locked(fs, n))
+			return -ESTALE;
 	} else {
 		if (fd < 0 && !committed)
 			fd = open_own_file(fs, n);
@@ -296,6 +323,11 @@ int drop_setuid(fuse_req_t req, int fd)
 	return drop && fchmod(fd, st.st_mode & 07777 & ~drop) ? -errno : 0;
 }
 
+static bool is_committed(struct ckpt_step *step)
+{
+	return step && ckpt_step_state(step) == CKPT_STEP_COMMITTED;
+}
+
 // made: the file is new, and so nobody's but its name's.
 static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h, struct ckpt_step *step, bool made)
 {
@@ -303,7 +335,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 
 	if (rc < 0)
 		return rc;
-	if (!made && copy_up_is_due(h->node->use->fd)) {
+	if (!made && !is_committed(step) && copy_up_is_due(h->node->use->fd)) {
 		rc = copy_up(fs, h->node, h->flags & O_TRUNC, NULL);
 		return rc ? rc : -ESTALE;
 	}
@@ -363,7 +395,7 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 	pthread_mutex_lock(&n->use->lock);
 	h->lost_writes_told = n->use->lost_writes;
 	pthread_mutex_unlock(&n->use->lock);
-	rc = node_acquire(fs, req, n, fd, committed, writes);
+	rc = node_acquire(fs, req, n, fd, committed, writes, writes && fd < 0 && !is_committed(step));
 	if (rc) {
 		// The kernel looks the name up again, but once only: it must not find a shared file.
 		if (rc == -ESTALE && writes)
@@ -390,11 +422,23 @@ void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 	handle_free(fs, h);
 }
 
-void handle_flushed(struct handle *h)
+// A child that is forked closes what its parent goes on writing, as when it is to become another program.
+static bool is_a_childs(const struct handle *h, pid_t tid)
+{
+	pid_t process, opener;
+
+	if (tid == h->writer.pid)
+		return false;
+	process = client_process(tid);
+	opener = client_process(h->writer.pid);
+	return process && opener && process != opener;
+}
+
+void handle_flushed(struct handle *h, pid_t tid)
 {
 	struct stat st;
 
-	if (h->writes && h->writer.step && !fstat(h->node->use->fd, &st))
+	if (h->writes && h->writer.step && !is_a_childs(h, tid) && !fstat(h->node->use->fd, &st))
 		ckpt_stage_writer_flushed(&h->writer, (uint64_t)st.st_size,
 					  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
 }

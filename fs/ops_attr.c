@@ -170,8 +170,12 @@ static int open_self(struct ckpt_fs *fs, struct node *n)
 static int open_own(struct call *c, bool empty, bool *ret_copied)
 {
 	const struct handle *h = handle_of(&c->fi);
-	int fd = open_self(c->fs, c->node), rc;
+	int fd, rc;
 
+	*ret_copied = false;
+	if (!(h && h->amend) && handle_leads_elsewhere(c->fs, c->node) && c->node->kind == NODE_FILES)
+		return -ESTALE;
+	fd = open_self(c->fs, c->node);
 	*ret_copied = fd >= 0 && !(h && h->amend) && copy_up_is_due(fd);
 	if (!*ret_copied)
 		return fd;

@@ -416,7 +416,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		draft_flush(req, h);
 		return;
 	}
-	handle_flushed(h);
+	handle_flushed(h, fuse_req_ctx(req)->pid);
 	reply_error(req, 0);
 }
 
