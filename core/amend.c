@@ -555,8 +555,7 @@ static int check_added(struct edit *d, int dirfd, const char *name, uint32_t ind
 	struct statx stx;
 
 	ckpt_manifest_entry(d->m, index, &e);
-	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
-	    ckpt_store_ino(&stx) != e.ino)
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) || ckpt_store_ino(&stx) != e.ino)
 		return -EEXIST;
 	return DONE;
 }

@@ -251,7 +251,8 @@ void amend_flush(fuse_req_t req, struct handle *h)
 	int result;
 
 	c.waits_for_clients = complete_watches_node(c.fs, h->node); // those that write in the step
-	handle_flushed(h, fuse_req_ctx(req)->pid); // whatever it completes: a commit need not wait for who has closed it
+	handle_flushed(h,
+		       fuse_req_ctx(req)->pid); // whatever it completes: a commit need not wait for who has closed it
 	if (flush_counts(h, fuse_req_ctx(req)->pid, &result))
 		call_detach(&c);
 	else

@@ -149,7 +149,6 @@ static int enter_old(struct call *c, struct draft *d)
 	return i ? 0 : invite(fs, d, tid);
 }
 
-
 // A draft's own file: 1: it is none, or not any more.
 static int enter_own(struct call *c, struct draft **ret_draft)
 {

@@ -221,7 +221,7 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	}
 	// Without a place it has lost its last name since it was looked up: it opens all the same, as everywhere.
 	committed = !rc && place_is_committed(&p) && !amend_is_changing(n);
-	rc = 0;
+	rc = !rc && !place_is_committed(&p) && handle_leads_elsewhere(fs, n) ? -ESTALE : 0;
 	if (committed) {
 		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {

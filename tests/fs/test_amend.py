@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 
 import pytest
@@ -766,4 +767,45 @@ def test_a_close_whose_data_is_lost_says_so(world, store, agent, ckptfs, harm, m
         assert trees.files(m / "1000") == made | {"f": b"again"} and (m / "1000/d").is_dir()
         m.kill9()
         m.start()
+    assert ckptfs.json("verify", store)["bad"] == []
+
+
+@pytest.mark.parametrize("change", ["write", "truncate"])
+def test_a_change_right_after_an_empty_file_was_made(mount, made, commit, ckptfs, store, change):
+    """An empty file is added with its release, which the kernel sends when it likes: what comes at the same time is not lost."""
+    for n in range(40):
+        path = mount / f"1000/{n}"
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+        if change == "write":
+            fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+            os.write(fd, b"data")
+            os.close(fd)
+        else:
+            os.truncate(path, 4)
+    commit(mount / "1000")
+    for _ in range(2):
+        for n in range(40):
+            assert (mount / f"1000/{n}").read_bytes() == {"write": b"data", "truncate": bytes(4)}[change]
+        mount.remount()
+    assert ckptfs.json("verify", store)["bad"] == []
+
+
+def test_a_pending_file_is_renamed_while_its_step_is_reopened(mount, stage, commit, agent, ckptfs, store):
+    stage("2000", files=200)
+    commit(mount / "2000")
+    a = agent()
+    for n in range(15):
+        path, to = mount / f"2000/p{n}", mount / f"2000/q{n}"
+        a.run(WRITE, path=str(path), data=b"late")
+        changer = threading.Thread(target=trees.write, args=(mount / "2000/config.json", b"%d" % n))
+        changer.start()
+        time.sleep(0.001 * (n % 5))
+        a.run("os.rename(path, to)", path=str(path), to=str(to))
+        a.run("os.close(fd)")
+        changer.join()
+        assert to.read_bytes() == b"late" and not path.exists()
+        commit(mount / "2000")
+        assert to.read_bytes() == b"late" and (mount / "2000/config.json").read_bytes() == b"%d" % n
+    mount.remount()
+    assert {f"q{n}" for n in range(15)} <= set(mount.listing("2000"))
     assert ckptfs.json("verify", store)["bad"] == []

@@ -497,6 +497,24 @@ def test_a_late_file_that_is_closed_while_its_commit_waits_for_another_is_in_the
         mount.remount()
 
 
+@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
+@both_modes
+@late
+def test_a_program_that_a_rank_starts_does_not_close_its_late_file(mount, agent, writer, name, file):
+    folder, rank1 = mount / name, agent()
+    save = writer(str(folder))
+    next(save)
+    rank1.run(BEGIN_LATE, path=str(folder / file))
+    rank1.run("import subprocess; subprocess.run(['true'], check=True)")
+    before = time.monotonic()
+    with pytest.raises(StopIteration):
+        next(save)
+    assert time.monotonic() - before < 10 and file not in os.listdir(folder)
+    rank1.run("os.write(fd, b' and more'); os.close(fd)")
+    mount.remount()
+    assert (folder / file).read_bytes() == b"half and more"
+
+
 @pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
 @both_modes
 @late
@@ -545,6 +563,27 @@ def test_opening_a_file_that_may_complete_while_its_last_release_is_under_way(mo
     assert os.listdir(folder) == ["metadata.json"] and listed(mount) == []
     trees.write(folder / "metadata.json", b'{"sharded_backend": "torch_dist"}')
     assert listed(mount) == ["mymodel"]
+
+
+@both_modes
+def test_an_open_of_a_tracker_whose_publication_waits_for_a_writer_of_the_step(mount, agent):
+    """The publication turns a folder into a step, for which all that goes on in plain folders has to end first."""
+    run = mount / "run"
+    fill(str(run / "mytag"), "mp_rank_00_model_states.pt")
+    trees.write(run / "latest", b"none")
+    rank1, opener = agent(), agent()
+    rank1.run("fd = os.open(path, os.O_WRONLY | os.O_CREAT); os.write(fd, b'half')", path=str(run / "mytag/x_states.bin"))
+    closing = threading.Thread(target=trees.write, args=(run / "latest", b"mytag"))
+    closing.start()
+    time.sleep(0.3)
+    opening = threading.Thread(target=opener.run, args=("fd = os.open(path, os.O_WRONLY); os.close(fd)",), kwargs={"path": str(run / "latest")})
+    opening.start()
+    time.sleep(0.3)
+    rank1.run("os.close(fd)")
+    for thread in (closing, opening):
+        thread.join(20)
+        assert not thread.is_alive(), "it hangs"
+    assert listed(mount) == ["run/mytag"] and (run / "latest").read_bytes() == b"mytag"
 
 
 @both_modes

@@ -164,6 +164,17 @@ START_TEST(a_late_file_that_is_open_when_the_outcome_is_known_can_be_added)
 }
 END_TEST
 
+// fsync says so once: a second one finds nothing to write.
+START_TEST(a_lost_write_of_a_late_file_is_known_until_it_is_added)
+{
+	ckpt_stage_synced(step, w.ino, 0, 0, -EIO);
+	ck_ok(commit_leaving());
+	end_writer();
+	ck_error(ckpt_amend_add(step, "late"), EIO);
+	ck_assert(!is_in_step("late"));
+}
+END_TEST
+
 static Suite *late_suite(void)
 {
 	Suite *suite = suite_create("commit late");
@@ -177,6 +188,7 @@ static Suite *late_suite(void)
 	tcase_add_test(tcase, a_late_file_is_staged_as_before_when_the_commit_fails);
 	tcase_add_test(tcase, a_late_file_that_is_closed_while_the_outcome_is_unknown_is_refused);
 	tcase_add_test(tcase, a_late_file_that_is_open_when_the_outcome_is_known_can_be_added);
+	tcase_add_test(tcase, a_lost_write_of_a_late_file_is_known_until_it_is_added);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
