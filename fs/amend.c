@@ -36,6 +36,13 @@ void amend_end(struct node *n)
 	*f->again = '\0';
 }
 
+void amend_free(struct amend_file *f)
+{
+	if (f)
+		pthread_mutex_destroy(&f->publishing);
+	free(f);
+}
+
 bool amend_is_changing(const struct node *n)
 {
 	struct amend_file *f = amend_of(n);
@@ -176,9 +183,13 @@ static int begin_file(struct node *n, bool creates)
 	struct amend_file *f;
 	LOCK_SCOPE(&n->use->lock);
 
-	f = n->use->amend ? n->use->amend : calloc(1, sizeof(*f));
-	if (!f)
-		return -ENOMEM;
+	f = n->use->amend;
+	if (!f) {
+		f = calloc(1, sizeof(*f));
+		if (!f)
+			return -ENOMEM;
+		pthread_mutex_init(&f->publishing, NULL);
+	}
 	f->changed |= creates;
 	f->begins++;
 	__atomic_store_n(&f->on, true, __ATOMIC_RELEASE);
@@ -338,7 +349,7 @@ static enum standing look(struct call *c, bool joins)
 	f = amend_of(c->node);
 	if (f)
 		amend_see_commit_locked(c->fs, c->node);
-	if (!f || (is_published(f) && f->handles == f->closed) || (is_published(f) && !joins))
+	if (!f || (is_published(f) && (f->handles == f->closed || !joins || ckpt_remove_any(c->step))))
 		return STEPS;
 	if (!f->handles)
 		return ENDING;

@@ -42,3 +42,4 @@ int amend_write_begin(struct ckpt_fs *fs, struct handle *h);
 void amend_write_end(struct handle *h);
 bool amend_is_on(const struct node *n); // the file is, or was when it was opened, being added
 void amend_end(struct node *n);         // with its last release
+void amend_free(struct amend_file *f);  // with its node; NULL is fine

@@ -63,12 +63,10 @@ static struct node *parent_of(struct ckpt_fs *fs, const struct node *n, char *re
 
 #define CHANGE_NS INT64_C(100000)
 
-static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place *p)
+// What is published is as it is now: whoever writes from now on writes into a copy. ret_again: where the last such copy is.
+static void begin_publishing(struct node *n, char ret_again[sizeof(((struct amend_file *)0)->again)])
 {
-	struct amend_file *f = amend_of(n);
-	char name[CKPT_NAME_MAX + 1];
-	struct node *dir;
-	int rc = 0;
+	struct amend_file *f = n->use->amend;
 
 	pthread_mutex_lock(&n->use->lock); // of writes none is under way
 	while (f->changes) {
@@ -76,8 +74,31 @@ static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place 
 		ckpt_sys.sleep_ns(CHANGE_NS);
 		pthread_mutex_lock(&n->use->lock);
 	}
-	set_published(f, true); // whoever writes from now on writes into a copy
+	set_published(f, true);
+	memcpy(ret_again, f->again, sizeof(f->again));
 	pthread_mutex_unlock(&n->use->lock);
+}
+
+static void end_publishing(struct node *n, const char *again, int rc)
+{
+	struct amend_file *f = n->use->amend;
+	LOCK_SCOPE(&n->use->lock);
+
+	if (strcmp(f->again, again))
+		return; // somebody writes into a copy by now
+	if (!rc)
+		*f->again = '\0';
+	else if (rc != -EIO)
+		set_published(f, false); // what is written from now on goes with the next close
+}
+
+static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place *p)
+{
+	char name[CKPT_NAME_MAX + 1], again[sizeof(n->use->amend->again)];
+	struct node *dir;
+	int rc = 0;
+
+	begin_publishing(n, again);
 	if (p->step && ckpt_amend_is_pending(p->step, p->path)) {
 		rc = ckpt_amend_add(p->step, p->path);
 		if (!rc)
@@ -85,12 +106,9 @@ static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place 
 		else if (rc == -EBUSY && ckpt_reopen_any(p->step))
 			rc = 0; // it went along: the commit of that has it
 	}
-	if (!rc && p->step && *f->again) // written since a close
-		rc = publish_again(fs, p, f->again);
-	if (!rc)
-		*f->again = '\0';
-	else if (rc != -EIO)
-		set_published(f, false); // what is written from now on goes with the next close
+	if (!rc && p->step && *again) // written since a close
+		rc = publish_again(fs, p, again);
+	end_publishing(n, again, rc);
 	dir = rc ? NULL : parent_of(fs, n, name);
 	if (dir)
 		amend_show_change(fs, dir);
@@ -167,29 +185,42 @@ static bool has_moved(struct ckpt_fs *fs, struct node *n, const struct place *fr
 	return moved;
 }
 
+static bool has_copy(struct node *n)
+{
+	LOCK_SCOPE(&n->use->lock);
+
+	return amend_writes_copy(n);
+}
+
+static int publish_at(struct ckpt_fs *fs, struct handle *h, const struct place *p, pid_t tid)
+{
+	if (place_is_committed(p) || has_copy(h->node) || (p->step && ckpt_amend_is_pending(p->step, p->path)))
+		return publish_added(fs, h->node, p);
+	return publish_completing(fs, h, tid);
+}
+
 // What the file is called now, and in which step; the step may have been reopened meanwhile, and its commit then has it. tid: who
 // waits for it, 0 nobody any more.
 static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 {
-	struct amend_file *f = amend_of(h->node);
-	struct place p;
 	int rc = ckpt_stage_writer_await(&h->writer);
+	bool again;
 
-	if (!rc)
-		rc = place_of(fs, h->node, &p);
-	if (rc == -ESTALE)
-		return 0; // it was removed before its close, and is its writer's
 	if (rc)
 		return rc;
-	if (place_is_committed(&p) || *f->again || (p.step && ckpt_amend_is_pending(p.step, p.path)))
-		rc = publish_added(fs, h->node, &p);
-	else
-		rc = publish_completing(fs, h, tid);
-	if (rc == -ENOENT && has_moved(fs, h->node, &p)) {
+	LOCK_SCOPE(&h->node->use->amend->publishing);
+	do {
+		struct place p;
+
+		rc = place_of(fs, h->node, &p);
+		if (rc == -ESTALE)
+			return 0; // it was removed before its close, and is its writer's
+		if (rc)
+			return rc;
+		rc = publish_at(fs, h, &p, tid);
+		again = rc == -ENOENT && has_moved(fs, h->node, &p);
 		place_done(&p);
-		return publish(fs, h, tid);
-	}
-	place_done(&p);
+	} while (again);
 	return rc;
 }
 

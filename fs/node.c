@@ -4,6 +4,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/draft.h"
+#include "fs/amend.h"
 #include "fs/fs.h"
 
 #include <fcntl.h>
@@ -81,7 +82,7 @@ static void node_free(struct node *n)
 		if (n->use->nameless >= 0)
 			ckpt_sys.close(n->use->nameless);
 		pthread_mutex_destroy(&n->use->lock);
-		free(n->use->amend);
+		amend_free(n->use->amend);
 		free(n->use);
 	}
 	free(n);
