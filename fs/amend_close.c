@@ -479,7 +479,7 @@ static void tell_killed(struct ckpt_fs *fs, struct node *n)
 static void run_release(struct call *c)
 {
 	struct handle *h = handle_of(&c->fi);
-	bool last;
+	bool last, failed = h->amend->result;
 
 	if (h->amend->dead)
 		tell_killed(c->fs, h->node);
@@ -492,9 +492,9 @@ static void run_release(struct call *c)
 		ckpt_stage_writer_remove(&h->writer); // it is closed
 		if (h->fd >= 0)
 			ckpt_sys.close(TAKE_FD(h->fd));
-		h->amend->dead = publish(c->fs, h, 0) != 0; // nobody is left to be told; the error log has it
+		failed |= publish(c->fs, h, 0) != 0; // nobody is left to be told; the error log has it
 	}
-	if (last && (h->amend->dead || h->amend->result))
+	if (last && (h->amend->dead || failed))
 		drop(c->fs, h); // unless it was added
 	free(TAKE_PTR(h->amend));
 	handle_release(c->fs, c->req, h);

@@ -112,6 +112,26 @@ def test_committed_files_cannot_be_changed_while_some_are_removed(mount, step):
 
 
 @both_modes
+def test_late_file_can_be_written_over_when_another_was_removed(mount, step, commit):
+    """While its last release is still under way, as here while it is open: a save over a step that had a late file."""
+    path, made = step
+    fd = os.open(path / "late", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b"late")
+    os.close(os.dup(fd))
+    assert trees.files(path) == made | {"late": b"late"}
+    os.unlink(path / "config.json")
+    trees.write(path / "late", b"again")
+    os.close(fd)
+    del made["config.json"]
+    for _ in range(2):
+        assert trees.files(path) == made | {"late": b"again"}
+        commit(path)
+    assert mount.listing() == ["1000"] and mount.errors() == []
+    mount.remount()
+    assert trees.files(path) == made | {"late": b"again"}
+
+
+@both_modes
 def test_reader_of_a_step_that_is_removed_reads_on(mount, stage, commit):
     made = stage("1000", size=300_000)
     commit(mount / "1000")
