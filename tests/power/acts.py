@@ -48,12 +48,11 @@ class Record:
         act["end"] = self._position()
 
 
-class Client(threading.Thread):
+class Client:
     """One writer, with names of its own, so that what comes of its acts depends on their order alone."""
 
     def __init__(self, seed, mount, store, program, record, folders, count):
-        super().__init__()
-        self.mount, self.store, self.program, self.record = mount, store, program, record
+        self.seed, self.mount, self.store, self.program, self.record = seed, mount, store, program, record
         self.dice, self.folders, self.count = random.Random(seed), folders, count
         self.steps = {}  # as they are: PATH -> {FILE: IDENTITY}
         self.trash = {}  # what was deleted last, and can come back
@@ -65,7 +64,7 @@ class Client(threading.Thread):
         try:
             for _ in range(self.count):
                 self._act()
-        except Exception as e:  # the thread's end; record.py raises it
+        except Exception as e:  # recording.py raises it
             self.problem = e
 
     def _act(self):
@@ -81,7 +80,7 @@ class Client(threading.Thread):
     def _data(self):
         self.made += 1
         size = LARGE if self.dice.random() < 0.03 else self.dice.choice(SIZES) + self.dice.randrange(3)
-        return trees.content((self.name, self.made), size)
+        return trees.content((self.seed, self.made), size)
 
     def _write(self, path, data):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self.dice.choice([0o644, 0o600]))

@@ -1,6 +1,7 @@
 """A recording: a disk's first state, the log of its writes, and the record of what the clients were told meanwhile."""
 
 import json
+import threading
 from pathlib import Path
 
 from power import disks
@@ -54,10 +55,11 @@ def _work(world, store, mountpoint, record, seed, acts):
         with record.act(f"mkdir {folder}"):
             (mount / folder).mkdir()
     clients = [Client(f"{seed} {i}", mount.path, store, world.program, record, folders, acts) for i, folders in enumerate(FOLDERS)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    threads = [threading.Thread(target=client.run) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     told = mount.errors()
     mount.umount()
     for client in clients:
