@@ -1,6 +1,7 @@
 """Power cuts at many points of a recording, each judged."""
 
 import os
+import subprocess
 from pathlib import Path
 
 from power import points, recording
@@ -48,7 +49,9 @@ def try_recording(world, recorded, count, folder):
     points_ = points.Points(world, recorded, folder, look_program())
     for tried, (position, variant) in enumerate(points.choose(recorded, points_.log, count), 1):
         if problem := check(points_, position, variant, tried % MOUNT_EVERY == 0):
-            wrong.append((f"{position}.{variant}", problem))
+            kernel = subprocess.run(["dmesg"], check=False, capture_output=True, text=True).stdout.splitlines()[-6:]
+            again = check(points_, position, variant, False) or "nothing is wrong"
+            wrong.append((f"{position}.{variant}", "\n".join([problem, *kernel, f"tried again at once: {again}"])))
             if len(wrong) == WRONG_MAX:
                 break
     if not wrong and not points_.is_what_was_recorded():
