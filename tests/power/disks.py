@@ -12,6 +12,8 @@ from support.mounting import mount_entry
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 MNT_DETACH = 2
+CLONE_NEWNS = 0x20000
+MS_REC_PRIVATE = 1 << 14 | 1 << 18
 BLKFLSBUF = 0x1261
 
 # What makes each, without work that goes on behind the first mount, and the size it wants at least.
@@ -37,6 +39,13 @@ def missing(filesystem):
     if f"\t{filesystem}\n" not in known and subprocess.run(["modprobe", "-q", filesystem], check=False, stderr=subprocess.DEVNULL).returncode:
         return f"the kernel has no {filesystem}"
     return None
+
+
+def keep_mounts_private():
+    """For this process and its children. Else whoever makes a name space of mounts meanwhile has a copy of ours, which holds a
+    filesystem that we have unmounted: its next mount would find what is in memory, and not what is on the disk then."""
+    if LIBC.unshare(CLONE_NEWNS) or LIBC.mount(b"none", b"/", None, MS_REC_PRIVATE, None):
+        raise OSError(ctypes.get_errno(), "no name space of mounts can be made")
 
 
 def memory_or(folder):
@@ -76,15 +85,23 @@ def mount(device, path, filesystem):
         raise OSError(error, os.strerror(error), device)
 
 
-def umount(path):
-    """Waits for who is just leaving; a mount that stays busy is taken away, and is an error."""
+def umount(device, path):
+    """Waits for who is just leaving; a mount that stays busy is taken away, and is an error. The device is nobody's afterwards."""
     for _ in range(200):
         if not LIBC.umount2(os.fsencode(path), 0):
-            return
+            break
         time.sleep(0.01)
-    error = ctypes.get_errno()
-    LIBC.umount2(os.fsencode(path), MNT_DETACH)
-    raise OSError(error, os.strerror(error), str(path))
+    else:
+        error = ctypes.get_errno()
+        LIBC.umount2(os.fsencode(path), MNT_DETACH)
+        raise OSError(error, os.strerror(error), str(path))
+    for _ in range(2000):
+        try:
+            os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+            return
+        except OSError:
+            time.sleep(0.01)
+    raise RuntimeError(f"{device} is unmounted, and somebody else has it mounted still")
 
 
 class LoggedDisk:

@@ -132,7 +132,7 @@ class Points:
             try:
                 yield self.path / "store"
             finally:
-                disks.umount(self.path)
+                disks.umount(self.device, self.path)
         finally:
             self._ask("restore", self.image, self.base)
 

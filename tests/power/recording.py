@@ -44,7 +44,7 @@ def make(world, folder, filesystem, seed, acts):
             record = Record(disk.log.position)
             _work(world, point / "store", mountpoint, record, seed, acts)
         finally:
-            disks.umount(point)
+            disks.umount(disk.device, point)
     (folder / "record.json").write_text(json.dumps({"filesystem": filesystem, "seed": seed, "acts": record.acts}))
     return Recording(folder)
 
