@@ -31,8 +31,8 @@ def check(points_, position, variant, through_mount):
             if through_mount:
                 judge(acts, position, points_.look_through_mount(store))
                 judge_after(points_, store, position)
-    except (Wrong, OSError, AssertionError, MountFailed) as e:
-        return str(e)
+    except (Wrong, OSError, AssertionError, RuntimeError, MountFailed) as e:
+        return str(e) or repr(e)
     return None
 
 

@@ -102,40 +102,44 @@ static json_t *files_of(struct ckpt_step *step)
 	return files;
 }
 
-static char *path_of(const struct ckpt_folders *folders, struct ckpt_step *step)
+// One of the two gets them: all that they hold, or just what they are called. Frees the list.
+static int add(const struct ckpt_folders *folders, struct ckpt_step **found, size_t count, json_t *steps, json_t *trash)
 {
-	struct ckpt_step_name name;
+	int rc = 0;
 
-	ckpt_step_name(step, &name);
-	return ckpt_folders_name(folders, name.folder_id, name.name);
+	for (size_t i = 0; !rc && i < count; i++) {
+		CLEANUP_FREE char *path = NULL;
+		struct ckpt_step_name name;
+
+		ckpt_step_name(found[i], &name);
+		path = ckpt_folders_name(folders, name.folder_id, name.name);
+		if (!path)
+			rc = -ENOMEM;
+		else if (steps)
+			json_object_set_new(steps, path, files_of(found[i]));
+		else
+			json_array_append_new(trash, json_string(path));
+	}
+	ckpt_step_list_free(found, count);
+	return rc;
 }
 
 static int look_at(struct ckpt_store *s, json_t *steps, json_t *trash)
 {
 	struct ckpt_folders folders;
-	struct ckpt_step **found = NULL;
-	size_t count = 0;
+	struct ckpt_step **found;
+	size_t count;
 	int rc = ckpt_folders_read(s, &folders);
 
 	if (rc)
 		return rc;
 	rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &found, &count);
-	for (size_t i = 0; !rc && i < count; i++) {
-		CLEANUP_FREE char *path = path_of(&folders, found[i]);
-
-		json_object_set_new(steps, path, files_of(found[i]));
-	}
 	if (!rc)
-		ckpt_step_list_free(found, count);
+		rc = add(&folders, found, count, steps, NULL);
 	if (!rc)
 		rc = ckpt_deleted_list(s, &found, &count);
-	for (size_t i = 0; !rc && i < count; i++) {
-		CLEANUP_FREE char *path = path_of(&folders, found[i]);
-
-		json_array_append_new(trash, json_string(path));
-	}
 	if (!rc)
-		ckpt_step_list_free(found, count);
+		rc = add(&folders, found, count, NULL, trash);
 	ckpt_folders_done(&folders);
 	return rc;
 }
