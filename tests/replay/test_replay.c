@@ -8,9 +8,9 @@
 #include "tests/replay/shared.h"
 #include "tests/replay/trace.h"
 #include "tests/replay/tree.h"
-#include "tests/replay/world.h"
 
 #include "tests/support/suite.h"
+#include "tests/support/world.h"
 
 #include "core/util.h"
 
@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 
 #define CASE_S 60
+#define DISK_MB 128
 #define FULL_FACTOR 10
 #define WAIT_US 1000
 #define MODES 2       // of a mount
@@ -287,14 +288,10 @@ static void stop_observer(struct replay *r)
 
 // --- Variants ---------------------------------------------------------------------------------------------------------
 
-static void open_replay(struct replay *r, int trace, const char *mode, bool with_disk)
+static void open_replay(struct replay *r, int trace, enum world_io io, unsigned disk_mb)
 {
-	CLEANUP_FREE char *options = NULL;
-	const char *own = traces[trace].options;
-
 	*r = (struct replay){.trace = &traces[trace], .shared = shared_new()};
-	ck_assert_int_ge(asprintf(&options, "%s%s%s", mode ? mode : "", mode && own ? "," : "", own ? own : ""), 0);
-	world_open(&r->world, *options ? options : NULL, with_disk);
+	world_open(&r->world, io, traces[trace].options, disk_mb);
 	learn(r, 1);
 }
 
@@ -338,7 +335,7 @@ START_TEST(plain)
 {
 	struct replay r;
 
-	open_replay(&r, _i / MODES, _i % MODES ? "no_passthrough" : NULL, false);
+	open_replay(&r, _i / MODES, _i % MODES ? WORLD_DAEMON : WORLD_PASSTHROUGH, 0);
 	prepare(&r, 1, true);
 	run_to_end(&r);
 	close_replay(&r);
@@ -351,7 +348,7 @@ START_TEST(killed)
 	unsigned point = (unsigned)_i % KILLS;
 	struct replay r;
 
-	open_replay(&r, _i / KILLS, NULL, false);
+	open_replay(&r, _i / KILLS, WORLD_PASSTHROUGH, 0);
 	if (point <= r.calls) {
 		prepare(&r, 1, true);
 		r.shared->die_at_midpoint = !point;
@@ -374,7 +371,7 @@ START_TEST(full)
 	unsigned part = is_full_run() ? (unsigned)_i % CUTS : CUT_DEFAULT;
 	struct replay r;
 
-	open_replay(&r, _i / CUTS, NULL, true);
+	open_replay(&r, _i / CUTS, WORLD_PASSTHROUGH, DISK_MB);
 	prepare(&r, 1, true);
 	r.shared->full = true;
 	world_fill_disk(&r.world, r.bytes * part / CUTS);
@@ -395,7 +392,7 @@ START_TEST(forked)
 {
 	struct replay r;
 
-	open_replay(&r, _i, NULL, false);
+	open_replay(&r, _i, WORLD_PASSTHROUGH, 0);
 	prepare(&r, 1, true);
 	r.shared->forking = true;
 	start_observer(&r);

@@ -1,4 +1,4 @@
-#include "tests/replay/world.h"
+#include "tests/support/world.h"
 
 #include "tests/support/suite.h"
 
@@ -6,7 +6,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <ftw.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -15,11 +17,13 @@
 #include <time.h>
 
 #define FUSE_MAGIC 0x65735546
+#define URING_SWITCH "/sys/module/fuse/parameters/enable_uring"
 #define POLL_US 2000
 #define START_S 20
 #define END_S 20
 #define BALLAST "ballast"
 #define TAIL_BYTES 8000
+#define OPEN_FOLDERS 16
 
 static int64_t now_s(void)
 {
@@ -41,6 +45,11 @@ const char *world_obstacle(void)
 	if (access("/dev/fuse", R_OK | W_OK))
 		return "there is no /dev/fuse";
 	return NULL;
+}
+
+const char *world_uring_obstacle(void)
+{
+	return access(URING_SWITCH, W_OK) ? "this kernel has no FUSE over io_uring" : NULL;
 }
 
 static pid_t run(char *const *argv, const char *log)
@@ -80,7 +89,7 @@ static void must_run(struct world *w, char *const *argv)
 	}
 }
 
-static void make_disk(struct world *w)
+static void make_disk(struct world *w, unsigned disk_mb)
 {
 	char image[PATH_MAX];
 	int fd;
@@ -90,7 +99,7 @@ static void make_disk(struct world *w)
 	ck_assert_int_eq(mkdir(w->disk, 0700), 0);
 	fd = open(image, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ftruncate(fd, (off_t)WORLD_DISK_MB << 20), 0);
+	ck_assert_int_eq(ftruncate(fd, (off_t)disk_mb << 20), 0);
 	close(fd);
 	must_run(w, (char *[]){"mkfs.ext4", "-q", "-F", "-m", "0", image, NULL});
 	must_run(w, (char *[]){"mount", "-o", "loop", image, w->disk, NULL});
@@ -102,16 +111,19 @@ static void make_folder(char *ret_path, const char *in, const char *name)
 	ck_assert_int_eq(mkdir(ret_path, 0755), 0);
 }
 
-void world_open(struct world *w, const char *options, bool with_disk)
+void world_open(struct world *w, enum world_io io, const char *options, unsigned disk_mb)
 {
-	*w = (struct world){0};
+	static const char *const modes[] = {"no_io_uring", "no_passthrough,no_io_uring", ""};
+	const char *comma = *modes[io] && options ? "," : "";
+
+	*w = (struct world){.io = io};
 	ckpt_temp_dir(w->base);
-	snprintf(w->options, sizeof(w->options), "no_io_uring%s%s", options ? "," : "", options ? options : "");
-	if (with_disk)
-		make_disk(w);
+	snprintf(w->options, sizeof(w->options), "%s%s%s", modes[io], comma, options ? options : "");
+	if (disk_mb)
+		make_disk(w, disk_mb);
 	make_folder(w->mount, w->base, "mount");
 	make_folder(w->plain, w->base, "plain");
-	ck_assert_int_lt(snprintf(w->store, PATH_MAX, "%s/store", with_disk ? w->disk : w->base), PATH_MAX);
+	ck_assert_int_lt(snprintf(w->store, PATH_MAX, "%s/store", disk_mb ? w->disk : w->base), PATH_MAX);
 	ck_assert_int_lt(snprintf(w->states, PATH_MAX, "%s/states", w->base), PATH_MAX);
 	world_mount(w);
 }
@@ -142,14 +154,16 @@ static pid_t ended(pid_t pid, int *ret_status, int64_t until_s)
 	return got;
 }
 
-void world_mount(struct world *w)
+static void start(struct world *w)
 {
 	int64_t until = now_s() + START_S;
 	char log[PATH_MAX];
 	int status = 0;
 
 	log_path(w, log);
-	w->daemon = run((char *[]){(char *)program(), "mount", "-f", w->store, w->mount, "-o", w->options, NULL}, log);
+	w->daemon = run((char *[]){(char *)program(), "mount", "-f", w->store, w->mount, *w->options ? "-o" : NULL,
+				   w->options, NULL},
+			log);
 	while (!is_mounted(w)) {
 		if (ended(w->daemon, &status, 0) || now_s() > until) {
 			world_tell(w);
@@ -157,6 +171,35 @@ void world_mount(struct world *w)
 		}
 		usleep(POLL_US);
 	}
+}
+
+// Waits for its turn among all tests, those in Python too (uring_switch() in mounting.py).
+static int take_uring_turn(void)
+{
+	const char *folder = getenv("TMPDIR");
+	char path[PATH_MAX];
+	int fd;
+
+	ck_assert_int_lt(snprintf(path, sizeof(path), "%s/ckptfs-test-uring.lock", folder ? folder : "/tmp"), PATH_MAX);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	ck_assert_msg(fd >= 0 && !flock(fd, LOCK_EX), "%s: %s", path, strerror(errno));
+	return fd;
+}
+
+void world_mount(struct world *w)
+{
+	CLEANUP_FD int turn = -1, fd = -1;
+	char before;
+
+	if (w->io != WORLD_URING) {
+		start(w);
+		return;
+	}
+	turn = take_uring_turn();
+	fd = open(URING_SWITCH, O_RDWR | O_CLOEXEC);
+	ck_assert_msg(fd >= 0 && pread(fd, &before, 1, 0) == 1 && pwrite(fd, "Y", 1, 0) == 1, URING_SWITCH);
+	start(w);
+	ck_assert_int_eq(pwrite(fd, &before, 1, 0), 1);
 }
 
 void world_umount(struct world *w)
@@ -169,6 +212,22 @@ void world_umount(struct world *w)
 		ck_abort_msg("after umount the daemon is still there, or ended with status %x", status);
 	}
 	w->daemon = 0;
+}
+
+static int forget_pages_of(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	CLEANUP_FD int fd = type == FTW_F && S_ISREG(st->st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+
+	(void)ftw;
+	return fd < 0 ? 0 : posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void world_forget_pages(struct world *w)
+{
+	CLEANUP_FD int fd = open(w->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	ck_assert_msg(fd >= 0 && !syncfs(fd), "%s: %s", w->store, strerror(errno));
+	ck_assert_int_eq(nftw(w->store, forget_pages_of, OPEN_FOLDERS, FTW_PHYS), 0);
 }
 
 void world_kill(struct world *w)
