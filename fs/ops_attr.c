@@ -210,7 +210,8 @@ static void run_setattr(struct call *c)
 	CLEANUP_FD int fd = open_own(c, (c->flags & FUSE_SET_ATTR_SIZE) && !c->attr.st_size, &copied);
 	char path[32];
 	struct statx stx;
-	struct stat attr;
+	struct stat attr, old;
+	double timeout;
 	int rc = MIN(fd, 0);
 
 	if (!rc) {
@@ -221,6 +222,10 @@ static void run_setattr(struct call *c)
 		reply_error(c->req, rc);
 	} else if (copied && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx)) {
 		attr_from_statx(c->fs, NULL, &stx, &attr);
+		// The kernel cuts the pages of the old file off where it is told that this one ends, and somebody may have it
+		// mapped.
+		if (!attr_of_node(c->fs, c->node, &old, &timeout))
+			attr.st_size = old.st_size;
 		fuse_reply_attr(c->req, &attr, TIMEOUT_NONE);
 	} else {
 		reply_attr(c->fs, c->req, c->node);

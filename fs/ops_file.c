@@ -231,6 +231,9 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 				rc = MIN(fd, 0);
 			}
 			ckpt_manifest_unref(m);
+		} else if (rc == -ESTALE && amend_is_on(n)) {
+			committed = false; // it is being added at this moment: no version has it yet
+			rc = 0;
 		}
 	}
 	if (!rc)
