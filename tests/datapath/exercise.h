@@ -68,7 +68,7 @@ struct exercise {
 	bool read_only;            // the file was not changed yet in this round, and is open for reading
 	uint8_t *got;              // FILE_BYTES_MAX, page-aligned
 	int pipe[2];
-	unsigned long aio; // context; 0: none yet
+	unsigned long aio;    // context; 0: none yet
 	bool punches, zeroes; // what the disk below can
 
 	unsigned round, steps;
@@ -89,7 +89,7 @@ const char *mode_name(const struct exercise *x);
 // --- Drawing ----------------------------------------------------------------------------------------------------------
 
 uint64_t draw(struct exercise *x);
-size_t pick(struct exercise *x, size_t below); // below 0: 0
+size_t pick(struct exercise *x, size_t below);                   // below 0: 0
 size_t pick_some(struct exercise *x, size_t most, size_t limit); // from 1 to most, but not above limit
 // A range that begins before limit and ends at most there, of at least one byte when limit is not 0.
 void draw_range(struct exercise *x, size_t limit, size_t *ret_at, size_t *ret_len);

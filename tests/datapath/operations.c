@@ -99,6 +99,8 @@ static void do_append(struct exercise *x)
 	CLEANUP_FD int fd = -1;
 
 	set_shown(x, "append", s->size, len);
+	if (!len)
+		return;
 	fd = open(s->path, O_WRONLY | O_APPEND | O_CLOEXEC);
 	must(x, fd >= 0, "open with O_APPEND");
 	subject_changes(s);
