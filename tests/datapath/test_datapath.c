@@ -1,9 +1,13 @@
 // The data path: what is written is what is read, whatever way it is written and read, wherever the file is.
 //
 //   datapath passthrough|daemon|uring     100,000 operations in all three; CKPT_TEST_FULL=1: a million, CKPT_TEST_LONG=1: ten
+//   datapath readers                      16 processes read a committed step while others save
+//   datapath soak [--seconds N]           mixed work: what the daemon takes is looked at, and may not grow
 //   datapath --seed N --ops M --place P --mode M     one run: of staged plain link reopened amend, in one of the modes
 //                                         above, or in `plain`, without ckptfs, to see what the disk does itself
 #include "tests/datapath/exercise.h"
+#include "tests/datapath/readers.h"
+#include "tests/datapath/soak.h"
 
 #include "tests/support/suite.h"
 
@@ -14,15 +18,19 @@
 
 #define OPS 6667 // in each of five places and three modes
 #define CASE_S 120
+#define READERS_S 4 // in each of two modes
+#define SOAK_S 20
 #define FULL_FACTOR 10
 #define LONG_FACTOR 100
-#define MODE_PLAIN (WORLD_URING + 1)
 
-static const char *const modes[] = {"passthrough", "daemon", "uring", "plain"};
+// Those of enum world_io, and others.
+enum { MODE_PLAIN = WORLD_URING + 1, MODE_READERS, MODE_SOAK };
+static const char *const modes[] = {"passthrough", "daemon", "uring", "plain", "readers", "soak"};
 
 static struct {
 	unsigned long long seed;
 	unsigned long ops;
+	unsigned seconds;
 	int mode, place; // place -1: all
 } wanted = {.place = -1, .mode = -1};
 
@@ -45,6 +53,33 @@ START_TEST(what_is_written_is_read)
 	exercise_run(&x, (enum place)_i, wanted.mode, wanted.seed, wanted.ops);
 }
 END_TEST
+
+START_TEST(many_read_what_was_committed)
+{
+	readers_run((enum world_io)_i, wanted.seconds);
+}
+END_TEST
+
+START_TEST(nothing_grows)
+{
+	soak_run(wanted.seconds);
+}
+END_TEST
+
+static Suite *works(void)
+{
+	Suite *s = suite_create(modes[wanted.mode]);
+	TCase *tc = tcase_create(modes[wanted.mode]);
+
+	tcase_set_timeout(tc, CASE_S + wanted.seconds);
+	tcase_add_unchecked_fixture(tc, NULL, world_sweep);
+	if (wanted.mode == MODE_SOAK)
+		tcase_add_test(tc, nothing_grows);
+	else
+		tcase_add_loop_test(tc, many_read_what_was_committed, WORLD_PASSTHROUGH, WORLD_DAEMON + 1);
+	suite_add_tcase(s, tc);
+	return s;
+}
 
 static Suite *exercises(void)
 {
@@ -73,11 +108,10 @@ static int index_of(const char *text, const char *const *names, int count)
 
 static bool read_options(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-						{"ops", required_argument, NULL, 'o'},
-						{"place", required_argument, NULL, 'p'},
-						{"mode", required_argument, NULL, 'm'},
-						{0}};
+	static const struct option options[] = {
+		{"seed", required_argument, NULL, 's'},    {"ops", required_argument, NULL, 'o'},
+		{"place", required_argument, NULL, 'p'},   {"mode", required_argument, NULL, 'm'},
+		{"seconds", required_argument, NULL, 't'}, {0}};
 	int c;
 
 	// The same in each short run, so that it can be relied on; another in each long one.
@@ -88,6 +122,8 @@ static bool read_options(int argc, char **argv)
 			wanted.seed = strtoull(optarg, NULL, 10);
 		else if (c == 'o')
 			wanted.ops = strtoul(optarg, NULL, 10);
+		else if (c == 't')
+			wanted.seconds = (unsigned)strtoul(optarg, NULL, 10);
 		else if (c == 'm')
 			wanted.mode = index_of(optarg, modes, (int)ARRAY_LEN(modes));
 		else if (c != 'p')
@@ -100,6 +136,8 @@ static bool read_options(int argc, char **argv)
 	}
 	if (optind == argc - 1)
 		wanted.mode = index_of(argv[optind++], modes, (int)ARRAY_LEN(modes));
+	if (wanted.mode >= MODE_READERS && !wanted.seconds)
+		wanted.seconds = wanted.mode == MODE_SOAK ? SOAK_S * factor() : READERS_S * MIN(factor(), 10u);
 	return optind == argc && wanted.mode >= 0;
 }
 
@@ -108,7 +146,8 @@ int main(int argc, char **argv)
 	const char *obstacle = world_obstacle();
 
 	if (!getenv("CKPTFS") || !read_options(argc, argv)) {
-		fprintf(stderr, "usage: CKPTFS=PROGRAM datapath passthrough|daemon|uring\n"
+		fprintf(stderr, "usage: CKPTFS=PROGRAM datapath passthrough|daemon|uring|readers\n"
+				"       CKPTFS=PROGRAM datapath soak [--seconds N]\n"
 				"       CKPTFS=PROGRAM datapath [--seed N] [--ops N] [--place PLACE] --mode MODE\n");
 		return 2;
 	}
@@ -118,5 +157,5 @@ int main(int argc, char **argv)
 		printf("SKIPPED datapath %s: %s\n", modes[wanted.mode], obstacle);
 		return 0;
 	}
-	return ckpt_suite_run(exercises());
+	return ckpt_suite_run(wanted.mode < MODE_READERS ? exercises() : works());
 }
