@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <ftw.h>
+#include <glob.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -202,12 +203,33 @@ void world_mount(struct world *w)
 	ck_assert_int_eq(pwrite(fd, &before, 1, 0), 1);
 }
 
+// A process in a name space of its own that was made meanwhile has a copy of each mount, and keeps the daemon alive by it.
+static void tell_holders(const struct world *w)
+{
+	glob_t tables;
+
+	if (glob("/proc/[0-9]*/mountinfo", 0, NULL, &tables))
+		return;
+	for (size_t i = 0; i < tables.gl_pathc; i++) {
+		FILE *in = fopen(tables.gl_pathv[i], "re");
+		char line[8192];
+
+		while (in && fgets(line, sizeof(line), in))
+			if (strstr(line, w->mount))
+				fprintf(stderr, "%s has the mount: %s", tables.gl_pathv[i], line);
+		if (in)
+			fclose(in);
+	}
+	globfree(&tables);
+}
+
 void world_umount(struct world *w)
 {
 	int status = 0;
 
 	ck_assert_msg(!umount2(w->mount, 0), "umount %s: %s", w->mount, strerror(errno));
 	if (!ended(w->daemon, &status, now_s() + END_S) || status) {
+		tell_holders(w);
 		world_tell(w);
 		ck_abort_msg("after umount the daemon is still there, or ended with status %x", status);
 	}
