@@ -130,6 +130,9 @@ static void check_kept(struct exercise *x)
 
 	if (!r->bytes)
 		return;
+	// As often before the calls that make the kernel ask for the size anew.
+	if (r->size && pick(x, 2))
+		must_equal(x, r->bytes, r->map, 0, r->size, "the mapping of a reader that stayed, at once");
 	must(x, !fstat(r->fd, &st), "fstat by a reader that stayed");
 	if ((size_t)st.st_size != r->size)
 		violated(x, "a reader that stayed sees %lld bytes, not %zu", (long long)st.st_size, r->size);
