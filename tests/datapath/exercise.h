@@ -66,6 +66,7 @@ struct exercise {
 	struct subject file, pair; // what is copied from one to the other
 	size_t bytes_max;          // that they may have in this round
 	bool read_only;            // the file was not changed yet in this round, and is open for reading
+	bool published;            // PLACE_AMEND: in this round already
 	uint8_t *got;              // FILE_BYTES_MAX, page-aligned
 	int pipe[2];
 	unsigned long aio;    // context; 0: none yet

@@ -490,11 +490,24 @@ static void do_reopen(struct exercise *x)
 	subject_open(x, &x->file, (x->read_only ? O_RDONLY : O_RDWR) | flags);
 }
 
+// To a mount each close may be the last one, and what is added to a committed step is published by it: what is written
+// from then on belongs to the next.
+static void do_close_another(struct exercise *x)
+{
+	int fd = dup(x->file.fd);
+
+	note(x, "close a duplicate");
+	must(x, fd >= 0, "dup");
+	must(x, !close(fd), "close of a duplicate");
+	x->published = x->place == PLACE_AMEND;
+}
+
 // --- All --------------------------------------------------------------------------------------------------------------
 
 enum {
 	READS = 1 << 0,       // possible before the first change
 	REOPENS = 1 << 1,     // not where closing the file publishes it
+	UNPUBLISHED = 1 << 3, // on what is published already a rename reopens the step, and ftruncate has ESTALE
 	MAKES_NAMES = 1 << 2, // where a second name is one of the same file
 };
 
@@ -512,12 +525,12 @@ static const struct operation {
 	{do_map_keep, 2, READS},
 	{do_look, 6, READS},
 	{do_poke, 6, 0},
-	{do_truncate, 5, 0},
+	{do_truncate, 5, UNPUBLISHED},
 	{do_allocate, 3, 0},
 	{do_punch, 3, 0},
 	{do_zero, 2, 0},
 	{do_seek, 2, READS},
-	{do_rename, 2, 0},
+	{do_rename, 2, UNPUBLISHED},
 	{do_link, 1, MAKES_NAMES},
 	{do_stat, 6, READS},
 	{do_copy_within, 3, 0},
@@ -527,6 +540,7 @@ static const struct operation {
 	{do_sync, 2, READS},
 	{do_drop, 2, READS},
 	{do_reopen, 2, READS | REOPENS},
+	{do_close_another, 1, READS},
 	{direct_read, 3, READS},
 	{direct_write, 3, 0},
 	{aio_read, 2, READS},
@@ -536,6 +550,8 @@ static const struct operation {
 static bool is_possible(const struct exercise *x, const struct operation *o)
 {
 	if (x->read_only && !(o->flags & READS))
+		return false;
+	if ((o->flags & UNPUBLISHED) && x->published)
 		return false;
 	if ((o->flags & REOPENS) && x->place == PLACE_AMEND)
 		return false;

@@ -285,7 +285,7 @@ void round_begin(struct exercise *x)
 	static const size_t sizes[] = {16, 16, 64, 64, 64, 128, 256, FILE_BYTES_MAX / PAGE};
 
 	x->round++;
-	x->read_only = false;
+	x->read_only = x->published = false;
 	x->bytes_max = sizes[pick(x, ARRAY_LEN(sizes))] * PAGE;
 	switch (x->place) {
 	case PLACE_STAGED:
