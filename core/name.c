@@ -66,25 +66,31 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
+// Only the last star is ever given more: what stands before it has matched as early as it can, which leaves the most to the
+// rest. So a pattern of any kind takes no longer than its length times that of the name.
 bool ckpt_name_matches(const char *pattern, const char *name)
 {
-	for (; *pattern; pattern++) {
-		if (*pattern == '#') {
-			if (!is_digit(*name))
-				return false;
+	const char *star = NULL, *taken = NULL; // behind the last star, and behind what it stands for so far
+
+	while (*pattern || *name) {
+		if (*pattern == '#' && is_digit(*name)) {
 			while (is_digit(*name))
 				name++;
-		} else if (*pattern == '*') {
-			// No table entry has more than two stars and a name has at most 255 bytes.
-			for (const char *rest = name; *rest; rest++)
-				if (ckpt_name_matches(pattern + 1, rest + 1))
-					return true;
-			return false;
-		} else if (*pattern != *name++) {
+			pattern++;
+		} else if (*pattern == '*' && *name) {
+			star = ++pattern;
+			taken = ++name;
+		} else if (*pattern && *pattern != '#' && *pattern != '*' && *pattern == *name) {
+			pattern++;
+			name++;
+		} else if (star && *taken) {
+			pattern = star;
+			name = ++taken;
+		} else {
 			return false;
 		}
 	}
-	return !*name;
+	return true;
 }
 
 static bool matches_any(const char *const *patterns, size_t count, const char *name)

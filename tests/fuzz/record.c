@@ -1,6 +1,7 @@
 // Hostile commit records. Each input is tried as it is and with its digest made right.
 
 #include "tests/fuzz/replay.h"
+#include "tests/support/formats.h"
 
 #include "core/util.h"
 

@@ -1,0 +1,53 @@
+// Hostile rows of the index: two bytes with the length of the key, the key, the value. Each is tried as it is, and with
+// its checksum made right, as whoever can write the file can make it.
+
+#include "tests/fuzz/replay.h"
+
+#include "core/index_value.h"
+#include "core/util.h"
+
+static void try_row(const void *key, size_t key_len, const void *value, size_t len)
+{
+	char step_key[CKPT_STEP_KEY_MAX], again[CKPT_STEP_KEY_MAX];
+	struct ckpt_index_key expected;
+	struct ckpt_summary s;
+	const void *payload;
+	size_t payload_len;
+	int rc = ckpt_index_value_read(key, key_len, value, len, &payload, &payload_len);
+
+	fuzz_assert(rc == 0 || rc == -EBADMSG);
+	fuzz_assert(rc || payload_len + CKPT_INDEX_CHECKSUM_BYTES == len);
+	rc = ckpt_index_value_read_version(key, key_len, value, len, step_key, &s);
+	fuzz_assert(rc == 0 || rc == -EBADMSG);
+	if (rc)
+		return;
+	fuzz_assert(memchr(step_key, 0, sizeof(step_key)) && memchr(s.name, 0, sizeof(s.name)));
+	fuzz_assert(!ckpt_name_key(s.folder_id, s.name, again)); // the name is a name
+	fuzz_assert(!ckpt_index_key_version(&expected, step_key, s.version));
+	fuzz_assert(expected.len == key_len && !memcmp(expected.bytes, key, key_len));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct ckpt_index_key k;
+	size_t key_len, value_len;
+
+	if (len < 2)
+		return 0;
+	key_len = MIN((size_t)ckpt_get16(data), len - 2);
+	value_len = len - 2 - key_len;
+	CLEANUP_FREE uint8_t *key = malloc(key_len + !key_len), *value = malloc(value_len + !value_len);
+	if (!key || !value)
+		return 0;
+	memcpy(key, data + 2, key_len);
+	memcpy(value, data + 2 + key_len, value_len);
+	try_row(key, key_len, value, value_len);
+	if (value_len < CKPT_INDEX_CHECKSUM_BYTES || key_len > CKPT_INDEX_KEY_MAX)
+		return 0;
+	k.len = key_len;
+	memcpy(k.bytes, key, key_len);
+	ckpt_index_value_write(&k, data + 2 + key_len + CKPT_INDEX_CHECKSUM_BYTES,
+			       value_len - CKPT_INDEX_CHECKSUM_BYTES, value);
+	try_row(key, key_len, value, value_len);
+	return 0;
+}
