@@ -85,37 +85,7 @@ __attribute__((format(printf, 2, 3))) static void tell_starter(int priority, con
 		fprintf(stderr, "ckptfs: %s\n", line);
 }
 
-// --- What can be done here --------------------------------------------------------------------------------------------
-
-static bool uring_is_switched_on(void)
-{
-	char answer = 'N';
-	CLEANUP_FD int fd = open("/sys/module/fuse/parameters/enable_uring", O_RDONLY | O_CLOEXEC);
-
-	return fd >= 0 && read(fd, &answer, 1) == 1 && answer == 'Y';
-}
-
-void ckpt_mount_abilities(struct ckpt_mount_abilities *ret)
-{
-	CLEANUP_FD int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-
-	*ret = (struct ckpt_mount_abilities){
-		.libfuse = CKPT_LIBFUSE_VERSION,
-		.passthrough_built = CKPT_WITH_PASSTHROUGH,
-		.io_uring_built = CKPT_FUSE_URING,
-		.device = fd >= 0,
-	};
-	ret->passthrough_why = !ret->device                     ? "/dev/fuse cannot be opened"
-			       : !ckpt_kernel_is_at_least(6, 9) ? "the kernel is older than Linux 6.9"
-			       : geteuid() != 0 ? "only root may hand files to the kernel (CAP_SYS_ADMIN)"
-						: NULL;
-	ret->passthrough = !ret->passthrough_why;
-	ret->io_uring_why = !ret->io_uring_built              ? "libfuse was built without it"
-			    : !ckpt_kernel_is_at_least(6, 14) ? "the kernel is older than Linux 6.14"
-			    : !uring_is_switched_on() ? "it is off: echo Y > /sys/module/fuse/parameters/enable_uring"
-						      : NULL;
-	ret->io_uring = !ret->io_uring_why;
-}
+// --- INIT -------------------------------------------------------------------------------------------------------------
 
 static void become_daemon(void)
 {
@@ -129,8 +99,6 @@ static void become_daemon(void)
 	dup2(null, STDERR_FILENO);
 	close(null);
 }
-
-// --- INIT -------------------------------------------------------------------------------------------------------------
 
 static bool on_stacked_filesystem(struct ckpt_fs *fs)
 {
@@ -456,7 +424,6 @@ static int session_new(struct ckpt_fs *fs)
 {
 	CLEANUP_FREE char *options = session_options(fs);
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	int rc;
 
 	if (!options || fuse_opt_add_arg(&args, "ckptfs") || fuse_opt_add_arg(&args, "-o") ||
 	    fuse_opt_add_arg(&args, options)) {
@@ -465,9 +432,13 @@ static int session_new(struct ckpt_fs *fs)
 	}
 	fs->se = fuse_session_new(&args, &operations, sizeof(operations), fs);
 	fuse_opt_free_args(&args);
-	if (!fs->se)
-		return fail(-EINVAL, NULL, "libfuse refused the mount options");
-	rc = check_device();
+	return fs->se ? 0 : fail(-EINVAL, NULL, "libfuse refused the mount options");
+}
+
+static int session_mount(struct ckpt_fs *fs)
+{
+	int rc = check_device();
+
 	if (rc)
 		return rc;
 	if (fuse_session_mount(fs->se, fs->mountpoint))
@@ -607,9 +578,8 @@ static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
 	node_unref(fs, top);
 }
 
-static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
+static int open_store(struct ckpt_fs *fs)
 {
-	struct ckpt_mount_abilities can;
 	int rc = ckpt_store_open(fs->mount->store, fs->mount->readonly ? CKPT_STORE_READ : CKPT_STORE_WRITE,
 				 &fs->mount->settings, &fs->store);
 
@@ -621,11 +591,28 @@ static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
 	fs->store->renew_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
-	if (!fs->nodes || !fs->drafts)
-		return fail(-ENOMEM, NULL, "out of memory");
+	return fs->nodes && fs->drafts ? 0 : fail(-ENOMEM, NULL, "out of memory");
+}
+
+static void close_store(struct ckpt_fs *fs)
+{
+	drafts_free(fs->drafts);
+	node_table_free(fs->nodes);
+	ckpt_store_close(fs->store);
+}
+
+static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
+{
+	struct ckpt_mount_abilities can;
+	int rc = open_store(fs);
+
+	if (rc)
+		return rc;
 	ckpt_mount_abilities(&can);
 	fs->io_uring = can.io_uring && !fs->mount->no_io_uring;
-	rc = session_new(fs); // first: what others ask for may need it
+	rc = session_new(fs);
+	if (!rc)
+		rc = session_mount(fs); // first: what others ask for may need it
 	return rc || fs->mount->readonly ? rc : tell_others(fs, ret_listener);
 }
 
@@ -660,14 +647,50 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	// file that is opened.
 	if (fs.se)
 		fuse_session_unmount(fs.se);
-	drafts_free(fs.drafts);
-	node_table_free(fs.nodes);
-	ckpt_store_close(fs.store);
+	close_store(&fs);
 	end_done();
 	if (fs.se)
 		fuse_session_destroy(fs.se);
 	free(fs.mountpoint);
 	return rc;
+}
+
+// --- Without a kernel -------------------------------------------------------------------------------------------------
+
+int ckpt_mount_without_kernel(const struct ckpt_mount *m, const struct fuse_custom_io *io, int fd,
+			      struct ckpt_fs **ret_fs)
+{
+	struct ckpt_fs *fs = calloc(1, sizeof(*fs));
+	int rc = fs ? 0 : -ENOMEM;
+
+	if (!rc) {
+		fs->mount = m;
+		fs->mountpoint = strdup(m->mountpoint);
+		fs->started_ns = ckpt_sys.now_ns();
+		rc = fs->mountpoint ? open_store(fs) : -ENOMEM;
+	}
+	if (!rc)
+		rc = session_new(fs);
+	if (!rc)
+		rc = fuse_session_custom_io(fs->se, io, sizeof(*io), fd);
+	if (rc)
+		ckpt_mount_without_kernel_end(fs);
+	else
+		*ret_fs = fs;
+	return rc;
+}
+
+void ckpt_mount_without_kernel_end(struct ckpt_fs *fs)
+{
+	if (!fs)
+		return;
+	call_drain(INT64_MAX);
+	ckpt_store_rest(fs->store);
+	close_store(fs);
+	if (fs->se)
+		fuse_session_destroy(fs->se);
+	free(fs->mountpoint);
+	free(fs);
 }
 
 // --- The door ---------------------------------------------------------------------------------------------------------

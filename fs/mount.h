@@ -30,6 +30,15 @@ struct ckpt_mount {
 // something to do, one in *ret_hint (malloc'ed, or NULL).
 int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint);
 
+// The same for somebody who is the kernel: a test. He hands requests, INIT first, to fuse_session_process_buf() of (*ret_fs)->se
+// (fs.h) and takes the answers by io, on any thread; fd is closed at the end. m is borrowed, its store exists. What is open he
+// releases before the end. Any number of them, one after the other. 0, -errno.
+struct ckpt_fs;
+struct fuse_custom_io;
+int ckpt_mount_without_kernel(const struct ckpt_mount *m, const struct fuse_custom_io *io, int fd,
+			      struct ckpt_fs **ret_fs);
+void ckpt_mount_without_kernel_end(struct ckpt_fs *fs); // NULL is fine
+
 // What the build and this machine can do, for doctor and --version.
 struct ckpt_mount_abilities {
 	const char *libfuse; // version at build
