@@ -556,12 +556,10 @@ static void op_fuzz_lseek(void)
 
 // --- Directories ------------------------------------------------------------------------------------------------------
 
-static void check_dirent(const struct fuse_dirent *d, size_t room)
+static void check_dirent(const struct fuse_dirent *d, const uint8_t *name, size_t room)
 {
-	fuzz_assert(room >= FUSE_NAME_OFFSET && d->namelen && d->namelen <= room - FUSE_NAME_OFFSET);
-	fuzz_assert(d->namelen <= CKPT_NAME_MAX && !memchr(d->name, '/', d->namelen) &&
-		    !memchr(d->name, 0, d->namelen));
-	fuzz_assert(d->ino);
+	fuzz_assert(d->ino && d->namelen && d->namelen <= MIN(room, (size_t)CKPT_NAME_MAX));
+	fuzz_assert(!memchr(name, '/', d->namelen) && !memchr(name, 0, d->namelen));
 }
 
 // The names of a listing; those of the plus form are each looked up by it, but for `.` and `..`.
@@ -577,7 +575,7 @@ static void walk_listing(bool plus)
 
 		fuzz_assert(len >= head + FUSE_NAME_OFFSET);
 		memcpy(&d, at + head, FUSE_NAME_OFFSET);
-		check_dirent((const void *)(at + head), len - head);
+		check_dirent(&d, at + head + FUSE_NAME_OFFSET, len - head - FUSE_NAME_OFFSET);
 		size = FUSE_DIRENT_ALIGN(head + FUSE_NAME_OFFSET + d.namelen);
 		fuzz_assert(size <= len);
 		memcpy(&e, at, sizeof(e) * plus);

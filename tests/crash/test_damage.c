@@ -1,0 +1,557 @@
+// Whatever a disk or somebody does to the files that say what a store holds: each byte of them changed, each length cut
+// off. Then the store is opened, listed, and all of it read. A step is as it was; or what was damaged of it is an error for
+// who asks; or it is as one of its versions before, or not there, and then the error log names it. Steps whose files were not touched are as they were; and what
+// is done to the index costs nothing at all. Nothing that was opened in this state is worse off once the file is back.
+#include "tests/support/rows.h"
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/amend.h"
+#include "core/delete.h"
+#include "core/hash.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define BYTES_MAX (1u << 20)
+#define STEPS_MAX 8
+#define STATES_MAX 8
+#define FILES_MAX 32
+#define SHOWN (1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED)
+
+// A step, and how it was after each act: as a text with all that can be seen of it.
+struct history {
+	char name[CKPT_NAME_MAX + 1];
+	char *states[STATES_MAX]; // the last is how it is
+	size_t count;
+};
+
+struct file {
+	char path[PATH_MAX]; // below the store
+	uint8_t *data;
+	size_t len;
+	struct timespec mtime;
+};
+
+static char dir[PATH_MAX];
+static struct history steps[STEPS_MAX];
+static size_t step_count;
+static struct file files[FILES_MAX];
+static size_t file_count;
+static bool full;
+
+// --- What can be seen -------------------------------------------------------------------------------------------------
+
+static void describe_bytes(FILE *out, struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
+{
+	uint8_t digest[CKPT_SHA256_LEN], data[16384];
+	char hex[CKPT_SHA256_HEX_LEN + 1];
+	int fd = -1, rc = ckpt_step_open_raw(step, m, e->index, &fd);
+	ssize_t n;
+
+	if (rc) {
+		fprintf(out, " error %d", rc);
+		return;
+	}
+	n = ckpt_sys.pread(fd, data, sizeof(data), 0);
+	ckpt_sys.close(fd);
+	ck_assert(n >= 0 && n < (ssize_t)sizeof(data));
+	ckpt_sha256(data, (size_t)n, digest);
+	ckpt_hex(digest, sizeof(digest), hex);
+	fprintf(out, " %zd %s", n, hex);
+}
+
+static void describe_entry(FILE *out, struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i)
+{
+	char path[4096];
+	const char *name;
+	const void *value;
+	struct ckpt_entry e;
+	size_t len;
+
+	ckpt_manifest_entry(m, i, &e);
+	ck_ok(ckpt_manifest_path(m, i, path, sizeof(path)));
+	fprintf(out, "  '%s' %d %o %u %u %u %llu %llu %lld.%u %s", path, e.type, e.mode, e.uid, e.gid, e.nlink,
+		(unsigned long long)e.ino, (unsigned long long)e.bytes, (long long)e.mtime_s, e.mtime_ns,
+		e.target ? e.target : "");
+	for (uint32_t x = 0; ckpt_manifest_xattr(m, &e, x, &name, &value, &len); x++)
+		fprintf(out, " %s=%.*s", name, (int)len, (const char *)value);
+	if (e.type == CKPT_ENTRY_FILE)
+		describe_bytes(out, step, m, &e);
+	fputc('\n', out);
+}
+
+// The state of a step, which it is when all can be read; *ret_whole: it can.
+static char *describe(struct ckpt_step *step, bool *ret_whole)
+{
+	struct ckpt_summary s = step->summary;
+	struct ckpt_manifest *m;
+	struct ckpt_record r;
+	char *text;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+	int manifest = ckpt_step_manifest(step, &m), record = ckpt_step_record(step, s.version, &r);
+
+	ck_assert_ptr_nonnull(out);
+	if (step->deleted_by) { // where its last version cannot be read, these are those of the deletion
+		s.version = 0;
+		s.committed_ns = 0;
+	}
+	fprintf(out, "%s %s v%u of %s, %lld files, %lld bytes, at %lld %lld, mode %o, pinned %d, deleted by %u\n",
+		s.folder_id, s.name, s.version, s.session, (long long)s.files, (long long)s.bytes,
+		(long long)s.committed_ns, (long long)s.first_committed_ns, s.dir_mode, s.pinned, step->deleted_by);
+	if (!record) {
+		fprintf(out, "  metadata %s\n", r.metadata ? r.metadata : "none");
+		ckpt_record_done(&r);
+	}
+	for (uint32_t i = 0; !manifest && i < ckpt_manifest_count(m); i++)
+		describe_entry(out, step, m, i);
+	if (!manifest)
+		ckpt_manifest_unref(m);
+	fclose(out);
+	*ret_whole = !manifest && !record;
+	return text;
+}
+
+// --- The store --------------------------------------------------------------------------------------------------------
+
+static struct history *history_of(const char *name)
+{
+	for (size_t i = 0; i < step_count; i++)
+		if (!strcmp(steps[i].name, name))
+			return &steps[i];
+	return NULL;
+}
+
+// Remembers how each step is now.
+static void note(struct ckpt_store *s)
+{
+	struct ckpt_step **list;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, SHOWN, &list, &count));
+	for (size_t i = 0; i < count; i++) {
+		struct history *h = history_of(list[i]->summary.name);
+		bool whole;
+		char *state = describe(list[i], &whole);
+
+		if (!h) {
+			h = &steps[step_count++];
+			snprintf(h->name, sizeof(h->name), "%s", list[i]->summary.name);
+		}
+		ck_assert(whole && h->count < STATES_MAX && step_count <= STEPS_MAX);
+		if (h->count && !strcmp(h->states[h->count - 1], state))
+			free(state);
+		else
+			h->states[h->count++] = state;
+	}
+	ckpt_step_list_free(list, count);
+}
+
+static struct ckpt_step *save(struct ckpt_store *s, const char *name, const char *metadata)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	close(ckpt_staged_put(step, "model", name));
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0750));
+	close(ckpt_staged_put(step, "sub/a", "a"));
+	ck_ok(ckpt_sys.symlink("a", step->dirfd, "sub/link"));
+	ck_ok(ckpt_staged_commit(step, 0, metadata));
+	note(s);
+	return step;
+}
+
+static void amend(struct ckpt_store *s, struct ckpt_step *step)
+{
+	CLEANUP_FD int dirfd = ckpt_sys.open(s->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+	int fd;
+
+	ck_ok(ckpt_amend_clear(step, dirfd, "late"));
+	fd = ckpt_sys.open(dirfd, "late", O_RDWR | O_CREAT | O_EXCL, 0600);
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, "later", 5, 0));
+	close(fd);
+	ck_ok(ckpt_amend_begin(step, "late"));
+	ck_ok(ckpt_amend_add(step, "late"));
+	ckpt_amend_forget(step, "late");
+	note(s);
+}
+
+static int keep_file(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	struct file *f = &files[file_count];
+	CLEANUP_FD int fd = -1;
+
+	(void)ftw;
+	if (type != FTW_F)
+		return 0;
+	ck_assert_uint_lt(file_count, FILES_MAX);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	*f = (struct file){.len = (size_t)st->st_size, .mtime = st->st_mtim, .data = malloc((size_t)st->st_size + 1)};
+	ck_assert(fd >= 0 && f->data && pread(fd, f->data, f->len, 0) == (ssize_t)f->len && f->len < BYTES_MAX);
+	snprintf(f->path, sizeof(f->path), "%s", path + strlen(dir) + 1);
+	file_count++;
+	return 0;
+}
+
+static void keep_files(const char *below)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.*s/%s", PATH_MAX - 64, dir, below);
+	ck_assert_int_eq(nftw(path, keep_file, 8, FTW_PHYS), 0);
+}
+
+// Steps with two versions, with a manifest of its own, with metadata, amended, deleted, deleted and had back.
+static void setup(void)
+{
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+
+	full = getenv("CKPT_TEST_FULL");
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_save_one(s, CKPT_SAVE_LARGE);
+	note(s);
+	ck_ok(ckpt_save_metadata(step, CKPT_SAVE_LARGE));
+	note(s);
+	ckpt_step_unref(step);
+	step = save(s, "10", "{\"metrics\":{\"loss\":0.5}}");
+	amend(s, step);
+	ckpt_step_unref(step);
+	step = save(s, "20", NULL);
+	ck_ok(ckpt_delete(step));
+	note(s);
+	ckpt_step_unref(step);
+	step = save(s, "30", NULL);
+	ck_ok(ckpt_delete(step));
+	note(s);
+	ck_ok(ckpt_undelete(step));
+	note(s);
+	ckpt_step_unref(step);
+	ckpt_step_unref(save(s, "40", NULL));
+	ckpt_store_close(s);
+	keep_files("steps");
+	keep_files("m");
+	keep_files("store.json");
+	keep_files("index");
+}
+
+static void teardown(void)
+{
+	for (size_t i = 0; i < step_count; i++)
+		while (steps[i].count)
+			free(steps[i].states[--steps[i].count]);
+	while (file_count)
+		free(files[--file_count].data);
+}
+
+// --- Damage -----------------------------------------------------------------------------------------------------------
+
+// The file as it was, or otherwise: its times stay, as those of a block that the disk has lost, or are new.
+static void put(const struct file *f, const uint8_t *data, size_t len, bool keep_times)
+{
+	struct timespec times[2] = {f->mtime, f->mtime};
+	char path[PATH_MAX];
+	int fd;
+
+	snprintf(path, sizeof(path), "%.*s/%.*s", PATH_MAX / 2, dir, PATH_MAX / 2 - 2, f->path);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	ck_assert_msg(fd >= 0 && write(fd, data, len) == (ssize_t)len, "%s", path);
+	if (keep_times)
+		ck_assert_int_eq(futimens(fd, times), 0);
+	close(fd);
+}
+
+static void put_back(const struct file *f)
+{
+	put(f, f->data, f->len, true);
+}
+
+static void remove_index(void)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.*s/index", PATH_MAX - 8, dir);
+	ckpt_temp_empty(path, 1);
+}
+
+static void put_index_back(void)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.*s/index", PATH_MAX - 8, dir);
+	ckpt_temp_empty(path, 1);
+	ck_ok(mkdir(path, 0700));
+	for (size_t i = 0; i < file_count; i++)
+		if (!strncmp(files[i].path, "index/", 6))
+			put_back(&files[i]);
+}
+
+// --- What must hold ---------------------------------------------------------------------------------------------------
+
+// The step that a file below steps/ or m/ is of; NULL: of all.
+static const char *step_of(const struct file *f)
+{
+	static char name[64];
+	const char *key = f->path + strlen("steps/"), *slash = strrchr(key, '/'), *parted;
+
+	if (!strncmp(f->path, "m/", 2))
+		return ckpt_save_steps[CKPT_SAVE_LARGE].name;
+	if (strncmp(f->path, "steps/", strlen("steps/")))
+		return NULL;
+	snprintf(name, sizeof(name), "%.*s", (int)(slash - key), key);
+	parted = strstr(name, "%2F");
+	return parted ? parted + 3 : name;
+}
+
+static bool was_once(const struct history *h, const char *state)
+{
+	for (size_t i = 0; i < h->count; i++)
+		if (!strcmp(h->states[i], state))
+			return true;
+	return false;
+}
+
+// Some of it cannot be read, which who asks is told: all else is what it was once.
+static bool is_part_of(const struct history *h, const char *state)
+{
+	CLEANUP_FREE char *copy = strdup(state);
+	bool is = copy;
+
+	for (char *save = NULL, *line = strtok_r(copy, "\n", &save); line && is; line = strtok_r(NULL, "\n", &save)) {
+		is = false;
+		for (size_t i = 0; i < h->count; i++)
+			is |= strstr(h->states[i], line) != NULL;
+	}
+	return is;
+}
+
+// damaged: the only step that may be not as it was; NULL: each may; "": none.
+static void check_steps(struct ckpt_store *s, const char *damaged, const char *what)
+{
+	bool seen[STEPS_MAX] = {0};
+	struct ckpt_step **list;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, SHOWN, &list, &count));
+	for (size_t i = 0; i < count; i++) {
+		struct history *h = history_of(list[i]->summary.name);
+		bool whole, may = !damaged || (h && !strcmp(h->name, damaged));
+		char *state = describe(list[i], &whole);
+
+		ck_assert_msg(h, "%s: a step that nobody saved:\n%s", what, state);
+		seen[h - steps] = true;
+		if (whole && !strcmp(state, h->states[h->count - 1])) {
+			free(state);
+			continue;
+		}
+		ck_assert_msg(may && (whole ? was_once(h, state) : is_part_of(h, state)),
+			      "%s: %s is now\n%s\nand was\n%s", what, h->name, state, h->states[h->count - 1]);
+		ck_assert_msg(!whole || ckpt_save_errors(s, h->name), "%s: nothing is said of %s", what, h->name);
+		free(state);
+	}
+	ckpt_step_list_free(list, count);
+	for (size_t i = 0; i < step_count; i++)
+		ck_assert_msg(seen[i] || ((!damaged || !strcmp(steps[i].name, damaged)) &&
+					  ckpt_save_errors(s, steps[i].name)),
+			      "%s: %s is gone, and nothing is said of it", what, steps[i].name);
+}
+
+static void check(enum ckpt_store_mode mode, const char *damaged, const char *what)
+{
+	struct ckpt_store *s;
+	int rc = ckpt_store_open(dir, mode, NULL, &s);
+
+	ck_assert_msg(!rc, "%s: %s", what, strerror(-rc));
+	check_steps(s, damaged, what);
+	ckpt_store_close(s);
+}
+
+// --- Sweeps -----------------------------------------------------------------------------------------------------------
+
+// Calls fn for each damage: every stride-th byte changed in one way or several, and every stride-th length.
+static void sweep(const struct file *f, size_t stride, void (*fn)(const struct file *f, const char *what))
+{
+	static const uint8_t masks[] = {0x01, 0x80, 0xff, 0x20};
+	CLEANUP_FREE uint8_t *copy = malloc(f->len + 1);
+	char what[PATH_MAX + 64];
+
+	ck_assert_ptr_nonnull(copy);
+	memcpy(copy, f->data, f->len);
+	for (size_t at = 0; at < f->len; at += stride)
+		for (size_t k = 0; k < (full ? ARRAY_LEN(masks) : 1); k++) {
+			uint8_t mask = masks[full ? k : at / stride % ARRAY_LEN(masks)];
+
+			copy[at] ^= mask;
+			put(f, copy, f->len, at / stride % 2);
+			copy[at] ^= mask;
+			snprintf(what, sizeof(what), "byte %zu of %s changed by %02x", at, f->path, mask);
+			fn(f, what);
+		}
+	for (size_t len = 0; len < f->len; len += stride) {
+		put(f, f->data, len, len / stride % 2);
+		snprintf(what, sizeof(what), "%s cut to %zu bytes", f->path, len);
+		fn(f, what);
+	}
+	put_back(f);
+}
+
+static void check_without_index(const struct file *f, const char *what)
+{
+	check(CKPT_STORE_READ, step_of(f), what);
+}
+
+static void each_below(const char *prefix, size_t stride, void (*fn)(const struct file *f, const char *what))
+{
+	size_t found = 0;
+
+	for (size_t i = 0; i < file_count; i++)
+		if (!strncmp(files[i].path, prefix, strlen(prefix))) {
+			sweep(&files[i], stride, fn);
+			found++;
+		}
+	ck_assert_uint_gt(found, 0);
+}
+
+START_TEST(any_damage_to_a_record_costs_its_step_at_most)
+{
+	remove_index();
+	check(CKPT_STORE_READ, "", "untouched");
+	each_below("steps/", full ? 1 : 3, check_without_index);
+	check(CKPT_STORE_READ, "", "afterwards");
+}
+END_TEST
+
+START_TEST(any_damage_to_a_manifest_costs_its_step_at_most)
+{
+	remove_index();
+	each_below("m/", full ? 7 : 499, check_without_index);
+	check(CKPT_STORE_READ, "", "afterwards");
+}
+END_TEST
+
+// The index may still know what the record said.
+static void check_with_index(const struct file *f, const char *what)
+{
+	check(CKPT_STORE_READ, step_of(f), what);
+}
+
+START_TEST(an_index_does_not_hide_or_spread_the_damage)
+{
+	check(CKPT_STORE_READ, "", "untouched");
+	each_below("steps/", full ? 3 : 31, check_with_index);
+	each_below("m/", full ? 97 : 4999, check_with_index);
+}
+END_TEST
+
+// A deleted step of which something cannot be read is not listed again.
+static void try_undelete(struct ckpt_store *s, const char *what)
+{
+	struct ckpt_step **list;
+	size_t count;
+
+	ck_ok(ckpt_deleted_list(s, &list, &count));
+	for (size_t i = 0; i < count; i++) {
+		bool whole;
+
+		free(describe(list[i], &whole));
+		ck_assert_msg(whole || ckpt_undelete(list[i]), "%s: had back, though not whole", what);
+	}
+	ckpt_step_list_free(list, count);
+}
+
+// Who opens it for writing changes nothing that the right bytes would not find again.
+static void check_writer(const struct file *f, const char *what)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+
+	check_steps(s, step_of(f), what);
+	try_undelete(s, what);
+	ckpt_store_close(s);
+	put_back(f);
+	check(CKPT_STORE_WRITE, "", what);
+}
+
+START_TEST(what_is_brought_back_is_whole_again)
+{
+	each_below("steps/", full ? 11 : 173, check_writer);
+	each_below("m/", full ? 997 : 19997, check_writer);
+}
+END_TEST
+
+// It says which store this is: then there may be none, or another, whose records these are not.
+static void check_identity(const struct file *f, const char *what)
+{
+	for (int mode = 0; mode < 2; mode++) {
+		struct ckpt_store *s;
+		int rc = ckpt_store_open(dir, mode ? CKPT_STORE_WRITE : CKPT_STORE_READ, NULL, &s);
+
+		ck_assert_msg(!rc || rc == -EBADMSG || rc == -ENOTSUP || rc == -EMEDIUMTYPE, "%s: %d", what, rc);
+		if (rc)
+			continue;
+		check_steps(s, NULL, what);
+		ckpt_store_close(s);
+	}
+	put_back(f);
+	put_index_back();
+}
+
+START_TEST(any_damage_to_the_identity_is_an_error_or_harmless)
+{
+	each_below("store.json", full ? 1 : 2, check_identity);
+	check(CKPT_STORE_WRITE, "", "afterwards");
+}
+END_TEST
+
+static void check_reader_of_index(const struct file *f, const char *what)
+{
+	(void)f;
+	check(CKPT_STORE_READ, "", what);
+}
+
+static void check_writer_of_index(const struct file *f, const char *what)
+{
+	(void)f;
+	check(CKPT_STORE_WRITE, "", what);
+	put_index_back();
+}
+
+START_TEST(any_damage_to_the_index_costs_nothing_for_who_reads)
+{
+	each_below("index/data.mdb", full ? 11 : 307, check_reader_of_index);
+}
+END_TEST
+
+START_TEST(any_damage_to_the_index_costs_nothing_for_who_writes)
+{
+	each_below("index/data.mdb", full ? 37 : 911, check_writer_of_index);
+	each_below("index/lock.mdb", full ? 127 : 1021, check_writer_of_index);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("damage");
+	TCase *t = tcase_create("damage");
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, any_damage_to_a_record_costs_its_step_at_most);
+	tcase_add_test(t, any_damage_to_a_manifest_costs_its_step_at_most);
+	tcase_add_test(t, an_index_does_not_hide_or_spread_the_damage);
+	tcase_add_test(t, what_is_brought_back_is_whole_again);
+	tcase_add_test(t, any_damage_to_the_identity_is_an_error_or_harmless);
+	tcase_add_test(t, any_damage_to_the_index_costs_nothing_for_who_reads);
+	tcase_add_test(t, any_damage_to_the_index_costs_nothing_for_who_writes);
+	suite_add_tcase(s, t);
+	return s;
+}
+
+int main(void)
+{
+	return ckpt_suite_run(suite());
+}
