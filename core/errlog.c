@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/limits.h"
+#include "core/name.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -75,14 +76,35 @@ static const char *line_at(const struct ckpt_errlog *log, size_t i)
 	return log->lines[(first + i) % CKPT_ERRORS_LINES_MAX];
 }
 
+// A terminal that shows the line shall do nothing else.
+static void tame(char *line)
+{
+	for (char *p = line; *p; p++)
+		if (((unsigned char)*p < 0x20 && *p != '\t') || *p == 0x7f)
+			*p = '?';
+}
+
+// The file may be anybody's who could write the store.
+static char *line_of_file(const char *text)
+{
+	CLEANUP_FREE char *copy = strndup(text, LINE_MAX_BYTES);
+
+	if (!copy)
+		return NULL;
+	if (strlen(text) > LINE_MAX_BYTES)
+		end_whole(copy);
+	tame(copy);
+	return ckpt_name_clean(copy);
+}
+
 static void load(struct ckpt_errlog *log)
 {
-	CLEANUP_FD int fd = ckpt_sys.open(log->dirfd, ERRORS_FILE, O_RDONLY, 0);
+	CLEANUP_FD int fd = ckpt_sys.open(log->dirfd, ERRORS_FILE, O_RDONLY | O_NONBLOCK, 0);
 	CLEANUP_FREE char *text = NULL;
 	struct stat st;
 	ssize_t got;
 
-	if (fd < 0 || fstat(fd, &st) || st.st_size <= 0)
+	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size <= 0)
 		return;
 	// A file of lines of full length would be this long; more is not of our making.
 	off_t from = MAX((off_t)0, st.st_size - (off_t)(2 * CKPT_ERRORS_LINES_MAX) * LINE_MAX_BYTES);
@@ -97,12 +119,10 @@ static void load(struct ckpt_errlog *log)
 	log->file_bytes = from + got;
 	log->last_at_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
 	for (char *save = NULL, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		char *copy = strndup(line, LINE_MAX_BYTES);
+		char *copy = line_of_file(line);
 
 		if (!copy)
 			return;
-		if (strlen(line) > LINE_MAX_BYTES)
-			end_whole(copy);
 		push_locked(log, copy);
 		log->file_lines++;
 	}
@@ -120,7 +140,7 @@ int ckpt_errlog_open(int dirfd, bool writable, struct ckpt_errlog **ret_log)
 	pthread_cond_init(&log->changed, NULL);
 	load(log);
 	if (writable)
-		log->fd = ckpt_sys.open(dirfd, ERRORS_FILE, O_WRONLY | O_CREAT, 0600);
+		log->fd = ckpt_sys.open(dirfd, ERRORS_FILE, O_WRONLY | O_CREAT | O_NONBLOCK, 0600);
 	*ret_log = log;
 	return 0;
 }
@@ -261,9 +281,7 @@ void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, co
 		     text, hint ? hint : "");
 	if (n >= (int)sizeof(line))
 		end_whole(line);
-	for (char *p = line; *p; p++)
-		if (((unsigned char)*p < 0x20 && *p != '\t') || *p == 0x7f)
-			*p = '?';
+	tame(line);
 	copy = strdup(line);
 	if (!copy)
 		return;

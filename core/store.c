@@ -349,7 +349,7 @@ int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder)
 
 	if (dirfd < 0)
 		return -errno;
-	fd = ckpt_sys.open(dirfd, LOCK_FILE, O_RDONLY, 0);
+	fd = ckpt_sys.open(dirfd, LOCK_FILE, O_RDONLY | O_NONBLOCK, 0);
 	if (fd < 0)
 		return fd;
 	if (fcntl(fd, F_OFD_GETLK, &whole))
