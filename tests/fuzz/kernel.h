@@ -66,8 +66,7 @@ static ssize_t kernel_read(int fd, void *buf, size_t len, void *userdata)
 	(void)buf;
 	(void)len;
 	(void)userdata;
-	fuzz_assert(!"nobody reads: requests are handed in");
-	return -1;
+	abort(); // nobody reads: requests are handed in
 }
 
 static void kernel_take_answer(const struct fuse_out_header *h, const struct iovec *iov, int count)

@@ -1,0 +1,183 @@
+// Hostile indexes: a good one with changes. The first bytes say how long the file is to be, then each change is six bytes:
+// a page, an offset in it, and two bytes to stand there. It is opened as a mount opens it: what it has is then right, or
+// it is empty, or damage is told; and it can be written to.
+
+#include "tests/fuzz/replay.h"
+#include "tests/fuzz/temp.h"
+#include "tests/support/formats.h"
+
+#include "core/hash.h"
+#include "core/index.h"
+#include "core/index_check.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define ROWS 24
+#define PAGE 4096
+#define CHANGE_BYTES 6
+
+static char dir[PATH_MAX], file[PATH_MAX];
+static uint8_t *image;
+static size_t image_len;
+
+// --- A good one -------------------------------------------------------------------------------------------------------
+
+// Some manifests are in a leaf, some in pages of their own.
+static size_t row_of(unsigned i, struct ckpt_summary *ret_summary, uint8_t ret_manifest[3000])
+{
+	size_t len = i % 3 ? 60 : 3000;
+	char name[32];
+
+	snprintf(name, sizeof(name), "step_%u", i);
+	ckpt_sample_summary(ret_summary, name, 1 + i % 2);
+	memset(ret_summary->folder_id, 0, sizeof(ret_summary->folder_id));
+	memset(ret_manifest, (int)i + 1, len);
+	ret_summary->manifest_bytes = len;
+	ckpt_sha256(ret_manifest, len, ret_summary->manifest_sha256);
+	return len;
+}
+
+static int put_row(struct ckpt_index *ix, unsigned i)
+{
+	uint8_t manifest[3000];
+	struct ckpt_summary s;
+	size_t len = row_of(i, &s, manifest);
+
+	return ckpt_index_put(ix, s.name, &s, manifest, len);
+}
+
+static void make_image(void)
+{
+	struct ckpt_index *ix;
+	struct stat st;
+	bool fresh;
+	int fd;
+
+	fuzz_assert(!ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
+	for (unsigned i = 0; i < ROWS; i++)
+		fuzz_assert(!put_row(ix, i));
+	ckpt_index_close(ix);
+	fd = open(file, O_RDONLY | O_CLOEXEC);
+	fuzz_assert(fd >= 0 && !fstat(fd, &st));
+	image_len = (size_t)st.st_size;
+	image = malloc(image_len);
+	fuzz_assert(image && pread(fd, image, image_len, 0) == (ssize_t)image_len);
+	close(fd);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	fuzz_temp_init();
+	snprintf(dir, sizeof(dir), "%.*s/index", PATH_MAX - 64, fuzz_temp);
+	snprintf(file, sizeof(file), "%.*s/data.mdb", PATH_MAX - 16, dir);
+	make_image();
+	return 0;
+}
+
+// --- What it says -----------------------------------------------------------------------------------------------------
+
+static int check_row(void *arg, const char *key, const struct ckpt_summary *s)
+{
+	struct ckpt_summary expected;
+	uint8_t manifest[3000];
+	unsigned i;
+
+	if (!strcmp(key, "step_99"))
+		return 0;
+	fuzz_assert(sscanf(key, "step_%u", &i) == 1 && i < ROWS);
+	(void)row_of(i, &expected, manifest);
+	fuzz_assert(!memcmp(s, &expected, sizeof(expected)));
+	++*(unsigned *)arg;
+	return 0;
+}
+
+static void check_manifests(struct ckpt_index *ix)
+{
+	for (unsigned i = 0; i < ROWS; i++) {
+		struct ckpt_summary s;
+		uint8_t manifest[3000];
+		size_t expected = row_of(i, &s, manifest), len;
+		void *data;
+		int rc = ckpt_index_manifest(ix, s.manifest_sha256, &data, &len);
+
+		fuzz_assert(!rc || rc == -ENOENT || rc == -EBADMSG || rc == -EIO);
+		if (rc)
+			continue;
+		fuzz_assert(len == expected && !memcmp(data, manifest, len));
+		free(data);
+	}
+}
+
+static void try_index(void)
+{
+	struct ckpt_index_stat stat;
+	struct ckpt_index *ix;
+	unsigned rows = 0;
+	bool fresh;
+	int rc;
+
+	fuzz_assert(!ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
+	rc = ckpt_index_each(ix, check_row, &rows);
+	fuzz_assert(rc == 0 || rc == -EBADMSG || rc == -EIO);
+	fuzz_assert(!fresh || !rows);
+	check_manifests(ix);
+	(void)ckpt_index_stat(ix, &stat);
+	if (put_row(ix, 99)) {
+		fuzz_assert(!ckpt_index_reset(ix));
+		fuzz_assert(!put_row(ix, 99));
+	}
+	ckpt_index_close(ix);
+}
+
+static void write_image(const uint8_t *bytes, size_t len)
+{
+	int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	fuzz_assert(fd >= 0 && write(fd, bytes, len) == (ssize_t)len);
+	close(fd);
+}
+
+// The check by itself too, in this process: it must be able to look at anything.
+static void check_alone(void)
+{
+	CLEANUP_FD int fd = open(file, O_RDONLY | O_CLOEXEC);
+	int rc = ckpt_index_check_header(fd);
+
+	fuzz_assert(rc == 0 || rc == -EBADMSG || rc == -EIO);
+	for (int meta = 0; meta < 2; meta++) {
+		uint64_t txnid = 0;
+
+		(void)!pread(fd, &txnid, sizeof(txnid), meta * PAGE + 144);
+		rc = ckpt_index_check_snapshot(fd, txnid);
+		fuzz_assert(rc == 0 || rc == -EBADMSG || rc == -EIO || rc == -EAGAIN);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	size_t image_now = image_len, pages = image_len / PAGE;
+	uint8_t *copy;
+
+	if (len < 2)
+		return 0;
+	copy = malloc(image_len);
+	fuzz_assert(copy);
+	memcpy(copy, image, image_len);
+	if (data[0])
+		image_now = MIN(image_len, (size_t)(data[0] - 1) * PAGE + data[1]);
+	for (data += 2, len -= 2; len >= CHANGE_BYTES; data += CHANGE_BYTES, len -= CHANGE_BYTES) {
+		size_t at = data[0] % pages * PAGE + (ckpt_get16(data + 1) % (PAGE - 1));
+
+		memcpy(copy + at, data + 3, 1 + data[5] % 2);
+	}
+	write_image(copy, image_now);
+	free(copy);
+	check_alone();
+	try_index();
+	return 0;
+}
