@@ -209,38 +209,62 @@ static int sys_lease(int fd)
 	return fcntl(fd, F_SETLEASE, F_UNLCK) < 0 ? -errno : 0;
 }
 
-// Copies from offset to the end of the file.
-static int copy_bytes(int from_fd, int to_fd, off_t offset)
+static int copy_bytes(int from_fd, int to_fd, off_t offset, off_t end)
 {
 	CLEANUP_FREE char *buf = malloc(COPY_BYTES);
 	ssize_t n, written;
 
 	if (!buf)
 		return -ENOMEM;
-	for (;; offset += n) {
-		n = sys_pread(from_fd, buf, COPY_BYTES, offset);
+	for (; offset < end; offset += n) {
+		n = sys_pread(from_fd, buf, MIN((size_t)(end - offset), COPY_BYTES), offset);
 		if (n <= 0)
 			return (int)n;
 		written = sys_pwrite(to_fd, buf, (size_t)n, offset);
 		if (written < 0)
 			return (int)written;
 	}
+	return 0;
 }
 
+static int copy_extent(int from_fd, int to_fd, off_t offset, off_t end)
+{
+	loff_t in = offset, out = offset;
+	ssize_t n;
+
+	do
+		n = copy_file_range(from_fd, &in, to_fd, &out, MIN((size_t)(end - in), (size_t)1 << 30), 0);
+	while (in < end && (n > 0 || (n < 0 && errno == EINTR)));
+	if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
+		return -errno;
+	// Not possible here, or, where copy_file_range ends early, the rest.
+	return copy_bytes(from_fd, to_fd, in, end);
+}
+
+// A hole stays one: a sparse file may be larger than the disk.
 static int sys_clone(int from_fd, int to_fd)
 {
-	loff_t in = 0, out = 0;
-	ssize_t n;
+	off_t at, end = 0;
+	struct stat st;
+	int rc = 0;
 
 	if (ioctl(to_fd, FICLONE, from_fd) == 0)
 		return 0;
-	do
-		n = copy_file_range(from_fd, &in, to_fd, &out, 1u << 30, 0);
-	while (n > 0 || (n < 0 && errno == EINTR));
-	if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
+	if (fstat(from_fd, &st))
 		return -errno;
-	// Not possible here, or, where copy_file_range ends early, the rest: reading finds the real end.
-	return copy_bytes(from_fd, to_fd, in);
+	if (!st.st_size) // so says a file of /proc, too
+		return copy_bytes(from_fd, to_fd, 0, INT64_MAX);
+	while (!rc && end < st.st_size) {
+		at = lseek(from_fd, end, SEEK_DATA);
+		if (at < 0 && errno == ENXIO)
+			break; // the rest is a hole
+		at = at < 0 ? end : at;
+		end = lseek(from_fd, at, SEEK_HOLE);
+		if (end <= at || end > st.st_size)
+			end = st.st_size; // the filesystem does not tell
+		rc = copy_extent(from_fd, to_fd, at, end);
+	}
+	return !rc && ftruncate(to_fd, st.st_size) ? -errno : rc;
 }
 
 static int sys_reflink(int from_fd, int to_fd)

@@ -46,6 +46,7 @@ static struct {
 	size_t node_count;
 	struct known_handle handles[KERNEL_HANDLES_MAX];
 	size_t handle_count;
+	bool traced;
 	bool invited; // an open that was to be repeated was not: what waits for it keeps its node
 	uint8_t request[KERNEL_BYTES_MAX + 4096];
 	size_t len;
@@ -148,20 +149,17 @@ static void kernel_await(void)
 }
 
 // With CKPT_FUZZ_TRACE in the environment each request is a line on stderr: for who has an input that failed.
-static void kernel_trace(int error)
+static void kernel_trace(void)
 {
-	static int on = -1;
 	struct fuse_in_header in;
 	size_t name = 0;
 
-	if (on < 0)
-		on = getenv("CKPT_FUZZ_TRACE") != NULL;
-	if (!on)
+	if (!kernel.traced)
 		return;
 	memcpy(&in, kernel.request, sizeof(in));
 	while (name < kernel.node_count && kernel.nodes[name].id != in.nodeid)
 		name++;
-	fprintf(stderr, "opcode %u of node %zu: %s |", in.opcode, name, strerror(-error));
+	fprintf(stderr, "opcode %u of node %zu: ", in.opcode, name);
 	for (size_t i = sizeof(in); i < MIN(kernel.len, (size_t)240); i++)
 		if (kernel.request[i] > ' ' && kernel.request[i] < 0x7f)
 			fputc(kernel.request[i], stderr);
@@ -176,6 +174,7 @@ static int kernel_send(bool answered)
 	uint32_t len = (uint32_t)kernel.len;
 
 	memcpy(kernel.request, &len, sizeof(len));
+	kernel_trace();
 	pthread_mutex_lock(&kernel.lock);
 	kernel.awaited = answered ? kernel.unique : 0;
 	kernel.answered = false;
@@ -189,7 +188,8 @@ static int kernel_send(bool answered)
 		return 0;
 	kernel_await();
 	memcpy(&out, kernel.answer, sizeof(out));
-	kernel_trace(out.error);
+	if (kernel.traced)
+		fprintf(stderr, "  %s\n", strerror(-out.error));
 	return out.error;
 }
 
@@ -328,6 +328,7 @@ static void kernel_connect(const struct ckpt_mount *m)
 	kernel.node_count = 1;
 	kernel.handle_count = 0;
 	kernel.invited = false;
+	kernel.traced = getenv("CKPT_FUZZ_TRACE");
 	kernel.nodes[0] = (struct known_node){.id = FUSE_ROOT_ID, .type = S_IFDIR};
 	fuzz_assert(!ckpt_mount_without_kernel(m, &kernel_io, open("/dev/null", O_RDWR | O_CLOEXEC), &kernel.fs));
 	kernel_init();

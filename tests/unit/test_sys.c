@@ -137,6 +137,26 @@ START_TEST(clone_copies_the_whole_content)
 }
 END_TEST
 
+START_TEST(clone_leaves_holes_out)
+{
+	const off_t places[] = {0, 1 << 20, (off_t)1 << 40}, size = ((off_t)1 << 41) + 5;
+	CLEANUP_FD int from = file_new("from", ""), to = file_new("to", "");
+	struct stat st;
+	char buf[8];
+
+	for (size_t i = 0; i < ARRAY_LEN(places); i++)
+		ck_assert_int_eq(ckpt_sys.pwrite(from, "data", 4, places[i]), 4);
+	ck_ok(ckpt_sys.ftruncate(from, size)); // ends in a hole
+	ck_ok(ckpt_sys.clone(from, to));
+	ck_assert(!fstat(to, &st) && st.st_size == size && st.st_blocks < 1 << 16);
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		ck_assert_int_eq(ckpt_sys.pread(to, buf, sizeof(buf), places[i]), sizeof(buf));
+		ck_assert_mem_eq(buf, "data\0\0\0\0", sizeof(buf));
+	}
+	ck_assert_int_eq(ckpt_sys.pread(to, buf, sizeof(buf), size - 5), 5);
+}
+END_TEST
+
 START_TEST(clone_copies_where_the_kernel_cannot)
 {
 	// copy_file_range gives nothing of files in /proc, whose size says 0.
@@ -266,6 +286,7 @@ static Suite *sys_suite(void)
 	tcase_add_test(tcase, changes_of_names_follow_no_symlink_on_the_way);
 	tcase_add_test(tcase, pread_is_short_at_the_end_only);
 	tcase_add_test(tcase, clone_copies_the_whole_content);
+	tcase_add_test(tcase, clone_leaves_holes_out);
 	tcase_add_test(tcase, clone_copies_where_the_kernel_cannot);
 	tcase_add_test(tcase, lease_tells_whether_anybody_may_write);
 	tcase_add_test(tcase, lease_survives_a_writer_that_opens_at_the_wrong_moment);
