@@ -12,7 +12,7 @@
 //   control   the directory .ckptfs                      status    status.json; metrics
 //   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
-//   notify    words to the service manager
+//   notify    words to the service manager               abilities  what can be made use of here
 #pragma once
 
 #include "core/store.h"

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 static int dirfd = -1;
 static struct ckpt_errlog *errlog;
@@ -75,6 +76,40 @@ START_TEST(a_line_that_fits_keeps_every_byte)
 }
 END_TEST
 
+// Whoever could write the store could write the file.
+START_TEST(a_line_of_the_file_shows_no_control_bytes)
+{
+	static const char line[] = "2024-01-01T00:00:00Z\t1000\tEIO\t\x1b[2Jw\xff\x7f\tdo\nlast";
+	int fd = openat(dirfd, "errors", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	CLEANUP_FREE char *all = NULL;
+
+	ck_assert_int_eq(write(fd, line, strlen(line)), (ssize_t)strlen(line));
+	close(fd);
+	ckpt_errlog_close(errlog);
+	ck_ok(ckpt_errlog_open(dirfd, false, &errlog));
+	ck_ok(ckpt_errlog_text(errlog, &all));
+	ck_assert_str_eq(all, "2024-01-01T00:00:00Z\t1000\tEIO\t?[2Jw\xef\xbf\xbd?\tdo\nlast\n");
+}
+END_TEST
+
+START_TEST(a_pipe_in_its_place_stops_nobody)
+{
+	CLEANUP_FREE char *all = NULL;
+
+	ckpt_errlog_close(errlog);
+	unlinkat(dirfd, "errors", 0);
+	ck_assert_int_eq(mkfifoat(dirfd, "errors", 0600), 0);
+	for (int writable = 0; writable < 2; writable++) {
+		ck_ok(ckpt_errlog_open(dirfd, writable, &errlog)); // and does not hang
+		if (!writable)
+			ckpt_errlog_close(errlog);
+	}
+	ckpt_errlog_add(errlog, "1000", -EIO, NULL, "text");
+	ck_ok(ckpt_errlog_text(errlog, &all));
+	ck_assert_ptr_nonnull(strstr(all, "\t1000\tEIO\ttext\t\n"));
+}
+END_TEST
+
 static Suite *errlog_suite(void)
 {
 	Suite *suite = suite_create("errlog");
@@ -83,6 +118,8 @@ static Suite *errlog_suite(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_line_that_is_cut_ends_with_a_whole_character);
 	tcase_add_test(tcase, a_line_that_fits_keeps_every_byte);
+	tcase_add_test(tcase, a_line_of_the_file_shows_no_control_bytes);
+	tcase_add_test(tcase, a_pipe_in_its_place_stops_nobody);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }

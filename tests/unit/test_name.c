@@ -291,6 +291,39 @@ START_TEST(what_is_not_utf8_is_cleaned_byte_by_byte)
 }
 END_TEST
 
+START_TEST(a_pattern_matches_as_it_says_and_in_no_time)
+{
+	static const struct {
+		const char *pattern, *name;
+		bool matches;
+	} cases[] = {
+		{"", "", true},
+		{"*", "", false},
+		{"*", "a", true},
+		{"#", "12", true},
+		{"#", "", false},
+		{"#", "1a", false},
+		{"a#b", "a12b", true},
+		{"*#", "a12", true},
+		{"*#", "12", true},
+		{"*#", "1", false},
+		{"##", "12", false},
+		{"*.pt", ".pt", false},
+		{"*.pt", "a.pt.pt", true},
+		{"*ab*", "xabab", true},
+		{"*ab*", "xab", false},
+		{"*-#-*", "a-b-1-c", true},
+		{"a*", "b", false},
+		{"*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b",
+		 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		ck_assert_msg(ckpt_name_matches(cases[i].pattern, cases[i].name) == cases[i].matches, "%s %s",
+			      cases[i].pattern, cases[i].name);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("name");
@@ -311,6 +344,7 @@ static Suite *suite(void)
 	tcase_add_test(t, keys_of_different_names_differ);
 	tcase_add_test(t, records_are_called_by_key_and_version);
 	tcase_add_test(t, what_is_not_utf8_is_cleaned_byte_by_byte);
+	tcase_add_test(t, a_pattern_matches_as_it_says_and_in_no_time);
 	suite_add_tcase(s, t);
 	return s;
 }
