@@ -72,7 +72,6 @@ static Suite *works(void)
 	TCase *tc = tcase_create(modes[wanted.mode]);
 
 	tcase_set_timeout(tc, CASE_S + wanted.seconds);
-	tcase_add_unchecked_fixture(tc, NULL, world_sweep);
 	if (wanted.mode == MODE_SOAK)
 		tcase_add_test(tc, nothing_grows);
 	else
@@ -91,7 +90,6 @@ static Suite *exercises(void)
 		if (wanted.place >= 0 && wanted.place != i)
 			continue;
 		tcase_set_timeout(tc, CASE_S + (double)wanted.ops / 100);
-		tcase_add_unchecked_fixture(tc, NULL, world_sweep);
 		tcase_add_loop_test(tc, what_is_written_is_read, i, i + 1);
 		suite_add_tcase(s, tc);
 	}

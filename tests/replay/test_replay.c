@@ -420,7 +420,6 @@ static Suite *suite(const char *variant)
 		TCase *tc = tcase_create(traces[i].name);
 
 		tcase_set_timeout(tc, CASE_S * (full_run ? FULL_FACTOR : 1));
-		tcase_add_unchecked_fixture(tc, NULL, world_sweep);
 		if (!strcmp(variant, "plain"))
 			tcase_add_loop_test(tc, plain, i * MODES, (i + 1) * MODES);
 		else if (!strcmp(variant, "killed"))

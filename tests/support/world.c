@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <ftw.h>
 #include <glob.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -112,12 +113,43 @@ static void make_folder(char *ret_path, const char *in, const char *name)
 	ck_assert_int_eq(mkdir(ret_path, 0755), 0);
 }
 
+static bool is_of_tests(const char *line, char *ret_point)
+{
+	return sscanf(line, "%*s %*s %*s %*s %4095s", ret_point) == 1 &&
+	       (strstr(line, " - fuse.ckptfs ") || strstr(ret_point, "/ckptfs-test"));
+}
+
+// Who makes a mount name space gets a copy of all mounts, and keeps their daemons alive by it for as long as it lives: tests
+// do. So ours are in one of our own, where nobody copies them; and the copies of others' are let go of.
+static void be_alone(void)
+{
+	FILE *in;
+	char line[8192], point[PATH_MAX];
+	char *points = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&points, &len);
+
+	ck_assert_msg(out && !unshare(CLONE_NEWNS) && !mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "unshare: %s",
+		      strerror(errno));
+	in = fopen("/proc/self/mountinfo", "re");
+	while (in && fgets(line, sizeof(line), in))
+		if (is_of_tests(line, point))
+			fprintf(out, "%s%c", point, 0);
+	if (in)
+		fclose(in);
+	fclose(out);
+	for (size_t i = 0; i < len; i += strlen(points + i) + 1)
+		umount2(points + i, MNT_DETACH);
+	free(points);
+}
+
 void world_open(struct world *w, enum world_io io, const char *options, unsigned disk_mb)
 {
 	static const char *const modes[] = {"no_io_uring", "no_passthrough,no_io_uring", ""};
 	const char *comma = *modes[io] && options ? "," : "";
 
 	*w = (struct world){.io = io};
+	be_alone();
 	ckpt_temp_dir(w->base);
 	snprintf(w->options, sizeof(w->options), "%s%s%s", modes[io], comma, options ? options : "");
 	if (disk_mb)
@@ -330,18 +362,4 @@ void world_tell(const struct world *w)
 	ck_assert_int_lt(snprintf(path, sizeof(path), "%s/.ckptfs/errors", w->mount), PATH_MAX);
 	if (w->daemon)
 		tell_tail(path, "errors");
-}
-
-void world_sweep(void)
-{
-	FILE *in = fopen("/proc/self/mountinfo", "re");
-	char line[8192], point[PATH_MAX];
-	const char *base = ckpt_temp_base();
-
-	while (in && fgets(line, sizeof(line), in))
-		if (sscanf(line, "%*s %*s %*s %*s %4095s", point) == 1 && !strncmp(point, base, strlen(base)) &&
-		    point[strlen(base)] == '/')
-			umount2(point, MNT_DETACH);
-	if (in)
-		fclose(in);
 }

@@ -1,6 +1,7 @@
 // A store and its mount in a folder of its own, the daemon that serves it, and what can be done to them.
 //
-// For the test's process only. What fails ends the test; what it leaves, world_sweep() takes away from outside.
+// For the test's process only, which gets a mount name space of its own: others do not see the mount, and it goes with the
+// last process there. What fails ends the test, and the daemon with it.
 #pragma once
 
 #include <limits.h>
@@ -44,6 +45,3 @@ void world_fill_disk(struct world *w, uint64_t bytes);
 void world_make_room(struct world *w);
 // The daemon's log and the mount's errors, to stderr: for who reads the failure, of which Check's message has no room for them.
 void world_tell(const struct world *w);
-
-// Takes away the mounts that a test left which failed.
-void world_sweep(void);
