@@ -547,15 +547,15 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 	return rc || fd < 0 ? rc : ckpt_scan_xattrs(d->w, handle, fd);
 }
 
-// What has this name in the version is what stands on the disk: an act before has added it, whose answer was lost, or that of
-// another who closed it at the same moment.
+// What has this name in the version is what stands on the disk: an act before has added it, and its answer was lost.
 static int check_added(struct edit *d, int dirfd, const char *name, uint32_t index)
 {
 	struct ckpt_entry e;
 	struct statx stx;
 
 	ckpt_manifest_entry(d->m, index, &e);
-	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) || ckpt_store_ino(&stx) != e.ino)
+	if (!d->adopted || statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
+	    ckpt_store_ino(&stx) != e.ino)
 		return -EEXIST;
 	return DONE;
 }

@@ -195,9 +195,26 @@ static bool chowns_to_nobody(struct call *c)
 	return !uid || (!attr_of_node(c->fs, c->node, &attr, &timeout) && uid == attr.st_uid);
 }
 
+// What was published is not cut off: from here on the file is a copy, unless a close publishes that at this moment, too.
+static int write_copy(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	int rc = h && h->amend && (c->flags & FUSE_SET_ATTR_SIZE) ? amend_write_begin(c->fs, h) : -ENOENT;
+
+	if (!rc)
+		amend_write_end(h);
+	return rc == -ENOENT ? 0 : rc;
+}
+
 static void run_setattr(struct call *c)
 {
 	bool copied;
+	int rc = write_copy(c);
+
+	if (rc) {
+		reply_error(c->req, rc);
+		return;
+	}
 
 	if (c->step && c->step->add_only && (c->flags & FUSE_SET_ATTR_SIZE) && !c->fi.fh) {
 		reply_error(c->req, -EEXIST);
@@ -212,8 +229,8 @@ static void run_setattr(struct call *c)
 	struct statx stx;
 	struct stat attr, old;
 	double timeout;
-	int rc = MIN(fd, 0);
 
+	rc = MIN(fd, 0);
 	if (!rc) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		rc = S_ISLNK(c->node->type) ? set_on_symlink(c, fd) : set_on_path(c, path);

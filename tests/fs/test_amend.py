@@ -372,6 +372,14 @@ def test_a_truncation_after_a_close_goes_into_a_copy(mount, made, whole, agent, 
     whole({"f": b"fi"})
 
 
+def test_a_truncation_by_who_closed_a_duplicate_goes_into_a_copy(mount, made, whole, agent):
+    a, path = agent(), mount / "1000/late"
+    a.run("fd = os.open(path, os.O_CREAT | os.O_RDWR); os.write(fd, b'the whole'); os.close(os.dup(fd))", path=str(path))
+    assert path.read_bytes() == b"the whole"
+    a.run("os.ftruncate(fd, 3); os.close(fd)")
+    whole({"late": b"the"})
+
+
 def test_a_writer_killed_after_its_close_leaves_what_it_closed(mount, made, whole, agent, ckptfs, store):
     a, path = agent(), mount / "1000/f"
     a.run(WRITE, path=str(path), data=b"first")
