@@ -83,17 +83,31 @@ static int fill(struct save *v, int sessions_fd, const char *session)
 	return ckpt_fail_errno(what, rc == -EBUSY ? "it changed while it was copied: save again" : NULL, rc);
 }
 
-static int save_mounted(struct save *v)
+// Without its answer nobody would know which session to give up: a signal waits for it.
+static int begin_mounted(struct save *v, json_t **ret_reply)
 {
 	const struct ckpt_act begin = {.verb = "begin", .to = v->name};
+	sigset_t stops, before;
+	int rc;
+
+	sigemptyset(&stops);
+	sigaddset(&stops, SIGINT);
+	sigaddset(&stops, SIGTERM);
+	sigprocmask(SIG_BLOCK, &stops, &before);
+	rc = ckpt_act_ask(v->store, v->name, NULL, &begin, ret_reply);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+static int save_mounted(struct save *v)
+{
 	const struct ckpt_act commit = {.verb = "commit", .metadata = v->metadata, .patient = true};
 	const struct ckpt_act abort_it = {.verb = "abort"};
 	CLEANUP_FREE char *sessions = ckpt_text("%s/sessions", v->store);
 	CLEANUP_FD int sessions_fd = open(sessions, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	json_t *reply = NULL;
 	const char *session;
-	int rc = sessions_fd < 0 ? ckpt_fail_errno(sessions, NULL, -errno)
-				 : ckpt_act_ask(v->store, v->name, NULL, &begin, &reply);
+	int rc = sessions_fd < 0 ? ckpt_fail_errno(sessions, NULL, -errno) : begin_mounted(v, &reply);
 
 	if (rc)
 		return rc;
