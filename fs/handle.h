@@ -57,10 +57,10 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 int handle_backing(struct ckpt_fs *fs, struct handle *h);
 // The same for all open files of a committed step, before names in it can change: who has one open reads on.
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
-// The raw file of a committed node at this place; -EIO as above.
-// The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who writes is to look
-// again.
+// The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
+// look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);
+// The raw file of a committed node at this place; -EIO as above.
 int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index);
 // req NULL: it was answered, in vain, because the connection is gone; what the kernel was given went with it.
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);

@@ -3,8 +3,8 @@
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
-#include "fs/draft.h"
 #include "fs/amend.h"
+#include "fs/draft.h"
 #include "fs/fs.h"
 
 #include <fcntl.h>

@@ -1,114 +1,19 @@
 """What frameworks do last completes a step, without a marker (core/profile.c), and what looks like it does not."""
 
-import errno
-import json
 import os
 import subprocess
 import threading
 import time
-import zipfile
 
 import pytest
 
 from support import trees
 from support.commits import error_line
 from support.fixtures import both_modes
+from support.last_acts import accelerate, commit_file, completed_by, dcp, deepspeed, eformer, fill, info, listed, megatron, nemo, pickle_file, snapshot, tracker, trainer
 from support.mounting import errno_name, wait_until
 
 pytestmark = pytest.mark.timeout(60)
-
-
-def info(mount, step):
-    return mount.world.program.json("info", mount.store, step)
-
-
-def completed_by(mount, step):
-    row = info(mount, step)
-    return row["profile"], row["event"]
-
-
-def listed(mount):
-    return sorted(row["name"] for row in mount.world.program.json("ls", mount.store))
-
-
-def fill(folder, *names):
-    os.makedirs(folder, exist_ok=True)
-    for i, name in enumerate(names):
-        trees.write(os.path.join(folder, name), os.urandom(1000 * (i + 1)))
-
-
-def pickle_file(path):
-    with zipfile.ZipFile(path, "w") as z:
-        z.writestr("random_states_0/data.pkl", b"\x80\x02}q\x00.")
-
-
-def megatron(folder):
-    fill(folder, "__0_0.distcp", "common.pt")
-    trees.write(os.path.join(folder, ".metadata.tmp"), b"plan")
-    os.rename(os.path.join(folder, ".metadata.tmp"), os.path.join(folder, ".metadata"))
-    yield
-    trees.write(os.path.join(folder, "metadata.json"), json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1}).encode())
-
-
-def trainer(folder):
-    fill(folder, "model.safetensors", "optimizer.pt")
-    yield
-    trees.write(os.path.join(folder, "trainer_state.json"), b'{"global_step": 500, "log_history": [{"loss": NaN, "grad_norm": -Infinity}]}')
-
-
-def accelerate(folder):
-    fill(folder, "model.safetensors", "optimizer.bin")
-    yield
-    pickle_file(os.path.join(folder, "random_states_0.pkl"))
-
-
-def eformer(folder):
-    fill(folder, "tensorstore_index.json", "checkpoint_metadata.json")
-    trees.write(os.path.join(folder, "metadata.json"), json.dumps({"step": -1, "timestamp": "now", "is_temporary": False}).encode())
-    yield
-    trees.write(os.path.join(folder, "metadata.json"), json.dumps({"step": 100, "timestamp": "now", "is_temporary": True}).encode())
-
-
-def snapshot(folder):
-    fill(folder, "weights")
-    yield
-    trees.write(os.path.join(folder, ".snapshot_metadata"), b"version: 0.1.0\n")
-
-
-def dcp(folder):
-    fill(folder, "__0_0.distcp", "__1_0.distcp")
-    with open(os.path.join(folder, ".metadata.tmp"), "wb") as f:
-        f.write(b"pickled")
-        f.flush()
-        os.fsync(f.fileno())
-    yield
-    os.rename(os.path.join(folder, ".metadata.tmp"), os.path.join(folder, ".metadata"))
-
-
-def commit_file(folder):
-    fill(folder, "_CHECKPOINT_METADATA", "_METADATA")
-    yield
-    trees.write(os.path.join(folder, "commit_success.txt"), b"done")
-
-
-def deepspeed(folder):
-    fill(folder, "mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt")
-    yield
-    trees.write(os.path.join(os.path.dirname(folder), "latest"), os.path.basename(folder).encode())
-
-
-def tracker(folder):
-    fill(folder, "mp_rank_00", "common")
-    number = os.path.basename(folder).split("_")[-1].lstrip("0")
-    yield
-    trees.write(os.path.join(os.path.dirname(folder), "latest_checkpointed_iteration.txt"), number.encode() + b"\n")
-
-
-def nemo(folder):
-    trees.write(folder + "-unfinished", b"")
-    fill(folder, "common.pt", "__0_0.distcp")
-    yield
-    os.unlink(folder + "-unfinished")
 
 
 WRITERS = [
@@ -413,121 +318,6 @@ def test_a_save_over_a_step_of_megatron_that_dies_is_no_version(mount, change):
         os.rename(folder / ".metadata", folder / ".metadata.bck")
     wait_until(lambda: mount.listing() == ["iter_0000100"], what="the version of before")
     assert trees.files(folder) == before
-
-
-@pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
-@both_modes
-def test_late_files_of_other_ranks_are_added(mount):
-    folder = str(mount / "checkpoint-500")
-    for _ in trainer(folder):
-        pass
-    trees.write(folder + "/rng_state_1.pth", b"late")
-    assert len(info(mount, "checkpoint-500")["versions"]) == 2
-    mount.remount()
-    assert (mount / "checkpoint-500/rng_state_1.pth").read_bytes() == b"late"
-
-
-LATE = [(trainer, "checkpoint-500", "rng_state_1.pth"), (accelerate, "checkpoint_3", "random_states_1.pkl")]
-late = pytest.mark.parametrize("writer,name,file", LATE, ids=[n for _, n, _ in LATE])
-BEGIN_LATE = "fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')"
-
-
-@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
-@both_modes
-@late
-def test_a_step_does_not_wait_for_late_files_of_other_ranks_each_is_added_at_its_close(mount, agent, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
-    before = time.monotonic()
-    with pytest.raises(StopIteration):
-        next(save)
-    assert time.monotonic() - before < 10 and listed(mount) == [name]
-    assert file not in os.listdir(folder)
-    with pytest.raises(FileExistsError):
-        os.close(os.open(folder / file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    rank1.run("os.write(fd, b' and more')")
-    assert file not in os.listdir(folder) and len(info(mount, name)["versions"]) == 1
-    rank1.run("os.close(fd)")
-    for _ in range(2):
-        assert (folder / file).read_bytes() == b"half and more" and file in os.listdir(folder)
-        assert len(info(mount, name)["versions"]) == 2
-        mount.remount()
-    assert mount.world.program.json("verify", mount.store)["bad"] == []
-
-
-@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
-@both_modes
-@late
-def test_a_late_file_whose_writer_is_killed_is_no_part_of_the_step(mount, agent, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
-    with pytest.raises(StopIteration):
-        next(save)
-    rank1.kill()
-    wait_until(lambda: "its writer was killed" in (mount / ".ckptfs/errors").read_text(), what="a line in errors")
-    error_line(mount, name, file)
-    trees.write(folder / file, b"anew")
-    mount.remount()
-    assert (folder / file).read_bytes() == b"anew" and len(info(mount, name)["versions"]) == 2
-
-
-@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
-@both_modes
-@late
-def test_a_late_file_that_is_closed_while_its_commit_waits_for_another_is_in_the_step(mount, agent, writer, name, file):
-    """The commit waits for another file meanwhile, and has not decided yet: it has the file, as that is then."""
-    folder, rank1, other = mount / name, agent(), agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
-    other.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=str(folder / "shard_2"))
-    closing = threading.Thread(target=lambda: list(save))
-    closing.start()
-    wait_until(lambda: json.loads((mount / ".ckptfs/status.json").read_text())["committing"], what="the commit")
-    rank1.run("os.close(fd)")
-    other.run("os.close(fd)")
-    closing.join()
-    assert listed(mount) == [name]
-    for _ in range(2):
-        assert (folder / file).read_bytes() == b"half" and (folder / "shard_2").read_bytes() == b"x"
-        mount.remount()
-
-
-@pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
-@both_modes
-@late
-def test_a_program_that_a_rank_starts_does_not_close_its_late_file(mount, agent, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
-    rank1.run("import subprocess; subprocess.run(['true'], check=True)")
-    before = time.monotonic()
-    with pytest.raises(StopIteration):
-        next(save)
-    assert time.monotonic() - before < 10 and file not in os.listdir(folder)
-    rank1.run("os.write(fd, b' and more'); os.close(fd)")
-    mount.remount()
-    assert (folder / file).read_bytes() == b"half and more"
-
-
-@pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
-@both_modes
-@late
-def test_other_ways_to_complete_a_step_wait_for_late_files_as_for_any(mount, agent, commit, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    next(writer(str(folder)))
-    rank1.run(BEGIN_LATE, path=str(folder / file))
-    with pytest.raises(OSError) as failed:
-        commit(folder)
-    assert failed.value.errno == errno.EBUSY and listed(mount) == []
-    rank1.run("os.close(fd)")
-    commit(folder)
-    assert (folder / file).read_bytes() == b"half" and len(info(mount, name)["versions"]) == 1
 
 
 @both_modes
