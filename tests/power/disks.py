@@ -8,12 +8,9 @@ import time
 from pathlib import Path
 
 from power.blocklog import BlockLog
+from support.alone import LIBC, MNT_DETACH
 from support.mounting import mount_entry
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-MNT_DETACH = 2
-CLONE_NEWNS = 0x20000
-MS_REC_PRIVATE = 1 << 14 | 1 << 18
 BLKFLSBUF = 0x1261
 
 # What makes each, without work that goes on behind the first mount, and the size it wants at least.
@@ -39,13 +36,6 @@ def missing(filesystem):
     if f"\t{filesystem}\n" not in known and subprocess.run(["modprobe", "-q", filesystem], check=False, stderr=subprocess.DEVNULL).returncode:
         return f"the kernel has no {filesystem}"
     return None
-
-
-def keep_mounts_private():
-    """For this process and its children. Else whoever makes a name space of mounts meanwhile has a copy of ours, which holds a
-    filesystem that we have unmounted: its next mount would find what is in memory, and not what is on the disk then."""
-    if LIBC.unshare(CLONE_NEWNS) or LIBC.mount(b"none", b"/", None, MS_REC_PRIVATE, None):
-        raise OSError(ctypes.get_errno(), "no name space of mounts can be made")
 
 
 def memory_or(folder):

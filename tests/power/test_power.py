@@ -30,7 +30,6 @@ pytestmark = pytest.mark.timeout(560)
 def test_power_cut_loses_nothing_that_was_acknowledged_on(ckptfs, filesystem, capsys, scratch):
     if why := disks.missing(filesystem):
         pytest.skip(why)
-    disks.keep_mounts_private()
     tried, began, seed = 0, time.monotonic(), SEED
     while tried < POINTS:
         folder = tempfile.mkdtemp(prefix="ckptfs-power-", dir=disks.memory_or(scratch))

@@ -12,6 +12,7 @@ import pytest
 
 from support import trees
 from support.agent import Agent
+from support.alone import be_alone
 from support.mounting import Mount, Program, World, mounts_below, sanitizer_reports, scratch_base
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -22,6 +23,10 @@ SLOW = 10 if any(name in os.environ.get("CKPTFS", "") for name in ("asan", "tsan
 both_modes = pytest.mark.parametrize("mode", ["passthrough", "daemon"], indirect=True)
 all_modes = pytest.mark.parametrize("mode", ["passthrough", "daemon", "uring"], indirect=True)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do what this test does (loop devices, other users, kernel switches)")
+
+
+def pytest_sessionstart():
+    be_alone()
 
 
 def pytest_collection_modifyitems(items):

@@ -58,27 +58,28 @@ def unescaped(field):
     return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), os.fsencode(field)))
 
 
-def mounts_below(path):
-    """Mount points at or below a path, deepest first."""
-    found = []
-    path = str(path)
+def mount_table():
+    """Mounts as this process sees them, oldest first: (point, type, options, super options, source)."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
-            point = unescaped(line.split(" ")[4])
-            if point == path or point.startswith(path.rstrip("/") + "/"):
-                found.append(point)
+            left, _, right = line.partition(" - ")
+            fields, right = left.split(" "), right.split()
+            yield unescaped(fields[4]), right[0], fields[5].split(","), right[2].split(","), right[1]
+
+
+def mounts_below(path):
+    """Mount points at or below a path, deepest first."""
+    path = str(path)
+    found = [point for point, *_ in mount_table() if point == path or point.startswith(path.rstrip("/") + "/")]
     return found[::-1]
 
 
 def mount_entry(path):
     """(type, options, super options, source) of the newest mount at a path, None when there is none."""
     entry = None
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-        for line in table:
-            left, _, right = line.partition(" - ")
-            fields, right = left.split(" "), right.split()
-            if unescaped(fields[4]) == str(path):
-                entry = (right[0], fields[5].split(","), right[2].split(","), right[1])
+    for point, *rest in mount_table():
+        if point == str(path):
+            entry = tuple(rest)
     return entry
 
 

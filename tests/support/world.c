@@ -116,7 +116,8 @@ static void make_folder(char *ret_path, const char *in, const char *name)
 static bool is_of_tests(const char *line, char *ret_point)
 {
 	return sscanf(line, "%*s %*s %*s %*s %4095s", ret_point) == 1 &&
-	       (strstr(line, " - fuse.ckptfs ") || strstr(ret_point, "/ckptfs-test"));
+	       (strstr(line, " - fuse.ckptfs ") || strstr(ret_point, "/ckptfs-test-") ||
+		strstr(ret_point, "/ckptfs-power-"));
 }
 
 // Who makes a mount name space gets a copy of all mounts, and keeps their daemons alive by it for as long as it lives: tests
