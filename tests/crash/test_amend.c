@@ -100,22 +100,7 @@ END_TEST
 
 // --- The power goes ---------------------------------------------------------------------------------------------------
 
-static struct {
-	struct ckpt_disk *disk;
-	size_t point;
-	unsigned seed;
-	pid_t pid;
-} checked;
-
-// Run by a failing assertion's exit: which state it was.
-static void checked_print(void)
-{
-	if (!checked.disk || checked.pid != getpid())
-		return;
-	fprintf(stderr, "at point %zu, seed %u:\n", checked.point, checked.seed);
-	if (getenv("CKPT_CRASH_JOURNAL"))
-		ckpt_disk_print(checked.disk, checked.point, stderr);
-}
+static struct ckpt_disk *disk;
 
 // The acts, with call n of act faulty failing once and then a second attempt; SIZE_MAX: none fails. done_at: when each act was
 // acknowledged. False: there is no such call.
@@ -124,9 +109,7 @@ static bool run(const char *dir, size_t faulty, uint64_t n, size_t *done_at)
 	struct ckpt_sysfault fault = {.at = n, .error = -EIO, .changes_only = true};
 	struct ckpt_store *s;
 
-	ck_ok(ckpt_disk_begin(dir, &checked.disk));
-	checked.pid = getpid();
-	atexit(checked_print);
+	ck_ok(ckpt_disk_begin(dir, &disk));
 	s = ckpt_save_open(dir);
 	for (size_t i = 0; i < CKPT_AMEND_ACTS; i++) {
 		int rc;
@@ -142,11 +125,11 @@ static bool run(const char *dir, size_t faulty, uint64_t n, size_t *done_at)
 			ck_assert_uint_eq(i, faulty);
 			ck_ok(ckpt_amends_do(s, i));
 		}
-		done_at[i] = ckpt_disk_count(checked.disk);
+		done_at[i] = ckpt_disk_count(disk);
 	}
 	ckpt_store_close(s);
-	ckpt_disk_end(checked.disk);
-	ck_assert_uint_eq(ckpt_disk_unknown(checked.disk), 0);
+	ckpt_disk_end(disk);
+	ck_assert_uint_eq(ckpt_disk_unknown(disk), 0);
 	return fault.count >= n;
 }
 
@@ -156,18 +139,17 @@ static size_t cut_everywhere(const size_t *done_at, size_t from, size_t to, unsi
 	size_t states = 0;
 
 	ckpt_temp_dir(out);
-	for (checked.point = from; checked.point <= to; checked.point++)
-		for (checked.seed = 0; checked.seed < count; checked.seed++) {
+	for (size_t point = from; point <= to; point++)
+		for (unsigned seed = 0; seed < count; seed++) {
 			size_t done = 0;
 
-			while (done < CKPT_AMEND_ACTS && done_at[done] <= checked.point)
+			while (done < CKPT_AMEND_ACTS && done_at[done] <= point)
 				done++;
-			ck_ok(ckpt_disk_crash(checked.disk, checked.point, checked.seed, out));
+			ck_ok(ckpt_disk_crash(disk, point, seed, out));
 			check(out, done, states++ % GO_ON_EACH == 0);
 			ckpt_temp_empty(out, false);
 		}
-	ckpt_disk_free(checked.disk);
-	checked.disk = NULL;
+	ckpt_disk_free(disk);
 	return states;
 }
 
@@ -178,7 +160,7 @@ START_TEST(power_cuts_at_every_point_keep_what_was_acknowledged)
 
 	ckpt_amends_init(dir);
 	run(dir, SIZE_MAX, 0, done_at);
-	points = ckpt_disk_count(checked.disk);
+	points = ckpt_disk_count(disk);
 	printf("power: %zu states at %zu points\n", cut_everywhere(done_at, 0, points, seeds()), points + 1);
 }
 END_TEST

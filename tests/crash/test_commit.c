@@ -135,51 +135,30 @@ static uint64_t disk_clock(void *arg)
 	return ckpt_disk_count(arg);
 }
 
-// Run by a failing assertion's exit too: which state it was.
-static struct {
-	struct ckpt_disk *disk;
-	size_t point;
-	unsigned seed;
-	pid_t pid;
-} checked;
-
-static void checked_print(void)
-{
-	if (!checked.disk || checked.pid != getpid())
-		return;
-	fprintf(stderr, "at point %zu, seed %u:\n", checked.point, checked.seed);
-	if (getenv("CKPT_CRASH_JOURNAL"))
-		ckpt_disk_print(checked.disk, checked.point, stderr);
-}
-
 START_TEST(a_save_survives_a_power_cut_at_every_point)
 {
 	size_t states = 0, stride = setting("CKPT_CRASH_STRIDE", 1);
 	unsigned seeds = setting("CKPT_CRASH_SEEDS", full() ? SEEDS_FULL : SEEDS_DEFAULT);
 	struct ckpt_save_log log = {0};
 	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_disk *disk;
 
 	ckpt_save_dirty_bytes = _i ? UINT64_C(1) << 40 : 0; // others have much to write back: no syncfs
 	ckpt_save_init(dir);
 	ckpt_temp_dir(out);
-	ck_ok(ckpt_disk_begin(dir, &checked.disk));
-	checked.pid = getpid();
-	atexit(checked_print);
-	ckpt_save_run(dir, &log, disk_clock, checked.disk);
-	ckpt_disk_end(checked.disk);
-	ck_assert_uint_eq(ckpt_disk_unknown(checked.disk), 0);
-	for (size_t point = 0; point <= ckpt_disk_count(checked.disk); point += stride) {
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	ckpt_save_run(dir, &log, disk_clock, disk);
+	ckpt_disk_end(disk);
+	ck_assert_uint_eq(ckpt_disk_unknown(disk), 0);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point += stride) {
 		for (unsigned seed = 0; seed < seeds; seed++) {
-			checked.point = point;
-			checked.seed = seed;
-			ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+			ck_ok(ckpt_disk_crash(disk, point, seed, out));
 			ckpt_save_check(out, &log, point, states++ % THOROUGH_EACH == 0);
 			ckpt_temp_empty(out, false);
 		}
 	}
-	printf("power: %zu states at %zu points\n", states, ckpt_disk_count(checked.disk) + 1);
-	ckpt_disk_free(checked.disk);
-	checked.disk = NULL;
+	printf("power: %zu states at %zu points\n", states, ckpt_disk_count(disk) + 1);
+	ckpt_disk_free(disk);
 }
 END_TEST
 
@@ -190,12 +169,13 @@ static bool acknowledged_after_a_failure(uint64_t n, const char *out)
 	struct ckpt_sysfault fault = {.at = n, .error = -EIO};
 	char dir[PATH_MAX];
 	struct ckpt_store *s;
+	struct ckpt_disk *disk;
 	struct ckpt_step *step;
 	size_t point;
 	int rc;
 
 	ckpt_save_init(dir);
-	ck_ok(ckpt_disk_begin(dir, &checked.disk));
+	ck_ok(ckpt_disk_begin(dir, &disk));
 	s = ckpt_save_open(dir);
 	ck_ok(ckpt_save_begin(s, 0, &step));
 	ckpt_save_write(step, 0, NULL);
@@ -213,12 +193,12 @@ static bool acknowledged_after_a_failure(uint64_t n, const char *out)
 		rc = ckpt_save_commit(step, 0);
 	}
 	ck_ok(rc);
-	point = ckpt_disk_count(checked.disk);
+	point = ckpt_disk_count(disk);
 	ckpt_step_unref(step);
 	ckpt_store_close(s);
-	ckpt_disk_end(checked.disk);
+	ckpt_disk_end(disk);
 	for (unsigned seed = 0; seed < 8; seed++) {
-		ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+		ck_ok(ckpt_disk_crash(disk, point, seed, out));
 		s = ckpt_save_open(out);
 		step = ckpt_save_find(s, 0);
 		ck_assert_msg(step, "acknowledged after a fault at call %llu, and gone", (unsigned long long)n);
@@ -227,8 +207,7 @@ static bool acknowledged_after_a_failure(uint64_t n, const char *out)
 		ckpt_store_close(s);
 		ckpt_temp_empty(out, false);
 	}
-	ckpt_disk_free(checked.disk);
-	checked.disk = NULL;
+	ckpt_disk_free(disk);
 	ckpt_temp_empty(dir, true);
 	return fault.count >= n;
 }

@@ -175,43 +175,10 @@ static uint64_t disk_clock(void *arg)
 	return ckpt_disk_count(arg);
 }
 
-// Run by a failing assertion's exit too: which state it was.
-static struct {
-	struct ckpt_disk *disk;
-	size_t point;
-	unsigned seed;
-	pid_t pid;
-} checked;
-
-static void checked_print(void)
+static void check_cut(struct ckpt_disk *disk, const char *out, const struct ckpt_life_script *script,
+		      const struct ckpt_life_log *log, size_t point, unsigned seed, bool thorough)
 {
-	if (!checked.disk || checked.pid != getpid())
-		return;
-	fprintf(stderr, "at point %zu, seed %u:\n", checked.point, checked.seed);
-	if (getenv("CKPT_CRASH_JOURNAL"))
-		ckpt_disk_print(checked.disk, checked.point, stderr);
-}
-
-static void checked_begin(const char *dir)
-{
-	ck_ok(ckpt_disk_begin(dir, &checked.disk));
-	if (checked.pid != getpid())
-		atexit(checked_print);
-	checked.pid = getpid();
-}
-
-static void checked_end(void)
-{
-	ckpt_disk_free(checked.disk);
-	checked.disk = NULL;
-}
-
-static void check_cut(const char *out, const struct ckpt_life_script *script, const struct ckpt_life_log *log,
-		      size_t point, unsigned seed, bool thorough)
-{
-	checked.point = point;
-	checked.seed = seed;
-	ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+	ck_ok(ckpt_disk_crash(disk, point, seed, out));
 	ckpt_life_check(out, script, log, point, thorough);
 	ckpt_temp_empty(out, false);
 }
@@ -223,22 +190,23 @@ START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
 	struct ckpt_life_log log = {0};
 	size_t states = 0, points = 0;
 	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_disk *disk;
 
 	ckpt_save_init(dir);
 	ckpt_temp_dir(out);
-	checked_begin(dir);
-	ckpt_life_run(dir, script, &log, disk_clock, checked.disk);
-	ckpt_disk_end(checked.disk);
-	ck_assert_uint_eq(ckpt_disk_unknown(checked.disk), 0);
-	for (size_t point = 0; point <= ckpt_disk_count(checked.disk); point++) {
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	ckpt_life_run(dir, script, &log, disk_clock, disk);
+	ckpt_disk_end(disk);
+	ck_assert_uint_eq(ckpt_disk_unknown(disk), 0);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++) {
 		if (!is_worth_it(script, &log, point))
 			continue;
 		points++;
 		for (unsigned seed = 0; seed < seeds; seed++)
-			check_cut(out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
+			check_cut(disk, out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
 	}
-	printf("power: %zu states at %zu of %zu points\n", states, points, ckpt_disk_count(checked.disk) + 1);
-	checked_end();
+	printf("power: %zu states at %zu of %zu points\n", states, points, ckpt_disk_count(disk) + 1);
+	ckpt_disk_free(disk);
 }
 END_TEST
 
@@ -257,15 +225,16 @@ static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t 
 	struct ckpt_sysfault fault = {.at = n, .error = -EIO};
 	size_t last = script->count - 1, each = full() ? 1 : 3, from, states = 0;
 	struct ckpt_life_log log = {0};
+	struct ckpt_disk *disk;
 	char dir[PATH_MAX];
 	struct ckpt_store *s;
 	int rc;
 
 	ckpt_save_init(dir);
-	checked_begin(dir);
+	ck_ok(ckpt_disk_begin(dir, &disk));
 	s = ckpt_save_open(dir);
 	for (size_t i = 0; i <= last; i++) {
-		log.began[i] = ckpt_disk_count(checked.disk) + 1;
+		log.began[i] = ckpt_disk_count(disk) + 1;
 		ckpt_life_settle(s);
 		if (i == last)
 			ckpt_sysfault_begin(&fault);
@@ -276,17 +245,17 @@ static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t 
 		ck_assert(!rc || i == last);
 		if (rc && again)
 			ck_ok(rc = ckpt_life_do(s, &script->ops[i], &log));
-		log.done[i] = rc ? 0 : ckpt_disk_count(checked.disk) + 1;
+		log.done[i] = rc ? 0 : ckpt_disk_count(disk) + 1;
 	}
 	from = (size_t)log.began[last] - 1;
 	ckpt_store_close(s);
 	open_and_close(dir, NULL);
-	ckpt_disk_end(checked.disk);
-	for (size_t point = from + n % each; point <= ckpt_disk_count(checked.disk); point += each)
+	ckpt_disk_end(disk);
+	for (size_t point = from + n % each; point <= ckpt_disk_count(disk); point += each)
 		for (unsigned seed = 0; seed < (full() ? 20 : 5); seed++)
 			if (seed != CKPT_DISK_MOST) // that is the death of the process
-				check_cut(out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
-	checked_end();
+				check_cut(disk, out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
+	ckpt_disk_free(disk);
 	ckpt_temp_empty(dir, true);
 	return fault.count >= n;
 }

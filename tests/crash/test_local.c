@@ -188,22 +188,6 @@ static unsigned seeds(void)
 	return text ? (unsigned)atoi(text) : SEEDS_DEFAULT;
 }
 
-// Run by a failing assertion's exit too: which state it was.
-static struct {
-	struct ckpt_disk *disk;
-	size_t point;
-	unsigned seed;
-	pid_t pid;
-} checked;
-
-static void checked_print(void)
-{
-	if (!checked.disk || checked.pid != getpid())
-		return;
-	fprintf(stderr, "at point %zu, seed %u:\n", checked.point, checked.seed);
-	ckpt_disk_print(checked.disk, checked.point, stderr);
-}
-
 static void script_record(const char *dir, struct ckpt_disk **ret_disk, struct events *ret_events)
 {
 	struct ckpt_backend *b;
@@ -224,8 +208,6 @@ static void crash_check(struct ckpt_disk *disk, const struct events *ev, size_t 
 {
 	struct ckpt_backend *b;
 
-	checked.point = point;
-	checked.seed = seed;
 	ck_ok(ckpt_disk_crash(disk, point, seed, out));
 	b = local_open(out, false);
 	store_check(b, ev, point);
@@ -242,18 +224,16 @@ static void crash_check(struct ckpt_disk *disk, const struct events *ev, size_t 
 START_TEST(acknowledged_changes_survive_a_power_cut_at_every_step)
 {
 	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_disk *disk;
 	struct events ev;
 
 	ckpt_temp_dir(dir);
 	ckpt_temp_dir(out);
-	script_record(dir, &checked.disk, &ev);
-	checked.pid = getpid();
-	atexit(checked_print);
-	for (size_t point = 0; point <= ckpt_disk_count(checked.disk); point++)
+	script_record(dir, &disk, &ev);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
 		for (unsigned seed = 0; seed < seeds(); seed++)
-			crash_check(checked.disk, &ev, point, seed, out);
-	ckpt_disk_free(checked.disk);
-	checked.disk = NULL;
+			crash_check(disk, &ev, point, seed, out);
+	ckpt_disk_free(disk);
 }
 END_TEST
 

@@ -109,7 +109,7 @@ def test_a_kill_in_a_save_leaves_whole_steps_and_the_next_run_resumes(world, mou
                 assert resumed == last
                 in_the_middle += half
                 part *= 0.7 if half else 0.4  # too late: it says that it has saved some time after its last move
-                last = str(framework.listed(folder)[-1])
+                last = framework.newest(folder)
                 if in_the_middle == 2:
                     break
             assert in_the_middle, "no kill met a save"

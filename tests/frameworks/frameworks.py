@@ -32,6 +32,7 @@ class Framework:
     half: str = ""             # the name of a step's folder that is being written, where it is another one
     trains: bool = True        # its driver's `train` saves in the way that the row is about
     stumbles: bool = False     # its next save fails over what a killed one left, here as on any filesystem
+    tracker: str = ""          # the file from which it resumes, when that is written after the event
     keeps: tuple = (4, 5)      # of the steps 1 to 5, when it is told to keep two
 
     def __str__(self):
@@ -57,6 +58,15 @@ class Framework:
         folder = Path(folder) / self.at
         names = os.listdir(folder) if folder.is_dir() else []
         return sorted(self.number(n) for n in fnmatch.filter(names, self.pattern))
+
+    def newest(self, folder):
+        """The step from which the next run goes on, as its own rules say: a string, as it says it."""
+        listed = self.listed(folder)
+        if not self.tracker:
+            return str(listed[-1])
+        said = (Path(folder) / self.tracker).read_text(encoding="utf-8")
+        assert int(said) in listed[-2:], f"{self.tracker} names {said}, and listed are {listed}"
+        return said
 
 
 class Job:

@@ -9,7 +9,7 @@ FRAMEWORKS = [
     Framework("accelerate save_state", "accelerate_state", "accelerate", "checkpoint_{}", "accelerate", "close:random_states_0.pkl", at="checkpoints",
               late=("custom_checkpoint_*.pkl",), any_name="close:random_states_0.pkl", stumbles=True),
     Framework("Megatron-core torch_dist", "megatron_dist", "megatron-core", "iter_{:07d}", "megatron", "close:metadata.json", ranks=2,
-              any_name="close:metadata.json"),
+              any_name="close:metadata.json", tracker="latest_checkpointed_iteration.txt"),
     Framework("DeepSpeed save_checkpoint", "deepspeed_engine", "deepspeed", "global_step{}", "deepspeed", "close:latest", ranks=2, load_ranks=2,
               any_name="close:latest"),
 ]

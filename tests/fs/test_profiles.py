@@ -16,6 +16,12 @@ from support.mounting import errno_name, wait_until
 pytestmark = pytest.mark.timeout(60)
 
 
+@pytest.fixture
+def options(request):
+    """A commit waits for open writers a second here, and not five."""
+    return ["open_writers=1s", *([request.param] if hasattr(request, "param") else [])]
+
+
 WRITERS = [
     (megatron, "iter_0000100", "megatron", "close:metadata.json"),
     (megatron, "mymodel", "megatron", "close:metadata.json"),
@@ -242,11 +248,11 @@ def test_a_forked_child_that_lets_go_of_the_marker_completes_nothing_and_holds_u
     a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data)", path=marker, data=content)
     a.run("pid = os.fork() or os._exit(0); os.waitpid(pid, 0)")
     assert listed(mount) == []
-    a.run("import time; pid = os.fork() or (time.sleep(2), os._exit(0))")
+    a.run("import time; pid = os.fork() or (time.sleep(60), os._exit(0))")
     a.run("os.close(fd)")
     assert listed(mount) == [name]
     assert completed_by(mount, name)[1].startswith("close:")
-    a.run("os.waitpid(pid, 0)")
+    a.run("os.kill(pid, 9); os.waitpid(pid, 0)")
     assert len(info(mount, name)["versions"]) == 1
 
 

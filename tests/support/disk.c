@@ -561,6 +561,7 @@ void ckpt_disk_free(struct ckpt_disk *d)
 {
 	if (!d)
 		return;
+	disk_forget(d);
 	for (size_t i = 0; i < d->inodes_count; i++) {
 		struct inode *inode = &d->inodes[i];
 

@@ -362,12 +362,46 @@ static int state_write(struct state *s)
 	return r;
 }
 
+// The state that was built last: a test that fails does so by an exit, and this is what it was looking at.
+static struct {
+	struct ckpt_disk *disk;
+	size_t point;
+	uint64_t seed;
+	pid_t pid;
+} built;
+
+static void built_print(void)
+{
+	if (!built.disk || built.pid != getpid())
+		return;
+	fprintf(stderr, "at point %zu, seed %llu:\n", built.point, (unsigned long long)built.seed);
+	if (getenv("CKPT_CRASH_JOURNAL"))
+		ckpt_disk_print(built.disk, built.point, stderr);
+}
+
+static void built_note(struct ckpt_disk *d, size_t point, uint64_t seed)
+{
+	if (built.pid != getpid())
+		atexit(built_print);
+	built.disk = d;
+	built.point = point;
+	built.seed = seed;
+	built.pid = getpid();
+}
+
+void disk_forget(const struct ckpt_disk *d)
+{
+	if (built.disk == d)
+		built.disk = NULL;
+}
+
 int ckpt_disk_crash(struct ckpt_disk *d, size_t point, uint64_t seed, const char *out_dir)
 {
 	static const unsigned eighths[] = {1, 4, 4, 7};
 	struct state s = {.d = d, .point = point, .seed = seed, .out = -1};
 	int r;
 
+	built_note(d, point, seed);
 	LOCK_SCOPE(&d->lock);
 	s.point = MIN(point, d->steps_count);
 	s.random = seed * 1000003 + point;
