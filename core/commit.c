@@ -129,39 +129,58 @@ static int take_leftovers_locked(struct attempt *a)
 	for (struct ckpt_writer *w = a->step->writers; w; w = w->next) {
 		if (is_left(a, w))
 			continue;
-		a->leftovers[i++].ino = w->ino;
-		ckpt_errlog_add(a->step->store->errlog, a->name, 0,
-				"close the file in every process before the step is completed",
-				"still open for writing by process %d, closed by another: committed as it was then",
-				(int)w->pid);
+		a->leftovers[i++] = (struct ckpt_leftover){.ino = w->ino, .pid = w->pid};
 	}
 	a->scan.leftovers = a->leftovers;
 	a->scan.leftover_count = i;
 	return 0;
 }
 
-static int blame_writer_locked(struct attempt *a)
+// The error log waits for the disk: what is found under the lock is told without it.
+static void tell_of_leftovers(struct attempt *a)
 {
-	char pid[128];
+	for (size_t i = 0; i < a->scan.leftover_count; i++)
+		ckpt_errlog_add(a->step->store->errlog, a->name, 0,
+				"close the file in every process before the step is completed",
+				"still open for writing by process %d, closed by another: committed as it was then",
+				(int)a->leftovers[i].pid);
+}
 
+struct blamed {
+	bool any;
+	pid_t pid;
+	char path[PATH_MAX];
+};
+
+static int blame_writer_locked(struct attempt *a, struct blamed *ret_blamed)
+{
 	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next) {
 		if (is_left(a, w) || stands_still(w))
 			continue;
 		char path[64], target[PATH_MAX];
+		const char *inside;
 		ssize_t n;
 
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", w->fd);
 		n = readlink(path, target, sizeof(target) - 1);
 		target[MAX(n, 0)] = '\0';
-		const char *inside = strstr(target, a->step->session);
-
-		snprintf(pid, sizeof(pid), "process %d has it open for writing; close it and complete the step again",
-			 (int)w->pid);
-		complain(a, -EBUSY, pid, "a file is still being written",
+		inside = strstr(target, a->step->session);
+		ret_blamed->any = true;
+		ret_blamed->pid = w->pid;
+		snprintf(ret_blamed->path, sizeof(ret_blamed->path), "%s",
 			 inside ? inside + strlen(a->step->session) + 1 : target);
 		break;
 	}
 	return -EBUSY;
+}
+
+static void complain_of_writer(struct attempt *a, const struct blamed *blamed)
+{
+	char hint[128];
+
+	snprintf(hint, sizeof(hint), "process %d has it open for writing; close it and complete the step again",
+		 (int)blamed->pid);
+	complain(a, -EBUSY, hint, "a file is still being written", blamed->path);
 }
 
 // A mapping keeps its file's handle as a leftover does, and through a daemon its stores reach the file only when the
@@ -190,14 +209,13 @@ static int write_back_locked(struct attempt *a)
 }
 
 // Until nobody has a file open for writing, or those who do are forks' leftovers that stood still for a while.
-static int wait_for_writers(struct attempt *a)
+static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 {
 	struct ckpt_step *step = a->step;
 	int64_t began = ckpt_sys.mono_ns(), still_since = 0;
 	bool written_back = !step->store->write_back;
 	int rc;
 
-	LOCK_SCOPE(&step->lock);
 	while (step->changers || (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)) {
 		int64_t now = ckpt_sys.mono_ns();
 		bool still = !step->changers && all_stand_still_locked(a);
@@ -216,13 +234,27 @@ static int wait_for_writers(struct attempt *a)
 			continue;
 		}
 		if (!step->changers && !still && now - began >= a->writers_ns)
-			return blame_writer_locked(a);
+			return blame_writer_locked(a, ret_blamed);
 		wait_a_moment_locked(step, 20000000);
 	}
 	if (step->state != CKPT_STEP_COMMITTING)
 		return -ESTALE; // who held the gate may have taken the step away
 	rc = any_to_wait_for_locked(a) ? take_leftovers_locked(a) : 0;
 	return rc ? rc : leave_late_locked(a);
+}
+
+static int wait_for_writers(struct attempt *a)
+{
+	struct blamed blamed = {0};
+	int rc;
+
+	pthread_mutex_lock(&a->step->lock);
+	rc = wait_for_writers_locked(a, &blamed);
+	pthread_mutex_unlock(&a->step->lock);
+	if (blamed.any)
+		complain_of_writer(a, &blamed);
+	tell_of_leftovers(a);
+	return rc;
 }
 
 // --- Write-out --------------------------------------------------------------------------------------------------------

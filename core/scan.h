@@ -13,6 +13,7 @@
 // copy, the caller puts it in place (copy.h).
 struct ckpt_leftover {
 	uint64_t ino;
+	pid_t pid; // its writer
 };
 
 struct ckpt_unsynced {
