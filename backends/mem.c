@@ -1,6 +1,7 @@
 // Objects in memory: an array sorted by key, under one mutex. Nothing survives the backend.
 #include "backends/backend.h"
 
+#include "core/lock.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -15,7 +16,7 @@ struct entry {
 
 struct mem {
 	struct ckpt_backend base;
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	// Guarded by lock.
 	struct entry *entries;
 	size_t count, cap;
@@ -220,7 +221,7 @@ static void mem_close(struct ckpt_backend *b)
 	for (size_t i = 0; i < m->count; i++)
 		entry_done(&m->entries[i]);
 	free(m->entries);
-	pthread_mutex_destroy(&m->lock);
+	ckpt_lock_done(&m->lock);
 	free(m);
 }
 
@@ -242,7 +243,7 @@ int ckpt_backend_mem_new(struct ckpt_backend **ret_backend)
 	if (!m)
 		return -ENOMEM;
 	m->base.ops = &mem_ops;
-	pthread_mutex_init(&m->lock, NULL);
+	ckpt_lock_init(&m->lock, CKPT_LOCK_LEAF);
 	*ret_backend = &m->base;
 	return 0;
 }

@@ -207,7 +207,7 @@ static int forget_added(struct ckpt_step *step)
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	for (struct ckpt_pending_file **slot = &step->pending_files, *f; (f = *slot);) {
 		uint32_t index;
 
@@ -218,7 +218,7 @@ static int forget_added(struct ckpt_step *step)
 		__atomic_store_n(slot, f->next, __ATOMIC_RELAXED);
 		free(f);
 	}
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	ckpt_manifest_unref(m);
 	return 0;
 }
@@ -452,9 +452,9 @@ static int put(struct edit *d)
 	rc = ckpt_step_load(step->store, &next);
 	if (!rc) {
 		ckpt_step_keep_manifest(step, d->next);
-		pthread_mutex_lock(&step->lock);
+		ckpt_lock_take(&step->lock);
 		ckpt_remove_forget_locked(step); // who is removing it finds that it is another
-		pthread_mutex_unlock(&step->lock);
+		ckpt_lock_drop(&step->lock);
 	}
 	if (!rc && step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &next,

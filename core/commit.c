@@ -114,7 +114,7 @@ static void wait_a_moment_locked(struct ckpt_step *step, int64_t ns)
 	until.tv_nsec += ns % 1000000000;
 	until.tv_sec += ns / 1000000000 + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&step->changed, &step->lock, &until);
+	ckpt_lock_wait_until(&step->changed, &step->lock, &until);
 }
 
 static int take_leftovers_locked(struct attempt *a)
@@ -198,13 +198,13 @@ static int write_back_locked(struct attempt *a)
 		return -ENOMEM;
 	for (struct ckpt_writer *w = step->writers; w; w = w->next)
 		files[i++] = w->ino;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	for (i = 0; i < count; i++) {
 		step->store->write_back(step->store->write_back_arg, files[i]);
 		progress(a);
 	}
 	free(files);
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	return 0;
 }
 
@@ -248,9 +248,9 @@ static int wait_for_writers(struct attempt *a)
 	struct blamed blamed = {0};
 	int rc;
 
-	pthread_mutex_lock(&a->step->lock);
+	ckpt_lock_take(&a->step->lock);
 	rc = wait_for_writers_locked(a, &blamed);
-	pthread_mutex_unlock(&a->step->lock);
+	ckpt_lock_drop(&a->step->lock);
 	if (blamed.any)
 		complain_of_writer(a, &blamed);
 	tell_of_leftovers(a);
@@ -415,12 +415,12 @@ static int settle_name(struct attempt *a)
 
 	if (!a->as_it_is)
 		return 0;
-	pthread_mutex_lock(&step->store->lock);
+	ckpt_lock_take(&step->store->lock);
 	if (strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_release_locked(step);
 		rc = take_name_locked(a, NULL, NULL);
 	}
-	pthread_mutex_unlock(&step->store->lock);
+	ckpt_lock_drop(&step->store->lock);
 	if (rc)
 		complain_of_name(a, rc);
 	return rc;
@@ -531,10 +531,10 @@ static void finish(struct attempt *a, int rc)
 
 	if (!rc && a->manifest)
 		ckpt_step_keep_manifest(step, a->manifest);
-	pthread_mutex_lock(&step->store->lock);
+	ckpt_lock_take(&step->store->lock);
 	if (!rc)
 		take_name_in_table_locked(a);
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	step->store->commits_failed += rc != 0;
 	if (!rc)
 		enter_committed_locked(a);
@@ -548,8 +548,8 @@ static void finish(struct attempt *a, int rc)
 	step->commit_result = rc;
 	step->attempts_done = step->attempts;
 	pthread_cond_broadcast(&step->changed);
-	pthread_mutex_unlock(&step->lock);
-	pthread_mutex_unlock(&step->store->lock);
+	ckpt_lock_drop(&step->lock);
+	ckpt_lock_drop(&step->store->lock);
 	if (!rc && step->base)
 		ckpt_trash_wake(step->store->trash);
 	if (!rc && step->store->indexer)
@@ -579,10 +579,10 @@ static void attempt_end(struct attempt *a)
 
 	attempt_free(a);
 	ckpt_hash_thread_end();
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	s->commits_running--;
 	pthread_cond_broadcast(&s->idle);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 }
 
 // What earlier sessions of this name left is superseded, unless somebody is looking at it.
@@ -723,9 +723,9 @@ static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how, ui
 		if (how->abandoned) {
 			bool gone;
 
-			pthread_mutex_unlock(&step->lock);
+			ckpt_lock_drop(&step->lock);
 			gone = how->abandoned(how->abandoned_arg);
-			pthread_mutex_lock(&step->lock);
+			ckpt_lock_take(&step->lock);
 			if (gone)
 				return -EINTR;
 			if (step->attempts_done >= attempt)
@@ -755,9 +755,9 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 	}
 	attempt_free(a);
 	if (!rc && part != LATE) {
-		pthread_mutex_lock(&step->lock);
+		ckpt_lock_take(&step->lock);
 		rc = wait_locked(step, how, number);
-		pthread_mutex_unlock(&step->lock);
+		ckpt_lock_drop(&step->lock);
 	}
 	// Who joined another's attempt, or came after it, may bring metadata of his own.
 	if (!rc && !had_metadata && how->metadata)

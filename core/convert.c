@@ -88,9 +88,9 @@ int ckpt_convert(struct ckpt_step *step, int dirfd)
 	rc = ckpt_sys.rename(dirfd, name, s->sessions_fd, step->session, RENAME_NOREPLACE);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	rc = ckpt_step_insert_locked(step, folder_id, name);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	if (rc)
 		(void)ckpt_sys.rename(s->sessions_fd, step->session, dirfd, name, RENAME_NOREPLACE);
 	return rc;

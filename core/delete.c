@@ -188,11 +188,11 @@ int ckpt_undelete(struct ckpt_step *step)
 		rc = ckpt_folders_back(s, step->folder_id, step->name);
 	if (!rc)
 		rc = put_again(step, version, &summary);
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	if (!rc)
 		rc = ckpt_step_unbury_locked(step, &summary);
 	ckpt_step_release_locked(step);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	if (!rc)
 		index_behind(step, &summary);
 	else if (rc != -ESTALE && rc != -ENOENT && rc != -EEXIST)
@@ -519,10 +519,10 @@ int ckpt_expire(struct ckpt_step *step)
 	if (!rc)
 		rc = remove_deletion(&v);
 	free(v.at);
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	if (!rc)
 		ckpt_step_forget_locked(step);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	if (rc) {
 		LOCK_SCOPE(&step->lock);
 		step->state = CKPT_STEP_DELETED;

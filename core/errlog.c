@@ -2,12 +2,12 @@
 
 #include "core/clock.h"
 #include "core/limits.h"
+#include "core/lock.h"
 #include "core/name.h"
 #include "core/sys.h"
 #include "core/util.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ struct ckpt_errlog {
 	// The thread's, once there is one.
 	off_t file_bytes;
 	size_t file_lines;
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	// Guarded by lock.
 	pthread_cond_t changed;
 	char *lines[CKPT_ERRORS_LINES_MAX];
@@ -136,7 +136,7 @@ int ckpt_errlog_open(int dirfd, bool writable, struct ckpt_errlog **ret_log)
 		return -ENOMEM;
 	log->dirfd = dirfd;
 	log->fd = -1;
-	pthread_mutex_init(&log->lock, NULL);
+	ckpt_lock_init(&log->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&log->changed, NULL);
 	load(log);
 	if (writable)
@@ -149,10 +149,10 @@ void ckpt_errlog_close(struct ckpt_errlog *log)
 {
 	if (!log)
 		return;
-	pthread_mutex_lock(&log->lock);
+	ckpt_lock_take(&log->lock);
 	log->stop = true;
 	pthread_cond_broadcast(&log->changed);
-	pthread_mutex_unlock(&log->lock);
+	ckpt_lock_drop(&log->lock);
 	if (log->running)
 		pthread_join(log->thread, NULL);
 	for (size_t i = 0; i < CKPT_ERRORS_LINES_MAX; i++)
@@ -160,7 +160,7 @@ void ckpt_errlog_close(struct ckpt_errlog *log)
 	if (log->fd >= 0)
 		ckpt_sys.close(log->fd);
 	pthread_cond_destroy(&log->changed);
-	pthread_mutex_destroy(&log->lock);
+	ckpt_lock_done(&log->lock);
 	free(log);
 }
 
@@ -232,15 +232,15 @@ static void *writer_thread(void *arg)
 		char *text;
 
 		if (log->written == added) {
-			pthread_cond_wait(&log->changed, &log->lock);
+			ckpt_lock_wait(&log->changed, &log->lock);
 			continue;
 		}
 		text = text_locked(log, lines);
-		pthread_mutex_unlock(&log->lock);
+		ckpt_lock_drop(&log->lock);
 		if (text)
 			write_text(log, text, lines, anew);
 		free(text);
-		pthread_mutex_lock(&log->lock);
+		ckpt_lock_take(&log->lock);
 		log->written = added;
 		pthread_cond_broadcast(&log->changed);
 	}
@@ -257,7 +257,7 @@ static void wait_written_locked(struct ckpt_errlog *log)
 	until.tv_nsec += WRITE_WAIT_NS;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	while (log->written < mine && !pthread_cond_clockwait(&log->changed, &log->lock, CLOCK_MONOTONIC, &until))
+	while (log->written < mine && !ckpt_lock_wait_mono(&log->changed, &log->lock, &until))
 		;
 }
 

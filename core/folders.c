@@ -67,10 +67,10 @@ static int any_in_folders(struct ckpt_store *s, bool *ret_any)
 	if (rc)
 		return rc;
 	*ret_any = false;
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	for (size_t i = 0; i < count && !*ret_any; i++)
 		*ret_any = steps[i]->folder_id[0];
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	ckpt_step_list_free(steps, count);
 	return 0;
 }

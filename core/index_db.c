@@ -112,8 +112,6 @@ int ckpt_index_db_env_open(const char *path, bool readonly, uint64_t map_bytes, 
 
 int ckpt_index_db_init(struct ckpt_index_db *db, const char *path, bool readonly, uint64_t map_bytes)
 {
-	pthread_rwlockattr_t attr;
-
 	*db = (struct ckpt_index_db){
 		.path = strdup(path),
 		.readonly = readonly,
@@ -123,10 +121,7 @@ int ckpt_index_db_init(struct ckpt_index_db *db, const char *path, bool readonly
 	if (!db->path)
 		return -ENOMEM;
 	// Readers come all the time; who wants the gate for writing must not starve.
-	pthread_rwlockattr_init(&attr);
-	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	pthread_rwlock_init(&db->gate, &attr);
-	pthread_rwlockattr_destroy(&attr);
+	ckpt_rwlock_init(&db->gate, CKPT_LOCK_GATE, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	return 0;
 }
 
@@ -134,7 +129,7 @@ void ckpt_index_db_done(struct ckpt_index_db *db)
 {
 	if (db->env && db->pid == getpid())
 		mdb_env_close(db->env);
-	pthread_rwlock_destroy(&db->gate);
+	ckpt_rwlock_done(&db->gate);
 	free(db->path);
 }
 
@@ -163,14 +158,14 @@ int ckpt_index_db_replace(struct ckpt_index_db *db, int dirfd)
 
 	assert(db->pid == getpid());
 	// A new file, since LMDB would walk the old one to empty it, and that may be the damaged one.
-	pthread_rwlock_wrlock(&db->gate);
+	ckpt_rwlock_write(&db->gate);
 	if (db->env)
 		mdb_env_close(db->env);
 	db->env = NULL;
 	r = ckpt_index_dir_set_aside(dirfd);
 	if (!r)
 		r = ckpt_index_db_open(db);
-	pthread_rwlock_unlock(&db->gate);
+	ckpt_rwlock_drop(&db->gate);
 	return r;
 }
 
@@ -181,7 +176,7 @@ static int grow_map(struct ckpt_index_db *db, uint64_t seen)
 {
 	int rc = 0;
 
-	pthread_rwlock_wrlock(&db->gate);
+	ckpt_rwlock_write(&db->gate);
 	if (db->env && db->map_now == seen) {
 		mdb_reader_check(db->env, NULL);
 		rc = seen > UINT64_MAX / 2 ? ENOMEM : mdb_env_set_mapsize(db->env, seen * 2);
@@ -194,7 +189,7 @@ static int grow_map(struct ckpt_index_db *db, uint64_t seen)
 		if (ckpt_index_db_env_open(db->path, db->readonly, seen, &db->env, &db->map_now))
 			db->env = NULL;
 	}
-	pthread_rwlock_unlock(&db->gate);
+	ckpt_rwlock_drop(&db->gate);
 	return rc ? -ENOSPC : 0;
 }
 
@@ -204,7 +199,7 @@ static int adopt_map(struct ckpt_index_db *db)
 	MDB_envinfo info;
 	int rc;
 
-	pthread_rwlock_wrlock(&db->gate);
+	ckpt_rwlock_write(&db->gate);
 	rc = db->env ? mdb_env_set_mapsize(db->env, 0) : EIO;
 	if (!rc && !mdb_env_info(db->env, &info))
 		db->map_now = info.me_mapsize;
@@ -212,7 +207,7 @@ static int adopt_map(struct ckpt_index_db *db)
 		mdb_env_close(db->env);
 		db->env = NULL;
 	}
-	pthread_rwlock_unlock(&db->gate);
+	ckpt_rwlock_drop(&db->gate);
 	return ckpt_index_db_error(rc);
 }
 
@@ -221,12 +216,12 @@ static int reopen(struct ckpt_index_db *db)
 {
 	int r;
 
-	pthread_rwlock_wrlock(&db->gate);
+	ckpt_rwlock_write(&db->gate);
 	if (db->env)
 		mdb_env_close(db->env);
 	db->env = NULL;
 	r = ckpt_index_db_open(db);
-	pthread_rwlock_unlock(&db->gate);
+	ckpt_rwlock_drop(&db->gate);
 	return r;
 }
 
@@ -236,13 +231,13 @@ int ckpt_index_db_begin(struct ckpt_index_db *db, bool write, MDB_txn **ret_txn)
 	for (int i = 0; i < TRIES_MAX; i++) {
 		int rc, r;
 
-		pthread_rwlock_rdlock(&db->gate);
+		ckpt_rwlock_read(&db->gate);
 		rc = db->env ? mdb_txn_begin(db->env, NULL, write ? 0 : MDB_RDONLY, ret_txn) : EIO;
 		if (!rc)
 			return 0;
 		if (rc == MDB_READERS_FULL)
 			mdb_reader_check(db->env, NULL);
-		pthread_rwlock_unlock(&db->gate);
+		ckpt_rwlock_drop(&db->gate);
 		if (rc == MDB_MAP_RESIZED) {
 			r = adopt_map(db);
 			if (r)
@@ -264,7 +259,7 @@ void ckpt_index_db_end(struct ckpt_index_db *db, MDB_txn *txn)
 {
 	if (txn)
 		mdb_txn_abort(txn);
-	pthread_rwlock_unlock(&db->gate);
+	ckpt_rwlock_drop(&db->gate);
 }
 
 int ckpt_index_db_write(struct ckpt_index_db *db, ckpt_index_db_fn *fn, void *arg)

@@ -10,8 +10,8 @@
 #pragma once
 
 #include "core/index_value.h"
+#include "core/lock.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ struct ckpt_index_db {
 	uint64_t map_bytes; // to begin with
 	pid_t pid;
 
-	pthread_rwlock_t gate;
+	struct ckpt_rwlock gate;
 	struct MDB_env *env; // under gate; NULL after a failure to open it again
 	unsigned int dbi;    // MDB_dbi
 	uint64_t map_now;

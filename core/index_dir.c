@@ -1,5 +1,6 @@
 #include "core/index_dir.h"
 
+#include "core/lock.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -20,7 +21,7 @@ struct ckpt_index_claim {
 	struct ckpt_index_claim *next;
 };
 
-static pthread_mutex_t claims_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ckpt_lock claims_lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
 static struct ckpt_index_claim *claims; // under claims_lock
 
 // Where mapped files and locks of several machines do not go together.

@@ -1,5 +1,6 @@
 #include "core/indexer.h"
 
+#include "core/lock.h"
 #include "core/util.h"
 
 #include <stdio.h>
@@ -18,7 +19,7 @@ struct indexer_job {
 struct ckpt_indexer {
 	struct ckpt_index *ix;
 	pthread_t thread;
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	struct indexer_job *first, **last; // guarded by lock, as is all below
 	struct indexer_job *running;       // out of the queue, announced on changed
@@ -46,12 +47,12 @@ static void *indexer_thread(void *arg)
 {
 	struct ckpt_indexer *in = arg;
 
-	pthread_mutex_lock(&in->lock);
+	ckpt_lock_take(&in->lock);
 	while (!in->stop || in->first) {
 		struct indexer_job *job = in->first;
 
 		if (!job) {
-			pthread_cond_wait(&in->changed, &in->lock);
+			ckpt_lock_wait(&in->changed, &in->lock);
 			continue;
 		}
 		in->first = job->next;
@@ -59,15 +60,15 @@ static void *indexer_thread(void *arg)
 			in->last = &in->first;
 		in->queued--;
 		in->running = job;
-		pthread_mutex_unlock(&in->lock);
+		ckpt_lock_drop(&in->lock);
 		job_run(in, job);
-		pthread_mutex_lock(&in->lock);
+		ckpt_lock_take(&in->lock);
 		in->running = NULL;
 		pthread_cond_broadcast(&in->changed);
 		in->manifests_bytes -= job->manifest_len;
 		job_free(job);
 	}
-	pthread_mutex_unlock(&in->lock);
+	ckpt_lock_drop(&in->lock);
 	return NULL;
 }
 
@@ -79,7 +80,7 @@ int ckpt_indexer_new(struct ckpt_index *ix, struct ckpt_indexer **ret_indexer)
 		return -ENOMEM;
 	in->ix = ix;
 	in->last = &in->first;
-	pthread_mutex_init(&in->lock, NULL);
+	ckpt_lock_init(&in->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&in->changed, NULL);
 	if (pthread_create(&in->thread, NULL, indexer_thread, in)) {
 		free(in);
@@ -145,11 +146,11 @@ int ckpt_indexer_remove(struct ckpt_indexer *in, const char *key, uint32_t versi
 {
 	int rc;
 
-	pthread_mutex_lock(&in->lock);
+	ckpt_lock_take(&in->lock);
 	forget_locked(in, key, version);
 	while (is_of(in->running, key, version))
-		pthread_cond_wait(&in->changed, &in->lock);
-	pthread_mutex_unlock(&in->lock);
+		ckpt_lock_wait(&in->changed, &in->lock);
+	ckpt_lock_drop(&in->lock);
 	rc = ckpt_index_remove(in->ix, key, version);
 	if (rc && rc != -ENOENT && rc != -ENOMEM)
 		rc = ckpt_index_reset(in->ix);
@@ -169,12 +170,12 @@ void ckpt_indexer_close(struct ckpt_indexer *in)
 {
 	if (!in)
 		return;
-	pthread_mutex_lock(&in->lock);
+	ckpt_lock_take(&in->lock);
 	in->stop = true;
 	pthread_cond_broadcast(&in->changed);
-	pthread_mutex_unlock(&in->lock);
+	ckpt_lock_drop(&in->lock);
 	pthread_join(in->thread, NULL);
 	pthread_cond_destroy(&in->changed);
-	pthread_mutex_destroy(&in->lock);
+	ckpt_lock_done(&in->lock);
 	free(in);
 }

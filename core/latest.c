@@ -53,13 +53,13 @@ static int look_at(void *arg, struct ckpt_step *step)
 	bool committed;
 
 	p->framework_writes_it |= ckpt_name_has_own_latest(step->name);
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	committed = step->state == CKPT_STEP_COMMITTED;
 	c.numbered = step->summary.number >= 0;
 	c.value = value_of(&step->summary, p->by);
 	c.sequence = step->summary.sequence;
 	c.committed_ns = step->summary.committed_ns;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (!committed)
 		return 0;
 	p->newest_sequence = MAX(p->newest_sequence, c.sequence);

@@ -107,9 +107,9 @@ static int read_summary(struct ckpt_store *s, const struct version_ref *ref, str
 
 static int adopt(struct ckpt_store *s, const struct ckpt_summary *summary)
 {
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	s->sequence = MAX(s->sequence, summary->sequence);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	return ckpt_step_load(s, summary);
 }
 
@@ -196,7 +196,7 @@ static int forget_expired(struct ckpt_store *s, const struct version_list *store
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	for (size_t i = 0; i < count; i++) {
 		struct version_ref last = {.key = steps[i]->key,
 					   .version = MAX(steps[i]->summary.version, steps[i]->deleted_by)};
@@ -204,7 +204,7 @@ static int forget_expired(struct ckpt_store *s, const struct version_list *store
 		if (!stored->count || !bsearch(&last, stored->refs, stored->count, sizeof(last), by_key_and_version))
 			ckpt_step_forget_locked(steps[i]);
 	}
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	ckpt_step_list_free(steps, count);
 	return 0;
 }

@@ -77,10 +77,10 @@ static int put_under_new_name(struct move *v)
 	uint32_t current;
 	int rc;
 
-	pthread_mutex_lock(&v->step->lock);
+	ckpt_lock_take(&v->step->lock);
 	rc = v->step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
 	current = v->step->summary.version;
-	pthread_mutex_unlock(&v->step->lock);
+	ckpt_lock_drop(&v->step->lock);
 	if (!rc)
 		rc = put_copy(v, current);
 	return rc == -EEXIST ? take_or_replace(v, current) : rc;
@@ -218,9 +218,9 @@ static int put_both(struct move *v)
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&step->store->lock);
+	ckpt_lock_take(&step->store->lock);
 	memcpy(step->moving_to, v->to->key, sizeof(step->moving_to));
-	pthread_mutex_unlock(&step->store->lock);
+	ckpt_lock_drop(&step->store->lock);
 	rc = put_under_new_name(v);
 	if (!rc)
 		rc = ckpt_version_put(step, mark_moved, NULL, &v->deletion, &changed);
@@ -229,9 +229,9 @@ static int put_both(struct move *v)
 	if (!rc) {
 		index_behind(step, &v->deletion);
 	} else if (rc == -EEXIST || (rc != -EIO && !take_back(v))) {
-		pthread_mutex_lock(&step->store->lock);
+		ckpt_lock_take(&step->store->lock);
 		*step->moving_to = '\0'; // nothing of it is left
-		pthread_mutex_unlock(&step->store->lock);
+		ckpt_lock_drop(&step->store->lock);
 	}
 	return rc;
 }
@@ -315,7 +315,7 @@ static void make_void(struct ckpt_step *step)
 		snprintf(object, sizeof(object), "steps/%s/%u", step->key, step->summary.version);
 		(void)ckpt_backend_remove(s->backend, object, NULL); // else it is void at the next open, too
 	}
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	if (s->writable) {
 		// Steps before it may have had the name: what they used is remembered by this one.
 		step->moved = true;
@@ -323,7 +323,7 @@ static void make_void(struct ckpt_step *step)
 	} else {
 		ckpt_step_forget_locked(step); // it may be a rename that is going on
 	}
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 }
 
 // All that is known of one session. What was moved is void where the session is listed, or was deleted, under a name from

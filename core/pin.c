@@ -52,11 +52,11 @@ void ckpt_pin_tell(struct ckpt_step *step)
 	int64_t now = ckpt_sys.mono_ns();
 	bool again;
 
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	again = step->pin_told_ns && now - step->pin_told_ns < TELL_AGAIN_NS;
 	if (!again)
 		step->pin_told_ns = now;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (!again)
 		ckpt_errlog_add(step->store->errlog, step->name, -EPERM, "`ckptfs unpin` it first",
 				"it is pinned, and was not removed");

@@ -48,9 +48,9 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
 		stay_the_step(a->step->base, s);
 	s->temporary = ckpt_metadata_temporary(a->metadata);
-	pthread_mutex_lock(&store->lock);
+	ckpt_lock_take(&store->lock);
 	s->sequence = ++store->sequence;
-	pthread_mutex_unlock(&store->lock);
+	ckpt_lock_drop(&store->lock);
 }
 
 int ckpt_attempt_prepare(struct attempt *a)

@@ -95,9 +95,9 @@ int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 	ckpt_manifest_entry(m, index, &e);
 	if ((e.type == CKPT_ENTRY_DIR) != want_dir)
 		return want_dir ? -ENOTDIR : -EISDIR;
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	rc = mark_locked(step, m, &e, index);
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (rc == -EPERM)
 		ckpt_pin_tell(step);
 	return rc;
@@ -117,9 +117,9 @@ int ckpt_remove_whole(struct ckpt_step *step)
 	if (rc)
 		return rc;
 	ckpt_manifest_entry(m, 0, &top);
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	rc = is_empty_locked(step, &top) ? 0 : -ENOTEMPTY;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	ckpt_manifest_unref(m);
 	if (rc)
 		return rc;
@@ -149,11 +149,11 @@ void ckpt_remove_give_up(struct ckpt_step *step)
 
 	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED))
 		return;
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	back = stands_still_locked(step);
 	if (back)
 		ckpt_remove_forget_locked(step);
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (back)
 		ckpt_errlog_add(step->store->errlog, step->name, 0, "remove it again, whole, or with `ckptfs rm`",
 				"its removal was not brought to an end: it is back, with all its files");

@@ -46,10 +46,10 @@ struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step)
 
 	if (!ckpt_reopen_any(step)) // nearly always
 		return step;
-	pthread_mutex_lock(&step->store->lock);
+	ckpt_lock_take(&step->store->lock);
 	if (step->reopened)
 		now = ckpt_step_ref(step->reopened);
-	pthread_mutex_unlock(&step->store->lock);
+	ckpt_lock_drop(&step->store->lock);
 	if (!now)
 		return step;
 	ckpt_step_unref(step);
@@ -81,17 +81,17 @@ static bool give_up(struct ckpt_step *step)
 	LOCK_SCOPE(&s->acts_lock);
 	bool quiet;
 
-	pthread_mutex_lock(&s->lock);
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&s->lock);
+	ckpt_lock_take(&step->lock);
 	quiet = is_quiet_locked(step);
 	if (quiet)
 		step->state = CKPT_STEP_LEFT; // from here on nobody enters it
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (quiet) {
 		ckpt_step_leave_locked(step);
 		ckpt_reopen_end_locked(step);
 	}
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	if (!quiet)
 		return false;
 	if (s->renew)
@@ -122,9 +122,9 @@ static bool end_quietly(struct ckpt_step *step)
 	char profile[sizeof(step->summary.profile)]; // whoever wrote the version before has changed it
 	struct ckpt_commit how = {.event = "quiet", .profile = profile};
 
-	pthread_mutex_lock(&step->base->lock);
+	ckpt_lock_take(&step->base->lock);
 	memcpy(profile, step->base->summary.profile, sizeof(profile));
-	pthread_mutex_unlock(&step->base->lock);
+	ckpt_lock_drop(&step->base->lock);
 	if (step->store->settings.amend != CKPT_AMEND_REPLACE && !stands_for_itself(step, profile))
 		return give_up(step);
 	if (!ckpt_commit(step, &how))
@@ -143,7 +143,7 @@ static void wait_locked(struct ckpt_step *step)
 	left_ns = MAX(left_ns, INT64_C(20000000)) + until.tv_nsec;
 	until.tv_sec += left_ns / 1000000000;
 	until.tv_nsec = left_ns % 1000000000;
-	pthread_cond_timedwait(&step->changed, &step->lock, &until);
+	ckpt_lock_wait_until(&step->changed, &step->lock, &until);
 }
 
 // Whether it may have stood still for long enough; false after a wait, too. *ret_ended: there is nothing to watch any more.
@@ -176,10 +176,10 @@ static void *watcher_thread(void *arg)
 
 	watch(step);
 	ckpt_step_unref(step);
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	s->commits_running--;
 	pthread_cond_broadcast(&s->idle);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	return NULL;
 }
 
@@ -190,17 +190,17 @@ static void start_watcher(struct ckpt_step *step)
 	pthread_attr_t attr;
 	pthread_t thread;
 
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	s->commits_running++; // the end of the store waits for it
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	ckpt_step_ref(step);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	if (pthread_create(&thread, &attr, watcher_thread, step)) {
 		ckpt_step_unref(step);
-		pthread_mutex_lock(&s->lock);
+		ckpt_lock_take(&s->lock);
 		s->commits_running--;
-		pthread_mutex_unlock(&s->lock);
+		ckpt_lock_drop(&s->lock);
 	}
 	pthread_attr_destroy(&attr);
 }
@@ -257,16 +257,16 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	step->began_ns = ckpt_sys.now_ns();
 	step->touched_ns = ckpt_sys.mono_ns();
 	step->base = ckpt_step_ref(base);
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	memcpy(step->folder_id, base->folder_id, sizeof(step->folder_id));
 	memcpy(step->name, base->name, sizeof(step->name));
 	memcpy(step->key, base->key, sizeof(step->key));
-	pthread_mutex_unlock(&s->lock);
-	pthread_mutex_lock(&base->lock);
+	ckpt_lock_drop(&s->lock);
+	ckpt_lock_take(&base->lock);
 	step->from_version = base->summary.version;
 	step->uid = base->summary.dir_uid;
 	step->gid = base->summary.dir_gid;
-	pthread_mutex_unlock(&base->lock);
+	ckpt_lock_drop(&base->lock);
 	rc = fill(step);
 	if (rc) {
 		ckpt_step_unref(step);
@@ -289,12 +289,12 @@ static void take_place(struct ckpt_step *step)
 
 	ckpt_stage_take_over(base, step);
 	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED); // to make it may have taken long
-	pthread_mutex_lock(&step->store->lock);
+	ckpt_lock_take(&step->store->lock);
 	take_place_locked(step);
-	pthread_mutex_unlock(&step->store->lock);
-	pthread_mutex_lock(&base->lock);
+	ckpt_lock_drop(&step->store->lock);
+	ckpt_lock_take(&base->lock);
 	ckpt_remove_forget_locked(base); // the staged one is without what was removed
-	pthread_mutex_unlock(&base->lock);
+	ckpt_lock_drop(&base->lock);
 	ckpt_amend_unlink(base);
 }
 

@@ -324,33 +324,20 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 		rc = whole_enter(step);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	memcpy(old_folder, step->folder_id, sizeof(old_folder));
 	memcpy(old_name, step->name, sizeof(old_name));
 	ckpt_step_erase_locked(step);
 	rc = ckpt_step_insert_locked(step, folder_id, name);
 	if (rc && ckpt_step_insert_locked(step, old_folder, old_name))
 		abort(); // the name was ours a moment ago, under the same lock
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	// What the session says of itself serves only recovery: an old name there is a nuisance, no loss, and no reason to
 	// call a rename failed that was done.
 	if (!rc)
 		(void)ckpt_stage_write_origin(step);
 	ckpt_stage_leave(step);
 	return rc;
-}
-
-// Two step locks are taken at once in these two only, in the order of their addresses.
-static void lock_both(struct ckpt_step *a, struct ckpt_step *b)
-{
-	pthread_mutex_lock(a < b ? &a->lock : &b->lock);
-	pthread_mutex_lock(a < b ? &b->lock : &a->lock);
-}
-
-static void unlock_both(struct ckpt_step *a, struct ckpt_step *b)
-{
-	pthread_mutex_unlock(&a->lock);
-	pthread_mutex_unlock(&b->lock);
 }
 
 static void move_writers_locked(struct ckpt_step *from, struct ckpt_step *to)
@@ -386,36 +373,39 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 {
 	struct synced_file *f;
 
-	lock_both(from, to);
+	ckpt_lock_take_both(&from->lock, &to->lock);
 	f = synced_find(from, ino);
 	if (f)
 		carry_locked(to, f);
 	to->synced_lost |= from->synced_lost;
-	unlock_both(from, to);
+	ckpt_lock_drop(&from->lock);
+	ckpt_lock_drop(&to->lock);
 }
 
 // From here on `to` speaks for the files of `from`: what is said of them there goes on to it.
 static void move_files(struct ckpt_step *from, struct ckpt_step *to)
 {
-	lock_both(from, to);
+	ckpt_lock_take_both(&from->lock, &to->lock);
 	move_writers_locked(from, to);
 	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
 		if (from->synced->slots[i].ino)
 			carry_locked(to, &from->synced->slots[i]);
 	to->synced_lost |= from->synced_lost;
 	from->into = ckpt_step_ref(to);
-	unlock_both(from, to);
+	ckpt_lock_drop(&from->lock);
+	ckpt_lock_drop(&to->lock);
 }
 
 void ckpt_stage_take_over(struct ckpt_step *from, struct ckpt_step *to)
 {
-	lock_both(from, to);
+	ckpt_lock_take_both(&from->lock, &to->lock);
 	move_writers_locked(from, to);
 	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
 		if (from->synced->slots[i].ino)
 			carry_locked(to, &from->synced->slots[i]);
 	to->synced_lost |= from->synced_lost;
-	unlock_both(from, to);
+	ckpt_lock_drop(&from->lock);
+	ckpt_lock_drop(&to->lock);
 }
 
 void ckpt_stage_vanish(struct ckpt_step *step)
@@ -423,15 +413,15 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 	struct ckpt_store *s = step->store;
 	bool reopened;
 
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	ckpt_step_erase_locked(step);
 	reopened = ckpt_reopen_end_locked(step);
-	pthread_mutex_unlock(&s->lock);
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_drop(&s->lock);
+	ckpt_lock_take(&step->lock);
 	step->state = CKPT_STEP_GONE;
 	ckpt_stage_forget(step);
 	pthread_cond_broadcast(&step->changed);
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (reopened && s->renew)
 		s->renew(s->renew_arg, step, step->base);
 }
@@ -570,7 +560,7 @@ static int wait_for_commit_locked(struct ckpt_step *step)
 			return -EBUSY;
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec++;
-		pthread_cond_timedwait(&step->changed, &step->lock, &until);
+		ckpt_lock_wait_until(&step->changed, &step->lock, &until);
 	}
 	return 0;
 }
@@ -631,10 +621,10 @@ static struct ckpt_step *lock_step_of(struct ckpt_writer *w)
 
 		if (!step)
 			return NULL;
-		pthread_mutex_lock(&step->lock);
+		ckpt_lock_take(&step->lock);
 		if (__atomic_load_n(&w->step, __ATOMIC_ACQUIRE) == step)
 			return step;
-		pthread_mutex_unlock(&step->lock);
+		ckpt_lock_drop(&step->lock);
 	}
 }
 
@@ -654,7 +644,7 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
 	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
 }
 
@@ -670,7 +660,7 @@ int ckpt_stage_writer_await(struct ckpt_writer *w)
 		rc = wait_for_commit_locked(step);
 	if (!rc && w->left && step->state == CKPT_STEP_STAGED && step->outcome_unknown)
 		rc = -EIO;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
 	return rc;
 }
@@ -688,7 +678,7 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 			other->flush_bytes = bytes;
 			other->flush_mtime_ns = mtime_ns;
 		}
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 }
 
 // --- What clients have synced -----------------------------------------------------------------------------------------
@@ -707,13 +697,13 @@ static bool shows_later_changes(const struct ckpt_store *s, int64_t ctime_ns, in
 // The step that has this step's files by now, locked. It is held by the one that was given, so it stays.
 static struct ckpt_step *lock_owner(struct ckpt_step *step)
 {
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	while (step->into) {
 		struct ckpt_step *into = step->into; // set once
 
-		pthread_mutex_unlock(&step->lock);
+		ckpt_lock_drop(&step->lock);
 		step = into;
-		pthread_mutex_lock(&step->lock);
+		ckpt_lock_take(&step->lock);
 	}
 	return step;
 }
@@ -730,7 +720,7 @@ void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, i
 		f->failed = true;
 	else
 		f->ctime_ns = shows_later_changes(owner->store, ctime_ns, began_ns) ? ctime_ns : 0;
-	pthread_mutex_unlock(&owner->lock);
+	ckpt_lock_drop(&owner->lock);
 }
 
 void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino)
@@ -740,7 +730,7 @@ void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino)
 
 	if (f)
 		*f = (struct synced_file){.ino = ino};
-	pthread_mutex_unlock(&owner->lock);
+	ckpt_lock_drop(&owner->lock);
 }
 
 bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns)

@@ -58,10 +58,10 @@ int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
 	rc = usage_below(fd, 0, &u);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	for (struct ckpt_writer *w = step->writers; w; w = w->next)
 		u.open_writers++;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	*ret_usage = u;
 	return 0;
 }

@@ -129,11 +129,11 @@ int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step)
 	step->store = s;
 	step->refs = 1;
 	step->dirfd = -1;
-	pthread_mutex_init(&step->lock, NULL);
+	ckpt_lock_init(&step->lock, CKPT_LOCK_STEP);
 	pthread_cond_init(&step->changed, NULL);
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	step->incarnation = ++s->steps->incarnations;
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	*ret_step = step;
 	return 0;
 }
@@ -148,10 +148,10 @@ void ckpt_step_unref(struct ckpt_step *step)
 {
 	if (!step || __atomic_sub_fetch(&step->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
-	pthread_mutex_lock(&step->store->lock);
+	ckpt_lock_take(&step->store->lock);
 	lru_unlink_locked(step->store->steps, step);
 	ckpt_step_release_locked(step);
-	pthread_mutex_unlock(&step->store->lock);
+	ckpt_lock_drop(&step->store->lock);
 	ckpt_amend_forget_all(step); // nobody else has it any more
 	ckpt_stage_forget(step);
 	ckpt_copy_forget(step);
@@ -161,7 +161,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	free(step->dirs);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
-	pthread_mutex_destroy(&step->lock);
+	ckpt_lock_done(&step->lock);
 	free(step);
 }
 
@@ -520,11 +520,11 @@ int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states,
 	struct gather g = {0};
 	int rc;
 
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	rc = ckpt_step_each_locked(s, folder_id, states, gather, &g);
 	if (!rc && g.count)
 		qsort(g.steps, g.count, sizeof(*g.steps), by_folder_and_name);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	if (rc) {
 		ckpt_step_list_free(g.steps, g.count);
 		return rc;
@@ -627,7 +627,7 @@ int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	live = find_locked(s->steps, summary->folder_id, summary->name);
 	if (live)
 		ckpt_step_ref(live);
@@ -635,7 +635,7 @@ int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
 	if (deleted)
 		ckpt_step_ref(deleted);
 	rc = load_locked(live, deleted, summary, fresh);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	ckpt_step_unref(live);
 	ckpt_step_unref(deleted);
 	ckpt_step_unref(fresh);
@@ -661,9 +661,9 @@ int ckpt_step_load_left(struct ckpt_store *s, const char *session)
 		ckpt_step_unref(step);
 		return rc;
 	}
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	ckpt_step_leave_locked(step);
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	if (step->from_version && s->writable)
 		ckpt_reopen_tell(step);
 	ckpt_step_unref(step);
@@ -785,9 +785,9 @@ int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 		*ret_manifest = m;
 		return 0;
 	}
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	sum = step->summary;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	rc = manifest_load(step, &sum, &m);
 	if (rc)
 		return rc;

@@ -17,10 +17,10 @@
 // under "guarded" by step->lock; state changes are announced on step->changed. No I/O under the lock.
 #pragma once
 
+#include "core/lock.h"
 #include "core/manifest.h"
 #include "core/record.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -62,7 +62,7 @@ struct ckpt_step {
 	bool reopens;       // it still does: not committed, given up or removed; atomic
 	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
 
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
 	enum ckpt_step_state state;

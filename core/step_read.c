@@ -59,9 +59,9 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 	size_t len;
 	int rc;
 
-	pthread_mutex_lock(&step->store->lock);
+	ckpt_lock_take(&step->store->lock);
 	snprintf(key, sizeof(key), "steps/%s/%u", step->key, version);
-	pthread_mutex_unlock(&step->store->lock);
+	ckpt_lock_drop(&step->store->lock);
 	rc = ckpt_backend_get_all(step->store->backend, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 	if (rc)
 		return rc;

@@ -503,9 +503,9 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	if (!s)
 		return -ENOMEM;
 	s->dirfd = s->sessions_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
-	pthread_mutex_init(&s->refresh_lock, NULL);
-	pthread_mutex_init(&s->acts_lock, NULL);
-	pthread_mutex_init(&s->lock, NULL);
+	ckpt_lock_init(&s->refresh_lock, CKPT_LOCK_REFRESH);
+	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
+	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
 	pthread_cond_init(&s->idle, NULL);
 	s->writable = mode == CKPT_STORE_WRITE;
 	s->steps = ckpt_step_table_new();
@@ -550,7 +550,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_reopen_wake_all(s);
 	LOCK_SCOPE(&s->lock);
 	while (s->commits_running)
-		pthread_cond_wait(&s->idle, &s->lock);
+		ckpt_lock_wait(&s->idle, &s->lock);
 }
 
 void ckpt_store_close(struct ckpt_store *s)
@@ -576,9 +576,9 @@ void ckpt_store_close(struct ckpt_store *s)
 	free(s->unreadable);
 	free(s->path);
 	pthread_cond_destroy(&s->idle);
-	pthread_mutex_destroy(&s->lock);
-	pthread_mutex_destroy(&s->acts_lock);
-	pthread_mutex_destroy(&s->refresh_lock);
+	ckpt_lock_done(&s->lock);
+	ckpt_lock_done(&s->acts_lock);
+	ckpt_lock_done(&s->refresh_lock);
 	free(s);
 }
 
@@ -632,10 +632,10 @@ static int folder_sync(struct ckpt_store *s, int dirfd, const char *id)
 	if (rc || folder_is_synced(s, id) || !(f = malloc(sizeof(*f))))
 		return rc; // not remembered: it is done once more
 	memcpy(f->id, id, sizeof(f->id));
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	f->next = s->synced_folders;
 	s->synced_folders = f;
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	return 0;
 }
 

@@ -11,10 +11,10 @@
 #include "core/index.h"
 #include "core/indexer.h"
 #include "core/latest.h"
+#include "core/lock.h"
 #include "core/settings.h"
 #include "core/step.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -49,16 +49,16 @@ struct ckpt_store {
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
 
-	// Opened for reading: held over a whole look at steps/, before any other lock.
-	pthread_mutex_t refresh_lock;
+	// Opened for reading: held over a whole look at steps/.
+	struct ckpt_lock refresh_lock;
 	int64_t steps_seen_ns; // the time of steps/ at the last look; guarded by refresh_lock
 
-	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire), before any other lock: each
-	// finds the names and versions that the one before has left.
-	pthread_mutex_t acts_lock;
+	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
+	// versions that the one before has left.
+	struct ckpt_lock acts_lock;
 
-	// Lock order: store->lock, then step->lock. Neither is held over I/O.
-	pthread_mutex_t lock;
+	// Neither this nor a step's lock is held over I/O.
+	struct ckpt_lock lock;
 	struct ckpt_step_table *steps; // guarded by lock
 	uint64_t sequence;             // commits so far; guarded by lock
 	struct {

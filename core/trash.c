@@ -2,6 +2,7 @@
 
 #include "core/delete.h"
 #include "core/limits.h"
+#include "core/lock.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -9,7 +10,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/stat.h>
 
 #define LOOK_NS (INT64_C(3600) * 1000000000)
@@ -17,7 +17,7 @@
 
 struct ckpt_trash {
 	struct ckpt_store *store;
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
 	char **names; // to be removed, the last first
@@ -100,7 +100,7 @@ static void wait_locked(struct ckpt_trash *t)
 
 	t->busy = false;
 	pthread_cond_broadcast(&t->changed);
-	pthread_cond_timedwait(&t->changed, &t->lock, &until);
+	ckpt_lock_wait_until(&t->changed, &t->lock, &until);
 	t->busy = true;
 }
 
@@ -124,7 +124,7 @@ static void *remover_thread(void *arg)
 {
 	struct ckpt_trash *t = arg;
 
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	t->busy = true;
 	while (!t->stop) {
 		char *name = t->count ? t->names[--t->count] : NULL;
@@ -135,16 +135,16 @@ static void *remover_thread(void *arg)
 		}
 		if (!name)
 			t->due_ns = INT64_MAX; // who wakes us meanwhile makes it sooner
-		pthread_mutex_unlock(&t->lock);
+		ckpt_lock_drop(&t->lock);
 		if (name)
 			(void)remove_name(t->store, name, &t->stop);
 		else
 			expire(t);
 		free(name);
-		pthread_mutex_lock(&t->lock);
+		ckpt_lock_take(&t->lock);
 	}
 	t->busy = false;
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	return NULL;
 }
 
@@ -190,7 +190,7 @@ void ckpt_trash_drain(struct ckpt_trash *t)
 	LOCK_SCOPE(&t->lock);
 
 	while (t->running && (t->count || t->busy || t->due_ns <= ckpt_sys.now_ns()))
-		pthread_cond_wait(&t->changed, &t->lock);
+		ckpt_lock_wait(&t->changed, &t->lock);
 }
 
 size_t ckpt_trash_pending(struct ckpt_trash *t)
@@ -240,7 +240,7 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	t->store = s;
 	t->due_ns = INT64_MAX;
 	t->expires = !s->settings.keep_trash;
-	pthread_mutex_init(&t->lock, NULL);
+	ckpt_lock_init(&t->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&t->changed, NULL);
 	rc = find_names(t);
 	if (rc) {
@@ -253,10 +253,10 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	*ret_trash = t; // its thread finds it there
 	if (!s->settings.keep_trash)
 		ckpt_trash_wake(t); // what is deleted, or was never completed, may be due
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	if (t->count)
 		start_locked(t);
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	return 0;
 }
 
@@ -264,15 +264,15 @@ void ckpt_trash_close(struct ckpt_trash *t)
 {
 	if (!t)
 		return;
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&t->changed);
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	if (t->running)
 		pthread_join(t->thread, NULL);
 	forget_names(t);
 	free(t->names);
 	pthread_cond_destroy(&t->changed);
-	pthread_mutex_destroy(&t->lock);
+	ckpt_lock_done(&t->lock);
 	free(t);
 }

@@ -1,11 +1,10 @@
-// Small helpers that every module uses: scope-bound cleanup, locks, overflow-checked sizes, bytes in little-endian order.
+// Small helpers that every module uses: scope-bound cleanup, overflow-checked sizes, bytes in little-endian order.
 //
 // Ownership: CLEANUP_* frees at the end of the scope; TAKE_PTR/TAKE_FD hand the value on and disarm the cleanup.
-// Threads: nothing here has state. Nothing blocks, except LOCK_SCOPE on its mutex. No errors but those documented.
+// Threads: nothing here has state. Nothing blocks. No errors but those documented.
 #pragma once
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,26 +27,9 @@ static inline void ckpt_fd_cleanup(const int *fd)
 		close(*fd);
 }
 
-static inline pthread_mutex_t *ckpt_lock_enter(pthread_mutex_t *m)
-{
-	pthread_mutex_lock(m);
-	return m;
-}
-
-static inline void ckpt_lock_leave(pthread_mutex_t **m)
-{
-	pthread_mutex_unlock(*m);
-}
-
 #define CLEANUP(fn) __attribute__((cleanup(fn)))
 #define CLEANUP_FREE CLEANUP(ckpt_free_cleanup)
 #define CLEANUP_FD CLEANUP(ckpt_fd_cleanup)
-
-// Holds the mutex to the end of the enclosing scope.
-#define LOCK_SCOPE(m) LOCK_SCOPE_AT(m, __LINE__)
-#define LOCK_SCOPE_AT(m, line) LOCK_SCOPE_NAMED(m, line)
-#define LOCK_SCOPE_NAMED(m, line)                                                                                      \
-	CLEANUP(ckpt_lock_leave) pthread_mutex_t *lock_scope_##line __attribute__((unused)) = ckpt_lock_enter(m)
 
 #define TAKE_PTR(p)                                                                                                    \
 	({                                                                                                             \

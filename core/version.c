@@ -118,9 +118,9 @@ int ckpt_version_settle(struct ckpt_step *step)
 	size_t len;
 	int rc;
 
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	next = step->summary.version + 1;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, next);
 	rc = ckpt_backend_get_all(step->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 	if (rc)
@@ -137,10 +137,10 @@ int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, voi
 	for (int i = 0; i < TRIES_MAX && rc == -EEXIST; i++) {
 		uint32_t current;
 
-		pthread_mutex_lock(&step->lock);
+		ckpt_lock_take(&step->lock);
 		current = step->summary.version;
 		rc = step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
-		pthread_mutex_unlock(&step->lock);
+		ckpt_lock_drop(&step->lock);
 		if (!rc)
 			rc = put_next(step, current, change, arg, ret_summary, ret_changed);
 		if (rc == -EEXIST && (rc = adopt(step, current + 1)) == 0)

@@ -39,7 +39,7 @@ void amend_end(struct node *n)
 void amend_free(struct amend_file *f)
 {
 	if (f)
-		pthread_mutex_destroy(&f->publishing);
+		ckpt_lock_done(&f->publishing);
 	free(f);
 }
 
@@ -188,7 +188,7 @@ static int begin_file(struct node *n, bool creates)
 		f = calloc(1, sizeof(*f));
 		if (!f)
 			return -ENOMEM;
-		pthread_mutex_init(&f->publishing, NULL);
+		ckpt_lock_init(&f->publishing, CKPT_LOCK_PUBLISHING);
 	}
 	f->changed |= creates;
 	f->begins++;
@@ -378,9 +378,9 @@ static void change_pending(struct call *c)
 
 	node_ref(c->fs, n); // it is the request's until that is answered
 	c->run(c);
-	pthread_mutex_lock(&n->use->lock);
+	ckpt_lock_take(&n->use->lock);
 	n->use->amend->changes--;
-	pthread_mutex_unlock(&n->use->lock);
+	ckpt_lock_drop(&n->use->lock);
 	node_unref(c->fs, n);
 }
 

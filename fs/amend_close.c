@@ -68,15 +68,15 @@ static void begin_publishing(struct node *n, char ret_again[sizeof(((struct amen
 {
 	struct amend_file *f = n->use->amend;
 
-	pthread_mutex_lock(&n->use->lock); // of writes none is under way
+	ckpt_lock_take(&n->use->lock); // of writes none is under way
 	while (f->changes) {
-		pthread_mutex_unlock(&n->use->lock);
+		ckpt_lock_drop(&n->use->lock);
 		ckpt_sys.sleep_ns(CHANGE_NS);
-		pthread_mutex_lock(&n->use->lock);
+		ckpt_lock_take(&n->use->lock);
 	}
 	set_published(f, true);
 	memcpy(ret_again, f->again, sizeof(f->again));
-	pthread_mutex_unlock(&n->use->lock);
+	ckpt_lock_drop(&n->use->lock);
 }
 
 static void end_publishing(struct node *n, const char *again, int rc)
@@ -230,9 +230,9 @@ static void run_flush(struct call *c)
 	int rc;
 
 	rc = publish(c->fs, h, fuse_req_ctx(c->req)->pid);
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	h->amend->result = rc;
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 	reply_error(c->req, rc);
 }
 
@@ -382,7 +382,7 @@ int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 	struct ckpt_step *step = node_step(fs, h->node), *owner = owner_of(step);
 	int rc = 0;
 
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	f->changed = true;
 	amend_see_commit_locked(fs, h->node);
 	if (is_published(f))
@@ -391,13 +391,13 @@ int amend_write_begin(struct ckpt_fs *fs, struct handle *h)
 		rc = h->fd < 0 ? take_back_locked(h, step) : follow_locked(h);
 	ckpt_step_unref(step);
 	if (rc)
-		pthread_mutex_unlock(&h->node->use->lock);
+		ckpt_lock_drop(&h->node->use->lock);
 	return rc;
 }
 
 void amend_write_end(struct handle *h)
 {
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 }
 
 // What was written since the last close is not the step's: whoever has the file open reads what is.
@@ -421,14 +421,14 @@ static int drop_again(struct ckpt_fs *fs, struct node *n, const struct place *p)
 	ckpt_manifest_unref(m);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&n->use->lock);
+	ckpt_lock_take(&n->use->lock);
 	if (dup3(fd, n->use->fd, O_CLOEXEC) < 0)
 		rc = -errno;
 	__atomic_store_n(&n->file, 0, __ATOMIC_RELAXED);
 	set_published(f, true);
 	snprintf(path, sizeof(path), "%s/%s", p->step->session, f->again);
 	*f->again = '\0';
-	pthread_mutex_unlock(&n->use->lock);
+	ckpt_lock_drop(&n->use->lock);
 	ckpt_sys.unlink(fs->store->sessions_fd, path, 0);
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, n), 0, 0);
 	return rc;
@@ -484,10 +484,10 @@ static void run_release(struct call *c)
 	if (h->amend->dead)
 		tell_killed(c->fs, h->node);
 	(void)ckpt_stage_writer_await(&h->writer); // its commit must find it
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	strike_off_locked(h->node->use->amend, h->amend);
 	last = !h->node->use->amend->handles;
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 	if (last && !h->amend->dead && !is_published(amend_of(h->node))) {
 		ckpt_stage_writer_remove(&h->writer); // it is closed
 		if (h->fd >= 0)

@@ -2,18 +2,19 @@
 // one).
 #pragma once
 
+#include "core/lock.h"
 #include "fs/amend.h"
 #include "fs/node.h"
 
 // Guarded by the lock of the node's use, but for the handle's own.
 struct amend_file {
-	pthread_mutex_t publishing; // one at a time, taken before that lock
-	bool on;                    // from its creation to the last release (atomic)
-	unsigned begins;            // opens under way, which the last release of others must not take it from
-	unsigned changes;           // of its attributes under way, before which it is not published
-	bool published;             // as it is; who writes now writes into a copy (atomic)
-	bool changed;               // made or written since its close last completed something, or was to
-	unsigned handles;           // that may still write
+	struct ckpt_lock publishing; // one at a time
+	bool on;                     // from its creation to the last release (atomic)
+	unsigned begins;             // opens under way, which the last release of others must not take it from
+	unsigned changes;            // of its attributes under way, before which it is not published
+	bool published;              // as it is; who writes now writes into a copy (atomic)
+	bool changed;                // made or written since its close last completed something, or was to
+	unsigned handles;            // that may still write
 	unsigned closed; // of them, those that had a close and no release yet, which the kernel sends when it likes
 	char again[40];  // that copy, in the session's directory, until it is published, too; else ""
 	struct amend_handle *first;

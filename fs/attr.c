@@ -118,9 +118,9 @@ static int attr_of_committed(struct ckpt_fs *fs, struct node *n, const struct pl
 	if (!*p->path) {
 		struct ckpt_summary summary;
 
-		pthread_mutex_lock(&p->step->lock);
+		ckpt_lock_take(&p->step->lock);
 		summary = p->step->summary;
-		pthread_mutex_unlock(&p->step->lock);
+		ckpt_lock_drop(&p->step->lock);
 		attr_from_summary(fs, &summary, ret_attr);
 		return 0;
 	}

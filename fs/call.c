@@ -1,5 +1,6 @@
 #include "fs/call.h"
 
+#include "core/lock.h"
 #include "core/reopen.h"
 #include "core/stage.h"
 #include "core/store.h"
@@ -14,16 +15,16 @@
 
 // Steps have a gate; the plain tree has this: held for reading over each change of it, and for writing while a folder of it
 // becomes a step (marker.c).
-static pthread_rwlock_t plain_lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct ckpt_rwlock plain_lock = CKPT_RWLOCK_INIT(CKPT_LOCK_PLAIN);
 
 void call_plain_stop(void)
 {
-	pthread_rwlock_wrlock(&plain_lock);
+	ckpt_rwlock_write(&plain_lock);
 }
 
 void call_plain_go(void)
 {
-	pthread_rwlock_unlock(&plain_lock);
+	ckpt_rwlock_drop(&plain_lock);
 }
 
 // Whatever waits has a thread of its own; when all of them are busy, it waits in a queue first. Nobody is refused.
@@ -38,14 +39,14 @@ struct thread_call {
 };
 
 static struct {
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t idle;
 	struct lane {
 		unsigned count;
 		struct thread_call *first,
 			**last; // the queue; empty while count < THREADS_MAX, unless no thread can be had
 	} lanes[2];
-} threads = {.lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
+} threads = {.lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF), .idle = PTHREAD_COND_INITIALIZER};
 
 static void thread_call_free(struct thread_call *t)
 {
@@ -131,22 +132,22 @@ static int thread_start(const struct call *c, void (*body)(struct call *c), stru
 
 	if (!t)
 		return -ENOMEM;
-	pthread_mutex_lock(&threads.lock);
+	ckpt_lock_take(&threads.lock);
 	create = lane->count < THREADS_MAX;
 	if (create)
 		lane->count++;
 	else
 		enqueue_locked(t);
-	pthread_mutex_unlock(&threads.lock);
+	ckpt_lock_drop(&threads.lock);
 	if (!create || thread_create(t))
 		return 0;
-	pthread_mutex_lock(&threads.lock);
+	ckpt_lock_take(&threads.lock);
 	queued = --lane->count > 0; // one of those that run will take it
 	if (queued)
 		enqueue_locked(t);
 	else
 		pthread_cond_broadcast(&threads.idle);
-	pthread_mutex_unlock(&threads.lock);
+	ckpt_lock_drop(&threads.lock);
 	if (!queued)
 		thread_call_free(t);
 	return queued ? 0 : -ENOMEM;
@@ -239,19 +240,19 @@ static int reopen(struct ckpt_step *step)
 // True: all of it is in the plain tree, which stays so until leave_plain().
 static bool find_steps(struct call *c)
 {
-	pthread_rwlock_rdlock(&plain_lock);
+	ckpt_rwlock_read(&plain_lock);
 	c->step = node_step(c->fs, c->node);
 	c->other_step = c->other ? node_step(c->fs, c->other) : NULL;
 	if (!c->step || (c->other && !c->other_step))
 		return true;
-	pthread_rwlock_unlock(&plain_lock);
+	ckpt_rwlock_drop(&plain_lock);
 	return false;
 }
 
 static void leave_plain(bool plain)
 {
 	if (plain)
-		pthread_rwlock_unlock(&plain_lock);
+		ckpt_rwlock_drop(&plain_lock);
 }
 
 // -EBUSY: its commit stands still. What it has become is for who enters it to say.
@@ -368,7 +369,7 @@ void call_drain(int64_t timeout_ns)
 	while ((threads.lanes[0].count || threads.lanes[1].count) && ckpt_sys.mono_ns() - began < timeout_ns) {
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_sec++;
-		pthread_cond_timedwait(&threads.idle, &threads.lock, &until);
+		ckpt_lock_wait_until(&threads.idle, &threads.lock, &until);
 	}
 }
 

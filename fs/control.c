@@ -86,9 +86,9 @@ static int left_node(struct ckpt_fs *fs, struct node *dir, const char *name, str
 		left_name(steps, i, have, sizeof(have));
 		if (strcmp(have, name))
 			continue;
-		pthread_mutex_lock(&steps[i]->lock); // who drops it closes the descriptor
+		ckpt_lock_take(&steps[i]->lock); // who drops it closes the descriptor
 		rc = statx(steps[i]->dirfd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -ESTALE : 0;
-		pthread_mutex_unlock(&steps[i]->lock);
+		ckpt_lock_drop(&steps[i]->lock);
 		if (!rc)
 			rc = node_get(fs, SPACE_LIVE, ckpt_store_ino(&stx), S_IFDIR, dir, name, steps[i], ret_node);
 	}

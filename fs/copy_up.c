@@ -1,5 +1,6 @@
 #include "fs/copy_up.h"
 
+#include "core/lock.h"
 #include "core/share.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -10,7 +11,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+static struct ckpt_lock one_at_a_time = CKPT_LOCK_INIT(CKPT_LOCK_COPY_UP);
 
 bool copy_up_is_due(int fd)
 {

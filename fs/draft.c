@@ -22,7 +22,7 @@ struct drafts *drafts_new(void)
 
 	if (!t)
 		return NULL;
-	pthread_mutex_init(&t->lock, NULL);
+	ckpt_lock_init(&t->lock, CKPT_LOCK_DRAFTS);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&t->changed, &monotonic);
@@ -48,12 +48,12 @@ void drafts_free(struct drafts *t)
 {
 	if (!t)
 		return;
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	t->stop = true;
 	pthread_cond_broadcast(&t->changed);
 	while (t->watching)
-		pthread_cond_wait(&t->changed, &t->lock);
-	pthread_mutex_unlock(&t->lock);
+		ckpt_lock_wait(&t->changed, &t->lock);
+	ckpt_lock_drop(&t->lock);
 	while (t->first) {
 		struct draft *d = t->first;
 
@@ -61,7 +61,7 @@ void drafts_free(struct drafts *t)
 		draft_free(d); // its nodes go with their own table
 	}
 	pthread_cond_destroy(&t->changed);
-	pthread_mutex_destroy(&t->lock);
+	ckpt_lock_done(&t->lock);
 	free(t);
 }
 
@@ -71,9 +71,9 @@ void draft_unref(struct ckpt_fs *fs, struct draft *d)
 
 	if (!d)
 		return;
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	last = --d->refs == 0;
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	if (last)
 		draft_free(d);
 }
@@ -173,7 +173,7 @@ void draft_end_locked(struct ckpt_fs *fs, struct draft *d, bool drop_name)
 	struct draft **slot = &t->first;
 	struct node *dir, *n;
 
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	dir = TAKE_PTR(d->dir);
 	n = TAKE_PTR(d->node);
 	while (*slot && *slot != d)
@@ -183,7 +183,7 @@ void draft_end_locked(struct ckpt_fs *fs, struct draft *d, bool drop_name)
 		d->refs--; // the caller has one
 		__atomic_store_n(&t->count, t->count - 1, __ATOMIC_RELAXED);
 	}
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	if (n) {
 		n->draft = NULL;
 		if (drop_name)
@@ -297,11 +297,11 @@ int draft_lookup_invited(fuse_req_t req, struct node *dir, const char *name, str
 
 	if (!d)
 		return -ENOENT;
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	i = *draft_invitation_locked(d, fuse_req_ctx(req)->pid);
 	if (i)
 		i->looked = true;
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	if (i)
 		rc = draft_lookup(fs, d, ret_entry);
 	draft_unref(fs, d);
@@ -370,11 +370,11 @@ static void move_locked(struct ckpt_fs *fs, struct draft *d, struct node *dir, c
 		(void)name_add_locked(fs, d->node, dir, name);
 	}
 	node_ref(fs, dir);
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	d->dir = dir;
 	snprintf(d->name, sizeof(d->name), "%s", name);
 	d->replaces = replaces;
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	node_unref(fs, from);
 }
 

@@ -20,8 +20,7 @@
 // that were there before the publication also after it.
 //
 // Ownership: reference-counted; the table holds one while it is pending, each handle open for writing one.
-// Threads: any. Lock order: a node's use, names_lock, the table's lock, that of the nodes. No I/O under the table's lock. What
-// publishes blocks on the disk and runs on a thread of its own.
+// Threads: any. No I/O under the table's lock. What publishes blocks on the disk and runs on a thread of its own.
 #pragma once
 
 #include "core/draft.h"

@@ -36,7 +36,7 @@ static void wait_a_while(struct drafts *t)
 	until.tv_nsec += WATCH_NS;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&t->changed, &t->lock, &until);
+	ckpt_lock_wait_until(&t->changed, &t->lock, &until);
 }
 
 // Once: why it was not published. rc 0: a writer was killed, if any was.
@@ -44,10 +44,10 @@ static void tell_failure(struct ckpt_fs *fs, struct draft *d, int rc)
 {
 	bool told;
 
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	told = d->told || !d->dir || rc == -EAGAIN || (!rc && !d->killed);
 	d->told |= !told;
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	if (told)
 		return;
 	tell(fs, d, rc, "write it again; what was written is kept, see `ckptfs sessions`",
@@ -289,18 +289,18 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 	bool last;
 	int rc;
 
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	if (!d->opened || !claim_locked(t, d, true)) {
-		pthread_mutex_unlock(&t->lock);
+		ckpt_lock_drop(&t->lock);
 		return 0;
 	}
 	rc = d->killed ? -EIO : d->lost; // who wrote with one that was killed is told that it was for nothing
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	if (!rc)
 		rc = publish(fs, d, d->replaces || !sure || is_nearly_full(d->fd), !d->tracker, false);
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	last = d->dir && !d->writers && !d->joining;
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	if (rc != -EINVAL || sure || last) // else it may be a fork's close, which is no end
 		tell_failure(fs, d, rc);
 	// An array that has only its header yet is about to be mapped and filled (numpy's open_memmap): it is opened again.
@@ -338,18 +338,18 @@ static void run_flush(struct call *c)
 		reply_error(c->req, 0);
 		return;
 	}
-	pthread_mutex_lock(&c->fs->drafts->lock);
+	ckpt_lock_take(&c->fs->drafts->lock);
 	h->flushed = true;
 	d->killed |= killed;
 	d->closer = process;
 	d->copied |= copied;
-	pthread_mutex_unlock(&c->fs->drafts->lock);
+	ckpt_lock_drop(&c->fs->drafts->lock);
 	if (killed) {
 		tell_failure(c->fs, d, 0);
 	} else if (!client_can_write(tid, h->node->number)) {
-		pthread_mutex_lock(&c->fs->drafts->lock);
+		ckpt_lock_take(&c->fs->drafts->lock);
 		close_locked(d, h->opener);
-		pthread_mutex_unlock(&c->fs->drafts->lock);
+		ckpt_lock_drop(&c->fs->drafts->lock);
 		rc = draft_settle(c->fs, d, process != 0);
 		if (!rc && decide_once(c->fs, d))
 			rc = complete_folder_of(c->fs, h->node, h, tid);
@@ -441,11 +441,11 @@ int draft_synced(struct ckpt_fs *fs, struct handle *h, int rc, int disk)
 
 	if (!d)
 		return rc;
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	if (is_lost(disk))
 		d->lost = disk; // the disk says so once, and this was it
 	due = !rc && d->tracker && claim_locked(fs->drafts, d, false);
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	if (!due)
 		return rc;
 	if (!d->killed && !d->lost)
@@ -509,7 +509,7 @@ static void *watch(void *arg)
 	struct drafts *t = fs->drafts;
 	bool more = true;
 
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	while (more && !t->stop) {
 		bool log;
 		struct draft *d = next_due_locked(t, ckpt_sys.mono_ns(), &log, &more);
@@ -520,7 +520,7 @@ static void *watch(void *arg)
 			continue;
 		}
 		more = true;
-		pthread_mutex_unlock(&t->lock);
+		ckpt_lock_drop(&t->lock);
 		if (log) {
 			int rc = publish(fs, d, false, false, false);
 
@@ -532,11 +532,11 @@ static void *watch(void *arg)
 			draft_cancel(fs, d);
 		}
 		draft_unref(fs, d);
-		pthread_mutex_lock(&t->lock);
+		ckpt_lock_take(&t->lock);
 	}
 	t->watching = false;
 	pthread_cond_broadcast(&t->changed);
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	return NULL;
 }
 

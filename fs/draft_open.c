@@ -110,7 +110,7 @@ static int invite(struct ckpt_fs *fs, struct draft *d, pid_t tid)
 	struct invitation *i = NULL;
 	bool busy;
 
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	busy = d->publishing;
 	if (!busy)
 		i = *draft_invitation_locked(d, tid);
@@ -120,7 +120,7 @@ static int invite(struct ckpt_fs *fs, struct draft *d, pid_t tid)
 	}
 	if (i)
 		*i = (struct invitation){.next = i->next, .tid = tid, .at_ns = ckpt_sys.mono_ns()};
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	drafts_watch(fs);
 	return busy ? -EBUSY : i ? -ESTALE : -ENOMEM;
 }
@@ -135,7 +135,7 @@ static int enter_old(struct call *c, struct draft *d)
 	struct invitation *i;
 	bool unwanted = false;
 
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	i = *draft_invitation_locked(d, tid);
 	if (i && !i->looked && tid) {
 		draft_uninvite_locked(fs->drafts, d, tid);
@@ -143,7 +143,7 @@ static int enter_old(struct call *c, struct draft *d)
 	} else {
 		i = NULL;
 	}
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	if (unwanted)
 		draft_cancel(fs, d);
 	return i ? 0 : invite(fs, d, tid);
@@ -159,7 +159,7 @@ static int enter_own(struct call *c, struct draft **ret_draft)
 	*ret_draft = NULL;
 	names_read_lock(c->fs);
 	d = c->node->draft;
-	pthread_mutex_lock(&t->lock);
+	ckpt_lock_take(&t->lock);
 	if (d)
 		d->refs++;
 	rc = !d || !d->dir ? 1 : d->publishing ? -EBUSY : 0;
@@ -168,7 +168,7 @@ static int enter_own(struct call *c, struct draft **ret_draft)
 		draft_uninvite_locked(t, d, fuse_req_ctx(c->req)->pid);
 		*ret_draft = d;
 	}
-	pthread_mutex_unlock(&t->lock);
+	ckpt_lock_drop(&t->lock);
 	names_unlock(c->fs);
 	if (rc)
 		draft_unref(c->fs, d);
@@ -278,10 +278,10 @@ static int enter_table(struct call *c, struct draft *d, int dirfd, const struct 
 	}
 	if (rc != -ESTALE)
 		draft_cancel(c->fs, d);
-	pthread_mutex_lock(&c->fs->drafts->lock);
+	ckpt_lock_take(&c->fs->drafts->lock);
 	d->publishing = false;
 	pthread_cond_broadcast(&c->fs->drafts->changed);
-	pthread_mutex_unlock(&c->fs->drafts->lock);
+	ckpt_lock_drop(&c->fs->drafts->lock);
 	drafts_watch(c->fs);
 	draft_unref(c->fs, d);
 	return rc;
@@ -372,7 +372,7 @@ void draft_joined(struct ckpt_fs *fs, fuse_req_t req, struct draft *d, struct ha
 {
 	pid_t opener = rc ? 0 : client_process(fuse_req_ctx(req)->pid);
 
-	pthread_mutex_lock(&fs->drafts->lock);
+	ckpt_lock_take(&fs->drafts->lock);
 	d->joining--;
 	d->opened = true;
 	if (!rc) {
@@ -381,7 +381,7 @@ void draft_joined(struct ckpt_fs *fs, fuse_req_t req, struct draft *d, struct ha
 		h->draft_next = d->writers;
 		d->writers = h;
 	}
-	pthread_mutex_unlock(&fs->drafts->lock);
+	ckpt_lock_drop(&fs->drafts->lock);
 	if (!rc) {
 		if (d->tracker)
 			drafts_watch(fs);

@@ -2,6 +2,7 @@
 // publication, the watch).
 #pragma once
 
+#include "core/lock.h"
 #include "fs/draft.h"
 
 struct invitation {
@@ -38,7 +39,7 @@ struct draft {
 };
 
 struct drafts {
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	struct draft *first;
 	unsigned count; // atomic too

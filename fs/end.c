@@ -6,6 +6,7 @@
 #include "fs/end.h"
 
 #include "core/errlog.h"
+#include "core/lock.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/log.h"
@@ -17,17 +18,17 @@
 #include <time.h>
 
 static struct {
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	bool begun, done, disconnected;
 	pthread_t thread;
 	// A lock of its own, because who holds it may wait for a hanging disk.
-	pthread_mutex_t store_lock;
+	struct ckpt_lock store_lock;
 	bool store_is_closing;
 	bool clean; // atomic: no commit was left
-} end = {.lock = PTHREAD_MUTEX_INITIALIZER,
+} end = {.lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF),
 	 .changed = PTHREAD_COND_INITIALIZER,
-	 .store_lock = PTHREAD_MUTEX_INITIALIZER};
+	 .store_lock = CKPT_LOCK_INIT(CKPT_LOCK_END)};
 
 static void let_go(struct ckpt_fs *fs)
 {
@@ -105,7 +106,7 @@ static bool done_before(int64_t deadline_ns)
 
 	LOCK_SCOPE(&end.lock);
 	while (!end.done && ckpt_sys.mono_ns() < deadline_ns)
-		pthread_cond_clockwait(&end.changed, &end.lock, CLOCK_MONOTONIC, &until);
+		ckpt_lock_wait_mono(&end.changed, &end.lock, &until);
 	return end.done;
 }
 
@@ -139,18 +140,18 @@ void end_begin(struct ckpt_fs *fs)
 void end_closing(struct ckpt_fs *fs)
 {
 	ckpt_store_rest(fs->store);
-	pthread_mutex_lock(&end.store_lock);
+	ckpt_lock_take(&end.store_lock);
 	end.store_is_closing = true;
-	pthread_mutex_unlock(&end.store_lock);
+	ckpt_lock_drop(&end.store_lock);
 	__atomic_store_n(&end.clean, true, __ATOMIC_RELEASE);
 }
 
 void end_done(void)
 {
-	pthread_mutex_lock(&end.lock);
+	ckpt_lock_take(&end.lock);
 	end.done = true;
 	pthread_cond_broadcast(&end.changed);
-	pthread_mutex_unlock(&end.lock);
+	ckpt_lock_drop(&end.lock);
 	if (end.begun)
 		pthread_join(end.thread, NULL);
 }

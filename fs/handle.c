@@ -392,9 +392,9 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 	}
 	h->fd = writer;
 	h->writes = writes;
-	pthread_mutex_lock(&n->use->lock);
+	ckpt_lock_take(&n->use->lock);
 	h->lost_writes_told = n->use->lost_writes;
-	pthread_mutex_unlock(&n->use->lock);
+	ckpt_lock_drop(&n->use->lock);
 	rc = node_acquire(fs, req, n, fd, committed, writes, writes && fd < 0 && !is_committed(step));
 	if (rc) {
 		// The kernel looks the name up again, but once only: it must not find a shared file.

@@ -2,6 +2,7 @@
 // connections, and each is served by a thread of its own: a commit that somebody waits for holds up no question.
 #include "fs/listener.h"
 
+#include "core/lock.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/fs.h"
@@ -26,7 +27,7 @@ struct listener {
 	struct ckpt_fs *fs;
 	int fd, stop_fd;
 	pthread_t thread;
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
 	int connections[CONNECTIONS_MAX]; // -1: free
@@ -118,12 +119,12 @@ static void *connection_thread(void *arg)
 	struct listener *l = c->l;
 
 	serve(l, c->fd);
-	pthread_mutex_lock(&l->lock);
+	ckpt_lock_take(&l->lock);
 	close(c->fd);
 	l->connections[c->slot] = -1;
 	l->count--;
 	pthread_cond_broadcast(&l->changed);
-	pthread_mutex_unlock(&l->lock);
+	ckpt_lock_drop(&l->lock);
 	free(c);
 	return NULL;
 }
@@ -134,7 +135,7 @@ static bool enter(struct listener *l, struct connection *c)
 	LOCK_SCOPE(&l->lock);
 
 	while (l->count == CONNECTIONS_MAX && !l->stopping)
-		pthread_cond_wait(&l->changed, &l->lock);
+		ckpt_lock_wait(&l->changed, &l->lock);
 	if (l->stopping)
 		return false;
 	for (c->slot = 0; l->connections[c->slot] >= 0;)
@@ -201,7 +202,7 @@ static void listener_free(struct listener *l)
 	if (l->stop_fd >= 0)
 		close(l->stop_fd);
 	pthread_cond_destroy(&l->changed);
-	pthread_mutex_destroy(&l->lock);
+	ckpt_lock_done(&l->lock);
 	free(l);
 }
 
@@ -215,7 +216,7 @@ int listener_start(struct ckpt_fs *fs, struct listener **ret_listener)
 	l->fs = fs;
 	for (size_t i = 0; i < CONNECTIONS_MAX; i++)
 		l->connections[i] = -1;
-	pthread_mutex_init(&l->lock, NULL);
+	ckpt_lock_init(&l->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&l->changed, NULL);
 	l->stop_fd = eventfd(0, EFD_CLOEXEC);
 	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -235,18 +236,18 @@ void listener_stop(struct listener *l)
 	if (!l)
 		return;
 	eventfd_write(l->stop_fd, 1);
-	pthread_mutex_lock(&l->lock);
+	ckpt_lock_take(&l->lock);
 	l->stopping = true;
 	pthread_cond_broadcast(&l->changed);
 	for (size_t i = 0; i < CONNECTIONS_MAX; i++)
 		if (l->connections[i] >= 0)
 			shutdown(l->connections[i], SHUT_RDWR); // who is slow to ask does not hold up the end
-	pthread_mutex_unlock(&l->lock);
+	ckpt_lock_drop(&l->lock);
 	pthread_join(l->thread, NULL);
-	pthread_mutex_lock(&l->lock);
+	ckpt_lock_take(&l->lock);
 	while (l->count)
-		pthread_cond_wait(&l->changed, &l->lock);
-	pthread_mutex_unlock(&l->lock);
+		ckpt_lock_wait(&l->changed, &l->lock);
+	ckpt_lock_drop(&l->lock);
 	ckpt_sys.unlink(l->fs->store->dirfd, SOCKET_FILE, 0);
 	listener_free(l);
 }

@@ -75,9 +75,9 @@ static int marker_handle_new(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	mh->opener = client_process(fuse_req_ctx(req)->pid);
 	h->writes = (flags & O_ACCMODE) != O_RDONLY;
 	h->marker = mh;
-	pthread_mutex_lock(&n->use->lock);
+	ckpt_lock_take(&n->use->lock);
 	n->use->opens++;
-	pthread_mutex_unlock(&n->use->lock);
+	ckpt_lock_drop(&n->use->lock);
 	*ret_handle = h;
 	return 0;
 }
@@ -86,9 +86,9 @@ static void marker_handle_free(struct ckpt_fs *fs, struct handle *h)
 {
 	struct marker_handle *mh = TAKE_PTR(h->marker);
 
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	h->node->use->opens--;
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 	ckpt_step_unref(mh->step);
 	free(mh->text);
 	free(mh);
@@ -112,10 +112,10 @@ static int node_make(struct call *c, struct ckpt_step *step, struct node **ret_n
 	}
 	*m = (struct marker){.mode = c->mode & 07777, .uid = ctx->uid, .gid = ctx->gid};
 	clock_gettime(CLOCK_REALTIME, &m->mtime);
-	pthread_mutex_lock(&(*ret_node)->use->lock);
+	ckpt_lock_take(&(*ret_node)->use->lock);
 	free((*ret_node)->marker);
 	(*ret_node)->marker = m;
-	pthread_mutex_unlock(&(*ret_node)->use->lock);
+	ckpt_lock_drop(&(*ret_node)->use->lock);
 	return 0;
 }
 
@@ -164,9 +164,9 @@ int marker_lookup(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
 	int rc = -ENOENT;
 
 	if (n && node_used(n)) {
-		pthread_mutex_lock(&n->use->lock);
+		ckpt_lock_take(&n->use->lock);
 		open = n->use->opens > 0;
-		pthread_mutex_unlock(&n->use->lock);
+		ckpt_lock_drop(&n->use->lock);
 	}
 	if (open && (!step || ckpt_step_state(step) != CKPT_STEP_COMMITTED))
 		rc = node_get(fs, SPACE_MARKER, number_of(step, dir), S_IFREG, dir, fs->store->settings.marker, NULL,
@@ -282,12 +282,12 @@ void marker_read(fuse_req_t req, struct handle *h, size_t size, off_t offset)
 		reply_error(req, -ENOMEM);
 		return;
 	}
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	if ((size_t)offset < h->marker->len) {
 		len = MIN(size, h->marker->len - (size_t)offset);
 		memcpy(copy, h->marker->text + offset, len);
 	}
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 	fuse_reply_buf(req, copy, len);
 }
 
@@ -336,14 +336,14 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	size_t len;
 	int rc;
 
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	len = mh->len;
 	text = malloc(len + 1);
 	if (text)
 		memcpy(text, mh->text ? mh->text : "", len);
 	mh->written = false;
 	rc = !text ? -ENOMEM : mh->refused;
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 	if (!rc)
 		rc = ckpt_metadata_parse(text, len, &json, &why);
 	if (rc) {
@@ -369,10 +369,10 @@ static int attempt(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	}
 	if (!rc)
 		folder_touch_above(fs, h->node); // it shows a new step
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	mh->attempted = true;
 	mh->result = rc;
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 	return rc;
 }
 
@@ -453,9 +453,9 @@ void marker_release(fuse_req_t req, struct handle *h)
 	struct call c = call_with(req, h, run_release);
 	bool due;
 
-	pthread_mutex_lock(&h->node->use->lock);
+	ckpt_lock_take(&h->node->use->lock);
 	due = !h->marker->dead && (!h->marker->attempted || h->marker->written);
-	pthread_mutex_unlock(&h->node->use->lock);
+	ckpt_lock_drop(&h->node->use->lock);
 	if (due) {
 		call_detach(&c);
 		return;

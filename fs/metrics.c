@@ -24,11 +24,11 @@ static void count_step(struct counts *c, struct ckpt_step *step)
 	uint64_t bytes;
 	bool moved;
 
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	state = step->state;
 	bytes = step->summary.bytes;
 	moved = step->moved;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	switch (state) {
 	case CKPT_STEP_COMMITTED:
 		c->steps++;
@@ -149,13 +149,13 @@ static void put_work(FILE *f, struct ckpt_store *s)
 	double seconds, last_seconds;
 	int64_t last_ns;
 
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	commits = s->commits;
 	failed = s->commits_failed;
 	seconds = s->commit_seconds;
 	last_seconds = s->last_commit.any ? s->last_commit.seconds : 0;
 	last_ns = s->last_commit.any ? s->last_commit.at_ns : 0;
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	one(f, "ckptfs_commits_total", "counter", "Commits that succeeded.", commits);
 	one(f, "ckptfs_commits_failed_total", "counter", "Commits that failed.", failed);
 	real(f, "ckptfs_commit_seconds_total", "counter", "What those that succeeded took.", seconds);

@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 struct node_table {
-	pthread_mutex_t lock;        // guards the hash, lookups and refs
-	pthread_rwlock_t names_lock; // order: names_lock, then lock
+	struct ckpt_lock lock;         // guards the hash, lookups and refs
+	struct ckpt_rwlock names_lock; // guards what says so in node.h
 	struct node **buckets;
 	size_t bucket_count, count;
 	uint64_t generations;
@@ -61,8 +61,8 @@ struct node_table *node_table_new(void)
 		return NULL;
 	}
 	t->root->refs = 1;
-	pthread_mutex_init(&t->lock, NULL);
-	pthread_rwlock_init(&t->names_lock, NULL);
+	ckpt_lock_init(&t->lock, CKPT_LOCK_NODES);
+	ckpt_rwlock_init(&t->names_lock, CKPT_LOCK_NAMES, PTHREAD_RWLOCK_PREFER_READER_NP);
 	return t;
 }
 
@@ -81,7 +81,7 @@ static void node_free(struct node *n)
 			ckpt_sys.close(n->use->fd);
 		if (n->use->nameless >= 0)
 			ckpt_sys.close(n->use->nameless);
-		pthread_mutex_destroy(&n->use->lock);
+		ckpt_lock_done(&n->use->lock);
 		amend_free(n->use->amend);
 		free(n->use);
 	}
@@ -101,8 +101,8 @@ void node_table_free(struct node_table *t)
 		}
 	node_free(t->root);
 	free(t->buckets);
-	pthread_rwlock_destroy(&t->names_lock);
-	pthread_mutex_destroy(&t->lock);
+	ckpt_rwlock_done(&t->names_lock);
+	ckpt_lock_done(&t->lock);
 	free(t);
 }
 
@@ -287,9 +287,9 @@ int node_use(struct node *n)
 	if (!use)
 		return -ENOMEM;
 	use->fd = use->nameless = -1;
-	pthread_mutex_init(&use->lock, NULL);
+	ckpt_lock_init(&use->lock, CKPT_LOCK_USE);
 	if (!__atomic_compare_exchange_n(&n->use, &none, use, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-		pthread_mutex_destroy(&use->lock); // another came first
+		ckpt_lock_done(&use->lock); // another came first
 		free(use);
 	}
 	return 0;
@@ -310,13 +310,13 @@ static void let_go(struct ckpt_fs *fs, struct node *n, uint64_t lookups, int ref
 		struct node_name *names;
 		bool last;
 
-		pthread_mutex_lock(&t->lock);
+		ckpt_lock_take(&t->lock);
 		n->lookups -= MIN(lookups, n->lookups);
 		n->refs -= refs;
 		last = !n->lookups && n->refs <= 0 && n != t->root;
 		if (last)
 			hash_remove_locked(t, n);
-		pthread_mutex_unlock(&t->lock);
+		ckpt_lock_drop(&t->lock);
 		if (!last)
 			return;
 		// All but the last parent by recursion: hard links are few, and the chain upwards is the loop.
@@ -353,17 +353,17 @@ void node_forget(struct ckpt_fs *fs, struct node *n, uint64_t lookups)
 
 void names_read_lock(struct ckpt_fs *fs)
 {
-	pthread_rwlock_rdlock(&fs->nodes->names_lock);
+	ckpt_rwlock_read(&fs->nodes->names_lock);
 }
 
 void names_write_lock(struct ckpt_fs *fs)
 {
-	pthread_rwlock_wrlock(&fs->nodes->names_lock);
+	ckpt_rwlock_write(&fs->nodes->names_lock);
 }
 
 void names_unlock(struct ckpt_fs *fs)
 {
-	pthread_rwlock_unlock(&fs->nodes->names_lock);
+	ckpt_rwlock_drop(&fs->nodes->names_lock);
 }
 
 int name_add_locked(struct ckpt_fs *fs, struct node *n, struct node *parent, const char *name)

@@ -12,10 +12,10 @@
 // Threads: any. names_lock is held for reading while a path is built and used, and for writing while names change.
 #pragma once
 
+#include "core/lock.h"
 #include "core/step.h"
 
 #include <fuse_lowlevel.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -46,7 +46,7 @@ struct node_name {
 
 // What is known of a node once it was open.
 struct node_use {
-	pthread_mutex_t lock; // guards what follows, and a marker
+	struct ckpt_lock lock; // guards what follows, and a marker
 	enum node_io io;
 	unsigned opens, write_opens;
 	unsigned closed_writers;  // of them, those of drafts that their openers have closed (draft.h); atomic

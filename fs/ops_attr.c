@@ -150,10 +150,10 @@ static int open_self(struct ckpt_fs *fs, struct node *n)
 	int fd = -1;
 
 	if (use) {
-		pthread_mutex_lock(&use->lock);
+		ckpt_lock_take(&use->lock);
 		if (use->fd >= 0 && !amend_is_published(n))
 			fd = fcntl(use->fd, F_DUPFD_CLOEXEC, 0);
-		pthread_mutex_unlock(&use->lock);
+		ckpt_lock_drop(&use->lock);
 	}
 	if (fd >= 0)
 		return fd;

@@ -207,10 +207,10 @@ static void keep_listing(struct ckpt_fs *fs, struct node *dir, struct ckpt_step 
 	uint32_t version;
 	int64_t age_ns;
 
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	version = step->summary.version;
 	age_ns = ckpt_sys.now_ns() - step->summary.committed_ns;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (version > 1 && (age_ns < LISTING_UNDER_WAY_NS || node_use(dir)))
 		return;
 	fi->cache_readdir = 1;

@@ -39,13 +39,13 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	}
 	if (node_use(dir))
 		return -ENOMEM;
-	pthread_mutex_lock(&dir->use->lock);
+	ckpt_lock_take(&dir->use->lock);
 	if (dir->use->folder_known && !make) { // who makes a step needs to know that the id is on disk
 		memcpy(ret_id, dir->use->folder, sizeof(dir->use->folder));
-		pthread_mutex_unlock(&dir->use->lock);
+		ckpt_lock_drop(&dir->use->lock);
 		return *ret_id ? 0 : -ENOENT;
 	}
-	pthread_mutex_unlock(&dir->use->lock);
+	ckpt_lock_drop(&dir->use->lock);
 	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return fd;
@@ -53,13 +53,13 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	ckpt_sys.close(fd);
 	if (rc && rc != -ENOENT)
 		return rc;
-	pthread_mutex_lock(&dir->use->lock);
+	ckpt_lock_take(&dir->use->lock);
 	// That it has none is not for keeping beside another mount, which may give it one, nor over an id that came meanwhile.
 	if (*ret_id || (!*dir->use->folder && !fs->mount->readonly)) {
 		dir->use->folder_known = true;
 		memcpy(dir->use->folder, ret_id, sizeof(dir->use->folder));
 	}
-	pthread_mutex_unlock(&dir->use->lock);
+	ckpt_lock_drop(&dir->use->lock);
 	return rc;
 }
 
@@ -129,7 +129,7 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 	bool committed;
 	int rc = 0;
 
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	committed = step->state == CKPT_STEP_COMMITTED;
 	if (committed) {
 		summary = step->summary;
@@ -142,7 +142,7 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 		if (!rc && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
 			e->attr.st_ino = step->base->summary.dir_ino;
 	}
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	if (rc)
 		return rc;
 	if (committed)

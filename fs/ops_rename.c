@@ -216,9 +216,9 @@ static bool is_open_for_writing(struct ckpt_fs *fs, uint64_t number)
 	bool open = false;
 
 	if (n && node_used(n)) {
-		pthread_mutex_lock(&n->use->lock);
+		ckpt_lock_take(&n->use->lock);
 		open = n->use->write_opens;
-		pthread_mutex_unlock(&n->use->lock);
+		ckpt_lock_drop(&n->use->lock);
 	}
 	node_unref(fs, n);
 	return open;

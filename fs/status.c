@@ -102,10 +102,10 @@ static json_t *name_of_commit(struct ckpt_fs *fs, const struct ckpt_folders *fol
 	if (ckpt_step_list(fs->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
 		return json_string(name);
 	for (size_t i = 0; i < count && !found; i++) {
-		pthread_mutex_lock(&steps[i]->lock);
+		ckpt_lock_take(&steps[i]->lock);
 		if (steps[i]->summary.committed_ns == at_ns && !strcmp(steps[i]->summary.name, name))
 			found = steps[i];
-		pthread_mutex_unlock(&steps[i]->lock);
+		ckpt_lock_drop(&steps[i]->lock);
 	}
 	text = found ? name_json(folders, found) : json_string(name);
 	ckpt_step_list_free(steps, count);
@@ -119,12 +119,12 @@ static json_t *last_commit(struct ckpt_fs *fs, const struct ckpt_folders *folder
 	int64_t at_ns;
 	bool any;
 
-	pthread_mutex_lock(&fs->store->lock);
+	ckpt_lock_take(&fs->store->lock);
 	any = fs->store->last_commit.any;
 	memcpy(name, fs->store->last_commit.name, sizeof(name));
 	at_ns = fs->store->last_commit.at_ns;
 	seconds = fs->store->last_commit.seconds;
-	pthread_mutex_unlock(&fs->store->lock);
+	ckpt_lock_drop(&fs->store->lock);
 	if (!any)
 		return json_null();
 	return json_pack("{s:o, s:o, s:f}", "step", name_of_commit(fs, folders, name, at_ns), "at", time_json(at_ns),

@@ -57,10 +57,10 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	int64_t deleted_ns;
 	char *name;
 
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	s = step->summary;
 	deleted_ns = step->state == CKPT_STEP_DELETED ? step->deleted_ns : 0;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	name = ckpt_listing_name(l, s.folder_id, s.name);
 	set(row, "name", ckpt_json_text(name));
 	free(name);
@@ -110,9 +110,9 @@ json_t *ckpt_row_step_full(const struct ckpt_listing *l, struct ckpt_step *step)
 	json_t *row = ckpt_row_step(l, step, true), *versions = ckpt_need(json_array());
 	struct ckpt_summary s;
 
-	pthread_mutex_lock(&step->lock);
+	ckpt_lock_take(&step->lock);
 	s = step->summary;
-	pthread_mutex_unlock(&step->lock);
+	ckpt_lock_drop(&step->lock);
 	for (uint32_t v = 1; v <= s.version; v++) {
 		struct ckpt_record r;
 

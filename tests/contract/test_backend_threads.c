@@ -1,6 +1,7 @@
 // The contract of backends/backend.h for calls from many threads at once, against every backend and every stack.
 #include "tests/support/stacks.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 #define THREADS 4

@@ -4,6 +4,7 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
+#include "core/lock.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -18,11 +19,11 @@
 
 static struct {
 	struct ckpt_sys below;
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	uint64_t failed[SPIED_MAX]; // regular files whose fsync failed; an inode number alone may be used again
 	size_t failed_count;
 	unsigned again; // fsyncs of one of them
-} spy = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} spy = {.lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF)};
 
 static int spied(int fd, int (*call)(int fd))
 {

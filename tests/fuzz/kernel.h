@@ -7,6 +7,7 @@
 
 #include "tests/fuzz/replay.h"
 
+#include "core/lock.h"
 #include "core/util.h"
 #include "fs/call.h"
 #include "fs/fs.h"
@@ -51,13 +52,13 @@ static struct {
 	uint8_t request[KERNEL_BYTES_MAX + 4096];
 	size_t len;
 	// The answer to the request that is under way.
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	pthread_cond_t came;
 	uint64_t awaited; // 0: nobody waits for one
 	bool answered;
 	uint8_t answer[KERNEL_BYTES_MAX + 4096];
 	size_t answer_len;
-} kernel = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+} kernel = {.lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF), .came = PTHREAD_COND_INITIALIZER};
 
 // --- The device -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ static void kernel_await(void)
 	until.tv_sec += KERNEL_ANSWER_S;
 	LOCK_SCOPE(&kernel.lock);
 	while (!kernel.answered)
-		fuzz_assert(!pthread_cond_timedwait(&kernel.came, &kernel.lock, &until)); // or it hangs
+		fuzz_assert(!ckpt_lock_wait_until(&kernel.came, &kernel.lock, &until)); // or it hangs
 	kernel.awaited = 0;
 }
 
@@ -175,10 +176,10 @@ static int kernel_send(bool answered)
 
 	memcpy(kernel.request, &len, sizeof(len));
 	kernel_trace();
-	pthread_mutex_lock(&kernel.lock);
+	ckpt_lock_take(&kernel.lock);
 	kernel.awaited = answered ? kernel.unique : 0;
 	kernel.answered = false;
-	pthread_mutex_unlock(&kernel.lock);
+	ckpt_lock_drop(&kernel.lock);
 	buf.mem = malloc(kernel.len);
 	fuzz_assert(buf.mem);
 	memcpy(buf.mem, kernel.request, kernel.len);

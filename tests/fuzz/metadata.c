@@ -7,6 +7,8 @@
 #include "core/metadata.h"
 #include "core/util.h"
 
+#include <pthread.h>
+
 #define STACK_BYTES (256 << 10) // as in fs/call.c
 
 struct text {

@@ -539,7 +539,7 @@ int ckpt_disk_begin(const char *dir, struct ckpt_disk **ret_disk)
 
 	if (!d)
 		return -ENOMEM;
-	pthread_mutex_init(&d->lock, NULL);
+	ckpt_lock_init(&d->lock, CKPT_LOCK_LEAF);
 	d->stop = NEVER;
 	r = inode_add(d, AT_FDCWD, dir, true) == ROOT ? tree_read(d, ROOT, dir) : -ENOENT;
 	if (r < 0) {
@@ -582,7 +582,7 @@ void ckpt_disk_free(struct ckpt_disk *d)
 	free(d->inodes);
 	free(d->slots);
 	free(d->steps);
-	pthread_mutex_destroy(&d->lock);
+	ckpt_lock_done(&d->lock);
 	free(d);
 }
 

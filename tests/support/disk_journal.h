@@ -3,9 +3,9 @@
 
 #include "tests/support/disk.h"
 
+#include "core/lock.h"
 #include "core/sys.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
@@ -60,7 +60,7 @@ struct step {
 
 struct ckpt_disk {
 	struct ckpt_sys below;
-	pthread_mutex_t lock;
+	struct ckpt_lock lock;
 	// Guarded by lock while the disk is installed.
 	struct inode *inodes;
 	size_t inodes_count, inodes_cap;

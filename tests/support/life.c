@@ -217,11 +217,11 @@ static int give_up(struct ckpt_store *s, enum ckpt_life life)
 		rc = change(step);
 	if (step) {
 		s->settings.quiet_ns = 0;
-		pthread_mutex_lock(&step->lock);
+		ckpt_lock_take(&step->lock);
 		pthread_cond_broadcast(&step->changed);
 		while (step->state != CKPT_STEP_LEFT)
-			pthread_cond_wait(&step->changed, &step->lock);
-		pthread_mutex_unlock(&step->lock);
+			ckpt_lock_wait(&step->changed, &step->lock);
+		ckpt_lock_drop(&step->lock);
 		ckpt_save_settle(s); // its thread has ended
 		s->settings.quiet_ns = quiet_ns;
 	}

@@ -512,7 +512,7 @@ void ckpt_save_settle(struct ckpt_store *s)
 	LOCK_SCOPE(&s->lock);
 
 	while (s->commits_running > watchers_locked(s))
-		pthread_cond_wait(&s->idle, &s->lock);
+		ckpt_lock_wait(&s->idle, &s->lock);
 }
 
 uint64_t ckpt_save_dirty_bytes;

@@ -430,10 +430,10 @@ START_TEST(a_rename_that_holds_the_gate_names_the_step)
 	ck_ok(ckpt_stage_enter(step, false)); // as the rename does first
 	start(&committer, side_commit);
 	wait_until_committing(step);
-	pthread_mutex_lock(&s->lock);
+	ckpt_lock_take(&s->lock);
 	ckpt_step_erase_locked(step);
 	ck_ok(ckpt_step_insert_locked(step, "", "2"));
-	pthread_mutex_unlock(&s->lock);
+	ckpt_lock_drop(&s->lock);
 	ckpt_stage_leave(step);
 	pthread_join(committer.thread, NULL);
 	ck_assert_int_eq(committer.result, 0);

@@ -5,6 +5,7 @@
 
 #include "core/util.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
