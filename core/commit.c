@@ -528,10 +528,12 @@ static void enter_committed_locked(struct attempt *a)
 static void finish(struct attempt *a, int rc)
 {
 	struct ckpt_step *step = a->step;
+	bool buries;
 
 	if (!rc && a->manifest)
 		ckpt_step_keep_manifest(step, a->manifest);
 	ckpt_lock_take(&step->store->lock);
+	buries = !rc && step->base;
 	if (!rc)
 		take_name_in_table_locked(a);
 	ckpt_lock_take(&step->lock);
@@ -549,12 +551,12 @@ static void finish(struct attempt *a, int rc)
 	step->attempts_done = step->attempts;
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
-	ckpt_lock_drop(&step->store->lock);
-	if (!rc && step->base)
-		ckpt_trash_wake(step->store->trash);
-	if (!rc && step->store->indexer)
+	if (!rc && step->store->indexer) // before a move can give it another key, and tell the indexer
 		ckpt_indexer_put(step->store->indexer, step->key, &a->record.summary, TAKE_PTR(a->record.manifest),
 				 a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX ? a->record.manifest_len : 0);
+	ckpt_lock_drop(&step->store->lock);
+	if (buries)
+		ckpt_trash_wake(step->store->trash);
 }
 
 static void attempt_free(struct attempt *a)

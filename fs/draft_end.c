@@ -151,23 +151,35 @@ static bool is_lost(int rc)
 	return rc == -EIO || ckpt_is_full(rc);
 }
 
+static void set_lost(struct ckpt_fs *fs, struct draft *d, int rc)
+{
+	LOCK_SCOPE(&fs->drafts->lock);
+	d->lost = rc;
+}
+
 // A tracker that says which step is complete: that is committed first, so that it never names one that is not.
 static int complete_named(struct ckpt_fs *fs, struct draft *d)
 {
 	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = d->disk.name, .fd = d->fd};
 	struct completing completing;
 	struct node *dir = NULL;
+	bool copied;
+	pid_t closer;
 	int rc = -ENOENT;
 
+	ckpt_lock_take(&fs->drafts->lock);
+	copied = d->copied;
+	closer = d->closer;
+	ckpt_lock_drop(&fs->drafts->lock);
 	names_read_lock(fs);
 	if (d->dir) {
 		dir = d->dir;
 		node_ref(fs, dir);
 	}
 	names_unlock(fs);
-	if (dir && !d->copied && complete_watches_close(fs, dir, NULL, d->disk.name))
+	if (dir && !copied && complete_watches_close(fs, dir, NULL, d->disk.name))
 		rc = complete_decide(fs, dir, &deed, false, &completing);
-	rc = rc ? 0 : complete_run(fs, &completing, d->closer);
+	rc = rc ? 0 : complete_run(fs, &completing, closer);
 	node_unref(fs, dir);
 	return rc;
 }
@@ -239,7 +251,7 @@ static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable
 	if (!written_out) {
 		rc = ckpt_draft_write_out(&d->disk, d->fd);
 		if (is_lost(rc))
-			d->lost = rc;
+			set_lost(fs, d, rc);
 	}
 	if (!rc && d->tracker)
 		rc = complete_named(fs, d);
@@ -437,18 +449,19 @@ void draft_release(fuse_req_t req, struct handle *h)
 int draft_synced(struct ckpt_fs *fs, struct handle *h, int rc, int disk)
 {
 	struct draft *d = h->draft;
-	bool due;
+	bool due, whole;
 
 	if (!d)
 		return rc;
 	ckpt_lock_take(&fs->drafts->lock);
 	if (is_lost(disk))
 		d->lost = disk; // the disk says so once, and this was it
+	whole = !d->killed && !d->lost;
 	due = !rc && d->tracker && claim_locked(fs->drafts, d, false);
 	ckpt_lock_drop(&fs->drafts->lock);
 	if (!due)
 		return rc;
-	if (!d->killed && !d->lost)
+	if (whole)
 		rc = publish(fs, d, false, true, true);
 	tell_failure(fs, d, rc);
 	release_claim(fs->drafts, d);
@@ -526,7 +539,7 @@ static void *watch(void *arg)
 
 			tell_failure(fs, d, rc);
 			if (rc)
-				d->lost = rc; // its close says so
+				set_lost(fs, d, rc); // its close says so
 			release_claim(t, d);
 		} else {
 			draft_cancel(fs, d);
