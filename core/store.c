@@ -14,6 +14,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -24,6 +25,8 @@
 #define IDENTITY_BYTES_MAX 65536
 #define LOCK_FILE "lock"
 #define HOLDER_FILE "holder.json"
+#define LOCK_WAIT_NS INT64_C(2000000000)
+#define LOCK_POLL_NS 10000000
 #define FOLDER_XATTR "user.ckptfs.folder"
 
 struct ckpt_synced_folder {
@@ -291,15 +294,36 @@ bool ckpt_store_probe(const char *path)
 
 // --- The lock and who has it ------------------------------------------------------------------------------------------
 
+// False: it was killed, or is a verb, which does not announce itself.
+static bool holder_lives(struct ckpt_store *s)
+{
+	json_t *holder = NULL;
+	pid_t pid = 0;
+
+	if (read_json(s->dirfd, HOLDER_FILE, &holder))
+		return false;
+	pid = (pid_t)json_integer_value(json_object_get(holder, "pid"));
+	json_decref(holder);
+	return pid > 0 && (!kill(pid, 0) || errno == EPERM);
+}
+
+// Who takes the place of a process that was killed may come before the last of it is gone: a child that had just been
+// forked has its lock, too. A verb is over in a moment.
 static int lock_take(struct ckpt_store *s)
 {
 	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int64_t until = ckpt_sys.mono_ns() + LOCK_WAIT_NS;
 
 	s->lock_fd = ckpt_sys.open(s->dirfd, LOCK_FILE, O_RDWR | O_CREAT, 0600);
 	if (s->lock_fd < 0)
 		return s->lock_fd;
-	if (fcntl(s->lock_fd, F_OFD_SETLK, &whole))
-		return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
+	while (fcntl(s->lock_fd, F_OFD_SETLK, &whole)) {
+		if (errno != EAGAIN && errno != EACCES)
+			return -errno;
+		if (holder_lives(s) || ckpt_sys.mono_ns() >= until)
+			return -EBUSY;
+		ckpt_sys.sleep_ns(LOCK_POLL_NS);
+	}
 	return 0;
 }
 

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from power import points, recording
-from power.judge import Wrong, judge
+from support.judge import Wrong, judge
 from support.mounting import MountFailed
 
 # One look in so many is through a real mount too, which takes as long as three others.

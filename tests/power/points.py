@@ -8,7 +8,6 @@ A part is made of whole writes, and of pages of 4 KiB of torn ones: that is what
 import contextlib
 import ctypes
 import fcntl
-import hashlib
 import json
 import os
 import random
@@ -16,9 +15,9 @@ import subprocess
 from pathlib import Path
 
 from power import disks
-from power.acts import plain_identity
 from power.blocklog import DISCARD, FLUSH, FUA, BlockLog
 from support import trees
+from support.acts import plain_files, see
 from support.mounting import Mount
 
 PAGE = 4096
@@ -156,16 +155,9 @@ class Points:
         """The same through a mount: the kernel reads every byte. The trash is not looked at."""
         mount = Mount.new(self.world, store, path=self.world.scratch / "mnt")
         try:
-            steps, plain = {}, {}
-            for folder in (p for p in ("", "keep/", "run/") if (mount / p).is_dir()):
-                for name in os.listdir(mount / folder):
-                    path = mount / folder / name
-                    if path.is_dir() and name.startswith("checkpoint-"):
-                        steps[folder + name] = _step(path)
-                    elif path.is_file():
-                        plain[folder + name] = plain_identity(path.read_bytes())
+            seen = see(mount.path, ("", "keep/", "run/"))
             self._use(mount)
-            return {"steps": steps, "plain": plain, "trash": None}
+            return seen
         finally:
             mount.umount()
 
@@ -176,21 +168,3 @@ class Points:
         made = trees.fill(folder, seed="after", files=2)
         trees.write(folder / ".finalize", b"")
         assert "checkpoint-after" in mount.listing() and trees.files(folder) == made, "a new save is not what it should be"
-
-
-def _step(folder):
-    out = {}
-    for at, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(at, name)
-            if os.path.islink(path):
-                out[os.path.relpath(path, folder)] = f"-> {os.readlink(path)}"
-                continue
-            st = os.lstat(path)
-            digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-            out[os.path.relpath(path, folder)] = f"{digest} {st.st_size} {st.st_mode & 0o7777:o} {st.st_mtime_ns}"
-    return out
-
-
-def plain_files(tree):
-    return {str(p.relative_to(tree)): plain_identity(p.read_bytes()) for p in Path(tree).rglob("*") if p.is_file()}

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from power import disks
-from power.acts import Client, Record
+from support.acts import Client, Record
 from support.mounting import Mount
 
 # Each client's folders.

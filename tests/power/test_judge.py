@@ -2,7 +2,7 @@
 
 import pytest
 
-from power.judge import Wrong, judge
+from support.judge import Wrong, judge
 
 FILES, OTHER = {"w": "sha 1 644 7"}, {"w": "sha 2 644 8"}
 

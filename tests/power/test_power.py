@@ -15,10 +15,9 @@ import time
 import pytest
 
 from power import cuts, disks
-from support.fixtures import FULL
+from support.fixtures import FULL, LONG
 from support.mounting import World
 
-LONG = os.environ.get("CKPT_TEST_LONG", "") not in ("", "0")
 POINTS = 20_000 if LONG else 3_000 if FULL else 100
 POINTS_OF_ONE = 500  # recordings differ more than their points do
 SEED = int(os.environ.get("CKPT_TEST_SEED", "1"))

@@ -17,6 +17,7 @@ from support.mounting import Mount, Program, World, mounts_below, sanitizer_repo
 
 SOURCE = Path(__file__).resolve().parents[2]
 FULL = os.environ.get("CKPT_TEST_FULL", "") not in ("", "0")
+LONG = os.environ.get("CKPT_TEST_LONG", "") not in ("", "0")
 # Sanitizer builds are some ten times slower.
 SLOW = 10 if any(name in os.environ.get("CKPTFS", "") for name in ("asan", "tsan")) else 1
 

@@ -145,15 +145,18 @@ class Mount:
     def __truediv__(self, name):
         return self.path / name
 
-    def start(self):
+    def _run(self):
         options = MODES[self.mode] + self.options
         command = [*self.prefix, str(self.world.program), "mount", "-f", str(self.store), str(self.path)]
         if options:
             command += ["-o", ",".join(options)]
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=daemon_environment(self.world.scratch))
+        self.pid = self._process.pid
+
+    def start(self):
         with uring_switch() if self.mode == "uring" else contextlib.nullcontext():
-            with open(self._log, "ab") as log:
-                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=daemon_environment(self.world.scratch))
-            self.pid = self._process.pid
+            self._run()
             self._wait_answer()
         self._watchdog = threading.Timer(max(0.1, self.world.deadline - time.monotonic()), self._cut_loose)
         self._watchdog.daemon = True
@@ -192,12 +195,22 @@ class Mount:
         self._stopped()
         assert status == 0, f"the daemon ended with {status} after umount:\n{self.log()}{sanitizer_reports(self.world.scratch)}"
 
-    def kill9(self):
-        """The daemon dies, the dead mount is taken away."""
+    def die(self):
+        """The daemon dies, the dead mount stays."""
         self._process.kill()
         self._process.wait(20)
         self._stopped()
+
+    def kill9(self):
+        """The daemon dies, the dead mount is taken away."""
+        self.die()
         self._detach()
+
+    def start_and_die(self, seconds):
+        """The daemon dies that long after it was started, mounted or not."""
+        self._run()
+        time.sleep(seconds)
+        self.kill9()
 
     def remount(self, options=None):
         if self.alive():

@@ -139,8 +139,8 @@ START_TEST(one_opens_for_writing_and_any_number_for_reading)
 	struct ckpt_store *s = ckpt_save_open(dir), *other;
 	struct ckpt_holder holder;
 
-	ck_error(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &other), EBUSY);
 	ck_ok(ckpt_store_announce(s, "/mnt/point"));
+	ck_error(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &other), EBUSY);
 	ck_ok(ckpt_store_holder(dir, &holder));
 	ck_assert_int_eq(holder.pid, getpid());
 	ck_assert_str_eq(holder.mountpoint, "/mnt/point");
@@ -175,6 +175,28 @@ START_TEST(the_lock_of_a_dead_holder_is_free)
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
 	ck_error(ckpt_store_holder(dir, &holder), ENOENT);
+	ckpt_store_close(ckpt_save_open(dir));
+}
+END_TEST
+
+// A child that it forked has the lock for as long as it lives.
+START_TEST(the_last_of_a_dead_holder_is_waited_for)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct ckpt_store *s = ckpt_save_open(dir);
+
+		ck_ok(ckpt_store_announce(s, NULL));
+		if (fork())
+			_exit(0);
+		usleep(300000);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_ok(ckpt_store_holder(dir, NULL)); // still held
 	ckpt_store_close(ckpt_save_open(dir));
 }
 END_TEST
@@ -353,6 +375,7 @@ static Suite *store_suite(void)
 	tcase_add_test(tcase, an_identity_that_is_a_symlink_is_not_followed);
 	tcase_add_test(tcase, one_opens_for_writing_and_any_number_for_reading);
 	tcase_add_test(tcase, the_lock_of_a_dead_holder_is_free);
+	tcase_add_test(tcase, the_last_of_a_dead_holder_is_waited_for);
 	tcase_add_test(tcase, reading_changes_nothing_in_the_store);
 	tcase_add_test(tcase, what_a_dead_daemon_was_removing_goes_at_the_next_start);
 	tcase_add_test(tcase, an_id_that_was_not_synced_is_synced_by_the_next_who_asks);

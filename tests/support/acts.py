@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import threading
+from pathlib import Path
 
 from support import checkpoint_files, trees
 
@@ -18,14 +19,39 @@ SIZES = [1, 300, 4_000, 4_096, 9_000, 40_000]
 LARGE = 700_000
 
 
-def identity(data, path):
+def identity(data, st):
     """What look.c says of a file: the bytes are those that were written, the rest is what the client sees."""
-    st = os.lstat(path)
     return f"{hashlib.sha256(data).hexdigest()} {len(data)} {st.st_mode & 0o7777:o} {st.st_mtime_ns}"
 
 
 def plain_identity(data):
     return f"{hashlib.sha256(data).hexdigest()} {len(data)}"
+
+
+def plain_files(tree):
+    return {str(p.relative_to(tree)): plain_identity(p.read_bytes()) for p in Path(tree).rglob("*") if p.is_file()}
+
+
+def see(mount, folders):
+    """What is there, as a client finds it, who reads every byte: {"steps", "plain", "trash"} for judge(). The trash is not looked at."""
+    steps, plain = {}, {}
+    for folder in (f for f in folders if (mount / f).is_dir()):
+        for name in os.listdir(mount / folder):
+            path = mount / folder / name
+            if path.is_dir() and name.startswith("checkpoint-"):
+                steps[folder + name] = _see_step(path)
+            elif path.is_file():
+                plain[folder + name] = plain_identity(path.read_bytes())
+    return {"steps": steps, "plain": plain, "trash": None}
+
+
+def _see_step(folder):
+    out = {}
+    for at, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(at, name)
+            out[os.path.relpath(path, folder)] = f"-> {os.readlink(path)}" if os.path.islink(path) else identity(Path(path).read_bytes(), os.lstat(path))
+    return out
 
 
 class Record:
@@ -82,21 +108,23 @@ class Client:
         size = LARGE if self.dice.random() < 0.03 else self.dice.choice(SIZES) + self.dice.randrange(3)
         return trees.content((self.seed, self.made), size)
 
-    def _write(self, path, data):
+    def _write(self, path, data, say):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self.dice.choice([0o644, 0o600]))
         try:
             os.write(fd, data)
             if self.dice.random() < 0.15:
                 os.fsync(fd)
+            say(identity(data, os.fstat(fd)))
         finally:
             os.close(fd)
 
-    def _put(self, step, name):
+    def _put(self, step, name, say=lambda what: None):
+        """say(IDENTITY) is called before the close."""
         data = self._data()
         path = self.mount / step / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._write(path, data)
-        return identity(data, path)
+        self._write(path, data, say)
+        return identity(data, os.lstat(path))
 
     def _fill(self, step):
         files = {f"{self.dice.choice(['', 'params/', 'params/layer_0/'])}w{i}.bin": None for i in range(self.dice.randrange(1, 6))}
@@ -162,8 +190,8 @@ class Client:
         path = self._some()
         with self.record.act(f"add to {path}") as act:
             name = f"late-{self.made}.bin"
-            # Its attributes are known only when it is closed, which is the act itself.
-            act["steps"][path] = self.steps[path] | {name: self._put(path, name)}
+            # Its close is the act itself.
+            self._put(path, name, lambda what: act["steps"].update({path: self.steps[path] | {name: what}}))
         self.steps[path] = act["steps"][path]
 
     def _take(self):
