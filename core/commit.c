@@ -20,7 +20,6 @@
 #include "core/attempt.h"
 #include "core/copy.h"
 #include "core/errlog.h"
-#include "core/hash.h"
 #include "core/reopen.h"
 #include "core/scan.h"
 #include "core/stage.h"
@@ -580,7 +579,6 @@ static void attempt_end(struct attempt *a)
 	struct ckpt_store *s = a->step->store;
 
 	attempt_free(a);
-	ckpt_hash_thread_end();
 	ckpt_lock_take(&s->lock);
 	s->commits_running--;
 	pthread_cond_broadcast(&s->idle);

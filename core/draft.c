@@ -1,5 +1,6 @@
 #include "core/draft.h"
 
+#include "core/json.h"
 #include "core/step.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -7,7 +8,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -18,9 +18,10 @@
 
 // --- Begin ------------------------------------------------------------------------------------------------------------
 
-static int origin_set(int fd, const json_t *origin)
+// Takes origin; NULL: it could not be made.
+static int origin_set(int fd, json_t *origin)
 {
-	CLEANUP_FREE char *text = origin ? json_dumps(origin, JSON_COMPACT) : NULL;
+	CLEANUP_FREE char *text = ckpt_json_dump(origin, JSON_COMPACT);
 
 	return text ? ckpt_sys.fsetxattr(fd, ORIGIN_XATTR, text, strlen(text), 0) : -ENOMEM;
 }
@@ -30,13 +31,13 @@ static int origin_write(int fd, const struct ckpt_draft_origin *o)
 	size_t len = strlen(o->path);
 	// It is for people, and an attribute has little room.
 	CLEANUP_FREE char *path = ckpt_name_clean(o->path + (len > PATH_SHOWN_MAX ? len - PATH_SHOWN_MAX : 0));
-	json_t *origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s?}", "folder", o->folder_id, "name", o->name,
-				   "began_ns", (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid, "gid",
-				   (json_int_t)o->gid, "pid", (json_int_t)o->pid, "file", path ? path : "");
-	int rc = origin_set(fd, origin);
+	json_t *origin;
 
-	json_decref(origin);
-	return rc;
+	ckpt_json_begin();
+	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s?}", "folder", o->folder_id, "name", o->name, "began_ns",
+			   (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid, "gid", (json_int_t)o->gid, "pid",
+			   (json_int_t)o->pid, "file", path ? path : "");
+	return path ? origin_set(fd, origin) : (json_decref(origin), -ENOMEM);
 }
 
 // Whoever wrote it may look at it once it is left over. A folder of the tree that gives its group on to new files does so
@@ -114,28 +115,33 @@ void ckpt_draft_drop(struct ckpt_draft *d)
 
 // --- Left over --------------------------------------------------------------------------------------------------------
 
-static json_t *origin_read(int dirfd)
+// 0, and NULL where it says nothing that can be read; -ENOMEM.
+static int origin_read(int dirfd, json_t **ret_origin)
 {
-	CLEANUP_FREE char *text = malloc(ORIGIN_BYTES_MAX);
-	ssize_t n = text ? fgetxattr(dirfd, ORIGIN_XATTR, text, ORIGIN_BYTES_MAX) : -1;
+	char text[ORIGIN_BYTES_MAX];
+	ssize_t n = fgetxattr(dirfd, ORIGIN_XATTR, text, sizeof(text));
+	int rc = 0;
 
-	return n < 0 ? NULL : json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+	*ret_origin = NULL;
+	if (n >= 0)
+		rc = ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, ret_origin);
+	return rc == -ENOMEM ? rc : 0;
 }
 
 int ckpt_draft_leave(struct ckpt_draft *d)
 {
-	json_t *origin = origin_read(d->dirfd);
-	int rc;
+	json_t *origin;
 
+	(void)origin_read(d->dirfd, &origin);
 	if (json_object_set_new(origin, "told", json_true()) == 0)
-		(void)origin_set(d->dirfd, origin); // else the next open tells of it again
+		(void)origin_set(d->dirfd, json_incref(origin)); // else the next open tells of it again
 	json_decref(origin);
 	ckpt_draft_close(d);
-	rc = ckpt_step_load_left(d->store, d->session);
-	return rc;
+	return ckpt_step_load_left(d->store, d->session);
 }
 
-static bool holds_nothing(int dirfd)
+// 1, 0; -ENOMEM ...
+static int holds_nothing(int dirfd)
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -143,9 +149,11 @@ static bool holds_nothing(int dirfd)
 	bool nothing = true;
 
 	if (!dir) {
+		int rc = -errno;
+
 		if (fd >= 0)
 			close(fd);
-		return false;
+		return rc;
 	}
 	while (nothing && (e = readdir(dir)))
 		nothing = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
@@ -158,21 +166,29 @@ static void tell(struct ckpt_store *s, int dirfd, json_t *origin, const char *pa
 	ckpt_errlog_add(s->errlog, path, 0, "see `ckptfs sessions`; it is kept as a left-over session",
 			"new content of this file was never completed: the old one, if any, is as it was");
 	if (json_object_set_new(origin, "told", json_true()) == 0)
-		(void)origin_set(dirfd, origin);
+		(void)origin_set(dirfd, json_incref(origin));
 }
 
-bool ckpt_draft_is_empty(struct ckpt_store *s, const char *session)
+int ckpt_draft_is_empty(struct ckpt_store *s, const char *session)
 {
 	CLEANUP_FD int dirfd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
-	json_t *origin = dirfd < 0 ? NULL : origin_read(dirfd);
-	const char *path = json_string_value(json_object_get(origin, "file"));
-	// It may have died before it said what it is.
-	bool silent = dirfd >= 0 && fgetxattr(dirfd, ORIGIN_XATTR, NULL, 0) < 0 && errno == ENODATA;
-	bool empty = (path || silent) && holds_nothing(dirfd);
+	json_t *origin;
+	const char *path;
+	bool silent;
+	int empty, rc;
 
-	if (empty && s->writable)
+	if (dirfd < 0)
+		return 0;
+	rc = origin_read(dirfd, &origin);
+	if (rc)
+		return rc;
+	path = json_string_value(json_object_get(origin, "file"));
+	// It may have died before it said what it is.
+	silent = fgetxattr(dirfd, ORIGIN_XATTR, NULL, 0) < 0 && errno == ENODATA;
+	empty = path || silent ? holds_nothing(dirfd) : 0;
+	if (empty > 0 && s->writable)
 		(void)ckpt_sys.unlink(s->sessions_fd, session, AT_REMOVEDIR);
-	else if (path && s->writable && !json_is_true(json_object_get(origin, "told")))
+	else if (!empty && path && s->writable && !json_is_true(json_object_get(origin, "told")))
 		tell(s, dirfd, origin, path);
 	json_decref(origin);
 	return empty;

@@ -48,7 +48,7 @@ int ckpt_draft_leave(struct ckpt_draft *d);
 // The descriptor goes, the session stays: for the end of a mount.
 void ckpt_draft_close(struct ckpt_draft *d);
 
-// At the opening of a store: whether this session is nothing to be shown, because it holds no file and was a draft's, or
-// does not say what it was. When
-// it is open for writing such a one is removed, and one that holds a file is told of in errors, once.
-bool ckpt_draft_is_empty(struct ckpt_store *s, const char *session);
+// At the opening of a store: whether this session is nothing to be shown (1, 0), because it holds no file and was a draft's, or
+// does not say what it was. When it is open for writing such a one is removed, and one that holds a file is told of in errors,
+// once. -ENOMEM.
+int ckpt_draft_is_empty(struct ckpt_store *s, const char *session);

@@ -2,11 +2,11 @@
 // limit of its own.
 #include "core/format.h"
 
+#include "core/json.h"
 #include "core/limits.h"
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
@@ -90,10 +90,12 @@ static int check_zip(const struct file *f)
 // The end of the last tensor, from its header.
 static int tensors_end(const char *text, size_t len, uint64_t *ret_end)
 {
-	json_t *header = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL), *tensor;
+	json_t *header, *tensor;
 	const char *name;
-	int rc = json_is_object(header) ? 0 : -EINVAL;
+	int rc = ckpt_json_load(text, len, JSON_REJECT_DUPLICATES, NULL, &header);
 
+	if (!rc && !json_is_object(header))
+		rc = -EINVAL;
 	*ret_end = 0;
 	json_object_foreach(header, name, tensor)
 	{

@@ -1,29 +1,16 @@
 #include "core/hash.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <pthread.h>
-#include <stdlib.h>
-
-// Looked up once: a lookup costs more than hashing a small record.
-static pthread_once_t sha256_once = PTHREAD_ONCE_INIT;
-static EVP_MD *sha256_md;
-
-static void sha256_fetch(void)
-{
-	sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
-}
+// OpenSSL 3 would have EVP instead, which makes a context for each digest: these need no memory, and so do not fail.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 
 void ckpt_sha256(const void *data, size_t len, uint8_t ret_digest[CKPT_SHA256_LEN])
 {
-	pthread_once(&sha256_once, sha256_fetch);
-	if (!sha256_md || !EVP_Digest(len ? data : "", len, ret_digest, NULL, sha256_md, NULL))
-		abort();
-}
+	SHA256_CTX c;
 
-void ckpt_hash_thread_end(void)
-{
-	OPENSSL_thread_stop();
+	SHA256_Init(&c);
+	SHA256_Update(&c, len ? data : "", len);
+	SHA256_Final(ret_digest, &c);
 }
 
 void ckpt_hex(const uint8_t *data, size_t len, char *ret_hex)

@@ -310,9 +310,11 @@ static int load_session(struct ckpt_store *s, const char *name, char **named, si
 
 	if (!ckpt_uuid_check(name) || (named_count && bsearch(&name, named, named_count, sizeof(*named), by_text)))
 		return 0;
-	if (ckpt_draft_is_empty(s, name))
+	rc = ckpt_draft_is_empty(s, name);
+	if (rc > 0)
 		return 0;
-	rc = ckpt_step_load_left(s, name);
+	if (rc != -ENOMEM)
+		rc = ckpt_step_load_left(s, name);
 	return rc == -ENOMEM ? rc : 0;
 }
 

@@ -1,10 +1,10 @@
 #include "core/metadata.h"
 
+#include "core/json.h"
 #include "core/limits.h"
 #include "core/util.h"
 
 #include <ctype.h>
-#include <jansson.h>
 #include <stdio.h>
 
 __attribute__((format(printf, 2, 3))) static int refuse(char **ret_why, const char *what, ...)
@@ -58,7 +58,7 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 	json_error_t error;
 	json_t *root, *value;
 	const char *key;
-	int rc = 0;
+	int rc;
 
 	*ret_why = NULL;
 	while (len && isspace((unsigned char)text[len - 1]))
@@ -71,8 +71,10 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 		refuse(ret_why, "more than %u bytes", CKPT_METADATA_BYTES_MAX);
 		return -EFBIG;
 	}
-	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-	if (!root)
+	rc = ckpt_json_load(text, len, JSON_REJECT_DUPLICATES, &error, &root);
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc)
 		return refuse(ret_why, "not JSON: line %d, column %d: %s", error.line, error.column, error.text);
 	if (!json_is_object(root))
 		rc = refuse(ret_why, "not a JSON object");
@@ -81,7 +83,7 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 	else
 		json_object_foreach(root, key, value) if ((rc = check_field(key, value, ret_why))) break;
 	if (!rc) {
-		char *json = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+		char *json = ckpt_json_dump(json_incref(root), JSON_COMPACT | JSON_SORT_KEYS);
 
 		if (json)
 			*ret_json = json;
@@ -92,11 +94,12 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 	return rc;
 }
 
-bool ckpt_metadata_temporary(const char *json)
+int ckpt_metadata_temporary(const char *json, bool *ret_temporary)
 {
-	json_t *root = json ? json_loads(json, 0, NULL) : NULL;
-	bool temporary = json_is_true(json_object_get(root, "temporary"));
+	json_t *root = NULL;
+	int rc = json ? ckpt_json_load(json, strlen(json), 0, NULL, &root) : 0;
 
+	*ret_temporary = json_is_true(json_object_get(root, "temporary"));
 	json_decref(root);
-	return temporary;
+	return rc == -ENOMEM ? rc : 0;
 }

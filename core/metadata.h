@@ -13,4 +13,4 @@
 // its canonical form (sorted, compact), malloc'ed, or NULL for empty. -EINVAL and -EFBIG: *ret_why says what is wrong
 // and where (malloc'ed, may be NULL). -ENOMEM.
 int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **ret_why);
-bool ckpt_metadata_temporary(const char *json); // of a canonical form; NULL: false
+int ckpt_metadata_temporary(const char *json, bool *ret_temporary); // of a canonical form; NULL: false. 0, -ENOMEM

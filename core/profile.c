@@ -2,6 +2,7 @@
 #include "core/profile.h"
 
 #include "core/format.h"
+#include "core/json.h"
 #include "core/name.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -10,7 +11,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -105,13 +105,15 @@ static int load_json(struct look *l)
 		return -errno;
 	if (st.st_size > JSON_BYTES_MAX)
 		return check_ends(l->deed->fd, (uint64_t)st.st_size);
-	l->has_json = true;
 	text = malloc((size_t)st.st_size + 1);
 	rc = text ? read_text(l->deed->fd, 0, text, (size_t)st.st_size) : -ENOMEM;
 	if (rc)
 		return rc;
 	tame_numbers(text, (size_t)st.st_size);
-	l->json = json_loadb(text, (size_t)st.st_size, 0, NULL); // takes some twenty times as much
+	rc = ckpt_json_load(text, (size_t)st.st_size, 0, NULL, &l->json); // takes some twenty times as much
+	if (rc == -ENOMEM)
+		return rc;
+	l->has_json = true;
 	if (!json_is_object(l->json)) {
 		json_decref(l->json);
 		l->json = NULL;

@@ -47,7 +47,6 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	s->dir_mtime_ns = root->stx_mtime.tv_sec * INT64_C(1000000000) + root->stx_mtime.tv_nsec;
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
 		stay_the_step(a->step->base, s);
-	s->temporary = ckpt_metadata_temporary(a->metadata);
 	ckpt_lock_take(&store->lock);
 	s->sequence = ++store->sequence;
 	ckpt_lock_drop(&store->lock);
@@ -78,7 +77,9 @@ int ckpt_attempt_prepare(struct attempt *a)
 	fill_summary(a, len);
 	memcpy(r->store_id, a->step->store->id, sizeof(r->store_id));
 	r->metadata = a->metadata;
-	rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
+	rc = ckpt_metadata_temporary(a->metadata, &r->summary.temporary);
+	if (!rc)
+		rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
 	if (!rc && len > CKPT_MANIFEST_EMBED_MAX) {
 		char key[2 + 64 + 1] = "m/";
 

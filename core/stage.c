@@ -12,6 +12,7 @@
 
 #include "core/errlog.h"
 #include "core/folders.h"
+#include "core/json.h"
 #include "core/reopen.h"
 #include "core/share.h"
 #include "core/store.h"
@@ -33,14 +34,15 @@
 
 int ckpt_stage_write_origin(struct ckpt_step *step)
 {
-	json_t *origin =
-		json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b}", "folder", step->folder_id, "name",
-			  step->name, "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
-			  (json_int_t)step->gid, "pid", (json_int_t)step->pid, "add_only", (int)step->add_only,
-			  "reopens", (json_int_t)step->from_version, "plain", (int)step->from_plain);
-	CLEANUP_FREE char *text = origin ? json_dumps(origin, JSON_COMPACT) : NULL;
+	CLEANUP_FREE char *text = NULL;
 
-	json_decref(origin);
+	ckpt_json_begin();
+	text = ckpt_json_dump(json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b}", "folder", step->folder_id,
+					"name", step->name, "began_ns", (json_int_t)step->began_ns, "uid",
+					(json_int_t)step->uid, "gid", (json_int_t)step->gid, "pid",
+					(json_int_t)step->pid, "add_only", (int)step->add_only, "reopens",
+					(json_int_t)step->from_version, "plain", (int)step->from_plain),
+			      JSON_COMPACT);
 	if (!text)
 		return -ENOMEM;
 	return ckpt_sys.fsetxattr(step->dirfd, ORIGIN_XATTR, text, strlen(text), 0);
@@ -60,7 +62,8 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 
 	if (n < 0)
 		return errno == ENODATA ? 0 : -errno;
-	origin = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+	if (ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, &origin) == -ENOMEM)
+		return -ENOMEM;
 	name = json_string_value(json_object_get(origin, "name"));
 	folder = json_string_value(json_object_get(origin, "folder"));
 	if (name && folder && !ckpt_name_check(name, strlen(name)) && ckpt_name_is_folder_id(folder)) {

@@ -96,5 +96,5 @@ bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);
 void ckpt_stage_forget(struct ckpt_step *step);
 // The step is GONE: its session is nobody's any more, or a committed step's.
 void ckpt_stage_vanish(struct ckpt_step *step);
-// Reads who began the session, under which name, from the session's directory. A session that does not say: name "".
+// Reads who began the session, under which name, from the session's directory. A session that does not say: name "". -ENOMEM.
 int ckpt_stage_read_origin(struct ckpt_step *step);

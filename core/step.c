@@ -120,22 +120,27 @@ static void lru_push_locked(struct ckpt_step_table *t, struct ckpt_step *step)
 
 // --- Objects ----------------------------------------------------------------------------------------------------------
 
-int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step)
+static struct ckpt_step *new_locked(struct ckpt_store *s)
 {
 	struct ckpt_step *step = calloc(1, sizeof(*step));
 
 	if (!step)
-		return -ENOMEM;
+		return NULL;
 	step->store = s;
 	step->refs = 1;
 	step->dirfd = -1;
 	ckpt_lock_init(&step->lock, CKPT_LOCK_STEP);
 	pthread_cond_init(&step->changed, NULL);
-	ckpt_lock_take(&s->lock);
 	step->incarnation = ++s->steps->incarnations;
-	ckpt_lock_drop(&s->lock);
-	*ret_step = step;
-	return 0;
+	return step;
+}
+
+int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step)
+{
+	LOCK_SCOPE(&s->lock);
+
+	*ret_step = new_locked(s);
+	return *ret_step ? 0 : -ENOMEM;
 }
 
 struct ckpt_step *ckpt_step_ref(struct ckpt_step *step)
@@ -582,11 +587,14 @@ static int load_bare_deletion_locked(struct ckpt_step *fresh, const struct ckpt_
 	return ckpt_name_key(fresh->folder_id, fresh->name, fresh->key);
 }
 
-// What a version says, with what has its name now and what is deleted of its session: references, or NULL. fresh is an
-// object to be used.
-static int load_locked(struct ckpt_step *live, struct ckpt_step *deleted, const struct ckpt_summary *summary,
-		       struct ckpt_step *fresh)
+// What a version says, with what has its name now and what is deleted of its session: references, or NULL. *ret_fresh is a
+// reference, or NULL: only a step that is not known yet needs memory. What is put for one that is, on the disk by now, does
+// not fail here.
+static int load_locked(struct ckpt_store *s, struct ckpt_step *live, struct ckpt_step *deleted,
+		       const struct ckpt_summary *summary, struct ckpt_step **ret_fresh)
 {
+	struct ckpt_step *fresh;
+
 	if (live && summary->version == live->summary.version && strcmp(live->session, summary->session)) {
 		ckpt_step_forget_locked(live); // it has expired since we looked, and its name was given again
 		live = NULL;
@@ -598,13 +606,15 @@ static int load_locked(struct ckpt_step *live, struct ckpt_step *deleted, const 
 		live->summary = *summary;
 		return 0;
 	}
+	if (!(live && summary->deleted) && !deleted && !(*ret_fresh = new_locked(s)))
+		return -ENOMEM;
+	fresh = *ret_fresh;
 	if (live) { // it was deleted or moved, or another session took its place
 		live->moved = summary->deleted && !strcmp(summary->event, CKPT_EVENT_MOVE) &&
 			      !strcmp(live->session, summary->session); // else what came in between has expired
 		ckpt_step_bury_locked(live, summary->version, summary->committed_ns);
 	}
-	if (!live &&
-	    summary->version <= ckpt_step_versions_used_locked(fresh->store, summary->folder_id, summary->name))
+	if (!live && summary->version <= ckpt_step_versions_used_locked(s, summary->folder_id, summary->name))
 		return 0;
 	if (live && summary->deleted)
 		return 0;
@@ -622,11 +632,9 @@ static int load_locked(struct ckpt_step *live, struct ckpt_step *deleted, const 
 
 int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
 {
-	struct ckpt_step *fresh, *live, *deleted;
-	int rc = ckpt_step_new(s, &fresh);
+	struct ckpt_step *fresh = NULL, *live, *deleted;
+	int rc;
 
-	if (rc)
-		return rc;
 	ckpt_lock_take(&s->lock);
 	live = find_locked(s->steps, summary->folder_id, summary->name);
 	if (live)
@@ -634,7 +642,7 @@ int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
 	deleted = ckpt_step_deleted_locked(s, summary);
 	if (deleted)
 		ckpt_step_ref(deleted);
-	rc = load_locked(live, deleted, summary, fresh);
+	rc = load_locked(s, live, deleted, summary, &fresh);
 	ckpt_lock_drop(&s->lock);
 	ckpt_step_unref(live);
 	ckpt_step_unref(deleted);

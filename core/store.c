@@ -2,6 +2,7 @@
 
 #include "core/convert.h"
 #include "core/hash.h"
+#include "core/json.h"
 #include "core/load.h"
 #include "core/reopen.h"
 #include "core/sys.h"
@@ -64,7 +65,7 @@ static int read_json(int dirfd, const char *name, json_t **ret_json)
 	CLEANUP_FREE char *text = malloc(IDENTITY_BYTES_MAX);
 	struct stat st;
 	ssize_t n;
-	json_t *json;
+	int rc;
 
 	if (fd < 0)
 		return fd;
@@ -75,11 +76,8 @@ static int read_json(int dirfd, const char *name, json_t **ret_json)
 	n = ckpt_sys.pread(fd, text, IDENTITY_BYTES_MAX, 0);
 	if (n < 0)
 		return (int)n;
-	json = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
-	if (!json)
-		return -EBADMSG;
-	*ret_json = json;
-	return 0;
+	rc = ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, ret_json);
+	return rc == -EINVAL ? -EBADMSG : rc;
 }
 
 static int identity_check(struct ckpt_store *s, const json_t *identity)
@@ -116,41 +114,43 @@ static int identity_read(struct ckpt_store *s, json_t **ret_identity)
 	return rc;
 }
 
-static int identity_write(int dirfd, const json_t *identity)
+static int identity_write(int dirfd, json_t *identity)
 {
-	CLEANUP_FREE char *text = json_dumps(identity, JSON_INDENT(2)), *line = NULL;
+	CLEANUP_FREE char *text = ckpt_json_dump(json_incref(identity), JSON_INDENT(2)), *line = NULL;
 
 	if (!text || asprintf(&line, "%s\n", text) < 0)
 		return -ENOMEM;
 	return strlen(line) < IDENTITY_BYTES_MAX ? write_file(dirfd, IDENTITY_FILE, line) : -EFBIG;
 }
 
-// True when nothing is in it but what `passed` lets pass (NULL: nothing does).
-static bool is_empty(int dirfd, const char *name, bool (*passed)(int dirfd, const char *name))
+// 0: nothing is in it but what `passed` lets pass (NULL: nothing does); -ENOTEMPTY, -ENOMEM ...
+static int check_empty(int dirfd, const char *name, int (*passed)(int dirfd, const char *name))
 {
 	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *d;
-	bool empty = true;
+	int rc = 0;
 
 	if (!dir) {
+		rc = -errno;
 		if (fd >= 0)
 			close(fd);
-		return false;
+		return rc;
 	}
-	while (empty && (d = readdir(dir)))
-		empty = !strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || (passed && passed(fd, d->d_name));
+	while (!rc && (d = readdir(dir)))
+		if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
+			rc = passed ? passed(fd, d->d_name) : -ENOTEMPTY;
 	closedir(dir);
-	return empty;
+	return rc;
 }
 
 // What is in a new disk, and what an init that was cut off has left: it goes on where that one ended.
-static bool is_nothing_yet(int dirfd, const char *name)
+static int check_nothing_yet(int dirfd, const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
 		if (!strcmp(name, folders[i]))
-			return is_empty(dirfd, name, NULL);
-	return !strcmp(name, "lost+found") || !strcmp(name, IDENTITY_FILE ".new");
+			return check_empty(dirfd, name, NULL);
+	return strcmp(name, "lost+found") && strcmp(name, IDENTITY_FILE ".new") ? -ENOTEMPTY : 0;
 }
 
 static int make_folders(int dirfd)
@@ -192,6 +192,7 @@ static int identity_make(int dirfd, const struct ckpt_settings *settings)
 
 	if (rc)
 		return rc;
+	ckpt_json_begin();
 	identity = json_pack("{s:i, s:s, s:I, s:[], s:[]}", "format", CKPT_STORE_FORMAT, "id", id, "created_ns",
 			     (json_int_t)ckpt_sys.now_ns(), "required", "optional");
 	if (!identity)
@@ -216,9 +217,9 @@ int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings)
 		return -errno;
 	if (!faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW))
 		return -EEXIST;
-	if (!is_empty(dirfd, ".", is_nothing_yet))
-		return -ENOTEMPTY;
-	rc = make_folders(dirfd);
+	rc = check_empty(dirfd, ".", check_nothing_yet);
+	if (!rc)
+		rc = make_folders(dirfd);
 	return rc ? rc : identity_make(dirfd, settings);
 }
 
@@ -339,15 +340,16 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
 {
 	char boot_id[37], host[65] = "";
 	CLEANUP_FREE char *text = NULL, *where = mountpoint ? ckpt_name_clean(mountpoint) : NULL;
-	json_t *holder;
 	int rc;
 
+	if (mountpoint && !where)
+		return -ENOMEM;
 	boot_id_read(boot_id);
 	gethostname(host, sizeof(host) - 1);
-	holder = json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host, "boot_id", boot_id,
-			   "mountpoint", where, "since_ns", (json_int_t)ckpt_sys.now_ns());
-	text = holder ? json_dumps(holder, JSON_INDENT(2)) : NULL;
-	json_decref(holder);
+	ckpt_json_begin();
+	text = ckpt_json_dump(json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host, "boot_id",
+					boot_id, "mountpoint", where, "since_ns", (json_int_t)ckpt_sys.now_ns()),
+			      JSON_INDENT(2));
 	rc = text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
 	if (rc) { // what the holder before us wrote would be taken for ours
 		ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0);
@@ -370,6 +372,7 @@ int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder)
 	CLEANUP_FD int fd = -1;
 	json_t *json = NULL;
 	const char *mountpoint;
+	int rc;
 
 	if (dirfd < 0)
 		return -errno;
@@ -383,16 +386,18 @@ int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder)
 	if (!ret_holder)
 		return 0;
 	*ret_holder = (struct ckpt_holder){0};
-	if (read_json(dirfd, HOLDER_FILE, &json))
-		return 0;
+	rc = read_json(dirfd, HOLDER_FILE, &json);
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
 	ret_holder->pid = (int)json_integer_value(json_object_get(json, "pid"));
 	ret_holder->since_ns = json_integer_value(json_object_get(json, "since_ns"));
 	text_into(ret_holder->host, sizeof(ret_holder->host), json, "host");
 	text_into(ret_holder->boot_id, sizeof(ret_holder->boot_id), json, "boot_id");
 	mountpoint = json_string_value(json_object_get(json, "mountpoint"));
 	ret_holder->mountpoint = mountpoint ? strdup(mountpoint) : NULL;
+	rc = mountpoint && !ret_holder->mountpoint ? -ENOMEM : 0;
 	json_decref(json);
-	return 0;
+	return rc;
 }
 
 bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint)
@@ -569,7 +574,7 @@ static void folders_forget(struct ckpt_store *s)
 
 void ckpt_store_rest(struct ckpt_store *s)
 {
-	if (!s)
+	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
 	ckpt_reopen_wake_all(s);
 	LOCK_SCOPE(&s->lock);

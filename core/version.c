@@ -159,8 +159,7 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 		return 1;
 	free(r->metadata);
 	r->metadata = strdup(metadata);
-	r->summary.temporary = ckpt_metadata_temporary(metadata);
-	return r->metadata ? 0 : -ENOMEM;
+	return r->metadata ? ckpt_metadata_temporary(metadata, &r->summary.temporary) : -ENOMEM;
 }
 
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)

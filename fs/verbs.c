@@ -4,6 +4,7 @@
 #include "core/amend.h"
 #include "core/delete.h"
 #include "core/folders.h"
+#include "core/json.h"
 #include "core/move.h"
 #include "core/pin.h"
 #include "core/remove.h"
@@ -15,7 +16,6 @@
 #include "fs/status.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -323,12 +323,14 @@ static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to
 
 char *verbs_answer(struct ckpt_fs *fs, const char *request)
 {
-	json_t *json = json_loads(request, 0, NULL);
-	const char *verb = json_string_value(json_object_get(json, "verb"));
-	const char *session = json_string_value(json_object_get(json, "session"));
-	const char *to = json_string_value(json_object_get(json, "to"));
+	const char *verb, *session, *to;
+	json_t *json;
 	char *reply;
 
+	(void)ckpt_json_load(request, strlen(request), 0, NULL, &json);
+	verb = json_string_value(json_object_get(json, "verb"));
+	session = json_string_value(json_object_get(json, "session"));
+	to = json_string_value(json_object_get(json, "to"));
 	if (!verb)
 		reply = refusal("not a request", NULL);
 	else if (!strcmp(verb, "status"))

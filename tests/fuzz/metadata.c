@@ -21,12 +21,13 @@ static void *try_marker(void *arg)
 	const struct text *in = arg;
 	CLEANUP_FREE char *json = NULL, *why = NULL, *again = NULL;
 	int rc = ckpt_metadata_parse((const char *)in->data, in->len, &json, &why);
+	bool temporary;
 
 	fuzz_assert(rc == 0 || rc == -EINVAL || rc == -EFBIG);
 	fuzz_assert(rc ? why && !json : !why);
 	if (!json)
 		return NULL;
-	(void)ckpt_metadata_temporary(json);
+	(void)ckpt_metadata_temporary(json, &temporary);
 	CLEANUP_FREE char *no = NULL;
 	rc = ckpt_metadata_parse(json, strlen(json), &again, &no);
 	// What is written with escapes for half its bytes may be longer than what came, and then too long.

@@ -48,6 +48,7 @@ START_TEST(metadata_is_read_as_the_table_says)
 		CLEANUP_FREE char *json = NULL;
 		CLEANUP_FREE char *why = NULL;
 		int rc = ckpt_metadata_parse(table[i].text, strlen(table[i].text), &json, &why);
+		bool temporary;
 
 		if (table[i].why) {
 			ck_assert_msg(rc == -EINVAL, "%s: %d", table[i].text, rc);
@@ -60,7 +61,8 @@ START_TEST(metadata_is_read_as_the_table_says)
 		ck_assert(table[i].empty == !json);
 		if (json)
 			ck_assert_str_eq(json, table[i].json);
-		ck_assert_int_eq(ckpt_metadata_temporary(json), table[i].temporary);
+		ck_ok(ckpt_metadata_temporary(json, &temporary));
+		ck_assert_int_eq(temporary, table[i].temporary);
 	}
 }
 END_TEST

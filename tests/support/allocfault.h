@@ -1,0 +1,83 @@
+// Faults in allocations, by number: the n-th of this process fails, n = 1, 2, 3 ... until none fires, whoever makes it: core,
+// libc for it (strdup, opendir, pthread_create), or a library (jansson, LMDB).
+//
+//	ckpt_allocfault_begin(n, false);
+//	... the body, which must not assert: Check allocates ...
+//	count = ckpt_allocfault_end();
+//	if (count < n) done;
+//
+// This header defines malloc and its kin for the whole program, under the sanitizers too: it is for the one file that is a
+// test program. A child of the body goes on with the count.
+#pragma once
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ALLOC_BELOW(name) __interceptor_##name
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ALLOC_BELOW(name) __interceptor_##name
+#endif
+#endif
+#ifndef ALLOC_BELOW
+#define ALLOC_BELOW(name) __libc_##name
+#endif
+
+void *ALLOC_BELOW(malloc)(size_t bytes);
+void *ALLOC_BELOW(calloc)(size_t count, size_t bytes);
+void *ALLOC_BELOW(realloc)(void *old, size_t bytes);
+
+static struct ckpt_allocfault {
+	uint64_t at, count;
+	bool sticky;
+} * allocfault, *allocfault_memory; // shared with children; NULL: none is on
+
+static inline bool alloc_fails(void)
+{
+	struct ckpt_allocfault *f = __atomic_load_n(&allocfault, __ATOMIC_ACQUIRE);
+	uint64_t n;
+
+	if (!f)
+		return false;
+	n = __atomic_add_fetch(&f->count, 1, __ATOMIC_RELAXED);
+	if (n < f->at || (n > f->at && !f->sticky))
+		return false;
+	errno = ENOMEM;
+	return true;
+}
+
+void *malloc(size_t bytes)
+{
+	return alloc_fails() ? NULL : ALLOC_BELOW(malloc)(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+	return alloc_fails() ? NULL : ALLOC_BELOW(calloc)(count, bytes);
+}
+
+void *realloc(void *old, size_t bytes)
+{
+	return alloc_fails() ? NULL : ALLOC_BELOW(realloc)(old, bytes);
+}
+
+// at 0: none fails, they are counted.
+static inline void ckpt_allocfault_begin(uint64_t at, bool sticky)
+{
+	if (!allocfault_memory)
+		allocfault_memory = mmap(NULL, sizeof(*allocfault_memory), PROT_READ | PROT_WRITE,
+					 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	*allocfault_memory = (struct ckpt_allocfault){.at = at ? at : UINT64_MAX, .sticky = sticky};
+	__atomic_store_n(&allocfault, allocfault_memory, __ATOMIC_RELEASE);
+}
+
+static inline uint64_t ckpt_allocfault_end(void)
+{
+	__atomic_store_n(&allocfault, NULL, __ATOMIC_RELEASE);
+	return __atomic_load_n(&allocfault_memory->count, __ATOMIC_RELAXED);
+}

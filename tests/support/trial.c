@@ -1,0 +1,769 @@
+#include "tests/support/trial.h"
+
+#include "tests/support/staged.h"
+
+#include "core/amend.h"
+#include "core/convert.h"
+#include "core/delete.h"
+#include "core/folders.h"
+#include "core/format.h"
+#include "core/latest.h"
+#include "core/load.h"
+#include "core/metadata.h"
+#include "core/move.h"
+#include "core/pin.h"
+#include "core/profile.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/share.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+// --- Preparing ---------------------------------------------------------------------------------------------------------
+
+static void prepare_store(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	ckpt_save_init(t->dir);
+	t->s = ckpt_save_open(t->dir);
+}
+
+// A committed step of save.h.
+static void prepare_step(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_store(t, arg);
+	t->step = ckpt_save_one(t->s, arg);
+}
+
+// One as a client has left it, and its staged files.
+static void prepare_staged(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_store(t, arg);
+	ck_ok(ckpt_save_begin(t->s, arg, &t->step));
+	ckpt_save_write(t->step, arg, &t->holder);
+}
+
+static void prepare_folder(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_store(t, arg);
+	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, ckpt_save_steps[arg].folder, 0755));
+}
+
+static void prepare_late(struct ckpt_trial *t, unsigned arg)
+{
+	int fd;
+
+	prepare_store(t, arg);
+	t->step = ckpt_staged_begin(t->s, "1000");
+	close(ckpt_staged_put(t->step, "whole", "whole"));
+	fd = ckpt_staged_put(t->step, "late", "la");
+	ckpt_staged_writer(t->step, &t->writer, fd);
+	t->writer.late = true;
+	t->fd = fd;
+}
+
+static void prepare_deleted(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_step(t, arg);
+	ck_ok(ckpt_delete(t->step));
+}
+
+static void prepare_reopened(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_step(t, arg);
+	t->other = t->step;
+	ck_ok(ckpt_reopen(t->other, &t->step));
+}
+
+static void end_store(struct ckpt_trial *t)
+{
+	ckpt_step_unref(TAKE_PTR(t->step));
+	ckpt_step_unref(TAKE_PTR(t->other));
+	ckpt_store_close(TAKE_PTR(t->s));
+}
+
+static struct ckpt_step *any_left(struct ckpt_store *s)
+{
+	struct ckpt_step **steps, *left;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count));
+	ck_assert_uint_eq(count, 1);
+	left = ckpt_step_ref(steps[0]);
+	ckpt_step_list_free(steps, count);
+	return left;
+}
+
+static void prepare_left(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_staged(t, arg);
+	end_store(t);
+	t->s = ckpt_save_open(t->dir);
+	t->step = any_left(t->s);
+}
+
+static void prepare_left_reopened(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_reopened(t, arg);
+	end_store(t);
+	t->s = ckpt_save_open(t->dir);
+	t->step = any_left(t->s);
+}
+
+static void write_plain(struct ckpt_store *s, const char *path)
+{
+	int fd = ckpt_sys.open(s->tree_fd, path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, "plain", 5, 0));
+	close(fd);
+}
+
+static void prepare_plain_folder(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_store(t, arg);
+	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run", 0755));
+	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run/sub", 0755));
+	write_plain(t->s, "run/sub/file");
+}
+
+static int begin_draft(struct ckpt_trial *t)
+{
+	const struct ckpt_draft_origin origin = {
+		.path = "models/best.pt", .name = "best.pt", .folder_id = "", .pid = getpid(), .folder_fd = -1};
+
+	return ckpt_draft_begin(t->s, &origin, &t->draft);
+}
+
+static int write_draft(struct ckpt_trial *t)
+{
+	int fd = ckpt_sys.open(t->draft.dirfd, t->draft.name, O_WRONLY | O_CREAT | O_EXCL, 0644), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = (int)ckpt_sys.pwrite(fd, "new", 3, 0);
+	ckpt_sys.close(fd);
+	return MIN(rc, 0);
+}
+
+static void prepare_draft(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_store(t, arg);
+	ck_ok(begin_draft(t));
+	ck_ok(write_draft(t));
+}
+
+// All that an open may find, and the store closed.
+static void prepare_much(struct ckpt_trial *t, unsigned arg)
+{
+	static const char record_of[] = "steps/1009/1";
+	struct ckpt_step *step;
+	int fd;
+
+	prepare_plain_folder(t, arg);
+	ckpt_step_unref(ckpt_save_one(t->s, CKPT_SAVE_LARGE));
+	step = ckpt_save_one(t->s, 4);
+	ck_ok(ckpt_move(step, "", "7"));
+	ckpt_step_unref(step);
+	step = ckpt_save_one(t->s, 0);
+	ck_ok(ckpt_commit_metadata(step, "{\"temporary\":true}"));
+	t->other = ckpt_save_one(t->s, 3);
+	ck_ok(ckpt_delete(t->other));
+	ck_ok(begin_draft(t));
+	ck_ok(write_draft(t));
+	ckpt_draft_close(&t->draft);
+	ck_ok(ckpt_stage_begin(t->s, "", "1.tmp", 0755, getuid(), getgid(), getpid(), &t->step));
+	ckpt_step_unref(t->step);
+	ck_ok(ckpt_reopen(step, &t->step));
+	ckpt_step_unref(step);
+	ck_ok(ckpt_convert_prepare(t->s, t->s->tree_fd, "", "run", &step));
+	ck_ok(ckpt_convert(step, t->s->tree_fd));
+	ckpt_step_unref(step);
+	if (arg) { // a record that cannot be read
+		ck_ok(ckpt_sys.mkdir(t->s->dirfd, "steps/1009", 0700));
+		fd = ckpt_sys.open(t->s->dirfd, record_of, O_WRONLY | O_CREAT | O_EXCL, 0600);
+		ck_ok(fd);
+		close(fd);
+	}
+	end_store(t);
+}
+
+static void prepare_much_open(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_much(t, arg);
+	t->s = ckpt_save_open(t->dir);
+}
+
+static void remove_index(struct ckpt_trial *t)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.4000s/index", t->dir);
+	ckpt_temp_empty(path, true);
+}
+
+static void prepare_no_index(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_much(t, arg);
+	remove_index(t);
+}
+
+static void prepare_damaged_index(struct ckpt_trial *t, unsigned arg)
+{
+	char path[PATH_MAX], noise[8192];
+	int fd;
+
+	prepare_much(t, arg);
+	snprintf(path, sizeof(path), "%.4000s/index/data.mdb", t->dir);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	memset(noise, 0x5a, sizeof(noise));
+	ck_assert_int_eq(pwrite(fd, noise, sizeof(noise), 2048), sizeof(noise));
+	close(fd);
+}
+
+static void prepare_nothing(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	ckpt_temp_dir(t->dir);
+	ckpt_settings_init(&t->settings);
+	ck_ok(ckpt_setting_give(ckpt_setting_find("marker"), "DONE", &t->settings));
+	ck_ok(ckpt_setting_give(ckpt_setting_find("steps_at"), "a/*:b/*", &t->settings));
+}
+
+static void prepare_closed(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_nothing(t, arg);
+	ck_ok(ckpt_store_init_with(t->dir, &t->settings));
+}
+
+static void prepare_reader(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_step(t, 0);
+	ck_ok(ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &t->reader));
+	ckpt_step_unref(ckpt_save_one(t->s, CKPT_SAVE_LARGE));
+	ck_ok(ckpt_delete(t->step));
+	(void)arg;
+}
+
+// Nothing of the step is in memory.
+static void prepare_unread(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_step(t, CKPT_SAVE_LARGE);
+	end_store(t);
+	if (arg)
+		remove_index(t);
+	ck_ok(ckpt_store_open(t->dir, arg ? CKPT_STORE_READ : CKPT_STORE_WRITE, NULL, &t->s));
+	t->step = ckpt_save_find(t->s, CKPT_SAVE_LARGE);
+}
+
+// --- Acts --------------------------------------------------------------------------------------------------------------
+
+static int act_init(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_store_init_with(t->dir, &t->settings);
+}
+
+static int act_set(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_store_set(t->dir, ckpt_setting_find("marker"), "OTHER");
+}
+
+static int act_settings(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_settings there;
+	char *lines;
+	int rc = ckpt_store_settings(t->dir, &there);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	lines = ckpt_settings_lines(&there);
+	ckpt_settings_done(&there);
+	if (!lines)
+		return -ENOMEM;
+	snprintf(t->said, sizeof(t->said), "%s", lines);
+	free(lines);
+	return 0;
+}
+
+static int act_open(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_store_open(t->dir, CKPT_STORE_WRITE, t->settings.given ? &t->settings : NULL, &t->s);
+}
+
+static int act_open_to_read(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &t->s);
+}
+
+static int act_refresh(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_load_refresh(t->reader);
+}
+
+static int act_announce(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_holder h;
+	int rc = ckpt_store_announce(t->s, "/mnt/store");
+
+	(void)arg;
+	if (!rc)
+		rc = ckpt_store_holder(t->dir, &h);
+	if (rc)
+		return rc;
+	snprintf(t->said, sizeof(t->said), "%s %d", h.mountpoint, h.pid == getpid());
+	ckpt_holder_done(&h);
+	return 0;
+}
+
+static int act_begin(struct ckpt_trial *t, unsigned arg)
+{
+	return ckpt_save_begin(t->s, arg, &t->step);
+}
+
+static int act_begin_from(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_stage_begin_from(t->s, "", "derived", t->step, true, &t->other);
+}
+
+static int act_rename_staged(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_stage_rename(t->step, "", "renamed");
+}
+
+static int act_abort(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_stage_abort(t->step, false);
+}
+
+static int act_resume(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_stage_resume(t->step);
+}
+
+static int act_commit(struct ckpt_trial *t, unsigned arg)
+{
+	return ckpt_save_commit(t->step, arg);
+}
+
+static int act_commit_late(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+
+	(void)arg;
+	how.leaves_late = true;
+	return ckpt_commit(t->step, &how);
+}
+
+// A second time by a client that brings other metadata: a new version.
+static int act_metadata(struct ckpt_trial *t, unsigned arg)
+{
+	return ckpt_save_metadata(t->step, arg);
+}
+
+static int act_pin(struct ckpt_trial *t, unsigned arg)
+{
+	return ckpt_pin(t->step, arg);
+}
+
+static int act_delete(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_delete(t->step);
+}
+
+static int act_undelete(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_undelete(t->step);
+}
+
+static int act_expire(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_expire(t->step);
+}
+
+static int act_move(struct ckpt_trial *t, unsigned arg)
+{
+	return arg ? ckpt_move_to(t->step, "run/moved") : ckpt_move(t->step, "", "moved");
+}
+
+static int act_reopen(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_reopen(t->step, &t->other);
+}
+
+static int act_write_over(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_share_copy copy = {0};
+	int rc = ckpt_stage_enter(t->step, true);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	rc = ckpt_share_copy_make(t->s, t->step->dirfd, "model.bin", false, false, &copy);
+	if (!rc && copy.of)
+		rc = ckpt_share_copy_place(t->s, &copy, t->step->dirfd, "model.bin");
+	ckpt_stage_leave(t->step);
+	return rc;
+}
+
+static int make_file(int dirfd, const char *name)
+{
+	int fd = ckpt_sys.open(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = (int)ckpt_sys.pwrite(fd, "amended", 7, 0);
+	ckpt_sys.close(fd);
+	return MIN(rc, 0);
+}
+
+static int open_session(struct ckpt_trial *t)
+{
+	return ckpt_sys.open(t->s->sessions_fd, t->step->session, O_RDONLY | O_DIRECTORY, 0);
+}
+
+// As the mount does it: a close that failed takes the file away again.
+static int act_add(struct ckpt_trial *t, unsigned arg)
+{
+	CLEANUP_FD int dirfd = open_session(t);
+	int rc = dirfd < 0 ? dirfd : ckpt_amend_clear(t->step, dirfd, "late");
+
+	(void)arg;
+	if (!rc)
+		rc = make_file(dirfd, "late");
+	if (!rc)
+		rc = ckpt_amend_begin(t->step, "late");
+	if (rc)
+		return rc;
+	rc = ckpt_amend_add(t->step, "late");
+	if (rc)
+		(void)ckpt_sys.unlink(dirfd, "late", 0);
+	ckpt_amend_forget(t->step, "late");
+	return rc;
+}
+
+static int act_replace(struct ckpt_trial *t, unsigned arg)
+{
+	CLEANUP_FD int dirfd = open_session(t);
+	int rc = dirfd < 0 ? dirfd : make_file(dirfd, ".again-1");
+
+	(void)arg;
+	return rc ? rc : ckpt_amend_replace(t->step, "model.bin", ".again-1");
+}
+
+static int act_take_out(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_amend_remove(t->step, "shards");
+}
+
+static int act_remove_entry(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(t->step, &m);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	rc = ckpt_remove_entry(t->step, m, 0, "model.bin", false);
+	ckpt_manifest_unref(m);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int act_draft(struct ckpt_trial *t, unsigned arg)
+{
+	int rc = begin_draft(t);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	rc = write_draft(t);
+	if (!rc)
+		rc = ckpt_draft_publish(&t->draft, t->s->tree_fd, "best.pt");
+	if (!rc)
+		return ckpt_draft_published(&t->draft, t->s->tree_fd, true);
+	ckpt_draft_drop(&t->draft);
+	return rc;
+}
+
+static int act_leave_draft(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_draft_leave(&t->draft);
+}
+
+static int act_convert(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_step *step;
+	int rc = ckpt_convert_prepare(t->s, t->s->tree_fd, "", "run", &step);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	rc = ckpt_convert(step, t->s->tree_fd);
+	if (!rc) {
+		rc = ckpt_convert_sync(t->s, t->s->tree_fd);
+		if (!rc)
+			rc = ckpt_commit(step, &ckpt_staged_plain);
+		if (rc)
+			(void)ckpt_convert_back(step, t->s->tree_fd, "run");
+	}
+	ckpt_step_unref(step);
+	return rc;
+}
+
+static int act_list(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_folders folders = {0};
+	struct ckpt_latest latest;
+	struct ckpt_step **steps;
+	size_t count, deleted;
+	int rc = ckpt_step_list(t->s, NULL, ~0u, &steps, &count);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	ckpt_step_list_free(steps, count);
+	rc = ckpt_deleted_list(t->s, &steps, &deleted);
+	if (rc)
+		return rc;
+	ckpt_step_list_free(steps, deleted);
+	rc = ckpt_latest(t->s, NULL, CKPT_LATEST_BY_COMMIT, 1, &latest);
+	if (!rc)
+		rc = ckpt_folders_read(t->s, &folders);
+	if (!rc) {
+		CLEANUP_FREE char *name = ckpt_folders_name(&folders, latest.folder_id, latest.name);
+
+		snprintf(t->said, sizeof(t->said), "%zu %zu %s %zu", count, deleted, name ? name : "", folders.count);
+		rc = name ? 0 : -ENOMEM;
+	}
+	ckpt_folders_done(&folders);
+	return rc;
+}
+
+static int act_read(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_record r;
+	int rc = ckpt_step_manifest(t->step, &m);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	ckpt_manifest_unref(m);
+	rc = ckpt_step_record(t->step, 1, &r);
+	if (!rc)
+		ckpt_record_done(&r);
+	return rc;
+}
+
+static int act_usage(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_stage_usage usage;
+	int rc = ckpt_stage_usage(t->step, &usage);
+
+	(void)arg;
+	if (!rc)
+		snprintf(t->said, sizeof(t->said), "%llu files", (unsigned long long)usage.files);
+	return rc;
+}
+
+static int act_errors(struct ckpt_trial *t, unsigned arg)
+{
+	char *text, *last;
+	int64_t at_ns;
+	int rc = ckpt_errlog_text(t->s->errlog, &text);
+
+	(void)arg;
+	if (rc)
+		return rc;
+	free(text);
+	ckpt_errlog_add(t->s->errlog, "subject", -EIO, NULL, "what");
+	(void)ckpt_errlog_last(t->s->errlog, &at_ns, &last); // may be NULL
+	free(last);
+	return 0;
+}
+
+static int act_index(struct ckpt_trial *t, unsigned arg)
+{
+	struct ckpt_index_stat stat;
+	int rc = ckpt_index_reset(t->s->index);
+
+	(void)arg;
+	if (!rc)
+		rc = ckpt_index_put(t->s->index, t->step->key, &t->step->summary, NULL, 0);
+	if (!rc)
+		rc = ckpt_index_stat(t->s->index, &stat);
+	if (!rc)
+		rc = ckpt_index_remove(t->s->index, t->step->key, t->step->summary.version);
+	if (!rc)
+		snprintf(t->said, sizeof(t->said), "%llu", (unsigned long long)stat.versions);
+	return rc;
+}
+
+static void prepare_text(struct ckpt_trial *t, unsigned arg)
+{
+	static const char state[] = "{\"global_step\": 5, \"log_history\": [{\"loss\": NaN}]}";
+
+	prepare_store(t, arg);
+	t->fd = ckpt_sys.open(t->s->tree_fd, "trainer_state.json", O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(t->fd);
+	ck_ok(ckpt_sys.pwrite(t->fd, state, strlen(state), 0));
+}
+
+static int act_completes(struct ckpt_trial *t, unsigned arg)
+{
+	const struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE,
+				       .name = "trainer_state.json",
+				       .fd = t->fd,
+				       .dir = "checkpoint-5",
+				       .dirfd = t->s->tree_fd};
+	struct ckpt_completion c;
+	size_t row = 0;
+	int rc = ckpt_profile_completes(~UINT64_C(0), &deed, &row, &c);
+
+	(void)arg;
+	if (!rc)
+		snprintf(t->said, sizeof(t->said), "%s %s", c.profile, c.event);
+	return rc;
+}
+
+static int act_parse(struct ckpt_trial *t, unsigned arg)
+{
+	static const char text[] = "{\"metrics\": {\"loss\": 0.5}, \"temporary\": true}";
+	char *json = NULL, *why = NULL;
+	int rc = ckpt_metadata_parse(text, strlen(text), &json, &why);
+
+	(void)arg;
+	if (!rc)
+		snprintf(t->said, sizeof(t->said), "%s", json);
+	free(json);
+	free(why);
+	return rc;
+}
+
+static void prepare_safetensors(struct ckpt_trial *t, unsigned arg)
+{
+	static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+	uint64_t len = strlen(header);
+
+	prepare_store(t, arg);
+	t->fd = ckpt_sys.open(t->s->tree_fd, "a.safetensors", O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(t->fd);
+	ck_ok(ckpt_sys.pwrite(t->fd, &len, sizeof(len), 0));
+	ck_ok(ckpt_sys.pwrite(t->fd, header, len, sizeof(len)));
+	ck_ok(ckpt_sys.pwrite(t->fd, "abcd", 4, (off_t)(sizeof(len) + len)));
+}
+
+static int act_check_format(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	return ckpt_format_check(t->fd, "a.safetensors");
+}
+
+const struct ckpt_trial_act ckpt_trial_acts[] = {
+	{"init", prepare_nothing, act_init, 0, 0},
+	{"set", prepare_closed, act_set, 0, 0},
+	{"settings", prepare_closed, act_settings, 0, 0},
+	{"open an empty store", prepare_closed, act_open, 0, 0},
+	{"open", prepare_much, act_open, 0, 0},
+	{"open with a record that cannot be read", prepare_much, act_open, 1, 0},
+	{"open without an index", prepare_no_index, act_open, 0, 0},
+	{"open with a damaged index", prepare_damaged_index, act_open, 0, 0},
+	{"open to read", prepare_much, act_open_to_read, 0, 0},
+	{"refresh", prepare_reader, act_refresh, 0, CKPT_TRIAL_PARTS},
+	{"announce", prepare_store, act_announce, 0, 0},
+	{"begin", prepare_folder, act_begin, CKPT_SAVE_LARGE, 0},
+	{"begin from", prepare_step, act_begin_from, 0, 0},
+	{"rename staged", prepare_staged, act_rename_staged, 0, CKPT_TRIAL_LATER},
+	{"abort", prepare_staged, act_abort, 0, 0},
+	{"resume", prepare_left, act_resume, CKPT_SAVE_LARGE, 0},
+	{"resume reopened", prepare_left_reopened, act_resume, 0, 0},
+	{"commit", prepare_staged, act_commit, 0, 0},
+	{"commit many files", prepare_staged, act_commit, CKPT_SAVE_MANY, 0},
+	{"commit a large manifest", prepare_staged, act_commit, CKPT_SAVE_LARGE, 0},
+	{"commit a leftover", prepare_staged, act_commit, 3, 0},
+	{"commit without late files", prepare_late, act_commit_late, 0, 0},
+	{"commit reopened", prepare_reopened, act_commit, 0, 0},
+	{"metadata", prepare_step, act_metadata, 0, 0},
+	{"pin", prepare_step, act_pin, true, 0},
+	{"delete", prepare_step, act_delete, 0, 0},
+	{"undelete", prepare_deleted, act_undelete, CKPT_SAVE_LARGE, 0},
+	{"expire", prepare_deleted, act_expire, CKPT_SAVE_LARGE, CKPT_TRIAL_PARTS},
+	{"move", prepare_step, act_move, 0, CKPT_TRIAL_LATER},
+	{"reopen", prepare_step, act_reopen, 0, 0},
+	{"write over", prepare_reopened, act_write_over, 0, 0},
+	{"add", prepare_step, act_add, 0, 0},
+	{"add to a large manifest", prepare_step, act_add, CKPT_SAVE_LARGE, 0},
+	{"replace", prepare_step, act_replace, 0, 0},
+	{"take out", prepare_step, act_take_out, 0, 0},
+	{"remove an entry", prepare_step, act_remove_entry, 0, 0},
+	{"draft", prepare_store, act_draft, 0, 0},
+	{"leave a draft", prepare_draft, act_leave_draft, 0, 0},
+	{"convert", prepare_plain_folder, act_convert, 0, 0},
+	{"list", prepare_much_open, act_list, 0, 0},
+	{"read through the index", prepare_unread, act_read, false, 0},
+	{"read", prepare_unread, act_read, true, 0},
+	{"usage", prepare_staged, act_usage, CKPT_SAVE_MANY, 0},
+	{"errors", prepare_step, act_errors, 0, 0},
+	{"index", prepare_step, act_index, 0, 0},
+	{"completion", prepare_text, act_completes, 0, 0},
+	{"parse metadata", prepare_store, act_parse, 0, 0},
+	{"format", prepare_safetensors, act_check_format, 0, 0},
+};
+
+const size_t ckpt_trial_act_count = ARRAY_LEN(ckpt_trial_acts);
+
+void ckpt_trial_begin(struct ckpt_trial *t, const struct ckpt_trial_act *act)
+{
+	*t = (struct ckpt_trial){.draft.dirfd = -1};
+	act->prepare(t, act->arg);
+	ckpt_trial_settle(t);
+}
+
+int ckpt_trial_do(struct ckpt_trial *t, const struct ckpt_trial_act *act)
+{
+	int rc = act->act(t, act->arg);
+
+	ckpt_trial_settle(t);
+	return rc;
+}
+
+void ckpt_trial_settle(struct ckpt_trial *t)
+{
+	if (!t->s || !t->s->writable)
+		return;
+	ckpt_save_settle(t->s);
+	ckpt_trash_drain(t->s->trash);
+	while (ckpt_indexer_pending(t->s->indexer))
+		usleep(100);
+}
+
+void ckpt_trial_end(struct ckpt_trial *t)
+{
+	ckpt_save_release(&t->holder);
+	ckpt_stage_writer_remove(&t->writer);
+	if (t->fd > 0)
+		close(t->fd);
+	ckpt_draft_close(&t->draft);
+	ckpt_settings_done(&t->settings);
+	ckpt_store_close(TAKE_PTR(t->reader));
+	end_store(t);
+}
