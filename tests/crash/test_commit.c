@@ -5,8 +5,10 @@
 // CKPT_CRASH_STRIDE: only each so-many-th point, for tests/mistakes.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
+#include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
+#include "core/sys.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -222,6 +224,57 @@ START_TEST(an_acknowledgement_after_a_failed_attempt_survives_a_power_cut)
 }
 END_TEST
 
+// It has its file back, and goes on in it: what it syncs from then on is what a power cut leaves.
+START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -ENOSPC, .sticky = true};
+	char dir[PATH_MAX], out[PATH_MAX], path[2 * PATH_MAX];
+	struct ckpt_writer writer;
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	struct stat st;
+	size_t point;
+	int fd;
+
+	ckpt_save_init(dir);
+	ckpt_temp_dir(out);
+	ck_ok(ckpt_disk_begin(dir, &checked.disk));
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	step = ckpt_staged_begin(s, "1");
+	snprintf(path, sizeof(path), "%s/sessions/%s/file", out, step->session);
+	fd = ckpt_staged_put(step, "file", "text");
+	ckpt_staged_writer(step, &writer, fd);
+	ck_ok(fstat(fd, &st));
+	ckpt_stage_writer_flushed(&writer, (uint64_t)st.st_size,
+				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ck_error(ckpt_staged_commit(step, 30000000, NULL), ENOSPC);
+	ckpt_save_settle(s);
+	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
+	ck_ok(ckpt_sys.fsync(fd));
+	point = ckpt_disk_count(checked.disk);
+	ckpt_stage_writer_remove(&writer);
+	close(fd);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	ckpt_disk_end(checked.disk);
+	for (unsigned seed = 0; seed < 16; seed++) {
+		CLEANUP_FD int there = -1;
+		char text[16];
+
+		ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+		ckpt_store_close(ckpt_save_open(out)); // which empties the trash
+		there = open(path, O_RDONLY | O_CLOEXEC);
+		ck_ok(there);
+		ck_assert_int_eq(read(there, text, sizeof(text)), 9);
+		ck_assert_mem_eq(text, "more text", 9);
+		ckpt_temp_empty(out, false);
+	}
+	ckpt_disk_free(checked.disk);
+	checked.disk = NULL;
+}
+END_TEST
+
 static Suite *commit_suite(void)
 {
 	Suite *suite = suite_create("commit crash");
@@ -232,6 +285,7 @@ static Suite *commit_suite(void)
 	suite_add_tcase(suite, death);
 	tcase_add_loop_test(power, a_save_survives_a_power_cut_at_every_point, 0, 2);
 	tcase_add_test(power, an_acknowledgement_after_a_failed_attempt_survives_a_power_cut);
+	tcase_add_test(power, what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut);
 	suite_add_tcase(suite, power);
 	return suite;
 }

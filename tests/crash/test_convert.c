@@ -176,6 +176,26 @@ static bool faulty_call(uint64_t n, int error, bool sticky)
 	return fault.count >= n;
 }
 
+// Who saves under its name meanwhile has it.
+START_TEST(a_folder_whose_name_is_taken_meanwhile_stays_one)
+{
+	struct ckpt_step *step, *rival;
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+
+	prepare(dir);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_convert_prepare(s, s->tree_fd, "", NAME, &step));
+	rival = ckpt_staged_begin(s, NAME);
+	ck_error(ckpt_convert(step, s->tree_fd), EEXIST);
+	check_folder(s);
+	ck_assert_int_eq(ckpt_step_state(rival), CKPT_STEP_STAGED);
+	ckpt_step_unref(step);
+	ckpt_step_unref(rival);
+	ckpt_store_close(s);
+}
+END_TEST
+
 static const int errors[] = {-EIO, -ENOSPC, -ENOMEM};
 
 START_TEST(a_call_that_fails_leaves_the_folder_or_the_step)
@@ -297,6 +317,7 @@ int main(void)
 	tcase_add_loop_test(faults, a_call_that_fails_leaves_the_folder_or_the_step, 0,
 			    full && atoi(full) ? 2 * (int)ARRAY_LEN(errors) : 2);
 	tcase_add_loop_test(faults, a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step, 0, 5);
+	tcase_add_test(faults, a_folder_whose_name_is_taken_meanwhile_stays_one);
 	suite_add_tcase(suite, faults);
 	tcase_add_test(power, power_cuts_at_every_point_leave_the_folder_or_the_step);
 	tcase_add_loop_test(power, power_cuts_after_a_failure_leave_the_folder_or_the_step, 0, 2);

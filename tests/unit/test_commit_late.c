@@ -4,6 +4,7 @@
 #include "tests/support/staged.h"
 
 #include "core/amend.h"
+#include "core/reopen.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -74,6 +75,21 @@ START_TEST(a_late_file_is_left_out_and_can_be_added)
 	end_writer();
 	ck_ok(ckpt_amend_add(step, "late"));
 	ckpt_staged_check(step, "late", "whole");
+}
+END_TEST
+
+START_TEST(a_late_file_goes_along_when_the_step_is_reopened)
+{
+	struct ckpt_step *again;
+
+	ck_ok(commit_leaving());
+	ck_ok(ckpt_reopen(step, &again));
+	ck_ok(ckpt_sys.pwrite(fd, "whole", 5, 0));
+	end_writer();
+	ck_ok(ckpt_commit(again, &ckpt_staged_plain));
+	ckpt_staged_check(again, "late", "whole");
+	ckpt_staged_check(again, "file", "text");
+	ckpt_step_unref(again);
 }
 END_TEST
 
@@ -182,6 +198,7 @@ static Suite *late_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_late_file_is_left_out_and_can_be_added);
+	tcase_add_test(tcase, a_late_file_goes_along_when_the_step_is_reopened);
 	tcase_add_test(tcase, only_a_commit_that_leaves_late_files_does);
 	tcase_add_test(tcase, a_late_file_holds_up_no_blame_for_others);
 	tcase_add_test(tcase, a_late_file_that_was_closed_is_in_the_step);

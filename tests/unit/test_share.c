@@ -1,4 +1,5 @@
 // Shared files: a committed file under a second name, and the copy that the name gets at its first change.
+#include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
@@ -119,6 +120,37 @@ START_TEST(a_shared_file_is_the_raw_file_until_it_has_a_copy)
 	ck_assert_uint_eq(in_trash(), 0);
 	ck_ok(copy_up("model.bin", false)); // it is its own already
 	holds("model.bin", _i ? "" : "committed");
+}
+END_TEST
+
+static void holds_at(const char *path, const char *text)
+{
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char there[64];
+
+	ck_ok(fd);
+	ck_assert_int_eq(pread(fd, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+}
+
+// What it is a copy of was on disk.
+START_TEST(a_copy_is_on_disk_before_it_has_the_name)
+{
+	char out[PATH_MAX], path[2 * PATH_MAX];
+	struct ckpt_disk *disk;
+
+	ckpt_temp_dir(out);
+	snprintf(path, sizeof(path), "%s/sessions/%s/model.bin", out, step->session);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	ck_ok(copy_up("model.bin", false));
+	ckpt_disk_end(disk);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
+		for (uint64_t seed = 0; seed < 16; seed++) {
+			ck_ok(ckpt_disk_crash(disk, point, seed, out));
+			holds_at(path, "committed");
+			ckpt_temp_empty(out, false);
+		}
+	ckpt_disk_free(disk);
 }
 END_TEST
 
@@ -350,6 +382,7 @@ int main(void)
 
 	tcase_add_checked_fixture(copy, setup, teardown);
 	tcase_add_loop_test(copy, a_shared_file_is_the_raw_file_until_it_has_a_copy, 0, 2);
+	tcase_add_test(copy, a_copy_is_on_disk_before_it_has_the_name);
 	tcase_add_test(copy, a_file_that_was_shared_stays_marked_with_one_name_left);
 	tcase_add_loop_test(copy, what_has_the_name_meanwhile_keeps_it, 0, 2);
 	tcase_add_loop_test(copy, what_has_the_name_since_the_last_moment_keeps_it, 0, 2);

@@ -186,6 +186,25 @@ START_TEST(lease_tells_whether_anybody_may_write)
 }
 END_TEST
 
+// All that a test can see of them without a disk of its own is that the kernel is asked, and its answer handed on.
+START_TEST(a_sync_is_the_kernels)
+{
+	int ends[2];
+
+	ck_ok(pipe2(ends, O_CLOEXEC));
+	ck_error(ckpt_sys.fsync(ends[0]), EINVAL);
+	ck_error(ckpt_sys.fdatasync(ends[0]), EINVAL);
+	close(ends[0]);
+	close(ends[1]);
+	ck_error(ckpt_sys.fsync(ends[0]), EBADF);
+	ck_error(ckpt_sys.fdatasync(ends[0]), EBADF);
+	ck_error(ckpt_sys.syncfs(ends[0]), EBADF);
+	ck_ok(ckpt_sys.fsync(store));
+	ck_ok(ckpt_sys.fdatasync(store));
+	ck_ok(ckpt_sys.syncfs(store));
+}
+END_TEST
+
 static void *open_and_close(void *arg)
 {
 	for (int i = 0; i < 2000; i++) {
@@ -288,6 +307,7 @@ static Suite *sys_suite(void)
 	tcase_add_test(tcase, clone_copies_the_whole_content);
 	tcase_add_test(tcase, clone_leaves_holes_out);
 	tcase_add_test(tcase, clone_copies_where_the_kernel_cannot);
+	tcase_add_test(tcase, a_sync_is_the_kernels);
 	tcase_add_test(tcase, lease_tells_whether_anybody_may_write);
 	tcase_add_test(tcase, lease_survives_a_writer_that_opens_at_the_wrong_moment);
 	tcase_add_test(tcase, time_goes_on_and_random_differs);

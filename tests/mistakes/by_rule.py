@@ -1,0 +1,68 @@
+"""Mistakes made by rule: each call that makes something durable, gives it its name, or keeps others away is left out.
+
+The calls are found in the sources, so that one which somebody adds is planted too. Instead of the call stands 0, which is
+what it answers when all is well. A mistake is called FILE:FUNCTION:CALL, with #2 for the second of its kind in a function.
+"""
+
+import re
+
+import source
+from mistake import Mistake, Wrong
+
+SEAM = re.compile(r"\bckpt_sys\.(fsync|fdatasync|syncfs|rename|link|lease)\(")
+KERNEL = re.compile(r"(?<![\w.>])(fsync|fdatasync|syncfs|renameat2?|linkat|flock|fcntl)\(")
+LOCK = re.compile(r"F_SETLEASE|F_OFD_SETLKW?|F_SETLKW?")
+
+# Where a file's calls are likely to be missed, the fastest first. What none of these notices is shown to all C programs.
+SUITES = {
+    "backends/local.c": ("test_local", "test_backend_threads", "crash_test_local", "crash_test_delete", "test_backend"),
+    "core/amend.c": ("test_amend", "test_amend_faults", "test_reopen"),
+    "core/commit.c": ("crash_test_commit",),
+    "core/convert.c": ("test_convert",),
+    "core/copy.c": ("test_commit_leftovers", "crash_test_commit"),
+    "core/delete.c": ("test_delete", "crash_test_delete"),
+    "core/draft.c": ("test_draft", "crash_test_draft"),
+    "core/index_dir.c": ("test_index",),
+    "core/scan.c": ("test_scan",),
+    "core/share.c": ("test_share", "test_reopen"),
+    "core/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
+    "core/store.c": ("test_store", "test_settings", "crash_test_commit", "test_fs_config"),
+    "core/sys.c": ("test_sys", "test_scan"),
+    "core/trash.c": ("crash_test_delete",),
+}
+
+# What no suite can notice, and why that is no hole.
+EQUIVALENT = {
+}
+
+
+def calls(text):
+    """(what it is called, function, start, end) of each call."""
+    quiet = source.code(text)
+    for function, start, end in source.functions(quiet):
+        for pattern in (SEAM, KERNEL):
+            for found in pattern.finditer(quiet, start, end):
+                after = source.closing(quiet, found.end() - 1)
+                kind = found.group(1)
+                if kind == "fcntl":
+                    lock = LOCK.search(quiet, found.end(), after)
+                    kind = lock and lock.group()
+                if kind:
+                    yield kind, function, found.start(), after
+
+
+def found(root):
+    mistakes = []
+    for path in [*sorted((root / "core").glob("*.c")), root / "backends/local.c"]:
+        text = path.read_text()
+        file = str(path.relative_to(root))
+        count = {}
+        for kind, function, start, end in sorted(calls(text), key=lambda call: call[2]):
+            name = f"{file}:{function}:{kind}"
+            count[name] = count.get(name, 0) + 1
+            name += f"#{count[name]}" if count[name] > 1 else ""
+            mistakes.append(Mistake(name, file, SUITES.get(file, ()), ((start, end, "0"),), source.line_at(text, start)))
+    unknown = set(EQUIVALENT) - {mistake.name for mistake in mistakes}
+    if unknown:
+        raise Wrong(f"EQUIVALENT has what is not in the sources any more: {', '.join(sorted(unknown))}")
+    return mistakes

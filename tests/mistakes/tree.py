@@ -1,0 +1,124 @@
+"""A copy of the tree, built once; a mistake in it rebuilds one file and the programs that are asked for."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PARTS = ["CMakeLists.txt", "CMakePresets.json", "core", "backends", "tools", "tests", "fs"]
+C_LABELS = ("unit", "contract", "fuzz", "crash")
+# What a program takes without a mistake, five times, and this: a mistake may make it wait for ever.
+LIMIT_MORE = 20
+# Shorter loops than the tests' own: a mistake that only the full ones see would be seen too seldom.
+ENVIRONMENT = {"CKPT_CRASH_SEEDS": "4", "CKPT_FUZZ_SECONDS": "0", "CK_FORK": "yes", "PYTEST_ADDOPTS": "-x",
+               "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class NotBuilt(Exception):
+    """It does not compile: the end of what was printed."""
+
+
+class Tree:
+    def __init__(self, folder):
+        self.root = folder / "tree"
+        self.build = folder / "build"
+        self.limits = {}
+        self.root.mkdir()
+        for name in PARTS:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, self.root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, self.root / name)
+        run(["cmake", "-G", "Ninja", "-S", self.root, "-B", self.build, "-DCMAKE_BUILD_TYPE=Debug",
+             f"-DCKPT_DEPS_DIR={ROOT / 'build/deps'}", f"-DCKPT_PYTHON={ROOT / 'build/venv/bin/python'}"])
+        self.tests = self.listed()
+
+    def listed(self):
+        """What ctest knows of each suite, by name."""
+        known = json.loads(run(["ctest", "--test-dir", self.build, "--show-only=json-v1"]))
+        return {test["name"]: test for test in known["tests"]}
+
+    def c_programs(self):
+        """All of them; those that are about one thing first."""
+        programs = [name for name in self.tests if self.property(name, "LABELS")[0] in C_LABELS]
+        return sorted(programs, key=lambda name: C_LABELS.index(self.property(name, "LABELS")[0]))
+
+    def property(self, suite, name):
+        return next(p["value"] for p in self.tests[suite]["properties"] if p["name"] == name)
+
+    def make(self, suite):
+        target = suite if self.property(suite, "LABELS")[0] in C_LABELS else "ckptfs"  # what pytest starts
+        run(["cmake", "--build", self.build, "--parallel", str(min(2, os.cpu_count() or 1)), "--target", target])
+        if "command" not in self.tests[suite]:
+            self.tests = self.listed()  # it tells of programs that are there
+
+    def is_sound(self, suite):
+        """None when it passes without a mistake: what it takes then limits it. Else the test that failed."""
+        if suite not in self.limits:
+            self.make(suite)
+            self.limits[suite] = 600
+            began = time.monotonic()
+            failed = self.test(suite)
+            if failed:
+                del self.limits[suite]
+                return failed
+            self.limits[suite] = 5 * (time.monotonic() - began) + LIMIT_MORE
+        return None
+
+    def test(self, suite):
+        """None when it passes, else the test that failed first."""
+        limit = self.limits[suite]
+        environment = {**os.environ, **dict(pair.split("=", 1) for pair in self.property(suite, "ENVIRONMENT")),
+                       **ENVIRONMENT, "CK_DEFAULT_TIMEOUT": str(int(limit / 2))}
+        for name in ("CKPT_TEST_FULL", "CKPT_TEST_LONG"):
+            environment.pop(name, None)
+        process = subprocess.Popen(self.tests[suite]["command"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, errors="replace", env=environment, cwd=self.build, start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return "time limit"
+        finally:
+            if process.returncode is None:
+                end_session(process.pid)
+                process.communicate()
+        return first_failed(output) or f"exit status {process.returncode}" if process.returncode else None
+
+    def plant(self, mistake):
+        """Returns what mends it again."""
+        path = self.root / mistake.file
+        text = path.read_text()
+        path.write_text(mistake.planted(text))
+        return lambda: path.write_text(text)
+
+
+def end_session(leader):
+    """Check runs each test in a process group of its own."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+
+
+def first_failed(output):
+    for line in output.splitlines():
+        parts = line.split(":")
+        if len(parts) > 5 and parts[2] in "FE":  # Check's
+            return parts[4] + (" (time limit)" if "timeout expired" in line else "")
+        if line.startswith(("FAILED ", "ERROR ")) and "::" in line:  # pytest's
+            return line.partition("::")[2].partition(" - ")[0]
+    return None
+
+
+def run(command):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, check=False)
+    if done.returncode:
+        raise NotBuilt(done.stdout[-3000:])
+    return done.stdout
