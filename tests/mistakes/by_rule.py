@@ -33,6 +33,14 @@ SUITES = {
 
 # What no suite can notice, and why that is no hole.
 EQUIVALENT = {
+    "core/convert.c:ckpt_convert_sync:fsync#2":
+        "a rename is one change and durable with its target's directory, sessions/, on every filesystem with a journal; this "
+        "is the directory that the folder came from",
+    "core/delete.c:files_out_of_sight:fsync#2":
+        "the same: trash/ is where the session went, sessions/ is where it came from",
+    "core/store.c:make_folders:fsync":
+        "who makes a store ends with write_file(), and who opens one with the backend's writable_open(), which sync the same "
+        "directory before anything is answered",
 }
 
 

@@ -1,9 +1,12 @@
 // Staged steps: begin, rename, graft, abort, the gate, writers, what clients have fsynced. The commit is another's.
 #include "tests/support/save.h"
+#include "tests/support/sysfault.h"
 
 #include "core/sys.h"
+#include "core/trash.h"
 #include "core/util.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -69,6 +72,46 @@ START_TEST(a_name_is_taken_once)
 	other = ckpt_step_find(s, "", "1");
 	ck_assert_ptr_eq(other, step);
 	ckpt_step_unref(other);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static int names_in(const char *folder)
+{
+	char path[2 * PATH_MAX];
+	struct dirent **names;
+	int count;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, folder);
+	count = scandir(path, &names, NULL, NULL);
+	ck_assert_int_ge(count, 2);
+	for (int i = 0; i < count; i++)
+		free(names[i]);
+	free(names);
+	return count - 2; // "." and ".."
+}
+
+START_TEST(a_begin_that_fails_leaves_no_session)
+{
+	struct ckpt_step *step;
+	bool fired = true;
+	uint64_t n;
+
+	for (n = 1; fired; n++) {
+		struct ckpt_sysfault fault = {.at = n, .error = -EIO};
+		int rc;
+
+		ckpt_sysfault_begin(&fault);
+		rc = ckpt_stage_begin(s, "", "1", 0755, getuid(), getgid(), getpid(), &step);
+		ckpt_trash_drain(s->trash); // until no thread makes a call
+		ckpt_sysfault_end(&fault);
+		fired = fault.count >= n;
+		ck_assert(fired == !!rc);
+		ck_assert_int_eq(names_in("sessions"), !rc);
+		ck_assert_int_eq(names_in("trash"), 0);
+		ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), !rc);
+	}
+	ck_assert_uint_gt(n, 5);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -473,6 +516,7 @@ static Suite *stage_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_name_is_taken_once);
+	tcase_add_test(tcase, a_begin_that_fails_leaves_no_session);
 	tcase_add_test(tcase, a_name_that_no_step_can_have_is_refused);
 	tcase_add_test(tcase, a_session_has_the_mode_and_says_who_began_it);
 	tcase_add_test(tcase, what_a_session_says_of_itself_is_not_trusted);
