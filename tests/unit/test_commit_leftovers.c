@@ -56,6 +56,25 @@ START_TEST(a_leftover_that_stands_still_gets_a_copy_of_its_own)
 }
 END_TEST
 
+// It may be between two writes.
+START_TEST(a_leftover_is_watched_for_as_long_as_a_writer_is_waited_for)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	int64_t began_ns;
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	began_ns = ckpt_sys.mono_ns();
+	ck_ok(ckpt_staged_commit(step, 400 * MS, NULL));
+	ck_assert_int_ge(ckpt_sys.mono_ns() - began_ns, 400 * MS);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_leftover_that_writes_on_is_a_writer)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
@@ -257,6 +276,7 @@ static Suite *leftovers_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
+	tcase_add_test(tcase, a_leftover_is_watched_for_as_long_as_a_writer_is_waited_for);
 	tcase_add_test(tcase, a_leftover_that_writes_on_is_a_writer);
 	tcase_add_test(tcase, a_leftover_of_a_file_that_was_opened_again_and_closed_stands_still);
 	tcase_add_loop_test(tcase, a_leftover_keeps_its_file_when_the_commit_fails, 0, 2);
