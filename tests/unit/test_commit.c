@@ -229,6 +229,36 @@ START_TEST(a_writer_that_ends_within_the_time_delays_the_commit_only)
 }
 END_TEST
 
+static bool makes_progress(struct ckpt_step *step)
+{
+	int64_t until_ns = ckpt_sys.mono_ns() + 20000 * MS,
+		first = __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED);
+
+	while (__atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) == first && ckpt_sys.mono_ns() < until_ns)
+		ckpt_sys.sleep_ns(MS);
+	return __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) != first;
+}
+
+// Else commit_timeout would end what open_writers allows.
+START_TEST(a_commit_that_waits_for_a_writer_makes_progress)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct side committer = {.step = step, .how = ckpt_staged_plain};
+	struct ckpt_writer w;
+
+	ckpt_staged_writer(step, &w, ckpt_staged_put(step, "file", "text"));
+	committer.how.writers_ns = 60000 * MS;
+	start(&committer, side_commit);
+	wait_until_committing(step);
+	ck_assert(makes_progress(step));
+	close(TAKE_FD(w.fd));
+	ckpt_stage_writer_remove(&w);
+	pthread_join(committer.thread, NULL);
+	ck_ok(committer.result);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // --- Who asks, and who joins ------------------------------------------------------------------------------------------------
 
 START_TEST(threads_that_commit_one_step_get_one_answer)
@@ -604,6 +634,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_commit_that_comes_too_late_for_its_step_says_so);
 	tcase_add_test(tcase, an_open_writer_is_waited_for_and_then_blamed);
 	tcase_add_test(tcase, a_writer_that_ends_within_the_time_delays_the_commit_only);
+	tcase_add_test(tcase, a_commit_that_waits_for_a_writer_makes_progress);
 	tcase_add_test(tcase, threads_that_commit_one_step_get_one_answer);
 	tcase_add_test(tcase, an_abandoned_commit_goes_on_and_can_be_joined);
 	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);
