@@ -99,11 +99,21 @@ class Tree:
 
 
 def end_session(leader):
-    """Check runs each test in a process group of its own."""
+    """Check runs each test in a process group of its own. The leader goes first: it would begin another."""
+    left = [leader]
+    while left:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        left = [pid for pid in members(leader) if pid != leader]
+
+
+def members(session):
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[3]) == leader:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
+            state, *numbers = stat.read_text().rpartition(")")[2].split()
+            if int(numbers[2]) == session and state != "Z":
+                yield int(stat.parent.name)
 
 
 def first_failed(output):
