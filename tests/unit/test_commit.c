@@ -415,6 +415,7 @@ START_TEST(who_joins_under_another_name_is_refused)
 	ck_ok(ckpt_commit(step, &how));
 	how.name = "tmp";
 	ck_error(ckpt_commit(step, &how), EROFS);
+	ck_assert_uint_eq(ckpt_save_errors(s, "was committed under another name"), 2);
 	ck_ok(ckpt_staged_commit(step, 0, NULL)); // as it is
 	ckpt_step_unref(step);
 }
@@ -595,6 +596,7 @@ START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
 	ck_error(ckpt_stage_rename(step, "", "2"), EBUSY);
 	how.name = "2";
 	ck_error(ckpt_commit(step, &how), EBUSY);
+	ck_assert_uint_eq(ckpt_save_errors(s, "under another name is unknown"), 1);
 	how.name = "1";
 	how.metadata = "{\"temporary\":true}"; // the first attempt brought none
 	ck_ok(ckpt_commit(step, &how));
