@@ -30,16 +30,21 @@ BY_ONE = re.compile(r"(?<= )([+-])(?= 1\b)")
 CONDITION = re.compile(r"\b(if|while) (?=\()")
 CALL = re.compile(r"^\t+((?:\(void\))?(?!if\b|for\b|while\b|switch\b|return\b|sizeof\b)[\w.>-]+)(?=\([^;{}]*\);$)", re.M)
 RESULT = re.compile(r"^\t+\w+ = (?=[\w.>-]+\([^;{}]*\);$)", re.M)
-LEAKS = re.compile(r"\bfree$|_free$|_unref$|_done$|pthread_mutex_lock$|^LOCK_SCOPE$")  # for sanitizers
+# A sanitizer's matter: leaks, races, a byte past the end. And a descriptor is never 0.
+LEAKS = re.compile(r"\bfree$|_free$|_unref$|_done$|pthread_mutex_lock$|^LOCK_SCOPE$")
+SIZE = re.compile(r"alloc\(|sizeof|ckpt_grow\(")
+DESCRIPTOR = re.compile(r"\w*(?:fd|copy) (?:<|>=) 0\b")
 ERROR = re.compile(r"\breturn ((?:rc|r|-E[A-Z]+))(?=;)")
 
 
 def changes(text, quiet, start, end):
     """(start, end, new text) of each mistake that can be made between the two places; quiet: source.code(text)."""
     for found in OPERATOR.finditer(quiet, start, end):
-        yield *found.span(), SWAPS[found.group()]
+        if not DESCRIPTOR.search(quiet, quiet.rfind(" ", 0, found.start() - 1), found.end() + 2):
+            yield *found.span(), SWAPS[found.group()]
     for found in BY_ONE.finditer(quiet, start, end):
-        yield *found.span(1), "-" if found.group(1) == "+" else "+"
+        if not SIZE.search(source.line_at(quiet, found.start())):
+            yield *found.span(1), "-" if found.group(1) == "+" else "+"
     for found in CONDITION.finditer(quiet, start, end):
         after = source.closing(quiet, found.end())
         yield found.end(), after, f"(!{text[found.end():after]})"

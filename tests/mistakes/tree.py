@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+from mistake import Wrong
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = ["CMakeLists.txt", "CMakePresets.json", "core", "backends", "tools", "tests", "fs"]
 C_LABELS = ("unit", "contract", "fuzz", "crash")
@@ -57,6 +59,8 @@ class Tree:
         run(["cmake", "--build", self.build, "--parallel", str(min(2, os.cpu_count() or 1)), "--target", target])
         if "command" not in self.tests[suite]:
             self.tests = self.listed()  # it tells of programs that are there
+        if "command" not in self.tests[suite]:
+            raise Wrong(f"{suite} has no program\nhint: tests/run mistakes makes build/venv, too")
 
     def is_sound(self, suite):
         """None when it passes without a mistake: what it takes then limits it. Else the test that failed."""
