@@ -390,6 +390,46 @@ START_TEST(a_commit_to_a_taken_name_leaves_the_step_staged)
 }
 END_TEST
 
+// The bytes of the manifest of a step with so long a symlink, as a new start reads it.
+static uint64_t manifest_bytes_with(const char *name, size_t len)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+	char target[PATH_MAX] = "", link[8];
+	struct ckpt_manifest *m;
+	uint64_t bytes;
+
+	memset(target, 'x', 4000);
+	for (int i = 0; i < 15; i++) {
+		snprintf(link, sizeof(link), "%d", i);
+		ck_ok(ckpt_sys.symlink(target, step->dirfd, link));
+	}
+	target[len] = '\0';
+	ck_ok(ckpt_sys.symlink(target, step->dirfd, "last"));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	step = ckpt_step_find(s, "", name);
+	ck_assert_ptr_nonnull(step);
+	ck_ok(ckpt_step_manifest(step, &m));
+	ck_assert_uint_eq(ckpt_manifest_count(m), 17);
+	ckpt_manifest_unref(m);
+	bytes = step->summary.manifest_bytes;
+	ckpt_step_unref(step);
+	return bytes;
+}
+
+START_TEST(a_manifest_that_just_fits_into_its_record_is_found_again)
+{
+	size_t missing = CKPT_MANIFEST_EMBED_MAX - manifest_bytes_with("1", 1); // both are multiples of 8
+
+	ck_assert_uint_lt(missing, 4000);
+	ck_assert_uint_eq(manifest_bytes_with("2", missing + 1 - 8), CKPT_MANIFEST_EMBED_MAX - 8);
+	ck_assert_uint_eq(manifest_bytes_with("3", missing + 1), CKPT_MANIFEST_EMBED_MAX);
+	ck_assert_uint_eq(manifest_bytes_with("4", missing + 1 + 8), CKPT_MANIFEST_EMBED_MAX + 8);
+}
+END_TEST
+
 static const char elsewhere[] = "0123456789abcdef"; // another folder
 
 START_TEST(a_commit_drops_what_was_left_of_its_name_and_nothing_else)
@@ -673,6 +713,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_commit_to_a_taken_name_leaves_the_step_staged);
 	tcase_add_test(tcase, a_syncfs_error_that_is_nobodys_fails_the_commit);
 	tcase_add_test(tcase, a_file_that_cannot_be_opened_for_its_write_out_is_not_told_as_lost);
+	tcase_add_test(tcase, a_manifest_that_just_fits_into_its_record_is_found_again);
 	tcase_add_test(tcase, a_commit_drops_what_was_left_of_its_name_and_nothing_else);
 	tcase_add_test(tcase, who_joins_under_another_name_is_refused);
 	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
