@@ -66,7 +66,7 @@ def found(root, seed, count):
         for function, start, end in source.functions(quiet):
             for change in changes(text, quiet, start, end):
                 at, after, new = change
-                name = f"{file}:{source.line_of(text, at)}: {shown(text[at:after])} -> {shown(new) or '(nothing)'}"
+                name = f"{file}:{source.place(text, at)}: {shown(text[at:after])} -> {shown(new) or '(nothing)'}"
                 mutants.append(Mistake(name, file, suites, (change,), f"{function}: {source.line_at(text, at)}"))
     chosen = random.Random(seed).sample(range(len(mutants)), min(count, len(mutants)))
     return [mutants[number] for number in sorted(chosen)]

@@ -29,8 +29,9 @@ def closing(quiet, opening):
     raise ValueError("a bracket that nothing closes")
 
 
-def line_of(text, place):
-    return text.count("\n", 0, place) + 1
+def place(text, at):
+    """LINE:COLUMN, as compilers count."""
+    return f"{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}"
 
 
 def line_at(text, place):

@@ -622,6 +622,32 @@ START_TEST(a_record_that_is_there_already_wins_over_a_commit)
 }
 END_TEST
 
+static int (*real_rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags);
+
+// As where the answer to a call was lost below us, and the call made again.
+static int repeated_rename(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags)
+{
+	int rc = real_rename(from_dirfd, from, to_dirfd, to, flags);
+
+	return rc ? rc : -EEXIST;
+}
+
+START_TEST(a_record_of_its_own_that_is_there_already_is_its_success)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+
+	close(ckpt_staged_put(step, "file", "text"));
+	real_rename = ckpt_sys.rename;
+	ckpt_sys.rename = repeated_rename;
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ckpt_save_settle(s);
+	ckpt_sys.rename = real_rename;
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	ckpt_staged_check(step, "file", "text");
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(the_name_of_a_running_commit_cannot_be_taken)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "tmp"), *other = ckpt_staged_begin(s, "other"), *found;
@@ -719,6 +745,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
 	tcase_add_test(tcase, a_rename_that_holds_the_gate_names_the_step);
 	tcase_add_test(tcase, a_record_that_is_there_already_wins_over_a_commit);
+	tcase_add_test(tcase, a_record_of_its_own_that_is_there_already_is_its_success);
 	tcase_add_test(tcase, the_name_of_a_running_commit_cannot_be_taken);
 	tcase_add_test(tcase, the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed);
 	tcase_add_test(tcase, an_unknown_outcome_that_was_none_can_be_tried_anew);
