@@ -5,6 +5,8 @@
 
 #include "core/util.h"
 
+#include <pthread.h>
+
 #define RESERVE_BYTES ((size_t)256 << 10) // and the longest string, twice
 #define ALIGN ((size_t)16)
 

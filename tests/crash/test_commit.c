@@ -230,6 +230,7 @@ START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
 	struct ckpt_fault fault = {.at = 1, .error = -ENOSPC, .sticky = true};
 	char dir[PATH_MAX], out[PATH_MAX], path[2 * PATH_MAX];
 	struct ckpt_writer writer;
+	struct ckpt_disk *disk;
 	struct ckpt_store *s;
 	struct ckpt_step *step;
 	struct stat st;
@@ -238,7 +239,7 @@ START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
 
 	ckpt_save_init(dir);
 	ckpt_temp_dir(out);
-	ck_ok(ckpt_disk_begin(dir, &checked.disk));
+	ck_ok(ckpt_disk_begin(dir, &disk));
 	s = ckpt_save_open(dir);
 	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
 	step = ckpt_staged_begin(s, "1");
@@ -252,17 +253,17 @@ START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
 	ckpt_save_settle(s);
 	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
 	ck_ok(ckpt_sys.fsync(fd));
-	point = ckpt_disk_count(checked.disk);
+	point = ckpt_disk_count(disk);
 	ckpt_stage_writer_remove(&writer);
 	close(fd);
 	ckpt_step_unref(step);
 	ckpt_store_close(s);
-	ckpt_disk_end(checked.disk);
+	ckpt_disk_end(disk);
 	for (unsigned seed = 0; seed < 16; seed++) {
 		CLEANUP_FD int there = -1;
 		char text[16];
 
-		ck_ok(ckpt_disk_crash(checked.disk, point, seed, out));
+		ck_ok(ckpt_disk_crash(disk, point, seed, out));
 		ckpt_store_close(ckpt_save_open(out)); // which empties the trash
 		there = open(path, O_RDONLY | O_CLOEXEC);
 		ck_ok(there);
@@ -270,8 +271,7 @@ START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
 		ck_assert_mem_eq(text, "more text", 9);
 		ckpt_temp_empty(out, false);
 	}
-	ckpt_disk_free(checked.disk);
-	checked.disk = NULL;
+	ckpt_disk_free(disk);
 }
 END_TEST
 
