@@ -136,37 +136,43 @@ static int open_own_file(struct ckpt_fs *fs, struct node *n)
 	return fd;
 }
 
+static void tell_damage(struct ckpt_fs *fs, const struct place *p)
+{
+	ckpt_errlog_add(fs->store->errlog, p->step->name, -EIO, "run `ckptfs verify` on the store",
+			"the raw file of %s is gone or changed", p->path);
+}
+
 int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index)
 {
 	int fd = -1, rc = ckpt_step_open_raw(p->step, m, index, &fd);
 
 	if (rc == -EIO)
-		ckpt_errlog_add(fs->store->errlog, p->step->name, rc, "run `ckptfs verify` on the store",
-				"the raw file of %s is gone or changed", p->path);
+		tell_damage(fs, p);
 	return rc ? rc : fd;
 }
 
-// The same by the node alone, and the size that it has. Called under the lock of its use.
+// The same by the node alone, and the size that it has. Called under the lock of its use, so who calls tells of damage: a
+// line of the log may wait for its disk.
 static int open_own_committed(struct ckpt_fs *fs, struct node *n, uint64_t *ret_bytes)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	struct place p;
-	int rc = place_of(fs, n, &p);
+	int fd = -1, rc = place_of(fs, n, &p);
 
 	if (rc)
 		return rc;
 	rc = place_is_committed(&p) ? entry_of_node(n, &p, &m, &e) : -ESTALE;
 	if (!rc) {
 		*ret_bytes = e.bytes;
-		rc = open_committed(fs, &p, m, e.index);
+		rc = ckpt_step_open_raw(p.step, m, e.index, &fd);
 		ckpt_manifest_unref(m);
 	}
 	place_done(&p);
-	return rc;
+	return rc ? rc : fd;
 }
 
-static int back(struct ckpt_fs *fs, struct node *n)
+static int back_at_once(struct ckpt_fs *fs, struct node *n)
 {
 	LOCK_SCOPE(&n->use->lock);
 	uint64_t bytes;
@@ -181,6 +187,19 @@ static int back(struct ckpt_fs *fs, struct node *n)
 		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // an fsync looks without the lock
 	}
 	return n->use->fd;
+}
+
+static int back(struct ckpt_fs *fs, struct node *n)
+{
+	struct place p;
+	int fd = back_at_once(fs, n);
+
+	if (fd == -EIO && !place_of(fs, n, &p)) {
+		if (place_is_committed(&p))
+			tell_damage(fs, &p);
+		place_done(&p);
+	}
+	return fd;
 }
 
 int handle_backing(struct ckpt_fs *fs, struct handle *h)
