@@ -1,9 +1,11 @@
 """A client that saves step after step until something fails, and writes down what it was told.
 
-    saver.py FOLDER marker|rename LOG FIRST
+    saver.py FOLDER DEVICE marker|rename LOG FIRST
 
-LOG has a line for each event, on disk before the next call: "begun N" once the step's directory is made, "acked N"
-once the completing call returned 0, "failed N ERRNO". What step N holds depends on N alone: `expected(n)`.
+DEVICE is the mount's: once that is gone, what was under it is found in its place, and a saver there would never end.
+
+LOG has a line for each event, on disk before the next call: "entered N" at the start, "begun N" once the step's directory is
+made, "acked N" once the completing call returned 0, "failed N ERRNO". What step N holds depends on N alone: `expected(n)`.
 """
 
 import errno
@@ -50,20 +52,29 @@ def _save(folder, way, n, say):
     say("acked", n)
 
 
-def _main(folder, way, log, n):
+def _enter(folder, device):
+    """The folder, by a name that stays the mount's when it is detached."""
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    if os.fstat(fd).st_dev != device:
+        raise OSError(errno.ENOTCONN, "not mounted")
+    return f"/proc/self/fd/{fd}"
+
+
+def _main(folder, device, way, log, n):
     out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def say(*words):
         os.write(out, (" ".join(map(str, words)) + "\n").encode())
 
-    while True:
-        try:
-            _save(folder, way, n, say)
-        except OSError as e:
-            say("failed", n, errno.errorcode[e.errno])
-            return
-        n += 1
+    try:
+        top = _enter(folder, device)
+        say("entered", n)
+        while True:
+            _save(top, way, n, say)
+            n += 1
+    except OSError as e:
+        say("failed", n, errno.errorcode[e.errno])
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    _main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5]))
