@@ -1,0 +1,23 @@
+"""A mount under the thread sanitizer, while its daemon and clients are killed and while a model of the name space goes through all
+that can be done; and the C tests in which threads meet. Its build asserts the order of locks, as all but release do (core/lock.h).
+"""
+
+import pytest
+
+from support import sanitized
+from support.fixtures import FULL, SLOW
+
+PROGRAMS = ["test_backend_threads", "test_indexer", "test_move"]
+PART = ["test_main_job.py::test_many_writers_at_once_in_one_step", "test_model.py::test_what_failed_once",
+        "test_commit_writers.py::test_leftover_of_a_fork_is_committed_as_a_private_copy_and_cannot_change_it",
+        "test_commit_signals.py::TestLongWait::test_what_changes_the_step_waits_for_the_commit_and_then_finds_it_committed",
+        "test_crash.py::test_unfinished_step_is_kept_offered_and_its_name_is_free"]
+ALL = ["test_model.py", "test_crash.py", "test_commit_signals.py", "test_commit_writers.py", "test_reopen.py", PART[0]]
+
+
+@pytest.mark.skipif(SLOW > 1, reason="this is a sanitizer build already: all other tests do the same")
+@pytest.mark.timeout(280)
+def test_mounts_have_no_races(capsys):
+    sanitized.build("tsan", "ckptfs", *(PROGRAMS if FULL else []))
+    sanitized.run_mounts("tsan", ALL if FULL else PART, capsys)
+    sanitized.run_programs("tsan", PROGRAMS if FULL else [])
