@@ -24,10 +24,10 @@ def build(preset, *programs):
     _must(["cmake", "--build", "--preset", preset, "--target", *programs])
 
 
-def run_mounts(preset, tests, capsys):
+def run_mounts(preset, tests, capsys, *options):
     environment = dict(os.environ, CKPTFS=str(SOURCE / "build" / preset / "ckptfs"))
     environment.pop("CKPT_TEST_FULL", None)  # ten times as long, by their slowness, they run anyway
-    said = _must([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", FOLDER.parent, "-ra",
+    said = _must([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", FOLDER.parent, "-ra", *options,
                   *(FOLDER / test for test in tests)], env=environment)
     print(said[-8000:])
     with capsys.disabled():  # tests/run gathers them from our output
