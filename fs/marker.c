@@ -393,28 +393,19 @@ static struct call call_with(fuse_req_t req, struct handle *h, void (*run)(struc
 	};
 }
 
-// Decides what a FLUSH means; true: it completes the step.
-static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *ret_result)
+// ret_died: a process was killed that had not completed the step.
+static bool flush_counts_locked(struct handle *h, bool killed, pid_t process, int *ret_result, bool *ret_died)
 {
 	struct marker_handle *mh = h->marker;
-	bool killed = client_was_killed(tid);
-	pid_t process = client_process(tid);
 
-	LOCK_SCOPE(&h->node->use->lock);
 	*ret_result = 0;
+	*ret_died = false;
 	// A child that dies with a copy of the descriptor says nothing of the process that opened it.
 	if (killed && process && mh->opener && process != mh->opener)
 		return false;
 	if (killed && !mh->dead) {
 		mh->dead = true;
-		if (!mh->attempted || mh->written) {
-			struct ckpt_step_name now;
-
-			name_of(fs, h, &now);
-			ckpt_errlog_add(
-				fs->store->errlog, now.name, 0, "save again, or complete the step with a new marker",
-				"process %d was killed with the marker open: nothing was completed", (int)process);
-		}
+		*ret_died = !mh->attempted || mh->written;
 	}
 	if (mh->dead)
 		return false;
@@ -425,6 +416,24 @@ static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *r
 		return false;
 	}
 	return true;
+}
+
+// Decides what a FLUSH means; true: it completes the step.
+static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *ret_result)
+{
+	bool killed = client_was_killed(tid), counts, died;
+	pid_t process = client_process(tid);
+	struct ckpt_step_name now;
+
+	ckpt_lock_take(&h->node->use->lock);
+	counts = flush_counts_locked(h, killed, process, ret_result, &died);
+	ckpt_lock_drop(&h->node->use->lock);
+	if (died) { // told without the lock: the error log waits for the disk
+		name_of(fs, h, &now);
+		ckpt_errlog_add(fs->store->errlog, now.name, 0, "save again, or complete the step with a new marker",
+				"process %d was killed with the marker open: nothing was completed", (int)process);
+	}
+	return counts;
 }
 
 void marker_flush(fuse_req_t req, struct handle *h)
