@@ -25,6 +25,7 @@
 // The order, from outer to inner.
 enum ckpt_lock_rank {
 	// Of whole acts: held over I/O, and while waiting for others to get on.
+	CKPT_LOCK_END,        // fs/end.c: the store is not closed meanwhile; the report of the end is one
 	CKPT_LOCK_PLAIN,      // fs/call.c: over each change of the plain tree; what else is here is part of one
 	CKPT_LOCK_COPY_UP,    // fs/copy_up.c: one copy at a time, which is put under a name and so takes NAMES
 	CKPT_LOCK_PUBLISHING, // amend_file: over the publication of one added file, an act of the core
@@ -37,7 +38,6 @@ enum ckpt_lock_rank {
 	CKPT_LOCK_NAMES,  // node_table: over a path's making and use, for which steps and drafts are looked at
 	CKPT_LOCK_DRAFTS, // drafts: the table, whose drafts hold references of nodes
 	CKPT_LOCK_NODES,  // node_table: references
-	CKPT_LOCK_END,    // fs/end.c: the store is not closed meanwhile, so its steps are looked at under it
 
 	// Of the store's tables: no I/O under them.
 	CKPT_LOCK_STORE, // ckpt_store: names of steps; what goes with a name is changed with the step's lock held, too
