@@ -310,7 +310,7 @@ static int compare_inos(const void *a, const void *b)
 
 	if (x->ino != y->ino)
 		return x->ino < y->ino ? -1 : 1;
-	return x->index < y->index ? -1 : x->index > y->index;
+	return (x->index > y->index) - (x->index < y->index);
 }
 
 // Gives hard links the attributes of the first of them and the count. -EINVAL: one inode for different things.

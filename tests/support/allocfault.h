@@ -18,13 +18,15 @@
 #include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ALLOC_BELOW(name) __interceptor_##name
+#define ALLOC_SANITIZED
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ALLOC_SANITIZED
+#endif
+#endif
+#ifdef ALLOC_SANITIZED
 #define ALLOC_BELOW(name) __interceptor_##name
-#endif
-#endif
-#ifndef ALLOC_BELOW
+#else
 #define ALLOC_BELOW(name) __libc_##name
 #endif
 
@@ -37,12 +39,14 @@ static struct ckpt_allocfault {
 	bool sticky;
 } * allocfault, *allocfault_memory; // shared with children; NULL: none is on
 
+static __thread bool alloc_spared; // it does not fail for this thread
+
 static inline bool alloc_fails(void)
 {
 	struct ckpt_allocfault *f = __atomic_load_n(&allocfault, __ATOMIC_ACQUIRE);
 	uint64_t n;
 
-	if (!f)
+	if (!f || alloc_spared)
 		return false;
 	n = __atomic_add_fetch(&f->count, 1, __ATOMIC_RELAXED);
 	if (n < f->at || (n > f->at && !f->sticky))
@@ -65,6 +69,23 @@ void *realloc(void *old, size_t bytes)
 {
 	return alloc_fails() ? NULL : ALLOC_BELOW(realloc)(old, bytes);
 }
+
+#ifdef ALLOC_SANITIZED
+#include <dlfcn.h>
+#include <pthread.h>
+
+// A sanitizer asks so where the stack of a new thread is, and cannot do without the answer.
+int pthread_getattr_np(pthread_t thread, pthread_attr_t *ret_attr)
+{
+	int (*below)(pthread_t, pthread_attr_t *), rc;
+
+	alloc_spared = true;
+	below = (int (*)(pthread_t, pthread_attr_t *))dlsym(RTLD_NEXT, "pthread_getattr_np");
+	rc = below(thread, ret_attr);
+	alloc_spared = false;
+	return rc;
+}
+#endif
 
 // at 0: none fails, they are counted.
 static inline void ckpt_allocfault_begin(uint64_t at, bool sticky)

@@ -185,10 +185,16 @@ START_TEST(containers_over_the_limit_are_refused)
 {
 	static const uint8_t big[4096];
 	const struct ckpt_section section = {ONE, true, big, sizeof(big)};
+	struct ckpt_container_kind small = kind;
+	struct ckpt_container c;
 	void *made;
 	size_t made_len;
 
 	ck_error(ckpt_container_encode(&kind, 0, 0, &section, 1, &made, &made_len), EFBIG);
+	small.bytes_max = 100;
+	ck_error(ckpt_container_encode(&small, 0, 0, &section, 1, &made, &made_len), EFBIG);
+	small.bytes_max = len - 1;
+	ck_error(ckpt_container_parse(&small, data, len, &c), EBADMSG);
 }
 END_TEST
 

@@ -215,6 +215,7 @@ START_TEST(writer_refuses_what_a_reader_would)
 	const struct ckpt_entry file = {.type = CKPT_ENTRY_FILE, .name = "f", .ino = 2};
 	struct ckpt_manifest_writer *w;
 	struct ckpt_entry e = file;
+	char path[CKPT_XATTR_NAME_MAX + 2];
 	uint32_t handle, f;
 
 	ck_ok(ckpt_manifest_writer_new(&w));
@@ -246,8 +247,54 @@ START_TEST(writer_refuses_what_a_reader_would)
 	ck_error(ckpt_manifest_writer_xattr(w, f, "", "", 0), EINVAL);
 	ck_error(ckpt_manifest_writer_xattr(w, 9, "user.a", "", 0), EINVAL);
 	ck_error(ckpt_manifest_writer_xattr(w, f, "user.a", "", CKPT_XATTR_BYTES_MAX), E2BIG);
+	ck_error(ckpt_manifest_writer_xattr(w, f, "user.a", "", CKPT_XATTR_BYTES_MAX + 1), E2BIG);
+	memset(path, 'a', sizeof(path));
+	path[CKPT_XATTR_NAME_MAX + 1] = '\0';
+	ck_error(ckpt_manifest_writer_xattr(w, f, path, "", 0), ENAMETOOLONG);
 	ckpt_manifest_writer_free(w);
 	ckpt_manifest_writer_free(NULL);
+}
+END_TEST
+
+START_TEST(writer_refuses_entries_that_do_not_fit_their_type)
+{
+	char path[CKPT_RAW_PATH_MAX + 2];
+	const struct refused {
+		struct ckpt_entry e;
+		int error;
+	} refused[] = {
+		{{.type = CKPT_ENTRY_DIR, .name = "a", .ino = 2, .content = CKPT_CONTENT_RAW}, EINVAL},
+		{{.type = 9, .name = "a", .ino = 2}, EINVAL},
+		{{.type = CKPT_ENTRY_SYMLINK, .name = "a", .ino = 2, .content = CKPT_CONTENT_RAW, .target = "t"},
+		 EINVAL},
+		{{.type = CKPT_ENTRY_SYMLINK, .name = "a", .ino = 2}, EINVAL},
+		{{.type = CKPT_ENTRY_SYMLINK, .name = "a", .ino = 2, .target = path}, ENAMETOOLONG},
+		{{.type = CKPT_ENTRY_FILE, .name = "a", .ino = 2, .raw_path = "p"}, EINVAL},
+		{{.type = CKPT_ENTRY_FILE, .name = "a", .ino = 2, .content = CKPT_CONTENT_CHUNKS}, EINVAL},
+		{{.type = CKPT_ENTRY_FILE, .name = "a", .ino = 2, .content = CKPT_CONTENT_RAW, .bytes = UINT64_MAX},
+		 EINVAL},
+		{{.type = CKPT_ENTRY_FILE, .name = "a", .ino = 2, .content = CKPT_CONTENT_RAW, .raw_path = path},
+		 ENAMETOOLONG},
+		{{.type = CKPT_ENTRY_DIR, .name = "a", .ino = 2, .mode = 0100755}, EINVAL},
+		{{.type = CKPT_ENTRY_DIR, .name = "a", .ino = 2, .mtime_ns = 1000000000}, EINVAL},
+		{{.type = CKPT_ENTRY_DIR, .name = "a", .ino = 2, .bytes = UINT64_MAX}, EINVAL},
+	};
+	const struct ckpt_entry root = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	struct ckpt_manifest_writer *w;
+	uint32_t handle;
+	void *made;
+	size_t made_len;
+
+	memset(path, 'a', sizeof(path));
+	path[sizeof(path) - 1] = '\0';
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_error(ckpt_manifest_writer_finish(w, &made, &made_len), EINVAL);       // nothing
+	ck_error(ckpt_manifest_writer_add(w, 0, &refused[9].e, &handle), EINVAL); // a root with a name
+	ck_ok(ckpt_manifest_writer_add(w, 0, &root, &handle));
+	ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &handle));
+	for (size_t i = 0; i < ARRAY_LEN(refused); i++)
+		ck_assert_msg(ckpt_manifest_writer_add(w, 0, &refused[i].e, &handle) == -refused[i].error, "%zu", i);
+	ckpt_manifest_writer_free(w);
 }
 END_TEST
 
@@ -280,6 +327,47 @@ START_TEST(finish_refuses_doubled_names_and_inodes)
 	ck_ok(finish_two("a", 2, "b", 2, CKPT_ENTRY_FILE)); // a hard link
 	ck_error(finish_two("a", 2, "b", 2, CKPT_ENTRY_DIR), EINVAL);
 	ck_error(finish_two("a", 1, "b", 2, CKPT_ENTRY_FILE), EINVAL); // the root's
+}
+END_TEST
+
+START_TEST(finish_refuses_links_that_differ_and_doubled_attributes)
+{
+	static const struct ckpt_entry pairs[][2] = {
+		{{.type = CKPT_ENTRY_FILE, .content = CKPT_CONTENT_RAW}, {.type = CKPT_ENTRY_FILE}},
+		{{.type = CKPT_ENTRY_FILE, .content = CKPT_CONTENT_RAW},
+		 {.type = CKPT_ENTRY_FILE, .content = CKPT_CONTENT_RAW, .session = 1}},
+		{{.type = CKPT_ENTRY_SYMLINK, .target = "a"}, {.type = CKPT_ENTRY_SYMLINK, .target = "b"}},
+		{{.type = CKPT_ENTRY_SYMLINK, .target = "a"}, {.type = CKPT_ENTRY_SYMLINK, .target = "a"}}, // fits
+		{{.type = CKPT_ENTRY_FILE}, {.type = CKPT_ENTRY_FILE}},                                     // fits
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
+		struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1, .raw_path = "of no use"};
+		struct ckpt_manifest_writer *w;
+		uint32_t handle;
+		void *made = NULL;
+		size_t made_len;
+		int rc;
+
+		ck_ok(ckpt_manifest_writer_new(&w));
+		ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &handle));
+		ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION_2, &handle));
+		ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+		for (int k = 0; k < 2; k++) {
+			e = pairs[i][k];
+			e.name = k ? "y" : "x";
+			e.ino = 2;
+			ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+		}
+		if (i == 4) {
+			ck_ok(ckpt_manifest_writer_xattr(w, handle, "user.a", "", 0));
+			ck_ok(ckpt_manifest_writer_xattr(w, handle, "user.a", "", 0));
+		}
+		rc = ckpt_manifest_writer_finish(w, &made, &made_len);
+		ck_assert_msg(rc == (i < 3 ? -EINVAL : i == 3 ? 0 : -EEXIST), "%zu: %d", i, rc);
+		ckpt_manifest_writer_free(w);
+		free(made);
+	}
 }
 END_TEST
 
@@ -639,6 +727,8 @@ static Suite *suite(void)
 	tcase_add_test(t, names_sort_as_bytes);
 	tcase_add_test(t, writer_refuses_what_a_reader_would);
 	tcase_add_test(t, finish_refuses_doubled_names_and_inodes);
+	tcase_add_test(t, writer_refuses_entries_that_do_not_fit_their_type);
+	tcase_add_test(t, finish_refuses_links_that_differ_and_doubled_attributes);
 	tcase_add_test(t, depth_is_limited);
 	tcase_add_loop_test(t, every_lie_is_found, 0, (int)ARRAY_LEN(lies));
 	tcase_add_test(t, other_tables_that_lie_are_found);

@@ -141,6 +141,94 @@ START_TEST(a_large_manifest_is_not_embedded)
 }
 END_TEST
 
+// The sections of the sample: 0 the summary, 1 the store, 2 the metadata, 3 the manifest.
+#define SECTIONS 4
+
+// What is said of the sample when section `which` has these bytes; NULL: without it.
+static int try_with(size_t which, const void *bytes, size_t count)
+{
+	struct ckpt_container_kind kind = {.major = 1, .bytes_max = SIZE_MAX, .type_count = SECTIONS};
+	struct ckpt_section sections[SECTIONS], *s = sections;
+	uint32_t types[SECTIONS];
+	struct ckpt_container c;
+	size_t made_len;
+	void *made;
+	int rc;
+
+	memcpy(kind.magic, data, sizeof(kind.magic));
+	for (size_t i = 0; i < SECTIONS; i++)
+		types[i] = ckpt_get32(data + CKPT_CONTAINER_HEADER_BYTES + i * CKPT_CONTAINER_SECTION_BYTES);
+	kind.types = types;
+	ck_ok(ckpt_container_parse(&kind, data, len, &c));
+	for (size_t i = 0; i < SECTIONS; i++) {
+		ck_ok(ckpt_container_find(&c, types[i], s));
+		if (i == which) {
+			s->data = bytes;
+			s->len = count;
+		}
+		s += i != which || bytes;
+	}
+	ck_ok(ckpt_container_encode(&kind, 0, 0, sections, (size_t)(s - sections), &made, &made_len));
+	rc = ckpt_try_record(made, made_len);
+	free(made);
+	return rc;
+}
+
+START_TEST(sections_that_do_not_belong_together_are_refused)
+{
+	CLEANUP_FREE char *big = malloc(CKPT_METADATA_BYTES_MAX + 1);
+	CLEANUP_FREE void *deletion = NULL;
+	size_t deletion_len;
+
+	memset(big, ' ', CKPT_METADATA_BYTES_MAX + 1);
+	ck_error(try_with(0, NULL, 0), EBADMSG);
+	ck_error(try_with(1, NULL, 0), EBADMSG);
+	ck_error(try_with(1, CKPT_SAMPLE_STORE, 35), EBADMSG);
+	ck_ok(try_with(1, CKPT_SAMPLE_STORE, 36));
+	ck_ok(try_with(2, NULL, 0));
+	ck_ok(try_with(2, "", 0));
+	ck_ok(try_with(2, big, CKPT_METADATA_BYTES_MAX));
+	ck_error(try_with(2, big, CKPT_METADATA_BYTES_MAX + 1), EBADMSG);
+	summary.deleted = true;
+	ck_ok(ckpt_summary_encode(&summary, &deletion, &deletion_len));
+	ck_error(try_with(0, deletion, deletion_len), EBADMSG); // and it has a manifest
+	ck_error(try_with(3, "", 0), EBADMSG);
+}
+END_TEST
+
+START_TEST(what_a_reader_refuses_is_not_written)
+{
+	struct ckpt_record r = {.store_id = "no uuid", .summary = summary};
+	void *made;
+	size_t made_len;
+
+	ck_error(ckpt_record_encode(&r, &made, &made_len), EINVAL);
+	strcpy(r.store_id, CKPT_SAMPLE_STORE);
+	r.manifest = "";
+	ck_error(ckpt_record_encode(&r, &made, &made_len), EINVAL);
+	r.summary.deleted = true;
+	ck_error(ckpt_record_encode(&r, &made, &made_len), EINVAL);
+}
+END_TEST
+
+START_TEST(a_name_without_an_end_is_refused)
+{
+	size_t name_len = CKPT_NAME_MAX + 1, made_len, longer;
+	CLEANUP_FREE void *made = NULL;
+	CLEANUP_FREE uint8_t *bytes = NULL;
+	struct ckpt_summary s;
+
+	ck_ok(ckpt_summary_encode(&summary, &made, &made_len));
+	longer = made_len - strlen(summary.name) + name_len;
+	bytes = malloc(longer);
+	memset(bytes, 'x', longer);
+	memcpy(bytes, made, made_len);
+	ckpt_put32(bytes, (uint32_t)longer);
+	ckpt_put16(bytes + 6, (uint16_t)name_len);
+	ck_error(ckpt_summary_decode(bytes, longer, &s), EBADMSG);
+}
+END_TEST
+
 // What a writer refuses, and a reader too: each changes one thing of a good summary.
 static void bad_version(void)
 {
@@ -370,6 +458,9 @@ static Suite *suite(void)
 	tcase_add_test(t, hostile_metadata_is_refused);
 	tcase_add_test(t, an_embedded_manifest_must_be_the_one_named);
 	tcase_add_test(t, a_large_manifest_is_not_embedded);
+	tcase_add_test(t, sections_that_do_not_belong_together_are_refused);
+	tcase_add_test(t, what_a_reader_refuses_is_not_written);
+	tcase_add_test(t, a_name_without_an_end_is_refused);
 	tcase_add_loop_test(t, bad_summaries_are_not_written, 0, (int)ARRAY_LEN(spoilers));
 	tcase_add_test(t, summaries_that_lie_are_refused);
 	tcase_add_test(t, a_deletion_is_one_and_carries_no_manifest);
