@@ -116,6 +116,87 @@ START_TEST(a_leftover_of_a_file_that_was_opened_again_and_closed_stands_still)
 }
 END_TEST
 
+START_TEST(a_file_of_the_same_size_that_was_written_is_a_writers)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct timespec later[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1}};
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ck_assert_int_eq(futimens(fd, later), 0);
+	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
+	w.fd = -1; // a handle without a descriptor says nothing
+	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
+	w.fd = 1 << 20;
+	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(of_two_files_the_one_that_is_written_is_blamed)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	int left_fd = ckpt_staged_put(step, "left", "text"), fd = ckpt_staged_put(step, "written", "text");
+	struct ckpt_writer left, writer;
+
+	ckpt_staged_writer(step, &writer, fd);
+	ckpt_staged_writer(step, &left, left_fd); // looked at first
+	close_once(&left);
+	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
+	ck_assert_uint_eq(ckpt_save_errors(s, "being written: written\t"), 1);
+	ckpt_stage_writer_remove(&writer);
+	close(fd);
+	ck_ok(ckpt_staged_commit(step, 5 * MS, NULL));
+	ckpt_stage_writer_remove(&left);
+	close(left_fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static struct {
+	uint64_t ino;
+	unsigned count;
+	int fd; // >= 0: written to meanwhile
+} written_back;
+
+static void write_back(void *arg, uint64_t ino)
+{
+	(void)arg;
+	written_back.ino = ino;
+	written_back.count++;
+	if (written_back.fd >= 0)
+		ck_ok(ckpt_sys.pwrite(written_back.fd, "MAPPED TEXT", 11, 0));
+}
+
+// What a client has stored through a mapping reaches the file only then.
+START_TEST(a_leftover_stands_still_only_after_its_mappings_were_written_back)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	s->write_back = write_back;
+	written_back.fd = fd;
+	ckpt_staged_writer(step, &w, fd);
+	close_once(&w);
+	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
+	ck_assert_uint_eq(written_back.ino, w.ino);
+	ck_assert_uint_eq(written_back.count, 1);
+	close_once(&w);
+	written_back.fd = -1;
+	ck_ok(ckpt_staged_commit(step, 5 * MS, NULL));
+	ck_assert_uint_eq(written_back.count, 2);
+	ckpt_staged_check(step, "file", "MAPPED TEXT");
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 static uint64_t inode_of(struct ckpt_step *step, const char *path)
 {
 	struct stat st;
@@ -277,6 +358,9 @@ static Suite *leftovers_suite(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
 	tcase_add_test(tcase, a_leftover_is_watched_for_as_long_as_a_writer_is_waited_for);
+	tcase_add_test(tcase, a_file_of_the_same_size_that_was_written_is_a_writers);
+	tcase_add_test(tcase, of_two_files_the_one_that_is_written_is_blamed);
+	tcase_add_test(tcase, a_leftover_stands_still_only_after_its_mappings_were_written_back);
 	tcase_add_test(tcase, a_leftover_that_writes_on_is_a_writer);
 	tcase_add_test(tcase, a_leftover_of_a_file_that_was_opened_again_and_closed_stands_still);
 	tcase_add_loop_test(tcase, a_leftover_keeps_its_file_when_the_commit_fails, 0, 2);

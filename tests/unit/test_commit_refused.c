@@ -1,0 +1,166 @@
+// What a step cannot hold, and how much of one is written out at once: what a commit says, and that it works once the cause is
+// gone.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/limits.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+static struct ckpt_step *step;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1000");
+}
+
+static void teardown(void)
+{
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+
+static void refused(int error, const char *why)
+{
+	ck_error(ckpt_commit(step, &ckpt_staged_plain), error);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_assert_uint_eq(ckpt_save_errors(s, why), 1);
+}
+
+START_TEST(a_name_that_no_step_has_is_told)
+{
+	static const char *const names[] = {"\xff", "a\x01"};
+	static const int errors[] = {EILSEQ, EINVAL};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		close(ckpt_staged_put(step, names[i], ""));
+		ck_error(ckpt_commit(step, &ckpt_staged_plain), errors[i]);
+		ck_assert_uint_eq(ckpt_save_errors(s, "a name that a step cannot have"), i + 1);
+		ck_ok(ckpt_sys.unlink(step->dirfd, names[i], 0));
+	}
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+}
+END_TEST
+
+// Directories within each other; the innermost is open.
+static int nest(unsigned levels, const char *name)
+{
+	int fd = ckpt_sys.open(step->dirfd, ".", O_RDONLY | O_DIRECTORY, 0);
+
+	for (unsigned i = 0; i < levels; i++) {
+		int below;
+
+		ck_ok(ckpt_sys.mkdir(fd, name, 0755));
+		below = ckpt_sys.open(fd, name, O_RDONLY | O_DIRECTORY, 0);
+		ck_ok(below);
+		close(fd);
+		fd = below;
+	}
+	return fd;
+}
+
+START_TEST(too_many_levels_are_told)
+{
+	close(nest(CKPT_DEPTH_MAX + 1, "d"));
+	refused(E2BIG, "too many files or too deep");
+}
+END_TEST
+
+START_TEST(a_path_that_is_too_long_is_told)
+{
+	char name[CKPT_NAME_MAX + 1];
+
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	close(nest(17, name));
+	refused(ENAMETOOLONG, "a name that a step cannot have");
+}
+END_TEST
+
+START_TEST(too_many_attributes_are_told)
+{
+	static const char value[CKPT_XATTR_BYTES_MAX / 2];
+	int fd = ckpt_staged_put(step, "file", "");
+
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.a", value, sizeof(value), 0));
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.b", value, sizeof(value), 0));
+	close(fd);
+	refused(E2BIG, "of extended attributes");
+}
+END_TEST
+
+// --- All at once, or one by one -----------------------------------------------------------------------------------------
+
+static int (*below_syncfs)(int fd);
+static unsigned synced_all;
+
+static int count_syncfs(int fd)
+{
+	synced_all++;
+	return below_syncfs(fd);
+}
+
+static void commit_counting(void)
+{
+	below_syncfs = ckpt_sys.syncfs;
+	synced_all = 0;
+	ckpt_sys.syncfs = count_syncfs;
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_sys.syncfs = below_syncfs;
+}
+
+static void make_dirs(unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "%u", i);
+		ck_ok(ckpt_sys.mkdir(step->dirfd, name, 0755));
+	}
+}
+
+START_TEST(many_files_are_synced_at_once_unless_strangers_have_more)
+{
+	static const struct {
+		unsigned dirs;
+		bool file;
+		uint64_t dirty;
+		unsigned at_once;
+	} cases[] = {
+		{10, true, 0, 0},        // few
+		{100, true, 0, 1},       // many
+		{100, false, 0, 0},      // directories alone are cheap
+		{300, false, 0, 1},      // not so many
+		{300, true, 1 << 30, 0}, // and a stranger writes
+	};
+
+	make_dirs(cases[_i].dirs);
+	if (cases[_i].file)
+		close(ckpt_staged_put(step, "file", "text"));
+	ckpt_save_dirty_bytes = cases[_i].dirty;
+	commit_counting();
+	ck_assert_uint_eq(synced_all, cases[_i].at_once);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("commit refused");
+	TCase *t = tcase_create("refused");
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, a_name_that_no_step_has_is_told);
+	tcase_add_test(t, too_many_levels_are_told);
+	tcase_add_test(t, a_path_that_is_too_long_is_told);
+	tcase_add_test(t, too_many_attributes_are_told);
+	tcase_add_loop_test(t, many_files_are_synced_at_once_unless_strangers_have_more, 0, 5);
+	suite_add_tcase(suite, t);
+	return ckpt_suite_run(suite);
+}
