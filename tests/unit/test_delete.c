@@ -437,6 +437,55 @@ START_TEST(a_removal_that_stands_still_is_given_up_and_told)
 }
 END_TEST
 
+START_TEST(deleted_steps_of_one_name_are_told_apart)
+{
+	char label[CKPT_NAME_MAX + 1], want[CKPT_NAME_MAX + 1];
+	struct ckpt_step *step, **steps;
+	size_t count;
+
+	save("1000", "older");
+	delete ("1000");
+	save("1000", "newer");
+	delete ("1000");
+	ck_ok(ckpt_stage_begin(s, "0123456789abcdef", "1000", 0755, getuid(), getgid(), getpid(), &step));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	save("7", "other");
+	delete ("7");
+	ck_ok(ckpt_deleted_list(s, &steps, &count));
+	ck_assert_uint_eq(count, 4); // the last to be deleted first
+	ckpt_deleted_label(steps, 0, true, label, sizeof(label));
+	ck_assert_str_eq(label, "1000");
+	ck_assert_str_eq(steps[0]->folder_id, "0123456789abcdef");
+	ckpt_deleted_label(steps, 1, true, label, sizeof(label));
+	ck_assert_str_eq(label, "1000");
+	snprintf(want, sizeof(want), "1000.%.8s", steps[1]->session);
+	ckpt_deleted_label(steps, 1, false, label, sizeof(label));
+	ck_assert_str_eq(label, want);
+	ck_assert_int_gt(steps[1]->deleted_ns, steps[2]->deleted_ns);
+	snprintf(want, sizeof(want), "1000.%.8s", steps[2]->session);
+	ckpt_deleted_label(steps, 2, true, label, sizeof(label));
+	ck_assert_str_eq(label, want);
+	ckpt_deleted_label(steps, 3, true, label, sizeof(label));
+	ck_assert_str_eq(label, "7");
+	ckpt_step_list_free(steps, count);
+}
+END_TEST
+
+START_TEST(each_refusal_has_its_hint)
+{
+	static const int refusals[] = {EEXIST, ENOENT, ESTALE};
+
+	ck_assert_ptr_nonnull(ckpt_delete_hint(-EPERM));
+	ck_assert_ptr_null(ckpt_delete_hint(-EIO));
+	ck_assert_ptr_null(ckpt_undelete_hint(-EIO));
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++)
+		for (size_t k = 0; k < i; k++)
+			ck_assert_str_ne(ckpt_undelete_hint(-refusals[i]), ckpt_undelete_hint(-refusals[k]));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("delete");
@@ -444,6 +493,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_deleted_step_is_in_no_listing_and_its_name_is_free);
+	tcase_add_test(tcase, deleted_steps_of_one_name_are_told_apart);
+	tcase_add_test(tcase, each_refusal_has_its_hint);
 	tcase_add_test(tcase, an_undeleted_step_is_as_it_was);
 	tcase_add_test(tcase, every_step_that_had_a_name_can_be_had_back_when_the_name_is_free);
 	tcase_add_test(tcase, what_has_expired_is_gone_from_the_disk_and_nothing_else_is);

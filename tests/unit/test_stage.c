@@ -509,6 +509,64 @@ START_TEST(a_symlink_in_place_of_a_session_is_never_followed)
 }
 END_TEST
 
+START_TEST(what_cannot_be_taken_up_again_says_why)
+{
+	struct ckpt_step *step = begin("1000"), *other, **left;
+	char session[37] = "01234567-89ab-4def-8123-456789abcdef";
+	size_t count;
+
+	ck_error(ckpt_stage_resume(step), ESTALE);
+	ck_error(ckpt_stage_rename(step, "", "a/b"), EINVAL);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_sys.mkdir(s->sessions_fd, session, 0700)); // it does not say what it was
+	ck_ok(ckpt_step_load_left(s, session));
+	other = begin("1000");
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 2);
+	for (size_t i = 0; i < count; i++)
+		ck_error(ckpt_stage_resume(left[i]), *left[i]->name ? EEXIST : EINVAL);
+	ck_ok(ckpt_stage_abort(other, false));
+	for (size_t i = 0; i < count; i++)
+		if (*left[i]->name) {
+			ck_ok(ckpt_stage_resume(left[i]));
+			ck_error(ckpt_stage_resume(left[i]), ESTALE);
+		}
+	ckpt_step_list_free(left, count);
+	ckpt_step_unref(other);
+}
+END_TEST
+
+START_TEST(a_writer_that_is_in_no_step_is_none)
+{
+	struct ckpt_writer w = {.fd = -1};
+
+	ckpt_stage_writer_flushed(&w, 0, 0);
+	ck_assert(!w.flushed);
+	ck_ok(ckpt_stage_writer_await(&w));
+	ckpt_stage_writer_remove(&w);
+}
+END_TEST
+
+START_TEST(what_was_taken_out_of_order_leaves_the_others)
+{
+	struct ckpt_step *step = begin("1000");
+	struct ckpt_writer w[3] = {0};
+
+	for (size_t i = 0; i < ARRAY_LEN(w); i++)
+		ckpt_stage_writer_add(step, &w[i]);
+	ckpt_stage_writer_remove(&w[1]);
+	ck_assert_ptr_eq(step->writers, &w[2]);
+	ck_assert_ptr_eq(w[2].next, &w[0]);
+	ck_assert_ptr_eq(w[0].prev, &w[2]);
+	ckpt_stage_writer_remove(&w[0]);
+	ckpt_stage_writer_remove(&w[2]);
+	ck_assert_ptr_null(step->writers);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 static Suite *stage_suite(void)
 {
 	Suite *suite = suite_create("stage");
@@ -517,6 +575,9 @@ static Suite *stage_suite(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_name_is_taken_once);
 	tcase_add_test(tcase, a_begin_that_fails_leaves_no_session);
+	tcase_add_test(tcase, what_cannot_be_taken_up_again_says_why);
+	tcase_add_test(tcase, a_writer_that_is_in_no_step_is_none);
+	tcase_add_test(tcase, what_was_taken_out_of_order_leaves_the_others);
 	tcase_add_test(tcase, a_name_that_no_step_can_have_is_refused);
 	tcase_add_test(tcase, a_session_has_the_mode_and_says_who_began_it);
 	tcase_add_test(tcase, what_a_session_says_of_itself_is_not_trusted);
