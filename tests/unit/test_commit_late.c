@@ -191,12 +191,35 @@ START_TEST(a_lost_write_of_a_late_file_is_known_until_it_is_added)
 }
 END_TEST
 
+START_TEST(a_leftover_beside_a_late_file_gets_its_copy)
+{
+	int left_fd = ckpt_staged_put(step, "left", "as it was");
+	struct ckpt_writer left;
+	struct stat st;
+
+	ckpt_staged_writer(step, &left, left_fd);
+	ck_error(commit_leaving(), EBUSY); // it is no late one
+	ck_assert_uint_eq(ckpt_save_errors(s, "being written: left\t"), 1);
+	ck_assert_int_eq(fstat(left_fd, &st), 0);
+	ckpt_stage_writer_flushed(&left, (uint64_t)st.st_size,
+				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ck_ok(commit_leaving());
+	ck_ok(ckpt_sys.pwrite(left_fd, "as it is", 8, 0));
+	ckpt_staged_check(step, "left", "as it was");
+	ck_assert(!is_in_step("late"));
+	ck_assert(ckpt_amend_is_pending(step, "late"));
+	ckpt_stage_writer_remove(&left);
+	close(left_fd);
+}
+END_TEST
+
 static Suite *late_suite(void)
 {
 	Suite *suite = suite_create("commit late");
 	TCase *tcase = tcase_create("late");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_leftover_beside_a_late_file_gets_its_copy);
 	tcase_add_test(tcase, a_late_file_is_left_out_and_can_be_added);
 	tcase_add_test(tcase, a_late_file_goes_along_when_the_step_is_reopened);
 	tcase_add_test(tcase, only_a_commit_that_leaves_late_files_does);

@@ -208,6 +208,11 @@ START_TEST(what_a_reader_refuses_is_not_written)
 	ck_error(ckpt_record_encode(&r, &made, &made_len), EINVAL);
 	r.summary.deleted = true;
 	ck_error(ckpt_record_encode(&r, &made, &made_len), EINVAL);
+	r.manifest = NULL;
+	*r.summary.session = '\0'; // of a deletion nothing else may be known
+	ck_ok(ckpt_record_encode(&r, &made, &made_len));
+	ck_ok(ckpt_try_record(made, made_len));
+	free(made);
 }
 END_TEST
 

@@ -114,6 +114,25 @@ START_TEST(a_step_whose_record_became_another_one_takes_no_version)
 }
 END_TEST
 
+START_TEST(a_name_whose_record_cannot_be_read_is_given_to_nobody)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_step *other;
+
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	plant(1, &step->summary, NO_RECORD);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	ck_error(ckpt_stage_begin(s, "", "1000", 0755, 0, 0, 0, &other), EEXIST);
+	step = ckpt_staged_begin(s, "1001");
+	how.name = "1000";
+	ck_error(ckpt_commit(step, &how), EEXIST);
+	ck_error(ckpt_stage_rename(step, "", "1000"), EEXIST);
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("version");
@@ -122,6 +141,7 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, a_commit_takes_nobody_elses_record_for_its_own);
 	tcase_add_test(t, no_next_version_is_put_over_what_is_not_the_steps);
+	tcase_add_test(t, a_name_whose_record_cannot_be_read_is_given_to_nobody);
 	tcase_add_test(t, a_step_whose_record_became_another_one_takes_no_version);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
