@@ -204,6 +204,7 @@ START_TEST(a_leftover_beside_a_late_file_gets_its_copy)
 	ckpt_stage_writer_flushed(&left, (uint64_t)st.st_size,
 				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
 	ck_ok(commit_leaving());
+	ck_assert_uint_eq(ckpt_save_errors(s, "still open for writing"), 1);
 	ck_ok(ckpt_sys.pwrite(left_fd, "as it is", 8, 0));
 	ckpt_staged_check(step, "left", "as it was");
 	ck_assert(!is_in_step("late"));

@@ -128,6 +128,7 @@ START_TEST(a_name_whose_record_cannot_be_read_is_given_to_nobody)
 	step = ckpt_staged_begin(s, "1001");
 	how.name = "1000";
 	ck_error(ckpt_commit(step, &how), EEXIST);
+	ck_assert_uint_eq(step->attempts, 0); // nobody had to wait for it
 	ck_error(ckpt_stage_rename(step, "", "1000"), EEXIST);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 }
