@@ -72,7 +72,12 @@ int ckpt_delete(struct ckpt_step *step)
 
 const char *ckpt_delete_hint(int error)
 {
-	return error == -EPERM ? "it is pinned: `ckptfs unpin` it first" : NULL;
+	return error == -EPERM ? "it is pinned: `ckptfs unpin` it first" : ckpt_errno_hint(error);
+}
+
+const char *ckpt_expire_hint(int error)
+{
+	return error == -EPERM ? ckpt_delete_hint(error) : "do it again; if it is in the trash by now, as trash/NAME";
 }
 
 // --- What there is ----------------------------------------------------------------------------------------------------
@@ -212,7 +217,7 @@ const char *ckpt_undelete_hint(int error)
 	case -ESTALE:
 		return "`ckptfs ls --trash` says what there is";
 	default:
-		return NULL;
+		return ckpt_errno_hint(error);
 	}
 }
 

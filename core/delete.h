@@ -11,6 +11,7 @@
 // in the error log.
 int ckpt_delete(struct ckpt_step *step);
 const char *ckpt_delete_hint(int error); // what to do about it, or NULL
+const char *ckpt_expire_hint(int error); // of both, one after the other
 // A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -EBUSY
 // another thread is at it; -EIO the outcome is unknown, asking again gives the final answer.
 // -ENOENT: its folder is gone.

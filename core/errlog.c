@@ -37,6 +37,26 @@ struct ckpt_errlog {
 	pthread_t thread;
 };
 
+const char *ckpt_errno_hint(int error)
+{
+	switch (error < 0 ? -error : error) {
+	case ENOSPC:
+		return "make room (`df` and `df -i` say where it lacks), then do it again";
+	case EDQUOT:
+		return "make room below the quota, or raise it, then do it again";
+	case EMFILE:
+	case ENFILE:
+		return "raise the limit of open files (`ulimit -n`), then do it again";
+	case EIO:
+		return "look at the disk (`dmesg`), then do it again";
+	case EINTR:
+	case ENOMEM:
+		return "do it again";
+	default:
+		return NULL;
+	}
+}
+
 const char *ckpt_errno_name(int error)
 {
 	const char *name = strerrorname_np(error < 0 ? -error : error);

@@ -24,3 +24,4 @@ int ckpt_errlog_last(struct ckpt_errlog *log, int64_t *ret_at_ns, char **ret_mes
 // How many lines with an error were added since it was opened.
 uint64_t ckpt_errlog_failures(struct ckpt_errlog *log);
 const char *ckpt_errno_name(int error); // "EBUSY" for EBUSY or -EBUSY; "E?" when unknown
+const char *ckpt_errno_hint(int error); // what to do about it where nothing better is known, or NULL

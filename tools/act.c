@@ -1,5 +1,6 @@
 #include "tools/act.h"
 
+#include "core/errlog.h"
 #include "core/metadata.h"
 #include "core/pin.h"
 #include "core/trash.h"
@@ -57,7 +58,8 @@ int ckpt_act_ask(const char *store, const char *word, const char *session, const
 	if (rc == -ENOENT)
 		return rc;
 	if (rc)
-		return ckpt_fail(store, NULL, "the process that has it mounted does not answer: %s", strerror(-rc));
+		return ckpt_fail(store, ckpt_errno_hint(rc), "the process that has it mounted does not answer: %s",
+				 strerror(-rc));
 	rc = ckpt_answer_fail(word, text);
 	if (!rc && ret_reply)
 		*ret_reply = ckpt_need(json_loads(text, 0, NULL));

@@ -1,6 +1,7 @@
 #include "tools/listing.h"
 
 #include "core/delete.h"
+#include "core/errlog.h"
 #include "core/name.h"
 #include "core/util.h"
 #include "tools/output.h"
@@ -68,6 +69,8 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 		break;
 	default:
 		*ret_why = ckpt_text("%s", strerror(-error));
+		if (ckpt_errno_hint(error))
+			*ret_hint = ckpt_text("%s", ckpt_errno_hint(error));
 	}
 }
 

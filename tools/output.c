@@ -1,6 +1,7 @@
 #include "tools/output.h"
 
 #include "core/clock.h"
+#include "core/errlog.h"
 #include "core/name.h"
 #include "core/util.h"
 #include "tools/progress.h"
@@ -92,7 +93,7 @@ int ckpt_fail(const char *what, const char *hint, const char *why, ...)
 
 int ckpt_fail_errno(const char *what, const char *hint, int error)
 {
-	return ckpt_fail(what, hint, "%s", strerror(error < 0 ? -error : error));
+	return ckpt_fail(what, hint ? hint : ckpt_errno_hint(error), "%s", strerror(error < 0 ? -error : error));
 }
 
 int ckpt_usage(const char *what, const char *hint, const char *why, ...)

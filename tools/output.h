@@ -21,7 +21,7 @@ extern struct ckpt_output ckpt_output;
 
 // "ckptfs: WHAT: WHY" and, where hint is not NULL, "hint: HINT". Returns 1, the exit status of failure.
 __attribute__((format(printf, 3, 4))) int ckpt_fail(const char *what, const char *hint, const char *why, ...);
-// The same with the text of -errno.
+// The same with the text of -errno; where hint is NULL, with what is known of that errno.
 int ckpt_fail_errno(const char *what, const char *hint, int error);
 // Wrong usage: the same form; returns CKPT_EXIT_USAGE.
 __attribute__((format(printf, 3, 4))) int ckpt_usage(const char *what, const char *hint, const char *why, ...);

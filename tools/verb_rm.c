@@ -69,7 +69,7 @@ static int remove_one(const struct ckpt_operand *o, const char *word, const stru
 				     .for_good = rm->now,
 				     .deleted_only = ckpt_listing_is_trash(word),
 				     .at_rest = delete_at_rest,
-				     .hint = ckpt_delete_hint};
+				     .hint = rm->now ? ckpt_expire_hint : ckpt_delete_hint};
 	CLEANUP_FREE char *session = NULL, *path = NULL;
 	bool pinned = false;
 	int rc;

@@ -3,6 +3,7 @@
 // The records are listed and read anew here, not through the table of steps, which leaves out what is damaged.
 #include "tools/verb.h"
 
+#include "core/errlog.h"
 #include "core/hash.h"
 #include "core/load.h"
 #include "core/util.h"
@@ -348,7 +349,7 @@ static int repair_index(const char *store)
 		rc = ckpt_load_steps(l.store, true);
 	ckpt_listing_close(&l);
 	if (rc)
-		return ckpt_fail(store, NULL, "the index cannot be made anew: %s", strerror(-rc));
+		return ckpt_fail(store, ckpt_errno_hint(rc), "the index cannot be made anew: %s", strerror(-rc));
 	ckpt_note("made the index anew");
 	return 0;
 }
@@ -438,7 +439,7 @@ static int run(struct verify *v, const struct ckpt_operand *o)
 		return rc;
 	rc = ckpt_backend_list(v->l.store->backend, "steps/", NULL, collect, v);
 	if (rc)
-		return ckpt_fail(o->store, NULL, "its records cannot be listed: %s", strerror(-rc));
+		return ckpt_fail(o->store, ckpt_errno_hint(rc), "its records cannot be listed: %s", strerror(-rc));
 	if (v->count)
 		qsort(v->found, v->count, sizeof(*v->found), by_key_and_version);
 	rc = choose(v, o);

@@ -94,7 +94,7 @@ class Client:
             self.problem = e
 
     def _act(self):
-        kinds = ["save", "save", "save_by_rename", "file_step", "tracker"]
+        kinds = ["save", "save", "save_by_rename", "file_step", "tracker"] if len(self.steps) < 25 else ["delete"]  # of 39 names
         if self.steps:
             kinds += ["amend", "amend", "resave", "resave", "take", "delete", "remove", "move"] + ["delete"] * (len(self.steps) > 6)
         if self.trash:

@@ -32,6 +32,17 @@ while len(text) < int(sys.argv[1]):
 exec(text)"""
 
 
+def _where(pid):
+    """What holds a process and its children up, for whoever reads the failure."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat, open(f"/proc/{pid}/wchan") as wchan, open(f"/proc/{pid}/task/{pid}/children") as children:
+            here = f"{' '.join(stat.read().rpartition(')')[2].split()[:1])} in {wchan.read() or '?'}"
+            below = [_where(int(child)) for child in children.read().split()]
+    except OSError as e:
+        return str(e)
+    return f"{here}; child: {'; '.join(below)}" if below else here
+
+
 class AgentError(Exception):
     """The agent's code raised something that is not an OSError; has its traceback."""
 
@@ -115,7 +126,7 @@ class Agent:
         data = b""
         while len(data) < count:
             if not select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"the call of process {self._process.pid} has not returned")
+                raise TimeoutError(f"the call of process {self._process.pid} has not returned: {_where(self._process.pid)}")
             piece = os.read(self._process.stdout.fileno(), count - len(data))
             if not piece:
                 raise AgentError(f"the agent has ended: {self._process.wait(20)}")

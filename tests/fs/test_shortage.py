@@ -1,0 +1,181 @@
+"""A machine without inodes, quota or descriptors: saves fail with its error and a hint, nothing is lost or half there, and all goes on once there
+is some again, without a new mount. test_full_disk.py is about blocks."""
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+
+import pytest
+
+from support import trees
+from support.commits import assert_whole, error_line
+from support.fixtures import both_modes, needs_root
+from support.mounting import LoopDisk, Mount, errno_name
+
+pytestmark = [pytest.mark.timeout(90), needs_root]
+
+
+class Inodes:
+    """An ext4 whose inodes can be used up."""
+    error = "ENOSPC"
+
+    def __init__(self, world):
+        self.path = LoopDisk(world, mkfs=["mkfs.ext4", "-q", "-F", "-m", "0", "-N", "400"]).path
+        self._junk = self.path / "junk"
+
+    def use_up(self):
+        self._junk.mkdir()
+        for n in range(os.statvfs(self.path).f_favail):
+            (self._junk / str(n)).touch()
+        with pytest.raises(OSError):
+            (self._junk / "more").touch()
+
+    def give_back(self):
+        subprocess.run(["rm", "-r", self._junk], check=True)
+
+
+class Quota:
+    """A subvolume of a btrfs, with a limit on what it may hold."""
+    error = "EDQUOT"
+
+    def __init__(self, world):
+        self._disk = LoopDisk(world, 400, mkfs=["mkfs.btrfs", "-q"]).path
+        self.path = self._disk / "limited"
+        for command in (["subvolume", "create", self.path], ["quota", "enable", self._disk]):
+            subprocess.run(["btrfs", *command], check=True, capture_output=True)
+
+    def _limit(self, size):
+        subprocess.run(["btrfs", "qgroup", "limit", size, "0/256", self._disk], check=True, capture_output=True)
+
+    def use_up(self):
+        os.sync()
+        self._limit("100K")  # less than there is
+
+    def give_back(self):
+        self._limit("none")
+
+
+@pytest.fixture(params=[Inodes, Quota])
+def short(request, world):
+    return request.param(world)
+
+
+def refused(call, *errors):
+    with pytest.raises(OSError) as e:
+        call()
+    assert errno_name(e.value) in errors, e.value
+
+
+@both_modes
+def test_without_inodes_or_quota_nothing_is_lost_and_all_goes_on_once_there_is_room(world, short, mode, ckptfs, commit, scratch):
+    m = Mount.new(world, short.path / "store", mode=mode)
+    made = {}
+    for name in ("1000", "2000"):
+        (m / name).mkdir()
+        made[name] = trees.fill(m / name, seed=name)
+    commit(m / "1000")
+    (scratch / "out").mkdir()
+    made["3000"] = trees.fill(scratch / "out", seed="3000")
+
+    short.use_up()
+    refused(lambda: commit(m / "2000"), short.error)
+    error_line(m, "2000", short.error, "mend the cause, then complete the step again")
+    refused(lambda: trees.write(m / "2000/more", bytes(1 << 20)), short.error)
+    refused(lambda: (m / "4000").mkdir(), short.error)
+    refused(lambda: trees.write(m / "1000/late", bytes(1 << 20)), short.error)
+    refused(lambda: trees.write(m / "plain", bytes(1 << 20)), short.error)
+    saved = ckptfs("save", m.store, scratch / "out", "3000", check=False)
+    assert saved.returncode == 1 and os.strerror(getattr(errno, short.error)) in saved.stderr and "hint: " in saved.stderr, saved.stderr
+    assert m.listing() == ["1000"]
+    assert trees.files(m / "1000") == made["1000"]
+
+    short.give_back()
+    (m / "2000/more").unlink(missing_ok=True)
+    commit(m / "2000")
+    ckptfs("save", m.store, scratch / "out", "3000")
+    assert {name: trees.files(m / name) for name in made} == made
+    assert_whole(m, made["2000"], "2000")
+    assert ckptfs.json("verify", m.store)["bad"] == []
+
+
+# --- Descriptors --------------------------------------------------------------------------------------------------------
+
+
+class Descriptors:
+    """How many a daemon may have."""
+
+    def __init__(self, mount):
+        self._pid, self._before = mount.pid, resource.prlimit(mount.pid, resource.RLIMIT_NOFILE)
+
+    def leave(self, count):
+        used = max(int(fd) for fd in os.listdir(f"/proc/{self._pid}/fd")) + 1
+        resource.prlimit(self._pid, resource.RLIMIT_NOFILE, (used + count, self._before[1]))
+
+    def give_back(self):
+        resource.prlimit(self._pid, resource.RLIMIT_NOFILE, self._before)
+
+
+def attempt(fds, count, act):
+    """With so many descriptors left: the error, if it was refused for want of more."""
+    fds.leave(count)
+    try:
+        act()
+    except OSError as e:
+        assert errno_name(e) == "EMFILE", e
+        return e
+    finally:
+        fds.give_back()
+    return None
+
+
+@both_modes
+@pytest.mark.parametrize("lacking", ["from the start", "for the commit"])
+def test_without_descriptors_a_save_fails_or_is_whole(mount, ckptfs, commit, lacking):
+    made, fds, failed = {}, Descriptors(mount), 0
+
+    def stage(name):
+        (mount / name).mkdir()
+        made[name] = trees.fill(mount / name, seed=name, files=3)
+
+    def save(name):
+        stage(name)
+        commit(mount / name)
+
+    for count in range(16):
+        name = str(1000 + count)
+        if lacking == "for the commit":
+            stage(name)
+            if error := attempt(fds, count, lambda: commit(mount / name)):
+                failed += 1
+                if not error.filename:  # else the marker could not even be opened
+                    error_line(mount, name, "EMFILE")
+                assert name not in mount.listing()
+                commit(mount / name)
+        elif attempt(fds, count, lambda: save(name)):
+            failed += 1
+            assert name not in mount.listing()
+            shutil.rmtree(mount / name, ignore_errors=True)
+            save(name)
+        assert mount.listing() == sorted(made) and trees.files(mount / name) == made[name]
+    assert 0 < failed < 16
+    mount.remount()
+    assert {name: trees.files(mount / name) for name in mount.listing()} == made
+    assert ckptfs.json("verify", mount.store)["bad"] == []
+
+
+@both_modes
+def test_clients_that_hold_all_descriptors_keep_what_they_have(mount, agent, commit):
+    (mount / "1000").mkdir()
+    fds, a = Descriptors(mount), agent()
+    fds.leave(60)
+    a.run("fds = []; path = step + '/%d'", step=str(mount / "1000"))
+    assert a.errno_of("while len(fds) < 500: fds.append(os.open(path % len(fds), os.O_CREAT | os.O_RDWR, 0o644))") == "EMFILE"
+    held = a.run("[os.write(fd, b'%d' % i) for i, fd in enumerate(fds)]; len(fds)")
+    assert 10 < held < 100
+    a.run("[os.close(fd) for fd in fds]")
+    made = {str(n): b"%d" % n for n in range(held)}
+    assert trees.files(mount / "1000") == made, "what could not be opened is there"
+    commit(mount / "1000")
+    assert_whole(mount, made)
