@@ -230,8 +230,9 @@ static void commit_step(struct trial *t, struct ckpt_step *step)
 }
 
 // False when the fault did not come to pass: the save is shorter.
-static bool faulty_save(unsigned i, uint64_t n, int error, bool sticky)
+static bool faulty_save(unsigned i, uint64_t n, int kind, bool sticky)
 {
+	int error = ckpt_sysfault_error(kind, n);
 	struct trial t = {.i = i, .fault = {.at = n, .error = error, .sticky = sticky, .torn = true}};
 	struct ckpt_step *step;
 
@@ -257,20 +258,18 @@ static bool faulty_save(unsigned i, uint64_t n, int error, bool sticky)
 	return t.fault.count >= n;
 }
 
-static const int errors[] = {-EIO, -ENOSPC, -EMFILE, -ENOMEM};
-
 // Which error it is matters little to the long saves: the default is EIO for all, the others for the first.
-static unsigned steps_tried(int error)
+static unsigned steps_tried(int kind)
 {
 	const char *full = getenv("CKPT_TEST_FULL");
 
-	return error == -EIO || (full && atoi(full)) ? CKPT_SAVE_STEPS : 1;
+	return kind == 0 || (full && atoi(full)) ? CKPT_SAVE_STEPS : 1;
 }
 
 START_TEST(a_call_that_fails_during_a_save_fails_the_save_or_does_no_harm)
 {
-	for (unsigned i = 0; i < steps_tried(errors[_i / 2]); i++)
-		for (uint64_t n = 1; faulty_save(i, n, errors[_i / 2], _i % 2); n++)
+	for (unsigned i = 0; i < steps_tried(_i / 2); i++)
+		for (uint64_t n = 1; faulty_save(i, n, _i / 2, _i % 2); n++)
 			;
 }
 END_TEST
@@ -324,7 +323,7 @@ START_TEST(a_call_that_fails_during_open_fails_it_or_hides_nothing)
 	ckpt_store_close(s);
 	CLEANUP_FREE char *before = ckpt_save_listing_at(dir);
 	for (uint64_t n = 1; fault.count + 1 >= n; n++) {
-		fault = (struct ckpt_sysfault){.at = n, .error = errors[_i]};
+		fault = (struct ckpt_sysfault){.at = n, .error = ckpt_sysfault_error(_i, n)};
 		ckpt_sysfault_begin(&fault);
 		int rc = ckpt_store_open(dir, n % 2 ? CKPT_STORE_WRITE : CKPT_STORE_READ, NULL, &s);
 
@@ -442,9 +441,9 @@ static Suite *faults_suite(void)
 	TCase *tcase = tcase_create("faults");
 
 	tcase_add_loop_test(tcase, a_call_that_fails_during_a_save_fails_the_save_or_does_no_harm, 0,
-			    2 * (int)ARRAY_LEN(errors));
+			    2 * ckpt_sysfault_kinds());
 	tcase_add_loop_test(tcase, a_call_that_fails_keeps_the_old_metadata_until_the_next_attempt, 0, 2);
-	tcase_add_loop_test(tcase, a_call_that_fails_during_open_fails_it_or_hides_nothing, 0, (int)ARRAY_LEN(errors));
+	tcase_add_loop_test(tcase, a_call_that_fails_during_open_fails_it_or_hides_nothing, 0, ckpt_sysfault_kinds());
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0, 6);
 	tcase_add_test(tcase, an_unknown_outcome_stays_frozen_until_the_record_was_read);
 	suite_add_tcase(suite, tcase);

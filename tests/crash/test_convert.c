@@ -156,8 +156,9 @@ static void check_answer(struct ckpt_store *s, const char *dir, int rc, int erro
 	check_at(dir, true);
 }
 
-static bool faulty_call(uint64_t n, int error, bool sticky)
+static bool faulty_call(uint64_t n, int kind, bool sticky)
 {
+	int error = ckpt_sysfault_error(kind, n);
 	struct ckpt_sysfault fault = {.at = n, .error = error, .sticky = sticky, .torn = true};
 	char dir[PATH_MAX];
 	struct ckpt_store *s;
@@ -196,13 +197,11 @@ START_TEST(a_folder_whose_name_is_taken_meanwhile_stays_one)
 }
 END_TEST
 
-static const int errors[] = {-EIO, -ENOSPC, -ENOMEM};
-
 START_TEST(a_call_that_fails_leaves_the_folder_or_the_step)
 {
 	uint64_t n = 1;
 
-	while (faulty_call(n, errors[_i / 2], _i % 2))
+	while (faulty_call(n, _i / 2, _i % 2))
 		n++;
 	printf("way %d: %llu calls\n", _i, (unsigned long long)n - 1);
 }
@@ -312,10 +311,8 @@ int main(void)
 {
 	Suite *suite = suite_create("convert crash");
 	TCase *faults = tcase_create("faults"), *power = tcase_create("power");
-	const char *full = getenv("CKPT_TEST_FULL");
 
-	tcase_add_loop_test(faults, a_call_that_fails_leaves_the_folder_or_the_step, 0,
-			    full && atoi(full) ? 2 * (int)ARRAY_LEN(errors) : 2);
+	tcase_add_loop_test(faults, a_call_that_fails_leaves_the_folder_or_the_step, 0, 2 * ckpt_sysfault_kinds());
 	tcase_add_loop_test(faults, a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step, 0, 5);
 	tcase_add_test(faults, a_folder_whose_name_is_taken_meanwhile_stays_one);
 	suite_add_tcase(suite, faults);

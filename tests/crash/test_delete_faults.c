@@ -153,8 +153,9 @@ static void check_answer(struct trial *t, int error)
 
 // --- System calls -----------------------------------------------------------------------------------------------------
 
-static bool faulty_call(const struct ckpt_life_script *script, uint64_t n, int error, bool sticky)
+static bool faulty_call(const struct ckpt_life_script *script, uint64_t n, int kind, bool sticky)
 {
+	int error = ckpt_sysfault_error(kind, n);
 	struct ckpt_sysfault fault = {.at = n, .error = error, .sticky = sticky, .torn = true};
 	struct trial t;
 
@@ -168,15 +169,13 @@ static bool faulty_call(const struct ckpt_life_script *script, uint64_t n, int e
 	return fault.count >= n;
 }
 
-static const int errors[] = {-EIO, -ENOSPC, -EMFILE, -ENOMEM};
-
 START_TEST(a_call_that_fails_fails_the_act_or_does_no_harm)
 {
 	const struct ckpt_life_script *script = &scripts[_i % WITHOUT_SAVES];
 	int way = _i / WITHOUT_SAVES;
 	uint64_t n = 1;
 
-	while (faulty_call(script, n, errors[way / 2], way % 2))
+	while (faulty_call(script, n, way / 2, way % 2))
 		n++;
 	printf("script %d, way %d: %llu calls\n", _i % WITHOUT_SAVES, way, (unsigned long long)n - 1);
 }
@@ -343,11 +342,9 @@ int main(void)
 {
 	Suite *suite = suite_create("delete faults");
 	TCase *tcase = tcase_create("faults");
-	const char *full = getenv("CKPT_TEST_FULL");
-	// Which error it is matters little: the default is EIO.
-	int tried = full && atoi(full) ? (int)ARRAY_LEN(errors) : 1;
 
-	tcase_add_loop_test(tcase, a_call_that_fails_fails_the_act_or_does_no_harm, 0, 2 * tried * WITHOUT_SAVES);
+	tcase_add_loop_test(tcase, a_call_that_fails_fails_the_act_or_does_no_harm, 0,
+			    2 * ckpt_sysfault_kinds() * WITHOUT_SAVES);
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
 			    (int)(ARRAY_LEN(ways) * ARRAY_LEN(scripts)));
 	tcase_add_loop_test(tcase, a_step_that_was_undeleted_without_an_answer_is_neither_expired_nor_replaced, 0, 3);

@@ -313,13 +313,11 @@ END_TEST
 // Each act with its call n failing, then once more without.
 START_TEST(a_call_that_fails_leaves_the_old_and_a_second_attempt_works)
 {
-	static const int errors[] = {-EIO, -ENOSPC};
-
 	for (size_t i = 0; i < ARRAY_LEN(acts); i++) {
 		bool again = true;
 
 		for (uint64_t n = 1; again; n++) {
-			struct ckpt_sysfault fault = {.at = n, .error = errors[_i], .torn = true};
+			struct ckpt_sysfault fault = {.at = n, .error = ckpt_sysfault_error(_i, n), .torn = true};
 			char dir[PATH_MAX], have;
 			struct ckpt_store *s;
 			int rc;
@@ -354,7 +352,8 @@ int main(void)
 	suite_add_tcase(suite, death);
 	tcase_add_test(power, power_cuts_at_every_point_leave_the_old_or_the_new);
 	suite_add_tcase(suite, power);
-	tcase_add_loop_test(failure, a_call_that_fails_leaves_the_old_and_a_second_attempt_works, 0, 2);
+	tcase_add_loop_test(failure, a_call_that_fails_leaves_the_old_and_a_second_attempt_works, 0,
+			    ckpt_sysfault_kinds());
 	suite_add_tcase(suite, failure);
 	return ckpt_suite_run(suite);
 }

@@ -421,14 +421,12 @@ static void fault_run(uint64_t n, int error, bool *ret_fired)
 
 START_TEST(a_failing_call_leaves_the_old_or_after_eio_the_new)
 {
-	static const int errors[] = {-EIO, -ENOSPC, -ENOMEM, -EDQUOT};
-
-	for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+	for (int kind = 0; kind < ckpt_sysfault_kinds(); kind++) {
 		bool fired = true;
 		uint64_t n;
 
 		for (n = 1; fired; n++)
-			fault_run(n, errors[i], &fired);
+			fault_run(n, ckpt_sysfault_error(kind, n), &fired);
 		ck_assert_uint_gt(n, 100);
 	}
 }

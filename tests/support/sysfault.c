@@ -1,6 +1,7 @@
 #include "tests/support/sysfault.h"
 
 #include "core/sys.h"
+#include "core/util.h"
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -136,6 +137,20 @@ static int fault_random(void *buf, size_t len)
 	int r = step(false);
 
 	return r ? r : below.random(buf, len);
+}
+
+static const int in_turn[] = {-ENOSPC, -EDQUOT, -EMFILE, -ENOMEM, -EINTR};
+
+int ckpt_sysfault_kinds(void)
+{
+	const char *full = getenv("CKPT_TEST_FULL");
+
+	return full && atoi(full) ? 1 + (int)ARRAY_LEN(in_turn) : 2;
+}
+
+int ckpt_sysfault_error(int kind, uint64_t n)
+{
+	return kind == 0 ? -EIO : in_turn[((uint64_t)kind + n) % ARRAY_LEN(in_turn)];
 }
 
 void ckpt_sysfault_begin(struct ckpt_sysfault *fault)

@@ -25,5 +25,10 @@ struct ckpt_sysfault {
 	uint64_t count; // calls so far, written atomically
 };
 
+// The errors that a loop over calls tries, as kinds: EIO; and, at each call another of them, ENOSPC, EDQUOT, EMFILE, ENOMEM
+// and EINTR. With CKPT_TEST_FULL=1 there are five of the second kind, so that each call has each error.
+int ckpt_sysfault_kinds(void);
+int ckpt_sysfault_error(int kind, uint64_t n); // -errno
+
 void ckpt_sysfault_begin(struct ckpt_sysfault *fault);
 void ckpt_sysfault_end(struct ckpt_sysfault *fault);
