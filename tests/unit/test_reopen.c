@@ -4,6 +4,7 @@
 #include "tests/support/sysfault.h"
 
 #include "core/delete.h"
+#include "core/load.h"
 #include "core/remove.h"
 #include "core/reopen.h"
 #include "core/share.h"
@@ -249,6 +250,28 @@ START_TEST(its_commit_is_the_next_version_and_the_one_before_is_in_the_trash)
 			start_anew();
 		}
 	}
+}
+END_TEST
+
+START_TEST(a_reader_beside_sees_what_it_became)
+{
+	struct ckpt_step *step, *found;
+	struct ckpt_store *reader;
+
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	usleep(30000); // else two changes in one tick would look like one
+	ck_ok(ckpt_load_refresh(reader));
+	step = reopen();
+	write_anew(step, "config.json", "{\"new\":1}");
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_ok(ckpt_load_refresh(reader));
+	found = ckpt_step_find(reader, "", "1000");
+	ck_assert_ptr_nonnull(found);
+	ck_assert_uint_eq(found->summary.version, 2);
+	ckpt_staged_check(found, "config.json", "{\"new\":1}");
+	ckpt_step_unref(found);
+	ckpt_store_close(reader);
+	ckpt_step_unref(step);
 }
 END_TEST
 
@@ -528,6 +551,7 @@ int main(void)
 	suite_add_tcase(suite, beginning);
 	tcase_add_checked_fixture(ends, setup, teardown);
 	tcase_add_test(ends, its_commit_is_the_next_version_and_the_one_before_is_in_the_trash);
+	tcase_add_test(ends, a_reader_beside_sees_what_it_became);
 	tcase_add_test(ends, what_stands_still_is_given_up_and_kept);
 	tcase_add_test(ends, a_writer_or_a_change_under_way_keeps_it);
 	tcase_add_test(ends, what_stands_still_is_committed_where_amends_replace);
