@@ -132,11 +132,11 @@ void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, bool by_folder
 
 // --- Undelete ---------------------------------------------------------------------------------------------------------
 
-// Keeps the name for it, and says which version is the next. Who has reserved it has it alone: no expiry begins.
+// Keeps the name for it, and says which version is the next.
 static int reserve(struct ckpt_step *step, uint32_t *ret_version)
 {
 	LOCK_SCOPE(&step->store->lock);
-	int rc = ckpt_step_state(step) != CKPT_STEP_DELETED || step->moved ? -ESTALE : step->pending ? -EBUSY : 0;
+	int rc = ckpt_step_state(step) != CKPT_STEP_DELETED || step->moved ? -ESTALE : 0;
 
 	if (!rc)
 		rc = ckpt_step_reserve_locked(step, step->folder_id, step->name);
@@ -466,8 +466,6 @@ static int take_away(struct ckpt_step *step)
 
 	if (step->state != CKPT_STEP_DELETED)
 		return -ESTALE;
-	if (step->pending)
-		return -EBUSY;
 	step->state = CKPT_STEP_GONE;
 	return 0;
 }

@@ -341,14 +341,15 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("delete faults");
-	TCase *tcase = tcase_create("faults");
+	TCase *tcase = tcase_create("faults"), *threads = tcase_create("threads");
 
 	tcase_add_loop_test(tcase, a_call_that_fails_fails_the_act_or_does_no_harm, 0,
 			    2 * ckpt_sysfault_kinds() * WITHOUT_SAVES);
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
 			    (int)(ARRAY_LEN(ways) * ARRAY_LEN(scripts)));
 	tcase_add_loop_test(tcase, a_step_that_was_undeleted_without_an_answer_is_neither_expired_nor_replaced, 0, 3);
-	tcase_add_test(tcase, nothing_expires_while_it_is_being_undeleted);
 	suite_add_tcase(suite, tcase);
+	tcase_add_test(threads, nothing_expires_while_it_is_being_undeleted);
+	suite_add_tcase(suite, threads);
 	return ckpt_suite_run(suite);
 }
