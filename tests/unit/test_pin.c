@@ -172,6 +172,29 @@ START_TEST(a_call_that_fails_leaves_it_pinned_or_not)
 }
 END_TEST
 
+START_TEST(a_pin_whose_answer_was_lost_once_is_done)
+{
+	struct ckpt_fault fault = {0};
+	bool fired = true, pinned = false;
+	uint64_t n;
+	int rc;
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	for (n = 1; fired; n++) {
+		fault = (struct ckpt_fault){.at = n, .error = -ENOMEM, .half = true}; // a read fails, a put is done
+		rc = pin("1000", !pinned);
+		fired = fault.count >= n;
+		fault.at = 0;
+		ck_assert_msg(!rc || (fired && rc == -ENOMEM), "%s", strerror(-rc));
+		pinned = rc ? pinned : !pinned;
+		ck_assert(summary(s, "1000").pinned == pinned);
+	}
+	ck_assert_uint_gt(n, 2);
+	reopen();
+	ck_assert(summary(s, "1000").pinned == pinned);
+}
+END_TEST
+
 START_TEST(a_pin_that_was_acknowledged_survives_the_power)
 {
 	struct ckpt_disk *disk;
@@ -212,6 +235,7 @@ int main(void)
 	tcase_add_test(tcase, a_pinned_step_is_not_deleted_in_any_way);
 	tcase_add_test(tcase, a_pin_goes_with_the_step_and_not_with_what_is_saved_over_it);
 	tcase_add_test(tcase, a_call_that_fails_leaves_it_pinned_or_not);
+	tcase_add_test(tcase, a_pin_whose_answer_was_lost_once_is_done);
 	tcase_add_test(tcase, a_pin_that_was_acknowledged_survives_the_power);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
