@@ -578,6 +578,22 @@ START_TEST(siblings_out_of_order_are_found)
 }
 END_TEST
 
+START_TEST(attributes_out_of_order_are_found)
+{
+	// Row 0 is the root's; then there are "user.a" and "user.b" of one file.
+	const uint8_t *row = section(CKPT_SECTION_XATTRS, NULL) + 2 * XATTR_BYTES;
+	uint8_t *name = section(CKPT_SECTION_STRINGS, NULL) + ckpt_get32(row + XATTR_NAME);
+
+	ck_assert_str_eq((char *)name, "user.b");
+	name[5] = 'a'; // twice
+	ck_error(try_it(), EBADMSG);
+	name[5] = 'A';
+	ck_error(try_it(), EBADMSG);
+	name[5] = 'c';
+	ck_ok(try_it());
+}
+END_TEST
+
 START_TEST(missing_sections_are_found)
 {
 	struct ckpt_container c;
@@ -734,6 +750,7 @@ static Suite *suite(void)
 	tcase_add_test(t, other_tables_that_lie_are_found);
 	tcase_add_test(t, a_directory_outside_of_the_tree_is_found);
 	tcase_add_test(t, siblings_out_of_order_are_found);
+	tcase_add_test(t, attributes_out_of_order_are_found);
 	tcase_add_test(t, missing_sections_are_found);
 	tcase_add_test(t, no_byte_can_be_changed_unseen);
 	tcase_add_test(t, every_changed_byte_with_a_right_digest_is_safe);
