@@ -371,6 +371,36 @@ START_TEST(finish_refuses_links_that_differ_and_doubled_attributes)
 }
 END_TEST
 
+START_TEST(the_longest_symlink_is_read)
+{
+	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	char target[CKPT_SYMLINK_MAX + 1];
+	struct ckpt_manifest_writer *w;
+	struct ckpt_manifest *m;
+	uint32_t handle;
+	size_t made_len;
+	void *made;
+
+	memset(target, 'x', sizeof(target) - 1);
+	target[sizeof(target) - 1] = '\0';
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	e = (struct ckpt_entry){.type = CKPT_ENTRY_SYMLINK,
+				.name = "link",
+				.target = target,
+				.bytes = CKPT_SYMLINK_MAX,
+				.ino = 2,
+				.nlink = 1};
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	ckpt_manifest_entry(m, 1, &e);
+	ck_assert_str_eq(e.target, target);
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
 START_TEST(depth_is_limited)
 {
 	struct ckpt_manifest_writer *w;
@@ -745,6 +775,7 @@ static Suite *suite(void)
 	tcase_add_test(t, finish_refuses_doubled_names_and_inodes);
 	tcase_add_test(t, writer_refuses_entries_that_do_not_fit_their_type);
 	tcase_add_test(t, finish_refuses_links_that_differ_and_doubled_attributes);
+	tcase_add_test(t, the_longest_symlink_is_read);
 	tcase_add_test(t, depth_is_limited);
 	tcase_add_loop_test(t, every_lie_is_found, 0, (int)ARRAY_LEN(lies));
 	tcase_add_test(t, other_tables_that_lie_are_found);
