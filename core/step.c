@@ -721,68 +721,6 @@ static struct ckpt_manifest *cached_manifest(struct ckpt_step *step)
 	return ckpt_manifest_ref(step->manifest);
 }
 
-static int parse_checked(void *data, size_t len, const uint8_t sha256[32], struct ckpt_manifest **ret_manifest)
-{
-	struct ckpt_manifest *m;
-	int rc = ckpt_manifest_parse(data, len, &m);
-
-	if (rc)
-		return rc;
-	if (memcmp(ckpt_manifest_sha256(m), sha256, 32)) {
-		ckpt_manifest_unref(m);
-		return -EBADMSG;
-	}
-	*ret_manifest = m;
-	return 0;
-}
-
-static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum,
-			       struct ckpt_manifest **ret_manifest)
-{
-	struct ckpt_record r;
-	void *data = NULL;
-	size_t len = 0;
-	int rc;
-
-	if (sum->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX) {
-		rc = ckpt_step_record(step, sum->version, &r);
-		if (rc)
-			return rc;
-		data = TAKE_PTR(r.manifest);
-		len = r.manifest_len;
-		ckpt_record_done(&r);
-		if (!data)
-			return -EBADMSG;
-	} else {
-		char key[2 + 64 + 1] = "m/";
-
-		ckpt_hex(sum->manifest_sha256, 32, key + 2);
-		rc = ckpt_backend_get_all(step->store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
-		if (rc)
-			return rc == -ENOENT ? -EBADMSG : rc;
-	}
-	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
-}
-
-// The index is asked first, and believed only when the digest agrees.
-static int manifest_load(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
-{
-	struct ckpt_index *ix = step->store->index;
-	void *data = NULL;
-	size_t len;
-	int rc;
-
-	if (sum->manifest_bytes > CKPT_MANIFEST_EMBED_MAX && ix &&
-	    !ckpt_index_manifest(ix, sum->manifest_sha256, &data, &len) &&
-	    !parse_checked(data, len, sum->manifest_sha256, ret_manifest))
-		return 0;
-	rc = manifest_from_store(step, sum, ret_manifest);
-	if (rc == -EBADMSG)
-		ckpt_errlog_add(step->store->errlog, step->name, rc, "run `ckptfs verify` on the store",
-				"the manifest of version %u is damaged or missing", sum->version);
-	return rc;
-}
-
 int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
 {
 	struct ckpt_manifest *m = cached_manifest(step);
@@ -796,7 +734,7 @@ int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 	ckpt_lock_take(&step->lock);
 	sum = step->summary;
 	ckpt_lock_drop(&step->lock);
-	rc = manifest_load(step, &sum, &m);
+	rc = ckpt_step_read_manifest(step, &sum, &m);
 	if (rc)
 		return rc;
 	ckpt_step_keep_manifest(step, m); // a stale one is not believed when it is asked for

@@ -142,6 +142,9 @@ bool ckpt_step_any(struct ckpt_store *s, const char *folder_id);
 
 // The current version's manifest, with a reference: from memory, the index or the store. -EBADMSG damaged, -EIO, ...
 int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
+// That of the version with this summary, from the index or the store, whatever the current one is.
+int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum,
+			    struct ckpt_manifest **ret_manifest);
 // A raw file of a committed step for reading: openat of sessions/<uuid>/<path>, checked against its entry (-EIO when it
 // is gone or is not what the manifest says).
 int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd);

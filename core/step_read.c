@@ -1,6 +1,10 @@
-// What a committed step has on disk: its raw files and its records.
+// What a committed step has on disk: its raw files, its records and its manifests.
 #include "core/step.h"
 
+#include "backends/backend.h"
+#include "core/errlog.h"
+#include "core/hash.h"
+#include "core/index.h"
 #include "core/manifest.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -66,4 +70,68 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 	if (rc)
 		return rc;
 	return ckpt_record_decode(data, len, ret_record);
+}
+
+// --- Manifests --------------------------------------------------------------------------------------------------------
+
+static int parse_checked(void *data, size_t len, const uint8_t sha256[32], struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_manifest_parse(data, len, &m);
+
+	if (rc)
+		return rc;
+	if (memcmp(ckpt_manifest_sha256(m), sha256, 32)) {
+		ckpt_manifest_unref(m);
+		return -EBADMSG;
+	}
+	*ret_manifest = m;
+	return 0;
+}
+
+static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum,
+			       struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_record r;
+	void *data = NULL;
+	size_t len = 0;
+	int rc;
+
+	if (sum->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX) {
+		rc = ckpt_step_record(step, sum->version, &r);
+		if (rc)
+			return rc;
+		data = TAKE_PTR(r.manifest);
+		len = r.manifest_len;
+		ckpt_record_done(&r);
+		if (!data)
+			return -EBADMSG;
+	} else {
+		char key[2 + 64 + 1] = "m/";
+
+		ckpt_hex(sum->manifest_sha256, 32, key + 2);
+		rc = ckpt_backend_get_all(step->store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+		if (rc)
+			return rc == -ENOENT ? -EBADMSG : rc;
+	}
+	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
+}
+
+// The index is asked first, and believed only when the digest agrees.
+int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_index *ix = step->store->index;
+	void *data = NULL;
+	size_t len;
+	int rc;
+
+	if (sum->manifest_bytes > CKPT_MANIFEST_EMBED_MAX && ix &&
+	    !ckpt_index_manifest(ix, sum->manifest_sha256, &data, &len) &&
+	    !parse_checked(data, len, sum->manifest_sha256, ret_manifest))
+		return 0;
+	rc = manifest_from_store(step, sum, ret_manifest);
+	if (rc == -EBADMSG)
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "run `ckptfs verify` on the store",
+				"the manifest of version %u is damaged or missing", sum->version);
+	return rc;
 }
