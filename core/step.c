@@ -7,10 +7,8 @@
 //  4. Manifests in memory are at most MANIFEST_CACHE_BYTES, but for those that somebody holds; the oldest use goes first.
 #include "core/step.h"
 
-#include "backends/backend.h"
 #include "core/amend.h"
 #include "core/copy.h"
-#include "core/errlog.h"
 #include "core/hash.h"
 #include "core/move.h"
 #include "core/remove.h"
@@ -19,12 +17,9 @@
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
-#include "core/uuid.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #define MANIFEST_CACHE_BYTES (32u << 20)
 
