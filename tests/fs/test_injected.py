@@ -2,7 +2,7 @@
 
 Whatever became of the verb, the store is as it was or as it was to be, no byte is another, what the verb said of it is so, and doing it again
 works, with nothing cleaned up by hand. No file is fsynced again when its fsync has failed, but for the index, a cache that LMDB syncs for each
-transaction. A sample of the calls and errors is tried, drawn from CKPT_TEST_SEED; with CKPT_TEST_FULL=1 all.
+transaction. A sample of the calls and errors is tried, drawn from CKPT_TEST_SEED; with CKPT_TEST_LONG=1 all, some 11,000.
 """
 
 import errno
@@ -18,12 +18,12 @@ import pytest
 from power.cuts import look_program
 from power.points import Looker
 from support import trees
-from support.fixtures import FULL, SLOW
+from support.fixtures import FULL, LONG, SLOW
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(SLOW > 1, reason="sanitizers make system calls of their own")]
 
 SEED = os.environ.get("CKPT_TEST_SEED", "1")
-SAMPLE = 25  # of each verb
+SAMPLE = 400 if FULL else 25  # of each verb
 KILLED = 128 + 9
 OPENS = {"open", "openat", "openat2"}
 MAKES = {"mkdir", "mkdirat", "symlinkat", "linkat", "renameat2", "pwrite64", "pwritev", "ftruncate", "fallocate", "fsetxattr", "fsync", "fdatasync", "syncfs",
@@ -130,7 +130,7 @@ def test_call_that_fails_or_is_the_last_leaves_the_old_or_the_new(world, client,
     trials.check(trials.after)
     points = [(n, way) for n, call in enumerate(calls, 1) for way in ways(call.split()[0])]
     ends = Counter()
-    for n, how in points if FULL else random.Random(f"{SEED} {name}").sample(points, SAMPLE):
+    for n, how in points if LONG else random.Random(f"{SEED} {name}").sample(points, SAMPLE):
         try:
             status, _ = trials.trial(n, how)
         except (AssertionError, subprocess.TimeoutExpired) as e:
