@@ -1,6 +1,8 @@
 #include "core/lock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define HELD_MAX 16
 
@@ -14,23 +16,27 @@ struct held {
 static __thread struct held held[HELD_MAX];
 static __thread size_t held_count;
 
-static _Noreturn void die(const char *what, const char *where, const struct held *h)
+static void complain(const char *what, const char *where, const struct held *h)
 {
+	const char *then = getenv("CKPT_LOCK_ORDER");
+
 	fprintf(stderr, "lock order: %s %s%s%s\n", where, what, h ? " " : "", h ? h->where : "");
-	abort();
+	if (then && !strcmp(then, "abort"))
+		abort();
 }
 
 static void push(const void *lock, enum ckpt_lock_rank rank, const char *where)
 {
-	if (held_count == HELD_MAX)
-		die("is one too many under", where, &held[0]);
-	held[held_count++] = (struct held){.lock = lock, .rank = rank, .where = where};
+	if (held_count < HELD_MAX)
+		held[held_count++] = (struct held){.lock = lock, .rank = rank, .where = where};
+	else
+		complain("is one too many under", where, &held[0]);
 }
 
 void ckpt_lock_order_take(const void *lock, enum ckpt_lock_rank rank, const char *where)
 {
 	if (held_count && held[held_count - 1].rank >= rank)
-		die("is taken under", where, &held[held_count - 1]);
+		complain("is taken under", where, &held[held_count - 1]);
 	push(lock, rank, where);
 }
 
@@ -39,7 +45,7 @@ void ckpt_lock_order_take_second(const void *lock, enum ckpt_lock_rank rank, con
 	const struct held *first = &held[held_count - 1];
 
 	if (!held_count || first->rank != rank || first->lock >= lock)
-		die("is no second one under", where, held_count ? first : NULL);
+		complain("is no second one under", where, held_count ? first : NULL);
 	push(lock, rank, where);
 }
 
@@ -49,8 +55,10 @@ void ckpt_lock_order_drop(const void *lock, const char *where)
 
 	while (i && held[i - 1].lock != lock)
 		i--;
-	if (!i)
-		die("is dropped by a thread that does not hold it", where, NULL);
+	if (!i) {
+		complain("is dropped by a thread that does not hold it", where, NULL);
+		return;
+	}
 	memmove(&held[i - 1], &held[i], (held_count - i) * sizeof(*held));
 	held_count--;
 }
@@ -58,7 +66,8 @@ void ckpt_lock_order_drop(const void *lock, const char *where)
 void ckpt_lock_order_wait(const void *lock, const char *where)
 {
 	if (!held_count || held[held_count - 1].lock != lock)
-		die("is waited with by a thread that holds another", where, held_count ? &held[held_count - 1] : NULL);
+		complain("is waited with by a thread that holds another", where,
+			 held_count ? &held[held_count - 1] : NULL);
 	if (held_count > 1 && held[held_count - 2].rank > CKPT_LOCK_ACT_LAST)
-		die("is waited with under", where, &held[held_count - 2]);
+		complain("is waited with under", where, &held[held_count - 2]);
 }

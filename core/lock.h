@@ -1,12 +1,13 @@
 // Locks with a rank, which says what may be taken while they are held. Builds with CKPT_LOCK_ORDER (all presets but release)
-// assert that; in others a lock is a mutex and nothing else is done.
+// watch that; in others a lock is a mutex and nothing else is done.
 //
 // The rules:
 //   1. A thread takes locks in the order of the ranks below, from outer to inner.
 //   2. It never holds two of one rank, but for those that ckpt_lock_take_both() takes.
 //   3. Who waits for a condition holds its lock and, besides, at most those of whole acts.
-// Who breaks one aborts, and says which two locks these are and where each was taken: the first time that it could have
-// become a deadlock, not the first time that it does.
+// Who breaks one says on stderr which two locks these are and where each was taken: the first time that it could have become a
+// deadlock, not the first time that it does. With CKPT_LOCK_ORDER=abort in the environment, as tests have it, it aborts then; a
+// mount that people work with goes on.
 //
 // Calling sequence: ckpt_lock_init() or CKPT_LOCK_INIT; LOCK_SCOPE, or take and drop; ckpt_lock_done().
 // Ownership: the caller's. Threads: any; who takes a lock drops it. Blocks: until the lock is free. No errors.

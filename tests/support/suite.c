@@ -69,6 +69,7 @@ int ckpt_suite_run(Suite *suite)
 		srunner_free(runner);
 		return EXIT_FAILURE;
 	}
+	setenv("CKPT_LOCK_ORDER", "abort", 0);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner) + (srunner_ntests_run(runner) == 0);
 	srunner_free(runner);

@@ -1,4 +1,4 @@
-// core/lock.h: who takes locks in a wrong order aborts, and is told which and where. This is asserted here in any build.
+// core/lock.h: who takes locks in a wrong order is told which and where, and aborts in a test. This is so here in any build.
 #undef CKPT_LOCK_ORDER
 #define CKPT_LOCK_ORDER 1
 #include "tests/support/suite.h"
