@@ -22,7 +22,6 @@
 #include "core/uuid.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -385,15 +384,21 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 	ckpt_lock_drop(&to->lock);
 }
 
-// From here on `to` speaks for the files of `from`: what is said of them there goes on to it.
-static void move_files(struct ckpt_step *from, struct ckpt_step *to)
+// Writers, and what is known of the files that clients have synced.
+static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
-	ckpt_lock_take_both(&from->lock, &to->lock);
 	move_writers_locked(from, to);
 	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
 		if (from->synced->slots[i].ino)
 			carry_locked(to, &from->synced->slots[i]);
 	to->synced_lost |= from->synced_lost;
+}
+
+// From here on `to` speaks for the files of `from`: what is said of them there goes on to it.
+static void move_files(struct ckpt_step *from, struct ckpt_step *to)
+{
+	ckpt_lock_take_both(&from->lock, &to->lock);
+	carry_all_locked(from, to);
 	from->into = ckpt_step_ref(to);
 	ckpt_lock_drop(&from->lock);
 	ckpt_lock_drop(&to->lock);
@@ -402,11 +407,7 @@ static void move_files(struct ckpt_step *from, struct ckpt_step *to)
 void ckpt_stage_take_over(struct ckpt_step *from, struct ckpt_step *to)
 {
 	ckpt_lock_take_both(&from->lock, &to->lock);
-	move_writers_locked(from, to);
-	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
-		if (from->synced->slots[i].ino)
-			carry_locked(to, &from->synced->slots[i]);
-	to->synced_lost |= from->synced_lost;
+	carry_all_locked(from, to);
 	ckpt_lock_drop(&from->lock);
 	ckpt_lock_drop(&to->lock);
 }

@@ -12,7 +12,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <signal.h>
