@@ -33,6 +33,7 @@ class Framework:
     trains: bool = True        # its driver's `train` saves in the way that the row is about
     stumbles: bool = False     # its next save fails over what a killed one left, here as on any filesystem
     tracker: str = ""          # the file from which it resumes, when that is written after the event
+    wants: str = ""            # what may come after the event, and without which it does not resume from a step
     keeps: tuple = (4, 5)      # of the steps 1 to 5, when it is told to keep two
 
     def __str__(self):
@@ -61,7 +62,7 @@ class Framework:
 
     def newest(self, folder):
         """The step from which the next run goes on, as its own rules say: a string, as it says it."""
-        listed = self.listed(folder)
+        listed = [n for n in self.listed(folder) if not self.wants or (Path(folder) / self.at / self.step(n) / self.wants).exists()]
         if not self.tracker:
             return str(listed[-1])
         said = (Path(folder) / self.tracker).read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """accelerate: save_state with names of its own, the oldest removed before each, and load_state of the newest."""
 
+import shutil
 import sys
 
 import common
@@ -77,9 +78,17 @@ def load_as(folder, name, n):
     compare(*start(folder, naming=False), n, str(folder / name))
 
 
+def resumable(where):
+    """Whoever was killed between accelerate's own files and those of the script left a step that load_state refuses."""
+    for n in common.numbers(where, "checkpoint_") if where.is_dir() else []:
+        if not (where / f"checkpoint_{n}/custom_checkpoint_0.pkl").exists():
+            shutil.rmtree(where / f"checkpoint_{n}")
+    return common.numbers(where, "checkpoint_") if where.is_dir() else []
+
+
 def train(folder, count, keep):
     where = folder / "checkpoints"
-    steps = common.numbers(where, "checkpoint_") if where.is_dir() else []
+    steps = resumable(where)
     last = steps[-1] if steps else None
     a, model, counter = start(folder, (last or 0) + 1, keep)
     if last is not None:
