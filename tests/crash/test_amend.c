@@ -1,7 +1,7 @@
 // Adding to a committed step, replacing and taking out, when the process dies at any call and when the power goes at any
 // point: what was acknowledged is so, what was cut happened wholly or not at all, and what it left is in nobody's way.
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 60.
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 20.
 #include "tests/support/amends.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 
 #define SEEDS_DEFAULT 6
-#define SEEDS_FULL 60
+#define SEEDS_FULL 20
 #define GO_ON_EACH 4 // of the states: the acts that are left are done, too
 
 static unsigned seeds(void)

@@ -1,7 +1,7 @@
 // A save when its process dies at any call, and when the power goes at any point: what is listed is whole, what was
 // acknowledged is listed, what was not finished is kept aside and can be saved anew, and the store opens without help.
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 100.
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 24.
 // CKPT_CRASH_STRIDE: only each so-many-th point, for tests/mistakes.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 
 #define SEEDS_DEFAULT 6
-#define SEEDS_FULL 100
+#define SEEDS_FULL 24
 #define THOROUGH_EACH 16 // states
 #define POINTS_MAX 20000
 

@@ -17,7 +17,7 @@
 #define NAME "run"
 #define CALLS_MAX 1000
 #define SEEDS_DEFAULT 8
-#define SEEDS_FULL 60
+#define SEEDS_FULL 20
 
 static const struct {
 	const char *path, *whole, *text;

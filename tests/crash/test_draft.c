@@ -2,7 +2,7 @@
 // and when any call fails: under each name is all of an old content or all of a new one; a file step whose publication was
 // acknowledged is there; what was left over stays; nothing that is empty is kept.
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 20 by default; CKPT_TEST_FULL=1: 200.
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 20 by default; CKPT_TEST_FULL=1: 80.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
@@ -285,7 +285,7 @@ static uint64_t disk_clock(void *arg)
 
 START_TEST(power_cuts_at_every_point_leave_the_old_or_the_new)
 {
-	unsigned seeds = setting("CKPT_CRASH_SEEDS", setting("CKPT_TEST_FULL", 0) ? 200 : 20);
+	unsigned seeds = setting("CKPT_CRASH_SEEDS", setting("CKPT_TEST_FULL", 0) ? 80 : 20);
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;
 	struct log log = {0};
