@@ -182,22 +182,29 @@ END_TEST
 // A child that it forked has the lock for as long as it lives.
 START_TEST(the_last_of_a_dead_holder_is_waited_for)
 {
-	int status;
-	pid_t pid = fork();
+	int ends[2], status;
+	pid_t pid;
 
+	ck_ok(pipe(ends));
+	pid = fork();
 	if (!pid) {
 		struct ckpt_store *s = ckpt_save_open(dir);
+		char end;
 
 		ck_ok(ckpt_store_announce(s, NULL));
 		if (fork())
 			_exit(0);
+		close(ends[1]);
+		(void)!read(ends[0], &end, 1);
 		usleep(300000);
 		_exit(0);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
 	ck_ok(ckpt_store_holder(dir, NULL)); // still held
+	close(ends[1]);
 	ckpt_store_close(ckpt_save_open(dir));
+	close(ends[0]);
 }
 END_TEST
 
