@@ -36,11 +36,11 @@ class Saver:
     def start(self):
         done = {int(n) for n in os.listdir(self.folder) if n.isdigit()}
         first = next(n for n in range(10**6) if n not in done)
-        entered = len(self.events("entered"))
+        acked = len(self.events("acked"))
         self.process = subprocess.Popen([sys.executable, saver.__file__, str(self.folder), str(os.stat(self.folder).st_dev), self.way, str(self.log), str(first)])
         self.world.callback(self.process.wait)
         self.world.callback(self.process.kill)
-        wait_until(lambda: len(self.events("entered")) > entered, 60, "a saver that begins")
+        wait_until(lambda: len(self.events("acked")) > acked, 60, "a saver's first step")
 
     def wait(self):
         self.process.wait(30)

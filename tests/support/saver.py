@@ -4,8 +4,8 @@
 
 DEVICE is the mount's: once that is gone, what was under it is found in its place, and a saver there would never end.
 
-LOG has a line for each event, on disk before the next call: "entered N" at the start, "begun N" once the step's directory is
-made, "acked N" once the completing call returned 0, "failed N ERRNO". What step N holds depends on N alone: `expected(n)`.
+LOG has a line for each event, on disk before the next call: "begun N" once the step's directory is made, "acked N"
+once the completing call returned 0, "failed N ERRNO". What step N holds depends on N alone: `expected(n)`.
 """
 
 import errno
@@ -68,7 +68,6 @@ def _main(folder, device, way, log, n):
 
     try:
         top = _enter(folder, device)
-        say("entered", n)
         while True:
             _save(top, way, n, say)
             n += 1
