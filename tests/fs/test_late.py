@@ -31,17 +31,21 @@ def test_late_files_of_other_ranks_are_added(mount):
 
 LATE = [(trainer, "checkpoint-500", "rng_state_1.pth"), (accelerate, "checkpoint_3", "random_states_1.pkl")]
 late = pytest.mark.parametrize("writer,name,file", LATE, ids=[n for _, n, _ in LATE])
-BEGIN_LATE = "fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')"
+
+
+def begin(mount, agent, writer, name, file):
+    """A save but for its last act, and a rank that has written half of its late file: (folder, rank, the rest of the save)."""
+    folder, rank1, save = mount / name, agent(), writer(str(mount / name))
+    next(save)
+    rank1.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')", path=str(folder / file))
+    return folder, rank1, save
 
 
 @pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
 @both_modes
 @late
 def test_a_step_does_not_wait_for_late_files_of_other_ranks_each_is_added_at_its_close(mount, agent, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
+    folder, rank1, save = begin(mount, agent, writer, name, file)
     before = time.monotonic()
     with pytest.raises(StopIteration):
         next(save)
@@ -63,10 +67,7 @@ def test_a_step_does_not_wait_for_late_files_of_other_ranks_each_is_added_at_its
 @both_modes
 @late
 def test_a_late_file_whose_writer_is_killed_is_no_part_of_the_step(mount, agent, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
+    folder, rank1, save = begin(mount, agent, writer, name, file)
     with pytest.raises(StopIteration):
         next(save)
     rank1.kill()
@@ -82,10 +83,8 @@ def test_a_late_file_whose_writer_is_killed_is_no_part_of_the_step(mount, agent,
 @late
 def test_a_late_file_that_is_closed_while_its_commit_waits_for_another_is_in_the_step(mount, agent, writer, name, file):
     """The commit waits for another file meanwhile, and has not decided yet: it has the file, as that is then."""
-    folder, rank1, other = mount / name, agent(), agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
+    folder, rank1, save = begin(mount, agent, writer, name, file)
+    other = agent()
     other.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY); os.write(fd, b'x')", path=str(folder / "shard_2"))
     closing = threading.Thread(target=lambda: list(save))
     closing.start()
@@ -103,10 +102,7 @@ def test_a_late_file_that_is_closed_while_its_commit_waits_for_another_is_in_the
 @both_modes
 @late
 def test_a_program_that_a_rank_starts_does_not_close_its_late_file(mount, agent, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    save = writer(str(folder))
-    next(save)
-    rank1.run(BEGIN_LATE, path=str(folder / file))
+    folder, rank1, save = begin(mount, agent, writer, name, file)
     rank1.run("import subprocess; subprocess.run(['true'], check=True)")
     before = time.monotonic()
     with pytest.raises(StopIteration):
@@ -121,9 +117,7 @@ def test_a_program_that_a_rank_starts_does_not_close_its_late_file(mount, agent,
 @both_modes
 @late
 def test_other_ways_to_complete_a_step_wait_for_late_files_as_for_any(mount, agent, commit, writer, name, file):
-    folder, rank1 = mount / name, agent()
-    next(writer(str(folder)))
-    rank1.run(BEGIN_LATE, path=str(folder / file))
+    folder, rank1, _ = begin(mount, agent, writer, name, file)
     with pytest.raises(OSError) as failed:
         commit(folder)
     assert failed.value.errno == errno.EBUSY and listed(mount) == []
