@@ -26,7 +26,8 @@ def build(preset, *programs):
 
 def run_mounts(preset, tests, capsys, *options):
     environment = dict(os.environ, CKPTFS=str(SOURCE / "build" / preset / "ckptfs"))
-    environment.pop("CKPT_TEST_FULL", None)  # ten times as long, by their slowness, they run anyway
+    for name in ("CKPT_TEST_FULL", "CKPT_TEST_LONG"):  # ten times as long, by their slowness, they run anyway
+        environment.pop(name, None)
     said = _must([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", FOLDER.parent, "-ra", *options,
                   *(FOLDER / test for test in tests)], env=environment)
     print(said[-8000:])
