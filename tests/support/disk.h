@@ -27,7 +27,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct ckpt_disk;
 
@@ -50,5 +49,3 @@ size_t ckpt_disk_unknown(struct ckpt_disk *disk);
 // Builds a state after a cut at the point in the empty directory out_dir. 0, -errno. A test that fails afterwards prints the
 // point and the seed of the last one, and with CKPT_CRASH_JOURNAL in the environment the journal up to there.
 int ckpt_disk_crash(struct ckpt_disk *disk, size_t point, uint64_t seed, const char *out_dir);
-// The journal up to the point, one line per step, with the step that made it durable: for a test that failed.
-void ckpt_disk_print(struct ckpt_disk *disk, size_t point, FILE *out);

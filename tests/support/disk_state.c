@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <sys/xattr.h>
 
 #define BLOCK_BYTES 64 // what is torn apart; small, so that small files tear too
@@ -362,60 +363,6 @@ static int state_write(struct state *s)
 	return r;
 }
 
-// The state that was built last: a test that fails does so by an exit, and this is what it was looking at.
-static struct {
-	struct ckpt_disk *disk;
-	size_t point;
-	uint64_t seed;
-	pid_t pid;
-} built;
-
-static void built_print(void)
-{
-	if (!built.disk || built.pid != getpid())
-		return;
-	fprintf(stderr, "at point %zu, seed %llu:\n", built.point, (unsigned long long)built.seed);
-	if (getenv("CKPT_CRASH_JOURNAL"))
-		ckpt_disk_print(built.disk, built.point, stderr);
-}
-
-static void built_note(struct ckpt_disk *d, size_t point, uint64_t seed)
-{
-	if (built.pid != getpid())
-		atexit(built_print);
-	built.disk = d;
-	built.point = point;
-	built.seed = seed;
-	built.pid = getpid();
-}
-
-void disk_forget(const struct ckpt_disk *d)
-{
-	if (built.disk == d)
-		built.disk = NULL;
-}
-
-int ckpt_disk_crash(struct ckpt_disk *d, size_t point, uint64_t seed, const char *out_dir)
-{
-	static const unsigned eighths[] = {1, 4, 4, 7};
-	struct state s = {.d = d, .point = point, .seed = seed, .out = -1};
-	int r;
-
-	built_note(d, point, seed);
-	LOCK_SCOPE(&d->lock);
-	s.point = MIN(point, d->steps_count);
-	s.random = seed * 1000003 + point;
-	s.eighths = eighths[chance_below(&s, ARRAY_LEN(eighths))];
-	s.out = open(out_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (s.out < 0)
-		return -errno;
-	r = state_write(&s);
-	free(s.slots);
-	free(s.paths);
-	close(s.out);
-	return r;
-}
-
 // ---- For people
 
 static void slot_print(const struct ckpt_disk *d, int slot, FILE *out)
@@ -423,7 +370,8 @@ static void slot_print(const struct ckpt_disk *d, int slot, FILE *out)
 	fprintf(out, " #%d/%s", d->slots[slot].dir, d->slots[slot].name);
 }
 
-void ckpt_disk_print(struct ckpt_disk *d, size_t point, FILE *out)
+// One line per step, with the step that made it durable.
+static void journal_print(struct ckpt_disk *d, size_t point, FILE *out)
 {
 	static const char *const kinds[] = {"name",  "unlink",   "rename", "exchange",
 					    "write", "truncate", "xattr",  "sync"};
@@ -446,4 +394,60 @@ void ckpt_disk_print(struct ckpt_disk *d, size_t point, FILE *out)
 		else
 			fprintf(out, "  pending\n");
 	}
+}
+
+// The state that was built last: a test that fails does so by an exit, and this is what it was looking at.
+static struct {
+	struct ckpt_disk *disk;
+	size_t point;
+	uint64_t seed;
+	pid_t pid;
+} built;
+
+static void built_print(void)
+{
+	if (!built.disk || built.pid != getpid())
+		return;
+	fprintf(stderr, "at point %zu, seed %llu:\n", built.point, (unsigned long long)built.seed);
+	if (getenv("CKPT_CRASH_JOURNAL"))
+		journal_print(built.disk, built.point, stderr);
+}
+
+static void built_note(struct ckpt_disk *d, size_t point, uint64_t seed)
+{
+	if (built.pid != getpid())
+		atexit(built_print);
+	built.disk = d;
+	built.point = point;
+	built.seed = seed;
+	built.pid = getpid();
+}
+
+void disk_forget(const struct ckpt_disk *d)
+{
+	if (built.disk == d)
+		built.disk = NULL;
+}
+
+// ---- The cut
+
+int ckpt_disk_crash(struct ckpt_disk *d, size_t point, uint64_t seed, const char *out_dir)
+{
+	static const unsigned eighths[] = {1, 4, 4, 7};
+	struct state s = {.d = d, .point = point, .seed = seed, .out = -1};
+	int r;
+
+	built_note(d, point, seed);
+	LOCK_SCOPE(&d->lock);
+	s.point = MIN(point, d->steps_count);
+	s.random = seed * 1000003 + point;
+	s.eighths = eighths[chance_below(&s, ARRAY_LEN(eighths))];
+	s.out = open(out_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s.out < 0)
+		return -errno;
+	r = state_write(&s);
+	free(s.slots);
+	free(s.paths);
+	close(s.out);
+	return r;
 }

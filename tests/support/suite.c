@@ -99,11 +99,6 @@ void ckpt_temp_dir(char *ret_path)
 	ck_assert_msg(mkdtemp(ret_path) != NULL, "%s", ret_path);
 }
 
-const char *ckpt_temp_base(void)
-{
-	return base;
-}
-
 int ckpt_temp_fd(void)
 {
 	char path[PATH_MAX];

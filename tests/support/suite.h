@@ -12,8 +12,6 @@ int ckpt_suite_run(Suite *suite);
 
 // A new empty directory ($CKPT_TEST_TMP, else tmpfs where there is one); ret_path has PATH_MAX bytes. Ends the test on failure.
 void ckpt_temp_dir(char *ret_path);
-// The directory that they are all in.
-const char *ckpt_temp_base(void);
 // A descriptor of a new empty directory, O_RDONLY.
 int ckpt_temp_fd(void);
 // Removes what is in the directory, and with whole the directory.
