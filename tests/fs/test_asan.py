@@ -1,6 +1,6 @@
 """A mount under the address and undefined behaviour sanitizers: what clients hand in, and what is made of it.
 
-Two threads at once are for the thread sanitizer (test_tsan.py): no suite is here and there.
+Two threads at once are for the thread sanitizer (test_tsan.py): hardly a test is here and there.
 """
 
 import pytest
