@@ -87,7 +87,11 @@ static const char *prefix;
 static long at, count, error;
 static bool sticky, kills, cuts, begun;
 static pid_t program;
-static ino_t lost[SYNCED_MAX]; // files whose fsync has failed
+// A file, until it is removed: another one may get its inode's number then.
+static union file {
+	struct file_handle handle;
+	char bytes[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+} lost[SYNCED_MAX]; // whose fsync has failed
 static size_t lost_count;
 
 static void fail(const char *what)
@@ -220,19 +224,27 @@ static bool is_sync(const char *name)
 	return !strcmp(name, "fsync") || !strcmp(name, "fdatasync");
 }
 
-static ino_t synced_file(const struct seccomp_notif *n)
+// False: it is none that has bytes to lose.
+static bool synced_file(const struct seccomp_notif *n, union file *ret_file)
 {
 	char link[64];
 	struct stat st;
+	int mount;
 
 	snprintf(link, sizeof(link), "/proc/%u/fd/%d", n->pid, (int)n->data.args[0]);
-	return !stat(link, &st) && S_ISREG(st.st_mode) ? st.st_ino : 0;
+	if (stat(link, &st) || !S_ISREG(st.st_mode))
+		return false;
+	memset(ret_file, 0, sizeof(*ret_file));
+	ret_file->handle.handle_bytes = MAX_HANDLE_SZ;
+	if (name_to_handle_at(AT_FDCWD, link, &ret_file->handle, &mount, AT_SYMLINK_FOLLOW))
+		memcpy(ret_file->bytes, &st.st_ino, sizeof(st.st_ino)); // the filesystem has nothing better
+	return true;
 }
 
-static bool is_lost(ino_t ino)
+static bool is_lost(const union file *file)
 {
 	for (size_t i = 0; i < lost_count; i++)
-		if (ino && lost[i] == ino)
+		if (!memcmp(&lost[i], file, sizeof(*file)))
 			return true;
 	return false;
 }
@@ -249,8 +261,8 @@ static bool is_counted(const struct seccomp_notif *n, const struct call *c, cons
 static void answer(const struct seccomp_notif *n, const struct call *c, struct seccomp_notif_resp *resp)
 {
 	char path[512];
-	bool hit, again;
-	ino_t ino;
+	bool hit, syncs, again;
+	union file file;
 	long done = 0;
 
 	resp->id = n->id;
@@ -264,14 +276,14 @@ static void answer(const struct seccomp_notif *n, const struct call *c, struct s
 		done = half(n, c->name);
 		hit = done != 0;
 	}
-	ino = is_sync(c->name) ? synced_file(n) : 0;
-	again = is_lost(ino);
+	syncs = is_sync(c->name) && synced_file(n, &file);
+	again = syncs && is_lost(&file);
 	fprintf(report, "%s%s %s\n", again ? "!! " : hit ? "! " : "", c->name, path);
 	fflush(report);
 	if (!hit)
 		return;
-	if (ino && !kills && lost_count < SYNCED_MAX)
-		lost[lost_count++] = ino;
+	if (syncs && !kills && lost_count < SYNCED_MAX)
+		lost[lost_count++] = file;
 	if (kills) {
 		kill(program, SIGKILL);
 		kill((pid_t)n->pid, SIGKILL);
