@@ -106,21 +106,16 @@ static void prepare_left(struct ckpt_trial *t, unsigned arg)
 	t->step = any_left(t->s);
 }
 
-static void prepare_left_reopened(struct ckpt_trial *t, unsigned arg)
+// 0, -errno: acts write, too.
+static int write_file(int dirfd, const char *name, const char *text)
 {
-	prepare_reopened(t, arg);
-	end_store(t);
-	t->s = ckpt_save_open(t->dir);
-	t->step = any_left(t->s);
-}
+	int fd = ckpt_sys.open(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644), rc;
 
-static void write_plain(struct ckpt_store *s, const char *path)
-{
-	int fd = ckpt_sys.open(s->tree_fd, path, O_WRONLY | O_CREAT | O_EXCL, 0644);
-
-	ck_ok(fd);
-	ck_ok(ckpt_sys.pwrite(fd, "plain", 5, 0));
-	close(fd);
+	if (fd < 0)
+		return fd;
+	rc = (int)ckpt_sys.pwrite(fd, text, strlen(text), 0);
+	ckpt_sys.close(fd);
+	return MIN(rc, 0);
 }
 
 static void prepare_plain_folder(struct ckpt_trial *t, unsigned arg)
@@ -128,7 +123,7 @@ static void prepare_plain_folder(struct ckpt_trial *t, unsigned arg)
 	prepare_store(t, arg);
 	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run", 0755));
 	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run/sub", 0755));
-	write_plain(t->s, "run/sub/file");
+	ck_ok(write_file(t->s->tree_fd, "run/sub/file", "plain"));
 }
 
 static int begin_draft(struct ckpt_trial *t)
@@ -141,13 +136,7 @@ static int begin_draft(struct ckpt_trial *t)
 
 static int write_draft(struct ckpt_trial *t)
 {
-	int fd = ckpt_sys.open(t->draft.dirfd, t->draft.name, O_WRONLY | O_CREAT | O_EXCL, 0644), rc;
-
-	if (fd < 0)
-		return fd;
-	rc = (int)ckpt_sys.pwrite(fd, "new", 3, 0);
-	ckpt_sys.close(fd);
-	return MIN(rc, 0);
+	return write_file(t->draft.dirfd, t->draft.name, "new");
 }
 
 static void prepare_draft(struct ckpt_trial *t, unsigned arg)
@@ -262,25 +251,22 @@ static void prepare_unread(struct ckpt_trial *t, unsigned arg)
 
 // --- Acts --------------------------------------------------------------------------------------------------------------
 
-static int act_init(struct ckpt_trial *t, unsigned arg)
+static int act_init(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_store_init_with(t->dir, &t->settings);
 }
 
-static int act_set(struct ckpt_trial *t, unsigned arg)
+static int act_set(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_store_set(t->dir, ckpt_setting_find("marker"), "OTHER");
 }
 
-static int act_settings(struct ckpt_trial *t, unsigned arg)
+static int act_settings(struct ckpt_trial *t)
 {
 	struct ckpt_settings there;
 	char *lines;
 	int rc = ckpt_store_settings(t->dir, &there);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	lines = ckpt_settings_lines(&there);
@@ -292,30 +278,26 @@ static int act_settings(struct ckpt_trial *t, unsigned arg)
 	return 0;
 }
 
-static int act_open(struct ckpt_trial *t, unsigned arg)
+static int act_open(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_store_open(t->dir, CKPT_STORE_WRITE, t->settings.given ? &t->settings : NULL, &t->s);
 }
 
-static int act_open_to_read(struct ckpt_trial *t, unsigned arg)
+static int act_open_to_read(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &t->s);
 }
 
-static int act_refresh(struct ckpt_trial *t, unsigned arg)
+static int act_refresh(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_load_refresh(t->reader);
 }
 
-static int act_announce(struct ckpt_trial *t, unsigned arg)
+static int act_announce(struct ckpt_trial *t)
 {
 	struct ckpt_holder h;
 	int rc = ckpt_store_announce(t->s, "/mnt/store");
 
-	(void)arg;
 	if (!rc)
 		rc = ckpt_store_holder(t->dir, &h);
 	if (rc)
@@ -325,95 +307,85 @@ static int act_announce(struct ckpt_trial *t, unsigned arg)
 	return 0;
 }
 
-static int act_begin(struct ckpt_trial *t, unsigned arg)
+static int act_begin(struct ckpt_trial *t)
 {
-	return ckpt_save_begin(t->s, arg, &t->step);
+	return ckpt_save_begin(t->s, t->arg, &t->step);
 }
 
-static int act_begin_from(struct ckpt_trial *t, unsigned arg)
+static int act_begin_from(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_stage_begin_from(t->s, "", "derived", t->step, true, &t->other);
 }
 
-static int act_rename_staged(struct ckpt_trial *t, unsigned arg)
+static int act_rename_staged(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_stage_rename(t->step, "", "renamed");
 }
 
-static int act_abort(struct ckpt_trial *t, unsigned arg)
+static int act_abort(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_stage_abort(t->step, false);
 }
 
-static int act_resume(struct ckpt_trial *t, unsigned arg)
+static int act_resume(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_stage_resume(t->step);
 }
 
-static int act_commit(struct ckpt_trial *t, unsigned arg)
+static int act_commit(struct ckpt_trial *t)
 {
-	return ckpt_save_commit(t->step, arg);
+	return ckpt_save_commit(t->step, t->arg);
 }
 
-static int act_commit_late(struct ckpt_trial *t, unsigned arg)
+static int act_commit_late(struct ckpt_trial *t)
 {
 	struct ckpt_commit how = ckpt_staged_plain;
 
-	(void)arg;
 	how.leaves_late = true;
 	return ckpt_commit(t->step, &how);
 }
 
 // A second time by a client that brings other metadata: a new version.
-static int act_metadata(struct ckpt_trial *t, unsigned arg)
+static int act_metadata(struct ckpt_trial *t)
 {
-	return ckpt_save_metadata(t->step, arg);
+	return ckpt_save_metadata(t->step, t->arg);
 }
 
-static int act_pin(struct ckpt_trial *t, unsigned arg)
+static int act_pin(struct ckpt_trial *t)
 {
-	return ckpt_pin(t->step, arg);
+	return ckpt_pin(t->step, t->arg);
 }
 
-static int act_delete(struct ckpt_trial *t, unsigned arg)
+static int act_delete(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_delete(t->step);
 }
 
-static int act_undelete(struct ckpt_trial *t, unsigned arg)
+static int act_undelete(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_undelete(t->step);
 }
 
-static int act_expire(struct ckpt_trial *t, unsigned arg)
+static int act_expire(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_expire(t->step);
 }
 
-static int act_move(struct ckpt_trial *t, unsigned arg)
+static int act_move(struct ckpt_trial *t)
 {
-	return arg ? ckpt_move_to(t->step, "run/moved") : ckpt_move(t->step, "", "moved");
+	return t->arg ? ckpt_move_to(t->step, "run/moved") : ckpt_move(t->step, "", "moved");
 }
 
-static int act_reopen(struct ckpt_trial *t, unsigned arg)
+static int act_reopen(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_reopen(t->step, &t->other);
 }
 
-static int act_write_over(struct ckpt_trial *t, unsigned arg)
+static int act_write_over(struct ckpt_trial *t)
 {
 	struct ckpt_share_copy copy = {0};
 	int rc = ckpt_stage_enter(t->step, true);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	rc = ckpt_share_copy_make(t->s, t->step->dirfd, "model.bin", false, false, &copy);
@@ -423,31 +395,19 @@ static int act_write_over(struct ckpt_trial *t, unsigned arg)
 	return rc;
 }
 
-static int make_file(int dirfd, const char *name)
-{
-	int fd = ckpt_sys.open(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644), rc;
-
-	if (fd < 0)
-		return fd;
-	rc = (int)ckpt_sys.pwrite(fd, "amended", 7, 0);
-	ckpt_sys.close(fd);
-	return MIN(rc, 0);
-}
-
 static int open_session(struct ckpt_trial *t)
 {
 	return ckpt_sys.open(t->s->sessions_fd, t->step->session, O_RDONLY | O_DIRECTORY, 0);
 }
 
 // As the mount does it: a close that failed takes the file away again.
-static int act_add(struct ckpt_trial *t, unsigned arg)
+static int act_add(struct ckpt_trial *t)
 {
 	CLEANUP_FD int dirfd = open_session(t);
 	int rc = dirfd < 0 ? dirfd : ckpt_amend_clear(t->step, dirfd, "late");
 
-	(void)arg;
 	if (!rc)
-		rc = make_file(dirfd, "late");
+		rc = write_file(dirfd, "late", "amended");
 	if (!rc)
 		rc = ckpt_amend_begin(t->step, "late");
 	if (rc)
@@ -459,27 +419,24 @@ static int act_add(struct ckpt_trial *t, unsigned arg)
 	return rc;
 }
 
-static int act_replace(struct ckpt_trial *t, unsigned arg)
+static int act_replace(struct ckpt_trial *t)
 {
 	CLEANUP_FD int dirfd = open_session(t);
-	int rc = dirfd < 0 ? dirfd : make_file(dirfd, ".again-1");
+	int rc = dirfd < 0 ? dirfd : write_file(dirfd, ".again-1", "amended");
 
-	(void)arg;
 	return rc ? rc : ckpt_amend_replace(t->step, "model.bin", ".again-1");
 }
 
-static int act_take_out(struct ckpt_trial *t, unsigned arg)
+static int act_take_out(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_amend_remove(t->step, "shards");
 }
 
-static int act_remove_entry(struct ckpt_trial *t, unsigned arg)
+static int act_remove_entry(struct ckpt_trial *t)
 {
 	struct ckpt_manifest *m;
 	int rc = ckpt_step_manifest(t->step, &m);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	rc = ckpt_remove_entry(t->step, m, 0, "model.bin", false);
@@ -487,11 +444,10 @@ static int act_remove_entry(struct ckpt_trial *t, unsigned arg)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-static int act_draft(struct ckpt_trial *t, unsigned arg)
+static int act_draft(struct ckpt_trial *t)
 {
 	int rc = begin_draft(t);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	rc = write_draft(t);
@@ -503,18 +459,16 @@ static int act_draft(struct ckpt_trial *t, unsigned arg)
 	return rc;
 }
 
-static int act_leave_draft(struct ckpt_trial *t, unsigned arg)
+static int act_leave_draft(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_draft_leave(&t->draft);
 }
 
-static int act_convert(struct ckpt_trial *t, unsigned arg)
+static int act_convert(struct ckpt_trial *t)
 {
 	struct ckpt_step *step;
 	int rc = ckpt_convert_prepare(t->s, t->s->tree_fd, "", "run", &step);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	rc = ckpt_convert(step, t->s->tree_fd);
@@ -529,7 +483,7 @@ static int act_convert(struct ckpt_trial *t, unsigned arg)
 	return rc;
 }
 
-static int act_list(struct ckpt_trial *t, unsigned arg)
+static int act_list(struct ckpt_trial *t)
 {
 	struct ckpt_folders folders = {0};
 	struct ckpt_latest latest;
@@ -537,7 +491,6 @@ static int act_list(struct ckpt_trial *t, unsigned arg)
 	size_t count, deleted;
 	int rc = ckpt_step_list(t->s, NULL, ~0u, &steps, &count);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	ckpt_step_list_free(steps, count);
@@ -558,13 +511,12 @@ static int act_list(struct ckpt_trial *t, unsigned arg)
 	return rc;
 }
 
-static int act_read(struct ckpt_trial *t, unsigned arg)
+static int act_read(struct ckpt_trial *t)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_record r;
 	int rc = ckpt_step_manifest(t->step, &m);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	ckpt_manifest_unref(m);
@@ -574,24 +526,22 @@ static int act_read(struct ckpt_trial *t, unsigned arg)
 	return rc;
 }
 
-static int act_usage(struct ckpt_trial *t, unsigned arg)
+static int act_usage(struct ckpt_trial *t)
 {
 	struct ckpt_stage_usage usage;
 	int rc = ckpt_stage_usage(t->step, &usage);
 
-	(void)arg;
 	if (!rc)
 		snprintf(t->said, sizeof(t->said), "%llu files", (unsigned long long)usage.files);
 	return rc;
 }
 
-static int act_errors(struct ckpt_trial *t, unsigned arg)
+static int act_errors(struct ckpt_trial *t)
 {
 	char *text, *last;
 	int64_t at_ns;
 	int rc = ckpt_errlog_text(t->s->errlog, &text);
 
-	(void)arg;
 	if (rc)
 		return rc;
 	free(text);
@@ -601,12 +551,11 @@ static int act_errors(struct ckpt_trial *t, unsigned arg)
 	return 0;
 }
 
-static int act_index(struct ckpt_trial *t, unsigned arg)
+static int act_index(struct ckpt_trial *t)
 {
 	struct ckpt_index_stat stat;
 	int rc = ckpt_index_reset(t->s->index);
 
-	(void)arg;
 	if (!rc)
 		rc = ckpt_index_put(t->s->index, t->step->key, &t->step->summary, NULL, 0);
 	if (!rc)
@@ -623,12 +572,12 @@ static void prepare_text(struct ckpt_trial *t, unsigned arg)
 	static const char state[] = "{\"global_step\": 5, \"log_history\": [{\"loss\": NaN}]}";
 
 	prepare_store(t, arg);
-	t->fd = ckpt_sys.open(t->s->tree_fd, "trainer_state.json", O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(write_file(t->s->tree_fd, "trainer_state.json", state));
+	t->fd = ckpt_sys.open(t->s->tree_fd, "trainer_state.json", O_RDONLY, 0);
 	ck_ok(t->fd);
-	ck_ok(ckpt_sys.pwrite(t->fd, state, strlen(state), 0));
 }
 
-static int act_completes(struct ckpt_trial *t, unsigned arg)
+static int act_completes(struct ckpt_trial *t)
 {
 	const struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE,
 				       .name = "trainer_state.json",
@@ -639,19 +588,17 @@ static int act_completes(struct ckpt_trial *t, unsigned arg)
 	size_t row = 0;
 	int rc = ckpt_profile_completes(~UINT64_C(0), &deed, &row, &c);
 
-	(void)arg;
 	if (!rc)
 		snprintf(t->said, sizeof(t->said), "%s %s", c.profile, c.event);
 	return rc;
 }
 
-static int act_parse(struct ckpt_trial *t, unsigned arg)
+static int act_parse(struct ckpt_trial *t)
 {
 	static const char text[] = "{\"metrics\": {\"loss\": 0.5}, \"temporary\": true}";
 	char *json = NULL, *why = NULL;
 	int rc = ckpt_metadata_parse(text, strlen(text), &json, &why);
 
-	(void)arg;
 	if (!rc)
 		snprintf(t->said, sizeof(t->said), "%s", json);
 	free(json);
@@ -672,9 +619,8 @@ static void prepare_safetensors(struct ckpt_trial *t, unsigned arg)
 	ck_ok(ckpt_sys.pwrite(t->fd, "abcd", 4, (off_t)(sizeof(len) + len)));
 }
 
-static int act_check_format(struct ckpt_trial *t, unsigned arg)
+static int act_check_format(struct ckpt_trial *t)
 {
-	(void)arg;
 	return ckpt_format_check(t->fd, "a.safetensors");
 }
 
@@ -695,7 +641,6 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"rename staged", prepare_staged, act_rename_staged, 0, CKPT_TRIAL_LATER},
 	{"abort", prepare_staged, act_abort, 0, 0},
 	{"resume", prepare_left, act_resume, CKPT_SAVE_LARGE, 0},
-	{"resume reopened", prepare_left_reopened, act_resume, 0, 0},
 	{"commit", prepare_staged, act_commit, 0, 0},
 	{"commit many files", prepare_staged, act_commit, CKPT_SAVE_MANY, 0},
 	{"commit a large manifest", prepare_staged, act_commit, CKPT_SAVE_LARGE, 0},
@@ -733,14 +678,14 @@ const size_t ckpt_trial_act_count = ARRAY_LEN(ckpt_trial_acts);
 
 void ckpt_trial_begin(struct ckpt_trial *t, const struct ckpt_trial_act *act)
 {
-	*t = (struct ckpt_trial){.draft.dirfd = -1};
+	*t = (struct ckpt_trial){.arg = act->arg, .draft.dirfd = -1};
 	act->prepare(t, act->arg);
 	ckpt_trial_settle(t);
 }
 
 int ckpt_trial_do(struct ckpt_trial *t, const struct ckpt_trial_act *act)
 {
-	int rc = act->act(t, act->arg);
+	int rc = act->act(t);
 
 	ckpt_trial_settle(t);
 	return rc;

@@ -13,6 +13,7 @@
 
 struct ckpt_trial {
 	char dir[PATH_MAX];
+	unsigned arg;              // of the act
 	struct ckpt_store *s;      // NULL: the act opens it
 	struct ckpt_store *reader; // beside it
 	struct ckpt_step *step, *other;
@@ -27,7 +28,7 @@ struct ckpt_trial {
 struct ckpt_trial_act {
 	const char *name;
 	void (*prepare)(struct ckpt_trial *t, unsigned arg);
-	int (*act)(struct ckpt_trial *t, unsigned arg);
+	int (*act)(struct ckpt_trial *t);
 	unsigned arg;
 	int leaves;
 };
