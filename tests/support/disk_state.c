@@ -1,6 +1,7 @@
 // States after a power cut (disk.h): first which changes of names are there, then the bytes of each file that is
 // reached, then the directory is written.
 #include "tests/support/disk_journal.h"
+#include "tests/support/suite.h"
 
 #include "core/util.h"
 
@@ -396,17 +397,16 @@ static void journal_print(struct ckpt_disk *d, size_t point, FILE *out)
 	}
 }
 
-// The state that was built last: a test that fails does so by an exit, and this is what it was looking at.
+// The state that was built last: what a test that fails was looking at.
 static struct {
 	struct ckpt_disk *disk;
 	size_t point;
 	uint64_t seed;
-	pid_t pid;
 } built;
 
 static void built_print(void)
 {
-	if (!built.disk || built.pid != getpid())
+	if (!built.disk)
 		return;
 	fprintf(stderr, "at point %zu, seed %llu:\n", built.point, (unsigned long long)built.seed);
 	if (getenv("CKPT_CRASH_JOURNAL"))
@@ -415,12 +415,10 @@ static void built_print(void)
 
 static void built_note(struct ckpt_disk *d, size_t point, uint64_t seed)
 {
-	if (built.pid != getpid())
-		atexit(built_print);
+	ckpt_suite_tell = built_print;
 	built.disk = d;
 	built.point = point;
 	built.seed = seed;
-	built.pid = getpid();
 }
 
 void disk_forget(const struct ckpt_disk *d)

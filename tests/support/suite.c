@@ -73,6 +73,14 @@ static void base_remove(void)
 		waitpid(pid, NULL, 0);
 }
 
+void (*ckpt_suite_tell)(void);
+
+void ckpt_suite_failing(void)
+{
+	if (ckpt_suite_tell)
+		ckpt_suite_tell();
+}
+
 int ckpt_suite_run(Suite *suite)
 {
 	SRunner *runner = srunner_create(suite);

@@ -17,6 +17,11 @@ int ckpt_temp_fd(void);
 // Removes what is in the directory, and with whole the directory.
 void ckpt_temp_empty(const char *path, int whole);
 
+// What else there is to tell of a test that fails, called before Check ends it, by _exit(): no atexit() handler would run.
+extern void (*ckpt_suite_tell)(void);
+void ckpt_suite_failing(void);
+#define _ck_assert_failed(...) (ckpt_suite_failing(), _ck_assert_failed(__VA_ARGS__))
+
 // The calls that a test makes to set things up must succeed: 0 or more, or a count, not -errno.
 #define ck_ok(expr)                                                                                                    \
 	do {                                                                                                           \
