@@ -378,9 +378,7 @@ static void change_pending(struct call *c)
 
 	node_ref(c->fs, n); // it is the request's until that is answered
 	c->run(c);
-	ckpt_lock_take(&n->use->lock);
-	n->use->amend->changes--;
-	ckpt_lock_drop(&n->use->lock);
+	amend_change_end(n);
 	node_unref(c->fs, n);
 }
 

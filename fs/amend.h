@@ -40,6 +40,10 @@ void amend_release_unanswered(struct ckpt_fs *fs, struct handle *h);
 // middle of one. 0, or why it cannot be written, and then it has not begun.
 int amend_write_begin(struct ckpt_fs *fs, struct handle *h);
 void amend_write_end(struct handle *h);
+// The same for a change of several calls, which is not made under the lock of the node's use: until its end no close publishes
+// the file.
+int amend_change_begin(struct ckpt_fs *fs, struct handle *h);
+void amend_change_end(struct node *n);
 bool amend_is_on(const struct node *n); // the file is, or was when it was opened, being added
 void amend_end(struct node *n);         // with its last release
 void amend_free(struct amend_file *f);  // with its node; NULL is fine

@@ -400,6 +400,24 @@ void amend_write_end(struct handle *h)
 	ckpt_lock_drop(&h->node->use->lock);
 }
 
+int amend_change_begin(struct ckpt_fs *fs, struct handle *h)
+{
+	int rc = amend_write_begin(fs, h);
+
+	if (rc)
+		return rc;
+	h->node->use->amend->changes++;
+	amend_write_end(h);
+	return 0;
+}
+
+void amend_change_end(struct node *n)
+{
+	LOCK_SCOPE(&n->use->lock);
+
+	n->use->amend->changes--;
+}
+
 // What was written since the last close is not the step's: whoever has the file open reads what is.
 static int drop_again(struct ckpt_fs *fs, struct node *n, const struct place *p)
 {

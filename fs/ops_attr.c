@@ -195,26 +195,10 @@ static bool chowns_to_nobody(struct call *c)
 	return !uid || (!attr_of_node(c->fs, c->node, &attr, &timeout) && uid == attr.st_uid);
 }
 
-// What was published is not cut off: from here on the file is a copy, unless a close publishes that at this moment, too.
-static int write_copy(struct call *c)
-{
-	struct handle *h = handle_of(&c->fi);
-	int rc = h && h->amend && (c->flags & FUSE_SET_ATTR_SIZE) ? amend_write_begin(c->fs, h) : -ENOENT;
-
-	if (!rc)
-		amend_write_end(h);
-	return rc == -ENOENT ? 0 : rc;
-}
-
-static void run_setattr(struct call *c)
+static void set_attr(struct call *c)
 {
 	bool copied;
-	int rc = write_copy(c);
-
-	if (rc) {
-		reply_error(c->req, rc);
-		return;
-	}
+	int rc;
 
 	if (c->step && c->step->add_only && (c->flags & FUSE_SET_ATTR_SIZE) && !c->fi.fh) {
 		reply_error(c->req, -EEXIST);
@@ -247,6 +231,28 @@ static void run_setattr(struct call *c)
 	} else {
 		reply_attr(c->fs, c->req, c->node);
 	}
+}
+
+// What was published is not cut off: the file is a copy then, and no close publishes that before all is set.
+static void run_setattr(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	struct node *n = c->node;
+	int rc;
+
+	if (!h || !h->amend || !(c->flags & FUSE_SET_ATTR_SIZE)) {
+		set_attr(c);
+		return;
+	}
+	rc = amend_change_begin(c->fs, h);
+	if (rc) {
+		reply_error(c->req, rc);
+		return;
+	}
+	node_ref(c->fs, n); // it is the request's until that is answered
+	set_attr(c);
+	amend_change_end(n);
+	node_unref(c->fs, n);
 }
 
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)

@@ -10,6 +10,7 @@ import pytest
 from support import trees
 from support.mounting import Mount, errno_name, wait_until
 from support.fixtures import SLOW
+from support.preload import preload
 from support.syncs import BadSyncs
 
 pytestmark = pytest.mark.timeout(60)
@@ -378,6 +379,25 @@ def test_a_truncation_by_who_closed_a_duplicate_goes_into_a_copy(mount, made, wh
     assert path.read_bytes() == b"the whole"
     a.run("os.ftruncate(fd, 3); os.close(fd)")
     whole({"late": b"the"})
+
+
+def test_a_truncation_while_a_duplicate_is_closed_finds_the_file(world, store, ckptfs, agent, commit, scratch):
+    slow = scratch / "slow"
+    m = Mount.new(world, store, prefix=preload(world, "slow_unlocks", SLOW_UNLOCKS=slow))
+    (m / "1000").mkdir()
+    made = trees.fill(m / "1000")
+    commit(m / "1000")
+    a = agent()
+    a.run(WRITE + "; os.close(os.dup(fd))", path=str(m / "1000/late"), data=b"first")
+    slow.touch()
+    for i in range(20):
+        a.run("os.pwrite(fd, b'the whole', 0); other = os.dup(fd)\n"
+              "closer = threading.Thread(target=os.close, args=(other,)); closer.start(); time.sleep(wait)\n"
+              "os.ftruncate(fd, 3); closer.join()", wait=i / 2000)
+    slow.unlink()
+    assert ckptfs.json("verify", store)["bad"] == []
+    a.run("os.close(fd)")
+    assert trees.files(m / "1000") == made | {"late": b"the"}
 
 
 def test_a_writer_killed_after_its_close_leaves_what_it_closed(mount, made, whole, agent, ckptfs, store):
