@@ -449,19 +449,20 @@ void draft_release(fuse_req_t req, struct handle *h)
 int draft_synced(struct ckpt_fs *fs, struct handle *h, int rc, int disk)
 {
 	struct draft *d = h->draft;
-	bool due, whole;
+	bool due;
 
 	if (!d)
 		return rc;
 	ckpt_lock_take(&fs->drafts->lock);
 	if (is_lost(disk))
 		d->lost = disk; // the disk says so once, and this was it
-	whole = !d->killed && !d->lost;
 	due = !rc && d->tracker && claim_locked(fs->drafts, d, false);
+	if (due)
+		rc = d->killed ? -EIO : d->lost; // also what came while it waited for the claim
 	ckpt_lock_drop(&fs->drafts->lock);
 	if (!due)
 		return rc;
-	if (whole)
+	if (!rc)
 		rc = publish(fs, d, false, true, true);
 	tell_failure(fs, d, rc);
 	release_claim(fs->drafts, d);

@@ -1,5 +1,6 @@
 """Trackers: small plain files that are rewritten have the old or the new content for any reader. And what is none: logs."""
 
+import errno
 import os
 import subprocess
 import time
@@ -252,3 +253,22 @@ def test_a_lost_write_is_said_by_close_and_the_old_one_stays(counting, syncs, ag
     error_line(counting, "tracker", "EIO")
     a.run(REWRITE + "; os.write(fd, b'new'); os.close(fd)")
     assert content(counting / "tracker") == b"new"
+
+
+def test_an_fsync_publishes_nothing_that_was_lost_while_it_waited(counting, syncs, agent):
+    a, path = agent(), counting / "tracker"
+    a.run(REWRITE + "; os.write(fd, b'new')", path=str(path))
+    syncs.count()
+    syncs.hang("d")
+    wait_until(lambda: syncs.counted() == "d", 15, "it is open for so long that it counts as a log, and is written out")
+    a.start("os.fsync(fd)")
+    wait_until(lambda: syncs.counted() == "df", 5, "what the client waits for")
+    assert a.still_busy(0.5), "it waits for who publishes it"
+    syncs.fail_next()
+    syncs.go_on()
+    with pytest.raises(OSError) as e:
+        a.result(10)
+    assert e.value.errno == errno.EIO and content(path) == b"old"
+    assert a.errno_of("os.fsync(fd)") == "EIO", "it is lost for good"
+    assert a.errno_of("os.close(fd)") == "EIO" and content(path) == b"old"
+    error_line(counting, "tracker", "EIO")

@@ -12,8 +12,9 @@ class BadSyncs:
         world.callback(self.go_on)
         self.prefix = preload(world, "sync_shim", SYNC_SHIM=self._folder)
 
-    def hang(self):
-        (self._folder / "hang").touch()
+    def hang(self, only=""):
+        """only: a letter of counted()."""
+        (self._folder / "hang").write_text(only)
 
     def go_on(self):
         (self._folder / "hang").unlink(missing_ok=True)

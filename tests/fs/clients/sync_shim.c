@@ -1,5 +1,5 @@
 // Preloaded into a daemon: what waits for the disk behaves as on a bad disk. In the folder $SYNC_SHIM,
-//   hang  keeps every such call waiting until it is removed;
+//   hang  keeps every such call waiting until it is removed, or where it has a letter, as count does, only these;
 //   fail  makes the next one fail with EIO, and is gone then: as the kernel tells a lost write once to each open file;
 //   dead  makes all fail with EIO until it is removed;
 //   count gets the first letter of each call's name, while it is there.
@@ -10,15 +10,33 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+static char letter_of(const char *name)
+{
+	return name[1] == 'd' ? 'd' : 'f';
+}
+
 static void count(const char *path, const char *name)
 {
 	int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
 
 	if (fd < 0)
 		return;
-	if (write(fd, name[1] == 'd' ? "d" : "f", 1) != 1)
+	if (write(fd, &(char){letter_of(name)}, 1) != 1)
 		abort();
 	close(fd);
+}
+
+static int hangs(const char *path, const char *name)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char only;
+	ssize_t n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, &only, 1);
+	close(fd);
+	return n < 1 || only == letter_of(name);
 }
 
 static int sync_with(const char *name, int fd)
@@ -30,7 +48,7 @@ static int sync_with(const char *name, int fd)
 	snprintf(path, sizeof(path), "%s/count", folder);
 	count(path, name);
 	snprintf(path, sizeof(path), "%s/hang", folder);
-	while (!access(path, F_OK))
+	while (hangs(path, name))
 		usleep(10000);
 	snprintf(path, sizeof(path), "%s/fail", folder);
 	if (unlink(path)) {
