@@ -709,15 +709,26 @@ static void start(struct attempt *a)
 	}
 }
 
+// The error log waits for the disk: the lock is given back meanwhile.
+static void tell_standstill_locked(struct ckpt_step *step)
+{
+	struct ckpt_step_name is;
+
+	ckpt_lock_drop(&step->lock);
+	ckpt_step_name(step, &is);
+	ckpt_errlog_add(step->store->errlog, is.name, -EIO,
+			"the disk hangs; the commit goes on, completing the step again joins it",
+			"outcome unknown: the commit made no progress within commit_timeout");
+	ckpt_lock_take(&step->lock);
+}
+
 static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how, uint64_t attempt)
 {
 	int64_t timeout = step->store->settings.commit_timeout_ns;
 
 	while (step->attempts_done < attempt) {
 		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) > timeout) {
-			ckpt_errlog_add(step->store->errlog, step->name, -EIO,
-					"the disk hangs; the commit goes on, completing the step again joins it",
-					"outcome unknown: the commit made no progress within commit_timeout");
+			tell_standstill_locked(step);
 			return -EIO;
 		}
 		if (how->abandoned) {

@@ -306,6 +306,37 @@ START_TEST(an_abandoned_commit_goes_on_and_can_be_joined)
 }
 END_TEST
 
+static int (*real_fdatasync)(int fd);
+static int hangs; // atomic
+
+static int hanging_fdatasync(int fd)
+{
+	while (__atomic_load_n(&hangs, __ATOMIC_ACQUIRE))
+		ckpt_sys.sleep_ns(MS);
+	return real_fdatasync(fd);
+}
+
+START_TEST(a_commit_that_stands_still_is_not_waited_for_but_goes_on)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+
+	close(ckpt_staged_put(step, "file", "text"));
+	real_fdatasync = ckpt_sys.fdatasync;
+	ckpt_sys.fdatasync = hanging_fdatasync;
+	hangs = 1;
+	s->settings.commit_timeout_ns = 100 * MS;
+	ck_error(ckpt_commit(step, &ckpt_staged_plain), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "no progress within commit_timeout"), 1);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTING);
+	__atomic_store_n(&hangs, 0, __ATOMIC_RELEASE);
+	s->settings.commit_timeout_ns = 60000 * MS;
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_save_settle(s);
+	ckpt_sys.fdatasync = real_fdatasync;
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(who_joins_late_brings_his_metadata_as_a_new_version)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
@@ -734,6 +765,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_commit_that_waits_for_a_writer_makes_progress);
 	tcase_add_test(tcase, threads_that_commit_one_step_get_one_answer);
 	tcase_add_test(tcase, an_abandoned_commit_goes_on_and_can_be_joined);
+	tcase_add_test(tcase, a_commit_that_stands_still_is_not_waited_for_but_goes_on);
 	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);
 	tcase_add_test(tcase, metadata_from_many_threads_is_a_row_of_versions);
 	tcase_add_test(tcase, a_commit_to_a_taken_name_leaves_the_step_staged);
