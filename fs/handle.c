@@ -151,37 +151,51 @@ int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manife
 	return rc ? rc : fd;
 }
 
-// The same by the node alone, and the size that it has. Called under the lock of its use, so who calls tells of damage: a
-// line of the log may wait for its disk.
-static int open_own_committed(struct ckpt_fs *fs, struct node *n, uint64_t *ret_bytes)
+// What a node is in its committed step.
+struct raw {
+	struct place place;
+	struct ckpt_manifest *m; // a reference; NULL: nothing was found
+	struct ckpt_entry entry;
+};
+
+// It tells of a manifest that is damaged, and a line of the error log may wait for its disk: not under a lock.
+static int raw_find(struct ckpt_fs *fs, struct node *n, struct raw *ret_raw)
 {
-	struct ckpt_manifest *m;
-	struct ckpt_entry e;
-	struct place p;
-	int fd = -1, rc = place_of(fs, n, &p);
+	int rc = place_of(fs, n, &ret_raw->place);
 
 	if (rc)
 		return rc;
-	rc = place_is_committed(&p) ? entry_of_node(n, &p, &m, &e) : -ESTALE;
-	if (!rc) {
-		*ret_bytes = e.bytes;
-		rc = ckpt_step_open_raw(p.step, m, e.index, &fd);
-		ckpt_manifest_unref(m);
-	}
-	place_done(&p);
+	rc = place_is_committed(&ret_raw->place) ? entry_of_node(n, &ret_raw->place, &ret_raw->m, &ret_raw->entry)
+						 : -ESTALE;
+	if (rc)
+		place_done(&ret_raw->place);
+	return rc;
+}
+
+static int raw_open(const struct raw *raw)
+{
+	int fd = -1, rc = ckpt_step_open_raw(raw->place.step, raw->m, raw->entry.index, &fd);
+
 	return rc ? rc : fd;
 }
 
-static int back_at_once(struct ckpt_fs *fs, struct node *n)
+static void raw_done(struct raw *raw)
+{
+	if (!raw->m)
+		return;
+	ckpt_manifest_unref(raw->m);
+	place_done(&raw->place);
+}
+
+static int back_with(struct ckpt_fs *fs, struct node *n, const struct raw *raw, int found)
 {
 	LOCK_SCOPE(&n->use->lock);
-	uint64_t bytes;
 
 	if (n->use->fd < 0) {
-		int fd = open_own_committed(fs, n, &bytes);
+		int fd = found == -ESTALE ? open_own_file(fs, n) // the step was reopened since
+			 : found          ? found
+					  : raw_open(raw);
 
-		if (fd == -ESTALE)
-			fd = open_own_file(fs, n); // the step was reopened since
 		if (fd < 0)
 			return fd;
 		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // an fsync looks without the lock
@@ -191,14 +205,16 @@ static int back_at_once(struct ckpt_fs *fs, struct node *n)
 
 static int back(struct ckpt_fs *fs, struct node *n)
 {
-	struct place p;
-	int fd = back_at_once(fs, n);
+	int found, fd = __atomic_load_n(&n->use->fd, __ATOMIC_RELAXED);
+	struct raw raw = {0};
 
-	if (fd == -EIO && !place_of(fs, n, &p)) {
-		if (place_is_committed(&p))
-			tell_damage(fs, &p);
-		place_done(&p);
-	}
+	if (fd >= 0)
+		return fd;
+	found = raw_find(fs, n, &raw);
+	fd = back_with(fs, n, &raw, found);
+	if (!found && fd == -EIO)
+		tell_damage(fs, &raw.place);
+	raw_done(&raw);
 	return fd;
 }
 
@@ -227,17 +243,17 @@ void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step)
 // Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
 // Called under the lock of its use and while nobody has the node open: so no page of it is waiting for a read of ours. What goes
 // wrong shows when it is read.
-static void fill_cache(struct ckpt_fs *fs, struct node *n)
+static void fill_cache(struct ckpt_fs *fs, struct node *n, const struct raw *raw)
 {
 	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(0);
+	uint64_t bytes = raw->entry.bytes;
 	CLEANUP_FREE char *data = NULL;
 	CLEANUP_FD int fd = -1;
-	uint64_t bytes = 0;
 
 	if (n->use->cache_filled)
 		return;
-	n->use->cache_filled = true;
-	fd = open_own_committed(fs, n, &bytes);
+	__atomic_store_n(&n->use->cache_filled, true, __ATOMIC_RELAXED);
+	fd = raw->m ? raw_open(raw) : -ENOENT;
 	data = fd >= 0 && bytes > 0 && bytes <= SMALL_FILE_BYTES ? malloc(bytes) : NULL;
 	if (!data || ckpt_sys.pread(fd, data, bytes, 0) != (ssize_t)bytes)
 		return;
@@ -268,8 +284,8 @@ bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n)
 	return use->opens && leads_elsewhere_locked(fs, n);
 }
 
-// looks: what has the name must be the file.
-static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, bool committed, bool writes,
+// raw: of a committed file, else NULL; looks: what has the name must be the file.
+static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, const struct raw *raw, bool writes,
 			bool looks)
 {
 	LOCK_SCOPE(&n->use->lock);
@@ -280,14 +296,14 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 		if (looks && leads_elsewhere_locked(fs, n))
 			return -ESTALE;
 	} else {
-		if (fd < 0 && !committed)
+		if (fd < 0 && !raw)
 			fd = open_own_file(fs, n);
-		if (fd < 0 && !committed)
+		if (fd < 0 && !raw)
 			return fd;
 		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // node_list_unbacked() looks without the lock
 		choose_io(fs, req, n);
 		if (fd < 0)
-			fill_cache(fs, n);
+			fill_cache(fs, n, raw);
 	}
 	__atomic_add_fetch(&n->use->opens, 1, __ATOMIC_RELAXED);
 	n->use->write_opens += writes;
@@ -399,6 +415,7 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 {
 	bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 	bool made = fd >= 0 && !committed; // only who makes a file has it open already
+	struct raw raw = {0};
 	struct handle *h;
 	int rc = handle_new(fs, n, fi->flags, &h);
 
@@ -414,7 +431,10 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 	ckpt_lock_take(&n->use->lock);
 	h->lost_writes_told = n->use->lost_writes;
 	ckpt_lock_drop(&n->use->lock);
-	rc = node_acquire(fs, req, n, fd, committed, writes, writes && fd < 0 && !is_committed(step));
+	if (committed && fd < 0 && !__atomic_load_n(&n->use->cache_filled, __ATOMIC_RELAXED))
+		(void)raw_find(fs, n, &raw); // what goes wrong shows when it is read
+	rc = node_acquire(fs, req, n, fd, committed ? &raw : NULL, writes, writes && fd < 0 && !is_committed(step));
+	raw_done(&raw);
 	if (rc) {
 		// The kernel looks the name up again, but once only: it must not find a shared file.
 		if (rc == -ESTALE && writes)

@@ -57,7 +57,7 @@ struct node_use {
 	struct amend_file *amend; // it is being added to a committed step (amend.h), or was; atomic
 	uint32_t
 		listed_version; // committed directories: of the listing that the kernel keeps, once there was more than one
-	bool cache_filled;      // the kernel was given all of a small committed file once
+	bool cache_filled;      // the kernel was given all of a small committed file once (atomic)
 	unsigned lost_writes;                // how often an fsync said that something was not written
 	int lost_write_error;                // what it said last
 	bool folder_known;                   // plain directories: folder is what its disk says
