@@ -26,11 +26,10 @@ static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth)
 	}
 	if (!ckpt_store_folder_id(s, dirfd, false, id) && ckpt_step_any(s, id))
 		rc = -ENOTEMPTY;
-	while (!rc && (d = readdir(dir))) {
+	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d) {
 		int fd;
 
-		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") ||
-		    !strcmp(d->d_name, ".."))
+		if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
 			continue;
 		fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
 		if (fd >= 0)

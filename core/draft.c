@@ -146,19 +146,17 @@ static int holds_nothing(int dirfd)
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
-	bool nothing = true;
+	int rc;
 
 	if (!dir) {
-		int rc = -errno;
-
+		rc = -errno;
 		if (fd >= 0)
 			close(fd);
 		return rc;
 	}
-	while (nothing && (e = readdir(dir)))
-		nothing = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+	rc = ckpt_sys.readdir(dir, &e);
 	closedir(dir);
-	return nothing;
+	return rc ? rc : !e;
 }
 
 static void tell(struct ckpt_store *s, int dirfd, json_t *origin, const char *path)

@@ -36,12 +36,11 @@ static int walk(struct ckpt_store *s, struct ckpt_folders *f, int dirfd, const c
 	}
 	if (*path && !ckpt_store_folder_id(s, dirfd, false, id))
 		rc = add(f, id, path);
-	while (!rc && depth < DEPTH_MAX && (d = readdir(dir))) {
+	while (!rc && depth < DEPTH_MAX && !(rc = ckpt_sys.readdir(dir, &d)) && d) {
 		CLEANUP_FREE char *below = NULL;
 		int fd;
 
-		if ((d->d_type != DT_DIR && d->d_type != DT_UNKNOWN) || !strcmp(d->d_name, ".") ||
-		    !strcmp(d->d_name, ".."))
+		if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
 			continue;
 		fd = openat(dirfd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)

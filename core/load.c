@@ -337,7 +337,7 @@ int ckpt_load_sessions(struct ckpt_store *s)
 		for (size_t i = 0; i < count; i++)
 			named[i] = steps[i]->session;
 		qsort(named, count, sizeof(*named), by_text);
-		while (!rc && (d = readdir(dir)))
+		while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
 			rc = load_session(s, d->d_name, named, count);
 	}
 	if (dir)

@@ -270,14 +270,10 @@ static int walk_dir(struct walk *w, int dirfd, uint32_t handle, uint64_t ino)
 	w->depth++;
 	w->dir_ino = ino;
 	while (!rc) {
-		errno = 0;
-		d = readdir(dir);
-		if (!d) {
-			rc = -errno;
+		rc = ckpt_sys.readdir(dir, &d);
+		if (rc || !d)
 			break;
-		}
-		if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
-			rc = visit(w, dirfd, d->d_name, handle);
+		rc = visit(w, dirfd, d->d_name, handle);
 	}
 	w->depth--;
 	w->dir_ino = above;

@@ -136,9 +136,8 @@ static int check_empty(int dirfd, const char *name, int (*passed)(int dirfd, con
 			close(fd);
 		return rc;
 	}
-	while (!rc && (d = readdir(dir)))
-		if (strcmp(d->d_name, ".") && strcmp(d->d_name, ".."))
-			rc = passed ? passed(fd, d->d_name) : -ENOTEMPTY;
+	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
+		rc = passed ? passed(fd, d->d_name) : -ENOTEMPTY;
 	closedir(dir);
 	return rc;
 }
@@ -147,8 +146,11 @@ static int check_empty(int dirfd, const char *name, int (*passed)(int dirfd, con
 static int check_nothing_yet(int dirfd, const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-		if (!strcmp(name, folders[i]))
-			return check_empty(dirfd, name, NULL);
+		if (!strcmp(name, folders[i])) {
+			int rc = check_empty(dirfd, name, NULL);
+
+			return rc == -ENOTDIR || rc == -ELOOP ? -ENOTEMPTY : rc; // a file of that name
+		}
 	return strcmp(name, "lost+found") && strcmp(name, IDENTITY_FILE ".new") ? -ENOTEMPTY : 0;
 }
 

@@ -195,6 +195,15 @@ static int sys_unlink(int dirfd, const char *name, int flags)
 	return unlinkat(at.dirfd, at.name, flags) < 0 ? -errno : 0;
 }
 
+static int sys_readdir(DIR *dir, struct dirent **ret_entry)
+{
+	do {
+		errno = 0;
+		*ret_entry = readdir(dir);
+	} while (*ret_entry && (!strcmp((*ret_entry)->d_name, ".") || !strcmp((*ret_entry)->d_name, "..")));
+	return *ret_entry ? 0 : -errno;
+}
+
 static int sys_fsetxattr(int fd, const char *name, const void *value, size_t len, int flags)
 {
 	return fsetxattr(fd, name, value, len, flags) < 0 ? -errno : 0;
@@ -345,6 +354,7 @@ struct ckpt_sys ckpt_sys = {
 	.link = sys_link,
 	.rename = sys_rename,
 	.unlink = sys_unlink,
+	.readdir = sys_readdir,
 	.fsetxattr = sys_fsetxattr,
 	.lease = sys_lease,
 	.clone = sys_clone,

@@ -8,6 +8,7 @@
 // Threads: the table is set before threads start and read-only afterwards; each call is as thread-safe as the kernel's.
 #pragma once
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -29,6 +30,7 @@ struct ckpt_sys {
 	int (*rename)(int from_dirfd, const char *from, int to_dirfd, const char *to,
 		      unsigned flags);                         // renameat2 flags
 	int (*unlink)(int dirfd, const char *name, int flags); // AT_REMOVEDIR for directories
+	int (*readdir)(DIR *dir, struct dirent **ret_entry);   // but "." and ".."; NULL at the end
 	int (*fsetxattr)(int fd, const char *name, const void *value, size_t len, int flags);
 	// Takes and drops a read lease, on a descriptor opened O_RDONLY: -EAGAIN where anybody may write the file.
 	int (*lease)(int fd);

@@ -187,6 +187,44 @@ START_TEST(a_draft_without_a_file_goes_at_the_next_open)
 }
 END_TEST
 
+static int (*real_readdir)(DIR *open, struct dirent **ret_entry);
+static unsigned readdirs, fails_at;
+
+static int failing_readdir(DIR *open, struct dirent **ret_entry)
+{
+	return ++readdirs == fails_at ? -EIO : real_readdir(open, ret_entry);
+}
+
+START_TEST(a_draft_is_not_lost_when_a_directory_cannot_be_listed)
+{
+	unsigned failed = 0, opened = 0;
+	struct ckpt_draft d;
+
+	close(begin(&d, "a.pt", "half"));
+	ckpt_draft_close(&d);
+	real_readdir = ckpt_sys.readdir;
+	for (fails_at = 1; fails_at == 1 || readdirs >= fails_at - 1; fails_at++) { // until none has failed
+		int rc;
+
+		ckpt_store_close(TAKE_PTR(s));
+		readdirs = 0;
+		ckpt_sys.readdir = failing_readdir;
+		rc = ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s);
+		ckpt_sys.readdir = real_readdir;
+		if (rc) {
+			ck_error(rc, EIO);
+			failed++;
+			s = ckpt_save_open(dir);
+		} else {
+			opened++;
+		}
+		ck_assert_uint_eq(left_count(), 1);
+		ck_assert_uint_eq(sessions(), 1);
+	}
+	ck_assert(failed && opened);
+}
+END_TEST
+
 START_TEST(a_folder_that_gives_its_group_on_gives_it_to_a_draft)
 {
 	struct ckpt_draft_origin origin = {.path = "f/a.pt", .name = "a.pt", .folder_id = ""};
@@ -259,6 +297,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_left_draft_is_no_step_to_go_on_with_whatever_its_name);
 	tcase_add_test(t, a_draft_whose_daemon_died_is_told_of_once);
 	tcase_add_test(t, a_draft_without_a_file_goes_at_the_next_open);
+	tcase_add_test(t, a_draft_is_not_lost_when_a_directory_cannot_be_listed);
 	tcase_add_test(t, a_folder_that_gives_its_group_on_gives_it_to_a_draft);
 	suite_add_tcase(suite, t);
 	return suite;

@@ -76,6 +76,51 @@ START_TEST(an_init_that_was_cut_off_is_done_again)
 }
 END_TEST
 
+static int (*real_readdir)(DIR *open, struct dirent **ret_entry);
+static unsigned readdirs, fails_at;
+
+static int failing_readdir(DIR *open, struct dirent **ret_entry)
+{
+	return ++readdirs == fails_at ? -EIO : real_readdir(open, ret_entry);
+}
+
+START_TEST(what_cannot_be_listed_is_not_taken_for_empty)
+{
+	char path[2 * PATH_MAX];
+
+	ckpt_temp_dir(dir);
+	snprintf(path, sizeof(path), "%s/tree", dir);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	spill("tree/mine", "");
+	real_readdir = ckpt_sys.readdir;
+	ckpt_sys.readdir = failing_readdir;
+	for (fails_at = 1; fails_at <= 2; fails_at++) { // dir itself, and what is in it
+		readdirs = 0;
+		ck_error(ckpt_store_init(dir), EIO);
+	}
+	ckpt_sys.readdir = real_readdir;
+	ck_assert(!ckpt_store_probe(dir));
+	ck_error(ckpt_store_init(dir), ENOTEMPTY);
+}
+END_TEST
+
+START_TEST(a_file_that_has_the_name_of_a_folder_is_somebodys)
+{
+	static const char *const names[] = {"sessions", "tree", "trash"};
+	char path[2 * PATH_MAX];
+
+	for (size_t i = 0; i < 2 * ARRAY_LEN(names); i++) {
+		ckpt_temp_dir(dir);
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i / 2]);
+		if (i % 2)
+			ck_assert_int_eq(symlink("/", path), 0);
+		else
+			spill(names[i / 2], "");
+		ck_error(ckpt_store_init(dir), ENOTEMPTY);
+	}
+}
+END_TEST
+
 START_TEST(what_is_no_store_is_refused)
 {
 	char empty[PATH_MAX];
@@ -377,6 +422,8 @@ static Suite *store_suite(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_store_is_made_once_and_only_where_nothing_is);
 	tcase_add_test(tcase, an_init_that_was_cut_off_is_done_again);
+	tcase_add_test(tcase, what_cannot_be_listed_is_not_taken_for_empty);
+	tcase_add_test(tcase, a_file_that_has_the_name_of_a_folder_is_somebodys);
 	tcase_add_test(tcase, what_is_no_store_is_refused);
 	tcase_add_test(tcase, a_newer_or_damaged_identity_is_refused);
 	tcase_add_test(tcase, an_identity_that_is_a_symlink_is_not_followed);
