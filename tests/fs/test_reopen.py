@@ -527,6 +527,7 @@ def test_quiet_step_is_given_up_and_the_changes_are_kept(mount, base, ckptfs, st
     assert trees.files(step) == old and latest(mount) == "1000"
     assert trees.describe(step, inodes=True) == numbers
     assert trees.files(mount / ".ckptfs/staged/1000") == files
+    wait_until(mount.errors, what="a line in errors, which comes after the end")
     assert len(mount.errors()) == 1 and "1000" in mount.errors()[0] and "ETIMEDOUT" in mount.errors()[0]
     assert [(s["name"], s["state"]) for s in ckptfs.json("sessions", store)] == [("1000", "left")]
     mount.remount()
