@@ -31,12 +31,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <time.h>
 
 #define UNSYNCED_EACH_MAX 64           // up to so many are fsynced one by one: exact blame, and no stranger waits
 #define FOREIGN_DIRTY_MAX (256u << 20) // other people's dirty bytes that one syncfs may take along
 #define LEFTOVER_STILL_NS INT64_C(1000000000) // so long must a file stand still whose descriptor somebody closed
 #define WATCH_NS INT64_C(100000000)
+#define WRITERS_NS INT64_C(20000000) // between two looks at them
 
 static void progress(struct attempt *a)
 {
@@ -103,17 +103,6 @@ static void leave_none_locked(struct ckpt_step *step)
 {
 	for (struct ckpt_writer *w = step->writers; w; w = w->next)
 		w->left = false;
-}
-
-static void wait_a_moment_locked(struct ckpt_step *step, int64_t ns)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += ns % 1000000000;
-	until.tv_sec += ns / 1000000000 + until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	ckpt_lock_wait_until(&step->changed, &step->lock, &until);
 }
 
 static int take_leftovers_locked(struct attempt *a)
@@ -234,7 +223,7 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 		}
 		if (!step->changers && !still && now - began >= a->writers_ns)
 			return blame_writer_locked(a, ret_blamed);
-		wait_a_moment_locked(step, 20000000);
+		ckpt_lock_wait_ns(&step->changed, &step->lock, WRITERS_NS);
 	}
 	if (step->state != CKPT_STEP_COMMITTING)
 		return -ESTALE; // who held the gate may have taken the step away
@@ -742,7 +731,7 @@ static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how, ui
 			if (step->attempts_done >= attempt)
 				break;
 		}
-		wait_a_moment_locked(step, WATCH_NS);
+		ckpt_lock_wait_ns(&step->changed, &step->lock, WATCH_NS);
 	}
 	return step->commit_result;
 }

@@ -11,7 +11,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #define ERRORS_FILE "errors"
 #define LINE_MAX_BYTES 2048
@@ -271,13 +270,9 @@ static void *writer_thread(void *arg)
 static void wait_written_locked(struct ckpt_errlog *log)
 {
 	uint64_t mine = log->added;
-	struct timespec until;
+	int64_t until_ns = ckpt_sys.mono_ns() + WRITE_WAIT_NS;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += WRITE_WAIT_NS;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	while (log->written < mine && !ckpt_lock_wait_mono(&log->changed, &log->lock, &until))
+	while (log->written < mine && !ckpt_lock_wait_ns(&log->changed, &log->lock, until_ns - ckpt_sys.mono_ns()))
 		;
 }
 

@@ -116,21 +116,18 @@ static inline int ckpt_lock_wait_at(pthread_cond_t *changed, struct ckpt_lock *l
 	return pthread_cond_wait(changed, &l->mutex);
 }
 
-// By the clock of the condition.
-static inline int ckpt_lock_wait_until_at(pthread_cond_t *changed, struct ckpt_lock *l, const struct timespec *until,
-					  const char *where)
+// At most so long, whatever happens to the time of day: ETIMEDOUT.
+static inline int ckpt_lock_wait_ns_at(pthread_cond_t *changed, struct ckpt_lock *l, int64_t ns, const char *where)
 {
-	if (CKPT_LOCK_ORDER)
-		ckpt_lock_order_wait(l, where);
-	return pthread_cond_timedwait(changed, &l->mutex, until);
-}
+	struct timespec until;
 
-static inline int ckpt_lock_wait_mono_at(pthread_cond_t *changed, struct ckpt_lock *l, const struct timespec *until,
-					 const char *where)
-{
 	if (CKPT_LOCK_ORDER)
 		ckpt_lock_order_wait(l, where);
-	return pthread_cond_clockwait(changed, &l->mutex, CLOCK_MONOTONIC, until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	ns = MAX(ns, 0) + until.tv_nsec;
+	until.tv_sec += ns / 1000000000;
+	until.tv_nsec = ns % 1000000000;
+	return pthread_cond_clockwait(changed, &l->mutex, CLOCK_MONOTONIC, &until);
 }
 
 // Kind is one of pthread_rwlockattr_setkind_np(3).
@@ -190,8 +187,7 @@ static inline void ckpt_lock_leave(struct ckpt_lock **l)
 #define ckpt_lock_take_both(a, b) ckpt_lock_take_both_at(a, b, CKPT_LOCK_WHERE(a))
 #define ckpt_lock_drop(l) ckpt_lock_drop_at(l, CKPT_LOCK_WHERE(l))
 #define ckpt_lock_wait(changed, l) ckpt_lock_wait_at(changed, l, CKPT_LOCK_WHERE(l))
-#define ckpt_lock_wait_until(changed, l, until) ckpt_lock_wait_until_at(changed, l, until, CKPT_LOCK_WHERE(l))
-#define ckpt_lock_wait_mono(changed, l, until) ckpt_lock_wait_mono_at(changed, l, until, CKPT_LOCK_WHERE(l))
+#define ckpt_lock_wait_ns(changed, l, ns) ckpt_lock_wait_ns_at(changed, l, ns, CKPT_LOCK_WHERE(l))
 #define ckpt_rwlock_read(l) ckpt_rwlock_read_at(l, CKPT_LOCK_WHERE(l))
 #define ckpt_rwlock_write(l) ckpt_rwlock_write_at(l, CKPT_LOCK_WHERE(l))
 #define ckpt_rwlock_drop(l) ckpt_rwlock_drop_at(l, CKPT_LOCK_WHERE(l))

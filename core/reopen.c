@@ -20,7 +20,6 @@
 #include "core/util.h"
 
 #include <fcntl.h>
-#include <time.h>
 
 bool ckpt_reopen_end_locked(struct ckpt_step *step)
 {
@@ -137,13 +136,8 @@ static void wait_locked(struct ckpt_step *step)
 {
 	int64_t left_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) + step->store->settings.quiet_ns -
 			  ckpt_sys.mono_ns();
-	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	left_ns = MAX(left_ns, INT64_C(20000000)) + until.tv_nsec;
-	until.tv_sec += left_ns / 1000000000;
-	until.tv_nsec = left_ns % 1000000000;
-	ckpt_lock_wait_until(&step->changed, &step->lock, &until);
+	ckpt_lock_wait_ns(&step->changed, &step->lock, MAX(left_ns, INT64_C(20000000)));
 }
 
 // Whether it may have stood still for long enough; false after a wait, too. *ret_ended: there is nothing to watch any more.

@@ -25,9 +25,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-#include <time.h>
 
 #define ORIGIN_XATTR "user.ckptfs.session"
+#define LOOK_NS INT64_C(1000000000) // at a commit that is waited for
 
 // --- Who began it -----------------------------------------------------------------------------------------------------
 
@@ -557,14 +557,10 @@ int ckpt_stage_remove(struct ckpt_step *step)
 static int wait_for_commit_locked(struct ckpt_step *step)
 {
 	while (step->state == CKPT_STEP_COMMITTING) {
-		struct timespec until;
-
 		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) >
 		    step->store->settings.commit_timeout_ns)
 			return -EBUSY;
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec++;
-		ckpt_lock_wait_until(&step->changed, &step->lock, &until);
+		ckpt_lock_wait_ns(&step->changed, &step->lock, LOOK_NS);
 	}
 	return 0;
 }

@@ -95,12 +95,9 @@ int ckpt_trash_remove(struct ckpt_store *s, const char *name)
 // Until there is something to do, or a deleted step may have expired. The clock can be set: it is looked at once an hour.
 static void wait_locked(struct ckpt_trash *t)
 {
-	int64_t until_ns = MIN(t->due_ns, ckpt_sys.now_ns() + LOOK_NS);
-	struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-
 	t->busy = false;
 	pthread_cond_broadcast(&t->changed);
-	ckpt_lock_wait_until(&t->changed, &t->lock, &until);
+	ckpt_lock_wait_ns(&t->changed, &t->lock, MIN(t->due_ns - ckpt_sys.now_ns(), LOOK_NS));
 	t->busy = true;
 }
 

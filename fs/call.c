@@ -9,7 +9,6 @@
 #include "fs/node.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #define THREADS_MAX 1024 // of a lane
 
@@ -363,14 +362,10 @@ void call_detach(struct call *c)
 void call_drain(int64_t timeout_ns)
 {
 	int64_t began = ckpt_sys.mono_ns();
-	struct timespec until;
 
 	LOCK_SCOPE(&threads.lock);
-	while ((threads.lanes[0].count || threads.lanes[1].count) && ckpt_sys.mono_ns() - began < timeout_ns) {
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec++;
-		ckpt_lock_wait_until(&threads.idle, &threads.lock, &until);
-	}
+	while ((threads.lanes[0].count || threads.lanes[1].count) && ckpt_sys.mono_ns() - began < timeout_ns)
+		ckpt_lock_wait_ns(&threads.idle, &threads.lock, began + timeout_ns - ckpt_sys.mono_ns());
 }
 
 struct call call_for(fuse_req_t req, fuse_ino_t ino, const char *name, void (*run)(struct call *c))

@@ -18,15 +18,11 @@
 struct drafts *drafts_new(void)
 {
 	struct drafts *t = calloc(1, sizeof(*t));
-	pthread_condattr_t monotonic;
 
 	if (!t)
 		return NULL;
 	ckpt_lock_init(&t->lock, CKPT_LOCK_DRAFTS);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&t->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	pthread_cond_init(&t->changed, NULL);
 	return t;
 }
 

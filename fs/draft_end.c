@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 #define WATCH_NS INT64_C(250000000)
 #define NEARLY_FULL_BYTES ((uint64_t)16 << 20)
@@ -26,17 +25,6 @@ static void tell(struct ckpt_fs *fs, struct draft *d, int error, const char *hin
 	CLEANUP_FREE char *path = draft_path(fs, d);
 
 	ckpt_errlog_add(fs->store->errlog, path ? path : d->disk.name, error, hint, "%s", what);
-}
-
-static void wait_a_while(struct drafts *t)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += WATCH_NS;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	ckpt_lock_wait_until(&t->changed, &t->lock, &until);
 }
 
 // Once: why it was not published. rc 0: a writer was killed, if any was.
@@ -82,7 +70,7 @@ static bool is_awaited_locked(const struct draft *d)
 static bool claim_locked(struct drafts *t, struct draft *d, bool closed)
 {
 	while (!(closed && !all_closed_locked(d)) && (d->publishing || (d->dir && is_awaited_locked(d))))
-		wait_a_while(t);
+		ckpt_lock_wait_ns(&t->changed, &t->lock, WATCH_NS);
 	if (closed && !all_closed_locked(d))
 		return false;
 	d->publishing = d->dir;
@@ -530,7 +518,7 @@ static void *watch(void *arg)
 
 		if (!d) {
 			if (more)
-				wait_a_while(t);
+				ckpt_lock_wait_ns(&t->changed, &t->lock, WATCH_NS);
 			continue;
 		}
 		more = true;

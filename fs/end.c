@@ -15,7 +15,6 @@
 #include <poll.h>
 #include <sys/mount.h>
 #include <syslog.h>
-#include <time.h>
 
 static struct {
 	struct ckpt_lock lock;
@@ -102,11 +101,9 @@ static const struct {
 
 static bool done_before(int64_t deadline_ns)
 {
-	struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
-
 	LOCK_SCOPE(&end.lock);
 	while (!end.done && ckpt_sys.mono_ns() < deadline_ns)
-		ckpt_lock_wait_mono(&end.changed, &end.lock, &until);
+		ckpt_lock_wait_ns(&end.changed, &end.lock, deadline_ns - ckpt_sys.mono_ns());
 	return end.done;
 }
 

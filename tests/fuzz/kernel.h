@@ -8,6 +8,7 @@
 #include "tests/fuzz/replay.h"
 
 #include "core/lock.h"
+#include "core/sys.h"
 #include "core/util.h"
 #include "fs/call.h"
 #include "fs/fs.h"
@@ -22,7 +23,7 @@
 #define KERNEL_BYTES_MAX (1u << 20) // of a read, a write or a listing
 #define KERNEL_NODES_MAX 64
 #define KERNEL_HANDLES_MAX 16
-#define KERNEL_ANSWER_S 30
+#define KERNEL_ANSWER_NS INT64_C(30000000000)
 
 struct known_node {
 	uint64_t id, lookups;
@@ -139,13 +140,11 @@ static void kernel_add_text(const char *text)
 
 static void kernel_await(void)
 {
-	struct timespec until;
+	int64_t until_ns = ckpt_sys.mono_ns() + KERNEL_ANSWER_NS;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += KERNEL_ANSWER_S;
 	LOCK_SCOPE(&kernel.lock);
-	while (!kernel.answered)
-		fuzz_assert(!ckpt_lock_wait_until(&kernel.came, &kernel.lock, &until)); // or it hangs
+	while (!kernel.answered) // or it hangs
+		fuzz_assert(!ckpt_lock_wait_ns(&kernel.came, &kernel.lock, until_ns - ckpt_sys.mono_ns()));
 	kernel.awaited = 0;
 }
 
