@@ -229,10 +229,20 @@ static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle 
 	return rc;
 }
 
+static int check_format(struct ckpt_fs *fs, struct draft *d)
+{
+	char name[sizeof(d->name)];
+
+	ckpt_lock_take(&fs->drafts->lock); // a rename may give it another
+	memcpy(name, d->name, sizeof(name));
+	ckpt_lock_drop(&fs->drafts->lock);
+	return ckpt_format_check(d->fd, name);
+}
+
 // With the claim. Whether the name has the new content is then said by d->dir.
 static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable, bool written_out)
 {
-	int dirfd, rc = check && !d->tracker ? ckpt_format_check(d->fd, d->name) : 0;
+	int dirfd, rc = check && !d->tracker ? check_format(fs, d) : 0;
 
 	if (rc)
 		return rc;
@@ -286,7 +296,7 @@ static bool is_nearly_full(int fd)
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
-	bool last;
+	bool last, check;
 	int rc;
 
 	ckpt_lock_take(&t->lock);
@@ -295,9 +305,10 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 		return 0;
 	}
 	rc = d->killed ? -EIO : d->lost; // who wrote with one that was killed is told that it was for nothing
+	check = d->replaces || !sure;
 	ckpt_lock_drop(&t->lock);
 	if (!rc)
-		rc = publish(fs, d, d->replaces || !sure || is_nearly_full(d->fd), !d->tracker, false);
+		rc = publish(fs, d, check || is_nearly_full(d->fd), !d->tracker, false);
 	ckpt_lock_take(&t->lock);
 	last = d->dir && !d->writers && !d->joining;
 	ckpt_lock_drop(&t->lock);
