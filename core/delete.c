@@ -72,7 +72,14 @@ int ckpt_delete(struct ckpt_step *step)
 
 const char *ckpt_delete_hint(int error)
 {
-	return error == -EPERM ? "it is pinned: `ckptfs unpin` it first" : ckpt_errno_hint(error);
+	switch (error) {
+	case -EPERM:
+		return "it is pinned: `ckptfs unpin` it first";
+	case -ESTALE:
+		return "`ckptfs ls --all` says what there is";
+	default:
+		return NULL;
+	}
 }
 
 const char *ckpt_expire_hint(int error)
@@ -217,7 +224,7 @@ const char *ckpt_undelete_hint(int error)
 	case -ESTALE:
 		return "`ckptfs ls --trash` says what there is";
 	default:
-		return ckpt_errno_hint(error);
+		return NULL;
 	}
 }
 

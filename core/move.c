@@ -290,7 +290,7 @@ const char *ckpt_move_hint(int error)
 	case -ESTALE:
 		return "`ckptfs ls --all` says what there is";
 	default:
-		return ckpt_errno_hint(error);
+		return NULL;
 	}
 }
 

@@ -3,6 +3,7 @@
 #include "core/commit.h"
 #include "core/amend.h"
 #include "core/delete.h"
+#include "core/errlog.h"
 #include "core/folders.h"
 #include "core/json.h"
 #include "core/move.h"
@@ -26,6 +27,12 @@ static char *refusal(const char *error, const char *hint)
 
 	json_decref(reply);
 	return text;
+}
+
+// hint: what to do about it, NULL where nothing better is known than what goes for the error anywhere.
+static char *failure(int rc, const char *hint)
+{
+	return refusal(strerror(-rc), hint ? hint : ckpt_errno_hint(rc));
 }
 
 static char *done(void)
@@ -68,7 +75,7 @@ static struct ckpt_step *find_session(struct ckpt_fs *fs, const char *session, c
 	int rc = ckpt_step_list(fs->store, NULL, UNFINISHED, &steps, &count);
 
 	if (rc) {
-		*ret_refusal = refusal(strerror(-rc), NULL);
+		*ret_refusal = failure(rc, NULL);
 		return NULL;
 	}
 	for (size_t i = 0; i < count; i++) {
@@ -117,7 +124,7 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 		forget_top(fs, top);
 	node_unref(fs, top);
 	ckpt_step_unref(step);
-	return rc ? refusal(strerror(-rc), rc == -EBUSY ? "it is being committed" : NULL) : done();
+	return rc ? failure(rc, rc == -EBUSY ? "it is being committed" : NULL) : done();
 }
 
 // --- begin, resume, commit ----------------------------------------------------------------------------------------------
@@ -137,7 +144,7 @@ static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from
 		rc = ckpt_stage_begin_from(fs->store, id, name, from, add_only, &step);
 	ckpt_step_unref(from);
 	if (rc)
-		return refusal(strerror(-rc), ckpt_move_hint(rc));
+		return failure(rc, ckpt_move_hint(rc));
 	reply = json_pack("{s:b, s:s}", "ok", 1, "session", step->session);
 	text = json_dumps(reply, JSON_COMPACT);
 	json_decref(reply);
@@ -166,7 +173,7 @@ static char *answer_resume(struct ckpt_fs *fs, const char *session)
 	return !step            ? no
 	       : rc == -ESTALE  ? refusal("it is staged already", NULL)
 	       : rc == -ENOTDIR ? refusal("it is one file, not a step", "copy it from .ckptfs/staged in the mount")
-	       : rc             ? refusal(strerror(-rc), ckpt_move_hint(rc))
+	       : rc             ? failure(rc, ckpt_move_hint(rc))
 				: done();
 }
 
@@ -208,7 +215,7 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	ckpt_step_unref(step);
 	if (rc == -ENOTDIR)
 		return refusal("it is one file, not a step", "copy it from .ckptfs/staged in the mount");
-	return rc ? refusal(strerror(-rc), ".ckptfs/errors in the mount says more") : done();
+	return rc ? failure(rc, ".ckptfs/errors in the mount says more") : done();
 }
 
 // --- delete, undelete, move ---------------------------------------------------------------------------------------------
@@ -239,9 +246,7 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	if (!rc && for_good)
 		rc = ckpt_expire(step);
 	ckpt_step_unref(step);
-	if (rc == -EPERM)
-		return refusal(strerror(-rc), ckpt_delete_hint(rc));
-	return rc ? refusal(strerror(-rc), "`ckptfs ls --all` says what there is") : done();
+	return rc ? failure(rc, for_good ? ckpt_expire_hint(rc) : ckpt_delete_hint(rc)) : done();
 }
 
 // What the kernel knows of the name goes, and what its folder's node has kept.
@@ -278,9 +283,7 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 		forget_entry(fs, step, m, path);
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
-	if (rc == -EPERM)
-		return refusal(strerror(-rc), ckpt_delete_hint(rc));
-	return rc ? refusal(strerror(-rc), ".ckptfs/errors in the mount says more") : done();
+	return rc ? failure(rc, ckpt_delete_hint(rc)) : done();
 }
 
 static char *answer_pin(struct ckpt_fs *fs, const char *session, bool pinned)
@@ -290,9 +293,8 @@ static char *answer_pin(struct ckpt_fs *fs, const char *session, bool pinned)
 
 	ckpt_step_unref(step);
 	if (rc == -EBUSY || rc == -ESTALE)
-		return refusal(strerror(-rc),
-			       "it is being removed or changed, or gone: `ckptfs ls --all` says what there is");
-	return rc ? refusal(strerror(-rc), NULL) : done();
+		return failure(rc, "it is being removed or changed, or gone: `ckptfs ls --all` says what there is");
+	return rc ? failure(rc, NULL) : done();
 }
 
 static char *answer_undelete(struct ckpt_fs *fs, const char *session)
@@ -303,7 +305,7 @@ static char *answer_undelete(struct ckpt_fs *fs, const char *session)
 	if (!rc && !*step->folder_id)
 		folder_touch(fs, node_root(fs));
 	ckpt_step_unref(step);
-	return rc ? refusal(strerror(-rc), ckpt_undelete_hint(rc)) : done();
+	return rc ? failure(rc, ckpt_undelete_hint(rc)) : done();
 }
 
 static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to)
@@ -316,7 +318,7 @@ static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to
 		folder_touch(fs, node_root(fs)); // or a folder that nobody has looked into, or will see by its own time
 	}
 	ckpt_step_unref(step);
-	return rc ? refusal(strerror(-rc), ckpt_move_hint(rc)) : done();
+	return rc ? failure(rc, ckpt_move_hint(rc)) : done();
 }
 
 // --- The request --------------------------------------------------------------------------------------------------------
