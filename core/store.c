@@ -343,14 +343,14 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
 	CLEANUP_FREE char *text = NULL, *where = mountpoint ? ckpt_name_clean(mountpoint) : NULL;
 	int rc;
 
-	if (mountpoint && !where)
-		return -ENOMEM;
 	boot_id_read(boot_id);
 	gethostname(host, sizeof(host) - 1);
 	ckpt_json_begin();
-	text = ckpt_json_dump(json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host, "boot_id",
-					boot_id, "mountpoint", where, "since_ns", (json_int_t)ckpt_sys.now_ns()),
-			      JSON_INDENT(2));
+	if (!mountpoint || where)
+		text = ckpt_json_dump(json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host,
+						"boot_id", boot_id, "mountpoint", where, "since_ns",
+						(json_int_t)ckpt_sys.now_ns()),
+				      JSON_INDENT(2));
 	rc = text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
 	if (rc) { // what the holder before us wrote would be taken for ours
 		ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0);

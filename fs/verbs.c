@@ -329,7 +329,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 	json_t *json;
 	char *reply;
 
-	(void)ckpt_json_load(request, strlen(request), 0, NULL, &json);
+	if (ckpt_json_load(request, strlen(request), 0, NULL, &json) == -ENOMEM)
+		return failure(-ENOMEM, NULL);
 	verb = json_string_value(json_object_get(json, "verb"));
 	session = json_string_value(json_object_get(json, "session"));
 	to = json_string_value(json_object_get(json, "to"));
