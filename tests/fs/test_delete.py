@@ -8,7 +8,8 @@ import pytest
 
 from support import trees
 from support.fixtures import both_modes
-from support.mounting import wait_until
+from support.mounting import Mount, wait_until
+from support.syncs import BadSyncs
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -174,3 +175,21 @@ def test_what_is_no_step_is_refused_and_the_others_are_done(mount, saved, ckptfs
     done = ckptfs("rm", store, *words, "2000", check=False)
     assert done.returncode in (1, 2) and done.stderr.startswith("ckptfs: ")
     assert mount.listing() == ["1000", "a"]
+
+
+def test_a_disk_that_refuses_is_told_of_alike_with_and_without_a_mount(world, store, commit, ckptfs):
+    syncs = BadSyncs(world)
+    m = Mount.new(world, store, prefix=syncs.prefix)
+    for name in ("1000", "2000"):
+        (m / name).mkdir()
+        trees.fill(m / name)
+        commit(m / name)
+    syncs.die()
+    mounted = ckptfs("rm", store, "1000", check=False)
+    syncs.live()
+    ckptfs("rm", store, "1000")
+    m.umount()
+    syncs.die()
+    at_rest = subprocess.run([*syncs.prefix, str(ckptfs), "rm", store, "2000"], capture_output=True, text=True, timeout=30, check=False)
+    assert (mounted.returncode, at_rest.returncode) == (1, 1)
+    assert mounted.stderr.splitlines()[-1] == at_rest.stderr.splitlines()[-1] == "hint: look at the disk (`dmesg`), then do it again"
