@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define HELD_MAX 16
+#define PLACES_MAX 64
 
 struct held {
 	const void *lock;
@@ -16,11 +17,38 @@ struct held {
 static __thread struct held held[HELD_MAX];
 static __thread size_t held_count;
 
+static void tell_stderr(const char *text)
+{
+	fprintf(stderr, "%s\n", text);
+}
+
+void (*ckpt_lock_order_tell)(const char *text) = tell_stderr;
+
+// A place that is passed all day would fill a disk.
+static bool was_told(const char *where)
+{
+	static const char *told[PLACES_MAX]; // atomic
+
+	for (size_t i = 0; i < PLACES_MAX; i++) {
+		const char *none = NULL;
+
+		if (__atomic_compare_exchange_n(&told[i], &none, where, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return false;
+		if (none == where)
+			return true;
+	}
+	return true;
+}
+
 static void complain(const char *what, const char *where, const struct held *h)
 {
 	const char *then = getenv("CKPT_LOCK_ORDER");
+	char text[1024];
 
-	fprintf(stderr, "lock order: %s %s%s%s\n", where, what, h ? " " : "", h ? h->where : "");
+	if (!was_told(where)) {
+		snprintf(text, sizeof(text), "lock order: %s %s%s%s", where, what, h ? " " : "", h ? h->where : "");
+		ckpt_lock_order_tell(text);
+	}
 	if (then && !strcmp(then, "abort"))
 		abort();
 }

@@ -5,9 +5,9 @@
 //   1. A thread takes locks in the order of the ranks below, from outer to inner.
 //   2. It never holds two of one rank, but for those that ckpt_lock_take_both() takes.
 //   3. Who waits for a condition holds its lock and, besides, at most those of whole acts.
-// Who breaks one says on stderr which two locks these are and where each was taken: the first time that it could have become a
-// deadlock, not the first time that it does. With CKPT_LOCK_ORDER=abort in the environment, as tests have it, it aborts then; a
-// mount that people work with goes on.
+// Who breaks one says which two locks these are and where each was taken: the first time that it could have become a deadlock,
+// not the first time that it does, and once for each place. With CKPT_LOCK_ORDER=abort in the environment, as tests have it, it
+// aborts then; a mount that people work with goes on.
 //
 // Calling sequence: ckpt_lock_init() or CKPT_LOCK_INIT; LOCK_SCOPE, or take and drop; ckpt_lock_done().
 // Ownership: the caller's. Threads: any; who takes a lock drops it. Blocks: until the lock is free. No errors.
@@ -66,6 +66,9 @@ struct ckpt_rwlock {
 	{                                                                                                              \
 		.rwlock = PTHREAD_RWLOCK_INITIALIZER, .rank = (of_rank)                                                \
 	}
+
+// To whom it is said: stderr, unless it is set before threads start. Called with locks held.
+extern void (*ckpt_lock_order_tell)(const char *text);
 
 // What a build with CKPT_LOCK_ORDER calls before it takes, drops or waits; where is the place in the source.
 void ckpt_lock_order_take(const void *lock, enum ckpt_lock_rank rank, const char *where);

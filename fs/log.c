@@ -1,6 +1,7 @@
 #include "fs/log.h"
 
 #include "core/clock.h"
+#include "core/lock.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -55,6 +56,11 @@ static void from_libfuse(enum fuse_log_level level, const char *format, va_list 
 	va_end(again);
 }
 
+static void tell_lock_order(const char *text)
+{
+	log_line(LOG_ERR, "%s", text);
+}
+
 int log_open(const char *where, const char *level)
 {
 	static const struct {
@@ -76,5 +82,6 @@ int log_open(const char *where, const char *level)
 			return -errno;
 	}
 	fuse_set_log_func(from_libfuse);
+	ckpt_lock_order_tell = tell_lock_order;
 	return 0;
 }

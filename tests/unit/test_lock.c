@@ -154,6 +154,29 @@ START_TEST(what_could_be_a_deadlock_aborts_and_says_where)
 }
 END_TEST
 
+static unsigned told;
+
+static void count_told(const char *text)
+{
+	ck_assert_msg(strstr(text, "&store at ") && strstr(text, __FILE__), "%s", text);
+	told++;
+}
+
+START_TEST(a_place_is_told_of_once_where_nobody_aborts)
+{
+	ck_assert_int_eq(unsetenv("CKPT_LOCK_ORDER"), 0);
+	ckpt_lock_order_tell = count_told;
+	for (int i = 0; i < 3; i++) {
+		LOCK_SCOPE(&leaf);
+		LOCK_SCOPE(&store);
+	}
+	ck_assert_uint_eq(told, 1);
+	ckpt_lock_take(&leaf);
+	ckpt_lock_take(&store);
+	ck_assert_uint_eq(told, 2);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("lock");
@@ -162,6 +185,7 @@ static Suite *suite(void)
 	tcase_add_test(t, locks_are_taken_from_outer_to_inner_and_dropped_in_any_order);
 	tcase_add_test(t, who_waits_may_hold_the_lock_of_a_whole_act);
 	tcase_add_loop_test(t, what_could_be_a_deadlock_aborts_and_says_where, 0, ARRAY_LEN(wrong));
+	tcase_add_test(t, a_place_is_told_of_once_where_nobody_aborts);
 	suite_add_tcase(s, t);
 	return s;
 }
