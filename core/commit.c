@@ -140,7 +140,7 @@ struct blamed {
 	char path[PATH_MAX];
 };
 
-static int blame_writer_locked(struct attempt *a, struct blamed *ret_blamed)
+static void blame_writer_locked(struct attempt *a, struct blamed *ret_blamed)
 {
 	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next) {
 		if (is_left(a, w) || stands_still(w))
@@ -159,7 +159,6 @@ static int blame_writer_locked(struct attempt *a, struct blamed *ret_blamed)
 			 inside ? inside + strlen(a->step->session) + 1 : target);
 		break;
 	}
-	return -EBUSY;
 }
 
 static void complain_of_writer(struct attempt *a, const struct blamed *blamed)
@@ -221,8 +220,10 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 			written_back = true;
 			continue;
 		}
-		if (!step->changers && !still && now - began >= a->writers_ns)
-			return blame_writer_locked(a, ret_blamed);
+		if (!step->changers && !still && now - began >= a->writers_ns) {
+			blame_writer_locked(a, ret_blamed);
+			return -EBUSY;
+		}
 		ckpt_lock_wait_ns(&step->changed, &step->lock, WRITERS_NS);
 	}
 	if (step->state != CKPT_STEP_COMMITTING)

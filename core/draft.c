@@ -31,13 +31,13 @@ static int origin_write(int fd, const struct ckpt_draft_origin *o)
 	size_t len = strlen(o->path);
 	// It is for people, and an attribute has little room.
 	CLEANUP_FREE char *path = ckpt_name_clean(o->path + (len > PATH_SHOWN_MAX ? len - PATH_SHOWN_MAX : 0));
-	json_t *origin;
 
+	if (!path)
+		return -ENOMEM;
 	ckpt_json_begin();
-	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s?}", "folder", o->folder_id, "name", o->name, "began_ns",
-			   (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid, "gid", (json_int_t)o->gid, "pid",
-			   (json_int_t)o->pid, "file", path ? path : "");
-	return path ? origin_set(fd, origin) : (json_decref(origin), -ENOMEM);
+	return origin_set(fd, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "folder", o->folder_id, "name", o->name,
+					"began_ns", (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid, "gid",
+					(json_int_t)o->gid, "pid", (json_int_t)o->pid, "file", path));
 }
 
 // Whoever wrote it may look at it once it is left over. A folder of the tree that gives its group on to new files does so
