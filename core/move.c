@@ -3,7 +3,6 @@
 #include "core/errlog.h"
 #include "core/folders.h"
 #include "core/store.h"
-#include "core/sys.h"
 #include "core/util.h"
 #include "core/version.h"
 

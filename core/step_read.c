@@ -9,7 +9,6 @@
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
-#include "core/uuid.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,7 +1,6 @@
 #include "fs/attr.h"
 
 #include "core/share.h"
-#include "core/sys.h"
 #include "core/util.h"
 #include "fs/amend.h"
 #include "fs/control.h"

@@ -3,7 +3,6 @@
 #include "core/delete.h"
 #include "core/errlog.h"
 #include "core/stage.h"
-#include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
 #include "fs/metrics.h"

@@ -3,7 +3,6 @@
 #include "core/errlog.h"
 #include "core/metadata.h"
 #include "core/store.h"
-#include "core/sys.h"
 #include "core/util.h"
 #include "fs/client.h"
 #include "fs/complete.h"

@@ -1,4 +1,3 @@
-#include "core/errlog.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"

@@ -1,7 +1,7 @@
 #include "fs/verbs.h"
 
-#include "core/commit.h"
 #include "core/amend.h"
+#include "core/commit.h"
 #include "core/delete.h"
 #include "core/errlog.h"
 #include "core/folders.h"
@@ -10,7 +10,6 @@
 #include "core/pin.h"
 #include "core/remove.h"
 #include "core/stage.h"
-#include "core/sys.h"
 #include "core/util.h"
 #include "fs/handle.h"
 #include "fs/ops.h"
