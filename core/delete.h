@@ -12,9 +12,8 @@
 int ckpt_delete(struct ckpt_step *step);
 const char *ckpt_delete_hint(int error); // what to do about it, or NULL
 const char *ckpt_expire_hint(int error); // of both, one after the other
-// A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -EBUSY
-// another thread is at it; -EIO the outcome is unknown, asking again gives the final answer.
-// -ENOENT: its folder is gone.
+// A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -ENOENT
+// its folder is gone; -EIO the outcome is unknown, asking again gives the final answer.
 int ckpt_undelete(struct ckpt_step *step);
 const char *ckpt_undelete_hint(int error); // what to do about it, or NULL
 // All deleted steps, by name, the newest first; free with ckpt_step_list_free. And what each is called among them: its
@@ -22,7 +21,7 @@ const char *ckpt_undelete_hint(int error); // what to do about it, or NULL
 int ckpt_deleted_list(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, bool by_folder, char *buf, size_t cap);
 // Removes a deleted step for good: its records, and its files behind. What fails is left for the next time. -ESTALE it is
-// not deleted: an undelete of unknown outcome was done, and asking for that again says so; -EBUSY it is being undeleted.
+// not deleted: an undelete of unknown outcome was done, and asking for that again says so; -EBUSY a listed step has its files.
 int ckpt_expire(struct ckpt_step *step);
 
 // Removes what was deleted before this time, until *stop. When the oldest of what is left was deleted; INT64_MAX: nothing

@@ -310,7 +310,7 @@ static bool holder_lives(struct ckpt_store *s)
 }
 
 // Who takes the place of a process that was killed may come before the last of it is gone: a child that had just been
-// forked has its lock, too. A verb is over in a moment.
+// forked has its lock, too. Most verbs are over by then as well; one that copies is not.
 static int lock_take(struct ckpt_store *s)
 {
 	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

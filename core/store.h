@@ -100,8 +100,9 @@ int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const c
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 // -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
-// held; -EBADMSG identity damaged; -EREMOTE the index would not be on a local disk; -ENXIO work_dir does not exist;
-// -EACCES, -EROFS, -EIO. What was given of the settings wins over what the store says; settings may be NULL.
+// held, at once by a mount that lives, else after two seconds; -EBADMSG identity damaged; -EREMOTE the index would not be
+// on a local disk; -ENXIO work_dir does not exist; -EACCES, -EROFS, -EIO. What was given of the settings wins over what the
+// store says; settings may be NULL.
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
 		    struct ckpt_store **ret_store);
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
