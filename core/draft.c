@@ -1,7 +1,7 @@
 #include "core/draft.h"
 
 #include "core/json.h"
-#include "core/step.h"
+#include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "core/uuid.h"
@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#define ORIGIN_XATTR "user.ckptfs.session"
-#define ORIGIN_BYTES_MAX 2048 // as who reads it of a step has room for
 #define PATH_SHOWN_MAX 500
 
 // --- Begin ------------------------------------------------------------------------------------------------------------
@@ -23,7 +21,7 @@ static int origin_set(int fd, json_t *origin)
 {
 	CLEANUP_FREE char *text = ckpt_json_dump(origin, JSON_COMPACT);
 
-	return text ? ckpt_sys.fsetxattr(fd, ORIGIN_XATTR, text, strlen(text), 0) : -ENOMEM;
+	return text ? ckpt_sys.fsetxattr(fd, CKPT_ORIGIN_XATTR, text, strlen(text), 0) : -ENOMEM;
 }
 
 static int origin_write(int fd, const struct ckpt_draft_origin *o)
@@ -115,24 +113,11 @@ void ckpt_draft_drop(struct ckpt_draft *d)
 
 // --- Left over --------------------------------------------------------------------------------------------------------
 
-// 0, and NULL where it says nothing that can be read; -ENOMEM.
-static int origin_read(int dirfd, json_t **ret_origin)
-{
-	char text[ORIGIN_BYTES_MAX];
-	ssize_t n = fgetxattr(dirfd, ORIGIN_XATTR, text, sizeof(text));
-	int rc = 0;
-
-	*ret_origin = NULL;
-	if (n >= 0)
-		rc = ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, ret_origin);
-	return rc == -ENOMEM ? rc : 0;
-}
-
 int ckpt_draft_leave(struct ckpt_draft *d)
 {
 	json_t *origin;
 
-	(void)origin_read(d->dirfd, &origin);
+	(void)ckpt_stage_origin(d->dirfd, &origin);
 	if (json_object_set_new(origin, "told", json_true()) == 0)
 		(void)origin_set(d->dirfd, json_incref(origin)); // else the next open tells of it again
 	json_decref(origin);
@@ -177,12 +162,12 @@ int ckpt_draft_is_empty(struct ckpt_store *s, const char *session)
 
 	if (dirfd < 0)
 		return 0;
-	rc = origin_read(dirfd, &origin);
+	rc = ckpt_stage_origin(dirfd, &origin);
 	if (rc)
 		return rc;
 	path = json_string_value(json_object_get(origin, "file"));
 	// It may have died before it said what it is.
-	silent = fgetxattr(dirfd, ORIGIN_XATTR, NULL, 0) < 0 && errno == ENODATA;
+	silent = fgetxattr(dirfd, CKPT_ORIGIN_XATTR, NULL, 0) < 0 && errno == ENODATA;
 	empty = path || silent ? holds_nothing(dirfd) : 0;
 	if (empty > 0 && s->writable)
 		(void)ckpt_sys.unlink(s->sessions_fd, session, AT_REMOVEDIR);

@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#define ORIGIN_XATTR "user.ckptfs.session"
+#define ORIGIN_BYTES_MAX 2048
 #define LOOK_NS INT64_C(1000000000) // at a commit that is waited for
 
 // --- Who began it -----------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ int ckpt_stage_write_origin(struct ckpt_step *step)
 			      JSON_COMPACT);
 	if (!text)
 		return -ENOMEM;
-	return ckpt_sys.fsetxattr(step->dirfd, ORIGIN_XATTR, text, strlen(text), 0);
+	return ckpt_sys.fsetxattr(step->dirfd, CKPT_ORIGIN_XATTR, text, strlen(text), 0);
 }
 
 static json_int_t integer_of(const json_t *object, const char *key)
@@ -52,17 +52,25 @@ static json_int_t integer_of(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
-int ckpt_stage_read_origin(struct ckpt_step *step)
+int ckpt_stage_origin(int dirfd, json_t **ret_origin)
 {
-	char text[2048];
-	ssize_t n = fgetxattr(step->dirfd, ORIGIN_XATTR, text, sizeof(text));
-	json_t *origin;
-	const char *name, *folder;
+	char text[ORIGIN_BYTES_MAX];
+	ssize_t n = fgetxattr(dirfd, CKPT_ORIGIN_XATTR, text, sizeof(text));
 
+	*ret_origin = NULL;
 	if (n < 0)
 		return errno == ENODATA ? 0 : -errno;
-	if (ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, &origin) == -ENOMEM)
-		return -ENOMEM;
+	return ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, ret_origin) == -ENOMEM ? -ENOMEM : 0;
+}
+
+int ckpt_stage_read_origin(struct ckpt_step *step)
+{
+	json_t *origin;
+	const char *name, *folder;
+	int rc = ckpt_stage_origin(step->dirfd, &origin);
+
+	if (rc)
+		return rc;
 	name = json_string_value(json_object_get(origin, "name"));
 	folder = json_string_value(json_object_get(origin, "folder"));
 	if (name && folder && !ckpt_name_check(name, strlen(name)) && ckpt_name_is_folder_id(folder)) {
@@ -439,7 +447,7 @@ int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirf
 		return rc;
 	rc = ckpt_sys.rename(s->sessions_fd, step->session, to_dirfd, to_name, 0);
 	if (!rc) {
-		fremovexattr(step->dirfd, ORIGIN_XATTR);
+		fremovexattr(step->dirfd, CKPT_ORIGIN_XATTR);
 		move_files(step, into);
 		ckpt_stage_vanish(step);
 	}

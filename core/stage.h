@@ -7,6 +7,11 @@
 
 #include "core/step.h"
 
+struct json_t;
+
+// What a session's directory says of who began it, and of what it is.
+#define CKPT_ORIGIN_XATTR "user.ckptfs.session"
+
 // A handle open for writing in a staged step, kept by whoever serves it; linked into its step.
 struct ckpt_writer {
 	struct ckpt_writer *next, *prev;
@@ -96,5 +101,7 @@ bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);
 void ckpt_stage_forget(struct ckpt_step *step);
 // The step is GONE: its session is nobody's any more, or a committed step's.
 void ckpt_stage_vanish(struct ckpt_step *step);
+// What the directory says, or NULL where it says nothing that can be read. -ENOMEM, or -errno of getxattr(2).
+int ckpt_stage_origin(int dirfd, struct json_t **ret_origin);
 // Reads who began the session, under which name, from the session's directory. A session that does not say: name "". -ENOMEM.
 int ckpt_stage_read_origin(struct ckpt_step *step);
