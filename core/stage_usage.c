@@ -6,7 +6,6 @@
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -16,6 +15,31 @@ static int64_t time_of(const struct timespec *t)
 	return t->tv_sec * INT64_C(1000000000) + t->tv_nsec;
 }
 
+static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u);
+
+// What is renamed or removed while we look, and what we may not look into, is left out. Any other failure is one: what was
+// changed last may be there.
+static int look_at(int dirfd, const char *name, int depth, struct ckpt_stage_usage *u)
+{
+	struct stat st;
+	int fd;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT ? 0 : -errno;
+	u->changed_ns = MAX(u->changed_ns, time_of(&st.st_ctim));
+	if (S_ISREG(st.st_mode)) {
+		u->files++;
+		u->bytes += (uint64_t)st.st_size;
+	}
+	if (!S_ISDIR(st.st_mode) || depth >= CKPT_DEPTH_MAX)
+		return 0;
+	fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EACCES ? 0 : fd;
+	return usage_below(fd, depth + 1, u);
+}
+
+// dirfd is taken.
 static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u)
 {
 	DIR *dir = fdopendir(dirfd);
@@ -23,27 +47,12 @@ static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u)
 	int rc = 0;
 
 	if (!dir) {
+		rc = -errno;
 		close(dirfd);
-		return -errno;
+		return rc;
 	}
-	while (!rc && (d = readdir(dir))) {
-		struct stat st;
-
-		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
-			continue;
-		if (fstatat(dirfd, d->d_name, &st, AT_SYMLINK_NOFOLLOW))
-			continue; // renamed or removed while we look
-		u->changed_ns = MAX(u->changed_ns, time_of(&st.st_ctim));
-		if (S_ISREG(st.st_mode)) {
-			u->files++;
-			u->bytes += (uint64_t)st.st_size;
-		} else if (S_ISDIR(st.st_mode) && depth < CKPT_DEPTH_MAX) {
-			int fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
-
-			if (fd >= 0)
-				rc = usage_below(fd, depth + 1, u);
-		}
-	}
+	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
+		rc = look_at(dirfd, d->d_name, depth, u);
 	closedir(dir);
 	return rc;
 }

@@ -65,12 +65,9 @@ static int remove_below(int dirfd, int depth, const bool *stop)
 		close(dirfd);
 		return -errno;
 	}
-	while (!rc && (d = readdir(dir))) {
-		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
-			continue;
+	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
 		rc = stop && __atomic_load_n(stop, __ATOMIC_RELAXED) ? -EINTR
 								     : remove_one(dirfd, d->d_name, depth, stop);
-	}
 	closedir(dir);
 	return rc;
 }

@@ -189,6 +189,57 @@ START_TEST(a_session_that_cannot_be_looked_at_stays)
 }
 END_TEST
 
+static struct ckpt_sys below;
+static int refused; // -errno of an open of the folder in it
+
+static int open_but_for_sub(int dirfd, const char *path, int flags, mode_t mode)
+{
+	return strcmp(path, "sub") ? below.open(dirfd, path, flags, mode) : refused;
+}
+
+// What cannot be looked into for the moment may be what is being written: nothing is known of its age.
+START_TEST(a_folder_that_cannot_be_opened_just_now_keeps_the_step)
+{
+	static const int not_now[] = {-EMFILE, -ENFILE, -EIO, -ENOMEM};
+	struct ckpt_step *step = staged(TEMP);
+	struct ckpt_stage_usage u;
+
+	below = ckpt_sys;
+	ckpt_sys.open = open_but_for_sub;
+	for (size_t i = 0; i < ARRAY_LEN(not_now); i++) {
+		refused = not_now[i];
+		ck_error(ckpt_stage_usage(step, &u), -not_now[i]);
+		ckpt_stage_expire_before(s, soon(), &go_on);
+		ck_assert(is_there(TEMP));
+	}
+	ckpt_sys.open = below.open;
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	ck_assert(!is_there(TEMP));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(what_goes_away_or_may_not_be_read_is_left_out)
+{
+	static const int gone[] = {-ENOENT, -ENOTDIR, -ELOOP, -EACCES};
+	struct ckpt_step *step = staged(TEMP);
+	struct ckpt_stage_usage u;
+
+	close(ckpt_staged_put(step, "b", "more"));
+	below = ckpt_sys;
+	ckpt_sys.open = open_but_for_sub;
+	for (size_t i = 0; i < ARRAY_LEN(gone); i++) {
+		refused = gone[i];
+		ck_ok(ckpt_stage_usage(step, &u));
+		ck_assert_uint_eq(u.files, 1);
+	}
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	ck_assert(!is_there(TEMP));
+	ckpt_sys.open = below.open;
+	ckpt_step_unref(step);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("stage usage");
@@ -202,6 +253,8 @@ int main(void)
 	tcase_add_test(tcase, what_its_maker_may_go_on_with_stays);
 	tcase_add_test(tcase, a_left_one_expires_when_nobody_reads_it);
 	tcase_add_test(tcase, a_session_that_cannot_be_looked_at_stays);
+	tcase_add_test(tcase, a_folder_that_cannot_be_opened_just_now_keeps_the_step);
+	tcase_add_test(tcase, what_goes_away_or_may_not_be_read_is_left_out);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
