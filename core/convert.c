@@ -7,10 +7,24 @@
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+
+static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth);
+
+// What cannot be looked into may hold steps.
+static int check_below(struct ckpt_store *s, int dirfd, const char *name, int depth)
+{
+	int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd == -ENOTDIR || fd == -ENOENT || fd == -ELOOP ? 0 : fd;
+	if (depth <= CKPT_DEPTH_MAX)
+		return check_empty_of_steps(s, fd, depth);
+	ckpt_sys.close(fd);
+	return -E2BIG;
+}
 
 // Whether this folder, or one below it, holds steps: those are called by it. dirfd is taken.
 static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth)
@@ -21,22 +35,14 @@ static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth)
 	int rc = 0;
 
 	if (!dir) {
+		rc = -errno;
 		ckpt_sys.close(dirfd);
-		return -ENOMEM;
+		return rc;
 	}
-	if (!ckpt_store_folder_id(s, dirfd, false, id) && ckpt_step_any(s, id))
-		rc = -ENOTEMPTY;
-	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d) {
-		int fd;
-
-		if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
-			continue;
-		fd = ckpt_sys.open(dirfd, d->d_name, O_RDONLY | O_DIRECTORY, 0);
-		if (fd >= 0)
-			rc = depth < CKPT_DEPTH_MAX ? check_empty_of_steps(s, fd, depth + 1) : -E2BIG;
-		if (fd >= 0 && depth >= CKPT_DEPTH_MAX)
-			ckpt_sys.close(fd);
-	}
+	rc = ckpt_store_folder_id(s, dirfd, false, id);
+	rc = rc == -ENOENT ? 0 : rc || !ckpt_step_any(s, id) ? rc : -ENOTEMPTY;
+	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
+		rc = d->d_type == DT_DIR || d->d_type == DT_UNKNOWN ? check_below(s, dirfd, d->d_name, depth + 1) : 0;
 	closedir(dir);
 	return rc;
 }

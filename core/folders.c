@@ -3,7 +3,6 @@
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -22,37 +21,54 @@ static int add(struct ckpt_folders *f, const char *id, const char *path)
 	return 0;
 }
 
-// Their ids are attributes of the directories. dirfd is taken.
+// Their ids are attributes of the directories. One that is not ours to read has none.
+static int add_folder(struct ckpt_store *s, struct ckpt_folders *f, int dirfd, const char *path)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = ckpt_store_folder_id(s, dirfd, false, id);
+
+	if (rc)
+		return rc == -ENOENT || rc == -EACCES ? 0 : rc;
+	return add(f, id, path);
+}
+
+static int walk(struct ckpt_store *s, struct ckpt_folders *f, int dirfd, const char *path, int depth);
+
+static int walk_below(struct ckpt_store *s, struct ckpt_folders *f, int dirfd, const struct dirent *d, const char *path,
+		      int depth)
+{
+	CLEANUP_FREE char *below = NULL;
+	int fd;
+
+	if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
+		return 0;
+	fd = openat(dirfd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) // it was removed or replaced meanwhile, or is not ours to read
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES ? 0 : -errno;
+	if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0) {
+		below = NULL;
+		close(fd);
+		return -ENOMEM;
+	}
+	return walk(s, f, fd, below, depth);
+}
+
+// dirfd is taken.
 static int walk(struct ckpt_store *s, struct ckpt_folders *f, int dirfd, const char *path, int depth)
 {
 	DIR *dir = fdopendir(dirfd);
-	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct dirent *d;
 	int rc = 0;
 
 	if (!dir) {
+		rc = -errno;
 		close(dirfd);
-		return -ENOMEM;
+		return rc;
 	}
-	if (*path && !ckpt_store_folder_id(s, dirfd, false, id))
-		rc = add(f, id, path);
-	while (!rc && depth < DEPTH_MAX && !(rc = ckpt_sys.readdir(dir, &d)) && d) {
-		CLEANUP_FREE char *below = NULL;
-		int fd;
-
-		if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
-			continue;
-		fd = openat(dirfd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0)
-			continue;
-		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0) {
-			below = NULL;
-			close(fd);
-			rc = -ENOMEM;
-		} else {
-			rc = walk(s, f, fd, below, depth + 1);
-		}
-	}
+	if (*path)
+		rc = add_folder(s, f, dirfd, path);
+	while (!rc && depth < DEPTH_MAX && !(rc = ckpt_sys.readdir(dir, &d)) && d)
+		rc = walk_below(s, f, dirfd, d, path, depth + 1);
 	closedir(dir);
 	return rc;
 }
@@ -82,8 +98,7 @@ int ckpt_folders_read(struct ckpt_store *s, struct ckpt_folders *ret_folders)
 
 	if (!rc && any) {
 		fd = openat(s->tree_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (fd >= 0)
-			rc = walk(s, &f, fd, "", 0);
+		rc = fd < 0 ? -errno : walk(s, &f, fd, "", 0);
 	}
 	if (rc) {
 		ckpt_folders_done(&f);

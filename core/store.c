@@ -42,6 +42,7 @@ static const char *const folders[] = {"sessions", "tree", "trash"};
 static int write_file(int dirfd, const char *name, const char *text)
 {
 	char temp[64];
+	ssize_t n;
 	int fd, rc;
 
 	snprintf(temp, sizeof(temp), "%s.new", name);
@@ -49,9 +50,8 @@ static int write_file(int dirfd, const char *name, const char *text)
 	fd = ckpt_sys.open(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL, 0644);
 	if (fd < 0)
 		return fd;
-	rc = (int)MIN(ckpt_sys.pwrite(fd, text, strlen(text), 0), (ssize_t)0);
-	if (!rc)
-		rc = ckpt_sys.fsync(fd);
+	n = ckpt_sys.pwrite(fd, text, strlen(text), 0);
+	rc = n < 0 ? (int)n : ckpt_sys.fsync(fd);
 	ckpt_sys.close(fd);
 	if (!rc)
 		rc = ckpt_sys.rename(dirfd, temp, dirfd, name, 0);
@@ -669,14 +669,18 @@ static int folder_sync(struct ckpt_store *s, int dirfd, const char *id)
 	return 0;
 }
 
-static bool folder_read(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+// 0; -ENOENT it has none, or none of ours. A failure is not that: who took it for none would lose the folder's steps from sight.
+static int folder_read(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 {
 	char path[32];
+	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", dirfd);
+	n = getxattr(path, FOLDER_XATTR, ret_id, CKPT_FOLDER_ID_LEN);
+	if (n < 0)
+		return errno == ENODATA || errno == ERANGE || errno == EOPNOTSUPP ? -ENOENT : -errno;
 	ret_id[CKPT_FOLDER_ID_LEN] = '\0';
-	return getxattr(path, FOLDER_XATTR, ret_id, CKPT_FOLDER_ID_LEN) == CKPT_FOLDER_ID_LEN && *ret_id &&
-	       ckpt_name_is_folder_id(ret_id);
+	return n == CKPT_FOLDER_ID_LEN && *ret_id && ckpt_name_is_folder_id(ret_id) ? 0 : -ENOENT;
 }
 
 // A new id, unless another thread was quicker; what is no id of ours is replaced.
@@ -691,10 +695,12 @@ static int folder_make(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 		return rc;
 	ckpt_hex(bytes, sizeof(bytes), id);
 	rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, XATTR_CREATE);
-	if (rc == -EEXIST && folder_read(dirfd, ret_id))
-		return 0;
-	if (rc == -EEXIST)
+	if (rc == -EEXIST) {
+		rc = folder_read(dirfd, ret_id);
+		if (rc != -ENOENT)
+			return rc;
 		rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, XATTR_REPLACE);
+	}
 	memcpy(ret_id, id, sizeof(id));
 	return rc;
 }
@@ -702,8 +708,10 @@ static int folder_make(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	int rc = folder_read(dirfd, id) ? 0 : make ? folder_make(dirfd, id) : -ENOENT;
+	int rc = folder_read(dirfd, id);
 
+	if (rc == -ENOENT && make)
+		rc = folder_make(dirfd, id);
 	if (!rc && make)
 		rc = folder_sync(s, dirfd, id);
 	if (!rc)

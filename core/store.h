@@ -114,7 +114,8 @@ int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);
 // The lock's holder writes where it is mounted, for others to read.
 int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
 
-// The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT.
+// The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT. Another
+// error says nothing of it.
 // dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
 int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
 

@@ -197,6 +197,72 @@ START_TEST(a_folder_whose_name_is_taken_meanwhile_stays_one)
 }
 END_TEST
 
+static struct ckpt_sys below;
+static int refused; // -errno of an open of the folder in it
+
+static int open_but_for_sub(int dirfd, const char *path, int flags, mode_t mode)
+{
+	return strcmp(path, "sub") ? below.open(dirfd, path, flags, mode) : refused;
+}
+
+static void save_in(struct ckpt_store *s, const char *folder)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(s->tree_fd, folder, O_RDONLY | O_DIRECTORY, 0);
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *step;
+
+	ck_ok(fd);
+	ck_ok(ckpt_store_folder_id(s, fd, true, id));
+	ck_ok(ckpt_stage_begin(s, id, "1000", 0755, getuid(), getgid(), getpid(), &step));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ckpt_step_unref(step);
+}
+
+// Its steps are called by the folder. One that cannot be looked into just now may have some.
+START_TEST(a_folder_of_steps_is_none_that_becomes_a_step)
+{
+	static const int not_now[] = {-EMFILE, -EIO, -ENOMEM, -EACCES};
+	struct ckpt_step *step;
+	struct ckpt_store *s;
+	char dir[PATH_MAX];
+
+	prepare(dir);
+	s = ckpt_save_open(dir);
+	save_in(s, NAME "/sub");
+	ck_error(ckpt_convert_prepare(s, s->tree_fd, "", NAME, &step), ENOTEMPTY);
+	below = ckpt_sys;
+	ckpt_sys.open = open_but_for_sub;
+	for (size_t i = 0; i < ARRAY_LEN(not_now); i++) {
+		refused = not_now[i];
+		ck_error(ckpt_convert_prepare(s, s->tree_fd, "", NAME, &step), -not_now[i]);
+	}
+	ckpt_sys.open = below.open;
+	check_folder(s);
+	ckpt_store_close(s);
+}
+END_TEST
+
+START_TEST(a_folder_that_is_too_deep_for_a_step_stays_one)
+{
+	char dir[PATH_MAX], path[4 * CKPT_DEPTH_MAX] = NAME;
+	struct ckpt_step *step;
+	struct ckpt_store *s;
+
+	prepare(dir);
+	s = ckpt_save_open(dir);
+	for (int depth = 0; depth <= CKPT_DEPTH_MAX; depth++) {
+		strcat(path, "/d");
+		ck_ok(ckpt_sys.mkdir(s->tree_fd, path, 0755));
+		ck_assert_int_eq(ckpt_convert_prepare(s, s->tree_fd, "", NAME, &step),
+				 depth < CKPT_DEPTH_MAX ? 0 : -E2BIG);
+		if (depth < CKPT_DEPTH_MAX)
+			ckpt_step_unref(step);
+	}
+	check_folder(s);
+	ckpt_store_close(s);
+}
+END_TEST
+
 START_TEST(a_call_that_fails_leaves_the_folder_or_the_step)
 {
 	uint64_t n = 1;
@@ -315,6 +381,8 @@ int main(void)
 	tcase_add_loop_test(faults, a_call_that_fails_leaves_the_folder_or_the_step, 0, 2 * ckpt_sysfault_kinds());
 	tcase_add_loop_test(faults, a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step, 0, 5);
 	tcase_add_test(faults, a_folder_whose_name_is_taken_meanwhile_stays_one);
+	tcase_add_test(faults, a_folder_of_steps_is_none_that_becomes_a_step);
+	tcase_add_test(faults, a_folder_that_is_too_deep_for_a_step_stays_one);
 	suite_add_tcase(suite, faults);
 	tcase_add_test(power, power_cuts_at_every_point_leave_the_folder_or_the_step);
 	tcase_add_loop_test(power, power_cuts_after_a_failure_leave_the_folder_or_the_step, 0, 2);

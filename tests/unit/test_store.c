@@ -1,4 +1,5 @@
 // A store's life: init, open, its lock, who holds it, and what open refuses.
+#include "tests/support/callfault.h"
 #include "tests/support/save.h"
 
 #include "core/sys.h"
@@ -382,6 +383,30 @@ START_TEST(a_folder_keeps_its_id)
 }
 END_TEST
 
+// Who took a failure for "none" would forget the folder's steps, or give the folder another id.
+START_TEST(an_id_that_cannot_be_read_just_now_is_not_taken_for_none)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	char id[CKPT_FOLDER_ID_LEN + 1], again[CKPT_FOLDER_ID_LEN + 1] = "";
+	CLEANUP_FD int fd = -1;
+
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, "runs", 0755));
+	fd = ckpt_sys.open(s->tree_fd, "runs", O_RDONLY | O_DIRECTORY, 0);
+	ck_ok(ckpt_store_folder_id(s, fd, true, id));
+	for (int make = 0; make <= 1; make++) {
+		int rc;
+
+		ckpt_callfault_begin(1, -ENOMEM);
+		rc = ckpt_store_folder_id(s, fd, make, again);
+		ckpt_callfault_end();
+		ck_error(rc, ENOMEM);
+		ck_ok(ckpt_store_folder_id(s, fd, make, again));
+		ck_assert_str_eq(id, again);
+	}
+	ckpt_store_close(s);
+}
+END_TEST
+
 START_TEST(sequence_numbers_go_on_after_a_restart)
 {
 	static const struct ckpt_commit how = {.event = "marker", .profile = "generic"};
@@ -434,6 +459,7 @@ static Suite *store_suite(void)
 	tcase_add_test(tcase, what_a_dead_daemon_was_removing_goes_at_the_next_start);
 	tcase_add_test(tcase, an_id_that_was_not_synced_is_synced_by_the_next_who_asks);
 	tcase_add_test(tcase, a_folder_keeps_its_id);
+	tcase_add_test(tcase, an_id_that_cannot_be_read_just_now_is_not_taken_for_none);
 	tcase_add_test(tcase, sequence_numbers_go_on_after_a_restart);
 	tcase_add_test(tcase, times_are_believed_only_of_filesystems_known_to_tell_changes_apart);
 	suite_add_tcase(suite, tcase);
