@@ -302,9 +302,10 @@ static int act_announce(struct ckpt_trial *t)
 		rc = ckpt_store_holder(t->dir, &h);
 	if (rc)
 		return rc;
-	snprintf(t->said, sizeof(t->said), "%s %d", h.mountpoint, h.pid == getpid());
+	rc = h.mountpoint ? 0 : -EIO; // somebody has it, and who could not be read
+	snprintf(t->said, sizeof(t->said), "%s %d", h.mountpoint ? h.mountpoint : "", h.pid == getpid());
 	ckpt_holder_done(&h);
-	return 0;
+	return rc;
 }
 
 static int act_begin(struct ckpt_trial *t)
@@ -466,12 +467,13 @@ static int act_leave_draft(struct ckpt_trial *t)
 
 static int act_convert(struct ckpt_trial *t)
 {
-	struct ckpt_step *step;
-	int rc = ckpt_convert_prepare(t->s, t->s->tree_fd, "", "run", &step);
+	struct ckpt_step *step = ckpt_step_find(t->s, "", "run"); // of an attempt that could not go back
+	bool prepared = !step;
+	int rc = prepared ? ckpt_convert_prepare(t->s, t->s->tree_fd, "", "run", &step) : 0;
 
 	if (rc)
 		return rc;
-	rc = ckpt_convert(step, t->s->tree_fd);
+	rc = prepared ? ckpt_convert(step, t->s->tree_fd) : 0;
 	if (!rc) {
 		rc = ckpt_convert_sync(t->s, t->s->tree_fd);
 		if (!rc)
