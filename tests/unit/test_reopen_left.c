@@ -1,0 +1,319 @@
+// Changes of a committed step that were not completed: how they are left, taken up again, and when they are a version by
+// themselves.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/delete.h"
+#include "core/reopen.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <sys/stat.h>
+
+#define WAIT_MS 5000
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+static struct ckpt_step *base;
+
+static struct ckpt_step *save(const char *name, const char *profile, const char *const *files)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	how.profile = profile;
+	for (; *files; files++)
+		close(ckpt_staged_put(step, *files, "committed"));
+	ck_ok(ckpt_commit(step, &how));
+	return step;
+}
+
+static void setup(void)
+{
+	static const char *const files[] = {"model.bin", "config.json", NULL};
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	base = save("1000", "generic", files);
+}
+
+static void teardown(void)
+{
+	ckpt_save_settle(s);
+	ckpt_step_unref(base);
+	ckpt_store_close(s);
+}
+
+static struct ckpt_step *reopen(void)
+{
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_reopen(base, &step));
+	return step;
+}
+
+// As a client does that takes a file away and writes another in its place.
+static void change(struct ckpt_step *step, const char *path)
+{
+	ck_ok(ckpt_stage_enter(step, true));
+	ck_ok(ckpt_sys.unlink(step->dirfd, path, 0));
+	close(ckpt_staged_put(step, path, "changed"));
+	ckpt_stage_leave(step);
+}
+
+static bool ends_as(struct ckpt_step *step, enum ckpt_step_state state)
+{
+	for (int i = 0; i < WAIT_MS && (ckpt_step_state(step) != state || ckpt_reopen_any(base)); i++)
+		usleep(1000);
+	return ckpt_step_state(step) == state;
+}
+
+// From here on it is given up when it stands still for 10 ms.
+static void be_quick(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	s->settings.quiet_ns = INT64_C(10000000);
+	pthread_cond_broadcast(&step->changed);
+}
+
+// The changes of a daemon that ended, in a store that is opened anew.
+static struct ckpt_step *left_over(void)
+{
+	struct ckpt_step *step = reopen(), **left;
+	size_t count;
+
+	change(step, "config.json");
+	ckpt_step_unref(step);
+	ckpt_step_unref(TAKE_PTR(base));
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	base = ckpt_step_find(s, "", "1000");
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 1);
+	step = ckpt_step_ref(left[0]);
+	ckpt_step_list_free(left, count);
+	return step;
+}
+
+// --- Taken up again -----------------------------------------------------------------------------------------------------
+
+static struct {
+	unsigned calls; // atomic
+	struct ckpt_step *from, *to;
+} renewed;
+
+static void renew(void *arg, struct ckpt_step *from, struct ckpt_step *to)
+{
+	ck_assert_ptr_eq(arg, &renewed);
+	renewed.from = from;
+	renewed.to = to;
+	__atomic_add_fetch(&renewed.calls, 1, __ATOMIC_RELEASE);
+}
+
+static void assert_renewed(unsigned calls, struct ckpt_step *from, struct ckpt_step *to)
+{
+	for (int i = 0; i < WAIT_MS && __atomic_load_n(&renewed.calls, __ATOMIC_ACQUIRE) < calls; i++)
+		usleep(1000);
+	ck_assert_uint_eq(renewed.calls, calls);
+	ck_assert_ptr_eq(renewed.from, from);
+	ck_assert_ptr_eq(renewed.to, to);
+}
+
+// The mount is told which of the two is shown, each time.
+START_TEST(changes_that_were_left_are_taken_up_dropped_given_up_or_committed)
+{
+	struct ckpt_step *step = left_over();
+	int64_t long_ns = s->settings.quiet_ns;
+
+	s->renew_arg = &renewed;
+	s->renew = renew;
+	ck_ok(ckpt_stage_resume(step));
+	assert_renewed(1, base, step);
+	ck_error(ckpt_stage_resume(step), ESTALE);
+	ck_ok(ckpt_stage_abort(step, false));
+	assert_renewed(2, step, base);
+	ckpt_staged_check(base, "config.json", "committed");
+	ckpt_step_unref(step);
+	step = reopen();
+	assert_renewed(3, base, step);
+	be_quick(step);
+	ck_assert(ends_as(step, CKPT_STEP_LEFT));
+	assert_renewed(4, step, base);
+	s->settings.quiet_ns = long_ns;
+	ck_ok(ckpt_stage_resume(step));
+	assert_renewed(5, base, step);
+	change(step, "config.json");
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_assert_uint_eq(step->summary.version, 2);
+	ckpt_staged_check(step, "config.json", "changed");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(changes_of_a_version_that_is_not_the_last_are_not_taken_up)
+{
+	struct ckpt_step *step = left_over();
+
+	ck_ok(ckpt_commit_metadata(base, "{\"temporary\":true}"));
+	ck_error(ckpt_stage_resume(step), EEXIST);
+	ck_assert_uint_eq(ckpt_save_errors(s, "these changes would undo what it brought"), 1);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(changes_are_not_taken_up_beside_others_or_while_they_are_dropped)
+{
+	struct ckpt_step *step = left_over(), *other = reopen();
+
+	ck_error(ckpt_stage_resume(step), EEXIST);
+	ck_ok(ckpt_stage_abort(other, false));
+	ckpt_step_unref(other);
+	step->changers++; // somebody drops it just now
+	ck_error(ckpt_stage_resume(step), EBUSY);
+	step->changers--;
+	ck_ok(ckpt_stage_resume(step));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(changes_of_a_step_that_is_gone_become_a_step_of_its_name)
+{
+	struct ckpt_step *step = left_over();
+
+	ck_ok(ckpt_delete(base));
+	ck_ok(ckpt_stage_resume(step));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_staged_check(step, "config.json", "changed");
+	ckpt_staged_check(step, "model.bin", "committed");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_name_that_is_saved_anew_is_not_that_of_changes_any_more)
+{
+	struct ckpt_step *step = left_over(), *rival;
+
+	ck_ok(ckpt_delete(base));
+	rival = ckpt_staged_begin(s, "1000");
+	ck_error(ckpt_stage_resume(step), EEXIST);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
+	ckpt_step_unref(rival);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Removed ------------------------------------------------------------------------------------------------------------
+
+static int unlink_as_some_disks(int dirfd, const char *path, int flags)
+{
+	(void)dirfd;
+	(void)path;
+	(void)flags;
+	return -EEXIST; // POSIX allows it for a directory that has something in it
+}
+
+START_TEST(a_step_with_files_is_not_removed_whatever_the_disk_calls_it)
+{
+	struct ckpt_step *step = reopen(), *staged = ckpt_staged_begin(s, "1");
+	struct ckpt_sys below = ckpt_sys;
+
+	ckpt_sys.unlink = unlink_as_some_disks;
+	ck_error(ckpt_reopen_remove(step), ENOTEMPTY);
+	ck_error(ckpt_stage_remove(staged), ENOTEMPTY);
+	ckpt_sys.unlink = below.unlink;
+	ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_COMMITTED);
+	ck_assert_int_eq(ckpt_step_state(staged), CKPT_STEP_STAGED);
+	ckpt_step_unref(step);
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(what_is_being_committed_or_was_is_not_removed)
+{
+	struct ckpt_step *step = reopen();
+
+	step->state = CKPT_STEP_COMMITTING; // nobody else looks
+	ck_error(ckpt_reopen_remove(step), EBUSY);
+	step->state = CKPT_STEP_STAGED;
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_error(ckpt_reopen_remove(step), EROFS);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- A change that is a version by itself ---------------------------------------------------------------------------------
+
+static const struct {
+	const char *profile;
+	const char *files[4];
+	bool overwritten;
+	enum ckpt_step_state end;
+} takes_out[] = {
+	{"megatron", {"old", "metadata.json", ".metadata"}, false, CKPT_STEP_COMMITTED},
+	{"megatron", {"old", "metadata.json", ".metadata"}, true, CKPT_STEP_LEFT}, // as a save anew does
+	{"megatron", {"old", "metadata.json"}, false, CKPT_STEP_LEFT},
+	{"generic", {"old", "metadata.json", ".metadata"}, false, CKPT_STEP_LEFT},
+};
+
+START_TEST(a_file_that_megatron_takes_out_of_its_own_step_is_a_version)
+{
+	struct ckpt_step *step;
+
+	ckpt_step_unref(base);
+	base = save("iter_1", takes_out[_i].profile, takes_out[_i].files);
+	step = reopen();
+	ck_ok(ckpt_stage_enter(step, true));
+	ck_ok(ckpt_sys.unlink(step->dirfd, "old", 0));
+	ckpt_stage_leave(step);
+	__atomic_store_n(&step->overwritten, takes_out[_i].overwritten, __ATOMIC_RELEASE);
+	be_quick(step);
+	ck_assert(ends_as(step, takes_out[_i].end));
+	if (takes_out[_i].end == CKPT_STEP_COMMITTED)
+		ck_assert_str_eq(step->summary.event, "quiet");
+	else
+		ckpt_staged_check(base, "old", "committed");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_quiet_commit_that_fails_is_tried_again)
+{
+	struct ckpt_step *step;
+
+	s->settings.amend = CKPT_AMEND_REPLACE;
+	step = reopen();
+	change(step, "config.json");
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "dir", 0755));
+	ck_assert_int_eq(mkfifoat(step->dirfd, "dir/fifo", 0600), 0); // which no step can have
+	be_quick(step);
+	while (!ckpt_save_errors(s, "commit failed"))
+		usleep(1000);
+	ck_assert(ckpt_reopen_any(base));
+	ck_ok(ckpt_sys.unlink(step->dirfd, "dir/fifo", 0));
+	ck_assert(ends_as(step, CKPT_STEP_COMMITTED));
+	ckpt_staged_check(step, "config.json", "changed");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("reopen left");
+	TCase *tcase = tcase_create("left");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, changes_that_were_left_are_taken_up_dropped_given_up_or_committed);
+	tcase_add_test(tcase, changes_of_a_version_that_is_not_the_last_are_not_taken_up);
+	tcase_add_test(tcase, changes_are_not_taken_up_beside_others_or_while_they_are_dropped);
+	tcase_add_test(tcase, changes_of_a_step_that_is_gone_become_a_step_of_its_name);
+	tcase_add_test(tcase, a_name_that_is_saved_anew_is_not_that_of_changes_any_more);
+	tcase_add_test(tcase, a_step_with_files_is_not_removed_whatever_the_disk_calls_it);
+	tcase_add_test(tcase, what_is_being_committed_or_was_is_not_removed);
+	tcase_add_loop_test(tcase, a_file_that_megatron_takes_out_of_its_own_step_is_a_version, 0, 4);
+	tcase_add_test(tcase, a_quiet_commit_that_fails_is_tried_again);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
