@@ -64,6 +64,16 @@ START_TEST(a_name_that_is_kept_for_one_is_nobody_elses)
 }
 END_TEST
 
+static size_t left_count(void)
+{
+	struct ckpt_step **left;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ckpt_step_list_free(left, count);
+	return count;
+}
+
 START_TEST(a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "1"), **left;
@@ -77,6 +87,7 @@ START_TEST(a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another)
 	step = ckpt_staged_begin(s, "2");
 	ck_ok(reserve(step, "", "1"));
 	ck_error(ckpt_stage_resume(left[0]), EEXIST);
+	ck_assert_uint_eq(left_count(), 1); // where it was
 	release(step);
 	ck_ok(ckpt_stage_resume(left[0]));
 	ckpt_step_unref(step);
