@@ -1,0 +1,304 @@
+// Staged and left steps where something is in the way: records that cannot be read, somebody who is at work, damage.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/delete.h"
+#include "core/draft.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+
+static void setup(void)
+{
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+}
+
+static void teardown(void)
+{
+	ckpt_store_close(s);
+}
+
+static void start_anew(void)
+{
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+}
+
+static struct ckpt_step *the_left_one(void)
+{
+	struct ckpt_step **left, *step;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 1);
+	step = ckpt_step_ref(left[0]);
+	ckpt_step_list_free(left, count);
+	return step;
+}
+
+// --- Records that cannot be read ----------------------------------------------------------------------------------------
+
+static void damage_record_of(const char *name)
+{
+	char path[2 * PATH_MAX];
+	int fd;
+
+	snprintf(path, sizeof(path), "steps/%s", name);
+	ck_ok(ckpt_sys.mkdir(s->dirfd, path, 0700));
+	strcat(path, "/1");
+	fd = ckpt_sys.open(s->dirfd, path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+	ck_ok(fd);
+	close(fd);
+}
+
+START_TEST(a_name_whose_record_cannot_be_read_is_taken)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_step *step, *none;
+
+	damage_record_of("1000");
+	start_anew();
+	step = ckpt_staged_begin(s, "1");
+	ck_error(ckpt_stage_begin(s, "", "1000", 0755, 0, 0, 0, &none), EEXIST);
+	ck_error(ckpt_stage_rename(step, "", "1000"), EEXIST);
+	ck_assert_uint_eq(ckpt_save_errors(s, "its record cannot be read"), 2);
+	how.name = "1000";
+	ck_error(ckpt_commit(step, &how), EEXIST);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ck_assert_str_eq(step->summary.name, "1");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(nothing_left_is_dropped_while_a_record_cannot_be_read)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+
+	close(ckpt_staged_put(step, "file", "text"));
+	ckpt_step_unref(step);
+	damage_record_of("1000");
+	start_anew();
+	step = the_left_one();
+	ck_error(ckpt_stage_abort(step, false), EPERM);
+	ck_assert_uint_eq(ckpt_save_errors(s, "it is kept"), 1);
+	ckpt_step_unref(step);
+	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
+	start_anew();
+	step = the_left_one();
+	ck_ok(ckpt_stage_abort(step, false));
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Somebody is at work ------------------------------------------------------------------------------------------------
+
+START_TEST(what_somebody_uses_is_dropped_only_by_who_insists)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	ck_assert(!ckpt_stage_use(step)); // it is not left
+	ckpt_staged_writer(step, &w, fd);
+	ck_error(ckpt_stage_abort(step, true), EBUSY);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ckpt_step_unref(step);
+	start_anew();
+	step = the_left_one();
+	ck_assert(ckpt_stage_use(step));
+	ck_error(ckpt_stage_abort(step, true), EBUSY);
+	ck_ok(ckpt_stage_abort(step, false));
+	ck_assert(!ckpt_stage_use(step));
+	ckpt_stage_unuse(step);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void *commit_aside(void *arg)
+{
+	static int result;
+
+	result = ckpt_staged_commit(arg, 0, NULL);
+	return &result;
+}
+
+static void await(struct ckpt_step *step, enum ckpt_step_state state)
+{
+	while (ckpt_step_state(step) != state)
+		usleep(1000);
+}
+
+START_TEST(a_commit_waits_for_all_changes_that_had_begun)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	pthread_t thread;
+	void *result;
+
+	ck_ok(ckpt_stage_enter(step, false));
+	ck_ok(ckpt_stage_enter(step, false));
+	ck_assert_int_eq(pthread_create(&thread, NULL, commit_aside, step), 0);
+	await(step, CKPT_STEP_COMMITTING);
+	close(ckpt_staged_put(step, "first", "1"));
+	ckpt_stage_leave(step);
+	usleep(50000);
+	close(ckpt_staged_put(step, "second", "2"));
+	ckpt_stage_leave(step);
+	pthread_join(thread, &result);
+	ck_assert_int_eq(*(int *)result, 0);
+	ckpt_staged_check(step, "first", "1");
+	ckpt_staged_check(step, "second", "2");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static struct ckpt_sys below;
+static struct ckpt_step *dropped;
+static bool has_gate; // atomic
+
+// While its session moves to the trash, somebody completes the step.
+static int rename_beside_a_commit(int from, const char *name, int to, const char *as, unsigned flags)
+{
+	__atomic_store_n(&has_gate, true, __ATOMIC_RELEASE);
+	await(dropped, CKPT_STEP_COMMITTING);
+	return below.rename(from, name, to, as, flags);
+}
+
+static void *abort_aside(void *arg)
+{
+	static int result;
+
+	result = ckpt_stage_abort(arg, false);
+	return &result;
+}
+
+START_TEST(a_step_that_is_dropped_as_its_commit_begins_is_gone)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	pthread_t thread;
+	void *result;
+
+	below = ckpt_sys;
+	dropped = step;
+	ckpt_sys.rename = rename_beside_a_commit;
+	ck_assert_int_eq(pthread_create(&thread, NULL, abort_aside, step), 0);
+	while (!__atomic_load_n(&has_gate, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	ck_error(ckpt_staged_commit(step, 0, NULL), ESTALE);
+	pthread_join(thread, &result);
+	ckpt_sys.rename = below.rename;
+	ck_assert_int_eq(*(int *)result, 0);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
+	ck_assert_uint_eq(ckpt_save_errors(s, "at the same moment"), 1);
+	ck_error(ckpt_staged_commit(step, 0, NULL), ESTALE);
+	ckpt_step_unref(step);
+	step = ckpt_staged_begin(s, "1"); // the name is free
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// What was written through one and closed is how the file is for all that have it open, and for no other file.
+START_TEST(a_close_says_how_its_file_is_now)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1");
+	struct ckpt_writer a, fork, unflushed, other;
+	int fd = ckpt_staged_put(step, "a", "text"), fd_other = ckpt_staged_put(step, "b", "text");
+
+	ckpt_staged_writer(step, &fork, fd);
+	ckpt_stage_writer_flushed(&fork, 1, 1);
+	ckpt_staged_writer(step, &unflushed, fd);
+	ckpt_staged_writer(step, &other, fd_other);
+	ckpt_stage_writer_flushed(&other, 2, 2);
+	ckpt_staged_writer(step, &a, fd);
+	ckpt_stage_writer_flushed(&a, 4, 44);
+	ck_assert_uint_eq(fork.flush_bytes, 4);
+	ck_assert_int_eq(fork.flush_mtime_ns, 44);
+	ck_assert(!unflushed.flushed);
+	ck_assert_uint_eq(unflushed.flush_bytes, 0);
+	ck_assert_uint_eq(other.flush_bytes, 2);
+	ckpt_stage_writer_remove(&a);
+	ckpt_stage_writer_remove(&fork);
+	ckpt_stage_writer_remove(&unflushed);
+	ckpt_stage_writer_remove(&other);
+	close(fd);
+	close(fd_other);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Damage -------------------------------------------------------------------------------------------------------------
+
+START_TEST(of_a_damaged_manifest_nothing_is_derived)
+{
+	struct ckpt_step *from = ckpt_save_one(s, CKPT_SAVE_LARGE), *step;
+	char command[2 * PATH_MAX + 128];
+
+	ckpt_step_unref(from);
+	ckpt_store_close(s);
+	snprintf(command, sizeof(command), "rm -r '%s/index' && for f in '%s'/m/*; do printf X >\"$f\"; done", dir,
+		 dir);
+	ck_assert_int_eq(system(command), 0);
+	s = ckpt_save_open(dir);
+	from = ckpt_save_find(s, CKPT_SAVE_LARGE);
+	ck_error(ckpt_stage_begin_from(s, "", "derived", from, false, &step), EIO);
+	ck_assert_ptr_null(ckpt_step_find(s, "", "derived"));
+	step = ckpt_staged_begin(s, "derived"); // nothing of it is in the way
+	ckpt_step_unref(step);
+	ckpt_step_unref(from);
+}
+END_TEST
+
+START_TEST(who_only_reads_tells_and_removes_nothing_of_drafts)
+{
+	struct ckpt_draft_origin origin = {
+		.path = "best.pt", .name = "best.pt", .folder_id = "", .pid = 1, .folder_fd = -1};
+	struct ckpt_draft full, empty;
+	struct ckpt_store *reader;
+	int fd;
+
+	ck_ok(ckpt_draft_begin(s, &origin, &full));
+	fd = ckpt_sys.open(full.dirfd, full.name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+	ck_ok(fd);
+	close(fd);
+	ck_ok(ckpt_draft_begin(s, &origin, &empty));
+	ckpt_draft_close(&full);
+	ckpt_draft_close(&empty);
+	ckpt_store_close(s);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_ok(faccessat(reader->sessions_fd, empty.session, F_OK, 0));
+	ck_assert_uint_eq(ckpt_save_errors(reader, "never completed"), 0);
+	ckpt_store_close(reader);
+	s = ckpt_save_open(dir);
+	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 1);
+	ck_assert_int_eq(faccessat(s->sessions_fd, empty.session, F_OK, 0), -1);
+	ckpt_step_unref(the_left_one());
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("stage refused");
+	TCase *tcase = tcase_create("refused");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_name_whose_record_cannot_be_read_is_taken);
+	tcase_add_test(tcase, nothing_left_is_dropped_while_a_record_cannot_be_read);
+	tcase_add_test(tcase, what_somebody_uses_is_dropped_only_by_who_insists);
+	tcase_add_test(tcase, a_commit_waits_for_all_changes_that_had_begun);
+	tcase_add_test(tcase, a_step_that_is_dropped_as_its_commit_begins_is_gone);
+	tcase_add_test(tcase, a_close_says_how_its_file_is_now);
+	tcase_add_test(tcase, of_a_damaged_manifest_nothing_is_derived);
+	tcase_add_test(tcase, who_only_reads_tells_and_removes_nothing_of_drafts);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
