@@ -47,6 +47,19 @@ static void prepare_staged(struct ckpt_trial *t, unsigned arg)
 	ckpt_save_write(t->step, arg, &t->holder);
 }
 
+static void prepare_two_staged(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_staged(t, arg);
+	t->other = ckpt_staged_begin(t->s, "whole");
+}
+
+static void prepare_step_and_folder(struct ckpt_trial *t, unsigned arg)
+{
+	(void)arg;
+	prepare_step(t, 0);
+	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run", 0755));
+}
+
 static void prepare_folder(struct ckpt_trial *t, unsigned arg)
 {
 	prepare_store(t, arg);
@@ -126,10 +139,16 @@ static void prepare_plain_folder(struct ckpt_trial *t, unsigned arg)
 	ck_ok(write_file(t->s->tree_fd, "run/sub/file", "plain"));
 }
 
+// Somebody else's, in a folder that gives its group on.
 static int begin_draft(struct ckpt_trial *t)
 {
-	const struct ckpt_draft_origin origin = {
-		.path = "models/best.pt", .name = "best.pt", .folder_id = "", .pid = getpid(), .folder_fd = -1};
+	const struct ckpt_draft_origin origin = {.path = "models/best.pt",
+						 .name = "best.pt",
+						 .folder_id = "",
+						 .uid = 4711,
+						 .gid = 4711,
+						 .pid = getpid(),
+						 .folder_fd = t->s->tree_fd};
 
 	return ckpt_draft_begin(t->s, &origin, &t->draft);
 }
@@ -139,9 +158,15 @@ static int write_draft(struct ckpt_trial *t)
 	return write_file(t->draft.dirfd, t->draft.name, "new");
 }
 
-static void prepare_draft(struct ckpt_trial *t, unsigned arg)
+static void prepare_group(struct ckpt_trial *t, unsigned arg)
 {
 	prepare_store(t, arg);
+	ck_assert_int_eq(fchmod(t->s->tree_fd, 02755), 0);
+}
+
+static void prepare_draft(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_group(t, arg);
 	ck_ok(begin_draft(t));
 	ck_ok(write_draft(t));
 }
@@ -321,6 +346,11 @@ static int act_begin_from(struct ckpt_trial *t)
 static int act_rename_staged(struct ckpt_trial *t)
 {
 	return ckpt_stage_rename(t->step, "", "renamed");
+}
+
+static int act_graft(struct ckpt_trial *t)
+{
+	return ckpt_stage_graft(t->step, t->other, t->other->dirfd, "part");
 }
 
 static int act_abort(struct ckpt_trial *t)
@@ -641,6 +671,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"begin", prepare_folder, act_begin, CKPT_SAVE_LARGE, 0},
 	{"begin from", prepare_step, act_begin_from, 0, 0},
 	{"rename staged", prepare_staged, act_rename_staged, 0, CKPT_TRIAL_LATER},
+	{"graft", prepare_two_staged, act_graft, 0, 0},
 	{"abort", prepare_staged, act_abort, 0, 0},
 	{"resume", prepare_left, act_resume, CKPT_SAVE_LARGE, 0},
 	{"commit", prepare_staged, act_commit, 0, 0},
@@ -655,6 +686,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"undelete", prepare_deleted, act_undelete, CKPT_SAVE_LARGE, 0},
 	{"expire", prepare_deleted, act_expire, CKPT_SAVE_LARGE, CKPT_TRIAL_PARTS},
 	{"move", prepare_step, act_move, 0, CKPT_TRIAL_LATER},
+	{"move into a folder", prepare_step_and_folder, act_move, true, CKPT_TRIAL_LATER},
 	{"reopen", prepare_step, act_reopen, 0, 0},
 	{"write over", prepare_reopened, act_write_over, 0, 0},
 	{"add", prepare_step, act_add, 0, 0},
@@ -662,7 +694,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"replace", prepare_step, act_replace, 0, 0},
 	{"take out", prepare_step, act_take_out, 0, 0},
 	{"remove an entry", prepare_step, act_remove_entry, 0, 0},
-	{"draft", prepare_store, act_draft, 0, 0},
+	{"draft", prepare_group, act_draft, 0, 0},
 	{"leave a draft", prepare_draft, act_leave_draft, 0, 0},
 	{"convert", prepare_plain_folder, act_convert, 0, 0},
 	{"list", prepare_much_open, act_list, 0, 0},
