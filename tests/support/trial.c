@@ -665,7 +665,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"open with a record that cannot be read", prepare_much, act_open, 1, CKPT_TRIAL_PARTS},
 	{"open without an index", prepare_no_index, act_open, 0, CKPT_TRIAL_PARTS},
 	{"open with a damaged index", prepare_damaged_index, act_open, 0, CKPT_TRIAL_PARTS},
-	{"open to read", prepare_much, act_open_to_read, 0, 0},
+	{"open to read", prepare_much, act_open_to_read, 0, CKPT_TRIAL_PARTS},
 	{"refresh", prepare_reader, act_refresh, 0, CKPT_TRIAL_PARTS},
 	{"announce", prepare_store, act_announce, 0, 0},
 	{"begin", prepare_folder, act_begin, CKPT_SAVE_LARGE, 0},
