@@ -105,7 +105,7 @@ static void write_anew(struct ckpt_step *step, int dirfd)
 	DIR *dir = fdopendir(fd);
 	struct dirent *e;
 
-	while (ckpt_dir_next(dir, &e) > 0) {
+	while (!ckpt_sys.readdir(dir, &e) && e) {
 		struct statx stx;
 
 		ck_assert_int_eq(statx(fd, e->d_name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx), 0);

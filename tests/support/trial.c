@@ -671,7 +671,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"begin", prepare_folder, act_begin, CKPT_SAVE_LARGE, 0},
 	{"begin from", prepare_step, act_begin_from, 0, 0},
 	{"rename staged", prepare_staged, act_rename_staged, 0, CKPT_TRIAL_LATER},
-	{"graft", prepare_two_staged, act_graft, 0, 0},
+	{"graft", prepare_two_staged, act_graft, 0, CKPT_TRIAL_NO_MEMORY},
 	{"abort", prepare_staged, act_abort, 0, 0},
 	{"resume", prepare_left, act_resume, CKPT_SAVE_LARGE, 0},
 	{"commit", prepare_staged, act_commit, 0, 0},

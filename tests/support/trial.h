@@ -36,6 +36,7 @@ struct ckpt_trial_act {
 // What an act may leave: when it fails, a part of it done; when it is done, what it says of itself to be written later.
 #define CKPT_TRIAL_PARTS 1
 #define CKPT_TRIAL_LATER 2
+#define CKPT_TRIAL_NO_MEMORY 4 // it allocates nothing
 
 extern const struct ckpt_trial_act ckpt_trial_acts[];
 extern const size_t ckpt_trial_act_count;
