@@ -51,6 +51,8 @@ START_TEST(a_name_that_is_kept_for_one_is_nobody_elses)
 	ck_error(reserve(a, "0123456789abcdef", "2"), EBUSY);
 	ck_error(reserve(b, "", "2"), EEXIST);
 	ck_error(reserve(b, "", "a"), EEXIST);
+	ck_ok(reserve(b, "0123456789abcdef", "2")); // of another folder
+	release(b);
 	ck_error(ckpt_stage_begin(s, "", "2", 0755, 0, 0, 0, &other), EEXIST);
 	ck_error(ckpt_stage_rename(b, "", "2"), EEXIST);
 	ck_ok(reserve(b, "", "3"));
@@ -108,6 +110,46 @@ START_TEST(what_is_deleted_does_not_come_back_to_a_name_that_is_kept_for_another
 	ck_assert_int_eq(ckpt_step_state(deleted), CKPT_STEP_COMMITTED);
 	ckpt_step_unref(deleted);
 	ckpt_step_unref(step);
+}
+END_TEST
+
+static uint32_t versions_used(const char *folder_id)
+{
+	LOCK_SCOPE(&s->lock);
+
+	return ckpt_step_versions_used_locked(s, folder_id, "1");
+}
+
+// So many that some are neighbours in the table.
+START_TEST(a_name_in_many_folders_is_as_many_steps)
+{
+	enum { FOLDERS = 200 };
+	struct ckpt_step *steps[FOLDERS], *found;
+	char ids[FOLDERS][CKPT_FOLDER_ID_LEN + 1];
+
+	for (int i = 0; i < FOLDERS; i++) {
+		snprintf(ids[i], sizeof(ids[i]), "%016x", i + 1);
+		ck_ok(ckpt_stage_begin(s, ids[i], "1", 0755, 0, 0, 0, &steps[i]));
+		ck_ok(ckpt_staged_commit(steps[i], 0, NULL));
+	}
+	for (int i = 0; i < FOLDERS; i += 2)
+		ck_ok(ckpt_delete(steps[i]));
+	for (int i = 0; i < FOLDERS; i++) {
+		found = ckpt_step_find(s, ids[i], "1");
+		ck_assert_ptr_eq(found, i % 2 ? steps[i] : NULL);
+		ckpt_step_unref(found);
+		ck_assert_uint_eq(versions_used(ids[i]), i % 2 ? 0 : 2);
+	}
+	for (int i = 0; i < FOLDERS; i++)
+		ckpt_step_unref(steps[i]);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	for (int i = 0; i < FOLDERS; i++) {
+		found = ckpt_step_find(s, ids[i], "1");
+		ck_assert(!found == !(i % 2));
+		ckpt_step_unref(found);
+		ck_assert_uint_eq(versions_used(ids[i]), i % 2 ? 0 : 2);
+	}
 }
 END_TEST
 
@@ -191,6 +233,7 @@ int main(void)
 	tcase_add_test(tcase, a_name_that_is_kept_for_one_is_nobody_elses);
 	tcase_add_test(tcase, a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another);
 	tcase_add_test(tcase, what_is_deleted_does_not_come_back_to_a_name_that_is_kept_for_another);
+	tcase_add_test(tcase, a_name_in_many_folders_is_as_many_steps);
 	tcase_add_test(tcase, a_step_is_found_by_its_session);
 	tcase_add_test(tcase, of_large_manifests_the_one_of_the_oldest_use_goes);
 	suite_add_tcase(suite, tcase);
