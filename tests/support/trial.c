@@ -53,13 +53,6 @@ static void prepare_two_staged(struct ckpt_trial *t, unsigned arg)
 	t->other = ckpt_staged_begin(t->s, "whole");
 }
 
-static void prepare_step_and_folder(struct ckpt_trial *t, unsigned arg)
-{
-	(void)arg;
-	prepare_step(t, 0);
-	ck_ok(ckpt_sys.mkdir(t->s->tree_fd, "run", 0755));
-}
-
 static void prepare_folder(struct ckpt_trial *t, unsigned arg)
 {
 	prepare_store(t, arg);
@@ -404,7 +397,7 @@ static int act_expire(struct ckpt_trial *t)
 
 static int act_move(struct ckpt_trial *t)
 {
-	return t->arg ? ckpt_move_to(t->step, "run/moved") : ckpt_move(t->step, "", "moved");
+	return t->arg ? ckpt_move_to(t->step, "run a/moved") : ckpt_move(t->step, "", "moved");
 }
 
 static int act_reopen(struct ckpt_trial *t)
@@ -686,7 +679,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"undelete", prepare_deleted, act_undelete, CKPT_SAVE_LARGE, 0},
 	{"expire", prepare_deleted, act_expire, CKPT_SAVE_LARGE, CKPT_TRIAL_PARTS},
 	{"move", prepare_step, act_move, 0, CKPT_TRIAL_LATER},
-	{"move into a folder", prepare_step_and_folder, act_move, true, CKPT_TRIAL_LATER},
+	{"move in a folder", prepare_step, act_move, CKPT_SAVE_LARGE, CKPT_TRIAL_LATER},
 	{"reopen", prepare_step, act_reopen, 0, 0},
 	{"write over", prepare_reopened, act_write_over, 0, 0},
 	{"add", prepare_step, act_add, 0, 0},
