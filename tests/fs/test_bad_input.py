@@ -285,6 +285,26 @@ def test_raw_file_that_is_not_what_the_manifest_says_gives_an_error_or_the_right
     assert {p: (m / "1" / p).read_bytes() for p in others} == others
 
 
+def test_manifest_that_is_damaged_under_an_open_file_is_what_is_told(mount, stage, commit, store):
+    made = stage("1000")
+    commit(mount / "1000")
+    mount.remount()
+    fd = os.open(mount / "1000/config.json", os.O_RDONLY)
+    assert os.pread(fd, 100, 0) == made["config.json"]
+    (mount / "large").mkdir()
+    for n in range(10_500):  # more than is kept of manifests in memory: that of 1000 goes
+        path = mount / f"large/{n}"
+        path.touch()
+        os.setxattr(path, "user.filler", bytes(3400))
+    commit(mount / "large")
+    damaged_in(record(store, "1000"), "middle byte")
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert raw_errno(os.pread, fd, 100, 0) == "EIO"
+    os.close(fd)
+    told = mount.errors()
+    assert told and all("the manifest of version 1 is damaged" in line for line in told)
+
+
 @pytest.mark.parametrize("text, word", [
     ('{"format": 2, "id": "%s", "created_ns": 1}', "newer"), ('{"format": 999999999999, "id": "%s", "created_ns": 1}', "newer"),
     ('{"format": 1, "id": "%s", "created_ns": 1, "required": ["time-travel"]}', "newer"),
