@@ -136,6 +136,7 @@ static void tell_of_leftovers(struct attempt *a)
 
 struct blamed {
 	bool any;
+	bool killed;
 	pid_t pid;
 	char path[PATH_MAX];
 };
@@ -145,26 +146,36 @@ static void blame_writer_locked(struct attempt *a, struct blamed *ret_blamed)
 	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next) {
 		if (is_left(a, w) || stands_still(w))
 			continue;
-		char path[64], target[PATH_MAX];
-		const char *inside;
-		ssize_t n;
-
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", w->fd);
-		n = readlink(path, target, sizeof(target) - 1);
-		target[MAX(n, 0)] = '\0';
-		inside = strstr(target, a->step->session);
 		ret_blamed->any = true;
 		ret_blamed->pid = w->pid;
-		snprintf(ret_blamed->path, sizeof(ret_blamed->path), "%s",
-			 inside ? inside + strlen(a->step->session) + 1 : target);
+		ckpt_stage_writer_path_locked(a->step, w, ret_blamed->path);
 		break;
 	}
+}
+
+static bool blame_killed_locked(struct attempt *a, struct blamed *ret_blamed)
+{
+	const struct ckpt_killed *killed = a->step->killed;
+
+	if (!killed || (killed->late && a->leaves_late))
+		return false;
+	ret_blamed->any = ret_blamed->killed = true;
+	ret_blamed->pid = killed->pid;
+	snprintf(ret_blamed->path, sizeof(ret_blamed->path), "%s", killed->path);
+	return true;
 }
 
 static void complain_of_writer(struct attempt *a, const struct blamed *blamed)
 {
 	char hint[128];
 
+	if (blamed->killed) {
+		snprintf(hint, sizeof(hint),
+			 "process %d was killed while it wrote it; save again, or complete the step if it is whole",
+			 (int)blamed->pid);
+		complain(a, -EIO, hint, "a file was not written to its end", blamed->path);
+		return;
+	}
 	snprintf(hint, sizeof(hint), "process %d has it open for writing; close it and complete the step again",
 		 (int)blamed->pid);
 	complain(a, -EBUSY, hint, "a file is still being written", blamed->path);
@@ -228,6 +239,8 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 	}
 	if (step->state != CKPT_STEP_COMMITTING)
 		return -ESTALE; // who held the gate may have taken the step away
+	if (blame_killed_locked(a, ret_blamed))
+		return -EIO;
 	rc = any_to_wait_for_locked(a) ? take_leftovers_locked(a) : 0;
 	return rc ? rc : leave_late_locked(a);
 }
@@ -648,6 +661,7 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 		if (rc)
 			break;
 		step->state = CKPT_STEP_COMMITTING;
+		free(TAKE_PTR(step->killed)); // what the attempt before was told
 		step->attempts++;
 		step->progress_ns = a->began_ns;
 		step->store->commits_running++;

@@ -689,6 +689,54 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 	ckpt_lock_drop(&step->lock);
 }
 
+bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w)
+{
+	struct ckpt_step *step = lock_step_of(w);
+	bool awaited;
+
+	if (!step)
+		return false;
+	awaited = step->state == CKPT_STEP_COMMITTING && !w->flushed && !w->left;
+	ckpt_lock_drop(&step->lock);
+	return awaited;
+}
+
+void ckpt_stage_writer_path_locked(const struct ckpt_step *step, const struct ckpt_writer *w, char *ret_path)
+{
+	char link[64], target[PATH_MAX];
+	const char *inside;
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", w->fd);
+	n = readlink(link, target, sizeof(target) - 1);
+	target[MAX(n, (ssize_t)0)] = '\0';
+	inside = strstr(target, step->session);
+	snprintf(ret_path, PATH_MAX, "%s", inside ? inside + strlen(step->session) + 1 : target);
+}
+
+void ckpt_stage_writer_killed(struct ckpt_writer *w)
+{
+	struct ckpt_step *step = lock_step_of(w);
+	struct ckpt_killed *killed;
+	char path[PATH_MAX];
+
+	if (!step)
+		return;
+	ckpt_stage_writer_path_locked(step, w, path);
+	killed = malloc(sizeof(*killed) + strlen(path) + 1);
+	if (killed) {
+		*killed = (struct ckpt_killed){.pid = w->pid, .late = w->late};
+		strcpy(killed->path, path);
+	}
+	if (killed && step->killed && step->killed->late)
+		free(TAKE_PTR(step->killed)); // which may be none to wait for
+	if (!step->killed)
+		step->killed = TAKE_PTR(killed);
+	free(killed);
+	pthread_cond_broadcast(&step->changed);
+	ckpt_lock_drop(&step->lock);
+}
+
 // --- What clients have synced -----------------------------------------------------------------------------------------
 
 // Where times move in ticks, a write in the tick of the fsync would not show. A tick is 10 ms or less in most places; some

@@ -13,6 +13,13 @@ struct json_t;
 #define CKPT_ORIGIN_XATTR "user.ckptfs.session"
 
 // A handle open for writing in a staged step, kept by whoever serves it; linked into its step.
+// Who was killed while a commit waited for what it wrote.
+struct ckpt_killed {
+	pid_t pid;
+	bool late; // as the writer
+	char path[];
+};
+
 struct ckpt_writer {
 	struct ckpt_writer *next, *prev;
 	struct ckpt_step *step; // which it holds; NULL: not linked
@@ -67,6 +74,12 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w);
 // a committed step (amend.h): 0. -EIO nobody knows which; -EBUSY it takes too long.
 int ckpt_stage_writer_await(struct ckpt_writer *w);
 void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns);
+// A commit waits for it, that is, somebody believes that its file will be whole.
+bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w);
+// And it will not be: its process was killed before it was closed. That commit fails.
+void ckpt_stage_writer_killed(struct ckpt_writer *w);
+// Where its file is in the step, for messages; ret_path has PATH_MAX bytes. Under the step's lock.
+void ckpt_stage_writer_path_locked(const struct ckpt_step *step, const struct ckpt_writer *w, char *ret_path);
 
 // A client's fsync of a file: error 0 remembers that its data is on disk as of this ctime, so that the commit need not
 // write it again; an error makes commits fail until the file is written anew (truncated or replaced).

@@ -73,6 +73,7 @@ struct ckpt_step {
 	uint32_t attempt_version;         // the version that the last one was or is to be
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
+	struct ckpt_killed *killed; // COMMITTING: NULL or who ended without an end of its file
 	uid_t uid;
 	gid_t gid;
 	pid_t pid; // who made it

@@ -477,7 +477,11 @@ void handle_flushed(struct handle *h, pid_t tid)
 {
 	struct stat st;
 
-	if (h->writes && h->writer.step && !is_a_childs(h, tid) && !fstat(h->node->use->fd, &st))
+	if (!h->writes || !h->writer.step || is_a_childs(h, tid))
+		return;
+	if (ckpt_stage_writer_is_awaited(&h->writer) && client_was_killed(tid))
+		ckpt_stage_writer_killed(&h->writer);
+	else if (!fstat(h->node->use->fd, &st))
 		ckpt_stage_writer_flushed(&h->writer, (uint64_t)st.st_size,
 					  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
 }

@@ -1,5 +1,6 @@
 """Who may still write when a step is completed: open files, mappings, what a fork left over."""
 
+import errno
 import os
 import signal
 import time
@@ -49,6 +50,43 @@ def test_writer_that_closes_in_time_is_waited_for(mount, step, agent):
     a.start("os.close(fd)")
     assert a.still_busy(0.5)
     writer.run("os.write(fd, b' whole'); os.close(fd)")
+    a.result(timeout=10)
+    assert_whole(mount, made | {"busy.bin": b"half whole"})
+
+
+@both_modes
+@pytest.mark.parametrize("options", [["open_writers=30s"]], ids=["waits long"])
+def test_writer_that_is_killed_while_it_is_waited_for_fails_the_commit(mount, step, agent):
+    """As DeepSpeed's rank 1, when rank 0 has written `latest`."""
+    made = trees.files(step)
+    writer, a = agent(), agent()
+    writer.run("fd = os.open(step + '/params/busy.bin', os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')", step=step)
+    a.run(OPEN_MARKER, step=step)
+    a.start("os.close(fd)")
+    assert a.still_busy(0.5)
+    writer.kill()
+    with pytest.raises(OSError) as why:
+        a.result(timeout=10)
+    assert why.value.errno == errno.EIO
+    assert not listed(mount)
+    error_line(mount, "1000", "EIO", "params/busy.bin", f"{writer.pid} was killed")
+    assert trees.files(step) == made | {"params/busy.bin": b"half"}, "nothing is lost"
+    a.run(OPEN_MARKER, step=step)
+    assert close_error(a) is None, "who says so again may have it"
+    assert_whole(mount, made | {"params/busy.bin": b"half"})
+
+
+@both_modes
+@pytest.mark.parametrize("options", [["open_writers=30s"]], ids=["waits long"])
+def test_forks_that_are_killed_while_their_file_is_waited_for_are_no_writers(mount, step, agent):
+    made = trees.files(step)
+    writer, a = agent(), agent()
+    writer.run("fd = os.open(step + '/busy.bin', os.O_CREAT | os.O_WRONLY); os.write(fd, b'half')\n"
+               "child = os.fork()\nif not child: signal.pause()", step=step)
+    a.run(OPEN_MARKER, step=step)
+    a.start("os.close(fd)")
+    assert a.still_busy(0.5)
+    writer.run("os.kill(child, 9); os.waitpid(child, 0); os.write(fd, b' whole'); os.close(fd)")
     a.result(timeout=10)
     assert_whole(mount, made | {"busy.bin": b"half whole"})
 

@@ -185,6 +185,8 @@ TABLE = [
     Pattern("drafts-name-not-fsynced", "core/draft.c",
             "durable ? ckpt_sys.fsync(to_dirfd) : 0;",
             "durable ? to_dirfd < 0 : 0;", (CRASH_DRAFT,)),
+    Pattern("killed-writer-completes", "core/commit.c",
+            "if (blame_killed_locked(a, ret_blamed))", "if (false && blame_killed_locked(a, ret_blamed))", ("test_commit_refused",)),
     Pattern("drafts-end-is-kept", "core/draft.c",
             "if (empty > 0 && s->writable)",
             "if (empty < 0 && !s->writable)", (CRASH_DRAFT, "test_draft")),

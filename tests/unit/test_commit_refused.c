@@ -150,6 +150,34 @@ START_TEST(many_files_are_synced_at_once_unless_strangers_have_more)
 }
 END_TEST
 
+static struct ckpt_writer dying;
+
+static bool writer_dies(void *arg __attribute__((unused)))
+{
+	if (ckpt_stage_writer_is_awaited(&dying)) {
+		ckpt_stage_writer_killed(&dying);
+		ckpt_stage_writer_remove(&dying);
+	}
+	return false;
+}
+
+START_TEST(a_writer_that_is_killed_while_it_is_waited_for_fails_the_commit)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	int fd = ckpt_staged_put(step, "half", "ha");
+
+	how.writers_ns = INT64_C(20000000000);
+	how.abandoned = writer_dies;
+	ckpt_staged_writer(step, &dying, fd);
+	ck_assert(!ckpt_stage_writer_is_awaited(&dying)); // by nobody so far
+	ck_error(ckpt_commit(step, &how), EIO);
+	close(fd);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_assert_uint_eq(ckpt_save_errors(s, "a file was not written to its end: half"), 1);
+	ck_ok(ckpt_commit(step, &how)); // who completes it once more knows
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("commit refused");
@@ -161,6 +189,7 @@ int main(void)
 	tcase_add_test(t, a_path_that_is_too_long_is_told);
 	tcase_add_test(t, too_many_attributes_are_told);
 	tcase_add_loop_test(t, many_files_are_synced_at_once_unless_strangers_have_more, 0, 5);
+	tcase_add_test(t, a_writer_that_is_killed_while_it_is_waited_for_fails_the_commit);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }
