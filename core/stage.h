@@ -74,6 +74,8 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w);
 // a committed step (amend.h): 0. -EIO nobody knows which; -EBUSY it takes too long.
 int ckpt_stage_writer_await(struct ckpt_writer *w);
 void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns);
+// Until no commit of the step runs: 0; -EBUSY it takes too long. Gives the step's lock back meanwhile.
+int ckpt_stage_wait_locked(struct ckpt_step *step);
 // A commit waits for it, that is, somebody believes that its file will be whole.
 bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w);
 // And it will not be: its process was killed before it was closed. That commit fails.
