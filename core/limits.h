@@ -15,6 +15,7 @@
 #define CKPT_CAS_BYTES_MAX (64u << 10)           // objects that are ever replaced are small
 #define CKPT_TRASH_SWEEP_MAX 65536               // names in trash/ that one start removes
 #define CKPT_SAFETENSORS_HEADER_MAX (100u << 20) // as the reference reads
+#define CKPT_SAFETENSORS_PARSED_MAX (4u << 20)   // of it; to parse it takes some 25 times as much memory
 #define CKPT_NPY_HEADER_MAX (64u << 10)
 #define CKPT_TRACKER_BYTES_MAX (64u << 10) // a plain file up to this size is never seen in part (DESIGN.md section 1)
 #define CKPT_ERRORS_LINES_MAX 1000         // kept in .ckptfs/errors

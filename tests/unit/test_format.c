@@ -2,10 +2,12 @@
 #include "tests/support/suite.h"
 
 #include "core/format.h"
+#include "core/limits.h"
 #include "core/util.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define BYTES_MAX 4096
 
@@ -243,6 +245,35 @@ START_TEST(safetensors_are_as_long_as_their_header_says)
 }
 END_TEST
 
+static long memory_peak_mib(void)
+{
+	struct rusage usage;
+
+	ck_assert(!getrusage(RUSAGE_SELF, &usage));
+	return usage.ru_maxrss >> 10;
+}
+
+// What that would take in memory is what a hostile file would be made for.
+START_TEST(a_huge_header_of_safetensors_is_not_parsed)
+{
+	static const uint64_t lens[] = {CKPT_SAFETENSORS_PARSED_MAX, CKPT_SAFETENSORS_PARSED_MAX + 1,
+					CKPT_SAFETENSORS_HEADER_MAX, CKPT_SAFETENSORS_HEADER_MAX + UINT64_C(1)};
+	static const int wants[] = {-EINVAL, 0, 0, -EINVAL}; // the first is zeros, and no JSON
+	long before = memory_peak_mib();
+
+	for (size_t i = 0; i < ARRAY_LEN(lens); i++) {
+		CLEANUP_FD int fd = memfd_create("sample", MFD_CLOEXEC);
+		uint8_t head[8];
+
+		ckpt_put64(head, lens[i]);
+		ck_assert_int_eq(pwrite(fd, head, sizeof(head), 0), sizeof(head));
+		ck_assert_int_eq(ftruncate(fd, (off_t)lens[i] + 8), 0);
+		ck_assert_int_eq(ckpt_format_check(fd, "a.safetensors"), wants[i]);
+	}
+	ck_assert_int_lt(memory_peak_mib() - before, 64);
+}
+END_TEST
+
 START_TEST(arrays_are_as_long_as_their_shape_says)
 {
 	struct sample s;
@@ -341,6 +372,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_zip_may_end_in_a_comment);
 	tcase_add_test(t, a_zip_whose_directory_is_not_there_is_not_whole);
 	tcase_add_test(t, safetensors_are_as_long_as_their_header_says);
+	tcase_add_test(t, a_huge_header_of_safetensors_is_not_parsed);
 	tcase_add_test(t, arrays_are_as_long_as_their_shape_says);
 	tcase_add_test(t, shapes_that_no_file_can_have_are_not_whole);
 	tcase_add_test(t, an_array_that_has_only_its_header_is_told_apart);
