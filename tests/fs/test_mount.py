@@ -161,7 +161,7 @@ def test_umount_verb_says_what_keeps_a_mount_busy(background, point, ckptfs):
 
 def test_umount_verb_waits_for_a_mount_that_is_slow_to_answer(world, mount, ckptfs):
     """It may be in the middle of a commit."""
-    shim = preload(world, "short_timeouts") # may skip: before anything is stopped
+    shim = preload(world, "short_timeouts")  # may skip: before anything is stopped
     os.kill(mount.pid, signal.SIGSTOP)
     umount = subprocess.Popen([*shim, ckptfs.path, "umount", mount.path], stderr=subprocess.PIPE, text=True)
     try:
