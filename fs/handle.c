@@ -191,6 +191,8 @@ static int back_with(struct ckpt_fs *fs, struct node *n, const struct raw *raw, 
 {
 	LOCK_SCOPE(&n->use->lock);
 
+	if (!n->use->opens)
+		return -ESTALE; // its last release came meanwhile, and nobody would close the descriptor
 	if (n->use->fd < 0) {
 		int fd = found == -ESTALE ? open_own_file(fs, n) // the step was reopened since
 			 : found          ? found
