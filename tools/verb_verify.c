@@ -349,7 +349,9 @@ static int repair_index(const char *store)
 		rc = ckpt_load_steps(l.store, true);
 	ckpt_listing_close(&l);
 	if (rc)
-		return ckpt_fail(store, ckpt_errno_hint(rc), "the index cannot be made anew: %s", strerror(-rc));
+		return ckpt_fail(store,
+				 rc == -EBADMSG ? "look at the disk (`dmesg`), then do it again" : ckpt_errno_hint(rc),
+				 "the index cannot be made anew: %s", strerror(-rc));
 	ckpt_note("made the index anew");
 	return 0;
 }
