@@ -2,6 +2,7 @@
 
 #include "core/errlog.h"
 #include "core/folders.h"
+#include "core/share.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -11,23 +12,49 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth);
+// A look at all that is in a folder.
+struct look {
+	struct ckpt_store *store;
+	struct linked {
+		uint64_t ino;
+		uint32_t names;
+	} * linked; // each name of a file that has several
+	size_t count, cap;
+};
+
+static int look_at_all(struct look *l, int dirfd, int depth);
 
 // What cannot be looked into may hold steps.
-static int check_below(struct ckpt_store *s, int dirfd, const char *name, int depth)
+static int look_below(struct look *l, int dirfd, const char *name, int depth)
 {
 	int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
 
 	if (fd < 0)
 		return fd == -ENOTDIR || fd == -ENOENT || fd == -ELOOP ? 0 : fd;
 	if (depth <= CKPT_DEPTH_MAX)
-		return check_empty_of_steps(s, fd, depth);
+		return look_at_all(l, fd, depth);
 	ckpt_sys.close(fd);
 	return -E2BIG;
 }
 
-// Whether this folder, or one below it, holds steps: those are called by it. dirfd is taken.
-static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth)
+// A shared file (share.h) is one of its own, however many names its inode has.
+static int look_at_links(struct look *l, int dirfd, const char *name)
+{
+	struct statx stx;
+	int rc;
+
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return errno == ENOENT ? 0 : -errno;
+	if (S_ISDIR(stx.stx_mode) || stx.stx_nlink == 1 || ckpt_share_is(dirfd, name, &stx))
+		return 0;
+	rc = ckpt_grow((void **)&l->linked, &l->cap, l->count + 1, sizeof(*l->linked));
+	if (!rc)
+		l->linked[l->count++] = (struct linked){.ino = stx.stx_ino, .names = stx.stx_nlink};
+	return rc;
+}
+
+// dirfd is taken. -ENOTEMPTY: this folder, or one below it, holds steps: those are called by it.
+static int look_at_all(struct look *l, int dirfd, int depth)
 {
 	DIR *dir = fdopendir(dirfd);
 	char id[CKPT_FOLDER_ID_LEN + 1];
@@ -39,11 +66,50 @@ static int check_empty_of_steps(struct ckpt_store *s, int dirfd, int depth)
 		ckpt_sys.close(dirfd);
 		return rc;
 	}
-	rc = ckpt_store_folder_id(s, dirfd, false, id);
-	rc = rc == -ENOENT ? 0 : rc || !ckpt_step_any(s, id) ? rc : -ENOTEMPTY;
-	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
-		rc = d->d_type == DT_DIR || d->d_type == DT_UNKNOWN ? check_below(s, dirfd, d->d_name, depth + 1) : 0;
+	rc = ckpt_store_folder_id(l->store, dirfd, false, id);
+	rc = rc == -ENOENT ? 0 : rc || !ckpt_step_any(l->store, id) ? rc : -ENOTEMPTY;
+	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d) {
+		if (d->d_type != DT_DIR)
+			rc = look_at_links(l, dirfd, d->d_name);
+		if (!rc && (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN))
+			rc = look_below(l, dirfd, d->d_name, depth + 1);
+	}
 	closedir(dir);
+	return rc;
+}
+
+static int by_ino(const void *a, const void *b)
+{
+	const struct linked *x = a, *y = b;
+
+	return (x->ino > y->ino) - (x->ino < y->ino);
+}
+
+// Whether some file has a name outside, too: who writes to it there would write into the step.
+static bool any_outside(struct look *l)
+{
+	size_t same;
+
+	if (l->count)
+		qsort(l->linked, l->count, sizeof(*l->linked), by_ino);
+	for (size_t i = 0; i < l->count; i += same) {
+		for (same = 1; i + same < l->count && l->linked[i + same].ino == l->linked[i].ino;)
+			same++;
+		if (same < l->linked[i].names)
+			return true;
+	}
+	return false;
+}
+
+// dirfd is taken.
+static int check_folder(struct ckpt_store *s, int dirfd)
+{
+	struct look l = {.store = s};
+	int rc = look_at_all(&l, dirfd, 0);
+
+	if (!rc && any_outside(&l))
+		rc = -EMLINK;
+	free(l.linked);
 	return rc;
 }
 
@@ -56,7 +122,7 @@ static int open_folder(int dirfd, const char *name)
 int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
 			 struct ckpt_step **ret_step)
 {
-	int fd = open_folder(dirfd, name), rc = fd < 0 ? fd : check_empty_of_steps(s, fd, 0);
+	int fd = open_folder(dirfd, name), rc = fd < 0 ? fd : check_folder(s, fd);
 	struct ckpt_step *step;
 
 	if (!rc)

@@ -10,7 +10,7 @@
 // is let go of; ckpt_convert_sync(); the commit; ckpt_convert_back() if that failed.
 //
 // A step for the folder dirfd/name, in the folder with this id, which nobody knows yet. Walks what is below it. -ENOTEMPTY: it
-// holds steps; -EEXIST there is a step of this name; -ENOTDIR, ...
+// holds steps; -EMLINK a file in it has a hard link outside; -EEXIST there is a step of this name; -ENOTDIR, ...
 int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
 			 struct ckpt_step **ret_step);
 // The folder is a staged step from now on, and for sure after the sync. Nobody changes anything below it meanwhile, and the

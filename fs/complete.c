@@ -43,10 +43,14 @@ static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
 {
 	ckpt_errlog_add(fs->store->errlog, name, error,
 			error == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
-					    : "nothing is changed: mend the cause, then write the marker again",
+			: error == -EMLINK
+				? "copy the folder (`cp -r`), or remove the links, then write the marker again"
+				: "nothing is changed: mend the cause, then write the marker again",
 			error == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
-			: error == -EBUSY   ? "a file in the folder is still being written"
-					    : "the folder could not be turned into a step");
+			: error == -EMLINK
+				? "a file in the folder has a hard link outside of it: a change there would be one here"
+			: error == -EBUSY ? "a file in the folder is still being written"
+					  : "the folder could not be turned into a step");
 }
 
 // What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one.

@@ -131,6 +131,33 @@ def test_a_folder_that_holds_steps_stays_one(mount, plain, stage, commit, ckptfs
     assert trees.files(mount / "run/nested/step_1") == inner
 
 
+@pytest.mark.parametrize("kind", ["file", "symlink"])
+def test_a_folder_of_which_a_file_has_a_name_outside_stays_one(mount, plain, ckptfs, store, kind):
+    plain()
+    folder, outside = mount / "run", mount / "outside"
+    if kind == "file":
+        trees.write(outside, b"one")
+    else:
+        os.symlink("target", outside)
+    for name in ("inside", "again"):
+        os.link(outside, folder / name, follow_symlinks=False)
+    before = trees.describe(folder, inodes=True)
+    assert marker_error(folder) == "EMLINK" and trees.describe(folder, inodes=True) == before
+    assert "EMLINK" in mount.errors()[-1] and "hard link outside" in mount.errors()[-1]
+    assert steps(ckptfs, store) == [] and ckptfs.json("sessions", store) == []
+    outside.unlink()
+    assert marker_error(folder) is None and steps(ckptfs, store) == ["run"], "links within it are no hindrance"
+    assert {os.lstat(folder / name).st_nlink for name in ("inside", "again")} == {2}
+
+
+def test_links_of_committed_files_in_a_folder_are_no_names_outside(mount, plain, stage, commit, ckptfs, store):
+    stage("1000")
+    commit(mount / "1000")
+    plain()
+    os.link(mount / "1000/config.json", mount / "run/linked.json")
+    assert marker_error(mount / "run") is None and steps(ckptfs, store) == ["1000", "run"]
+
+
 def test_a_folder_with_an_unfinished_step_stays_one(mount, plain, stage):
     plain()
     os.mkdir(mount / "run/nested")
