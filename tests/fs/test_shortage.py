@@ -110,8 +110,9 @@ class Descriptors:
         self._pid, self._before = mount.pid, resource.prlimit(mount.pid, resource.RLIMIT_NOFILE)
 
     def leave(self, count):
-        used = max(int(fd) for fd in os.listdir(f"/proc/{self._pid}/fd")) + 1
-        resource.prlimit(self._pid, resource.RLIMIT_NOFILE, (used + count, self._before[1]))
+        used = {int(fd) for fd in os.listdir(f"/proc/{self._pid}/fd")}
+        free = [n for n in range(len(used) + count + 1) if n not in used]
+        resource.prlimit(self._pid, resource.RLIMIT_NOFILE, (free[count], self._before[1]))
 
     def give_back(self):
         resource.prlimit(self._pid, resource.RLIMIT_NOFILE, self._before)

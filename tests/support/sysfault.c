@@ -12,10 +12,10 @@ static struct ckpt_sys below;
 // Counts a call: 0, or the error that it is to give.
 static int step(bool change)
 {
-	struct ckpt_sysfault *f = active;
+	struct ckpt_sysfault *f = __atomic_load_n(&active, __ATOMIC_ACQUIRE);
 	uint64_t n;
 
-	if (f->changes_only && !change)
+	if (!f || (f->changes_only && !change)) // NULL: it has ended since, under a thread of the store's
 		return 0;
 	n = __atomic_add_fetch(&f->count, 1, __ATOMIC_RELAXED);
 	if (f->at == 0 || n < f->at || (n > f->at && !f->sticky))
@@ -41,9 +41,10 @@ static ssize_t fault_pread(int fd, void *buf, size_t len, off_t offset)
 
 static ssize_t fault_pwrite(int fd, const void *buf, size_t len, off_t offset)
 {
+	const struct ckpt_sysfault *f = __atomic_load_n(&active, __ATOMIC_ACQUIRE);
 	int r = step(true);
 
-	if (r && active->torn && len > 1)
+	if (r && f && f->torn && len > 1)
 		below.pwrite(fd, buf, len / 2, offset);
 	return r ? r : below.pwrite(fd, buf, len, offset);
 }
@@ -195,5 +196,5 @@ void ckpt_sysfault_end(struct ckpt_sysfault *fault)
 	ckpt_sys.lease = below.lease;
 	ckpt_sys.clone = below.clone;
 	ckpt_sys.random = below.random;
-	active = NULL;
+	__atomic_store_n(&active, NULL, __ATOMIC_RELEASE);
 }
