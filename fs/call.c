@@ -361,11 +361,12 @@ void call_detach(struct call *c)
 
 void call_drain(int64_t timeout_ns)
 {
-	int64_t began = ckpt_sys.mono_ns();
+	int64_t began = ckpt_sys.mono_ns(), passed = 0;
 
 	LOCK_SCOPE(&threads.lock);
-	while ((threads.lanes[0].count || threads.lanes[1].count) && ckpt_sys.mono_ns() - began < timeout_ns)
-		ckpt_lock_wait_ns(&threads.idle, &threads.lock, began + timeout_ns - ckpt_sys.mono_ns());
+	for (; (threads.lanes[0].count || threads.lanes[1].count) && passed < timeout_ns;
+	     passed = ckpt_sys.mono_ns() - began)
+		ckpt_lock_wait_ns(&threads.idle, &threads.lock, timeout_ns - passed);
 }
 
 struct call call_for(fuse_req_t req, fuse_ino_t ino, const char *name, void (*run)(struct call *c))
