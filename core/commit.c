@@ -155,13 +155,13 @@ static void blame_writer_locked(struct attempt *a, struct blamed *ret_blamed)
 
 static bool blame_killed_locked(struct attempt *a, struct blamed *ret_blamed)
 {
-	const struct ckpt_killed *killed = a->step->killed;
+	const struct ckpt_killed *killed = &a->step->killed;
 
-	if (!killed || (killed->late && a->leaves_late))
+	if (!killed->any || (killed->late && a->leaves_late))
 		return false;
 	ret_blamed->any = ret_blamed->killed = true;
 	ret_blamed->pid = killed->pid;
-	snprintf(ret_blamed->path, sizeof(ret_blamed->path), "%s", killed->path);
+	snprintf(ret_blamed->path, sizeof(ret_blamed->path), "%s", killed->path ? killed->path : "(its name is lost)");
 	return true;
 }
 
@@ -661,7 +661,8 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 		if (rc)
 			break;
 		step->state = CKPT_STEP_COMMITTING;
-		free(TAKE_PTR(step->killed)); // what the attempt before was told
+		free(step->killed.path);
+		step->killed = (struct ckpt_killed){0}; // what the attempt before was told
 		step->attempts++;
 		step->progress_ns = a->began_ns;
 		step->store->commits_running++;

@@ -13,13 +13,6 @@ struct json_t;
 #define CKPT_ORIGIN_XATTR "user.ckptfs.session"
 
 // A handle open for writing in a staged step, kept by whoever serves it; linked into its step.
-// Who was killed while a commit waited for what it wrote.
-struct ckpt_killed {
-	pid_t pid;
-	bool late; // as the writer
-	char path[];
-};
-
 struct ckpt_writer {
 	struct ckpt_writer *next, *prev;
 	struct ckpt_step *step; // which it holds; NULL: not linked
@@ -78,7 +71,8 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 int ckpt_stage_wait_locked(struct ckpt_step *step);
 // A commit waits for it, that is, somebody believes that its file will be whole.
 bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w);
-// And it will not be: its process was killed before it was closed. That commit fails.
+// And it will not be: its process was killed before it was closed. That commit fails, also where memory is too short to say
+// which file it was.
 void ckpt_stage_writer_killed(struct ckpt_writer *w);
 // Where its file is in the step, for messages; ret_path has PATH_MAX bytes. Under the step's lock.
 void ckpt_stage_writer_path_locked(const struct ckpt_step *step, const struct ckpt_writer *w, char *ret_path);

@@ -6,6 +6,8 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
@@ -121,17 +123,12 @@ void ckpt_stage_writer_killed(struct ckpt_writer *w)
 
 	if (!step)
 		return;
-	ckpt_stage_writer_path_locked(step, w, path);
-	killed = malloc(sizeof(*killed) + strlen(path) + 1);
-	if (killed) {
-		*killed = (struct ckpt_killed){.pid = w->pid, .late = w->late};
-		strcpy(killed->path, path);
+	killed = &step->killed;
+	if (!killed->any || (killed->late && !w->late)) {
+		ckpt_stage_writer_path_locked(step, w, path);
+		free(killed->path);
+		*killed = (struct ckpt_killed){.any = true, .late = w->late, .pid = w->pid, .path = strdup(path)};
 	}
-	if (killed && step->killed && step->killed->late)
-		free(TAKE_PTR(step->killed)); // which may be none to wait for
-	if (!step->killed)
-		step->killed = TAKE_PTR(killed);
-	free(killed);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 }

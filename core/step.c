@@ -158,7 +158,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_remove_forget_locked(step);
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
-	free(step->killed);
+	free(step->killed.path);
 	free(step->dirs);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);

@@ -40,6 +40,15 @@ struct ckpt_writer;
 struct ckpt_removal;
 struct ckpt_pending_file;
 struct ckpt_pending; // a name that a commit will give
+
+// Who was killed while a commit waited for what it wrote.
+struct ckpt_killed {
+	bool any;
+	bool late;  // none but writers of late files (stage.h), without which a commit may go on
+	pid_t pid;  // of one of them
+	char *path; // of what it wrote; NULL: there was no memory to keep it
+};
+
 struct ckpt_step {
 	struct ckpt_store *store;
 	int refs;                    // atomic
@@ -73,7 +82,7 @@ struct ckpt_step {
 	uint32_t attempt_version;         // the version that the last one was or is to be
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
-	struct ckpt_killed *killed; // COMMITTING: NULL or who ended without an end of its file
+	struct ckpt_killed killed; // COMMITTING
 	uid_t uid;
 	gid_t gid;
 	pid_t pid; // who made it

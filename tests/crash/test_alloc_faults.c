@@ -1,12 +1,15 @@
 // What core does when any allocation fails, once or from then on: it is done, or it answers -ENOMEM (-EAGAIN: no thread) and
 // all is as before, in memory and on the disk; trying again works; and no descriptor is left open.
 #include "tests/support/allocfault.h"
+#include "tests/support/save.h"
 #include "tests/support/seen.h"
+#include "tests/support/staged.h"
 
 #include "core/move.h"
 #include "core/util.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #define POINTS_DEFAULT 8 // of each act, and each way; all of them with CKPT_TEST_FULL
 
@@ -111,9 +114,49 @@ START_TEST(an_allocation_that_fails_fails_the_act_or_does_no_harm)
 }
 END_TEST
 
+static struct ckpt_writer dying;
+
+static bool writer_dies_without_memory(void *arg __attribute__((unused)))
+{
+	if (ckpt_stage_writer_is_awaited(&dying)) {
+		ckpt_allocfault_begin(1, true);
+		ckpt_stage_writer_killed(&dying);
+		ckpt_allocfault_end();
+		ckpt_stage_writer_remove(&dying);
+	}
+	return false;
+}
+
+START_TEST(a_writer_that_is_killed_fails_the_commit_without_memory_too)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	char dir[PATH_MAX];
+	int fd;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1000");
+	fd = ckpt_staged_put(step, "half", "ha");
+	how.writers_ns = INT64_C(20000000000);
+	how.abandoned = writer_dies_without_memory;
+	ckpt_staged_writer(step, &dying, fd);
+	ck_error(ckpt_commit(step, &how), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "a file was not written to its end"), 1);
+	close(fd);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("alloc faults");
+	TCase *writers = tcase_create("writers");
+
+	tcase_add_test(writers, a_writer_that_is_killed_fails_the_commit_without_memory_too);
+	suite_add_tcase(suite, writers);
 
 	for (int i = 0; i < (int)ckpt_trial_act_count; i++) {
 		TCase *tcase;
