@@ -13,8 +13,8 @@ from mistake import Mistake
 # The fastest that are likely to notice.
 RECORDS = ("test_record", "test_manifest", "fuzz_record", "fuzz_manifest", "test_layers", "test_load", "test_scan", "test_commit",
            "test_amend", "test_reopen")
-COMMITS = ("test_commit", "test_commit_late", "test_commit_leftovers", "test_reopen", "test_delete", "test_commit_faults",
-           "crash_test_commit")
+COMMITS = ("test_commit", "test_commit_refused", "test_scan", "test_commit_late", "test_commit_leftovers", "test_commit_hangs",
+           "test_reopen", "test_delete", "test_commit_faults", "crash_test_commit")
 SUITES = {
     "core/commit.c": COMMITS,
     "core/publish.c": COMMITS,

@@ -159,6 +159,8 @@ END_TEST
 // Whoever holds the gate may remove the step: the commit that waits for him must not name files that are gone.
 START_TEST(a_commit_that_comes_too_late_for_its_step_says_so)
 {
+	unsigned late = 0;
+
 	for (int round = 0; round < 200; round++) {
 		char name[16], other[16];
 		snprintf(name, sizeof(name), "%d", round);
@@ -181,6 +183,7 @@ START_TEST(a_commit_that_comes_too_late_for_its_step_says_so)
 			ckpt_staged_check(found, "file", "text");
 		} else {
 			ck_assert_int_eq(committer.result, -ESTALE);
+			late++;
 			ck_assert_ptr_null(found);
 			ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
 		}
@@ -188,6 +191,7 @@ START_TEST(a_commit_that_comes_too_late_for_its_step_says_so)
 		ckpt_step_unref(step);
 		ckpt_step_unref(into);
 	}
+	ck_assert_uint_eq(ckpt_save_errors(s, "moved into another step"), late);
 }
 END_TEST
 
@@ -410,6 +414,7 @@ START_TEST(a_commit_to_a_taken_name_leaves_the_step_staged)
 	how.folder_id = "";
 	how.name = "1000";
 	ck_error(ckpt_commit(step, &how), EEXIST);
+	ck_assert_uint_eq(ckpt_save_errors(s, "there is a step of this name"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ckpt_save_check_step(first, 0);
 	how.name = "1001";
@@ -646,6 +651,7 @@ START_TEST(a_record_that_is_there_already_wins_over_a_commit)
 	close(ckpt_staged_put(step, "file", "text"));
 	ck_ok(ckpt_backend_put(s->backend, "steps/1/1", "somebody else's", 15, NULL));
 	ck_error(ckpt_staged_commit(step, 0, NULL), EEXIST);
+	ck_assert_uint_eq(ckpt_save_errors(s, "there is a step of this name"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ck_ok(ckpt_stage_rename(step, "", "2"));
 	ck_ok(ckpt_staged_commit(step, 0, NULL));
@@ -716,7 +722,8 @@ START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
 	how.name = "1";
 	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
 	ck_error(ckpt_commit(step, &how), EIO);
-	ck_assert_uint_eq(ckpt_save_errors(s, "outcome unknown"), 1);
+	ck_error(ckpt_commit(step, &how), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "outcome unknown"), 2);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_error(ckpt_stage_begin(s, "", "1", 0755, 0, 0, 0, &other), EEXIST);
 	ck_error(ckpt_stage_rename(step, "", "2"), EBUSY);

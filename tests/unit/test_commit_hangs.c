@@ -76,6 +76,7 @@ START_TEST(a_disk_that_hangs_ends_the_wait_and_not_the_commit)
 {
 	hang(true);
 	ck_error(ckpt_staged_commit(step, 0, NULL), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "\t1\t"), 1);
 	ck_assert_uint_eq(ckpt_save_errors(s, "made no progress within commit_timeout"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTING);
 	ck_error(ckpt_staged_commit(step, 0, NULL), EIO); // who joins it does not wait for ever, either

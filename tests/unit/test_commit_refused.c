@@ -178,6 +178,112 @@ START_TEST(a_writer_that_is_killed_while_it_is_waited_for_fails_the_commit)
 }
 END_TEST
 
+static bool writer_dies_beside_another(void *arg)
+{
+	struct ckpt_writer *other = arg;
+
+	if (other->step) {
+		ckpt_stage_writer_killed(&dying);
+		ckpt_stage_writer_remove(&dying);
+		ckpt_stage_writer_remove(other);
+		close(dying.fd);
+		close(other->fd);
+	}
+	return false;
+}
+
+START_TEST(a_late_file_whose_writer_is_killed_fails_only_a_commit_that_waits_for_late_files)
+{
+	bool late = _i & 1, leaves = _i & 2;
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_writer other;
+	int fd = ckpt_staged_put(step, "half", "ha"), other_fd = ckpt_staged_put(step, "other", "whole");
+
+	how.writers_ns = INT64_C(20000000000);
+	how.abandoned = writer_dies_beside_another;
+	how.abandoned_arg = &other;
+	how.leaves_late = leaves;
+	ckpt_staged_writer(step, &dying, fd);
+	dying.late = late;
+	ckpt_staged_writer(step, &other, other_fd);
+	if (late && leaves)
+		ck_ok(ckpt_commit(step, &how));
+	else
+		ck_error(ckpt_commit(step, &how), EIO);
+}
+END_TEST
+
+START_TEST(a_step_that_gets_its_name_by_its_commit_is_listed_once)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_step **steps;
+	char name[16];
+	size_t count;
+
+	how.folder_id = "";
+	how.name = name;
+	for (unsigned i = 1; i <= 40; i++) {
+		struct ckpt_step *each;
+
+		snprintf(name, sizeof(name), "tmp%u", i);
+		each = ckpt_staged_begin(s, name);
+		snprintf(name, sizeof(name), "%u", i);
+		ck_ok(ckpt_commit(each, &how));
+		ck_assert_str_eq(s->last_commit.name, name);
+		ckpt_step_unref(each);
+		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count));
+		ck_assert_uint_eq(count, i);
+		ckpt_step_list_free(steps, count);
+	}
+	for (unsigned i = 1; i <= 40; i++) {
+		struct ckpt_step *each;
+
+		snprintf(name, sizeof(name), "%u", i);
+		each = ckpt_step_find(s, "", name);
+		ck_assert_ptr_nonnull(each);
+		ckpt_step_unref(each);
+	}
+}
+END_TEST
+
+static int (*below_rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags);
+static unsigned exchanges; // the first brings the copy in, the second takes it out again
+
+static int rename_once(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags)
+{
+	if (flags & RENAME_EXCHANGE && exchanges++)
+		return -EIO;
+	return below_rename(from_dirfd, from, to_dirfd, to, flags);
+}
+
+START_TEST(a_leftover_that_could_not_have_its_file_back_is_told_and_has_it_at_the_next_attempt)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_writer w;
+	struct stat st;
+	int fd = ckpt_staged_put(step, "file", "text");
+
+	how.writers_ns = INT64_C(30000000);
+	ckpt_staged_writer(step, &w, fd);
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	ckpt_stage_writer_flushed(&w, 4, st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ck_ok(ckpt_backend_put(s->backend, "steps/1000/1", "somebody else's", 15, NULL));
+	below_rename = ckpt_sys.rename;
+	ckpt_sys.rename = rename_once;
+	ck_error(ckpt_commit(step, &how), EEXIST);
+	ckpt_sys.rename = below_rename;
+	ck_assert_uint_eq(exchanges, 2);
+	ck_assert_uint_eq(ckpt_save_errors(s, "could not get back its place"), 1);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_ok(ckpt_stage_rename(step, "", "1001"));
+	ck_ok(ckpt_sys.pwrite(fd, "longer text", 11, 0));
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ck_ok(ckpt_commit(step, &how));
+	ckpt_staged_check(step, "file", "longer text");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("commit refused");
@@ -190,6 +296,9 @@ int main(void)
 	tcase_add_test(t, too_many_attributes_are_told);
 	tcase_add_loop_test(t, many_files_are_synced_at_once_unless_strangers_have_more, 0, 5);
 	tcase_add_test(t, a_writer_that_is_killed_while_it_is_waited_for_fails_the_commit);
+	tcase_add_loop_test(t, a_late_file_whose_writer_is_killed_fails_only_a_commit_that_waits_for_late_files, 0, 4);
+	tcase_add_test(t, a_step_that_gets_its_name_by_its_commit_is_listed_once);
+	tcase_add_test(t, a_leftover_that_could_not_have_its_file_back_is_told_and_has_it_at_the_next_attempt);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }
