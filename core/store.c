@@ -70,7 +70,9 @@ static int read_json(int dirfd, const char *name, json_t **ret_json)
 		return fd;
 	if (!text)
 		return -ENOMEM;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+	if (fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode))
 		return -EBADMSG;
 	n = ckpt_sys.pread(fd, text, IDENTITY_BYTES_MAX, 0);
 	if (n < 0)
@@ -432,16 +434,16 @@ bool ckpt_store_has_multigrain_times(int dirfd)
 static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
 {
 	struct stat store, folder;
-	int fd = ckpt_sys.open(s->dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+	int fd = ckpt_sys.open(s->dirfd, name, O_RDONLY | O_DIRECTORY, 0), rc;
 
 	if (fd < 0)
 		return fd == -ELOOP || fd == -ENOTDIR ? -EBADMSG : fd;
-	if (fstat(s->dirfd, &store) || fstat(fd, &folder) || store.st_dev != folder.st_dev) {
+	rc = fstat(s->dirfd, &store) || fstat(fd, &folder) ? -errno : store.st_dev != folder.st_dev ? -EXDEV : 0;
+	if (rc)
 		ckpt_sys.close(fd);
-		return -EXDEV;
-	}
-	*ret_fd = fd;
-	return 0;
+	else
+		*ret_fd = fd;
+	return rc;
 }
 
 void ckpt_store_forgo_index(struct ckpt_store *s)

@@ -225,30 +225,37 @@ static bool is_open_for_writing(struct ckpt_fs *fs, uint64_t number)
 }
 
 // A folder that is replaced may look empty on disk and yet hold steps.
+static int check_replaced_folder(struct call *c, const struct move *m)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_DIRECTORY, 0);
+	struct node *n = node_find(c->fs, SPACE_LIVE, m->to.number);
+	bool busy = n && draft_is_below(c->fs, n);
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = fd < 0 ? fd : ckpt_store_folder_id(c->fs->store, fd, false, id);
+
+	node_unref(c->fs, n);
+	if (rc)
+		return busy ? -ENOTEMPTY : rc == -ENOENT ? 0 : rc; // gone or without an id: it has no steps
+	return busy || ckpt_step_any(c->fs->store, id) ? -ENOTEMPTY : 0;
+}
+
 static int check_replaced(struct call *c, const struct move *m)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct ckpt_step *there;
-	int rc = 0;
+	int rc = folder_id_of(c->fs, c->other, false, id);
 
 	if (c->other_step)
 		return 0;
-	if (!folder_id_of(c->fs, c->other, false, id) && (there = ckpt_step_find(c->fs->store, id, c->other_name))) {
+	if (!rc) {
+		struct ckpt_step *there = ckpt_step_find(c->fs->store, id, c->other_name);
+
 		ckpt_step_unref(there);
-		return S_ISDIR(m->from.stx.stx_mode) ? -ENOTEMPTY : -EISDIR;
+		if (there)
+			return S_ISDIR(m->from.stx.stx_mode) ? -ENOTEMPTY : -EISDIR;
+	} else if (rc != -ENOENT) {
+		return rc;
 	}
-	if (m->replaces && S_ISDIR(m->to.stx.stx_mode)) {
-		CLEANUP_FD int fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_DIRECTORY, 0);
-
-		struct node *n = node_find(c->fs, SPACE_LIVE, m->to.number);
-
-		if ((fd >= 0 && !ckpt_store_folder_id(c->fs->store, fd, false, id) &&
-		     ckpt_step_any(c->fs->store, id)) ||
-		    (n && draft_is_below(c->fs, n)))
-			rc = -ENOTEMPTY;
-		node_unref(c->fs, n);
-	}
-	return rc;
+	return m->replaces && S_ISDIR(m->to.stx.stx_mode) ? check_replaced_folder(c, m) : 0;
 }
 
 static void move_names(struct call *c, struct move *m)

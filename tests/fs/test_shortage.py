@@ -180,3 +180,25 @@ def test_clients_that_hold_all_descriptors_keep_what_they_have(mount, agent, com
     assert trees.files(mount / "1000") == made, "what could not be opened is there"
     commit(mount / "1000")
     assert_whole(mount, made)
+
+
+@both_modes
+def test_without_descriptors_no_folder_of_steps_is_replaced(mount, commit):
+    """On disk it is empty, so that rename(2) itself would do it."""
+    (mount / "runs/1000").mkdir(parents=True)
+    made, failed = trees.fill(mount / "runs/1000", seed="1000", files=3), 0
+    commit(mount / "runs/1000")
+    (mount / "empty").mkdir()
+    for count in range(12):
+        mount.remount()  # else it knows the folder's id
+        fds = Descriptors(mount)
+        fds.leave(count)
+        try:
+            with pytest.raises(OSError) as e:
+                os.rename(mount / "empty", mount / "runs")
+        finally:
+            fds.give_back()
+        assert errno_name(e.value) in ("EMFILE", "ENOTEMPTY"), e.value
+        failed += errno_name(e.value) == "EMFILE"
+        assert trees.files(mount / "runs/1000") == made
+    assert 0 < failed < 12
