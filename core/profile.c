@@ -142,37 +142,45 @@ static int load_text(struct look *l)
 	return len > start ? 0 : -EINVAL;
 }
 
-static bool holds(int dirfd, const char *name)
+// 0, -ENOENT, or why it cannot be said.
+static int holds(int dirfd, const char *name)
 {
 	struct stat st;
 
-	return !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW);
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 }
 
-static bool holds_like(int dirfd, const char *const *patterns, size_t count)
+static bool is_like(const char *name, const char *const *patterns, size_t count)
+{
+	for (size_t i = 0; i < count && patterns[i]; i++)
+		if (ckpt_name_matches(patterns[i], name))
+			return true;
+	return false;
+}
+
+static int holds_like(int dirfd, const char *const *patterns, size_t count)
 {
 	int fd = ckpt_sys.open(dirfd, ".", O_RDONLY | O_DIRECTORY, 0);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
-	bool found = false;
+	int rc = fd < 0 ? fd : dir ? 0 : -errno;
 
 	if (!dir) {
 		if (fd >= 0)
 			ckpt_sys.close(fd);
-		return false;
+		return rc;
 	}
-	while (!found && (e = readdir(dir)))
-		for (size_t i = 0; !found && i < count && patterns[i]; i++)
-			found = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
-				ckpt_name_matches(patterns[i], e->d_name);
+	do
+		rc = ckpt_sys.readdir(dir, &e);
+	while (!rc && e && !is_like(e->d_name, patterns, count));
 	closedir(dir);
-	return found;
+	return rc ? rc : e ? 0 : -ENOENT;
 }
 
 static int check_orbax(struct look *l, struct ckpt_completion *c)
 {
 	(void)c;
-	return holds(l->deed->dirfd, "_CHECKPOINT_METADATA") ? 0 : -ENOENT;
+	return holds(l->deed->dirfd, "_CHECKPOINT_METADATA");
 }
 
 static int check_megatron(struct look *l, struct ckpt_completion *c)
@@ -188,13 +196,16 @@ static int check_eformer(struct look *l, struct ckpt_completion *c)
 {
 	int rc = load_json(l);
 	const json_t *step = json_object_get(l->json, "step");
-	bool known = ckpt_name_matches("run-#", l->deed->dir) || holds(l->deed->dirfd, "tensorstore_index.json") ||
-		     holds(l->deed->dirfd, "checkpoint_metadata.json");
 
 	if (rc)
 		return rc;
 	c->temporary = json_is_true(json_object_get(l->json, "is_temporary"));
-	return known && json_is_integer(step) && json_integer_value(step) >= 0 ? 0 : -ENOENT;
+	if (!json_is_integer(step) || json_integer_value(step) < 0)
+		return -ENOENT;
+	if (ckpt_name_matches("run-#", l->deed->dir))
+		return 0;
+	rc = holds(l->deed->dirfd, "tensorstore_index.json");
+	return rc == -ENOENT ? holds(l->deed->dirfd, "checkpoint_metadata.json") : rc;
 }
 
 static int check_trainer(struct look *l, struct ckpt_completion *c)
@@ -228,11 +239,16 @@ static int check_snapshot(struct look *l, struct ckpt_completion *c)
 static int check_dcp(struct look *l, struct ckpt_completion *c)
 {
 	struct stat st;
+	int rc;
 
 	(void)c;
-	if (ckpt_name_matches("iter_#", l->deed->dir) || !strcmp(l->deed->dir, "release") ||
-	    holds(l->deed->dirfd, "common.pt") || holds(l->deed->dirfd, "metadata.json"))
+	if (ckpt_name_matches("iter_#", l->deed->dir) || !strcmp(l->deed->dir, "release"))
 		return -ENOENT;
+	rc = holds(l->deed->dirfd, "common.pt");
+	if (rc == -ENOENT)
+		rc = holds(l->deed->dirfd, "metadata.json");
+	if (rc != -ENOENT)
+		return rc ? rc : -ENOENT;
 	if (fstat(l->deed->fd, &st))
 		return -errno;
 	return st.st_size ? 0 : -EINVAL;
@@ -517,7 +533,7 @@ int ckpt_profile_completes(uint64_t mask, const struct ckpt_deed *deed, size_t *
 	return first;
 }
 
-bool ckpt_profile_knows(const struct ckpt_completion *c, int dirfd)
+int ckpt_profile_knows(const struct ckpt_completion *c, int dirfd)
 {
 	for (size_t i = 0; i < ARRAY_LEN(profiles); i++) {
 		const struct profile *p = &profiles[i];
@@ -527,9 +543,9 @@ bool ckpt_profile_knows(const struct ckpt_completion *c, int dirfd)
 			continue;
 		say_event(p, &is);
 		if (!strcmp(is.profile, c->profile) && !strcmp(is.event, c->event))
-			return !p->inside[0] || holds_like(dirfd, p->inside, ARRAY_LEN(p->inside));
+			return p->inside[0] ? holds_like(dirfd, p->inside, ARRAY_LEN(p->inside)) : 0;
 	}
-	return false;
+	return -ENOENT;
 }
 
 const char *ckpt_profile_of_temp(const char *name)

@@ -55,8 +55,9 @@ struct ckpt_completion {
 // then ret has the profile. -EIO, -ENOMEM ... row says which rows of the table were asked, 0 before the first: where there is no
 // directory as a completion names it, the rows behind may know another.
 int ckpt_profile_completes(uint64_t profiles, const struct ckpt_deed *deed, size_t *row, struct ckpt_completion *ret);
-// Whether the directory beside that a completion names looks like a checkpoint of its framework: an empty one never does.
-bool ckpt_profile_knows(const struct ckpt_completion *completion, int dirfd);
+// 0: the directory beside that a completion names looks like a checkpoint of its framework; -ENOENT: it does not, as an empty
+// one never does. -EIO, -EMFILE, -ENOMEM ...: it cannot be said.
+int ckpt_profile_knows(const struct ckpt_completion *completion, int dirfd);
 
 // Whose temp name (ckpt_name_is_temp) this is: "generic" nobody's that is known.
 const char *ckpt_profile_of_temp(const char *name);

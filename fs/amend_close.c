@@ -168,7 +168,7 @@ static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	} else {
 		exchange_change(h, true);
 		complete_tell(fs, dir, name, "could not be looked at");
-		rc = step ? rc : 0;
+		rc = step || complete_names_step(fs, dir, name) ? rc : 0; // else the folder may be no checkpoint at all
 	}
 	ckpt_step_unref(step);
 	node_unref(fs, dir);

@@ -9,6 +9,7 @@
 #include "core/util.h"
 #include "fs/client.h"
 #include "fs/draft.h"
+#include "fs/folder.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -209,6 +210,12 @@ static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_act ac
 	       (!node_is_top(dir) && ckpt_profile_watches(profiles, act, from, name, true));
 }
 
+bool complete_names_step(struct ckpt_fs *fs, const struct node *dir, const char *name)
+{
+	return !node_is_top(dir) &&
+	       ckpt_profile_watches(fs->store->settings.profiles, CKPT_ACT_CLOSE, NULL, name, true);
+}
+
 static bool is_late(struct ckpt_fs *fs, const struct node *dir, const char *name)
 {
 	return dir != node_root(fs) && ckpt_profile_is_late(fs->store->settings.profiles, name);
@@ -326,34 +333,41 @@ static int decide_plain(struct ckpt_fs *fs, struct node *folder, struct completi
 	int rc = lookup_child(fs, folder, c->what.beside, &e);
 
 	if (rc)
-		return rc == -ENOENT ? -ENOENT : rc;
+		return rc;
 	n = node_of(fs, e.ino);
 	step = node_step(fs, n);
-	if (!step && n->kind == NODE_FILES && S_ISDIR(n->type))
+	rc = -ENOENT;
+	if (!step && n->kind == NODE_FILES && S_ISDIR(n->type)) {
 		dirfd = node_open(fs, n, O_RDONLY | O_DIRECTORY);
-	if (dirfd >= 0 && ckpt_profile_knows(&c->what, dirfd) && may_convert(fs, n)) {
+		rc = dirfd < 0 ? dirfd : ckpt_profile_knows(&c->what, dirfd);
+	}
+	if (!rc && !may_convert(fs, n))
+		rc = -ENOENT;
+	if (!rc) {
 		node_ref(fs, n);
 		c->dir = n;
 	}
 	ckpt_step_unref(step);
 	node_forget(fs, n, 1);
-	return c->dir ? 0 : -ENOENT;
+	return rc;
 }
 
 static int decide_beside(struct ckpt_fs *fs, struct node *folder, struct completing *c)
 {
-	struct ckpt_step *step = step_in_folder(fs, folder, c->what.beside);
+	struct ckpt_step *step;
 	CLEANUP_FD int dirfd = -1;
+	int rc = folder_step(fs, folder, c->what.beside, &step);
 
-	if (!step)
-		return decide_plain(fs, folder, c);
+	if (rc)
+		return rc == -ENOENT ? decide_plain(fs, folder, c) : rc;
 	c->step = unfinished(step);
 	if (!c->step)
 		return -ENOENT;
 	dirfd = ckpt_sys.open(fs->store->sessions_fd, c->step->session, O_RDONLY | O_DIRECTORY, 0);
-	if (dirfd < 0 || !ckpt_profile_knows(&c->what, dirfd)) {
+	rc = dirfd < 0 ? dirfd : ckpt_profile_knows(&c->what, dirfd);
+	if (rc) {
 		ckpt_step_unref(TAKE_PTR(c->step));
-		return -ENOENT;
+		return rc;
 	}
 	node_ref(fs, folder);
 	c->folder = folder;
@@ -394,8 +408,10 @@ int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed
 	int rc = -ENOENT;
 
 	*ret = (struct completing){0};
-	if (dirfd < 0 || fs->mount->readonly)
+	if (fs->mount->readonly || dirfd == -ESTALE)
 		return -ENOENT;
+	if (dirfd < 0)
+		return dirfd;
 	at.dirfd = dirfd;
 	if (here && dir != node_root(fs) && !folder_above(fs, dir, name, &above)) {
 		at.dir = name;

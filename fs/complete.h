@@ -25,6 +25,8 @@ int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_comm
 // Whether a file of this name in this directory is one whose close may complete a step or be late, by the names alone. Such a file
 // is served by the daemon while it is written (amend.h): its close is the commit. step is that of dir, NULL in the plain tree.
 bool complete_watches_close(struct ckpt_fs *fs, const struct node *dir, const struct ckpt_step *step, const char *name);
+// Whether it is one that says which step beside it is complete.
+bool complete_names_step(struct ckpt_fs *fs, const struct node *dir, const char *name);
 bool complete_watches_node(struct ckpt_fs *fs, struct node *n); // the same of a file, wherever it is
 // Whether it is one that other ranks write late: the daemon serves it, so that its close can add it to the step.
 bool complete_is_late(struct ckpt_fs *fs, struct node *n);
@@ -43,7 +45,8 @@ struct completing {
 	struct node *folder;    // where the step is, a reference, or NULL
 };
 // 0: it goes to complete_run(); -ENOENT: nothing; -EINVAL: the file is cut or empty, which is what stands between the step and
-// its completion: complete_tell() says so. The file is in dir; the names and fd of the deed are the caller's, all else is ours.
+// its completion: complete_tell() says so. Else it cannot be said, and what was done is to fail. The file is in dir; the names
+// and fd of the deed are the caller's, all else is ours.
 // here: steps that dir is or may become, else only what is beside the file.
 int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here,
 		    struct completing *ret);

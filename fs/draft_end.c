@@ -6,6 +6,7 @@
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/draft_table.h"
+#include "fs/folder.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -105,9 +106,9 @@ static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
 	if (!dir)
 		return 0;
 	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
-	taken = step_in_folder(fs, dir, name);
+	rc = folder_step(fs, dir, name, &taken);
 	into = node_step(fs, dir); // its folder has become a step meanwhile
-	rc = taken ? -EEXIST : into ? -EROFS : MIN(fd, 0);
+	rc = !rc ? -EEXIST : into ? -EROFS : rc != -ENOENT ? rc : MIN(fd, 0);
 	ckpt_step_unref(taken);
 	ckpt_step_unref(into);
 	if (!rc && !look_at_child(fs, dir, fd, name, &child))
@@ -167,7 +168,10 @@ static int complete_named(struct ckpt_fs *fs, struct draft *d)
 	names_unlock(fs);
 	if (dir && !copied && complete_watches_close(fs, dir, NULL, d->disk.name))
 		rc = complete_decide(fs, dir, &deed, false, &completing);
-	rc = rc ? 0 : complete_run(fs, &completing, closer);
+	if (!rc)
+		rc = complete_run(fs, &completing, closer);
+	else if (rc == -ENOENT || rc == -EINVAL)
+		rc = 0;
 	node_unref(fs, dir);
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include "core/util.h"
 #include "fs/client.h"
 #include "fs/draft_table.h"
+#include "fs/folder.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -18,17 +19,19 @@ static int make(struct call *c, struct node *dir, const char *name, int dirfd, s
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
 	char id[CKPT_FOLDER_ID_LEN + 1] = "";
 	CLEANUP_FREE char *path = NULL;
-	struct draft *d = calloc(1, sizeof(*d));
-	int rc = d ? 0 : -ENOMEM;
+	int rc = folder_id_of(c->fs, dir, false, id);
+	struct draft *d;
 
-	if (rc)
+	if (rc && rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES)
 		return rc;
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
 	d->fd = d->disk.dirfd = -1;
 	d->refs = 1;
 	d->dir = dir;
 	snprintf(d->name, sizeof(d->name), "%s", name);
 	path = draft_path(c->fs, d);
-	(void)folder_id_of(c->fs, dir, false, id);
 	rc = ckpt_draft_begin(c->fs->store,
 			      &(struct ckpt_draft_origin){
 				      .path = path ? path : name,

@@ -2,6 +2,7 @@
 
 #include "core/util.h"
 #include "fs/attr.h"
+#include "fs/folder.h"
 #include "fs/ops.h"
 
 #define NAME "latest"

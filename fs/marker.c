@@ -6,6 +6,7 @@
 #include "core/util.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/folder.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>

@@ -14,6 +14,7 @@
 #include "fs/call.h"
 #include "fs/draft.h"
 #include "fs/end.h"
+#include "fs/folder.h"
 #include "fs/fs.h"
 #include "fs/handle.h"
 #include "fs/listener.h"

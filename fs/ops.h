@@ -71,12 +71,3 @@ int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int d
 int give_to_client(fuse_req_t req, int dirfd, const char *name);
 // What a new name in this place must be: 0, or an errno of ckpt_name_check; -EPERM for names that are ours.
 int check_new_name(struct ckpt_fs *fs, struct node *parent, struct ckpt_step *step, const char *name);
-// The id of a plain folder under which its steps are found. -ENOENT: it holds none and has no id; make gives it one.
-// -ENOTDIR: not a plain folder.
-int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id);
-// Its modification time is now: a step came or went, which its own directory on disk does not show.
-void folder_touch(struct ckpt_fs *fs, struct node *dir);
-// The same of the folder that holds the step which this node is in, if it is in one.
-void folder_touch_above(struct ckpt_fs *fs, struct node *n);
-// The step of this name in a plain folder, with a reference, unless it is only left over; NULL: none.
-struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, const char *name);

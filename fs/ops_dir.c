@@ -7,6 +7,7 @@
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/control.h"
+#include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/latest.h"
 #include "fs/ops.h"

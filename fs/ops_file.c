@@ -7,6 +7,7 @@
 #include "fs/call.h"
 #include "fs/complete.h"
 #include "fs/draft.h"
+#include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/marker.h"
 #include "fs/control.h"
@@ -67,14 +68,14 @@ static int make_file(struct call *c, int dirfd, struct created *created)
 static int create_file(struct call *c, int dirfd, struct created *created)
 {
 	struct ckpt_step *taken;
-	char id[CKPT_FOLDER_ID_LEN + 1];
-	int rc;
+	int rc = c->step ? -ENOENT : folder_find(c->fs, c->node, c->name, &taken);
 
-	if (!c->step && !folder_id_of(c->fs, c->node, false, id) &&
-	    (taken = ckpt_step_find(c->fs->store, id, c->name))) {
+	if (!rc) {
 		ckpt_step_unref(taken);
 		return -EISDIR;
 	}
+	if (rc != -ENOENT)
+		return rc;
 	rc = make_file(c, dirfd, created);
 	// It has come since it was looked up: the kernel looks again, and asks whether this client may open it.
 	return rc == -EEXIST && !(c->fi.flags & O_EXCL) ? -ESTALE : rc;

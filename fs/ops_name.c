@@ -1,7 +1,5 @@
 #include "core/errlog.h"
-#include "core/load.h"
 #include "core/remove.h"
-#include "core/reopen.h"
 #include "core/share.h"
 #include "core/stage.h"
 #include "core/sys.h"
@@ -12,6 +10,7 @@
 #include "fs/client.h"
 #include "fs/control.h"
 #include "fs/draft.h"
+#include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
@@ -21,96 +20,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-// --- Folders ----------------------------------------------------------------------------------------------------------
-
-int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
-{
-	struct ckpt_step *step;
-	int fd, rc = 0;
-
-	*ret_id = '\0';
-	if (dir == node_root(fs))
-		return 0;
-	step = node_step(fs, dir);
-	if (step || dir->kind != NODE_FILES || !S_ISDIR(dir->type)) {
-		ckpt_step_unref(step);
-		return -ENOTDIR;
-	}
-	if (node_use(dir))
-		return -ENOMEM;
-	ckpt_lock_take(&dir->use->lock);
-	if (dir->use->folder_known && !make) { // who makes a step needs to know that the id is on disk
-		memcpy(ret_id, dir->use->folder, sizeof(dir->use->folder));
-		ckpt_lock_drop(&dir->use->lock);
-		return *ret_id ? 0 : -ENOENT;
-	}
-	ckpt_lock_drop(&dir->use->lock);
-	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
-	if (fd < 0)
-		return fd;
-	rc = ckpt_store_folder_id(fs->store, fd, make, ret_id);
-	ckpt_sys.close(fd);
-	if (rc && rc != -ENOENT)
-		return rc;
-	ckpt_lock_take(&dir->use->lock);
-	// That it has none is not for keeping beside another mount, which may give it one, nor over an id that came meanwhile.
-	if (*ret_id || (!*dir->use->folder && !fs->mount->readonly)) {
-		dir->use->folder_known = true;
-		memcpy(dir->use->folder, ret_id, sizeof(dir->use->folder));
-	}
-	ckpt_lock_drop(&dir->use->lock);
-	return rc;
-}
-
-void folder_touch(struct ckpt_fs *fs, struct node *dir)
-{
-	CLEANUP_FD int fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
-
-	if (fd >= 0)
-		futimens(fd, (struct timespec[]){{0, UTIME_OMIT}, {0, UTIME_NOW}});
-	// Attributes only: that takes no lock which a request could hold.
-	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), -1, 0);
-}
-
-void folder_touch_above(struct ckpt_fs *fs, struct node *n)
-{
-	struct node *folder = NULL;
-
-	names_read_lock(fs);
-	while (n && n->names && !node_is_top(n))
-		n = n->names->parent;
-	if (n && n->names && node_is_top(n))
-		folder = n->names->parent;
-	if (folder)
-		node_ref(fs, folder);
-	names_unlock(fs);
-	if (folder && folder->kind == NODE_FILES)
-		folder_touch(fs, folder);
-	node_unref(fs, folder);
-}
-
-struct ckpt_step *step_in_folder(struct ckpt_fs *fs, struct node *dir, const char *name)
-{
-	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct ckpt_step *step;
-	enum ckpt_step_state state;
-
-	if (folder_id_of(fs, dir, false, id))
-		return NULL;
-	if (fs->mount->readonly)
-		(void)ckpt_load_refresh(fs->store); // what cannot be read is not there yet
-	step = ckpt_step_find(fs->store, id, name);
-	if (!step)
-		return NULL;
-	ckpt_remove_give_up(step);
-	step = ckpt_reopen_now(step);
-	state = ckpt_step_state(step);
-	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING || state == CKPT_STEP_COMMITTED)
-		return step;
-	ckpt_step_unref(step);
-	return NULL;
-}
 
 // --- Lookup -----------------------------------------------------------------------------------------------------------
 
@@ -321,9 +230,11 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 		rc = place_is_committed(&p) ? lookup_committed(fs, parent, &p, name, ret_entry)
 					    : lookup_live(fs, parent, name, ret_entry);
 	} else {
-		step = step_in_folder(fs, parent, name);
-		rc = step ? lookup_step(fs, parent, name, step, ret_entry)
-			  : draft_lookup_plain(fs, parent, name, ret_entry);
+		rc = folder_step(fs, parent, name, &step);
+		if (!rc)
+			rc = lookup_step(fs, parent, name, step, ret_entry);
+		else if (rc == -ENOENT)
+			rc = draft_lookup_plain(fs, parent, name, ret_entry);
 		ckpt_step_unref(step);
 		if (rc == -ENOENT && latest_is_name(name))
 			rc = lookup_latest(fs, parent, ret_entry);
@@ -450,11 +361,13 @@ static int open_parent(struct call *c)
 
 	if (rc)
 		return rc;
-	taken = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
-	if (taken) {
+	rc = c->step ? -ENOENT : folder_step(c->fs, c->node, c->name, &taken);
+	if (!rc) {
 		ckpt_step_unref(taken);
 		return -EEXIST;
 	}
+	if (rc != -ENOENT)
+		return rc;
 	if (!c->step && draft_is_at(c->fs, c->node, c->name))
 		return -EEXIST;
 	return node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
@@ -489,40 +402,47 @@ static bool matches_steps_at(const char *patterns, const struct place *p, const 
 	return false;
 }
 
-static void describe_folder(struct ckpt_fs *fs, struct node *dir, const struct place *p, struct ckpt_place *ret)
+static int describe_folder(struct ckpt_fs *fs, struct node *dir, const struct place *p, struct ckpt_place *ret)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	CLEANUP_FREE char *path = strdup(p->path);
 	char *save = NULL, *last = NULL;
+	int rc;
 
 	*ret = (struct ckpt_place){.root = dir == node_root(fs)};
-	for (char *part = path ? strtok_r(path, "/", &save) : NULL; part; part = strtok_r(NULL, "/", &save)) {
+	if (!path)
+		return -ENOMEM;
+	for (char *part = strtok_r(path, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
 		ret->below_logs |= ckpt_name_is_logs(part);
 		last = part;
 	}
 	ret->in_checkpoints = last && ckpt_name_is_checkpoints(last);
-	ret->holds_steps = !folder_id_of(fs, dir, false, id) && ckpt_step_any(fs->store, id);
+	rc = folder_id_of(fs, dir, false, id);
+	ret->holds_steps = !rc && ckpt_step_any(fs->store, id);
+	return rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
 }
 
-static bool is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name)
+static int is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step)
 {
 	const char *patterns = fs->store->settings.steps_at;
 	struct ckpt_place folder;
 	struct place p;
-	bool step = false;
+	int rc;
 
-	if (ckpt_name_is_temp(name))
-		return true;
-	if (place_of(fs, dir, &p))
-		return false;
-	if (patterns) {
-		step = matches_steps_at(patterns, &p, name);
-	} else {
-		describe_folder(fs, dir, &p, &folder);
-		step = ckpt_name_is_step(name, &folder);
-	}
+	*ret_step = ckpt_name_is_temp(name);
+	if (*ret_step)
+		return 0;
+	rc = place_of(fs, dir, &p);
+	if (rc)
+		return rc;
+	if (patterns)
+		*ret_step = matches_steps_at(patterns, &p, name);
+	else
+		rc = describe_folder(fs, dir, &p, &folder);
+	if (!rc && !patterns)
+		*ret_step = ckpt_name_is_step(name, &folder);
 	place_done(&p);
-	return step;
+	return rc;
 }
 
 static void run_begin(struct call *c)
@@ -583,11 +503,15 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct call c = call_for(req, parent, name, run_mkdir);
 	struct ckpt_step *step = node_step(c.fs, c.node);
+	bool begins = false;
+	int rc = step || c.node->kind != NODE_FILES ? 0 : is_step_to_be(c.fs, c.node, name, &begins);
 
 	c.mode = mode;
 	c.committed = amend_make;
 	c.reopens = true;
-	if (!step && c.node->kind == NODE_FILES && is_step_to_be(c.fs, c.node, name)) {
+	if (rc) {
+		reply_error(req, rc);
+	} else if (begins) {
 		c.run = run_begin;
 		call_detach(&c); // it waits for the disk
 	} else {

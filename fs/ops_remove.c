@@ -11,6 +11,7 @@
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/draft.h"
+#include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
@@ -110,8 +111,13 @@ static int run_committed(struct call *c)
 
 static void run_unlink(struct call *c)
 {
-	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
-	int rc = step ? -EISDIR : c->step && c->step->add_only ? -EPERM : remove_child(c, 0);
+	struct ckpt_step *step = NULL;
+	int rc = c->step ? -ENOENT : folder_step(c->fs, c->node, c->name, &step);
+
+	if (!rc)
+		rc = -EISDIR;
+	else if (rc == -ENOENT)
+		rc = c->step && c->step->add_only ? -EPERM : remove_child(c, 0);
 
 	if ((!rc || rc == -ENOENT) && !c->step && latest_is_name(c->name)) {
 		int free = latest_remove(c->fs, c->node);
@@ -140,11 +146,12 @@ static void run_unlink_completing(struct call *c)
 	struct live_child child;
 	int rc = dirfd < 0 ? dirfd : look_at_child(c->fs, c->node, dirfd, c->name, &child);
 
-	if (!rc && !has_seen_it_made(c, &child))
-		rc = -ENOENT;
-	if (!rc)
-		rc = complete_decide(c->fs, c->node, &deed, false, &completing);
-	rc = rc ? 0 : complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid); // unlinking says what else is wrong
+	rc = !rc && has_seen_it_made(c, &child) ? complete_decide(c->fs, c->node, &deed, false, &completing)
+						: -ENOENT; // unlinking says what else is wrong
+	if (rc == -ENOENT || rc == -EINVAL)
+		rc = 0;
+	else if (!rc)
+		rc = complete_run(c->fs, &completing, fuse_req_ctx(c->req)->pid);
 	if (rc) {
 		reply_error(c->req, rc);
 		return;
@@ -226,12 +233,12 @@ static int remove_folder(struct call *c)
 
 static void run_rmdir(struct call *c)
 {
-	struct ckpt_step *step = c->step ? NULL : step_in_folder(c->fs, c->node, c->name);
-	int rc;
+	struct ckpt_step *step = NULL;
+	int rc = c->step ? -ENOENT : folder_step(c->fs, c->node, c->name, &step);
 
-	if (step)
+	if (!rc)
 		rc = remove_step(c, step);
-	else
+	else if (rc == -ENOENT)
 		rc = c->step ? 0 : remove_folder(c);
 	if (!rc && !step)
 		rc = remove_child(c, AT_REMOVEDIR);
@@ -253,8 +260,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	c.committed = run_committed;
 	c.reopens = true;
 	c.flags = AT_REMOVEDIR;
-	step = step_in_folder(c.fs, c.node, name);
-	if (step)
+	if (!folder_step(c.fs, c.node, name, &step))
 		call_detach(&c); // a deletion waits for the disk
 	else
 		call_run(&c);

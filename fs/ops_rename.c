@@ -18,6 +18,7 @@
 #include "fs/call.h"
 #include "fs/draft.h"
 #include "fs/complete.h"
+#include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
 
@@ -241,20 +242,17 @@ static int check_replaced_folder(struct call *c, const struct move *m)
 
 static int check_replaced(struct call *c, const struct move *m)
 {
-	char id[CKPT_FOLDER_ID_LEN + 1];
-	int rc = folder_id_of(c->fs, c->other, false, id);
+	struct ckpt_step *there;
+	int rc = c->other_step ? 0 : folder_find(c->fs, c->other, c->other_name, &there);
 
 	if (c->other_step)
 		return 0;
 	if (!rc) {
-		struct ckpt_step *there = ckpt_step_find(c->fs->store, id, c->other_name);
-
 		ckpt_step_unref(there);
-		if (there)
-			return S_ISDIR(m->from.stx.stx_mode) ? -ENOTEMPTY : -EISDIR;
-	} else if (rc != -ENOENT) {
-		return rc;
+		return S_ISDIR(m->from.stx.stx_mode) ? -ENOTEMPTY : -EISDIR;
 	}
+	if (rc != -ENOENT)
+		return rc;
 	return m->replaces && S_ISDIR(m->to.stx.stx_mode) ? check_replaced_folder(c, m) : 0;
 }
 
@@ -388,6 +386,7 @@ static int rename_live(struct call *c, struct move *m)
 // What a rename completes, and how it is undone.
 struct after_rename {
 	struct completing completing;
+	int error; // nobody can say what
 	char aside[ASIDE_MAX];
 	bool replaced;
 };
@@ -425,8 +424,8 @@ static int take_name_back(struct call *c, const struct after_rename *after)
 	return rc;
 }
 
-// What the name that was given completes; data is a struct after_rename. A rename that fails has not happened. Where that cannot be, the kernel looks both names up again: it would not ask us when it is tried anew, as it knows
-// them for one file.
+// What the name that was given completes; data is a struct after_rename. A rename that fails has not happened. Where that cannot
+// be, the kernel looks both names up again: it would not ask us when it is tried anew, as it knows them for one file.
 static void run_complete(struct call *c)
 {
 	struct after_rename after;
@@ -439,7 +438,7 @@ static void run_complete(struct call *c)
 	memcpy(&after, c->data, sizeof(after));
 	memcpy(name, c->name, sizeof(name));
 	memcpy(other_name, c->other_name, sizeof(other_name));
-	rc = complete_run(fs, &after.completing, fuse_req_ctx(c->req)->pid);
+	rc = after.error ? after.error : complete_run(fs, &after.completing, fuse_req_ctx(c->req)->pid);
 	undone = !rc || !take_name_back(c, &after);
 	if (!rc && *after.aside)
 		ckpt_sys.unlink(fs->store->trash_fd, after.aside, 0);
@@ -468,7 +467,10 @@ static bool completes(struct call *c, struct move *m)
 		return false;
 	fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_NONBLOCK, 0);
 	deed.fd = fd;
-	if (fd < 0 || complete_decide(c->fs, c->other, &deed, true, &after.completing))
+	after.error = fd == -ELOOP ? -ENOENT
+		      : fd < 0     ? fd
+				   : complete_decide(c->fs, c->other, &deed, true, &after.completing);
+	if (after.error == -ENOENT || after.error == -EINVAL)
 		return false;
 	memcpy(after.aside, m->aside, sizeof(after.aside));
 	*m->aside = '\0';
@@ -503,13 +505,14 @@ static void run_rename_live(struct call *c)
 
 // --- The request ------------------------------------------------------------------------------------------------------
 
-static bool names_a_step(struct ckpt_fs *fs, struct node *dir, const char *name)
+// 0, -ENOENT, or why nobody can say.
+static int names_a_step(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
-	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct ckpt_step *step = folder_id_of(fs, dir, false, id) ? NULL : ckpt_step_find(fs->store, id, name);
+	struct ckpt_step *step;
+	int rc = folder_find(fs, dir, name, &step);
 
 	ckpt_step_unref(step);
-	return step;
+	return rc;
 }
 
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
@@ -524,6 +527,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		.other = node_of(fs, new_parent),
 		.flags = (int)flags,
 	};
+	int from, to; // whether they name a step
 
 	snprintf(c.name, sizeof(c.name), "%s", name);
 	snprintf(c.other_name, sizeof(c.other_name), "%s", new_name);
@@ -531,12 +535,14 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		reply_error(req, -EINVAL);
 	} else if (c.node->kind != NODE_FILES || c.other->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
-	} else if (names_a_step(fs, c.node, name)) {
+	} else if (!(from = names_a_step(fs, c.node, name))) {
 		c.run = run_rename_step;
 		c.waits_for_clients = true; // a commit waits for open writers
 		call_detach(&c);
-	} else if ((flags & RENAME_EXCHANGE) && names_a_step(fs, c.other, new_name)) {
-		reply_error(req, -EINVAL);
+	} else if (from != -ENOENT) {
+		reply_error(req, from);
+	} else if ((flags & RENAME_EXCHANGE) && (to = names_a_step(fs, c.other, new_name)) != -ENOENT) {
+		reply_error(req, to ? to : -EINVAL);
 	} else {
 		c.committed = amend_rename;
 		c.reopens = true;

@@ -11,6 +11,7 @@
 #include "core/remove.h"
 #include "core/stage.h"
 #include "core/util.h"
+#include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/ops.h"
 #include "fs/status.h"

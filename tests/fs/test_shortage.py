@@ -12,6 +12,7 @@ import pytest
 from support import trees
 from support.commits import assert_whole, error_line
 from support.fixtures import both_modes, needs_root
+from support.last_acts import accelerate, dcp, deepspeed, eformer, listed, megatron, nemo, snapshot, trainer
 from support.mounting import LoopDisk, Mount, errno_name
 
 pytestmark = [pytest.mark.timeout(90), needs_root]
@@ -202,3 +203,46 @@ def test_without_descriptors_no_folder_of_steps_is_replaced(mount, commit):
         failed += errno_name(e.value) == "EMFILE"
         assert trees.files(mount / "runs/1000") == made
     assert 0 < failed < 12
+
+
+@pytest.mark.parametrize("writer, name", [(megatron, "iter_0000100"), (trainer, "checkpoint-500"), (accelerate, "checkpoint_3"), (eformer, "run-100"),
+                                          (snapshot, "step_5"), (dcp, "checkpoint-100"), (deepspeed, "global_step20"), (nemo, "epoch=0-step=10")])
+def test_without_descriptors_a_frameworks_last_act_completes_its_step_or_fails(mount, writer, name):
+    """That nobody could look at the step does not mean that there is none."""
+    failed, fds = 0, Descriptors(mount)
+    for count in range(16):
+        step = f"exp{count}/{name}"
+        (mount / step).parent.mkdir()
+        save = writer(str(mount / step))
+        next(save)
+        if attempt(fds, count, lambda: next(save, None)):
+            failed += 1
+            assert step not in listed(mount)
+            for _ in writer(str(mount / step)):
+                pass
+        assert step in listed(mount), f"nothing was said with {count} descriptors"
+    assert 0 < failed < 16
+
+
+@pytest.mark.parametrize("act", [os.stat, os.mkdir, lambda path: os.close(os.open(path, os.O_CREAT | os.O_WRONLY)), os.unlink,
+                                 lambda path: os.symlink("elsewhere", path), lambda path: os.rename(path.parent.parent / "file", path)],
+                         ids=["stat", "mkdir", "create", "unlink", "symlink", "rename"])
+def test_without_descriptors_a_step_in_a_folder_is_not_taken_for_absent(mount, commit, act):
+    (mount / "runs/1000").mkdir(parents=True)
+    commit(mount / "runs/1000")
+    (mount / "file").touch()
+    said = set()
+    for count in range(6):
+        mount.remount()  # else it knows whose folder it is
+        fds = Descriptors(mount)
+        os.stat(mount / "runs")
+        fds.leave(count)
+        try:
+            act(mount / "runs/1000")
+            said.add(None)
+        except OSError as e:
+            said.add(errno_name(e))
+        finally:
+            fds.give_back()
+        assert mount.listing("runs") == ["1000"] and (mount / "runs/1000").is_dir() and (mount / "file").exists()
+    assert "EMFILE" in said and said <= {"EMFILE"} | ({None} if act is os.stat else {"EEXIST", "EISDIR"}), said

@@ -1,0 +1,112 @@
+#include "fs/folder.h"
+
+#include "core/load.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
+{
+	struct ckpt_step *step;
+	int fd, rc = 0;
+
+	*ret_id = '\0';
+	if (dir == node_root(fs))
+		return 0;
+	step = node_step(fs, dir);
+	if (step || dir->kind != NODE_FILES || !S_ISDIR(dir->type)) {
+		ckpt_step_unref(step);
+		return -ENOTDIR;
+	}
+	if (node_use(dir))
+		return -ENOMEM;
+	ckpt_lock_take(&dir->use->lock);
+	if (dir->use->folder_known && !make) { // who makes a step needs to know that the id is on disk
+		memcpy(ret_id, dir->use->folder, sizeof(dir->use->folder));
+		ckpt_lock_drop(&dir->use->lock);
+		return *ret_id ? 0 : -ENOENT;
+	}
+	ckpt_lock_drop(&dir->use->lock);
+	fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+	if (fd < 0)
+		return fd;
+	rc = ckpt_store_folder_id(fs->store, fd, make, ret_id);
+	ckpt_sys.close(fd);
+	if (rc && rc != -ENOENT)
+		return rc;
+	ckpt_lock_take(&dir->use->lock);
+	// That it has none is not for keeping beside another mount, which may give it one, nor over an id that came meanwhile.
+	if (*ret_id || (!*dir->use->folder && !fs->mount->readonly)) {
+		dir->use->folder_known = true;
+		memcpy(dir->use->folder, ret_id, sizeof(dir->use->folder));
+	}
+	ckpt_lock_drop(&dir->use->lock);
+	return rc;
+}
+
+void folder_touch(struct ckpt_fs *fs, struct node *dir)
+{
+	CLEANUP_FD int fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
+
+	if (fd >= 0)
+		futimens(fd, (struct timespec[]){{0, UTIME_OMIT}, {0, UTIME_NOW}});
+	// Attributes only: that takes no lock which a request could hold.
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), -1, 0);
+}
+
+void folder_touch_above(struct ckpt_fs *fs, struct node *n)
+{
+	struct node *folder = NULL;
+
+	names_read_lock(fs);
+	while (n && n->names && !node_is_top(n))
+		n = n->names->parent;
+	if (n && n->names && node_is_top(n))
+		folder = n->names->parent;
+	if (folder)
+		node_ref(fs, folder);
+	names_unlock(fs);
+	if (folder && folder->kind == NODE_FILES)
+		folder_touch(fs, folder);
+	node_unref(fs, folder);
+}
+
+int folder_find(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = folder_id_of(fs, dir, false, id);
+
+	*ret_step = NULL;
+	if (rc == -ENOTDIR || rc == -ESTALE || rc == -EACCES)
+		return -ENOENT; // it has none, is gone, or hides what it has
+	if (rc)
+		return rc;
+	if (fs->mount->readonly)
+		(void)ckpt_load_refresh(fs->store); // what cannot be read is not there yet
+	*ret_step = ckpt_step_find(fs->store, id, name);
+	return *ret_step ? 0 : -ENOENT;
+}
+
+int folder_step(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	enum ckpt_step_state state;
+	int rc = folder_find(fs, dir, name, &step);
+
+	*ret_step = NULL;
+	if (rc)
+		return rc;
+	ckpt_remove_give_up(step);
+	step = ckpt_reopen_now(step);
+	state = ckpt_step_state(step);
+	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING || state == CKPT_STEP_COMMITTED) {
+		*ret_step = step;
+		return 0;
+	}
+	ckpt_step_unref(step);
+	return -ENOENT;
+}

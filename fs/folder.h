@@ -1,0 +1,19 @@
+// Plain folders, and the steps in them.
+//
+// Threads: any, without a lock. All but folder_touch may read the disk.
+#pragma once
+
+#include "fs/fs.h"
+
+// The id of a plain folder under which its steps are found. -ENOENT: it holds none and has no id; make gives it one.
+// -ENOTDIR: not a plain folder.
+int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id);
+// Its modification time is now: a step came or went, which its own directory on disk does not show.
+void folder_touch(struct ckpt_fs *fs, struct node *dir);
+// The same of the folder that holds the step which this node is in, if it is in one.
+void folder_touch_above(struct ckpt_fs *fs, struct node *n);
+// The step of this name in a plain folder, whatever its state, with a reference: 0. -ENOENT: there is none, nor can there be. Else
+// (-EMFILE, -EIO ...) nobody can say, and neither may who asks: a name that seems free would be given away.
+int folder_find(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step);
+// The same, unless it is only left over or deleted. A removal or reopening that has stood still for too long ends by this.
+int folder_step(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step);
