@@ -39,8 +39,10 @@ struct bench_side {
 enum bench_fixture {
 	BENCH_NOTHING, // not even a mount
 	BENCH_EMPTY,
-	BENCH_BULK,  // step 1 with BENCH_BULK_FILES large files
-	BENCH_SMALL, // step 1 with small files
+	BENCH_BULK,       // step 1 with BENCH_BULK_FILES large files
+	BENCH_SMALL,      // step 1 with small files
+	BENCH_PLAIN_BULK, // the same in a plain folder
+	BENCH_PLAIN_SMALL,
 	BENCH_STEPS, // many steps of one file
 	BENCH_BIG,   // many steps of BENCH_BIG_STEP_FILES files; store only
 };
@@ -82,6 +84,7 @@ struct bench_figure {
 	bool per_op;         // the run is one operation on each of the small files
 	unsigned threads;    // that write
 	uint64_t file_bytes; // of a small file
+	bool sync;           // each, by who writes it
 	// Once for each side, before any is warmed up; may be NULL.
 	int (*begin)(struct bench *b, const struct bench_figure *f, struct bench_side *s);
 	int (*prepare)(struct bench *b, const struct bench_figure *f, struct bench_side *s); // may be NULL
@@ -145,7 +148,8 @@ char *bench_stage_path(const struct bench_side *s, unsigned step);
 int bench_commit(const struct bench_side *s, unsigned step);
 int bench_commit_syncfs(const struct bench_side *s, unsigned step); // the plain way with one syncfs for all
 int bench_write_file(struct bench *b, int dirfd, const char *name, uint64_t bytes, bool sync);
-int bench_write_bulk(struct bench *b, const char *dir, unsigned threads, bool sync);
+int bench_write_bulk(struct bench *b, const char *dir, const char *suffix, unsigned threads,
+		     bool sync); // of their names
 int bench_write_small(struct bench *b, const char *dir, uint64_t files, uint64_t file_bytes, bool sync);
 int bench_read_bulk(struct bench *b, const char *dir, bool map);
 int bench_walk(const char *dir, bool deep, uint64_t *ret_entries); // lists and stats what is in it, or all below

@@ -11,13 +11,38 @@ typedef const struct bench_figure figure;
 
 // --- Fixtures -------------------------------------------------------------------------------------------------------
 
+#define STEP_SUFFIX ".safetensors"
+#define PLAIN_SUFFIX ".data" // of no file step
+
+static bool is_plain(enum bench_fixture fixture)
+{
+	return fixture == BENCH_PLAIN_BULK || fixture == BENCH_PLAIN_SMALL;
+}
+
+// What the figures that read find there.
+static char *tree_path(enum bench_fixture fixture, const struct bench_side *s)
+{
+	return bench_path(is_plain(fixture) ? "%s/plain" : "%s/1", s->root);
+}
+
 static int make_bulk(struct bench *b, struct bench_side *s)
 {
 	CLEANUP_FREE char *stage = bench_stage_path(s, 1);
-	int r = stage ? bench_write_bulk(b, stage, 1, !s->mounted) : -ENOMEM;
+	int r = stage ? bench_write_bulk(b, stage, STEP_SUFFIX, 1, !s->mounted) : -ENOMEM;
 
 	s->large = true;
 	return r ? r : bench_commit(s, 1);
+}
+
+static int make_plain(struct bench *b, enum bench_fixture fixture, struct bench_side *s)
+{
+	CLEANUP_FREE char *path = tree_path(fixture, s);
+
+	s->large = fixture == BENCH_PLAIN_BULK;
+	if (!path)
+		return -ENOMEM;
+	return s->large ? bench_write_bulk(b, path, PLAIN_SUFFIX, 1, true)
+			: bench_write_small(b, path, b->options.files, BENCH_SMALL_BYTES, false);
 }
 
 static int make_small(struct bench *b, struct bench_side *s)
@@ -71,6 +96,8 @@ static int make_side(struct bench *b, struct bench_side *s, enum bench_fixture f
 		r = make_small(b, s);
 	else if (fixture == BENCH_STEPS)
 		r = make_plain_steps(b, s);
+	else if (is_plain(fixture))
+		r = make_plain(b, fixture, s);
 	return r;
 }
 
@@ -83,18 +110,13 @@ int bench_fixture_make(struct bench *b, enum bench_fixture fixture)
 		// what was read just before would have an advantage.
 		b->side[i].root = b->side[i].own;
 		r = bench_reset(b, &b->side[i]);
-		if (!r && i == BENCH_AGAIN && fixture == BENCH_BULK)
+		if (!r && i == BENCH_AGAIN && (fixture == BENCH_BULK || fixture == BENCH_PLAIN_BULK))
 			b->side[i].root = b->side[BENCH_PLAIN].own;
 		else if (!r)
 			r = make_side(b, &b->side[i], fixture);
 	}
 	b->fixture = fixture;
 	return r ? r : bench_sync(b);
-}
-
-static char *step_path(const struct bench_side *s)
-{
-	return bench_path("%s/1", s->root);
 }
 
 // --- Preparing ------------------------------------------------------------------------------------------------------
@@ -142,10 +164,9 @@ static int stage_dirs(struct bench *b, figure *f, struct bench_side *s)
 // how fast a map of it is. The sides after the first find the cache dropped for them already.
 static int cache_bulk(struct bench *b, figure *f, struct bench_side *s)
 {
-	CLEANUP_FREE char *path = step_path(s);
+	CLEANUP_FREE char *path = tree_path(f->fixture, s);
 	int r = b->root && s->name == BENCH_PLAIN ? bench_drop_caches(b) : 0;
 
-	(void)f;
 	if (!path)
 		return -ENOMEM;
 	return r ? r : bench_read_bulk(b, path, false);
@@ -156,10 +177,26 @@ static int cache_bulk(struct bench *b, figure *f, struct bench_side *s)
 static int save_bulk(struct bench *b, figure *f, struct bench_side *s)
 {
 	CLEANUP_FREE char *stage = bench_stage_path(s, ++s->made);
-	int r = stage ? bench_write_bulk(b, stage, f->threads, !s->mounted) : -ENOMEM;
+	int r = stage ? bench_write_bulk(b, stage, STEP_SUFFIX, f->threads, !s->mounted) : -ENOMEM;
 
 	s->large = true;
 	return r ? r : bench_commit(s, s->made);
+}
+
+// Plain files are synced by who wants that, on a mount as elsewhere.
+static int write_plain_bulk(struct bench *b, figure *f, struct bench_side *s)
+{
+	CLEANUP_FREE char *path = bench_path("%s/plain-%u", s->own, ++s->made);
+
+	s->large = true;
+	return path ? bench_write_bulk(b, path, PLAIN_SUFFIX, f->threads, true) : -ENOMEM;
+}
+
+static int write_plain_small(struct bench *b, figure *f, struct bench_side *s)
+{
+	CLEANUP_FREE char *path = bench_path("%s/plain-%u", s->own, ++s->made);
+
+	return path ? bench_write_small(b, path, b->options.files, f->file_bytes, f->sync) : -ENOMEM;
 }
 
 static int save_small(struct bench *b, figure *f, struct bench_side *s)
@@ -187,36 +224,32 @@ static int commit(struct bench *b, figure *f, struct bench_side *s)
 
 static int read_bulk(struct bench *b, figure *f, struct bench_side *s)
 {
-	CLEANUP_FREE char *path = step_path(s);
+	CLEANUP_FREE char *path = tree_path(f->fixture, s);
 
-	(void)f;
 	return path ? bench_read_bulk(b, path, false) : -ENOMEM;
 }
 
 static int map_bulk(struct bench *b, figure *f, struct bench_side *s)
 {
-	CLEANUP_FREE char *path = step_path(s);
+	CLEANUP_FREE char *path = tree_path(f->fixture, s);
 
-	(void)f;
 	return path ? bench_read_bulk(b, path, true) : -ENOMEM;
 }
 
 static int walk(struct bench *b, figure *f, struct bench_side *s)
 {
-	CLEANUP_FREE char *path = step_path(s);
+	CLEANUP_FREE char *path = tree_path(f->fixture, s);
 	uint64_t entries;
 
 	(void)b;
-	(void)f;
 	return path ? bench_walk(path, true, &entries) : -ENOMEM;
 }
 
 static int read_all(struct bench *b, figure *f, struct bench_side *s)
 {
-	CLEANUP_FREE char *path = step_path(s);
+	CLEANUP_FREE char *path = tree_path(f->fixture, s);
 
 	(void)b;
-	(void)f;
 	return path ? bench_read_all(path) : -ENOMEM;
 }
 
@@ -281,17 +314,15 @@ static int create_close(struct bench *b, figure *f, struct bench_side *s)
 
 static int open_close(struct bench *b, figure *f, struct bench_side *s)
 {
-	CLEANUP_FREE char *path = step_path(s);
+	CLEANUP_FREE char *path = tree_path(f->fixture, s);
 
-	(void)f;
 	return each_small(b, path, open_one);
 }
 
 static int look_up(struct bench *b, figure *f, struct bench_side *s)
 {
-	CLEANUP_FREE char *path = step_path(s);
+	CLEANUP_FREE char *path = tree_path(f->fixture, s);
 
-	(void)f;
 	return each_small(b, path, stat_one);
 }
 
@@ -417,6 +448,57 @@ const struct bench_figure bench_figures[] = {
 	 .cold = true,
 	 .prepare = forget_names,
 	 .run = look_up},
+
+	{.name = "plain-save",
+	 .what = "Write large plain files and fsync each",
+	 .fixture = BENCH_EMPTY,
+	 .target = 0.95,
+	 .threads = 1,
+	 .run = write_plain_bulk,
+	 .after = reset},
+	{.name = "plain-files-fsync",
+	 .what = "Write small plain files; fsync of each on both sides",
+	 .fixture = BENCH_EMPTY,
+	 .target = 0.4,
+	 .file_bytes = BENCH_SMALL_BYTES,
+	 .sync = true,
+	 .run = write_plain_small,
+	 .after = reset},
+	{.name = "plain-files",
+	 .what = "The same without a sync on any",
+	 .fixture = BENCH_EMPTY,
+	 .file_bytes = BENCH_SMALL_BYTES,
+	 .run = write_plain_small,
+	 .after = reset},
+	{.name = "plain-read-warm",
+	 .what = "Read large plain files by read(2), cached",
+	 .fixture = BENCH_PLAIN_BULK,
+	 .target = 0.95,
+	 .begin = cache_bulk,
+	 .run = read_bulk},
+	{.name = "plain-read-cold",
+	 .what = "The same after a remount, nothing cached",
+	 .fixture = BENCH_PLAIN_BULK,
+	 .target = 0.9,
+	 .cold = true,
+	 .prepare = chill,
+	 .run = read_bulk},
+	{.name = "plain-walk-warm",
+	 .what = "Walk small plain files with stat, cached",
+	 .fixture = BENCH_PLAIN_SMALL,
+	 .run = walk},
+	{.name = "plain-read-all-warm",
+	 .what = "Read all small plain files, cached",
+	 .fixture = BENCH_PLAIN_SMALL,
+	 .target = 0.18,
+	 .run = read_all},
+	{.name = "plain-read-all-cold",
+	 .what = "The same after a remount, nothing cached",
+	 .fixture = BENCH_PLAIN_SMALL,
+	 .target = 0.6,
+	 .cold = true,
+	 .prepare = chill,
+	 .run = read_all},
 
 	{.name = "list", .what = "List many steps with stat", .fixture = BENCH_STEPS, .target = 0.5, .run = list},
 	{.name = "list-cold",

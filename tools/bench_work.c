@@ -79,6 +79,7 @@ int bench_write_file(struct bench *b, int dirfd, const char *name, uint64_t byte
 struct bulk_writer {
 	struct bench *b;
 	int dirfd;
+	const char *suffix;
 	unsigned first, every;
 	bool sync;
 	int result;
@@ -91,13 +92,13 @@ static void *write_share(void *arg)
 	char name[64];
 
 	for (unsigned i = w->first; i < BENCH_BULK_FILES && !w->result; i += w->every) {
-		snprintf(name, sizeof(name), "model-%05u-of-%05u.safetensors", i + 1, BENCH_BULK_FILES);
+		snprintf(name, sizeof(name), "model-%05u-of-%05u%s", i + 1, BENCH_BULK_FILES, w->suffix);
 		w->result = bench_write_file(w->b, w->dirfd, name, bytes, w->sync);
 	}
 	return NULL;
 }
 
-int bench_write_bulk(struct bench *b, const char *dir, unsigned threads, bool sync)
+int bench_write_bulk(struct bench *b, const char *dir, const char *suffix, unsigned threads, bool sync)
 {
 	struct bulk_writer writers[BENCH_BULK_FILES];
 	pthread_t ids[BENCH_BULK_FILES];
@@ -111,7 +112,7 @@ int bench_write_bulk(struct bench *b, const char *dir, unsigned threads, bool sy
 		return -errno;
 	put_header(b->buffer, b->options.work_bytes / BENCH_BULK_FILES);
 	for (unsigned i = 0; i < threads; i++)
-		writers[i] = (struct bulk_writer){b, dirfd, i, threads, sync, 0};
+		writers[i] = (struct bulk_writer){b, dirfd, suffix, i, threads, sync, 0};
 	while (started + 1 < threads && !r) {
 		r = -pthread_create(&ids[started], NULL, write_share, &writers[started + 1]);
 		started += !r;
