@@ -73,12 +73,13 @@ static bool any_to_wait_for_locked(const struct attempt *a)
 	return false;
 }
 
-static bool all_stand_still_locked(const struct attempt *a)
+// NULL: all that are waited for stand still.
+static const struct ckpt_writer *one_at_work_locked(const struct attempt *a)
 {
 	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
 		if (!is_left(a, w) && !stands_still(w))
-			return false;
-	return true;
+			return w;
+	return NULL;
 }
 
 static int leave_late_locked(struct attempt *a)
@@ -141,16 +142,11 @@ struct blamed {
 	char path[PATH_MAX];
 };
 
-static void blame_writer_locked(struct attempt *a, struct blamed *ret_blamed)
+static void blame_writer_locked(struct attempt *a, const struct ckpt_writer *w, struct blamed *ret_blamed)
 {
-	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next) {
-		if (is_left(a, w) || stands_still(w))
-			continue;
-		ret_blamed->any = true;
-		ret_blamed->pid = w->pid;
-		ckpt_stage_writer_path_locked(a->step, w, ret_blamed->path);
-		break;
-	}
+	ret_blamed->any = true;
+	ret_blamed->pid = w->pid;
+	ckpt_stage_writer_path_locked(a->step, w, ret_blamed->path);
 }
 
 static bool blame_killed_locked(struct attempt *a, struct blamed *ret_blamed)
@@ -216,7 +212,8 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 
 	while (step->changers || (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)) {
 		int64_t now = ckpt_sys.mono_ns();
-		bool still = !step->changers && all_stand_still_locked(a);
+		const struct ckpt_writer *at_work = one_at_work_locked(a);
+		bool still = !step->changers && !at_work;
 
 		progress(a);
 		if (!still)
@@ -231,8 +228,8 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 			written_back = true;
 			continue;
 		}
-		if (!step->changers && !still && now - began >= a->writers_ns) {
-			blame_writer_locked(a, ret_blamed);
+		if (!step->changers && at_work && now - began >= a->writers_ns) {
+			blame_writer_locked(a, at_work, ret_blamed);
 			return -EBUSY;
 		}
 		ckpt_lock_wait_ns(&step->changed, &step->lock, WRITERS_NS);
