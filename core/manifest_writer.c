@@ -110,8 +110,6 @@ int ckpt_manifest_writer_session(struct ckpt_manifest_writer *w, const char *uui
 			return 0;
 		}
 	}
-	if (w->session_count == CKPT_STEP_FILES_MAX)
-		return -E2BIG;
 	r = ckpt_grow((void **)&w->sessions, &w->session_cap, w->session_count + 1, SESSION_BYTES);
 	if (r)
 		return r;
