@@ -104,7 +104,7 @@ static int adopt(struct ckpt_step *step, uint32_t version)
 	if (rc)
 		return rc;
 	rc = ckpt_step_load(step->store, &r.summary);
-	if (!rc && step->store->indexer)
+	if (step->store->indexer) // it is in the store, whatever memory there was
 		ckpt_indexer_put(step->store->indexer, step->key, &r.summary, NULL, 0);
 	ckpt_record_done(&r);
 	return rc;
@@ -179,7 +179,7 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 	if (!changed)
 		return 0;
 	rc = ckpt_step_load(step->store, &next);
-	if (!rc && step->store->indexer)
+	if (step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
 	return rc;
 }

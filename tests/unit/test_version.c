@@ -2,6 +2,7 @@
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 
+#include "core/sys.h"
 #include "core/util.h"
 
 #include <stdio.h>
@@ -24,9 +25,9 @@ static void teardown(void)
 	ckpt_store_close(s);
 }
 
-enum lie { OTHER_STORE, OTHER_SESSION, OTHER_VERSION, OTHER_NAME, OTHER_FOLDER, DELETED, NO_RECORD };
+enum lie { OTHER_STORE, OTHER_SESSION, OTHER_VERSION, OTHER_NAME, OTHER_FOLDER, DELETED, NO_RECORD, NO_LIE };
 
-// The record of a version of this step, but for one thing; like is what else it says.
+// The record of a version of this step, but for one thing, or NO_LIE, as another process puts it; like is what else it says.
 static void plant(uint32_t version, const struct ckpt_summary *like, enum lie lie)
 {
 	struct ckpt_record r = {.summary = *like};
@@ -134,6 +135,70 @@ START_TEST(a_name_whose_record_cannot_be_read_is_given_to_nobody)
 }
 END_TEST
 
+START_TEST(a_version_that_another_process_has_put_is_followed_by_ours)
+{
+	if (_i) { // nor does it need an index
+		ckpt_indexer_close(TAKE_PTR(s->indexer));
+		ckpt_store_forgo_index(s);
+	}
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	plant(2, &step->summary, NO_LIE);
+	ck_ok(ckpt_commit_metadata(step, "{\"temporary\":true}"));
+	ck_assert_uint_eq(step->summary.version, 3);
+	ck_assert(step->summary.temporary);
+	CLEANUP_FREE char *here = ckpt_save_listing(s);
+	CLEANUP_FREE char *there = ckpt_save_listing_at(dir);
+	ck_assert_str_eq(here, there);
+}
+END_TEST
+
+START_TEST(a_step_whose_place_another_session_took_takes_no_version)
+{
+	struct ckpt_step *there;
+
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	plant(2, &step->summary, OTHER_SESSION);
+	ck_error(ckpt_commit_metadata(step, "{\"temporary\":true}"), ESTALE);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
+	there = ckpt_step_find(s, "", "1000");
+	ck_assert_str_eq(there->session, s->id); // as planted
+	ck_assert_uint_eq(there->summary.version, 2);
+	ckpt_step_unref(there);
+}
+END_TEST
+
+static int (*below_link)(int from_dirfd, const char *from, int to_dirfd, const char *to);
+static unsigned links_to_fail;
+
+static int failing_link(int from_dirfd, const char *from, int to_dirfd, const char *to)
+{
+	return links_to_fail && links_to_fail-- ? -EIO : below_link(from_dirfd, from, to_dirfd, to);
+}
+
+// The put may have been done, for all that its answer says: who looks must not take another's for it.
+START_TEST(a_put_without_an_answer_does_not_take_what_is_there_for_its_own)
+{
+	enum lie lie = _i ? OTHER_STORE : NO_LIE;
+
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	plant(2, &step->summary, lie);
+	below_link = ckpt_sys.link;
+	links_to_fail = 1;
+	ckpt_sys.link = failing_link;
+	ck_error(ckpt_commit_metadata(step, "{\"temporary\":true}"), EIO);
+	ckpt_sys.link = below_link;
+	ck_assert_uint_eq(links_to_fail, 0);
+	ck_assert_uint_eq(step->summary.version, 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "its new metadata may or may not be in place"), 1);
+	if (lie == OTHER_STORE) {
+		ck_error(ckpt_commit_metadata(step, "{\"temporary\":true}"), EBADMSG);
+		return;
+	}
+	ck_ok(ckpt_commit_metadata(step, "{\"temporary\":true}"));
+	ck_assert_uint_eq(step->summary.version, 3);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("version");
@@ -144,6 +209,9 @@ int main(void)
 	tcase_add_test(t, no_next_version_is_put_over_what_is_not_the_steps);
 	tcase_add_test(t, a_name_whose_record_cannot_be_read_is_given_to_nobody);
 	tcase_add_test(t, a_step_whose_record_became_another_one_takes_no_version);
+	tcase_add_loop_test(t, a_version_that_another_process_has_put_is_followed_by_ours, 0, 2);
+	tcase_add_test(t, a_step_whose_place_another_session_took_takes_no_version);
+	tcase_add_loop_test(t, a_put_without_an_answer_does_not_take_what_is_there_for_its_own, 0, 2);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }
