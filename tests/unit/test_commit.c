@@ -534,7 +534,7 @@ static void *side_rename(void *arg)
 	return NULL;
 }
 
-// A rename that won over the commit is not undone by it.
+// A rename that won over the commit is not undone by it. In test_commit_meanwhile.c it does so each time.
 START_TEST(a_commit_gives_the_name_that_a_rename_gave_meanwhile)
 {
 	for (int round = 0; round < 300; round++) {
@@ -554,31 +554,6 @@ START_TEST(a_commit_gives_the_name_that_a_rename_gave_meanwhile)
 		teardown();
 		setup();
 	}
-}
-END_TEST
-
-// The same, in the one order that matters: the rename is under way when the commit begins.
-START_TEST(a_rename_that_holds_the_gate_names_the_step)
-{
-	struct ckpt_step *step = ckpt_staged_begin(s, "1"), *found;
-	struct side committer = {.step = step};
-
-	ck_ok(ckpt_stage_enter(step, false)); // as the rename does first
-	start(&committer, side_commit);
-	wait_until_committing(step);
-	ckpt_lock_take(&s->lock);
-	ckpt_step_erase_locked(step);
-	ck_ok(ckpt_step_insert_locked(step, "", "2"));
-	ckpt_lock_drop(&s->lock);
-	ckpt_stage_leave(step);
-	pthread_join(committer.thread, NULL);
-	ck_assert_int_eq(committer.result, 0);
-	found = ckpt_step_find(s, "", "2");
-	ck_assert_ptr_eq(found, step);
-	ck_assert_str_eq(step->summary.name, "2");
-	ck_assert_ptr_null(ckpt_step_find(s, "", "1"));
-	ckpt_step_unref(found);
-	ckpt_step_unref(step);
 }
 END_TEST
 
@@ -782,7 +757,6 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_commit_drops_what_was_left_of_its_name_and_nothing_else);
 	tcase_add_test(tcase, who_joins_under_another_name_is_refused);
 	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
-	tcase_add_test(tcase, a_rename_that_holds_the_gate_names_the_step);
 	tcase_add_test(tcase, a_record_that_is_there_already_wins_over_a_commit);
 	tcase_add_test(tcase, a_record_of_its_own_that_is_there_already_is_its_success);
 	tcase_add_test(tcase, the_name_of_a_running_commit_cannot_be_taken);
