@@ -350,6 +350,168 @@ START_TEST(a_leftover_whose_fsync_failed_is_not_copied_but_refused)
 }
 END_TEST
 
+// --- Several of them ------------------------------------------------------------------------------------------------------
+
+static int (*below_rename)(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags);
+static unsigned exchanges, exchange_fails_from, exchange_fails_to; // by number, from 1 on
+
+static int rename_failing(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags)
+{
+	if (flags & RENAME_EXCHANGE && ++exchanges >= exchange_fails_from && exchanges <= exchange_fails_to)
+		return -EIO;
+	return below_rename(from_dirfd, from, to_dirfd, to, flags);
+}
+
+static int commit_with_exchanges_failing(struct ckpt_step *step, unsigned from, unsigned to)
+{
+	int rc;
+
+	below_rename = ckpt_sys.rename;
+	exchanges = 0;
+	exchange_fails_from = from;
+	exchange_fails_to = to;
+	ckpt_sys.rename = rename_failing;
+	rc = ckpt_staged_commit(step, 30 * MS, NULL);
+	ckpt_save_settle(s);
+	ckpt_sys.rename = below_rename;
+	return rc;
+}
+
+// Two leftovers' files in one directory, the second under a name in another one, too.
+static struct {
+	struct ckpt_step *step;
+	struct ckpt_writer a, b;
+} two;
+static const char *const two_names[] = {"dir/a", "dir/b", "twin of b"};
+
+static void two_begin(void)
+{
+	two.step = ckpt_staged_begin(s, "1");
+	ck_ok(ckpt_sys.mkdir(two.step->dirfd, "dir", 0755));
+	ckpt_staged_writer(two.step, &two.a, ckpt_staged_put(two.step, "dir/a", "text of a"));
+	ckpt_staged_writer(two.step, &two.b, ckpt_staged_put(two.step, "dir/b", "text of b"));
+	ck_ok(ckpt_sys.link(two.step->dirfd, "dir/b", two.step->dirfd, "twin of b"));
+	close_once(&two.a);
+	close_once(&two.b);
+}
+
+static void two_end(void)
+{
+	close(two.a.fd);
+	close(two.b.fd);
+	ckpt_stage_writer_remove(&two.a);
+	ckpt_stage_writer_remove(&two.b);
+	ckpt_step_unref(two.step);
+}
+
+START_TEST(of_several_copies_none_stays_where_one_could_not_take_its_place)
+{
+	uint64_t inos[ARRAY_LEN(two_names)];
+	struct stat before, after;
+
+	two_begin();
+	for (size_t i = 0; i < ARRAY_LEN(two_names); i++)
+		inos[i] = inode_of(two.step, two_names[i]);
+	ck_assert_int_eq(fstatat(two.step->dirfd, "dir", &before, 0), 0);
+	ck_error(commit_with_exchanges_failing(two.step, (unsigned)_i, (unsigned)_i), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "could not take its place"), 1);
+	ck_assert_uint_eq(exchanges, 2 * (unsigned)_i - 1); // what was done is undone
+	for (size_t i = 0; i < ARRAY_LEN(two_names); i++)
+		ck_assert_uint_eq(inode_of(two.step, two_names[i]), inos[i]);
+	ck_assert_int_eq(fstatat(two.step->dirfd, "dir", &after, 0), 0);
+	ck_assert_mem_eq(&before.st_mtim, &after.st_mtim, sizeof(after.st_mtim));
+	assert_trash_is_empty();
+	ck_ok(ckpt_staged_commit(two.step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	ck_ok(ckpt_sys.pwrite(two.a.fd, "LATE", 4, 0));
+	ck_ok(ckpt_sys.pwrite(two.b.fd, "LATE", 4, 0));
+	ckpt_staged_check(two.step, "dir/a", "text of a");
+	ckpt_staged_check(two.step, "dir/b", "text of b");
+	ckpt_staged_check(two.step, "twin of b", "text of b");
+	assert_trash_is_empty();
+	two_end();
+}
+END_TEST
+
+// All copies have their place, the put fails, and no leftover's file comes back.
+static void two_stuck(void)
+{
+	two_begin();
+	ck_ok(ckpt_backend_put(s->backend, "steps/1/1", "somebody else's", 15, NULL));
+	ck_error(commit_with_exchanges_failing(two.step, 4, 6), EEXIST);
+	ck_assert_uint_eq(exchanges, 6); // each is tried
+	ck_assert_uint_eq(ckpt_save_errors(s, "could not get back its place"), 1);
+	ck_ok(ckpt_stage_rename(two.step, "", "2"));
+}
+
+static bool is_in_step(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_manifest *m;
+	uint32_t index;
+	int rc;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	rc = ckpt_manifest_lookup(m, path, &index);
+	ckpt_manifest_unref(m);
+	return !rc;
+}
+
+START_TEST(what_a_client_did_to_a_name_meanwhile_stays_when_the_others_come_back)
+{
+	static const char *const left[] = {"dir/b", "dir/a"}; // untouched
+	int dirfd;
+
+	two_stuck();
+	dirfd = two.step->dirfd;
+	if (_i == 0) {
+		ck_ok(ckpt_sys.unlink(dirfd, "dir/a", 0));
+	} else if (_i == 1) {
+		ck_ok(ckpt_sys.unlink(dirfd, "dir/b", 0));
+		close(ckpt_staged_put(two.step, "dir/b", "a new one"));
+	} else {
+		ck_ok(ckpt_sys.unlink(dirfd, "dir/a", 0));
+		ck_ok(ckpt_sys.unlink(dirfd, "dir/b", 0));
+		ck_ok(ckpt_sys.unlink(dirfd, "dir", AT_REMOVEDIR));
+		close(ckpt_staged_put(two.step, "dir", "no directory"));
+	}
+	ck_ok(ckpt_sys.pwrite(two.b.fd, "TEXT", 4, 0)); // it goes on in its own file
+	close_once(&two.b);
+	ck_ok(ckpt_staged_commit(two.step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	ckpt_staged_check(two.step, "twin of b", "TEXT of b");
+	ck_assert(_i == 1 || !is_in_step(two.step, "dir/a"));
+	if (_i < 2)
+		ckpt_staged_check(two.step, left[_i], _i ? "text of a" : "TEXT of b");
+	if (_i)
+		ckpt_staged_check(two.step, _i == 1 ? "dir/b" : "dir", _i == 1 ? "a new one" : "no directory");
+	assert_trash_is_empty();
+	two_end();
+}
+END_TEST
+
+// As for a disk that does not answer: whether the copy is still there is not known, so its leftover's file is kept.
+START_TEST(a_name_that_cannot_be_looked_at_keeps_the_leftovers_file)
+{
+	int dirfd;
+
+	two_stuck();
+	dirfd = two.step->dirfd;
+	ck_ok(ckpt_sys.rename(dirfd, "dir", dirfd, "aside", 0));
+	ck_ok(ckpt_sys.symlink("dir", dirfd, "dir")); // ELOOP
+	ck_error(ckpt_staged_commit(two.step, 30 * MS, NULL), ELOOP);
+	ck_assert_uint_eq(ckpt_save_errors(s, "could not get back its place"), 3); // the attempt tries it twice
+	ck_ok(ckpt_sys.unlink(dirfd, "dir", 0));
+	ck_ok(ckpt_sys.rename(dirfd, "aside", dirfd, "dir", 0));
+	ck_ok(ckpt_sys.pwrite(two.a.fd, "TEXT", 4, 0));
+	close_once(&two.a);
+	ck_ok(ckpt_staged_commit(two.step, 30 * MS, NULL));
+	ckpt_save_settle(s);
+	ckpt_staged_check(two.step, "dir/a", "TEXT of a");
+	assert_trash_is_empty();
+	two_end();
+}
+END_TEST
+
 static Suite *leftovers_suite(void)
 {
 	Suite *suite = suite_create("commit leftovers");
@@ -367,6 +529,9 @@ static Suite *leftovers_suite(void)
 	tcase_add_test(tcase, a_leftover_has_its_file_back_once_an_unknown_outcome_was_none);
 	tcase_add_test(tcase, a_copy_has_every_attribute_that_its_file_had);
 	tcase_add_test(tcase, a_leftover_whose_fsync_failed_is_not_copied_but_refused);
+	tcase_add_loop_test(tcase, of_several_copies_none_stays_where_one_could_not_take_its_place, 1, 4);
+	tcase_add_loop_test(tcase, what_a_client_did_to_a_name_meanwhile_stays_when_the_others_come_back, 0, 3);
+	tcase_add_test(tcase, a_name_that_cannot_be_looked_at_keeps_the_leftovers_file);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
