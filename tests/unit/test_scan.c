@@ -215,24 +215,48 @@ START_TEST(too_many_attributes_are_refused)
 }
 END_TEST
 
-static bool attributes_are_too_many;
+static enum { AS_IT_IS, TOO_MANY, NO_ATTRIBUTES, OTHERS_TOO, TOO_LARGE } attributes; // what the filesystem has
 
 // In place of the C library's: what a filesystem takes differs.
 ssize_t flistxattr(int fd, char *list, size_t size)
 {
-	if (attributes_are_too_many) {
+	static const char others[] = "security.selinux\0user.colour\0system.nfs4_acl";
+
+	switch (attributes) {
+	case TOO_MANY:
+		errno = ERANGE;
+		return -1;
+	case NO_ATTRIBUTES:
+		errno = EOPNOTSUPP;
+		return -1;
+	case OTHERS_TOO:
+		ck_assert_uint_ge(size, sizeof(others));
+		memcpy(list, others, sizeof(others));
+		return sizeof(others);
+	default:
+		return syscall(SYS_flistxattr, fd, list, size);
+	}
+}
+
+ssize_t fgetxattr(int fd, const char *name, void *value, size_t size)
+{
+	if (attributes == TOO_LARGE) {
 		errno = ERANGE;
 		return -1;
 	}
-	return syscall(SYS_flistxattr, fd, list, size);
+	return syscall(SYS_fgetxattr, fd, name, value, size);
 }
 
 START_TEST(too_many_attributes_are_not_told_as_too_many_files)
 {
+	CLEANUP_FD int fd = -1;
+
 	put("file", "text");
-	attributes_are_too_many = true;
+	fd = ckpt_sys.open(step->dirfd, "file", O_RDONLY, 0);
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.colour", "blue", 4, 0));
+	attributes = _i ? TOO_LARGE : TOO_MANY;
 	ck_error(commit(), E2BIG);
-	attributes_are_too_many = false;
+	attributes = AS_IT_IS;
 	ck_assert_uint_eq(ckpt_save_errors(s, "extended attributes"), 1);
 	ck_assert_uint_eq(ckpt_save_errors(s, "too many files"), 0);
 	ck_ok(commit());
@@ -275,6 +299,50 @@ START_TEST(hard_links_symlinks_and_attributes_are_kept)
 	ck_assert_uint_eq(step->summary.bytes, 4);
 	for (int i = 0; i < 3; i++)
 		ckpt_manifest_unref(m);
+}
+END_TEST
+
+static bool has_attribute(const char *path, uint32_t i, const char *wanted)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	const char *name;
+	const void *value;
+	size_t len;
+	bool has;
+
+	entry_of(path, &m, &e);
+	has = ckpt_manifest_xattr(m, &e, i, &name, &value, &len);
+	if (has)
+		ck_assert_str_eq(name, wanted);
+	ckpt_manifest_unref(m);
+	return has;
+}
+
+START_TEST(a_filesystem_without_attributes_has_steps_without_them)
+{
+	put("file", "text");
+	attributes = NO_ATTRIBUTES;
+	ck_ok(commit());
+	attributes = AS_IT_IS;
+	ck_assert(!has_attribute("file", 0, ""));
+	assert_bytes("file", "text");
+}
+END_TEST
+
+START_TEST(attributes_of_the_system_are_not_kept)
+{
+	CLEANUP_FD int fd = -1;
+
+	put("file", "text");
+	fd = ckpt_sys.open(step->dirfd, "file", O_RDONLY, 0);
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.colour", "blue", 4, 0));
+	ck_ok(ckpt_sys.fsetxattr(step->dirfd, "user.colour", "red", 3, 0));
+	attributes = OTHERS_TOO;
+	ck_ok(commit());
+	attributes = AS_IT_IS;
+	ck_assert(has_attribute("file", 0, "user.colour"));
+	ck_assert(!has_attribute("file", 1, ""));
 }
 END_TEST
 
@@ -330,8 +398,10 @@ static Suite *scan_suite(void)
 	tcase_add_loop_test(tcase, a_name_that_a_step_cannot_have_is_refused, 0, 3);
 	tcase_add_test(tcase, as_many_levels_as_a_step_may_have_and_no_more);
 	tcase_add_test(tcase, too_many_attributes_are_refused);
-	tcase_add_test(tcase, too_many_attributes_are_not_told_as_too_many_files);
+	tcase_add_loop_test(tcase, too_many_attributes_are_not_told_as_too_many_files, 0, 2);
 	tcase_add_test(tcase, hard_links_symlinks_and_attributes_are_kept);
+	tcase_add_test(tcase, a_filesystem_without_attributes_has_steps_without_them);
+	tcase_add_test(tcase, attributes_of_the_system_are_not_kept);
 	tcase_add_test(tcase, an_empty_step_is_a_step);
 	tcase_add_test(tcase, a_raw_file_that_is_not_what_the_manifest_says_is_an_error);
 	suite_add_tcase(suite, tcase);
