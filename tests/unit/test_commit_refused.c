@@ -4,6 +4,7 @@
 #include "tests/support/staged.h"
 
 #include "core/limits.h"
+#include "core/reopen.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -284,6 +285,82 @@ START_TEST(a_leftover_that_could_not_have_its_file_back_is_told_and_has_it_at_th
 }
 END_TEST
 
+// --- What does not reach the disk ---------------------------------------------------------------------------------------
+
+static struct ckpt_sys below;
+static unsigned syncs_of_files, syncs_to_fail;
+
+static int failing_sync(int fd, int (*sync)(int fd))
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(fd, &st), 0);
+	if (!S_ISREG(st.st_mode) || st.st_nlink < 2)
+		return sync(fd);
+	syncs_of_files++;
+	return syncs_to_fail && syncs_to_fail-- ? -EIO : sync(fd);
+}
+
+static int failing_fsync(int fd)
+{
+	return failing_sync(fd, below.fsync);
+}
+
+static int failing_fdatasync(int fd)
+{
+	return failing_sync(fd, below.fdatasync);
+}
+
+// The first sync of a file of several names fails.
+static int commit_with_a_failing_sync(struct ckpt_step *which)
+{
+	int rc;
+
+	below = ckpt_sys;
+	syncs_of_files = 0;
+	syncs_to_fail = 1;
+	ckpt_sys.fsync = failing_fsync;
+	ckpt_sys.fdatasync = failing_fdatasync;
+	rc = ckpt_commit(which, &ckpt_staged_plain);
+	ckpt_save_settle(s);
+	ckpt_sys = below;
+	return rc;
+}
+
+// A second sync would say that all is well, whatever was lost.
+START_TEST(a_file_of_two_names_that_did_not_reach_the_disk_is_not_synced_again)
+{
+	struct statx stx;
+
+	close(ckpt_staged_put(step, "file", "text"));
+	ck_ok(ckpt_sys.link(step->dirfd, "file", step->dirfd, "twin"));
+	ck_error(commit_with_a_failing_sync(step), EIO);
+	ck_assert_uint_eq(syncs_of_files, 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "write-out failed"), 1);
+	ck_error(ckpt_commit(step, &ckpt_staged_plain), EIO);
+	ck_assert_int_eq(statx(step->dirfd, "twin", 0, CKPT_STATX_WANT, &stx), 0);
+	ckpt_stage_rewritten(step, ckpt_store_ino(&stx));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_staged_check(step, "twin", "text");
+}
+END_TEST
+
+// What was committed before is on disk: only its new name was not.
+START_TEST(a_file_of_the_version_before_is_not_lost_by_a_sync_that_fails)
+{
+	struct ckpt_step *again;
+
+	close(ckpt_staged_put(step, "file", "text"));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_ok(ckpt_reopen(step, &again));
+	ck_error(commit_with_a_failing_sync(again), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "write-out failed"), 1);
+	ck_ok(ckpt_commit(again, &ckpt_staged_plain));
+	ckpt_staged_check(again, "file", "text");
+	ckpt_step_unref(again);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("commit refused");
@@ -299,6 +376,8 @@ int main(void)
 	tcase_add_loop_test(t, a_late_file_whose_writer_is_killed_fails_only_a_commit_that_waits_for_late_files, 0, 4);
 	tcase_add_test(t, a_step_that_gets_its_name_by_its_commit_is_listed_once);
 	tcase_add_test(t, a_leftover_that_could_not_have_its_file_back_is_told_and_has_it_at_the_next_attempt);
+	tcase_add_test(t, a_file_of_two_names_that_did_not_reach_the_disk_is_not_synced_again);
+	tcase_add_test(t, a_file_of_the_version_before_is_not_lost_by_a_sync_that_fails);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }
