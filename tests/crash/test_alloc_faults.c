@@ -150,13 +150,159 @@ START_TEST(a_writer_that_is_killed_fails_the_commit_without_memory_too)
 }
 END_TEST
 
+// Who holds the gate when the commit begins renames the step, and then memory is gone.
+static bool renames_and_leaves(void *arg)
+{
+	struct ckpt_step *step = arg;
+
+	if (!strcmp(step->name, "2000"))
+		return false;
+	ckpt_lock_take(&step->store->lock);
+	ckpt_step_erase_locked(step);
+	ck_ok(ckpt_step_insert_locked(step, "", "2000"));
+	ckpt_lock_drop(&step->store->lock);
+	ckpt_allocfault_begin(1, false);
+	ckpt_stage_leave(step);
+	return false;
+}
+
+START_TEST(a_step_that_was_renamed_meanwhile_keeps_that_name_where_its_commit_has_no_memory_for_it)
+{
+	struct ckpt_commit how = ckpt_staged_plain;
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	char dir[PATH_MAX];
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1000");
+	close(ckpt_staged_put(step, "file", "text"));
+	ck_ok(ckpt_stage_enter(step, false));
+	how.abandoned = renames_and_leaves;
+	how.abandoned_arg = step;
+	ck_error(ckpt_commit(step, &how), ENOMEM);
+	ckpt_allocfault_end();
+	ck_assert_uint_eq(ckpt_save_errors(s, "its name could not be kept for it"), 1);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_assert_str_eq(step->summary.name, "2000");
+	ckpt_staged_check(step, "file", "text");
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+END_TEST
+
+// That there is no memory to read a record says nothing about it.
+START_TEST(an_outcome_stays_unknown_until_there_is_memory_to_learn_it)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	char dir[PATH_MAX];
+	unsigned failed = 0;
+	int rc;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1000");
+	close(ckpt_staged_put(step, "file", "text"));
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_error(ckpt_staged_commit(step, 0, "{}"), EIO);
+	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
+	for (uint64_t n = 1;; n++) {
+		ckpt_allocfault_begin(n, false);
+		rc = ckpt_staged_commit(step, 0, NULL);
+		ckpt_save_settle(s);
+		ckpt_allocfault_end();
+		if (!rc)
+			break;
+		ck_assert_msg(rc == -ENOMEM || rc == -EAGAIN || rc == -EIO, "%s", strerror(-rc));
+		ck_assert_msg(step->outcome_unknown, "%s at allocation %llu", strerror(-rc), (unsigned long long)n);
+		ck_error(ckpt_stage_enter(step, false), EROFS);
+		failed++;
+	}
+	ck_assert_uint_gt(failed, 3);
+	ck_assert_uint_eq(step->summary.version, 1);
+	ckpt_staged_check(step, "file", "text");
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+END_TEST
+
+#define LEFT_MAX 200
+
+static bool is_left(struct ckpt_store *s, const char *name)
+{
+	struct ckpt_step **left;
+	size_t count;
+	bool found = false;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	for (size_t i = 0; i < count; i++)
+		found |= !strcmp(left[i]->name, name);
+	ckpt_step_list_free(left, count);
+	return found;
+}
+
+static struct ckpt_step *begin_numbered(struct ckpt_store *s, uint64_t n, char ret_name[16])
+{
+	struct ckpt_step *step;
+
+	snprintf(ret_name, 16, "%llu", (unsigned long long)n);
+	step = ckpt_staged_begin(s, ret_name);
+	close(ckpt_staged_put(step, "file", "text"));
+	return step;
+}
+
+// It is superseded, whether there is memory to find it or not.
+START_TEST(what_was_left_of_a_step_fails_no_commit_where_there_is_no_memory_to_find_it)
+{
+	struct ckpt_store *s;
+	char dir[PATH_MAX], name[16];
+	unsigned kept = 0;
+	bool fired = true;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	for (uint64_t i = 1; i <= LEFT_MAX; i++)
+		ckpt_step_unref(begin_numbered(s, i, name));
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	for (uint64_t n = 1; fired; n++) {
+		struct ckpt_step *step = begin_numbered(s, n, name);
+		int rc;
+
+		ck_assert_uint_le(n, LEFT_MAX);
+		ck_assert(is_left(s, name));
+		ckpt_allocfault_begin(n, false);
+		rc = ckpt_commit(step, &ckpt_staged_plain);
+		ckpt_save_settle(s);
+		fired = ckpt_allocfault_end() >= n;
+		ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN, "%s", strerror(-rc));
+		ck_assert(!rc || is_left(s, name));
+		kept += !rc && is_left(s, name);
+		if (rc)
+			ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+		ckpt_staged_check(step, "file", "text");
+		ckpt_step_unref(step);
+	}
+	ck_assert_uint_ge(kept, 1);
+	ckpt_store_close(s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("alloc faults");
-	TCase *writers = tcase_create("writers");
+	TCase *writers = tcase_create("writers"), *commits = tcase_create("commits");
 
 	tcase_add_test(writers, a_writer_that_is_killed_fails_the_commit_without_memory_too);
 	suite_add_tcase(suite, writers);
+	tcase_add_test(commits,
+		       a_step_that_was_renamed_meanwhile_keeps_that_name_where_its_commit_has_no_memory_for_it);
+	tcase_add_test(commits, an_outcome_stays_unknown_until_there_is_memory_to_learn_it);
+	tcase_add_test(commits, what_was_left_of_a_step_fails_no_commit_where_there_is_no_memory_to_find_it);
+	suite_add_tcase(suite, commits);
 
 	for (int i = 0; i < (int)ckpt_trial_act_count; i++) {
 		TCase *tcase;
