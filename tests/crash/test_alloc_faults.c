@@ -6,6 +6,7 @@
 #include "tests/support/staged.h"
 
 #include "core/move.h"
+#include "core/sys.h"
 #include "core/util.h"
 
 #include <stdio.h>
@@ -251,6 +252,7 @@ static struct ckpt_step *begin_numbered(struct ckpt_store *s, uint64_t n, char r
 	snprintf(ret_name, 16, "%llu", (unsigned long long)n);
 	step = ckpt_staged_begin(s, ret_name);
 	close(ckpt_staged_put(step, "file", "text"));
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "a directory that takes room of its own for its name", 0755));
 	return step;
 }
 

@@ -435,6 +435,44 @@ START_TEST(an_unknown_outcome_stays_frozen_until_the_record_was_read)
 }
 END_TEST
 
+// That it is there is not enough: it must be known to be durable, too.
+START_TEST(an_unknown_outcome_stays_frozen_until_each_question_was_answered)
+{
+	struct trial t = {.i = 3};
+	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
+	struct ckpt_step *step;
+	uint64_t n = 0;
+	int rc;
+
+	ckpt_save_init(t.dir);
+	t.s = ckpt_save_open(t.dir);
+	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_save_begin(t.s, t.i, &step));
+	ckpt_save_write(step, t.i, &t.holder);
+	ck_error(ckpt_save_commit(step, t.i), EIO);
+	ckpt_save_settle(t.s);
+	fault.sticky = false;
+	fault.half = _i;
+	do {
+		ck_assert(step->outcome_unknown);
+		assert_frozen(step);
+		fault.count = 0;
+		fault.at = ++n;
+		rc = ckpt_save_commit(step, t.i);
+		ckpt_save_settle(t.s);
+		ck_assert_msg(!rc || rc == -EIO, "%s", strerror(-rc));
+	} while (ckpt_step_state(step) == CKPT_STEP_STAGED);
+	ck_assert_uint_ge(n, 3); // one of them reads, another makes sure
+	fault.at = 0;
+	ck_ok(ckpt_save_commit(step, t.i)); // its metadata is the same
+	ck_assert_uint_eq(step->summary.version, 1);
+	ckpt_save_release(&t.holder);
+	check_saved(&t);
+	ckpt_step_unref(step);
+	ckpt_store_close(t.s);
+}
+END_TEST
+
 static Suite *faults_suite(void)
 {
 	Suite *suite = suite_create("commit faults");
@@ -446,6 +484,7 @@ static Suite *faults_suite(void)
 	tcase_add_loop_test(tcase, a_call_that_fails_during_open_fails_it_or_hides_nothing, 0, ckpt_sysfault_kinds());
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0, 6);
 	tcase_add_test(tcase, an_unknown_outcome_stays_frozen_until_the_record_was_read);
+	tcase_add_loop_test(tcase, an_unknown_outcome_stays_frozen_until_each_question_was_answered, 0, 2);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
