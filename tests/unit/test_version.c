@@ -4,6 +4,7 @@
 
 #include "core/sys.h"
 #include "core/util.h"
+#include "core/version.h"
 
 #include <stdio.h>
 
@@ -199,6 +200,77 @@ START_TEST(a_put_without_an_answer_does_not_take_what_is_there_for_its_own)
 }
 END_TEST
 
+// --- Whether our own version is there -------------------------------------------------------------------------------------
+
+static void assert_version(uint32_t version)
+{
+	CLEANUP_FREE char *here = ckpt_save_listing(s);
+	CLEANUP_FREE char *there = ckpt_save_listing_at(dir);
+
+	ck_assert_uint_eq(step->summary.version, version);
+	ck_assert_str_eq(here, there);
+}
+
+static int settle(void)
+{
+	LOCK_SCOPE(&s->acts_lock);
+
+	return ckpt_version_settle(step);
+}
+
+START_TEST(a_version_that_is_there_is_taken_over_when_it_is_asked_for)
+{
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_ok(settle()); // there is none
+	assert_version(1);
+	plant(2, &step->summary, NO_LIE);
+	ck_ok(settle());
+	assert_version(2);
+	plant(3, &step->summary, OTHER_NAME);
+	ck_error(settle(), EBADMSG);
+	ck_assert_uint_eq(step->summary.version, 2);
+}
+END_TEST
+
+START_TEST(no_version_is_taken_over_that_may_not_be_durable)
+{
+	struct ckpt_fault fault = {.error = -EIO};
+	int rc;
+
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	plant(2, &step->summary, NO_LIE);
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	do {
+		ck_assert_uint_eq(step->summary.version, 1);
+		fault.count = 0;
+		fault.at++;
+		rc = settle();
+		ck_assert(!rc || rc == -EIO);
+	} while (rc);
+	ck_assert_uint_ge(fault.at, 3); // one question reads it, another makes sure
+	fault.at = 0;
+	assert_version(2);
+}
+END_TEST
+
+static int link_anew(int from_dirfd, const char *from, int to_dirfd, const char *to)
+{
+	ck_ok(ckpt_sys.unlink(to_dirfd, to, 0));
+	return below_link(from_dirfd, from, to_dirfd, to);
+}
+
+START_TEST(a_version_that_goes_away_while_it_is_asked_for_is_in_the_store_in_the_end)
+{
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	plant(2, &step->summary, NO_LIE);
+	below_link = ckpt_sys.link;
+	ckpt_sys.link = link_anew;
+	ck_ok(settle());
+	ckpt_sys.link = below_link;
+	assert_version(2);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("version");
@@ -212,6 +284,9 @@ int main(void)
 	tcase_add_loop_test(t, a_version_that_another_process_has_put_is_followed_by_ours, 0, 2);
 	tcase_add_test(t, a_step_whose_place_another_session_took_takes_no_version);
 	tcase_add_loop_test(t, a_put_without_an_answer_does_not_take_what_is_there_for_its_own, 0, 2);
+	tcase_add_test(t, a_version_that_is_there_is_taken_over_when_it_is_asked_for);
+	tcase_add_test(t, no_version_is_taken_over_that_may_not_be_durable);
+	tcase_add_test(t, a_version_that_goes_away_while_it_is_asked_for_is_in_the_store_in_the_end);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }
