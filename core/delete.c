@@ -202,7 +202,7 @@ int ckpt_undelete(struct ckpt_step *step)
 		rc = put_again(step, version, &summary);
 	ckpt_lock_take(&s->lock);
 	if (!rc)
-		rc = ckpt_step_unbury_locked(step, &summary);
+		ckpt_step_unbury_locked(step, &summary);
 	ckpt_step_release_locked(step);
 	ckpt_lock_drop(&s->lock);
 	if (!rc)

@@ -368,23 +368,20 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 	pthread_cond_broadcast(&step->changed);
 }
 
-int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary)
+void ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary)
 {
 	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
 
 	memcpy(folder_id, step->folder_id, sizeof(folder_id));
 	memcpy(name, step->name, sizeof(name));
-	if (find_locked(step->store->steps, folder_id, name) || reserved_by_another_locked(step, folder_id, name))
-		return -EEXIST;
 	ckpt_step_erase_locked(step);
 	if (ckpt_step_insert_locked(step, folder_id, name))
-		abort(); // the name is free, and was good before
+		abort(); // nobody else has the name, which was good before
 	LOCK_SCOPE(&step->lock);
 	step->state = CKPT_STEP_COMMITTED;
 	step->moved = false;
 	step->deleted_by = 0;
 	step->summary = *summary;
-	return 0;
 }
 
 uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name)
@@ -614,8 +611,10 @@ static int load_locked(struct ckpt_store *s, struct ckpt_step *live, struct ckpt
 		return 0;
 	if (live && summary->deleted)
 		return 0;
-	if (deleted && !summary->deleted)
-		return ckpt_step_unbury_locked(deleted, summary);
+	if (deleted && !summary->deleted) {
+		ckpt_step_unbury_locked(deleted, summary);
+		return 0;
+	}
 	if (deleted) {
 		deleted->deleted_by = summary->version;
 		deleted->moved = !strcmp(summary->event, CKPT_EVENT_MOVE);

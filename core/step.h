@@ -185,9 +185,9 @@ int ckpt_step_unleave_locked(struct ckpt_step *step, const char *folder_id, cons
 // The same for a step of which nothing is left in the store: GONE.
 void ckpt_step_forget_locked(struct ckpt_step *step);
 // Under store->lock, which the caller holds with a reference to the step: COMMITTED to DELETED, its name is free; and
-// back, with this summary (-EEXIST: the name is taken).
+// back, with this summary: the name is kept for it, or nobody has it.
 void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t deleted_ns);
-int ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
+void ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
 // Under store->lock: a deleted step of this name and session, or NULL.
 struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary);
 // Under store->lock: the highest version that deleted steps of this name have used; 0: none. The next goes beyond.
