@@ -359,7 +359,7 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
 	LOCK_SCOPE(&s->acts_lock);
-	struct ckpt_step *base = *step->name ? ckpt_step_find(s, step->folder_id, step->name) : NULL, *before = NULL;
+	struct ckpt_step *base = ckpt_step_find(s, step->folder_id, step->name), *before = NULL;
 	int rc = !base ? -ENOENT : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_reopen_any(base) ? -EEXIST : 0;
 
 	if (!rc && base->summary.version != step->from_version) {

@@ -115,9 +115,12 @@ static struct synced_file *synced_slot(struct ckpt_synced *t, uint64_t ino)
 
 static struct synced_file *synced_find(struct ckpt_step *step, uint64_t ino)
 {
-	struct synced_file *f = step->synced ? synced_slot(step->synced, ino) : NULL;
+	struct synced_file *f;
 
-	return f && f->ino ? f : NULL;
+	if (!step->synced)
+		return NULL;
+	f = synced_slot(step->synced, ino);
+	return f->ino ? f : NULL;
 }
 
 // The slot for this file, made when missing; NULL without memory.

@@ -21,7 +21,7 @@ int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, ui
 	int n;
 
 	ckpt_manifest_entry(m, index, &e);
-	if (e.type != CKPT_ENTRY_FILE || (e.content != CKPT_CONTENT_RAW && e.bytes))
+	if (e.type != CKPT_ENTRY_FILE)
 		return -EINVAL;
 	n = snprintf(buf, cap, "%s/", ckpt_manifest_session(m, e.session) ?: step->session);
 	if (e.raw_path)
@@ -44,8 +44,9 @@ int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t
 	fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR ? -EIO : fd;
-	rc = fstat(fd, &st) ? -errno : 0;
-	if (!rc && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e.bytes))
+	if (fstat(fd, &st))
+		rc = -errno;
+	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e.bytes)
 		rc = -EIO;
 	if (rc) {
 		ckpt_sys.close(fd);
