@@ -2,13 +2,18 @@
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 
+#include "core/amend.h"
 #include "core/delete.h"
+#include "core/load.h"
+#include "core/move.h"
+#include "core/reopen.h"
 #include "core/sys.h"
 #include "core/util.h"
 
 #include <stdio.h>
 
-#define LINKS 4500 // of 4000 bytes each: two such manifests are more than what is kept in memory
+#define LINKS                                                                                                          \
+	4500 // of 4000 bytes each: two such manifests are more than what is kept in memory, as is one of twice as many
 #define TARGET_BYTES 4000
 
 static char dir[PATH_MAX];
@@ -113,43 +118,118 @@ START_TEST(what_is_deleted_does_not_come_back_to_a_name_that_is_kept_for_another
 }
 END_TEST
 
-static uint32_t versions_used(const char *folder_id)
+START_TEST(a_reopened_step_can_have_its_own_name_and_no_other_steps)
+{
+	struct ckpt_step *base = ckpt_save_one(s, 0), *other = ckpt_staged_begin(s, "b"), *step;
+
+	ck_ok(ckpt_reopen(base, &step));
+	ck_error(reserve(step, "", "b"), EEXIST);
+	ck_ok(reserve(step, "", base->name));
+	release(step);
+	ckpt_step_unref(step);
+	ckpt_step_unref(other);
+	ckpt_step_unref(base);
+}
+END_TEST
+
+static uint32_t versions_used(const char *folder_id, const char *name)
 {
 	LOCK_SCOPE(&s->lock);
 
-	return ckpt_step_versions_used_locked(s, folder_id, "1");
+	return ckpt_step_versions_used_locked(s, folder_id, name);
 }
 
-// So many that some are neighbours in the table.
-START_TEST(a_name_in_many_folders_is_as_many_steps)
-{
-	enum { FOLDERS = 200 };
-	struct ckpt_step *steps[FOLDERS], *found;
-	char ids[FOLDERS][CKPT_FOLDER_ID_LEN + 1];
+enum { MANY = 200 }; // so many that some are neighbours in the table
 
-	for (int i = 0; i < FOLDERS; i++) {
-		snprintf(ids[i], sizeof(ids[i]), "%016x", i + 1);
-		ck_ok(ckpt_stage_begin(s, ids[i], "1", 0755, 0, 0, 0, &steps[i]));
+// One name in many folders, or many names in one.
+static void many(bool in_folders, char (*ret_ids)[CKPT_FOLDER_ID_LEN + 1], char (*ret_names)[8])
+{
+	for (int i = 0; i < MANY; i++) {
+		snprintf(ret_ids[i], CKPT_FOLDER_ID_LEN + 1, "%.*x", in_folders ? CKPT_FOLDER_ID_LEN : 0,
+			 in_folders ? i + 1 : 0);
+		snprintf(ret_names[i], sizeof(ret_names[i]), "%d", in_folders ? 1 : i + 1);
+	}
+}
+
+START_TEST(many_names_or_one_in_many_folders_are_as_many_steps)
+{
+	char ids[MANY][CKPT_FOLDER_ID_LEN + 1], names[MANY][8];
+	struct ckpt_step *steps[MANY], *found;
+
+	many(_i, ids, names);
+	for (int i = 0; i < MANY; i++) {
+		ck_ok(ckpt_stage_begin(s, ids[i], names[i], 0755, 0, 0, 0, &steps[i]));
 		ck_ok(ckpt_staged_commit(steps[i], 0, NULL));
 	}
-	for (int i = 0; i < FOLDERS; i += 2)
+	for (int i = 0; i < MANY; i += 2)
 		ck_ok(ckpt_delete(steps[i]));
-	for (int i = 0; i < FOLDERS; i++) {
-		found = ckpt_step_find(s, ids[i], "1");
+	for (int i = 0; i < MANY; i++) {
+		found = ckpt_step_find(s, ids[i], names[i]);
 		ck_assert_ptr_eq(found, i % 2 ? steps[i] : NULL);
 		ckpt_step_unref(found);
-		ck_assert_uint_eq(versions_used(ids[i]), i % 2 ? 0 : 2);
+		ck_assert_uint_eq(versions_used(ids[i], names[i]), i % 2 ? 0 : 2);
 	}
-	for (int i = 0; i < FOLDERS; i++)
+	for (int i = 0; i < MANY; i++)
 		ckpt_step_unref(steps[i]);
 	ckpt_store_close(s);
 	s = ckpt_save_open(dir);
-	for (int i = 0; i < FOLDERS; i++) {
-		found = ckpt_step_find(s, ids[i], "1");
+	for (int i = 0; i < MANY; i++) {
+		found = ckpt_step_find(s, ids[i], names[i]);
 		ck_assert(!found == !(i % 2));
 		ckpt_step_unref(found);
-		ck_assert_uint_eq(versions_used(ids[i]), i % 2 ? 0 : 2);
+		ck_assert_uint_eq(versions_used(ids[i], names[i]), i % 2 ? 0 : 2);
 	}
+}
+END_TEST
+
+static size_t count_of(const char *folder_id, unsigned states)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, folder_id, states, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+START_TEST(a_list_of_a_folder_is_of_its_steps)
+{
+	struct ckpt_step *a, *b, *root = ckpt_staged_begin(s, "1");
+
+	ck_ok(ckpt_stage_begin(s, "0123456789abcdef", "1", 0755, 0, 0, 0, &a));
+	ck_ok(ckpt_stage_begin(s, "0123456789abcdef", "2", 0755, 0, 0, 0, &b));
+	ck_assert_uint_eq(count_of("0123456789abcdef", ~0u), 2);
+	ck_assert_uint_eq(count_of("", ~0u), 1);
+	ck_assert_uint_eq(count_of("0123456789abcde0", ~0u), 0);
+	ck_assert_uint_eq(count_of(NULL, ~0u), 3);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	ckpt_step_unref(root);
+}
+END_TEST
+
+static int stop_at_first(void *arg, struct ckpt_step *step)
+{
+	(void)step;
+	++*(int *)arg;
+	return -ENOENT;
+}
+
+START_TEST(a_walk_over_steps_ends_with_the_first_answer)
+{
+	struct ckpt_step *a = ckpt_save_one(s, 0), *b = ckpt_save_one(s, 3), *c = ckpt_staged_begin(s, "1");
+	int calls = 0, rc;
+
+	ck_ok(ckpt_delete(b));
+	{
+		LOCK_SCOPE(&s->lock);
+		rc = ckpt_step_each_locked(s, NULL, ~0u, stop_at_first, &calls);
+	}
+	ck_error(rc, ENOENT);
+	ck_assert_int_eq(calls, 1);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	ckpt_step_unref(c);
 }
 END_TEST
 
@@ -177,16 +257,141 @@ START_TEST(a_step_is_found_by_its_session)
 }
 END_TEST
 
+// Each name that it had is in the table still, all of one session.
+START_TEST(a_step_that_had_many_names_is_found_under_the_last)
+{
+	char ids[MANY][CKPT_FOLDER_ID_LEN + 1], names[MANY][8];
+	struct ckpt_step *step = ckpt_save_one(s, 0), *found;
+	char session[37];
+
+	memcpy(session, step->session, sizeof(session));
+	many(_i, ids, names);
+	for (int i = 0; i < MANY; i++) {
+		ck_ok(ckpt_move(step, ids[i], names[i]));
+		found = ckpt_step_of_session(s, session);
+		ck_assert_ptr_eq(found, step);
+		ckpt_step_unref(found);
+	}
+	for (int i = 0; i < MANY - 1; i++)
+		ck_assert_uint_eq(versions_used(ids[i], names[i]), 3); // it, that it is settled there, and that it went
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_COMMITTED), 1);
+	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_DELETED), MANY);
+	found = ckpt_step_find(s, ids[MANY - 1], names[MANY - 1]);
+	ck_assert_ptr_nonnull(found);
+	ck_assert_str_eq(found->session, session);
+	ckpt_step_unref(found);
+}
+END_TEST
+
+// --- What the store has -----------------------------------------------------------------------------------------------
+
+static struct ckpt_summary version_of(const char *name, uint32_t version, const struct ckpt_step *step)
+{
+	struct ckpt_summary sum = {.event = "marker", .profile = "generic", .version = version};
+
+	snprintf(sum.name, sizeof(sum.name), "%s", name);
+	memcpy(sum.session, step->session, sizeof(sum.session));
+	sum.committed_ns = ckpt_sys.now_ns();
+	return sum;
+}
+
+static int load(const char *name, uint32_t version, const struct ckpt_step *step, const char *deleted_by)
+{
+	struct ckpt_summary sum = version_of(name, version, step);
+
+	sum.deleted = deleted_by;
+	if (deleted_by)
+		snprintf(sum.event, sizeof(sum.event), "%s", deleted_by);
+	return ckpt_step_load(s, &sum);
+}
+
+START_TEST(of_two_deletions_of_a_step_the_later_counts)
+{
+	struct ckpt_step *of = ckpt_staged_begin(s, "staged"), *step;
+
+	ck_ok(load("1", 1, of, NULL));
+	step = ckpt_step_find(s, "", "1");
+	ck_ok(load("1", 2, of, "verb"));
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
+	ck_ok(load("1", 4, of, "verb")); // the version between, which brought it back, could not be read
+	ck_assert_uint_eq(step->deleted_by, 4);
+	ck_assert_uint_eq(versions_used("", "1"), 4);
+	ck_ok(load("1", 3, of, NULL)); // known already
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
+	ck_ok(load("1", 5, of, NULL));
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	ckpt_step_unref(step);
+	ckpt_step_unref(of);
+}
+END_TEST
+
+// What came between the two has expired: of the first it is only known that it is not there any more.
+START_TEST(the_renaming_of_another_session_moves_nothing)
+{
+	struct ckpt_step *a = ckpt_staged_begin(s, "a"), *b = ckpt_staged_begin(s, "b"), *step, *found;
+
+	ck_ok(load("1", 1, a, NULL));
+	step = ckpt_step_find(s, "", "1");
+	ck_ok(load("1", 4, b, CKPT_EVENT_MOVE));
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
+	ck_assert(!step->moved);
+	found = ckpt_step_of_session(s, a->session);
+	ck_assert_ptr_eq(found, step);
+	ckpt_step_unref(found);
+	ckpt_step_unref(step);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(a_name_that_was_given_again_is_the_new_steps_for_a_reader_too)
+{
+	struct ckpt_step *old = ckpt_save_one(s, 0), *step, *seen, *now;
+	struct ckpt_store *reader;
+
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	seen = ckpt_save_find(reader, 0);
+	ck_assert_str_eq(seen->session, old->session);
+	ck_ok(ckpt_delete(old));
+	ck_ok(ckpt_expire(old));
+	step = ckpt_save_one(s, 0);
+	ck_assert_uint_eq(step->summary.version, 1); // as nothing is left of the old one
+	ck_ok(ckpt_load_refresh(reader));
+	now = ckpt_save_find(reader, 0);
+	ck_assert_str_eq(now->session, step->session);
+	ck_assert_int_eq(ckpt_step_state(seen), CKPT_STEP_GONE);
+	ckpt_step_unref(now);
+	ckpt_step_unref(seen);
+	ckpt_step_unref(step);
+	ckpt_step_unref(old);
+	ckpt_store_close(reader);
+}
+END_TEST
+
+START_TEST(a_name_that_no_step_can_have_is_not_loaded)
+{
+	struct ckpt_step *of = ckpt_staged_begin(s, "staged");
+
+	ck_error(load("a/b", 1, of, NULL), EINVAL);
+	ck_assert_ptr_null(ckpt_step_find(s, "", "a/b"));
+	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_COMMITTED), 0);
+	ckpt_step_unref(of);
+}
+END_TEST
+
 // --- Manifests in memory ----------------------------------------------------------------------------------------------
 
-static struct ckpt_step *large(const char *name)
+static struct ckpt_step *large(const char *name, int links)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, name);
 	char target[TARGET_BYTES + 1], link[16];
 
 	memset(target, 'x', TARGET_BYTES);
 	target[TARGET_BYTES] = '\0';
-	for (int i = 0; i < LINKS; i++) {
+	for (int i = 0; i < links; i++) {
 		snprintf(link, sizeof(link), "%d", i);
 		memcpy(target, link, strlen(link));
 		ck_ok(ckpt_sys.symlink(target, step->dirfd, link));
@@ -204,23 +409,49 @@ static bool in_memory(struct ckpt_step *step)
 
 START_TEST(of_large_manifests_the_one_of_the_oldest_use_goes)
 {
-	struct ckpt_step *a = large("1"), *b = large("2"), *small = ckpt_save_one(s, 0);
+	struct ckpt_step *a = large("1", LINKS), *b = large("2", 2 * LINKS), *small = ckpt_save_one(s, 0);
 	struct ckpt_manifest *m, *again;
 
 	ck_assert(!in_memory(a));
-	ck_assert(in_memory(b));
 	ck_ok(ckpt_step_manifest(b, &m)); // used later than the small one
+	ck_assert(in_memory(b));          // alone, as it is more than all may be
+	ck_assert(!in_memory(small));
 	ck_ok(ckpt_step_manifest(a, &again));
 	ck_assert_uint_eq(ckpt_manifest_count(again), LINKS + 1);
 	ck_assert(in_memory(a));
 	ck_assert(!in_memory(b));
 	ck_assert(!in_memory(small));
-	ck_assert_uint_eq(ckpt_manifest_count(m), LINKS + 1); // who has it keeps it
+	ck_assert_uint_eq(ckpt_manifest_count(m), 2 * LINKS + 1); // who has it keeps it
 	ckpt_manifest_unref(m);
 	ckpt_manifest_unref(again);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 	ckpt_step_unref(small);
+}
+END_TEST
+
+static bool manifest_has(struct ckpt_manifest *m, const char *path)
+{
+	uint32_t index;
+
+	return !ckpt_manifest_lookup(m, path, &index);
+}
+
+// Who reads a manifest may be slow, and then keep one that is not current any more.
+START_TEST(the_manifest_of_an_earlier_version_is_not_taken_for_the_current_one)
+{
+	struct ckpt_step *step = ckpt_save_one(s, 0);
+	struct ckpt_manifest *old, *now;
+
+	ck_ok(ckpt_step_manifest(step, &old));
+	ck_assert(manifest_has(old, "shards"));
+	ck_ok(ckpt_amend_remove(step, "shards"));
+	ckpt_step_keep_manifest(step, old);
+	ck_ok(ckpt_step_manifest(step, &now));
+	ck_assert(!manifest_has(now, "shards"));
+	ckpt_manifest_unref(old);
+	ckpt_manifest_unref(now);
+	ckpt_step_unref(step);
 }
 END_TEST
 
@@ -233,9 +464,18 @@ int main(void)
 	tcase_add_test(tcase, a_name_that_is_kept_for_one_is_nobody_elses);
 	tcase_add_test(tcase, a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another);
 	tcase_add_test(tcase, what_is_deleted_does_not_come_back_to_a_name_that_is_kept_for_another);
-	tcase_add_test(tcase, a_name_in_many_folders_is_as_many_steps);
+	tcase_add_test(tcase, a_reopened_step_can_have_its_own_name_and_no_other_steps);
+	tcase_add_loop_test(tcase, many_names_or_one_in_many_folders_are_as_many_steps, 0, 2);
+	tcase_add_test(tcase, a_list_of_a_folder_is_of_its_steps);
+	tcase_add_test(tcase, a_walk_over_steps_ends_with_the_first_answer);
 	tcase_add_test(tcase, a_step_is_found_by_its_session);
+	tcase_add_loop_test(tcase, a_step_that_had_many_names_is_found_under_the_last, 0, 2);
+	tcase_add_test(tcase, of_two_deletions_of_a_step_the_later_counts);
+	tcase_add_test(tcase, the_renaming_of_another_session_moves_nothing);
+	tcase_add_test(tcase, a_name_that_was_given_again_is_the_new_steps_for_a_reader_too);
+	tcase_add_test(tcase, a_name_that_no_step_can_have_is_not_loaded);
 	tcase_add_test(tcase, of_large_manifests_the_one_of_the_oldest_use_goes);
+	tcase_add_test(tcase, the_manifest_of_an_earlier_version_is_not_taken_for_the_current_one);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
