@@ -1,0 +1,161 @@
+// Who has a file of a staged step open for writing: what a commit makes of each, and what becomes of one that is killed, or whose
+// step becomes part of another meanwhile.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/util.h"
+
+#include <pthread.h>
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+static struct ckpt_step *step;
+static int fds[4]; // of the files "0" to "3"
+
+static void setup(void)
+{
+	char name[2] = "0";
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1");
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++, name[0]++)
+		fds[i] = ckpt_staged_put(step, name, "text");
+}
+
+static void teardown(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		close(fds[i]);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+
+// As a commit would; nobody else looks.
+static void set_state(enum ckpt_step_state state)
+{
+	LOCK_SCOPE(&step->lock);
+
+	step->state = state;
+}
+
+START_TEST(only_who_was_left_out_waits_for_the_commit)
+{
+	struct ckpt_writer w;
+
+	s->settings.commit_timeout_ns = 0; // it stands still
+	ckpt_staged_writer(step, &w, fds[0]);
+	set_state(CKPT_STEP_COMMITTING);
+	ck_ok(ckpt_stage_writer_await(&w));
+	w.left = true;
+	ck_error(ckpt_stage_writer_await(&w), EBUSY);
+	set_state(CKPT_STEP_STAGED);
+	ck_ok(ckpt_stage_writer_await(&w));
+	step->outcome_unknown = true;
+	ck_error(ckpt_stage_writer_await(&w), EIO);
+	w.left = false; // the commit waited for its end: it is in the step, whatever became of that
+	ck_ok(ckpt_stage_writer_await(&w));
+	step->outcome_unknown = false;
+	w.left = true;
+	set_state(CKPT_STEP_COMMITTED);
+	ck_ok(ckpt_stage_writer_await(&w));
+	set_state(CKPT_STEP_STAGED);
+	ckpt_stage_writer_remove(&w);
+}
+END_TEST
+
+START_TEST(a_commit_awaits_who_has_not_closed_and_was_not_left_out)
+{
+	struct ckpt_writer w;
+
+	ckpt_staged_writer(step, &w, fds[0]);
+	ck_assert(!ckpt_stage_writer_is_awaited(&w));
+	set_state(CKPT_STEP_COMMITTING);
+	ck_assert(ckpt_stage_writer_is_awaited(&w));
+	w.left = true;
+	ck_assert(!ckpt_stage_writer_is_awaited(&w));
+	w.left = false;
+	ckpt_stage_writer_flushed(&w, 4, 1);
+	ck_assert(!ckpt_stage_writer_is_awaited(&w));
+	set_state(CKPT_STEP_STAGED);
+	ckpt_stage_writer_remove(&w);
+	ck_assert(!ckpt_stage_writer_is_awaited(&w));
+}
+END_TEST
+
+static void assert_killed(pid_t pid, const char *path, bool late)
+{
+	ck_assert(step->killed.any);
+	ck_assert_int_eq(step->killed.pid, pid);
+	ck_assert_str_eq(step->killed.path, path);
+	ck_assert(step->killed.late == late);
+}
+
+// A commit may go on without late files, so another one weighs more.
+START_TEST(of_the_killed_the_first_is_told_unless_it_was_only_a_late_one)
+{
+	struct ckpt_writer w[ARRAY_LEN(fds)];
+
+	for (size_t i = 0; i < ARRAY_LEN(w); i++) {
+		ckpt_staged_writer(step, &w[i], fds[i]);
+		w[i].pid = 100 + (pid_t)i;
+		w[i].late = i < 2;
+	}
+	ckpt_stage_writer_killed(&w[0]);
+	assert_killed(100, "0", true);
+	ckpt_stage_writer_killed(&w[1]);
+	assert_killed(100, "0", true);
+	ckpt_stage_writer_killed(&w[2]);
+	assert_killed(102, "2", false);
+	ckpt_stage_writer_killed(&w[3]);
+	ckpt_stage_writer_killed(&w[1]);
+	assert_killed(102, "2", false);
+	for (size_t i = 0; i < ARRAY_LEN(w); i++)
+		ckpt_stage_writer_remove(&w[i]);
+	ckpt_stage_writer_killed(&w[3]); // of no step any more
+}
+END_TEST
+
+static void *remove_aside(void *w)
+{
+	ckpt_stage_writer_remove(w);
+	return NULL;
+}
+
+// Whichever comes first: usually the writer is on its way out of the one step, and waits for its lock, when it comes to the other.
+START_TEST(a_writer_that_ends_while_its_step_becomes_part_of_another_is_in_neither)
+{
+	for (int i = 0; i < 20; i++) {
+		struct ckpt_step *other = ckpt_staged_begin(s, "2");
+		struct ckpt_writer w;
+		pthread_t thread;
+
+		ckpt_staged_writer(step, &w, fds[0]);
+		ckpt_lock_take(&step->lock);
+		ck_assert_int_eq(pthread_create(&thread, NULL, remove_aside, &w), 0);
+		usleep(2000);
+		ckpt_lock_drop(&step->lock);
+		ckpt_stage_take_over(step, other);
+		ck_assert_int_eq(pthread_join(thread, NULL), 0);
+		ck_assert_ptr_null(w.step);
+		ck_assert_ptr_null(step->writers);
+		ck_assert_ptr_null(other->writers);
+		ck_ok(ckpt_stage_remove(other));
+		ckpt_step_unref(other);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("stage writer");
+	TCase *tcase = tcase_create("writers");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, only_who_was_left_out_waits_for_the_commit);
+	tcase_add_test(tcase, a_commit_awaits_who_has_not_closed_and_was_not_left_out);
+	tcase_add_test(tcase, of_the_killed_the_first_is_told_unless_it_was_only_a_late_one);
+	tcase_add_test(tcase, a_writer_that_ends_while_its_step_becomes_part_of_another_is_in_neither);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
