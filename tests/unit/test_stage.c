@@ -136,6 +136,41 @@ START_TEST(a_name_that_no_step_can_have_is_refused)
 }
 END_TEST
 
+START_TEST(what_cannot_be_begun_from_another_step_leaves_nothing)
+{
+	struct ckpt_step *from = ckpt_save_one(s, 0), *taken = begin("1"), *step;
+
+	ck_error(ckpt_stage_begin_from(s, "", "1", from, false, &step), EEXIST);
+	ck_error(ckpt_stage_begin_from(s, "no folder id", "2", from, false, &step), EINVAL);
+	ck_error(ckpt_stage_rename(taken, "no folder id", "2"), EINVAL);
+	ck_assert_int_eq(names_in("sessions"), 2);
+	ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), 1);
+	ckpt_step_unref(taken);
+	ckpt_step_unref(from);
+}
+END_TEST
+
+// A daemon of a user of his own, who cannot give files away.
+START_TEST(who_is_not_root_begins_steps_that_are_his)
+{
+	uid_t user = geteuid() ? geteuid() : 4711;
+	struct ckpt_step *step;
+	struct stat st;
+
+	if (!geteuid()) {
+		ck_assert_int_eq(fchown(s->sessions_fd, user, (gid_t)-1), 0);
+		ck_assert_int_eq(seteuid(user), 0);
+	}
+	ck_ok(ckpt_stage_begin(s, "", "1", 0750, 0, 0, 0, &step)); // for root, it says
+	ck_assert_int_eq(fstat(step->dirfd, &st), 0);
+	ck_assert_uint_eq(st.st_uid, user);
+	ck_assert_uint_eq(st.st_mode & 07777, 0750);
+	if (!getuid())
+		ck_assert_int_eq(seteuid(0), 0);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_session_has_the_mode_and_says_who_began_it)
 {
 	struct ckpt_step *step = begin("1"), **left;
@@ -190,6 +225,39 @@ START_TEST(what_a_session_says_of_itself_is_not_trusted)
 		ck_assert_msg(!*left[0]->name && !*left[0]->folder_id, "believed: %s", lies[i]);
 		ckpt_step_list_free(left, count);
 	}
+}
+END_TEST
+
+static const struct {
+	const char *text;
+	bool add_only, is_file, from_plain;
+} kinds[] = {
+	{"{\"name\": \"1\", \"folder\": \"\"}", false, false, false},
+	{"{\"name\": \"1\", \"folder\": \"\", \"add_only\": 1, \"file\": 1, \"plain\": 1}", false, false, false},
+	{"{\"name\": \"1\", \"folder\": \"\", \"add_only\": true, \"plain\": false}", true, false, false},
+	{"{\"name\": \"1\", \"folder\": \"\", \"file\": \"1\"}", false, true, false},
+	{"{\"name\": \"1\", \"folder\": \"\", \"add_only\": false, \"plain\": true}", false, false, true},
+};
+
+START_TEST(a_session_says_which_kind_it_is)
+{
+	static const char session[] = "01234567-89ab-4def-8123-456789abcdef";
+	struct ckpt_step **left;
+	size_t count;
+	int fd;
+
+	ck_ok(ckpt_sys.mkdir(s->sessions_fd, session, 0700));
+	fd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.session", kinds[_i].text, strlen(kinds[_i].text), 0));
+	close(fd);
+	ck_ok(ckpt_step_load_left(s, session));
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_assert_uint_eq(count, 1);
+	ck_assert_str_eq(left[0]->name, "1");
+	ck_assert(left[0]->add_only == kinds[_i].add_only);
+	ck_assert(left[0]->is_file == kinds[_i].is_file);
+	ck_assert(left[0]->from_plain == kinds[_i].from_plain);
+	ckpt_step_list_free(left, count);
 }
 END_TEST
 
@@ -580,7 +648,10 @@ static Suite *stage_suite(void)
 	tcase_add_test(tcase, what_was_taken_out_of_order_leaves_the_others);
 	tcase_add_test(tcase, a_name_that_no_step_can_have_is_refused);
 	tcase_add_test(tcase, a_session_has_the_mode_and_says_who_began_it);
+	tcase_add_test(tcase, what_cannot_be_begun_from_another_step_leaves_nothing);
+	tcase_add_test(tcase, who_is_not_root_begins_steps_that_are_his);
 	tcase_add_test(tcase, what_a_session_says_of_itself_is_not_trusted);
+	tcase_add_loop_test(tcase, a_session_says_which_kind_it_is, 0, (int)ARRAY_LEN(kinds));
 	tcase_add_test(tcase, a_staged_step_takes_another_name);
 	tcase_add_test(tcase, a_graft_makes_a_step_a_directory_of_another_with_its_writers);
 	tcase_add_test(tcase, a_graft_onto_a_file_or_a_full_directory_changes_nothing);

@@ -99,6 +99,26 @@ START_TEST(nothing_left_is_dropped_while_a_record_cannot_be_read)
 }
 END_TEST
 
+START_TEST(nothing_left_goes_on_under_a_name_whose_record_cannot_be_read)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1000");
+
+	ckpt_step_unref(step);
+	damage_record_of("1000");
+	start_anew();
+	step = the_left_one();
+	ck_error(ckpt_stage_resume(step), EEXIST);
+	ck_assert_uint_eq(ckpt_save_errors(s, "its record cannot be read"), 1);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
+	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
+	ckpt_step_unref(step);
+	start_anew();
+	step = the_left_one();
+	ck_ok(ckpt_stage_resume(step));
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // --- Somebody is at work ------------------------------------------------------------------------------------------------
 
 START_TEST(what_somebody_uses_is_dropped_only_by_who_insists)
@@ -207,6 +227,35 @@ START_TEST(a_step_that_is_dropped_as_its_commit_begins_is_gone)
 }
 END_TEST
 
+static struct ckpt_step *resumed;
+
+// While we look whether its name is free in the tree, somebody else takes it up.
+static int open_beside_a_resume(int dirfd, const char *path, int flags, mode_t mode)
+{
+	ckpt_sys.open = below.open;
+	ck_ok(ckpt_stage_resume(resumed));
+	return below.open(dirfd, path, flags, mode);
+}
+
+START_TEST(a_left_step_is_taken_up_by_one)
+{
+	struct ckpt_step *found;
+
+	ckpt_step_unref(ckpt_staged_begin(s, "1"));
+	start_anew();
+	resumed = the_left_one();
+	below = ckpt_sys;
+	ckpt_sys.open = open_beside_a_resume;
+	ck_error(ckpt_stage_resume(resumed), ESTALE);
+	ck_assert_int_eq(ckpt_step_state(resumed), CKPT_STEP_STAGED);
+	found = ckpt_step_find(s, "", "1");
+	ck_assert_ptr_eq(found, resumed);
+	ck_ok(ckpt_staged_commit(resumed, 0, NULL));
+	ckpt_step_unref(found);
+	ckpt_step_unref(resumed);
+}
+END_TEST
+
 // What was written through one and closed is how the file is for all that have it open, and for no other file.
 START_TEST(a_close_says_how_its_file_is_now)
 {
@@ -293,6 +342,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_name_whose_record_cannot_be_read_is_taken);
 	tcase_add_test(tcase, nothing_left_is_dropped_while_a_record_cannot_be_read);
+	tcase_add_test(tcase, nothing_left_goes_on_under_a_name_whose_record_cannot_be_read);
+	tcase_add_test(tcase, a_left_step_is_taken_up_by_one);
 	tcase_add_test(tcase, what_somebody_uses_is_dropped_only_by_who_insists);
 	tcase_add_test(tcase, a_commit_waits_for_all_changes_that_had_begun);
 	tcase_add_test(tcase, a_step_that_is_dropped_as_its_commit_begins_is_gone);
