@@ -2,11 +2,14 @@
 #include "tests/support/staged.h"
 
 #include "core/clock.h"
+#include "core/limits.h"
+#include "core/reopen.h"
 #include "core/sys.h"
 #include "core/trash.h"
 #include "core/util.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -189,7 +192,114 @@ START_TEST(a_session_that_cannot_be_looked_at_stays)
 }
 END_TEST
 
+// A committed step may have such a name; what changes of it stand still has an end of its own (reopen.h).
+START_TEST(changes_of_a_committed_step_do_not_expire)
+{
+	struct ckpt_step *base = staged(TEMP), *step;
+
+	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
+	ck_ok(ckpt_reopen(base, &step));
+	ck_assert_int_eq(ckpt_stage_expire_before(s, soon(), &go_on), INT64_MAX);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ckpt_step_unref(step);
+	ckpt_step_unref(base);
+}
+END_TEST
+
+// Of whom we are not root: a daemon may not even ask.
+START_TEST(what_a_process_of_another_user_goes_on_with_stays)
+{
+	if (!geteuid())
+		ck_assert_int_eq(setresuid(4711, 4711, 0), 0);
+	ck_assert_int_eq(kill(1, 0), -1);
+	ck_assert_int_eq(errno, EPERM);
+	if (getuid() == 4711)
+		ck_assert_int_eq(setresuid(0, 0, 0), 0);
+	ckpt_step_unref(staged_by(TEMP, 1));
+	if (!geteuid())
+		ck_assert_int_eq(setresuid(4711, 4711, 0), 0);
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	if (getuid() == 4711)
+		ck_assert_int_eq(setresuid(0, 0, 0), 0);
+	ck_assert(is_there(TEMP));
+}
+END_TEST
+
+START_TEST(deeper_than_a_step_may_be_nobody_looks)
+{
+	char path[2 * (CKPT_DEPTH_MAX + 3)] = "";
+	struct ckpt_step *step = staged("1000");
+	struct ckpt_stage_usage u;
+
+	for (int depth = 1; depth <= CKPT_DEPTH_MAX + 1; depth++) {
+		strcat(path, depth > 1 ? "/d" : "d");
+		ck_ok(ckpt_sys.mkdir(step->dirfd, path, 0755));
+		if (depth >= CKPT_DEPTH_MAX) { // the last that is looked into, and one more
+			strcat(path, "/f");
+			close(ckpt_staged_put(step, path, "text"));
+			path[strlen(path) - 2] = '\0';
+		}
+	}
+	ck_ok(ckpt_stage_usage(step, &u));
+	ck_assert_uint_eq(u.files, 2); // with that of staged()
+	ckpt_step_unref(step);
+}
+END_TEST
+
 static struct ckpt_sys below;
+static struct ckpt_step *looked_at;
+
+// What was just listed is gone when it is looked at.
+static int readdir_beside_a_removal(DIR *listed, struct dirent **ret_entry)
+{
+	int rc = below.readdir(listed, ret_entry);
+
+	if (!rc && *ret_entry && !strcmp((*ret_entry)->d_name, "b"))
+		ck_ok(ckpt_sys.unlink(looked_at->dirfd, "b", 0));
+	return rc;
+}
+
+START_TEST(what_is_removed_while_we_look_does_not_count)
+{
+	struct ckpt_step *step = staged("1000");
+	struct ckpt_stage_usage u;
+
+	close(ckpt_staged_put(step, "b", "more"));
+	below = ckpt_sys;
+	looked_at = step;
+	ckpt_sys.readdir = readdir_beside_a_removal;
+	ck_ok(ckpt_stage_usage(step, &u));
+	ckpt_sys.readdir = below.readdir;
+	ck_assert_uint_eq(u.files, 1);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// At the end of its listing the session is somewhere else.
+static int readdir_beside_a_rename(DIR *listed, struct dirent **ret_entry)
+{
+	int rc = below.readdir(listed, ret_entry);
+
+	if (!rc && !*ret_entry)
+		(void)ckpt_sys.rename(s->sessions_fd, looked_at->session, s->sessions_fd, "elsewhere", 0);
+	return rc;
+}
+
+START_TEST(a_session_that_goes_while_we_look_is_not_dropped)
+{
+	struct ckpt_step *step = staged(TEMP);
+
+	below = ckpt_sys;
+	looked_at = step;
+	ckpt_sys.readdir = readdir_beside_a_rename;
+	ck_assert_int_eq(ckpt_stage_expire_before(s, soon(), &go_on), INT64_MAX);
+	ckpt_sys.readdir = below.readdir;
+	ck_assert(is_there(TEMP));
+	ck_ok(ckpt_sys.rename(s->sessions_fd, "elsewhere", s->sessions_fd, step->session, 0));
+	ckpt_step_unref(step);
+}
+END_TEST
+
 static int refused; // -errno of an open of the folder in it
 
 static int open_but_for_sub(int dirfd, const char *path, int flags, mode_t mode)
@@ -253,6 +363,11 @@ int main(void)
 	tcase_add_test(tcase, what_its_maker_may_go_on_with_stays);
 	tcase_add_test(tcase, a_left_one_expires_when_nobody_reads_it);
 	tcase_add_test(tcase, a_session_that_cannot_be_looked_at_stays);
+	tcase_add_test(tcase, changes_of_a_committed_step_do_not_expire);
+	tcase_add_test(tcase, what_a_process_of_another_user_goes_on_with_stays);
+	tcase_add_test(tcase, deeper_than_a_step_may_be_nobody_looks);
+	tcase_add_test(tcase, what_is_removed_while_we_look_does_not_count);
+	tcase_add_test(tcase, a_session_that_goes_while_we_look_is_not_dropped);
 	tcase_add_test(tcase, a_folder_that_cannot_be_opened_just_now_keeps_the_step);
 	tcase_add_test(tcase, what_goes_away_or_may_not_be_read_is_left_out);
 	suite_add_tcase(suite, tcase);
