@@ -247,6 +247,66 @@ START_TEST(a_folder_that_gives_its_group_on_gives_it_to_a_draft)
 }
 END_TEST
 
+START_TEST(a_folder_that_keeps_its_group_gives_none_to_a_draft)
+{
+	struct ckpt_draft_origin origin = {.path = "f/a.pt", .name = "a.pt", .folder_id = ""};
+	struct ckpt_draft d;
+	struct stat st;
+
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, "f", 0755));
+	origin.folder_fd = ckpt_sys.open(s->tree_fd, "f", O_RDONLY | O_DIRECTORY, 0);
+	ck_ok(origin.folder_fd);
+	if (geteuid() == 0)
+		ck_assert_int_eq(fchown(origin.folder_fd, 0, 2345), 0);
+	ck_ok(ckpt_draft_begin(s, &origin, &d));
+	ck_assert_int_eq(fstat(d.dirfd, &st), 0);
+	ck_assert_uint_eq(st.st_gid, getegid());
+	ck_assert(!(st.st_mode & S_ISGID));
+	ckpt_draft_drop(&d);
+	close(origin.folder_fd);
+}
+END_TEST
+
+// A daemon of a user of his own, who cannot give files away.
+START_TEST(who_is_not_root_begins_drafts_that_are_his)
+{
+	uid_t user = geteuid() ? geteuid() : 4711;
+	struct ckpt_draft_origin origin = {
+		.path = "a.pt", .name = "a.pt", .folder_id = "", .uid = 4712, .folder_fd = -1};
+	struct ckpt_draft d;
+	struct stat st;
+
+	if (!geteuid()) {
+		ck_assert_int_eq(fchown(s->sessions_fd, user, (gid_t)-1), 0);
+		ck_assert_int_eq(seteuid(user), 0);
+	}
+	ck_ok(ckpt_draft_begin(s, &origin, &d));
+	ck_assert_int_eq(fstat(d.dirfd, &st), 0);
+	ck_assert_uint_eq(st.st_uid, user);
+	if (!getuid())
+		ck_assert_int_eq(seteuid(0), 0);
+	ckpt_draft_drop(&d);
+}
+END_TEST
+
+static const char *const tellings[] = {"true", "false", "1"};
+
+START_TEST(a_left_draft_is_told_of_unless_it_says_that_it_was)
+{
+	char text[128];
+	struct ckpt_draft d;
+
+	close(begin(&d, "a.pt", "half"));
+	snprintf(text, sizeof(text), "{\"name\": \"a.pt\", \"folder\": \"\", \"file\": \"a.pt\", \"told\": %s}",
+		 tellings[_i]);
+	ck_ok(ckpt_sys.fsetxattr(d.dirfd, CKPT_ORIGIN_XATTR, text, strlen(text), 0));
+	ckpt_draft_close(&d);
+	reopen();
+	ck_assert_uint_eq(left_count(), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), _i > 0);
+}
+END_TEST
+
 START_TEST(a_draft_is_its_writers_whatever_the_length_of_its_path)
 {
 	char path[700];
@@ -299,6 +359,9 @@ static Suite *suite(void)
 	tcase_add_test(t, a_draft_without_a_file_goes_at_the_next_open);
 	tcase_add_test(t, a_draft_is_not_lost_when_a_directory_cannot_be_listed);
 	tcase_add_test(t, a_folder_that_gives_its_group_on_gives_it_to_a_draft);
+	tcase_add_test(t, a_folder_that_keeps_its_group_gives_none_to_a_draft);
+	tcase_add_test(t, who_is_not_root_begins_drafts_that_are_his);
+	tcase_add_loop_test(t, a_left_draft_is_told_of_unless_it_says_that_it_was, 0, (int)ARRAY_LEN(tellings));
 	suite_add_tcase(suite, t);
 	return suite;
 }
