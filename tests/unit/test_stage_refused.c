@@ -307,6 +307,24 @@ START_TEST(of_a_damaged_manifest_nothing_is_derived)
 }
 END_TEST
 
+// The error is said as it is where it may go away.
+START_TEST(of_a_step_whose_record_is_away_nothing_is_derived)
+{
+	struct ckpt_step *from = ckpt_save_one(s, 0), *step;
+
+	ckpt_step_unref(from);
+	start_anew();
+	from = ckpt_save_find(s, 0);
+	ck_ok(ckpt_sys.rename(s->dirfd, "steps", s->dirfd, "away", 0));
+	ck_error(ckpt_stage_begin_from(s, "", "derived", from, false, &step), ENOENT);
+	ck_ok(ckpt_sys.rename(s->dirfd, "away", s->dirfd, "steps", 0));
+	ck_assert_ptr_null(ckpt_step_find(s, "", "derived"));
+	ck_ok(ckpt_stage_begin_from(s, "", "derived", from, false, &step));
+	ckpt_step_unref(step);
+	ckpt_step_unref(from);
+}
+END_TEST
+
 START_TEST(who_only_reads_tells_and_removes_nothing_of_drafts)
 {
 	struct ckpt_draft_origin origin = {
@@ -349,6 +367,7 @@ int main(void)
 	tcase_add_test(tcase, a_step_that_is_dropped_as_its_commit_begins_is_gone);
 	tcase_add_test(tcase, a_close_says_how_its_file_is_now);
 	tcase_add_test(tcase, of_a_damaged_manifest_nothing_is_derived);
+	tcase_add_test(tcase, of_a_step_whose_record_is_away_nothing_is_derived);
 	tcase_add_test(tcase, who_only_reads_tells_and_removes_nothing_of_drafts);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

@@ -1,12 +1,16 @@
-// The raw files of a committed step, when something else stands in the place of one: an error, never other bytes.
+// What a committed step has on disk, when something else stands in the place of a raw file, a record or a manifest: an error,
+// never other bytes.
+#include "tests/support/callfault.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
+#include "core/hash.h"
 #include "core/sys.h"
 #include "core/util.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 
 static char dir[PATH_MAX];
 static struct ckpt_store *s;
@@ -94,6 +98,138 @@ START_TEST(an_error_that_may_go_away_is_said_as_it_is)
 }
 END_TEST
 
+START_TEST(a_file_that_cannot_be_looked_at_is_not_read)
+{
+	int descriptors = dup(session), after, rc;
+
+	close(descriptors);
+	ckpt_callfault_begin(1, -EIO);
+	rc = read_at("sub/file");
+	ckpt_callfault_end();
+	ck_error(rc, EIO);
+	ck_assert_str_eq(callfault.name, "fstat");
+	after = dup(session);
+	ck_assert_int_eq(after, descriptors); // nothing is left open
+	close(after);
+}
+END_TEST
+
+START_TEST(a_step_of_empty_files_has_them)
+{
+	struct ckpt_step *empty = ckpt_staged_begin(s, "2000");
+
+	close(ckpt_staged_put(empty, "file", ""));
+	ck_ok(ckpt_commit(empty, &ckpt_staged_plain));
+	ckpt_staged_check(empty, "file", "");
+	ckpt_step_unref(empty);
+}
+END_TEST
+
+// --- Records and manifests ----------------------------------------------------------------------------------------------
+
+// The step with a manifest that is an object of its own, which nobody has read yet.
+static struct ckpt_step *large(bool with_index)
+{
+	struct ckpt_step *made = ckpt_save_one(s, CKPT_SAVE_LARGE);
+	char path[PATH_MAX];
+
+	ckpt_step_unref(made);
+	ckpt_manifest_unref(TAKE_PTR(m));
+	ckpt_step_unref(TAKE_PTR(step));
+	ckpt_store_close(s);
+	snprintf(path, sizeof(path), "%.4000s/index", dir);
+	if (!with_index)
+		ckpt_temp_empty(path, true);
+	s = ckpt_save_open(dir);
+	step = ckpt_step_find(s, "", "1000");
+	return ckpt_save_find(s, CKPT_SAVE_LARGE);
+}
+
+static void object_of(const struct ckpt_summary *sum, char *ret)
+{
+	strcpy(ret, "m/");
+	ckpt_hex(sum->manifest_sha256, 32, ret + 2);
+}
+
+START_TEST(a_manifest_of_other_bytes_than_the_record_says_is_none)
+{
+	struct ckpt_step *of = large(false), *other = ckpt_staged_begin(s, "3000");
+	char object[2 + 64 + 1], its[2 + 64 + 1];
+	struct ckpt_manifest *none;
+	CLEANUP_FREE void *data = NULL;
+	size_t len;
+
+	for (int i = 0; i < 20; i++) {
+		char target[4001], link[8];
+
+		memset(target, 'o', sizeof(target) - 1);
+		target[sizeof(target) - 1] = '\0';
+		snprintf(link, sizeof(link), "%d", i);
+		ck_ok(ckpt_sys.symlink(target, other->dirfd, link));
+	}
+	ck_ok(ckpt_commit(other, &ckpt_staged_plain));
+	object_of(&other->summary, its);
+	object_of(&of->summary, object);
+	ck_ok(ckpt_backend_get_all(s->backend, its, SIZE_MAX, &data, &len, NULL));
+	ck_ok(ckpt_backend_remove(s->backend, object, NULL));
+	ck_ok(ckpt_backend_put(s->backend, object, data, len, NULL)); // whole, but another step's
+	ck_error(ckpt_step_manifest(of, &none), EBADMSG);
+	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 1);
+	ckpt_step_unref(of);
+	ckpt_step_unref(other);
+}
+END_TEST
+
+START_TEST(a_manifest_that_is_missing_is_damage_and_one_that_cannot_be_read_just_now_is_not)
+{
+	struct ckpt_sysfault fault = {.at = 1, .error = -EIO};
+	struct ckpt_step *of = large(false);
+	struct ckpt_manifest *none;
+	char object[2 + 64 + 1];
+	int rc;
+
+	ckpt_sysfault_begin(&fault);
+	rc = ckpt_step_manifest(of, &none);
+	ckpt_sysfault_end(&fault);
+	ck_error(rc, EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 0);
+	object_of(&of->summary, object);
+	ck_ok(ckpt_backend_remove(s->backend, object, NULL));
+	ck_error(ckpt_step_manifest(of, &none), EBADMSG);
+	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 1);
+	ckpt_step_unref(of);
+}
+END_TEST
+
+START_TEST(the_index_has_a_large_manifest_that_the_store_lost)
+{
+	struct ckpt_step *of = large(true);
+	struct ckpt_manifest *there;
+	char object[2 + 64 + 1];
+
+	object_of(&of->summary, object);
+	ck_ok(ckpt_backend_remove(s->backend, object, NULL));
+	ck_ok(ckpt_step_manifest(of, &there));
+	ckpt_manifest_unref(there);
+	ckpt_step_unref(of);
+}
+END_TEST
+
+// What is known of it says that its record has the manifest.
+START_TEST(a_record_without_the_manifest_that_it_is_to_have_is_damaged)
+{
+	struct ckpt_step *of = large(false);
+	struct ckpt_summary sum = of->summary;
+	struct ckpt_manifest *none;
+
+	sum.manifest_bytes = 1;
+	ck_error(ckpt_step_read_manifest(of, &sum, &none), EBADMSG);
+	sum.version = 7; // of which there is no record
+	ck_error(ckpt_step_read_manifest(of, &sum, &none), ENOENT);
+	ckpt_step_unref(of);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("step read");
@@ -103,6 +239,12 @@ int main(void)
 	tcase_add_test(t, what_is_no_file_has_no_raw_file);
 	tcase_add_test(t, what_stands_in_the_place_of_a_raw_file_is_not_read);
 	tcase_add_test(t, an_error_that_may_go_away_is_said_as_it_is);
+	tcase_add_test(t, a_file_that_cannot_be_looked_at_is_not_read);
+	tcase_add_test(t, a_step_of_empty_files_has_them);
+	tcase_add_test(t, a_manifest_of_other_bytes_than_the_record_says_is_none);
+	tcase_add_test(t, a_manifest_that_is_missing_is_damage_and_one_that_cannot_be_read_just_now_is_not);
+	tcase_add_test(t, the_index_has_a_large_manifest_that_the_store_lost);
+	tcase_add_test(t, a_record_without_the_manifest_that_it_is_to_have_is_damaged);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }
