@@ -580,49 +580,68 @@ static int load_bare_deletion_locked(struct ckpt_step *fresh, const struct ckpt_
 	return ckpt_name_key(fresh->folder_id, fresh->name, fresh->key);
 }
 
-// What a version says, with what has its name now and what is deleted of its session: references, or NULL. *ret_fresh is a
-// reference, or NULL: only a step that is not known yet needs memory. What is put for one that is, on the disk by now, does
-// not fail here.
-static int load_locked(struct ckpt_store *s, struct ckpt_step *live, struct ckpt_step *deleted,
-		       const struct ckpt_summary *summary, struct ckpt_step **ret_fresh)
+// What a version says of a name that nobody has now, with what is deleted of its session: a reference, or NULL.
+static int load_free_locked(struct ckpt_store *s, struct ckpt_step *deleted, const struct ckpt_summary *summary,
+			    struct ckpt_step **ret_fresh)
 {
-	struct ckpt_step *fresh;
-
-	if (live && summary->version == live->summary.version && strcmp(live->session, summary->session)) {
-		ckpt_step_forget_locked(live); // it has expired since we looked, and its name was given again
-		live = NULL;
-	}
-	if (live && summary->version <= live->summary.version)
+	if (summary->version <= ckpt_step_versions_used_locked(s, summary->folder_id, summary->name))
 		return 0;
-	if (live && !summary->deleted && !strcmp(live->session, summary->session)) {
-		LOCK_SCOPE(&live->lock);
-		live->summary = *summary;
-		return 0;
-	}
-	if (!(live && summary->deleted) && !deleted && !(*ret_fresh = new_locked(s)))
-		return -ENOMEM;
-	fresh = *ret_fresh;
-	if (live) { // it was deleted or moved, or another session took its place
-		live->moved = summary->deleted && !strcmp(summary->event, CKPT_EVENT_MOVE) &&
-			      !strcmp(live->session, summary->session); // else what came in between has expired
-		ckpt_step_bury_locked(live, summary->version, summary->committed_ns);
-	}
-	if (!live && summary->version <= ckpt_step_versions_used_locked(s, summary->folder_id, summary->name))
-		return 0;
-	if (live && summary->deleted)
-		return 0;
-	if (deleted && !summary->deleted) {
-		ckpt_step_unbury_locked(deleted, summary);
-		return 0;
-	}
-	if (deleted) {
+	if (deleted && summary->deleted) {
 		deleted->deleted_by = summary->version;
 		deleted->moved = !strcmp(summary->event, CKPT_EVENT_MOVE);
 		return 0;
 	}
-	adopt_summary_locked(fresh, summary);
-	return summary->deleted ? load_bare_deletion_locked(fresh, summary)
-				: ckpt_step_insert_locked(fresh, summary->folder_id, summary->name);
+	if (deleted) {
+		ckpt_step_unbury_locked(deleted, summary);
+		return 0;
+	}
+	*ret_fresh = new_locked(s);
+	if (!*ret_fresh)
+		return -ENOMEM;
+	adopt_summary_locked(*ret_fresh, summary);
+	return summary->deleted ? load_bare_deletion_locked(*ret_fresh, summary)
+				: ckpt_step_insert_locked(*ret_fresh, summary->folder_id, summary->name);
+}
+
+// The same where a step has the name.
+static int load_next_locked(struct ckpt_store *s, struct ckpt_step *live, struct ckpt_step *deleted,
+			    const struct ckpt_summary *summary, struct ckpt_step **ret_fresh)
+{
+	bool same = !strcmp(live->session, summary->session);
+
+	if (summary->version <= live->summary.version)
+		return 0;
+	if (same && !summary->deleted) {
+		LOCK_SCOPE(&live->lock);
+		live->summary = *summary;
+		return 0;
+	}
+	if (!summary->deleted && !deleted && !(*ret_fresh = new_locked(s)))
+		return -ENOMEM;
+	// It was deleted or moved, or another session took its place. Of another's move: what came in between has expired.
+	live->moved = same && !strcmp(summary->event, CKPT_EVENT_MOVE);
+	ckpt_step_bury_locked(live, summary->version, summary->committed_ns);
+	if (summary->deleted)
+		return 0;
+	if (deleted) {
+		ckpt_step_unbury_locked(deleted, summary);
+		return 0;
+	}
+	adopt_summary_locked(*ret_fresh, summary);
+	return ckpt_step_insert_locked(*ret_fresh, summary->folder_id, summary->name);
+}
+
+// *ret_fresh is a reference, or NULL: only a step that is not known yet needs memory. What is put for one that is, on the disk by
+// now, does not fail here.
+static int load_locked(struct ckpt_store *s, struct ckpt_step *live, struct ckpt_step *deleted,
+		       const struct ckpt_summary *summary, struct ckpt_step **ret_fresh)
+{
+	if (live && summary->version == live->summary.version && strcmp(live->session, summary->session)) {
+		ckpt_step_forget_locked(live); // it has expired since we looked, and its name was given again
+		live = NULL;
+	}
+	return live ? load_next_locked(s, live, deleted, summary, ret_fresh)
+		    : load_free_locked(s, deleted, summary, ret_fresh);
 }
 
 int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
