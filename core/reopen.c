@@ -140,18 +140,20 @@ static void wait_locked(struct ckpt_step *step)
 	ckpt_lock_wait_ns(&step->changed, &step->lock, MAX(left_ns, INT64_C(20000000)));
 }
 
-// Whether it may have stood still for long enough; false after a wait, too. *ret_ended: there is nothing to watch any more.
+// Whether it may have stood still for long enough; false after a wait, too. *ret_ended: there is nothing to watch any more, for who
+// completes, drops or removes it ends that it reopens, first of all.
 static bool watch_once(struct ckpt_step *step, bool *ret_ended)
 {
 	LOCK_SCOPE(&step->lock);
-	bool quiet = is_quiet_locked(step);
 
 	*ret_ended = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE) ||
-		     !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) ||
-		     (step->state != CKPT_STEP_STAGED && step->state != CKPT_STEP_COMMITTING);
-	if (!quiet && !*ret_ended)
-		wait_locked(step);
-	return quiet && !*ret_ended;
+		     !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+	if (*ret_ended)
+		return false;
+	if (is_quiet_locked(step))
+		return true;
+	wait_locked(step);
+	return false;
 }
 
 static void watch(struct ckpt_step *step)
