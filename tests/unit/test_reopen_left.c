@@ -2,12 +2,15 @@
 // themselves.
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
+#include "tests/support/sysfault.h"
 
 #include "core/delete.h"
 #include "core/reopen.h"
 #include "core/sys.h"
 #include "core/util.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #define WAIT_MS 5000
@@ -204,6 +207,154 @@ START_TEST(a_name_that_is_saved_anew_is_not_that_of_changes_any_more)
 }
 END_TEST
 
+static void *resume_aside(void *step)
+{
+	static int result;
+
+	result = ckpt_stage_resume(step);
+	return &result;
+}
+
+START_TEST(changes_that_are_dropped_before_they_are_taken_up_are_gone)
+{
+	struct ckpt_step *step = left_over();
+	pthread_t thread;
+	void *result;
+
+	ckpt_lock_take(&s->acts_lock); // somebody else's act is under way
+	ck_assert_int_eq(pthread_create(&thread, NULL, resume_aside, step), 0);
+	usleep(50000);
+	ck_ok(ckpt_stage_abort(step, false));
+	ckpt_lock_drop(&s->acts_lock);
+	pthread_join(thread, &result);
+	ck_error(*(int *)result, ESTALE);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
+	ck_assert(!ckpt_reopen_any(base));
+	ckpt_staged_check(base, "config.json", "committed");
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(who_only_reads_does_not_tell_of_changes)
+{
+	struct ckpt_step *step = left_over();
+	struct ckpt_store *reader;
+	unsigned told = ckpt_save_errors(s, "it was changed after its commit");
+
+	ck_assert_uint_gt(told, 0);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_assert_uint_eq(ckpt_save_errors(reader, "it was changed after its commit"), told);
+	ckpt_store_close(reader);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Given up or not ----------------------------------------------------------------------------------------------------
+
+START_TEST(what_is_changed_at_the_last_moment_is_not_given_up)
+{
+	struct ckpt_step *step = reopen();
+
+	ckpt_lock_take(&s->acts_lock); // who gives it up waits for somebody else's act
+	be_quick(step);
+	usleep(100000);
+	ck_ok(ckpt_stage_enter(step, true));
+	ckpt_lock_drop(&s->acts_lock);
+	usleep(100000);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_assert(ckpt_reopen_any(base));
+	ckpt_stage_leave(step);
+	ck_assert(ends_as(step, CKPT_STEP_LEFT));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(what_may_have_been_committed_is_not_given_up)
+{
+	struct ckpt_step *step = reopen();
+
+	ckpt_lock_take(&step->lock);
+	step->outcome_unknown = true;
+	ckpt_lock_drop(&step->lock);
+	be_quick(step);
+	usleep(100000);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ckpt_lock_take(&step->lock);
+	step->outcome_unknown = false;
+	ckpt_lock_drop(&step->lock);
+	ck_assert(ends_as(step, CKPT_STEP_LEFT));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void *ask_aside(void *of)
+{
+	return ckpt_reopen_now(ckpt_step_ref(of));
+}
+
+START_TEST(who_asks_what_has_its_place_while_that_ends_gets_the_committed_step)
+{
+	struct ckpt_step *step = reopen();
+	pthread_t thread;
+	void *now;
+
+	ckpt_lock_take(&s->lock);
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_aside, base), 0);
+	usleep(50000);
+	ck_assert(ckpt_reopen_end_locked(step));
+	ckpt_lock_drop(&s->lock);
+	pthread_join(thread, &now);
+	ck_assert_ptr_eq(now, base);
+	ckpt_step_unref(now);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// --- Not begun ----------------------------------------------------------------------------------------------------------
+
+START_TEST(a_step_whose_manifest_is_damaged_is_not_reopened)
+{
+	char command[2 * PATH_MAX + 128];
+	struct ckpt_step *step;
+
+	ckpt_step_unref(base);
+	base = ckpt_save_one(s, CKPT_SAVE_LARGE);
+	ckpt_step_unref(base);
+	ckpt_store_close(s);
+	snprintf(command, sizeof(command), "rm -r '%s/index' && for f in '%s'/m/*; do printf X >\"$f\"; done", dir,
+		 dir);
+	ck_assert_int_eq(system(command), 0);
+	s = ckpt_save_open(dir);
+	base = ckpt_save_find(s, CKPT_SAVE_LARGE);
+	ck_error(ckpt_reopen(base, &step), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "it could not be opened for changes"), 1);
+	ck_assert(!ckpt_reopen_any(base));
+	ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_COMMITTED);
+}
+END_TEST
+
+// As long as nobody knows which files it has.
+START_TEST(a_step_whose_last_amend_has_an_unknown_outcome_is_not_reopened)
+{
+	struct ckpt_sysfault fault = {.at = 1, .error = -EIO};
+	struct ckpt_step *step;
+	int rc;
+
+	ckpt_save_settle(s);
+	__atomic_store_n(&base->amend_unknown, true, __ATOMIC_RELAXED);
+	ckpt_sysfault_begin(&fault); // the next version cannot be looked at
+	rc = ckpt_reopen(base, &step);
+	ckpt_sysfault_end(&fault);
+	ck_error(rc, EIO);
+	ck_assert(base->amend_unknown);
+	ck_assert_uint_eq(ckpt_save_errors(s, "it could not be opened for changes"), 1);
+	ck_assert(!ckpt_reopen_any(base));
+	step = reopen();
+	ck_assert(!base->amend_unknown);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // --- Removed ------------------------------------------------------------------------------------------------------------
 
 static int unlink_as_some_disks(int dirfd, const char *path, int flags)
@@ -310,6 +461,13 @@ int main(void)
 	tcase_add_test(tcase, changes_are_not_taken_up_beside_others_or_while_they_are_dropped);
 	tcase_add_test(tcase, changes_of_a_step_that_is_gone_become_a_step_of_its_name);
 	tcase_add_test(tcase, a_name_that_is_saved_anew_is_not_that_of_changes_any_more);
+	tcase_add_test(tcase, changes_that_are_dropped_before_they_are_taken_up_are_gone);
+	tcase_add_test(tcase, who_only_reads_does_not_tell_of_changes);
+	tcase_add_test(tcase, what_is_changed_at_the_last_moment_is_not_given_up);
+	tcase_add_test(tcase, what_may_have_been_committed_is_not_given_up);
+	tcase_add_test(tcase, who_asks_what_has_its_place_while_that_ends_gets_the_committed_step);
+	tcase_add_test(tcase, a_step_whose_manifest_is_damaged_is_not_reopened);
+	tcase_add_test(tcase, a_step_whose_last_amend_has_an_unknown_outcome_is_not_reopened);
 	tcase_add_test(tcase, a_step_with_files_is_not_removed_whatever_the_disk_calls_it);
 	tcase_add_test(tcase, what_is_being_committed_or_was_is_not_removed);
 	tcase_add_loop_test(tcase, a_file_that_megatron_takes_out_of_its_own_step_is_a_version, 0, 4);
