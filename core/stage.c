@@ -221,31 +221,40 @@ static int fill_from(struct ckpt_step *step, struct ckpt_step *from)
 	return rc;
 }
 
+static int insert(struct ckpt_step *fresh)
+{
+	char folder_id[sizeof(fresh->folder_id)], name[sizeof(fresh->name)];
+	LOCK_SCOPE(&fresh->store->lock);
+
+	memcpy(folder_id, fresh->folder_id, sizeof(folder_id));
+	memcpy(name, fresh->name, sizeof(name));
+	return ckpt_step_insert_locked(fresh, folder_id, name);
+}
+
+static int make(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from)
+{
+	int rc = ckpt_stage_make_session(fresh, mode);
+
+	if (rc)
+		return rc;
+	rc = from ? fill_from(fresh, from) : 0;
+	if (!rc)
+		rc = insert(fresh);
+	if (rc)
+		ckpt_stage_drop_session(fresh);
+	return rc;
+}
+
 // Takes fresh, which has its owner; it is nobody's before it is in the table.
 static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, struct ckpt_step **ret_step)
 {
-	struct ckpt_store *s = fresh->store;
-	int rc = ckpt_stage_make_session(fresh, mode);
+	int rc = make(fresh, mode, from);
 
-	if (!rc) {
-		rc = from ? fill_from(fresh, from) : 0;
-		if (!rc) {
-			char folder_id[sizeof(fresh->folder_id)], name[sizeof(fresh->name)];
-			LOCK_SCOPE(&s->lock);
-
-			memcpy(folder_id, fresh->folder_id, sizeof(folder_id));
-			memcpy(name, fresh->name, sizeof(name));
-			rc = ckpt_step_insert_locked(fresh, folder_id, name);
-		}
-		if (rc)
-			ckpt_stage_drop_session(fresh);
-	}
-	if (rc) {
+	if (rc)
 		ckpt_step_unref(fresh);
-		return rc;
-	}
-	*ret_step = fresh;
-	return 0;
+	else
+		*ret_step = fresh;
+	return rc;
 }
 
 int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step)
