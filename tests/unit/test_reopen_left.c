@@ -242,10 +242,17 @@ START_TEST(who_only_reads_does_not_tell_of_changes)
 	unsigned told = ckpt_save_errors(s, "it was changed after its commit");
 
 	ck_assert_uint_gt(told, 0);
+	ckpt_step_unref(step);
+	ckpt_step_unref(TAKE_PTR(base));
+	ckpt_store_close(s);
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	step = ckpt_step_find(reader, "", "1000");
+	ckpt_staged_check(step, "config.json", "committed");
+	ckpt_step_unref(step);
 	ck_assert_uint_eq(ckpt_save_errors(reader, "it was changed after its commit"), told);
 	ckpt_store_close(reader);
-	ckpt_step_unref(step);
+	s = ckpt_save_open(dir);
+	ck_assert_uint_eq(ckpt_save_errors(s, "it was changed after its commit"), told + 1);
 }
 END_TEST
 

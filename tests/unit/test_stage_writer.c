@@ -3,6 +3,7 @@
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 
+#include "core/sys.h"
 #include "core/util.h"
 
 #include <pthread.h>
@@ -61,6 +62,59 @@ START_TEST(only_who_was_left_out_waits_for_the_commit)
 	ck_ok(ckpt_stage_writer_await(&w));
 	set_state(CKPT_STEP_STAGED);
 	ckpt_stage_writer_remove(&w);
+}
+END_TEST
+
+static void *await_aside(void *w)
+{
+	static int result;
+
+	result = ckpt_stage_writer_await(w);
+	return &result;
+}
+
+static const struct {
+	enum ckpt_step_state state;
+	bool unknown;
+	int answer;
+} ends[] = {{CKPT_STEP_STAGED, false, 0}, {CKPT_STEP_STAGED, true, EIO}, {CKPT_STEP_COMMITTED, false, 0}};
+
+START_TEST(who_waits_for_a_commit_is_told_how_it_ended)
+{
+	struct ckpt_writer w;
+	pthread_t thread;
+	void *result;
+
+	ckpt_staged_writer(step, &w, fds[0]);
+	w.left = true;
+	ckpt_lock_take(&step->lock);
+	step->state = CKPT_STEP_COMMITTING;
+	step->progress_ns = ckpt_sys.mono_ns();
+	ckpt_lock_drop(&step->lock);
+	ck_assert_int_eq(pthread_create(&thread, NULL, await_aside, &w), 0);
+	usleep(50000);
+	ckpt_lock_take(&step->lock);
+	step->state = ends[_i].state;
+	step->outcome_unknown = ends[_i].unknown;
+	pthread_cond_broadcast(&step->changed);
+	ckpt_lock_drop(&step->lock);
+	pthread_join(thread, &result);
+	ck_error(*(int *)result, ends[_i].answer);
+	step->outcome_unknown = false;
+	set_state(CKPT_STEP_STAGED);
+	ckpt_stage_writer_remove(&w);
+}
+END_TEST
+
+START_TEST(a_change_waits_for_a_commit_that_gets_on_and_for_no_other)
+{
+	set_state(CKPT_STEP_COMMITTING);
+	ck_error(ckpt_stage_enter(step, false), EAGAIN);
+	s->settings.commit_timeout_ns = 0;
+	ck_error(ckpt_stage_enter(step, true), EBUSY);
+	set_state(CKPT_STEP_STAGED);
+	ck_ok(ckpt_stage_enter(step, true));
+	ckpt_stage_leave(step);
 }
 END_TEST
 
@@ -153,6 +207,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, only_who_was_left_out_waits_for_the_commit);
+	tcase_add_loop_test(tcase, who_waits_for_a_commit_is_told_how_it_ended, 0, (int)ARRAY_LEN(ends));
+	tcase_add_test(tcase, a_change_waits_for_a_commit_that_gets_on_and_for_no_other);
 	tcase_add_test(tcase, a_commit_awaits_who_has_not_closed_and_was_not_left_out);
 	tcase_add_test(tcase, of_the_killed_the_first_is_told_unless_it_was_only_a_late_one);
 	tcase_add_test(tcase, a_writer_that_ends_while_its_step_becomes_part_of_another_is_in_neither);

@@ -328,6 +328,28 @@ START_TEST(of_two_deletions_of_a_step_the_later_counts)
 }
 END_TEST
 
+// Of the deletion of the other nothing was to be read.
+START_TEST(what_came_back_has_the_name_of_what_was_there_last)
+{
+	struct ckpt_step *a = ckpt_staged_begin(s, "a"), *b = ckpt_staged_begin(s, "b"), *found;
+
+	ck_ok(load("1", 1, a, NULL));
+	ck_ok(load("1", 2, a, "verb"));
+	ck_ok(load("1", 3, b, NULL));
+	ck_ok(load("1", 5, a, NULL));
+	found = ckpt_step_find(s, "", "1");
+	ck_assert_str_eq(found->session, a->session);
+	ck_assert_int_eq(ckpt_step_state(found), CKPT_STEP_COMMITTED);
+	ckpt_step_unref(found);
+	found = ckpt_step_of_session(s, b->session);
+	ck_assert_int_eq(ckpt_step_state(found), CKPT_STEP_DELETED);
+	ck_assert_uint_eq(found->deleted_by, 5);
+	ckpt_step_unref(found);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
 // What came between the two has expired: of the first it is only known that it is not there any more.
 START_TEST(the_renaming_of_another_session_moves_nothing)
 {
@@ -471,6 +493,7 @@ int main(void)
 	tcase_add_test(tcase, a_step_is_found_by_its_session);
 	tcase_add_loop_test(tcase, a_step_that_had_many_names_is_found_under_the_last, 0, 2);
 	tcase_add_test(tcase, of_two_deletions_of_a_step_the_later_counts);
+	tcase_add_test(tcase, what_came_back_has_the_name_of_what_was_there_last);
 	tcase_add_test(tcase, the_renaming_of_another_session_moves_nothing);
 	tcase_add_test(tcase, a_name_that_was_given_again_is_the_new_steps_for_a_reader_too);
 	tcase_add_test(tcase, a_name_that_no_step_can_have_is_not_loaded);

@@ -201,6 +201,44 @@ START_TEST(a_manifest_that_is_missing_is_damage_and_one_that_cannot_be_read_just
 }
 END_TEST
 
+START_TEST(other_bytes_in_the_index_are_not_believed)
+{
+	struct ckpt_step *of = large(true);
+	struct ckpt_manifest *there;
+
+	ck_ok(ckpt_index_put(s->index, of->key, &of->summary, "no manifest", strlen("no manifest")));
+	ck_ok(ckpt_step_manifest(of, &there));
+	ck_assert_mem_eq(ckpt_manifest_sha256(there), of->summary.manifest_sha256, CKPT_SHA256_LEN);
+	ckpt_manifest_unref(there);
+	ckpt_step_unref(of);
+}
+END_TEST
+
+// One without a session: each manifest of ours has the step's.
+START_TEST(a_file_of_no_session_is_in_the_steps)
+{
+	const struct ckpt_entry root = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1, .nlink = 1, .mode = 0755},
+				file = {.type = CKPT_ENTRY_FILE, .name = "empty", .ino = 2, .nlink = 1, .mode = 0644};
+	char path[CKPT_RAW_PATH_MAX], want[64];
+	struct ckpt_manifest_writer *writer;
+	struct ckpt_manifest *none;
+	uint32_t handle;
+	void *data;
+	size_t len;
+
+	ck_ok(ckpt_manifest_writer_new(&writer));
+	ck_ok(ckpt_manifest_writer_add(writer, 0, &root, &handle));
+	ck_ok(ckpt_manifest_writer_add(writer, handle, &file, &handle));
+	ck_ok(ckpt_manifest_writer_finish(writer, &data, &len));
+	ckpt_manifest_writer_free(writer);
+	ck_ok(ckpt_manifest_parse(data, len, &none));
+	ck_ok(ckpt_step_raw_path(step, none, 1, path, sizeof(path)));
+	snprintf(want, sizeof(want), "%s/empty", step->session);
+	ck_assert_str_eq(path, want);
+	ckpt_manifest_unref(none);
+}
+END_TEST
+
 START_TEST(the_index_has_a_large_manifest_that_the_store_lost)
 {
 	struct ckpt_step *of = large(true);
@@ -243,6 +281,8 @@ int main(void)
 	tcase_add_test(t, a_step_of_empty_files_has_them);
 	tcase_add_test(t, a_manifest_of_other_bytes_than_the_record_says_is_none);
 	tcase_add_test(t, a_manifest_that_is_missing_is_damage_and_one_that_cannot_be_read_just_now_is_not);
+	tcase_add_test(t, other_bytes_in_the_index_are_not_believed);
+	tcase_add_test(t, a_file_of_no_session_is_in_the_steps);
 	tcase_add_test(t, the_index_has_a_large_manifest_that_the_store_lost);
 	tcase_add_test(t, a_record_without_the_manifest_that_it_is_to_have_is_damaged);
 	suite_add_tcase(suite, t);
