@@ -388,13 +388,20 @@ START_TEST(a_step_with_files_is_not_removed_whatever_the_disk_calls_it)
 }
 END_TEST
 
+static void set_state(struct ckpt_step *step, enum ckpt_step_state state)
+{
+	LOCK_SCOPE(&step->lock);
+
+	step->state = state;
+}
+
 START_TEST(what_is_being_committed_or_was_is_not_removed)
 {
 	struct ckpt_step *step = reopen();
 
-	step->state = CKPT_STEP_COMMITTING; // nobody else looks
+	set_state(step, CKPT_STEP_COMMITTING);
 	ck_error(ckpt_reopen_remove(step), EBUSY);
-	step->state = CKPT_STEP_STAGED;
+	set_state(step, CKPT_STEP_STAGED);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ck_error(ckpt_reopen_remove(step), EROFS);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
