@@ -293,10 +293,141 @@ START_TEST(what_was_left_of_a_step_fails_no_commit_where_there_is_no_memory_to_f
 }
 END_TEST
 
+// --- What acts do not reach --------------------------------------------------------------------------------------------
+
+// That a file is on disk is written again at worst; that a write was lost is believed of all files then.
+START_TEST(a_fsync_that_there_is_no_memory_to_remember_is_no_success)
+{
+	struct ckpt_step *a, *b, *c;
+	struct ckpt_store *s;
+	char dir[PATH_MAX];
+	int64_t now = ckpt_sys.now_ns(), long_ago = now - INT64_C(3600000000001);
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	a = ckpt_staged_begin(s, "a");
+	b = ckpt_staged_begin(s, "b");
+	c = ckpt_staged_begin(s, "c");
+	close(ckpt_staged_put(c, "file", "text"));
+	ckpt_allocfault_begin(1, true);
+	ckpt_stage_synced(a, 7, long_ago, now, 0);
+	ckpt_allocfault_end();
+	ck_assert(!ckpt_stage_is_clean(a, 7, long_ago));
+	ck_assert(!ckpt_stage_has_failed(a, 7));
+	ckpt_stage_synced(a, 7, 0, 0, -EIO);
+	ckpt_allocfault_begin(1, true);
+	ckpt_stage_carry(a, b, 7); // the file moves there
+	ckpt_allocfault_end();
+	ck_assert(ckpt_stage_has_failed(b, 8));
+	ckpt_allocfault_begin(1, true);
+	ckpt_stage_synced(c, 7, 0, 0, -EIO);
+	ckpt_allocfault_end();
+	ck_assert(ckpt_stage_has_failed(c, 8));
+	ck_error(ckpt_commit(c, &ckpt_staged_plain), EIO);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	ckpt_step_unref(c);
+	ckpt_store_close(s);
+}
+END_TEST
+
+START_TEST(a_table_of_steps_that_cannot_grow_has_them_all)
+{
+	enum { STEPS = 256 }; // as many as it is made for
+	struct ckpt_step *step;
+	struct ckpt_store *s;
+	char dir[PATH_MAX], name[16];
+	uint64_t calls, fails_at = 0;
+	int count = 0, failed = 0;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	do {
+		int rc;
+
+		fails_at += count >= STEPS;
+		snprintf(name, sizeof(name), "%d", count);
+		ckpt_allocfault_begin(fails_at, false);
+		rc = ckpt_stage_begin(s, "", name, 0755, getuid(), getgid(), getpid(), &step);
+		calls = ckpt_allocfault_end();
+		ck_assert(!rc || rc == -ENOMEM);
+		if (!rc)
+			ckpt_step_unref(step);
+		count += !rc;
+		failed += !!rc;
+	} while (count <= STEPS || calls >= fails_at);
+	ck_assert_int_gt(failed, 0);
+	ck_assert_int_ge(count, STEPS + 3); // two that are there without more room, and one that made it
+	for (int i = 0; i < count; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		step = ckpt_step_find(s, "", name);
+		ck_assert_ptr_nonnull(step);
+		ckpt_step_unref(step);
+	}
+	ckpt_store_close(s);
+}
+END_TEST
+
+// What was in its place before is there until there is room for it.
+START_TEST(a_session_that_takes_a_steps_place_has_none_without_memory)
+{
+	struct ckpt_step *step, *found;
+	struct ckpt_summary next;
+	struct ckpt_store *s;
+	char dir[PATH_MAX];
+	int rc;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_save_one(s, 0);
+	next = step->summary;
+	next.version++;
+	snprintf(next.session, sizeof(next.session), "01234567-89ab-4def-8123-456789abcdef");
+	ckpt_allocfault_begin(1, false);
+	rc = ckpt_step_load(s, &next);
+	ckpt_allocfault_end();
+	ck_error(rc, ENOMEM);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
+	found = ckpt_save_find(s, 0);
+	ck_assert_ptr_eq(found, step);
+	ckpt_step_unref(found);
+	ck_ok(ckpt_step_load(s, &next));
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
+	found = ckpt_save_find(s, 0);
+	ck_assert_str_eq(found->session, next.session);
+	ckpt_step_unref(found);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+END_TEST
+
+START_TEST(without_memory_nothing_expires)
+{
+	const bool stop = false;
+	struct ckpt_step *step;
+	struct ckpt_store *s;
+	char dir[PATH_MAX];
+	int64_t next;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_stage_begin(s, "", "1.partial_save", 0755, getuid(), getgid(), 0, &step));
+	ckpt_allocfault_begin(1, true);
+	next = ckpt_stage_expire_before(s, INT64_MAX, &stop);
+	ckpt_allocfault_end();
+	ck_assert_int_eq(next, INT64_MAX);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ckpt_stage_expire_before(s, INT64_MAX, &stop);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("alloc faults");
-	TCase *writers = tcase_create("writers"), *commits = tcase_create("commits");
+	TCase *writers = tcase_create("writers"), *commits = tcase_create("commits"), *others = tcase_create("others");
 
 	tcase_add_test(writers, a_writer_that_is_killed_fails_the_commit_without_memory_too);
 	suite_add_tcase(suite, writers);
@@ -305,6 +436,11 @@ int main(void)
 	tcase_add_test(commits, an_outcome_stays_unknown_until_there_is_memory_to_learn_it);
 	tcase_add_test(commits, what_was_left_of_a_step_fails_no_commit_where_there_is_no_memory_to_find_it);
 	suite_add_tcase(suite, commits);
+	tcase_add_test(others, a_fsync_that_there_is_no_memory_to_remember_is_no_success);
+	tcase_add_test(others, a_table_of_steps_that_cannot_grow_has_them_all);
+	tcase_add_test(others, a_session_that_takes_a_steps_place_has_none_without_memory);
+	tcase_add_test(others, without_memory_nothing_expires);
+	suite_add_tcase(suite, others);
 
 	for (int i = 0; i < (int)ckpt_trial_act_count; i++) {
 		TCase *tcase;

@@ -106,15 +106,39 @@ START_TEST(who_waits_for_a_commit_is_told_how_it_ended)
 }
 END_TEST
 
+static void *enter_aside(void *unused)
+{
+	static int result;
+
+	(void)unused;
+	result = ckpt_stage_enter(step, true);
+	return &result;
+}
+
 START_TEST(a_change_waits_for_a_commit_that_gets_on_and_for_no_other)
 {
-	set_state(CKPT_STEP_COMMITTING);
+	pthread_t thread;
+	void *result;
+
+	ckpt_lock_take(&step->lock);
+	step->state = CKPT_STEP_COMMITTING;
+	step->progress_ns = ckpt_sys.mono_ns();
+	ckpt_lock_drop(&step->lock);
 	ck_error(ckpt_stage_enter(step, false), EAGAIN);
-	s->settings.commit_timeout_ns = 0;
+	ck_assert_int_eq(pthread_create(&thread, NULL, enter_aside, NULL), 0);
+	usleep(50000);
+	ckpt_lock_take(&step->lock);
+	ck_assert_int_eq(step->changers, 0);
+	step->state = CKPT_STEP_STAGED;
+	pthread_cond_broadcast(&step->changed);
+	ckpt_lock_drop(&step->lock);
+	pthread_join(thread, &result);
+	ck_ok(*(int *)result);
+	ckpt_stage_leave(step);
+	set_state(CKPT_STEP_COMMITTING);
+	s->settings.commit_timeout_ns = 0; // it stands still
 	ck_error(ckpt_stage_enter(step, true), EBUSY);
 	set_state(CKPT_STEP_STAGED);
-	ck_ok(ckpt_stage_enter(step, true));
-	ckpt_stage_leave(step);
 }
 END_TEST
 
