@@ -357,7 +357,7 @@ START_TEST(a_table_of_steps_that_cannot_grow_has_them_all)
 		failed += !!rc;
 	} while (count <= STEPS || calls >= fails_at);
 	ck_assert_int_gt(failed, 0);
-	ck_assert_int_ge(count, STEPS + 3); // two that are there without more room, and one that made it
+	ck_assert_int_gt(count, STEPS);
 	for (int i = 0; i < count; i++) {
 		snprintf(name, sizeof(name), "%d", i);
 		step = ckpt_step_find(s, "", name);
