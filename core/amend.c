@@ -456,7 +456,7 @@ static int put(struct edit *d)
 		ckpt_remove_forget_locked(step); // who is removing it finds that it is another
 		ckpt_lock_drop(&step->lock);
 	}
-	if (!rc && step->store->indexer)
+	if (step->store->indexer) // it is in the store, whatever the table made of it
 		ckpt_indexer_put(step->store->indexer, step->key, &next,
 				 d->len > CKPT_MANIFEST_EMBED_MAX ? TAKE_PTR(d->data) : NULL,
 				 d->len > CKPT_MANIFEST_EMBED_MAX ? d->len : 0);
@@ -501,16 +501,18 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 	struct ckpt_entry e;
 	struct statx stx;
 	uint32_t handle;
-	int rc = statx(dirfd, file, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ? -errno : 0;
+	int rc;
 
-	if (!rc && !S_ISLNK(stx.stx_mode)) {
+	if (statx(dirfd, file, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return -errno;
+	if (!S_ISLNK(stx.stx_mode)) {
 		fd = ckpt_sys.open(dirfd, file, O_RDONLY | O_NONBLOCK, 0);
 		rc = fd < 0 ? fd : make_durable(dirfd, fd);
 		if (rc == -EIO && fd >= 0) // the next fsync would not say so again
 			ckpt_stage_synced(d->step, ckpt_store_ino(&stx), 0, 0, rc);
 		if (!rc && statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 			rc = -errno;
-	} else if (!rc) {
+	} else {
 		rc = make_durable(dirfd, -1);
 	}
 	if (rc)

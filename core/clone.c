@@ -48,10 +48,11 @@ int ckpt_clone_attributes(int from, int to, const struct statx *stx, bool ours)
 {
 	struct timespec times[2] = {{stx->stx_atime.tv_sec, stx->stx_atime.tv_nsec},
 				    {stx->stx_mtime.tv_sec, stx->stx_mtime.tv_nsec}};
-	int rc = geteuid() == 0 && fchown(to, stx->stx_uid, stx->stx_gid) ? -errno : 0;
+	int rc;
 
-	if (!rc)
-		rc = copy_xattrs(from, to, ours); // before the mode, which may forbid it
+	if (geteuid() == 0 && fchown(to, stx->stx_uid, stx->stx_gid))
+		return -errno;
+	rc = copy_xattrs(from, to, ours); // before the mode, which may forbid it
 	if (!rc && fchmod(to, stx->stx_mode & 07777))
 		rc = -errno;
 	return !rc && futimens(to, times) ? -errno : rc;

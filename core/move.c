@@ -192,8 +192,7 @@ int ckpt_move_confirm(struct ckpt_step *step)
 	if (rc || !changed)
 		return rc;
 	rc = ckpt_step_load(step->store, &next);
-	if (!rc)
-		index_behind(step, &next);
+	index_behind(step, &next); // it is in the store, whatever the table made of it
 	return rc;
 }
 

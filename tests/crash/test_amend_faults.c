@@ -2,6 +2,7 @@
 // from then on, or is done and its answer lost: the step is as before or as after, what is in memory is what is on the
 // disk or the outcome was said to be unknown, and asking again gives the final answer.
 #include "tests/support/amends.h"
+#include "tests/support/callfault.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
@@ -80,6 +81,29 @@ START_TEST(a_call_that_fails_fails_the_act_or_does_no_harm)
 	while (faulty_call(act, n, (int)way / 2, way % 2))
 		n++;
 	printf("act %zu, way %zu: %llu calls\n", act, way, (unsigned long long)n - 1);
+}
+END_TEST
+
+// Those that change nothing, and so are not behind ckpt_sys.
+static bool faulty_call_of_libc(size_t act, uint64_t n, int error)
+{
+	struct trial t;
+	bool fired;
+
+	ck_assert_uint_lt(n, CALLS_MAX);
+	prepare(&t, act);
+	ckpt_callfault_begin(n, error);
+	t.rc = ckpt_amends_do(t.s, act);
+	ckpt_amends_settle(t.s);
+	fired = ckpt_callfault_end() >= n;
+	check_answer(&t, error);
+	return fired;
+}
+
+START_TEST(a_call_of_libc_that_fails_fails_the_act_or_does_no_harm)
+{
+	for (uint64_t n = 1; faulty_call_of_libc((size_t)_i / 2, n, _i % 2 ? -ENOMEM : -EIO);)
+		n++;
 }
 END_TEST
 
@@ -202,6 +226,7 @@ int main(void)
 
 	tcase_add_loop_test(tcase, a_call_that_fails_fails_the_act_or_does_no_harm, 0,
 			    2 * ckpt_sysfault_kinds() * CKPT_AMEND_ACTS);
+	tcase_add_loop_test(tcase, a_call_of_libc_that_fails_fails_the_act_or_does_no_harm, 0, 2 * CKPT_AMEND_ACTS);
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
 			    (int)ARRAY_LEN(ways) * CKPT_AMEND_ACTS);
 	tcase_add_test(tcase, a_lost_write_is_not_made_good_by_a_second_close);

@@ -16,7 +16,7 @@ LOCK = re.compile(r"F_SETLEASE|F_OFD_SETLKW?|F_SETLKW?")
 # Where a file's calls are likely to be missed, the fastest first. What none of these notices is shown to all C programs.
 SUITES = {
     "backends/local.c": ("test_local", "test_backend_threads", "crash_test_local", "crash_test_delete", "test_backend"),
-    "core/amend.c": ("test_amend", "test_commit_late", "test_amend_faults", "test_reopen"),
+    "core/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
     "core/commit.c": ("crash_test_commit",),
     "core/convert.c": ("test_convert",),
     "core/copy.c": ("test_commit_leftovers", "crash_test_commit"),

@@ -148,7 +148,7 @@ static int replace(struct ckpt_step *step, const char *path, const char *text)
 	return rc ? rc : ckpt_amend_replace(step, path, AGAIN);
 }
 
-static int attempt(struct ckpt_step *step, size_t n, size_t done)
+int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 {
 	CLEANUP_FD int dirfd = open_parent(step, acts[n].path);
 	int rc = dirfd < 0 ? dirfd : 0;
@@ -168,7 +168,7 @@ int ckpt_amends_do(struct ckpt_store *s, size_t n)
 {
 	size_t done;
 	struct ckpt_step *step = ckpt_amends_step(s, &done);
-	int rc = attempt(step, n, done);
+	int rc = ckpt_amends_attempt(step, n, done);
 
 	ckpt_step_unref(step);
 	return rc;

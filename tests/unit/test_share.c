@@ -4,6 +4,10 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
+#include "core/amend.h"
+#include "core/manifest.h"
+#include "core/remove.h"
+#include "core/reopen.h"
 #include "core/share.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -375,10 +379,178 @@ START_TEST(a_whole_step_is_shared_with_all_that_belongs_to_it)
 }
 END_TEST
 
+// --- A step that is reopened --------------------------------------------------------------------------------------------
+
+START_TEST(what_is_no_file_has_no_copy_of_its_own)
+{
+	struct ckpt_share_copy copy = {.of = 7};
+	struct statx stx;
+
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
+	stx = look("sub");
+	ck_assert(!ckpt_share_is(step->dirfd, "sub", &stx));
+	ck_ok(ckpt_share_copy_make(s, step->dirfd, "sub", false, false, &copy));
+	ck_assert_uint_eq(copy.of, 0);
+	ck_assert_uint_eq(in_trash(), 0);
+}
+END_TEST
+
+static uint64_t number_in(struct ckpt_step *of, const char *path)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	uint32_t index;
+
+	ck_ok(ckpt_step_manifest(of, &m));
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ckpt_manifest_entry(m, index, &e);
+	ckpt_manifest_unref(m);
+	return e.ino;
+}
+
+// Its raw file is another since it was written again, and the client's number of it is that of the first.
+START_TEST(a_file_that_was_written_again_keeps_its_number_where_its_step_is_reopened)
+{
+	uint64_t number = number_in(base, "model.bin");
+	struct statx stx;
+	char raw[64];
+	int fd;
+
+	ckpt_step_unref(step);
+	snprintf(raw, sizeof(raw), "%s/.again-1", base->session);
+	fd = ckpt_sys.open(s->sessions_fd, raw, O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, "later", 5, 0));
+	close(fd);
+	ck_ok(ckpt_amend_replace(base, "model.bin", ".again-1"));
+	ck_ok(ckpt_reopen(base, &step));
+	stx = look("model.bin");
+	ck_assert(is_shared("model.bin"));
+	ck_assert_uint_ne(ckpt_store_ino(&stx), number);
+	ck_assert_uint_eq(ckpt_share_ino(step, "model.bin", 7, &stx, true), number);
+	ck_ok(ckpt_sys.rename(step->dirfd, "model.bin", step->dirfd, "other", 0)); // another, of which there was none
+	ck_assert_uint_ne(ckpt_share_ino(step, "other", 7, &stx, true), number);
+	share("model.bin");
+	ck_ok(copy_up("model.bin", false)); // or a copy that is shared in its turn
+	stx = look("model.bin");
+	ck_assert_uint_ne(ckpt_share_ino(step, "model.bin", 7, &stx, true), number);
+	ck_ok(ckpt_sys.unlink(s->sessions_fd, raw, 0));
+	ck_assert_uint_ne(ckpt_share_ino(step, "model.bin", 7, &stx, true), number);
+}
+END_TEST
+
+static struct ckpt_step *commit_tree(void)
+{
+	struct ckpt_step *tree = ckpt_staged_begin(s, "a tree");
+
+	ck_ok(ckpt_sys.mkdir(tree->dirfd, "full", 0755));
+	ck_ok(ckpt_sys.mkdir(tree->dirfd, "gone", 0755));
+	close(ckpt_staged_put(tree, "first", "linked"));
+	ck_ok(ckpt_sys.link(tree->dirfd, "first", tree->dirfd, "second"));
+	ck_ok(ckpt_sys.link(tree->dirfd, "first", tree->dirfd, "third"));
+	ck_ok(ckpt_sys.symlink("first", tree->dirfd, "symlink"));
+	ck_ok(ckpt_commit(tree, &ckpt_staged_plain));
+	return tree;
+}
+
+START_TEST(what_was_removed_is_in_no_reopened_step_and_what_is_left_is_one_file_as_before)
+{
+	struct ckpt_step *tree = commit_tree();
+	struct ckpt_manifest *m;
+	struct statx stx;
+
+	ck_ok(ckpt_step_manifest(tree, &m));
+	ck_ok(ckpt_remove_entry(tree, m, 0, "gone", true));
+	ck_ok(ckpt_remove_entry(tree, m, 0, "first", false));
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	ck_ok(ckpt_reopen(tree, &step));
+	ck_assert_int_eq(faccessat(step->dirfd, "gone", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+	ck_assert_int_eq(faccessat(step->dirfd, "first", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+	ck_assert_uint_eq(look("second").stx_ino, look("third").stx_ino);
+	ck_assert_uint_eq(look("second").stx_nlink, 2);
+	holds("third", "linked");
+	stx = look("full");
+	ck_assert_uint_eq(ckpt_share_ino(step, "full", 7, &stx, false), number_in(tree, "full"));
+	stx = look("second");
+	ck_assert_uint_ne(ckpt_share_ino(step, "full", 7, &stx, true), number_in(tree, "full")); // a file has the name
+	ckpt_step_unref(tree);
+}
+END_TEST
+
+START_TEST(a_symlink_of_a_step_is_made_anew_in_another_place)
+{
+	struct ckpt_step *tree = commit_tree();
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	char target[16] = "";
+	struct statx stx;
+	uint32_t index;
+
+	ck_ok(ckpt_step_manifest(tree, &m));
+	ck_ok(ckpt_manifest_lookup(m, "symlink", &index));
+	ckpt_manifest_entry(m, index, &e);
+	ck_ok(ckpt_share_entry(tree, m, index, step->dirfd, "again"));
+	ck_assert_int_eq(readlinkat(step->dirfd, "again", target, sizeof(target)), 5);
+	ck_assert_str_eq(target, "first");
+	stx = look("again");
+	ck_assert_int_eq(stx.stx_mtime.tv_sec, e.mtime_s);
+	ck_assert_uint_eq(stx.stx_mtime.tv_nsec, e.mtime_ns);
+	ck_error(ckpt_share_entry(tree, m, index, step->dirfd, "again"), EEXIST);
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(tree);
+}
+END_TEST
+
+static char attributes_set[256];
+
+static int note_attribute(int fd, const char *name, const void *value, size_t len, int flags)
+{
+	(void)fd;
+	(void)value;
+	(void)len;
+	(void)flags;
+	strcat(strcat(attributes_set, name), " ");
+	return 0;
+}
+
+// A manifest is bytes from outside: it sets nothing that a client could not set.
+START_TEST(of_the_attributes_in_a_manifest_only_a_clients_are_set)
+{
+	static const char *const names[] = {"user.a", CKPT_OWN_XATTRS "shared", "trusted.b", "user.c"};
+	struct ckpt_entry top = {.type = CKPT_ENTRY_DIR,
+				 .name = "",
+				 .mode = 0755,
+				 .uid = getuid(),
+				 .gid = getgid(),
+				 .nlink = 2,
+				 .ino = 7};
+	int (*const mark)(int fd, const char *name, const void *value, size_t len, int flags) = ckpt_sys.fsetxattr;
+	struct ckpt_manifest_writer *w;
+	struct ckpt_manifest *m;
+	uint32_t handle;
+	size_t len;
+	void *data;
+
+	ck_ok(ckpt_manifest_writer_new(&w));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &top, &handle));
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		ck_ok(ckpt_manifest_writer_xattr(w, handle, names[i], "1", 1));
+	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(data, len, &m));
+	ckpt_sys.fsetxattr = note_attribute;
+	ck_ok(ckpt_share_tree(base, m, step->dirfd));
+	ckpt_sys.fsetxattr = mark;
+	ck_assert_str_eq(attributes_set, "user.a user.c ");
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("share");
-	TCase *copy = tcase_create("copy"), *links = tcase_create("links");
+	TCase *copy = tcase_create("copy"), *links = tcase_create("links"), *reopened = tcase_create("reopened");
 
 	tcase_add_checked_fixture(copy, setup, teardown);
 	tcase_add_loop_test(copy, a_shared_file_is_the_raw_file_until_it_has_a_copy, 0, 2);
@@ -395,5 +567,12 @@ int main(void)
 	tcase_add_test(links, each_name_of_a_shared_file_has_a_number_of_its_own);
 	tcase_add_loop_test(links, a_whole_step_is_shared_with_all_that_belongs_to_it, 0, CKPT_SAVE_STEPS);
 	suite_add_tcase(suite, links);
+	tcase_add_checked_fixture(reopened, setup, teardown);
+	tcase_add_test(reopened, what_is_no_file_has_no_copy_of_its_own);
+	tcase_add_test(reopened, a_file_that_was_written_again_keeps_its_number_where_its_step_is_reopened);
+	tcase_add_test(reopened, what_was_removed_is_in_no_reopened_step_and_what_is_left_is_one_file_as_before);
+	tcase_add_test(reopened, a_symlink_of_a_step_is_made_anew_in_another_place);
+	tcase_add_test(reopened, of_the_attributes_in_a_manifest_only_a_clients_are_set);
+	suite_add_tcase(suite, reopened);
 	return ckpt_suite_run(suite);
 }
