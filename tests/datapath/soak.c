@@ -266,8 +266,8 @@ void soak_run(unsigned seconds)
 	       (unsigned long long)crew->bytes >> 20);
 	steady = samples_are_steady(&samples);
 	fflush(stdout);
-	ck_assert_msg(steady, "the daemon takes more and more");
-	ck_assert_uint_gt(crew->saves, KEPT);
 	samples_done(&samples);
 	world_close(&w);
+	ck_assert_msg(steady, "the daemon takes more and more");
+	ck_assert_uint_gt(crew->saves, KEPT);
 }
