@@ -310,6 +310,10 @@ START_TEST(who_asks_what_has_its_place_while_that_ends_gets_the_committed_step)
 	usleep(50000);
 	ck_assert(ckpt_reopen_end_locked(step));
 	ckpt_lock_drop(&s->lock);
+	ckpt_lock_take(&step->lock);
+	pthread_cond_broadcast(
+		&step->changed); // as who ends it does; else its watcher sleeps for a minute, and the store's end with it
+	ckpt_lock_drop(&step->lock);
 	pthread_join(thread, &now);
 	ck_assert_ptr_eq(now, base);
 	ckpt_step_unref(now);
