@@ -408,7 +408,7 @@ int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed
 	int rc = -ENOENT;
 
 	*ret = (struct completing){0};
-	if (fs->mount->readonly || dirfd == -ESTALE)
+	if (fs->mount->readonly || dirfd == -ESTALE || dirfd == -EACCES)
 		return -ENOENT;
 	if (dirfd < 0)
 		return dirfd;
@@ -422,7 +422,7 @@ int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed
 		rc = decide(fs, dir, &at, ret);
 	}
 	node_unref(fs, above);
-	return rc;
+	return rc == -EACCES ? -ENOENT : rc; // what a daemon without root may not read it does not know
 }
 
 void complete_done(struct ckpt_fs *fs, struct completing *c)

@@ -467,9 +467,9 @@ static bool completes(struct call *c, struct move *m)
 		return false;
 	fd = ckpt_sys.open(m->to_fd, c->other_name, O_RDONLY | O_NONBLOCK, 0);
 	deed.fd = fd;
-	after.error = fd == -ELOOP ? -ENOENT
-		      : fd < 0     ? fd
-				   : complete_decide(c->fs, c->other, &deed, true, &after.completing);
+	after.error = fd == -ELOOP || fd == -EACCES ? -ENOENT
+		      : fd < 0                      ? fd
+						    : complete_decide(c->fs, c->other, &deed, true, &after.completing);
 	if (after.error == -ENOENT || after.error == -EINVAL)
 		return false;
 	memcpy(after.aside, m->aside, sizeof(after.aside));

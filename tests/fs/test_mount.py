@@ -423,6 +423,22 @@ def said(done):
     return "\n".join(line for line in done.stderr.splitlines() if not line.startswith("fusermount3: "))
 
 
+def test_a_name_that_completes_steps_can_be_written_where_the_daemon_may_not_read(world, nobody):
+    nobody("mount", nobody.store, nobody.mnt)
+    world.callback(kill_quietly, holder(nobody.store))
+    client = Agent(uid=NOBODY)
+    world.callback(client.close)
+    client.run("""
+os.mkdir(m + '/dark')
+os.mkdir(m + '/dark/inner', 0)
+for name in ('latest', 'metadata.json', '.metadata.tmp'):
+    with open(m + '/dark/' + name, 'w') as f:
+        f.write('inner')
+os.rename(m + '/dark/.metadata.tmp', m + '/dark/.metadata')
+""", m=str(nobody.mnt))
+    assert sorted(client.run("os.listdir(m + '/dark')")) == [".metadata", "inner", "latest", "metadata.json"]
+
+
 def test_another_user_mounts_through_fusermount_with_the_daemons_own_io(world, nobody):
     done = nobody("mount", nobody.store, nobody.mnt)
     pid = holder(nobody.store)

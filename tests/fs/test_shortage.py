@@ -221,27 +221,3 @@ def test_without_descriptors_a_frameworks_last_act_completes_its_step_or_fails(m
                 pass
         assert step in listed(mount), f"nothing was said with {count} descriptors"
     assert 0 < failed < 16
-
-
-@pytest.mark.parametrize("act", [os.stat, os.mkdir, lambda path: os.close(os.open(path, os.O_CREAT | os.O_WRONLY)), os.unlink,
-                                 lambda path: os.symlink("elsewhere", path), lambda path: os.rename(path.parent.parent / "file", path)],
-                         ids=["stat", "mkdir", "create", "unlink", "symlink", "rename"])
-def test_without_descriptors_a_step_in_a_folder_is_not_taken_for_absent(mount, commit, act):
-    (mount / "runs/1000").mkdir(parents=True)
-    commit(mount / "runs/1000")
-    (mount / "file").touch()
-    said = set()
-    for count in range(6):
-        mount.remount()  # else it knows whose folder it is
-        fds = Descriptors(mount)
-        os.stat(mount / "runs")
-        fds.leave(count)
-        try:
-            act(mount / "runs/1000")
-            said.add(None)
-        except OSError as e:
-            said.add(errno_name(e))
-        finally:
-            fds.give_back()
-        assert mount.listing("runs") == ["1000"] and (mount / "runs/1000").is_dir() and (mount / "file").exists()
-    assert "EMFILE" in said and said <= {"EMFILE"} | ({None} if act is os.stat else {"EEXIST", "EISDIR"}), said
