@@ -111,19 +111,19 @@ START_TEST(a_name_that_there_is_no_memory_for_is_not_given)
 {
 	int rc;
 
-	ckpt_allocfault_begin(1, false);
+	ckpt_allocfault_begin_mine(1);
 	rc = ckpt_amend_begin(step, "late");
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);
 	ck_assert(!ckpt_amend_is_pending(step, "late"));
 	ck_ok(ckpt_amend_begin(step, "late"));
-	ckpt_allocfault_begin(1, false);
+	ckpt_allocfault_begin_mine(1);
 	rc = ckpt_amend_rename(step, "late", "other", count_rename, NULL);
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);
 	ck_assert_uint_eq(renames, 0);
 	ck_assert(ckpt_amend_is_pending(step, "late") && !ckpt_amend_is_pending(step, "other"));
-	ckpt_allocfault_begin(1, false);
+	ckpt_allocfault_begin_mine(1);
 	rc = ckpt_amend_expect(step, "expected", 7, -1);
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);
@@ -150,7 +150,7 @@ START_TEST(a_step_of_several_sessions_is_added_to_or_is_as_it_was)
 	put("late", "late");
 	for (uint64_t n = 1; rc; n++) {
 		ck_assert_uint_lt(n, ALLOCATIONS_MAX);
-		ckpt_allocfault_begin(n, false);
+		ckpt_allocfault_begin_mine(n);
 		rc = ckpt_amend_add(step, "late");
 		ckpt_allocfault_end();
 		ck_assert_msg(!rc || rc == -ENOMEM, "%s", strerror(-rc));

@@ -347,7 +347,7 @@ START_TEST(a_table_of_steps_that_cannot_grow_has_them_all)
 
 		fails_at += count >= STEPS;
 		snprintf(name, sizeof(name), "%d", count);
-		ckpt_allocfault_begin(fails_at, false);
+		ckpt_allocfault_begin_mine(fails_at);
 		rc = ckpt_stage_begin(s, "", name, 0755, getuid(), getgid(), getpid(), &step);
 		calls = ckpt_allocfault_end();
 		ck_assert(!rc || rc == -ENOMEM);
@@ -383,7 +383,7 @@ START_TEST(a_session_that_takes_a_steps_place_has_none_without_memory)
 	next = step->summary;
 	next.version++;
 	snprintf(next.session, sizeof(next.session), "01234567-89ab-4def-8123-456789abcdef");
-	ckpt_allocfault_begin(1, false);
+	ckpt_allocfault_begin_mine(1);
 	rc = ckpt_step_load(s, &next);
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);

@@ -6,6 +6,9 @@
 //	count = ckpt_allocfault_end();
 //	if (count < n) done;
 //
+// A store has threads of its own, which allocate when they like: ckpt_allocfault_begin_mine() is for a body that must meet the
+// n-th of the calling thread.
+//
 // This header defines malloc and its kin for the whole program, under the sanitizers too: it is for the one file that is a
 // test program. A child of the body goes on with the count.
 #pragma once
@@ -36,17 +39,18 @@ void *ALLOC_BELOW(realloc)(void *old, size_t bytes);
 
 static struct ckpt_allocfault {
 	uint64_t at, count;
-	bool sticky;
+	bool sticky, mine;
 } * allocfault, *allocfault_memory; // shared with children; NULL: none is on
 
 static __thread bool alloc_spared; // it does not fail for this thread
+static __thread bool alloc_mine;   // it began what fails
 
 static inline bool alloc_fails(void)
 {
 	struct ckpt_allocfault *f = __atomic_load_n(&allocfault, __ATOMIC_ACQUIRE);
 	uint64_t n;
 
-	if (!f || alloc_spared)
+	if (!f || alloc_spared || (f->mine && !alloc_mine))
 		return false;
 	n = __atomic_add_fetch(&f->count, 1, __ATOMIC_RELAXED);
 	if (n < f->at || (n > f->at && !f->sticky))
@@ -87,18 +91,30 @@ int pthread_getattr_np(pthread_t thread, pthread_attr_t *ret_attr)
 }
 #endif
 
-// at 0: none fails, they are counted.
-static inline void ckpt_allocfault_begin(uint64_t at, bool sticky)
+static inline void allocfault_begin(uint64_t at, bool sticky, bool mine)
 {
 	if (!allocfault_memory)
 		allocfault_memory = mmap(NULL, sizeof(*allocfault_memory), PROT_READ | PROT_WRITE,
 					 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	*allocfault_memory = (struct ckpt_allocfault){.at = at ? at : UINT64_MAX, .sticky = sticky};
+	*allocfault_memory = (struct ckpt_allocfault){.at = at ? at : UINT64_MAX, .sticky = sticky, .mine = mine};
 	__atomic_store_n(&allocfault, allocfault_memory, __ATOMIC_RELEASE);
+}
+
+// at 0: none fails, they are counted.
+static inline void ckpt_allocfault_begin(uint64_t at, bool sticky)
+{
+	allocfault_begin(at, sticky, false);
+}
+
+static inline void ckpt_allocfault_begin_mine(uint64_t at)
+{
+	alloc_mine = true;
+	allocfault_begin(at, false, true);
 }
 
 static inline uint64_t ckpt_allocfault_end(void)
 {
+	alloc_mine = false;
 	__atomic_store_n(&allocfault, NULL, __ATOMIC_RELEASE);
 	return __atomic_load_n(&allocfault_memory->count, __ATOMIC_RELAXED);
 }
