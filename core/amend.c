@@ -1,10 +1,9 @@
 #include "core/amend.h"
 
+#include "core/edit.h"
 #include "core/errlog.h"
-#include "core/hash.h"
 #include "core/manifest.h"
 #include "core/pin.h"
-#include "core/remove.h"
 #include "core/reopen.h"
 #include "core/scan.h"
 #include "core/store.h"
@@ -321,147 +320,7 @@ bool ckpt_amend_any_below(struct ckpt_step *step, const char *path)
 	return false;
 }
 
-// --- A manifest, changed ------------------------------------------------------------------------------------------------
-
-struct edit {
-	struct ckpt_step *step;
-	struct ckpt_manifest *m; // of the version of before
-	struct ckpt_manifest_writer *w;
-	uint32_t *handles; // in w, by index in m; GONE: left out
-	uint32_t parent;   // the directory, by index in m, that has dirs_in_parent more
-	int dirs_in_parent;
-	bool adopted; // the version may have what an act before did without an answer
-	// The result.
-	struct ckpt_manifest *next;
-	void *data;
-	size_t len;
-};
-
-#define GONE UINT32_MAX
 #define DONE 1 // nothing is to be done: an act before did it
-#define TRIES_MAX 8
-
-static int copy_entry(struct edit *d, uint32_t index, uint32_t removed)
-{
-	const void *value;
-	struct ckpt_entry e;
-	const char *name, *session;
-	size_t len;
-	int rc = 0;
-
-	ckpt_manifest_entry(d->m, index, &e);
-	d->handles[index] = GONE;
-	if (index && (index == removed || d->handles[e.parent] == GONE))
-		return 0;
-	if (index == d->parent)
-		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
-	session = e.content == CKPT_CONTENT_RAW ? ckpt_manifest_session(d->m, e.session) : NULL;
-	if (session)
-		rc = ckpt_manifest_writer_session(d->w, session, &e.session);
-	if (!rc)
-		rc = ckpt_manifest_writer_add(d->w, index ? d->handles[e.parent] : 0, &e, &d->handles[index]);
-	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(d->m, &e, i, &name, &value, &len); i++)
-		rc = ckpt_manifest_writer_xattr(d->w, d->handles[index], name, value, len);
-	return rc;
-}
-
-static int copy_all(struct edit *d, uint32_t removed)
-{
-	uint32_t count = ckpt_manifest_count(d->m);
-	int rc = ckpt_manifest_writer_new(&d->w);
-
-	uint32_t own; // in every manifest of the step, so that no other step has the same bytes
-
-	d->handles = calloc(count, sizeof(*d->handles));
-	if (!rc && !d->handles)
-		rc = -ENOMEM;
-	if (!rc)
-		rc = ckpt_manifest_writer_session(d->w, d->step->session, &own);
-	for (uint32_t i = 0; i < count && !rc; i++)
-		rc = copy_entry(d, i, removed);
-	return rc;
-}
-
-static int finish_edit(struct edit *d)
-{
-	void *copy;
-	int rc = ckpt_manifest_writer_finish(d->w, &d->data, &d->len);
-
-	if (rc)
-		return rc;
-	copy = malloc(d->len);
-	if (!copy)
-		return -ENOMEM;
-	memcpy(copy, d->data, d->len);
-	return ckpt_manifest_parse(copy, d->len, &d->next); // what cannot be read back is not put
-}
-
-static void edit_done(struct edit *d)
-{
-	ckpt_manifest_writer_free(d->w);
-	ckpt_manifest_unref(d->m);
-	ckpt_manifest_unref(d->next);
-	free(d->handles);
-	free(d->data);
-}
-
-// --- The version --------------------------------------------------------------------------------------------------------
-
-static int set_manifest(void *arg, struct ckpt_record *r)
-{
-	struct edit *d = arg;
-	char key[2 + 64 + 1] = "m/";
-	int rc = 0;
-
-	if (memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
-		return -EAGAIN; // an amend before, whose answer was lost, is there after all
-	free(TAKE_PTR(r->manifest));
-	r->manifest_len = 0;
-	memcpy(r->summary.manifest_sha256, ckpt_manifest_sha256(d->next), 32);
-	r->summary.manifest_bytes = d->len;
-	ckpt_manifest_totals(d->next, &r->summary.files, &r->summary.bytes);
-	if (!d->parent)
-		r->summary.dir_nlink = (uint32_t)((int)r->summary.dir_nlink + d->dirs_in_parent);
-	snprintf(r->summary.event, sizeof(r->summary.event), CKPT_EVENT_AMEND);
-	if (d->len > CKPT_MANIFEST_EMBED_MAX) {
-		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
-		rc = ckpt_backend_put(d->step->store->backend, key, d->data, d->len, NULL);
-		return rc == -EEXIST ? 0 : rc; // the same bytes: the key is their digest
-	}
-	r->manifest = malloc(d->len);
-	if (!r->manifest)
-		return -ENOMEM;
-	memcpy(r->manifest, d->data, d->len);
-	r->manifest_len = d->len;
-	return 0;
-}
-
-static int put(struct edit *d)
-{
-	struct ckpt_step *step = d->step;
-	struct ckpt_summary next;
-	bool changed;
-	int rc = finish_edit(d);
-
-	if (!rc)
-		rc = ckpt_version_put(step, set_manifest, d, &next, &changed);
-	if (rc == -EIO)
-		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
-	if (rc)
-		return rc;
-	rc = ckpt_step_load(step->store, &next);
-	if (!rc) {
-		ckpt_step_keep_manifest(step, d->next);
-		ckpt_lock_take(&step->lock);
-		ckpt_remove_forget_locked(step); // who is removing it finds that it is another
-		ckpt_lock_drop(&step->lock);
-	}
-	if (step->store->indexer) // it is in the store, whatever the table made of it
-		ckpt_indexer_put(step->store->indexer, step->key, &next,
-				 d->len > CKPT_MANIFEST_EMBED_MAX ? TAKE_PTR(d->data) : NULL,
-				 d->len > CKPT_MANIFEST_EMBED_MAX ? d->len : 0);
-	return rc;
-}
 
 static void complain(struct ckpt_step *step, const char *path, int error, const char *what)
 {
@@ -493,7 +352,7 @@ static int make_durable(int dirfd, int fd)
 }
 
 // In dirfd it is called file, in the step name. was: the entry that it takes the place of, or NULL.
-static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char *file, const char *name,
+static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const char *file, const char *name,
 			 const struct ckpt_entry *was)
 {
 	CLEANUP_FD int fd = -1;
@@ -550,7 +409,7 @@ static int add_from_disk(struct edit *d, uint32_t parent, int dirfd, const char 
 }
 
 // What has this name in the version is what stands on the disk: an act before has added it, and its answer was lost.
-static int check_added(struct edit *d, int dirfd, const char *name, uint32_t index)
+static int check_added(struct ckpt_edit *d, int dirfd, const char *name, uint32_t index)
 {
 	struct ckpt_entry e;
 	struct statx stx;
@@ -562,7 +421,7 @@ static int check_added(struct edit *d, int dirfd, const char *name, uint32_t ind
 	return DONE;
 }
 
-static int add(struct edit *d, const char *path, const char *raw __attribute__((unused)))
+static int add(struct ckpt_edit *d, const char *path, const char *raw __attribute__((unused)))
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	char inside[CKPT_UUID_LEN + 1 + PATH_MAX], folder[PATH_MAX] = "";
@@ -583,11 +442,11 @@ static int add(struct edit *d, const char *path, const char *raw __attribute__((
 	if (!ckpt_manifest_child(d->m, d->parent, name, &there))
 		return check_added(d, dirfd, name, there);
 	d->dirs_in_parent = !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
-	rc = copy_all(d, 0);
+	rc = ckpt_edit_copy(d, 0);
 	return rc ? rc : add_from_disk(d, d->handles[d->parent], dirfd, name, name, NULL);
 }
 
-static int replace(struct edit *d, const char *path, const char *raw)
+static int replace(struct ckpt_edit *d, const char *path, const char *raw)
 {
 	CLEANUP_FD int dirfd = ckpt_sys.open(d->step->store->sessions_fd, d->step->session, O_RDONLY | O_DIRECTORY, 0);
 	struct ckpt_entry was;
@@ -599,11 +458,11 @@ static int replace(struct edit *d, const char *path, const char *raw)
 	ckpt_manifest_entry(d->m, index, &was);
 	if (was.raw_path && !strcmp(was.raw_path, raw))
 		return DONE;
-	rc = was.type == CKPT_ENTRY_FILE ? copy_all(d, index) : -EEXIST;
+	rc = was.type == CKPT_ENTRY_FILE ? ckpt_edit_copy(d, index) : -EEXIST;
 	return rc ? rc : add_from_disk(d, d->handles[was.parent], dirfd, raw, was.name, &was);
 }
 
-static int take_out(struct edit *d, const char *path, const char *raw __attribute__((unused)))
+static int take_out(struct ckpt_edit *d, const char *path, const char *raw __attribute__((unused)))
 {
 	struct ckpt_entry e;
 	uint32_t index;
@@ -616,27 +475,18 @@ static int take_out(struct edit *d, const char *path, const char *raw __attribut
 	ckpt_manifest_entry(d->m, index, &e);
 	d->parent = e.parent;
 	d->dirs_in_parent = e.type == CKPT_ENTRY_DIR ? -1 : 0;
-	return copy_all(d, index);
+	return ckpt_edit_copy(d, index);
 }
 
 // --- The acts -----------------------------------------------------------------------------------------------------------
 
-typedef int edit_fn(struct edit *d, const char *path, const char *raw);
+typedef int edit_fn(struct ckpt_edit *d, const char *path, const char *raw);
 
 static int try(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, bool *adopted)
 {
-	struct edit d = {.step = step};
-	int rc;
+	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_AMEND};
+	int rc = ckpt_edit_begin(&d, adopted);
 
-	*adopted |= __atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED);
-	rc = ckpt_amend_settle_locked(step);
-	d.adopted = *adopted;
-	if (!rc)
-		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d.m) : -ESTALE;
-	if (!rc && ckpt_reopen_any(step))
-		rc = -EBUSY; // what it shows is another, which has its files
-	if (!rc && ckpt_remove_any(step))
-		rc = -EBUSY; // it is being removed
 	if (!rc && change == take_out && ckpt_pin_is(step)) {
 		ckpt_pin_tell(step);
 		rc = -EPERM;
@@ -644,8 +494,8 @@ static int try(struct ckpt_step *step, edit_fn *change, const char *path, const 
 	if (!rc)
 		rc = change(&d, path, raw);
 	if (!rc)
-		rc = put(&d);
-	edit_done(&d);
+		rc = ckpt_edit_put(&d);
+	ckpt_edit_done(&d);
 	return rc == DONE ? 0 : rc;
 }
 
@@ -655,7 +505,7 @@ static int act(struct ckpt_step *step, edit_fn *change, const char *path, const 
 	bool adopted = false;
 	int rc = -EAGAIN;
 
-	for (int i = 0; i < TRIES_MAX && rc == -EAGAIN; i++) {
+	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
 		rc = try(step, change, path, raw, &adopted);
 		adopted |= rc == -EAGAIN;
 	}

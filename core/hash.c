@@ -4,13 +4,35 @@
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 
+_Static_assert(sizeof(SHA256_CTX) <= sizeof(((struct ckpt_sha256 *)0)->state), "it fits");
+
+static SHA256_CTX *context(struct ckpt_sha256 *sum)
+{
+	return (SHA256_CTX *)sum->state;
+}
+
+void ckpt_sha256_begin(struct ckpt_sha256 *sum)
+{
+	SHA256_Init(context(sum));
+}
+
+void ckpt_sha256_add(struct ckpt_sha256 *sum, const void *data, size_t len)
+{
+	SHA256_Update(context(sum), len ? data : "", len);
+}
+
+void ckpt_sha256_end(struct ckpt_sha256 *sum, uint8_t ret_digest[CKPT_SHA256_LEN])
+{
+	SHA256_Final(ret_digest, context(sum));
+}
+
 void ckpt_sha256(const void *data, size_t len, uint8_t ret_digest[CKPT_SHA256_LEN])
 {
-	SHA256_CTX c;
+	struct ckpt_sha256 sum;
 
-	SHA256_Init(&c);
-	SHA256_Update(&c, len ? data : "", len);
-	SHA256_Final(ret_digest, &c);
+	ckpt_sha256_begin(&sum);
+	ckpt_sha256_add(&sum, data, len);
+	ckpt_sha256_end(&sum, ret_digest);
 }
 
 void ckpt_hex(const uint8_t *data, size_t len, char *ret_hex)

@@ -11,5 +11,14 @@
 #define CKPT_SHA256_HEX_LEN 64
 
 void ckpt_sha256(const void *data, size_t len, uint8_t ret_digest[CKPT_SHA256_LEN]);
+
+// The same, piece by piece: _begin, _add as often as there are pieces, _end. Nothing has to be freed.
+struct ckpt_sha256 {
+	uint64_t state[16];
+};
+void ckpt_sha256_begin(struct ckpt_sha256 *sum);
+void ckpt_sha256_add(struct ckpt_sha256 *sum, const void *data, size_t len);
+void ckpt_sha256_end(struct ckpt_sha256 *sum, uint8_t ret_digest[CKPT_SHA256_LEN]);
+
 // ret_hex gets 2 * len lowercase digits and a NUL.
 void ckpt_hex(const uint8_t *data, size_t len, char *ret_hex);

@@ -22,10 +22,12 @@
 //  5. Strings end in NUL inside of the string heap, at the length that is stored. They follow each other in the order of
 //     the entries (name, then target or raw path) and then of the attributes, so none is checked twice: the work is
 //     bounded by the length of the manifest, whatever a hostile writer thinks of.
+//  6. Seals: strictly sorted by entry, each of the first name of a file with bytes; their chunks follow each other without a
+//     gap, so that none is added up twice.
 
 static const uint32_t known_sections[] = {
-	CKPT_SECTION_ENTRIES,    CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
-	CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS, CKPT_SECTION_STRINGS,
+	CKPT_SECTION_ENTRIES, CKPT_SECTION_INODES,  CKPT_SECTION_SESSIONS, CKPT_SECTION_XATTR_SETS,
+	CKPT_SECTION_XATTRS,  CKPT_SECTION_STRINGS, CKPT_SECTION_SEALS,    CKPT_SECTION_CHUNKS,
 };
 
 const struct ckpt_container_kind ckpt_manifest_kind = {
@@ -48,10 +50,11 @@ struct ckpt_manifest {
 	void *data;
 	size_t len;
 	uint8_t sha256[32];
-	struct table entries, inodes, sessions, xattr_sets, xattrs;
+	struct table entries, inodes, sessions, xattr_sets, xattrs, seals, chunks;
 	const char *strings;
 	uint32_t strings_len;
 	uint64_t files, bytes;
+	uint32_t files_with_bytes;
 	atomic_uint refs;
 };
 
@@ -90,6 +93,14 @@ static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_
 	return 0;
 }
 
+// None of its rows, where there is no such section.
+static int load_optional_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, struct table *ret_table)
+{
+	struct ckpt_section s;
+
+	return ckpt_container_find(c, type, &s) ? 0 : load_table(c, type, row_bytes, ret_table);
+}
+
 static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c)
 {
 	struct ckpt_section strings;
@@ -99,6 +110,8 @@ static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c
 	    load_table(c, CKPT_SECTION_SESSIONS, SESSION_BYTES, &m->sessions) ||
 	    load_table(c, CKPT_SECTION_XATTR_SETS, XSET_BYTES, &m->xattr_sets) ||
 	    load_table(c, CKPT_SECTION_XATTRS, XATTR_BYTES, &m->xattrs) ||
+	    load_optional_table(c, CKPT_SECTION_SEALS, SEAL_BYTES, &m->seals) ||
+	    load_optional_table(c, CKPT_SECTION_CHUNKS, CHUNK_BYTES, &m->chunks) ||
 	    ckpt_container_find(c, CKPT_SECTION_STRINGS, &strings))
 		return -EBADMSG;
 	if (!m->entries.count || m->entries.count > CKPT_STEP_FILES_MAX || m->inodes.count != m->entries.count)
@@ -361,10 +374,70 @@ static int check_inodes(struct ckpt_manifest *m)
 		if (e[ENTRY_TYPE] != CKPT_ENTRY_FILE)
 			continue;
 		m->files++;
+		m->files_with_bytes += e[ENTRY_CONTENT] == CKPT_CONTENT_RAW;
 		if (__builtin_add_overflow(m->bytes, ckpt_get64(e + ENTRY_SIZE), &m->bytes))
 			return -EBADMSG;
 	}
 	return 0;
+}
+
+// The list of inodes is strictly sorted by (inode number, index), which was checked before this is called.
+uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index)
+{
+	uint64_t ino = ckpt_get64(entry_at(m, index) + ENTRY_INO);
+	uint32_t low = 0, high = m->inodes.count;
+
+	if (ckpt_get32(entry_at(m, index) + ENTRY_NLINK) == 1)
+		return index;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (ckpt_get64(entry_at(m, inode_at(m, middle)) + ENTRY_INO) < ino)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return inode_at(m, low);
+}
+
+// Chunks from `first` on that are in no pack, and as long as the file together.
+static bool chunks_ok(const struct ckpt_manifest *m, uint32_t first, uint32_t count, uint64_t bytes)
+{
+	static const uint8_t zero[CHUNK_BYTES];
+
+	for (uint32_t i = first; i < first + count; i++) {
+		const uint8_t *c = row(&m->chunks, i, CHUNK_BYTES);
+		uint32_t len = ckpt_get32(c + CHUNK_LEN);
+
+		if (!len || len > CKPT_CHUNK_BYTES_MAX || len > bytes || ckpt_get32(c + CHUNK_PACK) != CHUNK_NO_PACK ||
+		    memcmp(c + CHUNK_OFFSET, zero, CHUNK_LEN - CHUNK_OFFSET) || ckpt_get32(c + CHUNK_STORED) ||
+		    memcmp(c + CHUNK_BASE, zero, CHUNK_BYTES - CHUNK_BASE))
+			return false;
+		bytes -= len;
+	}
+	return !bytes;
+}
+
+static int check_seals(const struct ckpt_manifest *m)
+{
+	uint32_t next_entry = 0, next = 0;
+
+	for (uint32_t i = 0; i < m->seals.count; i++) {
+		const uint8_t *s = row(&m->seals, i, SEAL_BYTES), *e;
+		uint32_t entry = ckpt_get32(s + SEAL_ENTRY), count = ckpt_get32(s + SEAL_COUNT);
+
+		if (entry < next_entry || entry >= m->entries.count || ckpt_get32(s + SEAL_ZERO))
+			return -EBADMSG;
+		e = entry_at(m, entry);
+		if (e[ENTRY_CONTENT] != CKPT_CONTENT_RAW || ckpt_manifest_first_link(m, entry) != entry)
+			return -EBADMSG;
+		if (ckpt_get32(s + SEAL_FIRST) != next || count > m->chunks.count - next ||
+		    !chunks_ok(m, next, count, ckpt_get64(e + ENTRY_SIZE)))
+			return -EBADMSG;
+		next_entry = entry + 1;
+		next += count;
+	}
+	return next == m->chunks.count ? 0 : -EBADMSG;
 }
 
 static int check_all(struct ckpt_manifest *m)
@@ -378,7 +451,7 @@ static int check_all(struct ckpt_manifest *m)
 			return -EBADMSG;
 	if (check_xattrs(m, &at) || check_tree(m))
 		return -EBADMSG;
-	return check_inodes(m);
+	return check_inodes(m) || check_seals(m) ? -EBADMSG : 0;
 }
 
 int ckpt_manifest_parse(void *data, size_t len, struct ckpt_manifest **ret_manifest)
@@ -574,4 +647,44 @@ bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry 
 	*ret_value = m->strings + ckpt_get32(x + XATTR_VALUE);
 	*ret_len = ckpt_get32(x + XATTR_VALUE_LEN);
 	return true;
+}
+
+bool ckpt_manifest_seal(const struct ckpt_manifest *m, uint32_t index, struct ckpt_seal *ret_seal)
+{
+	uint32_t low = 0, high = m->seals.count;
+
+	assert(index < m->entries.count);
+	if (!high)
+		return false;
+	index = ckpt_manifest_first_link(m, index);
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (ckpt_get32(row(&m->seals, middle, SEAL_BYTES) + SEAL_ENTRY) < index)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == m->seals.count || ckpt_get32(row(&m->seals, low, SEAL_BYTES) + SEAL_ENTRY) != index)
+		return false;
+	const uint8_t *s = row(&m->seals, low, SEAL_BYTES);
+
+	memcpy(ret_seal->sha256, s + SEAL_SHA256, CKPT_SHA256_LEN);
+	ret_seal->first = ckpt_get32(s + SEAL_FIRST);
+	ret_seal->count = ckpt_get32(s + SEAL_COUNT);
+	return true;
+}
+
+void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct ckpt_chunk *ret_chunk)
+{
+	assert(chunk < m->chunks.count);
+	const uint8_t *c = row(&m->chunks, chunk, CHUNK_BYTES);
+
+	memcpy(ret_chunk->id, c + CHUNK_ID, CKPT_SHA256_LEN);
+	ret_chunk->bytes = ckpt_get32(c + CHUNK_LEN);
+}
+
+bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m)
+{
+	return m->seals.count == m->files_with_bytes;
 }

@@ -11,6 +11,7 @@
 // long as the reference. Threads: immutable, so any; a writer belongs to one thread. Nothing blocks, no I/O.
 #pragma once
 
+#include "core/hash.h"
 #include "core/limits.h"
 
 #include <stdbool.h>
@@ -45,6 +46,18 @@ struct ckpt_entry {
 	uint32_t xattrs; // index + 1 of the entry's set; 0: none
 };
 
+// A piece of a file's bytes, and its name: their SHA-256.
+struct ckpt_chunk {
+	uint8_t id[CKPT_SHA256_LEN];
+	uint32_t bytes; // 1 to CKPT_CHUNK_BYTES_MAX
+};
+
+// What the bytes of a file are, once somebody has read them all (seal.h).
+struct ckpt_seal {
+	uint8_t sha256[CKPT_SHA256_LEN]; // of the whole file
+	uint32_t first, count;           // its chunks, one behind the other
+};
+
 struct ckpt_manifest;
 
 // Features that a reader must know (required) or may skip (optional): FORMAT.md.
@@ -73,6 +86,13 @@ const char *ckpt_manifest_session(const struct ckpt_manifest *m, uint32_t i);
 bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *entry, uint32_t i,
 			 const char **ret_name, const void **ret_value, size_t *ret_len);
 
+// The first of an entry's hard links, which may be itself.
+uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index);
+// The seal of a file with bytes, the same for its hard links; false: it has none.
+bool ckpt_manifest_seal(const struct ckpt_manifest *m, uint32_t index, struct ckpt_seal *ret_seal);
+void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct ckpt_chunk *ret_chunk);
+bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m); // every file with bytes has a seal
+
 struct ckpt_manifest_writer;
 
 int ckpt_manifest_writer_new(struct ckpt_manifest_writer **ret_writer); // 0, -ENOMEM
@@ -86,6 +106,10 @@ int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, co
 			     uint32_t *ret_handle);
 int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, const char *name, const void *value,
 			       size_t len);
+// Seals a file with bytes, whose chunks follow, each by a call of _chunk, before anything else is sealed. A file with hard links
+// may be sealed by any of its names, by several the same. 0; -EINVAL, -ENOMEM.
+int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, const uint8_t sha256[CKPT_SHA256_LEN]);
+int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk);
 // Encodes; the same entries give the same bytes in whatever order they came. -EEXIST: two children of one directory, or
-// two attributes of one entry, with one name; -EINVAL: one ino for different things; -E2BIG, -ENOMEM. The writer is spent and only good for _free.
+// two attributes of one entry, with one name; -EINVAL: one ino for different things, or chunks that are not the file's bytes; -E2BIG, -ENOMEM. The writer is spent and only good for _free.
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len);

@@ -1,6 +1,6 @@
 // The bytes of a manifest, for its reader and its writer only. FORMAT.md explains them.
 //
-// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings }
+// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings [seals chunks] }
 #pragma once
 
 #include "core/container.h"
@@ -19,6 +19,8 @@
 #define CKPT_SECTION_XATTR_SETS CKPT_FOURCC('X', 'S', 'E', 'T')
 #define CKPT_SECTION_XATTRS CKPT_FOURCC('X', 'A', 'T', 'R')
 #define CKPT_SECTION_STRINGS CKPT_FOURCC('S', 'T', 'R', 'S')
+#define CKPT_SECTION_SEALS CKPT_FOURCC('S', 'E', 'A', 'L')
+#define CKPT_SECTION_CHUNKS CKPT_FOURCC('C', 'H', 'N', 'K')
 
 // One entry. A and B: first child and count (directory); session and raw path, 0 is the own path (raw file); first run
 // and count (chunks); target and 0 (symlink).
@@ -55,6 +57,27 @@ enum {
 	XATTR_ZERO = 14,
 	XATTR_BYTES = 16,
 };
+
+enum {
+	SEAL_SHA256 = 0,
+	SEAL_ENTRY = 32,
+	SEAL_FIRST = 36,
+	SEAL_COUNT = 40,
+	SEAL_ZERO = 44,
+	SEAL_BYTES = 48,
+};
+
+// What is between the length and the pack is zero as long as the chunk is in no pack.
+enum {
+	CHUNK_ID = 0,
+	CHUNK_OFFSET = 32,
+	CHUNK_LEN = 40,
+	CHUNK_STORED = 44,
+	CHUNK_PACK = 48,
+	CHUNK_BASE = 52,
+	CHUNK_BYTES = 64,
+};
+#define CHUNK_NO_PACK UINT32_MAX
 
 #define CKPT_XATTR_NAME_MAX 255
 #define CKPT_SYMLINK_MAX 4095

@@ -31,6 +31,7 @@ struct item {
 	uint32_t index; // place in the encoded table
 	uint32_t child_first, child_count;
 	uint32_t xattrs;   // set + 1
+	uint32_t seal;     // + 1; of hard links the first alone has it
 	uint64_t sort_key; // first bytes of the name, big-endian
 };
 
@@ -38,12 +39,21 @@ struct xattr {
 	uint32_t handle, name, name_len, value, value_len;
 };
 
+struct seal {
+	uint8_t sha256[CKPT_SHA256_LEN];
+	uint32_t first, count;
+	uint64_t bytes;
+};
+
 struct ckpt_manifest_writer {
 	struct item *items;
 	struct xattr *xattrs;
+	struct seal *seals;
+	struct ckpt_chunk *chunks;
 	char (*sessions)[SESSION_BYTES];
 	char *text;
 	size_t item_count, item_cap, xattr_count, xattr_cap, session_count, session_cap, text_len, text_cap;
+	size_t seal_count, seal_cap, chunk_count, chunk_cap;
 	bool spent;
 };
 
@@ -52,9 +62,9 @@ struct layout {
 	uint32_t *order;        // handles in the order of the table
 	uint32_t *inodes;       // indices sorted by (ino, index)
 	uint32_t *session_rank; // by the caller's index
-	uint8_t *entries, *xattr_sets, *xattrs, *sessions;
+	uint8_t *entries, *xattr_sets, *xattrs, *sessions, *seals, *chunks;
 	char *strings;
-	size_t set_count, xattr_count, strings_len;
+	size_t set_count, xattr_count, strings_len, seal_count, chunk_count;
 };
 
 int ckpt_manifest_writer_new(struct ckpt_manifest_writer **ret_writer)
@@ -73,6 +83,8 @@ void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w)
 		return;
 	free(w->items);
 	free(w->xattrs);
+	free(w->seals);
+	free(w->chunks);
 	free(w->sessions);
 	free(w->text);
 	free(w);
@@ -252,6 +264,40 @@ int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, 
 	return 0;
 }
 
+int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, const uint8_t sha256[CKPT_SHA256_LEN])
+{
+	struct seal *s;
+	int r;
+
+	assert(!w->spent);
+	if (handle >= w->item_count || w->items[handle].content != CKPT_CONTENT_RAW || w->items[handle].seal)
+		return -EINVAL;
+	r = ckpt_grow((void **)&w->seals, &w->seal_cap, w->seal_count + 1, sizeof(*w->seals));
+	if (r)
+		return r;
+	s = &w->seals[w->seal_count++];
+	*s = (struct seal){.first = (uint32_t)w->chunk_count};
+	memcpy(s->sha256, sha256, sizeof(s->sha256));
+	w->items[handle].seal = (uint32_t)w->seal_count;
+	return 0;
+}
+
+int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk)
+{
+	int r;
+
+	assert(!w->spent && w->seal_count);
+	if (!chunk->bytes || chunk->bytes > CKPT_CHUNK_BYTES_MAX || w->chunk_count == UINT32_MAX)
+		return -EINVAL;
+	r = ckpt_grow((void **)&w->chunks, &w->chunk_cap, w->chunk_count + 1, sizeof(*w->chunks));
+	if (r)
+		return r;
+	w->chunks[w->chunk_count++] = *chunk;
+	w->seals[w->seal_count - 1].count++;
+	w->seals[w->seal_count - 1].bytes += chunk->bytes;
+	return 0;
+}
+
 static int compare_siblings(const void *a, const void *b, void *arg)
 {
 	const struct ckpt_manifest_writer *w = arg;
@@ -322,6 +368,8 @@ static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, co
 	// Attributes may have been given with any of the names.
 	for (size_t i = 1; i < count && !first->xattrs; i++)
 		first->xattrs = w->items[l->order[rows[i].index]].xattrs;
+	for (size_t i = 1; i < count && !first->seal; i++)
+		first->seal = w->items[l->order[rows[i].index]].seal;
 	for (size_t i = 1; i < count; i++) {
 		struct item *link = &w->items[l->order[rows[i].index]];
 
@@ -337,6 +385,7 @@ static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, co
 		link->mtime_ns = first->mtime_ns;
 		link->bytes = first->bytes;
 		link->xattrs = first->xattrs;
+		link->seal = 0;
 	}
 	return 0;
 }
@@ -473,6 +522,38 @@ static void layout_xattrs(const struct ckpt_manifest_writer *w, struct layout *l
 	l->xattr_count = w->xattr_count;
 }
 
+static void layout_chunk(struct layout *l, const struct ckpt_chunk *chunk)
+{
+	uint8_t *p = l->chunks + l->chunk_count++ * CHUNK_BYTES;
+
+	memcpy(p + CHUNK_ID, chunk->id, CKPT_SHA256_LEN);
+	ckpt_put32(p + CHUNK_LEN, chunk->bytes);
+	ckpt_put32(p + CHUNK_PACK, CHUNK_NO_PACK);
+}
+
+// In the order of the entries, whatever order they were given in. -EINVAL: the chunks are not the file's bytes.
+static int layout_seals(const struct ckpt_manifest_writer *w, struct layout *l)
+{
+	for (size_t i = 0; i < w->item_count && w->seal_count; i++) {
+		const struct item *item = &w->items[l->order[i]];
+		const struct seal *s = item->seal ? &w->seals[item->seal - 1] : NULL;
+		uint8_t *p = l->seals + l->seal_count * SEAL_BYTES;
+
+		if (!s)
+			continue;
+		if (s->bytes != item->bytes)
+			return -EINVAL;
+		memcpy(p + SEAL_SHA256, s->sha256, sizeof(s->sha256));
+		ckpt_put32(p + SEAL_ENTRY, item->index);
+		ckpt_put32(p + SEAL_FIRST, (uint32_t)l->chunk_count);
+		ckpt_put32(p + SEAL_COUNT, s->count);
+		l->seal_count++;
+		for (uint32_t k = 0; k < s->count; k++)
+			layout_chunk(l, &w->chunks[s->first + k]);
+	}
+	return 0;
+}
+
 static void layout_free(struct layout *l)
 {
 	free(l->order);
@@ -482,6 +563,8 @@ static void layout_free(struct layout *l)
 	free(l->xattr_sets);
 	free(l->xattrs);
 	free(l->sessions);
+	free(l->seals);
+	free(l->chunks);
 	free(l->strings);
 }
 
@@ -495,9 +578,11 @@ static int layout_alloc(const struct ckpt_manifest_writer *w, struct layout *l)
 	l->xattr_sets = ckpt_calloc(w->xattr_count + 1, XSET_BYTES);
 	l->xattrs = ckpt_calloc(w->xattr_count + 1, XATTR_BYTES);
 	l->sessions = ckpt_calloc(w->session_count + 1, SESSION_BYTES);
+	l->seals = ckpt_calloc(w->seal_count + 1, SEAL_BYTES);
+	l->chunks = ckpt_calloc(w->chunk_count + 1, CHUNK_BYTES);
 	l->strings = malloc(w->text_len + 1);
 	if (!l->order || !l->inodes || !l->session_rank || !l->entries || !l->xattr_sets || !l->xattrs ||
-	    !l->sessions || !l->strings)
+	    !l->sessions || !l->seals || !l->chunks || !l->strings)
 		return -ENOMEM;
 	return 0;
 }
@@ -511,9 +596,12 @@ static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, 
 		{CKPT_SECTION_XATTR_SETS, true, l->xattr_sets, l->set_count * XSET_BYTES},
 		{CKPT_SECTION_XATTRS, true, l->xattrs, l->xattr_count * XATTR_BYTES},
 		{CKPT_SECTION_STRINGS, true, l->strings, l->strings_len},
+		{CKPT_SECTION_SEALS, false, l->seals, l->seal_count * SEAL_BYTES},
+		{CKPT_SECTION_CHUNKS, false, l->chunks, l->chunk_count * CHUNK_BYTES},
 	};
+	size_t count = ARRAY_LEN(sections) - (l->seal_count ? 0 : 2);
 
-	return ckpt_container_encode(&ckpt_manifest_kind, 0, 0, sections, ARRAY_LEN(sections), ret_data, ret_len);
+	return ckpt_container_encode(&ckpt_manifest_kind, 0, 0, sections, count, ret_data, ret_len);
 }
 
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len)
@@ -538,6 +626,8 @@ int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data,
 	for (size_t i = 0; i < w->item_count; i++)
 		layout_entry(w, &l, &w->items[l.order[i]]);
 	layout_xattrs(w, &l);
-	r = encode(w, &l, ret_data, ret_len);
+	r = layout_seals(w, &l);
+	if (!r)
+		r = encode(w, &l, ret_data, ret_len);
 	return r == -EFBIG ? -E2BIG : r;
 }

@@ -3,6 +3,7 @@
 #include "core/errlog.h"
 #include "core/folders.h"
 #include "core/store.h"
+#include "core/sys.h"
 #include "core/util.h"
 #include "core/version.h"
 
@@ -41,6 +42,7 @@ static int put_copy(struct move *v, uint32_t current)
 	snprintf(r.summary.event, sizeof(r.summary.event), CKPT_EVENT_MOVE);
 	r.summary.number = ckpt_name_number(r.summary.name);
 	r.summary.version = v->to->attempt_version;
+	r.summary.committed_ns = ckpt_sys.now_ns();
 	rc = ckpt_version_put_record(v->to, &r);
 	v->moved = r.summary;
 	ckpt_record_done(&r);

@@ -17,6 +17,7 @@
 #define FORM_DELETED 2 // refused as newer by who does not know deletions, and not taken for a step
 #define FLAG_TEMPORARY 1u
 #define FLAG_PINNED 2u
+#define FLAG_SEALED 4u
 
 enum {
 	SUMMARY_LENGTH = 0,
@@ -91,6 +92,8 @@ static bool summary_ok(const struct ckpt_summary *s)
 int ckpt_summary_encode(const struct ckpt_summary *s, void **ret_data, size_t *ret_len)
 {
 	size_t name_len = strnlen(s->name, sizeof(s->name)), len = SUMMARY_NAME + name_len;
+	uint32_t flags =
+		(s->temporary ? FLAG_TEMPORARY : 0) | (s->pinned ? FLAG_PINNED : 0) | (s->sealed ? FLAG_SEALED : 0);
 	uint8_t *p;
 
 	if (!summary_ok(s))
@@ -116,7 +119,7 @@ int ckpt_summary_encode(const struct ckpt_summary *s, void **ret_data, size_t *r
 	ckpt_put32(p + SUMMARY_DIR_UID, s->dir_uid);
 	ckpt_put32(p + SUMMARY_DIR_GID, s->dir_gid);
 	ckpt_put32(p + SUMMARY_DIR_NLINK, s->dir_nlink);
-	ckpt_put32(p + SUMMARY_FLAGS, (s->temporary ? FLAG_TEMPORARY : 0) | (s->pinned ? FLAG_PINNED : 0));
+	ckpt_put32(p + SUMMARY_FLAGS, flags);
 	memcpy(p + SUMMARY_NONCE, s->nonce, sizeof(s->nonce));
 	memcpy(p + SUMMARY_SHA256, s->manifest_sha256, sizeof(s->manifest_sha256));
 	memcpy(p + SUMMARY_FOLDER, s->folder_id, strlen(s->folder_id));
@@ -156,7 +159,8 @@ int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret)
 		return ckpt_get16(p + SUMMARY_FORM_AT) > FORM_DELETED ? -ENOTSUP : -EBADMSG;
 	if (ckpt_get16(p + SUMMARY_NAME_LEN) != len - SUMMARY_NAME)
 		return -EBADMSG;
-	if (ckpt_get32(p + SUMMARY_FLAGS) & ~(FLAG_TEMPORARY | FLAG_PINNED) || ckpt_get32(p + SUMMARY_ZERO))
+	if (ckpt_get32(p + SUMMARY_FLAGS) & ~(FLAG_TEMPORARY | FLAG_PINNED | FLAG_SEALED) ||
+	    ckpt_get32(p + SUMMARY_ZERO))
 		return -EBADMSG;
 	if (!take_text(p + SUMMARY_FOLDER, FOLDER_BYTES, s.folder_id, sizeof(s.folder_id)) ||
 	    !take_text(p + SUMMARY_SESSION, SESSION_BYTES, s.session, sizeof(s.session)) ||
@@ -183,6 +187,7 @@ int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret)
 	s.dir_nlink = ckpt_get32(p + SUMMARY_DIR_NLINK);
 	s.temporary = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_TEMPORARY;
 	s.pinned = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_PINNED;
+	s.sealed = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_SEALED;
 	memcpy(s.nonce, p + SUMMARY_NONCE, sizeof(s.nonce));
 	memcpy(s.manifest_sha256, p + SUMMARY_SHA256, sizeof(s.manifest_sha256));
 	if (!summary_ok(&s))

@@ -37,6 +37,7 @@ struct ckpt_summary {
 	int64_t dir_mtime_ns;
 	bool temporary;
 	bool pinned; // not to be deleted (pin.h)
+	bool sealed; // every file with bytes has its seal (seal.h)
 	// Not in the record, only in the index: the time of the object that the record is, 0: not known.
 	int64_t stored_ns;
 	bool deleted; // this version says that the step is gone; all else is that of the version before, which it deletes

@@ -15,11 +15,20 @@ struct ckpt_removal {
 	uint64_t bits[]; // by entry
 };
 
+// It has the entries of the current version, under the same numbers.
+static bool is_same_locked(const struct ckpt_step *step, const uint8_t sha256[CKPT_SHA256_LEN])
+{
+	const uint8_t *current = step->summary.manifest_sha256;
+
+	return !memcmp(sha256, current, CKPT_SHA256_LEN) || (!memcmp(step->same_entries.is, current, CKPT_SHA256_LEN) &&
+							     !memcmp(step->same_entries.was, sha256, CKPT_SHA256_LEN));
+}
+
 // What was added to the step meanwhile (amend.h) has made other entries of them, and all of them whole.
 static bool has_locked(const struct ckpt_step *step, uint32_t index)
 {
-	return step->removal && !memcmp(step->removal->of, step->summary.manifest_sha256, sizeof(step->removal->of)) &&
-	       index / 64 < step->removal->words && step->removal->bits[index / 64] >> (index % 64) & 1;
+	return step->removal && is_same_locked(step, step->removal->of) && index / 64 < step->removal->words &&
+	       step->removal->bits[index / 64] >> (index % 64) & 1;
 }
 
 bool ckpt_remove_has(struct ckpt_step *step, uint32_t index)
@@ -45,7 +54,7 @@ static int begin_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
 	struct ckpt_removal *r = step->removal;
 
 	// The marks of another manifest say nothing of this one, and have room for its entries only.
-	if (r && memcmp(r->of, ckpt_manifest_sha256(m), sizeof(r->of))) {
+	if (r && !is_same_locked(step, r->of)) {
 		ckpt_remove_forget_locked(step);
 		r = NULL;
 	}
@@ -54,7 +63,7 @@ static int begin_locked(struct ckpt_step *step, const struct ckpt_manifest *m)
 	if (!r)
 		return -ENOMEM;
 	r->changed_ns = ckpt_sys.mono_ns();
-	memcpy(r->of, ckpt_manifest_sha256(m), sizeof(r->of));
+	memcpy(r->of, step->summary.manifest_sha256, sizeof(r->of));
 	r->words = words;
 	__atomic_store_n(&step->removal, r, __ATOMIC_RELAXED);
 	return 0;
@@ -75,7 +84,7 @@ static int mark_locked(struct ckpt_step *step, const struct ckpt_manifest *m, co
 		return -ENOENT;
 	if (e->type == CKPT_ENTRY_DIR && !is_empty_locked(step, e))
 		return -ENOTEMPTY;
-	if (memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN))
+	if (!is_same_locked(step, ckpt_manifest_sha256(m)))
 		return -EBUSY; // it has another version since the caller looked
 	rc = begin_locked(step, m);
 	if (!rc)
@@ -106,6 +115,21 @@ int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 void ckpt_remove_forget_locked(struct ckpt_step *step)
 {
 	free(__atomic_exchange_n(&step->removal, NULL, __ATOMIC_RELAXED));
+}
+
+void ckpt_remove_same_entries(struct ckpt_step *step, const struct ckpt_manifest *was, const struct ckpt_manifest *is)
+{
+	LOCK_SCOPE(&step->lock);
+
+	memcpy(step->same_entries.was, ckpt_manifest_sha256(was), CKPT_SHA256_LEN);
+	memcpy(step->same_entries.is, ckpt_manifest_sha256(is), CKPT_SHA256_LEN);
+}
+
+void ckpt_remove_forget(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	ckpt_remove_forget_locked(step);
 }
 
 int ckpt_remove_whole(struct ckpt_step *step)

@@ -25,4 +25,10 @@ static inline bool ckpt_remove_any(const struct ckpt_step *step)
 bool ckpt_remove_hides(struct ckpt_step *step);
 // Makes one whole again whose removal stands still, which is told in the error log.
 void ckpt_remove_give_up(struct ckpt_step *step);
-void ckpt_remove_forget_locked(struct ckpt_step *step); // for step.c, under step->lock
+
+// For the other files of core. What was marked is whole again.
+void ckpt_remove_forget(struct ckpt_step *step);
+void ckpt_remove_forget_locked(struct ckpt_step *step); // under step->lock
+// The step's next version has the manifest `is`, whose entries are those of `was`: what was marked, or is by who still has that one,
+// is marked in both.
+void ckpt_remove_same_entries(struct ckpt_step *step, const struct ckpt_manifest *was, const struct ckpt_manifest *is);

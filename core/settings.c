@@ -99,6 +99,15 @@ static const struct ckpt_setting table[] = {
 		.help = "how long deleted steps can be had back",
 	},
 	{
+		.name = "seal",
+		.kind = CKPT_SETTING_SWITCH,
+		.at = FIELD(seal),
+		.initial = "yes",
+		.wants = "yes or no",
+		.help = "what is committed is read once more, behind, and its SHA-256 kept: `ckptfs verify` compares "
+			"bytes then",
+	},
+	{
 		.name = "show_staged",
 		.kind = CKPT_SETTING_SWITCH,
 		.at = FIELD(show_staged),

@@ -31,6 +31,7 @@ struct ckpt_settings {
 	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
 	enum ckpt_amend amend;
 	uint64_t profiles; // which frameworks' last act completes a step (profile.h)
+	bool seal;         // a mount seals behind
 	bool show_staged;
 	bool show_latest;
 	enum ckpt_latest_by latest_by;

@@ -96,6 +96,9 @@ struct ckpt_step {
 	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
 	struct ckpt_removal
 		*removal; // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
+	struct {
+		uint8_t is[CKPT_SHA256_LEN], was[CKPT_SHA256_LEN];
+	} same_entries; // COMMITTED: two manifests that name the same, of a version and of the one before
 	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
 	struct ckpt_pending_file
 		*expected_files; // what the running commit leaves to be added, or that of unknown outcome
@@ -104,6 +107,8 @@ struct ckpt_step {
 	uint32_t deleted_by;     // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;      // DELETED: when
 	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
+	int64_t seal_after_ns;   // COMMITTED, not sealed: not to be tried before, monotonic
+	bool seal_failed;        // and why: it could not be
 	bool moved;              // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known

@@ -575,10 +575,16 @@ static void folders_forget(struct ckpt_store *s)
 	}
 }
 
+int ckpt_store_seal_behind(struct ckpt_store *s)
+{
+	return s->writable && s->settings.seal ? ckpt_sealer_new(s, &s->sealer) : 0;
+}
+
 void ckpt_store_rest(struct ckpt_store *s)
 {
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
+	ckpt_sealer_stop(s->sealer);
 	ckpt_reopen_wake_all(s);
 	LOCK_SCOPE(&s->lock);
 	while (s->commits_running)
@@ -590,6 +596,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	if (!s)
 		return;
 	ckpt_store_rest(s);
+	ckpt_sealer_free(s->sealer);
 	ckpt_trash_close(s->trash);
 	ckpt_indexer_close(s->indexer);
 	ckpt_step_table_free(s->steps);

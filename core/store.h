@@ -12,6 +12,7 @@
 #include "core/indexer.h"
 #include "core/latest.h"
 #include "core/lock.h"
+#include "core/sealer.h"
 #include "core/settings.h"
 #include "core/step.h"
 
@@ -75,6 +76,7 @@ struct ckpt_store {
 	bool closing;                 // atomic: who watches a reopened step ends
 	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
 	struct ckpt_trash *trash;     // NULL when opened for reading
+	struct ckpt_sealer *sealer;   // NULL but for a mount that seals
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);
@@ -108,6 +110,8 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
 // Before its end: no thread of the store calls write_back or renew any more. Waits for running commits. NULL is fine.
 void ckpt_store_rest(struct ckpt_store *s);
+// For a mount: what is committed is sealed behind from now on, where the settings say so. 0, -ENOMEM, -EAGAIN.
+int ckpt_store_seal_behind(struct ckpt_store *s);
 
 // Who has it: -ENOENT when nobody does (the file of a dead holder does not count). ret_holder may be NULL.
 int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);

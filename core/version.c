@@ -50,7 +50,6 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 	size_t len;
 	int rc;
 
-	record->summary.committed_ns = ckpt_sys.now_ns();
 	rc = ckpt_sys.random(record->summary.nonce, sizeof(record->summary.nonce));
 	if (!rc)
 		rc = ckpt_record_encode(record, &data, &len);
@@ -84,6 +83,7 @@ static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_chang
 		ckpt_record_done(&r);
 		return -ESTALE; // it has another name since we looked
 	}
+	r.summary.committed_ns = ckpt_sys.now_ns();
 	rc = change(arg, &r);
 	*ret_changed = !rc;
 	if (!rc) {

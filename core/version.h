@@ -7,8 +7,8 @@
 
 #include "core/step.h"
 
-// What a version changes of the one before: 0 go on, 1 nothing, -errno. The record is the caller's to change; version,
-// time and nonce are set after it.
+// What a version changes of the one before: 0 go on, 1 nothing, -errno. The record is the caller's to change; its
+// time is set before, version and nonce after it.
 typedef int ckpt_version_change_fn(void *arg, struct ckpt_record *record);
 
 // 0: *ret_summary is durable; or with *ret_changed false, nothing was to do. -ESTALE the step is not committed (any
@@ -19,5 +19,5 @@ int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, voi
 // A version after the one in memory, whose answer was lost, is taken over, and is durable then; most often there is none. -EIO
 // it is still unknown.
 int ckpt_version_settle(struct ckpt_step *step);
-// A record under a key of the step, as a version of it: encoded and put. A lost answer is asked for again.
+// A record under a key of the step, as a version of it, with the time that it has: encoded and put. A lost answer is asked for again.
 int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record);

@@ -592,7 +592,9 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->renew_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
-	return fs->nodes && fs->drafts ? 0 : fail(-ENOMEM, NULL, "out of memory");
+	if (!fs->nodes || !fs->drafts)
+		return fail(-ENOMEM, NULL, "out of memory");
+	return ckpt_store_seal_behind(fs->store) ? fail(-EAGAIN, NULL, "no thread can be started") : 0;
 }
 
 static void close_store(struct ckpt_fs *fs)

@@ -1,3 +1,4 @@
+#include "core/seal.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -328,6 +329,22 @@ static int get_live(struct ckpt_fs *fs, struct node *n, const char *name, char *
 	return 0;
 }
 
+static int get_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e, char **ret_value, size_t *ret_len)
+{
+	struct ckpt_seal seal;
+
+	if (e->type == CKPT_ENTRY_FILE && e->content == CKPT_CONTENT_NONE)
+		ckpt_sha256(NULL, 0, seal.sha256);
+	else if (e->type != CKPT_ENTRY_FILE || !ckpt_manifest_seal(m, e->index, &seal))
+		return -ENODATA;
+	*ret_value = malloc(CKPT_SHA256_HEX_LEN + 1);
+	if (!*ret_value)
+		return -ENOMEM;
+	ckpt_hex(seal.sha256, sizeof(seal.sha256), *ret_value);
+	*ret_len = CKPT_SHA256_HEX_LEN;
+	return 0;
+}
+
 static int get_committed(struct node *n, const struct place *p, const char *name, char **ret_value, size_t *ret_len)
 {
 	struct ckpt_manifest *m;
@@ -338,7 +355,7 @@ static int get_committed(struct node *n, const struct place *p, const char *name
 
 	if (rc)
 		return rc;
-	rc = -ENODATA;
+	rc = strcmp(name, CKPT_SEAL_XATTR) ? -ENODATA : get_sha256(m, &e, ret_value, ret_len);
 	for (uint32_t i = 0; rc == -ENODATA && ckpt_manifest_xattr(m, &e, i, &have, &value, ret_len); i++) {
 		if (strcmp(have, name))
 			continue;
@@ -373,7 +390,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	struct place p;
 	int rc;
 
-	if (n->kind != NODE_FILES || S_ISLNK(n->type) || !is_a_clients(name)) {
+	if (n->kind != NODE_FILES || S_ISLNK(n->type) || (!is_a_clients(name) && strcmp(name, CKPT_SEAL_XATTR))) {
 		reply_error(req, name_space_is_known(name) ? -ENODATA : -EOPNOTSUPP);
 		return;
 	}

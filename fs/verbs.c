@@ -9,6 +9,7 @@
 #include "core/move.h"
 #include "core/pin.h"
 #include "core/remove.h"
+#include "core/seal.h"
 #include "core/stage.h"
 #include "core/util.h"
 #include "fs/folder.h"
@@ -297,6 +298,24 @@ static char *answer_pin(struct ckpt_fs *fs, const char *session, bool pinned)
 	return rc ? failure(rc, NULL) : done();
 }
 
+static bool goes_on(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	return !is_ending(arg);
+}
+
+static char *answer_seal(struct ckpt_fs *fs, const char *session)
+{
+	const struct ckpt_seal_how how = {.go_on = goes_on, .arg = fs};
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	int rc = step ? ckpt_seal(step, &how) : -ESTALE;
+
+	ckpt_step_unref(step);
+	if (rc == -EBUSY || rc == -ESTALE)
+		return failure(rc, "it is being removed or changed, or gone: `ckptfs ls --all` says what there is");
+	return rc ? failure(rc, rc == -EINTR ? "the mount is ending" : ".ckptfs/errors in the mount says more")
+		  : done();
+}
+
 static char *answer_undelete(struct ckpt_fs *fs, const char *session)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
@@ -356,6 +375,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 				      json_is_true(json_object_get(json, "deleted_only")));
 	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin"))
 		reply = answer_pin(fs, session, !strcmp(verb, "pin"));
+	else if (!strcmp(verb, "seal"))
+		reply = answer_seal(fs, session);
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
 	else if (!strcmp(verb, "remove") && to)

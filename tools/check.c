@@ -59,28 +59,68 @@ static mode_t type_bits(enum ckpt_entry_type type)
 	return type == CKPT_ENTRY_DIR ? S_IFDIR : type == CKPT_ENTRY_SYMLINK ? S_IFLNK : S_IFREG;
 }
 
-// All of the file, once. The kernel says EIO where the disk cannot give it.
-static void read_file(struct check *k, int dirfd, const char *name, uint64_t bytes)
+// The kernel says EIO where the disk cannot give it. False: that was told.
+static bool read_piece(struct check *k, int fd, uint64_t at, uint64_t bytes, struct ckpt_sha256 *sum)
+{
+	for (uint64_t done = 0; done < bytes;) {
+		ssize_t n = ckpt_sys.pread(fd, k->buf, MIN(READ_BYTES, bytes - done), (off_t)(at + done));
+
+		if (n <= 0) {
+			bad(k, "cannot be read at byte %llu: %s", (unsigned long long)(at + done),
+			    n ? strerror((int)-n) : "it ends there");
+			return false;
+		}
+		ckpt_sha256_add(sum, k->buf, (size_t)n);
+		done += (uint64_t)n;
+		k->c->progress(k->c->arg, (uint64_t)n);
+	}
+	return true;
+}
+
+// Chunk by chunk, so that it is said where the damage is; the first is enough for a person, and all are counted.
+static void compare_chunks(struct check *k, int fd, const struct ckpt_seal *seal)
+{
+	uint64_t at = 0, first = 0, first_bytes = 0;
+	uint32_t damaged = 0;
+
+	for (uint32_t i = 0; i < seal->count; i++) {
+		uint8_t is[CKPT_SHA256_LEN];
+		struct ckpt_chunk chunk;
+		struct ckpt_sha256 sum;
+
+		ckpt_manifest_chunk(k->m, seal->first + i, &chunk);
+		ckpt_sha256_begin(&sum);
+		if (!read_piece(k, fd, at, chunk.bytes, &sum))
+			return;
+		ckpt_sha256_end(&sum, is);
+		if (memcmp(is, chunk.id, sizeof(is)) && !damaged++) {
+			first = at;
+			first_bytes = chunk.bytes;
+		}
+		at += chunk.bytes;
+	}
+	if (damaged)
+		bad(k, "its bytes are not those that were sealed: %u of %u chunks, the first at bytes %llu to %llu",
+		    damaged, seal->count, (unsigned long long)first, (unsigned long long)(first + first_bytes - 1));
+}
+
+// All of the file, once.
+static void read_file(struct check *k, int dirfd, const char *name, const struct ckpt_entry *e)
 {
 	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
-	uint64_t done = 0;
+	struct ckpt_sha256 unused;
+	struct ckpt_seal seal;
 
 	if (fd < 0) {
 		bad(k, "cannot be opened: %s", strerror(-fd));
 		return;
 	}
 	posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	while (done < bytes) {
-		ssize_t n = ckpt_sys.pread(fd, k->buf, MIN(READ_BYTES, bytes - done), (off_t)done);
-
-		if (n <= 0) {
-			bad(k, "cannot be read at byte %llu: %s", (unsigned long long)done,
-			    n ? strerror((int)-n) : "it ends there");
-			return;
-		}
-		done += (uint64_t)n;
-		k->c->progress(k->c->arg, (uint64_t)n);
-	}
+	ckpt_sha256_begin(&unused);
+	if (ckpt_manifest_seal(k->m, e->index, &seal))
+		compare_chunks(k, fd, &seal);
+	else if (read_piece(k, fd, 0, e->bytes, &unused))
+		k->c->unsealed(k->c->arg);
 }
 
 static void compare_file(struct check *k, const struct ckpt_entry *e, const struct stat *st)
@@ -157,7 +197,7 @@ static void check_elsewhere(struct check *k, const struct ckpt_entry *e)
 	if (fd < 0)
 		bad(k, "its folder sessions/%s: %s", parent, strerror(-fd));
 	else if (compare(k, e, fd, slash + 1) && k->c->read_data)
-		read_file(k, fd, slash + 1, e->bytes);
+		read_file(k, fd, slash + 1, e);
 }
 
 static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir);
@@ -181,7 +221,7 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 	}
 	sound = compare(k, &e, dirfd, e.name);
 	if (sound && e.type == CKPT_ENTRY_FILE && k->c->read_data)
-		read_file(k, dirfd, e.name, e.bytes);
+		read_file(k, dirfd, e.name, &e);
 	if (sound && e.type == CKPT_ENTRY_DIR) {
 		fd = ckpt_sys.open(dirfd, e.name, O_RDONLY | O_DIRECTORY, 0);
 		if (fd < 0)

@@ -1,7 +1,7 @@
 // The files of a committed version against its manifest: that each exists in its session with the type, size, mode and
-// time that the manifest gives, that nothing else lies beside them, and that their bytes can be read.
+// time that the manifest gives, that nothing else lies beside them, and that their bytes are those that were sealed.
 //
-// Bytes are read, not compared: raw files have no hashes before they are sealed. Threads: one. Blocks on the disk.
+// Before a file is sealed nobody knows what its bytes were: they are read, to see that they can be. Threads: one. Blocks on the disk.
 #pragma once
 
 #include "core/manifest.h"
@@ -14,6 +14,8 @@ struct ckpt_check {
 	void (*bad)(void *arg, const char *path, const char *problem);
 	// Called now and then with the bytes (read_data) or files dealt with since the last call.
 	void (*progress)(void *arg, uint64_t done);
+	// Called for each file with bytes that were read and had nothing to be compared with.
+	void (*unsealed)(void *arg);
 	void *arg;
 };
 

@@ -37,6 +37,7 @@ static const struct ckpt_verb verbs[] = {
 	{"latest", "prints the name of the newest step", ckpt_verb_latest},
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
+	{"seal", "reads steps once, and keeps what their bytes are", ckpt_verb_seal},
 	{"diff", "shows which files of two steps differ", ckpt_verb_diff},
 	{"du", "shows what is stored, and what that takes", ckpt_verb_du},
 	{"rm", "moves steps to the trash", ckpt_verb_rm},

@@ -76,6 +76,7 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	set(row, "pinned", json_boolean(s.pinned));
 	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
 	set(row, "hot", json_true());
+	set(row, "sealed", json_boolean(s.sealed));
 	if (metadata) {
 		set_metadata(row, step, s.version);
 	} else {
@@ -148,12 +149,25 @@ json_t *ckpt_row_staged(const json_t *session)
 	set(row, "pinned", json_false());
 	set(row, "durable", json_null());
 	set(row, "hot", json_true());
+	set(row, "sealed", json_false());
 	set(row, "extras", json_object());
 	set(row, "metrics", json_object());
 	return row;
 }
 
 // --- Files ------------------------------------------------------------------------------------------------------------
+
+// Known once it is sealed.
+static json_t *sha256_of(const struct ckpt_manifest *m, const struct ckpt_entry *e)
+{
+	char hex[CKPT_SHA256_HEX_LEN + 1];
+	struct ckpt_seal seal;
+
+	if (e->type != CKPT_ENTRY_FILE || !ckpt_manifest_seal(m, e->index, &seal))
+		return json_null();
+	ckpt_hex(seal.sha256, sizeof(seal.sha256), hex);
+	return json_string(hex);
+}
 
 json_t *ckpt_row_file(const struct ckpt_manifest *m, uint32_t index)
 {
@@ -171,7 +185,7 @@ json_t *ckpt_row_file(const struct ckpt_manifest *m, uint32_t index)
 	set(row, "bytes", e.type == CKPT_ENTRY_DIR ? integer(0) : integer(e.bytes));
 	set(row, "mode", integer(e.mode));
 	set(row, "mtime", ckpt_json_time(e.mtime_s * NS_PER_S + e.mtime_ns));
-	set(row, "sha256", json_null()); // known once sealed
+	set(row, "sha256", sha256_of(m, &e));
 	set(row, "array", json_null());
 	set(row, "dtype", json_null());
 	set(row, "shape", json_null());

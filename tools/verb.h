@@ -66,6 +66,7 @@ int ckpt_verb_mv(int argc, char **argv);
 int ckpt_verb_pin(int argc, char **argv);
 int ckpt_verb_resume(int argc, char **argv);
 int ckpt_verb_rm(int argc, char **argv);
+int ckpt_verb_seal(int argc, char **argv);
 int ckpt_verb_save(int argc, char **argv);
 int ckpt_verb_sessions(int argc, char **argv);
 int ckpt_verb_status(int argc, char **argv);

@@ -34,7 +34,7 @@ struct verify {
 	char **keys; // the steps asked for; NULL: all
 	size_t key_count;
 	char *step; // the name of the step in hand, for what is bad
-	uint64_t steps, files, bytes, done;
+	uint64_t steps, files, bytes, done, unsealed;
 	json_t *bad;
 };
 
@@ -59,6 +59,13 @@ static void progress(void *arg, uint64_t done)
 
 	v->done += done;
 	ckpt_progress_update(v->done);
+}
+
+static void count_unsealed(void *arg)
+{
+	struct verify *v = arg;
+
+	v->unsealed++;
 }
 
 // --- The records --------------------------------------------------------------------------------------------------------
@@ -237,8 +244,12 @@ static bool is_last(struct verify *v, size_t i, const struct ckpt_summary *s)
 static void check_version(struct verify *v, size_t i)
 {
 	struct found *f = &v->found[i];
-	const struct ckpt_check check = {
-		.store = v->l.store, .read_data = v->read_data, .bad = bad, .progress = progress, .arg = v};
+	const struct ckpt_check check = {.store = v->l.store,
+					 .read_data = v->read_data,
+					 .bad = bad,
+					 .progress = progress,
+					 .unsealed = count_unsealed,
+					 .arg = v};
 	struct ckpt_manifest *m = NULL;
 	struct ckpt_record r;
 
@@ -413,8 +424,9 @@ static int report(struct verify *v)
 	char size[CKPT_SIZE_MAX];
 
 	if (ckpt_output.json) {
-		ckpt_output_json(json_pack("{s:I, s:I, s:I, s:O}", "steps", (json_int_t)v->steps, "files",
-					   (json_int_t)v->files, "bytes", (json_int_t)v->bytes, "bad", v->bad));
+		ckpt_output_json(json_pack("{s:I, s:I, s:I, s:I, s:O}", "steps", (json_int_t)v->steps, "files",
+					   (json_int_t)v->files, "bytes", (json_int_t)v->bytes, "unsealed",
+					   (json_int_t)v->unsealed, "bad", v->bad));
 		return count ? 1 : 0;
 	}
 	printf("%" PRIu64 " steps, %" PRIu64 " files, %s: ", v->steps, v->files, ckpt_size_text(v->bytes, size));
@@ -422,12 +434,16 @@ static int report(struct verify *v)
 		printf("%zu problems\n", count);
 	else
 		puts("no damage");
-	if (!ckpt_output.quiet)
-		puts(v->read_data ? "Every byte was read; content hashes to compare them with come with sealing, in a "
-				    "later version."
-				  : "Names, sizes, modes and times were compared. --read-data also reads every byte; "
-				    "content hashes\n"
-				    "come with sealing, in a later version.");
+	if (!ckpt_output.quiet && !v->read_data)
+		puts("Names, sizes, modes and times were compared. --read-data also reads every byte, and compares "
+		     "what is "
+		     "sealed.");
+	else if (!ckpt_output.quiet && v->unsealed)
+		printf("Every byte was read. %" PRIu64
+		       " files are not sealed: what their bytes should be is not known.\n",
+		       v->unsealed);
+	else if (!ckpt_output.quiet)
+		puts("Every byte was read, and compared with what was sealed.");
 	return count ? 1 : 0;
 }
 
@@ -469,7 +485,7 @@ static int on_option(int key, char *arg __attribute__((unused)), void *input)
 int ckpt_verb_verify(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"read-data", 'd', NULL, 0, "also read every byte of every file", 0},
+		{"read-data", 'd', NULL, 0, "also read every byte of every file, and compare those that are sealed", 0},
 		{"repair-index", 'i', NULL, 0, "make the index anew first; the store must not be mounted", 0},
 		{0},
 	};

@@ -91,6 +91,34 @@ static bool has_news(struct wait *w)
 	return news;
 }
 
+static int refresh(struct wait *w)
+{
+	int rc = ckpt_load_refresh(w->l.store);
+
+	if (rc)
+		return ckpt_fail_errno(w->o.store, NULL, rc);
+	ckpt_folders_done(&w->l.folders);
+	if (ckpt_folders_read(w->l.store, &w->l.folders))
+		ckpt_need(NULL);
+	return 0;
+}
+
+static int look_sealed(struct wait *w)
+{
+	struct ckpt_step **steps;
+	size_t count, sealed = 0;
+	int rc = has_news(w) ? refresh(w) : NOT_YET;
+
+	if (rc)
+		return rc;
+	if (ckpt_step_list(w->l.store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		sealed += steps[i]->summary.sealed;
+	ckpt_step_list_free(steps, count);
+	return sealed == count ? 0 : NOT_YET;
+}
+
 // What is listed may not be durable before its commit has been answered.
 static int look_answered(const struct wait *w, struct ckpt_step *step)
 {
@@ -114,17 +142,16 @@ static int look_step(struct wait *w)
 
 	if (!has_news(w))
 		return NOT_YET;
-	rc = ckpt_load_refresh(w->l.store);
+	rc = refresh(w);
 	if (rc)
-		return ckpt_fail_errno(w->o.store, NULL, rc);
-	ckpt_folders_done(&w->l.folders);
-	if (ckpt_folders_read(w->l.store, &w->l.folders))
-		ckpt_need(NULL);
+		return rc;
 	step = ckpt_listing_look(&w->l, &w->o, word, &path);
 	if (!step)
 		return NOT_YET;
 	rc = *path ? ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted")
 		   : look_answered(w, step);
+	if (!rc && w->sealed && !step->summary.sealed)
+		rc = NOT_YET;
 	if (rc == NOT_YET)
 		w->polls = 0;
 	ckpt_step_unref(step);
@@ -160,7 +187,7 @@ static int wait_for(struct wait *w)
 		rc = !committed ? look_step(w) : 0;
 		committed |= !rc;
 		if (committed && !idle)
-			rc = look_idle(w);
+			rc = w->sealed ? look_sealed(w) : look_idle(w);
 		if (rc == NOT_YET && w->timeout_ns >= 0 && ckpt_sys.mono_ns() - began_ns >= w->timeout_ns)
 			rc = timed_out(w, committed);
 		if (rc == NOT_YET)
@@ -175,9 +202,6 @@ static int check(const struct wait *w)
 {
 	if (w->sealed + w->remote + w->idle > 1)
 		return ckpt_usage("wait", "give one of --sealed, --remote, --idle", "one condition too many");
-	if (w->sealed)
-		return ckpt_usage("--sealed", "leave it out: until the step is committed",
-				  "comes with sealing, in a later version");
 	if (w->o.count > 1)
 		return ckpt_usage(w->o.steps[1], "usage: ckptfs wait [STORE] [STEP]", "one operand too many");
 	if (w->o.count && ckpt_listing_is_trash(w->o.steps[0]))
@@ -212,10 +236,13 @@ static int wait_option(int key, char *arg, void *input)
 int ckpt_verb_wait(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"sealed", 's', NULL, 0, "until it is sealed; comes in a later version", 0},
+		{"sealed", 's', NULL, 0, "until what its bytes are is known (`ckptfs seal` does it now)", 0},
 		{"remote", 'r', NULL, 0, "until it is durable in the object store; a local store has none", 0},
 		{"idle", 'i', NULL, 0,
-		 "until no commit is running, the index has caught up, and no files are being removed behind", 0},
+		 "until no commit is running, the index has caught up, nothing is left to seal, and no files are being "
+		 "removed "
+		 "behind",
+		 0},
 		{"timeout", 't', "DURATION", 0, "give up after this, with exit status 1 (default: never)", 0},
 		{0},
 	};

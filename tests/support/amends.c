@@ -2,6 +2,7 @@
 
 #include "core/amend.h"
 #include "core/manifest.h"
+#include "core/seal.h"
 #include "core/sys.h"
 #include "core/trash.h"
 #include "core/util.h"
@@ -15,15 +16,18 @@
 #define AGAIN ".again-1"
 #define END CKPT_AMEND_ACTS + 1
 
-enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE };
+enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, SEAL, REMOVE };
+
+enum { SEALED_FIRST = 6, UNSEALED = 9, SEALED_AGAIN = 11 }; // after so many acts
 
 static const struct {
 	enum kind kind;
 	const char *path, *text;
 } acts[CKPT_AMEND_ACTS] = {
-	{ADD_FILE, "late", "late"},   {ADD_DIR, "more", NULL},     {ADD_FILE, "more/x", "deep"},
-	{ADD_LINK, "more/link", "x"}, {REPLACE, "late", "later"},  {REMOVE, "more", NULL},
-	{REMOVE, "config", NULL},     {ADD_FILE, "config", "new"}, {ADD_FILE, "sub/empty", ""},
+	{ADD_FILE, "late", "late"},   {ADD_DIR, "more", NULL},    {ADD_FILE, "more/x", "deep"},
+	{ADD_LINK, "more/link", "x"}, {REPLACE, "late", "later"}, {SEAL, "", NULL},
+	{REMOVE, "more", NULL},       {REMOVE, "config", NULL},   {ADD_FILE, "config", "new"},
+	{ADD_FILE, "sub/empty", ""},  {SEAL, "", NULL},
 };
 
 // What the step has from one act on and until another.
@@ -33,12 +37,12 @@ static const struct {
 	const char *text;
 	size_t from, until;
 } model[] = {
-	{"config", CKPT_ENTRY_FILE, "old", 0, 7},     {"model", CKPT_ENTRY_FILE, "weights", 0, END},
+	{"config", CKPT_ENTRY_FILE, "old", 0, 8},     {"model", CKPT_ENTRY_FILE, "weights", 0, END},
 	{"sub", CKPT_ENTRY_DIR, NULL, 0, END},        {"sub/a", CKPT_ENTRY_FILE, "a", 0, END},
 	{"late", CKPT_ENTRY_FILE, "late", 1, 5},      {"late", CKPT_ENTRY_FILE, "later", 5, END},
-	{"more", CKPT_ENTRY_DIR, NULL, 2, 6},         {"more/x", CKPT_ENTRY_FILE, "deep", 3, 6},
-	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 6}, {"config", CKPT_ENTRY_FILE, "new", 8, END},
-	{"sub/empty", CKPT_ENTRY_FILE, "", 9, END},
+	{"more", CKPT_ENTRY_DIR, NULL, 2, 7},         {"more/x", CKPT_ENTRY_FILE, "deep", 3, 7},
+	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 7}, {"config", CKPT_ENTRY_FILE, "new", 9, END},
+	{"sub/empty", CKPT_ENTRY_FILE, "", 10, END},
 };
 
 // --- The acts ---------------------------------------------------------------------------------------------------------
@@ -153,6 +157,8 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 	CLEANUP_FD int dirfd = open_parent(step, acts[n].path);
 	int rc = dirfd < 0 ? dirfd : 0;
 
+	if (acts[n].kind == SEAL)
+		return ckpt_seal(step, &(struct ckpt_seal_how){0});
 	if (acts[n].kind == REMOVE)
 		return ckpt_amend_remove(step, acts[n].path);
 	if (acts[n].kind == REPLACE)
@@ -182,7 +188,23 @@ void ckpt_amends_settle(struct ckpt_store *s)
 
 // --- The model --------------------------------------------------------------------------------------------------------
 
-static void check_one(struct ckpt_step *step, struct ckpt_manifest *m, size_t i)
+// What was sealed stays so, whatever is added to the step or taken out.
+static void check_seal(struct ckpt_manifest *m, uint32_t index, size_t i, size_t done)
+{
+	bool sealed = done >= SEALED_AGAIN || (done >= SEALED_FIRST && model[i].from < SEALED_FIRST);
+	uint8_t want[CKPT_SHA256_LEN];
+	struct ckpt_seal seal;
+
+	ck_assert_msg(ckpt_manifest_seal(m, index, &seal) == sealed, "%s is %s", model[i].path,
+		      sealed ? "not sealed" : "sealed");
+	if (!sealed)
+		return;
+	ckpt_sha256(model[i].text, strlen(model[i].text), want);
+	ck_assert_mem_eq(seal.sha256, want, sizeof(want));
+	ck_assert_uint_eq(seal.count, 1);
+}
+
+static void check_one(struct ckpt_step *step, struct ckpt_manifest *m, size_t i, size_t done)
 {
 	struct ckpt_entry e;
 	uint32_t index;
@@ -194,6 +216,8 @@ static void check_one(struct ckpt_step *step, struct ckpt_manifest *m, size_t i)
 		ck_assert_str_eq(e.target, model[i].text);
 	if (e.type == CKPT_ENTRY_FILE)
 		ckpt_staged_check(step, model[i].path, model[i].text);
+	if (e.content == CKPT_CONTENT_RAW)
+		check_seal(m, index, i, done);
 }
 
 static void check_step(struct ckpt_step *step, size_t done)
@@ -206,10 +230,11 @@ static void check_step(struct ckpt_step *step, size_t done)
 	for (size_t i = 0; i < ARRAY_LEN(model); i++) {
 		if (done < model[i].from || done >= model[i].until)
 			continue;
-		check_one(step, m, i);
+		check_one(step, m, i, done);
 		count++;
 	}
 	ck_assert_uint_eq(ckpt_manifest_count(m), count);
+	ck_assert(step->summary.sealed == (done >= SEALED_FIRST && (done < UNSEALED || done >= SEALED_AGAIN)));
 	ckpt_manifest_unref(m);
 }
 

@@ -1,4 +1,4 @@
-// A committed step that is added to, taken from and written again, one act after the other; and a model of it that says
+// A committed step that is added to, taken from, written again and sealed, one act after the other; and a model of it that says
 // what each of its versions holds. The bodies of the loops in tests/crash/test_amend.c and test_amend_faults.c.
 //
 // Version n + 1 is the step after n acts. What must not fail ends the test.
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define CKPT_AMEND_ACTS 9
+#define CKPT_AMEND_ACTS 11
 
 // A new store in a new directory with the step as it was committed.
 void ckpt_amends_init(char *ret_dir);

@@ -68,6 +68,9 @@ void ckpt_sample_manifest(void **ret_data, size_t *ret_len)
 	assert(!ckpt_manifest_writer_xattr(w, link, "user.a", "", 0));
 	assert(!ckpt_manifest_writer_xattr(w, root, "user.note", "hello", 5));
 	(void)file;
+	assert(!ckpt_manifest_writer_seal(w, link, CKPT_SAMPLE_SHA256));
+	assert(!ckpt_manifest_writer_chunk(w, &(struct ckpt_chunk){.id = "one", .bytes = 4000}));
+	assert(!ckpt_manifest_writer_chunk(w, &(struct ckpt_chunk){.id = "two", .bytes = 96}));
 	assert(!ckpt_manifest_writer_finish(w, ret_data, ret_len));
 	ckpt_manifest_writer_free(w);
 }
@@ -163,6 +166,28 @@ static void walk_children(const struct ckpt_manifest *m, const struct ckpt_entry
 	assert(ckpt_manifest_child(m, e->index, "\x7f none", &found) == -ENOENT);
 }
 
+static void walk_chunks(const struct ckpt_manifest *m, const struct ckpt_entry *e)
+{
+	uint32_t first = ckpt_manifest_first_link(m, e->index);
+	struct ckpt_seal seal, of_first;
+	struct ckpt_chunk chunk;
+	uint64_t bytes = 0;
+
+	assert(first <= e->index);
+	if (!ckpt_manifest_seal(m, e->index, &seal)) {
+		assert(!ckpt_manifest_is_sealed(m) || e->content != CKPT_CONTENT_RAW);
+		return;
+	}
+	assert(e->content == CKPT_CONTENT_RAW && ckpt_manifest_seal(m, first, &of_first));
+	assert(seal.first == of_first.first && seal.count == of_first.count);
+	for (uint32_t i = 0; i < seal.count; i++) {
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		assert(chunk.bytes && chunk.bytes <= CKPT_CHUNK_BYTES_MAX);
+		bytes += chunk.bytes;
+	}
+	assert(bytes == e->bytes);
+}
+
 void ckpt_walk_manifest(const struct ckpt_manifest *m)
 {
 	uint32_t count = ckpt_manifest_count(m), found, claimed = 1;
@@ -191,6 +216,7 @@ void ckpt_walk_manifest(const struct ckpt_manifest *m)
 		claimed += e.child_count;
 		walk_children(m, &e);
 		walk_xattrs(m, &e);
+		walk_chunks(m, &e);
 	}
 	ckpt_manifest_totals(m, &files, &bytes);
 	assert(claimed == count && files <= files_seen);

@@ -12,7 +12,9 @@
 #define CKPT_SAMPLE_SESSION "01234567-89ab-4def-8123-456789abcdef"
 #define CKPT_SAMPLE_SESSION_2 "00000000-0000-4000-8000-000000000001"
 
-// A small manifest with directories, an empty one too, files, a symlink, hard links, attributes and two sessions.
+#define CKPT_SAMPLE_SHA256 ((const uint8_t *)"thirty-two bytes, as a hash has.")
+
+// A small manifest with directories, an empty one too, files, a symlink, hard links that are sealed, attributes and two sessions.
 void ckpt_sample_manifest(void **ret_data, size_t *ret_len);
 // A summary with something in each field, of this name and version.
 void ckpt_sample_summary(struct ckpt_summary *ret_summary, const char *name, uint32_t version);

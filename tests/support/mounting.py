@@ -150,6 +150,8 @@ class Mount:
     def _run(self):
         options = MODES[self.mode] + self.options
         command = [*self.prefix, str(self.world.program), "mount", "-f", str(self.store), str(self.path)]
+        if not any(o.startswith("seal") for o in options):
+            options.append("seal=no")  # a test counts the versions that it makes itself; those of sealing ask for it
         if options:
             command += ["-o", ",".join(options)]
         with open(self._log, "ab") as log:

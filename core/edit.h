@@ -1,0 +1,37 @@
+// The next version of a committed step with another manifest: that of before, entry by entry, with what the act leaves out,
+// adds, or has learnt of its files.
+//
+// Calling sequence, under store->acts_lock: ckpt_edit_begin(); ckpt_edit_copy(); what is added with writer and handles;
+// ckpt_edit_put(); ckpt_edit_done() in any case. Blocks on the disk.
+#pragma once
+
+#include "core/step.h"
+
+#define CKPT_EDIT_GONE UINT32_MAX // the handle of an entry that is left out
+#define CKPT_EDIT_TRIES 8         // of an act that finds a version that it did not know (-EAGAIN)
+
+struct ckpt_edit {
+	struct ckpt_step *step;
+	const char *event; // of the version
+	bool same_files;   // clients see nothing of it: its time stays, and what is being removed of it is so further
+	bool adopted;      // the version may have what an act before did without an answer
+	// Of the version of before.
+	struct ckpt_manifest *m;
+	int64_t committed_ns;
+	struct ckpt_manifest_writer *w;
+	uint32_t *handles; // in w, by index in m
+	uint32_t parent;   // the directory, by index in m, that has dirs_in_parent more
+	int dirs_in_parent;
+	// The result.
+	struct ckpt_manifest *next;
+	void *data;
+	size_t len;
+};
+
+// Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened, or its removal has begun and
+// the files would not be the same; ... What was put before without an answer is settled; *adopted: it may be the answer.
+int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);
+int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed); // all but what is at and below `removed`, an index; 0: all
+// -EAGAIN: the step has another version than the one that was copied, begin again; -EIO the outcome is unknown; ...
+int ckpt_edit_put(struct ckpt_edit *d);
+void ckpt_edit_done(struct ckpt_edit *d);

@@ -1,0 +1,24 @@
+// Sealing: all bytes of a committed step are read once, and its next version says what they are, the SHA-256 of each file and
+// of its chunks. From then on `ckptfs verify` can tell whether a byte has changed.
+//
+// The files do not move and clients see no change. What was sealed before, or came from a version that was, is not read again.
+// Threads: any, one at a time for a step. Blocks on the disk for as long as the step takes to read.
+#pragma once
+
+#include "core/step.h"
+
+#define CKPT_SEAL_CHUNK_BYTES (4u << 20)     // all chunks of a file but the last
+#define CKPT_SEAL_XATTR "user.ckptfs.sha256" // of a file, 64 hex digits: read by name, in no list
+#define CKPT_EVENT_SEAL "seal"               // of its versions
+
+struct ckpt_seal_how {
+	bool background; // give way to all other work of the machine
+	// After each chunk: may sleep, or end the sealing by answering false. NULL: on and on.
+	bool (*go_on)(void *arg, uint64_t bytes);
+	void *arg;
+};
+
+// 0: it is sealed. -EINTR: go_on said no; what was read by then may be sealed. -ESTALE the step is not committed (any more); -EBUSY
+// it is reopened or being removed, try again; -EIO a file cannot be read or is not what was committed, or the outcome is unknown;
+// ... Failures but the first three are in the error log, and the step is as it was, or some more of its files are sealed.
+int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how);

@@ -1,0 +1,212 @@
+#include "core/sealer.h"
+
+#include "core/lock.h"
+#include "core/seal.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#define AGAIN_NS INT64_C(1000000000)   // until a step is tried again that is being changed
+#define LATER_NS INT64_C(600000000000) // or could not be sealed
+#define SAVE_SHARE 8                   // of its time: what it takes while a save runs
+#define NAP_NS INT64_C(20000000)       // so long at once, to hear of its end
+
+struct ckpt_sealer {
+	struct ckpt_store *store;
+	pthread_t thread;
+	struct ckpt_lock lock;
+	pthread_cond_t changed;
+	bool stop, woken; // guarded by lock
+	int64_t chunk_ns; // when it began the chunk in hand, monotonic
+};
+
+// --- Which step ---------------------------------------------------------------------------------------------------------
+
+struct choice {
+	struct ckpt_step *step; // the one to seal next, with a reference
+	int64_t now_ns;
+	int64_t next_ns; // when to look again, at the latest
+};
+
+static int choose_locked(void *arg, struct ckpt_step *step)
+{
+	struct choice *c = arg;
+	LOCK_SCOPE(&step->lock);
+
+	if (step->summary.sealed)
+		return 0;
+	if (step->seal_after_ns > c->now_ns)
+		c->next_ns = MIN(c->next_ns, step->seal_after_ns);
+	else if (!c->step || step->summary.sequence < c->step->summary.sequence)
+		c->step = step;
+	return 0;
+}
+
+static struct choice choose(struct ckpt_store *s)
+{
+	struct choice c = {.now_ns = ckpt_sys.mono_ns()};
+	LOCK_SCOPE(&s->lock);
+
+	c.next_ns =
+		c.now_ns + LATER_NS; // what is reopened or being removed is in no list, and comes back without a word
+	ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, choose_locked, &c);
+	if (c.step)
+		ckpt_step_ref(c.step);
+	return c;
+}
+
+// --- How fast -----------------------------------------------------------------------------------------------------------
+
+static int writes_locked(void *arg __attribute__((unused)), struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->state == CKPT_STEP_COMMITTING || step->writers;
+}
+
+static bool save_runs(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->lock);
+
+	return ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, writes_locked, NULL);
+}
+
+static bool stops(struct ckpt_sealer *sealer)
+{
+	LOCK_SCOPE(&sealer->lock);
+
+	return sealer->stop;
+}
+
+// Its thread is that of the reading.
+static bool go_on(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	struct ckpt_sealer *sealer = arg;
+	int64_t now_ns = ckpt_sys.mono_ns(), until_ns = now_ns + (now_ns - sealer->chunk_ns) * (SAVE_SHARE - 1);
+
+	while (!stops(sealer) && ckpt_sys.mono_ns() < until_ns && save_runs(sealer->store))
+		ckpt_sys.sleep_ns(NAP_NS);
+	sealer->chunk_ns = ckpt_sys.mono_ns();
+	return !stops(sealer);
+}
+
+// --- The thread ---------------------------------------------------------------------------------------------------------
+
+static void seal(struct ckpt_sealer *sealer, struct ckpt_step *step)
+{
+	const struct ckpt_seal_how how = {.background = true, .go_on = go_on, .arg = sealer};
+	int rc;
+
+	sealer->chunk_ns = ckpt_sys.mono_ns();
+	rc = ckpt_seal(step, &how);
+	if (!rc || rc == -EINTR || rc == -ESTALE)
+		return;
+	LOCK_SCOPE(&step->lock);
+	step->seal_failed = rc != -EBUSY;
+	step->seal_after_ns = ckpt_sys.mono_ns() + (step->seal_failed ? LATER_NS : AGAIN_NS);
+}
+
+static void wait_until(struct ckpt_sealer *sealer, int64_t at_ns)
+{
+	LOCK_SCOPE(&sealer->lock);
+
+	if (!sealer->stop && !sealer->woken)
+		ckpt_lock_wait_ns(&sealer->changed, &sealer->lock, at_ns - ckpt_sys.mono_ns());
+	sealer->woken = false;
+}
+
+static void *sealer_thread(void *arg)
+{
+	struct ckpt_sealer *sealer = arg;
+
+	while (!stops(sealer)) {
+		struct choice c = choose(sealer->store);
+
+		if (c.step)
+			seal(sealer, c.step);
+		else
+			wait_until(sealer, c.next_ns);
+		ckpt_step_unref(c.step);
+	}
+	return NULL;
+}
+
+int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer)
+{
+	struct ckpt_sealer *sealer = calloc(1, sizeof(*sealer));
+
+	if (!sealer)
+		return -ENOMEM;
+	sealer->store = s;
+	ckpt_lock_init(&sealer->lock, CKPT_LOCK_LEAF);
+	pthread_cond_init(&sealer->changed, NULL);
+	if (pthread_create(&sealer->thread, NULL, sealer_thread, sealer)) {
+		free(sealer);
+		return -EAGAIN;
+	}
+	*ret_sealer = sealer;
+	return 0;
+}
+
+void ckpt_sealer_wake(struct ckpt_sealer *sealer)
+{
+	if (!sealer)
+		return;
+	LOCK_SCOPE(&sealer->lock);
+
+	sealer->woken = true;
+	pthread_cond_signal(&sealer->changed);
+}
+
+void ckpt_sealer_stop(struct ckpt_sealer *sealer)
+{
+	bool runs;
+
+	if (!sealer)
+		return;
+	ckpt_lock_take(&sealer->lock);
+	runs = !sealer->stop;
+	sealer->stop = true;
+	pthread_cond_signal(&sealer->changed);
+	ckpt_lock_drop(&sealer->lock);
+	if (runs)
+		pthread_join(sealer->thread, NULL);
+}
+
+void ckpt_sealer_free(struct ckpt_sealer *sealer)
+{
+	if (!sealer)
+		return;
+	pthread_cond_destroy(&sealer->changed);
+	ckpt_lock_done(&sealer->lock);
+	free(sealer);
+}
+
+struct pending {
+	uint64_t files, bytes;
+};
+
+static int add_pending_locked(void *arg, struct ckpt_step *step)
+{
+	struct pending *p = arg;
+	LOCK_SCOPE(&step->lock);
+
+	if (!step->summary.sealed && !step->seal_failed) {
+		p->files += step->summary.files;
+		p->bytes += step->summary.bytes;
+	}
+	return 0;
+}
+
+void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64_t *ret_bytes)
+{
+	struct pending p = {0};
+
+	if (sealer) {
+		LOCK_SCOPE(&sealer->store->lock);
+
+		ckpt_step_each_locked(sealer->store, NULL, 1u << CKPT_STEP_COMMITTED, add_pending_locked, &p);
+	}
+	*ret_files = p.files;
+	*ret_bytes = p.bytes;
+}

@@ -1,0 +1,18 @@
+// Seals behind (seal.h): one thread takes the committed steps that are not sealed, in the order of their commits, and gives way to
+// everything else that the machine does; while a save runs it nearly stands still.
+//
+// It holds nothing that a crash would lose: what was not written down is read again. Threads: any. Only _stop blocks, for as long
+// as a chunk takes.
+#pragma once
+
+#include <stdint.h>
+
+struct ckpt_sealer;
+struct ckpt_store;
+
+int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer); // s is borrowed; 0, -ENOMEM, -EAGAIN
+void ckpt_sealer_wake(struct ckpt_sealer *sealer); // there may be something to seal; NULL is fine
+void ckpt_sealer_stop(struct ckpt_sealer *sealer); // it seals no more; NULL is fine
+void ckpt_sealer_free(struct ckpt_sealer *sealer); // after _stop, when nobody wakes it; NULL is fine
+// The files of the steps that are not sealed yet, but for those that could not be; NULL: 0.
+void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64_t *ret_bytes);

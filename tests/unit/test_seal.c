@@ -1,0 +1,438 @@
+// Sealing of a committed step: what its next version says of the bytes, what of it clients see (nothing), and its ends.
+#include "tests/support/save.h"
+#include "tests/support/staged.h"
+
+#include "core/amend.h"
+#include "core/delete.h"
+#include "core/hash.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/seal.h"
+#include "core/sealer.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/uuid.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#define LARGE (2 * (size_t)CKPT_SEAL_CHUNK_BYTES + 1)
+
+static char dir[PATH_MAX];
+static struct ckpt_store *s;
+static struct ckpt_step *step;
+static char *large; // LARGE bytes
+static const struct ckpt_seal_how plain;
+
+static void setup(void)
+{
+	int fd;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1000");
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
+	close(ckpt_staged_put(step, "config", "text"));
+	ck_ok(ckpt_sys.link(step->dirfd, "config", step->dirfd, "sub/link"));
+	close(ckpt_staged_put(step, "empty", ""));
+	ck_ok(ckpt_sys.symlink("config", step->dirfd, "symlink"));
+	large = malloc(LARGE);
+	for (size_t i = 0; i < LARGE; i++)
+		large[i] = (char)(i * 7 >> 3);
+	fd = ckpt_staged_put(step, "sub/large", "");
+	ck_ok(ckpt_sys.pwrite(fd, large, LARGE, 0));
+	close(fd);
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+}
+
+static void teardown(void)
+{
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	free(large);
+}
+
+static struct ckpt_manifest *manifest(void)
+{
+	struct ckpt_manifest *m;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	return m;
+}
+
+static bool find_seal(const char *path, struct ckpt_seal *ret_seal)
+{
+	struct ckpt_manifest *m = manifest();
+	uint32_t index;
+	bool has;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	has = ckpt_manifest_seal(m, index, ret_seal);
+	ckpt_manifest_unref(m);
+	return has;
+}
+
+static void check_seal(const char *path, const void *bytes, size_t len, uint32_t chunks)
+{
+	uint8_t want[CKPT_SHA256_LEN];
+	struct ckpt_seal seal;
+
+	ck_assert_msg(find_seal(path, &seal), "%s is not sealed", path);
+	ckpt_sha256(bytes, len, want);
+	ck_assert_mem_eq(seal.sha256, want, sizeof(want));
+	ck_assert_uint_eq(seal.count, chunks);
+}
+
+// In the session of a committed step, to be added to it.
+static void put_late(struct ckpt_step *one, const char *name, const char *text)
+{
+	CLEANUP_FD int dirfd = ckpt_sys.open(s->sessions_fd, one->session, O_RDONLY | O_DIRECTORY, 0);
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0644);
+
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, text, strlen(text), 0));
+}
+
+START_TEST(each_file_and_each_chunk_has_its_hash)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_seal seal;
+	size_t at = 0;
+
+	ck_assert(!step->summary.sealed);
+	ck_ok(ckpt_seal(step, &plain));
+	ck_assert(step->summary.sealed);
+	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_str_eq(step->summary.event, "seal");
+	check_seal("config", "text", 4, 1);
+	check_seal("sub/link", "text", 4, 1);
+	check_seal("sub/large", large, LARGE, 3);
+	ck_assert(!find_seal("empty", &seal));
+	ck_assert(!find_seal("symlink", &seal));
+	ck_assert(find_seal("sub/large", &seal));
+	m = manifest();
+	for (uint32_t i = 0; i < seal.count; i++) {
+		uint8_t want[CKPT_SHA256_LEN];
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		ckpt_sha256(large + at, chunk.bytes, want);
+		ck_assert_mem_eq(chunk.id, want, sizeof(want));
+		at += chunk.bytes;
+	}
+	ckpt_manifest_unref(m);
+	ck_assert_uint_eq(at, LARGE);
+}
+END_TEST
+
+// Not even the time of its commit; and again there is nothing to do.
+START_TEST(all_else_is_as_before)
+{
+	struct ckpt_summary was = step->summary;
+	struct ckpt_step *found;
+
+	ck_ok(ckpt_seal(step, &plain));
+	ck_ok(ckpt_seal(step, &plain));
+	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_int_eq(step->summary.committed_ns, was.committed_ns);
+	ck_assert_uint_eq(step->summary.sequence, was.sequence);
+	ck_assert(step->summary.files == was.files && step->summary.bytes == was.bytes);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	found = ckpt_step_find(s, "", "1000");
+	step = found;
+	ck_assert(step->summary.sealed && step->summary.version == 2);
+	ck_assert_int_eq(step->summary.committed_ns, was.committed_ns);
+	ckpt_staged_check(step, "config", "text");
+	check_seal("config", "text", 4, 1);
+}
+END_TEST
+
+START_TEST(a_step_without_a_byte_is_sealed_when_it_is_committed)
+{
+	struct ckpt_step *none = ckpt_staged_begin(s, "2000");
+
+	close(ckpt_staged_put(none, "empty", ""));
+	ck_ok(ckpt_commit(none, &ckpt_staged_plain));
+	ck_assert(none->summary.sealed);
+	ck_ok(ckpt_seal(none, &plain));
+	ck_assert_uint_eq(none->summary.version, 1);
+	ckpt_step_unref(none);
+}
+END_TEST
+
+struct counted {
+	uint64_t bytes, until; // it goes on until so many were read
+};
+
+static bool count(void *arg, uint64_t bytes)
+{
+	struct counted *c = arg;
+
+	c->bytes += bytes;
+	return c->bytes < c->until;
+}
+
+START_TEST(what_is_sealed_is_not_read_again)
+{
+	struct counted c = {.until = UINT64_MAX};
+	struct ckpt_seal_how how = {.go_on = count, .arg = &c};
+
+	ck_ok(ckpt_seal(step, &how));
+	ck_assert_uint_eq(c.bytes, LARGE + 4);
+	c.bytes = 0;
+	put_late(step, "late", "late");
+	ck_ok(ckpt_amend_add(step, "late"));
+	ck_assert(!step->summary.sealed);
+	ck_ok(ckpt_seal(step, &how));
+	ck_assert_uint_eq(c.bytes, 4);
+	check_seal("late", "late", 4, 1);
+	check_seal("sub/large", large, LARGE, 3);
+}
+END_TEST
+
+START_TEST(who_is_told_to_stop_keeps_whole_files)
+{
+	struct counted c = {.until = 5};
+	struct ckpt_seal_how how = {.go_on = count, .arg = &c};
+	struct ckpt_seal seal;
+
+	ck_error(ckpt_seal(step, &how), EINTR);
+	ck_assert(!step->summary.sealed);
+	check_seal("config", "text", 4, 1);
+	ck_assert(!find_seal("sub/large", &seal));
+	c = (struct counted){.until = UINT64_MAX};
+	ck_ok(ckpt_seal(step, &how));
+	ck_assert_uint_eq(c.bytes, LARGE);
+	ck_assert(step->summary.sealed);
+}
+END_TEST
+
+static bool add_late(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	bool *added = arg;
+
+	if (!*added) {
+		*added = true;
+		put_late(step, "late", "late");
+		ck_ok(ckpt_amend_add(step, "late"));
+		ck_ok(ckpt_amend_remove(step, "empty"));
+	}
+	return true;
+}
+
+START_TEST(what_is_added_meanwhile_is_sealed_too)
+{
+	bool added = false;
+	struct ckpt_seal_how how = {.go_on = add_late, .arg = &added};
+
+	ck_ok(ckpt_seal(step, &how));
+	ck_assert(added && step->summary.sealed);
+	check_seal("late", "late", 4, 1);
+	check_seal("sub/large", large, LARGE, 3);
+}
+END_TEST
+
+static bool replace_config(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	bool *replaced = arg;
+
+	if (!*replaced) {
+		*replaced = true;
+		put_late(step, ".again-1", "other");
+		ck_ok(ckpt_amend_replace(step, "config", ".again-1"));
+	}
+	return true;
+}
+
+START_TEST(a_file_that_is_replaced_meanwhile_has_the_seal_of_its_new_bytes)
+{
+	bool replaced = false;
+	struct ckpt_seal_how how = {.go_on = replace_config, .arg = &replaced};
+
+	ck_ok(ckpt_amend_remove(step, "sub/link")); // of hard links none is replaced alone
+	ck_ok(ckpt_seal(step, &how));
+	ck_assert(replaced && step->summary.sealed);
+	check_seal("config", "other", 5, 1);
+}
+END_TEST
+
+static bool remove_one(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	struct ckpt_manifest *m = manifest();
+
+	(void)arg;
+	(void)ckpt_remove_entry(step, m, 0, "empty", false);
+	ckpt_manifest_unref(m);
+	return true;
+}
+
+START_TEST(a_step_that_is_being_removed_is_left_alone)
+{
+	struct ckpt_seal_how how = {.go_on = remove_one};
+
+	ck_error(ckpt_seal(step, &how), EBUSY);
+	ck_assert(ckpt_remove_any(step));
+	ck_assert_uint_eq(step->summary.version, 1);
+	ck_error(ckpt_seal(step, &plain), EBUSY);
+	ck_assert_uint_eq(ckpt_save_errors(s, ""), 0);
+	ckpt_remove_forget(step);
+	ck_ok(ckpt_seal(step, &plain));
+}
+END_TEST
+
+static struct ckpt_manifest *before;
+static uint32_t index_of_empty;
+static int (*real_random)(void *buf, size_t len);
+
+// As `rm -r` that looked at the step before, between the sealing's look at it and its version.
+static int random_after_a_removal(void *buf, size_t len)
+{
+	ck_ok(ckpt_remove_entry(step, before, 0, "empty", false));
+	ckpt_sys.random = real_random;
+	return ckpt_sys.random(buf, len);
+}
+
+START_TEST(what_is_removed_meanwhile_stays_so)
+{
+	before = manifest();
+	ck_ok(ckpt_manifest_lookup(before, "empty", &index_of_empty));
+	real_random = ckpt_sys.random;
+	ckpt_sys.random = random_after_a_removal;
+	ck_ok(ckpt_seal(step, &plain));
+	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert(ckpt_remove_has(step, index_of_empty));
+	ck_ok(ckpt_remove_entry(step, before, 0, "config", false)); // by who has the version of before
+	ck_assert(ckpt_remove_has(step, index_of_empty));
+	ckpt_manifest_unref(before);
+}
+END_TEST
+
+START_TEST(a_step_that_is_gone_or_another_is_not_sealed)
+{
+	struct ckpt_step *again;
+
+	ck_ok(ckpt_reopen(step, &again));
+	ck_error(ckpt_seal(step, &plain), EBUSY);
+	ck_error(ckpt_seal(again, &plain), ESTALE);
+	ck_ok(ckpt_stage_abort(again, false));
+	ckpt_step_unref(again);
+	ck_ok(ckpt_seal(step, &plain));
+	ck_ok(ckpt_delete(step));
+	ck_error(ckpt_seal(step, &plain), ESTALE);
+	ck_assert_uint_eq(ckpt_save_errors(s, ""), 0);
+	ck_ok(ckpt_undelete(step));
+	ck_assert(step->summary.sealed);
+	check_seal("config", "text", 4, 1);
+}
+END_TEST
+
+START_TEST(a_file_that_is_not_what_was_committed_is_told)
+{
+	char path[CKPT_UUID_LEN + 32];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/sub/large", step->session);
+	fd = ckpt_sys.open(s->sessions_fd, path, O_WRONLY, 0);
+	ck_ok(fd);
+	ck_ok(ckpt_sys.ftruncate(fd, LARGE - 1));
+	close(fd);
+	ck_error(ckpt_seal(step, &plain), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "sub/large"), 1);
+	ck_assert(!step->summary.sealed);
+	check_seal("config", "text", 4, 1); // the others are
+}
+END_TEST
+
+// --- Behind -------------------------------------------------------------------------------------------------------------
+
+static void wait_sealed(struct ckpt_step *one)
+{
+	uint64_t files = 1, bytes;
+
+	for (int i = 0; i < 5000 && files; i++) {
+		ckpt_sealer_pending(s->sealer, &files, &bytes);
+		ckpt_sys.sleep_ns(1000000);
+	}
+	ck_assert_uint_eq(files, 0);
+	ck_assert_uint_eq(bytes, 0);
+	LOCK_SCOPE(&one->lock);
+	ck_assert(one->summary.sealed);
+}
+
+START_TEST(behind_what_was_there_and_what_comes_is_sealed)
+{
+	struct ckpt_step *next;
+	uint64_t files, bytes;
+
+	ckpt_sealer_pending(NULL, &files, &bytes);
+	ck_assert(!files && !bytes);
+	ck_ok(ckpt_store_seal_behind(s));
+	wait_sealed(step);
+	check_seal("sub/large", large, LARGE, 3);
+	next = ckpt_staged_begin(s, "2000");
+	close(ckpt_staged_put(next, "file", "next"));
+	ck_ok(ckpt_commit(next, &ckpt_staged_plain));
+	wait_sealed(next);
+	put_late(next, "late", "late");
+	ck_ok(ckpt_amend_add(next, "late"));
+	wait_sealed(next);
+	ckpt_step_unref(next);
+}
+END_TEST
+
+START_TEST(behind_what_cannot_be_sealed_is_not_waited_for)
+{
+	char path[CKPT_UUID_LEN + 32];
+
+	snprintf(path, sizeof(path), "%s/sub/large", step->session);
+	ck_ok(ckpt_sys.unlink(s->sessions_fd, path, 0));
+	ck_ok(ckpt_store_seal_behind(s));
+	for (int i = 0; i < 5000 && !ckpt_save_errors(s, "sub/large"); i++)
+		ckpt_sys.sleep_ns(1000000);
+	for (int i = 0; i < 5000; i++) {
+		uint64_t files, bytes;
+
+		ckpt_sealer_pending(s->sealer, &files, &bytes);
+		if (!files)
+			return;
+		ckpt_sys.sleep_ns(1000000);
+	}
+	ck_abort_msg("it is waited for");
+}
+END_TEST
+
+START_TEST(without_the_setting_nothing_is_sealed_behind)
+{
+	s->settings.seal = false;
+	ck_ok(ckpt_store_seal_behind(s));
+	ck_assert_ptr_null(s->sealer);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("seal");
+	TCase *act = tcase_create("act"), *behind = tcase_create("behind");
+
+	tcase_add_checked_fixture(act, setup, teardown);
+	tcase_add_test(act, each_file_and_each_chunk_has_its_hash);
+	tcase_add_test(act, all_else_is_as_before);
+	tcase_add_test(act, a_step_without_a_byte_is_sealed_when_it_is_committed);
+	tcase_add_test(act, what_is_sealed_is_not_read_again);
+	tcase_add_test(act, who_is_told_to_stop_keeps_whole_files);
+	tcase_add_test(act, what_is_added_meanwhile_is_sealed_too);
+	tcase_add_test(act, a_file_that_is_replaced_meanwhile_has_the_seal_of_its_new_bytes);
+	tcase_add_test(act, a_step_that_is_being_removed_is_left_alone);
+	tcase_add_test(act, what_is_removed_meanwhile_stays_so);
+	tcase_add_test(act, a_step_that_is_gone_or_another_is_not_sealed);
+	tcase_add_test(act, a_file_that_is_not_what_was_committed_is_told);
+	suite_add_tcase(suite, act);
+	tcase_add_checked_fixture(behind, setup, teardown);
+	tcase_add_test(behind, behind_what_was_there_and_what_comes_is_sealed);
+	tcase_add_test(behind, behind_what_cannot_be_sealed_is_not_waited_for);
+	tcase_add_test(behind, without_the_setting_nothing_is_sealed_behind);
+	suite_add_tcase(suite, behind);
+	return ckpt_suite_run(suite);
+}
