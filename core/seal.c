@@ -20,6 +20,7 @@
 //  2. Raw files of committed steps are never changed in place, so that what was read is what is there.
 
 #define READ_BYTES ((size_t)1 << 20)
+#define BAD_FILES_MAX 8                      // that are told one by one; with more it is not the files
 #define PUT_AFTER_BYTES (UINT64_C(64) << 30) // what a crash may make read again
 
 struct read_file {
@@ -37,6 +38,7 @@ struct reading {
 	size_t file_count, file_cap, chunk_count, chunk_cap;
 	uint32_t next; // the entry to go on with
 	uint64_t bytes;
+	unsigned bad_files; // what is wrong with one keeps no other from its seal
 	void *buf;
 	int result;
 };
@@ -139,7 +141,9 @@ static int read_entry(struct reading *r, uint32_t index, uint64_t bytes)
 		ckpt_manifest_path(r->m, index, path, sizeof(path));
 		complain(r->step, path, rc);
 	}
-	return rc == -ENODATA ? -EIO : rc;
+	if (rc != -EIO && rc != -ENODATA)
+		return rc;
+	return ++r->bad_files < BAD_FILES_MAX ? 0 : -EIO;
 }
 
 // From entry `next` on, until it is time to write down what was read.
@@ -293,6 +297,8 @@ int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how)
 		put_rc = put(&r);
 		if (!rc)
 			rc = put_rc;
+		if (!rc && r.bad_files && r.next == ckpt_manifest_count(r.m))
+			rc = -EIO;
 		if (!rc)
 			rc = take_manifest(&r, &done);
 	}

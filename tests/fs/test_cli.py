@@ -427,7 +427,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["save"], ["save", "STORE"], ["save", "STORE", ".", "a", "b"], ["get"], ["get", "STORE", "1000"], ["get", "STORE", "1000", "a", "b"], ["begin"], ["begin", "STORE"],
          ["commit"], ["commit", "STORE"], ["commit", "STORE", "1", "2"], ["resume"], ["resume", "STORE"], ["latest", "STORE", "a", "b"], ["latest", "--by", "nosuch", "STORE"],
          ["verify", "--nosuch", "STORE"], ["config", "STORE", "nosuch"], ["config", "STORE", "trash=soon"], ["config", "STORE", "trash", "marker"], ["wait", "STORE", "1", "2"],
-         ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "STORE"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
+         ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "--idle", "STORE"], ["seal", "STORE", "trash/1"], ["seal", "STORE", "1000/config.json"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
          ["diff", "--arrays", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
          ["mount", "-o", "hot=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"]]
 REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "STORE", "1000/nosuch"], ["ls", "STORE", "trash/1000"], ["info", "STORE", "1000/a/b"],

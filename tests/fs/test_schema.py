@@ -22,6 +22,7 @@ CASES = [
     (["info", "STORE"], "store", 0), (["info", "STORE", "2000"], "step in full", 0), (["info", "STORE", "9"], "failure", 1),
     (["latest", "STORE"], "latest", 0), (["latest", "NEW"], "latest", 1),
     (["verify", "STORE"], "verify", 0), (["verify", "STORE", "1000", "--read-data"], "verify", 0),
+    (["seal", "STORE"], "seal", 0), (["seal", "STORE", "9"], "failure", 1),
     (["diff", "STORE", "1000", "2000"], "diff", 1), (["diff", "STORE", "1000", "1000"], "diff", 0), (["diff", "STORE", "1000", "9"], "failure", 1),
     (["du", "STORE"], "du", 0), (["du", "STORE", "1000"], "du", 0), (["du", "STORE", "9"], "failure", 1),
     (["sessions", "STORE"], "sessions", 0),

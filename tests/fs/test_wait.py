@@ -106,7 +106,7 @@ def test_it_shows_that_it_waits_on_a_terminal_only(mount, store, ckptfs):
     assert ckptfs("wait", "--timeout", "1500ms", store, "1000", check=False).stderr.count("\n") == 2
 
 
-@pytest.mark.parametrize("words, status, says", [(["--remote", "1000"], 1, "local store"), (["--remote"], 1, "local store"), (["--sealed", "1000"], 2, "later version"), (["--idle", "--remote"], 2, "one of"),
+@pytest.mark.parametrize("words, status, says", [(["--remote", "1000"], 1, "local store"), (["--remote"], 1, "local store"), (["--sealed", "--idle"], 2, "one of"), (["--idle", "--remote"], 2, "one of"),
                                                  (["1", "2"], 2, "one operand"), (["trash/1"], 2, "in the trash"), (["--timeout", "soon", "1"], 2, "duration"), (["1000/config.json"], 2, "a file in a step")])
 def test_what_cannot_be_waited_for_is_refused(mount, store, stage, commit, ckptfs, words, status, says):
     stage("1000")

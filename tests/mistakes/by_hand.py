@@ -24,6 +24,7 @@ DELETE_FAULTS = "test_delete_faults"
 AMEND = "test_amend"
 AMEND_FAULTS = "test_amend_faults"
 CONVERT = "test_convert"
+SEAL = "test_seal"
 
 TABLE = [
     Pattern("files-not-fsynced", "core/commit.c",
@@ -167,12 +168,30 @@ TABLE = [
     Pattern("added-bytes-not-fsynced", "core/amend.c",
             "int rc = fd < 0 ? 0 : ckpt_sys.fsync(fd);",
             "int rc = 0;", (AMEND,)),
-    Pattern("lost-answer-of-an-amend-forgotten", "core/amend.c",
+    Pattern("lost-answer-of-an-amend-forgotten", "core/edit.c",
             "__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);",
             "(void)0;", (AMEND_FAULTS, AMEND)),
     Pattern("lost-write-of-an-amend-tried-again", "core/amend.c",
             "ckpt_stage_synced(d->step, ckpt_store_ino(&stx), 0, 0, rc);",
             "(void)0;", (AMEND_FAULTS,)),
+    Pattern("seal-of-bytes-that-were-replaced", "core/seal.c",
+            " && !strcmp(was, is);",
+            ";", (SEAL,)),
+    Pattern("seal-of-what-was-not-read", "core/manifest.c",
+            "return m->seals.count == m->files_with_bytes;",
+            "return m->seals.count > 0 || !m->files_with_bytes;", (SEAL,)),
+    Pattern("sealed-after-an-addition", "core/edit.c",
+            "r->summary.sealed = ckpt_manifest_is_sealed(d->next);",
+            "r->summary.sealed |= ckpt_manifest_is_sealed(d->next);", (SEAL,)),
+    Pattern("sealing-brings-back-what-is-removed", "core/edit.c",
+            "ckpt_remove_same_entries(step, d->m, d->next);",
+            "(void)0;", (SEAL,)),
+    Pattern("sealing-is-a-commit", "core/edit.c",
+            "r->summary.committed_ns = d->committed_ns;",
+            "(void)0;", (SEAL,)),
+    Pattern("damage-not-compared", "tools/check.c",
+            "if (memcmp(is, chunk.id, sizeof(is)) && !damaged++) {",
+            "if (memcmp(is, is, sizeof(is)) && !damaged++) {", ("test_fs_seal",)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",
             "rc = ckpt_sys.fsync(step->dirfd);",
             "rc = 0;", (CONVERT,)),

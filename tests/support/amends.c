@@ -170,6 +170,11 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 	return acts[n].kind == ADD_FILE ? add_file(step, dirfd, acts[n].path, acts[n].text) : add_other(step, dirfd, n);
 }
 
+bool ckpt_amends_is_seal(size_t n)
+{
+	return acts[n].kind == SEAL;
+}
+
 int ckpt_amends_do(struct ckpt_store *s, size_t n)
 {
 	size_t done;

@@ -1,0 +1,177 @@
+// Sealing when any call behind ckpt_sys, of libc, of the backend or any allocation fails, once or from then on: what is sealed is
+// right, nothing of the step is lost, and a second attempt seals the rest.
+#include "tests/support/allocfault.h"
+#include "tests/support/callfault.h"
+#include "tests/support/save.h"
+#include "tests/support/seen.h"
+#include "tests/support/staged.h"
+#include "tests/support/sysfault.h"
+
+#include "core/hash.h"
+#include "core/seal.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <stdio.h>
+
+#define FAULTS_MAX 1000
+
+static const struct {
+	const char *path, *text;
+} files[] = {{"config", "text"}, {"model", "weights"}, {"sub/a", "a"}, {"sub/empty", ""}};
+
+struct trial {
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	int descriptors;
+};
+
+static void prepare(struct trial *t)
+{
+	t->descriptors = ckpt_open_descriptors();
+	ckpt_save_init(t->dir);
+	t->s = ckpt_save_open(t->dir);
+	t->step = ckpt_staged_begin(t->s, "1000");
+	ck_ok(ckpt_sys.mkdir(t->step->dirfd, "sub", 0755));
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		close(ckpt_staged_put(t->step, files[i].path, files[i].text));
+	ck_ok(ckpt_commit(t->step, &ckpt_staged_plain));
+	ckpt_save_settle(t->s);
+}
+
+// All files are there, and none has a seal of other bytes. How many have one.
+static size_t check_seals(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	size_t sealed = 0;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		uint8_t want[CKPT_SHA256_LEN];
+		struct ckpt_seal seal;
+		uint32_t index;
+
+		ckpt_staged_check(step, files[i].path, files[i].text);
+		ck_ok(ckpt_manifest_lookup(m, files[i].path, &index));
+		if (!ckpt_manifest_seal(m, index, &seal))
+			continue;
+		ckpt_sha256(files[i].text, strlen(files[i].text), want);
+		ck_assert_mem_eq(seal.sha256, want, sizeof(want));
+		sealed++;
+	}
+	ck_assert(ckpt_manifest_is_sealed(m) == step->summary.sealed);
+	ckpt_manifest_unref(m);
+	return sealed;
+}
+
+static void check_anew(const struct trial *t, bool sealed)
+{
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &s));
+	step = ckpt_step_find(s, "", "1000");
+	ck_assert_ptr_nonnull(step);
+	check_seals(step);
+	ck_assert(!sealed || step->summary.sealed);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+
+static void check_answer(struct trial *t, int rc)
+{
+	ck_assert_int_le(rc, 0);
+	check_seals(t->step);
+	ck_assert(rc || t->step->summary.sealed);
+	check_anew(t, !rc);
+	ck_ok(ckpt_seal(t->step, &(struct ckpt_seal_how){0}));
+	ck_assert_uint_eq(check_seals(t->step), ARRAY_LEN(files) - 1); // of the empty one there is nothing to say
+	ckpt_save_settle(t->s);
+	check_anew(t, true);
+	ckpt_step_unref(t->step);
+	ckpt_store_close(t->s);
+	ck_assert_int_eq(ckpt_open_descriptors(), t->descriptors);
+	ckpt_temp_empty(t->dir, true);
+}
+
+static int seal(struct trial *t)
+{
+	int rc = ckpt_seal(t->step, &(struct ckpt_seal_how){0});
+
+	ckpt_save_settle(t->s);
+	return rc;
+}
+
+START_TEST(calls_behind_the_seam)
+{
+	bool fired = true;
+
+	for (uint64_t n = 1; fired; n++) {
+		struct ckpt_sysfault fault = {
+			.at = n, .error = ckpt_sysfault_error(_i / 2, n), .sticky = _i % 2, .torn = true};
+		struct trial t;
+		int rc;
+
+		ck_assert_uint_lt(n, FAULTS_MAX);
+		prepare(&t);
+		ckpt_sysfault_begin(&fault);
+		rc = seal(&t);
+		ckpt_sysfault_end(&fault);
+		check_answer(&t, rc);
+		fired = fault.count >= n;
+		ck_assert(n > 5 || fired);
+	}
+}
+END_TEST
+
+START_TEST(calls_of_libc)
+{
+	bool fired = true;
+
+	for (uint64_t n = 1; fired; n++) {
+		struct trial t;
+		int rc;
+
+		ck_assert_uint_lt(n, FAULTS_MAX);
+		prepare(&t);
+		ckpt_callfault_begin(n, _i ? -ENOMEM : -EIO);
+		rc = seal(&t);
+		fired = ckpt_callfault_end() >= n;
+		check_answer(&t, rc);
+		ck_assert(n > 3 || fired);
+	}
+}
+END_TEST
+
+START_TEST(allocations)
+{
+	bool fired = true;
+
+	for (uint64_t n = 1; fired; n++) {
+		struct trial t;
+		int rc;
+
+		ck_assert_uint_lt(n, FAULTS_MAX);
+		prepare(&t);
+		ckpt_allocfault_begin(n, _i);
+		rc = seal(&t);
+		fired = ckpt_allocfault_end() >= n;
+		ck_assert_msg(!rc || rc == -ENOMEM, "%s", strerror(-rc));
+		check_answer(&t, rc);
+		ck_assert(n > 10 || fired);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("seal faults");
+	TCase *tcase = tcase_create("faults");
+
+	tcase_add_loop_test(tcase, calls_behind_the_seam, 0, 2 * ckpt_sysfault_kinds());
+	tcase_add_loop_test(tcase, calls_of_libc, 0, 2);
+	tcase_add_loop_test(tcase, allocations, 0, 2);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}

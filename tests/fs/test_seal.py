@@ -1,0 +1,205 @@
+"""Sealing: what a mount does behind, what of it is seen, what verify makes of it, and its ends."""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from support import trees
+from support.mounting import errno_name, wait_until
+
+pytestmark = pytest.mark.timeout(90)
+
+XATTR = "user.ckptfs.sha256"
+CHUNK = 4 << 20
+
+
+@pytest.fixture
+def options(request):
+    return [getattr(request, "param", "seal=yes")]
+
+
+@pytest.fixture
+def sealed(ckptfs, store):
+    """Waits until a step is sealed; its row of `ls`."""
+    def wait(name):
+        ckptfs("wait", "--sealed", "--timeout", "30s", store, name)
+        return next(row for row in ckptfs.json("ls", store) if row["name"] == name)
+    return wait
+
+
+def write_step(mount, commit, name="1000", large=2 * CHUNK + 1):
+    (mount / name / "sub").mkdir(parents=True)
+    trees.write(mount / name / "sub/large", trees.content(name, large))
+    trees.write(mount / name / "config", b"text")
+    trees.write(mount / name / "empty", b"")
+    os.link(mount / name / "config", mount / name / "link")
+    commit(mount / name)
+    return mount / name
+
+
+def raw_of(store, name):
+    """Where the bytes of a file lie."""
+    found = [p for p in (store / "sessions").rglob(name) if p.is_file()]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def flip(path, at):
+    mtime = path.stat().st_mtime_ns
+    with open(path, "r+b") as f:
+        f.seek(at)
+        byte = f.read(1)
+        f.seek(at)
+        f.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(mtime, mtime))
+
+
+def test_a_mount_seals_behind_and_nobody_sees_a_change(mount, store, commit, sealed, ckptfs):
+    top = write_step(mount, commit)
+    before = {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in top.rglob("*")}
+    at = ckptfs.json("info", store, "1000")["versions"][0]["committed_at"]
+    row = sealed("1000")
+    assert row["sealed"] and row["committed_at"] == at
+    for path in top.rglob("*"):
+        if path.is_dir():
+            with pytest.raises(OSError) as e:
+                os.getxattr(path, XATTR)
+            assert errno_name(e.value) == "ENODATA"
+            continue
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert os.getxattr(path, XATTR).decode() == digest
+        assert os.listxattr(path) == [], "what copies attributes must not take it along"
+        rows = {r["path"]: r["sha256"] for r in ckptfs.json("ls", store, "1000")}
+        assert rows[str(path.relative_to(top))] == (digest if path.name != "empty" else None)
+    assert {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in top.rglob("*")} == before
+    assert mount.status()["sealing"] == {"files": 0, "bytes": 0} and mount.errors() == []
+    copy = mount.path / "copy"
+    subprocess.run(["cp", "-a", str(top / "config"), str(copy)], check=True)
+    with pytest.raises(OSError):
+        os.getxattr(copy, XATTR)
+    with pytest.raises(OSError):
+        os.setxattr(top / "config", XATTR, b"0" * 64)
+
+
+def test_verify_finds_each_flipped_byte_of_what_is_sealed(mount, store, commit, sealed, ckptfs):
+    write_step(mount, commit)
+    sealed("1000")
+    clean = ckptfs.json("verify", "--read-data", store)
+    assert clean["bad"] == [] and clean["unsealed"] == 0
+    assert "compared with what was sealed" in ckptfs("verify", "--read-data", store).stdout
+    raw = raw_of(store, "large")
+    for at in (0, CHUNK - 1, CHUNK, 2 * CHUNK):
+        flip(raw, at)
+        assert ckptfs.json("verify", store)["bad"] == [], "without --read-data nothing is read"
+        done = ckptfs("verify", "--read-data", store, check=False)
+        chunk = at // CHUNK * CHUNK
+        assert done.returncode == 1 and "1000/sub/large" in done.stderr and f"1 of 3 chunks, the first at bytes {chunk} to" in done.stderr
+        flip(raw, at)
+    flip(raw_of(store, "config"), 2)
+    assert [b["path"] for b in ckptfs.json("verify", "--read-data", store, check=False)["bad"]] == ["config", "link"]
+
+
+@pytest.mark.parametrize("options", ["seal=no"], indirect=True)
+def test_the_verb_seals_what_a_mount_does_not(mount, store, commit, ckptfs):
+    top = write_step(mount, commit)
+    write_step(mount, commit, "2000", large=10)
+    with pytest.raises(OSError):
+        os.getxattr(top / "config", XATTR)
+    assert os.getxattr(top / "empty", XATTR).decode() == hashlib.sha256(b"").hexdigest()
+    assert ckptfs.json("verify", "--read-data", store)["unsealed"] > 0
+    assert "are not sealed" in ckptfs("verify", "--read-data", store).stdout
+    assert ckptfs("wait", "--sealed", "--timeout", "300ms", store, check=False).returncode == 1
+    assert ckptfs.json("seal", store, "1000") == {"files": 3, "bytes": 2 * CHUNK + 5, "stored_bytes": 2 * CHUNK + 5}
+    assert os.getxattr(top / "config", XATTR).decode() == hashlib.sha256(b"text").hexdigest()
+    mount.umount()
+    assert "sealed 3 files" in ckptfs("seal", store).stderr
+    assert "all of it is sealed" in ckptfs("seal", store).stderr
+    assert ckptfs.json("seal", store, "2000")["files"] == 0
+    ckptfs("wait", "--sealed", store)
+    assert ckptfs.json("verify", "--read-data", store) == {"steps": 2, "files": 6, "bytes": 2 * CHUNK + 5 + 14, "unsealed": 0, "bad": []}
+    for words in (["trash/1"], ["1000/config"], ["nosuch"]):
+        assert ckptfs("seal", store, *words, check=False).returncode in (1, 2)
+
+
+def test_what_is_added_and_what_is_written_again_is_sealed(mount, store, commit, sealed):
+    top = write_step(mount, commit, large=10)
+    sealed("1000")
+    trees.write(top / "late", b"late")
+    trees.write(top / "sub/later", b"later")
+    sealed("1000")
+    for name in ("late", "sub/later", "config"):
+        assert os.getxattr(top / name, XATTR).decode() == hashlib.sha256((top / name).read_bytes()).hexdigest()
+    trees.write(top / "config", b"other")  # reopens the step
+    commit(top)
+    sealed("1000")
+    assert os.getxattr(top / "config", XATTR).decode() == hashlib.sha256(b"other").hexdigest()
+
+
+def test_an_end_is_not_waited_for_and_the_next_mount_goes_on(mount, store, commit, sealed):
+    write_step(mount, commit, large=256 << 20)
+    began = time.monotonic()
+    mount.umount()
+    assert time.monotonic() - began < 5
+    mount.start()
+    sealed("1000")
+
+
+def test_a_kill_at_any_time_loses_nothing(mount, store, commit, sealed, ckptfs):
+    top = write_step(mount, commit, large=64 << 20)
+    want = trees.files(top)
+    for wait in (0, 0.01, 0.03, 0.1, 0.3):
+        time.sleep(wait)
+        mount.kill9()
+        assert ckptfs.json("verify", "--read-data", store)["bad"] == []
+        mount.start()
+        assert trees.files(top) == want
+    sealed("1000")
+    assert ckptfs.json("verify", "--read-data", store)["unsealed"] == 0 and mount.errors() == []
+
+
+def test_rm_r_beside_it_removes_all(mount, store, commit, ckptfs):
+    for n in range(40):
+        name = str(1000 + n)
+        write_step(mount, commit, name, large=100 * n)
+        time.sleep(n * 0.0005)
+        shutil.rmtree(mount / name)
+        assert name not in mount.listing()
+    assert mount.errors() == []
+
+
+def test_what_cannot_be_read_is_told_once_and_the_rest_is_sealed(mount, store, commit, ckptfs):
+    mount.remount(["seal=no"])
+    top = write_step(mount, commit)
+    write_step(mount, commit, "2000", large=10)
+    raw = next(p for p in (store / "sessions").rglob("large") if p.stat().st_size > CHUNK)
+    mount.umount()
+    os.truncate(raw, CHUNK)
+    mount.remount(["seal=yes"])
+    ckptfs("wait", "--sealed", "--timeout", "30s", store, "2000")
+    wait_until(lambda: mount.status()["sealing"]["files"] == 0, 10)
+    assert len(mount.errors()) == 1 and "sub/large" in mount.errors()[0]
+    assert os.getxattr(top / "config", XATTR).decode() == hashlib.sha256(b"text").hexdigest()
+    assert ckptfs("seal", store, "1000", check=False).returncode == 1
+
+
+def test_it_ends_while_it_reads(mount, store, commit, ckptfs):
+    """A foreground sealing that is stopped, and one whose mount ends."""
+    mount.remount(["seal=no"])
+    write_step(mount, commit, large=512 << 20)
+    asks = subprocess.Popen([ckptfs.path, "seal", store], stderr=subprocess.PIPE, text=True)
+    time.sleep(0.05)
+    mount.umount()
+    _, said = asks.communicate(timeout=20)
+    assert asks.returncode in (0, 1), said
+    at_rest = subprocess.Popen([ckptfs.path, "seal", store], stderr=subprocess.PIPE, text=True)
+    time.sleep(0.05)
+    at_rest.send_signal(signal.SIGINT)
+    at_rest.communicate(timeout=20)
+    assert ckptfs.json("verify", "--read-data", store)["bad"] == []
+    ckptfs("seal", store)
+    assert ckptfs.json("verify", "--read-data", store)["unsealed"] == 0
