@@ -308,3 +308,17 @@ int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how)
 	free(r.buf);
 	return rc;
 }
+
+bool ckpt_seal_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint8_t ret_digest[CKPT_SHA256_LEN])
+{
+	struct ckpt_seal seal;
+
+	if (e->type == CKPT_ENTRY_FILE && e->content == CKPT_CONTENT_NONE) {
+		ckpt_sha256(NULL, 0, ret_digest);
+		return true;
+	}
+	if (!ckpt_manifest_seal(m, e->index, &seal))
+		return false;
+	memcpy(ret_digest, seal.sha256, sizeof(seal.sha256));
+	return true;
+}

@@ -22,3 +22,6 @@ struct ckpt_seal_how {
 // it is reopened or being removed, try again; -EIO a file cannot be read or is not what was committed, or the outcome is unknown;
 // ... Failures but the first three are in the error log, and the step is as it was, or some more of its files are sealed.
 int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how);
+
+// The SHA-256 of a file's bytes; false: it is not known, or e is no file.
+bool ckpt_seal_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint8_t ret_digest[CKPT_SHA256_LEN]);

@@ -331,16 +331,14 @@ static int get_live(struct ckpt_fs *fs, struct node *n, const char *name, char *
 
 static int get_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e, char **ret_value, size_t *ret_len)
 {
-	struct ckpt_seal seal;
+	uint8_t digest[CKPT_SHA256_LEN];
 
-	if (e->type == CKPT_ENTRY_FILE && e->content == CKPT_CONTENT_NONE)
-		ckpt_sha256(NULL, 0, seal.sha256);
-	else if (e->type != CKPT_ENTRY_FILE || !ckpt_manifest_seal(m, e->index, &seal))
+	if (!ckpt_seal_sha256(m, e, digest))
 		return -ENODATA;
 	*ret_value = malloc(CKPT_SHA256_HEX_LEN + 1);
 	if (!*ret_value)
 		return -ENOMEM;
-	ckpt_hex(seal.sha256, sizeof(seal.sha256), *ret_value);
+	ckpt_hex(digest, sizeof(digest), *ret_value);
 	*ret_len = CKPT_SHA256_HEX_LEN;
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "core/delete.h"
 #include "core/profile.h"
+#include "core/seal.h"
 #include "core/stage.h"
 #include "core/util.h"
 #include "fs/mount.h"
@@ -161,11 +162,11 @@ json_t *ckpt_row_staged(const json_t *session)
 static json_t *sha256_of(const struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
 	char hex[CKPT_SHA256_HEX_LEN + 1];
-	struct ckpt_seal seal;
+	uint8_t digest[CKPT_SHA256_LEN];
 
-	if (e->type != CKPT_ENTRY_FILE || !ckpt_manifest_seal(m, e->index, &seal))
+	if (!ckpt_seal_sha256(m, e, digest))
 		return json_null();
-	ckpt_hex(seal.sha256, sizeof(seal.sha256), hex);
+	ckpt_hex(digest, sizeof(digest), hex);
 	return json_string(hex);
 }
 
