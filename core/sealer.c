@@ -148,8 +148,10 @@ int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer)
 	return 0;
 }
 
-void ckpt_sealer_wake(struct ckpt_sealer *sealer)
+void ckpt_sealer_wake(struct ckpt_store *s)
 {
+	struct ckpt_sealer *sealer = __atomic_load_n(&s->sealer, __ATOMIC_ACQUIRE);
+
 	if (!sealer)
 		return;
 	LOCK_SCOPE(&sealer->lock);

@@ -11,7 +11,7 @@ struct ckpt_sealer;
 struct ckpt_store;
 
 int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer); // s is borrowed; 0, -ENOMEM, -EAGAIN
-void ckpt_sealer_wake(struct ckpt_sealer *sealer); // there may be something to seal; NULL is fine
+void ckpt_sealer_wake(struct ckpt_store *s);       // there may be something to seal, if anybody seals in this store
 void ckpt_sealer_stop(struct ckpt_sealer *sealer); // it seals no more; NULL is fine
 void ckpt_sealer_free(struct ckpt_sealer *sealer); // after _stop, when nobody wakes it; NULL is fine
 // The files of the steps that are not sealed yet, but for those that could not be; NULL: 0.

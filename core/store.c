@@ -577,7 +577,11 @@ static void folders_forget(struct ckpt_store *s)
 
 int ckpt_store_seal_behind(struct ckpt_store *s)
 {
-	return s->writable && s->settings.seal ? ckpt_sealer_new(s, &s->sealer) : 0;
+	struct ckpt_sealer *sealer = NULL;
+	int rc = s->writable && s->settings.seal ? ckpt_sealer_new(s, &sealer) : 0;
+
+	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
+	return rc;
 }
 
 void ckpt_store_rest(struct ckpt_store *s)

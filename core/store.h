@@ -76,7 +76,7 @@ struct ckpt_store {
 	bool closing;                 // atomic: who watches a reopened step ends
 	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
 	struct ckpt_trash *trash;     // NULL when opened for reading
-	struct ckpt_sealer *sealer;   // NULL but for a mount that seals
+	struct ckpt_sealer *sealer;   // NULL but for a mount that seals; atomic
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);
