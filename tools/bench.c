@@ -20,7 +20,7 @@ static const struct argp_option options[] = {
 	{"quick", OPT_QUICK, NULL, 0, "3 pairs, 256 MiB, 1,000 files: a look, no measurement", 0},
 	{"pairs", OPT_PAIRS, "N", 0, "how often each figure is taken (default 11)", 0},
 	{"only", OPT_ONLY, "GLOB", 0, "only figures whose name matches: 'save-*', '@(list|walk-*)'", 0},
-	{"mount-options", 'o', "OPTS", 0, "mount with these, as in no_passthrough", 0},
+	{"mount-options", 'o', "OPTS", 0, "mount with these, as in no_passthrough; seal=yes: with what is done behind a save, too", 0},
 	{"work-bytes", OPT_WORK_BYTES, "SIZE", 0, "bytes in the large files together (default 2GiB)", 0},
 	{"files", OPT_FILES, "N", 0,
 	 "small files (default 10000); the listing has as many steps, the largest store 100 times as many files", 0},
