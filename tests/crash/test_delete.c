@@ -2,7 +2,7 @@
 // goes at any point: what was acknowledged is so, what was cut happened wholly or not at all, what is in the trash is whole, and
 // what expires leaves nothing behind (I11).
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 4 by default; CKPT_TEST_FULL=1: 8, and
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 4 by default; CKPT_TEST_FULL=1: 6, and
 // every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th point.
 #include "tests/support/disk.h"
 #include "tests/support/life.h"
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 
 #define SEEDS_DEFAULT 4
-#define SEEDS_FULL 8
+#define SEEDS_FULL 6
 #define SAVES_EACH 7 // of the points within a save
 #define THOROUGH_EACH 8
 #define POINTS_MAX 20000

@@ -8,7 +8,10 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.timeout(120)
+FULL = os.environ.get("CKPT_TEST_FULL")
+LIMIT = 300 if FULL else 100  # seconds for all figures
+
+pytestmark = pytest.mark.timeout(LIMIT + 20)
 
 FIELDS = {"name", "ratio", "native_ratio", "wall_s", "plain_wall_s", "cpu_ratio", "pairs", "target", "met", "value", "measure"}
 TINY = ["--quick", "--pairs", "1", "--work-bytes", "1MiB", "--files", "100"]
@@ -20,7 +23,7 @@ def start(ckptfs, scratch, *options):
 
 def figures(ckptfs, scratch, *options):
     process = start(ckptfs, scratch, "--json", *options)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
     assert os.listdir(scratch) == [], "it left something behind"
     return {figure["name"]: figure for figure in json.loads(out)}
@@ -28,7 +31,7 @@ def figures(ckptfs, scratch, *options):
 
 def test_every_figure_that_needs_no_root_is_measured(ckptfs, scratch):
     # Ten thousand steps and a hundred thousand inodes are made only where there is time.
-    options, large = ([], {"list", "mount-warm", "inodes", "mmap-cold"}) if os.environ.get("CKPT_TEST_FULL") else (["--only", "[!ilm]*"], set())
+    options, large = ([], {"list", "mount-warm", "inodes", "mmap-cold"}) if FULL else (["--only", "[!ilm]*"], set())
     found = figures(ckptfs, scratch, *options)
     assert {"save-1", "save-2", "files-fsync", "restore-warm", "walk-warm"} | large <= set(found)
     for figure in found.values():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from support.fixtures import FULL, SLOW, needs_root, scratch_folder
+from support.fixtures import FULL, LONG, SLOW, needs_root, scratch_folder
 from support.model import Model
 from support.mounting import World
 
@@ -79,7 +79,7 @@ def test_a_mount_is_a_plain_folder_in_which_steps_appear_when_complete(ckptfs):
             yield done[-1]
 
     @given(st.data())
-    @settings(max_examples=2000 if FULL else 120, derandomize=not FULL, deadline=None, database=None, print_blob=False, phases=[Phase.generate],
+    @settings(max_examples=(2000 if LONG else 1000) if FULL else 120, derandomize=not FULL, deadline=None, database=None, print_blob=False, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))
     def explore(data):
         done.clear()
