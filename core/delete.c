@@ -207,6 +207,8 @@ int ckpt_undelete(struct ckpt_step *step)
 	ckpt_step_release_locked(step);
 	ckpt_lock_drop(&s->lock);
 	if (!rc)
+		ckpt_sealer_wake(s);
+	if (!rc)
 		index_behind(step, &summary);
 	else if (rc != -ESTALE && rc != -ENOENT && rc != -EEXIST)
 		ckpt_errlog_add(s->errlog, step->name, rc, "try it again",

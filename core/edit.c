@@ -31,12 +31,14 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 
 static int copy_seal(struct ckpt_edit *d, uint32_t index)
 {
+	uint32_t first = ckpt_manifest_first_link(d->m, index);
 	struct ckpt_chunk chunk;
 	struct ckpt_seal seal;
 	int rc;
 
-	if (!ckpt_manifest_seal(d->m, index, &seal))
+	if (d->sealed[first] || !ckpt_manifest_seal(d->m, index, &seal))
 		return 0;
+	d->sealed[first] = true;
 	rc = ckpt_manifest_writer_seal(d->w, d->handles[index], seal.sha256);
 	for (uint32_t i = 0; i < seal.count && !rc; i++) {
 		ckpt_manifest_chunk(d->m, seal.first + i, &chunk);
@@ -76,7 +78,8 @@ int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
 	int rc = ckpt_manifest_writer_new(&d->w);
 
 	d->handles = calloc(count, sizeof(*d->handles));
-	if (!rc && !d->handles)
+	d->sealed = calloc(count, sizeof(*d->sealed));
+	if (!rc && (!d->handles || !d->sealed))
 		rc = -ENOMEM;
 	if (!rc)
 		rc = ckpt_manifest_writer_session(d->w, d->step->session, &own);
@@ -105,6 +108,7 @@ void ckpt_edit_done(struct ckpt_edit *d)
 	ckpt_manifest_unref(d->m);
 	ckpt_manifest_unref(d->next);
 	free(d->handles);
+	free(d->sealed);
 	free(d->data);
 }
 

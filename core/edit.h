@@ -20,6 +20,7 @@ struct ckpt_edit {
 	int64_t committed_ns;
 	struct ckpt_manifest_writer *w;
 	uint32_t *handles; // in w, by index in m
+	bool *sealed;      // by index in m: of these hard links one has its seal in w
 	uint32_t parent;   // the directory, by index in m, that has dirs_in_parent more
 	int dirs_in_parent;
 	// The result.

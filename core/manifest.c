@@ -374,7 +374,7 @@ static int check_inodes(struct ckpt_manifest *m)
 		if (e[ENTRY_TYPE] != CKPT_ENTRY_FILE)
 			continue;
 		m->files++;
-		m->files_with_bytes += e[ENTRY_CONTENT] == CKPT_CONTENT_RAW;
+		m->files_with_bytes += ckpt_get64(e + ENTRY_SIZE) > 0;
 		if (__builtin_add_overflow(m->bytes, ckpt_get64(e + ENTRY_SIZE), &m->bytes))
 			return -EBADMSG;
 	}
@@ -429,7 +429,8 @@ static int check_seals(const struct ckpt_manifest *m)
 		if (entry < next_entry || entry >= m->entries.count || ckpt_get32(s + SEAL_ZERO))
 			return -EBADMSG;
 		e = entry_at(m, entry);
-		if (e[ENTRY_CONTENT] != CKPT_CONTENT_RAW || ckpt_manifest_first_link(m, entry) != entry)
+		if (e[ENTRY_CONTENT] != CKPT_CONTENT_RAW || !ckpt_get64(e + ENTRY_SIZE) ||
+		    ckpt_manifest_first_link(m, entry) != entry)
 			return -EBADMSG;
 		if (ckpt_get32(s + SEAL_FIRST) != next || count > m->chunks.count - next ||
 		    !chunks_ok(m, next, count, ckpt_get64(e + ENTRY_SIZE)))
@@ -687,4 +688,18 @@ void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct c
 bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m)
 {
 	return m->seals.count == m->files_with_bytes;
+}
+
+static bool same_table(const struct table *a, const struct table *b, size_t row_bytes)
+{
+	return a->count == b->count && !memcmp(a->rows, b->rows, (size_t)a->count * row_bytes);
+}
+
+bool ckpt_manifest_same_entries(const struct ckpt_manifest *a, const struct ckpt_manifest *b)
+{
+	return same_table(&a->entries, &b->entries, ENTRY_BYTES) &&
+	       same_table(&a->sessions, &b->sessions, SESSION_BYTES) &&
+	       same_table(&a->xattr_sets, &b->xattr_sets, XSET_BYTES) &&
+	       same_table(&a->xattrs, &b->xattrs, XATTR_BYTES) && a->strings_len == b->strings_len &&
+	       !memcmp(a->strings, b->strings, a->strings_len);
 }

@@ -86,6 +86,8 @@ const char *ckpt_manifest_session(const struct ckpt_manifest *m, uint32_t i);
 bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *entry, uint32_t i,
 			 const char **ret_name, const void **ret_value, size_t *ret_len);
 
+// They name the same files, in the same places with the same attributes; what is known of the bytes may differ.
+bool ckpt_manifest_same_entries(const struct ckpt_manifest *a, const struct ckpt_manifest *b);
 // The first of an entry's hard links, which may be itself.
 uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index);
 // The seal of a file with bytes, the same for its hard links; false: it has none.

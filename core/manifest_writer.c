@@ -270,7 +270,8 @@ int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, c
 	int r;
 
 	assert(!w->spent);
-	if (handle >= w->item_count || w->items[handle].content != CKPT_CONTENT_RAW || w->items[handle].seal)
+	if (handle >= w->item_count || !w->items[handle].bytes || w->items[handle].content != CKPT_CONTENT_RAW ||
+	    w->items[handle].seal)
 		return -EINVAL;
 	r = ckpt_grow((void **)&w->seals, &w->seal_cap, w->seal_count + 1, sizeof(*w->seals));
 	if (r)

@@ -357,6 +357,43 @@ static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_s
 	return 0;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool same_files(struct ckpt_step *base, const struct ckpt_summary *version)
+{
+	struct ckpt_manifest *was = NULL, *is = NULL;
+	bool same = !ckpt_step_read_manifest(base, version, &was) && !ckpt_step_manifest(base, &is) &&
+		    ckpt_manifest_same_entries(was, is);
+
+	ckpt_manifest_unref(was);
+	ckpt_manifest_unref(is);
+	return same;
+}
+
+// The step may have been sealed since that version, or pinned.
+static bool is_as_in(struct ckpt_step *base, uint32_t version)
+{
+	struct ckpt_record was, is;
+	bool same;
+
+	if (base->summary.version == version)
+		return true;
+	if (ckpt_step_record(base, version, &was))
+		return false;
+	if (ckpt_step_record(base, base->summary.version, &is)) {
+		ckpt_record_done(&was);
+		return false;
+	}
+	same = !strcmp(was.summary.session, base->session) && same_text(was.metadata, is.metadata) &&
+	       same_files(base, &was.summary);
+	ckpt_record_done(&was);
+	ckpt_record_done(&is);
+	return same;
+}
+
 int ckpt_reopen_resume(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
@@ -364,7 +401,7 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 	struct ckpt_step *base = ckpt_step_find(s, step->folder_id, step->name), *before = NULL;
 	int rc = !base ? -ENOENT : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_reopen_any(base) ? -EEXIST : 0;
 
-	if (!rc && base->summary.version != step->from_version) {
+	if (!rc && !is_as_in(base, step->from_version)) {
 		ckpt_errlog_add(s->errlog, step->name, -EEXIST,
 				"copy what you need from .ckptfs/staged, then drop it: `ckptfs abort`",
 				"the step has another version since: these changes would undo what it brought");

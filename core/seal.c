@@ -16,12 +16,14 @@
 // that says so is put under the lock of all acts, by the caller's.
 //
 // Invariants:
-//  1. A seal is given to the file that was read: same session, same raw file, same size; whatever version it is in by then.
+//  1. A seal is given to the file that was read, whatever version it is in by then: same raw file, inode number, size and time.
 //  2. Raw files of committed steps are never changed in place, so that what was read is what is there.
 
 #define READ_BYTES ((size_t)1 << 20)
 #define BAD_FILES_MAX 8                      // that are told one by one; with more it is not the files
 #define PUT_AFTER_BYTES (UINT64_C(64) << 30) // what a crash may make read again
+#define PUTS_MAX 8                           // of one step: each has a manifest of its own
+#define LOOK_NS 20000000
 
 struct read_file {
 	uint32_t index; // in the manifest that was read
@@ -38,7 +40,11 @@ struct reading {
 	size_t file_count, file_cap, chunk_count, chunk_cap;
 	uint32_t next; // the entry to go on with
 	uint64_t bytes;
-	unsigned bad_files; // what is wrong with one keeps no other from its seal
+	struct {
+		uint32_t index;
+		int error;
+	} bad[BAD_FILES_MAX]; // what is wrong with one keeps no other from its seal
+	unsigned bad_count;
 	void *buf;
 	int result;
 };
@@ -103,25 +109,8 @@ static int read_bytes(struct reading *r, int fd, uint64_t bytes, struct read_fil
 	return 0;
 }
 
-static void complain(struct ckpt_step *step, const char *path, int error)
-{
-	if (ckpt_step_state(step) != CKPT_STEP_COMMITTED)
-		return; // it was removed meanwhile, with its files
-	if (path)
-		ckpt_errlog_add(step->store->errlog, step->name, error,
-				"run `ckptfs verify` on the store; the file may have to come from another copy",
-				error == -ENODATA ? "%s is shorter than it was committed, and was not sealed"
-						  : "%s could not be read to seal it",
-				path);
-	else
-		ckpt_errlog_add(step->store->errlog, step->name, error,
-				"nothing is lost: it is sealed later, or by `ckptfs seal`",
-				"what was learnt of its files could not be stored");
-}
-
 static int read_entry(struct reading *r, uint32_t index, uint64_t bytes)
 {
-	char path[PATH_MAX] = "?";
 	size_t chunks = r->chunk_count;
 	struct read_file f = {.index = index, .first = chunks};
 	int fd, rc = ckpt_step_open_raw(r->step, r->m, index, &fd);
@@ -137,35 +126,38 @@ static int read_entry(struct reading *r, uint32_t index, uint64_t bytes)
 		return 0;
 	}
 	r->chunk_count = chunks;
-	if (rc != -EINTR) {
-		ckpt_manifest_path(r->m, index, path, sizeof(path));
-		complain(r->step, path, rc);
-	}
+	if (rc == -EINTR)
+		return rc;
+	r->bad[r->bad_count].index = index;
+	r->bad[r->bad_count++].error = rc;
 	if (rc != -EIO && rc != -ENODATA)
 		return rc;
-	return ++r->bad_files < BAD_FILES_MAX ? 0 : -EIO;
+	return r->bad_count < BAD_FILES_MAX ? 0 : -EIO;
 }
 
 // From entry `next` on, until it is time to write down what was read.
 static int read_some(struct reading *r)
 {
 	uint32_t count = ckpt_manifest_count(r->m);
-	uint64_t until = r->bytes + PUT_AFTER_BYTES;
+	uint64_t files, bytes, until;
 	int rc = 0;
+
+	ckpt_manifest_totals(r->m, &files, &bytes);
+	until = r->bytes + MAX(PUT_AFTER_BYTES, bytes / PUTS_MAX);
 
 	for (; r->next < count && r->bytes < until && !rc; r->next++) {
 		struct ckpt_entry e;
 		struct ckpt_seal seal;
 
 		ckpt_manifest_entry(r->m, r->next, &e);
-		if (e.content == CKPT_CONTENT_RAW && ckpt_manifest_first_link(r->m, r->next) == r->next &&
+		if (e.content == CKPT_CONTENT_RAW && e.bytes && ckpt_manifest_first_link(r->m, r->next) == r->next &&
 		    !ckpt_manifest_seal(r->m, r->next, &seal))
 			rc = read_entry(r, r->next, e.bytes);
 	}
 	return rc;
 }
 
-// The thread has no lock of the store's, and does nothing that others wait for: it may be as slow as it must.
+// The thread takes no lock that others want: it may be as slow as it must.
 static void give_way(void)
 {
 	const struct sched_param none = {0};
@@ -186,11 +178,46 @@ static void *reading_thread(void *arg)
 static int read_behind(struct reading *r)
 {
 	pthread_t thread;
+	struct timespec at;
 
 	if (pthread_create(&thread, NULL, reading_thread, r))
 		return -EAGAIN;
-	pthread_join(thread, NULL);
+	do {
+		r->how->meanwhile(r->how->arg);
+		clock_gettime(CLOCK_MONOTONIC, &at);
+		at.tv_nsec += LOOK_NS;
+		at.tv_sec += at.tv_nsec / 1000000000;
+		at.tv_nsec %= 1000000000;
+	} while (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &at) == ETIMEDOUT);
 	return r->result;
+}
+
+// --- What went wrong ----------------------------------------------------------------------------------------------------
+
+static void complain(struct ckpt_step *step, const char *path, int error)
+{
+	if (ckpt_step_state(step) != CKPT_STEP_COMMITTED)
+		return; // it was removed meanwhile, with its files
+	if (path)
+		ckpt_errlog_add(step->store->errlog, step->name, error,
+				"run `ckptfs verify` on the store; the file may have to come from another copy",
+				error == -ENODATA ? "%s is shorter than it was committed, and was not sealed"
+						  : "%s could not be read to seal it",
+				path);
+	else
+		ckpt_errlog_add(step->store->errlog, step->name, error,
+				"nothing is lost: it is sealed later, or by `ckptfs seal`",
+				"what was learnt of its files could not be stored");
+}
+
+static void complain_of_files(const struct reading *r)
+{
+	for (unsigned i = 0; i < r->bad_count; i++) {
+		char path[PATH_MAX] = "a file";
+
+		ckpt_manifest_path(r->m, r->bad[i].index, path, sizeof(path));
+		complain(r->step, path, r->bad[i].error);
+	}
 }
 
 // --- Writing down -------------------------------------------------------------------------------------------------------
@@ -206,7 +233,8 @@ static bool find(const struct reading *r, const struct ckpt_edit *d, uint32_t re
 		return false;
 	ckpt_manifest_entry(d->m, *ret_index, &e);
 	ckpt_manifest_entry(r->m, read, &was_e);
-	return e.content == CKPT_CONTENT_RAW && e.bytes == was_e.bytes &&
+	return e.content == CKPT_CONTENT_RAW && e.ino == was_e.ino && e.bytes == was_e.bytes &&
+	       e.mtime_s == was_e.mtime_s && e.mtime_ns == was_e.mtime_ns &&
 	       !ckpt_manifest_seal(d->m, *ret_index, &seal) &&
 	       !ckpt_step_raw_path(r->step, r->m, read, was, sizeof(was)) &&
 	       !ckpt_step_raw_path(r->step, d->m, *ret_index, is, sizeof(is)) && !strcmp(was, is);
@@ -230,11 +258,19 @@ static int give_seals(const struct reading *r, struct ckpt_edit *d, bool *ret_an
 	return rc;
 }
 
+// An older program has not said of a step without a byte that it is sealed.
+static bool says_too_little(struct ckpt_step *step, const struct ckpt_manifest *m)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return !step->summary.sealed && ckpt_manifest_is_sealed(m);
+}
+
 static int try_put(const struct reading *r, bool *adopted)
 {
 	struct ckpt_edit d = {.step = r->step, .event = CKPT_EVENT_SEAL, .same_files = true};
-	bool any = false;
 	int rc = ckpt_edit_begin(&d, adopted);
+	bool any = !rc && says_too_little(r->step, d.m);
 
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
@@ -250,7 +286,7 @@ static int put(struct reading *r)
 {
 	LOCK_SCOPE(&r->step->store->acts_lock);
 	bool adopted = false;
-	int rc = r->file_count ? -EAGAIN : 0;
+	int rc = r->file_count || says_too_little(r->step, r->m) ? -EAGAIN : 0;
 
 	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++)
 		rc = try_put(r, &adopted);
@@ -262,27 +298,49 @@ static int put(struct reading *r)
 
 // --- The act ------------------------------------------------------------------------------------------------------------
 
-static bool is_current(struct reading *r)
+static bool is_current(struct reading *r, bool *ret_sealed)
 {
 	LOCK_SCOPE(&r->step->lock);
 
+	*ret_sealed = r->step->summary.sealed;
 	return !memcmp(ckpt_manifest_sha256(r->m), r->step->summary.manifest_sha256, CKPT_SHA256_LEN);
 }
 
 // What was added meanwhile is in another manifest: it is read next.
 static int take_manifest(struct reading *r, bool *ret_done)
 {
+	bool current, sealed;
 	int rc = 0;
 
 	if (ckpt_step_state(r->step) != CKPT_STEP_COMMITTED)
 		return -ESTALE;
-	if (r->m && !is_current(r)) {
+	if (!r->m)
+		rc = ckpt_step_manifest(r->step, &r->m);
+	if (rc)
+		return rc;
+	current = is_current(r, &sealed);
+	*ret_done = current && sealed;
+	if (current && !sealed && r->next == ckpt_manifest_count(r->m))
+		return -EIO; // all of it was read, and still there is a file without a seal
+	if (!current) {
 		ckpt_manifest_unref(TAKE_PTR(r->m));
 		r->next = 0;
 	}
-	if (!r->m)
-		rc = ckpt_step_manifest(r->step, &r->m);
-	*ret_done = !rc && ckpt_manifest_is_sealed(r->m);
+	return 0;
+}
+
+// One round: what is read is written down, whatever ends the reading.
+static int seal_some(struct reading *r)
+{
+	int rc = r->how->meanwhile ? read_behind(r) : read_some(r), put_rc;
+
+	complain_of_files(r);
+	put_rc = put(r);
+	if (!rc)
+		rc = put_rc;
+	if (!rc && r->bad_count && r->next == ckpt_manifest_count(r->m))
+		rc = -EIO;
+	r->bad_count = 0;
 	return rc;
 }
 
@@ -290,17 +348,12 @@ int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how)
 {
 	struct reading r = {.step = step, .how = how, .buf = malloc(READ_BYTES)};
 	bool done = false;
-	int rc = r.buf ? take_manifest(&r, &done) : -ENOMEM, put_rc;
+	int rc = r.buf ? 0 : -ENOMEM;
 
 	while (!rc && !done) {
-		rc = how->background ? read_behind(&r) : read_some(&r);
-		put_rc = put(&r);
-		if (!rc)
-			rc = put_rc;
-		if (!rc && r.bad_files && r.next == ckpt_manifest_count(r.m))
-			rc = -EIO;
-		if (!rc)
-			rc = take_manifest(&r, &done);
+		rc = take_manifest(&r, &done);
+		if (!rc && !done && r.m)
+			rc = seal_some(&r);
 	}
 	ckpt_manifest_unref(r.m);
 	free(r.files);
@@ -313,7 +366,7 @@ bool ckpt_seal_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e,
 {
 	struct ckpt_seal seal;
 
-	if (e->type == CKPT_ENTRY_FILE && e->content == CKPT_CONTENT_NONE) {
+	if (e->type == CKPT_ENTRY_FILE && !e->bytes) {
 		ckpt_sha256(NULL, 0, ret_digest);
 		return true;
 	}

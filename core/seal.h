@@ -1,8 +1,8 @@
 // Sealing: all bytes of a committed step are read once, and its next version says what they are, the SHA-256 of each file and
 // of its chunks. From then on `ckptfs verify` can tell whether a byte has changed.
 //
-// The files do not move and clients see no change. What was sealed before, or came from a version that was, is not read again.
-// Threads: any, one at a time for a step. Blocks on the disk for as long as the step takes to read.
+// The files do not move and clients see no change. What an amend has left of a sealed version is not read again.
+// Threads: any; two that seal one step read it twice. Blocks on the disk for as long as the step takes to read.
 #pragma once
 
 #include "core/step.h"
@@ -12,9 +12,11 @@
 #define CKPT_EVENT_SEAL "seal"               // of its versions
 
 struct ckpt_seal_how {
-	bool background; // give way to all other work of the machine
-	// After each chunk: may sleep, or end the sealing by answering false. NULL: on and on.
+	// After each chunk, by who reads: may sleep, or end the sealing by answering false. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
+	// Not NULL: a thread of its own reads, which gives way to all other work of the machine, and may be preempted for long: go_on
+	// must hold no lock that others want. This is called by the caller's thread meanwhile, every 20 ms.
+	void (*meanwhile)(void *arg);
 	void *arg;
 };
 

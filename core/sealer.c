@@ -7,7 +7,7 @@
 #include "core/util.h"
 
 #define AGAIN_NS INT64_C(1000000000)   // until a step is tried again that is being changed
-#define LATER_NS INT64_C(600000000000) // or could not be sealed
+#define LATER_NS INT64_C(600000000000) // or for which there was no memory, no room, ...
 #define SAVE_SHARE 8                   // of its time: what it takes while a save runs
 #define NAP_NS INT64_C(20000000)       // so long at once, to hear of its end
 
@@ -16,8 +16,10 @@ struct ckpt_sealer {
 	pthread_t thread;
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
-	bool stop, woken; // guarded by lock
-	int64_t chunk_ns; // when it began the chunk in hand, monotonic
+	bool woken;       // guarded by lock
+	bool stop;        // set under lock; atomic
+	bool save_runs;   // at the last look; atomic
+	int64_t chunk_ns; // when the reading thread began the chunk in hand, monotonic
 };
 
 // --- Which step ---------------------------------------------------------------------------------------------------------
@@ -35,7 +37,7 @@ static int choose_locked(void *arg, struct ckpt_step *step)
 
 	if (step->summary.sealed)
 		return 0;
-	if (step->seal_after_ns > c->now_ns)
+	if (step->seal_failed == step->summary.version && step->seal_after_ns > c->now_ns)
 		c->next_ns = MIN(c->next_ns, step->seal_after_ns);
 	else if (!c->step || step->summary.sequence < c->step->summary.sequence)
 		c->step = step;
@@ -64,27 +66,27 @@ static int writes_locked(void *arg __attribute__((unused)), struct ckpt_step *st
 	return step->state == CKPT_STEP_COMMITTING || step->writers;
 }
 
-static bool save_runs(struct ckpt_store *s)
+static void look_for_saves(void *arg)
 {
-	LOCK_SCOPE(&s->lock);
+	struct ckpt_sealer *sealer = arg;
+	LOCK_SCOPE(&sealer->store->lock);
+	int runs = ckpt_step_each_locked(sealer->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING,
+					 writes_locked, NULL);
 
-	return ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, writes_locked, NULL);
+	__atomic_store_n(&sealer->save_runs, runs, __ATOMIC_RELAXED);
 }
 
-static bool stops(struct ckpt_sealer *sealer)
+static bool stops(const struct ckpt_sealer *sealer)
 {
-	LOCK_SCOPE(&sealer->lock);
-
-	return sealer->stop;
+	return __atomic_load_n(&sealer->stop, __ATOMIC_RELAXED);
 }
 
-// Its thread is that of the reading.
 static bool go_on(void *arg, uint64_t bytes __attribute__((unused)))
 {
 	struct ckpt_sealer *sealer = arg;
 	int64_t now_ns = ckpt_sys.mono_ns(), until_ns = now_ns + (now_ns - sealer->chunk_ns) * (SAVE_SHARE - 1);
 
-	while (!stops(sealer) && ckpt_sys.mono_ns() < until_ns && save_runs(sealer->store))
+	while (!stops(sealer) && ckpt_sys.mono_ns() < until_ns && __atomic_load_n(&sealer->save_runs, __ATOMIC_RELAXED))
 		ckpt_sys.sleep_ns(NAP_NS);
 	sealer->chunk_ns = ckpt_sys.mono_ns();
 	return !stops(sealer);
@@ -92,25 +94,33 @@ static bool go_on(void *arg, uint64_t bytes __attribute__((unused)))
 
 // --- The thread ---------------------------------------------------------------------------------------------------------
 
+// A file that cannot be read, or a step that is too large to say it all, will be no other until the step is.
+static int64_t again_ns(int error)
+{
+	return error == -EBUSY                                         ? ckpt_sys.mono_ns() + AGAIN_NS
+	       : error == -EIO || error == -EBADMSG || error == -E2BIG ? INT64_MAX
+								       : ckpt_sys.mono_ns() + LATER_NS;
+}
+
 static void seal(struct ckpt_sealer *sealer, struct ckpt_step *step)
 {
-	const struct ckpt_seal_how how = {.background = true, .go_on = go_on, .arg = sealer};
+	const struct ckpt_seal_how how = {.go_on = go_on, .meanwhile = look_for_saves, .arg = sealer};
 	int rc;
 
 	sealer->chunk_ns = ckpt_sys.mono_ns();
 	rc = ckpt_seal(step, &how);
-	if (!rc || rc == -EINTR || rc == -ESTALE)
+	if (!rc || rc == -EINTR)
 		return;
 	LOCK_SCOPE(&step->lock);
-	step->seal_failed = rc != -EBUSY;
-	step->seal_after_ns = ckpt_sys.mono_ns() + (step->seal_failed ? LATER_NS : AGAIN_NS);
+	step->seal_failed = step->summary.version;
+	step->seal_after_ns = again_ns(rc);
 }
 
 static void wait_until(struct ckpt_sealer *sealer, int64_t at_ns)
 {
 	LOCK_SCOPE(&sealer->lock);
 
-	if (!sealer->stop && !sealer->woken)
+	if (!stops(sealer) && !sealer->woken)
 		ckpt_lock_wait_ns(&sealer->changed, &sealer->lock, at_ns - ckpt_sys.mono_ns());
 	sealer->woken = false;
 }
@@ -167,8 +177,8 @@ void ckpt_sealer_stop(struct ckpt_sealer *sealer)
 	if (!sealer)
 		return;
 	ckpt_lock_take(&sealer->lock);
-	runs = !sealer->stop;
-	sealer->stop = true;
+	runs = !stops(sealer);
+	__atomic_store_n(&sealer->stop, true, __ATOMIC_RELAXED);
 	pthread_cond_signal(&sealer->changed);
 	ckpt_lock_drop(&sealer->lock);
 	if (runs)
@@ -193,7 +203,7 @@ static int add_pending_locked(void *arg, struct ckpt_step *step)
 	struct pending *p = arg;
 	LOCK_SCOPE(&step->lock);
 
-	if (!step->summary.sealed && !step->seal_failed) {
+	if (!step->summary.sealed && (step->seal_failed != step->summary.version || step->seal_after_ns != INT64_MAX)) {
 		p->files += step->summary.files;
 		p->bytes += step->summary.bytes;
 	}

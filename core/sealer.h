@@ -14,5 +14,5 @@ int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer); // s
 void ckpt_sealer_wake(struct ckpt_store *s);       // there may be something to seal, if anybody seals in this store
 void ckpt_sealer_stop(struct ckpt_sealer *sealer); // it seals no more; NULL is fine
 void ckpt_sealer_free(struct ckpt_sealer *sealer); // after _stop, when nobody wakes it; NULL is fine
-// The files of the steps that are not sealed yet, but for those that could not be; NULL: 0.
+// The files of the steps that are not sealed yet, but for those that cannot be; NULL: 0.
 void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64_t *ret_bytes);

@@ -107,8 +107,8 @@ struct ckpt_step {
 	uint32_t deleted_by;     // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;      // DELETED: when
 	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
-	int64_t seal_after_ns;   // COMMITTED, not sealed: not to be tried before, monotonic
-	bool seal_failed;        // and why: it could not be
+	uint32_t seal_failed;    // COMMITTED: the version that could not be sealed; 0: none
+	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
 	bool moved;              // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known

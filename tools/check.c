@@ -59,8 +59,9 @@ static mode_t type_bits(enum ckpt_entry_type type)
 	return type == CKPT_ENTRY_DIR ? S_IFDIR : type == CKPT_ENTRY_SYMLINK ? S_IFLNK : S_IFREG;
 }
 
-// The kernel says EIO where the disk cannot give it. False: that was told.
-static bool read_piece(struct check *k, int fd, uint64_t at, uint64_t bytes, struct ckpt_sha256 *sum)
+// Into both sums, unless NULL. The kernel says EIO where the disk cannot give it. False: that was told.
+static bool read_piece(struct check *k, int fd, uint64_t at, uint64_t bytes, struct ckpt_sha256 *sum,
+		       struct ckpt_sha256 *whole)
 {
 	for (uint64_t done = 0; done < bytes;) {
 		ssize_t n = ckpt_sys.pread(fd, k->buf, MIN(READ_BYTES, bytes - done), (off_t)(at + done));
@@ -70,7 +71,10 @@ static bool read_piece(struct check *k, int fd, uint64_t at, uint64_t bytes, str
 			    n ? strerror((int)-n) : "it ends there");
 			return false;
 		}
-		ckpt_sha256_add(sum, k->buf, (size_t)n);
+		if (sum)
+			ckpt_sha256_add(sum, k->buf, (size_t)n);
+		if (whole)
+			ckpt_sha256_add(whole, k->buf, (size_t)n);
 		done += (uint64_t)n;
 		k->c->progress(k->c->arg, (uint64_t)n);
 	}
@@ -81,16 +85,18 @@ static bool read_piece(struct check *k, int fd, uint64_t at, uint64_t bytes, str
 static void compare_chunks(struct check *k, int fd, const struct ckpt_seal *seal)
 {
 	uint64_t at = 0, first = 0, first_bytes = 0;
+	struct ckpt_sha256 whole;
+	uint8_t is[CKPT_SHA256_LEN];
 	uint32_t damaged = 0;
 
+	ckpt_sha256_begin(&whole);
 	for (uint32_t i = 0; i < seal->count; i++) {
-		uint8_t is[CKPT_SHA256_LEN];
 		struct ckpt_chunk chunk;
 		struct ckpt_sha256 sum;
 
 		ckpt_manifest_chunk(k->m, seal->first + i, &chunk);
 		ckpt_sha256_begin(&sum);
-		if (!read_piece(k, fd, at, chunk.bytes, &sum))
+		if (!read_piece(k, fd, at, chunk.bytes, &sum, &whole))
 			return;
 		ckpt_sha256_end(&sum, is);
 		if (memcmp(is, chunk.id, sizeof(is)) && !damaged++) {
@@ -99,6 +105,9 @@ static void compare_chunks(struct check *k, int fd, const struct ckpt_seal *seal
 		}
 		at += chunk.bytes;
 	}
+	ckpt_sha256_end(&whole, is);
+	if (!damaged && memcmp(is, seal->sha256, sizeof(is)))
+		bad(k, "its SHA-256 is another than its chunks give: the manifest is wrong");
 	if (damaged)
 		bad(k, "its bytes are not those that were sealed: %u of %u chunks, the first at bytes %llu to %llu",
 		    damaged, seal->count, (unsigned long long)first, (unsigned long long)(first + first_bytes - 1));
@@ -108,7 +117,6 @@ static void compare_chunks(struct check *k, int fd, const struct ckpt_seal *seal
 static void read_file(struct check *k, int dirfd, const char *name, const struct ckpt_entry *e)
 {
 	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
-	struct ckpt_sha256 unused;
 	struct ckpt_seal seal;
 
 	if (fd < 0) {
@@ -116,10 +124,9 @@ static void read_file(struct check *k, int dirfd, const char *name, const struct
 		return;
 	}
 	posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	ckpt_sha256_begin(&unused);
 	if (ckpt_manifest_seal(k->m, e->index, &seal))
 		compare_chunks(k, fd, &seal);
-	else if (read_piece(k, fd, 0, e->bytes, &unused) && e->bytes)
+	else if (read_piece(k, fd, 0, e->bytes, NULL, NULL) && e->bytes)
 		k->c->unsealed(k->c->arg);
 }
 

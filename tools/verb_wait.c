@@ -103,22 +103,6 @@ static int refresh(struct wait *w)
 	return 0;
 }
 
-static int look_sealed(struct wait *w)
-{
-	struct ckpt_step **steps;
-	size_t count, sealed = 0;
-	int rc = has_news(w) ? refresh(w) : NOT_YET;
-
-	if (rc)
-		return rc;
-	if (ckpt_step_list(w->l.store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
-		ckpt_need(NULL);
-	for (size_t i = 0; i < count; i++)
-		sealed += steps[i]->summary.sealed;
-	ckpt_step_list_free(steps, count);
-	return sealed == count ? 0 : NOT_YET;
-}
-
 // What is listed may not be durable before its commit has been answered.
 static int look_answered(const struct wait *w, struct ckpt_step *step)
 {
@@ -150,12 +134,33 @@ static int look_step(struct wait *w)
 		return NOT_YET;
 	rc = *path ? ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted")
 		   : look_answered(w, step);
-	if (!rc && w->sealed && !step->summary.sealed)
-		rc = NOT_YET;
 	if (rc == NOT_YET)
 		w->polls = 0;
 	ckpt_step_unref(step);
 	return rc;
+}
+
+static int look_sealed(struct wait *w)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct ckpt_step **steps, *one;
+	size_t count, sealed = 0;
+	int rc = has_news(w) ? refresh(w) : NOT_YET;
+
+	if (rc)
+		return rc;
+	if (w->o.count) {
+		one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
+		rc = one && one->summary.sealed ? 0 : NOT_YET;
+		ckpt_step_unref(one);
+		return rc;
+	}
+	if (ckpt_step_list(w->l.store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	for (size_t i = 0; i < count; i++)
+		sealed += steps[i]->summary.sealed;
+	ckpt_step_list_free(steps, count);
+	return sealed == count ? 0 : NOT_YET;
 }
 
 // --- The verb -----------------------------------------------------------------------------------------------------------
@@ -166,6 +171,10 @@ static int timed_out(const struct wait *w, bool committed)
 	char after[CKPT_DURATION_MAX];
 
 	ckpt_duration_text(w->timeout_ns, after);
+	if (committed && w->sealed) {
+		hint = ckpt_text("`ckptfs seal %s` does it now, and says what is in the way", w->o.store);
+		return ckpt_fail(w->o.count ? w->o.steps[0] : w->o.store, hint, "not sealed after %s", after);
+	}
 	if (committed) {
 		hint = ckpt_text("`ckptfs status %s` says what is under way", w->o.store);
 		return ckpt_fail(w->o.store, hint, "still at work after %s", after);
@@ -178,7 +187,7 @@ static int wait_for(struct wait *w)
 {
 	const char *what = w->o.count ? w->o.steps[0] : w->o.store;
 	CLEANUP_FREE char *label = ckpt_text("waiting for %s", what);
-	bool committed = !w->o.count, idle = w->o.count && !w->idle;
+	bool committed = !w->o.count, idle = w->o.count && !w->idle && !w->sealed;
 	int64_t began_ns = ckpt_sys.mono_ns();
 	int rc = NOT_YET;
 

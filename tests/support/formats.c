@@ -175,7 +175,7 @@ static void walk_chunks(const struct ckpt_manifest *m, const struct ckpt_entry *
 
 	assert(first <= e->index);
 	if (!ckpt_manifest_seal(m, e->index, &seal)) {
-		assert(!ckpt_manifest_is_sealed(m) || e->content != CKPT_CONTENT_RAW);
+		assert(!ckpt_manifest_is_sealed(m) || e->content != CKPT_CONTENT_RAW || !e->bytes);
 		return;
 	}
 	assert(e->content == CKPT_CONTENT_RAW && ckpt_manifest_seal(m, first, &of_first));

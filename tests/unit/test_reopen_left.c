@@ -5,7 +5,9 @@
 #include "tests/support/sysfault.h"
 
 #include "core/delete.h"
+#include "core/pin.h"
 #include "core/reopen.h"
+#include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -162,6 +164,24 @@ START_TEST(changes_of_a_version_that_is_not_the_last_are_not_taken_up)
 	ck_error(ckpt_stage_resume(step), EEXIST);
 	ck_assert_uint_eq(ckpt_save_errors(s, "these changes would undo what it brought"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// Nobody has changed a file of it.
+START_TEST(changes_of_a_version_that_was_sealed_and_pinned_since_are_taken_up)
+{
+	struct ckpt_step *step = left_over();
+
+	ck_ok(ckpt_seal(base, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_pin(base, true));
+	ck_ok(ckpt_pin(base, false));
+	ck_assert_uint_eq(base->summary.version, 4);
+	ck_ok(ckpt_stage_resume(step));
+	change(step, "config.json");
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_staged_check(step, "config.json", "changed");
+	ck_assert(!step->summary.sealed);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -476,6 +496,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, changes_that_were_left_are_taken_up_dropped_given_up_or_committed);
 	tcase_add_test(tcase, changes_of_a_version_that_is_not_the_last_are_not_taken_up);
+	tcase_add_test(tcase, changes_of_a_version_that_was_sealed_and_pinned_since_are_taken_up);
 	tcase_add_test(tcase, changes_are_not_taken_up_beside_others_or_while_they_are_dropped);
 	tcase_add_test(tcase, changes_of_a_step_that_is_gone_become_a_step_of_its_name);
 	tcase_add_test(tcase, a_name_that_is_saved_anew_is_not_that_of_changes_any_more);

@@ -12,6 +12,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "core/uuid.h"
+#include "core/version.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -258,6 +259,61 @@ START_TEST(a_file_that_is_replaced_meanwhile_has_the_seal_of_its_new_bytes)
 }
 END_TEST
 
+// Its name and its raw file's path are those of what was read, its size too.
+static bool exchange_config(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	bool *done = arg;
+
+	if (!*done) {
+		CLEANUP_FD int dirfd = ckpt_sys.open(s->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+
+		*done = true;
+		ck_ok(ckpt_amend_remove(step, "config"));
+		ck_ok(ckpt_amend_clear(step, dirfd, "config"));
+		put_late(step, "config", "TEXT");
+		ck_ok(ckpt_amend_add(step, "config"));
+	}
+	return true;
+}
+
+START_TEST(a_file_that_took_the_place_of_one_meanwhile_has_its_own_seal)
+{
+	bool done = false;
+	struct ckpt_seal_how how = {.go_on = exchange_config, .arg = &done};
+
+	ck_ok(ckpt_amend_remove(step, "sub/link"));
+	ck_ok(ckpt_seal(step, &how));
+	ck_assert(done && step->summary.sealed);
+	check_seal("config", "TEXT", 4, 1);
+}
+END_TEST
+
+static int clear_sealed(void *arg __attribute__((unused)), struct ckpt_record *r)
+{
+	r->summary.sealed = false;
+	return 0;
+}
+
+// As an older program has committed it.
+START_TEST(a_record_that_says_too_little_is_made_to_say_it)
+{
+	struct ckpt_step *none = ckpt_staged_begin(s, "2000");
+	struct ckpt_summary next;
+	bool changed;
+
+	close(ckpt_staged_put(none, "empty", ""));
+	ck_ok(ckpt_commit(none, &ckpt_staged_plain));
+	ckpt_lock_take(&s->acts_lock);
+	ck_ok(ckpt_version_put(none, clear_sealed, NULL, &next, &changed));
+	ck_ok(ckpt_step_load(s, &next));
+	ckpt_lock_drop(&s->acts_lock);
+	ck_assert(!none->summary.sealed);
+	ck_ok(ckpt_seal(none, &plain));
+	ck_assert(none->summary.sealed && none->summary.version == 3);
+	ckpt_step_unref(none);
+}
+END_TEST
+
 static bool remove_one(void *arg, uint64_t bytes __attribute__((unused)))
 {
 	struct ckpt_manifest *m = manifest();
@@ -424,6 +480,8 @@ int main(void)
 	tcase_add_test(act, who_is_told_to_stop_keeps_whole_files);
 	tcase_add_test(act, what_is_added_meanwhile_is_sealed_too);
 	tcase_add_test(act, a_file_that_is_replaced_meanwhile_has_the_seal_of_its_new_bytes);
+	tcase_add_test(act, a_file_that_took_the_place_of_one_meanwhile_has_its_own_seal);
+	tcase_add_test(act, a_record_that_says_too_little_is_made_to_say_it);
 	tcase_add_test(act, a_step_that_is_being_removed_is_left_alone);
 	tcase_add_test(act, what_is_removed_meanwhile_stays_so);
 	tcase_add_test(act, a_step_that_is_gone_or_another_is_not_sealed);
