@@ -2,8 +2,7 @@
 // the second attempt works.
 #include "tests/support/allocfault.h"
 #include "tests/support/amends.h"
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/amend.h"
 #include "core/reopen.h"
@@ -21,7 +20,7 @@
 // --- Each act ---------------------------------------------------------------------------------------------------------
 
 // True: it was made to fail. What a client does again is the same.
-static bool faulty(struct ckpt_store *s, const char *dir, size_t act, uint64_t n)
+static bool faulty(size_t act, uint64_t n)
 {
 	struct ckpt_step *of;
 	size_t done;
@@ -50,15 +49,12 @@ START_TEST(an_allocation_that_fails_fails_the_act_or_does_no_harm)
 	bool fired = true;
 
 	for (uint64_t n = 1; fired; n++) {
-		struct ckpt_store *s;
-		char dir[PATH_MAX];
-
 		ckpt_amends_init(dir);
 		s = ckpt_save_open(dir);
 		for (size_t i = 0; i < (size_t)_i; i++)
 			ck_ok(ckpt_amends_do(s, i));
 		ckpt_amends_settle(s);
-		fired = faulty(s, dir, (size_t)_i, n);
+		fired = faulty((size_t)_i, n);
 		ckpt_store_close(s);
 		ckpt_amends_check_at(dir, (size_t)_i + 1, (size_t)_i + 1);
 		ckpt_temp_empty(dir, true);
@@ -68,23 +64,11 @@ END_TEST
 
 // --- Names ------------------------------------------------------------------------------------------------------------
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
-
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1000");
+	ckpt_fixture_step_open("1000");
 	close(ckpt_staged_put(step, "model.bin", "committed"));
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-}
-
-static void teardown(void)
-{
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
 }
 
 static void put(const char *name, const char *text)
@@ -170,7 +154,7 @@ int main(void)
 
 	tcase_add_loop_test(acts, an_allocation_that_fails_fails_the_act_or_does_no_harm, 0, CKPT_AMEND_ACTS);
 	suite_add_tcase(suite, acts);
-	tcase_add_checked_fixture(names, setup, teardown);
+	tcase_add_checked_fixture(names, setup, ckpt_fixture_step_close);
 	tcase_add_test(names, a_name_that_there_is_no_memory_for_is_not_given);
 	tcase_add_test(names, a_step_of_several_sessions_is_added_to_or_is_as_it_was);
 	suite_add_tcase(suite, names);

@@ -1,7 +1,6 @@
 // Files that are being added to a committed step, and what becomes of step and files meanwhile: other names, a step that is
 // reopened, removed or deleted, answers that are lost, and disks that fail.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/amend.h"
 #include "core/delete.h"
@@ -16,15 +15,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
 static struct ckpt_step *base;
 static struct ckpt_fault fault;
 
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_open();
 	base = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(base, "model.bin", "committed"));
 	ck_ok(ckpt_sys.mkdir(base->dirfd, "sub", 0755));
@@ -37,7 +33,7 @@ static void setup(void)
 static void teardown(void)
 {
 	ckpt_step_unref(base);
-	ckpt_store_close(s);
+	ckpt_fixture_close();
 }
 
 static int session_fd(void)
@@ -221,8 +217,7 @@ static struct ckpt_step *without_manifest(void)
 	memcpy(name, large->name, sizeof(name));
 	ckpt_step_unref(large);
 	ckpt_step_unref(TAKE_PTR(base));
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	fault = (struct ckpt_fault){0};
 	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
 	found = ckpt_step_find(s, folder_id, name);

@@ -1,7 +1,6 @@
 // The rules of a commit among threads: the gate, writers, who joins whom, names. Files that a leftover holds are in
 // test_commit_leftovers.c, what fails and what dies in tests/crash.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/sys.h"
 #include "core/util.h"
@@ -9,20 +8,6 @@
 #include <stdio.h>
 
 #define MS INT64_C(1000000)
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
 
 static char *metadata_of(struct ckpt_step *step)
 {
@@ -396,8 +381,7 @@ START_TEST(metadata_from_many_threads_is_a_row_of_versions)
 	ck_error(ckpt_step_record(step, step->summary.version + 1, &r), ENOENT);
 	before = ckpt_save_listing(s);
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	CLEANUP_FREE char *after = ckpt_save_listing(s);
 	ck_assert_str_eq(before, after);
 }
@@ -443,8 +427,7 @@ static uint64_t manifest_bytes_with(const char *name, size_t len)
 	ck_ok(ckpt_sys.symlink(target, step->dirfd, "last"));
 	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	step = ckpt_step_find(s, "", name);
 	ck_assert_ptr_nonnull(step);
 	ck_ok(ckpt_step_manifest(step, &m));
@@ -482,8 +465,7 @@ START_TEST(a_commit_drops_what_was_left_of_its_name_and_nothing_else)
 		close(ckpt_staged_put(step, "file", "of a daemon that died"));
 		ckpt_step_unref(step);
 	}
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	step = ckpt_staged_begin(s, "1");
 	ck_ok(ckpt_staged_commit(step, 0, NULL));
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
@@ -551,8 +533,8 @@ START_TEST(a_commit_gives_the_name_that_a_rename_gave_meanwhile)
 		ckpt_step_unref(found);
 		ck_assert_str_eq(step->summary.name, renamer.result ? "1" : "2");
 		ckpt_step_unref(step);
-		teardown();
-		setup();
+		ckpt_fixture_close();
+		ckpt_fixture_open();
 	}
 }
 END_TEST
@@ -737,7 +719,7 @@ static Suite *commit_suite(void)
 	Suite *suite = suite_create("commit");
 	TCase *tcase = tcase_create("commit");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, a_commit_waits_for_the_changes_that_have_begun);
 	tcase_add_test(tcase, no_change_begins_while_a_commit_runs);
 	tcase_add_test(tcase, a_change_goes_on_after_a_commit_that_failed);

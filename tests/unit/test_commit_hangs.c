@@ -1,6 +1,5 @@
 // A commit that takes long: who waits for it, who gives up, who comes meanwhile; and what becomes of the step.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/sys.h"
 #include "core/util.h"
@@ -10,9 +9,6 @@
 #define MS INT64_C(1000000)
 #define LONG_NS (INT64_C(600000) * MS)
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
 static struct ckpt_sys below;
 static bool hangs; // atomic: the disk answers no sync
 
@@ -41,9 +37,7 @@ static void hang(bool hanging)
 
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1");
+	ckpt_fixture_step_open("1");
 	close(ckpt_staged_put(step, "file", "text"));
 	below = ckpt_sys;
 	ckpt_sys.fsync = hanging_fsync;
@@ -55,8 +49,7 @@ static void teardown(void)
 {
 	hang(false);
 	ckpt_save_settle(s);
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_step_close();
 	ckpt_sys = below;
 }
 

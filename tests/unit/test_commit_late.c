@@ -1,7 +1,6 @@
 // Late files in a commit: other ranks may still be writing them when the framework says that its step is complete. The commit
 // leaves them out, and each is pending from its end on; where it fails, they are staged as before.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/amend.h"
 #include "core/reopen.h"
@@ -12,17 +11,12 @@
 
 #define MS INT64_C(1000000)
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
 static struct ckpt_writer w; // of the file "late"
 static int fd;
 
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1");
+	ckpt_fixture_step_open("1");
 	close(ckpt_staged_put(step, "file", "text"));
 	fd = ckpt_staged_put(step, "late", "half");
 	ckpt_staged_writer(step, &w, fd);
@@ -40,8 +34,7 @@ static void end_writer(void)
 static void teardown(void)
 {
 	end_writer();
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_step_close();
 }
 
 static int commit_leaving(void)

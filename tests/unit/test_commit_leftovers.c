@@ -1,7 +1,6 @@
 // Leftovers in a commit: a file that its client has closed and a fork of it still holds open for writing. The commit gets
 // a copy of its own unless the holder writes, and the holder keeps his file when the commit fails.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/sys.h"
 #include "core/util.h"
@@ -12,20 +11,6 @@
 #include <sys/xattr.h>
 
 #define MS INT64_C(1000000)
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
 
 static void close_once(struct ckpt_writer *w)
 {
@@ -325,8 +310,7 @@ START_TEST(a_copy_has_every_attribute_that_its_file_had)
 	if (!strncmp(dir, "/dev/shm/", 9)) {
 		ckpt_store_close(s);
 		ckpt_temp_empty(dir, true);
-		ckpt_save_init(dir);
-		s = ckpt_save_open(dir);
+		ckpt_fixture_open();
 	}
 }
 END_TEST
@@ -517,7 +501,7 @@ static Suite *leftovers_suite(void)
 	Suite *suite = suite_create("commit leftovers");
 	TCase *tcase = tcase_create("leftovers");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, a_leftover_that_stands_still_gets_a_copy_of_its_own);
 	tcase_add_test(tcase, a_leftover_is_watched_for_as_long_as_a_writer_is_waited_for);
 	tcase_add_test(tcase, a_file_of_the_same_size_that_was_written_is_a_writers);

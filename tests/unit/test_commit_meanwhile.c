@@ -1,7 +1,6 @@
 // What becomes of a step between the beginning of its commit and the moment when nobody changes it any more: who held the gate
 // by then may still rename it, or take it away. And the names that a commit can give it.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/sys.h"
 #include "core/util.h"
@@ -12,22 +11,10 @@
 
 static const char elsewhere[] = "0123456789abcdef"; // another folder
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
-
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1");
+	ckpt_fixture_step_open("1");
 	close(ckpt_staged_put(step, "file", "text"));
-}
-
-static void teardown(void)
-{
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
 }
 
 // A commit that waits for who has entered the gate.
@@ -148,7 +135,7 @@ int main(void)
 	Suite *suite = suite_create("commit meanwhile");
 	TCase *t = tcase_create("meanwhile");
 
-	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_checked_fixture(t, setup, ckpt_fixture_step_close);
 	tcase_add_loop_test(t, a_rename_that_holds_the_gate_names_the_step, 0, 3);
 	tcase_add_test(t, nobody_waits_for_the_writers_of_a_step_that_was_taken_away);
 	tcase_add_loop_test(t, a_commit_takes_the_step_to_another_folder, 0, 2);

@@ -1,7 +1,6 @@
 // What a step cannot hold, and how much of one is written out at once: what a commit says, and that it works once the cause is
 // gone.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/limits.h"
 #include "core/reopen.h"
@@ -11,21 +10,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
-
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1000");
-}
-
-static void teardown(void)
-{
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_step_open("1000");
 }
 
 static void refused(int error, const char *why)
@@ -366,7 +353,7 @@ int main(void)
 	Suite *suite = suite_create("commit refused");
 	TCase *t = tcase_create("refused");
 
-	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_checked_fixture(t, setup, ckpt_fixture_step_close);
 	tcase_add_test(t, a_name_that_no_step_has_is_told);
 	tcase_add_test(t, too_many_levels_are_told);
 	tcase_add_test(t, a_path_that_is_too_long_is_told);

@@ -1,6 +1,5 @@
 // Deleting a step, having it back, saving over its name, and the end of what expired.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/delete.h"
 #include "core/errlog.h"
@@ -15,26 +14,6 @@
 #include <sys/stat.h>
 
 #define NEVER_NS INT64_MAX
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
-
-static void reopen(void)
-{
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
-}
 
 static void save(const char *name, const char *text)
 {
@@ -128,11 +107,11 @@ START_TEST(a_deleted_step_is_in_no_listing_and_its_name_is_free)
 			ckpt_staged_check(held, "model.bin", "the first"); // who has it goes on reading
 			ckpt_step_unref(held);
 		}
-		reopen();
+		ckpt_fixture_reopen();
 	}
 	save("1000", "the second");
 	has("1000", "the second");
-	reopen();
+	ckpt_fixture_reopen();
 	has("1000", "the second");
 	ck_assert_uint_eq(in_trash(), 1);
 }
@@ -161,10 +140,10 @@ START_TEST(an_undeleted_step_is_as_it_was)
 		ck_assert_str_eq(r.metadata, "{\"metrics\":{\"loss\":1.5}}");
 		ckpt_record_done(&r);
 		ckpt_step_unref(step);
-		reopen();
+		ckpt_fixture_reopen();
 	}
 	delete ("1000"); // and again
-	reopen();
+	ckpt_fixture_reopen();
 	has("1000", NULL);
 	ck_assert_uint_eq(in_trash(), 1);
 }
@@ -177,12 +156,12 @@ START_TEST(every_step_that_had_a_name_can_be_had_back_when_the_name_is_free)
 	save("1000", "the first");
 	delete ("1000");
 	save("1000", "the second");
-	reopen();
+	ckpt_fixture_reopen();
 	first = deleted(0);
 	ck_error(ckpt_undelete(first), EEXIST);
 	ckpt_step_unref(first);
 	delete ("1000");
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert_uint_eq(in_trash(), 2);
 	second = deleted(0);
 	first = deleted(1);
@@ -195,7 +174,7 @@ START_TEST(every_step_that_had_a_name_can_be_had_back_when_the_name_is_free)
 	for (int i = 0; i < 2; i++) {
 		has("1000", "the first");
 		ck_assert_uint_eq(in_trash(), 1);
-		reopen();
+		ckpt_fixture_reopen();
 	}
 }
 END_TEST
@@ -223,16 +202,16 @@ START_TEST(what_has_expired_is_gone_from_the_disk_and_nothing_else_is)
 		ck_assert_uint_eq(names_in("sessions"), 2);
 		ck_assert_uint_eq(names_in("steps"), 2); // nothing is left of 2000
 		ck_assert_uint_eq(names_in("trash"), 0);
-		reopen();
+		ckpt_fixture_reopen();
 	}
 	ck_assert_int_eq(ckpt_expire_before(s, NEVER_NS, &stop), INT64_MAX);
 	ckpt_trash_drain(s->trash);
-	reopen();
+	ckpt_fixture_reopen();
 	has("1000", "the third");
 	ck_assert_uint_eq(in_trash(), 0);
 	ck_assert_uint_eq(names_in("sessions"), 1);
 	save("2000", "from the beginning");
-	reopen();
+	ckpt_fixture_reopen();
 	has("2000", "from the beginning");
 }
 END_TEST
@@ -244,7 +223,7 @@ START_TEST(large_manifests_go_with_their_step)
 	ck_assert_uint_eq(names_in("m"), 1);
 	ck_ok(ckpt_delete(step));
 	ckpt_step_unref(step);
-	reopen();
+	ckpt_fixture_reopen();
 	step = deleted(0);
 	ckpt_save_check_step(step, CKPT_SAVE_LARGE);
 	ck_ok(ckpt_undelete(step));
@@ -492,7 +471,7 @@ int main(void)
 	Suite *suite = suite_create("delete");
 	TCase *tcase = tcase_create("delete");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, a_deleted_step_is_in_no_listing_and_its_name_is_free);
 	tcase_add_test(tcase, deleted_steps_of_one_name_are_told_apart);
 	tcase_add_test(tcase, each_refusal_has_its_hint);

@@ -1,5 +1,5 @@
 // New content of plain files, as it lies in the store; tests/crash/test_draft.c cuts it off everywhere.
-#include "tests/support/save.h"
+#include "tests/support/fixture.h"
 
 #include "core/draft.h"
 #include "core/sys.h"
@@ -8,26 +8,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
-
-static void reopen(void)
-{
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
-}
 
 static int begin(struct ckpt_draft *d, const char *name, const char *text)
 {
@@ -88,7 +68,7 @@ START_TEST(a_published_draft_has_the_name_and_leaves_nothing)
 	publish("a.pt", "two");
 	check_tree("a.pt", "two");
 	ck_assert_uint_eq(sessions(), 0);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert_uint_eq(left_count(), 0);
 	check_tree("a.pt", "two");
 }
@@ -122,7 +102,7 @@ START_TEST(a_draft_that_is_left_is_a_session_that_says_whose_it_was)
 		ck_assert_int_eq(left[0]->pid, 4711);
 		ck_assert_int_gt(left[0]->began_ns, 0);
 		ckpt_step_list_free(left, count);
-		reopen();
+		ckpt_fixture_reopen();
 	}
 	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 0); // who left it has told of it
 }
@@ -139,7 +119,7 @@ START_TEST(a_left_draft_is_no_step_to_go_on_with_whatever_its_name)
 	memcpy(name + sizeof(name) - sizeof(".pt"), ".pt", sizeof(".pt"));
 	close(begin(&d, name, "half"));
 	ckpt_draft_close(&d);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 	ck_assert_uint_eq(count, 1);
 	ck_assert_str_eq(left[0]->name, name);
@@ -157,7 +137,7 @@ START_TEST(a_draft_whose_daemon_died_is_told_of_once)
 	close(begin(&d, "a.pt", "half"));
 	ckpt_draft_close(&d);
 	for (int i = 0; i < 3; i++) {
-		reopen();
+		ckpt_fixture_reopen();
 		ck_assert_uint_eq(left_count(), 1);
 		ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 1);
 	}
@@ -180,7 +160,7 @@ START_TEST(a_draft_without_a_file_goes_at_the_next_open)
 	s = reader;
 	ck_assert_uint_eq(left_count(), 0);
 	ck_assert_uint_eq(sessions(), 1); // who only reads removes nothing
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert_uint_eq(left_count(), 0);
 	ck_assert_uint_eq(sessions(), 0);
 	check_tree("a.pt", "whole");
@@ -301,7 +281,7 @@ START_TEST(a_left_draft_is_told_of_unless_it_says_that_it_was)
 		 tellings[_i]);
 	ck_ok(ckpt_sys.fsetxattr(d.dirfd, CKPT_ORIGIN_XATTR, text, strlen(text), 0));
 	ckpt_draft_close(&d);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert_uint_eq(left_count(), 1);
 	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), _i > 0);
 }
@@ -348,7 +328,7 @@ static Suite *suite(void)
 	Suite *suite = suite_create("draft");
 	TCase *t = tcase_create("draft");
 
-	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_checked_fixture(t, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(t, a_published_draft_has_the_name_and_leaves_nothing);
 	tcase_add_test(t, a_draft_is_its_writers_whatever_the_length_of_its_path);
 	tcase_add_test(t, a_name_need_not_be_durable_when_nobody_waits_for_it);

@@ -1,6 +1,5 @@
 // Which step is the newest: by each order, behind the newest, in one folder and in all; and which steps do not count.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/delete.h"
 #include "core/latest.h"
@@ -11,20 +10,6 @@
 #include <stdio.h>
 
 #define FOLDER "0123456789abcdef"
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
 
 // A committed step, as if it had been read from the store.
 static void loaded(const char *folder_id, const char *name, uint64_t sequence, int64_t first_ns, int64_t mtime_ns)
@@ -199,7 +184,7 @@ static Suite *suite(void)
 	Suite *all = suite_create("latest");
 	TCase *t = tcase_create("latest");
 
-	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_checked_fixture(t, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(t, each_order_has_its_newest);
 	tcase_add_test(t, steps_behind_the_newest_are_found_by_their_place);
 	tcase_add_test(t, the_later_commit_wins_among_equals);

@@ -1,6 +1,5 @@
 // Renaming a step: whatever call fails, and wherever it is cut off, the step has one name, and all its bytes.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/delete.h"
@@ -12,30 +11,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
 static void setup(void)
 {
 	struct ckpt_step *step;
 
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_open();
 	step = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(step, "model.bin", "the bytes"));
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ckpt_step_unref(step);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
-
-static void reopen(void)
-{
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
 }
 
 static bool has(const char *name)
@@ -110,7 +94,7 @@ START_TEST(a_call_that_fails_leaves_one_name)
 					ck_ok(move(names[from], names[!from]));
 				ck_assert(has(names[!from]) && !has(names[from]));
 			}
-			reopen();
+			ckpt_fixture_reopen();
 			check_one();
 			ck_assert_int_ne(has(names[0]), has(names[1]));
 			if (rc == 0 || mode & 2)
@@ -156,11 +140,11 @@ START_TEST(what_the_old_name_says_expires_without_the_step)
 	ck_ok(move("1000", "best"));
 	snprintf(object, sizeof(object), "%s/steps/1000/1", dir); // an expiry that was cut
 	ck_assert_int_eq(unlink(object), 0);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(has("best"));
 	ck_assert_uint_eq(expire_all(), 0);
 	ck_assert(has("best"));
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(has("best"));
 	check_one();
 	ck_ok(move("best", "1000")); // and where it was before
@@ -168,7 +152,7 @@ START_TEST(what_the_old_name_says_expires_without_the_step)
 	ck_ok(move("best", "1000"));
 	ck_assert_uint_eq(expire_all(), 0);
 	ck_assert(has("1000"));
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(has("1000") && !has("best"));
 	check_one();
 }
@@ -186,7 +170,7 @@ START_TEST(a_step_that_came_back_to_its_name_is_deleted_and_had_back_as_any_othe
 	ck_ok(ckpt_undelete(step));
 	ckpt_step_unref(step);
 	ck_assert(has("1000"));
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(has("1000"));
 	check_one();
 }
@@ -214,7 +198,7 @@ START_TEST(a_renaming_that_was_not_answered_brings_no_deleted_step_back)
 			deleted |= rc == 0;
 		}
 		ckpt_step_unref(step);
-		reopen();
+		ckpt_fixture_reopen();
 		if (rc) { // it was renamed, as asking again said
 			ck_error(rc, ESTALE);
 			ck_assert(has("best"));
@@ -285,7 +269,7 @@ static void copy_object(const char *from, const char *to)
 START_TEST(a_name_that_has_a_record_nobody_can_read_is_taken)
 {
 	write_object("best/1", "what", 4);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_error(move("1000", "best"), EEXIST);
 	ck_assert(has("1000"));
 	ck_ok(move("1000", "other"));
@@ -389,7 +373,7 @@ START_TEST(an_object_that_fails_or_an_answer_that_is_lost_leaves_one_name)
 			ck_ok(move(names[from], names[!from]));
 		if (!rc || again)
 			ck_assert(has(names[!from]) && !has(names[from]));
-		reopen();
+		ckpt_fixture_reopen();
 		check_one();
 		ck_assert_int_ne(has(names[0]), has(names[1]));
 		if (!rc || again)
@@ -440,7 +424,7 @@ START_TEST(an_attempt_after_one_that_was_cut_can_fail_too)
 	}
 	ck_assert_uint_ge(failed, 3);
 	ck_assert(has("best") && !has("1000"));
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(has("best") && !has("1000"));
 	check_one();
 }
@@ -451,7 +435,7 @@ int main(void)
 	Suite *suite = suite_create("move");
 	TCase *tcase = tcase_create("move");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_close);
 	tcase_add_test(tcase, a_name_that_is_taken_or_is_none_is_refused);
 	tcase_add_test(tcase, a_call_that_fails_leaves_one_name);
 	tcase_add_test(tcase, what_the_old_name_says_expires_without_the_step);

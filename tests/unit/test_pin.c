@@ -1,7 +1,6 @@
 // A pin: a version of its own, which keeps the step from being deleted and from nothing else.
 #include "tests/support/disk.h"
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/amend.h"
@@ -14,9 +13,6 @@
 
 #include <stdio.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
 static void save(const char *name, const char *text)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, name);
@@ -28,20 +24,8 @@ static void save(const char *name, const char *text)
 
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_open();
 	save("1000", "one");
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
-
-static void reopen(void)
-{
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
 }
 
 static int pin(const char *name, bool pinned)
@@ -92,13 +76,13 @@ START_TEST(a_pin_is_a_version_with_the_same_files_and_place)
 		ck_assert_int_eq(after.first_committed_ns, before.first_committed_ns);
 		ck_assert_str_eq(after.event, before.event);
 		ck_assert_mem_eq(after.manifest_sha256, before.manifest_sha256, 32);
-		reopen();
+		ckpt_fixture_reopen();
 	}
 	ckpt_store_close(reader);
 	ck_ok(pin("1000", false));
 	ck_ok(pin("1000", false));
 	ck_assert_uint_eq(summary(s, "1000").version, before.version + 2);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(!summary(s, "1000").pinned);
 }
 END_TEST
@@ -137,7 +121,7 @@ START_TEST(a_pin_goes_with_the_step_and_not_with_what_is_saved_over_it)
 	ck_ok(ckpt_move(step, "", "best"));
 	ckpt_step_unref(step);
 	ck_assert(summary(s, "best").pinned);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(summary(s, "best").pinned);
 	ck_error(delete ("best"), EPERM);
 }
@@ -163,7 +147,7 @@ START_TEST(a_call_that_fails_leaves_it_pinned_or_not)
 			ck_assert(rc == 0 || failed);
 			if (rc && mode & 2)
 				ck_ok(pin("1000", !pinned));
-			reopen();
+			ckpt_fixture_reopen();
 			if (rc == 0 || mode & 2)
 				ck_assert_int_eq(summary(s, "1000").pinned, !pinned);
 			pinned = summary(s, "1000").pinned;
@@ -190,7 +174,7 @@ START_TEST(a_pin_whose_answer_was_lost_once_is_done)
 		ck_assert(summary(s, "1000").pinned == pinned);
 	}
 	ck_assert_uint_gt(n, 2);
-	reopen();
+	ckpt_fixture_reopen();
 	ck_assert(summary(s, "1000").pinned == pinned);
 }
 END_TEST
@@ -230,7 +214,7 @@ int main(void)
 	Suite *suite = suite_create("pin");
 	TCase *tcase = tcase_create("pin");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_close);
 	tcase_add_test(tcase, a_pin_is_a_version_with_the_same_files_and_place);
 	tcase_add_test(tcase, a_pinned_step_is_not_deleted_in_any_way);
 	tcase_add_test(tcase, a_pin_goes_with_the_step_and_not_with_what_is_saved_over_it);

@@ -1,6 +1,5 @@
 // A step that is removed piece by piece: what is marked, what is refused, and when the marks are void.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/amend.h"
 #include "core/manifest.h"
@@ -8,16 +7,13 @@
 #include "core/sys.h"
 #include "core/util.h"
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
 static struct ckpt_step *step;
 static struct ckpt_manifest *m; // of the version that was committed
 static struct ckpt_fault fault;
 
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_open();
 	step = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(step, "model.bin", "committed"));
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
@@ -34,7 +30,7 @@ static void teardown(void)
 {
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_close();
 }
 
 static uint32_t index_of(const char *path)

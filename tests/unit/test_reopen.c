@@ -1,6 +1,5 @@
 // Reopened steps: how they begin, what ends them, and that whatever fails on the way the version of before is there.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/delete.h"
@@ -18,16 +17,13 @@
 #define CALLS_MAX 500
 #define WAIT_MS 5000
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
 static struct ckpt_step *base;
 
 static void setup(void)
 {
 	struct ckpt_step *step;
 
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_open();
 	step = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(step, "model.bin", "committed"));
 	close(ckpt_staged_put(step, "config.json", "{}"));
@@ -40,14 +36,13 @@ static void setup(void)
 static void teardown(void)
 {
 	ckpt_step_unref(base);
-	ckpt_store_close(s);
+	ckpt_fixture_close();
 }
 
 static void start_anew(void)
 {
 	ckpt_step_unref(TAKE_PTR(base));
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	base = ckpt_step_find(s, "", "1000");
 }
 

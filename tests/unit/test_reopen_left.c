@@ -1,7 +1,6 @@
 // Changes of a committed step that were not completed: how they are left, taken up again, and when they are a version by
 // themselves.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/delete.h"
@@ -17,8 +16,6 @@
 
 #define WAIT_MS 5000
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
 static struct ckpt_step *base;
 
 static struct ckpt_step *save(const char *name, const char *profile, const char *const *files)
@@ -37,8 +34,7 @@ static void setup(void)
 {
 	static const char *const files[] = {"model.bin", "config.json", NULL};
 
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_open();
 	base = save("1000", "generic", files);
 }
 
@@ -46,7 +42,7 @@ static void teardown(void)
 {
 	ckpt_save_settle(s);
 	ckpt_step_unref(base);
-	ckpt_store_close(s);
+	ckpt_fixture_close();
 }
 
 static struct ckpt_step *reopen(void)
@@ -91,8 +87,7 @@ static struct ckpt_step *left_over(void)
 	change(step, "config.json");
 	ckpt_step_unref(step);
 	ckpt_step_unref(TAKE_PTR(base));
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	base = ckpt_step_find(s, "", "1000");
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 	ck_assert_uint_eq(count, 1);

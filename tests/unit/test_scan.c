@@ -1,5 +1,5 @@
 // What a commit takes of a staged tree, and what it refuses: through the commit, as nobody else scans.
-#include "tests/support/save.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/sys.h"
 #include "core/util.h"
@@ -13,21 +13,9 @@
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
-
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	ck_ok(ckpt_stage_begin(s, "", "1", 0755, getuid(), getgid(), getpid(), &step));
-}
-
-static void teardown(void)
-{
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_step_open("1");
 }
 
 static int commit(void)
@@ -390,7 +378,7 @@ static Suite *scan_suite(void)
 	Suite *suite = suite_create("scan");
 	TCase *tcase = tcase_create("scan");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_step_close);
 	tcase_add_test(tcase, a_leaked_descriptor_that_can_write_is_refused);
 	tcase_add_test(tcase, a_shared_mapping_that_can_write_is_refused);
 	tcase_add_test(tcase, readers_are_welcome);

@@ -1,7 +1,6 @@
 // Shared files: a committed file under a second name, and the copy that the name gets at its first change.
 #include "tests/support/disk.h"
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/amend.h"
@@ -20,8 +19,6 @@
 
 #define CALLS_MAX 200
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
 static struct ckpt_step *base, *step; // of one file, model.bin: committed; and staged with that file as a shared one
 
 static void share(const char *name)
@@ -37,8 +34,7 @@ static void share(const char *name)
 
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_open();
 	base = ckpt_staged_begin(s, "the base");
 	close(ckpt_staged_put(base, "model.bin", "committed"));
 	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
@@ -50,7 +46,7 @@ static void teardown(void)
 {
 	ckpt_step_unref(step);
 	ckpt_step_unref(base);
-	ckpt_store_close(s);
+	ckpt_fixture_close();
 }
 
 static struct statx look(const char *name)
@@ -271,8 +267,7 @@ START_TEST(a_copy_that_fails_leaves_the_shared_file)
 	ck_assert_uint_le(in_trash(), 2); // what could not be cleared away, for the next start
 	ckpt_step_unref(TAKE_PTR(step));
 	ckpt_step_unref(TAKE_PTR(base));
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ckpt_trash_drain(s->trash);
 	ck_assert_uint_eq(in_trash(), 0);
 }

@@ -1,5 +1,5 @@
 // Staged steps: begin, rename, graft, abort, the gate, writers, what clients have fsynced. The commit is another's.
-#include "tests/support/save.h"
+#include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/sys.h"
@@ -9,20 +9,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
 
 static struct ckpt_step *begin(const char *name)
 {
@@ -180,8 +166,7 @@ START_TEST(a_session_has_the_mode_and_says_who_began_it)
 	ck_assert_int_eq(fstat(step->dirfd, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 0755);
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 	ck_assert_uint_eq(count, 1);
 	ck_assert_str_eq(left[0]->name, "1");
@@ -218,8 +203,7 @@ START_TEST(what_a_session_says_of_itself_is_not_trusted)
 		CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 		ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.session", lies[i], strlen(lies[i]), 0));
-		ckpt_store_close(s);
-		s = ckpt_save_open(dir);
+		ckpt_fixture_reopen();
 		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 		ck_assert_uint_eq(count, 1);
 		ck_assert_msg(!*left[0]->name && !*left[0]->folder_id, "believed: %s", lies[i]);
@@ -557,8 +541,7 @@ START_TEST(a_symlink_in_place_of_a_session_is_never_followed)
 	ckpt_temp_dir(outside);
 	snprintf(path, sizeof(path), "%s/sessions/01234567-89ab-4def-8123-456789abcdef", dir);
 	ck_assert_int_eq(symlink(outside, path), 0);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 	ck_assert_uint_eq(count, 0);
 	ckpt_step_list_free(left, count);
@@ -586,8 +569,7 @@ START_TEST(what_cannot_be_taken_up_again_says_why)
 	ck_error(ckpt_stage_resume(step), ESTALE);
 	ck_error(ckpt_stage_rename(step, "", "a/b"), EINVAL);
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ck_ok(ckpt_sys.mkdir(s->sessions_fd, session, 0700)); // it does not say what it was
 	ck_ok(ckpt_step_load_left(s, session));
 	other = begin("1000");
@@ -640,7 +622,7 @@ static Suite *stage_suite(void)
 	Suite *suite = suite_create("stage");
 	TCase *tcase = tcase_create("stage");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, a_name_is_taken_once);
 	tcase_add_test(tcase, a_begin_that_fails_leaves_no_session);
 	tcase_add_test(tcase, what_cannot_be_taken_up_again_says_why);

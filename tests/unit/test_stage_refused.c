@@ -1,6 +1,5 @@
 // Staged and left steps where something is in the way: records that cannot be read, somebody who is at work, damage.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/delete.h"
 #include "core/draft.h"
@@ -10,26 +9,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
-
-static void start_anew(void)
-{
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
-}
 
 static struct ckpt_step *the_left_one(void)
 {
@@ -64,7 +43,7 @@ START_TEST(a_name_whose_record_cannot_be_read_is_taken)
 	struct ckpt_step *step, *none;
 
 	damage_record_of("1000");
-	start_anew();
+	ckpt_fixture_reopen();
 	step = ckpt_staged_begin(s, "1");
 	ck_error(ckpt_stage_begin(s, "", "1000", 0755, 0, 0, 0, &none), EEXIST);
 	ck_error(ckpt_stage_rename(step, "", "1000"), EEXIST);
@@ -85,13 +64,13 @@ START_TEST(nothing_left_is_dropped_while_a_record_cannot_be_read)
 	close(ckpt_staged_put(step, "file", "text"));
 	ckpt_step_unref(step);
 	damage_record_of("1000");
-	start_anew();
+	ckpt_fixture_reopen();
 	step = the_left_one();
 	ck_error(ckpt_stage_abort(step, false), EPERM);
 	ck_assert_uint_eq(ckpt_save_errors(s, "it is kept"), 1);
 	ckpt_step_unref(step);
 	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
-	start_anew();
+	ckpt_fixture_reopen();
 	step = the_left_one();
 	ck_ok(ckpt_stage_abort(step, false));
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
@@ -105,14 +84,14 @@ START_TEST(nothing_left_goes_on_under_a_name_whose_record_cannot_be_read)
 
 	ckpt_step_unref(step);
 	damage_record_of("1000");
-	start_anew();
+	ckpt_fixture_reopen();
 	step = the_left_one();
 	ck_error(ckpt_stage_resume(step), EEXIST);
 	ck_assert_uint_eq(ckpt_save_errors(s, "its record cannot be read"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
 	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
 	ckpt_step_unref(step);
-	start_anew();
+	ckpt_fixture_reopen();
 	step = the_left_one();
 	ck_ok(ckpt_stage_resume(step));
 	ckpt_step_unref(step);
@@ -133,7 +112,7 @@ START_TEST(what_somebody_uses_is_dropped_only_by_who_insists)
 	ckpt_stage_writer_remove(&w);
 	close(fd);
 	ckpt_step_unref(step);
-	start_anew();
+	ckpt_fixture_reopen();
 	step = the_left_one();
 	ck_assert(ckpt_stage_use(step));
 	ck_error(ckpt_stage_abort(step, true), EBUSY);
@@ -242,7 +221,7 @@ START_TEST(a_left_step_is_taken_up_by_one)
 	struct ckpt_step *found;
 
 	ckpt_step_unref(ckpt_staged_begin(s, "1"));
-	start_anew();
+	ckpt_fixture_reopen();
 	resumed = the_left_one();
 	below = ckpt_sys;
 	ckpt_sys.open = open_beside_a_resume;
@@ -313,7 +292,7 @@ START_TEST(of_a_step_whose_record_is_away_nothing_is_derived)
 	struct ckpt_step *from = ckpt_save_one(s, 0), *step;
 
 	ckpt_step_unref(from);
-	start_anew();
+	ckpt_fixture_reopen();
 	from = ckpt_save_find(s, 0);
 	ck_ok(ckpt_sys.rename(s->dirfd, "steps", s->dirfd, "away", 0));
 	ck_error(ckpt_stage_begin_from(s, "", "derived", from, false, &step), ENOENT);
@@ -357,7 +336,7 @@ int main(void)
 	Suite *suite = suite_create("stage refused");
 	TCase *tcase = tcase_create("refused");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, a_name_whose_record_cannot_be_read_is_taken);
 	tcase_add_test(tcase, nothing_left_is_dropped_while_a_record_cannot_be_read);
 	tcase_add_test(tcase, nothing_left_goes_on_under_a_name_whose_record_cannot_be_read);

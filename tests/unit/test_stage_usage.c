@@ -1,5 +1,4 @@
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/clock.h"
 #include "core/limits.h"
@@ -16,20 +15,12 @@
 #define SECOND_NS INT64_C(1000000000)
 #define TEMP "1000.orbax-checkpoint-tmp-7"
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
 static const bool go_on = false, stopped = true;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
 
 static void teardown(void)
 {
 	ckpt_trash_drain(s->trash);
-	ckpt_store_close(s);
+	ckpt_fixture_close();
 }
 
 static int64_t soon(void)
@@ -155,8 +146,7 @@ START_TEST(a_left_one_expires_when_nobody_reads_it)
 
 	ckpt_step_unref(staged(TEMP));
 	ckpt_step_unref(staged("1001"));
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 	ck_assert_uint_eq(count, 2);
 	for (size_t i = 0; i < count; i++)
@@ -355,7 +345,7 @@ int main(void)
 	Suite *suite = suite_create("stage usage");
 	TCase *tcase = tcase_create("usage");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, teardown);
 	tcase_add_test(tcase, usage_is_of_all_files_and_of_the_last_change);
 	tcase_add_test(tcase, only_what_has_a_temp_name_expires);
 	tcase_add_test(tcase, what_was_changed_since_stays_and_says_when_it_is_due);

@@ -1,25 +1,19 @@
 // Who has a file of a staged step open for writing: what a commit makes of each, and what becomes of one that is killed, or whose
 // step becomes part of another meanwhile.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/sys.h"
 #include "core/util.h"
 
 #include <pthread.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
 static int fds[4]; // of the files "0" to "3"
 
 static void setup(void)
 {
 	char name[2] = "0";
 
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1");
+	ckpt_fixture_step_open("1");
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++, name[0]++)
 		fds[i] = ckpt_staged_put(step, name, "text");
 }
@@ -28,8 +22,7 @@ static void teardown(void)
 {
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close(fds[i]);
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_step_close();
 }
 
 // As a commit would; nobody else looks.

@@ -1,6 +1,5 @@
 // The table of steps: who may have a name, who is found by a session, and how much of their manifests is in memory.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture.h"
 
 #include "core/amend.h"
 #include "core/delete.h"
@@ -15,20 +14,6 @@
 #define LINKS                                                                                                          \
 	4500 // of 4000 bytes each: two such manifests are more than what is kept in memory, as is one of twice as many
 #define TARGET_BYTES 4000
-
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-
-static void setup(void)
-{
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-}
-
-static void teardown(void)
-{
-	ckpt_store_close(s);
-}
 
 // --- Names ------------------------------------------------------------------------------------------------------------
 
@@ -87,8 +72,7 @@ START_TEST(a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another)
 	size_t count;
 
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 	ck_assert_uint_eq(count, 1);
 	step = ckpt_staged_begin(s, "2");
@@ -171,8 +155,7 @@ START_TEST(many_names_or_one_in_many_folders_are_as_many_steps)
 	}
 	for (int i = 0; i < MANY; i++)
 		ckpt_step_unref(steps[i]);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	for (int i = 0; i < MANY; i++) {
 		found = ckpt_step_find(s, ids[i], names[i]);
 		ck_assert(!found == !(i % 2));
@@ -275,8 +258,7 @@ START_TEST(a_step_that_had_many_names_is_found_under_the_last)
 	for (int i = 0; i < MANY - 1; i++)
 		ck_assert_uint_eq(versions_used(ids[i], names[i]), 3); // it, that it is settled there, and that it went
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_COMMITTED), 1);
 	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_DELETED), MANY);
 	found = ckpt_step_find(s, ids[MANY - 1], names[MANY - 1]);
@@ -482,7 +464,7 @@ int main(void)
 	Suite *suite = suite_create("step");
 	TCase *tcase = tcase_create("step");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, a_name_that_is_kept_for_one_is_nobody_elses);
 	tcase_add_test(tcase, a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another);
 	tcase_add_test(tcase, what_is_deleted_does_not_come_back_to_a_name_that_is_kept_for_another);

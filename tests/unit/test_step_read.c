@@ -1,8 +1,7 @@
 // What a committed step has on disk, when something else stands in the place of a raw file, a record or a manifest: an error,
 // never other bytes.
 #include "tests/support/callfault.h"
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 #include "tests/support/sysfault.h"
 
 #include "core/hash.h"
@@ -12,17 +11,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
 static struct ckpt_manifest *m;
 static int session;
 
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1000");
+	ckpt_fixture_step_open("1000");
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
 	close(ckpt_staged_put(step, "sub/file", "bytes"));
 	close(ckpt_staged_put(step, "empty", ""));
@@ -36,8 +30,7 @@ static void teardown(void)
 {
 	close(session);
 	ckpt_manifest_unref(m);
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_step_close();
 }
 
 static int read_at(const char *path)

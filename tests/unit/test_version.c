@@ -1,6 +1,5 @@
 // What is under a step's key in the store and is not what this process put there: another's record, a damaged one, an older one.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/sys.h"
 #include "core/util.h"
@@ -8,22 +7,10 @@
 
 #include <stdio.h>
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
-
 static void setup(void)
 {
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1000");
+	ckpt_fixture_step_open("1000");
 	close(ckpt_staged_put(step, "model.bin", "weights"));
-}
-
-static void teardown(void)
-{
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
 }
 
 enum lie { OTHER_STORE, OTHER_SESSION, OTHER_VERSION, OTHER_NAME, OTHER_FOLDER, DELETED, NO_RECORD, NO_LIE };
@@ -124,8 +111,7 @@ START_TEST(a_name_whose_record_cannot_be_read_is_given_to_nobody)
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	plant(1, &step->summary, NO_RECORD);
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
+	ckpt_fixture_reopen();
 	ck_error(ckpt_stage_begin(s, "", "1000", 0755, 0, 0, 0, &other), EEXIST);
 	step = ckpt_staged_begin(s, "1001");
 	how.name = "1000";
@@ -276,7 +262,7 @@ int main(void)
 	Suite *suite = suite_create("version");
 	TCase *t = tcase_create("version");
 
-	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_checked_fixture(t, setup, ckpt_fixture_step_close);
 	tcase_add_test(t, a_commit_takes_nobody_elses_record_for_its_own);
 	tcase_add_test(t, no_next_version_is_put_over_what_is_not_the_steps);
 	tcase_add_test(t, a_name_whose_record_cannot_be_read_is_given_to_nobody);
