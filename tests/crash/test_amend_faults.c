@@ -2,6 +2,7 @@
 // from then on, or is done and its answer lost: the step is as before or as after, what is in memory is what is on the
 // disk or the outcome was said to be unknown, and asking again gives the final answer.
 #include "tests/support/amends.h"
+#include "tests/support/backendfault.h"
 #include "tests/support/callfault.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
@@ -111,15 +112,6 @@ START_TEST(a_call_of_libc_that_fails_fails_the_act_or_does_no_harm)
 }
 END_TEST
 
-static const struct ckpt_fault ways[] = {
-	{.error = -EIO},
-	{.error = -EIO, .half = true},
-	{.error = -EIO, .sticky = true},
-	{.error = -EIO, .half = true, .sticky = true},
-	{.error = -ENOSPC},
-	{.error = -ENOSPC, .sticky = true},
-};
-
 static bool faulty_backend(size_t act, const struct ckpt_fault *how, uint64_t n)
 {
 	struct ckpt_fault fault = {0};
@@ -144,7 +136,7 @@ START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_e
 	size_t act = (size_t)_i % CKPT_AMEND_ACTS;
 	uint64_t n = 1;
 
-	while (faulty_backend(act, &ways[_i / CKPT_AMEND_ACTS], n))
+	while (faulty_backend(act, &ckpt_backendfault_ways[_i / CKPT_AMEND_ACTS], n))
 		n++;
 }
 END_TEST
@@ -232,7 +224,7 @@ int main(void)
 			    2 * ckpt_sysfault_kinds() * CKPT_AMEND_ACTS);
 	tcase_add_loop_test(tcase, a_call_of_libc_that_fails_fails_the_act_or_does_no_harm, 0, 2 * CKPT_AMEND_ACTS);
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
-			    (int)ARRAY_LEN(ways) * CKPT_AMEND_ACTS);
+			    CKPT_BACKENDFAULT_WAYS * CKPT_AMEND_ACTS);
 	tcase_add_test(tcase, a_lost_write_is_not_made_good_by_a_second_close);
 	tcase_add_test(tcase, what_is_no_place_for_an_addition_is_refused);
 	suite_add_tcase(suite, tcase);

@@ -1,6 +1,7 @@
 // A save when any call behind ckpt_sys fails, once or from then on, and when the store's backend does: the error comes
 // out, nothing is listed that was not committed, nothing staged is touched, and the next attempt succeeds - after a
 // failed fsync only when the file was written anew, because the data may be gone though a second fsync says otherwise.
+#include "tests/support/backendfault.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
@@ -384,17 +385,8 @@ static void backend_save(unsigned i, const struct ckpt_fault *how, bool *ret_fir
 
 START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end)
 {
-	static const struct ckpt_fault ways[] = {
-		{.error = -EIO},
-		{.error = -EIO, .half = true},
-		{.error = -EIO, .sticky = true},
-		{.error = -EIO, .half = true, .sticky = true},
-		{.error = -ENOSPC},
-		{.error = -ENOSPC, .sticky = true},
-	};
-
 	for (unsigned i = 0; i < CKPT_SAVE_STEPS; i++) {
-		struct ckpt_fault how = ways[_i];
+		struct ckpt_fault how = ckpt_backendfault_ways[_i];
 		bool fired = true;
 
 		for (how.at = 1; fired; how.at++)
@@ -482,7 +474,8 @@ static Suite *faults_suite(void)
 			    2 * ckpt_sysfault_kinds());
 	tcase_add_loop_test(tcase, a_call_that_fails_keeps_the_old_metadata_until_the_next_attempt, 0, 2);
 	tcase_add_loop_test(tcase, a_call_that_fails_during_open_fails_it_or_hides_nothing, 0, ckpt_sysfault_kinds());
-	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0, 6);
+	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
+			    CKPT_BACKENDFAULT_WAYS);
 	tcase_add_test(tcase, an_unknown_outcome_stays_frozen_until_the_record_was_read);
 	tcase_add_loop_test(tcase, an_unknown_outcome_stays_frozen_until_each_question_was_answered, 0, 2);
 	suite_add_tcase(suite, tcase);

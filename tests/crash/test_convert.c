@@ -1,5 +1,6 @@
 // A plain folder that becomes a step, when any call fails and when the power goes at any point: it is the folder with all
 // that it held, or the step, never neither; what was acknowledged is the step; and a second attempt works.
+#include "tests/support/backendfault.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
@@ -297,16 +298,9 @@ static bool faulty_backend(const struct ckpt_fault *how, uint64_t n)
 
 START_TEST(a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step)
 {
-	static const struct ckpt_fault ways[] = {
-		{.error = -EIO},
-		{.error = -EIO, .half = true},
-		{.error = -EIO, .sticky = true},
-		{.error = -EIO, .half = true, .sticky = true},
-		{.error = -ENOSPC},
-	};
 	uint64_t n = 1;
 
-	while (faulty_backend(&ways[_i], n))
+	while (faulty_backend(&ckpt_backendfault_ways[_i], n))
 		n++;
 }
 END_TEST
@@ -379,7 +373,8 @@ int main(void)
 	TCase *faults = tcase_create("faults"), *power = tcase_create("power");
 
 	tcase_add_loop_test(faults, a_call_that_fails_leaves_the_folder_or_the_step, 0, 2 * ckpt_sysfault_kinds());
-	tcase_add_loop_test(faults, a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step, 0, 5);
+	tcase_add_loop_test(faults, a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step, 0,
+			    CKPT_BACKENDFAULT_WAYS);
 	tcase_add_test(faults, a_folder_whose_name_is_taken_meanwhile_stays_one);
 	tcase_add_test(faults, a_folder_of_steps_is_none_that_becomes_a_step);
 	tcase_add_test(faults, a_folder_that_is_too_deep_for_a_step_stays_one);

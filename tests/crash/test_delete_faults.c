@@ -1,6 +1,7 @@
 // Deleting, having back, saving anew, reopening, deriving and expiring when any call behind ckpt_sys or of the backend fails, once or from
 // then on, or is done and its answer lost: the error comes out, what is in memory is what is on the disk, or the outcome
 // was said to be unknown, and trying again works.
+#include "tests/support/backendfault.h"
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
 
@@ -183,15 +184,6 @@ END_TEST
 
 // --- The backend ------------------------------------------------------------------------------------------------------
 
-static const struct ckpt_fault ways[] = {
-	{.error = -EIO},
-	{.error = -EIO, .half = true},
-	{.error = -EIO, .sticky = true},
-	{.error = -EIO, .half = true, .sticky = true},
-	{.error = -ENOSPC},
-	{.error = -ENOSPC, .sticky = true},
-};
-
 static bool faulty_backend(const struct ckpt_life_script *script, const struct ckpt_fault *how, uint64_t n)
 {
 	struct ckpt_fault fault = {0};
@@ -216,7 +208,7 @@ START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_e
 	const struct ckpt_life_script *script = &scripts[_i % (int)ARRAY_LEN(scripts)];
 	uint64_t n = 1;
 
-	while (faulty_backend(script, &ways[_i / (int)ARRAY_LEN(scripts)], n))
+	while (faulty_backend(script, &ckpt_backendfault_ways[_i / (int)ARRAY_LEN(scripts)], n))
 		n++;
 }
 END_TEST
@@ -346,7 +338,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_call_that_fails_fails_the_act_or_does_no_harm, 0,
 			    2 * ckpt_sysfault_kinds() * WITHOUT_SAVES);
 	tcase_add_loop_test(tcase, a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end, 0,
-			    (int)(ARRAY_LEN(ways) * ARRAY_LEN(scripts)));
+			    CKPT_BACKENDFAULT_WAYS * (int)ARRAY_LEN(scripts));
 	tcase_add_loop_test(tcase, a_step_that_was_undeleted_without_an_answer_is_neither_expired_nor_replaced, 0, 3);
 	suite_add_tcase(suite, tcase);
 	tcase_add_test(threads, nothing_expires_while_it_is_being_undeleted);

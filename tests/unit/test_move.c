@@ -1,4 +1,5 @@
 // Renaming a step: whatever call fails, and wherever it is cut off, the step has one name, and all its bytes.
+#include "tests/support/backendfault.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
@@ -312,15 +313,6 @@ END_TEST
 
 // --- A backend that fails -----------------------------------------------------------------------------------------------
 
-static const struct ckpt_fault ways[] = {
-	{.error = -EIO},
-	{.error = -EIO, .half = true},
-	{.error = -EIO, .sticky = true},
-	{.error = -EIO, .half = true, .sticky = true},
-	{.error = -ENOSPC},
-	{.error = -ENOSPC, .sticky = true},
-};
-
 static bool is_unconfirmed(const char *name)
 {
 	struct ckpt_step *step = ckpt_step_find(s, "", name);
@@ -354,7 +346,7 @@ START_TEST(an_object_that_fails_or_an_answer_that_is_lost_leaves_one_name)
 
 		ck_assert_uint_lt(n, 100);
 		ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
-		fault = ways[_i / 2];
+		fault = ckpt_backendfault_ways[_i / 2];
 		fault.at = n;
 		rc = move(names[from], names[!from]);
 		fired = fault.count >= n;
@@ -446,7 +438,7 @@ int main(void)
 	tcase_add_test(tcase, what_has_the_new_name_in_the_store_is_not_written_over);
 	tcase_add_test(tcase, each_refusal_has_its_hint);
 	tcase_add_loop_test(tcase, an_object_that_fails_or_an_answer_that_is_lost_leaves_one_name, 0,
-			    2 * (int)ARRAY_LEN(ways));
+			    2 * CKPT_BACKENDFAULT_WAYS);
 	tcase_add_test(tcase, an_attempt_after_one_that_was_cut_can_fail_too);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
