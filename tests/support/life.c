@@ -474,16 +474,6 @@ static void check_one_act(const struct model *m, const enum state *seen)
 	ck_assert_msg(before || after, "an act was done in part");
 }
 
-static size_t count_of(struct ckpt_store *s, enum ckpt_step_state state)
-{
-	struct ckpt_step **steps;
-	size_t count;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << state, &steps, &count));
-	ckpt_step_list_free(steps, count);
-	return count;
-}
-
 void ckpt_life_check_store(struct ckpt_store *s, const struct ckpt_life_script *script, const struct ckpt_life_log *log,
 			   size_t done, bool cut)
 {
@@ -498,7 +488,7 @@ void ckpt_life_check_store(struct ckpt_store *s, const struct ckpt_life_script *
 		ck_assert_msg(seen[i] != NOWHERE || m.before[i] == NOWHERE || m.after[i] == NOWHERE,
 			      "I2: life %zu is nowhere, not %s or %s", i, state_names[m.before[i]],
 			      state_names[m.after[i]]);
-	ck_assert_msg(m.saving || !count_of(s, CKPT_STEP_LEFT), "a session is left that nobody was saving");
+	ck_assert_msg(m.saving || !ckpt_save_count(s, CKPT_STEP_LEFT), "a session is left that nobody was saving");
 }
 
 char *ckpt_life_listing(struct ckpt_store *s)
@@ -601,7 +591,7 @@ void ckpt_life_check_expiry(struct ckpt_store *s, bool saving)
 	ck_ok(expire_all(s));
 	after = ckpt_save_listing(s);
 	ck_assert_str_eq(before, after);
-	ck_assert_uint_eq(count_of(s, CKPT_STEP_DELETED), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
 	each_name(s, "trash", never);
 	ck_ok(ckpt_backend_list(s->backend, "steps/", NULL, check_object, s));
 	if (saving)

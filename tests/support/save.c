@@ -328,6 +328,28 @@ static struct ckpt_step *find_left(struct ckpt_store *s, unsigned i)
 	return found;
 }
 
+size_t ckpt_save_count(struct ckpt_store *s, enum ckpt_step_state state)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, 1u << state, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+struct ckpt_step *ckpt_save_left(struct ckpt_store *s)
+{
+	struct ckpt_step **steps, *left;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, LEFT_STATES, &steps, &count));
+	ck_assert_uint_eq(count, 1);
+	left = ckpt_step_ref(steps[0]);
+	ckpt_step_list_free(steps, count);
+	return left;
+}
+
 // --- I1 ---------------------------------------------------------------------------------------------------------------
 
 static void check_bytes(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, unsigned i,
@@ -644,11 +666,8 @@ void ckpt_save_check(const char *dir, const struct ckpt_save_log *log, uint64_t 
 {
 	struct ckpt_store *s = ckpt_save_open(dir);
 	CLEANUP_FREE char *listing = ckpt_save_listing(s);
-	struct ckpt_step **steps;
-	size_t count;
+	size_t count = ckpt_save_count(s, CKPT_STEP_COMMITTED);
 
-	ck_ok(ckpt_step_list(s, NULL, COMMITTED_STATES, &steps, &count));
-	ckpt_step_list_free(steps, count);
 	ck_assert_msg(check_listed(s, log, point) == count, "I3: there are steps that nobody saved:\n%s", listing);
 	ckpt_store_close(s);
 	if (!thorough)

@@ -81,6 +81,10 @@ void ckpt_save_check_files(struct ckpt_step *step, unsigned i);
 char *ckpt_save_listing(struct ckpt_store *s);
 // The same of a store that is opened for reading for it.
 char *ckpt_save_listing_at(const char *dir);
+// How many steps are in this state.
+size_t ckpt_save_count(struct ckpt_store *s, enum ckpt_step_state state);
+// The one that is left over, with a reference.
+struct ckpt_step *ckpt_save_left(struct ckpt_store *s);
 // How many lines of the error log hold this text.
 unsigned ckpt_save_errors(struct ckpt_store *s, const char *text);
 // Until no thread of a commit is left, so that ckpt_sys may be changed.

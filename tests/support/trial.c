@@ -99,24 +99,12 @@ static void end_store(struct ckpt_trial *t)
 	ckpt_store_close(TAKE_PTR(t->s));
 }
 
-static struct ckpt_step *any_left(struct ckpt_store *s)
-{
-	struct ckpt_step **steps, *left;
-	size_t count;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count));
-	ck_assert_uint_eq(count, 1);
-	left = ckpt_step_ref(steps[0]);
-	ckpt_step_list_free(steps, count);
-	return left;
-}
-
 static void prepare_left(struct ckpt_trial *t, unsigned arg)
 {
 	prepare_staged(t, arg);
 	end_store(t);
 	t->s = ckpt_save_open(t->dir);
-	t->step = any_left(t->s);
+	t->step = ckpt_save_left(t->s);
 }
 
 // 0, -errno: acts write, too.

@@ -43,16 +43,6 @@ static void check_tree(const char *name, const char *text)
 	ck_assert_str_eq(have, text);
 }
 
-static size_t left_count(void)
-{
-	struct ckpt_step **left;
-	size_t count;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ckpt_step_list_free(left, count);
-	return count;
-}
-
 static size_t sessions(void)
 {
 	struct stat st;
@@ -69,7 +59,7 @@ START_TEST(a_published_draft_has_the_name_and_leaves_nothing)
 	check_tree("a.pt", "two");
 	ck_assert_uint_eq(sessions(), 0);
 	ckpt_fixture_reopen();
-	ck_assert_uint_eq(left_count(), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 	check_tree("a.pt", "two");
 }
 END_TEST
@@ -89,19 +79,17 @@ END_TEST
 
 START_TEST(a_draft_that_is_left_is_a_session_that_says_whose_it_was)
 {
-	struct ckpt_step **left;
+	struct ckpt_step *left;
 	struct ckpt_draft d;
-	size_t count;
 
 	close(begin(&d, "a.pt", "half"));
 	ck_ok(ckpt_draft_leave(&d));
 	for (int i = 0; i < 2; i++) {
-		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-		ck_assert_uint_eq(count, 1);
-		ck_assert_str_eq(left[0]->name, "a.pt");
-		ck_assert_int_eq(left[0]->pid, 4711);
-		ck_assert_int_gt(left[0]->began_ns, 0);
-		ckpt_step_list_free(left, count);
+		left = ckpt_save_left(s);
+		ck_assert_str_eq(left->name, "a.pt");
+		ck_assert_int_eq(left->pid, 4711);
+		ck_assert_int_gt(left->began_ns, 0);
+		ckpt_step_unref(left);
 		ckpt_fixture_reopen();
 	}
 	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 0); // who left it has told of it
@@ -111,22 +99,20 @@ END_TEST
 START_TEST(a_left_draft_is_no_step_to_go_on_with_whatever_its_name)
 {
 	char name[CKPT_NAME_MAX + 1];
-	struct ckpt_step **left;
+	struct ckpt_step *left;
 	struct ckpt_draft d;
-	size_t count;
 
 	memset(name, '"', sizeof(name)); // takes two bytes each where it is written down
 	memcpy(name + sizeof(name) - sizeof(".pt"), ".pt", sizeof(".pt"));
 	close(begin(&d, name, "half"));
 	ckpt_draft_close(&d);
 	ckpt_fixture_reopen();
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 1);
-	ck_assert_str_eq(left[0]->name, name);
-	ck_error(ckpt_stage_resume(left[0]), ENOTDIR);
-	ck_ok(ckpt_stage_abort(left[0], true));
-	ckpt_step_list_free(left, count);
-	ck_assert_uint_eq(left_count(), 0);
+	left = ckpt_save_left(s);
+	ck_assert_str_eq(left->name, name);
+	ck_error(ckpt_stage_resume(left), ENOTDIR);
+	ck_ok(ckpt_stage_abort(left, true));
+	ckpt_step_unref(left);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 }
 END_TEST
 
@@ -138,7 +124,7 @@ START_TEST(a_draft_whose_daemon_died_is_told_of_once)
 	ckpt_draft_close(&d);
 	for (int i = 0; i < 3; i++) {
 		ckpt_fixture_reopen();
-		ck_assert_uint_eq(left_count(), 1);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
 		ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 1);
 	}
 }
@@ -158,10 +144,10 @@ START_TEST(a_draft_without_a_file_goes_at_the_next_open)
 	ckpt_store_close(s);
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
 	s = reader;
-	ck_assert_uint_eq(left_count(), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 	ck_assert_uint_eq(sessions(), 1); // who only reads removes nothing
 	ckpt_fixture_reopen();
-	ck_assert_uint_eq(left_count(), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 	ck_assert_uint_eq(sessions(), 0);
 	check_tree("a.pt", "whole");
 }
@@ -198,7 +184,7 @@ START_TEST(a_draft_is_not_lost_when_a_directory_cannot_be_listed)
 		} else {
 			opened++;
 		}
-		ck_assert_uint_eq(left_count(), 1);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
 		ck_assert_uint_eq(sessions(), 1);
 	}
 	ck_assert(failed && opened);
@@ -282,7 +268,7 @@ START_TEST(a_left_draft_is_told_of_unless_it_says_that_it_was)
 	ck_ok(ckpt_sys.fsetxattr(d.dirfd, CKPT_ORIGIN_XATTR, text, strlen(text), 0));
 	ckpt_draft_close(&d);
 	ckpt_fixture_reopen();
-	ck_assert_uint_eq(left_count(), 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
 	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), _i > 0);
 }
 END_TEST
@@ -306,7 +292,7 @@ START_TEST(a_draft_is_its_writers_whatever_the_length_of_its_path)
 	ck_assert_int_eq(fstat(d.dirfd, &st), 0);
 	ck_assert_uint_eq(st.st_uid, origin.uid);
 	ckpt_draft_drop(&d);
-	ck_assert_uint_eq(left_count(), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 }
 END_TEST
 

@@ -46,16 +46,6 @@ static void start_anew(void)
 	base = ckpt_step_find(s, "", "1000");
 }
 
-static size_t count_of(enum ckpt_step_state state)
-{
-	struct ckpt_step **steps;
-	size_t count;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << state, &steps, &count));
-	ckpt_step_list_free(steps, count);
-	return count;
-}
-
 static struct ckpt_step *reopen(void)
 {
 	struct ckpt_step *step;
@@ -102,8 +92,8 @@ static void is_as_before(void)
 
 	ck_assert_ptr_nonnull(found);
 	ck_assert(!ckpt_reopen_any(found));
-	ck_assert_uint_eq(count_of(CKPT_STEP_COMMITTED), 1);
-	ck_assert_uint_eq(count_of(CKPT_STEP_DELETED), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
 	ckpt_staged_check(found, "model.bin", "committed");
 	ckpt_staged_check(found, "config.json", "{}");
 	ckpt_staged_check(found, "params/w", "w");
@@ -118,8 +108,8 @@ START_TEST(a_reopened_step_is_in_no_list_and_has_the_place_of_the_committed_one)
 
 	ck_assert_ptr_eq(step, again);
 	ckpt_step_unref(again);
-	ck_assert_uint_eq(count_of(CKPT_STEP_COMMITTED), 0);
-	ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_STAGED), 1);
 	now = ckpt_reopen_now(ckpt_step_ref(base));
 	ck_assert_ptr_eq(now, step);
 	ckpt_step_unref(now);
@@ -234,9 +224,9 @@ START_TEST(its_commit_is_the_next_version_and_the_one_before_is_in_the_trash)
 		ckpt_staged_check(found, "config.json", "{\"new\":1}");
 		ckpt_staged_check(found, "model.bin", "committed");
 		ckpt_step_unref(found);
-		ck_assert_uint_eq(count_of(CKPT_STEP_COMMITTED), 1);
-		ck_assert_uint_eq(count_of(CKPT_STEP_DELETED), 1);
-		ck_assert_uint_eq(count_of(CKPT_STEP_LEFT), 0);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 1);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 1);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 		if (!i) {
 			ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_DELETED);
 			ck_assert_uint_eq(base->deleted_by, 2);
@@ -278,7 +268,7 @@ START_TEST(what_stands_still_is_given_up_and_kept)
 	be_quick(step);
 	ck_assert(wait_for(step, CKPT_STEP_LEFT));
 	is_as_before();
-	ck_assert_uint_eq(count_of(CKPT_STEP_LEFT), 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
 	for (int i = 0; i < 1000 && !ckpt_save_errors(s, "ETIMEDOUT"); i++)
 		ckpt_sys.sleep_ns(10000000); // it is told after it is done
 	ck_assert_uint_eq(ckpt_save_errors(s, "ETIMEDOUT"), 1);
@@ -286,7 +276,7 @@ START_TEST(what_stands_still_is_given_up_and_kept)
 	ckpt_step_unref(step);
 	start_anew();
 	is_as_before();
-	ck_assert_uint_eq(count_of(CKPT_STEP_LEFT), 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
 }
 END_TEST
 
@@ -336,7 +326,7 @@ START_TEST(a_commit_that_fails_leaves_it_reopened)
 	ckpt_staged_writer(step, &w, fd);
 	ck_error(ckpt_commit(step, &ckpt_staged_plain), EBUSY);
 	ck_assert(ckpt_reopen_any(base));
-	ck_assert_uint_eq(count_of(CKPT_STEP_COMMITTED), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
 	ckpt_stage_writer_remove(&w);
 	close(fd);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
@@ -360,9 +350,9 @@ START_TEST(its_removal_is_the_deletion_of_the_version_of_before)
 	ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_DELETED);
 	ckpt_step_unref(step);
 	for (int i = 0; i < 2; i++) {
-		ck_assert_uint_eq(count_of(CKPT_STEP_COMMITTED), 0);
-		ck_assert_uint_eq(count_of(CKPT_STEP_DELETED), 1);
-		ck_assert_uint_eq(count_of(CKPT_STEP_LEFT), 0);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 1);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 		start_anew();
 	}
 }
@@ -370,20 +360,18 @@ END_TEST
 
 START_TEST(a_start_finds_the_version_of_before_and_the_changes_left_over)
 {
-	struct ckpt_step *step = reopen(), **left;
+	struct ckpt_step *step = reopen(), *left;
 	struct ckpt_stage_usage usage;
-	size_t count;
 
 	write_anew(step, "config.json", "changed");
 	ckpt_step_unref(step);
 	start_anew();
 	is_as_before();
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 1);
-	ck_assert_str_eq(left[0]->name, "1000");
-	ck_ok(ckpt_stage_usage(left[0], &usage));
+	left = ckpt_save_left(s);
+	ck_assert_str_eq(left->name, "1000");
+	ck_ok(ckpt_stage_usage(left, &usage));
 	ck_assert_uint_eq(usage.files, 3);
-	ckpt_step_list_free(left, count);
+	ckpt_step_unref(left);
 }
 END_TEST
 
@@ -425,12 +413,12 @@ START_TEST(of_versions_that_expire_in_any_order_none_comes_back)
 		ck_assert_ptr_nonnull(step);
 		ck_ok(ckpt_expire(step));
 		ckpt_step_unref(step);
-		ck_assert_uint_eq(count_of(CKPT_STEP_DELETED), 2 - n);
-		ck_assert_uint_eq(count_of(CKPT_STEP_COMMITTED), 0);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 2 - n);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
 	}
 	start_anew();
 	ck_assert_ptr_null(base);
-	ck_assert_uint_eq(count_of(CKPT_STEP_DELETED), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
 }
 END_TEST
 
@@ -456,7 +444,7 @@ START_TEST(no_version_that_is_left_is_in_the_way_of_the_next)
 	}
 	start_anew();
 	ckpt_staged_check(base, "config.json", "again");
-	ck_assert_uint_eq(count_of(CKPT_STEP_DELETED), 7);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 7);
 }
 END_TEST
 
@@ -483,7 +471,7 @@ START_TEST(a_reopening_that_fails_has_changed_nothing)
 			step = reopen();
 		}
 		write_anew(step, "config.json", "changed");
-		ck_assert_uint_eq(count_of(CKPT_STEP_COMMITTED), 0);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
 		ck_ok(ckpt_stage_abort(step, false));
 		ckpt_step_unref(step);
 		is_as_before();

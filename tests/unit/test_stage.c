@@ -34,16 +34,6 @@ static bool there(const char *folder, const char *name)
 	return access(path, F_OK) == 0;
 }
 
-static size_t count_of(enum ckpt_step_state state)
-{
-	struct ckpt_step **steps;
-	size_t count;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << state, &steps, &count));
-	ckpt_step_list_free(steps, count);
-	return count;
-}
-
 // --- Begin ------------------------------------------------------------------------------------------------------------
 
 START_TEST(a_name_is_taken_once)
@@ -95,7 +85,7 @@ START_TEST(a_begin_that_fails_leaves_no_session)
 		ck_assert(fired == !!rc);
 		ck_assert_int_eq(names_in("sessions"), !rc);
 		ck_assert_int_eq(names_in("trash"), 0);
-		ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), !rc);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_STAGED), !rc);
 	}
 	ck_assert_uint_gt(n, 5);
 	ckpt_step_unref(step);
@@ -115,7 +105,7 @@ START_TEST(a_name_that_no_step_can_have_is_refused)
 	ck_error(ckpt_stage_begin(s, "", "a/b", 0755, 0, 0, 0, &step), EINVAL);
 	ck_error(ckpt_stage_begin(s, "", "..", 0755, 0, 0, 0, &step), EINVAL);
 	ck_error(ckpt_stage_begin(s, "", "\xff", 0755, 0, 0, 0, &step), EILSEQ);
-	ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_STAGED), 0);
 	step = begin(longest); // its key is a digest
 	ck_error(ckpt_stage_rename(step, "", "a\tb"), EINVAL);
 	ckpt_step_unref(step);
@@ -130,7 +120,7 @@ START_TEST(what_cannot_be_begun_from_another_step_leaves_nothing)
 	ck_error(ckpt_stage_begin_from(s, "no folder id", "2", from, false, &step), EINVAL);
 	ck_error(ckpt_stage_rename(taken, "no folder id", "2"), EINVAL);
 	ck_assert_int_eq(names_in("sessions"), 2);
-	ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_STAGED), 1);
 	ckpt_step_unref(taken);
 	ckpt_step_unref(from);
 }
@@ -159,24 +149,22 @@ END_TEST
 
 START_TEST(a_session_has_the_mode_and_says_who_began_it)
 {
-	struct ckpt_step *step = begin("1"), **left;
+	struct ckpt_step *step = begin("1"), *left;
 	struct stat st;
-	size_t count;
 
 	ck_assert_int_eq(fstat(step->dirfd, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 0755);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 1);
-	ck_assert_str_eq(left[0]->name, "1");
-	ck_assert_int_eq(left[0]->pid, getpid());
-	ck_assert_int_gt(left[0]->began_ns, 0);
+	left = ckpt_save_left(s);
+	ck_assert_str_eq(left->name, "1");
+	ck_assert_int_eq(left->pid, getpid());
+	ck_assert_int_gt(left->began_ns, 0);
 	ck_assert_ptr_null(ckpt_step_find(s, "", "1"));
-	ck_error(ckpt_stage_enter(left[0], true), EROFS);
-	ck_ok(ckpt_stage_abort(left[0], false));
-	ck_assert(!there("sessions", left[0]->session));
-	ckpt_step_list_free(left, count);
+	ck_error(ckpt_stage_enter(left, true), EROFS);
+	ck_ok(ckpt_stage_abort(left, false));
+	ck_assert(!there("sessions", left->session));
+	ckpt_step_unref(left);
 }
 END_TEST
 
@@ -193,9 +181,8 @@ START_TEST(what_a_session_says_of_itself_is_not_trusted)
 		"{\"name\": 1, \"folder\": \"\"}",
 		"{\"name\": \"1\"}",
 	};
-	struct ckpt_step *step = begin("1"), **left;
+	struct ckpt_step *step = begin("1"), *left;
 	char path[2 * PATH_MAX];
-	size_t count;
 
 	snprintf(path, sizeof(path), "%s/sessions/%s", dir, step->session);
 	ckpt_step_unref(step);
@@ -204,10 +191,9 @@ START_TEST(what_a_session_says_of_itself_is_not_trusted)
 
 		ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.session", lies[i], strlen(lies[i]), 0));
 		ckpt_fixture_reopen();
-		ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-		ck_assert_uint_eq(count, 1);
-		ck_assert_msg(!*left[0]->name && !*left[0]->folder_id, "believed: %s", lies[i]);
-		ckpt_step_list_free(left, count);
+		left = ckpt_save_left(s);
+		ck_assert_msg(!*left->name && !*left->folder_id, "believed: %s", lies[i]);
+		ckpt_step_unref(left);
 	}
 }
 END_TEST
@@ -226,8 +212,7 @@ static const struct {
 START_TEST(a_session_says_which_kind_it_is)
 {
 	static const char session[] = "01234567-89ab-4def-8123-456789abcdef";
-	struct ckpt_step **left;
-	size_t count;
+	struct ckpt_step *left;
 	int fd;
 
 	ck_ok(ckpt_sys.mkdir(s->sessions_fd, session, 0700));
@@ -235,13 +220,12 @@ START_TEST(a_session_says_which_kind_it_is)
 	ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.session", kinds[_i].text, strlen(kinds[_i].text), 0));
 	close(fd);
 	ck_ok(ckpt_step_load_left(s, session));
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 1);
-	ck_assert_str_eq(left[0]->name, "1");
-	ck_assert(left[0]->add_only == kinds[_i].add_only);
-	ck_assert(left[0]->is_file == kinds[_i].is_file);
-	ck_assert(left[0]->from_plain == kinds[_i].from_plain);
-	ckpt_step_list_free(left, count);
+	left = ckpt_save_left(s);
+	ck_assert_str_eq(left->name, "1");
+	ck_assert(left->add_only == kinds[_i].add_only);
+	ck_assert(left->is_file == kinds[_i].is_file);
+	ck_assert(left->from_plain == kinds[_i].from_plain);
+	ckpt_step_unref(left);
 }
 END_TEST
 
@@ -395,7 +379,7 @@ START_TEST(a_name_is_read_whole_while_it_changes)
 
 		ckpt_step_name(step, &now);
 		ck_assert_uint_eq(strspn(now.name, (char[]){now.name[0], '\0'}), strlen(now.name));
-		ck_assert_uint_eq(count_of(CKPT_STEP_STAGED), 2);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_STAGED), 2);
 	}
 	pthread_join(thread, NULL);
 	ckpt_step_unref(other);
@@ -534,17 +518,13 @@ END_TEST
 
 START_TEST(a_symlink_in_place_of_a_session_is_never_followed)
 {
-	struct ckpt_step **left;
 	char outside[PATH_MAX], path[2 * PATH_MAX];
-	size_t count;
 
 	ckpt_temp_dir(outside);
 	snprintf(path, sizeof(path), "%s/sessions/01234567-89ab-4def-8123-456789abcdef", dir);
 	ck_assert_int_eq(symlink(outside, path), 0);
 	ckpt_fixture_reopen();
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 0);
-	ckpt_step_list_free(left, count);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
 	for (size_t i = 0; i < 3; i++) {
 		static const char *const folders[] = {"sessions", "tree", "trash"};
 

@@ -10,18 +10,6 @@
 #include <pthread.h>
 #include <stdio.h>
 
-static struct ckpt_step *the_left_one(void)
-{
-	struct ckpt_step **left, *step;
-	size_t count;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 1);
-	step = ckpt_step_ref(left[0]);
-	ckpt_step_list_free(left, count);
-	return step;
-}
-
 // --- Records that cannot be read ----------------------------------------------------------------------------------------
 
 static void damage_record_of(const char *name)
@@ -65,13 +53,13 @@ START_TEST(nothing_left_is_dropped_while_a_record_cannot_be_read)
 	ckpt_step_unref(step);
 	damage_record_of("1000");
 	ckpt_fixture_reopen();
-	step = the_left_one();
+	step = ckpt_save_left(s);
 	ck_error(ckpt_stage_abort(step, false), EPERM);
 	ck_assert_uint_eq(ckpt_save_errors(s, "it is kept"), 1);
 	ckpt_step_unref(step);
 	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
 	ckpt_fixture_reopen();
-	step = the_left_one();
+	step = ckpt_save_left(s);
 	ck_ok(ckpt_stage_abort(step, false));
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
 	ckpt_step_unref(step);
@@ -85,14 +73,14 @@ START_TEST(nothing_left_goes_on_under_a_name_whose_record_cannot_be_read)
 	ckpt_step_unref(step);
 	damage_record_of("1000");
 	ckpt_fixture_reopen();
-	step = the_left_one();
+	step = ckpt_save_left(s);
 	ck_error(ckpt_stage_resume(step), EEXIST);
 	ck_assert_uint_eq(ckpt_save_errors(s, "its record cannot be read"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
 	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	step = the_left_one();
+	step = ckpt_save_left(s);
 	ck_ok(ckpt_stage_resume(step));
 	ckpt_step_unref(step);
 }
@@ -113,7 +101,7 @@ START_TEST(what_somebody_uses_is_dropped_only_by_who_insists)
 	close(fd);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	step = the_left_one();
+	step = ckpt_save_left(s);
 	ck_assert(ckpt_stage_use(step));
 	ck_error(ckpt_stage_abort(step, true), EBUSY);
 	ck_ok(ckpt_stage_abort(step, false));
@@ -222,7 +210,7 @@ START_TEST(a_left_step_is_taken_up_by_one)
 
 	ckpt_step_unref(ckpt_staged_begin(s, "1"));
 	ckpt_fixture_reopen();
-	resumed = the_left_one();
+	resumed = ckpt_save_left(s);
 	below = ckpt_sys;
 	ckpt_sys.open = open_beside_a_resume;
 	ck_error(ckpt_stage_resume(resumed), ESTALE);
@@ -327,7 +315,7 @@ START_TEST(who_only_reads_tells_and_removes_nothing_of_drafts)
 	s = ckpt_save_open(dir);
 	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 1);
 	ck_assert_int_eq(faccessat(s->sessions_fd, empty.session, F_OK, 0), -1);
-	ckpt_step_unref(the_left_one());
+	ckpt_step_unref(ckpt_save_left(s));
 }
 END_TEST
 

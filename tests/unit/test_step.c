@@ -56,33 +56,21 @@ START_TEST(a_name_that_is_kept_for_one_is_nobody_elses)
 }
 END_TEST
 
-static size_t left_count(void)
-{
-	struct ckpt_step **left;
-	size_t count;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ckpt_step_list_free(left, count);
-	return count;
-}
-
 START_TEST(a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another)
 {
-	struct ckpt_step *step = ckpt_staged_begin(s, "1"), **left;
-	size_t count;
+	struct ckpt_step *step = ckpt_staged_begin(s, "1"), *left;
 
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 1);
+	left = ckpt_save_left(s);
 	step = ckpt_staged_begin(s, "2");
 	ck_ok(reserve(step, "", "1"));
-	ck_error(ckpt_stage_resume(left[0]), EEXIST);
-	ck_assert_uint_eq(left_count(), 1); // where it was
+	ck_error(ckpt_stage_resume(left), EEXIST);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1); // where it was
 	release(step);
-	ck_ok(ckpt_stage_resume(left[0]));
+	ck_ok(ckpt_stage_resume(left));
 	ckpt_step_unref(step);
-	ckpt_step_list_free(left, count);
+	ckpt_step_unref(left);
 }
 END_TEST
 
@@ -165,12 +153,12 @@ START_TEST(many_names_or_one_in_many_folders_are_as_many_steps)
 }
 END_TEST
 
-static size_t count_of(const char *folder_id, unsigned states)
+static size_t count_of(const char *folder_id)
 {
 	struct ckpt_step **steps;
 	size_t count;
 
-	ck_ok(ckpt_step_list(s, folder_id, states, &steps, &count));
+	ck_ok(ckpt_step_list(s, folder_id, ~0u, &steps, &count));
 	ckpt_step_list_free(steps, count);
 	return count;
 }
@@ -181,10 +169,10 @@ START_TEST(a_list_of_a_folder_is_of_its_steps)
 
 	ck_ok(ckpt_stage_begin(s, "0123456789abcdef", "1", 0755, 0, 0, 0, &a));
 	ck_ok(ckpt_stage_begin(s, "0123456789abcdef", "2", 0755, 0, 0, 0, &b));
-	ck_assert_uint_eq(count_of("0123456789abcdef", ~0u), 2);
-	ck_assert_uint_eq(count_of("", ~0u), 1);
-	ck_assert_uint_eq(count_of("0123456789abcde0", ~0u), 0);
-	ck_assert_uint_eq(count_of(NULL, ~0u), 3);
+	ck_assert_uint_eq(count_of("0123456789abcdef"), 2);
+	ck_assert_uint_eq(count_of(""), 1);
+	ck_assert_uint_eq(count_of("0123456789abcde0"), 0);
+	ck_assert_uint_eq(count_of(NULL), 3);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 	ckpt_step_unref(root);
@@ -259,8 +247,8 @@ START_TEST(a_step_that_had_many_names_is_found_under_the_last)
 		ck_assert_uint_eq(versions_used(ids[i], names[i]), 3); // it, that it is settled there, and that it went
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_COMMITTED), 1);
-	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_DELETED), MANY);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), MANY);
 	found = ckpt_step_find(s, ids[MANY - 1], names[MANY - 1]);
 	ck_assert_ptr_nonnull(found);
 	ck_assert_str_eq(found->session, session);
@@ -381,7 +369,7 @@ START_TEST(a_name_that_no_step_can_have_is_not_loaded)
 
 	ck_error(load("a/b", 1, of, NULL), EINVAL);
 	ck_assert_ptr_null(ckpt_step_find(s, "", "a/b"));
-	ck_assert_uint_eq(count_of(NULL, 1u << CKPT_STEP_COMMITTED), 0);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
 	ckpt_step_unref(of);
 }
 END_TEST
