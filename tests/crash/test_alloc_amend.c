@@ -31,7 +31,7 @@ static bool faulty(size_t act, uint64_t n)
 	of = ckpt_amends_step(s, &done);
 	ckpt_allocfault_begin(n, false);
 	rc = ckpt_amends_attempt(of, act, done);
-	ckpt_amends_settle(s);
+	ckpt_save_settle_all(s);
 	fired = ckpt_allocfault_end() >= n;
 	ckpt_step_unref(of);
 	ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN || rc == -EIO, "%s", strerror(-rc));
@@ -53,7 +53,7 @@ START_TEST(an_allocation_that_fails_fails_the_act_or_does_no_harm)
 		s = ckpt_save_open(dir);
 		for (size_t i = 0; i < (size_t)_i; i++)
 			ck_ok(ckpt_amends_do(s, i));
-		ckpt_amends_settle(s);
+		ckpt_save_settle_all(s);
 		fired = faulty((size_t)_i, n);
 		ckpt_store_close(s);
 		ckpt_amends_check_at(dir, (size_t)_i + 1, (size_t)_i + 1);

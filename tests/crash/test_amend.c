@@ -114,11 +114,11 @@ static bool run(const char *dir, size_t faulty, uint64_t n, size_t *done_at)
 	for (size_t i = 0; i < CKPT_AMEND_ACTS; i++) {
 		int rc;
 
-		ckpt_amends_settle(s);
+		ckpt_save_settle_all(s);
 		if (i == faulty)
 			ckpt_sysfault_begin(&fault);
 		rc = ckpt_amends_do(s, i);
-		ckpt_amends_settle(s);
+		ckpt_save_settle_all(s);
 		if (i == faulty)
 			ckpt_sysfault_end(&fault);
 		if (rc) {

@@ -31,7 +31,7 @@ static void prepare(struct trial *t, size_t act)
 	t->s = ckpt_save_open(t->dir);
 	for (size_t i = 0; i < act; i++)
 		ck_ok(ckpt_amends_do(t->s, i));
-	ckpt_amends_settle(t->s);
+	ckpt_save_settle_all(t->s);
 }
 
 // The answer is so, and the second attempt and all acts after it work.
@@ -68,7 +68,7 @@ static bool faulty_call(size_t act, uint64_t n, int kind, bool sticky)
 	prepare(&t, act);
 	ckpt_sysfault_begin(&fault);
 	t.rc = ckpt_amends_do(t.s, act);
-	ckpt_amends_settle(t.s);
+	ckpt_save_settle_all(t.s);
 	ckpt_sysfault_end(&fault);
 	check_answer(&t, error);
 	return fault.count >= n;
@@ -97,7 +97,7 @@ static bool faulty_call_of_libc(size_t act, uint64_t n, int error)
 	prepare(&t, act);
 	ckpt_callfault_begin(n, error);
 	t.rc = ckpt_amends_do(t.s, act);
-	ckpt_amends_settle(t.s);
+	ckpt_save_settle_all(t.s);
 	fired = ckpt_callfault_end() >= n;
 	check_answer(&t, error);
 	return fired;
@@ -124,7 +124,7 @@ static bool faulty_backend(size_t act, const struct ckpt_fault *how, uint64_t n)
 	fault = *how;
 	fault.at = n;
 	t.rc = ckpt_amends_do(t.s, act);
-	ckpt_amends_settle(t.s);
+	ckpt_save_settle_all(t.s);
 	fired = fault.count >= n;
 	fault.at = 0;
 	check_answer(&t, how->error);

@@ -8,7 +8,6 @@
 
 #include "core/convert.h"
 #include "core/sys.h"
-#include "core/trash.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -67,12 +66,6 @@ static int convert(struct ckpt_store *s)
 		(void)ckpt_convert_back(step, s->tree_fd, NAME);
 	ckpt_step_unref(step);
 	return rc;
-}
-
-static void settle(struct ckpt_store *s)
-{
-	ckpt_save_settle(s);
-	ckpt_trash_drain(s->trash);
 }
 
 // --- What there is ----------------------------------------------------------------------------------------------------
@@ -164,10 +157,10 @@ static bool faulty_call(uint64_t n, int kind, bool sticky)
 	ck_assert_uint_lt(n, CALLS_MAX);
 	prepare(dir);
 	s = ckpt_save_open(dir);
-	settle(s);
+	ckpt_save_settle_all(s);
 	ckpt_sysfault_begin(&fault);
 	rc = convert(s);
-	settle(s);
+	ckpt_save_settle_all(s);
 	ckpt_sysfault_end(&fault);
 	check_answer(s, dir, rc, error, sticky);
 	ckpt_temp_empty(dir, true);
@@ -284,7 +277,7 @@ static bool faulty_backend(const struct ckpt_fault *how, uint64_t n)
 	fault = *how;
 	fault.at = n;
 	rc = convert(s);
-	settle(s);
+	ckpt_save_settle_all(s);
 	fired = fault.count >= n;
 	fault.at = 0;
 	check_answer(s, dir, rc, how->error, false);
@@ -324,11 +317,11 @@ static bool cut(uint64_t n, bool again)
 	ckpt_temp_dir(out);
 	ck_ok(ckpt_disk_begin(dir, &disk));
 	s = ckpt_save_open(dir);
-	settle(s);
+	ckpt_save_settle_all(s);
 	from = ckpt_disk_count(disk);
 	ckpt_sysfault_begin(&fault);
 	rc = convert(s);
-	settle(s);
+	ckpt_save_settle_all(s);
 	ckpt_sysfault_end(&fault);
 	if (rc && again)
 		ck_ok(rc = convert(s));

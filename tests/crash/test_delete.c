@@ -235,11 +235,11 @@ static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t 
 	s = ckpt_save_open(dir);
 	for (size_t i = 0; i <= last; i++) {
 		log.began[i] = ckpt_disk_count(disk) + 1;
-		ckpt_life_settle(s);
+		ckpt_save_settle_all(s);
 		if (i == last)
 			ckpt_sysfault_begin(&fault);
 		rc = ckpt_life_do(s, &script->ops[i], &log);
-		ckpt_life_settle(s);
+		ckpt_save_settle_all(s);
 		if (i == last)
 			ckpt_sysfault_end(&fault);
 		ck_assert(!rc || i == last);

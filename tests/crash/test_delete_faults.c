@@ -7,7 +7,6 @@
 
 #include "core/delete.h"
 #include "core/sys.h"
-#include "core/trash.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -80,7 +79,7 @@ static void prepare(struct trial *t, const struct ckpt_life_script *script)
 	t->s = ckpt_save_open(t->dir);
 	for (size_t i = 0; i < t->last; i++)
 		ck_ok(ckpt_life_do(t->s, &script->ops[i], &t->log));
-	ckpt_life_settle(t->s);
+	ckpt_save_settle_all(t->s);
 }
 
 static void check_disk(const struct trial *t, size_t done, bool cut)
@@ -139,7 +138,7 @@ static void check_answer(struct trial *t, int error)
 		assert_same_listing(t);
 	if (t->rc) {
 		ck_ok(ckpt_life_do(t->s, &t->script->ops[t->last], &t->log));
-		ckpt_life_settle(t->s);
+		ckpt_save_settle_all(t->s);
 	}
 	ckpt_life_check_store(t->s, t->script, &t->log, t->last + 1, false);
 	check_disk(t, t->last + 1, false);
@@ -164,7 +163,7 @@ static bool faulty_call(const struct ckpt_life_script *script, uint64_t n, int k
 	prepare(&t, script);
 	ckpt_sysfault_begin(&fault);
 	t.rc = ckpt_life_do(t.s, &script->ops[t.last], &t.log);
-	ckpt_life_settle(t.s);
+	ckpt_save_settle_all(t.s);
 	ckpt_sysfault_end(&fault);
 	check_answer(&t, error);
 	return fault.count >= n;
@@ -196,7 +195,7 @@ static bool faulty_backend(const struct ckpt_life_script *script, const struct c
 	fault = *how;
 	fault.at = n;
 	t.rc = ckpt_life_do(t.s, &script->ops[t.last], &t.log);
-	ckpt_life_settle(t.s);
+	ckpt_save_settle_all(t.s);
 	fired = fault.count >= n;
 	fault.at = 0;
 	check_answer(&t, how->error);
@@ -257,11 +256,11 @@ static bool undelete_interrupted(const struct ckpt_life_op *other, uint64_t n)
 		drop_staged(t.s, step->name);
 		if (listed) {
 			ck_ok(ckpt_life_do(t.s, &again, &t.log));
-			ckpt_life_settle(t.s);
+			ckpt_save_settle_all(t.s);
 			check_disk(&t, 3, false);
 		} else {
 			ck_assert_int_lt(ckpt_undelete(step), 0);
-			ckpt_life_settle(t.s);
+			ckpt_save_settle_all(t.s);
 		}
 	}
 	ckpt_step_unref(step);
@@ -324,7 +323,7 @@ START_TEST(nothing_expires_while_it_is_being_undeleted)
 	ck_error(during.expire, ESTALE); // they had to wait, and found it listed
 	ck_error(during.undelete, ESTALE);
 	ckpt_step_unref(step);
-	ckpt_life_settle(t.s);
+	ckpt_save_settle_all(t.s);
 	ckpt_life_check_store(t.s, t.script, &t.log, 3, false);
 	ckpt_store_close(t.s);
 }

@@ -4,7 +4,6 @@
 #include "core/manifest.h"
 #include "core/seal.h"
 #include "core/sys.h"
-#include "core/trash.h"
 #include "core/util.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
@@ -183,12 +182,6 @@ int ckpt_amends_do(struct ckpt_store *s, size_t n)
 
 	ckpt_step_unref(step);
 	return rc;
-}
-
-void ckpt_amends_settle(struct ckpt_store *s)
-{
-	ckpt_save_settle(s);
-	ckpt_trash_drain(s->trash);
 }
 
 // --- The model --------------------------------------------------------------------------------------------------------

@@ -24,4 +24,3 @@ struct ckpt_step *ckpt_amends_step(struct ckpt_store *s, size_t *ret_done);
 void ckpt_amends_check(struct ckpt_store *s, size_t done);
 // The same for the store in dir as who opens it finds it: after at least least, at most most acts. How many.
 size_t ckpt_amends_check_at(const char *dir, size_t least, size_t most);
-void ckpt_amends_settle(struct ckpt_store *s); // until no thread of the store's is at work

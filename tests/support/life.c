@@ -305,12 +305,6 @@ size_t ckpt_life_at(const struct ckpt_life_script *script, const struct ckpt_lif
 	return i;
 }
 
-void ckpt_life_settle(struct ckpt_store *s)
-{
-	ckpt_save_settle(s);
-	ckpt_trash_drain(s->trash);
-}
-
 // --- The model --------------------------------------------------------------------------------------------------------
 
 enum state { NOWHERE, LIVE, IN_TRASH };

@@ -79,5 +79,3 @@ void ckpt_life_check_expiry(struct ckpt_store *s, bool saving);
 bool ckpt_life_saves(const struct ckpt_life_op *op); // it makes a session
 // What is listed and what is in the trash, one line each; malloc'ed.
 char *ckpt_life_listing(struct ckpt_store *s);
-// Until no thread of the store's is at work, so that ckpt_sys may be changed.
-void ckpt_life_settle(struct ckpt_store *s);

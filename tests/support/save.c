@@ -2,6 +2,7 @@
 
 #include "core/hash.h"
 #include "core/sys.h"
+#include "core/trash.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -535,6 +536,12 @@ void ckpt_save_settle(struct ckpt_store *s)
 
 	while (s->commits_running > watchers_locked(s))
 		ckpt_lock_wait(&s->idle, &s->lock);
+}
+
+void ckpt_save_settle_all(struct ckpt_store *s)
+{
+	ckpt_save_settle(s);
+	ckpt_trash_drain(s->trash);
 }
 
 uint64_t ckpt_save_dirty_bytes;

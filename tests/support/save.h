@@ -89,6 +89,7 @@ struct ckpt_step *ckpt_save_left(struct ckpt_store *s);
 unsigned ckpt_save_errors(struct ckpt_store *s, const char *text);
 // Until no thread of a commit is left, so that ckpt_sys may be changed.
 void ckpt_save_settle(struct ckpt_store *s);
+void ckpt_save_settle_all(struct ckpt_store *s); // nor one that empties the trash
 // A new store in a new directory. From then on the machine seems to have this much to write back: that decides between
 // one syncfs and many fsyncs, and must not depend on who else uses it.
 extern uint64_t ckpt_save_dirty_bytes;

@@ -17,7 +17,6 @@
 #include "core/reopen.h"
 #include "core/share.h"
 #include "core/sys.h"
-#include "core/trash.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -717,8 +716,7 @@ void ckpt_trial_settle(struct ckpt_trial *t)
 {
 	if (!t->s || !t->s->writable)
 		return;
-	ckpt_save_settle(t->s);
-	ckpt_trash_drain(t->s->trash);
+	ckpt_save_settle_all(t->s);
 	while (ckpt_indexer_pending(t->s->indexer))
 		usleep(100);
 }

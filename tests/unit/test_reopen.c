@@ -8,7 +8,6 @@
 #include "core/reopen.h"
 #include "core/share.h"
 #include "core/sys.h"
-#include "core/trash.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -68,13 +67,6 @@ static bool wait_for(struct ckpt_step *step, enum ckpt_step_state state)
 	for (int i = 0; i < WAIT_MS && ckpt_step_state(step) != state; i++)
 		usleep(1000);
 	return ckpt_step_state(step) == state;
-}
-
-// Until no thread makes a call.
-static void settle(void)
-{
-	ckpt_save_settle(s);
-	ckpt_trash_drain(s->trash);
 }
 
 // From here on it is given up when it stands still for 10 ms; before, nothing could hurry the test.
@@ -460,10 +452,10 @@ START_TEST(a_reopening_that_fails_has_changed_nothing)
 		int rc;
 
 		ck_assert_uint_lt(n, CALLS_MAX);
-		settle();
+		ckpt_save_settle_all(s);
 		ckpt_sysfault_begin(&fault);
 		rc = ckpt_reopen(base, &step);
-		settle();
+		ckpt_save_settle_all(s);
 		ckpt_sysfault_end(&fault);
 		if (rc) {
 			is_as_before();
@@ -495,10 +487,10 @@ START_TEST(a_removal_that_fails_is_no_deletion)
 		ck_ok(ckpt_sys.unlink(step->dirfd, "config.json", 0));
 		ck_ok(ckpt_sys.unlink(step->dirfd, "params/w", 0));
 		ck_ok(ckpt_sys.unlink(step->dirfd, "params", AT_REMOVEDIR));
-		settle();
+		ckpt_save_settle_all(s);
 		ckpt_sysfault_begin(&fault);
 		rc = ckpt_reopen_remove(step);
-		settle();
+		ckpt_save_settle_all(s);
 		ckpt_sysfault_end(&fault);
 		if (rc && ckpt_reopen_any(base)) {
 			ck_ok(ckpt_reopen_remove(step));
