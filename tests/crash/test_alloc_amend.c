@@ -66,9 +66,8 @@ END_TEST
 
 static void setup(void)
 {
-	ckpt_fixture_step_open("1000");
-	close(ckpt_staged_put(step, "model.bin", "committed"));
-	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_fixture_open();
+	step = ckpt_staged_one(s, "1000", "model.bin", "committed");
 }
 
 static void put(const char *name, const char *text)

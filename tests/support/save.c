@@ -1,5 +1,7 @@
 #include "tests/support/save.h"
 
+#include "tests/support/staged.h"
+
 #include "core/hash.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -172,17 +174,10 @@ static void mark_path(struct ckpt_step *step, unsigned i, const struct item *ite
 
 static void hold(struct ckpt_step *step, struct ckpt_save_holder *holder)
 {
-	struct stat st;
-	struct statx stx;
-
 	holder->fd = ckpt_sys.open(step->dirfd, "model.bin", O_RDWR, 0);
 	ck_ok(holder->fd);
-	ck_assert_int_eq(fstat(holder->fd, &st), 0);
-	ck_assert_int_eq(statx(holder->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx), 0);
-	holder->writer = (struct ckpt_writer){.ino = ckpt_store_ino(&stx), .pid = getpid(), .fd = holder->fd};
-	ckpt_stage_writer_add(step, &holder->writer);
-	ckpt_stage_writer_flushed(&holder->writer, (uint64_t)st.st_size,
-				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ckpt_staged_writer(step, &holder->writer, holder->fd);
+	ckpt_staged_close_once(&holder->writer);
 }
 
 int ckpt_save_begin(struct ckpt_store *s, unsigned i, struct ckpt_step **ret_step)

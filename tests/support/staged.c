@@ -35,6 +35,15 @@ void ckpt_staged_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd)
 	ckpt_stage_writer_add(step, w);
 }
 
+void ckpt_staged_close_once(struct ckpt_writer *w)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstat(w->fd, &st), 0);
+	ckpt_stage_writer_flushed(w, (uint64_t)st.st_size,
+				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+}
+
 const struct ckpt_commit ckpt_staged_plain = {.event = "marker", .profile = "generic", .writers_ns = 5 * MS};
 
 int ckpt_staged_commit(struct ckpt_step *step, int64_t writers_ns, const char *metadata)
@@ -44,6 +53,27 @@ int ckpt_staged_commit(struct ckpt_step *step, int64_t writers_ns, const char *m
 	how.writers_ns = writers_ns;
 	how.metadata = metadata;
 	return ckpt_commit(step, &how);
+}
+
+struct ckpt_step *ckpt_staged_one(struct ckpt_store *s, const char *name, const char *path, const char *text)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	close(ckpt_staged_put(step, path, text));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	return step;
+}
+
+bool ckpt_staged_has(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_manifest *m;
+	uint32_t index;
+	int rc;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	rc = ckpt_manifest_lookup(m, path, &index);
+	ckpt_manifest_unref(m);
+	return !rc;
 }
 
 void ckpt_staged_check(struct ckpt_step *step, const char *path, const char *text)

@@ -14,10 +14,14 @@ struct ckpt_step *ckpt_staged_begin(struct ckpt_store *s, const char *name);
 int ckpt_staged_put(struct ckpt_step *step, const char *path, const char *text);
 // The file is open for writing by process 4711, until ckpt_stage_writer_remove(w).
 void ckpt_staged_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd);
+void ckpt_staged_close_once(struct ckpt_writer *w); // by then a fork has it open, too
 
 // A commit by the marker that waits for writers for 5 ms, without metadata.
 extern const struct ckpt_commit ckpt_staged_plain;
 // The same with another wait, and with metadata unless NULL. What ckpt_commit() says.
 int ckpt_staged_commit(struct ckpt_step *step, int64_t writers_ns, const char *metadata);
+// A committed step of one file, with a reference.
+struct ckpt_step *ckpt_staged_one(struct ckpt_store *s, const char *name, const char *path, const char *text);
+bool ckpt_staged_has(struct ckpt_step *step, const char *path); // once it is committed
 // The committed step has a file of just this text.
 void ckpt_staged_check(struct ckpt_step *step, const char *path, const char *text);

@@ -7,8 +7,6 @@
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <sys/stat.h>
-
 #define MS INT64_C(1000000)
 
 static struct ckpt_writer w; // of the file "late"
@@ -45,23 +43,11 @@ static int commit_leaving(void)
 	return ckpt_commit(step, &how);
 }
 
-static bool is_in_step(const char *path)
-{
-	struct ckpt_manifest *m;
-	uint32_t index;
-	int rc;
-
-	ck_ok(ckpt_step_manifest(step, &m));
-	rc = ckpt_manifest_lookup(m, path, &index);
-	ckpt_manifest_unref(m);
-	return !rc;
-}
-
 START_TEST(a_late_file_is_left_out_and_can_be_added)
 {
 	ck_ok(commit_leaving());
 	ckpt_staged_check(step, "file", "text");
-	ck_assert(!is_in_step("late"));
+	ck_assert(!ckpt_staged_has(step, "late"));
 	ck_assert(ckpt_amend_is_pending(step, "late"));
 	ck_ok(ckpt_sys.pwrite(fd, "whole", 5, 0));
 	ck_ok(ckpt_stage_writer_await(&w));
@@ -108,17 +94,13 @@ START_TEST(a_late_file_holds_up_no_blame_for_others)
 	ckpt_stage_writer_remove(&other);
 	close(other_fd);
 	ck_ok(commit_leaving());
-	ck_assert(is_in_step("other") && !is_in_step("late"));
+	ck_assert(ckpt_staged_has(step, "other") && !ckpt_staged_has(step, "late"));
 }
 END_TEST
 
 START_TEST(a_late_file_that_was_closed_is_in_the_step)
 {
-	struct stat st;
-
-	ck_assert_int_eq(fstat(fd, &st), 0);
-	ckpt_stage_writer_flushed(&w, (uint64_t)st.st_size,
-				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ckpt_staged_close_once(&w);
 	ck_ok(commit_leaving());
 	ckpt_staged_check(step, "late", "half");
 	ck_assert(!ckpt_amend_is_pending(step, "late"));
@@ -153,7 +135,7 @@ START_TEST(a_late_file_that_is_closed_while_the_outcome_is_unknown_is_refused)
 	end_writer();
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(commit_leaving());
-	ck_assert(!is_in_step("late") && !ckpt_amend_is_pending(step, "late"));
+	ck_assert(!ckpt_staged_has(step, "late") && !ckpt_amend_is_pending(step, "late"));
 }
 END_TEST
 
@@ -165,7 +147,7 @@ START_TEST(a_late_file_that_is_open_when_the_outcome_is_known_can_be_added)
 	ck_error(commit_leaving(), EIO);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(commit_leaving());
-	ck_assert(!is_in_step("late") && ckpt_amend_is_pending(step, "late"));
+	ck_assert(!ckpt_staged_has(step, "late") && ckpt_amend_is_pending(step, "late"));
 	ck_ok(ckpt_stage_writer_await(&w));
 	end_writer();
 	ck_ok(ckpt_amend_add(step, "late"));
@@ -180,7 +162,7 @@ START_TEST(a_lost_write_of_a_late_file_is_known_until_it_is_added)
 	ck_ok(commit_leaving());
 	end_writer();
 	ck_error(ckpt_amend_add(step, "late"), EIO);
-	ck_assert(!is_in_step("late"));
+	ck_assert(!ckpt_staged_has(step, "late"));
 }
 END_TEST
 
@@ -188,19 +170,16 @@ START_TEST(a_leftover_beside_a_late_file_gets_its_copy)
 {
 	int left_fd = ckpt_staged_put(step, "left", "as it was");
 	struct ckpt_writer left;
-	struct stat st;
 
 	ckpt_staged_writer(step, &left, left_fd);
 	ck_error(commit_leaving(), EBUSY); // it is no late one
 	ck_assert_uint_eq(ckpt_save_errors(s, "being written: left\t"), 1);
-	ck_assert_int_eq(fstat(left_fd, &st), 0);
-	ckpt_stage_writer_flushed(&left, (uint64_t)st.st_size,
-				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ckpt_staged_close_once(&left);
 	ck_ok(commit_leaving());
 	ck_assert_uint_eq(ckpt_save_errors(s, "still open for writing"), 1);
 	ck_ok(ckpt_sys.pwrite(left_fd, "as it is", 8, 0));
 	ckpt_staged_check(step, "left", "as it was");
-	ck_assert(!is_in_step("late"));
+	ck_assert(!ckpt_staged_has(step, "late"));
 	ck_assert(ckpt_amend_is_pending(step, "late"));
 	ckpt_stage_writer_remove(&left);
 	close(left_fd);

@@ -12,15 +12,6 @@
 
 #define MS INT64_C(1000000)
 
-static void close_once(struct ckpt_writer *w)
-{
-	struct stat st;
-
-	ck_assert_int_eq(fstat(w->fd, &st), 0);
-	ckpt_stage_writer_flushed(w, (uint64_t)st.st_size,
-				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
-}
-
 START_TEST(a_leftover_that_stands_still_gets_a_copy_of_its_own)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
@@ -29,7 +20,7 @@ START_TEST(a_leftover_that_stands_still_gets_a_copy_of_its_own)
 
 	ck_ok(ckpt_sys.fsetxattr(fd, "user.colour", "blue", 4, 0));
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
 	ck_assert_uint_eq(ckpt_save_errors(s, "4711"), 1);
 	ck_ok(ckpt_sys.pwrite(fd, "LATE AND LONGER", 15, 0));
@@ -50,7 +41,7 @@ START_TEST(a_leftover_is_watched_for_as_long_as_a_writer_is_waited_for)
 	int fd = ckpt_staged_put(step, "file", "text");
 
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	began_ns = ckpt_sys.mono_ns();
 	ck_ok(ckpt_staged_commit(step, 400 * MS, NULL));
 	ck_assert_int_ge(ckpt_sys.mono_ns() - began_ns, 400 * MS);
@@ -67,10 +58,10 @@ START_TEST(a_leftover_that_writes_on_is_a_writer)
 	int fd = ckpt_staged_put(step, "file", "text");
 
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EBUSY);
-	close_once(&w); // and now it stands still
+	ckpt_staged_close_once(&w); // and now it stands still
 	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
 	ckpt_staged_check(step, "file", "more text");
 	ckpt_stage_writer_remove(&w);
@@ -87,11 +78,11 @@ START_TEST(a_leftover_of_a_file_that_was_opened_again_and_closed_stands_still)
 	int fd = ckpt_staged_put(step, "file", "text");
 
 	ckpt_staged_writer(step, &left, fd);
-	close_once(&left);
+	ckpt_staged_close_once(&left);
 	ckpt_staged_writer(step, &again, fd);
 	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EBUSY);
-	close_once(&again);
+	ckpt_staged_close_once(&again);
 	ckpt_stage_writer_remove(&again);
 	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
 	ckpt_staged_check(step, "file", "more text");
@@ -109,7 +100,7 @@ START_TEST(a_file_of_the_same_size_that_was_written_is_a_writers)
 	int fd = ckpt_staged_put(step, "file", "text");
 
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ck_assert_int_eq(futimens(fd, later), 0);
 	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
 	w.fd = -1; // a handle without a descriptor says nothing
@@ -130,7 +121,7 @@ START_TEST(of_two_files_the_one_that_is_written_is_blamed)
 
 	ckpt_staged_writer(step, &writer, fd);
 	ckpt_staged_writer(step, &left, left_fd); // looked at first
-	close_once(&left);
+	ckpt_staged_close_once(&left);
 	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
 	ck_assert_uint_eq(ckpt_save_errors(s, "being written: written\t"), 1);
 	ckpt_stage_writer_remove(&writer);
@@ -167,11 +158,11 @@ START_TEST(a_leftover_stands_still_only_after_its_mappings_were_written_back)
 	s->write_back = write_back;
 	written_back.fd = fd;
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
 	ck_assert_uint_eq(written_back.ino, w.ino);
 	ck_assert_uint_eq(written_back.count, 1);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	written_back.fd = -1;
 	ck_ok(ckpt_staged_commit(step, 5 * MS, NULL));
 	ck_assert_uint_eq(written_back.count, 2);
@@ -223,7 +214,7 @@ START_TEST(a_leftover_keeps_its_file_when_the_commit_fails)
 	else
 		ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ck_assert_int_eq(fstatat(step->dirfd, "dir", &before, 0), 0);
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), _i ? ENOSPC : EBUSY);
 	ckpt_save_settle(s);
@@ -233,7 +224,7 @@ START_TEST(a_leftover_keeps_its_file_when_the_commit_fails)
 	ck_assert_mem_eq(&before.st_mtim, &after.st_mtim, sizeof(after.st_mtim));
 	assert_trash_is_empty();
 	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	close(leaked);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
@@ -257,11 +248,11 @@ START_TEST(a_leftover_has_its_file_back_once_an_unknown_outcome_was_none)
 
 	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);
 	ck_assert(step->outcome_unknown);
 	ck_ok(ckpt_sys.pwrite(fd, "more text", 9, 0));
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
 	ckpt_save_settle(s);
@@ -298,7 +289,7 @@ START_TEST(a_copy_has_every_attribute_that_its_file_had)
 	lens[1] = fsetxattr(fd, "user.ckptfs.ours", "hidden", 6, 0) ? -1 : 6;
 	ck_assert_int_eq(fchmod(fd, 0444), 0);
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ck_ok(ckpt_staged_commit(step, 30 * MS, NULL));
 	ckpt_save_settle(s);
 	snprintf(path, sizeof(path), "%s/sessions/%s/file", dir, step->session);
@@ -322,7 +313,7 @@ START_TEST(a_leftover_whose_fsync_failed_is_not_copied_but_refused)
 	int fd = ckpt_staged_put(step, "file", "text");
 
 	ckpt_staged_writer(step, &w, fd);
-	close_once(&w);
+	ckpt_staged_close_once(&w);
 	ckpt_stage_synced(step, w.ino, 0, 0, -EIO);
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);
@@ -375,8 +366,8 @@ static void two_begin(void)
 	ckpt_staged_writer(two.step, &two.a, ckpt_staged_put(two.step, "dir/a", "text of a"));
 	ckpt_staged_writer(two.step, &two.b, ckpt_staged_put(two.step, "dir/b", "text of b"));
 	ck_ok(ckpt_sys.link(two.step->dirfd, "dir/b", two.step->dirfd, "twin of b"));
-	close_once(&two.a);
-	close_once(&two.b);
+	ckpt_staged_close_once(&two.a);
+	ckpt_staged_close_once(&two.b);
 }
 
 static void two_end(void)
@@ -428,18 +419,6 @@ static void two_stuck(void)
 	ck_ok(ckpt_stage_rename(two.step, "", "2"));
 }
 
-static bool is_in_step(struct ckpt_step *step, const char *path)
-{
-	struct ckpt_manifest *m;
-	uint32_t index;
-	int rc;
-
-	ck_ok(ckpt_step_manifest(step, &m));
-	rc = ckpt_manifest_lookup(m, path, &index);
-	ckpt_manifest_unref(m);
-	return !rc;
-}
-
 START_TEST(what_a_client_did_to_a_name_meanwhile_stays_when_the_others_come_back)
 {
 	static const char *const left[] = {"dir/b", "dir/a"}; // untouched
@@ -459,11 +438,11 @@ START_TEST(what_a_client_did_to_a_name_meanwhile_stays_when_the_others_come_back
 		close(ckpt_staged_put(two.step, "dir", "no directory"));
 	}
 	ck_ok(ckpt_sys.pwrite(two.b.fd, "TEXT", 4, 0)); // it goes on in its own file
-	close_once(&two.b);
+	ckpt_staged_close_once(&two.b);
 	ck_ok(ckpt_staged_commit(two.step, 30 * MS, NULL));
 	ckpt_save_settle(s);
 	ckpt_staged_check(two.step, "twin of b", "TEXT of b");
-	ck_assert(_i == 1 || !is_in_step(two.step, "dir/a"));
+	ck_assert(_i == 1 || !ckpt_staged_has(two.step, "dir/a"));
 	if (_i < 2)
 		ckpt_staged_check(two.step, left[_i], _i ? "text of a" : "TEXT of b");
 	if (_i)
@@ -487,7 +466,7 @@ START_TEST(a_name_that_cannot_be_looked_at_keeps_the_leftovers_file)
 	ck_ok(ckpt_sys.unlink(dirfd, "dir", 0));
 	ck_ok(ckpt_sys.rename(dirfd, "aside", dirfd, "dir", 0));
 	ck_ok(ckpt_sys.pwrite(two.a.fd, "TEXT", 4, 0));
-	close_once(&two.a);
+	ckpt_staged_close_once(&two.a);
 	ck_ok(ckpt_staged_commit(two.step, 30 * MS, NULL));
 	ckpt_save_settle(s);
 	ckpt_staged_check(two.step, "dir/a", "TEXT of a");

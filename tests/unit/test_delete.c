@@ -17,11 +17,7 @@
 
 static void save(const char *name, const char *text)
 {
-	struct ckpt_step *step = ckpt_staged_begin(s, name);
-
-	close(ckpt_staged_put(step, "model.bin", text));
-	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ckpt_step_unref(step);
+	ckpt_step_unref(ckpt_staged_one(s, name, "model.bin", text));
 }
 
 static void has(const char *name, const char *text) // NULL: there is no such step

@@ -109,11 +109,7 @@ END_TEST
 
 static struct ckpt_step *save(const char *name)
 {
-	struct ckpt_step *step = ckpt_staged_begin(s, name);
-
-	close(ckpt_staged_put(step, "model.bin", "the bytes"));
-	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	return step;
+	return ckpt_staged_one(s, name, "model.bin", "the bytes");
 }
 
 START_TEST(only_steps_that_are_committed_and_not_on_their_way_out_count)

@@ -14,13 +14,8 @@
 
 static void setup(void)
 {
-	struct ckpt_step *step;
-
 	ckpt_fixture_open();
-	step = ckpt_staged_begin(s, "1000");
-	close(ckpt_staged_put(step, "model.bin", "the bytes"));
-	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ckpt_step_unref(step);
+	ckpt_step_unref(ckpt_staged_one(s, "1000", "model.bin", "the bytes"));
 }
 
 static bool has(const char *name)
@@ -275,10 +270,8 @@ END_TEST
 // Objects that came there beside us. None of them is an attempt of ours.
 START_TEST(what_has_the_new_name_in_the_store_is_not_written_over)
 {
-	struct ckpt_step *other = ckpt_staged_begin(s, "2000");
+	struct ckpt_step *other = ckpt_staged_one(s, "2000", "model.bin", "of another");
 
-	close(ckpt_staged_put(other, "model.bin", "of another"));
-	ck_ok(ckpt_commit(other, &ckpt_staged_plain));
 	copy_object("2000/1", "best/1");   // of another step
 	copy_object("1000/1", "second/1"); // of this one, which was committed there
 	ck_error(move("1000", "best"), EEXIST);

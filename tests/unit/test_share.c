@@ -35,9 +35,7 @@ static void share(const char *name)
 static void setup(void)
 {
 	ckpt_fixture_open();
-	base = ckpt_staged_begin(s, "the base");
-	close(ckpt_staged_put(base, "model.bin", "committed"));
-	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
+	base = ckpt_staged_one(s, "the base", "model.bin", "committed");
 	step = ckpt_staged_begin(s, "2000");
 	share("model.bin");
 }
