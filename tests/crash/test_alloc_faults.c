@@ -94,13 +94,12 @@ static void faulty(const struct ckpt_trial_act *act, const struct outcome *good,
 START_TEST(an_allocation_that_fails_fails_the_act_or_does_no_harm)
 {
 	const struct ckpt_trial_act *act = &ckpt_trial_acts[_i / 2];
-	const char *full = getenv("CKPT_TEST_FULL");
 	struct outcome good;
 	uint64_t step = 1;
 
 	learn(act, &good);
 	ck_assert_uint_gt(good.allocations, 0); // else nothing is tried
-	if (!full || !atoi(full))
+	if (!ckpt_suite_full())
 		step = MAX(good.allocations / POINTS_DEFAULT, step);
 	printf("%s: %llu allocations%s\n", act->name, (unsigned long long)good.allocations,
 	       _i % 2 ? ", all from the one on" : "");

@@ -14,15 +14,11 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define SEEDS_DEFAULT 6
-#define SEEDS_FULL 20
 #define GO_ON_EACH 4 // of the states: the acts that are left are done, too
 
 static unsigned seeds(void)
 {
-	const char *text = getenv("CKPT_CRASH_SEEDS"), *full = getenv("CKPT_TEST_FULL");
-
-	return text ? (unsigned)atoi(text) : full && atoi(full) ? SEEDS_FULL : SEEDS_DEFAULT;
+	return ckpt_suite_seeds(6, 20);
 }
 
 // After a cut while act done was under way.

@@ -179,12 +179,12 @@ START_TEST(a_call_that_fails_fails_the_act_and_loses_nothing)
 {
 	const struct ckpt_trial_act *act = &ckpt_trial_acts[_i / WAYS];
 	enum way way = (enum way)(_i % WAYS);
-	const char *full = getenv("CKPT_TEST_FULL"), *one = getenv("CKPT_TEST_POINT");
+	const char *one = getenv("CKPT_TEST_POINT");
 	struct outcome good;
 	uint64_t step = 1;
 
 	learn(act, way, &good);
-	if (!full || !atoi(full))
+	if (!ckpt_suite_full())
 		step = MAX(good.calls / POINTS_DEFAULT, step);
 	printf("\n%s: %llu calls %s\n", act->name, (unsigned long long)good.calls, ways[way]);
 	if (one) {

@@ -18,22 +18,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define SEEDS_DEFAULT 6
-#define SEEDS_FULL 24
 #define THOROUGH_EACH 16 // states
 #define POINTS_MAX 20000
-
-static unsigned setting(const char *name, unsigned without)
-{
-	const char *text = getenv(name);
-
-	return text ? (unsigned)atoi(text) : without;
-}
-
-static bool full(void)
-{
-	return setting("CKPT_TEST_FULL", 0) != 0;
-}
 
 // --- The process dies -------------------------------------------------------------------------------------------------
 
@@ -87,7 +73,7 @@ static struct ckpt_save_log *shared_log(void)
 START_TEST(a_save_survives_the_death_of_its_process_at_every_call)
 {
 	struct ckpt_save_log *log = shared_log();
-	uint64_t stride = setting("CKPT_CRASH_STRIDE", 1);
+	uint64_t stride = ckpt_suite_setting("CKPT_CRASH_STRIDE", 1);
 	bool died = true;
 
 	for (uint64_t n = 1; died; n += stride) {
@@ -97,7 +83,7 @@ START_TEST(a_save_survives_the_death_of_its_process_at_every_call)
 		memset(log, 0, sizeof(*log));
 		ckpt_save_init(dir);
 		died = saved_and_died(dir, n, log);
-		ckpt_save_check(dir, log, UINT64_MAX, n % THOROUGH_EACH == 1 % THOROUGH_EACH || full());
+		ckpt_save_check(dir, log, UINT64_MAX, n % THOROUGH_EACH == 1 % THOROUGH_EACH || ckpt_suite_full());
 		ckpt_temp_empty(dir, true);
 		if (!died)
 			printf("death: %llu calls\n", (unsigned long long)n - 1);
@@ -139,8 +125,8 @@ static uint64_t disk_clock(void *arg)
 
 START_TEST(a_save_survives_a_power_cut_at_every_point)
 {
-	size_t states = 0, stride = setting("CKPT_CRASH_STRIDE", 1);
-	unsigned seeds = setting("CKPT_CRASH_SEEDS", full() ? SEEDS_FULL : SEEDS_DEFAULT);
+	size_t states = 0, stride = ckpt_suite_setting("CKPT_CRASH_STRIDE", 1);
+	unsigned seeds = ckpt_suite_seeds(6, 24);
 	struct ckpt_save_log log = {0};
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;

@@ -260,9 +260,7 @@ static bool faulty_save(unsigned i, uint64_t n, int kind, bool sticky)
 // Which error it is matters little to the long saves: the default is EIO for all, the others for the first.
 static unsigned steps_tried(int kind)
 {
-	const char *full = getenv("CKPT_TEST_FULL");
-
-	return kind == 0 || (full && atoi(full)) ? CKPT_SAVE_STEPS : 1;
+	return kind == 0 || ckpt_suite_full() ? CKPT_SAVE_STEPS : 1;
 }
 
 START_TEST(a_call_that_fails_during_a_save_fails_the_save_or_does_no_harm)

@@ -16,8 +16,6 @@
 
 #define NAME "run"
 #define CALLS_MAX 1000
-#define SEEDS_DEFAULT 8
-#define SEEDS_FULL 20
 
 static const struct {
 	const char *path, *whole, *text;
@@ -296,13 +294,6 @@ END_TEST
 
 // --- The power goes ---------------------------------------------------------------------------------------------------
 
-static unsigned seeds(void)
-{
-	const char *text = getenv("CKPT_CRASH_SEEDS"), *full = getenv("CKPT_TEST_FULL");
-
-	return text ? (unsigned)atoi(text) : full && atoi(full) ? SEEDS_FULL : SEEDS_DEFAULT;
-}
-
 // Call n fails (0: none), and with again it is asked again. False: there is no such call.
 static bool cut(uint64_t n, bool again)
 {
@@ -310,6 +301,7 @@ static bool cut(uint64_t n, bool again)
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;
 	struct ckpt_store *s;
+	unsigned seeds = ckpt_suite_seeds(8, 20);
 	size_t from, done, states = 0;
 	int rc;
 
@@ -329,7 +321,7 @@ static bool cut(uint64_t n, bool again)
 	ckpt_store_close(s);
 	ckpt_disk_end(disk);
 	for (size_t point = from; point <= ckpt_disk_count(disk); point++)
-		for (unsigned seed = 0; seed < (n ? MAX(seeds() / 3, 2u) : seeds()); seed++, states++) {
+		for (unsigned seed = 0; seed < (n ? MAX(seeds / 3, 2u) : seeds); seed++, states++) {
 			ck_ok(ckpt_disk_crash(disk, point, seed, out));
 			check_at(out, point >= done);
 			ckpt_temp_empty(out, false);

@@ -15,23 +15,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define SEEDS_DEFAULT 4
-#define SEEDS_FULL 6
 #define SAVES_EACH 7 // of the points within a save
 #define THOROUGH_EACH 8
 #define POINTS_MAX 20000
-
-static unsigned setting(const char *name, unsigned without)
-{
-	const char *text = getenv(name);
-
-	return text ? (unsigned)atoi(text) : without;
-}
-
-static bool full(void)
-{
-	return setting("CKPT_TEST_FULL", 0) != 0;
-}
 
 static const struct ckpt_life_script *const wholes[] = {&ckpt_life_whole, &ckpt_life_reopened};
 
@@ -40,7 +26,8 @@ static bool is_worth_it(const struct ckpt_life_script *script, const struct ckpt
 	size_t at = ckpt_life_at(script, log, point);
 	bool saving = at < script->count && script->ops[at].act == CKPT_LIFE_SAVE;
 
-	return (full() || !saving || point % SAVES_EACH == 0) && point % setting("CKPT_CRASH_STRIDE", 1) == 0;
+	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) &&
+	       point % ckpt_suite_setting("CKPT_CRASH_STRIDE", 1) == 0;
 }
 
 // --- The process dies -------------------------------------------------------------------------------------------------
@@ -135,7 +122,7 @@ START_TEST(deaths_at_every_call_leave_no_step_half_deleted)
 		ckpt_save_init(dir);
 		deaths += died(dir, n, shared, run);
 		ckpt_life_check(dir, script, &shared->log, UINT64_MAX,
-				n % THOROUGH_EACH == 1 % THOROUGH_EACH || full());
+				n % THOROUGH_EACH == 1 % THOROUGH_EACH || ckpt_suite_full());
 		ckpt_temp_empty(dir, true);
 	}
 	printf("death: %zu of %llu calls\n", deaths, (unsigned long long)count);
@@ -160,7 +147,7 @@ START_TEST(a_start_that_dies_over_an_expiry_harms_nothing)
 		*shared = (struct shared){.script = script};
 		ckpt_save_init(dir);
 		ck_assert(died(dir, at, shared, run));
-		for (uint64_t n = 1; again; n += full() ? 1 : 3)
+		for (uint64_t n = 1; again; n += ckpt_suite_full() ? 1 : 3)
 			again = died(dir, n, start, open_and_close);
 		ckpt_life_check(dir, script, &shared->log, UINT64_MAX, true);
 		ckpt_temp_empty(dir, true);
@@ -185,7 +172,7 @@ static void check_cut(struct ckpt_disk *disk, const char *out, const struct ckpt
 
 START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
 {
-	unsigned seeds = setting("CKPT_CRASH_SEEDS", full() ? SEEDS_FULL : SEEDS_DEFAULT);
+	unsigned seeds = ckpt_suite_seeds(4, 6);
 	const struct ckpt_life_script *script = wholes[_i];
 	struct ckpt_life_log log = {0};
 	size_t states = 0, points = 0;
@@ -223,7 +210,7 @@ static const struct ckpt_life_script scripts[] = {
 static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t n, bool again, const char *out)
 {
 	struct ckpt_sysfault fault = {.at = n, .error = -EIO};
-	size_t last = script->count - 1, each = full() ? 1 : 3, from, states = 0;
+	size_t last = script->count - 1, each = ckpt_suite_full() ? 1 : 3, from, states = 0;
 	struct ckpt_life_log log = {0};
 	struct ckpt_disk *disk;
 	char dir[PATH_MAX];
@@ -252,7 +239,7 @@ static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t 
 	open_and_close(dir, NULL);
 	ckpt_disk_end(disk);
 	for (size_t point = from + n % each; point <= ckpt_disk_count(disk); point += each)
-		for (unsigned seed = 0; seed < (full() ? 20 : 5); seed++)
+		for (unsigned seed = 0; seed < (ckpt_suite_full() ? 20 : 5); seed++)
 			if (seed != CKPT_DISK_MOST) // that is the death of the process
 				check_cut(disk, out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
 	ckpt_disk_free(disk);

@@ -47,13 +47,6 @@ struct shared {
 
 typedef uint64_t clock_fn(void *arg);
 
-static unsigned setting(const char *name, unsigned without)
-{
-	const char *text = getenv(name);
-
-	return text ? (unsigned)atoi(text) : without;
-}
-
 // --- The body ---------------------------------------------------------------------------------------------------------
 
 static int write_draft(struct ckpt_draft *d, char content)
@@ -282,7 +275,7 @@ static uint64_t disk_clock(void *arg)
 
 START_TEST(power_cuts_at_every_point_leave_the_old_or_the_new)
 {
-	unsigned seeds = setting("CKPT_CRASH_SEEDS", setting("CKPT_TEST_FULL", 0) ? 80 : 20);
+	unsigned seeds = ckpt_suite_seeds(20, 80);
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;
 	struct log log = {0};

@@ -184,9 +184,7 @@ static void store_works(struct ckpt_backend *b)
 
 static unsigned seeds(void)
 {
-	const char *text = getenv("CKPT_CRASH_SEEDS");
-
-	return text ? (unsigned)atoi(text) : SEEDS_DEFAULT;
+	return ckpt_suite_setting("CKPT_CRASH_SEEDS", SEEDS_DEFAULT);
 }
 
 static void script_record(const char *dir, struct ckpt_disk **ret_disk, struct events *ret_events)

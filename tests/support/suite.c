@@ -99,6 +99,23 @@ int ckpt_suite_run(Suite *suite)
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+unsigned ckpt_suite_setting(const char *name, unsigned without)
+{
+	const char *text = getenv(name);
+
+	return text ? (unsigned)atoi(text) : without;
+}
+
+bool ckpt_suite_full(void)
+{
+	return ckpt_suite_setting("CKPT_TEST_FULL", 0);
+}
+
+unsigned ckpt_suite_seeds(unsigned usual, unsigned full)
+{
+	return ckpt_suite_setting("CKPT_CRASH_SEEDS", ckpt_suite_full() ? full : usual);
+}
+
 void ckpt_temp_dir(char *ret_path)
 {
 	int len = snprintf(ret_path, PATH_MAX, "%s/XXXXXX", base);

@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <limits.h>
+#include <stdbool.h>
 
 // The exit status: 0 when all tests passed. Frees the suite.
 int ckpt_suite_run(Suite *suite);
@@ -16,6 +17,13 @@ void ckpt_temp_dir(char *ret_path);
 int ckpt_temp_fd(void);
 // Removes what is in the directory, and with whole the directory.
 void ckpt_temp_empty(const char *path, int whole);
+
+// With CKPT_TEST_FULL=1: the long loops are wanted.
+bool ckpt_suite_full(void);
+// The number in this environment variable, or this one.
+unsigned ckpt_suite_setting(const char *name, unsigned without);
+// How many seeds a loop over power cuts tries at each point: CKPT_CRASH_SEEDS, or one of these.
+unsigned ckpt_suite_seeds(unsigned usual, unsigned full);
 
 // What else there is to tell of a test that fails, called before Check ends it, by _exit(): no atexit() handler would run.
 extern void (*ckpt_suite_tell)(void);

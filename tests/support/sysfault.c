@@ -1,5 +1,7 @@
 #include "tests/support/sysfault.h"
 
+#include "tests/support/suite.h"
+
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -144,9 +146,7 @@ static const int in_turn[] = {-ENOSPC, -EDQUOT, -EMFILE, -ENOMEM, -EINTR};
 
 int ckpt_sysfault_kinds(void)
 {
-	const char *full = getenv("CKPT_TEST_FULL");
-
-	return full && atoi(full) ? 1 + (int)ARRAY_LEN(in_turn) : 2;
+	return ckpt_suite_full() ? 1 + (int)ARRAY_LEN(in_turn) : 2;
 }
 
 int ckpt_sysfault_error(int kind, uint64_t n)
