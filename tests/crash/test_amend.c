@@ -9,10 +9,8 @@
 
 #include "core/util.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #define GO_ON_EACH 4 // of the states: the acts that are left are done, too
 
@@ -44,18 +42,11 @@ struct shared {
 	size_t done;
 };
 
-static void die(void *arg __attribute__((unused)))
-{
-	for (;;)
-		kill(getpid(), SIGKILL);
-}
-
 static bool died(const char *dir, uint64_t n, struct shared *shared)
 {
-	int status;
 	pid_t pid;
 
-	*shared = (struct shared){.fault = {.at = n, .die = die, .changes_only = true}};
+	*shared = (struct shared){.fault = {.at = n, .die = ckpt_sysfault_kill, .changes_only = true}};
 	pid = fork();
 	if (!pid) {
 		struct ckpt_store *s = ckpt_save_open(dir);
@@ -68,10 +59,7 @@ static bool died(const char *dir, uint64_t n, struct shared *shared)
 		}
 		_exit(0);
 	}
-	ck_assert_int_ge(pid, 0);
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : !WEXITSTATUS(status));
-	return WIFSIGNALED(status);
+	return ckpt_sysfault_killed(pid, n);
 }
 
 START_TEST(deaths_at_every_call_leave_the_step_as_before_or_after)

@@ -12,35 +12,14 @@
 #include "core/util.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #define THOROUGH_EACH 16 // states
 #define POINTS_MAX 20000
 
 // --- The process dies -------------------------------------------------------------------------------------------------
-
-static void die(void *arg)
-{
-	(void)arg;
-	for (;;)
-		kill(getpid(), SIGKILL);
-}
-
-// Whether the child was killed; the other end that it may come to is its own.
-static bool died_of_it(pid_t pid, uint64_t n)
-{
-	int status;
-
-	ck_assert_int_ge(pid, 0);
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : !WEXITSTATUS(status),
-		      "the run with death at call %llu ended with status %d", (unsigned long long)n, status);
-	return WIFSIGNALED(status);
-}
 
 static uint64_t no_clock(void *arg)
 {
@@ -51,7 +30,7 @@ static uint64_t no_clock(void *arg)
 // Saves in a child that dies at call n; false when it came to its end before. The log survives it.
 static bool saved_and_died(const char *dir, uint64_t n, struct ckpt_save_log *log)
 {
-	struct ckpt_sysfault fault = {.at = n, .die = die};
+	struct ckpt_sysfault fault = {.at = n, .die = ckpt_sysfault_kill};
 	pid_t pid = fork();
 
 	if (!pid) {
@@ -59,7 +38,7 @@ static bool saved_and_died(const char *dir, uint64_t n, struct ckpt_save_log *lo
 		ckpt_save_run(dir, log, no_clock, NULL);
 		_exit(0);
 	}
-	return died_of_it(pid, n);
+	return ckpt_sysfault_killed(pid, n);
 }
 
 static struct ckpt_save_log *shared_log(void)
@@ -101,7 +80,7 @@ START_TEST(a_start_that_dies_at_every_call_harms_nothing)
 	ckpt_save_init(dir);
 	ck_assert(saved_and_died(dir, 400, log));
 	for (uint64_t n = 1; died; n++) {
-		struct ckpt_sysfault fault = {.at = n, .die = die};
+		struct ckpt_sysfault fault = {.at = n, .die = ckpt_sysfault_kill};
 		pid_t pid = fork();
 
 		if (!pid) {
@@ -109,7 +88,7 @@ START_TEST(a_start_that_dies_at_every_call_harms_nothing)
 			ckpt_store_close(ckpt_save_open(dir));
 			_exit(0);
 		}
-		died = died_of_it(pid, n);
+		died = ckpt_sysfault_killed(pid, n);
 		ckpt_save_check(dir, log, UINT64_MAX, false);
 	}
 	ckpt_save_check(dir, log, UINT64_MAX, true);

@@ -10,10 +10,8 @@
 
 #include "core/trash.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #define SAVES_EACH 7 // of the points within a save
 #define THOROUGH_EACH 8
@@ -49,13 +47,6 @@ static struct shared *shared_new(const struct ckpt_life_script *script)
 	return shared;
 }
 
-static void die(void *arg)
-{
-	(void)arg;
-	for (;;)
-		kill(getpid(), SIGKILL);
-}
-
 static uint64_t calls(void *arg)
 {
 	return __atomic_load_n(&((struct shared *)arg)->fault.count, __ATOMIC_RELAXED);
@@ -64,21 +55,16 @@ static uint64_t calls(void *arg)
 // In a child that dies at call n (0: not); false when it came to its end before.
 static bool died(const char *dir, uint64_t n, struct shared *shared, void (*body)(const char *dir, struct shared *s))
 {
-	int status;
 	pid_t pid;
 
-	shared->fault = (struct ckpt_sysfault){.at = n, .die = die};
+	shared->fault = (struct ckpt_sysfault){.at = n, .die = ckpt_sysfault_kill};
 	pid = fork();
 	if (!pid) {
 		ckpt_sysfault_begin(&shared->fault);
 		body(dir, shared);
 		_exit(0);
 	}
-	ck_assert_int_ge(pid, 0);
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert_msg(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : !WEXITSTATUS(status),
-		      "the run with death at call %llu ended with status %d", (unsigned long long)n, status);
-	return WIFSIGNALED(status);
+	return ckpt_sysfault_killed(pid, n);
 }
 
 static void run(const char *dir, struct shared *shared)

@@ -13,10 +13,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 #define BYTES 9000 // several blocks: a part shows
 
@@ -217,13 +215,6 @@ static void check(const char *dir, const struct log *log, uint64_t point, bool p
 
 // --- The process dies -------------------------------------------------------------------------------------------------
 
-static void die(void *arg)
-{
-	(void)arg;
-	for (;;)
-		kill(getpid(), SIGKILL);
-}
-
 static uint64_t calls(void *arg)
 {
 	return __atomic_load_n(&((struct shared *)arg)->fault.count, __ATOMIC_RELAXED);
@@ -231,20 +222,17 @@ static uint64_t calls(void *arg)
 
 static bool died(const char *dir, uint64_t n, struct shared *shared)
 {
-	int status;
 	pid_t pid;
 
 	memset(shared, 0, sizeof(*shared));
-	shared->fault = (struct ckpt_sysfault){.at = n, .die = die};
+	shared->fault = (struct ckpt_sysfault){.at = n, .die = ckpt_sysfault_kill};
 	pid = fork();
 	if (!pid) {
 		ckpt_sysfault_begin(&shared->fault);
 		run(dir, &shared->log, calls, shared);
 		_exit(0);
 	}
-	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-	ck_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : !WEXITSTATUS(status));
-	return WIFSIGNALED(status);
+	return ckpt_sysfault_killed(pid, n);
 }
 
 START_TEST(deaths_at_every_call_leave_the_old_or_the_new)

@@ -6,7 +6,9 @@
 #include "core/util.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stddef.h>
+#include <sys/wait.h>
 
 static struct ckpt_sysfault *active;
 static struct ckpt_sys below;
@@ -197,4 +199,22 @@ void ckpt_sysfault_end(struct ckpt_sysfault *fault)
 	ckpt_sys.clone = below.clone;
 	ckpt_sys.random = below.random;
 	__atomic_store_n(&active, NULL, __ATOMIC_RELEASE);
+}
+
+void ckpt_sysfault_kill(void *arg)
+{
+	(void)arg;
+	for (;;)
+		kill(getpid(), SIGKILL);
+}
+
+bool ckpt_sysfault_killed(pid_t child, uint64_t n)
+{
+	int status;
+
+	ck_assert_int_ge(child, 0);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_msg(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : !WEXITSTATUS(status),
+		      "the run with death at call %llu ended with status %d", (unsigned long long)n, status);
+	return WIFSIGNALED(status);
 }

@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct ckpt_sysfault {
 	uint64_t at;            // 0: never
@@ -32,3 +33,7 @@ int ckpt_sysfault_error(int kind, uint64_t n); // -errno
 
 void ckpt_sysfault_begin(struct ckpt_sysfault *fault);
 void ckpt_sysfault_end(struct ckpt_sysfault *fault);
+
+void ckpt_sysfault_kill(void *arg); // a .die that kills the process
+// Waits for a child that was to die so at call n; false: it came to its end before.
+bool ckpt_sysfault_killed(pid_t child, uint64_t n);
