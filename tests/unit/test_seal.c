@@ -1,6 +1,5 @@
 // Sealing of a committed step: what its next version says of the bytes, what of it clients see (nothing), and its ends.
-#include "tests/support/save.h"
-#include "tests/support/staged.h"
+#include "tests/support/fixture_step.h"
 
 #include "core/amend.h"
 #include "core/delete.h"
@@ -19,9 +18,6 @@
 
 #define LARGE (2 * (size_t)CKPT_SEAL_CHUNK_BYTES + 1)
 
-static char dir[PATH_MAX];
-static struct ckpt_store *s;
-static struct ckpt_step *step;
 static char *large; // LARGE bytes
 static const struct ckpt_seal_how plain;
 
@@ -29,9 +25,7 @@ static void setup(void)
 {
 	int fd;
 
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_staged_begin(s, "1000");
+	ckpt_fixture_step_open("1000");
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
 	close(ckpt_staged_put(step, "config", "text"));
 	ck_ok(ckpt_sys.link(step->dirfd, "config", step->dirfd, "sub/link"));
@@ -48,8 +42,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
+	ckpt_fixture_step_close();
 	free(large);
 }
 
@@ -130,7 +123,6 @@ END_TEST
 START_TEST(all_else_is_as_before)
 {
 	struct ckpt_summary was = step->summary;
-	struct ckpt_step *found;
 
 	ck_ok(ckpt_seal(step, &plain));
 	ck_ok(ckpt_seal(step, &plain));
@@ -139,10 +131,8 @@ START_TEST(all_else_is_as_before)
 	ck_assert_uint_eq(step->summary.sequence, was.sequence);
 	ck_assert(step->summary.files == was.files && step->summary.bytes == was.bytes);
 	ckpt_step_unref(step);
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
-	found = ckpt_step_find(s, "", "1000");
-	step = found;
+	ckpt_fixture_reopen();
+	step = ckpt_step_find(s, "", "1000");
 	ck_assert(step->summary.sealed && step->summary.version == 2);
 	ck_assert_int_eq(step->summary.committed_ns, was.committed_ns);
 	ckpt_staged_check(step, "config", "text");
