@@ -1,5 +1,5 @@
 // Sealing of a committed step: what its next version says of the bytes, what of it clients see (nothing), and its ends.
-#include "tests/support/fixture_step.h"
+#include "tests/support/fixture.h"
 
 #include "core/amend.h"
 #include "core/delete.h"
@@ -18,6 +18,7 @@
 
 #define LARGE (2 * (size_t)CKPT_SEAL_CHUNK_BYTES + 1)
 
+static struct ckpt_step *step;
 static char *large; // LARGE bytes
 static const struct ckpt_seal_how plain;
 
@@ -25,7 +26,8 @@ static void setup(void)
 {
 	int fd;
 
-	ckpt_fixture_step_open("1000");
+	ckpt_fixture_open();
+	step = ckpt_staged_begin(s, "1000");
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
 	close(ckpt_staged_put(step, "config", "text"));
 	ck_ok(ckpt_sys.link(step->dirfd, "config", step->dirfd, "sub/link"));
@@ -42,7 +44,8 @@ static void setup(void)
 
 static void teardown(void)
 {
-	ckpt_fixture_step_close();
+	ckpt_step_unref(step);
+	ckpt_fixture_close();
 	free(large);
 }
 
