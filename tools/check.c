@@ -2,6 +2,7 @@
 
 #include "core/amend.h"
 #include "core/clock.h"
+#include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "core/uuid.h"
@@ -126,8 +127,8 @@ static void read_file(struct check *k, int dirfd, const char *name, const struct
 	posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	if (ckpt_manifest_seal(k->m, e->index, &seal))
 		compare_chunks(k, fd, &seal);
-	else if (read_piece(k, fd, 0, e->bytes, NULL, NULL) && e->bytes)
-		k->c->unsealed(k->c->arg);
+	else
+		read_piece(k, fd, 0, e->bytes, NULL, NULL);
 }
 
 static void compare_file(struct check *k, const struct ckpt_entry *e, const struct stat *st)
@@ -211,6 +212,7 @@ static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir);
 
 static void check_entry(struct check *k, int dirfd, uint32_t index)
 {
+	uint8_t digest[CKPT_SHA256_LEN];
 	const char *home;
 	struct ckpt_entry e;
 	bool sound;
@@ -218,6 +220,8 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 
 	ckpt_manifest_entry(k->m, index, &e);
 	set_path(k, index);
+	if (e.type == CKPT_ENTRY_FILE && !ckpt_seal_sha256(k->m, &e, digest))
+		k->c->unsealed(k->c->arg);
 	home = e.content == CKPT_CONTENT_RAW ? ckpt_manifest_session(k->m, e.session) : k->session;
 	if (!k->c->read_data && e.type == CKPT_ENTRY_FILE)
 		k->c->progress(k->c->arg, 1);

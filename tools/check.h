@@ -14,7 +14,7 @@ struct ckpt_check {
 	void (*bad)(void *arg, const char *path, const char *problem);
 	// Called now and then with the bytes (read_data) or files dealt with since the last call.
 	void (*progress)(void *arg, uint64_t done);
-	// Called for each file with bytes that were read and had nothing to be compared with.
+	// Called for each file that is not sealed: its bytes can be compared with nothing.
 	void (*unsealed)(void *arg);
 	void *arg;
 };

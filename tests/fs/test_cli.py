@@ -225,8 +225,9 @@ def test_verify_finds_each_kind_of_damage_and_names_it(one, store, ckptfs, what,
     assert len(lines) == 1 and lines[0].startswith("ckptfs: 1") and lines[0].isprintable()
 
 
-def test_verify_says_that_it_does_not_compare_content(one, store, ckptfs):
-    assert "hashes" in ckptfs("verify", store).stdout
+def test_verify_says_what_it_compares(one, store, ckptfs):
+    assert "--read-data also reads every byte" in ckptfs("verify", store).stdout
+    assert "2 files are not sealed" in ckptfs("verify", store, "--read-data").stdout
     assert ckptfs("verify", store, "--read-data", "--quiet").stdout.count("\n") == 1
 
 
@@ -237,7 +238,7 @@ def test_verify_of_one_step_does_not_look_at_others(mount, store, ckptfs, commit
         commit(mount / name)
     [session] = [p for p in (store / "sessions").iterdir() if (p / "f2").exists()]
     (session / "f2").unlink()
-    assert ckptfs.json("verify", store, "1") == {"steps": 1, "files": 1, "bytes": 1, "bad": []}
+    assert ckptfs.json("verify", store, "1") == {"steps": 1, "files": 1, "bytes": 1, "unsealed": 1, "bad": []}
     assert ckptfs("verify", store, "2", check=False).returncode == 1
     assert ckptfs("verify", store, "9", check=False).stderr.startswith("ckptfs: 9: ")
 
