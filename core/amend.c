@@ -36,12 +36,19 @@ static struct ckpt_pending_file **slot_locked(struct ckpt_step *step, const char
 	return slot;
 }
 
+static void wait_for_list_locked(struct ckpt_step *step)
+{
+	while (step->pending_away)
+		ckpt_lock_wait(&step->changed, &step->lock);
+}
+
 bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path)
 {
-	if (!__atomic_load_n(&step->pending_files, __ATOMIC_RELAXED)) // nearly always
+	if (!__atomic_load_n(&step->had_pending, __ATOMIC_RELAXED)) // nearly always
 		return false;
 	LOCK_SCOPE(&step->lock);
 
+	wait_for_list_locked(step);
 	return *slot_locked(step, path);
 }
 
@@ -66,6 +73,7 @@ int ckpt_amend_begin(struct ckpt_step *step, const char *path)
 		return -EAGAIN;
 	}
 	f->next = step->pending_files;
+	__atomic_store_n(&step->had_pending, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -73,8 +81,11 @@ int ckpt_amend_begin(struct ckpt_step *step, const char *path)
 void ckpt_amend_forget(struct ckpt_step *step, const char *path)
 {
 	LOCK_SCOPE(&step->lock);
-	struct ckpt_pending_file **slot = slot_locked(step, path), *f = *slot;
+	struct ckpt_pending_file **slot, *f;
 
+	wait_for_list_locked(step);
+	slot = slot_locked(step, path);
+	f = *slot;
 	if (f)
 		*slot = f->next;
 	free(f);
@@ -151,6 +162,7 @@ void ckpt_amend_expected_locked(struct ckpt_step *step)
 			continue;
 		}
 		f->next = step->pending_files;
+		__atomic_store_n(&step->had_pending, true, __ATOMIC_RELAXED);
 		__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
 	}
 }
@@ -264,10 +276,11 @@ bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *ra
 }
 
 // The files that are pending, in an array; the list does not change while the step is being reopened, but for its ends.
-static struct ckpt_pending_file *take_list(struct ckpt_step *step)
+static struct ckpt_pending_file *take_list(struct ckpt_step *step, bool comes_back)
 {
 	LOCK_SCOPE(&step->lock);
 
+	step->pending_away = comes_back;
 	return __atomic_exchange_n(&step->pending_files, NULL, __ATOMIC_RELAXED);
 }
 
@@ -279,13 +292,16 @@ static void give_list(struct ckpt_step *step, struct ckpt_pending_file *list)
 	while (*last)
 		last = &(*last)->next;
 	__atomic_store_n(last, list, __ATOMIC_RELAXED);
+	step->pending_away = false;
+	pthread_cond_broadcast(&step->changed);
 }
 
-// Who renames or removes one of them meanwhile would do it in the wrong place: the list is out of sight for so long.
+// Who renames or removes one of them meanwhile would do it in the wrong place, and who found none would say that there is no such
+// file: the list is away for so long, and whoever asks for it waits.
 int ckpt_amend_link(struct ckpt_step *step, int dirfd)
 {
 	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
-	struct ckpt_pending_file *list = take_list(step);
+	struct ckpt_pending_file *list = take_list(step, true);
 	int rc = 0;
 
 	for (struct ckpt_pending_file *f = list; f && !rc; f = f->next) {
@@ -299,7 +315,7 @@ int ckpt_amend_link(struct ckpt_step *step, int dirfd)
 void ckpt_amend_unlink(struct ckpt_step *step)
 {
 	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
-	struct ckpt_pending_file *list = take_list(step), *next;
+	struct ckpt_pending_file *list = take_list(step, false), *next;
 
 	for (; list; list = next) {
 		next = list->next;
@@ -314,6 +330,7 @@ bool ckpt_amend_any_below(struct ckpt_step *step, const char *path)
 	size_t len = strlen(path);
 	LOCK_SCOPE(&step->lock);
 
+	wait_for_list_locked(step);
 	for (const struct ckpt_pending_file *f = step->pending_files; f; f = f->next)
 		if (!strncmp(f->path, path, len) && f->path[len] == '/')
 			return true;

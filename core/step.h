@@ -98,7 +98,9 @@ struct ckpt_step {
 		*removal; // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
 	struct {
 		uint8_t is[CKPT_SHA256_LEN], was[CKPT_SHA256_LEN];
-	} same_entries; // COMMITTED: two manifests that name the same, of a version and of the one before
+	} same_entries;    // COMMITTED: two manifests that name the same, of a version and of the one before
+	bool had_pending;  // some file of it was, or is, being added; atomic
+	bool pending_away; // and those that are, are being linked elsewhere: who asks for one waits, on changed
 	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
 	struct ckpt_pending_file
 		*expected_files; // what the running commit leaves to be added, or that of unknown outcome
