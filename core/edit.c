@@ -21,7 +21,8 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	d->adopted = *adopted;
 	if (!rc)
 		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d->m) : -ESTALE;
-	d->committed_ns = step->summary.committed_ns; // which changes under acts_lock alone
+	if (!rc)
+		d->committed_ns = step->summary.committed_ns; // of a committed step it changes under acts_lock alone
 	if (!rc && ckpt_reopen_any(step))
 		rc = -EBUSY; // what it shows is another, which has its files
 	if (!rc && ckpt_remove_any(step))
@@ -68,7 +69,7 @@ static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
 		rc = ckpt_manifest_writer_add(d->w, index ? d->handles[e.parent] : 0, &e, &d->handles[index]);
 	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(d->m, &e, i, &name, &value, &len); i++)
 		rc = ckpt_manifest_writer_xattr(d->w, d->handles[index], name, value, len);
-	return rc ? rc : copy_seal(d, index);
+	return rc || e.content != CKPT_CONTENT_RAW ? rc : copy_seal(d, index);
 }
 
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)

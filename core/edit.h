@@ -29,8 +29,8 @@ struct ckpt_edit {
 	size_t len;
 };
 
-// Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened, or its removal has begun and
-// the files would not be the same; ... What was put before without an answer is settled; *adopted: it may be the answer.
+// Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened or being
+// removed; ... What was put before without an answer is settled; *adopted: it may be the answer.
 int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed); // all but what is at and below `removed`, an index; 0: all
 // -EAGAIN: the step has another version than the one that was copied, begin again; -EIO the outcome is unknown; ...

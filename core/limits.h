@@ -1,11 +1,11 @@
 // Every limit on a size that comes from outside, in one place.
 #pragma once
 
-#define CKPT_NAME_MAX 255              // bytes in one path component
-#define CKPT_DEPTH_MAX 64              // directory levels below a step
-#define CKPT_KEY_NAME_MAX 200          // a longer percent-encoded step name is keyed by its hash
-#define CKPT_STEP_FILES_MAX (1u << 20) // entries of one manifest
-#define CKPT_CHUNK_BYTES_MAX (64u << 20)
+#define CKPT_NAME_MAX 255                    // bytes in one path component
+#define CKPT_DEPTH_MAX 64                    // directory levels below a step
+#define CKPT_KEY_NAME_MAX 200                // a longer percent-encoded step name is keyed by its hash
+#define CKPT_STEP_FILES_MAX (1u << 20)       // entries of one manifest
+#define CKPT_CHUNK_BYTES_MAX (64u << 20)     // a piece of a file that has a hash of its own
 #define CKPT_MANIFEST_BYTES_MAX (512u << 20) // encoded manifest
 #define CKPT_RECORD_BYTES_MAX (256u << 10)   // commit record, an embedded manifest included
 #define CKPT_MANIFEST_EMBED_MAX (64u << 10)  // a larger manifest is an object of its own, m/<sha256>

@@ -113,5 +113,6 @@ int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, 
 int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, const uint8_t sha256[CKPT_SHA256_LEN]);
 int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk);
 // Encodes; the same entries give the same bytes in whatever order they came. -EEXIST: two children of one directory, or
-// two attributes of one entry, with one name; -EINVAL: one ino for different things, or chunks that are not the file's bytes; -E2BIG, -ENOMEM. The writer is spent and only good for _free.
+// two attributes of one entry, with one name; -EINVAL: one ino for different things, or chunks that are not the file's bytes;
+// -E2BIG, -ENOMEM. The writer is spent and only good for _free.
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len);

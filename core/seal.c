@@ -23,7 +23,7 @@
 #define BAD_FILES_MAX 8                      // that are told one by one; with more it is not the files
 #define PUT_AFTER_BYTES (UINT64_C(64) << 30) // what a crash may make read again
 #define PUTS_MAX 8                           // of one step: each has a manifest of its own
-#define LOOK_NS 20000000
+#define LOOK_NS 20000000                     // between two calls of meanwhile
 
 struct read_file {
 	uint32_t index; // in the manifest that was read
@@ -109,6 +109,12 @@ static int read_bytes(struct reading *r, int fd, uint64_t bytes, struct read_fil
 	return 0;
 }
 
+// What is wrong is wrong with this file; else with the machine, and no other would go better.
+static bool is_of_the_file(int error)
+{
+	return error == -EIO || error == -ENODATA;
+}
+
 static int read_entry(struct reading *r, uint32_t index, uint64_t bytes)
 {
 	size_t chunks = r->chunk_count;
@@ -130,7 +136,7 @@ static int read_entry(struct reading *r, uint32_t index, uint64_t bytes)
 		return rc;
 	r->bad[r->bad_count].index = index;
 	r->bad[r->bad_count++].error = rc;
-	if (rc != -EIO && rc != -ENODATA)
+	if (!is_of_the_file(rc))
 		return rc;
 	return r->bad_count < BAD_FILES_MAX ? 0 : -EIO;
 }
@@ -144,7 +150,6 @@ static int read_some(struct reading *r)
 
 	ckpt_manifest_totals(r->m, &files, &bytes);
 	until = r->bytes + MAX(PUT_AFTER_BYTES, bytes / PUTS_MAX);
-
 	for (; r->next < count && r->bytes < until && !rc; r->next++) {
 		struct ckpt_entry e;
 		struct ckpt_seal seal;
@@ -196,17 +201,18 @@ static int read_behind(struct reading *r)
 
 static void complain(struct ckpt_step *step, const char *path, int error)
 {
+	static const char later[] = "nothing is lost: it is sealed later, or by `ckptfs seal`",
+			  suspect[] = "run `ckptfs verify` on the store; the file may have to come from another copy";
+
 	if (ckpt_step_state(step) != CKPT_STEP_COMMITTED)
 		return; // it was removed meanwhile, with its files
 	if (path)
-		ckpt_errlog_add(step->store->errlog, step->name, error,
-				"run `ckptfs verify` on the store; the file may have to come from another copy",
+		ckpt_errlog_add(step->store->errlog, step->name, error, is_of_the_file(error) ? suspect : later,
 				error == -ENODATA ? "%s is shorter than it was committed, and was not sealed"
 						  : "%s could not be read to seal it",
 				path);
 	else
-		ckpt_errlog_add(step->store->errlog, step->name, error,
-				"nothing is lost: it is sealed later, or by `ckptfs seal`",
+		ckpt_errlog_add(step->store->errlog, step->name, error, later,
 				"what was learnt of its files could not be stored");
 }
 
@@ -223,7 +229,7 @@ static void complain_of_files(const struct reading *r)
 // --- Writing down -------------------------------------------------------------------------------------------------------
 
 // Where in the current version the file is that was read; false: it is not, or has its seal.
-static bool find(const struct reading *r, const struct ckpt_edit *d, uint32_t read, uint32_t *ret_index)
+static bool find_anew(const struct reading *r, const struct ckpt_edit *d, uint32_t read, uint32_t *ret_index)
 {
 	char path[PATH_MAX], was[CKPT_RAW_PATH_MAX], is[CKPT_RAW_PATH_MAX];
 	struct ckpt_entry e, was_e;
@@ -238,6 +244,17 @@ static bool find(const struct reading *r, const struct ckpt_edit *d, uint32_t re
 	       !ckpt_manifest_seal(d->m, *ret_index, &seal) &&
 	       !ckpt_step_raw_path(r->step, r->m, read, was, sizeof(was)) &&
 	       !ckpt_step_raw_path(r->step, d->m, *ret_index, is, sizeof(is)) && !strcmp(was, is);
+}
+
+// Most often it is where it was.
+static bool find(const struct reading *r, const struct ckpt_edit *d, uint32_t read, uint32_t *ret_index)
+{
+	struct ckpt_seal seal;
+
+	if (memcmp(ckpt_manifest_sha256(r->m), ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN))
+		return find_anew(r, d, read, ret_index);
+	*ret_index = read;
+	return !ckpt_manifest_seal(d->m, read, &seal);
 }
 
 static int give_seals(const struct reading *r, struct ckpt_edit *d, bool *ret_any)

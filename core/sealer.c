@@ -49,8 +49,8 @@ static struct choice choose(struct ckpt_store *s)
 	struct choice c = {.now_ns = ckpt_sys.mono_ns()};
 	LOCK_SCOPE(&s->lock);
 
-	c.next_ns =
-		c.now_ns + LATER_NS; // what is reopened or being removed is in no list, and comes back without a word
+	// What is reopened or being removed is in no list, and comes back without a word.
+	c.next_ns = c.now_ns + LATER_NS;
 	ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED, choose_locked, &c);
 	if (c.step)
 		ckpt_step_ref(c.step);

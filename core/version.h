@@ -19,5 +19,6 @@ int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, voi
 // A version after the one in memory, whose answer was lost, is taken over, and is durable then; most often there is none. -EIO
 // it is still unknown.
 int ckpt_version_settle(struct ckpt_step *step);
-// A record under a key of the step, as a version of it, with the time that it has: encoded and put. A lost answer is asked for again.
+// A record under a key of the step, as a version of it, with the time that it has: encoded and put. A lost answer is asked for
+// again.
 int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record);

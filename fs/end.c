@@ -128,6 +128,13 @@ static bool begin_first(struct ckpt_fs *fs)
 	return true;
 }
 
+bool end_has_begun(void)
+{
+	LOCK_SCOPE(&end.lock);
+
+	return end.begun;
+}
+
 void end_begin(struct ckpt_fs *fs)
 {
 	if (begin_first(fs))

@@ -10,6 +10,7 @@
 
 // From now on there are five seconds. Calls after the first change nothing.
 void end_begin(struct ckpt_fs *fs);
+bool end_has_begun(void);
 // Cuts the connection to the kernel, if it is still there: whoever waits for an answer gets an error.
 void end_disconnect(struct ckpt_fs *fs);
 // Waits for the commits that run.

@@ -108,7 +108,7 @@ static void serve(struct listener *l, int fd)
 
 	if (!peer_is_allowed(fd) || receive_all(fd, REQUEST_BYTES_MAX, &request))
 		return;
-	reply = verbs_answer(l->fs, request);
+	reply = verbs_answer(l->fs, request, fd);
 	if (reply)
 		(void)send_all(fd, reply, strlen(reply)); // the asker left
 }
@@ -241,7 +241,7 @@ void listener_stop(struct listener *l)
 	pthread_cond_broadcast(&l->changed);
 	for (size_t i = 0; i < CONNECTIONS_MAX; i++)
 		if (l->connections[i] >= 0)
-			shutdown(l->connections[i], SHUT_RDWR); // who is slow to ask does not hold up the end
+			shutdown(l->connections[i], SHUT_RD); // who is slow to ask does not hold up the end
 	ckpt_lock_drop(&l->lock);
 	pthread_join(l->thread, NULL);
 	ckpt_lock_take(&l->lock);

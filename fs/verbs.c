@@ -12,12 +12,14 @@
 #include "core/seal.h"
 #include "core/stage.h"
 #include "core/util.h"
+#include "fs/end.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/ops.h"
 #include "fs/status.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -298,14 +300,17 @@ static char *answer_pin(struct ckpt_fs *fs, const char *session, bool pinned)
 	return rc ? failure(rc, NULL) : done();
 }
 
+// What is read without anybody who waits for it, the mount does behind, and slower.
 static bool goes_on(void *arg, uint64_t bytes __attribute__((unused)))
 {
-	return !is_ending(arg);
+	struct pollfd peer = {.fd = *(const int *)arg};
+
+	return !end_has_begun() && (poll(&peer, 1, 0) != 1 || !(peer.revents & (POLLHUP | POLLERR)));
 }
 
-static char *answer_seal(struct ckpt_fs *fs, const char *session)
+static char *answer_seal(struct ckpt_fs *fs, const char *session, int peer)
 {
-	const struct ckpt_seal_how how = {.go_on = goes_on, .arg = fs};
+	const struct ckpt_seal_how how = {.go_on = goes_on, .arg = &peer};
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
 	int rc = step ? ckpt_seal(step, &how) : -ESTALE;
 
@@ -342,7 +347,7 @@ static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to
 
 // --- The request --------------------------------------------------------------------------------------------------------
 
-char *verbs_answer(struct ckpt_fs *fs, const char *request)
+char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 {
 	const char *verb, *session, *to;
 	json_t *json;
@@ -376,7 +381,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request)
 	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin"))
 		reply = answer_pin(fs, session, !strcmp(verb, "pin"));
 	else if (!strcmp(verb, "seal"))
-		reply = answer_seal(fs, session);
+		reply = answer_seal(fs, session, peer);
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
 	else if (!strcmp(verb, "remove") && to)

@@ -7,6 +7,7 @@
 struct ckpt_fs;
 
 // {"verb": "status" | "sessions" | "begin" | "resume" | "commit" | "abort" | "delete" | "undelete" | "move" | "pin" |
-// "unpin", ...}; steps are named by "session", their uuid, and new names are in "to"; "metadata" is JSON text that was checked.
+// "unpin" | "seal", ...}; steps are named by "session", their uuid, and new names are in "to"; "metadata" is JSON text that was checked.
+// peer: the connection that it came by; what takes long is given up when nobody is there any more.
 // malloc'ed; NULL: no memory.
-char *verbs_answer(struct ckpt_fs *fs, const char *request);
+char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer);

@@ -1,7 +1,8 @@
 // The files of a committed version against its manifest: that each exists in its session with the type, size, mode and
 // time that the manifest gives, that nothing else lies beside them, and that their bytes are those that were sealed.
 //
-// Before a file is sealed nobody knows what its bytes were: they are read, to see that they can be. Threads: one. Blocks on the disk.
+// Before a file is sealed nobody knows what its bytes were: they are read, to see that they can be. Threads: one. Blocks on the
+// disk.
 #pragma once
 
 #include "core/manifest.h"
@@ -14,7 +15,7 @@ struct ckpt_check {
 	void (*bad)(void *arg, const char *path, const char *problem);
 	// Called now and then with the bytes (read_data) or files dealt with since the last call.
 	void (*progress)(void *arg, uint64_t done);
-	// Called for each file that is not sealed: its bytes can be compared with nothing.
+	// Called for each file, hard links once, that is not sealed: its bytes can be compared with nothing.
 	void (*unsealed)(void *arg);
 	void *arg;
 };

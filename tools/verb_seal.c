@@ -144,8 +144,8 @@ int ckpt_verb_seal(int argc, char **argv)
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP...]",
 		.doc = "Reads the files of steps, of all without STEP, and keeps the SHA-256 of each and of its "
-		       "chunks: "
-		       "`ckptfs verify --read-data` compares them from then on. A mount does the same behind (setting "
+		       "chunks: `ckptfs verify --read-data` compares them from then on. A mount does the same behind "
+		       "(setting "
 		       "`seal`); what is sealed already is not read again.\v"
 		       "Examples:\n"
 		       "  ckptfs seal /data/run42\n"

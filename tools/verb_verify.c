@@ -436,8 +436,8 @@ static int report(struct verify *v)
 		puts("no damage");
 	if (!ckpt_output.quiet && !v->read_data)
 		puts("Names, sizes, modes and times were compared. --read-data also reads every byte, and compares "
-		     "what is "
-		     "sealed.");
+		     "what "
+		     "is sealed.");
 	else if (!ckpt_output.quiet && v->unsealed)
 		printf("Every byte was read. %" PRIu64
 		       " files are not sealed: what their bytes should be is not known.\n",

@@ -249,8 +249,7 @@ int ckpt_verb_wait(int argc, char **argv)
 		{"remote", 'r', NULL, 0, "until it is durable in the object store; a local store has none", 0},
 		{"idle", 'i', NULL, 0,
 		 "until no commit is running, the index has caught up, nothing is left to seal, and no files are being "
-		 "removed "
-		 "behind",
+		 "removed behind",
 		 0},
 		{"timeout", 't', "DURATION", 0, "give up after this, with exit status 1 (default: never)", 0},
 		{0},

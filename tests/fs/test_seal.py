@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -187,19 +188,37 @@ def test_what_cannot_be_read_is_told_once_and_the_rest_is_sealed(mount, store, c
     assert ckptfs("seal", store, "1000", check=False).returncode == 1
 
 
-def test_it_ends_while_it_reads(mount, store, commit, ckptfs):
-    """A foreground sealing that is stopped, and one whose mount ends."""
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def reading(ckptfs, store):
+    """A foreground sealing that has begun to read what takes it seconds."""
+    process = subprocess.Popen([ckptfs.path, "seal", store], stderr=subprocess.PIPE, text=True)
+    time.sleep(0.1)
+    assert process.poll() is None, "it is too quick for this test"
+    return process
+
+
+def test_a_foreground_sealing_ends_with_its_mount_and_by_a_signal(mount, store, commit, ckptfs):
     mount.remount(["seal=no"])
-    write_step(mount, commit, large=512 << 20)
-    asks = subprocess.Popen([ckptfs.path, "seal", store], stderr=subprocess.PIPE, text=True)
-    time.sleep(0.05)
+    write_step(mount, commit, large=1 << 30)
+    asks = reading(ckptfs, store)
+    asks.kill()
+    asks.communicate()
+    wait_until(lambda: cpu_seconds(mount.pid) == (time.sleep(0.3), cpu_seconds(mount.pid))[1], 5)  # nobody waits: it reads no more
+    asks = reading(ckptfs, store)
+    began = time.monotonic()
     mount.umount()
+    assert time.monotonic() - began < 3
     _, said = asks.communicate(timeout=20)
-    assert asks.returncode in (0, 1), said
-    at_rest = subprocess.Popen([ckptfs.path, "seal", store], stderr=subprocess.PIPE, text=True)
-    time.sleep(0.05)
+    assert asks.returncode == 1 and "the mount is ending" in said, said
+    at_rest = reading(ckptfs, store)
     at_rest.send_signal(signal.SIGINT)
     at_rest.communicate(timeout=20)
-    assert ckptfs.json("verify", "--read-data", store)["bad"] == []
-    ckptfs("seal", store)
-    assert ckptfs.json("verify", "--read-data", store)["unsealed"] == 0
+    assert at_rest.returncode in (130, -signal.SIGINT)
+    [row] = ckptfs.json("ls", store)
+    assert not row["sealed"] and ckptfs.json("verify", store)["bad"] == []
+    assert ckptfs.json("seal", store)["files"] == 3
+    assert ckptfs.json("verify", store)["unsealed"] == 0

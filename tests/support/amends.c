@@ -169,9 +169,13 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 	return acts[n].kind == ADD_FILE ? add_file(step, dirfd, acts[n].path, acts[n].text) : add_other(step, dirfd, n);
 }
 
-bool ckpt_amends_is_seal(size_t n)
+size_t ckpt_amends_change(size_t n)
 {
-	return acts[n].kind == SEAL;
+	size_t act = 0;
+
+	for (; acts[act].kind == SEAL || n--; act++)
+		ck_assert_uint_lt(act + 1, CKPT_AMEND_ACTS);
+	return act;
 }
 
 int ckpt_amends_do(struct ckpt_store *s, size_t n)

@@ -10,14 +10,16 @@
 #include <stddef.h>
 
 #define CKPT_AMEND_ACTS 11
+#define CKPT_AMEND_CHANGES 9 // of them that do not seal
 
 // A new store in a new directory with the step as it was committed.
 void ckpt_amends_init(char *ret_dir);
 // Act n (from 0), as the mount does it; a second attempt after a failure is one as a client's second attempt. 0, -errno.
 int ckpt_amends_do(struct ckpt_store *s, size_t n);
 int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done); // the same of the step at hand; asserts nothing
-// Act n seals: when it fails, a part of it may be done, in a version of its own.
-bool ckpt_amends_is_seal(size_t n);
+// The act that is change n. An act that seals is none: when it fails, a part of it may be done, in a version of its own
+// (test_seal_faults.c).
+size_t ckpt_amends_change(size_t n);
 // The committed step, with a reference; its acts so far.
 struct ckpt_step *ckpt_amends_step(struct ckpt_store *s, size_t *ret_done);
 // The step has just what it has after this many acts: in memory.

@@ -16,6 +16,15 @@ static uint32_t add(struct ckpt_manifest_writer *w, uint32_t parent, struct ckpt
 	return handle;
 }
 
+struct ckpt_manifest_writer *ckpt_sample_writer(void)
+{
+	struct ckpt_manifest_writer *w;
+
+	assert(!ckpt_manifest_writer_new(&w));
+	add(w, 0, (struct ckpt_entry){.type = CKPT_ENTRY_DIR, .name = "", .ino = 1});
+	return w;
+}
+
 void ckpt_sample_manifest(void **ret_data, size_t *ret_len)
 {
 	struct ckpt_manifest_writer *w;

@@ -12,6 +12,9 @@
 #define CKPT_SAMPLE_SESSION "01234567-89ab-4def-8123-456789abcdef"
 #define CKPT_SAMPLE_SESSION_2 "00000000-0000-4000-8000-000000000001"
 
+// With the step's directory alone in it, handle 0.
+struct ckpt_manifest_writer *ckpt_sample_writer(void);
+
 #define CKPT_SAMPLE_SHA256 ((const uint8_t *)"thirty-two bytes, as a hash has.")
 
 // A small manifest with directories, an empty one too, files, a symlink, hard links that are sealed, attributes and two sessions.

@@ -75,17 +75,6 @@ static void replace(uint32_t type, const void *bytes, size_t count)
 	data = made;
 }
 
-static struct ckpt_manifest_writer *writer(void)
-{
-	const struct ckpt_entry root = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
-	struct ckpt_manifest_writer *w;
-	uint32_t handle;
-
-	ck_ok(ckpt_manifest_writer_new(&w));
-	ck_ok(ckpt_manifest_writer_add(w, 0, &root, &handle));
-	return w;
-}
-
 START_TEST(a_table_with_a_part_of_a_row_is_refused)
 {
 	static const uint32_t tables[] = {CKPT_SECTION_ENTRIES, CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
@@ -127,7 +116,7 @@ END_TEST
 
 START_TEST(a_step_that_is_a_file_is_refused)
 {
-	take(writer());
+	take(ckpt_sample_writer());
 	ck_ok(try_it());
 	entry(0)[ENTRY_TYPE] = CKPT_ENTRY_FILE;
 	ckpt_put32(entry(0) + ENTRY_A, 0);
@@ -137,7 +126,7 @@ END_TEST
 
 START_TEST(a_directory_too_deep_is_refused)
 {
-	struct ckpt_manifest_writer *w = writer();
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "d", .ino = 1};
 	uint32_t dir = 0, count = CKPT_DEPTH_MAX + 2;
 
@@ -158,7 +147,7 @@ END_TEST
 
 START_TEST(links_of_a_symlink_have_one_target)
 {
-	struct ckpt_manifest_writer *w = writer();
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	struct ckpt_entry e = {.type = CKPT_ENTRY_SYMLINK, .name = "a", .target = "there", .ino = 2};
 	uint32_t handle;
 
@@ -174,7 +163,7 @@ END_TEST
 
 START_TEST(sizes_whose_sum_is_too_large_are_refused)
 {
-	struct ckpt_manifest_writer *w = writer();
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .content = CKPT_CONTENT_RAW, .bytes = INT64_MAX, .ino = 1};
 	char name[2] = "a";
 	uint32_t handle;
@@ -193,7 +182,7 @@ END_TEST
 START_TEST(a_set_with_too_many_attributes_is_refused)
 {
 	static const char value[CKPT_XATTR_BYTES_MAX / 2];
-	struct ckpt_manifest_writer *w = writer();
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .name = "f", .ino = 2};
 	uint8_t set[XSET_BYTES];
 	uint32_t file;

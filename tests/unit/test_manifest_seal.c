@@ -111,20 +111,9 @@ static void seal(struct ckpt_manifest_writer *w, uint32_t handle, const char *id
 	ck_ok(ckpt_manifest_writer_chunk(w, &chunk));
 }
 
-static struct ckpt_manifest_writer *begin(void)
-{
-	const struct ckpt_entry root = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
-	struct ckpt_manifest_writer *w;
-	uint32_t handle;
-
-	ck_ok(ckpt_manifest_writer_new(&w));
-	ck_ok(ckpt_manifest_writer_add(w, 0, &root, &handle));
-	return w;
-}
-
 static void write_two(bool second_first, bool by_other_name, void **ret_data, size_t *ret_len)
 {
-	struct ckpt_manifest_writer *w = begin();
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	uint32_t a, b, link;
 
 	a = add_file(w, 0, "a", 10, 5);
@@ -162,7 +151,7 @@ END_TEST
 
 START_TEST(what_has_no_bytes_needs_no_seal)
 {
-	struct ckpt_manifest_writer *w = begin();
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	struct ckpt_manifest *m;
 	void *made;
 	size_t made_len;
@@ -179,7 +168,7 @@ END_TEST
 
 START_TEST(writer_refuses_what_is_no_file_or_twice_one)
 {
-	struct ckpt_manifest_writer *w = begin();
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	uint32_t file = add_file(w, 0, "a", 10, 5), empty = add_file(w, 0, "b", 11, 0);
 	struct ckpt_chunk chunk = {.bytes = 0};
 
@@ -198,7 +187,7 @@ END_TEST
 START_TEST(finish_refuses_chunks_that_are_not_the_files_bytes)
 {
 	for (uint32_t bytes = 4; bytes <= 6; bytes++) {
-		struct ckpt_manifest_writer *w = begin();
+		struct ckpt_manifest_writer *w = ckpt_sample_writer();
 		void *made = NULL;
 		size_t made_len;
 		int rc;
@@ -214,48 +203,44 @@ END_TEST
 
 // --- Damage -------------------------------------------------------------------------------------------------------------
 
-// Each word of the sample's only seal, and of a chunk, has one value that is right.
-START_TEST(a_seal_that_does_not_fit_is_refused)
-{
-	static const struct {
-		int at;
-		uint32_t value;
-	} wrong[] = {{SEAL_ENTRY, 0}, {SEAL_ENTRY, 1000}, {SEAL_ENTRY, 7},          {SEAL_FIRST, 1}, {SEAL_COUNT, 1},
-		     {SEAL_COUNT, 3}, {SEAL_COUNT, 0},    {SEAL_COUNT, UINT32_MAX}, {SEAL_ZERO, 1}};
+struct lie {
+	int at;
+	uint32_t value;
+};
 
-	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-		uint8_t *word = section(CKPT_SECTION_SEALS) + wrong[i].at;
+// Each word of a row has one value that is right.
+static void check_lies(uint32_t type, const struct lie *lies, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint8_t *word = section(type) + lies[i].at;
 		uint32_t was = ckpt_get32(word);
 
-		ck_assert_uint_ne(was, wrong[i].value);
-		ckpt_put32(word, wrong[i].value);
-		ck_assert_msg(try_it() == -EBADMSG, "%u at %d", wrong[i].value, wrong[i].at);
+		ck_assert_uint_ne(was, lies[i].value);
+		ckpt_put32(word, lies[i].value);
+		ck_assert_msg(try_it() == -EBADMSG, "%u at %d", lies[i].value, lies[i].at);
 		ckpt_put32(word, was);
 		ck_ok(try_it());
 	}
+}
+
+START_TEST(a_seal_that_does_not_fit_is_refused)
+{
+	static const struct lie lies[] = {{SEAL_ENTRY, 0}, {SEAL_ENTRY, 1000}, {SEAL_ENTRY, 7},
+					  {SEAL_FIRST, 1}, {SEAL_COUNT, 1},    {SEAL_COUNT, 3},
+					  {SEAL_COUNT, 0}, {SEAL_ZERO, 1},     {SEAL_COUNT, UINT32_MAX}};
+
+	check_lies(CKPT_SECTION_SEALS, lies, ARRAY_LEN(lies));
 }
 END_TEST
 
 START_TEST(a_chunk_that_does_not_fit_is_refused)
 {
-	static const struct {
-		int at;
-		uint32_t value;
-	} wrong[] = {{CHUNK_OFFSET, 1},   {CHUNK_OFFSET + 4, 1}, {CHUNK_LEN, 0},
-		     {CHUNK_LEN, 3999},   {CHUNK_LEN, 4001},     {CHUNK_LEN, 4096},
-		     {CHUNK_STORED, 1},   {CHUNK_PACK, 0},       {CHUNK_BASE, 1},
-		     {CHUNK_BASE + 4, 1}, {CHUNK_BASE + 8, 1},   {CHUNK_LEN, CKPT_CHUNK_BYTES_MAX + 1}};
+	static const struct lie lies[] = {
+		{CHUNK_OFFSET, 1}, {CHUNK_OFFSET + 4, 1}, {CHUNK_LEN, 0},      {CHUNK_LEN, 3999},
+		{CHUNK_LEN, 4001}, {CHUNK_LEN, 4096},     {CHUNK_STORED, 1},   {CHUNK_PACK, 0},
+		{CHUNK_BASE, 1},   {CHUNK_BASE + 4, 1},   {CHUNK_BASE + 8, 1}, {CHUNK_LEN, CKPT_CHUNK_BYTES_MAX + 1}};
 
-	for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-		uint8_t *word = section(CKPT_SECTION_CHUNKS) + wrong[i].at;
-		uint32_t was = ckpt_get32(word);
-
-		ck_assert_uint_ne(was, wrong[i].value);
-		ckpt_put32(word, wrong[i].value);
-		ck_assert_msg(try_it() == -EBADMSG, "%u at %d", wrong[i].value, wrong[i].at);
-		ckpt_put32(word, was);
-		ck_ok(try_it());
-	}
+	check_lies(CKPT_SECTION_CHUNKS, lies, ARRAY_LEN(lies));
 }
 END_TEST
 
