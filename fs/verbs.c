@@ -252,22 +252,48 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	return rc ? failure(rc, for_good ? ckpt_expire_hint(rc) : ckpt_delete_hint(rc)) : done();
 }
 
+static struct node *find_entry(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_entry *e)
+{
+	return node_find(fs, node_space(step), e->index ? e->ino : step->summary.dir_ino);
+}
+
+// A file that has another name, elsewhere in the step, is found by that one from now on.
+static void drop_names(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
+{
+	struct node *n = find_entry(fs, step, e), *dir;
+	struct ckpt_entry parent, child;
+
+	for (uint32_t i = 0; i < e->child_count; i++) {
+		ckpt_manifest_entry(m, e->child_first + i, &child);
+		drop_names(fs, step, m, &child);
+	}
+	ckpt_manifest_entry(m, e->parent, &parent);
+	dir = n ? find_entry(fs, step, &parent) : NULL;
+	if (dir) {
+		names_write_lock(fs);
+		name_drop_locked(fs, n, dir, e->name);
+		names_unlock(fs);
+	}
+	node_unref(fs, dir);
+	node_unref(fs, n);
+}
+
 // What the kernel knows of the name goes, and what its folder's node has kept.
 static void forget_entry(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_manifest *m, const char *path)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	CLEANUP_FREE char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup("");
-	struct ckpt_entry e;
+	struct ckpt_entry e, parent;
 	struct node *dir;
 	uint32_t index;
 
-	if (!folder || ckpt_manifest_lookup(m, folder, &index))
+	if (ckpt_manifest_lookup(m, path, &index))
 		return;
 	ckpt_manifest_entry(m, index, &e);
-	dir = node_find(fs, node_space(step), index ? e.ino : step->summary.dir_ino);
+	ckpt_manifest_entry(m, e.parent, &parent);
+	drop_names(fs, step, m, &e);
+	dir = find_entry(fs, step, &parent);
 	if (!dir)
 		return;
-	(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, dir), name, strlen(name));
+	(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, dir), e.name, strlen(e.name));
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, node_id(fs, dir), 0, 0);
 	node_unref(fs, dir);
 }

@@ -32,6 +32,7 @@ FOUND = {
     "left over, and saved anew": [("mkdir", "1"), ("kill",), ("mkdir", "1"), ("commit", "1"), ("move", "1", "2"), ("resume", "1")],
     "shared when it was committed, changed after a restart": [("mkdir", "1"), ("write", "1/x", 70_000), ("commit", "1"), ("rename", "1/x", "1/d"),
                                                               ("commit", "1"), ("kill",), ("append", "1/d", 5000)],
+    "of two names one was taken out": [("mkdir", "1"), ("write", "1/y", 1), ("link", "1/y", "1/d"), ("commit", "1"), ("take", "1/d"), ("write", "1/y", 7)],
 }
 
 

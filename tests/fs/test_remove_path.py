@@ -172,6 +172,22 @@ def test_hard_links_are_counted(mount, commit, ckptfs, store):
     assert ckptfs.json("verify", store)["bad"] == []
 
 
+@pytest.mark.parametrize("gone", ["b", "sub", "a"])
+def test_a_file_that_has_another_name_can_be_written_by_that(mount, commit, ckptfs, store, gone):
+    (mount / "1000/sub/deep").mkdir(parents=True)
+    names = ["a", "b", "sub/deep/c"]
+    (mount / "1000" / names[0]).write_bytes(b"old")
+    for name in names[1:]:
+        os.link(mount / "1000/a", mount / "1000" / name)
+    commit(mount / "1000")
+    ckptfs("rm", store, f"1000/{gone}")
+    left = [name for name in names if not f"{name}/".startswith(f"{gone}/")]
+    for name in left:
+        (mount / "1000" / name).write_bytes(b"newer")
+        assert {(mount / "1000" / n).read_bytes() for n in left} == {b"newer"}
+    assert not (mount / "1000" / gone).exists()
+
+
 def test_a_step_of_which_something_is_open_for_changes_keeps_it(mount, made, agent, ckptfs, store):
     a = agent()
     a.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY)", path=str(mount / "1000/pending"))
