@@ -3,7 +3,7 @@
 // counts
 //   - at once when the turn was even and the same before and after it: it is as declared, and once seen it stays
 //   - else when it is listed before and after, and was not as declared so many times in a row: a deletion that a full disk refuses
-//     takes it out of the listing and brings it back, again and again
+//     takes it out of the listing and brings it back, again and again, and who is slow meets it out of it many times
 #include "tests/replay/observer.h"
 
 #include "tests/replay/tree.h"
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define LOOKS 8
+#define LOOKS 100
 #define PAUSE_US 1000
 
 struct watch {
