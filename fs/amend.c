@@ -57,6 +57,13 @@ bool amend_writes_copy(const struct node *n)
 	return f && *f->again;
 }
 
+bool amend_is_ending(const struct node *n)
+{
+	const struct amend_file *f = amend_of(n);
+
+	return f && !f->handles && !f->begins && !is_published(f);
+}
+
 bool amend_is_published(const struct node *n)
 {
 	struct amend_file *f = amend_of(n);
@@ -397,6 +404,10 @@ int amend_pending(struct call *c)
 		return CALL_ANSWERED;
 	}
 	is = look(c, joins);
+	// It lost its name while it was looked up, as a killed writer's file does: the step is not reopened for it, and who opens it
+	// looks again who has the name.
+	if (is == STEPS && c->opens && !node_has_place(c->fs, c->node))
+		return -ESTALE;
 	if (is == STEPS)
 		return c->reopens ? CALL_REOPENS : -EROFS;
 	if (is == ENDING) {

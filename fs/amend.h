@@ -31,6 +31,8 @@ bool amend_writes_copy(const struct node *n);
 
 // It is open and was published as it is.
 bool amend_is_published(const struct node *n);
+// It was not added, and nobody who adds it has it open any more, but for a release that is under way.
+bool amend_is_ending(const struct node *n);
 
 void amend_flush(fuse_req_t req, struct handle *h);
 void amend_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);

@@ -295,7 +295,8 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 	if (n->use->opens) {
 		if (fd >= 0)
 			ckpt_sys.close(fd);
-		if (looks && leads_elsewhere_locked(fs, n))
+		// A killed writer's file has lost its name, and who writes to it now would write to nothing.
+		if (looks && (leads_elsewhere_locked(fs, n) || (amend_is_ending(n) && !node_has_place(fs, n))))
 			return -ESTALE;
 	} else {
 		if (fd < 0 && !raw)

@@ -540,6 +540,15 @@ int place_of(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
 	return rc;
 }
 
+bool node_has_place(struct ckpt_fs *fs, struct node *n)
+{
+	struct place p;
+	int rc = place_of(fs, n, &p);
+
+	place_done(&p);
+	return rc != -ESTALE;
+}
+
 void place_done(struct place *p)
 {
 	ckpt_step_unref(p->step);

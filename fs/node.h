@@ -155,6 +155,7 @@ struct place {
 };
 // -ESTALE: it has no name any more. -ENAMETOOLONG. Free with place_done().
 int place_of(struct ckpt_fs *fs, struct node *n, struct place *ret_place);
+bool node_has_place(struct ckpt_fs *fs, struct node *n); // no name on its way was taken from it
 int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place); // names_lock held
 void place_done(struct place *p);
 // The step that a node is in (a reference), NULL for the plain tree and for nodes without a place.
