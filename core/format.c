@@ -4,85 +4,34 @@
 
 #include "core/json.h"
 #include "core/limits.h"
-#include "core/sys.h"
+#include "core/source.h"
 #include "core/util.h"
+#include "core/zip.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>
 
-struct file {
-	int fd;
-	uint64_t bytes;
-};
-
 // Exactly so many bytes: -EINVAL where there are not so many.
-static int read_at(const struct file *f, uint64_t offset, void *buf, size_t len)
+static int read_at(const struct ckpt_source *f, uint64_t offset, void *buf, size_t len)
 {
-	ssize_t n;
+	int rc = ckpt_source_read(f, offset, buf, len);
 
-	if (offset > f->bytes || len > f->bytes - offset)
-		return -EINVAL;
-	n = ckpt_sys.pread(f->fd, buf, len, (off_t)offset);
-	return n < 0 ? (int)n : (size_t)n < len ? -EINVAL : 0;
+	return rc == -ENODATA ? -EINVAL : rc;
 }
 
 // --- zip: .pt .npz .keras ---------------------------------------------------------------------------------------------
 
-#define ZIP_END_BYTES 22
-#define ZIP_COMMENT_MAX 65535
-#define ZIP64_LOCATOR_BYTES 20
-#define ZIP64_END_BYTES 56
-
-static bool has_mark(const uint8_t *p, char a, char b)
+static bool is_zip(const uint8_t *head)
 {
-	return p[0] == 'P' && p[1] == 'K' && p[2] == a && p[3] == b;
+	return !memcmp(head, "PK\3\4", 4) || !memcmp(head, "PK\5\6", 4);
 }
 
-// The central directory must lie in front of its end record.
-static int check_directory(uint64_t offset, uint64_t bytes, uint64_t end)
+static int check_zip(const struct ckpt_source *f)
 {
-	uint64_t sum;
+	struct ckpt_zip z;
+	int rc = ckpt_zip_find(f, &z);
 
-	return __builtin_add_overflow(offset, bytes, &sum) || sum > end ? -EINVAL : 0;
-}
-
-static int check_zip64(const struct file *f, uint64_t end)
-{
-	uint8_t locator[ZIP64_LOCATOR_BYTES], record[ZIP64_END_BYTES];
-	uint64_t at;
-	int rc = end < sizeof(locator) ? -EINVAL : read_at(f, end - sizeof(locator), locator, sizeof(locator));
-
-	if (rc || !has_mark(locator, 6, 7))
-		return rc ? rc : -EINVAL;
-	at = ckpt_get64(locator + 8);
-	rc = read_at(f, at, record, sizeof(record));
-	if (rc || !has_mark(record, 6, 6))
-		return rc ? rc : -EINVAL;
-	return check_directory(ckpt_get64(record + 48), ckpt_get64(record + 40), at);
-}
-
-static int check_zip(const struct file *f)
-{
-	size_t len = (size_t)MIN(f->bytes, (uint64_t)(ZIP_END_BYTES + ZIP_COMMENT_MAX));
-	CLEANUP_FREE uint8_t *tail = malloc(len + 1);
-	int rc = !tail ? -ENOMEM : len < ZIP_END_BYTES ? -EINVAL : read_at(f, f->bytes - len, tail, len);
-
-	for (size_t at = len - MIN(len, (size_t)ZIP_END_BYTES); !rc; at--) {
-		const uint8_t *end = tail + at;
-
-		// The record ends with a comment that ends with the file.
-		if (has_mark(end, 5, 6) && ckpt_get16(end + 20) == len - at - ZIP_END_BYTES) {
-			uint64_t where = f->bytes - len + at;
-
-			if (ckpt_get32(end + 12) == UINT32_MAX || ckpt_get32(end + 16) == UINT32_MAX ||
-			    ckpt_get16(end + 10) == UINT16_MAX)
-				return check_zip64(f, where);
-			return check_directory(ckpt_get32(end + 16), ckpt_get32(end + 12), where);
-		}
-		if (at == 0)
-			break;
-	}
-	return rc ? rc : -EINVAL;
+	return rc == -ENODATA ? -EINVAL : rc;
 }
 
 // --- safetensors ------------------------------------------------------------------------------------------------------
@@ -113,7 +62,7 @@ static int tensors_end(const char *text, size_t len, uint64_t *ret_end)
 	return rc;
 }
 
-static int check_safetensors(const struct file *f)
+static int check_safetensors(const struct ckpt_source *f)
 {
 	CLEANUP_FREE char *text = NULL;
 	uint8_t head[8];
@@ -188,7 +137,7 @@ static bool times_shape(const char *shape, uint64_t *bytes)
 	return true;
 }
 
-static int check_npy(const struct file *f)
+static int check_npy(const struct ckpt_source *f)
 {
 	CLEANUP_FREE char *header = NULL;
 	uint8_t head[12];
@@ -231,7 +180,7 @@ static uint64_t address(const uint8_t *p, unsigned bytes)
 	return v;
 }
 
-static int check_superblock(const struct file *f, const uint8_t *block)
+static int check_superblock(const struct ckpt_source *f, const uint8_t *block)
 {
 	unsigned version = block[8], width = version < 2 ? block[13] : block[9];
 	const uint8_t *addresses = block + (version == 0 ? 24 : version == 1 ? 28 : 12);
@@ -245,7 +194,7 @@ static int check_superblock(const struct file *f, const uint8_t *block)
 	return end && end <= f->bytes ? 0 : -EINVAL;
 }
 
-static int check_hdf5(const struct file *f)
+static int check_hdf5(const struct ckpt_source *f)
 {
 	uint8_t block[64];
 
@@ -267,7 +216,7 @@ static int check_hdf5(const struct file *f)
 // tells the end.
 static const uint8_t torch_magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
-static int check_pickle(const struct file *f)
+static int check_pickle(const struct ckpt_source *f)
 {
 	uint8_t head[2 + sizeof(torch_magic)], last;
 	int rc = read_at(f, f->bytes - 1, &last, 1);
@@ -289,13 +238,13 @@ static bool ends_in(const char *name, const char *end)
 int ckpt_format_check(int fd, const char *name)
 {
 	uint8_t head[8] = {0};
-	struct file f = {.fd = fd};
+	struct ckpt_source f;
 	struct stat st;
 	int rc;
 
 	if (fstat(fd, &st))
 		return -errno;
-	f.bytes = (uint64_t)st.st_size;
+	f = ckpt_source_file(fd, (uint64_t)st.st_size);
 	if (!f.bytes)
 		return -EINVAL;
 	if (ends_in(name, ".safetensors"))
@@ -309,7 +258,7 @@ int ckpt_format_check(int fd, const char *name)
 	rc = read_at(&f, 0, head, (size_t)MIN(f.bytes, (uint64_t)sizeof(head)));
 	if (rc)
 		return rc;
-	if (has_mark(head, 3, 4) || has_mark(head, 5, 6) || ends_in(name, ".keras"))
+	if (is_zip(head) || ends_in(name, ".keras"))
 		return !memcmp(head, "\x89HDF", 4) ? check_hdf5(&f) : check_zip(&f);
 	if (!memcmp(head, "\x89HDF", 4))
 		return check_hdf5(&f);

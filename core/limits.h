@@ -1,15 +1,16 @@
 // Every limit on a size that comes from outside, in one place.
 #pragma once
 
-#define CKPT_NAME_MAX 255                    // bytes in one path component
-#define CKPT_DEPTH_MAX 64                    // directory levels below a step
-#define CKPT_KEY_NAME_MAX 200                // a longer percent-encoded step name is keyed by its hash
-#define CKPT_STEP_FILES_MAX (1u << 20)       // entries of one manifest
-#define CKPT_CHUNK_BYTES_MAX (64u << 20)     // a piece of a file that has a hash of its own
-#define CKPT_MANIFEST_BYTES_MAX (512u << 20) // encoded manifest
-#define CKPT_RECORD_BYTES_MAX (256u << 10)   // commit record, an embedded manifest included
-#define CKPT_MANIFEST_EMBED_MAX (64u << 10)  // a larger manifest is an object of its own, m/<sha256>
-#define CKPT_METADATA_BYTES_MAX (64u << 10)  // marker JSON
+#define CKPT_NAME_MAX 255                       // bytes in one path component
+#define CKPT_DEPTH_MAX 64                       // directory levels below a step
+#define CKPT_KEY_NAME_MAX 200                   // a longer percent-encoded step name is keyed by its hash
+#define CKPT_STEP_FILES_MAX (1u << 20)          // entries of one manifest
+#define CKPT_CHUNK_BYTES_MAX (64u << 20)        // a piece of a file that has a hash of its own
+#define CKPT_PACK_BYTES_MAX (UINT64_C(1) << 30) // of an object of chunks
+#define CKPT_MANIFEST_BYTES_MAX (512u << 20)    // encoded manifest
+#define CKPT_RECORD_BYTES_MAX (256u << 10)      // commit record, an embedded manifest included
+#define CKPT_MANIFEST_EMBED_MAX (64u << 10)     // a larger manifest is an object of its own, m/<sha256>
+#define CKPT_METADATA_BYTES_MAX (64u << 10)     // marker JSON
 #define CKPT_METADATA_DEPTH_MAX 32
 #define CKPT_XATTR_BYTES_MAX (64u << 10)         // names and values of one file's extended attributes
 #define CKPT_OBJECT_KEY_MAX 600                  // bytes in the key of a stored object
@@ -18,5 +19,12 @@
 #define CKPT_SAFETENSORS_HEADER_MAX (100u << 20) // as the reference reads
 #define CKPT_SAFETENSORS_PARSED_MAX (4u << 20)   // of it; to parse it takes some 25 times as much memory
 #define CKPT_NPY_HEADER_MAX (64u << 10)
+#define CKPT_ARRAYS_MAX (1u << 20)        // in one file
+#define CKPT_ARRAY_NAME_MAX 65535         // bytes
+#define CKPT_ARRAY_HEADER_MAX (16u << 20) // of safetensors; no model comes near
+#define CKPT_ARRAY_PIECE_MAX (1u << 20)   // of it, that is parsed at once
+#define CKPT_ARRAY_DEPTH_MAX 8            // of its JSON
+#define CKPT_ARRAY_NPY_HEADER_MAX 10000   // as NumPy reads
+#define CKPT_ZIP_DIRECTORY_MAX (16u << 20)
 #define CKPT_TRACKER_BYTES_MAX (64u << 10) // a plain file up to this size is never seen in part (DESIGN.md section 1)
 #define CKPT_ERRORS_LINES_MAX 1000         // kept in .ckptfs/errors

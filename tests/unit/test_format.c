@@ -217,6 +217,18 @@ START_TEST(a_zip_whose_directory_is_not_there_is_not_whole)
 }
 END_TEST
 
+START_TEST(a_zip_whose_directory_ends_behind_all_numbers_is_not_whole)
+{
+	struct sample s = zip_sample("a.npz", true);
+
+	ckpt_put64(s.data + s.len - 22 - 20 - 16, 40);
+	ckpt_put64(s.data + s.len - 22 - 20 - 8, UINT64_MAX - 20);
+	ck_error(check_sample(&s), EINVAL);
+	ckpt_put64(s.data + s.len - 22 - 20 - 8, 20);
+	ck_ok(check_sample(&s));
+}
+END_TEST
+
 START_TEST(safetensors_are_as_long_as_their_header_says)
 {
 	static const char *const bad[] = {
@@ -371,6 +383,7 @@ static Suite *suite(void)
 	tcase_add_test(t, each_format_is_whole_at_its_end_only);
 	tcase_add_test(t, a_zip_may_end_in_a_comment);
 	tcase_add_test(t, a_zip_whose_directory_is_not_there_is_not_whole);
+	tcase_add_test(t, a_zip_whose_directory_ends_behind_all_numbers_is_not_whole);
 	tcase_add_test(t, safetensors_are_as_long_as_their_header_says);
 	tcase_add_test(t, a_huge_header_of_safetensors_is_not_parsed);
 	tcase_add_test(t, arrays_are_as_long_as_their_shape_says);
