@@ -30,10 +30,25 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	return rc;
 }
 
+static int copy_chunk(struct ckpt_edit *d, uint32_t index)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+	int rc = 0;
+
+	ckpt_manifest_chunk(d->m, index, &chunk);
+	if (chunk.pack)
+		ckpt_manifest_pack(d->m, chunk.pack - 1, &pack);
+	if (d->locate)
+		d->locate(d->arg, &chunk, &pack);
+	if (chunk.pack)
+		rc = ckpt_manifest_writer_pack(d->w, &pack, &chunk.pack);
+	return rc ? rc : ckpt_manifest_writer_chunk(d->w, &chunk);
+}
+
 static int copy_seal(struct ckpt_edit *d, uint32_t index)
 {
 	uint32_t first = ckpt_manifest_first_link(d->m, index);
-	struct ckpt_chunk chunk;
 	struct ckpt_seal seal;
 	int rc;
 
@@ -41,10 +56,8 @@ static int copy_seal(struct ckpt_edit *d, uint32_t index)
 		return 0;
 	d->sealed[first] = true;
 	rc = ckpt_manifest_writer_seal(d->w, d->handles[index], seal.sha256);
-	for (uint32_t i = 0; i < seal.count && !rc; i++) {
-		ckpt_manifest_chunk(d->m, seal.first + i, &chunk);
-		rc = ckpt_manifest_writer_chunk(d->w, &chunk);
-	}
+	for (uint32_t i = 0; i < seal.count && !rc; i++)
+		rc = copy_chunk(d, seal.first + i);
 	return rc;
 }
 
@@ -62,14 +75,16 @@ static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
 		return 0;
 	if (index == d->parent)
 		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
-	session = e.content == CKPT_CONTENT_RAW ? ckpt_manifest_session(d->m, e.session) : NULL;
+	if (d->place && e.content != CKPT_CONTENT_NONE)
+		d->place(d->arg, d->m, &e);
+	session = e.content != CKPT_CONTENT_NONE ? ckpt_manifest_session(d->m, e.session) : NULL;
 	if (session)
 		rc = ckpt_manifest_writer_session(d->w, session, &e.session);
 	if (!rc)
 		rc = ckpt_manifest_writer_add(d->w, index ? d->handles[e.parent] : 0, &e, &d->handles[index]);
 	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(d->m, &e, i, &name, &value, &len); i++)
 		rc = ckpt_manifest_writer_xattr(d->w, d->handles[index], name, value, len);
-	return rc || e.content != CKPT_CONTENT_RAW ? rc : copy_seal(d, index);
+	return rc || e.content == CKPT_CONTENT_NONE ? rc : copy_seal(d, index);
 }
 
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
@@ -133,6 +148,7 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	if (d->same_files)
 		r->summary.committed_ns = d->committed_ns;
 	r->summary.sealed = ckpt_manifest_is_sealed(d->next);
+	r->summary.packed = ckpt_manifest_is_packed(d->next);
 	snprintf(r->summary.event, sizeof(r->summary.event), "%s", d->event);
 	if (d->len > CKPT_MANIFEST_EMBED_MAX) {
 		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);

@@ -14,7 +14,12 @@ struct ckpt_edit {
 	struct ckpt_step *step;
 	const char *event; // of the version
 	bool same_files;   // clients see nothing of it: its time stays, and what is being removed of it is so further
-	bool adopted;      // the version may have what an act before did without an answer
+	// Where the bytes are: changes the content of an entry that is copied, and where a chunk is (with chunk->pack not 0, *pack
+	// says which). NULL: as it was.
+	void (*place)(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e);
+	void (*locate)(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack);
+	void *arg;
+	bool adopted; // the version may have what an act before did without an answer
 	// Of the version of before.
 	struct ckpt_manifest *m;
 	int64_t committed_ns;

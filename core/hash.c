@@ -4,6 +4,9 @@
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(((struct ckpt_sha256 *)0)->state), "it fits");
 
 static SHA256_CTX *context(struct ckpt_sha256 *sum)
@@ -33,6 +36,11 @@ void ckpt_sha256(const void *data, size_t len, uint8_t ret_digest[CKPT_SHA256_LE
 	ckpt_sha256_begin(&sum);
 	ckpt_sha256_add(&sum, data, len);
 	ckpt_sha256_end(&sum, ret_digest);
+}
+
+uint64_t ckpt_checksum(const void *data, size_t len, uint64_t seed)
+{
+	return XXH3_64bits_withSeed(data, len, seed);
 }
 
 void ckpt_hex(const uint8_t *data, size_t len, char *ret_hex)

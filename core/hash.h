@@ -20,5 +20,8 @@ void ckpt_sha256_begin(struct ckpt_sha256 *sum);
 void ckpt_sha256_add(struct ckpt_sha256 *sum, const void *data, size_t len);
 void ckpt_sha256_end(struct ckpt_sha256 *sum, uint8_t ret_digest[CKPT_SHA256_LEN]);
 
+// XXH3-64: against accidents, not against people.
+uint64_t ckpt_checksum(const void *data, size_t len, uint64_t seed);
+
 // ret_hex gets 2 * len lowercase digits and a NUL.
 void ckpt_hex(const uint8_t *data, size_t len, char *ret_hex);

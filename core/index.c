@@ -16,6 +16,7 @@
 //   index_db       the LMDB environment, its transactions, what a transaction reads and puts
 //   index_inspect  the look at the file before it is mapped    index_check  its pages, without LMDB
 //   index_dir      the directory, and who has it open          index_value  keys and values as bytes
+//   index_chunks   which chunks are in which packs
 //
 // States: absent -> (ckpt_index_db_open) open; damaged -> (set aside) absent; open -> (reset) open. Damage is looked for
 // once, by ckpt_index_inspect() in a child, before this process maps the file; after that by the checksum of each value
@@ -32,7 +33,13 @@ struct ckpt_index {
 	struct ckpt_index_db db;
 	char store_id[CKPT_UUID_LEN + 1];
 	struct ckpt_index_claim *claim;
+	uint64_t resets; // atomic
 };
+
+struct ckpt_index_db *ckpt_index_db_of(struct ckpt_index *ix)
+{
+	return &ix->db;
+}
 
 // ---- Open, close, reset
 
@@ -137,10 +144,16 @@ int ckpt_index_reset(struct ckpt_index *ix)
 
 	if (ix->db.readonly)
 		return -EROFS;
+	__atomic_fetch_add(&ix->resets, 1, __ATOMIC_RELAXED);
 	r = ckpt_index_dir_open(ix->db.path, false, &dirfd);
 	if (!r)
 		r = ckpt_index_db_replace(&ix->db, dirfd);
 	return r ? r : ckpt_index_db_write(&ix->db, write_self, ix->store_id);
+}
+
+uint64_t ckpt_index_resets(const struct ckpt_index *ix)
+{
+	return __atomic_load_n(&ix->resets, __ATOMIC_RELAXED);
 }
 
 // ---- Versions
@@ -186,7 +199,7 @@ static int put_all(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 	}
 	if (!job->manifest_len)
 		return 0;
-	ckpt_index_key_manifest(&key, job->summaries[0].manifest_sha256);
+	ckpt_index_key_digest(&key, CKPT_INDEX_TABLE_MANIFEST, job->summaries[0].manifest_sha256);
 	return ckpt_index_db_put(txn, db->dbi, &key, job->manifest, job->manifest_len);
 }
 
@@ -228,7 +241,7 @@ static int remove_version(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 	if (rc)
 		return rc;
 	if (!ckpt_index_db_read_version(&key, &value, step_key, &summary)) {
-		ckpt_index_key_manifest(&manifest, summary.manifest_sha256);
+		ckpt_index_key_digest(&manifest, CKPT_INDEX_TABLE_MANIFEST, summary.manifest_sha256);
 		key = ckpt_index_db_key(&manifest);
 		rc = mdb_del(txn, db->dbi, &key, NULL);
 		if (rc && rc != MDB_NOTFOUND)
@@ -331,7 +344,7 @@ int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_S
 
 	if (r)
 		return r;
-	ckpt_index_key_manifest(&key, sha256);
+	ckpt_index_key_digest(&key, CKPT_INDEX_TABLE_MANIFEST, sha256);
 	r = ckpt_index_db_get(txn, ix->db.dbi, &key, &payload, &len);
 	if (!r) {
 		copy = malloc(len + 1);
@@ -386,6 +399,10 @@ int ckpt_index_stat(struct ckpt_index *ix, struct ckpt_index_stat *ret_stat)
 	r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_VERSION, &s.versions);
 	if (!r)
 		r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_MANIFEST, &s.manifests);
+	if (!r)
+		r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_CHUNK, &s.chunks);
+	if (!r)
+		r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_PACK, &s.packs);
 	if (!r)
 		r = ckpt_index_db_error(mdb_stat(txn, ix->db.dbi, &tree));
 	if (!r && (mdb_env_get_fd(ix->db.env, &fd) || fstat(fd, &st)))

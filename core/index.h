@@ -3,7 +3,8 @@
 // rebuilt by the caller; a bad index never ends the process and never gives wrong bytes.
 //
 // Tables: version ("<step key>/<version, 8 hex digits>" -> summary), manifest (sha256 -> encoded manifest: the files of
-// a version, path -> file, in searchable form), meta (store id, format). Each value carries its own 64-bit checksum.
+// a version, path -> file, in searchable form), chunk (SHA-256 -> where in which pack), pack (what the chunk table has of it), meta
+// (store id, format). Each value carries its own 64-bit checksum.
 //
 // Calling sequence: ckpt_index_open(), calls, ckpt_index_close(). Open once per process, after every fork.
 // Threads: any thread, any call; writes are serialized by LMDB. No read transaction outlives a call, and callbacks run
@@ -16,6 +17,7 @@
 // -EIO it may have lost its file and stays so until ckpt_index_reset.
 #pragma once
 
+#include "core/manifest.h"
 #include "core/record.h"
 
 #include <stdbool.h>
@@ -36,6 +38,7 @@ int ckpt_index_open_sized(const char *path, const char *store_id, bool readonly,
 void ckpt_index_close(struct ckpt_index *ix); // NULL is fine
 // Forgets everything, keeps the environment open.
 int ckpt_index_reset(struct ckpt_index *ix);
+uint64_t ckpt_index_resets(const struct ckpt_index *ix); // how often that was since it was opened
 
 // One transaction. manifest may be NULL (len 0) when it is not to be kept.
 int ckpt_index_put(struct ckpt_index *ix, const char *key, const struct ckpt_summary *summary, const void *manifest,
@@ -53,7 +56,26 @@ int ckpt_index_each(struct ckpt_index *ix, ckpt_index_version_fn *fn, void *arg)
 // The encoded manifest, malloc'ed; the caller checks its SHA-256 by parsing it.
 int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[32], void **ret_data, size_t *ret_len);
 
+// --- Chunks in packs (dedupe.h) ------------------------------------------------------------------------------------------
+
+// All chunks of a pack, over what was known of them. In several transactions: while some are missing, the pack is not `whole`.
+int ckpt_index_put_pack(struct ckpt_index *ix, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks,
+			size_t count);
+// In which pack a chunk is, or was; a hint. ret_chunk->pack is 0. -ENOENT.
+int ckpt_index_chunk(struct ckpt_index *ix, const uint8_t id[32], struct ckpt_chunk *ret_chunk,
+		     struct ckpt_pack *ret_pack);
+// Every pack, by id; outside of any transaction. A non-zero return of fn ends it and is returned.
+typedef int ckpt_index_pack_fn(void *arg, const struct ckpt_pack *pack, bool whole);
+int ckpt_index_each_pack(struct ckpt_index *ix, ckpt_index_pack_fn *fn, void *arg);
+// The same of chunks, with the pack that each is in.
+typedef int ckpt_index_chunk_fn(void *arg, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
+int ckpt_index_each_chunk(struct ckpt_index *ix, ckpt_index_chunk_fn *fn, void *arg);
+// Forgets packs, sorted by id, and the chunks that it has in them. It looks at all chunks.
+int ckpt_index_drop_packs(struct ckpt_index *ix, const struct ckpt_pack *packs, size_t count);
+
+// --- Figures -------------------------------------------------------------------------------------------------------------
+
 struct ckpt_index_stat {
-	uint64_t versions, manifests, bytes_used, bytes_file;
+	uint64_t versions, manifests, chunks, packs, bytes_used, bytes_file;
 };
 int ckpt_index_stat(struct ckpt_index *ix, struct ckpt_index_stat *ret_stat);

@@ -33,6 +33,10 @@ struct ckpt_index_db {
 	uint64_t map_now;
 };
 
+// That of an open index.
+struct ckpt_index;
+struct ckpt_index_db *ckpt_index_db_of(struct ckpt_index *ix);
+
 // map_bytes 0: the default. -ENOMEM: there is nothing to end.
 int ckpt_index_db_init(struct ckpt_index_db *db, const char *path, bool readonly, uint64_t map_bytes);
 void ckpt_index_db_done(struct ckpt_index_db *db);

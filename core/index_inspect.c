@@ -32,7 +32,7 @@ static int check_self(MDB_txn *txn, MDB_dbi dbi, const char *store_id)
 	return 0;
 }
 
-// All values but the manifests, which are checked when they are read; of those the keys.
+// All values but the manifests and chunks, which are checked when they are read; of those the keys.
 static int check_values(MDB_txn *txn, MDB_dbi dbi)
 {
 	char step_key[CKPT_STEP_KEY_MAX];
@@ -50,6 +50,8 @@ static int check_values(MDB_txn *txn, MDB_dbi dbi)
 		case CKPT_INDEX_TABLE_SELF:
 			break; // check_self() did
 		case CKPT_INDEX_TABLE_MANIFEST:
+		case CKPT_INDEX_TABLE_CHUNK:
+		case CKPT_INDEX_TABLE_PACK:
 			r = key.mv_size == 1 + CKPT_INDEX_SHA_BYTES ? 0 : -EBADMSG;
 			break;
 		case CKPT_INDEX_TABLE_VERSION:

@@ -1,5 +1,6 @@
 #include "core/load.h"
 
+#include "core/dedupe.h"
 #include "core/draft.h"
 #include "core/stage.h"
 #include "core/move.h"
@@ -244,6 +245,53 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 	return rc;
 }
 
+// What has gone since it was listed is not there any more, and what cannot be read was told at the open.
+static int put_listed(struct ckpt_store *s, const struct version_list *stored, struct batch *b)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < stored->count && !rc; i++) {
+		rc = read_summary(s, &stored->refs[i], &b->summaries[b->count]);
+		if (!rc)
+			b->keys[b->count++] = stored->refs[i].key;
+		rc = rc == -EBADMSG ? 0 : rc;
+		if (!rc && (b->count == BATCH || i + 1 == stored->count) && b->count) {
+			rc = ckpt_index_put_many(s->index, b->keys, b->summaries, b->count);
+			b->count = 0;
+		}
+	}
+	return rc;
+}
+
+static int put_all_listed(struct ckpt_store *s, const struct version_list *stored)
+{
+	CLEANUP_FREE struct batch *b = calloc(1, sizeof(*b));
+	int rc;
+
+	if (!b)
+		return -ENOMEM;
+	b->summaries = calloc(BATCH, sizeof(*b->summaries));
+	rc = b->summaries ? put_listed(s, stored, b) : -ENOMEM;
+	free(b->summaries);
+	return rc;
+}
+
+int ckpt_load_index(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->packs_lock);
+	struct version_list stored = {0};
+	int rc = s->index ? ckpt_index_reset(s->index) : -ENOENT;
+
+	if (!rc)
+		rc = ckpt_backend_list(s->backend, "steps/", NULL, from_store, &stored);
+	if (!rc)
+		rc = put_all_listed(s, &stored);
+	if (!rc)
+		ckpt_dedupe_look(s);
+	list_done(&stored);
+	return rc;
+}
+
 // A commit of a new step changes the time of steps/. It is read before the listing: what comes in between is seen twice. A
 // second change within a tick of the clock that the filesystem takes its times from would not show: a time is believed
 // only when it is older than that.
@@ -295,6 +343,24 @@ int ckpt_load_refresh(struct ckpt_store *s)
 		return 0;
 	LOCK_SCOPE(&s->refresh_lock); // over the listing: who comes second finds what the first has seen
 	return refresh_locked(s);
+}
+
+bool ckpt_load_newer(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	struct ckpt_record r;
+	uint32_t version;
+
+	if (s->writable) // nobody else has made any
+		return false;
+	ckpt_lock_take(&step->lock);
+	version = step->summary.version;
+	ckpt_lock_drop(&step->lock);
+	if (ckpt_step_record(step, version + 1, &r))
+		return false;
+	ckpt_record_done(&r);
+	LOCK_SCOPE(&s->refresh_lock);
+	return !ckpt_load_steps(s, false);
 }
 
 // --- Sessions ---------------------------------------------------------------------------------------------------------

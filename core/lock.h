@@ -31,6 +31,7 @@ enum ckpt_lock_rank {
 	CKPT_LOCK_PLAIN,      // fs/call.c: over each change of the plain tree; what else is here is part of one
 	CKPT_LOCK_COPY_UP, // fs/copy_up.c: one copy at a time, which is put under a name and so takes NAMES
 	CKPT_LOCK_REFRESH, // ckpt_store: over a look at steps/, which fills the table of steps
+	CKPT_LOCK_PACKS,   // ckpt_store: over the making of packs, and over their removal
 	CKPT_LOCK_ACTS,    // ckpt_store: over an act on committed steps; the mount is told of it, and takes NAMES
 	CKPT_LOCK_ACT_LAST = CKPT_LOCK_ACTS,
 
@@ -92,6 +93,30 @@ static inline void ckpt_lock_take_at(struct ckpt_lock *l, const char *where)
 	if (CKPT_LOCK_ORDER)
 		ckpt_lock_order_take(l, l->rank, where);
 	pthread_mutex_lock(&l->mutex);
+}
+
+#ifdef __SANITIZE_THREAD__ // which does not know the other
+#define CKPT_LOCK_CLOCK CLOCK_REALTIME
+#define ckpt_lock_clocklock(mutex, until) pthread_mutex_timedlock(mutex, until)
+#else
+#define CKPT_LOCK_CLOCK CLOCK_MONOTONIC
+#define ckpt_lock_clocklock(mutex, until) pthread_mutex_clocklock(mutex, CKPT_LOCK_CLOCK, until)
+#endif
+
+// False: another thread has it, still after so long.
+static inline bool ckpt_lock_try_ns_at(struct ckpt_lock *l, int64_t ns, const char *where)
+{
+	struct timespec until;
+
+	clock_gettime(CKPT_LOCK_CLOCK, &until);
+	ns += until.tv_nsec;
+	until.tv_sec += ns / 1000000000;
+	until.tv_nsec = ns % 1000000000;
+	if (ckpt_lock_clocklock(&l->mutex, &until))
+		return false;
+	if (CKPT_LOCK_ORDER)
+		ckpt_lock_order_take(l, l->rank, where);
+	return true;
 }
 
 // Two of one rank, in the order of their addresses.
@@ -190,6 +215,7 @@ static inline void ckpt_lock_leave(struct ckpt_lock **l)
 #define CKPT_LOCK_WHERE(l) #l " at " __FILE__ ":" CKPT_LOCK_TEXT(__LINE__)
 
 #define ckpt_lock_take(l) ckpt_lock_take_at(l, CKPT_LOCK_WHERE(l))
+#define ckpt_lock_try_ns(l, ns) ckpt_lock_try_ns_at(l, ns, CKPT_LOCK_WHERE(l))
 #define ckpt_lock_take_both(a, b) ckpt_lock_take_both_at(a, b, CKPT_LOCK_WHERE(a))
 #define ckpt_lock_drop(l) ckpt_lock_drop_at(l, CKPT_LOCK_WHERE(l))
 #define ckpt_lock_wait(changed, l) ckpt_lock_wait_at(changed, l, CKPT_LOCK_WHERE(l))

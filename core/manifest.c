@@ -23,11 +23,11 @@
 //     the entries (name, then target or raw path) and then of the attributes, so none is checked twice: the work is
 //     bounded by the length of the manifest, whatever a hostile writer thinks of.
 //  6. Seals: strictly sorted by entry, each of the first name of a file with bytes; their chunks follow each other without a
-//     gap, so that none is added up twice.
+//     gap, so that none is added up twice. A file that is stored as chunks has a seal, and all of its chunks are in packs.
 
 static const uint32_t known_sections[] = {
-	CKPT_SECTION_ENTRIES, CKPT_SECTION_INODES,  CKPT_SECTION_SESSIONS, CKPT_SECTION_XATTR_SETS,
-	CKPT_SECTION_XATTRS,  CKPT_SECTION_STRINGS, CKPT_SECTION_SEALS,    CKPT_SECTION_CHUNKS,
+	CKPT_SECTION_ENTRIES, CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS, CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS,
+	CKPT_SECTION_STRINGS, CKPT_SECTION_SEALS,  CKPT_SECTION_CHUNKS,   CKPT_SECTION_PACKS,
 };
 
 const struct ckpt_container_kind ckpt_manifest_kind = {
@@ -50,11 +50,11 @@ struct ckpt_manifest {
 	void *data;
 	size_t len;
 	uint8_t sha256[32];
-	struct table entries, inodes, sessions, xattr_sets, xattrs, seals, chunks;
+	struct table entries, inodes, sessions, xattr_sets, xattrs, seals, chunks, packs;
 	const char *strings;
 	uint32_t strings_len;
 	uint64_t files, bytes;
-	uint32_t files_with_bytes;
+	uint32_t files_with_bytes, packed_files;
 	atomic_uint refs;
 };
 
@@ -112,9 +112,12 @@ static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c
 	    load_table(c, CKPT_SECTION_XATTRS, XATTR_BYTES, &m->xattrs) ||
 	    load_optional_table(c, CKPT_SECTION_SEALS, SEAL_BYTES, &m->seals) ||
 	    load_optional_table(c, CKPT_SECTION_CHUNKS, CHUNK_BYTES, &m->chunks) ||
+	    load_optional_table(c, CKPT_SECTION_PACKS, PACK_BYTES, &m->packs) ||
 	    ckpt_container_find(c, CKPT_SECTION_STRINGS, &strings))
 		return -EBADMSG;
 	if (!m->entries.count || m->entries.count > CKPT_STEP_FILES_MAX || m->inodes.count != m->entries.count)
+		return -EBADMSG;
+	if (!m->packs.count != !(c->required & CKPT_MANIFEST_CHUNKS))
 		return -EBADMSG;
 	m->strings = strings.data;
 	m->strings_len = (uint32_t)strings.len; // a container is smaller than 4 GiB
@@ -222,8 +225,9 @@ static bool file_ok(const struct ckpt_manifest *m, const uint8_t *e, uint32_t *a
 
 	if (e[ENTRY_CONTENT] == CKPT_CONTENT_NONE)
 		return !ckpt_get64(e + ENTRY_SIZE) && !session && !raw;
-	if (e[ENTRY_CONTENT] != CKPT_CONTENT_RAW || session >= m->sessions.count)
-		return false; // chunks come with a required feature bit, and that was refused
+	if (session >= m->sessions.count ||
+	    (e[ENTRY_CONTENT] != CKPT_CONTENT_RAW && (e[ENTRY_CONTENT] != CKPT_CONTENT_CHUNKS || !m->packs.count)))
+		return false;
 	if (!raw)
 		return true;
 	if (raw >= m->strings_len)
@@ -375,6 +379,7 @@ static int check_inodes(struct ckpt_manifest *m)
 			continue;
 		m->files++;
 		m->files_with_bytes += ckpt_get64(e + ENTRY_SIZE) > 0;
+		m->packed_files += e[ENTRY_CONTENT] == CKPT_CONTENT_CHUNKS;
 		if (__builtin_add_overflow(m->bytes, ckpt_get64(e + ENTRY_SIZE), &m->bytes))
 			return -EBADMSG;
 	}
@@ -400,18 +405,51 @@ uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index)
 	return inode_at(m, low);
 }
 
-// Chunks from `first` on that are in no pack, and as long as the file together.
-static bool chunks_ok(const struct ckpt_manifest *m, uint32_t first, uint32_t count, uint64_t bytes)
+static int check_packs(const struct ckpt_manifest *m)
+{
+	for (uint32_t i = 0; i < m->packs.count; i++) {
+		const uint8_t *p = row(&m->packs, i, PACK_BYTES);
+
+		if (ckpt_get64(p + PACK_ZERO) || ckpt_get64(p + PACK_LEN) > INT64_MAX)
+			return -EBADMSG;
+		if (i && memcmp(p - PACK_BYTES, p, CKPT_SHA256_LEN) >= 0)
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+// A chunk of which no more is known than what it is.
+static bool is_unpacked(const uint8_t *c)
 {
 	static const uint8_t zero[CHUNK_BYTES];
 
+	return ckpt_get32(c + CHUNK_PACK) == CHUNK_NO_PACK &&
+	       !memcmp(c + CHUNK_OFFSET, zero, CHUNK_LEN - CHUNK_OFFSET) && !ckpt_get32(c + CHUNK_STORED) &&
+	       !memcmp(c + CHUNK_BASE, zero, CHUNK_BYTES - CHUNK_BASE);
+}
+
+static bool packed_ok(const struct ckpt_manifest *m, const uint8_t *c, uint32_t len)
+{
+	const struct ckpt_encoded how = {ckpt_get16(c + CHUNK_CODEC), ckpt_get16(c + CHUNK_WIDTH),
+					 ckpt_get32(c + CHUNK_STORED)};
+	uint32_t pack = ckpt_get32(c + CHUNK_PACK);
+	uint64_t end;
+
+	return pack < m->packs.count && !ckpt_get32(c + CHUNK_BASE) && !ckpt_get32(c + CHUNK_ZERO) &&
+	       ckpt_encoded_ok(&how, len) && !__builtin_add_overflow(ckpt_get64(c + CHUNK_OFFSET), how.bytes, &end) &&
+	       end <= ckpt_get64(row(&m->packs, pack, PACK_BYTES) + PACK_LEN);
+}
+
+// Chunks from `first` on are as long as the file together, and those of one without a raw file are stored elsewhere.
+static bool chunks_ok(const struct ckpt_manifest *m, uint32_t first, uint32_t count, uint64_t bytes, bool raw)
+{
 	for (uint32_t i = first; i < first + count; i++) {
 		const uint8_t *c = row(&m->chunks, i, CHUNK_BYTES);
 		uint32_t len = ckpt_get32(c + CHUNK_LEN);
 
-		if (!len || len > CKPT_CHUNK_BYTES_MAX || len > bytes || ckpt_get32(c + CHUNK_PACK) != CHUNK_NO_PACK ||
-		    memcmp(c + CHUNK_OFFSET, zero, CHUNK_LEN - CHUNK_OFFSET) || ckpt_get32(c + CHUNK_STORED) ||
-		    memcmp(c + CHUNK_BASE, zero, CHUNK_BYTES - CHUNK_BASE))
+		if (!len || len > CKPT_CHUNK_BYTES_MAX || len > bytes)
+			return false;
+		if (!(raw && is_unpacked(c)) && !packed_ok(m, c, len))
 			return false;
 		bytes -= len;
 	}
@@ -420,7 +458,7 @@ static bool chunks_ok(const struct ckpt_manifest *m, uint32_t first, uint32_t co
 
 static int check_seals(const struct ckpt_manifest *m)
 {
-	uint32_t next_entry = 0, next = 0;
+	uint32_t next_entry = 0, next = 0, packed_files = 0;
 
 	for (uint32_t i = 0; i < m->seals.count; i++) {
 		const uint8_t *s = row(&m->seals, i, SEAL_BYTES), *e;
@@ -429,16 +467,17 @@ static int check_seals(const struct ckpt_manifest *m)
 		if (entry < next_entry || entry >= m->entries.count || ckpt_get32(s + SEAL_ZERO))
 			return -EBADMSG;
 		e = entry_at(m, entry);
-		if (e[ENTRY_CONTENT] != CKPT_CONTENT_RAW || !ckpt_get64(e + ENTRY_SIZE) ||
+		if (e[ENTRY_TYPE] != CKPT_ENTRY_FILE || !ckpt_get64(e + ENTRY_SIZE) ||
 		    ckpt_manifest_first_link(m, entry) != entry)
 			return -EBADMSG;
 		if (ckpt_get32(s + SEAL_FIRST) != next || count > m->chunks.count - next ||
-		    !chunks_ok(m, next, count, ckpt_get64(e + ENTRY_SIZE)))
+		    !chunks_ok(m, next, count, ckpt_get64(e + ENTRY_SIZE), e[ENTRY_CONTENT] == CKPT_CONTENT_RAW))
 			return -EBADMSG;
+		packed_files += e[ENTRY_CONTENT] == CKPT_CONTENT_CHUNKS;
 		next_entry = entry + 1;
 		next += count;
 	}
-	return next == m->chunks.count ? 0 : -EBADMSG;
+	return next == m->chunks.count && packed_files == m->packed_files ? 0 : -EBADMSG;
 }
 
 static int check_all(struct ckpt_manifest *m)
@@ -452,7 +491,7 @@ static int check_all(struct ckpt_manifest *m)
 			return -EBADMSG;
 	if (check_xattrs(m, &at) || check_tree(m))
 		return -EBADMSG;
-	return check_inodes(m) || check_seals(m) ? -EBADMSG : 0;
+	return check_inodes(m) || check_packs(m) || check_seals(m) ? -EBADMSG : 0;
 }
 
 int ckpt_manifest_parse(void *data, size_t len, struct ckpt_manifest **ret_manifest)
@@ -547,7 +586,7 @@ void ckpt_manifest_entry(const struct ckpt_manifest *m, uint32_t index, struct c
 		ret_entry->child_count = b;
 	} else if (ret_entry->type == CKPT_ENTRY_SYMLINK) {
 		ret_entry->target = m->strings + a;
-	} else if (ret_entry->content == CKPT_CONTENT_RAW) {
+	} else if (ret_entry->content != CKPT_CONTENT_NONE) {
 		ret_entry->session = a;
 		ret_entry->raw_path = b ? m->strings + b : NULL;
 	}
@@ -681,8 +720,27 @@ void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct c
 	assert(chunk < m->chunks.count);
 	const uint8_t *c = row(&m->chunks, chunk, CHUNK_BYTES);
 
+	*ret_chunk = (struct ckpt_chunk){
+		.bytes = ckpt_get32(c + CHUNK_LEN),
+		.pack = ckpt_get32(c + CHUNK_PACK) + 1, // CHUNK_NO_PACK is 0
+		.offset = ckpt_get64(c + CHUNK_OFFSET),
+		.how = {ckpt_get16(c + CHUNK_CODEC), ckpt_get16(c + CHUNK_WIDTH), ckpt_get32(c + CHUNK_STORED)},
+	};
 	memcpy(ret_chunk->id, c + CHUNK_ID, CKPT_SHA256_LEN);
-	ret_chunk->bytes = ckpt_get32(c + CHUNK_LEN);
+}
+
+uint32_t ckpt_manifest_pack_count(const struct ckpt_manifest *m)
+{
+	return m->packs.count;
+}
+
+void ckpt_manifest_pack(const struct ckpt_manifest *m, uint32_t pack, struct ckpt_pack *ret_pack)
+{
+	assert(pack < m->packs.count);
+	const uint8_t *p = row(&m->packs, pack, PACK_BYTES);
+
+	memcpy(ret_pack->id, p + PACK_ID, CKPT_SHA256_LEN);
+	ret_pack->bytes = ckpt_get64(p + PACK_LEN);
 }
 
 bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m)
@@ -690,15 +748,35 @@ bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m)
 	return m->seals.count == m->files_with_bytes;
 }
 
+bool ckpt_manifest_is_packed(const struct ckpt_manifest *m)
+{
+	return m->packed_files > 0;
+}
+
 static bool same_table(const struct table *a, const struct table *b, size_t row_bytes)
 {
 	return a->count == b->count && !memcmp(a->rows, b->rows, (size_t)a->count * row_bytes);
 }
 
+// But for whether their bytes are raw or in chunks.
+static bool same_entries(const struct ckpt_manifest *a, const struct ckpt_manifest *b)
+{
+	enum { AFTER = ENTRY_CONTENT + 1 };
+
+	if (a->entries.count != b->entries.count)
+		return false;
+	for (uint32_t i = 0; i < a->entries.count; i++) {
+		const uint8_t *x = entry_at(a, i), *y = entry_at(b, i);
+
+		if (x[ENTRY_TYPE] != y[ENTRY_TYPE] || memcmp(x + AFTER, y + AFTER, ENTRY_BYTES - AFTER))
+			return false;
+	}
+	return true;
+}
+
 bool ckpt_manifest_same_entries(const struct ckpt_manifest *a, const struct ckpt_manifest *b)
 {
-	return same_table(&a->entries, &b->entries, ENTRY_BYTES) &&
-	       same_table(&a->sessions, &b->sessions, SESSION_BYTES) &&
+	return same_entries(a, b) && same_table(&a->sessions, &b->sessions, SESSION_BYTES) &&
 	       same_table(&a->xattr_sets, &b->xattr_sets, XSET_BYTES) &&
 	       same_table(&a->xattrs, &b->xattrs, XATTR_BYTES) && a->strings_len == b->strings_len &&
 	       !memcmp(a->strings, b->strings, a->strings_len);

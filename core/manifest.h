@@ -11,6 +11,7 @@
 // long as the reference. Threads: immutable, so any; a writer belongs to one thread. Nothing blocks, no I/O.
 #pragma once
 
+#include "core/codec.h"
 #include "core/hash.h"
 #include "core/limits.h"
 
@@ -24,7 +25,7 @@ enum ckpt_entry_type { CKPT_ENTRY_FILE = 1, CKPT_ENTRY_DIR = 2, CKPT_ENTRY_SYMLI
 enum ckpt_content {
 	CKPT_CONTENT_NONE = 0,   // not a file, or an empty one
 	CKPT_CONTENT_RAW = 1,    // the raw file in a session's directory
-	CKPT_CONTENT_CHUNKS = 2, // a run of the chunk section (feature bit CHUNKS: a later format)
+	CKPT_CONTENT_CHUNKS = 2, // the chunks of its seal, in packs; where its raw file was is still said
 };
 
 struct ckpt_entry {
@@ -32,8 +33,8 @@ struct ckpt_entry {
 	enum ckpt_content content;
 	const char *name;                  // NUL-terminated; "" for entry 0
 	const char *target;                // symlinks: NUL-terminated, else NULL
-	const char *raw_path;              // RAW content: path in the session's directory; NULL: the entry's own path
-	uint32_t session;                  // RAW content: index into the sessions
+	const char *raw_path;              // with content: path in the session's directory; NULL: the entry's own path
+	uint32_t session;                  // with content: index into the sessions
 	uint32_t index;                    // of this entry
 	uint32_t parent;                   // entry 0 is its own
 	uint32_t child_first, child_count; // directories
@@ -46,10 +47,19 @@ struct ckpt_entry {
 	uint32_t xattrs; // index + 1 of the entry's set; 0: none
 };
 
-// A piece of a file's bytes, and its name: their SHA-256.
+// A piece of a file's bytes, its name, which is their SHA-256, and where they are stored.
 struct ckpt_chunk {
 	uint8_t id[CKPT_SHA256_LEN];
 	uint32_t bytes; // 1 to CKPT_CHUNK_BYTES_MAX
+	uint32_t pack;  // row + 1 of the packs; 0: in none, and all below is zero
+	uint64_t offset;
+	struct ckpt_encoded how;
+};
+
+// An object of the store that holds chunks (pack.h).
+struct ckpt_pack {
+	uint8_t id[CKPT_SHA256_LEN];
+	uint64_t bytes;
 };
 
 // What the bytes of a file are, once somebody has read them all (seal.h).
@@ -61,7 +71,8 @@ struct ckpt_seal {
 struct ckpt_manifest;
 
 // Features that a reader must know (required) or may skip (optional): FORMAT.md.
-#define CKPT_MANIFEST_REQUIRED_KNOWN UINT64_C(0)
+#define CKPT_MANIFEST_CHUNKS (UINT64_C(1) << 0) // there are packs
+#define CKPT_MANIFEST_REQUIRED_KNOWN CKPT_MANIFEST_CHUNKS
 
 // Checks and takes data (malloc'ed; freed on failure too). 0; -EBADMSG damaged or hostile; -ENOTSUP a newer format or
 // an unknown required feature; -ENOMEM.
@@ -80,13 +91,14 @@ int ckpt_manifest_child(const struct ckpt_manifest *m, uint32_t dir, const char 
 int ckpt_manifest_lookup(const struct ckpt_manifest *m, const char *path, uint32_t *ret_index);
 // The entry's path into buf; the length without NUL, or -ENAMETOOLONG.
 int ckpt_manifest_path(const struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap);
-// The uuid (36 characters) of session i, which named by CKPT_CONTENT_RAW entries; NULL past the last.
+// The uuid (36 characters) of session i, which is named by entries with content; NULL past the last.
 const char *ckpt_manifest_session(const struct ckpt_manifest *m, uint32_t i);
 // The i-th extended attribute of an entry; false past the last.
 bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *entry, uint32_t i,
 			 const char **ret_name, const void **ret_value, size_t *ret_len);
 
-// They name the same files, in the same places with the same attributes; what is known of the bytes may differ.
+// They name the same files, in the same places with the same attributes; what is known of the bytes, and where they are, may
+// differ.
 bool ckpt_manifest_same_entries(const struct ckpt_manifest *a, const struct ckpt_manifest *b);
 // The first of an entry's hard links, which may be itself.
 uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index);
@@ -94,6 +106,9 @@ uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index)
 bool ckpt_manifest_seal(const struct ckpt_manifest *m, uint32_t index, struct ckpt_seal *ret_seal);
 void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct ckpt_chunk *ret_chunk);
 bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m); // every file with bytes has a seal
+bool ckpt_manifest_is_packed(const struct ckpt_manifest *m); // some file has no raw file, but chunks in packs
+uint32_t ckpt_manifest_pack_count(const struct ckpt_manifest *m);
+void ckpt_manifest_pack(const struct ckpt_manifest *m, uint32_t pack, struct ckpt_pack *ret_pack);
 
 struct ckpt_manifest_writer;
 
@@ -109,9 +124,14 @@ int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, co
 int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, const char *name, const void *value,
 			       size_t len);
 // Seals a file with bytes, whose chunks follow, each by a call of _chunk, before anything else is sealed. A file with hard links
-// may be sealed by any of its names, by several the same. 0; -EINVAL, -ENOMEM.
+// may be sealed by any of its names, by several the same. A file whose content is chunks must be. 0; -EINVAL, -ENOMEM.
 int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, const uint8_t sha256[CKPT_SHA256_LEN]);
 int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk);
+// What chunks name as their pack afterwards: the row + 1 in w. The same id again is the same pack. 0, -EINVAL, -ENOMEM.
+int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_pack *pack, uint32_t *ret_pack);
+// Both, as another manifest has them. The file's size must be the same.
+int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,
+				   const struct ckpt_seal *seal);
 // Encodes; the same entries give the same bytes in whatever order they came. -EEXIST: two children of one directory, or
 // two attributes of one entry, with one name; -EINVAL: one ino for different things, or chunks that are not the file's bytes;
 // -E2BIG, -ENOMEM. The writer is spent and only good for _free.

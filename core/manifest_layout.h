@@ -1,6 +1,6 @@
 // The bytes of a manifest, for its reader and its writer only. FORMAT.md explains them.
 //
-// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings [seals chunks] }
+// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings [seals chunks [packs]] }
 #pragma once
 
 #include "core/container.h"
@@ -21,9 +21,10 @@
 #define CKPT_SECTION_STRINGS CKPT_FOURCC('S', 'T', 'R', 'S')
 #define CKPT_SECTION_SEALS CKPT_FOURCC('S', 'E', 'A', 'L')
 #define CKPT_SECTION_CHUNKS CKPT_FOURCC('C', 'H', 'N', 'K')
+#define CKPT_SECTION_PACKS CKPT_FOURCC('P', 'A', 'C', 'K')
 
-// One entry. A and B: first child and count (directory); session and raw path, 0 is the own path (raw file); first run
-// and count (chunks); target and 0 (symlink).
+// One entry. A and B: first child and count (directory); session and raw path, 0 is the own path (file with bytes); target and 0
+// (symlink).
 enum {
 	ENTRY_TYPE = 0,
 	ENTRY_CONTENT = 1,
@@ -75,9 +76,19 @@ enum {
 	CHUNK_STORED = 44,
 	CHUNK_PACK = 48,
 	CHUNK_BASE = 52,
+	CHUNK_CODEC = 56,
+	CHUNK_WIDTH = 58,
+	CHUNK_ZERO = 60,
 	CHUNK_BYTES = 64,
 };
 #define CHUNK_NO_PACK UINT32_MAX
+
+enum {
+	PACK_ID = 0,
+	PACK_LEN = 32,
+	PACK_ZERO = 40,
+	PACK_BYTES = 48,
+};
 
 #define CKPT_XATTR_NAME_MAX 255
 #define CKPT_SYMLINK_MAX 4095

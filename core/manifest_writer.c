@@ -30,8 +30,9 @@ struct item {
 	// Set by finish().
 	uint32_t index; // place in the encoded table
 	uint32_t child_first, child_count;
-	uint32_t xattrs;   // set + 1
-	uint32_t seal;     // + 1; of hard links the first alone has it
+	uint32_t xattrs; // set + 1
+	uint32_t seal;   // + 1; of hard links the first alone has it
+	bool first_link;
 	uint64_t sort_key; // first bytes of the name, big-endian
 };
 
@@ -50,10 +51,12 @@ struct ckpt_manifest_writer {
 	struct xattr *xattrs;
 	struct seal *seals;
 	struct ckpt_chunk *chunks;
+	struct ckpt_pack *packs;
 	char (*sessions)[SESSION_BYTES];
 	char *text;
 	size_t item_count, item_cap, xattr_count, xattr_cap, session_count, session_cap, text_len, text_cap;
-	size_t seal_count, seal_cap, chunk_count, chunk_cap;
+	size_t seal_count, seal_cap, chunk_count, chunk_cap, pack_count, pack_cap;
+	size_t pack_last; // that was asked for
 	bool spent;
 };
 
@@ -62,7 +65,8 @@ struct layout {
 	uint32_t *order;        // handles in the order of the table
 	uint32_t *inodes;       // indices sorted by (ino, index)
 	uint32_t *session_rank; // by the caller's index
-	uint8_t *entries, *xattr_sets, *xattrs, *sessions, *seals, *chunks;
+	uint32_t *pack_rank;    // the same
+	uint8_t *entries, *xattr_sets, *xattrs, *sessions, *seals, *chunks, *packs;
 	char *strings;
 	size_t set_count, xattr_count, strings_len, seal_count, chunk_count;
 };
@@ -85,6 +89,7 @@ void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w)
 	free(w->xattrs);
 	free(w->seals);
 	free(w->chunks);
+	free(w->packs);
 	free(w->sessions);
 	free(w->text);
 	free(w);
@@ -145,7 +150,9 @@ static int check_content(const struct ckpt_manifest_writer *w, const struct ckpt
 	case CKPT_ENTRY_FILE:
 		if (e->content == CKPT_CONTENT_NONE)
 			return e->bytes || e->raw_path ? -EINVAL : 0;
-		if (e->content != CKPT_CONTENT_RAW || e->session >= w->session_count || e->bytes > INT64_MAX)
+		if (e->session >= w->session_count || e->bytes > INT64_MAX)
+			return -EINVAL;
+		if (e->content != CKPT_CONTENT_RAW && (e->content != CKPT_CONTENT_CHUNKS || !e->bytes))
 			return -EINVAL;
 		if (!e->raw_path)
 			return 0;
@@ -229,7 +236,7 @@ int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, co
 		return r;
 	if (entry->type == CKPT_ENTRY_SYMLINK)
 		item.bytes = item.extra_len;
-	if (entry->content != CKPT_CONTENT_RAW)
+	if (entry->content == CKPT_CONTENT_NONE)
 		item.session = 0;
 	*ret_handle = (uint32_t)w->item_count;
 	w->items[w->item_count++] = item;
@@ -270,7 +277,7 @@ int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, c
 	int r;
 
 	assert(!w->spent);
-	if (handle >= w->item_count || !w->items[handle].bytes || w->items[handle].content != CKPT_CONTENT_RAW ||
+	if (handle >= w->item_count || !w->items[handle].bytes || w->items[handle].content == CKPT_CONTENT_NONE ||
 	    w->items[handle].seal)
 		return -EINVAL;
 	r = ckpt_grow((void **)&w->seals, &w->seal_cap, w->seal_count + 1, sizeof(*w->seals));
@@ -288,7 +295,8 @@ int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt
 	int r;
 
 	assert(!w->spent && w->seal_count);
-	if (!chunk->bytes || chunk->bytes > CKPT_CHUNK_BYTES_MAX || w->chunk_count == UINT32_MAX)
+	if (!chunk->bytes || chunk->bytes > CKPT_CHUNK_BYTES_MAX || w->chunk_count == UINT32_MAX ||
+	    chunk->pack > w->pack_count)
 		return -EINVAL;
 	r = ckpt_grow((void **)&w->chunks, &w->chunk_cap, w->chunk_count + 1, sizeof(*w->chunks));
 	if (r)
@@ -297,6 +305,50 @@ int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt
 	w->seals[w->seal_count - 1].count++;
 	w->seals[w->seal_count - 1].bytes += chunk->bytes;
 	return 0;
+}
+
+int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_pack *pack, uint32_t *ret_pack)
+{
+	int r;
+
+	assert(!w->spent);
+	// Chunks of one pack come together.
+	for (size_t i = 0; i < w->pack_count; i++) {
+		size_t k = (w->pack_last + i) % w->pack_count;
+
+		if (memcmp(w->packs[k].id, pack->id, sizeof(pack->id)))
+			continue;
+		w->pack_last = k;
+		*ret_pack = (uint32_t)k + 1;
+		return w->packs[k].bytes == pack->bytes ? 0 : -EINVAL;
+	}
+	r = ckpt_grow((void **)&w->packs, &w->pack_cap, w->pack_count + 1, sizeof(*w->packs));
+	if (r)
+		return r;
+	w->pack_last = w->pack_count;
+	w->packs[w->pack_count++] = *pack;
+	*ret_pack = (uint32_t)w->pack_count;
+	return 0;
+}
+
+int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,
+				   const struct ckpt_seal *seal)
+{
+	int r = ckpt_manifest_writer_seal(w, handle, seal->sha256);
+
+	for (uint32_t i = 0; i < seal->count && !r; i++) {
+		struct ckpt_chunk chunk;
+		struct ckpt_pack pack;
+
+		ckpt_manifest_chunk(from, seal->first + i, &chunk);
+		if (chunk.pack) {
+			ckpt_manifest_pack(from, chunk.pack - 1, &pack);
+			r = ckpt_manifest_writer_pack(w, &pack, &chunk.pack);
+		}
+		if (!r)
+			r = ckpt_manifest_writer_chunk(w, &chunk);
+	}
+	return r;
 }
 
 static int compare_siblings(const void *a, const void *b, void *arg)
@@ -366,6 +418,7 @@ static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, co
 	if (first->type == CKPT_ENTRY_DIR)
 		return count == 1 ? 0 : -EINVAL;
 	first->nlink = (uint32_t)count;
+	first->first_link = true;
 	// Attributes may have been given with any of the names.
 	for (size_t i = 1; i < count && !first->xattrs; i++)
 		first->xattrs = w->items[l->order[rows[i].index]].xattrs;
@@ -461,6 +514,27 @@ static void layout_sessions(const struct ckpt_manifest_writer *w, struct layout 
 	}
 }
 
+static int compare_pack_rows(const void *a, const void *b)
+{
+	return memcmp(a, b, CKPT_SHA256_LEN);
+}
+
+// The same for packs.
+static void layout_packs(const struct ckpt_manifest_writer *w, struct layout *l)
+{
+	for (size_t i = 0; i < w->pack_count; i++) {
+		memcpy(l->packs + i * PACK_BYTES + PACK_ID, w->packs[i].id, CKPT_SHA256_LEN);
+		ckpt_put64(l->packs + i * PACK_BYTES + PACK_LEN, w->packs[i].bytes);
+	}
+	if (w->pack_count)
+		qsort(l->packs, w->pack_count, PACK_BYTES, compare_pack_rows);
+	for (size_t i = 0; i < w->pack_count; i++) {
+		const uint8_t *found = bsearch(w->packs[i].id, l->packs, w->pack_count, PACK_BYTES, compare_pack_rows);
+
+		l->pack_rank[i] = (uint32_t)((size_t)(found - l->packs) / PACK_BYTES);
+	}
+}
+
 // Copies a string with its NUL from text to the heap.
 static uint32_t layout_string(const struct ckpt_manifest_writer *w, struct layout *l, uint32_t offset, uint32_t len)
 {
@@ -481,7 +555,7 @@ static void layout_entry(const struct ckpt_manifest_writer *w, struct layout *l,
 		b = item->child_count;
 	} else if (item->type == CKPT_ENTRY_SYMLINK) {
 		a = layout_string(w, l, item->extra, item->extra_len);
-	} else if (item->content == CKPT_CONTENT_RAW) {
+	} else if (item->content != CKPT_CONTENT_NONE) {
 		a = l->session_rank[item->session];
 		b = item->extra_len ? layout_string(w, l, item->extra, item->extra_len) : NO_STRING;
 	}
@@ -529,17 +603,36 @@ static void layout_chunk(struct layout *l, const struct ckpt_chunk *chunk)
 
 	memcpy(p + CHUNK_ID, chunk->id, CKPT_SHA256_LEN);
 	ckpt_put32(p + CHUNK_LEN, chunk->bytes);
-	ckpt_put32(p + CHUNK_PACK, CHUNK_NO_PACK);
+	ckpt_put32(p + CHUNK_PACK, chunk->pack ? l->pack_rank[chunk->pack - 1] : CHUNK_NO_PACK);
+	if (!chunk->pack)
+		return;
+	ckpt_put64(p + CHUNK_OFFSET, chunk->offset);
+	ckpt_put32(p + CHUNK_STORED, chunk->how.bytes);
+	ckpt_put16(p + CHUNK_CODEC, (uint16_t)chunk->how.codec);
+	ckpt_put16(p + CHUNK_WIDTH, (uint16_t)chunk->how.width);
 }
 
-// In the order of the entries, whatever order they were given in. -EINVAL: the chunks are not the file's bytes.
+// Of a file without a raw file all are.
+static bool are_packed(const struct ckpt_manifest_writer *w, const struct seal *s)
+{
+	for (uint32_t i = 0; s && i < s->count; i++)
+		if (!w->chunks[s->first + i].pack)
+			return false;
+	return s;
+}
+
+// In the order of the entries, whatever order they were given in. -EINVAL: the chunks are not the file's bytes, or not where they
+// should be.
 static int layout_seals(const struct ckpt_manifest_writer *w, struct layout *l)
 {
-	for (size_t i = 0; i < w->item_count && w->seal_count; i++) {
+	for (size_t i = 0; i < w->item_count; i++) {
 		const struct item *item = &w->items[l->order[i]];
 		const struct seal *s = item->seal ? &w->seals[item->seal - 1] : NULL;
 		uint8_t *p = l->seals + l->seal_count * SEAL_BYTES;
 
+		// Of hard links the first alone has a seal.
+		if (item->content == CKPT_CONTENT_CHUNKS && item->first_link && !are_packed(w, s))
+			return -EINVAL;
 		if (!s)
 			continue;
 		if (s->bytes != item->bytes)
@@ -560,12 +653,14 @@ static void layout_free(struct layout *l)
 	free(l->order);
 	free(l->inodes);
 	free(l->session_rank);
+	free(l->pack_rank);
 	free(l->entries);
 	free(l->xattr_sets);
 	free(l->xattrs);
 	free(l->sessions);
 	free(l->seals);
 	free(l->chunks);
+	free(l->packs);
 	free(l->strings);
 }
 
@@ -581,9 +676,11 @@ static int layout_alloc(const struct ckpt_manifest_writer *w, struct layout *l)
 	l->sessions = ckpt_calloc(w->session_count + 1, SESSION_BYTES);
 	l->seals = ckpt_calloc(w->seal_count + 1, SEAL_BYTES);
 	l->chunks = ckpt_calloc(w->chunk_count + 1, CHUNK_BYTES);
+	l->packs = ckpt_calloc(w->pack_count + 1, PACK_BYTES);
+	l->pack_rank = ckpt_calloc(w->pack_count + 1, sizeof(uint32_t));
 	l->strings = malloc(w->text_len + 1);
 	if (!l->order || !l->inodes || !l->session_rank || !l->entries || !l->xattr_sets || !l->xattrs ||
-	    !l->sessions || !l->seals || !l->chunks || !l->strings)
+	    !l->sessions || !l->seals || !l->chunks || !l->packs || !l->pack_rank || !l->strings)
 		return -ENOMEM;
 	return 0;
 }
@@ -598,11 +695,13 @@ static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, 
 		{CKPT_SECTION_XATTRS, true, l->xattrs, l->xattr_count * XATTR_BYTES},
 		{CKPT_SECTION_STRINGS, true, l->strings, l->strings_len},
 		{CKPT_SECTION_SEALS, false, l->seals, l->seal_count * SEAL_BYTES},
-		{CKPT_SECTION_CHUNKS, false, l->chunks, l->chunk_count * CHUNK_BYTES},
+		{CKPT_SECTION_CHUNKS, w->pack_count > 0, l->chunks, l->chunk_count * CHUNK_BYTES},
+		{CKPT_SECTION_PACKS, true, l->packs, w->pack_count * PACK_BYTES},
 	};
-	size_t count = ARRAY_LEN(sections) - (l->seal_count ? 0 : 2);
+	size_t count = ARRAY_LEN(sections) - (l->seal_count ? 0 : 2) - (w->pack_count ? 0 : 1);
 
-	return ckpt_container_encode(&ckpt_manifest_kind, 0, 0, sections, count, ret_data, ret_len);
+	return ckpt_container_encode(&ckpt_manifest_kind, w->pack_count ? CKPT_MANIFEST_CHUNKS : 0, 0, sections, count,
+				     ret_data, ret_len);
 }
 
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len)
@@ -624,6 +723,7 @@ int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data,
 	if (r)
 		return r;
 	layout_sessions(w, &l);
+	layout_packs(w, &l);
 	for (size_t i = 0; i < w->item_count; i++)
 		layout_entry(w, &l, &w->items[l.order[i]]);
 	layout_xattrs(w, &l);

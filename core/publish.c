@@ -33,7 +33,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	memcpy(s->event, a->event, sizeof(s->event));
 	memcpy(s->profile, a->profile, sizeof(s->profile));
 	memcpy(s->manifest_sha256, ckpt_manifest_sha256(a->manifest), 32);
-	s->sealed = ckpt_manifest_is_sealed(a->manifest); // there is not a byte in it
+	s->sealed = ckpt_manifest_is_sealed(a->manifest); // there is not a byte in it, or none that is new
 	s->manifest_bytes = manifest_len;
 	s->version = a->step->attempt_version;
 	s->durable = CKPT_DURABLE_NODE;

@@ -18,6 +18,7 @@
 #define FLAG_TEMPORARY 1u
 #define FLAG_PINNED 2u
 #define FLAG_SEALED 4u
+#define FLAG_PACKED 8u
 
 enum {
 	SUMMARY_LENGTH = 0,
@@ -92,8 +93,8 @@ static bool summary_ok(const struct ckpt_summary *s)
 int ckpt_summary_encode(const struct ckpt_summary *s, void **ret_data, size_t *ret_len)
 {
 	size_t name_len = strnlen(s->name, sizeof(s->name)), len = SUMMARY_NAME + name_len;
-	uint32_t flags =
-		(s->temporary ? FLAG_TEMPORARY : 0) | (s->pinned ? FLAG_PINNED : 0) | (s->sealed ? FLAG_SEALED : 0);
+	uint32_t flags = (s->temporary ? FLAG_TEMPORARY : 0) | (s->pinned ? FLAG_PINNED : 0) |
+			 (s->sealed ? FLAG_SEALED : 0) | (s->packed ? FLAG_PACKED : 0);
 	uint8_t *p;
 
 	if (!summary_ok(s))
@@ -159,7 +160,7 @@ int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret)
 		return ckpt_get16(p + SUMMARY_FORM_AT) > FORM_DELETED ? -ENOTSUP : -EBADMSG;
 	if (ckpt_get16(p + SUMMARY_NAME_LEN) != len - SUMMARY_NAME)
 		return -EBADMSG;
-	if (ckpt_get32(p + SUMMARY_FLAGS) & ~(FLAG_TEMPORARY | FLAG_PINNED | FLAG_SEALED) ||
+	if (ckpt_get32(p + SUMMARY_FLAGS) & ~(FLAG_TEMPORARY | FLAG_PINNED | FLAG_SEALED | FLAG_PACKED) ||
 	    ckpt_get32(p + SUMMARY_ZERO))
 		return -EBADMSG;
 	if (!take_text(p + SUMMARY_FOLDER, FOLDER_BYTES, s.folder_id, sizeof(s.folder_id)) ||
@@ -188,6 +189,7 @@ int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret)
 	s.temporary = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_TEMPORARY;
 	s.pinned = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_PINNED;
 	s.sealed = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_SEALED;
+	s.packed = ckpt_get32(p + SUMMARY_FLAGS) & FLAG_PACKED;
 	memcpy(s.nonce, p + SUMMARY_NONCE, sizeof(s.nonce));
 	memcpy(s.manifest_sha256, p + SUMMARY_SHA256, sizeof(s.manifest_sha256));
 	if (!summary_ok(&s))

@@ -10,6 +10,7 @@
 
 #include "core/amend.h"
 #include "core/commit.h"
+#include "core/cool.h"
 #include "core/delete.h"
 #include "core/errlog.h"
 #include "core/remove.h"
@@ -301,8 +302,23 @@ static void set_reopening(struct ckpt_step *base, bool reopening)
 	base->reopening = reopening;
 }
 
+// Its files keep their numbers by their raw files. What cannot be warmed, because it is being removed, is copied.
+static void warm(struct ckpt_step *base)
+{
+	const struct ckpt_tier_how how = {0};
+	struct ckpt_tier_done done;
+	bool packed;
+
+	ckpt_lock_take(&base->lock);
+	packed = base->summary.packed;
+	ckpt_lock_drop(&base->lock);
+	if (packed)
+		(void)ckpt_warm(base, &how, &done);
+}
+
 int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 {
+	warm(base);
 	struct ckpt_store *s = base->store;
 	LOCK_SCOPE(&s->acts_lock);
 	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base)), *step;

@@ -176,6 +176,8 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 	}
 	if (!rc)
 		rc = ckpt_manifest_writer_add(scan->manifest, parent, &e, &handle);
+	if (!rc && shared)
+		rc = ckpt_share_seal(scan->step, w->path, &stx, scan->manifest, handle);
 	return rc ? rc : add_xattrs(scan, handle, fd);
 }
 

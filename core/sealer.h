@@ -1,5 +1,6 @@
-// Seals behind (seal.h): one thread takes the committed steps that are not sealed, in the order of their commits, and gives way to
-// everything else that the machine does; while a save runs it nearly stands still.
+// Seals behind (seal.h): one thread takes the committed steps that are not sealed, in the order of their commits, and a few that
+// read give way to everything else that the machine does. They nearly stand still while a save runs, or while others want all of
+// the processors.
 //
 // It holds nothing that a crash would lose: what was not written down is read again. Threads: any. Only _stop blocks, for as long
 // as a chunk takes.

@@ -9,6 +9,8 @@
 
 #define FIELD(field) offsetof(struct ckpt_settings, field)
 
+#define PACK_BYTES_LEAST (UINT64_C(1) << 20)
+
 static const char duration_wanted[] = "a duration: 5s, 10m, 7d";
 
 static const struct ckpt_setting table[] = {
@@ -108,6 +110,17 @@ static const struct ckpt_setting table[] = {
 			"bytes then",
 	},
 	{
+		.name = "target_data_file_size",
+		.kind = CKPT_SETTING_BYTES,
+		.at = FIELD(pack_bytes),
+		.initial = "64MiB",
+		.value = "SIZE",
+		.wants = "a size from 1MiB to 1GiB",
+		.least = PACK_BYTES_LEAST,
+		.most = CKPT_PACK_BYTES_MAX,
+		.help = "how large the packs are that `ckptfs cool` puts steps into",
+	},
+	{
 		.name = "show_staged",
 		.kind = CKPT_SETTING_SWITCH,
 		.at = FIELD(show_staged),
@@ -184,6 +197,16 @@ static int parse_choice(const struct ckpt_setting *setting, const char *text, un
 	return -EINVAL;
 }
 
+static int parse_bytes(const struct ckpt_setting *setting, const char *text, uint64_t *ret_bytes)
+{
+	uint64_t bytes;
+
+	if (ckpt_size_parse(text, &bytes) || bytes < setting->least || bytes > setting->most)
+		return -EINVAL;
+	*ret_bytes = bytes;
+	return 0;
+}
+
 int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s)
 {
 	void *field = (char *)s + setting->at;
@@ -206,6 +229,8 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 		return 0;
 	case CKPT_SETTING_DURATION:
 		return ckpt_duration_parse(text, field) ? -EINVAL : 0;
+	case CKPT_SETTING_BYTES:
+		return parse_bytes(setting, text, field);
 	case CKPT_SETTING_SWITCH:
 		return parse_switch(text, field);
 	case CKPT_SETTING_CHOICE:
@@ -233,7 +258,7 @@ bool ckpt_setting_is_given(const struct ckpt_setting *setting, const struct ckpt
 char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_settings *s)
 {
 	const void *field = (const char *)s + setting->at;
-	char duration[CKPT_DURATION_EXACT_MAX];
+	char duration[CKPT_DURATION_EXACT_MAX], size[CKPT_SIZE_EXACT_MAX];
 	const char *text = NULL;
 
 	switch (setting->kind) {
@@ -245,6 +270,9 @@ char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_se
 		break;
 	case CKPT_SETTING_DURATION:
 		text = ckpt_duration_exact(*(const int64_t *)field, duration);
+		break;
+	case CKPT_SETTING_BYTES:
+		text = ckpt_size_exact(*(const uint64_t *)field, size);
 		break;
 	case CKPT_SETTING_SWITCH:
 		text = *(const bool *)field ? "yes" : "no";

@@ -30,8 +30,9 @@ struct ckpt_settings {
 	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
 	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
 	enum ckpt_amend amend;
-	uint64_t profiles; // which frameworks' last act completes a step (profile.h)
-	bool seal;         // a mount seals behind
+	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
+	bool seal;           // a mount seals behind
+	uint64_t pack_bytes; // a pack is put into the store once it has so many (cool.h)
 	bool show_staged;
 	bool show_latest;
 	enum ckpt_latest_by latest_by;
@@ -49,6 +50,7 @@ enum ckpt_setting_kind {
 	CKPT_SETTING_NAME,     // char[CKPT_NAME_MAX + 1]: a file name
 	CKPT_SETTING_TEXT,     // char *: UTF-8 without control bytes, not empty; NULL is the default
 	CKPT_SETTING_DURATION, // int64_t, ns
+	CKPT_SETTING_BYTES,    // uint64_t: a size from least to most
 	CKPT_SETTING_SWITCH,   // bool: yes or no
 	CKPT_SETTING_CHOICE,   // an enum: one of choices, whose places in the list are its values
 	CKPT_SETTING_PROFILES, // uint64_t: a bit for each (profile.h)
@@ -63,6 +65,7 @@ struct ckpt_setting {
 	const char *wants;      // what a value must be, for messages
 	const char *help;       // one line
 	const char *choices[4]; // NULL behind the last
+	uint64_t least, most;   // CKPT_SETTING_BYTES
 };
 
 #define CKPT_SETTINGS_MAX 64

@@ -1,6 +1,7 @@
 #include "core/share.h"
 
 #include "core/clone.h"
+#include "core/file.h"
 #include "core/manifest.h"
 #include "core/remove.h"
 #include "core/store.h"
@@ -208,6 +209,26 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 	return number_of_name(dir_ino, slash ? slash + 1 : path, own);
 }
 
+int ckpt_share_seal(struct ckpt_step *step, const char *path, const struct statx *stx, struct ckpt_manifest_writer *w,
+		    uint32_t handle)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct ckpt_seal seal;
+	uint32_t index;
+	int rc = 0;
+
+	if (!__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) || ckpt_step_manifest(step->base, &m))
+		return 0;
+	if (!ckpt_manifest_lookup(m, path, &index) && ckpt_manifest_seal(m, index, &seal)) {
+		ckpt_manifest_entry(m, index, &e);
+		if (e.bytes == stx->stx_size && is_raw_of(step->base, m, &e, ckpt_store_ino(stx)))
+			rc = ckpt_manifest_writer_copy_seal(w, handle, m, &seal);
+	}
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
 // --- A whole tree -------------------------------------------------------------------------------------------------------
 
 struct tree {
@@ -254,17 +275,40 @@ static uint32_t first_link(const struct tree *t, const struct ckpt_entry *e)
 	return e->index;
 }
 
-static int copy_file(struct ckpt_manifest *m, const struct ckpt_entry *e, int from, int dirfd, const char *name)
+static int clone_raw(int from, int to)
+{
+	struct statx stx;
+
+	return statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : ckpt_clone_file(from, to, &stx, false);
+}
+
+static int copy_bytes(struct ckpt_file *from, int to, const struct ckpt_share_progress *progress)
+{
+	int fd = ckpt_file_fd(from);
+
+	return fd >= 0 ? clone_raw(fd, to)
+		       : ckpt_file_copy(from, to, progress ? progress->go_on : NULL, progress ? progress->arg : NULL);
+}
+
+int ckpt_share_copy_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name,
+			  const struct ckpt_share_progress *progress)
 {
 	CLEANUP_FD int to = ckpt_sys.open(dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
-	struct statx stx;
-	int rc = MIN(to, 0);
+	struct ckpt_file *from;
+	struct ckpt_entry e;
+	int rc = to < 0 ? to : ckpt_file_open(step, m, index, &from);
 
-	if (rc)
+	if (to < 0)
 		return rc;
-	rc = statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : ckpt_clone_file(from, to, &stx, false);
+	ckpt_manifest_entry(m, index, &e);
+	if (!rc) {
+		rc = copy_bytes(from, to, progress);
+		ckpt_file_close(from);
+	}
 	if (!rc)
-		rc = set_attributes(m, e, to);
+		rc = set_attributes(m, &e, to);
+	if (!rc && progress && progress->durable)
+		rc = ckpt_sys.fsync(to);
 	if (rc)
 		ckpt_sys.unlink(dirfd, name, 0);
 	return rc;
@@ -283,23 +327,23 @@ static int link_raw(const struct ckpt_step *step, struct ckpt_manifest *m, uint3
 	return rc ? rc : ckpt_sys.link(step->store->sessions_fd, raw, dirfd, name);
 }
 
-// A disk allows only so many names of one file, and who is not root may not mark what he may not write.
+// A disk allows only so many names of one file, and who is not root may not mark what he may not write. What is in packs has no
+// raw file, or has lost it since it was opened.
 static bool wants_copy(int rc)
 {
-	return rc == -EMLINK || rc == -EACCES || rc == -EPERM || ckpt_is_full(rc);
+	return rc == -EMLINK || rc == -EACCES || rc == -EPERM || rc == -EIO || rc == -ENOENT || ckpt_is_full(rc);
 }
 
 static int share_file(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e, int dirfd,
 		      const char *name, bool copied)
 {
-	int from, rc = ckpt_step_open_raw(step, m, e->index, &from);
+	CLEANUP_FD int from = -1;
+	int rc = copied ? -EMLINK : ckpt_step_open_raw(step, m, e->index, &from);
 
-	if (rc)
-		return rc;
-	rc = copied ? -EMLINK : link_raw(step, m, e->index, from, dirfd, name);
+	if (!rc)
+		rc = link_raw(step, m, e->index, from, dirfd, name);
 	if (wants_copy(rc))
-		rc = copy_file(m, e, from, dirfd, name);
-	ckpt_sys.close(from);
+		rc = ckpt_share_copy_entry(step, m, e->index, dirfd, name, NULL);
 	return rc;
 }
 

@@ -39,9 +39,25 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 // Of the directories that were just made for a step from its base: they keep their numbers, wherever they are moved in it. -ENOMEM.
 int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m);
 
-// The same of a file or symlink in a committed step, by its entry; a copy where the disk allows no more names of one file, or
-// we may not mark it. -EIO: the raw file is gone or changed; -EISDIR.
+// The same of a file or symlink in a committed step, by its entry; a copy where the disk allows no more names of one file,
+// we may not mark it, or it is in packs. -EIO: the raw file is gone or changed; -EISDIR.
 int ckpt_share_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name);
+
+struct ckpt_share_progress {
+	bool durable; // it is on disk when the call returns
+	// With each piece, where the file is in packs: false ends it with -EINTR. NULL: on and on.
+	bool (*go_on)(void *arg, uint64_t bytes);
+	void *arg;
+};
+// A file of a committed step as one of its own, with all its attributes, from wherever its bytes are. progress may be NULL.
+// -EEXIST; -EIO: they are gone or damaged; ...
+int ckpt_share_copy_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name,
+			  const struct ckpt_share_progress *progress);
+
+// The seal of the shared file at path in a reopened step, if it is the very file that the version it comes from has there, and has
+// sealed: nobody changes such a file in place. stx is of it, handle its place in w. 0, also where there is none; -ENOMEM.
+int ckpt_share_seal(struct ckpt_step *step, const char *path, const struct statx *stx, struct ckpt_manifest_writer *w,
+		    uint32_t handle);
 
 // All that is in a committed step, and was not removed from it (remove.h), as shared files below dirfd, which is empty.
 // The directory itself gets its mode, owner, attributes and time.

@@ -539,6 +539,35 @@ void ckpt_step_list_free(struct ckpt_step **steps, size_t count)
 	free(steps);
 }
 
+static bool is_stored(struct ckpt_step *step)
+{
+	enum ckpt_step_state state = ckpt_step_state(step);
+
+	return state != CKPT_STEP_STAGED && state != CKPT_STEP_COMMITTING;
+}
+
+int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count)
+{
+	struct gather g = {0};
+	int rc = 0;
+
+	ckpt_lock_take(&s->lock);
+	for (size_t i = 0; i < s->steps->bucket_count && !rc; i++) {
+		for (struct ckpt_step *step = s->steps->buckets[i]; step && !rc; step = step->hash_next)
+			rc = is_stored(step) ? gather(&g, step) : 0;
+		for (struct ckpt_step *step = s->steps->deleted[i]; step && !rc; step = step->hash_next)
+			rc = gather(&g, step);
+	}
+	ckpt_lock_drop(&s->lock);
+	if (rc) {
+		ckpt_step_list_free(g.steps, g.count);
+		return rc;
+	}
+	*ret_steps = g.steps;
+	*ret_count = g.count;
+	return 0;
+}
+
 bool ckpt_step_any(struct ckpt_store *s, const char *folder_id)
 {
 	LOCK_SCOPE(&s->lock);

@@ -152,6 +152,8 @@ void ckpt_step_list_free(struct ckpt_step **steps, size_t count);
 // The same steps one by one, in no order, under store->lock: fn must not block. Ends with the first answer that is not 0.
 typedef int ckpt_step_fn(void *arg, struct ckpt_step *step);
 int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned states, ckpt_step_fn *fn, void *arg);
+// All that the store has a version of, those in no listing too: reopened, being removed, deleted, expiring.
+int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 // True when the folder has any step, staged ones too.
 bool ckpt_step_any(struct ckpt_store *s, const char *folder_id);
 
@@ -163,7 +165,7 @@ int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum,
 			    struct ckpt_manifest **ret_manifest);
 // A raw file of a committed step for reading: openat of sessions/<uuid>/<path>, checked against its entry (-EIO when it
-// is gone or is not what the manifest says).
+// is gone, in packs or is not what the manifest says). Who wants the bytes asks file.h.
 int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd);
 #define CKPT_RAW_PATH_MAX (36 + 1 + 4096)
 int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap);

@@ -41,6 +41,8 @@ int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t
 	if (rc)
 		return rc;
 	ckpt_manifest_entry(m, index, &e);
+	if (e.content == CKPT_CONTENT_CHUNKS)
+		return -EIO;
 	fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR ? -EIO : fd;

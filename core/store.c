@@ -1,5 +1,6 @@
 #include "core/store.h"
 
+#include "core/chunk_cache.h"
 #include "core/convert.h"
 #include "core/hash.h"
 #include "core/json.h"
@@ -113,6 +114,16 @@ static int identity_read(struct ckpt_store *s, json_t **ret_identity)
 	else
 		*ret_identity = identity;
 	return rc;
+}
+
+int ckpt_store_check_identity(const struct ckpt_store *s)
+{
+	struct ckpt_store now = {.dirfd = s->dirfd};
+	json_t *identity = NULL;
+	int rc = identity_read(&now, &identity);
+
+	json_decref(identity);
+	return rc ? rc : strcmp(now.id, s->id) ? -ESTALE : 0;
 }
 
 static int identity_write(int dirfd, json_t *identity)
@@ -511,6 +522,8 @@ static int store_open_parts(struct ckpt_store *s)
 	if (!rc)
 		rc = ckpt_backend_local_open(s->dirfd, s->writable, &s->backend);
 	if (!rc)
+		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, &s->chunk_cache);
+	if (!rc)
 		rc = index_open(s, &fresh);
 	if (!rc)
 		rc = ckpt_load_steps(s, fresh);
@@ -536,6 +549,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 		return -ENOMEM;
 	s->dirfd = s->sessions_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
 	ckpt_lock_init(&s->refresh_lock, CKPT_LOCK_REFRESH);
+	ckpt_lock_init(&s->packs_lock, CKPT_LOCK_PACKS);
 	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
 	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
 	pthread_cond_init(&s->idle, NULL);
@@ -603,6 +617,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_sealer_free(s->sealer);
 	ckpt_trash_close(s->trash);
 	ckpt_indexer_close(s->indexer);
+	ckpt_chunk_cache_free(s->chunk_cache);
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
 	ckpt_backend_close(s->backend);
@@ -621,6 +636,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	pthread_cond_destroy(&s->idle);
 	ckpt_lock_done(&s->lock);
 	ckpt_lock_done(&s->acts_lock);
+	ckpt_lock_done(&s->packs_lock);
 	ckpt_lock_done(&s->refresh_lock);
 	free(s);
 }

@@ -49,10 +49,15 @@ struct ckpt_store {
 	struct ckpt_backend *backend;
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
+	struct ckpt_chunk_cache *chunk_cache;
 
 	// Opened for reading: held over a whole look at steps/.
 	struct ckpt_lock refresh_lock;
 	int64_t steps_seen_ns; // the time of steps/ at the last look; guarded by refresh_lock
+
+	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
+	struct ckpt_lock packs_lock;
+	uint64_t packs_indexed; // dedupe.c's; guarded by packs_lock
 
 	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
 	// versions that the one before has left.
@@ -67,7 +72,8 @@ struct ckpt_store {
 		char name[CKPT_NAME_MAX + 1];
 		int64_t at_ns;
 		double seconds;
-	} last_commit; // guarded by lock
+	} last_commit;                  // guarded by lock
+	struct ckpt_file *packed_files; // those that are open; file.c's, guarded by lock
 	// Of this opening; guarded by lock.
 	uint64_t commits, commits_failed;
 	double commit_seconds;
@@ -112,6 +118,9 @@ void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the inde
 void ckpt_store_rest(struct ckpt_store *s);
 // For a mount: what is committed is sealed behind from now on, where the settings say so. 0, -ENOMEM, -EAGAIN.
 int ckpt_store_seal_behind(struct ckpt_store *s);
+
+// What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
+int ckpt_store_check_identity(const struct ckpt_store *s);
 
 // Who has it: -ENOENT when nobody does (the file of a dead holder does not count). ret_holder may be NULL.
 int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);

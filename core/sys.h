@@ -41,6 +41,8 @@ struct ckpt_sys {
 	int64_t (*now_ns)(void);                // CLOCK_REALTIME
 	int64_t (*mono_ns)(void);               // CLOCK_MONOTONIC
 	void (*sleep_ns)(int64_t ns);
+	// For how long this thread could have run and had no processor, since it began; 0 where the kernel does not tell.
+	int64_t (*waited_ns)(void);
 	int (*random)(void *buf, size_t len);
 };
 

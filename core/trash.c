@@ -1,6 +1,7 @@
 #include "core/trash.h"
 
 #include "core/delete.h"
+#include "core/gc.h"
 #include "core/limits.h"
 #include "core/lock.h"
 #include "core/stage.h"
@@ -24,7 +25,8 @@ struct ckpt_trash {
 	size_t count, cap;
 	int64_t due_ns; // when deleted steps are to be looked at again
 	bool running, busy;
-	bool expires; // set at open
+	bool expires;             // set at open
+	struct ckpt_gc_behind gc; // the thread's
 	pthread_t thread;
 	bool stop; // atomic too
 };
@@ -106,12 +108,14 @@ static void expire(struct ckpt_trash *t)
 	int64_t ttl_ns = t->store->settings.staging_ttl_ns;
 	int64_t next_staged = ckpt_stage_expire_before(t->store, ckpt_sys.now_ns() - ttl_ns, &t->stop);
 
+	ckpt_gc_behind(t->store, &t->gc, &t->stop); // what needed packs may have expired
 	LOCK_SCOPE(&t->lock);
 	// What could not be removed is tried again, but not at once.
 	if (next != INT64_MAX)
 		t->due_ns = MIN(t->due_ns, MAX(next + trash_ns, ckpt_sys.now_ns() + RETRY_NS));
 	// What is begun later cannot be due before this.
 	t->due_ns = MIN(t->due_ns, MAX(MIN(next_staged, ckpt_sys.now_ns()) + ttl_ns, ckpt_sys.now_ns() + RETRY_NS));
+	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + CKPT_GC_EVERY_NS);
 }
 
 static void *remover_thread(void *arg)

@@ -22,7 +22,8 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash);
 void ckpt_trash_close(struct ckpt_trash *t);
 // Removes a name and all below it on a thread, which there is once it has work. Without memory the name stays.
 void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name);
-// Deleted steps (delete.h) are looked at too: what has expired is removed, now and when its time comes.
+// Deleted steps (delete.h) are looked at too: what has expired is removed, now and when its time comes, and then the packs that
+// nothing needs any more (gc.h).
 void ckpt_trash_wake(struct ckpt_trash *t);
 // Waits until nothing is left to do.
 void ckpt_trash_drain(struct ckpt_trash *t);

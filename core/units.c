@@ -50,6 +50,17 @@ int ckpt_size_parse(const char *text, uint64_t *ret_bytes)
 	return -EINVAL;
 }
 
+const char *ckpt_size_exact(uint64_t bytes, char text[CKPT_SIZE_EXACT_MAX])
+{
+	static const char *const names[] = {"", "KiB", "MiB", "GiB", "TiB", "PiB"};
+	size_t i = 0;
+
+	for (; bytes && !(bytes % 1024) && i + 1 < ARRAY_LEN(names); i++)
+		bytes /= 1024;
+	snprintf(text, CKPT_SIZE_EXACT_MAX, "%llu%s", (unsigned long long)bytes, names[i]);
+	return text;
+}
+
 static const struct {
 	const char *name;
 	double seconds;

@@ -6,6 +6,9 @@
 
 // "64MiB" (powers of 1024), "500MB" (powers of 1000), "4096" or "4096B". -EINVAL, -ERANGE.
 int ckpt_size_parse(const char *text, uint64_t *ret_bytes);
+#define CKPT_SIZE_EXACT_MAX 32
+// "64MiB": in the largest unit that it has a whole number of, so that parsing gives the same. Writes into text and returns it.
+const char *ckpt_size_exact(uint64_t bytes, char text[CKPT_SIZE_EXACT_MAX]);
 // "30s", "10m", "24h", "7d", "250ms", "1.5h"; a bare number is seconds. -EINVAL, -ERANGE.
 int ckpt_duration_parse(const char *text, int64_t *ret_ns);
 

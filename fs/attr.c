@@ -1,5 +1,6 @@
 #include "fs/attr.h"
 
+#include "core/file.h"
 #include "core/share.h"
 #include "core/util.h"
 #include "fs/amend.h"
@@ -144,6 +145,22 @@ static int stat_open_file(struct node *n, struct statx *stx)
 	return statx(use->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, stx) ? -errno : 0;
 }
 
+// The same of one that is read from packs, and has no descriptor.
+static bool attr_of_packed(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr)
+{
+	struct node_use *use = node_used(n);
+	struct ckpt_entry e;
+
+	if (!use)
+		return false;
+	LOCK_SCOPE(&use->lock);
+	if (!use->packed)
+		return false;
+	ckpt_file_entry(use->packed, &e);
+	attr_from_entry(fs, &e, ret_attr);
+	return true;
+}
+
 bool node_is_still(struct ckpt_fs *fs, struct node *n, const struct statx *stx)
 {
 	struct place p;
@@ -176,13 +193,23 @@ static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
 static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
 {
 	struct statx stx;
-	int rc = stat_live(fs, n, &stx);
+	int rc;
 
-	if (rc)
-		return rc;
-	attr_from_statx(fs, n, &stx, ret_attr);
 	*ret_timeout = TIMEOUT_ATTR;
-	return 0;
+	if (attr_of_packed(fs, n, ret_attr))
+		return 0;
+	rc = stat_live(fs, n, &stx);
+	if (!rc)
+		attr_from_statx(fs, n, &stx, ret_attr);
+	return rc;
+}
+
+// A leftover's file is not the step's, or not any more: whoever has it open sees it as it is.
+static int attr_of_open(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
+{
+	if (attr_of_packed(fs, n, ret_attr))
+		return 0;
+	return stat_open_file(n, &(struct statx){0}) ? -ESTALE : attr_of_live(fs, n, ret_attr, ret_timeout);
 }
 
 int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
@@ -204,9 +231,8 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 	} else if (place_is_committed(&p)) {
 		rc = attr_of_committed(fs, n, &p, ret_attr);
 		*ret_timeout = TIMEOUT_COMMITTED;
-		// A leftover's file is not the step's, or not any more: whoever has it open sees it as it is.
 		if (rc == -ESTALE)
-			rc = stat_open_file(n, &(struct statx){0}) ? rc : attr_of_live(fs, n, ret_attr, ret_timeout);
+			rc = attr_of_open(fs, n, ret_attr, ret_timeout);
 	} else {
 		rc = attr_of_live(fs, n, ret_attr, ret_timeout);
 	}

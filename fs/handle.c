@@ -1,6 +1,7 @@
 #include "fs/handle.h"
 
 #include "core/errlog.h"
+#include "core/file.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/amend.h"
@@ -116,6 +117,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 		start_write_out(n);
 	if (n->use->fd >= 0)
 		ckpt_sys.close(__atomic_exchange_n(&n->use->fd, -1, __ATOMIC_RELAXED));
+	ckpt_file_close(__atomic_exchange_n(&n->use->packed, NULL, __ATOMIC_ACQ_REL));
 	n->use->io = IO_NONE;
 	n->use->written = false;
 	amend_end(n);
@@ -144,11 +146,17 @@ static void tell_damage(struct ckpt_fs *fs, const struct place *p)
 
 int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index)
 {
-	int fd = -1, rc = ckpt_step_open_raw(p->step, m, index, &fd);
+	struct ckpt_file *file;
+	int fd, rc = ckpt_file_open(p->step, m, index, &file);
 
 	if (rc == -EIO)
 		tell_damage(fs, p);
-	return rc ? rc : fd;
+	if (rc)
+		return rc;
+	fd = ckpt_file_take_fd(file);
+	if (fd < 0)
+		ckpt_file_close(file);
+	return fd < 0 ? -EXDEV : fd;
 }
 
 // What a node is in its committed step.
@@ -172,11 +180,17 @@ static int raw_find(struct ckpt_fs *fs, struct node *n, struct raw *ret_raw)
 	return rc;
 }
 
-static int raw_open(const struct raw *raw)
+// Not under a lock: what is packed or warmed meanwhile is found anew. -EXDEV: there is no such file, and *ret_file reads it.
+static int raw_open(const struct raw *raw, struct ckpt_file **ret_file)
 {
-	int fd = -1, rc = ckpt_step_open_raw(raw->place.step, raw->m, raw->entry.index, &fd);
+	int fd, rc = ckpt_file_open(raw->place.step, raw->m, raw->entry.index, ret_file);
 
-	return rc ? rc : fd;
+	if (rc)
+		return rc;
+	fd = ckpt_file_take_fd(*ret_file);
+	if (fd >= 0)
+		*ret_file = NULL;
+	return fd < 0 ? -EXDEV : fd;
 }
 
 static void raw_done(struct raw *raw)
@@ -187,42 +201,57 @@ static void raw_done(struct raw *raw)
 	place_done(&raw->place);
 }
 
-static int back_with(struct ckpt_fs *fs, struct node *n, const struct raw *raw, int found)
+// fd or *packed is what was found in the step, else fd says why not; what is taken of it is set to none.
+static int back_with(struct ckpt_fs *fs, struct node *n, int *fd, struct ckpt_file **packed)
 {
 	LOCK_SCOPE(&n->use->lock);
 
 	if (!n->use->opens)
 		return -ESTALE; // its last release came meanwhile, and nobody would close the descriptor
-	if (n->use->fd < 0) {
-		int fd = found == -ESTALE ? open_own_file(fs, n) // the step was reopened since
-			 : found          ? found
-					  : raw_open(raw);
-
-		if (fd < 0)
-			return fd;
-		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // an fsync looks without the lock
-	}
+	if (n->use->fd >= 0)
+		return n->use->fd;
+	if (*packed && !n->use->packed)
+		__atomic_store_n(&n->use->packed, TAKE_PTR(*packed), __ATOMIC_RELEASE);
+	if (n->use->packed)
+		return -EXDEV;
+	if (*fd == -ESTALE)
+		*fd = open_own_file(fs, n); // the step was reopened since
+	if (*fd < 0)
+		return *fd;
+	__atomic_store_n(&n->use->fd, TAKE_FD(*fd), __ATOMIC_RELAXED); // an fsync looks without the lock
 	return n->use->fd;
 }
 
 static int back(struct ckpt_fs *fs, struct node *n)
 {
-	int found, fd = __atomic_load_n(&n->use->fd, __ATOMIC_RELAXED);
+	int found, result, fd = __atomic_load_n(&n->use->fd, __ATOMIC_RELAXED);
+	struct ckpt_file *packed = NULL;
 	struct raw raw = {0};
 
 	if (fd >= 0)
 		return fd;
+	if (__atomic_load_n(&n->use->packed, __ATOMIC_ACQUIRE))
+		return -EXDEV;
 	found = raw_find(fs, n, &raw);
-	fd = back_with(fs, n, &raw, found);
-	if (!found && fd == -EIO)
+	fd = found ? found : raw_open(&raw, &packed);
+	result = back_with(fs, n, &fd, &packed);
+	if (!found && result == -EIO)
 		tell_damage(fs, &raw.place);
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	ckpt_file_close(packed);
 	raw_done(&raw);
-	return fd;
+	return result;
 }
 
 int handle_backing(struct ckpt_fs *fs, struct handle *h)
 {
 	return back(fs, h->node);
+}
+
+struct ckpt_file *handle_packed(const struct handle *h)
+{
+	return __atomic_load_n(&h->node->use->packed, __ATOMIC_ACQUIRE);
 }
 
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step)
@@ -252,11 +281,12 @@ static void fill_cache(struct ckpt_fs *fs, struct node *n, const struct raw *raw
 	CLEANUP_FREE char *data = NULL;
 	CLEANUP_FD int fd = -1;
 
-	if (n->use->cache_filled)
+	if (n->use->cache_filled || (raw->m && raw->entry.content != CKPT_CONTENT_RAW))
 		return;
 	__atomic_store_n(&n->use->cache_filled, true, __ATOMIC_RELAXED);
-	fd = raw->m ? raw_open(raw) : -ENOENT;
-	data = fd >= 0 && bytes > 0 && bytes <= SMALL_FILE_BYTES ? malloc(bytes) : NULL;
+	if (!raw->m || ckpt_step_open_raw(raw->place.step, raw->m, raw->entry.index, &fd))
+		return;
+	data = bytes > 0 && bytes <= SMALL_FILE_BYTES ? malloc(bytes) : NULL;
 	if (!data || ckpt_sys.pread(fd, data, bytes, 0) != (ssize_t)bytes)
 		return;
 	buf.buf[0].mem = data;
@@ -264,11 +294,23 @@ static void fill_cache(struct ckpt_fs *fs, struct node *n, const struct raw *raw
 	(void)fuse_lowlevel_notify_store(fs->se, node_id(fs, n), 0, &buf, 0);
 }
 
+// Of one that is read from packs only its number is known.
+static bool packed_leads_elsewhere_locked(struct ckpt_fs *fs, struct node *n)
+{
+	CLEANUP_FD int fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
+	struct statx stx;
+
+	return fd == -ENOENT ||
+	       (fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) && !node_is_still(fs, n, &stx));
+}
+
 static bool leads_elsewhere_locked(struct ckpt_fs *fs, struct node *n)
 {
 	CLEANUP_FD int fd = -1;
 	struct stat open, named;
 
+	if (n->use->packed)
+		return packed_leads_elsewhere_locked(fs, n);
 	if (n->use->fd < 0 || amend_writes_copy(n))
 		return false;
 	fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
@@ -371,9 +413,10 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 {
 	int rc = back(fs, h->node);
 
-	if (rc < 0)
+	// Who opened it before the step was reopened reads it from packs; the name is that of a raw file since.
+	if (rc < 0 && rc != -EXDEV)
 		return rc;
-	if (!made && !is_committed(step) && copy_up_is_due(h->node->use->fd)) {
+	if (rc == -EXDEV || (!made && !is_committed(step) && copy_up_is_due(h->node->use->fd))) {
 		rc = copy_up(fs, h->node, h->flags & O_TRUNC, NULL);
 		return rc ? rc : -ESTALE;
 	}

@@ -48,19 +48,22 @@ void handle_uses(struct handle *h, struct ckpt_step *step);
 
 // Opens a regular file's node and fills in the reply. fd (taken, -1: none yet) reads the backing file when the caller
 // has it already; writer (taken, -1) writes it, which an open of the same file may not be allowed to do any more. step is the staged step that the node is in, NULL in the plain tree; committed: reading only, and
-// without fd a small file, whose backing file is not opened before handle_backing.
+// without fd a small file, or one that is in packs, whose backing file is not opened before handle_backing.
 #define SMALL_FILE_BYTES (128 << 10) // committed files up to this size are read faster through the page cache
 int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int writer, struct ckpt_step *step,
 		bool committed, struct fuse_file_info *fi);
 // The descriptor that reads the handle's file, opened now if it is not yet: most opens of a small committed file find all
-// of it in the page cache and need none. -EIO: the raw file is gone or changed, which is noted in errors.
+// of it in the page cache and need none. -EXDEV: there is none, handle_packed() reads it; -EIO: the raw file is gone or changed,
+// which is noted in errors.
 int handle_backing(struct ckpt_fs *fs, struct handle *h);
+// After that -EXDEV, as long as the handle is open.
+struct ckpt_file *handle_packed(const struct handle *h);
 // The same for all open files of a committed step, before names in it can change: who has one open reads on.
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
 // look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);
-// The raw file of a committed node at this place; -EIO as above.
+// The raw file of a committed node at this place; -EXDEV and -EIO as above.
 int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index);
 // req NULL: it was answered, in vain, because the connection is gone; what the kernel was given went with it.
 void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h);

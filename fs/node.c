@@ -1,5 +1,6 @@
 #include "fs/node.h"
 
+#include "core/file.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -79,6 +80,7 @@ static void node_free(struct node *n)
 	if (n->use) {
 		if (n->use->fd >= 0)
 			ckpt_sys.close(n->use->fd);
+		ckpt_file_close(n->use->packed);
 		if (n->use->nameless >= 0)
 			ckpt_sys.close(n->use->nameless);
 		ckpt_lock_done(&n->use->lock);
@@ -187,6 +189,24 @@ static void hash_remove_locked(struct node_table *t, struct node *n)
 	t->count--;
 }
 
+// It keeps its handles, and is found no more.
+static void hide_locked(struct node_table *t, struct node *n, uint64_t number)
+{
+	hash_remove_locked(t, n);
+	n->number = number;
+	n->space = UINT64_MAX - 2 - n->generation;
+	hash_insert_locked(t, n);
+}
+
+void node_retire(struct ckpt_fs *fs, uint64_t space, uint64_t number)
+{
+	LOCK_SCOPE(&fs->nodes->lock);
+	struct node *n = find_locked(fs->nodes, space, number);
+
+	if (n)
+		hide_locked(fs->nodes, n, number);
+}
+
 // Finds or makes the node and counts one lookup on it.
 static struct node *count_lookup(struct node_table *t, uint64_t space, uint64_t number, mode_t type)
 {
@@ -195,10 +215,7 @@ static struct node *count_lookup(struct node_table *t, uint64_t space, uint64_t 
 
 	// A number that comes back with another type is another file: the old node keeps its handles, under no number.
 	if (n && n->type != type) {
-		hash_remove_locked(t, n);
-		n->number = 0;
-		n->space = UINT64_MAX - 2 - n->generation;
-		hash_insert_locked(t, n);
+		hide_locked(t, n, 0);
 		n = NULL;
 	}
 	if (!n) {

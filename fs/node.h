@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+struct ckpt_file;
 struct ckpt_fs;
 struct draft;
 struct marker;
@@ -52,6 +53,7 @@ struct node_use {
 	unsigned closed_writers;  // of them, those of drafts that their openers have closed (draft.h); atomic
 	int fd;                   // reads the backing file while opens > 0, else -1 (handle_backing)
 	int backing_id;           // IO_PASSTHROUGH
+	struct ckpt_file *packed; // the same where there is no such file: its bytes are in packs; atomic
 	int nameless;             // O_PATH, once it has lost its last name (node_keep_locked); else -1
 	bool written;             // since fd was opened
 	struct amend_file *amend; // it is being added to a committed step (amend.h), or was; atomic
@@ -131,6 +133,8 @@ int node_get_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t 
 		    const char *name, struct ckpt_step *step, struct node **ret_node);
 struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, const struct node *parent,
 			    const char *name);
+// A directory that the kernel has removed is dead to it, whatever becomes of it: one that comes back is another node from now on.
+void node_retire(struct ckpt_fs *fs, uint64_t space, uint64_t number);
 // The node of this identity with a reference (node_unref), or NULL.
 struct node *node_find(struct ckpt_fs *fs, uint64_t space, uint64_t number);
 

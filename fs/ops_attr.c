@@ -1,5 +1,6 @@
 #include "core/seal.h"
 #include "core/stage.h"
+#include "core/stored.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/amend.h"
@@ -36,9 +37,7 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	reply_attr(fs, req, node_of(fs, ino));
 }
 
-// access(2) and chdir(2), where the kernel does not look at modes itself: then the client is the user that we are. What is
-// done is checked by the disk's filesystem all the same.
-static bool may_access(const struct stat *attr, int mask)
+bool attr_allows(const struct stat *attr, int mask)
 {
 	mode_t given;
 
@@ -58,7 +57,7 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 	double timeout;
 	int rc = attr_of_node(fs, node_of(fs, ino), &attr, &timeout);
 
-	reply_error(req, rc ? rc : may_access(&attr, mask & (R_OK | W_OK | X_OK)) ? 0 : -EACCES);
+	reply_error(req, rc ? rc : attr_allows(&attr, mask & (R_OK | W_OK | X_OK)) ? 0 : -EACCES);
 }
 
 // --- setattr ----------------------------------------------------------------------------------------------------------
@@ -159,7 +158,7 @@ static int open_self(struct ckpt_fs *fs, struct node *n)
 		return fd;
 	fd = node_open(fs, n, O_PATH | O_NOFOLLOW);
 	if (fd >= 0 && n != node_root(fs) &&
-	    (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || !node_is_file(n, &stx))) {
+	    (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) || !node_is_still(fs, n, &stx))) {
 		ckpt_sys.close(fd); // another has its name
 		fd = -ESTALE;
 	}
@@ -343,6 +342,34 @@ static int get_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e,
 	return 0;
 }
 
+static int get_stored(const struct ckpt_manifest *m, const struct ckpt_entry *e, char **ret_value, size_t *ret_len)
+{
+	uint64_t bytes;
+	int n, rc = e->type == CKPT_ENTRY_FILE ? ckpt_stored_file(m, e, &bytes) : -ENODATA;
+
+	if (rc)
+		return rc;
+	n = asprintf(ret_value, "%llu", (unsigned long long)bytes);
+	if (n < 0)
+		*ret_value = NULL;
+	*ret_len = (size_t)MAX(n, 0);
+	return n < 0 ? -ENOMEM : 0;
+}
+
+// What is known of a file's bytes, and is no attribute that anybody set. -ENODATA.
+static int get_own(const struct ckpt_manifest *m, const struct ckpt_entry *e, const char *name, char **ret_value,
+		   size_t *ret_len)
+{
+	return !strcmp(name, CKPT_SEAL_XATTR)     ? get_sha256(m, e, ret_value, ret_len)
+	       : !strcmp(name, CKPT_STORED_XATTR) ? get_stored(m, e, ret_value, ret_len)
+						  : -ENODATA;
+}
+
+static bool is_own(const char *name)
+{
+	return !strcmp(name, CKPT_SEAL_XATTR) || !strcmp(name, CKPT_STORED_XATTR);
+}
+
 static int get_committed(struct node *n, const struct place *p, const char *name, char **ret_value, size_t *ret_len)
 {
 	struct ckpt_manifest *m;
@@ -353,7 +380,7 @@ static int get_committed(struct node *n, const struct place *p, const char *name
 
 	if (rc)
 		return rc;
-	rc = strcmp(name, CKPT_SEAL_XATTR) ? -ENODATA : get_sha256(m, &e, ret_value, ret_len);
+	rc = get_own(m, &e, name, ret_value, ret_len);
 	for (uint32_t i = 0; rc == -ENODATA && ckpt_manifest_xattr(m, &e, i, &have, &value, ret_len); i++) {
 		if (strcmp(have, name))
 			continue;
@@ -388,7 +415,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	struct place p;
 	int rc;
 
-	if (n->kind != NODE_FILES || S_ISLNK(n->type) || (!is_a_clients(name) && strcmp(name, CKPT_SEAL_XATTR))) {
+	if (n->kind != NODE_FILES || S_ISLNK(n->type) || (!is_a_clients(name) && !is_own(name))) {
 		reply_error(req, name_space_is_known(name) ? -ENODATA : -EOPNOTSUPP);
 		return;
 	}

@@ -1,3 +1,4 @@
+#include "core/file.h"
 #include "core/errlog.h"
 #include "core/stage.h"
 #include "core/sys.h"
@@ -202,6 +203,22 @@ static void run_open_for_writing(struct call *c)
 	reply_opened(c->fs, c->req, &c->fi, rc);
 }
 
+// Who is not root may not be allowed to, and is told so now. *ret_fd stays -1 where all else is for the first read.
+static int open_now(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, const struct ckpt_entry *e,
+		    int *ret_fd)
+{
+	const struct stat attr = {.st_mode = S_IFREG | e->mode, .st_uid = e->uid, .st_gid = e->gid};
+	int fd = -EXDEV;
+
+	if (e->content != CKPT_CONTENT_CHUNKS && (e->bytes > SMALL_FILE_BYTES || geteuid() != 0))
+		fd = open_committed(fs, p, m, e->index);
+	else if (geteuid() != 0 && !attr_allows(&attr, R_OK))
+		fd = -EACCES;
+	if (fd >= 0)
+		*ret_fd = fd;
+	return fd == -EXDEV ? 0 : MIN(fd, 0);
+}
+
 static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
 	struct ckpt_manifest *m;
@@ -226,11 +243,7 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	if (committed) {
 		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {
-			// Who is not root may not be allowed to, and is told so now.
-			if (e.bytes > SMALL_FILE_BYTES || geteuid() != 0) {
-				fd = open_committed(fs, &p, m, e.index);
-				rc = MIN(fd, 0);
-			}
+			rc = open_now(fs, &p, m, &e, &fd);
 			ckpt_manifest_unref(m);
 		} else if (rc == -ESTALE && amend_is_on(n)) {
 			committed = false; // it is being added at this moment: no version has it yet
@@ -299,10 +312,66 @@ static void read_text(fuse_req_t req, const struct handle *h, size_t size, off_t
 	fuse_reply_buf(req, copy, len);
 }
 
-static void read_file(fuse_req_t req, int fd, size_t size, off_t offset)
+// Of a file in packs: all that the kernel asked for, since less would be taken for the end of the file.
+struct packed_read {
+	struct ckpt_file *packed;
+	size_t size;
+	uint64_t offset;
+};
+
+static ssize_t read_packed(const struct packed_read *r, char *data,
+			   ssize_t (*read)(struct ckpt_file *c, void *buf, size_t len, uint64_t offset))
 {
+	size_t done = 0;
+	ssize_t n = 1;
+
+	for (; done < r->size && n > 0; done += (size_t)MAX(n, 0))
+		n = read(r->packed, data + done, r->size - done, r->offset + done);
+	return n < 0 ? n : (ssize_t)done;
+}
+
+static void run_read_packed(struct call *c)
+{
+	const struct packed_read *r = (const struct packed_read *)c->data;
+	CLEANUP_FREE char *data = malloc(r->size + 1);
+	ssize_t n = data ? read_packed(r, data, ckpt_file_read) : -ENOMEM;
+
+	if (n < 0)
+		reply_error(c->req, (int)n);
+	else
+		fuse_reply_buf(c->req, data, (size_t)n);
+}
+
+// What has to be fetched and decoded is so on another thread.
+static void read_from_packs(fuse_req_t req, struct handle *h, size_t size, off_t offset)
+{
+	struct packed_read r = {handle_packed(h), size, (uint64_t)offset};
+	struct call c = {.run = run_read_packed,
+			 .req = req,
+			 .fs = fs_of(req),
+			 .node = h->node,
+			 .data = (char *)&r,
+			 .data_len = sizeof(r)};
+	CLEANUP_FREE char *data = malloc(size + 1);
+	ssize_t n = data ? read_packed(&r, data, ckpt_file_try) : -ENOMEM;
+
+	if (n == -EAGAIN)
+		call_detach(&c);
+	else if (n < 0)
+		reply_error(req, (int)n);
+	else
+		fuse_reply_buf(req, data, (size_t)n);
+}
+
+static void read_file(fuse_req_t req, struct handle *h, size_t size, off_t offset)
+{
+	int fd = handle_backing(fs_of(req), h);
 	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(size);
 
+	if (fd == -EXDEV) {
+		read_from_packs(req, h, size, offset);
+		return;
+	}
 	if (fd < 0) {
 		reply_error(req, fd);
 		return;
@@ -333,7 +402,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 	else if (h->marker)
 		marker_read(req, h, size, offset);
 	else
-		read_file(req, handle_backing(fs_of(req), h), size, offset);
+		read_file(req, h, size, offset);
 }
 
 // A write that the disk did not take is a hole in the file: a commit must not pass over it in silence.
@@ -557,6 +626,19 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct 
 		reply_error(req, -EXDEV);
 }
 
+// In packs nothing is a hole.
+static void seek_packed(fuse_req_t req, const struct handle *h, off_t offset, int whence)
+{
+	uint64_t bytes = ckpt_file_bytes(handle_packed(h));
+
+	if (offset < 0 || (uint64_t)offset >= bytes)
+		reply_error(req, -ENXIO);
+	else if (whence == SEEK_DATA || whence == SEEK_HOLE)
+		fuse_reply_lseek(req, whence == SEEK_DATA ? offset : (off_t)bytes);
+	else
+		reply_error(req, -EINVAL);
+}
+
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
@@ -564,6 +646,10 @@ void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct f
 	off_t at;
 
 	(void)ino;
+	if (fd == -EXDEV) {
+		seek_packed(req, h, offset, whence);
+		return;
+	}
 	if (fd < 0) {
 		reply_error(req, fd);
 		return;

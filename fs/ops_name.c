@@ -693,10 +693,23 @@ static void run_share(struct call *c)
 		node_forget(c->fs, node_of(c->fs, e.ino), 1);
 }
 
+// It has no raw file that could have another name, and is copied.
+static bool is_packed(struct node *n, const struct place *p)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+
+	if (entry_of_node(n, p, &m, &e))
+		return false;
+	ckpt_manifest_unref(m);
+	return e.content == CKPT_CONTENT_CHUNKS;
+}
+
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
 	struct call c = call_for(req, new_parent, new_name, run_link);
 	struct node *n = node_of(c.fs, ino);
+	bool copies = false;
 	struct place p;
 
 	if (n->kind != NODE_FILES) {
@@ -707,10 +720,14 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.run = run_share;
 		c.data = (char *)&n;
 		c.data_len = sizeof(struct node *);
+		copies = is_packed(n, &p);
 	} else {
 		c.other = n;
 	}
 	place_done(&p);
 	c.reopens = true;
-	call_run(&c);
+	if (copies)
+		call_again(&c);
+	else
+		call_run(&c);
 }

@@ -73,6 +73,17 @@ static int remove_child(struct call *c, int flags)
 }
 
 // In a committed step nothing changes until the step itself goes (core/remove.h). -ENOTSUP: the place is in none.
+static void retire(struct ckpt_fs *fs, const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir,
+		   const char *name)
+{
+	struct ckpt_entry e;
+
+	if (ckpt_manifest_child(m, dir, name, &e.index))
+		return;
+	ckpt_manifest_entry(m, e.index, &e);
+	node_retire(fs, node_space(step), e.ino);
+}
+
 static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *name, bool want_dir)
 {
 	struct ckpt_manifest *m;
@@ -94,6 +105,8 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 							   : ckpt_remove_entry(p.step, m, e.index, name, want_dir);
 		if (rc == -ENOENT && !want_dir)
 			rc = amend_remove(fs, dir, &p, name);
+		if (!rc && want_dir)
+			retire(fs, p.step, m, e.index, name);
 		ckpt_manifest_unref(m);
 	}
 	if (!rc && first && ckpt_remove_hides(p.step))
@@ -197,6 +210,8 @@ static int remove_step(struct call *c, struct ckpt_step *step)
 		if (!rc) {
 			forget_name_in(c->fs, c->node, c->name, space, listed->summary.dir_ino, -1);
 			forget_name(c->fs, c->node, c->name, listed->summary.dir_ino);
+			node_retire(c->fs, space, listed->summary.dir_ino);
+			node_retire(c->fs, SPACE_LIVE, listed->summary.dir_ino);
 			folder_touch(c->fs, c->node);
 		}
 		return rc;

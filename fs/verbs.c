@@ -2,9 +2,12 @@
 
 #include "core/amend.h"
 #include "core/commit.h"
+#include "core/cool.h"
 #include "core/delete.h"
 #include "core/errlog.h"
 #include "core/folders.h"
+#include "core/gc.h"
+#include "core/load.h"
 #include "core/json.h"
 #include "core/move.h"
 #include "core/pin.h"
@@ -347,6 +350,59 @@ static char *answer_seal(struct ckpt_fs *fs, const char *session, int peer)
 		  : done();
 }
 
+// only: a glob, or NULL.
+static char *answer_tier(struct ckpt_fs *fs, const char *session, bool cools, const char *only, int peer)
+{
+	const struct ckpt_tier_how how = {
+		.go_on = goes_on, .arg = &peer, .pack_bytes = fs->store->settings.pack_bytes, .only = only};
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	struct ckpt_tier_done tier = {0};
+	json_t *reply;
+	char *text;
+	int rc = !step ? -ESTALE : cools ? ckpt_cool_sealed(step, &how, &tier) : ckpt_warm(step, &how, &tier);
+
+	ckpt_step_unref(step);
+	if (rc)
+		return failure(rc, ckpt_tier_hint(rc));
+	reply = json_pack("{s:b, s:I, s:I, s:I}", "ok", 1, "files", (json_int_t)tier.files, "bytes",
+			  (json_int_t)tier.bytes, "stored_bytes", (json_int_t)tier.stored_bytes);
+	text = json_dumps(reply, JSON_COMPACT);
+	json_decref(reply);
+	return text;
+}
+
+static bool is_waited_for(void *arg)
+{
+	return goes_on(arg, 0);
+}
+
+static char *answer_gc(struct ckpt_fs *fs, const json_t *request, int peer)
+{
+	const json_t *grace = json_object_get(request, "grace_ns");
+	const struct ckpt_gc_how how = {
+		.grace_ns = json_is_integer(grace) ? json_integer_value(grace) : CKPT_GC_GRACE_NS,
+		.dry_run = json_is_true(json_object_get(request, "dry_run")),
+		.force = json_is_true(json_object_get(request, "force")),
+		.go_on = is_waited_for,
+		.arg = &peer,
+	};
+	struct ckpt_gc_done did;
+	int rc = how.grace_ns < 0 ? -EINVAL : ckpt_gc(fs->store, &how, &did);
+
+	if (!rc)
+		return ckpt_gc_json(&did);
+	return rc != -EINVAL && *did.why ? refusal(did.why, ckpt_gc_hint(rc))
+					 : failure(rc, rc == -EINTR ? "the mount is ending" : NULL);
+}
+
+static char *answer_index(struct ckpt_fs *fs)
+{
+	int rc = ckpt_load_index(fs->store);
+
+	return rc ? failure(rc, rc == -ENOENT ? "the disk was full when it was mounted: mount it again" : NULL)
+		  : done();
+}
+
 static char *answer_undelete(struct ckpt_fs *fs, const char *session)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
@@ -390,6 +446,10 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 		reply = status_json(fs);
 	else if (!strcmp(verb, "sessions"))
 		reply = status_sessions_json(fs);
+	else if (!strcmp(verb, "gc"))
+		reply = answer_gc(fs, json, peer);
+	else if (!strcmp(verb, "index"))
+		reply = answer_index(fs);
 	else if (!strcmp(verb, "begin") && to)
 		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")));
 	else if (!session)
@@ -408,6 +468,9 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 		reply = answer_pin(fs, session, !strcmp(verb, "pin"));
 	else if (!strcmp(verb, "seal"))
 		reply = answer_seal(fs, session, peer);
+	else if (!strcmp(verb, "cool") || !strcmp(verb, "warm"))
+		reply = answer_tier(fs, session, !strcmp(verb, "cool"),
+				    json_string_value(json_object_get(json, "only")), peer);
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
 	else if (!strcmp(verb, "remove") && to)

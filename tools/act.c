@@ -46,10 +46,10 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act,
 		 json_t **ret_reply)
 {
-	json_t *json =
-		ckpt_need(json_pack("{s:s, s:s?, s:b, s:b, s:b, s:s?, s:s?}", "verb", act->verb, "session", session,
-				    "for_good", (int)act->for_good, "deleted_only", (int)act->deleted_only, "add_only",
-				    (int)act->add_only, "to", act->to, "metadata", act->metadata));
+	json_t *json = ckpt_need(json_pack("{s:s, s:s?, s:b, s:b, s:b, s:s?, s:s?, s:s?}", "verb", act->verb, "session",
+					   session, "for_good", (int)act->for_good, "deleted_only",
+					   (int)act->deleted_only, "add_only", (int)act->add_only, "to", act->to,
+					   "metadata", act->metadata, "only", act->only));
 	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
 	CLEANUP_FREE char *text = NULL;
 	int rc = ckpt_mount_ask(store, request, act->patient, &text);
@@ -68,7 +68,7 @@ int ckpt_act_ask(const char *store, const char *word, const char *session, const
 
 int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_act *act)
 {
-	int rc = ckpt_act_ask(store, word, session, act, NULL);
+	int rc = ckpt_act_ask(store, word, session, act, act->reply);
 
 	return rc == -ENOENT ? act_at_rest(store, word, session, act) : rc;
 }

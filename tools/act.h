@@ -11,11 +11,14 @@ struct ckpt_act {
 	bool for_good;
 	bool deleted_only;         // not if it was had back meanwhile
 	const char *to, *metadata; // or NULL
+	const char *only;          // warm: a glob, or NULL
 	bool add_only;             // begin
 	bool patient;              // it may take long
 	bool sessions;             // it is about a session that was left over, not about a step
 	int (*at_rest)(struct ckpt_step *step, const struct ckpt_act *act); // 0, -errno
 	const char *(*hint)(int error);                                     // what to do about that, or NULL
+	void *arg;                                                          // for at_rest
+	json_t **reply; // what the mount has answered, where it did it; NULL: not wanted
 };
 
 // word is what the user called it. 0 or an exit status.

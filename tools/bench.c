@@ -240,6 +240,7 @@ static int measure(struct bench *b, const struct bench_figure *f, struct bench_r
 	CLEANUP_FREE struct bench_time *times = NULL;
 	int r;
 
+	b->seals = f->seals; // of the mount that the fixture makes
 	if (f->fixture == BENCH_EMPTY || f->fixture != b->fixture) {
 		r = bench_fixture_make(b, f->fixture);
 		if (r)

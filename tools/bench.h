@@ -2,7 +2,7 @@
 //
 // What is where: bench.c (the verb: options, which figures, the pairs), bench_figures.c (the table of figures),
 // bench_work.c (what is timed: write, commit, read, map, walk), bench_place.c (directories, mount, caches),
-// bench_clock.c (time, CPU, memory, signals), bench_store.c (large stores, filled by core without a mount),
+// bench_clock.c (time, CPU, memory, signals), bench_store.c (large stores, filled by core without a mount), bench_seal.c,
 // bench_report.c (table and JSON).
 //
 // A pair is three runs of a figure: plain, mount, and plain again, which says how much this machine's numbers are worth.
@@ -59,6 +59,7 @@ struct bench {
 	struct bench_side side[BENCH_SIDES];
 	enum bench_fixture fixture;
 	bool mounted;
+	bool seals;            // the mount does so, behind
 	pid_t daemon;          // 0: not mounted, or not found
 	bool hopeless;         // the mount failed, and has said why
 	bool root;             // caches can be dropped
@@ -72,6 +73,7 @@ enum bench_measure {
 	BENCH_SECONDS,  // the rest are gauged on the mount alone
 	BENCH_BYTES,
 	BENCH_ERRORS,
+	BENCH_TIMES, // what it is compared with
 };
 
 struct bench_figure {
@@ -85,6 +87,7 @@ struct bench_figure {
 	unsigned threads;    // that write
 	uint64_t file_bytes; // of a small file
 	bool sync;           // each, by who writes it
+	bool seals;          // the mount does so, behind; for the others it does not
 	// Once for each side, before any is warmed up; may be NULL.
 	int (*begin)(struct bench *b, const struct bench_figure *f, struct bench_side *s);
 	int (*prepare)(struct bench *b, const struct bench_figure *f, struct bench_side *s); // may be NULL
@@ -131,9 +134,12 @@ struct bench_time {
 };
 void bench_clock_start(struct bench *b, struct bench_time *ret_start);
 void bench_clock_stop(struct bench *b, const struct bench_time *start, struct bench_time *ret_elapsed);
-void bench_settle(struct bench *b);           // waits until the daemon is idle
+void bench_settle(struct bench *b);           // waits until the daemon is idle, unless it seals
 double bench_rss(struct bench *b, bool peak); // of the daemon, bytes; NAN
 void bench_rss_reset_peak(struct bench *b);
+
+double bench_now_s(void);
+double bench_median(double *values, size_t count); // at least one; they are sorted
 
 void bench_signals_catch(void);
 bool bench_stopped(void);
@@ -166,6 +172,10 @@ int bench_gauge_mount_warm(struct bench *b, double *ret_value);
 int bench_gauge_memory_idle(struct bench *b, double *ret_value);
 int bench_gauge_memory_load(struct bench *b, double *ret_value);
 int bench_gauge_inodes(struct bench *b, double *ret_value);
+
+// --- bench_seal.c ---------------------------------------------------------------------------------------------------
+
+int bench_gauge_seal(struct bench *b, double *ret_value); // until a step is sealed, over what it took to save it
 
 // --- bench_report.c -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 // CPU time is that of this process, of the daemon, and of all the kernel's threads: writing dirty pages back is done by
@@ -20,6 +21,24 @@ static double seconds(clockid_t clock)
 	struct timespec t;
 
 	return clock_gettime(clock, &t) ? 0 : (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+double bench_now_s(void)
+{
+	return seconds(CLOCK_MONOTONIC);
+}
+
+static int compare(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+double bench_median(double *values, size_t count)
+{
+	qsort(values, count, sizeof(*values), compare);
+	return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
 static double cpu_of(pid_t pid)
@@ -87,7 +106,7 @@ void bench_settle(struct bench *b)
 	double before = cpu_of(b->daemon), now;
 	int still = 0;
 
-	if (!b->daemon)
+	if (!b->daemon || b->seals)
 		return;
 	for (int i = 0; i < 2000 && still < 3; i++) {
 		nanosleep(&pause, NULL);

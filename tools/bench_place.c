@@ -168,7 +168,7 @@ static pid_t find_daemon(const struct bench *b)
 
 int bench_mount(struct bench *b, unsigned nofile)
 {
-	char *argv[10];
+	char *argv[12];
 	int n = 0, r;
 
 	argv[n++] = "ckptfs";
@@ -178,6 +178,10 @@ int bench_mount(struct bench *b, unsigned nofile)
 	if (b->options.mount_options) {
 		argv[n++] = "-o";
 		argv[n++] = (char *)b->options.mount_options;
+	}
+	if (b->seals) {
+		argv[n++] = "-o";
+		argv[n++] = "seal=yes";
 	}
 	argv[n++] = b->store;
 	argv[n++] = b->mountpoint;

@@ -110,6 +110,8 @@ static void put_value(char *text, size_t cap, enum bench_measure measure, double
 		snprintf(text, cap, "%.1f ms", value);
 	else if (measure == BENCH_SECONDS)
 		snprintf(text, cap, "%.2f s", value);
+	else if (measure == BENCH_TIMES)
+		snprintf(text, cap, "%.2f times", value);
 	else if (measure == BENCH_BYTES)
 		snprintf(text, cap, "%.0f MiB", value / (1024 * 1024));
 	else
@@ -194,7 +196,7 @@ static json_t *number(double value)
 
 static json_t *to_json(const struct bench_result *r)
 {
-	static const char *const measures[] = {"ratio", "extra_ms", "seconds", "bytes", "errors"};
+	static const char *const measures[] = {"ratio", "extra_ms", "seconds", "bytes", "errors", "times"};
 	const struct bench_figure *f = r->figure;
 	bool judged = f->target != 0 || f->measure == BENCH_ERRORS;
 	json_t *o =

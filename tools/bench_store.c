@@ -100,21 +100,6 @@ int bench_store_fill(struct bench *b, uint64_t steps, uint64_t files_each, uint6
 
 // --- Mount time -----------------------------------------------------------------------------------------------------
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static int compare(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 static int mount_once(struct bench *b, bool cold, double *ret_seconds)
 {
 	struct stat st;
@@ -125,11 +110,11 @@ static int mount_once(struct bench *b, bool cold, double *ret_seconds)
 		r = bench_drop_caches(b);
 	if (r)
 		return r;
-	start = now_s();
+	start = bench_now_s();
 	r = bench_mount(b, 0);
 	if (!r && stat(b->mountpoint, &st))
 		r = -errno;
-	*ret_seconds = now_s() - start;
+	*ret_seconds = bench_now_s() - start;
 	return r;
 }
 
@@ -142,8 +127,7 @@ static int gauge_mount(struct bench *b, bool cold, double *ret_value)
 		r = bench_stopped() ? -EINTR : mount_once(b, cold, &times[i]);
 	if (r)
 		return r;
-	qsort(times, ARRAY_LEN(times), sizeof(times[0]), compare);
-	*ret_value = times[ARRAY_LEN(times) / 2];
+	*ret_value = bench_median(times, ARRAY_LEN(times));
 	return 0;
 }
 

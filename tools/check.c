@@ -2,10 +2,13 @@
 
 #include "core/amend.h"
 #include "core/clock.h"
+#include "core/load.h"
+#include "core/pack.h"
 #include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "core/uuid.h"
+#include "tools/check_packs.h"
 #include "tools/output.h"
 
 #include <dirent.h>
@@ -25,6 +28,7 @@ struct check {
 	char *buf;           // READ_BYTES, with read_data
 	char path[PATH_MAX]; // of the entry in hand
 	char *problem;       // what is wrong with it so far
+	bool *told;          // by pack: it is part of a problem of some file
 };
 
 // An entry is told once, with all that is wrong with it.
@@ -133,6 +137,87 @@ static void read_file(struct check *k, int dirfd, const char *name, const struct
 		read_piece(k, fd, 0, e->bytes, NULL, NULL);
 }
 
+// --- In packs -----------------------------------------------------------------------------------------------------------
+
+// Its bytes go into the sum.
+static int check_chunk(struct check *k, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+		       struct ckpt_sha256 *sum)
+{
+	const uint8_t *plain;
+	int rc = ckpt_packs_chunk(k->c->packs, pack, chunk);
+
+	if (!rc && k->c->read_data) {
+		rc = ckpt_packs_read(k->c->packs, pack, chunk, &plain);
+		if (!rc)
+			ckpt_sha256_add(sum, plain, chunk->bytes);
+	}
+	if (k->c->read_data)
+		k->c->progress(k->c->arg, chunk->bytes);
+	return rc;
+}
+
+// As above: the first is enough for a person, and all are counted.
+static void check_packed(struct check *k, uint32_t index)
+{
+	uint64_t at = 0, first = 0, first_bytes = 0;
+	struct ckpt_sha256 whole;
+	struct ckpt_seal seal = {0};
+	char key[CKPT_PACK_KEY_MAX] = "";
+	uint8_t is[CKPT_SHA256_LEN];
+	uint32_t damaged = 0;
+	int why = 0;
+
+	ckpt_sha256_begin(&whole);
+	ckpt_manifest_seal(k->m, index, &seal);
+	for (uint32_t i = 0; i < seal.count; i++) {
+		struct ckpt_chunk chunk;
+		struct ckpt_pack pack;
+		int rc;
+
+		ckpt_manifest_chunk(k->m, seal.first + i, &chunk);
+		ckpt_manifest_pack(k->m, chunk.pack - 1, &pack);
+		rc = check_chunk(k, &pack, &chunk, &whole);
+		if (rc && k->told)
+			k->told[chunk.pack - 1] = true;
+		if (rc && !damaged++) {
+			ckpt_pack_key(pack.id, key);
+			first = at;
+			first_bytes = chunk.bytes;
+			why = rc;
+		}
+		at += chunk.bytes;
+	}
+	if (damaged)
+		bad(k, "%u of %u chunks cannot be had, the first at bytes %llu to %llu: %s %s", damaged, seal.count,
+		    (unsigned long long)first, (unsigned long long)(first + first_bytes - 1), key, ckpt_packs_why(why));
+	ckpt_sha256_end(&whole, is);
+	if (!damaged && k->c->read_data && memcmp(is, seal.sha256, sizeof(is)))
+		bad(k, "its SHA-256 is another than its chunks give: the manifest is wrong");
+}
+
+// What no file has lost anything by: the files of these chunks are raw as well, or decoding does not need what is damaged.
+static void check_packs(struct check *k)
+{
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(k->m); i++) {
+		char key[CKPT_PACK_KEY_MAX];
+		struct ckpt_pack pack;
+		int rc;
+
+		ckpt_manifest_pack(k->m, i, &pack);
+		if (k->told[i])
+			continue;
+		rc = k->c->read_data ? ckpt_packs_bytes(k->c->packs, &pack) : ckpt_packs_pack(k->c->packs, &pack);
+		if (!rc)
+			continue;
+		ckpt_pack_key(pack.id, key);
+		*k->path = '\0';
+		bad(k, "%s, which it names, %s", key, ckpt_packs_why(rc));
+		tell(k);
+	}
+}
+
+// --- As they were written -----------------------------------------------------------------------------------------------
+
 static void compare_file(struct check *k, const struct ckpt_entry *e, const struct stat *st)
 {
 	char have[CKPT_TIME_LEN + 1], want[CKPT_TIME_LEN + 1];
@@ -210,12 +295,69 @@ static void check_elsewhere(struct check *k, const struct ckpt_entry *e)
 		read_file(k, fd, slash + 1, e);
 }
 
+static void check_file(struct check *k, int dirfd, const struct ckpt_entry *e)
+{
+	const char *home = e->content == CKPT_CONTENT_NONE ? k->session : ckpt_manifest_session(k->m, e->session);
+
+	if (e->content == CKPT_CONTENT_CHUNKS)
+		check_packed(k, e->index);
+	else if (e->raw_path || !home || strcmp(home, k->session))
+		check_elsewhere(k, e);
+	else if (compare(k, e, dirfd, e->name) && k->c->read_data)
+		read_file(k, dirfd, e->name, e);
+}
+
+// --- Beside a mount -----------------------------------------------------------------------------------------------------
+
+// The manifest of the version that is the step's by now, with a reference; NULL: it is the one in hand.
+static struct ckpt_manifest *newer_manifest(struct check *k)
+{
+	struct ckpt_step *step = ckpt_step_live_session(k->c->store, k->session);
+	struct ckpt_manifest *now = NULL;
+
+	if (step) {
+		(void)ckpt_load_newer(step);
+		if (ckpt_step_manifest(step, &now))
+			now = NULL;
+		ckpt_step_unref(step);
+	}
+	if (now && !memcmp(ckpt_manifest_sha256(now), ckpt_manifest_sha256(k->m), CKPT_SHA256_LEN))
+		ckpt_manifest_unref(TAKE_PTR(now));
+	return now;
+}
+
+// Who has the store mounted may have put it into packs since we read the manifest, or taken it out of them.
+static void look_again(struct check *k, int dirfd, const struct ckpt_entry *was)
+{
+	const struct ckpt_manifest *m = k->m;
+	struct ckpt_manifest *now = newer_manifest(k);
+	bool *told = k->told;
+	struct ckpt_entry e;
+	uint32_t index;
+
+	if (!now)
+		return;
+	if (!ckpt_manifest_lookup(now, k->path, &index)) {
+		ckpt_manifest_entry(now, index, &e);
+		if (e.ino == was->ino && e.bytes == was->bytes && e.content != was->content) {
+			free(TAKE_PTR(k->problem));
+			k->m = now;
+			k->told = NULL;
+			check_file(k, dirfd, &e);
+			k->m = m;
+			k->told = told;
+		}
+	}
+	ckpt_manifest_unref(now);
+}
+
+// --- All of it ----------------------------------------------------------------------------------------------------------
+
 static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir);
 
 static void check_entry(struct check *k, int dirfd, uint32_t index)
 {
 	uint8_t digest[CKPT_SHA256_LEN];
-	const char *home;
 	struct ckpt_entry e;
 	bool sound;
 	int fd = -1;
@@ -225,17 +367,16 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 	if (e.type == CKPT_ENTRY_FILE && ckpt_manifest_first_link(k->m, index) == index &&
 	    !ckpt_seal_sha256(k->m, &e, digest))
 		k->c->unsealed(k->c->arg);
-	home = e.content == CKPT_CONTENT_RAW ? ckpt_manifest_session(k->m, e.session) : k->session;
-	if (!k->c->read_data && e.type == CKPT_ENTRY_FILE)
-		k->c->progress(k->c->arg, 1);
-	if (e.raw_path || !home || strcmp(home, k->session)) {
-		check_elsewhere(k, &e);
+	if (e.type == CKPT_ENTRY_FILE) {
+		if (!k->c->read_data)
+			k->c->progress(k->c->arg, 1);
+		check_file(k, dirfd, &e);
+		if (k->problem)
+			look_again(k, dirfd, &e);
 		tell(k);
 		return;
 	}
 	sound = compare(k, &e, dirfd, e.name);
-	if (sound && e.type == CKPT_ENTRY_FILE && k->c->read_data)
-		read_file(k, dirfd, e.name, &e);
 	if (sound && e.type == CKPT_ENTRY_DIR) {
 		fd = ckpt_sys.open(dirfd, e.name, O_RDONLY | O_DIRECTORY, 0);
 		if (fd < 0)
@@ -316,6 +457,7 @@ void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m,
 
 	*k = (struct check){.c = c, .m = m, .session = session, .strangers = has_strangers(m, is_first)};
 	k->buf = c->read_data ? ckpt_need(malloc(READ_BYTES)) : NULL;
+	k->told = ckpt_need(calloc(ckpt_manifest_pack_count(m) + 1, sizeof(*k->told)));
 	ckpt_manifest_entry(m, 0, &root);
 	fd = ckpt_sys.open(c->store->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0) {
@@ -325,7 +467,9 @@ void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m,
 		compare(k, &root, fd, ".");
 		tell(k);
 		check_dir(k, fd, &root);
+		check_packs(k);
 	}
+	free(k->told);
 	free(k->buf);
 	free(k);
 }

@@ -1,5 +1,6 @@
 // The files of a committed version against its manifest: that each exists in its session with the type, size, mode and
-// time that the manifest gives, that nothing else lies beside them, and that their bytes are those that were sealed.
+// time that the manifest gives, that nothing else lies beside them, and that their bytes are those that were sealed. Of a file
+// in packs: that each of its chunks is where the manifest says.
 //
 // Before a file is sealed nobody knows what its bytes were: they are read, to see that they can be. Threads: one. Blocks on the
 // disk.
@@ -8,8 +9,11 @@
 #include "core/manifest.h"
 #include "core/store.h"
 
+struct ckpt_packs;
+
 struct ckpt_check {
 	struct ckpt_store *store;
+	struct ckpt_packs *packs; // of the store, borrowed
 	bool read_data;
 	// Called for each problem; path is in the step, NULL for the step itself.
 	void (*bad)(void *arg, const char *path, const char *problem);

@@ -39,6 +39,7 @@ const struct ckpt_setting *ckpt_config_find(const char *name, size_t len)
 json_t *ckpt_config_value(const struct ckpt_setting *setting, const struct ckpt_settings *s)
 {
 	CLEANUP_FREE char *text = ckpt_need(ckpt_setting_text(setting, s));
+	uint64_t bytes;
 	int64_t ns;
 
 	switch (setting->kind) {
@@ -46,6 +47,8 @@ json_t *ckpt_config_value(const struct ckpt_setting *setting, const struct ckpt_
 		if (ckpt_duration_parse(text, &ns))
 			return json_null();
 		return ckpt_need(ns % 1000000000 ? json_real((double)ns / 1e9) : json_integer(ns / 1000000000));
+	case CKPT_SETTING_BYTES:
+		return ckpt_size_parse(text, &bytes) ? json_null() : ckpt_need(json_integer((json_int_t)bytes));
 	case CKPT_SETTING_SWITCH:
 		return json_boolean(!strcmp(text, "yes"));
 	default:

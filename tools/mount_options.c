@@ -155,7 +155,6 @@ static const struct mount_option options[] = {
 	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},
 	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},
 	{"log_level", set_log_level, "LEVEL", "how much is logged: error, warn, info or debug (default warn)"},
-	{"target_data_file_size", NULL, "SIZE", "packs"},
 	{"endpoint", NULL, "URL", "object stores"},
 	{"region", NULL, "NAME", "object stores"},
 	{"credentials_profile", NULL, "NAME", "object stores"},

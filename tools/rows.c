@@ -4,6 +4,7 @@
 #include "core/profile.h"
 #include "core/seal.h"
 #include "core/stage.h"
+#include "core/stored.h"
 #include "core/util.h"
 #include "fs/mount.h"
 #include "tools/config.h"
@@ -30,6 +31,14 @@ static json_t *text_or_null(const char *text)
 	return ckpt_json_text(*text ? text : NULL);
 }
 
+// NULL: it cannot be read.
+static struct ckpt_manifest *manifest_of(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+
+	return ckpt_step_manifest(step, &m) ? NULL : m;
+}
+
 // --- Steps ------------------------------------------------------------------------------------------------------------
 
 // extras and metrics out of the step's metadata; null when the record cannot be read.
@@ -51,6 +60,18 @@ static void set_metadata(json_t *row, struct ckpt_step *step, uint32_t version)
 		ckpt_record_done(&r);
 }
 
+// What is raw is stored as it is; null when only the manifest could say it, and cannot be read.
+static json_t *stored_bytes(struct ckpt_step *step, const struct ckpt_summary *s)
+{
+	struct ckpt_manifest *m = s->packed ? manifest_of(step) : NULL;
+	uint64_t bytes = s->bytes;
+
+	if (m && ckpt_stored_version(m, &bytes))
+		ckpt_need(NULL);
+	ckpt_manifest_unref(m);
+	return s->packed && !m ? json_null() : integer(bytes);
+}
+
 json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool metadata)
 {
 	json_t *row = ckpt_need(json_object());
@@ -70,13 +91,13 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	set(row, "state", json_string(deleted_ns ? "trash" : "committed"));
 	set(row, "files", integer(s.files));
 	set(row, "bytes", integer(s.bytes));
-	set(row, "stored_bytes", integer(s.bytes)); // raw files: stored as they are
+	set(row, "stored_bytes", stored_bytes(step, &s));
 	set(row, "committed_at", ckpt_json_time(s.committed_ns));
 	set(row, "deleted_at", ckpt_json_time(deleted_ns));
 	set(row, "temporary", json_boolean(s.temporary));
 	set(row, "pinned", json_boolean(s.pinned));
 	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
-	set(row, "hot", json_true());
+	set(row, "hot", json_boolean(!s.packed));
 	set(row, "sealed", json_boolean(s.sealed));
 	if (metadata) {
 		set_metadata(row, step, s.version);
@@ -224,23 +245,42 @@ static json_t *row_mounts(const char *store)
 	return rows;
 }
 
+// Of all steps: what is raw, and each chunk once.
+struct totals {
+	uint64_t bytes, raw;
+	struct ckpt_stored packed;
+};
+
+static void add_totals(struct totals *t, struct ckpt_step *step)
+{
+	struct ckpt_manifest *m = step->summary.packed ? manifest_of(step) : NULL;
+
+	t->bytes += step->summary.bytes;
+	t->raw += m ? ckpt_stored_raw(m) : step->summary.bytes;
+	if (m && ckpt_stored_add(&t->packed, m))
+		ckpt_need(NULL);
+	ckpt_manifest_unref(m);
+}
+
 json_t *ckpt_row_store(const struct ckpt_listing *l)
 {
 	const struct ckpt_store *s = l->store;
+	struct totals t = {0};
 	struct ckpt_step **steps;
-	uint64_t bytes = 0;
 	size_t count;
 	json_t *row;
 
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < count; i++)
-		bytes += steps[i]->summary.bytes;
+		add_totals(&t, steps[i]);
 	ckpt_step_list_free(steps, count);
 	row = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", s->id, "format", CKPT_STORE_FORMAT,
 			"backend", s->backend->ops->name, "path", ckpt_json_text(s->path), "created_at",
-			ckpt_json_time(s->created_ns), "steps", integer(count), "bytes", integer(bytes), "stored_bytes",
-			integer(bytes), "settings", ckpt_config_values(&s->settings), "mounts", row_mounts(s->path));
+			ckpt_json_time(s->created_ns), "steps", integer(count), "bytes", integer(t.bytes),
+			"stored_bytes", integer(t.raw + t.packed.out_bytes), "settings",
+			ckpt_config_values(&s->settings), "mounts", row_mounts(s->path));
+	ckpt_stored_done(&t.packed);
 	return ckpt_need(row);
 }
 

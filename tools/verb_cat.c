@@ -1,5 +1,6 @@
 #include "tools/verb.h"
 
+#include "core/file.h"
 #include "core/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
@@ -9,23 +10,51 @@
 
 #define COPY_BYTES (1u << 20)
 
-// By the kernel where stdout takes it, else by hand. A reader that has gone is no failure to speak of.
-static int copy_to_stdout(int fd, const char *what)
+// 1: a reader that has gone, which is no failure to speak of.
+static int write_out(const char *data, size_t len)
 {
-	CLEANUP_FREE char *buf = NULL;
-	ssize_t n;
+	for (size_t done = 0; done < len;) {
+		ssize_t n = write(STDOUT_FILENO, data + done, len - done);
 
-	while ((n = sendfile(STDOUT_FILENO, fd, NULL, 64 * COPY_BYTES)) > 0)
-		;
-	if (n < 0 && (errno == EINVAL || errno == ENOSYS)) {
-		buf = ckpt_need(malloc(COPY_BYTES));
-		while ((n = read(fd, buf, COPY_BYTES)) > 0)
-			for (ssize_t done = 0, put; done < n; done += put) {
-				put = write(STDOUT_FILENO, buf + done, (size_t)(n - done));
-				if (put < 0)
-					return errno == EPIPE ? 1 : ckpt_fail_errno("standard output", NULL, errno);
-			}
+		if (n < 0)
+			return errno == EPIPE ? 1 : ckpt_fail_errno("standard output", NULL, errno);
+		done += (size_t)n;
 	}
+	return 0;
+}
+
+static int fail_read(const char *what, int error)
+{
+	return ckpt_fail(what, "`ckptfs verify` says what is damaged", "cannot be read: %s", strerror(-error));
+}
+
+static int copy_from(struct ckpt_file *f, uint64_t at, const char *what)
+{
+	CLEANUP_FREE char *buf = ckpt_need(malloc(COPY_BYTES));
+	uint64_t bytes = ckpt_file_bytes(f);
+	int rc = 0;
+
+	while (at < bytes && !rc) {
+		ssize_t n = ckpt_file_read(f, buf, COPY_BYTES, at);
+
+		rc = n < 0 ? fail_read(what, (int)n) : write_out(buf, (size_t)n);
+		at += (uint64_t)MAX(n, (ssize_t)0);
+	}
+	return rc;
+}
+
+// By the kernel where there is a raw file and stdout takes it, else by hand.
+static int copy_to_stdout(struct ckpt_file *f, const char *what)
+{
+	off_t at = 0;
+	ssize_t n = -1;
+
+	errno = EINVAL;
+	if (ckpt_file_fd(f) >= 0)
+		while ((n = sendfile(STDOUT_FILENO, ckpt_file_fd(f), &at, 64 * COPY_BYTES)) > 0)
+			;
+	if (n < 0 && (errno == EINVAL || errno == ENOSYS))
+		return copy_from(f, (uint64_t)at, what);
 	if (n < 0 && errno == EPIPE)
 		return 1;
 	return n < 0 ? ckpt_fail_errno(what, NULL, errno) : 0;
@@ -34,7 +63,7 @@ static int copy_to_stdout(int fd, const char *what)
 static int cat_entry(struct ckpt_step *step, struct ckpt_manifest *m, const char *path, const char *what)
 {
 	CLEANUP_FREE char *hint = NULL;
-	CLEANUP_FD int fd = -1;
+	struct ckpt_file *f;
 	struct ckpt_entry e;
 	uint32_t index;
 	int rc = ckpt_manifest_lookup(m, path, &index);
@@ -50,10 +79,12 @@ static int cat_entry(struct ckpt_step *step, struct ckpt_manifest *m, const char
 	}
 	if (!e.bytes)
 		return 0;
-	rc = ckpt_step_open_raw(step, m, index, &fd);
+	rc = ckpt_file_open(step, m, index, &f);
 	if (rc)
-		return ckpt_fail(what, "`ckptfs verify` says what is damaged", "cannot be read: %s", strerror(-rc));
-	return copy_to_stdout(fd, what);
+		return fail_read(what, rc);
+	rc = copy_to_stdout(f, what);
+	ckpt_file_close(f);
+	return rc;
 }
 
 int ckpt_verb_cat(int argc, char **argv)

@@ -1,8 +1,9 @@
-// diff: which files of two steps differ.
+// diff: which files of two steps differ, and which arrays in them.
 #include "tools/verb.h"
 
-#include "core/sys.h"
+#include "core/file.h"
 #include "core/util.h"
+#include "tools/array_diff.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define PIECE (1u << 20)
+#define PIECE CKPT_ARRAY_DIFF_PIECE
 
 struct side {
 	const char *word; // as the user called it
@@ -19,9 +20,24 @@ struct side {
 	struct ckpt_manifest *m;
 };
 
+// A file of one side.
+struct side_file {
+	const struct side *side;
+	struct ckpt_file *file;
+};
+
+struct array_difference {
+	char mark;  // + - ~
+	char *line; // for people
+	json_t *row;
+};
+
 struct difference {
 	char mark; // + - ~
 	char *path;
+	bool known; // to have arrays, on both sides; which of them differ is in:
+	struct array_difference *at;
+	size_t count, cap;
 };
 
 struct diff {
@@ -29,38 +45,21 @@ struct diff {
 	struct side a, b;
 	struct difference *at;
 	size_t count, cap;
-	uint64_t same; // files and links
+	uint64_t same;        // files and links
+	uint64_t same_arrays; // of the files that changed
 	uint64_t bytes;
 	char *buffer; // two pieces
 };
 
-static void add(struct diff *d, char mark, const char *path)
+static struct difference *add(struct diff *d, char mark, const char *path)
 {
 	if (ckpt_grow((void **)&d->at, &d->cap, d->count + 1, sizeof(*d->at)))
 		ckpt_need(NULL);
-	d->at[d->count++] = (struct difference){mark, ckpt_text("%s", path)};
+	d->at[d->count] = (struct difference){.mark = mark, .path = ckpt_text("%s", path)};
+	return &d->at[d->count++];
 }
 
 // --- Content ------------------------------------------------------------------------------------------------------------
-
-// 0 the same, 1 not, -errno.
-static int compare_bytes(struct diff *d, int a, int b)
-{
-	char *one = d->buffer, *two = d->buffer + PIECE;
-
-	for (off_t at = 0;;) {
-		ssize_t n = ckpt_sys.pread(a, one, PIECE, at), m = ckpt_sys.pread(b, two, PIECE, at);
-
-		if (n < 0 || m < 0)
-			return (int)MIN(n, m);
-		if (n != m || memcmp(one, two, (size_t)n))
-			return 1;
-		if (!n)
-			return 0;
-		at += n;
-		ckpt_progress_update(d->bytes + (uint64_t)at);
-	}
-}
 
 static int fail_read(const struct side *s, const char *path, int error)
 {
@@ -69,30 +68,86 @@ static int fail_read(const struct side *s, const char *path, int error)
 	return ckpt_fail(what, "`ckptfs verify` says what is damaged", "cannot be read: %s", strerror(-error));
 }
 
+static int read_all(void *arg, uint64_t at, void *buf, size_t len)
+{
+	struct side_file *o = arg;
+
+	for (size_t done = 0; done < len;) {
+		ssize_t n = ckpt_file_read(o->file, (char *)buf + done, len - done, at + done);
+
+		if (n <= 0)
+			return n ? (int)n : -EIO;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+// All of a piece. False: that was told.
+static bool read_piece(struct side_file *o, char *buf, size_t len, uint64_t at, const char *path, int *ret_failed)
+{
+	int rc = read_all(o, at, buf, len);
+
+	if (rc)
+		*ret_failed = fail_read(o->side, path, rc);
+	return !rc;
+}
+
+// 0 the same, 1 not, or one cannot be read.
+static int compare_bytes(struct diff *d, struct side_file *a, struct side_file *b, const char *path, int *ret_failed)
+{
+	uint64_t bytes = ckpt_file_bytes(a->file);
+	char *one = d->buffer, *two = d->buffer + PIECE;
+
+	for (uint64_t at = 0, len; at < bytes; at += len) {
+		len = MIN(bytes - at, (uint64_t)PIECE);
+		if (!read_piece(a, one, len, at, path, ret_failed) || !read_piece(b, two, len, at, path, ret_failed) ||
+		    memcmp(one, two, len))
+			return 1;
+		ckpt_progress_update(d->bytes + at + len);
+	}
+	return 0;
+}
+
+// What a step has from another without a byte having moved.
+static bool is_one_file(const struct ckpt_file *a, const struct ckpt_file *b)
+{
+	struct stat x, y;
+
+	return ckpt_file_fd(a) >= 0 && ckpt_file_fd(b) >= 0 && !fstat(ckpt_file_fd(a), &x) &&
+	       !fstat(ckpt_file_fd(b), &y) && x.st_ino == y.st_ino && x.st_dev == y.st_dev;
+}
+
+static bool open_file(struct side_file *o, const struct ckpt_entry *e, const char *path, int *ret_failed)
+{
+	int rc = ckpt_file_open(o->side->step, o->side->m, e->index, &o->file);
+
+	if (rc)
+		*ret_failed = fail_read(o->side, path, rc);
+	return !rc;
+}
+
 // Two files of one size. 0 the same, 1 not; *ret_failed: the exit status of a failure, which has been said.
 static int compare_files(struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b, const char *path,
 			 int *ret_failed)
 {
-	CLEANUP_FD int fd_a = -1;
-	CLEANUP_FD int fd_b = -1;
-	struct stat st_a, st_b;
-	int rc = ckpt_step_open_raw(d->a.step, d->a.m, a->index, &fd_a);
+	struct side_file x = {.side = &d->a}, y = {.side = &d->b};
+	int other = 0;
 
-	if (rc) {
-		*ret_failed = fail_read(&d->a, path, rc);
-		return 0;
-	}
-	rc = ckpt_step_open_raw(d->b.step, d->b.m, b->index, &fd_b);
-	if (rc) {
-		*ret_failed = fail_read(&d->b, path, rc);
-		return 0;
-	}
-	if (!fstat(fd_a, &st_a) && !fstat(fd_b, &st_b) && st_a.st_ino == st_b.st_ino && st_a.st_dev == st_b.st_dev)
-		return 0;
-	rc = compare_bytes(d, fd_a, fd_b);
-	if (rc < 0)
-		*ret_failed = fail_read(&d->a, path, rc);
-	return rc > 0;
+	if (open_file(&x, a, path, ret_failed) && open_file(&y, b, path, ret_failed) && !is_one_file(x.file, y.file))
+		other = compare_bytes(d, &x, &y, path, ret_failed);
+	ckpt_file_close(x.file);
+	ckpt_file_close(y.file);
+	return *ret_failed ? 0 : other;
+}
+
+// What is in packs is read as it was sealed, or not at all: then the seals say it.
+static bool is_same_sealed(const struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b)
+{
+	struct ckpt_seal x, y;
+
+	return a->content == CKPT_CONTENT_CHUNKS && b->content == CKPT_CONTENT_CHUNKS &&
+	       ckpt_manifest_seal(d->a.m, a->index, &x) && ckpt_manifest_seal(d->b.m, b->index, &y) &&
+	       !memcmp(x.sha256, y.sha256, sizeof(x.sha256));
 }
 
 static bool is_other(struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b, const char *path,
@@ -104,7 +159,82 @@ static bool is_other(struct diff *d, const struct ckpt_entry *a, const struct ck
 		return strcmp(a->target, b->target);
 	if (a->type == CKPT_ENTRY_DIR)
 		return false;
-	return a->bytes != b->bytes || (a->bytes && compare_files(d, a, b, path, ret_failed));
+	return a->bytes != b->bytes ||
+	       (a->bytes && !is_same_sealed(d, a, b) && compare_files(d, a, b, path, ret_failed));
+}
+
+// --- Arrays -------------------------------------------------------------------------------------------------------------
+
+static json_t *shape_of(const struct ckpt_array *array)
+{
+	json_t *shape = array->dtype || array->ndim ? ckpt_need(json_array()) : json_null();
+
+	for (unsigned i = 0; i < array->ndim; i++)
+		json_array_append_new(shape, ckpt_need(json_integer((json_int_t)array->shape[i])));
+	return shape;
+}
+
+static json_t *row_of(const char *path, const struct ckpt_array *array)
+{
+	return ckpt_need(json_pack(
+		"{s:o, s:o, s:o, s:o}", "path", ckpt_json_text(path), "array", ckpt_json_text(array->name), "dtype",
+		ckpt_json_text(array->dtype ? ckpt_dtype_name(array->dtype) : NULL), "shape", shape_of(array)));
+}
+
+static char *line_of(const char *name, const struct ckpt_array *array, const struct ckpt_array *was)
+{
+	CLEANUP_FREE char *kind = ckpt_array_kind(array), *was_kind = was ? ckpt_array_kind(was) : NULL;
+
+	if (!was_kind)
+		return ckpt_text("%s  %s", name, kind);
+	return strcmp(kind, was_kind) ? ckpt_text("%s  %s, was %s", name, kind, was_kind) : ckpt_text("%s", name);
+}
+
+struct telling {
+	struct diff *d;
+	struct difference *file;
+};
+
+static void tell(void *arg, char mark, const struct ckpt_array *array, const struct ckpt_array *was)
+{
+	struct difference *file = ((struct telling *)arg)->file;
+	CLEANUP_FREE char *name = ckpt_array_name(array);
+
+	if (ckpt_grow((void **)&file->at, &file->cap, file->count + 1, sizeof(*file->at)))
+		ckpt_need(NULL);
+	file->at[file->count++] = (struct array_difference){mark, line_of(name, array, was), row_of(file->path, array)};
+}
+
+static void count_bytes(void *arg, uint64_t bytes)
+{
+	struct diff *d = ((struct telling *)arg)->d;
+
+	d->bytes += bytes;
+	ckpt_progress_update(d->bytes);
+}
+
+// Of two files that differ. The exit status of a failure, which has been said.
+static int compare_arrays(struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b,
+			  struct difference *file)
+{
+	struct side_file x = {.side = &d->a}, y = {.side = &d->b};
+	struct telling telling = {d, file};
+	struct ckpt_array_diff arrays = {
+		.path = file->path, .buffer = d->buffer, .tell = tell, .progress = count_bytes, .arg = &telling};
+	int rc, failed = 0;
+
+	if (open_file(&x, a, file->path, &failed) && open_file(&y, b, file->path, &failed)) {
+		arrays.a = (struct ckpt_source){a->bytes, read_all, &x};
+		arrays.b = (struct ckpt_source){b->bytes, read_all, &y};
+		rc = ckpt_array_diff(&arrays);
+		if (rc < 0)
+			failed = fail_read(&d->a, file->path, rc);
+		file->known = !rc;
+		d->same_arrays += arrays.same;
+	}
+	ckpt_file_close(x.file);
+	ckpt_file_close(y.file);
+	return failed;
 }
 
 // --- The trees ----------------------------------------------------------------------------------------------------------
@@ -113,6 +243,24 @@ static bool is_other(struct diff *d, const struct ckpt_entry *a, const struct ck
 static bool is_told(const struct ckpt_entry *e)
 {
 	return e->type != CKPT_ENTRY_DIR || !e->child_count;
+}
+
+// What both have. The exit status of a failure, which has been said.
+static int compare_entries(struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b, const char *path)
+{
+	uint64_t before = d->bytes;
+	int status = 0;
+
+	if (is_other(d, a, b, path, &status)) {
+		struct difference *one = add(d, '~', path);
+
+		if (d->arrays && a->type == CKPT_ENTRY_FILE && b->type == CKPT_ENTRY_FILE)
+			status = compare_arrays(d, a, b, one);
+	} else if (a->type != CKPT_ENTRY_DIR) {
+		d->same++;
+	}
+	d->bytes = before + (a->type == CKPT_ENTRY_FILE ? a->bytes : 0);
+	return status;
 }
 
 // What of one step is not in the other; with compare, what is in both.
@@ -135,11 +283,8 @@ static int one_side(struct diff *d, const struct side *here, const struct side *
 		if (!compare)
 			continue;
 		ckpt_manifest_entry(there->m, index, &other);
-		if (is_other(d, &e, &other, path, &status))
-			add(d, '~', path);
-		else if (e.type != CKPT_ENTRY_DIR)
-			d->same++;
-		d->bytes += e.type == CKPT_ENTRY_FILE ? e.bytes : 0;
+		if (compare_entries(d, &e, &other, path))
+			status = 1;
 		ckpt_progress_update(d->bytes);
 	}
 	return status;
@@ -178,16 +323,62 @@ static json_t *paths(const struct diff *d, char mark)
 	return list;
 }
 
+static json_t *rows(const struct diff *d, char mark)
+{
+	json_t *list = ckpt_need(json_array());
+
+	for (size_t i = 0; i < d->count; i++)
+		for (size_t k = 0; k < d->at[i].count; k++)
+			if (d->at[i].at[k].mark == mark)
+				json_array_append(list, d->at[i].at[k].row);
+	return list;
+}
+
+// What changed, and may have arrays or not: it was not compared by them.
+static json_t *unknown(const struct diff *d)
+{
+	json_t *list = ckpt_need(json_array());
+
+	for (size_t i = 0; i < d->count; i++)
+		if (d->at[i].mark == '~' && !d->at[i].known)
+			json_array_append_new(list, ckpt_json_text(d->at[i].path));
+	return list;
+}
+
+static void print_json(const struct diff *d)
+{
+	json_t *answer = ckpt_need(json_pack("{s:o, s:o, s:o, s:I}", "added", paths(d, '+'), "removed", paths(d, '-'),
+					     "changed", paths(d, '~'), "same", (json_int_t)d->same));
+
+	if (d->arrays)
+		json_object_set_new(answer, "arrays",
+				    ckpt_need(json_pack("{s:o, s:o, s:o, s:I, s:o}", "added", rows(d, '+'), "removed",
+							rows(d, '-'), "changed", rows(d, '~'), "same",
+							(json_int_t)d->same_arrays, "unknown", unknown(d))));
+	ckpt_output_json(answer);
+}
+
 static void print(const struct diff *d)
 {
 	if (ckpt_output.json) {
-		ckpt_output_json(
-			ckpt_need(json_pack("{s:o, s:o, s:o, s:I}", "added", paths(d, '+'), "removed", paths(d, '-'),
-					    "changed", paths(d, '~'), "same", (json_int_t)d->same)));
+		print_json(d);
 		return;
 	}
-	for (size_t i = 0; i < d->count; i++)
+	for (size_t i = 0; i < d->count; i++) {
 		printf("%c %s\n", d->at[i].mark, d->at[i].path);
+		for (size_t k = 0; k < d->at[i].count; k++)
+			printf("  %c %s\n", d->at[i].at[k].mark, d->at[i].at[k].line);
+	}
+}
+
+static void free_difference(struct difference *one)
+{
+	for (size_t i = 0; i < one->count; i++) {
+		free(one->at[i].line);
+		json_decref(one->at[i].row);
+	}
+	free(one->at);
+	free(one->path);
 }
 
 static int open_side(const struct ckpt_listing *l, const struct ckpt_operand *o, const char *word, struct side *s)
@@ -239,7 +430,11 @@ static int diff_option(int key __attribute__((unused)), char *arg __attribute__(
 int ckpt_verb_diff(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"arrays", 'a', NULL, 0, "arrays instead of files; comes with arrays, in a later version", 0},
+		{"arrays", 'a', NULL, 0,
+		 "below each changed file: which arrays in it were added, removed and changed (.safetensors, .npy, "
+		 ".npz, "
+		 "what torch.save writes)",
+		 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
@@ -249,6 +444,7 @@ int ckpt_verb_diff(int argc, char **argv)
 		       "said.\v"
 		       "Examples:\n"
 		       "  ckptfs diff /ckpt 1000 2000\n"
+		       "  ckptfs diff --arrays /ckpt 1000 latest\n"
 		       "  ckptfs diff --json /data/run42 latest~1 latest",
 		.options = options,
 		.option = diff_option,
@@ -261,16 +457,13 @@ int ckpt_verb_diff(int argc, char **argv)
 	int rc;
 
 	ckpt_verb_parse(&syntax, argc, argv, &d, &words);
-	if (d.arrays)
-		return ckpt_usage("--arrays", "leave it out: files are compared",
-				  "comes with arrays, in a later version");
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return rc;
 	d.buffer = ckpt_need(malloc((size_t)2 * PIECE));
 	rc = o.count == 2 ? diff(&d, &o) : ckpt_usage("diff", "usage: ckptfs diff [STORE] A B", "wants two steps");
 	for (size_t i = 0; i < d.count; i++)
-		free(d.at[i].path);
+		free_difference(&d.at[i]);
 	free(d.at);
 	free(d.buffer);
 	ckpt_operand_done(&o);

@@ -2,6 +2,7 @@
 #include "tools/verb.h"
 
 #include "core/delete.h"
+#include "core/stored.h"
 #include "core/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
@@ -21,8 +22,9 @@ struct du {
 	struct ckpt_listing l;
 	struct ckpt_operand o;
 	uint64_t logical, raw, trash, staged;
-	uint64_t files; // looked at
-	void *linked;   // inodes with several names that were counted; of tsearch(3)
+	struct ckpt_stored packed; // of the steps; what it has seen is of the trash, too
+	uint64_t files;            // looked at
+	void *linked;              // inodes with several names that were counted; of tsearch(3)
 	int status;
 };
 
@@ -77,11 +79,26 @@ static int add_session(struct du *d, const char *session, uint64_t *sum)
 	return rc;
 }
 
+static int add_packed(struct du *d, struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(step, &m);
+
+	if (rc)
+		return rc;
+	if (ckpt_stored_add(&d->packed, m))
+		ckpt_need(NULL);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
 static void add_step(struct du *d, struct ckpt_step *step, uint64_t *sum)
 {
 	CLEANUP_FREE char *name = ckpt_listing_name(&d->l, step->folder_id, step->name);
 	int rc = add_session(d, step->session, sum);
 
+	if (!rc)
+		rc = add_packed(d, step);
 	if (rc)
 		d->status = ckpt_fail(name, "`ckptfs verify` says what is damaged", "not all of it can be read: %s",
 				      strerror(-rc));
@@ -124,6 +141,19 @@ static uint64_t files_of(struct ckpt_step *const *steps, size_t count)
 	return files;
 }
 
+// Of its chunks those that no other step has.
+static void add_trash(struct du *d, struct ckpt_step *const *deleted, size_t count)
+{
+	struct ckpt_stored steps = d->packed;
+
+	add_steps(d, deleted, count, &d->trash);
+	d->trash += d->packed.out_bytes - steps.out_bytes;
+	steps.seen = d->packed.seen;
+	steps.seen_count = d->packed.seen_count;
+	steps.seen_cap = d->packed.seen_cap;
+	d->packed = steps;
+}
+
 static void whole_store(struct du *d)
 {
 	struct ckpt_step **steps, **deleted;
@@ -136,7 +166,7 @@ static void whole_store(struct du *d)
 	for (size_t i = 0; i < count; i++)
 		d->logical += steps[i]->summary.bytes;
 	add_steps(d, steps, count, &d->raw);
-	add_steps(d, deleted, deleted_count, &d->trash);
+	add_trash(d, deleted, deleted_count);
 	add_staged(d);
 	ckpt_progress_stop();
 	ckpt_step_list_free(steps, count);
@@ -183,25 +213,66 @@ static void named_steps(struct du *d)
 	ckpt_step_list_free(steps, count);
 }
 
+// With what was saved by those codecs that are in use.
+static json_t *codecs(const struct du *d)
+{
+	json_t *all = ckpt_need(json_object());
+
+	for (unsigned i = 0; i < CKPT_STORED_CODECS; i++) {
+		json_int_t in = (json_int_t)d->packed.codecs[i].in_bytes,
+			   out = (json_int_t)d->packed.codecs[i].out_bytes;
+
+		if (in && json_object_set_new(all, ckpt_codec_name((enum ckpt_codec_id)i),
+					      json_pack("{s:I, s:I}", "in_bytes", in, "out_bytes", out)))
+			ckpt_need(NULL);
+	}
+	return all;
+}
+
+static json_t *answer(const struct du *d)
+{
+	bool all = !d->o.count;
+	json_int_t packed = (json_int_t)d->packed.out_bytes, raw = (json_int_t)d->raw;
+
+	return ckpt_need(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:n, s:o, s:o}", "logical_bytes",
+				   (json_int_t)d->logical, "stored_bytes", raw + packed, "raw_bytes", raw,
+				   "packed_bytes", packed, "deduplicated_bytes", (json_int_t)d->packed.again_bytes,
+				   "trash_bytes", all ? json_integer((json_int_t)d->trash) : json_null(),
+				   "garbage_bytes", "staged_bytes",
+				   all ? json_integer((json_int_t)d->staged) : json_null(), "codecs", codecs(d)));
+}
+
+static void print_codecs(struct ckpt_table *t, json_t *all)
+{
+	const char *name;
+	json_t *codec;
+
+	json_object_foreach(all, name, codec)
+	{
+		json_int_t out = json_integer_value(json_object_get(codec, "out_bytes")),
+			   in = json_integer_value(json_object_get(codec, "in_bytes"));
+		CLEANUP_FREE char *what = ckpt_text("packed/%s", name), *bytes = ckpt_text("%lld", (long long)out);
+		char size[CKPT_SIZE_MAX], before[CKPT_SIZE_MAX];
+		CLEANUP_FREE char *meaning =
+			ckpt_text("of that, by this codec; before it was %s", ckpt_size_text((uint64_t)in, before));
+
+		ckpt_table_row(t, (const char *const[]){what, ckpt_size_text((uint64_t)out, size), bytes, meaning});
+	}
+}
+
 static void print(const struct du *d)
 {
 	static const char *const meaning[][2] = {
 		{"logical_bytes", "what the files of the steps hold"},
 		{"stored_bytes", "what the disk has for them"},
 		{"raw_bytes", "of that, files as they were written, those of older versions too"},
-		{"packed_bytes", "of that, encoded chunks"},
-		{"deduplicated_bytes", "saved: chunks that were there already"},
+		{"packed_bytes", "of that, encoded chunks in packs"},
+		{"deduplicated_bytes", "saved: chunks that were in packs already"},
 		{"trash_bytes", "deleted steps that can be had back"},
 		{"garbage_bytes", "what nothing needs"},
 		{"staged_bytes", "steps that are not completed"},
 	};
-	bool all = !d->o.count;
-	// Nothing is packed in this version: what only chunks can tell is not known.
-	json_t *row = ckpt_need(json_pack(
-		"{s:I, s:I, s:I, s:n, s:n, s:o, s:n, s:o, s:{}}", "logical_bytes", (json_int_t)d->logical,
-		"stored_bytes", (json_int_t)d->raw, "raw_bytes", (json_int_t)d->raw, "packed_bytes",
-		"deduplicated_bytes", "trash_bytes", all ? json_integer((json_int_t)d->trash) : json_null(),
-		"garbage_bytes", "staged_bytes", all ? json_integer((json_int_t)d->staged) : json_null(), "codecs"));
+	json_t *row = answer(d);
 	struct ckpt_table *t;
 
 	if (ckpt_output.json) {
@@ -224,6 +295,7 @@ static void print(const struct du *d)
 						  what, ckpt_size_text((uint64_t)json_integer_value(value), size),
 						  bytes, meaning[i][1]});
 	}
+	print_codecs(t, json_object_get(row, "codecs"));
 	ckpt_table_print(t);
 	json_decref(row);
 }
@@ -257,6 +329,7 @@ int ckpt_verb_du(int argc, char **argv)
 		ckpt_listing_close(&d.l);
 	}
 	tdestroy(d.linked, free);
+	ckpt_stored_done(&d.packed);
 	ckpt_operand_done(&d.o);
 	return d.status;
 }

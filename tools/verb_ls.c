@@ -218,10 +218,13 @@ static void print_steps(json_t *rows)
 	ckpt_table_column(t, "VERSION", CKPT_RIGHT);
 	ckpt_table_column(t, "FILES", CKPT_RIGHT);
 	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
+	ckpt_table_column(t, "STORED", CKPT_RIGHT);
 	ckpt_table_column(t, "COMMITTED", CKPT_LEFT);
 	json_array_foreach(rows, i, row)
 	{
-		char version[24], files[24], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
+		char version[24], files[24], size[CKPT_SIZE_MAX], stored[CKPT_SIZE_MAX];
+		char at[CKPT_TIME_MAX];
+		bool known = json_is_integer(json_object_get(row, "stored_bytes"));
 		bool temporary = json_is_true(json_object_get(row, "temporary"));
 		bool pinned = json_is_true(json_object_get(row, "pinned"));
 
@@ -233,6 +236,7 @@ static void print_steps(json_t *rows)
 							       : text_of(row, "state"),
 						   number_of(row, "version") ? version : "-", files,
 						   ckpt_size_text(number_of(row, "bytes"), size),
+						   known ? ckpt_size_text(number_of(row, "stored_bytes"), stored) : "-",
 						   time_of(row, "committed_at", at)});
 	}
 	ckpt_table_print(t);

@@ -4,10 +4,10 @@
 // no byte of it, or here.
 #include "tools/verb.h"
 
-#include "core/clone.h"
 #include "core/commit.h"
 #include "core/folders.h"
 #include "core/move.h"
+#include "core/share.h"
 #include "core/stage.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -248,6 +248,7 @@ struct get {
 	int to;           // the directory that is filled
 	void *links;      // of tsearch(3)
 	uint64_t files, bytes, total;
+	uint64_t shown; // by the bar
 };
 
 static int by_ino(const void *a, const void *b)
@@ -272,25 +273,28 @@ static int link_again(struct get *g, const struct ckpt_entry *e, const char *pat
 	return linkat(g->to, (*found)->path, g->to, path, 0) ? -errno : 1;
 }
 
+// Of a file in packs: a piece of it is there.
+static bool got_piece(void *arg, uint64_t bytes)
+{
+	struct get *g = arg;
+
+	g->shown += bytes;
+	ckpt_progress_update(g->shown);
+	return !stopped;
+}
+
 static int get_file(struct get *g, const struct ckpt_entry *e, const char *path)
 {
+	const struct ckpt_share_progress progress = {.go_on = got_piece, .arg = g};
 	int rc = e->nlink > 1 ? link_again(g, e, path) : 0;
-	CLEANUP_FD int in = -1;
-	CLEANUP_FD int out = -1;
-	struct statx stx;
 
 	if (rc)
 		return MIN(rc, 0);
-	rc = ckpt_step_open_raw(g->step, g->m, e->index, &in);
-	if (rc)
-		return rc;
-	out = ckpt_sys.open(g->to, path, O_RDWR | O_CREAT | O_EXCL, 0600);
-	if (out < 0)
-		return out;
-	rc = statx(in, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &stx) ? -errno : ckpt_clone_file(in, out, &stx, false);
+	rc = ckpt_share_copy_entry(g->step, g->m, e->index, g->to, path, &progress);
 	g->files++;
 	g->bytes += e->bytes;
-	ckpt_progress_update(g->bytes);
+	g->shown = g->bytes;
+	ckpt_progress_update(g->shown);
 	return rc;
 }
 

@@ -1,6 +1,7 @@
 // seal: now what a mount does behind.
 #include "tools/verb.h"
 
+#include "core/lock.h"
 #include "core/seal.h"
 #include "core/util.h"
 #include "tools/act.h"
@@ -23,16 +24,18 @@ struct seal {
 	uint64_t files, bytes, done;
 };
 
+static uint64_t at_rest_done; // of the bar: what is at rest is read by this process
+static struct ckpt_lock bar_lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
+
 static bool show(void *arg, uint64_t bytes)
 {
 	uint64_t *done = arg;
+	LOCK_SCOPE(&bar_lock);
 
 	*done += bytes;
 	ckpt_progress_update(*done);
 	return true;
 }
-
-static uint64_t at_rest_done; // of the bar: what is at rest is read by this process
 
 static int seal_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
 {

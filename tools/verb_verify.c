@@ -9,6 +9,7 @@
 #include "core/util.h"
 #include "core/uuid.h"
 #include "tools/check.h"
+#include "tools/check_packs.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -28,6 +29,7 @@ struct found {
 
 struct verify {
 	struct ckpt_listing l;
+	struct ckpt_packs *packs;
 	bool read_data, repair_index;
 	struct found *found;
 	size_t count, cap;
@@ -245,6 +247,7 @@ static void check_version(struct verify *v, size_t i)
 {
 	struct found *f = &v->found[i];
 	const struct ckpt_check check = {.store = v->l.store,
+					 .packs = v->packs,
 					 .read_data = v->read_data,
 					 .bad = bad,
 					 .progress = progress,
@@ -299,6 +302,16 @@ static void check_records(struct verify *v)
 		check_version(v, i);
 		free(TAKE_PTR(v->step));
 	}
+}
+
+// --- Packs --------------------------------------------------------------------------------------------------------------
+
+static void check_unnamed_packs(struct verify *v)
+{
+	int rc = ckpt_packs_each(v->packs, bad, v);
+
+	if (rc)
+		bad(v, "packs", strerror(-rc));
 }
 
 // --- The index ----------------------------------------------------------------------------------------------------------
@@ -464,9 +477,12 @@ static int run(struct verify *v, const struct ckpt_operand *o)
 	if (rc)
 		return rc;
 	ckpt_progress_start("verify", expected(v), v->read_data);
+	v->packs = ckpt_packs_new(v->l.store);
 	check_records(v);
-	if (!v->keys)
+	if (!v->keys) {
+		check_unnamed_packs(v);
 		check_index(v);
+	}
 	ckpt_progress_stop();
 	return report(v);
 }
@@ -518,6 +534,7 @@ int ckpt_verb_verify(int argc, char **argv)
 		free(v.keys[i]);
 	free(v.found);
 	free(v.keys);
+	ckpt_packs_free(v.packs);
 	ckpt_listing_close(&v.l);
 	ckpt_operand_done(&o);
 	return rc;

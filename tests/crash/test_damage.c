@@ -50,16 +50,13 @@ static void describe_bytes(FILE *out, struct ckpt_step *step, struct ckpt_manife
 {
 	uint8_t digest[CKPT_SHA256_LEN], data[16384];
 	char hex[CKPT_SHA256_HEX_LEN + 1];
-	int fd = -1, rc = ckpt_step_open_raw(step, m, e->index, &fd);
-	ssize_t n;
+	ssize_t n = ckpt_staged_read(step, m, e->index, data, sizeof(data));
 
-	if (rc) {
-		fprintf(out, " error %d", rc);
+	if (n < 0) {
+		fprintf(out, " error %zd", n);
 		return;
 	}
-	n = ckpt_sys.pread(fd, data, sizeof(data), 0);
-	ckpt_sys.close(fd);
-	ck_assert(n >= 0 && n < (ssize_t)sizeof(data));
+	ck_assert(n < (ssize_t)sizeof(data));
 	ckpt_sha256(data, (size_t)n, digest);
 	ckpt_hex(digest, sizeof(digest), hex);
 	fprintf(out, " %zd %s", n, hex);

@@ -1,4 +1,4 @@
-// Sealing when any call behind ckpt_sys, of libc, of the backend or any allocation fails, once or from then on: what is sealed is
+// Sealing, by one and by two, when any call behind ckpt_sys, of libc, of the backend or any allocation fails, once or from then on: what is sealed is
 // right, nothing of the step is lost, and a second attempt seals the rest.
 #include "tests/support/allocfault.h"
 #include "tests/support/callfault.h"
@@ -7,6 +7,7 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
+#include "core/chunk.h"
 #include "core/hash.h"
 #include "core/seal.h"
 #include "core/sys.h"
@@ -16,9 +17,11 @@
 
 #define FAULTS_MAX 1000
 
+// Of a size that its format is asked for, and like a zip file to begin with, which has to be read at its end.
+static char zip[CKPT_CHUNK_ARRAY_MIN + 1];
 static const struct {
 	const char *path, *text;
-} files[] = {{"config", "text"}, {"model", "weights"}, {"sub/a", "a"}, {"sub/empty", ""}};
+} files[] = {{"config", "text"}, {"model", "weights"}, {"model.zip", zip}, {"sub/a", "a"}, {"sub/empty", ""}};
 
 struct trial {
 	char dir[PATH_MAX];
@@ -29,6 +32,8 @@ struct trial {
 
 static void prepare(struct trial *t)
 {
+	memset(zip, 'x', sizeof(zip) - 1);
+	memcpy(zip, "PK\3\4", 4);
 	t->descriptors = ckpt_open_descriptors();
 	ckpt_save_init(t->dir);
 	t->s = ckpt_save_open(t->dir);
@@ -95,9 +100,9 @@ static void check_answer(struct trial *t, int rc)
 	ckpt_temp_empty(t->dir, true);
 }
 
-static int seal(struct trial *t)
+static int seal(struct trial *t, unsigned readers)
 {
-	int rc = ckpt_seal(t->step, &(struct ckpt_seal_how){0});
+	int rc = ckpt_seal(t->step, &(struct ckpt_seal_how){.readers = readers});
 
 	ckpt_save_settle(t->s);
 	return rc;
@@ -130,9 +135,13 @@ static void begin_alloc(uint64_t n, int way)
 	ckpt_allocfault_begin(n, way);
 }
 
+#define BY_ONE_AND_BY_TWO 2
+
 // The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many.
-static void each(void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int way, uint64_t least, int only)
+static void each(void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int loop, uint64_t least, int only)
 {
+	int way = loop / BY_ONE_AND_BY_TWO;
+	unsigned readers = 1 + (unsigned)loop % BY_ONE_AND_BY_TWO;
 	uint64_t count = 0, n = 1;
 
 	for (; n == 1 || count >= n - 1; n++) {
@@ -142,7 +151,7 @@ static void each(void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int 
 		ck_assert_uint_lt(n, FAULTS_MAX);
 		prepare(&t);
 		begin(n, way);
-		rc = seal(&t);
+		rc = seal(&t, readers);
 		count = end();
 		ck_assert_msg(!rc || !only || rc == only, "%s", strerror(-rc));
 		check_answer(&t, rc);
@@ -173,9 +182,9 @@ int main(void)
 	Suite *suite = suite_create("seal faults");
 	TCase *tcase = tcase_create("faults");
 
-	tcase_add_loop_test(tcase, calls_behind_the_seam, 0, 2 * ckpt_sysfault_kinds());
-	tcase_add_loop_test(tcase, calls_of_libc, 0, 2);
-	tcase_add_loop_test(tcase, allocations, 0, 2);
+	tcase_add_loop_test(tcase, calls_behind_the_seam, 0, BY_ONE_AND_BY_TWO * 2 * ckpt_sysfault_kinds());
+	tcase_add_loop_test(tcase, calls_of_libc, 0, BY_ONE_AND_BY_TWO * 2);
+	tcase_add_loop_test(tcase, allocations, 0, BY_ONE_AND_BY_TWO * 2);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

@@ -428,8 +428,11 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["save"], ["save", "STORE"], ["save", "STORE", ".", "a", "b"], ["get"], ["get", "STORE", "1000"], ["get", "STORE", "1000", "a", "b"], ["begin"], ["begin", "STORE"],
          ["commit"], ["commit", "STORE"], ["commit", "STORE", "1", "2"], ["resume"], ["resume", "STORE"], ["latest", "STORE", "a", "b"], ["latest", "--by", "nosuch", "STORE"],
          ["verify", "--nosuch", "STORE"], ["config", "STORE", "nosuch"], ["config", "STORE", "trash=soon"], ["config", "STORE", "trash", "marker"], ["wait", "STORE", "1", "2"],
-         ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "--idle", "STORE"], ["seal", "STORE", "trash/1"], ["seal", "STORE", "1000/config.json"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
-         ["diff", "--arrays", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
+         ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "--idle", "STORE"], ["seal", "STORE", "trash/1"], ["seal", "STORE", "1000/config.json"],
+         ["cool"], ["cool", "STORE"], ["cool", "STORE", "trash/1"], ["warm", "STORE"], ["warm", "STORE", "1000/config.json"], ["warm", "--only"], ["warm", "--only", "", "STORE", "1000"],
+         ["mount", "-o", "target_data_file_size=2GiB", "STORE", "a"], ["gc", "STORE", "1000"], ["gc", "--grace", "soon", "STORE"], ["gc", "--grace", "-1s", "STORE"],
+         ["index"], ["index", "STORE"], ["index", "check", "STORE", "1000"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
+         ["diff", "--arrays=1", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
          ["mount", "-o", "hot=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"]]
 REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "STORE", "1000/nosuch"], ["ls", "STORE", "trash/1000"], ["info", "STORE", "1000/a/b"],
            ["cat", "STORE", "1000", "nosuch"], ["cat", "STORE", "1000", "params"], ["verify", "STORE", "nosuch"], ["abort", "STORE", "nosuch"],
@@ -437,7 +440,8 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["info", "STORE", "3000"], ["ls", "/dev/null"], ["rm", "STORE", "nosuch"], ["rm", "STORE", "3000"], ["mv", "STORE", "nosuch", "x"], ["mv", "STORE", "1000", "2000"],
            ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
            ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
-           ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"]]
+           ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
+           ["cool", "STORE", "nosuch"], ["warm", "STORE", "1000", "nosuch"], ["cool", "STORE", "3000"]]
 
 
 @pytest.mark.parametrize("status, words", [(2, w) for w in WRONG] + [(1, w) for w in REFUSED], ids=lambda x: " ".join(x) if isinstance(x, list) else str(x))

@@ -1,6 +1,7 @@
 """Deleting steps and having them back, by verbs: with a mount and without one."""
 
 import os
+import shutil
 import subprocess
 import time
 
@@ -101,6 +102,21 @@ def test_what_is_open_of_a_deleted_step_can_be_read_to_its_end(mount, stage, com
     assert set(os.listdir(folder)) >= {path.split("/")[0] for path in made}
     os.close(folder)
     assert not (mount / "1000").exists()
+
+
+def test_a_step_that_rm_r_has_removed_comes_back_whole_while_a_file_of_it_is_open(mount, saved, ckptfs, store):
+    """The kernel never again lists a directory that it has removed, and knows it as long as what was in it is open."""
+    before = trees.describe(mount / "1000", inodes=True)
+    held = os.open(mount / "1000/params/layer_1/w1.bin", os.O_RDONLY)
+    shutil.rmtree(mount / "1000")
+    assert mount.listing() == ["2000", "a"]
+    ckptfs("undelete", store, "1000")
+    assert trees.describe(mount / "1000", inodes=True) == before
+    assert os.pread(held, 1 << 20, 0) == saved["1000"]["params/layer_1/w1.bin"]
+    os.close(held)
+    shutil.rmtree(mount / "1000")
+    ckptfs("undelete", store, "1000")
+    assert trees.describe(mount / "1000", inodes=True) == before and mount.errors() == []
 
 
 def test_deleted_for_good_is_gone_from_the_disk(mount, saved, where, ckptfs, store):

@@ -1,9 +1,11 @@
-"""diff: the files of two steps that differ."""
+"""diff: the files of two steps that differ, and the arrays in them."""
 
 import json
 import os
 
+import numpy
 import pytest
+from safetensors.numpy import save_file
 
 from support import trees
 
@@ -86,7 +88,67 @@ def test_a_file_that_cannot_be_read_is_a_failure(mount, pair, store, ckptfs):
     assert done.stderr.splitlines()[0] == "ckptfs: 2/bytes: cannot be read: Input/output error" and len(done.stderr.splitlines()) == 2
 
 
-@pytest.mark.parametrize("words, status", [(["1"], 2), (["1", "2", "3"], 2), (["--arrays", "1", "2"], 2), (["1", "9"], 1), (["1/size", "2"], 2), (["1", "trash/2"], 1)])
+@pytest.mark.parametrize("words, status", [(["1"], 2), (["1", "2", "3"], 2), (["1", "9"], 1), (["1/size", "2"], 2), (["1", "trash/2"], 1)])
 def test_wrong_use_is_refused(mount, pair, store, ckptfs, words, status):
     done = ckptfs("diff", store, *words, check=False)
     assert done.returncode == status and done.stdout == "" and len(done.stderr.splitlines()) == 2, done.stderr
+
+
+ESCAPE = "\x1b[31m\u0085\u00e9"
+LARGE = numpy.random.default_rng(1).random((600, 600))
+
+
+@pytest.fixture
+def models(mount, commit, scratch):
+    """Steps 1 and 2: files of arrays, that differ in each way in which they can."""
+    other = LARGE.copy()
+    other[-1, -1] += 1
+    tensors = {
+        "1": {"same": LARGE, "moved": LARGE + 1, "bytes": LARGE, "dtype": numpy.zeros(8, "f4"), "shape": numpy.zeros((2, 4)), "gone": numpy.ones(3, "i8"), "empty": numpy.zeros((0, 3)), ESCAPE: numpy.zeros(3, "i1")},
+        "2": {"a": LARGE, "same": LARGE, "moved": LARGE + 1, "bytes": other, "dtype": numpy.zeros(8, "i4"), "shape": numpy.zeros((4, 2)), "new": numpy.ones((2, 5), "f2"), "empty": numpy.zeros((0, 3)), ESCAPE: numpy.ones(3, "i1")}}
+    for name in ("1", "2"):
+        top = mount / name
+        top.mkdir()
+        save_file(tensors[name], top / "a.safetensors")
+        save_file({"w": LARGE}, top / "header.safetensors", metadata={"step": name})
+        numpy.savez(top / "b.npz", w=LARGE, v=numpy.full(5, int(name)), objects=numpy.array([{}, name], dtype=object))
+        numpy.save(top / "c.npy", numpy.asfortranarray(LARGE) if name == "1" else LARGE)
+        numpy.save(top / "d.npy", LARGE)
+        trees.write(top / "words", name.encode() * 5)
+        trees.write(top / "one.npy", (top / "d.npy").read_bytes() if name == "1" else b"no array")
+        commit(top)
+
+
+def row(path, array, dtype, *shape):
+    return {"path": path, "array": array, "dtype": dtype, "shape": list(shape)}
+
+
+def test_diff_names_the_arrays_that_differ(mount, models, store, ckptfs):
+    got, status = answer(ckptfs, "--arrays", store, "1", "2")
+    arrays = got.pop("arrays")
+    assert got == {"added": [], "removed": [], "changed": ["a.safetensors", "b.npz", "c.npy", "header.safetensors", "one.npy", "words"], "same": 1} and status == 1
+    assert arrays == {
+        "added": [row("a.safetensors", "a", "f64", 600, 600), row("a.safetensors", "new", "f16", 2, 5)],
+        "removed": [row("a.safetensors", "gone", "i64", 3)],
+        "changed": [row("a.safetensors", ESCAPE, "i8", 3), row("a.safetensors", "bytes", "f64", 600, 600), row("a.safetensors", "dtype", "i32", 8), row("a.safetensors", "shape", "f64", 4, 2),
+                    row("b.npz", "v", "i64", 5), row("c.npy", "c", "f64", 600, 600)],
+        "same": 3 + 1 + 1, "unknown": ["one.npy", "words"]}
+    back = answer(ckptfs, "--arrays", store, "2", "1")[0]["arrays"]
+    assert back["added"] == arrays["removed"] and back["removed"] == arrays["added"] and back["same"] == arrays["same"]
+    assert answer(ckptfs, "--arrays", store, "1", "1") == ({"added": [], "removed": [], "changed": [], "same": 7, "arrays": {"added": [], "removed": [], "changed": [], "same": 0, "unknown": []}}, 0)
+    assert answer(ckptfs, store, "1", "2") == (got, 1), "without the option nothing is said of arrays"
+
+
+def test_diff_prints_arrays_below_their_files(mount, models, store, ckptfs):
+    done = ckptfs("diff", "-a", store, "1", "2", check=False)
+    assert done.returncode == 1 and done.stdout.splitlines() == [
+        "~ a.safetensors", "  ~ \\x1b[31m\\x85\u00e9", "  + a  f64 [600, 600]", "  ~ bytes", "  ~ dtype  i32 [8], was f32 [8]", "  - gone  i64 [3]", "  + new  f16 [2, 5]", "  ~ shape  f64 [4, 2], was f64 [2, 4]",
+        "~ b.npz", "  ~ v", "~ c.npy", "  ~ c  f64 [600, 600], was f64 [600, 600] by columns", "~ header.safetensors", "~ one.npy", "~ words"]
+
+
+def test_an_array_that_cannot_be_read_is_a_failure(mount, models, store, ckptfs):
+    mount.umount()
+    for lost in (store / "sessions").glob("*/a.safetensors"):
+        os.truncate(lost, lost.stat().st_size - 1)
+    done = ckptfs("diff", "--arrays", store, "1", "2", check=False)
+    assert done.returncode == 1 and done.stdout == "" and "1/a.safetensors: cannot be read: Input/output error" in done.stderr, done.stderr

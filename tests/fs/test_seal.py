@@ -1,14 +1,18 @@
 """Sealing: what a mount does behind, what of it is seen, what verify makes of it, and its ends."""
 
 import hashlib
+import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
 
+import numpy
 import pytest
+from safetensors.numpy import save_file
 
 from support import trees
 from support.mounting import errno_name, wait_until
@@ -103,6 +107,54 @@ def test_verify_finds_each_flipped_byte_of_what_is_sealed(mount, store, commit, 
         flip(raw, at)
     flip(raw_of(store, "config"), 2)
     assert [b["path"] for b in ckptfs.json("verify", "--read-data", store, check=False)["bad"]] == ["config", "link"]
+
+
+def place_in_safetensors(path, name):
+    """Where in the file its bytes are."""
+    data = path.read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    begin, end = json.loads(data[8:8 + length])[name]["data_offsets"]
+    return 8 + length + begin, end - begin
+
+
+def place_in_npz(path, array):
+    """By its bytes, which are there once."""
+    data = path.read_bytes()
+    assert data.count(array.tobytes()) == 1
+    return data.index(array.tobytes()), array.nbytes
+
+
+# Chunk ids are what packs and deduplication go by. What of them is seen from outside: verify names the chunk in which a byte has changed, and
+# the SHA-256 of each is in what the store keeps of the step.
+def test_a_frozen_array_is_the_same_chunks_in_other_files(mount, store, commit, sealed, ckptfs):
+    frozen = numpy.random.default_rng(1).random((3, CHUNK // 8 + 11))  # 12 MiB and 264 bytes
+    top = mount / "1000"
+    top.mkdir()
+    save_file({"frozen": frozen, "w": numpy.zeros(5, "f4")}, top / "a.safetensors")
+    save_file({"adapter": numpy.ones(50000), "frozen": frozen, "z": numpy.ones(3, "i1")}, top / "b.safetensors", metadata={"step": "2000"})
+    numpy.savez(top / "c.npz", first=numpy.ones(20000), frozen=frozen)
+    numpy.save(top / "d.npy", frozen)
+    commit(top)
+    sealed("1000")
+    places = {"a.safetensors": place_in_safetensors(top / "a.safetensors", "frozen"), "b.safetensors": place_in_safetensors(top / "b.safetensors", "frozen"),
+              "c.npz": place_in_npz(top / "c.npz", frozen), "d.npy": (top.joinpath("d.npy").stat().st_size - frozen.nbytes, frozen.nbytes)}
+    assert len({at for at, _ in places.values()}) == 4, "it stands somewhere else in each"
+    assert all(length == frozen.nbytes for _, length in places.values())
+    for chunk in range(0, frozen.nbytes, CHUNK):
+        last = min(chunk + CHUNK, frozen.nbytes)
+        for byte in (chunk, last - 1):
+            for name, (at, _) in places.items():
+                flip(raw_of(store, name), at + byte)
+            bad = {b["path"]: b["problem"] for b in ckptfs.json("verify", "--read-data", store, check=False)["bad"]}
+            assert bad.keys() == places.keys()
+            for name, (at, _) in places.items():
+                assert f"the first at bytes {at + chunk} to {at + last - 1}" in bad[name]
+                flip(raw_of(store, name), at + byte)
+    kept = b"".join(p.read_bytes() for p in [*(store / "steps").rglob("*"), *(store / "m").rglob("*")] if p.is_file())
+    data = frozen.tobytes()
+    for chunk in range(0, len(data), CHUNK):
+        assert kept.count(hashlib.sha256(data[chunk:chunk + CHUNK]).digest()) == 4
+    assert ckptfs.json("verify", "--read-data", store)["bad"] == []
 
 
 @pytest.mark.parametrize("options", ["seal=no"], indirect=True)

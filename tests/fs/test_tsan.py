@@ -7,7 +7,7 @@ import pytest
 from support import sanitized
 from support.fixtures import FULL, SLOW
 
-PROGRAMS = ["test_backend_threads", "test_indexer", "test_move", "test_seal"]
+PROGRAMS = ["test_backend_threads", "test_indexer", "test_move", "test_seal", "test_seal_readers"]
 PART = ["test_main_job.py::test_many_writers_at_once_in_one_step", "test_model.py::test_what_failed_once",
         "test_commit_writers.py::test_leftover_of_a_fork_is_committed_as_a_private_copy_and_cannot_change_it",
         "test_commit_signals.py::TestLongWait::test_what_changes_the_step_waits_for_the_commit_and_then_finds_it_committed",

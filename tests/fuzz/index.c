@@ -49,6 +49,27 @@ static int put_row(struct ckpt_index *ix, unsigned i)
 	return ckpt_index_put(ix, s.name, &s, manifest, len);
 }
 
+#define CHUNKS 10
+
+static struct ckpt_chunk chunk_of(unsigned i)
+{
+	struct ckpt_chunk chunk = {.bytes = 10 + i, .offset = 32 + 20 * (uint64_t)i, .how = {.bytes = 10 + i}};
+
+	ckpt_sha256(&i, sizeof(i), chunk.id);
+	return chunk;
+}
+
+static const struct ckpt_pack pack = {.id = {7}, .bytes = 1000};
+
+static int put_pack(struct ckpt_index *ix)
+{
+	struct ckpt_chunk chunks[CHUNKS];
+
+	for (unsigned i = 0; i < CHUNKS; i++)
+		chunks[i] = chunk_of(i);
+	return ckpt_index_put_pack(ix, &pack, chunks, CHUNKS);
+}
+
 static void make_image(void)
 {
 	struct ckpt_index *ix;
@@ -59,6 +80,7 @@ static void make_image(void)
 	fuzz_assert(!ckpt_index_open(dir, CKPT_SAMPLE_STORE, false, &ix, &fresh));
 	for (unsigned i = 0; i < ROWS; i++)
 		fuzz_assert(!put_row(ix, i));
+	fuzz_assert(!put_pack(ix));
 	ckpt_index_close(ix);
 	fd = open(file, O_RDONLY | O_CLOEXEC);
 	fuzz_assert(fd >= 0 && !fstat(fd, &st));
@@ -122,6 +144,22 @@ static void check_manifests(struct ckpt_index *ix)
 	}
 }
 
+// A changed bit of a key makes it that of another chunk, which nobody has: a miss.
+static void check_chunks(struct ckpt_index *ix)
+{
+	for (unsigned i = 0; i < CHUNKS; i++) {
+		struct ckpt_chunk expected = chunk_of(i), chunk;
+		struct ckpt_pack in;
+		int rc = ckpt_index_chunk(ix, expected.id, &chunk, &in);
+
+		fuzz_assert(!rc || rc == -ENOENT || rc == -EBADMSG || rc == -EIO);
+		fuzz_assert(rc || (chunk.bytes == expected.bytes && chunk.offset == expected.offset &&
+				   chunk.how.bytes == expected.how.bytes && !chunk.how.codec &&
+				   in.bytes == pack.bytes && !memcmp(in.id, pack.id, sizeof(in.id))));
+	}
+	(void)ckpt_index_drop_packs(ix, &pack, 1);
+}
+
 static void try_index(void)
 {
 	struct ckpt_index_stat stat;
@@ -135,6 +173,7 @@ static void try_index(void)
 	fuzz_assert(rc == 0 || rc == -EBADMSG || rc == -EIO);
 	fuzz_assert(!fresh || !rows);
 	check_manifests(ix);
+	check_chunks(ix);
 	(void)ckpt_index_stat(ix, &stat);
 	if (put_row(ix, 99)) {
 		fuzz_assert(!ckpt_index_reset(ix));

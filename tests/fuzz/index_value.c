@@ -6,6 +6,28 @@
 #include "core/index_value.h"
 #include "core/util.h"
 
+static void try_chunk(const void *key, size_t key_len, const void *value, size_t len)
+{
+	uint8_t again[CKPT_INDEX_CHUNK_BYTES];
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+	uint32_t count;
+	int rc = ckpt_index_value_read_chunk(key, key_len, value, len, &chunk, &pack);
+
+	fuzz_assert(rc == 0 || rc == -EBADMSG);
+	if (!rc) {
+		fuzz_assert(key_len == 1 + CKPT_SHA256_LEN &&
+			    !memcmp((const char *)key + 1, chunk.id, CKPT_SHA256_LEN));
+		fuzz_assert(chunk.bytes && chunk.bytes <= CKPT_CHUNK_BYTES_MAX && !chunk.pack);
+		fuzz_assert(chunk.offset <= pack.bytes && chunk.how.bytes <= pack.bytes - chunk.offset);
+		ckpt_index_chunk_write(&chunk, &pack, again);
+		fuzz_assert(!memcmp(again, (const char *)value + CKPT_INDEX_CHECKSUM_BYTES, sizeof(again)));
+	}
+	rc = ckpt_index_value_read_pack(key, key_len, value, len, &pack, &count);
+	fuzz_assert(rc == 0 || rc == -EBADMSG);
+	fuzz_assert(rc || pack.bytes <= CKPT_PACK_BYTES_MAX);
+}
+
 static void try_row(const void *key, size_t key_len, const void *value, size_t len)
 {
 	char step_key[CKPT_STEP_KEY_MAX], again[CKPT_STEP_KEY_MAX];
@@ -17,6 +39,7 @@ static void try_row(const void *key, size_t key_len, const void *value, size_t l
 
 	fuzz_assert(rc == 0 || rc == -EBADMSG);
 	fuzz_assert(rc || payload_len + CKPT_INDEX_CHECKSUM_BYTES == len);
+	try_chunk(key, key_len, value, len);
 	rc = ckpt_index_value_read_version(key, key_len, value, len, step_key, &s);
 	fuzz_assert(rc == 0 || rc == -EBADMSG);
 	if (rc)

@@ -22,6 +22,7 @@ SUITES = {
     "core/copy.c": ("test_commit_leftovers", "crash_test_commit"),
     "core/delete.c": ("test_delete", "crash_test_delete"),
     "core/draft.c": ("test_draft", "crash_test_draft"),
+    "core/file.c": ("test_gc",),
     "core/index_dir.c": ("test_index",),
     "core/scan.c": ("test_scan",),
     "core/share.c": ("test_share", "test_reopen"),

@@ -1,6 +1,7 @@
 #include "tests/support/amends.h"
 
 #include "core/amend.h"
+#include "core/cool.h"
 #include "core/manifest.h"
 #include "core/seal.h"
 #include "core/sys.h"
@@ -13,11 +14,13 @@
 
 #define NAME "1000"
 #define AGAIN ".again-1"
+#define TICK_NS 10000000
 #define END CKPT_AMEND_ACTS + 1
 
-enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, SEAL, REMOVE };
+enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE, SEAL, COOL, WARM };
 
-enum { SEALED_FIRST = 6, UNSEALED = 9, SEALED_AGAIN = 11 }; // after so many acts
+// After so many acts.
+enum { SEALED_FIRST = 6, UNSEALED = 9, SEALED_AGAIN = 11, COOLED = 12, UNSEALED_AGAIN = 13, WARMED = 14 };
 
 static const struct {
 	enum kind kind;
@@ -26,7 +29,8 @@ static const struct {
 	{ADD_FILE, "late", "late"},   {ADD_DIR, "more", NULL},    {ADD_FILE, "more/x", "deep"},
 	{ADD_LINK, "more/link", "x"}, {REPLACE, "late", "later"}, {SEAL, "", NULL},
 	{REMOVE, "more", NULL},       {REMOVE, "config", NULL},   {ADD_FILE, "config", "new"},
-	{ADD_FILE, "sub/empty", ""},  {SEAL, "", NULL},
+	{ADD_FILE, "sub/empty", ""},  {SEAL, "", NULL},           {COOL, "", NULL},
+	{ADD_FILE, "cold", "late"},   {WARM, "", NULL},
 };
 
 // What the step has from one act on and until another.
@@ -41,7 +45,7 @@ static const struct {
 	{"late", CKPT_ENTRY_FILE, "late", 1, 5},      {"late", CKPT_ENTRY_FILE, "later", 5, END},
 	{"more", CKPT_ENTRY_DIR, NULL, 2, 7},         {"more/x", CKPT_ENTRY_FILE, "deep", 3, 7},
 	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 7}, {"config", CKPT_ENTRY_FILE, "new", 9, END},
-	{"sub/empty", CKPT_ENTRY_FILE, "", 10, END},
+	{"sub/empty", CKPT_ENTRY_FILE, "", 10, END},  {"cold", CKPT_ENTRY_FILE, "late", 13, END},
 };
 
 // --- The acts ---------------------------------------------------------------------------------------------------------
@@ -151,6 +155,18 @@ static int replace(struct ckpt_step *step, const char *path, const char *text)
 	return rc ? rc : ckpt_amend_replace(step, path, AGAIN);
 }
 
+// Small packs: there are several.
+static int move_tier(struct ckpt_step *step, enum kind kind)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 200};
+	struct ckpt_tier_done done;
+
+	// The disk gives the number of an inode that is gone to the next file, which is told from it by its time of birth. All
+	// that is here was born in one tick of the clock.
+	ckpt_sys.sleep_ns(TICK_NS);
+	return kind == COOL ? ckpt_cool(step, &how, &done) : ckpt_warm(step, &how, &done);
+}
+
 int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 {
 	CLEANUP_FD int dirfd = open_parent(step, acts[n].path);
@@ -158,6 +174,8 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 
 	if (acts[n].kind == SEAL)
 		return ckpt_seal(step, &(struct ckpt_seal_how){0});
+	if (acts[n].kind > SEAL)
+		return move_tier(step, acts[n].kind);
 	if (acts[n].kind == REMOVE)
 		return ckpt_amend_remove(step, acts[n].path);
 	if (acts[n].kind == REPLACE)
@@ -173,7 +191,7 @@ size_t ckpt_amends_change(size_t n)
 {
 	size_t act = 0;
 
-	for (; acts[act].kind == SEAL || n--; act++)
+	for (; acts[act].kind >= SEAL || n--; act++)
 		ck_assert_uint_lt(act + 1, CKPT_AMEND_ACTS);
 	return act;
 }
@@ -193,7 +211,8 @@ int ckpt_amends_do(struct ckpt_store *s, size_t n)
 // What was sealed stays so, whatever is added to the step or taken out.
 static void check_seal(struct ckpt_manifest *m, uint32_t index, size_t i, size_t done)
 {
-	bool sealed = done >= SEALED_AGAIN || (done >= SEALED_FIRST && model[i].from < SEALED_FIRST);
+	bool sealed = (done >= SEALED_AGAIN && model[i].from < SEALED_AGAIN) ||
+		      (done >= SEALED_FIRST && model[i].from < SEALED_FIRST);
 	uint8_t want[CKPT_SHA256_LEN];
 	struct ckpt_seal seal;
 
@@ -218,8 +237,11 @@ static void check_one(struct ckpt_step *step, struct ckpt_manifest *m, size_t i,
 		ck_assert_str_eq(e.target, model[i].text);
 	if (e.type == CKPT_ENTRY_FILE)
 		ckpt_staged_check(step, model[i].path, model[i].text);
-	if (e.content == CKPT_CONTENT_RAW)
-		check_seal(m, index, i, done);
+	if (!e.bytes || e.type != CKPT_ENTRY_FILE)
+		return;
+	ck_assert_int_eq(e.content, done >= COOLED && done < WARMED && model[i].from < COOLED ? CKPT_CONTENT_CHUNKS
+											      : CKPT_CONTENT_RAW);
+	check_seal(m, index, i, done);
 }
 
 static void check_step(struct ckpt_step *step, size_t done)
@@ -236,7 +258,9 @@ static void check_step(struct ckpt_step *step, size_t done)
 		count++;
 	}
 	ck_assert_uint_eq(ckpt_manifest_count(m), count);
-	ck_assert(step->summary.sealed == (done >= SEALED_FIRST && (done < UNSEALED || done >= SEALED_AGAIN)));
+	ck_assert(step->summary.sealed ==
+		  ((done >= SEALED_FIRST && done < UNSEALED) || (done >= SEALED_AGAIN && done < UNSEALED_AGAIN)));
+	ck_assert(step->summary.packed == (done >= COOLED && done < WARMED));
 	ckpt_manifest_unref(m);
 }
 

@@ -184,14 +184,18 @@ static void walk_chunks(const struct ckpt_manifest *m, const struct ckpt_entry *
 
 	assert(first <= e->index);
 	if (!ckpt_manifest_seal(m, e->index, &seal)) {
-		assert(!ckpt_manifest_is_sealed(m) || e->content != CKPT_CONTENT_RAW || !e->bytes);
+		assert(!ckpt_manifest_is_sealed(m) || e->content == CKPT_CONTENT_NONE || !e->bytes);
+		assert(e->content != CKPT_CONTENT_CHUNKS);
 		return;
 	}
-	assert(e->content == CKPT_CONTENT_RAW && ckpt_manifest_seal(m, first, &of_first));
+	assert(e->content != CKPT_CONTENT_NONE && ckpt_manifest_seal(m, first, &of_first));
 	assert(seal.first == of_first.first && seal.count == of_first.count);
 	for (uint32_t i = 0; i < seal.count; i++) {
 		ckpt_manifest_chunk(m, seal.first + i, &chunk);
 		assert(chunk.bytes && chunk.bytes <= CKPT_CHUNK_BYTES_MAX);
+		assert(chunk.pack
+			       ? chunk.pack <= ckpt_manifest_pack_count(m) && ckpt_encoded_ok(&chunk.how, chunk.bytes)
+			       : e->content == CKPT_CONTENT_RAW);
 		bytes += chunk.bytes;
 	}
 	assert(bytes == e->bytes);

@@ -352,11 +352,9 @@ static void check_bytes(struct ckpt_step *step, struct ckpt_manifest *m, uint32_
 			const struct item *item)
 {
 	char expected[BYTES_MAX + 1], there[BYTES_MAX + 1];
-	CLEANUP_FD int fd = -1;
 
 	content_of(i, item, expected);
-	ck_ok(ckpt_step_open_raw(step, m, index, &fd));
-	ck_assert_int_eq(ckpt_sys.pread(fd, there, sizeof(there), 0), (ssize_t)item->bytes);
+	ck_assert_int_eq(ckpt_staged_read(step, m, index, there, sizeof(there)), (ssize_t)item->bytes);
 	ck_assert_msg(!memcmp(expected, there, item->bytes), "%s/%s has other bytes", step->name, item->path);
 }
 

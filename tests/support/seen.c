@@ -1,4 +1,5 @@
 #include "tests/support/seen.h"
+#include "tests/support/staged.h"
 
 #include "core/sys.h"
 #include "core/util.h"
@@ -54,14 +55,11 @@ static void look_at_files(FILE *out, struct ckpt_step *step)
 	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
 		char path[PATH_MAX], bytes[32] = "";
 		struct ckpt_entry e;
-		int fd;
 
 		ckpt_manifest_entry(m, i, &e);
 		ck_ok(ckpt_manifest_path(m, i, path, sizeof(path)));
-		if (e.type == CKPT_ENTRY_FILE && !ckpt_step_open_raw(step, m, i, &fd)) {
-			ck_ok(ckpt_sys.pread(fd, bytes, sizeof(bytes) - 1, 0));
-			close(fd);
-		}
+		if (e.type == CKPT_ENTRY_FILE && ckpt_staged_read(step, m, i, bytes, sizeof(bytes) - 1) < 0)
+			bytes[0] = '\0';
 		fprintf(out, "  %s %d %o %u %u %llu %s\n", path, e.type, e.mode, e.nlink, e.xattrs,
 			e.type == CKPT_ENTRY_DIR ? 0 : (unsigned long long)e.bytes, bytes);
 	}

@@ -2,6 +2,7 @@
 
 #include "tests/support/suite.h"
 
+#include "core/file.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -76,17 +77,32 @@ bool ckpt_staged_has(struct ckpt_step *step, const char *path)
 	return !rc;
 }
 
+ssize_t ckpt_staged_read(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, void *buf, size_t cap)
+{
+	struct ckpt_file *file;
+	ssize_t n = ckpt_file_open(step, m, index, &file);
+	size_t done = 0;
+
+	if (n)
+		return n;
+	do {
+		n = ckpt_file_read(file, (char *)buf + done, cap - done, done);
+		done += (size_t)MAX(n, 0);
+	} while (n > 0);
+	ckpt_file_close(file);
+	return n ? n : (ssize_t)done;
+}
+
 void ckpt_staged_check(struct ckpt_step *step, const char *path, const char *text)
 {
-	CLEANUP_FD int fd = -1;
+	size_t len = strlen(text);
+	CLEANUP_FREE char *there = malloc(len + 1);
 	struct ckpt_manifest *m;
 	uint32_t index;
-	char there[64];
 
 	ck_ok(ckpt_step_manifest(step, &m));
 	ck_ok(ckpt_manifest_lookup(m, path, &index));
-	ck_ok(ckpt_step_open_raw(step, m, index, &fd));
-	ck_assert_int_eq(ckpt_sys.pread(fd, there, sizeof(there), 0), (ssize_t)strlen(text));
-	ck_assert_mem_eq(there, text, strlen(text));
+	ck_assert_int_eq(ckpt_staged_read(step, m, index, there, len + 1), (ssize_t)len);
+	ck_assert_mem_eq(there, text, len);
 	ckpt_manifest_unref(m);
 }

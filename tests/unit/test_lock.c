@@ -48,12 +48,52 @@ START_TEST(who_waits_may_hold_the_lock_of_a_whole_act)
 }
 END_TEST
 
+static void *hold_acts(void *arg)
+{
+	pthread_barrier_t *both = arg;
+
+	ckpt_lock_take(&acts);
+	pthread_barrier_wait(both);
+	pthread_barrier_wait(both);
+	ckpt_lock_drop(&acts);
+	return NULL;
+}
+
+START_TEST(who_tries_has_it_or_not)
+{
+	pthread_barrier_t both;
+	pthread_t thread;
+
+	pthread_barrier_init(&both, NULL, 2);
+	ck_assert(!pthread_create(&thread, NULL, hold_acts, &both));
+	pthread_barrier_wait(&both);
+	ck_assert(!ckpt_lock_try_ns(&acts, 0));
+	ck_assert(!ckpt_lock_try_ns(&acts, 10000000));
+	ckpt_lock_take(&store); // nothing is held
+	ckpt_lock_drop(&store);
+	pthread_barrier_wait(&both);
+	ck_assert(ckpt_lock_try_ns(&acts, INT64_C(30000000000)));
+	ckpt_lock_take(&store);
+	ckpt_lock_drop(&store);
+	ckpt_lock_drop(&acts);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&both);
+}
+END_TEST
+
 // --- What must not be -------------------------------------------------------------------------------------------------
 
 static void outer_under_inner(void)
 {
 	LOCK_SCOPE(&steps[0]);
 	LOCK_SCOPE(&store);
+}
+
+static void outer_tried_under_inner(void)
+{
+	LOCK_SCOPE(&steps[0]);
+	if (ckpt_lock_try_ns(&store, 0))
+		ckpt_lock_drop(&store);
 }
 
 static void outer_under_a_lock_that_was_not_the_last(void)
@@ -119,6 +159,7 @@ static const struct {
 	const char *said, *and;
 } wrong[] = {
 	{outer_under_inner, "lock order: &store at ", " is taken under &steps[0] at "},
+	{outer_tried_under_inner, "&store at ", " is taken under &steps[0] at "},
 	{outer_under_a_lock_that_was_not_the_last, "&names at ", " is taken under &store at "},
 	{lock_under_itself, "&store at ", " is taken under &store at "},
 	{reader_under_a_reader, "&names at ", " is taken under &names at "},
@@ -184,6 +225,7 @@ static Suite *suite(void)
 
 	tcase_add_test(t, locks_are_taken_from_outer_to_inner_and_dropped_in_any_order);
 	tcase_add_test(t, who_waits_may_hold_the_lock_of_a_whole_act);
+	tcase_add_test(t, who_tries_has_it_or_not);
 	tcase_add_loop_test(t, what_could_be_a_deadlock_aborts_and_says_where, 0, ARRAY_LEN(wrong));
 	tcase_add_test(t, a_place_is_told_of_once_where_nobody_aborts);
 	suite_add_tcase(s, t);

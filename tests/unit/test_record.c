@@ -324,7 +324,7 @@ START_TEST(summaries_that_lie_are_refused)
 	} lies[] = {
 		{0, 0, EBADMSG},          {0, UINT32_MAX, EBADMSG},   {4, 0x000f0000, EBADMSG},
 		{4, 0x000f0003, ENOTSUP}, {4, 0x00100001, EBADMSG},   {4, 0xffff0001, EBADMSG},
-		{8, 0, EBADMSG},          {104, 8, EBADMSG},          {108, 1, EBADMSG},
+		{8, 0, EBADMSG},          {104, 16, EBADMSG},         {108, 1, EBADMSG},
 		{160, 0, EBADMSG},        {176, 0x2f2e2e2f, EBADMSG}, {212, 'x', EBADMSG},
 		{244, 'x', EBADMSG},      {248, 0, EBADMSG},          {280, 0x2f2f2f2f, EBADMSG},
 		{280, 0, EBADMSG},

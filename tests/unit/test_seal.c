@@ -1,7 +1,9 @@
 // Sealing of a committed step: what its next version says of the bytes, what of it clients see (nothing), and its ends.
+#include "tests/support/array_files.h"
 #include "tests/support/fixture.h"
 
 #include "core/amend.h"
+#include "core/chunk.h"
 #include "core/delete.h"
 #include "core/hash.h"
 #include "core/remove.h"
@@ -16,7 +18,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#define LARGE (2 * (size_t)CKPT_SEAL_CHUNK_BYTES + 1)
+#define LARGE (2 * (size_t)CKPT_CHUNK_BYTES + 1)
 
 static struct ckpt_step *step;
 static char *large; // LARGE bytes
@@ -119,6 +121,98 @@ START_TEST(each_file_and_each_chunk_has_its_hash)
 	}
 	ckpt_manifest_unref(m);
 	ck_assert_uint_eq(at, LARGE);
+}
+END_TEST
+
+#define FROZEN (2 * (size_t)CKPT_CHUNK_BYTES + 77)
+
+// A file of three arrays: in front of the one of FROZEN bytes one of `before`, behind it another.
+static void put_model(struct ckpt_step *one, const char *path, size_t before, const char *note)
+{
+	struct ckpt_bytes b = {0};
+	char header[512];
+	int fd = ckpt_staged_put(one, path, "");
+
+	snprintf(
+		header, sizeof(header),
+		"{\"a\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[0,%zu]},\"__metadata__\":{\"note\":\"%s\"},"
+		"\"frozen\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[%zu,%zu]},"
+		"\"z\":{\"dtype\":\"U8\",\"shape\":[100],\"data_offsets\":[%zu,%zu]}}",
+		before, before, note, FROZEN, before, before + FROZEN, before + FROZEN, before + FROZEN + 100);
+	ckpt_sample_safetensors(&b, header, 0);
+	ckpt_bytes_fill(&b, before, (unsigned)before);
+	ckpt_bytes_fill(&b, FROZEN, 7);
+	ckpt_bytes_fill(&b, 100, (unsigned)before);
+	ck_ok(ckpt_sys.pwrite(fd, b.data, b.len, 0));
+	close(fd);
+	free(b.data);
+}
+
+// The ids of the chunks of a file, which has so many.
+static void get_ids(struct ckpt_step *one, const char *path, uint8_t (*ret_ids)[CKPT_SHA256_LEN], uint32_t count)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_seal seal;
+	uint32_t index;
+
+	ck_ok(ckpt_step_manifest(one, &m));
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_assert(ckpt_manifest_seal(m, index, &seal));
+	ck_assert_uint_eq(seal.count, count);
+	for (uint32_t i = 0; i < count; i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		memcpy(ret_ids[i], chunk.id, sizeof(chunk.id));
+	}
+	ckpt_manifest_unref(m);
+}
+
+START_TEST(an_array_has_the_same_chunks_in_files_of_other_headers)
+{
+	uint8_t one[5][CKPT_SHA256_LEN], other[6][CKPT_SHA256_LEN];
+	struct ckpt_step *next = ckpt_staged_begin(s, "2000");
+
+	put_model(next, "one", 3, "");
+	put_model(next, "other", CKPT_CHUNK_ARRAY_MIN + 1, "a longer header, and an array that has a chunk of its own");
+	ck_ok(ckpt_commit(next, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(next, &plain));
+	get_ids(next, "one", one, 5);     // the header and 3 bytes, the array, 100 bytes
+	get_ids(next, "other", other, 6); // the header, an array, the array, 100 bytes
+	for (int i = 0; i < 3; i++) {
+		ck_assert_mem_eq(one[1 + i], other[2 + i], CKPT_SHA256_LEN);
+		ck_assert_mem_ne(one[1 + i], one[i], CKPT_SHA256_LEN);
+	}
+	ck_assert_mem_ne(one[0], other[0], CKPT_SHA256_LEN);
+	ck_assert_mem_ne(one[4], other[5], CKPT_SHA256_LEN);
+	ckpt_step_unref(next);
+}
+END_TEST
+
+// It is what all bytes of it are, however many chunks they have.
+START_TEST(a_small_file_of_two_chunks_has_the_hash_of_all)
+{
+	uint8_t want[CKPT_SHA256_LEN], got[2][CKPT_SHA256_LEN];
+	struct ckpt_step *next = ckpt_staged_begin(s, "2000");
+	struct ckpt_bytes b = {0};
+	struct ckpt_seal seal;
+	int fd = ckpt_staged_put(next, "a.npy", "");
+
+	ckpt_sample_npy(&b, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (100000,), }\n", 0);
+	ckpt_bytes_fill(&b, 100000, 1);
+	ck_ok(ckpt_sys.pwrite(fd, b.data, b.len, 0));
+	close(fd);
+	ck_ok(ckpt_commit(next, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(next, &plain));
+	get_ids(next, "a.npy", got, 2);
+	ckpt_sha256(b.data + b.len - 100000, 100000, want);
+	ck_assert_mem_eq(got[1], want, sizeof(want));
+	ckpt_step_unref(step);
+	step = next;
+	ck_assert(find_seal("a.npy", &seal));
+	ckpt_sha256(b.data, b.len, want);
+	ck_assert_mem_eq(seal.sha256, want, sizeof(want));
+	free(b.data);
 }
 END_TEST
 
@@ -377,6 +471,66 @@ START_TEST(a_step_that_is_gone_or_another_is_not_sealed)
 }
 END_TEST
 
+// In a reopened step, as clients of the mount do it.
+static void write_anew(struct ckpt_step *one, const char *path, const char *text)
+{
+	ck_ok(ckpt_stage_enter(one, true));
+	ck_ok(ckpt_sys.unlink(one->dirfd, path, 0));
+	close(ckpt_staged_put(one, path, text));
+	ckpt_stage_leave(one);
+}
+
+START_TEST(a_step_that_is_changed_keeps_the_seals_of_what_was_not)
+{
+	struct counted c = {.until = UINT64_MAX};
+	struct ckpt_seal_how how = {.go_on = count, .arg = &c};
+	struct ckpt_step *again;
+	struct ckpt_seal seal;
+
+	ck_ok(ckpt_amend_remove(step, "sub/link"));
+	ck_ok(ckpt_seal(step, &plain));
+	ck_ok(ckpt_reopen(step, &again));
+	write_anew(again, "config", "other");
+	ck_ok(ckpt_commit(again, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+	step = again;
+	ck_assert(!step->summary.sealed && !find_seal("config", &seal));
+	check_seal("sub/large", large, LARGE, 3);
+	ck_ok(ckpt_seal(step, &how));
+	ck_assert_uint_eq(c.bytes, 5);
+	check_seal("config", "other", 5, 1);
+	check_seal("sub/large", large, LARGE, 3);
+	ck_ok(ckpt_reopen(step, &again));
+	ck_ok(ckpt_sys.unlink(again->dirfd, "empty", 0));
+	ck_ok(ckpt_commit(again, &ckpt_staged_plain));
+	ck_assert_msg(again->summary.sealed, "nothing in it is new");
+	ckpt_step_unref(again);
+}
+END_TEST
+
+// Both are the raw files of before, of the same size, each with the other's name.
+START_TEST(what_changes_places_in_a_step_has_its_own_seal)
+{
+	struct ckpt_step *base = ckpt_staged_begin(s, "2000"), *again;
+	struct ckpt_seal seal;
+
+	close(ckpt_staged_put(base, "a", "one"));
+	close(ckpt_staged_put(base, "b", "two"));
+	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(base, &plain));
+	ck_ok(ckpt_reopen(base, &again));
+	ck_ok(ckpt_sys.rename(again->dirfd, "a", again->dirfd, "b", RENAME_EXCHANGE));
+	ck_ok(ckpt_commit(again, &ckpt_staged_plain));
+	ckpt_step_unref(base);
+	ckpt_step_unref(step);
+	step = again;
+	ck_assert(!find_seal("a", &seal) && !find_seal("b", &seal) && !step->summary.sealed);
+	ck_ok(ckpt_seal(step, &plain));
+	check_seal("a", "two", 3, 1);
+	check_seal("b", "one", 3, 1);
+}
+END_TEST
+
 START_TEST(a_file_that_is_not_what_was_committed_is_told)
 {
 	char path[CKPT_UUID_LEN + 32];
@@ -467,6 +621,8 @@ int main(void)
 
 	tcase_add_checked_fixture(act, setup, teardown);
 	tcase_add_test(act, each_file_and_each_chunk_has_its_hash);
+	tcase_add_test(act, an_array_has_the_same_chunks_in_files_of_other_headers);
+	tcase_add_test(act, a_small_file_of_two_chunks_has_the_hash_of_all);
 	tcase_add_test(act, all_else_is_as_before);
 	tcase_add_test(act, a_step_without_a_byte_is_sealed_when_it_is_committed);
 	tcase_add_test(act, what_is_sealed_is_not_read_again);
@@ -478,6 +634,8 @@ int main(void)
 	tcase_add_test(act, a_step_that_is_being_removed_is_left_alone);
 	tcase_add_test(act, what_is_removed_meanwhile_stays_so);
 	tcase_add_test(act, a_step_that_is_gone_or_another_is_not_sealed);
+	tcase_add_test(act, a_step_that_is_changed_keeps_the_seals_of_what_was_not);
+	tcase_add_test(act, what_changes_places_in_a_step_has_its_own_seal);
 	tcase_add_test(act, a_file_that_is_not_what_was_committed_is_told);
 	suite_add_tcase(suite, act);
 	tcase_add_checked_fixture(behind, setup, teardown);

@@ -72,6 +72,41 @@ START_TEST(durations_are_printed_as_they_parse)
 }
 END_TEST
 
+START_TEST(sizes_are_printed_as_they_parse)
+{
+	static const uint64_t sizes[] = {
+		0, 1, 1023, 1024, 1000000, UINT64_C(64) << 20, (UINT64_C(64) << 20) + 1, UINT64_C(1) << 62};
+	char text[CKPT_SIZE_EXACT_MAX];
+	uint64_t again;
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		ck_ok(ckpt_size_parse(ckpt_size_exact(sizes[i], text), &again));
+		ck_assert_uint_eq(again, sizes[i]);
+	}
+	ck_assert_str_eq(ckpt_size_exact(UINT64_C(1536) << 20, text), "1536MiB");
+}
+END_TEST
+
+START_TEST(a_size_is_refused_beyond_its_limits)
+{
+	static const char *const good[] = {"1MiB", "1GiB", "64MiB", "500MB", "1048577"};
+	static const char *const bad[] = {"1048575", "1023KiB", "1025MiB", "2GiB", "0",
+					  "-1",      "64 MiB",  "64mib",   "1e9",  "99999999999999999999"};
+	const struct ckpt_setting *row = ckpt_setting_find("target_data_file_size");
+	struct ckpt_settings s;
+
+	ckpt_settings_init(&s);
+	ck_assert_uint_eq(s.pack_bytes, UINT64_C(64) << 20);
+	for (size_t i = 0; i < ARRAY_LEN(good); i++)
+		ck_ok(ckpt_setting_parse(row, good[i], &s));
+	ck_assert_uint_eq(s.pack_bytes, 1048577);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		ck_error(ckpt_setting_parse(row, bad[i], &s), EINVAL);
+	ck_assert_uint_eq(s.pack_bytes, 1048577);
+	ckpt_settings_done(&s);
+}
+END_TEST
+
 START_TEST(every_setting_parses_what_it_prints)
 {
 	const struct ckpt_setting *row;
@@ -227,6 +262,8 @@ static Suite *suite(void)
 
 	tcase_add_checked_fixture(t, setup, NULL);
 	tcase_add_test(t, durations_are_printed_as_they_parse);
+	tcase_add_test(t, sizes_are_printed_as_they_parse);
+	tcase_add_test(t, a_size_is_refused_beyond_its_limits);
 	tcase_add_test(t, every_setting_parses_what_it_prints);
 	tcase_add_test(t, what_was_given_wins_over_what_the_store_says);
 	tcase_add_test(t, a_bad_value_keeps_nobody_from_the_store);

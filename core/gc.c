@@ -1,0 +1,609 @@
+// The order, of which each step is needed:
+//   1. list the packs: one that comes later is not looked at
+//   2. read what the steps need, then what versions need that we do not know
+//   3. read what open files need, after 2: file.c says why
+//   4. the index forgets those that go, then they go
+#include "core/gc.h"
+
+#include "backends/backend.h"
+#include "core/dedupe.h"
+#include "core/errlog.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/pack.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define TRIES 4           // to read of a step that is being changed
+#define WAIT_NS 200000000 // for a step that is being cooled, before it is asked whether to go on
+
+enum use { NO_USE, OPEN, LIVE };
+
+struct pack {
+	struct ckpt_pack pack;
+	int64_t mtime_ns;
+	enum use use;
+	bool goes;
+	char etag[CKPT_ETAG_MAX];
+};
+
+// A name of the store, and the newest version of it that we know.
+struct known {
+	char *key;
+	uint32_t version;
+};
+
+// A record that is there, and of which nobody here knows.
+struct stranger {
+	char key[CKPT_STEP_KEY_MAX];
+	uint32_t version;
+};
+
+struct gc {
+	struct ckpt_store *store;
+	const struct ckpt_gc_how *how;
+	struct ckpt_gc_done *done;
+	struct pack *packs; // by id, as they are listed
+	size_t pack_count, pack_cap;
+	struct known *known; // by key
+	size_t known_count, known_cap;
+	struct stranger *strangers;
+	size_t stranger_count, stranger_cap;
+	size_t live_steps, steps;
+};
+
+__attribute__((format(printf, 3, 4))) static int fail(struct gc *g, int rc, const char *why, ...)
+{
+	va_list args;
+
+	va_start(args, why);
+	vsnprintf(g->done->why, sizeof(g->done->why), why, args);
+	va_end(args);
+	return rc;
+}
+
+static bool goes_on(const struct gc *g)
+{
+	return !g->how->go_on || g->how->go_on(g->how->arg);
+}
+
+// --- Packs --------------------------------------------------------------------------------------------------------------
+
+// What has no name of a pack's is not ours to remove.
+static int add_pack(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct pack pack = {.pack.bytes = object->bytes, .mtime_ns = object->mtime_ns};
+	struct gc *g = arg;
+	int rc = ckpt_pack_of_key(key, pack.pack.id) ? 0 : 1;
+
+	if (rc)
+		return 0;
+	snprintf(pack.etag, sizeof(pack.etag), "%s", object->etag);
+	rc = ckpt_grow((void **)&g->packs, &g->pack_cap, g->pack_count + 1, sizeof(*g->packs));
+	if (!rc)
+		g->packs[g->pack_count++] = pack;
+	return rc;
+}
+
+static int list_packs(struct gc *g)
+{
+	int rc = ckpt_backend_list(g->store->backend, "packs/", NULL, add_pack, g);
+
+	return rc ? fail(g, rc, "the packs cannot be listed") : 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return memcmp(((const struct pack *)a)->pack.id, ((const struct pack *)b)->pack.id, CKPT_SHA256_LEN);
+}
+
+// One that is not there is missed by who reads it, and by `ckptfs verify`.
+static void mark(struct gc *g, const struct ckpt_manifest *m, enum use use)
+{
+	uint32_t count = ckpt_manifest_pack_count(m);
+
+	for (uint32_t i = 0; i < count && g->pack_count; i++) {
+		struct pack want, *found;
+
+		ckpt_manifest_pack(m, i, &want.pack);
+		found = bsearch(&want, g->packs, g->pack_count, sizeof(*g->packs), by_id);
+		if (found)
+			found->use = MAX(found->use, use);
+	}
+	g->live_steps += use == LIVE && count;
+}
+
+// --- Steps that we know -------------------------------------------------------------------------------------------------
+
+// Its files are out of sight and nobody can have it back, or it is gone by now. With acts_lock held nobody is removing it.
+static bool is_gone(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+
+	switch (ckpt_step_state(step)) {
+	case CKPT_STEP_GONE:
+		return true;
+	case CKPT_STEP_DELETED:
+		return faccessat(step->store->sessions_fd, step->session, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
+	default:
+		return false;
+	}
+}
+
+// What was moved is another step by now, which has its own versions.
+static bool take_summary(struct ckpt_step *step, struct ckpt_summary *ret_summary)
+{
+	LOCK_SCOPE(&step->store->lock); // with which a name goes, and whether it was moved
+	LOCK_SCOPE(&step->lock);
+
+	*ret_summary = step->summary;
+	return ret_summary->version && !ret_summary->deleted && !step->moved;
+}
+
+// -EAGAIN: it has another version, or name, than a moment ago.
+static int read_manifest(struct ckpt_step *step, struct ckpt_summary *ret_sum, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_summary now;
+	int rc;
+
+	*ret_manifest = NULL;
+	if (!take_summary(step, ret_sum))
+		return 0;
+	rc = ckpt_step_read_manifest(step, ret_sum, ret_manifest);
+	if (!rc || rc == -ENOMEM)
+		return rc;
+	if (is_gone(step) || !take_summary(step, &now))
+		return 0;
+	return now.version != ret_sum->version || strcmp(now.name, ret_sum->name) ||
+			       strcmp(now.folder_id, ret_sum->folder_id)
+		       ? -EAGAIN
+		       : rc;
+}
+
+static int mark_step(struct gc *g, struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_summary sum;
+	int rc = -EAGAIN;
+
+	for (int tries = 0; tries < TRIES && rc == -EAGAIN; tries++)
+		rc = read_manifest(step, &sum, &m);
+	if (rc)
+		return fail(g, rc, "what version %u of %s needs cannot be read: %s", sum.version, sum.name,
+			    strerror(-rc));
+	if (m)
+		mark(g, m, LIVE);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	return strcmp(((const struct known *)a)->key, ((const struct known *)b)->key);
+}
+
+static int know(struct gc *g, struct ckpt_step *step)
+{
+	struct known known = {0};
+	int rc;
+
+	ckpt_lock_take(&g->store->lock);
+	ckpt_lock_take(&step->lock);
+	known.key = strdup(step->key);
+	known.version = MAX(step->summary.version, step->deleted_by);
+	ckpt_lock_drop(&step->lock);
+	ckpt_lock_drop(&g->store->lock);
+	rc = known.key ? ckpt_grow((void **)&g->known, &g->known_cap, g->known_count + 1, sizeof(*g->known)) : -ENOMEM;
+	if (rc)
+		free(known.key);
+	else
+		g->known[g->known_count++] = known;
+	return rc;
+}
+
+static int mark_steps(struct gc *g)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list_stored(g->store, &steps, &count);
+
+	if (rc)
+		return rc;
+	g->steps = count;
+	for (size_t i = 0; i < count && !rc; i++) {
+		rc = goes_on(g) ? mark_step(g, steps[i]) : -EINTR;
+		if (!rc)
+			rc = know(g, steps[i]);
+	}
+	ckpt_step_list_free(steps, count);
+	return rc;
+}
+
+// --- Versions that we do not know ---------------------------------------------------------------------------------------
+// A put whose answer was lost may be there, and what it needs with it: at the next start it is the step. One of a commit that
+// ends just now is there before we know it, too, and needs nothing in packs.
+
+static uint32_t known_version(const struct gc *g, const char *key)
+{
+	const struct known *end = g->known + g->known_count, *k;
+	struct known want = {.key = (char *)(uintptr_t)key};
+	uint32_t version = 0;
+
+	k = g->known_count ? bsearch(&want, g->known, g->known_count, sizeof(*g->known), by_key) : NULL;
+	if (!k)
+		return 0;
+	while (k > g->known && !strcmp(k[-1].key, key))
+		k--;
+	for (; k < end && !strcmp(k->key, key); k++) // one after the other may have had the name
+		version = MAX(version, k->version);
+	return version;
+}
+
+static int look_at_record(void *arg, const char *object, const struct ckpt_object *info __attribute__((unused)))
+{
+	struct gc *g = arg;
+	struct stranger it;
+	int rc;
+
+	if (!ckpt_name_of_record(object, it.key, &it.version))
+		return fail(g, -EBADMSG, "%s is no record", object);
+	if (it.version <= known_version(g, it.key))
+		return 0;
+	rc = ckpt_grow((void **)&g->strangers, &g->stranger_cap, g->stranger_count + 1, sizeof(*g->strangers));
+	if (!rc)
+		g->strangers[g->stranger_count++] = it;
+	return rc;
+}
+
+static int manifest_of(struct gc *g, struct ckpt_record *r, struct ckpt_manifest **ret_manifest)
+{
+	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
+	void *data = TAKE_PTR(r->manifest);
+	size_t len = r->manifest_len;
+	int rc = 0;
+
+	if (!data) {
+		ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
+		rc = ckpt_backend_get_all(g->store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+	}
+	if (!rc)
+		rc = ckpt_manifest_parse(data, len, ret_manifest);
+	if (rc)
+		return rc;
+	if (!memcmp(ckpt_manifest_sha256(*ret_manifest), r->summary.manifest_sha256, CKPT_SHA256_LEN))
+		return 0;
+	ckpt_manifest_unref(*ret_manifest);
+	return -EBADMSG;
+}
+
+static int mark_record(struct gc *g, const struct stranger *it, struct ckpt_record *r)
+{
+	struct ckpt_manifest *m;
+	int rc = strcmp(r->store_id, g->store->id) || r->summary.version != it->version ? -EBADMSG : 0;
+
+	if (rc || r->summary.deleted)
+		return rc;
+	rc = manifest_of(g, r, &m);
+	if (rc)
+		return rc;
+	mark(g, m, LIVE);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+static int mark_stranger(struct gc *g, const struct stranger *it)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_record r;
+	size_t len;
+	int rc;
+
+	snprintf(object, sizeof(object), "steps/%s/%u", it->key, it->version);
+	rc = ckpt_backend_get_all(g->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	if (rc == -ENOENT)
+		return 0; // it was void, or has expired meanwhile
+	if (!rc)
+		rc = ckpt_record_decode(data, len, &r);
+	if (!rc) {
+		rc = mark_record(g, it, &r);
+		ckpt_record_done(&r);
+	}
+	return rc ? fail(g, rc == -ENOENT ? -EBADMSG : rc, "%s cannot be read: %s", object, strerror(-rc)) : 0;
+}
+
+static int mark_strangers(struct gc *g)
+{
+	int rc;
+
+	if (g->known_count)
+		qsort(g->known, g->known_count, sizeof(*g->known), by_key);
+	rc = ckpt_backend_list(g->store->backend, "steps/", NULL, look_at_record, g);
+	if (rc && !*g->done->why)
+		fail(g, rc, "the records cannot be listed");
+	for (size_t i = 0; i < g->stranger_count && !rc; i++)
+		rc = mark_stranger(g, &g->strangers[i]);
+	return rc;
+}
+
+// --- Open files ---------------------------------------------------------------------------------------------------------
+
+static int mark_open_files(struct gc *g)
+{
+	struct ckpt_manifest **manifests;
+	size_t count;
+	int rc = ckpt_file_manifests(g->store, &manifests, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		mark(g, manifests[i], OPEN);
+	ckpt_file_manifests_free(manifests, count);
+	if (!ckpt_file_others_read(g->store))
+		return 0;
+	for (size_t i = 0; i < g->pack_count; i++) // which files others have open nobody tells us
+		g->packs[i].use = MAX(g->packs[i].use, OPEN);
+	return 0;
+}
+
+// --- What goes ----------------------------------------------------------------------------------------------------------
+
+static void keep(struct gc *g, struct pack *p, enum ckpt_gc_kept why)
+{
+	g->done->kept[why].objects++;
+	g->done->kept[why].bytes += p->pack.bytes;
+	p->goes = false;
+}
+
+static void choose(struct gc *g)
+{
+	int64_t before_ns = ckpt_sys.now_ns() - g->how->grace_ns;
+
+	for (size_t i = 0; i < g->pack_count; i++) {
+		struct pack *p = &g->packs[i];
+
+		*(p->use == LIVE ? &g->done->live_bytes : &g->done->garbage_bytes) += p->pack.bytes;
+		p->goes = p->use == NO_USE;
+		if (p->use == OPEN)
+			keep(g, p, CKPT_GC_OPEN);
+		else if (p->goes && g->how->grace_ns && p->mtime_ns > before_ns)
+			keep(g, p, CKPT_GC_YOUNG);
+	}
+}
+
+static uint64_t bytes_that_go(const struct gc *g)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < g->pack_count; i++)
+		bytes += g->packs[i].goes ? g->packs[i].pack.bytes : 0;
+	return bytes;
+}
+
+// Most of what is there goes when most of the steps that were cooled are deleted and expired; or when something keeps us from
+// seeing what needs it, and then it is all that is left of them. So somebody is asked. Nobody is where there are steps, and none
+// needs a pack: those that did are all gone, as it happens with the last of them. But a store without a single record looks as
+// one that has lost them.
+static int brake(struct gc *g)
+{
+	uint64_t bytes = bytes_that_go(g), all = g->done->live_bytes + g->done->garbage_bytes;
+
+	if (g->how->force || bytes <= all / 2 || (!g->live_steps && g->steps))
+		return 0;
+	for (size_t i = 0; i < g->pack_count; i++)
+		if (g->packs[i].goes)
+			keep(g, &g->packs[i], CKPT_GC_MOST);
+	if (g->how->dry_run)
+		return 0;
+	return fail(g, -EPERM, "%llu of the %llu bytes in packs would go at once", (unsigned long long)bytes,
+		    (unsigned long long)all);
+}
+
+static int forget(struct gc *g)
+{
+	CLEANUP_FREE struct ckpt_pack *packs = ckpt_calloc(g->pack_count + 1, sizeof(*packs));
+	size_t count = 0;
+
+	if (!packs)
+		return -ENOMEM;
+	for (size_t i = 0; i < g->pack_count; i++)
+		if (g->packs[i].goes)
+			packs[count++] = g->packs[i].pack;
+	ckpt_dedupe_forget(g->store, packs, count);
+	return 0;
+}
+
+static void count_deleted(struct gc *g, const struct pack *p)
+{
+	g->done->deleted_objects++;
+	g->done->deleted_bytes += p->pack.bytes;
+}
+
+static int remove_pack(struct gc *g, struct pack *p)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	int rc;
+
+	if (!goes_on(g))
+		return -EINTR;
+	ckpt_pack_key(p->pack.id, key);
+	rc = ckpt_backend_remove(g->store->backend, key, *p->etag ? p->etag : NULL);
+	if (!rc || rc == -ENOENT) {
+		count_deleted(g, p);
+		return 0;
+	}
+	keep(g, p, CKPT_GC_FAILED);
+	return fail(g, rc, "%s cannot be removed: %s", key, strerror(-rc));
+}
+
+static int remove_packs(struct gc *g)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < g->pack_count && !rc; i++) {
+		struct pack *p = &g->packs[i];
+
+		if (!p->goes)
+			continue;
+		if (g->how->dry_run)
+			count_deleted(g, p);
+		else
+			rc = remove_pack(g, p);
+	}
+	return rc;
+}
+
+// --- The act ------------------------------------------------------------------------------------------------------------
+
+static int check_store(struct gc *g)
+{
+	struct ckpt_store *s = g->store;
+	int rc = ckpt_store_check_identity(s);
+
+	if (rc)
+		return fail(g, rc, rc == -ESTALE ? "another store is in %s by now" : "%s cannot be identified",
+			    s->path);
+	return s->unreadable_count ? fail(g, -EBADMSG, "a record of %s cannot be read", s->unreadable[0]) : 0;
+}
+
+static int collect(struct gc *g)
+{
+	int rc = list_packs(g);
+
+	if (rc || !g->pack_count)
+		return rc;
+	rc = check_store(g);
+	if (!rc)
+		rc = mark_steps(g);
+	if (!rc)
+		rc = mark_strangers(g);
+	if (!rc)
+		rc = mark_open_files(g);
+	if (rc)
+		return rc;
+	choose(g);
+	rc = brake(g);
+	if (rc || !bytes_that_go(g))
+		return rc;
+	if (!g->how->dry_run)
+		rc = forget(g);
+	return rc ? rc : remove_packs(g);
+}
+
+static int take_packs(struct ckpt_store *s, const struct gc *g)
+{
+	while (!ckpt_lock_try_ns(&s->packs_lock, g->how->at_once ? 0 : WAIT_NS)) {
+		if (g->how->at_once)
+			return -EBUSY;
+		if (!goes_on(g))
+			return -EINTR;
+	}
+	return 0;
+}
+
+int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done)
+{
+	struct gc g = {.store = s, .how = how, .done = ret_done};
+	int rc;
+
+	*ret_done = (struct ckpt_gc_done){0};
+	if (!s->writable)
+		return fail(&g, -EROFS, "%s is open for reading", s->path);
+	rc = take_packs(s, &g);
+	if (rc)
+		return rc;
+	rc = collect(&g);
+	ckpt_lock_drop(&s->packs_lock);
+	for (size_t i = 0; i < g.known_count; i++)
+		free(g.known[i].key);
+	free(g.known);
+	free(g.strangers);
+	free(g.packs);
+	return rc;
+}
+
+const char *ckpt_gc_hint(int error)
+{
+	switch (error) {
+	case -EPERM:
+		return "look at `ckptfs ls --all`: if all steps are there that should be, --force does it";
+	case -EBADMSG:
+	case -EIO:
+		return "nothing may be removed before that can be read: run `ckptfs verify` on the store";
+	case -ENOTSUP:
+		return "mount it with a newer ckptfs";
+	default:
+		return NULL;
+	}
+}
+
+const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept)
+{
+	static const char *const texts[CKPT_GC_KEPT] = {
+		[CKPT_GC_YOUNG] = "younger than the grace time",
+		[CKPT_GC_OPEN] = "open files are read from it",
+		[CKPT_GC_MOST] = "more than half of all would go at once",
+		[CKPT_GC_FAILED] = "could not be removed",
+	};
+
+	return texts[kept];
+}
+
+char *ckpt_gc_json(const struct ckpt_gc_done *done)
+{
+	json_t *kept;
+	int rc = 0;
+
+	ckpt_json_begin();
+	kept = json_array();
+	for (int i = 0; i < CKPT_GC_KEPT && !rc; i++)
+		if (done->kept[i].objects)
+			rc = json_array_append_new(kept, json_pack("{s:s, s:I, s:I}", "why",
+								   ckpt_gc_kept_text((enum ckpt_gc_kept)i), "objects",
+								   (json_int_t)done->kept[i].objects, "bytes",
+								   (json_int_t)done->kept[i].bytes));
+	if (rc) {
+		json_decref(kept);
+		return NULL;
+	}
+	return ckpt_json_dump(json_pack("{s:I, s:I, s:I, s:I, s:o}", "live_bytes", (json_int_t)done->live_bytes,
+					"garbage_bytes", (json_int_t)done->garbage_bytes, "deleted_bytes",
+					(json_int_t)done->deleted_bytes, "deleted_objects",
+					(json_int_t)done->deleted_objects, "kept", kept),
+			      JSON_COMPACT);
+}
+
+// --- Behind -------------------------------------------------------------------------------------------------------------
+
+static bool is_not_stopped(void *arg)
+{
+	const bool *stop = arg;
+
+	return !__atomic_load_n(stop, __ATOMIC_RELAXED);
+}
+
+void ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop)
+{
+	const struct ckpt_gc_how how = {
+		.grace_ns = CKPT_GC_GRACE_NS, .at_once = true, .go_on = is_not_stopped, .arg = (void *)(uintptr_t)stop};
+	int64_t now_ns = ckpt_sys.mono_ns();
+	struct ckpt_gc_done done;
+	int rc;
+
+	if (now_ns < behind->after_ns)
+		return;
+	rc = ckpt_gc(s, &how, &done);
+	if (rc == -EBUSY || rc == -EINTR)
+		return; // at the next look
+	behind->after_ns = now_ns + CKPT_GC_EVERY_NS;
+	if (rc && strcmp(done.why, behind->told))
+		ckpt_errlog_add(s->errlog, "gc", rc,
+				rc == -EPERM ? "if that is right: `ckptfs gc --force`" : ckpt_gc_hint(rc),
+				"garbage was not removed: %s", *done.why ? done.why : strerror(-rc));
+	memcpy(behind->told, done.why, sizeof(behind->told));
+}

@@ -1,0 +1,65 @@
+// Garbage collection: packs that nothing needs are removed.
+//
+// Needed is what is named by the current version of a step, be it listed, reopened, being removed or in the trash; by a version
+// in the store that this process does not know (its answer was lost); and by a file that is open. A pack that goes was put longer
+// ago than the grace time. What cannot be read may need anything: then nothing goes, and it is said what that was.
+//
+// It holds store->packs_lock: nothing is being cooled meanwhile, and no version begins to need a pack. The store is open for
+// writing, and so nobody else writes there. Readers in other processes are known by a lock (file.h).
+// Threads: any. Blocks on the disk.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ckpt_store;
+
+#define CKPT_GC_GRACE_NS (INT64_C(24) * 3600 * 1000000000)
+#define CKPT_GC_WHY_MAX 768
+
+struct ckpt_gc_how {
+	int64_t grace_ns; // 0: whatever its age is
+	bool dry_run;     // nothing goes: what would is counted as deleted
+	bool force;       // even if it is most of what is there
+	bool at_once;     // -EBUSY where it would wait for a step that is being cooled
+	// Now and then; ends it by answering false. NULL: on and on.
+	bool (*go_on)(void *arg);
+	void *arg;
+};
+
+// Why garbage stays.
+enum ckpt_gc_kept {
+	CKPT_GC_YOUNG,  // younger than the grace time
+	CKPT_GC_OPEN,   // open files, or another process that reads of packs
+	CKPT_GC_MOST,   // too much of all at once (-EPERM)
+	CKPT_GC_FAILED, // could not be removed
+	CKPT_GC_KEPT
+};
+
+struct ckpt_gc_done {
+	uint64_t live_bytes, garbage_bytes; // of packs, before; garbage is what steps do not need
+	uint64_t deleted_bytes, deleted_objects;
+	struct {
+		uint64_t objects, bytes;
+	} kept[CKPT_GC_KEPT];
+	char why[CKPT_GC_WHY_MAX]; // it failed, for people; "" else
+};
+
+// 0. Nothing was removed: -EBADMSG, -ENOTSUP, -EIO what may need packs cannot be read; -EPERM more than half of the bytes of all packs
+// would go at once; -ESTALE another store is in the directory; -EBUSY. Some may have been: -EINTR go_on said no; -EIO, ... one could
+// not be removed. With all but -EINTR, -EBUSY and -ENOMEM ret_done->why is said.
+int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done);
+const char *ckpt_gc_hint(int error);                   // what to do about it, or NULL
+const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept); // "younger than the grace time"
+// {"live_bytes", "garbage_bytes", "deleted_bytes", "deleted_objects", "kept": [{"why", "objects", "bytes"}]}; malloc'ed; NULL: no memory.
+char *ckpt_gc_json(const struct ckpt_gc_done *done);
+
+// As a mount does it by itself, at most once in CKPT_GC_EVERY_NS; a failure is in the error log, each once as long as it is the
+// same. Starts with zeroes. Threads: one.
+#define CKPT_GC_EVERY_NS (INT64_C(3600) * 1000000000)
+struct ckpt_gc_behind {
+	int64_t after_ns; // monotonic
+	char told[CKPT_GC_WHY_MAX];
+};
+void ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop);

@@ -1,0 +1,140 @@
+#include "core/stored.h"
+
+#include "core/util.h"
+
+// A chunk is where it is stored: the same bytes in two packs are stored twice.
+struct ckpt_stored_chunk {
+	uint8_t pack[CKPT_SHA256_LEN];
+	uint64_t offset; // 0: none, for a pack begins with its header
+};
+
+static struct ckpt_stored_chunk *slot_of(const struct ckpt_stored *s, const struct ckpt_stored_chunk *chunk)
+{
+	size_t at;
+
+	memcpy(&at, chunk->pack, sizeof(at)); // a digest
+	at = (at ^ (size_t)chunk->offset) * UINT64_C(0x9e3779b97f4a7c15);
+	for (at = (at >> 32) & (s->seen_cap - 1); s->seen[at].offset; at = (at + 1) & (s->seen_cap - 1))
+		if (s->seen[at].offset == chunk->offset && !memcmp(s->seen[at].pack, chunk->pack, CKPT_SHA256_LEN))
+			break;
+	return &s->seen[at];
+}
+
+static int make_room(struct ckpt_stored *s)
+{
+	struct ckpt_stored grown = {.seen_cap = MAX(s->seen_cap * 2, (size_t)64)};
+
+	if (s->seen_count * 2 < s->seen_cap)
+		return 0;
+	grown.seen = ckpt_calloc(grown.seen_cap, sizeof(*grown.seen));
+	if (!grown.seen)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->seen_cap; i++)
+		if (s->seen[i].offset)
+			*slot_of(&grown, &s->seen[i]) = s->seen[i];
+	free(s->seen);
+	s->seen = grown.seen;
+	s->seen_cap = grown.seen_cap;
+	return 0;
+}
+
+static int add_chunk(struct ckpt_stored *s, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
+{
+	struct ckpt_stored_chunk where = {.offset = chunk->offset}, *slot;
+	struct ckpt_pack pack;
+	int rc = make_room(s);
+
+	if (rc)
+		return rc;
+	ckpt_manifest_pack(m, chunk->pack - 1, &pack);
+	memcpy(where.pack, pack.id, sizeof(where.pack));
+	slot = slot_of(s, &where);
+	if (slot->offset) {
+		s->again_bytes += chunk->bytes;
+		return 0;
+	}
+	*slot = where;
+	s->seen_count++;
+	s->in_bytes += chunk->bytes;
+	s->out_bytes += chunk->how.bytes;
+	if ((unsigned)chunk->how.codec < CKPT_STORED_CODECS) {
+		s->codecs[chunk->how.codec].in_bytes += chunk->bytes;
+		s->codecs[chunk->how.codec].out_bytes += chunk->how.bytes;
+	}
+	return 0;
+}
+
+int ckpt_stored_add_file(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index)
+{
+	struct ckpt_seal seal;
+	int rc = 0;
+
+	if (!ckpt_manifest_seal(m, index, &seal))
+		return 0;
+	for (uint32_t i = 0; i < seal.count && !rc; i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		if (chunk.pack && chunk.offset)
+			rc = add_chunk(s, m, &chunk);
+	}
+	return rc;
+}
+
+int ckpt_stored_add(struct ckpt_stored *s, const struct ckpt_manifest *m)
+{
+	uint32_t count = ckpt_manifest_pack_count(m) ? ckpt_manifest_count(m) : 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < count && !rc; i++)
+		if (ckpt_manifest_first_link(m, i) == i)
+			rc = ckpt_stored_add_file(s, m, i);
+	return rc;
+}
+
+void ckpt_stored_done(struct ckpt_stored *s)
+{
+	free(s->seen);
+	*s = (struct ckpt_stored){0};
+}
+
+uint64_t ckpt_stored_raw(const struct ckpt_manifest *m)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
+		struct ckpt_entry e;
+
+		ckpt_manifest_entry(m, i, &e);
+		if (e.content == CKPT_CONTENT_RAW && ckpt_manifest_first_link(m, i) == i)
+			bytes += e.bytes;
+	}
+	return bytes;
+}
+
+int ckpt_stored_version(const struct ckpt_manifest *m, uint64_t *ret_bytes)
+{
+	struct ckpt_stored packed = {0};
+	int rc = 0;
+
+	for (uint32_t i = 0; i < ckpt_manifest_count(m) && !rc; i++) {
+		struct ckpt_entry e;
+
+		ckpt_manifest_entry(m, i, &e);
+		if (e.content == CKPT_CONTENT_CHUNKS && ckpt_manifest_first_link(m, i) == i)
+			rc = ckpt_stored_add_file(&packed, m, i);
+	}
+	*ret_bytes = ckpt_stored_raw(m) + packed.out_bytes;
+	ckpt_stored_done(&packed);
+	return rc;
+}
+
+int ckpt_stored_file(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint64_t *ret_bytes)
+{
+	struct ckpt_stored packed = {0};
+	int rc = e->content == CKPT_CONTENT_CHUNKS ? ckpt_stored_add_file(&packed, m, e->index) : 0;
+
+	*ret_bytes = e->content == CKPT_CONTENT_CHUNKS ? packed.out_bytes : e->bytes;
+	ckpt_stored_done(&packed);
+	return rc;
+}

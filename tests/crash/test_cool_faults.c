@@ -1,0 +1,183 @@
+// Cooling and warming when any call behind ckpt_sys, of libc, of the backend or any allocation fails, once or from then on: every
+// byte of the step can be read whatever the answer was, here and by who opens the store anew, and a second attempt ends what the
+// first began.
+#include "tests/support/allocfault.h"
+#include "tests/support/callfault.h"
+#include "tests/support/save.h"
+#include "tests/support/seen.h"
+#include "tests/support/staged.h"
+#include "tests/support/sysfault.h"
+
+#include "core/cool.h"
+#include "core/seal.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <stdio.h>
+
+#define FAULTS_MAX 2000
+
+static const struct {
+	const char *path, *text;
+} files[] = {{"config", "text"},
+	     {"model", "weights weights weights"},
+	     {"sub/a", "a"},
+	     {"sub/empty", ""},
+	     {"sub/link", "text"}};
+#define LINK 4
+
+enum act { COOL, WARM };
+
+struct trial {
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	int descriptors;
+};
+
+static int move(struct ckpt_step *step, enum act act)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 300};
+	struct ckpt_tier_done done;
+
+	return act == COOL ? ckpt_cool(step, &how, &done) : ckpt_warm(step, &how, &done);
+}
+
+static void prepare(struct trial *t, enum act act)
+{
+	t->descriptors = ckpt_open_descriptors();
+	ckpt_save_init(t->dir);
+	t->s = ckpt_save_open(t->dir);
+	t->step = ckpt_staged_begin(t->s, "1000");
+	ck_ok(ckpt_sys.mkdir(t->step->dirfd, "sub", 0755));
+	for (size_t i = 0; i < LINK; i++)
+		close(ckpt_staged_put(t->step, files[i].path, files[i].text));
+	ck_ok(ckpt_sys.link(t->step->dirfd, files[0].path, t->step->dirfd, files[LINK].path));
+	ck_ok(ckpt_commit(t->step, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(t->step, &(struct ckpt_seal_how){0}));
+	if (act == WARM)
+		ck_ok(move(t->step, COOL));
+	ckpt_save_settle(t->s);
+}
+
+static void check_files(struct ckpt_step *step)
+{
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		ckpt_staged_check(step, files[i].path, files[i].text);
+}
+
+// done: the act has said that it is done.
+static void check_anew(const struct trial *t, enum act act, bool done)
+{
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_store_open(t->dir, CKPT_STORE_READ, NULL, &s));
+	step = ckpt_step_find(s, "", "1000");
+	ck_assert_ptr_nonnull(step);
+	check_files(step);
+	ck_assert(!done || step->summary.packed == (act == COOL));
+	ck_assert(step->summary.sealed);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+
+static void check_answer(struct trial *t, enum act act, int rc)
+{
+	ck_assert_int_le(rc, 0);
+	check_files(t->step);
+	ck_assert(rc || t->step->summary.packed == (act == COOL));
+	check_anew(t, act, !rc);
+	ck_ok(move(t->step, act));
+	check_files(t->step);
+	ckpt_save_settle(t->s);
+	check_anew(t, act, true);
+	ckpt_step_unref(t->step);
+	ckpt_store_close(t->s);
+	ck_assert_int_eq(ckpt_open_descriptors(), t->descriptors);
+	ckpt_temp_empty(t->dir, true);
+}
+
+// --- What fails ---------------------------------------------------------------------------------------------------------
+
+static struct ckpt_sysfault fault;
+
+static void begin_sys(uint64_t n, int way)
+{
+	fault = (struct ckpt_sysfault){
+		.at = n, .error = ckpt_sysfault_error(way / 2, n), .sticky = way % 2, .torn = true};
+	ckpt_sysfault_begin(&fault);
+}
+
+static uint64_t end_sys(void)
+{
+	ckpt_sysfault_end(&fault);
+	return fault.count;
+}
+
+static void begin_libc(uint64_t n, int way)
+{
+	ckpt_callfault_begin(n, way ? -ENOMEM : -EIO);
+}
+
+static void begin_alloc(uint64_t n, int way)
+{
+	ckpt_allocfault_begin(n, way);
+}
+
+// The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many.
+static void each(enum act act, void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int way, uint64_t least)
+{
+	uint64_t count = 0, n = 1;
+
+	for (; n == 1 || count >= n - 1; n++) {
+		struct trial t;
+		int rc;
+
+		ck_assert_uint_lt(n, FAULTS_MAX);
+		prepare(&t, act);
+		begin(n, way);
+		rc = move(t.step, act);
+		ckpt_save_settle(t.s);
+		count = end();
+		check_answer(&t, act, rc);
+	}
+	ck_assert_uint_gt(n, least);
+}
+
+START_TEST(cooling_when_calls_behind_the_seam_fail)
+{
+	each(COOL, begin_sys, end_sys, _i, 15);
+}
+END_TEST
+
+START_TEST(warming_when_calls_behind_the_seam_fail)
+{
+	each(WARM, begin_sys, end_sys, _i, 15);
+}
+END_TEST
+
+START_TEST(calls_of_libc)
+{
+	each(_i / 2 ? WARM : COOL, begin_libc, ckpt_callfault_end, _i % 2, 2);
+}
+END_TEST
+
+START_TEST(allocations)
+{
+	each(_i / 2 ? WARM : COOL, begin_alloc, ckpt_allocfault_end, _i % 2, 15);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cool faults");
+	TCase *tcase = tcase_create("faults");
+
+	tcase_add_loop_test(tcase, cooling_when_calls_behind_the_seam_fail, 0, 2 * ckpt_sysfault_kinds());
+	tcase_add_loop_test(tcase, warming_when_calls_behind_the_seam_fail, 0, 2 * ckpt_sysfault_kinds());
+	tcase_add_loop_test(tcase, calls_of_libc, 0, 4);
+	tcase_add_loop_test(tcase, allocations, 0, 4);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}

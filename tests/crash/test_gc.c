@@ -1,0 +1,195 @@
+// Cooling with shared chunks and garbage collection when the process dies at any call, and when the power goes at any point, also
+// after a call that failed: no byte that a step needs is lost (I7).
+//
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 8, and every point
+// within the saves too. CKPT_CRASH_STRIDE: only each so-many-th point.
+#include "tests/support/disk.h"
+#include "tests/support/save.h"
+#include "tests/support/sysfault.h"
+#include "tests/support/tiers.h"
+
+#include "core/util.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+#define SAVES_EACH 11 // of the points within a save
+#define POINTS_MAX 5000
+
+static bool is_worth_it(const struct ckpt_tiers_log *log, uint64_t point)
+{
+	bool saving = point < log->began[CKPT_TIERS_COOL_A];
+
+	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) &&
+	       point % ckpt_suite_setting("CKPT_CRASH_STRIDE", 1) == 0;
+}
+
+// --- The process dies ---------------------------------------------------------------------------------------------------
+
+// In memory shared with the child: how far it came.
+struct shared {
+	struct ckpt_tiers_log log;
+	struct ckpt_sysfault fault;
+};
+
+static struct shared *shared_new(void)
+{
+	struct shared *shared =
+		mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(shared, MAP_FAILED);
+	return shared;
+}
+
+static uint64_t calls(void *arg)
+{
+	return __atomic_load_n(&((struct shared *)arg)->fault.count, __ATOMIC_RELAXED);
+}
+
+// In a child that dies at call n (0: not); false when it came to its end before.
+static bool died(const char *dir, uint64_t n, struct shared *shared)
+{
+	pid_t pid;
+
+	*shared = (struct shared){.fault = {.at = n, .die = ckpt_sysfault_kill}};
+	pid = fork();
+	if (!pid) {
+		ckpt_sysfault_begin(&shared->fault);
+		ckpt_tiers_run(dir, &shared->log, calls, shared);
+		_exit(0);
+	}
+	return ckpt_sysfault_killed(pid, n);
+}
+
+START_TEST(deaths_at_every_call_lose_nothing)
+{
+	struct shared *shared = shared_new(), *whole = shared_new();
+	size_t deaths = 0;
+	char dir[PATH_MAX];
+
+	ckpt_save_init(dir);
+	ck_assert(!died(dir, 0, whole));
+	ckpt_tiers_check_at(dir, &whole->log, UINT64_MAX, true);
+	ckpt_temp_empty(dir, true);
+	for (uint64_t n = 1; n <= whole->fault.count; n++) {
+		if (!is_worth_it(&whole->log, n))
+			continue;
+		ckpt_save_init(dir);
+		deaths += died(dir, n, shared);
+		ckpt_tiers_check_at(dir, &shared->log, UINT64_MAX, true);
+		ckpt_temp_empty(dir, true);
+	}
+	printf("death: %zu of %llu calls\n", deaths, (unsigned long long)whole->fault.count);
+	ck_assert_uint_gt(deaths, 0);
+}
+END_TEST
+
+// --- The power goes -----------------------------------------------------------------------------------------------------
+
+static uint64_t disk_clock(void *arg)
+{
+	return ckpt_disk_count(arg);
+}
+
+static void check_cut(struct ckpt_disk *disk, const char *out, const struct ckpt_tiers_log *log, size_t point,
+		      unsigned seed)
+{
+	ck_ok(ckpt_disk_crash(disk, point, seed, out));
+	ckpt_tiers_check_at(out, log, point, true);
+	ckpt_temp_empty(out, false);
+}
+
+START_TEST(power_cuts_at_every_point_lose_nothing)
+{
+	unsigned seeds = ckpt_suite_seeds(3, 8);
+	struct ckpt_tiers_log log = {0};
+	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_disk *disk;
+	size_t states = 0;
+
+	ckpt_save_init(dir);
+	ckpt_temp_dir(out);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	ckpt_tiers_run(dir, &log, disk_clock, disk);
+	ckpt_disk_end(disk);
+	ck_assert_uint_eq(ckpt_disk_unknown(disk), 0);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
+		for (unsigned seed = 0; seed < seeds && is_worth_it(&log, point); seed++, states++)
+			check_cut(disk, out, &log, point, seed);
+	printf("power: %zu states at %zu points\n", states, ckpt_disk_count(disk) + 1);
+	ckpt_disk_free(disk);
+}
+END_TEST
+
+static const enum ckpt_tiers_act failing[] = {CKPT_TIERS_COOL_A, CKPT_TIERS_COOL_B, CKPT_TIERS_GC_A, CKPT_TIERS_COOL_C,
+					      CKPT_TIERS_WARM_B};
+
+// Call n of one act fails once, then it is asked again, by the same process or the next, and the script goes on: with what the failure
+// left, durable or not. The power goes between the acts after it.
+static bool cut_after_a_failure(enum ckpt_tiers_act failing_act, uint64_t n, bool reopen, const char *out)
+{
+	struct ckpt_sysfault fault = {.at = n, .error = -EIO};
+	struct ckpt_tiers_log log = {0};
+	struct ckpt_disk *disk;
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+
+	ckpt_save_init(dir);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	s = ckpt_save_open(dir);
+	for (int act = 0; act < CKPT_TIERS_ACTS; act++) {
+		int rc;
+
+		log.began[act] = ckpt_disk_count(disk) + 1;
+		ckpt_save_settle_all(s);
+		if (act == (int)failing_act)
+			ckpt_sysfault_begin(&fault);
+		rc = ckpt_tiers_do(s, (enum ckpt_tiers_act)act);
+		ckpt_save_settle_all(s);
+		if (act == (int)failing_act)
+			ckpt_sysfault_end(&fault);
+		ck_assert(!rc || act == (int)failing_act);
+		if (rc && reopen) {
+			ckpt_store_close(s);
+			s = ckpt_save_open(dir);
+		}
+		if (rc)
+			ck_ok(ckpt_tiers_do(s, (enum ckpt_tiers_act)act));
+		log.done[act] = ckpt_disk_count(disk) + 1;
+	}
+	ckpt_store_close(s);
+	ckpt_disk_end(disk);
+	for (int act = (int)failing_act; act < CKPT_TIERS_ACTS; act++)
+		for (unsigned seed = 0; seed < (ckpt_suite_full() ? 12 : 3); seed++)
+			if (seed != CKPT_DISK_MOST) // that is the death of the process
+				check_cut(disk, out, &log, log.done[act] - 1, seed);
+	ckpt_disk_free(disk);
+	ckpt_temp_empty(dir, true);
+	return fault.count >= n;
+}
+
+START_TEST(power_cuts_after_a_failure_lose_nothing)
+{
+	uint64_t n = 1;
+	char out[PATH_MAX];
+
+	ckpt_temp_dir(out);
+	while (cut_after_a_failure(failing[_i / 2], n, _i % 2, out))
+		ck_assert_uint_lt(n++, POINTS_MAX);
+	ck_assert_uint_gt(n, 5);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("gc crash");
+	TCase *death = tcase_create("death"), *power = tcase_create("power"), *failure = tcase_create("failure");
+
+	tcase_add_test(death, deaths_at_every_call_lose_nothing);
+	suite_add_tcase(suite, death);
+	tcase_add_test(power, power_cuts_at_every_point_lose_nothing);
+	suite_add_tcase(suite, power);
+	tcase_add_loop_test(failure, power_cuts_after_a_failure_lose_nothing, 0, 2 * (int)ARRAY_LEN(failing));
+	suite_add_tcase(suite, failure);
+	return ckpt_suite_run(suite);
+}

@@ -1,0 +1,93 @@
+// Hostile packs. Each input is tried as it is and with its digest, and where its table is, made right: then what the rows say of
+// the chunks is what is hostile.
+
+#include "tests/fuzz/replay.h"
+
+#include "core/pack.h"
+#include "core/util.h"
+
+#define HEADER 32
+#define ROW 64
+#define TAIL 48
+#define TAIL_BEFORE_DIGEST 16
+#define PLAIN_MAX (1u << 20) // of a chunk that is tried: to be faster
+
+static struct ckpt_backend *backend;
+static struct ckpt_codec *codec;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	fuzz_assert(!ckpt_backend_mem_new(&backend));
+	fuzz_assert(!ckpt_codec_new(&codec));
+	return 0;
+}
+
+// What the rows say is read; the ids are not those of the bytes, unless an input has found them.
+static void read_chunks(const struct ckpt_pack *pack, const struct ckpt_chunk *chunks, size_t count)
+{
+	uint64_t end = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct ckpt_chunk *c = &chunks[i];
+		CLEANUP_FREE uint8_t *plain = c->bytes <= PLAIN_MAX ? malloc(c->bytes) : NULL;
+		uint8_t id[CKPT_SHA256_LEN];
+
+		fuzz_assert(ckpt_encoded_ok(&c->how, c->bytes) && c->offset >= end);
+		end = c->offset + c->how.bytes;
+		fuzz_assert(end <= pack->bytes);
+		if (!plain || ckpt_pack_read(backend, pack, c, codec, plain))
+			continue;
+		ckpt_sha256(plain, c->bytes, id);
+		fuzz_assert(!memcmp(id, c->id, sizeof(id)));
+	}
+}
+
+static void try_pack(const uint8_t *data, size_t len, const uint8_t *id)
+{
+	struct ckpt_pack pack = {.bytes = len};
+	struct ckpt_chunk *chunks, bad;
+	char key[CKPT_PACK_KEY_MAX];
+	size_t count;
+
+	memcpy(pack.id, id, sizeof(pack.id));
+	ckpt_pack_key(pack.id, key);
+	fuzz_assert(!ckpt_backend_put(backend, key, data, len, NULL));
+	if (!ckpt_pack_table(backend, &pack, &chunks, &count)) {
+		fuzz_assert(count);
+		read_chunks(&pack, chunks, count);
+		free(chunks);
+		(void)ckpt_pack_check(backend, &pack, &bad);
+	} else {
+		fuzz_assert(ckpt_pack_check(backend, &pack, &bad));
+	}
+	fuzz_assert(!ckpt_backend_remove(backend, key, NULL));
+}
+
+static void mend(uint8_t *data, size_t len)
+{
+	uint8_t *tail = data + len - TAIL;
+	uint64_t rows = ckpt_get32(tail) % ((len - HEADER - TAIL) / ROW) + 1, table = len - TAIL - rows * ROW;
+	struct ckpt_sha256 sum;
+
+	ckpt_put64(tail, rows);
+	ckpt_put64(tail + 8, table);
+	ckpt_sha256_begin(&sum);
+	ckpt_sha256_add(&sum, data, HEADER);
+	ckpt_sha256_add(&sum, data + table, rows * ROW + TAIL_BEFORE_DIGEST);
+	ckpt_sha256_end(&sum, tail + TAIL_BEFORE_DIGEST);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	CLEANUP_FREE uint8_t *copy = malloc(len ? len : 1);
+
+	if (!copy || len < HEADER + ROW + TAIL || len > PLAIN_MAX)
+		return 0;
+	try_pack(data, len, data + len - CKPT_SHA256_LEN);
+	memcpy(copy, data, len);
+	mend(copy, len);
+	try_pack(copy, len, copy + len - CKPT_SHA256_LEN);
+	return 0;
+}

@@ -1,0 +1,117 @@
+#include "tests/support/packed.h"
+
+#include "tests/support/suite.h"
+
+#include "core/file.h"
+#include "core/seal.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define TEXT_MAX 256
+
+struct ckpt_step *ckpt_packed_sealed(struct ckpt_store *s, const char *name, const char *const *texts, size_t count)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	for (size_t i = 0; i < count; i++) {
+		char path[24];
+
+		snprintf(path, sizeof(path), "%zu", i);
+		close(ckpt_staged_put(step, path, texts[i]));
+	}
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
+	return step;
+}
+
+struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 1};
+	struct ckpt_tier_done done;
+
+	ck_ok(ckpt_cool(step, &how, &done));
+	return done;
+}
+
+struct ckpt_step *ckpt_packed_cooled(struct ckpt_store *s, const char *name, const char *const *texts, size_t count)
+{
+	struct ckpt_step *step = ckpt_packed_sealed(s, name, texts, count);
+
+	(void)ckpt_packed_cool(step);
+	ck_assert(step->summary.packed);
+	return step;
+}
+
+int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text)
+{
+	struct ckpt_file *f = NULL;
+	struct ckpt_manifest *m;
+	char there[TEXT_MAX];
+	uint32_t index;
+	ssize_t n = 0;
+	int rc = ckpt_step_manifest(step, &m);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_lookup(m, path, &index);
+	if (!rc)
+		rc = ckpt_file_open(step, m, index, &f);
+	if (!rc)
+		n = ckpt_file_read(f, there, sizeof(there), 0);
+	if (!rc)
+		rc = (int)MIN(n, 0);
+	if (!rc && ((size_t)n != strlen(text) || memcmp(there, text, (size_t)n)))
+		rc = -EILSEQ;
+	ckpt_file_close(f);
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+struct sum {
+	struct ckpt_store *store;
+	size_t count;
+	uint64_t bytes;
+	int64_t at_ns;
+};
+
+static int add(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct sum *sum = arg;
+
+	sum->count++;
+	sum->bytes += object->bytes;
+	if (sum->at_ns) {
+		struct timespec at = {sum->at_ns / 1000000000, sum->at_ns % 1000000000};
+
+		ck_assert_int_eq(utimensat(sum->store->dirfd, key, (struct timespec[]){at, at}, AT_SYMLINK_NOFOLLOW),
+				 0);
+	}
+	return 0;
+}
+
+static struct sum sum_up(struct ckpt_store *s, int64_t at_ns)
+{
+	struct sum sum = {.store = s, .at_ns = at_ns};
+
+	ck_ok(ckpt_backend_list(s->backend, "packs/", NULL, add, &sum));
+	return sum;
+}
+
+size_t ckpt_packed_count(struct ckpt_store *s)
+{
+	return sum_up(s, 0).count;
+}
+
+uint64_t ckpt_packs_bytes(struct ckpt_store *s)
+{
+	return sum_up(s, 0).bytes;
+}
+
+void ckpt_packed_age(struct ckpt_store *s, int64_t seconds)
+{
+	sum_up(s, ckpt_sys.now_ns() - seconds * 1000000000);
+}

@@ -1,0 +1,24 @@
+// Steps whose files are in packs, made in one call, and what is in packs/. What must not fail ends the test.
+#pragma once
+
+#include "tests/support/staged.h"
+
+#include "core/cool.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+// A committed and sealed step with a file "0", "1", ... for each text, with a reference.
+struct ckpt_step *ckpt_packed_sealed(struct ckpt_store *s, const char *name, const char *const *texts, size_t count);
+// The same of these texts, cooled, each chunk in a pack of its own where no pack has it.
+#define ckpt_packed_step(s, name, ...)                                                                                 \
+	ckpt_packed_cooled(s, name, (const char *const[]){__VA_ARGS__},                                                \
+			   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+struct ckpt_step *ckpt_packed_cooled(struct ckpt_store *s, const char *name, const char *const *texts, size_t count);
+struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step);
+// The file has just this text, wherever it is: 0, -errno.
+int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text);
+
+size_t ckpt_packed_count(struct ckpt_store *s); // packs
+uint64_t ckpt_packs_bytes(struct ckpt_store *s);
+void ckpt_packed_age(struct ckpt_store *s, int64_t seconds); // as if they were put so long ago

@@ -1,0 +1,216 @@
+// The cache of chunks: many readers, little room, chunks that cannot be read; what it hands out are the right bytes.
+#include "tests/support/fixture.h"
+
+#include "core/chunk_cache.h"
+#include "core/cool.h"
+#include "core/pack.h"
+#include "core/seal.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#define FILES 40
+#define BYTES 5000
+#define THREADS 8
+#define ROUNDS 400
+
+static struct ckpt_step *step;
+static struct ckpt_manifest *m;
+static struct ckpt_chunk_cache *cache;
+
+static void fill(unsigned file, uint8_t *bytes)
+{
+	for (size_t i = 0; i < BYTES; i++)
+		bytes[i] = (uint8_t)(file * 31 + i * (file + 1));
+}
+
+// Each file is a chunk.
+static void setup(void)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 4 * BYTES};
+	struct ckpt_tier_done done;
+
+	ckpt_fixture_open();
+	step = ckpt_staged_begin(s, "1000");
+	for (unsigned i = 0; i < FILES; i++) {
+		uint8_t bytes[BYTES];
+		char name[16];
+		int fd;
+
+		snprintf(name, sizeof(name), "%02u", i);
+		fd = ckpt_staged_put(step, name, "");
+		fill(i, bytes);
+		ck_ok(ckpt_sys.pwrite(fd, bytes, sizeof(bytes), 0));
+		close(fd);
+	}
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_cool(step, &how, &done));
+	ck_ok(ckpt_step_manifest(step, &m));
+}
+
+static void teardown(void)
+{
+	ckpt_chunk_cache_free(cache);
+	cache = NULL;
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	ckpt_fixture_close();
+}
+
+static bool is_right(unsigned file, struct ckpt_cached *cached)
+{
+	uint8_t want[BYTES];
+
+	fill(file, want);
+	return !memcmp(ckpt_cached_data(cached), want, BYTES);
+}
+
+START_TEST(what_was_read_is_there_until_there_is_no_room)
+{
+	struct ckpt_cached *cached;
+
+	ck_ok(ckpt_chunk_cache_new(s, 2 * BYTES, &cache));
+	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 0));
+	for (unsigned i = 0; i < 2; i++) {
+		ck_ok(ckpt_chunk_cache_get(cache, m, i, &cached));
+		ck_assert(is_right(i, cached));
+		ckpt_chunk_cache_let_go(cache, cached);
+	}
+	cached = ckpt_chunk_cache_try(cache, m, 0); // now 1 was not asked for the longest
+	ck_assert_ptr_nonnull(cached);
+	ckpt_chunk_cache_let_go(cache, cached);
+	ck_ok(ckpt_chunk_cache_get(cache, m, 2, &cached));
+	ckpt_chunk_cache_let_go(cache, cached);
+	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 1));
+	cached = ckpt_chunk_cache_try(cache, m, 0);
+	ck_assert_ptr_nonnull(cached);
+	ck_assert(is_right(0, cached));
+	ckpt_chunk_cache_let_go(cache, cached);
+}
+END_TEST
+
+START_TEST(one_that_is_larger_than_the_room_is_read_all_the_same)
+{
+	struct ckpt_cached *cached;
+
+	ck_ok(ckpt_chunk_cache_new(s, 10, &cache));
+	for (unsigned i = 0; i < 3; i++) {
+		ck_ok(ckpt_chunk_cache_get(cache, m, i, &cached));
+		ck_assert(is_right(i, cached));
+		ckpt_chunk_cache_let_go(cache, cached);
+	}
+}
+END_TEST
+
+START_TEST(a_failure_is_told_and_not_kept)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -EIO};
+	struct ckpt_cached *cached;
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, &cache));
+	ck_error(ckpt_chunk_cache_get(cache, m, 0, &cached), EIO);
+	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 0));
+	ck_ok(ckpt_chunk_cache_get(cache, m, 0, &cached));
+	ck_assert(is_right(0, cached));
+	ckpt_chunk_cache_let_go(cache, cached);
+}
+END_TEST
+
+// --- Many at once -------------------------------------------------------------------------------------------------------
+
+static unsigned wrong, failed; // atomic
+
+static void *reader(void *arg)
+{
+	unsigned seed = (unsigned)(uintptr_t)arg;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		unsigned file = (seed = seed * 1664525 + 1013904223) >> 16;
+		struct ckpt_cached *cached;
+
+		file %= FILES;
+		if (i % 8 == 0)
+			ckpt_chunk_cache_expect(cache, m, (file + 1) % FILES);
+		cached = ckpt_chunk_cache_try(cache, m, file);
+		if (!cached && ckpt_chunk_cache_get(cache, m, file, &cached)) {
+			__atomic_add_fetch(&failed, 1, __ATOMIC_RELAXED);
+			continue;
+		}
+		if (!is_right(file, cached))
+			__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+		ckpt_chunk_cache_let_go(cache, cached);
+	}
+	return NULL;
+}
+
+static void read_by_many(uint64_t room)
+{
+	pthread_t threads[THREADS];
+
+	wrong = failed = 0;
+	ck_ok(ckpt_chunk_cache_new(s, room, &cache));
+	for (uintptr_t i = 0; i < THREADS; i++)
+		ck_assert(!pthread_create(&threads[i], NULL, reader, (void *)i));
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+// Room for more chunks than there are, for some, for fewer than there are readers, for none.
+START_TEST(many_readers_get_the_right_bytes)
+{
+	static const uint64_t rooms[] = {100 * BYTES, 10 * BYTES, 3 * BYTES, BYTES, 0};
+
+	read_by_many(rooms[_i]);
+	ck_assert_uint_eq(wrong + failed, 0);
+}
+END_TEST
+
+START_TEST(many_readers_of_a_store_that_fails_get_the_right_bytes_or_none)
+{
+	struct ckpt_fault fault = {.at = 30, .error = -EIO, .sticky = true};
+
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	read_by_many(3 * BYTES);
+	ck_assert_uint_eq(wrong, 0);
+	ck_assert_uint_gt(failed, 0);
+}
+END_TEST
+
+START_TEST(what_is_expected_is_read_behind)
+{
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, &cache));
+	ckpt_chunk_cache_expect(cache, m, 7);
+	ckpt_chunk_cache_expect(cache, m, 7);
+	for (int i = 0; i < 10000; i++) {
+		struct ckpt_cached *cached = ckpt_chunk_cache_try(cache, m, 7);
+
+		if (cached) {
+			ck_assert(is_right(7, cached));
+			ckpt_chunk_cache_let_go(cache, cached);
+			return;
+		}
+		ckpt_sys.sleep_ns(1000000);
+	}
+	ck_abort_msg("nobody read it");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("chunk cache");
+	TCase *tcase = tcase_create("cache");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, what_was_read_is_there_until_there_is_no_room);
+	tcase_add_test(tcase, one_that_is_larger_than_the_room_is_read_all_the_same);
+	tcase_add_test(tcase, a_failure_is_told_and_not_kept);
+	tcase_add_loop_test(tcase, many_readers_get_the_right_bytes, 0, 5);
+	tcase_add_test(tcase, many_readers_of_a_store_that_fails_get_the_right_bytes_or_none);
+	tcase_add_test(tcase, what_is_expected_is_read_behind);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}

@@ -1,0 +1,642 @@
+// Garbage collection: what a step, the trash, an open file or an unknown version needs stays; all else goes, once it is old enough
+// and everything that may need it could be read.
+#include "tests/support/fixture.h"
+#include "tests/support/packed.h"
+
+#include "core/container.h"
+#include "core/delete.h"
+#include "core/errlog.h"
+#include "core/file.h"
+#include "core/gc.h"
+#include "core/hash.h"
+#include "core/json.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define DAY_S (24 * 3600)
+
+static const struct ckpt_gc_how all = {.force = true}; // of any age, however much it is
+static struct ckpt_step *other;                        // which is raw
+static struct ckpt_gc_done done;
+
+static void setup(void)
+{
+	ckpt_fixture_open();
+	other = ckpt_staged_one(s, "other", "file", "other");
+}
+
+static void teardown(void)
+{
+	ckpt_step_unref(other);
+	ckpt_fixture_close();
+}
+
+static void reopen_store(void)
+{
+	ckpt_step_unref(TAKE_PTR(other));
+	ckpt_fixture_reopen();
+}
+
+static void expire(struct ckpt_step *step)
+{
+	ck_ok(ckpt_delete(step));
+	ck_ok(ckpt_expire(step));
+}
+
+static void gc_all(void)
+{
+	ck_ok(ckpt_gc(s, &all, &done));
+}
+
+static struct ckpt_manifest *manifest(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	return m;
+}
+
+// --- What is needed -----------------------------------------------------------------------------------------------------
+
+START_TEST(what_a_step_needs_stays_and_the_rest_goes)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0", "a1"), *b = ckpt_packed_step(s, "b", "b0", "b1", "b2");
+	uint64_t before = ckpt_packs_bytes(s), live;
+
+	ck_assert_uint_eq(ckpt_packed_count(s), 5);
+	gc_all();
+	ck_assert(!done.deleted_objects && !done.garbage_bytes && done.live_bytes == before);
+	expire(b);
+	gc_all();
+	live = ckpt_packs_bytes(s);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ck_assert_uint_eq(done.deleted_objects, 3);
+	ck_assert(done.live_bytes == live && done.deleted_bytes == before - live);
+	ck_assert_uint_eq(done.garbage_bytes, done.deleted_bytes);
+	gc_all();
+	ck_assert(!done.deleted_objects && !done.garbage_bytes);
+	ckpt_step_unref(b);
+	ckpt_step_unref(a);
+	reopen_store();
+	a = ckpt_step_find(s, "", "a");
+	ck_ok(ckpt_packed_read(a, "0", "a0"));
+	ck_ok(ckpt_packed_read(a, "1", "a1"));
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(what_two_steps_share_goes_with_the_last)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "shared", "a1"), *b = ckpt_packed_step(s, "b", "shared", "b1");
+
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	expire(a);
+	gc_all();
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ck_ok(ckpt_packed_read(b, "0", "shared"));
+	expire(b);
+	gc_all();
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(what_is_in_the_trash_can_be_had_back)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *anew;
+	char session[sizeof(a->session)];
+
+	ck_ok(ckpt_delete(a));
+	anew = ckpt_packed_step(s, "a", "anew"); // has its name
+	ck_ok(ckpt_delete(anew));
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	memcpy(session, anew->session, sizeof(session));
+	ckpt_step_unref(anew);
+	ckpt_step_unref(a);
+	reopen_store();
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	a = ckpt_step_of_session(s, session);
+	ck_ok(ckpt_undelete(a));
+	ck_ok(ckpt_packed_read(a, "0", "anew"));
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(what_is_reopened_can_be_given_up)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *again;
+
+	ck_ok(ckpt_reopen(a, &again));
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	ck_ok(ckpt_stage_abort(again, false));
+	ckpt_step_unref(again);
+	ck_ok(ckpt_packed_read(a, "0", "a0"));
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(what_is_being_removed_may_come_back)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0", "a1");
+	struct ckpt_manifest *m = manifest(a);
+
+	ck_ok(ckpt_remove_entry(a, m, 0, "0", false));
+	ckpt_manifest_unref(m);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	ckpt_remove_forget(a);
+	ck_ok(ckpt_packed_read(a, "0", "a0"));
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(what_is_warm_keeps_its_packs_which_its_next_cooling_uses)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	struct ckpt_tier_done warmed, cooled;
+
+	ck_ok(ckpt_warm(a, &(struct ckpt_tier_how){0}, &warmed));
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	cooled = ckpt_packed_cool(a);
+	ck_assert(cooled.files == 1 && !cooled.stored_bytes);
+	ck_ok(ckpt_packed_read(a, "0", "a0"));
+	ckpt_step_unref(a);
+}
+END_TEST
+
+// --- Open files ---------------------------------------------------------------------------------------------------------
+
+static struct ckpt_file *open_file(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m = manifest(step);
+	struct ckpt_file *f;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, "0", &index));
+	ck_ok(ckpt_file_open(step, m, index, &f));
+	ckpt_manifest_unref(m);
+	return f;
+}
+
+static void check_file(struct ckpt_file *f, const char *text)
+{
+	char there[64];
+
+	ck_assert_int_eq(ckpt_file_read(f, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+}
+
+START_TEST(what_is_open_stays_until_it_is_closed)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");
+	struct ckpt_file *first = open_file(a), *second = open_file(a), *third = open_file(b);
+
+	expire(a);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	ck_assert_uint_eq(done.kept[CKPT_GC_OPEN].objects, 1);
+	ck_assert_uint_eq(done.kept[CKPT_GC_OPEN].bytes, done.garbage_bytes);
+	ckpt_file_close(first);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	check_file(second, "a0");
+	ckpt_file_close(second);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	check_file(third, "b0");
+	ckpt_file_close(third);
+	ck_assert_ptr_null(s->packed_files);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+// Who has looked at a version that is none by now opens the file where it is now, and nothing that may go.
+START_TEST(what_is_opened_late_is_opened_where_it_is)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	struct ckpt_manifest *cold = manifest(a);
+	struct ckpt_tier_done warmed;
+	struct ckpt_file *f;
+	uint32_t index;
+
+	ck_ok(ckpt_warm(a, &(struct ckpt_tier_how){0}, &warmed));
+	ck_ok(ckpt_manifest_lookup(cold, "0", &index));
+	ck_ok(ckpt_file_open(a, cold, index, &f));
+	ck_assert_int_ge(ckpt_file_fd(f), 0);
+	check_file(f, "a0");
+	ckpt_file_close(f);
+	ck_assert_ptr_null(s->packed_files);
+	ckpt_manifest_unref(cold);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+// Beside us, with the store open for reading. Tells when it has the file open, and reads it when it is told.
+static _Noreturn void read_beside(int tell, int told)
+{
+	struct ckpt_store *reader;
+	struct ckpt_step *step;
+	struct ckpt_file *f;
+	char word;
+
+	if (ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader))
+		_exit(2);
+	step = ckpt_step_find(reader, "", "a");
+	f = open_file(step);
+	if (write(tell, "o", 1) != 1 || read(told, &word, 1) != 1)
+		_exit(3);
+	check_file(f, "a0");
+	ckpt_file_close(f);
+	if (write(tell, "c", 1) != 1 || read(told, &word, 1) != 1)
+		_exit(4);
+	_exit(0);
+}
+
+START_TEST(what_another_process_reads_stays)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	int ours[2], theirs[2], status;
+	char word;
+	pid_t pid;
+
+	ck_assert(!pipe2(ours, O_CLOEXEC) && !pipe2(theirs, O_CLOEXEC));
+	ck_assert(!ckpt_file_others_read(s));
+	pid = fork();
+	if (!pid)
+		read_beside(theirs[1], ours[0]);
+	ck_assert_int_eq(read(theirs[0], &word, 1), 1);
+	ck_assert(ckpt_file_others_read(s));
+	expire(a);
+	gc_all();
+	ck_assert_uint_eq(done.kept[CKPT_GC_OPEN].objects, 1);
+	ck_assert_int_eq(write(ours[1], "r", 1), 1);
+	ck_assert_int_eq(read(theirs[0], &word, 1), 1);
+	gc_all(); // it lives, and has it closed
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ck_assert_int_eq(write(ours[1], "e", 1), 1);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(!status, "%d", status);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+// --- What cannot be read ------------------------------------------------------------------------------------------------
+
+// Changes the record of the version that the step has; with a digest that is right.
+static void spoil_record(struct ckpt_step *step, size_t at, uint8_t with)
+{
+	uint8_t record[CKPT_RECORD_BYTES_MAX];
+	char path[CKPT_STEP_KEY_MAX + 32];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "steps/%s/%u", step->key, step->summary.version);
+	fd = openat(s->dirfd, path, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	n = pread(fd, record, sizeof(record), 0);
+	ck_assert_int_gt(n, CKPT_SHA256_LEN);
+	record[at] ^= with;
+	if (at < 40)
+		ckpt_sha256(record, (size_t)n - CKPT_SHA256_LEN, record + n - CKPT_SHA256_LEN);
+	ck_assert_int_eq(pwrite(fd, record, (size_t)n, 0), n);
+	close(fd);
+}
+
+static const struct {
+	size_t at;
+	uint8_t with;
+	int error; // while the step is known
+} spoilt[] = {{100, 1, -EBADMSG}, {8, 0x40, -ENOTSUP}};
+
+START_TEST(what_cannot_be_read_keeps_all)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");
+
+	expire(a);
+	spoil_record(b, spoilt[_i].at, spoilt[_i].with);
+	ck_error(ckpt_gc(s, &all, &done), -spoilt[_i].error);
+	ck_assert_ptr_nonnull(strstr(done.why, "version 3 of b"));
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	reopen_store();
+	ck_error(ckpt_gc(s, &all, &done), EBADMSG);
+	ck_assert_str_eq(done.why, "a record of b cannot be read");
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+}
+END_TEST
+
+START_TEST(what_is_no_record_keeps_all)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+
+	expire(a);
+	ck_ok(ckpt_backend_put(s->backend, "steps/odd", "x", 1, NULL));
+	ck_error(ckpt_gc(s, &all, &done), EBADMSG);
+	ck_assert_str_eq(done.why, "steps/odd is no record");
+	ck_ok(ckpt_backend_remove(s->backend, "steps/odd", NULL));
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+// As a put whose answer was lost leaves it: at the next start it is what the step is.
+START_TEST(what_a_version_needs_that_nobody_knows_stays)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	char to[CKPT_STEP_KEY_MAX + 32];
+	int fd;
+
+	snprintf(to, sizeof(to), "steps/%s", a->key);
+	fd = openat(s->dirfd, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(renameat(fd, "3", s->dirfd, "aside"), 0);
+	ckpt_step_unref(a);
+	reopen_store();
+	a = ckpt_step_find(s, "", "a");
+	ck_assert_uint_eq(a->summary.version, 2);
+	ck_assert_int_eq(renameat(s->dirfd, "aside", fd, "3"), 0);
+	close(fd);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	ckpt_step_unref(a);
+	reopen_store();
+	a = ckpt_step_find(s, "", "a");
+	ck_assert_uint_eq(a->summary.version, 3);
+	ck_ok(ckpt_packed_read(a, "0", "a0"));
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(another_store_in_the_directory_is_left_alone)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	char text[4096], *id;
+	ssize_t n;
+	int fd = openat(s->dirfd, "store.json", O_RDWR | O_CLOEXEC);
+
+	n = pread(fd, text, sizeof(text) - 1, 0);
+	ck_assert_int_gt(n, 0);
+	text[n] = '\0';
+	id = strstr(text, s->id);
+	ck_assert_ptr_nonnull(id);
+	*id = *id == '0' ? '1' : '0';
+	ck_assert_int_eq(pwrite(fd, text, (size_t)n, 0), n);
+	close(fd);
+	expire(a);
+	ck_error(ckpt_gc(s, &all, &done), ESTALE);
+	ck_assert_ptr_nonnull(strstr(done.why, "another store"));
+	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(who_reads_collects_nothing)
+{
+	struct ckpt_store *reader;
+
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_error(ckpt_gc(reader, &all, &done), EROFS);
+	ckpt_store_close(reader);
+}
+END_TEST
+
+// --- When, and how much -------------------------------------------------------------------------------------------------
+
+START_TEST(what_is_young_stays)
+{
+	const struct ckpt_gc_how how = {.grace_ns = CKPT_GC_GRACE_NS};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+
+	expire(a);
+	ck_ok(ckpt_gc(s, &how, &done));
+	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_YOUNG].objects == 1);
+	ck_assert_uint_eq(done.kept[CKPT_GC_YOUNG].bytes, done.garbage_bytes);
+	ckpt_packed_age(s, DAY_S - 60);
+	ck_ok(ckpt_gc(s, &how, &done));
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	ckpt_packed_age(s, -60); // the clock was set back
+	ck_ok(ckpt_gc(s, &how, &done));
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	ckpt_packed_age(s, DAY_S + 60);
+	ck_ok(ckpt_gc(s, &how, &done));
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(most_of_what_is_there_goes_only_by_force)
+{
+	const struct ckpt_gc_how plain = {0}, look = {.dry_run = true};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "some text"),
+			 *b = ckpt_packed_step(s, "b", "more text", "and more");
+
+	expire(b);
+	ck_error(ckpt_gc(s, &plain, &done), EPERM);
+	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_MOST].objects == 2);
+	ck_assert_ptr_nonnull(strstr(done.why, "would go at once"));
+	ck_assert_ptr_nonnull(ckpt_gc_hint(-EPERM));
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	ck_ok(ckpt_gc(s, &look, &done));
+	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_MOST].objects == 2);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 2);
+	ck_ok(ckpt_packed_read(a, "0", "some text"));
+	ckpt_step_unref(b);
+	b = ckpt_packed_step(s, "b", "as much b");
+	expire(b); // half of it
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(all_goes_when_no_step_needs_any_but_not_when_there_is_no_step)
+{
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+
+	expire(a);
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ckpt_step_unref(a);
+	a = ckpt_packed_step(s, "a", "a0");
+	expire(a);
+	expire(other);
+	ck_error(ckpt_gc(s, &plain, &done), EPERM);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(a_dry_run_says_what_would_go)
+{
+	const struct ckpt_gc_how look = {.dry_run = true, .force = true};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");
+	CLEANUP_FREE char *text = NULL;
+	struct ckpt_gc_done would;
+
+	expire(a);
+	ck_ok(ckpt_gc(s, &look, &would));
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	gc_all();
+	ck_assert_uint_eq(would.deleted_objects, 1);
+	ck_assert_mem_eq(&would, &done, sizeof(done));
+	text = ckpt_gc_json(&would);
+	ck_assert_ptr_nonnull(text);
+	ck_assert_ptr_nonnull(strstr(text, "\"deleted_objects\":1,\"kept\":[]"));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+static bool no_more(void *arg)
+{
+	int *left = arg;
+
+	return --*left >= 0;
+}
+
+START_TEST(who_is_told_to_stop_stops)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0", "a1", "a2");
+	int left = 0;
+	struct ckpt_gc_how how = {.force = true, .go_on = no_more, .arg = &left};
+
+	expire(a);
+	ck_error(ckpt_gc(s, &how, &done), EINTR);
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	left = 3;
+	ck_error(ckpt_gc(s, &how, &done), EINTR);
+	ck_assert_uint_lt(ckpt_packed_count(s), 3);
+	ck_assert_uint_gt(ckpt_packed_count(s), 0);
+	gc_all();
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(while_a_step_is_cooled_nothing_goes)
+{
+	struct ckpt_gc_how how = {.force = true, .at_once = true};
+	int left = 2;
+
+	ckpt_lock_take(&s->packs_lock);
+	ck_error(ckpt_gc(s, &how, &done), EBUSY);
+	how = (struct ckpt_gc_how){.go_on = no_more, .arg = &left};
+	ck_error(ckpt_gc(s, &how, &done), EINTR);
+	ckpt_lock_drop(&s->packs_lock);
+	gc_all();
+}
+END_TEST
+
+START_TEST(what_is_no_pack_is_not_removed)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+
+	ck_ok(ckpt_backend_put(s->backend, "packs/notes", "x", 1, NULL));
+	expire(a);
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+// --- Behind -------------------------------------------------------------------------------------------------------------
+
+START_TEST(behind_old_garbage_goes)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
+
+	expire(a);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	reopen_store();
+	ckpt_trash_drain(s->trash);
+	ck_assert_uint_eq(ckpt_packed_count(s), 3); // it is young
+	ckpt_packed_age(s, DAY_S + 60);
+	reopen_store();
+	ckpt_trash_drain(s->trash);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	b = ckpt_step_find(s, "", "b");
+	ck_ok(ckpt_packed_read(b, "0", "b0"));
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(behind_a_failure_is_told_once)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	struct ckpt_gc_behind behind = {0};
+	bool stop = false;
+
+	spoil_record(a, 100, 1);
+	ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
+	behind.after_ns = 0;
+	ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
+	spoil_record(a, 100, 1); // and it is right again
+	ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_ne(behind.told, ""); // it is not yet an hour
+	behind.after_ns = 0;
+	ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_eq(behind.told, "");
+	ckpt_step_unref(a);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("gc");
+	TCase *needed = tcase_create("needed"), *unread = tcase_create("unread"), *when = tcase_create("when");
+
+	tcase_add_checked_fixture(needed, setup, teardown);
+	tcase_add_test(needed, what_a_step_needs_stays_and_the_rest_goes);
+	tcase_add_test(needed, what_two_steps_share_goes_with_the_last);
+	tcase_add_test(needed, what_is_in_the_trash_can_be_had_back);
+	tcase_add_test(needed, what_is_reopened_can_be_given_up);
+	tcase_add_test(needed, what_is_being_removed_may_come_back);
+	tcase_add_test(needed, what_is_warm_keeps_its_packs_which_its_next_cooling_uses);
+	tcase_add_test(needed, what_is_open_stays_until_it_is_closed);
+	tcase_add_test(needed, what_is_opened_late_is_opened_where_it_is);
+	tcase_add_test(needed, what_another_process_reads_stays);
+	suite_add_tcase(suite, needed);
+	tcase_add_checked_fixture(unread, setup, teardown);
+	tcase_add_loop_test(unread, what_cannot_be_read_keeps_all, 0, (int)ARRAY_LEN(spoilt));
+	tcase_add_test(unread, what_is_no_record_keeps_all);
+	tcase_add_test(unread, what_a_version_needs_that_nobody_knows_stays);
+	tcase_add_test(unread, another_store_in_the_directory_is_left_alone);
+	tcase_add_test(unread, who_reads_collects_nothing);
+	suite_add_tcase(suite, unread);
+	tcase_add_checked_fixture(when, setup, teardown);
+	tcase_add_test(when, what_is_young_stays);
+	tcase_add_test(when, most_of_what_is_there_goes_only_by_force);
+	tcase_add_test(when, all_goes_when_no_step_needs_any_but_not_when_there_is_no_step);
+	tcase_add_test(when, a_dry_run_says_what_would_go);
+	tcase_add_test(when, who_is_told_to_stop_stops);
+	tcase_add_test(when, while_a_step_is_cooled_nothing_goes);
+	tcase_add_test(when, what_is_no_pack_is_not_removed);
+	tcase_add_test(when, behind_old_garbage_goes);
+	tcase_add_test(when, behind_a_failure_is_told_once);
+	suite_add_tcase(suite, when);
+	return ckpt_suite_run(suite);
+}

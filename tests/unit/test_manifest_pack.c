@@ -1,0 +1,334 @@
+// What a manifest says of files whose bytes are in packs: written in whatever order, and refused where it does not fit.
+#include "tests/support/formats.h"
+#include "tests/support/suite.h"
+
+#include "core/manifest_layout.h"
+#include "core/util.h"
+
+#define LEN 1000 // of each chunk
+
+static uint8_t *data;
+static size_t len;
+
+static struct ckpt_pack pack_named(char name, uint64_t bytes)
+{
+	struct ckpt_pack p = {.bytes = bytes};
+
+	memset(p.id, name, sizeof(p.id));
+	return p;
+}
+
+static uint32_t add_file(struct ckpt_manifest_writer *w, const char *name, uint64_t ino, enum ckpt_content content,
+			 uint64_t bytes)
+{
+	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE,
+			       .name = name,
+			       .content = content,
+			       .ino = ino,
+			       .bytes = bytes,
+			       .raw_path = "x/y"};
+	uint32_t handle;
+
+	ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &e.session));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	return handle;
+}
+
+static struct ckpt_chunk chunk_in(struct ckpt_manifest_writer *w, char pack, uint64_t offset)
+{
+	struct ckpt_chunk c = {.bytes = LEN, .offset = offset, .how = {CKPT_CODEC_PLANES, 4, 900}};
+	const struct ckpt_pack p = pack_named(pack, 10000);
+
+	memset(c.id, pack + 1, sizeof(c.id));
+	ck_ok(ckpt_manifest_writer_pack(w, &p, &c.pack));
+	return c;
+}
+
+// "cold" with two chunks in two packs, a hard link of it, and "raw", whose first chunk is in a pack, too.
+static void write_sample(bool packs_the_other_way, void **ret_data, size_t *ret_len)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	uint32_t cold = add_file(w, "cold", 10, CKPT_CONTENT_CHUNKS, 2 * LEN), raw;
+	struct ckpt_pack p = pack_named(packs_the_other_way ? 'q' : 'b', 10000);
+	struct ckpt_chunk c;
+	uint32_t row;
+
+	add_file(w, "link", 10, CKPT_CONTENT_CHUNKS, 2 * LEN);
+	raw = add_file(w, "raw", 11, CKPT_CONTENT_RAW, 2 * LEN);
+	ck_ok(ckpt_manifest_writer_pack(w, &p, &row));
+	ck_ok(ckpt_manifest_writer_seal(w, cold, CKPT_SAMPLE_SHA256));
+	c = chunk_in(w, 'q', 32);
+	ck_ok(ckpt_manifest_writer_chunk(w, &c));
+	c = chunk_in(w, 'b', 932);
+	ck_ok(ckpt_manifest_writer_chunk(w, &c));
+	ck_ok(ckpt_manifest_writer_seal(w, raw, CKPT_SAMPLE_SHA256));
+	c = chunk_in(w, 'b', 932);
+	ck_ok(ckpt_manifest_writer_chunk(w, &c));
+	c = (struct ckpt_chunk){.bytes = LEN};
+	ck_ok(ckpt_manifest_writer_chunk(w, &c));
+	ck_ok(ckpt_manifest_writer_finish(w, ret_data, ret_len));
+	ckpt_manifest_writer_free(w);
+}
+
+static void setup(void)
+{
+	void *made;
+
+	write_sample(false, &made, &len);
+	data = made;
+}
+
+static void teardown(void)
+{
+	free(data);
+}
+
+static struct ckpt_manifest *parse(void)
+{
+	struct ckpt_manifest *m;
+	void *copy = malloc(len);
+
+	memcpy(copy, data, len);
+	ck_ok(ckpt_manifest_parse(copy, len, &m));
+	return m;
+}
+
+START_TEST(files_say_where_their_bytes_are)
+{
+	struct ckpt_manifest *m = parse();
+	struct ckpt_entry e;
+	struct ckpt_chunk c;
+	struct ckpt_pack p;
+	struct ckpt_seal seal;
+	uint32_t index;
+
+	ck_assert_uint_eq(ckpt_manifest_pack_count(m), 2);
+	ck_assert(ckpt_manifest_is_packed(m) && ckpt_manifest_is_sealed(m));
+	ck_ok(ckpt_manifest_lookup(m, "link", &index));
+	ckpt_manifest_entry(m, index, &e);
+	ck_assert_int_eq(e.content, CKPT_CONTENT_CHUNKS);
+	ck_assert_str_eq(e.raw_path, "x/y");
+	ck_assert_str_eq(ckpt_manifest_session(m, e.session), CKPT_SAMPLE_SESSION);
+	ck_assert(ckpt_manifest_seal(m, index, &seal) && seal.count == 2);
+	ckpt_manifest_chunk(m, seal.first, &c);
+	ck_assert(c.pack == 2 && c.offset == 32 && c.bytes == LEN && c.how.bytes == 900);
+	ck_assert(c.how.codec == CKPT_CODEC_PLANES && c.how.width == 4);
+	ckpt_manifest_pack(m, c.pack - 1, &p);
+	ck_assert(p.id[0] == 'q' && p.bytes == 10000);
+	ckpt_manifest_chunk(m, seal.first + 3, &c); // the second of "raw"
+	ck_assert(!c.pack && !c.offset && !c.how.bytes);
+	ckpt_walk_manifest(m);
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
+START_TEST(order_of_the_packs_does_not_matter)
+{
+	void *other;
+	size_t other_len;
+
+	write_sample(true, &other, &other_len);
+	ck_assert_uint_eq(other_len, len);
+	ck_assert_mem_eq(other, data, len);
+	free(other);
+}
+END_TEST
+
+START_TEST(finish_or_parse_refuses_a_file_without_its_chunks)
+{
+	for (int way = 0; way < 2; way++) {
+		struct ckpt_manifest_writer *w = ckpt_sample_writer();
+		uint32_t file = add_file(w, "cold", 10, CKPT_CONTENT_CHUNKS, LEN);
+		const struct ckpt_chunk c = {.bytes = LEN};
+		void *made;
+		size_t made_len;
+		int rc;
+
+		if (way) {
+			ck_ok(ckpt_manifest_writer_seal(w, file, CKPT_SAMPLE_SHA256));
+			ck_ok(ckpt_manifest_writer_chunk(w, &c));
+		}
+		rc = ckpt_manifest_writer_finish(w, &made, &made_len);
+		ck_assert_int_eq(rc, -EINVAL);
+		ckpt_manifest_writer_free(w);
+	}
+}
+END_TEST
+
+START_TEST(writer_refuses_what_cannot_be)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .name = "a", .content = CKPT_CONTENT_CHUNKS, .ino = 10};
+	const struct ckpt_pack p = pack_named('b', 10000), longer = pack_named('b', 10001);
+	struct ckpt_chunk c = {.bytes = LEN, .pack = 1};
+	uint32_t handle;
+
+	ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &e.session));
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL); // of no bytes
+	handle = add_file(w, "b", 11, CKPT_CONTENT_CHUNKS, LEN);
+	ck_ok(ckpt_manifest_writer_seal(w, handle, CKPT_SAMPLE_SHA256));
+	ck_error(ckpt_manifest_writer_chunk(w, &c), EINVAL); // no such pack
+	ck_ok(ckpt_manifest_writer_pack(w, &p, &c.pack));
+	ck_error(ckpt_manifest_writer_pack(w, &longer, &c.pack), EINVAL);
+	ckpt_manifest_writer_free(w);
+}
+END_TEST
+
+START_TEST(the_same_entries_are_so_wherever_the_bytes_are)
+{
+	struct ckpt_manifest *m = parse(), *other;
+	struct ckpt_container c;
+	struct ckpt_section entries;
+	void *made;
+	size_t made_len;
+	uint8_t *e;
+
+	// As it was before "raw" was sealed; the rest is not looked at.
+	write_sample(false, &made, &made_len);
+	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, made, made_len, &c));
+	ck_ok(ckpt_container_find(&c, CKPT_SECTION_ENTRIES, &entries));
+	e = (uint8_t *)made + ((const uint8_t *)entries.data - (const uint8_t *)made);
+	e[1 * ENTRY_BYTES + ENTRY_CONTENT] = e[2 * ENTRY_BYTES + ENTRY_CONTENT] = CKPT_CONTENT_RAW;
+	ckpt_sample_reseal(made, made_len);
+	ck_ok(ckpt_manifest_parse(made, made_len, &other));
+	ck_assert(!ckpt_manifest_is_packed(other));
+	ck_assert(ckpt_manifest_same_entries(m, other));
+	ckpt_manifest_unref(m);
+	ckpt_manifest_unref(other);
+}
+END_TEST
+
+// --- Damage -------------------------------------------------------------------------------------------------------------
+
+static uint8_t *section(uint32_t type)
+{
+	struct ckpt_container c;
+	struct ckpt_section s;
+
+	ckpt_sample_reseal(data, len);
+	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
+	ck_ok(ckpt_container_find(&c, type, &s));
+	return data + ((const uint8_t *)s.data - data);
+}
+
+struct lie {
+	int at;
+	uint32_t value;
+};
+
+static void check_lies(uint32_t type, const struct lie *lies, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint8_t *word = section(type) + lies[i].at;
+		uint32_t was = ckpt_get32(word);
+
+		ck_assert_uint_ne(was, lies[i].value);
+		ckpt_put32(word, lies[i].value);
+		ckpt_sample_reseal(data, len);
+		ck_assert_msg(ckpt_try_manifest(data, len) == -EBADMSG, "%u at %d", lies[i].value, lies[i].at);
+		ckpt_put32(word, was);
+		ckpt_sample_reseal(data, len);
+		ck_ok(ckpt_try_manifest(data, len));
+	}
+}
+
+START_TEST(a_packed_chunk_that_cannot_be_is_refused)
+{
+	static const struct lie lies[] = {
+		{CHUNK_OFFSET, 9101},
+		{CHUNK_OFFSET + 4, 1},
+		{CHUNK_OFFSET + 4, UINT32_MAX},
+		{CHUNK_STORED, 0},
+		{CHUNK_STORED, LEN},
+		{CHUNK_STORED, LEN + 1},
+		{CHUNK_PACK, 2},
+		{CHUNK_PACK, CHUNK_NO_PACK},
+		{CHUNK_BASE, 1},
+		{CHUNK_CODEC, 4u << 16 | CKPT_CODEC_NONE},
+		{CHUNK_CODEC, 4u << 16 | CKPT_CODEC_ZSTD},
+		{CHUNK_CODEC, 4u << 16 | 9},
+		{CHUNK_CODEC, CKPT_CODEC_PLANES},
+		{CHUNK_CODEC, 1u << 16 | CKPT_CODEC_PLANES},
+		{CHUNK_CODEC, 3u << 16 | CKPT_CODEC_PLANES},
+		{CHUNK_CODEC, 16u << 16 | CKPT_CODEC_PLANES},
+		{CHUNK_ZERO, 1},
+	};
+
+	check_lies(CKPT_SECTION_CHUNKS, lies, ARRAY_LEN(lies));
+}
+END_TEST
+
+// The last chunk, that of a raw file, is in none; and where none is needed, nothing else may be said.
+START_TEST(what_is_said_of_a_chunk_in_no_pack_is_refused)
+{
+	enum { LAST = 3 * CHUNK_BYTES };
+	static const struct lie lies[] = {
+		{LAST + CHUNK_OFFSET, 1}, {LAST + CHUNK_STORED, 1}, {LAST + CHUNK_CODEC, 1}, {LAST + CHUNK_ZERO, 1}};
+
+	check_lies(CKPT_SECTION_CHUNKS, lies, ARRAY_LEN(lies));
+}
+END_TEST
+
+START_TEST(a_pack_that_cannot_be_is_refused)
+{
+	static const struct lie lies[] = {{PACK_ID, 0x7a7a7a7a}, // it would be behind the second
+					  {PACK_LEN, 1831},      // the chunk in it goes on to 1832
+					  {PACK_LEN + 4, UINT32_MAX},
+					  {PACK_ZERO, 1},
+					  {PACK_ZERO + 4, 1}};
+
+	check_lies(CKPT_SECTION_PACKS, lies, ARRAY_LEN(lies));
+}
+END_TEST
+
+START_TEST(a_file_in_packs_without_its_seal_is_refused)
+{
+	enum { RAW_ENTRY = 3 * ENTRY_BYTES };
+	uint8_t *entries = section(CKPT_SECTION_ENTRIES);
+
+	entries[RAW_ENTRY + ENTRY_CONTENT] = CKPT_CONTENT_CHUNKS; // one of its chunks is in no pack
+	ckpt_sample_reseal(data, len);
+	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	entries[RAW_ENTRY + ENTRY_CONTENT] = CKPT_CONTENT_RAW;
+	ckpt_put32(section(CKPT_SECTION_SEALS) + SEAL_ENTRY, 2); // not the first of the hard links
+	ckpt_sample_reseal(data, len);
+	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+}
+END_TEST
+
+// The feature bit and the section come together.
+START_TEST(packs_need_their_feature)
+{
+	enum { REQUIRED = 16 };
+
+	ckpt_put64(data + REQUIRED, 0);
+	ckpt_sample_reseal(data, len);
+	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	ckpt_put64(data + REQUIRED, CKPT_MANIFEST_CHUNKS | 2);
+	ckpt_sample_reseal(data, len);
+	ck_error(ckpt_try_manifest(data, len), ENOTSUP);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("manifest pack");
+	TCase *read = tcase_create("read"), *written = tcase_create("written"), *damage = tcase_create("damage");
+
+	tcase_add_checked_fixture(read, setup, teardown);
+	tcase_add_test(read, files_say_where_their_bytes_are);
+	tcase_add_test(read, order_of_the_packs_does_not_matter);
+	tcase_add_test(read, the_same_entries_are_so_wherever_the_bytes_are);
+	suite_add_tcase(suite, read);
+	tcase_add_test(written, finish_or_parse_refuses_a_file_without_its_chunks);
+	tcase_add_test(written, writer_refuses_what_cannot_be);
+	suite_add_tcase(suite, written);
+	tcase_add_checked_fixture(damage, setup, teardown);
+	tcase_add_test(damage, a_packed_chunk_that_cannot_be_is_refused);
+	tcase_add_test(damage, what_is_said_of_a_chunk_in_no_pack_is_refused);
+	tcase_add_test(damage, a_pack_that_cannot_be_is_refused);
+	tcase_add_test(damage, a_file_in_packs_without_its_seal_is_refused);
+	tcase_add_test(damage, packs_need_their_feature);
+	suite_add_tcase(suite, damage);
+	return ckpt_suite_run(suite);
+}

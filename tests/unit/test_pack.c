@@ -1,0 +1,305 @@
+// Packs: what was put comes back chunk by chunk and by the pack's own table; whatever is wrong with one is said, and never gives
+// other bytes.
+#include "tests/support/suite.h"
+
+#include "core/pack.h"
+#include "core/util.h"
+
+#include <stdio.h>
+
+#define CHUNKS 5
+
+static struct ckpt_backend *b;
+static struct ckpt_codec *codec;
+static struct ckpt_pack pack;
+static struct ckpt_chunk chunks[CHUNKS];
+static uint8_t *plain[CHUNKS], *object;
+
+// One that repeats, one that does not, one of a byte, one of numbers, one of zeros.
+static void fill(size_t i, uint8_t *bytes, uint32_t len)
+{
+	uint32_t seed = 1;
+
+	for (uint32_t k = 0; k < len; k++) {
+		seed = seed * 1664525 + 1013904223;
+		bytes[k] = (uint8_t)(i == 0   ? k % 7
+				     : i == 1 ? seed >> 24
+				     : i == 3 ? (k % 4 == 3 ? 0x3f : seed >> 24)
+					      : 0);
+	}
+}
+
+static void read_object(void)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	size_t len;
+	void *data;
+
+	ckpt_pack_key(pack.id, key);
+	ck_ok(ckpt_backend_get_all(b, key, CKPT_PACK_BYTES_MAX, &data, &len, NULL));
+	ck_assert_uint_eq(len, pack.bytes);
+	object = data;
+}
+
+static void setup(void)
+{
+	static const uint32_t lens[CHUNKS] = {100000, 70000, 1, 40000, 4096};
+	struct ckpt_pack_writer *w;
+	uint8_t *stored = malloc(100000);
+
+	ck_ok(ckpt_backend_mem_new(&b));
+	ck_ok(ckpt_codec_new(&codec));
+	ck_ok(ckpt_pack_writer_new(&w));
+	ck_assert_uint_eq(ckpt_pack_writer_bytes(w), 0);
+	for (size_t i = 0; i < CHUNKS; i++) {
+		chunks[i] = (struct ckpt_chunk){.bytes = lens[i]};
+		plain[i] = malloc(lens[i]);
+		fill(i, plain[i], lens[i]);
+		ckpt_sha256(plain[i], lens[i], chunks[i].id);
+		ck_ok(ckpt_codec_encode(codec, plain[i], lens[i], 0, stored, &chunks[i].how));
+		ck_ok(ckpt_pack_writer_add(w, &chunks[i], stored));
+	}
+	free(stored);
+	ck_ok(ckpt_pack_writer_put(w, b, &pack));
+	ck_assert_uint_eq(ckpt_pack_writer_bytes(w), 0);
+	ckpt_pack_writer_free(w);
+	read_object();
+}
+
+static void teardown(void)
+{
+	for (size_t i = 0; i < CHUNKS; i++)
+		free(plain[i]);
+	free(object);
+	ckpt_codec_free(codec);
+	ckpt_backend_close(b);
+}
+
+// The pack is these bytes now.
+static void replace(const void *bytes, size_t len)
+{
+	char key[CKPT_PACK_KEY_MAX];
+
+	ckpt_pack_key(pack.id, key);
+	ck_ok(ckpt_backend_remove(b, key, NULL));
+	ck_ok(ckpt_backend_put(b, key, bytes, len, NULL));
+}
+
+static int table(uint64_t bytes)
+{
+	struct ckpt_pack that = pack;
+	struct ckpt_chunk *rows;
+	size_t count;
+	int rc;
+
+	that.bytes = bytes;
+	rc = ckpt_pack_table(b, &that, &rows, &count);
+	if (!rc)
+		free(rows);
+	return rc;
+}
+
+static int read_chunk(size_t i)
+{
+	uint8_t *there = malloc(chunks[i].bytes);
+	int rc = ckpt_pack_read(b, &pack, &chunks[i], codec, there);
+
+	if (!rc)
+		ck_assert_mem_eq(there, plain[i], chunks[i].bytes);
+	free(there);
+	return rc;
+}
+
+START_TEST(each_chunk_comes_back)
+{
+	uint64_t stored = 0;
+
+	for (size_t i = 0; i < CHUNKS; i++) {
+		ck_ok(read_chunk(i));
+		stored += chunks[i].how.bytes;
+	}
+	ck_assert_int_eq(chunks[1].how.codec, CKPT_CODEC_NONE);
+	ck_assert_int_ne(chunks[0].how.codec, CKPT_CODEC_NONE);
+	ck_assert_uint_lt(pack.bytes, stored + 500);
+}
+END_TEST
+
+START_TEST(its_table_says_what_is_in_it)
+{
+	struct ckpt_chunk *rows;
+	size_t count;
+
+	ck_ok(ckpt_pack_table(b, &pack, &rows, &count));
+	ck_assert_uint_eq(count, CHUNKS);
+	for (size_t i = 0; i < CHUNKS; i++) {
+		ck_assert_mem_eq(rows[i].id, chunks[i].id, CKPT_SHA256_LEN);
+		ck_assert(rows[i].bytes == chunks[i].bytes && rows[i].offset == chunks[i].offset);
+		ck_assert(rows[i].how.codec == chunks[i].how.codec && rows[i].how.width == chunks[i].how.width &&
+			  rows[i].how.bytes == chunks[i].how.bytes);
+	}
+	free(rows);
+}
+END_TEST
+
+START_TEST(two_packs_of_the_same_chunks_are_two)
+{
+	struct ckpt_pack_writer *w;
+	struct ckpt_pack packs[2];
+
+	ck_ok(ckpt_pack_writer_new(&w));
+	for (size_t i = 0; i < 2; i++) {
+		struct ckpt_chunk one = chunks[2];
+
+		ck_ok(ckpt_pack_writer_add(w, &one, plain[2]));
+		ck_ok(ckpt_pack_writer_put(w, b, &packs[i]));
+	}
+	ck_assert(memcmp(packs[0].id, packs[1].id, CKPT_SHA256_LEN));
+	ckpt_pack_writer_free(w);
+}
+END_TEST
+
+// A put that fails keeps what is to be put.
+START_TEST(what_could_not_be_put_is_put_again)
+{
+	struct ckpt_fault fault = {.at = 1, .error = -ENOSPC};
+	struct ckpt_chunk one = chunks[1];
+	struct ckpt_pack_writer *w;
+	struct ckpt_pack other;
+
+	ck_ok(ckpt_backend_fault_new(b, &fault, &b));
+	ck_ok(ckpt_pack_writer_new(&w));
+	ck_ok(ckpt_pack_writer_add(w, &one, plain[1]));
+	ck_error(ckpt_pack_writer_put(w, b, &other), ENOSPC);
+	ck_assert_uint_ne(ckpt_pack_writer_bytes(w), 0);
+	ck_ok(ckpt_pack_writer_put(w, b, &other));
+	ckpt_pack_writer_free(w);
+	pack = other;
+	chunks[1] = one;
+	ck_ok(read_chunk(1));
+}
+END_TEST
+
+// --- Damage -------------------------------------------------------------------------------------------------------------
+
+static size_t chunk_of(size_t at)
+{
+	for (size_t i = 0; i < CHUNKS; i++)
+		if (at >= chunks[i].offset && at < chunks[i].offset + chunks[i].how.bytes)
+			return i;
+	return CHUNKS;
+}
+
+// Each is found by who looks at all of it; who reads a chunk finds it or has the right bytes: not every bit of a frame counts.
+START_TEST(no_flipped_bit_goes_unseen)
+{
+	size_t seen = 0;
+
+	for (size_t at = 0; at < pack.bytes; at += at < 64 || at + 600 > pack.bytes ? 1 : 997) {
+		size_t i = chunk_of(at);
+		struct ckpt_chunk bad;
+
+		object[at] ^= (uint8_t)(1u << at % 8);
+		replace(object, pack.bytes);
+		ck_assert_int_lt(ckpt_pack_check(b, &pack, &bad), 0);
+		ck_assert_uint_eq(bad.bytes, i < CHUNKS ? chunks[i].bytes : 0);
+		ck_assert_msg((table(pack.bytes) < 0) == (i == CHUNKS), "byte %zu", at);
+		if (i < CHUNKS)
+			seen += read_chunk(i) < 0;
+		object[at] ^= (uint8_t)(1u << at % 8);
+	}
+	ck_assert_uint_gt(seen, 50);
+	replace(object, pack.bytes);
+	ck_ok(table(pack.bytes));
+	ck_ok(ckpt_pack_check(b, &pack, &chunks[0]));
+}
+END_TEST
+
+START_TEST(one_that_is_cut_off_or_longer_is_refused)
+{
+	static const uint64_t lens[] = {0, 1, 31, 32, 80, 135};
+	uint8_t *longer = calloc(1, pack.bytes + 8);
+
+	for (size_t i = 0; i < ARRAY_LEN(lens); i++) {
+		replace(object, lens[i]);
+		ck_error(table(lens[i]), EBADMSG);
+		ck_error(table(pack.bytes), EBADMSG);
+	}
+	replace(object, pack.bytes - 1);
+	ck_error(table(pack.bytes), EBADMSG);
+	ck_error(read_chunk(0), EBADMSG);
+	memcpy(longer, object, pack.bytes);
+	replace(longer, pack.bytes + 8);
+	ck_error(table(pack.bytes), EBADMSG);
+	ck_error(read_chunk(0), EBADMSG); // it may be another
+	free(longer);
+}
+END_TEST
+
+START_TEST(one_that_is_not_there_is_missing)
+{
+	pack.id[5] ^= 1;
+	ck_error(table(pack.bytes), ENOENT);
+	ck_error(read_chunk(0), ENOENT);
+}
+END_TEST
+
+START_TEST(a_newer_one_is_refused_as_newer)
+{
+	object[8] = 2;
+	replace(object, pack.bytes);
+	ck_error(table(pack.bytes), ENOTSUP);
+}
+END_TEST
+
+START_TEST(a_length_that_no_pack_has_is_refused_before_it_is_read)
+{
+	ck_error(table(CKPT_PACK_BYTES_MAX + 1), EBADMSG);
+	ck_error(table(UINT64_MAX), EBADMSG);
+}
+END_TEST
+
+// A chunk that a manifest puts elsewhere in the pack, or calls otherwise.
+START_TEST(a_row_that_is_not_the_chunks_gives_no_bytes)
+{
+	struct ckpt_chunk was = chunks[0];
+
+	chunks[0].offset++;
+	ck_error(read_chunk(0), EBADMSG);
+	chunks[0] = was;
+	chunks[0].id[0] ^= 1;
+	ck_error(read_chunk(0), EBADMSG);
+	chunks[0] = was;
+	chunks[0].how.bytes--;
+	ck_error(read_chunk(0), EBADMSG);
+	chunks[0] = was;
+	chunks[0].offset = pack.bytes - 1;
+	ck_error(read_chunk(0), EBADMSG);
+	chunks[0] = was;
+	chunks[0].bytes--;
+	ck_error(read_chunk(0), EBADMSG);
+	chunks[0] = was;
+	ck_ok(read_chunk(0));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("pack");
+	TCase *whole = tcase_create("whole"), *damage = tcase_create("damage");
+
+	tcase_add_checked_fixture(whole, setup, teardown);
+	tcase_add_test(whole, each_chunk_comes_back);
+	tcase_add_test(whole, its_table_says_what_is_in_it);
+	tcase_add_test(whole, two_packs_of_the_same_chunks_are_two);
+	tcase_add_test(whole, what_could_not_be_put_is_put_again);
+	suite_add_tcase(suite, whole);
+	tcase_add_checked_fixture(damage, setup, teardown);
+	tcase_add_test(damage, no_flipped_bit_goes_unseen);
+	tcase_add_test(damage, one_that_is_cut_off_or_longer_is_refused);
+	tcase_add_test(damage, one_that_is_not_there_is_missing);
+	tcase_add_test(damage, a_newer_one_is_refused_as_newer);
+	tcase_add_test(damage, a_length_that_no_pack_has_is_refused_before_it_is_read);
+	tcase_add_test(damage, a_row_that_is_not_the_chunks_gives_no_bytes);
+	suite_add_tcase(suite, damage);
+	return ckpt_suite_run(suite);
+}
