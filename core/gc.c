@@ -587,7 +587,12 @@ static bool is_not_stopped(void *arg)
 	return !__atomic_load_n(stop, __ATOMIC_RELAXED);
 }
 
-void ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop)
+void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind)
+{
+	*behind = (struct ckpt_gc_behind){.after_ns = ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS};
+}
+
+int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop)
 {
 	const struct ckpt_gc_how how = {
 		.grace_ns = CKPT_GC_GRACE_NS, .at_once = true, .go_on = is_not_stopped, .arg = (void *)(uintptr_t)stop};
@@ -596,14 +601,15 @@ void ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const b
 	int rc;
 
 	if (now_ns < behind->after_ns)
-		return;
+		return behind->after_ns;
 	rc = ckpt_gc(s, &how, &done);
+	behind->after_ns = now_ns + (rc == -EBUSY ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
 	if (rc == -EBUSY || rc == -EINTR)
-		return; // at the next look
-	behind->after_ns = now_ns + CKPT_GC_EVERY_NS;
+		return behind->after_ns;
 	if (rc && strcmp(done.why, behind->told))
 		ckpt_errlog_add(s->errlog, "gc", rc,
 				rc == -EPERM ? "if that is right: `ckptfs gc --force`" : ckpt_gc_hint(rc),
 				"garbage was not removed: %s", *done.why ? done.why : strerror(-rc));
 	memcpy(behind->told, done.why, sizeof(behind->told));
+	return behind->after_ns;
 }

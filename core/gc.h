@@ -55,11 +55,14 @@ const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept); // "younger than the grac
 // {"live_bytes", "garbage_bytes", "deleted_bytes", "deleted_objects", "kept": [{"why", "objects", "bytes"}]}; malloc'ed; NULL: no memory.
 char *ckpt_gc_json(const struct ckpt_gc_done *done);
 
-// As a mount does it by itself, at most once in CKPT_GC_EVERY_NS; a failure is in the error log, each once as long as it is the
-// same. Starts with zeroes. Threads: one.
+// As a mount does it by itself, CKPT_GC_FIRST_NS after its start, so that it does not read beside those who wait for that, and then once
+// in CKPT_GC_EVERY_NS; a failure is in the error log, each once as long as it is the same. Threads: one.
+#define CKPT_GC_FIRST_NS (INT64_C(20) * 1000000000)
 #define CKPT_GC_EVERY_NS (INT64_C(3600) * 1000000000)
 struct ckpt_gc_behind {
 	int64_t after_ns; // monotonic
 	char told[CKPT_GC_WHY_MAX];
 };
-void ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop);
+void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind);
+// Does it if it is time. When to call it again, monotonic.
+int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop);

@@ -108,14 +108,15 @@ static void expire(struct ckpt_trash *t)
 	int64_t ttl_ns = t->store->settings.staging_ttl_ns;
 	int64_t next_staged = ckpt_stage_expire_before(t->store, ckpt_sys.now_ns() - ttl_ns, &t->stop);
 
-	ckpt_gc_behind(t->store, &t->gc, &t->stop); // what needed packs may have expired
+	int64_t gc_ns =
+		ckpt_gc_behind(t->store, &t->gc, &t->stop) - ckpt_sys.mono_ns(); // what needed packs may have expired
 	LOCK_SCOPE(&t->lock);
 	// What could not be removed is tried again, but not at once.
 	if (next != INT64_MAX)
 		t->due_ns = MIN(t->due_ns, MAX(next + trash_ns, ckpt_sys.now_ns() + RETRY_NS));
 	// What is begun later cannot be due before this.
 	t->due_ns = MIN(t->due_ns, MAX(MIN(next_staged, ckpt_sys.now_ns()) + ttl_ns, ckpt_sys.now_ns() + RETRY_NS));
-	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + CKPT_GC_EVERY_NS);
+	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + gc_ns);
 }
 
 static void *remover_thread(void *arg)
@@ -238,6 +239,7 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	t->store = s;
 	t->due_ns = INT64_MAX;
 	t->expires = !s->settings.keep_trash;
+	ckpt_gc_behind_begin(&t->gc);
 	ckpt_lock_init(&t->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&t->changed, NULL);
 	rc = find_names(t);

@@ -239,8 +239,6 @@ TABLE = [
             also=("\tstruct ckpt_record r;\n\tuint32_t version;\n", "\tstruct ckpt_record r = {0};\n\tuint32_t version;\n")),
     Pattern("warmed-file-not-found-anew", "core/file.c",
             "if (rc == -ENOENT && find_anew(f))", "if (rc == -ENOMSG && find_anew(f))", (COOL,)),
-    Pattern("raw-files-of-a-crash-stay", "core/cool.c",
-            "drop_raws(c->step, c->any ? d.next : d.m);", "for (; c->any; c->any = false)\n\t\t\tdrop_raws(c->step, d.next);", (COOL,)),
     Pattern("warm-without-the-glob", "core/warm.c",
             "if (!w->how->only)", "if (w)", (COOL,)),
     Pattern("chunks-that-know-no-arrays", "core/seal.c",
