@@ -19,7 +19,6 @@
 #define PIECE_BYTES (256u << 10)
 #define PLANE_APART                                                                                                    \
 	320u // between planes: what lies at the same place of two pages is slow to copy and to fill together
-#define PAGE_BYTES 4096u
 #define GROUP_BYTES 128u
 #define GROUPS (PIECE_BYTES / GROUP_BYTES)
 #define GAPS_WORTH 16u // one of so many groups is zero
@@ -68,9 +67,9 @@ struct body {
 
 int ckpt_pieces_new(struct ckpt_zstd *z, struct ckpt_pieces **ret_pieces)
 {
-	struct ckpt_pieces *p = NULL;
+	struct ckpt_pieces *p = malloc(sizeof(*p));
 
-	if (posix_memalign((void **)&p, PAGE_BYTES, sizeof(*p)))
+	if (!p)
 		return -ENOMEM;
 	p->zstd = z;
 	*ret_pieces = p;

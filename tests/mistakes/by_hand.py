@@ -31,6 +31,8 @@ GC = "test_gc"
 CRASH_GC = "crash_test_gc"
 GC_FAULTS = "test_gc_faults"
 DEDUPE = "test_dedupe"
+CODEC = "test_codec"
+CODEC_PARTS = "test_codec_parts"
 
 TABLE = [
     Pattern("files-not-fsynced", "core/commit.c",
@@ -307,6 +309,27 @@ TABLE = [
     Pattern("markers-count-in-temporary-steps", "core/profile.c",
             "if (deed->dir && ckpt_name_is_temp(deed->dir))",
             "if (!deed)", ("test_profile",)),
+    Pattern("second-frame-taken", "core/codec_zstd.c",
+            "if (ZSTD_findFrameCompressedSize(stored, stored_bytes) != stored_bytes)",
+            "if (stored_bytes == 0)", (CODEC,)),
+    Pattern("input-taken-past-its-end", "core/codec_plane.c",
+            "\tif (in->left < count)\n\t\treturn NULL;\n",
+            "", (CODEC,)),
+    Pattern("input-left-over", "core/codec_pieces.c",
+            "return in.left ? -EBADMSG : 0;",
+            "return 0;", (CODEC,)),
+    Pattern("base-not-there", "core/codec_pieces.c",
+            "if (b.kind == DIFFERENT && (!base.at || ",
+            "if (b.kind == DIFFERENT && (", (CODEC,)),
+    Pattern("bits-not-counted", "core/codec_differ.c",
+            "return (at + 7) / 8 == bytes;",
+            "return at / 8 <= bytes;", (CODEC_PARTS, CODEC)),
+    Pattern("scale-of-what-is-not-normal", "core/codec_differ.c",
+            "fit = is_normal(x) & is_normal(y);",
+            "fit = is_normal(x);", (CODEC_PARTS,)),
+    Pattern("exponent-that-does-not-fit", "core/codec_split.c",
+            "*bad |= (e & 0x80) | ((ckpt_bytes)(e == 0) & *high);",
+            "*bad |= (ckpt_bytes)(e == 0) & *high;", (CODEC_PARTS, CODEC)),
 ]
 
 
