@@ -12,10 +12,12 @@
 #define PROBE_PARTS 4u
 #define PROBE_PART_BYTES (32u << 10)
 #define PROBE_SLACK 1.02   // of what the probe says
-#define SMALL_ENOUGH 4000u // of a chunk, that nothing more is tried
+#define REPEATS_SLACK 0.95 // what is left where others repeat may have fewer values
+#define LITTLE 16u         // of a chunk: such are quick, and no part says what the whole is
+#define SMALL_ENOUGH 4000u // of a chunk: nothing more is tried
 
 // A probe sees no repeats from farther than it is long. Those of whole arrays and rows begin at a multiple of this.
-#define MARK_BYTES 64u
+#define MARK_BYTES 256u
 #define MARKS 16384u
 
 struct ckpt_codec {
@@ -102,14 +104,14 @@ static bool repeats_from_afar(struct ckpt_codec *c, const uint8_t *plain, uint32
 	return seen > bytes / MARK_BYTES / 64;
 }
 
-// What zstd would make of it, by some parts.
-static int probe(struct ckpt_codec *c, const uint8_t *plain, uint32_t bytes, double *ret_bytes)
+// What zstd makes of a chunk, by some parts of it.
+static int probe(struct ckpt_codec *c, enum ckpt_zstd_how how, const uint8_t *plain, uint32_t bytes, double *ret_bytes)
 {
 	uint32_t apart = (bytes - PROBE_PART_BYTES) / (PROBE_PARTS - 1), sum = 0;
 
 	for (uint32_t i = 0; i < PROBE_PARTS; i++) {
 		uint32_t n = PROBE_PART_BYTES;
-		int rc = ckpt_zstd_encode(c->zstd, CKPT_ZSTD_FAST, plain + i * apart, PROBE_PART_BYTES, c->probed,
+		int rc = ckpt_zstd_encode(c->zstd, how, plain + i * apart, PROBE_PART_BYTES, c->probed,
 					  PROBE_PART_BYTES, &n);
 
 		if (rc && rc != -ENOSPC)
@@ -120,19 +122,36 @@ static int probe(struct ckpt_codec *c, const uint8_t *plain, uint32_t bytes, dou
 	return 0;
 }
 
+// What zstd may come to: what does not repeat, coded by how often bytes occur. Where that is too much already, it is found
+// out in a tenth of the time.
+static int guess_zstd(struct ckpt_codec *c, const uint8_t *plain, uint32_t bytes, double limit, double *ret_bytes)
+{
+	struct ckpt_sample s;
+	double guess = 0;
+	int rc = probe(c, CKPT_ZSTD_REPEATS, plain, bytes, &guess);
+
+	if (rc)
+		return rc;
+	ckpt_sample_take(plain, bytes, &s);
+	guess *= ckpt_sample_bits(s.at, s.bytes, 1) / 8 * REPEATS_SLACK;
+	if (guess > limit) {
+		*ret_bytes = guess;
+		return 0;
+	}
+	return probe(c, CKPT_ZSTD_FAST, plain, bytes, ret_bytes);
+}
+
 static int is_worth_zstd(struct ckpt_codec *c, const uint8_t *plain, uint32_t bytes, const struct ckpt_encoded *how,
 			 bool *ret_worth)
 {
-	double guess = 0;
+	double limit = how->codec == CKPT_CODEC_NONE ? bytes * 0.999 : how->bytes * PROBE_SLACK, guess = 0;
 	int rc;
 
 	*ret_worth = how->bytes > bytes / SMALL_ENOUGH;
-	if (!*ret_worth || bytes <= PROBE_PARTS * PROBE_PART_BYTES)
+	if (how->bytes < bytes / LITTLE || bytes <= PROBE_PARTS * PROBE_PART_BYTES)
 		return 0;
-	rc = probe(c, plain, bytes, &guess);
-	*ret_worth = guess < how->bytes * PROBE_SLACK && (how->codec != CKPT_CODEC_NONE || guess < bytes * 0.999);
-	if (!rc && !*ret_worth && how->bytes > bytes / 8)
-		*ret_worth = repeats_from_afar(c, plain, bytes);
+	rc = guess_zstd(c, plain, bytes, limit, &guess);
+	*ret_worth = guess < limit || repeats_from_afar(c, plain, bytes);
 	return rc;
 }
 

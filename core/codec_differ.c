@@ -223,7 +223,7 @@ CKPT_INLINE ckpt_bytes lowest_bytes(const ckpt_words x[4])
 
 static uint64_t classify16(uint32_t *numbers, uint8_t *ret_classes, uint8_t *ret_left)
 {
-	ckpt_words classes[4], left[4], sum = {0};
+	ckpt_words classes[4] = {0}, left[4] = {0}, sum = {0};
 
 	for (unsigned k = 0; k < 4; k++) {
 		classes[k] = classify4(numbers + 4 * k, &left[k]);

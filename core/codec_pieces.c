@@ -120,30 +120,25 @@ static uint32_t groups_of(uint32_t bytes)
 
 // --- What a piece is --------------------------------------------------------------------------------------------------
 
-// What an element carries, in bits, if each of its bytes is coded by itself.
-static double bits_of_element(const uint8_t *at, uint32_t bytes, unsigned width)
+// The byte of an element that carries least is its highest one; the next element begins behind it. ret_bits: what one carries if
+// each of its bytes is coded by itself.
+static uint32_t find_head(const struct ckpt_sample *s, unsigned width, double *ret_bits)
 {
-	double bits = 0;
-
-	for (unsigned i = 0; i < width && i < bytes; i++)
-		bits += MIN(ckpt_sample_bits(at + i, bytes - i, width), 8.0);
-	return bits;
-}
-
-// The byte of an element that carries least is its highest one; the next element begins behind it.
-static uint32_t find_head(const struct ckpt_sample *s, unsigned width)
-{
-	double least = ckpt_sample_bits(s->at + width - 1, s->bytes - (width - 1), width) - SURE_BITS;
+	double bits[CKPT_PLANES_MAX], least, sum = 0;
 	uint32_t head = 0;
 
+	for (unsigned i = 0; i < width; i++) {
+		bits[i] = ckpt_sample_bits(s->at + i, s->bytes - i, width);
+		sum += MIN(bits[i], 8.0);
+	}
+	least = bits[width - 1] - SURE_BITS;
 	for (unsigned i = 0; i + 1 < width; i++) {
-		double bits = ckpt_sample_bits(s->at + i, s->bytes - i, width);
-
-		if (bits < least) {
-			least = bits;
+		if (bits[i] < least) {
+			least = bits[i];
 			head = i + 1;
 		}
 	}
+	*ret_bits = sum;
 	return head;
 }
 
@@ -177,10 +172,9 @@ static struct body guess(const uint8_t *plain, uint32_t bytes, unsigned width, d
 	ckpt_sample_take(plain, bytes, &s);
 	*ret_bits = 8.0 * width;
 	if (s.bytes >= 4 * width) {
-		b.head = find_head(&s, width);
+		b.head = find_head(&s, width, ret_bits);
 		count = (s.bytes - b.head) / width;
 		b.kind = are_floats(s.at + b.head, count, width, &b.base) ? FLOATS : INTEGERS;
-		*ret_bits = bits_of_element(s.at + b.head, count * width, width);
 		if (b.kind == INTEGERS && *ret_bits > width * (ckpt_sample_bits(s.at, s.bytes, 1) - 0.01))
 			b.width = 1;
 	}
@@ -480,11 +474,15 @@ static int take_ends(const struct body *b, struct ckpt_input *in, uint8_t *plain
 
 static int decode_planes(struct ckpt_pieces *p, const struct body *b, struct ckpt_input *in, uint8_t *plain)
 {
-	const uint8_t *base = b->kind == NARROW ? ckpt_input_take(in, 1) : NULL, *planes[CKPT_PLANES_MAX];
-	uint8_t *room[CKPT_PLANES_MAX];
+	const uint8_t *taken_off, *planes[CKPT_PLANES_MAX] = {0};
+	uint8_t *room[CKPT_PLANES_MAX] = {0}, base = 0;
 
-	if (b->kind == NARROW && !base)
-		return -EBADMSG;
+	if (b->kind == NARROW) {
+		taken_off = ckpt_input_take(in, 1);
+		if (!taken_off)
+			return -EBADMSG;
+		base = *taken_off;
+	}
 	set_planes(p, b->width, room);
 	for (unsigned i = b->width; b->count && i--;) {
 		int rc = ckpt_plane_take(p->zstd, in, b->count, room[i], room_from(p, room[i]), &planes[i]);
@@ -492,8 +490,8 @@ static int decode_planes(struct ckpt_pieces *p, const struct body *b, struct ckp
 		if (rc)
 			return rc;
 	}
-	if (b->kind == NARROW)
-		ckpt_join_narrow(planes, b->count, b->width, *base, plain + b->head);
+	if (b->count && b->kind == NARROW)
+		ckpt_join_narrow(planes, b->count, b->width, base, plain + b->head);
 	else if (b->count)
 		ckpt_join(planes, b->count, b->width, b->kind == FLOATS, plain + b->head);
 	return take_ends(b, in, plain);

@@ -1,5 +1,6 @@
 #include "core/codec_sample.h"
 
+#include "core/codec_vector.h"
 #include "core/util.h"
 
 #define PARTS 16u
@@ -22,30 +23,39 @@ void ckpt_sample_take(const uint8_t *from, uint32_t bytes, struct ckpt_sample *r
 		memcpy(ret_sample->at + i * PART_BYTES, from + i * apart, PART_BYTES);
 }
 
-// To some thousandths.
-static double log_2(uint32_t x)
-{
-	unsigned whole = 31 - (unsigned)__builtin_clz(x);
-	double part = (double)x / (double)(1u << whole) - 1;
+typedef float floats __attribute__((vector_size(16)));
+typedef int32_t ints __attribute__((vector_size(16)));
 
-	return whole + part + 0.3467 * part * (1 - part);
+// To some thousandths; of 0 it is no number of use, but one. A float is its exponent, and of what is behind it the logarithm is
+// nearly a parabola.
+CKPT_INLINE floats log_2(floats x)
+{
+	ckpt_words bits = (ckpt_words)x;
+	floats whole = __builtin_convertvector((ints)(bits >> 23) - 127, floats);
+	floats part = (floats)((bits & 0x7fffff) | 0x3f800000) - 1;
+
+	return whole + part + 0.3467f * part * (1 - part);
 }
 
 static double bits_of(const uint32_t seen[256], uint32_t count)
 {
-	uint32_t values = 0;
-	double sum = 0;
+	floats sums = {0}, total = {(float)count};
+	ints values = {0};
+	double sum, some;
 
 	if (!count)
 		return 0;
-	for (unsigned i = 0; i < 256; i++) {
-		if (!seen[i])
-			continue;
-		values++;
-		sum += seen[i] * log_2(seen[i]);
+	for (unsigned i = 0; i < 256; i += 4) {
+		ckpt_words n = ckpt_words_get(seen + i);
+		floats x = __builtin_convertvector((ints)n, floats);
+
+		sums += x * log_2(x);
+		values -= (ints)(n != 0);
 	}
+	sum = (double)sums[0] + (double)sums[1] + (double)sums[2] + (double)sums[3];
+	some = values[0] + values[1] + values[2] + values[3];
 	// A sample shows less than there is, the more so the smaller it is: by this much where all values were seen (Miller, Madow).
-	return log_2(count) - sum / count + (values - 1) * 0.7213 / count;
+	return (double)log_2(total)[0] - sum / count + (some - 1) * 0.7213 / count;
 }
 
 double ckpt_sample_bits(const uint8_t *at, uint32_t count, uint32_t step)

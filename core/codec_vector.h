@@ -6,6 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
+// Before version 14 its analyzer takes the number of elements for that of bits.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wanalyzer-shift-count-overflow"
+#endif
+
 #define CKPT_INLINE static inline __attribute__((always_inline))
 
 typedef uint8_t ckpt_bytes __attribute__((vector_size(16)));

@@ -8,9 +8,10 @@
 #include <zstd_errors.h>
 
 #define BLOCK_BYTES_LOG 17 // zstd's largest block
+#define CKPT_ZSTD_HOWS 3
 
 struct ckpt_zstd {
-	ZSTD_CCtx *fast, *entropy;
+	ZSTD_CCtx *encoders[CKPT_ZSTD_HOWS];
 	ZSTD_DCtx *decoder;
 };
 
@@ -27,6 +28,13 @@ static ZSTD_CCtx *new_encoder(const struct setting *settings, size_t count)
 	for (size_t i = 0; encoder && i < count; i++)
 		(void)ZSTD_CCtx_setParameter(encoder, settings[i].parameter, settings[i].value);
 	return encoder;
+}
+
+static ZSTD_CCtx *new_fast_encoder(void)
+{
+	static const struct setting settings[] = {{ZSTD_c_compressionLevel, 1}};
+
+	return new_encoder(settings, ARRAY_LEN(settings));
 }
 
 // A step of a whole block between the places where a repeat is looked for: there is none.
@@ -46,19 +54,31 @@ static ZSTD_CCtx *new_entropy_encoder(void)
 	return new_encoder(settings, ARRAY_LEN(settings));
 }
 
+static ZSTD_CCtx *new_repeats_encoder(void)
+{
+	static const struct setting settings[] = {
+		{ZSTD_c_compressionLevel, 1},
+		{ZSTD_c_literalCompressionMode, ZSTD_ps_disable},
+	};
+
+	return new_encoder(settings, ARRAY_LEN(settings));
+}
+
 int ckpt_zstd_new(struct ckpt_zstd **ret_zstd)
 {
-	static const struct setting fast[] = {{ZSTD_c_compressionLevel, 1}};
 	struct ckpt_zstd *z = ckpt_calloc(1, sizeof(*z));
 
 	if (!z)
 		return -ENOMEM;
-	z->fast = new_encoder(fast, ARRAY_LEN(fast));
-	z->entropy = new_entropy_encoder();
+	z->encoders[CKPT_ZSTD_FAST] = new_fast_encoder();
+	z->encoders[CKPT_ZSTD_ENTROPY] = new_entropy_encoder();
+	z->encoders[CKPT_ZSTD_REPEATS] = new_repeats_encoder();
 	z->decoder = ZSTD_createDCtx();
-	if (!z->fast || !z->entropy || !z->decoder) {
-		ckpt_zstd_free(z);
-		return -ENOMEM;
+	for (unsigned i = 0; i < CKPT_ZSTD_HOWS; i++) {
+		if (!z->encoders[i] || !z->decoder) {
+			ckpt_zstd_free(z);
+			return -ENOMEM;
+		}
 	}
 	*ret_zstd = z;
 	return 0;
@@ -68,8 +88,8 @@ void ckpt_zstd_free(struct ckpt_zstd *z)
 {
 	if (!z)
 		return;
-	ZSTD_freeCCtx(z->fast);
-	ZSTD_freeCCtx(z->entropy);
+	for (unsigned i = 0; i < CKPT_ZSTD_HOWS; i++)
+		ZSTD_freeCCtx(z->encoders[i]);
 	ZSTD_freeDCtx(z->decoder);
 	free(z);
 }
@@ -77,8 +97,7 @@ void ckpt_zstd_free(struct ckpt_zstd *z)
 int ckpt_zstd_encode(struct ckpt_zstd *z, enum ckpt_zstd_how how, const void *plain, uint32_t bytes, void *out,
 		     uint32_t room, uint32_t *ret_bytes)
 {
-	ZSTD_CCtx *encoder = how == CKPT_ZSTD_FAST ? z->fast : z->entropy;
-	size_t n = ZSTD_compress2(encoder, out, room, plain, bytes);
+	size_t n = ZSTD_compress2(z->encoders[how], out, room, plain, bytes);
 
 	if (ZSTD_isError(n))
 		return ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM : -ENOSPC;

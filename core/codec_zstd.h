@@ -13,6 +13,7 @@ void ckpt_zstd_free(struct ckpt_zstd *z);       // NULL is fine
 enum ckpt_zstd_how {
 	CKPT_ZSTD_FAST,    // zstd's level 1
 	CKPT_ZSTD_ENTROPY, // nothing is looked for that repeats: bytes are coded by how often they occur; twice as fast
+	CKPT_ZSTD_REPEATS, // the other half, to see what there is of it: only what repeats becomes smaller
 };
 
 // One frame that says how much it holds. -ENOSPC: it would have more than room bytes. -ENOMEM.

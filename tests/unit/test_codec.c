@@ -152,6 +152,16 @@ static void fill_sparse(uint8_t *to, size_t bytes)
 		fill_fp32(to + i, 4096);
 }
 
+// The same noise again, from farther than a probe sees.
+static void fill_repeated(uint8_t *to, size_t bytes)
+{
+	const size_t apart = 800 * 256;
+
+	fill_noise(to, MIN(bytes, apart));
+	for (size_t i = apart; i < bytes; i++)
+		to[i] = to[i - apart];
+}
+
 struct kind {
 	const char *name;
 	void (*fill)(uint8_t *to, size_t bytes);
@@ -160,11 +170,12 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-	{"bf16", fill_bf16, 2, 1.4},        {"fp16", fill_fp16, 2, 1.15},   {"fp32", fill_fp32, 4, 1.15},
-	{"squares", fill_squares, 4, 1.15}, {"fp64", fill_fp64, 8, 1.05},   {"int8", fill_int8, 1, 1.1},
-	{"fp8", fill_fp8, 1, 1.1},          {"int64", fill_int64, 8, 3.5},  {"text", fill_text, 1, 5},
-	{"noise", fill_noise, 4, 1},        {"zeros", fill_zeros, 4, 1000}, {"ones", fill_ones, 4, 1000},
-	{"odd", fill_odd_floats, 4, 1.2},   {"mixed", fill_mixed, 2, 1.2},  {"sparse", fill_sparse, 4, 2},
+	{"bf16", fill_bf16, 2, 1.4},         {"fp16", fill_fp16, 2, 1.15},   {"fp32", fill_fp32, 4, 1.15},
+	{"squares", fill_squares, 4, 1.15},  {"fp64", fill_fp64, 8, 1.05},   {"int8", fill_int8, 1, 1.1},
+	{"fp8", fill_fp8, 1, 1.1},           {"int64", fill_int64, 8, 3.5},  {"text", fill_text, 1, 5},
+	{"noise", fill_noise, 4, 1},         {"zeros", fill_zeros, 4, 1000}, {"ones", fill_ones, 4, 1000},
+	{"odd", fill_odd_floats, 4, 1.2},    {"mixed", fill_mixed, 2, 1.2},  {"sparse", fill_sparse, 4, 2},
+	{"repeated", fill_repeated, 4, 1.5},
 };
 
 // --- Round trips ------------------------------------------------------------------------------------------------------
@@ -280,31 +291,31 @@ END_TEST
 // Bytes that end with a page behind which there is nothing: whoever goes on reading or writing ends there, without a sanitizer too.
 #define FENCED_MAX (1u << 20)
 
-static uint8_t *fenced(size_t bytes)
-{
-	uint8_t *at = mmap(NULL, FENCED_MAX + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+enum fence { FOR_STORED, FOR_PLAIN, FENCES };
 
-	ck_assert(at != MAP_FAILED && bytes <= FENCED_MAX);
-	ck_ok(mprotect(at, FENCED_MAX, PROT_READ | PROT_WRITE));
-	return at + FENCED_MAX - bytes;
-}
-
-static void unfence(uint8_t *at, size_t bytes)
+// The same again in each call; `which` tells apart what is needed at once.
+static uint8_t *fenced(enum fence which, size_t bytes)
 {
-	ck_ok(munmap(at + bytes - FENCED_MAX, FENCED_MAX + 4096));
+	static uint8_t *all[FENCES];
+
+	ck_assert_uint_le(bytes, FENCED_MAX);
+	if (!all[which]) {
+		all[which] = mmap(NULL, FENCED_MAX + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		ck_assert(all[which] != MAP_FAILED);
+		ck_ok(mprotect(all[which], FENCED_MAX, PROT_READ | PROT_WRITE));
+	}
+	return all[which] + FENCED_MAX - bytes;
 }
 
 // -EBADMSG, or other bytes; nothing behind them is written, and nothing behind what is stored is read.
 static int decode_hostile(struct ckpt_codec *c, const struct ckpt_encoded *how, const uint8_t *stored, uint32_t bytes)
 {
-	uint8_t *exact = fenced(how->bytes), *back = fenced(bytes);
+	uint8_t *exact = fenced(FOR_STORED, how->bytes);
 	int rc;
 
 	memcpy(exact, stored, how->bytes);
-	rc = ckpt_codec_decode(c, how, exact, back, bytes);
+	rc = ckpt_codec_decode(c, how, exact, fenced(FOR_PLAIN, bytes), bytes);
 	ck_assert(rc == 0 || rc == -EBADMSG);
-	unfence(exact, how->bytes);
-	unfence(back, bytes);
 	return rc;
 }
 
@@ -468,7 +479,7 @@ END_TEST
 // Whatever the base is, and with any of them: NaNs, integers, nothing in common.
 START_TEST(any_base_gives_the_bytes_back)
 {
-	static const uint32_t lengths[] = {1, 2, 3, 5, 8, 17, 100, 1001, 70000, 262143, 262145, 524289};
+	static const uint32_t lengths[] = {1, 2, 3, 5, 8, 17, 100, 1001, 20000};
 	const struct kind *k = &kinds[_i];
 	CLEANUP_FREE uint8_t *plain = filled(k, 530000);
 	struct ckpt_codec *c = new_codec();
@@ -484,6 +495,8 @@ START_TEST(any_base_gives_the_bytes_back)
 				assert_based(c, plain + at, lengths[i], width, CKPT_CODEC_DELTA, base + at, &how);
 			assert_based(c, plain + at, lengths[i], 2, CKPT_CODEC_ROUND, base, &how);
 		}
+		if (other % 4 == 0)
+			assert_based(c, plain, 262144 + 3, 4, CKPT_CODEC_DELTA, base, &how);
 	}
 	ckpt_codec_free(c);
 }
@@ -537,11 +550,10 @@ START_TEST(changed_bits_beside_a_base_write_nowhere_else)
 	}
 	for (uint32_t n = 0; n < how.bytes; n++) {
 		struct ckpt_encoded shorter = {how.codec, how.width, n};
-		uint8_t *exact = fenced(n);
+		uint8_t *exact = fenced(FOR_STORED, n);
 
 		memcpy(exact, out, n);
 		ck_error(ckpt_codec_decode_beside(c, &shorter, exact, base, back, BYTES), EBADMSG);
-		unfence(exact, n);
 	}
 	ckpt_codec_free(c);
 }
