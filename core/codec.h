@@ -44,8 +44,8 @@ struct ckpt_encoded {
 int ckpt_codec_encode(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width, void *out,
 		      struct ckpt_encoded *ret_how);
 
-// The same beside a base, which is taken where it saves some percent: what then comes out is `with`, else a codec without a base.
-// with: CKPT_CODEC_DELTA, and base has `bytes` bytes; or CKPT_CODEC_ROUND, base has twice as many, and width is 2 or 0.
+// The same beside a base, which is taken where it saves some percent: what then comes out is `with`, else a codec that takes
+// none. with: CKPT_CODEC_DELTA, and base has `bytes` bytes; or CKPT_CODEC_ROUND, base has twice as many, and width is 2 or 0.
 int ckpt_codec_encode_beside(struct ckpt_codec *c, const void *plain, uint32_t bytes, unsigned width,
 			     enum ckpt_codec_id with, const void *base, void *out, struct ckpt_encoded *ret_how);
 

@@ -1,13 +1,9 @@
-// chunk := piece*
-// piece := form [ present ] body
-// body  := [ base ] plane{width, the most significant first} ends | how [ scale ] plane{of classes} length bits ends
-// ends  := head tail
-//
-// A piece stands for PIECE_BYTES plain bytes, the last one of a chunk for what is left. Pieces know nothing of each other: one
-// may hold floats and the next one integers, and all that is made of one fits into the processor's cache.
+// FORMAT.md section 8 has the grammar and every byte. A piece stands for PIECE_BYTES plain bytes, the last one of a chunk for
+// what is left. Pieces know nothing of each other: one may hold floats and the next one integers, and all that is made of one fits
+// into the processor's cache. What each is, a sample of it tells; a wrong guess costs room, never a byte.
 //
 // Where much is zero (moments of rows that were never used) `present` has a bit for each group of GROUP_BYTES that is not, and
-// the body stands for those, one behind the other.
+// the rest of the piece stands for those, one behind the other.
 #include "core/codec_pieces.h"
 
 #include "core/codec_differ.h"
@@ -17,8 +13,8 @@
 #include "core/util.h"
 
 #define PIECE_BYTES (256u << 10)
-#define PLANE_APART                                                                                                    \
-	320u // between planes: what lies at the same place of two pages is slow to copy and to fill together
+// Between planes: what lies at the same place of two pages is slow to copy from one to the other, and to fill together.
+#define PLANE_APART 320u
 #define GROUP_BYTES 128u
 #define GROUPS (PIECE_BYTES / GROUP_BYTES)
 #define GAPS_WORTH 16u // one of so many groups is zero
@@ -120,8 +116,8 @@ static uint32_t groups_of(uint32_t bytes)
 
 // --- What a piece is --------------------------------------------------------------------------------------------------
 
-// The byte of an element that carries least is its highest one; the next element begins behind it. ret_bits: what one carries if
-// each of its bytes is coded by itself.
+// The byte of an element that carries least is its highest one; the next element begins behind it. ret_bits: what one carries
+// if each of its bytes is coded by itself.
 static uint32_t find_head(const struct ckpt_sample *s, unsigned width, double *ret_bits)
 {
 	double bits[CKPT_PLANES_MAX], least, sum = 0;
@@ -277,7 +273,8 @@ static bool is_zero(const uint8_t *at, uint32_t bytes)
 	return !(bytes >= 8 && ckpt_get64(at)) && !at[0] && !memcmp(at, at + 1, bytes - 1);
 }
 
-// Returns how many bytes are left, in p->dense, or all of them where that is not worth it, or nothing would be left. ret_present: a bit for each group.
+// Returns how many bytes are left, in p->dense, or all of them where that is not worth it, or nothing would be left.
+// ret_present: a bit for each group.
 static uint32_t leave_gaps_out(struct ckpt_pieces *p, const uint8_t *plain, uint32_t bytes,
 			       uint8_t ret_present[GROUPS / 8])
 {
@@ -362,7 +359,7 @@ static void split_floats(struct body *b, const uint8_t *plain, uint8_t *const pl
 	ckpt_split(plain, b->count, b->width, true, planes);
 }
 
-// present: of which groups plain is made; NULL: all.
+// present: of which groups plain is made; 0 bytes of it: of all.
 static int encode_planes(struct ckpt_pieces *p, struct body *b, const uint8_t *plain, unsigned width,
 			 const uint8_t *present, uint32_t present_bytes, struct ckpt_output *out)
 {

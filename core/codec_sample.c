@@ -54,7 +54,8 @@ static double bits_of(const uint32_t seen[256], uint32_t count)
 	}
 	sum = (double)sums[0] + (double)sums[1] + (double)sums[2] + (double)sums[3];
 	some = values[0] + values[1] + values[2] + values[3];
-	// A sample shows less than there is, the more so the smaller it is: by this much where all values were seen (Miller, Madow).
+	// A sample shows less than there is, the more so the smaller it is: by this much where all values were seen (Miller and
+	// Madow).
 	return (double)log_2(total)[0] - sum / count + (some - 1) * 0.7213 / count;
 }
 

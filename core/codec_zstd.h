@@ -20,7 +20,7 @@ enum ckpt_zstd_how {
 int ckpt_zstd_encode(struct ckpt_zstd *z, enum ckpt_zstd_how how, const void *plain, uint32_t bytes, void *out,
 		     uint32_t room, uint32_t *ret_bytes);
 
-// stored[0..stored_bytes) must be one frame that says it holds `bytes`, and does: else -EBADMSG. -ENOMEM. What is behind them in
-// the room may be written, too: the library is faster with room to spare.
+// stored[0..stored_bytes) must be one frame that says it holds `bytes`, and does: else -EBADMSG. -ENOMEM. What is behind them
+// in the room may be written, too: the library is faster with room to spare.
 int ckpt_zstd_decode(struct ckpt_zstd *z, const void *stored, uint32_t stored_bytes, void *plain, uint32_t bytes,
 		     uint32_t room);

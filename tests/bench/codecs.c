@@ -3,8 +3,8 @@
 //
 //	bench_codecs ROUNDS STEP [BASE]    STEP and BASE are folders as tests/bench/train writes them
 //
-// For each array a line of JSON: how it is stored by itself, beside its base (for weights the master; for the others the same of
-// BASE), and by zstd -1. Times are of the thread's CPU, of each chunk the shortest of all rounds. What does not come back as it
+// For each array a line of JSON: how it is stored by itself, beside its base (for weights the master; for the others the same
+// of BASE), and by zstd -1. Times are of the thread's CPU, of each chunk the shortest of all rounds. What does not come back as it
 // was ends it.
 #include "core/codec.h"
 #include "core/seal.h"

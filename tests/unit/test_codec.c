@@ -288,7 +288,7 @@ END_TEST
 
 // --- Hostile bytes ----------------------------------------------------------------------------------------------------
 
-// Bytes that end with a page behind which there is nothing: whoever goes on reading or writing ends there, without a sanitizer too.
+// Bytes that end with a page which nobody may touch: whoever goes on reading or writing ends there, without a sanitizer too.
 #define FENCED_MAX (1u << 20)
 
 enum fence { FOR_STORED, FOR_PLAIN, FENCES };
