@@ -7,7 +7,7 @@
 // of BASE), and by zstd -1. Times are of the thread's CPU, of each chunk the shortest of all rounds. What does not come back as it
 // was ends it.
 #include "core/codec.h"
-#include "core/seal.h"
+#include "core/chunk.h"
 #include "core/util.h"
 
 #include <stdio.h>
@@ -153,8 +153,8 @@ static void measure(struct job *j, const char *name, const char *folder, const c
 
 	if (base.at && ckpt_codec_base_bytes(j->with, a.bytes) != base.bytes)
 		die(base_name);
-	for (uint32_t at = 0; at < a.bytes; at += CKPT_SEAL_CHUNK_BYTES)
-		add_chunk(j, a.at + at, MIN(a.bytes - at, CKPT_SEAL_CHUNK_BYTES),
+	for (uint32_t at = 0; at < a.bytes; at += CKPT_CHUNK_BYTES)
+		add_chunk(j, a.at + at, MIN(a.bytes - at, CKPT_CHUNK_BYTES),
 			  base.at ? base.at + ckpt_codec_base_bytes(j->with, at) : NULL, results);
 	tell(name, a.bytes, results, base.at);
 	free(a.at);
@@ -171,9 +171,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	j.rounds = (unsigned)atoi(argv[1]);
-	j.out_bytes = ZSTD_compressBound(CKPT_SEAL_CHUNK_BYTES);
+	j.out_bytes = ZSTD_compressBound(CKPT_CHUNK_BYTES);
 	j.out = malloc(j.out_bytes);
-	j.back = malloc(CKPT_SEAL_CHUNK_BYTES);
+	j.back = malloc(CKPT_CHUNK_BYTES);
 	if (!j.zstd_in || !j.zstd_out || !j.out || !j.back || ckpt_codec_new(&j.codec))
 		die("memory");
 	j.width = 2;
