@@ -314,7 +314,8 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 	if (!rc)
 		rc = publish(fs, d, check || is_nearly_full(d->fd), !d->tracker, false);
 	ckpt_lock_take(&t->lock);
-	last = d->dir && !d->writers && !d->joining;
+	// What is lost can be published by nobody: who opens it from now on must not share in that.
+	last = d->dir && (d->killed || d->lost ? all_closed_locked(d) : !d->writers && !d->joining);
 	ckpt_lock_drop(&t->lock);
 	if (rc != -EINVAL || sure || last) // else it may be a fork's close, which is no end
 		tell_failure(fs, d, rc);
@@ -359,9 +360,9 @@ static void run_flush(struct call *c)
 	d->closer = process;
 	d->copied |= copied;
 	ckpt_lock_drop(&c->fs->drafts->lock);
-	if (killed) {
+	if (killed)
 		tell_failure(c->fs, d, 0);
-	} else if (!client_can_write(tid, h->node->number)) {
+	if (killed || !client_can_write(tid, h->node->number)) {
 		ckpt_lock_take(&c->fs->drafts->lock);
 		close_locked(d, h->opener);
 		ckpt_lock_drop(&c->fs->drafts->lock);

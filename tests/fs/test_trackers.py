@@ -148,6 +148,25 @@ def test_a_killed_writer_leaves_the_old_one(mount, path, agent):
     error_line(mount, name, "killed")
 
 
+HELD = """
+child = os.fork()
+if not child:
+    time.sleep(60)
+    os._exit(0)"""
+
+
+def test_what_a_child_of_a_killed_writer_holds_is_nobody_elses(mount, path, agent):
+    a = agent()
+    a.run(REWRITE + "; os.write(fd, b'20')" + HELD, path=path)
+    child = a.run("child")
+    a.kill()
+    a.wait_gone(5)
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged"), 5)
+    trees.write(path, b"3000")
+    assert content(path) == b"3000"
+    os.kill(child, 9)
+
+
 def test_a_dead_daemon_leaves_the_old_one(mount, path, agent):
     a = agent()
     a.run(REWRITE + "; os.write(fd, b'20')", path=path)
@@ -253,6 +272,16 @@ def test_a_lost_write_is_said_by_close_and_the_old_one_stays(counting, syncs, ag
     error_line(counting, "tracker", "EIO")
     a.run(REWRITE + "; os.write(fd, b'new'); os.close(fd)")
     assert content(counting / "tracker") == b"new"
+
+
+def test_what_was_lost_is_not_lost_for_who_writes_it_anew_though_a_child_has_it_open(counting, syncs, agent):
+    a = agent()
+    a.run(REWRITE + "; os.write(fd, b'new')" + HELD, path=str(counting / "tracker"))
+    syncs.fail_next()
+    assert a.errno_of("os.close(fd)") == "EIO"
+    trees.write(counting / "tracker", b"newer")
+    assert content(counting / "tracker") == b"newer"
+    a.run("os.kill(child, 9)")
 
 
 def test_an_fsync_publishes_nothing_that_was_lost_while_it_waited(counting, syncs, agent):
