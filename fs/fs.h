@@ -26,9 +26,10 @@ struct ckpt_fs {
 	struct ckpt_store *store;
 	const struct ckpt_mount *mount;
 	struct fuse_session *se;
-	char *mountpoint;            // absolute
-	bool passthrough, io_uring;  // in use
-	const char *passthrough_why; // when not in use
+	char *mountpoint; // absolute
+	// Agreed with the kernel by its first request, which status may be quicker than.
+	_Atomic bool passthrough, io_uring;  // in use
+	const char *_Atomic passthrough_why; // when not in use
 	struct node_table *nodes;
 	struct drafts *drafts;
 	int64_t started_ns;

@@ -613,6 +613,7 @@ static int open_all(struct ckpt_fs *fs, struct listener **ret_listener)
 		return rc;
 	ckpt_mount_abilities(&can);
 	fs->io_uring = can.io_uring && !fs->mount->no_io_uring;
+	fs->passthrough_why = "the kernel has not been asked yet";
 	rc = session_new(fs);
 	if (!rc)
 		rc = session_mount(fs); // first: what others ask for may need it
