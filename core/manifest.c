@@ -139,7 +139,7 @@ bool ckpt_manifest_raw_path_ok(const char *path, size_t len)
 {
 	unsigned int components = 0;
 
-	if (len > CKPT_RAW_PATH_MAX)
+	if (len > CKPT_MANIFEST_RAW_PATH_MAX)
 		return false;
 	for (const char *end = path + len;; path++) {
 		const char *slash = memchr(path, '/', (size_t)(end - path));
@@ -232,7 +232,7 @@ static bool file_ok(const struct ckpt_manifest *m, const uint8_t *e, uint32_t *a
 		return true;
 	if (raw >= m->strings_len)
 		return false;
-	len = strnlen(m->strings + raw, CKPT_RAW_PATH_MAX + 1);
+	len = strnlen(m->strings + raw, CKPT_MANIFEST_RAW_PATH_MAX + 1);
 	return string_ok(m, at, raw, len) && ckpt_manifest_raw_path_ok(m->strings + raw, len);
 }
 

@@ -92,7 +92,7 @@ enum {
 
 #define CKPT_XATTR_NAME_MAX 255
 #define CKPT_SYMLINK_MAX 4095
-#define CKPT_RAW_PATH_MAX ((CKPT_DEPTH_MAX + 1) * (CKPT_NAME_MAX + 1))
+#define CKPT_MANIFEST_RAW_PATH_MAX ((CKPT_DEPTH_MAX + 1) * (CKPT_NAME_MAX + 1))
 
 // Directories are at most CKPT_DEPTH_MAX levels below the step's; their files one more.
 static inline bool ckpt_manifest_depth_ok(uint32_t depth, uint8_t type)

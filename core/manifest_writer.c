@@ -157,7 +157,7 @@ static int check_content(const struct ckpt_manifest_writer *w, const struct ckpt
 		if (!e->raw_path)
 			return 0;
 		len = strlen(e->raw_path);
-		if (len > CKPT_RAW_PATH_MAX)
+		if (len > CKPT_MANIFEST_RAW_PATH_MAX)
 			return -ENAMETOOLONG;
 		return ckpt_manifest_raw_path_ok(e->raw_path, len) ? 0 : -EINVAL;
 	default:

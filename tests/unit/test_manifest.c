@@ -258,7 +258,7 @@ END_TEST
 
 START_TEST(writer_refuses_entries_that_do_not_fit_their_type)
 {
-	char path[CKPT_RAW_PATH_MAX + 2];
+	char path[CKPT_MANIFEST_RAW_PATH_MAX + 2];
 	const struct refused {
 		struct ckpt_entry e;
 		int error;

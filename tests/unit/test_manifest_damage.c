@@ -202,13 +202,13 @@ END_TEST
 
 START_TEST(raw_paths_are_limited)
 {
-	char path[CKPT_RAW_PATH_MAX + 2];
+	char path[CKPT_MANIFEST_RAW_PATH_MAX + 2];
 
 	for (size_t i = 0; i < sizeof(path); i++)
 		path[i] = i % 2 ? '/' : 'a';
 	ck_assert(ckpt_manifest_raw_path_ok(path, 2 * CKPT_DEPTH_MAX + 1));
 	ck_assert(!ckpt_manifest_raw_path_ok(path, 2 * CKPT_DEPTH_MAX + 3)); // one directory more
-	ck_assert(!ckpt_manifest_raw_path_ok(path, CKPT_RAW_PATH_MAX + 1));
+	ck_assert(!ckpt_manifest_raw_path_ok(path, CKPT_MANIFEST_RAW_PATH_MAX + 1));
 	ck_assert(!ckpt_manifest_raw_path_ok("a/", 2));
 }
 END_TEST
