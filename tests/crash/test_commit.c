@@ -1,7 +1,7 @@
 // A save when its process dies at any call, and when the power goes at any point: what is listed is whole, what was
 // acknowledged is listed, what was not finished is kept aside and can be saved anew, and the store opens without help.
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 24.
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 12.
 // CKPT_CRASH_STRIDE: only each so-many-th point, for tests/mistakes.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
@@ -105,7 +105,7 @@ static uint64_t disk_clock(void *arg)
 START_TEST(a_save_survives_a_power_cut_at_every_point)
 {
 	size_t states = 0, stride = ckpt_suite_setting("CKPT_CRASH_STRIDE", 1);
-	unsigned seeds = ckpt_suite_seeds(6, 24);
+	unsigned seeds = ckpt_suite_seeds(6, 12);
 	struct ckpt_save_log log = {0};
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;

@@ -301,7 +301,7 @@ static bool cut(uint64_t n, bool again)
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;
 	struct ckpt_store *s;
-	unsigned seeds = ckpt_suite_seeds(8, 20);
+	unsigned seeds = ckpt_suite_seeds(6, 12);
 	size_t from, done, states = 0;
 	int rc;
 

@@ -371,7 +371,7 @@ static void check(enum ckpt_store_mode mode, const char *damaged, const char *wh
 
 // --- Sweeps -----------------------------------------------------------------------------------------------------------
 
-// Calls fn for each damage: every stride-th byte changed in one way or several, and every stride-th length.
+// Calls fn for each damage: every stride-th byte changed in one way or two, and every stride-th length.
 static void sweep(const struct file *f, size_t stride, void (*fn)(const struct file *f, const char *what))
 {
 	static const uint8_t masks[] = {0x01, 0x80, 0xff, 0x20};
@@ -381,8 +381,8 @@ static void sweep(const struct file *f, size_t stride, void (*fn)(const struct f
 	ck_assert_ptr_nonnull(copy);
 	memcpy(copy, f->data, f->len);
 	for (size_t at = 0; at < f->len; at += stride)
-		for (size_t k = 0; k < (full ? ARRAY_LEN(masks) : 1); k++) {
-			uint8_t mask = masks[full ? k : at / stride % ARRAY_LEN(masks)];
+		for (size_t k = 0; k < (full ? 2 : 1); k++) {
+			uint8_t mask = masks[(at / stride + k) % ARRAY_LEN(masks)];
 
 			copy[at] ^= mask;
 			put(f, copy, f->len, at / stride % 2);

@@ -2,7 +2,7 @@
 // goes at any point: what was acknowledged is so, what was cut happened wholly or not at all, what is in the trash is whole, and
 // what expires leaves nothing behind (I11).
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 4 by default; CKPT_TEST_FULL=1: 6, and
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 4, and
 // every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th point.
 #include "tests/support/disk.h"
 #include "tests/support/life.h"
@@ -158,7 +158,7 @@ static void check_cut(struct ckpt_disk *disk, const char *out, const struct ckpt
 
 START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
 {
-	unsigned seeds = ckpt_suite_seeds(4, 6);
+	unsigned seeds = ckpt_suite_seeds(3, 4);
 	const struct ckpt_life_script *script = wholes[_i];
 	struct ckpt_life_log log = {0};
 	size_t states = 0, points = 0;
@@ -225,7 +225,7 @@ static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t 
 	open_and_close(dir, NULL);
 	ckpt_disk_end(disk);
 	for (size_t point = from + n % each; point <= ckpt_disk_count(disk); point += each)
-		for (unsigned seed = 0; seed < (ckpt_suite_full() ? 20 : 5); seed++)
+		for (unsigned seed = 0; seed < (ckpt_suite_full() ? 8 : 5); seed++)
 			if (seed != CKPT_DISK_MOST) // that is the death of the process
 				check_cut(disk, out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
 	ckpt_disk_free(disk);

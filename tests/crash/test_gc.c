@@ -1,7 +1,7 @@
 // Cooling with shared chunks and garbage collection when the process dies at any call, and when the power goes at any point, also
 // after a call that failed: no byte that a step needs is lost (I7).
 //
-// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 8, and every point
+// CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 6, and every point
 // within the saves too. CKPT_CRASH_STRIDE: only each so-many-th point.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
@@ -101,7 +101,7 @@ static void check_cut(struct ckpt_disk *disk, const char *out, const struct ckpt
 
 START_TEST(power_cuts_at_every_point_lose_nothing)
 {
-	unsigned seeds = ckpt_suite_seeds(3, 8);
+	unsigned seeds = ckpt_suite_seeds(3, 6);
 	struct ckpt_tiers_log log = {0};
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 from mistake import Wrong
@@ -19,8 +20,8 @@ C_LABELS = ("unit", "contract", "fuzz", "crash")
 # What a program takes without a mistake, five times, and this: a mistake may make it wait for ever.
 LIMIT_MORE = 20
 # Shorter loops than the tests' own: a mistake that only the full ones see would be seen too seldom.
-ENVIRONMENT = {"CKPT_CRASH_SEEDS": "4", "CKPT_FUZZ_SECONDS": "0", "CK_FORK": "yes", "PYTEST_ADDOPTS": "-x",
-               "PYTHONDONTWRITEBYTECODE": "1"}
+ENVIRONMENT = {"CKPT_CRASH_SEEDS": "4", "CKPT_FUZZ_SECONDS": "0", "CK_FORK": "yes", "CK_TAP_LOG_FILE_NAME": "-",
+               "PYTEST_ADDOPTS": "-x", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class NotBuilt(Exception):
@@ -78,7 +79,7 @@ class Tree:
         return None
 
     def test(self, suite):
-        """None when it passes, else the test that failed first."""
+        """None when it passes, else the test that failed first: nothing is run after it."""
         # Where it is ended, nobody else removes what it made.
         with tempfile.TemporaryDirectory(prefix="ckptfs-mistakes-", dir=SCRATCH, ignore_cleanup_errors=True) as scratch:
             return self.test_in(scratch, suite)
@@ -89,17 +90,25 @@ class Tree:
                        **ENVIRONMENT, "CK_DEFAULT_TIMEOUT": str(int(limit / 2)), "CKPT_TEST_TMP": scratch}
         for name in ("CKPT_TEST_FULL", "CKPT_TEST_LONG"):
             environment.pop(name, None)
+        began = time.monotonic()
         process = subprocess.Popen(self.tests[suite]["command"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    text=True, errors="replace", env=environment, cwd=self.build, start_new_session=True)
+        watch = threading.Timer(limit, end_session, [process.pid])
+        watch.start()
         try:
-            output, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            return "time limit"
+            failed = next(filter(None, map(failed_in, process.stdout)), None)  # one is enough
+            late = time.monotonic() - began >= limit
+            if not failed:
+                process.wait()
         finally:
+            watch.cancel()
+            watch.join()
             if process.returncode is None:
                 end_session(process.pid)
-                process.communicate()
-        return first_failed(output) or f"exit status {process.returncode}" if process.returncode else None
+            process.communicate()
+        if failed or late:
+            return failed or "time limit"
+        return f"exit status {process.returncode}" if process.returncode else None
 
     def plant(self, mistake):
         """Returns what mends it again."""
@@ -127,13 +136,13 @@ def members(session):
                 yield int(stat.parent.name)
 
 
-def first_failed(output):
-    for line in output.splitlines():
-        parts = line.split(":")
-        if len(parts) > 5 and parts[2] in "FE":  # Check's
-            return parts[4] + (" (time limit)" if "timeout expired" in line else "")
-        if line.startswith(("FAILED ", "ERROR ")) and "::" in line:  # pytest's
-            return line.partition("::")[2].partition(" - ")[0]
+def failed_in(line):
+    """The name of the test that failed, where a line of the output says so."""
+    if line.startswith("not ok "):  # Check's, in the TAP that it writes as it goes
+        name = line.split(":")[2]
+        return name + (" (time limit)" if "timeout expired" in line else "")
+    if line.startswith(("FAILED ", "ERROR ")) and "::" in line:  # pytest's
+        return line.strip().partition("::")[2].partition(" - ")[0]
     return None
 
 

@@ -27,7 +27,7 @@
 #define WAIT_US 1000
 #define MODES 2       // of a mount
 #define CUTS 12       // of the disk, in a full run
-#define KILLS 200     // of the daemon, in a full run
+#define KILLS 80      // of the daemon, in a full run
 #define CUT_DEFAULT 5 // the disk is full in the middle
 
 struct replay {

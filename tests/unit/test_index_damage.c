@@ -243,7 +243,7 @@ END_TEST
 static int flips(void)
 {
 	if (getenv("CKPT_TEST_FULL"))
-		return 40000;
+		return 15000;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	return 500;
 #else
