@@ -1,7 +1,7 @@
 #include "core/chunk_cache.h"
 
+#include "core/chunk_reader.h"
 #include "core/lock.h"
-#include "core/pack.h"
 #include "core/store.h"
 #include "core/util.h"
 
@@ -84,11 +84,12 @@ static struct ckpt_cached **bucket_of(struct ckpt_chunk_cache *cache, const uint
 	return &cache->buckets[id[0]];
 }
 
-static struct ckpt_cached *find_locked(struct ckpt_chunk_cache *cache, const uint8_t *id)
+// As long as it should be, too: who lies about that in a manifest gets no bytes behind the end of another's.
+static struct ckpt_cached *find_locked(struct ckpt_chunk_cache *cache, const struct ckpt_chunk *chunk)
 {
-	struct ckpt_cached *c = *bucket_of(cache, id);
+	struct ckpt_cached *c = *bucket_of(cache, chunk->id);
 
-	while (c && memcmp(c->id, id, CKPT_SHA256_LEN))
+	while (c && (c->bytes != chunk->bytes || memcmp(c->id, chunk->id, CKPT_SHA256_LEN)))
 		c = c->next;
 	return c;
 }
@@ -233,13 +234,11 @@ static int read_chunk(struct ckpt_chunk_cache *cache, const struct ckpt_manifest
 		      void *plain)
 {
 	struct codec *codec = take_codec(cache);
-	struct ckpt_pack pack;
 	int rc;
 
 	if (!codec)
 		return -ENOMEM;
-	ckpt_manifest_pack(m, chunk->pack - 1, &pack);
-	rc = ckpt_pack_read(cache->store->backend, &pack, chunk, codec->codec, plain);
+	rc = ckpt_chunk_read(cache->store->backend, m, chunk, codec->codec, plain);
 	give_codec(cache, codec);
 	return rc;
 }
@@ -264,7 +263,7 @@ static struct ckpt_cached *find_or_add(struct ckpt_chunk_cache *cache, const str
 	LOCK_SCOPE(&cache->lock);
 	struct ckpt_cached *c;
 
-	while (!(c = find_locked(cache, chunk->id)) && !make_room_locked(cache, chunk->bytes))
+	while (!(c = find_locked(cache, chunk)) && !make_room_locked(cache, chunk->bytes))
 		ckpt_lock_wait(&cache->changed, &cache->lock);
 	*ret_mine = !c;
 	if (!c)
@@ -303,7 +302,7 @@ struct ckpt_cached *ckpt_chunk_cache_try(struct ckpt_chunk_cache *cache, const s
 	struct ckpt_chunk k;
 
 	ckpt_manifest_chunk(m, chunk, &k);
-	c = find_locked(cache, k.id);
+	c = find_locked(cache, &k);
 	if (!c || c->state != READY)
 		return NULL;
 	hold_locked(cache, c);
@@ -332,7 +331,7 @@ static void read_ahead(struct ckpt_chunk_cache *cache, const struct ahead *a)
 
 	ckpt_manifest_chunk(a->m, a->chunk, &k);
 	ckpt_lock_take(&cache->lock);
-	if (!find_locked(cache, k.id) && make_room_locked(cache, k.bytes))
+	if (!find_locked(cache, &k) && make_room_locked(cache, k.bytes))
 		c = add_locked(cache, &k);
 	ckpt_lock_drop(&cache->lock);
 	if (!c)
@@ -383,7 +382,7 @@ void ckpt_chunk_cache_expect(struct ckpt_chunk_cache *cache, struct ckpt_manifes
 	struct ckpt_chunk k;
 
 	ckpt_manifest_chunk(m, chunk, &k);
-	if (cache->ahead_count == AHEAD_MAX || find_locked(cache, k.id))
+	if (cache->ahead_count == AHEAD_MAX || find_locked(cache, &k))
 		return;
 	for (size_t i = 0; i < cache->ahead_count; i++) {
 		const struct ahead *a = &cache->ahead[(cache->ahead_first + i) % AHEAD_MAX];

@@ -4,7 +4,7 @@
 // Calling sequence: ckpt_chunk_cache_new(); _get(), copy, _let_go(); _free() when nobody reads any more. A thread holds one chunk
 // at a time, so that no two wait for each other.
 // Ownership: a cache borrows its store. Threads: any; a few of its own read ahead. Blocks: _get, on the store. Errors: those of
-// ckpt_pack_read(). Bytes that are not the right ones are never handed out, and what failed is read anew by who asks next.
+// ckpt_chunk_read(). Bytes that are not the right ones are never handed out, and what failed is read anew by who asks next.
 #pragma once
 
 #include "core/manifest.h"

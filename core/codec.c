@@ -274,6 +274,11 @@ bool ckpt_encoded_ok(const struct ckpt_encoded *how, uint32_t bytes)
 		return !how->width && how->bytes < bytes;
 	case CKPT_CODEC_PLANES:
 		return (how->width == 2 || how->width == 4 || how->width == 8) && how->bytes < bytes;
+	case CKPT_CODEC_DELTA:
+		return (how->width == 2 || how->width == 4 || how->width == 8) && how->bytes < bytes &&
+		       bytes <= CKPT_BASED_BYTES_MAX;
+	case CKPT_CODEC_ROUND:
+		return how->width == 2 && how->bytes < bytes && bytes <= CKPT_BASED_BYTES_MAX;
 	default:
 		return false;
 	}

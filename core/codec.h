@@ -60,7 +60,7 @@ int ckpt_codec_decode_beside(struct ckpt_codec *c, const struct ckpt_encoded *ho
 // The bytes of the base that decoding so many takes; 0: it takes none.
 uint32_t ckpt_codec_base_bytes(enum ckpt_codec_id codec, uint32_t bytes);
 
-// Whether it can be what is stored of a chunk of so many bytes, without a base.
+// Whether it can be what is stored of a chunk of so many bytes. One with a base has no more than CKPT_BASED_BYTES_MAX.
 bool ckpt_encoded_ok(const struct ckpt_encoded *how, uint32_t bytes);
 
 // "none", "zstd", ...; NULL for a number that is no codec.

@@ -30,19 +30,34 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	return rc;
 }
 
-static int copy_chunk(struct ckpt_edit *d, uint32_t index)
+// From the rows of m, or wherever it is now, to those of w: with what it is decoded beside, whether a file still has that or not.
+static int copy_place(struct ckpt_edit *d, struct ckpt_chunk *chunk)
 {
-	struct ckpt_chunk chunk;
+	struct ckpt_chunk bases[CKPT_BASE_PIECES_MAX];
 	struct ckpt_pack pack;
 	int rc = 0;
 
-	ckpt_manifest_chunk(d->m, index, &chunk);
-	if (chunk.pack)
-		ckpt_manifest_pack(d->m, chunk.pack - 1, &pack);
+	if (chunk->pack)
+		ckpt_manifest_pack(d->m, chunk->pack - 1, &pack);
 	if (d->locate)
-		d->locate(d->arg, &chunk, &pack);
-	if (chunk.pack)
-		rc = ckpt_manifest_writer_pack(d->w, &pack, &chunk.pack);
+		d->locate(d->arg, chunk, &pack);
+	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
+		if (!d->base || !d->base(d->arg, chunk, i, &bases[i]))
+			ckpt_manifest_base(d->m, chunk->base - 1 + i, &bases[i]);
+		rc = copy_place(d, &bases[i]);
+	}
+	if (!rc && chunk->base_count)
+		rc = ckpt_manifest_writer_bases(d->w, bases, chunk->base_count, &chunk->base);
+	return rc || !chunk->pack ? rc : ckpt_manifest_writer_pack(d->w, &pack, &chunk->pack);
+}
+
+static int copy_chunk(struct ckpt_edit *d, uint32_t index)
+{
+	struct ckpt_chunk chunk;
+	int rc;
+
+	ckpt_manifest_chunk(d->m, index, &chunk);
+	rc = copy_place(d, &chunk);
 	return rc ? rc : ckpt_manifest_writer_chunk(d->w, &chunk);
 }
 

@@ -14,10 +14,12 @@ struct ckpt_edit {
 	struct ckpt_step *step;
 	const char *event; // of the version
 	bool same_files;   // clients see nothing of it: its time stays, and what is being removed of it is so further
-	// Where the bytes are: changes the content of an entry that is copied, and where a chunk is (with chunk->pack not 0, *pack
-	// says which). NULL: as it was.
+	// Where the bytes are: changes the content of an entry that is copied, and where a chunk is, or one that others are decoded
+	// beside (with chunk->pack not 0, *pack says which). NULL: as it was.
 	void (*place)(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e);
 	void (*locate)(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack);
+	// The i-th base of a chunk that was located, in no pack: locate() says where it is. False: what m says of it. NULL: as false.
+	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);
 	void *arg;
 	bool adopted; // the version may have what an act before did without an answer
 	// Of the version of before.

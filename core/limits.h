@@ -6,6 +6,9 @@
 #define CKPT_KEY_NAME_MAX 200                   // a longer percent-encoded step name is keyed by its hash
 #define CKPT_STEP_FILES_MAX (1u << 20)          // entries of one manifest
 #define CKPT_CHUNK_BYTES_MAX (64u << 20)        // a piece of a file that has a hash of its own
+#define CKPT_BASED_BYTES_MAX (4u << 20)         // a chunk that is decoded beside others
+#define CKPT_BASE_PIECES_MAX 2u                 // those that are its base, one behind the other
+#define CKPT_BASE_DEPTH_MAX 2u                  // a base may have a base, which has none
 #define CKPT_PACK_BYTES_MAX (UINT64_C(1) << 30) // of an object of chunks
 #define CKPT_MANIFEST_BYTES_MAX (512u << 20)    // encoded manifest
 #define CKPT_RECORD_BYTES_MAX (256u << 10)      // commit record, an embedded manifest included

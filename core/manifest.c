@@ -2,12 +2,12 @@
 
 #include "core/hash.h"
 #include "core/manifest_layout.h"
+#include "core/manifest_parsed.h"
 #include "core/name.h"
 #include "core/util.h"
 #include "core/uuid.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 
 // The reader. It trusts nothing before parse() has returned 0, and checks nothing after that.
 //
@@ -22,12 +22,11 @@
 //  5. Strings end in NUL inside of the string heap, at the length that is stored. They follow each other in the order of
 //     the entries (name, then target or raw path) and then of the attributes, so none is checked twice: the work is
 //     bounded by the length of the manifest, whatever a hostile writer thinks of.
-//  6. Seals: strictly sorted by entry, each of the first name of a file with bytes; their chunks follow each other without a
-//     gap, so that none is added up twice. A file that is stored as chunks has a seal, and all of its chunks are in packs.
+//  6. Seals, chunks, packs and bases: manifest_seals.c.
 
 static const uint32_t known_sections[] = {
 	CKPT_SECTION_ENTRIES, CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS, CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS,
-	CKPT_SECTION_STRINGS, CKPT_SECTION_SEALS,  CKPT_SECTION_CHUNKS,   CKPT_SECTION_PACKS,
+	CKPT_SECTION_STRINGS, CKPT_SECTION_SEALS,  CKPT_SECTION_CHUNKS,   CKPT_SECTION_PACKS,      CKPT_SECTION_BASES,
 };
 
 const struct ckpt_container_kind ckpt_manifest_kind = {
@@ -39,34 +38,6 @@ const struct ckpt_container_kind ckpt_manifest_kind = {
 	.type_count = ARRAY_LEN(known_sections),
 	.bytes_max = CKPT_MANIFEST_BYTES_MAX,
 };
-
-// A section as a table of fixed-size rows.
-struct table {
-	const uint8_t *rows;
-	uint32_t count;
-};
-
-struct ckpt_manifest {
-	void *data;
-	size_t len;
-	uint8_t sha256[32];
-	struct table entries, inodes, sessions, xattr_sets, xattrs, seals, chunks, packs;
-	const char *strings;
-	uint32_t strings_len;
-	uint64_t files, bytes;
-	uint32_t files_with_bytes, packed_files;
-	atomic_uint refs;
-};
-
-static const uint8_t *row(const struct table *t, uint32_t i, size_t row_bytes)
-{
-	return t->rows + (size_t)i * row_bytes;
-}
-
-static const uint8_t *entry_at(const struct ckpt_manifest *m, uint32_t i)
-{
-	return row(&m->entries, i, ENTRY_BYTES);
-}
 
 static const char *name_of(const struct ckpt_manifest *m, const uint8_t *e)
 {
@@ -81,7 +52,7 @@ static int compare_names(const char *a, size_t a_len, const char *b, size_t b_le
 	return r ? r : (a_len > b_len) - (a_len < b_len);
 }
 
-static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, struct table *ret_table)
+static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, struct ckpt_table *ret_table)
 {
 	struct ckpt_section s;
 
@@ -89,12 +60,13 @@ static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_
 		return -EBADMSG;
 	if (s.len % row_bytes)
 		return -EBADMSG; // a container is smaller than 4 GiB, so that the count fits
-	*ret_table = (struct table){.rows = s.data, .count = (uint32_t)(s.len / row_bytes)};
+	*ret_table = (struct ckpt_table){.rows = s.data, .count = (uint32_t)(s.len / row_bytes)};
 	return 0;
 }
 
 // None of its rows, where there is no such section.
-static int load_optional_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, struct table *ret_table)
+static int load_optional_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes,
+			       struct ckpt_table *ret_table)
 {
 	struct ckpt_section s;
 
@@ -113,11 +85,13 @@ static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c
 	    load_optional_table(c, CKPT_SECTION_SEALS, SEAL_BYTES, &m->seals) ||
 	    load_optional_table(c, CKPT_SECTION_CHUNKS, CHUNK_BYTES, &m->chunks) ||
 	    load_optional_table(c, CKPT_SECTION_PACKS, PACK_BYTES, &m->packs) ||
+	    load_optional_table(c, CKPT_SECTION_BASES, CHUNK_BYTES, &m->bases) ||
 	    ckpt_container_find(c, CKPT_SECTION_STRINGS, &strings))
 		return -EBADMSG;
 	if (!m->entries.count || m->entries.count > CKPT_STEP_FILES_MAX || m->inodes.count != m->entries.count)
 		return -EBADMSG;
-	if (!m->packs.count != !(c->required & CKPT_MANIFEST_CHUNKS))
+	if (!m->packs.count != !(c->required & CKPT_MANIFEST_CHUNKS) ||
+	    !m->bases.count != !(c->required & CKPT_MANIFEST_DELTA))
 		return -EBADMSG;
 	m->strings = strings.data;
 	m->strings_len = (uint32_t)strings.len; // a container is smaller than 4 GiB
@@ -158,7 +132,7 @@ static int check_sessions(const struct ckpt_manifest *m)
 	const char *previous = NULL;
 
 	for (uint32_t i = 0; i < m->sessions.count; i++) {
-		const uint8_t *s = row(&m->sessions, i, SESSION_BYTES);
+		const uint8_t *s = ckpt_table_row(&m->sessions, i, SESSION_BYTES);
 		const char *uuid = (const char *)s;
 
 		if (ckpt_get32(s + CKPT_UUID_LEN) || !ckpt_uuid_check(uuid))
@@ -181,7 +155,7 @@ static int check_xattr_set(const struct ckpt_manifest *m, uint32_t first, uint32
 	uint64_t total = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
-		const uint8_t *x = row(&m->xattrs, first + i, XATTR_BYTES);
+		const uint8_t *x = ckpt_table_row(&m->xattrs, first + i, XATTR_BYTES);
 		uint32_t name_len = ckpt_get16(x + XATTR_NAME_LEN), value = ckpt_get32(x + XATTR_VALUE);
 		uint32_t value_len = ckpt_get32(x + XATTR_VALUE_LEN);
 
@@ -206,7 +180,7 @@ static int check_xattrs(const struct ckpt_manifest *m, uint32_t *at)
 	uint32_t next = 0;
 
 	for (uint32_t i = 0; i < m->xattr_sets.count; i++) {
-		const uint8_t *set = row(&m->xattr_sets, i, XSET_BYTES);
+		const uint8_t *set = ckpt_table_row(&m->xattr_sets, i, XSET_BYTES);
 		uint32_t count = ckpt_get32(set + XSET_COUNT);
 
 		if (ckpt_get32(set + XSET_FIRST) != next || !count || count > m->xattrs.count - next)
@@ -247,7 +221,7 @@ static bool symlink_ok(const struct ckpt_manifest *m, const uint8_t *e, uint32_t
 // What an entry says of itself, without its neighbours.
 static int check_entry(const struct ckpt_manifest *m, uint32_t i, uint32_t *at)
 {
-	const uint8_t *e = entry_at(m, i);
+	const uint8_t *e = ckpt_manifest_entry_at(m, i);
 	uint32_t name_len = ckpt_get16(e + ENTRY_NAME_LEN);
 
 	if (!string_ok(m, at, ckpt_get32(e + ENTRY_NAME), name_len))
@@ -276,7 +250,7 @@ static int check_entry(const struct ckpt_manifest *m, uint32_t i, uint32_t *at)
 static int check_children(const struct ckpt_manifest *m, uint32_t i, uint32_t first, uint32_t count)
 {
 	for (uint32_t k = first; k < first + count; k++) {
-		const uint8_t *e = entry_at(m, k), *before = e - ENTRY_BYTES;
+		const uint8_t *e = ckpt_manifest_entry_at(m, k), *before = e - ENTRY_BYTES;
 
 		if (ckpt_get32(e + ENTRY_PARENT) != i)
 			return -EBADMSG;
@@ -290,12 +264,12 @@ static int check_children(const struct ckpt_manifest *m, uint32_t i, uint32_t fi
 static int check_tree(const struct ckpt_manifest *m)
 {
 	uint32_t n = m->entries.count, next = 1, level_end = 1, depth = 0;
-	const uint8_t *root = entry_at(m, 0);
+	const uint8_t *root = ckpt_manifest_entry_at(m, 0);
 
 	if (root[ENTRY_TYPE] != CKPT_ENTRY_DIR || ckpt_get32(root + ENTRY_PARENT))
 		return -EBADMSG;
 	for (uint32_t i = 0; i < n; i++) {
-		const uint8_t *e = entry_at(m, i);
+		const uint8_t *e = ckpt_manifest_entry_at(m, i);
 		uint32_t count = ckpt_get32(e + ENTRY_B);
 
 		if (i >= next) // nobody's child
@@ -330,7 +304,7 @@ static bool same_inode(const struct ckpt_manifest *m, const uint8_t *a, const ui
 
 static uint32_t inode_at(const struct ckpt_manifest *m, uint32_t i)
 {
-	return ckpt_get32(row(&m->inodes, i, sizeof(uint32_t)));
+	return ckpt_get32(ckpt_table_row(&m->inodes, i, sizeof(uint32_t)));
 }
 
 // The rows of the inode list from `first` on that share one inode: *ret_end is behind the last.
@@ -342,7 +316,7 @@ static int check_inode_run(const struct ckpt_manifest *m, uint32_t first, uint64
 
 	if (previous >= n)
 		return -EBADMSG;
-	e = entry_at(m, previous);
+	e = ckpt_manifest_entry_at(m, previous);
 	ino = ckpt_get64(e + ENTRY_INO);
 	if (ino <= ino_before)
 		return -EBADMSG;
@@ -351,9 +325,9 @@ static int check_inode_run(const struct ckpt_manifest *m, uint32_t first, uint64
 
 		if (index >= n)
 			return -EBADMSG;
-		if (ckpt_get64(entry_at(m, index) + ENTRY_INO) != ino)
+		if (ckpt_get64(ckpt_manifest_entry_at(m, index) + ENTRY_INO) != ino)
 			break;
-		if (index <= previous || !same_inode(m, e, entry_at(m, index)))
+		if (index <= previous || !same_inode(m, e, ckpt_manifest_entry_at(m, index)))
 			return -EBADMSG;
 		previous = index;
 	}
@@ -373,7 +347,7 @@ static int check_inodes(struct ckpt_manifest *m)
 
 		if (check_inode_run(m, i, ino, &end))
 			return -EBADMSG;
-		e = entry_at(m, inode_at(m, i));
+		e = ckpt_manifest_entry_at(m, inode_at(m, i));
 		ino = ckpt_get64(e + ENTRY_INO);
 		if (e[ENTRY_TYPE] != CKPT_ENTRY_FILE)
 			continue;
@@ -389,95 +363,20 @@ static int check_inodes(struct ckpt_manifest *m)
 // The list of inodes is strictly sorted by (inode number, index), which was checked before this is called.
 uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index)
 {
-	uint64_t ino = ckpt_get64(entry_at(m, index) + ENTRY_INO);
+	uint64_t ino = ckpt_get64(ckpt_manifest_entry_at(m, index) + ENTRY_INO);
 	uint32_t low = 0, high = m->inodes.count;
 
-	if (ckpt_get32(entry_at(m, index) + ENTRY_NLINK) == 1)
+	if (ckpt_get32(ckpt_manifest_entry_at(m, index) + ENTRY_NLINK) == 1)
 		return index;
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (ckpt_get64(entry_at(m, inode_at(m, middle)) + ENTRY_INO) < ino)
+		if (ckpt_get64(ckpt_manifest_entry_at(m, inode_at(m, middle)) + ENTRY_INO) < ino)
 			low = middle + 1;
 		else
 			high = middle;
 	}
 	return inode_at(m, low);
-}
-
-static int check_packs(const struct ckpt_manifest *m)
-{
-	for (uint32_t i = 0; i < m->packs.count; i++) {
-		const uint8_t *p = row(&m->packs, i, PACK_BYTES);
-
-		if (ckpt_get64(p + PACK_ZERO) || ckpt_get64(p + PACK_LEN) > INT64_MAX)
-			return -EBADMSG;
-		if (i && memcmp(p - PACK_BYTES, p, CKPT_SHA256_LEN) >= 0)
-			return -EBADMSG;
-	}
-	return 0;
-}
-
-// A chunk of which no more is known than what it is.
-static bool is_unpacked(const uint8_t *c)
-{
-	static const uint8_t zero[CHUNK_BYTES];
-
-	return ckpt_get32(c + CHUNK_PACK) == CHUNK_NO_PACK &&
-	       !memcmp(c + CHUNK_OFFSET, zero, CHUNK_LEN - CHUNK_OFFSET) && !ckpt_get32(c + CHUNK_STORED) &&
-	       !memcmp(c + CHUNK_BASE, zero, CHUNK_BYTES - CHUNK_BASE);
-}
-
-static bool packed_ok(const struct ckpt_manifest *m, const uint8_t *c, uint32_t len)
-{
-	const struct ckpt_encoded how = {ckpt_get16(c + CHUNK_CODEC), ckpt_get16(c + CHUNK_WIDTH),
-					 ckpt_get32(c + CHUNK_STORED)};
-	uint32_t pack = ckpt_get32(c + CHUNK_PACK);
-	uint64_t end;
-
-	return pack < m->packs.count && !ckpt_get32(c + CHUNK_BASE) && !ckpt_get32(c + CHUNK_ZERO) &&
-	       ckpt_encoded_ok(&how, len) && !__builtin_add_overflow(ckpt_get64(c + CHUNK_OFFSET), how.bytes, &end) &&
-	       end <= ckpt_get64(row(&m->packs, pack, PACK_BYTES) + PACK_LEN);
-}
-
-// Chunks from `first` on are as long as the file together, and those of one without a raw file are stored elsewhere.
-static bool chunks_ok(const struct ckpt_manifest *m, uint32_t first, uint32_t count, uint64_t bytes, bool raw)
-{
-	for (uint32_t i = first; i < first + count; i++) {
-		const uint8_t *c = row(&m->chunks, i, CHUNK_BYTES);
-		uint32_t len = ckpt_get32(c + CHUNK_LEN);
-
-		if (!len || len > CKPT_CHUNK_BYTES_MAX || len > bytes)
-			return false;
-		if (!(raw && is_unpacked(c)) && !packed_ok(m, c, len))
-			return false;
-		bytes -= len;
-	}
-	return !bytes;
-}
-
-static int check_seals(const struct ckpt_manifest *m)
-{
-	uint32_t next_entry = 0, next = 0, packed_files = 0;
-
-	for (uint32_t i = 0; i < m->seals.count; i++) {
-		const uint8_t *s = row(&m->seals, i, SEAL_BYTES), *e;
-		uint32_t entry = ckpt_get32(s + SEAL_ENTRY), count = ckpt_get32(s + SEAL_COUNT);
-
-		if (entry < next_entry || entry >= m->entries.count || ckpt_get32(s + SEAL_ZERO))
-			return -EBADMSG;
-		e = entry_at(m, entry);
-		if (e[ENTRY_TYPE] != CKPT_ENTRY_FILE || !ckpt_get64(e + ENTRY_SIZE) ||
-		    ckpt_manifest_first_link(m, entry) != entry)
-			return -EBADMSG;
-		if (ckpt_get32(s + SEAL_FIRST) != next || count > m->chunks.count - next ||
-		    !chunks_ok(m, next, count, ckpt_get64(e + ENTRY_SIZE), e[ENTRY_CONTENT] == CKPT_CONTENT_RAW))
-			return -EBADMSG;
-		packed_files += e[ENTRY_CONTENT] == CKPT_CONTENT_CHUNKS;
-		next_entry = entry + 1;
-		next += count;
-	}
-	return next == m->chunks.count && packed_files == m->packed_files ? 0 : -EBADMSG;
 }
 
 static int check_all(struct ckpt_manifest *m)
@@ -491,7 +390,7 @@ static int check_all(struct ckpt_manifest *m)
 			return -EBADMSG;
 	if (check_xattrs(m, &at) || check_tree(m))
 		return -EBADMSG;
-	return check_inodes(m) || check_packs(m) || check_seals(m) ? -EBADMSG : 0;
+	return check_inodes(m) || ckpt_manifest_check_seals(m) ? -EBADMSG : 0;
 }
 
 int ckpt_manifest_parse(void *data, size_t len, struct ckpt_manifest **ret_manifest)
@@ -562,7 +461,7 @@ void ckpt_manifest_entry(const struct ckpt_manifest *m, uint32_t index, struct c
 	uint32_t a, b;
 
 	assert(index < m->entries.count);
-	e = entry_at(m, index);
+	e = ckpt_manifest_entry_at(m, index);
 	a = ckpt_get32(e + ENTRY_A);
 	b = ckpt_get32(e + ENTRY_B);
 	*ret_entry = (struct ckpt_entry){
@@ -595,14 +494,14 @@ void ckpt_manifest_entry(const struct ckpt_manifest *m, uint32_t index, struct c
 // The child of directory dir with this name of len bytes.
 static int find_child(const struct ckpt_manifest *m, uint32_t dir, const char *name, size_t len, uint32_t *ret_index)
 {
-	const uint8_t *d = entry_at(m, dir);
+	const uint8_t *d = ckpt_manifest_entry_at(m, dir);
 	uint32_t low = ckpt_get32(d + ENTRY_A), high = low + ckpt_get32(d + ENTRY_B);
 
 	if (d[ENTRY_TYPE] != CKPT_ENTRY_DIR)
 		return -ENOTDIR;
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
-		const uint8_t *e = entry_at(m, middle);
+		const uint8_t *e = ckpt_manifest_entry_at(m, middle);
 		int r = compare_names(name, len, name_of(m, e), ckpt_get16(e + ENTRY_NAME_LEN));
 
 		if (!r) {
@@ -647,13 +546,13 @@ int ckpt_manifest_path(const struct ckpt_manifest *m, uint32_t index, char *buf,
 	size_t at = 0;
 
 	assert(index < m->entries.count);
-	for (; index; index = ckpt_get32(entry_at(m, index) + ENTRY_PARENT))
+	for (; index; index = ckpt_get32(ckpt_manifest_entry_at(m, index) + ENTRY_PARENT))
 		chain[depth++] = index;
 	if (!cap)
 		return -ENAMETOOLONG;
 	buf[0] = '\0';
 	while (depth--) {
-		const uint8_t *e = entry_at(m, chain[depth]);
+		const uint8_t *e = ckpt_manifest_entry_at(m, chain[depth]);
 		size_t len = ckpt_get16(e + ENTRY_NAME_LEN), slash = at ? 1 : 0;
 
 		if (cap - at <= len + slash)
@@ -668,7 +567,7 @@ int ckpt_manifest_path(const struct ckpt_manifest *m, uint32_t index, char *buf,
 
 const char *ckpt_manifest_session(const struct ckpt_manifest *m, uint32_t i)
 {
-	return i < m->sessions.count ? (const char *)row(&m->sessions, i, SESSION_BYTES) : NULL;
+	return i < m->sessions.count ? (const char *)ckpt_table_row(&m->sessions, i, SESSION_BYTES) : NULL;
 }
 
 bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry *entry, uint32_t i,
@@ -679,81 +578,17 @@ bool ckpt_manifest_xattr(const struct ckpt_manifest *m, const struct ckpt_entry 
 	if (!entry->xattrs)
 		return false;
 	assert(entry->xattrs <= m->xattr_sets.count);
-	set = row(&m->xattr_sets, entry->xattrs - 1, XSET_BYTES);
+	set = ckpt_table_row(&m->xattr_sets, entry->xattrs - 1, XSET_BYTES);
 	if (i >= ckpt_get32(set + XSET_COUNT))
 		return false;
-	x = row(&m->xattrs, ckpt_get32(set + XSET_FIRST) + i, XATTR_BYTES);
+	x = ckpt_table_row(&m->xattrs, ckpt_get32(set + XSET_FIRST) + i, XATTR_BYTES);
 	*ret_name = xattr_name(m, x);
 	*ret_value = m->strings + ckpt_get32(x + XATTR_VALUE);
 	*ret_len = ckpt_get32(x + XATTR_VALUE_LEN);
 	return true;
 }
 
-bool ckpt_manifest_seal(const struct ckpt_manifest *m, uint32_t index, struct ckpt_seal *ret_seal)
-{
-	uint32_t low = 0, high = m->seals.count;
-
-	assert(index < m->entries.count);
-	if (!high)
-		return false;
-	index = ckpt_manifest_first_link(m, index);
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (ckpt_get32(row(&m->seals, middle, SEAL_BYTES) + SEAL_ENTRY) < index)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (low == m->seals.count || ckpt_get32(row(&m->seals, low, SEAL_BYTES) + SEAL_ENTRY) != index)
-		return false;
-	const uint8_t *s = row(&m->seals, low, SEAL_BYTES);
-
-	memcpy(ret_seal->sha256, s + SEAL_SHA256, CKPT_SHA256_LEN);
-	ret_seal->first = ckpt_get32(s + SEAL_FIRST);
-	ret_seal->count = ckpt_get32(s + SEAL_COUNT);
-	return true;
-}
-
-void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct ckpt_chunk *ret_chunk)
-{
-	assert(chunk < m->chunks.count);
-	const uint8_t *c = row(&m->chunks, chunk, CHUNK_BYTES);
-
-	*ret_chunk = (struct ckpt_chunk){
-		.bytes = ckpt_get32(c + CHUNK_LEN),
-		.pack = ckpt_get32(c + CHUNK_PACK) + 1, // CHUNK_NO_PACK is 0
-		.offset = ckpt_get64(c + CHUNK_OFFSET),
-		.how = {ckpt_get16(c + CHUNK_CODEC), ckpt_get16(c + CHUNK_WIDTH), ckpt_get32(c + CHUNK_STORED)},
-	};
-	memcpy(ret_chunk->id, c + CHUNK_ID, CKPT_SHA256_LEN);
-}
-
-uint32_t ckpt_manifest_pack_count(const struct ckpt_manifest *m)
-{
-	return m->packs.count;
-}
-
-void ckpt_manifest_pack(const struct ckpt_manifest *m, uint32_t pack, struct ckpt_pack *ret_pack)
-{
-	assert(pack < m->packs.count);
-	const uint8_t *p = row(&m->packs, pack, PACK_BYTES);
-
-	memcpy(ret_pack->id, p + PACK_ID, CKPT_SHA256_LEN);
-	ret_pack->bytes = ckpt_get64(p + PACK_LEN);
-}
-
-bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m)
-{
-	return m->seals.count == m->files_with_bytes;
-}
-
-bool ckpt_manifest_is_packed(const struct ckpt_manifest *m)
-{
-	return m->packed_files > 0;
-}
-
-static bool same_table(const struct table *a, const struct table *b, size_t row_bytes)
+static bool same_table(const struct ckpt_table *a, const struct ckpt_table *b, size_t row_bytes)
 {
 	return a->count == b->count && !memcmp(a->rows, b->rows, (size_t)a->count * row_bytes);
 }
@@ -766,7 +601,7 @@ static bool same_entries(const struct ckpt_manifest *a, const struct ckpt_manife
 	if (a->entries.count != b->entries.count)
 		return false;
 	for (uint32_t i = 0; i < a->entries.count; i++) {
-		const uint8_t *x = entry_at(a, i), *y = entry_at(b, i);
+		const uint8_t *x = ckpt_manifest_entry_at(a, i), *y = ckpt_manifest_entry_at(b, i);
 
 		if (x[ENTRY_TYPE] != y[ENTRY_TYPE] || memcmp(x + AFTER, y + AFTER, ENTRY_BYTES - AFTER))
 			return false;

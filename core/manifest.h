@@ -54,6 +54,8 @@ struct ckpt_chunk {
 	uint32_t pack;  // row + 1 of the packs; 0: in none, and all below is zero
 	uint64_t offset;
 	struct ckpt_encoded how;
+	uint32_t base,
+		base_count; // what it is decoded beside: row + 1 of the first of its bases, and how many; 0: nothing
 };
 
 // An object of the store that holds chunks (pack.h).
@@ -72,7 +74,8 @@ struct ckpt_manifest;
 
 // Features that a reader must know (required) or may skip (optional): FORMAT.md.
 #define CKPT_MANIFEST_CHUNKS (UINT64_C(1) << 0) // there are packs
-#define CKPT_MANIFEST_REQUIRED_KNOWN CKPT_MANIFEST_CHUNKS
+#define CKPT_MANIFEST_DELTA (UINT64_C(1) << 2)  // some chunks have bases
+#define CKPT_MANIFEST_REQUIRED_KNOWN (CKPT_MANIFEST_CHUNKS | CKPT_MANIFEST_DELTA)
 
 // Checks and takes data (malloc'ed; freed on failure too). 0; -EBADMSG damaged or hostile; -ENOTSUP a newer format or
 // an unknown required feature; -ENOMEM.
@@ -104,7 +107,11 @@ bool ckpt_manifest_same_entries(const struct ckpt_manifest *a, const struct ckpt
 uint32_t ckpt_manifest_first_link(const struct ckpt_manifest *m, uint32_t index);
 // The seal of a file with bytes, the same for its hard links; false: it has none.
 bool ckpt_manifest_seal(const struct ckpt_manifest *m, uint32_t index, struct ckpt_seal *ret_seal);
+uint32_t ckpt_manifest_chunk_count(const struct ckpt_manifest *m);
 void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct ckpt_chunk *ret_chunk);
+// A chunk that another is decoded beside, wherever it is and whether or not a file has it: there is always a pack. The plain
+// bytes of a chunk's bases, one behind the other, are as many as ckpt_codec_base_bytes() says.
+void ckpt_manifest_base(const struct ckpt_manifest *m, uint32_t base, struct ckpt_chunk *ret_chunk);
 bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m); // every file with bytes has a seal
 bool ckpt_manifest_is_packed(const struct ckpt_manifest *m); // some file has no raw file, but chunks in packs
 uint32_t ckpt_manifest_pack_count(const struct ckpt_manifest *m);
@@ -127,9 +134,13 @@ int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, 
 // may be sealed by any of its names, by several the same. A file whose content is chunks must be. 0; -EINVAL, -ENOMEM.
 int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, const uint8_t sha256[CKPT_SHA256_LEN]);
 int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk);
+// What a chunk, or a base, names as its bases afterwards. Those that have bases themselves name rows that were given before.
+// 0; -EINVAL they are too many, too deep, or not so many bytes as they need; -ENOMEM.
+int ckpt_manifest_writer_bases(struct ckpt_manifest_writer *w, const struct ckpt_chunk *bases, uint32_t count,
+			       uint32_t *ret_base);
 // What chunks name as their pack afterwards: the row + 1 in w. The same id again is the same pack. 0, -EINVAL, -ENOMEM.
 int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_pack *pack, uint32_t *ret_pack);
-// Both, as another manifest has them. The file's size must be the same.
+// All of it, as another manifest has it. The file's size must be the same.
 int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,
 				   const struct ckpt_seal *seal);
 // Encodes; the same entries give the same bytes in whatever order they came. -EEXIST: two children of one directory, or

@@ -1,6 +1,6 @@
 // The bytes of a manifest, for its reader and its writer only. FORMAT.md explains them.
 //
-// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings [seals chunks [packs]] }
+// manifest := container("ckpt-man") { entries inodes sessions xattr-sets xattrs strings [seals chunks [packs [bases]]] }
 #pragma once
 
 #include "core/container.h"
@@ -22,6 +22,7 @@
 #define CKPT_SECTION_SEALS CKPT_FOURCC('S', 'E', 'A', 'L')
 #define CKPT_SECTION_CHUNKS CKPT_FOURCC('C', 'H', 'N', 'K')
 #define CKPT_SECTION_PACKS CKPT_FOURCC('P', 'A', 'C', 'K')
+#define CKPT_SECTION_BASES CKPT_FOURCC('B', 'A', 'S', 'E')
 
 // One entry. A and B: first child and count (directory); session and raw path, 0 is the own path (file with bytes); target and 0
 // (symlink).
@@ -68,7 +69,7 @@ enum {
 	SEAL_BYTES = 48,
 };
 
-// What is between the length and the pack is zero as long as the chunk is in no pack.
+// What is between the length and the pack is zero as long as the chunk is in no pack. A base has such a row, too.
 enum {
 	CHUNK_ID = 0,
 	CHUNK_OFFSET = 32,

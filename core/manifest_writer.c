@@ -52,10 +52,11 @@ struct ckpt_manifest_writer {
 	struct seal *seals;
 	struct ckpt_chunk *chunks;
 	struct ckpt_pack *packs;
+	struct ckpt_chunk *bases;
 	char (*sessions)[SESSION_BYTES];
 	char *text;
 	size_t item_count, item_cap, xattr_count, xattr_cap, session_count, session_cap, text_len, text_cap;
-	size_t seal_count, seal_cap, chunk_count, chunk_cap, pack_count, pack_cap;
+	size_t seal_count, seal_cap, chunk_count, chunk_cap, pack_count, pack_cap, base_count, base_cap;
 	size_t pack_last; // that was asked for
 	bool spent;
 };
@@ -66,9 +67,9 @@ struct layout {
 	uint32_t *inodes;       // indices sorted by (ino, index)
 	uint32_t *session_rank; // by the caller's index
 	uint32_t *pack_rank;    // the same
-	uint8_t *entries, *xattr_sets, *xattrs, *sessions, *seals, *chunks, *packs;
+	uint8_t *entries, *xattr_sets, *xattrs, *sessions, *seals, *chunks, *packs, *bases;
 	char *strings;
-	size_t set_count, xattr_count, strings_len, seal_count, chunk_count;
+	size_t set_count, xattr_count, strings_len, seal_count, chunk_count, base_count;
 };
 
 int ckpt_manifest_writer_new(struct ckpt_manifest_writer **ret_writer)
@@ -90,6 +91,7 @@ void ckpt_manifest_writer_free(struct ckpt_manifest_writer *w)
 	free(w->seals);
 	free(w->chunks);
 	free(w->packs);
+	free(w->bases);
 	free(w->sessions);
 	free(w->text);
 	free(w);
@@ -290,13 +292,36 @@ int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, c
 	return 0;
 }
 
+static unsigned depth_of(const struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk)
+{
+	unsigned deepest = 0;
+
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		deepest = MAX(deepest, depth_of(w, &w->bases[chunk->base - 1 + i]) + 1);
+	return deepest;
+}
+
+// It has those that decoding takes, none else, and none that is too deep.
+static bool bases_fit(const struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk)
+{
+	uint64_t bytes = 0;
+
+	if (!chunk->base != !chunk->base_count || chunk->base_count > CKPT_BASE_PIECES_MAX ||
+	    chunk->base + (uint64_t)chunk->base_count > w->base_count + 1)
+		return false;
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		bytes += w->bases[chunk->base - 1 + i].bytes;
+	return bytes == ckpt_codec_base_bytes(chunk->how.codec, chunk->bytes) &&
+	       depth_of(w, chunk) <= CKPT_BASE_DEPTH_MAX;
+}
+
 int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk)
 {
 	int r;
 
 	assert(!w->spent && w->seal_count);
 	if (!chunk->bytes || chunk->bytes > CKPT_CHUNK_BYTES_MAX || w->chunk_count == UINT32_MAX ||
-	    chunk->pack > w->pack_count)
+	    chunk->pack > w->pack_count || !bases_fit(w, chunk))
 		return -EINVAL;
 	r = ckpt_grow((void **)&w->chunks, &w->chunk_cap, w->chunk_count + 1, sizeof(*w->chunks));
 	if (r)
@@ -331,24 +356,24 @@ int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_
 	return 0;
 }
 
-int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,
-				   const struct ckpt_seal *seal)
+int ckpt_manifest_writer_bases(struct ckpt_manifest_writer *w, const struct ckpt_chunk *bases, uint32_t count,
+			       uint32_t *ret_base)
 {
-	int r = ckpt_manifest_writer_seal(w, handle, seal->sha256);
+	int r;
 
-	for (uint32_t i = 0; i < seal->count && !r; i++) {
-		struct ckpt_chunk chunk;
-		struct ckpt_pack pack;
-
-		ckpt_manifest_chunk(from, seal->first + i, &chunk);
-		if (chunk.pack) {
-			ckpt_manifest_pack(from, chunk.pack - 1, &pack);
-			r = ckpt_manifest_writer_pack(w, &pack, &chunk.pack);
-		}
-		if (!r)
-			r = ckpt_manifest_writer_chunk(w, &chunk);
-	}
-	return r;
+	assert(!w->spent);
+	for (uint32_t i = 0; i < count; i++)
+		if (!bases[i].pack || bases[i].pack > w->pack_count || !bases_fit(w, &bases[i]))
+			return -EINVAL;
+	if (count > CKPT_BASE_PIECES_MAX || w->base_count + count > UINT32_MAX - 1)
+		return -EINVAL;
+	r = ckpt_grow((void **)&w->bases, &w->base_cap, w->base_count + count, sizeof(*w->bases));
+	if (r)
+		return r;
+	memcpy(w->bases + w->base_count, bases, count * sizeof(*bases));
+	*ret_base = (uint32_t)w->base_count + 1;
+	w->base_count += count;
+	return 0;
 }
 
 static int compare_siblings(const void *a, const void *b, void *arg)
@@ -597,10 +622,8 @@ static void layout_xattrs(const struct ckpt_manifest_writer *w, struct layout *l
 	l->xattr_count = w->xattr_count;
 }
 
-static void layout_chunk(struct layout *l, const struct ckpt_chunk *chunk)
+static void layout_chunk(const struct layout *l, const struct ckpt_chunk *chunk, uint8_t *p)
 {
-	uint8_t *p = l->chunks + l->chunk_count++ * CHUNK_BYTES;
-
 	memcpy(p + CHUNK_ID, chunk->id, CKPT_SHA256_LEN);
 	ckpt_put32(p + CHUNK_LEN, chunk->bytes);
 	ckpt_put32(p + CHUNK_PACK, chunk->pack ? l->pack_rank[chunk->pack - 1] : CHUNK_NO_PACK);
@@ -610,6 +633,34 @@ static void layout_chunk(struct layout *l, const struct ckpt_chunk *chunk)
 	ckpt_put32(p + CHUNK_STORED, chunk->how.bytes);
 	ckpt_put16(p + CHUNK_CODEC, (uint16_t)chunk->how.codec);
 	ckpt_put16(p + CHUNK_WIDTH, (uint16_t)chunk->how.width);
+}
+
+// Behind each other, and behind all of them what each has itself: so every row of a chunk, p, has bases of its own.
+static void layout_bases(const struct ckpt_manifest_writer *w, struct layout *l, const struct ckpt_chunk *chunk,
+			 uint8_t *p)
+{
+	uint8_t *rows = l->bases + l->base_count * CHUNK_BYTES;
+	const struct ckpt_chunk *bases;
+
+	if (!chunk->base_count)
+		return;
+	bases = &w->bases[chunk->base - 1];
+	ckpt_put32(p + CHUNK_BASE, (uint32_t)l->base_count + 1);
+	l->base_count += chunk->base_count;
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		layout_chunk(l, &bases[i], rows + i * CHUNK_BYTES);
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		layout_bases(w, l, &bases[i], rows + i * CHUNK_BYTES);
+}
+
+// How many rows that makes.
+static size_t count_bases(const struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk)
+{
+	size_t count = chunk->base_count;
+
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		count += count_bases(w, &w->bases[chunk->base - 1 + i]);
+	return count;
 }
 
 // Of a file without a raw file all are.
@@ -642,8 +693,12 @@ static int layout_seals(const struct ckpt_manifest_writer *w, struct layout *l)
 		ckpt_put32(p + SEAL_FIRST, (uint32_t)l->chunk_count);
 		ckpt_put32(p + SEAL_COUNT, s->count);
 		l->seal_count++;
-		for (uint32_t k = 0; k < s->count; k++)
-			layout_chunk(l, &w->chunks[s->first + k]);
+		for (uint32_t k = 0; k < s->count; k++) {
+			uint8_t *row = l->chunks + l->chunk_count++ * CHUNK_BYTES;
+
+			layout_chunk(l, &w->chunks[s->first + k], row);
+			layout_bases(w, l, &w->chunks[s->first + k], row);
+		}
 	}
 	return 0;
 }
@@ -661,11 +716,16 @@ static void layout_free(struct layout *l)
 	free(l->seals);
 	free(l->chunks);
 	free(l->packs);
+	free(l->bases);
 	free(l->strings);
 }
 
 static int layout_alloc(const struct ckpt_manifest_writer *w, struct layout *l)
 {
+	size_t bases = 1;
+
+	for (size_t i = 0; i < w->chunk_count; i++)
+		bases += count_bases(w, &w->chunks[i]);
 	// One row more than needed, so that an empty table is no NULL.
 	l->order = ckpt_calloc(w->item_count, sizeof(uint32_t));
 	l->inodes = ckpt_calloc(w->item_count, sizeof(uint32_t));
@@ -678,9 +738,10 @@ static int layout_alloc(const struct ckpt_manifest_writer *w, struct layout *l)
 	l->chunks = ckpt_calloc(w->chunk_count + 1, CHUNK_BYTES);
 	l->packs = ckpt_calloc(w->pack_count + 1, PACK_BYTES);
 	l->pack_rank = ckpt_calloc(w->pack_count + 1, sizeof(uint32_t));
+	l->bases = ckpt_calloc(bases, CHUNK_BYTES);
 	l->strings = malloc(w->text_len + 1);
 	if (!l->order || !l->inodes || !l->session_rank || !l->entries || !l->xattr_sets || !l->xattrs ||
-	    !l->sessions || !l->seals || !l->chunks || !l->packs || !l->pack_rank || !l->strings)
+	    !l->sessions || !l->seals || !l->chunks || !l->packs || !l->pack_rank || !l->bases || !l->strings)
 		return -ENOMEM;
 	return 0;
 }
@@ -697,11 +758,13 @@ static int encode(const struct ckpt_manifest_writer *w, const struct layout *l, 
 		{CKPT_SECTION_SEALS, false, l->seals, l->seal_count * SEAL_BYTES},
 		{CKPT_SECTION_CHUNKS, w->pack_count > 0, l->chunks, l->chunk_count * CHUNK_BYTES},
 		{CKPT_SECTION_PACKS, true, l->packs, w->pack_count * PACK_BYTES},
+		{CKPT_SECTION_BASES, true, l->bases, l->base_count * CHUNK_BYTES},
 	};
-	size_t count = ARRAY_LEN(sections) - (l->seal_count ? 0 : 2) - (w->pack_count ? 0 : 1);
+	size_t count =
+		ARRAY_LEN(sections) - (l->seal_count ? 0 : 2) - (w->pack_count ? 0 : 1) - (l->base_count ? 0 : 1);
+	uint64_t required = (w->pack_count ? CKPT_MANIFEST_CHUNKS : 0) | (l->base_count ? CKPT_MANIFEST_DELTA : 0);
 
-	return ckpt_container_encode(&ckpt_manifest_kind, w->pack_count ? CKPT_MANIFEST_CHUNKS : 0, 0, sections, count,
-				     ret_data, ret_len);
+	return ckpt_container_encode(&ckpt_manifest_kind, required, 0, sections, count, ret_data, ret_len);
 }
 
 int ckpt_manifest_writer_finish(struct ckpt_manifest_writer *w, void **ret_data, size_t *ret_len)

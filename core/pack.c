@@ -194,8 +194,8 @@ static int get(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t of
 	return rc ? rc : got == len && object.bytes == pack->bytes ? 0 : -EBADMSG;
 }
 
-int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
-		   struct ckpt_codec *codec, void *plain)
+int ckpt_pack_read_beside(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+			  struct ckpt_codec *codec, const void *base, void *plain)
 {
 	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
 	CLEANUP_FREE void *stored = as_it_is ? NULL : malloc(chunk->how.bytes);
@@ -206,11 +206,17 @@ int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const s
 		return -ENOMEM;
 	rc = get(b, pack, chunk->offset, as_it_is ? plain : stored, chunk->how.bytes);
 	if (!rc && !as_it_is)
-		rc = ckpt_codec_decode(codec, &chunk->how, stored, plain, chunk->bytes);
+		rc = ckpt_codec_decode_beside(codec, &chunk->how, stored, base, plain, chunk->bytes);
 	if (rc)
 		return rc;
 	ckpt_sha256(plain, chunk->bytes, id);
 	return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
+}
+
+int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+		   struct ckpt_codec *codec, void *plain)
+{
+	return ckpt_pack_read_beside(b, pack, chunk, codec, NULL, plain);
 }
 
 static int parse_header(const uint8_t *h)

@@ -1,8 +1,10 @@
 // Packs: encoded chunks, one behind the other, in an object packs/ID of the store, with a table of them at its end, so that it
 // can be read without anything else. FORMAT.md section 7 has every byte.
 //
+// Of a chunk with a base a pack says that it has one, and not which: manifests do (chunk_reader.h).
+//
 // Calling sequence, writer: ckpt_pack_writer_new(); _add() for each chunk until _bytes() says that there are enough; _put(),
-// after which it is empty and goes on with the next pack; _free(). Reader: ckpt_pack_read() for a chunk that a manifest names,
+// after which it is empty and goes on with the next pack; _free(). Reader: ckpt_pack_read() for a chunk that is known to be there,
 // ckpt_pack_table() for what a pack itself says.
 // Ownership: a writer keeps the pack in the making in memory, and copies what it is given. Threads: a writer is one thread's;
 // readers any. Blocks on the store: _put, _read, _table. Errors: those of backend.h, and -EBADMSG: not what it should be.
@@ -31,6 +33,9 @@ bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN]); // fals
 // ones are ever left there with 0 as the answer. -EBADMSG damaged; -ENOENT the pack is not there.
 int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 		   struct ckpt_codec *codec, void *plain);
+// The same of one that takes a base: of as many plain bytes as ckpt_codec_base_bytes() says. NULL, or the wrong one: -EBADMSG.
+int ckpt_pack_read_beside(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+			  struct ckpt_codec *codec, const void *base, void *plain);
 // All chunks of a pack in the order in which they stand there, malloc'ed, each with pack 0. bytes: its length, as the store or a
 // manifest says.
 int ckpt_pack_table(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,

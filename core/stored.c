@@ -38,7 +38,8 @@ static int make_room(struct ckpt_stored *s)
 	return 0;
 }
 
-static int add_chunk(struct ckpt_stored *s, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
+// base: a file that has it is counted elsewhere.
+static int add_chunk(struct ckpt_stored *s, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk, bool base)
 {
 	struct ckpt_stored_chunk where = {.offset = chunk->offset}, *slot;
 	struct ckpt_pack pack;
@@ -50,7 +51,7 @@ static int add_chunk(struct ckpt_stored *s, const struct ckpt_manifest *m, const
 	memcpy(where.pack, pack.id, sizeof(where.pack));
 	slot = slot_of(s, &where);
 	if (slot->offset) {
-		s->again_bytes += chunk->bytes;
+		s->again_bytes += base ? 0 : chunk->bytes;
 		return 0;
 	}
 	*slot = where;
@@ -76,7 +77,39 @@ int ckpt_stored_add_file(struct ckpt_stored *s, const struct ckpt_manifest *m, u
 
 		ckpt_manifest_chunk(m, seal.first + i, &chunk);
 		if (chunk.pack && chunk.offset)
-			rc = add_chunk(s, m, &chunk);
+			rc = add_chunk(s, m, &chunk, false);
+	}
+	return rc;
+}
+
+static int add_bases(struct ckpt_stored *s, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
+		struct ckpt_chunk base;
+
+		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
+		rc = add_chunk(s, m, &base, true);
+		if (!rc)
+			rc = add_bases(s, m, &base);
+	}
+	return rc;
+}
+
+// After the chunks of all files, so that each is counted as one of them where it is.
+static int add_file_bases(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index)
+{
+	struct ckpt_seal seal;
+	int rc = 0;
+
+	if (!ckpt_manifest_seal(m, index, &seal))
+		return 0;
+	for (uint32_t i = 0; i < seal.count && !rc; i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		rc = add_bases(s, m, &chunk);
 	}
 	return rc;
 }
@@ -89,6 +122,9 @@ int ckpt_stored_add(struct ckpt_stored *s, const struct ckpt_manifest *m)
 	for (uint32_t i = 0; i < count && !rc; i++)
 		if (ckpt_manifest_first_link(m, i) == i)
 			rc = ckpt_stored_add_file(s, m, i);
+	for (uint32_t i = 0; i < count && !rc; i++)
+		if (ckpt_manifest_first_link(m, i) == i)
+			rc = add_file_bases(s, m, i);
 	return rc;
 }
 
@@ -117,12 +153,14 @@ int ckpt_stored_version(const struct ckpt_manifest *m, uint64_t *ret_bytes)
 	struct ckpt_stored packed = {0};
 	int rc = 0;
 
-	for (uint32_t i = 0; i < ckpt_manifest_count(m) && !rc; i++) {
-		struct ckpt_entry e;
+	for (int bases = 0; bases < 2; bases++) {
+		for (uint32_t i = 0; i < ckpt_manifest_count(m) && !rc; i++) {
+			struct ckpt_entry e;
 
-		ckpt_manifest_entry(m, i, &e);
-		if (e.content == CKPT_CONTENT_CHUNKS && ckpt_manifest_first_link(m, i) == i)
-			rc = ckpt_stored_add_file(&packed, m, i);
+			ckpt_manifest_entry(m, i, &e);
+			if (e.content == CKPT_CONTENT_CHUNKS && ckpt_manifest_first_link(m, i) == i)
+				rc = bases ? add_file_bases(&packed, m, i) : ckpt_stored_add_file(&packed, m, i);
+		}
 	}
 	*ret_bytes = ckpt_stored_raw(m) + packed.out_bytes;
 	ckpt_stored_done(&packed);

@@ -20,14 +20,16 @@ struct ckpt_stored {
 	size_t seen_count, seen_cap;
 };
 
-// All files that have chunks in packs, those that have raw files as well too: what a version names is kept.
+// All files that have chunks in packs, those that have raw files as well too, and what their chunks are decoded beside, which no
+// file may have any more: what a version names is kept.
 int ckpt_stored_add(struct ckpt_stored *s, const struct ckpt_manifest *m);
+// Of one file, its own chunks alone.
 int ckpt_stored_add_file(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index);
 void ckpt_stored_done(struct ckpt_stored *s);
 
 uint64_t
 ckpt_stored_raw(const struct ckpt_manifest *m); // of a version: the bytes of its files that are not in packs alone
-// Of one version: what its files take that are raw, and the chunks of those that are not. 0, -ENOMEM.
+// Of one version: what its files take that are raw, and the chunks of those that are not, with what those need. 0, -ENOMEM.
 int ckpt_stored_version(const struct ckpt_manifest *m, uint64_t *ret_bytes);
 #define CKPT_STORED_XATTR CKPT_OWN_XATTRS "stored_bytes" // by which clients see it: in decimal
 // Of one file.

@@ -139,17 +139,57 @@ static void read_file(struct check *k, int dirfd, const char *name, const struct
 
 // --- In packs -----------------------------------------------------------------------------------------------------------
 
-// Its bytes go into the sum.
-static int check_chunk(struct check *k, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
-		       struct ckpt_sha256 *sum)
+// It is where the manifest says, and so is all that it is decoded beside. What is not, *bad, is the one that is wrong.
+static int check_places(struct check *k, const struct ckpt_chunk *chunk, struct ckpt_chunk *bad)
+{
+	struct ckpt_pack pack;
+	int rc;
+
+	ckpt_manifest_pack(k->m, chunk->pack - 1, &pack);
+	*bad = *chunk;
+	rc = ckpt_packs_chunk(k->c->packs, &pack, chunk);
+	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
+		struct ckpt_chunk base;
+
+		ckpt_manifest_base(k->m, chunk->base - 1 + i, &base);
+		rc = check_places(k, &base, bad);
+	}
+	if (!rc)
+		*bad = *chunk;
+	return rc;
+}
+
+// It cannot be read: is it because of one of its bases? Then that is *bad.
+static int look_below(struct check *k, const struct ckpt_chunk *chunk, int rc, struct ckpt_chunk *bad)
 {
 	const uint8_t *plain;
-	int rc = ckpt_packs_chunk(k->c->packs, pack, chunk);
+
+	for (uint32_t i = 0; i < chunk->base_count; i++) {
+		struct ckpt_chunk base;
+		int why;
+
+		ckpt_manifest_base(k->m, chunk->base - 1 + i, &base);
+		why = ckpt_packs_read(k->c->packs, k->m, &base, &plain);
+		if (!why)
+			continue;
+		*bad = base;
+		return look_below(k, &base, why, bad);
+	}
+	return rc;
+}
+
+// Its bytes go into the sum.
+static int check_chunk(struct check *k, const struct ckpt_chunk *chunk, struct ckpt_sha256 *sum, struct ckpt_chunk *bad)
+{
+	const uint8_t *plain;
+	int rc = check_places(k, chunk, bad);
 
 	if (!rc && k->c->read_data) {
-		rc = ckpt_packs_read(k->c->packs, pack, chunk, &plain);
+		rc = ckpt_packs_read(k->c->packs, k->m, chunk, &plain);
 		if (!rc)
 			ckpt_sha256_add(sum, plain, chunk->bytes);
+		else
+			rc = look_below(k, chunk, rc, bad);
 	}
 	if (k->c->read_data)
 		k->c->progress(k->c->arg, chunk->bytes);
@@ -170,16 +210,16 @@ static void check_packed(struct check *k, uint32_t index)
 	ckpt_sha256_begin(&whole);
 	ckpt_manifest_seal(k->m, index, &seal);
 	for (uint32_t i = 0; i < seal.count; i++) {
-		struct ckpt_chunk chunk;
+		struct ckpt_chunk chunk, it;
 		struct ckpt_pack pack;
 		int rc;
 
 		ckpt_manifest_chunk(k->m, seal.first + i, &chunk);
-		ckpt_manifest_pack(k->m, chunk.pack - 1, &pack);
-		rc = check_chunk(k, &pack, &chunk, &whole);
+		rc = check_chunk(k, &chunk, &whole, &it);
 		if (rc && k->told)
-			k->told[chunk.pack - 1] = true;
+			k->told[it.pack - 1] = true;
 		if (rc && !damaged++) {
+			ckpt_manifest_pack(k->m, it.pack - 1, &pack);
 			ckpt_pack_key(pack.id, key);
 			first = at;
 			first_bytes = chunk.bytes;

@@ -1,5 +1,6 @@
 #include "tools/check_packs.h"
 
+#include "core/chunk_reader.h"
 #include "core/pack.h"
 #include "core/util.h"
 #include "tools/output.h"
@@ -173,7 +174,7 @@ int ckpt_packs_chunk(struct ckpt_packs *p, const struct ckpt_pack *pack, const s
 
 // --- Bytes --------------------------------------------------------------------------------------------------------------
 
-int ckpt_packs_read(struct ckpt_packs *p, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+int ckpt_packs_read(struct ckpt_packs *p, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 		    const uint8_t **ret_plain)
 {
 	int rc;
@@ -183,7 +184,7 @@ int ckpt_packs_read(struct ckpt_packs *p, const struct ckpt_pack *pack, const st
 		p->plain = ckpt_need(malloc(chunk->bytes));
 		p->plain_bytes = chunk->bytes;
 	}
-	rc = ckpt_pack_read(p->store->backend, pack, chunk, p->codec, p->plain);
+	rc = ckpt_chunk_read(p->store->backend, m, chunk, p->codec, p->plain);
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	if (!rc)

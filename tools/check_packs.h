@@ -18,8 +18,8 @@ void ckpt_packs_free(struct ckpt_packs *p); // NULL is fine
 int ckpt_packs_pack(struct ckpt_packs *p, const struct ckpt_pack *pack);
 // And that this chunk is in it where a manifest says, and is stored as it says: -ENOMSG it is not.
 int ckpt_packs_chunk(struct ckpt_packs *p, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk);
-// Its bytes, until the next call. Errors as of ckpt_pack_read().
-int ckpt_packs_read(struct ckpt_packs *p, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+// The bytes of a chunk of m, until the next call. Errors as of ckpt_chunk_read().
+int ckpt_packs_read(struct ckpt_packs *p, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 		    const uint8_t **ret_plain);
 // Every stored byte of it, once for each pack, also those that no decoder needs: 0, or as _pack.
 int ckpt_packs_bytes(struct ckpt_packs *p, const struct ckpt_pack *pack);

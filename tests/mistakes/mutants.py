@@ -21,6 +21,7 @@ SUITES = {
     "core/version.c": ("test_commit", "test_pin", "test_delete", "test_move", "test_amend_faults", "test_delete_faults"),
     "core/record.c": RECORDS,
     "core/manifest.c": RECORDS,
+    "core/manifest_seals.c": RECORDS,
     "core/manifest_writer.c": RECORDS,
 }
 

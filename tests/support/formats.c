@@ -175,6 +175,24 @@ static void walk_children(const struct ckpt_manifest *m, const struct ckpt_entry
 	assert(ckpt_manifest_child(m, e->index, "\x7f none", &found) == -ENOENT);
 }
 
+static void walk_bases(const struct ckpt_manifest *m, const struct ckpt_chunk *chunk, unsigned depth)
+{
+	uint64_t bytes = 0;
+
+	assert(depth <= CKPT_BASE_DEPTH_MAX && chunk->base_count <= CKPT_BASE_PIECES_MAX);
+	for (uint32_t i = 0; i < chunk->base_count; i++) {
+		struct ckpt_chunk base;
+
+		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
+		assert(base.pack && base.pack <= ckpt_manifest_pack_count(m) &&
+		       memcmp(base.id, chunk->id, sizeof(base.id)));
+		assert(ckpt_encoded_ok(&base.how, base.bytes));
+		bytes += base.bytes;
+		walk_bases(m, &base, depth + 1);
+	}
+	assert(bytes == ckpt_codec_base_bytes(chunk->how.codec, chunk->bytes));
+}
+
 static void walk_chunks(const struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
 	uint32_t first = ckpt_manifest_first_link(m, e->index);
@@ -196,6 +214,7 @@ static void walk_chunks(const struct ckpt_manifest *m, const struct ckpt_entry *
 		assert(chunk.pack
 			       ? chunk.pack <= ckpt_manifest_pack_count(m) && ckpt_encoded_ok(&chunk.how, chunk.bytes)
 			       : e->content == CKPT_CONTENT_RAW);
+		walk_bases(m, &chunk, 0);
 		bytes += chunk.bytes;
 	}
 	assert(bytes == e->bytes);

@@ -150,6 +150,58 @@ START_TEST(many_chunks_count_once_each)
 }
 END_TEST
 
+// Weights of 100 bytes in 30, beside a master of 200 in 150, which a file has, or had.
+static void check_weights(bool master)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	struct ckpt_chunk weights = {.bytes = 100,
+				     .id = "w",
+				     .offset = 32,
+				     .how = {CKPT_CODEC_ROUND, 2, 30},
+				     .base_count = 1},
+			  base = {.bytes = 200, .id = "m", .offset = 62, .how = {CKPT_CODEC_PLANES, 4, 150}};
+	const struct ckpt_pack p = {.bytes = 1000};
+	struct ckpt_stored s = {0};
+	struct ckpt_manifest *both;
+	struct ckpt_entry e;
+	uint64_t bytes;
+	void *data;
+	size_t len;
+
+	ck_ok(ckpt_manifest_writer_pack(w, &p, &weights.pack));
+	base.pack = weights.pack;
+	ck_ok(ckpt_manifest_writer_bases(w, &base, 1, &weights.base));
+	ck_ok(ckpt_manifest_writer_seal(w, add_file(w, "a", 101, 100, CKPT_CONTENT_CHUNKS), CKPT_SAMPLE_SHA256));
+	ck_ok(ckpt_manifest_writer_chunk(w, &weights));
+	if (master) {
+		ck_ok(ckpt_manifest_writer_seal(w, add_file(w, "m", 102, 200, CKPT_CONTENT_CHUNKS),
+						CKPT_SAMPLE_SHA256));
+		ck_ok(ckpt_manifest_writer_chunk(w, &base));
+	}
+	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(data, len, &both));
+	ck_ok(ckpt_stored_add(&s, both));
+	ck_assert_uint_eq(s.in_bytes, 300);
+	ck_assert_uint_eq(s.out_bytes, 180);
+	ck_assert_uint_eq(s.again_bytes, 0);
+	ck_assert_uint_eq(s.codecs[CKPT_CODEC_ROUND].out_bytes, 30);
+	ck_ok(ckpt_stored_version(both, &bytes));
+	ck_assert_uint_eq(bytes, 180);
+	ckpt_manifest_entry(both, 1, &e);
+	ck_ok(ckpt_stored_file(both, &e, &bytes));
+	ck_assert_uint_eq(bytes, 30);
+	ckpt_stored_done(&s);
+	ckpt_manifest_unref(both);
+}
+
+START_TEST(a_master_counts_once_whether_a_file_has_it_or_not)
+{
+	check_weights(true);
+	check_weights(false);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("stored");
@@ -160,6 +212,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_version_is_what_is_raw_and_the_chunks_of_what_is_not);
 	tcase_add_test(t, a_file_is_its_chunks_or_its_bytes);
 	tcase_add_test(t, many_chunks_count_once_each);
+	tcase_add_test(t, a_master_counts_once_whether_a_file_has_it_or_not);
 	suite_add_tcase(s, t);
 	return s;
 }
