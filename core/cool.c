@@ -1,11 +1,13 @@
 #include "core/cool.h"
 
 #include "core/amend.h"
+#include "core/chunk_reader.h"
 #include "core/codec.h"
 #include "core/dedupe.h"
 #include "core/edit.h"
 #include "core/errlog.h"
 #include "core/pack.h"
+#include "core/plan.h"
 #include "core/seal.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -20,13 +22,15 @@
 //  1. A chunk is in the table once its bytes were read back from what will be, or is, its pack, and are those of its id.
 //  2. A raw file goes only when a version is durable by which all of its chunks are in packs that are durable.
 //  3. With packs_lock held from the first look at a pack to that version, no pack that is used goes meanwhile.
-//  4. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was.
+//  4. What a chunk in the table is decoded beside is in the table. Weights are encoded beside their master after all else, so that
+//     it is there; whatever becomes of its file then, the version names its place.
+//  5. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was.
 
 #define BAD_FILES_MAX 8 // that are told one by one; with more it is not the files
 #define IN_THE_MAKING UINT32_MAX
 
 struct place {
-	struct ckpt_chunk chunk; // pack: row + 1 in packs, or IN_THE_MAKING
+	struct ckpt_chunk chunk; // pack: row + 1 in packs, or IN_THE_MAKING; base: row + 1 in bases
 	bool used;
 };
 
@@ -44,6 +48,14 @@ struct cooling {
 	size_t place_count, place_cap;
 	uint8_t (*making)[CKPT_SHA256_LEN]; // ids of the chunks in the pack in the making
 	size_t making_count, making_cap;
+	uint8_t (*bases)[CKPT_SHA256_LEN]; // ids of what chunks in the table are decoded beside
+	size_t base_count, base_cap;
+	struct ckpt_plan *plan;
+	uint8_t *master; // of the weights in hand, for CKPT_BASED_BYTES_MAX of them
+	int master_fd;   // of this file, of which the last was
+	uint32_t master_index;
+	bool beside; // those with a master are in hand now, else all others
+	bool *bad;   // by index of the entry: it was told that the file is
 	struct ckpt_pack *packs;
 	size_t pack_count, pack_cap;
 	unsigned bad_count;
@@ -147,6 +159,94 @@ static int put_pack(struct cooling *c)
 	return 0;
 }
 
+// --- Masters ------------------------------------------------------------------------------------------------------------
+
+// How many are below it, one beside the other's.
+static unsigned depth_of(const struct cooling *c, const struct ckpt_chunk *chunk)
+{
+	unsigned deepest = 0;
+
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		deepest = MAX(deepest, depth_of(c, find(c, c->bases[chunk->base - 1 + i])) + 1);
+	return deepest;
+}
+
+// One behind the other: *first is the row + 1 of the first.
+static int add_base(struct cooling *c, const uint8_t *id, uint32_t *first)
+{
+	int rc = ckpt_grow((void **)&c->bases, &c->base_cap, c->base_count + 1, sizeof(*c->bases));
+
+	if (rc)
+		return rc;
+	memcpy(c->bases[c->base_count++], id, CKPT_SHA256_LEN);
+	if (!*first)
+		*first = (uint32_t)c->base_count;
+	return 1;
+}
+
+// What the chunk as it is stored now is decoded beside: its master, or nothing.
+static int take_bases(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned)
+{
+	struct ckpt_chunk base;
+	int rc = 1;
+
+	chunk->base = 0;
+	chunk->base_count = chunk->how.codec == CKPT_CODEC_ROUND ? planned->base_count : 0;
+	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
+		ckpt_manifest_chunk(c->m, planned->base_first + i, &base);
+		rc = add_base(c, base.id, &chunk->base);
+	}
+	return MIN(rc, 0);
+}
+
+static int open_master(struct cooling *c, const struct ckpt_planned *planned)
+{
+	if (c->master_fd >= 0 && c->master_index == planned->base_index)
+		return 0;
+	if (c->master_fd >= 0)
+		close(c->master_fd);
+	c->master_fd = -1;
+	c->master_index = planned->base_index;
+	return ckpt_step_open_raw(c->step, c->m, planned->base_index, &c->master_fd);
+}
+
+// Its bytes from the raw file, as they are in the packs, too. *ret_master is NULL where they are not what was sealed, or not packed,
+// or would need a base: then the weights are encoded alone.
+static int load_master(struct cooling *c, const struct ckpt_planned *planned, const void **ret_master)
+{
+	uint8_t id[CKPT_SHA256_LEN];
+	uint64_t at = planned->base_at;
+	uint8_t *to;
+
+	*ret_master = NULL;
+	if (!planned->base_count || open_master(c, planned))
+		return 0;
+	if (!c->master)
+		c->master = malloc(ckpt_codec_base_bytes(CKPT_CODEC_ROUND, CKPT_BASED_BYTES_MAX));
+	if (!c->master)
+		return -ENOMEM;
+	to = c->master;
+	for (uint32_t i = 0; i < planned->base_count; i++) {
+		const struct ckpt_chunk *placed;
+		struct ckpt_chunk base;
+
+		ckpt_manifest_chunk(c->m, planned->base_first + i, &base);
+		placed = find(c, base.id);
+		if (!placed || placed->base_count ||
+		    ckpt_sys.pread(c->master_fd, to, base.bytes, (off_t)at) != (ssize_t)base.bytes)
+			return 0;
+		ckpt_sha256(to, base.bytes, id);
+		if (memcmp(id, base.id, sizeof(id)))
+			return 0;
+		to += base.bytes;
+		at += base.bytes;
+	}
+	*ret_master = c->master;
+	return 0;
+}
+
+// --- Chunks -------------------------------------------------------------------------------------------------------------
+
 static int need_room(struct cooling *c, uint32_t bytes)
 {
 	if (bytes <= c->buf_bytes)
@@ -164,17 +264,27 @@ static int need_room(struct cooling *c, uint32_t bytes)
 	return 0;
 }
 
-// Encoded, decoded again and compared, and into the pack in the making.
-static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk)
+// Encoded, decoded again and compared: what is wrong shows before a raw file goes. master: it is beside that, or NULL.
+static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned, const void *master)
 {
-	int rc = ckpt_codec_encode(c->codec, c->plain, chunk->bytes, 0, c->stored, &chunk->how);
+	int rc = ckpt_codec_encode_beside(c->codec, c->plain, chunk->bytes, planned->width,
+					  master ? CKPT_CODEC_ROUND : CKPT_CODEC_NONE, master, c->stored, &chunk->how);
 
 	if (!rc)
-		rc = ckpt_codec_decode(c->codec, &chunk->how, c->stored, c->back, chunk->bytes);
+		rc = ckpt_codec_decode_beside(c->codec, &chunk->how, c->stored, master, c->back, chunk->bytes);
 	if (!rc && memcmp(c->plain, c->back, chunk->bytes))
 		rc = -EBADMSG;
+	return rc == -EBADMSG ? -EIO : rc ? rc : take_bases(c, chunk, planned);
+}
+
+// Into the pack in the making.
+static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+		      const void *master)
+{
+	int rc = encode(c, chunk, planned, master);
+
 	if (rc)
-		return rc == -EBADMSG ? -EIO : rc;
+		return rc;
 	rc = ckpt_pack_writer_add(c->writer, chunk, c->stored);
 	if (rc == -EFBIG) {
 		rc = put_pack(c);
@@ -205,30 +315,54 @@ static int use_packed(struct cooling *c, const struct ckpt_chunk *chunk, const s
 	return rc ? rc : 1;
 }
 
+// What the manifest says of a chunk, or base, that was read back, with all that it is decoded beside. 1; 0: it would be too deep
+// by where that is now.
+static int use_placed(struct cooling *c, const struct ckpt_chunk *chunk)
+{
+	struct ckpt_chunk used = *chunk, base;
+	struct ckpt_pack pack;
+	int rc = 1;
+
+	used.base = 0;
+	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
+		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
+		if (!find(c, base.id))
+			rc = use_placed(c, &base);
+	}
+	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
+		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
+		rc = depth_of(c, find(c, base.id)) < CKPT_BASE_DEPTH_MAX ? add_base(c, base.id, &used.base) : 0;
+	}
+	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
+	return rc > 0 ? use_packed(c, &used, &pack) : rc;
+}
+
 // It was packed before, and the file warmed since. 1: it is still there.
 static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 {
-	struct ckpt_pack pack;
-	int rc;
+	int rc = ckpt_chunk_read(c->step->store->backend, c->m, chunk, c->codec, c->back);
 
-	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
-	rc = ckpt_pack_read(c->step->store->backend, &pack, chunk, c->codec, c->back);
 	if (rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
 		return 0; // the raw file has its bytes
-	return rc ? rc : use_packed(c, chunk, &pack);
+	return rc ? rc : use_placed(c, chunk);
 }
 
 // Another step has put it there. 1: and it is there.
-static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk)
+static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+			const void *master)
 {
 	struct ckpt_store *s = c->step->store;
 	struct ckpt_chunk found;
 	struct ckpt_pack pack;
+	int rc;
 
-	if (!ckpt_dedupe_find(s, chunk, c->codec, c->back, &found, &pack))
+	if (!ckpt_dedupe_find(s, chunk, c->codec, master, c->back, &found, &pack))
 		return 0;
 	if (!row_of(c, &pack) && !ckpt_dedupe_is_durable(s, &pack))
 		return 0;
+	rc = take_bases(c, &found, planned);
+	if (rc)
+		return rc;
 	c->done->deduplicated_bytes += chunk->bytes;
 	return use_packed(c, &found, &pack);
 }
@@ -237,8 +371,10 @@ static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 
 static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 {
+	const struct ckpt_planned *planned = ckpt_plan_chunk(c->plan, row);
 	uint8_t id[CKPT_SHA256_LEN];
 	struct ckpt_chunk chunk;
+	const void *master;
 	ssize_t n;
 	int rc;
 
@@ -251,7 +387,9 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 	if (!rc && chunk.pack)
 		rc = keep_packed(c, &chunk);
 	if (!rc)
-		rc = share_packed(c, &chunk);
+		rc = load_master(c, planned, &master);
+	if (!rc)
+		rc = share_packed(c, &chunk, planned, master);
 	if (rc)
 		return MIN(rc, 0);
 	n = ckpt_sys.pread(fd, c->plain, chunk.bytes, (off_t)at);
@@ -261,7 +399,7 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 		ckpt_sha256(c->plain, chunk.bytes, id);
 	if ((size_t)n != chunk.bytes || memcmp(id, chunk.id, sizeof(id)))
 		return -EBADMSG;
-	return pack_chunk(c, &chunk);
+	return pack_chunk(c, &chunk, planned, master);
 }
 
 static void complain(struct cooling *c, uint32_t index)
@@ -276,6 +414,20 @@ static void complain(struct cooling *c, uint32_t index)
 			"%s cannot be read, or its bytes are not those that were sealed: it was not cooled", path);
 }
 
+static bool is_in_hand(const struct cooling *c, uint32_t row)
+{
+	return c->beside == (ckpt_plan_chunk(c->plan, row)->base_count > 0);
+}
+
+static bool any_in_hand(const struct cooling *c, const struct ckpt_seal *seal)
+{
+	uint32_t i = 0;
+
+	while (i < seal->count && !is_in_hand(c, seal->first + i))
+		i++;
+	return i < seal->count;
+}
+
 static int cool_file(struct cooling *c, uint32_t index, const struct ckpt_seal *seal)
 {
 	CLEANUP_FD int fd = -1;
@@ -288,18 +440,21 @@ static int cool_file(struct cooling *c, uint32_t index, const struct ckpt_seal *
 		struct ckpt_chunk chunk;
 
 		ckpt_manifest_chunk(c->m, seal->first + i, &chunk);
-		rc = cool_chunk(c, fd, at, seal->first + i);
+		if (is_in_hand(c, seal->first + i)) {
+			rc = cool_chunk(c, fd, at, seal->first + i);
+			if (!rc && c->how->go_on && !c->how->go_on(c->how->arg, chunk.bytes))
+				rc = -EINTR;
+		}
 		at += chunk.bytes;
-		if (!rc && c->how->go_on && !c->how->go_on(c->how->arg, chunk.bytes))
-			rc = -EINTR;
 	}
 	if (rc != -EBADMSG)
 		return rc;
 	complain(c, index);
+	c->bad[index] = true;
 	return ++c->bad_count < BAD_FILES_MAX ? 0 : -EIO;
 }
 
-static int cool_files(struct cooling *c)
+static int cool_those_in_hand(struct cooling *c)
 {
 	uint32_t count = ckpt_manifest_count(c->m);
 	int rc = 0;
@@ -309,9 +464,27 @@ static int cool_files(struct cooling *c)
 		struct ckpt_seal seal;
 
 		ckpt_manifest_entry(c->m, i, &e);
-		if (e.content == CKPT_CONTENT_RAW && e.bytes && ckpt_manifest_first_link(c->m, i) == i)
-			rc = ckpt_manifest_seal(c->m, i, &seal) ? cool_file(c, i, &seal) : -ENODATA;
+		if (e.content != CKPT_CONTENT_RAW || !e.bytes || ckpt_manifest_first_link(c->m, i) != i || c->bad[i])
+			continue;
+		rc = !ckpt_manifest_seal(c->m, i, &seal) ? -ENODATA
+		     : any_in_hand(c, &seal)             ? cool_file(c, i, &seal)
+							 : 0;
 	}
+	return rc;
+}
+
+static int cool_files(struct cooling *c)
+{
+	int rc = ckpt_plan_new(c->step, c->m, &c->plan);
+
+	c->bad = ckpt_calloc(ckpt_manifest_count(c->m), sizeof(*c->bad));
+	if (!rc && !c->bad)
+		rc = -ENOMEM;
+	if (!rc)
+		rc = cool_those_in_hand(c);
+	c->beside = true;
+	if (!rc)
+		rc = cool_those_in_hand(c);
 	return rc ? rc : put_pack(c);
 }
 
@@ -356,6 +529,17 @@ static void locate(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack)
 	*pack = c->packs[found->pack - 1];
 }
 
+static bool base(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base)
+{
+	const struct cooling *c = arg;
+
+	if (!find(c, chunk->id))
+		return false;
+	*ret_base = (struct ckpt_chunk){0};
+	memcpy(ret_base->id, c->bases[chunk->base - 1 + i], sizeof(ret_base->id));
+	return true;
+}
+
 static void drop_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index)
 {
 	char path[CKPT_RAW_PATH_MAX];
@@ -397,6 +581,7 @@ static int try_put(struct cooling *c, bool *adopted)
 			      .same_files = true,
 			      .place = place,
 			      .locate = locate,
+			      .base = base,
 			      .arg = c};
 	int rc = ckpt_edit_begin(&d, adopted);
 
@@ -442,12 +627,18 @@ static void cooling_done(struct cooling *c)
 	free(c->places);
 	free(c->making);
 	free(c->packs);
+	free(c->bases);
+	free(c->master);
+	free(c->bad);
+	ckpt_plan_free(c->plan);
+	if (c->master_fd >= 0)
+		close(c->master_fd);
 }
 
 int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
 {
 	LOCK_SCOPE(&step->store->packs_lock);
-	struct cooling c = {.step = step, .how = how, .done = ret_done};
+	struct cooling c = {.step = step, .how = how, .done = ret_done, .master_fd = -1};
 	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &c.m) : -ESTALE;
 
 	*ret_done = (struct ckpt_tier_done){0};

@@ -129,15 +129,17 @@ void ckpt_dedupe_look(struct ckpt_store *s)
 	}
 }
 
-bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec, void *plain,
-		      struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack)
+bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
+		      const void *master, void *plain, struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack)
 {
 	int rc = s->index ? ckpt_index_chunk(s->index, chunk->id, ret_found, ret_pack) : -ENOENT;
 
 	see(s, rc);
 	if (rc || ret_found->bytes != chunk->bytes)
 		return false;
-	return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, plain);
+	if (ret_found->how.codec == CKPT_CODEC_DELTA)
+		return false;
+	return !ckpt_pack_read_beside(s->backend, ret_pack, ret_found, codec, master, plain);
 }
 
 // A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
