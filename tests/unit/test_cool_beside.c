@@ -1,0 +1,394 @@
+// Weights that are stored beside their master: smaller, read back whatever becomes of the master's file, and without it where it
+// cannot be had.
+#include "tests/support/fixture.h"
+#include "tests/support/packed.h"
+#include "tests/support/weights.h"
+
+#include "core/amend.h"
+#include "core/chunk.h"
+#include "core/cool.h"
+#include "core/delete.h"
+#include "core/gc.h"
+#include "core/pack.h"
+#include "core/reopen.h"
+#include "core/seal.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#define ELEMENTS (CKPT_CHUNK_BYTES / 2 + CKPT_CHUNK_BYTES / 8) // two chunks of weights, three of the master
+#define BF16_BYTES (2 * (uint64_t)ELEMENTS)
+#define WEIGHTS "model.safetensors"
+#define MASTER "optimizer.pt"
+
+static const struct ckpt_tier_how plain = {.pack_bytes = 1}; // each chunk in a pack of its own
+static struct ckpt_weights w;
+static struct ckpt_step *step;
+static struct ckpt_tier_done done;
+
+static struct ckpt_step *sealed(const char *name, bool weights, bool master)
+{
+	struct ckpt_step *made = ckpt_staged_begin(s, name);
+
+	if (weights)
+		ckpt_weights_put(made, WEIGHTS, CKPT_WEIGHTS_SAFETENSORS, w.bf16, ELEMENTS, 2);
+	if (master)
+		ckpt_weights_put(made, MASTER, CKPT_WEIGHTS_TORCH, w.fp32, ELEMENTS, 4);
+	ck_ok(ckpt_commit(made, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(made, &(struct ckpt_seal_how){0}));
+	return made;
+}
+
+static void setup(void)
+{
+	ckpt_fixture_open();
+	w = ckpt_weights_make(ELEMENTS, 1);
+	step = sealed("1000", true, true);
+}
+
+static void teardown(void)
+{
+	ckpt_step_unref(step);
+	ckpt_weights_done(&w);
+	ckpt_fixture_close();
+}
+
+static int read_weights(struct ckpt_step *of)
+{
+	return ckpt_weights_read(of, WEIGHTS, CKPT_WEIGHTS_SAFETENSORS, w.bf16, ELEMENTS, 2);
+}
+
+static int read_master(struct ckpt_step *of)
+{
+	return ckpt_weights_read(of, MASTER, CKPT_WEIGHTS_TORCH, w.fp32, ELEMENTS, 4);
+}
+
+static void check_both(struct ckpt_step *of)
+{
+	ck_ok(read_weights(of));
+	ck_ok(read_master(of));
+}
+
+static void drop_cache(void)
+{
+	ckpt_step_unref(step);
+	ckpt_fixture_reopen();
+	step = ckpt_step_find(s, "", "1000");
+	ck_assert_ptr_nonnull(step);
+}
+
+static struct ckpt_manifest *manifest(struct ckpt_step *of)
+{
+	struct ckpt_manifest *m;
+
+	ck_ok(ckpt_step_manifest(of, &m));
+	return m;
+}
+
+// Of the weights: how many chunks are beside the master, and what all of them are stored in.
+static unsigned based(struct ckpt_step *of, uint64_t *ret_bytes)
+{
+	struct ckpt_manifest *m = manifest(of);
+	struct ckpt_seal seal;
+	uint32_t index;
+	unsigned count = 0;
+
+	*ret_bytes = 0;
+	ck_ok(ckpt_manifest_lookup(m, WEIGHTS, &index));
+	ck_assert(ckpt_manifest_seal(m, index, &seal));
+	for (uint32_t i = 0; i < seal.count; i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		count += chunk.base_count > 0;
+		*ret_bytes += chunk.how.bytes;
+	}
+	ckpt_manifest_unref(m);
+	return count;
+}
+
+static void check_based(struct ckpt_step *of, unsigned count)
+{
+	uint64_t bytes;
+
+	ck_assert_uint_eq(based(of, &bytes), count);
+	ck_assert(count ? bytes < BF16_BYTES / 100 : bytes > BF16_BYTES / 3);
+}
+
+static void collect(void)
+{
+	const struct ckpt_gc_how how = {.force = true};
+	struct ckpt_gc_done collected;
+
+	ck_ok(ckpt_gc(s, &how, &collected));
+}
+
+// One byte in the middle of the first chunk of a file, in its pack.
+static void damage(struct ckpt_step *of, const char *path)
+{
+	struct ckpt_manifest *m = manifest(of);
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+	struct ckpt_seal seal;
+	uint32_t index;
+	uint8_t byte;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_assert(ckpt_manifest_seal(m, index, &seal));
+	ckpt_manifest_chunk(m, seal.first + 1, &chunk); // behind the header
+	ckpt_manifest_pack(m, chunk.pack - 1, &pack);
+	ckpt_pack_key(pack.id, key);
+	{
+		CLEANUP_FD int fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
+		off_t at = (off_t)(chunk.offset + chunk.how.bytes / 2);
+
+		ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+		byte ^= 1;
+		ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+	}
+	ckpt_manifest_unref(m);
+}
+
+// --- Cooling ------------------------------------------------------------------------------------------------------------
+
+START_TEST(weights_are_nothing_beside_their_master)
+{
+	uint32_t version;
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_assert(step->summary.packed && done.files == 2 && !done.deduplicated_bytes);
+	check_based(step, 2);
+	check_both(step);
+	drop_cache();
+	check_both(step);
+	check_based(step, 2);
+	version = step->summary.version;
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_assert(step->summary.version == version && !done.stored_bytes);
+}
+END_TEST
+
+// A hint that is none: of the second chunk nothing is as it was, and what does not get smaller is coded alone.
+START_TEST(what_is_no_master_after_all_costs_nothing)
+{
+	struct ckpt_weights other = ckpt_weights_make(ELEMENTS, 2);
+	struct ckpt_step *beside, *alone;
+	struct ckpt_tier_done by_itself;
+	uint64_t bytes, alone_bytes;
+
+	memcpy(w.bf16 + CKPT_CHUNK_BYTES, other.bf16 + CKPT_CHUNK_BYTES, BF16_BYTES - CKPT_CHUNK_BYTES);
+	alone = sealed("2000", true, false);
+	ck_ok(ckpt_cool(alone, &plain, &by_itself));
+	ck_assert_uint_eq(based(alone, &alone_bytes), 0);
+	ckpt_step_unref(alone);
+	ckpt_fixture_close();
+	ckpt_fixture_open();
+	beside = sealed("1000", true, true);
+	ck_ok(ckpt_cool(beside, &plain, &done));
+	ck_assert_uint_eq(based(beside, &bytes), 1);
+	ck_assert_uint_lt(bytes, alone_bytes);
+	check_both(beside);
+	step = beside;
+	ckpt_weights_done(&other);
+}
+END_TEST
+
+START_TEST(weights_without_their_master_are_stored_alone)
+{
+	struct ckpt_step *alone = sealed("2000", true, false);
+
+	ck_ok(ckpt_cool(alone, &plain, &done));
+	check_based(alone, 0);
+	ck_ok(read_weights(alone));
+	ckpt_step_unref(alone);
+}
+END_TEST
+
+START_TEST(weights_of_a_master_that_is_damaged_are_stored_alone)
+{
+	char raw[PATH_MAX];
+
+	snprintf(raw, sizeof(raw), "%s/" MASTER, step->session);
+	{
+		CLEANUP_FD int fd = openat(s->sessions_fd, raw, O_RDWR);
+
+		ck_assert_int_eq(pwrite(fd, "!", 1, (off_t)ckpt_weights_at(CKPT_WEIGHTS_TORCH)), 1);
+	}
+	ck_error(ckpt_cool(step, &plain, &done), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, MASTER " cannot be read, or"), 1);
+	ck_ok(read_weights(step));
+	{
+		struct ckpt_manifest *m = manifest(step);
+		struct ckpt_entry e;
+		uint32_t index;
+
+		ck_ok(ckpt_manifest_lookup(m, MASTER, &index));
+		ckpt_manifest_entry(m, index, &e);
+		ck_assert_int_eq(e.content, CKPT_CONTENT_RAW);
+		ckpt_manifest_unref(m);
+	}
+}
+END_TEST
+
+// --- The master goes ----------------------------------------------------------------------------------------------------
+
+START_TEST(a_master_that_is_removed_is_kept_for_the_weights)
+{
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_ok(ckpt_amend_remove(step, MASTER));
+	collect();
+	drop_cache();
+	check_based(step, 2);
+	ck_ok(read_weights(step));
+	ck_assert(!ckpt_staged_has(step, MASTER));
+	ck_ok(ckpt_amend_remove(step, WEIGHTS));
+	collect();
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+}
+END_TEST
+
+START_TEST(damage_of_the_master_is_an_error_of_the_weights)
+{
+	ck_ok(ckpt_cool(step, &plain, &done));
+	damage(step, MASTER);
+	drop_cache();
+	ck_error(read_weights(step), EIO);
+	ck_assert_uint_eq(ckpt_save_errors(s, "a pack that holds " WEIGHTS " is damaged"), 1);
+	damage(step, MASTER);
+	ck_ok(read_weights(step));
+}
+END_TEST
+
+// --- Tiers --------------------------------------------------------------------------------------------------------------
+
+static const char *const some[] = {"*", WEIGHTS, MASTER};
+
+START_TEST(warmed_weights_are_cooled_without_a_new_pack)
+{
+	const struct ckpt_tier_how warm = {.only = some[_i]};
+	size_t before;
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	before = ckpt_packed_count(s);
+	ck_ok(ckpt_warm(step, &warm, &done));
+	check_both(step);
+	check_based(step, 2);
+	collect();
+	drop_cache();
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_assert(!done.stored_bytes && done.files == (_i ? 1 : 2));
+	ck_assert_uint_eq(ckpt_packed_count(s), before);
+	check_based(step, 2);
+	drop_cache();
+	check_both(step);
+}
+END_TEST
+
+// The master is gone, and known by what the version says of it alone.
+START_TEST(warmed_weights_without_their_master_are_cooled_again)
+{
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_ok(ckpt_warm(step, &plain, &done));
+	ck_ok(ckpt_amend_remove(step, MASTER));
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_assert(!done.stored_bytes && done.files == 1);
+	collect();
+	drop_cache();
+	check_based(step, 2);
+	ck_ok(read_weights(step));
+}
+END_TEST
+
+START_TEST(warmed_weights_of_a_damaged_master_are_packed_anew)
+{
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_ok(ckpt_warm(step, &(struct ckpt_tier_how){.only = WEIGHTS}, &done));
+	damage(step, MASTER);
+	drop_cache();
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_assert_uint_gt(done.stored_bytes, BF16_BYTES / 3);
+	drop_cache();
+	ck_ok(read_weights(step));
+}
+END_TEST
+
+// --- Other steps --------------------------------------------------------------------------------------------------------
+
+START_TEST(the_same_in_another_step_is_there_already)
+{
+	struct ckpt_step *other = sealed("2000", true, true);
+	size_t packs;
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	packs = ckpt_packed_count(s);
+	ck_ok(ckpt_cool(other, &plain, &done));
+	ck_assert(!done.stored_bytes && done.files == 2);
+	ck_assert_uint_eq(ckpt_packed_count(s), packs);
+	check_based(other, 2);
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	ckpt_step_unref(other);
+	ckpt_fixture_reopen();
+	step = ckpt_step_find(s, "", "2000");
+	ck_assert_ptr_nonnull(step);
+	check_both(step);
+}
+END_TEST
+
+// No pack says beside what: the weights of a step that has no master cannot use those.
+START_TEST(weights_alone_do_not_share_what_needs_a_master)
+{
+	struct ckpt_step *alone = sealed("2000", true, false);
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_ok(ckpt_cool(alone, &plain, &done));
+	ck_assert_uint_gt(done.stored_bytes, BF16_BYTES / 3);
+	check_based(alone, 0);
+	ck_ok(read_weights(alone));
+	ckpt_step_unref(alone);
+}
+END_TEST
+
+START_TEST(a_step_that_is_reopened_is_right)
+{
+	struct ckpt_step *now;
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_ok(ckpt_reopen(step, &now));
+	ck_ok(ckpt_sys.unlink(now->dirfd, MASTER, 0));
+	ck_ok(ckpt_commit(now, &ckpt_staged_plain));
+	ckpt_step_unref(step);
+	step = now;
+	ck_ok(read_weights(step));
+	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_cool(step, &plain, &done));
+	collect();
+	drop_cache();
+	ck_ok(read_weights(step));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cool beside");
+	TCase *tcase = tcase_create("beside");
+
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, weights_are_nothing_beside_their_master);
+	tcase_add_test(tcase, what_is_no_master_after_all_costs_nothing);
+	tcase_add_test(tcase, weights_without_their_master_are_stored_alone);
+	tcase_add_test(tcase, weights_of_a_master_that_is_damaged_are_stored_alone);
+	tcase_add_test(tcase, a_master_that_is_removed_is_kept_for_the_weights);
+	tcase_add_test(tcase, damage_of_the_master_is_an_error_of_the_weights);
+	tcase_add_loop_test(tcase, warmed_weights_are_cooled_without_a_new_pack, 0, (int)ARRAY_LEN(some));
+	tcase_add_test(tcase, warmed_weights_without_their_master_are_cooled_again);
+	tcase_add_test(tcase, warmed_weights_of_a_damaged_master_are_packed_anew);
+	tcase_add_test(tcase, the_same_in_another_step_is_there_already);
+	tcase_add_test(tcase, weights_alone_do_not_share_what_needs_a_master);
+	tcase_add_test(tcase, a_step_that_is_reopened_is_right);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
