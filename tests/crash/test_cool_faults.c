@@ -7,7 +7,9 @@
 #include "tests/support/seen.h"
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
+#include "tests/support/weights.h"
 
+#include "core/chunk.h"
 #include "core/cool.h"
 #include "core/seal.h"
 #include "core/sys.h"
@@ -25,6 +27,14 @@ static const struct {
 	     {"sub/empty", ""},
 	     {"sub/link", "text"}};
 #define LINK 4
+
+// Beside them weights and their master, each a chunk.
+static const struct {
+	const char *path;
+	enum ckpt_weights_file file;
+	unsigned width;
+} model[] = {{"sub/weights", CKPT_WEIGHTS_NPY, 2}, {"zero", CKPT_WEIGHTS_TORCH, 4}};
+static struct ckpt_weights weights;
 
 enum act { COOL, WARM };
 
@@ -45,6 +55,8 @@ static int move(struct ckpt_step *step, enum act act)
 
 static void prepare(struct trial *t, enum act act)
 {
+	if (!weights.elements)
+		weights = ckpt_weights_make(CKPT_CHUNK_ARRAY_MIN / 2, 1);
 	t->descriptors = ckpt_open_descriptors();
 	ckpt_save_init(t->dir);
 	t->s = ckpt_save_open(t->dir);
@@ -53,6 +65,9 @@ static void prepare(struct trial *t, enum act act)
 	for (size_t i = 0; i < LINK; i++)
 		close(ckpt_staged_put(t->step, files[i].path, files[i].text));
 	ck_ok(ckpt_sys.link(t->step->dirfd, files[0].path, t->step->dirfd, files[LINK].path));
+	for (size_t i = 0; i < ARRAY_LEN(model); i++)
+		ckpt_weights_put(t->step, model[i].path, model[i].file,
+				 model[i].width == 2 ? weights.bf16 : weights.fp32, weights.elements, model[i].width);
 	ck_ok(ckpt_commit(t->step, &ckpt_staged_plain));
 	ck_ok(ckpt_seal(t->step, &(struct ckpt_seal_how){0}));
 	if (act == WARM)
@@ -64,6 +79,26 @@ static void check_files(struct ckpt_step *step)
 {
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		ckpt_staged_check(step, files[i].path, files[i].text);
+	for (size_t i = 0; i < ARRAY_LEN(model); i++)
+		ck_ok(ckpt_weights_read(step, model[i].path, model[i].file,
+					model[i].width == 2 ? weights.bf16 : weights.fp32, weights.elements,
+					model[i].width));
+}
+
+static bool is_beside(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	bool beside = false;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	for (uint32_t i = 0; i < ckpt_manifest_chunk_count(m); i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(m, i, &chunk);
+		beside |= chunk.base_count > 0;
+	}
+	ckpt_manifest_unref(m);
+	return beside;
 }
 
 // done: the act has said that it is done.
@@ -82,7 +117,8 @@ static void check_anew(const struct trial *t, enum act act, bool done)
 	ckpt_store_close(s);
 }
 
-static void check_answer(struct trial *t, enum act act, int rc)
+// none: nothing has failed. Else the master may not have been there to be read, and the weights are alone.
+static void check_answer(struct trial *t, enum act act, int rc, bool none)
 {
 	ck_assert_int_le(rc, 0);
 	check_files(t->step);
@@ -90,6 +126,7 @@ static void check_answer(struct trial *t, enum act act, int rc)
 	check_anew(t, act, !rc);
 	ck_ok(move(t->step, act));
 	check_files(t->step);
+	ck_assert(!none || is_beside(t->step));
 	ckpt_save_settle(t->s);
 	check_anew(t, act, true);
 	ckpt_step_unref(t->step);
@@ -140,7 +177,7 @@ static void each(enum act act, void (*begin)(uint64_t n, int way), uint64_t (*en
 		rc = move(t.step, act);
 		ckpt_save_settle(t.s);
 		count = end();
-		check_answer(&t, act, rc);
+		check_answer(&t, act, rc, count < n);
 	}
 	ck_assert_uint_gt(n, least);
 }
