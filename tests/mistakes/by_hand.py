@@ -31,6 +31,8 @@ GC = "test_gc"
 CRASH_GC = "crash_test_gc"
 GC_FAULTS = "test_gc_faults"
 DEDUPE = "test_dedupe"
+COOL_BESIDE = "test_cool_beside"
+MANIFEST_BASE = "test_manifest_base"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
 
@@ -286,6 +288,25 @@ TABLE = [
     Pattern("gone-packs-in-the-index", "core/gc.c",
             "\tckpt_dedupe_forget(g->store, packs, count);\n",
             "\t(void)count;\n", (DEDUPE,)),
+    Pattern("base-taken-for-one-of-before", "core/edit.c",
+            "rc = copy_place(d, &bases[i]);",
+            "rc = 0;", (COOL_BESIDE,)),
+    Pattern("base-of-any-depth", "core/manifest_seals.c",
+            "count = depth < CKPT_BASE_DEPTH_MAX ? count_bases(m, first, bytes) : 0;",
+            "count = depth < 1000 ? count_bases(m, first, bytes) : 0;", (MANIFEST_BASE,)),
+    Pattern("chunk-that-is-its-own-base", "core/manifest_seals.c",
+            "if (is_known_above(l, base.chunk) || ",
+            "if (is_same(l->chunk, base.chunk) || ", (MANIFEST_BASE,),
+            also=("static bool is_known_above(", "__attribute__((unused)) static bool is_known_above(")),
+    Pattern("dedupe-without-the-master", "core/dedupe.c",
+            "\tif (ret_found->how.codec == CKPT_CODEC_DELTA)\n\t\treturn false;\n",
+            "\tif (ret_found->how.codec == CKPT_CODEC_ROUND)\n\t\treturn true;\n", (COOL_BESIDE,)),
+    Pattern("second-half-of-a-base-over-the-first", "core/chunk_reader.c",
+            "rc = ckpt_chunk_read(b, m, &piece, codec, base + at);",
+            "rc = ckpt_chunk_read(b, m, &piece, codec, base);", (COOL_BESIDE,)),
+    Pattern("master-that-is-in-no-pack", "core/cool.c",
+            "if (!placed || placed->base_count ||",
+            "if ((placed && placed->base_count) ||", (COOL_BESIDE,)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",
             "rc = ckpt_sys.fsync(step->dirfd);",
             "rc = 0;", (CONVERT,)),

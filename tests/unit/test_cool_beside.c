@@ -184,6 +184,7 @@ START_TEST(what_is_no_master_after_all_costs_nothing)
 	ck_ok(ckpt_cool(alone, &plain, &by_itself));
 	ck_assert_uint_eq(based(alone, &alone_bytes), 0);
 	ckpt_step_unref(alone);
+	ckpt_step_unref(step);
 	ckpt_fixture_close();
 	ckpt_fixture_open();
 	beside = sealed("1000", true, true);

@@ -382,6 +382,21 @@ START_TEST(a_chunk_with_a_base_is_no_longer_than_it_may_be)
 }
 END_TEST
 
+// All else is right: d is beside e, that beside f, that beside the m that w had, and the others have one less.
+START_TEST(a_base_that_is_too_deep_is_refused)
+{
+	uint8_t *chunks = section(CKPT_SECTION_CHUNKS), *bases = section(CKPT_SECTION_BASES);
+
+	ckpt_put32(bases + F_BASE * CHUNK_BYTES + CHUNK_CODEC, HOW(DELTA, 4));
+	ckpt_put32(bases + F_BASE * CHUNK_BYTES + CHUNK_BASE, M_BASE + 1);
+	ckpt_put32(chunks + W_ROW * CHUNK_BYTES + CHUNK_BASE, N_BASE + 1);
+	ckpt_put32(chunks + AGAIN_ROW * CHUNK_BYTES + CHUNK_BASE, N_AGAIN_BASE + 1);
+	ckpt_put32(chunks + AGAIN_ROW * CHUNK_BYTES + CHUNK_CODEC, HOW(DELTA, 2));
+	ckpt_sample_reseal(data, len);
+	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+}
+END_TEST
+
 // Who knows nothing of bases refuses it as newer; and the bit and the section come together.
 START_TEST(bases_need_their_feature)
 {
@@ -414,6 +429,7 @@ int main(void)
 	tcase_add_test(tcase, a_base_that_cannot_be_is_refused);
 	tcase_add_test(tcase, a_chunk_that_is_its_own_base_is_refused);
 	tcase_add_test(tcase, an_id_of_two_lengths_is_refused);
+	tcase_add_test(tcase, a_base_that_is_too_deep_is_refused);
 	tcase_add_test(tcase, a_chunk_with_a_base_is_no_longer_than_it_may_be);
 	tcase_add_test(tcase, bases_need_their_feature);
 	suite_add_tcase(suite, tcase);
