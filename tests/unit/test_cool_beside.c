@@ -318,6 +318,7 @@ END_TEST
 
 // --- Other steps --------------------------------------------------------------------------------------------------------
 
+// Also for who has to read anew in the packs what is in them.
 START_TEST(the_same_in_another_step_is_there_already)
 {
 	struct ckpt_step *other = sealed("2000", true, true);
@@ -325,6 +326,8 @@ START_TEST(the_same_in_another_step_is_there_already)
 
 	ck_ok(ckpt_cool(step, &plain, &done));
 	packs = ckpt_packed_count(s);
+	if (_i)
+		ck_ok(ckpt_index_reset(s->index));
 	ck_ok(ckpt_cool(other, &plain, &done));
 	ck_assert(!done.stored_bytes && done.files == 2);
 	ck_assert_uint_eq(ckpt_packed_count(s), packs);
@@ -387,7 +390,7 @@ int main(void)
 	tcase_add_loop_test(tcase, warmed_weights_are_cooled_without_a_new_pack, 0, (int)ARRAY_LEN(some));
 	tcase_add_test(tcase, warmed_weights_without_their_master_are_cooled_again);
 	tcase_add_test(tcase, warmed_weights_of_a_damaged_master_are_packed_anew);
-	tcase_add_test(tcase, the_same_in_another_step_is_there_already);
+	tcase_add_loop_test(tcase, the_same_in_another_step_is_there_already, 0, 2);
 	tcase_add_test(tcase, weights_alone_do_not_share_what_needs_a_master);
 	tcase_add_test(tcase, a_step_that_is_reopened_is_right);
 	suite_add_tcase(suite, tcase);

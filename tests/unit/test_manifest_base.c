@@ -397,6 +397,50 @@ START_TEST(a_base_that_is_too_deep_is_refused)
 }
 END_TEST
 
+START_TEST(a_row_that_is_left_over_is_refused)
+{
+	uint8_t *again = section(CKPT_SECTION_CHUNKS) + AGAIN_ROW * CHUNK_BYTES;
+
+	ckpt_put32(again + CHUNK_CODEC, HOW(ZSTD, 0));
+	ckpt_put32(again + CHUNK_BASE, 0);
+	ckpt_sample_reseal(data, len);
+	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+}
+END_TEST
+
+// The same sections, with so many bytes of bases.
+static int try_rows(size_t bytes)
+{
+	static const uint32_t types[] = {CKPT_SECTION_ENTRIES,    CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
+					 CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS, CKPT_SECTION_STRINGS,
+					 CKPT_SECTION_SEALS,      CKPT_SECTION_CHUNKS, CKPT_SECTION_PACKS,
+					 CKPT_SECTION_BASES};
+	struct ckpt_section sections[ARRAY_LEN(types)];
+	struct ckpt_container c;
+	void *made;
+	size_t made_len;
+	int rc;
+
+	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
+	for (size_t i = 0; i < ARRAY_LEN(types); i++)
+		ck_ok(ckpt_container_find(&c, types[i], &sections[i]));
+	sections[ARRAY_LEN(types) - 1].len = bytes;
+	ck_ok(ckpt_container_encode(&ckpt_manifest_kind, c.required, 0, sections, ARRAY_LEN(types), &made, &made_len));
+	rc = ckpt_try_manifest(made, made_len);
+	free(made);
+	return rc;
+}
+
+START_TEST(a_table_of_bases_that_is_too_short_is_refused)
+{
+	ck_ok(try_rows(BASES * CHUNK_BYTES));
+	for (size_t i = 0; i < BASES; i++) {
+		ck_error(try_rows(i * CHUNK_BYTES), EBADMSG);
+		ck_error(try_rows(i * CHUNK_BYTES + CHUNK_BYTES - 8), EBADMSG);
+	}
+}
+END_TEST
+
 // Who knows nothing of bases refuses it as newer; and the bit and the section come together.
 START_TEST(bases_need_their_feature)
 {
@@ -430,6 +474,8 @@ int main(void)
 	tcase_add_test(tcase, a_chunk_that_is_its_own_base_is_refused);
 	tcase_add_test(tcase, an_id_of_two_lengths_is_refused);
 	tcase_add_test(tcase, a_base_that_is_too_deep_is_refused);
+	tcase_add_test(tcase, a_row_that_is_left_over_is_refused);
+	tcase_add_test(tcase, a_table_of_bases_that_is_too_short_is_refused);
 	tcase_add_test(tcase, a_chunk_with_a_base_is_no_longer_than_it_may_be);
 	tcase_add_test(tcase, bases_need_their_feature);
 	suite_add_tcase(suite, tcase);
