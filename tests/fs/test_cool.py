@@ -1,5 +1,6 @@
 """Cooling and warming: steps in packs through the mount and the verbs, what damage of a pack does, and crashes on the way."""
 
+import io
 import mmap
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import threading
 import time
 
+import numpy
 import pytest
 
 from support import trees
@@ -28,6 +30,19 @@ def options(request):
     return getattr(request, "param", ["target_data_file_size=4MiB"])  # several packs of a step
 
 
+def npy(array):
+    file = io.BytesIO()
+    numpy.save(file, array)
+    return file.getvalue()
+
+
+def model(seed):
+    """bf16 weights and their master, each a chunk beside its header."""
+    master = (numpy.random.default_rng(seed).standard_normal(60_000) * 0.02).astype(numpy.float32)
+    bits = master.view(numpy.uint32).astype(numpy.uint64)
+    return {"weights.npy": npy(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)), "params/master.npy": npy(master)}
+
+
 def write_step(mount, commit, name="1000", large=LARGE, seed=1):
     """A step with all kinds of files; {path: bytes}."""
     top = mount / name
@@ -43,6 +58,7 @@ def write_step(mount, commit, name="1000", large=LARGE, seed=1):
     }
     made["params/again"] = made["random"][:8 * MB]  # its chunks are those of the other
     made.update({f"params/w{i}": some.randbytes(1 + 199 * i) for i in range(30)})
+    made.update(model(seed))
     for path, data in made.items():
         trees.write(top / path, data, 0o640)
     with open(top / "sparse", "wb") as f:

@@ -32,6 +32,7 @@ CRASH_GC = "crash_test_gc"
 GC_FAULTS = "test_gc_faults"
 DEDUPE = "test_dedupe"
 COOL_BESIDE = "test_cool_beside"
+FS_COOL_BESIDE = "test_fs_cool_beside"
 MANIFEST_BASE = "test_manifest_base"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
@@ -307,6 +308,12 @@ TABLE = [
     Pattern("master-that-is-in-no-pack", "core/cool.c",
             "if (!placed || placed->base_count ||",
             "if ((placed && placed->base_count) ||", (COOL_BESIDE,)),
+    Pattern("cached-chunk-of-another-length", "core/chunk_cache.c",
+            "(c->bytes != chunk->bytes || memcmp(c->id, chunk->id, CKPT_SHA256_LEN))",
+            "memcmp(c->id, chunk->id, CKPT_SHA256_LEN)", ("test_chunk_cache",)),
+    Pattern("verified-without-what-it-is-beside", "tools/check.c",
+            "rc = check_places(k, &base, bad);",
+            "rc = base.pack ? 0 : -EBADMSG;", (FS_COOL_BESIDE,)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",
             "rc = ckpt_sys.fsync(step->dirfd);",
             "rc = 0;", (CONVERT,)),

@@ -1,5 +1,6 @@
 // The cache of chunks: many readers, little room, chunks that cannot be read; what it hands out are the right bytes.
 #include "tests/support/fixture.h"
+#include "tests/support/formats.h"
 
 #include "core/chunk_cache.h"
 #include "core/cool.h"
@@ -120,6 +121,49 @@ START_TEST(a_failure_is_told_and_not_kept)
 }
 END_TEST
 
+static void add_lie(struct ckpt_manifest_writer *w, const char *name, uint64_t ino, struct ckpt_chunk *chunk,
+		    uint32_t bytes)
+{
+	struct ckpt_entry e = {
+		.type = CKPT_ENTRY_FILE, .name = name, .content = CKPT_CONTENT_CHUNKS, .ino = ino, .bytes = bytes};
+	uint32_t handle;
+
+	chunk->bytes = bytes;
+	ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &e.session));
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	ck_ok(ckpt_manifest_writer_seal(w, handle, CKPT_SAMPLE_SHA256));
+	ck_ok(ckpt_manifest_writer_chunk(w, chunk));
+}
+
+// Who wants the longer one would read behind the end of the other.
+START_TEST(an_id_of_another_length_is_another_chunk)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	struct ckpt_manifest *lies;
+	struct ckpt_cached *cached, *other;
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+	void *data;
+	size_t len;
+
+	ckpt_manifest_chunk(m, 0, &chunk);
+	ckpt_manifest_pack(m, chunk.pack - 1, &pack);
+	ck_ok(ckpt_manifest_writer_pack(w, &pack, &chunk.pack));
+	add_lie(w, "a", 10, &chunk, BYTES);
+	add_lie(w, "b", 11, &chunk, 2 * BYTES);
+	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(data, len, &lies));
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, &cache));
+	ck_ok(ckpt_chunk_cache_get(cache, lies, 0, &cached));
+	ck_assert(is_right(0, cached));
+	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, lies, 1));
+	ck_error(ckpt_chunk_cache_get(cache, lies, 1, &other), EBADMSG);
+	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_manifest_unref(lies);
+}
+END_TEST
+
 // --- Many at once -------------------------------------------------------------------------------------------------------
 
 static unsigned wrong, failed; // atomic
@@ -208,6 +252,7 @@ int main(void)
 	tcase_add_test(tcase, what_was_read_is_there_until_there_is_no_room);
 	tcase_add_test(tcase, one_that_is_larger_than_the_room_is_read_all_the_same);
 	tcase_add_test(tcase, a_failure_is_told_and_not_kept);
+	tcase_add_test(tcase, an_id_of_another_length_is_another_chunk);
 	tcase_add_loop_test(tcase, many_readers_get_the_right_bytes, 0, 5);
 	tcase_add_test(tcase, many_readers_of_a_store_that_fails_get_the_right_bytes_or_none);
 	tcase_add_test(tcase, what_is_expected_is_read_behind);
