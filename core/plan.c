@@ -6,8 +6,7 @@
 
 #include <assert.h>
 
-// Of which elements a block is taken: as many, in the middle, where no padding is.
-#define BLOCK_ELEMENTS 2048u
+#define BLOCK_ELEMENTS 2048u // of an array, that are looked at: in the middle, where no padding is
 
 // A large array that is chunks of its own.
 struct array {
@@ -18,7 +17,9 @@ struct array {
 
 // An array as one of a pair.
 struct half {
-	uint64_t elements, hash; // of the block, as bf16
+	uint64_t elements;
+	uint64_t hash;   // of the block in the middle, as bf16
+	uint64_t others; // of two more
 	size_t array;
 };
 
@@ -49,22 +50,39 @@ static bool is_telling(const uint8_t *block)
 	return memcmp(block, block + 2, (BLOCK_ELEMENTS - 1) * (size_t)2) != 0;
 }
 
-static int add_half(struct halves *to, uint64_t elements, const uint8_t *block, size_t array)
+// As bf16, of an array whose elements have `width` bytes; part: of the four quarters, behind how many it is in the middle.
+static bool read_block(const struct ckpt_source *s, const struct ckpt_array *a, unsigned width, unsigned part,
+		       uint8_t *block)
 {
-	struct half half = {elements, ckpt_checksum(block, BLOCK_ELEMENTS * (size_t)2, 0), array};
-	int rc = is_telling(block) ? ckpt_grow((void **)&to->at, &to->cap, to->count + 1, sizeof(half)) : 1;
+	uint64_t first = (a->bytes / width - BLOCK_ELEMENTS) * part / 4;
 
-	if (!rc)
-		to->at[to->count++] = half;
-	return MIN(rc, 0);
+	if (ckpt_source_read(s, a->offset + first * width, block, BLOCK_ELEMENTS * (size_t)width))
+		return false;
+	for (size_t i = 0; i < BLOCK_ELEMENTS && width == 4; i++)
+		ckpt_put16(block + 2 * i, rounded(ckpt_get32(block + 4 * i)));
+	return true;
 }
 
-// The elements in the middle of an array, `width` bytes each.
-static bool read_block(const struct ckpt_source *s, const struct ckpt_array *a, unsigned width, uint8_t *block)
+// What cannot be read, or says nothing, is half of no pair.
+static int add_half(struct halves *to, const struct ckpt_source *s, const struct ckpt_array *a, unsigned width,
+		    size_t array)
 {
-	uint64_t first = (a->bytes / width - BLOCK_ELEMENTS) / 2;
+	struct half half = {.elements = a->bytes / width, .array = array};
+	uint8_t block[BLOCK_ELEMENTS * 4];
+	int rc;
 
-	return !ckpt_source_read(s, a->offset + first * width, block, BLOCK_ELEMENTS * (size_t)width);
+	if (!read_block(s, a, width, 2, block) || !is_telling(block))
+		return 0;
+	half.hash = ckpt_checksum(block, BLOCK_ELEMENTS * (size_t)2, 0);
+	for (unsigned part = 1; part < 4; part += 2) {
+		if (!read_block(s, a, width, part, block))
+			return 0;
+		half.others = ckpt_checksum(block, BLOCK_ELEMENTS * (size_t)2, half.others);
+	}
+	rc = ckpt_grow((void **)&to->at, &to->cap, to->count + 1, sizeof(half));
+	if (!rc)
+		to->at[to->count++] = half;
+	return rc;
 }
 
 // Where the format says nothing, or what NumPy has instead of bf16, it may be.
@@ -83,16 +101,9 @@ static bool may_be_master(const struct ckpt_array *a)
 
 static int take_halves(struct ckpt_plan *p, const struct ckpt_source *s, const struct ckpt_array *a)
 {
-	uint8_t block[BLOCK_ELEMENTS * 4];
-	int rc = 0;
+	int rc = may_be_weights(a) ? add_half(&p->weights, s, a, 2, p->array_count - 1) : 0;
 
-	if (may_be_weights(a) && read_block(s, a, 2, block))
-		rc = add_half(&p->weights, a->bytes / 2, block, p->array_count - 1);
-	if (rc || !may_be_master(a) || !read_block(s, a, 4, block))
-		return rc;
-	for (size_t i = 0; i < BLOCK_ELEMENTS; i++)
-		ckpt_put16(block + 2 * i, rounded(ckpt_get32(block + 4 * i)));
-	return add_half(&p->masters, a->bytes / 4, block, p->array_count - 1);
+	return rc || !may_be_master(a) ? rc : add_half(&p->masters, s, a, 4, p->array_count - 1);
 }
 
 // --- Files --------------------------------------------------------------------------------------------------------------
@@ -204,7 +215,8 @@ static int by_content_and_place(const void *a, const void *b)
 	return order ? order : (x->array > y->array) - (x->array < y->array);
 }
 
-// The first of those that look as these weights do; NULL: none does.
+// Of those that look as these weights do the first that does so at other places, too, or just the first: weights may differ from
+// their master here and there. NULL: there is none.
 static const struct half *master_of(const struct ckpt_plan *p, const struct half *weights)
 {
 	const struct half *all = p->masters.at,
@@ -213,6 +225,9 @@ static const struct half *master_of(const struct ckpt_plan *p, const struct half
 
 	while (found > all && !by_content(found - 1, weights))
 		found--;
+	for (const struct half *h = found; h && h < all + p->masters.count && !by_content(h, weights); h++)
+		if (h->others == weights->others)
+			return h;
 	return found;
 }
 

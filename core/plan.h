@@ -6,8 +6,8 @@
 // sees whether it was one.
 //
 // Calling sequence: ckpt_plan_new(), ckpt_plan_chunk(), ckpt_plan_free(). Memory: some 24 bytes for each chunk, and 64 for each
-// large array. Threads: any; a plan is never changed. Blocks on the disk, _new alone: it reads what array.h reads, and a block of
-// each array that may be either.
+// large array. Threads: any; a plan is never changed. Blocks on the disk, _new alone: it reads what array.h reads, and three
+// blocks of each array that may be either.
 #pragma once
 
 #include "core/step.h"

@@ -169,6 +169,22 @@ START_TEST(of_two_that_look_alike_it_is_the_first)
 }
 END_TEST
 
+// A copy that lags behind, as an average does of layers that are trained later.
+START_TEST(of_two_that_are_alike_in_the_middle_it_is_the_right_one)
+{
+	struct ckpt_weights w = ckpt_weights_make(FEW, 1), other = ckpt_weights_make(FEW, 2);
+	const size_t at = ckpt_weights_at(CKPT_WEIGHTS_NPY);
+
+	put_both(&w, CKPT_WEIGHTS_NPY, CKPT_WEIGHTS_NPY);
+	memcpy(w.fp32, other.fp32, 4 * FEW / 3);
+	ckpt_weights_put(step, "m", CKPT_WEIGHTS_NPY, w.fp32, FEW, 4);
+	make_plan();
+	check_master(planned("a", at), "z", at, 1);
+	ckpt_weights_done(&w);
+	ckpt_weights_done(&other);
+}
+END_TEST
+
 enum { OTHER_VALUES, OTHER_SIZE, ALIKE, SMALL, NO_MASTER, HALF_BITS, NOTHING_WAYS };
 
 START_TEST(what_is_no_master_is_not_taken_for_one)
@@ -266,6 +282,7 @@ int main(void)
 	tcase_add_test(tcase, each_chunk_has_its_part_of_the_master);
 	tcase_add_test(tcase, weights_of_one_size_have_the_master_that_is_theirs);
 	tcase_add_test(tcase, of_two_that_look_alike_it_is_the_first);
+	tcase_add_test(tcase, of_two_that_are_alike_in_the_middle_it_is_the_right_one);
 	tcase_add_loop_test(tcase, what_is_no_master_is_not_taken_for_one, 0, NOTHING_WAYS);
 	tcase_add_test(tcase, files_that_cannot_be_read_are_passed_over);
 	tcase_add_test(tcase, the_width_is_what_the_file_says);
