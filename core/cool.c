@@ -6,6 +6,7 @@
 #include "core/edit.h"
 #include "core/errlog.h"
 #include "core/pack.h"
+#include "core/packing.h"
 #include "core/seal.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -23,129 +24,20 @@
 //  4. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was.
 
 #define BAD_FILES_MAX 8 // that are told one by one; with more it is not the files
-#define IN_THE_MAKING UINT32_MAX
-
-struct place {
-	struct ckpt_chunk chunk; // pack: row + 1 in packs, or IN_THE_MAKING
-	bool used;
-};
 
 struct cooling {
 	struct ckpt_step *step;
 	const struct ckpt_tier_how *how;
 	struct ckpt_tier_done *done;
 	struct ckpt_manifest *m;
-	struct ckpt_codec *codec;
-	struct ckpt_pack_writer *writer;
+	struct ckpt_packing packing;
 	uint8_t *plain, *stored, *back; // of buf_bytes each
 	uint32_t buf_bytes;
-	// By id, open addressing; a power of two of them, at most half full.
-	struct place *places;
-	size_t place_count, place_cap;
-	uint8_t (*making)[CKPT_SHA256_LEN]; // ids of the chunks in the pack in the making
-	size_t making_count, making_cap;
-	struct ckpt_pack *packs;
-	size_t pack_count, pack_cap;
 	unsigned bad_count;
 	bool any; // file that is put into packs by the version that is being made
 };
 
-// --- The table ----------------------------------------------------------------------------------------------------------
-
-static struct place *place_at(const struct cooling *c, const uint8_t *id)
-{
-	size_t at;
-
-	memcpy(&at, id, sizeof(at));
-	for (at &= c->place_cap - 1; c->places[at].used; at = (at + 1) & (c->place_cap - 1))
-		if (!memcmp(c->places[at].chunk.id, id, CKPT_SHA256_LEN))
-			break;
-	return &c->places[at];
-}
-
-static const struct ckpt_chunk *find(const struct cooling *c, const uint8_t *id)
-{
-	const struct place *p = c->place_cap ? place_at(c, id) : NULL;
-
-	return p && p->used ? &p->chunk : NULL;
-}
-
-static int grow_places(struct cooling *c)
-{
-	struct cooling grown = {.place_cap = MAX(c->place_cap * 2, (size_t)256)};
-
-	grown.places = ckpt_calloc(grown.place_cap, sizeof(*grown.places));
-	if (!grown.places)
-		return -ENOMEM;
-	for (size_t i = 0; i < c->place_cap; i++)
-		if (c->places[i].used)
-			*place_at(&grown, c->places[i].chunk.id) = c->places[i];
-	free(c->places);
-	c->places = grown.places;
-	c->place_cap = grown.place_cap;
-	return 0;
-}
-
-static int add_place(struct cooling *c, const struct ckpt_chunk *chunk)
-{
-	int rc = c->place_count * 2 < c->place_cap ? 0 : grow_places(c);
-
-	if (rc)
-		return rc;
-	*place_at(c, chunk->id) = (struct place){.chunk = *chunk, .used = true};
-	c->place_count++;
-	return 0;
-}
-
-// --- Packs --------------------------------------------------------------------------------------------------------------
-
-// Its row + 1; 0: it has none. Most often it is one of the last.
-static uint32_t row_of(const struct cooling *c, const struct ckpt_pack *pack)
-{
-	size_t i = c->pack_count;
-
-	while (i && memcmp(c->packs[i - 1].id, pack->id, sizeof(pack->id)))
-		i--;
-	return (uint32_t)i;
-}
-
-static int add_pack(struct cooling *c, const struct ckpt_pack *pack)
-{
-	int rc = ckpt_grow((void **)&c->packs, &c->pack_cap, c->pack_count + 1, sizeof(*c->packs));
-
-	if (!rc)
-		c->packs[c->pack_count++] = *pack;
-	return rc;
-}
-
-// Without memory for its chunks others do not learn of them.
-static void tell_others(const struct cooling *c, const struct ckpt_pack *pack)
-{
-	CLEANUP_FREE struct ckpt_chunk *chunks = ckpt_calloc(c->making_count, sizeof(*chunks));
-
-	for (size_t i = 0; i < c->making_count && chunks; i++)
-		chunks[i] = place_at(c, c->making[i])->chunk;
-	ckpt_dedupe_add(c->step->store, pack, chunks, c->making_count);
-}
-
-static int put_pack(struct cooling *c)
-{
-	struct ckpt_pack pack;
-	int rc;
-
-	if (!ckpt_pack_writer_bytes(c->writer))
-		return 0;
-	rc = ckpt_pack_writer_put(c->writer, c->step->store->backend, &pack);
-	if (!rc)
-		rc = add_pack(c, &pack);
-	if (rc)
-		return rc;
-	c->done->stored_bytes += pack.bytes;
-	tell_others(c, &pack);
-	for (; c->making_count; c->making_count--)
-		place_at(c, c->making[c->making_count - 1])->chunk.pack = (uint32_t)c->pack_count;
-	return 0;
-}
+// --- Chunks ----------------------------------------------------------------------------------------------------------
 
 static int need_room(struct cooling *c, uint32_t bytes)
 {
@@ -167,41 +59,23 @@ static int need_room(struct cooling *c, uint32_t bytes)
 // Encoded, decoded again and compared, and into the pack in the making.
 static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk)
 {
-	int rc = ckpt_codec_encode(c->codec, c->plain, chunk->bytes, 0, c->stored, &chunk->how);
+	struct ckpt_codec *codec = c->packing.codec;
+	int rc = ckpt_codec_encode(codec, c->plain, chunk->bytes, 0, c->stored, &chunk->how);
 
 	if (!rc)
-		rc = ckpt_codec_decode(c->codec, &chunk->how, c->stored, c->back, chunk->bytes);
+		rc = ckpt_codec_decode(codec, &chunk->how, c->stored, c->back, chunk->bytes);
 	if (!rc && memcmp(c->plain, c->back, chunk->bytes))
 		rc = -EBADMSG;
 	if (rc)
 		return rc == -EBADMSG ? -EIO : rc;
-	rc = ckpt_pack_writer_add(c->writer, chunk, c->stored);
-	if (rc == -EFBIG) {
-		rc = put_pack(c);
-		if (!rc)
-			rc = ckpt_pack_writer_add(c->writer, chunk, c->stored);
-	}
-	chunk->pack = IN_THE_MAKING;
-	if (!rc)
-		rc = ckpt_grow((void **)&c->making, &c->making_cap, c->making_count + 1, sizeof(*c->making));
-	if (!rc)
-		rc = add_place(c, chunk);
-	if (!rc)
-		memcpy(c->making[c->making_count++], chunk->id, CKPT_SHA256_LEN);
-	if (!rc && ckpt_pack_writer_bytes(c->writer) >= c->how->pack_bytes)
-		rc = put_pack(c);
-	return rc;
+	return ckpt_packing_add(&c->packing, chunk, c->stored);
 }
 
 // What was read back from a pack is there. 1, -errno.
 static int use_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack)
 {
-	struct ckpt_chunk used = *chunk;
-	int rc = row_of(c, pack) ? 0 : add_pack(c, pack);
+	int rc = ckpt_packing_use(&c->packing, chunk, pack);
 
-	used.pack = row_of(c, pack);
-	if (!rc)
-		rc = add_place(c, &used);
 	return rc ? rc : 1;
 }
 
@@ -212,7 +86,7 @@ static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 	int rc;
 
 	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
-	rc = ckpt_pack_read(c->step->store->backend, &pack, chunk, c->codec, c->back);
+	rc = ckpt_pack_read(c->step->store->backend, &pack, chunk, c->packing.codec, c->back);
 	if (rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
 		return 0; // the raw file has its bytes
 	return rc ? rc : use_packed(c, chunk, &pack);
@@ -225,9 +99,9 @@ static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 	struct ckpt_chunk found;
 	struct ckpt_pack pack;
 
-	if (!ckpt_dedupe_find(s, chunk, c->codec, c->back, &found, &pack))
+	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, c->back, &found, &pack))
 		return 0;
-	if (!row_of(c, &pack) && !ckpt_dedupe_is_durable(s, &pack))
+	if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))
 		return 0;
 	c->done->deduplicated_bytes += chunk->bytes;
 	return use_packed(c, &found, &pack);
@@ -243,7 +117,7 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 	int rc;
 
 	ckpt_manifest_chunk(c->m, row, &chunk);
-	if (find(c, chunk.id)) {
+	if (ckpt_packing_find(&c->packing, chunk.id)) {
 		c->done->deduplicated_bytes += chunk.bytes;
 		return 0;
 	}
@@ -312,7 +186,7 @@ static int cool_files(struct cooling *c)
 		if (e.content == CKPT_CONTENT_RAW && e.bytes && ckpt_manifest_first_link(c->m, i) == i)
 			rc = ckpt_manifest_seal(c->m, i, &seal) ? cool_file(c, i, &seal) : -ENODATA;
 	}
-	return rc ? rc : put_pack(c);
+	return rc ? rc : ckpt_packing_put(&c->packing);
 }
 
 // --- The version --------------------------------------------------------------------------------------------------------
@@ -327,7 +201,7 @@ static bool is_all_placed(const struct cooling *c, const struct ckpt_manifest *m
 		struct ckpt_chunk chunk;
 
 		ckpt_manifest_chunk(m, seal.first + i, &chunk);
-		if (!find(c, chunk.id))
+		if (!ckpt_packing_find(&c->packing, chunk.id))
 			return false;
 	}
 	return true;
@@ -348,12 +222,8 @@ static void place(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e
 static void locate(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack)
 {
 	const struct cooling *c = arg;
-	const struct ckpt_chunk *found = find(c, chunk->id);
 
-	if (!found)
-		return;
-	*chunk = *found;
-	*pack = c->packs[found->pack - 1];
+	(void)ckpt_packing_locate(&c->packing, chunk, pack);
 }
 
 static void drop_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index)
@@ -433,15 +303,12 @@ static bool is_quiet(int rc)
 
 static void cooling_done(struct cooling *c)
 {
-	ckpt_pack_writer_free(c->writer);
-	ckpt_codec_free(c->codec);
+	c->done->stored_bytes = c->packing.put_bytes;
+	ckpt_packing_done(&c->packing);
 	ckpt_manifest_unref(c->m);
 	free(c->plain);
 	free(c->stored);
 	free(c->back);
-	free(c->places);
-	free(c->making);
-	free(c->packs);
 }
 
 int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
@@ -453,9 +320,7 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	*ret_done = (struct ckpt_tier_done){0};
 	ckpt_dedupe_look(step->store);
 	if (!rc)
-		rc = ckpt_codec_new(&c.codec);
-	if (!rc)
-		rc = ckpt_pack_writer_new(&c.writer);
+		rc = ckpt_packing_init(&c.packing, step->store, how->pack_bytes);
 	if (!rc)
 		rc = cool_files(&c);
 	if (!rc)

@@ -281,7 +281,7 @@ TABLE = [
     Pattern("dedupe-with-what-may-not-be-durable", "core/dedupe.c",
             "return rc == -EEXIST;", "return rc == -EEXIST || rc == -EIO;", (DEDUPE, CRASH_GC)),
     Pattern("dedupe-without-asking-for-durability", "core/cool.c",
-            "if (!row_of(c, &pack) && !ckpt_dedupe_is_durable(s, &pack))",
+            "if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))",
             "if (!s)", (CRASH_GC,)),
     Pattern("gone-packs-in-the-index", "core/gc.c",
             "\tckpt_dedupe_forget(g->store, packs, count);\n",
