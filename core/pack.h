@@ -31,6 +31,11 @@ bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN]); // fals
 // ones are ever left there with 0 as the answer. -EBADMSG damaged; -ENOENT the pack is not there.
 int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 		   struct ckpt_codec *codec, void *plain);
+// The bytes of a chunk as they are stored, unchecked, into stored, which has room for chunk->how.bytes.
+int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+			  void *stored);
+// What its chunks take of it, as its tail says.
+int ckpt_pack_chunk_bytes(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t *ret_bytes);
 // All chunks of a pack in the order in which they stand there, malloc'ed, each with pack 0. bytes: its length, as the store or a
 // manifest says.
 int ckpt_pack_table(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
