@@ -10,6 +10,11 @@ struct ckpt_packing_place {
 	bool used;
 };
 
+struct ckpt_packing_pack {
+	struct ckpt_pack pack;
+	bool put; // by us; else it was there
+};
+
 int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pack_bytes)
 {
 	int rc;
@@ -82,7 +87,7 @@ static uint32_t row_of(const struct ckpt_packing *p, const struct ckpt_pack *pac
 {
 	size_t i = p->pack_count;
 
-	while (i && memcmp(p->packs[i - 1].id, pack->id, sizeof(pack->id)))
+	while (i && memcmp(p->packs[i - 1].pack.id, pack->id, sizeof(pack->id)))
 		i--;
 	return (uint32_t)i;
 }
@@ -92,19 +97,19 @@ bool ckpt_packing_has(const struct ckpt_packing *p, const struct ckpt_pack *pack
 	return row_of(p, pack) > 0;
 }
 
-static int add_pack(struct ckpt_packing *p, const struct ckpt_pack *pack)
+static int add_pack(struct ckpt_packing *p, const struct ckpt_pack *pack, bool put)
 {
 	int rc = ckpt_grow((void **)&p->packs, &p->pack_cap, p->pack_count + 1, sizeof(*p->packs));
 
 	if (!rc)
-		p->packs[p->pack_count++] = *pack;
+		p->packs[p->pack_count++] = (struct ckpt_packing_pack){.pack = *pack, .put = put};
 	return rc;
 }
 
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack)
 {
 	struct ckpt_chunk used = *chunk;
-	int rc = row_of(p, pack) ? 0 : add_pack(p, pack);
+	int rc = row_of(p, pack) ? 0 : add_pack(p, pack, false);
 
 	used.pack = row_of(p, pack);
 	return rc ? rc : add_place(p, &used);
@@ -129,7 +134,7 @@ int ckpt_packing_put(struct ckpt_packing *p)
 		return 0;
 	rc = ckpt_pack_writer_put(p->writer, p->store->backend, &pack);
 	if (!rc)
-		rc = add_pack(p, &pack);
+		rc = add_pack(p, &pack, true);
 	if (rc)
 		return rc;
 	p->put_bytes += pack.bytes;
@@ -137,6 +142,31 @@ int ckpt_packing_put(struct ckpt_packing *p)
 	for (; p->making_count; p->making_count--)
 		place_at(p, p->making[p->making_count - 1])->chunk.pack = (uint32_t)p->pack_count;
 	return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return memcmp(((const struct ckpt_pack *)a)->id, ((const struct ckpt_pack *)b)->id, CKPT_SHA256_LEN);
+}
+
+void ckpt_packing_drop(struct ckpt_packing *p)
+{
+	CLEANUP_FREE struct ckpt_pack *packs = ckpt_calloc(p->pack_count + 1, sizeof(*packs));
+	size_t count = 0;
+
+	for (size_t i = 0; i < p->pack_count && packs; i++)
+		if (p->packs[i].put)
+			packs[count++] = p->packs[i].pack;
+	if (!count)
+		return;
+	qsort(packs, count, sizeof(*packs), by_id);
+	ckpt_dedupe_forget(p->store, packs, count);
+	for (size_t i = 0; i < count; i++) {
+		char key[CKPT_PACK_KEY_MAX];
+
+		ckpt_pack_key(packs[i].id, key);
+		(void)ckpt_backend_remove(p->store->backend, key, NULL);
+	}
 }
 
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored)
@@ -168,6 +198,6 @@ bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk,
 	if (!found)
 		return false;
 	*chunk = *found;
-	*pack = p->packs[found->pack - 1];
+	*pack = p->packs[found->pack - 1].pack;
 	return true;
 }

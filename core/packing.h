@@ -32,7 +32,7 @@ struct ckpt_packing {
 	size_t place_count, place_cap;
 	uint8_t (*making)[CKPT_SHA256_LEN]; // ids of the chunks in the pack in the making
 	size_t making_count, making_cap;
-	struct ckpt_pack *packs;
+	struct ckpt_packing_pack *packs;
 	size_t pack_count, pack_cap;
 };
 
@@ -47,5 +47,7 @@ bool ckpt_packing_has(const struct ckpt_packing *p, const struct ckpt_pack *pack
 // It is there already.
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
 int ckpt_packing_put(struct ckpt_packing *p);
+// Removes the packs that were put, which no version may name. What cannot be removed is garbage.
+void ckpt_packing_drop(struct ckpt_packing *p);
 // As ckpt_edit's locate: where a chunk that has a place is. False: it has none, and both are as they were.
 bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk, struct ckpt_pack *pack);

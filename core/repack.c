@@ -175,6 +175,26 @@ static int rest(struct repacking *r)
 	return -EINTR;
 }
 
+// Somebody has put it elsewhere, as a round that did not come to its end. 1: and it is there.
+static int share_chunk(struct repacking *r, const struct ckpt_chunk *chunk)
+{
+	struct ckpt_chunk found;
+	struct ckpt_pack pack;
+	int rc;
+
+	if (ckpt_dedupe_where(r->store, chunk, &pack) || sparse_of(r, &pack))
+		return 0;
+	rc = need_room(r, chunk->bytes);
+	if (rc)
+		return rc;
+	if (!ckpt_dedupe_find(r->store, chunk, r->packing.codec, r->plain, &found, &pack) || sparse_of(r, &pack))
+		return 0;
+	if (!ckpt_packing_has(&r->packing, &pack) && !ckpt_dedupe_is_durable(r->store, &pack))
+		return 0;
+	rc = ckpt_packing_use(&r->packing, &found, &pack);
+	return rc ? rc : 1;
+}
+
 // 1: it is damaged, and stays.
 static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, uint32_t row)
 {
@@ -190,6 +210,9 @@ static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, uint32
 	sparse = sparse_of(r, &pack);
 	if (!sparse)
 		return 0;
+	rc = share_chunk(r, &chunk);
+	if (rc)
+		return MIN(rc, 0);
 	rc = read_stored(r, &pack, &chunk);
 	if (is_damage(rc)) {
 		sparse->fate = CKPT_SPARSE_DAMAGED;
@@ -325,28 +348,6 @@ static int each_step(struct repacking *r, struct ckpt_step *const *steps, size_t
 	return rc;
 }
 
-static int compare_packs(const void *a, const void *b)
-{
-	return memcmp(((const struct ckpt_pack *)a)->id, ((const struct ckpt_pack *)b)->id, CKPT_SHA256_LEN);
-}
-
-// No version may name them. What cannot be removed is garbage, as it would be after a crash.
-static void drop_packs(struct repacking *r)
-{
-	struct ckpt_packing *p = &r->packing;
-
-	if (!p->pack_count)
-		return;
-	qsort(p->packs, p->pack_count, sizeof(*p->packs), compare_packs);
-	ckpt_dedupe_forget(r->store, p->packs, p->pack_count);
-	for (size_t i = 0; i < p->pack_count; i++) {
-		char key[CKPT_PACK_KEY_MAX];
-
-		ckpt_pack_key(p->packs[i].id, key);
-		(void)ckpt_backend_remove(r->store->backend, key, NULL);
-	}
-}
-
 int ckpt_repack(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count, struct ckpt_step *const *steps,
 		size_t step_count, const struct ckpt_repack_how *how, uint64_t *ret_bytes)
 {
@@ -362,7 +363,7 @@ int ckpt_repack(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count, s
 	if (!rc)
 		rc = each_step(&r, steps, step_count, put_step);
 	if (rc && !r.named)
-		drop_packs(&r);
+		ckpt_packing_drop(&r.packing);
 	*ret_bytes = r.moved_bytes;
 	ckpt_packing_done(&r.packing);
 	free(r.stored);
