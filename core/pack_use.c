@@ -179,6 +179,8 @@ int ckpt_pack_use_garbage(struct ckpt_store *s, uint64_t *ret_bytes)
 	uint64_t sum = 0;
 	int rc = ckpt_backend_list(s->backend, "packs/", NULL, add_stored, &u);
 
+	if (!rc && s->unreadable_count)
+		rc = -EBADMSG; // who knows what that step needs
 	if (!rc && u.count)
 		rc = add_steps(&u, s);
 	for (size_t i = 0; i < u.count && !rc; i++) {

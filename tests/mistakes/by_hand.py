@@ -31,6 +31,7 @@ GC = "test_gc"
 CRASH_GC = "crash_test_gc"
 GC_FAULTS = "test_gc_faults"
 DEDUPE = "test_dedupe"
+REPACK = "test_repack"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
 
@@ -286,6 +287,21 @@ TABLE = [
     Pattern("gone-packs-in-the-index", "core/gc.c",
             "\tckpt_dedupe_forget(g->store, packs, count);\n",
             "\t(void)count;\n", (DEDUPE,)),
+    Pattern("repack-without-comparing", "core/repack.c",
+            "return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;",
+            "return rc;", (REPACK,)),
+    Pattern("repack-into-what-may-not-be-durable", "core/repack.c",
+            "if (!ckpt_packing_has(&r->packing, &pack) && !ckpt_dedupe_is_durable(r->store, &pack))",
+            "if (!r->store)", (CRASH_GC,)),
+    Pattern("repacked-packs-removed-that-a-version-names", "core/repack.c",
+            "if (rc && !r.named)", "if (rc)", (GC_FAULTS,)),
+    Pattern("repack-of-what-is-in-the-trash", "core/gc.c",
+            "return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_reopen_any(step)",
+            "return !ckpt_reopen_any(step)", (REPACK,)),
+    Pattern("shared-chunks-summed-twice", "core/pack_use.c",
+            "\tif (*slot)\n\t\treturn 0;\n", "", (REPACK,)),
+    Pattern("emptied-packs-trip-the-brake", "core/gc.c",
+            "if (!p->goes || !p->emptied)", "if (p)", (REPACK,)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",
             "rc = ckpt_sys.fsync(step->dirfd);",
             "rc = 0;", (CONVERT,)),

@@ -224,6 +224,23 @@ START_TEST(a_pack_without_its_tail_leaves_garbage_unknown)
 }
 END_TEST
 
+START_TEST(a_record_that_cannot_be_read_leaves_garbage_unknown)
+{
+	char path[CKPT_STEP_KEY_MAX + 32];
+	uint64_t bytes;
+	int fd;
+
+	snprintf(path, sizeof(path), "steps/%s/%u", c->key, c->summary.version);
+	fd = openat(s->dirfd, path, O_WRONLY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pwrite(fd, "damage", 6, 100), 6);
+	close(fd);
+	forget_steps();
+	ckpt_fixture_reopen();
+	ck_error(ckpt_pack_use_garbage(s, &bytes), EBADMSG);
+}
+END_TEST
+
 // --- What is repacked ---------------------------------------------------------------------------------------------------
 
 START_TEST(a_half_dead_pack_is_repacked_and_goes)
@@ -737,6 +754,7 @@ int main(void)
 	tcase_add_test(use, what_is_used_is_counted_once);
 	tcase_add_test(use, garbage_is_what_no_step_needs);
 	tcase_add_test(use, a_pack_without_its_tail_leaves_garbage_unknown);
+	tcase_add_test(use, a_record_that_cannot_be_read_leaves_garbage_unknown);
 	suite_add_tcase(suite, use);
 	tcase_add_checked_fixture(moved, setup, teardown);
 	tcase_add_test(moved, a_half_dead_pack_is_repacked_and_goes);
