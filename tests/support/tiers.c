@@ -4,6 +4,7 @@
 
 #include "core/delete.h"
 #include "core/gc.h"
+#include "core/repack.h"
 #include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -166,6 +167,14 @@ int ckpt_tiers_do(struct ckpt_store *s, enum ckpt_tiers_act act)
 	}
 }
 
+static void check_repacked(struct ckpt_store *s)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", steps[F].name);
+
+	ck_assert_str_eq(step->summary.event, CKPT_EVENT_REPACK);
+	ckpt_step_unref(step);
+}
+
 void ckpt_tiers_run(const char *dir, struct ckpt_tiers_log *log, uint64_t (*clock)(void *arg), void *arg)
 {
 	struct ckpt_store *s = ckpt_save_open(dir);
@@ -176,6 +185,7 @@ void ckpt_tiers_run(const char *dir, struct ckpt_tiers_log *log, uint64_t (*cloc
 		log->done[act] = clock(arg) + 1;
 	}
 	ckpt_save_settle_all(s);
+	check_repacked(s);
 	ckpt_store_close(s);
 }
 
