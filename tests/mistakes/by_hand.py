@@ -292,7 +292,7 @@ TABLE = [
             "return rc;", (REPACK,)),
     Pattern("repack-into-what-may-not-be-durable", "core/repack.c",
             "if (!ckpt_packing_has(&r->packing, &pack) && !ckpt_dedupe_is_durable(r->store, &pack))",
-            "if (!r->store)", (CRASH_GC,)),
+            "if (!r->store)", (REPACK,)),
     Pattern("repacked-packs-removed-that-a-version-names", "core/repack.c",
             "if (rc && !r.named)", "if (rc)", (GC_FAULTS,)),
     Pattern("repack-of-what-is-in-the-trash", "core/gc.c",

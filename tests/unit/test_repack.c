@@ -698,6 +698,54 @@ START_TEST(who_is_told_to_stop_leaves_nothing_half_done)
 }
 END_TEST
 
+static int (*real_fsync)(int fd);
+static int refusals;
+
+static int refuse_once(int fd)
+{
+	return refusals-- > 0 ? -EIO : real_fsync(fd);
+}
+
+// A step has its version, and another one not yet, when it is told to stop.
+static void stop_between_versions(void)
+{
+	int left, most = 0;
+	const struct ckpt_gc_how how = {.force = true, .go_on = no_more, .arg = &left};
+
+	for (; strcmp(b->summary.event, CKPT_EVENT_REPACK) && strcmp(c->summary.event, CKPT_EVENT_REPACK); most++) {
+		left = most;
+		ck_error(ckpt_gc(s, &how, &done), EINTR);
+	}
+	ck_assert_int_ne(strcmp(b->summary.event, c->summary.event), 0);
+}
+
+// What the round before has put for the one is used for the other, if it is known to be durable.
+START_TEST(what_may_not_be_durable_is_not_shared)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_step *first, *second;
+	const char *first_path, *second_path;
+	struct ckpt_pack now;
+
+	expire(a);
+	stop_between_versions();
+	first = strcmp(b->summary.event, CKPT_EVENT_REPACK) ? c : b;
+	second = first == b ? c : b;
+	first_path = first == b ? "0" : "1";
+	second_path = first == b ? "1" : "0";
+	now = place_of(first, first_path, &chunk);
+	if (_i) {
+		real_fsync = ckpt_sys.fsync;
+		ckpt_sys.fsync = refuse_once;
+		refusals = 1;
+	}
+	gc_all();
+	ck_assert(is_in(&now, second, second_path) == !_i);
+	check_files();
+	ck_assert_uint_eq(garbage(), 0);
+}
+END_TEST
+
 static int64_t slept_ns;
 
 static void count_sleep(int64_t ns)
@@ -783,6 +831,7 @@ int main(void)
 	tcase_add_test(limits, without_room_nothing_is_moved);
 	tcase_add_test(limits, more_than_is_moved_at_once_comes_later);
 	tcase_add_test(limits, who_is_told_to_stop_leaves_nothing_half_done);
+	tcase_add_loop_test(limits, what_may_not_be_durable_is_not_shared, 0, 2);
 	tcase_add_test(limits, behind_it_stops_soon_and_rests);
 	tcase_add_test(limits, behind_damage_is_told_once);
 	suite_add_tcase(suite, limits);
