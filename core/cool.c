@@ -7,6 +7,7 @@
 #include "core/edit.h"
 #include "core/errlog.h"
 #include "core/pack.h"
+#include "core/packing.h"
 #include "core/plan.h"
 #include "core/seal.h"
 #include "core/store.h"
@@ -27,27 +28,15 @@
 //  5. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was.
 
 #define BAD_FILES_MAX 8 // that are told one by one; with more it is not the files
-#define IN_THE_MAKING UINT32_MAX
-
-struct place {
-	struct ckpt_chunk chunk; // pack: row + 1 in packs, or IN_THE_MAKING; base: row + 1 in bases
-	bool used;
-};
 
 struct cooling {
 	struct ckpt_step *step;
 	const struct ckpt_tier_how *how;
 	struct ckpt_tier_done *done;
 	struct ckpt_manifest *m;
-	struct ckpt_codec *codec;
-	struct ckpt_pack_writer *writer;
+	struct ckpt_packing packing; // of its chunks base is the row + 1 in bases
 	uint8_t *plain, *stored, *back; // of buf_bytes each
 	uint32_t buf_bytes;
-	// By id, open addressing; a power of two of them, at most half full.
-	struct place *places;
-	size_t place_count, place_cap;
-	uint8_t (*making)[CKPT_SHA256_LEN]; // ids of the chunks in the pack in the making
-	size_t making_count, making_cap;
 	uint8_t (*bases)[CKPT_SHA256_LEN]; // ids of what chunks in the table are decoded beside
 	size_t base_count, base_cap;
 	struct ckpt_plan *plan;
@@ -56,108 +45,9 @@ struct cooling {
 	uint32_t master_index;
 	bool beside; // those with a master are in hand now, else all others
 	bool *bad;   // by index of the entry: it was told that the file is
-	struct ckpt_pack *packs;
-	size_t pack_count, pack_cap;
 	unsigned bad_count;
 	bool any; // file that is put into packs by the version that is being made
 };
-
-// --- The table ----------------------------------------------------------------------------------------------------------
-
-static struct place *place_at(const struct cooling *c, const uint8_t *id)
-{
-	size_t at;
-
-	memcpy(&at, id, sizeof(at));
-	for (at &= c->place_cap - 1; c->places[at].used; at = (at + 1) & (c->place_cap - 1))
-		if (!memcmp(c->places[at].chunk.id, id, CKPT_SHA256_LEN))
-			break;
-	return &c->places[at];
-}
-
-static const struct ckpt_chunk *find(const struct cooling *c, const uint8_t *id)
-{
-	const struct place *p = c->place_cap ? place_at(c, id) : NULL;
-
-	return p && p->used ? &p->chunk : NULL;
-}
-
-static int grow_places(struct cooling *c)
-{
-	struct cooling grown = {.place_cap = MAX(c->place_cap * 2, (size_t)256)};
-
-	grown.places = ckpt_calloc(grown.place_cap, sizeof(*grown.places));
-	if (!grown.places)
-		return -ENOMEM;
-	for (size_t i = 0; i < c->place_cap; i++)
-		if (c->places[i].used)
-			*place_at(&grown, c->places[i].chunk.id) = c->places[i];
-	free(c->places);
-	c->places = grown.places;
-	c->place_cap = grown.place_cap;
-	return 0;
-}
-
-static int add_place(struct cooling *c, const struct ckpt_chunk *chunk)
-{
-	int rc = c->place_count * 2 < c->place_cap ? 0 : grow_places(c);
-
-	if (rc)
-		return rc;
-	*place_at(c, chunk->id) = (struct place){.chunk = *chunk, .used = true};
-	c->place_count++;
-	return 0;
-}
-
-// --- Packs --------------------------------------------------------------------------------------------------------------
-
-// Its row + 1; 0: it has none. Most often it is one of the last.
-static uint32_t row_of(const struct cooling *c, const struct ckpt_pack *pack)
-{
-	size_t i = c->pack_count;
-
-	while (i && memcmp(c->packs[i - 1].id, pack->id, sizeof(pack->id)))
-		i--;
-	return (uint32_t)i;
-}
-
-static int add_pack(struct cooling *c, const struct ckpt_pack *pack)
-{
-	int rc = ckpt_grow((void **)&c->packs, &c->pack_cap, c->pack_count + 1, sizeof(*c->packs));
-
-	if (!rc)
-		c->packs[c->pack_count++] = *pack;
-	return rc;
-}
-
-// Without memory for its chunks others do not learn of them.
-static void tell_others(const struct cooling *c, const struct ckpt_pack *pack)
-{
-	CLEANUP_FREE struct ckpt_chunk *chunks = ckpt_calloc(c->making_count, sizeof(*chunks));
-
-	for (size_t i = 0; i < c->making_count && chunks; i++)
-		chunks[i] = place_at(c, c->making[i])->chunk;
-	ckpt_dedupe_add(c->step->store, pack, chunks, c->making_count);
-}
-
-static int put_pack(struct cooling *c)
-{
-	struct ckpt_pack pack;
-	int rc;
-
-	if (!ckpt_pack_writer_bytes(c->writer))
-		return 0;
-	rc = ckpt_pack_writer_put(c->writer, c->step->store->backend, &pack);
-	if (!rc)
-		rc = add_pack(c, &pack);
-	if (rc)
-		return rc;
-	c->done->stored_bytes += pack.bytes;
-	tell_others(c, &pack);
-	for (; c->making_count; c->making_count--)
-		place_at(c, c->making[c->making_count - 1])->chunk.pack = (uint32_t)c->pack_count;
-	return 0;
-}
 
 // --- Masters ------------------------------------------------------------------------------------------------------------
 
@@ -167,7 +57,7 @@ static unsigned depth_of(const struct cooling *c, const struct ckpt_chunk *chunk
 	unsigned deepest = 0;
 
 	for (uint32_t i = 0; i < chunk->base_count; i++)
-		deepest = MAX(deepest, depth_of(c, find(c, c->bases[chunk->base - 1 + i])) + 1);
+		deepest = MAX(deepest, depth_of(c, ckpt_packing_find(&c->packing, c->bases[chunk->base - 1 + i])) + 1);
 	return deepest;
 }
 
@@ -231,7 +121,7 @@ static int load_master(struct cooling *c, const struct ckpt_planned *planned, co
 		struct ckpt_chunk base;
 
 		ckpt_manifest_chunk(c->m, planned->base_first + i, &base);
-		placed = find(c, base.id);
+		placed = ckpt_packing_find(&c->packing, base.id);
 		if (!placed || placed->base_count ||
 		    ckpt_sys.pread(c->master_fd, to, base.bytes, (off_t)at) != (ssize_t)base.bytes)
 			return 0;
@@ -245,7 +135,7 @@ static int load_master(struct cooling *c, const struct ckpt_planned *planned, co
 	return 0;
 }
 
-// --- Chunks -------------------------------------------------------------------------------------------------------------
+// --- Chunks ----------------------------------------------------------------------------------------------------------
 
 static int need_room(struct cooling *c, uint32_t bytes)
 {
@@ -267,11 +157,11 @@ static int need_room(struct cooling *c, uint32_t bytes)
 // Encoded, decoded again and compared: what is wrong shows before a raw file goes. master: it is beside that, or NULL.
 static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned, const void *master)
 {
-	int rc = ckpt_codec_encode_beside(c->codec, c->plain, chunk->bytes, planned->width,
+	int rc = ckpt_codec_encode_beside(c->packing.codec, c->plain, chunk->bytes, planned->width,
 					  master ? CKPT_CODEC_ROUND : CKPT_CODEC_NONE, master, c->stored, &chunk->how);
 
 	if (!rc)
-		rc = ckpt_codec_decode_beside(c->codec, &chunk->how, c->stored, master, c->back, chunk->bytes);
+		rc = ckpt_codec_decode_beside(c->packing.codec, &chunk->how, c->stored, master, c->back, chunk->bytes);
 	if (!rc && memcmp(c->plain, c->back, chunk->bytes))
 		rc = -EBADMSG;
 	return rc == -EBADMSG ? -EIO : rc ? rc : take_bases(c, chunk, planned);
@@ -283,35 +173,14 @@ static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk, const struct 
 {
 	int rc = encode(c, chunk, planned, master);
 
-	if (rc)
-		return rc;
-	rc = ckpt_pack_writer_add(c->writer, chunk, c->stored);
-	if (rc == -EFBIG) {
-		rc = put_pack(c);
-		if (!rc)
-			rc = ckpt_pack_writer_add(c->writer, chunk, c->stored);
-	}
-	chunk->pack = IN_THE_MAKING;
-	if (!rc)
-		rc = ckpt_grow((void **)&c->making, &c->making_cap, c->making_count + 1, sizeof(*c->making));
-	if (!rc)
-		rc = add_place(c, chunk);
-	if (!rc)
-		memcpy(c->making[c->making_count++], chunk->id, CKPT_SHA256_LEN);
-	if (!rc && ckpt_pack_writer_bytes(c->writer) >= c->how->pack_bytes)
-		rc = put_pack(c);
-	return rc;
+	return rc ? rc : ckpt_packing_add(&c->packing, chunk, c->stored);
 }
 
 // What was read back from a pack is there. 1, -errno.
 static int use_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack)
 {
-	struct ckpt_chunk used = *chunk;
-	int rc = row_of(c, pack) ? 0 : add_pack(c, pack);
+	int rc = ckpt_packing_use(&c->packing, chunk, pack);
 
-	used.pack = row_of(c, pack);
-	if (!rc)
-		rc = add_place(c, &used);
 	return rc ? rc : 1;
 }
 
@@ -326,12 +195,12 @@ static int use_placed(struct cooling *c, const struct ckpt_chunk *chunk)
 	used.base = 0;
 	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
 		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
-		if (!find(c, base.id))
+		if (!ckpt_packing_find(&c->packing, base.id))
 			rc = use_placed(c, &base);
 	}
 	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
 		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
-		rc = depth_of(c, find(c, base.id)) < CKPT_BASE_DEPTH_MAX ? add_base(c, base.id, &used.base) : 0;
+		rc = depth_of(c, ckpt_packing_find(&c->packing, base.id)) < CKPT_BASE_DEPTH_MAX ? add_base(c, base.id, &used.base) : 0;
 	}
 	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
 	return rc > 0 ? use_packed(c, &used, &pack) : rc;
@@ -340,7 +209,7 @@ static int use_placed(struct cooling *c, const struct ckpt_chunk *chunk)
 // It was packed before, and the file warmed since. 1: it is still there.
 static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 {
-	int rc = ckpt_chunk_read(c->step->store->backend, c->m, chunk, c->codec, c->back);
+	int rc = ckpt_chunk_read(c->step->store->backend, c->m, chunk, c->packing.codec, c->back);
 
 	if (rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
 		return 0; // the raw file has its bytes
@@ -356,9 +225,9 @@ static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!ckpt_dedupe_find(s, chunk, c->codec, master, c->back, &found, &pack))
+	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, master, c->back, &found, &pack))
 		return 0;
-	if (!row_of(c, &pack) && !ckpt_dedupe_is_durable(s, &pack))
+	if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))
 		return 0;
 	rc = take_bases(c, &found, planned);
 	if (rc)
@@ -379,7 +248,7 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 	int rc;
 
 	ckpt_manifest_chunk(c->m, row, &chunk);
-	if (find(c, chunk.id)) {
+	if (ckpt_packing_find(&c->packing, chunk.id)) {
 		c->done->deduplicated_bytes += chunk.bytes;
 		return 0;
 	}
@@ -485,7 +354,7 @@ static int cool_files(struct cooling *c)
 	c->beside = true;
 	if (!rc)
 		rc = cool_those_in_hand(c);
-	return rc ? rc : put_pack(c);
+	return rc ? rc : ckpt_packing_put(&c->packing);
 }
 
 // --- The version --------------------------------------------------------------------------------------------------------
@@ -500,7 +369,7 @@ static bool is_all_placed(const struct cooling *c, const struct ckpt_manifest *m
 		struct ckpt_chunk chunk;
 
 		ckpt_manifest_chunk(m, seal.first + i, &chunk);
-		if (!find(c, chunk.id))
+		if (!ckpt_packing_find(&c->packing, chunk.id))
 			return false;
 	}
 	return true;
@@ -521,19 +390,15 @@ static void place(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e
 static void locate(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack)
 {
 	const struct cooling *c = arg;
-	const struct ckpt_chunk *found = find(c, chunk->id);
 
-	if (!found)
-		return;
-	*chunk = *found;
-	*pack = c->packs[found->pack - 1];
+	(void)ckpt_packing_locate(&c->packing, chunk, pack);
 }
 
 static bool base(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base)
 {
 	const struct cooling *c = arg;
 
-	if (!find(c, chunk->id))
+	if (!ckpt_packing_find(&c->packing, chunk->id))
 		return false;
 	*ret_base = (struct ckpt_chunk){0};
 	memcpy(ret_base->id, c->bases[chunk->base - 1 + i], sizeof(ret_base->id));
@@ -618,15 +483,12 @@ static bool is_quiet(int rc)
 
 static void cooling_done(struct cooling *c)
 {
-	ckpt_pack_writer_free(c->writer);
-	ckpt_codec_free(c->codec);
+	c->done->stored_bytes = c->packing.put_bytes;
+	ckpt_packing_done(&c->packing);
 	ckpt_manifest_unref(c->m);
 	free(c->plain);
 	free(c->stored);
 	free(c->back);
-	free(c->places);
-	free(c->making);
-	free(c->packs);
 	free(c->bases);
 	free(c->master);
 	free(c->bad);
@@ -644,9 +506,7 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	*ret_done = (struct ckpt_tier_done){0};
 	ckpt_dedupe_look(step->store);
 	if (!rc)
-		rc = ckpt_codec_new(&c.codec);
-	if (!rc)
-		rc = ckpt_pack_writer_new(&c.writer);
+		rc = ckpt_packing_init(&c.packing, step->store, how->pack_bytes);
 	if (!rc)
 		rc = cool_files(&c);
 	if (!rc)

@@ -129,6 +129,15 @@ void ckpt_dedupe_look(struct ckpt_store *s)
 	}
 }
 
+int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_pack *ret_pack)
+{
+	struct ckpt_chunk found;
+	int rc = s->index ? ckpt_index_chunk(s->index, chunk->id, &found, ret_pack) : -ENOENT;
+
+	see(s, rc);
+	return rc ? -ENOENT : 0;
+}
+
 bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
 		      const void *master, void *plain, struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack)
 {

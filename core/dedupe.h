@@ -23,6 +23,8 @@ void ckpt_dedupe_look(struct ckpt_store *s);
 // NULL; no pack says what a chunk in it is decoded beside, so that those that are can be had with the right one alone.
 bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
 		      const void *master, void *plain, struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack);
+// In which pack it would look for it; -ENOENT: in none.
+int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_pack *ret_pack);
 // Whether a pack that was found is there for good: it may be that of an act that failed, before it was durable.
 bool ckpt_dedupe_is_durable(struct ckpt_store *s, const struct ckpt_pack *pack);
 // chunks NULL: there was no memory for them, and the pack is looked at another time.

@@ -3,14 +3,19 @@
 //   2. read what the steps need, then what versions need that we do not know
 //   3. read what open files need, after 2: file.c says why
 //   4. the index forgets those that go, then they go
+//   5. what is needed of half-dead packs is moved (repack.c), and from 1 on it is done again: what was emptied is seen as what
+//      it is then
 #include "core/gc.h"
 
 #include "backends/backend.h"
 #include "core/dedupe.h"
 #include "core/errlog.h"
 #include "core/file.h"
-#include "core/json.h"
 #include "core/pack.h"
+#include "core/pack_use.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/repack.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -29,6 +34,9 @@ struct pack {
 	int64_t mtime_ns;
 	enum use use;
 	bool goes;
+	bool open;    // and it may be LIVE as well
+	bool fixed;   // by what cannot be repacked
+	bool emptied; // by repacking
 	char etag[CKPT_ETAG_MAX];
 };
 
@@ -55,6 +63,11 @@ struct gc {
 	struct stranger *strangers;
 	size_t stranger_count, stranger_cap;
 	size_t live_steps, steps;
+	struct ckpt_step **cold; // that need packs and can be repacked; references
+	size_t cold_count, cold_cap;
+	struct ckpt_pack_use use; // what those need, in the order of packs
+	struct ckpt_sparse *sparse;
+	size_t sparse_count, sparse_cap;
 };
 
 __attribute__((format(printf, 3, 4))) static int fail(struct gc *g, int rc, const char *why, ...)
@@ -87,7 +100,7 @@ static int add_pack(void *arg, const char *key, const struct ckpt_object *object
 	rc = ckpt_grow((void **)&g->packs, &g->pack_cap, g->pack_count + 1, sizeof(*g->packs));
 	if (!rc)
 		g->packs[g->pack_count++] = pack;
-	return rc;
+	return rc ? rc : ckpt_pack_use_pack(&g->use, &pack.pack);
 }
 
 static int list_packs(struct gc *g)
@@ -102,18 +115,27 @@ static int by_id(const void *a, const void *b)
 	return memcmp(((const struct pack *)a)->pack.id, ((const struct pack *)b)->pack.id, CKPT_SHA256_LEN);
 }
 
+static struct pack *find_pack(const struct gc *g, const struct ckpt_manifest *m, uint32_t i)
+{
+	struct pack want;
+
+	ckpt_manifest_pack(m, i, &want.pack);
+	return g->pack_count ? bsearch(&want, g->packs, g->pack_count, sizeof(*g->packs), by_id) : NULL;
+}
+
 // One that is not there is missed by who reads it, and by `ckptfs verify`.
-static void mark(struct gc *g, const struct ckpt_manifest *m, enum use use)
+static void mark(struct gc *g, const struct ckpt_manifest *m, enum use use, bool fixed)
 {
 	uint32_t count = ckpt_manifest_pack_count(m);
 
-	for (uint32_t i = 0; i < count && g->pack_count; i++) {
-		struct pack want, *found;
+	for (uint32_t i = 0; i < count; i++) {
+		struct pack *found = find_pack(g, m, i);
 
-		ckpt_manifest_pack(m, i, &want.pack);
-		found = bsearch(&want, g->packs, g->pack_count, sizeof(*g->packs), by_id);
-		if (found)
-			found->use = MAX(found->use, use);
+		if (!found)
+			continue;
+		found->use = MAX(found->use, use);
+		found->open |= use == OPEN;
+		found->fixed |= fixed;
 	}
 	g->live_steps += use == LIVE && count;
 }
@@ -165,6 +187,21 @@ static int read_manifest(struct ckpt_step *step, struct ckpt_summary *ret_sum, s
 		       : rc;
 }
 
+// What is reopened or being removed has a part of it elsewhere, and what is deleted is as it will be had back.
+static bool can_be_repacked(struct ckpt_step *step)
+{
+	return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_reopen_any(step) && !ckpt_remove_any(step);
+}
+
+static int add_cold(struct gc *g, struct ckpt_step *step, const struct ckpt_manifest *m)
+{
+	int rc = ckpt_grow((void **)&g->cold, &g->cold_cap, g->cold_count + 1, sizeof(struct ckpt_step *));
+
+	if (!rc)
+		g->cold[g->cold_count++] = ckpt_step_ref(step);
+	return rc ? rc : ckpt_pack_use_add(&g->use, m);
+}
+
 static int mark_step(struct gc *g, struct ckpt_step *step)
 {
 	struct ckpt_manifest *m;
@@ -176,10 +213,14 @@ static int mark_step(struct gc *g, struct ckpt_step *step)
 	if (rc)
 		return fail(g, rc, "what version %u of %s needs cannot be read: %s", sum.version, sum.name,
 			    strerror(-rc));
-	if (m)
-		mark(g, m, LIVE);
+	if (m && ckpt_manifest_pack_count(m)) {
+		bool fixed = !can_be_repacked(step);
+
+		mark(g, m, LIVE, fixed);
+		rc = fixed ? 0 : add_cold(g, step, m);
+	}
 	ckpt_manifest_unref(m);
-	return 0;
+	return rc;
 }
 
 static int by_key(const void *a, const void *b)
@@ -291,7 +332,7 @@ static int mark_record(struct gc *g, const struct stranger *it, struct ckpt_reco
 	rc = manifest_of(g, r, &m);
 	if (rc)
 		return rc;
-	mark(g, m, LIVE);
+	mark(g, m, LIVE, true);
 	ckpt_manifest_unref(m);
 	return 0;
 }
@@ -342,12 +383,14 @@ static int mark_open_files(struct gc *g)
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count; i++)
-		mark(g, manifests[i], OPEN);
+		mark(g, manifests[i], OPEN, false);
 	ckpt_file_manifests_free(manifests, count);
 	if (!ckpt_file_others_read(g->store))
 		return 0;
-	for (size_t i = 0; i < g->pack_count; i++) // which files others have open nobody tells us
+	for (size_t i = 0; i < g->pack_count; i++) { // which files others have open nobody tells us
 		g->packs[i].use = MAX(g->packs[i].use, OPEN);
+		g->packs[i].open = g->packs[i].fixed = true;
+	}
 	return 0;
 }
 
@@ -360,10 +403,13 @@ static void keep(struct gc *g, struct pack *p, enum ckpt_gc_kept why)
 	p->goes = false;
 }
 
+static bool is_young(const struct gc *g, const struct pack *p)
+{
+	return g->how->grace_ns && p->mtime_ns > ckpt_sys.now_ns() - g->how->grace_ns;
+}
+
 static void choose(struct gc *g)
 {
-	int64_t before_ns = ckpt_sys.now_ns() - g->how->grace_ns;
-
 	for (size_t i = 0; i < g->pack_count; i++) {
 		struct pack *p = &g->packs[i];
 
@@ -371,7 +417,7 @@ static void choose(struct gc *g)
 		p->goes = p->use == NO_USE;
 		if (p->use == OPEN)
 			keep(g, p, CKPT_GC_OPEN);
-		else if (p->goes && g->how->grace_ns && p->mtime_ns > before_ns)
+		else if (p->goes && is_young(g, p))
 			keep(g, p, CKPT_GC_YOUNG);
 	}
 }
@@ -385,6 +431,34 @@ static uint64_t bytes_that_go(const struct gc *g)
 	return bytes;
 }
 
+static void mark_emptied(void *arg, const struct ckpt_manifest *m)
+{
+	struct gc *g = arg;
+
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
+		struct pack *found = find_pack(g, m, i);
+
+		if (found)
+			found->emptied = true;
+	}
+}
+
+// What steps needed before they were repacked, a moment ago or by one that died or failed then, they say themselves that they do
+// not need.
+static void pass_over_emptied(struct gc *g, uint64_t *bytes, uint64_t *all)
+{
+	for (size_t i = 0; i < g->cold_count; i++)
+		ckpt_repack_each_before(g->cold[i], mark_emptied, g);
+	for (size_t i = 0; i < g->pack_count; i++) {
+		const struct pack *p = &g->packs[i];
+
+		if (!p->goes || !p->emptied)
+			continue;
+		*bytes -= p->pack.bytes;
+		*all -= p->pack.bytes;
+	}
+}
+
 // Most of what is there goes when most of the steps that were cooled are deleted and expired; or when something keeps us from
 // seeing what needs it, and then it is all that is left of them. So somebody is asked. Nobody is where there are steps, and none
 // needs a pack: those that did are all gone, as it happens with the last of them. But a store without a single record looks as
@@ -394,6 +468,9 @@ static int brake(struct gc *g)
 	uint64_t bytes = bytes_that_go(g), all = g->done->live_bytes + g->done->garbage_bytes;
 
 	if (g->how->force || bytes <= all / 2 || (!g->live_steps && g->steps))
+		return 0;
+	pass_over_emptied(g, &bytes, &all);
+	if (bytes <= all / 2)
 		return 0;
 	for (size_t i = 0; i < g->pack_count; i++)
 		if (g->packs[i].goes)
@@ -458,6 +535,96 @@ static int remove_packs(struct gc *g)
 	return rc;
 }
 
+// --- Half-dead packs ----------------------------------------------------------------------------------------------------
+
+// One that cannot be read is left to `ckptfs verify`.
+static int find_sparse(struct gc *g)
+{
+	for (size_t i = 0; i < g->pack_count; i++) {
+		const struct ckpt_used_pack *u = &g->use.packs[i];
+		struct ckpt_sparse sparse = {
+			.pack = u->pack, .used_bytes = u->used_bytes, .used_chunks = u->used_chunks};
+		const struct pack *p = &g->packs[i];
+		int rc;
+
+		if (p->use != LIVE || p->fixed || is_young(g, p) || u->used_bytes >= u->pack.bytes / 2)
+			continue;
+		rc = ckpt_pack_use_unused(u, g->store->backend, &sparse.unused_bytes);
+		if (rc == -EBADMSG || rc == -ENOENT || rc == -EIO)
+			continue;
+		if (!rc && ckpt_is_sparse(sparse.used_bytes, sparse.unused_bytes)) {
+			rc = ckpt_grow((void **)&g->sparse, &g->sparse_cap, g->sparse_count + 1, sizeof(*g->sparse));
+			if (!rc)
+				g->sparse[g->sparse_count++] = sparse;
+		}
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static void keep_sparse(struct gc *g, const struct ckpt_sparse *sparse, enum ckpt_gc_kept why)
+{
+	g->done->kept[why].objects++;
+	g->done->kept[why].bytes += sparse->unused_bytes;
+}
+
+// It would go, but for those who have it open.
+static void count_emptied(struct gc *g, const struct ckpt_sparse *sparse)
+{
+	const struct pack want = {.pack = sparse->pack};
+	struct pack *p = bsearch(&want, g->packs, g->pack_count, sizeof(*g->packs), by_id);
+
+	g->done->repacked_objects++;
+	if (!g->how->dry_run || !p)
+		return;
+	g->done->repacked_bytes += sparse->used_bytes;
+	if (p->open)
+		keep(g, p, CKPT_GC_OPEN);
+	else
+		count_deleted(g, p);
+}
+
+static void count_sparse(struct gc *g)
+{
+	for (size_t i = 0; i < g->sparse_count; i++) {
+		const struct ckpt_sparse *sparse = &g->sparse[i];
+
+		if (sparse->fate == CKPT_SPARSE_CHOSEN)
+			count_emptied(g, sparse);
+		else if (sparse->fate == CKPT_SPARSE_NO_ROOM)
+			keep_sparse(g, sparse, CKPT_GC_NO_ROOM);
+		else if (sparse->fate == CKPT_SPARSE_DAMAGED)
+			keep_sparse(g, sparse, CKPT_GC_DAMAGED);
+		else if (sparse->fate == CKPT_SPARSE_LATER)
+			g->done->later_objects++;
+	}
+}
+
+static int repack(struct gc *g)
+{
+	const struct ckpt_repack_how how = {
+		.bytes_max = g->how->repack.bytes_max ? g->how->repack.bytes_max : UINT64_MAX,
+		.gently = g->how->repack.gently,
+		.quiet = g->how->repack.no_telling,
+		.go_on = g->how->go_on,
+		.arg = g->how->arg,
+	};
+	int rc = find_sparse(g);
+
+	if (rc || !g->sparse_count)
+		return rc;
+	ckpt_repack_choose(g->store, g->sparse, g->sparse_count, &how);
+	if (!g->how->dry_run)
+		rc = ckpt_repack(g->store, g->sparse, g->sparse_count, g->cold, g->cold_count, &how,
+				 &g->done->repacked_bytes);
+	if (!rc)
+		count_sparse(g);
+	return rc && rc != -EINTR && rc != -ENOMEM
+		       ? fail(g, rc, "what is needed of half-dead packs cannot be put elsewhere: %s", strerror(-rc))
+		       : rc;
+}
+
 // --- The act ------------------------------------------------------------------------------------------------------------
 
 static int check_store(struct gc *g)
@@ -495,6 +662,35 @@ static int collect(struct gc *g)
 	return rc ? rc : remove_packs(g);
 }
 
+static void gc_done(struct gc *g)
+{
+	for (size_t i = 0; i < g->known_count; i++)
+		free(g->known[i].key);
+	for (size_t i = 0; i < g->cold_count; i++)
+		ckpt_step_unref(g->cold[i]);
+	ckpt_pack_use_done(&g->use);
+	free(g->known);
+	free(g->strangers);
+	free(g->packs);
+	free(g->cold);
+	free(g->sparse);
+}
+
+// What steps need now, and what is open now, is read anew: nothing goes because we believe to have emptied it.
+static int collect_emptied(struct gc *g)
+{
+	struct ckpt_gc_done done = {0};
+	struct gc again = {.store = g->store, .how = g->how, .done = &done};
+	int rc = collect(&again);
+
+	g->done->deleted_bytes += done.deleted_bytes;
+	g->done->deleted_objects += done.deleted_objects;
+	memcpy(g->done->kept, done.kept, CKPT_GC_NO_ROOM * sizeof(*done.kept)); // the rest is repack()'s
+	memcpy(g->done->why, done.why, sizeof(done.why));
+	gc_done(&again);
+	return rc;
+}
+
 static int take_packs(struct ckpt_store *s, const struct gc *g)
 {
 	while (!ckpt_lock_try_ns(&s->packs_lock, g->how->at_once ? 0 : WAIT_NS)) {
@@ -518,64 +714,13 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 	if (rc)
 		return rc;
 	rc = collect(&g);
+	if (!rc)
+		rc = repack(&g);
+	if (!rc && ret_done->repacked_objects && !how->dry_run)
+		rc = collect_emptied(&g);
 	ckpt_lock_drop(&s->packs_lock);
-	for (size_t i = 0; i < g.known_count; i++)
-		free(g.known[i].key);
-	free(g.known);
-	free(g.strangers);
-	free(g.packs);
+	gc_done(&g);
 	return rc;
-}
-
-const char *ckpt_gc_hint(int error)
-{
-	switch (error) {
-	case -EPERM:
-		return "look at `ckptfs ls --all`: if all steps are there that should be, --force does it";
-	case -EBADMSG:
-	case -EIO:
-		return "nothing may be removed before that can be read: run `ckptfs verify` on the store";
-	case -ENOTSUP:
-		return "mount it with a newer ckptfs";
-	default:
-		return NULL;
-	}
-}
-
-const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept)
-{
-	static const char *const texts[CKPT_GC_KEPT] = {
-		[CKPT_GC_YOUNG] = "younger than the grace time",
-		[CKPT_GC_OPEN] = "open files are read from it",
-		[CKPT_GC_MOST] = "more than half of all would go at once",
-		[CKPT_GC_FAILED] = "could not be removed",
-	};
-
-	return texts[kept];
-}
-
-char *ckpt_gc_json(const struct ckpt_gc_done *done)
-{
-	json_t *kept;
-	int rc = 0;
-
-	ckpt_json_begin();
-	kept = json_array();
-	for (int i = 0; i < CKPT_GC_KEPT && !rc; i++)
-		if (done->kept[i].objects)
-			rc = json_array_append_new(kept, json_pack("{s:s, s:I, s:I}", "why",
-								   ckpt_gc_kept_text((enum ckpt_gc_kept)i), "objects",
-								   (json_int_t)done->kept[i].objects, "bytes",
-								   (json_int_t)done->kept[i].bytes));
-	if (rc) {
-		json_decref(kept);
-		return NULL;
-	}
-	return ckpt_json_dump(json_pack("{s:I, s:I, s:I, s:I, s:o}", "live_bytes", (json_int_t)done->live_bytes,
-					"garbage_bytes", (json_int_t)done->garbage_bytes, "deleted_bytes",
-					(json_int_t)done->deleted_bytes, "deleted_objects",
-					(json_int_t)done->deleted_objects, "kept", kept),
-			      JSON_COMPACT);
 }
 
 // --- Behind -------------------------------------------------------------------------------------------------------------
@@ -595,7 +740,12 @@ void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind)
 int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop)
 {
 	const struct ckpt_gc_how how = {
-		.grace_ns = CKPT_GC_GRACE_NS, .at_once = true, .go_on = is_not_stopped, .arg = (void *)(uintptr_t)stop};
+		.grace_ns = CKPT_GC_GRACE_NS,
+		.at_once = true,
+		.repack = {.bytes_max = CKPT_GC_REPACK_BYTES, .gently = true, .no_telling = behind->damage_told},
+		.go_on = is_not_stopped,
+		.arg = (void *)(uintptr_t)stop,
+	};
 	int64_t now_ns = ckpt_sys.mono_ns();
 	struct ckpt_gc_done done;
 	int rc;
@@ -603,9 +753,11 @@ int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, cons
 	if (now_ns < behind->after_ns)
 		return behind->after_ns;
 	rc = ckpt_gc(s, &how, &done);
-	behind->after_ns = now_ns + (rc == -EBUSY ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
+	behind->after_ns = now_ns + (rc == -EBUSY || (!rc && done.later_objects) ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
 	if (rc == -EBUSY || rc == -EINTR)
 		return behind->after_ns;
+	if (!rc)
+		behind->damage_told = done.kept[CKPT_GC_DAMAGED].objects > 0;
 	if (rc && strcmp(done.why, behind->told))
 		ckpt_errlog_add(s->errlog, "gc", rc,
 				rc == -EPERM ? "if that is right: `ckptfs gc --force`" : ckpt_gc_hint(rc),

@@ -1,8 +1,12 @@
-// Garbage collection: packs that nothing needs are removed.
+// Garbage collection: packs that nothing needs are removed, and so are, once what is needed of them is elsewhere (repack.h), those of
+// which steps need less than half.
 //
 // Needed is what is named by the current version of a step, be it listed, reopened, being removed or in the trash; by a version
 // in the store that this process does not know (its answer was lost); and by a file that is open. A pack that goes was put longer
 // ago than the grace time. What cannot be read may need anything: then nothing goes, and it is said what that was.
+//
+// Repacked is a pack that is old enough to go and that only listed steps need, and open files of this process. What somebody else may
+// read of it, or have back, keeps it as it is.
 //
 // It holds store->packs_lock: nothing is being cooled meanwhile, and no version begins to need a pack. The store is open for
 // writing, and so nobody else writes there. Readers in other processes are known by a lock (file.h).
@@ -23,6 +27,10 @@ struct ckpt_gc_how {
 	bool dry_run;     // nothing goes: what would is counted as deleted
 	bool force;       // even if it is most of what is there
 	bool at_once;     // -EBUSY where it would wait for a step that is being cooled
+	struct {
+		uint64_t bytes_max;      // to move at once; 0: all
+		bool gently, no_telling; // as of ckpt_repack_how
+	} repack;
 	// Now and then; ends it by answering false. NULL: on and on.
 	bool (*go_on)(void *arg);
 	void *arg;
@@ -34,33 +42,43 @@ enum ckpt_gc_kept {
 	CKPT_GC_OPEN,   // open files, or another process that reads of packs
 	CKPT_GC_MOST,   // too much of all at once (-EPERM)
 	CKPT_GC_FAILED, // could not be removed
+	CKPT_GC_NO_ROOM, // half-dead, and there is no room for what is needed of it; of these and the next the bytes that are not
+	CKPT_GC_DAMAGED, // half-dead, and what is needed of it cannot be read
 	CKPT_GC_KEPT
 };
 
 struct ckpt_gc_done {
-	uint64_t live_bytes, garbage_bytes; // of packs, before; garbage is what steps do not need
-	uint64_t deleted_bytes, deleted_objects;
+	uint64_t live_bytes, garbage_bytes;        // of packs, before; garbage is what steps do not need
+	uint64_t deleted_bytes, deleted_objects;   // those that were emptied by repacking are among them
+	uint64_t repacked_bytes, repacked_objects; // chunks that were moved, as stored; packs that were emptied by that
+	uint64_t later_objects;                    // half-dead, and beyond what is moved at once
 	struct {
 		uint64_t objects, bytes;
 	} kept[CKPT_GC_KEPT];
 	char why[CKPT_GC_WHY_MAX]; // it failed, for people; "" else
 };
 
+// More than half of the bytes of all packs go at once only by force, but for those of packs that were emptied by repacking, now or
+// before: the versions say that.
 // 0. Nothing was removed: -EBADMSG, -ENOTSUP, -EIO what may need packs cannot be read; -EPERM more than half of the bytes of all packs
 // would go at once; -ESTALE another store is in the directory; -EBUSY. Some may have been: -EINTR go_on said no; -EIO, ... one could
-// not be removed. With all but -EINTR, -EBUSY and -ENOMEM ret_done->why is said.
+// not be removed, or repacked. With all but -EINTR, -EBUSY and -ENOMEM ret_done->why is said.
 int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done);
 const char *ckpt_gc_hint(int error);                   // what to do about it, or NULL
 const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept); // "younger than the grace time"
-// {"live_bytes", "garbage_bytes", "deleted_bytes", "deleted_objects", "kept": [{"why", "objects", "bytes"}]}; malloc'ed; NULL: no memory.
+// {"live_bytes", "garbage_bytes", "deleted_bytes", "deleted_objects", "repacked_bytes", "repacked_objects", "kept": [{"why", "objects",
+// "bytes"}]}; malloc'ed; NULL: no memory.
 char *ckpt_gc_json(const struct ckpt_gc_done *done);
 
 // As a mount does it by itself, CKPT_GC_FIRST_NS after its start, so that it does not read beside those who wait for that, and then once
-// in CKPT_GC_EVERY_NS; a failure is in the error log, each once as long as it is the same. Threads: one.
+// in CKPT_GC_EVERY_NS, and sooner as long as there is more to repack; a failure is in the error log, each once as long as it is the
+// same. Threads: one.
 #define CKPT_GC_FIRST_NS (INT64_C(20) * 1000000000)
 #define CKPT_GC_EVERY_NS (INT64_C(3600) * 1000000000)
+#define CKPT_GC_REPACK_BYTES (UINT64_C(1) << 30) // at once; nothing can be cooled meanwhile
 struct ckpt_gc_behind {
 	int64_t after_ns; // monotonic
+	bool damage_told;
 	char told[CKPT_GC_WHY_MAX];
 };
 void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind);

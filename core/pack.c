@@ -219,6 +219,41 @@ int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const s
 	return ckpt_pack_read_beside(b, pack, chunk, codec, NULL, plain);
 }
 
+int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+			  void *stored)
+{
+	return get(b, pack, chunk->offset, stored, chunk->how.bytes);
+}
+
+// Where its table begins, by its tail.
+static int table_at(const struct ckpt_pack *pack, const uint8_t *tail, uint64_t *ret_at)
+{
+	uint64_t len = (uint64_t)ckpt_get32(tail + TAIL_COUNT) * ROW_BYTES;
+
+	*ret_at = ckpt_get64(tail + TAIL_TABLE);
+	return !len || len > pack->bytes - HEADER_BYTES - TAIL_BYTES || *ret_at != pack->bytes - TAIL_BYTES - len
+		       ? -EBADMSG
+		       : 0;
+}
+
+static bool has_good_size(const struct ckpt_pack *pack)
+{
+	return pack->bytes >= HEADER_BYTES + ROW_BYTES + TAIL_BYTES && pack->bytes <= CKPT_PACK_BYTES_MAX;
+}
+
+int ckpt_pack_chunk_bytes(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t *ret_bytes)
+{
+	uint8_t tail[TAIL_BYTES];
+	uint64_t at;
+	int rc = has_good_size(pack) ? get(b, pack, pack->bytes - TAIL_BYTES, tail, sizeof(tail)) : -EBADMSG;
+
+	if (!rc)
+		rc = table_at(pack, tail, &at);
+	if (!rc)
+		*ret_bytes = at - HEADER_BYTES;
+	return rc;
+}
+
 static int parse_header(const uint8_t *h)
 {
 	if (memcmp(h + HEADER_MAGIC, magic, sizeof(magic)))
@@ -269,20 +304,19 @@ static int read_table(struct ckpt_backend *b, const struct ckpt_pack *pack, uint
 	uint32_t count;
 	int rc;
 
-	if (pack->bytes < HEADER_BYTES + ROW_BYTES + TAIL_BYTES || pack->bytes > CKPT_PACK_BYTES_MAX)
+	if (!has_good_size(pack))
 		return -EBADMSG;
 	rc = get(b, pack, 0, header, sizeof(header));
 	if (!rc)
 		rc = parse_header(header);
 	if (!rc)
 		rc = get(b, pack, pack->bytes - TAIL_BYTES, tail, sizeof(tail));
+	if (!rc)
+		rc = table_at(pack, tail, &at);
 	if (rc)
 		return rc;
-	at = ckpt_get64(tail + TAIL_TABLE);
 	count = ckpt_get32(tail + TAIL_COUNT);
 	len = (uint64_t)count * ROW_BYTES;
-	if (!count || len > pack->bytes - HEADER_BYTES - TAIL_BYTES || at != pack->bytes - TAIL_BYTES - len)
-		return -EBADMSG;
 	table = malloc(len + TAIL_DIGEST);
 	chunks = ckpt_calloc(count, sizeof(*chunks));
 	if (!table || !chunks)

@@ -36,6 +36,11 @@ int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const s
 // The same of one that takes a base: of as many plain bytes as ckpt_codec_base_bytes() says. NULL, or the wrong one: -EBADMSG.
 int ckpt_pack_read_beside(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 			  struct ckpt_codec *codec, const void *base, void *plain);
+// The bytes of a chunk as they are stored, unchecked, into stored, which has room for chunk->how.bytes.
+int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+			  void *stored);
+// What its chunks take of it, as its tail says.
+int ckpt_pack_chunk_bytes(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t *ret_bytes);
 // All chunks of a pack in the order in which they stand there, malloc'ed, each with pack 0. bytes: its length, as the store or a
 // manifest says.
 int ckpt_pack_table(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/xattr.h>
@@ -315,6 +316,16 @@ static int64_t sys_mono_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
+static int sys_free_bytes(int fd, uint64_t *ret_bytes)
+{
+	struct statvfs st;
+
+	if (fstatvfs(fd, &st))
+		return -errno;
+	*ret_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+	return 0;
+}
+
 static void sys_sleep_ns(int64_t ns)
 {
 	struct timespec t = {ns / NS_PER_S, ns % NS_PER_S};
@@ -372,6 +383,7 @@ struct ckpt_sys ckpt_sys = {
 	.lease = sys_lease,
 	.clone = sys_clone,
 	.reflink = sys_reflink,
+	.free_bytes = sys_free_bytes,
 	.dirty_bytes = sys_dirty_bytes,
 	.now_ns = sys_now_ns,
 	.mono_ns = sys_mono_ns,

@@ -2,6 +2,7 @@
 #include "tools/verb.h"
 
 #include "core/delete.h"
+#include "core/pack_use.h"
 #include "core/stored.h"
 #include "core/util.h"
 #include "tools/listing.h"
@@ -21,7 +22,8 @@
 struct du {
 	struct ckpt_listing l;
 	struct ckpt_operand o;
-	uint64_t logical, raw, trash, staged;
+	uint64_t logical, raw, trash, staged, garbage;
+	bool garbage_known;
 	struct ckpt_stored packed; // of the steps; what it has seen is of the trash, too
 	uint64_t files;            // looked at
 	void *linked;              // inodes with several names that were counted; of tsearch(3)
@@ -168,6 +170,7 @@ static void whole_store(struct du *d)
 	add_steps(d, steps, count, &d->raw);
 	add_trash(d, deleted, deleted_count);
 	add_staged(d);
+	d->garbage_known = !ckpt_pack_use_garbage(d->l.store, &d->garbage); // `ckptfs verify` says what is damaged
 	ckpt_progress_stop();
 	ckpt_step_list_free(steps, count);
 	ckpt_step_list_free(deleted, deleted_count);
@@ -234,12 +237,13 @@ static json_t *answer(const struct du *d)
 	bool all = !d->o.count;
 	json_int_t packed = (json_int_t)d->packed.out_bytes, raw = (json_int_t)d->raw;
 
-	return ckpt_need(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:n, s:o, s:o}", "logical_bytes",
-				   (json_int_t)d->logical, "stored_bytes", raw + packed, "raw_bytes", raw,
-				   "packed_bytes", packed, "deduplicated_bytes", (json_int_t)d->packed.again_bytes,
-				   "trash_bytes", all ? json_integer((json_int_t)d->trash) : json_null(),
-				   "garbage_bytes", "staged_bytes",
-				   all ? json_integer((json_int_t)d->staged) : json_null(), "codecs", codecs(d)));
+	return ckpt_need(
+		json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "logical_bytes", (json_int_t)d->logical,
+			  "stored_bytes", raw + packed, "raw_bytes", raw, "packed_bytes", packed, "deduplicated_bytes",
+			  (json_int_t)d->packed.again_bytes, "trash_bytes",
+			  all ? json_integer((json_int_t)d->trash) : json_null(), "garbage_bytes",
+			  d->garbage_known ? json_integer((json_int_t)d->garbage) : json_null(), "staged_bytes",
+			  all ? json_integer((json_int_t)d->staged) : json_null(), "codecs", codecs(d)));
 }
 
 static void print_codecs(struct ckpt_table *t, json_t *all)
@@ -269,7 +273,7 @@ static void print(const struct du *d)
 		{"packed_bytes", "of that, encoded chunks in packs"},
 		{"deduplicated_bytes", "saved: chunks that were in packs already"},
 		{"trash_bytes", "deleted steps that can be had back"},
-		{"garbage_bytes", "what nothing needs"},
+		{"garbage_bytes", "in packs, what no step needs, until `ckptfs gc`"},
 		{"staged_bytes", "steps that are not completed"},
 	};
 	json_t *row = answer(d);

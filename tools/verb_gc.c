@@ -80,13 +80,18 @@ static uint64_t number(const json_t *json, const char *key)
 
 static void report(const json_t *figures, bool dry_run)
 {
-	char deleted[CKPT_SIZE_MAX], live[CKPT_SIZE_MAX], bytes[CKPT_SIZE_MAX];
+	char deleted[CKPT_SIZE_MAX], live[CKPT_SIZE_MAX], moved[CKPT_SIZE_MAX], bytes[CKPT_SIZE_MAX];
 	const json_t *kept;
 	size_t i;
 
 	ckpt_note("%s %" PRIu64 " packs, %s; %s are needed", dry_run ? "would remove" : "removed",
 		  number(figures, "deleted_objects"), ckpt_size_text(number(figures, "deleted_bytes"), deleted),
 		  ckpt_size_text(number(figures, "live_bytes"), live));
+	if (number(figures, "repacked_bytes"))
+		ckpt_note("%s %s that are needed of %" PRIu64 " half-dead packs, which then go",
+			  dry_run ? "would put elsewhere" : "put elsewhere",
+			  ckpt_size_text(number(figures, "repacked_bytes"), moved),
+			  number(figures, "repacked_objects"));
 	json_array_foreach(json_object_get(figures, "kept"), i, kept) ckpt_note(
 		"kept %" PRIu64 " packs, %s: %s", number(kept, "objects"), ckpt_size_text(number(kept, "bytes"), bytes),
 		json_string_value(json_object_get(kept, "why")));
@@ -99,9 +104,10 @@ int ckpt_verb_gc(int argc, char **argv)
 		.doc = "Removes packs that no step needs any more, and gives their room back. A mount does the same "
 		       "behind, "
 		       "once an hour.\v"
-		       "What is in the trash is needed until it expires. Packs are removed whole, once nothing in them "
-		       "is "
-		       "needed. If a record cannot be read, nothing is removed.\n\n"
+		       "What is in the trash is needed until it expires. Packs are removed whole. Of one that is "
+		       "needed "
+		       "by less than half, and by listed steps alone, that part is put into another pack first, where "
+		       "the disk has twice the room for it. If a record cannot be read, nothing is removed.\n\n"
 		       "Examples:\n"
 		       "  ckptfs gc --dry-run /ckpt\n"
 		       "  ckptfs gc --grace 0 /data/run42",

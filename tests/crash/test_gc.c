@@ -1,4 +1,4 @@
-// Cooling with shared chunks and garbage collection when the process dies at any call, and when the power goes at any point, also
+// Cooling with shared chunks, garbage collection and repacking when the process dies at any call, and when the power goes at any point, also
 // after a call that failed: no byte that a step needs is lost (I7).
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 6, and every point
@@ -121,8 +121,8 @@ START_TEST(power_cuts_at_every_point_lose_nothing)
 }
 END_TEST
 
-static const enum ckpt_tiers_act failing[] = {CKPT_TIERS_COOL_A, CKPT_TIERS_COOL_B, CKPT_TIERS_GC_A, CKPT_TIERS_COOL_C,
-					      CKPT_TIERS_WARM_B};
+static const enum ckpt_tiers_act failing[] = {CKPT_TIERS_COOL_A, CKPT_TIERS_COOL_B, CKPT_TIERS_GC_A,
+					      CKPT_TIERS_COOL_C, CKPT_TIERS_WARM_B, CKPT_TIERS_REPACK};
 
 // Call n of one act fails once, then it is asked again, by the same process or the next, and the script goes on: with what the failure
 // left, durable or not. The power goes between the acts after it.

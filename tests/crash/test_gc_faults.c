@@ -1,4 +1,4 @@
-// Cooling with shared chunks and garbage collection when any call behind ckpt_sys, of libc, of the backend or any allocation fails,
+// Cooling with shared chunks, garbage collection and repacking when any call behind ckpt_sys, of libc, of the backend or any allocation fails,
 // once or from then on, or is done and its answer lost: no byte that a step needs is lost, garbage collection after it removes
 // nothing that is needed either, and asking again works (I7, I16).
 #include "tests/support/allocfault.h"
@@ -16,7 +16,8 @@
 #define CALLS_MAX 1000
 
 static const enum ckpt_tiers_act acts[] = {CKPT_TIERS_COOL_A, CKPT_TIERS_COOL_B, CKPT_TIERS_GC_TRASH,
-					   CKPT_TIERS_GC_A,   CKPT_TIERS_COOL_C, CKPT_TIERS_COOL_B_AGAIN};
+					   CKPT_TIERS_GC_A,   CKPT_TIERS_COOL_C, CKPT_TIERS_COOL_B_AGAIN,
+					   CKPT_TIERS_REPACK};
 #define ACTS ((int)ARRAY_LEN(acts))
 
 struct trial {

@@ -47,7 +47,7 @@ def test_gc_removes_what_nothing_needs(ckptfs, store, mounted):
     would = ckptfs.json("gc", store, "--dry-run")
     assert young.exists() and old.exists()
     assert would == {"live_bytes": 0, "garbage_bytes": 1500, "deleted_bytes": 500, "deleted_objects": 1,
-                     "kept": [{"why": "younger than the grace time", "objects": 1, "bytes": 1000}]}
+                     "repacked_bytes": 0, "repacked_objects": 0, "kept": [{"why": "younger than the grace time", "objects": 1, "bytes": 1000}]}
     assert ckptfs.json("gc", store) == would
     assert young.exists() and not old.exists()
     done = ckptfs("gc", store, "--grace", "1h")
@@ -82,6 +82,82 @@ def test_gc_asks_before_a_store_without_steps_loses_its_packs(ckptfs, store, mou
         assert ckptfs.json("gc", store, "--dry-run")["kept"][0]["objects"] == 1
     ckptfs("gc", store, "--force")
     assert not pack.exists()
+
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def frozen(mount, store, commit, ckptfs):
+    """Three cooled steps with the same frozen layers, of which two are gone for good: what the third has."""
+    made = {"frozen": os.urandom(3 * MB), "config": b"{}"}
+    for name in ("1000", "2000", "3000"):
+        made["own"] = os.urandom(8 * MB)
+        (mount / name).mkdir()
+        for path, data in made.items():
+            trees.write(mount / name / path, data)
+        commit(mount / name)
+        ckptfs("cool", store, name)
+    ckptfs("rm", "--now", "--yes", store, "1000", "2000")
+    return made
+
+
+def packed(store):
+    return sum(p.stat().st_size for p in (store / "packs").iterdir())
+
+
+@pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
+def test_gc_repacks_what_is_needed_by_less_than_half(mount, store, ckptfs, frozen, mounted):
+    before = trees.describe(mount / "3000", inodes=True)
+    at = ckptfs.json("info", store, "3000")["committed_at"]
+    if not mounted:
+        mount.umount()
+    garbage = ckptfs.json("du", store)["garbage_bytes"]
+    assert 16 * MB <= garbage < 17 * MB and packed(store) > 27 * MB
+    would = ckptfs.json("gc", store, "--grace", "0", "--dry-run")
+    assert would["repacked_objects"] == 1 and 3 * MB <= would["repacked_bytes"] < 4 * MB and packed(store) > 27 * MB
+    assert "would put elsewhere 3" in ckptfs("gc", store, "--grace", "0", "--dry-run").stderr
+    assert ckptfs.json("gc", store)["repacked_objects"] == 0  # they are young
+    assert ckptfs.json("gc", store, "--grace", "0") == would
+    assert 11 * MB < packed(store) < 12 * MB
+    assert ckptfs.json("du", store)["garbage_bytes"] == 0
+    ckptfs("verify", store, "--read-data")
+    for _ in range(2):
+        mount.remount()
+        assert trees.files(mount / "3000") == frozen
+        assert trees.describe(mount / "3000", inodes=True) == before
+        assert ckptfs.json("index", "rebuild", store)["ok"]
+    info = ckptfs.json("info", store, "3000")
+    assert [v["event"] for v in info["versions"]][-1] == "repack" and info["committed_at"] == at
+    assert ckptfs.json("gc", store, "--grace", "0")["deleted_objects"] == 0
+    assert mount.errors() == []
+
+
+def test_who_has_a_file_open_reads_on_while_it_is_repacked(mount, store, ckptfs, frozen):
+    with open(mount / "3000/frozen", "rb", buffering=0) as held:
+        assert held.read(MB) == frozen["frozen"][:MB]
+        done = ckptfs.json("gc", store, "--grace", "0")
+        assert done["repacked_objects"] == 1 and [k["why"] for k in done["kept"]] == ["open files are read from it"]
+        assert ckptfs.json("du", store)["garbage_bytes"] > 11 * MB
+        assert held.read(2 * MB) == frozen["frozen"][MB:]
+        assert trees.files(mount / "3000") == frozen
+    ckptfs("gc", store, "--grace", "0")  # without --force
+    assert 11 * MB < packed(store) < 12 * MB and ckptfs.json("du", store)["garbage_bytes"] == 0
+    ckptfs("verify", store, "--read-data")
+    assert trees.files(mount / "3000") == frozen and mount.errors() == []
+
+
+def test_a_damaged_chunk_keeps_its_pack(mount, store, ckptfs, frozen):
+    largest = max((store / "packs").iterdir(), key=lambda p: p.stat().st_size)
+    image = largest.read_bytes()
+    at = image.index(frozen["frozen"][:64])
+    largest.write_bytes(image[:at] + bytes([image[at] ^ 1]) + image[at + 1:])
+    done = ckptfs.json("gc", store, "--grace", "0")
+    assert done["repacked_objects"] == 0 and ["cannot be read" in k["why"] for k in done["kept"]] == [True]
+    assert largest.exists() and "frozen cannot be read" in (mount / ".ckptfs/errors").read_text()
+    largest.write_bytes(image)
+    assert ckptfs.json("gc", store, "--grace", "0")["repacked_objects"] == 1 and not largest.exists()
+    assert trees.files(mount / "3000") == frozen
 
 
 def test_a_mount_collects_behind(mount, saved, store, ckptfs):

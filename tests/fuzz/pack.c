@@ -49,13 +49,18 @@ static void try_pack(const uint8_t *data, size_t len, const uint8_t *id)
 	struct ckpt_pack pack = {.bytes = len};
 	struct ckpt_chunk *chunks, bad;
 	char key[CKPT_PACK_KEY_MAX];
+	uint64_t chunk_bytes = 0;
 	size_t count;
+	int rc;
 
 	memcpy(pack.id, id, sizeof(pack.id));
 	ckpt_pack_key(pack.id, key);
 	fuzz_assert(!ckpt_backend_put(backend, key, data, len, NULL));
+	rc = ckpt_pack_chunk_bytes(backend, &pack, &chunk_bytes);
+	fuzz_assert(chunk_bytes < len);
 	if (!ckpt_pack_table(backend, &pack, &chunks, &count)) {
-		fuzz_assert(count);
+		fuzz_assert(count && !rc &&
+			    chunks[count - 1].offset + chunks[count - 1].how.bytes == HEADER + chunk_bytes);
 		read_chunks(&pack, chunks, count);
 		free(chunks);
 		(void)ckpt_pack_check(backend, &pack, &bad);

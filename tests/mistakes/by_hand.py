@@ -34,6 +34,7 @@ DEDUPE = "test_dedupe"
 COOL_BESIDE = "test_cool_beside"
 FS_COOL_BESIDE = "test_fs_cool_beside"
 MANIFEST_BASE = "test_manifest_base"
+REPACK = "test_repack"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
 
@@ -284,7 +285,7 @@ TABLE = [
     Pattern("dedupe-with-what-may-not-be-durable", "core/dedupe.c",
             "return rc == -EEXIST;", "return rc == -EEXIST || rc == -EIO;", (DEDUPE, CRASH_GC)),
     Pattern("dedupe-without-asking-for-durability", "core/cool.c",
-            "if (!row_of(c, &pack) && !ckpt_dedupe_is_durable(s, &pack))",
+            "if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))",
             "if (!s)", (CRASH_GC,)),
     Pattern("gone-packs-in-the-index", "core/gc.c",
             "\tckpt_dedupe_forget(g->store, packs, count);\n",
@@ -314,6 +315,21 @@ TABLE = [
     Pattern("verified-without-what-it-is-beside", "tools/check.c",
             "rc = check_places(k, &base, bad);",
             "rc = base.pack ? 0 : -EBADMSG;", (FS_COOL_BESIDE,)),
+    Pattern("repack-without-comparing", "core/repack.c",
+            "return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;",
+            "return rc;", (REPACK,)),
+    Pattern("repack-into-what-may-not-be-durable", "core/repack.c",
+            "if (!ckpt_packing_has(&r->packing, &pack) && !ckpt_dedupe_is_durable(r->store, &pack))",
+            "if (!r->store)", (REPACK,)),
+    Pattern("repacked-packs-removed-that-a-version-names", "core/repack.c",
+            "if (rc && !r.named)", "if (rc)", (GC_FAULTS,)),
+    Pattern("repack-of-what-is-in-the-trash", "core/gc.c",
+            "return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_reopen_any(step)",
+            "return !ckpt_reopen_any(step)", (REPACK,)),
+    Pattern("shared-chunks-summed-twice", "core/pack_use.c",
+            "\tif (*slot)\n\t\treturn 0;\n", "", (REPACK,)),
+    Pattern("emptied-packs-trip-the-brake", "core/gc.c",
+            "if (!p->goes || !p->emptied)", "if (p)", (REPACK,)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",
             "rc = ckpt_sys.fsync(step->dirfd);",
             "rc = 0;", (CONVERT,)),

@@ -28,21 +28,34 @@ struct ckpt_step *ckpt_packed_sealed(struct ckpt_store *s, const char *name, con
 	return step;
 }
 
-struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step)
+static struct ckpt_tier_done cool(struct ckpt_step *step, uint64_t pack_bytes)
 {
-	const struct ckpt_tier_how how = {.pack_bytes = 1};
+	const struct ckpt_tier_how how = {.pack_bytes = pack_bytes};
 	struct ckpt_tier_done done;
 
 	ck_ok(ckpt_cool(step, &how, &done));
+	ck_assert(step->summary.packed);
 	return done;
+}
+
+struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step)
+{
+	return cool(step, 1);
 }
 
 struct ckpt_step *ckpt_packed_cooled(struct ckpt_store *s, const char *name, const char *const *texts, size_t count)
 {
 	struct ckpt_step *step = ckpt_packed_sealed(s, name, texts, count);
 
-	(void)ckpt_packed_cool(step);
-	ck_assert(step->summary.packed);
+	(void)cool(step, 1);
+	return step;
+}
+
+struct ckpt_step *ckpt_packed_in_one(struct ckpt_store *s, const char *name, const char *const *texts, size_t count)
+{
+	struct ckpt_step *step = ckpt_packed_sealed(s, name, texts, count);
+
+	(void)cool(step, CKPT_PACK_BYTES_MAX);
 	return step;
 }
 

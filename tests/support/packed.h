@@ -15,6 +15,11 @@ struct ckpt_step *ckpt_packed_sealed(struct ckpt_store *s, const char *name, con
 	ckpt_packed_cooled(s, name, (const char *const[]){__VA_ARGS__},                                                \
 			   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 struct ckpt_step *ckpt_packed_cooled(struct ckpt_store *s, const char *name, const char *const *texts, size_t count);
+// The same, but what no pack has is in one.
+#define ckpt_packed_together(s, name, ...)                                                                             \
+	ckpt_packed_in_one(s, name, (const char *const[]){__VA_ARGS__},                                                \
+			   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+struct ckpt_step *ckpt_packed_in_one(struct ckpt_store *s, const char *name, const char *const *texts, size_t count);
 struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step);
 // The file has just this text, wherever it is: 0, -errno.
 int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text);

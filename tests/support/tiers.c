@@ -4,6 +4,7 @@
 
 #include "core/delete.h"
 #include "core/gc.h"
+#include "core/repack.h"
 #include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -21,9 +22,12 @@ static const struct {
 	{"a", {"a text of two steps", "one of a"}, CKPT_TIERS_SAVE_A, CKPT_TIERS_DELETE_A, -1},
 	{"b", {"a text of two steps", "one of b"}, CKPT_TIERS_SAVE_B, CKPT_TIERS_DELETE_B, CKPT_TIERS_UNDELETE_B},
 	{"c", {"one of c", "one of a"}, CKPT_TIERS_SAVE_C, CKPT_TIERS_ACTS, -1},
+	{"d", {"more than half of a pack", "less than that"}, CKPT_TIERS_SAVE_D, CKPT_TIERS_DELETE_D, -1},
+	{"e", {"less than that", "one of e"}, CKPT_TIERS_SAVE_E, CKPT_TIERS_ACTS, -1},
+	{"f", {"one of f", "less than that"}, CKPT_TIERS_SAVE_F, CKPT_TIERS_ACTS, -1},
 };
 
-enum { A, B, C };
+enum { A, B, C, D, E, F };
 
 // --- The acts -----------------------------------------------------------------------------------------------------------
 // They assert nothing: they are done while calls and allocations fail.
@@ -63,6 +67,14 @@ static int save(struct ckpt_store *s, size_t i)
 static int cool(struct ckpt_step *step)
 {
 	const struct ckpt_tier_how how = {.pack_bytes = 1};
+	struct ckpt_tier_done done;
+
+	return ckpt_cool(step, &how, &done);
+}
+
+static int cool_together(struct ckpt_step *step)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = CKPT_PACK_BYTES_MAX};
 	struct ckpt_tier_done done;
 
 	return ckpt_cool(step, &how, &done);
@@ -115,6 +127,12 @@ int ckpt_tiers_do(struct ckpt_store *s, enum ckpt_tiers_act act)
 		return save(s, B);
 	case CKPT_TIERS_SAVE_C:
 		return save(s, C);
+	case CKPT_TIERS_SAVE_D:
+		return save(s, D);
+	case CKPT_TIERS_SAVE_E:
+		return save(s, E);
+	case CKPT_TIERS_SAVE_F:
+		return save(s, F);
 	case CKPT_TIERS_COOL_A:
 		return act_on(s, A, false, cool);
 	case CKPT_TIERS_COOL_B:
@@ -122,19 +140,39 @@ int ckpt_tiers_do(struct ckpt_store *s, enum ckpt_tiers_act act)
 		return act_on(s, B, false, cool);
 	case CKPT_TIERS_COOL_C:
 		return act_on(s, C, false, cool);
+	case CKPT_TIERS_COOL_D:
+		return act_on(s, D, false, cool_together);
+	case CKPT_TIERS_COOL_E:
+		return act_on(s, E, false, cool);
+	case CKPT_TIERS_COOL_F:
+		return act_on(s, F, false, cool);
 	case CKPT_TIERS_WARM_B:
 		return act_on(s, B, false, warm);
+	case CKPT_TIERS_WARM_E:
+		return act_on(s, E, false, warm);
 	case CKPT_TIERS_DELETE_A:
 		return act_on(s, A, false, ckpt_delete);
 	case CKPT_TIERS_DELETE_B:
 		return act_on(s, B, false, ckpt_delete);
+	case CKPT_TIERS_DELETE_D:
+		return act_on(s, D, false, ckpt_delete);
 	case CKPT_TIERS_EXPIRE_A:
 		return act_on(s, A, true, ckpt_expire);
+	case CKPT_TIERS_EXPIRE_D:
+		return act_on(s, D, true, ckpt_expire);
 	case CKPT_TIERS_UNDELETE_B:
 		return act_on(s, B, true, ckpt_undelete);
 	default:
 		return gc(s);
 	}
+}
+
+static void check_repacked(struct ckpt_store *s)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", steps[F].name);
+
+	ck_assert_str_eq(step->summary.event, CKPT_EVENT_REPACK);
+	ckpt_step_unref(step);
 }
 
 void ckpt_tiers_run(const char *dir, struct ckpt_tiers_log *log, uint64_t (*clock)(void *arg), void *arg)
@@ -147,6 +185,7 @@ void ckpt_tiers_run(const char *dir, struct ckpt_tiers_log *log, uint64_t (*cloc
 		log->done[act] = clock(arg) + 1;
 	}
 	ckpt_save_settle_all(s);
+	check_repacked(s);
 	ckpt_store_close(s);
 }
 
@@ -201,8 +240,9 @@ static void check_trash(struct ckpt_store *s, const struct ckpt_tiers_log *log, 
 
 		if (step && !rc)
 			check_files(step, i);
-		ck_assert_msg(!rc || (i == A && began(log, CKPT_TIERS_EXPIRE_A, point)), "%s cannot be had back: %s",
-			      steps[i].name, strerror(-rc));
+		ck_assert_msg(!rc || (i == A && began(log, CKPT_TIERS_EXPIRE_A, point)) ||
+				      (i == D && began(log, CKPT_TIERS_EXPIRE_D, point)),
+			      "%s cannot be had back: %s", steps[i].name, strerror(-rc));
 		ckpt_step_unref(step);
 	}
 }
@@ -213,8 +253,10 @@ static void collect(struct ckpt_store *s)
 	struct ckpt_gc_done done;
 
 	ck_ok(ckpt_gc(s, &all, &done));
-	ck_assert(!done.kept[CKPT_GC_FAILED].objects && !done.kept[CKPT_GC_OPEN].objects);
-	ck_assert_uint_eq(done.garbage_bytes, done.deleted_bytes);
+	for (int i = 0; i < CKPT_GC_KEPT; i++)
+		ck_assert_msg(!done.kept[i].objects, "kept: %s", ckpt_gc_kept_text((enum ckpt_gc_kept)i));
+	ck_ok(ckpt_gc(s, &all, &done)); // what it has repacked is as it should be
+	ck_assert(!done.garbage_bytes && !done.deleted_bytes && !done.repacked_objects);
 	ck_assert_uint_eq(done.live_bytes, ckpt_packs_bytes(s));
 }
 

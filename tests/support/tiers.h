@@ -1,4 +1,4 @@
-// A script of steps that share chunks: saved, cooled, deleted, expired, collected, had back; and what must hold when it is cut
+// A script of steps that share chunks: saved, cooled, deleted, expired, collected, had back, repacked; and what must hold when it is cut
 // anywhere: nothing that a step needs is lost, whatever garbage collection comes next. The bodies of the loops in
 // tests/crash/test_gc.c and test_gc_faults.c.
 //
@@ -15,6 +15,9 @@ enum ckpt_tiers_act {
 	CKPT_TIERS_SAVE_A, // and sealed, as the others
 	CKPT_TIERS_SAVE_B, // which has a text of A's
 	CKPT_TIERS_SAVE_C, // the same of another one
+	CKPT_TIERS_SAVE_D,
+	CKPT_TIERS_SAVE_E, // which has a text of D's
+	CKPT_TIERS_SAVE_F, // which has the same one
 	CKPT_TIERS_COOL_A,
 	CKPT_TIERS_COOL_B,
 	CKPT_TIERS_DELETE_A,
@@ -27,6 +30,13 @@ enum ckpt_tiers_act {
 	CKPT_TIERS_GC_AGAIN,
 	CKPT_TIERS_UNDELETE_B,
 	CKPT_TIERS_COOL_B_AGAIN,
+	CKPT_TIERS_COOL_D, // into one pack
+	CKPT_TIERS_COOL_E,
+	CKPT_TIERS_WARM_E, // and it names its packs further
+	CKPT_TIERS_COOL_F,
+	CKPT_TIERS_DELETE_D,
+	CKPT_TIERS_EXPIRE_D,
+	CKPT_TIERS_REPACK, // E and F have what they need of D's pack in another one, and it goes
 	CKPT_TIERS_ACTS
 };
 

@@ -501,7 +501,8 @@ START_TEST(a_dry_run_says_what_would_go)
 	ck_assert_mem_eq(&would, &done, sizeof(done));
 	text = ckpt_gc_json(&would);
 	ck_assert_ptr_nonnull(text);
-	ck_assert_ptr_nonnull(strstr(text, "\"deleted_objects\":1,\"kept\":[]"));
+	ck_assert_ptr_nonnull(
+		strstr(text, "\"deleted_objects\":1,\"repacked_bytes\":0,\"repacked_objects\":0,\"kept\":[]"));
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }

@@ -124,6 +124,22 @@ START_TEST(each_chunk_comes_back)
 }
 END_TEST
 
+START_TEST(each_chunk_is_there_as_it_was_put)
+{
+	uint64_t stored = 0, bytes = 0;
+
+	for (size_t i = 0; i < CHUNKS; i++) {
+		CLEANUP_FREE uint8_t *there = malloc(chunks[i].how.bytes);
+
+		ck_ok(ckpt_pack_read_stored(b, &pack, &chunks[i], there));
+		ck_assert_mem_eq(there, object + chunks[i].offset, chunks[i].how.bytes);
+		stored += chunks[i].how.bytes;
+	}
+	ck_ok(ckpt_pack_chunk_bytes(b, &pack, &bytes));
+	ck_assert_uint_eq(bytes, stored);
+}
+END_TEST
+
 START_TEST(its_table_says_what_is_in_it)
 {
 	struct ckpt_chunk *rows;
@@ -289,6 +305,7 @@ int main(void)
 
 	tcase_add_checked_fixture(whole, setup, teardown);
 	tcase_add_test(whole, each_chunk_comes_back);
+	tcase_add_test(whole, each_chunk_is_there_as_it_was_put);
 	tcase_add_test(whole, its_table_says_what_is_in_it);
 	tcase_add_test(whole, two_packs_of_the_same_chunks_are_two);
 	tcase_add_test(whole, what_could_not_be_put_is_put_again);

@@ -1,0 +1,839 @@
+// Repacking of half-dead packs: what steps need of them is somewhere else afterwards, is the same and is shared as before; what somebody
+// else may read, or have back, stays as it is.
+#include "tests/support/fixture.h"
+#include "tests/support/packed.h"
+
+#include "core/delete.h"
+#include "core/errlog.h"
+#include "core/file.h"
+#include "core/gc.h"
+#include "core/pack.h"
+#include "core/pack_use.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/repack.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+
+#define SHARED "what two steps share"
+#define LONG_1 "a text that is longer than those which are shared, and of one step alone"
+#define LONG_2 "another text that is as long, of which nobody else knows anything either"
+#define DAY_S (24 * 3600)
+
+static const struct ckpt_gc_how all = {.force = true}; // of any age, however much it is
+static struct ckpt_step *other;                        // which is raw
+static struct ckpt_step *a, *b, *c;                    // of which the last two have a text of the first
+static struct ckpt_gc_done done;
+
+static void setup(void)
+{
+	ckpt_fixture_open();
+	other = ckpt_staged_one(s, "other", "file", "other");
+	a = ckpt_packed_together(s, "a", LONG_1, SHARED, LONG_2);
+	b = ckpt_packed_together(s, "b", SHARED, "one of b");
+	c = ckpt_packed_together(s, "c", "one of c", SHARED);
+}
+
+static void forget_steps(void)
+{
+	ckpt_step_unref(TAKE_PTR(other));
+	ckpt_step_unref(TAKE_PTR(a));
+	ckpt_step_unref(TAKE_PTR(b));
+	ckpt_step_unref(TAKE_PTR(c));
+}
+
+static void teardown(void)
+{
+	forget_steps();
+	ckpt_fixture_close();
+}
+
+static void reopen_store(void)
+{
+	forget_steps();
+	ckpt_fixture_reopen();
+	b = ckpt_step_find(s, "", "b");
+	c = ckpt_step_find(s, "", "c");
+}
+
+static void expire(struct ckpt_step *step)
+{
+	ck_ok(ckpt_delete(step));
+	ck_ok(ckpt_expire(step));
+}
+
+static void gc_all(void)
+{
+	ck_ok(ckpt_gc(s, &all, &done));
+}
+
+static struct ckpt_manifest *manifest(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	return m;
+}
+
+// Where the bytes of a file are.
+static struct ckpt_pack place_of(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk)
+{
+	struct ckpt_manifest *m = manifest(step);
+	struct ckpt_pack pack;
+	struct ckpt_seal seal;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_assert(ckpt_manifest_seal(m, index, &seal) && seal.count == 1);
+	ckpt_manifest_chunk(m, seal.first, ret_chunk);
+	ck_assert_uint_ne(ret_chunk->pack, 0);
+	ckpt_manifest_pack(m, ret_chunk->pack - 1, &pack);
+	ckpt_manifest_unref(m);
+	return pack;
+}
+
+static bool is_in(const struct ckpt_pack *pack, struct ckpt_step *step, const char *path)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_pack there = place_of(step, path, &chunk);
+
+	return !memcmp(there.id, pack->id, sizeof(pack->id));
+}
+
+static bool is_there(const struct ckpt_pack *pack)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_object object;
+
+	ckpt_pack_key(pack->id, key);
+	return !ckpt_backend_head(s->backend, key, &object);
+}
+
+static void spoil(const struct ckpt_pack *pack, uint64_t at)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	uint8_t byte;
+	int fd;
+
+	ckpt_pack_key(pack->id, key);
+	fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+	close(fd);
+}
+
+static uint64_t garbage(void)
+{
+	uint64_t bytes;
+
+	ck_ok(ckpt_pack_use_garbage(s, &bytes));
+	return bytes;
+}
+
+static void check_files(void)
+{
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+	ck_ok(ckpt_packed_read(b, "1", "one of b"));
+	ck_ok(ckpt_packed_read(c, "0", "one of c"));
+	ck_ok(ckpt_packed_read(c, "1", SHARED));
+}
+
+static void check_repacked(void)
+{
+	ck_assert_uint_eq(done.repacked_objects, 1);
+	ck_assert_uint_eq(done.repacked_bytes, strlen(SHARED));
+}
+
+static void check_nothing_repacked(void)
+{
+	ck_assert_uint_eq(done.repacked_objects, 0);
+	ck_assert_uint_eq(done.repacked_bytes, 0);
+	ck_assert_uint_eq(done.deleted_objects, 0);
+}
+
+// --- What is used -------------------------------------------------------------------------------------------------------
+
+static struct ckpt_pack_use use_of(struct ckpt_step *const *steps, size_t count, const struct ckpt_pack *pack)
+{
+	struct ckpt_pack_use u = {0};
+
+	ck_ok(ckpt_pack_use_pack(&u, pack));
+	for (size_t i = 0; i < count; i++) {
+		struct ckpt_manifest *m = manifest(steps[i]);
+
+		ck_ok(ckpt_pack_use_add(&u, m));
+		ckpt_manifest_unref(m);
+	}
+	return u;
+}
+
+START_TEST(what_is_used_is_counted_once)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack = place_of(a, "0", &chunk);
+	struct ckpt_step *const two[] = {b, c}, *const three[] = {c, a, b, a};
+	struct ckpt_pack_use some = use_of(two, 2, &pack), whole = use_of(three, 4, &pack),
+			     none = use_of(two, 0, &pack);
+	uint64_t unused;
+
+	ck_assert_uint_eq(some.packs->used_bytes, strlen(SHARED));
+	ck_assert_uint_eq(some.packs->used_chunks, 1);
+	ck_ok(ckpt_pack_use_unused(some.packs, s->backend, &unused));
+	ck_assert_uint_eq(unused, strlen(LONG_1) + strlen(LONG_2));
+	ck_assert_uint_eq(whole.packs->used_bytes, strlen(LONG_1) + strlen(LONG_2) + strlen(SHARED));
+	ck_assert_uint_eq(whole.packs->used_chunks, 3);
+	ck_ok(ckpt_pack_use_unused(whole.packs, s->backend, &unused));
+	ck_assert_uint_eq(unused, 0);
+	ck_ok(ckpt_pack_use_unused(none.packs, s->backend, &unused));
+	ck_assert_uint_eq(unused, pack.bytes);
+	ckpt_pack_use_done(&some);
+	ckpt_pack_use_done(&whole);
+	ckpt_pack_use_done(&none);
+}
+END_TEST
+
+START_TEST(garbage_is_what_no_step_needs)
+{
+	uint64_t packs = ckpt_packs_bytes(s);
+
+	ck_assert_uint_eq(garbage(), 0);
+	ck_ok(ckpt_delete(a));
+	ck_assert_uint_eq(garbage(), 0); // it can be had back
+	ck_ok(ckpt_expire(a));
+	ck_assert_uint_eq(garbage(), strlen(LONG_1) + strlen(LONG_2));
+	expire(b);
+	expire(c);
+	ck_assert_uint_eq(garbage(), packs);
+}
+END_TEST
+
+START_TEST(a_pack_without_its_tail_leaves_garbage_unknown)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack = place_of(b, "1", &chunk);
+	uint64_t bytes;
+
+	spoil(&pack, pack.bytes - 48);
+	ck_error(ckpt_pack_use_garbage(s, &bytes), EBADMSG);
+}
+END_TEST
+
+START_TEST(a_record_that_cannot_be_read_leaves_garbage_unknown)
+{
+	char path[CKPT_STEP_KEY_MAX + 32];
+	uint64_t bytes;
+	int fd;
+
+	snprintf(path, sizeof(path), "steps/%s/%u", c->key, c->summary.version);
+	fd = openat(s->dirfd, path, O_WRONLY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pwrite(fd, "damage", 6, 100), 6);
+	close(fd);
+	forget_steps();
+	ckpt_fixture_reopen();
+	ck_error(ckpt_pack_use_garbage(s, &bytes), EBADMSG);
+}
+END_TEST
+
+// --- What is repacked ---------------------------------------------------------------------------------------------------
+
+START_TEST(a_half_dead_pack_is_repacked_and_goes)
+{
+	struct ckpt_chunk one, two;
+	struct ckpt_pack old = place_of(a, "0", &one), now;
+	int64_t committed_ns = b->summary.committed_ns;
+	uint64_t before = ckpt_packs_bytes(s);
+
+	ck_assert(is_in(&old, b, "0") && is_in(&old, c, "1"));
+	expire(a);
+	gc_all();
+	check_repacked();
+	ck_assert(done.deleted_objects == 1 && done.deleted_bytes == old.bytes);
+	ck_assert(done.live_bytes == before && !done.garbage_bytes);
+	ck_assert(!is_there(&old));
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	now = place_of(b, "0", &one);
+	ck_assert(is_in(&now, c, "1") && !is_in(&now, b, "1") && !is_in(&now, c, "0"));
+	(void)place_of(c, "1", &two);
+	ck_assert_uint_eq(one.offset, two.offset);
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
+	ck_assert(b->summary.committed_ns == committed_ns && b->summary.packed && b->summary.sealed);
+	check_files();
+	ck_assert_uint_eq(garbage(), 0);
+	gc_all();
+	check_nothing_repacked();
+	reopen_store();
+	check_files();
+	gc_all();
+	check_nothing_repacked();
+}
+END_TEST
+
+START_TEST(what_was_repacked_is_shared_by_who_comes_later)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_step *later;
+	struct ckpt_pack now;
+
+	expire(a);
+	gc_all();
+	now = place_of(b, "0", &chunk);
+	later = ckpt_packed_together(s, "later", SHARED);
+	ck_assert(is_in(&now, later, "0"));
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	ckpt_step_unref(later);
+}
+END_TEST
+
+START_TEST(what_is_used_by_half_stays)
+{
+	struct ckpt_step *whole = ckpt_packed_together(s, "whole", "as long 1.", "as long 2."),
+			 *half = ckpt_packed_together(s, "half", "as long 2.");
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack = place_of(whole, "0", &chunk);
+
+	ck_assert(is_in(&pack, half, "0"));
+	expire(whole);
+	gc_all();
+	check_nothing_repacked();
+	ck_assert(is_in(&pack, half, "0") && is_there(&pack));
+	ck_assert_uint_eq(garbage(), 10);
+	ckpt_step_unref(whole);
+	whole = ckpt_packed_together(s, "whole", "ten bytes.", "and eleven.");
+	ckpt_step_unref(half);
+	half = ckpt_packed_together(s, "other half", "ten bytes.");
+	pack = place_of(whole, "0", &chunk);
+	expire(whole);
+	gc_all();
+	ck_assert_uint_eq(done.repacked_bytes, 10);
+	ck_assert(!is_there(&pack));
+	ck_ok(ckpt_packed_read(half, "0", "ten bytes."));
+	ckpt_step_unref(whole);
+	ckpt_step_unref(half);
+}
+END_TEST
+
+START_TEST(what_is_warm_has_its_chunks_moved_too)
+{
+	struct ckpt_tier_done warmed, cooled;
+
+	ck_ok(ckpt_warm(b, &(struct ckpt_tier_how){0}, &warmed));
+	expire(a);
+	expire(c);
+	gc_all();
+	check_repacked();
+	ck_assert(!b->summary.packed);
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+	cooled = ckpt_packed_cool(b);
+	ck_assert(cooled.files == 2 && !cooled.stored_bytes);
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+}
+END_TEST
+
+START_TEST(what_is_moved_fills_packs_of_the_usual_size)
+{
+	struct ckpt_step *many = ckpt_packed_together(s, "many", LONG_1 "1", LONG_1 "2", LONG_2 "3", LONG_2 "4",
+						      LONG_2 "5"),
+			 *few = ckpt_packed_together(s, "few", LONG_1 "1", LONG_1 "2");
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+
+	ckpt_step_unref(many);
+	ckpt_step_unref(a);
+	a = ckpt_step_find(s, "", "many");
+	expire(a);
+	s->settings.pack_bytes = 1;
+	gc_all();
+	ck_assert_uint_eq(done.repacked_bytes, 2 * (strlen(LONG_1) + 1));
+	pack = place_of(few, "0", &chunk);
+	ck_assert(!is_in(&pack, few, "1"));
+	ck_ok(ckpt_packed_read(few, "0", LONG_1 "1"));
+	ck_ok(ckpt_packed_read(few, "1", LONG_1 "2"));
+	ckpt_step_unref(few);
+}
+END_TEST
+
+START_TEST(a_dry_run_says_what_would_be_repacked)
+{
+	const struct ckpt_gc_how look = {.dry_run = true, .force = true};
+	struct ckpt_gc_done would;
+	size_t packs = ckpt_packed_count(s);
+
+	expire(a);
+	ck_ok(ckpt_gc(s, &look, &would));
+	ck_assert_uint_eq(ckpt_packed_count(s), packs);
+	ck_assert_str_eq(b->summary.event, "cool");
+	gc_all();
+	check_repacked();
+	ck_assert_mem_eq(&would, &done, sizeof(done));
+}
+END_TEST
+
+// --- What stays as it is ------------------------------------------------------------------------------------------------
+
+START_TEST(what_is_in_the_trash_keeps_its_packs)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_pack old = place_of(a, "0", &chunk);
+
+	ck_ok(ckpt_delete(a));
+	gc_all();
+	check_nothing_repacked();
+	ck_ok(ckpt_expire(a));
+	ck_ok(ckpt_delete(b));
+	gc_all();
+	check_nothing_repacked();
+	ck_assert(is_there(&old) && is_in(&old, c, "1"));
+	ck_ok(ckpt_undelete(b));
+	gc_all();
+	check_repacked();
+	check_files();
+}
+END_TEST
+
+START_TEST(what_is_reopened_keeps_its_packs)
+{
+	struct ckpt_step *again;
+
+	expire(a);
+	ck_ok(ckpt_reopen(b, &again));
+	gc_all();
+	check_nothing_repacked();
+	ck_ok(ckpt_stage_abort(again, false));
+	ckpt_step_unref(again);
+	gc_all();
+	check_repacked();
+	check_files();
+}
+END_TEST
+
+START_TEST(what_is_being_removed_keeps_its_packs)
+{
+	struct ckpt_manifest *m = manifest(b);
+
+	expire(a);
+	ck_ok(ckpt_remove_entry(b, m, 0, "0", false));
+	ckpt_manifest_unref(m);
+	gc_all();
+	check_nothing_repacked();
+	ckpt_remove_forget(b);
+	gc_all();
+	check_repacked();
+	check_files();
+}
+END_TEST
+
+// As a put whose answer was lost leaves it.
+START_TEST(what_a_version_needs_that_nobody_knows_stays)
+{
+	char to[CKPT_STEP_KEY_MAX + 32];
+	int fd;
+
+	expire(a);
+	snprintf(to, sizeof(to), "steps/%s", b->key);
+	fd = openat(s->dirfd, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(renameat(fd, "3", s->dirfd, "aside"), 0);
+	reopen_store();
+	ck_assert_int_eq(renameat(s->dirfd, "aside", fd, "3"), 0);
+	close(fd);
+	gc_all();
+	check_nothing_repacked();
+	reopen_store();
+	check_files();
+	gc_all();
+	check_repacked();
+	check_files();
+}
+END_TEST
+
+START_TEST(what_another_process_may_read_stays)
+{
+	int fd = openat(s->dirfd, "sessions", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(flock(fd, LOCK_SH), 0); // as who has the store open for reading says it
+	expire(a);
+	gc_all();
+	check_nothing_repacked();
+	close(fd);
+	gc_all();
+	check_repacked();
+}
+END_TEST
+
+static struct ckpt_file *open_file(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_manifest *m = manifest(step);
+	struct ckpt_file *f;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_ok(ckpt_file_open(step, m, index, &f));
+	ckpt_manifest_unref(m);
+	return f;
+}
+
+static void close_read(struct ckpt_file *f, const char *text)
+{
+	char there[64];
+
+	ck_assert_int_eq(ckpt_file_read(f, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+	ckpt_file_close(f);
+}
+
+START_TEST(what_is_open_is_repacked_and_read_where_it_was)
+{
+	const struct ckpt_gc_how plain = {0}, look = {.dry_run = true};
+	struct ckpt_file *f = open_file(b, "0"), *late;
+	struct ckpt_chunk chunk;
+	struct ckpt_pack old = place_of(a, "0", &chunk);
+	struct ckpt_gc_done would;
+
+	expire(a);
+	ck_ok(ckpt_gc(s, &look, &would));
+	gc_all();
+	check_repacked();
+	ck_assert_mem_eq(&would, &done, sizeof(done));
+	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_OPEN].objects == 1);
+	ck_assert(is_there(&old) && !is_in(&old, b, "0"));
+	late = open_file(b, "0");
+	close_read(f, SHARED);
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert(done.deleted_objects == 1 && !is_there(&old));
+	close_read(late, SHARED);
+}
+END_TEST
+
+START_TEST(what_is_young_is_not_repacked)
+{
+	const struct ckpt_gc_how how = {.grace_ns = CKPT_GC_GRACE_NS};
+
+	expire(a);
+	ckpt_packed_age(s, DAY_S - 60);
+	ck_ok(ckpt_gc(s, &how, &done));
+	check_nothing_repacked();
+	ckpt_packed_age(s, DAY_S + 60);
+	ck_ok(ckpt_gc(s, &how, &done));
+	check_repacked();
+	ck_assert_uint_eq(done.deleted_objects, 1);
+}
+END_TEST
+
+// --- The brake ----------------------------------------------------------------------------------------------------------
+
+// Nearly all that is there is emptied, and goes.
+START_TEST(what_was_emptied_goes_without_force)
+{
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 "1", LONG_1 LONG_2 "2", "one of two"),
+			 *small = ckpt_packed_together(s, "small", "one of two");
+	struct ckpt_chunk chunk;
+	struct ckpt_pack old = place_of(large, "0", &chunk);
+
+	expire(a);
+	expire(b);
+	expire(c);
+	gc_all();
+	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	expire(large);
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert(done.repacked_objects == 1 && done.deleted_objects == 1);
+	ck_assert(!is_there(&old));
+	ck_ok(ckpt_packed_read(small, "0", "one of two"));
+	ckpt_step_unref(large);
+	ckpt_step_unref(small);
+}
+END_TEST
+
+// Who died between the version and the removal leaves the same: it is said by the version, not by who did it.
+START_TEST(what_was_emptied_goes_without_force_after_a_failure)
+{
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_file *f = open_file(b, "0");
+	struct ckpt_chunk chunk;
+	struct ckpt_pack old = place_of(a, "0", &chunk);
+
+	expire(a);
+	expire(c);
+	gc_all();
+	ck_assert(done.repacked_objects == 1 && is_there(&old));
+	ckpt_file_close(f);
+	ck_assert_uint_gt(old.bytes, ckpt_packs_bytes(s) / 2);
+	reopen_store();
+	ck_assert_ptr_null(c);
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert(done.deleted_objects == 1 && !is_there(&old));
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+}
+END_TEST
+
+START_TEST(other_garbage_does_not_go_with_what_was_emptied)
+{
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_step *large;
+
+	expire(a);
+	gc_all();
+	check_repacked();
+	large = ckpt_packed_together(s, "large", LONG_1 LONG_2 LONG_1, LONG_2 LONG_2 LONG_1, LONG_1 LONG_2 LONG_2);
+	expire(large);
+	ck_error(ckpt_gc(s, &plain, &done), EPERM);
+	ckpt_step_unref(large);
+}
+END_TEST
+
+// --- Damage, room, and who stops ----------------------------------------------------------------------------------------
+
+START_TEST(a_damaged_chunk_keeps_its_pack)
+{
+	struct ckpt_step *two = ckpt_packed_together(s, "two", LONG_1 LONG_2 "1", "damaged text", "whole text"),
+			 *reader = ckpt_packed_together(s, "reader", "damaged text", "whole text");
+	struct ckpt_chunk chunk;
+	struct ckpt_pack old = place_of(reader, "0", &chunk);
+
+	expire(two);
+	spoil(&old, chunk.offset);
+	for (unsigned times = 1; times < 3; times++) {
+		gc_all();
+		ck_assert(!done.repacked_objects && !done.deleted_objects && is_there(&old));
+		ck_assert_uint_eq(done.kept[CKPT_GC_DAMAGED].objects, 1);
+		ck_assert_uint_eq(ckpt_save_errors(s, "a part of 0 cannot be read"), times);
+		ck_assert(is_in(&old, reader, "0") && !is_in(&old, reader, "1"));
+		ck_assert_uint_eq(done.repacked_bytes, times == 1 ? strlen("whole text") : 0);
+	}
+	ck_ok(ckpt_packed_read(reader, "1", "whole text"));
+	ck_error(ckpt_packed_read(reader, "0", "damaged text"), EIO);
+	spoil(&old, chunk.offset); // and it is right again
+	gc_all();
+	ck_assert(done.repacked_objects == 1 && !is_there(&old));
+	ck_ok(ckpt_packed_read(reader, "0", "damaged text"));
+	ckpt_step_unref(two);
+	ckpt_step_unref(reader);
+}
+END_TEST
+
+static uint64_t room;
+
+static int some_room(int fd __attribute__((unused)), uint64_t *ret_bytes)
+{
+	*ret_bytes = room;
+	return 0;
+}
+
+START_TEST(without_room_nothing_is_moved)
+{
+	expire(a);
+	ckpt_sys.free_bytes = some_room;
+	room = 2 * strlen(SHARED) - 1;
+	gc_all();
+	check_nothing_repacked();
+	ck_assert_uint_eq(done.kept[CKPT_GC_NO_ROOM].objects, 1);
+	ck_assert_uint_eq(done.kept[CKPT_GC_NO_ROOM].bytes, strlen(LONG_1) + strlen(LONG_2));
+	room = 2 * strlen(SHARED);
+	gc_all();
+	check_repacked();
+	ck_assert_uint_eq(done.kept[CKPT_GC_NO_ROOM].objects, 0);
+}
+END_TEST
+
+// What gives most is moved first.
+START_TEST(more_than_is_moved_at_once_comes_later)
+{
+	const struct ckpt_gc_how some = {.force = true, .repack.bytes_max = 24};
+	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 LONG_1, "one of two"),
+			 *small = ckpt_packed_together(s, "small", "one of two");
+	struct ckpt_chunk chunk;
+	struct ckpt_pack first = place_of(large, "0", &chunk), second = place_of(a, "0", &chunk);
+
+	expire(a);
+	expire(large);
+	ck_ok(ckpt_gc(s, &some, &done));
+	ck_assert(done.repacked_bytes == strlen("one of two") && done.later_objects == 1);
+	ck_assert(!is_there(&first) && is_there(&second));
+	ck_ok(ckpt_gc(s, &some, &done));
+	check_repacked();
+	ck_assert(!done.later_objects && !is_there(&second));
+	check_files();
+	ck_ok(ckpt_packed_read(small, "0", "one of two"));
+	ckpt_step_unref(large);
+	ckpt_step_unref(small);
+}
+END_TEST
+
+static bool no_more(void *arg)
+{
+	int *left = arg;
+
+	return --*left >= 0;
+}
+
+START_TEST(who_is_told_to_stop_leaves_nothing_half_done)
+{
+	int left, most = 0;
+	const struct ckpt_gc_how how = {.force = true, .go_on = no_more, .arg = &left};
+	int rc = -EINTR;
+
+	expire(a);
+	for (; rc == -EINTR; most++) {
+		left = most;
+		rc = ckpt_gc(s, &how, &done);
+		check_files();
+		if (!strcmp(b->summary.event, "cool") && !strcmp(c->summary.event, "cool"))
+			ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	}
+	ck_ok(rc);
+	ck_assert_int_gt(most, 6);
+	gc_all();
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	ck_assert_uint_eq(garbage(), 0);
+	check_files();
+}
+END_TEST
+
+static int (*real_fsync)(int fd);
+static int refusals;
+
+static int refuse_once(int fd)
+{
+	return refusals-- > 0 ? -EIO : real_fsync(fd);
+}
+
+// A step has its version, and another one not yet, when it is told to stop.
+static void stop_between_versions(void)
+{
+	int left, most = 0;
+	const struct ckpt_gc_how how = {.force = true, .go_on = no_more, .arg = &left};
+
+	for (; strcmp(b->summary.event, CKPT_EVENT_REPACK) && strcmp(c->summary.event, CKPT_EVENT_REPACK); most++) {
+		left = most;
+		ck_error(ckpt_gc(s, &how, &done), EINTR);
+	}
+	ck_assert_int_ne(strcmp(b->summary.event, c->summary.event), 0);
+}
+
+// What the round before has put for the one is used for the other, if it is known to be durable.
+START_TEST(what_may_not_be_durable_is_not_shared)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_step *first, *second;
+	const char *first_path, *second_path;
+	struct ckpt_pack now;
+
+	expire(a);
+	stop_between_versions();
+	first = strcmp(b->summary.event, CKPT_EVENT_REPACK) ? c : b;
+	second = first == b ? c : b;
+	first_path = first == b ? "0" : "1";
+	second_path = first == b ? "1" : "0";
+	now = place_of(first, first_path, &chunk);
+	if (_i) {
+		real_fsync = ckpt_sys.fsync;
+		ckpt_sys.fsync = refuse_once;
+		refusals = 1;
+	}
+	gc_all();
+	ck_assert(is_in(&now, second, second_path) == !_i);
+	check_files();
+	ck_assert_uint_eq(garbage(), 0);
+}
+END_TEST
+
+static int64_t slept_ns;
+
+static void count_sleep(int64_t ns)
+{
+	slept_ns += ns;
+}
+
+START_TEST(behind_it_stops_soon_and_rests)
+{
+	struct ckpt_gc_behind behind = {0};
+	bool stop = true;
+
+	expire(a);
+	ckpt_packed_age(s, DAY_S + 60);
+	ckpt_sys.sleep_ns = count_sleep;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_eq(b->summary.event, "cool");
+	stop = false;
+	behind.after_ns = 0;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
+	ck_assert_int_gt(slept_ns, 0);
+	check_files();
+	ck_assert_uint_eq(garbage(), 0);
+}
+END_TEST
+
+START_TEST(behind_damage_is_told_once)
+{
+	struct ckpt_gc_behind behind = {0};
+	struct ckpt_chunk chunk;
+	struct ckpt_pack old = place_of(b, "0", &chunk);
+	bool stop = false;
+
+	expire(a);
+	expire(c);
+	spoil(&old, chunk.offset);
+	for (int times = 0; times < 2; times++) {
+		ckpt_packed_age(s, DAY_S + 60);
+		behind.after_ns = 0;
+		(void)ckpt_gc_behind(s, &behind, &stop);
+		ck_assert_uint_eq(ckpt_save_errors(s, "a part of 0 cannot be read"), 1);
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("repack");
+	TCase *use = tcase_create("use"), *moved = tcase_create("moved"), *kept = tcase_create("kept"),
+	      *brake = tcase_create("brake"), *limits = tcase_create("limits");
+
+	tcase_add_checked_fixture(use, setup, teardown);
+	tcase_add_test(use, what_is_used_is_counted_once);
+	tcase_add_test(use, garbage_is_what_no_step_needs);
+	tcase_add_test(use, a_pack_without_its_tail_leaves_garbage_unknown);
+	tcase_add_test(use, a_record_that_cannot_be_read_leaves_garbage_unknown);
+	suite_add_tcase(suite, use);
+	tcase_add_checked_fixture(moved, setup, teardown);
+	tcase_add_test(moved, a_half_dead_pack_is_repacked_and_goes);
+	tcase_add_test(moved, what_was_repacked_is_shared_by_who_comes_later);
+	tcase_add_test(moved, what_is_used_by_half_stays);
+	tcase_add_test(moved, what_is_warm_has_its_chunks_moved_too);
+	tcase_add_test(moved, what_is_moved_fills_packs_of_the_usual_size);
+	tcase_add_test(moved, a_dry_run_says_what_would_be_repacked);
+	suite_add_tcase(suite, moved);
+	tcase_add_checked_fixture(kept, setup, teardown);
+	tcase_add_test(kept, what_is_in_the_trash_keeps_its_packs);
+	tcase_add_test(kept, what_is_reopened_keeps_its_packs);
+	tcase_add_test(kept, what_is_being_removed_keeps_its_packs);
+	tcase_add_test(kept, what_a_version_needs_that_nobody_knows_stays);
+	tcase_add_test(kept, what_another_process_may_read_stays);
+	tcase_add_test(kept, what_is_open_is_repacked_and_read_where_it_was);
+	tcase_add_test(kept, what_is_young_is_not_repacked);
+	suite_add_tcase(suite, kept);
+	tcase_add_checked_fixture(brake, setup, teardown);
+	tcase_add_test(brake, what_was_emptied_goes_without_force);
+	tcase_add_test(brake, what_was_emptied_goes_without_force_after_a_failure);
+	tcase_add_test(brake, other_garbage_does_not_go_with_what_was_emptied);
+	suite_add_tcase(suite, brake);
+	tcase_add_checked_fixture(limits, setup, teardown);
+	tcase_add_test(limits, a_damaged_chunk_keeps_its_pack);
+	tcase_add_test(limits, without_room_nothing_is_moved);
+	tcase_add_test(limits, more_than_is_moved_at_once_comes_later);
+	tcase_add_test(limits, who_is_told_to_stop_leaves_nothing_half_done);
+	tcase_add_loop_test(limits, what_may_not_be_durable_is_not_shared, 0, 2);
+	tcase_add_test(limits, behind_it_stops_soon_and_rests);
+	tcase_add_test(limits, behind_damage_is_told_once);
+	suite_add_tcase(suite, limits);
+	return ckpt_suite_run(suite);
+}
