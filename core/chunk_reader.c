@@ -3,12 +3,18 @@
 #include "core/util.h"
 
 // A base is as long as it needs to be, and no deeper than the limit: the manifest was parsed.
-static int read_bases(struct ckpt_backend *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
-		      struct ckpt_codec *codec, uint8_t **ret_base)
+int ckpt_chunk_read_bases(struct ckpt_backend *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
+			  struct ckpt_codec *codec, uint8_t **ret_base)
 {
-	CLEANUP_FREE uint8_t *base = malloc(ckpt_codec_base_bytes(chunk->how.codec, chunk->bytes));
+	CLEANUP_FREE uint8_t *base = NULL;
 	uint32_t at = 0;
-	int rc = base ? 0 : -ENOMEM;
+	int rc = 0;
+
+	*ret_base = NULL;
+	if (chunk->base_count)
+		base = malloc(ckpt_codec_base_bytes(chunk->how.codec, chunk->bytes));
+	if (chunk->base_count && !base)
+		return -ENOMEM;
 
 	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
 		struct ckpt_chunk piece;
@@ -27,7 +33,7 @@ int ckpt_chunk_read(struct ckpt_backend *b, const struct ckpt_manifest *m, const
 {
 	CLEANUP_FREE uint8_t *base = NULL;
 	struct ckpt_pack pack;
-	int rc = chunk->base_count ? read_bases(b, m, chunk, codec, &base) : 0;
+	int rc = ckpt_chunk_read_bases(b, m, chunk, codec, &base);
 
 	if (rc)
 		return rc;

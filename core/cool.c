@@ -34,7 +34,7 @@ struct cooling {
 	const struct ckpt_tier_how *how;
 	struct ckpt_tier_done *done;
 	struct ckpt_manifest *m;
-	struct ckpt_packing packing; // of its chunks base is the row + 1 in bases
+	struct ckpt_packing packing;    // of its chunks base is the row + 1 in bases
 	uint8_t *plain, *stored, *back; // of buf_bytes each
 	uint32_t buf_bytes;
 	uint8_t (*bases)[CKPT_SHA256_LEN]; // ids of what chunks in the table are decoded beside
@@ -200,7 +200,9 @@ static int use_placed(struct cooling *c, const struct ckpt_chunk *chunk)
 	}
 	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
 		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
-		rc = depth_of(c, ckpt_packing_find(&c->packing, base.id)) < CKPT_BASE_DEPTH_MAX ? add_base(c, base.id, &used.base) : 0;
+		rc = depth_of(c, ckpt_packing_find(&c->packing, base.id)) < CKPT_BASE_DEPTH_MAX
+			     ? add_base(c, base.id, &used.base)
+			     : 0;
 	}
 	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
 	return rc > 0 ? use_packed(c, &used, &pack) : rc;

@@ -1,5 +1,6 @@
 #include "core/repack.h"
 
+#include "core/chunk_reader.h"
 #include "core/codec.h"
 #include "core/dedupe.h"
 #include "core/edit.h"
@@ -21,6 +22,9 @@
 #define DAMAGED_TOLD_MAX 8
 #define GIVE_WAY 3 // times as long as it worked it leaves the machine to others
 #define REST_MAX_NS INT64_C(1000000000)
+#define MOVED                                                                                                          \
+	(UINT32_C(1)                                                                                                   \
+	 << 31) // in the base of a chunk: its bases are ours, not those of a manifest, which has not so many
 #define NAP_NS INT64_C(20000000) // so long at once, to hear of its end
 
 struct repacking {
@@ -28,7 +32,9 @@ struct repacking {
 	const struct ckpt_repack_how *how;
 	struct ckpt_sparse *packs;
 	size_t pack_count;
-	struct ckpt_packing packing;
+	struct ckpt_packing packing;       // of its chunks base is the row in bases + MOVED
+	uint8_t (*bases)[CKPT_SHA256_LEN]; // ids of what chunks in the table are decoded beside, which are there, too
+	size_t base_count, base_cap;
 	uint8_t *stored, *plain; // of buf_bytes each
 	uint32_t buf_bytes;
 	int64_t rested_ns; // monotonic
@@ -126,15 +132,19 @@ static int need_room(struct repacking *r, uint32_t bytes)
 }
 
 // Its stored bytes, which are those of its id. -EBADMSG and the like: they are not, or cannot be read.
-static int read_stored(struct repacking *r, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk)
+static int read_stored(struct repacking *r, const struct ckpt_manifest *m, const struct ckpt_pack *pack,
+		       const struct ckpt_chunk *chunk)
 {
+	CLEANUP_FREE uint8_t *base = NULL;
 	uint8_t id[CKPT_SHA256_LEN];
 	int rc = need_room(r, MAX(chunk->bytes, chunk->how.bytes));
 
 	if (!rc)
 		rc = ckpt_pack_read_stored(r->store->backend, pack, chunk, r->stored);
 	if (!rc)
-		rc = ckpt_codec_decode(r->packing.codec, &chunk->how, r->stored, r->plain, chunk->bytes);
+		rc = ckpt_chunk_read_bases(r->store->backend, m, chunk, r->packing.codec, &base);
+	if (!rc)
+		rc = ckpt_codec_decode_beside(r->packing.codec, &chunk->how, r->stored, base, r->plain, chunk->bytes);
 	if (rc)
 		return rc;
 	ckpt_sha256(r->plain, chunk->bytes, id);
@@ -195,53 +205,94 @@ static int share_chunk(struct repacking *r, const struct ckpt_chunk *chunk)
 	return rc ? rc : 1;
 }
 
-// 1: it is damaged, and stays. What is decoded beside others stays, too: its stored bytes are right with the bases that this manifest
-// says, and the same id may have others elsewhere.
+// Bases that have none, in packs that stay, are where they are.
+static int use_bases(struct repacking *r, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
+		     uint32_t *ret_base)
+{
+	int rc = ckpt_grow((void **)&r->bases, &r->base_cap, r->base_count + chunk->base_count, sizeof(*r->bases));
+
+	*ret_base = chunk->base_count ? MOVED + (uint32_t)r->base_count : 0;
+	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
+		struct ckpt_chunk base;
+		struct ckpt_pack pack;
+
+		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
+		ckpt_manifest_pack(m, base.pack - 1, &pack);
+		if (!ckpt_packing_find(&r->packing, base.id))
+			rc = ckpt_packing_use(&r->packing, &base, &pack);
+		memcpy(r->bases[r->base_count++], base.id, CKPT_SHA256_LEN);
+	}
+	return rc;
+}
+
+// Whether one of its bases has bases, or stays in a pack that is being emptied, as what is damaged does.
+static bool has_base_that_stays(const struct repacking *r, const struct ckpt_manifest *m,
+				const struct ckpt_chunk *chunk)
+{
+	for (uint32_t i = 0; i < chunk->base_count; i++) {
+		const struct ckpt_chunk *found;
+		struct ckpt_chunk base;
+		struct ckpt_pack pack;
+
+		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
+		ckpt_manifest_pack(m, base.pack - 1, &pack);
+		found = ckpt_packing_find(&r->packing, base.id);
+		if (found ? found->base_count : base.base_count || sparse_of(r, &pack))
+			return true;
+	}
+	return false;
+}
+
+// 1: it is damaged, and stays. What it is decoded beside was moved before.
 static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
 {
+	struct ckpt_chunk moved = *chunk;
 	struct ckpt_sparse *sparse;
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!chunk->pack || (!chunk->base_count && ckpt_packing_find(&r->packing, chunk->id)))
+	if (!chunk->pack || ckpt_packing_find(&r->packing, chunk->id))
 		return 0;
 	ckpt_manifest_pack(m, chunk->pack - 1, &pack);
 	sparse = sparse_of(r, &pack);
 	if (!sparse)
 		return 0;
-	if (chunk->base_count) {
-		sparse->fate = CKPT_SPARSE_NEEDED;
-		return 0;
-	}
 	rc = share_chunk(r, chunk);
 	if (rc)
 		return MIN(rc, 0);
-	rc = read_stored(r, &pack, chunk);
+	if (has_base_that_stays(r, m, chunk)) {
+		sparse->fate = CKPT_SPARSE_NEEDED;
+		return 0;
+	}
+	rc = read_stored(r, m, &pack, chunk);
 	if (is_damage(rc)) {
 		sparse->fate = CKPT_SPARSE_DAMAGED;
 		return 1;
 	}
 	if (!rc)
-		rc = ckpt_packing_add(&r->packing, chunk, r->stored);
+		rc = use_bases(r, m, chunk, &moved.base);
+	if (!rc)
+		rc = ckpt_packing_add(&r->packing, &moved, r->stored);
 	if (!rc)
 		r->moved_bytes += chunk->how.bytes;
 	return rc ? rc : rest(r);
 }
 
-// And what it is decoded beside, which no file may have any more.
+// And before it what it is decoded beside, which no file may have any more.
 static int move_with_bases(struct repacking *r, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
 {
-	int rc = move_chunk(r, m, chunk);
+	int rc = 0, worst = 0;
 
 	for (uint32_t i = 0; i < chunk->base_count && rc >= 0; i++) {
 		struct ckpt_chunk base;
-		int below;
 
 		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
-		below = move_with_bases(r, m, &base);
-		rc = below < 0 ? below : MAX(rc, below);
+		rc = move_with_bases(r, m, &base);
+		worst = MAX(worst, rc);
 	}
-	return rc;
+	if (rc >= 0)
+		rc = move_chunk(r, m, chunk);
+	return rc < 0 ? rc : MAX(worst, rc);
 }
 
 static int move_file(struct repacking *r, struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index)
@@ -270,13 +321,26 @@ static void locate(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack)
 {
 	struct repacking *r = arg;
 
-	if (chunk->pack && !chunk->base_count && sparse_of(r, pack) && ckpt_packing_locate(&r->packing, chunk, pack))
+	if ((!chunk->bytes || (chunk->pack && sparse_of(r, pack))) && ckpt_packing_locate(&r->packing, chunk, pack))
 		r->any = true;
+}
+
+// With no more than its id: locate() knows it.
+static bool base(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base)
+{
+	const struct repacking *r = arg;
+
+	if (chunk->base < MOVED)
+		return false;
+	*ret_base = (struct ckpt_chunk){0};
+	memcpy(ret_base->id, r->bases[chunk->base - MOVED + i], sizeof(ret_base->id));
+	return true;
 }
 
 static int try_put(struct repacking *r, struct ckpt_step *step, bool *adopted)
 {
-	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_REPACK, .same_files = true, .locate = locate, .arg = r};
+	struct ckpt_edit d = {
+		.step = step, .event = CKPT_EVENT_REPACK, .same_files = true, .locate = locate, .base = base, .arg = r};
 	int rc = ckpt_edit_begin(&d, adopted);
 
 	r->any = false;
@@ -390,6 +454,7 @@ int ckpt_repack(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count, s
 	ckpt_packing_done(&r.packing);
 	free(r.stored);
 	free(r.plain);
+	free(r.bases);
 	return rc;
 }
 

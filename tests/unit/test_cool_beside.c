@@ -263,6 +263,49 @@ START_TEST(damage_of_the_master_is_an_error_of_the_weights)
 }
 END_TEST
 
+// Weights, master and what goes are in one pack, of which most is garbage then; the master goes too, or stays.
+START_TEST(what_is_repacked_is_still_beside_its_master)
+{
+	const struct ckpt_tier_how one = {.pack_bytes = 512 << 20};
+	const struct ckpt_gc_how all = {.force = true};
+	struct ckpt_gc_done collected;
+	struct ckpt_step *made = ckpt_staged_begin(s, "3000");
+
+	ckpt_weights_put(made, WEIGHTS, CKPT_WEIGHTS_SAFETENSORS, w.bf16, ELEMENTS, 2);
+	ckpt_weights_put(made, MASTER, CKPT_WEIGHTS_TORCH, w.fp32, ELEMENTS, 4);
+	for (uint64_t i = 0; i < 2; i++) {
+		struct ckpt_weights other = ckpt_weights_make(ELEMENTS, 7 + i);
+
+		ckpt_weights_put(made, i ? "exp_avg" : "exp_avg_sq", CKPT_WEIGHTS_NPY, other.fp32, ELEMENTS, 4);
+		ckpt_weights_done(&other);
+	}
+	ck_ok(ckpt_commit(made, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(made, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_cool(made, &one, &done));
+	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	ck_ok(ckpt_amend_remove(made, "exp_avg"));
+	ck_ok(ckpt_amend_remove(made, "exp_avg_sq"));
+	if (_i)
+		ck_ok(ckpt_amend_remove(made, MASTER));
+	ck_ok(ckpt_gc(s, &all, &collected));
+	ck_assert_uint_eq(collected.repacked_objects, 1);
+	ck_assert_uint_gt(collected.repacked_bytes, 3 * BF16_BYTES / 2);
+	ckpt_step_unref(made);
+	drop_cache();
+	made = ckpt_step_find(s, "", "3000");
+	ck_assert_ptr_nonnull(made);
+	check_based(made, 2);
+	ck_ok(read_weights(made));
+	if (!_i)
+		ck_ok(read_master(made));
+	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	ck_ok(ckpt_gc(s, &all, &collected));
+	ck_assert(!collected.repacked_objects && !collected.deleted_objects);
+	ck_ok(read_weights(made));
+	ckpt_step_unref(made);
+}
+END_TEST
+
 // --- Tiers --------------------------------------------------------------------------------------------------------------
 
 static const char *const some[] = {"*", WEIGHTS, MASTER};
@@ -387,6 +430,7 @@ int main(void)
 	tcase_add_test(tcase, weights_of_a_master_that_is_damaged_are_stored_alone);
 	tcase_add_test(tcase, a_master_that_is_removed_is_kept_for_the_weights);
 	tcase_add_test(tcase, damage_of_the_master_is_an_error_of_the_weights);
+	tcase_add_loop_test(tcase, what_is_repacked_is_still_beside_its_master, 0, 2);
 	tcase_add_loop_test(tcase, warmed_weights_are_cooled_without_a_new_pack, 0, (int)ARRAY_LEN(some));
 	tcase_add_test(tcase, warmed_weights_without_their_master_are_cooled_again);
 	tcase_add_test(tcase, warmed_weights_of_a_damaged_master_are_packed_anew);
