@@ -67,19 +67,46 @@ static bool is_kernel_thread(const char *pid)
 	return strstr(text, "\nKthread:\t1") || (!strstr(text, "\nKthread:") && !strstr(text, "\nVmSize:"));
 }
 
-// Threads that end between two looks take their time with them: workers live for minutes.
+// One that has ended since the last look keeps its time, or that would be missing from the work of others.
+static struct kernel_thread {
+	pid_t pid;
+	double cpu_s, before_s; // of those that had the number before
+} * kernel_threads;
+static size_t kernel_thread_count, kernel_thread_cap;
+
+static void note_kernel_thread(pid_t pid, double cpu_s)
+{
+	struct kernel_thread *t = kernel_threads, *end = t + kernel_thread_count;
+
+	while (t < end && t->pid != pid)
+		t++;
+	if (t == end) {
+		if (ckpt_grow((void **)&kernel_threads, &kernel_thread_cap, kernel_thread_count + 1, sizeof(*t)))
+			return;
+		t = &kernel_threads[kernel_thread_count++];
+		*t = (struct kernel_thread){.pid = pid};
+	}
+	if (cpu_s < t->cpu_s)
+		t->before_s += t->cpu_s;
+	t->cpu_s = cpu_s;
+}
+
 static double cpu_of_kernel(void)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *e;
 	double sum = 0;
 
-	if (!proc)
-		return 0;
-	while ((e = readdir(proc)))
-		if (isdigit((unsigned char)e->d_name[0]) && is_kernel_thread(e->d_name))
-			sum += cpu_of((pid_t)strtol(e->d_name, NULL, 10));
-	closedir(proc);
+	while (proc && (e = readdir(proc)))
+		if (isdigit((unsigned char)e->d_name[0]) && is_kernel_thread(e->d_name)) {
+			pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+
+			note_kernel_thread(pid, cpu_of(pid));
+		}
+	if (proc)
+		closedir(proc);
+	for (size_t i = 0; i < kernel_thread_count; i++)
+		sum += kernel_threads[i].before_s + kernel_threads[i].cpu_s;
 	return sum;
 }
 
