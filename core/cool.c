@@ -486,6 +486,7 @@ static int cool(struct cooling *c)
 {
 	int rc = ckpt_step_state(c->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(c->step, &c->m) : -ESTALE;
 
+	ckpt_dedupe_look(c->step->store);
 	if (!rc)
 		rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
 	if (!rc)
