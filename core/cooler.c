@@ -171,10 +171,8 @@ static void settle(struct ckpt_step *step, int rc)
 static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct candidate *c)
 {
 	struct cooling_behind now = {.store = cooler->store, .behind = behind};
-	const struct ckpt_tier_how how = {.go_on = go_on,
-					  .arg = &now,
-					  .pack_bytes = cooler->store->settings.pack_bytes,
-					  .at_once = true};
+	const struct ckpt_tier_how how = {
+		.go_on = go_on, .arg = &now, .pack_bytes = cooler->store->settings.pack_bytes, .at_once = true};
 	struct ckpt_tier_done done;
 	int rc;
 

@@ -113,11 +113,12 @@ static const struct ckpt_setting table[] = {
 		.name = "hot",
 		.kind = CKPT_SETTING_COUNT,
 		.at = FIELD(hot),
-		.initial = "2",
+		.initial = "all",
 		.value = "N|all",
 		.wants = "a number from 0 to 1000000, or all",
 		.most = 1000000,
-		.help = "so many of the newest steps of each folder stay as files; older ones, once they are sealed, are "
+		.help = "so many of the newest steps of each folder stay as files; older ones, once they are sealed, "
+			"are "
 			"cooled behind, as `ckptfs cool` does it",
 	},
 	{

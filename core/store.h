@@ -58,7 +58,7 @@ struct ckpt_store {
 
 	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
 	struct ckpt_lock packs_lock;
-	unsigned packs_wanted; // by so many who wait for packs_lock; atomic
+	unsigned packs_wanted;  // by so many who wait for packs_lock; atomic
 	uint64_t packs_indexed; // dedupe.c's; guarded by packs_lock
 
 	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
