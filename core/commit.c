@@ -554,7 +554,7 @@ static void finish(struct attempt *a, int rc)
 		ckpt_indexer_put(step->store->indexer, step->key, &a->record.summary, TAKE_PTR(a->record.manifest),
 				 a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX ? a->record.manifest_len : 0);
 	ckpt_lock_drop(&step->store->lock);
-	ckpt_sealer_wake(step->store);
+	ckpt_store_wake_behind(step->store);
 	if (buries)
 		ckpt_trash_wake(step->store->trash);
 }

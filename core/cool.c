@@ -17,7 +17,7 @@
 #include <limits.h>
 
 // What a step's chunks are and where they are put is collected in a table by their ids, without a lock that clients want; a
-// version that says so is put under that of all acts, and the raw files go under it, too, so that no warming is between.
+// version that says so is put under that of all acts. The raw files go after it (cool_sweep.c).
 //
 // Invariants:
 //  1. A chunk is in the table once its bytes were read back from what will be, or is, its pack, and are those of its id.
@@ -346,7 +346,7 @@ static int cool_those_in_hand(struct cooling *c)
 
 static int cool_files(struct cooling *c)
 {
-	int rc = ckpt_plan_new(c->step, c->m, &c->plan);
+	int rc = ckpt_plan_new(c->step, c->m, &c->plan), put_rc;
 
 	c->bad = ckpt_calloc(ckpt_manifest_count(c->m), sizeof(*c->bad));
 	if (!rc && !c->bad)
@@ -356,7 +356,10 @@ static int cool_files(struct cooling *c)
 	c->beside = true;
 	if (!rc)
 		rc = cool_those_in_hand(c);
-	return rc ? rc : ckpt_packing_put(&c->packing);
+	if (rc && rc != -EINTR)
+		return rc;
+	put_rc = ckpt_packing_put(&c->packing); // also what was packed by an end: it is found there another time
+	return rc ? rc : put_rc;
 }
 
 // --- The version --------------------------------------------------------------------------------------------------------
@@ -407,26 +410,6 @@ static bool base(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct c
 	return true;
 }
 
-static void drop_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index)
-{
-	char path[CKPT_RAW_PATH_MAX];
-
-	if (!ckpt_step_raw_path(step, m, index, path, sizeof(path)))
-		(void)ckpt_sys.unlink(step->store->sessions_fd, path, 0); // what is left goes with the session
-}
-
-// Those that a crash left, too, or who put the version in vain and found it there after all.
-static void drop_raws(struct ckpt_step *step, struct ckpt_manifest *m)
-{
-	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
-		struct ckpt_entry e;
-
-		ckpt_manifest_entry(m, i, &e);
-		if (e.content == CKPT_CONTENT_CHUNKS)
-			drop_raw(step, m, i);
-	}
-}
-
 static void count(struct cooling *c, const struct ckpt_edit *d)
 {
 	for (uint32_t i = 0; i < ckpt_manifest_count(d->next); i++) {
@@ -455,12 +438,12 @@ static int try_put(struct cooling *c, bool *adopted)
 	c->any = false;
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
-	if (!rc && c->any)
+	if (!rc && c->any) {
+		ckpt_cool_raws_left(c->step); // also when its outcome is unknown
 		rc = ckpt_edit_put(&d);
+	}
 	if (!rc && c->any)
 		count(c, &d);
-	if (!rc)
-		drop_raws(c->step, c->any ? d.next : d.m);
 	ckpt_edit_done(&d);
 	return rc;
 }
@@ -499,20 +482,37 @@ static void cooling_done(struct cooling *c)
 		close(c->master_fd);
 }
 
+static int cool(struct cooling *c)
+{
+	int rc = ckpt_step_state(c->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(c->step, &c->m) : -ESTALE;
+
+	ckpt_dedupe_look(c->step->store);
+	if (!rc)
+		rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
+	if (!rc)
+		rc = cool_files(c);
+	return rc ? rc : put(c);
+}
+
+static bool is_waited_for(void *arg)
+{
+	const struct ckpt_tier_how *how = arg;
+
+	return !how->go_on || how->go_on(how->arg, 0);
+}
+
 int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
 {
-	LOCK_SCOPE(&step->store->packs_lock);
 	struct cooling c = {.step = step, .how = how, .done = ret_done, .master_fd = -1};
-	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &c.m) : -ESTALE;
+	int rc = ckpt_store_take_packs(step->store, how->at_once, is_waited_for, (void *)(uintptr_t)how);
 
 	*ret_done = (struct ckpt_tier_done){0};
-	ckpt_dedupe_look(step->store);
+	if (rc)
+		return rc;
+	rc = cool(&c);
+	ckpt_lock_drop(&step->store->packs_lock);
 	if (!rc)
-		rc = ckpt_packing_init(&c.packing, step->store, how->pack_bytes);
-	if (!rc)
-		rc = cool_files(&c);
-	if (!rc)
-		rc = put(&c);
+		ckpt_cool_sweep(step);
 	if (!is_quiet(rc) && !c.bad_count)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "nothing is lost: `ckptfs cool` does it again",
 				"its files could not be packed");
@@ -544,17 +544,4 @@ const char *ckpt_tier_hint(int error)
 	       : error == -EINTR  ? "the mount is ending"
 	       : error == -EIO    ? "`ckptfs verify --read-data` says which file; .ckptfs/errors in the mount says more"
 				  : NULL;
-}
-
-void ckpt_cool_sweep(struct ckpt_step *step)
-{
-	LOCK_SCOPE(&step->store->acts_lock);
-	struct ckpt_manifest *m;
-
-	// A warming whose outcome is unknown may have made them.
-	if (ckpt_amend_settle_locked(step) || ckpt_step_state(step) != CKPT_STEP_COMMITTED ||
-	    ckpt_step_manifest(step, &m))
-		return;
-	drop_raws(step, m);
-	ckpt_manifest_unref(m);
 }

@@ -11,6 +11,7 @@
 #define CKPT_EVENT_WARM "warm"
 
 struct ckpt_tier_how {
+	bool at_once; // cool: -EBUSY where it would wait for another step that is being cooled
 	// After each chunk: may end the act by answering false. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
@@ -25,7 +26,7 @@ struct ckpt_tier_done {
 	uint64_t deduplicated_bytes; // cool: of chunks that were in a pack already, by another file or step
 };
 
-// 0; -EINTR go_on said no: nothing has changed but for packs that nothing needs yet; -ESTALE the step is not committed (any more);
+// 0; -EINTR go_on said no: nothing has changed but for packs, in which the next attempt finds what this one put there; -ESTALE the step is not committed (any more);
 // -EBUSY it is reopened or being removed; -ENODATA it is not sealed (seal.h); -EIO a file cannot be read or is not what was sealed,
 // and stays raw, or the outcome is unknown; -ENOSPC, ... Failures but the first four are in the error log.
 // What a crash has left of an earlier cooling is completed.
@@ -35,5 +36,8 @@ int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, st
 int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
 // What to do about a failure; NULL: nothing better is known than what goes for the error anywhere.
 const char *ckpt_tier_hint(int error);
-// Removes raw files of a cooled step that a crash has left.
+// Removes the raw files of what is in packs: those that a crash has left, too. Done once, it has nothing to do any more until
+// the step is cooled again. Blocks on the disk, under acts_lock for a moment at a time.
 void ckpt_cool_sweep(struct ckpt_step *step);
+// There may be some again.
+void ckpt_cool_raws_left(struct ckpt_step *step);

@@ -207,7 +207,7 @@ int ckpt_undelete(struct ckpt_step *step)
 	ckpt_step_release_locked(step);
 	ckpt_lock_drop(&s->lock);
 	if (!rc)
-		ckpt_sealer_wake(s);
+		ckpt_store_wake_behind(s);
 	if (!rc)
 		index_behind(step, &summary);
 	else if (rc != -ESTALE && rc != -ENOENT && rc != -EEXIST)

@@ -198,7 +198,7 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		ckpt_step_keep_manifest(step, d->next);
 	if (!rc && !d->same_files)
 		ckpt_remove_forget(step); // who is removing it finds that it is another
-	ckpt_sealer_wake(step->store);
+	ckpt_store_wake_behind(step->store);
 	if (step->store->indexer) // it is in the store, whatever the table made of it
 		ckpt_indexer_put(step->store->indexer, step->key, &next,
 				 d->len > CKPT_MANIFEST_EMBED_MAX ? TAKE_PTR(d->data) : NULL,

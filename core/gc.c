@@ -24,8 +24,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TRIES 4           // to read of a step that is being changed
-#define WAIT_NS 200000000 // for a step that is being cooled, before it is asked whether to go on
+#define TRIES 4 // to read of a step that is being changed
 
 enum use { NO_USE, OPEN, LIVE };
 
@@ -691,17 +690,6 @@ static int collect_emptied(struct gc *g)
 	return rc;
 }
 
-static int take_packs(struct ckpt_store *s, const struct gc *g)
-{
-	while (!ckpt_lock_try_ns(&s->packs_lock, g->how->at_once ? 0 : WAIT_NS)) {
-		if (g->how->at_once)
-			return -EBUSY;
-		if (!goes_on(g))
-			return -EINTR;
-	}
-	return 0;
-}
-
 int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done)
 {
 	struct gc g = {.store = s, .how = how, .done = ret_done};
@@ -710,7 +698,7 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 	*ret_done = (struct ckpt_gc_done){0};
 	if (!s->writable)
 		return fail(&g, -EROFS, "%s is open for reading", s->path);
-	rc = take_packs(s, &g);
+	rc = ckpt_store_take_packs(s, how->at_once, how->go_on, how->arg);
 	if (rc)
 		return rc;
 	rc = collect(&g);

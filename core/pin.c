@@ -30,6 +30,8 @@ int ckpt_pin(struct ckpt_step *step, bool pinned)
 
 	if (!rc && changed)
 		rc = ckpt_step_load(step->store, &next);
+	if (!rc && changed)
+		ckpt_store_wake_behind(step->store);
 	if (!rc && changed && step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
 	if (rc && rc != -ESTALE && rc != -EBUSY)

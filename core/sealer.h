@@ -1,6 +1,4 @@
-// Seals behind (seal.h): one thread takes the committed steps that are not sealed, in the order of their commits, and a few that
-// read give way to everything else that the machine does. They nearly stand still while a save runs, or while others want all of
-// the processors.
+// Seals behind (seal.h, behind.h): the committed steps that are not sealed, in the order of their commits.
 //
 // It holds nothing that a crash would lose: what was not written down is read again. Threads: any. Only _stop blocks, for as long
 // as a chunk takes.
@@ -12,7 +10,7 @@ struct ckpt_sealer;
 struct ckpt_store;
 
 int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer); // s is borrowed; 0, -ENOMEM, -EAGAIN
-void ckpt_sealer_wake(struct ckpt_store *s);       // there may be something to seal, if anybody seals in this store
+void ckpt_sealer_wake(struct ckpt_sealer *sealer); // there may be something to seal; NULL is fine
 void ckpt_sealer_stop(struct ckpt_sealer *sealer); // it seals no more; NULL is fine
 void ckpt_sealer_free(struct ckpt_sealer *sealer); // after _stop, when nobody wakes it; NULL is fine
 // The files of the steps that are not sealed yet, but for those that cannot be; NULL: 0.

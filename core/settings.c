@@ -110,6 +110,18 @@ static const struct ckpt_setting table[] = {
 			"bytes then",
 	},
 	{
+		.name = "hot",
+		.kind = CKPT_SETTING_COUNT,
+		.at = FIELD(hot),
+		.initial = "all",
+		.value = "N|all",
+		.wants = "a number from 0 to 1000000, or all",
+		.most = 1000000,
+		.help = "so many of the newest steps of each folder stay as files; older ones, once they are sealed, "
+			"are "
+			"cooled behind, as `ckptfs cool` does it",
+	},
+	{
 		.name = "target_data_file_size",
 		.kind = CKPT_SETTING_BYTES,
 		.at = FIELD(pack_bytes),
@@ -207,6 +219,26 @@ static int parse_bytes(const struct ckpt_setting *setting, const char *text, uin
 	return 0;
 }
 
+// Digits alone, too few of them to wrap.
+static int parse_count(const struct ckpt_setting *setting, const char *text, uint64_t *ret_count)
+{
+	size_t len = strlen(text);
+	uint64_t count = 0;
+
+	if (!strcmp(text, "all")) {
+		*ret_count = UINT64_MAX;
+		return 0;
+	}
+	if (!len || len > 18 || strspn(text, "0123456789") != len)
+		return -EINVAL;
+	while (*text)
+		count = count * 10 + (uint64_t)(*text++ - '0');
+	if (count < setting->least || count > setting->most)
+		return -EINVAL;
+	*ret_count = count;
+	return 0;
+}
+
 int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s)
 {
 	void *field = (char *)s + setting->at;
@@ -231,6 +263,8 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 		return ckpt_duration_parse(text, field) ? -EINVAL : 0;
 	case CKPT_SETTING_BYTES:
 		return parse_bytes(setting, text, field);
+	case CKPT_SETTING_COUNT:
+		return parse_count(setting, text, field);
 	case CKPT_SETTING_SWITCH:
 		return parse_switch(text, field);
 	case CKPT_SETTING_CHOICE:
@@ -258,7 +292,7 @@ bool ckpt_setting_is_given(const struct ckpt_setting *setting, const struct ckpt
 char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_settings *s)
 {
 	const void *field = (const char *)s + setting->at;
-	char duration[CKPT_DURATION_EXACT_MAX], size[CKPT_SIZE_EXACT_MAX];
+	char duration[CKPT_DURATION_EXACT_MAX], size[CKPT_SIZE_EXACT_MAX], count[24];
 	const char *text = NULL;
 
 	switch (setting->kind) {
@@ -273,6 +307,10 @@ char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_se
 		break;
 	case CKPT_SETTING_BYTES:
 		text = ckpt_size_exact(*(const uint64_t *)field, size);
+		break;
+	case CKPT_SETTING_COUNT:
+		snprintf(count, sizeof(count), "%llu", (unsigned long long)*(const uint64_t *)field);
+		text = *(const uint64_t *)field == UINT64_MAX ? "all" : count;
 		break;
 	case CKPT_SETTING_SWITCH:
 		text = *(const bool *)field ? "yes" : "no";

@@ -20,6 +20,8 @@ enum ckpt_amend {
 	CKPT_AMEND_REPLACE, // the same, but a reopened step that stands still is committed
 };
 
+#define CKPT_HOT_ALL UINT64_MAX
+
 // Durations in ns.
 struct ckpt_settings {
 	char marker[CKPT_NAME_MAX + 1];
@@ -32,6 +34,7 @@ struct ckpt_settings {
 	enum ckpt_amend amend;
 	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
 	bool seal;           // a mount seals behind
+	uint64_t hot;        // so many of the newest steps of each folder a mount leaves raw; CKPT_HOT_ALL
 	uint64_t pack_bytes; // a pack is put into the store once it has so many (cool.h)
 	bool show_staged;
 	bool show_latest;
@@ -51,6 +54,7 @@ enum ckpt_setting_kind {
 	CKPT_SETTING_TEXT,     // char *: UTF-8 without control bytes, not empty; NULL is the default
 	CKPT_SETTING_DURATION, // int64_t, ns
 	CKPT_SETTING_BYTES,    // uint64_t: a size from least to most
+	CKPT_SETTING_COUNT,    // uint64_t: a number from least to most, or UINT64_MAX: "all"
 	CKPT_SETTING_SWITCH,   // bool: yes or no
 	CKPT_SETTING_CHOICE,   // an enum: one of choices, whose places in the list are its values
 	CKPT_SETTING_PROFILES, // uint64_t: a bit for each (profile.h)
@@ -65,7 +69,7 @@ struct ckpt_setting {
 	const char *wants;      // what a value must be, for messages
 	const char *help;       // one line
 	const char *choices[4]; // NULL behind the last
-	uint64_t least, most;   // CKPT_SETTING_BYTES
+	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT
 };
 
 #define CKPT_SETTINGS_MAX 64

@@ -111,6 +111,9 @@ struct ckpt_step {
 	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
 	uint32_t seal_failed;    // COMMITTED: the version that could not be sealed; 0: none
 	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
+	uint32_t cooled;         // COMMITTED: the version that cooler.c has looked at last, and when to
+	int64_t cool_after_ns;   // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
+	bool raws_gone;          // COMMITTED: of what is in packs no raw file is left (cool.h)
 	bool moved;              // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known

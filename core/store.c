@@ -28,6 +28,7 @@
 #define HOLDER_FILE "holder.json"
 #define LOCK_WAIT_NS INT64_C(2000000000)
 #define LOCK_POLL_NS 10000000
+#define PACKS_WAIT_NS INT64_C(200000000) // before it is asked whether to go on
 #define FOLDER_XATTR "user.ckptfs.folder"
 
 struct ckpt_synced_folder {
@@ -589,13 +590,43 @@ static void folders_forget(struct ckpt_store *s)
 	}
 }
 
-int ckpt_store_seal_behind(struct ckpt_store *s)
+// What is not sealed is not cooled.
+int ckpt_store_work_behind(struct ckpt_store *s)
 {
+	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
 	struct ckpt_sealer *sealer = NULL;
-	int rc = s->writable && s->settings.seal ? ckpt_sealer_new(s, &sealer) : 0;
+	struct ckpt_cooler *cooler = NULL;
+	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
 
 	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
+	if (!rc && cools)
+		rc = ckpt_cooler_new(s, &cooler);
+	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
 	return rc;
+}
+
+void ckpt_store_wake_behind(struct ckpt_store *s)
+{
+	ckpt_sealer_wake(__atomic_load_n(&s->sealer, __ATOMIC_ACQUIRE));
+	ckpt_cooler_wake(__atomic_load_n(&s->cooler, __ATOMIC_ACQUIRE));
+}
+
+int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg)
+{
+	int rc = 0;
+
+	if (at_once)
+		return ckpt_lock_try_ns(&s->packs_lock, 0) ? 0 : -EBUSY;
+	__atomic_add_fetch(&s->packs_wanted, 1, __ATOMIC_RELAXED);
+	while (!rc && !ckpt_lock_try_ns(&s->packs_lock, PACKS_WAIT_NS))
+		rc = go_on && !go_on(arg) ? -EINTR : 0;
+	__atomic_sub_fetch(&s->packs_wanted, 1, __ATOMIC_RELAXED);
+	return rc;
+}
+
+bool ckpt_store_packs_wanted(const struct ckpt_store *s)
+{
+	return __atomic_load_n(&s->packs_wanted, __ATOMIC_RELAXED);
 }
 
 void ckpt_store_rest(struct ckpt_store *s)
@@ -603,6 +634,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
 	ckpt_sealer_stop(s->sealer);
+	ckpt_cooler_stop(s->cooler);
 	ckpt_reopen_wake_all(s);
 	LOCK_SCOPE(&s->lock);
 	while (s->commits_running)
@@ -615,6 +647,7 @@ void ckpt_store_close(struct ckpt_store *s)
 		return;
 	ckpt_store_rest(s);
 	ckpt_sealer_free(s->sealer);
+	ckpt_cooler_free(s->cooler);
 	ckpt_trash_close(s->trash);
 	ckpt_indexer_close(s->indexer);
 	ckpt_chunk_cache_free(s->chunk_cache);

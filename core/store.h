@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backends/backend.h"
+#include "core/cooler.h"
 #include "core/errlog.h"
 #include "core/index.h"
 #include "core/indexer.h"
@@ -57,6 +58,7 @@ struct ckpt_store {
 
 	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
 	struct ckpt_lock packs_lock;
+	unsigned packs_wanted;  // by so many who wait for packs_lock; atomic
 	uint64_t packs_indexed; // dedupe.c's; guarded by packs_lock
 
 	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
@@ -83,6 +85,7 @@ struct ckpt_store {
 	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
 	struct ckpt_trash *trash;     // NULL when opened for reading
 	struct ckpt_sealer *sealer;   // NULL but for a mount that seals; atomic
+	struct ckpt_cooler *cooler;   // NULL but for one that seals and cools; atomic
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);
@@ -116,8 +119,14 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
 // Before its end: no thread of the store calls write_back or renew any more. Waits for running commits. NULL is fine.
 void ckpt_store_rest(struct ckpt_store *s);
-// For a mount: what is committed is sealed behind from now on, where the settings say so. 0, -ENOMEM, -EAGAIN.
-int ckpt_store_seal_behind(struct ckpt_store *s);
+// For a mount: what is committed is sealed and cooled behind from now on, where the settings say so. 0, -ENOMEM, -EAGAIN.
+int ckpt_store_work_behind(struct ckpt_store *s);
+void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of that to do
+
+// packs_lock, for which work behind that has it makes way. at_once: else -EBUSY. -EINTR go_on, asked now and then, said no; NULL:
+// on and on.
+int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg);
+bool ckpt_store_packs_wanted(const struct ckpt_store *s);
 
 // What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
 int ckpt_store_check_identity(const struct ckpt_store *s);

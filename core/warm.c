@@ -205,8 +205,10 @@ static int try_put(struct warming *w, bool *adopted)
 
 	if (!rc && memcmp(ckpt_manifest_sha256(d.m), ckpt_manifest_sha256(w->m), CKPT_SHA256_LEN))
 		rc = -EAGAIN;
-	if (!rc)
+	if (!rc) {
+		ckpt_cool_raws_left(w->step);
 		rc = place_files(w, d.m);
+	}
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
 	if (!rc)

@@ -594,7 +594,7 @@ static int open_store(struct ckpt_fs *fs)
 	fs->drafts = drafts_new();
 	if (!fs->nodes || !fs->drafts)
 		return fail(-ENOMEM, NULL, "out of memory");
-	return ckpt_store_seal_behind(fs->store) ? fail(-EAGAIN, NULL, "no thread can be started") : 0;
+	return ckpt_store_work_behind(fs->store) ? fail(-EAGAIN, NULL, "no thread can be started") : 0;
 }
 
 static void close_store(struct ckpt_fs *fs)

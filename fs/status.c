@@ -157,19 +157,22 @@ uint64_t status_memory_bytes(void)
 static json_t *status(struct ckpt_fs *fs)
 {
 	struct ckpt_folders folders = {0};
-	uint64_t sealing_files, sealing_bytes;
+	uint64_t sealing_files, sealing_bytes, cooling_steps, cooling_bytes;
 	json_t *s;
 
 	if (ckpt_folders_read(fs->store, &folders))
 		return NULL;
 	ckpt_sealer_pending(fs->store->sealer, &sealing_files, &sealing_bytes);
-	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:i, s:i, s:n}, s:I, s:I, "
+	ckpt_cooler_pending(fs->store->cooler, &cooling_steps, &cooling_bytes);
+	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:i, s:i, s:n}, "
+		      "s:I, s:I, "
 		      "s:o, s:o, s:I, s:I, s:o}",
 		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
 		      text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
 		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
 		      "committing", names_of(fs, &folders, 1u << CKPT_STEP_COMMITTING), "sealing", "files",
-		      (json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "uploading", "steps", 0, "bytes",
+		      (json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "cooling", "steps",
+		      (json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps", 0, "bytes",
 		      0, "oldest_s", "indexing", (json_int_t)ckpt_indexer_pending(fs->store->indexer), "removing",
 		      (json_int_t)ckpt_trash_pending(fs->store->trash), "last_commit", last_commit(fs, &folders),
 		      "last_error", last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",

@@ -49,6 +49,8 @@ json_t *ckpt_config_value(const struct ckpt_setting *setting, const struct ckpt_
 		return ckpt_need(ns % 1000000000 ? json_real((double)ns / 1e9) : json_integer(ns / 1000000000));
 	case CKPT_SETTING_BYTES:
 		return ckpt_size_parse(text, &bytes) ? json_null() : ckpt_need(json_integer((json_int_t)bytes));
+	case CKPT_SETTING_COUNT:
+		return strcmp(text, "all") ? ckpt_need(json_integer(atoll(text))) : ckpt_json_text(text);
 	case CKPT_SETTING_SWITCH:
 		return json_boolean(!strcmp(text, "yes"));
 	default:

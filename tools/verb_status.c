@@ -70,11 +70,12 @@ static int status_at_rest(const char *store, json_t **ret_status)
 	rc = ckpt_rows_sessions(&l, &staged);
 	if (!rc)
 		*ret_status = ckpt_need(json_pack(
-			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:i, s:i, s:o, s:o, s:n, s:o}",
+			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:i, s:i, s:o, s:o, "
+			"s:n, s:o}",
 			"store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local",
-			"committing", "sealing", "files", 0, "bytes", 0, "uploading", "steps", 0, "bytes", 0,
-			"oldest_s", "indexing", 0, "removing", 0, "last_commit", newest_commit(&l), "last_error",
-			newest_error(&l), "memory_bytes", "staged", staged));
+			"committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0, "uploading",
+			"steps", 0, "bytes", 0, "oldest_s", "indexing", 0, "removing", 0, "last_commit",
+			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged));
 	ckpt_listing_close(&l);
 	return rc;
 }
@@ -164,7 +165,7 @@ static void print_status(const char *store, const json_t *s)
 {
 	const json_t *passthrough = json_object_get(s, "passthrough"), *memory = json_object_get(s, "memory_bytes");
 	const json_t *commit = json_object_get(s, "last_commit"), *error = json_object_get(s, "last_error");
-	const json_t *sealing = json_object_get(s, "sealing"), *row;
+	const json_t *sealing = json_object_get(s, "sealing"), *cooling = json_object_get(s, "cooling"), *row;
 	const json_t *seconds = json_object_get(commit, "seconds");
 	char size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX], took[CKPT_DURATION_MAX];
 	size_t i;
@@ -177,6 +178,8 @@ static void print_status(const char *store, const json_t *s)
 		printf("committing   %s\n", json_is_string(row) ? json_string_value(row) : text_of(row, "name"));
 	if (json_integer_value(json_object_get(sealing, "files")))
 		printf("sealing      %lld files\n", json_integer_value(json_object_get(sealing, "files")));
+	if (json_integer_value(json_object_get(cooling, "steps")))
+		printf("cooling      %lld steps\n", json_integer_value(json_object_get(cooling, "steps")));
 	if (json_is_object(commit))
 		printf("last commit  %s at %s", text_of(commit, "step"), local_time(text_of(commit, "at"), at));
 	if (json_is_number(seconds))

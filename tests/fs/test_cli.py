@@ -433,7 +433,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["mount", "-o", "target_data_file_size=2GiB", "STORE", "a"], ["gc", "STORE", "1000"], ["gc", "--grace", "soon", "STORE"], ["gc", "--grace", "-1s", "STORE"],
          ["index"], ["index", "STORE"], ["index", "check", "STORE", "1000"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
          ["diff", "--arrays=1", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
-         ["mount", "-o", "hot=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"]]
+         ["mount", "-o", "colour=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"]]
 REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "STORE", "1000/nosuch"], ["ls", "STORE", "trash/1000"], ["info", "STORE", "1000/a/b"],
            ["cat", "STORE", "1000", "nosuch"], ["cat", "STORE", "1000", "params"], ["verify", "STORE", "nosuch"], ["abort", "STORE", "nosuch"],
            ["umount", "STORE"], ["umount", "/"], ["ls", "s3://bucket/run"], ["ls", "gs://bucket/run"], ["mount", "s3://bucket/run", "x"], ["init", "STORE"],

@@ -37,6 +37,7 @@ MANIFEST_BASE = "test_manifest_base"
 REPACK = "test_repack"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
+COOLER = "test_cooler"
 
 TABLE = [
     Pattern("files-not-fsynced", "core/commit.c",
@@ -217,7 +218,7 @@ TABLE = [
     Pattern("large-files-not-split", "core/seal.c",
             "r->reader_count > 1 && each > large",
             "r->reader_count > READERS_MAX && each > large", (SEAL_READERS,)),
-    Pattern("sealing-takes-the-processors-of-others", "core/sealer.c",
+    Pattern("sealing-takes-the-processors-of-others", "core/behind.c",
             "REST_MAX_NS / GIVE_WAY) * GIVE_WAY;",
             "0) * GIVE_WAY;", (SEAL_READERS,)),
     Pattern("sealing-behind-is-as-any", "core/seal.c",
@@ -374,6 +375,12 @@ TABLE = [
     Pattern("exponent-that-does-not-fit", "core/codec_split.c",
             "*bad |= (e & 0x80) | ((ckpt_bytes)(e == 0) & *high);",
             "*bad |= (ckpt_bytes)(e == 0) & *high;", (CODEC_PARTS, CODEC)),
+    Pattern("cools-the-newest", "core/cooler.c",
+            "if (newer < hot || !c->wanted)", "if (!c->wanted)", (COOLER,)),
+    Pattern("cools-what-is-pinned", "core/cooler.c",
+            " && !sum->pinned &&", " &&", (COOLER,)),
+    Pattern("cools-what-was-warmed", "core/cooler.c",
+            "strcmp(sum->event, CKPT_EVENT_WARM) ? 0", "true ? 0", (COOLER,)),
 ]
 
 

@@ -538,6 +538,7 @@ START_TEST(a_raw_file_that_was_left_is_replaced)
 
 		ck_ok(MIN(fd, 0));
 	}
+	ckpt_cool_raws_left(step);
 	ckpt_cool_sweep(step);
 	ck_assert(!has_raw("config") && has_raw("empty"));
 }

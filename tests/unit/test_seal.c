@@ -571,7 +571,7 @@ START_TEST(behind_what_was_there_and_what_comes_is_sealed)
 
 	ckpt_sealer_pending(NULL, &files, &bytes);
 	ck_assert(!files && !bytes);
-	ck_ok(ckpt_store_seal_behind(s));
+	ck_ok(ckpt_store_work_behind(s));
 	wait_sealed(step);
 	check_seal("sub/large", large, LARGE, 3);
 	next = ckpt_staged_begin(s, "2000");
@@ -591,7 +591,7 @@ START_TEST(behind_what_cannot_be_sealed_is_not_waited_for)
 
 	snprintf(path, sizeof(path), "%s/sub/large", step->session);
 	ck_ok(ckpt_sys.unlink(s->sessions_fd, path, 0));
-	ck_ok(ckpt_store_seal_behind(s));
+	ck_ok(ckpt_store_work_behind(s));
 	for (int i = 0; i < 5000 && !ckpt_save_errors(s, "sub/large"); i++)
 		ckpt_sys.sleep_ns(1000000);
 	for (int i = 0; i < 5000; i++) {
@@ -609,7 +609,7 @@ END_TEST
 START_TEST(without_the_setting_nothing_is_sealed_behind)
 {
 	s->settings.seal = false;
-	ck_ok(ckpt_store_seal_behind(s));
+	ck_ok(ckpt_store_work_behind(s));
 	ck_assert_ptr_null(s->sealer);
 }
 END_TEST

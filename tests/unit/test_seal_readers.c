@@ -379,7 +379,7 @@ static int64_t rests(int64_t waits)
 	ckpt_sys.mono_ns = fake_clock;
 	ckpt_sys.sleep_ns = fake_sleep;
 	ckpt_sys.waited_ns = fake_waited;
-	ck_ok(ckpt_store_seal_behind(s));
+	ck_ok(ckpt_store_work_behind(s));
 	for (int i = 0; i < 10000 && files; i++) {
 		ckpt_sealer_pending(s->sealer, &files, &bytes);
 		real_sleep(MS);

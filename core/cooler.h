@@ -1,0 +1,20 @@
+// Cools behind (cool.h, behind.h): of each folder all sealed steps but the newest (settings.hot of them, in the order of their
+// commits), the oldest first. What is pinned stays as it is, and for a day so does what was warmed.
+//
+// It begins none while the disk has not twice its size free: its packs are written before its raw files go, and a save may come
+// meanwhile. Whoever waits for packs (ckpt_store_take_packs) is let by at the next chunk. It holds nothing that a crash would lose:
+// what is in packs by then is found there again.
+// Threads: any. Only _stop blocks, for as long as a chunk takes.
+#pragma once
+
+#include <stdint.h>
+
+struct ckpt_cooler;
+struct ckpt_store;
+
+int ckpt_cooler_new(struct ckpt_store *s, struct ckpt_cooler **ret_cooler); // s is borrowed; 0, -ENOMEM, -EAGAIN
+void ckpt_cooler_wake(struct ckpt_cooler *cooler); // there may be something to cool; NULL is fine
+void ckpt_cooler_stop(struct ckpt_cooler *cooler); // it cools no more; NULL is fine
+void ckpt_cooler_free(struct ckpt_cooler *cooler); // after _stop, when nobody wakes it; NULL is fine
+// The steps that are to be cooled now, but for those that cannot be, or not yet; NULL: 0.
+void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64_t *ret_bytes);

@@ -1,0 +1,182 @@
+// Cooling behind: which steps, and in whose way it is not.
+#include "tests/support/fixture.h"
+
+#include "core/cool.h"
+#include "core/pin.h"
+#include "core/seal.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <sys/stat.h>
+
+#define STEPS 4
+#define TRIES 5000 // of a millisecond each
+#define LARGE (1u << 20)
+
+static struct ckpt_step *steps[STEPS]; // in the order of their commits
+
+static void put_large(struct ckpt_step *step, char first)
+{
+	static char bytes[LARGE];
+	int fd = ckpt_staged_put(step, "large", "");
+
+	for (size_t i = 0; i < LARGE; i++)
+		bytes[i] = (char)(first + (char)(i >> 12));
+	ck_assert_int_eq(ckpt_sys.pwrite(fd, bytes, LARGE, 0), LARGE);
+	close(fd);
+}
+
+static void setup(void)
+{
+	ckpt_fixture_open();
+	for (unsigned i = 0; i < STEPS; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "%u", 1000 * (i + 1));
+		steps[i] = ckpt_staged_begin(s, name);
+		close(ckpt_staged_put(steps[i], "file", name));
+		put_large(steps[i], (char)('a' + 5 * i));
+		ck_ok(ckpt_commit(steps[i], &ckpt_staged_plain));
+	}
+	s->settings.hot = 2;
+}
+
+static void teardown(void)
+{
+	for (unsigned i = 0; i < STEPS; i++)
+		ckpt_step_unref(steps[i]);
+	ckpt_fixture_close();
+}
+
+static bool is_cold(unsigned i)
+{
+	LOCK_SCOPE(&steps[i]->lock);
+
+	return steps[i]->summary.packed;
+}
+
+static bool is_sealed(unsigned i)
+{
+	LOCK_SCOPE(&steps[i]->lock);
+
+	return steps[i]->summary.sealed;
+}
+
+static bool has_raw(unsigned i)
+{
+	char path[CKPT_RAW_PATH_MAX];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/file", steps[i]->session);
+	return !fstatat(s->sessions_fd, path, &st, 0);
+}
+
+// Until all are sealed, and nothing is to be cooled any more.
+static void wait_idle(void)
+{
+	for (int tries = 0; tries < TRIES; tries++) {
+		uint64_t files, cooling, bytes;
+
+		ckpt_sealer_pending(s->sealer, &files, &bytes);
+		ckpt_cooler_pending(s->cooler, &cooling, &bytes);
+		if (!files && !cooling)
+			return;
+		ckpt_sys.sleep_ns(1000000);
+	}
+	ck_abort_msg("it does not come to an end");
+}
+
+static void wait_raw_gone(unsigned i)
+{
+	for (int tries = 0; tries < TRIES && has_raw(i); tries++)
+		ckpt_sys.sleep_ns(1000000);
+	ck_assert(!has_raw(i));
+}
+
+START_TEST(all_but_the_newest_are_cooled)
+{
+	uint64_t cooling, bytes;
+
+	ckpt_cooler_pending(NULL, &cooling, &bytes);
+	ck_assert(!cooling && !bytes);
+	ck_ok(ckpt_store_work_behind(s));
+	wait_idle();
+	for (unsigned i = 0; i < STEPS; i++) {
+		ck_assert(is_sealed(i));
+		ck_assert_int_eq(is_cold(i), i < 2);
+	}
+	wait_raw_gone(0);
+	wait_raw_gone(1);
+	ck_assert(has_raw(2) && has_raw(3));
+	ckpt_staged_check(steps[0], "file", "1000");
+	ckpt_staged_check(steps[3], "file", "4000");
+}
+END_TEST
+
+START_TEST(what_is_pinned_stays_until_it_is_not)
+{
+	ck_ok(ckpt_pin(steps[0], true));
+	ck_ok(ckpt_store_work_behind(s));
+	wait_idle();
+	ck_assert(!is_cold(0) && is_cold(1));
+	ck_ok(ckpt_pin(steps[0], false));
+	wait_idle();
+	ck_assert(is_cold(0));
+}
+END_TEST
+
+START_TEST(what_was_warmed_stays)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 1 << 20};
+	struct ckpt_tier_done done;
+
+	ck_ok(ckpt_cool_sealed(steps[0], &how, &done));
+	ck_ok(ckpt_warm(steps[0], &how, &done));
+	ck_ok(ckpt_store_work_behind(s));
+	wait_idle();
+	ck_assert(!is_cold(0) && is_cold(1));
+	ck_assert(has_raw(0));
+}
+END_TEST
+
+// It goes on when that is over.
+START_TEST(who_waits_for_packs_is_let_by)
+{
+	ck_ok(ckpt_store_take_packs(s, false, NULL, NULL));
+	ck_assert_int_eq(ckpt_store_take_packs(s, true, NULL, NULL), -EBUSY);
+	ck_ok(ckpt_store_work_behind(s));
+	for (int tries = 0; tries < TRIES && !(is_sealed(0) && is_sealed(1)); tries++)
+		ckpt_sys.sleep_ns(1000000);
+	ckpt_sys.sleep_ns(50000000);
+	ck_assert(!is_cold(0) && !is_cold(1));
+	ckpt_lock_drop(&s->packs_lock);
+	for (int tries = 0; tries < TRIES && !(is_cold(0) && is_cold(1)); tries++)
+		ckpt_sys.sleep_ns(1000000);
+	ck_assert(is_cold(0) && is_cold(1));
+}
+END_TEST
+
+START_TEST(with_all_hot_nothing_is_cooled)
+{
+	s->settings.hot = CKPT_HOT_ALL;
+	ck_ok(ckpt_store_work_behind(s));
+	ck_assert_ptr_null(s->cooler);
+	wait_idle();
+	ck_assert(is_sealed(0) && !is_cold(0));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cooler");
+	TCase *behind = tcase_create("behind");
+
+	tcase_add_checked_fixture(behind, setup, teardown);
+	tcase_add_test(behind, all_but_the_newest_are_cooled);
+	tcase_add_test(behind, what_is_pinned_stays_until_it_is_not);
+	tcase_add_test(behind, what_was_warmed_stays);
+	tcase_add_test(behind, who_waits_for_packs_is_let_by);
+	tcase_add_test(behind, with_all_hot_nothing_is_cooled);
+	suite_add_tcase(suite, behind);
+	return ckpt_suite_run(suite);
+}
