@@ -148,7 +148,6 @@ static const struct mount_option options[] = {
 	{"umask", set_umask, "MODE", "these bits, octal, are taken from the modes that are shown"},
 	{"durability", set_default_only, "local",
 	 "a commit is done when it is on this disk; this version has no other"},
-	{"hot", NULL, "N", "packs"},
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
 	{"work_limit", NULL, "SIZE", "quotas"},
 	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
