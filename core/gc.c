@@ -8,6 +8,7 @@
 #include "core/gc.h"
 
 #include "backends/backend.h"
+#include "core/cool.h"
 #include "core/dedupe.h"
 #include "core/errlog.h"
 #include "core/file.h"
@@ -690,6 +691,13 @@ static int collect_emptied(struct gc *g)
 	return rc;
 }
 
+// What a crash left of the raw files when it was cooled.
+static void sweep_raws(struct gc *g)
+{
+	for (size_t i = 0; i < g->cold_count && goes_on(g); i++)
+		ckpt_cool_sweep(g->cold[i]);
+}
+
 int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done)
 {
 	struct gc g = {.store = s, .how = how, .done = ret_done};
@@ -702,6 +710,8 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 	if (rc)
 		return rc;
 	rc = collect(&g);
+	if (!rc && !how->dry_run)
+		sweep_raws(&g);
 	if (!rc)
 		rc = repack(&g);
 	if (!rc && ret_done->repacked_objects && !how->dry_run)

@@ -8,6 +8,8 @@
 // Repacked is a pack that is old enough to go and that only listed steps need, and open files of this process. What somebody else may
 // read of it, or have back, keeps it as it is.
 //
+// And the raw files go that a crash has left of steps that were cooled (cool.h).
+//
 // It holds store->packs_lock: nothing is being cooled meanwhile, and no version begins to need a pack. The store is open for
 // writing, and so nobody else writes there. Readers in other processes are known by a lock (file.h).
 // Threads: any. Blocks on the disk.

@@ -5,6 +5,7 @@
 #include "core/chunk.h"
 #include "core/cool.h"
 #include "core/file.h"
+#include "core/gc.h"
 #include "core/pack.h"
 #include "core/remove.h"
 #include "core/reopen.h"
@@ -532,15 +533,29 @@ START_TEST(a_raw_file_that_was_left_is_replaced)
 	ckpt_staged_check(step, "config", "text");
 	ck_ok(ckpt_warm(step, &plain, &done));
 	ckpt_staged_check(step, "config", "text");
+}
+END_TEST
+
+START_TEST(raw_files_that_a_crash_left_go_with_the_garbage)
+{
+	struct ckpt_gc_how how = {.dry_run = true};
+	struct ckpt_gc_done gone;
+	char raw[PATH_MAX];
+
 	ck_ok(ckpt_cool(step, &plain, &done));
+	snprintf(raw, sizeof(raw), "%s/config", step->session);
 	{
 		CLEANUP_FD int fd = openat(s->sessions_fd, raw, O_RDWR | O_CREAT | O_EXCL, 0600);
 
 		ck_ok(MIN(fd, 0));
 	}
-	ckpt_cool_raws_left(step);
-	ckpt_cool_sweep(step);
+	drop_cache();
+	ck_ok(ckpt_gc(s, &how, &gone));
+	ck_assert(has_raw("config"));
+	how.dry_run = false;
+	ck_ok(ckpt_gc(s, &how, &gone));
 	ck_assert(!has_raw("config") && has_raw("empty"));
+	check_all();
 }
 END_TEST
 
@@ -594,6 +609,7 @@ int main(void)
 	tcase_add_test(warm, only_some_files_are_warmed);
 	tcase_add_test(warm, a_step_with_damaged_packs_stays_cold);
 	tcase_add_test(warm, a_raw_file_that_was_left_is_replaced);
+	tcase_add_test(warm, raw_files_that_a_crash_left_go_with_the_garbage);
 	tcase_add_test(warm, a_cold_step_that_is_reopened_keeps_its_numbers);
 	suite_add_tcase(suite, warm);
 	return ckpt_suite_run(suite);
