@@ -3,7 +3,7 @@
 // What is where: bench.c (the verb: options, which figures, the pairs), bench_figures.c (the table of figures),
 // bench_work.c (what is timed: write, commit, read, map, walk), bench_place.c (directories, mount, caches),
 // bench_clock.c (time, CPU, memory, signals), bench_store.c (large stores, filled by core without a mount), bench_seal.c,
-// bench_report.c (table and JSON).
+// bench_cold.c, bench_report.c (table and JSON).
 //
 // A pair is three runs of a figure: plain, mount, and plain again, which says how much this machine's numbers are worth.
 // All functions: 0 or -errno, -EINTR once a signal has asked for the end; what failed is said once, by the verb.
@@ -167,6 +167,8 @@ int bench_read_file(int dirfd, const char *path); // in calls of 128 KiB; -EIO w
 // Fills b->store, not mounted, through core: steps of files_each files, with one syncfs at the end instead of the
 // syncs of every commit. large: the first BENCH_READERS steps get a file of that many bytes.
 int bench_store_fill(struct bench *b, uint64_t steps, uint64_t files_each, uint64_t file_bytes, uint64_t large);
+// What opens a store does it in a process of its own, since LMDB wants no fork after it. Of arg only shared memory comes back.
+int bench_in_child(struct bench *b, int (*job)(struct bench *b, void *arg), void *arg);
 int bench_gauge_mount_cold(struct bench *b, double *ret_value);
 int bench_gauge_mount_warm(struct bench *b, double *ret_value);
 int bench_gauge_memory_idle(struct bench *b, double *ret_value);
@@ -176,6 +178,11 @@ int bench_gauge_inodes(struct bench *b, double *ret_value);
 // --- bench_seal.c ---------------------------------------------------------------------------------------------------
 
 int bench_gauge_seal(struct bench *b, double *ret_value); // until a step is sealed, over what it took to save it
+
+// --- bench_cold.c ---------------------------------------------------------------------------------------------------
+
+// The CPU time of reading a cold step through the mount, over that of SHA-256 and decoding in one process.
+int bench_gauge_cold(struct bench *b, double *ret_value);
 
 // --- bench_report.c -------------------------------------------------------------------------------------------------
 

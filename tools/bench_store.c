@@ -60,9 +60,10 @@ static int fill_step(struct bench *b, struct ckpt_store *s, const struct filling
 	return r;
 }
 
-// In a process of its own: what the syncs are replaced by must not stay, and LMDB wants no fork after it.
-static int fill(struct bench *b, const struct filling *f)
+// What the syncs are replaced by does not stay: the process ends.
+static int fill(struct bench *b, void *arg)
 {
+	const struct filling *f = arg;
 	struct ckpt_store *s;
 	int r = ckpt_store_init(b->store);
 
@@ -79,16 +80,15 @@ static int fill(struct bench *b, const struct filling *f)
 	return r ? r : bench_sync(b);
 }
 
-int bench_store_fill(struct bench *b, uint64_t steps, uint64_t files_each, uint64_t file_bytes, uint64_t large)
+int bench_in_child(struct bench *b, int (*job)(struct bench *b, void *arg), void *arg)
 {
-	struct filling f = {steps, files_each, file_bytes, large};
 	int status;
 	pid_t pid = fork();
 
 	if (pid < 0)
 		return -errno;
 	if (pid == 0)
-		_exit(-fill(b, &f));
+		_exit(-job(b, arg));
 	while (waitpid(pid, &status, 0) < 0) {
 		if (errno != EINTR)
 			return -errno;
@@ -96,6 +96,13 @@ int bench_store_fill(struct bench *b, uint64_t steps, uint64_t files_each, uint6
 			kill(pid, SIGTERM);
 	}
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EPROTO;
+}
+
+int bench_store_fill(struct bench *b, uint64_t steps, uint64_t files_each, uint64_t file_bytes, uint64_t large)
+{
+	struct filling f = {steps, files_each, file_bytes, large};
+
+	return bench_in_child(b, fill, &f);
 }
 
 // --- Mount time -----------------------------------------------------------------------------------------------------
