@@ -157,7 +157,7 @@ static int need_room(struct cooling *c, uint32_t bytes)
 // Encoded, decoded again and compared: what is wrong shows before a raw file goes. master: it is beside that, or NULL.
 static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned, const void *master)
 {
-	int rc = ckpt_codec_encode_beside(c->packing.codec, c->plain, chunk->bytes, planned->width,
+	int rc = ckpt_codec_encode_beside(c->packing.codec, c->plain, chunk->bytes, master ? 2 : planned->width,
 					  master ? CKPT_CODEC_ROUND : CKPT_CODEC_NONE, master, c->stored, &chunk->how);
 
 	if (!rc)

@@ -253,7 +253,8 @@ static void pair(struct ckpt_plan *p, const struct array *weights, const struct 
 	uint64_t at = 0, row_at = 0;
 
 	for (uint32_t i = 0; i < master->count; i++)
-		p->chunks[master->first + i].width = 4;
+		if (!p->chunks[master->first + i].base_count) // else it is somebody's weights itself
+			p->chunks[master->first + i].width = 4;
 	for (uint32_t i = weights->first; i < weights->first + weights->count; i++) {
 		struct ckpt_planned *planned = &p->chunks[i];
 		uint32_t bytes = chunk_bytes(p, i);

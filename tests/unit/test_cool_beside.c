@@ -197,6 +197,32 @@ START_TEST(what_is_no_master_after_all_costs_nothing)
 }
 END_TEST
 
+// Where a file does not say what it holds, bf16 weights may look like a master whose weights are there as well.
+static const char *const chains[][3] = {{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a", "c"}};
+
+START_TEST(what_is_weights_and_master_at_once_reads_back_right)
+{
+	enum { COUNT = 40000 };
+	struct ckpt_weights top = ckpt_weights_make(2 * (size_t)COUNT, 2), below = {COUNT, malloc(2 * COUNT), top.bf16};
+	struct ckpt_step *chain = ckpt_staged_begin(s, "chain");
+	const char *const *names = chains[_i];
+
+	ckpt_weights_round(&below, 0, COUNT);
+	ckpt_weights_put(chain, names[0], CKPT_WEIGHTS_TORCH, top.fp32, top.elements, 4);
+	ckpt_weights_put(chain, names[1], CKPT_WEIGHTS_TORCH, top.bf16, top.elements, 2);
+	ckpt_weights_put(chain, names[2], CKPT_WEIGHTS_TORCH, below.bf16, COUNT, 2);
+	ck_ok(ckpt_commit(chain, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(chain, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_cool(chain, &plain, &done));
+	ck_ok(ckpt_weights_read(chain, names[0], CKPT_WEIGHTS_TORCH, top.fp32, top.elements, 4));
+	ck_ok(ckpt_weights_read(chain, names[1], CKPT_WEIGHTS_TORCH, top.bf16, top.elements, 2));
+	ck_ok(ckpt_weights_read(chain, names[2], CKPT_WEIGHTS_TORCH, below.bf16, COUNT, 2));
+	ckpt_step_unref(chain);
+	free(below.bf16);
+	ckpt_weights_done(&top);
+}
+END_TEST
+
 START_TEST(weights_without_their_master_are_stored_alone)
 {
 	struct ckpt_step *alone = sealed("2000", true, false);
@@ -426,6 +452,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, weights_are_nothing_beside_their_master);
 	tcase_add_test(tcase, what_is_no_master_after_all_costs_nothing);
+	tcase_add_loop_test(tcase, what_is_weights_and_master_at_once_reads_back_right, 0, ARRAY_LEN(chains));
 	tcase_add_test(tcase, weights_without_their_master_are_stored_alone);
 	tcase_add_test(tcase, weights_of_a_master_that_is_damaged_are_stored_alone);
 	tcase_add_test(tcase, a_master_that_is_removed_is_kept_for_the_weights);
