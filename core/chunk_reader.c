@@ -38,5 +38,5 @@ int ckpt_chunk_read(struct ckpt_backend *b, const struct ckpt_manifest *m, const
 	if (rc)
 		return rc;
 	ckpt_manifest_pack(m, chunk->pack - 1, &pack);
-	return ckpt_pack_read_beside(b, &pack, chunk, codec, base, plain);
+	return ckpt_pack_read(b, &pack, chunk, codec, base, plain);
 }

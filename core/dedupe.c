@@ -148,7 +148,7 @@ bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, stru
 		return false;
 	if (ret_found->how.codec == CKPT_CODEC_DELTA)
 		return false;
-	return !ckpt_pack_read_beside(s->backend, ret_pack, ret_found, codec, master, plain);
+	return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, master, plain);
 }
 
 // A put over what is there changes nothing, and its -EEXIST says that what is there is durable.

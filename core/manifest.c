@@ -52,11 +52,13 @@ static int compare_names(const char *a, size_t a_len, const char *b, size_t b_le
 	return r ? r : (a_len > b_len) - (a_len < b_len);
 }
 
-static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, struct ckpt_table *ret_table)
+// One content has one form: whether a section is required follows from it, too.
+static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, bool required,
+		      struct ckpt_table *ret_table)
 {
 	struct ckpt_section s;
 
-	if (ckpt_container_find(c, type, &s))
+	if (ckpt_container_find(c, type, &s) || s.required != required)
 		return -EBADMSG;
 	if (s.len % row_bytes)
 		return -EBADMSG; // a container is smaller than 4 GiB, so that the count fits
@@ -64,34 +66,35 @@ static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_
 	return 0;
 }
 
-// None of its rows, where there is no such section.
-static int load_optional_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes,
+// None of its rows, where there is no such section; one that is required then has some.
+static int load_optional_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, bool required,
 			       struct ckpt_table *ret_table)
 {
 	struct ckpt_section s;
+	int r = ckpt_container_find(c, type, &s) ? 0 : load_table(c, type, row_bytes, required, ret_table);
 
-	return ckpt_container_find(c, type, &s) ? 0 : load_table(c, type, row_bytes, ret_table);
+	return !r && required && !ret_table->count ? -EBADMSG : r;
 }
 
 static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c)
 {
+	bool packed = c->required & CKPT_MANIFEST_CHUNKS, based = c->required & CKPT_MANIFEST_DELTA;
 	struct ckpt_section strings;
 
-	if (load_table(c, CKPT_SECTION_ENTRIES, ENTRY_BYTES, &m->entries) ||
-	    load_table(c, CKPT_SECTION_INODES, sizeof(uint32_t), &m->inodes) ||
-	    load_table(c, CKPT_SECTION_SESSIONS, SESSION_BYTES, &m->sessions) ||
-	    load_table(c, CKPT_SECTION_XATTR_SETS, XSET_BYTES, &m->xattr_sets) ||
-	    load_table(c, CKPT_SECTION_XATTRS, XATTR_BYTES, &m->xattrs) ||
-	    load_optional_table(c, CKPT_SECTION_SEALS, SEAL_BYTES, &m->seals) ||
-	    load_optional_table(c, CKPT_SECTION_CHUNKS, CHUNK_BYTES, &m->chunks) ||
-	    load_optional_table(c, CKPT_SECTION_PACKS, PACK_BYTES, &m->packs) ||
-	    load_optional_table(c, CKPT_SECTION_BASES, CHUNK_BYTES, &m->bases) ||
-	    ckpt_container_find(c, CKPT_SECTION_STRINGS, &strings))
+	if (load_table(c, CKPT_SECTION_ENTRIES, ENTRY_BYTES, true, &m->entries) ||
+	    load_table(c, CKPT_SECTION_INODES, sizeof(uint32_t), true, &m->inodes) ||
+	    load_table(c, CKPT_SECTION_SESSIONS, SESSION_BYTES, true, &m->sessions) ||
+	    load_table(c, CKPT_SECTION_XATTR_SETS, XSET_BYTES, true, &m->xattr_sets) ||
+	    load_table(c, CKPT_SECTION_XATTRS, XATTR_BYTES, true, &m->xattrs) ||
+	    load_optional_table(c, CKPT_SECTION_SEALS, SEAL_BYTES, false, &m->seals) ||
+	    load_optional_table(c, CKPT_SECTION_CHUNKS, CHUNK_BYTES, packed, &m->chunks) ||
+	    load_optional_table(c, CKPT_SECTION_PACKS, PACK_BYTES, packed, &m->packs) ||
+	    load_optional_table(c, CKPT_SECTION_BASES, CHUNK_BYTES, based, &m->bases) ||
+	    ckpt_container_find(c, CKPT_SECTION_STRINGS, &strings) || !strings.required)
 		return -EBADMSG;
 	if (!m->entries.count || m->entries.count > CKPT_STEP_FILES_MAX || m->inodes.count != m->entries.count)
 		return -EBADMSG;
-	if (!m->packs.count != !(c->required & CKPT_MANIFEST_CHUNKS) ||
-	    !m->bases.count != !(c->required & CKPT_MANIFEST_DELTA))
+	if (!m->packs.count != !packed || !m->bases.count != !based)
 		return -EBADMSG;
 	m->strings = strings.data;
 	m->strings_len = (uint32_t)strings.len; // a container is smaller than 4 GiB

@@ -194,8 +194,8 @@ static int get(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t of
 	return rc ? rc : got == len && object.bytes == pack->bytes ? 0 : -EBADMSG;
 }
 
-int ckpt_pack_read_beside(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
-			  struct ckpt_codec *codec, const void *base, void *plain)
+int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+		   struct ckpt_codec *codec, const void *base, void *plain)
 {
 	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
 	CLEANUP_FREE void *stored = as_it_is ? NULL : malloc(chunk->how.bytes);
@@ -211,12 +211,6 @@ int ckpt_pack_read_beside(struct ckpt_backend *b, const struct ckpt_pack *pack, 
 		return rc;
 	ckpt_sha256(plain, chunk->bytes, id);
 	return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
-}
-
-int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
-		   struct ckpt_codec *codec, void *plain)
-{
-	return ckpt_pack_read_beside(b, pack, chunk, codec, NULL, plain);
 }
 
 int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,

@@ -30,12 +30,10 @@ int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_backend *b, str
 void ckpt_pack_key(const uint8_t id[CKPT_SHA256_LEN], char ret_key[CKPT_PACK_KEY_MAX]);
 bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN]); // false: it is no pack's
 // The plain bytes of a chunk, checked against its id, into plain, which has room for chunk->bytes. Only bytes that are the right
-// ones are ever left there with 0 as the answer. -EBADMSG damaged; -ENOENT the pack is not there.
+// ones are ever left there with 0 as the answer. base: of one that takes one, as many plain bytes as ckpt_codec_base_bytes() says,
+// else NULL (chunk_reader.h finds it). -EBADMSG damaged, or the wrong base; -ENOENT the pack is not there.
 int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
-		   struct ckpt_codec *codec, void *plain);
-// The same of one that takes a base: of as many plain bytes as ckpt_codec_base_bytes() says. NULL, or the wrong one: -EBADMSG.
-int ckpt_pack_read_beside(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
-			  struct ckpt_codec *codec, const void *base, void *plain);
+		   struct ckpt_codec *codec, const void *base, void *plain);
 // The bytes of a chunk as they are stored, unchecked, into stored, which has room for chunk->how.bytes.
 int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 			  void *stored);

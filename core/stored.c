@@ -90,7 +90,8 @@ static int add_bases(struct ckpt_stored *s, const struct ckpt_manifest *m, const
 		struct ckpt_chunk base;
 
 		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
-		rc = add_chunk(s, m, &base, true);
+		if (base.offset)
+			rc = add_chunk(s, m, &base, true);
 		if (!rc)
 			rc = add_bases(s, m, &base);
 	}

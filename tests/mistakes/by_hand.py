@@ -281,7 +281,7 @@ TABLE = [
     Pattern("gc-of-what-cannot-be-read", "core/gc.c",
             "return s->unreadable_count ?", "return s->unreadable_count > 1000 ?", (GC,)),
     Pattern("dedupe-without-reading-back", "core/dedupe.c",
-            "return !ckpt_pack_read_beside(s->backend, ret_pack, ret_found, codec, master, plain);",
+            "return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, master, plain);",
             "return codec && plain && !master;", (DEDUPE,)),
     Pattern("dedupe-with-what-may-not-be-durable", "core/dedupe.c",
             "return rc == -EEXIST;", "return rc == -EEXIST || rc == -EIO;", (DEDUPE, CRASH_GC)),

@@ -441,6 +441,18 @@ START_TEST(a_table_of_bases_that_is_too_short_is_refused)
 }
 END_TEST
 
+// So that one content has one form.
+START_TEST(a_section_that_is_not_as_required_as_it_should_be_is_refused)
+{
+	enum { TABLE = 40, ROW_BYTES = 24, ROW_FLAGS = 4 };
+	uint8_t *flags = data + TABLE + _i * ROW_BYTES + ROW_FLAGS;
+
+	ckpt_put32(flags, !ckpt_get32(flags));
+	ckpt_sample_reseal(data, len);
+	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+}
+END_TEST
+
 // Who knows nothing of bases refuses it as newer; and the bit and the section come together.
 START_TEST(bases_need_their_feature)
 {
@@ -477,6 +489,7 @@ int main(void)
 	tcase_add_test(tcase, a_row_that_is_left_over_is_refused);
 	tcase_add_test(tcase, a_table_of_bases_that_is_too_short_is_refused);
 	tcase_add_test(tcase, a_chunk_with_a_base_is_no_longer_than_it_may_be);
+	tcase_add_loop_test(tcase, a_section_that_is_not_as_required_as_it_should_be_is_refused, 0, 10);
 	tcase_add_test(tcase, bases_need_their_feature);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

@@ -102,7 +102,7 @@ static int table(uint64_t bytes)
 static int read_chunk(size_t i)
 {
 	uint8_t *there = malloc(chunks[i].bytes);
-	int rc = ckpt_pack_read(b, &pack, &chunks[i], codec, there);
+	int rc = ckpt_pack_read(b, &pack, &chunks[i], codec, NULL, there);
 
 	if (!rc)
 		ck_assert_mem_eq(there, plain[i], chunks[i].bytes);
