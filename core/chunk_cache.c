@@ -1,18 +1,20 @@
 #include "core/chunk_cache.h"
 
+#include "core/chunk.h"
 #include "core/chunk_reader.h"
 #include "core/lock.h"
 #include "core/store.h"
 #include "core/util.h"
 
 #include <assert.h>
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 // A chunk is LOADING while one thread reads it, which the others that want it wait for; READY from then on, until room is wanted
 // and nobody holds it. One that failed is in the table no more, and goes with who waited for it.
 //
 // Invariants, under the lock:
-//  1. `bytes` is the sum over all chunks that have memory, those that failed and are still held included.
+//  1. `bytes` is the room of all chunks that have memory, those that failed and are still held included.
 //  2. Who waits for room holds nothing, so that what is held is let go of in the end; and where nothing is held, there is room for
 //     one chunk, whatever its size. Who reads one holds it and waits for a codec, whose holders wait for nothing.
 
@@ -28,6 +30,7 @@ struct ckpt_cached {
 	struct ckpt_cached *newer, *older; // READY and not held: in the order of use
 	uint8_t id[CKPT_SHA256_LEN], *data;
 	uint32_t bytes;
+	size_t room;      // of data
 	unsigned holders; // guarded by the cache's lock, as all but data
 	enum state state;
 	int error;
@@ -54,6 +57,7 @@ struct ckpt_chunk_cache {
 	struct ckpt_cached *newest, *oldest;
 	uint64_t bytes;
 	size_t held;          // chunks with holders
+	uint8_t *spare;       // memory of the last one that went, SPARE_ROOM of it; may be NULL
 	struct codec *codecs; // that nobody uses
 	size_t codec_count;   // of all
 	struct ahead ahead[AHEAD_MAX];
@@ -75,6 +79,40 @@ int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, struct ckpt_c
 	pthread_cond_init(&cache->wanted, NULL);
 	*ret_cache = cache;
 	return 0;
+}
+
+// --- Memory -------------------------------------------------------------------------------------------------------------
+// To have new pages takes as long as to copy them several times. So those of a whole chunk are large where the kernel has large
+// ones, and go to the next chunk.
+
+#define PAGES ((size_t)2 << 20)
+#define SPARE_ROOM ((size_t)CKPT_CHUNK_BYTES)
+
+static size_t room_for(uint32_t bytes)
+{
+	return bytes < PAGES ? bytes : (bytes + PAGES - 1) / PAGES * PAGES;
+}
+
+static uint8_t *new_memory(size_t room)
+{
+	uint8_t *data = room < PAGES ? malloc(room) : aligned_alloc(PAGES, room);
+
+	if (data && room >= PAGES)
+		(void)madvise(data, room, MADV_HUGEPAGE);
+	return data;
+}
+
+static uint8_t *take_memory_locked(struct ckpt_chunk_cache *cache, size_t room)
+{
+	return room == SPARE_ROOM && cache->spare ? TAKE_PTR(cache->spare) : new_memory(room);
+}
+
+static void give_memory_locked(struct ckpt_chunk_cache *cache, uint8_t *data, size_t room)
+{
+	if (room == SPARE_ROOM && !cache->spare)
+		cache->spare = data;
+	else
+		free(data);
 }
 
 // --- The table ----------------------------------------------------------------------------------------------------------
@@ -119,8 +157,8 @@ static void link_newest_locked(struct ckpt_chunk_cache *cache, struct ckpt_cache
 
 static void free_locked(struct ckpt_chunk_cache *cache, struct ckpt_cached *c)
 {
-	cache->bytes -= c->bytes;
-	free(c->data);
+	cache->bytes -= c->room;
+	give_memory_locked(cache, c->data, c->room);
 	free(c);
 }
 
@@ -145,16 +183,16 @@ static void let_go_locked(struct ckpt_chunk_cache *cache, struct ckpt_cached *c)
 	pthread_cond_broadcast(&cache->changed);
 }
 
-static bool make_room_locked(struct ckpt_chunk_cache *cache, uint32_t bytes)
+static bool make_room_locked(struct ckpt_chunk_cache *cache, size_t room)
 {
-	while (cache->bytes + bytes > cache->bytes_max && cache->oldest) {
+	while (cache->bytes + room > cache->bytes_max && cache->oldest) {
 		struct ckpt_cached *c = cache->oldest;
 
 		unlink_locked(cache, c);
 		take_out_locked(cache, c);
 		free_locked(cache, c);
 	}
-	return cache->bytes + bytes <= cache->bytes_max || !cache->held;
+	return cache->bytes + room <= cache->bytes_max || !cache->held;
 }
 
 // A new one, which the caller reads; NULL: no memory.
@@ -162,7 +200,11 @@ static struct ckpt_cached *add_locked(struct ckpt_chunk_cache *cache, const stru
 {
 	struct ckpt_cached *c = ckpt_calloc(1, sizeof(*c)), **bucket = bucket_of(cache, chunk->id);
 
-	if (!c || !(c->data = malloc(chunk->bytes))) {
+	if (!c)
+		return NULL;
+	c->room = room_for(chunk->bytes);
+	c->data = take_memory_locked(cache, c->room);
+	if (!c->data) {
 		free(c);
 		return NULL;
 	}
@@ -171,7 +213,7 @@ static struct ckpt_cached *add_locked(struct ckpt_chunk_cache *cache, const stru
 	c->state = LOADING;
 	c->next = *bucket;
 	*bucket = c;
-	cache->bytes += c->bytes;
+	cache->bytes += c->room;
 	hold_locked(cache, c);
 	return c;
 }
@@ -263,7 +305,7 @@ static struct ckpt_cached *find_or_add(struct ckpt_chunk_cache *cache, const str
 	LOCK_SCOPE(&cache->lock);
 	struct ckpt_cached *c;
 
-	while (!(c = find_locked(cache, chunk)) && !make_room_locked(cache, chunk->bytes))
+	while (!(c = find_locked(cache, chunk)) && !make_room_locked(cache, room_for(chunk->bytes)))
 		ckpt_lock_wait(&cache->changed, &cache->lock);
 	*ret_mine = !c;
 	if (!c)
@@ -331,7 +373,7 @@ static void read_ahead(struct ckpt_chunk_cache *cache, const struct ahead *a)
 
 	ckpt_manifest_chunk(a->m, a->chunk, &k);
 	ckpt_lock_take(&cache->lock);
-	if (!find_locked(cache, &k) && make_room_locked(cache, k.bytes))
+	if (!find_locked(cache, &k) && make_room_locked(cache, room_for(k.bytes)))
 		c = add_locked(cache, &k);
 	ckpt_lock_drop(&cache->lock);
 	if (!c)
@@ -413,6 +455,7 @@ void ckpt_chunk_cache_free(struct ckpt_chunk_cache *cache)
 		ckpt_manifest_unref(cache->ahead[(cache->ahead_first + cache->ahead_count - 1) % AHEAD_MAX].m);
 	cache->bytes_max = 0;
 	make_room_locked(cache, 0);
+	free(cache->spare);
 	while ((codec = cache->codecs)) {
 		cache->codecs = codec->next;
 		ckpt_codec_free(codec->codec);

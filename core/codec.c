@@ -16,6 +16,8 @@
 #define LITTLE 16u         // of a chunk: such are quick, and no part says what the whole is
 #define SMALL_ENOUGH 4000u // of a chunk: nothing more is tried
 
+#define ROOM_KEPT (4u << 20)
+
 // A probe sees no repeats from farther than it is long. Those of whole arrays and rows begin at a multiple of this.
 #define MARK_BYTES 256u
 #define MARKS 16384u
@@ -23,8 +25,8 @@
 struct ckpt_codec {
 	struct ckpt_zstd *zstd;
 	struct ckpt_pieces *pieces;
-	uint8_t *second; // what the second codec that is tried makes of a chunk
-	uint32_t second_room;
+	uint8_t *room; // what the second codec that is tried makes of a chunk; or the caller's
+	uint32_t room_bytes;
 	uint8_t probed[PROBE_PART_BYTES];
 	uint64_t marks[MARKS]; // words that were seen, by their hash
 };
@@ -63,24 +65,24 @@ void ckpt_codec_free(struct ckpt_codec *c)
 		return;
 	ckpt_pieces_free(c->pieces);
 	ckpt_zstd_free(c->zstd);
-	free(c->second);
+	free(c->room);
 	free(c);
 }
 
-// --- Choice -----------------------------------------------------------------------------------------------------------
-
-static int make_room(struct ckpt_codec *c, uint32_t bytes)
+// One that is unusually large is not kept for those that are not.
+void *ckpt_codec_room(struct ckpt_codec *c, uint32_t bytes)
 {
-	if (c->second_room >= bytes)
-		return 0;
-	free(c->second);
-	c->second_room = 0;
-	c->second = malloc(bytes);
-	if (!c->second)
-		return -ENOMEM;
-	c->second_room = bytes;
-	return 0;
+	uint32_t want = MAX(bytes, ROOM_KEPT);
+
+	if (c->room && c->room_bytes >= bytes && c->room_bytes <= want)
+		return c->room;
+	free(c->room);
+	c->room_bytes = want;
+	c->room = malloc(want);
+	return c->room;
 }
+
+// --- Choice -----------------------------------------------------------------------------------------------------------
 
 // Words of elements that are all alike are not worth a mark: planes make nothing of them, too.
 static bool is_telling(uint64_t word)
@@ -162,14 +164,14 @@ static int try_zstd(struct ckpt_codec *c, const void *plain, uint32_t bytes, voi
 	uint32_t n = 0;
 	int rc = is_worth_zstd(c, plain, bytes, how, &worth);
 
-	if (!rc && worth)
-		rc = make_room(c, bytes);
 	if (rc || !worth)
 		return rc;
-	rc = ckpt_zstd_encode(c->zstd, CKPT_ZSTD_FAST, plain, bytes, c->second, how->bytes - 1, &n);
+	if (!ckpt_codec_room(c, bytes))
+		return -ENOMEM;
+	rc = ckpt_zstd_encode(c->zstd, CKPT_ZSTD_FAST, plain, bytes, c->room, how->bytes - 1, &n);
 	if (rc)
 		return rc == -ENOSPC ? 0 : rc;
-	memcpy(out, c->second, n);
+	memcpy(out, c->room, n);
 	*how = (struct ckpt_encoded){CKPT_CODEC_ZSTD, 0, n};
 	return 0;
 }

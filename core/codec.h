@@ -57,6 +57,10 @@ int ckpt_codec_decode(struct ckpt_codec *c, const struct ckpt_encoded *how, cons
 int ckpt_codec_decode_beside(struct ckpt_codec *c, const struct ckpt_encoded *how, const void *stored, const void *base,
 			     void *plain, uint32_t bytes);
 
+// Room for so many bytes, as those that are to be decoded, until the next call of it, or of an encoding. 4 MiB, or what was asked for last
+// where that is more; NULL: no memory.
+void *ckpt_codec_room(struct ckpt_codec *c, uint32_t bytes);
+
 // The bytes of the base that decoding so many takes; 0: it takes none.
 uint32_t ckpt_codec_base_bytes(enum ckpt_codec_id codec, uint32_t bytes);
 

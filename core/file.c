@@ -323,17 +323,6 @@ static void look_ahead(struct ckpt_file *f, uint32_t chunk)
 		ckpt_chunk_cache_expect(f->step->store->chunk_cache, f->m, f->first + next);
 }
 
-static size_t copy_out(const struct ckpt_file *f, uint32_t chunk, struct ckpt_cached *cached, void *buf, size_t len,
-		       uint64_t offset)
-{
-	uint64_t begin = chunk ? f->ends[chunk - 1] : 0;
-
-	len = MIN(len, (size_t)(f->ends[chunk] - offset));
-	memcpy(buf, ckpt_cached_data(cached) + (offset - begin), len);
-	ckpt_chunk_cache_let_go(f->step->store->chunk_cache, cached);
-	return len;
-}
-
 static void tell_damage(struct ckpt_file *f, int error)
 {
 	char path[PATH_MAX] = "a file";
@@ -363,24 +352,75 @@ static bool find_anew(struct ckpt_file *f)
 	return true;
 }
 
-static ssize_t read_chunks(struct ckpt_file *f, void *buf, size_t len, uint64_t offset)
+static int get_chunk(struct ckpt_file *f, uint32_t chunk, bool at_once, struct ckpt_cached **ret_cached)
 {
-	uint32_t chunk = chunk_at(f, offset);
-	struct ckpt_cached *cached;
-	int rc;
+	struct ckpt_chunk_cache *cache = f->step->store->chunk_cache;
+	int rc = 0;
 
-	if (anew(f))
-		return ckpt_file_read(anew(f), buf, len, offset);
+	if (at_once)
+		*ret_cached = ckpt_chunk_cache_try(cache, f->m, f->first + chunk);
+	if (at_once && !*ret_cached)
+		return -EAGAIN;
 	if (chunk != __atomic_load_n(&f->latest, __ATOMIC_RELAXED))
 		look_ahead(f, chunk);
-	rc = ckpt_chunk_cache_get(f->step->store->chunk_cache, f->m, f->first + chunk, &cached);
+	if (!at_once)
+		rc = ckpt_chunk_cache_get(cache, f->m, f->first + chunk, ret_cached);
+	return rc;
+}
+
+static int view_chunk(struct ckpt_file *f, uint64_t offset, bool at_once, struct ckpt_file_view *ret_view)
+{
+	uint32_t chunk = chunk_at(f, offset);
+	uint64_t begin = chunk ? f->ends[chunk - 1] : 0;
+	struct ckpt_cached *cached;
+	int rc = get_chunk(f, chunk, at_once, &cached);
+
+	if (rc)
+		return rc;
+	ret_view->data = ckpt_cached_data(cached) + (offset - begin);
+	ret_view->len = (size_t)(f->ends[chunk] - offset);
+	ret_view->cached = cached;
+	ret_view->cache = f->step->store->chunk_cache;
+	return 0;
+}
+
+int ckpt_file_view(struct ckpt_file *f, uint64_t offset, bool at_once, struct ckpt_file_view *ret_view)
+{
+	int rc;
+
+	*ret_view = (struct ckpt_file_view){0};
+	if (f->fd >= 0 || anew(f))
+		return -EXDEV;
+	if (offset >= f->bytes)
+		return 0;
+	rc = view_chunk(f, offset, at_once, ret_view);
 	if (rc == -ENOENT && find_anew(f))
-		return ckpt_file_read(anew(f), buf, len, offset);
+		return -EXDEV;
 	if (rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP) {
 		tell_damage(f, rc);
 		return -EIO;
 	}
-	return rc ? rc : (ssize_t)copy_out(f, chunk, cached, buf, len, offset);
+	return rc;
+}
+
+void ckpt_file_view_done(struct ckpt_file_view *view)
+{
+	if (view->cached)
+		ckpt_chunk_cache_let_go(view->cache, view->cached);
+}
+
+static ssize_t read_view(struct ckpt_file *f, bool at_once, void *buf, size_t len, uint64_t offset)
+{
+	struct ckpt_file_view view;
+	int rc = ckpt_file_view(f, offset, at_once, &view);
+
+	if (rc)
+		return rc;
+	len = MIN(len, view.len);
+	if (len)
+		memcpy(buf, view.data, len);
+	ckpt_file_view_done(&view);
+	return (ssize_t)len;
 }
 
 ssize_t ckpt_file_read(struct ckpt_file *f, void *buf, size_t len, uint64_t offset)
@@ -390,28 +430,19 @@ ssize_t ckpt_file_read(struct ckpt_file *f, void *buf, size_t len, uint64_t offs
 	if (offset >= f->bytes || !len)
 		return 0;
 	len = MIN(len, (size_t)MIN(f->bytes - offset, (uint64_t)SSIZE_MAX));
-	if (f->fd < 0)
-		return read_chunks(f, buf, len, offset);
+	if (f->fd < 0) {
+		n = read_view(f, false, buf, len, offset);
+		return n == -EXDEV ? ckpt_file_read(anew(f), buf, len, offset) : n;
+	}
 	n = ckpt_sys.pread(f->fd, buf, len, (off_t)offset);
 	return n ? n : -EIO; // it was as long as it should be when it was opened
 }
 
 ssize_t ckpt_file_try(struct ckpt_file *f, void *buf, size_t len, uint64_t offset)
 {
-	uint32_t chunk;
-	struct ckpt_cached *cached;
+	ssize_t n = read_view(f, true, buf, len, offset);
 
-	if (f->fd >= 0 || anew(f))
-		return -EAGAIN;
-	if (offset >= f->bytes || !len)
-		return 0;
-	chunk = chunk_at(f, offset);
-	cached = ckpt_chunk_cache_try(f->step->store->chunk_cache, f->m, f->first + chunk);
-	if (!cached)
-		return -EAGAIN;
-	if (chunk != __atomic_load_n(&f->latest, __ATOMIC_RELAXED))
-		look_ahead(f, chunk);
-	return (ssize_t)copy_out(f, chunk, cached, buf, len, offset);
+	return n == -EXDEV ? -EAGAIN : n;
 }
 
 static bool is_zero(const uint8_t *data, size_t len)

@@ -198,7 +198,7 @@ int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const s
 		   struct ckpt_codec *codec, const void *base, void *plain)
 {
 	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
-	CLEANUP_FREE void *stored = as_it_is ? NULL : malloc(chunk->how.bytes);
+	void *stored = as_it_is ? NULL : ckpt_codec_room(codec, chunk->how.bytes);
 	uint8_t id[CKPT_SHA256_LEN];
 	int rc;
 

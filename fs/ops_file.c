@@ -330,16 +330,38 @@ static ssize_t read_packed(const struct packed_read *r, char *data,
 	return n < 0 ? n : (ssize_t)done;
 }
 
-static void run_read_packed(struct call *c)
+static int reply_copy(fuse_req_t req, const struct packed_read *r, bool at_once)
 {
-	const struct packed_read *r = (const struct packed_read *)c->data;
-	CLEANUP_FREE char *data = malloc(r->size + 1);
-	ssize_t n = data ? read_packed(r, data, ckpt_file_read) : -ENOMEM;
+	CLEANUP_FREE char *data = malloc(r->size);
+	ssize_t n = data ? read_packed(r, data, at_once ? ckpt_file_try : ckpt_file_read) : -ENOMEM;
 
 	if (n < 0)
-		reply_error(c->req, (int)n);
-	else
-		fuse_reply_buf(c->req, data, (size_t)n);
+		return (int)n;
+	fuse_reply_buf(req, data, (size_t)n);
+	return 0;
+}
+
+// Without a copy where all of it is in one chunk, as most of it is.
+static int reply_packed(fuse_req_t req, const struct packed_read *r, bool at_once)
+{
+	size_t size = (size_t)MIN(r->size, ckpt_file_bytes(r->packed) - MIN(r->offset, ckpt_file_bytes(r->packed)));
+	struct ckpt_file_view view;
+	int rc = ckpt_file_view(r->packed, r->offset, at_once, &view);
+
+	if (rc && rc != -EXDEV)
+		return rc;
+	if (!rc && view.len >= size)
+		fuse_reply_buf(req, (const char *)view.data, size);
+	ckpt_file_view_done(&view);
+	return !rc && view.len >= size ? 0 : reply_copy(req, r, at_once);
+}
+
+static void run_read_packed(struct call *c)
+{
+	int rc = reply_packed(c->req, (const struct packed_read *)c->data, false);
+
+	if (rc)
+		reply_error(c->req, rc);
 }
 
 // What has to be fetched and decoded is so on another thread.
@@ -352,15 +374,12 @@ static void read_from_packs(fuse_req_t req, struct handle *h, size_t size, off_t
 			 .node = h->node,
 			 .data = (char *)&r,
 			 .data_len = sizeof(r)};
-	CLEANUP_FREE char *data = malloc(size + 1);
-	ssize_t n = data ? read_packed(&r, data, ckpt_file_try) : -ENOMEM;
+	int rc = reply_packed(req, &r, true);
 
-	if (n == -EAGAIN)
+	if (rc == -EAGAIN)
 		call_detach(&c);
-	else if (n < 0)
-		reply_error(req, (int)n);
-	else
-		fuse_reply_buf(req, data, (size_t)n);
+	else if (rc)
+		reply_error(req, rc);
 }
 
 static void read_file(fuse_req_t req, struct handle *h, size_t size, off_t offset)

@@ -2,6 +2,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/formats.h"
 
+#include "core/chunk.h"
 #include "core/chunk_cache.h"
 #include "core/cool.h"
 #include "core/pack.h"
@@ -68,6 +69,41 @@ static bool is_right(unsigned file, struct ckpt_cached *cached)
 	fill(file, want);
 	return !memcmp(ckpt_cached_data(cached), want, BYTES);
 }
+
+// Its memory goes from one to the next.
+START_TEST(whole_chunks_take_turns_where_there_is_room_for_one)
+{
+	enum { CHUNKS = 3 };
+	const struct ckpt_tier_how how = {.pack_bytes = 1};
+	struct ckpt_step *large = ckpt_staged_begin(s, "2000");
+	uint32_t *words = malloc(CHUNKS * CKPT_CHUNK_BYTES);
+	struct ckpt_manifest *of_large;
+	struct ckpt_tier_done done;
+	int fd = ckpt_staged_put(large, "large", "");
+
+	for (uint32_t i = 0; i < CHUNKS * CKPT_CHUNK_BYTES / 4; i++)
+		words[i] = i * 2654435761u;
+	ck_ok(ckpt_sys.pwrite(fd, words, CHUNKS * CKPT_CHUNK_BYTES, 0));
+	close(fd);
+	ck_ok(ckpt_commit(large, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(large, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_cool(large, &how, &done));
+	ck_ok(ckpt_step_manifest(large, &of_large));
+	ck_ok(ckpt_chunk_cache_new(s, CKPT_CHUNK_BYTES, &cache));
+	for (uint32_t i = 0; i < 2 * CHUNKS; i++) {
+		struct ckpt_cached *cached;
+
+		ck_ok(ckpt_chunk_cache_get(cache, of_large, i % CHUNKS, &cached));
+		ck_assert_mem_eq(ckpt_cached_data(cached), (uint8_t *)words + i % CHUNKS * CKPT_CHUNK_BYTES,
+				 CKPT_CHUNK_BYTES);
+		ckpt_chunk_cache_let_go(cache, cached);
+		ck_assert_ptr_null(ckpt_chunk_cache_try(cache, of_large, (i + 1) % CHUNKS));
+	}
+	ckpt_manifest_unref(of_large);
+	ckpt_step_unref(large);
+	free(words);
+}
+END_TEST
 
 START_TEST(what_was_read_is_there_until_there_is_no_room)
 {
@@ -249,6 +285,7 @@ int main(void)
 	TCase *tcase = tcase_create("cache");
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, whole_chunks_take_turns_where_there_is_room_for_one);
 	tcase_add_test(tcase, what_was_read_is_there_until_there_is_no_room);
 	tcase_add_test(tcase, one_that_is_larger_than_the_room_is_read_all_the_same);
 	tcase_add_test(tcase, a_failure_is_told_and_not_kept);
