@@ -328,7 +328,7 @@ TABLE = [
             "return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_reopen_any(step)",
             "return !ckpt_reopen_any(step)", (REPACK,)),
     Pattern("shared-chunks-summed-twice", "core/pack_use.c",
-            "\tif (*slot)\n\t\treturn 0;\n", "", (REPACK,)),
+            "\tif (*slot)\n\t\treturn 0;\n", "", ("test_pack_use",)),
     Pattern("emptied-packs-trip-the-brake", "core/gc.c",
             "if (!p->goes || !p->emptied)", "if (p)", (REPACK,)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",

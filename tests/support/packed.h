@@ -24,6 +24,11 @@ struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step);
 // The file has just this text, wherever it is: 0, -errno.
 int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text);
 
+// The pack in which the file is, as one chunk.
+struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk);
+void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack,
+		       uint64_t at); // or mends it: one bit is changed
+
 size_t ckpt_packed_count(struct ckpt_store *s); // packs
 uint64_t ckpt_packs_bytes(struct ckpt_store *s);
 void ckpt_packed_age(struct ckpt_store *s, int64_t seconds); // as if they were put so long ago
