@@ -2,7 +2,6 @@
 
 #include "tests/support/suite.h"
 
-#include "core/file.h"
 #include "core/pack.h"
 #include "core/seal.h"
 #include "core/sys.h"
@@ -62,7 +61,6 @@ struct ckpt_step *ckpt_packed_in_one(struct ckpt_store *s, const char *name, con
 
 int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text)
 {
-	struct ckpt_file *f = NULL;
 	struct ckpt_manifest *m;
 	char there[TEXT_MAX];
 	uint32_t index;
@@ -72,17 +70,34 @@ int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text)
 	if (rc)
 		return rc;
 	rc = ckpt_manifest_lookup(m, path, &index);
-	if (!rc)
-		rc = ckpt_file_open(step, m, index, &f);
-	if (!rc)
-		n = ckpt_file_read(f, there, sizeof(there), 0);
-	if (!rc)
+	if (!rc) {
+		n = ckpt_staged_read(step, m, index, there, sizeof(there));
 		rc = (int)MIN(n, 0);
+	}
 	if (!rc && ((size_t)n != strlen(text) || memcmp(there, text, (size_t)n)))
 		rc = -EILSEQ;
-	ckpt_file_close(f);
 	ckpt_manifest_unref(m);
 	return rc;
+}
+
+struct ckpt_file *ckpt_packed_open(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_file *f;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_ok(ckpt_file_open(step, m, index, &f));
+	ckpt_manifest_unref(m);
+	return f;
+}
+
+void ckpt_packed_check(struct ckpt_file *f, const char *text)
+{
+	char there[TEXT_MAX];
+
+	ck_assert_int_eq(ckpt_file_read(f, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
 }
 
 struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk)

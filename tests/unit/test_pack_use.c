@@ -5,9 +5,6 @@
 #include "core/delete.h"
 #include "core/pack_use.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-
 static struct ckpt_pack_use use_of(struct ckpt_step *const *steps, size_t count, const struct ckpt_pack *pack)
 {
 	struct ckpt_pack_use u = {0};
@@ -75,15 +72,9 @@ END_TEST
 
 START_TEST(a_record_that_cannot_be_read_leaves_garbage_unknown)
 {
-	char path[CKPT_STEP_KEY_MAX + 32];
 	uint64_t bytes;
-	int fd;
 
-	snprintf(path, sizeof(path), "steps/%s/%u", c->key, c->summary.version);
-	fd = openat(s->dirfd, path, O_WRONLY | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, "damage", 6, 100), 6);
-	close(fd);
+	spoil_record(c, 100, 1);
 	ckpt_fixture_sharing_reopen();
 	ck_error(ckpt_pack_use_garbage(s, &bytes), EBADMSG);
 }

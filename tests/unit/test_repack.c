@@ -4,7 +4,6 @@
 
 #include "core/delete.h"
 #include "core/errlog.h"
-#include "core/file.h"
 #include "core/pack.h"
 #include "core/remove.h"
 #include "core/reopen.h"
@@ -13,10 +12,7 @@
 #include "core/util.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/file.h>
-
-#define DAY_S (24 * 3600)
 
 static bool is_in(const struct ckpt_pack *pack, struct ckpt_step *step, const char *path)
 {
@@ -247,17 +243,12 @@ END_TEST
 // As a put whose answer was lost leaves it.
 START_TEST(what_a_version_needs_that_nobody_knows_stays)
 {
-	char to[CKPT_STEP_KEY_MAX + 32];
 	int fd;
 
 	expire(a);
-	snprintf(to, sizeof(to), "steps/%s", b->key);
-	fd = openat(s->dirfd, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(renameat(fd, "3", s->dirfd, "aside"), 0);
+	fd = hide_version(b);
 	ckpt_fixture_sharing_reopen();
-	ck_assert_int_eq(renameat(s->dirfd, "aside", fd, "3"), 0);
-	close(fd);
+	show_version(fd);
 	gc_all();
 	check_nothing_repacked();
 	ckpt_fixture_sharing_reopen();
@@ -283,31 +274,16 @@ START_TEST(what_another_process_may_read_stays)
 }
 END_TEST
 
-static struct ckpt_file *open_file(struct ckpt_step *step, const char *path)
-{
-	struct ckpt_manifest *m = ckpt_staged_manifest(step);
-	struct ckpt_file *f;
-	uint32_t index;
-
-	ck_ok(ckpt_manifest_lookup(m, path, &index));
-	ck_ok(ckpt_file_open(step, m, index, &f));
-	ckpt_manifest_unref(m);
-	return f;
-}
-
 static void close_read(struct ckpt_file *f, const char *text)
 {
-	char there[64];
-
-	ck_assert_int_eq(ckpt_file_read(f, there, sizeof(there), 0), (ssize_t)strlen(text));
-	ck_assert_mem_eq(there, text, strlen(text));
+	ckpt_packed_check(f, text);
 	ckpt_file_close(f);
 }
 
 START_TEST(what_is_open_is_repacked_and_read_where_it_was)
 {
 	const struct ckpt_gc_how plain = {0}, look = {.dry_run = true};
-	struct ckpt_file *f = open_file(b, "0"), *late;
+	struct ckpt_file *f = ckpt_packed_open(b, "0"), *late;
 	struct ckpt_chunk chunk;
 	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
 	struct ckpt_gc_done would;
@@ -319,7 +295,7 @@ START_TEST(what_is_open_is_repacked_and_read_where_it_was)
 	ck_assert_mem_eq(&would, &done, sizeof(done));
 	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_OPEN].objects == 1);
 	ck_assert(is_there(&old) && !is_in(&old, b, "0"));
-	late = open_file(b, "0");
+	late = ckpt_packed_open(b, "0");
 	close_read(f, SHARED);
 	ck_ok(ckpt_gc(s, &plain, &done));
 	ck_assert(done.deleted_objects == 1 && !is_there(&old));
@@ -372,7 +348,7 @@ END_TEST
 START_TEST(what_was_emptied_goes_without_force_after_a_failure)
 {
 	const struct ckpt_gc_how plain = {0};
-	struct ckpt_file *f = open_file(b, "0");
+	struct ckpt_file *f = ckpt_packed_open(b, "0");
 	struct ckpt_chunk chunk;
 	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
 
@@ -482,13 +458,6 @@ START_TEST(more_than_is_moved_at_once_comes_later)
 	ckpt_step_unref(small);
 }
 END_TEST
-
-static bool no_more(void *arg)
-{
-	int *left = arg;
-
-	return --*left >= 0;
-}
 
 START_TEST(who_is_told_to_stop_leaves_nothing_half_done)
 {
