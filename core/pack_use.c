@@ -16,7 +16,7 @@ int ckpt_pack_use_pack(struct ckpt_pack_use *u, const struct ckpt_pack *pack)
 void ckpt_pack_use_done(struct ckpt_pack_use *u)
 {
 	free(u->packs);
-	free(u->seen);
+	ckpt_keys_done(&u->seen);
 	*u = (struct ckpt_pack_use){0};
 }
 
@@ -26,61 +26,22 @@ static int by_id(const void *a, const void *b)
 		      CKPT_SHA256_LEN);
 }
 
-// --- What was seen ------------------------------------------------------------------------------------------------------
+// --- Manifests ----------------------------------------------------------------------------------------------------------
+
 // A chunk is where it is stored: the row of its pack and its offset there, which is never 0, in eight bytes, for there may be a
 // million of them.
-
-static uint64_t chunk_key(size_t row, uint64_t offset)
-{
-	return (uint64_t)row * CKPT_PACK_BYTES_MAX | offset;
-}
-
-static uint64_t *slot_of(const struct ckpt_pack_use *u, uint64_t key)
-{
-	uint64_t mixed = key * UINT64_C(0x9e3779b97f4a7c15);
-	size_t at = (size_t)(mixed ^ mixed >> 32) & (u->seen_cap - 1);
-
-	while (u->seen[at] && u->seen[at] != key)
-		at = (at + 1) & (u->seen_cap - 1);
-	return &u->seen[at];
-}
-
-static int make_room(struct ckpt_pack_use *u)
-{
-	struct ckpt_pack_use grown = {.seen_cap = MAX(u->seen_cap * 2, (size_t)256)};
-
-	if (u->seen_count * 2 < u->seen_cap)
-		return 0;
-	grown.seen = ckpt_calloc(grown.seen_cap, sizeof(*grown.seen));
-	if (!grown.seen)
-		return -ENOMEM;
-	for (size_t i = 0; i < u->seen_cap; i++)
-		if (u->seen[i])
-			*slot_of(&grown, u->seen[i]) = u->seen[i];
-	free(u->seen);
-	u->seen = grown.seen;
-	u->seen_cap = grown.seen_cap;
-	return 0;
-}
-
 static int add_chunk(struct ckpt_pack_use *u, struct ckpt_used_pack *p, const struct ckpt_chunk *chunk)
 {
-	uint64_t key = chunk_key((size_t)(p - u->packs), chunk->offset), *slot;
-	int rc = make_room(u);
+	const uint64_t key = (uint64_t)(p - u->packs) * CKPT_PACK_BYTES_MAX | chunk->offset;
+	bool is_new;
+	int rc = ckpt_keys_add(&u->seen, &key, 1, &is_new);
 
-	if (rc)
+	if (rc || !is_new)
 		return rc;
-	slot = slot_of(u, key);
-	if (*slot)
-		return 0;
-	*slot = key;
-	u->seen_count++;
 	p->used_bytes += chunk->how.bytes;
 	p->used_chunks++;
 	return 0;
 }
-
-// --- Manifests ----------------------------------------------------------------------------------------------------------
 
 static struct ckpt_used_pack *find_pack(const struct ckpt_pack_use *u, const struct ckpt_manifest *m, uint32_t pack)
 {

@@ -5,6 +5,7 @@
 // Ownership: the caller's; manifests are borrowed for the call. Threads: one. Blocks on the store: _unused and _garbage.
 #pragma once
 
+#include "core/keys.h"
 #include "core/manifest.h"
 
 struct ckpt_backend;
@@ -18,8 +19,7 @@ struct ckpt_used_pack {
 struct ckpt_pack_use {
 	struct ckpt_used_pack *packs;
 	size_t count, cap;
-	uint64_t *seen; // chunks; open addressing, a power of two of them, at most half full
-	size_t seen_count, seen_cap;
+	struct ckpt_keys seen; // chunks
 };
 
 int ckpt_pack_use_pack(struct ckpt_pack_use *u, const struct ckpt_pack *pack); // 0, -ENOMEM

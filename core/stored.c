@@ -2,60 +2,25 @@
 
 #include "core/util.h"
 
-// A chunk is where it is stored: the same bytes in two packs are stored twice.
-struct ckpt_stored_chunk {
-	uint8_t pack[CKPT_SHA256_LEN];
-	uint64_t offset; // 0: none, for a pack begins with its header
-};
-
-static struct ckpt_stored_chunk *slot_of(const struct ckpt_stored *s, const struct ckpt_stored_chunk *chunk)
-{
-	size_t at;
-
-	memcpy(&at, chunk->pack, sizeof(at)); // a digest
-	at = (at ^ (size_t)chunk->offset) * UINT64_C(0x9e3779b97f4a7c15);
-	for (at = (at >> 32) & (s->seen_cap - 1); s->seen[at].offset; at = (at + 1) & (s->seen_cap - 1))
-		if (s->seen[at].offset == chunk->offset && !memcmp(s->seen[at].pack, chunk->pack, CKPT_SHA256_LEN))
-			break;
-	return &s->seen[at];
-}
-
-static int make_room(struct ckpt_stored *s)
-{
-	struct ckpt_stored grown = {.seen_cap = MAX(s->seen_cap * 2, (size_t)64)};
-
-	if (s->seen_count * 2 < s->seen_cap)
-		return 0;
-	grown.seen = ckpt_calloc(grown.seen_cap, sizeof(*grown.seen));
-	if (!grown.seen)
-		return -ENOMEM;
-	for (size_t i = 0; i < s->seen_cap; i++)
-		if (s->seen[i].offset)
-			*slot_of(&grown, &s->seen[i]) = s->seen[i];
-	free(s->seen);
-	s->seen = grown.seen;
-	s->seen_cap = grown.seen_cap;
-	return 0;
-}
-
-// base: a file that has it is counted elsewhere.
+// A chunk is where it is stored, its pack and its offset there: the same bytes in two packs are stored twice. base: a file that has it
+// is counted elsewhere.
 static int add_chunk(struct ckpt_stored *s, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk, bool base)
 {
-	struct ckpt_stored_chunk where = {.offset = chunk->offset}, *slot;
+	uint64_t key[CKPT_SHA256_LEN / sizeof(uint64_t) + 1] = {0};
 	struct ckpt_pack pack;
-	int rc = make_room(s);
+	bool is_new;
+	int rc;
 
+	ckpt_manifest_pack(m, chunk->pack - 1, &pack);
+	memcpy(key, pack.id, CKPT_SHA256_LEN);
+	key[ARRAY_LEN(key) - 1] = chunk->offset;
+	rc = ckpt_keys_add(&s->seen, key, ARRAY_LEN(key), &is_new);
 	if (rc)
 		return rc;
-	ckpt_manifest_pack(m, chunk->pack - 1, &pack);
-	memcpy(where.pack, pack.id, sizeof(where.pack));
-	slot = slot_of(s, &where);
-	if (slot->offset) {
+	if (!is_new) {
 		s->again_bytes += base ? 0 : chunk->bytes;
 		return 0;
 	}
-	*slot = where;
-	s->seen_count++;
 	s->in_bytes += chunk->bytes;
 	s->out_bytes += chunk->how.bytes;
 	if ((unsigned)chunk->how.codec < CKPT_STORED_CODECS) {
@@ -131,7 +96,7 @@ int ckpt_stored_add(struct ckpt_stored *s, const struct ckpt_manifest *m)
 
 void ckpt_stored_done(struct ckpt_stored *s)
 {
-	free(s->seen);
+	ckpt_keys_done(&s->seen);
 	*s = (struct ckpt_stored){0};
 }
 

@@ -4,6 +4,7 @@
 // Ownership: the caller's; manifests are borrowed for the call. Threads: one. Nothing blocks. Errors: -ENOMEM.
 #pragma once
 
+#include "core/keys.h"
 #include "core/manifest.h"
 #include "core/name.h"
 
@@ -15,9 +16,8 @@ struct ckpt_stored {
 	uint64_t again_bytes; // of chunks that were counted before
 	struct {
 		uint64_t in_bytes, out_bytes;
-	} codecs[CKPT_STORED_CODECS];   // by enum ckpt_codec_id
-	struct ckpt_stored_chunk *seen; // open addressing; a power of two of them, at most half full
-	size_t seen_count, seen_cap;
+	} codecs[CKPT_STORED_CODECS]; // by enum ckpt_codec_id
+	struct ckpt_keys seen;        // chunks
 };
 
 // All files that have chunks in packs, those that have raw files as well too, and what their chunks are decoded beside, which no

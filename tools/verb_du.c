@@ -151,8 +151,6 @@ static void add_trash(struct du *d, struct ckpt_step *const *deleted, size_t cou
 	add_steps(d, deleted, count, &d->trash);
 	d->trash += d->packed.out_bytes - steps.out_bytes;
 	steps.seen = d->packed.seen;
-	steps.seen_count = d->packed.seen_count;
-	steps.seen_cap = d->packed.seen_cap;
 	d->packed = steps;
 }
 

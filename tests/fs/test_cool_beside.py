@@ -8,7 +8,8 @@ import pytest
 
 from support import trees
 from support.fixtures import both_modes
-from support.mounting import errno_name
+from support.packs import clean, flip, packs, unreadable
+from support.weights import model, rounded
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -21,17 +22,6 @@ def options(request):
     return getattr(request, "param", ["target_data_file_size=1MiB"])  # each chunk of the master has a pack of its own
 
 
-def rounded(master):
-    """bf16, as the bits that NumPy has a type for."""
-    bits = master.view(numpy.uint32).astype(numpy.uint64)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
-
-
-def model(seed, elements=ELEMENTS):
-    master = (numpy.random.default_rng(seed).standard_normal(elements) * 0.02).astype(numpy.float32)
-    return rounded(master), master
-
-
 def write(mount, commit, name, **arrays):
     """A step with these arrays and a text; {path: bytes}."""
     (mount / name).mkdir()
@@ -42,40 +32,9 @@ def write(mount, commit, name, **arrays):
     return trees.files(mount / name)
 
 
-def packs(store):
-    return sorted((store / "packs").iterdir())
-
-
-def clean(ckptfs, store):
-    answer = ckptfs.json("verify", "--read-data", store)
-    assert answer["bad"] == [] and answer["unsealed"] == 0, answer
-
-
-def flip(path, at):
-    with open(path, "r+b") as f:
-        f.seek(at)
-        byte = f.read(1)
-        f.seek(at)
-        f.write(bytes([byte[0] ^ 0x40]))
-
-
-def unreadable(top, made):
-    """The files whose read fails; all others have their bytes."""
-    failed = set()
-    for path, data in made.items():
-        try:
-            got = (top / path).read_bytes()
-        except OSError as e:
-            assert errno_name(e) == "EIO"
-            failed.add(path)
-            continue
-        assert got == data, f"{path}: wrong bytes"
-    return failed
-
-
 @both_modes
 def test_weights_cost_next_to_nothing_beside_their_master(mount, store, commit, ckptfs):
-    weights, master = model(1)
+    weights, master = model(1, ELEMENTS)
     alone = write(mount, commit, "1000", **{"model.npy": weights})
     made = write(mount, commit, "2000", **{"model.npy": weights, "states.npy": master})
     ckptfs("cool", store, "2000")
@@ -103,7 +62,7 @@ def test_weights_cost_next_to_nothing_beside_their_master(mount, store, commit, 
 
 
 def test_a_master_that_is_removed_is_kept_for_its_weights(mount, store, commit, ckptfs):
-    weights, master = model(1)
+    weights, master = model(1, ELEMENTS)
     made = write(mount, commit, "1000", **{"model.npy": weights, "states.npy": master})
     ckptfs("cool", store, "1000")
     taken = ckptfs.json("du", store)["packed_bytes"]

@@ -2,7 +2,7 @@
 
 #include "tests/support/suite.h"
 
-#include "core/file.h"
+#include "core/pack.h"
 #include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -61,7 +61,6 @@ struct ckpt_step *ckpt_packed_in_one(struct ckpt_store *s, const char *name, con
 
 int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text)
 {
-	struct ckpt_file *f = NULL;
 	struct ckpt_manifest *m;
 	char there[TEXT_MAX];
 	uint32_t index;
@@ -71,17 +70,65 @@ int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text)
 	if (rc)
 		return rc;
 	rc = ckpt_manifest_lookup(m, path, &index);
-	if (!rc)
-		rc = ckpt_file_open(step, m, index, &f);
-	if (!rc)
-		n = ckpt_file_read(f, there, sizeof(there), 0);
-	if (!rc)
+	if (!rc) {
+		n = ckpt_staged_read(step, m, index, there, sizeof(there));
 		rc = (int)MIN(n, 0);
+	}
 	if (!rc && ((size_t)n != strlen(text) || memcmp(there, text, (size_t)n)))
 		rc = -EILSEQ;
-	ckpt_file_close(f);
 	ckpt_manifest_unref(m);
 	return rc;
+}
+
+struct ckpt_file *ckpt_packed_open(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_file *f;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_ok(ckpt_file_open(step, m, index, &f));
+	ckpt_manifest_unref(m);
+	return f;
+}
+
+void ckpt_packed_check(struct ckpt_file *f, const char *text)
+{
+	char there[TEXT_MAX];
+
+	ck_assert_int_eq(ckpt_file_read(f, there, sizeof(there), 0), (ssize_t)strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+}
+
+struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk)
+{
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_pack pack;
+	struct ckpt_seal seal;
+	uint32_t index;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_assert(ckpt_manifest_seal(m, index, &seal) && seal.count == 1);
+	ckpt_manifest_chunk(m, seal.first, ret_chunk);
+	ck_assert_uint_ne(ret_chunk->pack, 0);
+	ckpt_manifest_pack(m, ret_chunk->pack - 1, &pack);
+	ckpt_manifest_unref(m);
+	return pack;
+}
+
+void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack, uint64_t at)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	uint8_t byte;
+	int fd;
+
+	ckpt_pack_key(pack->id, key);
+	fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+	close(fd);
 }
 
 struct sum {

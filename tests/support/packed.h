@@ -4,6 +4,7 @@
 #include "tests/support/staged.h"
 
 #include "core/cool.h"
+#include "core/file.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,13 @@ struct ckpt_step *ckpt_packed_in_one(struct ckpt_store *s, const char *name, con
 struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step);
 // The file has just this text, wherever it is: 0, -errno.
 int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text);
+
+struct ckpt_file *ckpt_packed_open(struct ckpt_step *step, const char *path);
+void ckpt_packed_check(struct ckpt_file *f, const char *text); // the same of an open file
+// The pack in which the file is, as one chunk.
+struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk);
+void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack,
+		       uint64_t at); // or mends it: one bit is changed
 
 size_t ckpt_packed_count(struct ckpt_store *s); // packs
 uint64_t ckpt_packs_bytes(struct ckpt_store *s);

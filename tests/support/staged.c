@@ -65,14 +65,20 @@ struct ckpt_step *ckpt_staged_one(struct ckpt_store *s, const char *name, const 
 	return step;
 }
 
-bool ckpt_staged_has(struct ckpt_step *step, const char *path)
+struct ckpt_manifest *ckpt_staged_manifest(struct ckpt_step *step)
 {
 	struct ckpt_manifest *m;
-	uint32_t index;
-	int rc;
 
 	ck_ok(ckpt_step_manifest(step, &m));
-	rc = ckpt_manifest_lookup(m, path, &index);
+	return m;
+}
+
+bool ckpt_staged_has(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	uint32_t index;
+	int rc = ckpt_manifest_lookup(m, path, &index);
+
 	ckpt_manifest_unref(m);
 	return !rc;
 }
@@ -97,10 +103,9 @@ void ckpt_staged_check(struct ckpt_step *step, const char *path, const char *tex
 {
 	size_t len = strlen(text);
 	CLEANUP_FREE char *there = malloc(len + 1);
-	struct ckpt_manifest *m;
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
 	uint32_t index;
 
-	ck_ok(ckpt_step_manifest(step, &m));
 	ck_ok(ckpt_manifest_lookup(m, path, &index));
 	ck_assert_int_eq(ckpt_staged_read(step, m, index, there, len + 1), (ssize_t)len);
 	ck_assert_mem_eq(there, text, len);

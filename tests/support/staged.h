@@ -22,7 +22,8 @@ extern const struct ckpt_commit ckpt_staged_plain;
 int ckpt_staged_commit(struct ckpt_step *step, int64_t writers_ns, const char *metadata);
 // A committed step of one file, with a reference.
 struct ckpt_step *ckpt_staged_one(struct ckpt_store *s, const char *name, const char *path, const char *text);
-bool ckpt_staged_has(struct ckpt_step *step, const char *path); // once it is committed
+struct ckpt_manifest *ckpt_staged_manifest(struct ckpt_step *step); // of a committed step, with a reference
+bool ckpt_staged_has(struct ckpt_step *step, const char *path);     // once it is committed
 // The bytes of a file of a committed step, at most cap of them, wherever they are: how many, or -errno.
 ssize_t ckpt_staged_read(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, void *buf, size_t cap);
 // The committed step has a file of just this text.

@@ -9,7 +9,6 @@
 #include "core/cool.h"
 #include "core/delete.h"
 #include "core/gc.h"
-#include "core/pack.h"
 #include "core/reopen.h"
 #include "core/seal.h"
 #include "core/sys.h"
@@ -79,18 +78,10 @@ static void drop_cache(void)
 	ck_assert_ptr_nonnull(step);
 }
 
-static struct ckpt_manifest *manifest(struct ckpt_step *of)
-{
-	struct ckpt_manifest *m;
-
-	ck_ok(ckpt_step_manifest(of, &m));
-	return m;
-}
-
 // Of the weights: how many chunks are beside the master, and what all of them are stored in.
 static unsigned based(struct ckpt_step *of, uint64_t *ret_bytes)
 {
-	struct ckpt_manifest *m = manifest(of);
+	struct ckpt_manifest *m = ckpt_staged_manifest(of);
 	struct ckpt_seal seal;
 	uint32_t index;
 	unsigned count = 0;
@@ -125,30 +116,20 @@ static void collect(void)
 	ck_ok(ckpt_gc(s, &how, &collected));
 }
 
-// One byte in the middle of the first chunk of a file, in its pack.
+// In the middle of the first chunk of a file behind its header, in its pack.
 static void damage(struct ckpt_step *of, const char *path)
 {
-	struct ckpt_manifest *m = manifest(of);
-	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_manifest *m = ckpt_staged_manifest(of);
 	struct ckpt_chunk chunk;
 	struct ckpt_pack pack;
 	struct ckpt_seal seal;
 	uint32_t index;
-	uint8_t byte;
 
 	ck_ok(ckpt_manifest_lookup(m, path, &index));
 	ck_assert(ckpt_manifest_seal(m, index, &seal));
-	ckpt_manifest_chunk(m, seal.first + 1, &chunk); // behind the header
+	ckpt_manifest_chunk(m, seal.first + 1, &chunk);
 	ckpt_manifest_pack(m, chunk.pack - 1, &pack);
-	ckpt_pack_key(pack.id, key);
-	{
-		CLEANUP_FD int fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
-		off_t at = (off_t)(chunk.offset + chunk.how.bytes / 2);
-
-		ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
-		byte ^= 1;
-		ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
-	}
+	ckpt_packed_spoil(s, &pack, chunk.offset + chunk.how.bytes / 2);
 	ckpt_manifest_unref(m);
 }
 
@@ -248,7 +229,7 @@ START_TEST(weights_of_a_master_that_is_damaged_are_stored_alone)
 	ck_assert_uint_eq(ckpt_save_errors(s, MASTER " cannot be read, or"), 1);
 	ck_ok(read_weights(step));
 	{
-		struct ckpt_manifest *m = manifest(step);
+		struct ckpt_manifest *m = ckpt_staged_manifest(step);
 		struct ckpt_entry e;
 		uint32_t index;
 

@@ -92,27 +92,6 @@ static void where(const char *text, struct ckpt_chunk *ret_chunk, struct ckpt_pa
 	ck_assert_uint_eq(ret_chunk->bytes, strlen(text));
 }
 
-static int open_pack(const struct ckpt_pack *pack)
-{
-	char key[CKPT_PACK_KEY_MAX];
-	int fd;
-
-	ckpt_pack_key(pack->id, key);
-	fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	return fd;
-}
-
-static void spoil_pack(const struct ckpt_pack *pack, off_t at)
-{
-	CLEANUP_FD int fd = open_pack(pack);
-	uint8_t byte;
-
-	ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
-	byte ^= 1;
-	ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
-}
-
 static struct ckpt_step *sealed(const char *name, const char *text)
 {
 	return ckpt_packed_sealed(s, name, &text, 1);
@@ -279,7 +258,7 @@ START_TEST(what_is_found_is_read_back)
 	struct ckpt_pack pack;
 
 	where("text", &chunk, &pack);
-	spoil_pack(&pack, (off_t)chunk.offset);
+	ckpt_packed_spoil(s, &pack, chunk.offset);
 	cool_beside("text", false);
 	ckpt_step_unref(a);
 	a = again("beside"); // what it has stored is the one that is found from now on
@@ -512,7 +491,7 @@ START_TEST(a_pack_without_a_table_is_passed_over)
 	struct ckpt_pack pack;
 
 	where("text", &chunk, &pack);
-	spoil_pack(&pack, (off_t)pack.bytes - 1);
+	ckpt_packed_spoil(s, &pack, pack.bytes - 1);
 	ck_ok(ckpt_index_reset(s->index));
 	cool_beside("more", true);
 	ckpt_step_unref(b);

@@ -1,14 +1,9 @@
 // Garbage collection: what a step, the trash, an open file or an unknown version needs stays; all else goes, once it is old enough
 // and everything that may need it could be read.
-#include "tests/support/fixture.h"
-#include "tests/support/packed.h"
+#include "tests/support/fixture_gc.h"
 
-#include "core/container.h"
 #include "core/delete.h"
 #include "core/errlog.h"
-#include "core/file.h"
-#include "core/gc.h"
-#include "core/hash.h"
 #include "core/json.h"
 #include "core/remove.h"
 #include "core/reopen.h"
@@ -17,52 +12,7 @@
 #include "core/util.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-
-#define DAY_S (24 * 3600)
-
-static const struct ckpt_gc_how all = {.force = true}; // of any age, however much it is
-static struct ckpt_step *other;                        // which is raw
-static struct ckpt_gc_done done;
-
-static void setup(void)
-{
-	ckpt_fixture_open();
-	other = ckpt_staged_one(s, "other", "file", "other");
-}
-
-static void teardown(void)
-{
-	ckpt_step_unref(other);
-	ckpt_fixture_close();
-}
-
-static void reopen_store(void)
-{
-	ckpt_step_unref(TAKE_PTR(other));
-	ckpt_fixture_reopen();
-}
-
-static void expire(struct ckpt_step *step)
-{
-	ck_ok(ckpt_delete(step));
-	ck_ok(ckpt_expire(step));
-}
-
-static void gc_all(void)
-{
-	ck_ok(ckpt_gc(s, &all, &done));
-}
-
-static struct ckpt_manifest *manifest(struct ckpt_step *step)
-{
-	struct ckpt_manifest *m;
-
-	ck_ok(ckpt_step_manifest(step, &m));
-	return m;
-}
 
 // --- What is needed -----------------------------------------------------------------------------------------------------
 
@@ -85,7 +35,7 @@ START_TEST(what_a_step_needs_stays_and_the_rest_goes)
 	ck_assert(!done.deleted_objects && !done.garbage_bytes);
 	ckpt_step_unref(b);
 	ckpt_step_unref(a);
-	reopen_store();
+	ckpt_fixture_gc_reopen();
 	a = ckpt_step_find(s, "", "a");
 	ck_ok(ckpt_packed_read(a, "0", "a0"));
 	ck_ok(ckpt_packed_read(a, "1", "a1"));
@@ -123,7 +73,7 @@ START_TEST(what_is_in_the_trash_can_be_had_back)
 	memcpy(session, anew->session, sizeof(session));
 	ckpt_step_unref(anew);
 	ckpt_step_unref(a);
-	reopen_store();
+	ckpt_fixture_gc_reopen();
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 0);
 	a = ckpt_step_of_session(s, session);
@@ -150,7 +100,7 @@ END_TEST
 START_TEST(what_is_being_removed_may_come_back)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0", "a1");
-	struct ckpt_manifest *m = manifest(a);
+	struct ckpt_manifest *m = ckpt_staged_manifest(a);
 
 	ck_ok(ckpt_remove_entry(a, m, 0, "0", false));
 	ckpt_manifest_unref(m);
@@ -179,30 +129,11 @@ END_TEST
 
 // --- Open files ---------------------------------------------------------------------------------------------------------
 
-static struct ckpt_file *open_file(struct ckpt_step *step)
-{
-	struct ckpt_manifest *m = manifest(step);
-	struct ckpt_file *f;
-	uint32_t index;
-
-	ck_ok(ckpt_manifest_lookup(m, "0", &index));
-	ck_ok(ckpt_file_open(step, m, index, &f));
-	ckpt_manifest_unref(m);
-	return f;
-}
-
-static void check_file(struct ckpt_file *f, const char *text)
-{
-	char there[64];
-
-	ck_assert_int_eq(ckpt_file_read(f, there, sizeof(there), 0), (ssize_t)strlen(text));
-	ck_assert_mem_eq(there, text, strlen(text));
-}
-
 START_TEST(what_is_open_stays_until_it_is_closed)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");
-	struct ckpt_file *first = open_file(a), *second = open_file(a), *third = open_file(b);
+	struct ckpt_file *first = ckpt_packed_open(a, "0"), *second = ckpt_packed_open(a, "0"),
+			 *third = ckpt_packed_open(b, "0");
 
 	expire(a);
 	gc_all();
@@ -212,11 +143,11 @@ START_TEST(what_is_open_stays_until_it_is_closed)
 	ckpt_file_close(first);
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 0);
-	check_file(second, "a0");
+	ckpt_packed_check(second, "a0");
 	ckpt_file_close(second);
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 1);
-	check_file(third, "b0");
+	ckpt_packed_check(third, "b0");
 	ckpt_file_close(third);
 	ck_assert_ptr_null(s->packed_files);
 	ckpt_step_unref(a);
@@ -228,7 +159,7 @@ END_TEST
 START_TEST(what_is_opened_late_is_opened_where_it_is)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
-	struct ckpt_manifest *cold = manifest(a);
+	struct ckpt_manifest *cold = ckpt_staged_manifest(a);
 	struct ckpt_tier_done warmed;
 	struct ckpt_file *f;
 	uint32_t index;
@@ -237,7 +168,7 @@ START_TEST(what_is_opened_late_is_opened_where_it_is)
 	ck_ok(ckpt_manifest_lookup(cold, "0", &index));
 	ck_ok(ckpt_file_open(a, cold, index, &f));
 	ck_assert_int_ge(ckpt_file_fd(f), 0);
-	check_file(f, "a0");
+	ckpt_packed_check(f, "a0");
 	ckpt_file_close(f);
 	ck_assert_ptr_null(s->packed_files);
 	ckpt_manifest_unref(cold);
@@ -256,10 +187,10 @@ static _Noreturn void read_beside(int tell, int told)
 	if (ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader))
 		_exit(2);
 	step = ckpt_step_find(reader, "", "a");
-	f = open_file(step);
+	f = ckpt_packed_open(step, "0");
 	if (write(tell, "o", 1) != 1 || read(told, &word, 1) != 1)
 		_exit(3);
-	check_file(f, "a0");
+	ckpt_packed_check(f, "a0");
 	ckpt_file_close(f);
 	if (write(tell, "c", 1) != 1 || read(told, &word, 1) != 1)
 		_exit(4);
@@ -296,26 +227,6 @@ END_TEST
 
 // --- What cannot be read ------------------------------------------------------------------------------------------------
 
-// Changes the record of the version that the step has; with a digest that is right.
-static void spoil_record(struct ckpt_step *step, size_t at, uint8_t with)
-{
-	uint8_t record[CKPT_RECORD_BYTES_MAX];
-	char path[CKPT_STEP_KEY_MAX + 32];
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "steps/%s/%u", step->key, step->summary.version);
-	fd = openat(s->dirfd, path, O_RDWR | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	n = pread(fd, record, sizeof(record), 0);
-	ck_assert_int_gt(n, CKPT_SHA256_LEN);
-	record[at] ^= with;
-	if (at < 40)
-		ckpt_sha256(record, (size_t)n - CKPT_SHA256_LEN, record + n - CKPT_SHA256_LEN);
-	ck_assert_int_eq(pwrite(fd, record, (size_t)n, 0), n);
-	close(fd);
-}
-
 static const struct {
 	size_t at;
 	uint8_t with;
@@ -333,7 +244,7 @@ START_TEST(what_cannot_be_read_keeps_all)
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
-	reopen_store();
+	ckpt_fixture_gc_reopen();
 	ck_error(ckpt_gc(s, &all, &done), EBADMSG);
 	ck_assert_str_eq(done.why, "a record of b cannot be read");
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
@@ -359,23 +270,17 @@ END_TEST
 START_TEST(what_a_version_needs_that_nobody_knows_stays)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
-	char to[CKPT_STEP_KEY_MAX + 32];
-	int fd;
+	int fd = hide_version(a);
 
-	snprintf(to, sizeof(to), "steps/%s", a->key);
-	fd = openat(s->dirfd, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(renameat(fd, "3", s->dirfd, "aside"), 0);
 	ckpt_step_unref(a);
-	reopen_store();
+	ckpt_fixture_gc_reopen();
 	a = ckpt_step_find(s, "", "a");
 	ck_assert_uint_eq(a->summary.version, 2);
-	ck_assert_int_eq(renameat(s->dirfd, "aside", fd, "3"), 0);
-	close(fd);
+	show_version(fd);
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 0);
 	ckpt_step_unref(a);
-	reopen_store();
+	ckpt_fixture_gc_reopen();
 	a = ckpt_step_find(s, "", "a");
 	ck_assert_uint_eq(a->summary.version, 3);
 	ck_ok(ckpt_packed_read(a, "0", "a0"));
@@ -507,13 +412,6 @@ START_TEST(a_dry_run_says_what_would_go)
 	ckpt_step_unref(b);
 }
 END_TEST
-
-static bool no_more(void *arg)
-{
-	int *left = arg;
-
-	return --*left >= 0;
-}
 
 START_TEST(who_is_told_to_stop_stops)
 {
@@ -648,7 +546,7 @@ int main(void)
 	Suite *suite = suite_create("gc");
 	TCase *needed = tcase_create("needed"), *unread = tcase_create("unread"), *when = tcase_create("when");
 
-	tcase_add_checked_fixture(needed, setup, teardown);
+	tcase_add_checked_fixture(needed, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_test(needed, what_a_step_needs_stays_and_the_rest_goes);
 	tcase_add_test(needed, what_two_steps_share_goes_with_the_last);
 	tcase_add_test(needed, what_is_in_the_trash_can_be_had_back);
@@ -659,14 +557,14 @@ int main(void)
 	tcase_add_test(needed, what_is_opened_late_is_opened_where_it_is);
 	tcase_add_test(needed, what_another_process_reads_stays);
 	suite_add_tcase(suite, needed);
-	tcase_add_checked_fixture(unread, setup, teardown);
+	tcase_add_checked_fixture(unread, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_loop_test(unread, what_cannot_be_read_keeps_all, 0, (int)ARRAY_LEN(spoilt));
 	tcase_add_test(unread, what_is_no_record_keeps_all);
 	tcase_add_test(unread, what_a_version_needs_that_nobody_knows_stays);
 	tcase_add_test(unread, another_store_in_the_directory_is_left_alone);
 	tcase_add_test(unread, who_reads_collects_nothing);
 	suite_add_tcase(suite, unread);
-	tcase_add_checked_fixture(when, setup, teardown);
+	tcase_add_checked_fixture(when, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_test(when, what_is_young_stays);
 	tcase_add_test(when, most_of_what_is_there_goes_only_by_force);
 	tcase_add_test(when, all_goes_when_no_step_needs_any_but_not_when_there_is_no_step);

@@ -1,8 +1,6 @@
-#include "tests/support/formats.h"
-#include "tests/support/suite.h"
+#include "tests/support/fixture_manifest.h"
 
 #include "core/hash.h"
-#include "core/manifest_layout.h"
 #include "core/util.h"
 
 #include <stdio.h>
@@ -12,59 +10,6 @@ enum { MUTATIONS = 100000, MANY = 10000 };
 
 // Entries of the sample, in their order: breadth-first, siblings sorted.
 enum { ROOT, EMPTY, LATE, PARAMS, ZERO, LINK, V_BIN, W_BIN, SAMPLE_COUNT };
-
-static uint8_t *data;
-static size_t len;
-
-static void make_sample(void)
-{
-	void *made;
-
-	ckpt_sample_manifest(&made, &len);
-	free(data);
-	data = made;
-}
-
-static void done(void)
-{
-	free(data);
-	data = NULL;
-}
-
-static struct ckpt_manifest *parse(void)
-{
-	struct ckpt_manifest *m;
-	void *copy = malloc(len);
-
-	memcpy(copy, data, len);
-	ck_ok(ckpt_manifest_parse(copy, len, &m));
-	return m;
-}
-
-static uint8_t *section(uint32_t type, size_t *ret_len)
-{
-	struct ckpt_container c;
-	struct ckpt_section s;
-
-	ckpt_sample_reseal(data, len); // a test may have changed it already
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
-	ck_ok(ckpt_container_find(&c, type, &s));
-	if (ret_len)
-		*ret_len = s.len;
-	return data + ((const uint8_t *)s.data - data);
-}
-
-static uint8_t *entry(uint32_t i)
-{
-	return section(CKPT_SECTION_ENTRIES, NULL) + (size_t)i * ENTRY_BYTES;
-}
-
-// Parses the damaged bytes with a right digest.
-static int try_it(void)
-{
-	ckpt_sample_reseal(data, len);
-	return ckpt_try_manifest(data, len);
-}
 
 START_TEST(what_is_written_is_read)
 {
@@ -444,7 +389,7 @@ END_TEST
 		at, field, value, 8                                                                                    \
 	}
 
-static const struct lie {
+static const struct entry_lie {
 	uint32_t entry;
 	size_t field;
 	uint64_t value;
@@ -514,7 +459,7 @@ static const struct lie {
 
 START_TEST(every_lie_is_found)
 {
-	const struct lie *lie = &lies[_i];
+	const struct entry_lie *lie = &lies[_i];
 	uint8_t *at = entry(lie->entry) + lie->field;
 
 	ck_assert_msg(memcmp(at, &lie->value, (size_t)lie->bytes), "lie %d is the truth", _i);
@@ -553,17 +498,14 @@ START_TEST(other_tables_that_lie_are_found)
 		// One name of a hard link twice, the other never.
 		{CKPT_SECTION_INODES, 16, V_BIN},
 	};
-	size_t strings_len;
-	uint8_t *p;
 
 	for (uint32_t i = 0; i < ARRAY_LEN(words); i++) {
-		make_sample();
-		ckpt_put32(section(words[i].type, NULL) + words[i].at, words[i].value);
+		ckpt_fixture_manifest_open();
+		ckpt_put32(rows(words[i].type) + words[i].at, words[i].value);
 		ck_assert_msg(try_it() == -EBADMSG, "word %u", i);
 	}
-	make_sample();
-	p = section(CKPT_SECTION_STRINGS, &strings_len);
-	p[strings_len - 1] = 'x';
+	ckpt_fixture_manifest_open();
+	rows(CKPT_SECTION_STRINGS)[section(CKPT_SECTION_STRINGS).len - 1] = 'x';
 	ck_error(try_it(), EBADMSG);
 }
 END_TEST
@@ -573,17 +515,13 @@ START_TEST(a_directory_outside_of_the_tree_is_found)
 	struct ckpt_manifest_writer *w;
 	struct ckpt_entry e = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
 	uint32_t handle;
-	void *made;
 
 	ck_ok(ckpt_manifest_writer_new(&w));
 	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
 	e.name = "d";
 	e.ino = 2;
 	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
-	ck_ok(ckpt_manifest_writer_finish(w, &made, &len));
-	ckpt_manifest_writer_free(w);
-	free(data);
-	data = made;
+	ckpt_fixture_manifest_take(w);
 	ck_ok(try_it());
 	// The root is empty, and the other directory its own child.
 	ckpt_put32(entry(0) + ENTRY_B, 0);
@@ -599,11 +537,11 @@ START_TEST(siblings_out_of_order_are_found)
 	uint32_t name = ckpt_get32(entry(V_BIN) + ENTRY_NAME);
 
 	// Not by swapping rows, which the order of the strings would tell, but by the names themselves.
-	section(CKPT_SECTION_STRINGS, NULL)[name] = 'x'; // "x.bin" before "w.bin"
+	rows(CKPT_SECTION_STRINGS)[name] = 'x'; // "x.bin" before "w.bin"
 	ck_error(try_it(), EBADMSG);
-	section(CKPT_SECTION_STRINGS, NULL)[name] = 'w'; // "w.bin" twice
+	rows(CKPT_SECTION_STRINGS)[name] = 'w'; // "w.bin" twice
 	ck_error(try_it(), EBADMSG);
-	section(CKPT_SECTION_STRINGS, NULL)[name] = 'a';
+	rows(CKPT_SECTION_STRINGS)[name] = 'a';
 	ck_ok(try_it());
 }
 END_TEST
@@ -611,8 +549,8 @@ END_TEST
 START_TEST(attributes_out_of_order_are_found)
 {
 	// Row 0 is the root's; then there are "user.a" and "user.b" of one file.
-	const uint8_t *row = section(CKPT_SECTION_XATTRS, NULL) + 2 * XATTR_BYTES;
-	uint8_t *name = section(CKPT_SECTION_STRINGS, NULL) + ckpt_get32(row + XATTR_NAME);
+	const uint8_t *row = rows(CKPT_SECTION_XATTRS) + 2 * XATTR_BYTES;
+	uint8_t *name = rows(CKPT_SECTION_STRINGS) + ckpt_get32(row + XATTR_NAME);
 
 	ck_assert_str_eq((char *)name, "user.b");
 	name[5] = 'a'; // twice
@@ -766,7 +704,7 @@ static Suite *suite(void)
 	TCase *t = tcase_create("manifest");
 
 	tcase_set_timeout(t, 120);
-	tcase_add_checked_fixture(t, make_sample, done);
+	tcase_add_checked_fixture(t, ckpt_fixture_manifest_open, ckpt_fixture_manifest_close);
 	tcase_add_test(t, what_is_written_is_read);
 	tcase_add_test(t, hard_links_are_one_file);
 	tcase_add_test(t, sha256_is_that_of_all_bytes);

@@ -1,14 +1,9 @@
 // What a manifest says of what chunks are decoded beside: written in one form, copied with it, and no lie about it is believed.
-#include "tests/support/formats.h"
-#include "tests/support/suite.h"
+#include "tests/support/fixture_manifest.h"
 
-#include "core/manifest_layout.h"
 #include "core/util.h"
 
 #define LEN 1000 // of each chunk
-
-static uint8_t *data;
-static size_t len;
 
 static uint32_t add_file(struct ckpt_manifest_writer *w, const char *name, uint64_t ino, uint64_t bytes)
 {
@@ -77,7 +72,7 @@ static void add_weights(struct ckpt_manifest_writer *w)
 	add_chunk(w, &master[1]);
 }
 
-static void write_sample(bool the_other_way, void **ret_data, size_t *ret_len)
+static struct ckpt_manifest_writer *write_sample(bool the_other_way)
 {
 	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 
@@ -86,31 +81,12 @@ static void write_sample(bool the_other_way, void **ret_data, size_t *ret_len)
 	add_delta(w);
 	if (!the_other_way)
 		add_weights(w);
-	ck_ok(ckpt_manifest_writer_finish(w, ret_data, ret_len));
-	ckpt_manifest_writer_free(w);
+	return w;
 }
 
 static void setup(void)
 {
-	void *made;
-
-	write_sample(false, &made, &len);
-	data = made;
-}
-
-static void teardown(void)
-{
-	free(data);
-}
-
-static struct ckpt_manifest *parse(void)
-{
-	struct ckpt_manifest *m;
-	void *copy = malloc(len);
-
-	memcpy(copy, data, len);
-	ck_ok(ckpt_manifest_parse(copy, len, &m));
-	return m;
+	ckpt_fixture_manifest_take(write_sample(false));
 }
 
 static void check_base(const struct ckpt_manifest *m, const struct ckpt_chunk *chunk, uint32_t i, char name,
@@ -151,12 +127,14 @@ END_TEST
 
 START_TEST(one_content_has_one_form)
 {
+	struct ckpt_manifest_writer *w = write_sample(true);
 	void *other;
 	size_t other_len;
 
-	write_sample(true, &other, &other_len);
+	ck_ok(ckpt_manifest_writer_finish(w, &other, &other_len));
 	ck_assert_uint_eq(other_len, len);
 	ck_assert_mem_eq(other, data, len);
+	ckpt_manifest_writer_free(w);
 	free(other);
 }
 END_TEST
@@ -234,63 +212,31 @@ END_TEST
 
 // --- Lies ---------------------------------------------------------------------------------------------------------------
 
-static uint8_t *section(uint32_t type)
-{
-	struct ckpt_container c;
-	struct ckpt_section s;
-
-	ckpt_sample_reseal(data, len);
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
-	ck_ok(ckpt_container_find(&c, type, &s));
-	return data + ((const uint8_t *)s.data - data);
-}
-
-struct lie {
-	int row, at;
-	uint32_t value;
-};
-
-static void check_lies(uint32_t type, const struct lie *lies, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		uint8_t *word = section(type) + lies[i].row * CHUNK_BYTES + lies[i].at;
-		uint32_t was = ckpt_get32(word);
-
-		ck_assert_uint_ne(was, lies[i].value);
-		ckpt_put32(word, lies[i].value);
-		ckpt_sample_reseal(data, len);
-		ck_assert_msg(ckpt_try_manifest(data, len) == -EBADMSG, "%u at %d of row %d", lies[i].value, lies[i].at,
-			      lies[i].row);
-		ckpt_put32(word, was);
-		ckpt_sample_reseal(data, len);
-		ck_ok(ckpt_try_manifest(data, len));
-	}
-}
-
 #define HOW(codec, width) ((uint32_t)(width) << 16 | CKPT_CODEC_##codec)
+#define AT(row, field) ((row) * (size_t)CHUNK_BYTES + CHUNK_##field)
 
 START_TEST(a_chunk_that_lies_about_its_base_is_refused)
 {
 	static const struct lie lies[] = {
-		{D_ROW, CHUNK_BASE, 0},
-		{D_ROW, CHUNK_BASE, F_BASE + 1},
-		{D_ROW, CHUNK_BASE, BASES},
-		{D_ROW, CHUNK_BASE, BASES + 1}, // past the end
-		{D_ROW, CHUNK_BASE, UINT32_MAX},
-		{D_ROW, CHUNK_CODEC, HOW(ROUND, 2)}, // what it has is too short, or has one itself
-		{D_ROW, CHUNK_CODEC, HOW(PLANES, 4)},
-		{D_ROW, CHUNK_CODEC, HOW(DELTA, 3)},
-		{M_ROW, CHUNK_BASE, 1}, // it takes none
-		{M_ROW, CHUNK_BASE, M_BASE + 1},
-		{M_ROW, CHUNK_CODEC, HOW(DELTA, 4)},
-		{W_ROW, CHUNK_BASE, E_BASE + 1},
-		{W_ROW, CHUNK_BASE, N_BASE + 1},
-		{W_ROW, CHUNK_BASE, M_AGAIN_BASE + 1}, // out of order
-		{W_ROW, CHUNK_CODEC, HOW(DELTA, 2)},
-		{W_ROW, CHUNK_CODEC, HOW(ROUND, 4)},
-		{AGAIN_ROW, CHUNK_BASE, M_BASE + 1}, // another's
-		{AGAIN_ROW, CHUNK_BASE, N_AGAIN_BASE + 1},
-		{AGAIN_ROW, CHUNK_CODEC, HOW(ZSTD, 0)},
+		{AT(D_ROW, BASE), 0},
+		{AT(D_ROW, BASE), F_BASE + 1},
+		{AT(D_ROW, BASE), BASES},
+		{AT(D_ROW, BASE), BASES + 1}, // past the end
+		{AT(D_ROW, BASE), UINT32_MAX},
+		{AT(D_ROW, CODEC), HOW(ROUND, 2)}, // what it has is too short, or has one itself
+		{AT(D_ROW, CODEC), HOW(PLANES, 4)},
+		{AT(D_ROW, CODEC), HOW(DELTA, 3)},
+		{AT(M_ROW, BASE), 1}, // it takes none
+		{AT(M_ROW, BASE), M_BASE + 1},
+		{AT(M_ROW, CODEC), HOW(DELTA, 4)},
+		{AT(W_ROW, BASE), E_BASE + 1},
+		{AT(W_ROW, BASE), N_BASE + 1},
+		{AT(W_ROW, BASE), M_AGAIN_BASE + 1}, // out of order
+		{AT(W_ROW, CODEC), HOW(DELTA, 2)},
+		{AT(W_ROW, CODEC), HOW(ROUND, 4)},
+		{AT(AGAIN_ROW, BASE), M_BASE + 1}, // another's
+		{AT(AGAIN_ROW, BASE), N_AGAIN_BASE + 1},
+		{AT(AGAIN_ROW, CODEC), HOW(ZSTD, 0)},
 	};
 
 	check_lies(CKPT_SECTION_CHUNKS, lies, ARRAY_LEN(lies));
@@ -300,28 +246,28 @@ END_TEST
 START_TEST(a_base_that_cannot_be_is_refused)
 {
 	static const struct lie lies[] = {
-		{E_BASE, CHUNK_LEN, LEN - 1},
-		{E_BASE, CHUNK_LEN, 0},
-		{F_BASE, CHUNK_LEN, LEN + 1},
-		{M_BASE, CHUNK_LEN, 2 * LEN}, // then the other is left over
-		{M_BASE, CHUNK_LEN, LEN - 1},
-		{N_BASE, CHUNK_LEN, LEN + 1},
-		{N_AGAIN_BASE, CHUNK_LEN, UINT32_MAX},
-		{E_BASE, CHUNK_BASE, 0},
-		{E_BASE, CHUNK_BASE, E_BASE + 1}, // itself
-		{E_BASE, CHUNK_BASE, M_BASE + 1},
-		{F_BASE, CHUNK_BASE, E_BASE + 1},
-		{F_BASE, CHUNK_CODEC, HOW(DELTA, 4)}, // too deep
-		{F_BASE, CHUNK_CODEC, HOW(ROUND, 2)},
-		{M_BASE, CHUNK_CODEC, HOW(DELTA, 4)},
-		{M_BASE, CHUNK_BASE, 1},
-		{M_BASE, CHUNK_PACK, CHUNK_NO_PACK},
-		{M_BASE, CHUNK_PACK, 6},
-		{M_BASE, CHUNK_OFFSET, 9101},
-		{N_BASE, CHUNK_OFFSET + 4, UINT32_MAX},
-		{N_BASE, CHUNK_STORED, 0},
-		{N_BASE, CHUNK_STORED, LEN + 1},
-		{N_BASE, CHUNK_ZERO, 1},
+		{AT(E_BASE, LEN), LEN - 1},
+		{AT(E_BASE, LEN), 0},
+		{AT(F_BASE, LEN), LEN + 1},
+		{AT(M_BASE, LEN), 2 * LEN}, // then the other is left over
+		{AT(M_BASE, LEN), LEN - 1},
+		{AT(N_BASE, LEN), LEN + 1},
+		{AT(N_AGAIN_BASE, LEN), UINT32_MAX},
+		{AT(E_BASE, BASE), 0},
+		{AT(E_BASE, BASE), E_BASE + 1}, // itself
+		{AT(E_BASE, BASE), M_BASE + 1},
+		{AT(F_BASE, BASE), E_BASE + 1},
+		{AT(F_BASE, CODEC), HOW(DELTA, 4)}, // too deep
+		{AT(F_BASE, CODEC), HOW(ROUND, 2)},
+		{AT(M_BASE, CODEC), HOW(DELTA, 4)},
+		{AT(M_BASE, BASE), 1},
+		{AT(M_BASE, PACK), CHUNK_NO_PACK},
+		{AT(M_BASE, PACK), 6},
+		{AT(M_BASE, OFFSET), 9101},
+		{AT(N_BASE, OFFSET) + 4, UINT32_MAX},
+		{AT(N_BASE, STORED), 0},
+		{AT(N_BASE, STORED), LEN + 1},
+		{AT(N_BASE, ZERO), 1},
 	};
 
 	check_lies(CKPT_SECTION_BASES, lies, ARRAY_LEN(lies));
@@ -334,16 +280,14 @@ static void check_ids(uint8_t *to, const uint8_t *from)
 
 	memcpy(was, to, sizeof(was));
 	memcpy(to, from, sizeof(was));
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	ck_error(try_it(), EBADMSG);
 	memcpy(to, was, sizeof(was));
-	ckpt_sample_reseal(data, len);
-	ck_ok(ckpt_try_manifest(data, len));
+	ck_ok(try_it());
 }
 
 START_TEST(a_chunk_that_is_its_own_base_is_refused)
 {
-	uint8_t *chunks = section(CKPT_SECTION_CHUNKS), *bases = section(CKPT_SECTION_BASES);
+	uint8_t *chunks = rows(CKPT_SECTION_CHUNKS), *bases = rows(CKPT_SECTION_BASES);
 
 	check_ids(bases + E_BASE * CHUNK_BYTES, chunks + D_ROW * CHUNK_BYTES);
 	check_ids(bases + F_BASE * CHUNK_BYTES, chunks + D_ROW * CHUNK_BYTES); // by way of the other
@@ -356,8 +300,7 @@ END_TEST
 // The same bytes twice are fine.
 START_TEST(an_id_of_two_lengths_is_refused)
 {
-	uint8_t *bases = section(CKPT_SECTION_BASES), *m = bases + M_BASE * CHUNK_BYTES,
-		*n = bases + N_BASE * CHUNK_BYTES;
+	uint8_t *bases = rows(CKPT_SECTION_BASES), *m = bases + M_BASE * CHUNK_BYTES, *n = bases + N_BASE * CHUNK_BYTES;
 
 	ckpt_put32(m + CHUNK_LEN, LEN - 1);
 	ckpt_put32(n + CHUNK_LEN, LEN + 1);
@@ -365,8 +308,7 @@ START_TEST(an_id_of_two_lengths_is_refused)
 	ckpt_put32(m + CHUNK_LEN, LEN);
 	ckpt_put32(n + CHUNK_LEN, LEN);
 	memcpy(n, m, CKPT_SHA256_LEN);
-	ckpt_sample_reseal(data, len);
-	ck_ok(ckpt_try_manifest(data, len));
+	ck_ok(try_it());
 }
 END_TEST
 
@@ -385,28 +327,28 @@ END_TEST
 // All else is right: d is beside e, that beside f, that beside the m that w had, and the others have one less.
 START_TEST(a_base_that_is_too_deep_is_refused)
 {
-	uint8_t *chunks = section(CKPT_SECTION_CHUNKS), *bases = section(CKPT_SECTION_BASES);
+	uint8_t *chunks = rows(CKPT_SECTION_CHUNKS), *bases = rows(CKPT_SECTION_BASES);
 
 	ckpt_put32(bases + F_BASE * CHUNK_BYTES + CHUNK_CODEC, HOW(DELTA, 4));
 	ckpt_put32(bases + F_BASE * CHUNK_BYTES + CHUNK_BASE, M_BASE + 1);
 	ckpt_put32(chunks + W_ROW * CHUNK_BYTES + CHUNK_BASE, N_BASE + 1);
 	ckpt_put32(chunks + AGAIN_ROW * CHUNK_BYTES + CHUNK_BASE, N_AGAIN_BASE + 1);
 	ckpt_put32(chunks + AGAIN_ROW * CHUNK_BYTES + CHUNK_CODEC, HOW(DELTA, 2));
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	ck_error(try_it(), EBADMSG);
 }
 END_TEST
 
 START_TEST(a_row_that_is_left_over_is_refused)
 {
-	uint8_t *again = section(CKPT_SECTION_CHUNKS) + AGAIN_ROW * CHUNK_BYTES;
+	uint8_t *again = rows(CKPT_SECTION_CHUNKS) + AGAIN_ROW * CHUNK_BYTES;
 
 	ckpt_put32(again + CHUNK_CODEC, HOW(ZSTD, 0));
 	ckpt_put32(again + CHUNK_BASE, 0);
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	ck_error(try_it(), EBADMSG);
 }
 END_TEST
+
+enum { REQUIRED = 16 }; // the features, in the header
 
 // The same sections, with so many bytes of bases.
 static int try_rows(size_t bytes)
@@ -416,16 +358,15 @@ static int try_rows(size_t bytes)
 					 CKPT_SECTION_SEALS,      CKPT_SECTION_CHUNKS, CKPT_SECTION_PACKS,
 					 CKPT_SECTION_BASES};
 	struct ckpt_section sections[ARRAY_LEN(types)];
-	struct ckpt_container c;
 	void *made;
 	size_t made_len;
 	int rc;
 
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
 	for (size_t i = 0; i < ARRAY_LEN(types); i++)
-		ck_ok(ckpt_container_find(&c, types[i], &sections[i]));
+		sections[i] = section(types[i]);
 	sections[ARRAY_LEN(types) - 1].len = bytes;
-	ck_ok(ckpt_container_encode(&ckpt_manifest_kind, c.required, 0, sections, ARRAY_LEN(types), &made, &made_len));
+	ck_ok(ckpt_container_encode(&ckpt_manifest_kind, ckpt_get64(data + REQUIRED), 0, sections, ARRAY_LEN(types),
+				    &made, &made_len));
 	rc = ckpt_try_manifest(made, made_len);
 	free(made);
 	return rc;
@@ -456,18 +397,15 @@ END_TEST
 // Who knows nothing of bases refuses it as newer; and the bit and the section come together.
 START_TEST(bases_need_their_feature)
 {
-	enum { REQUIRED = 16 };
 	struct ckpt_container_kind older = ckpt_manifest_kind;
 	struct ckpt_container c;
 
 	older.required_known = CKPT_MANIFEST_CHUNKS;
 	ck_error(ckpt_container_parse(&older, data, len, &c), ENOTSUP);
 	ckpt_put64(data + REQUIRED, CKPT_MANIFEST_CHUNKS);
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	ck_error(try_it(), EBADMSG);
 	ckpt_put64(data + REQUIRED, CKPT_MANIFEST_CHUNKS | CKPT_MANIFEST_DELTA);
-	ckpt_sample_reseal(data, len);
-	ck_ok(ckpt_try_manifest(data, len));
+	ck_ok(try_it());
 }
 END_TEST
 
@@ -476,7 +414,7 @@ int main(void)
 	Suite *suite = suite_create("manifest base");
 	TCase *tcase = tcase_create("base");
 
-	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_manifest_close);
 	tcase_add_test(tcase, chunks_say_what_they_are_decoded_beside);
 	tcase_add_test(tcase, one_content_has_one_form);
 	tcase_add_test(tcase, what_is_copied_brings_what_it_needs);

@@ -1,60 +1,8 @@
 // Manifests whose tables do not fit together, made section by section: what the writer would never write.
-#include "tests/support/formats.h"
-#include "tests/support/suite.h"
+#include "tests/support/fixture_manifest.h"
 
 #include "core/limits.h"
-#include "core/manifest_layout.h"
 #include "core/util.h"
-
-static uint8_t *data;
-static size_t len;
-
-static void take(struct ckpt_manifest_writer *w)
-{
-	void *made;
-
-	ck_ok(ckpt_manifest_writer_finish(w, &made, &len));
-	ckpt_manifest_writer_free(w);
-	free(data);
-	data = made;
-}
-
-static void make_sample(void)
-{
-	void *made;
-
-	ckpt_sample_manifest(&made, &len);
-	free(data);
-	data = made;
-}
-
-static void done(void)
-{
-	free(data);
-	data = NULL;
-}
-
-static int try_it(void)
-{
-	ckpt_sample_reseal(data, len);
-	return ckpt_try_manifest(data, len);
-}
-
-static struct ckpt_section section(uint32_t type)
-{
-	struct ckpt_container c;
-	struct ckpt_section s;
-
-	ckpt_sample_reseal(data, len);
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
-	ck_ok(ckpt_container_find(&c, type, &s));
-	return s;
-}
-
-static uint8_t *entry(uint32_t i)
-{
-	return data + ((const uint8_t *)section(CKPT_SECTION_ENTRIES).data - data) + (size_t)i * ENTRY_BYTES;
-}
 
 // The section of this type has these bytes from now on.
 static void replace(uint32_t type, const void *bytes, size_t count)
@@ -81,7 +29,7 @@ START_TEST(a_table_with_a_part_of_a_row_is_refused)
 					  CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS};
 
 	for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-		make_sample();
+		ckpt_fixture_manifest_open();
 		CLEANUP_FREE uint8_t *rows = malloc(len);
 		struct ckpt_section s = section(tables[i]);
 
@@ -99,16 +47,16 @@ START_TEST(tables_of_wrong_lengths_are_refused)
 
 	replace(CKPT_SECTION_ENTRIES, "", 0);
 	ck_error(try_it(), EBADMSG);
-	make_sample();
+	ckpt_fixture_manifest_open();
 	replace(CKPT_SECTION_ENTRIES, rows, many);
 	ck_error(try_it(), EBADMSG);
-	make_sample();
+	ckpt_fixture_manifest_open();
 	replace(CKPT_SECTION_INODES, rows, sizeof(uint32_t));
 	ck_error(try_it(), EBADMSG);
-	make_sample();
+	ckpt_fixture_manifest_open();
 	replace(CKPT_SECTION_STRINGS, "", 0);
 	ck_error(try_it(), EBADMSG);
-	make_sample();
+	ckpt_fixture_manifest_open();
 	replace(CKPT_SECTION_STRINGS, "\0a", 2);
 	ck_error(try_it(), EBADMSG);
 }
@@ -116,7 +64,7 @@ END_TEST
 
 START_TEST(a_step_that_is_a_file_is_refused)
 {
-	take(ckpt_sample_writer());
+	ckpt_fixture_manifest_take(ckpt_sample_writer());
 	ck_ok(try_it());
 	entry(0)[ENTRY_TYPE] = CKPT_ENTRY_FILE;
 	ckpt_put32(entry(0) + ENTRY_A, 0);
@@ -137,7 +85,7 @@ START_TEST(a_directory_too_deep_is_refused)
 	e.ino++;
 	e.type = CKPT_ENTRY_FILE;
 	ck_ok(ckpt_manifest_writer_add(w, dir, &e, &dir));
-	take(w);
+	ckpt_fixture_manifest_take(w);
 	ck_ok(try_it());
 	entry(count - 1)[ENTRY_TYPE] = CKPT_ENTRY_DIR;
 	ckpt_put32(entry(count - 1) + ENTRY_A, count);
@@ -154,9 +102,9 @@ START_TEST(links_of_a_symlink_have_one_target)
 	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
 	e.name = "b";
 	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
-	take(w);
+	ckpt_fixture_manifest_take(w);
 	ck_ok(try_it());
-	data[(const uint8_t *)section(CKPT_SECTION_STRINGS).data - data + ckpt_get32(entry(2) + ENTRY_A)] = 'T';
+	rows(CKPT_SECTION_STRINGS)[ckpt_get32(entry(2) + ENTRY_A)] = 'T';
 	ck_error(try_it(), EBADMSG);
 }
 END_TEST
@@ -174,7 +122,7 @@ START_TEST(sizes_whose_sum_is_too_large_are_refused)
 		e.ino++;
 		ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
 	}
-	take(w);
+	ckpt_fixture_manifest_take(w);
 	ck_error(try_it(), EBADMSG);
 }
 END_TEST
@@ -190,7 +138,7 @@ START_TEST(a_set_with_too_many_attributes_is_refused)
 	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &file));
 	ck_ok(ckpt_manifest_writer_xattr(w, 0, "user.a", value, sizeof(value)));
 	ck_ok(ckpt_manifest_writer_xattr(w, file, "user.b", value, sizeof(value)));
-	take(w);
+	ckpt_fixture_manifest_take(w);
 	ck_ok(try_it());
 	ckpt_put32(entry(1) + ENTRY_XATTRS, 0);
 	ckpt_put32(set + XSET_FIRST, 0);
@@ -218,7 +166,7 @@ int main(void)
 	Suite *suite = suite_create("manifest damage");
 	TCase *t = tcase_create("tables");
 
-	tcase_add_checked_fixture(t, make_sample, done);
+	tcase_add_checked_fixture(t, ckpt_fixture_manifest_open, ckpt_fixture_manifest_close);
 	tcase_add_test(t, a_table_with_a_part_of_a_row_is_refused);
 	tcase_add_test(t, tables_of_wrong_lengths_are_refused);
 	tcase_add_test(t, a_step_that_is_a_file_is_refused);

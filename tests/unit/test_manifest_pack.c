@@ -1,14 +1,9 @@
 // What a manifest says of files whose bytes are in packs: written in whatever order, and refused where it does not fit.
-#include "tests/support/formats.h"
-#include "tests/support/suite.h"
+#include "tests/support/fixture_manifest.h"
 
-#include "core/manifest_layout.h"
 #include "core/util.h"
 
 #define LEN 1000 // of each chunk
-
-static uint8_t *data;
-static size_t len;
 
 static struct ckpt_pack pack_named(char name, uint64_t bytes)
 {
@@ -45,7 +40,7 @@ static struct ckpt_chunk chunk_in(struct ckpt_manifest_writer *w, char pack, uin
 }
 
 // "cold" with two chunks in two packs, a hard link of it, and "raw", whose first chunk is in a pack, too.
-static void write_sample(bool packs_the_other_way, void **ret_data, size_t *ret_len)
+static struct ckpt_manifest_writer *write_sample(bool packs_the_other_way)
 {
 	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	uint32_t cold = add_file(w, "cold", 10, CKPT_CONTENT_CHUNKS, 2 * LEN), raw;
@@ -66,31 +61,12 @@ static void write_sample(bool packs_the_other_way, void **ret_data, size_t *ret_
 	ck_ok(ckpt_manifest_writer_chunk(w, &c));
 	c = (struct ckpt_chunk){.bytes = LEN};
 	ck_ok(ckpt_manifest_writer_chunk(w, &c));
-	ck_ok(ckpt_manifest_writer_finish(w, ret_data, ret_len));
-	ckpt_manifest_writer_free(w);
+	return w;
 }
 
 static void setup(void)
 {
-	void *made;
-
-	write_sample(false, &made, &len);
-	data = made;
-}
-
-static void teardown(void)
-{
-	free(data);
-}
-
-static struct ckpt_manifest *parse(void)
-{
-	struct ckpt_manifest *m;
-	void *copy = malloc(len);
-
-	memcpy(copy, data, len);
-	ck_ok(ckpt_manifest_parse(copy, len, &m));
-	return m;
+	ckpt_fixture_manifest_take(write_sample(false));
 }
 
 START_TEST(files_say_where_their_bytes_are)
@@ -124,12 +100,14 @@ END_TEST
 
 START_TEST(order_of_the_packs_does_not_matter)
 {
+	struct ckpt_manifest_writer *w = write_sample(true);
 	void *other;
 	size_t other_len;
 
-	write_sample(true, &other, &other_len);
+	ck_ok(ckpt_manifest_writer_finish(w, &other, &other_len));
 	ck_assert_uint_eq(other_len, len);
 	ck_assert_mem_eq(other, data, len);
+	ckpt_manifest_writer_free(w);
 	free(other);
 }
 END_TEST
@@ -177,20 +155,11 @@ END_TEST
 START_TEST(the_same_entries_are_so_wherever_the_bytes_are)
 {
 	struct ckpt_manifest *m = parse(), *other;
-	struct ckpt_container c;
-	struct ckpt_section entries;
-	void *made;
-	size_t made_len;
-	uint8_t *e;
 
 	// As it was before "raw" was sealed; the rest is not looked at.
-	write_sample(false, &made, &made_len);
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, made, made_len, &c));
-	ck_ok(ckpt_container_find(&c, CKPT_SECTION_ENTRIES, &entries));
-	e = (uint8_t *)made + ((const uint8_t *)entries.data - (const uint8_t *)made);
-	e[1 * ENTRY_BYTES + ENTRY_CONTENT] = e[2 * ENTRY_BYTES + ENTRY_CONTENT] = CKPT_CONTENT_RAW;
-	ckpt_sample_reseal(made, made_len);
-	ck_ok(ckpt_manifest_parse(made, made_len, &other));
+	entry(1)[ENTRY_CONTENT] = entry(2)[ENTRY_CONTENT] = CKPT_CONTENT_RAW;
+	ck_ok(try_it());
+	other = parse();
 	ck_assert(!ckpt_manifest_is_packed(other));
 	ck_assert(ckpt_manifest_same_entries(m, other));
 	ckpt_manifest_unref(m);
@@ -199,38 +168,6 @@ START_TEST(the_same_entries_are_so_wherever_the_bytes_are)
 END_TEST
 
 // --- Damage -------------------------------------------------------------------------------------------------------------
-
-static uint8_t *section(uint32_t type)
-{
-	struct ckpt_container c;
-	struct ckpt_section s;
-
-	ckpt_sample_reseal(data, len);
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
-	ck_ok(ckpt_container_find(&c, type, &s));
-	return data + ((const uint8_t *)s.data - data);
-}
-
-struct lie {
-	int at;
-	uint32_t value;
-};
-
-static void check_lies(uint32_t type, const struct lie *lies, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		uint8_t *word = section(type) + lies[i].at;
-		uint32_t was = ckpt_get32(word);
-
-		ck_assert_uint_ne(was, lies[i].value);
-		ckpt_put32(word, lies[i].value);
-		ckpt_sample_reseal(data, len);
-		ck_assert_msg(ckpt_try_manifest(data, len) == -EBADMSG, "%u at %d", lies[i].value, lies[i].at);
-		ckpt_put32(word, was);
-		ckpt_sample_reseal(data, len);
-		ck_ok(ckpt_try_manifest(data, len));
-	}
-}
 
 START_TEST(a_packed_chunk_that_cannot_be_is_refused)
 {
@@ -283,16 +220,11 @@ END_TEST
 
 START_TEST(a_file_in_packs_without_its_seal_is_refused)
 {
-	enum { RAW_ENTRY = 3 * ENTRY_BYTES };
-	uint8_t *entries = section(CKPT_SECTION_ENTRIES);
-
-	entries[RAW_ENTRY + ENTRY_CONTENT] = CKPT_CONTENT_CHUNKS; // one of its chunks is in no pack
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), EBADMSG);
-	entries[RAW_ENTRY + ENTRY_CONTENT] = CKPT_CONTENT_RAW;
-	ckpt_put32(section(CKPT_SECTION_SEALS) + SEAL_ENTRY, 2); // not the first of the hard links
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	entry(3)[ENTRY_CONTENT] = CKPT_CONTENT_CHUNKS; // one of its chunks is in no pack
+	ck_error(try_it(), EBADMSG);
+	entry(3)[ENTRY_CONTENT] = CKPT_CONTENT_RAW;
+	ckpt_put32(rows(CKPT_SECTION_SEALS) + SEAL_ENTRY, 2); // not the first of the hard links
+	ck_error(try_it(), EBADMSG);
 }
 END_TEST
 
@@ -302,11 +234,9 @@ START_TEST(packs_need_their_feature)
 	enum { REQUIRED = 16 };
 
 	ckpt_put64(data + REQUIRED, 0);
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), EBADMSG);
+	ck_error(try_it(), EBADMSG);
 	ckpt_put64(data + REQUIRED, CKPT_MANIFEST_CHUNKS | 2);
-	ckpt_sample_reseal(data, len);
-	ck_error(ckpt_try_manifest(data, len), ENOTSUP);
+	ck_error(try_it(), ENOTSUP);
 }
 END_TEST
 
@@ -315,7 +245,7 @@ int main(void)
 	Suite *suite = suite_create("manifest pack");
 	TCase *read = tcase_create("read"), *written = tcase_create("written"), *damage = tcase_create("damage");
 
-	tcase_add_checked_fixture(read, setup, teardown);
+	tcase_add_checked_fixture(read, setup, ckpt_fixture_manifest_close);
 	tcase_add_test(read, files_say_where_their_bytes_are);
 	tcase_add_test(read, order_of_the_packs_does_not_matter);
 	tcase_add_test(read, the_same_entries_are_so_wherever_the_bytes_are);
@@ -323,7 +253,7 @@ int main(void)
 	tcase_add_test(written, finish_or_parse_refuses_a_file_without_its_chunks);
 	tcase_add_test(written, writer_refuses_what_cannot_be);
 	suite_add_tcase(suite, written);
-	tcase_add_checked_fixture(damage, setup, teardown);
+	tcase_add_checked_fixture(damage, setup, ckpt_fixture_manifest_close);
 	tcase_add_test(damage, a_packed_chunk_that_cannot_be_is_refused);
 	tcase_add_test(damage, what_is_said_of_a_chunk_in_no_pack_is_refused);
 	tcase_add_test(damage, a_pack_that_cannot_be_is_refused);

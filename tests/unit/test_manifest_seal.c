@@ -1,57 +1,12 @@
 // What a manifest says of the bytes of files: written in whatever order, read for each name of a file, and refused where it does not
 // fit the files.
-#include "tests/support/formats.h"
-#include "tests/support/suite.h"
+#include "tests/support/fixture_manifest.h"
 
-#include "core/manifest_layout.h"
 #include "core/util.h"
 
 #include <stdio.h>
 
 #define ROWS 2 // chunks of the sample
-
-static uint8_t *data;
-static size_t len;
-
-static void setup(void)
-{
-	void *made;
-
-	ckpt_sample_manifest(&made, &len);
-	data = made;
-}
-
-static void teardown(void)
-{
-	free(data);
-}
-
-static struct ckpt_manifest *parse(const void *bytes, size_t count)
-{
-	struct ckpt_manifest *m;
-	void *copy = malloc(count);
-
-	memcpy(copy, bytes, count);
-	ck_ok(ckpt_manifest_parse(copy, count, &m));
-	return m;
-}
-
-static uint8_t *section(uint32_t type)
-{
-	struct ckpt_container c;
-	struct ckpt_section s;
-
-	ckpt_sample_reseal(data, len);
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
-	ck_ok(ckpt_container_find(&c, type, &s));
-	return data + ((const uint8_t *)s.data - data);
-}
-
-static int try_it(void)
-{
-	ckpt_sample_reseal(data, len);
-	return ckpt_try_manifest(data, len);
-}
 
 static uint32_t find(const struct ckpt_manifest *m, const char *path)
 {
@@ -65,7 +20,7 @@ START_TEST(each_name_of_a_file_has_its_seal)
 {
 	static const char *const names[] = {"params/v.bin", "params/w.bin"}, *const others[] = {"late", "zero",
 												"params", ""};
-	struct ckpt_manifest *m = parse(data, len);
+	struct ckpt_manifest *m = parse();
 	struct ckpt_chunk chunk;
 	struct ckpt_seal seal;
 
@@ -141,11 +96,10 @@ START_TEST(order_and_name_of_the_calls_do_not_matter)
 		ck_assert_mem_eq(first, other, first_len);
 		free(other);
 	}
-	m = parse(first, first_len);
+	ck_ok(ckpt_manifest_parse(first, first_len, &m));
 	ck_assert(ckpt_manifest_is_sealed(m));
 	ckpt_walk_manifest(m);
 	ckpt_manifest_unref(m);
-	free(first);
 }
 END_TEST
 
@@ -159,10 +113,9 @@ START_TEST(what_has_no_bytes_needs_no_seal)
 	add_file(w, 0, "empty", 10, 0);
 	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
 	ckpt_manifest_writer_free(w);
-	m = parse(made, made_len);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
 	ck_assert(ckpt_manifest_is_sealed(m));
 	ckpt_manifest_unref(m);
-	free(made);
 }
 END_TEST
 
@@ -203,26 +156,6 @@ END_TEST
 
 // --- Damage -------------------------------------------------------------------------------------------------------------
 
-struct lie {
-	int at;
-	uint32_t value;
-};
-
-// Each word of a row has one value that is right.
-static void check_lies(uint32_t type, const struct lie *lies, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		uint8_t *word = section(type) + lies[i].at;
-		uint32_t was = ckpt_get32(word);
-
-		ck_assert_uint_ne(was, lies[i].value);
-		ckpt_put32(word, lies[i].value);
-		ck_assert_msg(try_it() == -EBADMSG, "%u at %d", lies[i].value, lies[i].at);
-		ckpt_put32(word, was);
-		ck_ok(try_it());
-	}
-}
-
 START_TEST(a_seal_that_does_not_fit_is_refused)
 {
 	static const struct lie lies[] = {{SEAL_ENTRY, 0}, {SEAL_ENTRY, 1000}, {SEAL_ENTRY, 7},
@@ -250,14 +183,12 @@ static int try_rows(const void *seals, size_t seal_count, const void *chunks, si
 	static const uint32_t types[] = {CKPT_SECTION_ENTRIES,    CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
 					 CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS, CKPT_SECTION_STRINGS};
 	struct ckpt_section sections[ARRAY_LEN(types) + 2];
-	struct ckpt_container c;
 	size_t count = ARRAY_LEN(types), made_len;
 	void *made;
 	int rc;
 
-	ck_ok(ckpt_container_parse(&ckpt_manifest_kind, data, len, &c));
 	for (size_t i = 0; i < count; i++)
-		ck_ok(ckpt_container_find(&c, types[i], &sections[i]));
+		sections[i] = section(types[i]);
 	if (seals)
 		sections[count++] = (struct ckpt_section){CKPT_SECTION_SEALS, false, seals, seal_count * SEAL_BYTES};
 	if (chunks)
@@ -271,7 +202,7 @@ static int try_rows(const void *seals, size_t seal_count, const void *chunks, si
 
 START_TEST(rows_that_belong_to_nothing_are_refused)
 {
-	uint8_t *seals = section(CKPT_SECTION_SEALS), *chunks = section(CKPT_SECTION_CHUNKS);
+	uint8_t *seals = rows(CKPT_SECTION_SEALS), *chunks = rows(CKPT_SECTION_CHUNKS);
 	uint8_t twice[2 * SEAL_BYTES], three[3 * CHUNK_BYTES];
 
 	ck_ok(try_rows(NULL, 0, NULL, 0));
@@ -293,7 +224,7 @@ int main(void)
 	Suite *suite = suite_create("manifest seal");
 	TCase *read = tcase_create("read"), *written = tcase_create("written"), *damage = tcase_create("damage");
 
-	tcase_add_checked_fixture(read, setup, teardown);
+	tcase_add_checked_fixture(read, ckpt_fixture_manifest_open, ckpt_fixture_manifest_close);
 	tcase_add_test(read, each_name_of_a_file_has_its_seal);
 	suite_add_tcase(suite, read);
 	tcase_add_test(written, order_and_name_of_the_calls_do_not_matter);
@@ -301,7 +232,7 @@ int main(void)
 	tcase_add_test(written, writer_refuses_what_is_no_file_or_twice_one);
 	tcase_add_test(written, finish_refuses_chunks_that_are_not_the_files_bytes);
 	suite_add_tcase(suite, written);
-	tcase_add_checked_fixture(damage, setup, teardown);
+	tcase_add_checked_fixture(damage, ckpt_fixture_manifest_open, ckpt_fixture_manifest_close);
 	tcase_add_test(damage, a_seal_that_does_not_fit_is_refused);
 	tcase_add_test(damage, a_chunk_that_does_not_fit_is_refused);
 	tcase_add_test(damage, rows_that_belong_to_nothing_are_refused);

@@ -1,14 +1,10 @@
 // Repacking of half-dead packs: what steps need of them is somewhere else afterwards, is the same and is shared as before; what somebody
 // else may read, or have back, stays as it is.
-#include "tests/support/fixture.h"
-#include "tests/support/packed.h"
+#include "tests/support/fixture_sharing.h"
 
 #include "core/delete.h"
 #include "core/errlog.h"
-#include "core/file.h"
-#include "core/gc.h"
 #include "core/pack.h"
-#include "core/pack_use.h"
 #include "core/remove.h"
 #include "core/reopen.h"
 #include "core/repack.h"
@@ -16,90 +12,12 @@
 #include "core/util.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/file.h>
-
-#define SHARED "what two steps share"
-#define LONG_1 "a text that is longer than those which are shared, and of one step alone"
-#define LONG_2 "another text that is as long, of which nobody else knows anything either"
-#define DAY_S (24 * 3600)
-
-static const struct ckpt_gc_how all = {.force = true}; // of any age, however much it is
-static struct ckpt_step *other;                        // which is raw
-static struct ckpt_step *a, *b, *c;                    // of which the last two have a text of the first
-static struct ckpt_gc_done done;
-
-static void setup(void)
-{
-	ckpt_fixture_open();
-	other = ckpt_staged_one(s, "other", "file", "other");
-	a = ckpt_packed_together(s, "a", LONG_1, SHARED, LONG_2);
-	b = ckpt_packed_together(s, "b", SHARED, "one of b");
-	c = ckpt_packed_together(s, "c", "one of c", SHARED);
-}
-
-static void forget_steps(void)
-{
-	ckpt_step_unref(TAKE_PTR(other));
-	ckpt_step_unref(TAKE_PTR(a));
-	ckpt_step_unref(TAKE_PTR(b));
-	ckpt_step_unref(TAKE_PTR(c));
-}
-
-static void teardown(void)
-{
-	forget_steps();
-	ckpt_fixture_close();
-}
-
-static void reopen_store(void)
-{
-	forget_steps();
-	ckpt_fixture_reopen();
-	b = ckpt_step_find(s, "", "b");
-	c = ckpt_step_find(s, "", "c");
-}
-
-static void expire(struct ckpt_step *step)
-{
-	ck_ok(ckpt_delete(step));
-	ck_ok(ckpt_expire(step));
-}
-
-static void gc_all(void)
-{
-	ck_ok(ckpt_gc(s, &all, &done));
-}
-
-static struct ckpt_manifest *manifest(struct ckpt_step *step)
-{
-	struct ckpt_manifest *m;
-
-	ck_ok(ckpt_step_manifest(step, &m));
-	return m;
-}
-
-// Where the bytes of a file are.
-static struct ckpt_pack place_of(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk)
-{
-	struct ckpt_manifest *m = manifest(step);
-	struct ckpt_pack pack;
-	struct ckpt_seal seal;
-	uint32_t index;
-
-	ck_ok(ckpt_manifest_lookup(m, path, &index));
-	ck_assert(ckpt_manifest_seal(m, index, &seal) && seal.count == 1);
-	ckpt_manifest_chunk(m, seal.first, ret_chunk);
-	ck_assert_uint_ne(ret_chunk->pack, 0);
-	ckpt_manifest_pack(m, ret_chunk->pack - 1, &pack);
-	ckpt_manifest_unref(m);
-	return pack;
-}
 
 static bool is_in(const struct ckpt_pack *pack, struct ckpt_step *step, const char *path)
 {
 	struct ckpt_chunk chunk;
-	struct ckpt_pack there = place_of(step, path, &chunk);
+	struct ckpt_pack there = ckpt_packed_place(step, path, &chunk);
 
 	return !memcmp(there.id, pack->id, sizeof(pack->id));
 }
@@ -111,29 +29,6 @@ static bool is_there(const struct ckpt_pack *pack)
 
 	ckpt_pack_key(pack->id, key);
 	return !ckpt_backend_head(s->backend, key, &object);
-}
-
-static void spoil(const struct ckpt_pack *pack, uint64_t at)
-{
-	char key[CKPT_PACK_KEY_MAX];
-	uint8_t byte;
-	int fd;
-
-	ckpt_pack_key(pack->id, key);
-	fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
-	byte ^= 1;
-	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
-	close(fd);
-}
-
-static uint64_t garbage(void)
-{
-	uint64_t bytes;
-
-	ck_ok(ckpt_pack_use_garbage(s, &bytes));
-	return bytes;
 }
 
 static void check_files(void)
@@ -157,96 +52,12 @@ static void check_nothing_repacked(void)
 	ck_assert_uint_eq(done.deleted_objects, 0);
 }
 
-// --- What is used -------------------------------------------------------------------------------------------------------
-
-static struct ckpt_pack_use use_of(struct ckpt_step *const *steps, size_t count, const struct ckpt_pack *pack)
-{
-	struct ckpt_pack_use u = {0};
-
-	ck_ok(ckpt_pack_use_pack(&u, pack));
-	for (size_t i = 0; i < count; i++) {
-		struct ckpt_manifest *m = manifest(steps[i]);
-
-		ck_ok(ckpt_pack_use_add(&u, m));
-		ckpt_manifest_unref(m);
-	}
-	return u;
-}
-
-START_TEST(what_is_used_is_counted_once)
-{
-	struct ckpt_chunk chunk;
-	struct ckpt_pack pack = place_of(a, "0", &chunk);
-	struct ckpt_step *const two[] = {b, c}, *const three[] = {c, a, b, a};
-	struct ckpt_pack_use some = use_of(two, 2, &pack), whole = use_of(three, 4, &pack),
-			     none = use_of(two, 0, &pack);
-	uint64_t unused;
-
-	ck_assert_uint_eq(some.packs->used_bytes, strlen(SHARED));
-	ck_assert_uint_eq(some.packs->used_chunks, 1);
-	ck_ok(ckpt_pack_use_unused(some.packs, s->backend, &unused));
-	ck_assert_uint_eq(unused, strlen(LONG_1) + strlen(LONG_2));
-	ck_assert_uint_eq(whole.packs->used_bytes, strlen(LONG_1) + strlen(LONG_2) + strlen(SHARED));
-	ck_assert_uint_eq(whole.packs->used_chunks, 3);
-	ck_ok(ckpt_pack_use_unused(whole.packs, s->backend, &unused));
-	ck_assert_uint_eq(unused, 0);
-	ck_ok(ckpt_pack_use_unused(none.packs, s->backend, &unused));
-	ck_assert_uint_eq(unused, pack.bytes);
-	ckpt_pack_use_done(&some);
-	ckpt_pack_use_done(&whole);
-	ckpt_pack_use_done(&none);
-}
-END_TEST
-
-START_TEST(garbage_is_what_no_step_needs)
-{
-	uint64_t packs = ckpt_packs_bytes(s);
-
-	ck_assert_uint_eq(garbage(), 0);
-	ck_ok(ckpt_delete(a));
-	ck_assert_uint_eq(garbage(), 0); // it can be had back
-	ck_ok(ckpt_expire(a));
-	ck_assert_uint_eq(garbage(), strlen(LONG_1) + strlen(LONG_2));
-	expire(b);
-	expire(c);
-	ck_assert_uint_eq(garbage(), packs);
-}
-END_TEST
-
-START_TEST(a_pack_without_its_tail_leaves_garbage_unknown)
-{
-	struct ckpt_chunk chunk;
-	struct ckpt_pack pack = place_of(b, "1", &chunk);
-	uint64_t bytes;
-
-	spoil(&pack, pack.bytes - 48);
-	ck_error(ckpt_pack_use_garbage(s, &bytes), EBADMSG);
-}
-END_TEST
-
-START_TEST(a_record_that_cannot_be_read_leaves_garbage_unknown)
-{
-	char path[CKPT_STEP_KEY_MAX + 32];
-	uint64_t bytes;
-	int fd;
-
-	snprintf(path, sizeof(path), "steps/%s/%u", c->key, c->summary.version);
-	fd = openat(s->dirfd, path, O_WRONLY | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, "damage", 6, 100), 6);
-	close(fd);
-	forget_steps();
-	ckpt_fixture_reopen();
-	ck_error(ckpt_pack_use_garbage(s, &bytes), EBADMSG);
-}
-END_TEST
-
 // --- What is repacked ---------------------------------------------------------------------------------------------------
 
 START_TEST(a_half_dead_pack_is_repacked_and_goes)
 {
 	struct ckpt_chunk one, two;
-	struct ckpt_pack old = place_of(a, "0", &one), now;
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &one), now;
 	int64_t committed_ns = b->summary.committed_ns;
 	uint64_t before = ckpt_packs_bytes(s);
 
@@ -258,9 +69,9 @@ START_TEST(a_half_dead_pack_is_repacked_and_goes)
 	ck_assert(done.live_bytes == before && !done.garbage_bytes);
 	ck_assert(!is_there(&old));
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
-	now = place_of(b, "0", &one);
+	now = ckpt_packed_place(b, "0", &one);
 	ck_assert(is_in(&now, c, "1") && !is_in(&now, b, "1") && !is_in(&now, c, "0"));
-	(void)place_of(c, "1", &two);
+	(void)ckpt_packed_place(c, "1", &two);
 	ck_assert_uint_eq(one.offset, two.offset);
 	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
 	ck_assert(b->summary.committed_ns == committed_ns && b->summary.packed && b->summary.sealed);
@@ -268,7 +79,7 @@ START_TEST(a_half_dead_pack_is_repacked_and_goes)
 	ck_assert_uint_eq(garbage(), 0);
 	gc_all();
 	check_nothing_repacked();
-	reopen_store();
+	ckpt_fixture_sharing_reopen();
 	check_files();
 	gc_all();
 	check_nothing_repacked();
@@ -283,7 +94,7 @@ START_TEST(what_was_repacked_is_shared_by_who_comes_later)
 
 	expire(a);
 	gc_all();
-	now = place_of(b, "0", &chunk);
+	now = ckpt_packed_place(b, "0", &chunk);
 	later = ckpt_packed_together(s, "later", SHARED);
 	ck_assert(is_in(&now, later, "0"));
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
@@ -296,7 +107,7 @@ START_TEST(what_is_used_by_half_stays)
 	struct ckpt_step *whole = ckpt_packed_together(s, "whole", "as long 1.", "as long 2."),
 			 *half = ckpt_packed_together(s, "half", "as long 2.");
 	struct ckpt_chunk chunk;
-	struct ckpt_pack pack = place_of(whole, "0", &chunk);
+	struct ckpt_pack pack = ckpt_packed_place(whole, "0", &chunk);
 
 	ck_assert(is_in(&pack, half, "0"));
 	expire(whole);
@@ -308,7 +119,7 @@ START_TEST(what_is_used_by_half_stays)
 	whole = ckpt_packed_together(s, "whole", "ten bytes.", "and eleven.");
 	ckpt_step_unref(half);
 	half = ckpt_packed_together(s, "other half", "ten bytes.");
-	pack = place_of(whole, "0", &chunk);
+	pack = ckpt_packed_place(whole, "0", &chunk);
 	expire(whole);
 	gc_all();
 	ck_assert_uint_eq(done.repacked_bytes, 10);
@@ -351,7 +162,7 @@ START_TEST(what_is_moved_fills_packs_of_the_usual_size)
 	s->settings.pack_bytes = 1;
 	gc_all();
 	ck_assert_uint_eq(done.repacked_bytes, 2 * (strlen(LONG_1) + 1));
-	pack = place_of(few, "0", &chunk);
+	pack = ckpt_packed_place(few, "0", &chunk);
 	ck_assert(!is_in(&pack, few, "1"));
 	ck_ok(ckpt_packed_read(few, "0", LONG_1 "1"));
 	ck_ok(ckpt_packed_read(few, "1", LONG_1 "2"));
@@ -380,7 +191,7 @@ END_TEST
 START_TEST(what_is_in_the_trash_keeps_its_packs)
 {
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(a, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
 
 	ck_ok(ckpt_delete(a));
 	gc_all();
@@ -415,7 +226,7 @@ END_TEST
 
 START_TEST(what_is_being_removed_keeps_its_packs)
 {
-	struct ckpt_manifest *m = manifest(b);
+	struct ckpt_manifest *m = ckpt_staged_manifest(b);
 
 	expire(a);
 	ck_ok(ckpt_remove_entry(b, m, 0, "0", false));
@@ -432,20 +243,15 @@ END_TEST
 // As a put whose answer was lost leaves it.
 START_TEST(what_a_version_needs_that_nobody_knows_stays)
 {
-	char to[CKPT_STEP_KEY_MAX + 32];
 	int fd;
 
 	expire(a);
-	snprintf(to, sizeof(to), "steps/%s", b->key);
-	fd = openat(s->dirfd, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(renameat(fd, "3", s->dirfd, "aside"), 0);
-	reopen_store();
-	ck_assert_int_eq(renameat(s->dirfd, "aside", fd, "3"), 0);
-	close(fd);
+	fd = hide_version(b);
+	ckpt_fixture_sharing_reopen();
+	show_version(fd);
 	gc_all();
 	check_nothing_repacked();
-	reopen_store();
+	ckpt_fixture_sharing_reopen();
 	check_files();
 	gc_all();
 	check_repacked();
@@ -468,33 +274,18 @@ START_TEST(what_another_process_may_read_stays)
 }
 END_TEST
 
-static struct ckpt_file *open_file(struct ckpt_step *step, const char *path)
-{
-	struct ckpt_manifest *m = manifest(step);
-	struct ckpt_file *f;
-	uint32_t index;
-
-	ck_ok(ckpt_manifest_lookup(m, path, &index));
-	ck_ok(ckpt_file_open(step, m, index, &f));
-	ckpt_manifest_unref(m);
-	return f;
-}
-
 static void close_read(struct ckpt_file *f, const char *text)
 {
-	char there[64];
-
-	ck_assert_int_eq(ckpt_file_read(f, there, sizeof(there), 0), (ssize_t)strlen(text));
-	ck_assert_mem_eq(there, text, strlen(text));
+	ckpt_packed_check(f, text);
 	ckpt_file_close(f);
 }
 
 START_TEST(what_is_open_is_repacked_and_read_where_it_was)
 {
 	const struct ckpt_gc_how plain = {0}, look = {.dry_run = true};
-	struct ckpt_file *f = open_file(b, "0"), *late;
+	struct ckpt_file *f = ckpt_packed_open(b, "0"), *late;
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(a, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
 	struct ckpt_gc_done would;
 
 	expire(a);
@@ -504,7 +295,7 @@ START_TEST(what_is_open_is_repacked_and_read_where_it_was)
 	ck_assert_mem_eq(&would, &done, sizeof(done));
 	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_OPEN].objects == 1);
 	ck_assert(is_there(&old) && !is_in(&old, b, "0"));
-	late = open_file(b, "0");
+	late = ckpt_packed_open(b, "0");
 	close_read(f, SHARED);
 	ck_ok(ckpt_gc(s, &plain, &done));
 	ck_assert(done.deleted_objects == 1 && !is_there(&old));
@@ -536,7 +327,7 @@ START_TEST(what_was_emptied_goes_without_force)
 	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 "1", LONG_1 LONG_2 "2", "one of two"),
 			 *small = ckpt_packed_together(s, "small", "one of two");
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(large, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(large, "0", &chunk);
 
 	expire(a);
 	expire(b);
@@ -557,9 +348,9 @@ END_TEST
 START_TEST(what_was_emptied_goes_without_force_after_a_failure)
 {
 	const struct ckpt_gc_how plain = {0};
-	struct ckpt_file *f = open_file(b, "0");
+	struct ckpt_file *f = ckpt_packed_open(b, "0");
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(a, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
 
 	expire(a);
 	expire(c);
@@ -567,7 +358,7 @@ START_TEST(what_was_emptied_goes_without_force_after_a_failure)
 	ck_assert(done.repacked_objects == 1 && is_there(&old));
 	ckpt_file_close(f);
 	ck_assert_uint_gt(old.bytes, ckpt_packs_bytes(s) / 2);
-	reopen_store();
+	ckpt_fixture_sharing_reopen();
 	ck_assert_ptr_null(c);
 	ck_ok(ckpt_gc(s, &plain, &done));
 	ck_assert(done.deleted_objects == 1 && !is_there(&old));
@@ -597,10 +388,10 @@ START_TEST(a_damaged_chunk_keeps_its_pack)
 	struct ckpt_step *two = ckpt_packed_together(s, "two", LONG_1 LONG_2 "1", "damaged text", "whole text"),
 			 *reader = ckpt_packed_together(s, "reader", "damaged text", "whole text");
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(reader, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(reader, "0", &chunk);
 
 	expire(two);
-	spoil(&old, chunk.offset);
+	ckpt_packed_spoil(s, &old, chunk.offset);
 	for (unsigned times = 1; times < 3; times++) {
 		gc_all();
 		ck_assert(!done.repacked_objects && !done.deleted_objects && is_there(&old));
@@ -611,7 +402,7 @@ START_TEST(a_damaged_chunk_keeps_its_pack)
 	}
 	ck_ok(ckpt_packed_read(reader, "1", "whole text"));
 	ck_error(ckpt_packed_read(reader, "0", "damaged text"), EIO);
-	spoil(&old, chunk.offset); // and it is right again
+	ckpt_packed_spoil(s, &old, chunk.offset); // and it is right again
 	gc_all();
 	ck_assert(done.repacked_objects == 1 && !is_there(&old));
 	ck_ok(ckpt_packed_read(reader, "0", "damaged text"));
@@ -651,7 +442,7 @@ START_TEST(more_than_is_moved_at_once_comes_later)
 	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 LONG_1, "one of two"),
 			 *small = ckpt_packed_together(s, "small", "one of two");
 	struct ckpt_chunk chunk;
-	struct ckpt_pack first = place_of(large, "0", &chunk), second = place_of(a, "0", &chunk);
+	struct ckpt_pack first = ckpt_packed_place(large, "0", &chunk), second = ckpt_packed_place(a, "0", &chunk);
 
 	expire(a);
 	expire(large);
@@ -667,13 +458,6 @@ START_TEST(more_than_is_moved_at_once_comes_later)
 	ckpt_step_unref(small);
 }
 END_TEST
-
-static bool no_more(void *arg)
-{
-	int *left = arg;
-
-	return --*left >= 0;
-}
 
 START_TEST(who_is_told_to_stop_leaves_nothing_half_done)
 {
@@ -733,7 +517,7 @@ START_TEST(what_may_not_be_durable_is_not_shared)
 	second = first == b ? c : b;
 	first_path = first == b ? "0" : "1";
 	second_path = first == b ? "1" : "0";
-	now = place_of(first, first_path, &chunk);
+	now = ckpt_packed_place(first, first_path, &chunk);
 	if (_i) {
 		real_fsync = ckpt_sys.fsync;
 		ckpt_sys.fsync = refuse_once;
@@ -777,12 +561,12 @@ START_TEST(behind_damage_is_told_once)
 {
 	struct ckpt_gc_behind behind = {0};
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(b, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(b, "0", &chunk);
 	bool stop = false;
 
 	expire(a);
 	expire(c);
-	spoil(&old, chunk.offset);
+	ckpt_packed_spoil(s, &old, chunk.offset);
 	for (int times = 0; times < 2; times++) {
 		ckpt_packed_age(s, DAY_S + 60);
 		behind.after_ns = 0;
@@ -795,16 +579,10 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("repack");
-	TCase *use = tcase_create("use"), *moved = tcase_create("moved"), *kept = tcase_create("kept"),
-	      *brake = tcase_create("brake"), *limits = tcase_create("limits");
+	TCase *moved = tcase_create("moved"), *kept = tcase_create("kept"), *brake = tcase_create("brake"),
+	      *limits = tcase_create("limits");
 
-	tcase_add_checked_fixture(use, setup, teardown);
-	tcase_add_test(use, what_is_used_is_counted_once);
-	tcase_add_test(use, garbage_is_what_no_step_needs);
-	tcase_add_test(use, a_pack_without_its_tail_leaves_garbage_unknown);
-	tcase_add_test(use, a_record_that_cannot_be_read_leaves_garbage_unknown);
-	suite_add_tcase(suite, use);
-	tcase_add_checked_fixture(moved, setup, teardown);
+	tcase_add_checked_fixture(moved, ckpt_fixture_sharing_open, ckpt_fixture_sharing_close);
 	tcase_add_test(moved, a_half_dead_pack_is_repacked_and_goes);
 	tcase_add_test(moved, what_was_repacked_is_shared_by_who_comes_later);
 	tcase_add_test(moved, what_is_used_by_half_stays);
@@ -812,7 +590,7 @@ int main(void)
 	tcase_add_test(moved, what_is_moved_fills_packs_of_the_usual_size);
 	tcase_add_test(moved, a_dry_run_says_what_would_be_repacked);
 	suite_add_tcase(suite, moved);
-	tcase_add_checked_fixture(kept, setup, teardown);
+	tcase_add_checked_fixture(kept, ckpt_fixture_sharing_open, ckpt_fixture_sharing_close);
 	tcase_add_test(kept, what_is_in_the_trash_keeps_its_packs);
 	tcase_add_test(kept, what_is_reopened_keeps_its_packs);
 	tcase_add_test(kept, what_is_being_removed_keeps_its_packs);
@@ -821,12 +599,12 @@ int main(void)
 	tcase_add_test(kept, what_is_open_is_repacked_and_read_where_it_was);
 	tcase_add_test(kept, what_is_young_is_not_repacked);
 	suite_add_tcase(suite, kept);
-	tcase_add_checked_fixture(brake, setup, teardown);
+	tcase_add_checked_fixture(brake, ckpt_fixture_sharing_open, ckpt_fixture_sharing_close);
 	tcase_add_test(brake, what_was_emptied_goes_without_force);
 	tcase_add_test(brake, what_was_emptied_goes_without_force_after_a_failure);
 	tcase_add_test(brake, other_garbage_does_not_go_with_what_was_emptied);
 	suite_add_tcase(suite, brake);
-	tcase_add_checked_fixture(limits, setup, teardown);
+	tcase_add_checked_fixture(limits, ckpt_fixture_sharing_open, ckpt_fixture_sharing_close);
 	tcase_add_test(limits, a_damaged_chunk_keeps_its_pack);
 	tcase_add_test(limits, without_room_nothing_is_moved);
 	tcase_add_test(limits, more_than_is_moved_at_once_comes_later);

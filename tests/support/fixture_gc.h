@@ -1,0 +1,32 @@
+// The store of a test (fixture.h) in which garbage is made and collected. It has a raw step, for what no step of a store needs does
+// not go where there is no step.
+//
+// As in fixture.h, what nearly each line of a test has is without a prefix.
+#pragma once
+
+#include "tests/support/fixture.h"
+#include "tests/support/packed.h"
+
+#include "core/gc.h"
+
+#define DAY_S (24 * 3600)
+
+extern struct ckpt_step *other;      // which is raw
+extern const struct ckpt_gc_how all; // of any age, however much it is
+extern struct ckpt_gc_done done;     // by the last that was done to all
+
+void ckpt_fixture_gc_open(void);
+void ckpt_fixture_gc_reopen(void); // other is forgotten
+void ckpt_fixture_gc_close(void);
+
+void expire(struct ckpt_step *step); // it cannot be had back
+void gc_all(void);
+uint64_t garbage(void);   // bytes, as it is told without a collection
+bool no_more(void *left); // go_on: after so many times, an int, it is told to stop
+
+// Changes a byte of the record of the step's version, or mends it. The digest is made right where at is in the header.
+void spoil_record(struct ckpt_step *step, size_t at, uint8_t with);
+// Version 3 of the step is put aside, and shown again: who opens the store in between does not know of it, as of a put whose answer
+// was lost.
+int hide_version(struct ckpt_step *step); // for show_version(), which closes it
+void show_version(int fd);
