@@ -4,6 +4,7 @@
 #include "core/chunk_reader.h"
 #include "core/codec.h"
 #include "core/dedupe.h"
+#include "core/earlier.h"
 #include "core/edit.h"
 #include "core/errlog.h"
 #include "core/pack.h"
@@ -24,8 +25,10 @@
 //  2. A raw file goes only when a version is durable by which all of its chunks are in packs that are durable.
 //  3. With packs_lock held from the first look at a pack to that version, no pack that is used goes meanwhile.
 //  4. What a chunk in the table is decoded beside is in the table. Weights are encoded beside their master after all else, so that
-//     it is there; whatever becomes of its file then, the version names its place.
-//  5. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was.
+//     it is there; whatever becomes of its file then, the version names its place. What another step has is put there when the
+//     first chunk needs it.
+//  5. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was. One that
+//     a version names is.
 
 #define BAD_FILES_MAX 8 // that are told one by one; with more it is not the files
 
@@ -40,8 +43,9 @@ struct cooling {
 	uint8_t (*bases)[CKPT_SHA256_LEN]; // ids of what chunks in the table are decoded beside
 	size_t base_count, base_cap;
 	struct ckpt_plan *plan;
-	uint8_t *master; // of the weights in hand, for CKPT_BASED_BYTES_MAX of them
-	int master_fd;   // of this file, of which the last was
+	struct ckpt_earlier *earlier; // may be NULL
+	uint8_t *base;                // of the chunk in hand, for CKPT_BASED_BYTES_MAX of weights
+	int master_fd;                // of this file, of which the last one was that was a master
 	uint32_t master_index;
 	bool beside; // those with a master are in hand now, else all others
 	bool *bad;   // by index of the entry: it was told that the file is
@@ -74,19 +78,53 @@ static int add_base(struct cooling *c, const uint8_t *id, uint32_t *first)
 	return 1;
 }
 
-// What the chunk as it is stored now is decoded beside: its master, or nothing.
-static int take_bases(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned)
+// What a chunk may be encoded beside: its master in this step, or what stands in its place in an earlier one.
+struct beside {
+	enum ckpt_codec_id with;
+	const void *bytes; // NULL: nothing
+	// Of an earlier one.
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+};
+
+static int take_masters(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned)
 {
 	struct ckpt_chunk base;
 	int rc = 1;
 
-	chunk->base = 0;
-	chunk->base_count = chunk->how.codec == CKPT_CODEC_ROUND ? planned->base_count : 0;
+	chunk->base_count = planned->base_count;
 	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
 		ckpt_manifest_chunk(c->m, planned->base_first + i, &base);
 		rc = add_base(c, base.id, &chunk->base);
 	}
 	return MIN(rc, 0);
+}
+
+static int take_earlier(struct cooling *c, struct ckpt_chunk *chunk, const struct beside *beside)
+{
+	int rc = ckpt_packing_find(&c->packing, beside->chunk.id)
+			 ? 0
+			 : ckpt_packing_use(&c->packing, &beside->chunk, &beside->pack);
+
+	chunk->base_count = 1;
+	return rc ? rc : MIN(add_base(c, beside->chunk.id, &chunk->base), 0);
+}
+
+// What the chunk as it is stored now is decoded beside.
+static int take_bases(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+		      const struct beside *beside)
+{
+	chunk->base = chunk->base_count = 0;
+	return chunk->how.codec == CKPT_CODEC_ROUND   ? take_masters(c, chunk, planned)
+	       : chunk->how.codec == CKPT_CODEC_DELTA ? take_earlier(c, chunk, beside)
+						      : 0;
+}
+
+static int need_base(struct cooling *c)
+{
+	if (!c->base)
+		c->base = malloc(ckpt_codec_base_bytes(CKPT_CODEC_ROUND, CKPT_BASED_BYTES_MAX));
+	return c->base ? 0 : -ENOMEM;
 }
 
 static int open_master(struct cooling *c, const struct ckpt_planned *planned)
@@ -100,29 +138,27 @@ static int open_master(struct cooling *c, const struct ckpt_planned *planned)
 	return ckpt_step_open_raw(c->step, c->m, planned->base_index, &c->master_fd);
 }
 
-// Its bytes from the raw file, as they are in the packs, too. *ret_master is NULL where they are not what was sealed, or not packed,
-// or would need a base: then the weights are encoded alone.
-static int load_master(struct cooling *c, const struct ckpt_planned *planned, const void **ret_master)
+// Its bytes from the raw file, as they are in the packs, too. None where they are not what was sealed, or not packed, or too deep: then
+// the weights are encoded alone.
+static int load_master(struct cooling *c, const struct ckpt_planned *planned, struct beside *ret_beside)
 {
 	uint8_t id[CKPT_SHA256_LEN];
 	uint64_t at = planned->base_at;
 	uint8_t *to;
 
-	*ret_master = NULL;
+	*ret_beside = (struct beside){.with = CKPT_CODEC_ROUND};
 	if (!planned->base_count || open_master(c, planned))
 		return 0;
-	if (!c->master)
-		c->master = malloc(ckpt_codec_base_bytes(CKPT_CODEC_ROUND, CKPT_BASED_BYTES_MAX));
-	if (!c->master)
+	if (need_base(c))
 		return -ENOMEM;
-	to = c->master;
+	to = c->base;
 	for (uint32_t i = 0; i < planned->base_count; i++) {
 		const struct ckpt_chunk *placed;
 		struct ckpt_chunk base;
 
 		ckpt_manifest_chunk(c->m, planned->base_first + i, &base);
 		placed = ckpt_packing_find(&c->packing, base.id);
-		if (!placed || placed->base_count ||
+		if (!placed || depth_of(c, placed) == CKPT_BASE_DEPTH_MAX ||
 		    ckpt_sys.pread(c->master_fd, to, base.bytes, (off_t)at) != (ssize_t)base.bytes)
 			return 0;
 		ckpt_sha256(to, base.bytes, id);
@@ -131,7 +167,30 @@ static int load_master(struct cooling *c, const struct ckpt_planned *planned, co
 		to += base.bytes;
 		at += base.bytes;
 	}
-	*ret_master = c->master;
+	ret_beside->bytes = c->base;
+	return 0;
+}
+
+// None where it cannot be read, or would not be the only one to be read.
+static int load_earlier(struct cooling *c, uint32_t row, const struct ckpt_chunk *chunk, struct beside *ret_beside)
+{
+	const struct ckpt_manifest *m;
+	const struct ckpt_chunk *placed;
+	struct ckpt_chunk was;
+	int rc;
+
+	if (!ckpt_earlier_chunk(c->earlier, row, &was, &m) || !memcmp(was.id, chunk->id, sizeof(was.id)))
+		return 0;
+	placed = ckpt_packing_find(&c->packing, was.id);
+	if (placed && placed->base_count)
+		return 0;
+	rc = need_base(c);
+	if (!rc)
+		rc = ckpt_chunk_read(c->step->store->backend, m, &was, c->packing.codec, c->base);
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	*ret_beside = (struct beside){.with = CKPT_CODEC_DELTA, .bytes = c->base, .chunk = was};
+	ckpt_manifest_pack(m, was.pack - 1, &ret_beside->pack);
 	return 0;
 }
 
@@ -154,24 +213,27 @@ static int need_room(struct cooling *c, uint32_t bytes)
 	return 0;
 }
 
-// Encoded, decoded again and compared: what is wrong shows before a raw file goes. master: it is beside that, or NULL.
-static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned, const void *master)
+// Encoded, decoded again and compared: what is wrong shows before a raw file goes.
+static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+		  const struct beside *beside)
 {
-	int rc = ckpt_codec_encode_beside(c->packing.codec, c->plain, chunk->bytes, master ? 2 : planned->width,
-					  master ? CKPT_CODEC_ROUND : CKPT_CODEC_NONE, master, c->stored, &chunk->how);
+	bool rounds = beside->bytes && beside->with == CKPT_CODEC_ROUND;
+	int rc = ckpt_codec_encode_beside(c->packing.codec, c->plain, chunk->bytes, rounds ? 2 : planned->width,
+					  beside->with, beside->bytes, c->stored, &chunk->how);
 
 	if (!rc)
-		rc = ckpt_codec_decode_beside(c->packing.codec, &chunk->how, c->stored, master, c->back, chunk->bytes);
+		rc = ckpt_codec_decode_beside(c->packing.codec, &chunk->how, c->stored, beside->bytes, c->back,
+					      chunk->bytes);
 	if (!rc && memcmp(c->plain, c->back, chunk->bytes))
 		rc = -EBADMSG;
-	return rc == -EBADMSG ? -EIO : rc ? rc : take_bases(c, chunk, planned);
+	return rc == -EBADMSG ? -EIO : rc ? rc : take_bases(c, chunk, planned, beside);
 }
 
 // Into the pack in the making.
 static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
-		      const void *master)
+		      const struct beside *beside)
 {
-	int rc = encode(c, chunk, planned, master);
+	int rc = encode(c, chunk, planned, beside);
 
 	return rc ? rc : ckpt_packing_add(&c->packing, chunk, c->stored);
 }
@@ -220,18 +282,18 @@ static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 
 // Another step has put it there. 1: and it is there.
 static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
-			const void *master)
+			const struct beside *beside)
 {
 	struct ckpt_store *s = c->step->store;
 	struct ckpt_chunk found;
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, master, c->back, &found, &pack))
+	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, beside->bytes, c->back, &found, &pack))
 		return 0;
 	if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))
 		return 0;
-	rc = take_bases(c, &found, planned);
+	rc = take_bases(c, &found, planned, beside);
 	if (rc)
 		return rc;
 	c->done->deduplicated_bytes += chunk->bytes;
@@ -245,7 +307,7 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 	const struct ckpt_planned *planned = ckpt_plan_chunk(c->plan, row);
 	uint8_t id[CKPT_SHA256_LEN];
 	struct ckpt_chunk chunk;
-	const void *master;
+	struct beside beside;
 	ssize_t n;
 	int rc;
 
@@ -258,9 +320,9 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 	if (!rc && chunk.pack)
 		rc = keep_packed(c, &chunk);
 	if (!rc)
-		rc = load_master(c, planned, &master);
+		rc = load_master(c, planned, &beside);
 	if (!rc)
-		rc = share_packed(c, &chunk, planned, master);
+		rc = share_packed(c, &chunk, planned, &beside);
 	if (rc)
 		return MIN(rc, 0);
 	n = ckpt_sys.pread(fd, c->plain, chunk.bytes, (off_t)at);
@@ -270,7 +332,8 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 		ckpt_sha256(c->plain, chunk.bytes, id);
 	if ((size_t)n != chunk.bytes || memcmp(id, chunk.id, sizeof(id)))
 		return -EBADMSG;
-	return pack_chunk(c, &chunk, planned, master);
+	rc = beside.bytes ? 0 : load_earlier(c, row, &chunk, &beside);
+	return rc ? rc : pack_chunk(c, &chunk, planned, &beside);
 }
 
 static void complain(struct cooling *c, uint32_t index)
@@ -348,6 +411,8 @@ static int cool_files(struct cooling *c)
 {
 	int rc = ckpt_plan_new(c->step, c->m, &c->plan), put_rc;
 
+	if (!rc)
+		rc = ckpt_earlier_find(c->step, c->m, c->step->store->settings.delta, &c->earlier);
 	c->bad = ckpt_calloc(ckpt_manifest_count(c->m), sizeof(*c->bad));
 	if (!rc && !c->bad)
 		rc = -ENOMEM;
@@ -475,9 +540,10 @@ static void cooling_done(struct cooling *c)
 	free(c->stored);
 	free(c->back);
 	free(c->bases);
-	free(c->master);
+	free(c->base);
 	free(c->bad);
 	ckpt_plan_free(c->plan);
+	ckpt_earlier_free(c->earlier);
 	if (c->master_fd >= 0)
 		close(c->master_fd);
 }

@@ -117,9 +117,21 @@ static const struct ckpt_setting table[] = {
 		.value = "N|all",
 		.wants = "a number from 0 to 1000000, or all",
 		.most = 1000000,
+		.or_all = true,
 		.help = "so many of the newest steps of each folder stay as files; older ones, once they are sealed, "
 			"are "
 			"cooled behind, as `ckptfs cool` does it",
+	},
+	{
+		.name = "delta",
+		.kind = CKPT_SETTING_COUNT,
+		.at = FIELD(delta),
+		.initial = "0",
+		.value = "N",
+		.wants = "a number from 0 to 100",
+		.most = 100,
+		.help = "what is cooled is stored as the difference to one of the N steps before it, where that is "
+			"less; 0: never",
 	},
 	{
 		.name = "target_data_file_size",
@@ -225,7 +237,7 @@ static int parse_count(const struct ckpt_setting *setting, const char *text, uin
 	size_t len = strlen(text);
 	uint64_t count = 0;
 
-	if (!strcmp(text, "all")) {
+	if (setting->or_all && !strcmp(text, "all")) {
 		*ret_count = UINT64_MAX;
 		return 0;
 	}

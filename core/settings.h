@@ -35,6 +35,7 @@ struct ckpt_settings {
 	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
 	bool seal;           // a mount seals behind
 	uint64_t hot;        // so many of the newest steps of each folder a mount leaves raw; CKPT_HOT_ALL
+	uint64_t delta;      // a step that is cooled is a difference to one of so many before it (earlier.h)
 	uint64_t pack_bytes; // a pack is put into the store once it has so many (cool.h)
 	bool show_staged;
 	bool show_latest;
@@ -54,7 +55,7 @@ enum ckpt_setting_kind {
 	CKPT_SETTING_TEXT,     // char *: UTF-8 without control bytes, not empty; NULL is the default
 	CKPT_SETTING_DURATION, // int64_t, ns
 	CKPT_SETTING_BYTES,    // uint64_t: a size from least to most
-	CKPT_SETTING_COUNT,    // uint64_t: a number from least to most, or UINT64_MAX: "all"
+	CKPT_SETTING_COUNT,    // uint64_t: a number from least to most, or where that may be UINT64_MAX: "all"
 	CKPT_SETTING_SWITCH,   // bool: yes or no
 	CKPT_SETTING_CHOICE,   // an enum: one of choices, whose places in the list are its values
 	CKPT_SETTING_PROFILES, // uint64_t: a bit for each (profile.h)
@@ -70,6 +71,7 @@ struct ckpt_setting {
 	const char *help;       // one line
 	const char *choices[4]; // NULL behind the last
 	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT
+	bool or_all;            // CKPT_SETTING_COUNT
 };
 
 #define CKPT_SETTINGS_MAX 64

@@ -133,3 +133,33 @@ def test_a_step_of_many_weights_and_arrays_that_only_look_alike(mount, store, co
     beside = [p for p in made if p.startswith("w") and int(os.getxattr(mount / "1000" / p, "user.ckptfs.stored_bytes")) < len(made[p]) // 20]
     assert {*beside} == {f"w{i}.npy" for i in range(6)}
     clean(ckptfs, store)
+
+
+# --- Differences to an earlier step ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [["delta=2"]], indirect=True)
+def test_a_step_is_stored_as_what_differs_from_the_one_before(mount, store, commit, ckptfs):
+    """Four steps of training: the second and the third are differences to the first, the fourth is whole."""
+    noise, (_, master), made, stored = numpy.random.default_rng(2), model(1, ELEMENTS), {}, {}
+    for step in ("1000", "2000", "3000", "4000"):
+        made[step] = write(mount, commit, step, **{"model.npy": rounded(master), "states.npy": master})
+        master = master + (noise.standard_normal(ELEMENTS) * 1e-6).astype(numpy.float32)
+        done = ckptfs.json("cool", mount / step)
+        stored[step] = done["stored_bytes"]
+        assert ("delta" in ckptfs.json("du", store, step)["codecs"]) == (step in ("2000", "3000"))
+    assert max(stored["2000"], stored["3000"]) < 0.8 * stored["1000"] and stored["4000"] > 0.9 * stored["1000"]
+    for _ in range(2):
+        assert {step: trees.files(mount / step) for step in made} == made
+        clean(ckptfs, store)
+        mount.remount()
+    ckptfs("rm", store, "1000", "--now", "--yes")
+    del made["1000"]
+    ckptfs("gc", store, "--grace", "0", "--force")
+    mount.remount()
+    assert {step: trees.files(mount / step) for step in made} == made
+    clean(ckptfs, store)
+    for step in ("2000", "3000"):
+        ckptfs("rm", store, step, "--now", "--yes")
+    ckptfs("gc", store, "--grace", "0", "--force")
+    assert sum(p.stat().st_size for p in packs(store)) < 1.1 * stored["4000"] and mount.errors() == []

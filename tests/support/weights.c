@@ -57,6 +57,20 @@ struct ckpt_weights ckpt_weights_make(size_t elements, uint64_t seed)
 	return w;
 }
 
+void ckpt_weights_train(struct ckpt_weights *w)
+{
+	uint64_t state = 1;
+
+	for (size_t i = 0; i < w->elements; i++) {
+		float x;
+
+		memcpy(&x, w->fp32 + 4 * i, sizeof(x));
+		x += x * 0x1p-22f * (float)(next(&state) % 2048);
+		memcpy(w->fp32 + 4 * i, &x, sizeof(x));
+	}
+	ckpt_weights_round(w, 0, w->elements);
+}
+
 void ckpt_weights_done(struct ckpt_weights *w)
 {
 	free(w->bf16);

@@ -15,6 +15,7 @@ struct ckpt_weights {
 // Near zero, as in training; another seed is another model.
 struct ckpt_weights ckpt_weights_make(size_t elements, uint64_t seed);
 void ckpt_weights_round(struct ckpt_weights *w, size_t first, size_t count); // bf16 anew, where fp32 was changed
+void ckpt_weights_train(struct ckpt_weights *w); // all of them a little, as by some steps of training
 void ckpt_weights_done(struct ckpt_weights *w);
 
 enum ckpt_weights_file {
