@@ -56,17 +56,29 @@ def state(process):
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def stopped_at(command, name):
+    """The process, stopped while it has that file open; None: it was through before."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # it has ended
+        while process.poll() is None and not has_open(process, name):
+            pass
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: state(process) in "TZ", 10)
+        if has_open(process, name):
+            return process
+    process.kill()
+    process.communicate()
+    return None
+
+
 @contextlib.contextmanager
 def verify_stopped_at(ckptfs, store, name):
     """Stops it while it reads that file of 2000; at the end it goes on, and its answer is in the dictionary."""
-    answer = {}
-    process = subprocess.Popen([ckptfs.path, "verify", store, "--read-data", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    answer, process = {}, None
+    for _ in range(20):  # who does not get a processor may see it too late
+        process = process or stopped_at([ckptfs.path, "verify", store, "--read-data", "--json"], name)
+    assert process
     try:
-        while not has_open(process, name):
-            assert process.poll() is None
-        process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: state(process) == "T", 10)
-        assert has_open(process, name), "it was through before it was stopped"
         yield answer
         process.send_signal(signal.SIGCONT)
         answer.update(json.loads(process.communicate(timeout=60)[0]))
