@@ -98,6 +98,8 @@ static int read_summary(struct ckpt_store *s, const struct version_ref *ref, str
 		ret_summary->stored_ns = ref->stored_ns;
 		ckpt_record_done(&r);
 	}
+	if (rc == -ENOENT && !s->writable) // it has expired since it was listed
+		return rc;
 	if (rc && rc != -ENOMEM)
 		ckpt_errlog_add(s->errlog, ref->key, rc,
 				rc == -ENOTSUP ? "mount it with a newer ckptfs" : "run `ckptfs verify` on the store",
@@ -132,12 +134,17 @@ static int batch_write(struct ckpt_store *s, struct batch *b)
 	return rc == -ENOMEM ? rc : 0; // an index that cannot be written costs speed, not the mount
 }
 
+// Once: a reader loads again and again.
 static int remember_unreadable(struct ckpt_store *s, const char *key)
 {
-	int rc =
-		ckpt_grow((void **)&s->unreadable, &s->unreadable_cap, s->unreadable_count + 1, sizeof(*s->unreadable));
-	char *copy = rc ? NULL : strdup(key);
+	LOCK_SCOPE(&s->lock);
+	char *copy;
 
+	if (ckpt_store_unreadable(s, key))
+		return 0;
+	if (ckpt_grow((void **)&s->unreadable, &s->unreadable_cap, s->unreadable_count + 1, sizeof(*s->unreadable)))
+		return -ENOMEM;
+	copy = strdup(key);
 	if (!copy)
 		return -ENOMEM;
 	s->unreadable[s->unreadable_count++] = copy;
@@ -159,7 +166,7 @@ static int load_one(struct ckpt_store *s, const struct version_ref *ref, const s
 	}
 	rc = read_summary(s, ref, &b->summaries[b->count]);
 	if (rc)
-		return rc == -EBADMSG && s->writable ? remember_unreadable(s, ref->key) : rc == -EBADMSG ? 0 : rc;
+		return rc == -EBADMSG ? remember_unreadable(s, ref->key) : rc == -ENOENT ? 0 : rc;
 	if (known)
 		free(TAKE_PTR(known->summary));
 	rc = adopt(s, &b->summaries[b->count]);

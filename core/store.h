@@ -95,8 +95,10 @@ struct ckpt_store {
 	void (*renew)(void *arg, struct ckpt_step *from, struct ckpt_step *to);
 	void *renew_arg;
 	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
-	char **unreadable; // keys of steps with a record that is damaged or newer: their names are taken
-	size_t unreadable_count, unreadable_cap; // set at open, then read-only
+	// Keys of steps with a record that is damaged or newer: their names are taken. Set at open, then read-only; opened for
+	// reading, each look at steps/ may add some: guarded by lock.
+	char **unreadable;
+	size_t unreadable_count, unreadable_cap;
 };
 
 // Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.

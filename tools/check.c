@@ -235,27 +235,6 @@ static void check_packed(struct check *k, uint32_t index)
 		bad(k, "its SHA-256 is another than its chunks give: the manifest is wrong");
 }
 
-// What no file has lost anything by: the files of these chunks are raw as well, or decoding does not need what is damaged.
-static void check_packs(struct check *k)
-{
-	for (uint32_t i = 0; i < ckpt_manifest_pack_count(k->m); i++) {
-		char key[CKPT_PACK_KEY_MAX];
-		struct ckpt_pack pack;
-		int rc;
-
-		ckpt_manifest_pack(k->m, i, &pack);
-		if (k->told[i])
-			continue;
-		rc = k->c->read_data ? ckpt_packs_bytes(k->c->packs, &pack) : ckpt_packs_pack(k->c->packs, &pack);
-		if (!rc)
-			continue;
-		ckpt_pack_key(pack.id, key);
-		*k->path = '\0';
-		bad(k, "%s, which it names, %s", key, ckpt_packs_why(rc));
-		tell(k);
-	}
-}
-
 // --- As they were written -----------------------------------------------------------------------------------------------
 
 static void compare_file(struct check *k, const struct ckpt_entry *e, const struct stat *st)
@@ -349,10 +328,10 @@ static void check_file(struct check *k, int dirfd, const struct ckpt_entry *e)
 
 // --- Beside a mount -----------------------------------------------------------------------------------------------------
 
-// The manifest of the version that is the step's by now, with a reference; NULL: it is the one in hand.
+// The manifest of the version that is the step's by now, also of one in the trash, with a reference; NULL: it is the one in hand.
 static struct ckpt_manifest *newer_manifest(struct check *k)
 {
-	struct ckpt_step *step = ckpt_step_live_session(k->c->store, k->session);
+	struct ckpt_step *step = ckpt_step_of_session(k->c->store, k->session);
 	struct ckpt_manifest *now = NULL;
 
 	if (step) {
@@ -366,29 +345,76 @@ static struct ckpt_manifest *newer_manifest(struct check *k)
 	return now;
 }
 
-// Who has the store mounted may have put it into packs since we read the manifest, or taken it out of them.
+static bool find_same(const struct ckpt_manifest *now, const char *path, const struct ckpt_entry *was,
+		      struct ckpt_entry *ret_entry)
+{
+	uint32_t index;
+
+	if (ckpt_manifest_lookup(now, path, &index))
+		return false;
+	ckpt_manifest_entry(now, index, ret_entry);
+	return ret_entry->ino == was->ino && ret_entry->bytes == was->bytes;
+}
+
+// Who has the store mounted may have put it into packs since we read the manifest, or into others, or taken it out of them, and
+// may do so again while we look.
 static void look_again(struct check *k, int dirfd, const struct ckpt_entry *was)
 {
 	const struct ckpt_manifest *m = k->m;
-	struct ckpt_manifest *now = newer_manifest(k);
+	struct ckpt_manifest *now, *before = NULL;
 	bool *told = k->told;
 	struct ckpt_entry e;
-	uint32_t index;
 
-	if (!now)
-		return;
-	if (!ckpt_manifest_lookup(now, k->path, &index)) {
-		ckpt_manifest_entry(now, index, &e);
-		if (e.ino == was->ino && e.bytes == was->bytes && e.content != was->content) {
-			free(TAKE_PTR(k->problem));
-			k->m = now;
-			k->told = NULL;
-			check_file(k, dirfd, &e);
-			k->m = m;
-			k->told = told;
-		}
+	k->told = NULL;
+	while (k->problem && (now = newer_manifest(k))) {
+		ckpt_manifest_unref(before);
+		before = now;
+		k->m = now;
+		if (!find_same(now, k->path, was, &e))
+			break;
+		free(TAKE_PTR(k->problem));
+		check_file(k, dirfd, &e);
+	}
+	k->m = m;
+	k->told = told;
+	ckpt_manifest_unref(before);
+}
+
+// A pack that is gone, which no version needs any more, was garbage.
+static bool is_named_still(struct check *k, const struct ckpt_pack *pack)
+{
+	struct ckpt_manifest *now = newer_manifest(k);
+	bool found = !now;
+
+	for (uint32_t i = 0; now && !found && i < ckpt_manifest_pack_count(now); i++) {
+		struct ckpt_pack other;
+
+		ckpt_manifest_pack(now, i, &other);
+		found = !memcmp(other.id, pack->id, sizeof(other.id));
 	}
 	ckpt_manifest_unref(now);
+	return found;
+}
+
+// What no file has lost anything by: the files of these chunks are raw as well, or decoding does not need what is damaged.
+static void check_packs(struct check *k)
+{
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(k->m); i++) {
+		char key[CKPT_PACK_KEY_MAX];
+		struct ckpt_pack pack;
+		int rc;
+
+		ckpt_manifest_pack(k->m, i, &pack);
+		if (k->told[i])
+			continue;
+		rc = k->c->read_data ? ckpt_packs_bytes(k->c->packs, &pack) : ckpt_packs_pack(k->c->packs, &pack);
+		if (!rc || (rc == -ENOENT && !is_named_still(k, &pack)))
+			continue;
+		ckpt_pack_key(pack.id, key);
+		*k->path = '\0';
+		bad(k, "%s, which it names, %s", key, ckpt_packs_why(rc));
+		tell(k);
+	}
 }
 
 // --- All of it ----------------------------------------------------------------------------------------------------------

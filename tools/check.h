@@ -2,6 +2,8 @@
 // time that the manifest gives, that nothing else lies beside them, and that their bytes are those that were sealed. Of a file
 // in packs: that each of its chunks is where the manifest says.
 //
+// A mount goes on beside it: what is not as the manifest says is looked at once more where a newer version says something else.
+//
 // Before a file is sealed nobody knows what its bytes were: they are read, to see that they can be. Threads: one. Blocks on the
 // disk.
 #pragma once

@@ -168,7 +168,7 @@ static void whole_store(struct du *d)
 	add_steps(d, steps, count, &d->raw);
 	add_trash(d, deleted, deleted_count);
 	add_staged(d);
-	d->garbage_known = !ckpt_pack_use_garbage(d->l.store, &d->garbage); // `ckptfs verify` says what is damaged
+	d->garbage_known = !ckpt_pack_use_garbage(d->l.store, &d->garbage);
 	ckpt_progress_stop();
 	ckpt_step_list_free(steps, count);
 	ckpt_step_list_free(deleted, deleted_count);
@@ -328,6 +328,9 @@ int ckpt_verb_du(int argc, char **argv)
 			whole_store(&d);
 		if (!d.status)
 			print(&d);
+		if (!d.status && !d.o.count && !d.garbage_known)
+			ckpt_note("how much in packs no step needs is not known, as something of the store cannot be "
+				  "read: `ckptfs verify` says what");
 		ckpt_listing_close(&d.l);
 	}
 	tdestroy(d.linked, free);

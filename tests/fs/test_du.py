@@ -1,5 +1,6 @@
 """du: what steps hold, and what they take on the disk."""
 
+import json
 import os
 import re
 import shutil
@@ -83,3 +84,20 @@ def test_du_says_what_is_not_there(mount, saved, store, ckptfs):
     for word, status in (("9", 1), ("4", 1), ("2/f", 2), ("trash/9", 1)):
         done = ckptfs("du", store, "2", word, check=False)
         assert done.returncode == status and len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
+def test_du_calls_nothing_garbage_when_a_record_cannot_be_read(mount, saved, store, ckptfs, mounted):
+    ckptfs("cool", store, "1")
+    if not mounted:
+        mount.umount()
+    assert ckptfs.json("du", store)["garbage_bytes"] == 0 and "not known" not in ckptfs("du", store).stderr
+    for record in (store / "steps/1").iterdir():
+        whole = record.read_bytes()
+        record.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    done = ckptfs("du", store, "--json")
+    answer = json.loads(done.stdout)
+    assert answer["garbage_bytes"] is None and answer["packed_bytes"] == 0
+    done = ckptfs("du", store)
+    assert "not known" in done.stderr and "verify" in done.stderr and "garbage" not in done.stdout
+    assert "not known" not in ckptfs("du", store, "2").stderr

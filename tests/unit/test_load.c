@@ -294,6 +294,41 @@ START_TEST(a_damaged_second_version_shows_the_first)
 }
 END_TEST
 
+START_TEST(a_reader_knows_once_of_a_record_that_it_cannot_read)
+{
+	struct ckpt_store *reader;
+
+	forget("index");
+	spill("steps/1000/2", "x", 1);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	for (int round = 0; round < 3; round++) {
+		ck_assert_uint_eq(reader->unreadable_count, 1);
+		ck_assert_str_eq(reader->unreadable[0], "1000");
+		ck_ok(ckpt_load_steps(reader, false));
+	}
+	ckpt_store_close(reader);
+}
+END_TEST
+
+START_TEST(a_record_that_expires_while_a_reader_looks_is_not_one_that_cannot_be_read)
+{
+	static const int errors[] = {-ENOENT, -EIO};
+
+	forget("index");
+	for (unsigned i = 0; i < ARRAY_LEN(errors); i++) {
+		struct ckpt_fault fault = {.at = 2, .error = errors[i]}; // first the records are listed
+		struct ckpt_store *reader;
+
+		ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+		ck_ok(ckpt_backend_fault_new(reader->backend, &fault, &reader->backend));
+		ck_ok(ckpt_load_steps(reader, false));
+		ck_assert_uint_eq(reader->unreadable_count, i);
+		ck_assert_uint_eq(ckpt_save_errors(reader, "is not listed"), i);
+		ckpt_store_close(reader);
+	}
+}
+END_TEST
+
 START_TEST(a_record_of_a_newer_version_is_told_and_not_listed)
 {
 	static uint8_t data[RECORD_BYTES_MAX];
@@ -534,6 +569,8 @@ static Suite *load_suite(void)
 	tcase_add_test(tcase, threads_that_look_at_once_all_see_everything);
 	tcase_add_test(tcase, a_damaged_record_is_told_and_not_listed);
 	tcase_add_test(tcase, a_damaged_second_version_shows_the_first);
+	tcase_add_test(tcase, a_reader_knows_once_of_a_record_that_it_cannot_read);
+	tcase_add_test(tcase, a_record_that_expires_while_a_reader_looks_is_not_one_that_cannot_be_read);
 	tcase_add_test(tcase, a_record_of_a_newer_version_is_told_and_not_listed);
 	tcase_add_test(tcase, a_record_under_another_key_is_not_believed);
 	tcase_add_test(tcase, a_record_of_another_store_is_not_believed);
