@@ -8,7 +8,7 @@ import pytest
 
 from support import trees
 from support.fixtures import both_modes
-from support.mounting import errno_name
+from support.mounting import errno_name, wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -125,8 +125,12 @@ def test_a_master_that_is_removed_is_kept_for_its_weights(mount, store, commit, 
     assert trees.files(mount / "2000") == made
     clean(ckptfs, store)
     ckptfs("rm", store, "2000", "--now", "--yes")
-    ckptfs("gc", store, "--grace", "0", "--force")
-    assert packs(store) == []
+
+    def emptied():
+        ckptfs("gc", store, "--grace", "0", "--force")
+        return packs(store) == []
+
+    wait_until(emptied, 30)  # close(2) does not wait until the mount has heard of it
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["there", "removed"])
