@@ -28,6 +28,8 @@
 #define HOT_TEXTS 32 // of which every other file has one
 #define TEXT_MAX (16u << 10)
 #define PACK_BYTES (64u << 10)
+#define AROUND (32 + 64 + 48) // a chunk that is alone in its pack (core/FORMAT.md): some texts become less than that
+#define MORE_SECONDS_MAX 240  // until each thing has happened, where others have the processors
 
 enum state { FREE, BUSY, LIVE, TRASHED };
 
@@ -345,8 +347,8 @@ static void add_need(struct need *need, const struct ckpt_manifest *m, uint32_t 
 	need->bytes += chunk.how.bytes;
 }
 
-// The bytes of packs that some step reads.
-static uint64_t needed_bytes(void)
+// The bytes of packs that some step reads, and what stands around them at most.
+static uint64_t needed_bytes(uint64_t *ret_around)
 {
 	static struct need need;
 
@@ -365,6 +367,7 @@ static uint64_t needed_bytes(void)
 		}
 		ckpt_manifest_unref(m);
 	}
+	*ret_around = need.count * AROUND;
 	return need.bytes;
 }
 
@@ -400,13 +403,13 @@ static void expire_trash(void)
 static void check_figures(void)
 {
 	struct ckpt_gc_done done;
-	uint64_t needed, garbage;
+	uint64_t needed, around, garbage;
 
 	expire_trash();
 	collect(&done);
 	collect(&done);
 	ck_assert(!done.garbage_bytes && !done.deleted_objects && !done.repacked_objects);
-	needed = needed_bytes();
+	needed = needed_bytes(&around);
 	ck_ok(ckpt_pack_use_garbage(s, &garbage));
 	printf("%u steps, %u cooled (%u shared), %u warmed, %u expired, %u had back; %u packs collected, %u of them "
 	       "repacked; %u files read, %u of them after their step was gone; %.2f MiB needed, %.2f MiB not, %.2f MiB "
@@ -415,7 +418,13 @@ static void check_figures(void)
 	       (double)needed / 1048576, (double)garbage / 1048576, (double)done.live_bytes / 1048576);
 	fflush(stdout);
 	ck_assert_uint_le(garbage, needed * 11 / 10);
-	ck_assert_uint_le(done.live_bytes, needed + needed * 11 / 10);
+	ck_assert_uint_le(done.live_bytes, needed + needed * 11 / 10 + around);
+}
+
+static bool has_done_all(void)
+{
+	return made > SLOTS && cooled && deduplicated && warmed && expired && had_back && collected && repacked &&
+	       read_whole;
 }
 
 static void check_end(const char *dir)
@@ -425,8 +434,7 @@ static void check_end(const char *dir)
 	check_all();
 	collect(&done);
 	check_all();
-	ck_assert(made > SLOTS && cooled && deduplicated && warmed && expired && had_back && collected && repacked &&
-		  read_whole);
+	ck_assert(has_done_all());
 	collect(&done);
 	for (int without_index = 0; without_index < 2; without_index++) {
 		reopen(dir, without_index);
@@ -456,6 +464,8 @@ START_TEST(nothing_that_is_needed_is_lost)
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		ck_assert(!pthread_create(&ids[i], NULL, threads[i], (void *)(uintptr_t)(seed * 100 + i + 1)));
 	ckpt_sys.sleep_ns(seconds * INT64_C(1000000000));
+	for (unsigned more = 0; more < MORE_SECONDS_MAX && !has_done_all(); more++)
+		ckpt_sys.sleep_ns(INT64_C(1000000000));
 	stop = true;
 	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
 		pthread_join(ids[i], NULL);

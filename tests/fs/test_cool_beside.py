@@ -8,6 +8,7 @@ import pytest
 
 from support import trees
 from support.fixtures import both_modes
+from support.mounting import wait_until
 from support.packs import clean, flip, packs, unreadable
 from support.weights import model, rounded
 
@@ -84,8 +85,12 @@ def test_a_master_that_is_removed_is_kept_for_its_weights(mount, store, commit, 
     assert trees.files(mount / "2000") == made
     clean(ckptfs, store)
     ckptfs("rm", store, "2000", "--now", "--yes")
-    ckptfs("gc", store, "--grace", "0", "--force")
-    assert packs(store) == []
+
+    def emptied():
+        ckptfs("gc", store, "--grace", "0", "--force")
+        return packs(store) == []
+
+    wait_until(emptied, 30)  # close(2) does not wait until the mount has heard of it
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["there", "removed"])

@@ -26,7 +26,8 @@ AMEND_FAULTS = "test_amend_faults"
 CONVERT = "test_convert"
 SEAL = "test_seal"
 SEAL_READERS = "test_seal_readers"
-COOL = "test_fs_cool"
+COOL = "test_cool"
+FS_COOL = "test_fs_cool"
 GC = "test_gc"
 CRASH_GC = "crash_test_gc"
 GC_FAULTS = "test_gc_faults"
@@ -230,24 +231,24 @@ TABLE = [
     Pattern("chunk-counted-again", "core/stored.c",
             "if (!is_new) {", "if (rc) {", ("test_stored",)),
     Pattern("cold-damage-not-told", "tools/check.c",
-            "if (rc && !damaged++) {", "if (!rc && damaged++ && rc) {", (COOL,)),
+            "if (rc && !damaged++) {", "if (!rc && damaged++ && rc) {", (FS_COOL,)),
     Pattern("cold-bytes-not-looked-at", "tools/check_packs.c",
             "rc = ckpt_chunk_read(p->store->backend, m, chunk, p->codec, p->plain);",
-            "rc = 0;", (COOL,)),
+            "rc = 0;", (FS_COOL,)),
     Pattern("cold-table-not-looked-at", "tools/check_packs.c",
             "k->result = ckpt_pack_table(p->store->backend, &k->pack, &k->chunks, &k->count);",
-            "k->result = ckpt_pack_table(p->store->backend, &k->pack, &k->chunks, &k->count) == -ENOMEM ? -ENOMEM : 0;", (COOL,)),
+            "k->result = ckpt_pack_table(p->store->backend, &k->pack, &k->chunks, &k->count) == -ENOMEM ? -ENOMEM : 0;", (FS_COOL,)),
     Pattern("cold-file-written-in-vain", "fs/handle.c",
-            "if (rc < 0 && rc != -EXDEV)", "if (rc < 0)", (COOL,)),
+            "if (rc < 0 && rc != -EXDEV)", "if (rc < 0)", (FS_COOL,)),
     Pattern("cold-file-without-attributes", "fs/attr.c",
-            "if (!use->packed)", "if (!use->packed || use->opens)", (COOL,)),
+            "if (!use->packed)", "if (!use->packed || use->opens)", (FS_COOL,)),
     Pattern("cooled-elsewhere-not-seen", "core/load.c",
-            "if (ckpt_step_record(step, version + 1, &r))", "if (version)", (COOL,),
+            "if (ckpt_step_record(step, version + 1, &r))", "if (version)", (COOL, FS_COOL),
             also=("\tstruct ckpt_record r;\n\tuint32_t version;\n", "\tstruct ckpt_record r = {0};\n\tuint32_t version;\n")),
     Pattern("warmed-file-not-found-anew", "core/file.c",
-            "if (rc == -ENOENT && find_anew(f))", "if (rc == -ENOMSG && find_anew(f))", (COOL,)),
+            "if (rc == -ENOENT && find_anew(f))", "if (rc == -ENOMSG && find_anew(f))", (COOL, FS_COOL)),
     Pattern("warm-without-the-glob", "core/warm.c",
-            "if (!w->how->only)", "if (w)", (COOL,)),
+            "if (!w->how->only)", "if (w)", (COOL, FS_COOL)),
     Pattern("chunks-that-know-no-arrays", "core/seal.c",
             "len = ckpt_cuts_next(&cuts, at);",
             "len = (uint32_t)MIN(bytes - at, (uint64_t)CKPT_CHUNK_BYTES);", (SEAL,)),

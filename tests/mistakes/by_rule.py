@@ -25,11 +25,12 @@ SUITES = {
     "core/file.c": ("test_gc",),
     "core/index_dir.c": ("test_index",),
     "core/scan.c": ("test_scan",),
-    "core/share.c": ("test_share", "test_reopen"),
+    "core/share.c": ("test_share", "test_cool", "test_reopen"),
     "core/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
     "core/store.c": ("test_store", "test_settings", "crash_test_commit", "test_fs_config"),
     "core/sys.c": ("test_sys", "test_scan"),
     "core/trash.c": ("crash_test_delete",),
+    "core/warm.c": ("test_cool",),
 }
 
 # What no suite can notice, and why that is no hole.

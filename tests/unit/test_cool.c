@@ -1,4 +1,5 @@
 // Cooling and warming of a committed step: where its bytes are then, what of it clients see (nothing), and what damage does.
+#include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 
 #include "core/amend.h"
@@ -391,22 +392,58 @@ START_TEST(damaged_packs_give_an_error_and_never_bytes)
 }
 END_TEST
 
+// The first of them.
+static void remove_pack(const struct ckpt_manifest *m)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_pack pack;
+
+	ckpt_manifest_pack(m, 0, &pack);
+	ckpt_pack_key(pack.id, key);
+	ck_ok(ckpt_backend_remove(s->backend, key, NULL));
+}
+
 START_TEST(missing_packs_give_an_error)
 {
 	struct ckpt_manifest *m;
-	char there[8], key[CKPT_PACK_KEY_MAX];
-	struct ckpt_pack pack;
+	char there[8];
 	uint32_t index;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
 	m = manifest();
-	ckpt_manifest_pack(m, 0, &pack);
-	ckpt_pack_key(pack.id, key);
-	ck_ok(ckpt_backend_remove(s->backend, key, NULL));
+	remove_pack(m);
 	ck_ok(ckpt_manifest_lookup(m, "config", &index));
 	ck_error((int)ckpt_staged_read(step, m, index, there, sizeof(there)), EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "a pack that holds config is missing"), 1);
 	ckpt_manifest_unref(m);
+}
+END_TEST
+
+// By a store beside, whose cache has nothing of it.
+START_TEST(who_has_a_cold_file_open_finds_it_once_it_is_warm_and_its_packs_are_gone)
+{
+	struct ckpt_store *reader;
+	struct ckpt_manifest *m;
+	struct ckpt_step *seen;
+	struct ckpt_file *file;
+	char there[8];
+	uint32_t index;
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	seen = ckpt_step_find(reader, "", "1000");
+	ck_ok(ckpt_step_manifest(seen, &m));
+	ck_ok(ckpt_manifest_lookup(m, "config", &index));
+	ck_ok(ckpt_file_open(seen, m, index, &file));
+	ck_ok(ckpt_warm(step, &plain, &done));
+	remove_pack(m);
+	ck_assert_int_eq(ckpt_file_read(file, there, sizeof(there), 1), 3);
+	ck_assert_mem_eq(there, "ext", 3);
+	ck_assert_uint_eq(ckpt_save_errors(reader, ""), 0);
+	ckpt_file_close(file);
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(seen);
+	ckpt_store_close(reader);
 }
 END_TEST
 
@@ -559,6 +596,58 @@ START_TEST(raw_files_that_a_crash_left_go_with_the_garbage)
 }
 END_TEST
 
+// The simulated disk keeps all that is written in memory: this step has small files, in two directories.
+static void cool_small(void)
+{
+	ckpt_fixture_open();
+	step = ckpt_staged_begin(s, "1000");
+	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
+	close(ckpt_staged_put(step, "config", "text"));
+	close(ckpt_staged_put(step, "sub/model", "weights"));
+	ck_ok(ckpt_sys.link(step->dirfd, "sub/model", step->dirfd, "sub/link"));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_cool(step, &plain, &done));
+}
+
+static void check_small(const char *where, bool warmed)
+{
+	struct ckpt_store *there;
+	struct ckpt_step *found;
+
+	ck_ok(ckpt_store_open(where, CKPT_STORE_WRITE, NULL, &there));
+	found = ckpt_step_find(there, "", "1000");
+	ck_assert_ptr_nonnull(found);
+	ck_assert(!warmed || !found->summary.packed);
+	ckpt_staged_check(found, "config", "text");
+	ckpt_staged_check(found, "sub/model", "weights");
+	ckpt_staged_check(found, "sub/link", "weights");
+	ckpt_step_unref(found);
+	ckpt_store_close(there);
+}
+
+START_TEST(a_warmed_file_is_on_disk_before_a_version_says_that_it_is_there)
+{
+	struct ckpt_disk *disk;
+	char out[PATH_MAX];
+
+	cool_small();
+	ckpt_temp_dir(out);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	ck_ok(ckpt_warm(step, &plain, &done));
+	ckpt_disk_end(disk);
+	ckpt_step_unref(step);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
+		for (unsigned seed = 0; seed < 8; seed++) {
+			ck_ok(ckpt_disk_crash(disk, point, seed, out));
+			check_small(out, point == ckpt_disk_count(disk));
+			ckpt_temp_empty(out, false);
+		}
+	ckpt_disk_free(disk);
+	ckpt_fixture_close();
+}
+END_TEST
+
 // --- Changes ------------------------------------------------------------------------------------------------------------
 
 START_TEST(a_cold_step_that_is_reopened_keeps_its_numbers)
@@ -582,7 +671,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("cool");
-	TCase *cool = tcase_create("cool"), *reading = tcase_create("reading"), *warm = tcase_create("warm");
+	TCase *cool = tcase_create("cool"), *reading = tcase_create("reading"), *warm = tcase_create("warm"),
+	      *power = tcase_create("power");
 
 	tcase_add_checked_fixture(cool, setup, teardown);
 	tcase_add_test(cool, the_bytes_are_in_packs_and_the_raw_files_are_gone);
@@ -601,6 +691,7 @@ int main(void)
 	tcase_add_test(reading, any_place_of_a_cold_file_can_be_read);
 	tcase_add_test(reading, damaged_packs_give_an_error_and_never_bytes);
 	tcase_add_test(reading, missing_packs_give_an_error);
+	tcase_add_test(reading, who_has_a_cold_file_open_finds_it_once_it_is_warm_and_its_packs_are_gone);
 	suite_add_tcase(suite, reading);
 	tcase_add_checked_fixture(warm, setup, teardown);
 	tcase_add_test(warm, warming_brings_the_raw_files_back_as_they_were);
@@ -612,5 +703,7 @@ int main(void)
 	tcase_add_test(warm, raw_files_that_a_crash_left_go_with_the_garbage);
 	tcase_add_test(warm, a_cold_step_that_is_reopened_keeps_its_numbers);
 	suite_add_tcase(suite, warm);
+	tcase_add_test(power, a_warmed_file_is_on_disk_before_a_version_says_that_it_is_there);
+	suite_add_tcase(suite, power);
 	return ckpt_suite_run(suite);
 }
