@@ -18,7 +18,6 @@
 //  2. A version names a new pack only when that is durable, and still the old one for each chunk that has no place.
 //  3. store->acts_lock is held over a version alone, never while chunks are read or packs are put.
 
-#define CHUNKS_MAX (UINT64_C(1) << 18) // of a round: the table of places has a hundred bytes for each, or twice as many
 #define DAMAGED_TOLD_MAX 8
 #define GIVE_WAY 3 // times as long as it worked it leaves the machine to others
 #define REST_MAX_NS INT64_C(1000000000)
@@ -57,10 +56,12 @@ static int by_gain(const void *a, const void *b)
 	unsigned __int128 left = (unsigned __int128)x->unused_bytes * y->used_bytes,
 			  right = (unsigned __int128)y->unused_bytes * x->used_bytes;
 
+	if (x->stuck != y->stuck)
+		return x->stuck - y->stuck;
 	return (left < right) - (left > right);
 }
 
-static void choose(struct ckpt_sparse **packs, size_t count, uint64_t room, uint64_t bytes_max)
+static void choose(struct ckpt_sparse **packs, size_t count, uint64_t room, const struct ckpt_repack_how *how)
 {
 	uint64_t bytes = 0, chunks = 0;
 
@@ -69,7 +70,8 @@ static void choose(struct ckpt_sparse **packs, size_t count, uint64_t room, uint
 
 		if (bytes + p->used_bytes > room) {
 			p->fate = CKPT_SPARSE_NO_ROOM;
-		} else if (bytes && (bytes + p->used_bytes > bytes_max || chunks + p->used_chunks > CHUNKS_MAX)) {
+		} else if (bytes &&
+			   (bytes + p->used_bytes > how->bytes_max || chunks + p->used_chunks > how->chunks_max)) {
 			p->fate = CKPT_SPARSE_LATER;
 		} else {
 			p->fate = CKPT_SPARSE_CHOSEN;
@@ -92,7 +94,7 @@ void ckpt_repack_choose(struct ckpt_store *s, struct ckpt_sparse *packs, size_t 
 	for (size_t i = 0; i < count; i++)
 		order[i] = &packs[i];
 	qsort(order, count, sizeof(*order), by_gain);
-	choose(order, count, room / 2, how->bytes_max);
+	choose(order, count, room / 2, how);
 }
 
 static int by_id(const void *a, const void *b)
@@ -175,7 +177,7 @@ static int rest(struct repacking *r)
 	int64_t now_ns = ckpt_sys.mono_ns(), until_ns = now_ns + MIN((now_ns - r->rested_ns) * GIVE_WAY, REST_MAX_NS);
 
 	while (!how->go_on || how->go_on(how->arg)) {
-		if (!how->gently || now_ns >= until_ns) {
+		if (!how->gently || now_ns >= until_ns || ckpt_store_packs_wanted(r->store)) {
 			r->rested_ns = now_ns;
 			return 0;
 		}

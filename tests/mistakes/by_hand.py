@@ -35,6 +35,7 @@ COOL_BESIDE = "test_cool_beside"
 FS_COOL_BESIDE = "test_fs_cool_beside"
 MANIFEST_BASE = "test_manifest_base"
 REPACK = "test_repack"
+REPACK_ROUNDS = "test_repack_rounds"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
 COOLER = "test_cooler"
@@ -330,7 +331,7 @@ TABLE = [
     Pattern("shared-chunks-summed-twice", "core/pack_use.c",
             "\tif (*slot)\n\t\treturn 0;\n", "", (REPACK,)),
     Pattern("emptied-packs-trip-the-brake", "core/gc.c",
-            "if (!p->goes || !p->emptied)", "if (p)", (REPACK,)),
+            "if (!p->goes || !p->emptied)", "if (p)", (REPACK_ROUNDS,)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",
             "rc = ckpt_sys.fsync(step->dirfd);",
             "rc = 0;", (CONVERT,)),

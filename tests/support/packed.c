@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "core/file.h"
+#include "core/pack.h"
 #include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -82,6 +83,47 @@ int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text)
 	ckpt_file_close(f);
 	ckpt_manifest_unref(m);
 	return rc;
+}
+
+struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_pack pack;
+	struct ckpt_seal seal;
+	uint32_t index;
+
+	ck_ok(ckpt_step_manifest(step, &m));
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_assert(ckpt_manifest_seal(m, index, &seal) && seal.count == 1);
+	ckpt_manifest_chunk(m, seal.first, ret_chunk);
+	ck_assert_uint_ne(ret_chunk->pack, 0);
+	ckpt_manifest_pack(m, ret_chunk->pack - 1, &pack);
+	ckpt_manifest_unref(m);
+	return pack;
+}
+
+bool ckpt_packed_is_there(struct ckpt_store *s, const struct ckpt_pack *pack)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_object object;
+
+	ckpt_pack_key(pack->id, key);
+	return !ckpt_backend_head(s->backend, key, &object);
+}
+
+void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack, uint64_t at)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	uint8_t byte;
+	int fd;
+
+	ckpt_pack_key(pack->id, key);
+	fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+	close(fd);
 }
 
 struct sum {

@@ -4,6 +4,7 @@
 #include "tests/support/staged.h"
 
 #include "core/cool.h"
+#include "core/manifest.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,11 @@ struct ckpt_tier_done ckpt_packed_cool(struct ckpt_step *step);
 // The file has just this text, wherever it is: 0, -errno.
 int ckpt_packed_read(struct ckpt_step *step, const char *path, const char *text);
 
+// Where the bytes of a file of one chunk are.
+struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk);
+bool ckpt_packed_is_there(struct ckpt_store *s, const struct ckpt_pack *pack);
+void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack,
+		       uint64_t at);            // a bit; twice: it is right again
 size_t ckpt_packed_count(struct ckpt_store *s); // packs
 uint64_t ckpt_packs_bytes(struct ckpt_store *s);
 void ckpt_packed_age(struct ckpt_store *s, int64_t seconds); // as if they were put so long ago

@@ -79,53 +79,12 @@ static struct ckpt_manifest *manifest(struct ckpt_step *step)
 	return m;
 }
 
-// Where the bytes of a file are.
-static struct ckpt_pack place_of(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk)
-{
-	struct ckpt_manifest *m = manifest(step);
-	struct ckpt_pack pack;
-	struct ckpt_seal seal;
-	uint32_t index;
-
-	ck_ok(ckpt_manifest_lookup(m, path, &index));
-	ck_assert(ckpt_manifest_seal(m, index, &seal) && seal.count == 1);
-	ckpt_manifest_chunk(m, seal.first, ret_chunk);
-	ck_assert_uint_ne(ret_chunk->pack, 0);
-	ckpt_manifest_pack(m, ret_chunk->pack - 1, &pack);
-	ckpt_manifest_unref(m);
-	return pack;
-}
-
 static bool is_in(const struct ckpt_pack *pack, struct ckpt_step *step, const char *path)
 {
 	struct ckpt_chunk chunk;
-	struct ckpt_pack there = place_of(step, path, &chunk);
+	struct ckpt_pack there = ckpt_packed_place(step, path, &chunk);
 
 	return !memcmp(there.id, pack->id, sizeof(pack->id));
-}
-
-static bool is_there(const struct ckpt_pack *pack)
-{
-	char key[CKPT_PACK_KEY_MAX];
-	struct ckpt_object object;
-
-	ckpt_pack_key(pack->id, key);
-	return !ckpt_backend_head(s->backend, key, &object);
-}
-
-static void spoil(const struct ckpt_pack *pack, uint64_t at)
-{
-	char key[CKPT_PACK_KEY_MAX];
-	uint8_t byte;
-	int fd;
-
-	ckpt_pack_key(pack->id, key);
-	fd = openat(s->dirfd, key, O_RDWR | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pread(fd, &byte, 1, (off_t)at), 1);
-	byte ^= 1;
-	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
-	close(fd);
 }
 
 static uint64_t garbage(void)
@@ -176,7 +135,7 @@ static struct ckpt_pack_use use_of(struct ckpt_step *const *steps, size_t count,
 START_TEST(what_is_used_is_counted_once)
 {
 	struct ckpt_chunk chunk;
-	struct ckpt_pack pack = place_of(a, "0", &chunk);
+	struct ckpt_pack pack = ckpt_packed_place(a, "0", &chunk);
 	struct ckpt_step *const two[] = {b, c}, *const three[] = {c, a, b, a};
 	struct ckpt_pack_use some = use_of(two, 2, &pack), whole = use_of(three, 4, &pack),
 			     none = use_of(two, 0, &pack);
@@ -216,10 +175,10 @@ END_TEST
 START_TEST(a_pack_without_its_tail_leaves_garbage_unknown)
 {
 	struct ckpt_chunk chunk;
-	struct ckpt_pack pack = place_of(b, "1", &chunk);
+	struct ckpt_pack pack = ckpt_packed_place(b, "1", &chunk);
 	uint64_t bytes;
 
-	spoil(&pack, pack.bytes - 48);
+	ckpt_packed_spoil(s, &pack, pack.bytes - 48);
 	ck_error(ckpt_pack_use_garbage(s, &bytes), EBADMSG);
 }
 END_TEST
@@ -246,7 +205,7 @@ END_TEST
 START_TEST(a_half_dead_pack_is_repacked_and_goes)
 {
 	struct ckpt_chunk one, two;
-	struct ckpt_pack old = place_of(a, "0", &one), now;
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &one), now;
 	int64_t committed_ns = b->summary.committed_ns;
 	uint64_t before = ckpt_packs_bytes(s);
 
@@ -256,11 +215,11 @@ START_TEST(a_half_dead_pack_is_repacked_and_goes)
 	check_repacked();
 	ck_assert(done.deleted_objects == 1 && done.deleted_bytes == old.bytes);
 	ck_assert(done.live_bytes == before && !done.garbage_bytes);
-	ck_assert(!is_there(&old));
+	ck_assert(!ckpt_packed_is_there(s, &old));
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
-	now = place_of(b, "0", &one);
+	now = ckpt_packed_place(b, "0", &one);
 	ck_assert(is_in(&now, c, "1") && !is_in(&now, b, "1") && !is_in(&now, c, "0"));
-	(void)place_of(c, "1", &two);
+	(void)ckpt_packed_place(c, "1", &two);
 	ck_assert_uint_eq(one.offset, two.offset);
 	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
 	ck_assert(b->summary.committed_ns == committed_ns && b->summary.packed && b->summary.sealed);
@@ -283,7 +242,7 @@ START_TEST(what_was_repacked_is_shared_by_who_comes_later)
 
 	expire(a);
 	gc_all();
-	now = place_of(b, "0", &chunk);
+	now = ckpt_packed_place(b, "0", &chunk);
 	later = ckpt_packed_together(s, "later", SHARED);
 	ck_assert(is_in(&now, later, "0"));
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
@@ -296,23 +255,23 @@ START_TEST(what_is_used_by_half_stays)
 	struct ckpt_step *whole = ckpt_packed_together(s, "whole", "as long 1.", "as long 2."),
 			 *half = ckpt_packed_together(s, "half", "as long 2.");
 	struct ckpt_chunk chunk;
-	struct ckpt_pack pack = place_of(whole, "0", &chunk);
+	struct ckpt_pack pack = ckpt_packed_place(whole, "0", &chunk);
 
 	ck_assert(is_in(&pack, half, "0"));
 	expire(whole);
 	gc_all();
 	check_nothing_repacked();
-	ck_assert(is_in(&pack, half, "0") && is_there(&pack));
+	ck_assert(is_in(&pack, half, "0") && ckpt_packed_is_there(s, &pack));
 	ck_assert_uint_eq(garbage(), 10);
 	ckpt_step_unref(whole);
 	whole = ckpt_packed_together(s, "whole", "ten bytes.", "and eleven.");
 	ckpt_step_unref(half);
 	half = ckpt_packed_together(s, "other half", "ten bytes.");
-	pack = place_of(whole, "0", &chunk);
+	pack = ckpt_packed_place(whole, "0", &chunk);
 	expire(whole);
 	gc_all();
 	ck_assert_uint_eq(done.repacked_bytes, 10);
-	ck_assert(!is_there(&pack));
+	ck_assert(!ckpt_packed_is_there(s, &pack));
 	ck_ok(ckpt_packed_read(half, "0", "ten bytes."));
 	ckpt_step_unref(whole);
 	ckpt_step_unref(half);
@@ -351,7 +310,7 @@ START_TEST(what_is_moved_fills_packs_of_the_usual_size)
 	s->settings.pack_bytes = 1;
 	gc_all();
 	ck_assert_uint_eq(done.repacked_bytes, 2 * (strlen(LONG_1) + 1));
-	pack = place_of(few, "0", &chunk);
+	pack = ckpt_packed_place(few, "0", &chunk);
 	ck_assert(!is_in(&pack, few, "1"));
 	ck_ok(ckpt_packed_read(few, "0", LONG_1 "1"));
 	ck_ok(ckpt_packed_read(few, "1", LONG_1 "2"));
@@ -380,7 +339,7 @@ END_TEST
 START_TEST(what_is_in_the_trash_keeps_its_packs)
 {
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(a, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
 
 	ck_ok(ckpt_delete(a));
 	gc_all();
@@ -389,7 +348,7 @@ START_TEST(what_is_in_the_trash_keeps_its_packs)
 	ck_ok(ckpt_delete(b));
 	gc_all();
 	check_nothing_repacked();
-	ck_assert(is_there(&old) && is_in(&old, c, "1"));
+	ck_assert(ckpt_packed_is_there(s, &old) && is_in(&old, c, "1"));
 	ck_ok(ckpt_undelete(b));
 	gc_all();
 	check_repacked();
@@ -494,7 +453,7 @@ START_TEST(what_is_open_is_repacked_and_read_where_it_was)
 	const struct ckpt_gc_how plain = {0}, look = {.dry_run = true};
 	struct ckpt_file *f = open_file(b, "0"), *late;
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(a, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
 	struct ckpt_gc_done would;
 
 	expire(a);
@@ -503,11 +462,11 @@ START_TEST(what_is_open_is_repacked_and_read_where_it_was)
 	check_repacked();
 	ck_assert_mem_eq(&would, &done, sizeof(done));
 	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_OPEN].objects == 1);
-	ck_assert(is_there(&old) && !is_in(&old, b, "0"));
+	ck_assert(ckpt_packed_is_there(s, &old) && !is_in(&old, b, "0"));
 	late = open_file(b, "0");
 	close_read(f, SHARED);
 	ck_ok(ckpt_gc(s, &plain, &done));
-	ck_assert(done.deleted_objects == 1 && !is_there(&old));
+	ck_assert(done.deleted_objects == 1 && !ckpt_packed_is_there(s, &old));
 	close_read(late, SHARED);
 }
 END_TEST
@@ -527,69 +486,6 @@ START_TEST(what_is_young_is_not_repacked)
 }
 END_TEST
 
-// --- The brake ----------------------------------------------------------------------------------------------------------
-
-// Nearly all that is there is emptied, and goes.
-START_TEST(what_was_emptied_goes_without_force)
-{
-	const struct ckpt_gc_how plain = {0};
-	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 "1", LONG_1 LONG_2 "2", "one of two"),
-			 *small = ckpt_packed_together(s, "small", "one of two");
-	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(large, "0", &chunk);
-
-	expire(a);
-	expire(b);
-	expire(c);
-	gc_all();
-	ck_assert_uint_eq(ckpt_packed_count(s), 1);
-	expire(large);
-	ck_ok(ckpt_gc(s, &plain, &done));
-	ck_assert(done.repacked_objects == 1 && done.deleted_objects == 1);
-	ck_assert(!is_there(&old));
-	ck_ok(ckpt_packed_read(small, "0", "one of two"));
-	ckpt_step_unref(large);
-	ckpt_step_unref(small);
-}
-END_TEST
-
-// Who died between the version and the removal leaves the same: it is said by the version, not by who did it.
-START_TEST(what_was_emptied_goes_without_force_after_a_failure)
-{
-	const struct ckpt_gc_how plain = {0};
-	struct ckpt_file *f = open_file(b, "0");
-	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(a, "0", &chunk);
-
-	expire(a);
-	expire(c);
-	gc_all();
-	ck_assert(done.repacked_objects == 1 && is_there(&old));
-	ckpt_file_close(f);
-	ck_assert_uint_gt(old.bytes, ckpt_packs_bytes(s) / 2);
-	reopen_store();
-	ck_assert_ptr_null(c);
-	ck_ok(ckpt_gc(s, &plain, &done));
-	ck_assert(done.deleted_objects == 1 && !is_there(&old));
-	ck_ok(ckpt_packed_read(b, "0", SHARED));
-}
-END_TEST
-
-START_TEST(other_garbage_does_not_go_with_what_was_emptied)
-{
-	const struct ckpt_gc_how plain = {0};
-	struct ckpt_step *large;
-
-	expire(a);
-	gc_all();
-	check_repacked();
-	large = ckpt_packed_together(s, "large", LONG_1 LONG_2 LONG_1, LONG_2 LONG_2 LONG_1, LONG_1 LONG_2 LONG_2);
-	expire(large);
-	ck_error(ckpt_gc(s, &plain, &done), EPERM);
-	ckpt_step_unref(large);
-}
-END_TEST
-
 // --- Damage, room, and who stops ----------------------------------------------------------------------------------------
 
 START_TEST(a_damaged_chunk_keeps_its_pack)
@@ -597,13 +493,13 @@ START_TEST(a_damaged_chunk_keeps_its_pack)
 	struct ckpt_step *two = ckpt_packed_together(s, "two", LONG_1 LONG_2 "1", "damaged text", "whole text"),
 			 *reader = ckpt_packed_together(s, "reader", "damaged text", "whole text");
 	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(reader, "0", &chunk);
+	struct ckpt_pack old = ckpt_packed_place(reader, "0", &chunk);
 
 	expire(two);
-	spoil(&old, chunk.offset);
+	ckpt_packed_spoil(s, &old, chunk.offset);
 	for (unsigned times = 1; times < 3; times++) {
 		gc_all();
-		ck_assert(!done.repacked_objects && !done.deleted_objects && is_there(&old));
+		ck_assert(!done.repacked_objects && !done.deleted_objects && ckpt_packed_is_there(s, &old));
 		ck_assert_uint_eq(done.kept[CKPT_GC_DAMAGED].objects, 1);
 		ck_assert_uint_eq(ckpt_save_errors(s, "a part of 0 cannot be read"), times);
 		ck_assert(is_in(&old, reader, "0") && !is_in(&old, reader, "1"));
@@ -611,9 +507,9 @@ START_TEST(a_damaged_chunk_keeps_its_pack)
 	}
 	ck_ok(ckpt_packed_read(reader, "1", "whole text"));
 	ck_error(ckpt_packed_read(reader, "0", "damaged text"), EIO);
-	spoil(&old, chunk.offset); // and it is right again
+	ckpt_packed_spoil(s, &old, chunk.offset); // and it is right again
 	gc_all();
-	ck_assert(done.repacked_objects == 1 && !is_there(&old));
+	ck_assert(done.repacked_objects == 1 && !ckpt_packed_is_there(s, &old));
 	ck_ok(ckpt_packed_read(reader, "0", "damaged text"));
 	ckpt_step_unref(two);
 	ckpt_step_unref(reader);
@@ -641,30 +537,6 @@ START_TEST(without_room_nothing_is_moved)
 	gc_all();
 	check_repacked();
 	ck_assert_uint_eq(done.kept[CKPT_GC_NO_ROOM].objects, 0);
-}
-END_TEST
-
-// What gives most is moved first.
-START_TEST(more_than_is_moved_at_once_comes_later)
-{
-	const struct ckpt_gc_how some = {.force = true, .repack.bytes_max = 24};
-	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 LONG_1, "one of two"),
-			 *small = ckpt_packed_together(s, "small", "one of two");
-	struct ckpt_chunk chunk;
-	struct ckpt_pack first = place_of(large, "0", &chunk), second = place_of(a, "0", &chunk);
-
-	expire(a);
-	expire(large);
-	ck_ok(ckpt_gc(s, &some, &done));
-	ck_assert(done.repacked_bytes == strlen("one of two") && done.later_objects == 1);
-	ck_assert(!is_there(&first) && is_there(&second));
-	ck_ok(ckpt_gc(s, &some, &done));
-	check_repacked();
-	ck_assert(!done.later_objects && !is_there(&second));
-	check_files();
-	ck_ok(ckpt_packed_read(small, "0", "one of two"));
-	ckpt_step_unref(large);
-	ckpt_step_unref(small);
 }
 END_TEST
 
@@ -733,7 +605,7 @@ START_TEST(what_may_not_be_durable_is_not_shared)
 	second = first == b ? c : b;
 	first_path = first == b ? "0" : "1";
 	second_path = first == b ? "1" : "0";
-	now = place_of(first, first_path, &chunk);
+	now = ckpt_packed_place(first, first_path, &chunk);
 	if (_i) {
 		real_fsync = ckpt_sys.fsync;
 		ckpt_sys.fsync = refuse_once;
@@ -746,57 +618,11 @@ START_TEST(what_may_not_be_durable_is_not_shared)
 }
 END_TEST
 
-static int64_t slept_ns;
-
-static void count_sleep(int64_t ns)
-{
-	slept_ns += ns;
-}
-
-START_TEST(behind_it_stops_soon_and_rests)
-{
-	struct ckpt_gc_behind behind = {0};
-	bool stop = true;
-
-	expire(a);
-	ckpt_packed_age(s, DAY_S + 60);
-	ckpt_sys.sleep_ns = count_sleep;
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(b->summary.event, "cool");
-	stop = false;
-	behind.after_ns = 0;
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
-	ck_assert_int_gt(slept_ns, 0);
-	check_files();
-	ck_assert_uint_eq(garbage(), 0);
-}
-END_TEST
-
-START_TEST(behind_damage_is_told_once)
-{
-	struct ckpt_gc_behind behind = {0};
-	struct ckpt_chunk chunk;
-	struct ckpt_pack old = place_of(b, "0", &chunk);
-	bool stop = false;
-
-	expire(a);
-	expire(c);
-	spoil(&old, chunk.offset);
-	for (int times = 0; times < 2; times++) {
-		ckpt_packed_age(s, DAY_S + 60);
-		behind.after_ns = 0;
-		(void)ckpt_gc_behind(s, &behind, &stop);
-		ck_assert_uint_eq(ckpt_save_errors(s, "a part of 0 cannot be read"), 1);
-	}
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("repack");
 	TCase *use = tcase_create("use"), *moved = tcase_create("moved"), *kept = tcase_create("kept"),
-	      *brake = tcase_create("brake"), *limits = tcase_create("limits");
+	      *limits = tcase_create("limits");
 
 	tcase_add_checked_fixture(use, setup, teardown);
 	tcase_add_test(use, what_is_used_is_counted_once);
@@ -821,19 +647,11 @@ int main(void)
 	tcase_add_test(kept, what_is_open_is_repacked_and_read_where_it_was);
 	tcase_add_test(kept, what_is_young_is_not_repacked);
 	suite_add_tcase(suite, kept);
-	tcase_add_checked_fixture(brake, setup, teardown);
-	tcase_add_test(brake, what_was_emptied_goes_without_force);
-	tcase_add_test(brake, what_was_emptied_goes_without_force_after_a_failure);
-	tcase_add_test(brake, other_garbage_does_not_go_with_what_was_emptied);
-	suite_add_tcase(suite, brake);
 	tcase_add_checked_fixture(limits, setup, teardown);
 	tcase_add_test(limits, a_damaged_chunk_keeps_its_pack);
 	tcase_add_test(limits, without_room_nothing_is_moved);
-	tcase_add_test(limits, more_than_is_moved_at_once_comes_later);
 	tcase_add_test(limits, who_is_told_to_stop_leaves_nothing_half_done);
 	tcase_add_loop_test(limits, what_may_not_be_durable_is_not_shared, 0, 2);
-	tcase_add_test(limits, behind_it_stops_soon_and_rests);
-	tcase_add_test(limits, behind_damage_is_told_once);
 	suite_add_tcase(suite, limits);
 	return ckpt_suite_run(suite);
 }
