@@ -227,6 +227,50 @@ START_TEST(it_waits_for_a_moment_alone)
 }
 END_TEST
 
+static int (*real_fsync)(int fd);
+static bool puts_version; // atomic
+
+// When it has put a version it wakes who seals and cools.
+static int fsync_slowly(int fd)
+{
+	char link[32], path[PATH_MAX] = "";
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	ck_assert_int_gt(readlink(link, path, sizeof(path) - 1), 0);
+	if (strstr(path, "/steps")) {
+		__atomic_store_n(&puts_version, true, __ATOMIC_RELEASE);
+		ckpt_sys.sleep_ns(300000000);
+	}
+	return real_fsync(fd);
+}
+
+START_TEST(an_unmount_waits_for_it_before_who_works_behind_is_gone)
+{
+	struct ckpt_chunk shared;
+	struct ckpt_pack pack;
+	struct ckpt_step *b = make_half_dead(&pack, &shared);
+
+	ckpt_trash_drain(s->trash);
+	ck_ok(ckpt_store_work_behind(s));
+	ckpt_step_unref(b);
+	ckpt_step_unref(TAKE_PTR(other));
+	real_mono_ns = ckpt_sys.mono_ns;
+	ckpt_sys.mono_ns = mono_later_ns;
+	real_fsync = ckpt_sys.fsync;
+	ckpt_sys.fsync = fsync_slowly;
+	__atomic_add_fetch(&later_ns, CKPT_GC_EVERY_NS, __ATOMIC_RELAXED);
+	ckpt_trash_wake(s->trash);
+	while (!__atomic_load_n(&puts_version, __ATOMIC_ACQUIRE))
+		ckpt_sys.sleep_ns(1000000);
+	ckpt_store_close(s);
+	ckpt_sys.fsync = real_fsync;
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s));
+	b = ckpt_step_find(s, "", "b");
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+	ckpt_step_unref(b);
+}
+END_TEST
+
 // --- What is told -------------------------------------------------------------------------------------------------------
 
 // A byte of the record of the version that the step has.
@@ -300,6 +344,7 @@ int main(void)
 	tcase_add_test(beside, it_does_not_wait_for_a_cooling);
 	tcase_add_test(beside, it_is_let_by_when_there_is_always_something_to_cool);
 	tcase_add_test(beside, it_waits_for_a_moment_alone);
+	tcase_add_test(beside, an_unmount_waits_for_it_before_who_works_behind_is_gone);
 	suite_add_tcase(suite, beside);
 	tcase_add_checked_fixture(told, setup, teardown);
 	tcase_add_test(told, a_failure_is_told_once);
