@@ -38,12 +38,19 @@ struct choice {
 	int64_t next_ns; // when to look again, at the latest
 };
 
-// Of what was warmed before this process knew it only the store knows when.
-static int64_t stays_warm_until_ns(const struct ckpt_summary *sum, int64_t now_ns)
+// For how long from now on. Of what was warmed before this process knew it only the store knows when.
+static int64_t stays_warm_ns(const struct ckpt_summary *sum)
 {
 	int64_t age_ns = sum->stored_ns ? ckpt_sys.now_ns() - sum->stored_ns : 0;
 
-	return strcmp(sum->event, CKPT_EVENT_WARM) ? 0 : now_ns + WARM_NS - MAX(age_ns, 0);
+	return strcmp(sum->event, CKPT_EVENT_WARM) ? 0 : MAX(WARM_NS - MAX(age_ns, 0), 0);
+}
+
+bool ckpt_cooler_keeps_warm(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return stays_warm_ns(&step->summary) > 0;
 }
 
 static void look_at(struct candidate *c, int64_t now_ns)
@@ -62,7 +69,7 @@ static void look_at(struct candidate *c, int64_t now_ns)
 		    !(sum->packed && !strcmp(sum->event, CKPT_EVENT_COOL));
 	if (step->cooled != sum->version) { // it is new, and what was so before is nothing to go by
 		step->cooled = sum->version;
-		step->cool_after_ns = stays_warm_until_ns(sum, now_ns);
+		step->cool_after_ns = now_ns + stays_warm_ns(sum);
 	}
 	c->after_ns = step->cool_after_ns;
 }

@@ -9,6 +9,7 @@
 
 #include "backends/backend.h"
 #include "core/cool.h"
+#include "core/cooler.h"
 #include "core/dedupe.h"
 #include "core/errlog.h"
 #include "core/file.h"
@@ -216,10 +217,10 @@ static int mark_step(struct gc *g, struct ckpt_step *step)
 		return fail(g, rc, "what version %u of %s needs cannot be read: %s", sum.version, sum.name,
 			    strerror(-rc));
 	if (m && ckpt_manifest_pack_count(m)) {
-		bool fixed = !can_be_repacked(step);
+		bool cold = can_be_repacked(step);
 
-		mark(g, m, LIVE, fixed);
-		rc = fixed ? 0 : add_cold(g, step, m);
+		mark(g, m, LIVE, !cold || ckpt_cooler_keeps_warm(step));
+		rc = cold ? add_cold(g, step, m) : 0;
 	}
 	ckpt_manifest_unref(m);
 	return rc;

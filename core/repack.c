@@ -2,6 +2,8 @@
 
 #include "core/chunk_reader.h"
 #include "core/codec.h"
+#include "core/cool.h"
+#include "core/cooler.h"
 #include "core/dedupe.h"
 #include "core/edit.h"
 #include "core/errlog.h"
@@ -345,6 +347,8 @@ static int try_put(struct repacking *r, struct ckpt_step *step, bool *adopted)
 		.step = step, .event = CKPT_EVENT_REPACK, .same_files = true, .locate = locate, .base = base, .arg = r};
 	int rc = ckpt_edit_begin(&d, adopted);
 
+	if (!rc && ckpt_cooler_keeps_warm(step))
+		rc = -EBUSY; // somebody warmed it meanwhile
 	r->any = false;
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);

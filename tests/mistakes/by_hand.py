@@ -382,6 +382,8 @@ TABLE = [
             " && !sum->pinned &&", " &&", (COOLER,)),
     Pattern("cools-what-was-warmed", "core/cooler.c",
             "strcmp(sum->event, CKPT_EVENT_WARM) ? 0", "true ? 0", (COOLER,)),
+    Pattern("repacks-what-was-warmed", "core/repack.c",
+            "if (!rc && ckpt_cooler_keeps_warm(step))", "if (!step)", (REPACK,)),
 ]
 
 

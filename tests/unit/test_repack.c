@@ -109,6 +109,11 @@ static void check_repacked(void)
 	ck_assert_uint_eq(done.repacked_bytes, strlen(SHARED));
 }
 
+static void warmed_yesterday(struct ckpt_step *step)
+{
+	step->summary.stored_ns -= (int64_t)DAY_S * 1000000000;
+}
+
 static void check_nothing_repacked(void)
 {
 	ck_assert_uint_eq(done.repacked_objects, 0);
@@ -278,13 +283,17 @@ START_TEST(what_is_used_by_half_stays)
 }
 END_TEST
 
-START_TEST(what_is_warm_has_its_chunks_moved_too)
+START_TEST(what_was_warmed_has_its_chunks_moved_too_after_a_day)
 {
 	struct ckpt_tier_done warmed, cooled;
 
 	ck_ok(ckpt_warm(b, &(struct ckpt_tier_how){0}, &warmed));
 	expire(a);
 	expire(c);
+	gc_all();
+	ck_assert_uint_eq(done.repacked_objects, 0); // the version must go on saying that it was warmed
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_WARM);
+	warmed_yesterday(b);
 	gc_all();
 	check_repacked();
 	ck_assert(!b->summary.packed);
@@ -366,6 +375,7 @@ START_TEST(what_is_reopened_keeps_its_packs)
 	check_nothing_repacked();
 	ck_ok(ckpt_stage_abort(again, false));
 	ckpt_step_unref(again);
+	warmed_yesterday(b);
 	gc_all();
 	check_repacked();
 	check_files();
@@ -384,6 +394,32 @@ START_TEST(what_is_being_removed_keeps_its_packs)
 	ckpt_remove_forget(b);
 	gc_all();
 	check_repacked();
+	check_files();
+}
+END_TEST
+
+static int warm_at;
+
+static bool warm_meanwhile(void *arg __attribute__((unused)))
+{
+	struct ckpt_tier_done warmed;
+
+	if (!--warm_at)
+		ck_ok(ckpt_warm(b, &(struct ckpt_tier_how){0}, &warmed));
+	return true;
+}
+
+// Whenever that is.
+START_TEST(what_is_warmed_meanwhile_stays_so)
+{
+	const struct ckpt_gc_how how = {.force = true, .go_on = warm_meanwhile};
+
+	expire(a);
+	warm_at = _i + 1;
+	ck_ok(ckpt_gc(s, &how, &done));
+	if (warm_at > 0)
+		return; // it was over by then
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_WARM);
 	check_files();
 }
 END_TEST
@@ -634,7 +670,7 @@ int main(void)
 	tcase_add_test(moved, a_half_dead_pack_is_repacked_and_goes);
 	tcase_add_test(moved, what_was_repacked_is_shared_by_who_comes_later);
 	tcase_add_test(moved, what_is_used_by_half_stays);
-	tcase_add_test(moved, what_is_warm_has_its_chunks_moved_too);
+	tcase_add_test(moved, what_was_warmed_has_its_chunks_moved_too_after_a_day);
 	tcase_add_test(moved, what_is_moved_fills_packs_of_the_usual_size);
 	tcase_add_test(moved, a_dry_run_says_what_would_be_repacked);
 	suite_add_tcase(suite, moved);
@@ -642,6 +678,7 @@ int main(void)
 	tcase_add_test(kept, what_is_in_the_trash_keeps_its_packs);
 	tcase_add_test(kept, what_is_reopened_keeps_its_packs);
 	tcase_add_test(kept, what_is_being_removed_keeps_its_packs);
+	tcase_add_loop_test(kept, what_is_warmed_meanwhile_stays_so, 0, 20);
 	tcase_add_test(kept, what_a_version_needs_that_nobody_knows_stays);
 	tcase_add_test(kept, what_another_process_may_read_stays);
 	tcase_add_test(kept, what_is_open_is_repacked_and_read_where_it_was);
