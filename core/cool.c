@@ -491,6 +491,9 @@ static int cool(struct cooling *c)
 		rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
 	if (!rc)
 		rc = cool_files(c);
+	// No version names what was put, and it would keep the disk full until it is old enough to go as garbage.
+	if (ckpt_is_full(rc))
+		ckpt_packing_drop(&c->packing);
 	return rc ? rc : put(c);
 }
 
