@@ -346,7 +346,7 @@ static int cool_those_in_hand(struct cooling *c)
 
 static int cool_files(struct cooling *c)
 {
-	int rc = ckpt_plan_new(c->step, c->m, &c->plan), put_rc;
+	int rc = ckpt_plan_new(c->step, c->m, c->how->go_on, c->how->arg, &c->plan), put_rc;
 
 	c->bad = ckpt_calloc(ckpt_manifest_count(c->m), sizeof(*c->bad));
 	if (!rc && !c->bad)
@@ -515,7 +515,7 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	rc = cool(&c);
 	ckpt_lock_drop(&step->store->packs_lock);
 	if (!rc)
-		ckpt_cool_sweep(step);
+		ckpt_cool_sweep(step, how->go_on, how->arg); // what is left goes with the garbage (gc.h)
 	if (!is_quiet(rc) && !c.bad_count)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "nothing is lost: `ckptfs cool` does it again",
 				"its files could not be packed");

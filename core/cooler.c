@@ -191,6 +191,9 @@ static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct c
 	rc = has_room(cooler->store, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
 	if (rc != -EINTR)
 		settle(c, rc ? ckpt_behind_again_ns(rc) : INT64_MAX);
+	// What is left because somebody wanted packs, which this is not about.
+	if (!rc)
+		ckpt_cool_sweep(c->step, ckpt_behind_go_on, behind);
 	return rc;
 }
 

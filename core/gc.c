@@ -743,11 +743,16 @@ static int go_round_again(struct gc *g)
 	return rc;
 }
 
-// What a crash left of the raw files when it was cooled.
+static bool sweeps_on(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	return goes_on(arg);
+}
+
+// What a crash left of the raw files when it was cooled, or who was told to stop then.
 static void sweep_raws(struct gc *g)
 {
 	for (size_t i = 0; i < g->cold_count && goes_on(g); i++)
-		ckpt_cool_sweep(g->cold[i]);
+		ckpt_cool_sweep(g->cold[i], sweeps_on, g);
 }
 
 static bool waits_on(void *arg)

@@ -281,6 +281,27 @@ START_TEST(a_full_disk_gets_back_what_no_version_names)
 }
 END_TEST
 
+static bool until_packed(void *arg __attribute__((unused)), uint64_t bytes __attribute__((unused)))
+{
+	LOCK_SCOPE(&step->lock);
+
+	return !step->summary.packed;
+}
+
+START_TEST(who_is_told_to_stop_leaves_raw_files_to_the_next_gc)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 64 << 20, .go_on = until_packed};
+	const struct ckpt_gc_how all = {.force = true};
+	struct ckpt_gc_done gone;
+
+	ck_ok(ckpt_cool(step, &how, &done));
+	ck_assert(step->summary.packed && has_raw("config") && has_raw("sub/large"));
+	ck_ok(ckpt_gc(s, &all, &gone));
+	ck_assert(!has_raw("config") && !has_raw("sub/large"));
+	check_all();
+}
+END_TEST
+
 // In the session of the committed step, to be added to it.
 static bool add_late(void *arg, uint64_t bytes __attribute__((unused)))
 {
@@ -621,6 +642,7 @@ int main(void)
 	tcase_add_test(cool, packs_have_about_the_size_that_is_asked_for);
 	tcase_add_test(cool, who_is_told_to_stop_changes_nothing);
 	tcase_add_test(cool, a_full_disk_gets_back_what_no_version_names);
+	tcase_add_test(cool, who_is_told_to_stop_leaves_raw_files_to_the_next_gc);
 	tcase_add_test(cool, what_is_added_meanwhile_stays_raw);
 	tcase_add_test(cool, a_step_that_is_being_removed_is_left_alone);
 	tcase_add_test(cool, a_raw_file_that_is_damaged_stays_and_is_told);
