@@ -118,6 +118,13 @@ static struct ckpt_sparse *sparse_of(const struct repacking *r, const struct ckp
 		       : NULL;
 }
 
+// A damaged one is that in the first place.
+static void still_needed(struct ckpt_sparse *sparse)
+{
+	if (sparse->fate == CKPT_SPARSE_CHOSEN)
+		sparse->fate = CKPT_SPARSE_NEEDED;
+}
+
 // --- Chunks -------------------------------------------------------------------------------------------------------------
 
 static int need_room(struct repacking *r, uint32_t bytes)
@@ -265,7 +272,7 @@ static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, const 
 	if (rc)
 		return MIN(rc, 0);
 	if (has_base_that_stays(r, m, chunk)) {
-		sparse->fate = CKPT_SPARSE_NEEDED;
+		still_needed(sparse);
 		return 0;
 	}
 	rc = read_stored(r, m, &pack, chunk);
@@ -381,7 +388,7 @@ static int keep_packs(struct repacking *r, const struct ckpt_manifest *m)
 		ckpt_manifest_pack(m, i, &pack);
 		sparse = sparse_of(r, &pack);
 		if (sparse)
-			sparse->fate = CKPT_SPARSE_NEEDED;
+			still_needed(sparse);
 	}
 	return 0;
 }
