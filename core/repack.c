@@ -9,6 +9,7 @@
 #include "core/errlog.h"
 #include "core/hash.h"
 #include "core/packing.h"
+#include "core/seal.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -475,31 +476,46 @@ int ckpt_repack(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count, s
 
 static bool is_repacked(const struct ckpt_summary *sum)
 {
-	return !strcmp(sum->event, CKPT_EVENT_REPACK) && sum->version > 1;
+	return !strcmp(sum->event, CKPT_EVENT_REPACK);
 }
 
-static int read_before(struct ckpt_step *step, uint32_t version, struct ckpt_summary *ret_summary,
-		       struct ckpt_manifest **ret_manifest)
+// A version that has all files of the one before. (One that pins it has the event of that.)
+static bool has_the_same_files(const struct ckpt_summary *sum)
+{
+	return is_repacked(sum) || !strcmp(sum->event, CKPT_EVENT_COOL) || !strcmp(sum->event, CKPT_EVENT_WARM) ||
+	       !strcmp(sum->event, CKPT_EVENT_SEAL);
+}
+
+static int read_before(struct ckpt_step *step, struct ckpt_summary *sum)
 {
 	struct ckpt_record r;
-	int rc = ckpt_step_record(step, version, &r);
+	int rc = ckpt_step_record(step, sum->version - 1, &r);
 
 	if (rc)
 		return rc;
-	*ret_summary = r.summary;
+	if (strcmp(r.summary.session, sum->session))
+		rc = -ESTALE; // another step had its name
+	*sum = r.summary;
 	ckpt_record_done(&r);
-	return ckpt_step_read_manifest(step, ret_summary, ret_manifest);
+	return rc;
 }
 
 void ckpt_repack_each_before(struct ckpt_step *step, void (*fn)(void *arg, const struct ckpt_manifest *m), void *arg)
 {
+	bool repacked = false;
 	struct ckpt_summary sum;
-	struct ckpt_manifest *m;
 
 	ckpt_lock_take(&step->lock);
 	sum = step->summary;
 	ckpt_lock_drop(&step->lock);
-	while (is_repacked(&sum) && !read_before(step, sum.version - 1, &sum, &m)) {
+	while (has_the_same_files(&sum) && sum.version > 1) {
+		struct ckpt_manifest *m;
+
+		repacked |= is_repacked(&sum);
+		if (read_before(step, &sum))
+			return;
+		if (!repacked || ckpt_step_read_manifest(step, &sum, &m))
+			continue;
 		fn(arg, m);
 		ckpt_manifest_unref(m);
 	}

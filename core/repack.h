@@ -59,6 +59,6 @@ void ckpt_repack_choose(struct ckpt_store *s, struct ckpt_sparse *packs, size_t 
 // removed again where no version may name it.
 int ckpt_repack(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count, struct ckpt_step *const *steps,
 		size_t step_count, const struct ckpt_repack_how *how, uint64_t *ret_bytes);
-// What a committed step needed before it was repacked: the manifests of the versions in whose place one of that event came, up to the
-// first that is not one, as far as they can be read.
+// What a committed step needed before it was repacked: the manifests of its versions below one of that event, as far as they can be
+// read, down to the last act that changed which files there are.
 void ckpt_repack_each_before(struct ckpt_step *step, void (*fn)(void *arg, const struct ckpt_manifest *m), void *arg);

@@ -134,6 +134,30 @@ START_TEST(what_was_emptied_goes_without_force_after_a_failure)
 }
 END_TEST
 
+// What has happened to the step since is nothing that needs them.
+START_TEST(what_was_emptied_goes_without_force_when_the_step_was_warmed_and_cooled_since)
+{
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_file *f = open_file(b);
+	struct ckpt_tier_done tier;
+	struct ckpt_chunk chunk;
+	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
+
+	expire(a);
+	expire(c);
+	gc_all();
+	ck_assert(done.repacked_objects == 1 && ckpt_packed_is_there(s, &old));
+	ckpt_file_close(f);
+	ck_ok(ckpt_warm(b, &(struct ckpt_tier_how){0}, &tier));
+	if (_i)
+		(void)ckpt_packed_cool(b);
+	ck_assert_uint_gt(old.bytes, ckpt_packs_bytes(s) / 2);
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert(done.deleted_objects == 1 && !ckpt_packed_is_there(s, &old));
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+}
+END_TEST
+
 START_TEST(other_garbage_does_not_go_with_what_was_emptied)
 {
 	const struct ckpt_gc_how plain = {0};
@@ -251,6 +275,7 @@ int main(void)
 	tcase_add_checked_fixture(brake, setup, teardown);
 	tcase_add_test(brake, what_was_emptied_goes_without_force);
 	tcase_add_test(brake, what_was_emptied_goes_without_force_after_a_failure);
+	tcase_add_loop_test(brake, what_was_emptied_goes_without_force_when_the_step_was_warmed_and_cooled_since, 0, 2);
 	tcase_add_test(brake, other_garbage_does_not_go_with_what_was_emptied);
 	suite_add_tcase(suite, brake);
 	tcase_add_checked_fixture(rounds, setup, teardown);
