@@ -409,7 +409,7 @@ static int cool_those_in_hand(struct cooling *c)
 
 static int cool_files(struct cooling *c)
 {
-	int rc = ckpt_plan_new(c->step, c->m, &c->plan), put_rc;
+	int rc = ckpt_plan_new(c->step, c->m, c->how->go_on, c->how->arg, &c->plan), put_rc;
 
 	if (!rc)
 		rc = ckpt_earlier_find(c->step, c->m, c->step->store->settings.delta, &c->earlier);
@@ -557,6 +557,9 @@ static int cool(struct cooling *c)
 		rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
 	if (!rc)
 		rc = cool_files(c);
+	// No version names what was put, and it would keep the disk full until it is old enough to go as garbage.
+	if (ckpt_is_full(rc))
+		ckpt_packing_drop(&c->packing);
 	return rc ? rc : put(c);
 }
 
@@ -578,7 +581,7 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	rc = cool(&c);
 	ckpt_lock_drop(&step->store->packs_lock);
 	if (!rc)
-		ckpt_cool_sweep(step);
+		ckpt_cool_sweep(step, how->go_on, how->arg); // what is left goes with the garbage (gc.h)
 	if (!is_quiet(rc) && !c.bad_count)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "nothing is lost: `ckptfs cool` does it again",
 				"its files could not be packed");

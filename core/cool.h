@@ -37,7 +37,8 @@ int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 // What to do about a failure; NULL: nothing better is known than what goes for the error anywhere.
 const char *ckpt_tier_hint(int error);
 // Removes the raw files of what is in packs: those that a crash has left, too. Done once, it has nothing to do any more until
-// the step is cooled again. Blocks on the disk, under acts_lock for a moment at a time.
-void ckpt_cool_sweep(struct ckpt_step *step);
+// the step is cooled again. go_on, asked now and then (of 0 bytes), ends it by answering false; NULL: on and on. Blocks on the
+// disk, under acts_lock for a moment at a time.
+void ckpt_cool_sweep(struct ckpt_step *step, bool (*go_on)(void *arg, uint64_t bytes), void *arg);
 // There may be some again.
 void ckpt_cool_raws_left(struct ckpt_step *step);

@@ -79,13 +79,13 @@ static bool are_raws_gone(struct ckpt_step *step)
 	return step->raws_gone;
 }
 
-void ckpt_cool_sweep(struct ckpt_step *step)
+void ckpt_cool_sweep(struct ckpt_step *step, bool (*go_on)(void *arg, uint64_t bytes), void *arg)
 {
 	struct sweep w = {.step = step};
 
 	if (are_raws_gone(step))
 		return;
-	while (!w.ended) {
+	while (!w.ended && (!go_on || go_on(arg, 0))) {
 		sweep_some(&w);
 		while (w.held_count)
 			ckpt_sys.close(w.held[--w.held_count]);

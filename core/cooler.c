@@ -7,8 +7,6 @@
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <sys/statvfs.h>
-
 #define LET_BY_NS INT64_C(100000000)              // until it looks whether who waited for packs has them
 #define LOOK_NS INT64_C(20000000)                 // between two looks whether a save runs
 #define WARM_NS (INT64_C(24) * 3600 * 1000000000) // what was warmed stays so
@@ -25,6 +23,7 @@ struct candidate {
 	struct ckpt_step *step; // in the list's reference
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	uint64_t sequence, bytes;
+	uint32_t version; // that was looked at
 	bool wanted;
 	int64_t after_ns; // monotonic
 };
@@ -38,12 +37,19 @@ struct choice {
 	int64_t next_ns; // when to look again, at the latest
 };
 
-// Of what was warmed before this process knew it only the store knows when.
-static int64_t stays_warm_until_ns(const struct ckpt_summary *sum, int64_t now_ns)
+// For how long from now on. Of what was warmed before this process knew it only the store knows when.
+static int64_t stays_warm_ns(const struct ckpt_summary *sum)
 {
 	int64_t age_ns = sum->stored_ns ? ckpt_sys.now_ns() - sum->stored_ns : 0;
 
-	return strcmp(sum->event, CKPT_EVENT_WARM) ? 0 : now_ns + WARM_NS - MAX(age_ns, 0);
+	return strcmp(sum->event, CKPT_EVENT_WARM) ? 0 : MAX(WARM_NS - MAX(age_ns, 0), 0);
+}
+
+bool ckpt_cooler_keeps_warm(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return stays_warm_ns(&step->summary) > 0;
 }
 
 static void look_at(struct candidate *c, int64_t now_ns)
@@ -56,13 +62,14 @@ static void look_at(struct candidate *c, int64_t now_ns)
 	LOCK_SCOPE(&step->lock);
 	const struct ckpt_summary *sum = &step->summary;
 
+	c->version = sum->version;
 	c->sequence = sum->sequence;
 	c->bytes = sum->bytes;
 	c->wanted = step->state == CKPT_STEP_COMMITTED && sum->sealed && sum->bytes && !sum->pinned &&
 		    !(sum->packed && !strcmp(sum->event, CKPT_EVENT_COOL));
 	if (step->cooled != sum->version) { // it is new, and what was so before is nothing to go by
 		step->cooled = sum->version;
-		step->cool_after_ns = stays_warm_until_ns(sum, now_ns);
+		step->cool_after_ns = now_ns + stays_warm_ns(sum);
 	}
 	c->after_ns = step->cool_after_ns;
 }
@@ -153,19 +160,19 @@ static bool go_on(void *arg, uint64_t bytes)
 
 static bool has_room(const struct ckpt_store *s, uint64_t bytes)
 {
-	struct statvfs st;
+	uint64_t room;
 
-	return !fstatvfs(s->dirfd, &st) && (uint64_t)st.f_bavail * st.f_frsize / ROOM_FACTOR >= bytes;
+	return !ckpt_sys.free_bytes(s->dirfd, &room) && room / ROOM_FACTOR >= bytes;
 }
 
-// What the step is after it: nothing is left to do of this version, or not now.
-static void settle(struct ckpt_step *step, int rc)
+// Nothing is left to do of the version that was looked at, or not now. Another one, our own or what somebody did meanwhile, is
+// looked at anew.
+static void settle(const struct candidate *c, int64_t after_ns)
 {
-	int64_t after_ns = rc ? ckpt_behind_again_ns(rc) : INT64_MAX;
-	LOCK_SCOPE(&step->lock);
+	LOCK_SCOPE(&c->step->lock);
 
-	step->cooled = step->summary.version;
-	step->cool_after_ns = after_ns;
+	if (c->step->summary.version == c->version)
+		c->step->cool_after_ns = after_ns;
 }
 
 static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct candidate *c)
@@ -183,7 +190,10 @@ static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct c
 		return 0; // since it was chosen
 	rc = has_room(cooler->store, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
 	if (rc != -EINTR)
-		settle(c->step, rc);
+		settle(c, rc ? ckpt_behind_again_ns(rc) : INT64_MAX);
+	// What is left because somebody wanted packs, which this is not about.
+	if (!rc)
+		ckpt_cool_sweep(c->step, ckpt_behind_go_on, behind);
 	return rc;
 }
 

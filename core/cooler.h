@@ -7,9 +7,11 @@
 // Threads: any. Only _stop blocks, for as long as a chunk takes.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ckpt_cooler;
+struct ckpt_step;
 struct ckpt_store;
 
 int ckpt_cooler_new(struct ckpt_store *s, struct ckpt_cooler **ret_cooler); // s is borrowed; 0, -ENOMEM, -EAGAIN
@@ -18,3 +20,6 @@ void ckpt_cooler_stop(struct ckpt_cooler *cooler); // it cools no more; NULL is 
 void ckpt_cooler_free(struct ckpt_cooler *cooler); // after _stop, when nobody wakes it; NULL is fine
 // The steps that are to be cooled now, but for those that cannot be, or not yet; NULL: 0.
 void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64_t *ret_bytes);
+// Its version says that it was warmed, less than a day ago. No version that says something else may come in its place unless a
+// client asks for it: nobody would know any more.
+bool ckpt_cooler_keeps_warm(struct ckpt_step *step);

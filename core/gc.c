@@ -9,6 +9,7 @@
 
 #include "backends/backend.h"
 #include "core/cool.h"
+#include "core/cooler.h"
 #include "core/dedupe.h"
 #include "core/errlog.h"
 #include "core/file.h"
@@ -68,6 +69,8 @@ struct gc {
 	struct ckpt_pack_use use; // what those need, in the order of packs
 	struct ckpt_sparse *sparse;
 	size_t sparse_count, sparse_cap;
+	bool moved_on;    // a pack was emptied, or is known to be stuck
+	int64_t until_ns; // it waits for packs_lock, monotonic
 };
 
 __attribute__((format(printf, 3, 4))) static int fail(struct gc *g, int rc, const char *why, ...)
@@ -214,10 +217,10 @@ static int mark_step(struct gc *g, struct ckpt_step *step)
 		return fail(g, rc, "what version %u of %s needs cannot be read: %s", sum.version, sum.name,
 			    strerror(-rc));
 	if (m && ckpt_manifest_pack_count(m)) {
-		bool fixed = !can_be_repacked(step);
+		bool cold = can_be_repacked(step);
 
-		mark(g, m, LIVE, fixed);
-		rc = fixed ? 0 : add_cold(g, step, m);
+		mark(g, m, LIVE, !cold || ckpt_cooler_keeps_warm(step));
+		rc = cold ? add_cold(g, step, m) : 0;
 	}
 	ckpt_manifest_unref(m);
 	return rc;
@@ -537,6 +540,29 @@ static int remove_packs(struct gc *g)
 
 // --- Half-dead packs ----------------------------------------------------------------------------------------------------
 
+static bool is_stuck(const struct ckpt_gc_stuck *stuck, const struct ckpt_pack *pack)
+{
+	size_t i = 0;
+
+	while (i < stuck->count && memcmp(stuck->ids[i], pack->id, CKPT_SHA256_LEN))
+		i++;
+	return i < stuck->count;
+}
+
+static void note_stuck(struct gc *g, struct ckpt_gc_stuck *stuck)
+{
+	stuck->count = 0;
+	for (size_t i = 0; i < g->sparse_count && stuck->count < CKPT_GC_STUCK_MAX; i++) {
+		const struct ckpt_sparse *sparse = &g->sparse[i];
+		bool is = sparse->fate == CKPT_SPARSE_DAMAGED || sparse->fate == CKPT_SPARSE_NEEDED;
+
+		if (!is && !(sparse->stuck && sparse->fate != CKPT_SPARSE_CHOSEN))
+			continue;
+		memcpy(stuck->ids[stuck->count++], sparse->pack.id, CKPT_SHA256_LEN);
+		g->moved_on |= !sparse->stuck;
+	}
+}
+
 // One that cannot be read is left to `ckptfs verify`.
 static int find_sparse(struct gc *g)
 {
@@ -553,6 +579,7 @@ static int find_sparse(struct gc *g)
 		if (rc == -EBADMSG || rc == -ENOENT || rc == -EIO)
 			continue;
 		if (!rc && ckpt_is_sparse(sparse.used_bytes, sparse.unused_bytes)) {
+			sparse.stuck = is_stuck(g->how->repack.stuck, &sparse.pack);
 			rc = ckpt_grow((void **)&g->sparse, &g->sparse_cap, g->sparse_count + 1, sizeof(*g->sparse));
 			if (!rc)
 				g->sparse[g->sparse_count++] = sparse;
@@ -576,6 +603,7 @@ static void count_emptied(struct gc *g, const struct ckpt_sparse *sparse)
 	struct pack *p = bsearch(&want, g->packs, g->pack_count, sizeof(*g->packs), by_id);
 
 	g->done->repacked_objects++;
+	g->moved_on = !g->how->dry_run;
 	if (!g->how->dry_run || !p)
 		return;
 	g->done->repacked_bytes += sparse->used_bytes;
@@ -601,10 +629,19 @@ static void count_sparse(struct gc *g)
 	}
 }
 
+// What a dry run says is what all rounds would do.
+static uint64_t chunks_max(const struct ckpt_gc_how *how)
+{
+	return how->dry_run && !how->repack.bytes_max ? UINT64_MAX
+	       : how->repack.chunks_max               ? how->repack.chunks_max
+						      : CKPT_REPACK_CHUNKS_MAX;
+}
+
 static int repack(struct gc *g)
 {
 	const struct ckpt_repack_how how = {
 		.bytes_max = g->how->repack.bytes_max ? g->how->repack.bytes_max : UINT64_MAX,
+		.chunks_max = chunks_max(g->how),
 		.gently = g->how->repack.gently,
 		.quiet = g->how->repack.no_telling,
 		.go_on = g->how->go_on,
@@ -620,6 +657,8 @@ static int repack(struct gc *g)
 				 &g->done->repacked_bytes);
 	if (!rc)
 		count_sparse(g);
+	if (!rc && !g->how->dry_run)
+		note_stuck(g, g->how->repack.stuck);
 	return rc && rc != -EINTR && rc != -ENOMEM
 		       ? fail(g, rc, "what is needed of half-dead packs cannot be put elsewhere: %s", strerror(-rc))
 		       : rc;
@@ -676,37 +715,75 @@ static void gc_done(struct gc *g)
 	free(g->sparse);
 }
 
-// What steps need now, and what is open now, is read anew: nothing goes because we believe to have emptied it.
-static int collect_emptied(struct gc *g)
+// What steps need now, and what is open now, is read anew: nothing goes because we believe to have emptied it. And another round
+// of repacking, of what the last one has left for later.
+static int go_round_again(struct gc *g)
 {
-	struct ckpt_gc_done done = {0};
-	struct gc again = {.store = g->store, .how = g->how, .done = &done};
-	int rc = collect(&again);
+	struct ckpt_gc_how how = *g->how;
+	struct ckpt_gc_done done = {0}, *all = g->done;
+	struct gc again = {.store = g->store, .how = &how, .done = &done};
+	bool repacks = all->later_objects && !how.repack.bytes_max;
+	int rc;
 
-	g->done->deleted_bytes += done.deleted_bytes;
-	g->done->deleted_objects += done.deleted_objects;
-	memcpy(g->done->kept, done.kept, CKPT_GC_NO_ROOM * sizeof(*done.kept)); // the rest is repack()'s
-	memcpy(g->done->why, done.why, sizeof(done.why));
+	how.repack.no_telling |= all->kept[CKPT_GC_DAMAGED].objects > 0;
+	rc = collect(&again);
+	if (!rc && repacks)
+		rc = repack(&again);
+	all->deleted_bytes += done.deleted_bytes;
+	all->deleted_objects += done.deleted_objects;
+	all->repacked_bytes += done.repacked_bytes;
+	all->repacked_objects += done.repacked_objects;
+	if (repacks)
+		all->later_objects = done.later_objects;
+	// The rest is repack()'s.
+	memcpy(all->kept, done.kept, (repacks ? CKPT_GC_KEPT : CKPT_GC_NO_ROOM) * sizeof(*done.kept));
+	memcpy(all->why, done.why, sizeof(done.why));
+	g->moved_on = again.moved_on;
 	gc_done(&again);
 	return rc;
 }
 
-// What a crash left of the raw files when it was cooled.
+static bool sweeps_on(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	return goes_on(arg);
+}
+
+// What a crash left of the raw files when it was cooled, or who was told to stop then.
 static void sweep_raws(struct gc *g)
 {
 	for (size_t i = 0; i < g->cold_count && goes_on(g); i++)
-		ckpt_cool_sweep(g->cold[i]);
+		ckpt_cool_sweep(g->cold[i], sweeps_on, g);
+}
+
+static bool waits_on(void *arg)
+{
+	const struct gc *g = arg;
+
+	return goes_on(g) && (!g->how->wait_ns || ckpt_sys.mono_ns() < g->until_ns);
+}
+
+static int take_packs(struct gc *g)
+{
+	int rc;
+
+	g->until_ns = ckpt_sys.mono_ns() + g->how->wait_ns;
+	rc = ckpt_store_take_packs(g->store, g->how->at_once, waits_on, g);
+	return rc == -EINTR && goes_on(g) ? -EBUSY : rc;
 }
 
 int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done)
 {
-	struct gc g = {.store = s, .how = how, .done = ret_done};
+	struct ckpt_gc_stuck stuck = {0};
+	struct ckpt_gc_how now = *how;
+	struct gc g = {.store = s, .how = &now, .done = ret_done};
 	int rc;
 
 	*ret_done = (struct ckpt_gc_done){0};
+	if (!now.repack.stuck)
+		now.repack.stuck = &stuck;
 	if (!s->writable)
 		return fail(&g, -EROFS, "%s is open for reading", s->path);
-	rc = ckpt_store_take_packs(s, how->at_once, how->go_on, how->arg);
+	rc = take_packs(&g);
 	if (rc)
 		return rc;
 	rc = collect(&g);
@@ -714,52 +791,9 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		sweep_raws(&g);
 	if (!rc)
 		rc = repack(&g);
-	if (!rc && ret_done->repacked_objects && !how->dry_run)
-		rc = collect_emptied(&g);
+	while (!rc && g.moved_on)
+		rc = go_round_again(&g);
 	ckpt_lock_drop(&s->packs_lock);
 	gc_done(&g);
 	return rc;
-}
-
-// --- Behind -------------------------------------------------------------------------------------------------------------
-
-static bool is_not_stopped(void *arg)
-{
-	const bool *stop = arg;
-
-	return !__atomic_load_n(stop, __ATOMIC_RELAXED);
-}
-
-void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind)
-{
-	*behind = (struct ckpt_gc_behind){.after_ns = ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS};
-}
-
-int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop)
-{
-	const struct ckpt_gc_how how = {
-		.grace_ns = CKPT_GC_GRACE_NS,
-		.at_once = true,
-		.repack = {.bytes_max = CKPT_GC_REPACK_BYTES, .gently = true, .no_telling = behind->damage_told},
-		.go_on = is_not_stopped,
-		.arg = (void *)(uintptr_t)stop,
-	};
-	int64_t now_ns = ckpt_sys.mono_ns();
-	struct ckpt_gc_done done;
-	int rc;
-
-	if (now_ns < behind->after_ns)
-		return behind->after_ns;
-	rc = ckpt_gc(s, &how, &done);
-	behind->after_ns = now_ns + (rc == -EBUSY || (!rc && done.later_objects) ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
-	if (rc == -EBUSY || rc == -EINTR)
-		return behind->after_ns;
-	if (!rc)
-		behind->damage_told = done.kept[CKPT_GC_DAMAGED].objects > 0;
-	if (rc && strcmp(done.why, behind->told))
-		ckpt_errlog_add(s->errlog, "gc", rc,
-				rc == -EPERM ? "if that is right: `ckptfs gc --force`" : ckpt_gc_hint(rc),
-				"garbage was not removed: %s", *done.why ? done.why : strerror(-rc));
-	memcpy(behind->told, done.why, sizeof(behind->told));
-	return behind->after_ns;
 }

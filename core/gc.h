@@ -6,7 +6,7 @@
 // ago than the grace time. What cannot be read may need anything: then nothing goes, and it is said what that was.
 //
 // Repacked is a pack that is old enough to go and that only listed steps need, and open files of this process. What somebody else may
-// read of it, or have back, keeps it as it is.
+// read of it, or have back, keeps it as it is, and so does a step that was warmed and is to stay so (cooler.h).
 //
 // And the raw files go that a crash has left of steps that were cooled (cool.h).
 //
@@ -24,14 +24,24 @@ struct ckpt_store;
 #define CKPT_GC_GRACE_NS (INT64_C(24) * 3600 * 1000000000)
 #define CKPT_GC_WHY_MAX 768
 
+// Half-dead packs that could not be emptied, as what is damaged cannot be. They come after all others, so that they use up no round.
+#define CKPT_GC_STUCK_MAX 64 // those beyond are tried as any
+struct ckpt_gc_stuck {
+	uint8_t ids[CKPT_GC_STUCK_MAX][32];
+	size_t count;
+};
+
 struct ckpt_gc_how {
 	int64_t grace_ns; // 0: whatever its age is
 	bool dry_run;     // nothing goes: what would is counted as deleted
 	bool force;       // even if it is most of what is there
 	bool at_once;     // -EBUSY where it would wait for a step that is being cooled
+	int64_t wait_ns;  // and where it still does after so long; 0: it waits on and on
 	struct {
-		uint64_t bytes_max;      // to move at once; 0: all
-		bool gently, no_telling; // as of ckpt_repack_how
+		uint64_t bytes_max;          // to move at once; 0: all, in as many rounds as it takes
+		uint64_t chunks_max;         // in a round; 0: CKPT_REPACK_CHUNKS_MAX
+		bool gently, no_telling;     // as of ckpt_repack_how
+		struct ckpt_gc_stuck *stuck; // reads and says it; NULL: nothing is known
 	} repack;
 	// Now and then; ends it by answering false. NULL: on and on.
 	bool (*go_on)(void *arg);
@@ -74,13 +84,17 @@ char *ckpt_gc_json(const struct ckpt_gc_done *done);
 
 // As a mount does it by itself, CKPT_GC_FIRST_NS after its start, so that it does not read beside those who wait for that, and then once
 // in CKPT_GC_EVERY_NS, and sooner as long as there is more to repack; a failure is in the error log, each once as long as it is the
-// same. Threads: one.
+// same. While a step is being cooled it comes again later, and then waits for a moment, so that who cools behind lets it by.
+// Threads: one.
 #define CKPT_GC_FIRST_NS (INT64_C(20) * 1000000000)
 #define CKPT_GC_EVERY_NS (INT64_C(3600) * 1000000000)
+#define CKPT_GC_WAIT_NS (INT64_C(10) * 1000000000)
 #define CKPT_GC_REPACK_BYTES (UINT64_C(1) << 30) // at once; nothing can be cooled meanwhile
 struct ckpt_gc_behind {
 	int64_t after_ns; // monotonic
+	bool was_busy;    // the last time
 	bool damage_told;
+	struct ckpt_gc_stuck stuck;
 	char told[CKPT_GC_WHY_MAX];
 };
 void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind);

@@ -29,7 +29,11 @@ struct halves {
 };
 
 struct ckpt_plan {
-	struct ckpt_manifest *m; // while it is made
+	// While it is made.
+	struct ckpt_manifest *m;
+	bool (*go_on)(void *arg, uint64_t bytes);
+	void *arg;
+	// For good.
 	struct ckpt_planned *chunks;
 	uint32_t chunk_count;
 	struct array *arrays;
@@ -171,6 +175,8 @@ static int take_arrays(struct ckpt_plan *p, uint32_t index, const struct ckpt_se
 			break;
 		p->arrays[p->array_count++] = array;
 		rc = take_halves(p, s, &a);
+		if (!rc && p->go_on && !p->go_on(p->arg, 0))
+			rc = -EINTR;
 	}
 	return rc;
 }
@@ -190,10 +196,11 @@ static int take_file(struct ckpt_plan *p, struct ckpt_step *step, const struct c
 		return 0; // who cools it says so
 	source = ckpt_source_file(fd, e->bytes);
 	rc = ckpt_arrays_read("", &source, &arrays);
-	if (!rc && arrays)
-		rc = take_arrays(p, e->index, &seal, &source, arrays);
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	rc = arrays ? take_arrays(p, e->index, &seal, &source, arrays) : 0;
 	ckpt_arrays_free(arrays);
-	return rc == -ENOMEM ? rc : 0;
+	return rc;
 }
 
 // --- Pairs --------------------------------------------------------------------------------------------------------------
@@ -292,7 +299,8 @@ static void done_with_arrays(struct ckpt_plan *p)
 	free(TAKE_PTR(p->masters.at));
 }
 
-int ckpt_plan_new(struct ckpt_step *step, struct ckpt_manifest *m, struct ckpt_plan **ret_plan)
+int ckpt_plan_new(struct ckpt_step *step, struct ckpt_manifest *m, bool (*go_on)(void *arg, uint64_t bytes), void *arg,
+		  struct ckpt_plan **ret_plan)
 {
 	struct ckpt_plan *p = ckpt_calloc(1, sizeof(*p));
 	int rc = 0;
@@ -300,6 +308,8 @@ int ckpt_plan_new(struct ckpt_step *step, struct ckpt_manifest *m, struct ckpt_p
 	if (!p)
 		return -ENOMEM;
 	p->m = m;
+	p->go_on = go_on;
+	p->arg = arg;
 	p->chunk_count = ckpt_manifest_chunk_count(m);
 	p->chunks = ckpt_calloc((size_t)p->chunk_count + 1, sizeof(*p->chunks));
 	if (!p->chunks)

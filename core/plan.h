@@ -22,8 +22,10 @@ struct ckpt_planned {
 
 struct ckpt_plan;
 
-// Of the raw files of m that are sealed. Those that cannot be read, or have no arrays, it knows nothing of. 0, -ENOMEM.
-int ckpt_plan_new(struct ckpt_step *step, struct ckpt_manifest *m, struct ckpt_plan **ret_plan);
+// Of the raw files of m that are sealed. Those that cannot be read, or have no arrays, it knows nothing of. 0; -ENOMEM; -EINTR
+// go_on, asked after each large array (of 0 bytes), said no; NULL: on and on.
+int ckpt_plan_new(struct ckpt_step *step, struct ckpt_manifest *m, bool (*go_on)(void *arg, uint64_t bytes), void *arg,
+		  struct ckpt_plan **ret_plan);
 void ckpt_plan_free(struct ckpt_plan *p); // NULL is fine
 // By the row of the chunk in m.
 const struct ckpt_planned *ckpt_plan_chunk(const struct ckpt_plan *p, uint32_t chunk);

@@ -2,11 +2,14 @@
 
 #include "core/chunk_reader.h"
 #include "core/codec.h"
+#include "core/cool.h"
+#include "core/cooler.h"
 #include "core/dedupe.h"
 #include "core/edit.h"
 #include "core/errlog.h"
 #include "core/hash.h"
 #include "core/packing.h"
+#include "core/seal.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -18,7 +21,6 @@
 //  2. A version names a new pack only when that is durable, and still the old one for each chunk that has no place.
 //  3. store->acts_lock is held over a version alone, never while chunks are read or packs are put.
 
-#define CHUNKS_MAX (UINT64_C(1) << 18) // of a round: the table of places has a hundred bytes for each, or twice as many
 #define DAMAGED_TOLD_MAX 8
 #define GIVE_WAY 3 // times as long as it worked it leaves the machine to others
 #define REST_MAX_NS INT64_C(1000000000)
@@ -57,10 +59,12 @@ static int by_gain(const void *a, const void *b)
 	unsigned __int128 left = (unsigned __int128)x->unused_bytes * y->used_bytes,
 			  right = (unsigned __int128)y->unused_bytes * x->used_bytes;
 
+	if (x->stuck != y->stuck)
+		return x->stuck - y->stuck;
 	return (left < right) - (left > right);
 }
 
-static void choose(struct ckpt_sparse **packs, size_t count, uint64_t room, uint64_t bytes_max)
+static void choose(struct ckpt_sparse **packs, size_t count, uint64_t room, const struct ckpt_repack_how *how)
 {
 	uint64_t bytes = 0, chunks = 0;
 
@@ -69,7 +73,8 @@ static void choose(struct ckpt_sparse **packs, size_t count, uint64_t room, uint
 
 		if (bytes + p->used_bytes > room) {
 			p->fate = CKPT_SPARSE_NO_ROOM;
-		} else if (bytes && (bytes + p->used_bytes > bytes_max || chunks + p->used_chunks > CHUNKS_MAX)) {
+		} else if (bytes &&
+			   (bytes + p->used_bytes > how->bytes_max || chunks + p->used_chunks > how->chunks_max)) {
 			p->fate = CKPT_SPARSE_LATER;
 		} else {
 			p->fate = CKPT_SPARSE_CHOSEN;
@@ -92,7 +97,7 @@ void ckpt_repack_choose(struct ckpt_store *s, struct ckpt_sparse *packs, size_t 
 	for (size_t i = 0; i < count; i++)
 		order[i] = &packs[i];
 	qsort(order, count, sizeof(*order), by_gain);
-	choose(order, count, room / 2, how->bytes_max);
+	choose(order, count, room / 2, how);
 }
 
 static int by_id(const void *a, const void *b)
@@ -112,6 +117,13 @@ static struct ckpt_sparse *sparse_of(const struct repacking *r, const struct ckp
 			 found->fate == CKPT_SPARSE_NEEDED)
 		       ? found
 		       : NULL;
+}
+
+// A damaged one is that in the first place.
+static void still_needed(struct ckpt_sparse *sparse)
+{
+	if (sparse->fate == CKPT_SPARSE_CHOSEN)
+		sparse->fate = CKPT_SPARSE_NEEDED;
 }
 
 // --- Chunks -------------------------------------------------------------------------------------------------------------
@@ -175,7 +187,7 @@ static int rest(struct repacking *r)
 	int64_t now_ns = ckpt_sys.mono_ns(), until_ns = now_ns + MIN((now_ns - r->rested_ns) * GIVE_WAY, REST_MAX_NS);
 
 	while (!how->go_on || how->go_on(how->arg)) {
-		if (!how->gently || now_ns >= until_ns) {
+		if (!how->gently || now_ns >= until_ns || ckpt_store_packs_wanted(r->store)) {
 			r->rested_ns = now_ns;
 			return 0;
 		}
@@ -261,7 +273,7 @@ static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, const 
 	if (rc)
 		return MIN(rc, 0);
 	if (has_base_that_stays(r, m, chunk)) {
-		sparse->fate = CKPT_SPARSE_NEEDED;
+		still_needed(sparse);
 		return 0;
 	}
 	rc = read_stored(r, m, &pack, chunk);
@@ -343,6 +355,8 @@ static int try_put(struct repacking *r, struct ckpt_step *step, bool *adopted)
 		.step = step, .event = CKPT_EVENT_REPACK, .same_files = true, .locate = locate, .base = base, .arg = r};
 	int rc = ckpt_edit_begin(&d, adopted);
 
+	if (!rc && ckpt_cooler_keeps_warm(step))
+		rc = -EBUSY; // somebody warmed it meanwhile
 	r->any = false;
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
@@ -375,7 +389,7 @@ static int keep_packs(struct repacking *r, const struct ckpt_manifest *m)
 		ckpt_manifest_pack(m, i, &pack);
 		sparse = sparse_of(r, &pack);
 		if (sparse)
-			sparse->fate = CKPT_SPARSE_NEEDED;
+			still_needed(sparse);
 	}
 	return 0;
 }
@@ -462,31 +476,46 @@ int ckpt_repack(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count, s
 
 static bool is_repacked(const struct ckpt_summary *sum)
 {
-	return !strcmp(sum->event, CKPT_EVENT_REPACK) && sum->version > 1;
+	return !strcmp(sum->event, CKPT_EVENT_REPACK);
 }
 
-static int read_before(struct ckpt_step *step, uint32_t version, struct ckpt_summary *ret_summary,
-		       struct ckpt_manifest **ret_manifest)
+// A version that has all files of the one before. (One that pins it has the event of that.)
+static bool has_the_same_files(const struct ckpt_summary *sum)
+{
+	return is_repacked(sum) || !strcmp(sum->event, CKPT_EVENT_COOL) || !strcmp(sum->event, CKPT_EVENT_WARM) ||
+	       !strcmp(sum->event, CKPT_EVENT_SEAL);
+}
+
+static int read_before(struct ckpt_step *step, struct ckpt_summary *sum)
 {
 	struct ckpt_record r;
-	int rc = ckpt_step_record(step, version, &r);
+	int rc = ckpt_step_record(step, sum->version - 1, &r);
 
 	if (rc)
 		return rc;
-	*ret_summary = r.summary;
+	if (strcmp(r.summary.session, sum->session))
+		rc = -ESTALE; // another step had its name
+	*sum = r.summary;
 	ckpt_record_done(&r);
-	return ckpt_step_read_manifest(step, ret_summary, ret_manifest);
+	return rc;
 }
 
 void ckpt_repack_each_before(struct ckpt_step *step, void (*fn)(void *arg, const struct ckpt_manifest *m), void *arg)
 {
+	bool repacked = false;
 	struct ckpt_summary sum;
-	struct ckpt_manifest *m;
 
 	ckpt_lock_take(&step->lock);
 	sum = step->summary;
 	ckpt_lock_drop(&step->lock);
-	while (is_repacked(&sum) && !read_before(step, sum.version - 1, &sum, &m)) {
+	while (has_the_same_files(&sum) && sum.version > 1) {
+		struct ckpt_manifest *m;
+
+		repacked |= is_repacked(&sum);
+		if (read_before(step, &sum))
+			return;
+		if (!repacked || ckpt_step_read_manifest(step, &sum, &m))
+			continue;
 		fn(arg, m);
 		ckpt_manifest_unref(m);
 	}

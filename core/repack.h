@@ -26,19 +26,23 @@ enum ckpt_sparse_fate {
 	CKPT_SPARSE_LATER,   // the round has enough
 	CKPT_SPARSE_NO_ROOM, // the disk has not twice the room that it needs
 	CKPT_SPARSE_DAMAGED, // some chunk of it cannot be read, and stays
-	CKPT_SPARSE_NEEDED,  // a step is being changed or removed, and goes on needing it
+	CKPT_SPARSE_NEEDED,  // a step is being changed or removed, and goes on needing it, or what is damaged does
 };
 
 struct ckpt_sparse {
 	struct ckpt_pack pack;
 	uint64_t used_bytes, used_chunks, unused_bytes; // of its chunks
+	bool stuck;                                     // a round before could not empty it
 	enum ckpt_sparse_fate fate;
 };
 
+#define CKPT_REPACK_CHUNKS_MAX                                                                                         \
+	(UINT64_C(1) << 18) // of a round: the table of places has a hundred bytes for each, or twice as many
+
 struct ckpt_repack_how {
-	uint64_t bytes_max; // to move in this round
-	bool gently;        // most of the time for others
-	bool quiet;         // damage is in the error log already
+	uint64_t bytes_max, chunks_max; // to move in this round
+	bool gently;                    // most of the time for others, unless somebody waits for packs
+	bool quiet;                     // damage is in the error log already
 	// After each chunk: may end the act by answering false. NULL: on and on.
 	bool (*go_on)(void *arg);
 	void *arg;
@@ -46,7 +50,8 @@ struct ckpt_repack_how {
 
 // Half-dead: it is needed, and less than half of it is. unused_bytes as of ckpt_pack_use_unused().
 bool ckpt_is_sparse(uint64_t used_bytes, uint64_t unused_bytes);
-// Says of packs, in any order, which are to be repacked in this round: those that give most for what is to be moved.
+// Says of packs, in any order, which are to be repacked in this round: those that give most for what is to be moved, and what is stuck
+// after all others.
 void ckpt_repack_choose(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count,
 			const struct ckpt_repack_how *how);
 // Moves what these steps, which are all that need them, need of the packs that were chosen. packs: by id. The stored bytes that were
@@ -54,6 +59,6 @@ void ckpt_repack_choose(struct ckpt_store *s, struct ckpt_sparse *packs, size_t 
 // removed again where no version may name it.
 int ckpt_repack(struct ckpt_store *s, struct ckpt_sparse *packs, size_t count, struct ckpt_step *const *steps,
 		size_t step_count, const struct ckpt_repack_how *how, uint64_t *ret_bytes);
-// What a committed step needed before it was repacked: the manifests of the versions in whose place one of that event came, up to the
-// first that is not one, as far as they can be read.
+// What a committed step needed before it was repacked: the manifests of its versions below one of that event, as far as they can be
+// read, down to the last act that changed which files there are.
 void ckpt_repack_each_before(struct ckpt_step *step, void (*fn)(void *arg, const struct ckpt_manifest *m), void *arg);

@@ -767,17 +767,13 @@ static struct ckpt_manifest *cached_manifest(struct ckpt_step *step)
 int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
 {
 	struct ckpt_manifest *m = cached_manifest(step);
-	struct ckpt_summary sum;
 	int rc;
 
 	if (m) {
 		*ret_manifest = m;
 		return 0;
 	}
-	ckpt_lock_take(&step->lock);
-	sum = step->summary;
-	ckpt_lock_drop(&step->lock);
-	rc = ckpt_step_read_manifest(step, &sum, &m);
+	rc = ckpt_step_read_current(step, &m);
 	if (rc)
 		return rc;
 	ckpt_step_keep_manifest(step, m); // a stale one is not believed when it is asked for

@@ -167,6 +167,8 @@ int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manife
 // That of the version with this summary, from the index or the store, whatever the current one is.
 int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum,
 			    struct ckpt_manifest **ret_manifest);
+// The same of the current one, from there.
+int ckpt_step_read_current(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
 // A raw file of a committed step for reading: openat of sessions/<uuid>/<path>, checked against its entry (-EIO when it
 // is gone, in packs or is not what the manifest says). Who wants the bytes asks file.h.
 int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd);

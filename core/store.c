@@ -646,9 +646,9 @@ void ckpt_store_close(struct ckpt_store *s)
 	if (!s)
 		return;
 	ckpt_store_rest(s);
+	ckpt_trash_close(s->trash); // until then its thread may wake the next two
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
-	ckpt_trash_close(s->trash);
 	ckpt_indexer_close(s->indexer);
 	ckpt_chunk_cache_free(s->chunk_cache);
 	ckpt_step_table_free(s->steps);

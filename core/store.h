@@ -125,7 +125,8 @@ void ckpt_store_rest(struct ckpt_store *s);
 int ckpt_store_work_behind(struct ckpt_store *s);
 void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of that to do
 
-// packs_lock, for which work behind that has it makes way. at_once: else -EBUSY. -EINTR go_on, asked now and then, said no; NULL:
+// packs_lock, for which work behind that has it makes way: cooling ends at the next chunk, and garbage collection does not rest any
+// more until its round is over (gc.h). at_once: else -EBUSY. -EINTR go_on, asked now and then, said no; NULL:
 // on and on.
 int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg);
 bool ckpt_store_packs_wanted(const struct ckpt_store *s);

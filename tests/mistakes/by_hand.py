@@ -36,6 +36,7 @@ COOL_BESIDE = "test_cool_beside"
 FS_COOL_BESIDE = "test_fs_cool_beside"
 MANIFEST_BASE = "test_manifest_base"
 REPACK = "test_repack"
+REPACK_ROUNDS = "test_repack_rounds"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
 COOLER = "test_cooler"
@@ -339,7 +340,7 @@ TABLE = [
     Pattern("shared-chunks-summed-twice", "core/pack_use.c",
             "if (rc || !is_new)", "if (rc)", ("test_pack_use",)),
     Pattern("emptied-packs-trip-the-brake", "core/gc.c",
-            "if (!p->goes || !p->emptied)", "if (p)", (REPACK,)),
+            "if (!p->goes || !p->emptied)", "if (p)", (REPACK_ROUNDS,)),
     Pattern("folder-of-a-conversion-unknown", "core/convert.c",
             "rc = ckpt_sys.fsync(step->dirfd);",
             "rc = 0;", (CONVERT,)),
@@ -390,6 +391,8 @@ TABLE = [
             " && !sum->pinned &&", " &&", (COOLER,)),
     Pattern("cools-what-was-warmed", "core/cooler.c",
             "strcmp(sum->event, CKPT_EVENT_WARM) ? 0", "true ? 0", (COOLER,)),
+    Pattern("repacks-what-was-warmed", "core/repack.c",
+            "if (!rc && ckpt_cooler_keeps_warm(step))", "if (!step)", (REPACK,)),
 ]
 
 

@@ -10,6 +10,9 @@
 #include "core/gc.h"
 
 #define DAY_S (24 * 3600)
+#define SHARED "what two steps share"
+#define LONG_1 "a text that is longer than those which are shared, and of one step alone"
+#define LONG_2 "another text that is as long, of which nobody else knows anything either"
 
 extern struct ckpt_step *other;      // which is raw
 extern const struct ckpt_gc_how all; // of any age, however much it is

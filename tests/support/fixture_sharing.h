@@ -4,10 +4,6 @@
 
 #include "tests/support/fixture_gc.h"
 
-#define SHARED "what two steps share"
-#define LONG_1 "a text that is longer than those which are shared, and of one step alone"
-#define LONG_2 "another text that is as long, of which nobody else knows anything either"
-
 extern struct ckpt_step *a, *b, *c; // of which the last two have a text of the first
 
 void ckpt_fixture_sharing_open(void);

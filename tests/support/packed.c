@@ -116,6 +116,15 @@ struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, str
 	return pack;
 }
 
+bool ckpt_packed_is_there(struct ckpt_store *s, const struct ckpt_pack *pack)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_object object;
+
+	ckpt_pack_key(pack->id, key);
+	return !ckpt_backend_head(s->backend, key, &object);
+}
+
 void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack, uint64_t at)
 {
 	char key[CKPT_PACK_KEY_MAX];

@@ -1,6 +1,7 @@
 // Cooling and warming of a committed step: where its bytes are then, what of it clients see (nothing), and what damage does.
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
+#include "tests/support/packed.h"
 
 #include "core/amend.h"
 #include "core/chunk.h"
@@ -249,6 +250,55 @@ START_TEST(who_is_told_to_stop_changes_nothing)
 	chunks = 2;
 	ck_error(ckpt_warm(step, &how, &done), EINTR);
 	ck_assert(step->summary.packed && !has_raw("sub/large"));
+	check_all();
+}
+END_TEST
+
+static ssize_t (*real_pwrite)(int fd, const void *buf, size_t len, off_t offset);
+static int writes_left;
+
+static ssize_t full_after_some(int fd, const void *buf, size_t len, off_t offset)
+{
+	return writes_left-- > 0 ? real_pwrite(fd, buf, len, offset) : -ENOSPC;
+}
+
+// What was put until then would keep it full for a day.
+START_TEST(a_full_disk_gets_back_what_no_version_names)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 1};
+	struct ckpt_step *other = ckpt_packed_sealed(s, "other", (const char *const[]){"a", "b", "c"}, 3);
+
+	real_pwrite = ckpt_sys.pwrite;
+	writes_left = 2;
+	ckpt_sys.pwrite = full_after_some;
+	ck_error(ckpt_cool(other, &how, &done), ENOSPC);
+	ckpt_sys.pwrite = real_pwrite;
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+	ck_assert(!other->summary.packed);
+	ck_ok(ckpt_cool(other, &how, &done));
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	ck_ok(ckpt_packed_read(other, "0", "a"));
+	ckpt_step_unref(other);
+}
+END_TEST
+
+static bool until_packed(void *arg __attribute__((unused)), uint64_t bytes __attribute__((unused)))
+{
+	LOCK_SCOPE(&step->lock);
+
+	return !step->summary.packed;
+}
+
+START_TEST(who_is_told_to_stop_leaves_raw_files_to_the_next_gc)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 64 << 20, .go_on = until_packed};
+	const struct ckpt_gc_how all = {.force = true};
+	struct ckpt_gc_done gone;
+
+	ck_ok(ckpt_cool(step, &how, &done));
+	ck_assert(step->summary.packed && has_raw("config") && has_raw("sub/large"));
+	ck_ok(ckpt_gc(s, &all, &gone));
+	ck_assert(!has_raw("config") && !has_raw("sub/large"));
 	check_all();
 }
 END_TEST
@@ -681,6 +731,8 @@ int main(void)
 	tcase_add_test(cool, a_step_that_is_not_sealed_stays_raw);
 	tcase_add_test(cool, packs_have_about_the_size_that_is_asked_for);
 	tcase_add_test(cool, who_is_told_to_stop_changes_nothing);
+	tcase_add_test(cool, a_full_disk_gets_back_what_no_version_names);
+	tcase_add_test(cool, who_is_told_to_stop_leaves_raw_files_to_the_next_gc);
 	tcase_add_test(cool, what_is_added_meanwhile_stays_raw);
 	tcase_add_test(cool, a_step_that_is_being_removed_is_left_alone);
 	tcase_add_test(cool, a_raw_file_that_is_damaged_stays_and_is_told);

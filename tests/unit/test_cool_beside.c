@@ -270,13 +270,11 @@ START_TEST(damage_of_the_master_is_an_error_of_the_weights)
 }
 END_TEST
 
-// Weights, master and what goes are in one pack, of which most is garbage then; the master goes too, or stays.
-START_TEST(what_is_repacked_is_still_beside_its_master)
+// Weights, master and what has gone since are in one pack.
+static struct ckpt_step *half_dead(const char *name)
 {
 	const struct ckpt_tier_how one = {.pack_bytes = 512 << 20};
-	const struct ckpt_gc_how all = {.force = true};
-	struct ckpt_gc_done collected;
-	struct ckpt_step *made = ckpt_staged_begin(s, "3000");
+	struct ckpt_step *made = ckpt_staged_begin(s, name);
 
 	ckpt_weights_put(made, WEIGHTS, CKPT_WEIGHTS_SAFETENSORS, w.bf16, ELEMENTS, 2);
 	ckpt_weights_put(made, MASTER, CKPT_WEIGHTS_TORCH, w.fp32, ELEMENTS, 4);
@@ -292,6 +290,16 @@ START_TEST(what_is_repacked_is_still_beside_its_master)
 	ck_assert_uint_eq(ckpt_packed_count(s), 1);
 	ck_ok(ckpt_amend_remove(made, "exp_avg"));
 	ck_ok(ckpt_amend_remove(made, "exp_avg_sq"));
+	return made;
+}
+
+// The master goes too, or stays.
+START_TEST(what_is_repacked_is_still_beside_its_master)
+{
+	const struct ckpt_gc_how all = {.force = true};
+	struct ckpt_gc_done collected;
+	struct ckpt_step *made = half_dead("3000");
+
 	if (_i)
 		ck_ok(ckpt_amend_remove(made, MASTER));
 	ck_ok(ckpt_gc(s, &all, &collected));
@@ -309,6 +317,22 @@ START_TEST(what_is_repacked_is_still_beside_its_master)
 	ck_ok(ckpt_gc(s, &all, &collected));
 	ck_assert(!collected.repacked_objects && !collected.deleted_objects);
 	ck_ok(read_weights(made));
+	ckpt_step_unref(made);
+}
+END_TEST
+
+// They stay with it; that they are needed is not why.
+START_TEST(a_damaged_master_in_a_half_dead_pack_is_told_as_such)
+{
+	const struct ckpt_gc_how all = {.force = true};
+	struct ckpt_gc_done collected;
+	struct ckpt_step *made = half_dead("3000");
+
+	damage(made, MASTER);
+	ck_ok(ckpt_amend_remove(made, MASTER));
+	ck_ok(ckpt_gc(s, &all, &collected));
+	ck_assert_uint_eq(collected.repacked_objects, 0);
+	ck_assert_uint_eq(collected.kept[CKPT_GC_DAMAGED].objects, 1);
 	ckpt_step_unref(made);
 }
 END_TEST
@@ -439,6 +463,7 @@ int main(void)
 	tcase_add_test(tcase, a_master_that_is_removed_is_kept_for_the_weights);
 	tcase_add_test(tcase, damage_of_the_master_is_an_error_of_the_weights);
 	tcase_add_loop_test(tcase, what_is_repacked_is_still_beside_its_master, 0, 2);
+	tcase_add_test(tcase, a_damaged_master_in_a_half_dead_pack_is_told_as_such);
 	tcase_add_loop_test(tcase, warmed_weights_are_cooled_without_a_new_pack, 0, (int)ARRAY_LEN(some));
 	tcase_add_test(tcase, warmed_weights_without_their_master_are_cooled_again);
 	tcase_add_test(tcase, warmed_weights_of_a_damaged_master_are_packed_anew);

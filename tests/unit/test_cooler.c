@@ -156,6 +156,50 @@ START_TEST(who_waits_for_packs_is_let_by)
 }
 END_TEST
 
+static int (*real_free_bytes)(int fd, uint64_t *ret_bytes);
+static int times_full; // atomic
+
+// Meanwhile it gets another version.
+static int full_at_first(int fd, uint64_t *ret_bytes)
+{
+	int rc = real_free_bytes(fd, ret_bytes);
+
+	if (__atomic_sub_fetch(&times_full, 1, __ATOMIC_RELAXED) < 0)
+		return rc;
+	*ret_bytes = 1;
+	ck_ok(ckpt_pin(steps[0], true));
+	ck_ok(ckpt_pin(steps[0], false));
+	return rc;
+}
+
+START_TEST(what_is_another_version_meanwhile_is_looked_at_anew)
+{
+	real_free_bytes = ckpt_sys.free_bytes;
+	ckpt_sys.free_bytes = full_at_first;
+	times_full = 1;
+	s->settings.hot = STEPS - 1;
+	ck_ok(ckpt_store_work_behind(s));
+	for (int tries = 0; tries < TRIES && !is_cold(0); tries++)
+		ckpt_sys.sleep_ns(1000000);
+	ck_assert(is_cold(0));
+}
+END_TEST
+
+static int no_room(int fd __attribute__((unused)), uint64_t *ret_bytes)
+{
+	*ret_bytes = LARGE;
+	return 0;
+}
+
+START_TEST(on_a_full_disk_nothing_is_cooled)
+{
+	ckpt_sys.free_bytes = no_room;
+	ck_ok(ckpt_store_work_behind(s));
+	wait_idle();
+	ck_assert(is_sealed(0) && !is_cold(0) && !is_cold(1));
+}
+END_TEST
+
 START_TEST(with_all_hot_nothing_is_cooled)
 {
 	s->settings.hot = CKPT_HOT_ALL;
@@ -176,6 +220,8 @@ int main(void)
 	tcase_add_test(behind, what_is_pinned_stays_until_it_is_not);
 	tcase_add_test(behind, what_was_warmed_stays);
 	tcase_add_test(behind, who_waits_for_packs_is_let_by);
+	tcase_add_test(behind, what_is_another_version_meanwhile_is_looked_at_anew);
+	tcase_add_test(behind, on_a_full_disk_nothing_is_cooled);
 	tcase_add_test(behind, with_all_hot_nothing_is_cooled);
 	suite_add_tcase(suite, behind);
 	return ckpt_suite_run(suite);

@@ -8,7 +8,6 @@
 #include "core/remove.h"
 #include "core/reopen.h"
 #include "core/sys.h"
-#include "core/trash.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -459,88 +458,6 @@ START_TEST(what_is_no_pack_is_not_removed)
 }
 END_TEST
 
-// --- Behind -------------------------------------------------------------------------------------------------------------
-
-static int64_t later_ns; // atomic
-static int64_t (*real_mono_ns)(void);
-
-static int64_t mono_later_ns(void)
-{
-	return real_mono_ns() + __atomic_load_n(&later_ns, __ATOMIC_RELAXED);
-}
-
-// What the store's thread does when so much more time has gone by.
-static size_t packs_after(int64_t ns)
-{
-	__atomic_add_fetch(&later_ns, ns, __ATOMIC_RELAXED);
-	ckpt_trash_wake(s->trash);
-	ckpt_trash_drain(s->trash);
-	return ckpt_packed_count(s);
-}
-
-START_TEST(behind_old_garbage_goes)
-{
-	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
-
-	ckpt_trash_drain(s->trash);
-	real_mono_ns = ckpt_sys.mono_ns;
-	ckpt_sys.mono_ns = mono_later_ns;
-	expire(a);
-	ck_assert_uint_eq(packs_after(CKPT_GC_FIRST_NS), 3); // it is young
-	ckpt_packed_age(s, DAY_S + 60);
-	ck_assert_uint_eq(packs_after(CKPT_GC_EVERY_NS - CKPT_GC_FIRST_NS), 3); // it is not yet time
-	ck_assert_uint_eq(packs_after(CKPT_GC_FIRST_NS), 2);
-	ck_ok(ckpt_packed_read(b, "0", "b0"));
-	ckpt_step_unref(a);
-	ckpt_step_unref(b);
-}
-END_TEST
-
-START_TEST(behind_it_does_not_wait_for_a_cooling)
-{
-	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
-	struct ckpt_gc_behind behind = {0};
-	bool stop = false;
-	int64_t next_ns;
-
-	expire(a);
-	ckpt_packed_age(s, DAY_S + 60);
-	ckpt_lock_take(&s->packs_lock);
-	next_ns = ckpt_gc_behind(s, &behind, &stop);
-	ckpt_lock_drop(&s->packs_lock);
-	ck_assert(next_ns <= ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
-	ck_assert_uint_eq(ckpt_packed_count(s), 1);
-	behind.after_ns = 0;
-	next_ns = ckpt_gc_behind(s, &behind, &stop);
-	ck_assert(next_ns > ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
-	ck_assert_uint_eq(ckpt_packed_count(s), 0);
-	ck_assert_uint_eq(ckpt_save_errors(s, "gc"), 0);
-	ckpt_step_unref(a);
-}
-END_TEST
-
-START_TEST(behind_a_failure_is_told_once)
-{
-	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
-	struct ckpt_gc_behind behind = {0};
-	bool stop = false;
-
-	spoil_record(a, 100, 1);
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
-	behind.after_ns = 0;
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
-	spoil_record(a, 100, 1); // and it is right again
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_ne(behind.told, ""); // it is not yet an hour
-	behind.after_ns = 0;
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(behind.told, "");
-	ckpt_step_unref(a);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("gc");
@@ -572,9 +489,6 @@ int main(void)
 	tcase_add_test(when, who_is_told_to_stop_stops);
 	tcase_add_test(when, while_a_step_is_cooled_nothing_goes);
 	tcase_add_test(when, what_is_no_pack_is_not_removed);
-	tcase_add_test(when, behind_old_garbage_goes);
-	tcase_add_test(when, behind_it_does_not_wait_for_a_cooling);
-	tcase_add_test(when, behind_a_failure_is_told_once);
 	suite_add_tcase(suite, when);
 	return ckpt_suite_run(suite);
 }

@@ -39,7 +39,7 @@ static void make_plan(void)
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
 	ck_ok(ckpt_step_manifest(step, &m));
-	ck_ok(ckpt_plan_new(step, m, &plan));
+	ck_ok(ckpt_plan_new(step, m, NULL, NULL, &plan));
 }
 
 static uint32_t index_of(const char *path)
@@ -222,9 +222,36 @@ START_TEST(files_that_cannot_be_read_are_passed_over)
 	ckpt_plan_free(TAKE_PTR(plan));
 	snprintf(raw, sizeof(raw), "%s/z", step->session);
 	ck_ok(ckpt_sys.unlink(s->sessions_fd, raw, 0));
-	ck_ok(ckpt_plan_new(step, m, &plan));
+	ck_ok(ckpt_plan_new(step, m, NULL, NULL, &plan));
 	ck_assert(!is_found());
 	ck_assert_uint_eq(planned("a", ckpt_weights_at(CKPT_WEIGHTS_NPY))->width, 2);
+	ckpt_weights_done(&w);
+}
+END_TEST
+
+static bool no_more(void *arg, uint64_t bytes)
+{
+	unsigned *left = arg;
+
+	ck_assert_uint_eq(bytes, 0);
+	return (*left)-- > 0;
+}
+
+START_TEST(who_is_told_to_stop_stops_at_the_next_array)
+{
+	struct ckpt_weights w = ckpt_weights_make(FEW, 1);
+	unsigned left;
+
+	put_both(&w, CKPT_WEIGHTS_NPY, CKPT_WEIGHTS_NPY);
+	make_plan();
+	ckpt_plan_free(TAKE_PTR(plan));
+	for (unsigned arrays = 0; arrays < 2; arrays++) {
+		left = arrays;
+		ck_error(ckpt_plan_new(step, m, no_more, &left, &plan), EINTR);
+	}
+	left = 2;
+	ck_ok(ckpt_plan_new(step, m, no_more, &left, &plan));
+	ck_assert(is_found() && !left);
 	ckpt_weights_done(&w);
 }
 END_TEST
@@ -285,6 +312,7 @@ int main(void)
 	tcase_add_test(tcase, of_two_that_are_alike_in_the_middle_it_is_the_right_one);
 	tcase_add_loop_test(tcase, what_is_no_master_is_not_taken_for_one, 0, NOTHING_WAYS);
 	tcase_add_test(tcase, files_that_cannot_be_read_are_passed_over);
+	tcase_add_test(tcase, who_is_told_to_stop_stops_at_the_next_array);
 	tcase_add_test(tcase, the_width_is_what_the_file_says);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

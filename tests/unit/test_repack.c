@@ -22,15 +22,6 @@ static bool is_in(const struct ckpt_pack *pack, struct ckpt_step *step, const ch
 	return !memcmp(there.id, pack->id, sizeof(pack->id));
 }
 
-static bool is_there(const struct ckpt_pack *pack)
-{
-	char key[CKPT_PACK_KEY_MAX];
-	struct ckpt_object object;
-
-	ckpt_pack_key(pack->id, key);
-	return !ckpt_backend_head(s->backend, key, &object);
-}
-
 static void check_files(void)
 {
 	ck_ok(ckpt_packed_read(b, "0", SHARED));
@@ -43,6 +34,11 @@ static void check_repacked(void)
 {
 	ck_assert_uint_eq(done.repacked_objects, 1);
 	ck_assert_uint_eq(done.repacked_bytes, strlen(SHARED));
+}
+
+static void warmed_yesterday(struct ckpt_step *step)
+{
+	step->summary.stored_ns -= (int64_t)DAY_S * 1000000000;
 }
 
 static void check_nothing_repacked(void)
@@ -67,7 +63,7 @@ START_TEST(a_half_dead_pack_is_repacked_and_goes)
 	check_repacked();
 	ck_assert(done.deleted_objects == 1 && done.deleted_bytes == old.bytes);
 	ck_assert(done.live_bytes == before && !done.garbage_bytes);
-	ck_assert(!is_there(&old));
+	ck_assert(!ckpt_packed_is_there(s, &old));
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
 	now = ckpt_packed_place(b, "0", &one);
 	ck_assert(is_in(&now, c, "1") && !is_in(&now, b, "1") && !is_in(&now, c, "0"));
@@ -113,7 +109,7 @@ START_TEST(what_is_used_by_half_stays)
 	expire(whole);
 	gc_all();
 	check_nothing_repacked();
-	ck_assert(is_in(&pack, half, "0") && is_there(&pack));
+	ck_assert(is_in(&pack, half, "0") && ckpt_packed_is_there(s, &pack));
 	ck_assert_uint_eq(garbage(), 10);
 	ckpt_step_unref(whole);
 	whole = ckpt_packed_together(s, "whole", "ten bytes.", "and eleven.");
@@ -123,20 +119,24 @@ START_TEST(what_is_used_by_half_stays)
 	expire(whole);
 	gc_all();
 	ck_assert_uint_eq(done.repacked_bytes, 10);
-	ck_assert(!is_there(&pack));
+	ck_assert(!ckpt_packed_is_there(s, &pack));
 	ck_ok(ckpt_packed_read(half, "0", "ten bytes."));
 	ckpt_step_unref(whole);
 	ckpt_step_unref(half);
 }
 END_TEST
 
-START_TEST(what_is_warm_has_its_chunks_moved_too)
+START_TEST(what_was_warmed_has_its_chunks_moved_too_after_a_day)
 {
 	struct ckpt_tier_done warmed, cooled;
 
 	ck_ok(ckpt_warm(b, &(struct ckpt_tier_how){0}, &warmed));
 	expire(a);
 	expire(c);
+	gc_all();
+	ck_assert_uint_eq(done.repacked_objects, 0); // the version must go on saying that it was warmed
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_WARM);
+	warmed_yesterday(b);
 	gc_all();
 	check_repacked();
 	ck_assert(!b->summary.packed);
@@ -200,7 +200,7 @@ START_TEST(what_is_in_the_trash_keeps_its_packs)
 	ck_ok(ckpt_delete(b));
 	gc_all();
 	check_nothing_repacked();
-	ck_assert(is_there(&old) && is_in(&old, c, "1"));
+	ck_assert(ckpt_packed_is_there(s, &old) && is_in(&old, c, "1"));
 	ck_ok(ckpt_undelete(b));
 	gc_all();
 	check_repacked();
@@ -218,6 +218,7 @@ START_TEST(what_is_reopened_keeps_its_packs)
 	check_nothing_repacked();
 	ck_ok(ckpt_stage_abort(again, false));
 	ckpt_step_unref(again);
+	warmed_yesterday(b);
 	gc_all();
 	check_repacked();
 	check_files();
@@ -236,6 +237,32 @@ START_TEST(what_is_being_removed_keeps_its_packs)
 	ckpt_remove_forget(b);
 	gc_all();
 	check_repacked();
+	check_files();
+}
+END_TEST
+
+static int warm_at;
+
+static bool warm_meanwhile(void *arg __attribute__((unused)))
+{
+	struct ckpt_tier_done warmed;
+
+	if (!--warm_at)
+		ck_ok(ckpt_warm(b, &(struct ckpt_tier_how){0}, &warmed));
+	return true;
+}
+
+// Whenever that is.
+START_TEST(what_is_warmed_meanwhile_stays_so)
+{
+	const struct ckpt_gc_how how = {.force = true, .go_on = warm_meanwhile};
+
+	expire(a);
+	warm_at = _i + 1;
+	ck_ok(ckpt_gc(s, &how, &done));
+	if (warm_at > 0)
+		return; // it was over by then
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_WARM);
 	check_files();
 }
 END_TEST
@@ -294,11 +321,11 @@ START_TEST(what_is_open_is_repacked_and_read_where_it_was)
 	check_repacked();
 	ck_assert_mem_eq(&would, &done, sizeof(done));
 	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_OPEN].objects == 1);
-	ck_assert(is_there(&old) && !is_in(&old, b, "0"));
+	ck_assert(ckpt_packed_is_there(s, &old) && !is_in(&old, b, "0"));
 	late = ckpt_packed_open(b, "0");
 	close_read(f, SHARED);
 	ck_ok(ckpt_gc(s, &plain, &done));
-	ck_assert(done.deleted_objects == 1 && !is_there(&old));
+	ck_assert(done.deleted_objects == 1 && !ckpt_packed_is_there(s, &old));
 	close_read(late, SHARED);
 }
 END_TEST
@@ -318,69 +345,6 @@ START_TEST(what_is_young_is_not_repacked)
 }
 END_TEST
 
-// --- The brake ----------------------------------------------------------------------------------------------------------
-
-// Nearly all that is there is emptied, and goes.
-START_TEST(what_was_emptied_goes_without_force)
-{
-	const struct ckpt_gc_how plain = {0};
-	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 "1", LONG_1 LONG_2 "2", "one of two"),
-			 *small = ckpt_packed_together(s, "small", "one of two");
-	struct ckpt_chunk chunk;
-	struct ckpt_pack old = ckpt_packed_place(large, "0", &chunk);
-
-	expire(a);
-	expire(b);
-	expire(c);
-	gc_all();
-	ck_assert_uint_eq(ckpt_packed_count(s), 1);
-	expire(large);
-	ck_ok(ckpt_gc(s, &plain, &done));
-	ck_assert(done.repacked_objects == 1 && done.deleted_objects == 1);
-	ck_assert(!is_there(&old));
-	ck_ok(ckpt_packed_read(small, "0", "one of two"));
-	ckpt_step_unref(large);
-	ckpt_step_unref(small);
-}
-END_TEST
-
-// Who died between the version and the removal leaves the same: it is said by the version, not by who did it.
-START_TEST(what_was_emptied_goes_without_force_after_a_failure)
-{
-	const struct ckpt_gc_how plain = {0};
-	struct ckpt_file *f = ckpt_packed_open(b, "0");
-	struct ckpt_chunk chunk;
-	struct ckpt_pack old = ckpt_packed_place(a, "0", &chunk);
-
-	expire(a);
-	expire(c);
-	gc_all();
-	ck_assert(done.repacked_objects == 1 && is_there(&old));
-	ckpt_file_close(f);
-	ck_assert_uint_gt(old.bytes, ckpt_packs_bytes(s) / 2);
-	ckpt_fixture_sharing_reopen();
-	ck_assert_ptr_null(c);
-	ck_ok(ckpt_gc(s, &plain, &done));
-	ck_assert(done.deleted_objects == 1 && !is_there(&old));
-	ck_ok(ckpt_packed_read(b, "0", SHARED));
-}
-END_TEST
-
-START_TEST(other_garbage_does_not_go_with_what_was_emptied)
-{
-	const struct ckpt_gc_how plain = {0};
-	struct ckpt_step *large;
-
-	expire(a);
-	gc_all();
-	check_repacked();
-	large = ckpt_packed_together(s, "large", LONG_1 LONG_2 LONG_1, LONG_2 LONG_2 LONG_1, LONG_1 LONG_2 LONG_2);
-	expire(large);
-	ck_error(ckpt_gc(s, &plain, &done), EPERM);
-	ckpt_step_unref(large);
-}
-END_TEST
-
 // --- Damage, room, and who stops ----------------------------------------------------------------------------------------
 
 START_TEST(a_damaged_chunk_keeps_its_pack)
@@ -394,7 +358,7 @@ START_TEST(a_damaged_chunk_keeps_its_pack)
 	ckpt_packed_spoil(s, &old, chunk.offset);
 	for (unsigned times = 1; times < 3; times++) {
 		gc_all();
-		ck_assert(!done.repacked_objects && !done.deleted_objects && is_there(&old));
+		ck_assert(!done.repacked_objects && !done.deleted_objects && ckpt_packed_is_there(s, &old));
 		ck_assert_uint_eq(done.kept[CKPT_GC_DAMAGED].objects, 1);
 		ck_assert_uint_eq(ckpt_save_errors(s, "a part of 0 cannot be read"), times);
 		ck_assert(is_in(&old, reader, "0") && !is_in(&old, reader, "1"));
@@ -404,7 +368,7 @@ START_TEST(a_damaged_chunk_keeps_its_pack)
 	ck_error(ckpt_packed_read(reader, "0", "damaged text"), EIO);
 	ckpt_packed_spoil(s, &old, chunk.offset); // and it is right again
 	gc_all();
-	ck_assert(done.repacked_objects == 1 && !is_there(&old));
+	ck_assert(done.repacked_objects == 1 && !ckpt_packed_is_there(s, &old));
 	ck_ok(ckpt_packed_read(reader, "0", "damaged text"));
 	ckpt_step_unref(two);
 	ckpt_step_unref(reader);
@@ -432,30 +396,6 @@ START_TEST(without_room_nothing_is_moved)
 	gc_all();
 	check_repacked();
 	ck_assert_uint_eq(done.kept[CKPT_GC_NO_ROOM].objects, 0);
-}
-END_TEST
-
-// What gives most is moved first.
-START_TEST(more_than_is_moved_at_once_comes_later)
-{
-	const struct ckpt_gc_how some = {.force = true, .repack.bytes_max = 24};
-	struct ckpt_step *large = ckpt_packed_together(s, "large", LONG_1 LONG_2 LONG_1, "one of two"),
-			 *small = ckpt_packed_together(s, "small", "one of two");
-	struct ckpt_chunk chunk;
-	struct ckpt_pack first = ckpt_packed_place(large, "0", &chunk), second = ckpt_packed_place(a, "0", &chunk);
-
-	expire(a);
-	expire(large);
-	ck_ok(ckpt_gc(s, &some, &done));
-	ck_assert(done.repacked_bytes == strlen("one of two") && done.later_objects == 1);
-	ck_assert(!is_there(&first) && is_there(&second));
-	ck_ok(ckpt_gc(s, &some, &done));
-	check_repacked();
-	ck_assert(!done.later_objects && !is_there(&second));
-	check_files();
-	ck_ok(ckpt_packed_read(small, "0", "one of two"));
-	ckpt_step_unref(large);
-	ckpt_step_unref(small);
 }
 END_TEST
 
@@ -530,63 +470,16 @@ START_TEST(what_may_not_be_durable_is_not_shared)
 }
 END_TEST
 
-static int64_t slept_ns;
-
-static void count_sleep(int64_t ns)
-{
-	slept_ns += ns;
-}
-
-START_TEST(behind_it_stops_soon_and_rests)
-{
-	struct ckpt_gc_behind behind = {0};
-	bool stop = true;
-
-	expire(a);
-	ckpt_packed_age(s, DAY_S + 60);
-	ckpt_sys.sleep_ns = count_sleep;
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(b->summary.event, "cool");
-	stop = false;
-	behind.after_ns = 0;
-	(void)ckpt_gc_behind(s, &behind, &stop);
-	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
-	ck_assert_int_gt(slept_ns, 0);
-	check_files();
-	ck_assert_uint_eq(garbage(), 0);
-}
-END_TEST
-
-START_TEST(behind_damage_is_told_once)
-{
-	struct ckpt_gc_behind behind = {0};
-	struct ckpt_chunk chunk;
-	struct ckpt_pack old = ckpt_packed_place(b, "0", &chunk);
-	bool stop = false;
-
-	expire(a);
-	expire(c);
-	ckpt_packed_spoil(s, &old, chunk.offset);
-	for (int times = 0; times < 2; times++) {
-		ckpt_packed_age(s, DAY_S + 60);
-		behind.after_ns = 0;
-		(void)ckpt_gc_behind(s, &behind, &stop);
-		ck_assert_uint_eq(ckpt_save_errors(s, "a part of 0 cannot be read"), 1);
-	}
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("repack");
-	TCase *moved = tcase_create("moved"), *kept = tcase_create("kept"), *brake = tcase_create("brake"),
-	      *limits = tcase_create("limits");
+	TCase *moved = tcase_create("moved"), *kept = tcase_create("kept"), *limits = tcase_create("limits");
 
 	tcase_add_checked_fixture(moved, ckpt_fixture_sharing_open, ckpt_fixture_sharing_close);
 	tcase_add_test(moved, a_half_dead_pack_is_repacked_and_goes);
 	tcase_add_test(moved, what_was_repacked_is_shared_by_who_comes_later);
 	tcase_add_test(moved, what_is_used_by_half_stays);
-	tcase_add_test(moved, what_is_warm_has_its_chunks_moved_too);
+	tcase_add_test(moved, what_was_warmed_has_its_chunks_moved_too_after_a_day);
 	tcase_add_test(moved, what_is_moved_fills_packs_of_the_usual_size);
 	tcase_add_test(moved, a_dry_run_says_what_would_be_repacked);
 	suite_add_tcase(suite, moved);
@@ -594,24 +487,17 @@ int main(void)
 	tcase_add_test(kept, what_is_in_the_trash_keeps_its_packs);
 	tcase_add_test(kept, what_is_reopened_keeps_its_packs);
 	tcase_add_test(kept, what_is_being_removed_keeps_its_packs);
+	tcase_add_loop_test(kept, what_is_warmed_meanwhile_stays_so, 0, 20);
 	tcase_add_test(kept, what_a_version_needs_that_nobody_knows_stays);
 	tcase_add_test(kept, what_another_process_may_read_stays);
 	tcase_add_test(kept, what_is_open_is_repacked_and_read_where_it_was);
 	tcase_add_test(kept, what_is_young_is_not_repacked);
 	suite_add_tcase(suite, kept);
-	tcase_add_checked_fixture(brake, ckpt_fixture_sharing_open, ckpt_fixture_sharing_close);
-	tcase_add_test(brake, what_was_emptied_goes_without_force);
-	tcase_add_test(brake, what_was_emptied_goes_without_force_after_a_failure);
-	tcase_add_test(brake, other_garbage_does_not_go_with_what_was_emptied);
-	suite_add_tcase(suite, brake);
 	tcase_add_checked_fixture(limits, ckpt_fixture_sharing_open, ckpt_fixture_sharing_close);
 	tcase_add_test(limits, a_damaged_chunk_keeps_its_pack);
 	tcase_add_test(limits, without_room_nothing_is_moved);
-	tcase_add_test(limits, more_than_is_moved_at_once_comes_later);
 	tcase_add_test(limits, who_is_told_to_stop_leaves_nothing_half_done);
 	tcase_add_loop_test(limits, what_may_not_be_durable_is_not_shared, 0, 2);
-	tcase_add_test(limits, behind_it_stops_soon_and_rests);
-	tcase_add_test(limits, behind_damage_is_told_once);
 	suite_add_tcase(suite, limits);
 	return ckpt_suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include "tests/support/sysfault.h"
 
 #include "core/hash.h"
+#include "core/move.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -259,6 +260,30 @@ START_TEST(a_record_without_the_manifest_that_it_is_to_have_is_damaged)
 }
 END_TEST
 
+static int (*real_open)(int dirfd, const char *path, int flags, mode_t mode);
+
+// It has another name a moment later, and its records of before are gone.
+static int open_too_late(int dirfd __attribute__((unused)), const char *path __attribute__((unused)),
+			 int flags __attribute__((unused)), mode_t mode __attribute__((unused)))
+{
+	ckpt_sys.open = real_open;
+	ck_ok(ckpt_move(step, "", "best"));
+	return -ENOENT;
+}
+
+START_TEST(a_manifest_is_read_while_its_step_is_renamed)
+{
+	struct ckpt_manifest *there;
+
+	real_open = ckpt_sys.open;
+	ckpt_sys.open = open_too_late;
+	ck_ok(ckpt_step_read_current(step, &there));
+	ck_assert_ptr_eq(ckpt_sys.open, real_open);
+	ck_assert_mem_eq(ckpt_manifest_sha256(there), ckpt_manifest_sha256(m), CKPT_SHA256_LEN);
+	ckpt_manifest_unref(there);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("step read");
@@ -276,6 +301,7 @@ int main(void)
 	tcase_add_test(t, a_file_of_no_session_is_in_the_steps);
 	tcase_add_test(t, the_index_has_a_large_manifest_that_the_store_lost);
 	tcase_add_test(t, a_record_without_the_manifest_that_it_is_to_have_is_damaged);
+	tcase_add_test(t, a_manifest_is_read_while_its_step_is_renamed);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }

@@ -1,0 +1,311 @@
+// Garbage collection as a mount does it by itself: when, beside whom, and what of it is told.
+#include "tests/support/fixture_gc.h"
+
+#include "core/delete.h"
+#include "core/repack.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+
+// Of the first step is left what the second shares with it: its pack is half-dead.
+static struct ckpt_step *make_half_dead(struct ckpt_pack *ret_pack, struct ckpt_chunk *ret_shared)
+{
+	struct ckpt_step *a = ckpt_packed_together(s, "a", LONG_1, SHARED, LONG_2),
+			 *b = ckpt_packed_together(s, "b", SHARED, "one of b");
+
+	*ret_pack = ckpt_packed_place(b, "0", ret_shared);
+	expire(a);
+	ckpt_step_unref(a);
+	ckpt_packed_age(s, DAY_S + 60);
+	return b;
+}
+
+// --- When ---------------------------------------------------------------------------------------------------------------
+
+static int64_t later_ns; // atomic
+static int64_t (*real_mono_ns)(void);
+
+static int64_t mono_later_ns(void)
+{
+	return real_mono_ns() + __atomic_load_n(&later_ns, __ATOMIC_RELAXED);
+}
+
+// What the store's thread does when so much more time has gone by.
+static size_t packs_after(int64_t ns)
+{
+	__atomic_add_fetch(&later_ns, ns, __ATOMIC_RELAXED);
+	ckpt_trash_wake(s->trash);
+	ckpt_trash_drain(s->trash);
+	return ckpt_packed_count(s);
+}
+
+START_TEST(old_garbage_goes)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
+
+	ckpt_trash_drain(s->trash);
+	real_mono_ns = ckpt_sys.mono_ns;
+	ckpt_sys.mono_ns = mono_later_ns;
+	expire(a);
+	ck_assert_uint_eq(packs_after(CKPT_GC_FIRST_NS), 3); // it is young
+	ckpt_packed_age(s, DAY_S + 60);
+	ck_assert_uint_eq(packs_after(CKPT_GC_EVERY_NS - CKPT_GC_FIRST_NS), 3); // it is not yet time
+	ck_assert_uint_eq(packs_after(CKPT_GC_FIRST_NS), 2);
+	ck_ok(ckpt_packed_read(b, "0", "b0"));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+static int64_t slept_ns;
+
+static void count_sleep(int64_t ns)
+{
+	slept_ns += ns;
+}
+
+START_TEST(it_stops_soon_and_rests)
+{
+	struct ckpt_gc_behind behind = {0};
+	struct ckpt_chunk shared;
+	struct ckpt_pack pack;
+	struct ckpt_step *b = make_half_dead(&pack, &shared);
+	bool stop = true;
+
+	ckpt_sys.sleep_ns = count_sleep;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_eq(b->summary.event, "cool");
+	stop = false;
+	behind.after_ns = 0;
+	s->packs_wanted = _i ? 1 : 0; // who waits is not kept waiting for longer than it takes
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
+	ck_assert(_i ? !slept_ns : slept_ns > 0);
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+	ck_assert(!ckpt_packed_is_there(s, &pack));
+	ckpt_step_unref(b);
+}
+END_TEST
+
+static void sleep_longer(int64_t ns __attribute__((unused)))
+{
+	__atomic_add_fetch(&later_ns, 2 * CKPT_GC_EVERY_NS, __ATOMIC_RELAXED);
+}
+
+START_TEST(after_a_long_round_it_has_a_pause)
+{
+	struct ckpt_gc_behind behind = {0};
+	struct ckpt_chunk shared;
+	struct ckpt_pack pack;
+	struct ckpt_step *b = make_half_dead(&pack, &shared);
+	bool stop = false;
+
+	ckpt_trash_drain(s->trash);
+	real_mono_ns = ckpt_sys.mono_ns;
+	ckpt_sys.mono_ns = mono_later_ns;
+	ckpt_sys.sleep_ns = sleep_longer;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_eq(b->summary.event, CKPT_EVENT_REPACK);
+	ck_assert_int_gt(later_ns, 0);
+	ck_assert_int_gt(behind.after_ns, ckpt_sys.mono_ns());
+	ckpt_step_unref(b);
+}
+END_TEST
+
+// --- Beside whom --------------------------------------------------------------------------------------------------------
+
+START_TEST(it_does_not_wait_for_a_cooling)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	struct ckpt_gc_behind behind = {0};
+	bool stop = false;
+	int64_t next_ns;
+
+	expire(a);
+	ckpt_packed_age(s, DAY_S + 60);
+	ckpt_lock_take(&s->packs_lock);
+	next_ns = ckpt_gc_behind(s, &behind, &stop);
+	ckpt_lock_drop(&s->packs_lock);
+	ck_assert(next_ns <= ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
+	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	behind.after_ns = 0;
+	next_ns = ckpt_gc_behind(s, &behind, &stop);
+	ck_assert(next_ns > ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+	ck_assert_uint_eq(ckpt_save_errors(s, "gc"), 0);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+// As who cools behind step after step.
+static void *cool_until_wanted(void *arg)
+{
+	bool *stop = arg;
+
+	while (!__atomic_load_n(stop, __ATOMIC_RELAXED)) {
+		ckpt_lock_take(&s->packs_lock);
+		while (!__atomic_load_n(stop, __ATOMIC_RELAXED) && !ckpt_store_packs_wanted(s))
+			ckpt_sys.sleep_ns(1000000);
+		ckpt_lock_drop(&s->packs_lock);
+		ckpt_sys.sleep_ns(50000000);
+	}
+	return NULL;
+}
+
+START_TEST(it_is_let_by_when_there_is_always_something_to_cool)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	struct ckpt_gc_behind behind = {0};
+	bool stop = false, end = false;
+	pthread_t thread;
+
+	expire(a);
+	ckpt_packed_age(s, DAY_S + 60);
+	ck_assert(!pthread_create(&thread, NULL, cool_until_wanted, &end));
+	ckpt_sys.sleep_ns(20000000);
+	for (int times = 0; times < 3; times++) {
+		behind.after_ns = 0;
+		(void)ckpt_gc_behind(s, &behind, &stop);
+	}
+	__atomic_store_n(&end, true, __ATOMIC_RELAXED);
+	ck_assert(!pthread_join(thread, NULL));
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+static int64_t mono_hurries_ns(void)
+{
+	return real_mono_ns() + __atomic_add_fetch(&later_ns, CKPT_GC_WAIT_NS / 4, __ATOMIC_RELAXED);
+}
+
+// As `ckptfs cool` does, who lets nobody by: what else the thread has to do is not put off for that long.
+START_TEST(it_waits_for_a_moment_alone)
+{
+	struct ckpt_gc_behind behind = {.was_busy = true};
+	bool stop = false;
+	int64_t next_ns;
+
+	ckpt_trash_drain(s->trash);
+	real_mono_ns = ckpt_sys.mono_ns;
+	ckpt_sys.mono_ns = mono_hurries_ns;
+	ckpt_lock_take(&s->packs_lock);
+	next_ns = ckpt_gc_behind(s, &behind, &stop);
+	ckpt_lock_drop(&s->packs_lock);
+	ck_assert(behind.was_busy && next_ns > ckpt_sys.mono_ns());
+}
+END_TEST
+
+static int (*real_fsync)(int fd);
+static bool puts_version; // atomic
+
+// When it has put a version it wakes who seals and cools.
+static int fsync_slowly(int fd)
+{
+	char link[32], path[PATH_MAX] = "";
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	ck_assert_int_gt(readlink(link, path, sizeof(path) - 1), 0);
+	if (strstr(path, "/steps")) {
+		__atomic_store_n(&puts_version, true, __ATOMIC_RELEASE);
+		ckpt_sys.sleep_ns(300000000);
+	}
+	return real_fsync(fd);
+}
+
+START_TEST(an_unmount_waits_for_it_before_who_works_behind_is_gone)
+{
+	struct ckpt_chunk shared;
+	struct ckpt_pack pack;
+	struct ckpt_step *b = make_half_dead(&pack, &shared);
+
+	ckpt_trash_drain(s->trash);
+	ck_ok(ckpt_store_work_behind(s));
+	ckpt_step_unref(b);
+	ckpt_step_unref(TAKE_PTR(other));
+	real_mono_ns = ckpt_sys.mono_ns;
+	ckpt_sys.mono_ns = mono_later_ns;
+	real_fsync = ckpt_sys.fsync;
+	ckpt_sys.fsync = fsync_slowly;
+	__atomic_add_fetch(&later_ns, CKPT_GC_EVERY_NS, __ATOMIC_RELAXED);
+	ckpt_trash_wake(s->trash);
+	while (!__atomic_load_n(&puts_version, __ATOMIC_ACQUIRE))
+		ckpt_sys.sleep_ns(1000000);
+	ckpt_store_close(s);
+	ckpt_sys.fsync = real_fsync;
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s));
+	b = ckpt_step_find(s, "", "b");
+	ck_ok(ckpt_packed_read(b, "0", SHARED));
+	ckpt_step_unref(b);
+}
+END_TEST
+
+// --- What is told -------------------------------------------------------------------------------------------------------
+
+START_TEST(a_failure_is_told_once)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+	struct ckpt_gc_behind behind = {0};
+	bool stop = false;
+
+	spoil_record(a, 100, 1);
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
+	behind.after_ns = 0;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
+	spoil_record(a, 100, 1); // and it is right again
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_ne(behind.told, ""); // it is not yet an hour
+	behind.after_ns = 0;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_str_eq(behind.told, "");
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(damage_is_told_once)
+{
+	struct ckpt_gc_behind behind = {0};
+	struct ckpt_chunk shared;
+	struct ckpt_pack pack;
+	struct ckpt_step *b = make_half_dead(&pack, &shared);
+	bool stop = false;
+
+	ckpt_packed_spoil(s, &pack, shared.offset);
+	for (int times = 0; times < 2; times++) {
+		ckpt_packed_age(s, DAY_S + 60);
+		behind.after_ns = 0;
+		(void)ckpt_gc_behind(s, &behind, &stop);
+		ck_assert_uint_eq(ckpt_save_errors(s, "a part of 0 cannot be read"), 1);
+	}
+	ckpt_step_unref(b);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("gc behind");
+	TCase *when = tcase_create("when"), *beside = tcase_create("beside"), *told = tcase_create("told");
+
+	tcase_add_checked_fixture(when, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
+	tcase_add_test(when, old_garbage_goes);
+	tcase_add_loop_test(when, it_stops_soon_and_rests, 0, 2);
+	tcase_add_test(when, after_a_long_round_it_has_a_pause);
+	suite_add_tcase(suite, when);
+	tcase_add_checked_fixture(beside, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
+	tcase_add_test(beside, it_does_not_wait_for_a_cooling);
+	tcase_add_test(beside, it_is_let_by_when_there_is_always_something_to_cool);
+	tcase_add_test(beside, it_waits_for_a_moment_alone);
+	tcase_add_test(beside, an_unmount_waits_for_it_before_who_works_behind_is_gone);
+	suite_add_tcase(suite, beside);
+	tcase_add_checked_fixture(told, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
+	tcase_add_test(told, a_failure_is_told_once);
+	tcase_add_test(told, damage_is_told_once);
+	suite_add_tcase(suite, told);
+	return ckpt_suite_run(suite);
+}
