@@ -16,6 +16,7 @@
 #define ELEMENTS 100000 // one chunk each
 #define WEIGHTS "model.safetensors"
 #define MASTER "optimizer.pt"
+#define NOISE "rng.npy" // another one in each step
 #define STEPS 6
 
 static const struct ckpt_tier_how plain = {.pack_bytes = 1}; // each chunk in a pack of its own
@@ -25,6 +26,7 @@ static struct ckpt_tier_done cooled;
 
 static struct ckpt_step *save(unsigned number)
 {
+	struct ckpt_weights noise = ckpt_weights_make(ELEMENTS, 100 + number);
 	char name[16];
 	struct ckpt_step *made;
 
@@ -32,6 +34,8 @@ static struct ckpt_step *save(unsigned number)
 	made = ckpt_staged_begin(s, name);
 	ckpt_weights_put(made, WEIGHTS, CKPT_WEIGHTS_SAFETENSORS, w[number].bf16, ELEMENTS, 2);
 	ckpt_weights_put(made, MASTER, CKPT_WEIGHTS_TORCH, w[number].fp32, ELEMENTS, 4);
+	ckpt_weights_put(made, NOISE, CKPT_WEIGHTS_NPY, noise.fp32, ELEMENTS, 4);
+	ckpt_weights_done(&noise);
 	ck_ok(ckpt_commit(made, &ckpt_staged_plain));
 	ck_ok(ckpt_seal(made, &(struct ckpt_seal_how){0}));
 	return made;
