@@ -57,7 +57,7 @@ struct ckpt_chunk_cache {
 	struct ckpt_cached *newest, *oldest;
 	uint64_t bytes;
 	size_t held;          // chunks with holders
-	uint8_t *spare;       // memory of the last one that went, SPARE_ROOM of it; may be NULL
+	uint8_t *spare;       // memory of one that went, SPARE_ROOM of it; may be NULL
 	struct codec *codecs; // that nobody uses
 	size_t codec_count;   // of all
 	struct ahead ahead[AHEAD_MAX];

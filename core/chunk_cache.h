@@ -1,7 +1,7 @@
 // The plain bytes of chunks that are being read, or were lately: what is read of a file whose bytes are in packs goes through
 // here. Bounded: who wants a chunk for which there is no room waits until others have let go of theirs.
 //
-// Calling sequence: ckpt_chunk_cache_new(); _get(), copy, _let_go(); _free() when nobody reads any more. A thread holds one chunk
+// Calling sequence: ckpt_chunk_cache_new(); _get(), copy or reply, _let_go(); _free() when nobody reads any more. A thread holds one chunk
 // at a time, so that no two wait for each other.
 // Ownership: a cache borrows its store. Threads: any; a few of its own read ahead. Blocks: _get, on the store. Errors: those of
 // ckpt_chunk_read(). Bytes that are not the right ones are never handed out, and what failed is read anew by who asks next.

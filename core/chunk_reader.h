@@ -1,7 +1,7 @@
 // A chunk of a manifest, read from its pack, after what it is decoded beside: its bases, each with its own before it.
 //
-// Nothing is kept between two calls. Memory: the stored bytes, of one with bases at most 20 MiB beside them for as long as the
-// call takes (limits.h). Threads: any, each with a codec of its own. Blocks on the store. Errors: those of ckpt_pack_read().
+// Memory: the stored bytes, in the codec's room; of one with bases at most 20 MiB beside them for as long as the call takes
+// (limits.h). Threads: any, each with a codec of its own. Blocks on the store. Errors: those of ckpt_pack_read().
 #pragma once
 
 #include "core/pack.h"

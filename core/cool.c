@@ -289,7 +289,7 @@ static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, beside->bytes, c->back, &found, &pack))
+	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, beside->with, beside->bytes, c->back, &found, &pack))
 		return 0;
 	if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))
 		return 0;
@@ -323,6 +323,10 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 		rc = load_master(c, planned, &beside);
 	if (!rc)
 		rc = share_packed(c, &chunk, planned, &beside);
+	if (!rc && !beside.bytes)
+		rc = load_earlier(c, row, &chunk, &beside);
+	if (!rc && beside.with == CKPT_CODEC_DELTA)
+		rc = share_packed(c, &chunk, planned, &beside);
 	if (rc)
 		return MIN(rc, 0);
 	n = ckpt_sys.pread(fd, c->plain, chunk.bytes, (off_t)at);
@@ -332,8 +336,7 @@ static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
 		ckpt_sha256(c->plain, chunk.bytes, id);
 	if ((size_t)n != chunk.bytes || memcmp(id, chunk.id, sizeof(id)))
 		return -EBADMSG;
-	rc = beside.bytes ? 0 : load_earlier(c, row, &chunk, &beside);
-	return rc ? rc : pack_chunk(c, &chunk, planned, &beside);
+	return pack_chunk(c, &chunk, planned, &beside);
 }
 
 static void complain(struct cooling *c, uint32_t index)

@@ -139,16 +139,17 @@ int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, stru
 }
 
 bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
-		      const void *master, void *plain, struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack)
+		      enum ckpt_codec_id with, const void *base, void *plain, struct ckpt_chunk *ret_found,
+		      struct ckpt_pack *ret_pack)
 {
 	int rc = s->index ? ckpt_index_chunk(s->index, chunk->id, ret_found, ret_pack) : -ENOENT;
 
 	see(s, rc);
 	if (rc || ret_found->bytes != chunk->bytes)
 		return false;
-	if (ret_found->how.codec == CKPT_CODEC_DELTA)
+	if (ckpt_codec_base_bytes(ret_found->how.codec, 1) && (!base || ret_found->how.codec != with))
 		return false;
-	return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, master, plain);
+	return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, base, plain);
 }
 
 // A put over what is there changes nothing, and its -EEXIST says that what is there is durable.

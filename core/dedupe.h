@@ -19,10 +19,11 @@ struct ckpt_store;
 // The index knows the packs that there are, and no others. Most often there is nothing to do.
 void ckpt_dedupe_look(struct ckpt_store *s);
 // A pack that has this chunk (id and bytes are read of it), where it is there, and its plain bytes, which were read from there;
-// ret_found->pack is 0. False: none is known that has them. master: what it may have been rounded from, twice as many bytes, or
-// NULL; no pack says what a chunk in it is decoded beside, so that those that are can be had with the right one alone.
+// ret_found->pack is 0. False: none is known that has them. base: what it may be beside, by the codec `with`, or NULL; no pack says what
+// a chunk in it is decoded beside, so that those that are can be had with the right one alone.
 bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
-		      const void *master, void *plain, struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack);
+		      enum ckpt_codec_id with, const void *base, void *plain, struct ckpt_chunk *ret_found,
+		      struct ckpt_pack *ret_pack);
 // In which pack it would look for it; -ENOENT: in none.
 int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_pack *ret_pack);
 // Whether a pack that was found is there for good: it may be that of an act that failed, before it was durable.

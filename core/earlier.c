@@ -136,6 +136,15 @@ static int try_steps(struct ckpt_earlier *e, struct ckpt_step *step, const struc
 	return 0;
 }
 
+static bool has_raw(const struct ckpt_manifest *m)
+{
+	struct ckpt_entry e = {0};
+
+	for (uint32_t i = 0; i < ckpt_manifest_count(m) && e.content != CKPT_CONTENT_RAW; i++)
+		ckpt_manifest_entry(m, i, &e);
+	return e.content == CKPT_CONTENT_RAW;
+}
+
 int ckpt_earlier_find(struct ckpt_step *step, const struct ckpt_manifest *m, uint64_t most,
 		      struct ckpt_earlier **ret_earlier)
 {
@@ -146,7 +155,7 @@ int ckpt_earlier_find(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 	int rc;
 
 	*ret_earlier = NULL;
-	if (!most)
+	if (!most || !has_raw(m))
 		return 0;
 	ckpt_step_name(step, &name);
 	rc = ckpt_step_list(step->store, name.folder_id, 1u << CKPT_STEP_COMMITTED, &list, &count);

@@ -66,14 +66,15 @@ static int load_table(const struct ckpt_container *c, uint32_t type, size_t row_
 	return 0;
 }
 
-// None of its rows, where there is no such section; one that is required then has some.
+// None of its rows, where there is no such section; one that is there has some, and one that is required is there.
 static int load_optional_table(const struct ckpt_container *c, uint32_t type, size_t row_bytes, bool required,
 			       struct ckpt_table *ret_table)
 {
 	struct ckpt_section s;
-	int r = ckpt_container_find(c, type, &s) ? 0 : load_table(c, type, row_bytes, required, ret_table);
+	bool there = !ckpt_container_find(c, type, &s);
+	int r = there ? load_table(c, type, row_bytes, required, ret_table) : 0;
 
-	return !r && required && !ret_table->count ? -EBADMSG : r;
+	return !r && (there || required) && !ret_table->count ? -EBADMSG : r;
 }
 
 static int load_sections(struct ckpt_manifest *m, const struct ckpt_container *c)

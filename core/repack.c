@@ -209,7 +209,8 @@ static int share_chunk(struct repacking *r, const struct ckpt_chunk *chunk)
 	rc = need_room(r, chunk->bytes);
 	if (rc)
 		return rc;
-	if (!ckpt_dedupe_find(r->store, chunk, r->packing.codec, NULL, r->plain, &found, &pack) || sparse_of(r, &pack))
+	if (!ckpt_dedupe_find(r->store, chunk, r->packing.codec, CKPT_CODEC_NONE, NULL, r->plain, &found, &pack) ||
+	    sparse_of(r, &pack))
 		return 0;
 	if (!ckpt_packing_has(&r->packing, &pack) && !ckpt_dedupe_is_durable(r->store, &pack))
 		return 0;
@@ -217,27 +218,46 @@ static int share_chunk(struct repacking *r, const struct ckpt_chunk *chunk)
 	return rc ? rc : 1;
 }
 
-// Bases that have none, in packs that stay, are where they are.
+// Those in packs that stay are where they are, with their own.
 static int use_bases(struct repacking *r, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 		     uint32_t *ret_base)
 {
-	int rc = ckpt_grow((void **)&r->bases, &r->base_cap, r->base_count + chunk->base_count, sizeof(*r->bases));
+	struct ckpt_chunk bases[CKPT_BASE_PIECES_MAX];
+	int rc = 0;
 
-	*ret_base = chunk->base_count ? MOVED + (uint32_t)r->base_count : 0;
 	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
-		struct ckpt_chunk base;
 		struct ckpt_pack pack;
 
-		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
-		ckpt_manifest_pack(m, base.pack - 1, &pack);
-		if (!ckpt_packing_find(&r->packing, base.id))
-			rc = ckpt_packing_use(&r->packing, &base, &pack);
-		memcpy(r->bases[r->base_count++], base.id, CKPT_SHA256_LEN);
+		ckpt_manifest_base(m, chunk->base - 1 + i, &bases[i]);
+		if (ckpt_packing_find(&r->packing, bases[i].id))
+			continue;
+		ckpt_manifest_pack(m, bases[i].pack - 1, &pack);
+		rc = use_bases(r, m, &bases[i], &bases[i].base);
+		if (!rc)
+			rc = ckpt_packing_use(&r->packing, &bases[i], &pack);
 	}
-	return rc;
+	if (!rc)
+		rc = ckpt_grow((void **)&r->bases, &r->base_cap, r->base_count + chunk->base_count, sizeof(*r->bases));
+	if (rc)
+		return rc;
+	*ret_base = chunk->base_count ? MOVED + (uint32_t)r->base_count : 0;
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		memcpy(r->bases[r->base_count++], bases[i].id, CKPT_SHA256_LEN);
+	return 0;
 }
 
-// Whether one of its bases has bases, or stays in a pack that is being emptied, as what is damaged does.
+// How many are below one that has a place, one beside the other's.
+static unsigned depth_of(const struct repacking *r, const struct ckpt_chunk *placed)
+{
+	unsigned deepest = 0;
+
+	for (uint32_t i = 0; i < placed->base_count; i++)
+		deepest = MAX(deepest,
+			      depth_of(r, ckpt_packing_find(&r->packing, r->bases[placed->base - MOVED + i])) + 1);
+	return deepest;
+}
+
+// Whether one of its bases is too deep by its place, or stays in a pack that is being emptied, as what is damaged does.
 static bool has_base_that_stays(const struct repacking *r, const struct ckpt_manifest *m,
 				const struct ckpt_chunk *chunk)
 {
@@ -249,7 +269,8 @@ static bool has_base_that_stays(const struct repacking *r, const struct ckpt_man
 		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
 		ckpt_manifest_pack(m, base.pack - 1, &pack);
 		found = ckpt_packing_find(&r->packing, base.id);
-		if (found ? found->base_count : base.base_count || sparse_of(r, &pack))
+		if (found ? depth_of(r, found) == CKPT_BASE_DEPTH_MAX
+			  : sparse_of(r, &pack) || has_base_that_stays(r, m, &base))
 			return true;
 	}
 	return false;
@@ -411,7 +432,8 @@ static int put_step(struct repacking *r, struct ckpt_step *step, const struct ck
 {
 	int rc = put(r, step);
 
-	return rc == -ESTALE || rc == -EBUSY ? keep_packs(r, m) : rc;
+	// -EINVAL: by where its bases are now something would be too deep, since another step has one of them in another form.
+	return rc == -ESTALE || rc == -EBUSY || rc == -EINVAL ? keep_packs(r, m) : rc;
 }
 
 static bool needs_any(const struct repacking *r, const struct ckpt_manifest *m)
@@ -493,7 +515,7 @@ static int read_before(struct ckpt_step *step, struct ckpt_summary *sum)
 
 	if (rc)
 		return rc;
-	if (strcmp(r.summary.session, sum->session))
+	if (strcmp(r.summary.session, sum->session) || r.summary.version != sum->version - 1)
 		rc = -ESTALE; // another step had its name
 	*sum = r.summary;
 	ckpt_record_done(&r);

@@ -4,6 +4,7 @@
 #include "tests/support/packed.h"
 #include "tests/support/weights.h"
 
+#include "core/amend.h"
 #include "core/codec.h"
 #include "core/cool.h"
 #include "core/delete.h"
@@ -231,6 +232,65 @@ START_TEST(what_has_other_arrays_is_no_base)
 }
 END_TEST
 
+static bool no_more_bytes(void *left, uint64_t bytes __attribute__((unused)))
+{
+	return no_more(left);
+}
+
+// Chunks that were put before the end are found, those that are differences, too.
+START_TEST(a_cooling_that_was_ended_goes_on_where_it_was)
+{
+	struct ckpt_tier_how how = plain;
+	uint64_t stored = 0;
+	int left, tries;
+
+	cool(0);
+	how.go_on = no_more_bytes;
+	how.arg = &left;
+	for (tries = 0; tries < 100; tries++) {
+		int rc;
+
+		left = tries;
+		rc = ckpt_cool(steps[1], &how, &cooled);
+		stored += cooled.stored_bytes;
+		if (!rc)
+			break;
+		ck_error(rc, EINTR);
+	}
+	ck_assert(tries > 2 && differs_from(1, 0));
+	gc_all();
+	ck_assert_uint_eq(done.deleted_objects, 0);
+	ck_ok(read_both(1));
+	cool(2);
+	ck_assert_uint_lt(stored, cooled.stored_bytes + cooled.stored_bytes / 10);
+}
+END_TEST
+
+// An array that stays as it is from the second step on.
+START_TEST(what_stays_the_same_is_a_difference_once)
+{
+	uint64_t master_bytes;
+
+	for (unsigned i = 2; i < STEPS; i++) {
+		ckpt_weights_done(&w[i]);
+		w[i] = ckpt_weights_make(ELEMENTS, 1);
+		ckpt_weights_train(&w[i]);
+		ck_ok(ckpt_delete(steps[i]));
+		ck_ok(ckpt_expire(steps[i]));
+		ckpt_step_unref(steps[i]);
+		steps[i] = save(i);
+	}
+	cool(0);
+	cool(1);
+	master_bytes = master(1).how.bytes;
+	cool(2);
+	ck_assert(differs_from(2, 0));
+	ck_assert_uint_ge(cooled.deduplicated_bytes, 4 * ELEMENTS);
+	ck_assert_uint_eq(master(2).how.bytes, master_bytes);
+	ck_ok(read_both(2));
+}
+END_TEST
+
 // --- What becomes of the earlier one ------------------------------------------------------------------------------------
 
 START_TEST(what_a_difference_needs_outlives_its_step)
@@ -300,6 +360,28 @@ START_TEST(what_was_warmed_is_cooled_again_without_a_new_pack)
 }
 END_TEST
 
+// Weights, their master and noise are in one pack; the noise goes, and with it half of the pack.
+START_TEST(what_is_repacked_is_still_a_difference)
+{
+	const struct ckpt_tier_how one = {.pack_bytes = 512 << 20};
+
+	ck_ok(ckpt_cool(steps[0], &one, &cooled));
+	ck_ok(ckpt_cool(steps[1], &one, &cooled));
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_ok(ckpt_amend_remove(steps[i], NOISE));
+		ck_ok(ckpt_amend_remove(steps[i], MASTER));
+	}
+	expire(steps[0]);
+	gc_all();
+	ck_assert_uint_eq(done.repacked_objects, 2);
+	ck_assert_uint_eq(done.deleted_objects, 2);
+	ckpt_step_unref(TAKE_PTR(steps[0]));
+	reopen();
+	ck_ok(ckpt_weights_read(steps[1], WEIGHTS, CKPT_WEIGHTS_SAFETENSORS, w[1].bf16, ELEMENTS, 2));
+}
+END_TEST
+
 // The same bytes in both are there once.
 START_TEST(what_did_not_change_is_no_difference)
 {
@@ -338,6 +420,9 @@ int main(void)
 	tcase_add_test(tcase, beside_a_damaged_base_it_is_stored_whole);
 	tcase_add_test(tcase, what_was_warmed_is_cooled_again_without_a_new_pack);
 	tcase_add_test(tcase, what_did_not_change_is_no_difference);
+	tcase_add_test(tcase, a_cooling_that_was_ended_goes_on_where_it_was);
+	tcase_add_test(tcase, what_stays_the_same_is_a_difference_once);
+	tcase_add_test(tcase, what_is_repacked_is_still_a_difference);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

@@ -584,6 +584,28 @@ START_TEST(missing_sections_are_found)
 }
 END_TEST
 
+START_TEST(a_section_without_rows_that_should_be_absent_is_refused)
+{
+	static const uint32_t types[] = {CKPT_SECTION_SEALS, CKPT_SECTION_CHUNKS, CKPT_SECTION_PACKS,
+					 CKPT_SECTION_BASES};
+	static const uint32_t there[] = {CKPT_SECTION_ENTRIES,    CKPT_SECTION_INODES, CKPT_SECTION_SESSIONS,
+					 CKPT_SECTION_XATTR_SETS, CKPT_SECTION_XATTRS, CKPT_SECTION_STRINGS};
+	struct ckpt_section sections[ARRAY_LEN(there) + 1];
+	void *made;
+	size_t made_len;
+
+	for (size_t i = 0; i < ARRAY_LEN(there); i++)
+		sections[i] = section(there[i]);
+	for (int with = 0; with < 2; with++) {
+		sections[ARRAY_LEN(there)] = (struct ckpt_section){types[_i], false, "", 0};
+		ck_ok(ckpt_container_encode(&ckpt_manifest_kind, 0, 0, sections, ARRAY_LEN(there) + with, &made,
+					    &made_len));
+		ck_assert_int_eq(ckpt_try_manifest(made, made_len), with ? -EBADMSG : 0);
+		free(made);
+	}
+}
+END_TEST
+
 START_TEST(no_byte_can_be_changed_unseen)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -722,6 +744,7 @@ static Suite *suite(void)
 	tcase_add_test(t, siblings_out_of_order_are_found);
 	tcase_add_test(t, attributes_out_of_order_are_found);
 	tcase_add_test(t, missing_sections_are_found);
+	tcase_add_loop_test(t, a_section_without_rows_that_should_be_absent_is_refused, 0, 4);
 	tcase_add_test(t, no_byte_can_be_changed_unseen);
 	tcase_add_test(t, every_changed_byte_with_a_right_digest_is_safe);
 	tcase_add_test(t, every_truncation_with_a_right_digest_is_refused);
