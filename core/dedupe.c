@@ -8,6 +8,9 @@
 // store->packs_indexed says up to which reset of the index, plus 1, it knows all packs; 0: it does not. This process alone makes
 // packs and removes them, so that it stays so.
 
+#define TABLES_MAX 1024
+#define CHUNKS_MAX 65536u // in them, about
+
 struct packs {
 	struct ckpt_pack *at;
 	size_t count, cap;
@@ -54,16 +57,48 @@ static bool has(const struct packs *p, const struct ckpt_pack *pack)
 	return found && found->bytes == pack->bytes;
 }
 
-// What cannot be read holds nothing that could be used.
-static int index_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
+// Tables of packs on their way into the index. One transaction for each pack would wait for the disk as often.
+struct tables {
+	struct ckpt_pack_chunks at[TABLES_MAX];
+	size_t count, chunks;
+};
+
+static int put_tables(struct ckpt_store *s, struct tables *t, int rc)
 {
-	CLEANUP_FREE struct ckpt_chunk *chunks = NULL;
+	if (!rc && t->count)
+		rc = ckpt_index_put_packs(s->index, t->at, t->count);
+	while (t->count)
+		free((void *)(uintptr_t)t->at[--t->count].chunks);
+	t->chunks = 0;
+	return rc;
+}
+
+// What cannot be read holds nothing that could be used.
+static int add_table(struct ckpt_store *s, struct tables *t, const struct ckpt_pack *pack)
+{
+	struct ckpt_chunk *chunks;
 	size_t count;
 	int rc = ckpt_pack_table(s->backend, pack, &chunks, &count);
 
 	if (rc)
 		return rc == -ENOMEM ? rc : 0;
-	return ckpt_index_put_pack(s->index, pack, chunks, count);
+	t->at[t->count++] = (struct ckpt_pack_chunks){*pack, chunks, count};
+	t->chunks += count;
+	return t->count < TABLES_MAX && t->chunks < CHUNKS_MAX ? 0 : put_tables(s, t, 0);
+}
+
+static int index_packs(struct ckpt_store *s, const struct packs *stored, const struct packs *known)
+{
+	struct tables *t = ckpt_calloc(1, sizeof(*t));
+	int rc = t ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < stored->count && !rc; i++)
+		if (!has(known, &stored->at[i]))
+			rc = add_table(s, t, &stored->at[i]);
+	if (t)
+		rc = put_tables(s, t, rc);
+	free(t);
+	return rc;
 }
 
 // What is indexed and gone, or was not dropped to its end, first: it may be what another pack has.
@@ -81,11 +116,8 @@ static int compare(struct ckpt_store *s, const struct packs *stored, const struc
 		qsort(gone.at, gone.count, sizeof(*gone.at), by_id);
 		rc = ckpt_index_drop_packs(s->index, gone.at, gone.count);
 	}
-	for (size_t i = 0; i < stored->count && !rc; i++)
-		if (!has(&indexed->whole, &stored->at[i]))
-			rc = index_pack(s, &stored->at[i]);
 	free(gone.at);
-	return rc;
+	return rc ? rc : index_packs(s, stored, &indexed->whole);
 }
 
 static int look(struct ckpt_store *s)

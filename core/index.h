@@ -58,7 +58,13 @@ int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[32], void **
 
 // --- Chunks in packs (dedupe.h) ------------------------------------------------------------------------------------------
 
-// All chunks of a pack, over what was known of them. In several transactions: while some are missing, the pack is not `whole`.
+// All chunks of packs, over what was known of them, in as few transactions as may be: while some are missing, a pack is not `whole`.
+struct ckpt_pack_chunks {
+	struct ckpt_pack pack;
+	const struct ckpt_chunk *chunks;
+	size_t count; // 1 to 2^32 - 1
+};
+int ckpt_index_put_packs(struct ckpt_index *ix, const struct ckpt_pack_chunks *packs, size_t count);
 int ckpt_index_put_pack(struct ckpt_index *ix, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks,
 			size_t count);
 // In which pack a chunk is, or was; a hint. ret_chunk->pack is 0. -ENOENT.

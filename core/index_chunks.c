@@ -21,11 +21,15 @@ struct row {
 
 // --- Putting ------------------------------------------------------------------------------------------------------------
 
+// How far it has come: packs before this one, and so many chunks of it.
+struct put_place {
+	size_t pack, chunk;
+};
+
 struct put_job {
-	const struct ckpt_pack *pack;
-	const struct ckpt_chunk *chunks;
-	size_t count;        // of those in this transaction
-	uint32_t pack_count; // what the row of the pack says then
+	const struct ckpt_pack_chunks *packs;
+	size_t count;
+	struct put_place from, to; // of this transaction, which may be tried again
 };
 
 static int put_pack_row(struct ckpt_index_db *db, MDB_txn *txn, const struct ckpt_pack *pack, uint32_t count)
@@ -38,35 +42,63 @@ static int put_pack_row(struct ckpt_index_db *db, MDB_txn *txn, const struct ckp
 	return ckpt_index_db_put(txn, db->dbi, &key, value, sizeof(value));
 }
 
+static int put_chunk_row(struct ckpt_index_db *db, MDB_txn *txn, const struct ckpt_pack *pack,
+			 const struct ckpt_chunk *chunk)
+{
+	uint8_t value[CKPT_INDEX_CHUNK_BYTES];
+	struct ckpt_index_key key;
+
+	ckpt_index_key_digest(&key, CKPT_INDEX_TABLE_CHUNK, chunk->id);
+	ckpt_index_chunk_write(chunk, pack, value);
+	return ckpt_index_db_put(txn, db->dbi, &key, value, sizeof(value));
+}
+
+// Some more of the pack at job->to; which is whole with its last chunk.
+static int put_some(struct ckpt_index_db *db, MDB_txn *txn, struct put_job *job, size_t some)
+{
+	const struct ckpt_pack_chunks *p = &job->packs[job->to.pack];
+	bool ends = job->to.chunk + some == p->count;
+	int rc = put_pack_row(db, txn, &p->pack, ends ? (uint32_t)p->count : 0);
+
+	for (size_t i = 0; i < some && !rc; i++)
+		rc = put_chunk_row(db, txn, &p->pack, &p->chunks[job->to.chunk + i]);
+	job->to =
+		ends ? (struct put_place){job->to.pack + 1, 0} : (struct put_place){job->to.pack, job->to.chunk + some};
+	return rc;
+}
+
 static int put_rows(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 {
-	const struct put_job *job = arg;
-	int rc = put_pack_row(db, txn, job->pack, job->pack_count);
+	struct put_job *job = arg;
+	int rc = 0;
 
-	for (size_t i = 0; i < job->count && !rc; i++) {
-		uint8_t value[CKPT_INDEX_CHUNK_BYTES];
-		struct ckpt_index_key key;
-
-		ckpt_index_key_digest(&key, CKPT_INDEX_TABLE_CHUNK, job->chunks[i].id);
-		ckpt_index_chunk_write(&job->chunks[i], job->pack, value);
-		rc = ckpt_index_db_put(txn, db->dbi, &key, value, sizeof(value));
+	job->to = job->from;
+	for (size_t left = PUT_ROWS, some; left && job->to.pack < job->count && !rc; left -= some) {
+		some = MIN(left, job->packs[job->to.pack].count - job->to.chunk);
+		rc = put_some(db, txn, job, some);
 	}
 	return rc;
+}
+
+int ckpt_index_put_packs(struct ckpt_index *ix, const struct ckpt_pack_chunks *packs, size_t count)
+{
+	struct put_job job = {.packs = packs, .count = count};
+	int r = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (!packs[i].count || packs[i].count > UINT32_MAX)
+			return -EINVAL;
+	for (; job.from.pack < count && !r; job.from = job.to)
+		r = ckpt_index_db_write(ckpt_index_db_of(ix), put_rows, &job);
+	return r;
 }
 
 int ckpt_index_put_pack(struct ckpt_index *ix, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks,
 			size_t count)
 {
-	int r = count && count <= UINT32_MAX ? 0 : -EINVAL;
+	const struct ckpt_pack_chunks one = {*pack, chunks, count};
 
-	for (size_t done = 0, some; done < count && !r; done += some) {
-		struct put_job job = {.pack = pack, .chunks = chunks + done};
-
-		some = job.count = MIN(count - done, (size_t)PUT_ROWS);
-		job.pack_count = done + some == count ? (uint32_t)count : 0;
-		r = ckpt_index_db_write(ckpt_index_db_of(ix), put_rows, &job);
-	}
-	return r;
+	return ckpt_index_put_packs(ix, &one, 1);
 }
 
 // --- Reading ------------------------------------------------------------------------------------------------------------

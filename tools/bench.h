@@ -3,7 +3,7 @@
 // What is where: bench.c (the verb: options, which figures, the pairs), bench_figures.c (the table of figures),
 // bench_work.c (what is timed: write, commit, read, map, walk), bench_place.c (directories, mount, caches),
 // bench_clock.c (time, CPU, memory, signals), bench_store.c (large stores, filled by core without a mount), bench_seal.c,
-// bench_cold.c, bench_report.c (table and JSON).
+// bench_cold.c, bench_index.c, bench_report.c (table and JSON).
 //
 // A pair is three runs of a figure: plain, mount, and plain again, which says how much this machine's numbers are worth.
 // All functions: 0 or -errno, -EINTR once a signal has asked for the end; what failed is said once, by the verb.
@@ -25,6 +25,8 @@
 #define BENCH_BUFFER_BYTES (8u << 20)
 
 enum bench_side_name { BENCH_PLAIN, BENCH_MOUNT, BENCH_AGAIN, BENCH_SIDES };
+
+struct ckpt_store;
 
 struct bench_side {
 	enum bench_side_name name;
@@ -169,6 +171,9 @@ int bench_read_file(int dirfd, const char *path); // in calls of 128 KiB; -EIO w
 int bench_store_fill(struct bench *b, uint64_t steps, uint64_t files_each, uint64_t file_bytes, uint64_t large);
 // What opens a store does it in a process of its own, since LMDB wants no fork after it. Of arg only shared memory comes back.
 int bench_in_child(struct bench *b, int (*job)(struct bench *b, void *arg), void *arg);
+int bench_ask_child(struct bench *b, int (*job)(struct bench *b, void *ret_value), double *ret_value); // a double
+// b->store anew, open in a process that ends with it: nothing is synced any more.
+int bench_store_new(struct bench *b, struct ckpt_store **ret_store);
 int bench_gauge_mount_cold(struct bench *b, double *ret_value);
 int bench_gauge_mount_warm(struct bench *b, double *ret_value);
 int bench_gauge_memory_idle(struct bench *b, double *ret_value);
@@ -183,6 +188,11 @@ int bench_gauge_seal(struct bench *b, double *ret_value); // until a step is sea
 
 // The CPU time of reading a cold step through the mount, over that of SHA-256 and decoding in one process.
 int bench_gauge_cold(struct bench *b, double *ret_value);
+
+// --- bench_index.c --------------------------------------------------------------------------------------------------
+
+int bench_gauge_index(struct bench *b, double *ret_value); // seconds to make it anew, of 100 chunks for each of --files
+int bench_gauge_lookup(struct bench *b, double *ret_value); // of a chunk in that, over decoding one
 
 // --- bench_report.c -------------------------------------------------------------------------------------------------
 

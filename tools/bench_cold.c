@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -166,8 +165,9 @@ static int read_all(struct bench *b, double *ret_cpu_s)
 	return r;
 }
 
-static int measure(struct bench *b, double *decoded_s, double *times)
+static int measure(struct bench *b, double *times)
 {
+	double decoded_s, read_s;
 	int r = bench_unmount(b);
 
 	if (!r)
@@ -175,13 +175,14 @@ static int measure(struct bench *b, double *decoded_s, double *times)
 	if (!r)
 		r = bench_in_child(b, make_cold, NULL);
 	for (uint64_t i = 0; i < b->options.pairs && !r; i++) {
-		r = bench_in_child(b, decode_all, decoded_s);
+		r = bench_ask_child(b, decode_all, &decoded_s);
 		if (!r)
-			r = read_all(b, &times[i]);
-		if (!r)
-			ckpt_note_verbose("cold-read %llu: CPU ms: decoded %.1f, read %.1f", (unsigned long long)i + 1,
-					  *decoded_s * 1e3, times[i] * 1e3);
-		times[i] /= *decoded_s;
+			r = read_all(b, &read_s);
+		if (r)
+			return r;
+		ckpt_note_verbose("cold-read %llu: CPU ms: decoded %.1f, read %.1f", (unsigned long long)i + 1,
+				  decoded_s * 1e3, read_s * 1e3);
+		times[i] = read_s / decoded_s;
 	}
 	return r;
 }
@@ -189,11 +190,8 @@ static int measure(struct bench *b, double *decoded_s, double *times)
 int bench_gauge_cold(struct bench *b, double *ret_value)
 {
 	CLEANUP_FREE double *times = ckpt_calloc(b->options.pairs, sizeof(*times));
-	double *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int r = times && shared != MAP_FAILED ? measure(b, shared, times) : -ENOMEM;
+	int r = times ? measure(b, times) : -ENOMEM;
 
-	if (shared != MAP_FAILED)
-		munmap(shared, sizeof(*shared));
 	if (!r)
 		*ret_value = bench_median(times, b->options.pairs);
 	return r;

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -26,6 +27,16 @@ static int no_sync(int fd)
 {
 	(void)fd;
 	return 0;
+}
+
+int bench_store_new(struct bench *b, struct ckpt_store **ret_store)
+{
+	int r = ckpt_store_init(b->store);
+
+	ckpt_sys.fsync = no_sync;
+	ckpt_sys.fdatasync = no_sync;
+	ckpt_sys.syncfs = no_sync;
+	return r ? r : ckpt_store_open(b->store, CKPT_STORE_WRITE, NULL, ret_store);
 }
 
 static int fill_files(struct bench *b, int dirfd, const struct filling *f, uint64_t number)
@@ -60,18 +71,12 @@ static int fill_step(struct bench *b, struct ckpt_store *s, const struct filling
 	return r;
 }
 
-// What the syncs are replaced by does not stay: the process ends.
 static int fill(struct bench *b, void *arg)
 {
 	const struct filling *f = arg;
 	struct ckpt_store *s;
-	int r = ckpt_store_init(b->store);
+	int r = bench_store_new(b, &s);
 
-	ckpt_sys.fsync = no_sync;
-	ckpt_sys.fdatasync = no_sync;
-	ckpt_sys.syncfs = no_sync;
-	if (!r)
-		r = ckpt_store_open(b->store, CKPT_STORE_WRITE, NULL, &s);
 	if (r)
 		return r;
 	for (uint64_t i = 1; i <= f->steps && !r; i++)
@@ -96,6 +101,19 @@ int bench_in_child(struct bench *b, int (*job)(struct bench *b, void *arg), void
 			kill(pid, SIGTERM);
 	}
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EPROTO;
+}
+
+int bench_ask_child(struct bench *b, int (*job)(struct bench *b, void *ret_value), double *ret_value)
+{
+	double *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int r;
+
+	if (shared == MAP_FAILED)
+		return -errno;
+	r = bench_in_child(b, job, shared);
+	*ret_value = *shared;
+	munmap(shared, sizeof(*shared));
+	return r;
 }
 
 int bench_store_fill(struct bench *b, uint64_t steps, uint64_t files_each, uint64_t file_bytes, uint64_t large)

@@ -33,7 +33,7 @@ def test_every_figure_that_needs_no_root_is_measured(ckptfs, scratch):
     # Ten thousand steps and a hundred thousand inodes are made only where there is time.
     options, large = ([], {"list", "mount-warm", "inodes", "mmap-cold"}) if FULL else (["--only", "[!ilm]*"], set())
     found = figures(ckptfs, scratch, *options)
-    assert {"save-1", "save-2", "save-sealing", "seal", "files-fsync", "restore-warm", "walk-warm"} | large <= set(found)
+    assert {"save-1", "save-2", "save-sealing", "seal", "cold-read", "files-fsync", "restore-warm", "walk-warm"} | large <= set(found)
     for figure in found.values():
         assert FIELDS <= set(figure)
         assert not figure["error"], figure
@@ -48,6 +48,12 @@ def test_every_figure_that_needs_no_root_is_measured(ckptfs, scratch):
 
 def test_only_takes_what_matches(ckptfs, scratch):
     assert set(figures(ckptfs, scratch, "--only", "walk-*")) == {"walk-warm", "walk-cold"}
+
+
+def test_chunks_in_the_index_are_measured(ckptfs, scratch):
+    found = figures(ckptfs, scratch, "--only", "@(index|lookup)")
+    assert found.keys() == {"index", "lookup"}
+    assert all(figure["value"] > 0 and not figure["error"] for figure in found.values()), found
 
 
 def test_it_measures_without_passthrough_too(ckptfs, scratch):

@@ -115,6 +115,32 @@ static void check_counts(size_t packs, size_t chunks)
 	ck_assert(stat.packs == packs && stat.chunks == chunks && stat.versions == 3);
 }
 
+// Packs that are put together, wherever one transaction ends.
+START_TEST(packs_that_are_put_together_are_all_whole)
+{
+	static const uint32_t counts[] = {3000, 3000, 9000, 1, 1096, 4096, 7};
+	struct ckpt_pack_chunks packs[ARRAY_LEN(counts)];
+	struct ckpt_chunk *chunks;
+	uint32_t all = 0, at = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+		all += counts[i];
+	chunks = ckpt_calloc(all, sizeof(*chunks));
+	for (uint32_t i = 0; i < all; i++)
+		chunks[i] = chunk_of(i);
+	for (size_t i = 0; i < ARRAY_LEN(counts); at += counts[i++])
+		packs[i] = (struct ckpt_pack_chunks){pack_of((uint8_t)(i + 1)), chunks + at, counts[i]};
+	ck_ok(ckpt_index_put_packs(ix, packs, ARRAY_LEN(counts)));
+	check_counts(ARRAY_LEN(counts), all);
+	at = 0;
+	for (size_t i = 0; i < ARRAY_LEN(counts); at += counts[i++]) {
+		ck_assert_uint_eq(pack_that_has(at), i + 1);
+		ck_assert_uint_eq(pack_that_has(at + counts[i] - 1), i + 1);
+	}
+	free(chunks);
+}
+END_TEST
+
 START_TEST(what_is_put_is_found)
 {
 	struct seen seen = {.stop_at = 5};
@@ -253,6 +279,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, what_is_put_is_found);
+	tcase_add_test(tcase, packs_that_are_put_together_are_all_whole);
 	tcase_add_test(tcase, a_chunk_is_where_it_was_put_last);
 	tcase_add_test(tcase, what_is_dropped_is_gone_and_nothing_else);
 	tcase_add_test(tcase, a_reset_forgets_chunks_too);
