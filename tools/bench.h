@@ -3,7 +3,7 @@
 // What is where: bench.c (the verb: options, which figures, the pairs), bench_figures.c (the table of figures),
 // bench_work.c (what is timed: write, commit, read, map, walk), bench_place.c (directories, mount, caches),
 // bench_clock.c (time, CPU, memory, signals), bench_store.c (large stores, filled by core without a mount), bench_seal.c,
-// bench_cold.c, bench_index.c, bench_report.c (table and JSON).
+// bench_cold.c, bench_derive.c, bench_index.c, bench_report.c (table and JSON).
 //
 // A pair is three runs of a figure: plain, mount, and plain again, which says how much this machine's numbers are worth.
 // All functions: 0 or -errno, -EINTR once a signal has asked for the end; what failed is said once, by the verb.
@@ -188,6 +188,12 @@ int bench_gauge_seal(struct bench *b, double *ret_value); // until a step is sea
 
 // The CPU time of reading a cold step through the mount, over that of SHA-256 and decoding in one process.
 int bench_gauge_cold(struct bench *b, double *ret_value);
+
+// --- bench_derive.c -------------------------------------------------------------------------------------------------
+
+int bench_gauge_derive(
+	struct bench *b,
+	double *ret_value); // bytes of the disk that the links of a step take, committed; and all else meanwhile
 
 // --- bench_index.c --------------------------------------------------------------------------------------------------
 

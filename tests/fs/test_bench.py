@@ -33,7 +33,7 @@ def test_every_figure_that_needs_no_root_is_measured(ckptfs, scratch):
     # Ten thousand steps and a hundred thousand inodes are made only where there is time.
     options, large = ([], {"list", "mount-warm", "inodes", "mmap-cold"}) if FULL else (["--only", "[!ilm]*"], set())
     found = figures(ckptfs, scratch, *options)
-    assert {"save-1", "save-2", "save-sealing", "seal", "cold-read", "files-fsync", "restore-warm", "walk-warm"} | large <= set(found)
+    assert {"save-1", "save-2", "save-sealing", "seal", "cold-read", "derive", "files-fsync", "restore-warm", "walk-warm"} | large <= set(found)
     for figure in found.values():
         assert FIELDS <= set(figure)
         assert not figure["error"], figure
