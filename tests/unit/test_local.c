@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "backends/backend.h"
+#include "core/sys.h"
 #include "core/util.h"
 
 #include <dirent.h>
@@ -125,6 +126,33 @@ START_TEST(the_last_object_takes_its_folder_with_it)
 	ck_ok(ckpt_backend_put(s.b, "m/a", "", 0, NULL));
 	ck_ok(ckpt_backend_remove(s.b, "m/a", NULL));
 	ck_assert(exists(s.fd, "m"));
+}
+END_TEST
+
+static int fail_to_sync(int fd __attribute__((unused)))
+{
+	return -EIO;
+}
+
+// Who is told that there is none believes that for good, as there may be one again after a power cut.
+START_TEST(what_is_gone_is_not_missing_before_that_is_durable)
+{
+	STAND(s);
+	static const char *const keys[] = {"packs/a", "steps/a/1"};
+	int (*fsync_before)(int fd) = ckpt_sys.fsync;
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		struct ckpt_object object;
+
+		ck_ok(ckpt_backend_put(s.b, keys[i], "", 0, &object));
+		ckpt_sys.fsync = fail_to_sync;
+		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), EIO);
+		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), EIO);
+		ck_error(ckpt_backend_remove(s.b, keys[i], object.etag), EIO);
+		ckpt_sys.fsync = fsync_before;
+		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), ENOENT);
+		ck_error(ckpt_backend_remove(s.b, keys[i], object.etag), ENOENT);
+	}
 }
 END_TEST
 
@@ -378,6 +406,7 @@ static Suite *local_suite(void)
 	tcase_add_test(tcase, a_writable_open_makes_the_folders_and_nothing_else);
 	tcase_add_test(tcase, an_object_is_a_file_at_its_key_and_tmp_is_left_empty);
 	tcase_add_test(tcase, the_last_object_takes_its_folder_with_it);
+	tcase_add_test(tcase, what_is_gone_is_not_missing_before_that_is_durable);
 	tcase_add_test(tcase, an_empty_folder_is_no_object_and_no_obstacle);
 	tcase_add_test(tcase, a_read_only_open_reads_and_changes_nothing);
 	suite_add_tcase(suite, tcase);
