@@ -281,7 +281,7 @@ def test_what_was_lost_is_not_lost_for_who_writes_it_anew_though_a_child_has_it_
     assert a.errno_of("os.close(fd)") == "EIO"
     trees.write(counting / "tracker", b"newer")
     assert content(counting / "tracker") == b"newer"
-    a.run("os.kill(child, 9)")
+    a.run("os.kill(child, 9); os.waitpid(child, 0)")
 
 
 def test_an_fsync_publishes_nothing_that_was_lost_while_it_waited(counting, syncs, agent):
