@@ -192,7 +192,7 @@ os.close(fd)""", path=path, old=OLD)
     assert (mount / "model.pt").read_bytes() == OLD
     b.run("os.write(fd, new[9:]); os.close(fd)")
     assert (mount / "model.pt").read_bytes() == NEW
-    a.run("os.kill(child, 9)")
+    a.run("os.kill(child, 9); os.waitpid(child, 0)")
 
 
 def test_only_the_last_descriptor_of_a_process_counts(mount, path, agent):
