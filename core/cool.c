@@ -107,7 +107,9 @@ static int take_earlier(struct cooling *c, struct ckpt_chunk *chunk, const struc
 			 : ckpt_packing_use(&c->packing, &beside->chunk, &beside->pack);
 
 	chunk->base_count = 1;
-	return rc ? rc : MIN(add_base(c, beside->chunk.id, &chunk->base), 0);
+	if (!rc)
+		rc = add_base(c, beside->chunk.id, &chunk->base);
+	return MIN(rc, 0);
 }
 
 // What the chunk as it is stored now is decoded beside.

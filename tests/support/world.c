@@ -256,11 +256,24 @@ static void tell_holders(const struct world *w)
 	globfree(&tables);
 }
 
+// What a thread of the kernel has completed, as an AIO, it lets go of a moment later (delayed_fput).
+static bool is_unmounted(const char *mount)
+{
+	const struct timespec pause = {0, 20 * 1000 * 1000};
+	int r = umount2(mount, 0);
+
+	for (int tries = 0; r && errno == EBUSY && tries < 50; tries++) {
+		nanosleep(&pause, NULL);
+		r = umount2(mount, 0);
+	}
+	return !r;
+}
+
 void world_umount(struct world *w)
 {
 	int status = 0;
 
-	ck_assert_msg(!umount2(w->mount, 0), "umount %s: %s", w->mount, strerror(errno));
+	ck_assert_msg(is_unmounted(w->mount), "umount %s: %s", w->mount, strerror(errno));
 	if (!ended(w->daemon, &status, now_s() + END_S) || status) {
 		tell_holders(w);
 		world_tell(w);
