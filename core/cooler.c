@@ -160,9 +160,9 @@ static bool go_on(void *arg, uint64_t bytes)
 
 static bool has_room(const struct ckpt_store *s, uint64_t bytes)
 {
-	uint64_t room;
+	uint64_t room, all;
 
-	return !ckpt_sys.free_bytes(s->dirfd, &room) && room / ROOM_FACTOR >= bytes;
+	return !ckpt_sys.room(s->dirfd, &room, &all) && room / ROOM_FACTOR >= bytes;
 }
 
 // Nothing is left to do of the version that was looked at, or not now. Another one, our own or what somebody did meanwhile, is

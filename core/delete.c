@@ -6,6 +6,7 @@
 
 #include "core/errlog.h"
 #include "core/folders.h"
+#include "core/gc.h"
 #include "core/hash.h"
 #include "core/move.h"
 #include "core/pin.h"
@@ -514,6 +515,7 @@ int ckpt_expire(struct ckpt_step *step)
 
 	if (rc)
 		return rc;
+	ckpt_gc_expect(step);
 	v.live = live_version(step);
 	snprintf(prefix, sizeof(prefix), "steps/%s/", step->key);
 	rc = ckpt_backend_list(s->backend, prefix, NULL, add_version, &v);

@@ -447,15 +447,15 @@ static void mark_emptied(void *arg, const struct ckpt_manifest *m)
 }
 
 // What steps needed before they were repacked, a moment ago or by one that died or failed then, they say themselves that they do
-// not need.
-static void pass_over_emptied(struct gc *g, uint64_t *bytes, uint64_t *all)
+// not need; and what steps needed that are gone, who removed them.
+static void pass_over_expected(struct gc *g, uint64_t *bytes, uint64_t *all)
 {
 	for (size_t i = 0; i < g->cold_count; i++)
 		ckpt_repack_each_before(g->cold[i], mark_emptied, g);
 	for (size_t i = 0; i < g->pack_count; i++) {
 		const struct pack *p = &g->packs[i];
 
-		if (!p->goes || !p->emptied)
+		if (!p->goes || !(p->emptied || ckpt_gc_expects(g->store, p->pack.id)))
 			continue;
 		*bytes -= p->pack.bytes;
 		*all -= p->pack.bytes;
@@ -472,7 +472,7 @@ static int brake(struct gc *g)
 
 	if (g->how->force || bytes <= all / 2 || (!g->live_steps && g->steps))
 		return 0;
-	pass_over_emptied(g, &bytes, &all);
+	pass_over_expected(g, &bytes, &all);
 	if (bytes <= all / 2)
 		return 0;
 	for (size_t i = 0; i < g->pack_count; i++)
@@ -540,15 +540,6 @@ static int remove_packs(struct gc *g)
 
 // --- Half-dead packs ----------------------------------------------------------------------------------------------------
 
-static bool is_stuck(const struct ckpt_gc_stuck *stuck, const struct ckpt_pack *pack)
-{
-	size_t i = 0;
-
-	while (i < stuck->count && memcmp(stuck->ids[i], pack->id, CKPT_SHA256_LEN))
-		i++;
-	return i < stuck->count;
-}
-
 static void note_stuck(struct gc *g, struct ckpt_gc_stuck *stuck)
 {
 	stuck->count = 0;
@@ -579,7 +570,7 @@ static int find_sparse(struct gc *g)
 		if (rc == -EBADMSG || rc == -ENOENT || rc == -EIO)
 			continue;
 		if (!rc && ckpt_is_sparse(sparse.used_bytes, sparse.unused_bytes)) {
-			sparse.stuck = is_stuck(g->how->repack.stuck, &sparse.pack);
+			sparse.stuck = ckpt_gc_is_stuck(g->how->repack.stuck, sparse.pack.id);
 			rc = ckpt_grow((void **)&g->sparse, &g->sparse_cap, g->sparse_count + 1, sizeof(*g->sparse));
 			if (!rc)
 				g->sparse[g->sparse_count++] = sparse;
@@ -776,6 +767,7 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 	struct ckpt_gc_stuck stuck = {0};
 	struct ckpt_gc_how now = *how;
 	struct gc g = {.store = s, .how = &now, .done = ret_done};
+	size_t expected;
 	int rc;
 
 	*ret_done = (struct ckpt_gc_done){0};
@@ -786,6 +778,7 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 	rc = take_packs(&g);
 	if (rc)
 		return rc;
+	expected = ckpt_gc_expected(s);
 	rc = collect(&g);
 	if (!rc && !how->dry_run)
 		sweep_raws(&g);
@@ -793,6 +786,8 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		rc = repack(&g);
 	while (!rc && g.moved_on)
 		rc = go_round_again(&g);
+	if (!rc && !how->dry_run && !ret_done->kept[CKPT_GC_YOUNG].objects && !ret_done->kept[CKPT_GC_OPEN].objects)
+		ckpt_gc_expect_no_more(s, expected);
 	ckpt_lock_drop(&s->packs_lock);
 	gc_done(&g);
 	return rc;

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ckpt_step;
 struct ckpt_store;
 
 #define CKPT_GC_GRACE_NS (INT64_C(24) * 3600 * 1000000000)
@@ -30,6 +31,7 @@ struct ckpt_gc_stuck {
 	uint8_t ids[CKPT_GC_STUCK_MAX][32];
 	size_t count;
 };
+bool ckpt_gc_is_stuck(const struct ckpt_gc_stuck *stuck, const uint8_t id[32]);
 
 struct ckpt_gc_how {
 	int64_t grace_ns; // 0: whatever its age is
@@ -71,7 +73,7 @@ struct ckpt_gc_done {
 };
 
 // More than half of the bytes of all packs go at once only by force, but for those of packs that were emptied by repacking, now or
-// before: the versions say that.
+// before: the versions say that; and of those that steps needed which this process has expired.
 // 0. Nothing was removed: -EBADMSG, -ENOTSUP, -EIO what may need packs cannot be read; -EPERM more than half of the bytes of all packs
 // would go at once; -ESTALE another store is in the directory; -EBUSY. Some may have been: -EINTR go_on said no; -EIO, ... one could
 // not be removed, or repacked. With all but -EINTR, -EBUSY and -ENOMEM ret_done->why is said.
@@ -82,17 +84,31 @@ const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept); // "younger than the grac
 // "bytes"}]}; malloc'ed; NULL: no memory.
 char *ckpt_gc_json(const struct ckpt_gc_done *done);
 
+// What the step needs is expected to be garbage soon: it is being expired, and its records are still there. Blocks.
+void ckpt_gc_expect(struct ckpt_step *step);
+bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);
+size_t ckpt_gc_expected(struct ckpt_store *s);
+void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; nothing is done if there is more by now
+
 // As a mount does it by itself, CKPT_GC_FIRST_NS after its start, so that it does not read beside those who wait for that, and then once
 // in CKPT_GC_EVERY_NS, and sooner as long as there is more to repack; a failure is in the error log, each once as long as it is the
 // same. While a step is being cooled it comes again later, and then waits for a moment, so that who cools behind lets it by.
+//
+// Nobody else puts packs here, so that what is garbage is so for certain, whatever its age: the grace time is short. While the disk has
+// less than an eighth free there is none, and it comes again as long as something can be had.
 // Threads: one.
 #define CKPT_GC_FIRST_NS (INT64_C(20) * 1000000000)
 #define CKPT_GC_EVERY_NS (INT64_C(3600) * 1000000000)
+#define CKPT_GC_SHORT_GRACE_NS (INT64_C(3600) * 1000000000)
+#define CKPT_GC_SHORTAGE_NS (INT64_C(1) * 1000000000) // at least, between two then
+#define CKPT_GC_LOOK_NS (INT64_C(60) * 1000000000)    // whether the disk is nearly full, while something could be had
 #define CKPT_GC_WAIT_NS (INT64_C(10) * 1000000000)
 #define CKPT_GC_REPACK_BYTES (UINT64_C(1) << 30) // at once; nothing can be cooled meanwhile
 struct ckpt_gc_behind {
-	int64_t after_ns; // monotonic
-	bool was_busy;    // the last time
+	int64_t after_ns;       // monotonic
+	int64_t short_after_ns; // while the disk is nearly full
+	bool was_busy;          // the last time
+	bool young;             // there was garbage within the grace time
 	bool damage_told;
 	struct ckpt_gc_stuck stuck;
 	char told[CKPT_GC_WHY_MAX];

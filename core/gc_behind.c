@@ -4,7 +4,12 @@
 #include "core/store.h"
 #include "core/sys.h"
 
+#include "core/util.h"
+
 #include <string.h>
+
+#define SHORT_PART 8 // of the disk: with less it is nearly full
+#define SHORT_REST 4 // times as long as it took
 
 static bool is_not_stopped(void *arg)
 {
@@ -15,7 +20,9 @@ static bool is_not_stopped(void *arg)
 
 void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind)
 {
-	*behind = (struct ckpt_gc_behind){.after_ns = ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS};
+	int64_t first_ns = ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS;
+
+	*behind = (struct ckpt_gc_behind){.after_ns = first_ns, .short_after_ns = first_ns};
 }
 
 static void tell(struct ckpt_store *s, struct ckpt_gc_behind *behind, int rc, const struct ckpt_gc_done *done)
@@ -29,11 +36,55 @@ static void tell(struct ckpt_store *s, struct ckpt_gc_behind *behind, int rc, co
 	memcpy(behind->told, done->why, sizeof(behind->told));
 }
 
+bool ckpt_gc_is_stuck(const struct ckpt_gc_stuck *stuck, const uint8_t id[32])
+{
+	size_t i = 0;
+
+	while (i < stuck->count && memcmp(stuck->ids[i], id, sizeof(*stuck->ids)))
+		i++;
+	return i < stuck->count;
+}
+
+static bool may_get_room(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
+{
+	return behind->young || ckpt_gc_expected(s);
+}
+
+static bool is_short_of_room(const struct ckpt_store *s)
+{
+	uint64_t room, all;
+
+	return !ckpt_sys.room(s->dirfd, &room, &all) && room < all / SHORT_PART;
+}
+
+// From its end on: others have their time between two rounds, however long one takes.
+static void settle(struct ckpt_gc_behind *behind, int64_t began_ns, int rc, const struct ckpt_gc_done *done)
+{
+	int64_t now_ns = ckpt_sys.mono_ns(), pause_ns = SHORT_REST * (now_ns - began_ns);
+	bool soon = rc == -EBUSY || (!rc && done->repacked_objects && done->later_objects);
+
+	behind->after_ns = now_ns + (soon ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
+	behind->short_after_ns = rc && !soon           ? behind->after_ns
+				 : done->deleted_bytes ? now_ns + MAX(pause_ns, CKPT_GC_SHORTAGE_NS)
+						       : now_ns + CKPT_GC_FIRST_NS;
+	behind->was_busy = rc == -EBUSY;
+}
+
+static int64_t due_ns(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
+{
+	if (!may_get_room(s, behind))
+		return behind->after_ns;
+	return MIN(behind->after_ns,
+		   is_short_of_room(s) ? behind->short_after_ns : ckpt_sys.mono_ns() + CKPT_GC_LOOK_NS);
+}
+
 int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop)
 {
+	int64_t now_ns = ckpt_sys.mono_ns();
+	bool is_short = may_get_room(s, behind) && is_short_of_room(s);
 	const struct ckpt_gc_how how = {
-		.grace_ns = CKPT_GC_GRACE_NS,
-		.at_once = !behind->was_busy,
+		.grace_ns = is_short ? 0 : CKPT_GC_SHORT_GRACE_NS,
+		.at_once = !is_short && !behind->was_busy,
 		.wait_ns = CKPT_GC_WAIT_NS,
 		.repack = {.bytes_max = CKPT_GC_REPACK_BYTES,
 			   .gently = true,
@@ -43,17 +94,15 @@ int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, cons
 		.arg = (void *)(uintptr_t)stop,
 	};
 	struct ckpt_gc_done done;
-	bool soon;
 	int rc;
 
-	if (ckpt_sys.mono_ns() < behind->after_ns)
-		return behind->after_ns;
+	if (now_ns < (is_short ? MIN(behind->short_after_ns, behind->after_ns) : behind->after_ns))
+		return due_ns(s, behind);
 	rc = ckpt_gc(s, &how, &done);
-	behind->was_busy = rc == -EBUSY;
-	soon = rc == -EBUSY || (!rc && done.repacked_objects && done.later_objects);
-	// From its end on: others have their time between two rounds, however long one takes.
-	behind->after_ns = ckpt_sys.mono_ns() + (soon ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
-	if (rc != -EBUSY && rc != -EINTR)
+	settle(behind, now_ns, rc, &done);
+	if (rc != -EBUSY && rc != -EINTR) {
+		behind->young = done.kept[CKPT_GC_YOUNG].objects > 0;
 		tell(s, behind, rc, &done);
-	return behind->after_ns;
+	}
+	return due_ns(s, behind);
 }

@@ -52,6 +52,11 @@ int ckpt_keys_add(struct ckpt_keys *k, const uint64_t *key, size_t words, bool *
 	return 0;
 }
 
+bool ckpt_keys_has(const struct ckpt_keys *k, const uint64_t *key, size_t words)
+{
+	return k->count && slot_of(k, key, words)[words - 1];
+}
+
 void ckpt_keys_done(struct ckpt_keys *k)
 {
 	free(k->slots);

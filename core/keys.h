@@ -14,4 +14,5 @@ struct ckpt_keys {
 };
 
 int ckpt_keys_add(struct ckpt_keys *k, const uint64_t *key, size_t words, bool *ret_new); // 0, -ENOMEM: it is as it was
+bool ckpt_keys_has(const struct ckpt_keys *k, const uint64_t *key, size_t words);
 void ckpt_keys_done(struct ckpt_keys *k);

@@ -88,11 +88,11 @@ void ckpt_repack_choose(struct ckpt_store *s, struct ckpt_sparse *packs, size_t 
 			const struct ckpt_repack_how *how)
 {
 	CLEANUP_FREE struct ckpt_sparse **order = ckpt_calloc(count + 1, sizeof(struct ckpt_sparse *));
-	uint64_t room = 0;
+	uint64_t room = 0, all;
 
 	for (size_t i = 0; i < count; i++)
 		packs[i].fate = CKPT_SPARSE_NO_ROOM;
-	if (!order || ckpt_sys.free_bytes(s->dirfd, &room))
+	if (!order || ckpt_sys.room(s->dirfd, &room, &all))
 		return;
 	for (size_t i = 0; i < count; i++)
 		order[i] = &packs[i];

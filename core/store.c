@@ -645,6 +645,8 @@ void ckpt_store_close(struct ckpt_store *s)
 {
 	if (!s)
 		return;
+	const int fds[] = {s->sessions_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
+
 	ckpt_store_rest(s);
 	ckpt_trash_close(s->trash); // until then its thread may wake the next two
 	ckpt_sealer_free(s->sealer);
@@ -655,16 +657,14 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_index_close(s->index);
 	ckpt_backend_close(s->backend);
 	ckpt_errlog_close(s->errlog);
-	close_if_open(s->sessions_fd);
-	close_if_open(s->tree_fd);
-	close_if_open(s->trash_fd);
-	close_if_open(s->lock_fd);
-	close_if_open(s->dirfd);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		close_if_open(fds[i]);
 	ckpt_settings_done(&s->settings);
 	folders_forget(s);
 	for (size_t i = 0; i < s->unreadable_count; i++)
 		free(s->unreadable[i]);
 	free(s->unreadable);
+	ckpt_keys_done(&s->expired_packs);
 	free(s->path);
 	pthread_cond_destroy(&s->idle);
 	ckpt_lock_done(&s->lock);

@@ -11,6 +11,7 @@
 #include "core/errlog.h"
 #include "core/index.h"
 #include "core/indexer.h"
+#include "core/keys.h"
 #include "core/latest.h"
 #include "core/lock.h"
 #include "core/sealer.h"
@@ -58,8 +59,9 @@ struct ckpt_store {
 
 	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
 	struct ckpt_lock packs_lock;
-	unsigned packs_wanted;  // by so many who wait for packs_lock; atomic
-	uint64_t packs_indexed; // dedupe.c's; guarded by packs_lock
+	unsigned packs_wanted;          // by so many who wait for packs_lock; atomic
+	uint64_t packs_indexed;         // dedupe.c's; guarded by packs_lock
+	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
 
 	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
 	// versions that the one before has left.

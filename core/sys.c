@@ -316,13 +316,14 @@ static int64_t sys_mono_ns(void)
 	return clock_ns(CLOCK_MONOTONIC);
 }
 
-static int sys_free_bytes(int fd, uint64_t *ret_bytes)
+static int sys_room(int fd, uint64_t *ret_free, uint64_t *ret_all)
 {
 	struct statvfs st;
 
 	if (fstatvfs(fd, &st))
 		return -errno;
-	*ret_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+	*ret_free = (uint64_t)st.f_bavail * st.f_frsize;
+	*ret_all = (uint64_t)st.f_blocks * st.f_frsize;
 	return 0;
 }
 
@@ -383,7 +384,7 @@ struct ckpt_sys ckpt_sys = {
 	.lease = sys_lease,
 	.clone = sys_clone,
 	.reflink = sys_reflink,
-	.free_bytes = sys_free_bytes,
+	.room = sys_room,
 	.dirty_bytes = sys_dirty_bytes,
 	.now_ns = sys_now_ns,
 	.mono_ns = sys_mono_ns,

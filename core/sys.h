@@ -36,11 +36,12 @@ struct ckpt_sys {
 	int (*lease)(int fd);
 	// The whole content into an empty file: reflink, else copy_file_range, else read and write.
 	int (*clone)(int from_fd, int to_fd);
-	int (*reflink)(int from_fd, int to_fd);         // only so: -EOPNOTSUPP, -EINVAL, -EXDEV where this disk cannot
-	int (*free_bytes)(int fd, uint64_t *ret_bytes); // that its filesystem has left for us
-	uint64_t (*dirty_bytes)(void);                  // of the whole machine, not written back yet; 0 when unknown
-	int64_t (*now_ns)(void);                        // CLOCK_REALTIME
-	int64_t (*mono_ns)(void);                       // CLOCK_MONOTONIC
+	int (*reflink)(int from_fd, int to_fd); // only so: -EOPNOTSUPP, -EINVAL, -EXDEV where this disk cannot
+	int (*room)(int fd, uint64_t *ret_free,
+		    uint64_t *ret_all); // bytes that its filesystem has left for us, and has
+	uint64_t (*dirty_bytes)(void);  // of the whole machine, not written back yet; 0 when unknown
+	int64_t (*now_ns)(void);        // CLOCK_REALTIME
+	int64_t (*mono_ns)(void);       // CLOCK_MONOTONIC
 	void (*sleep_ns)(int64_t ns);
 	// For how long this thread could have run and had no processor, since it began; 0 where the kernel does not tell.
 	int64_t (*waited_ns)(void);

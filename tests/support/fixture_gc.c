@@ -40,6 +40,12 @@ void expire(struct ckpt_step *step)
 	ck_ok(ckpt_expire(step));
 }
 
+void expire_earlier(struct ckpt_step *step)
+{
+	expire(step);
+	ckpt_gc_expect_no_more(s, ckpt_gc_expected(s));
+}
+
 void gc_all(void)
 {
 	ck_ok(ckpt_gc(s, &all, &done));

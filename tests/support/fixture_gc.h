@@ -9,7 +9,8 @@
 
 #include "core/gc.h"
 
-#define DAY_S (24 * 3600)
+#define HOUR_S 3600
+#define DAY_S (24 * HOUR_S)
 #define SHARED "what two steps share"
 #define LONG_1 "a text that is longer than those which are shared, and of one step alone"
 #define LONG_2 "another text that is as long, of which nobody else knows anything either"
@@ -22,7 +23,8 @@ void ckpt_fixture_gc_open(void);
 void ckpt_fixture_gc_reopen(void); // other is forgotten
 void ckpt_fixture_gc_close(void);
 
-void expire(struct ckpt_step *step); // it cannot be had back
+void expire(struct ckpt_step *step);         // it cannot be had back
+void expire_earlier(struct ckpt_step *step); // as a process before us has done it
 void gc_all(void);
 uint64_t garbage(void);   // bytes, as it is told without a collection
 bool no_more(void *left); // go_on: after so many times, an int, it is told to stop

@@ -156,17 +156,17 @@ START_TEST(who_waits_for_packs_is_let_by)
 }
 END_TEST
 
-static int (*real_free_bytes)(int fd, uint64_t *ret_bytes);
+static int (*real_room)(int fd, uint64_t *ret_free, uint64_t *ret_all);
 static int times_full; // atomic
 
 // Meanwhile it gets another version.
-static int full_at_first(int fd, uint64_t *ret_bytes)
+static int full_at_first(int fd, uint64_t *ret_free, uint64_t *ret_all)
 {
-	int rc = real_free_bytes(fd, ret_bytes);
+	int rc = real_room(fd, ret_free, ret_all);
 
 	if (__atomic_sub_fetch(&times_full, 1, __ATOMIC_RELAXED) < 0)
 		return rc;
-	*ret_bytes = 1;
+	*ret_free = 1;
 	ck_ok(ckpt_pin(steps[0], true));
 	ck_ok(ckpt_pin(steps[0], false));
 	return rc;
@@ -174,8 +174,8 @@ static int full_at_first(int fd, uint64_t *ret_bytes)
 
 START_TEST(what_is_another_version_meanwhile_is_looked_at_anew)
 {
-	real_free_bytes = ckpt_sys.free_bytes;
-	ckpt_sys.free_bytes = full_at_first;
+	real_room = ckpt_sys.room;
+	ckpt_sys.room = full_at_first;
 	times_full = 1;
 	s->settings.hot = STEPS - 1;
 	ck_ok(ckpt_store_work_behind(s));
@@ -185,15 +185,16 @@ START_TEST(what_is_another_version_meanwhile_is_looked_at_anew)
 }
 END_TEST
 
-static int no_room(int fd __attribute__((unused)), uint64_t *ret_bytes)
+static int no_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
 {
-	*ret_bytes = LARGE;
+	*ret_free = LARGE;
+	*ret_all = 100 * (uint64_t)LARGE;
 	return 0;
 }
 
 START_TEST(on_a_full_disk_nothing_is_cooled)
 {
-	ckpt_sys.free_bytes = no_room;
+	ckpt_sys.room = no_room;
 	ck_ok(ckpt_store_work_behind(s));
 	wait_idle();
 	ck_assert(is_sealed(0) && !is_cold(0) && !is_cold(1));

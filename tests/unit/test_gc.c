@@ -350,7 +350,7 @@ START_TEST(most_of_what_is_there_goes_only_by_force)
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "some text"),
 			 *b = ckpt_packed_step(s, "b", "more text", "and more");
 
-	expire(b);
+	expire_earlier(b);
 	ck_error(ckpt_gc(s, &plain, &done), EPERM);
 	ck_assert(!done.deleted_objects && done.kept[CKPT_GC_MOST].objects == 2);
 	ck_assert_ptr_nonnull(strstr(done.why, "would go at once"));
@@ -363,9 +363,51 @@ START_TEST(most_of_what_is_there_goes_only_by_force)
 	ck_ok(ckpt_packed_read(a, "0", "some text"));
 	ckpt_step_unref(b);
 	b = ckpt_packed_step(s, "b", "as much b");
-	expire(b); // half of it
+	expire_earlier(b); // half of it
 	ck_ok(ckpt_gc(s, &plain, &done));
 	ck_assert_uint_eq(done.deleted_objects, 1);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(what_expired_here_goes_unasked_but_nothing_with_it)
+{
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "some text"),
+			 *b = ckpt_packed_step(s, "b", "more text", "and more"),
+			 *c = ckpt_packed_step(s, "c", "the text of c");
+
+	expire_earlier(c);
+	expire(b);
+	ck_error(ckpt_gc(s, &plain, &done), EPERM); // c is more than half of the rest
+	ck_assert(!done.deleted_objects && ckpt_gc_expected(s) == 2);
+	ckpt_step_unref(c);
+	c = ckpt_packed_step(s, "c", "the text of c");
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert(done.deleted_objects == 2 && !ckpt_gc_expected(s));
+	expire(a);
+	expire(c);
+	expire(other);
+	ck_ok(ckpt_gc(s, &plain, &done)); // nor is a store without steps asked about
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	ckpt_step_unref(c);
+}
+END_TEST
+
+START_TEST(what_expired_is_expected_until_it_goes)
+{
+	const struct ckpt_gc_how plain = {0}, young = {.grace_ns = INT64_C(3600) * 1000000000};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "some text"),
+			 *b = ckpt_packed_step(s, "b", "more text", "and more");
+
+	expire(b);
+	ck_ok(ckpt_gc(s, &young, &done));
+	ck_assert_uint_eq(done.kept[CKPT_GC_YOUNG].objects, 2);
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert_uint_eq(done.deleted_objects, 2);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }
@@ -381,7 +423,7 @@ START_TEST(all_goes_when_no_step_needs_any_but_not_when_there_is_no_step)
 	ck_assert_uint_eq(done.deleted_objects, 1);
 	ckpt_step_unref(a);
 	a = ckpt_packed_step(s, "a", "a0");
-	expire(a);
+	expire_earlier(a);
 	expire(other);
 	ck_error(ckpt_gc(s, &plain, &done), EPERM);
 	gc_all();
@@ -484,6 +526,8 @@ int main(void)
 	tcase_add_checked_fixture(when, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_test(when, what_is_young_stays);
 	tcase_add_test(when, most_of_what_is_there_goes_only_by_force);
+	tcase_add_test(when, what_expired_here_goes_unasked_but_nothing_with_it);
+	tcase_add_test(when, what_expired_is_expected_until_it_goes);
 	tcase_add_test(when, all_goes_when_no_step_needs_any_but_not_when_there_is_no_step);
 	tcase_add_test(when, a_dry_run_says_what_would_go);
 	tcase_add_test(when, who_is_told_to_stop_stops);

@@ -52,10 +52,67 @@ START_TEST(old_garbage_goes)
 	ckpt_sys.mono_ns = mono_later_ns;
 	expire(a);
 	ck_assert_uint_eq(packs_after(CKPT_GC_FIRST_NS), 3); // it is young
-	ckpt_packed_age(s, DAY_S + 60);
+	ckpt_packed_age(s, HOUR_S + 60);
 	ck_assert_uint_eq(packs_after(CKPT_GC_EVERY_NS - CKPT_GC_FIRST_NS), 3); // it is not yet time
 	ck_assert_uint_eq(packs_after(CKPT_GC_FIRST_NS), 2);
 	ck_ok(ckpt_packed_read(b, "0", "b0"));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+static uint64_t free_bytes;
+
+static int some_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
+{
+	*ret_free = free_bytes;
+	*ret_all = 8000;
+	return 0;
+}
+
+START_TEST(on_a_nearly_full_disk_it_goes_at_once_whatever_its_age)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
+	struct ckpt_gc_behind behind;
+	bool stop = false;
+	int64_t next_ns;
+
+	ckpt_trash_drain(s->trash);
+	ckpt_sys.room = some_room;
+	ckpt_gc_behind_begin(&behind);
+	expire(a);
+	free_bytes = 999;
+	ck_assert_int_eq(ckpt_gc_behind(s, &behind, &stop), behind.after_ns); // it was mounted just now
+	behind.after_ns = behind.short_after_ns = 0;
+	free_bytes = 1000;
+	next_ns = ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	ck_assert_int_le(next_ns, ckpt_sys.mono_ns() + CKPT_GC_LOOK_NS); // for it may fill up
+	free_bytes = 999;
+	behind.short_after_ns = 0;
+	ck_assert_int_eq(ckpt_gc_behind(s, &behind, &stop), behind.after_ns);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	expire(b);
+	next_ns = ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ck_assert(next_ns == behind.short_after_ns && next_ns < behind.after_ns);
+	ck_assert_int_le(next_ns, ckpt_sys.mono_ns() + CKPT_GC_SHORTAGE_NS);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(on_a_full_disk_a_failure_is_not_tried_again_and_again)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");
+	struct ckpt_gc_behind behind = {0};
+	bool stop = false;
+
+	ckpt_sys.room = some_room;
+	expire(a);
+	spoil_record(b, 100, 1);
+	ck_assert_int_gt(ckpt_gc_behind(s, &behind, &stop), ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }
@@ -294,6 +351,8 @@ int main(void)
 
 	tcase_add_checked_fixture(when, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_test(when, old_garbage_goes);
+	tcase_add_test(when, on_a_nearly_full_disk_it_goes_at_once_whatever_its_age);
+	tcase_add_test(when, on_a_full_disk_a_failure_is_not_tried_again_and_again);
 	tcase_add_loop_test(when, it_stops_soon_and_rests, 0, 2);
 	tcase_add_test(when, after_a_long_round_it_has_a_pause);
 	suite_add_tcase(suite, when);
