@@ -284,7 +284,7 @@ TABLE = [
             "return s->unreadable_count ?", "return s->unreadable_count > 1000 ?", (GC,)),
     Pattern("dedupe-without-reading-back", "core/dedupe.c",
             "return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, base, plain);",
-            "return codec && plain && !master;", (DEDUPE,)),
+            "return codec && plain;", (DEDUPE,)),
     Pattern("dedupe-with-what-may-not-be-durable", "core/dedupe.c",
             "return rc == -EEXIST;", "return rc == -EEXIST || rc == -EIO;", (DEDUPE, CRASH_GC)),
     Pattern("dedupe-without-asking-for-durability", "core/cool.c",
