@@ -467,7 +467,7 @@ static int attempt_run(struct attempt *a)
 	rc = ckpt_attempt_prepare(a);
 	if (rc) {
 		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "the manifest could not be stored", NULL);
+			 "the manifest could not be stored, or the metadata not be read", NULL);
 		return rc;
 	}
 	rc = ckpt_copy_place(a->step);

@@ -173,15 +173,21 @@ int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, vo
 
 // --- New metadata -------------------------------------------------------------------------------------------------------
 
+// What it does not say of extras and metrics stays.
 static int set_metadata(void *arg, struct ckpt_record *r)
 {
-	const char *metadata = arg;
+	CLEANUP_FREE char *merged = NULL;
+	int rc = ckpt_metadata_merge(arg, r->metadata, &merged);
 
-	if (r->metadata && !strcmp(r->metadata, metadata))
+	if (!rc && r->metadata && !strcmp(r->metadata, merged))
 		return 1;
+	if (!rc)
+		rc = ckpt_metadata_temporary(merged, &r->summary.temporary);
+	if (rc)
+		return rc;
 	free(r->metadata);
-	r->metadata = strdup(metadata);
-	return r->metadata ? ckpt_metadata_temporary(metadata, &r->summary.temporary) : -ENOMEM;
+	r->metadata = TAKE_PTR(merged);
+	return 0;
 }
 
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
