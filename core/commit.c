@@ -521,7 +521,10 @@ static void enter_committed_locked(struct attempt *a)
 	step->state = CKPT_STEP_COMMITTED;
 	ckpt_amend_expected_locked(step);
 	ckpt_stage_forget(step);
-	ckpt_trash_committed(step->store->trash); // who has the answer may wait for that, too
+	// Who has the answer may wait for that, too.
+	ckpt_trash_committed(step->store->trash);
+	if (step->store->committed)
+		step->store->committed(step->store->committed_arg, step);
 }
 
 // Name and state change at once: who comes meanwhile sees a commit that runs under this name, or its end.

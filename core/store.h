@@ -97,6 +97,9 @@ struct ckpt_store {
 	// The same of a step that was deleted although nobody asked for it.
 	void (*gone)(void *arg, struct ckpt_step *step);
 	void *gone_arg;
+	// And of each that was committed; with its lock held, so that it must not block.
+	void (*committed)(void *arg, struct ckpt_step *step);
+	void *committed_arg;
 	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
 	// Keys of steps with a record that is damaged or newer: their names are taken. Set at open, then read-only; opened for
 	// reading, each look at steps/ may add some: guarded by lock.
