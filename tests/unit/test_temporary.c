@@ -179,7 +179,6 @@ START_TEST(a_successor_that_is_being_changed_or_removed_does_not_count)
 }
 END_TEST
 
-// What is chosen is looked at again when nobody can change it any more: the choice may be old by then.
 START_TEST(what_somebody_works_with_stays_for_now)
 {
 	struct ckpt_step *step, *changed;
@@ -200,6 +199,62 @@ START_TEST(what_somebody_works_with_stays_for_now)
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
 	ckpt_staged_check(step, "model.bin", "1000"); // who has it goes on reading
 	ckpt_step_unref(step);
+}
+END_TEST
+
+// What was chosen is looked at again when nobody can change it any more. Here it is changed after it was chosen, when the one before it
+// has gone.
+enum meanwhile { PROMOTED, PINNED, REOPENED, REMOVED, ADDED_TO, IS_THE_NEWEST, MEANWHILE };
+
+static struct ckpt_step *chosen;
+static int changed_so;
+
+static void change_chosen(void *arg __attribute__((unused)), struct ckpt_step *step)
+{
+	struct ckpt_manifest *m = ckpt_staged_manifest(chosen);
+	struct ckpt_step *other;
+
+	switch (step == chosen ? MEANWHILE : (enum meanwhile)changed_so) {
+	case PROMOTED:
+		ck_ok(ckpt_promote(chosen));
+		break;
+	case PINNED:
+		ck_ok(ckpt_pin(chosen, true));
+		break;
+	case REOPENED:
+		ck_ok(ckpt_reopen(chosen, &other));
+		ckpt_step_unref(other);
+		break;
+	case REMOVED:
+		ck_ok(ckpt_remove_entry(chosen, m, 0, "model.bin", false));
+		break;
+	case ADDED_TO:
+		ck_ok(ckpt_amend_begin(chosen, "late"));
+		break;
+	case IS_THE_NEWEST:
+		other = find("3000");
+		ck_ok(ckpt_delete(other));
+		ckpt_step_unref(other);
+		break;
+	case MEANWHILE:
+		break;
+	}
+	ckpt_manifest_unref(m);
+}
+
+START_TEST(what_is_changed_after_it_was_chosen_stays)
+{
+	changed_so = _i;
+	save("1000", TEMPORARY);
+	save("2000", TEMPORARY);
+	save("3000", NULL);
+	chosen = find("1000");
+	s->gone = change_chosen;
+	(void)ckpt_temporary_expire(s, 0, NULL);
+	ck_assert(!is_there("2000"));
+	ck_assert_int_eq(ckpt_step_state(chosen), _i == MEANWHILE ? CKPT_STEP_DELETED : CKPT_STEP_COMMITTED);
+	ckpt_amend_forget(chosen, "late");
+	ckpt_step_unref(chosen);
 }
 END_TEST
 
@@ -402,6 +457,7 @@ int main(void)
 	tcase_add_test(tcase, a_step_whose_successor_is_gone_stays);
 	tcase_add_test(tcase, a_successor_that_is_being_changed_or_removed_does_not_count);
 	tcase_add_test(tcase, what_somebody_works_with_stays_for_now);
+	tcase_add_loop_test(tcase, what_is_changed_after_it_was_chosen_stays, 0, MEANWHILE + 1);
 	tcase_add_test(tcase, a_promotion_whose_answer_was_lost_counts);
 	tcase_add_test(tcase, a_promotion_beside_a_deletion_is_done_or_refused);
 	tcase_add_test(tcase, a_promoted_step_is_a_version_with_the_same_files_and_place);
