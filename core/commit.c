@@ -467,7 +467,7 @@ static int attempt_run(struct attempt *a)
 	rc = ckpt_attempt_prepare(a);
 	if (rc) {
 		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
-			 "the manifest could not be stored", NULL);
+			 "the manifest could not be stored, or the metadata not be read", NULL);
 		return rc;
 	}
 	rc = ckpt_copy_place(a->step);
@@ -521,6 +521,10 @@ static void enter_committed_locked(struct attempt *a)
 	step->state = CKPT_STEP_COMMITTED;
 	ckpt_amend_expected_locked(step);
 	ckpt_stage_forget(step);
+	// Who has the answer may wait for that, too.
+	ckpt_trash_committed(step->store->trash);
+	if (step->store->committed)
+		step->store->committed(step->store->committed_arg, step);
 }
 
 // Name and state change at once: who comes meanwhile sees a commit that runs under this name, or its end.

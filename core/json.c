@@ -84,6 +84,31 @@ int ckpt_json_load(const char *text, size_t len, size_t flags, json_error_t *err
 	return starved ? -ENOMEM : *ret_json ? 0 : -EINVAL;
 }
 
+void ckpt_json_tame(char *text, size_t len)
+{
+	static const char *const words[] = {"NaN", "-Infinity", "Infinity"};
+	bool quoted = false;
+
+	for (size_t i = 0; i < len; i++) {
+		if (quoted && text[i] == '\\') {
+			i++;
+		} else if (text[i] == '"') {
+			quoted = !quoted;
+		} else if (!quoted) {
+			for (size_t w = 0; w < ARRAY_LEN(words); w++) {
+				size_t n = strlen(words[w]);
+
+				if (len - i < n || memcmp(text + i, words[w], n))
+					continue;
+				memset(text + i, ' ', n);
+				text[i] = text[i + 1] = '"';
+				i += n - 1;
+				break;
+			}
+		}
+	}
+}
+
 char *ckpt_json_dump(json_t *json, size_t flags)
 {
 	char *text = json ? json_dumps(json, flags) : NULL;

@@ -11,6 +11,8 @@
 // flags and error (may be NULL) as json_loadb() has them. 0; -EINVAL: it is no JSON; -ENOMEM. *ret_json is the caller's, and NULL
 // on failure.
 int ckpt_json_load(const char *text, size_t len, size_t flags, json_error_t *error, json_t **ret_json);
+// Before that: Python writes numbers that JSON does not have, NaN and Infinity. They become strings, empty ones, in place.
+void ckpt_json_tame(char *text, size_t len);
 // What is made of parts between these two calls, as malloc'ed text; takes json. NULL: no memory, for the parts (json may be NULL)
 // or the text.
 void ckpt_json_begin(void);

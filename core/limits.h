@@ -15,6 +15,9 @@
 #define CKPT_MANIFEST_EMBED_MAX (64u << 10)     // a larger manifest is an object of its own, m/<sha256>
 #define CKPT_METADATA_BYTES_MAX (64u << 10)     // marker JSON
 #define CKPT_METADATA_DEPTH_MAX 32
+#define CKPT_META_XATTRS_MAX 64                  // of a staged step, user.ckptfs.meta.*
+#define CKPT_META_VALUE_MAX (4u << 10)           // bytes in one of them
+#define CKPT_META_BYTES_MAX (32u << 10)          // in all of them, with their names
 #define CKPT_XATTR_BYTES_MAX (64u << 10)         // names and values of one file's extended attributes
 #define CKPT_OBJECT_KEY_MAX 600                  // bytes in the key of a stored object
 #define CKPT_CAS_BYTES_MAX (64u << 10)           // objects that are ever replaced are small

@@ -103,3 +103,80 @@ int ckpt_metadata_temporary(const char *json, bool *ret_temporary)
 	json_decref(root);
 	return rc == -ENOMEM ? rc : 0;
 }
+
+static int load(const char *json, json_t **ret_root)
+{
+	int rc = json ? ckpt_json_load(json, strlen(json), 0, NULL, ret_root) : 0;
+
+	if (!json || rc == -EINVAL) // of a later version, or damaged: it says nothing
+		*ret_root = json_object();
+	return *ret_root ? 0 : -ENOMEM;
+}
+
+int ckpt_metadata_merge(const char *json, const char *below, char **ret_json)
+{
+	static const char *const fields[] = {"extras", "metrics"};
+	json_t *root = NULL, *under = NULL;
+	char *merged = NULL;
+	int rc = 0;
+
+	*ret_json = NULL;
+	if (!json && !below)
+		return 0;
+	if (load(json, &root) || load(below, &under))
+		rc = -ENOMEM;
+	ckpt_json_begin();
+	for (size_t i = 0; i < ARRAY_LEN(fields) && !rc; i++) {
+		json_t *said = json_object_get(root, fields[i]), *more = json_object_get(under, fields[i]);
+
+		if (more && (said ? json_object_update_missing(said, more) : json_object_set(root, fields[i], more)))
+			rc = -ENOMEM;
+	}
+	if (!rc)
+		merged = ckpt_json_dump(json_incref(root), JSON_COMPACT | JSON_SORT_KEYS);
+	json_decref(root);
+	json_decref(under);
+	if (!merged)
+		return -ENOMEM;
+	if (strlen(merged) > CKPT_METADATA_BYTES_MAX) {
+		free(merged);
+		return -EFBIG;
+	}
+	*ret_json = merged;
+	return 0;
+}
+
+int ckpt_metadata_extra(const char *json, const char *name, char **ret_value)
+{
+	json_t *root = NULL, *value;
+	int rc = load(json, &root);
+
+	if (rc)
+		return rc;
+	value = json_object_get(json_object_get(root, "extras"), name);
+	rc = value ? 0 : -ENODATA;
+	ckpt_json_begin();
+	if (value)
+		*ret_value = json_is_string(value) ? strdup(json_string_value(value))
+						   : ckpt_json_dump(json_incref(value),
+								    JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+	if (value && !*ret_value)
+		rc = -ENOMEM;
+	json_decref(root);
+	return rc;
+}
+
+int ckpt_metadata_value(const char *text, size_t len, json_t **ret_value)
+{
+	int rc = ckpt_json_load(text, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL, ret_value);
+
+	if (rc == -EINVAL && !memchr(text, '\0', len) && ckpt_name_is_utf8(text, len)) {
+		*ret_value = json_stringn(text, len);
+		return *ret_value ? 0 : -ENOMEM;
+	}
+	if (!rc && too_deep(*ret_value, 2)) { // below the root and its extras
+		json_decref(TAKE_PTR(*ret_value));
+		rc = -EINVAL;
+	}
+	return rc;
+}

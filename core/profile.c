@@ -43,30 +43,6 @@ struct profile {
 
 // --- What the files hold ----------------------------------------------------------------------------------------------
 
-// Python writes numbers that JSON does not have. They become 0, in place.
-static void tame_numbers(char *text, size_t len)
-{
-	static const char *const words[] = {"NaN", "Infinity"};
-	bool quoted = false;
-
-	for (size_t i = 0; i < len; i++) {
-		if (quoted && text[i] == '\\') {
-			i++;
-		} else if (text[i] == '"') {
-			quoted = !quoted;
-		} else if (!quoted) {
-			for (size_t w = 0; w < ARRAY_LEN(words); w++) {
-				size_t n = strlen(words[w]);
-
-				if (len - i >= n && !memcmp(text + i, words[w], n)) {
-					memset(text + i, ' ', n);
-					text[i] = '0';
-				}
-			}
-		}
-	}
-}
-
 static int read_text(int fd, uint64_t offset, char *buf, size_t len)
 {
 	ssize_t n = ckpt_sys.pread(fd, buf, len, (off_t)offset);
@@ -109,7 +85,7 @@ static int load_json(struct look *l)
 	rc = text ? read_text(l->deed->fd, 0, text, (size_t)st.st_size) : -ENOMEM;
 	if (rc)
 		return rc;
-	tame_numbers(text, (size_t)st.st_size);
+	ckpt_json_tame(text, (size_t)st.st_size);
 	rc = ckpt_json_load(text, (size_t)st.st_size, 0, NULL, &l->json); // takes some twenty times as much
 	if (rc == -ENOMEM)
 		return rc;

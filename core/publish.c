@@ -53,6 +53,20 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	ckpt_lock_drop(&store->lock);
 }
 
+// What the marker does not say, the step may.
+static int complete_metadata(struct attempt *a)
+{
+	struct ckpt_step *step = a->step;
+	char *metadata;
+	int rc = ckpt_metadata_of_staged(step->dirfd, a->metadata, step->store->errlog, a->name, &metadata);
+
+	if (rc)
+		return rc;
+	free(a->metadata);
+	a->metadata = metadata;
+	return 0;
+}
+
 int ckpt_attempt_prepare(struct attempt *a)
 {
 	struct ckpt_record *r = &a->record;
@@ -77,8 +91,10 @@ int ckpt_attempt_prepare(struct attempt *a)
 	r->manifest_len = len;
 	fill_summary(a, len);
 	memcpy(r->store_id, a->step->store->id, sizeof(r->store_id));
+	rc = complete_metadata(a);
 	r->metadata = a->metadata;
-	rc = ckpt_metadata_temporary(a->metadata, &r->summary.temporary);
+	if (!rc)
+		rc = ckpt_metadata_temporary(a->metadata, &r->summary.temporary);
 	if (!rc)
 		rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
 	if (!rc && len > CKPT_MANIFEST_EMBED_MAX) {

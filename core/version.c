@@ -3,6 +3,8 @@
 #include "core/commit.h"
 #include "core/errlog.h"
 #include "core/metadata.h"
+#include "core/remove.h"
+#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -149,17 +151,43 @@ int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, voi
 	return rc;
 }
 
+int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, const char *what)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	struct ckpt_summary next;
+	bool changed;
+	bool busy = ckpt_remove_hides(step) || ckpt_reopen_any(step);
+	int rc = busy ? -EBUSY : ckpt_version_put(step, change, arg, &next, &changed);
+
+	if (!rc && changed)
+		rc = ckpt_step_load(step->store, &next);
+	if (!rc && changed)
+		ckpt_store_wake_behind(step->store);
+	if (!rc && changed && step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
+	if (rc && rc != -ESTALE && rc != -EBUSY)
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "try it again",
+				rc == -EIO ? "outcome unknown: it may or may not be %s" : "it could not be %s", what);
+	return rc;
+}
+
 // --- New metadata -------------------------------------------------------------------------------------------------------
 
+// What it does not say of extras and metrics stays.
 static int set_metadata(void *arg, struct ckpt_record *r)
 {
-	const char *metadata = arg;
+	CLEANUP_FREE char *merged = NULL;
+	int rc = ckpt_metadata_merge(arg, r->metadata, &merged);
 
-	if (r->metadata && !strcmp(r->metadata, metadata))
+	if (!rc && r->metadata && !strcmp(r->metadata, merged))
 		return 1;
+	if (!rc)
+		rc = ckpt_metadata_temporary(merged, &r->summary.temporary);
+	if (rc)
+		return rc;
 	free(r->metadata);
-	r->metadata = strdup(metadata);
-	return r->metadata ? ckpt_metadata_temporary(metadata, &r->summary.temporary) : -ENOMEM;
+	r->metadata = TAKE_PTR(merged);
+	return 0;
 }
 
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)

@@ -14,6 +14,7 @@
 //   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
 //   notify    words to the service manager               abilities  what can be made use of here
+//   hook      the program that is run after commits
 #pragma once
 
 #include "core/store.h"
@@ -32,6 +33,8 @@ struct ckpt_fs {
 	const char *_Atomic passthrough_why; // when not in use
 	struct node_table *nodes;
 	struct drafts *drafts;
+	struct hooks *hooks; // NULL: no program is run after commits
+	mode_t umask;        // of who mounted
 	int64_t started_ns;
 	bool ending; // atomic: clients are let go, whatever they wait for (end.h)
 };

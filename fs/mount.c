@@ -17,6 +17,7 @@
 #include "fs/folder.h"
 #include "fs/fs.h"
 #include "fs/handle.h"
+#include "fs/hook.h"
 #include "fs/listener.h"
 #include "fs/log.h"
 #include "fs/notify.h"
@@ -539,6 +540,7 @@ static void signals_block(void)
 	signals_set(&set);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL); // who mounts may ignore it, and then nobody knows how a program ended
 }
 
 static void signals_stop(struct signals *s)
@@ -590,15 +592,19 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->write_back_arg = fs;
 	fs->store->renew = renew;
 	fs->store->renew_arg = fs;
+	fs->store->gone = folder_step_gone;
+	fs->store->gone_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
 	if (!fs->nodes || !fs->drafts)
 		return fail(-ENOMEM, NULL, "out of memory");
-	return ckpt_store_work_behind(fs->store) ? fail(-EAGAIN, NULL, "no thread can be started") : 0;
+	return ckpt_store_work_behind(fs->store) || hooks_start(fs) ? fail(-EAGAIN, NULL, "no thread can be started")
+								    : 0;
 }
 
 static void close_store(struct ckpt_fs *fs)
 {
+	hooks_stop(fs->hooks);
 	drafts_free(fs->drafts);
 	node_table_free(fs->nodes);
 	ckpt_store_close(fs->store);
@@ -627,7 +633,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	struct signals signals = {.fs = &fs};
 	int rc;
 
-	umask(0);
+	fs.umask = umask(0);
 	signals_block();
 	raise_descriptor_limit();
 	if (m->foreground)

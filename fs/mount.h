@@ -23,6 +23,7 @@ struct ckpt_mount {
 	gid_t gid;
 	mode_t umask;
 	const char *log;       // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
+	const char *on_commit; // a program to run after each commit (hook.h), or NULL
 	const char *log_level; // error, warn, info, debug; NULL: warn
 };
 

@@ -1,7 +1,10 @@
+#include "core/errlog.h"
+#include "core/metadata.h"
 #include "core/seal.h"
 #include "core/stage.h"
 #include "core/stored.h"
 #include "core/sys.h"
+#include "core/temporary.h"
 #include "core/util.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
@@ -365,9 +368,49 @@ static int get_own(const struct ckpt_manifest *m, const struct ckpt_entry *e, co
 						  : -ENODATA;
 }
 
+static bool is_meta(const char *name)
+{
+	return !strncmp(name, CKPT_META_XATTRS, strlen(CKPT_META_XATTRS));
+}
+
+static int get_meta(struct ckpt_step *step, uint32_t version, const char *name, char **ret_value)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, version, &r);
+
+	if (rc)
+		return rc == -EBADMSG ? -EIO : rc;
+	rc = ckpt_metadata_extra(r.metadata, name + strlen(CKPT_META_XATTRS), ret_value);
+	ckpt_record_done(&r);
+	return rc;
+}
+
+static int get_temporary(bool temporary, char **ret_value)
+{
+	*ret_value = strdup(temporary ? "true" : "false");
+	return *ret_value ? 0 : -ENOMEM;
+}
+
+// The same of a step, which its directory has.
+static int get_of_step(struct ckpt_step *step, const char *name, char **ret_value, size_t *ret_len)
+{
+	struct ckpt_summary s;
+	int rc;
+
+	if (!is_meta(name) && strcmp(name, CKPT_TEMPORARY_XATTR))
+		return -ENODATA;
+	ckpt_lock_take(&step->lock);
+	s = step->summary;
+	ckpt_lock_drop(&step->lock);
+	rc = is_meta(name) ? get_meta(step, s.version, name, ret_value) : get_temporary(s.temporary, ret_value);
+	*ret_len = rc ? 0 : strlen(*ret_value);
+	return rc;
+}
+
 static bool is_own(const char *name)
 {
-	return !strcmp(name, CKPT_SEAL_XATTR) || !strcmp(name, CKPT_STORED_XATTR);
+	return !strcmp(name, CKPT_SEAL_XATTR) || !strcmp(name, CKPT_STORED_XATTR) ||
+	       !strcmp(name, CKPT_TEMPORARY_XATTR) || is_meta(name);
 }
 
 static int get_committed(struct node *n, const struct place *p, const char *name, char **ret_value, size_t *ret_len)
@@ -380,7 +423,7 @@ static int get_committed(struct node *n, const struct place *p, const char *name
 
 	if (rc)
 		return rc;
-	rc = get_own(m, &e, name, ret_value, ret_len);
+	rc = *p->path ? get_own(m, &e, name, ret_value, ret_len) : get_of_step(p->step, name, ret_value, ret_len);
 	for (uint32_t i = 0; rc == -ENODATA && ckpt_manifest_xattr(m, &e, i, &have, &value, ret_len); i++) {
 		if (strcmp(have, name))
 			continue;
@@ -509,6 +552,48 @@ static void run_set(struct call *c)
 	reply_error(c->req, rc);
 }
 
+static int refuse(struct call *c, int error, const char *why, const char *hint)
+{
+	CLEANUP_FREE char *name = ckpt_name_clean(c->name);
+	char subject[CKPT_NAME_MAX + 1] = "/";
+
+	names_read_lock(c->fs);
+	if (c->node->names)
+		snprintf(subject, sizeof(subject), "%s", c->node->names->text);
+	names_unlock(c->fs);
+	ckpt_errlog_add(c->fs->store->errlog, subject, error, hint, "%s cannot be set: %s", name ? name : "it", why);
+	return error;
+}
+
+// What such a name means only a staged step's directory can have.
+static int may_set_meta(struct call *c)
+{
+	const char *why = NULL;
+	int rc;
+
+	if (!c->step || !node_is_top(c->node))
+		return refuse(c, -EINVAL, "it is no staged step's directory",
+			      "set it on that, before the step is completed");
+	rc = c->data ? ckpt_metadata_may_set(c->step->dirfd, c->name, c->data, c->data_len, &why) : 0;
+	return why ? refuse(c, rc, why, "the step's marker may hold 64 KiB of JSON") : rc;
+}
+
+static void run_set_meta(struct call *c)
+{
+	int rc = may_set_meta(c);
+
+	if (rc)
+		reply_error(c->req, rc);
+	else
+		run_set(c);
+}
+
+static int refuse_meta(struct call *c)
+{
+	return refuse(c, -EROFS, "it is no staged step any more",
+		      "write its marker again, with JSON, which makes another version of it");
+}
+
 static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
 	struct ckpt_fs *fs = fs_of(req);
@@ -523,7 +608,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 
 	if (c.node->kind != NODE_FILES || S_ISLNK(c.node->type)) {
 		reply_error(req, -EPERM);
-	} else if (!is_a_clients(name)) {
+	} else if (!is_a_clients(name) && !is_meta(name)) {
 		reply_error(req, strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)) ? -EOPNOTSUPP : -EPERM);
 	} else if (value && !copy) {
 		reply_error(req, -ENOMEM);
@@ -531,8 +616,10 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 		if (copy)
 			memcpy(copy, value, size);
 		snprintf(c.name, sizeof(c.name), "%s", name);
-		c.committed = amend_pending;
+		c.committed = is_meta(name) ? refuse_meta : amend_pending;
 		c.copies = true;
+		if (is_meta(name))
+			c.run = run_set_meta;
 		call_run(&c);
 	}
 }

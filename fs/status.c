@@ -7,6 +7,7 @@
 #include "core/stage.h"
 #include "core/trash.h"
 #include "core/util.h"
+#include "fs/hook.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -166,7 +167,7 @@ static json_t *status(struct ckpt_fs *fs)
 	ckpt_cooler_pending(fs->store->cooler, &cooling_steps, &cooling_bytes);
 	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:i, s:i, s:n}, "
 		      "s:I, s:I, "
-		      "s:o, s:o, s:I, s:I, s:o}",
+		      "s:I, s:o, s:o, s:I, s:I, s:o}",
 		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
 		      text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
 		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
@@ -174,8 +175,9 @@ static json_t *status(struct ckpt_fs *fs)
 		      (json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "cooling", "steps",
 		      (json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps", 0, "bytes",
 		      0, "oldest_s", "indexing", (json_int_t)ckpt_indexer_pending(fs->store->indexer), "removing",
-		      (json_int_t)ckpt_trash_pending(fs->store->trash), "last_commit", last_commit(fs, &folders),
-		      "last_error", last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
+		      (json_int_t)ckpt_trash_pending(fs->store->trash), "on_commit",
+		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
+		      last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
 		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED));
 	ckpt_folders_done(&folders);
 	return s;

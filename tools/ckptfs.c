@@ -46,6 +46,7 @@ static const struct ckpt_verb verbs[] = {
 	{"mv", "renames a step", ckpt_verb_mv},
 	{"pin", "keeps steps from being deleted", ckpt_verb_pin},
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
+	{"promote", "makes temporary steps permanent", ckpt_verb_promote},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
 	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
 	{"save", "makes a step of a folder", ckpt_verb_save},

@@ -9,6 +9,7 @@
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 typedef int apply_fn(struct ckpt_mount *m, const char *name, const char *value);
 
@@ -95,6 +96,16 @@ static int set_work_dir(struct ckpt_mount *m, const char *name, const char *valu
 	return 0;
 }
 
+static int set_on_commit(struct ckpt_mount *m, const char *name, const char *value)
+{
+	struct stat st;
+
+	if (*value != '/' || stat(value, &st) || !S_ISREG(st.st_mode) || access(value, X_OK))
+		return bad(name, value, "the absolute path of a program");
+	m->on_commit = ckpt_text("%s", value);
+	return 0;
+}
+
 static int set_log(struct ckpt_mount *m, const char *name, const char *value)
 {
 	if (!*value)
@@ -150,6 +161,10 @@ static const struct mount_option options[] = {
 	 "a commit is done when it is on this disk; this version has no other"},
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
 	{"work_limit", NULL, "SIZE", "quotas"},
+	{"on_commit", set_on_commit, "PROGRAM",
+	 "is run after each commit, behind and without a shell; in its environment CKPT_STEP, CKPT_PATH and "
+	 "CKPT_METADATA "
+	 "(JSON)"},
 	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
 	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},
 	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},

@@ -157,7 +157,8 @@ static int pending(const char *store, uint64_t *ret_count, json_t **staged)
 		return rc == -ENOENT ? 0 : rc;
 	status = json_loads(reply, 0, NULL);
 	*ret_count = json_array_size(json_object_get(status, "committing")) +
-		     (uint64_t)number_in(status, "uploading", "steps");
+		     (uint64_t)number_in(status, "uploading", "steps") +
+		     (uint64_t)json_integer_value(json_object_get(status, "on_commit"));
 	json_decref(*staged);
 	*staged = json_incref(json_object_get(status, "staged"));
 	json_decref(status);

@@ -70,8 +70,9 @@ static int look_idle(const struct wait *w)
 	if (!status) // a verb may be at work
 		return ckpt_store_holder(w->o.store, NULL) ? 0 : NOT_YET;
 	busy = json_array_size(json_object_get(status, "committing")) || number(status, NULL, "indexing") ||
-	       number(status, NULL, "removing") || number(status, "sealing", "files") ||
-	       number(status, "cooling", "steps") || number(status, "uploading", "steps");
+	       number(status, NULL, "removing") || number(status, NULL, "on_commit") ||
+	       number(status, "sealing", "files") || number(status, "cooling", "steps") ||
+	       number(status, "uploading", "steps");
 	json_decref(status);
 	return busy ? NOT_YET : 0;
 }

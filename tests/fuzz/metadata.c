@@ -3,6 +3,7 @@
 
 #include "tests/fuzz/replay.h"
 
+#include "core/json.h"
 #include "core/limits.h"
 #include "core/metadata.h"
 #include "core/util.h"
@@ -16,9 +17,28 @@ struct text {
 	size_t len;
 };
 
+// As a value of an extended attribute, and as metrics.json.
+static void try_others(const struct text *in)
+{
+	CLEANUP_FREE char *copy = malloc(in->len + 1);
+	json_t *value = NULL;
+	int rc = ckpt_metadata_value((const char *)in->data, in->len, &value);
+
+	fuzz_assert(rc ? rc == -EINVAL && !value : value != NULL);
+	json_decref(value);
+	memcpy(copy, in->data, in->len);
+	ckpt_json_tame(copy, in->len);
+	rc = ckpt_json_load(copy, in->len, 0, NULL, &value);
+	fuzz_assert(rc == 0 || rc == -EINVAL);
+	json_decref(value);
+}
+
 static void *try_marker(void *arg)
 {
 	const struct text *in = arg;
+
+	if (in->len)
+		try_others(in);
 	CLEANUP_FREE char *json = NULL, *why = NULL, *again = NULL;
 	int rc = ckpt_metadata_parse((const char *)in->data, in->len, &json, &why);
 	bool temporary;
@@ -33,6 +53,9 @@ static void *try_marker(void *arg)
 	// What is written with escapes for half its bytes may be longer than what came, and then too long.
 	fuzz_assert(rc == 0 || (rc == -EFBIG && strlen(json) > CKPT_METADATA_BYTES_MAX));
 	fuzz_assert(rc || !strcmp(json, again));
+	CLEANUP_FREE char *merged = NULL;
+	rc = ckpt_metadata_merge(json, json, &merged);
+	fuzz_assert(rc == -EFBIG || (rc == 0 && !strcmp(json, merged)));
 	return NULL;
 }
 

@@ -105,6 +105,48 @@ START_TEST(what_is_too_large_or_too_deep_is_refused)
 }
 END_TEST
 
+static const struct {
+	const char *json, *below, *merged;
+} merges[] = {
+	{NULL, NULL, NULL},
+	{"{}", NULL, "{}"},
+	{NULL, "{\"extras\":{\"a\":1},\"temporary\":true,\"world_size\":8}", "{\"extras\":{\"a\":1}}"},
+	{"{\"temporary\":true}", "{\"metrics\":{\"b\":2},\"extras\":{}}",
+	 "{\"extras\":{},\"metrics\":{\"b\":2},\"temporary\":true}"},
+	{"{\"extras\":{\"a\":null,\"c\":{\"x\":1}}}", "{\"extras\":{\"a\":1,\"b\":2,\"c\":{\"y\":1}}}",
+	 "{\"extras\":{\"a\":null,\"b\":2,\"c\":{\"x\":1}}}"},
+	{"{\"metrics\":{}}", "damaged", "{\"metrics\":{}}"},
+};
+
+START_TEST(merged_is_what_the_first_says_and_what_it_does_not)
+{
+	for (size_t i = 0; i < ARRAY_LEN(merges); i++) {
+		CLEANUP_FREE char *merged = NULL;
+
+		ck_ok(ckpt_metadata_merge(merges[i].json, merges[i].below, &merged));
+		ck_assert_pstr_eq(merged, merges[i].merged);
+	}
+}
+END_TEST
+
+START_TEST(extras_are_given_as_text_or_json)
+{
+	static const char json[] = "{\"extras\":{\"f\":1.5,\"n\":null,\"o\":{\"b\":[1],\"a\":2},\"t\":\"text\"}}";
+	static const char *const extras[][2] = {
+		{"t", "text"}, {"n", "null"}, {"o", "{\"a\":2,\"b\":[1]}"}, {"f", "1.5"}};
+	char *value;
+
+	for (size_t i = 0; i < ARRAY_LEN(extras); i++) {
+		ck_ok(ckpt_metadata_extra(json, extras[i][0], &value));
+		ck_assert_str_eq(value, extras[i][1]);
+		free(value);
+	}
+	ck_error(ckpt_metadata_extra(json, "none", &value), ENODATA);
+	ck_error(ckpt_metadata_extra("{}", "t", &value), ENODATA);
+	ck_error(ckpt_metadata_extra(NULL, "t", &value), ENODATA);
+}
+END_TEST
+
 static Suite *metadata_suite(void)
 {
 	Suite *suite = suite_create("metadata");
@@ -113,6 +155,8 @@ static Suite *metadata_suite(void)
 	tcase_add_test(tcase, metadata_is_read_as_the_table_says);
 	tcase_add_test(tcase, a_nul_byte_is_not_the_end_of_the_text);
 	tcase_add_test(tcase, what_is_too_large_or_too_deep_is_refused);
+	tcase_add_test(tcase, merged_is_what_the_first_says_and_what_it_does_not);
+	tcase_add_test(tcase, extras_are_given_as_text_or_json);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
