@@ -6,6 +6,8 @@
 // Threads: one. Nothing blocks.
 #pragma once
 
+#include "core/nearest.h"
+
 #include <argp.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,9 +45,6 @@ void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, vo
 
 // The options of all verbs, as a man page has them.
 void ckpt_verb_help_common(void);
-
-// The candidate that word most likely means, or NULL when none is near. candidates end with NULL.
-const char *ckpt_nearest(const char *word, const char *const *candidates);
 
 int ckpt_verb_abort(int argc, char **argv);
 int ckpt_verb_begin(int argc, char **argv);
