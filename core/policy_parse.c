@@ -16,8 +16,8 @@
 struct parse {
 	char place[CKPT_POLICY_DEPTH_MAX * 64]; // "" at the top
 	size_t place_len;
-	unsigned depth, nodes;
-	bool keep; // the tree that it is in
+	unsigned depth, nodes; // of the tree that it is in
+	bool keep;
 	char **ret_why;
 };
 
@@ -393,6 +393,7 @@ static int replace_tree(struct parse *p, const char *key, json_t *value, struct 
 	int rc;
 
 	p->keep = !strcmp(key, "keep");
+	p->nodes = 0;
 	rc = parse_node(p, value, &node);
 	if (rc) {
 		ckpt_policy_node_done(&node);

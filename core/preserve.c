@@ -2,8 +2,6 @@
 
 #include "core/util.h"
 
-#include <math.h>
-
 #define SECOND_NS INT64_C(1000000000)
 
 struct pass {
@@ -23,11 +21,10 @@ struct candidate {
 // Of what is kept, marked by true, the last so many.
 static void keep_last(bool *kept, size_t count, int64_t most)
 {
-	for (size_t i = count; most != CKPT_POLICY_NULL && i-- > 0;)
-		if (kept[i] && most-- <= 0) {
-			kept[i] = false;
-			most = 0;
-		}
+	for (size_t i = count; most != CKPT_POLICY_NULL && i-- > 0;) {
+		kept[i] = kept[i] && most > 0;
+		most -= kept[i];
+	}
 }
 
 // --- Single policies: kept[i] is false before --------------------------------------------------------------------------
@@ -101,7 +98,7 @@ static bool metric_of(const struct ckpt_policy_step *step, const char *name, dou
 	const json_t *value = json_object_get(step->metrics, name);
 
 	*ret_metric = json_number_value(value);
-	return json_is_number(value) && !isnan(*ret_metric);
+	return json_is_number(value);
 }
 
 // The best last; of equals the later one.
