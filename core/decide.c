@@ -34,8 +34,7 @@ static const struct ckpt_policy_step *newest(const struct ckpt_decide *q)
 	return q->count ? &q->steps[q->count - 1] : NULL;
 }
 
-// -1: there is none.
-static int64_t highest(const struct ckpt_decide *q)
+int64_t ckpt_decide_latest(const struct ckpt_decide *q)
 {
 	int64_t number = -1;
 
@@ -229,7 +228,7 @@ int ckpt_decide(const struct ckpt_policy *p, const struct ckpt_decide *q, struct
 {
 	struct ckpt_decision d = {0};
 	struct tree t = {.q = q};
-	int64_t latest = highest(q);
+	int64_t latest = ckpt_decide_latest(q);
 	int answer = CKPT_DECIDE_NO;
 
 	*ret_why = NULL;

@@ -42,6 +42,8 @@ struct ckpt_decision {
 	const char *by; // the policy or rule that says so; NULL: no policy says yes
 };
 
+// The highest number of its steps; -1: there is none.
+int64_t ckpt_decide_latest(const struct ckpt_decide *question);
 // 0; -ENOMEM; else a policy failed: *ret_why says which and how (malloc'ed, may be NULL).
 int ckpt_decide(const struct ckpt_policy *p, const struct ckpt_decide *question, struct ckpt_decision *ret_decision,
 		char **ret_why);
