@@ -26,7 +26,7 @@ static int read_text(const char *path, char text[CKPT_POLICY_BYTES_MAX + 1], siz
 int ckpt_policy_file_read(const char *path, struct ckpt_policy *ret_policy)
 {
 	CLEANUP_FREE char *text = ckpt_need(malloc(CKPT_POLICY_BYTES_MAX + 1)), *why = NULL;
-	size_t len;
+	size_t len = 0;
 	int rc = read_text(path, text, &len);
 
 	if (!rc)

@@ -297,7 +297,7 @@ int ckpt_verb_policy(int argc, char **argv)
 	struct ckpt_explain e = {.step_ns = 1000000000, .preempt_at = -1};
 	struct ckpt_words words, rest;
 	struct ckpt_operand o;
-	enum act act;
+	enum act act = SHOW;
 	int rc;
 
 	ckpt_verb_parse(&syntax, argc, argv, &e, &words);

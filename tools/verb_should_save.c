@@ -14,26 +14,32 @@
 // As long as the slowest decision of somebody else takes, and some more.
 #define PATIENCE_NS ((CKPT_POLICY_EXEC_SECS_MAX + INT64_C(10)) * 1000000000)
 
-// The store may be another asker's for as long as he decides; a mount keeps it.
+// Where the store is mounted; malloc'ed, NULL: nowhere.
+static char *mountpoint_of(const char *path)
+{
+	struct ckpt_holder h = {0};
+	char *mountpoint = ckpt_store_holder(path, &h) ? NULL : TAKE_PTR(h.mountpoint);
+
+	ckpt_holder_done(&h);
+	return mountpoint;
+}
+
+// The store may be another asker's for as long as he decides. -EBUSY: for longer, or it is mounted by now.
 static int open_store(const char *path, struct ckpt_store **ret_store)
 {
 	int64_t end_ns = ckpt_sys.mono_ns() + PATIENCE_NS;
 	struct ckpt_settings settings;
-	int rc;
+	bool again = true;
+	int rc = -EBUSY;
 
 	ckpt_settings_init(&settings);
 	settings.keep_trash = true;
-	for (;;) {
-		struct ckpt_holder h = {0};
-		bool mounted;
+	while (again) {
+		CLEANUP_FREE char *mountpoint = NULL;
 
 		rc = ckpt_store_open(path, CKPT_STORE_WRITE, &settings, ret_store);
-		if (rc != -EBUSY)
-			break;
-		mounted = !ckpt_store_holder(path, &h) && h.mountpoint;
-		ckpt_holder_done(&h);
-		if (mounted || ckpt_sys.mono_ns() >= end_ns)
-			break;
+		mountpoint = rc == -EBUSY ? mountpoint_of(path) : NULL;
+		again = rc == -EBUSY && !mountpoint && ckpt_sys.mono_ns() < end_ns;
 	}
 	ckpt_settings_done(&settings);
 	return rc;
@@ -61,14 +67,26 @@ static int fail(const char *path, int error, const char *why)
 	return EXIT_ERROR;
 }
 
+// The seam for mounts, which alone know of saves in progress and of preemptions: they are to decide for their store.
+static int ask_mount(const char *path, const char *mountpoint)
+{
+	CLEANUP_FREE char *hint = ckpt_text("`ckptfs umount %s` first", mountpoint);
+
+	(void)ckpt_fail(path, hint, "is mounted at %s, and a mount decides nothing yet", mountpoint);
+	return EXIT_ERROR;
+}
+
 static int should_save(const char *path, struct ckpt_decide *q)
 {
-	CLEANUP_FREE char *why = NULL;
+	CLEANUP_FREE char *why = NULL, *mountpoint = mountpoint_of(path);
 	struct ckpt_decided decided;
 	struct ckpt_decision d;
 	struct ckpt_store *s;
-	int rc = open_store(path, &s);
+	int rc;
 
+	if (mountpoint)
+		return ask_mount(path, mountpoint);
+	rc = open_store(path, &s);
 	if (rc)
 		return fail(path, rc, NULL);
 	rc = ckpt_should_save_at_rest(s, q, &decided, &d, &why);
