@@ -35,6 +35,7 @@ static const struct ckpt_verb verbs[] = {
 	{"ls", "lists steps, or the files of a step", ckpt_verb_ls},
 	{"info", "shows one store or step in full", ckpt_verb_info},
 	{"latest", "prints the name of the newest step", ckpt_verb_latest},
+	{"resolve", "prints which checkpoint a run loads when it starts", ckpt_verb_resolve},
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
 	{"seal", "reads steps once, and keeps what their bytes are", ckpt_verb_seal},
