@@ -95,8 +95,9 @@ int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret
 	json_t *reply;
 	int rc = text ? ckpt_ask(store, text, patient, &answer) : -ENOMEM;
 
-	if (!rc)
-		rc = ckpt_json_load(answer, strlen(answer), 0, NULL, &reply);
+	if (rc)
+		return rc == -ENOENT ? -ENOTCONN : rc;
+	rc = ckpt_json_load(answer, strlen(answer), 0, NULL, &reply);
 	if (rc)
 		return rc == -EINVAL ? -EPROTO : rc;
 	error = json_string_value(json_object_get(reply, "error"));

@@ -42,7 +42,7 @@ static struct ckpt_step *tracked(struct ckpt_store *s, const struct ckpt_folders
 	return ckpt_folders_id(f, folder, strlen(folder), id) ? NULL : ckpt_tracker_step(s, folder, id);
 }
 
-int ckpt_find_latest(struct ckpt_store *s, const struct ckpt_folders *f, const char *folder, enum ckpt_latest_by by,
+int ckpt_find_newest(struct ckpt_store *s, const struct ckpt_folders *f, const char *folder, enum ckpt_latest_by by,
 		     size_t back, struct ckpt_step **ret_step)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
@@ -94,7 +94,7 @@ static int find_component(struct ckpt_store *s, const struct ckpt_folders *f, co
 	*ret_step = ckpt_find_committed(s, id, name);
 	back = *ret_step ? -1 : ckpt_find_back(name);
 	if (back >= 0)
-		return ckpt_find_latest(s, f, folder, CKPT_LATEST_BY_COMMIT, (size_t)back, ret_step);
+		return ckpt_find_newest(s, f, folder, CKPT_LATEST_BY_COMMIT, (size_t)back, ret_step);
 	return *ret_step ? 0 : -ENOENT;
 }
 

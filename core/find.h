@@ -15,7 +15,7 @@ int ckpt_find_left(struct ckpt_store *s, const char *session, struct ckpt_step *
 
 // The step that is `back` places behind the newest of the folder of this path. The root of a store whose steps are all in
 // folders has the newest of them all. 0; -ENOENT there is none; -ENOMEM.
-int ckpt_find_latest(struct ckpt_store *s, const struct ckpt_folders *f, const char *folder, enum ckpt_latest_by by,
+int ckpt_find_newest(struct ckpt_store *s, const struct ckpt_folders *f, const char *folder, enum ckpt_latest_by by,
 		     size_t back, struct ckpt_step **ret_step);
 
 // The step that path begins with: "1000", "checkpoints/1000/model.pt", "checkpoints/latest~2". *ret_rest points into path, to

@@ -66,12 +66,12 @@ static int is_listed(const struct ckpt_view *v, struct ckpt_step *step, bool *re
 	return 0;
 }
 
-int ckpt_view_latest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, struct ckpt_step **ret_step)
+int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, struct ckpt_step **ret_step)
 {
 	for (size_t back = 0;; back++) {
 		struct ckpt_step *step;
 		bool listed;
-		int rc = ckpt_find_latest(v->store, v->folders, folder, by, back, &step);
+		int rc = ckpt_find_newest(v->store, v->folders, folder, by, back, &step);
 
 		if (rc)
 			return rc;
@@ -111,10 +111,10 @@ static int newest_of_run(const struct ckpt_view *v, const struct ckpt_resolve *h
 		return rc;
 	}
 	if (rc == -ENOENT)
-		rc = ckpt_view_latest(v, how->folder, how->by, ret_step);
+		rc = ckpt_view_newest(v, how->folder, how->by, ret_step);
 	for (size_t i = 0; i < v->folders->count && rc == -ENOENT && *how->folder; i++)
 		if (is_checkpoints_of(v->folders->at[i].path, how->folder))
-			rc = ckpt_view_latest(v, v->folders->at[i].path, how->by, ret_step);
+			rc = ckpt_view_newest(v, v->folders->at[i].path, how->by, ret_step);
 	return rc;
 }
 

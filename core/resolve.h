@@ -36,8 +36,8 @@ struct ckpt_view {
 // Where the files of a step are in a mount on this machine, malloc'ed; NULL: it is not mounted here. `below` is a path in the step,
 // or "". 0, -ENOMEM.
 int ckpt_view_path(const struct ckpt_view *v, struct ckpt_step *step, const char *below, char **ret_path);
-// As ckpt_find_latest(), but for steps that the mount does not list.
-int ckpt_view_latest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by,
+// As ckpt_find_newest(), but for steps that the mount does not list.
+int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by,
 		     struct ckpt_step **ret_step);
 
 struct ckpt_resolve {

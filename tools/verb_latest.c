@@ -33,7 +33,7 @@ static char *latest_name(const struct ckpt_listing *l, const struct ckpt_operand
 
 	v = ckpt_listing_view(l, o, &mounts);
 	if (rc != -ENOMEM)
-		rc = ckpt_view_latest(&v, folder, by, &step);
+		rc = ckpt_view_newest(&v, folder, by, &step);
 	ckpt_mounts_done(&mounts);
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
