@@ -21,7 +21,7 @@
 // Threads: any number may use one struct ckpt at once, as it never changes; any other object one at a time. After
 // fork() the child may go on with a struct ckpt; a struct ckpt_save stays with the parent.
 // Blocking: every call that returns int may wait for the disk, and ckpt_save_commit() and ckpt_wait() for as long as
-// they say. Each looks at the store anew, which costs time in proportion to its steps: some 20 ms for 1,000.
+// they say. Each looks at the store anew, which costs time in proportion to its steps: some 30 ms for 1,000.
 // The library does not print, exit, or change how signals are handled. While it changes a store that nobody has
 // mounted, the calling thread takes no signals, and for a moment there is a child process, which it waits for.
 // ABI: a symbol's version, CKPTFS_1, stays; structs are made by the library and only ever grow at their ends. Two
