@@ -84,8 +84,8 @@ START_TEST(each_order_has_its_newest)
 	//                            commit  first  mtime
 	loaded("", "iter_0000300", 1, 40, 10);
 	loaded("", "iter_0000100", 4, 30, 20);
-	loaded("", "iter_0000200", 2, 50, 40);
-	loaded("", "iter_0000400", 3, 50, 30);
+	loaded("", "iter_0000200", 3, 50, 40);
+	loaded("", "iter_0000400", 2, 50, 30);
 	loaded("", "release", 9, 90, 90); // without a number: behind all that have one
 	by(CKPT_LATEST_BY_STEP, "iter_0000400");
 	by(CKPT_LATEST_BY_COMMIT, "iter_0000100");
