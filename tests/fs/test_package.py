@@ -70,6 +70,8 @@ def test_package_says_what_it_is_and_needs(package, ckptfs):
     assert {"libc6", "liblmdb0", "libnuma1"} < needs and any(n.startswith("libjansson") for n in needs), fields["Depends"]
     assert not any(n.startswith("libfuse") for n in needs), "libfuse is our own, inside"
     assert "fuse3" in fields["Recommends"]
+    assert run("dpkg-deb", "-I", package, "shlibs") == f"libckptfs 1 ckptfs (>= {fields['Version']})\n"
+    assert "ldconfig" in run("dpkg-deb", "-I", package, "postinst"), "the loader finds the library at once"
 
 
 def test_unpacked_program_runs_and_mounts_by_the_name_that_mount8_calls(root, ckptfs, scratch, world, store):
