@@ -116,6 +116,21 @@ void ckpt_folders_done(struct ckpt_folders *f)
 	*f = (struct ckpt_folders){0};
 }
 
+int ckpt_folders_id(const struct ckpt_folders *f, const char *path, size_t len, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	const char *id = len ? NULL : "";
+
+	for (size_t i = 0; i < f->count && !id; i++)
+		if (strlen(f->at[i].path) == len && !memcmp(f->at[i].path, path, len))
+			id = f->at[i].id;
+	if (!id && path[0] == '?' && len == CKPT_FOLDER_ID_LEN + 1)
+		id = path + 1;
+	if (!id)
+		return -ENOENT;
+	snprintf(ret_id, CKPT_FOLDER_ID_LEN + 1, "%.*s", CKPT_FOLDER_ID_LEN, id);
+	return 0;
+}
+
 char *ckpt_folders_name(const struct ckpt_folders *f, const char *folder_id, const char *name)
 {
 	char *text;

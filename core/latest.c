@@ -3,9 +3,26 @@
 #include "core/store.h"
 #include "core/util.h"
 
+const char *const ckpt_latest_words[] = {
+	[CKPT_LATEST_BY_COMMIT] = "commit",       [CKPT_LATEST_BY_STEP] = "step",
+	[CKPT_LATEST_BY_TIMESTAMP] = "timestamp", [CKPT_LATEST_BY_MTIME] = "mtime",
+	[CKPT_LATEST_BY_TRACKER] = "tracker",     NULL,
+};
+
+int ckpt_latest_by_word(const char *word, enum ckpt_latest_by *ret_by)
+{
+	for (unsigned i = 0; ckpt_latest_words[i]; i++)
+		if (!strcmp(word, ckpt_latest_words[i])) {
+			*ret_by = (enum ckpt_latest_by)i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
 struct candidate {
 	bool numbered;
-	int64_t value; // what it is judged by
+	int64_t value;  // what it is judged by
+	int64_t number; // then by this, where the order has it so; else 0
 	uint64_t sequence;
 	int64_t committed_ns;
 	const struct ckpt_step *step; // in the table, as long as store->lock is held
@@ -43,6 +60,8 @@ static int newest_first(const void *a, const void *b)
 		return x->numbered ? -1 : 1;
 	if (x->value != y->value)
 		return x->value > y->value ? -1 : 1;
+	if (x->number != y->number)
+		return x->number > y->number ? -1 : 1;
 	return (x->sequence < y->sequence) - (x->sequence > y->sequence);
 }
 
@@ -57,6 +76,7 @@ static int look_at(void *arg, struct ckpt_step *step)
 	committed = step->state == CKPT_STEP_COMMITTED;
 	c.numbered = step->summary.number >= 0;
 	c.value = value_of(&step->summary, p->by);
+	c.number = p->by == CKPT_LATEST_BY_TIMESTAMP ? step->summary.number : 0;
 	c.sequence = step->summary.sequence;
 	c.committed_ns = step->summary.committed_ns;
 	ckpt_lock_drop(&step->lock);

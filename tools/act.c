@@ -1,27 +1,23 @@
 #include "tools/act.h"
 
+#include "core/ask.h"
 #include "core/errlog.h"
+#include "core/find.h"
 #include "core/metadata.h"
 #include "core/pin.h"
 #include "core/trash.h"
 #include "core/util.h"
-#include "fs/mount.h"
 #include "tools/output.h"
 
 #include <stdio.h>
 
 static struct ckpt_step *find_left(struct ckpt_store *s, const char *session)
 {
-	struct ckpt_step **steps, *found = NULL;
-	size_t count;
+	struct ckpt_step *step = NULL;
 
-	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
+	if (ckpt_find_left(s, session, &step) == -ENOMEM)
 		ckpt_need(NULL);
-	for (size_t i = 0; i < count; i++)
-		if (!strcmp(steps[i]->session, session))
-			found = ckpt_step_ref(steps[i]);
-	ckpt_step_list_free(steps, count);
-	return found;
+	return step;
 }
 
 static int act_at_rest(const char *store, const char *word, const char *session, const struct ckpt_act *act)
@@ -52,7 +48,7 @@ int ckpt_act_ask(const char *store, const char *word, const char *session, const
 					   "metadata", act->metadata, "only", act->only));
 	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
 	CLEANUP_FREE char *text = NULL;
-	int rc = ckpt_mount_ask(store, request, act->patient, &text);
+	int rc = ckpt_ask(store, request, act->patient, &text);
 
 	json_decref(json);
 	if (rc == -ENOENT)

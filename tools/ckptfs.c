@@ -4,13 +4,14 @@
 //   tools/     this command line: one file per verb, and what they share
 //     ckptfs         main(), the table of verbs
 //     verb help      options, wrong usage; --help, man pages and completion from one source
-//     operand mounts STORE, STEP and PATH; which stores are mounted where
+//     operand        STORE, STEP and PATH
 //     output progress units   tables, JSON, failures; the bar; sizes, durations, times
 //     config         the store's settings, for people, JSON and -o
 //     listing where  steps and files as rows; conditions on them
 //     verb_*         the verbs; verb_mount also is mount.fuse.ckptfs
 //   fs/        serves a mount: FUSE requests in, replies out (fs/mount.h is its door)
-//   core/      stores, steps, staging, commit, manifests, index (start at core/store.h and core/step.h)
+//   core/      stores, steps, staging, commit, manifests, index (start at core/store.h and core/step.h); ckptfs.h is the
+//              library libckptfs, for other programs
 //   backends/  where records and manifests live (backends/backend.h)
 //   core/FORMAT.md  every byte on disk
 #include "core/store.h"
@@ -35,6 +36,7 @@ static const struct ckpt_verb verbs[] = {
 	{"ls", "lists steps, or the files of a step", ckpt_verb_ls},
 	{"info", "shows one store or step in full", ckpt_verb_info},
 	{"latest", "prints the name of the newest step", ckpt_verb_latest},
+	{"resolve", "prints which checkpoint a run loads when it starts", ckpt_verb_resolve},
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
 	{"seal", "reads steps once, and keeps what their bytes are", ckpt_verb_seal},

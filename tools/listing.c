@@ -2,7 +2,7 @@
 
 #include "core/delete.h"
 #include "core/errlog.h"
-#include "core/name.h"
+#include "core/find.h"
 #include "core/util.h"
 #include "tools/output.h"
 #include "tools/rows.h"
@@ -119,81 +119,40 @@ bool ckpt_listing_is_trash(const char *word)
 	return !strncmp(word, TRASH_PREFIX, strlen(TRASH_PREFIX));
 }
 
-// The same for a path of len bytes.
-static const char *folder_of(const struct ckpt_listing *l, const char *path, size_t len)
+int ckpt_listing_order(const char *word, enum ckpt_latest_by *ret_by)
 {
-	if (!len)
-		return "";
-	for (size_t i = 0; i < l->folders.count; i++)
-		if (strlen(l->folders.at[i].path) == len && !memcmp(l->folders.at[i].path, path, len))
-			return l->folders.at[i].id;
-	if (path[0] == '?' && len == CKPT_FOLDER_ID_LEN + 1) {
-		static char id[CKPT_FOLDER_ID_LEN + 1];
+	const char *nearest = ckpt_nearest(word, ckpt_latest_words);
+	CLEANUP_FREE char *hint = nearest ? ckpt_text("did you mean %s?", nearest)
+					  : ckpt_text("commit, step, timestamp, mtime or tracker");
 
-		snprintf(id, sizeof(id), "%.*s", CKPT_FOLDER_ID_LEN, path + 1);
-		return id;
-	}
-	return NULL;
+	return ckpt_latest_by_word(word, ret_by) ? ckpt_usage(word, hint, "no such order") : 0;
 }
 
-const char *ckpt_listing_folder(const struct ckpt_listing *l, const char *path)
+struct ckpt_view ckpt_listing_view(const struct ckpt_listing *l, const struct ckpt_operand *o,
+				   const struct ckpt_mounts *mounts)
 {
-	return folder_of(l, path, strlen(path));
+	struct ckpt_view v = {.store = l->store, .folders = &l->folders, .mounts = mounts};
+
+	if (o->mountpoint)
+		v.first = ckpt_mounts_find(mounts, o->mountpoint, NULL);
+	return v;
 }
 
-// "latest" is 0, "latest~N" is N; -1: another name.
-static int64_t latest_back(const char *name)
+bool ckpt_listing_is_folder(const struct ckpt_listing *l, const char *path)
 {
-	char *end;
-	unsigned long back;
+	char id[CKPT_FOLDER_ID_LEN + 1];
 
-	if (strncmp(name, "latest", 6))
-		return -1;
-	if (!name[6])
-		return 0;
-	if (name[6] != '~' || name[7] < '0' || name[7] > '9')
-		return -1;
-	back = strtoul(name + 7, &end, 10);
-	return *end || back > INT32_MAX ? -1 : (int64_t)back;
+	return !ckpt_folders_id(&l->folders, path, strlen(path), id);
 }
 
-struct ckpt_step *ckpt_listing_latest(const struct ckpt_listing *l, const char *folder_id, enum ckpt_latest_by by,
-				      size_t back)
-{
-	struct ckpt_latest found;
-	int rc = ckpt_latest(l->store, folder_id, by, back, &found);
-
-	if (rc == -ENOENT && !*folder_id && (!back || ckpt_latest(l->store, folder_id, by, 0, &found)))
-		rc = ckpt_latest(l->store, NULL, by, back, &found);
-	if (rc == -ENOMEM)
-		ckpt_need(NULL);
-	return rc ? NULL : ckpt_step_find(l->store, found.folder_id, found.name);
-}
-
-// Tries each component of path as the step, the first that is one wins. *ret_rest points behind it.
 static struct ckpt_step *find_in_path(const struct ckpt_listing *l, const char *path, const char **ret_rest)
 {
-	for (const char *start = path; *start;) {
-		size_t len = strcspn(start, "/"), folder_len = (size_t)(start - path);
-		CLEANUP_FREE char *name = ckpt_text("%.*s", (int)len, start);
-		const char *folder = folder_of(l, path, folder_len ? folder_len - 1 : 0);
-		int64_t back = latest_back(name);
-		struct ckpt_step *step = folder ? ckpt_step_find(l->store, folder, name) : NULL;
+	struct ckpt_step *step;
+	int rc = ckpt_find_step(l->store, &l->folders, path, &step, ret_rest);
 
-		// Beside a mount, names of the table may be those of sessions that are live there.
-		if (step && ckpt_step_state(step) != CKPT_STEP_COMMITTED) {
-			ckpt_step_unref(step);
-			step = NULL;
-		}
-		if (!step && folder && back >= 0)
-			step = ckpt_listing_latest(l, folder, CKPT_LATEST_BY_COMMIT, (size_t)back);
-		if (step) {
-			*ret_rest = start + len + strspn(start + len, "/");
-			return step;
-		}
-		start += len + strspn(start + len, "/");
-	}
-	return NULL;
+	if (rc == -ENOMEM)
+		ckpt_need(NULL);
+	return rc ? NULL : step;
 }
 
 // The deleted step that `ls --trash` calls so, or of this session; *ret_rest points behind its name.
@@ -250,7 +209,7 @@ static int not_found(const struct ckpt_listing *l, const char *word)
 	if (staged)
 		return ckpt_fail(word, "`ckptfs sessions` lists the staged ones", "staged, not committed");
 	hint = ckpt_text("`ckptfs ls %s` lists the steps", l->store->path);
-	return ckpt_fail(word, hint, latest_back(word) >= 0 ? "the store has no such step yet" : "no such step");
+	return ckpt_fail(word, hint, ckpt_find_back(word) >= 0 ? "the store has no such step yet" : "no such step");
 }
 
 struct ckpt_step *ckpt_listing_look(const struct ckpt_listing *l, const struct ckpt_operand *operand, const char *word,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/folders.h"
+#include "core/resolve.h"
 #include "core/step.h"
 #include "core/store.h"
 #include "tools/operand.h"
@@ -23,15 +24,18 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 // "checkpoints/1000"; malloc'ed.
 char *ckpt_listing_name(const struct ckpt_listing *l, const char *folder_id, const char *name);
 
+// What --by means. 0, or wrong usage.
+int ckpt_listing_order(const char *word, enum ckpt_latest_by *ret_by);
+
 // "trash/NAME": a deleted step is meant.
 bool ckpt_listing_is_trash(const char *word);
 
-// The id of the folder of this path, "" of the root; NULL: no step was ever in it.
-const char *ckpt_listing_folder(const struct ckpt_listing *l, const char *path);
-// The step that is `back` places behind the newest of a folder, with a reference; the root of a store whose steps are all
-// in folders has the newest of them all. NULL: none.
-struct ckpt_step *ckpt_listing_latest(const struct ckpt_listing *l, const char *folder_id, enum ckpt_latest_by by,
-				      size_t back);
+// True when steps were ever in the folder of this path; they are in the root, "".
+bool ckpt_listing_is_folder(const struct ckpt_listing *l, const char *path);
+
+// The mounts of this machine, and the listing as seen by that which the operand came by. Both stay the caller's.
+struct ckpt_view ckpt_listing_view(const struct ckpt_listing *l, const struct ckpt_operand *o,
+				   const struct ckpt_mounts *mounts);
 
 // The committed step that word names: "1000", "checkpoints/1000", "latest", "latest~2", "checkpoints/latest"; what
 // follows is the path in the step, "" for none. *ret_path is malloc'ed. The reference is the caller's.

@@ -1,54 +1,16 @@
 #include "tools/operand.h"
 
+#include "core/locate.h"
 #include "core/store.h"
 #include "core/util.h"
-#include "tools/mounts.h"
 #include "tools/output.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
 
-// Joins path to the current directory and drops ".", ".." and doubled slashes, without looking at the disk.
-static char *lexical(const char *path)
-{
-	CLEANUP_FREE char *cwd = *path == '/' ? NULL : getcwd(NULL, 0);
-	CLEANUP_FREE char *joined = ckpt_text("%s/%s", cwd ? cwd : "", path);
-	char *rest = joined, *part, *out = ckpt_need(calloc(1, strlen(joined) + 2)), *end = out;
-
-	while ((part = strsep(&rest, "/"))) {
-		if (!*part || !strcmp(part, "."))
-			continue;
-		if (!strcmp(part, "..")) {
-			while (end > out && *--end != '/')
-				;
-			*end = '\0';
-			continue;
-		}
-		*end++ = '/';
-		end = stpcpy(end, part);
-	}
-	if (end == out)
-		strcpy(out, "/");
-	return out;
-}
-
 char *ckpt_path_absolute(const char *path)
 {
-	char *real = realpath(path, NULL), *whole = real ? real : lexical(path), *slash;
-	CLEANUP_FREE char *parent = NULL, *free_whole = NULL;
-
-	if (real)
-		return real;
-	slash = strrchr(whole, '/');
-	if (slash == whole)
-		return whole;
-	*slash = '\0';
-	parent = realpath(whole, NULL);
-	*slash = '/';
-	if (!parent)
-		return whole;
-	free_whole = whole;
-	return ckpt_text("%s%s", strcmp(parent, "/") ? parent : "", slash);
+	return ckpt_need(ckpt_locate_absolute(path));
 }
 
 // The path of a file:// URL, percent signs decoded; NULL: not a local one.
@@ -116,25 +78,18 @@ struct search {
 	char *here_inside;               // the current directory there
 };
 
-// A path in a mount may be seen through a bind mount of one of its folders.
-static char *inside_text(const struct ckpt_mounted *m, const char *inside)
-{
-	const char *root = m->root + strspn(m->root, "/");
-
-	return ckpt_text("%s%s%s", root, *root && *inside ? "/" : "", inside);
-}
-
 static void search_begin(struct search *s)
 {
 	CLEANUP_FREE char *cwd = getcwd(NULL, 0);
 	const char *inside;
 
 	*s = (struct search){0};
-	ckpt_mounts_read(&s->mounts);
+	if (ckpt_mounts_read(&s->mounts) == -ENOMEM)
+		ckpt_need(NULL);
 	if (cwd)
 		s->here = ckpt_mounts_find(&s->mounts, cwd, &inside);
 	if (s->here)
-		s->here_inside = inside_text(s->here, inside);
+		s->here_inside = ckpt_need(ckpt_mounted_name(s->here, inside));
 }
 
 static void search_end(struct search *s)
@@ -143,18 +98,25 @@ static void search_end(struct search *s)
 	free(s->here_inside);
 }
 
-// The mount that the word is a path into, with that path. In a mount, plain words are names of steps: only those that
+// Where the word leads as a path. In a mount, and below a store's directory, plain words are names of steps: only those that
 // begin with '/' or '.' are paths.
-static const struct ckpt_mounted *mount_of(const struct search *s, const char *word, char **ret_inside)
+static bool locate(const struct search *s, const char *word, struct ckpt_location *ret_location)
 {
 	CLEANUP_FREE char *path = ckpt_path_absolute(word);
-	const char *inside;
-	const struct ckpt_mounted *m = ckpt_mounts_find(&s->mounts, path, &inside);
+	bool plain = *word != '/' && *word != '.';
+	struct ckpt_location l;
+	int rc = ckpt_locate(&s->mounts, path, &l);
 
-	if (!m || (m == s->here && *word != '/' && *word != '.'))
-		return NULL;
-	*ret_inside = inside_text(m, inside);
-	return m;
+	if (rc == -ENOMEM)
+		ckpt_need(NULL);
+	if (rc)
+		return false;
+	if (plain && (l.mount ? l.mount == s->here : *l.name != '\0')) {
+		ckpt_location_done(&l);
+		return false;
+	}
+	*ret_location = l;
+	return true;
 }
 
 static void take_mount(const struct ckpt_mounted *m, struct ckpt_operand *o)
@@ -166,21 +128,18 @@ static void take_mount(const struct ckpt_mounted *m, struct ckpt_operand *o)
 // STORE named outright. 0 taken, -ENOENT it is none, else an exit status.
 static int take_named(const struct search *s, const char *word, struct ckpt_operand *o)
 {
-	CLEANUP_FREE char *inside = NULL;
-	const struct ckpt_mounted *m;
+	struct ckpt_location l;
 
 	if (is_url(word))
 		return url_directory(word, &o->store);
-	m = mount_of(s, word, &inside);
-	if (m) {
-		take_mount(m, o);
-		if (*inside)
-			o->steps[o->count++] = TAKE_PTR(inside);
-		return 0;
-	}
-	if (!ckpt_store_probe(word))
+	if (!locate(s, word, &l))
 		return -ENOENT;
-	o->store = ckpt_path_absolute(word);
+	o->store = TAKE_PTR(l.store);
+	if (l.mount)
+		o->mountpoint = ckpt_text("%s", l.mount->mountpoint);
+	if (*l.name)
+		o->steps[o->count++] = TAKE_PTR(l.name);
+	ckpt_location_done(&l);
 	return 0;
 }
 
@@ -224,13 +183,17 @@ static int take_default(const struct search *s, const char *word, struct ckpt_op
 // Names lose what a shell's completion adds; paths into the same store become names.
 static char *step_name(const struct search *s, const char *word, const struct ckpt_operand *o)
 {
-	CLEANUP_FREE char *inside = NULL;
-	const struct ckpt_mounted *m = *word == '/' || *word == '.' ? mount_of(s, word, &inside) : NULL;
-	char *name;
+	struct ckpt_location l;
+	char *name = NULL;
 	size_t len;
 
-	if (m && !strcmp(m->store, o->store) && *inside)
-		return TAKE_PTR(inside);
+	if ((*word == '/' || *word == '.') && locate(s, word, &l)) {
+		if (!strcmp(l.store, o->store) && *l.name)
+			name = TAKE_PTR(l.name);
+		ckpt_location_done(&l);
+	}
+	if (name)
+		return name;
 	name = ckpt_text("%s", word);
 	len = strlen(name);
 	while (len > 1 && name[len - 1] == '/')

@@ -1,7 +1,8 @@
 // The operands STORE, STEP and PATH, as every verb understands them.
 //
-// The first operand is STORE if it is a URL, a store or a mount point; a path inside a mount is STORE and STEP (and
-// PATH) at once; else it is a STEP. Left out, STORE is $CKPTFS_STORE, else that of the mount the current directory is in.
+// The first operand is STORE if it is a URL, a store or a mount point; a path inside a mount, or below a store's own
+// directory, is STORE and STEP (and PATH) at once; else it is a STEP. Left out, STORE is $CKPTFS_STORE, else that of the
+// mount the current directory is in.
 //
 // Calling sequence: ckpt_operand_take() on the operands of a verb, then ckpt_operand_done().
 // Threads: one. Reads the mount table and looks at paths; a mount that hangs can make it wait. Failures are said on

@@ -1,14 +1,14 @@
 #include "tools/rows.h"
 
+#include "core/ask.h"
 #include "core/delete.h"
+#include "core/mounts.h"
 #include "core/profile.h"
 #include "core/seal.h"
 #include "core/stage.h"
 #include "core/stored.h"
 #include "core/util.h"
-#include "fs/mount.h"
 #include "tools/config.h"
-#include "tools/mounts.h"
 #include "tools/output.h"
 
 #include <stdio.h>
@@ -317,7 +317,7 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *reply, *rows;
-	int rc = ckpt_mount_ask(l->store->path, "{\"verb\":\"sessions\"}", false, &text);
+	int rc = ckpt_ask(l->store->path, "{\"verb\":\"sessions\"}", false, &text);
 
 	if (rc == -ENOENT) {
 		*ret_rows = sessions_at_rest(l);

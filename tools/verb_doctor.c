@@ -3,11 +3,11 @@
 // Required checks decide the exit status; the others say what is slower or less than it could be.
 #include "tools/verb.h"
 
+#include "core/mounts.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/mount.h"
 #include "tools/listing.h"
-#include "tools/mounts.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"

@@ -1,10 +1,10 @@
 // gc: now what a mount does behind, once an hour.
 #include "tools/verb.h"
 
+#include "core/ask.h"
 #include "core/errlog.h"
 #include "core/gc.h"
 #include "core/util.h"
-#include "fs/mount.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/units.h"
@@ -62,7 +62,7 @@ static int gc(const char *store, const struct ckpt_gc_how *how, char **ret_figur
 	json_t *json = ckpt_need(json_pack("{s:s, s:I, s:b, s:b}", "verb", "gc", "grace_ns", (json_int_t)how->grace_ns,
 					   "dry_run", (int)how->dry_run, "force", (int)how->force));
 	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
-	int rc = ckpt_mount_ask(store, request, true, ret_figures);
+	int rc = ckpt_ask(store, request, true, ret_figures);
 
 	json_decref(json);
 	if (rc == -ENOENT)

@@ -1,11 +1,11 @@
 // index: what is only there to be fast, looked at or made anew.
 #include "tools/verb.h"
 
+#include "core/ask.h"
 #include "core/errlog.h"
 #include "core/load.h"
 #include "core/pack.h"
 #include "core/util.h"
-#include "fs/mount.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 
@@ -141,7 +141,7 @@ static int rebuild_at_rest(const char *store)
 static int rebuild(const char *store)
 {
 	CLEANUP_FREE char *answer = NULL;
-	int rc = ckpt_mount_ask(store, "{\"verb\":\"index\"}", true, &answer);
+	int rc = ckpt_ask(store, "{\"verb\":\"index\"}", true, &answer);
 
 	if (rc == -ENOENT)
 		return rebuild_at_rest(store);

@@ -1,11 +1,12 @@
 // mount and umount, and mount.fuse.ckptfs.
 #include "tools/verb.h"
 
+#include "core/ask.h"
+#include "core/mounts.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/mount.h"
 #include "tools/mount_options.h"
-#include "tools/mounts.h"
 #include "tools/operand.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -149,7 +150,7 @@ static int pending(const char *store, uint64_t *ret_count, json_t **staged)
 {
 	CLEANUP_FREE char *reply = NULL;
 	json_t *status;
-	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", false, &reply);
+	int rc = ckpt_ask(store, "{\"verb\":\"status\"}", false, &reply);
 
 	if (rc == -ENOENT)
 		*ret_count = 0;

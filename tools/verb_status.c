@@ -1,9 +1,9 @@
 #include "tools/verb.h"
 
+#include "core/ask.h"
 #include "core/errlog.h"
+#include "core/mounts.h"
 #include "core/util.h"
-#include "fs/mount.h"
-#include "tools/mounts.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"
@@ -85,7 +85,7 @@ static int status_of(const char *store, json_t **ret_status)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *reply;
-	int rc = ckpt_mount_ask(store, "{\"verb\":\"status\"}", false, &text);
+	int rc = ckpt_ask(store, "{\"verb\":\"status\"}", false, &text);
 
 	if (rc == -ENOENT)
 		return status_at_rest(store, ret_status);

@@ -3,10 +3,10 @@
 // Looks again and again: a commit tells nobody but who asked for it.
 #include "tools/verb.h"
 
+#include "core/ask.h"
 #include "core/load.h"
 #include "core/sys.h"
 #include "core/util.h"
-#include "fs/mount.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -41,7 +41,7 @@ static bool is_slow(int rc)
 static int ask(const struct wait *w, json_t **ret_status)
 {
 	CLEANUP_FREE char *reply = NULL;
-	int rc = ckpt_mount_ask(w->o.store, "{\"verb\":\"status\"}", false, &reply);
+	int rc = ckpt_ask(w->o.store, "{\"verb\":\"status\"}", false, &reply);
 
 	*ret_status = NULL;
 	if (is_slow(rc))

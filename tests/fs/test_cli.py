@@ -154,6 +154,14 @@ def test_a_path_in_a_mount_is_store_and_step_at_once(filled, mount, ckptfs):
     assert ckptfs.json("verify", mount / "1000", mount / "2000")["steps"] == 2
 
 
+def test_a_path_below_a_stores_directory_is_store_and_step_at_once(filled, mount, store, ckptfs):
+    mount.umount()
+    for words, kwargs, want in (([store / "1000"], {}, "1000"), ([store / "checkpoints/latest"], {}, "checkpoints/checkpoint-10"), (["./checkpoints/checkpoint-5/"], dict(cwd=store), "checkpoints/checkpoint-5")):
+        assert ckptfs.json("info", *words, **kwargs)["name"] == want, words
+    assert ckptfs.json("verify", store / "1000", store / "2000")["steps"] == 2
+    assert ckptfs("cat", store / "1000/config.json").stdout.encode() == filled["1000"]["config.json"]
+
+
 def test_latest_and_those_before(filled, store, ckptfs):
     for word, want in (("latest", "2000"), ("latest~1", "1000"), ("checkpoints/latest", "checkpoints/checkpoint-10"), ("checkpoints/latest~1", "checkpoints/checkpoint-5")):
         assert ckptfs.json("info", store, word)["name"] == want
@@ -427,6 +435,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["mv", "STORE", "1", "2", "3"], ["undelete"], ["undelete", "STORE"], ["pin"], ["pin", "STORE"], ["pin", "STORE", "1000/config.json"], ["unpin", "STORE"], ["unpin", "STORE", "trash/1"],
          ["save"], ["save", "STORE"], ["save", "STORE", ".", "a", "b"], ["get"], ["get", "STORE", "1000"], ["get", "STORE", "1000", "a", "b"], ["begin"], ["begin", "STORE"],
          ["commit"], ["commit", "STORE"], ["commit", "STORE", "1", "2"], ["resume"], ["resume", "STORE"], ["latest", "STORE", "a", "b"], ["latest", "--by", "nosuch", "STORE"],
+         ["resolve", "--by", "nosuch", "--run", "STORE"], ["resolve", "STORE"], ["resolve", "--run"],
          ["verify", "--nosuch", "STORE"], ["config", "STORE", "nosuch"], ["config", "STORE", "trash=soon"], ["config", "STORE", "trash", "marker"], ["wait", "STORE", "1", "2"],
          ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "--idle", "STORE"], ["seal", "STORE", "trash/1"], ["seal", "STORE", "1000/config.json"],
          ["cool"], ["cool", "STORE"], ["cool", "STORE", "trash/1"], ["warm", "STORE"], ["warm", "STORE", "1000/config.json"], ["warm", "--only"], ["warm", "--only", "", "STORE", "1000"],
@@ -445,6 +454,7 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
            ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
            ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
+           ["resolve", "--run", "nowhere"], ["resolve", "--load-full-state-path", "STORE", "--run", "STORE/a"],
            ["cool", "STORE", "nosuch"], ["warm", "STORE", "1000", "nosuch"], ["cool", "STORE", "3000"], ["policy", "show", "nowhere"], ["policy", "check", "nosuch"], ["policy", "set", "STORE", "nosuch"],
            ["policy", "set", "STORE", "/"], ["policy", "set", "STORE", "/dev/null"], ["policy", "explain", "STORE", "0..9", "nosuch"], ["retain", "nowhere"]]
 

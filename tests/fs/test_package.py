@@ -15,11 +15,20 @@ pytestmark = pytest.mark.timeout(120)
 FILES = {
     "usr/bin/ckptfs", "usr/sbin/mount.fuse.ckptfs", "usr/lib/systemd/system/ckptfs@.service", "usr/share/bash-completion/completions/ckptfs",
     "usr/share/man/man1/ckptfs.1", "usr/share/man/man5/ckptfs-format.5", "usr/share/man/man8/mount.fuse.ckptfs.8",
-    "usr/share/doc/ckptfs/README.md", "usr/share/doc/ckptfs/LICENSE", "usr/share/doc/ckptfs/copyright"}
+    "usr/share/doc/ckptfs/README.md", "usr/share/doc/ckptfs/LICENSE", "usr/share/doc/ckptfs/copyright",
+    "usr/include/ckptfs.h", "usr/lib/libckptfs.so", "usr/lib/libckptfs.so.1", "usr/lib/libckptfs.so.1.0.0", "usr/lib/pkgconfig/ckptfs.pc", "usr/lib/cmake/ckptfs/ckptfs-config.cmake",
+    "usr/lib/cmake/ckptfs/ckptfs-config-version.cmake"}
 
 
 def run(*command, **kwargs):
     return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, timeout=100, **kwargs).stdout
+
+
+@pytest.fixture(scope="module")
+def files(ckptfs):
+    """FILES, and the one whose name depends on the build."""
+    kind = re.search(r"^CMAKE_BUILD_TYPE:\w+=(\w+)$", (ckptfs.path.parent / "CMakeCache.txt").read_text(), re.M)[1]
+    return FILES | {f"usr/lib/cmake/ckptfs/ckptfs-config-{kind.lower()}.cmake"}
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +52,10 @@ def root(package, tmp_path_factory):
 # --- The package ------------------------------------------------------------------------------------------------------
 
 
-def test_package_has_each_file_in_its_place_for_everybody_to_read(package):
+def test_package_has_each_file_in_its_place_for_everybody_to_read(package, files):
     rows = [line.split(None, 5) for line in run("dpkg-deb", "-c", package).splitlines()]
     found = {row[5].split(" -> ")[0].removeprefix("./"): row for row in rows if not row[0].startswith("d")}
-    assert found.keys() == FILES
+    assert found.keys() == files
     assert {row[0] for row in rows} == {"drwxr-xr-x", "-rwxr-xr-x", "-rw-r--r--", "lrwxrwxrwx"}
     assert {row[1] for row in rows} == {"root/root"}
     assert [name for name, row in found.items() if row[0] == "-rwxr-xr-x"] == ["usr/bin/ckptfs"]
@@ -61,6 +70,8 @@ def test_package_says_what_it_is_and_needs(package, ckptfs):
     assert {"libc6", "liblmdb0", "libnuma1"} < needs and any(n.startswith("libjansson") for n in needs), fields["Depends"]
     assert not any(n.startswith("libfuse") for n in needs), "libfuse is our own, inside"
     assert "fuse3" in fields["Recommends"]
+    assert run("dpkg-deb", "-I", package, "shlibs") == f"libckptfs 1 ckptfs (>= {fields['Version']})\n"
+    assert "ldconfig" in run("dpkg-deb", "-I", package, "postinst"), "the loader finds the library at once"
 
 
 def test_unpacked_program_runs_and_mounts_by_the_name_that_mount8_calls(root, ckptfs, scratch, world, store):
@@ -78,9 +89,9 @@ def test_unpacked_program_runs_and_mounts_by_the_name_that_mount8_calls(root, ck
     assert mounts_below(point) == []
 
 
-def test_cmake_installs_the_same_files_elsewhere(ckptfs, scratch):
+def test_cmake_installs_the_same_files_elsewhere(ckptfs, files, scratch):
     run("cmake", "--install", ckptfs.path.parent, "--prefix", scratch / "usr")
-    assert {str(p.relative_to(scratch)) for p in scratch.rglob("*") if not p.is_dir()} == FILES
+    assert {str(p.relative_to(scratch)) for p in scratch.rglob("*") if not p.is_dir()} == files
     assert (scratch / "usr/sbin/mount.fuse.ckptfs").resolve() == scratch / "usr/bin/ckptfs"
 
 

@@ -1,0 +1,110 @@
+#include "core/ask.h"
+
+#include "core/json.h"
+#include "core/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#define SOCKET_FILE "control.sock"
+#define REPLY_BYTES_MAX (64 << 20)
+#define TIMEOUT_S 30
+#define ERRNO_MAX 133
+
+static int send_all(int fd, const char *text, size_t len)
+{
+	while (len) {
+		ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			return n < 0 && errno == EAGAIN ? -ETIMEDOUT : -EPIPE;
+		text += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+// Up to the peer's end of sending; malloc'ed, NUL-terminated.
+static int receive_all(int fd, char **ret_text)
+{
+	CLEANUP_FREE char *text = NULL;
+	size_t len = 0, cap = 0;
+	ssize_t n;
+
+	do {
+		if (len >= REPLY_BYTES_MAX || ckpt_grow((void **)&text, &cap, len + 4096, 1))
+			return -EFBIG;
+		n = recv(fd, text + len, cap - len - 1, 0);
+		if (n < 0)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		len += (size_t)n;
+	} while (n);
+	text[len] = '\0';
+	*ret_text = TAKE_PTR(text);
+	return 0;
+}
+
+int ckpt_ask(const char *store, const char *request, bool patient, char **ret_reply)
+{
+	CLEANUP_FD int dirfd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval limit = {.tv_sec = patient ? 0 : TIMEOUT_S};
+	CLEANUP_FREE char *reply = NULL;
+	int rc;
+
+	if (dirfd < 0 || fd < 0)
+		return -errno;
+	// A socket's path may have 107 bytes, a store's many more: the way through the descriptor is short.
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", dirfd, SOCKET_FILE);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)))
+		return errno == ECONNREFUSED ? -ENOENT : -errno;
+	rc = send_all(fd, request, strlen(request));
+	if (!rc && shutdown(fd, SHUT_WR))
+		rc = -errno;
+	if (!rc)
+		rc = receive_all(fd, &reply);
+	if (!rc && !*reply)
+		rc = -EPROTO;
+	if (!rc)
+		*ret_reply = TAKE_PTR(reply);
+	return rc;
+}
+
+// The mount says its errors in words, those of errno(3) untranslated: it sets no language.
+static int error_of(const char *text)
+{
+	for (int error = 1; error <= ERRNO_MAX; error++) {
+		const char *known = strerrordesc_np(error);
+
+		if (known && !strcmp(known, text))
+			return -error;
+	}
+	return -EREMOTEIO;
+}
+
+int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply)
+{
+	CLEANUP_FREE char *text = ckpt_json_dump(request, JSON_COMPACT), *answer = NULL;
+	const char *error;
+	json_t *reply;
+	int rc = text ? ckpt_ask(store, text, patient, &answer) : -ENOMEM;
+
+	if (rc)
+		return rc == -ENOENT ? -ENOTCONN : rc;
+	rc = ckpt_json_load(answer, strlen(answer), 0, NULL, &reply);
+	if (rc)
+		return rc == -EINVAL ? -EPROTO : rc;
+	error = json_string_value(json_object_get(reply, "error"));
+	rc = error ? error_of(error) : json_is_object(reply) ? 0 : -EPROTO;
+	if (rc)
+		json_decref(reply);
+	else
+		*ret_reply = reply;
+	return rc;
+}

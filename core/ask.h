@@ -1,0 +1,14 @@
+// Asking the process that has a store mounted: one JSON object each way, through the socket "control.sock" in the store's
+// directory. That process alone may write to the store, so who would change something asks it.
+//
+// Threads: any. Blocks for as long as the answer takes: 30 seconds at most unless patient, else while that process lives.
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+// -ENOENT: nobody has the store mounted; -ETIMEDOUT; -EPROTO; -EACCES it is somebody else's. *ret_reply is malloc'ed JSON text.
+int ckpt_ask(const char *store, const char *request, bool patient, char **ret_reply);
+// The same of an object, which is taken (NULL: there was no memory for it), and an object. -ENOTCONN: nobody has the store mounted.
+// What the mount refused is the error that it names, -EREMOTEIO where that is none of errno(3).
+int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply);

@@ -1,0 +1,625 @@
+// The public library (ckptfs.h). An open store is a path: each call opens the store for reading, as a verb does, and so has nothing to
+// keep in step with whoever changes it. What changes the store is asked of its mount, or done here while nobody else has it.
+//
+// All that others may link to is in ckptfs.map. Its names are no other file's of core: both headers are included here.
+#include "core/ckptfs.h"
+
+#include "core/ask.h"
+#include "core/commit.h"
+#include "core/find.h"
+#include "core/json.h"
+#include "core/locate.h"
+#include "core/metadata.h"
+#include "core/resolve.h"
+#include "core/stage.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/trash.h"
+#include "core/util.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define POLL_NS INT64_C(100000000)
+#define POLLS_BLIND 10 // of which only the last looks at a store to which no step has come
+
+struct ckpt {
+	char *directory;
+	char *mountpoint; // by which it was opened, or NULL
+};
+
+const char *ckpt_version(void)
+{
+	return CKPT_VERSION;
+}
+
+// --- A look at the store ------------------------------------------------------------------------------------------------
+
+struct look {
+	struct ckpt_view view;
+	struct ckpt_folders folders;
+	struct ckpt_mounts mounts;
+};
+
+static int store_open(const char *directory, enum ckpt_store_mode mode, struct ckpt_store **ret_store)
+{
+	struct ckpt_settings settings;
+	int rc = 0;
+
+	ckpt_settings_init(&settings);
+	settings.keep_trash = true;
+	// A reader does without the index: who opens one looks at it in a child process first.
+	if (mode == CKPT_STORE_READ) {
+		settings.work_dir = strdup("/dev/null");
+		rc = settings.work_dir ? 0 : -ENOMEM;
+	}
+	if (!rc)
+		rc = ckpt_store_open(directory, mode, &settings, ret_store);
+	ckpt_settings_done(&settings);
+	return rc;
+}
+
+static void look_end(struct look *l)
+{
+	ckpt_folders_done(&l->folders);
+	ckpt_mounts_done(&l->mounts);
+	ckpt_store_close(l->view.store);
+}
+
+static int look_begin(const struct ckpt *c, struct look *ret_look)
+{
+	struct look *l = ret_look;
+	int rc;
+
+	*l = (struct look){.view = {.folders = &l->folders, .mounts = &l->mounts}};
+	rc = store_open(c->directory, CKPT_STORE_READ, &l->view.store);
+	if (!rc)
+		rc = ckpt_folders_read(l->view.store, &l->folders);
+	if (!rc)
+		rc = ckpt_mounts_read(&l->mounts);
+	if (!rc && c->mountpoint)
+		l->view.first = ckpt_mounts_find(&l->mounts, c->mountpoint, NULL);
+	if (rc)
+		look_end(l);
+	return rc;
+}
+
+static int locate(const char *path, struct ckpt *c)
+{
+	CLEANUP_FREE char *absolute = ckpt_locate_absolute(path);
+	struct ckpt_location l;
+	struct ckpt_mounts mounts;
+	int rc = absolute ? ckpt_mounts_read(&mounts) : -ENOMEM;
+
+	if (rc)
+		return rc;
+	rc = ckpt_locate(&mounts, absolute, &l);
+	if (rc == -ENOENT) { // opening it says what it is instead
+		c->directory = TAKE_PTR(absolute);
+		rc = 0;
+	} else if (!rc) {
+		rc = *l.name ? -EINVAL : 0;
+		c->directory = TAKE_PTR(l.store);
+		c->mountpoint = l.mount ? strdup(l.mount->mountpoint) : NULL;
+		if (l.mount && !c->mountpoint)
+			rc = -ENOMEM;
+		ckpt_location_done(&l);
+	}
+	ckpt_mounts_done(&mounts);
+	return rc;
+}
+
+int ckpt_open(const char *path, unsigned flags, struct ckpt **ret_ckpt)
+{
+	struct ckpt *c = calloc(1, sizeof(*c));
+	struct look l;
+	int rc = !c ? -ENOMEM : flags & ~CKPT_CREATE ? -EINVAL : locate(path, c);
+
+	if (!rc && (flags & CKPT_CREATE) && !c->mountpoint && !ckpt_store_probe(c->directory))
+		rc = ckpt_store_init(c->directory);
+	if (!rc || rc == -EEXIST) // somebody else was quicker
+		rc = look_begin(c, &l);
+	if (rc) {
+		ckpt_close(c);
+		return rc;
+	}
+	look_end(&l);
+	*ret_ckpt = c;
+	return 0;
+}
+
+void ckpt_close(struct ckpt *ckpt)
+{
+	if (!ckpt)
+		return;
+	free(ckpt->directory);
+	free(ckpt->mountpoint);
+	free(ckpt);
+}
+
+const char *ckpt_directory(const struct ckpt *ckpt)
+{
+	return ckpt->directory;
+}
+
+// --- Steps --------------------------------------------------------------------------------------------------------------
+
+// One block with its texts.
+static struct ckpt_info *info_new(const struct ckpt_summary *s, const char *name, const char *path,
+				  const char *metadata)
+{
+	size_t name_size = strlen(name) + 1, path_size = path ? strlen(path) + 1 : 0;
+	struct ckpt_info *info = calloc(1, sizeof(*info) + name_size + path_size + strlen(metadata) + 1);
+	char *text = (char *)(info + 1);
+
+	if (!info)
+		return NULL;
+	*info = (struct ckpt_info){
+		.name = memcpy(text, name, name_size),
+		.path = path ? memcpy(text + name_size, path, path_size) : NULL,
+		.metadata = strcpy(text + name_size + path_size, metadata),
+		.number = s->number,
+		.version = s->version,
+		.files = s->files,
+		.bytes = s->bytes,
+		.committed_ns = s->committed_ns,
+		.first_committed_ns = s->first_committed_ns,
+		.flags = (s->temporary ? CKPT_INFO_TEMPORARY : 0) | (s->pinned ? CKPT_INFO_PINNED : 0) |
+			 (s->sealed ? CKPT_INFO_SEALED : 0),
+	};
+	return info;
+}
+
+static int info_of(const struct look *l, struct ckpt_step *step, struct ckpt_info **ret_info)
+{
+	CLEANUP_FREE char *name = ckpt_folders_name(&l->folders, step->folder_id, step->name), *path = NULL;
+	struct ckpt_record record;
+	int rc = name ? ckpt_view_path(&l->view, step, "", &path) : -ENOMEM;
+
+	if (!rc)
+		rc = ckpt_step_record(step, step->summary.version, &record);
+	if (rc)
+		return rc;
+	*ret_info = info_new(&step->summary, name, path, record.metadata ? record.metadata : "{}");
+	ckpt_record_done(&record);
+	return *ret_info ? 0 : -ENOMEM;
+}
+
+void ckpt_info_free(struct ckpt_info *info)
+{
+	free(info);
+}
+
+struct ckpt_list {
+	size_t count;
+	struct ckpt_info *at[];
+};
+
+static int by_sequence(const void *a, const void *b)
+{
+	uint64_t x = (*(struct ckpt_step *const *)a)->summary.sequence,
+		 y = (*(struct ckpt_step *const *)b)->summary.sequence;
+
+	return (x > y) - (x < y);
+}
+
+// folder_id NULL: of the whole store.
+static int list_of(const struct look *l, const char *folder_id, struct ckpt_list **ret_list)
+{
+	struct ckpt_step **steps;
+	struct ckpt_list *list;
+	size_t count;
+	int rc = ckpt_step_list(l->view.store, folder_id, 1u << CKPT_STEP_COMMITTED, &steps, &count);
+
+	if (rc)
+		return rc;
+	list = calloc(1, sizeof(*list) + count * sizeof(list->at[0]));
+	rc = list ? 0 : -ENOMEM;
+	if (count)
+		qsort(steps, count, sizeof(*steps), by_sequence);
+	for (size_t i = 0; i < count && !rc; i++) {
+		rc = info_of(l, steps[i], &list->at[list->count]);
+		list->count += !rc;
+		if (rc == -ENOENT) // it is gone since
+			rc = 0;
+	}
+	ckpt_step_list_free(steps, count);
+	if (rc)
+		ckpt_list_free(list);
+	else
+		*ret_list = list;
+	return rc;
+}
+
+int ckpt_list(struct ckpt *ckpt, const char *folder, struct ckpt_list **ret_list)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct look l;
+	int rc = look_begin(ckpt, &l);
+
+	if (rc)
+		return rc;
+	if (!folder || !ckpt_folders_id(&l.folders, folder, strlen(folder), id)) {
+		rc = list_of(&l, folder ? id : NULL, ret_list);
+	} else {
+		*ret_list = calloc(1, sizeof(**ret_list));
+		rc = *ret_list ? 0 : -ENOMEM;
+	}
+	look_end(&l);
+	return rc;
+}
+
+size_t ckpt_list_count(const struct ckpt_list *list)
+{
+	return list->count;
+}
+
+const struct ckpt_info *ckpt_list_at(const struct ckpt_list *list, size_t i)
+{
+	return i < list->count ? list->at[i] : NULL;
+}
+
+void ckpt_list_free(struct ckpt_list *list)
+{
+	for (size_t i = 0; list && i < list->count; i++)
+		ckpt_info_free(list->at[i]);
+	free(list);
+}
+
+static int find(const struct look *l, const char *name, struct ckpt_info **ret_info)
+{
+	struct ckpt_step *step;
+	const char *rest;
+	int rc = ckpt_find_step(l->view.store, &l->folders, name, &step, &rest);
+
+	if (rc)
+		return rc;
+	rc = *rest ? -ENOENT : info_of(l, step, ret_info);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+int ckpt_find(struct ckpt *ckpt, const char *name, struct ckpt_info **ret_info)
+{
+	struct look l;
+	int rc = look_begin(ckpt, &l);
+
+	if (rc)
+		return rc;
+	rc = find(&l, name, ret_info);
+	look_end(&l);
+	return rc;
+}
+
+int ckpt_find_latest(struct ckpt *ckpt, const char *folder, const char *by, struct ckpt_info **ret_info)
+{
+	enum ckpt_latest_by order = CKPT_LATEST_BY_COMMIT;
+	struct ckpt_step *step;
+	struct look l;
+	int rc = by ? ckpt_latest_by_word(by, &order) : 0;
+
+	if (!rc)
+		rc = look_begin(ckpt, &l);
+	if (rc)
+		return rc;
+	rc = ckpt_view_newest(&l.view, folder, order, &step);
+	if (!rc) {
+		rc = info_of(&l, step, ret_info);
+		ckpt_step_unref(step);
+	}
+	look_end(&l);
+	return rc;
+}
+
+// --- What to load -------------------------------------------------------------------------------------------------------
+
+_Static_assert((int)CKPT_MODE_SCRATCH == (int)CKPT_RESOLVE_SCRATCH &&
+		       (int)CKPT_MODE_RESUME == (int)CKPT_RESOLVE_RESUME &&
+		       (int)CKPT_MODE_FULL_STATE == (int)CKPT_RESOLVE_FULL_STATE &&
+		       (int)CKPT_MODE_PARAMETERS == (int)CKPT_RESOLVE_PARAMETERS,
+	       "what is promised outside is what is meant inside");
+
+// The texts of the choice are those of `found`, which is no part of the promise.
+struct choice {
+	struct ckpt_choice choice;
+	struct ckpt_resolved found;
+};
+
+// malloc'ed; NULL and 0: none was given.
+static int absolute(const char *path, char **ret_path)
+{
+	*ret_path = path && *path ? ckpt_locate_absolute(path) : NULL;
+	return path && *path && !*ret_path ? -ENOMEM : 0;
+}
+
+int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const char *load_parameters_path,
+		 const char *load_full_state_path, struct ckpt_choice **ret_choice)
+{
+	CLEANUP_FREE char *parameters = NULL, *full_state = NULL;
+	struct ckpt_resolve how = {.folder = folder, .by = CKPT_LATEST_BY_STEP};
+	CLEANUP_FREE struct choice *c = calloc(1, sizeof(*c));
+	struct look l;
+	bool of_path;
+	int rc = !c ? -ENOMEM : by ? ckpt_latest_by_word(by, &how.by) : 0;
+
+	if (!rc)
+		rc = absolute(load_parameters_path, &parameters);
+	if (!rc)
+		rc = absolute(load_full_state_path, &full_state);
+	if (!rc)
+		rc = look_begin(ckpt, &l);
+	if (rc)
+		return rc;
+	how.parameters = parameters;
+	how.full_state = full_state;
+	rc = ckpt_resolve_run(&l.view, &how, &c->found, &of_path);
+	look_end(&l);
+	if (rc)
+		return rc;
+	c->choice = (struct ckpt_choice){
+		.mode = (int)c->found.mode, .path = c->found.path, .store = c->found.store, .step = c->found.step};
+	*ret_choice = &TAKE_PTR(c)->choice;
+	return 0;
+}
+
+void ckpt_choice_free(struct ckpt_choice *choice)
+{
+	struct choice *c = (struct choice *)choice;
+
+	if (c)
+		ckpt_resolved_done(&c->found);
+	free(c);
+}
+
+// --- Saving -------------------------------------------------------------------------------------------------------------
+
+struct ckpt_save {
+	char *directory; // of the store
+	char session[37];
+	char *path;
+	bool over; // committed or aborted
+	// Where it is in our hands; NULL where a mount has it.
+	struct ckpt_store *store;
+	struct ckpt_step *step;
+};
+
+// Threads of the store begin with the mask of who makes them: a handler of the program does not run on them.
+static void signals_block(sigset_t *ret_before)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, ret_before);
+}
+
+static void signals_restore(const sigset_t *before)
+{
+	pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+// An act of the mount on the session; -ENOTCONN there is none.
+static int ask(const struct ckpt_save *save, const char *verb, const char *metadata)
+{
+	json_t *reply;
+	int rc;
+
+	ckpt_json_begin();
+	rc = ckpt_ask_json(save->directory,
+			   json_pack("{s:s, s:s, s:s?}", "verb", verb, "session", save->session, "metadata", metadata),
+			   true, &reply);
+	if (!rc)
+		json_decref(reply);
+	return rc;
+}
+
+static int begin_mounted(struct ckpt_save *save, const char *name)
+{
+	const char *session;
+	json_t *reply;
+	int rc;
+
+	ckpt_json_begin();
+	rc = ckpt_ask_json(save->directory, json_pack("{s:s, s:s}", "verb", "begin", "to", name), true, &reply);
+	if (rc)
+		return rc;
+	session = json_string_value(json_object_get(reply, "session"));
+	rc = session && strlen(session) < sizeof(save->session) ? 0 : -EPROTO;
+	if (!rc)
+		strcpy(save->session, session);
+	json_decref(reply);
+	return rc;
+}
+
+static int begin_here(struct ckpt_save *save, const char *name)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	const char *leaf;
+	int rc = store_open(save->directory, CKPT_STORE_WRITE, &save->store);
+
+	if (!rc)
+		rc = ckpt_folders_place(save->store, name, id, &leaf);
+	if (!rc)
+		rc = ckpt_stage_begin(save->store, id, leaf, 0755, geteuid(), getegid(), getpid(), &save->step);
+	if (!rc)
+		memcpy(save->session, save->step->session, sizeof(save->session));
+	return rc;
+}
+
+// The mount that had it is gone, and has left it over.
+static int take_over(struct ckpt_save *save)
+{
+	int rc = save->store ? 0 : store_open(save->directory, CKPT_STORE_WRITE, &save->store);
+
+	if (!rc)
+		rc = ckpt_find_left(save->store, save->session, &save->step);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
+static int commit_here(struct ckpt_save *save, const char *metadata)
+{
+	struct ckpt_commit how = {.event = "verb", .profile = "generic", .metadata = metadata};
+	int rc = save->step ? 0 : take_over(save);
+
+	if (!rc && ckpt_step_state(save->step) == CKPT_STEP_LEFT)
+		rc = ckpt_stage_resume(save->step);
+	if (rc)
+		return rc;
+	how.writers_ns = save->store->settings.open_writers_ns;
+	return ckpt_commit(save->step, &how);
+}
+
+static int abort_here(struct ckpt_save *save)
+{
+	int rc = save->step ? 0 : take_over(save);
+
+	if (!rc)
+		rc = ckpt_stage_abort(save->step, false);
+	if (!rc)
+		ckpt_trash_drain(save->store->trash);
+	return rc;
+}
+
+static void close_here(struct ckpt_save *save)
+{
+	ckpt_step_unref(TAKE_PTR(save->step));
+	ckpt_store_close(TAKE_PTR(save->store));
+}
+
+int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_save **ret_save)
+{
+	struct ckpt_save *save = flags ? NULL : calloc(1, sizeof(*save));
+	sigset_t before;
+	int rc;
+
+	if (!save)
+		return flags ? -EINVAL : -ENOMEM;
+	save->directory = strdup(ckpt->directory);
+	signals_block(&before);
+	rc = save->directory ? begin_mounted(save, name) : -ENOMEM;
+	if (rc == -ENOTCONN)
+		rc = begin_here(save, name);
+	if (!rc && asprintf(&save->path, "%s/sessions/%s", save->directory, save->session) < 0) {
+		save->path = NULL;
+		(void)ckpt_save_abort(save);
+		rc = -ENOMEM;
+	}
+	signals_restore(&before);
+	if (rc)
+		ckpt_save_free(save);
+	else
+		*ret_save = save;
+	return rc;
+}
+
+const char *ckpt_save_path(const struct ckpt_save *save)
+{
+	return save->path;
+}
+
+// Metadata where it is committed; NULL here: none.
+static int finish(struct ckpt_save *save, bool commits, const char *metadata)
+{
+	sigset_t before;
+	int rc = save->over ? -EALREADY : save->store ? -ENOTCONN : ask(save, commits ? "commit" : "abort", metadata);
+
+	if (rc == -ENOTCONN) {
+		signals_block(&before);
+		rc = commits ? commit_here(save, metadata) : abort_here(save);
+		if (!rc)
+			close_here(save);
+		signals_restore(&before);
+	}
+	save->over |= !rc;
+	return rc;
+}
+
+int ckpt_save_commit(struct ckpt_save *save, const char *metadata)
+{
+	CLEANUP_FREE char *canonical = NULL, *why = NULL;
+	int rc = metadata ? ckpt_metadata_parse(metadata, strlen(metadata), &canonical, &why) : 0;
+
+	return rc ? rc : finish(save, true, canonical);
+}
+
+int ckpt_save_abort(struct ckpt_save *save)
+{
+	return finish(save, false, NULL);
+}
+
+void ckpt_save_free(struct ckpt_save *save)
+{
+	if (!save)
+		return;
+	close_here(save);
+	free(save->directory);
+	free(save->path);
+	free(save);
+}
+
+// --- Waiting ------------------------------------------------------------------------------------------------------------
+
+// What is listed may not be on disk before its commit has been answered. -EAGAIN: it has not, for all we know.
+static int is_answered(const struct ckpt *c, const char *name)
+{
+	json_t *status, *one;
+	size_t i;
+	int rc;
+
+	ckpt_json_begin();
+	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), false, &status);
+	if (rc)
+		return rc == -ENOTCONN ? 0 : rc == -ENOMEM || rc == -EACCES ? rc : -EAGAIN;
+	json_array_foreach(json_object_get(status, "committing"), i, one)
+	{
+		if (json_is_string(one) && !strcmp(json_string_value(one), name))
+			rc = -EAGAIN;
+	}
+	json_decref(status);
+	return rc;
+}
+
+static int look_for(struct ckpt *c, const char *name, unsigned flags)
+{
+	struct ckpt_info *info;
+	int rc = ckpt_find(c, name, &info);
+
+	if (rc)
+		return rc == -ENOENT ? -EAGAIN : rc;
+	rc = (flags & CKPT_WAIT_SEALED) && !(info->flags & CKPT_INFO_SEALED) ? -EAGAIN : is_answered(c, info->name);
+	ckpt_info_free(info);
+	return rc;
+}
+
+// When a step came to the store, or a name's first version; 0: nobody knows.
+static int64_t steps_ns(const struct ckpt *c)
+{
+	CLEANUP_FREE char *path = NULL;
+	struct stat st;
+
+	if (asprintf(&path, "%s/steps", c->directory) < 0) {
+		path = NULL;
+		return 0;
+	}
+	return stat(path, &st) ? 0 : st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+}
+
+int ckpt_wait(struct ckpt *ckpt, const char *name, unsigned flags, int64_t timeout_ns)
+{
+	int64_t began_ns = ckpt_sys.mono_ns(), seen_ns = -1;
+	int rc = flags & ~CKPT_WAIT_SEALED ? -EINVAL : -EAGAIN;
+
+	for (unsigned polls = 0; rc == -EAGAIN; polls++) {
+		int64_t now_ns = steps_ns(ckpt);
+
+		if (polls)
+			ckpt_sys.sleep_ns(POLL_NS);
+		if (now_ns != seen_ns || polls % POLLS_BLIND == 0)
+			rc = look_for(ckpt, name, flags);
+		seen_ns = now_ns;
+		if (rc == -EAGAIN && timeout_ns >= 0 && ckpt_sys.mono_ns() - began_ns >= timeout_ns)
+			rc = -ETIMEDOUT;
+	}
+	return rc;
+}

@@ -1,0 +1,153 @@
+// libckptfs: what a training program asks of a store of checkpoints, without a verb and without a mount of its own.
+//
+//	struct ckpt *c;
+//	struct ckpt_choice *from;
+//	struct ckpt_save *save;
+//	int rc = ckpt_open("/ckpt", CKPT_CREATE, &c);            // a store's directory, or where it is mounted
+//
+//	rc = ckpt_resolve(c, "run7", NULL, NULL, NULL, &from);   // what to load: from->mode, from->path
+//	rc = ckpt_begin(c, "run7/2000", 0, &save);               // write any files below ckpt_save_path(save), close them
+//	rc = ckpt_save_commit(save, "{\"metrics\":{\"loss\":1.5}}"); // 0: it is listed, whole, and on disk
+//	ckpt_save_free(save);
+//	ckpt_close(c);
+//
+// It works the same whether the store is mounted on this machine or not: what changes a mounted store is asked of the
+// process that has it mounted, as the command line does it. Compile with `pkg-config --cflags --libs ckptfs`, or
+// CMake's find_package(ckptfs).
+//
+// Errors: 0, or -errno; results are given on success only. Why a commit failed is in the store's `errors` as well.
+// Ownership: what is returned through ret_* is the caller's, and has a function that frees it, which takes NULL; what
+// is reached through it goes with it. What is handed in is not kept.
+// Threads: any number may use one struct ckpt at once, as it never changes; any other object one at a time. After
+// fork() the child may go on with a struct ckpt; a struct ckpt_save stays with the parent.
+// Blocking: every call that returns int may wait for the disk, and ckpt_save_commit() and ckpt_wait() for as long as
+// they say. Each looks at the store anew, which costs time in proportion to its steps: some 30 ms for 1,000.
+// The library does not print, exit, or change how signals are handled. While it changes a store that nobody has
+// mounted, the calling thread takes no signals, and for a moment there is a child process, which it waits for.
+// ABI: a symbol's version, CKPTFS_1, stays; structs are made by the library and only ever grow at their ends. Two
+// things belong to the process: it has allocators of its own set in jansson (over malloc), and is not unloaded by
+// dlclose(3).
+#ifndef CKPTFS_H
+#define CKPTFS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CKPT_PUBLIC __attribute__((visibility("default")))
+#else
+#define CKPT_PUBLIC
+#endif
+
+// "0.1.0": that of the library, which may be newer than this header.
+CKPT_PUBLIC const char *ckpt_version(void);
+
+// --- The store ----------------------------------------------------------------------------------------------------------
+
+struct ckpt;
+
+#define CKPT_CREATE 1u // an absent or empty directory becomes a store
+
+// path: its directory, or a mount of it. -ENOENT: there is no store; -EINVAL: it leads to something inside of one, or a
+// flag is unknown; -EACCES: it is somebody else's; -EMEDIUMTYPE: a directory that is none; -ENOTSUP: made by a newer
+// version; -ENOTEMPTY.
+CKPT_PUBLIC int ckpt_open(const char *path, unsigned flags, struct ckpt **ret_ckpt);
+CKPT_PUBLIC void ckpt_close(struct ckpt *ckpt);
+CKPT_PUBLIC const char *ckpt_directory(const struct ckpt *ckpt); // the store's own, absolute
+
+// --- Steps --------------------------------------------------------------------------------------------------------------
+
+// A committed step. Times are nanoseconds since 1970, UTC.
+struct ckpt_info {
+	const char *name;           // as `ckptfs ls` has it: "1000", "run7/1000"
+	const char *path;           // of its directory, in a mount on this machine; NULL: it has none
+	const char *metadata;       // JSON: {"extras":{...},"metrics":{...},"temporary":...}, "{}" when it has none
+	int64_t number;             // -1: its name has none
+	uint64_t version;           // from 1
+	uint64_t files, bytes;      // as they look, not as they are stored
+	int64_t committed_ns;       // this version
+	int64_t first_committed_ns; // version 1
+	uint64_t flags;             // CKPT_INFO_*: others may come
+};
+#define CKPT_INFO_TEMPORARY 1u
+#define CKPT_INFO_PINNED 2u // not to be deleted
+#define CKPT_INFO_SEALED 4u // the SHA-256 of each file is kept
+
+CKPT_PUBLIC void ckpt_info_free(struct ckpt_info *info);
+
+// All committed steps of a folder ("": those in the root; NULL: all of the store), in the order of their first commits.
+// A folder that is not there has none. Also such as a mount is just removing or writing anew.
+struct ckpt_list;
+CKPT_PUBLIC int ckpt_list(struct ckpt *ckpt, const char *folder, struct ckpt_list **ret_list);
+CKPT_PUBLIC size_t ckpt_list_count(const struct ckpt_list *list);
+CKPT_PUBLIC const struct ckpt_info *ckpt_list_at(const struct ckpt_list *list, size_t i); // NULL: there are not so many
+CKPT_PUBLIC void ckpt_list_free(struct ckpt_list *list);
+
+// The step of this name: "run7/1000", "latest", "run7/latest~2". -ENOENT.
+CKPT_PUBLIC int ckpt_find(struct ckpt *ckpt, const char *name, struct ckpt_info **ret_info);
+
+// The newest of a folder, by "step", "commit" (NULL), "timestamp", "mtime" or "tracker" (ckptfs-latest). The root of a
+// store whose steps are all in folders has the newest of all. None that a mount is removing or writing anew. -ENOENT;
+// -EINVAL: no such order.
+CKPT_PUBLIC int ckpt_find_latest(struct ckpt *ckpt, const char *folder, const char *by, struct ckpt_info **ret_info);
+
+// --- What to load -------------------------------------------------------------------------------------------------------
+
+enum ckpt_mode {
+	CKPT_MODE_SCRATCH = 0,    // nothing: begin anew
+	CKPT_MODE_RESUME = 1,     // the run's own newest step
+	CKPT_MODE_FULL_STATE = 2, // what load_full_state_path leads to
+	CKPT_MODE_PARAMETERS = 3, // what load_parameters_path leads to: its parameters alone
+};
+
+struct ckpt_choice {
+	int mode;          // enum ckpt_mode
+	const char *path;  // where it can be read; NULL: it is in a store that is not mounted here, or there is none
+	const char *store; // the store's directory; NULL: it is in none
+	const char *step;  // its name there; NULL: it is in none
+};
+
+// As `ckptfs resolve`: folder is that of the run, or one step ("": the root); by as above, NULL being "step"; paths may
+// be NULL or "". That there is nothing to load is no error: CKPT_MODE_SCRATCH. -EINVAL: both paths are given, or no
+// such order. Of a path: -ENOENT, -EBUSY it is not complete, -EISDIR it is a folder of steps; -ENOTDIR: the run's
+// folder is inside of a step.
+CKPT_PUBLIC int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const char *load_parameters_path,
+			     const char *load_full_state_path, struct ckpt_choice **ret_choice);
+CKPT_PUBLIC void ckpt_choice_free(struct ckpt_choice *choice);
+
+// --- Saving a step ------------------------------------------------------------------------------------------------------
+
+// A staged step: in no listing until it is committed. While it is open in a store that is not mounted, nobody else can
+// change that store, nor mount it.
+struct ckpt_save;
+
+// A new one of this name, whose folder exists; flags: 0. -EEXIST: the name is taken; -ENOENT; -EBUSY: somebody else is
+// changing the store; -ENOSPC ...
+CKPT_PUBLIC int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_save **ret_save);
+// The directory to write its files into, absolute. They never move: descriptors and mappings stay good to read by.
+CKPT_PUBLIC const char *ckpt_save_path(const struct ckpt_save *save);
+// metadata: JSON as a marker may hold it, or NULL. 0: it is listed, and on disk with all its files, which need no fsync
+// of their own. -EINVAL: the metadata is not of that form; -EBUSY: a file of it is open for writing, after 5 seconds;
+// -EALREADY: it was committed or aborted. After a failure all is as it was, and may be tried again.
+CKPT_PUBLIC int ckpt_save_commit(struct ckpt_save *save, const char *metadata);
+// Its files are dropped.
+CKPT_PUBLIC int ckpt_save_abort(struct ckpt_save *save);
+// One that is neither committed nor aborted stays in `ckptfs sessions`, with all its files.
+CKPT_PUBLIC void ckpt_save_free(struct ckpt_save *save);
+
+// --- Waiting ------------------------------------------------------------------------------------------------------------
+
+#define CKPT_WAIT_SEALED 1u // not only committed, but sealed: a mount does it behind, `ckptfs seal` at once
+
+// Until the step of this name is there, committed and on disk, whoever saves it. timeout_ns -1: for ever. -ETIMEDOUT.
+CKPT_PUBLIC int ckpt_wait(struct ckpt *ckpt, const char *name, unsigned flags, int64_t timeout_ns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

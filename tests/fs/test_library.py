@@ -1,0 +1,283 @@
+"""libckptfs as it is installed: its examples by pkg-config and by CMake, what it exports, and what its calls promise."""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from support import trees
+from support.fixtures import SLOW, SOURCE
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
+
+LIBRARY = SOURCE / "tests/fs/library"
+mounted_or_not = pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
+
+
+def run(*command, **kwargs):
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=100, **kwargs)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(ckptfs, tmp_path_factory):
+    """Where the build under test is installed."""
+    prefix = tmp_path_factory.mktemp("installed") / "usr"
+    run("cmake", "--install", ckptfs.path.parent, "--prefix", prefix)
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def library(installed):
+    [link] = installed.rglob("libckptfs.so")
+    return link
+
+
+def by_pkg_config(installed, library, name, out):
+    flags = run("pkg-config", "--cflags", "--libs", "ckptfs", env=dict(os.environ, PKG_CONFIG_PATH=str(library.parent / "pkgconfig"))).split()
+    run("cc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-pthread", "-D_GNU_SOURCE", "-o", out / name, LIBRARY / f"{name}.c", *flags)
+    return out / name
+
+
+def by_cmake(installed, library, name, out):
+    run("cmake", "-S", LIBRARY, "-B", out / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+    run("cmake", "--build", out / "build", "--target", name)
+    return out / "build" / name
+
+
+@pytest.fixture(scope="module", params=[by_pkg_config, by_cmake])
+def examples(request, installed, library, tmp_path_factory):
+    """The two examples, built in one way: examples["list"]."""
+    return {name: request.param(installed, library, name, tmp_path_factory.mktemp(name)) for name in ("list", "save")}
+
+
+@pytest.fixture(scope="module")
+def calls_program(installed, library, tmp_path_factory):
+    return by_pkg_config(installed, library, "calls", tmp_path_factory.mktemp("calls"))
+
+
+@pytest.fixture
+def environment(library):
+    return dict(os.environ, LD_LIBRARY_PATH=str(library.parent))
+
+
+@pytest.fixture
+def calls(calls_program, environment, world):
+    """call("begin", "1000") -> what the program answers; calls() makes another program."""
+    def start():
+        p = subprocess.Popen([calls_program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        world.callback(p.kill)
+
+        def call(*words):
+            if words == ("end",):
+                out, err = p.communicate(timeout=30)
+                return (p.returncode, out, err)
+            print(*words, sep="\t", file=p.stdin, flush=True)
+            return p.stdout.readline().rstrip("\n")
+        return call
+    return start
+
+
+# --- What is installed ------------------------------------------------------------------------------------------------
+
+
+def test_library_exports_what_its_header_has_and_nothing_else(installed, library):
+    header = (installed / "include/ckptfs.h").read_text()
+    declared = set(re.findall(r"^CKPT_PUBLIC [^;(]*?\b(ckpt_\w+)\(", header, re.M))
+    exported = run("nm", "-D", "--defined-only", library).split("\n")
+    names = {line.split()[-1] for line in exported if line}
+    assert len(declared) > 15
+    assert names == {f"{name}@@CKPTFS_1" for name in declared} | {"CKPTFS_1"}
+    dynamic = run("readelf", "-d", library)
+    assert "[libckptfs.so.1]" in dynamic and "NODELETE" in dynamic
+    assert library.resolve().name == "libckptfs.so.1.0.0"
+
+
+def test_header_is_plain_c_and_names_only_its_own(installed, scratch):
+    (scratch / "a.c").write_text("#include <ckptfs.h>\n#include <ckptfs.h>\nint main(void) { return ckpt_version() == 0; }\n")
+    run("cc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", installed / "include", scratch / "a.c")
+    if shutil.which("c++"):
+        run("c++", "-x", "c++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", installed / "include", scratch / "a.c")
+    macros = run("cc", "-dM", "-E", "-I", installed / "include", scratch / "a.c")
+    ours = {line.split()[1] for line in macros.splitlines()} - {line.split()[1] for line in run("cc", "-dM", "-E", "-include", "stddef.h", "-include", "stdint.h", "-xc", "/dev/null").splitlines()}
+    assert ours and all(re.match(r"CKPT_|CKPTFS_H$", name) for name in ours)
+
+
+def test_pkg_config_and_cmake_say_the_version_of_the_program(installed, library, ckptfs, environment):
+    version = ckptfs("--version").stdout.split()[1]
+    path = dict(os.environ, PKG_CONFIG_PATH=str(library.parent / "pkgconfig"))
+    assert run("pkg-config", "--modversion", "ckptfs", env=path).strip() == version
+    assert f'"{version}"' in next(installed.rglob("ckptfs-config-version.cmake")).read_text()
+
+
+# --- The examples -----------------------------------------------------------------------------------------------------
+
+
+@mounted_or_not
+def test_examples_save_list_and_resolve(examples, environment, mount, store, ckptfs, scratch, mounted):
+    (mount / "run7").mkdir()
+    if not mounted:
+        mount.umount()
+    at = mount.path if mounted else store
+    seen = (lambda name: str(mount / name)) if mounted else (lambda name: "-")
+    for name, metadata in (("run7/2000", None), ("run7/1000", '{"metrics": {"loss": 1.5}}'), ("best", '{"temporary":true,"extras":{"tag":"é"}}')):
+        run(examples["save"], at, name, *([metadata] if metadata else []), input=name, env=environment)
+        assert ckptfs("cat", store, f"{name}/model.bin").stdout == name
+        if mounted:
+            assert (mount / name / "model.bin").read_text() == name
+    rows = {row["name"]: row for row in ckptfs.json("ls", store)}
+    assert rows["run7/1000"]["metrics"] == {"loss": 1.5} and rows["best"]["temporary"] and rows["best"]["extras"] == {"tag": "é"}
+    assert ckptfs.json("verify", store)["bad"] == []
+    lines = run(examples["list"], at, "run7", env=environment).splitlines()
+    assert lines == [f"run7/2000 2000 9 {seen('run7/2000')} {{}}", f'run7/1000 1000 9 {seen("run7/1000")} {{"metrics":{{"loss":1.5}}}}', f"resume {seen('run7/2000')} run7/2000"]
+    for by, want in (("step", "run7/2000"), ("commit", "run7/1000"), ("timestamp", "run7/1000")):
+        assert run(examples["list"], at, "run7", by, env=environment).splitlines()[-1] == f"resume {seen(want)} {want}"
+    assert run(examples["list"], at, "run8", env=environment) == "scratch - -\n"
+    assert run(examples["list"], at, "run8", "", scratch, env=environment) == f"parameters {scratch} -\n"
+    assert run(examples["list"], at, "run8", "", "", store / "best", env=environment) == f"full_state {seen('best')} best\n"
+    both = subprocess.run([examples["list"], at, "run7", "", "/a", "/b"], env=environment, capture_output=True, text=True)
+    assert (both.returncode, both.stderr) == (1, "Invalid argument\n")
+
+
+def test_example_makes_a_store_where_there_is_none(examples, environment, scratch, ckptfs):
+    run(examples["save"], scratch / "new", "1", input="x", env=environment)
+    assert ckptfs("ls", scratch / "new").stdout == "1\n"
+    (scratch / "full").mkdir()
+    (scratch / "full/f").touch()
+    for place in (scratch / "full", "/dev/null", scratch / "no/such"):
+        assert subprocess.run([examples["save"], place, "1"], env=environment, capture_output=True, stdin=subprocess.DEVNULL).returncode == 1
+
+
+# --- The calls --------------------------------------------------------------------------------------------------------
+
+
+@mounted_or_not
+def test_save_that_fails_can_be_tried_again_and_ends_once(calls, mount, store, ckptfs, commit, stage, mounted):
+    stage("1000")
+    commit(mount / "1000")
+    if not mounted:
+        mount.umount()
+    call = calls()
+    assert call("open", store) == "ok"
+    assert call("begin", "1000") == "EEXIST"
+    assert call("begin", "a/b") == "ENOENT" and call("begin", "../x") == "EINVAL"
+    assert call("begin", "2000") == call("write", "f", "some") == "ok"
+    assert call("find", "2000") == "ENOENT" and [row["name"] for row in ckptfs.json("ls", store)] == ["1000"]
+    assert call("commit", '{"loss": 1}') == call("commit", "{") == "EINVAL"
+    assert call("commit", '{"extras":{"a":1}}') == "ok"
+    assert call("find", "2000") == f'2000 1 {mount / "2000" if mounted else "-"} {{"extras":{{"a":1}}}}'
+    assert call("commit") == call("abort") == "EALREADY" and call("leave") == "ok"
+    assert ckptfs("cat", store, "2000/f").stdout == "some"
+    assert call("begin", "3000") == call("write", "f", "more") == call("abort") == call("leave") == "ok"
+    assert ckptfs.json("sessions", store) == [] and call("find", "3000") == "ENOENT"
+    assert call("begin", "3000") == call("write", "f", "more") == call("leave") == "ok"
+    assert call("end") == (0, "", ""), "nothing but its answers"
+    [session] = ckptfs.json("sessions", store)
+    assert session["name"] == "3000" and session["files"] == 1
+
+
+@mounted_or_not
+def test_file_that_is_still_open_holds_up_the_commit(calls, mount, store, ckptfs, mounted):
+    if not mounted:
+        mount.umount()
+        ckptfs("config", store, "open_writers=1s")
+    else:
+        mount.remount(["open_writers=1s"])
+    call = calls()
+    assert call("open", store) == call("begin", "1000") == call("write", "f", "some", "open") == "ok"
+    assert call("commit") == "EBUSY" and call("find", "1000") == "ENOENT"
+    assert call("abort") == "ok"
+
+
+def test_store_that_is_not_mounted_is_the_savers_alone(calls, mount, store, ckptfs):
+    mount.umount()
+    call, other = calls(), calls()
+    assert call("open", store) == other("open", store) == call("begin", "1000") == "ok"
+    assert other("begin", "2000") == "EBUSY" and ckptfs("mount", store, mount.path, check=False).returncode == 1
+    assert ckptfs("ls", store).stdout == "" and other("find", "1000") == "ENOENT", "who only reads may"
+    assert call("commit") == "ok"
+    assert other("begin", "2000") == other("commit") == "ok"
+    mount.start()
+    assert mount.listing() == ["1000", "2000"]
+
+
+@pytest.mark.parametrize("after", ["umount", "remount", "kill -9", "kill -9, remount"])
+def test_save_goes_on_when_the_mount_has_come_to_an_end(calls, mount, store, ckptfs, after):
+    call = calls()
+    assert call("open", mount.path) == call("begin", "1000") == call("write", "f", "some") == "ok"
+    mount.kill9() if "kill" in after else mount.umount()
+    if "remount" in after:
+        mount.start()
+    assert call("write", "g", "more") == call("commit") == "ok"
+    assert ckptfs("ls", store, "1000").stdout.split() == ["f", "g"] and ckptfs.json("sessions", store) == []
+    if "remount" not in after:
+        mount.start()
+    assert (mount / "1000/g").read_text() == "more"
+
+
+def test_open_says_what_is_wrong(calls, mount, store, scratch):
+    (scratch / "empty").mkdir()
+    (mount / "a").mkdir()
+    call = calls()
+    for path, want in ((scratch / "nowhere", "ENOENT"), (scratch / "empty", "EMEDIUMTYPE"), ("/dev/null", "EMEDIUMTYPE"), (mount / "a", "EINVAL"), (store / "tree", "EINVAL"), (mount.path, "ok")):
+        assert call("open", path) == want, path
+
+
+def test_latest_leaves_out_what_the_mount_does(calls, mount, store, stage, commit):
+    for name in ("1000", "2000", "3000"):
+        stage(name)
+        commit(mount / name)
+    call = calls()
+    assert call("open", store) == "ok"
+    assert call("latest", "", "step").startswith("3000 ") and call("latest", "", "nosuch") == "EINVAL" and call("latest", "a") == "ENOENT"
+    os.unlink(mount / "3000/config.json")
+    assert call("latest", "", "step").startswith(f"2000 1 {mount / '2000'} ")
+    shutil.rmtree(mount / "3000")
+    assert call("find", "3000") == "ENOENT" and call("find", "latest~1").startswith("1000 ")
+    trees.write(mount / "1000/.finalize", b'{"metrics":{"loss":2}}')
+    assert call("find", "1000") == f'1000 2 {mount / "1000"} {{"metrics":{{"loss":2}}}}', "each call looks anew"
+
+
+def test_wait_is_until_the_step_is_there_or_the_time_is_over(calls, mount, store, stage, commit, ckptfs):
+    call, other = calls(), calls()
+    assert call("open", mount.path) == other("open", mount.path) == "ok"
+    stage("1000")
+    assert call("wait", "1000", 300_000_000) == "ETIMEDOUT"
+    waits = subprocess.Popen([ckptfs.path, "wait", "--timeout", "20s", store, "2000"])  # beside the verb, for the same
+    commit(mount / "1000")
+    assert call("wait", "1000", -1) == "ok" and call("wait", "1000", 300_000_000, "sealed") == "ETIMEDOUT"
+    ckptfs("seal", store, "1000")
+    assert call("wait", "1000", 10_000_000_000, "sealed") == "ok"
+    assert other("begin", "2000") == other("commit") == call("wait", "2000", -1) == "ok"
+    assert waits.wait(20) == 0
+
+
+def test_threads_share_a_store_while_steps_come_and_go(calls, mount, store, stage, commit):
+    call, other = calls(), calls()
+    assert call("open", store) == other("open", store) == "ok"
+    for n in range(10):
+        stage(str(n))
+        commit(mount / str(n))
+    answers = []
+    reader = threading.Thread(target=lambda: answers.append(call("list", "", 20, 8)))
+    reader.start()
+    for n in range(10, 20):
+        assert other("begin", str(n)) == other("commit") == other("leave") == "ok"
+        shutil.rmtree(mount / str(n - 10))
+    reader.join(60)
+    assert answers == ["ok"]
+
+
+@mounted_or_not
+def test_signals_are_as_the_program_had_them(calls, mount, store, mounted):
+    if not mounted:
+        mount.umount()
+    call = calls()
+    before = call("signals")
+    assert call("open", store) == call("begin", "1000") == "ok" and call("signals") == before
+    assert call("commit") == "ok" and call("signals") == before
+    assert call("begin", "1000") == "EEXIST" and call("signals") == before
