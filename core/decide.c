@@ -1,13 +1,12 @@
 #include "core/decide.h"
 
 #include "core/clock.h"
-#include "core/program.h"
+#include "core/run.h"
 #include "core/util.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/wait.h>
 
 #define SECOND_NS INT64_C(1000000000)
 
@@ -99,27 +98,31 @@ static void make_variables(const struct ckpt_decide *q, char text[EXEC_VARIABLES
 static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 {
 	char text[EXEC_VARIABLES][EXEC_VARIABLE_MAX];
-	const char *extra[EXEC_VARIABLES + 1] = {0}, *program = node->command[0];
-	int status, rc;
+	const char *env[EXEC_VARIABLES + 1] = {0}, *program = node->command[0], *last;
+	const struct ckpt_run run = {
+		.argv = (const char *const *)node->command, .env = env, .timeout_ns = node->interval * SECOND_NS};
+	struct ckpt_ran ran;
+	int rc;
 
 	make_variables(t->q, text);
 	for (size_t i = 0; i < EXEC_VARIABLES; i++)
-		extra[i] = text[i];
-	rc = ckpt_program_run(node->command, extra, node->interval * SECOND_NS, &status);
+		env[i] = text[i];
+	rc = ckpt_run(&run, &ran);
 	if (rc == -ETIMEDOUT)
-		say(&t->why, "exec: %s did not end within %" PRId64 " s, and was killed", program, node->interval);
+		say(&t->why, "exec: %s did not end within %" PRId64 " s, and was ended", program, node->interval);
 	else if (rc)
 		say(&t->why, "exec: %s could not be run: %s", program, strerror(-rc));
 	if (rc)
 		return rc;
-	if (WIFEXITED(status) && WEXITSTATUS(status) <= 1)
-		return WEXITSTATUS(status) ? CKPT_DECIDE_NO : CKPT_DECIDE_PERMANENT;
-	if (WIFEXITED(status))
-		say(&t->why, "exec: %s ended with status %d, which is neither 0 (yes) nor 1 (no)", program,
-		    WEXITSTATUS(status));
+	if (ran.status <= 1)
+		return ran.status ? CKPT_DECIDE_NO : CKPT_DECIDE_PERMANENT;
+	last = ckpt_run_last_line(&ran);
+	if (ran.status > 128)
+		say(&t->why, "exec: %s was ended by signal %d (%s)", program, ran.status - 128,
+		    strsignal(ran.status - 128));
 	else
-		say(&t->why, "exec: %s was ended by signal %d (%s)", program, WTERMSIG(status),
-		    strsignal(WTERMSIG(status)));
+		say(&t->why, "exec: %s ended with status %d, which is neither 0 (yes) nor 1 (no)%s%s", program,
+		    ran.status, *last ? ": " : "", last);
 	return -EIO;
 }
 

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #define LOOK_NS (50 * 1000 * 1000) // who looks takes a processor from who seals
-#define PATIENCE_S 60 // and as many times what the save took
+#define PATIENCE_S 60              // and as many times what the save took
 
 // What clients see of it: the attribute of each file. A file without it ends the look.
 static int look(const char *dir, bool *ret_sealed)

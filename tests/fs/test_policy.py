@@ -226,7 +226,7 @@ def test_program_that_decides_nothing_is_status_2(ckptfs, made, policy):
     policy({"save": {"exec": {"command": ["/bin/sleep", "60"], "timeout_secs": 1}}})
     for _ in range(2):
         done = ckptfs("should-save", made, 5, check=False)
-        assert done.returncode == 2 and done.stdout == "" and done.stderr == f"ckptfs: {made}: exec: /bin/sleep did not end within 1 s, and was killed\n"
+        assert done.returncode == 2 and done.stdout == "" and done.stderr == f"ckptfs: {made}: exec: /bin/sleep did not end within 1 s, and was ended\n"
     assert ask(ckptfs, made, 5, "--force") == "yes permanent force"
 
 
