@@ -432,7 +432,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["abort"], ["abort", "STORE"], ["abort", "STORE", "1", "2"], ["sessions", "STORE", "x"], ["status", "STORE", "x"], ["doctor", "STORE", "x"], ["umount"],
          ["umount", "a", "b"], ["mount"], ["init"], ["init", "a", "b"], ["init", "--set", "nosuch=1", "a"], ["init", "--set", "marker", "a"], ["help", "nosuchverb"],
          ["rm"], ["rm", "STORE"], ["rm", "STORE", "trash/1"], ["rm", "--now", "STORE", "1000"], ["mv", "STORE"], ["mv", "STORE", "1000"], ["mv", "STORE", "trash/1", "1"],
-         ["mv", "STORE", "1", "2", "3"], ["undelete"], ["undelete", "STORE"], ["pin"], ["pin", "STORE"], ["pin", "STORE", "1000/config.json"], ["unpin", "STORE"], ["unpin", "STORE", "trash/1"],
+         ["mv", "STORE", "1", "2", "3"], ["undelete"], ["undelete", "STORE"], ["pin"], ["pin", "STORE"], ["pin", "STORE", "1000/config.json"], ["promote", "STORE"], ["promote", "STORE", "trash/1"], ["unpin", "STORE"], ["unpin", "STORE", "trash/1"],
          ["save"], ["save", "STORE"], ["save", "STORE", ".", "a", "b"], ["get"], ["get", "STORE", "1000"], ["get", "STORE", "1000", "a", "b"], ["begin"], ["begin", "STORE"],
          ["commit"], ["commit", "STORE"], ["commit", "STORE", "1", "2"], ["resume"], ["resume", "STORE"], ["latest", "STORE", "a", "b"], ["latest", "--by", "nosuch", "STORE"],
          ["resolve", "--by", "nosuch", "--run", "STORE"], ["resolve", "STORE"], ["resolve", "--run"],
@@ -451,7 +451,7 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["cat", "STORE", "1000", "nosuch"], ["cat", "STORE", "1000", "params"], ["verify", "STORE", "nosuch"], ["abort", "STORE", "nosuch"],
            ["umount", "STORE"], ["umount", "/"], ["ls", "s3://bucket/run"], ["ls", "gs://bucket/run"], ["mount", "s3://bucket/run", "x"], ["init", "STORE"],
            ["info", "STORE", "3000"], ["ls", "/dev/null"], ["rm", "STORE", "nosuch"], ["rm", "STORE", "3000"], ["mv", "STORE", "nosuch", "x"], ["mv", "STORE", "1000", "2000"],
-           ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
+           ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["promote", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
            ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
            ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
            ["resolve", "--run", "nowhere"], ["resolve", "--load-full-state-path", "STORE", "--run", "STORE/a"],
@@ -486,7 +486,7 @@ def test_what_was_meant_is_offered(ckptfs, store, wrong, meant):
 
 def test_every_verb_has_help_with_purpose_usage_options_and_examples(ckptfs):
     text = ckptfs("--help").stdout
-    verbs = re.findall(r"^  (\w+)  +\S", text, re.M)
+    verbs = re.findall(r"^  ([\w-]+)  +\S", text, re.M)
     assert {"init", "mount", "umount", "ls", "info", "cat", "verify", "status", "doctor", "sessions", "abort", "bench", "latest"} <= set(verbs)
     for verb in set(verbs) - {"help"}:
         text = ckptfs(verb, "--help").stdout
@@ -500,7 +500,7 @@ def test_help_prints_what_man_pages_and_shells_need(ckptfs):
     part = ckptfs("help", "--man", "umount").stdout
     assert part.startswith(".SS ckptfs umount [OPTION...] DIR\n") and "\\fB\\-n\\fR, \\fB\\-\\-now\\fR\n" in part
     assert ckptfs("help", "--man").stdout.count(".TP\n") == 4
-    assert ckptfs("help", "--words").stdout.split() == re.findall(r"^  (\w+)  +\S", ckptfs("--help").stdout, re.M)
+    assert ckptfs("help", "--words").stdout.split() == re.findall(r"^  ([\w-]+)  +\S", ckptfs("--help").stdout, re.M)
     assert {"-n", "--now", "--json"} <= set(ckptfs("help", "--words", "umount").stdout.split())
 
 
