@@ -106,7 +106,7 @@ static int print_help(void)
 	puts("Usage: ckptfs VERB [OPTION...] [STORE] ...\n"
 	     "Presents the checkpoints of training runs as plain files.\n");
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-		printf("  %-11s %s\n", verbs[i].name, verbs[i].summary);
+		printf("  %-12s %s\n", verbs[i].name, verbs[i].summary);
 	puts("\nSTORE is a directory, file:///DIRECTORY or a mount point; left out, $CKPTFS_STORE, else the\n"
 	     "mount that the current directory is in. `ckptfs VERB --help` says more.\n\n"
 	     "Examples:\n"
