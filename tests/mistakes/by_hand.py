@@ -40,6 +40,11 @@ REPACK_ROUNDS = "test_repack_rounds"
 CODEC = "test_codec"
 CODEC_PARTS = "test_codec_parts"
 COOLER = "test_cooler"
+DECIDE = "test_decide"
+DECIDED = "test_decided"
+PRESERVE = "test_preserve"
+SHOULD_SAVE = "test_should_save"
+RETAIN = "test_retain"
 
 TABLE = [
     Pattern("files-not-fsynced", "core/commit.c",
@@ -431,6 +436,19 @@ TABLE = [
             "strcmp(sum->event, CKPT_EVENT_WARM) ? 0", "true ? 0", (COOLER,)),
     Pattern("repacks-what-was-warmed", "core/repack.c",
             "if (!rc && ckpt_cooler_keeps_warm(step))", "if (!step)", (REPACK,)),
+    Pattern("until-is-exclusive", "core/decide.c", "row->until >= step", "row->until > step", (DECIDE,)),
+    Pattern("first-yes-wins-over-a-permanent-one", "core/decide.c", "best < CKPT_DECIDE_PERMANENT; i++", "!best; i++", (DECIDE,)),
+    Pattern("children-of-a-program-live-on", "core/program.c", "kill(-pid, SIGKILL)", "kill(pid, SIGKILL)", (DECIDE,)),
+    Pattern("newest-step-is-not-kept", "core/preserve.c", "why || newest || step->pinned", "why || step->pinned", (PRESERVE,)),
+    Pattern("temporary-steps-take-a-place", "core/preserve.c", "if (!steps[i].temporary)", "if (true)", (PRESERVE,)),
+    Pattern("closest-forgets-the-last", "core/preserve.c", "kept[p->count - 1] = true;", "(void)0;", (PRESERVE,)),
+    Pattern("decision-outlives-a-rollback", "core/decided.c", "latest < found->latest", "false", (DECIDED,)),
+    Pattern("decision-is-not-recorded", "core/should_save.c",
+            "return text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;", "return 0;", (SHOULD_SAVE,)),
+    Pattern("policy-set-over-any-other", "core/policy_store.c",
+            "return rc == -EEXIST ? -ESTALE : rc;", "return rc == -EEXIST ? 0 : rc;", (SHOULD_SAVE,)),
+    Pattern("unreadable-metrics-are-none", "core/retain.c",
+            "ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N)", "false", (RETAIN,)),
 ]
 
 

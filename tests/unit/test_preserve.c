@@ -43,6 +43,9 @@ static const struct {
 	{"'every_n_steps_closest':{'interval_steps':10,'max_to_keep':2}", "9@1 11@2 20@3 31@4", "20 31"},
 	{"'every_n_steps_closest':{'interval_steps':10}", "20@1 9@2 21@3 10@4",
 	 "20 10"}, // out of order, after a rollback
+	{"'every_n_steps_closest':{'interval_steps':10}", "10@1 11@2",
+	 "10 11"}, // the last, though it is not the nearest
+	{"'every_n_steps_closest':{'interval_steps':10,'max_to_keep':1}", "10@1 11@2", "11"},
 	{"'every_n_steps_closest':{'interval_steps':10}", "", ""},
 	{"'custom_steps':{'steps':[3,[5,7]]}", TEN, "3 5 6 7 10+"},
 	// The highest, reversed the lowest; of equals the later ones.
