@@ -121,7 +121,7 @@ def test_man_page_renders_without_warnings(root, page, width):
 
 def test_man_page_has_every_verb_and_option_of_the_program(root, ckptfs):
     page = squeezed(rendered(root / "usr/share/man/man1/ckptfs.1"))
-    verbs = re.findall(r"^  (\w+)  +\S", ckptfs("--help").stdout, re.M)
+    verbs = re.findall(r"^  ([\w-]+)  +\S", ckptfs("--help").stdout, re.M)
     assert len(verbs) > 10
     for verb in verbs:
         text = ckptfs(verb, "--help").stdout
@@ -177,7 +177,7 @@ def complete(root, ckptfs, scratch):
 
 
 def test_completion_of_verbs(complete, ckptfs):
-    assert complete("ckptfs", "") == re.findall(r"^  (\w+)  +\S", ckptfs("--help").stdout, re.M) + ["--help", "--version"]
+    assert complete("ckptfs", "") == re.findall(r"^  ([\w-]+)  +\S", ckptfs("--help").stdout, re.M) + ["--help", "--version"]
     assert complete("ckptfs", "um") == ["umount"]
     assert complete("ckptfs", "--v") == ["--version"]
     assert complete("ckptfs", "help", "verif") == ["verify"]
