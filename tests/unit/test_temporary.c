@@ -417,6 +417,21 @@ START_TEST(a_start_deletes_nothing_and_the_first_commit_does)
 }
 END_TEST
 
+START_TEST(who_has_the_answer_of_a_commit_can_wait_for_it)
+{
+	char name[16], before[16] = "";
+
+	reopen_for_a_verb();
+	for (int i = 0; i < ROUNDS; i++) {
+		snprintf(name, sizeof(name), "%d", 1000 + i);
+		save(name, TEMPORARY);
+		ckpt_trash_drain(s->trash);
+		ck_assert(!*before || !is_there(before));
+		memcpy(before, name, sizeof(before));
+	}
+}
+END_TEST
+
 static unsigned gone_calls;
 
 static void count_gone(void *arg, struct ckpt_step *step)
@@ -464,6 +479,7 @@ int main(void)
 	tcase_add_test(tcase, it_stays_for_as_long_as_it_is_said);
 	tcase_add_test(tcase, a_deletion_that_fails_is_told_and_done_the_next_time);
 	tcase_add_test(tcase, a_start_deletes_nothing_and_the_first_commit_does);
+	tcase_add_test(tcase, who_has_the_answer_of_a_commit_can_wait_for_it);
 	tcase_add_test(tcase, a_mount_hears_of_it_without_a_lock_and_not_after_its_end);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
