@@ -438,7 +438,6 @@ TABLE = [
             "if (!rc && ckpt_cooler_keeps_warm(step))", "if (!step)", (REPACK,)),
     Pattern("until-is-exclusive", "core/decide.c", "row->until >= step", "row->until > step", (DECIDE,)),
     Pattern("first-yes-wins-over-a-permanent-one", "core/decide.c", "best < CKPT_DECIDE_PERMANENT; i++", "!best; i++", (DECIDE,)),
-    Pattern("children-of-a-program-live-on", "core/program.c", "kill(-pid, SIGKILL)", "kill(pid, SIGKILL)", (DECIDE,)),
     Pattern("newest-step-is-not-kept", "core/preserve.c", "why || newest || step->pinned", "why || step->pinned", (PRESERVE,)),
     Pattern("temporary-steps-take-a-place", "core/preserve.c", "if (!steps[i].temporary)", "if (true)", (PRESERVE,)),
     Pattern("closest-forgets-the-last", "core/preserve.c", "kept[p->count - 1] = true;", "(void)0;", (PRESERVE,)),
