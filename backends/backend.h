@@ -7,7 +7,7 @@
 // Calling sequence: ckpt_backend_local_open() or another constructor, any calls, ckpt_backend_close(). Layers (fault,
 // trace, later retry) are backends that own the one below and close it with themselves.
 // Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
-// "steps", "m", "packs" or "gc", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
+// "steps", "m", "packs", "gc" or "policy", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
 // -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
 // then is its own affair, short of losing an object.
 // Durability: a put, replace or delete that returned 0 survives a power cut; so does the object over which a put
@@ -86,7 +86,7 @@ int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_m
 			 struct ckpt_object *ret_object);
 
 // A directory as a store of objects. dirfd (borrowed during the call) is the store's directory; the backend keeps to
-// the folders steps/, m/, packs/, gc/ and tmp/ in it, which a writable open makes, and which must be on one filesystem
+// the folders steps/, m/, packs/, gc/, policy/ and tmp/ in it, which a writable open makes, and which must be on one filesystem
 // (-EXDEV). writable: false never changes the disk and needs no right to; its changes answer -EROFS. Any number of
 // processes may have one store open; what a dead one left in tmp/ goes at the next writable open that is alone.
 // Symlinks and other things planted among the objects are listed with 0 bytes and answer -EIO; none is followed.

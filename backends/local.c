@@ -35,7 +35,7 @@
 #define STAGE_NAME_MAX 40
 #define DIRENTS_BYTES (64u << 10)
 
-static const char *const folders[] = {"gc", "m", "packs", "steps"};
+static const char *const folders[] = {"gc", "m", "packs", "policy", "steps"};
 
 struct local {
 	struct ckpt_backend base;

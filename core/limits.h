@@ -31,3 +31,9 @@
 #define CKPT_ZIP_DIRECTORY_MAX (16u << 20)
 #define CKPT_TRACKER_BYTES_MAX (64u << 10) // a plain file up to this size is never seen in part (DESIGN.md section 1)
 #define CKPT_ERRORS_LINES_MAX 1000         // kept in .ckptfs/errors
+#define CKPT_POLICY_BYTES_MAX (64u << 10)  // policy.json, as it comes and in its canonical form
+#define CKPT_POLICY_DEPTH_MAX 16           // nodes above each other
+#define CKPT_POLICY_NODES_MAX 256
+#define CKPT_POLICY_STEPS_MAX 4096   // ranges in one list of steps, and rows of step_intervals
+#define CKPT_POLICY_WORDS_MAX 64     // of a command
+#define CKPT_POLICY_EXEC_SECS_MAX 60 // how long it may take to decide

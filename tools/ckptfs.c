@@ -47,6 +47,9 @@ static const struct ckpt_verb verbs[] = {
 	{"pin", "keeps steps from being deleted", ckpt_verb_pin},
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
+	{"should-save", "says whether a step is to be saved", ckpt_verb_should_save},
+	{"policy", "shows or changes when steps are saved, and which stay", ckpt_verb_policy},
+	{"retain", "removes the steps that the policy does not keep", ckpt_verb_retain},
 	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
 	{"save", "makes a step of a folder", ckpt_verb_save},
 	{"get", "copies a step into a folder", ckpt_verb_get},
@@ -100,7 +103,7 @@ static int print_help(void)
 	puts("Usage: ckptfs VERB [OPTION...] [STORE] ...\n"
 	     "Presents the checkpoints of training runs as plain files.\n");
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-		printf("  %-10s %s\n", verbs[i].name, verbs[i].summary);
+		printf("  %-11s %s\n", verbs[i].name, verbs[i].summary);
 	puts("\nSTORE is a directory, file:///DIRECTORY or a mount point; left out, $CKPTFS_STORE, else the\n"
 	     "mount that the current directory is in. `ckptfs VERB --help` says more.\n\n"
 	     "Examples:\n"

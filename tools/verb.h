@@ -6,6 +6,8 @@
 // Threads: one. Nothing blocks.
 #pragma once
 
+#include "core/nearest.h"
+
 #include <argp.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,9 +46,6 @@ void ckpt_verb_parse(const struct ckpt_syntax *syntax, int argc, char **argv, vo
 // The options of all verbs, as a man page has them.
 void ckpt_verb_help_common(void);
 
-// The candidate that word most likely means, or NULL when none is near. candidates end with NULL.
-const char *ckpt_nearest(const char *word, const char *const *candidates);
-
 int ckpt_verb_abort(int argc, char **argv);
 int ckpt_verb_begin(int argc, char **argv);
 int ckpt_verb_bench(int argc, char **argv);
@@ -67,11 +66,14 @@ int ckpt_verb_ls(int argc, char **argv);
 int ckpt_verb_mount(int argc, char **argv);
 int ckpt_verb_mv(int argc, char **argv);
 int ckpt_verb_pin(int argc, char **argv);
+int ckpt_verb_policy(int argc, char **argv);
 int ckpt_verb_resume(int argc, char **argv);
+int ckpt_verb_retain(int argc, char **argv);
 int ckpt_verb_rm(int argc, char **argv);
 int ckpt_verb_seal(int argc, char **argv);
 int ckpt_verb_save(int argc, char **argv);
 int ckpt_verb_sessions(int argc, char **argv);
+int ckpt_verb_should_save(int argc, char **argv);
 int ckpt_verb_status(int argc, char **argv);
 int ckpt_verb_umount(int argc, char **argv);
 int ckpt_verb_undelete(int argc, char **argv);

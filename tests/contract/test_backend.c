@@ -393,8 +393,8 @@ static unsigned random_below(unsigned *state, unsigned limit)
 static void random_key(unsigned *state, char *ret_key)
 {
 	static const char letters[] = "a1-!.~%";
-	static const char *const tops[] = {"steps", "m", "packs", "gc"};
-	int len = sprintf(ret_key, "%s/d", tops[random_below(state, 4)]);
+	static const char *const tops[] = {"steps", "m", "packs", "gc", "policy"};
+	int len = sprintf(ret_key, "%s/d", tops[random_below(state, ARRAY_LEN(tops))]);
 	unsigned n = random_below(state, 4);
 
 	for (unsigned i = 0; i < n; i++)

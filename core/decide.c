@@ -1,0 +1,261 @@
+#include "core/decide.h"
+
+#include "core/clock.h"
+#include "core/program.h"
+#include "core/util.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#define SECOND_NS INT64_C(1000000000)
+
+struct tree {
+	const struct ckpt_decide *q;
+	const char *by;
+	char *why; // of the first policy that failed
+};
+
+__attribute__((format(printf, 2, 3))) static void say(char **ret_why, const char *format, ...)
+{
+	va_list ap;
+
+	if (*ret_why)
+		return;
+	va_start(ap, format);
+	if (vasprintf(ret_why, format, ap) < 0)
+		*ret_why = NULL;
+	va_end(ap);
+}
+
+static const struct ckpt_policy_step *newest(const struct ckpt_decide *q)
+{
+	return q->count ? &q->steps[q->count - 1] : NULL;
+}
+
+int64_t ckpt_decide_latest(const struct ckpt_decide *q)
+{
+	int64_t number = -1;
+
+	for (size_t i = 0; i < q->count; i++)
+		number = MAX(number, q->steps[i].number);
+	return number;
+}
+
+// --- Single policies --------------------------------------------------------------------------------------------------
+
+static bool by_step_intervals(const struct ckpt_policy_node *node, int64_t step)
+{
+	for (size_t i = 0; i < node->interval_count; i++) {
+		const struct ckpt_policy_interval *row = &node->intervals[i];
+
+		if (row->until == CKPT_POLICY_NULL || row->until >= step)
+			return step % row->every == 0;
+	}
+	return false;
+}
+
+static bool by_continuous(const struct ckpt_policy_node *node, const struct ckpt_decide *q)
+{
+	if (q->saving)
+		return false;
+	if (!q->count || node->interval == CKPT_POLICY_NULL)
+		return true;
+	return q->now_ns - newest(q)->committed_ns >= node->interval * SECOND_NS;
+}
+
+// Any save sets its clock, permanent ones too.
+static bool by_time_interval(const struct ckpt_policy_node *node, const struct ckpt_decide *q)
+{
+	int64_t since_ns = q->count ? MAX(q->clock_ns, newest(q)->committed_ns) : q->clock_ns;
+
+	return q->now_ns - since_ns >= node->interval * SECOND_NS;
+}
+
+#define EXEC_VARIABLES 7
+#define EXEC_VARIABLE_MAX 64
+
+static void make_variables(const struct ckpt_decide *q, char text[EXEC_VARIABLES][EXEC_VARIABLE_MAX])
+{
+	char now[CKPT_TIME_LEN + 1], latest[CKPT_TIME_LEN + 1] = "";
+	bool preempted = q->preempted_at >= 0 && q->step >= q->preempted_at;
+
+	ckpt_time_format(q->now_ns, now);
+	if (q->count)
+		ckpt_time_format(newest(q)->committed_ns, latest);
+	snprintf(text[0], EXEC_VARIABLE_MAX, "CKPT_STEP=%" PRId64, q->step);
+	snprintf(text[1], EXEC_VARIABLE_MAX, "CKPT_NOW=%s", now);
+	snprintf(text[2], EXEC_VARIABLE_MAX, "CKPT_SAVING=%d", q->saving);
+	snprintf(text[3], EXEC_VARIABLE_MAX, "CKPT_PREEMPTED=%d", preempted);
+	snprintf(text[4], EXEC_VARIABLE_MAX, "CKPT_STEPS=%zu", q->count);
+	snprintf(text[5], EXEC_VARIABLE_MAX, "CKPT_LATEST_STEP=");
+	if (q->count)
+		snprintf(text[5], EXEC_VARIABLE_MAX, "CKPT_LATEST_STEP=%" PRId64, newest(q)->number);
+	snprintf(text[6], EXEC_VARIABLE_MAX, "CKPT_LATEST_TIME=%s", latest);
+}
+
+// The program says yes by 0, no by 1; all else is a failure.
+static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
+{
+	char text[EXEC_VARIABLES][EXEC_VARIABLE_MAX];
+	const char *extra[EXEC_VARIABLES + 1] = {0}, *program = node->command[0];
+	int status, rc;
+
+	make_variables(t->q, text);
+	for (size_t i = 0; i < EXEC_VARIABLES; i++)
+		extra[i] = text[i];
+	rc = ckpt_program_run(node->command, extra, node->interval * SECOND_NS, &status);
+	if (rc == -ETIMEDOUT)
+		say(&t->why, "exec: %s did not end within %" PRId64 " s, and was killed", program, node->interval);
+	else if (rc)
+		say(&t->why, "exec: %s could not be run: %s", program, strerror(-rc));
+	if (rc)
+		return rc;
+	if (WIFEXITED(status) && WEXITSTATUS(status) <= 1)
+		return WEXITSTATUS(status) ? CKPT_DECIDE_NO : CKPT_DECIDE_PERMANENT;
+	if (WIFEXITED(status))
+		say(&t->why, "exec: %s ended with status %d, which is neither 0 (yes) nor 1 (no)", program,
+		    WEXITSTATUS(status));
+	else
+		say(&t->why, "exec: %s was ended by signal %d (%s)", program, WTERMSIG(status),
+		    strsignal(WTERMSIG(status)));
+	return -EIO;
+}
+
+// --- The tree ---------------------------------------------------------------------------------------------------------
+
+static int ask(const struct ckpt_policy_node *node, struct tree *t);
+
+static int ask_any(const struct ckpt_policy_node *node, struct tree *t)
+{
+	int best = CKPT_DECIDE_NO, failed = 0;
+	const char *by = NULL;
+
+	for (size_t i = 0; i < node->below_count && best < CKPT_DECIDE_PERMANENT; i++) {
+		int answer = ask(&node->below[i], t);
+
+		if (answer < 0 && !failed)
+			failed = answer;
+		if (answer > best) {
+			best = answer;
+			by = t->by;
+		}
+	}
+	t->by = by;
+	return best < CKPT_DECIDE_PERMANENT && failed ? failed : best;
+}
+
+static int ask_all(const struct ckpt_policy_node *node, struct tree *t)
+{
+	int least = CKPT_DECIDE_PERMANENT, failed = 0;
+
+	for (size_t i = 0; i < node->below_count && least; i++) {
+		int answer = ask(&node->below[i], t);
+
+		if (answer < 0 && !failed)
+			failed = answer;
+		if (answer >= 0)
+			least = MIN(least, answer);
+	}
+	t->by = ckpt_policy_word(CKPT_POLICY_ALL);
+	return least && failed ? failed : least;
+}
+
+static int ask(const struct ckpt_policy_node *node, struct tree *t)
+{
+	const struct ckpt_decide *q = t->q;
+	bool yes = false;
+	int answer;
+
+	switch (node->kind) {
+	case CKPT_POLICY_ANY:
+		return ask_any(node, t);
+	case CKPT_POLICY_ALL:
+		return ask_all(node, t);
+	case CKPT_POLICY_EXEC:
+		t->by = ckpt_policy_word(node->kind);
+		return by_exec(node, t);
+	case CKPT_POLICY_NOT:
+		answer = ask(node->below, t);
+		if (answer < 0)
+			return answer;
+		yes = answer == CKPT_DECIDE_NO;
+		break;
+	case CKPT_POLICY_FIXED_INTERVAL:
+		yes = q->step % node->interval == 0;
+		break;
+	case CKPT_POLICY_SPECIFIC_STEPS:
+		yes = ckpt_policy_in_ranges(node, q->step);
+		break;
+	case CKPT_POLICY_CONTINUOUS:
+		yes = by_continuous(node, q);
+		break;
+	case CKPT_POLICY_INITIAL:
+		yes = !q->count;
+		break;
+	case CKPT_POLICY_PREEMPTION:
+		yes = q->preempted_at >= 0 && q->step >= q->preempted_at;
+		break;
+	case CKPT_POLICY_STEP_INTERVALS:
+		yes = by_step_intervals(node, q->step);
+		break;
+	case CKPT_POLICY_TIME_INTERVAL:
+		t->by = ckpt_policy_word(node->kind);
+		return by_time_interval(node, q) ? CKPT_DECIDE_TEMPORARY : CKPT_DECIDE_NO;
+	default:
+		break; // of `keep`: the document does not have it here
+	}
+	t->by = ckpt_policy_word(node->kind);
+	return yes ? CKPT_DECIDE_PERMANENT : CKPT_DECIDE_NO;
+}
+
+static int ask_policies(const struct ckpt_policy *p, struct tree *t)
+{
+	int answer;
+
+	if (!t->q->should_save)
+		return ask(&p->save, t);
+	t->by = "callback";
+	answer = t->q->should_save(t->q->arg, t->q);
+	if (answer < 0)
+		say(&t->why, "callback: %s", strerror(-answer));
+	return answer;
+}
+
+int ckpt_decide(const struct ckpt_policy *p, const struct ckpt_decide *q, struct ckpt_decision *ret_decision,
+		char **ret_why)
+{
+	struct ckpt_decision d = {0};
+	struct tree t = {.q = q};
+	int64_t latest = ckpt_decide_latest(q);
+	int answer = CKPT_DECIDE_NO;
+
+	*ret_why = NULL;
+	if (q->force) {
+		answer = CKPT_DECIDE_PERMANENT;
+		t.by = "force";
+	} else if (p->skip_zero && !q->step) {
+		d.resets = true;
+		t.by = "skip_zero";
+	} else if (latest > q->step) {
+		t.by = "latest_step";
+	} else if (p->skip_duplicate && latest == q->step) {
+		t.by = "skip_duplicate";
+	} else {
+		answer = ask_policies(p, &t);
+		if (answer == CKPT_DECIDE_NO)
+			t.by = NULL;
+	}
+	if (answer < 0) {
+		*ret_why = t.why;
+		return answer;
+	}
+	free(t.why);
+	d.save = answer != CKPT_DECIDE_NO;
+	d.permanent = answer == CKPT_DECIDE_PERMANENT;
+	d.resets |= d.save;
+	d.by = t.by;
+	*ret_decision = d;
+	return 0;
+}

@@ -1,0 +1,39 @@
+// What was decided of steps, so that all who ask get the same answer: a step is decided once. A decision holds for
+// CKPT_DECIDED_NS, at most, and as long as nothing happens to its step; the caller says of a step when something did.
+//
+// It is kept by the process that has the store mounted, or as the object "policy/decisions" by verbs, under the store's lock.
+// Threads: one. Nothing blocks.
+#pragma once
+
+#include "core/decide.h"
+
+#define CKPT_DECIDED_NS (INT64_C(600) * 1000000000)
+#define CKPT_DECIDED_MAX 256 // the oldest go first
+#define CKPT_DECIDED_BY_MAX 31
+
+struct ckpt_decided_step {
+	int64_t step, at_ns;
+	int64_t latest; // the highest step that there was then; -1: none
+	bool save, permanent;
+	char by[CKPT_DECIDED_BY_MAX + 1]; // "": no policy says yes
+};
+
+struct ckpt_decided {
+	int64_t clock_ns; // of time_interval (decide.h)
+	struct ckpt_decided_step steps[CKPT_DECIDED_MAX];
+	size_t count; // the newest last
+};
+
+// From `now` on, with no decision.
+void ckpt_decided_init(struct ckpt_decided *d, int64_t now_ns);
+// The decision of this step that holds now, NULL: none. changed_ns is when the step was last committed or deleted, INT64_MIN:
+// never; latest is the highest step that there is: after a rollback all is decided anew.
+const struct ckpt_decided_step *ckpt_decided_find(const struct ckpt_decided *d, int64_t step, int64_t now_ns,
+						  int64_t changed_ns, int64_t latest);
+// In place of what was decided of it before. Both are good until the next one is added.
+const struct ckpt_decided_step *ckpt_decided_add(struct ckpt_decided *d, int64_t step, int64_t now_ns, int64_t latest,
+						 const struct ckpt_decision *decision);
+
+// As JSON; malloc'ed, NULL: no memory. And back: a text that is none says nothing, and is as ckpt_decided_init. 0, -ENOMEM.
+char *ckpt_decided_text(const struct ckpt_decided *d);
+int ckpt_decided_parse(const char *text, size_t len, int64_t now_ns, struct ckpt_decided *ret);

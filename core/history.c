@@ -1,0 +1,104 @@
+#include "core/history.h"
+
+#include "core/json.h"
+#include "core/store.h"
+#include "core/util.h"
+
+struct entry {
+	struct ckpt_policy_step seen;
+	struct ckpt_step *step;
+	uint64_t sequence;
+	uint32_t version;
+};
+
+static bool look_at(struct ckpt_step *step, struct entry *ret)
+{
+	LOCK_SCOPE(&step->lock);
+
+	*ret = (struct entry){
+		.seen = {.number = step->summary.number,
+			 .committed_ns = step->summary.first_committed_ns,
+			 .temporary = step->summary.temporary,
+			 .pinned = step->summary.pinned},
+		.step = step,
+		.sequence = step->summary.sequence,
+		.version = step->summary.version,
+	};
+	return step->state == CKPT_STEP_COMMITTED && step->summary.number >= 0;
+}
+
+static int by_sequence(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	return (x->sequence > y->sequence) - (x->sequence < y->sequence);
+}
+
+static int read_metrics(struct ckpt_step *step, uint32_t version, const json_t **ret_metrics)
+{
+	struct ckpt_record record;
+	json_t *metadata = NULL;
+	int rc = ckpt_step_record(step, version, &record);
+
+	if (rc)
+		return rc;
+	rc = record.metadata ? ckpt_json_load(record.metadata, strlen(record.metadata), 0, NULL, &metadata) : 0;
+	*ret_metrics = json_incref(json_object_get(metadata, "metrics"));
+	json_decref(metadata);
+	ckpt_record_done(&record);
+	return rc == -EINVAL ? -EBADMSG : rc;
+}
+
+static int fill(struct ckpt_history *h, const struct entry *entries, size_t count, bool metrics)
+{
+	int rc = 0;
+
+	h->steps = ckpt_calloc(count + 1, sizeof(*h->steps));
+	h->at = ckpt_calloc(count + 1, sizeof(*h->at));
+	if (!h->steps || !h->at)
+		return -ENOMEM;
+	for (; h->count < count && !rc; h->count++) {
+		const struct entry *e = &entries[h->count];
+
+		h->steps[h->count] = e->seen;
+		h->at[h->count] = ckpt_step_ref(e->step);
+		if (metrics)
+			rc = read_metrics(e->step, e->version, &h->steps[h->count].metrics);
+	}
+	return rc;
+}
+
+int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics, struct ckpt_history *ret_history)
+{
+	CLEANUP_FREE struct entry *entries = NULL;
+	struct ckpt_history h = {0};
+	struct ckpt_step **steps;
+	size_t listed, count = 0;
+	int rc = ckpt_step_list(s, folder_id, 1u << CKPT_STEP_COMMITTED, &steps, &listed);
+
+	if (rc)
+		return rc;
+	entries = ckpt_calloc(listed + 1, sizeof(*entries));
+	for (size_t i = 0; entries && i < listed; i++)
+		count += look_at(steps[i], &entries[count]);
+	if (entries)
+		qsort(entries, count, sizeof(*entries), by_sequence);
+	rc = entries ? fill(&h, entries, count, metrics) : -ENOMEM;
+	ckpt_step_list_free(steps, listed);
+	if (rc)
+		ckpt_history_done(&h);
+	else
+		*ret_history = h;
+	return rc;
+}
+
+void ckpt_history_done(struct ckpt_history *h)
+{
+	for (size_t i = 0; i < h->count; i++) {
+		json_decref((json_t *)h->steps[i].metrics);
+		ckpt_step_unref(h->at[i]);
+	}
+	free(h->steps);
+	free(h->at);
+	*h = (struct ckpt_history){0};
+}

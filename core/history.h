@@ -1,0 +1,19 @@
+// The committed steps of a store, as policies see them: in the order of their commits. A step whose name has no number is none
+// to a policy.
+//
+// Ownership: ckpt_history_done() frees. Threads: any. Blocks on the disk where metrics are wanted.
+#pragma once
+
+#include "core/decide.h"
+#include "core/step.h"
+
+struct ckpt_history {
+	struct ckpt_policy_step *steps;
+	struct ckpt_step **at; // the same, each with a reference
+	size_t count;
+};
+
+// folder_id NULL: of all folders. metrics: those of each, which costs reading its record. 0; -ENOMEM; errors of that reading,
+// as a step without metrics is not what cannot be read.
+int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics, struct ckpt_history *ret_history);
+void ckpt_history_done(struct ckpt_history *h);

@@ -1,0 +1,55 @@
+#include "core/policy_store.h"
+
+#include "core/limits.h"
+#include "core/store.h"
+#include "core/util.h"
+
+#define KEY "policy/current"
+
+int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char ret_etag[CKPT_ETAG_MAX], char **ret_why)
+{
+	CLEANUP_FREE void *text = NULL;
+	struct ckpt_object object;
+	size_t len;
+	int rc = ckpt_backend_get_all(s->backend, KEY, CKPT_POLICY_BYTES_MAX, &text, &len, &object);
+
+	*ret_why = NULL;
+	*ret_etag = '\0';
+	if (rc == -ENOENT)
+		return ckpt_policy_default(ret_policy);
+	if (!rc)
+		rc = ckpt_policy_parse(text, len, ret_policy, ret_why);
+	else if (rc == -EFBIG && ckpt_backend_head(s->backend, KEY, &object))
+		return -EIO;
+	if (!rc || rc == -EINVAL || rc == -EFBIG)
+		memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
+	return rc == -EINVAL || rc == -EFBIG ? -EBADMSG : rc;
+}
+
+int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *etag, const char *text)
+{
+	int rc;
+
+	if (*etag)
+		return ckpt_backend_replace(b, key, etag, text, strlen(text), NULL);
+	rc = ckpt_backend_put(b, key, text, strlen(text), NULL);
+	return rc == -EEXIST ? -ESTALE : rc;
+}
+
+int ckpt_policy_put(struct ckpt_store *s, const struct ckpt_policy *p, const char *etag)
+{
+	CLEANUP_FREE char *text = ckpt_policy_text(p);
+	struct ckpt_backend *own;
+	int rc;
+
+	if (!text)
+		return -ENOMEM;
+	if (s->writable)
+		return ckpt_policy_put_object(s->backend, KEY, etag, text);
+	rc = ckpt_backend_local_open(s->dirfd, true, &own);
+	if (rc)
+		return rc;
+	rc = ckpt_policy_put_object(own, KEY, etag, text);
+	ckpt_backend_close(own);
+	return rc;
+}
