@@ -521,6 +521,7 @@ static void enter_committed_locked(struct attempt *a)
 	step->state = CKPT_STEP_COMMITTED;
 	ckpt_amend_expected_locked(step);
 	ckpt_stage_forget(step);
+	ckpt_trash_committed(step->store->trash); // who has the answer may wait for that, too
 }
 
 // Name and state change at once: who comes meanwhile sees a commit that runs under this name, or its end.

@@ -22,13 +22,20 @@
 
 // --- Delete -----------------------------------------------------------------------------------------------------------
 
+struct deletion {
+	bool temporary; // not of a step that is permanent
+	bool pinned;    // the step is, and stays
+};
+
 static int mark_deleted(void *arg, struct ckpt_record *r)
 {
-	bool *pinned = arg;
+	struct deletion *d = arg;
 
-	*pinned = r->summary.pinned;
-	if (*pinned)
+	d->pinned = r->summary.pinned;
+	if (d->pinned)
 		return -EPERM;
+	if (d->temporary && !r->summary.temporary)
+		return 1;
 	free(TAKE_PTR(r->metadata));
 	free(TAKE_PTR(r->manifest));
 	r->manifest_len = 0;
@@ -43,25 +50,25 @@ static void index_behind(struct ckpt_step *step, const struct ckpt_summary *summ
 		ckpt_indexer_put(step->store->indexer, step->key, summary, NULL, 0);
 }
 
-int ckpt_delete(struct ckpt_step *step)
+static int delete_locked(struct ckpt_step *step, struct deletion *d)
 {
-	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_summary deletion;
-	bool changed, pinned = false, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
-	int rc = ckpt_version_put(step, mark_deleted, &pinned, &deletion, &changed);
+	bool changed, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
+	int rc = ckpt_version_put(step, mark_deleted, d, &deletion, &changed);
 
-	if (pinned) {
-		ckpt_pin_tell(step);
+	if (d->pinned)
 		return -EPERM;
-	}
 	// An earlier attempt had done it, but its answer was lost.
 	if (rc == -ESTALE && was_there && ckpt_step_state(step) == CKPT_STEP_DELETED && !step->moved)
 		return 0;
+	if (!rc && !changed)
+		return -ESTALE;
 	if (!rc)
 		rc = ckpt_step_load(step->store, &deletion);
 	if (rc) {
 		if (rc != -ESTALE)
-			ckpt_errlog_add(step->store->errlog, step->name, rc, "remove it again",
+			ckpt_errlog_add(step->store->errlog, step->name, rc,
+					d->temporary ? "it is tried again; or remove it" : "remove it again",
 					rc == -EIO ? "outcome unknown: it may or may not be deleted"
 						   : "it could not be deleted");
 		return rc;
@@ -69,6 +76,25 @@ int ckpt_delete(struct ckpt_step *step)
 	index_behind(step, &deletion);
 	ckpt_trash_wake(step->store->trash);
 	return 0;
+}
+
+int ckpt_delete(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	struct deletion d = {0};
+	int rc = delete_locked(step, &d);
+
+	if (rc == -EPERM && d.pinned)
+		ckpt_pin_tell(step);
+	return rc;
+}
+
+int ckpt_delete_temporary_locked(struct ckpt_step *step)
+{
+	struct deletion d = {.temporary = true};
+	int rc = delete_locked(step, &d);
+
+	return d.pinned ? -ESTALE : rc;
 }
 
 const char *ckpt_delete_hint(int error)

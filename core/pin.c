@@ -1,8 +1,6 @@
 #include "core/pin.h"
 
 #include "core/errlog.h"
-#include "core/remove.h"
-#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -22,23 +20,7 @@ static int set_pinned(void *arg, struct ckpt_record *r)
 
 int ckpt_pin(struct ckpt_step *step, bool pinned)
 {
-	LOCK_SCOPE(&step->store->acts_lock);
-	struct ckpt_summary next;
-	bool changed;
-	bool busy = ckpt_remove_hides(step) || ckpt_reopen_any(step);
-	int rc = busy ? -EBUSY : ckpt_version_put(step, set_pinned, &pinned, &next, &changed);
-
-	if (!rc && changed)
-		rc = ckpt_step_load(step->store, &next);
-	if (!rc && changed)
-		ckpt_store_wake_behind(step->store);
-	if (!rc && changed && step->store->indexer)
-		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
-	if (rc && rc != -ESTALE && rc != -EBUSY)
-		ckpt_errlog_add(step->store->errlog, step->name, rc, "try it again",
-				rc == -EIO ? "outcome unknown: it may or may not be %s" : "it could not be %s",
-				pinned ? "pinned" : "unpinned");
-	return rc;
+	return ckpt_version_flag(step, set_pinned, &pinned, pinned ? "pinned" : "unpinned");
 }
 
 bool ckpt_pin_is(struct ckpt_step *step)

@@ -505,9 +505,7 @@ static int store_open_parts(struct ckpt_store *s)
 	int rc = identity_read(s, &identity);
 
 	s->multigrain = ckpt_store_has_multigrain_times(s->dirfd);
-	if (!rc && s->writable)
-		rc = lock_take(s);
-	if (!rc && s->writable)
+	if (!rc && s->writable && !(rc = lock_take(s)))
 		rc = make_folders(s->dirfd);
 	if (!rc)
 		rc = folder_open(s, "sessions", &s->sessions_fd);
@@ -636,6 +634,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_sealer_stop(s->sealer);
 	ckpt_cooler_stop(s->cooler);
 	ckpt_reopen_wake_all(s);
+	ckpt_trash_stop(s->trash);
 	LOCK_SCOPE(&s->lock);
 	while (s->commits_running)
 		ckpt_lock_wait(&s->idle, &s->lock);
@@ -648,7 +647,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	const int fds[] = {s->sessions_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
 
 	ckpt_store_rest(s);
-	ckpt_trash_close(s->trash); // until then its thread may wake the next two
+	ckpt_trash_close(s->trash);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
 	ckpt_indexer_close(s->indexer);

@@ -96,6 +96,9 @@ struct ckpt_store {
 	// without locks.
 	void (*renew)(void *arg, struct ckpt_step *from, struct ckpt_step *to);
 	void *renew_arg;
+	// The same of a step that was deleted although nobody asked for it.
+	void (*gone)(void *arg, struct ckpt_step *step);
+	void *gone_arg;
 	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
 	// Keys of steps with a record that is damaged or newer: their names are taken. Set at open, then read-only; opened for
 	// reading, each look at steps/ may add some: guarded by lock.
@@ -121,7 +124,7 @@ bool ckpt_store_probe(const char *path);
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
 		    struct ckpt_store **ret_store);
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
-// Before its end: no thread of the store calls write_back or renew any more. Waits for running commits. NULL is fine.
+// Before its end: no thread of the store calls write_back, renew or gone any more. Waits for running commits. NULL is fine.
 void ckpt_store_rest(struct ckpt_store *s);
 // For a mount: what is committed is sealed and cooled behind from now on, where the settings say so. 0, -ENOMEM, -EAGAIN.
 int ckpt_store_work_behind(struct ckpt_store *s);

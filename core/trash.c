@@ -7,6 +7,7 @@
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
+#include "core/temporary.h"
 #include "core/util.h"
 
 #include <dirent.h>
@@ -15,6 +16,7 @@
 
 #define LOOK_NS (INT64_C(3600) * 1000000000)
 #define RETRY_NS (INT64_C(60) * 1000000000)
+#define TEMPORARY_NS (INT64_C(5) * 1000000000) // what is over stays for so long
 
 struct ckpt_trash {
 	struct ckpt_store *store;
@@ -23,7 +25,8 @@ struct ckpt_trash {
 	// Guarded by lock.
 	char **names; // to be removed, the last first
 	size_t count, cap;
-	int64_t due_ns; // when deleted steps are to be looked at again
+	int64_t due_ns;       // when deleted steps are to be looked at again,
+	int64_t temporary_ns; // and when temporary ones
 	bool running, busy;
 	bool expires;             // set at open
 	struct ckpt_gc_behind gc; // the thread's
@@ -94,11 +97,16 @@ int ckpt_trash_remove(struct ckpt_store *s, const char *name)
 // Until there is something to do, or a deleted step may have expired. The clock can be set: it is looked at once an hour.
 static void wait_locked(struct ckpt_trash *t)
 {
+	int64_t left_ns;
+
 	t->busy = false;
 	pthread_cond_broadcast(&t->changed);
-	ckpt_lock_wait_ns(&t->changed, &t->lock, MIN(t->due_ns - ckpt_sys.now_ns(), LOOK_NS));
+	left_ns = MIN(t->due_ns, t->temporary_ns) - ckpt_sys.now_ns();
+	ckpt_lock_wait_ns(&t->changed, &t->lock, MIN(left_ns, LOOK_NS));
 	t->busy = true;
 }
+
+typedef void look_fn(struct ckpt_trash *t);
 
 static void expire(struct ckpt_trash *t)
 {
@@ -119,6 +127,31 @@ static void expire(struct ckpt_trash *t)
 	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + gc_ns);
 }
 
+static void expire_temporary(struct ckpt_trash *t)
+{
+	int64_t again_ns = ckpt_temporary_expire(t->store, t->expires ? TEMPORARY_NS : 0, &t->stop);
+	LOCK_SCOPE(&t->lock);
+
+	if (again_ns != INT64_MAX)
+		t->temporary_ns = MIN(t->temporary_ns, ckpt_sys.now_ns() + again_ns);
+}
+
+// What is next and not to be waited for; its time is none from then on, and who wakes us meanwhile makes it sooner.
+static look_fn *next_look_locked(struct ckpt_trash *t)
+{
+	int64_t now_ns = ckpt_sys.now_ns();
+
+	if (t->temporary_ns <= now_ns) {
+		t->temporary_ns = INT64_MAX;
+		return expire_temporary;
+	}
+	if (t->due_ns <= now_ns) {
+		t->due_ns = INT64_MAX;
+		return expire;
+	}
+	return NULL;
+}
+
 static void *remover_thread(void *arg)
 {
 	struct ckpt_trash *t = arg;
@@ -127,18 +160,17 @@ static void *remover_thread(void *arg)
 	t->busy = true;
 	while (!t->stop) {
 		char *name = t->count ? t->names[--t->count] : NULL;
+		look_fn *look = name ? NULL : next_look_locked(t);
 
-		if (!name && t->due_ns > ckpt_sys.now_ns()) {
+		if (!name && !look) {
 			wait_locked(t);
 			continue;
 		}
-		if (!name)
-			t->due_ns = INT64_MAX; // who wakes us meanwhile makes it sooner
 		ckpt_lock_drop(&t->lock);
 		if (name)
 			(void)remove_name(t->store, name, &t->stop);
 		else
-			expire(t);
+			look(t);
 		free(name);
 		ckpt_lock_take(&t->lock);
 	}
@@ -150,7 +182,7 @@ static void *remover_thread(void *arg)
 static void start_locked(struct ckpt_trash *t)
 {
 	pthread_cond_broadcast(&t->changed);
-	if (!t->running)
+	if (!t->running && !t->stop)
 		t->busy = t->running = !pthread_create(&t->thread, NULL, remover_thread, t);
 }
 
@@ -184,11 +216,24 @@ void ckpt_trash_wake(struct ckpt_trash *t)
 	start_locked(t);
 }
 
+void ckpt_trash_committed(struct ckpt_trash *t)
+{
+	LOCK_SCOPE(&t->lock);
+
+	t->temporary_ns = 0;
+	start_locked(t);
+}
+
+static bool is_due_locked(const struct ckpt_trash *t)
+{
+	return t->busy || MIN(t->due_ns, t->temporary_ns) <= ckpt_sys.now_ns();
+}
+
 void ckpt_trash_drain(struct ckpt_trash *t)
 {
 	LOCK_SCOPE(&t->lock);
 
-	while (t->running && (t->count || t->busy || t->due_ns <= ckpt_sys.now_ns()))
+	while (t->running && (t->count || is_due_locked(t)))
 		ckpt_lock_wait(&t->changed, &t->lock);
 }
 
@@ -198,7 +243,7 @@ size_t ckpt_trash_pending(struct ckpt_trash *t)
 		return 0;
 	LOCK_SCOPE(&t->lock);
 
-	return t->count + (t->running && (t->busy || t->due_ns <= ckpt_sys.now_ns()) ? 1 : 0);
+	return t->count + (t->running && is_due_locked(t) ? 1 : 0);
 }
 
 static bool is_ours(const char *name)
@@ -237,7 +282,7 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	if (!t)
 		return -ENOMEM;
 	t->store = s;
-	t->due_ns = INT64_MAX;
+	t->due_ns = t->temporary_ns = INT64_MAX;
 	t->expires = !s->settings.keep_trash;
 	ckpt_gc_behind_begin(&t->gc);
 	ckpt_lock_init(&t->lock, CKPT_LOCK_LEAF);
@@ -260,16 +305,26 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	return 0;
 }
 
+void ckpt_trash_stop(struct ckpt_trash *t)
+{
+	bool joins;
+
+	if (!t)
+		return;
+	ckpt_lock_take(&t->lock);
+	joins = t->running && !t->stop;
+	__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
+	pthread_cond_broadcast(&t->changed);
+	ckpt_lock_drop(&t->lock);
+	if (joins)
+		pthread_join(t->thread, NULL);
+}
+
 void ckpt_trash_close(struct ckpt_trash *t)
 {
 	if (!t)
 		return;
-	ckpt_lock_take(&t->lock);
-	__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
-	pthread_cond_broadcast(&t->changed);
-	ckpt_lock_drop(&t->lock);
-	if (t->running)
-		pthread_join(t->thread, NULL);
+	ckpt_trash_stop(t);
 	forget_names(t);
 	free(t->names);
 	pthread_cond_destroy(&t->changed);

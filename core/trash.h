@@ -18,13 +18,18 @@ struct ckpt_trash;
 // Sees what a process that died has left there, before this one adds to it: it is removed behind, as all else. At most
 // CKPT_TRASH_SWEEP_MAX names: the rest at the next start. 0, also when the listing failed; -ENOMEM.
 int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash);
-// Ends what goes on, after the file that is being removed; the rest stays for the next start. NULL is fine.
+// Ends what goes on, after the file that is being removed; the rest stays for the next start. From then on nothing is done. NULL is
+// fine for both.
+void ckpt_trash_stop(struct ckpt_trash *t);
 void ckpt_trash_close(struct ckpt_trash *t);
 // Removes a name and all below it on a thread, which there is once it has work. Without memory the name stays.
 void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name);
 // Deleted steps (delete.h) are looked at too: what has expired is removed, now and when its time comes, and then the packs that
 // nothing needs any more (gc.h).
 void ckpt_trash_wake(struct ckpt_trash *t);
+// A step was committed: temporary ones may be over (temporary.h). They are deleted a few seconds later, so that a framework that removes its
+// own after a save has done it by then; where deleted steps are not looked at, by a verb, at once.
+void ckpt_trash_committed(struct ckpt_trash *t);
 // Waits until nothing is left to do.
 void ckpt_trash_drain(struct ckpt_trash *t);
 // How many names, or looks at deleted steps, it still has to do; NULL: 0.

@@ -3,6 +3,8 @@
 #include "core/commit.h"
 #include "core/errlog.h"
 #include "core/metadata.h"
+#include "core/remove.h"
+#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -146,6 +148,26 @@ int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, voi
 		if (rc == -EEXIST && (rc = adopt(step, current + 1)) == 0)
 			rc = -EEXIST;
 	}
+	return rc;
+}
+
+int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, const char *what)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	struct ckpt_summary next;
+	bool changed;
+	bool busy = ckpt_remove_hides(step) || ckpt_reopen_any(step);
+	int rc = busy ? -EBUSY : ckpt_version_put(step, change, arg, &next, &changed);
+
+	if (!rc && changed)
+		rc = ckpt_step_load(step->store, &next);
+	if (!rc && changed)
+		ckpt_store_wake_behind(step->store);
+	if (!rc && changed && step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
+	if (rc && rc != -ESTALE && rc != -EBUSY)
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "try it again",
+				rc == -EIO ? "outcome unknown: it may or may not be %s" : "it could not be %s", what);
 	return rc;
 }
 

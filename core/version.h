@@ -16,6 +16,9 @@ typedef int ckpt_version_change_fn(void *arg, struct ckpt_record *record);
 // step in memory is as it was: the caller's.
 int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,
 		     struct ckpt_summary *ret_summary, bool *ret_changed);
+// The same for what is no matter of the files: the step in memory and the index have it then. What says in the error log what it could
+// not be: "pinned". Takes store->acts_lock. -EBUSY: it is being removed or changed.
+int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, const char *what);
 // A version after the one in memory, whose answer was lost, is taken over, and is durable then; most often there is none. -EIO
 // it is still unknown.
 int ckpt_version_settle(struct ckpt_step *step);

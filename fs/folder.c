@@ -7,6 +7,7 @@
 #include "core/util.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
@@ -73,6 +74,36 @@ void folder_touch_above(struct ckpt_fs *fs, struct node *n)
 	if (folder && folder->kind == NODE_FILES)
 		folder_touch(fs, folder);
 	node_unref(fs, folder);
+}
+
+void folder_forget(struct ckpt_fs *fs, struct node *top)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct node *folder = NULL;
+
+	names_write_lock(fs);
+	if (top->names) {
+		folder = top->names->parent;
+		node_ref(fs, folder);
+		snprintf(name, sizeof(name), "%s", top->names->text);
+		name_drop_locked(fs, top, folder, name);
+	}
+	names_unlock(fs);
+	if (folder)
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, folder), name, strlen(name));
+	if (folder && folder->kind == NODE_FILES)
+		folder_touch(fs, folder);
+	node_unref(fs, folder);
+}
+
+// Its nodes are where they were before.
+void folder_step_gone(void *fs, struct ckpt_step *step)
+{
+	struct node *top = node_find(fs, step->ours ? SPACE_LIVE : step->incarnation, step->summary.dir_ino);
+
+	if (top)
+		folder_forget(fs, top);
+	node_unref(fs, top);
 }
 
 int folder_find(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step)

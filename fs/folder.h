@@ -12,6 +12,11 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id);
 void folder_touch(struct ckpt_fs *fs, struct node *dir);
 // The same of the folder that holds the step which this node is in, if it is in one.
 void folder_touch_above(struct ckpt_fs *fs, struct node *n);
+// The kernel still believes the name of a step that is gone, and would say that it exists to whoever makes it anew. It
+// is told when we hold no lock: for this it takes the folder's own, which a request may hold that waits for one of ours.
+void folder_forget(struct ckpt_fs *fs, struct node *top);
+// The same of a step that was deleted in whatever way; fs is a struct ckpt_fs.
+void folder_step_gone(void *fs, struct ckpt_step *step);
 // The step of this name in a plain folder, whatever its state, with a reference: 0. -ENOENT: there is none, nor can there be. Else
 // (-EMFILE, -EIO ...) nobody can say, and neither may who asks: a name that seems free would be given away.
 int folder_find(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step);

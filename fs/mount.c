@@ -590,6 +590,8 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->write_back_arg = fs;
 	fs->store->renew = renew;
 	fs->store->renew_arg = fs;
+	fs->store->gone = folder_step_gone;
+	fs->store->gone_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
 	if (!fs->nodes || !fs->drafts)

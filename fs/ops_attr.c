@@ -2,6 +2,7 @@
 #include "core/stage.h"
 #include "core/stored.h"
 #include "core/sys.h"
+#include "core/temporary.h"
 #include "core/util.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
@@ -365,9 +366,27 @@ static int get_own(const struct ckpt_manifest *m, const struct ckpt_entry *e, co
 						  : -ENODATA;
 }
 
+// The same of a step, which its directory has.
+static int get_of_step(struct ckpt_step *step, const char *name, char **ret_value, size_t *ret_len)
+{
+	bool temporary;
+
+	if (strcmp(name, CKPT_TEMPORARY_XATTR))
+		return -ENODATA;
+	ckpt_lock_take(&step->lock);
+	temporary = step->summary.temporary;
+	ckpt_lock_drop(&step->lock);
+	*ret_value = strdup(temporary ? "true" : "false");
+	if (!*ret_value)
+		return -ENOMEM;
+	*ret_len = strlen(*ret_value);
+	return 0;
+}
+
 static bool is_own(const char *name)
 {
-	return !strcmp(name, CKPT_SEAL_XATTR) || !strcmp(name, CKPT_STORED_XATTR);
+	return !strcmp(name, CKPT_SEAL_XATTR) || !strcmp(name, CKPT_STORED_XATTR) ||
+	       !strcmp(name, CKPT_TEMPORARY_XATTR);
 }
 
 static int get_committed(struct node *n, const struct place *p, const char *name, char **ret_value, size_t *ret_len)
@@ -380,7 +399,7 @@ static int get_committed(struct node *n, const struct place *p, const char *name
 
 	if (rc)
 		return rc;
-	rc = get_own(m, &e, name, ret_value, ret_len);
+	rc = *p->path ? get_own(m, &e, name, ret_value, ret_len) : get_of_step(p->step, name, ret_value, ret_len);
 	for (uint32_t i = 0; rc == -ENODATA && ckpt_manifest_xattr(m, &e, i, &have, &value, ret_len); i++) {
 		if (strcmp(have, name))
 			continue;

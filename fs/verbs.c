@@ -14,6 +14,7 @@
 #include "core/remove.h"
 #include "core/seal.h"
 #include "core/stage.h"
+#include "core/temporary.h"
 #include "core/util.h"
 #include "fs/end.h"
 #include "fs/folder.h"
@@ -44,28 +45,6 @@ static char *failure(int rc, const char *hint)
 static char *done(void)
 {
 	return strdup("{\"ok\":true}");
-}
-
-// The kernel still believes the name of a step that is gone, and would say that it exists to whoever makes it anew. It
-// is told when we hold no lock: for this it takes the folder's own, which a request may hold that waits for one of ours.
-static void forget_top(struct ckpt_fs *fs, struct node *top)
-{
-	char name[CKPT_NAME_MAX + 1];
-	struct node *folder = NULL;
-
-	names_write_lock(fs);
-	if (top->names) {
-		folder = top->names->parent;
-		node_ref(fs, folder);
-		snprintf(name, sizeof(name), "%s", top->names->text);
-		name_drop_locked(fs, top, folder, name);
-	}
-	names_unlock(fs);
-	if (folder)
-		(void)fuse_lowlevel_notify_inval_entry(fs->se, node_id(fs, folder), name, strlen(name));
-	if (folder && folder->kind == NODE_FILES)
-		folder_touch(fs, folder);
-	node_unref(fs, folder);
 }
 
 // --- abort --------------------------------------------------------------------------------------------------------------
@@ -127,7 +106,7 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 	top = session_top(fs, step);
 	rc = ckpt_stage_abort(step, false);
 	if (!rc && top)
-		forget_top(fs, top);
+		folder_forget(fs, top);
 	node_unref(fs, top);
 	ckpt_step_unref(step);
 	return rc ? failure(rc, rc == -EBUSY ? "it is being committed" : NULL) : done();
@@ -164,7 +143,7 @@ static int resume(struct ckpt_fs *fs, struct ckpt_step *step)
 	int rc = ckpt_stage_resume(step);
 
 	if (!rc && top)
-		forget_top(fs, top);
+		folder_forget(fs, top);
 	node_unref(fs, top);
 	return rc;
 }
@@ -232,7 +211,7 @@ static void forget_step(struct ckpt_fs *fs, struct ckpt_step *step, uint64_t spa
 	struct node *top = node_find(fs, space, step->summary.dir_ino);
 
 	if (top)
-		forget_top(fs, top);
+		folder_forget(fs, top);
 	node_unref(fs, top);
 }
 
@@ -318,10 +297,11 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 	return rc ? failure(rc, ckpt_delete_hint(rc)) : done();
 }
 
-static char *answer_pin(struct ckpt_fs *fs, const char *session, bool pinned)
+// One flag of it: is it pinned, is it permanent.
+static char *answer_flag(struct ckpt_fs *fs, const char *session, const char *verb)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
-	int rc = step ? ckpt_pin(step, pinned) : -ESTALE;
+	int rc = !step ? -ESTALE : !strcmp(verb, "promote") ? ckpt_promote(step) : ckpt_pin(step, !strcmp(verb, "pin"));
 
 	ckpt_step_unref(step);
 	if (rc == -EBUSY || rc == -ESTALE)
@@ -464,8 +444,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "delete"))
 		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
 				      json_is_true(json_object_get(json, "deleted_only")));
-	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin"))
-		reply = answer_pin(fs, session, !strcmp(verb, "pin"));
+	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin") || !strcmp(verb, "promote"))
+		reply = answer_flag(fs, session, verb);
 	else if (!strcmp(verb, "seal"))
 		reply = answer_seal(fs, session, peer);
 	else if (!strcmp(verb, "cool") || !strcmp(verb, "warm"))

@@ -7,7 +7,7 @@
 struct ckpt_fs;
 
 // {"verb": "status" | "sessions" | "begin" | "resume" | "commit" | "abort" | "delete" | "undelete" | "move" | "pin" |
-// "unpin" | "seal" | "cool" | "warm" | "gc" | "index", ...}; steps are named by "session", their uuid, and new names are in "to";
+// "unpin" | "promote" | "seal" | "cool" | "warm" | "gc" | "index", ...}; steps are named by "session", their uuid, and new names are in "to";
 // "metadata" is JSON text that was checked; of "gc" there are "grace_ns", "dry_run" and "force".
 // peer: the connection that it came by; what takes long is given up when nobody is there any more.
 // malloc'ed; NULL: no memory.

@@ -46,6 +46,7 @@ static const struct ckpt_verb verbs[] = {
 	{"mv", "renames a step", ckpt_verb_mv},
 	{"pin", "keeps steps from being deleted", ckpt_verb_pin},
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
+	{"promote", "makes temporary steps permanent", ckpt_verb_promote},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
 	{"should-save", "says whether a step is to be saved", ckpt_verb_should_save},
 	{"policy", "shows or changes when steps are saved, and which stay", ckpt_verb_policy},

@@ -1,7 +1,8 @@
-// pin, unpin: a step that is not to be deleted.
+// pin, unpin, promote: a step that is not to be deleted, or not by itself.
 #include "tools/verb.h"
 
 #include "core/pin.h"
+#include "core/temporary.h"
 #include "core/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
@@ -14,6 +15,11 @@ static int pin_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attr
 static int unpin_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
 {
 	return ckpt_pin(step, false);
+}
+
+static int promote_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
+{
+	return ckpt_promote(step);
 }
 
 static int one(const struct ckpt_operand *o, const char *word, const struct ckpt_act *act)
@@ -74,6 +80,26 @@ int ckpt_verb_unpin(int argc, char **argv)
 		.operands_max = UINT_MAX,
 	};
 	static const struct ckpt_act act = {.verb = "unpin", .at_rest = unpin_at_rest};
+	struct ckpt_words words;
+
+	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	return each(&words, &act);
+}
+
+int ckpt_verb_promote(int argc, char **argv)
+{
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE] STEP...",
+		.doc = "Makes temporary steps permanent: they stay when the next step is committed in their folder. A "
+		       "step is "
+		       "temporary if its marker says so, {\"temporary\":true}, or its framework.\v"
+		       "Examples:\n"
+		       "  ckptfs promote /ckpt 1000\n"
+		       "  ckptfs promote /data/run42 latest",
+		.operands_min = 1,
+		.operands_max = UINT_MAX,
+	};
+	static const struct ckpt_act act = {.verb = "promote", .at_rest = promote_at_rest};
 	struct ckpt_words words;
 
 	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);

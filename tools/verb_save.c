@@ -148,8 +148,9 @@ static int save_at_rest(struct save *v)
 		rc = fill(v, l.store->sessions_fd, step->session);
 	if (!rc)
 		rc = commit_here(v, step);
-	if (rc && step && !ckpt_stage_abort(step, false))
-		ckpt_trash_drain(l.store->trash);
+	if (rc && step)
+		(void)ckpt_stage_abort(step, false);
+	ckpt_trash_drain(l.store->trash); // what was given up, or temporary steps that are over
 	ckpt_step_unref(step);
 	ckpt_listing_close(&l);
 	return rc;

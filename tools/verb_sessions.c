@@ -3,6 +3,7 @@
 
 #include "core/commit.h"
 #include "core/stage.h"
+#include "core/trash.h"
 #include "core/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
@@ -355,7 +356,11 @@ static int commit_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 	};
 	int rc = ckpt_stage_resume(step);
 
-	return rc ? rc : ckpt_commit(step, &how);
+	if (!rc)
+		rc = ckpt_commit(step, &how);
+	if (!rc)
+		ckpt_trash_drain(step->store->trash); // temporary steps that are over
+	return rc;
 }
 
 static int commit_option(int key __attribute__((unused)), char *arg, void *input)

@@ -31,6 +31,7 @@ CASES = [
     (["index", "check", "STORE"], "index", 0), (["index", "rebuild", "STORE"], "index", 0), (["index", "mend", "STORE"], "failure", 2),
     (["du", "STORE"], "du", 0), (["du", "STORE", "1000"], "du", 0), (["du", "STORE", "9"], "failure", 1),
     (["sessions", "STORE"], "sessions", 0),
+    (["promote", "STORE", "2000"], "ok", 0), (["promote", "STORE", "9"], "failure", 1),
     (["save", "STORE", "OUT", "4000"], "save", 0), (["get", "STORE", "4000", "GOT"], "save", 0), (["get", "STORE", "4000", "GOT"], "failure", 1),
     (["pin", "STORE", "1000"], "ok", 0), (["rm", "STORE", "1000"], "failure", 1), (["unpin", "STORE", "1000"], "ok", 0),
     (["mv", "STORE", "1000", "1001"], "ok", 0), (["rm", "STORE", "1001"], "ok", 0), (["ls", "STORE", "--trash"], "steps", 0),

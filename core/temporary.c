@@ -1,0 +1,138 @@
+#include "core/temporary.h"
+
+#include "core/delete.h"
+#include "core/remove.h"
+#include "core/reopen.h"
+#include "core/store.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "core/version.h"
+
+#define RETRY_NS (INT64_C(600) * 1000000000)
+
+// --- Permanent ----------------------------------------------------------------------------------------------------------
+
+static int set_permanent(void *arg __attribute__((unused)), struct ckpt_record *r)
+{
+	if (!r->summary.temporary)
+		return 1;
+	r->summary.temporary = false; // what the marker said stays in its metadata
+	return 0;
+}
+
+int ckpt_promote(struct ckpt_step *step)
+{
+	return ckpt_version_flag(step, set_permanent, NULL, "made permanent");
+}
+
+// --- Over ---------------------------------------------------------------------------------------------------------------
+
+struct candidate {
+	struct ckpt_step *step; // in the list's reference
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	uint64_t sequence;
+	int64_t committed_ns;
+	bool temporary;
+};
+
+static void look_at(struct candidate *c, struct ckpt_step *step)
+{
+	struct ckpt_step_name name;
+
+	ckpt_step_name(step, &name);
+	memcpy(c->folder_id, name.folder_id, sizeof(c->folder_id));
+	c->step = step;
+	LOCK_SCOPE(&step->lock);
+	c->sequence = step->summary.sequence;
+	c->committed_ns = step->summary.committed_ns;
+	c->temporary = step->summary.temporary && !step->summary.pinned;
+}
+
+static int by_folder_newest_first(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+	int order = strcmp(x->folder_id, y->folder_id);
+
+	return order ? order : (x->sequence < y->sequence) - (x->sequence > y->sequence);
+}
+
+static int is_newer(void *arg, struct ckpt_step *step)
+{
+	const uint64_t *sequence = arg;
+	LOCK_SCOPE(&step->lock);
+
+	return step->summary.sequence > *sequence;
+}
+
+static bool is_over(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->lock);
+	uint64_t sequence;
+
+	ckpt_lock_take(&step->lock);
+	sequence = step->summary.sequence;
+	ckpt_lock_drop(&step->lock);
+	return ckpt_step_each_locked(step->store, step->folder_id, 1u << CKPT_STEP_COMMITTED, is_newer, &sequence);
+}
+
+static bool is_adding(const struct ckpt_step *step)
+{
+	return __atomic_load_n(&step->pending_files, __ATOMIC_RELAXED) != NULL;
+}
+
+// Who deletes, reopens or undeletes meanwhile waits, so that what was looked at stays so.
+static int delete_one(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+
+	if (ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step))
+		return -EBUSY;
+	return is_over(step) ? ckpt_delete_temporary_locked(step) : -ESTALE;
+}
+
+static int end_one(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	int rc = delete_one(step);
+
+	if (!rc && s->gone)
+		s->gone(s->gone_arg, step);
+	return rc == -ESTALE ? 0 : rc;
+}
+
+static int64_t end_each(const struct candidate *at, size_t count, int64_t over_ns, const bool *stop)
+{
+	int64_t now_ns = ckpt_sys.now_ns(), again_ns = INT64_MAX;
+
+	for (size_t i = 1; i < count && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)); i++) {
+		int64_t is_over_ns = now_ns - at[i - 1].committed_ns; // below 0: the clock was set
+
+		if (!at[i].temporary || strcmp(at[i].folder_id, at[i - 1].folder_id))
+			continue;
+		if (is_over_ns >= 0 && is_over_ns < over_ns)
+			again_ns = MIN(again_ns, over_ns - is_over_ns);
+		else if (end_one(at[i].step))
+			again_ns = MIN(again_ns, RETRY_NS);
+	}
+	return again_ns;
+}
+
+int64_t ckpt_temporary_expire(struct ckpt_store *s, int64_t over_ns, const bool *stop)
+{
+	CLEANUP_FREE struct candidate *at = NULL;
+	int64_t again_ns = RETRY_NS;
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		return RETRY_NS;
+	at = ckpt_calloc(count + 1, sizeof(*at));
+	if (at) {
+		for (size_t i = 0; i < count; i++)
+			look_at(&at[i], steps[i]);
+		qsort(at, count, sizeof(*at), by_folder_newest_first);
+		again_ns = end_each(at, count, over_ns, stop);
+	}
+	ckpt_step_list_free(steps, count);
+	return again_ns;
+}
