@@ -62,7 +62,7 @@ static bool by_continuous(const struct ckpt_policy_node *node, const struct ckpt
 		return false;
 	if (!q->count || node->interval == CKPT_POLICY_NULL)
 		return true;
-	return q->now_ns - newest(q)->committed_ns >= node->interval * SECOND_NS;
+	return ckpt_time_between(newest(q)->committed_ns, q->now_ns) >= node->interval * SECOND_NS;
 }
 
 // Any save sets its clock, permanent ones too.
@@ -70,7 +70,7 @@ static bool by_time_interval(const struct ckpt_policy_node *node, const struct c
 {
 	int64_t since_ns = q->count ? MAX(q->clock_ns, newest(q)->committed_ns) : q->clock_ns;
 
-	return q->now_ns - since_ns >= node->interval * SECOND_NS;
+	return ckpt_time_between(since_ns, q->now_ns) >= node->interval * SECOND_NS;
 }
 
 #define EXEC_VARIABLES 7

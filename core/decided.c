@@ -1,5 +1,6 @@
 #include "core/decided.h"
 
+#include "core/clock.h"
 #include "core/json.h"
 #include "core/util.h"
 
@@ -19,7 +20,7 @@ const struct ckpt_decided_step *ckpt_decided_find(const struct ckpt_decided *d, 
 		if (found->step != step)
 			continue;
 		// A clock that was set back makes no decision last longer.
-		if (now_ns < found->at_ns || now_ns - found->at_ns >= CKPT_DECIDED_NS)
+		if (now_ns < found->at_ns || ckpt_time_between(found->at_ns, now_ns) >= CKPT_DECIDED_NS)
 			return NULL;
 		return changed_ns >= found->at_ns || latest < found->latest ? NULL : found;
 	}

@@ -1,5 +1,6 @@
 #include "core/preserve.h"
 
+#include "core/clock.h"
 #include "core/util.h"
 
 #define SECOND_NS INT64_C(1000000000)
@@ -34,7 +35,7 @@ static void by_seconds(const struct pass *p, const struct ckpt_policy_node *node
 	int64_t last_ns = 0;
 
 	for (size_t i = 0; i < p->count; i++) {
-		kept[i] = !i || p->steps[i]->committed_ns - last_ns >= node->interval * SECOND_NS;
+		kept[i] = !i || ckpt_time_between(last_ns, p->steps[i]->committed_ns) >= node->interval * SECOND_NS;
 		if (kept[i])
 			last_ns = p->steps[i]->committed_ns;
 	}
@@ -139,7 +140,7 @@ static void by_duration(const struct pass *p, const struct ckpt_policy_node *nod
 	bool young = false;
 
 	for (size_t i = 0; i < p->count; i++) {
-		young |= p->now_ns - p->steps[i]->committed_ns <= node->interval * SECOND_NS;
+		young |= ckpt_time_between(p->steps[i]->committed_ns, p->now_ns) <= node->interval * SECOND_NS;
 		kept[i] = young;
 	}
 }

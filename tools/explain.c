@@ -9,7 +9,7 @@ struct play {
 	const struct ckpt_explain *e;
 	json_t *rows;
 	struct ckpt_policy_step *steps; // those that are there now
-	struct ckpt_verdict *verdicts;
+	struct ckpt_verdict *verdicts;  // and why, since the last save
 	size_t count;
 	int64_t now_ns, clock_ns;
 	bool saving; // the last save goes on, until ends_ns
@@ -42,9 +42,12 @@ static void retain(struct play *p)
 	if (ckpt_preserve(p->policy, p->steps, p->count, p->now_ns, p->verdicts))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < p->count; i++) {
-		tell(p, &p->steps[i], &p->verdicts[i]);
-		if (p->verdicts[i].keep)
-			p->steps[n++] = p->steps[i];
+		if (!p->verdicts[i].keep) {
+			tell(p, &p->steps[i], &p->verdicts[i]);
+			continue;
+		}
+		p->steps[n] = p->steps[i];
+		p->verdicts[n++] = p->verdicts[i];
 	}
 	p->count = n;
 }
@@ -54,16 +57,15 @@ static void end_save(struct play *p)
 	p->saved.committed_ns = p->ends_ns;
 	p->steps[p->count++] = p->saved;
 	p->saving = false;
+	p->now_ns = MAX(p->now_ns, p->ends_ns);
 	retain(p);
 }
 
 static void begin_save(struct play *p, int64_t step, bool permanent)
 {
 	// One save at a time: the run stands still until the one before is over.
-	if (p->saving) {
-		p->now_ns = p->ends_ns;
+	if (p->saving)
 		end_save(p);
-	}
 	p->saved = (struct ckpt_policy_step){.number = step, .temporary = !permanent};
 	p->ends_ns = p->now_ns + p->e->save_ns;
 	p->saving = true;
@@ -118,6 +120,8 @@ json_t *ckpt_explain(const struct ckpt_policy *policy, const struct ckpt_explain
 	}
 	if (p.saving)
 		end_save(&p);
+	for (size_t i = 0; i < p.count; i++)
+		tell(&p, &p.steps[i], &p.verdicts[i]);
 	free(p.steps);
 	free(p.verdicts);
 	return p.rows;

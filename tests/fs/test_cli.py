@@ -431,6 +431,10 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "--idle", "STORE"], ["seal", "STORE", "trash/1"], ["seal", "STORE", "1000/config.json"],
          ["cool"], ["cool", "STORE"], ["cool", "STORE", "trash/1"], ["warm", "STORE"], ["warm", "STORE", "1000/config.json"], ["warm", "--only"], ["warm", "--only", "", "STORE", "1000"],
          ["mount", "-o", "target_data_file_size=2GiB", "STORE", "a"], ["gc", "STORE", "1000"], ["gc", "--grace", "soon", "STORE"], ["gc", "--grace", "-1s", "STORE"],
+         ["policy"], ["policy", "mend", "STORE"], ["policy", "show", "STORE", "x"], ["policy", "check"], ["policy", "check", "STORE", "x"], ["policy", "set", "STORE"],
+         ["policy", "set", "STORE", "a", "b"], ["policy", "explain", "STORE"], ["policy", "explain", "STORE", "9"], ["policy", "explain", "STORE", "9..1"], ["policy", "explain", "STORE", "0..99999"],
+         ["policy", "explain", "--step-time", "soon", "STORE", "0..9"], ["policy", "explain", "--preempt-at", "-1", "STORE", "0..9"], ["retain", "STORE", "1000"], ["retain", "--nosuch", "STORE"],
+         ["should-save"], ["should-save", "STORE"], ["should-save", "STORE", "soon"], ["should-save", "STORE", "-1"], ["should-save", "STORE", "99999999999999999999"], ["should-save", "STORE", "1", "2"],
          ["index"], ["index", "STORE"], ["index", "check", "STORE", "1000"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
          ["diff", "--arrays=1", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
          ["mount", "-o", "colour=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"]]
@@ -441,7 +445,8 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
            ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
            ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
-           ["cool", "STORE", "nosuch"], ["warm", "STORE", "1000", "nosuch"], ["cool", "STORE", "3000"]]
+           ["cool", "STORE", "nosuch"], ["warm", "STORE", "1000", "nosuch"], ["cool", "STORE", "3000"], ["policy", "show", "nowhere"], ["policy", "check", "nosuch"], ["policy", "set", "STORE", "nosuch"],
+           ["policy", "set", "STORE", "/"], ["policy", "set", "STORE", "/dev/null"], ["policy", "explain", "STORE", "0..9", "nosuch"], ["retain", "nowhere"]]
 
 
 @pytest.mark.parametrize("status, words", [(2, w) for w in WRONG] + [(1, w) for w in REFUSED], ids=lambda x: " ".join(x) if isinstance(x, list) else str(x))
