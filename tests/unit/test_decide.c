@@ -307,7 +307,8 @@ START_TEST(a_program_gets_its_words_as_they_are_and_the_context)
 	setenv("KEPT", "as it is", 1);
 	ck_assert_int_gt(asprintf(&lines,
 				  "echo \"$#|$1|$2|$KEPT|$CKPT_STEP|$CKPT_NOW|$CKPT_SAVING|$CKPT_PREEMPTED|$CKPT_STEPS|"
-				  "$CKPT_LATEST_STEP|$CKPT_LATEST_TIME|$(env | grep -c ^CKPT_STEP=)|$(ls /proc/self/fd "
+				  "$CKPT_LATEST_STEP|$CKPT_LATEST_TIME|$(tr '\\0' '\\n' </proc/$$/environ | grep -c "
+				  "^CKPT_STEP=)|$(ls /proc/self/fd "
 				  "| wc -l)|\" >%s; cat",
 				  noted),
 			 0);

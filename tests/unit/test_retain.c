@@ -1,0 +1,130 @@
+// Which steps of a store stay: what is read of it, and that nothing is judged by half of that.
+#include "tests/support/fixture.h"
+#include "tests/support/history.h"
+
+#include "core/pin.h"
+#include "core/retain.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <stdio.h>
+
+static void save(const char *name, const char *metadata)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	close(ckpt_staged_put(step, "model.bin", "weights"));
+	ck_ok(ckpt_staged_commit(step, 5000000, metadata));
+	ckpt_step_unref(step);
+}
+
+static void pin(const char *name)
+{
+	struct ckpt_step *step = ckpt_step_find(s, "", name);
+
+	ck_ok(ckpt_pin(step, true));
+	ckpt_step_unref(step);
+}
+
+static int judge(const char *policy, struct ckpt_retain *ret)
+{
+	struct ckpt_policy p = policy_of(policy);
+	int rc = ckpt_retain_judge(s, &p, ckpt_sys.now_ns(), ret);
+
+	ckpt_policy_done(&p);
+	return rc;
+}
+
+START_TEST(steps_are_seen_in_the_order_of_their_commits_with_all_that_matters)
+{
+	struct ckpt_history h;
+	int64_t before = ckpt_sys.now_ns();
+
+	save("step_20", NULL);
+	save("best", "{\"metrics\":{\"loss\":9}}");
+	save("step_9", "{\"metrics\":{\"loss\":0.5},\"temporary\":true}");
+	save("step_100", "{\"extras\":{}}");
+	pin("step_20"); // a version of its own, and no commit
+	ck_ok(ckpt_history_read(s, "", true, &h));
+	ck_assert_uint_eq(h.count, 3);
+	ck_assert(h.steps[0].number == 20 && h.steps[0].pinned && !h.steps[0].temporary && !h.steps[0].metrics);
+	ck_assert(h.steps[1].number == 9 && !h.steps[1].pinned && h.steps[1].temporary);
+	ck_assert_double_eq(json_number_value(json_object_get(h.steps[1].metrics, "loss")), 0.5);
+	ck_assert(h.steps[2].number == 100 && !h.steps[2].metrics);
+	ck_assert_str_eq(h.at[2]->name, "step_100");
+	for (size_t i = 0; i < h.count; i++) {
+		ck_assert_int_ge(h.steps[i].committed_ns, before);
+		before = h.steps[i].committed_ns;
+	}
+	ckpt_history_done(&h);
+	ck_ok(ckpt_history_read(s, "", false, &h));
+	ck_assert(h.count == 3 && !h.steps[1].metrics);
+	ckpt_history_done(&h);
+	ck_ok(ckpt_history_read(s, "0123456789abcdef", true, &h));
+	ck_assert_uint_eq(h.count, 0);
+	ckpt_history_done(&h);
+}
+END_TEST
+
+START_TEST(metrics_of_the_newest_version_count)
+{
+	struct ckpt_step *step;
+	struct ckpt_retain r;
+
+	save("1", "{\"metrics\":{\"loss\":1}}");
+	save("2", "{\"metrics\":{\"loss\":2}}");
+	save("3", "{\"metrics\":{\"loss\":3}}");
+	step = ckpt_step_find(s, "", "1");
+	ck_ok(ckpt_commit_metadata(step, "{\"metrics\":{\"loss\":7}}"));
+	ckpt_step_unref(step);
+	ck_ok(judge("{'keep':{'best_n':{'metric':'loss','n':1}}}", &r));
+	ck_assert(r.verdicts[0].keep && !r.verdicts[1].keep && r.verdicts[2].keep);
+	ck_assert_str_eq(r.verdicts[0].why, "best_n");
+	ckpt_retain_done(&r);
+}
+END_TEST
+
+START_TEST(where_a_record_cannot_be_read_nothing_is_judged_by_metrics)
+{
+	struct ckpt_retain r;
+	char path[PATH_MAX + 32];
+	FILE *f;
+
+	save("1", "{\"metrics\":{\"loss\":1}}");
+	save("2", "{\"metrics\":{\"loss\":2}}");
+	save("3", NULL);
+	snprintf(path, sizeof(path), "%s/steps/1/1", dir);
+	f = fopen(path, "r+");
+	ck_assert(f && fputc('x', f) == 'x' && !fclose(f));
+	ck_error(judge("{'keep':{'any':[{'latest_n':{'n':1}},{'best_n':{'metric':'loss','n':1}}]}}", &r), EBADMSG);
+	ck_ok(judge("{'keep':{'latest_n':{'n':1}}}", &r));
+	ck_assert(!r.verdicts[0].keep && !r.verdicts[1].keep && r.verdicts[2].keep);
+	ckpt_retain_done(&r);
+	unlink(path);
+	ck_error(judge("{'keep':{'best_n':{'metric':'loss','n':1}}}", &r), ENOENT);
+}
+END_TEST
+
+START_TEST(a_store_without_steps_has_nothing_to_judge)
+{
+	struct ckpt_retain r;
+
+	ck_ok(judge("{}", &r));
+	ck_assert_uint_eq(r.history.count, 0);
+	ckpt_retain_done(&r);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("retain");
+	TCase *tcase = tcase_create("retain");
+
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
+	tcase_add_test(tcase, steps_are_seen_in_the_order_of_their_commits_with_all_that_matters);
+	tcase_add_test(tcase, metrics_of_the_newest_version_count);
+	tcase_add_test(tcase, where_a_record_cannot_be_read_nothing_is_judged_by_metrics);
+	tcase_add_test(tcase, a_store_without_steps_has_nothing_to_judge);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}

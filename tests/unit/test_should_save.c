@@ -1,0 +1,235 @@
+// What a store says of a step: its policy, its steps, the clock, and what was decided before.
+#include "tests/support/fixture.h"
+#include "tests/support/history.h"
+
+#include "core/delete.h"
+#include "core/policy_store.h"
+#include "core/should_save.h"
+#include "core/sys.h"
+#include "core/util.h"
+
+#include <stdio.h>
+
+static int64_t now_ns;
+
+static int64_t test_now(void)
+{
+	return now_ns;
+}
+
+static void setup(void)
+{
+	ckpt_fixture_open();
+	now_ns = ckpt_sys.now_ns();
+	ckpt_sys.now_ns = test_now;
+}
+
+static void pass(int64_t seconds)
+{
+	now_ns += seconds * HISTORY_SECOND;
+}
+
+static void set_policy(const char *text)
+{
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_policy p = policy_of(text), before;
+	char etag[CKPT_ETAG_MAX];
+
+	ck_ok(ckpt_policy_load(s, &before, etag, &why));
+	ck_ok(ckpt_policy_put(s, &p, etag));
+	ckpt_policy_done(&p);
+	ckpt_policy_done(&before);
+}
+
+static void save(const char *name, const char *metadata)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	close(ckpt_staged_put(step, "model.bin", "weights"));
+	ck_ok(ckpt_staged_commit(step, 5000000, metadata));
+	ckpt_step_unref(step);
+}
+
+// "yes permanent initial" or "no", as of a process that has just begun.
+static const char *ask(int64_t step, bool force)
+{
+	static char text[64];
+	struct ckpt_decided *decided = malloc(sizeof(*decided));
+	struct ckpt_decide q = {.step = step, .force = force, .preempted_at = -1};
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decision d;
+	int rc = ckpt_should_save_at_rest(s, &q, decided, &d, &why);
+
+	if (rc)
+		snprintf(text, sizeof(text), "%s", strerror(-rc));
+	else
+		snprintf(text, sizeof(text), "%s%s%s",
+			 !d.save       ? "no"
+			 : d.permanent ? "yes permanent"
+				       : "yes temporary",
+			 d.save ? " " : "", d.save ? d.by : "");
+	free(decided);
+	return text;
+}
+
+START_TEST(time_interval_counts_from_the_first_question_and_from_each_save)
+{
+	set_policy(
+		"{'save':{'any':[{'fixed_interval':{'interval':100}},{'time_interval':{'save_interval_secs':900}}]}}");
+	ck_assert_str_eq(ask(1, false), "no");
+	pass(899);
+	ck_assert_str_eq(ask(2, false), "no");
+	pass(1);
+	ck_assert_str_eq(ask(2, false), "no"); // it was decided
+	ck_assert_str_eq(ask(3, false), "yes temporary time_interval");
+	ck_assert_str_eq(ask(4, false), "no"); // whether or not that was saved
+	pass(500);
+	save("10", NULL);
+	pass(899);
+	ck_assert_str_eq(ask(11, false), "no");
+	pass(1);
+	ck_assert_str_eq(ask(12, false), "yes temporary time_interval");
+	pass(900);
+	ck_assert_str_eq(ask(100, false), "yes permanent fixed_interval");
+}
+END_TEST
+
+START_TEST(a_decision_holds_for_ten_minutes)
+{
+	set_policy("{'save':{'specific_steps':{'steps':[]}}}");
+	ck_assert_str_eq(ask(5, false), "no");
+	set_policy("{'save':{'initial':{}}}");
+	pass(599);
+	ckpt_fixture_reopen();
+	ck_assert_str_eq(ask(5, false), "no");
+	pass(1);
+	ck_assert_str_eq(ask(5, false), "yes permanent initial");
+	set_policy("{'save':{'specific_steps':{'steps':[]}}}");
+	pass(-10); // the clock is set back: nothing of the future holds
+	ck_assert_str_eq(ask(5, false), "no");
+}
+END_TEST
+
+START_TEST(force_is_what_all_hear_from_then_on)
+{
+	set_policy("{'save':{'specific_steps':{'steps':[]}}}");
+	ck_assert_str_eq(ask(5, false), "no");
+	ck_assert_str_eq(ask(5, true), "yes permanent force");
+	ck_assert_str_eq(ask(5, false), "yes permanent force");
+	set_policy("{'save':{'fixed_interval':{'interval':6}}}");
+	ck_assert_str_eq(ask(6, false), "yes permanent fixed_interval");
+	ck_assert_str_eq(ask(6, true), "yes permanent fixed_interval"); // it was yes already
+}
+END_TEST
+
+START_TEST(names_without_a_number_are_no_steps)
+{
+	set_policy("{'save':{'initial':{}}}");
+	save("best", NULL);
+	ck_assert_str_eq(ask(5, false), "yes permanent initial");
+	save("checkpoint-3", "{\"temporary\":true}");
+	ck_assert_str_eq(ask(6, false), "no");
+}
+END_TEST
+
+// What fails makes no decision that others do not hear of: who asks again has one answer, and so have all.
+START_TEST(a_call_that_fails_is_an_error_and_nothing_is_decided_twice)
+{
+	struct ckpt_fault fault = {0};
+	bool fired = true;
+	uint64_t n;
+
+	set_policy("{'save':{'continuous':{}}}");
+	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	for (n = 1; fired; n++) {
+		char first[64];
+
+		for (int half = 0; half < 2; half++) {
+			int64_t step = (int64_t)n * 2 + half;
+
+			fault = (struct ckpt_fault){.at = n, .error = -EIO, .half = half};
+			snprintf(first, sizeof(first), "%s", ask(step, false));
+			fired = fault.count >= n;
+			fault.at = 0;
+			ck_assert_str_eq(first, fired ? "Input/output error" : "yes permanent continuous");
+			ck_assert_str_eq(ask(step, false), "yes permanent continuous");
+		}
+	}
+	ck_assert_uint_gt(n, 3);
+}
+END_TEST
+
+START_TEST(a_policy_is_put_only_over_the_one_that_was_read)
+{
+	CLEANUP_FREE char *why = NULL, *text = NULL;
+	struct ckpt_policy first = policy_of("{'save':{'initial':{}}}"), p;
+	struct ckpt_store *reader;
+	char none[CKPT_ETAG_MAX], etag[CKPT_ETAG_MAX];
+
+	ck_ok(ckpt_policy_load(s, &p, none, &why));
+	ck_assert_str_eq(none, "");
+	ckpt_policy_done(&p);
+	ck_ok(ckpt_policy_put(s, &first, none));
+	ck_error(ckpt_policy_put(s, &first, none), ESTALE);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader)); // beside a mount
+	ck_ok(ckpt_policy_load(reader, &p, etag, &why));
+	p.skip_zero = true;
+	ck_ok(ckpt_policy_put(reader, &p, etag));
+	ck_error(ckpt_policy_put(reader, &first, etag), ESTALE);
+	ckpt_policy_done(&p);
+	ckpt_store_close(reader);
+	ck_ok(ckpt_policy_load(s, &p, etag, &why));
+	text = ckpt_policy_text(&p);
+	ck_assert_str_eq(text, "{\"keep\":{\"preserve_all\":{}},\"save\":{\"initial\":{}},\"skip_duplicate\":true,"
+			       "\"skip_zero\":true}");
+	ckpt_policy_done(&p);
+	ckpt_policy_done(&first);
+}
+END_TEST
+
+START_TEST(a_damaged_policy_is_told_and_replaced)
+{
+	char etag[CKPT_ETAG_MAX], *large = malloc(70000);
+	struct ckpt_policy p, good = policy_of("{}");
+	CLEANUP_FREE char *why = NULL;
+
+	memset(large, ' ', 70000);
+	for (size_t len = 10; len < 70000; len += 60000) {
+		CLEANUP_FREE char *told = NULL;
+		FILE *f;
+		char path[PATH_MAX + 32];
+
+		ckpt_backend_remove(s->backend, "policy/current", NULL);
+		ck_ok(ckpt_policy_put(s, &good, ""));
+		snprintf(path, sizeof(path), "%s/policy/current", dir);
+		f = fopen(path, "w");
+		ck_assert_uint_eq(fwrite(large, 1, len == 10 ? 10 : 69999, f), len == 10 ? 10 : 69999);
+		fclose(f);
+		ck_error(ckpt_policy_load(s, &p, etag, &told), EBADMSG);
+		ck_assert_int_eq(told != NULL, len == 10);
+		ck_assert_str_eq(ask(5, false), "Bad message");
+		ck_ok(ckpt_policy_put(s, &good, etag));
+		ck_ok(ckpt_policy_load(s, &p, etag, &why));
+		ckpt_policy_done(&p);
+	}
+	free(large);
+	ckpt_policy_done(&good);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("should_save");
+	TCase *tcase = tcase_create("should_save");
+
+	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_close);
+	tcase_add_test(tcase, time_interval_counts_from_the_first_question_and_from_each_save);
+	tcase_add_test(tcase, a_decision_holds_for_ten_minutes);
+	tcase_add_test(tcase, force_is_what_all_hear_from_then_on);
+	tcase_add_test(tcase, names_without_a_number_are_no_steps);
+	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);
+	tcase_add_test(tcase, a_policy_is_put_only_over_the_one_that_was_read);
+	tcase_add_test(tcase, a_damaged_policy_is_told_and_replaced);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
