@@ -230,11 +230,6 @@ def test_program_that_decides_nothing_is_status_2(ckptfs, made, policy):
     assert ask(ckptfs, made, 5, "--force") == "yes permanent force"
 
 
-def test_mount_is_told_of(ckptfs, mount, store):
-    done = ckptfs("should-save", store, 5, check=False)
-    assert done.returncode == 2 and f"is mounted at {mount.path}" in done.stderr
-
-
 def test_wrong_store_is_status_2(ckptfs, scratch):
     for words in (["nowhere", "5"], [scratch, "5"]):
         assert ckptfs("should-save", *words, check=False, cwd=scratch).returncode == 2
@@ -246,7 +241,7 @@ def test_wrong_store_is_status_2(ckptfs, scratch):
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
 def test_retain_moves_to_the_trash_what_the_policy_does_not_keep(ckptfs, made, save, policy, world, mounted):
     for step in range(1, 7):
-        save(step, loss=abs(3 - step), temporary=step == 5)
+        save(step, loss=abs(3 - step))
     save("best")
     ckptfs("pin", made, 1)
     policy({"keep": {"any": [{"latest_n": {"n": 1}}, {"best_n": {"metric": "loss", "n": 1, "reverse": True}}]}})
@@ -254,7 +249,7 @@ def test_retain_moves_to_the_trash_what_the_policy_does_not_keep(ckptfs, made, s
     would = ckptfs.json("retain", "--dry-run", made)
     assert mismatch(would, "retained") is None
     assert [(row["step"], row["keep"], row["why"]) for row in would] == [
-        ("1", True, "pinned"), ("2", False, "no policy keeps it"), ("3", True, "best_n"), ("4", False, "no policy keeps it"), ("5", False, "temporary, and not the newest"), ("6", True, "latest_n")]
+        ("1", True, "pinned"), ("2", False, "no policy keeps it"), ("3", True, "best_n"), ("4", False, "no policy keeps it"), ("5", False, "no policy keeps it"), ("6", True, "latest_n")]
     assert "2    no   no policy keeps it" in ckptfs("retain", "-n", made).stdout
     assert len(ckptfs("ls", made).stdout.split()) == 7
     done = ckptfs("retain", made)
