@@ -10,6 +10,8 @@
 #include "core/hash.h"
 #include "core/move.h"
 #include "core/pin.h"
+#include "core/remove.h"
+#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -23,6 +25,7 @@
 // --- Delete -----------------------------------------------------------------------------------------------------------
 
 struct deletion {
+	bool behind;    // nobody has asked for it
 	bool temporary; // not of a step that is permanent
 	bool pinned;    // the step is, and stays
 };
@@ -68,7 +71,7 @@ static int delete_locked(struct ckpt_step *step, struct deletion *d)
 	if (rc) {
 		if (rc != -ESTALE)
 			ckpt_errlog_add(step->store->errlog, step->name, rc,
-					d->temporary ? "it is tried again; or remove it" : "remove it again",
+					d->behind ? "it is tried again; or remove it" : "remove it again",
 					rc == -EIO ? "outcome unknown: it may or may not be deleted"
 						   : "it could not be deleted");
 		return rc;
@@ -89,10 +92,15 @@ int ckpt_delete(struct ckpt_step *step)
 	return rc;
 }
 
-int ckpt_delete_temporary_locked(struct ckpt_step *step)
+static bool is_adding(const struct ckpt_step *step)
 {
-	struct deletion d = {.temporary = true};
-	int rc = delete_locked(step, &d);
+	return __atomic_load_n(&step->pending_files, __ATOMIC_RELAXED) != NULL;
+}
+
+int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary)
+{
+	struct deletion d = {.behind = true, .temporary = temporary};
+	int rc = ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY : delete_locked(step, &d);
 
 	return d.pinned ? -ESTALE : rc;
 }

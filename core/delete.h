@@ -10,8 +10,9 @@
 // more); -EPERM it is pinned (pin.h); -EIO the outcome is unknown (asking again gives the final answer); -ENOSPC ... Failures are
 // in the error log.
 int ckpt_delete(struct ckpt_step *step);
-// The same with store->acts_lock held, and -ESTALE, too, for one that is pinned or permanent by now.
-int ckpt_delete_temporary_locked(struct ckpt_step *step);
+// The same with store->acts_lock held, for what nobody has asked to be deleted: -EBUSY where somebody changes it, removes it or adds
+// a file to it; -ESTALE, too, for one that is pinned by now, or was to be temporary and is permanent.
+int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary);
 const char *ckpt_delete_hint(int error); // what to do about it, or NULL
 const char *ckpt_expire_hint(int error); // of both, one after the other
 // A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -ENOENT

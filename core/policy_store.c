@@ -4,7 +4,12 @@
 #include "core/store.h"
 #include "core/util.h"
 
-#define KEY "policy/current"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define FOLDER "policy"
+#define KEY FOLDER "/current"
 
 int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char ret_etag[CKPT_ETAG_MAX], char **ret_why)
 {
@@ -52,4 +57,30 @@ int ckpt_policy_put(struct ckpt_store *s, const struct ckpt_policy *p, const cha
 	rc = ckpt_policy_put_object(own, KEY, etag, text);
 	ckpt_backend_close(own);
 	return rc;
+}
+
+static bool is_written_by_us_alone(int dirfd, const char *path)
+{
+	struct stat st;
+
+	return !fstatat(dirfd, path, &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) &&
+	       (st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+int ckpt_policy_check_programs(struct ckpt_store *s, const struct ckpt_policy *p, char **ret_why)
+{
+	static const char *const places[] = {"", FOLDER, KEY}; // who may write a directory may put another file there
+
+	if (!ckpt_policy_has(&p->save, CKPT_POLICY_EXEC))
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		if (is_written_by_us_alone(s->dirfd, places[i]))
+			continue;
+		if (asprintf(ret_why,
+			     "its policy runs a program (exec), and others could have set it: they may write %s%s%s",
+			     s->path, *places[i] ? "/" : "", places[i]) < 0)
+			*ret_why = NULL;
+		return -EPERM;
+	}
+	return 0;
 }

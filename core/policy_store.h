@@ -16,5 +16,9 @@ int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char 
 // opened for reading, beside a mount. -EIO: the outcome is unknown; -ENOSPC, -EACCES, -EROFS ...
 int ckpt_policy_put(struct ckpt_store *s, const struct ckpt_policy *p, const char *etag);
 
+// A program that a policy names is run as our user: only where nobody but him and root could have named it. 0; -EPERM: this policy
+// of the store names one, and somebody else could have; *ret_why (malloc'ed, may be NULL).
+int ckpt_policy_check_programs(struct ckpt_store *s, const struct ckpt_policy *p, char **ret_why);
+
 // An object of this folder is made, or takes the place of the version with this etag: -ESTALE.
 int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *etag, const char *text);

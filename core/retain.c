@@ -1,7 +1,15 @@
 #include "core/retain.h"
 
+#include "core/delete.h"
+#include "core/policy_store.h"
+#include "core/remove.h"
+#include "core/reopen.h"
 #include "core/store.h"
+#include "core/sys.h"
 #include "core/util.h"
+
+#define RETRY_NS (INT64_C(600) * 1000000000)
+#define ROUND_MAX 16 // steps: others want acts_lock, too
 
 // The steps of one folder, one behind the other.
 struct part {
@@ -79,4 +87,118 @@ void ckpt_retain_done(struct ckpt_retain *r)
 	ckpt_history_done(&r->history);
 	free(r->verdicts);
 	*r = (struct ckpt_retain){0};
+}
+
+// --- Behind -----------------------------------------------------------------------------------------------------------
+
+// What is in no listing for now would be missing in the judgement of the others.
+static int anybody_changes(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list_stored(s, &steps, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count && !rc; i++)
+		if (ckpt_step_state(steps[i]) == CKPT_STEP_COMMITTED &&
+		    (ckpt_reopen_any(steps[i]) || ckpt_remove_any(steps[i])))
+			rc = -EBUSY;
+	ckpt_step_list_free(steps, count);
+	return rc;
+}
+
+// When the newest step of its folder was committed. Under acts_lock nothing moves elsewhere.
+static int64_t newest_ns(const struct ckpt_history *h, size_t i)
+{
+	size_t newest = h->count - 1;
+
+	while (strcmp(h->at[newest]->folder_id, h->at[i]->folder_id))
+		newest--;
+	return h->steps[newest].committed_ns;
+}
+
+struct round {
+	struct ckpt_step *gone[ROUND_MAX]; // references
+	size_t count;
+	int64_t again_ns;
+};
+
+static void delete_dropped_locked(const struct ckpt_retain *judged, int64_t now_ns, int64_t over_ns,
+				  struct round *round)
+{
+	for (size_t i = 0; i < judged->history.count && round->count < ROUND_MAX; i++) {
+		struct ckpt_step *step = judged->history.at[i];
+		int64_t over_since_ns;
+		int rc;
+
+		if (judged->verdicts[i].keep || judged->history.steps[i].temporary)
+			continue;
+		over_since_ns = now_ns - newest_ns(&judged->history, i); // below 0: the clock was set
+		if (over_since_ns >= 0 && over_since_ns < over_ns) {
+			round->again_ns = MIN(round->again_ns, over_ns - over_since_ns);
+			continue;
+		}
+		rc = ckpt_delete_behind_locked(step, false);
+		if (!rc)
+			round->gone[round->count++] = ckpt_step_ref(step);
+		else if (rc != -ESTALE)
+			round->again_ns = MIN(round->again_ns, RETRY_NS);
+	}
+}
+
+static int delete_some(struct ckpt_store *s, const struct ckpt_policy *p, int64_t over_ns, struct round *round)
+{
+	LOCK_SCOPE(&s->acts_lock);
+	int64_t now_ns = ckpt_sys.now_ns();
+	struct ckpt_retain judged;
+	int rc = anybody_changes(s);
+
+	if (!rc)
+		rc = ckpt_retain_judge(s, p, now_ns, &judged);
+	if (rc)
+		return rc;
+	delete_dropped_locked(&judged, now_ns, over_ns, round);
+	ckpt_retain_done(&judged);
+	return 0;
+}
+
+static int delete_all(struct ckpt_store *s, const struct ckpt_policy *p, int64_t over_ns, const bool *stop,
+		      int64_t *ret_again_ns)
+{
+	struct round round;
+	int rc;
+
+	do {
+		round = (struct round){.again_ns = INT64_MAX};
+		rc = delete_some(s, p, over_ns, &round);
+		for (size_t i = 0; i < round.count; i++) {
+			if (s->gone)
+				s->gone(s->gone_arg, round.gone[i]);
+			ckpt_step_unref(round.gone[i]);
+		}
+	} while (!rc && round.count == ROUND_MAX && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)));
+	*ret_again_ns = round.again_ns;
+	return rc;
+}
+
+int64_t ckpt_retain_behind(struct ckpt_store *s, int64_t over_ns, const bool *stop, bool *told)
+{
+	CLEANUP_FREE char *why = NULL;
+	char etag[CKPT_ETAG_MAX];
+	int64_t again_ns = INT64_MAX;
+	struct ckpt_policy p = {0};
+	int rc = ckpt_policy_load(s, &p, etag, &why);
+
+	if (!rc && !ckpt_policy_has(&p.keep, CKPT_POLICY_PRESERVE_ALL))
+		rc = delete_all(s, &p, over_ns, stop, &again_ns);
+	ckpt_policy_done(&p);
+	if (rc == -EBUSY)
+		return RETRY_NS;
+	if (rc && !*told)
+		ckpt_errlog_add(s->errlog, "policy", rc, "`ckptfs retain` says what is wrong",
+				"what stays cannot be judged, and nothing is deleted by it: %s",
+				why ? why : strerror(-rc));
+	*told = rc;
+	return rc ? RETRY_NS : again_ns;
 }

@@ -1,6 +1,7 @@
-// Which steps of a store stay by its policy: each folder's are judged by themselves (preserve.h). Nothing is removed here.
+// Which steps of a store stay by its policy: each folder's are judged by themselves (preserve.h). What does not stay goes to the
+// trash, behind (trash.h), after the next commit.
 //
-// Ownership: ckpt_retain_done() frees. Threads: any. Blocks on the disk where the policy asks for metrics.
+// Ownership: ckpt_retain_done() frees. Threads: any. Judging blocks on the disk where the policy asks for metrics; deleting does.
 #pragma once
 
 #include "core/history.h"
@@ -16,3 +17,9 @@ struct ckpt_retain {
 int ckpt_retain_judge(struct ckpt_store *s, const struct ckpt_policy *p, int64_t now_ns,
 		      struct ckpt_retain *ret_retain);
 void ckpt_retain_done(struct ckpt_retain *r); // zeroed is fine
+
+// Deletes the permanent steps that the policy does not keep, until *stop; temporary ones are temporary.h's. They are judged while
+// nobody can delete, pin or change one, and none is deleted while somebody is about to, or less than over_ns after the newest of
+// its folder was committed. When to look again, from now on; INT64_MAX: after the next commit. Where the policy or what it asks for
+// cannot be read, nothing is deleted, and the error log says so, but not where *told says that it did.
+int64_t ckpt_retain_behind(struct ckpt_store *s, int64_t over_ns, const bool *stop, bool *told);

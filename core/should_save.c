@@ -60,7 +60,9 @@ static int decide(struct ckpt_store *s, const struct ckpt_decide *q, struct ckpt
 
 	if (rc)
 		return rc;
-	rc = ckpt_decide(&policy, q, ret_decision, ret_why);
+	rc = q->should_save ? 0 : ckpt_policy_check_programs(s, &policy, ret_why);
+	if (!rc)
+		rc = ckpt_decide(&policy, q, ret_decision, ret_why);
 	ckpt_policy_done(&policy);
 	return rc;
 }
@@ -127,4 +129,16 @@ int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct
 		return rc;
 	text = ckpt_decided_text(decided);
 	return text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;
+}
+
+const char *ckpt_should_save_hint(int error)
+{
+	switch (error) {
+	case -EBADMSG:
+		return "`ckptfs policy set` replaces it";
+	case -EPERM:
+		return "take that right away (chmod go-w, chown), and see what `ckptfs policy show` says";
+	default:
+		return NULL;
+	}
 }

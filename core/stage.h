@@ -91,6 +91,9 @@ struct ckpt_stage_usage {
 	unsigned open_writers;
 };
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);
+// A save is in progress: a step is being committed or written, or was changed less than settings.quiet_ns ago. What its client has
+// left behind is none.
+bool ckpt_stage_is_saving(struct ckpt_store *s);
 
 // --- For other files of core: reopen.c, commit.c, load.c -----------------------------------------------------------------------------------------------------
 

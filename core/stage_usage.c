@@ -94,6 +94,24 @@ static int64_t last_change(struct ckpt_step *step)
 	return MAX(u.changed_ns, time_of(&st.st_ctim));
 }
 
+static int is_saving(void *arg, struct ckpt_step *step)
+{
+	int64_t quiet_since_ns = *(const int64_t *)arg;
+	LOCK_SCOPE(&step->lock);
+
+	return step->state == CKPT_STEP_COMMITTING || step->writers || step->changers ||
+	       __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) > quiet_since_ns;
+}
+
+bool ckpt_stage_is_saving(struct ckpt_store *s)
+{
+	int64_t quiet_since_ns = ckpt_sys.mono_ns() - s->settings.quiet_ns;
+	LOCK_SCOPE(&s->lock);
+
+	return ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, is_saving,
+				     &quiet_since_ns);
+}
+
 int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const bool *stop)
 {
 	int64_t next = INT64_MAX;

@@ -1,8 +1,6 @@
 #include "core/temporary.h"
 
 #include "core/delete.h"
-#include "core/remove.h"
-#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -75,19 +73,12 @@ static bool is_over(struct ckpt_step *step)
 	return ckpt_step_each_locked(step->store, step->folder_id, 1u << CKPT_STEP_COMMITTED, is_newer, &sequence);
 }
 
-static bool is_adding(const struct ckpt_step *step)
-{
-	return __atomic_load_n(&step->pending_files, __ATOMIC_RELAXED) != NULL;
-}
-
 // Who deletes, reopens or undeletes meanwhile waits, so that what was looked at stays so.
 static int delete_one(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
 
-	if (ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step))
-		return -EBUSY;
-	return is_over(step) ? ckpt_delete_temporary_locked(step) : -ESTALE;
+	return is_over(step) ? ckpt_delete_behind_locked(step, true) : -ESTALE;
 }
 
 static int end_one(struct ckpt_step *step)

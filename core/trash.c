@@ -4,6 +4,7 @@
 #include "core/gc.h"
 #include "core/limits.h"
 #include "core/lock.h"
+#include "core/retain.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -16,7 +17,7 @@
 
 #define LOOK_NS (INT64_C(3600) * 1000000000)
 #define RETRY_NS (INT64_C(60) * 1000000000)
-#define TEMPORARY_NS (INT64_C(5) * 1000000000) // what is over stays for so long
+#define OVER_NS (INT64_C(5) * 1000000000) // what another step has taken the place of stays for so long
 
 struct ckpt_trash {
 	struct ckpt_store *store;
@@ -25,11 +26,12 @@ struct ckpt_trash {
 	// Guarded by lock.
 	char **names; // to be removed, the last first
 	size_t count, cap;
-	int64_t due_ns;       // when deleted steps are to be looked at again,
-	int64_t temporary_ns; // and when temporary ones
+	int64_t due_ns;  // when deleted steps are to be looked at again,
+	int64_t over_ns; // and when those that are over, or are not kept any more
 	bool running, busy;
 	bool expires;             // set at open
-	struct ckpt_gc_behind gc; // the thread's
+	struct ckpt_gc_behind gc; // the thread's, as is what follows
+	bool policy_told;         // that it cannot be read
 	pthread_t thread;
 	bool stop; // atomic too
 };
@@ -101,7 +103,7 @@ static void wait_locked(struct ckpt_trash *t)
 
 	t->busy = false;
 	pthread_cond_broadcast(&t->changed);
-	left_ns = MIN(t->due_ns, t->temporary_ns) - ckpt_sys.now_ns();
+	left_ns = MIN(t->due_ns, t->over_ns) - ckpt_sys.now_ns();
 	ckpt_lock_wait_ns(&t->changed, &t->lock, MIN(left_ns, LOOK_NS));
 	t->busy = true;
 }
@@ -127,13 +129,16 @@ static void expire(struct ckpt_trash *t)
 	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + gc_ns);
 }
 
-static void expire_temporary(struct ckpt_trash *t)
+static void expire_over(struct ckpt_trash *t)
 {
-	int64_t again_ns = ckpt_temporary_expire(t->store, t->expires ? TEMPORARY_NS : 0, &t->stop);
+	int64_t over_ns = t->expires ? OVER_NS : 0;
+	int64_t temporary_ns = ckpt_temporary_expire(t->store, over_ns, &t->stop);
+	int64_t again_ns = ckpt_retain_behind(t->store, over_ns, &t->stop, &t->policy_told);
 	LOCK_SCOPE(&t->lock);
 
+	again_ns = MIN(again_ns, temporary_ns);
 	if (again_ns != INT64_MAX)
-		t->temporary_ns = MIN(t->temporary_ns, ckpt_sys.now_ns() + again_ns);
+		t->over_ns = MIN(t->over_ns, ckpt_sys.now_ns() + again_ns);
 }
 
 // What is next and not to be waited for; its time is none from then on, and who wakes us meanwhile makes it sooner.
@@ -141,9 +146,9 @@ static look_fn *next_look_locked(struct ckpt_trash *t)
 {
 	int64_t now_ns = ckpt_sys.now_ns();
 
-	if (t->temporary_ns <= now_ns) {
-		t->temporary_ns = INT64_MAX;
-		return expire_temporary;
+	if (t->over_ns <= now_ns) {
+		t->over_ns = INT64_MAX;
+		return expire_over;
 	}
 	if (t->due_ns <= now_ns) {
 		t->due_ns = INT64_MAX;
@@ -220,13 +225,13 @@ void ckpt_trash_committed(struct ckpt_trash *t)
 {
 	LOCK_SCOPE(&t->lock);
 
-	t->temporary_ns = 0;
+	t->over_ns = 0;
 	start_locked(t);
 }
 
 static bool is_due_locked(const struct ckpt_trash *t)
 {
-	return t->busy || MIN(t->due_ns, t->temporary_ns) <= ckpt_sys.now_ns();
+	return t->busy || MIN(t->due_ns, t->over_ns) <= ckpt_sys.now_ns();
 }
 
 void ckpt_trash_drain(struct ckpt_trash *t)
@@ -282,7 +287,7 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	if (!t)
 		return -ENOMEM;
 	t->store = s;
-	t->due_ns = t->temporary_ns = INT64_MAX;
+	t->due_ns = t->over_ns = INT64_MAX;
 	t->expires = !s->settings.keep_trash;
 	ckpt_gc_behind_begin(&t->gc);
 	ckpt_lock_init(&t->lock, CKPT_LOCK_LEAF);

@@ -27,8 +27,9 @@ void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name);
 // Deleted steps (delete.h) are looked at too: what has expired is removed, now and when its time comes, and then the packs that
 // nothing needs any more (gc.h).
 void ckpt_trash_wake(struct ckpt_trash *t);
-// A step was committed: temporary ones may be over (temporary.h). They are deleted a few seconds later, so that a framework that removes its
-// own after a save has done it by then; where deleted steps are not looked at, by a verb, at once.
+// A step was committed: temporary ones may be over (temporary.h), and the policy may keep others no longer (retain.h). They are deleted
+// a few seconds later, so that a framework that removes its own after a save has done it by then; where deleted steps are not looked
+// at, by a verb, at once.
 void ckpt_trash_committed(struct ckpt_trash *t);
 // Waits until nothing is left to do.
 void ckpt_trash_drain(struct ckpt_trash *t);

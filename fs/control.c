@@ -2,37 +2,50 @@
 
 #include "core/delete.h"
 #include "core/errlog.h"
+#include "core/json.h"
+#include "core/policy_store.h"
 #include "core/stage.h"
 #include "core/util.h"
 #include "fs/attr.h"
+#include "fs/decider.h"
 #include "fs/metrics.h"
 #include "fs/status.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 static const struct {
 	const char *name;
-	mode_t type;
+	mode_t mode;
 	enum control_piece in;
-} pieces[CONTROL_PIECES] = {
-	[CONTROL_DIR] = {CKPT_CONTROL_NAME, S_IFDIR, CONTROL_NONE},
-	[CONTROL_STATUS] = {"status", S_IFREG, CONTROL_DIR},
-	[CONTROL_STATUS_JSON] = {"status.json", S_IFREG, CONTROL_DIR},
-	[CONTROL_ERRORS] = {"errors", S_IFREG, CONTROL_DIR},
-	[CONTROL_CONFIG] = {"config", S_IFREG, CONTROL_DIR},
-	[CONTROL_METRICS] = {"metrics", S_IFREG, CONTROL_DIR},
-	[CONTROL_STAGED] = {"staged", S_IFDIR, CONTROL_DIR},
-	[CONTROL_TRASH] = {"trash", S_IFDIR, CONTROL_DIR},
+} pieces[CONTROL_PIECES + 1] = {
+	[CONTROL_DIR] = {CKPT_CONTROL_NAME, S_IFDIR | 0755, CONTROL_NONE},
+	[CONTROL_STATUS] = {"status", S_IFREG | 0444, CONTROL_DIR},
+	[CONTROL_STATUS_JSON] = {"status.json", S_IFREG | 0444, CONTROL_DIR},
+	[CONTROL_ERRORS] = {"errors", S_IFREG | 0444, CONTROL_DIR},
+	[CONTROL_CONFIG] = {"config", S_IFREG | 0444, CONTROL_DIR},
+	[CONTROL_METRICS] = {"metrics", S_IFREG | 0444, CONTROL_DIR},
+	[CONTROL_STAGED] = {"staged", S_IFDIR | 0555, CONTROL_DIR},
+	[CONTROL_TRASH] = {"trash", S_IFDIR | 0555, CONTROL_DIR},
+	[CONTROL_POLICY] = {CONTROL_POLICY_NAME, S_IFREG | 0644, CONTROL_DIR},
+	[CONTROL_PREEMPTED] = {CONTROL_PREEMPTED_NAME, S_IFREG | 0644, CONTROL_DIR},
+	[CONTROL_SHOULD_SAVE] = {"should_save", S_IFDIR | 0555, CONTROL_DIR},
+	[CONTROL_ANSWER] = {"", S_IFREG | 0444, CONTROL_NONE},
 };
 
 // --- Nodes ------------------------------------------------------------------------------------------------------------
 
 static int piece_node(struct ckpt_fs *fs, enum control_piece piece, struct node *parent, struct node **ret_node)
 {
-	return node_get(fs, SPACE_CONTROL, (uint64_t)piece, pieces[piece].type, parent, pieces[piece].name, NULL,
-			ret_node);
+	return node_get(fs, SPACE_CONTROL, (uint64_t)piece, pieces[piece].mode & S_IFMT, parent, pieces[piece].name,
+			NULL, ret_node);
+}
+
+int control_preempted(struct ckpt_fs *fs, struct node *dir, struct node **ret_node)
+{
+	return piece_node(fs, CONTROL_PREEMPTED, dir, ret_node);
 }
 
 int control_dir(struct ckpt_fs *fs, struct node **ret_node)
@@ -115,28 +128,47 @@ static int deleted_node(struct ckpt_fs *fs, struct node *dir, const char *name, 
 	return rc;
 }
 
+// A number as we would write it, alone or with ".json" behind it: each has one name.
+static int answer_node(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
+{
+	size_t digits = strspn(name, "0123456789");
+	bool json = !strcmp(name + digits, ".json");
+	uint64_t number;
+
+	if (!digits || digits > 18 || (*name == '0' && digits > 1) || (name[digits] && !json))
+		return -ENOENT;
+	number = CONTROL_ANSWER + 2 * strtoull(name, NULL, 10) + json;
+	return node_get(fs, SPACE_CONTROL, number, S_IFREG, dir, name, NULL, ret_node);
+}
+
+static bool is_there(struct ckpt_fs *fs, int piece)
+{
+	return piece != CONTROL_PREEMPTED || decider_preempted_at(fs->decider) >= 0;
+}
+
 int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
 {
 	if (dir->control == CONTROL_STAGED)
 		return left_node(fs, dir, name, ret_node);
 	if (dir->control == CONTROL_TRASH)
 		return deleted_node(fs, dir, name, ret_node);
+	if (dir->control == CONTROL_SHOULD_SAVE)
+		return answer_node(fs, dir, name, ret_node);
 	for (int i = 1; i < CONTROL_PIECES; i++)
-		if ((int)pieces[i].in == dir->control && !strcmp(pieces[i].name, name))
+		if ((int)pieces[i].in == dir->control && !strcmp(pieces[i].name, name) && is_there(fs, i))
 			return piece_node(fs, (enum control_piece)i, dir, ret_node);
 	return -ENOENT;
 }
 
 int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout)
 {
-	bool dir = S_ISDIR(n->type);
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	*ret_attr = (struct stat){
 		.st_ino = UINT64_MAX - n->number,
-		.st_mode = n->type | (dir ? 0555 : 0444),
-		.st_nlink = dir ? 2 : 1,
+		.st_mode = pieces[n->control].mode,
+		.st_nlink = S_ISDIR(n->type) ? 2 : 1,
 		.st_uid = geteuid(),
 		.st_gid = getegid(),
 		.st_blksize = 4096,
@@ -148,9 +180,54 @@ int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout)
 	return 0;
 }
 
+// --- What they say ----------------------------------------------------------------------------------------------------
+
+static int policy_text(struct ckpt_fs *fs, char **ret_text)
+{
+	CLEANUP_FREE char *why = NULL, *compact = NULL, *lines = NULL;
+	char etag[CKPT_ETAG_MAX];
+	struct ckpt_policy p;
+	json_t *json = NULL;
+	int rc = ckpt_policy_load(fs->store, &p, etag, &why);
+
+	if (rc && rc != -ENOMEM)
+		ckpt_errlog_add(fs->store->errlog, CONTROL_POLICY_NAME, rc, "write another one",
+				"it cannot be used: %s", why ? why : strerror(-rc));
+	if (rc)
+		return rc == -ENOMEM ? rc : -EIO;
+	compact = ckpt_policy_text(&p);
+	ckpt_policy_done(&p);
+	if (!compact || ckpt_json_load(compact, strlen(compact), 0, NULL, &json))
+		return -ENOMEM;
+	lines = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
+	json_decref(json);
+	return lines && asprintf(ret_text, "%s\n", lines) >= 0 ? 0 : -ENOMEM;
+}
+
+static char *preempted_text(struct ckpt_fs *fs)
+{
+	int64_t at = decider_preempted_at(fs->decider);
+	char *text;
+
+	return at <= 0 ? strdup("") : asprintf(&text, "%" PRId64 "\n", at) < 0 ? NULL : text;
+}
+
+static int answer_text(struct ckpt_fs *fs, uint64_t number, char **ret_text)
+{
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decided_step answer;
+	int rc = decider_ask(fs, (int64_t)(number / 2), false, &answer, &why);
+
+	if (rc)
+		return rc == -ENOMEM || rc == -EBUSY ? rc : -EIO;
+	*ret_text = number % 2 ? decider_json(&answer) : strdup(answer.save ? "1\n" : "0\n");
+	return 0;
+}
+
 int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *ret_len)
 {
 	char *text = NULL;
+	int rc = 0;
 
 	switch ((enum control_piece)n->control) {
 	case CONTROL_STATUS:
@@ -169,11 +246,20 @@ int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *re
 	case CONTROL_METRICS:
 		text = metrics_text(fs);
 		break;
+	case CONTROL_POLICY:
+		rc = policy_text(fs, &text);
+		break;
+	case CONTROL_PREEMPTED:
+		text = preempted_text(fs);
+		break;
+	case CONTROL_ANSWER:
+		rc = answer_text(fs, n->number - CONTROL_ANSWER, &text);
+		break;
 	default:
 		return -EISDIR;
 	}
-	if (!text)
-		return -ENOMEM;
+	if (rc || !text)
+		return rc ? rc : -ENOMEM;
 	*ret_text = text;
 	*ret_len = strlen(text);
 	return 0;
@@ -189,8 +275,8 @@ int control_each(struct ckpt_fs *fs, struct node *dir, control_name_fn *fn, void
 
 	if (!staged && dir->control != CONTROL_TRASH) {
 		for (int i = 1; i < CONTROL_PIECES && !rc; i++)
-			if ((int)pieces[i].in == dir->control)
-				rc = fn(arg, pieces[i].name, pieces[i].type, UINT64_MAX - (uint64_t)i);
+			if ((int)pieces[i].in == dir->control && is_there(fs, i))
+				rc = fn(arg, pieces[i].name, pieces[i].mode & S_IFMT, UINT64_MAX - (uint64_t)i);
 		return rc;
 	}
 	rc = staged ? list_left(fs, &steps, &count) : ckpt_deleted_list(fs->store, &steps, &count);

@@ -10,11 +10,13 @@
 //   marker    the finalize marker                        complete  what ends a step: that, a framework's last act
 //   amend     files whose close is an act of ours        draft     new content of plain files
 //   copy_up   the first change of a shared file          latest    the link to the newest step
-//   control   the directory .ckptfs                      status    status.json; metrics
+//   control   the directory .ckptfs                      control_file  the files of it, open
+//   decider   whether a step is to be saved              status    status.json; metrics
 //   client    what /proc says of the caller              end       how it ends in time
 //   verbs     what the command line asks of a mount      listener  the socket that it asks by
 //   notify    words to the service manager               abilities  what can be made use of here
 //   hook      the program that is run after commits
+//   signals   those that the mount is sent
 #pragma once
 
 #include "core/store.h"
@@ -35,6 +37,7 @@ struct ckpt_fs {
 	struct drafts *drafts;
 	struct hooks *hooks; // NULL: no program is run after commits
 	mode_t umask;        // of who mounted
+	struct decider *decider;
 	int64_t started_ns;
 	bool ending; // atomic: clients are let go, whatever they wait for (end.h)
 };

@@ -32,8 +32,10 @@ struct handle {
 	struct listing *listing; // directories
 	struct marker_handle *marker;
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
-	char *text;                 // control files: what they said at open
+	char *text;                 // control files: what they said at open, and was written since (control_file.h),
 	size_t text_len;
+	bool text_written; // which nobody has judged yet,
+	int text_result;   // and how it was judged last
 };
 
 static inline struct handle *handle_of(const struct fuse_file_info *fi)

@@ -12,6 +12,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/call.h"
+#include "fs/decider.h"
 #include "fs/draft.h"
 #include "fs/end.h"
 #include "fs/folder.h"
@@ -22,9 +23,9 @@
 #include "fs/log.h"
 #include "fs/notify.h"
 #include "fs/ops.h"
+#include "fs/signals.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -35,8 +36,7 @@
 
 #define OVERLAYFS_MAGIC 0x794c7630
 #define WRITE_BYTES_MAX (1u << 20)
-#define ANSWER_NS INT64_C(300000000) // who was let go has an answer by then
-#define THREADS_MAX 16               // that serve requests; whatever waits for a disk has threads of its own
+#define THREADS_MAX 16 // that serve requests; whatever waits for a disk has threads of its own
 
 // What the daemon tells its parent: how the start ended, and in words why it failed.
 struct outcome {
@@ -501,55 +501,6 @@ static int loop(struct ckpt_fs *fs)
 	return rc < 0 ? rc : 0; // a positive one is the signal that ended it
 }
 
-// Signals end the mount as an unmount does: what clients wait for is answered first, then the loop ends.
-struct signals {
-	pthread_t thread;
-	struct ckpt_fs *fs;
-	bool stop; // atomic
-};
-
-static void signals_set(sigset_t *set)
-{
-	sigemptyset(set);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGHUP);
-}
-
-static void *signals_thread(void *arg)
-{
-	struct signals *s = arg;
-	sigset_t set;
-	int which;
-
-	signals_set(&set);
-	if (sigwait(&set, &which) || __atomic_load_n(&s->stop, __ATOMIC_ACQUIRE))
-		return NULL;
-	log_line(LOG_INFO, "%s: unmounting", strsignal(which));
-	end_begin(s->fs);
-	call_drain(END_PATIENCE_NS + ANSWER_NS);
-	fuse_session_exit(s->fs->se);
-	return NULL;
-}
-
-// Before any other thread exists: they inherit the mask.
-static void signals_block(void)
-{
-	sigset_t set;
-
-	signals_set(&set);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGCHLD, SIG_DFL); // who mounts may ignore it, and then nobody knows how a program ended
-}
-
-static void signals_stop(struct signals *s)
-{
-	__atomic_store_n(&s->stop, true, __ATOMIC_RELEASE);
-	pthread_kill(s->thread, SIGTERM);
-	pthread_join(s->thread, NULL);
-}
-
 // Others learn where the store is mounted, and can ask. On a full disk it is mounted all the same: how else would anybody make
 // room through it?
 static int tell_others(struct ckpt_fs *fs, struct listener **ret_listener)
@@ -596,7 +547,8 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->gone_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
-	if (!fs->nodes || !fs->drafts)
+	fs->decider = decider_new();
+	if (!fs->nodes || !fs->drafts || !fs->decider)
 		return fail(-ENOMEM, NULL, "out of memory");
 	return ckpt_store_work_behind(fs->store) || hooks_start(fs) ? fail(-EAGAIN, NULL, "no thread can be started")
 								    : 0;
@@ -605,6 +557,7 @@ static int open_store(struct ckpt_fs *fs)
 static void close_store(struct ckpt_fs *fs)
 {
 	hooks_stop(fs->hooks);
+	decider_free(fs->decider);
 	drafts_free(fs->drafts);
 	node_table_free(fs->nodes);
 	ckpt_store_close(fs->store);
@@ -630,7 +583,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 {
 	struct ckpt_fs fs = {.mount = m, .mountpoint = strdup(mountpoint), .started_ns = ckpt_sys.now_ns()};
 	struct listener *listener = NULL;
-	struct signals signals = {.fs = &fs};
+	struct signals signals;
 	int rc;
 
 	fs.umask = umask(0);
@@ -639,7 +592,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	if (m->foreground)
 		notify_open();
 	rc = fs.mountpoint ? open_all(&fs, &listener) : fail(-ENOMEM, NULL, "out of memory");
-	if (!rc && pthread_create(&signals.thread, NULL, signals_thread, &signals))
+	if (!rc && signals_start(&signals, &fs))
 		rc = fail(-EAGAIN, NULL, "no thread can be started");
 	if (!rc) {
 		rc = loop(&fs);

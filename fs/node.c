@@ -5,6 +5,7 @@
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/amend.h"
+#include "fs/control.h"
 #include "fs/draft.h"
 #include "fs/fs.h"
 
@@ -41,7 +42,7 @@ static struct node *node_new(struct node_table *t, uint64_t space, uint64_t numb
 		  : space == SPACE_MARKER ? NODE_MARKER
 		  : space == SPACE_LATEST ? NODE_LATEST
 					  : NODE_FILES;
-	n->control = space == SPACE_CONTROL ? (int)number : 0;
+	n->control = space == SPACE_CONTROL ? (int)MIN(number, CONTROL_ANSWER) : 0;
 	n->generation = ++t->generations;
 	return n;
 }

@@ -9,6 +9,7 @@
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
+#include "fs/control_file.h"
 #include "fs/copy_up.h"
 #include "fs/handle.h"
 #include "fs/marker.h"
@@ -257,6 +258,25 @@ static void run_setattr(struct call *c)
 	node_unref(c->fs, n);
 }
 
+#define TIMES                                                                                                          \
+	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW |               \
+	 FUSE_SET_ATTR_CTIME)
+
+// What is written may be cut off by who writes it, and `touch` sets times, which are always now.
+static void set_control_attr(fuse_req_t req, struct node *n, const struct stat *attr, int to_set,
+			     struct fuse_file_info *fi)
+{
+	bool cuts = (to_set & FUSE_SET_ATTR_SIZE) && fi;
+	int rc = to_set & ~(TIMES | (cuts ? FUSE_SET_ATTR_SIZE : 0)) ? -EPERM : 0;
+
+	if (!rc && cuts)
+		rc = control_truncate(handle_of(fi), attr->st_size);
+	if (rc)
+		reply_error(req, rc);
+	else
+		reply_attr(fs_of(req), req, n);
+}
+
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
@@ -264,7 +284,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 		.run = run_setattr, .req = req, .fs = fs, .node = node_of(fs, ino), .attr = *attr, .flags = to_set};
 
 	if (c.node->kind == NODE_CONTROL) {
-		reply_error(req, -EPERM);
+		set_control_attr(req, c.node, attr, to_set, fi);
 	} else if (c.node->kind == NODE_MARKER) {
 		int rc = (to_set & FUSE_SET_ATTR_SIZE) && fi ? marker_truncate(handle_of(fi), attr->st_size) : 0;
 

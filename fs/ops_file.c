@@ -7,11 +7,11 @@
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/complete.h"
+#include "fs/control_file.h"
 #include "fs/draft.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/marker.h"
-#include "fs/control.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -142,6 +142,10 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct call c = {.run = run_create, .req = req, .fs = fs, .node = node_of(fs, parent), .mode = mode, .fi = *fi};
 
 	snprintf(c.name, sizeof(c.name), "%s", name);
+	if (c.node->kind == NODE_CONTROL) {
+		control_create(&c);
+		return;
+	}
 	if (marker_is_here(fs, c.node, name)) {
 		marker_create(&c);
 		return;
@@ -258,31 +262,15 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 	reply_opened(fs, req, fi, rc);
 }
 
-static void run_open_control(struct call *c)
-{
-	struct handle *h;
-	int rc = (c->fi.flags & O_ACCMODE) == O_RDONLY ? handle_new(c->fs, c->node, c->fi.flags, &h) : -EACCES;
-
-	if (!rc && (rc = control_text(c->fs, c->node, &h->text, &h->text_len)))
-		handle_free(c->fs, h);
-	if (rc) {
-		reply_error(c->req, rc);
-		return;
-	}
-	c->fi.fh = (uintptr_t)h;
-	c->fi.direct_io = 1; // its size is known only now
-	if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
-		handle_free(c->fs, h);
-}
-
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
 	struct call c = {.run = run_open_for_writing, .req = req, .fs = fs, .node = node_of(fs, ino), .fi = *fi};
 
 	if (c.node->kind == NODE_CONTROL) {
-		c.run = run_open_control;
-		call_detach(&c); // it walks every session
+		c.run = control_open;
+		c.waits_for_clients = true; // a program of theirs, which decides
+		call_detach(&c);            // or it walks every session
 	} else if (c.node->kind == NODE_MARKER) {
 		marker_open(req, c.node, fi);
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
@@ -296,21 +284,6 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 // --- read and write through the daemon --------------------------------------------------------------------------------
-
-static void read_text(fuse_req_t req, const struct handle *h, size_t size, off_t offset)
-{
-	size_t from = MIN((size_t)offset, h->text_len), len = MIN(size, h->text_len - from);
-	CLEANUP_FREE char *copy = malloc(len + 1);
-
-	// Who has the answer may close the file before the call that gave it has returned, and what that looks at must be
-	// there: sanitizers do.
-	if (!copy) {
-		reply_error(req, -ENOMEM);
-		return;
-	}
-	memcpy(copy, h->text + from, len);
-	fuse_reply_buf(req, copy, len);
-}
 
 // Of a file in packs: all that the kernel asked for, since less would be taken for the end of the file.
 struct packed_read {
@@ -417,7 +390,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 
 	(void)ino;
 	if (h->text)
-		read_text(req, h, size, offset);
+		control_read(req, h, size, offset);
 	else if (h->marker)
 		marker_read(req, h, size, offset);
 	else
@@ -460,7 +433,8 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 	return n;
 }
 
-static ssize_t write_marker(struct handle *h, struct fuse_bufvec *in, off_t offset)
+// What we keep ourselves.
+static ssize_t write_text(struct handle *h, struct fuse_bufvec *in, off_t offset)
 {
 	size_t len = fuse_buf_size(in);
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(len);
@@ -471,14 +445,18 @@ static ssize_t write_marker(struct handle *h, struct fuse_bufvec *in, off_t offs
 		return -ENOMEM;
 	out.buf[0].mem = data;
 	n = fuse_buf_copy(&out, in, 0);
-	return n < 0 ? n : marker_write(h, data, (size_t)n, offset);
+	return n < 0       ? n
+	       : h->marker ? marker_write(h, data, (size_t)n, offset)
+			   : control_write(h, data, (size_t)n, offset);
 }
 
 void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t offset, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
 	int rc = h->amend ? amend_write_begin(fs_of(req), h) : 0;
-	ssize_t n = rc ? rc : h->marker ? write_marker(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
+	ssize_t n = rc                     ? rc
+		    : h->marker || h->text ? write_text(h, in, offset)
+					   : write_file(fs_of(req), h, in, offset, fi);
 
 	if (!rc && h->amend)
 		amend_write_end(h);
@@ -498,6 +476,10 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	(void)ino;
 	if (h->marker) {
 		marker_flush(req, h);
+		return;
+	}
+	if (h->text) {
+		control_flush(req, h);
 		return;
 	}
 	if (h->amend) {

@@ -10,6 +10,7 @@
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/control_file.h"
 #include "fs/draft.h"
 #include "fs/folder.h"
 #include "fs/latest.h"
@@ -180,7 +181,9 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	c.committed = run_committed;
 	c.reopens = true;
-	if (c.node->kind != NODE_FILES) {
+	if (c.node->kind == NODE_CONTROL) {
+		reply_error(req, control_unlink(c.fs, c.node, name));
+	} else if (c.node->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
 	} else if (node_is_top(c.node) && marker_is_name(c.fs, name)) {
 		rc = remove_committed(c.fs, c.node, name, false);

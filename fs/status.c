@@ -7,6 +7,7 @@
 #include "core/stage.h"
 #include "core/trash.h"
 #include "core/util.h"
+#include "fs/decider.h"
 #include "fs/hook.h"
 
 #include <jansson.h>
@@ -158,16 +159,18 @@ uint64_t status_memory_bytes(void)
 static json_t *status(struct ckpt_fs *fs)
 {
 	struct ckpt_folders folders = {0};
+	int64_t preempted_at;
 	uint64_t sealing_files, sealing_bytes, cooling_steps, cooling_bytes;
 	json_t *s;
 
 	if (ckpt_folders_read(fs->store, &folders))
 		return NULL;
+	preempted_at = decider_preempted_at(fs->decider);
 	ckpt_sealer_pending(fs->store->sealer, &sealing_files, &sealing_bytes);
 	ckpt_cooler_pending(fs->store->cooler, &cooling_steps, &cooling_bytes);
 	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:i, s:i, s:n}, "
 		      "s:I, s:I, "
-		      "s:I, s:o, s:o, s:I, s:I, s:o}",
+		      "s:I, s:o, s:o, s:I, s:I, s:o, s:b, s:b, s:o}",
 		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
 		      text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
 		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
@@ -178,7 +181,9 @@ static json_t *status(struct ckpt_fs *fs)
 		      (json_int_t)ckpt_trash_pending(fs->store->trash), "on_commit",
 		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
 		      last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
-		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED));
+		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "saving_in_progress",
+		      (int)ckpt_stage_is_saving(fs->store), "preempted", preempted_at >= 0, "preempted_at",
+		      preempted_at > 0 ? json_integer(preempted_at) : json_null());
 	ckpt_folders_done(&folders);
 	return s;
 }

@@ -13,9 +13,11 @@
 #include "core/pin.h"
 #include "core/remove.h"
 #include "core/seal.h"
+#include "core/should_save.h"
 #include "core/stage.h"
 #include "core/temporary.h"
 #include "core/util.h"
+#include "fs/decider.h"
 #include "fs/end.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
@@ -375,6 +377,25 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, int peer)
 					 : failure(rc, rc == -EINTR ? "the mount is ending" : NULL);
 }
 
+// --- should-save, preempt ---------------------------------------------------------------------------------------------
+
+static char *answer_should_save(struct ckpt_fs *fs, int64_t step, bool force)
+{
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decided_step answer;
+	int rc = step < 0 ? -EINVAL : decider_ask(fs, step, force, &answer, &why);
+
+	if (rc)
+		return refusal(why ? why : strerror(-rc), ckpt_should_save_hint(rc));
+	return decider_json(&answer);
+}
+
+static char *answer_preempt(struct ckpt_fs *fs, int64_t at_step)
+{
+	decider_preempt(fs->decider, MAX(at_step, 0));
+	return done();
+}
+
 static char *answer_index(struct ckpt_fs *fs)
 {
 	int rc = ckpt_load_index(fs->store);
@@ -412,6 +433,7 @@ static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to
 char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 {
 	const char *verb, *session, *to;
+	int64_t step = -1;
 	json_t *json;
 	char *reply;
 
@@ -420,6 +442,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	verb = json_string_value(json_object_get(json, "verb"));
 	session = json_string_value(json_object_get(json, "session"));
 	to = json_string_value(json_object_get(json, "to"));
+	if (json_is_integer(json_object_get(json, "step")))
+		step = json_integer_value(json_object_get(json, "step"));
 	if (!verb)
 		reply = refusal("not a request", NULL);
 	else if (!strcmp(verb, "status"))
@@ -432,6 +456,10 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 		reply = answer_index(fs);
 	else if (!strcmp(verb, "begin") && to)
 		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")));
+	else if (!strcmp(verb, "should-save"))
+		reply = answer_should_save(fs, step, json_is_true(json_object_get(json, "force")));
+	else if (!strcmp(verb, "preempt"))
+		reply = answer_preempt(fs, step);
 	else if (!session)
 		reply = refusal("no session was named, or the verb is unknown",
 				"the mount may be of another version: mount again");

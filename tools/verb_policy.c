@@ -3,6 +3,7 @@
 
 #include "core/history.h"
 #include "core/policy_store.h"
+#include "core/should_save.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "tools/explain.h"
@@ -203,6 +204,7 @@ static int explain(const struct ckpt_listing *l, const struct ckpt_policy *p, st
 
 static int explain_words(const struct ckpt_listing *l, char *const *words, size_t count, struct ckpt_explain *e)
 {
+	CLEANUP_FREE char *why = NULL;
 	struct ckpt_policy p;
 	int rc = parse_range(words[0], e);
 
@@ -211,7 +213,9 @@ static int explain_words(const struct ckpt_listing *l, char *const *words, size_
 	rc = count > 1 ? ckpt_policy_file_read(words[1], &p) : ckpt_policy_of_store(l, &p, NULL);
 	if (rc)
 		return rc;
-	rc = explain(l, &p, e);
+	rc = count > 1 ? 0 : ckpt_policy_check_programs(l->store, &p, &why);
+	rc = rc ? ckpt_fail(l->store->path, ckpt_should_save_hint(rc), "%s", why ? why : strerror(-rc))
+		: explain(l, &p, e);
 	ckpt_policy_done(&p);
 	return rc;
 }

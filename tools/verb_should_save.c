@@ -1,106 +1,114 @@
-// should-save: whether a step is to be saved. All who ask for one step get one answer.
+// should-save, preempt: whether a step is to be saved, and what the mount that decides is to know. All who ask for one step get
+// one answer.
 #include "tools/verb.h"
 
 #include "core/limits.h"
 #include "core/should_save.h"
 #include "core/sys.h"
 #include "core/util.h"
-#include "tools/listing.h"
+#include "tools/act.h"
 #include "tools/output.h"
 
 #include <stdio.h>
 
 #define EXIT_ERROR 2 // 1 is no
-// As long as the slowest decision of somebody else takes, and some more.
+#define AGAIN_NS INT64_C(20000000)
 #define PATIENCE_NS ((CKPT_POLICY_EXEC_SECS_MAX + INT64_C(10)) * 1000000000)
-
-// Where the store is mounted; malloc'ed, NULL: nowhere.
-static char *mountpoint_of(const char *path)
-{
-	struct ckpt_holder h = {0};
-	char *mountpoint = ckpt_store_holder(path, &h) ? NULL : TAKE_PTR(h.mountpoint);
-
-	ckpt_holder_done(&h);
-	return mountpoint;
-}
-
-// The store may be another asker's for as long as he decides. -EBUSY: for longer, or it is mounted by now.
-static int open_store(const char *path, struct ckpt_store **ret_store)
-{
-	int64_t end_ns = ckpt_sys.mono_ns() + PATIENCE_NS;
-	struct ckpt_settings settings;
-	bool again = true;
-	int rc = -EBUSY;
-
-	ckpt_settings_init(&settings);
-	settings.keep_trash = true;
-	while (again) {
-		CLEANUP_FREE char *mountpoint = NULL;
-
-		rc = ckpt_store_open(path, CKPT_STORE_WRITE, &settings, ret_store);
-		mountpoint = rc == -EBUSY ? mountpoint_of(path) : NULL;
-		again = rc == -EBUSY && !mountpoint && ckpt_sys.mono_ns() < end_ns;
-	}
-	ckpt_settings_done(&settings);
-	return rc;
-}
-
-static void print(const struct ckpt_decision *d)
-{
-	if (ckpt_output.json)
-		ckpt_output_json(ckpt_need(json_pack("{s:b, s:b, s:o}", "save", (int)d->save, "permanent",
-						     (int)d->permanent, "policy", ckpt_json_text(d->by))));
-	else if (d->save)
-		printf("yes %s %s\n", d->permanent ? "permanent" : "temporary", d->by);
-	else
-		puts("no");
-}
 
 static int fail(const char *path, int error, const char *why)
 {
 	CLEANUP_FREE char *text = NULL, *hint = NULL;
+	const char *better = ckpt_should_save_hint(error);
 
 	if (!why)
 		ckpt_listing_explain(path, error, &text, &hint);
-	(void)ckpt_fail(path, error == -EBADMSG && why ? "`ckptfs policy set` replaces it" : hint, "%s%s",
-			error == -EBADMSG && why ? "its policy is damaged: " : "", why ? why : text);
+	(void)ckpt_fail(path, better ? better : hint, "%s%s", error == -EBADMSG && why ? "its policy is damaged: " : "",
+			why ? why : text);
 	return EXIT_ERROR;
 }
 
-// The seam for mounts, which alone know of saves in progress and of preemptions: they are to decide for their store.
-static int ask_mount(const char *path, const char *mountpoint)
+// -ENOENT: it is not mounted.
+static int ask_mount(const char *path, const struct ckpt_decide *q, json_t **ret_answer)
 {
-	CLEANUP_FREE char *hint = ckpt_text("`ckptfs umount %s` first", mountpoint);
+	const struct ckpt_act act = {.verb = "should-save", .step = q->step, .force = q->force, .patient = true};
+	int rc = ckpt_act_ask(path, path, NULL, &act, ret_answer);
 
-	(void)ckpt_fail(path, hint, "is mounted at %s, and a mount decides nothing yet", mountpoint);
-	return EXIT_ERROR;
+	return rc > 0 ? EXIT_ERROR : rc;
 }
 
-static int should_save(const char *path, struct ckpt_decide *q)
+static int open_store(const char *path, struct ckpt_store **ret_store)
 {
-	CLEANUP_FREE char *why = NULL, *mountpoint = mountpoint_of(path);
+	struct ckpt_settings settings;
+	int rc;
+
+	ckpt_settings_init(&settings);
+	settings.keep_trash = true;
+	rc = ckpt_store_open(path, CKPT_STORE_WRITE, &settings, ret_store);
+	ckpt_settings_done(&settings);
+	return rc;
+}
+
+// -EBUSY: it is another asker's, or mounted by now.
+static int ask_store(const char *path, struct ckpt_decide *q, json_t **ret_answer)
+{
+	CLEANUP_FREE char *why = NULL;
 	struct ckpt_decided decided;
 	struct ckpt_decision d;
 	struct ckpt_store *s;
-	int rc;
+	int rc = open_store(path, &s);
 
-	if (mountpoint)
-		return ask_mount(path, mountpoint);
-	rc = open_store(path, &s);
 	if (rc)
-		return fail(path, rc, NULL);
+		return rc == -EBUSY ? rc : fail(path, rc, NULL);
 	rc = ckpt_should_save_at_rest(s, q, &decided, &d, &why);
 	ckpt_store_close(s);
 	if (rc)
 		return fail(path, rc, why ? why : strerror(-rc));
-	print(&d);
-	return d.save ? 0 : 1;
+	*ret_answer = ckpt_need(
+		json_pack("{s:b, s:b, s:s?}", "save", (int)d.save, "permanent", (int)d.permanent, "policy", d.by));
+	return 0;
 }
 
-static int parse_step(const char *word, int64_t *ret_step)
+// As long as the slowest decision of somebody else takes, and some more.
+static int ask(const char *path, struct ckpt_decide *q, json_t **ret_answer)
+{
+	int64_t end_ns = ckpt_sys.mono_ns() + PATIENCE_NS;
+	int rc;
+
+	for (;; ckpt_sys.sleep_ns(AGAIN_NS)) {
+		rc = ask_mount(path, q, ret_answer);
+		if (rc == -ENOENT)
+			rc = ask_store(path, q, ret_answer);
+		if (rc != -EBUSY)
+			return rc;
+		if (ckpt_sys.mono_ns() >= end_ns)
+			return fail(path, rc, NULL);
+	}
+}
+
+static int should_save(const char *path, struct ckpt_decide *q)
+{
+	json_t *answer;
+	bool save;
+	int rc = ask(path, q, &answer);
+
+	if (rc)
+		return rc;
+	save = json_is_true(json_object_get(answer, "save"));
+	if (ckpt_output.json)
+		ckpt_output_json(json_incref(answer));
+	else if (save)
+		printf("yes %s %s\n", json_is_true(json_object_get(answer, "permanent")) ? "permanent" : "temporary",
+		       json_string_value(json_object_get(answer, "policy")));
+	else
+		puts("no");
+	json_decref(answer);
+	return save ? 0 : 1;
+}
+
+static int parse_step(const char *word, const char *usage, int64_t *ret_step)
 {
 	if (!*word || strlen(word) > 18 || strspn(word, "0123456789") < strlen(word))
-		return ckpt_usage(word, "usage: ckptfs should-save [STORE] N", "is no step number");
+		return ckpt_usage(word, usage, "is no step number");
 	*ret_step = atoll(word);
 	return 0;
 }
@@ -145,9 +153,62 @@ int ckpt_verb_should_save(int argc, char **argv)
 	if (o.count != 1)
 		rc = ckpt_usage("should-save", "usage: ckptfs should-save [STORE] N", "wants one step number");
 	else
-		rc = parse_step(words.at[words.count - 1], &q.step);
+		rc = parse_step(words.at[words.count - 1], "usage: ckptfs should-save [STORE] N", &q.step);
 	if (!rc)
 		rc = should_save(o.store, &q);
+	ckpt_operand_done(&o);
+	return rc;
+}
+
+// --- preempt ----------------------------------------------------------------------------------------------------------
+
+static int preempt(const char *path, int64_t at_step)
+{
+	const struct ckpt_act act = {.verb = "preempt", .step = at_step};
+	int rc = ckpt_act_ask(path, path, NULL, &act, NULL);
+
+	return rc == -ENOENT ? ckpt_fail(path, "mount it first: what decides whether steps are saved is to know of it",
+					 "is not mounted")
+			     : rc;
+}
+
+static int on_preempt_option(int key __attribute__((unused)), char *arg, void *input)
+{
+	return parse_step(arg, "usage: ckptfs preempt [STORE] [--at N]", input);
+}
+
+int ckpt_verb_preempt(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"at", 'a', "N", 0, "it is reached at step N (default: at the next step that is asked for)", 0},
+		{0},
+	};
+	static const struct ckpt_syntax syntax = {
+		.operands = "[STORE]",
+		.doc = "Tells the mount that a preemption is near: its policy may have the run saved before.\v"
+		       "The same is done by SIGUSR1 to the mount's process, and by `touch .ckptfs/preempted` in the "
+		       "mount; "
+		       "`rm` of that takes it back. All who ask `ckptfs should-save` see it at one step: what was "
+		       "decided "
+		       "before stays so.\n\n"
+		       "Examples:\n"
+		       "  ckptfs preempt /ckpt\n"
+		       "  ckptfs preempt --at 1200 /data/run42",
+		.options = options,
+		.option = on_preempt_option,
+		.operands_max = 1,
+	};
+	int64_t at_step = 0;
+	struct ckpt_words words;
+	struct ckpt_operand o;
+	int rc;
+
+	ckpt_verb_parse(&syntax, argc, argv, &at_step, &words);
+	rc = ckpt_operand_take(&words, &o);
+	if (rc)
+		return rc;
+	rc = o.count ? ckpt_usage(o.steps[0], "usage: ckptfs preempt [STORE] [--at N]", "is no store")
+		     : preempt(o.store, at_step);
 	ckpt_operand_done(&o);
 	return rc;
 }

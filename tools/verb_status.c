@@ -72,11 +72,12 @@ static int status_at_rest(const char *store, json_t **ret_status)
 		*ret_status = ckpt_need(json_pack(
 			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:i, s:i, s:i, s:o, "
 			"s:o, "
-			"s:n, s:o}",
+			"s:n, s:o, s:b, s:b, s:n}",
 			"store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local",
 			"committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0, "uploading",
 			"steps", 0, "bytes", 0, "oldest_s", "indexing", 0, "removing", 0, "on_commit", 0, "last_commit",
-			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged));
+			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged,
+			"saving_in_progress", 0, "preempted", 0, "preempted_at"));
 	ckpt_listing_close(&l);
 	return rc;
 }

@@ -230,11 +230,6 @@ def test_program_that_decides_nothing_is_status_2(ckptfs, made, policy):
     assert ask(ckptfs, made, 5, "--force") == "yes permanent force"
 
 
-def test_mount_is_told_of(ckptfs, mount, store):
-    done = ckptfs("should-save", store, 5, check=False)
-    assert done.returncode == 2 and f"is mounted at {mount.path}" in done.stderr
-
-
 def test_wrong_store_is_status_2(ckptfs, scratch):
     for words in (["nowhere", "5"], [scratch, "5"]):
         assert ckptfs("should-save", *words, check=False, cwd=scratch).returncode == 2

@@ -14,7 +14,6 @@ BENCH = ["--quick", "--pairs", "1", "--work-bytes", "1MiB", "--files", "100", "-
 WITHOUT_JSON = {"cat", "help"}
 
 NEEDS_MOUNT = "ok, mounted"  # a failure at rest
-NEEDS_REST = "decision, at rest"  # a failure where it is mounted
 
 # (words, schema, exit status or None for any), run one after the other; what is in STORE comes from `filled`.
 CASES = [
@@ -46,7 +45,8 @@ CASES = [
     (["policy", "show", "STORE"], "policy", 0), (["policy", "check", "POLICY"], "ok", 0), (["policy", "set", "STORE", "POLICY"], "ok", 0), (["policy", "set", "STORE", "OUT"], "failure", 1),
     (["policy", "explain", "STORE", "0..20"], "explained", 0), (["policy", "explain", "STORE", "0..20", "POLICY"], "explained", 0), (["policy", "mend", "STORE"], "failure", 2),
     (["retain", "STORE", "--dry-run"], "retained", 0), (["retain", "STORE", "9"], "failure", 2),
-    (["should-save", "STORE", "9000", "--force"], NEEDS_REST, 0), (["should-save", "STORE", "7"], NEEDS_REST, 1), (["should-save", "STORE", "x"], "failure", 2),
+    (["should-save", "STORE", "9000", "--force"], "decision", 0), (["should-save", "STORE", "7"], "decision", 1), (["should-save", "STORE", "x"], "failure", 2),
+    (["preempt", "STORE"], NEEDS_MOUNT, 0), (["preempt", "STORE", "9"], "failure", 2), (["status", "STORE"], "status", 0),
     (["wait", "STORE", "2000"], "ok", 0), (["wait", "STORE", "9", "--timeout", "0"], "failure", 1),
     (["doctor", "STORE"], "doctor", None),
     (["mount", "STORE", "POINT", "-o", "ro"], "ok", 0), (["umount", "POINT"], "ok", 0), (["umount", "POINT"], "failure", 1),
@@ -82,8 +82,6 @@ def test_every_verb_answers_as_the_schema_says(filled, mount, store, scratch, ck
         done = ckptfs(*[places.get(w, w) for w in words], "--json", check=False, stdin=subprocess.DEVNULL)
         if schema == NEEDS_MOUNT:
             schema, status = ("ok", 0) if mounted else ("failure", 1)
-        if schema == NEEDS_REST:
-            schema, status = ("failure", 2) if mounted else ("decision", status)
         what = f"{' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}"
         assert done.returncode == status or status is None, what
         answer = json.loads(done.stdout)

@@ -1,0 +1,169 @@
+#include "fs/decider.h"
+
+#include "core/errlog.h"
+#include "core/should_save.h"
+#include "core/stage.h"
+#include "core/sys.h"
+#include "core/util.h"
+#include "fs/fs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+struct decider {
+	struct ckpt_lock lock;
+	pthread_cond_t changed;
+	// Guarded by lock.
+	int64_t preempted_at;
+	uint64_t rounds; // decisions begun; the last one
+	bool busy;       // is still being made, by who has `decided` for himself meanwhile,
+	int64_t step;    // is about this step
+	bool force;
+	uint64_t failed_round; // the last one that failed; 0: none,
+	int failure;           // and how
+	char *why;
+	struct ckpt_decided decided;
+};
+
+struct decider *decider_new(void)
+{
+	struct decider *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	ckpt_lock_init(&d->lock, CKPT_LOCK_LEAF);
+	pthread_cond_init(&d->changed, NULL);
+	d->preempted_at = -1;
+	ckpt_decided_init(&d->decided, ckpt_sys.now_ns());
+	return d;
+}
+
+void decider_free(struct decider *d)
+{
+	if (!d)
+		return;
+	free(d->why);
+	pthread_cond_destroy(&d->changed);
+	ckpt_lock_done(&d->lock);
+	free(d);
+}
+
+void decider_preempt(struct decider *d, int64_t at_step)
+{
+	LOCK_SCOPE(&d->lock);
+
+	d->preempted_at = at_step;
+}
+
+int64_t decider_preempted_at(struct decider *d)
+{
+	LOCK_SCOPE(&d->lock);
+
+	return d->preempted_at;
+}
+
+static char *copy_of(const char *text)
+{
+	return text ? strdup(text) : NULL;
+}
+
+static void tell(struct ckpt_fs *fs, int64_t step, int rc, const char *why)
+{
+	char subject[32];
+
+	snprintf(subject, sizeof(subject), "should_save/%" PRId64, step);
+	ckpt_errlog_add(fs->store->errlog, subject, rc, ckpt_should_save_hint(rc),
+			"it cannot be decided whether to save the step: %s", why ? why : strerror(-rc));
+}
+
+// Until it is our turn: 0, or how the decision that we waited for has failed.
+static int take_turn_locked(struct decider *d, int64_t step, bool force, char **ret_why)
+{
+	uint64_t awaited = d->busy && d->step == step && d->force == force ? d->rounds : 0;
+	int64_t end_ns = ckpt_sys.mono_ns() + DECIDER_PATIENCE_NS;
+
+	while (d->busy && ckpt_sys.mono_ns() < end_ns)
+		ckpt_lock_wait_ns(&d->changed, &d->lock, end_ns - ckpt_sys.mono_ns());
+	if (awaited && d->failed_round == awaited) {
+		*ret_why = copy_of(d->why);
+		return d->failure;
+	}
+	if (d->busy)
+		return -EBUSY;
+	d->busy = true;
+	d->step = step;
+	d->force = force;
+	d->rounds++;
+	return 0;
+}
+
+static void end_turn(struct decider *d, int rc, const char *why)
+{
+	LOCK_SCOPE(&d->lock);
+
+	d->busy = false;
+	if (rc) {
+		d->failed_round = d->rounds;
+		d->failure = rc;
+		free(d->why);
+		d->why = copy_of(why);
+	}
+	pthread_cond_broadcast(&d->changed);
+}
+
+// In our turn.
+static int decide(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
+{
+	struct ckpt_decision decision;
+	bool changed;
+	int rc = ckpt_should_save(fs->store, q, &fs->decider->decided, &decision, &changed, ret_why);
+
+	if (rc)
+		return rc;
+	*ret_answer =
+		(struct ckpt_decided_step){.step = q->step, .save = decision.save, .permanent = decision.permanent};
+	snprintf(ret_answer->by, sizeof(ret_answer->by), "%s", decision.by ? decision.by : "");
+	return 0;
+}
+
+int decider_ask(struct ckpt_fs *fs, int64_t step, bool force, struct ckpt_decided_step *ret_answer, char **ret_why)
+{
+	struct decider *d = fs->decider;
+	struct ckpt_decide q = {.step = step, .force = force};
+	int rc;
+
+	*ret_why = NULL;
+	if (fs->mount->readonly) {
+		*ret_answer = (struct ckpt_decided_step){.step = step, .by = "read_only"};
+		return 0;
+	}
+	ckpt_lock_take(&d->lock);
+	rc = take_turn_locked(d, step, force, ret_why);
+	q.preempted_at = d->preempted_at;
+	ckpt_lock_drop(&d->lock);
+	if (rc == -EBUSY) {
+		*ret_why = copy_of("what others ask for takes too long to decide");
+		tell(fs, step, rc, *ret_why);
+	}
+	if (rc)
+		return rc;
+	q.saving = ckpt_stage_is_saving(fs->store);
+	rc = decide(fs, &q, ret_answer, ret_why);
+	if (rc)
+		tell(fs, step, rc, *ret_why);
+	end_turn(d, rc, *ret_why);
+	return rc;
+}
+
+char *decider_json(const struct ckpt_decided_step *answer)
+{
+	json_t *json = json_pack("{s:b, s:b, s:s?}", "save", (int)answer->save, "permanent", (int)answer->permanent,
+				 "policy", *answer->by ? answer->by : NULL);
+	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL, *line = NULL;
+
+	json_decref(json);
+	if (text && asprintf(&line, "%s\n", text) < 0)
+		line = NULL;
+	free(text);
+	return line;
+}

@@ -1,0 +1,30 @@
+// Whether steps are to be saved, decided by the mount: once for each, whoever asks for it, by `.ckptfs/should_save/N` or by
+// `ckptfs should-save`. And the preemption that it was told of, which it forgets when it ends.
+//
+// One decision is made at a time, as it may ask a program of the user's. Who asks for the step that is just being decided gets that
+// answer, or the same failure; who asks for another waits for his turn, at most DECIDER_PATIENCE_NS.
+// Threads: any, but those that serve the kernel: it blocks on the disk, and for such a program.
+#pragma once
+
+#include "core/decided.h"
+#include "core/limits.h"
+
+struct ckpt_fs;
+struct decider;
+
+#define DECIDER_PATIENCE_NS ((CKPT_POLICY_EXEC_SECS_MAX + INT64_C(10)) * 1000000000)
+
+struct decider *decider_new(void); // NULL: no memory
+void decider_free(struct decider *d);
+
+// 0; -EBUSY: others have not let it come to a decision; else it could not be decided (core/should_save.h). Failures are in the
+// error log; *ret_why is what it says (malloc'ed, may be NULL).
+int decider_ask(struct ckpt_fs *fs, int64_t step, bool force, struct ckpt_decided_step *ret_answer, char **ret_why);
+
+// As `ckptfs should-save --json` prints it, with a newline; malloc'ed, NULL: no memory.
+char *decider_json(const struct ckpt_decided_step *answer);
+
+// A preemption is reached at this step, 0: at the next one that is decided. Decisions that were made hold, so that all who ask see
+// it at one step. -1: there is none any more.
+void decider_preempt(struct decider *d, int64_t at_step);
+int64_t decider_preempted_at(struct decider *d); // -1: there is none
