@@ -549,7 +549,6 @@ int ckpt_expire(struct ckpt_step *step)
 
 	if (rc)
 		return rc;
-	ckpt_gc_expect(step);
 	v.live = live_version(step);
 	snprintf(prefix, sizeof(prefix), "steps/%s/", step->key);
 	rc = ckpt_backend_list(s->backend, prefix, NULL, add_version, &v);
@@ -561,6 +560,8 @@ int ckpt_expire(struct ckpt_step *step)
 		rc = check_session(step);
 	if (!rc && !step->moved)
 		rc = files_out_of_sight(step);
+	if (!rc)
+		ckpt_gc_expect(step);
 	if (!rc)
 		rc = remove_versions_of(&v);
 	if (!rc)

@@ -95,7 +95,7 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; 
 // same. While a step is being cooled it comes again later, and then waits for a moment, so that who cools behind lets it by.
 //
 // Nobody else puts packs here, so that what is garbage is so for certain, whatever its age: the grace time is short. While the disk has
-// less than an eighth free there is none, and it comes again as long as something can be had.
+// less than an eighth free there is none, and it comes again as long as something can be had, less and less often while it is in vain.
 // Threads: one.
 #define CKPT_GC_FIRST_NS (INT64_C(20) * 1000000000)
 #define CKPT_GC_EVERY_NS (INT64_C(3600) * 1000000000)
@@ -107,6 +107,7 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; 
 struct ckpt_gc_behind {
 	int64_t after_ns;       // monotonic
 	int64_t short_after_ns; // while the disk is nearly full
+	int64_t in_vain_ns;     // the pause since it removed something, then
 	bool was_busy;          // the last time
 	bool young;             // there was garbage within the grace time
 	bool damage_told;

@@ -64,9 +64,10 @@ static void settle(struct ckpt_gc_behind *behind, int64_t began_ns, int rc, cons
 	bool soon = rc == -EBUSY || (!rc && done->repacked_objects && done->later_objects);
 
 	behind->after_ns = now_ns + (soon ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
-	behind->short_after_ns = rc && !soon           ? behind->after_ns
-				 : done->deleted_bytes ? now_ns + MAX(pause_ns, CKPT_GC_SHORTAGE_NS)
-						       : now_ns + CKPT_GC_FIRST_NS;
+	// What was in vain once is likely to be so again: somebody has it open.
+	behind->in_vain_ns = done->deleted_bytes ? 0 : MIN(behind->in_vain_ns * 2 + CKPT_GC_FIRST_NS, CKPT_GC_EVERY_NS);
+	behind->short_after_ns =
+		rc && !soon ? behind->after_ns : now_ns + MAX(MAX(pause_ns, behind->in_vain_ns), CKPT_GC_SHORTAGE_NS);
 	behind->was_busy = rc == -EBUSY;
 }
 
