@@ -9,7 +9,7 @@
 #include <sys/time.h>
 
 #define REPLY_BYTES_MAX (64 << 20)
-#define ERRNO_MAX 133
+#define ERRNO_MAX 4095
 
 void ckpt_socket_address(int dirfd, struct sockaddr_un *ret_address)
 {
@@ -83,22 +83,17 @@ int ckpt_ask(const char *store, const char *request, bool patient, char **ret_re
 	return rc;
 }
 
-// The mount says its errors in words, those of errno(3) untranslated: it sets no language.
-static int error_of(const char *text)
+static int error_of(const json_t *reply)
 {
-	for (int error = 1; error <= ERRNO_MAX; error++) {
-		const char *known = strerrordesc_np(error);
+	const json_t *error = json_object_get(reply, "errno");
+	json_int_t number = json_integer_value(error);
 
-		if (known && !strcmp(known, text))
-			return -error;
-	}
-	return -EREMOTEIO;
+	return number > 0 && number <= ERRNO_MAX ? -(int)number : -EREMOTEIO;
 }
 
 int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply)
 {
 	CLEANUP_FREE char *text = ckpt_json_dump(request, JSON_COMPACT), *answer = NULL;
-	const char *error;
 	json_t *reply;
 	int rc = text ? ckpt_ask(store, text, patient, &answer) : -ENOMEM;
 
@@ -107,8 +102,7 @@ int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret
 	rc = ckpt_json_load(answer, strlen(answer), 0, NULL, &reply);
 	if (rc)
 		return rc == -EINVAL ? -EPROTO : rc;
-	error = json_string_value(json_object_get(reply, "error"));
-	rc = error ? error_of(error) : json_is_object(reply) ? 0 : -EPROTO;
+	rc = json_object_get(reply, "error") ? error_of(reply) : json_is_object(reply) ? 0 : -EPROTO;
 	if (rc)
 		json_decref(reply);
 	else
