@@ -7,14 +7,25 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 
-#define SOCKET_FILE "control.sock"
 #define REPLY_BYTES_MAX (64 << 20)
-#define TIMEOUT_S 30
-#define ERRNO_MAX 133
+#define ERRNO_MAX 4095
 
-static int send_all(int fd, const char *text, size_t len)
+void ckpt_socket_address(int dirfd, struct sockaddr_un *ret_address)
+{
+	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(ret_address->sun_path, sizeof(ret_address->sun_path), "/proc/self/fd/%d/%s", dirfd, CKPT_SOCKET_FILE);
+}
+
+void ckpt_socket_timeouts(int fd, int seconds)
+{
+	struct timeval limit = {.tv_sec = seconds};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+int ckpt_socket_send(int fd, const char *text, size_t len)
 {
 	while (len) {
 		ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
@@ -27,15 +38,14 @@ static int send_all(int fd, const char *text, size_t len)
 	return 0;
 }
 
-// Up to the peer's end of sending; malloc'ed, NUL-terminated.
-static int receive_all(int fd, char **ret_text)
+int ckpt_socket_receive(int fd, size_t bytes_max, char **ret_text)
 {
 	CLEANUP_FREE char *text = NULL;
 	size_t len = 0, cap = 0;
 	ssize_t n;
 
 	do {
-		if (len >= REPLY_BYTES_MAX || ckpt_grow((void **)&text, &cap, len + 4096, 1))
+		if (len >= bytes_max || ckpt_grow((void **)&text, &cap, len + 4096, 1))
 			return -EFBIG;
 		n = recv(fd, text + len, cap - len - 1, 0);
 		if (n < 0)
@@ -51,24 +61,21 @@ int ckpt_ask(const char *store, const char *request, bool patient, char **ret_re
 {
 	CLEANUP_FD int dirfd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval limit = {.tv_sec = patient ? 0 : TIMEOUT_S};
+	struct sockaddr_un address;
 	CLEANUP_FREE char *reply = NULL;
 	int rc;
 
 	if (dirfd < 0 || fd < 0)
 		return -errno;
-	// A socket's path may have 107 bytes, a store's many more: the way through the descriptor is short.
-	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", dirfd, SOCKET_FILE);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	ckpt_socket_address(dirfd, &address);
+	ckpt_socket_timeouts(fd, patient ? 0 : CKPT_SOCKET_TIMEOUT_S);
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)))
 		return errno == ECONNREFUSED ? -ENOENT : -errno;
-	rc = send_all(fd, request, strlen(request));
+	rc = ckpt_socket_send(fd, request, strlen(request));
 	if (!rc && shutdown(fd, SHUT_WR))
 		rc = -errno;
 	if (!rc)
-		rc = receive_all(fd, &reply);
+		rc = ckpt_socket_receive(fd, REPLY_BYTES_MAX, &reply);
 	if (!rc && !*reply)
 		rc = -EPROTO;
 	if (!rc)
@@ -76,22 +83,17 @@ int ckpt_ask(const char *store, const char *request, bool patient, char **ret_re
 	return rc;
 }
 
-// The mount says its errors in words, those of errno(3) untranslated: it sets no language.
-static int error_of(const char *text)
+static int error_of(const json_t *reply)
 {
-	for (int error = 1; error <= ERRNO_MAX; error++) {
-		const char *known = strerrordesc_np(error);
+	const json_t *error = json_object_get(reply, "errno");
+	json_int_t number = json_integer_value(error);
 
-		if (known && !strcmp(known, text))
-			return -error;
-	}
-	return -EREMOTEIO;
+	return number > 0 && number <= ERRNO_MAX ? -(int)number : -EREMOTEIO;
 }
 
 int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply)
 {
 	CLEANUP_FREE char *text = ckpt_json_dump(request, JSON_COMPACT), *answer = NULL;
-	const char *error;
 	json_t *reply;
 	int rc = text ? ckpt_ask(store, text, patient, &answer) : -ENOMEM;
 
@@ -100,8 +102,7 @@ int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret
 	rc = ckpt_json_load(answer, strlen(answer), 0, NULL, &reply);
 	if (rc)
 		return rc == -EINVAL ? -EPROTO : rc;
-	error = json_string_value(json_object_get(reply, "error"));
-	rc = error ? error_of(error) : json_is_object(reply) ? 0 : -EPROTO;
+	rc = json_object_get(reply, "error") ? error_of(reply) : json_is_object(reply) ? 0 : -EPROTO;
 	if (rc)
 		json_decref(reply);
 	else

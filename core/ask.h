@@ -6,9 +6,23 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <sys/un.h>
 
 // -ENOENT: nobody has the store mounted; -ETIMEDOUT; -EPROTO; -EACCES it is somebody else's. *ret_reply is malloc'ed JSON text.
 int ckpt_ask(const char *store, const char *request, bool patient, char **ret_reply);
 // The same of an object, which is taken (NULL: there was no memory for it), and an object. -ENOTCONN: nobody has the store mounted.
-// What the mount refused is the error that it names, -EREMOTEIO where that is none of errno(3).
+// What the mount refused is the error that it names, -EREMOTEIO where it names none.
 int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply);
+
+// --- Both ends (fs/listener.c has the other) ----------------------------------------------------------------------------
+
+#define CKPT_SOCKET_FILE "control.sock"
+#define CKPT_SOCKET_TIMEOUT_S 30
+
+// Where it is, by way of the store's directory: a socket's path may have 107 bytes, a store's many more.
+void ckpt_socket_address(int dirfd, struct sockaddr_un *ret_address);
+void ckpt_socket_timeouts(int fd, int seconds);             // 0: none
+int ckpt_socket_send(int fd, const char *text, size_t len); // 0, -ETIMEDOUT, -EPIPE
+// Up to the peer's end of sending; malloc'ed, NUL-terminated. 0; -EFBIG, no memory is that too; -ETIMEDOUT ...
+int ckpt_socket_receive(int fd, size_t bytes_max, char **ret_text);

@@ -2,25 +2,19 @@
 // connections, and each is served by a thread of its own: a commit that somebody waits for holds up no question.
 #include "fs/listener.h"
 
+#include "core/ask.h"
 #include "core/lock.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/fs.h"
 #include "fs/verbs.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
-#include <sys/un.h>
 
-#define SOCKET_FILE "control.sock"
 #define REQUEST_BYTES_MAX (256 << 10)
-#define REPLY_BYTES_MAX (64 << 20)
-#define SOCKET_TIMEOUT_S 30
 #define CONNECTIONS_MAX 32
 
 struct listener {
@@ -41,13 +35,6 @@ struct connection {
 	int fd;
 };
 
-// A socket's path may have 107 bytes, a store's many more: the way through the descriptor is short.
-static void socket_address(int dirfd, struct sockaddr_un *ret_address)
-{
-	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
-	snprintf(ret_address->sun_path, sizeof(ret_address->sun_path), "/proc/self/fd/%d/%s", dirfd, SOCKET_FILE);
-}
-
 static bool peer_is_allowed(int fd)
 {
 	struct ucred peer;
@@ -56,61 +43,16 @@ static bool peer_is_allowed(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && (peer.uid == 0 || peer.uid == geteuid());
 }
 
-// 0: none.
-static void set_timeouts(int fd, int seconds)
-{
-	struct timeval limit = {.tv_sec = seconds};
-
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
-static int send_all(int fd, const char *text, size_t len)
-{
-	while (len) {
-		ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
-
-		if (n <= 0)
-			return n < 0 && errno == EAGAIN ? -ETIMEDOUT : -EPIPE;
-		text += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-// Up to the peer's end of sending; malloc'ed, NUL-terminated.
-static int receive_all(int fd, size_t bytes_max, char **ret_text)
-{
-	CLEANUP_FREE char *text = NULL;
-	size_t len = 0, cap = 0;
-
-	for (;;) {
-		ssize_t n;
-
-		if (len >= bytes_max || ckpt_grow((void **)&text, &cap, len + 4096, 1))
-			return -EFBIG;
-		n = recv(fd, text + len, cap - len - 1, 0);
-		if (n < 0)
-			return errno == EAGAIN ? -ETIMEDOUT : -errno;
-		if (n == 0)
-			break;
-		len += (size_t)n;
-	}
-	text[len] = '\0';
-	*ret_text = TAKE_PTR(text);
-	return 0;
-}
-
 static void serve(struct listener *l, int fd)
 {
 	CLEANUP_FREE char *request = NULL;
 	CLEANUP_FREE char *reply = NULL;
 
-	if (!peer_is_allowed(fd) || receive_all(fd, REQUEST_BYTES_MAX, &request))
+	if (!peer_is_allowed(fd) || ckpt_socket_receive(fd, REQUEST_BYTES_MAX, &request))
 		return;
 	reply = verbs_answer(l->fs, request, fd);
 	if (reply)
-		(void)send_all(fd, reply, strlen(reply)); // the asker left
+		(void)ckpt_socket_send(fd, reply, strlen(reply)); // the asker left
 }
 
 static void *connection_thread(void *arg)
@@ -158,7 +100,7 @@ static void accept_one(struct listener *l)
 			close(fd);
 		return;
 	}
-	set_timeouts(fd, SOCKET_TIMEOUT_S);
+	ckpt_socket_timeouts(fd, CKPT_SOCKET_TIMEOUT_S);
 	*c = (struct connection){.l = l, .fd = fd};
 	if (!enter(l, c)) {
 		close(fd);
@@ -187,10 +129,10 @@ static int socket_bind(struct ckpt_fs *fs, int fd)
 {
 	struct sockaddr_un address;
 
-	socket_address(fs->store->dirfd, &address);
-	ckpt_sys.unlink(fs->store->dirfd, SOCKET_FILE, 0);
+	ckpt_socket_address(fs->store->dirfd, &address);
+	ckpt_sys.unlink(fs->store->dirfd, CKPT_SOCKET_FILE, 0);
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
-	    fchmodat(fs->store->dirfd, SOCKET_FILE, 0600, 0) || listen(fd, 16))
+	    fchmodat(fs->store->dirfd, CKPT_SOCKET_FILE, 0600, 0) || listen(fd, 16))
 		return -errno;
 	return 0;
 }
@@ -248,31 +190,6 @@ void listener_stop(struct listener *l)
 	while (l->count)
 		ckpt_lock_wait(&l->changed, &l->lock);
 	ckpt_lock_drop(&l->lock);
-	ckpt_sys.unlink(l->fs->store->dirfd, SOCKET_FILE, 0);
+	ckpt_sys.unlink(l->fs->store->dirfd, CKPT_SOCKET_FILE, 0);
 	listener_free(l);
-}
-
-int ckpt_mount_ask(const char *store, const char *request, bool patient, char **ret_reply)
-{
-	CLEANUP_FD int dirfd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct sockaddr_un address;
-	int rc;
-
-	if (dirfd < 0 || fd < 0)
-		return -errno;
-	socket_address(dirfd, &address);
-	set_timeouts(fd, patient ? 0 : SOCKET_TIMEOUT_S);
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)))
-		return errno == ECONNREFUSED ? -ENOENT : -errno;
-	rc = send_all(fd, request, strlen(request));
-	if (!rc && shutdown(fd, SHUT_WR))
-		rc = -errno;
-	if (!rc)
-		rc = receive_all(fd, REPLY_BYTES_MAX, ret_reply);
-	if (!rc && !**ret_reply) {
-		free(TAKE_PTR(*ret_reply));
-		rc = -EPROTO;
-	}
-	return rc;
 }

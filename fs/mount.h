@@ -51,8 +51,3 @@ struct ckpt_mount_abilities {
 	const char *io_uring_why;
 };
 void ckpt_mount_abilities(struct ckpt_mount_abilities *ret);
-
-// Asks the process that has the store mounted, through the socket "control.sock" in the store's directory: one JSON object
-// each way (verbs.h). patient: the answer may take as long as it takes, while that process lives. -ENOENT: nobody serves
-// this store; -ETIMEDOUT; -EPROTO. *ret_reply is malloc'ed JSON text.
-int ckpt_mount_ask(const char *store, const char *request, bool patient, char **ret_reply);

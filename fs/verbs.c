@@ -29,19 +29,20 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-static char *refusal(const char *error, const char *hint)
+// error is of errno(3), for programs; text for people.
+static char *refusal(int error, const char *text, const char *hint)
 {
-	json_t *reply = json_pack("{s:s, s:s?}", "error", error, "hint", hint);
-	char *text = json_dumps(reply, JSON_COMPACT);
+	json_t *reply = json_pack("{s:s, s:i, s:s?}", "error", text, "errno", error, "hint", hint);
+	char *dump = json_dumps(reply, JSON_COMPACT);
 
 	json_decref(reply);
-	return text;
+	return dump;
 }
 
 // hint: what to do about it, NULL where nothing better is known than what goes for the error anywhere.
 static char *failure(int rc, const char *hint)
 {
-	return refusal(strerror(-rc), hint ? hint : ckpt_errno_hint(rc));
+	return refusal(-rc, strerror(-rc), hint ? hint : ckpt_errno_hint(rc));
 }
 
 static char *done(void)
@@ -79,8 +80,9 @@ static struct ckpt_step *find_session(struct ckpt_fs *fs, const char *session, c
 	ckpt_step_list_free(steps, count);
 	if (matches == 1)
 		return found;
-	*ret_refusal = matches ? refusal("several sessions have this name", "name one by its id: `ckptfs sessions`")
-			       : refusal("there is no such session", "`ckptfs sessions` lists them");
+	*ret_refusal =
+		matches ? refusal(EINVAL, "several sessions have this name", "name one by its id: `ckptfs sessions`")
+			: refusal(ESTALE, "there is no such session", "`ckptfs sessions` lists them");
 	return NULL;
 }
 
@@ -157,11 +159,12 @@ static char *answer_resume(struct ckpt_fs *fs, const char *session)
 	int rc = step ? resume(fs, step) : 0;
 
 	ckpt_step_unref(step);
-	return !step            ? no
-	       : rc == -ESTALE  ? refusal("it is staged already", NULL)
-	       : rc == -ENOTDIR ? refusal("it is one file, not a step", "copy it from .ckptfs/staged in the mount")
-	       : rc             ? failure(rc, ckpt_move_hint(rc))
-				: done();
+	return !step           ? no
+	       : rc == -ESTALE ? refusal(ESTALE, "it is staged already", NULL)
+	       : rc == -ENOTDIR
+		       ? refusal(ENOTDIR, "it is one file, not a step", "copy it from .ckptfs/staged in the mount")
+	       : rc ? failure(rc, ckpt_move_hint(rc))
+		    : done();
 }
 
 static bool is_ending(void *arg)
@@ -201,7 +204,7 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	}
 	ckpt_step_unref(step);
 	if (rc == -ENOTDIR)
-		return refusal("it is one file, not a step", "copy it from .ckptfs/staged in the mount");
+		return refusal(ENOTDIR, "it is one file, not a step", "copy it from .ckptfs/staged in the mount");
 	return rc ? failure(rc, ".ckptfs/errors in the mount says more") : done();
 }
 
@@ -373,7 +376,7 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, int peer)
 
 	if (!rc)
 		return ckpt_gc_json(&did);
-	return rc != -EINVAL && *did.why ? refusal(did.why, ckpt_gc_hint(rc))
+	return rc != -EINVAL && *did.why ? refusal(-rc, did.why, ckpt_gc_hint(rc))
 					 : failure(rc, rc == -EINTR ? "the mount is ending" : NULL);
 }
 
@@ -445,7 +448,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	if (json_is_integer(json_object_get(json, "step")))
 		step = json_integer_value(json_object_get(json, "step"));
 	if (!verb)
-		reply = refusal("not a request", NULL);
+		reply = refusal(EINVAL, "not a request", NULL);
 	else if (!strcmp(verb, "status"))
 		reply = status_json(fs);
 	else if (!strcmp(verb, "sessions"))
@@ -461,7 +464,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "preempt"))
 		reply = answer_preempt(fs, step);
 	else if (!session)
-		reply = refusal("no session was named, or the verb is unknown",
+		reply = refusal(EINVAL, "no session was named, or the verb is unknown",
 				"the mount may be of another version: mount again");
 	else if (!strcmp(verb, "abort"))
 		reply = answer_abort(fs, session);
@@ -486,7 +489,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "move") && to)
 		reply = answer_move(fs, session, to);
 	else
-		reply = refusal("the mount does not know this verb", "it is of another version: mount again");
+		reply = refusal(ENOSYS, "the mount does not know this verb", "it is of another version: mount again");
 	json_decref(json);
 	return reply;
 }

@@ -1,6 +1,6 @@
 // What verbs ask of a mount: they act on its store through it, for it alone may write there.
 //
-// A request and its answer are JSON objects; {"error", "hint"} refuses. Threads: any. May block
+// A request and its answer are JSON objects; {"error", "errno", "hint"} refuses. Threads: any. May block
 // on the disk.
 #pragma once
 
