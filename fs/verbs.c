@@ -389,7 +389,7 @@ static char *answer_should_save(struct ckpt_fs *fs, int64_t step, bool force)
 	int rc = step < 0 ? -EINVAL : decider_ask(fs, step, force, &answer, &why);
 
 	if (rc)
-		return refusal(rc, why ? why : strerror(-rc), ckpt_should_save_hint(rc));
+		return refusal(-rc, why ? why : strerror(-rc), ckpt_should_save_hint(rc));
 	return decider_json(&answer);
 }
 
