@@ -99,8 +99,11 @@ static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 {
 	char text[EXEC_VARIABLES][EXEC_VARIABLE_MAX];
 	const char *env[EXEC_VARIABLES + 1] = {0}, *program = node->command[0], *last;
-	const struct ckpt_run run = {
-		.argv = (const char *const *)node->command, .env = env, .timeout_ns = node->interval * SECOND_NS};
+	const struct ckpt_run run = {.argv = (const char *const *)node->command,
+				     .env = env,
+				     .timeout_ns = node->interval * SECOND_NS,
+				     .go_on = t->q->go_on,
+				     .arg = t->q->arg};
 	struct ckpt_ran ran;
 	int rc;
 
@@ -110,6 +113,8 @@ static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 	rc = ckpt_run(&run, &ran);
 	if (rc == -ETIMEDOUT)
 		say(&t->why, "exec: %s did not end within %" PRId64 " s, and was ended", program, node->interval);
+	else if (rc == -EINTR)
+		say(&t->why, "exec: %s was ended, as nobody waits for it any more", program);
 	else if (rc)
 		say(&t->why, "exec: %s could not be run: %s", program, strerror(-rc));
 	if (rc)

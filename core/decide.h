@@ -33,7 +33,9 @@ struct ckpt_decide {
 	int64_t preempted_at; // from this step on a preemption is reached; -1: there is none
 	// A user's function in place of the policy's tree: an enum ckpt_decide_answer, or -errno. NULL: there is none.
 	int (*should_save)(void *arg, const struct ckpt_decide *question);
-	void *arg;
+	// Asked now and then while a program is run: false ends it, which is -EINTR. NULL: on and on.
+	bool (*go_on)(void *arg);
+	void *arg; // of both
 };
 
 struct ckpt_decision {

@@ -111,6 +111,13 @@ static void end_turn(struct decider *d, int rc, const char *why)
 	pthread_cond_broadcast(&d->changed);
 }
 
+static bool goes_on(void *arg)
+{
+	const struct ckpt_fs *fs = arg;
+
+	return !__atomic_load_n(&fs->ending, __ATOMIC_ACQUIRE);
+}
+
 // In our turn.
 static int decide(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
 {
@@ -129,7 +136,7 @@ static int decide(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided
 int decider_ask(struct ckpt_fs *fs, int64_t step, bool force, struct ckpt_decided_step *ret_answer, char **ret_why)
 {
 	struct decider *d = fs->decider;
-	struct ckpt_decide q = {.step = step, .force = force};
+	struct ckpt_decide q = {.step = step, .force = force, .go_on = goes_on, .arg = fs};
 	int rc;
 
 	*ret_why = NULL;

@@ -45,6 +45,8 @@ DECIDED = "test_decided"
 PRESERVE = "test_preserve"
 SHOULD_SAVE = "test_should_save"
 RETAIN = "test_retain"
+RETAIN_BEHIND = "test_retain_behind"
+FS_SHOULD_SAVE = "test_fs_should_save"
 
 TABLE = [
     Pattern("files-not-fsynced", "core/commit.c",
@@ -172,14 +174,14 @@ TABLE = [
     Pattern("temporary-deleted-though-promoted", "core/delete.c",
             "\tif (d->temporary && !r->summary.temporary)\n\t\treturn 1;\n",
             "", ("test_temporary",)),
-    Pattern("temporary-deleted-while-changed", "core/temporary.c",
-            "\tif (ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step))\n\t\treturn -EBUSY;\n",
-            "\t(void)is_adding(step);\n", ("test_temporary",)),
+    Pattern("deleted-behind-while-changed", "core/delete.c",
+            "ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY",
+            "is_adding(step) && d.pinned ? -EBUSY", ("test_temporary", RETAIN_BEHIND)),
     Pattern("temporary-deleted-though-the-newest", "core/temporary.c",
-            "return is_over(step) ? ckpt_delete_temporary_locked(step) : -ESTALE;",
-            "(void)is_over(step);\n\treturn ckpt_delete_temporary_locked(step);", ("test_temporary",)),
+            "return is_over(step) ? ckpt_delete_behind_locked(step, true) : -ESTALE;",
+            "(void)is_over(step);\n\treturn ckpt_delete_behind_locked(step, true);", ("test_temporary",)),
     Pattern("temporary-deleted-at-start", "core/trash.c",
-            "t->due_ns = t->temporary_ns = INT64_MAX;",
+            "t->due_ns = t->over_ns = INT64_MAX;",
             "t->due_ns = INT64_MAX;", ("test_fs_temporary",)),
     Pattern("temporary-seen-after-the-answer", "core/commit.c",
             "\tckpt_trash_committed(step->store->trash);\n", "", ("test_temporary",),
@@ -448,6 +450,23 @@ TABLE = [
             "return rc == -EEXIST ? -ESTALE : rc;", "return rc == -EEXIST ? 0 : rc;", (SHOULD_SAVE,)),
     Pattern("unreadable-metrics-are-none", "core/retain.c",
             "ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N)", "false", (RETAIN,)),
+    Pattern("framework-has-no-time-to-remove-its-own", "core/retain.c",
+            "if (over_since_ns >= 0 && over_since_ns < over_ns) {", "if (over_since_ns < 0) {", (RETAIN_BEHIND,)),
+    Pattern("judged-without-what-is-being-changed", "core/retain.c",
+            "int rc = anybody_changes(s);", "int rc = anybody_changes(s) > 0;", (RETAIN_BEHIND,)),
+    Pattern("temporary-steps-go-by-policy", "core/retain.c",
+            "judged->verdicts[i].keep || judged->history.steps[i].temporary", "judged->verdicts[i].keep", (RETAIN_BEHIND,)),
+    Pattern("unreadable-policy-told-each-time", "core/retain.c", "if (rc && !*told)", "if (rc)", (RETAIN_BEHIND,)),
+    Pattern("program-of-a-policy-that-others-write", "core/policy_store.c",
+            "!(st.st_mode & (S_IWGRP | S_IWOTH))", "true", (FS_SHOULD_SAVE,)),
+    Pattern("program-of-a-policy-of-others", "core/policy_store.c",
+            "(st.st_uid == 0 || st.st_uid == geteuid())", "st.st_mode", (FS_SHOULD_SAVE,)),
+    Pattern("who-asks-together-decides-alone", "fs/decider.c",
+            "if (awaited && d->failed_round == awaited)", "if (awaited && !d->failed_round)", (FS_SHOULD_SAVE,)),
+    Pattern("decided-by-two-at-once", "fs/decider.c",
+            "while (d->busy && ckpt_sys.mono_ns() < end_ns)", "while (d->busy && !end_ns)", (FS_SHOULD_SAVE,)),
+    Pattern("policy-judged-before-it-is-written", "fs/control_file.c",
+            "\treturn h->text_written;\n", "\treturn true;\n", (FS_SHOULD_SAVE,)),
 ]
 
 
