@@ -451,7 +451,7 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["cat", "STORE", "1000", "nosuch"], ["cat", "STORE", "1000", "params"], ["verify", "STORE", "nosuch"], ["abort", "STORE", "nosuch"],
            ["umount", "STORE"], ["umount", "/"], ["ls", "s3://bucket/run"], ["ls", "gs://bucket/run"], ["mount", "s3://bucket/run", "x"], ["init", "STORE"],
            ["info", "STORE", "3000"], ["ls", "/dev/null"], ["rm", "STORE", "nosuch"], ["rm", "STORE", "3000"], ["mv", "STORE", "nosuch", "x"], ["mv", "STORE", "1000", "2000"],
-           ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["promote", "STORE", "nosuch"], ["preempt", "STORE"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
+           ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["promote", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
            ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
            ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
            ["resolve", "--run", "nowhere"], ["resolve", "--load-full-state-path", "STORE", "--run", "STORE/a"],
