@@ -457,17 +457,31 @@ static int take_over(struct ckpt_save *save)
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
+// The mount that had it did so, but its answer was lost; or another process did.
+static bool is_committed(const struct ckpt_save *save)
+{
+	struct ckpt_step *step = ckpt_step_live_session(save->store, save->session);
+
+	ckpt_step_unref(step);
+	return step;
+}
+
 static int commit_here(struct ckpt_save *save, const char *metadata)
 {
 	struct ckpt_commit how = {.event = "verb", .profile = "generic", .metadata = metadata};
 	int rc = save->step ? 0 : take_over(save);
 
+	if (rc == -ESTALE && is_committed(save))
+		return 0;
 	if (!rc && ckpt_step_state(save->step) == CKPT_STEP_LEFT)
 		rc = ckpt_stage_resume(save->step);
 	if (rc)
 		return rc;
 	how.writers_ns = save->store->settings.open_writers_ns;
-	return ckpt_commit(save->step, &how);
+	rc = ckpt_commit(save->step, &how);
+	if (!rc)
+		ckpt_trash_drain(save->store->trash);
+	return rc;
 }
 
 static int abort_here(struct ckpt_save *save)
@@ -496,16 +510,17 @@ int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_
 	if (!save)
 		return flags ? -EINVAL : -ENOMEM;
 	save->directory = strdup(ckpt->directory);
-	signals_block(&before);
 	rc = save->directory ? begin_mounted(save, name) : -ENOMEM;
-	if (rc == -ENOTCONN)
+	if (rc == -ENOTCONN) {
+		signals_block(&before);
 		rc = begin_here(save, name);
+		signals_restore(&before);
+	}
 	if (!rc && asprintf(&save->path, "%s/sessions/%s", save->directory, save->session) < 0) {
 		save->path = NULL;
 		(void)ckpt_save_abort(save);
 		rc = -ENOMEM;
 	}
-	signals_restore(&before);
 	if (rc)
 		ckpt_save_free(save);
 	else
@@ -527,7 +542,7 @@ static int finish(struct ckpt_save *save, bool commits, const char *metadata)
 	if (rc == -ENOTCONN) {
 		signals_block(&before);
 		rc = commits ? commit_here(save, metadata) : abort_here(save);
-		if (!rc)
+		if (!rc || !save->step)
 			close_here(save);
 		signals_restore(&before);
 	}
