@@ -70,8 +70,8 @@ def environment(library):
 @pytest.fixture
 def calls(calls_program, environment, world):
     """call("begin", "1000") -> what the program answers; calls() makes another program."""
-    def start():
-        p = subprocess.Popen([calls_program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    def start(**kwargs):
+        p = subprocess.Popen([calls_program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **kwargs)
         world.callback(p.kill)
 
         def call(*words):
@@ -261,8 +261,13 @@ def test_open_says_what_is_wrong(calls, mount, store, scratch):
     (scratch / "empty").mkdir()
     (mount / "a").mkdir()
     call = calls()
-    for path, want in ((scratch / "nowhere", "ENOENT"), (scratch / "empty", "EMEDIUMTYPE"), ("/dev/null", "EMEDIUMTYPE"), (mount / "a", "EINVAL"), (store / "tree", "EINVAL"), (mount.path, "ok")):
+    for path, want in ((scratch / "nowhere", "ENOENT"), (scratch / "empty", "EMEDIUMTYPE"), ("/dev/null", "EMEDIUMTYPE"), (mount / "a", "EINVAL"), (store / "tree", "EINVAL"), ("", "ENOENT"), (mount.path, "ok")):
         assert call("open", path) == want, path
+    (scratch / "gone").mkdir()
+    call = calls(cwd=scratch / "gone")
+    assert call("open", os.path.relpath(store, scratch / "gone")) == "ok"
+    (scratch / "gone").rmdir()
+    assert call("open", str(store).lstrip("/")) == "ENOENT"
 
 
 def test_latest_leaves_out_what_the_mount_does(calls, mount, store, stage, commit):
