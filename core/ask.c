@@ -28,7 +28,7 @@ void ckpt_socket_timeouts(int fd, int seconds)
 int ckpt_socket_send(int fd, const char *text, size_t len)
 {
 	while (len) {
-		ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
+		ssize_t n = TEMP_FAILURE_RETRY(send(fd, text, len, MSG_NOSIGNAL));
 
 		if (n <= 0)
 			return n < 0 && errno == EAGAIN ? -ETIMEDOUT : -EPIPE;
@@ -47,7 +47,7 @@ int ckpt_socket_receive(int fd, size_t bytes_max, char **ret_text)
 	do {
 		if (len >= bytes_max || ckpt_grow((void **)&text, &cap, len + 4096, 1))
 			return -EFBIG;
-		n = recv(fd, text + len, cap - len - 1, 0);
+		n = TEMP_FAILURE_RETRY(recv(fd, text + len, cap - len - 1, 0));
 		if (n < 0)
 			return errno == EAGAIN ? -ETIMEDOUT : -errno;
 		len += (size_t)n;
@@ -69,7 +69,8 @@ int ckpt_ask(const char *store, const char *request, bool patient, char **ret_re
 		return -errno;
 	ckpt_socket_address(dirfd, &address);
 	ckpt_socket_timeouts(fd, patient ? 0 : CKPT_SOCKET_TIMEOUT_S);
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)))
+	// A local connection that a signal interrupts is not under way, but not begun.
+	if (TEMP_FAILURE_RETRY(connect(fd, (struct sockaddr *)&address, sizeof(address))))
 		return errno == ECONNREFUSED ? -ENOENT : -errno;
 	rc = ckpt_socket_send(fd, request, strlen(request));
 	if (!rc && shutdown(fd, SHUT_WR))

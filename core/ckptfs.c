@@ -43,24 +43,6 @@ struct look {
 	struct ckpt_mounts mounts;
 };
 
-static int store_open(const char *directory, enum ckpt_store_mode mode, struct ckpt_store **ret_store)
-{
-	struct ckpt_settings settings;
-	int rc = 0;
-
-	ckpt_settings_init(&settings);
-	settings.keep_trash = true;
-	// A reader does without the index: who opens one looks at it in a child process first.
-	if (mode == CKPT_STORE_READ) {
-		settings.work_dir = strdup("/dev/null");
-		rc = settings.work_dir ? 0 : -ENOMEM;
-	}
-	if (!rc)
-		rc = ckpt_store_open(directory, mode, &settings, ret_store);
-	ckpt_settings_done(&settings);
-	return rc;
-}
-
 static void look_end(struct look *l)
 {
 	ckpt_folders_done(&l->folders);
@@ -74,7 +56,7 @@ static int look_begin(const struct ckpt *c, struct look *ret_look)
 	int rc;
 
 	*l = (struct look){.view = {.folders = &l->folders, .mounts = &l->mounts}};
-	rc = store_open(c->directory, CKPT_STORE_READ, &l->view.store);
+	rc = ckpt_view_store(c->directory, &l->view.store);
 	if (!rc)
 		rc = ckpt_folders_read(l->view.store, &l->folders);
 	if (!rc)
@@ -86,18 +68,27 @@ static int look_begin(const struct ckpt *c, struct look *ret_look)
 	return rc;
 }
 
+// malloc'ed; NULL and 0: none was given.
+static int absolute(const char *path, char **ret_path)
+{
+	*ret_path = path && *path ? ckpt_locate_absolute(path) : NULL;
+	return path && *path && !*ret_path ? -errno : 0;
+}
+
 static int locate(const char *path, struct ckpt *c)
 {
-	CLEANUP_FREE char *absolute = ckpt_locate_absolute(path);
+	CLEANUP_FREE char *whole = NULL;
 	struct ckpt_location l;
 	struct ckpt_mounts mounts;
-	int rc = absolute ? ckpt_mounts_read(&mounts) : -ENOMEM;
+	int rc = *path ? absolute(path, &whole) : -ENOENT;
 
+	if (!rc)
+		rc = ckpt_mounts_read(&mounts);
 	if (rc)
 		return rc;
-	rc = ckpt_locate(&mounts, absolute, &l);
+	rc = ckpt_locate(&mounts, whole, &l);
 	if (rc == -ENOENT) { // opening it says what it is instead
-		c->directory = TAKE_PTR(absolute);
+		c->directory = TAKE_PTR(whole);
 		rc = 0;
 	} else if (!rc) {
 		rc = *l.name ? -EINVAL : 0;
@@ -327,13 +318,6 @@ struct choice {
 	struct ckpt_resolved found;
 };
 
-// malloc'ed; NULL and 0: none was given.
-static int absolute(const char *path, char **ret_path)
-{
-	*ret_path = path && *path ? ckpt_locate_absolute(path) : NULL;
-	return path && *path && !*ret_path ? -ENOMEM : 0;
-}
-
 int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const char *load_parameters_path,
 		 const char *load_full_state_path, struct ckpt_choice **ret_choice)
 {
@@ -432,11 +416,23 @@ static int begin_mounted(struct ckpt_save *save, const char *name)
 	return rc;
 }
 
+static int store_open(struct ckpt_save *save)
+{
+	struct ckpt_settings settings;
+	int rc;
+
+	ckpt_settings_init(&settings);
+	settings.keep_trash = true;
+	rc = ckpt_store_open(save->directory, CKPT_STORE_WRITE, &settings, &save->store);
+	ckpt_settings_done(&settings);
+	return rc;
+}
+
 static int begin_here(struct ckpt_save *save, const char *name)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	const char *leaf;
-	int rc = store_open(save->directory, CKPT_STORE_WRITE, &save->store);
+	int rc = store_open(save);
 
 	if (!rc)
 		rc = ckpt_folders_place(save->store, name, id, &leaf);
@@ -450,11 +446,20 @@ static int begin_here(struct ckpt_save *save, const char *name)
 // The mount that had it is gone, and has left it over.
 static int take_over(struct ckpt_save *save)
 {
-	int rc = save->store ? 0 : store_open(save->directory, CKPT_STORE_WRITE, &save->store);
+	int rc = save->store ? 0 : store_open(save);
 
 	if (!rc)
 		rc = ckpt_find_left(save->store, save->session, &save->step);
 	return rc == -ENOENT ? -ESTALE : rc;
+}
+
+// The mount that had it did so, but its answer was lost; or another process did.
+static bool is_committed(const struct ckpt_save *save)
+{
+	struct ckpt_step *step = ckpt_step_live_session(save->store, save->session);
+
+	ckpt_step_unref(step);
+	return step;
 }
 
 static int commit_here(struct ckpt_save *save, const char *metadata)
@@ -462,12 +467,17 @@ static int commit_here(struct ckpt_save *save, const char *metadata)
 	struct ckpt_commit how = {.event = "verb", .profile = "generic", .metadata = metadata};
 	int rc = save->step ? 0 : take_over(save);
 
+	if (rc == -ESTALE && is_committed(save))
+		return 0;
 	if (!rc && ckpt_step_state(save->step) == CKPT_STEP_LEFT)
 		rc = ckpt_stage_resume(save->step);
 	if (rc)
 		return rc;
 	how.writers_ns = save->store->settings.open_writers_ns;
-	return ckpt_commit(save->step, &how);
+	rc = ckpt_commit(save->step, &how);
+	if (!rc)
+		ckpt_trash_drain(save->store->trash);
+	return rc;
 }
 
 static int abort_here(struct ckpt_save *save)
@@ -496,16 +506,17 @@ int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_
 	if (!save)
 		return flags ? -EINVAL : -ENOMEM;
 	save->directory = strdup(ckpt->directory);
-	signals_block(&before);
 	rc = save->directory ? begin_mounted(save, name) : -ENOMEM;
-	if (rc == -ENOTCONN)
+	if (rc == -ENOTCONN) {
+		signals_block(&before);
 		rc = begin_here(save, name);
+		signals_restore(&before);
+	}
 	if (!rc && asprintf(&save->path, "%s/sessions/%s", save->directory, save->session) < 0) {
 		save->path = NULL;
 		(void)ckpt_save_abort(save);
 		rc = -ENOMEM;
 	}
-	signals_restore(&before);
 	if (rc)
 		ckpt_save_free(save);
 	else
@@ -527,7 +538,7 @@ static int finish(struct ckpt_save *save, bool commits, const char *metadata)
 	if (rc == -ENOTCONN) {
 		signals_block(&before);
 		rc = commits ? commit_here(save, metadata) : abort_here(save);
-		if (!rc)
+		if (!rc || !save->step)
 			close_here(save);
 		signals_restore(&before);
 	}

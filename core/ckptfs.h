@@ -79,8 +79,8 @@ struct ckpt_info {
 
 CKPT_PUBLIC void ckpt_info_free(struct ckpt_info *info);
 
-// All committed steps of a folder ("": those in the root; NULL: all of the store), in the order of their first commits.
-// A folder that is not there has none. Also such as a mount is just removing or writing anew.
+// All committed steps of a folder ("": those in the root; NULL: all of the store), in the order of their commits: of a
+// step that was changed late, that is the last. A folder that is not there has none. Also such as a mount is just removing or writing anew.
 struct ckpt_list;
 CKPT_PUBLIC int ckpt_list(struct ckpt *ckpt, const char *folder, struct ckpt_list **ret_list);
 CKPT_PUBLIC size_t ckpt_list_count(const struct ckpt_list *list);
@@ -113,8 +113,9 @@ struct ckpt_choice {
 
 // As `ckptfs resolve`: folder is that of the run, or one step ("": the root); by as above, NULL being "step"; paths may
 // be NULL or "". That there is nothing to load is no error: CKPT_MODE_SCRATCH. -EINVAL: both paths are given, or no
-// such order. Of a path: -ENOENT, -EBUSY it is not complete, -EISDIR it is a folder of steps; -ENOTDIR: the run's
-// folder is inside of a step.
+// such order. Of a path: -ENOENT nothing is there, or what is not committed; -EBUSY it is being removed or changed, or
+// has a name that frameworks give to what they still write; -EISDIR it is a folder of steps. -ENOTDIR: the run's folder
+// is inside of a step.
 CKPT_PUBLIC int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const char *load_parameters_path,
 			     const char *load_full_state_path, struct ckpt_choice **ret_choice);
 CKPT_PUBLIC void ckpt_choice_free(struct ckpt_choice *choice);
@@ -131,10 +132,13 @@ CKPT_PUBLIC int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, 
 // The directory to write its files into, absolute. They never move: descriptors and mappings stay good to read by.
 CKPT_PUBLIC const char *ckpt_save_path(const struct ckpt_save *save);
 // metadata: JSON as a marker may hold it, or NULL. 0: it is listed, and on disk with all its files, which need no fsync
-// of their own. -EINVAL: the metadata is not of that form; -EBUSY: a file of it is open for writing, after 5 seconds;
-// -EALREADY: it was committed or aborted. After a failure all is as it was, and may be tried again.
+// of their own; also where it has been committed already, by somebody else or by a call whose answer was lost. -EINVAL:
+// the metadata is not of that form; -EFBIG: it is too much; -EBUSY: a file of it is open for writing, after 5 seconds, or
+// somebody else changes a store that is not mounted; -EALREADY: it was committed or aborted by this save; -ESTALE: it is
+// gone; -EIO, -EPIPE, -EPROTO, -ECONNRESET: whether it is committed is not known, calling again says it; -EREMOTEIO: the
+// mount refused it and did not say why; -ENOSPC ... After a failure it may be tried again.
 CKPT_PUBLIC int ckpt_save_commit(struct ckpt_save *save, const char *metadata);
-// Its files are dropped.
+// Its files are dropped. Errors as of ckpt_save_commit(); -ESTALE: somebody else has committed or aborted it.
 CKPT_PUBLIC int ckpt_save_abort(struct ckpt_save *save);
 // One that is neither committed nor aborted stays in `ckptfs sessions`, with all its files.
 CKPT_PUBLIC void ckpt_save_free(struct ckpt_save *save);

@@ -213,6 +213,7 @@ static int put_again(struct ckpt_step *step, uint32_t version, struct ckpt_summa
 		rc = -ESTALE; // of the step itself nothing is left
 	r.summary.version = version;
 	r.summary.committed_ns = ckpt_sys.now_ns();
+	r.summary.temporary = false; // or the next commit could end it again
 	if (!rc)
 		rc = ckpt_version_put_record(step, &r);
 	*ret_summary = r.summary;

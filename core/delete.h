@@ -15,7 +15,7 @@ int ckpt_delete(struct ckpt_step *step);
 int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary);
 const char *ckpt_delete_hint(int error); // what to do about it, or NULL
 const char *ckpt_expire_hint(int error); // of both, one after the other
-// A deleted step is listed again, as it was. -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -ENOENT
+// A deleted step is listed again, as it was, but permanent (temporary.h). -EEXIST its name is taken; -ESTALE it has expired, or is not deleted; -ENOENT
 // its folder is gone; -EIO the outcome is unknown, asking again gives the final answer.
 int ckpt_undelete(struct ckpt_step *step);
 const char *ckpt_undelete_hint(int error); // what to do about it, or NULL

@@ -12,6 +12,8 @@ static char *lexical(const char *path)
 	CLEANUP_FREE char *joined = NULL;
 	char *rest, *part, *out, *end;
 
+	if (!cwd && *path != '/')
+		return NULL;
 	if (asprintf(&joined, "%s/%s", cwd ? cwd : "", path) < 0) {
 		joined = NULL;
 		return NULL;

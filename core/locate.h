@@ -18,5 +18,6 @@ struct ckpt_location {
 int ckpt_locate(const struct ckpt_mounts *mounts, const char *path, struct ckpt_location *ret_location);
 void ckpt_location_done(struct ckpt_location *l);
 
-// path made absolute, symlinks resolved as far as they can be; malloc'ed. NULL: no memory.
+// path made absolute, symlinks resolved as far as they can be; malloc'ed. NULL: errno is ENOMEM, or ENOENT, as the current directory,
+// from which the path goes, is gone.
 char *ckpt_locate_absolute(const char *path);

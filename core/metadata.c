@@ -129,7 +129,8 @@ int ckpt_metadata_merge(const char *json, const char *below, char **ret_json)
 	for (size_t i = 0; i < ARRAY_LEN(fields) && !rc; i++) {
 		json_t *said = json_object_get(root, fields[i]), *more = json_object_get(under, fields[i]);
 
-		if (more && (said ? json_object_update_missing(said, more) : json_object_set(root, fields[i], more)))
+		if (json_is_object(more) &&
+		    (said ? json_object_update_missing(said, more) : json_object_set(root, fields[i], more)))
 			rc = -ENOMEM;
 	}
 	if (!rc)

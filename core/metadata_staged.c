@@ -87,6 +87,8 @@ static int add_extra(const struct look *l, const char *xattr, json_t *extras)
 	json_t *parsed = NULL;
 	int rc = len >= 0 ? ckpt_metadata_value(value, (size_t)len, &parsed) : errno == ERANGE ? -EINVAL : -errno;
 
+	if (rc == -ENODATA) // it has just been removed
+		return 0;
 	if (!rc && json_object_set_new(extras, xattr + strlen(CKPT_META_XATTRS), parsed))
 		rc = ckpt_name_is_utf8(xattr, strlen(xattr)) ? -ENOMEM : -EINVAL;
 	if (rc == -EINVAL)

@@ -145,7 +145,7 @@ static const char *below_root(const struct ckpt_mounted *m, const char *name)
 int ckpt_mounts_path(const struct ckpt_mounts *mounts, const char *store, const struct ckpt_mounted *first,
 		     const char *name, char **ret_path)
 {
-	bool as_wished = first && below_root(first, name);
+	bool as_wished = first && !strcmp(first->store, store) && below_root(first, name);
 	const struct ckpt_mounted *m = as_wished ? first : NULL;
 	const char *below;
 

@@ -27,7 +27,7 @@ const struct ckpt_mounted *ckpt_mounts_find(const struct ckpt_mounts *mounts, co
 					    const char **ret_inside);
 // What a path in a mount is called from the root of its store, "" for the root itself; inside is as find() says it.
 char *ckpt_mounted_name(const struct ckpt_mounted *mounted, const char *inside);
-// The way back: where a name of this store is seen, in `first` where it can be (NULL: no wish), else in any mount of it,
-// one that writes before others. 0 and NULL: it is seen nowhere here.
+// The way back: where a name of this store is seen, in `first` where it can be (NULL: no wish; it may be of another
+// store), else in any mount of it, one that writes before others. 0 and NULL: it is seen nowhere here.
 int ckpt_mounts_path(const struct ckpt_mounts *mounts, const char *store, const struct ckpt_mounted *first,
 		     const char *name, char **ret_path);

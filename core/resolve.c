@@ -19,6 +19,18 @@ const char *const ckpt_resolve_words[] = {
 
 // --- What is seen of a store --------------------------------------------------------------------------------------------
 
+int ckpt_view_store(const char *directory, struct ckpt_store **ret_store)
+{
+	struct ckpt_settings settings;
+	int rc;
+
+	ckpt_settings_init(&settings);
+	settings.work_dir = strdup("/dev/null");
+	rc = settings.work_dir ? ckpt_store_open(directory, CKPT_STORE_READ, &settings, ret_store) : -ENOMEM;
+	ckpt_settings_done(&settings);
+	return rc;
+}
+
 // "a/1000" of a step, with `below` behind it.
 static int name_of(const struct ckpt_view *v, struct ckpt_step *step, const char *below, char **ret_name)
 {
@@ -187,7 +199,7 @@ static int take_in_other_store(const struct ckpt_mounts *mounts, const struct ck
 {
 	struct ckpt_view v = {.mounts = mounts, .first = l->mount};
 	struct ckpt_folders folders = {0};
-	int rc = ckpt_store_open(l->store, CKPT_STORE_READ, NULL, &v.store);
+	int rc = ckpt_view_store(l->store, &v.store);
 
 	if (rc)
 		return rc;

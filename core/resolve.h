@@ -33,6 +33,9 @@ struct ckpt_view {
 	const struct ckpt_mounted *first; // by which it is called where that can be; or NULL
 };
 
+// Opens the store of a view, as ckpt_store_open() does. It does without the index: who opens one looks at it in a child process
+// first, and a library forks none for a look.
+int ckpt_view_store(const char *directory, struct ckpt_store **ret_store);
 // Where the files of a step are in a mount on this machine, malloc'ed; NULL: it is not mounted here. `below` is a path in the step,
 // or "". 0, -ENOMEM.
 int ckpt_view_path(const struct ckpt_view *v, struct ckpt_step *step, const char *below, char **ret_path);

@@ -25,13 +25,29 @@ int ckpt_promote(struct ckpt_step *step)
 
 // --- Over ---------------------------------------------------------------------------------------------------------------
 
+// When it came: a late change of a step makes its commit the latest, but the step no newer.
+struct moment {
+	uint64_t sequence;
+	int64_t first_committed_ns;
+};
+
 struct candidate {
 	struct ckpt_step *step; // in the list's reference
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
-	uint64_t sequence;
+	struct moment came;
 	int64_t committed_ns;
 	bool temporary;
 };
+
+static bool is_after(const struct moment *x, const struct moment *y)
+{
+	return x->sequence > y->sequence && x->first_committed_ns > y->first_committed_ns;
+}
+
+static struct moment moment_locked(const struct ckpt_step *step)
+{
+	return (struct moment){step->summary.sequence, step->summary.first_committed_ns};
+}
 
 static void look_at(struct candidate *c, struct ckpt_step *step)
 {
@@ -41,7 +57,7 @@ static void look_at(struct candidate *c, struct ckpt_step *step)
 	memcpy(c->folder_id, name.folder_id, sizeof(c->folder_id));
 	c->step = step;
 	LOCK_SCOPE(&step->lock);
-	c->sequence = step->summary.sequence;
+	c->came = moment_locked(step);
 	c->committed_ns = step->summary.committed_ns;
 	c->temporary = step->summary.temporary && !step->summary.pinned;
 }
@@ -51,26 +67,26 @@ static int by_folder_newest_first(const void *a, const void *b)
 	const struct candidate *x = a, *y = b;
 	int order = strcmp(x->folder_id, y->folder_id);
 
-	return order ? order : (x->sequence < y->sequence) - (x->sequence > y->sequence);
+	return order ? order : (x->came.sequence < y->came.sequence) - (x->came.sequence > y->came.sequence);
 }
 
 static int is_newer(void *arg, struct ckpt_step *step)
 {
-	const uint64_t *sequence = arg;
 	LOCK_SCOPE(&step->lock);
+	struct moment came = moment_locked(step);
 
-	return step->summary.sequence > *sequence;
+	return is_after(&came, arg);
 }
 
 static bool is_over(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->store->lock);
-	uint64_t sequence;
+	struct moment came;
 
 	ckpt_lock_take(&step->lock);
-	sequence = step->summary.sequence;
+	came = moment_locked(step);
 	ckpt_lock_drop(&step->lock);
-	return ckpt_step_each_locked(step->store, step->folder_id, 1u << CKPT_STEP_COMMITTED, is_newer, &sequence);
+	return ckpt_step_each_locked(step->store, step->folder_id, 1u << CKPT_STEP_COMMITTED, is_newer, &came);
 }
 
 // Who deletes, reopens or undeletes meanwhile waits, so that what was looked at stays so.
@@ -91,15 +107,26 @@ static int end_one(struct ckpt_step *step)
 	return rc == -ESTALE ? 0 : rc;
 }
 
+// The one by which it is over, the oldest of such; NULL: it is not.
+static const struct candidate *successor(const struct candidate *at, size_t i)
+{
+	for (size_t j = i; j-- && !strcmp(at[j].folder_id, at[i].folder_id);)
+		if (is_after(&at[j].came, &at[i].came))
+			return &at[j];
+	return NULL;
+}
+
 static int64_t end_each(const struct candidate *at, size_t count, int64_t over_ns, const bool *stop)
 {
 	int64_t now_ns = ckpt_sys.now_ns(), again_ns = INT64_MAX;
 
-	for (size_t i = 1; i < count && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)); i++) {
-		int64_t is_over_ns = now_ns - at[i - 1].committed_ns; // below 0: the clock was set
+	for (size_t i = 0; i < count && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)); i++) {
+		const struct candidate *next = at[i].temporary ? successor(at, i) : NULL;
+		int64_t is_over_ns;
 
-		if (!at[i].temporary || strcmp(at[i].folder_id, at[i - 1].folder_id))
+		if (!next)
 			continue;
+		is_over_ns = now_ns - next->committed_ns; // below 0: the clock was set
 		if (is_over_ns >= 0 && is_over_ns < over_ns)
 			again_ns = MIN(again_ns, over_ns - is_over_ns);
 		else if (end_one(at[i].step))

@@ -1,9 +1,9 @@
 // Temporary steps: those whose commit said so, with `"temporary": true` in the marker or in their framework's own words. Each is over
-// once another step is committed after it in its folder, and goes to the trash then, behind (trash.h): a folder has one at most,
-// which is its newest step.
+// once a newer step is committed in its folder, and goes to the trash then, behind (trash.h). A step that was there before it and is
+// changed late is no newer one.
 //
 // Whether it is over is what the versions in the store say, and so the same after a restart: nothing is deleted at a start, and what
-// is left of before is seen after the first commit. It stays where it was made permanent or pinned meanwhile, or where what came
+// is left of before is seen after the first commit. It stays where it was made permanent, had back from the trash, or pinned meanwhile, or where what came
 // after it is gone; and for now where somebody changes it, removes it, or adds a file to it.
 // Threads: any. Blocks on the disk.
 #pragma once

@@ -173,12 +173,23 @@ int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, vo
 
 // --- New metadata -------------------------------------------------------------------------------------------------------
 
+struct said {
+	const char *metadata;
+	bool alone; // it was too much with what was there
+};
+
 // What it does not say of extras and metrics stays.
 static int set_metadata(void *arg, struct ckpt_record *r)
 {
 	CLEANUP_FREE char *merged = NULL;
-	int rc = ckpt_metadata_merge(arg, r->metadata, &merged);
+	struct said *said = arg;
+	int rc = ckpt_metadata_merge(said->metadata, r->metadata, &merged);
 
+	said->alone = rc == -EFBIG;
+	if (said->alone) {
+		merged = strdup(said->metadata);
+		rc = merged ? 0 : -ENOMEM;
+	}
 	if (!rc && r->metadata && !strcmp(r->metadata, merged))
 		return 1;
 	if (!rc)
@@ -193,9 +204,10 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
+	struct said said = {.metadata = metadata};
 	struct ckpt_summary next;
 	bool changed;
-	int rc = ckpt_version_put(step, set_metadata, (void *)(uintptr_t)metadata, &next, &changed);
+	int rc = ckpt_version_put(step, set_metadata, &said, &next, &changed);
 
 	if (rc) {
 		ckpt_errlog_add(step->store->errlog, step->name, rc,
@@ -206,6 +218,10 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 	}
 	if (!changed)
 		return 0;
+	if (said.alone)
+		ckpt_errlog_add(step->store->errlog, step->name, -EFBIG,
+				"a marker that says all that is to stay puts it back",
+				"its earlier extras and metrics are dropped: with the new they were more than 64 KiB");
 	rc = ckpt_step_load(step->store, &next);
 	if (step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);

@@ -18,5 +18,6 @@ struct hooks;
 // As fs->hooks, if the mount has such a program, once its store is open: that tells it of commits. 0, -ENOMEM, -EAGAIN.
 int hooks_start(struct ckpt_fs *fs);
 size_t hooks_pending(struct hooks *hooks); // that run or wait; NULL: 0
-// When no commit runs any more: the one that runs has HOOK_END_NS to end, the others are not run, which is told. NULL is fine.
+// When no commit runs any more: the one that runs has HOOK_END_NS to end, and less where the mount's end lets go of all
+// before that (end.c); the others are not run, which is told. NULL is fine.
 void hooks_stop(struct hooks *hooks);

@@ -189,6 +189,11 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	struct node *top;
 	int rc;
 
+	if (!step && (step = ckpt_step_live_session(fs->store, session))) { // who asks again had no answer
+		ckpt_step_unref(step);
+		free(no);
+		return done();
+	}
 	if (!step)
 		return no;
 	rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? resume(fs, step) : 0;

@@ -10,7 +10,9 @@
 
 char *ckpt_path_absolute(const char *path)
 {
-	return ckpt_need(ckpt_locate_absolute(path));
+	char *absolute = ckpt_locate_absolute(path);
+
+	return absolute || errno != ENOENT ? ckpt_need(absolute) : ckpt_text("%s", path); // there is nothing, then
 }
 
 // The path of a file:// URL, percent signs decoded; NULL: not a local one.

@@ -156,7 +156,8 @@ int ckpt_verb_undelete(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP...",
-		.doc = "Takes steps out of the trash: they are listed again, as they were.\v"
+		.doc = "Takes steps out of the trash: they are listed again, as they were; one that was temporary "
+		       "is permanent from then on.\v"
 		       "Examples:\n"
 		       "  ckptfs ls --trash /ckpt\n"
 		       "  ckptfs undelete /ckpt 1000\n"

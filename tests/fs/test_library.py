@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 
 from support import trees
 from support.fixtures import SLOW, SOURCE
+from support.mounting import Mount
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
 
@@ -68,8 +70,8 @@ def environment(library):
 @pytest.fixture
 def calls(calls_program, environment, world):
     """call("begin", "1000") -> what the program answers; calls() makes another program."""
-    def start():
-        p = subprocess.Popen([calls_program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    def start(**kwargs):
+        p = subprocess.Popen([calls_program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **kwargs)
         world.callback(p.kill)
 
         def call(*words):
@@ -78,6 +80,7 @@ def calls(calls_program, environment, world):
                 return (p.returncode, out, err)
             print(*words, sep="\t", file=p.stdin, flush=True)
             return p.stdout.readline().rstrip("\n")
+        call.pid = p.pid
         return call
     return start
 
@@ -219,12 +222,52 @@ def test_save_goes_on_when_the_mount_has_come_to_an_end(calls, mount, store, ckp
     assert (mount / "1000/g").read_text() == "more"
 
 
+@pytest.mark.parametrize("then", ["mounted", "umount"])
+def test_save_that_somebody_else_ended_says_so(calls, mount, store, ckptfs, then):
+    call, lost, other = calls(), calls(), calls()
+    assert call("open", store) == call("begin", "1000") == call("write", "f", "some") == "ok"
+    assert lost("open", store) == lost("begin", "2000") == "ok"
+    sessions = {row["name"]: row["id"] for row in ckptfs.json("sessions", store)}
+    ckptfs("commit", store, sessions["1000"])  # as an earlier attempt whose answer was lost
+    ckptfs("abort", "--yes", store, sessions["2000"])
+    if then == "umount":
+        mount.umount()
+    assert lost("commit") == lost("abort") == "ESTALE" and call("abort") == "ESTALE"
+    assert other("open", store) == other("begin", "3000") == other("abort") == "ok", "what failed keeps nobody out"
+    assert call("commit") == "ok" and call("commit") == "EALREADY"
+    assert ckptfs("cat", store, "1000/f").stdout == "some"
+
+
+def test_steps_are_where_their_own_store_is_mounted(calls, mount, store, scratch, world, stage, commit):
+    stage("1000")
+    commit(mount / "1000")
+    call = calls()
+    assert call("open", mount.path) == "ok" and call("find", "1000") == f"1000 1 {mount / '1000'} {{}}"
+    mount.umount()
+    Mount.new(world, scratch / "other", path=mount.path)
+    assert call("find", "1000") == "1000 1 - {}"
+
+
+def test_temporary_step_is_gone_with_the_next_one(calls, mount, store):
+    mount.umount()
+    call = calls()
+    assert call("open", store) == "ok"
+    for n in range(10):
+        assert call("begin", str(n)) == call("commit", '{"temporary":true}') == call("leave") == "ok"
+        assert not n or call("find", str(n - 1)) == "ENOENT"
+
+
 def test_open_says_what_is_wrong(calls, mount, store, scratch):
     (scratch / "empty").mkdir()
     (mount / "a").mkdir()
     call = calls()
-    for path, want in ((scratch / "nowhere", "ENOENT"), (scratch / "empty", "EMEDIUMTYPE"), ("/dev/null", "EMEDIUMTYPE"), (mount / "a", "EINVAL"), (store / "tree", "EINVAL"), (mount.path, "ok")):
+    for path, want in ((scratch / "nowhere", "ENOENT"), (scratch / "empty", "EMEDIUMTYPE"), ("/dev/null", "EMEDIUMTYPE"), (mount / "a", "EINVAL"), (store / "tree", "EINVAL"), ("", "ENOENT"), (mount.path, "ok")):
         assert call("open", path) == want, path
+    (scratch / "gone").mkdir()
+    call = calls(cwd=scratch / "gone")
+    assert call("open", os.path.relpath(store, scratch / "gone")) == "ok"
+    (scratch / "gone").rmdir()
+    assert call("open", str(store).lstrip("/")) == "ENOENT"
 
 
 def test_latest_leaves_out_what_the_mount_does(calls, mount, store, stage, commit):
@@ -273,10 +316,25 @@ def test_threads_share_a_store_while_steps_come_and_go(calls, mount, store, stag
 
 
 @mounted_or_not
+def test_signal_does_not_end_a_call(calls, mount, store, mounted, ckptfs):
+    mount.remount(["open_writers=2s"])
+    if not mounted:
+        mount.umount()
+        ckptfs("config", store, "open_writers=2s")
+    call = calls()
+    assert call("handle") == call("open", store) == call("begin", "1000") == call("write", "f", "some", "open") == "ok"
+    for after in (0.5, 1):
+        threading.Timer(after, os.kill, (call.pid, signal.SIGUSR1)).start()
+    assert call("commit") == "EBUSY"
+    assert call("abort") == "ok"
+
+
+@mounted_or_not
 def test_signals_are_as_the_program_had_them(calls, mount, store, mounted):
     if not mounted:
         mount.umount()
     call = calls()
+    assert call("handle") == "ok"
     before = call("signals")
     assert call("open", store) == call("begin", "1000") == "ok" and call("signals") == before
     assert call("commit") == "ok" and call("signals") == before

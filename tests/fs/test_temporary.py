@@ -92,7 +92,9 @@ def test_verbs_without_a_mount_do_it_by_themselves(mount, save, store, ckptfs, s
     ckptfs("save", store, scratch / "from", "3000")
     assert ckptfs("ls", store).stdout.split() == ["3000", "a/1"]
     ckptfs("undelete", store, "2000")
-    assert ckptfs("ls", store).stdout.split() == ["2000", "3000", "a/1"], "until the next commit"
+    assert ckptfs("ls", store).stdout.split() == ["2000", "3000", "a/1"]
+    ckptfs("save", store, scratch / "from", "4000")
+    assert ckptfs("ls", store).stdout.split() == ["2000", "3000", "4000", "a/1"], "it is permanent now"
 
 
 def test_an_open_file_of_it_is_read_to_its_end(mount, save):

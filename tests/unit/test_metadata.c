@@ -116,6 +116,7 @@ static const struct {
 	{"{\"extras\":{\"a\":null,\"c\":{\"x\":1}}}", "{\"extras\":{\"a\":1,\"b\":2,\"c\":{\"y\":1}}}",
 	 "{\"extras\":{\"a\":null,\"b\":2,\"c\":{\"x\":1}}}"},
 	{"{\"metrics\":{}}", "damaged", "{\"metrics\":{}}"},
+	{"{\"extras\":{\"a\":1}}", "{\"extras\":5,\"metrics\":[1]}", "{\"extras\":{\"a\":1}}"},
 };
 
 START_TEST(merged_is_what_the_first_says_and_what_it_does_not)

@@ -221,6 +221,18 @@ START_TEST(a_later_marker_wins_and_takes_nothing_away)
 }
 END_TEST
 
+START_TEST(a_later_marker_that_is_too_much_with_what_is_there_stands_alone)
+{
+	CLEANUP_FREE char *large = malloc(CKPT_METADATA_BYTES_MAX + 1);
+
+	sprintf(large, "{\"extras\":{\"pad\":\"%*s\"}}", (int)CKPT_METADATA_BYTES_MAX - 21, "");
+	ck_ok(ckpt_staged_commit(step, 0, large));
+	ck_ok(ckpt_staged_commit(step, 0, "{\"metrics\":{\"loss\":5}}"));
+	has("{\"metrics\":{\"loss\":5}}");
+	ck_assert_uint_eq(ckpt_save_errors(s, "more than 64 KiB"), 1);
+}
+END_TEST
+
 START_TEST(a_step_that_is_written_anew_speaks_for_itself)
 {
 	struct ckpt_step *now;
@@ -252,6 +264,7 @@ int main(void)
 	tcase_add_test(tcase, what_is_too_much_with_the_marker_is_left_out);
 	tcase_add_test(tcase, what_may_be_set_is_bounded);
 	tcase_add_test(tcase, a_later_marker_wins_and_takes_nothing_away);
+	tcase_add_test(tcase, a_later_marker_that_is_too_much_with_what_is_there_stands_alone);
 	tcase_add_test(tcase, a_step_that_is_written_anew_speaks_for_itself);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

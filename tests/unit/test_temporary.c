@@ -154,6 +154,52 @@ START_TEST(a_step_whose_successor_is_gone_stays)
 }
 END_TEST
 
+START_TEST(what_is_had_back_from_the_trash_is_permanent)
+{
+	struct ckpt_step *step;
+
+	save("1000", TEMPORARY);
+	save("2000", NULL);
+	step = find("1000");
+	expire();
+	ck_ok(ckpt_undelete(step));
+	ckpt_step_unref(step);
+	save("3000", NULL);
+	expire();
+	ck_assert(is_there("1000"));
+	ckpt_fixture_reopen();
+	expire();
+	ck_assert(is_there("1000"));
+}
+END_TEST
+
+static void change(const char *path)
+{
+	struct ckpt_step *step = find(path), *changed;
+
+	ck_ok(ckpt_reopen(step, &changed));
+	ck_ok(ckpt_staged_commit(changed, 0, NULL));
+	ckpt_step_unref(changed);
+	ckpt_step_unref(step);
+}
+
+START_TEST(a_late_change_of_an_older_step_ends_no_newer_one)
+{
+	save("1000", NULL);
+	save("2000", TEMPORARY);
+	change("1000");
+	expire();
+	ck_assert(is_there("2000"));
+	ckpt_fixture_reopen();
+	expire();
+	ck_assert(is_there("2000"));
+	save("3000", NULL);
+	change("1000");
+	expire();
+	ck_assert(!is_there("2000") && is_there("1000"));
+}
+END_TEST
+
 START_TEST(a_successor_that_is_being_changed_or_removed_does_not_count)
 {
 	struct ckpt_step *newer, *changed;
@@ -470,6 +516,8 @@ int main(void)
 	tcase_add_test(tcase, each_folder_is_for_itself);
 	tcase_add_test(tcase, what_is_pinned_or_permanent_stays);
 	tcase_add_test(tcase, a_step_whose_successor_is_gone_stays);
+	tcase_add_test(tcase, what_is_had_back_from_the_trash_is_permanent);
+	tcase_add_test(tcase, a_late_change_of_an_older_step_ends_no_newer_one);
 	tcase_add_test(tcase, a_successor_that_is_being_changed_or_removed_does_not_count);
 	tcase_add_test(tcase, what_somebody_works_with_stays_for_now);
 	tcase_add_loop_test(tcase, what_is_changed_after_it_was_chosen_stays, 0, MEANWHILE + 1);

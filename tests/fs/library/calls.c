@@ -1,6 +1,6 @@
 // The calls of libckptfs one after the other, as stdin names them, for test_library.py: each answers with a line.
 //
-//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | wait NAME NS [sealed] | signals
+//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | wait NAME NS [sealed] | signals | handle
 //	list FOLDER TIMES THREADS: so many threads list so often, all at once
 #include <ckptfs.h>
 
@@ -97,6 +97,18 @@ static void say_signals(void)
 	puts(".");
 }
 
+static void nothing(int number __attribute__((unused)))
+{
+}
+
+// As Python does it for each handler of its own: what the signal interrupts is not begun again.
+static int handle(void)
+{
+	const struct sigaction is = {.sa_handler = nothing};
+
+	return sigaction(SIGUSR1, &is, NULL) ? -errno : 0;
+}
+
 static void call(void)
 {
 	const char *verb = words[0];
@@ -126,6 +138,8 @@ static void call(void)
 		list_at_once();
 	else if (!strcmp(verb, "signals"))
 		say_signals();
+	else if (!strcmp(verb, "handle"))
+		answer(handle());
 	else
 		abort();
 }
