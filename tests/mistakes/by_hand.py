@@ -182,7 +182,7 @@ TABLE = [
             "return x->sequence > y->sequence && x->first_committed_ns > y->first_committed_ns;",
             "return x->sequence > y->sequence;", ("test_temporary",)),
     Pattern("temporary-deleted-at-start", "core/trash.c",
-            "t->due_ns = t->temporary_ns = INT64_MAX;",
+            "t->due_ns = t->over_ns = INT64_MAX;",
             "t->due_ns = INT64_MAX;", ("test_fs_temporary",)),
     Pattern("temporary-seen-after-the-answer", "core/commit.c",
             "\tckpt_trash_committed(step->store->trash);\n", "", ("test_temporary",),
