@@ -453,13 +453,17 @@ static int take_over(struct ckpt_save *save)
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
-// The mount that had it did so, but its answer was lost; or another process did.
-static bool is_committed(const struct ckpt_save *save)
+// The mount that had it has committed it, but its answer was lost, and it may have died before all was on disk; or somebody else has.
+static int take_committed(struct ckpt_save *save)
 {
 	struct ckpt_step *step = ckpt_step_live_session(save->store, save->session);
+	int rc = step ? ckpt_sys.syncfs(save->store->dirfd) : -ESTALE;
 
-	ckpt_step_unref(step);
-	return step;
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		save->step = step;
+	return rc;
 }
 
 static int commit_here(struct ckpt_save *save, const char *metadata)
@@ -467,8 +471,8 @@ static int commit_here(struct ckpt_save *save, const char *metadata)
 	struct ckpt_commit how = {.event = "verb", .profile = "generic", .metadata = metadata};
 	int rc = save->step ? 0 : take_over(save);
 
-	if (rc == -ESTALE && is_committed(save))
-		return 0;
+	if (rc == -ESTALE && save->store)
+		rc = take_committed(save);
 	if (!rc && ckpt_step_state(save->step) == CKPT_STEP_LEFT)
 		rc = ckpt_stage_resume(save->step);
 	if (rc)

@@ -15,6 +15,7 @@
 #include "core/seal.h"
 #include "core/should_save.h"
 #include "core/stage.h"
+#include "core/sys.h"
 #include "core/temporary.h"
 #include "core/util.h"
 #include "fs/decider.h"
@@ -187,16 +188,17 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	char *no = NULL;
 	struct ckpt_step *step = find_session(fs, session, &no);
 	struct node *top;
-	int rc;
+	int rc = 0;
 
-	if (!step && (step = ckpt_step_live_session(fs->store, session))) { // who asks again had no answer
-		ckpt_step_unref(step);
+	// Who asks again had no answer: of this process, or of one that died before all was on disk.
+	if (!step && (step = ckpt_step_live_session(fs->store, session))) {
 		free(no);
-		return done();
+		rc = ckpt_sys.syncfs(fs->store->dirfd);
 	}
 	if (!step)
 		return no;
-	rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? resume(fs, step) : 0;
+	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT)
+		rc = resume(fs, step);
 	if (!rc)
 		rc = ckpt_commit(step, &how);
 	if (!rc) {

@@ -234,8 +234,8 @@ def test_save_that_somebody_else_ended_says_so(calls, mount, store, ckptfs, then
         mount.umount()
     assert lost("commit") == lost("abort") == "ESTALE" and call("abort") == "ESTALE"
     assert other("open", store) == other("begin", "3000") == other("abort") == "ok", "what failed keeps nobody out"
-    assert call("commit") == "ok" and call("commit") == "EALREADY"
-    assert ckptfs("cat", store, "1000/f").stdout == "some"
+    assert call("commit", '{"extras":{"a":1}}') == "ok" and call("commit") == "EALREADY"
+    assert call("find", "1000").endswith(' {"extras":{"a":1}}') and ckptfs("cat", store, "1000/f").stdout == "some"
 
 
 def test_steps_are_where_their_own_store_is_mounted(calls, mount, store, scratch, world, stage, commit):
