@@ -128,17 +128,15 @@ static int deleted_node(struct ckpt_fs *fs, struct node *dir, const char *name, 
 	return rc;
 }
 
-// A number as we would write it, alone or with ".json" behind it: each has one name.
+// A number as we would write it: each has one name.
 static int answer_node(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
 {
 	size_t digits = strspn(name, "0123456789");
-	bool json = !strcmp(name + digits, ".json");
-	uint64_t number;
 
-	if (!digits || digits > 18 || (*name == '0' && digits > 1) || (name[digits] && !json))
+	if (!digits || digits > 18 || (*name == '0' && digits > 1) || name[digits])
 		return -ENOENT;
-	number = CONTROL_ANSWER + 2 * strtoull(name, NULL, 10) + json;
-	return node_get(fs, SPACE_CONTROL, number, S_IFREG, dir, name, NULL, ret_node);
+	return node_get(fs, SPACE_CONTROL, CONTROL_ANSWER + strtoull(name, NULL, 10), S_IFREG, dir, name, NULL,
+			ret_node);
 }
 
 static bool is_there(struct ckpt_fs *fs, int piece)
@@ -212,15 +210,19 @@ static char *preempted_text(struct ckpt_fs *fs)
 	return at <= 0 ? strdup("") : asprintf(&text, "%" PRId64 "\n", at) < 0 ? NULL : text;
 }
 
-static int answer_text(struct ckpt_fs *fs, uint64_t number, char **ret_text)
+// "1 permanent fixed_interval", "0".
+static int answer_text(struct ckpt_fs *fs, uint64_t step, char **ret_text)
 {
 	CLEANUP_FREE char *why = NULL;
 	struct ckpt_decided_step answer;
-	int rc = decider_ask(fs, (int64_t)(number / 2), false, &answer, &why);
+	int rc = decider_ask(fs, (int64_t)step, false, &answer, &why);
 
 	if (rc)
 		return rc == -ENOMEM || rc == -EBUSY ? rc : -EIO;
-	*ret_text = number % 2 ? decider_json(&answer) : strdup(answer.save ? "1\n" : "0\n");
+	if (!answer.save)
+		*ret_text = strdup("0\n");
+	else if (asprintf(ret_text, "1 %s %s\n", answer.permanent ? "permanent" : "temporary", answer.by) < 0)
+		*ret_text = NULL;
 	return 0;
 }
 

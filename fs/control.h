@@ -2,7 +2,7 @@
 // daemon left, the trash, and the policy:
 //
 //   policy.json             read and written (control_file.h)
-//   should_save/N, N.json   whether step N is to be saved: "1" or "0", and what `ckptfs should-save --json` says; in no listing
+//   should_save/N           whether step N is to be saved: "1 permanent fixed_interval" or "0"; in no listing
 //   preempted               is there when a preemption is known; whoever makes it or removes it says so
 //
 // The files say what was true when they were opened. Threads: any. Opening may walk the disk (status), and wait for a program of
