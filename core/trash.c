@@ -225,7 +225,7 @@ void ckpt_trash_committed(struct ckpt_trash *t)
 {
 	LOCK_SCOPE(&t->lock);
 
-	t->over_ns = 0;
+	t->over_ns = t->expires ? MIN(t->over_ns, ckpt_sys.now_ns() + OVER_NS) : 0;
 	start_locked(t);
 }
 
