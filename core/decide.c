@@ -55,21 +55,31 @@ static bool by_step_intervals(const struct ckpt_policy_node *node, int64_t step)
 	return false;
 }
 
+// A time of the future is the mistake of a clock, and nothing to wait for.
+static bool is_over(int64_t since_ns, int64_t now_ns, int64_t seconds)
+{
+	int64_t ns = ckpt_time_between(since_ns, now_ns);
+
+	return ns < 0 || ns >= seconds * SECOND_NS;
+}
+
 static bool by_continuous(const struct ckpt_policy_node *node, const struct ckpt_decide *q)
 {
 	if (q->saving)
 		return false;
 	if (!q->count || node->interval == CKPT_POLICY_NULL)
 		return true;
-	return ckpt_time_between(newest(q)->committed_ns, q->now_ns) >= node->interval * SECOND_NS;
+	return is_over(newest(q)->committed_ns, q->now_ns, node->interval);
 }
 
 // Any save sets its clock, permanent ones too.
 static bool by_time_interval(const struct ckpt_policy_node *node, const struct ckpt_decide *q)
 {
-	int64_t since_ns = q->count ? MAX(q->clock_ns, newest(q)->committed_ns) : q->clock_ns;
+	int64_t since_ns = q->clock_ns;
 
-	return ckpt_time_between(since_ns, q->now_ns) >= node->interval * SECOND_NS;
+	if (q->count && newest(q)->committed_ns <= q->now_ns)
+		since_ns = MAX(since_ns, newest(q)->committed_ns);
+	return is_over(since_ns, q->now_ns, node->interval);
 }
 
 #define EXEC_VARIABLES 7

@@ -11,6 +11,14 @@ void ckpt_decided_init(struct ckpt_decided *d, int64_t now_ns)
 	*d = (struct ckpt_decided){.clock_ns = now_ns};
 }
 
+void ckpt_decided_under(struct ckpt_decided *d, const char *policy)
+{
+	if (!strcmp(d->policy, policy))
+		return;
+	snprintf(d->policy, sizeof(d->policy), "%s", policy);
+	d->count = 0;
+}
+
 const struct ckpt_decided_step *ckpt_decided_find(const struct ckpt_decided *d, int64_t step, int64_t now_ns,
 						  int64_t changed_ns, int64_t latest)
 {
@@ -71,7 +79,8 @@ char *ckpt_decided_text(const struct ckpt_decided *d)
 						(json_int_t)s->at_ns, "latest", (json_int_t)s->latest, "save",
 						(int)s->save, "permanent", (int)s->permanent, "by", s->by));
 	}
-	return ckpt_json_dump(json_pack("{s:I, s:o}", "clock_ns", (json_int_t)d->clock_ns, "decisions", steps),
+	return ckpt_json_dump(json_pack("{s:I, s:s, s:o}", "clock_ns", (json_int_t)d->clock_ns, "policy", d->policy,
+					"decisions", steps),
 			      JSON_COMPACT | JSON_SORT_KEYS);
 }
 
@@ -96,6 +105,7 @@ static int take_step(const json_t *json, struct ckpt_decided *d)
 
 int ckpt_decided_parse(const char *text, size_t len, int64_t now_ns, struct ckpt_decided *ret)
 {
+	const char *policy = "";
 	json_int_t clock_ns;
 	json_t *root, *item;
 	size_t i;
@@ -104,8 +114,11 @@ int ckpt_decided_parse(const char *text, size_t len, int64_t now_ns, struct ckpt
 	ckpt_decided_init(ret, now_ns);
 	if (rc)
 		return rc == -ENOMEM ? rc : 0;
-	if (json_unpack(root, "{s:I}", "clock_ns", &clock_ns))
+	if (json_unpack(root, "{s:I, s?s}", "clock_ns", &clock_ns, "policy", &policy) ||
+	    strlen(policy) >= CKPT_ETAG_MAX)
 		rc = -EINVAL;
+	else
+		ckpt_decided_under(ret, policy);
 	json_array_foreach(json_object_get(root, "decisions"), i, item)
 	{
 		if (!rc)

@@ -1,10 +1,12 @@
 // What was decided of steps, so that all who ask get the same answer: a step is decided once. A decision holds for
-// CKPT_DECIDED_NS, at most, and as long as nothing happens to its step; the caller says of a step when something did.
+// CKPT_DECIDED_NS, at most, as long as nothing happens to its step, and only under the policy that decided; the caller says of a
+// step when something did.
 //
 // It is kept by the process that has the store mounted, or as the object "policy/decisions" by verbs, under the store's lock.
 // Threads: one. Nothing blocks.
 #pragma once
 
+#include "backends/backend.h"
 #include "core/decide.h"
 
 #define CKPT_DECIDED_NS (INT64_C(600) * 1000000000)
@@ -19,13 +21,16 @@ struct ckpt_decided_step {
 };
 
 struct ckpt_decided {
-	int64_t clock_ns; // of time_interval (decide.h)
+	int64_t clock_ns;           // of time_interval (decide.h)
+	char policy[CKPT_ETAG_MAX]; // the version that decided (policy_store.h); "": the default, or none yet
 	struct ckpt_decided_step steps[CKPT_DECIDED_MAX];
 	size_t count; // the newest last
 };
 
 // From `now` on, with no decision.
 void ckpt_decided_init(struct ckpt_decided *d, int64_t now_ns);
+// From now on it is this version that decides: nothing that another one has decided holds any more. The clock goes on.
+void ckpt_decided_under(struct ckpt_decided *d, const char *policy);
 // The decision of this step that holds now, NULL: none. changed_ns is when the step was last committed or deleted, INT64_MIN:
 // never; latest is the highest step that there is: after a rollback all is decided anew.
 const struct ckpt_decided_step *ckpt_decided_find(const struct ckpt_decided *d, int64_t step, int64_t now_ns,

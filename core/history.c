@@ -92,6 +92,40 @@ int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics,
 	return rc;
 }
 
+static bool is_one_folder(const struct ckpt_history *h, struct ckpt_step_name *ret_of_it)
+{
+	struct ckpt_step_name name;
+
+	for (size_t i = 0; i < h->count; i++) {
+		ckpt_step_name(h->at[i], i ? &name : ret_of_it);
+		if (i && strcmp(name.folder_id, ret_of_it->folder_id))
+			return false;
+	}
+	return h->count;
+}
+
+int ckpt_history_read_run(struct ckpt_store *s, bool metrics, char *ret_folder_id, struct ckpt_history *ret_history)
+{
+	struct ckpt_step_name any;
+	struct ckpt_history h;
+	int rc = ckpt_history_read(s, "", metrics, &h);
+
+	if (!rc && !h.count) {
+		ckpt_history_done(&h);
+		rc = ckpt_history_read(s, NULL, metrics, &h);
+	}
+	if (rc)
+		return rc;
+	if (is_one_folder(&h, &any))
+		strcpy(ret_folder_id, any.folder_id);
+	else {
+		*ret_folder_id = '\0';
+		ckpt_history_done(&h);
+	}
+	*ret_history = h;
+	return 0;
+}
+
 void ckpt_history_done(struct ckpt_history *h)
 {
 	for (size_t i = 0; i < h->count; i++) {

@@ -26,24 +26,15 @@ static int look_for_change(void *arg, struct ckpt_step *step)
 	return 0;
 }
 
-// When a step of this number was last committed or deleted; INT64_MIN: never.
-static int64_t last_change_ns(struct ckpt_store *s, int64_t number)
+// When a step of this folder and number was last committed or deleted; INT64_MIN: never.
+static int64_t last_change_ns(struct ckpt_store *s, const char *folder_id, int64_t number)
 {
 	struct last_change c = {number, INT64_MIN};
 	LOCK_SCOPE(&s->lock);
 
-	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, look_for_change, &c);
+	(void)ckpt_step_each_locked(s, folder_id, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, look_for_change,
+				    &c);
 	return c.at_ns;
-}
-
-static int read_history(struct ckpt_store *s, struct ckpt_history *ret_history)
-{
-	int rc = ckpt_history_read(s, "", false, ret_history);
-
-	if (rc || ret_history->count)
-		return rc;
-	ckpt_history_done(ret_history);
-	return ckpt_history_read(s, NULL, false, ret_history);
 }
 
 static void tell(const struct ckpt_decided_step *found, struct ckpt_decision *ret_decision)
@@ -52,31 +43,23 @@ static void tell(const struct ckpt_decided_step *found, struct ckpt_decision *re
 		.save = found->save, .permanent = found->permanent, .by = *found->by ? found->by : NULL};
 }
 
-static int decide(struct ckpt_store *s, const struct ckpt_decide *q, struct ckpt_decision *ret_decision, char **ret_why)
+static int decide(struct ckpt_store *s, const struct ckpt_policy *p, const struct ckpt_decide *q,
+		  struct ckpt_decision *ret_decision, char **ret_why)
 {
-	char etag[CKPT_ETAG_MAX];
-	struct ckpt_policy policy;
-	int rc = ckpt_policy_load(s, &policy, etag, ret_why);
+	int rc = q->should_save ? 0 : ckpt_policy_check_programs(s, p, ret_why);
 
-	if (rc)
-		return rc;
-	rc = q->should_save ? 0 : ckpt_policy_check_programs(s, &policy, ret_why);
-	if (!rc)
-		rc = ckpt_decide(&policy, q, ret_decision, ret_why);
-	ckpt_policy_done(&policy);
-	return rc;
+	return rc ? rc : ckpt_decide(p, q, ret_decision, ret_why);
 }
 
-int ckpt_should_save(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided *decided,
-		     struct ckpt_decision *ret_decision, bool *ret_changed, char **ret_why)
+static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt_decide *q,
+		  struct ckpt_decided *decided, struct ckpt_decision *ret_decision, bool *ret_changed, char **ret_why)
 {
 	const struct ckpt_decided_step *found;
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_history history;
 	int64_t latest;
-	int rc = read_history(s, &history);
+	int rc = ckpt_history_read_run(s, false, folder_id, &history);
 
-	*ret_why = NULL;
-	*ret_changed = false;
 	if (rc)
 		return rc;
 	q->steps = history.steps;
@@ -84,9 +67,9 @@ int ckpt_should_save(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_de
 	q->now_ns = ckpt_sys.now_ns();
 	q->clock_ns = decided->clock_ns;
 	latest = ckpt_decide_latest(q);
-	found = ckpt_decided_find(decided, q->step, q->now_ns, last_change_ns(s, q->step), latest);
+	found = ckpt_decided_find(decided, q->step, q->now_ns, last_change_ns(s, folder_id, q->step), latest);
 	if (!found || (q->force && !found->permanent)) {
-		rc = decide(s, q, ret_decision, ret_why);
+		rc = decide(s, p, q, ret_decision, ret_why);
 		*ret_changed = !rc;
 		if (!rc)
 			found = ckpt_decided_add(decided, q->step, q->now_ns, latest, ret_decision);
@@ -96,6 +79,22 @@ int ckpt_should_save(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_de
 	ckpt_history_done(&history);
 	q->steps = NULL;
 	q->count = 0;
+	return rc;
+}
+
+int ckpt_should_save(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided *decided,
+		     struct ckpt_decision *ret_decision, bool *ret_changed, char **ret_why)
+{
+	char etag[CKPT_ETAG_MAX];
+	struct ckpt_policy policy;
+	int rc = ckpt_policy_load(s, &policy, etag, ret_why);
+
+	*ret_changed = false;
+	if (rc)
+		return rc;
+	ckpt_decided_under(decided, etag);
+	rc = answer(s, &policy, q, decided, ret_decision, ret_changed, ret_why);
+	ckpt_policy_done(&policy);
 	return rc;
 }
 

@@ -1,6 +1,6 @@
 // Whether a step of this store is to be saved: its policy asked, with its committed steps, and the answer kept.
 //
-// The steps are those of the root; where it has none, of all folders.
+// The steps are those of the run (ckpt_history_read_run()).
 // Threads: one at a time for one struct ckpt_decided. Blocks on the disk, and where a program of the user's decides.
 #pragma once
 

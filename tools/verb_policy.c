@@ -182,9 +182,10 @@ static int tell_errors(const json_t *rows)
 
 static int explain(const struct ckpt_listing *l, const struct ckpt_policy *p, struct ckpt_explain *e)
 {
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_history h;
 	json_t *rows;
-	int rc = ckpt_history_read(l->store, NULL, ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N), &h);
+	int rc = ckpt_history_read_run(l->store, ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N), folder_id, &h);
 
 	if (rc)
 		return ckpt_fail_errno(l->store->path, NULL, rc);

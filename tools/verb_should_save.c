@@ -132,7 +132,7 @@ int ckpt_verb_should_save(int argc, char **argv)
 		       "could not be decided.\v"
 		       "All who ask for the same step get the same answer, for ten minutes, or until the step is "
 		       "committed "
-		       "or deleted. What is saved by time alone is temporary.\n\n"
+		       "or deleted, or another policy is set. What is saved by time alone is temporary.\n\n"
 		       "Examples:\n"
 		       "  ckptfs should-save /data/run42 1000 && python save.py 1000\n"
 		       "  ckptfs should-save --json /data/run42 1000",

@@ -145,6 +145,18 @@ def test_explain_goes_on_from_what_the_store_has(ckptfs, made, save, policy):
     assert [row["step"] for row in ckptfs.json("policy", "explain", made, "5..40") if row["save"]] == [5]
 
 
+def test_explain_asks_of_the_run_as_should_save_does(ckptfs, made, save, policy):
+    for folder in ("archive", "other"):
+        (made / "tree" / folder).mkdir()
+    save("archive/5000")
+    policy({"save": {"initial": {}}})
+    assert not [row for row in ckptfs.json("policy", "explain", made, "5001..5002") if row["save"]]
+    save("other/6000")
+    assert [row["step"] for row in ckptfs.json("policy", "explain", made, "7001..7002") if row["save"]] == [7001]
+    save(10)
+    assert not [row for row in ckptfs.json("policy", "explain", made, "7001..7002") if row["save"]]
+
+
 def test_explain_tells_of_a_program_that_fails(ckptfs, made):
     text = json.dumps({"save": {"exec": {"command": ["/bin/sh", "-c", "test $CKPT_STEP -lt 3 || exit 7"]}}})
     done = ckptfs("policy", "explain", made, "1..4", "-", "--json", input=text, check=False)
@@ -172,11 +184,11 @@ def test_should_save_answers_by_the_policy_and_the_steps_that_there_are(ckptfs, 
 def test_decision_holds_until_its_step_is_committed_or_deleted(ckptfs, made, save, policy):
     policy({"save": {"continuous": {}}})
     assert ask(ckptfs, made, 5) == "yes permanent continuous"
-    policy(NEVER)
     save(3)
-    assert ask(ckptfs, made, 5) == "yes permanent continuous", "neither another policy nor another step changes it"
+    assert ask(ckptfs, made, 5) == "yes permanent continuous", "another step does not change it"
     save(5)
     assert ask(ckptfs, made, 5) == "no"
+    policy(NEVER)
     assert ask(ckptfs, made, 6) == "no"
     policy({"save": {"continuous": {}}})
     ckptfs("rm", made, 5)

@@ -53,8 +53,12 @@ static const struct row {
 	{"{'continuous':{'minimum_interval_secs':600}}", 4, "3@100", 699.9, 0, "no"},
 	{"{'continuous':{'minimum_interval_secs':600}}", 4, "3@100", 700, 0, "yes permanent continuous"},
 	{"{'continuous':{'minimum_interval_secs':600}}", 4, "3@100", 700, SAVING, "no"},
-	{"{'continuous':{'minimum_interval_secs':600}}", 4, "3@100", 50, 0, "no"},         // its clock was set back
 	{"{'continuous':{'minimum_interval_secs':600}}", 5, "3@100 4@400t", 900, 0, "no"}, // temporary ones count
+	// A step that was committed in the future, by a clock that was set back, puts nothing off.
+	{"{'continuous':{'minimum_interval_secs':600}}", 4, "3@100", 50, 0, "yes permanent continuous"},
+	{EVERY_15_MIN, 7, "6@5000", 900, 0, "yes temporary time_interval"},
+	{EVERY_15_MIN, 7, "6@5000", 899.9, 0, "no"}, // nor is it a reason to save
+	{EVERY_15_MIN, 7, "", -1, 0, "yes temporary time_interval"},
 	// initial: no step is there.
 	{"{'initial':{}}", 7, "", 0, SAVING, "yes permanent initial"},
 	{"{'initial':{}}", 7, "6@1", 0, 0, "no"},

@@ -86,6 +86,7 @@ START_TEST(as_json_it_says_the_same)
 	struct ckpt_decided *d = malloc(2 * sizeof(*d));
 
 	ckpt_decided_init(&d[0], 0);
+	ckpt_decided_under(&d[0], "v1");
 	for (int64_t step = 0; step < CKPT_DECIDED_MAX; step++)
 		ckpt_decided_add(&d[0], step, NOW + step, step - 1, step % 3 ? &yes : &no);
 	CLEANUP_FREE char *text = ckpt_decided_text(&d[0]), *again = NULL;
@@ -94,6 +95,7 @@ START_TEST(as_json_it_says_the_same)
 	again = ckpt_decided_text(&d[1]);
 	ck_assert_str_eq(text, again);
 	ck_assert_int_eq(d[1].clock_ns, d[0].clock_ns);
+	ck_assert_str_eq(d[1].policy, "v1");
 	ck_assert_mem_eq(d[1].steps, d[0].steps, sizeof(d->steps));
 	free(d);
 }

@@ -5,6 +5,7 @@
 #include "core/delete.h"
 #include "core/policy_store.h"
 #include "core/should_save.h"
+#include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -41,14 +42,22 @@ static void set_policy(const char *text)
 	ckpt_policy_done(&before);
 }
 
-static void save(const char *name, const char *metadata)
+static void save_in(const char *folder_id, const char *name, const char *metadata)
 {
-	struct ckpt_step *step = ckpt_staged_begin(s, name);
+	struct ckpt_step *step;
 
+	ck_ok(ckpt_stage_begin(s, folder_id, name, 0755, getuid(), getgid(), getpid(), &step));
 	close(ckpt_staged_put(step, "model.bin", "weights"));
 	ck_ok(ckpt_staged_commit(step, 5000000, metadata));
 	ckpt_step_unref(step);
 }
+
+static void save(const char *name, const char *metadata)
+{
+	save_in("", name, metadata);
+}
+
+static const char archive[] = "00000000000000aa", other[] = "00000000000000bb";
 
 // "yes permanent initial" or "no", as of a process that has just begun.
 static const char *ask(int64_t step, bool force)
@@ -96,17 +105,32 @@ END_TEST
 
 START_TEST(a_decision_holds_for_ten_minutes)
 {
-	set_policy("{'save':{'specific_steps':{'steps':[]}}}");
+	set_policy("{'save':{'continuous':{'minimum_interval_secs':300}}}");
+	save("3", NULL);
 	ck_assert_str_eq(ask(5, false), "no");
-	set_policy("{'save':{'initial':{}}}");
 	pass(599);
 	ckpt_fixture_reopen();
 	ck_assert_str_eq(ask(5, false), "no");
 	pass(1);
-	ck_assert_str_eq(ask(5, false), "yes permanent initial");
-	set_policy("{'save':{'specific_steps':{'steps':[]}}}");
-	pass(-10); // the clock is set back: nothing of the future holds
+	ck_assert_str_eq(ask(5, false), "yes permanent continuous");
+	pass(-400); // the clock is set back: nothing of the future holds
 	ck_assert_str_eq(ask(5, false), "no");
+}
+END_TEST
+
+START_TEST(a_decision_holds_only_under_the_policy_that_made_it)
+{
+	set_policy("{'save':{'any':[{'fixed_interval':{'interval':5}},{'time_interval':{'save_interval_secs':60}}]}}");
+	pass(59);
+	ck_assert_str_eq(ask(4, false), "no");
+	ck_assert_str_eq(ask(6, false), "no");
+	set_policy("{'save':{'initial':{}}}");
+	ck_assert_str_eq(ask(4, false), "yes permanent initial");
+	set_policy("{'save':{'time_interval':{'save_interval_secs':60}}}");
+	pass(59);
+	ck_assert_str_eq(ask(4, false), "no"); // the clock of the run goes on
+	pass(1);
+	ck_assert_str_eq(ask(6, false), "yes temporary time_interval");
 }
 END_TEST
 
@@ -129,6 +153,33 @@ START_TEST(names_without_a_number_are_no_steps)
 	ck_assert_str_eq(ask(5, false), "yes permanent initial");
 	save("checkpoint-3", "{\"temporary\":true}");
 	ck_assert_str_eq(ask(6, false), "no");
+}
+END_TEST
+
+// Which folder is the run's is known only where no other has steps.
+START_TEST(steps_of_an_archive_are_not_those_of_the_run)
+{
+	set_policy("{'save':{'continuous':{'minimum_interval_secs':300}}}");
+	save_in(archive, "5000", NULL);
+	save_in(archive, "best", NULL);
+	ck_assert_str_eq(ask(10, false), "no"); // below it
+	save_in(other, "2", NULL);
+	ck_assert_str_eq(ask(11, false), "yes permanent continuous"); // as the first of all
+	save("3", NULL);
+	ck_assert_str_eq(ask(12, false), "no"); // so soon after 3
+	ck_assert_str_eq(ask(5001, false), "no");
+}
+END_TEST
+
+START_TEST(a_commit_in_another_folder_changes_no_decision)
+{
+	set_policy("{'save':{'continuous':{'minimum_interval_secs':300}}}");
+	save("3", NULL);
+	ck_assert_str_eq(ask(5, false), "no");
+	pass(400);
+	save_in(archive, "5", NULL);
+	ck_assert_str_eq(ask(5, false), "no");
+	ck_assert_str_eq(ask(6, false), "yes permanent continuous");
 }
 END_TEST
 
@@ -225,8 +276,11 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_close);
 	tcase_add_test(tcase, time_interval_counts_from_the_first_question_and_from_each_save);
 	tcase_add_test(tcase, a_decision_holds_for_ten_minutes);
+	tcase_add_test(tcase, a_decision_holds_only_under_the_policy_that_made_it);
 	tcase_add_test(tcase, force_is_what_all_hear_from_then_on);
 	tcase_add_test(tcase, names_without_a_number_are_no_steps);
+	tcase_add_test(tcase, steps_of_an_archive_are_not_those_of_the_run);
+	tcase_add_test(tcase, a_commit_in_another_folder_changes_no_decision);
 	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);
 	tcase_add_test(tcase, a_policy_is_put_only_over_the_one_that_was_read);
 	tcase_add_test(tcase, a_damaged_policy_is_told_and_replaced);
