@@ -12,7 +12,7 @@ from support.mounting import Mount
 pytestmark = pytest.mark.timeout(60)
 
 DEFAULTS = {"marker": ".finalize", "steps_at": None, "open_writers": 5, "commit_timeout": 600, "trash": 604800, "show_staged": False, "show_latest": False,
-            "latest_by": "commit", "target_data_file_size": 64 << 20, "hot": 2, "delta": 0}
+            "latest_by": "commit", "target_data_file_size": 64 << 20, "hot": "all", "delta": 0}
 
 
 def values(ckptfs, store):
