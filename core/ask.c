@@ -92,18 +92,24 @@ static int error_of(const json_t *reply)
 	return number > 0 && number <= ERRNO_MAX ? -(int)number : -EREMOTEIO;
 }
 
-int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply)
+int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply, char **ret_why)
 {
 	CLEANUP_FREE char *text = ckpt_json_dump(request, JSON_COMPACT), *answer = NULL;
+	const char *why;
 	json_t *reply;
 	int rc = text ? ckpt_ask(store, text, patient, &answer) : -ENOMEM;
 
+	if (ret_why)
+		*ret_why = NULL;
 	if (rc)
 		return rc == -ENOENT ? -ENOTCONN : rc;
 	rc = ckpt_json_load(answer, strlen(answer), 0, NULL, &reply);
 	if (rc)
 		return rc == -EINVAL ? -EPROTO : rc;
 	rc = json_object_get(reply, "error") ? error_of(reply) : json_is_object(reply) ? 0 : -EPROTO;
+	why = json_string_value(json_object_get(reply, "error"));
+	if (why && ret_why)
+		*ret_why = strdup(why);
 	if (rc)
 		json_decref(reply);
 	else

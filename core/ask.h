@@ -12,8 +12,9 @@
 // -ENOENT: nobody has the store mounted; -ETIMEDOUT; -EPROTO; -EACCES it is somebody else's. *ret_reply is malloc'ed JSON text.
 int ckpt_ask(const char *store, const char *request, bool patient, char **ret_reply);
 // The same of an object, which is taken (NULL: there was no memory for it), and an object. -ENOTCONN: nobody has the store mounted.
-// What the mount refused is the error that it names, -EREMOTEIO where it names none.
-int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply);
+// What the mount refused is the error that it names, -EREMOTEIO where it names none; *ret_why is what it says to that (malloc'ed,
+// else NULL; ret_why NULL: not wanted).
+int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply, char **ret_why);
 
 // --- Both ends (fs/listener.c has the other) ----------------------------------------------------------------------------
 

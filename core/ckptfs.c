@@ -7,10 +7,12 @@
 #include "core/ask.h"
 #include "core/commit.h"
 #include "core/find.h"
+#include "core/history.h"
 #include "core/json.h"
 #include "core/locate.h"
 #include "core/metadata.h"
 #include "core/resolve.h"
+#include "core/should_save.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -357,6 +359,90 @@ void ckpt_choice_free(struct ckpt_choice *choice)
 	free(c);
 }
 
+// --- Whether to save ----------------------------------------------------------------------------------------------------
+
+_Static_assert((int)CKPT_ANSWER_NO == (int)CKPT_DECIDE_NO && (int)CKPT_ANSWER_TEMPORARY == (int)CKPT_DECIDE_TEMPORARY &&
+		       (int)CKPT_ANSWER_PERMANENT == (int)CKPT_DECIDE_PERMANENT,
+	       "what is promised outside is what is meant inside");
+
+static int question_steps(const struct ckpt *c, struct ckpt_question *q)
+{
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_decide of = {0};
+	struct ckpt_history h;
+	struct look l;
+	int rc = look_begin(c, &l);
+
+	if (rc)
+		return rc;
+	rc = ckpt_history_read_run(l.view.store, false, folder_id, &h);
+	look_end(&l);
+	if (rc)
+		return rc;
+	of.steps = h.steps;
+	of.count = h.count;
+	q->latest = ckpt_decide_latest(&of);
+	q->committed_ns = h.count ? h.steps[h.count - 1].committed_ns : 0;
+	q->count = h.count;
+	ckpt_history_done(&h);
+	return 0;
+}
+
+static int question_mount(const struct ckpt *c, struct ckpt_question *q)
+{
+	const json_t *at;
+	json_t *status;
+	int rc;
+
+	ckpt_json_begin();
+	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), false, &status, NULL);
+	if (rc)
+		return rc == -ENOTCONN ? 0 : rc;
+	at = json_object_get(status, "preempted_at"); // null: at the next step that is asked for
+	if (json_is_true(json_object_get(status, "preempted")) && q->step >= json_integer_value(at))
+		q->flags |= CKPT_QUESTION_PREEMPTED;
+	if (json_is_true(json_object_get(status, "saving_in_progress")))
+		q->flags |= CKPT_QUESTION_SAVING;
+	json_decref(status);
+	return 0;
+}
+
+static int decide_outside(const struct ckpt *c, ckpt_decide_fn *decide, void *arg, struct ckpt_decide *q)
+{
+	struct ckpt_question question = {.step = q->step, .now_ns = ckpt_sys.now_ns()};
+	int rc = question_steps(c, &question), answer;
+
+	if (!rc)
+		rc = question_mount(c, &question);
+	if (rc)
+		return rc;
+	answer = decide(arg, &question);
+	if (answer < 0 || answer > CKPT_ANSWER_PERMANENT)
+		return answer < 0 ? answer : -EINVAL;
+	q->answered = true;
+	q->answer = (enum ckpt_decide_answer)answer;
+	return 0;
+}
+
+int ckpt_should_save(struct ckpt *ckpt, int64_t step, unsigned flags, ckpt_decide_fn *decide, void *arg,
+		     int *ret_answer)
+{
+	struct ckpt_decide q = {.step = step, .force = flags & CKPT_FORCE, .preempted_at = -1};
+	int rc = step < 0 || flags & ~CKPT_FORCE ? -EINVAL : decide ? decide_outside(ckpt, decide, arg, &q) : 0;
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decided_step answer;
+	sigset_t all;
+
+	sigfillset(&all);
+	if (!rc)
+		rc = ckpt_should_save_ask(ckpt->directory, &q, &all, &answer, &why);
+	if (!rc)
+		*ret_answer = !answer.save        ? CKPT_ANSWER_NO
+			      : answer.permanent ? CKPT_ANSWER_PERMANENT
+						 : CKPT_ANSWER_TEMPORARY;
+	return rc;
+}
+
 // --- Saving -------------------------------------------------------------------------------------------------------------
 
 struct ckpt_save {
@@ -392,7 +478,7 @@ static int ask(const struct ckpt_save *save, const char *verb, const char *metad
 	ckpt_json_begin();
 	rc = ckpt_ask_json(save->directory,
 			   json_pack("{s:s, s:s, s:s?}", "verb", verb, "session", save->session, "metadata", metadata),
-			   true, &reply);
+			   true, &reply, NULL);
 	if (!rc)
 		json_decref(reply);
 	return rc;
@@ -405,7 +491,7 @@ static int begin_mounted(struct ckpt_save *save, const char *name)
 	int rc;
 
 	ckpt_json_begin();
-	rc = ckpt_ask_json(save->directory, json_pack("{s:s, s:s}", "verb", "begin", "to", name), true, &reply);
+	rc = ckpt_ask_json(save->directory, json_pack("{s:s, s:s}", "verb", "begin", "to", name), true, &reply, NULL);
 	if (rc)
 		return rc;
 	session = json_string_value(json_object_get(reply, "session"));
@@ -583,7 +669,7 @@ static int is_answered(const struct ckpt *c, const char *name)
 	int rc;
 
 	ckpt_json_begin();
-	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), false, &status);
+	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), false, &status, NULL);
 	if (rc)
 		return rc == -ENOTCONN ? 0 : rc == -ENOMEM || rc == -EACCES ? rc : -EAGAIN;
 	json_array_foreach(json_object_get(status, "committing"), i, one)

@@ -3,9 +3,11 @@
 //	struct ckpt *c;
 //	struct ckpt_choice *from;
 //	struct ckpt_save *save;
+//	int answer;
 //	int rc = ckpt_open("/ckpt", CKPT_CREATE, &c);            // a store's directory, or where it is mounted
 //
 //	rc = ckpt_resolve(c, "run7", NULL, NULL, NULL, &from);   // what to load: from->mode, from->path
+//	rc = ckpt_should_save(c, 2000, 0, NULL, NULL, &answer);  // CKPT_ANSWER_NO: by the store's policy it is not to be
 //	rc = ckpt_begin(c, "run7/2000", 0, &save);               // write any files below ckpt_save_path(save), close them
 //	rc = ckpt_save_commit(save, "{\"metrics\":{\"loss\":1.5}}"); // 0: it is listed, whole, and on disk
 //	ckpt_save_free(save);
@@ -20,8 +22,8 @@
 // is reached through it goes with it. What is handed in is not kept.
 // Threads: any number may use one struct ckpt at once, as it never changes; any other object one at a time. After
 // fork() the child may go on with a struct ckpt; a struct ckpt_save stays with the parent.
-// Blocking: every call that returns int may wait for the disk, and ckpt_save_commit() and ckpt_wait() for as long as
-// they say. Each looks at the store anew, which costs time in proportion to its steps: some 30 ms for 1,000.
+// Blocking: every call that returns int may wait for the disk, and ckpt_save_commit(), ckpt_should_save() and
+// ckpt_wait() for as long as they say. Each looks at the store anew, which costs time in proportion to its steps: some 30 ms for 1,000.
 // The library does not print, exit, or change how signals are handled. While it changes a store that nobody has
 // mounted, the calling thread takes no signals, and for a moment there is a child process, which it waits for.
 // ABI: a symbol's version, CKPTFS_1, stays; structs are made by the library and only ever grow at their ends. Two
@@ -119,6 +121,40 @@ struct ckpt_choice {
 CKPT_PUBLIC int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const char *load_parameters_path,
 			     const char *load_full_state_path, struct ckpt_choice **ret_choice);
 CKPT_PUBLIC void ckpt_choice_free(struct ckpt_choice *choice);
+
+// --- Whether to save ----------------------------------------------------------------------------------------------------
+
+enum ckpt_answer {
+	CKPT_ANSWER_NO = 0,
+	CKPT_ANSWER_TEMPORARY = 1, // the next step that is committed takes its place: {"temporary":true} at its commit
+	CKPT_ANSWER_PERMANENT = 2,
+};
+
+// What a function that decides is told.
+struct ckpt_question {
+	int64_t step;         // the one that is asked for
+	int64_t latest;       // the highest committed step of the run, -1: there is none; temporary ones count
+	int64_t committed_ns; // when the newest of them was; 0: there is none
+	uint64_t count;       // of them
+	int64_t now_ns;
+	uint64_t flags; // CKPT_QUESTION_*: others may come
+};
+#define CKPT_QUESTION_SAVING 1u    // another step is being saved through the mount
+#define CKPT_QUESTION_PREEMPTED 2u // `ckptfs preempt`: this step is the last that can be saved, or one of the last
+
+// An enum ckpt_answer, or -errno.
+typedef int ckpt_decide_fn(void *arg, const struct ckpt_question *question);
+
+#define CKPT_FORCE 1u // permanent, whatever is decided else
+
+// Whether this step is to be saved: an enum ckpt_answer, by `decide`, or by the policy of the store (NULL). All who ask for the
+// step get one answer, by the library, a verb or the mount, for ten minutes, or until it is committed or deleted, or the
+// policy is another one: that of who came first. What is not after the run's latest step is not saved. `decide` is called
+// at most once, by this thread, also where its answer comes too late to count; its failure is the result. -EINVAL: a step
+// below 0, or no such flag or answer; -EBADMSG: the policy is damaged; -EPERM: it runs a program, and others than this
+// user could have set it; -ETIMEDOUT, -EIO ...: that program; -EBUSY: others have asked for more than 70 seconds.
+CKPT_PUBLIC int ckpt_should_save(struct ckpt *ckpt, int64_t step, unsigned flags, ckpt_decide_fn *decide, void *arg,
+				 int *ret_answer);
 
 // --- Saving a step ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 #include "core/behind.h"
 #include "core/cool.h"
+#include "core/gc.h"
 #include "core/lock.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -11,6 +12,7 @@
 #define LOOK_NS INT64_C(20000000)                 // between two looks whether a save runs
 #define WARM_NS (INT64_C(24) * 3600 * 1000000000) // what was warmed stays so
 #define ROOM_FACTOR 2
+#define ROOMY_SHARE 4 // of the disk
 
 struct ckpt_cooler {
 	struct ckpt_store *store;
@@ -158,11 +160,14 @@ static bool go_on(void *arg, uint64_t bytes)
 	return ckpt_behind_go_on(c->behind, bytes) && !ckpt_store_packs_wanted(c->store);
 }
 
-static bool has_room(const struct ckpt_store *s, uint64_t bytes)
+// Where steps come and go, the packs of those that went are garbage until the next gc, and raw files are gone at once: on a disk
+// that fills up, more packs would come sooner than that garbage goes.
+static bool has_room(struct ckpt_store *s, uint64_t bytes)
 {
 	uint64_t room, all;
 
-	return !ckpt_sys.room(s->dirfd, &room, &all) && room / ROOM_FACTOR >= bytes;
+	return !ckpt_sys.room(s->dirfd, &room, &all) && room / ROOM_FACTOR >= bytes &&
+	       (room >= all / ROOMY_SHARE || !ckpt_gc_expected(s));
 }
 
 // Nothing is left to do of the version that was looked at, or not now. Another one, our own or what somebody did meanwhile, is

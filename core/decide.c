@@ -230,15 +230,10 @@ static int ask(const struct ckpt_policy_node *node, struct tree *t)
 
 static int ask_policies(const struct ckpt_policy *p, struct tree *t)
 {
-	int answer;
-
-	if (!t->q->should_save)
+	if (!t->q->answered)
 		return ask(&p->save, t);
 	t->by = "callback";
-	answer = t->q->should_save(t->q->arg, t->q);
-	if (answer < 0)
-		say(&t->why, "callback: %s", strerror(-answer));
-	return answer;
+	return (int)t->q->answer;
 }
 
 int ckpt_decide(const struct ckpt_policy *p, const struct ckpt_decide *q, struct ckpt_decision *ret_decision,

@@ -1,6 +1,6 @@
 // Whether a step is to be saved: the answer of a policy, of which save is asked for, to a step, the steps that there are, and
 // what else is known at that moment. Nothing is remembered here, and no clock is read: the same question has the same answer,
-// but for programs and functions of the user's, which the whole tree asks in this one place, at most once each.
+// but for programs of the user's, which the whole tree asks in this one place, at most once each.
 //
 // First come the rules that hold whatever the policy says, in this order: force says yes; step 0 with skip_zero no; a step
 // that is not after the latest one no. Then the tree: `any` is as permanent as its most permanent policy, the first of those;
@@ -31,11 +31,11 @@ struct ckpt_decide {
 	int64_t clock_ns; // when time_interval's clock was last set: the start of the run, or what `resets` said later
 	bool saving;      // a save is in progress
 	int64_t preempted_at; // from this step on a preemption is reached; -1: there is none
-	// A user's function in place of the policy's tree: an enum ckpt_decide_answer, or -errno. NULL: there is none.
-	int (*should_save)(void *arg, const struct ckpt_decide *question);
+	bool answered;        // a function of the user's has said
+	enum ckpt_decide_answer answer; // this, which stands in place of the policy's tree
 	// Asked now and then while a program is run: false ends it, which is -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg);
-	void *arg; // of both
+	void *arg;
 };
 
 struct ckpt_decision {

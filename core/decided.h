@@ -8,10 +8,14 @@
 
 #include "backends/backend.h"
 #include "core/decide.h"
+#include "core/limits.h"
 
 #define CKPT_DECIDED_NS (INT64_C(600) * 1000000000)
 #define CKPT_DECIDED_MAX 256 // the oldest go first
 #define CKPT_DECIDED_BY_MAX 31
+#define CKPT_DECIDED_READ_ONLY "read_only" // the rule by which a store that cannot be written saves nothing
+// So long who asks waits for what others ask for: the slowest program of theirs, and some more.
+#define CKPT_DECIDED_PATIENCE_NS ((CKPT_POLICY_EXEC_SECS_MAX + INT64_C(10)) * 1000000000)
 
 struct ckpt_decided_step {
 	int64_t step, at_ns;

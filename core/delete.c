@@ -105,6 +105,13 @@ int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary)
 	return d.pinned ? -ESTALE : rc;
 }
 
+int ckpt_delete_behind(struct ckpt_step *step, bool temporary)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+
+	return ckpt_delete_behind_locked(step, temporary);
+}
+
 const char *ckpt_delete_hint(int error)
 {
 	switch (error) {
@@ -112,6 +119,8 @@ const char *ckpt_delete_hint(int error)
 		return "it is pinned: `ckptfs unpin` it first";
 	case -ESTALE:
 		return "`ckptfs ls --all` says what there is";
+	case -EBUSY:
+		return "somebody changes it: do it again when that is over";
 	default:
 		return NULL;
 	}

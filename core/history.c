@@ -1,6 +1,7 @@
 #include "core/history.h"
 
 #include "core/json.h"
+#include "core/remove.h"
 #include "core/store.h"
 #include "core/util.h"
 
@@ -11,8 +12,14 @@ struct entry {
 	uint32_t version;
 };
 
-static bool look_at(struct ckpt_step *step, struct entry *ret)
+// What is being removed is about to be none; what is reopened is committed all the while.
+static bool look_at(struct ckpt_step *step, const char *folder_id, struct entry *ret)
 {
+	struct ckpt_step_name name;
+
+	ckpt_step_name(step, &name);
+	if ((folder_id && strcmp(name.folder_id, folder_id)) || ckpt_remove_hides(step))
+		return false;
 	LOCK_SCOPE(&step->lock);
 
 	*ret = (struct entry){
@@ -74,13 +81,13 @@ int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics,
 	struct ckpt_history h = {0};
 	struct ckpt_step **steps;
 	size_t listed, count = 0;
-	int rc = ckpt_step_list(s, folder_id, 1u << CKPT_STEP_COMMITTED, &steps, &listed);
+	int rc = ckpt_step_list_stored(s, &steps, &listed);
 
 	if (rc)
 		return rc;
 	entries = ckpt_calloc(listed + 1, sizeof(*entries));
 	for (size_t i = 0; entries && i < listed; i++)
-		count += look_at(steps[i], &entries[count]);
+		count += look_at(steps[i], folder_id, &entries[count]);
 	if (entries)
 		qsort(entries, count, sizeof(*entries), by_sequence);
 	rc = entries ? fill(&h, entries, count, metrics) : -ENOMEM;

@@ -16,7 +16,8 @@
 struct parse {
 	char place[CKPT_POLICY_DEPTH_MAX * 64]; // "" at the top
 	size_t place_len;
-	unsigned depth, nodes; // of the tree that it is in
+	unsigned depth, nodes;   // of the tree that it is in
+	int64_t program_seconds; // that its programs may take, one after the other
 	bool keep;
 	char **ret_why;
 };
@@ -351,6 +352,16 @@ static int find_word(struct parse *p, const char *word, enum ckpt_policy_kind *r
 	return refuse_word(p, p->keep ? "policy to keep" : "policy to save", word, words);
 }
 
+// Whoever asks for a step waits for all of them.
+static int check_programs(struct parse *p, const struct ckpt_policy_node *node)
+{
+	p->program_seconds += node->interval;
+	if (p->program_seconds <= CKPT_POLICY_EXEC_SECS_MAX)
+		return 0;
+	return refuse(p, "the programs may take more than %d s together: give one of them a smaller \"timeout_secs\"",
+		      CKPT_POLICY_EXEC_SECS_MAX);
+}
+
 static int parse_node(struct parse *p, json_t *value, struct ckpt_policy_node *node)
 {
 	const char *word = json_object_iter_key(json_object_iter(value));
@@ -379,6 +390,8 @@ static int parse_node(struct parse *p, json_t *value, struct ckpt_policy_node *n
 	else
 		rc = parse_below(p, value, node);
 	p->depth--;
+	if (!rc && node->kind == CKPT_POLICY_EXEC)
+		rc = check_programs(p, node);
 	if (!rc)
 		leave(p, before);
 	return rc;
@@ -394,6 +407,7 @@ static int replace_tree(struct parse *p, const char *key, json_t *value, struct 
 
 	p->keep = !strcmp(key, "keep");
 	p->nodes = 0;
+	p->program_seconds = 0;
 	rc = parse_node(p, value, &node);
 	if (rc) {
 		ckpt_policy_node_done(&node);

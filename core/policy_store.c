@@ -41,7 +41,21 @@ int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *
 	return rc == -EEXIST ? -ESTALE : rc;
 }
 
-int ckpt_policy_put(struct ckpt_store *s, const struct ckpt_policy *p, const char *etag)
+// Whatever there is, and however often somebody else comes between.
+static int set(struct ckpt_backend *b, const char *text)
+{
+	struct ckpt_object object;
+	int rc;
+
+	do {
+		rc = ckpt_backend_head(b, KEY, &object);
+		if (!rc || rc == -ENOENT)
+			rc = ckpt_policy_put_object(b, KEY, rc ? "" : object.etag, text);
+	} while (rc == -ESTALE);
+	return rc;
+}
+
+int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p)
 {
 	CLEANUP_FREE char *text = ckpt_policy_text(p);
 	struct ckpt_backend *own;
@@ -50,11 +64,11 @@ int ckpt_policy_put(struct ckpt_store *s, const struct ckpt_policy *p, const cha
 	if (!text)
 		return -ENOMEM;
 	if (s->writable)
-		return ckpt_policy_put_object(s->backend, KEY, etag, text);
+		return set(s->backend, text);
 	rc = ckpt_backend_local_open(s->dirfd, true, &own);
 	if (rc)
 		return rc;
-	rc = ckpt_policy_put_object(own, KEY, etag, text);
+	rc = set(own, text);
 	ckpt_backend_close(own);
 	return rc;
 }

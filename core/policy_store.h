@@ -9,12 +9,12 @@
 struct ckpt_store;
 
 // 0; -EBADMSG: what is there is no policy, *ret_why says where (malloc'ed, may be NULL); -ENOMEM, -EIO ... *ret_etag names this
-// version for a put, what is no policy too, and is "" where the store has none.
+// version, of what is no policy too, and is "" where the store has none.
 int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char ret_etag[CKPT_ETAG_MAX],
 		     char **ret_why);
-// Replaces the version with this etag: -ESTALE another took its place. Durable when it returns 0. The store may be one that was
-// opened for reading, beside a mount. -EIO: the outcome is unknown; -ENOSPC, -EACCES, -EROFS ...
-int ckpt_policy_put(struct ckpt_store *s, const struct ckpt_policy *p, const char *etag);
+// In place of what there is: of two who set one at the same moment the last has it. Durable when it returns 0. The store may be
+// one that was opened for reading, beside a mount. -EIO: the outcome is unknown; -ENOSPC, -EACCES, -EROFS ...
+int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p);
 
 // A program that a policy names is run as our user: only where nobody but him and root could have named it. 0; -EPERM: this policy
 // of the store names one, and somebody else could have; *ret_why (malloc'ed, may be NULL).

@@ -1,13 +1,33 @@
 #include "core/should_save.h"
 
+#include "core/ask.h"
 #include "core/history.h"
+#include "core/json.h"
 #include "core/limits.h"
 #include "core/policy_store.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
 
+#include <pthread.h>
+#include <stdio.h>
+
 #define KEY "policy/decisions"
+#define AGAIN_NS INT64_C(20000000)
+
+static const char *const answers[] = {
+	[CKPT_DECIDE_NO] = "no", [CKPT_DECIDE_TEMPORARY] = "temporary", [CKPT_DECIDE_PERMANENT] = "permanent"};
+
+bool ckpt_should_save_answer(const char *word, enum ckpt_decide_answer *ret_answer)
+{
+	for (size_t i = 0; word && i < ARRAY_LEN(answers); i++) {
+		if (strcmp(word, answers[i]))
+			continue;
+		*ret_answer = (enum ckpt_decide_answer)i;
+		return true;
+	}
+	return false;
+}
 
 struct last_change {
 	int64_t number, at_ns;
@@ -37,24 +57,19 @@ static int64_t last_change_ns(struct ckpt_store *s, const char *folder_id, int64
 	return c.at_ns;
 }
 
-static void tell(const struct ckpt_decided_step *found, struct ckpt_decision *ret_decision)
-{
-	*ret_decision = (struct ckpt_decision){
-		.save = found->save, .permanent = found->permanent, .by = *found->by ? found->by : NULL};
-}
-
 static int decide(struct ckpt_store *s, const struct ckpt_policy *p, const struct ckpt_decide *q,
 		  struct ckpt_decision *ret_decision, char **ret_why)
 {
-	int rc = q->should_save ? 0 : ckpt_policy_check_programs(s, p, ret_why);
+	int rc = q->answered ? 0 : ckpt_policy_check_programs(s, p, ret_why);
 
 	return rc ? rc : ckpt_decide(p, q, ret_decision, ret_why);
 }
 
 static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt_decide *q,
-		  struct ckpt_decided *decided, struct ckpt_decision *ret_decision, bool *ret_changed, char **ret_why)
+		  struct ckpt_decided *decided, struct ckpt_decided_step *ret_answer, bool *ret_changed, char **ret_why)
 {
 	const struct ckpt_decided_step *found;
+	struct ckpt_decision decision;
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_history history;
 	int64_t latest;
@@ -69,21 +84,21 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 	latest = ckpt_decide_latest(q);
 	found = ckpt_decided_find(decided, q->step, q->now_ns, last_change_ns(s, folder_id, q->step), latest);
 	if (!found || (q->force && !found->permanent)) {
-		rc = decide(s, p, q, ret_decision, ret_why);
+		rc = decide(s, p, q, &decision, ret_why);
 		*ret_changed = !rc;
 		if (!rc)
-			found = ckpt_decided_add(decided, q->step, q->now_ns, latest, ret_decision);
+			found = ckpt_decided_add(decided, q->step, q->now_ns, latest, &decision);
 	}
 	if (!rc)
-		tell(found, ret_decision);
+		*ret_answer = *found;
 	ckpt_history_done(&history);
 	q->steps = NULL;
 	q->count = 0;
 	return rc;
 }
 
-int ckpt_should_save(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided *decided,
-		     struct ckpt_decision *ret_decision, bool *ret_changed, char **ret_why)
+int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided *decided,
+			struct ckpt_decided_step *ret_answer, bool *ret_changed, char **ret_why)
 {
 	char etag[CKPT_ETAG_MAX];
 	struct ckpt_policy policy;
@@ -93,10 +108,12 @@ int ckpt_should_save(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_de
 	if (rc)
 		return rc;
 	ckpt_decided_under(decided, etag);
-	rc = answer(s, &policy, q, decided, ret_decision, ret_changed, ret_why);
+	rc = answer(s, &policy, q, decided, ret_answer, ret_changed, ret_why);
 	ckpt_policy_done(&policy);
 	return rc;
 }
+
+// --- At rest ----------------------------------------------------------------------------------------------------------
 
 // What cannot be used of it says nothing.
 static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, char ret_etag[CKPT_ETAG_MAX])
@@ -112,22 +129,98 @@ static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, char ret
 	return rc && rc != -ENOENT ? rc : ckpt_decided_parse(text ? text : "", len, ckpt_sys.now_ns(), ret);
 }
 
-int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided *decided,
-			     struct ckpt_decision *ret_decision, char **ret_why)
+int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
+			     char **ret_why)
 {
+	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
 	CLEANUP_FREE char *text = NULL;
 	char etag[CKPT_ETAG_MAX];
 	bool changed;
 	int rc;
 
 	*ret_why = NULL;
-	rc = read_decided(s, decided, etag);
+	rc = decided ? read_decided(s, decided, etag) : -ENOMEM;
 	if (!rc)
-		rc = ckpt_should_save(s, q, decided, ret_decision, &changed, ret_why);
+		rc = ckpt_should_save_by(s, q, decided, ret_answer, &changed, ret_why);
 	if (rc || !changed)
 		return rc;
 	text = ckpt_decided_text(decided);
 	return text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;
+}
+
+// --- Wherever it is decided -------------------------------------------------------------------------------------------
+
+// -ENOTCONN: it is not mounted.
+static int ask_mount(const char *directory, const struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
+		     char **ret_why)
+{
+	const char *by;
+	json_t *reply;
+	int rc;
+
+	ckpt_json_begin();
+	rc = ckpt_ask_json(directory,
+			   json_pack("{s:s, s:I, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step,
+				     "force", (int)q->force, "answer", q->answered ? answers[q->answer] : NULL),
+			   true, &reply, ret_why);
+	if (rc && rc != -ENOTCONN && !*ret_why &&
+	    asprintf(ret_why, "the process that has it mounted does not answer: %s", strerror(-rc)) < 0)
+		*ret_why = NULL;
+	if (rc)
+		return rc;
+	by = json_string_value(json_object_get(reply, "policy"));
+	*ret_answer = (struct ckpt_decided_step){.step = q->step,
+						 .save = json_is_true(json_object_get(reply, "save")),
+						 .permanent = json_is_true(json_object_get(reply, "permanent"))};
+	snprintf(ret_answer->by, sizeof(ret_answer->by), "%s", by ? by : "");
+	json_decref(reply);
+	return 0;
+}
+
+// -EBUSY: it is another asker's, or mounted by now.
+static int ask_store(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
+{
+	struct ckpt_settings settings;
+	struct ckpt_store *s;
+	int rc;
+
+	ckpt_settings_init(&settings);
+	settings.keep_trash = true;
+	rc = ckpt_store_open(directory, CKPT_STORE_WRITE, &settings, &s);
+	ckpt_settings_done(&settings);
+	if (rc == -EROFS) { // nothing can be saved, and a mount for reading says the same
+		*ret_answer = (struct ckpt_decided_step){.step = q->step, .by = CKPT_DECIDED_READ_ONLY};
+		return 0;
+	}
+	if (rc)
+		return rc;
+	rc = ckpt_should_save_at_rest(s, q, ret_answer, ret_why);
+	if (rc && !*ret_why)
+		*ret_why = strdup(strerror(-rc));
+	ckpt_store_close(s);
+	return rc;
+}
+
+int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, const sigset_t *mask,
+			 struct ckpt_decided_step *ret_answer, char **ret_why)
+{
+	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
+	sigset_t before;
+	int rc;
+
+	for (;; ckpt_sys.sleep_ns(AGAIN_NS)) {
+		*ret_why = NULL;
+		rc = ask_mount(directory, q, ret_answer, ret_why);
+		if (rc != -ENOTCONN)
+			return rc;
+		if (mask)
+			pthread_sigmask(SIG_SETMASK, mask, &before);
+		rc = ask_store(directory, q, ret_answer, ret_why);
+		if (mask)
+			pthread_sigmask(SIG_SETMASK, &before, NULL);
+		if (rc != -EBUSY || ckpt_sys.mono_ns() >= end_ns)
+			return rc;
+	}
 }
 
 const char *ckpt_should_save_hint(int error)

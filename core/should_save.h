@@ -6,15 +6,26 @@
 
 #include "core/decided.h"
 
+#include <signal.h>
+
 struct ckpt_store;
 
-// The question: step, force, saving, preempted_at, should_save, go_on and arg are the caller's, all else is found here. decided has
-// what was decided before, and afterwards this; *ret_changed says whether it is as it was. -EBADMSG: the store's policy is
-// none; -EPERM: it runs a program, and others could have set it; else as of ckpt_decide(); *ret_why, where there is more to say than the errno (malloc'ed, or NULL). ret_decision->by
-// points into decided.
-int ckpt_should_save(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided *decided,
-		     struct ckpt_decision *ret_decision, bool *ret_changed, char **ret_why);
-// The same for a verb, with what verbs have decided: s is open for writing, so that one of them does it at a time.
-int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided *decided,
-			     struct ckpt_decision *ret_decision, char **ret_why);
+// The question: step, force, saving, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
+// has what was decided before, and afterwards this; *ret_changed says whether it is as it was. -EBADMSG: the store's policy is
+// none; -EPERM: it runs a program, and others could have set it; else as of ckpt_decide(); *ret_why, where there is more to say
+// than the errno (malloc'ed, or NULL).
+int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided *decided,
+			struct ckpt_decided_step *ret_answer, bool *ret_changed, char **ret_why);
+// The same of a store that is not mounted, with what was decided of it before: s is open for writing, so that one does it at a
+// time.
+int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
+			     char **ret_why);
+// The same of the store in this directory: asked of its mount, or done here, after others who do it, for which it waits:
+// -EBUSY after CKPT_DECIDED_PATIENCE_NS. What cannot be written saves nothing. mask: the thread's signals while the store is open
+// here (NULL: as they are). Also errors of ckpt_store_open().
+int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, const sigset_t *mask,
+			 struct ckpt_decided_step *ret_answer, char **ret_why);
 const char *ckpt_should_save_hint(int error); // what to do about it, or NULL
+
+// The answer of this word in requests (of ckpt_should_save_ask() to the mount): false for another, or NULL.
+bool ckpt_should_save_answer(const char *word, enum ckpt_decide_answer *ret_answer);

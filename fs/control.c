@@ -214,8 +214,9 @@ static char *preempted_text(struct ckpt_fs *fs)
 static int answer_text(struct ckpt_fs *fs, uint64_t step, char **ret_text)
 {
 	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decide q = {.step = (int64_t)step};
 	struct ckpt_decided_step answer;
-	int rc = decider_ask(fs, (int64_t)step, false, &answer, &why);
+	int rc = decider_ask(fs, &q, &answer, &why);
 
 	if (rc)
 		return rc == -ENOMEM || rc == -EBUSY ? rc : -EIO;

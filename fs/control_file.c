@@ -164,23 +164,6 @@ int control_truncate(struct handle *h, off_t size)
 
 // --- Close ------------------------------------------------------------------------------------------------------------
 
-static int set_policy(struct ckpt_store *s, const struct ckpt_policy *p)
-{
-	char etag[CKPT_ETAG_MAX];
-	int rc;
-
-	do {
-		CLEANUP_FREE char *why = NULL;
-		struct ckpt_policy before = {0};
-
-		rc = ckpt_policy_load(s, &before, etag, &why);
-		ckpt_policy_done(&before);
-		if (!rc || rc == -EBADMSG)
-			rc = ckpt_policy_put(s, p, etag);
-	} while (rc == -ESTALE); // somebody else has set one: the last one stays
-	return rc;
-}
-
 static int judge_policy(struct ckpt_fs *fs, const char *text, size_t len)
 {
 	CLEANUP_FREE char *why = NULL;
@@ -188,7 +171,7 @@ static int judge_policy(struct ckpt_fs *fs, const char *text, size_t len)
 	int rc = ckpt_policy_parse(text, len, &p, &why);
 
 	if (!rc)
-		rc = set_policy(fs->store, &p);
+		rc = ckpt_policy_set(fs->store, &p);
 	ckpt_policy_done(&p);
 	if (rc)
 		ckpt_errlog_add(fs->store->errlog, CONTROL_POLICY_NAME, rc,

@@ -18,7 +18,7 @@ struct decider {
 	uint64_t rounds; // decisions begun; the last one
 	bool busy;       // is still being made, by who has `decided` for himself meanwhile,
 	int64_t step;    // is about this step
-	bool force;
+	bool force, answered;
 	uint64_t failed_round; // the last one that failed; 0: none,
 	int failure;           // and how
 	char *why;
@@ -77,10 +77,11 @@ static void tell(struct ckpt_fs *fs, int64_t step, int rc, const char *why)
 }
 
 // Until it is our turn: 0, or how the decision that we waited for has failed.
-static int take_turn_locked(struct decider *d, int64_t step, bool force, char **ret_why)
+static int take_turn_locked(struct decider *d, const struct ckpt_decide *q, char **ret_why)
 {
-	uint64_t awaited = d->busy && d->step == step && d->force == force ? d->rounds : 0;
-	int64_t end_ns = ckpt_sys.mono_ns() + DECIDER_PATIENCE_NS;
+	bool same = d->busy && d->step == q->step && d->force == q->force && d->answered == q->answered;
+	uint64_t awaited = same ? d->rounds : 0;
+	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
 
 	while (d->busy && ckpt_sys.mono_ns() < end_ns)
 		ckpt_lock_wait_ns(&d->changed, &d->lock, end_ns - ckpt_sys.mono_ns());
@@ -91,8 +92,9 @@ static int take_turn_locked(struct decider *d, int64_t step, bool force, char **
 	if (d->busy)
 		return -EBUSY;
 	d->busy = true;
-	d->step = step;
-	d->force = force;
+	d->step = q->step;
+	d->force = q->force;
+	d->answered = q->answered;
 	d->rounds++;
 	return 0;
 }
@@ -118,46 +120,33 @@ static bool goes_on(void *arg)
 	return !__atomic_load_n(&fs->ending, __ATOMIC_ACQUIRE);
 }
 
-// In our turn.
-static int decide(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
-{
-	struct ckpt_decision decision;
-	bool changed;
-	int rc = ckpt_should_save(fs->store, q, &fs->decider->decided, &decision, &changed, ret_why);
-
-	if (rc)
-		return rc;
-	*ret_answer =
-		(struct ckpt_decided_step){.step = q->step, .save = decision.save, .permanent = decision.permanent};
-	snprintf(ret_answer->by, sizeof(ret_answer->by), "%s", decision.by ? decision.by : "");
-	return 0;
-}
-
-int decider_ask(struct ckpt_fs *fs, int64_t step, bool force, struct ckpt_decided_step *ret_answer, char **ret_why)
+int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
 {
 	struct decider *d = fs->decider;
-	struct ckpt_decide q = {.step = step, .force = force, .go_on = goes_on, .arg = fs};
+	bool changed;
 	int rc;
 
 	*ret_why = NULL;
 	if (fs->mount->readonly) {
-		*ret_answer = (struct ckpt_decided_step){.step = step, .by = "read_only"};
+		*ret_answer = (struct ckpt_decided_step){.step = q->step, .by = CKPT_DECIDED_READ_ONLY};
 		return 0;
 	}
+	q->go_on = goes_on;
+	q->arg = fs;
 	ckpt_lock_take(&d->lock);
-	rc = take_turn_locked(d, step, force, ret_why);
-	q.preempted_at = d->preempted_at;
+	rc = take_turn_locked(d, q, ret_why);
+	q->preempted_at = d->preempted_at;
 	ckpt_lock_drop(&d->lock);
 	if (rc == -EBUSY) {
 		*ret_why = copy_of("what others ask for takes too long to decide");
-		tell(fs, step, rc, *ret_why);
+		tell(fs, q->step, rc, *ret_why);
 	}
 	if (rc)
 		return rc;
-	q.saving = ckpt_stage_is_saving(fs->store);
-	rc = decide(fs, &q, ret_answer, ret_why);
+	q->saving = ckpt_stage_is_saving(fs->store);
+	rc = ckpt_should_save_by(fs->store, q, &d->decided, ret_answer, &changed, ret_why); // `decided` is ours: it is our turn
 	if (rc)
-		tell(fs, step, rc, *ret_why);
+		tell(fs, q->step, rc, *ret_why);
 	end_turn(d, rc, *ret_why);
 	return rc;
 }

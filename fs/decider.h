@@ -2,24 +2,21 @@
 // `ckptfs should-save`. And the preemption that it was told of, which it forgets when it ends.
 //
 // One decision is made at a time, as it may ask a program of the user's. Who asks for the step that is just being decided gets that
-// answer, or the same failure; who asks for another waits for his turn, at most DECIDER_PATIENCE_NS.
+// answer, or the same failure; who asks for another waits for his turn, at most CKPT_DECIDED_PATIENCE_NS.
 // Threads: any, but those that serve the kernel: it blocks on the disk, and for such a program.
 #pragma once
 
 #include "core/decided.h"
-#include "core/limits.h"
 
 struct ckpt_fs;
 struct decider;
-
-#define DECIDER_PATIENCE_NS ((CKPT_POLICY_EXEC_SECS_MAX + INT64_C(10)) * 1000000000)
 
 struct decider *decider_new(void); // NULL: no memory
 void decider_free(struct decider *d);
 
 // 0; -EBUSY: others have not let it come to a decision; else it could not be decided (core/should_save.h). Failures are in the
-// error log; *ret_why is what it says (malloc'ed, may be NULL).
-int decider_ask(struct ckpt_fs *fs, int64_t step, bool force, struct ckpt_decided_step *ret_answer, char **ret_why);
+// error log; *ret_why is what it says (malloc'ed, may be NULL). Of the question step, force, answered and answer are the caller's.
+int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer, char **ret_why);
 
 // As `ckptfs should-save --json` prints it, with a newline; malloc'ed, NULL: no memory.
 char *decider_json(const struct ckpt_decided_step *answer);

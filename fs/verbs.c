@@ -246,6 +246,19 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	return rc ? failure(rc, for_good ? ckpt_expire_hint(rc) : ckpt_delete_hint(rc)) : done();
 }
 
+// What the policy does not keep, as it was judged: whatever came between is nothing to tell.
+static char *answer_retain(struct ckpt_fs *fs, const char *session, bool temporary)
+{
+	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
+	uint64_t space = step ? node_space(step) : 0;
+	int rc = step ? ckpt_delete_behind(step, temporary) : -ESTALE;
+
+	if (!rc)
+		forget_step(fs, step, space);
+	ckpt_step_unref(step);
+	return rc && rc != -ESTALE ? failure(rc, ckpt_delete_hint(rc)) : done();
+}
+
 static struct node *find_entry(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_entry *e)
 {
 	return node_find(fs, node_space(step), e->index ? e->ino : step->summary.dir_ino);
@@ -389,11 +402,15 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, int peer)
 
 // --- should-save, preempt ---------------------------------------------------------------------------------------------
 
-static char *answer_should_save(struct ckpt_fs *fs, int64_t step, bool force)
+static char *answer_should_save(struct ckpt_fs *fs, int64_t step, const json_t *request)
 {
 	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decide q = {.step = step, .force = json_is_true(json_object_get(request, "force"))};
 	struct ckpt_decided_step answer;
-	int rc = step < 0 ? -EINVAL : decider_ask(fs, step, force, &answer, &why);
+	int rc;
+
+	q.answered = ckpt_should_save_answer(json_string_value(json_object_get(request, "answer")), &q.answer);
+	rc = step < 0 ? -EINVAL : decider_ask(fs, &q, &answer, &why);
 
 	if (rc)
 		return refusal(-rc, why ? why : strerror(-rc), ckpt_should_save_hint(rc));
@@ -467,7 +484,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "begin") && to)
 		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")));
 	else if (!strcmp(verb, "should-save"))
-		reply = answer_should_save(fs, step, json_is_true(json_object_get(json, "force")));
+		reply = answer_should_save(fs, step, json);
 	else if (!strcmp(verb, "preempt"))
 		reply = answer_preempt(fs, step);
 	else if (!session)
@@ -482,6 +499,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "delete"))
 		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
 				      json_is_true(json_object_get(json, "deleted_only")));
+	else if (!strcmp(verb, "retain"))
+		reply = answer_retain(fs, session, json_is_true(json_object_get(json, "temporary")));
 	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin") || !strcmp(verb, "promote"))
 		reply = answer_flag(fs, session, verb);
 	else if (!strcmp(verb, "seal"))

@@ -10,11 +10,11 @@ struct ckpt_act {
 	const char *verb; // as the mount knows it (fs/verbs.h)
 	bool for_good;
 	bool deleted_only;         // not if it was had back meanwhile
+	bool temporary;            // retain: not if it is permanent by now
 	const char *to, *metadata; // or NULL
 	const char *only;          // warm: a glob, or NULL
 	bool add_only;             // begin
-	int64_t step;              // should-save, preempt: a number
-	bool force;                // should-save
+	int64_t step;              // preempt: a number
 	bool patient;              // it may take long
 	bool sessions;             // it is about a session that was left over, not about a step
 	int (*at_rest)(struct ckpt_step *step, const struct ckpt_act *act); // 0, -errno

@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #define CKPT_EXPLAIN_STEPS_MAX 20000
+#define CKPT_EXPLAIN_NS_MAX (INT64_C(86400) * 1000000000) // of each: all of them end within what an int64_t holds
 
 struct ckpt_explain {
 	int64_t first, last;      // steps, inclusive

@@ -36,14 +36,12 @@ int ckpt_policy_file_read(const char *path, struct ckpt_policy *ret_policy)
 	return rc ? ckpt_fail(path, NULL, "%s", why ? why : strerror(-rc)) : 0;
 }
 
-int ckpt_policy_of_store(const struct ckpt_listing *l, struct ckpt_policy *ret_policy, char *ret_etag)
+int ckpt_policy_of_store(const struct ckpt_listing *l, struct ckpt_policy *ret_policy)
 {
 	CLEANUP_FREE char *why = NULL;
 	char etag[CKPT_ETAG_MAX];
-	int rc = ckpt_policy_load(l->store, ret_policy, ret_etag ? ret_etag : etag, &why);
+	int rc = ckpt_policy_load(l->store, ret_policy, etag, &why);
 
-	if (rc == -EBADMSG && ret_etag)
-		rc = ckpt_policy_default(ret_policy);
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	if (rc == -EBADMSG)

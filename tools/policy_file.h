@@ -2,11 +2,8 @@
 // once; the functions return 0 or an exit status.
 #pragma once
 
-#include "backends/backend.h"
 #include "core/policy.h"
 #include "tools/listing.h"
 
 int ckpt_policy_file_read(const char *path, struct ckpt_policy *ret_policy); // "-": stdin
-// What is in force in the store. ret_etag may be NULL: where it is not, what is no policy in the store is no failure, as it is to
-// be replaced; then *ret_policy is the default.
-int ckpt_policy_of_store(const struct ckpt_listing *l, struct ckpt_policy *ret_policy, char *ret_etag);
+int ckpt_policy_of_store(const struct ckpt_listing *l, struct ckpt_policy *ret_policy); // what is in force there

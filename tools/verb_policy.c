@@ -37,12 +37,14 @@ static int parse_step(const char *text, size_t len, int64_t *ret_step)
 static int on_option(int key, char *arg, void *input)
 {
 	struct ckpt_explain *e = input;
+	int64_t *ns;
 
 	if (key == KEY_PREEMPT_AT)
 		return parse_step(arg, strlen(arg), &e->preempt_at) ? ckpt_usage(arg, NULL, "is no step number") : 0;
-	return ckpt_duration_parse(arg, key == KEY_STEP_TIME ? &e->step_ns : &e->save_ns)
-		       ? ckpt_usage(arg, "as in 1s, 250ms, 10m", "is no duration")
-		       : 0;
+	ns = key == KEY_STEP_TIME ? &e->step_ns : &e->save_ns;
+	if (ckpt_duration_parse(arg, ns))
+		return ckpt_usage(arg, "as in 1s, 250ms, 10m", "is no duration");
+	return *ns > CKPT_EXPLAIN_NS_MAX ? ckpt_usage(arg, NULL, "is longer than a day") : 0;
 }
 
 static json_t *as_json(const struct ckpt_policy *p)
@@ -55,7 +57,7 @@ static json_t *as_json(const struct ckpt_policy *p)
 static int show(const struct ckpt_listing *l)
 {
 	struct ckpt_policy p;
-	int rc = ckpt_policy_of_store(l, &p, NULL);
+	int rc = ckpt_policy_of_store(l, &p);
 	json_t *json;
 
 	if (rc)
@@ -83,25 +85,16 @@ static int check(const char *file)
 
 static int set(const struct ckpt_listing *l, const char *file)
 {
-	struct ckpt_policy p, before = {0};
-	char etag[CKPT_ETAG_MAX];
+	struct ckpt_policy p;
 	int rc = ckpt_policy_file_read(file, &p);
 
 	if (rc)
 		return rc;
-	rc = ckpt_policy_of_store(l, &before, etag);
-	ckpt_policy_done(&before);
-	if (!rc) {
-		rc = ckpt_policy_put(l->store, &p, etag);
-		if (rc == -ESTALE)
-			rc = ckpt_fail(file, "`ckptfs policy show` has what is in force now; then try again",
-				       "somebody else has set a policy at the same moment");
-		else if (rc)
-			rc = ckpt_fail_errno(l->store->path,
-					     rc == -EIO ? "`ckptfs policy show` says whether it is set" : NULL, rc);
-	}
+	rc = ckpt_policy_set(l->store, &p);
 	ckpt_policy_done(&p);
-	return rc;
+	return rc ? ckpt_fail_errno(l->store->path, rc == -EIO ? "`ckptfs policy show` says whether it is set" : NULL,
+				    rc)
+		  : 0;
 }
 
 // --- explain ----------------------------------------------------------------------------------------------------------
@@ -211,7 +204,7 @@ static int explain_words(const struct ckpt_listing *l, char *const *words, size_
 
 	if (rc)
 		return rc;
-	rc = count > 1 ? ckpt_policy_file_read(words[1], &p) : ckpt_policy_of_store(l, &p, NULL);
+	rc = count > 1 ? ckpt_policy_file_read(words[1], &p) : ckpt_policy_of_store(l, &p);
 	if (rc)
 		return rc;
 	rc = count > 1 ? 0 : ckpt_policy_check_programs(l->store, &p, &why);

@@ -52,7 +52,7 @@ static int judge(const char *store, struct rows *ret_rows)
 
 	if (rc)
 		return rc;
-	rc = ckpt_policy_of_store(&l, &p, NULL);
+	rc = ckpt_policy_of_store(&l, &p);
 	if (!rc) {
 		int error = ckpt_retain_judge(l.store, &p, ckpt_sys.now_ns(), &r);
 
@@ -69,14 +69,12 @@ static int judge(const char *store, struct rows *ret_rows)
 	return rc;
 }
 
-// One that was made permanent since stays.
-static int delete_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+// One that was pinned or made permanent since, or is gone, is none of ours any more.
+static int retain_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 {
-	const struct row *row = act->arg;
+	int rc = ckpt_delete_behind(step, act->temporary);
 
-	if (ckpt_step_state(step) != CKPT_STEP_COMMITTED || (row->temporary && !step->summary.temporary))
-		return 0;
-	return ckpt_delete(step);
+	return rc == -ESTALE ? 0 : rc;
 }
 
 static int remove_rows(const char *store, struct rows *rows)
@@ -84,9 +82,11 @@ static int remove_rows(const char *store, struct rows *rows)
 	int status = 0;
 
 	for (size_t i = 0; i < rows->count; i++) {
-		struct row *row = &rows->at[i];
-		const struct ckpt_act act = {
-			.verb = "delete", .at_rest = delete_at_rest, .hint = ckpt_delete_hint, .arg = row};
+		const struct row *row = &rows->at[i];
+		const struct ckpt_act act = {.verb = "retain",
+					     .temporary = row->temporary,
+					     .at_rest = retain_at_rest,
+					     .hint = ckpt_delete_hint};
 		int rc = row->verdict.keep ? 0 : ckpt_act_on(store, row->name, row->session, &act);
 
 		status = MAX(status, rc);

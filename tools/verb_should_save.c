@@ -2,9 +2,7 @@
 // one answer.
 #include "tools/verb.h"
 
-#include "core/limits.h"
 #include "core/should_save.h"
-#include "core/sys.h"
 #include "core/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
@@ -12,8 +10,6 @@
 #include <stdio.h>
 
 #define EXIT_ERROR 2 // 1 is no
-#define AGAIN_NS INT64_C(20000000)
-#define PATIENCE_NS ((CKPT_POLICY_EXEC_SECS_MAX + INT64_C(10)) * 1000000000)
 
 static int fail(const char *path, int error, const char *why)
 {
@@ -27,82 +23,23 @@ static int fail(const char *path, int error, const char *why)
 	return EXIT_ERROR;
 }
 
-// -ENOENT: it is not mounted.
-static int ask_mount(const char *path, const struct ckpt_decide *q, json_t **ret_answer)
-{
-	const struct ckpt_act act = {.verb = "should-save", .step = q->step, .force = q->force, .patient = true};
-	int rc = ckpt_act_ask(path, path, NULL, &act, ret_answer);
-
-	return rc > 0 ? EXIT_ERROR : rc;
-}
-
-static int open_store(const char *path, struct ckpt_store **ret_store)
-{
-	struct ckpt_settings settings;
-	int rc;
-
-	ckpt_settings_init(&settings);
-	settings.keep_trash = true;
-	rc = ckpt_store_open(path, CKPT_STORE_WRITE, &settings, ret_store);
-	ckpt_settings_done(&settings);
-	return rc;
-}
-
-// -EBUSY: it is another asker's, or mounted by now.
-static int ask_store(const char *path, struct ckpt_decide *q, json_t **ret_answer)
-{
-	CLEANUP_FREE char *why = NULL;
-	struct ckpt_decided decided;
-	struct ckpt_decision d;
-	struct ckpt_store *s;
-	int rc = open_store(path, &s);
-
-	if (rc)
-		return rc == -EBUSY ? rc : fail(path, rc, NULL);
-	rc = ckpt_should_save_at_rest(s, q, &decided, &d, &why);
-	ckpt_store_close(s);
-	if (rc)
-		return fail(path, rc, why ? why : strerror(-rc));
-	*ret_answer = ckpt_need(
-		json_pack("{s:b, s:b, s:s?}", "save", (int)d.save, "permanent", (int)d.permanent, "policy", d.by));
-	return 0;
-}
-
-// As long as the slowest decision of somebody else takes, and some more.
-static int ask(const char *path, struct ckpt_decide *q, json_t **ret_answer)
-{
-	int64_t end_ns = ckpt_sys.mono_ns() + PATIENCE_NS;
-	int rc;
-
-	for (;; ckpt_sys.sleep_ns(AGAIN_NS)) {
-		rc = ask_mount(path, q, ret_answer);
-		if (rc == -ENOENT)
-			rc = ask_store(path, q, ret_answer);
-		if (rc != -EBUSY)
-			return rc;
-		if (ckpt_sys.mono_ns() >= end_ns)
-			return fail(path, rc, NULL);
-	}
-}
-
 static int should_save(const char *path, struct ckpt_decide *q)
 {
-	json_t *answer;
-	bool save;
-	int rc = ask(path, q, &answer);
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decided_step answer;
+	const char *by = answer.by;
+	int rc = ckpt_should_save_ask(path, q, NULL, &answer, &why);
 
 	if (rc)
-		return rc;
-	save = json_is_true(json_object_get(answer, "save"));
+		return fail(path, rc, why);
 	if (ckpt_output.json)
-		ckpt_output_json(json_incref(answer));
-	else if (save)
-		printf("yes %s %s\n", json_is_true(json_object_get(answer, "permanent")) ? "permanent" : "temporary",
-		       json_string_value(json_object_get(answer, "policy")));
+		ckpt_output_json(ckpt_need(json_pack("{s:b, s:b, s:s?}", "save", (int)answer.save, "permanent",
+						     (int)answer.permanent, "policy", *by ? by : NULL)));
+	else if (answer.save)
+		printf("yes %s %s\n", answer.permanent ? "permanent" : "temporary", by);
 	else
 		puts("no");
-	json_decref(answer);
-	return save ? 0 : 1;
+	return answer.save ? 0 : 1;
 }
 
 static int parse_step(const char *word, const char *usage, int64_t *ret_step)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -246,6 +247,53 @@ def test_steps_are_where_their_own_store_is_mounted(calls, mount, store, scratch
     mount.umount()
     Mount.new(world, scratch / "other", path=mount.path)
     assert call("find", "1000") == "1000 1 - {}"
+
+
+@mounted_or_not
+def test_library_verb_and_mount_give_one_answer(calls, mount, store, ckptfs, mounted):
+    ckptfs("policy", "set", store, "-", input='{"save": {"any": [{"fixed_interval": {"interval": 10}}, {"time_interval": {"save_interval_secs": 1}}]}, "skip_zero": true}')
+    if not mounted:
+        mount.umount()
+
+    def verb(step):
+        return ckptfs("should-save", store, str(step), check=False).stdout.strip()
+    call = calls()
+    assert call("open", store) == "ok"
+    assert [call("should", step) for step in (10, 10, 0)] == ["permanent", "permanent", "no"] and verb(10) == "yes permanent fixed_interval"
+    time.sleep(1.1)
+    assert call("should", 12) == "temporary" and verb(12) == "yes temporary time_interval"
+    assert verb(13) == "no" and call("should", 13) == "no" and call("should", 13, "force") == "permanent" and verb(13) == "yes permanent force"
+    if mounted:
+        assert (mount / ".ckptfs/should_save/12").read_text() == "1 temporary time_interval\n"
+    assert call("should", -1) == "EINVAL"
+
+
+@mounted_or_not
+def test_function_of_the_users_decides_once_for_all(calls, mount, store, ckptfs, mounted):
+    ckptfs("policy", "set", store, "-", input='{"save": {"specific_steps": {"steps": []}}}')
+    if not mounted:
+        mount.umount()
+    call, other = calls(), calls()
+    assert call("open", store) == other("open", store) == "ok"
+    assert call("should", 5, 1) == "5: -1 of 0, temporary" and other("should", 5, 2) == "5: -1 of 0, temporary" and other("should", 5) == "temporary"
+    assert ckptfs("should-save", store, "5").stdout == "yes temporary callback\n"
+    assert call("should", 6, -32) == "6: -1 of 0, EPIPE" and call("should", 6, 3) == "6: -1 of 0, EINVAL" and call("should", 6) == "no" == other("should", 6, 2).split()[-1]
+    assert call("begin", "7") == call("commit") == call("leave") == "ok"
+    assert call("should", 7, 2) == "7: 7 of 1, no" and call("should", 3, 2) == "3: 7 of 1, no", "not after the latest, whatever it says"
+    assert call("should", 8, 2) == "8: 7 of 1, permanent"
+    if mounted:
+        ckptfs("preempt", "--at", "10", store)
+        (mount / "20").mkdir()
+        assert call("should", 9, 0) == "9: 7 of 1 saving, no" and call("should", 10, 2) == "10: 7 of 1 saving preempted, permanent"
+
+
+def test_damaged_policy_decides_nothing(calls, mount, store):
+    (store / "policy").mkdir(exist_ok=True)
+    (store / "policy/current").write_text("{")
+    call = calls()
+    assert call("open", store) == "ok" and call("should", 5) == "EBADMSG"
+    mount.umount()
+    assert call("should", 5) == "EBADMSG"
 
 
 def test_temporary_step_is_gone_with_the_next_one(calls, mount, store):

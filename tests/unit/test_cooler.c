@@ -2,6 +2,8 @@
 #include "tests/support/fixture.h"
 
 #include "core/cool.h"
+#include "core/delete.h"
+#include "core/gc.h"
 #include "core/pin.h"
 #include "core/seal.h"
 #include "core/sys.h"
@@ -201,6 +203,43 @@ START_TEST(on_a_full_disk_nothing_is_cooled)
 }
 END_TEST
 
+static uint64_t percent; // atomic
+
+static int some_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
+{
+	*ret_free = __atomic_load_n(&percent, __ATOMIC_RELAXED) * LARGE;
+	*ret_all = 100 * (uint64_t)LARGE;
+	return 0;
+}
+
+// The packs of a step that expired are garbage, and gc comes later.
+START_TEST(garbage_of_ours_goes_before_more_packs_come)
+{
+	ckpt_sys.room = some_room;
+	percent = 24;
+	ck_ok(ckpt_seal(steps[0], NULL));
+	const struct ckpt_tier_how how = {.pack_bytes = s->settings.pack_bytes};
+	struct ckpt_tier_done done;
+
+	ck_ok(ckpt_cool(steps[0], &how, &done));
+	ck_ok(ckpt_delete(steps[0]));
+	ck_ok(ckpt_expire(steps[0]));
+	ck_assert_uint_gt(ckpt_gc_expected(s), 0);
+	s->settings.hot = 1;
+	ck_ok(ckpt_store_work_behind(s));
+	wait_idle();
+	ck_assert(!is_cold(1));
+	__atomic_store_n(&percent, 25, __ATOMIC_RELAXED);
+	ckpt_lock_take(&steps[1]->lock);
+	steps[1]->cool_after_ns = 0; // the time until it looks again is over
+	ckpt_lock_drop(&steps[1]->lock);
+	ckpt_store_wake_behind(s);
+	for (int tries = 0; tries < TRIES && !is_cold(1); tries++)
+		ckpt_sys.sleep_ns(1000000);
+	ck_assert(is_cold(1));
+}
+END_TEST
+
 START_TEST(with_all_hot_nothing_is_cooled)
 {
 	s->settings.hot = CKPT_HOT_ALL;
@@ -223,6 +262,7 @@ int main(void)
 	tcase_add_test(behind, who_waits_for_packs_is_let_by);
 	tcase_add_test(behind, what_is_another_version_meanwhile_is_looked_at_anew);
 	tcase_add_test(behind, on_a_full_disk_nothing_is_cooled);
+	tcase_add_test(behind, garbage_of_ours_goes_before_more_packs_come);
 	tcase_add_test(behind, with_all_hot_nothing_is_cooled);
 	suite_add_tcase(suite, behind);
 	return ckpt_suite_run(suite);

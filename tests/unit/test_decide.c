@@ -217,26 +217,19 @@ START_TEST(the_clock_of_time_interval_starts_where_it_was_set)
 }
 END_TEST
 
-static int callback(void *arg, const struct ckpt_decide *q)
-{
-	ck_assert(q->step == 7 && q->count == 0);
-	return *(int *)arg;
-}
-
 START_TEST(a_function_of_the_users_decides_in_place_of_the_tree)
 {
 	static const struct {
-		int says;
+		enum ckpt_decide_answer says;
 		const char *answer;
 	} table[] = {{CKPT_DECIDE_NO, "no"},
 		     {CKPT_DECIDE_TEMPORARY, "yes temporary callback"},
-		     {CKPT_DECIDE_PERMANENT, "yes permanent callback"},
-		     {-EPIPE, "callback: Broken pipe"}};
+		     {CKPT_DECIDE_PERMANENT, "yes permanent callback"}};
 	struct ckpt_policy p = saving(YES);
 
 	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-		int says = table[i].says;
-		const struct ckpt_decide q = {.step = 7, .preempted_at = -1, .should_save = callback, .arg = &says};
+		const struct ckpt_decide q = {
+			.step = 7, .preempted_at = -1, .answered = true, .answer = table[i].says};
 		CLEANUP_FREE char *got = answer(&p, &q);
 
 		ck_assert_str_eq(got, table[i].answer);

@@ -152,6 +152,9 @@ static const struct {
 	 "save.exec.command: must be an array of texts: the program and its arguments"},
 	{"{'save':{'exec':{'command':['/bin/true',7]}}}", "save.exec.command[1]: must be a text"},
 	{"{'save':{'exec':{'command':['true']}}}", "save.exec.command[0]: must be the absolute path of a program"},
+	{"{'save':{'any':[{'exec':{'command':['/a'],'timeout_secs':56}},{'not':{'exec':{'command':['/b']}}}]}}",
+	 "save.any[1].not.exec: the programs may take more than 60 s together: give one of them a smaller "
+	 "\"timeout_secs\""},
 	{"{'save':{'exec':{'command':['/bin/true'],'timeout_secs':61}}}",
 	 "save.exec.timeout_secs: must be a whole number of at most 60"},
 	{"{'keep':{'latest_n':{'n':-1}}}", "keep.latest_n.n: must be a whole number of at least 0, or null"},

@@ -72,14 +72,9 @@ static bool is_there(const char *name)
 
 static void set(const char *text)
 {
-	struct ckpt_policy before = {0}, p = policy_of(text);
-	char etag[CKPT_ETAG_MAX], *why;
-	int rc = ckpt_policy_load(s, &before, etag, &why);
+	struct ckpt_policy p = policy_of(text);
 
-	ck_assert(!rc || rc == -EBADMSG);
-	free(why);
-	ck_ok(ckpt_policy_put(s, &p, etag));
-	ckpt_policy_done(&before);
+	ck_ok(ckpt_policy_set(s, &p));
 	ckpt_policy_done(&p);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/delete.h"
 #include "core/policy_store.h"
+#include "core/reopen.h"
 #include "core/should_save.h"
 #include "core/stage.h"
 #include "core/sys.h"
@@ -32,14 +33,10 @@ static void pass(int64_t seconds)
 
 static void set_policy(const char *text)
 {
-	CLEANUP_FREE char *why = NULL;
-	struct ckpt_policy p = policy_of(text), before;
-	char etag[CKPT_ETAG_MAX];
+	struct ckpt_policy p = policy_of(text);
 
-	ck_ok(ckpt_policy_load(s, &before, etag, &why));
-	ck_ok(ckpt_policy_put(s, &p, etag));
+	ck_ok(ckpt_policy_set(s, &p));
 	ckpt_policy_done(&p);
-	ckpt_policy_done(&before);
 }
 
 static void save_in(const char *folder_id, const char *name, const char *metadata)
@@ -63,11 +60,10 @@ static const char archive[] = "00000000000000aa", other[] = "00000000000000bb";
 static const char *ask(int64_t step, bool force)
 {
 	static char text[64];
-	struct ckpt_decided *decided = malloc(sizeof(*decided));
 	struct ckpt_decide q = {.step = step, .force = force, .preempted_at = -1};
 	CLEANUP_FREE char *why = NULL;
-	struct ckpt_decision d;
-	int rc = ckpt_should_save_at_rest(s, &q, decided, &d, &why);
+	struct ckpt_decided_step d;
+	int rc = ckpt_should_save_at_rest(s, &q, &d, &why);
 
 	if (rc)
 		snprintf(text, sizeof(text), "%s", strerror(-rc));
@@ -77,7 +73,6 @@ static const char *ask(int64_t step, bool force)
 			 : d.permanent ? "yes permanent"
 				       : "yes temporary",
 			 d.save ? " " : "", d.save ? d.by : "");
-	free(decided);
 	return text;
 }
 
@@ -156,6 +151,21 @@ START_TEST(names_without_a_number_are_no_steps)
 }
 END_TEST
 
+START_TEST(a_step_that_is_changed_is_committed_all_the_while)
+{
+	struct ckpt_step *step, *changed;
+
+	set_policy("{'save':{'initial':{}}}");
+	save("3", NULL);
+	step = ckpt_step_find(s, "", "3");
+	ck_ok(ckpt_reopen(step, &changed));
+	ck_assert_str_eq(ask(5, false), "no");
+	ck_assert_str_eq(ask(2, false), "no");
+	ckpt_step_unref(changed);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 // Which folder is the run's is known only where no other has steps.
 START_TEST(steps_of_an_archive_are_not_those_of_the_run)
 {
@@ -210,26 +220,26 @@ START_TEST(a_call_that_fails_is_an_error_and_nothing_is_decided_twice)
 }
 END_TEST
 
-START_TEST(a_policy_is_put_only_over_the_one_that_was_read)
+START_TEST(the_policy_that_was_set_last_is_in_force)
 {
 	CLEANUP_FREE char *why = NULL, *text = NULL;
 	struct ckpt_policy first = policy_of("{'save':{'initial':{}}}"), p;
 	struct ckpt_store *reader;
-	char none[CKPT_ETAG_MAX], etag[CKPT_ETAG_MAX];
+	char etag[CKPT_ETAG_MAX], again[CKPT_ETAG_MAX];
 
-	ck_ok(ckpt_policy_load(s, &p, none, &why));
-	ck_assert_str_eq(none, "");
+	ck_ok(ckpt_policy_load(s, &p, etag, &why));
+	ck_assert_str_eq(etag, "");
 	ckpt_policy_done(&p);
-	ck_ok(ckpt_policy_put(s, &first, none));
-	ck_error(ckpt_policy_put(s, &first, none), ESTALE);
+	ck_ok(ckpt_policy_set(s, &first));
+	ck_error(ckpt_policy_put_object(s->backend, "policy/current", "", "{}"), ESTALE); // by who saw none
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader)); // beside a mount
 	ck_ok(ckpt_policy_load(reader, &p, etag, &why));
 	p.skip_zero = true;
-	ck_ok(ckpt_policy_put(reader, &p, etag));
-	ck_error(ckpt_policy_put(reader, &first, etag), ESTALE);
+	ck_ok(ckpt_policy_set(reader, &p));
 	ckpt_policy_done(&p);
 	ckpt_store_close(reader);
-	ck_ok(ckpt_policy_load(s, &p, etag, &why));
+	ck_ok(ckpt_policy_load(s, &p, again, &why));
+	ck_assert_str_ne(again, etag);
 	text = ckpt_policy_text(&p);
 	ck_assert_str_eq(text, "{\"keep\":{\"preserve_all\":{}},\"save\":{\"initial\":{}},\"skip_duplicate\":true,"
 			       "\"skip_zero\":true}");
@@ -251,7 +261,7 @@ START_TEST(a_damaged_policy_is_told_and_replaced)
 		char path[PATH_MAX + 32];
 
 		ckpt_backend_remove(s->backend, "policy/current", NULL);
-		ck_ok(ckpt_policy_put(s, &good, ""));
+		ck_ok(ckpt_policy_set(s, &good));
 		snprintf(path, sizeof(path), "%s/policy/current", dir);
 		f = fopen(path, "w");
 		ck_assert_uint_eq(fwrite(large, 1, len == 10 ? 10 : 69999, f), len == 10 ? 10 : 69999);
@@ -259,7 +269,7 @@ START_TEST(a_damaged_policy_is_told_and_replaced)
 		ck_error(ckpt_policy_load(s, &p, etag, &told), EBADMSG);
 		ck_assert_int_eq(told != NULL, len == 10);
 		ck_assert_str_eq(ask(5, false), "Bad message");
-		ck_ok(ckpt_policy_put(s, &good, etag));
+		ck_ok(ckpt_policy_set(s, &good));
 		ck_ok(ckpt_policy_load(s, &p, etag, &why));
 		ckpt_policy_done(&p);
 	}
@@ -279,10 +289,11 @@ int main(void)
 	tcase_add_test(tcase, a_decision_holds_only_under_the_policy_that_made_it);
 	tcase_add_test(tcase, force_is_what_all_hear_from_then_on);
 	tcase_add_test(tcase, names_without_a_number_are_no_steps);
+	tcase_add_test(tcase, a_step_that_is_changed_is_committed_all_the_while);
 	tcase_add_test(tcase, steps_of_an_archive_are_not_those_of_the_run);
 	tcase_add_test(tcase, a_commit_in_another_folder_changes_no_decision);
 	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);
-	tcase_add_test(tcase, a_policy_is_put_only_over_the_one_that_was_read);
+	tcase_add_test(tcase, the_policy_that_was_set_last_is_in_force);
 	tcase_add_test(tcase, a_damaged_policy_is_told_and_replaced);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

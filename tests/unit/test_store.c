@@ -202,7 +202,11 @@ START_TEST(one_opens_for_writing_and_any_number_for_reading)
 	ckpt_store_close(other);
 	ckpt_store_close(s);
 	ck_error(ckpt_store_holder(dir, &holder), ENOENT); // the file is there, and its writer is gone
-	ckpt_store_close(ckpt_save_open(dir));
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_store_holder(dir, &holder));
+	ck_assert_msg(!holder.pid && !holder.mountpoint, "a verb has it, not who had it mounted before");
+	ckpt_holder_done(&holder);
+	ckpt_store_close(s);
 }
 END_TEST
 

@@ -1,6 +1,6 @@
 // The calls of libckptfs one after the other, as stdin names them, for test_library.py: each answers with a line.
 //
-//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | wait NAME NS [sealed] | signals | handle
+//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | wait NAME NS [sealed] | signals | handle | should STEP [force] [0|1|2|-errno: what a function says]
 //	list FOLDER TIMES THREADS: so many threads list so often, all at once
 #include <ckptfs.h>
 
@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,26 @@ static int handle(void)
 	return sigaction(SIGUSR1, &is, NULL) ? -errno : 0;
 }
 
+static int says(void *arg, const struct ckpt_question *q)
+{
+	printf("%lld: %lld of %llu%s%s, ", (long long)q->step, (long long)q->latest, (unsigned long long)q->count,
+	       q->flags & CKPT_QUESTION_SAVING ? " saving" : "", q->flags & CKPT_QUESTION_PREEMPTED ? " preempted" : "");
+	return atoi(arg);
+}
+
+static void should_save(void)
+{
+	static const char *const names[] = {"no", "temporary", "permanent"};
+	bool force = !strcmp(words[2], "force");
+	const char *own = force ? words[3] : words[2];
+	int is, rc = ckpt_should_save(c, atoll(words[1]), force ? CKPT_FORCE : 0, *own ? says : NULL, (void *)own, &is);
+
+	if (rc)
+		answer(rc);
+	else
+		puts(names[is]);
+}
+
 static void call(void)
 {
 	const char *verb = words[0];
@@ -134,6 +155,8 @@ static void call(void)
 		answer_info(ckpt_find_latest(c, words[1], *words[2] ? words[2] : NULL, &info), &info);
 	else if (!strcmp(verb, "wait"))
 		answer(ckpt_wait(c, words[1], *words[3] ? CKPT_WAIT_SEALED : 0, atoll(words[2])));
+	else if (!strcmp(verb, "should"))
+		should_save();
 	else if (!strcmp(verb, "list"))
 		list_at_once();
 	else if (!strcmp(verb, "signals"))
