@@ -77,10 +77,10 @@ static bool faulty_call(size_t act, uint64_t n, int kind, bool sticky)
 START_TEST(a_call_that_fails_fails_the_act_or_does_no_harm)
 {
 	size_t act = ckpt_amends_change((size_t)_i % CKPT_AMEND_CHANGES), way = (size_t)_i / CKPT_AMEND_CHANGES;
-	uint64_t n = 1;
+	uint64_t n = ckpt_suite_first(2, _i);
 
 	while (faulty_call(act, n, (int)way / 2, way % 2))
-		n++;
+		n += ckpt_suite_stride(2);
 	printf("act %zu, way %zu: %llu calls\n", act, way, (unsigned long long)n - 1);
 }
 END_TEST
@@ -103,8 +103,10 @@ static bool faulty_call_of_libc(size_t act, uint64_t n, int error)
 
 START_TEST(a_call_of_libc_that_fails_fails_the_act_or_does_no_harm)
 {
-	for (uint64_t n = 1; faulty_call_of_libc(ckpt_amends_change((size_t)_i / 2), n, _i % 2 ? -ENOMEM : -EIO);)
-		n++;
+	uint64_t n = ckpt_suite_first(2, _i);
+
+	while (faulty_call_of_libc(ckpt_amends_change((size_t)_i / 2), n, _i % 2 ? -ENOMEM : -EIO))
+		n += ckpt_suite_stride(2);
 }
 END_TEST
 
@@ -130,10 +132,10 @@ static bool faulty_backend(size_t act, const struct ckpt_fault *how, uint64_t n)
 START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end)
 {
 	size_t act = (size_t)_i % CKPT_AMEND_ACTS;
-	uint64_t n = 1;
+	uint64_t n = ckpt_suite_first(2, _i);
 
 	while (faulty_backend(act, &ckpt_backendfault_ways[_i / CKPT_AMEND_ACTS], n))
-		n++;
+		n += ckpt_suite_stride(2);
 }
 END_TEST
 

@@ -2,7 +2,7 @@
 // acknowledged is listed, what was not finished is kept aside and can be saved anew, and the store opens without help.
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 12.
-// CKPT_CRASH_STRIDE: only each so-many-th point, for tests/mistakes.
+// CKPT_CRASH_STRIDE: only each so-many-th point.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
@@ -52,7 +52,7 @@ static struct ckpt_save_log *shared_log(void)
 START_TEST(a_save_survives_the_death_of_its_process_at_every_call)
 {
 	struct ckpt_save_log *log = shared_log();
-	uint64_t stride = ckpt_suite_setting("CKPT_CRASH_STRIDE", 1);
+	uint64_t stride = ckpt_suite_stride(1);
 	bool died = true;
 
 	for (uint64_t n = 1; died; n += stride) {
@@ -104,7 +104,7 @@ static uint64_t disk_clock(void *arg)
 
 START_TEST(a_save_survives_a_power_cut_at_every_point)
 {
-	size_t states = 0, stride = ckpt_suite_setting("CKPT_CRASH_STRIDE", 1);
+	size_t states = 0, stride = ckpt_suite_stride(1);
 	unsigned seeds = ckpt_suite_seeds(6, 12);
 	struct ckpt_save_log log = {0};
 	char dir[PATH_MAX], out[PATH_MAX];

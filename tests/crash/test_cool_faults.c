@@ -184,12 +184,12 @@ static void begin_alloc(uint64_t n, int way)
 	ckpt_allocfault_begin(n, way);
 }
 
-// The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many.
+// The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many. By default each second does.
 static void each(enum act act, void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int way, uint64_t least)
 {
-	uint64_t count = 0, n = 1;
+	uint64_t count = UINT64_MAX, n = ckpt_suite_first(2, way), stride = ckpt_suite_stride(2);
 
-	for (; n == 1 || count >= n - 1; n++) {
+	for (; count >= n - 1; n += stride) {
 		struct trial t;
 		int rc;
 

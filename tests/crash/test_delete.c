@@ -3,7 +3,7 @@
 // what expires leaves nothing behind (I11).
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 4, and
-// every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th point.
+// every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th point, 2 by default.
 #include "tests/support/disk.h"
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
@@ -25,7 +25,7 @@ static bool is_worth_it(const struct ckpt_life_script *script, const struct ckpt
 	bool saving = at < script->count && script->ops[at].act == CKPT_LIFE_SAVE;
 
 	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) &&
-	       point % ckpt_suite_setting("CKPT_CRASH_STRIDE", 1) == 0;
+	       point % ckpt_suite_stride(2) == 0;
 }
 
 // --- The process dies -------------------------------------------------------------------------------------------------
@@ -238,7 +238,8 @@ START_TEST(a_power_cut_after_a_failure_finds_it_undone_or_done)
 	char out[PATH_MAX];
 
 	ckpt_temp_dir(out);
-	for (uint64_t n = 1; cut_after_a_failure(&scripts[_i / 2], n, _i % 2, out); n++)
+	for (uint64_t n = ckpt_suite_first(2, _i); cut_after_a_failure(&scripts[_i / 2], n, _i % 2, out);
+	     n += ckpt_suite_stride(2))
 		ck_assert_uint_lt(n, POINTS_MAX);
 }
 END_TEST

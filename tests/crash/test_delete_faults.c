@@ -173,10 +173,10 @@ START_TEST(a_call_that_fails_fails_the_act_or_does_no_harm)
 {
 	const struct ckpt_life_script *script = &scripts[_i % WITHOUT_SAVES];
 	int way = _i / WITHOUT_SAVES;
-	uint64_t n = 1;
+	uint64_t n = ckpt_suite_first(2, _i);
 
 	while (faulty_call(script, n, way / 2, way % 2))
-		n++;
+		n += ckpt_suite_stride(2);
 	printf("script %d, way %d: %llu calls\n", _i % WITHOUT_SAVES, way, (unsigned long long)n - 1);
 }
 END_TEST
@@ -205,10 +205,10 @@ static bool faulty_backend(const struct ckpt_life_script *script, const struct c
 START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end)
 {
 	const struct ckpt_life_script *script = &scripts[_i % (int)ARRAY_LEN(scripts)];
-	uint64_t n = 1;
+	uint64_t n = ckpt_suite_first(2, _i);
 
 	while (faulty_backend(script, &ckpt_backendfault_ways[_i / (int)ARRAY_LEN(scripts)], n))
-		n++;
+		n += ckpt_suite_stride(2);
 }
 END_TEST
 

@@ -2,7 +2,7 @@
 // after a call that failed: no byte that a step needs is lost (I7).
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 6, and every point
-// within the saves too. CKPT_CRASH_STRIDE: only each so-many-th point.
+// within the saves too. CKPT_CRASH_STRIDE: only each so-many-th point, 2 by default.
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
@@ -21,7 +21,7 @@ static bool is_worth_it(const struct ckpt_tiers_log *log, uint64_t point)
 	bool saving = point < log->began[CKPT_TIERS_COOL_A];
 
 	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) &&
-	       point % ckpt_suite_setting("CKPT_CRASH_STRIDE", 1) == 0;
+	       point % ckpt_suite_stride(2) == 0;
 }
 
 // --- The process dies ---------------------------------------------------------------------------------------------------
@@ -170,12 +170,12 @@ static bool cut_after_a_failure(enum ckpt_tiers_act failing_act, uint64_t n, boo
 
 START_TEST(power_cuts_after_a_failure_lose_nothing)
 {
-	uint64_t n = 1;
+	uint64_t n = ckpt_suite_first(2, _i);
 	char out[PATH_MAX];
 
 	ckpt_temp_dir(out);
-	while (cut_after_a_failure(failing[_i / 2], n, _i % 2, out))
-		ck_assert_uint_lt(n++, POINTS_MAX);
+	for (; cut_after_a_failure(failing[_i / 2], n, _i % 2, out); n += ckpt_suite_stride(2))
+		ck_assert_uint_lt(n, POINTS_MAX);
 	ck_assert_uint_gt(n, 5);
 }
 END_TEST

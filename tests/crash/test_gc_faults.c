@@ -94,10 +94,10 @@ static bool faulty_backend(enum ckpt_tiers_act which, const struct ckpt_fault *h
 
 START_TEST(a_backend_that_fails_or_loses_answers_loses_no_step)
 {
-	uint64_t n = 1;
+	uint64_t n = ckpt_suite_first(2, _i);
 
 	while (faulty_backend(acts[_i % ACTS], &ckpt_backendfault_ways[_i / ACTS], n))
-		n++;
+		n += ckpt_suite_stride(2);
 	ck_assert_uint_gt(n, 3);
 }
 END_TEST
@@ -129,12 +129,12 @@ static void begin_alloc(uint64_t n, int way)
 	ckpt_allocfault_begin(n, way);
 }
 
-// The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many.
+// The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many. By default each third does.
 static void each(void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int i, uint64_t least)
 {
-	uint64_t count = 0, n = 1;
+	uint64_t count = UINT64_MAX, n = ckpt_suite_first(3, i), stride = ckpt_suite_stride(3);
 
-	for (; n == 1 || count >= n - 1; n++) {
+	for (; count >= n - 1; n += stride) {
 		struct trial t;
 
 		ck_assert_uint_lt(n, CALLS_MAX);

@@ -19,8 +19,8 @@ SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 C_LABELS = ("unit", "contract", "fuzz", "crash")
 # What a program takes without a mistake, five times, and this: a mistake may make it wait for ever.
 LIMIT_MORE = 20
-# Shorter loops than the tests' own: a mistake that only the full ones see would be seen too seldom.
-ENVIRONMENT = {"CKPT_CRASH_SEEDS": "4", "CKPT_FUZZ_SECONDS": "0", "CK_FORK": "yes", "CK_TAP_LOG_FILE_NAME": "-",
+# Shorter loops than the tests' own, a mistake that only the full ones see would be seen too seldom; but each call in them.
+ENVIRONMENT = {"CKPT_CRASH_SEEDS": "4", "CKPT_CRASH_STRIDE": "1", "CKPT_FUZZ_SECONDS": "0", "CK_FORK": "yes", "CK_TAP_LOG_FILE_NAME": "-",
                "PYTEST_ADDOPTS": "-x", "PYTHONDONTWRITEBYTECODE": "1"}
 
 

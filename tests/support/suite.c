@@ -111,6 +111,18 @@ bool ckpt_suite_full(void)
 	return ckpt_suite_setting("CKPT_TEST_FULL", 0);
 }
 
+unsigned ckpt_suite_stride(unsigned usual)
+{
+	unsigned stride = ckpt_suite_setting("CKPT_CRASH_STRIDE", ckpt_suite_full() ? 1 : usual);
+
+	return stride ? stride : 1;
+}
+
+unsigned ckpt_suite_first(unsigned usual, int i)
+{
+	return 1 + (unsigned)i % ckpt_suite_stride(usual);
+}
+
 unsigned ckpt_suite_seeds(unsigned usual, unsigned full)
 {
 	return ckpt_suite_setting("CKPT_CRASH_SEEDS", ckpt_suite_full() ? full : usual);

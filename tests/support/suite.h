@@ -22,6 +22,10 @@ void ckpt_temp_empty(const char *path, int whole);
 bool ckpt_suite_full(void);
 // The number in this environment variable, or this one.
 unsigned ckpt_suite_setting(const char *name, unsigned without);
+// A loop over calls or points tries each so-many-th: each with CKPT_TEST_FULL=1, or as CKPT_CRASH_STRIDE says. Those that a test
+// leaves out are not the same ones for another number i of a loop test.
+unsigned ckpt_suite_stride(unsigned usual);
+unsigned ckpt_suite_first(unsigned usual, int i); // where it begins, from 1
 // How many seeds a loop over power cuts tries at each point: CKPT_CRASH_SEEDS, or one of these.
 unsigned ckpt_suite_seeds(unsigned usual, unsigned full);
 
