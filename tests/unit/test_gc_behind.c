@@ -2,6 +2,7 @@
 #include "tests/support/fixture_gc.h"
 
 #include "core/delete.h"
+#include "core/file.h"
 #include "core/repack.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -113,6 +114,38 @@ START_TEST(on_a_full_disk_a_failure_is_not_tried_again_and_again)
 	spoil_record(b, 100, 1);
 	ck_assert_int_gt(ckpt_gc_behind(s, &behind, &stop), ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+// Somebody has it open, and may for hours.
+START_TEST(what_is_in_vain_is_tried_less_and_less_often)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
+	struct ckpt_file *f = ckpt_packed_open(a, "0");
+	struct ckpt_gc_behind behind = {0};
+	int64_t began_ns, pause_ns = 0;
+	bool stop = false;
+
+	ckpt_sys.room = some_room;
+	free_bytes = 999;
+	expire(a);
+	for (int times = 0; times < 12; times++) {
+		began_ns = ckpt_sys.mono_ns();
+		behind.after_ns = behind.short_after_ns = 0; // it is time
+		(void)ckpt_gc_behind(s, &behind, &stop);
+		pause_ns = MIN(2 * pause_ns + CKPT_GC_FIRST_NS, CKPT_GC_EVERY_NS);
+		ck_assert_int_ge(behind.short_after_ns, began_ns + pause_ns);
+		ck_assert_int_lt(behind.short_after_ns, ckpt_sys.mono_ns() + pause_ns + CKPT_GC_FIRST_NS / 2);
+	}
+	ck_assert_int_eq(pause_ns, CKPT_GC_EVERY_NS);
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	ckpt_file_close(f);
+	behind.after_ns = 0;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ck_assert_int_lt(behind.short_after_ns, ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS); // and so it is again for the next
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }
@@ -353,6 +386,7 @@ int main(void)
 	tcase_add_test(when, old_garbage_goes);
 	tcase_add_test(when, on_a_nearly_full_disk_it_goes_at_once_whatever_its_age);
 	tcase_add_test(when, on_a_full_disk_a_failure_is_not_tried_again_and_again);
+	tcase_add_test(when, what_is_in_vain_is_tried_less_and_less_often);
 	tcase_add_loop_test(when, it_stops_soon_and_rests, 0, 2);
 	tcase_add_test(when, after_a_long_round_it_has_a_pause);
 	suite_add_tcase(suite, when);
