@@ -57,7 +57,7 @@ int ckpt_socket_receive(int fd, size_t bytes_max, char **ret_text)
 	return 0;
 }
 
-int ckpt_ask(const char *store, const char *request, bool patient, char **ret_reply)
+int ckpt_ask(const char *store, const char *request, int seconds, char **ret_reply)
 {
 	CLEANUP_FD int dirfd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -68,7 +68,7 @@ int ckpt_ask(const char *store, const char *request, bool patient, char **ret_re
 	if (dirfd < 0 || fd < 0)
 		return -errno;
 	ckpt_socket_address(dirfd, &address);
-	ckpt_socket_timeouts(fd, patient ? 0 : CKPT_SOCKET_TIMEOUT_S);
+	ckpt_socket_timeouts(fd, seconds);
 	// A local connection that a signal interrupts is not under way, but not begun.
 	if (TEMP_FAILURE_RETRY(connect(fd, (struct sockaddr *)&address, sizeof(address))))
 		return errno == ECONNREFUSED ? -ENOENT : -errno;
@@ -92,12 +92,12 @@ static int error_of(const json_t *reply)
 	return number > 0 && number <= ERRNO_MAX ? -(int)number : -EREMOTEIO;
 }
 
-int ckpt_ask_json(const char *store, json_t *request, bool patient, json_t **ret_reply, char **ret_why)
+int ckpt_ask_json(const char *store, json_t *request, int seconds, json_t **ret_reply, char **ret_why)
 {
 	CLEANUP_FREE char *text = ckpt_json_dump(request, JSON_COMPACT), *answer = NULL;
 	const char *why;
 	json_t *reply;
-	int rc = text ? ckpt_ask(store, text, patient, &answer) : -ENOMEM;
+	int rc = text ? ckpt_ask(store, text, seconds, &answer) : -ENOMEM;
 
 	if (ret_why)
 		*ret_why = NULL;

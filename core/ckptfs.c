@@ -365,9 +365,22 @@ _Static_assert((int)CKPT_ANSWER_NO == (int)CKPT_DECIDE_NO && (int)CKPT_ANSWER_TE
 		       (int)CKPT_ANSWER_PERMANENT == (int)CKPT_DECIDE_PERMANENT,
 	       "what is promised outside is what is meant inside");
 
-static int question_steps(const struct ckpt *c, struct ckpt_question *q)
+// A folder without a step may have no id.
+static int history_of(const struct look *l, const char *folder, struct ckpt_history *ret_history)
 {
-	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	if (!folder)
+		return ckpt_history_read_run(l->view.store, false, id, ret_history);
+	if (ckpt_folders_id(&l->folders, folder, strlen(folder), id)) {
+		*ret_history = (struct ckpt_history){0};
+		return 0;
+	}
+	return ckpt_history_read(l->view.store, id, false, ret_history);
+}
+
+static int question_steps(const struct ckpt *c, const char *folder, struct ckpt_question *q)
+{
 	struct ckpt_decide of = {0};
 	struct ckpt_history h;
 	struct look l;
@@ -375,17 +388,17 @@ static int question_steps(const struct ckpt *c, struct ckpt_question *q)
 
 	if (rc)
 		return rc;
-	rc = ckpt_history_read_run(l.view.store, false, folder_id, &h);
+	rc = history_of(&l, folder, &h);
+	if (!rc) {
+		of.steps = h.steps;
+		of.count = h.count;
+		q->latest = ckpt_decide_latest(&of);
+		q->committed_ns = h.count ? h.steps[h.count - 1].committed_ns : 0;
+		q->count = h.count;
+		ckpt_history_done(&h);
+	}
 	look_end(&l);
-	if (rc)
-		return rc;
-	of.steps = h.steps;
-	of.count = h.count;
-	q->latest = ckpt_decide_latest(&of);
-	q->committed_ns = h.count ? h.steps[h.count - 1].committed_ns : 0;
-	q->count = h.count;
-	ckpt_history_done(&h);
-	return 0;
+	return rc;
 }
 
 static int question_mount(const struct ckpt *c, struct ckpt_question *q)
@@ -395,7 +408,7 @@ static int question_mount(const struct ckpt *c, struct ckpt_question *q)
 	int rc;
 
 	ckpt_json_begin();
-	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), false, &status, NULL);
+	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), CKPT_SOCKET_TIMEOUT_S, &status, NULL);
 	if (rc)
 		return rc == -ENOTCONN ? 0 : rc;
 	at = json_object_get(status, "preempted_at"); // null: at the next step that is asked for
@@ -410,7 +423,7 @@ static int question_mount(const struct ckpt *c, struct ckpt_question *q)
 static int decide_outside(const struct ckpt *c, ckpt_decide_fn *decide, void *arg, struct ckpt_decide *q)
 {
 	struct ckpt_question question = {.step = q->step, .now_ns = ckpt_sys.now_ns()};
-	int rc = question_steps(c, &question), answer;
+	int rc = question_steps(c, q->run, &question), answer;
 
 	if (!rc)
 		rc = question_mount(c, &question);
@@ -424,10 +437,10 @@ static int decide_outside(const struct ckpt *c, ckpt_decide_fn *decide, void *ar
 	return 0;
 }
 
-int ckpt_should_save(struct ckpt *ckpt, int64_t step, unsigned flags, ckpt_decide_fn *decide, void *arg,
-		     int *ret_answer)
+int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsigned flags, ckpt_decide_fn *decide,
+		     void *arg, int *ret_answer)
 {
-	struct ckpt_decide q = {.step = step, .force = flags & CKPT_FORCE, .preempted_at = -1};
+	struct ckpt_decide q = {.step = step, .run = folder, .force = flags & CKPT_FORCE, .preempted_at = -1};
 	int rc = step < 0 || flags & ~CKPT_FORCE ? -EINVAL : decide ? decide_outside(ckpt, decide, arg, &q) : 0;
 	CLEANUP_FREE char *why = NULL;
 	struct ckpt_decided_step answer;
@@ -478,7 +491,7 @@ static int ask(const struct ckpt_save *save, const char *verb, const char *metad
 	ckpt_json_begin();
 	rc = ckpt_ask_json(save->directory,
 			   json_pack("{s:s, s:s, s:s?}", "verb", verb, "session", save->session, "metadata", metadata),
-			   true, &reply, NULL);
+			   CKPT_SOCKET_PATIENT, &reply, NULL);
 	if (!rc)
 		json_decref(reply);
 	return rc;
@@ -491,7 +504,8 @@ static int begin_mounted(struct ckpt_save *save, const char *name)
 	int rc;
 
 	ckpt_json_begin();
-	rc = ckpt_ask_json(save->directory, json_pack("{s:s, s:s}", "verb", "begin", "to", name), true, &reply, NULL);
+	rc = ckpt_ask_json(save->directory, json_pack("{s:s, s:s}", "verb", "begin", "to", name), CKPT_SOCKET_PATIENT,
+			   &reply, NULL);
 	if (rc)
 		return rc;
 	session = json_string_value(json_object_get(reply, "session"));
@@ -669,7 +683,7 @@ static int is_answered(const struct ckpt *c, const char *name)
 	int rc;
 
 	ckpt_json_begin();
-	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), false, &status, NULL);
+	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), CKPT_SOCKET_TIMEOUT_S, &status, NULL);
 	if (rc)
 		return rc == -ENOTCONN ? 0 : rc == -ENOMEM || rc == -EACCES ? rc : -EAGAIN;
 	json_array_foreach(json_object_get(status, "committing"), i, one)

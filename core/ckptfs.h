@@ -7,7 +7,7 @@
 //	int rc = ckpt_open("/ckpt", CKPT_CREATE, &c);            // a store's directory, or where it is mounted
 //
 //	rc = ckpt_resolve(c, "run7", NULL, NULL, NULL, &from);   // what to load: from->mode, from->path
-//	rc = ckpt_should_save(c, 2000, 0, NULL, NULL, &answer);  // CKPT_ANSWER_NO: by the store's policy it is not to be
+//	rc = ckpt_should_save(c, "run7", 2000, 0, NULL, NULL, &answer);  // CKPT_ANSWER_NO: by the store's policy it is not to be
 //	rc = ckpt_begin(c, "run7/2000", 0, &save);               // write any files below ckpt_save_path(save), close them
 //	rc = ckpt_save_commit(save, "{\"metrics\":{\"loss\":1.5}}"); // 0: it is listed, whole, and on disk
 //	ckpt_save_free(save);
@@ -150,11 +150,12 @@ typedef int ckpt_decide_fn(void *arg, const struct ckpt_question *question);
 // Whether this step is to be saved: an enum ckpt_answer, by `decide`, or by the policy of the store (NULL). All who ask for the
 // step get one answer, by the library, a verb or the mount, for ten minutes, or until it is committed or deleted, or the
 // policy is another one: that of who came first. What is not after the run's latest step is not saved. `decide` is called
-// at most once, by this thread, also where its answer comes too late to count; its failure is the result. -EINVAL: a step
+// at most once, by this thread, also where its answer comes too late to count; its failure is the result. folder is that
+// of the run's steps; NULL: the root, or where that has none, the only one that has steps. -EMLINK: several have; -EINVAL: a step
 // below 0, or no such flag or answer; -EBADMSG: the policy is damaged; -EPERM: it runs a program, and others than this
 // user could have set it; -ETIMEDOUT, -EIO ...: that program; -EBUSY: others have asked for more than 70 seconds.
-CKPT_PUBLIC int ckpt_should_save(struct ckpt *ckpt, int64_t step, unsigned flags, ckpt_decide_fn *decide, void *arg,
-				 int *ret_answer);
+CKPT_PUBLIC int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsigned flags,
+				 ckpt_decide_fn *decide, void *arg, int *ret_answer);
 
 // --- Saving a step ------------------------------------------------------------------------------------------------------
 

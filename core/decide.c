@@ -1,6 +1,7 @@
 #include "core/decide.h"
 
 #include "core/clock.h"
+#include "core/name.h"
 #include "core/run.h"
 #include "core/util.h"
 
@@ -108,12 +109,13 @@ static void make_variables(const struct ckpt_decide *q, char text[EXEC_VARIABLES
 static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 {
 	char text[EXEC_VARIABLES][EXEC_VARIABLE_MAX];
-	const char *env[EXEC_VARIABLES + 1] = {0}, *program = node->command[0], *last;
+	const char *env[EXEC_VARIABLES + 1] = {0}, *program = node->command[0];
 	const struct ckpt_run run = {.argv = (const char *const *)node->command,
 				     .env = env,
 				     .timeout_ns = node->interval * SECOND_NS,
 				     .go_on = t->q->go_on,
 				     .arg = t->q->arg};
+	CLEANUP_FREE char *last = NULL;
 	struct ckpt_ran ran;
 	int rc;
 
@@ -131,13 +133,13 @@ static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 		return rc;
 	if (ran.status <= 1)
 		return ran.status ? CKPT_DECIDE_NO : CKPT_DECIDE_PERMANENT;
-	last = ckpt_run_last_line(&ran);
+	last = ckpt_name_clean(ckpt_run_last_line(&ran));
 	if (ran.status > 128)
 		say(&t->why, "exec: %s was ended by signal %d (%s)", program, ran.status - 128,
 		    strsignal(ran.status - 128));
 	else
 		say(&t->why, "exec: %s ended with status %d, which is neither 0 (yes) nor 1 (no)%s%s", program,
-		    ran.status, *last ? ": " : "", last);
+		    ran.status, last && *last ? ": " : "", last ? last : "");
 	return -EIO;
 }
 

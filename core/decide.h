@@ -16,6 +16,7 @@
 struct ckpt_policy_step {
 	int64_t number;       // from 0
 	int64_t committed_ns; // its first version
+	uint64_t sequence;    // of its last save, among those of the store; 0: not known
 	bool temporary, pinned;
 	const json_t *metrics; // an object; NULL: it has none, or none are wanted
 };
@@ -23,9 +24,10 @@ struct ckpt_policy_step {
 enum ckpt_decide_answer { CKPT_DECIDE_NO, CKPT_DECIDE_TEMPORARY, CKPT_DECIDE_PERMANENT };
 
 struct ckpt_decide {
-	int64_t step; // the one that is asked for
+	int64_t step;    // the one that is asked for
+	const char *run; // the folder that its steps are in, a path; NULL: the one that is found (history.h). Nothing of it is asked here
 	bool force;
-	const struct ckpt_policy_step *steps; // committed, in the order of their commits
+	const struct ckpt_policy_step *steps; // committed, in the order of their first commits
 	size_t count;
 	int64_t now_ns;
 	int64_t clock_ns; // when time_interval's clock was last set: the start of the run, or what `resets` said later

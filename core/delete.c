@@ -100,16 +100,11 @@ static bool is_adding(const struct ckpt_step *step)
 int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary)
 {
 	struct deletion d = {.behind = true, .temporary = temporary};
-	int rc = ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY : delete_locked(step, &d);
+	int rc;
 
+	ckpt_remove_give_up(step);
+	rc = ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY : delete_locked(step, &d);
 	return d.pinned ? -ESTALE : rc;
-}
-
-int ckpt_delete_behind(struct ckpt_step *step, bool temporary)
-{
-	LOCK_SCOPE(&step->store->acts_lock);
-
-	return ckpt_delete_behind_locked(step, temporary);
 }
 
 const char *ckpt_delete_hint(int error)

@@ -10,9 +10,8 @@
 // more); -EPERM it is pinned (pin.h); -EIO the outcome is unknown (asking again gives the final answer); -ENOSPC ... Failures are
 // in the error log.
 int ckpt_delete(struct ckpt_step *step);
-// The same for what a policy deletes, and nobody by its name: -EBUSY where somebody changes it, removes it or adds a file to it;
-// -ESTALE, too, for one that is pinned by now, or was to be temporary and is permanent. _locked: with store->acts_lock held.
-int ckpt_delete_behind(struct ckpt_step *step, bool temporary);
+// The same for what a policy deletes, and nobody by its name, with store->acts_lock held: -EBUSY where somebody changes it, removes
+// it or adds a file to it; -ESTALE, too, for one that is pinned by now, or was to be temporary and is permanent.
 int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary);
 const char *ckpt_delete_hint(int error); // what to do about it, or NULL
 const char *ckpt_expire_hint(int error); // of both, one after the other

@@ -159,6 +159,18 @@ static int check_path(const char *path)
 	return rc;
 }
 
+int ckpt_folders_place_folder(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	CLEANUP_FD int fd = -1;
+	int rc = *path ? check_path(path) : 0;
+
+	*ret_id = '\0';
+	if (rc || !*path)
+		return rc;
+	fd = ckpt_sys.open(s->tree_fd, path, O_RDONLY | O_DIRECTORY, 0);
+	return fd < 0 ? fd : ckpt_store_folder_id(s, fd, true, ret_id);
+}
+
 int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1],
 		       const char **ret_name)
 {

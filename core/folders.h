@@ -26,6 +26,8 @@ int ckpt_folders_open(struct ckpt_store *s, const char *folder_id);
 // points into path. -ENOENT, -ENOTDIR: no such folder; -EEXIST: something plain has the name; -EINVAL ... not a name.
 int ckpt_folders_place(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1],
 		       const char **ret_name);
+// The same of the folder alone, "" being the root.
+int ckpt_folders_place_folder(struct ckpt_store *s, const char *path, char ret_id[CKPT_FOLDER_ID_LEN + 1]);
 // The id of the folder of this path of len bytes, "" of the root; "?<id>" is one that is gone. -ENOENT: no step was ever in it.
 int ckpt_folders_id(const struct ckpt_folders *f, const char *path, size_t len, char ret_id[CKPT_FOLDER_ID_LEN + 1]);
 // "checkpoints/1000", or "?<id>/1000" when the folder is gone; malloc'ed. NULL: no memory.

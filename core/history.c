@@ -8,7 +8,6 @@
 struct entry {
 	struct ckpt_policy_step seen;
 	struct ckpt_step *step;
-	uint64_t sequence;
 	uint32_t version;
 };
 
@@ -25,19 +24,22 @@ static bool look_at(struct ckpt_step *step, const char *folder_id, struct entry 
 	*ret = (struct entry){
 		.seen = {.number = step->summary.number,
 			 .committed_ns = step->summary.first_committed_ns,
+			 .sequence = step->summary.sequence,
 			 .temporary = step->summary.temporary,
 			 .pinned = step->summary.pinned},
 		.step = step,
-		.sequence = step->summary.sequence,
 		.version = step->summary.version,
 	};
 	return step->state == CKPT_STEP_COMMITTED && step->summary.number >= 0;
 }
 
-static int by_sequence(const void *a, const void *b)
+// A late change of a step makes its commit the last, but the step no newer.
+static int by_first_commit(const void *a, const void *b)
 {
-	const struct entry *x = a, *y = b;
+	const struct ckpt_policy_step *x = &((const struct entry *)a)->seen, *y = &((const struct entry *)b)->seen;
 
+	if (x->committed_ns != y->committed_ns)
+		return x->committed_ns < y->committed_ns ? -1 : 1;
 	return (x->sequence > y->sequence) - (x->sequence < y->sequence);
 }
 
@@ -89,7 +91,7 @@ int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics,
 	for (size_t i = 0; entries && i < listed; i++)
 		count += look_at(steps[i], folder_id, &entries[count]);
 	if (entries)
-		qsort(entries, count, sizeof(*entries), by_sequence);
+		qsort(entries, count, sizeof(*entries), by_first_commit);
 	rc = entries ? fill(&h, entries, count, metrics) : -ENOMEM;
 	ckpt_step_list_free(steps, listed);
 	if (rc)
@@ -99,21 +101,23 @@ int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics,
 	return rc;
 }
 
-static bool is_one_folder(const struct ckpt_history *h, struct ckpt_step_name *ret_of_it)
+// "" where there are no steps.
+static int one_folder(const struct ckpt_history *h, char *ret_folder_id)
 {
 	struct ckpt_step_name name;
 
+	*ret_folder_id = '\0';
 	for (size_t i = 0; i < h->count; i++) {
-		ckpt_step_name(h->at[i], i ? &name : ret_of_it);
-		if (i && strcmp(name.folder_id, ret_of_it->folder_id))
-			return false;
+		ckpt_step_name(h->at[i], &name);
+		if (i && strcmp(name.folder_id, ret_folder_id))
+			return -EMLINK;
+		strcpy(ret_folder_id, name.folder_id);
 	}
-	return h->count;
+	return 0;
 }
 
 int ckpt_history_read_run(struct ckpt_store *s, bool metrics, char *ret_folder_id, struct ckpt_history *ret_history)
 {
-	struct ckpt_step_name any;
 	struct ckpt_history h;
 	int rc = ckpt_history_read(s, "", metrics, &h);
 
@@ -123,14 +127,12 @@ int ckpt_history_read_run(struct ckpt_store *s, bool metrics, char *ret_folder_i
 	}
 	if (rc)
 		return rc;
-	if (is_one_folder(&h, &any))
-		strcpy(ret_folder_id, any.folder_id);
-	else {
-		*ret_folder_id = '\0';
+	rc = one_folder(&h, ret_folder_id);
+	if (rc)
 		ckpt_history_done(&h);
-	}
-	*ret_history = h;
-	return 0;
+	else
+		*ret_history = h;
+	return rc;
 }
 
 void ckpt_history_done(struct ckpt_history *h)

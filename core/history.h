@@ -1,4 +1,4 @@
-// The committed steps of a store, as policies see them: in the order of their commits. A step whose name has no number is none
+// The committed steps of a store, as policies see them: in the order of their first commits. A step whose name has no number is none
 // to a policy.
 //
 // Ownership: ckpt_history_done() frees. Threads: any. Blocks on the disk where metrics are wanted.
@@ -16,7 +16,7 @@ struct ckpt_history {
 // folder_id NULL: of all folders. metrics: those of each, which costs reading its record. 0; -ENOMEM; errors of that reading,
 // as a step without metrics is not what cannot be read.
 int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics, struct ckpt_history *ret_history);
-// The same of the run whose next step is asked for: of the root; where it has no steps, of the one folder that has; else none,
-// for nobody knows which of them goes on. ret_folder_id is where the run is, and has CKPT_FOLDER_ID_LEN + 1 bytes.
+// The same of the run whose next step is asked for: of the root; where it has no steps, of the one folder that has. -EMLINK: several
+// have, and nobody knows which of them goes on. ret_folder_id is where the run is, and has CKPT_FOLDER_ID_LEN + 1 bytes.
 int ckpt_history_read_run(struct ckpt_store *s, bool metrics, char *ret_folder_id, struct ckpt_history *ret_history);
 void ckpt_history_done(struct ckpt_history *h);

@@ -53,8 +53,23 @@ static int check_field(const char *key, json_t *value, char **ret_why)
 	return 0;
 }
 
+// Of a run that went wrong some metric is no number, which must not cost it the step. Python writes NaN, which taming makes "".
+static void drop_no_numbers(json_t *root)
+{
+	json_t *metrics = json_object_get(root, "metrics"), *value;
+	const char *name;
+	void *next;
+
+	json_object_foreach_safe(metrics, next, name, value)
+	{
+		if (json_is_string(value) && !json_string_length(value))
+			json_object_del(metrics, name);
+	}
+}
+
 int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **ret_why)
 {
+	CLEANUP_FREE char *tame = NULL;
 	json_error_t error;
 	json_t *root, *value;
 	const char *key;
@@ -71,9 +86,16 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 		refuse(ret_why, "more than %u bytes", CKPT_METADATA_BYTES_MAX);
 		return -EFBIG;
 	}
-	rc = ckpt_json_load(text, len, JSON_REJECT_DUPLICATES, &error, &root);
+	tame = malloc(len);
+	if (!tame)
+		return -ENOMEM;
+	memcpy(tame, text, len);
+	ckpt_json_tame(tame, len);
+	rc = ckpt_json_load(tame, len, JSON_REJECT_DUPLICATES, &error, &root);
 	if (rc == -ENOMEM)
 		return rc;
+	if (!rc && memcmp(tame, text, len))
+		drop_no_numbers(root);
 	if (rc)
 		return refuse(ret_why, "not JSON: line %d, column %d: %s", error.line, error.column, error.text);
 	if (!json_is_object(root))
@@ -133,6 +155,8 @@ int ckpt_metadata_merge(const char *json, const char *below, char **ret_json)
 		    (said ? json_object_update_missing(said, more) : json_object_set(root, fields[i], more)))
 			rc = -ENOMEM;
 	}
+	if (!rc && json_object_update_missing(root, under))
+		rc = -ENOMEM;
 	if (!rc)
 		merged = ckpt_json_dump(json_incref(root), JSON_COMPACT | JSON_SORT_KEYS);
 	json_decref(root);

@@ -2,7 +2,8 @@
 //
 //   { "temporary": bool, "extras": object, "metrics": object of numbers, "world_size": integer >= 1 }
 //
-// All fields may be absent; others are refused, because a misspelt field would be lost in silence. What the marker does not say of
+// All fields may be absent; others are refused, because a misspelt field would be lost in silence. A metric that is NaN or infinite, as
+// Python writes them, is left out. What the marker does not say of
 // extras and metrics, name by name, a step can say itself while it is staged:
 //
 //   user.ckptfs.meta.NAME   extended attributes of its directory: extras.NAME, a JSON value, or else text
@@ -26,7 +27,7 @@ struct json_t;
 // and where (malloc'ed, may be NULL). -ENOMEM.
 int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **ret_why);
 int ckpt_metadata_temporary(const char *json, bool *ret_temporary); // of a canonical form; NULL: false. 0, -ENOMEM
-// Canonical forms, or NULL: json with all of below's extras and metrics that it does not have. *ret_json is malloc'ed, or NULL. -EFBIG:
+// Canonical forms, or NULL: json with all of below that it does not have, of extras and metrics name by name. *ret_json is malloc'ed, or NULL. -EFBIG:
 // it would be more than CKPT_METADATA_BYTES_MAX; -ENOMEM.
 int ckpt_metadata_merge(const char *json, const char *below, char **ret_json);
 // One of the extras, text as it is and all else as JSON; malloc'ed. -ENODATA, -ENOMEM.

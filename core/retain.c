@@ -1,5 +1,6 @@
 #include "core/retain.h"
 
+#include "core/clock.h"
 #include "core/delete.h"
 #include "core/policy_store.h"
 #include "core/remove.h"
@@ -9,7 +10,6 @@
 #include "core/util.h"
 
 #define RETRY_NS (INT64_C(600) * 1000000000)
-#define ROUND_MAX 16 // steps: others want acts_lock, too
 
 // The steps of one folder, one behind the other.
 struct part {
@@ -89,9 +89,42 @@ void ckpt_retain_done(struct ckpt_retain *r)
 	*r = (struct ckpt_retain){0};
 }
 
+// --- At once ----------------------------------------------------------------------------------------------------------
+
+static int delete_one_locked(const struct ckpt_retain *judged, struct ckpt_step *step)
+{
+	size_t i = 0;
+
+	while (i < judged->history.count && judged->history.at[i] != step)
+		i++;
+	if (i == judged->history.count || judged->verdicts[i].keep)
+		return -ESTALE;
+	return ckpt_delete_behind_locked(step, judged->history.steps[i].temporary);
+}
+
+int ckpt_retain(struct ckpt_store *s, struct ckpt_step *const *steps, size_t count, int *ret_results)
+{
+	LOCK_SCOPE(&s->acts_lock);
+	CLEANUP_FREE char *why = NULL;
+	char etag[CKPT_ETAG_MAX];
+	struct ckpt_policy p = {0};
+	struct ckpt_retain judged;
+	int rc = ckpt_policy_load(s, &p, etag, &why);
+
+	if (!rc)
+		rc = ckpt_retain_judge(s, &p, ckpt_sys.now_ns(), &judged);
+	ckpt_policy_done(&p);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		ret_results[i] = delete_one_locked(&judged, steps[i]);
+	ckpt_retain_done(&judged);
+	return 0;
+}
+
 // --- Behind -----------------------------------------------------------------------------------------------------------
 
-// What is in no listing for now would be missing in the judgement of the others.
+// What is in no listing for now would be missing in the judgement of the others. A removal that stands still is none any more.
 static int anybody_changes(struct ckpt_store *s)
 {
 	struct ckpt_step **steps;
@@ -100,10 +133,12 @@ static int anybody_changes(struct ckpt_store *s)
 
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < count && !rc; i++)
+	for (size_t i = 0; i < count && !rc; i++) {
+		ckpt_remove_give_up(steps[i]);
 		if (ckpt_step_state(steps[i]) == CKPT_STEP_COMMITTED &&
 		    (ckpt_reopen_any(steps[i]) || ckpt_remove_any(steps[i])))
 			rc = -EBUSY;
+	}
 	ckpt_step_list_free(steps, count);
 	return rc;
 }
@@ -119,7 +154,7 @@ static int64_t newest_ns(const struct ckpt_history *h, size_t i)
 }
 
 struct round {
-	struct ckpt_step *gone[ROUND_MAX]; // references
+	struct ckpt_step *gone[CKPT_RETAIN_MAX]; // references
 	size_t count;
 	int64_t again_ns;
 };
@@ -127,14 +162,14 @@ struct round {
 static void delete_dropped_locked(const struct ckpt_retain *judged, int64_t now_ns, int64_t over_ns,
 				  struct round *round)
 {
-	for (size_t i = 0; i < judged->history.count && round->count < ROUND_MAX; i++) {
+	for (size_t i = 0; i < judged->history.count && round->count < CKPT_RETAIN_MAX; i++) {
 		struct ckpt_step *step = judged->history.at[i];
 		int64_t over_since_ns;
 		int rc;
 
 		if (judged->verdicts[i].keep || judged->history.steps[i].temporary)
 			continue;
-		over_since_ns = now_ns - newest_ns(&judged->history, i); // below 0: the clock was set
+		over_since_ns = ckpt_time_between(newest_ns(&judged->history, i), now_ns); // below 0: the clock was set
 		if (over_since_ns >= 0 && over_since_ns < over_ns) {
 			round->again_ns = MIN(round->again_ns, over_ns - over_since_ns);
 			continue;
@@ -147,37 +182,42 @@ static void delete_dropped_locked(const struct ckpt_retain *judged, int64_t now_
 	}
 }
 
-static int delete_some(struct ckpt_store *s, const struct ckpt_policy *p, int64_t over_ns, struct round *round)
+// By the policy that is in force now: another may have been set since the last round.
+static int delete_some(struct ckpt_store *s, int64_t over_ns, struct round *round, char **ret_why)
 {
 	LOCK_SCOPE(&s->acts_lock);
 	int64_t now_ns = ckpt_sys.now_ns();
-	struct ckpt_retain judged;
-	int rc = anybody_changes(s);
+	char etag[CKPT_ETAG_MAX];
+	struct ckpt_policy p = {0};
+	struct ckpt_retain judged = {0};
+	int rc = ckpt_policy_load(s, &p, etag, ret_why);
 
+	if (!rc && !ckpt_policy_has(&p.keep, CKPT_POLICY_PRESERVE_ALL)) {
+		rc = anybody_changes(s);
+		if (!rc)
+			rc = ckpt_retain_judge(s, &p, now_ns, &judged);
+	}
 	if (!rc)
-		rc = ckpt_retain_judge(s, p, now_ns, &judged);
-	if (rc)
-		return rc;
-	delete_dropped_locked(&judged, now_ns, over_ns, round);
+		delete_dropped_locked(&judged, now_ns, over_ns, round);
 	ckpt_retain_done(&judged);
-	return 0;
+	ckpt_policy_done(&p);
+	return rc;
 }
 
-static int delete_all(struct ckpt_store *s, const struct ckpt_policy *p, int64_t over_ns, const bool *stop,
-		      int64_t *ret_again_ns)
+static int delete_all(struct ckpt_store *s, int64_t over_ns, const bool *stop, int64_t *ret_again_ns, char **ret_why)
 {
 	struct round round;
 	int rc;
 
 	do {
 		round = (struct round){.again_ns = INT64_MAX};
-		rc = delete_some(s, p, over_ns, &round);
+		rc = delete_some(s, over_ns, &round, ret_why);
 		for (size_t i = 0; i < round.count; i++) {
 			if (s->gone)
 				s->gone(s->gone_arg, round.gone[i]);
 			ckpt_step_unref(round.gone[i]);
 		}
-	} while (!rc && round.count == ROUND_MAX && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)));
+	} while (!rc && round.count == CKPT_RETAIN_MAX && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)));
 	*ret_again_ns = round.again_ns;
 	return rc;
 }
@@ -185,14 +225,9 @@ static int delete_all(struct ckpt_store *s, const struct ckpt_policy *p, int64_t
 int64_t ckpt_retain_behind(struct ckpt_store *s, int64_t over_ns, const bool *stop, bool *told)
 {
 	CLEANUP_FREE char *why = NULL;
-	char etag[CKPT_ETAG_MAX];
-	int64_t again_ns = INT64_MAX;
-	struct ckpt_policy p = {0};
-	int rc = ckpt_policy_load(s, &p, etag, &why);
+	int64_t again_ns;
+	int rc = delete_all(s, over_ns, stop, &again_ns, &why);
 
-	if (!rc && !ckpt_policy_has(&p.keep, CKPT_POLICY_PRESERVE_ALL))
-		rc = delete_all(s, &p, over_ns, stop, &again_ns);
-	ckpt_policy_done(&p);
 	if (rc == -EBUSY)
 		return RETRY_NS;
 	if (rc && !*told)

@@ -7,6 +7,8 @@
 #include "core/history.h"
 #include "core/preserve.h"
 
+#define CKPT_RETAIN_MAX 16 // steps at a time: others want acts_lock, too
+
 struct ckpt_retain {
 	struct ckpt_history history; // of all folders
 	struct ckpt_verdict *verdicts;
@@ -17,6 +19,11 @@ struct ckpt_retain {
 int ckpt_retain_judge(struct ckpt_store *s, const struct ckpt_policy *p, int64_t now_ns,
 		      struct ckpt_retain *ret_retain);
 void ckpt_retain_done(struct ckpt_retain *r); // zeroed is fine
+
+// Deletes those of these steps (NULL: one that is gone), at most CKPT_RETAIN_MAX, that do not stay, judged anew while nobody can delete, pin or change one. 0: ret_results says of each
+// what came of it: 0; -ESTALE it is gone, or stays by now; -EBUSY somebody changes it; errors of ckpt_delete(). Else nothing was
+// deleted: errors of ckpt_policy_load() and ckpt_retain_judge().
+int ckpt_retain(struct ckpt_store *s, struct ckpt_step *const *steps, size_t count, int *ret_results);
 
 // Deletes the permanent steps that the policy does not keep, until *stop; temporary ones are temporary.h's. They are judged while
 // nobody can delete, pin or change one, and none is deleted while somebody is about to, or less than over_ns after the newest of

@@ -169,6 +169,8 @@ int ckpt_run(const struct ckpt_run *run, struct ckpt_ran *ret_ran)
 	int fds[2], rc;
 
 	*ret_ran = (struct ckpt_ran){0};
+	if (run->go_on && !run->go_on(run->arg))
+		return -EINTR;
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
 	rc = start(run, fds[1], &c.pid);
@@ -187,8 +189,8 @@ int ckpt_run(const struct ckpt_run *run, struct ckpt_ran *ret_ran)
 		// Until it is reaped nobody else has its number, which is that of its group.
 		if (rc == -ETIMEDOUT || rc == -EINTR)
 			kill(-c.pid, SIGKILL);
-		while (waitid(P_PID, (id_t)c.pid, &end, WEXITED) && errno == EINTR)
-			;
+		if (TEMP_FAILURE_RETRY(waitid(P_PID, (id_t)c.pid, &end, WEXITED)) && !rc)
+			rc = -errno; // ECHILD: this process ignores its children, or waits for any
 		ret_ran->status = end.si_code == CLD_EXITED ? end.si_status : 128 + end.si_status;
 	}
 	close(c.output_fd);

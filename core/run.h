@@ -26,7 +26,8 @@ struct ckpt_ran {
 };
 
 // 0: it has ended by itself. -ETIMEDOUT, and -EINTR where go_on said no: its group was told to end (SIGTERM), and killed after half a
-// second. Else it was not started: -ENOENT, -EACCES, -ENOEXEC, -E2BIG, -ENOMEM, -EAGAIN, -EMFILE.
+// second. -ECHILD: how it has ended is not known, as this process ignores SIGCHLD, or waits for any child. Else it was not started:
+// -ENOENT, -EACCES, -ENOEXEC, -E2BIG, -ENOMEM, -EAGAIN, -EMFILE.
 int ckpt_run(const struct ckpt_run *run, struct ckpt_ran *ret_ran);
 // Of the output the last line that says something, "" if none does. Points into ran, and cuts what is behind it.
 const char *ckpt_run_last_line(struct ckpt_ran *ran);

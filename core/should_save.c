@@ -1,6 +1,7 @@
 #include "core/should_save.h"
 
 #include "core/ask.h"
+#include "core/folders.h"
 #include "core/history.h"
 #include "core/json.h"
 #include "core/limits.h"
@@ -14,6 +15,7 @@
 
 #define KEY "policy/decisions"
 #define AGAIN_NS INT64_C(20000000)
+#define AGAIN_S 10 // that the mount has to answer, beyond its own patience
 
 static const char *const answers[] = {
 	[CKPT_DECIDE_NO] = "no", [CKPT_DECIDE_TEMPORARY] = "temporary", [CKPT_DECIDE_PERMANENT] = "permanent"};
@@ -40,7 +42,7 @@ static int look_for_change(void *arg, struct ckpt_step *step)
 
 	if (step->summary.number != c->number)
 		return 0;
-	c->at_ns = MAX(c->at_ns, step->summary.first_committed_ns);
+	c->at_ns = MAX(c->at_ns, step->summary.committed_ns); // that of a save anew, or of what else somebody did
 	if (step->state == CKPT_STEP_DELETED)
 		c->at_ns = MAX(c->at_ns, step->deleted_ns);
 	return 0;
@@ -65,6 +67,19 @@ static int decide(struct ckpt_store *s, const struct ckpt_policy *p, const struc
 	return rc ? rc : ckpt_decide(p, q, ret_decision, ret_why);
 }
 
+static int read_run(struct ckpt_store *s, const struct ckpt_decide *q, char *ret_folder_id,
+		    struct ckpt_history *ret_history, char **ret_why)
+{
+	int rc = q->run ? ckpt_folders_place_folder(s, q->run, ret_folder_id)
+			: ckpt_history_read_run(s, false, ret_folder_id, ret_history);
+
+	if (rc == -EMLINK)
+		*ret_why = strdup("several folders have steps: name the one of the run, as in FOLDER/1000");
+	else if (rc && q->run && asprintf(ret_why, "the run's folder: %s", strerror(-rc)) < 0)
+		*ret_why = NULL;
+	return rc || !q->run ? rc : ckpt_history_read(s, ret_folder_id, false, ret_history);
+}
+
 static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt_decide *q,
 		  struct ckpt_decided *decided, struct ckpt_decided_step *ret_answer, bool *ret_changed, char **ret_why)
 {
@@ -73,21 +88,22 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_history history;
 	int64_t latest;
-	int rc = ckpt_history_read_run(s, false, folder_id, &history);
+	int rc = read_run(s, q, folder_id, &history, ret_why);
 
 	if (rc)
 		return rc;
 	q->steps = history.steps;
 	q->count = history.count;
 	q->now_ns = ckpt_sys.now_ns();
-	q->clock_ns = decided->clock_ns;
+	q->clock_ns = ckpt_decided_clock(decided, folder_id, q->now_ns);
 	latest = ckpt_decide_latest(q);
-	found = ckpt_decided_find(decided, q->step, q->now_ns, last_change_ns(s, folder_id, q->step), latest);
+	found = ckpt_decided_find(decided, folder_id, q->step, q->now_ns, last_change_ns(s, folder_id, q->step),
+				  latest);
 	if (!found || (q->force && !found->permanent)) {
 		rc = decide(s, p, q, &decision, ret_why);
 		*ret_changed = !rc;
 		if (!rc)
-			found = ckpt_decided_add(decided, q->step, q->now_ns, latest, &decision);
+			found = ckpt_decided_add(decided, folder_id, q->step, q->now_ns, latest, &decision);
 	}
 	if (!rc)
 		*ret_answer = *found;
@@ -115,7 +131,6 @@ int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt
 
 // --- At rest ----------------------------------------------------------------------------------------------------------
 
-// What cannot be used of it says nothing.
 static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, char ret_etag[CKPT_ETAG_MAX])
 {
 	CLEANUP_FREE void *text = NULL;
@@ -129,11 +144,32 @@ static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, char ret
 	return rc && rc != -ENOENT ? rc : ckpt_decided_parse(text ? text : "", len, ckpt_sys.now_ns(), ret);
 }
 
+static int put_decided(struct ckpt_store *s, const struct ckpt_decided *decided, const char *etag)
+{
+	CLEANUP_FREE char *text = ckpt_decided_text(decided);
+
+	return text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;
+}
+
+int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided)
+{
+	char etag[CKPT_ETAG_MAX];
+
+	return read_decided(s, ret_decided, etag);
+}
+
+int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided)
+{
+	struct ckpt_object object = {.etag = ""};
+	int rc = ckpt_backend_head(s->backend, KEY, &object);
+
+	return rc && rc != -ENOENT ? rc : put_decided(s, decided, object.etag);
+}
+
 int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
 			     char **ret_why)
 {
 	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
-	CLEANUP_FREE char *text = NULL;
 	char etag[CKPT_ETAG_MAX];
 	bool changed;
 	int rc;
@@ -142,10 +178,7 @@ int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct
 	rc = decided ? read_decided(s, decided, etag) : -ENOMEM;
 	if (!rc)
 		rc = ckpt_should_save_by(s, q, decided, ret_answer, &changed, ret_why);
-	if (rc || !changed)
-		return rc;
-	text = ckpt_decided_text(decided);
-	return text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;
+	return rc || !changed ? rc : put_decided(s, decided, etag);
 }
 
 // --- Wherever it is decided -------------------------------------------------------------------------------------------
@@ -160,9 +193,10 @@ static int ask_mount(const char *directory, const struct ckpt_decide *q, struct 
 
 	ckpt_json_begin();
 	rc = ckpt_ask_json(directory,
-			   json_pack("{s:s, s:I, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step,
-				     "force", (int)q->force, "answer", q->answered ? answers[q->answer] : NULL),
-			   true, &reply, ret_why);
+			   json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step",
+				     (json_int_t)q->step, "run", q->run, "force", (int)q->force, "answer",
+				     q->answered ? answers[q->answer] : NULL),
+			   CKPT_DECIDED_PATIENCE_S + AGAIN_S, &reply, ret_why);
 	if (rc && rc != -ENOTCONN && !*ret_why &&
 	    asprintf(ret_why, "the process that has it mounted does not answer: %s", strerror(-rc)) < 0)
 		*ret_why = NULL;
@@ -201,25 +235,34 @@ static int ask_store(const char *directory, struct ckpt_decide *q, struct ckpt_d
 	return rc;
 }
 
+// The mount has ended while it was asked.
+static bool is_end(int error)
+{
+	return error == -EPIPE || error == -EPROTO || error == -ECONNRESET;
+}
+
 int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, const sigset_t *mask,
 			 struct ckpt_decided_step *ret_answer, char **ret_why)
 {
 	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
 	sigset_t before;
+	bool again;
 	int rc;
 
-	for (;; ckpt_sys.sleep_ns(AGAIN_NS)) {
-		*ret_why = NULL;
+	for (*ret_why = NULL;; ckpt_sys.sleep_ns(AGAIN_NS)) {
 		rc = ask_mount(directory, q, ret_answer, ret_why);
-		if (rc != -ENOTCONN)
+		again = is_end(rc);
+		if (rc == -ENOTCONN) {
+			if (mask)
+				pthread_sigmask(SIG_SETMASK, mask, &before);
+			rc = ask_store(directory, q, ret_answer, ret_why);
+			if (mask)
+				pthread_sigmask(SIG_SETMASK, &before, NULL);
+			again = rc == -EBUSY;
+		}
+		if (!again || ckpt_sys.mono_ns() >= end_ns)
 			return rc;
-		if (mask)
-			pthread_sigmask(SIG_SETMASK, mask, &before);
-		rc = ask_store(directory, q, ret_answer, ret_why);
-		if (mask)
-			pthread_sigmask(SIG_SETMASK, &before, NULL);
-		if (rc != -EBUSY || ckpt_sys.mono_ns() >= end_ns)
-			return rc;
+		free(TAKE_PTR(*ret_why));
 	}
 }
 

@@ -1,6 +1,6 @@
 // Whether a step of this store is to be saved: its policy asked, with its committed steps, and the answer kept.
 //
-// The steps are those of the run (ckpt_history_read_run()).
+// The steps are those of the run.
 // Threads: one at a time for one struct ckpt_decided. Blocks on the disk, and where a program of the user's decides.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 struct ckpt_store;
 
-// The question: step, force, saving, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
-// has what was decided before, and afterwards this; *ret_changed says whether it is as it was. -EBADMSG: the store's policy is
-// none; -EPERM: it runs a program, and others could have set it; else as of ckpt_decide(); *ret_why, where there is more to say
+// The question: step, run, force, saving, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
+// has what was decided before, and afterwards this; *ret_changed says whether it is as it was. -EMLINK: there is no such run to be found alone; -EBADMSG: the
+// store's policy is none; -EPERM: it runs a program, and others could have set it; else as of ckpt_decide(); *ret_why, where there is more to say
 // than the errno (malloc'ed, or NULL).
 int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided *decided,
 			struct ckpt_decided_step *ret_answer, bool *ret_changed, char **ret_why);
@@ -20,6 +20,10 @@ int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *question, stru
 // time.
 int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
 			     char **ret_why);
+// What was decided of a store, for who decides from now on, and what he has decided, for who does afterwards. Errors of the backend;
+// what cannot be used says nothing.
+int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided);
+int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided);
 // The same of the store in this directory: asked of its mount, or done here, after others who do it, for which it waits:
 // -EBUSY after CKPT_DECIDED_PATIENCE_NS. What cannot be written saves nothing. mask: the thread's signals while the store is open
 // here (NULL: as they are). Also errors of ckpt_store_open().

@@ -178,11 +178,12 @@ struct said {
 	bool alone; // it was too much with what was there
 };
 
-// What it does not say of extras and metrics stays.
+// What it does not say stays.
 static int set_metadata(void *arg, struct ckpt_record *r)
 {
 	CLEANUP_FREE char *merged = NULL;
 	struct said *said = arg;
+	bool temporary;
 	int rc = ckpt_metadata_merge(said->metadata, r->metadata, &merged);
 
 	said->alone = rc == -EFBIG;
@@ -193,9 +194,10 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 	if (!rc && r->metadata && !strcmp(r->metadata, merged))
 		return 1;
 	if (!rc)
-		rc = ckpt_metadata_temporary(merged, &r->summary.temporary);
+		rc = ckpt_metadata_temporary(merged, &temporary);
 	if (rc)
 		return rc;
+	r->summary.temporary &= temporary; // what is permanent stays so
 	free(r->metadata);
 	r->metadata = TAKE_PTR(merged);
 	return 0;

@@ -2,9 +2,12 @@
 
 #include "core/delete.h"
 #include "core/errlog.h"
+#include "core/hash.h"
 #include "core/json.h"
 #include "core/policy_store.h"
 #include "core/stage.h"
+#include "core/store.h"
+#include "core/sys.h"
 #include "core/util.h"
 #include "fs/attr.h"
 #include "fs/decider.h"
@@ -128,15 +131,71 @@ static int deleted_node(struct ckpt_fs *fs, struct node *dir, const char *name, 
 	return rc;
 }
 
+// Below should_save there are answers, and the folders that runs may be in, which have their answers. What is in a folder has a
+// number made of its path, with one of these bits.
+#define IN_RUN (UINT64_C(1) << 62)
+#define RUN (UINT64_C(1) << 63)
+
+static bool is_run(const struct node *n)
+{
+	return n->control == CONTROL_ANSWER && S_ISDIR(n->type);
+}
+
+// Where it is below should_save, and name in it (NULL: itself).
+static int run_path(struct ckpt_fs *fs, struct node *n, const char *name, char path[PATH_MAX])
+{
+	size_t at = PATH_MAX - 1;
+	int rc = 0;
+
+	path[at] = '\0';
+	names_read_lock(fs);
+	while (!rc && (name || n->control != CONTROL_SHOULD_SAVE)) {
+		const char *text = name ? name : n->names ? n->names->text : NULL;
+		size_t len = text ? strlen(text) : 0;
+
+		rc = !text ? -ESTALE : at < len + 1 ? -ENAMETOOLONG : 0;
+		if (rc)
+			break;
+		if (path[at])
+			path[--at] = '/';
+		at -= len;
+		memcpy(path + at, text, len);
+		n = name ? n : n->names->parent;
+		name = NULL;
+	}
+	names_unlock(fs);
+	memmove(path, path + at, PATH_MAX - at);
+	return rc;
+}
+
 // A number as we would write it: each has one name.
-static int answer_node(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
+static bool is_number(const char *name)
 {
 	size_t digits = strspn(name, "0123456789");
 
-	if (!digits || digits > 18 || (*name == '0' && digits > 1) || name[digits])
+	return digits && digits <= 18 && (*name != '0' || digits == 1) && !name[digits];
+}
+
+static int answer_node(struct ckpt_fs *fs, struct node *dir, const char *name, struct node **ret_node)
+{
+	char path[PATH_MAX];
+	uint64_t number;
+	int fd, rc;
+
+	if (is_number(name) && !is_run(dir))
+		return node_get(fs, SPACE_CONTROL, CONTROL_ANSWER + strtoull(name, NULL, 10), S_IFREG, dir, name, NULL,
+				ret_node);
+	rc = run_path(fs, dir, name, path);
+	if (rc)
+		return rc;
+	number = ckpt_checksum(path, strlen(path), 0) >> 2;
+	if (is_number(name))
+		return node_get(fs, SPACE_CONTROL, IN_RUN | number, S_IFREG, dir, name, NULL, ret_node);
+	fd = ckpt_sys.open(fs->store->tree_fd, path, O_PATH | O_DIRECTORY, 0);
+	if (fd < 0)
 		return -ENOENT;
-	return node_get(fs, SPACE_CONTROL, CONTROL_ANSWER + strtoull(name, NULL, 10), S_IFREG, dir, name, NULL,
-			ret_node);
+	ckpt_sys.close(fd);
+	return node_get(fs, SPACE_CONTROL, RUN | number, S_IFDIR, dir, name, NULL, ret_node);
 }
 
 static bool is_there(struct ckpt_fs *fs, int piece)
@@ -150,7 +209,7 @@ int control_lookup(struct ckpt_fs *fs, struct node *dir, const char *name, struc
 		return left_node(fs, dir, name, ret_node);
 	if (dir->control == CONTROL_TRASH)
 		return deleted_node(fs, dir, name, ret_node);
-	if (dir->control == CONTROL_SHOULD_SAVE)
+	if (dir->control == CONTROL_SHOULD_SAVE || is_run(dir))
 		return answer_node(fs, dir, name, ret_node);
 	for (int i = 1; i < CONTROL_PIECES; i++)
 		if ((int)pieces[i].in == dir->control && !strcmp(pieces[i].name, name) && is_there(fs, i))
@@ -165,7 +224,7 @@ int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout)
 	clock_gettime(CLOCK_REALTIME, &now);
 	*ret_attr = (struct stat){
 		.st_ino = UINT64_MAX - n->number,
-		.st_mode = pieces[n->control].mode,
+		.st_mode = pieces[is_run(n) ? CONTROL_SHOULD_SAVE : n->control].mode,
 		.st_nlink = S_ISDIR(n->type) ? 2 : 1,
 		.st_uid = geteuid(),
 		.st_gid = getegid(),
@@ -211,15 +270,24 @@ static char *preempted_text(struct ckpt_fs *fs)
 }
 
 // "1 permanent fixed_interval", "0".
-static int answer_text(struct ckpt_fs *fs, uint64_t step, char **ret_text)
+static int answer_text(struct ckpt_fs *fs, struct node *n, char **ret_text)
 {
 	CLEANUP_FREE char *why = NULL;
-	struct ckpt_decide q = {.step = (int64_t)step};
+	struct ckpt_decide q = {.step = (int64_t)(n->number - CONTROL_ANSWER)};
 	struct ckpt_decided_step answer;
-	int rc = decider_ask(fs, &q, &answer, &why);
+	char path[PATH_MAX], *slash;
+	int rc = n->number & IN_RUN ? run_path(fs, n, NULL, path) : 0;
 
+	if (!rc && n->number & IN_RUN) {
+		slash = strrchr(path, '/');
+		*slash = '\0';
+		q.run = path;
+		q.step = strtoll(slash + 1, NULL, 10);
+	}
+	if (!rc)
+		rc = decider_ask(fs, &q, &answer, &why);
 	if (rc)
-		return rc == -ENOMEM || rc == -EBUSY ? rc : -EIO;
+		return rc == -ENOMEM || rc == -EBUSY || rc == -EMLINK ? rc : -EIO;
 	if (!answer.save)
 		*ret_text = strdup("0\n");
 	else if (asprintf(ret_text, "1 %s %s\n", answer.permanent ? "permanent" : "temporary", answer.by) < 0)
@@ -256,7 +324,7 @@ int control_text(struct ckpt_fs *fs, struct node *n, char **ret_text, size_t *re
 		text = preempted_text(fs);
 		break;
 	case CONTROL_ANSWER:
-		rc = answer_text(fs, n->number - CONTROL_ANSWER, &text);
+		rc = answer_text(fs, n, &text);
 		break;
 	default:
 		return -EISDIR;

@@ -2,7 +2,8 @@
 // daemon left, the trash, and the policy:
 //
 //   policy.json             read and written (control_file.h)
-//   should_save/N           whether step N is to be saved: "1 permanent fixed_interval" or "0"; in no listing
+//   should_save/N           whether step N is to be saved: "1 permanent fixed_interval" or "0"; in no listing, nor is
+//   should_save/FOLDER/N    the same of the run whose steps are in that folder
 //   preempted               is there when a preemption is known; whoever makes it or removes it says so
 //
 // The files say what was true when they were opened. Threads: any. Opening may walk the disk (status), and wait for a program of
@@ -28,7 +29,7 @@ enum control_piece {
 	CONTROL_PREEMPTED,
 	CONTROL_SHOULD_SAVE,
 	CONTROL_PIECES,
-	CONTROL_ANSWER = CONTROL_PIECES, // of should_save: nodes with this number and all above
+	CONTROL_ANSWER = CONTROL_PIECES, // below should_save: nodes with this number and all above
 };
 
 // A name in the control directory (or in a folder of it) becomes a node with one more lookup. -ENOENT.

@@ -84,7 +84,7 @@ void control_create(struct call *c)
 		reply_error(c->req, rc);
 		return;
 	}
-	h->text_written = true; // that it is made says something
+	h->text_made = true;
 	(void)control_attr(n, &e.attr, &timeout);
 	e.ino = node_id(c->fs, n);
 	e.generation = n->generation;
@@ -205,7 +205,7 @@ static int judge(struct ckpt_fs *fs, struct handle *h)
 	text = malloc(len + 1);
 	if (text)
 		memcpy(text, h->text, len + 1);
-	h->text_written = false;
+	h->text_written = h->text_made = false;
 	ckpt_lock_drop(&h->node->use->lock);
 	rc = !text                                ? -ENOMEM
 	     : h->node->control == CONTROL_POLICY ? judge_policy(fs, text, len)
@@ -221,13 +221,15 @@ static void run_flush(struct call *c)
 	reply_error(c->req, judge(c->fs, handle_of(&c->fi)));
 }
 
-// Whether there is something to judge; else what the last judgement was.
+// Whether there is something to judge; else what the last judgement was. A shell closes a descriptor before its command writes.
 static bool is_due(struct handle *h, int *ret_result)
 {
 	LOCK_SCOPE(&h->node->use->lock);
+	bool due = h->text_written || (h->text_made && h->text_flushed);
 
 	*ret_result = h->text_result;
-	return h->text_written;
+	h->text_flushed = true;
+	return due;
 }
 
 void control_flush(fuse_req_t req, struct handle *h)
@@ -239,6 +241,13 @@ void control_flush(fuse_req_t req, struct handle *h)
 		call_detach(&c);
 	else
 		reply_error(req, result);
+}
+
+void control_release(struct ckpt_fs *fs, struct handle *h)
+{
+	if (h->text_made)
+		decider_preempt(fs->decider, 0);
+	handle_free(fs, h);
 }
 
 int control_unlink(struct ckpt_fs *fs, struct node *dir, const char *name)

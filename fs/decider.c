@@ -19,13 +19,15 @@ struct decider {
 	bool busy;       // is still being made, by who has `decided` for himself meanwhile,
 	int64_t step;    // is about this step
 	bool force, answered;
+	char run[PATH_MAX];
 	uint64_t failed_round; // the last one that failed; 0: none,
 	int failure;           // and how
 	char *why;
 	struct ckpt_decided decided;
+	bool changed_any; // of it, by this mount
 };
 
-struct decider *decider_new(void)
+struct decider *decider_new(struct ckpt_store *s)
 {
 	struct decider *d = calloc(1, sizeof(*d));
 
@@ -34,14 +36,17 @@ struct decider *decider_new(void)
 	ckpt_lock_init(&d->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&d->changed, NULL);
 	d->preempted_at = -1;
-	ckpt_decided_init(&d->decided, ckpt_sys.now_ns());
+	if (!s->writable || ckpt_should_save_load(s, &d->decided))
+		ckpt_decided_init(&d->decided, ckpt_sys.now_ns()); // no step is lost by that
 	return d;
 }
 
-void decider_free(struct decider *d)
+void decider_end(struct decider *d, struct ckpt_store *s)
 {
 	if (!d)
 		return;
+	if (d->changed_any)
+		(void)ckpt_should_save_keep(s, &d->decided);
 	free(d->why);
 	pthread_cond_destroy(&d->changed);
 	ckpt_lock_done(&d->lock);
@@ -67,11 +72,12 @@ static char *copy_of(const char *text)
 	return text ? strdup(text) : NULL;
 }
 
-static void tell(struct ckpt_fs *fs, int64_t step, int rc, const char *why)
+static void tell(struct ckpt_fs *fs, const struct ckpt_decide *q, int rc, const char *why)
 {
-	char subject[32];
+	char subject[CKPT_NAME_MAX + 1];
 
-	snprintf(subject, sizeof(subject), "should_save/%" PRId64, step);
+	snprintf(subject, sizeof(subject), "should_save/%.200s%s%" PRId64, q->run ? q->run : "", q->run ? "/" : "",
+		 q->step);
 	ckpt_errlog_add(fs->store->errlog, subject, rc, ckpt_should_save_hint(rc),
 			"it cannot be decided whether to save the step: %s", why ? why : strerror(-rc));
 }
@@ -79,7 +85,8 @@ static void tell(struct ckpt_fs *fs, int64_t step, int rc, const char *why)
 // Until it is our turn: 0, or how the decision that we waited for has failed.
 static int take_turn_locked(struct decider *d, const struct ckpt_decide *q, char **ret_why)
 {
-	bool same = d->busy && d->step == q->step && d->force == q->force && d->answered == q->answered;
+	bool same = d->busy && d->step == q->step && d->force == q->force && d->answered == q->answered &&
+		    !strcmp(d->run, q->run ? q->run : "");
 	uint64_t awaited = same ? d->rounds : 0;
 	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
 
@@ -91,10 +98,13 @@ static int take_turn_locked(struct decider *d, const struct ckpt_decide *q, char
 	}
 	if (d->busy)
 		return -EBUSY;
+	if (!q->go_on(q->arg))
+		return -EINTR;
 	d->busy = true;
 	d->step = q->step;
 	d->force = q->force;
 	d->answered = q->answered;
+	snprintf(d->run, sizeof(d->run), "%s", q->run ? q->run : "");
 	d->rounds++;
 	return 0;
 }
@@ -139,14 +149,15 @@ int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_s
 	ckpt_lock_drop(&d->lock);
 	if (rc == -EBUSY) {
 		*ret_why = copy_of("what others ask for takes too long to decide");
-		tell(fs, q->step, rc, *ret_why);
+		tell(fs, q, rc, *ret_why);
 	}
 	if (rc)
 		return rc;
 	q->saving = ckpt_stage_is_saving(fs->store);
 	rc = ckpt_should_save_by(fs->store, q, &d->decided, ret_answer, &changed, ret_why); // `decided` is ours: it is our turn
+	d->changed_any |= changed;
 	if (rc)
-		tell(fs, q->step, rc, *ret_why);
+		tell(fs, q, rc, *ret_why);
 	end_turn(d, rc, *ret_why);
 	return rc;
 }

@@ -9,13 +9,15 @@
 #include "core/decided.h"
 
 struct ckpt_fs;
+struct ckpt_store;
 struct decider;
 
-struct decider *decider_new(void); // NULL: no memory
-void decider_free(struct decider *d);
+struct decider *decider_new(struct ckpt_store *s); // with what was decided before; NULL: no memory
+// What was decided is kept for who decides next. Nobody asks any more, and the store is still open.
+void decider_end(struct decider *d, struct ckpt_store *s);
 
 // 0; -EBUSY: others have not let it come to a decision; else it could not be decided (core/should_save.h). Failures are in the
-// error log; *ret_why is what it says (malloc'ed, may be NULL). Of the question step, force, answered and answer are the caller's.
+// error log; *ret_why is what it says (malloc'ed, may be NULL). Of the question step, run, force, answered and answer are the caller's.
 int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer, char **ret_why);
 
 // As `ckptfs should-save --json` prints it, with a newline; malloc'ed, NULL: no memory.

@@ -547,7 +547,7 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->gone_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
-	fs->decider = decider_new();
+	fs->decider = decider_new(fs->store);
 	if (!fs->nodes || !fs->drafts || !fs->decider)
 		return fail(-ENOMEM, NULL, "out of memory");
 	return ckpt_store_work_behind(fs->store) || hooks_start(fs) ? fail(-EAGAIN, NULL, "no thread can be started")
@@ -557,7 +557,7 @@ static int open_store(struct ckpt_fs *fs)
 static void close_store(struct ckpt_fs *fs)
 {
 	hooks_stop(fs->hooks);
-	decider_free(fs->decider);
+	decider_end(fs->decider, fs->store);
 	drafts_free(fs->drafts);
 	node_table_free(fs->nodes);
 	ckpt_store_close(fs->store);

@@ -515,7 +515,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (h->node->kind == NODE_FILES)
 		handle_release(fs, req, h);
 	else
-		handle_free(fs, h);
+		control_release(fs, h);
 	reply_error(req, 0);
 }
 

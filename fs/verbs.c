@@ -12,6 +12,7 @@
 #include "core/move.h"
 #include "core/pin.h"
 #include "core/remove.h"
+#include "core/retain.h"
 #include "core/seal.h"
 #include "core/should_save.h"
 #include "core/stage.h"
@@ -33,7 +34,8 @@
 // error is of errno(3), for programs; text for people.
 static char *refusal(int error, const char *text, const char *hint)
 {
-	json_t *reply = json_pack("{s:s, s:i, s:s?}", "error", text, "errno", error, "hint", hint);
+	CLEANUP_FREE char *clean = ckpt_name_clean(text); // it may have a path in it
+	json_t *reply = json_pack("{s:s, s:i, s:s?}", "error", clean ? clean : "", "errno", error, "hint", hint);
 	char *dump = json_dumps(reply, JSON_COMPACT);
 
 	json_decref(reply);
@@ -246,17 +248,46 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	return rc ? failure(rc, for_good ? ckpt_expire_hint(rc) : ckpt_delete_hint(rc)) : done();
 }
 
-// What the policy does not keep, as it was judged: whatever came between is nothing to tell.
-static char *answer_retain(struct ckpt_fs *fs, const char *session, bool temporary)
+static int retain(struct ckpt_fs *fs, struct ckpt_step *const *steps, size_t count, json_t *results)
 {
-	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
-	uint64_t space = step ? node_space(step) : 0;
-	int rc = step ? ckpt_delete_behind(step, temporary) : -ESTALE;
+	uint64_t spaces[CKPT_RETAIN_MAX];
+	int each[CKPT_RETAIN_MAX], rc;
 
-	if (!rc)
-		forget_step(fs, step, space);
-	ckpt_step_unref(step);
-	return rc && rc != -ESTALE ? failure(rc, ckpt_delete_hint(rc)) : done();
+	for (size_t i = 0; i < count; i++)
+		spaces[i] = steps[i] ? node_space(steps[i]) : 0;
+	rc = ckpt_retain(fs->store, steps, count, each);
+	for (size_t i = 0; i < count && !rc; i++) {
+		if (!each[i])
+			forget_step(fs, steps[i], spaces[i]);
+		json_array_append_new(results, json_integer(-each[i]));
+	}
+	return rc;
+}
+
+// {"results": [errno, ...]}, in the order of the sessions.
+static char *answer_retain(struct ckpt_fs *fs, const json_t *sessions)
+{
+	struct ckpt_step *steps[CKPT_RETAIN_MAX];
+	size_t count = json_array_size(sessions);
+	json_t *results, *reply;
+	char *text;
+	int rc;
+
+	if (count > CKPT_RETAIN_MAX)
+		return failure(-EINVAL, NULL);
+	results = json_array();
+	for (size_t i = 0; i < count; i++) {
+		const char *session = json_string_value(json_array_get(sessions, i));
+
+		steps[i] = session ? ckpt_step_of_session(fs->store, session) : NULL; // that one is gone
+	}
+	rc = retain(fs, steps, count, results);
+	for (size_t i = 0; i < count; i++)
+		ckpt_step_unref(steps[i]);
+	reply = json_pack("{s:b, s:o}", "ok", 1, "results", results);
+	text = rc ? failure(rc, ckpt_delete_hint(rc)) : json_dumps(reply, JSON_COMPACT);
+	json_decref(reply);
+	return text;
 }
 
 static struct node *find_entry(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_entry *e)
@@ -405,7 +436,9 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, int peer)
 static char *answer_should_save(struct ckpt_fs *fs, int64_t step, const json_t *request)
 {
 	CLEANUP_FREE char *why = NULL;
-	struct ckpt_decide q = {.step = step, .force = json_is_true(json_object_get(request, "force"))};
+	struct ckpt_decide q = {.step = step,
+				.run = json_string_value(json_object_get(request, "run")),
+				.force = json_is_true(json_object_get(request, "force"))};
 	struct ckpt_decided_step answer;
 	int rc;
 
@@ -487,6 +520,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 		reply = answer_should_save(fs, step, json);
 	else if (!strcmp(verb, "preempt"))
 		reply = answer_preempt(fs, step);
+	else if (!strcmp(verb, "retain"))
+		reply = answer_retain(fs, json_object_get(json, "sessions"));
 	else if (!session)
 		reply = refusal(EINVAL, "no session was named, or the verb is unknown",
 				"the mount may be of another version: mount again");
@@ -499,8 +534,6 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "delete"))
 		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
 				      json_is_true(json_object_get(json, "deleted_only")));
-	else if (!strcmp(verb, "retain"))
-		reply = answer_retain(fs, session, json_is_true(json_object_get(json, "temporary")));
 	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin") || !strcmp(verb, "promote"))
 		reply = answer_flag(fs, session, verb);
 	else if (!strcmp(verb, "seal"))

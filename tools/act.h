@@ -10,7 +10,6 @@ struct ckpt_act {
 	const char *verb; // as the mount knows it (fs/verbs.h)
 	bool for_good;
 	bool deleted_only;         // not if it was had back meanwhile
-	bool temporary;            // retain: not if it is permanent by now
 	const char *to, *metadata; // or NULL
 	const char *only;          // warm: a glob, or NULL
 	bool add_only;             // begin

@@ -317,7 +317,7 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *reply, *rows;
-	int rc = ckpt_ask(l->store->path, "{\"verb\":\"sessions\"}", false, &text);
+	int rc = ckpt_ask(l->store->path, "{\"verb\":\"sessions\"}", CKPT_SOCKET_TIMEOUT_S, &text);
 
 	if (rc == -ENOENT) {
 		*ret_rows = sessions_at_rest(l);

@@ -62,7 +62,7 @@ static int gc(const char *store, const struct ckpt_gc_how *how, char **ret_figur
 	json_t *json = ckpt_need(json_pack("{s:s, s:I, s:b, s:b}", "verb", "gc", "grace_ns", (json_int_t)how->grace_ns,
 					   "dry_run", (int)how->dry_run, "force", (int)how->force));
 	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
-	int rc = ckpt_ask(store, request, true, ret_figures);
+	int rc = ckpt_ask(store, request, CKPT_SOCKET_PATIENT, ret_figures);
 
 	json_decref(json);
 	if (rc == -ENOENT)

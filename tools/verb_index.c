@@ -141,7 +141,7 @@ static int rebuild_at_rest(const char *store)
 static int rebuild(const char *store)
 {
 	CLEANUP_FREE char *answer = NULL;
-	int rc = ckpt_ask(store, "{\"verb\":\"index\"}", true, &answer);
+	int rc = ckpt_ask(store, "{\"verb\":\"index\"}", CKPT_SOCKET_PATIENT, &answer);
 
 	if (rc == -ENOENT)
 		return rebuild_at_rest(store);

@@ -18,6 +18,7 @@ static const char *const file_fields[] = {"path",   "type",  "bytes", "mode",  "
 struct ls {
 	bool details, reverse, staged, trash, all;
 	const char *sort, *where;
+	char *by; // the field that sort names
 	struct ckpt_where *condition;
 };
 
@@ -26,7 +27,7 @@ enum { KEY_SORT = 0x100, KEY_WHERE, KEY_STAGED, KEY_TRASH, KEY_ALL };
 static const struct argp_option options[] = {
 	{"long", 'l', NULL, 0, "a table with all that is known", 0},
 	{NULL, 't', NULL, 0, "newest first", 0},
-	{"sort", KEY_SORT, "KEY", 0, "by this field of --json, or extras.NAME, metrics.NAME (default name)", 0},
+	{"sort", KEY_SORT, "KEY", 0, "by this field of --json, or extras.NAME, metrics.NAME, or a metric's NAME (default name)", 0},
 	{"reverse", 'r', NULL, 0, "the other way round", 0},
 	{"where", KEY_WHERE, "EXPR", 0, "only those for which it holds: number >= 1000 and metrics.loss < 2.5", 0},
 	{"staged", KEY_STAGED, NULL, 0, "the staged steps", 0},
@@ -71,12 +72,8 @@ static int on_option(int key, char *arg, void *input)
 
 static bool needs_metadata(const struct ls *ls)
 {
-	const char *words[] = {ls->sort, ls->where};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (words[i] && (strstr(words[i], "extras.") || strstr(words[i], "metrics.")))
-			return true;
-	return ckpt_output.json;
+	return ckpt_output.json || ls->where ||
+	       (ls->by && (!strncmp(ls->by, "extras.", 7) || !strncmp(ls->by, "metrics.", 8)));
 }
 
 static int add_committed(const struct ckpt_listing *l, const struct ls *ls, json_t *rows)
@@ -184,7 +181,7 @@ static void order(json_t *rows, const struct ls *ls, bool files)
 	if (newest)
 		ckpt_where_sort(rows, files ? "mtime" : "committed_at", !ls->reverse);
 	else if (ls->sort || (files && ls->reverse))
-		ckpt_where_sort(rows, ls->sort, ls->reverse);
+		ckpt_where_sort(rows, ls->by, ls->reverse);
 }
 
 // --- Tables -----------------------------------------------------------------------------------------------------------
@@ -306,13 +303,11 @@ static int check(struct ls *ls, bool files)
 {
 	const char *const *fields = files ? file_fields : step_fields;
 	CLEANUP_FREE char *why = NULL, *hint = NULL;
-	const char *nearest;
 
-	if (ls->sort && strcmp(ls->sort, "-t") && !ckpt_where_is_field(ls->sort, fields)) {
-		nearest = ckpt_nearest(ls->sort, fields);
-		hint = nearest ? ckpt_text("did you mean %s?", nearest)
-			       : ckpt_text("a field of --json, extras.NAME, metrics.NAME");
-		return ckpt_usage(ls->sort, hint, "no such field to sort by");
+	if (ls->sort && strcmp(ls->sort, "-t")) {
+		ls->by = ckpt_where_field(ls->sort, fields, &hint);
+		if (!ls->by)
+			return ckpt_usage(ls->sort, hint, "no such field to sort by");
 	}
 	if (ls->where && ckpt_where_parse(ls->where, fields, &ls->condition, &why))
 		return ckpt_usage("--where", "FIELD =|!=|<|<=|>|>= VALUE, several with \"and\" between them", "%s",
@@ -360,6 +355,7 @@ int ckpt_verb_ls(int argc, char **argv)
 			print(rows, &ls, o.count);
 	}
 	ckpt_where_free(ls.condition);
+	free(ls.by);
 	ckpt_operand_done(&o);
 	return rc;
 }

@@ -150,7 +150,7 @@ static int pending(const char *store, uint64_t *ret_count, json_t **staged)
 {
 	CLEANUP_FREE char *reply = NULL;
 	json_t *status;
-	int rc = ckpt_ask(store, "{\"verb\":\"status\"}", false, &reply);
+	int rc = ckpt_ask(store, "{\"verb\":\"status\"}", CKPT_SOCKET_TIMEOUT_S, &reply);
 
 	if (rc == -ENOENT)
 		*ret_count = 0;

@@ -180,6 +180,8 @@ static int explain(const struct ckpt_listing *l, const struct ckpt_policy *p, st
 	json_t *rows;
 	int rc = ckpt_history_read_run(l->store, ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N), folder_id, &h);
 
+	if (rc == -EMLINK)
+		return ckpt_fail(l->store->path, "it plays through the steps of one", "several folders have steps");
 	if (rc)
 		return ckpt_fail_errno(l->store->path, NULL, rc);
 	e->steps = h.steps;

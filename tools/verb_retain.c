@@ -1,11 +1,11 @@
 // retain: what the policy does not keep goes to the trash.
 #include "tools/verb.h"
 
+#include "core/ask.h"
 #include "core/delete.h"
 #include "core/retain.h"
 #include "core/sys.h"
 #include "core/util.h"
-#include "tools/act.h"
 #include "tools/output.h"
 #include "tools/policy_file.h"
 
@@ -69,28 +69,82 @@ static int judge(const char *store, struct rows *ret_rows)
 	return rc;
 }
 
-// One that was pinned or made permanent since, or is gone, is none of ours any more.
-static int retain_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
-{
-	int rc = ckpt_delete_behind(step, act->temporary);
+// --- Removing ---------------------------------------------------------------------------------------------------------
 
-	return rc == -ESTALE ? 0 : rc;
+// Of one row, what came of it. What was pinned or made permanent since, or is gone, is none of ours any more.
+static int settle(struct row *row, int result)
+{
+	if (result == -ESTALE)
+		row->verdict = (struct ckpt_verdict){true, "changed meanwhile"};
+	return result && result != -ESTALE ? ckpt_fail_errno(row->name, ckpt_delete_hint(result), result) : 0;
+}
+
+// -ENOTCONN: it is not mounted.
+static int ask_mount(const char *store, struct row *const *rows, size_t count, int *ret_status)
+{
+	json_t *sessions = ckpt_need(json_array()), *reply;
+	CLEANUP_FREE char *why = NULL;
+	int rc;
+
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(sessions, ckpt_need(json_string(rows[i]->session)));
+	rc = ckpt_ask_json(store, json_pack("{s:s, s:o}", "verb", "retain", "sessions", sessions), CKPT_SOCKET_PATIENT,
+			   &reply, &why);
+	if (rc == -ENOTCONN)
+		return rc;
+	if (rc) {
+		*ret_status = ckpt_fail(store, ckpt_delete_hint(rc), "%s", why ? why : strerror(-rc));
+		return rc;
+	}
+	for (size_t i = 0; i < count; i++) {
+		json_t *error = json_array_get(json_object_get(reply, "results"), i);
+
+		*ret_status = MAX(*ret_status, settle(rows[i], -(int)json_integer_value(error)));
+	}
+	json_decref(reply);
+	return 0;
+}
+
+static int do_at_rest(const char *store, struct row *const *rows, size_t count, int *ret_status)
+{
+	struct ckpt_step *steps[CKPT_RETAIN_MAX];
+	int results[CKPT_RETAIN_MAX], rc;
+	struct ckpt_listing l;
+
+	*ret_status = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
+	if (*ret_status)
+		return -EIO;
+	for (size_t i = 0; i < count; i++)
+		steps[i] = ckpt_step_of_session(l.store, rows[i]->session);
+	rc = ckpt_retain(l.store, steps, count, results);
+	for (size_t i = 0; i < count; i++) {
+		if (!rc)
+			*ret_status = MAX(*ret_status, settle(rows[i], results[i]));
+		ckpt_step_unref(steps[i]);
+	}
+	ckpt_listing_close(&l);
+	if (rc)
+		*ret_status = ckpt_fail_errno(store, NULL, rc);
+	return rc;
 }
 
 static int remove_rows(const char *store, struct rows *rows)
 {
-	int status = 0;
+	struct row *some[CKPT_RETAIN_MAX];
+	size_t i = 0, count;
+	int status = 0, rc;
 
-	for (size_t i = 0; i < rows->count; i++) {
-		const struct row *row = &rows->at[i];
-		const struct ckpt_act act = {.verb = "retain",
-					     .temporary = row->temporary,
-					     .at_rest = retain_at_rest,
-					     .hint = ckpt_delete_hint};
-		int rc = row->verdict.keep ? 0 : ckpt_act_on(store, row->name, row->session, &act);
-
-		status = MAX(status, rc);
-	}
+	do {
+		for (count = 0; i < rows->count && count < CKPT_RETAIN_MAX; i++)
+			if (!rows->at[i].verdict.keep)
+				some[count++] = &rows->at[i];
+		rc = count ? ask_mount(store, some, count, &status) : 0;
+		if (rc == -ENOTCONN)
+			rc = do_at_rest(store, some, count, &status);
+	} while (count && !rc);
+	rows->goes = 0;
+	for (i = 0; i < rows->count; i++)
+		rows->goes += !rows->at[i].verdict.keep;
 	return status;
 }
 

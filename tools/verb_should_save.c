@@ -56,6 +56,20 @@ static int on_option(int key __attribute__((unused)), char *arg __attribute__((u
 	return 0;
 }
 
+static const char usage[] = "usage: ckptfs should-save [STORE] [FOLDER/]N";
+
+// The folder is NULL where none is named, and we are in none of a mount's.
+static int parse_run(const struct ckpt_operand *o, char **ret_folder, int64_t *ret_step)
+{
+	const char *word = o->steps[0], *slash = strrchr(word, '/');
+
+	if (slash)
+		*ret_folder = ckpt_text("%.*s", (int)(slash - word), word);
+	else if (*o->folder)
+		*ret_folder = ckpt_text("%s", o->folder);
+	return parse_step(slash ? slash + 1 : word, usage, ret_step);
+}
+
 int ckpt_verb_should_save(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
@@ -63,22 +77,24 @@ int ckpt_verb_should_save(int argc, char **argv)
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
-		.operands = "[STORE] N",
+		.operands = "[STORE] [FOLDER/]N",
 		.doc = "Says whether the step N is to be saved, by the policy of the store: exit status 0 yes, 1 no, 2 "
 		       "it "
 		       "could not be decided.\v"
 		       "All who ask for the same step get the same answer, for ten minutes, or until the step is "
 		       "committed "
-		       "or deleted, or another policy is set. What is saved by time alone is temporary.\n\n"
+		       "or deleted, or another policy is set. What is saved by time alone is temporary. "
+		       "FOLDER is that of the run, where steps of several runs are in the store.\n\n"
 		       "Examples:\n"
 		       "  ckptfs should-save /data/run42 1000 && python save.py 1000\n"
-		       "  ckptfs should-save --json /data/run42 1000",
+		       "  ckptfs should-save --json /data/runs run7/1000",
 		.options = options,
 		.option = on_option,
 		.operands_min = 1,
 		.operands_max = 2,
 	};
 	struct ckpt_decide q = {.preempted_at = -1};
+	CLEANUP_FREE char *run = NULL;
 	struct ckpt_words words;
 	struct ckpt_operand o;
 	int rc;
@@ -87,10 +103,9 @@ int ckpt_verb_should_save(int argc, char **argv)
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return EXIT_ERROR;
-	if (o.count != 1)
-		rc = ckpt_usage("should-save", "usage: ckptfs should-save [STORE] N", "wants one step number");
-	else
-		rc = parse_step(words.at[words.count - 1], "usage: ckptfs should-save [STORE] N", &q.step);
+	rc = o.count == 1 ? parse_run(&o, &run, &q.step)
+			  : ckpt_usage("should-save", usage, "wants one step number");
+	q.run = run;
 	if (!rc)
 		rc = should_save(o.store, &q);
 	ckpt_operand_done(&o);

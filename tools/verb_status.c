@@ -86,7 +86,7 @@ static int status_of(const char *store, json_t **ret_status)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *reply;
-	int rc = ckpt_ask(store, "{\"verb\":\"status\"}", false, &text);
+	int rc = ckpt_ask(store, "{\"verb\":\"status\"}", CKPT_SOCKET_TIMEOUT_S, &text);
 
 	if (rc == -ENOENT)
 		return status_at_rest(store, ret_status);

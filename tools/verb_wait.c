@@ -41,7 +41,7 @@ static bool is_slow(int rc)
 static int ask(const struct wait *w, json_t **ret_status)
 {
 	CLEANUP_FREE char *reply = NULL;
-	int rc = ckpt_ask(w->o.store, "{\"verb\":\"status\"}", false, &reply);
+	int rc = ckpt_ask(w->o.store, "{\"verb\":\"status\"}", CKPT_SOCKET_TIMEOUT_S, &reply);
 
 	*ret_status = NULL;
 	if (is_slow(rc))

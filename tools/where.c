@@ -53,12 +53,30 @@ static const char *skip_blanks(const char *p)
 	return p;
 }
 
-bool ckpt_where_is_field(const char *key, const char *const *fields)
+static bool has(const char *const *fields, const char *key)
 {
-	for (; *fields; fields++)
-		if (!strcmp(key, *fields))
-			return strcmp(key, "extras") && strcmp(key, "metrics");
-	return (!strncmp(key, "extras.", 7) && key[7]) || (!strncmp(key, "metrics.", 8) && key[8]);
+	while (*fields && strcmp(key, *fields))
+		fields++;
+	return *fields;
+}
+
+static bool is_object(const char *key)
+{
+	return !strcmp(key, "extras") || !strcmp(key, "metrics");
+}
+
+char *ckpt_where_field(const char *key, const char *const *fields, char **ret_hint)
+{
+	const char *nearest = ckpt_nearest(key, fields);
+
+	if ((has(fields, key) && !is_object(key)) || (!strncmp(key, "extras.", 7) && key[7]) ||
+	    (!strncmp(key, "metrics.", 8) && key[8]))
+		return ckpt_text("%s", key);
+	if (!nearest && *key && !strchr(key, '.') && has(fields, "metrics"))
+		return ckpt_text("metrics.%s", key);
+	*ret_hint = nearest && !is_object(key) ? ckpt_text("did you mean %s?", nearest)
+					       : ckpt_text("there are those of --json, extras.NAME and metrics.NAME");
+	return NULL;
 }
 
 static int wrong(char **ret_why, const char *text, const char *at, const char *wants)
@@ -74,16 +92,14 @@ static int wrong(char **ret_why, const char *text, const char *at, const char *w
 static int parse_field(const char *text, const char **p, const char *const *fields, struct condition *c, char **ret_why)
 {
 	size_t len = strcspn(*p, " \t\n=!<>\"'");
-	const char *nearest;
+	CLEANUP_FREE char *key = NULL, *hint = NULL;
 
 	if (!len)
 		return wrong(ret_why, text, *p, "a field");
-	c->field = ckpt_text("%.*s", (int)len, *p);
-	if (!ckpt_where_is_field(c->field, fields)) {
-		nearest = ckpt_nearest(c->field, fields);
-		*ret_why = nearest ? ckpt_text("no field %s; did you mean %s?", c->field, nearest)
-				   : ckpt_text("no field %s; there are those of --json, extras.NAME and metrics.NAME",
-					       c->field);
+	key = ckpt_text("%.*s", (int)len, *p);
+	c->field = ckpt_where_field(key, fields, &hint);
+	if (!c->field) {
+		*ret_why = ckpt_text("no field %s; %s", key, hint);
 		return -EINVAL;
 	}
 	*p = skip_blanks(*p + len);

@@ -2,7 +2,7 @@
 //
 //   expression = condition { "and" condition }
 //   condition  = field ( "=" | "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
-//   field      = a field of the JSON row, or extras.NAME, metrics.NAME (deeper with more dots)
+//   field      = a field of the JSON row, or extras.NAME, metrics.NAME (deeper with more dots); else NAME is metrics.NAME
 //   value      = word | "text" | 'text'
 //
 // Numbers are compared as numbers, bytes also as sizes (64MiB), times as times, all else as text. A field that a row
@@ -19,8 +19,8 @@ int ckpt_where_parse(const char *text, const char *const *fields, struct ckpt_wh
 void ckpt_where_free(struct ckpt_where *w); // NULL is fine
 bool ckpt_where_holds(const struct ckpt_where *w, const json_t *row);
 
-// True when key is one of fields, or below one of those that hold objects.
-bool ckpt_where_is_field(const char *key, const char *const *fields);
+// The field that key names, malloc'ed; NULL: none, and *ret_hint (malloc'ed) is what to write instead.
+char *ckpt_where_field(const char *key, const char *const *fields, char **ret_hint);
 // The rows of an array in the order of this field: numbers by size, texts by name with numbers in them by value (step-2
 // before step-10), null last; equal ones stay as they are. NULL key: as they are. reverse: the other way round.
 void ckpt_where_sort(json_t *rows, const char *key, bool reverse);

@@ -238,7 +238,7 @@ START_TEST(a_power_cut_after_a_failure_finds_it_undone_or_done)
 	char out[PATH_MAX];
 
 	ckpt_temp_dir(out);
-	for (uint64_t n = ckpt_suite_first(2, _i); cut_after_a_failure(&scripts[_i / 2], n, _i % 2, out);
+	for (uint64_t n = ckpt_suite_first(2, _i / 2); cut_after_a_failure(&scripts[_i / 2], n, _i % 2, out);
 	     n += ckpt_suite_stride(2))
 		ck_assert_uint_lt(n, POINTS_MAX);
 }

@@ -170,7 +170,7 @@ static bool cut_after_a_failure(enum ckpt_tiers_act failing_act, uint64_t n, boo
 
 START_TEST(power_cuts_after_a_failure_lose_nothing)
 {
-	uint64_t n = ckpt_suite_first(2, _i);
+	uint64_t n = ckpt_suite_first(2, _i / 2);
 	char out[PATH_MAX];
 
 	ckpt_temp_dir(out);

@@ -151,7 +151,8 @@ def test_explain_asks_of_the_run_as_should_save_does(ckptfs, made, save, policy)
     policy({"save": {"initial": {}}})
     assert not [row for row in ckptfs.json("policy", "explain", made, "5001..5002") if row["save"]]
     save("other/6000")
-    assert [row["step"] for row in ckptfs.json("policy", "explain", made, "7001..7002") if row["save"]] == [7001]
+    done = ckptfs("policy", "explain", made, "7001..7002", check=False)
+    assert done.returncode == 1 and "several folders have steps" in done.stderr
     save(10)
     assert not [row for row in ckptfs.json("policy", "explain", made, "7001..7002") if row["save"]]
 
@@ -265,6 +266,29 @@ def test_second_asker_waits_after_a_mount_too(ckptfs, made, policy, scratch, wor
         while not (scratch / "runs").exists():
             time.sleep(0.01)
         assert [ask(ckptfs, made, 5), ask(ckptfs, made, 6), first.result()] == ["yes permanent exec"] * 3
+
+
+def test_runs_of_one_store_are_named_by_their_folders(ckptfs, made, save, policy, world):
+    for folder in "ab":
+        (made / "tree" / folder).mkdir()
+        save(f"{folder}/100")
+    policy({"save": {"any": [{"initial": {}}, {"fixed_interval": {"interval": 100}}]}})
+    done = ckptfs("should-save", made, 101, check=False)
+    assert done.returncode == 2 and "several folders have steps: name the one of the run, as in FOLDER/1000" in done.stderr
+    for mounted in (False, True):
+        mount = Mount.new(world, made) if mounted else None
+        assert [ask(ckptfs, made, step) for step in ("a/101", "a/200", "b/100", "b/300")] == ["no", "yes permanent fixed_interval", "no", "yes permanent fixed_interval"]
+        assert ckptfs("should-save", made, "a/soon", check=False).returncode == ckptfs("should-save", made, "nosuch/1", check=False).returncode == 2
+    answers = mount / ".ckptfs/should_save"
+    assert (answers / "a/101").read_text() == "0\n" and (answers / "b/300").read_text() == "1 permanent fixed_interval\n"
+    (mount / "a/deep/run").mkdir(parents=True)
+    assert (answers / "a/deep/run/7").read_text() == "1 permanent initial\n" and os.listdir(answers / "a") == []
+    assert ckptfs("should-save", 7, cwd=mount / "a/deep/run").stdout == "yes permanent initial\n"
+    for name in ("nosuch", "nosuch/1", "a/100/1", "a/01", "a/deep/run/x"):
+        assert not (answers / name).exists(), name
+    with pytest.raises(OSError, match="Too many links"):
+        (answers / "101").read_text()
+    assert any("name the one of the run" in line for line in mount.errors())
 
 
 def test_wrong_store_is_status_2(ckptfs, scratch):

@@ -37,11 +37,11 @@ START_TEST(a_decision_holds_as_the_table_says)
 	struct ckpt_decided *d = malloc(sizeof(*d));
 
 	ckpt_decided_init(d, 0);
-	ckpt_decided_add(d, 4, NOW, 3, &no);
-	ckpt_decided_add(d, 5, NOW, 3, &yes);
-	ckpt_decided_add(d, 7, NOW, 3, &no);
+	ckpt_decided_add(d, "", 4, NOW, 3, &no);
+	ckpt_decided_add(d, "", 5, NOW, 3, &yes);
+	ckpt_decided_add(d, "", 7, NOW, 3, &no);
 	const struct ckpt_decided_step *found =
-		ckpt_decided_find(d, rows[_i].step, rows[_i].now_ns, rows[_i].changed_ns, rows[_i].latest);
+		ckpt_decided_find(d, "", rows[_i].step, rows[_i].now_ns, rows[_i].changed_ns, rows[_i].latest);
 	ck_assert_msg(!found == !rows[_i].holds, "%s", rows[_i].what);
 	if (found) {
 		ck_assert(found->step == 5 && found->save && found->permanent);
@@ -56,12 +56,12 @@ START_TEST(a_step_has_one_decision_the_last)
 	struct ckpt_decided *d = malloc(sizeof(*d));
 
 	ckpt_decided_init(d, 7);
-	ckpt_decided_add(d, 5, NOW, -1, &no);
-	ck_assert_int_eq(d->clock_ns, 7); // no save, and so no new start
-	ck_assert(!ckpt_decided_find(d, 5, NOW, NEVER, -1)->save);
-	ckpt_decided_add(d, 5, NOW + 1, -1, &yes);
-	ck_assert_int_eq(d->clock_ns, NOW + 1);
-	ck_assert(ckpt_decided_find(d, 5, NOW + 1, NEVER, -1)->save);
+	ckpt_decided_add(d, "", 5, NOW, -1, &no);
+	ck_assert_int_eq(ckpt_decided_clock(d, "", NOW), 7); // no save, and so no new start
+	ck_assert(!ckpt_decided_find(d, "", 5, NOW, NEVER, -1)->save);
+	ckpt_decided_add(d, "", 5, NOW + 1, -1, &yes);
+	ck_assert_int_eq(ckpt_decided_clock(d, "", 0), NOW + 1);
+	ck_assert(ckpt_decided_find(d, "", 5, NOW + 1, NEVER, -1)->save);
 	ck_assert_uint_eq(d->count, 1);
 	free(d);
 }
@@ -73,10 +73,10 @@ START_TEST(the_oldest_go_first)
 
 	ckpt_decided_init(d, 0);
 	for (int64_t step = 0; step < CKPT_DECIDED_MAX + 10; step++)
-		ckpt_decided_add(d, step, NOW + step, -1, &yes);
+		ckpt_decided_add(d, "", step, NOW + step, -1, &yes);
 	ck_assert_uint_eq(d->count, CKPT_DECIDED_MAX);
 	for (int64_t step = 0; step < CKPT_DECIDED_MAX + 10; step++)
-		ck_assert_int_eq(ckpt_decided_find(d, step, NOW + 1000, NEVER, -1) != NULL, step >= 10);
+		ck_assert_int_eq(ckpt_decided_find(d, "", step, NOW + 1000, NEVER, -1) != NULL, step >= 10);
 	free(d);
 }
 END_TEST
@@ -88,20 +88,54 @@ START_TEST(as_json_it_says_the_same)
 	ckpt_decided_init(&d[0], 0);
 	ckpt_decided_under(&d[0], "v1");
 	for (int64_t step = 0; step < CKPT_DECIDED_MAX; step++)
-		ckpt_decided_add(&d[0], step, NOW + step, step - 1, step % 3 ? &yes : &no);
+		ckpt_decided_add(&d[0], "", step, NOW + step, step - 1, step % 3 ? &yes : &no);
 	CLEANUP_FREE char *text = ckpt_decided_text(&d[0]), *again = NULL;
 	ck_assert_uint_lt(strlen(text), 64 << 10); // what a backend replaces at most
 	ck_ok(ckpt_decided_parse(text, strlen(text), NOW * 2, &d[1]));
 	again = ckpt_decided_text(&d[1]);
 	ck_assert_str_eq(text, again);
-	ck_assert_int_eq(d[1].clock_ns, d[0].clock_ns);
+	ck_assert_int_eq(ckpt_decided_clock(&d[1], "", 0), ckpt_decided_clock(&d[0], "", 0));
 	ck_assert_str_eq(d[1].policy, "v1");
 	ck_assert_mem_eq(d[1].steps, d[0].steps, sizeof(d->steps));
 	free(d);
 }
 END_TEST
 
-#define STEP "{\"at_ns\":1,\"by\":\"\",\"latest\":-1,\"permanent\":false,\"save\":false,\"step\":5}"
+// A run is a folder: its steps and its clock are its own.
+START_TEST(each_run_has_its_own)
+{
+	struct ckpt_decided *d = malloc(2 * sizeof(*d));
+	static const char a[] = "00000000000000aa", b[] = "00000000000000bb";
+
+	ckpt_decided_init(d, 7);
+	ck_assert_int_eq(ckpt_decided_clock(d, a, NOW), NOW); // it begins when it is asked for
+	ckpt_decided_add(d, a, 5, NOW + 1, -1, &yes);
+	ckpt_decided_add(d, b, 5, NOW + 2, -1, &no);
+	ck_assert(!ckpt_decided_find(d, "", 5, NOW + 2, NEVER, -1));
+	ck_assert(ckpt_decided_find(d, a, 5, NOW + 2, NEVER, -1)->save);
+	ck_assert(!ckpt_decided_find(d, b, 5, NOW + 2, NEVER, -1)->save);
+	CLEANUP_FREE char *text = ckpt_decided_text(d);
+	ck_ok(ckpt_decided_parse(text, strlen(text), NOW * 2, &d[1]));
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(ckpt_decided_clock(&d[i], a, 0), NOW + 1);
+		ck_assert_int_eq(ckpt_decided_clock(&d[i], "", 0), 7);
+		ck_assert_str_eq(ckpt_decided_find(&d[i], a, 5, NOW + 2, NEVER, -1)->by, "fixed_interval");
+	}
+	for (int i = 0; i < CKPT_DECIDED_RUNS_MAX - 1; i++) {
+		char id[CKPT_FOLDER_ID_LEN + 1];
+
+		snprintf(id, sizeof(id), "%016x", 0x1000 + i);
+		ck_assert_int_eq(ckpt_decided_clock(d, id, NOW + 9), NOW + 9);
+	}
+	ck_assert_int_eq(ckpt_decided_clock(d, "", 0), 7); // the last of them that was asked for before
+	ck_assert_int_eq(ckpt_decided_clock(d, a, 0), 0);  // which begins anew
+	free(d);
+}
+END_TEST
+
+#define STEP "{\"at_ns\":1,\"by\":\"\",\"folder\":\"\",\"latest\":-1,\"permanent\":false,\"save\":false,\"step\":5}"
+#define WHOLE(runs, steps) "{\"runs\":[" runs "],\"policy\":\"\",\"decisions\":[" steps "]}"
+#define RUN "{\"folder\":\"\",\"clock_ns\":1}"
 
 START_TEST(what_is_damaged_says_nothing)
 {
@@ -109,23 +143,29 @@ START_TEST(what_is_damaged_says_nothing)
 					  "{",
 					  "[]",
 					  "{}",
-					  "{\"clock_ns\":\"soon\"}",
-					  "{\"clock_ns\":1,\"decisions\":[7]}",
-					  "{\"clock_ns\":1,\"decisions\":[" STEP ",{\"at_ns\":1}]}",
-					  "{\"clock_ns\":1,\"decisions\":[{\"at_ns\":1,\"by\":\"a name of more than "
-					  "thirty-one bytes\",\"latest\":-1,"
-					  "\"permanent\":false,\"save\":false,\"step\":5}]}"};
+					  "{\"clock_ns\":1,\"decisions\":[]}",
+					  WHOLE("{\"folder\":\"\",\"clock_ns\":\"soon\"}", ""),
+					  WHOLE("{\"folder\":\"../..\",\"clock_ns\":1}", ""),
+					  WHOLE(RUN, "7"),
+					  WHOLE(RUN, STEP ",{\"at_ns\":1}"),
+					  WHOLE(RUN, "{\"at_ns\":1,\"by\":\"a name of more than "
+						     "thirty-one bytes\",\"folder\":\"\",\"latest\":-1,"
+						     "\"permanent\":false,\"save\":false,\"step\":5}"),
+					  WHOLE(RUN, "{\"at_ns\":1,\"by\":\"\",\"folder\":\"x\",\"latest\":-1,"
+						     "\"permanent\":false,\"save\":false,\"step\":5}")};
+	static const char good[] = WHOLE(RUN, STEP),
+			  ahead[] = WHOLE("{\"folder\":\"\",\"clock_ns\":9223372036854775807}", "");
 	struct ckpt_decided *d = malloc(sizeof(*d));
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		ck_ok(ckpt_decided_parse(bad[i], strlen(bad[i]), NOW, d));
-		ck_assert_msg(d->count == 0 && d->clock_ns == NOW, "%s", bad[i]);
+		ck_assert_msg(d->count == 0 && ckpt_decided_clock(d, "", 0) == NOW, "%s", bad[i]);
 	}
-	ck_ok(ckpt_decided_parse("{\"clock_ns\":1,\"decisions\":[" STEP "]}", strlen(STEP) + 29, NOW, d));
-	ck_assert(d->count == 1 && d->clock_ns == 1);
+	ck_ok(ckpt_decided_parse(good, strlen(good), NOW, d));
+	ck_assert(d->count == 1 && ckpt_decided_clock(d, "", 0) == 1);
 	// A clock that runs ahead would put off time_interval for ever.
-	ck_ok(ckpt_decided_parse("{\"clock_ns\":9223372036854775807}", 32, NOW, d));
-	ck_assert_int_eq(d->clock_ns, NOW);
+	ck_ok(ckpt_decided_parse(ahead, strlen(ahead), NOW, d));
+	ck_assert_int_eq(ckpt_decided_clock(d, "", 0), NOW);
 	free(d);
 }
 END_TEST
@@ -139,6 +179,7 @@ int main(void)
 	tcase_add_test(tcase, a_step_has_one_decision_the_last);
 	tcase_add_test(tcase, the_oldest_go_first);
 	tcase_add_test(tcase, as_json_it_says_the_same);
+	tcase_add_test(tcase, each_run_has_its_own);
 	tcase_add_test(tcase, what_is_damaged_says_nothing);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

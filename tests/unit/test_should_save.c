@@ -3,6 +3,7 @@
 #include "tests/support/history.h"
 
 #include "core/delete.h"
+#include "core/folders.h"
 #include "core/policy_store.h"
 #include "core/reopen.h"
 #include "core/should_save.h"
@@ -57,10 +58,10 @@ static void save(const char *name, const char *metadata)
 static const char archive[] = "00000000000000aa", other[] = "00000000000000bb";
 
 // "yes permanent initial" or "no", as of a process that has just begun.
-static const char *ask(int64_t step, bool force)
+static const char *ask_of(const char *run, int64_t step, bool force)
 {
 	static char text[64];
-	struct ckpt_decide q = {.step = step, .force = force, .preempted_at = -1};
+	struct ckpt_decide q = {.step = step, .run = run, .force = force, .preempted_at = -1};
 	CLEANUP_FREE char *why = NULL;
 	struct ckpt_decided_step d;
 	int rc = ckpt_should_save_at_rest(s, &q, &d, &why);
@@ -74,6 +75,11 @@ static const char *ask(int64_t step, bool force)
 				       : "yes temporary",
 			 d.save ? " " : "", d.save ? d.by : "");
 	return text;
+}
+
+static const char *ask(int64_t step, bool force)
+{
+	return ask_of(NULL, step, force);
 }
 
 START_TEST(time_interval_counts_from_the_first_question_and_from_each_save)
@@ -174,10 +180,63 @@ START_TEST(steps_of_an_archive_are_not_those_of_the_run)
 	save_in(archive, "best", NULL);
 	ck_assert_str_eq(ask(10, false), "no"); // below it
 	save_in(other, "2", NULL);
-	ck_assert_str_eq(ask(11, false), "yes permanent continuous"); // as the first of all
+	ck_assert_str_eq(ask(11, false), "Too many links"); // nobody knows which goes on
 	save("3", NULL);
 	ck_assert_str_eq(ask(12, false), "no"); // so soon after 3
 	ck_assert_str_eq(ask(5001, false), "no");
+}
+END_TEST
+
+// In the plain tree, with a step if one is named.
+static void make_folder(const char *name, const char *step)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	ck_ok(ckpt_sys.mkdir(s->tree_fd, name, 0755));
+	if (!step)
+		return;
+	ck_ok(ckpt_folders_place_folder(s, name, id));
+	save_in(id, step, NULL);
+}
+
+START_TEST(runs_that_are_named_decide_by_their_own_steps)
+{
+	set_policy("{'save':{'any':[{'initial':{}},{'continuous':{'minimum_interval_secs':300}}]}}");
+	make_folder("a", "100");
+	pass(200);
+	make_folder("b", "7000");
+	make_folder("c", NULL);
+	ck_assert_str_eq(ask(101, false), "Too many links");
+	pass(100);
+	ck_assert_str_eq(ask_of("a", 101, false), "yes permanent continuous");
+	ck_assert_str_eq(ask_of("b", 101, false), "no");  // below its latest
+	ck_assert_str_eq(ask_of("b", 7001, false), "no"); // too soon
+	ck_assert_str_eq(ask_of("c", 101, false), "yes permanent initial");
+	ck_assert_str_eq(ask_of("", 101, false), "yes permanent initial");
+	ck_assert_str_eq(ask_of("nowhere", 101, false), "No such file or directory");
+	ck_assert_str_eq(ask_of("../steps", 101, false), "Invalid argument");
+	pass(500);
+	ck_assert_str_eq(ask_of("b", 7001, false), "no"); // it was decided
+}
+END_TEST
+
+START_TEST(what_was_forced_is_over_when_it_is_saved_anew)
+{
+	struct ckpt_step *step, *changed;
+
+	set_policy("{'save':{'fixed_interval':{'interval':10}}}");
+	save("10", NULL);
+	pass(1);
+	ck_assert_str_eq(ask(10, true), "yes permanent force");
+	pass(1);
+	step = ckpt_step_find(s, "", "10");
+	ck_ok(ckpt_reopen(step, &changed));
+	ck_assert_str_eq(ask(10, false), "yes permanent force");
+	close(ckpt_staged_put(changed, "model.bin", "other weights"));
+	ck_ok(ckpt_staged_commit(changed, 5000000, NULL));
+	ck_assert_str_eq(ask(10, false), "no");
+	ckpt_step_unref(changed);
+	ckpt_step_unref(step);
 }
 END_TEST
 
@@ -291,6 +350,8 @@ int main(void)
 	tcase_add_test(tcase, names_without_a_number_are_no_steps);
 	tcase_add_test(tcase, a_step_that_is_changed_is_committed_all_the_while);
 	tcase_add_test(tcase, steps_of_an_archive_are_not_those_of_the_run);
+	tcase_add_test(tcase, runs_that_are_named_decide_by_their_own_steps);
+	tcase_add_test(tcase, what_was_forced_is_over_when_it_is_saved_anew);
 	tcase_add_test(tcase, a_commit_in_another_folder_changes_no_decision);
 	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);
 	tcase_add_test(tcase, the_policy_that_was_set_last_is_in_force);

@@ -1,6 +1,6 @@
 // The calls of libckptfs one after the other, as stdin names them, for test_library.py: each answers with a line.
 //
-//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | wait NAME NS [sealed] | signals | handle | should STEP [force] [0|1|2|-errno: what a function says]
+//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | wait NAME NS [sealed] | signals | handle | should [FOLDER/]STEP [force] [0|1|2|-errno: what a function says]
 //	list FOLDER TIMES THREADS: so many threads list so often, all at once
 #include <ckptfs.h>
 
@@ -122,7 +122,13 @@ static void should_save(void)
 	static const char *const names[] = {"no", "temporary", "permanent"};
 	bool force = !strcmp(words[2], "force");
 	const char *own = force ? words[3] : words[2];
-	int is, rc = ckpt_should_save(c, atoll(words[1]), force ? CKPT_FORCE : 0, *own ? says : NULL, (void *)own, &is);
+	char *slash = strrchr(words[1], '/');
+	const char *number = slash ? slash + 1 : words[1], *folder = slash ? words[1] : NULL;
+	int is, rc;
+
+	if (slash)
+		*slash = '\0';
+	rc = ckpt_should_save(c, folder, atoll(number), force ? CKPT_FORCE : 0, *own ? says : NULL, (void *)own, &is);
 
 	if (rc)
 		answer(rc);
