@@ -8,6 +8,7 @@
 #include "core/commit.h"
 #include "core/find.h"
 #include "core/history.h"
+#include "core/hold.h"
 #include "core/json.h"
 #include "core/locate.h"
 #include "core/metadata.h"
@@ -19,8 +20,6 @@
 #include "core/trash.h"
 #include "core/util.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -443,12 +442,11 @@ int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsign
 	struct ckpt_decide q = {.step = step, .run = folder, .force = flags & CKPT_FORCE, .preempted_at = -1};
 	int rc = step < 0 || flags & ~CKPT_FORCE ? -EINVAL : decide ? decide_outside(ckpt, decide, arg, &q) : 0;
 	CLEANUP_FREE char *why = NULL;
+	static const struct ckpt_store_access access = {ckpt_hold, ckpt_let_go};
 	struct ckpt_decided_step answer;
-	sigset_t all;
 
-	sigfillset(&all);
 	if (!rc)
-		rc = ckpt_should_save_ask(ckpt->directory, &q, &all, &answer, &why);
+		rc = ckpt_should_save_ask(ckpt->directory, &q, &access, &answer, &why);
 	if (!rc)
 		*ret_answer = !answer.save        ? CKPT_ANSWER_NO
 			      : answer.permanent ? CKPT_ANSWER_PERMANENT
@@ -467,20 +465,6 @@ struct ckpt_save {
 	struct ckpt_store *store;
 	struct ckpt_step *step;
 };
-
-// Threads of the store begin with the mask of who makes them: a handler of the program does not run on them.
-static void signals_block(sigset_t *ret_before)
-{
-	sigset_t all;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, ret_before);
-}
-
-static void signals_restore(const sigset_t *before)
-{
-	pthread_sigmask(SIG_SETMASK, before, NULL);
-}
 
 // An act of the mount on the session; -ENOTCONN there is none.
 static int ask(const struct ckpt_save *save, const char *verb, const char *metadata)
@@ -516,23 +500,11 @@ static int begin_mounted(struct ckpt_save *save, const char *name)
 	return rc;
 }
 
-static int store_open(struct ckpt_save *save)
-{
-	struct ckpt_settings settings;
-	int rc;
-
-	ckpt_settings_init(&settings);
-	settings.keep_trash = true;
-	rc = ckpt_store_open(save->directory, CKPT_STORE_WRITE, &settings, &save->store);
-	ckpt_settings_done(&settings);
-	return rc;
-}
-
 static int begin_here(struct ckpt_save *save, const char *name)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	const char *leaf;
-	int rc = store_open(save);
+	int rc = ckpt_hold(save->directory, &save->store);
 
 	if (!rc)
 		rc = ckpt_folders_place(save->store, name, id, &leaf);
@@ -546,7 +518,7 @@ static int begin_here(struct ckpt_save *save, const char *name)
 // The mount that had it is gone, and has left it over.
 static int take_over(struct ckpt_save *save)
 {
-	int rc = save->store ? 0 : store_open(save);
+	int rc = save->store ? 0 : ckpt_hold(save->directory, &save->store);
 
 	if (!rc)
 		rc = ckpt_find_left(save->store, save->session, &save->step);
@@ -598,7 +570,7 @@ static int abort_here(struct ckpt_save *save)
 static void close_here(struct ckpt_save *save)
 {
 	ckpt_step_unref(TAKE_PTR(save->step));
-	ckpt_store_close(TAKE_PTR(save->store));
+	ckpt_let_go(TAKE_PTR(save->store));
 }
 
 int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_save **ret_save)
@@ -612,9 +584,9 @@ int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_
 	save->directory = strdup(ckpt->directory);
 	rc = save->directory ? begin_mounted(save, name) : -ENOMEM;
 	if (rc == -ENOTCONN) {
-		signals_block(&before);
+		ckpt_hold_signals(&before);
 		rc = begin_here(save, name);
-		signals_restore(&before);
+		ckpt_let_signals_go(&before);
 	}
 	if (!rc && asprintf(&save->path, "%s/sessions/%s", save->directory, save->session) < 0) {
 		save->path = NULL;
@@ -640,11 +612,11 @@ static int finish(struct ckpt_save *save, bool commits, const char *metadata)
 	int rc = save->over ? -EALREADY : save->store ? -ENOTCONN : ask(save, commits ? "commit" : "abort", metadata);
 
 	if (rc == -ENOTCONN) {
-		signals_block(&before);
+		ckpt_hold_signals(&before);
 		rc = commits ? commit_here(save, metadata) : abort_here(save);
 		if (!rc || !save->step)
 			close_here(save);
-		signals_restore(&before);
+		ckpt_let_signals_go(&before);
 	}
 	save->over |= !rc;
 	return rc;

@@ -159,8 +159,8 @@ CKPT_PUBLIC int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t 
 
 // --- Saving a step ------------------------------------------------------------------------------------------------------
 
-// A staged step: in no listing until it is committed. While it is open in a store that is not mounted, nobody else can
-// change that store, nor mount it.
+// A staged step: in no listing until it is committed. While it is open in a store that is not mounted, no other process can
+// change that store, nor mount it, nor ask it ckpt_should_save().
 struct ckpt_save;
 
 // A new one of this name, whose folder exists; flags: 0. -EEXIST: the name is taken; -ENOENT; -EBUSY: somebody else is

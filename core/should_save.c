@@ -10,7 +10,6 @@
 #include "core/sys.h"
 #include "core/util.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 #define KEY "policy/decisions"
@@ -211,17 +210,25 @@ static int ask_mount(const char *directory, const struct ckpt_decide *q, struct 
 	return 0;
 }
 
-// -EBUSY: it is another asker's, or mounted by now.
-static int ask_store(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
+static int open_store(const char *directory, struct ckpt_store **ret_store)
 {
 	struct ckpt_settings settings;
-	struct ckpt_store *s;
 	int rc;
 
 	ckpt_settings_init(&settings);
 	settings.keep_trash = true;
-	rc = ckpt_store_open(directory, CKPT_STORE_WRITE, &settings, &s);
+	rc = ckpt_store_open(directory, CKPT_STORE_WRITE, &settings, ret_store);
 	ckpt_settings_done(&settings);
+	return rc;
+}
+
+// -EBUSY: it is another asker's, or mounted by now; -ESTALE: another thread has decided something meanwhile.
+static int ask_store(const char *directory, struct ckpt_decide *q, const struct ckpt_store_access *access,
+		     struct ckpt_decided_step *ret_answer, char **ret_why)
+{
+	struct ckpt_store *s;
+	int rc = access->open(directory, &s);
+
 	if (rc == -EROFS) { // nothing can be saved, and a mount for reading says the same
 		*ret_answer = (struct ckpt_decided_step){.step = q->step, .by = CKPT_DECIDED_READ_ONLY};
 		return 0;
@@ -231,7 +238,7 @@ static int ask_store(const char *directory, struct ckpt_decide *q, struct ckpt_d
 	rc = ckpt_should_save_at_rest(s, q, ret_answer, ret_why);
 	if (rc && !*ret_why)
 		*ret_why = strdup(strerror(-rc));
-	ckpt_store_close(s);
+	access->close(s);
 	return rc;
 }
 
@@ -241,11 +248,11 @@ static bool is_end(int error)
 	return error == -EPIPE || error == -EPROTO || error == -ECONNRESET;
 }
 
-int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, const sigset_t *mask,
+int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, const struct ckpt_store_access *access,
 			 struct ckpt_decided_step *ret_answer, char **ret_why)
 {
+	static const struct ckpt_store_access plain = {open_store, ckpt_store_close};
 	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
-	sigset_t before;
 	bool again;
 	int rc;
 
@@ -253,12 +260,8 @@ int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, const sig
 		rc = ask_mount(directory, q, ret_answer, ret_why);
 		again = is_end(rc);
 		if (rc == -ENOTCONN) {
-			if (mask)
-				pthread_sigmask(SIG_SETMASK, mask, &before);
-			rc = ask_store(directory, q, ret_answer, ret_why);
-			if (mask)
-				pthread_sigmask(SIG_SETMASK, &before, NULL);
-			again = rc == -EBUSY;
+			rc = ask_store(directory, q, access ? access : &plain, ret_answer, ret_why);
+			again = rc == -EBUSY || rc == -ESTALE;
 		}
 		if (!again || ckpt_sys.mono_ns() >= end_ns)
 			return rc;

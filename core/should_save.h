@@ -6,8 +6,6 @@
 
 #include "core/decided.h"
 
-#include <signal.h>
-
 struct ckpt_store;
 
 // The question: step, run, force, saving, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
@@ -25,9 +23,13 @@ int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question,
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided);
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided);
 // The same of the store in this directory: asked of its mount, or done here, after others who do it, for which it waits:
-// -EBUSY after CKPT_DECIDED_PATIENCE_NS. What cannot be written saves nothing. mask: the thread's signals while the store is open
-// here (NULL: as they are). Also errors of ckpt_store_open().
-int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, const sigset_t *mask,
+// -EBUSY after CKPT_DECIDED_PATIENCE_NS. What cannot be written saves nothing. access: how the store is opened here, NULL being
+// ckpt_store_open(); also its errors.
+struct ckpt_store_access {
+	int (*open)(const char *directory, struct ckpt_store **ret_store); // for writing
+	void (*close)(struct ckpt_store *s);
+};
+int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, const struct ckpt_store_access *access,
 			 struct ckpt_decided_step *ret_answer, char **ret_why);
 const char *ckpt_should_save_hint(int error); // what to do about it, or NULL
 

@@ -1,5 +1,6 @@
 #include "core/temporary.h"
 
+#include "core/clock.h"
 #include "core/delete.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -126,7 +127,7 @@ static int64_t end_each(const struct candidate *at, size_t count, int64_t over_n
 
 		if (!next)
 			continue;
-		is_over_ns = now_ns - next->committed_ns; // below 0: the clock was set
+		is_over_ns = ckpt_time_between(next->committed_ns, now_ns); // below 0: the clock was set
 		if (is_over_ns >= 0 && is_over_ns < over_ns)
 			again_ns = MIN(again_ns, over_ns - is_over_ns);
 		else if (end_one(at[i].step))

@@ -1,5 +1,6 @@
 #include "core/trash.h"
 
+#include "core/clock.h"
 #include "core/delete.h"
 #include "core/gc.h"
 #include "core/limits.h"
@@ -122,8 +123,8 @@ static void expire(struct ckpt_trash *t)
 		ckpt_gc_behind(t->store, &t->gc, &t->stop) - ckpt_sys.mono_ns(); // what needed packs may have expired
 	LOCK_SCOPE(&t->lock);
 	// What could not be removed is tried again, but not at once.
-	if (next != INT64_MAX)
-		t->due_ns = MIN(t->due_ns, MAX(next + trash_ns, ckpt_sys.now_ns() + RETRY_NS));
+	if (next != INT64_MAX) // out of a record: any time
+		t->due_ns = MIN(t->due_ns, MAX(ckpt_time_between(-trash_ns, next), ckpt_sys.now_ns() + RETRY_NS));
 	// What is begun later cannot be due before this.
 	t->due_ns = MIN(t->due_ns, MAX(MIN(next_staged, ckpt_sys.now_ns()) + ttl_ns, ckpt_sys.now_ns() + RETRY_NS));
 	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + gc_ns);

@@ -270,6 +270,17 @@ def test_library_verb_and_mount_give_one_answer(calls, mount, store, ckptfs, mou
     assert call("should", "run7/0", "force") == "permanent" and call("should", "run7/20", 1) == "20: -1 of 0, temporary" and call("should", 20) == "permanent"
 
 
+def test_process_that_saves_may_ask_meanwhile(calls, mount, store, ckptfs):
+    """The store is open in it already, and nobody else could ask."""
+    ckptfs("policy", "set", store, "-", input='{"save": {"fixed_interval": {"interval": 10}}}')
+    mount.umount()
+    call, other = calls(), calls()
+    assert call("open", store) == other("open", store) == call("begin", "1000") == "ok"
+    assert call("should", 1010) == "permanent" and call("should", 1011) == "no" and call("should", 1012, 1) == "1012: -1 of 0, temporary"
+    assert other("begin", "2000") == "EBUSY"
+    assert call("commit") == "ok" and other("should", 1012) == "temporary" and other("begin", "2000") == "ok"
+
+
 @mounted_or_not
 def test_function_of_the_users_decides_once_for_all(calls, mount, store, ckptfs, mounted):
     ckptfs("policy", "set", store, "-", input='{"save": {"specific_steps": {"steps": []}}}')
