@@ -221,15 +221,13 @@ static void run_flush(struct call *c)
 	reply_error(c->req, judge(c->fs, handle_of(&c->fi)));
 }
 
-// Whether there is something to judge; else what the last judgement was. A shell closes a descriptor before its command writes.
+// Whether there is something to judge; else what the last judgement was.
 static bool is_due(struct handle *h, int *ret_result)
 {
 	LOCK_SCOPE(&h->node->use->lock);
-	bool due = h->text_written || (h->text_made && h->text_flushed);
 
 	*ret_result = h->text_result;
-	h->text_flushed = true;
-	return due;
+	return h->text_written;
 }
 
 void control_flush(fuse_req_t req, struct handle *h)
@@ -243,10 +241,16 @@ void control_flush(fuse_req_t req, struct handle *h)
 		reply_error(req, result);
 }
 
+void control_touch(struct ckpt_fs *fs, const struct node *n)
+{
+	if (n->control == CONTROL_PREEMPTED && decider_preempted_at(fs->decider) < 0)
+		decider_preempt(fs->decider, 0);
+}
+
 void control_release(struct ckpt_fs *fs, struct handle *h)
 {
 	if (h->text_made)
-		decider_preempt(fs->decider, 0);
+		control_touch(fs, h->node);
 	handle_free(fs, h);
 }
 

@@ -3,8 +3,8 @@
 //
 //   policy.json  a policy, which takes the place of the one before. EINVAL: it is none; the error log says where and why, and the one
 //                before stays in force. What is cut off and not written says nothing: a shell closes a descriptor between the two.
-//   preempted    a preemption is reached at the step with this number, or empty: at the next step that is decided. What was made and
-//                not written is judged when it is closed for the last time
+//   preempted    a preemption is reached at the step with this number, or empty: at the next step that is decided. That it is empty is
+//                known when it is touched, or closed for the last time: a shell makes it before what writes to it is begun
 //
 // Threads: any. _open and what _flush begins block on the disk, or for a decision (control.h).
 #pragma once
@@ -20,6 +20,8 @@ void control_read(fuse_req_t req, struct handle *h, size_t size, off_t offset);
 ssize_t control_write(struct handle *h, const void *data, size_t len, off_t offset); // -EFBIG, -ENOMEM
 int control_truncate(struct handle *h, off_t size);                                  // the same
 void control_flush(fuse_req_t req, struct handle *h);
+// Its times are set, as touch(1) does.
+void control_touch(struct ckpt_fs *fs, const struct node *n);
 void control_release(struct ckpt_fs *fs, struct handle *h); // frees the handle
 // A name in the control directory goes: -EPERM but for `preempted`, after which there is no preemption.
 int control_unlink(struct ckpt_fs *fs, struct node *dir, const char *name);

@@ -35,7 +35,6 @@ struct handle {
 	char *text;                 // control files: what they said at open, and was written since (control_file.h),
 	size_t text_len;
 	bool text_made;    // the file is made by this open: that says something, if nothing is written
-	bool text_flushed; // by a close of one of its descriptors
 	bool text_written; // which nobody has judged yet,
 	int text_result;   // and how it was judged last
 };

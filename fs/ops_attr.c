@@ -271,6 +271,8 @@ static void set_control_attr(fuse_req_t req, struct node *n, const struct stat *
 
 	if (!rc && cuts)
 		rc = control_truncate(handle_of(fi), attr->st_size);
+	else if (!rc && to_set)
+		control_touch(fs_of(req), n);
 	if (rc)
 		reply_error(req, rc);
 	else

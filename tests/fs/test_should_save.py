@@ -326,6 +326,21 @@ def by_signal(mount, ckptfs):
     wait_until(lambda: mount.status()["preempted"])
 
 
+def test_preemption_at_a_step_is_not_taken_for_one_at_the_next(mount, policy):
+    """A shell makes the file, and closes a descriptor of it, before its command writes."""
+    policy(PREEMPTION)
+    writer = subprocess.Popen(["sh", "-c", f"(read go; echo 1200) > {mount.path}/.ckptfs/preempted"], stdin=subprocess.PIPE)
+    for step in range(5):
+        assert answer(mount, step) == "0\n"
+        time.sleep(0.05)
+    writer.communicate(b"go\n")
+    assert writer.returncode == 0 and mount.status()["preempted_at"] == 1200
+    assert answer(mount, 1199) == "0\n" and answer(mount, 1200) == "1\n"
+    os.unlink(mount / ".ckptfs/preempted")
+    os.close(os.open(mount / ".ckptfs/preempted", os.O_WRONLY | os.O_CREAT))
+    wait_until(lambda: mount.status()["preempted"])
+
+
 @pytest.mark.parametrize("preempt", [by_touch, by_verb, by_signal])
 def test_a_preemption_is_seen_at_one_step_by_all(mount, policy, ckptfs, store, preempt):
     policy(PREEMPTION)
