@@ -448,7 +448,7 @@ int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsign
 	if (!rc)
 		rc = ckpt_should_save_ask(ckpt->directory, &q, &access, &answer, &why);
 	if (!rc)
-		*ret_answer = !answer.save        ? CKPT_ANSWER_NO
+		*ret_answer = !answer.save       ? CKPT_ANSWER_NO
 			      : answer.permanent ? CKPT_ANSWER_PERMANENT
 						 : CKPT_ANSWER_TEMPORARY;
 	return rc;

@@ -24,16 +24,17 @@ struct ckpt_policy_step {
 enum ckpt_decide_answer { CKPT_DECIDE_NO, CKPT_DECIDE_TEMPORARY, CKPT_DECIDE_PERMANENT };
 
 struct ckpt_decide {
-	int64_t step;    // the one that is asked for
-	const char *run; // the folder that its steps are in, a path; NULL: the one that is found (history.h). Nothing of it is asked here
+	int64_t step; // the one that is asked for
+	const char *
+		run; // the folder that its steps are in, a path; NULL: the one that is found (history.h). Nothing of it is asked here
 	bool force;
 	const struct ckpt_policy_step *steps; // committed, in the order of their first commits
 	size_t count;
 	int64_t now_ns;
 	int64_t clock_ns; // when time_interval's clock was last set: the start of the run, or what `resets` said later
 	bool saving;      // a save is in progress
-	int64_t preempted_at; // from this step on a preemption is reached; -1: there is none
-	bool answered;        // a function of the user's has said
+	int64_t preempted_at;           // from this step on a preemption is reached; -1: there is none
+	bool answered;                  // a function of the user's has said
 	enum ckpt_decide_answer answer; // this, which stands in place of the policy's tree
 	// Asked now and then while a program is run: false ends it, which is -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg);

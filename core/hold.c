@@ -31,19 +31,15 @@ struct held {
 static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER; // over opening and closing, too
 static struct held *held;
 
-static void held_before_fork(void)
+// Another thread may have had it, or this one: opening a store forks.
+static void unlock_in_child(void)
 {
-	pthread_mutex_lock(&held_lock);
-}
-
-static void held_after_fork(void)
-{
-	pthread_mutex_unlock(&held_lock);
+	pthread_mutex_init(&held_lock, NULL);
 }
 
 static void held_begin(void)
 {
-	(void)pthread_atfork(held_before_fork, held_after_fork, held_after_fork);
+	(void)pthread_atfork(NULL, NULL, unlock_in_child);
 }
 
 static int open_held(const char *directory, const struct stat *at, struct held **ret_held)

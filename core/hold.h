@@ -10,7 +10,7 @@
 struct ckpt_store;
 
 int ckpt_hold(const char *directory, struct ckpt_store **ret_store); // 0; errors of ckpt_store_open()
-void ckpt_let_go(struct ckpt_store *s);                               // NULL is fine
+void ckpt_let_go(struct ckpt_store *s);                              // NULL is fine
 
 // The calling thread takes no signals: threads of the store begin with the mask of who makes them, and a handler of the program is
 // not to run on them.

@@ -137,7 +137,7 @@ static int load(const char *json, json_t **ret_root)
 
 int ckpt_metadata_merge(const char *json, const char *below, char **ret_json)
 {
-	static const char *const fields[] = {"extras", "metrics"};
+	static const char *const fields[] = {"extras", "metrics"}, *const single[] = {"temporary", "world_size"};
 	json_t *root = NULL, *under = NULL;
 	char *merged = NULL;
 	int rc = 0;
@@ -155,8 +155,12 @@ int ckpt_metadata_merge(const char *json, const char *below, char **ret_json)
 		    (said ? json_object_update_missing(said, more) : json_object_set(root, fields[i], more)))
 			rc = -ENOMEM;
 	}
-	if (!rc && json_object_update_missing(root, under))
-		rc = -ENOMEM;
+	for (size_t i = 0; i < ARRAY_LEN(single) && !rc; i++) {
+		json_t *more = json_object_get(under, single[i]);
+
+		if (more && !json_object_get(root, single[i]) && json_object_set(root, single[i], more))
+			rc = -ENOMEM;
+	}
 	if (!rc)
 		merged = ckpt_json_dump(json_incref(root), JSON_COMPACT | JSON_SORT_KEYS);
 	json_decref(root);

@@ -235,6 +235,7 @@ int ckpt_preserve(const struct ckpt_policy *policy, const struct ckpt_policy_ste
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count; i++)
-		ret_verdicts[i] = judge(&steps[i], i == count - 1 || i == last, steps[i].temporary ? NULL : why[next++]);
+		ret_verdicts[i] =
+			judge(&steps[i], i == count - 1 || i == last, steps[i].temporary ? NULL : why[next++]);
 	return 0;
 }

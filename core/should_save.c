@@ -192,8 +192,8 @@ static int ask_mount(const char *directory, const struct ckpt_decide *q, struct 
 
 	ckpt_json_begin();
 	rc = ckpt_ask_json(directory,
-			   json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step",
-				     (json_int_t)q->step, "run", q->run, "force", (int)q->force, "answer",
+			   json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step,
+				     "run", q->run, "force", (int)q->force, "answer",
 				     q->answered ? answers[q->answer] : NULL),
 			   CKPT_DECIDED_PATIENCE_S + AGAIN_S, &reply, ret_why);
 	if (rc && rc != -ENOTCONN && !*ret_why &&

@@ -183,7 +183,7 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 {
 	CLEANUP_FREE char *merged = NULL;
 	struct said *said = arg;
-	bool temporary;
+	bool temporary, promoted = false;
 	int rc = ckpt_metadata_merge(said->metadata, r->metadata, &merged);
 
 	said->alone = rc == -EFBIG;
@@ -195,9 +195,12 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 		return 1;
 	if (!rc)
 		rc = ckpt_metadata_temporary(merged, &temporary);
+	if (!rc)
+		rc = ckpt_metadata_temporary(r->metadata, &promoted);
+	promoted &= !r->summary.temporary; // what somebody has made permanent stays so
 	if (rc)
 		return rc;
-	r->summary.temporary &= temporary; // what is permanent stays so
+	r->summary.temporary = temporary && !promoted;
 	free(r->metadata);
 	r->metadata = TAKE_PTR(merged);
 	return 0;

@@ -244,7 +244,8 @@ int main(int argc, char **argv)
 	setlocale(LC_CTYPE, "");
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
-	signal(SIGCHLD, SIG_DFL); // who starts us may ignore it, and then nobody knows how a program of the user's has ended
+	signal(SIGCHLD,
+	       SIG_DFL); // who starts us may ignore it, and then nobody knows how a program of the user's has ended
 	name = name ? name + 1 : argv[0];
 	if (!strcmp(name, "mount.fuse.ckptfs") || !strcmp(name, "mount.ckptfs"))
 		return run_verb(&mount_helper, argc, argv);

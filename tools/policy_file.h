@@ -5,5 +5,5 @@
 #include "core/policy.h"
 #include "tools/listing.h"
 
-int ckpt_policy_file_read(const char *path, struct ckpt_policy *ret_policy); // "-": stdin
+int ckpt_policy_file_read(const char *path, struct ckpt_policy *ret_policy);            // "-": stdin
 int ckpt_policy_of_store(const struct ckpt_listing *l, struct ckpt_policy *ret_policy); // what is in force there

@@ -98,8 +98,9 @@ static int ask_mount(const char *store, struct row *const *rows, size_t count, i
 	}
 	for (size_t i = 0; i < count; i++) {
 		json_t *error = json_array_get(json_object_get(reply, "results"), i);
+		int status = settle(rows[i], -(int)json_integer_value(error));
 
-		*ret_status = MAX(*ret_status, settle(rows[i], -(int)json_integer_value(error)));
+		*ret_status = MAX(*ret_status, status);
 	}
 	json_decref(reply);
 	return 0;
@@ -118,8 +119,9 @@ static int do_at_rest(const char *store, struct row *const *rows, size_t count, 
 		steps[i] = ckpt_step_of_session(l.store, rows[i]->session);
 	rc = ckpt_retain(l.store, steps, count, results);
 	for (size_t i = 0; i < count; i++) {
-		if (!rc)
-			*ret_status = MAX(*ret_status, settle(rows[i], results[i]));
+		int status = rc ? 0 : settle(rows[i], results[i]);
+
+		*ret_status = MAX(*ret_status, status);
 		ckpt_step_unref(steps[i]);
 	}
 	ckpt_listing_close(&l);

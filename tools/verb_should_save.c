@@ -103,8 +103,7 @@ int ckpt_verb_should_save(int argc, char **argv)
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return EXIT_ERROR;
-	rc = o.count == 1 ? parse_run(&o, &run, &q.step)
-			  : ckpt_usage("should-save", usage, "wants one step number");
+	rc = o.count == 1 ? parse_run(&o, &run, &q.step) : ckpt_usage("should-save", usage, "wants one step number");
 	q.run = run;
 	if (!rc)
 		rc = should_save(o.store, &q);

@@ -24,8 +24,7 @@ static bool is_worth_it(const struct ckpt_life_script *script, const struct ckpt
 	size_t at = ckpt_life_at(script, log, point);
 	bool saving = at < script->count && script->ops[at].act == CKPT_LIFE_SAVE;
 
-	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) &&
-	       point % ckpt_suite_stride(2) == 0;
+	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) && point % ckpt_suite_stride(2) == 0;
 }
 
 // --- The process dies -------------------------------------------------------------------------------------------------

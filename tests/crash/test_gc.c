@@ -20,8 +20,7 @@ static bool is_worth_it(const struct ckpt_tiers_log *log, uint64_t point)
 {
 	bool saving = point < log->began[CKPT_TIERS_COOL_A];
 
-	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) &&
-	       point % ckpt_suite_stride(2) == 0;
+	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) && point % ckpt_suite_stride(2) == 0;
 }
 
 // --- The process dies ---------------------------------------------------------------------------------------------------

@@ -297,6 +297,7 @@ def test_function_of_the_users_decides_once_for_all(calls, mount, store, ckptfs,
     if mounted:
         ckptfs("preempt", "--at", "10", store)
         (mount / "20").mkdir()
+        trees.write(mount / "20/f", b"some")
         assert call("should", 9, 0) == "9: 7 of 1 saving, no" and call("should", 10, 2) == "10: 7 of 1 saving preempted, permanent"
 
 

@@ -228,8 +228,7 @@ START_TEST(a_function_of_the_users_decides_in_place_of_the_tree)
 	struct ckpt_policy p = saving(YES);
 
 	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-		const struct ckpt_decide q = {
-			.step = 7, .preempted_at = -1, .answered = true, .answer = table[i].says};
+		const struct ckpt_decide q = {.step = 7, .preempted_at = -1, .answered = true, .answer = table[i].says};
 		CLEANUP_FREE char *got = answer(&p, &q);
 
 		ck_assert_str_eq(got, table[i].answer);

@@ -145,7 +145,8 @@ START_TEST(what_is_in_vain_is_tried_less_and_less_often)
 	behind.after_ns = 0;
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
-	ck_assert_int_lt(behind.short_after_ns, ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS); // and so it is again for the next
+	ck_assert_int_lt(behind.short_after_ns,
+			 ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS); // and so it is again for the next
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }

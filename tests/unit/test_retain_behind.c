@@ -140,7 +140,7 @@ static void save_anew(const char *name)
 	struct ckpt_step *step = find(name), *changed;
 
 	ck_ok(ckpt_reopen(step, &changed));
-	close(ckpt_staged_put(changed, "model.bin", "other weights"));
+	close(ckpt_staged_put(changed, "more.bin", "other weights"));
 	ck_ok(ckpt_staged_commit(changed, 5000000, NULL));
 	ckpt_step_unref(changed);
 	ckpt_step_unref(step);

@@ -232,7 +232,7 @@ START_TEST(what_was_forced_is_over_when_it_is_saved_anew)
 	step = ckpt_step_find(s, "", "10");
 	ck_ok(ckpt_reopen(step, &changed));
 	ck_assert_str_eq(ask(10, false), "yes permanent force");
-	close(ckpt_staged_put(changed, "model.bin", "other weights"));
+	close(ckpt_staged_put(changed, "more.bin", "other weights"));
 	ck_ok(ckpt_staged_commit(changed, 5000000, NULL));
 	ck_assert_str_eq(ask(10, false), "no");
 	ckpt_step_unref(changed);
@@ -291,7 +291,7 @@ START_TEST(the_policy_that_was_set_last_is_in_force)
 	ckpt_policy_done(&p);
 	ck_ok(ckpt_policy_set(s, &first));
 	ck_error(ckpt_policy_put_object(s->backend, "policy/current", "", "{}"), ESTALE); // by who saw none
-	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader)); // beside a mount
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));                      // beside a mount
 	ck_ok(ckpt_policy_load(reader, &p, etag, &why));
 	p.skip_zero = true;
 	ck_ok(ckpt_policy_set(reader, &p));

@@ -9,6 +9,7 @@
 #include "core/reopen.h"
 #include "core/sys.h"
 #include "core/temporary.h"
+#include "core/version.h"
 #include "core/trash.h"
 #include "core/util.h"
 
@@ -133,6 +134,33 @@ START_TEST(what_is_pinned_or_permanent_stays)
 	ckpt_step_unref(step);
 	expire();
 	ck_assert(!is_there("1000") && is_there("2000"));
+}
+END_TEST
+
+static void say(const char *name, const char *metadata)
+{
+	struct ckpt_step *step = find(name);
+
+	ck_ok(ckpt_commit_metadata(step, metadata));
+	ckpt_step_unref(step);
+}
+
+// A later marker that says nothing of it changes nothing of it, and none takes back what somebody has decided since.
+START_TEST(a_later_marker_makes_a_step_neither_permanent_nor_what_was_promoted_temporary)
+{
+	save("1000", TEMPORARY);
+	save("2000", TEMPORARY);
+	save("3000", TEMPORARY);
+	save("4000", NULL);
+	save("5000", NULL);
+	say("1000", "{\"metrics\":{\"loss\":1}}");
+	ck_ok(promote("2000"));
+	say("2000", TEMPORARY);
+	say("2000", "{\"temporary\":true,\"metrics\":{\"loss\":1}}");
+	say("3000", "{\"temporary\":false}");
+	say("4000", TEMPORARY);
+	expire();
+	ck_assert(!is_there("1000") && is_there("2000") && is_there("3000") && !is_there("4000"));
 }
 END_TEST
 
@@ -515,6 +543,7 @@ int main(void)
 	tcase_add_test(tcase, a_temporary_step_is_over_when_another_is_committed_after_it);
 	tcase_add_test(tcase, each_folder_is_for_itself);
 	tcase_add_test(tcase, what_is_pinned_or_permanent_stays);
+	tcase_add_test(tcase, a_later_marker_makes_a_step_neither_permanent_nor_what_was_promoted_temporary);
 	tcase_add_test(tcase, a_step_whose_successor_is_gone_stays);
 	tcase_add_test(tcase, what_is_had_back_from_the_trash_is_permanent);
 	tcase_add_test(tcase, a_late_change_of_an_older_step_ends_no_newer_one);

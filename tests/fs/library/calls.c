@@ -113,7 +113,8 @@ static int handle(void)
 static int says(void *arg, const struct ckpt_question *q)
 {
 	printf("%lld: %lld of %llu%s%s, ", (long long)q->step, (long long)q->latest, (unsigned long long)q->count,
-	       q->flags & CKPT_QUESTION_SAVING ? " saving" : "", q->flags & CKPT_QUESTION_PREEMPTED ? " preempted" : "");
+	       q->flags & CKPT_QUESTION_SAVING ? " saving" : "",
+	       q->flags & CKPT_QUESTION_PREEMPTED ? " preempted" : "");
 	return atoi(arg);
 }
 
