@@ -340,8 +340,7 @@ static int lock_take(struct ckpt_store *s)
 			return -EBUSY;
 		ckpt_sys.sleep_ns(LOCK_POLL_NS);
 	}
-	ckpt_sys.unlink(s->dirfd, HOLDER_FILE,
-			0); // who had it before us may have been a mount, and a verb announces nothing
+	ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0); // who had it before is not who has it
 	return 0;
 }
 
