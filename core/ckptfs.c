@@ -442,11 +442,10 @@ int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsign
 	struct ckpt_decide q = {.step = step, .run = folder, .force = flags & CKPT_FORCE, .preempted_at = -1};
 	int rc = step < 0 || flags & ~CKPT_FORCE ? -EINVAL : decide ? decide_outside(ckpt, decide, arg, &q) : 0;
 	CLEANUP_FREE char *why = NULL;
-	static const struct ckpt_store_access access = {ckpt_hold, ckpt_let_go};
 	struct ckpt_decided_step answer;
 
 	if (!rc)
-		rc = ckpt_should_save_ask(ckpt->directory, &q, &access, &answer, &why);
+		rc = ckpt_should_save_ask(ckpt->directory, &q, &answer, &why);
 	if (!rc)
 		*ret_answer = !answer.save       ? CKPT_ANSWER_NO
 			      : answer.permanent ? CKPT_ANSWER_PERMANENT

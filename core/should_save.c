@@ -3,6 +3,7 @@
 #include "core/ask.h"
 #include "core/folders.h"
 #include "core/history.h"
+#include "core/hold.h"
 #include "core/json.h"
 #include "core/limits.h"
 #include "core/policy_store.h"
@@ -210,24 +211,11 @@ static int ask_mount(const char *directory, const struct ckpt_decide *q, struct 
 	return 0;
 }
 
-static int open_store(const char *directory, struct ckpt_store **ret_store)
-{
-	struct ckpt_settings settings;
-	int rc;
-
-	ckpt_settings_init(&settings);
-	settings.keep_trash = true;
-	rc = ckpt_store_open(directory, CKPT_STORE_WRITE, &settings, ret_store);
-	ckpt_settings_done(&settings);
-	return rc;
-}
-
 // -EBUSY: it is another asker's, or mounted by now; -ESTALE: another thread has decided something meanwhile.
-static int ask_store(const char *directory, struct ckpt_decide *q, const struct ckpt_store_access *access,
-		     struct ckpt_decided_step *ret_answer, char **ret_why)
+static int ask_store(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
 {
 	struct ckpt_store *s;
-	int rc = access->open(directory, &s);
+	int rc = ckpt_hold(directory, &s);
 
 	if (rc == -EROFS) { // nothing can be saved, and a mount for reading says the same
 		*ret_answer = (struct ckpt_decided_step){.step = q->step, .by = CKPT_DECIDED_READ_ONLY};
@@ -238,7 +226,7 @@ static int ask_store(const char *directory, struct ckpt_decide *q, const struct 
 	rc = ckpt_should_save_at_rest(s, q, ret_answer, ret_why);
 	if (rc && !*ret_why)
 		*ret_why = strdup(strerror(-rc));
-	access->close(s);
+	ckpt_let_go(s);
 	return rc;
 }
 
@@ -248,10 +236,9 @@ static bool is_end(int error)
 	return error == -EPIPE || error == -EPROTO || error == -ECONNRESET;
 }
 
-int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, const struct ckpt_store_access *access,
-			 struct ckpt_decided_step *ret_answer, char **ret_why)
+int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
+			 char **ret_why)
 {
-	static const struct ckpt_store_access plain = {open_store, ckpt_store_close};
 	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
 	bool again;
 	int rc;
@@ -260,7 +247,7 @@ int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, const str
 		rc = ask_mount(directory, q, ret_answer, ret_why);
 		again = is_end(rc);
 		if (rc == -ENOTCONN) {
-			rc = ask_store(directory, q, access ? access : &plain, ret_answer, ret_why);
+			rc = ask_store(directory, q, ret_answer, ret_why);
 			again = rc == -EBUSY || rc == -ESTALE;
 		}
 		if (!again || ckpt_sys.mono_ns() >= end_ns)

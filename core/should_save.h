@@ -23,14 +23,10 @@ int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question,
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided);
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided);
 // The same of the store in this directory: asked of its mount, or done here, after others who do it, for which it waits:
-// -EBUSY after CKPT_DECIDED_PATIENCE_NS. What cannot be written saves nothing. access: how the store is opened here, NULL being
-// ckpt_store_open(); also its errors.
-struct ckpt_store_access {
-	int (*open)(const char *directory, struct ckpt_store **ret_store); // for writing
-	void (*close)(struct ckpt_store *s);
-};
-int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, const struct ckpt_store_access *access,
-			 struct ckpt_decided_step *ret_answer, char **ret_why);
+// -EBUSY after CKPT_DECIDED_PATIENCE_NS. What cannot be written saves nothing. Also errors of ckpt_hold(), by which it
+// is open here.
+int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
+			 char **ret_why);
 const char *ckpt_should_save_hint(int error); // what to do about it, or NULL
 
 // The answer of this word in requests (of ckpt_should_save_ask() to the mount): false for another, or NULL.

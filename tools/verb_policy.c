@@ -225,7 +225,7 @@ static const struct {
 	size_t least, most; // words behind STORE
 } acts[ACTS] = {
 	[SHOW] = {"show", "usage: ckptfs policy show [STORE]", 0, 0},
-	[CHECK] = {"check", "usage: ckptfs policy check FILE", 1, 1},
+	[CHECK] = {"check", "usage: ckptfs policy check [STORE] FILE", 1, 1},
 	[SET] = {"set", "usage: ckptfs policy set [STORE] FILE", 1, 1},
 	[EXPLAIN] = {"explain", "usage: ckptfs policy explain [STORE] A..B [FILE]", 1, 2},
 };
@@ -304,8 +304,10 @@ int ckpt_verb_policy(int argc, char **argv)
 	if (rc)
 		return rc;
 	rest = (struct ckpt_words){words.at + 1, words.count - 1};
+	if (act == CHECK && (rest.count == 1 || rest.count == 2)) // of whatever store it may become the policy
+		return check(rest.at[rest.count - 1]);
 	if (act == CHECK)
-		return rest.count == 1 ? check(rest.at[0]) : ckpt_usage("policy", acts[act].usage, "wants one file");
+		return ckpt_usage("policy", acts[act].usage, "wants one file");
 	rc = ckpt_operand_take(&rest, &o);
 	if (rc)
 		return rc;

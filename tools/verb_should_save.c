@@ -28,7 +28,7 @@ static int should_save(const char *path, struct ckpt_decide *q)
 	CLEANUP_FREE char *why = NULL;
 	struct ckpt_decided_step answer;
 	const char *by = answer.by;
-	int rc = ckpt_should_save_ask(path, q, NULL, &answer, &why);
+	int rc = ckpt_should_save_ask(path, q, &answer, &why);
 
 	if (rc)
 		return fail(path, rc, why);

@@ -440,7 +440,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "--idle", "STORE"], ["seal", "STORE", "trash/1"], ["seal", "STORE", "1000/config.json"],
          ["cool"], ["cool", "STORE"], ["cool", "STORE", "trash/1"], ["warm", "STORE"], ["warm", "STORE", "1000/config.json"], ["warm", "--only"], ["warm", "--only", "", "STORE", "1000"],
          ["mount", "-o", "target_data_file_size=2GiB", "STORE", "a"], ["gc", "STORE", "1000"], ["gc", "--grace", "soon", "STORE"], ["gc", "--grace", "-1s", "STORE"],
-         ["policy"], ["policy", "mend", "STORE"], ["policy", "show", "STORE", "x"], ["policy", "check"], ["policy", "check", "STORE", "x"], ["policy", "set", "STORE"],
+         ["policy"], ["policy", "mend", "STORE"], ["policy", "show", "STORE", "x"], ["policy", "check"], ["policy", "check", "STORE", "x", "y"], ["policy", "set", "STORE"],
          ["policy", "set", "STORE", "a", "b"], ["policy", "explain", "STORE"], ["policy", "explain", "STORE", "9"], ["policy", "explain", "STORE", "9..1"], ["policy", "explain", "STORE", "0..99999"],
          ["policy", "explain", "--step-time", "soon", "STORE", "0..9"], ["policy", "explain", "--preempt-at", "-1", "STORE", "0..9"], ["retain", "STORE", "1000"], ["retain", "--nosuch", "STORE"],
          ["should-save"], ["should-save", "STORE"], ["should-save", "STORE", "soon"], ["should-save", "STORE", "-1"], ["should-save", "STORE", "99999999999999999999"], ["should-save", "STORE", "1", "2"],

@@ -60,7 +60,7 @@ def test_policy_is_shown_in_full_and_can_be_set_again(ckptfs, made, scratch):
     for preset in ("orbax-v0", "eformer", "maxtext", "orbax-v1"):
         file = scratch / "policy.json"
         file.write_text(json.dumps({"preset": preset, "keep": {"latest_n": {"n": 3}}}))
-        assert ckptfs("policy", "check", file).stdout == ""
+        assert ckptfs("policy", "check", file).stdout == ckptfs("policy", "check", made, file).stdout == ""
         ckptfs("policy", "set", made, file)
         shown = ckptfs("policy", "show", made).stdout
         assert json.loads(shown) == ckptfs.json("policy", "show", made) and "preset" not in shown
