@@ -73,8 +73,8 @@ static int on_option(int key, char *arg, void *input)
 
 static bool needs_metadata(const struct ls *ls)
 {
-	return ckpt_output.json || ls->where ||
-	       (ls->by && (!strncmp(ls->by, "extras.", 7) || !strncmp(ls->by, "metrics.", 8)));
+	return ckpt_output.json || ckpt_where_asks_metadata(ls->condition) ||
+	       (ls->by && ckpt_where_is_metadata(ls->by));
 }
 
 static int add_committed(const struct ckpt_listing *l, const struct ls *ls, json_t *rows)
@@ -316,6 +316,18 @@ static int check(struct ls *ls, bool files)
 	return 0;
 }
 
+// What is no field may be a metric, which the steps tell.
+static int check_metrics(const struct ls *ls, const json_t *rows)
+{
+	const char *missing = ckpt_where_missing(ls->condition, rows);
+
+	if (!missing && ls->by && strcmp(ls->by, ls->sort) && !ckpt_where_is_there(rows, ls->by))
+		missing = ls->sort;
+	return missing ? ckpt_usage(missing, "there are those of --json, extras.NAME, metrics.NAME and NAME of a metric",
+				    "no such field, and no step has such a metric")
+		       : 0;
+}
+
 int ckpt_verb_ls(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
@@ -348,6 +360,8 @@ int ckpt_verb_ls(int argc, char **argv)
 		rows = ckpt_need(json_array());
 		rc = o.count ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
 		ckpt_listing_close(&l);
+		if (!rc)
+			rc = check_metrics(&ls, rows);
 		filter(rows, ls.condition);
 		order(rows, &ls, o.count);
 		if (rc)

@@ -12,6 +12,7 @@ enum op { OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE };
 
 struct condition {
 	char *field, *value;
+	bool short_name; // of a metric
 	enum op op;
 };
 
@@ -102,6 +103,7 @@ static int parse_field(const char *text, const char **p, const char *const *fiel
 		*ret_why = ckpt_text("no field %s; %s", key, hint);
 		return -EINVAL;
 	}
+	c->short_name = strcmp(c->field, key);
 	*p = skip_blanks(*p + len);
 	return 0;
 }
@@ -243,6 +245,39 @@ static bool holds(const struct condition *c, const json_t *row)
 	if (json_is_boolean(value))
 		return compare_bool(c, json_is_true(value));
 	return c->op == OP_NE;
+}
+
+bool ckpt_where_is_metadata(const char *field)
+{
+	return !strncmp(field, "extras.", 7) || !strncmp(field, "metrics.", 8);
+}
+
+bool ckpt_where_asks_metadata(const struct ckpt_where *w)
+{
+	for (size_t i = 0; w && i < w->count; i++)
+		if (ckpt_where_is_metadata(w->conditions[i].field))
+			return true;
+	return false;
+}
+
+bool ckpt_where_is_there(const json_t *rows, const char *field)
+{
+	size_t count = json_array_size(rows), i = 0;
+
+	while (i < count && !field_of(json_array_get(rows, i), field))
+		i++;
+	return i < count || !count;
+}
+
+const char *ckpt_where_missing(const struct ckpt_where *w, const json_t *rows)
+{
+	for (size_t i = 0; w && i < w->count; i++) {
+		const struct condition *c = &w->conditions[i];
+
+		if (c->short_name && !ckpt_where_is_there(rows, c->field))
+			return strchr(c->field, '.') + 1;
+	}
+	return NULL;
 }
 
 bool ckpt_where_holds(const struct ckpt_where *w, const json_t *row)

@@ -239,7 +239,7 @@ def test_who_only_reads_an_open_marker_completes_nothing(mount, step, agent):
 
 @pytest.mark.parametrize("text", [
     b"not json", b"{", b"[]", b"3", b'"text"', b"null", b'{"temporary": "yes"}', b'{"metrics": []}', b'{"world_size": "8"}', b'{"extras": 3}',
-    b'{} trailing', b'{"metrics": {"loss": NaN}}', b'{"extras": {"a": "\xff\xfe"}}', b"\0\0\0\0", b'{"extras":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    b'{} trailing', b'{"metrics": {"loss": "NaN"}}', b'{"extras": {"a": "\xff\xfe"}}', b"\0\0\0\0", b'{"extras":' + b"[" * 5000 + b"]" * 5000 + b"}",
     b'{"extras": {"a": "' + b"x" * 70_000 + b'"}}'], ids=lambda t: t[:20].decode("latin-1"))
 def test_marker_that_does_not_parse_is_einval_and_loses_nothing(mount, step, commit, ckptfs, store, text):
     made = trees.files(step)

@@ -129,6 +129,12 @@ def test_save_takes_metrics_along(store, ckptfs, scratch):
     assert said(ckptfs, store, "1000") == ({}, {"loss": 2})
 
 
+def test_metric_that_is_no_number_costs_no_commit(mount, step, commit, store, ckptfs):
+    """As json.dumps writes it when a run diverges."""
+    commit(step, json.dumps({"metrics": {"loss": float("nan"), "norm": float("inf"), "n": 1}, "extras": {"why": "diverged"}}).encode())
+    assert said(ckptfs, store, "1000") == ({"why": "diverged"}, {"n": 1})
+
+
 def test_steps_are_found_and_sorted_by_metrics(mount, stage, commit, store, ckptfs):
     losses = {"1": "1.5", "2": "2", "3": "NaN", "4": None, "5": "2.0", "6": "-Infinity", "7": "3"}
     for name, loss in losses.items():
@@ -140,7 +146,8 @@ def test_steps_are_found_and_sorted_by_metrics(mount, stage, commit, store, ckpt
 
     def where(*words):
         return ckptfs("ls", store, *words).stdout.split()
-    assert where("--where", "metrics.loss < 2") == ["1"]
+    assert where("--where", "metrics.loss < 2") == where("--where", "loss<2") == ["1"]
+    assert where("--sort", "n") == where("--sort", "metrics.n")
     assert where("--where", "metrics.loss <= 2") == ["1", "2", "5"]
     assert where("--where", "metrics.loss = 2") == ["2", "5"]
     assert where("--where", "metrics.loss >= 2") == ["2", "5", "7"]

@@ -336,11 +336,13 @@ START_TEST(who_joins_late_brings_his_metadata_as_a_new_version)
 	ck_ok(ckpt_staged_commit(step, 0, NULL)); // brings none
 	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":true}"));
 	ck_assert_uint_eq(step->summary.version, 1);
-	ck_ok(ckpt_staged_commit(step, 0, "{}"));
+	ck_ok(ckpt_staged_commit(step, 0, "{}")); // says nothing
+	ck_assert_uint_eq(step->summary.version, 1);
+	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":false}"));
 	ck_assert_uint_eq(step->summary.version, 2);
 	ck_assert(!step->summary.temporary);
 	metadata = metadata_of(step);
-	ck_assert_str_eq(metadata, "{}");
+	ck_assert_str_eq(metadata, "{\"temporary\":false}");
 	ckpt_step_unref(step);
 }
 END_TEST
