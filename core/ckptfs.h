@@ -24,8 +24,9 @@
 // fork() the child may go on with a struct ckpt; a struct ckpt_save stays with the parent.
 // Blocking: every call that returns int may wait for the disk, and ckpt_save_commit(), ckpt_should_save() and
 // ckpt_wait() for as long as they say. Each looks at the store anew, which costs time in proportion to its steps: some 30 ms for 1,000.
-// The library does not print, exit, or change how signals are handled. While it changes a store that nobody has
-// mounted, the calling thread takes no signals, and for a moment there is a child process, which it waits for.
+// The library does not print, exit, or change how signals are handled. While it opens, changes or closes a store that nobody
+// has mounted, the calling thread takes no signals, but while it decides (ckpt_should_save); and for a moment there is a
+// child process, which it waits for.
 // ABI: a symbol's version, CKPTFS_1, stays; structs are made by the library and only ever grow at their ends. Two
 // things belong to the process: it has allocators of its own set in jansson (over malloc), and is not unloaded by
 // dlclose(3).
@@ -151,7 +152,7 @@ typedef int ckpt_decide_fn(void *arg, const struct ckpt_question *question);
 // step get one answer, by the library, a verb or the mount, for ten minutes, or until it is committed or deleted, or the
 // policy is another one: that of who came first. What is not after the run's latest step is not saved. `decide` is called
 // at most once, by this thread, also where its answer comes too late to count; its failure is the result. folder is that
-// of the run's steps; NULL: the root, or where that has none, the only one that has steps. -EMLINK: several have; -EINVAL: a step
+// of the run's steps; NULL: the root, or where that has none, the only one that has steps. -EMLINK: several have; -ENOENT, -ENOTDIR: there is no such folder; -EINVAL: a step
 // below 0, or no such flag or answer; -EBADMSG: the policy is damaged; -EPERM: it runs a program, and others than this
 // user could have set it; -ETIMEDOUT, -EIO ...: that program; -EBUSY: others have asked for more than 70 seconds.
 CKPT_PUBLIC int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsigned flags,

@@ -167,7 +167,7 @@ static bool has_room(struct ckpt_store *s, uint64_t bytes)
 	uint64_t room, all;
 
 	return !ckpt_sys.room(s->dirfd, &room, &all) && room / ROOM_FACTOR >= bytes &&
-	       (room >= all / ROOMY_SHARE || !ckpt_gc_expected(s));
+	       (room >= all / ROOMY_SHARE || !ckpt_gc_expected(s) || __atomic_load_n(&s->gc_in_vain, __ATOMIC_RELAXED));
 }
 
 // Nothing is left to do of the version that was looked at, or not now. Another one, our own or what somebody did meanwhile, is

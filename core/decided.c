@@ -120,6 +120,11 @@ static bool is_folder(const char *id)
 	return !*id || (strlen(id) == CKPT_FOLDER_ID_LEN && ckpt_name_is_folder_id(id));
 }
 
+static bool is_word(const char *by)
+{
+	return !by[strspn(by, "abcdefghijklmnopqrstuvwxyz_")];
+}
+
 static int take_run(const json_t *json, int64_t now_ns, struct ckpt_decided *d)
 {
 	const char *folder_id;
@@ -142,7 +147,7 @@ static int take_step(const json_t *json, struct ckpt_decided *d)
 	if (d->count == CKPT_DECIDED_MAX ||
 	    json_unpack((json_t *)json, "{s:s, s:I, s:I, s:I, s:b, s:b, s:s}", "folder", &folder_id, "step", &step,
 			"at_ns", &at_ns, "latest", &latest, "save", &save, "permanent", &permanent, "by", &by) ||
-	    strlen(by) > CKPT_DECIDED_BY_MAX || !is_folder(folder_id))
+	    strlen(by) > CKPT_DECIDED_BY_MAX || !is_word(by) || !is_folder(folder_id))
 		return -EINVAL;
 	taken = &d->steps[d->count++];
 	*taken = (struct ckpt_decided_step){

@@ -58,7 +58,8 @@ static bool is_short_of_room(const struct ckpt_store *s)
 }
 
 // From its end on: others have their time between two rounds, however long one takes.
-static void settle(struct ckpt_gc_behind *behind, int64_t began_ns, int rc, const struct ckpt_gc_done *done)
+static void settle(struct ckpt_store *s, struct ckpt_gc_behind *behind, int64_t began_ns, int rc,
+		   const struct ckpt_gc_done *done)
 {
 	int64_t now_ns = ckpt_sys.mono_ns(), pause_ns = SHORT_REST * (now_ns - began_ns);
 	bool soon = rc == -EBUSY || (!rc && done->repacked_objects && done->later_objects);
@@ -69,6 +70,7 @@ static void settle(struct ckpt_gc_behind *behind, int64_t began_ns, int rc, cons
 	behind->short_after_ns =
 		rc && !soon ? behind->after_ns : now_ns + MAX(MAX(pause_ns, behind->in_vain_ns), CKPT_GC_SHORTAGE_NS);
 	behind->was_busy = rc == -EBUSY;
+	__atomic_store_n(&s->gc_in_vain, behind->in_vain_ns > 0, __ATOMIC_RELAXED);
 }
 
 static int64_t due_ns(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
@@ -100,7 +102,7 @@ int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, cons
 	if (now_ns < (is_short ? MIN(behind->short_after_ns, behind->after_ns) : behind->after_ns))
 		return due_ns(s, behind);
 	rc = ckpt_gc(s, &how, &done);
-	settle(behind, now_ns, rc, &done);
+	settle(s, behind, now_ns, rc, &done);
 	if (rc != -EBUSY && rc != -EINTR) {
 		behind->young = done.kept[CKPT_GC_YOUNG].objects > 0;
 		tell(s, behind, rc, &done);

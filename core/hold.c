@@ -104,7 +104,7 @@ static void let_go_locked(const struct ckpt_store *s)
 	while ((*at)->store != s)
 		at = &(*at)->next;
 	h = *at;
-	if (--h->users)
+	if (h->pid != getpid() || --h->users) // its threads are not in this process
 		return;
 	*at = h->next;
 	ckpt_store_close(h->store);

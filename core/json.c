@@ -84,10 +84,11 @@ int ckpt_json_load(const char *text, size_t len, size_t flags, json_error_t *err
 	return starved ? -ENOMEM : *ret_json ? 0 : -EINVAL;
 }
 
-void ckpt_json_tame(char *text, size_t len)
+size_t ckpt_json_tame(char *text, size_t len)
 {
 	static const char *const words[] = {"NaN", "-Infinity", "Infinity"};
 	bool quoted = false;
+	size_t count = 0;
 
 	for (size_t i = 0; i < len; i++) {
 		if (quoted && text[i] == '\\') {
@@ -103,10 +104,12 @@ void ckpt_json_tame(char *text, size_t len)
 				memset(text + i, ' ', n);
 				text[i] = text[i + 1] = '"';
 				i += n - 1;
+				count++;
 				break;
 			}
 		}
 	}
+	return count;
 }
 
 char *ckpt_json_dump(json_t *json, size_t flags)

@@ -12,7 +12,7 @@
 // on failure.
 int ckpt_json_load(const char *text, size_t len, size_t flags, json_error_t *error, json_t **ret_json);
 // Before that: Python writes numbers that JSON does not have, NaN and Infinity. They become strings, empty ones, in place.
-void ckpt_json_tame(char *text, size_t len);
+size_t ckpt_json_tame(char *text, size_t len); // how many there were
 // What is made of parts between these two calls, as malloc'ed text; takes json. NULL: no memory, for the parts (json may be NULL)
 // or the text.
 void ckpt_json_begin(void);

@@ -54,9 +54,10 @@ static int check_field(const char *key, json_t *value, char **ret_why)
 }
 
 // Of a run that went wrong some metric is no number, which must not cost it the step. Python writes NaN, which taming makes "".
-static void drop_no_numbers(json_t *root)
+static size_t drop_no_numbers(json_t *root)
 {
 	json_t *metrics = json_object_get(root, "metrics"), *value;
+	size_t before = json_object_size(metrics);
 	const char *name;
 	void *next;
 
@@ -65,11 +66,13 @@ static void drop_no_numbers(json_t *root)
 		if (json_is_string(value) && !json_string_length(value))
 			json_object_del(metrics, name);
 	}
+	return before - json_object_size(metrics);
 }
 
 int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **ret_why)
 {
 	CLEANUP_FREE char *tame = NULL;
+	size_t tamed;
 	json_error_t error;
 	json_t *root, *value;
 	const char *key;
@@ -90,16 +93,16 @@ int ckpt_metadata_parse(const char *text, size_t len, char **ret_json, char **re
 	if (!tame)
 		return -ENOMEM;
 	memcpy(tame, text, len);
-	ckpt_json_tame(tame, len);
+	tamed = ckpt_json_tame(tame, len);
 	rc = ckpt_json_load(tame, len, JSON_REJECT_DUPLICATES, &error, &root);
 	if (rc == -ENOMEM)
 		return rc;
-	if (!rc && memcmp(tame, text, len))
-		drop_no_numbers(root);
 	if (rc)
 		return refuse(ret_why, "not JSON: line %d, column %d: %s", error.line, error.column, error.text);
 	if (!json_is_object(root))
 		rc = refuse(ret_why, "not a JSON object");
+	else if (tamed && drop_no_numbers(root) != tamed)
+		rc = refuse(ret_why, "not JSON: only metrics may be NaN or infinite");
 	else if (too_deep(root, 0))
 		rc = refuse(ret_why, "nested more than %d deep", CKPT_METADATA_DEPTH_MAX);
 	else

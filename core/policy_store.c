@@ -10,6 +10,7 @@
 
 #define FOLDER "policy"
 #define KEY FOLDER "/current"
+#define SET_TRIES 100 // with others between; what is no object can never be replaced
 
 int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char ret_etag[CKPT_ETAG_MAX], char **ret_why)
 {
@@ -45,14 +46,14 @@ int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *
 static int set(struct ckpt_backend *b, const char *text)
 {
 	struct ckpt_object object;
-	int rc;
+	int rc = -ESTALE;
 
-	do {
+	for (int i = 0; i < SET_TRIES && rc == -ESTALE; i++) {
 		rc = ckpt_backend_head(b, KEY, &object);
 		if (!rc || rc == -ENOENT)
 			rc = ckpt_policy_put_object(b, KEY, rc ? "" : object.etag, text);
-	} while (rc == -ESTALE);
-	return rc;
+	}
+	return rc == -ESTALE ? -EIO : rc;
 }
 
 int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p)

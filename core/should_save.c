@@ -6,6 +6,7 @@
 #include "core/hold.h"
 #include "core/json.h"
 #include "core/limits.h"
+#include "core/name.h"
 #include "core/policy_store.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -15,7 +16,7 @@
 
 #define KEY "policy/decisions"
 #define AGAIN_NS INT64_C(20000000)
-#define AGAIN_S 10 // that the mount has to answer, beyond its own patience
+#define ASK_S (CKPT_DECIDED_PATIENCE_S + CKPT_POLICY_EXEC_SECS_MAX + 10) // its turn, its programs, and some more
 
 static const char *const answers[] = {
 	[CKPT_DECIDE_NO] = "no", [CKPT_DECIDE_TEMPORARY] = "temporary", [CKPT_DECIDE_PERMANENT] = "permanent"};
@@ -147,8 +148,11 @@ static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, char ret
 static int put_decided(struct ckpt_store *s, const struct ckpt_decided *decided, const char *etag)
 {
 	CLEANUP_FREE char *text = ckpt_decided_text(decided);
+	struct ckpt_object object;
+	int rc = text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;
 
-	return text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;
+	// What has the name and is no object says nothing, and is nothing that could be replaced.
+	return rc == -ESTALE && !*etag && ckpt_backend_head(s->backend, KEY, &object) == -ENOENT ? 0 : rc;
 }
 
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided)
@@ -196,7 +200,7 @@ static int ask_mount(const char *directory, const struct ckpt_decide *q, struct 
 			   json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step,
 				     "run", q->run, "force", (int)q->force, "answer",
 				     q->answered ? answers[q->answer] : NULL),
-			   CKPT_DECIDED_PATIENCE_S + AGAIN_S, &reply, ret_why);
+			   ASK_S, &reply, ret_why);
 	if (rc && rc != -ENOTCONN && !*ret_why &&
 	    asprintf(ret_why, "the process that has it mounted does not answer: %s", strerror(-rc)) < 0)
 		*ret_why = NULL;
@@ -231,9 +235,9 @@ static int ask_store(const char *directory, struct ckpt_decide *q, struct ckpt_d
 }
 
 // The mount has ended while it was asked.
-static bool is_end(int error)
+bool ckpt_should_save_is_end(int error)
 {
-	return error == -EPIPE || error == -EPROTO || error == -ECONNRESET;
+	return error == -EPIPE || error == -EPROTO || error == -ECONNRESET || error == -EINTR;
 }
 
 int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
@@ -243,9 +247,12 @@ int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, struct ck
 	bool again;
 	int rc;
 
-	for (*ret_why = NULL;; ckpt_sys.sleep_ns(AGAIN_NS)) {
+	*ret_why = NULL;
+	if (q->run && !ckpt_name_is_utf8(q->run, strlen(q->run)))
+		return -EINVAL;
+	for (;; ckpt_sys.sleep_ns(AGAIN_NS)) {
 		rc = ask_mount(directory, q, ret_answer, ret_why);
-		again = is_end(rc);
+		again = ckpt_should_save_is_end(rc);
 		if (rc == -ENOTCONN) {
 			rc = ask_store(directory, q, ret_answer, ret_why);
 			again = rc == -EBUSY || rc == -ESTALE;

@@ -27,6 +27,7 @@ int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decid
 // is open here.
 int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
 			 char **ret_why);
+bool ckpt_should_save_is_end(int error);      // the mount that was asked has ended meanwhile
 const char *ckpt_should_save_hint(int error); // what to do about it, or NULL
 
 // The answer of this word in requests (of ckpt_should_save_ask() to the mount): false for another, or NULL.

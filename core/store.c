@@ -14,12 +14,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <sys/xattr.h>
 
 #define IDENTITY_FILE "store.json"
@@ -344,6 +342,15 @@ static int lock_take(struct ckpt_store *s)
 	return 0;
 }
 
+// A child of the program, which knows nothing of it, would keep the lock as long as it lives.
+static void lock_drop(struct ckpt_store *s)
+{
+	struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+
+	if (s->writable && s->lock_fd >= 0)
+		(void)fcntl(s->lock_fd, F_OFD_SETLK, &whole);
+}
+
 static void boot_id_read(char ret_id[37])
 {
 	CLEANUP_FD int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -430,19 +437,6 @@ void ckpt_holder_done(struct ckpt_holder *h)
 
 // --- Open and close ---------------------------------------------------------------------------------------------------
 
-bool ckpt_store_has_multigrain_times(int dirfd)
-{
-	static const uint32_t kinds[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
-	struct statfs st;
-
-	if (!ckpt_kernel_is_at_least(6, 13) || fstatfs(dirfd, &st))
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if ((uint32_t)st.f_type == kinds[i])
-			return true;
-	return false;
-}
-
 // Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.
 static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
 {
@@ -505,7 +499,7 @@ static int store_open_parts(struct ckpt_store *s)
 	bool fresh;
 	int rc = identity_read(s, &identity);
 
-	s->multigrain = ckpt_store_has_multigrain_times(s->dirfd);
+	s->multigrain = ckpt_has_multigrain_times(s->dirfd);
 	if (!rc && s->writable && !(rc = lock_take(s)))
 		rc = make_folders(s->dirfd);
 	if (!rc)
@@ -657,6 +651,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_index_close(s->index);
 	ckpt_backend_close(s->backend);
 	ckpt_errlog_close(s->errlog);
+	lock_drop(s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close_if_open(fds[i]);
 	ckpt_settings_done(&s->settings);

@@ -62,6 +62,7 @@ struct ckpt_store {
 	unsigned packs_wanted;          // by so many who wait for packs_lock; atomic
 	uint64_t packs_indexed;         // dedupe.c's; guarded by packs_lock
 	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
+	bool gc_in_vain;                // the last one that was made behind found nothing that could go; atomic
 
 	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
 	// versions that the one before has left.
@@ -157,10 +158,6 @@ void ckpt_store_forgo_index(struct ckpt_store *s);
 
 // True when a record that we cannot read has this key: the name is not free, whatever is there.
 bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key);
-
-// True where a file's ctime tells any two changes apart: Linux 6.13, and one of the filesystems that take part in it. Not
-// so for a file whose inode has no room for nanoseconds (ext4 with inodes of 128 bytes).
-bool ckpt_store_has_multigrain_times(int dirfd);
 
 // The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
 // and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <time.h>
 
@@ -400,4 +402,17 @@ bool ckpt_kernel_is_at_least(int major, int minor)
 
 	return !uname(&u) && sscanf(u.release, "%d.%d", &have_major, &have_minor) == 2 &&
 	       (have_major > major || (have_major == major && have_minor >= minor));
+}
+
+bool ckpt_has_multigrain_times(int dirfd)
+{
+	static const uint32_t kinds[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC};
+	struct statfs st;
+
+	if (!ckpt_kernel_is_at_least(6, 13) || fstatfs(dirfd, &st))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if ((uint32_t)st.f_type == kinds[i])
+			return true;
+	return false;
 }

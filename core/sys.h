@@ -52,3 +52,6 @@ extern struct ckpt_sys ckpt_sys;
 
 // Of the running kernel; not for tests to replace.
 bool ckpt_kernel_is_at_least(int major, int minor);
+// True where a file's ctime tells any two changes apart: Linux 6.13, and one of the filesystems that take part in it. Not
+// so for a file whose inode has no room for nanoseconds (ext4 with inodes of 128 bytes).
+bool ckpt_has_multigrain_times(int dirfd);

@@ -198,6 +198,7 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 	if (!rc)
 		rc = ckpt_metadata_temporary(r->metadata, &promoted);
 	promoted &= !r->summary.temporary; // what somebody has made permanent stays so
+	temporary |= said->alone && r->summary.temporary;
 	if (rc)
 		return rc;
 	r->summary.temporary = temporary && !promoted;

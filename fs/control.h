@@ -3,7 +3,7 @@
 //
 //   policy.json             read and written (control_file.h)
 //   should_save/N           whether step N is to be saved: "1 permanent fixed_interval" or "0"; in no listing, nor is
-//   should_save/FOLDER/N    the same of the run whose steps are in that folder
+//   should_save/FOLDER/N    the same of the run whose steps are in that folder, a name in which is no number
 //   preempted               is there when a preemption is known; whoever makes it or removes it says so
 //
 // The files say what was true when they were opened. Threads: any. Opening may walk the disk (status), and wait for a program of

@@ -82,11 +82,17 @@ static void tell(struct ckpt_fs *fs, const struct ckpt_decide *q, int rc, const 
 			"it cannot be decided whether to save the step: %s", why ? why : strerror(-rc));
 }
 
+// That none is named is something else than that it is in the root.
+static const char *run_of(const struct ckpt_decide *q)
+{
+	return q->run ? q->run : "/";
+}
+
 // Until it is our turn: 0, or how the decision that we waited for has failed.
 static int take_turn_locked(struct decider *d, const struct ckpt_decide *q, char **ret_why)
 {
 	bool same = d->busy && d->step == q->step && d->force == q->force && d->answered == q->answered &&
-		    !strcmp(d->run, q->run ? q->run : "");
+		    !strcmp(d->run, run_of(q));
 	uint64_t awaited = same ? d->rounds : 0;
 	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
 
@@ -104,7 +110,7 @@ static int take_turn_locked(struct decider *d, const struct ckpt_decide *q, char
 	d->step = q->step;
 	d->force = q->force;
 	d->answered = q->answered;
-	snprintf(d->run, sizeof(d->run), "%s", q->run ? q->run : "");
+	snprintf(d->run, sizeof(d->run), "%s", run_of(q));
 	d->rounds++;
 	return 0;
 }

@@ -20,7 +20,7 @@ void decider_end(struct decider *d, struct ckpt_store *s);
 // error log; *ret_why is what it says (malloc'ed, may be NULL). Of the question step, run, force, answered and answer are the caller's.
 int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer, char **ret_why);
 
-// As `ckptfs should-save --json` prints it, with a newline; malloc'ed, NULL: no memory.
+// As it is answered to who asks by the mount's socket; malloc'ed, NULL: no memory.
 char *decider_json(const struct ckpt_decided_step *answer);
 
 // A preemption is reached at this step, 0: at the next one that is decided. Decisions that were made hold, so that all who ask see

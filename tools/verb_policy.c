@@ -304,16 +304,16 @@ int ckpt_verb_policy(int argc, char **argv)
 	if (rc)
 		return rc;
 	rest = (struct ckpt_words){words.at + 1, words.count - 1};
-	if (act == CHECK && (rest.count == 1 || rest.count == 2)) // of whatever store it may become the policy
-		return check(rest.at[rest.count - 1]);
-	if (act == CHECK)
-		return ckpt_usage("policy", acts[act].usage, "wants one file");
+	if (act == CHECK && rest.count < 2) // it needs no store
+		return rest.count ? check(rest.at[0]) : ckpt_usage("policy", acts[act].usage, "wants one file");
 	rc = ckpt_operand_take(&rest, &o);
 	if (rc)
 		return rc;
 	if (o.count < acts[act].least || o.count > acts[act].most)
 		rc = ckpt_usage("policy", acts[act].usage, "an operand %s",
 				o.count < acts[act].least ? "is missing" : "too many");
+	else if (act == CHECK)
+		rc = check(rest.at[rest.count - 1]);
 	else
 		rc = run(act, &o, rest.at + rest.count - o.count, &e); // files are called as they were written
 	ckpt_operand_done(&o);

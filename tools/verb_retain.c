@@ -112,9 +112,11 @@ static int do_at_rest(const char *store, struct row *const *rows, size_t count, 
 	int results[CKPT_RETAIN_MAX], rc;
 	struct ckpt_listing l;
 
-	*ret_status = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
-	if (*ret_status)
+	rc = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
+	if (rc) {
+		*ret_status = rc;
 		return -EIO;
+	}
 	for (size_t i = 0; i < count; i++)
 		steps[i] = ckpt_step_of_session(l.store, rows[i]->session);
 	rc = ckpt_retain(l.store, steps, count, results);

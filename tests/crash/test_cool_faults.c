@@ -187,7 +187,7 @@ static void begin_alloc(uint64_t n, int way)
 // The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many. By default each second does.
 static void each(enum act act, void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int way, uint64_t least)
 {
-	uint64_t n = ckpt_suite_first(2, way / 2);
+	uint64_t n = ckpt_suite_first(2, way / 2 + (int)act);
 	bool fired;
 
 	do {
@@ -201,7 +201,8 @@ static void each(enum act act, void (*begin)(uint64_t n, int way), uint64_t (*en
 		ckpt_save_settle(t.s);
 		fired = end() >= n;
 		check_answer(&t, act, rc, !fired);
-		n += ckpt_suite_stride(2);
+		if (fired)
+			n += ckpt_suite_stride(2);
 	} while (fired);
 	ck_assert_uint_gt(n, least);
 }

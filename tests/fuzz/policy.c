@@ -55,7 +55,7 @@ static void try_decided(const struct text *in)
 	if (!d)
 		return;
 	fuzz_assert(!ckpt_decided_parse((const char *)in->data, in->len, 1000, &d[0]));
-	fuzz_assert(d[0].count <= CKPT_DECIDED_MAX && ckpt_decided_clock(&d[0], "", 2000) <= 1000);
+	fuzz_assert(d[0].count <= CKPT_DECIDED_MAX && ckpt_decided_clock(&d[0], "", 1000) <= 1000);
 	CLEANUP_FREE char *text = ckpt_decided_text(&d[0]), *again = NULL;
 	fuzz_assert(text && !ckpt_decided_parse(text, strlen(text), 1000, &d[1]));
 	again = ckpt_decided_text(&d[1]);

@@ -37,6 +37,8 @@ static const struct {
 	{"{\"extras\": []}", NULL, false, false, "extras"},
 	{"{\"metrics\": {\"loss\": \"low\"}}", NULL, false, false, "the metric \"loss\""},
 	{"{\"metrics\": 1}", NULL, false, false, "metrics"},
+	{"{\"extras\": {\"loss\": NaN}}", NULL, false, false, "only metrics may be NaN"},
+	{"{\"metrics\": {NaN: 1}}", NULL, false, false, "only metrics may be NaN"},
 	{"{\"metrics\": {\"loss\": \"\"}}", NULL, false, false, "the metric \"loss\""},
 	{"{\"metrics\": {\"loss\": 1e999}}", NULL, false, false, "not JSON"},
 	{"{\"world_size\": 0}", NULL, false, false, "world_size"},

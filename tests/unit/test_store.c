@@ -439,7 +439,7 @@ START_TEST(times_are_believed_only_of_filesystems_known_to_tell_changes_apart)
 {
 	CLEANUP_FD int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	ck_assert(!ckpt_store_has_multigrain_times(proc));
+	ck_assert(!ckpt_has_multigrain_times(proc));
 }
 END_TEST
 
