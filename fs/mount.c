@@ -9,6 +9,7 @@
 #include "fs/mount.h"
 
 #include "core/clock.h"
+#include "core/mounts.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/call.h"
@@ -480,6 +481,20 @@ static int answer_init(struct ckpt_fs *fs)
 	return MIN(n, 0);
 }
 
+static bool is_mounted(const struct ckpt_fs *fs)
+{
+	const struct ckpt_mounted *at;
+	struct ckpt_mounts mounts;
+	bool is;
+
+	if (ckpt_mounts_read(&mounts))
+		return true;
+	at = ckpt_mounts_find(&mounts, fs->mountpoint, NULL);
+	is = at && !strcmp(at->mountpoint, fs->mountpoint);
+	ckpt_mounts_done(&mounts);
+	return is;
+}
+
 static int loop(struct ckpt_fs *fs)
 {
 	struct fuse_loop_config *config;
@@ -497,6 +512,9 @@ static int loop(struct ckpt_fs *fs)
 	fuse_loop_cfg_destroy(config);
 	// The switch went off between the kernel's offer and our answer: it took no ring and sent all by /dev/fuse.
 	if (rc == -EOPNOTSUPP && fs->io_uring)
+		return 0;
+	// The kernel says so of a connection that is cut off, and seldom of one that is unmounted.
+	if (rc == -ECONNABORTED && !is_mounted(fs))
 		return 0;
 	return rc < 0 ? rc : 0; // a positive one is the signal that ended it
 }

@@ -323,7 +323,8 @@ static int check_metrics(const struct ls *ls, const json_t *rows)
 
 	if (!missing && ls->by && strcmp(ls->by, ls->sort) && !ckpt_where_is_there(rows, ls->by))
 		missing = ls->sort;
-	return missing ? ckpt_usage(missing, "there are those of --json, extras.NAME, metrics.NAME and NAME of a metric",
+	return missing ? ckpt_usage(missing,
+				    "there are those of --json, extras.NAME, metrics.NAME and NAME of a metric",
 				    "no such field, and no step has such a metric")
 		       : 0;
 }
