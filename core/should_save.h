@@ -9,9 +9,9 @@
 struct ckpt_store;
 
 // The question: step, run, force, saving, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
-// has what was decided before, and afterwards this; *ret_changed says whether it is as it was. -EMLINK: there is no such run to be found alone; -EBADMSG: the
-// store's policy is none; -EPERM: it runs a program, and others could have set it; else as of ckpt_decide(); *ret_why, where there is more to say
-// than the errno (malloc'ed, or NULL).
+// has what was decided before, and afterwards this; *ret_changed says whether it is another than before. -EMLINK: no run was
+// named, and several folders have steps; -EBADMSG: the store's policy is none; -EPERM: it runs a program, and others could have
+// set it; else as of ckpt_decide(). *ret_why: where there is more to say than the errno (malloc'ed, or NULL).
 int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided *decided,
 			struct ckpt_decided_step *ret_answer, bool *ret_changed, char **ret_why);
 // The same of a store that is not mounted, with what was decided of it before: s is open for writing, so that one does it at a

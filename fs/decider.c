@@ -45,7 +45,7 @@ void decider_end(struct decider *d, struct ckpt_store *s)
 {
 	if (!d)
 		return;
-	if (d->changed_any)
+	if (d->changed_any) // on a full disk the next one decides anew
 		(void)ckpt_should_save_keep(s, &d->decided);
 	free(d->why);
 	pthread_cond_destroy(&d->changed);
