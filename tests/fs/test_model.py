@@ -80,7 +80,7 @@ def test_a_mount_is_a_plain_folder_in_which_steps_appear_when_complete(ckptfs):
             yield done[-1]
 
     @given(st.data())
-    @settings(max_examples=(2000 if LONG else 700) if FULL else 120, derandomize=not FULL, deadline=None, database=None, print_blob=False, phases=[Phase.generate],
+    @settings(max_examples=(2000 if LONG else 400) if FULL else 120, derandomize=not FULL, deadline=None, database=None, print_blob=False, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))
     def explore(data):
         done.clear()

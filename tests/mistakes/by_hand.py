@@ -11,7 +11,7 @@ class Pattern:
     file: str
     old: str  # must be there exactly once
     new: str
-    suites: tuple  # tried in this order until one fails
+    suites: tuple  # tried in this order until one fails; FILE::TEST is one test of a pytest file
     also: tuple = ()  # another (old, new) of the same file
 
 
@@ -33,7 +33,6 @@ CRASH_GC = "crash_test_gc"
 GC_FAULTS = "test_gc_faults"
 DEDUPE = "test_dedupe"
 COOL_BESIDE = "test_cool_beside"
-FS_COOL_BESIDE = "test_fs_cool_beside"
 MANIFEST_BASE = "test_manifest_base"
 REPACK = "test_repack"
 REPACK_ROUNDS = "test_repack_rounds"
@@ -46,7 +45,6 @@ PRESERVE = "test_preserve"
 SHOULD_SAVE = "test_should_save"
 RETAIN = "test_retain"
 RETAIN_BEHIND = "test_retain_behind"
-FS_SHOULD_SAVE = "test_fs_should_save"
 
 TABLE = [
     Pattern("files-not-fsynced", "core/commit.c",
@@ -185,7 +183,7 @@ TABLE = [
             "return x->sequence > y->sequence;", ("test_temporary",)),
     Pattern("temporary-deleted-at-start", "core/trash.c",
             "t->due_ns = t->over_ns = INT64_MAX;",
-            "t->due_ns = INT64_MAX;", ("test_fs_temporary",)),
+            "t->due_ns = INT64_MAX;", ("test_fs_temporary::test_what_is_left_by_a_mount_that_ended_goes_after_the_next_commit",)),
     Pattern("temporary-seen-after-the-answer", "core/commit.c",
             "\tckpt_trash_committed(step->store->trash);\n", "", ("test_temporary",),
             also=("\tckpt_store_wake_behind(step->store);\n\tif (buries)", "\tif (!rc)\n\t\tckpt_trash_committed(step->store->trash);\n\tif (buries)")),
@@ -266,21 +264,21 @@ TABLE = [
             "(void)none;", (SEAL_READERS,)),
     Pattern("damage-not-compared", "tools/check.c",
             "if (memcmp(is, chunk.id, sizeof(is)) && !damaged++) {",
-            "if (memcmp(is, is, sizeof(is)) && !damaged++) {", ("test_fs_seal",)),
+            "if (memcmp(is, is, sizeof(is)) && !damaged++) {", ("test_fs_seal::test_verify_finds_each_flipped_byte_of_what_is_sealed",)),
     Pattern("chunk-counted-again", "core/stored.c",
             "if (!is_new) {", "if (rc) {", ("test_stored",)),
     Pattern("cold-damage-not-told", "tools/check.c",
-            "if (rc && !damaged++) {", "if (!rc && damaged++ && rc) {", (FS_COOL,)),
+            "if (rc && !damaged++) {", "if (!rc && damaged++ && rc) {", ("test_fs_cool::test_a_cooled_step_is_what_it_was",)),
     Pattern("cold-bytes-not-looked-at", "tools/check_packs.c",
             "rc = ckpt_chunk_read(p->store->backend, m, chunk, p->codec, p->plain);",
-            "rc = 0;", (FS_COOL,)),
+            "rc = 0;", ("test_fs_cool::test_a_cooled_step_is_what_it_was",)),
     Pattern("cold-table-not-looked-at", "tools/check_packs.c",
             "k->result = ckpt_pack_table(p->store->backend, &k->pack, &k->chunks, &k->count);",
-            "k->result = ckpt_pack_table(p->store->backend, &k->pack, &k->chunks, &k->count) == -ENOMEM ? -ENOMEM : 0;", (FS_COOL,)),
+            "k->result = ckpt_pack_table(p->store->backend, &k->pack, &k->chunks, &k->count) == -ENOMEM ? -ENOMEM : 0;", ("test_fs_cool::test_verify_passes_over_packs_that_nobody_needs_if_they_are_packs",)),
     Pattern("cold-file-written-in-vain", "fs/handle.c",
-            "if (rc < 0 && rc != -EXDEV)", "if (rc < 0)", (FS_COOL,)),
+            "if (rc < 0 && rc != -EXDEV)", "if (rc < 0)", ("test_fs_cool::test_a_cold_step_is_written_into",)),
     Pattern("cold-file-without-attributes", "fs/attr.c",
-            "if (!use->packed)", "if (!use->packed || use->opens)", (FS_COOL,)),
+            "if (!use->packed)", "if (!use->packed || use->opens)", ("test_fs_cool::test_a_cold_step_is_written_into",)),
     Pattern("cooled-elsewhere-not-seen", "core/load.c",
             "if (ckpt_step_record(step, version + 1, &r))", "if (version)", (COOL, FS_COOL),
             also=("\tstruct ckpt_record r;\n\tuint32_t version;\n", "\tstruct ckpt_record r = {0};\n\tuint32_t version;\n")),
@@ -306,7 +304,7 @@ TABLE = [
             also=("static int check_members(", "__attribute__((unused)) static int check_members(")),
     Pattern("arrays-compared-by-kind-alone", "tools/array_diff.c",
             "rc = memcmp(one, other, len) ? 1 : 0;",
-            "rc = memcmp(one, one, len) ? 1 : 0;", ("test_fs_diff",)),
+            "rc = memcmp(one, one, len) ? 1 : 0;", ("test_fs_diff::test_diff_names_the_arrays_that_differ",)),
     Pattern("gc-believes-memory", "core/gc.c",
             "\t\trc = mark_strangers(g);\n",
             "\t\trc = 0;\n", (GC, GC_FAULTS),
@@ -363,7 +361,7 @@ TABLE = [
             "memcmp(c->id, chunk->id, CKPT_SHA256_LEN)", ("test_chunk_cache",)),
     Pattern("verified-without-what-it-is-beside", "tools/check.c",
             "rc = check_places(k, &base, bad);",
-            "rc = base.pack ? 0 : -EBADMSG;", (FS_COOL_BESIDE,)),
+            "rc = base.pack ? 0 : -EBADMSG;", ("test_fs_cool_beside::test_damage_of_the_master_is_found_for_the_weights",)),
     Pattern("repack-without-comparing", "core/repack.c",
             "return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;",
             "return rc;", (REPACK,)),
@@ -468,15 +466,15 @@ TABLE = [
             "judged->verdicts[i].keep || judged->history.steps[i].temporary", "judged->verdicts[i].keep", (RETAIN_BEHIND,)),
     Pattern("unreadable-policy-told-each-time", "core/retain.c", "if (rc && !*told)", "if (rc)", (RETAIN_BEHIND,)),
     Pattern("program-of-a-policy-that-others-write", "core/policy_store.c",
-            "!(st.st_mode & (S_IWGRP | S_IWOTH))", "true", (FS_SHOULD_SAVE,)),
+            "!(st.st_mode & (S_IWGRP | S_IWOTH))", "true", ("test_fs_should_save::test_no_program_is_run_that_somebody_else_could_have_set",)),
     Pattern("program-of-a-policy-of-others", "core/policy_store.c",
-            "(st.st_uid == 0 || st.st_uid == geteuid())", "st.st_mode", (FS_SHOULD_SAVE,)),
+            "(st.st_uid == 0 || st.st_uid == geteuid())", "st.st_mode", ("test_fs_should_save::test_no_program_is_run_that_somebody_else_could_have_set",)),
     Pattern("who-asks-together-decides-alone", "fs/decider.c",
-            "if (awaited && d->failed_round == awaited)", "if (awaited && !d->failed_round)", (FS_SHOULD_SAVE,)),
+            "if (awaited && d->failed_round == awaited)", "if (awaited && !d->failed_round)", ("test_fs_should_save::test_a_program_that_fails_is_an_error_for_all_who_wait_and_one_line",)),
     Pattern("decided-by-two-at-once", "fs/decider.c",
-            "while (d->busy && ckpt_sys.mono_ns() < end_ns)", "while (d->busy && !end_ns)", (FS_SHOULD_SAVE,)),
+            "while (d->busy && ckpt_sys.mono_ns() < end_ns)", "while (d->busy && !end_ns)", ("test_fs_should_save::test_eight_processes_half_of_them_verbs_get_one_answer",)),
     Pattern("policy-judged-before-it-is-written", "fs/control_file.c",
-            "\treturn h->text_written;\n", "\treturn true;\n", (FS_SHOULD_SAVE,)),
+            "\treturn h->text_written;\n", "\treturn true;\n", ("test_fs_should_save::test_policy_json_is_read_written_and_the_stores_own",)),
 ]
 
 

@@ -11,7 +11,7 @@ class Wrong(Exception):
 class Mistake:
     name: str
     file: str
-    suites: tuple  # tried in this order until one fails
+    suites: tuple  # tried in this order until one fails; FILE::TEST is one test of a pytest file
     changes: tuple  # (start, end, text) by place in the file, none over another; (None, None, text): all of it
     line: str = ""  # what it changes, for who looks at one that was not caught
 

@@ -55,14 +55,14 @@ class Tree:
         return sorted(programs, key=lambda name: C_LABELS.index(self.property(name, "LABELS")[0]))
 
     def property(self, suite, name):
-        return next(p["value"] for p in self.tests[suite]["properties"] if p["name"] == name)
+        return next(p["value"] for p in self.tests[whole(suite)]["properties"] if p["name"] == name)
 
     def make(self, suite):
-        target = suite if self.property(suite, "LABELS")[0] in C_LABELS else "ckptfs"  # what pytest starts
+        target = whole(suite) if self.property(suite, "LABELS")[0] in C_LABELS else "ckptfs"  # what pytest starts
         run(["cmake", "--build", self.build, "--parallel", str(min(2, os.cpu_count() or 1)), "--target", target])
-        if "command" not in self.tests[suite]:
+        if "command" not in self.tests[whole(suite)]:
             self.tests = self.listed()  # it tells of programs that are there
-        if "command" not in self.tests[suite]:
+        if "command" not in self.tests[whole(suite)]:
             raise Wrong(f"{suite} has no program\nhint: tests/run mistakes makes build/venv, too")
 
     def is_sound(self, suite):
@@ -90,8 +90,11 @@ class Tree:
                        **ENVIRONMENT, "CK_DEFAULT_TIMEOUT": str(int(limit / 2)), "CKPT_TEST_TMP": scratch}
         for name in ("CKPT_TEST_FULL", "CKPT_TEST_LONG"):
             environment.pop(name, None)
+        command = list(self.tests[whole(suite)]["command"])
+        if "::" in suite:
+            command += ["-k", suite.partition("::")[2]]
         began = time.monotonic()
-        process = subprocess.Popen(self.tests[suite]["command"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    text=True, errors="replace", env=environment, cwd=self.build, start_new_session=True)
         watch = threading.Timer(limit, end_session, [process.pid])
         watch.start()
@@ -116,6 +119,11 @@ class Tree:
         text = path.read_text()
         path.write_text(mistake.planted(text))
         return lambda: path.write_text(text)
+
+
+def whole(suite):
+    """Of NAME::CASE, one test of a pytest file, the file's."""
+    return suite.partition("::")[0]
 
 
 def end_session(leader):
