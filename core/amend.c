@@ -3,6 +3,7 @@
 #include "core/edit.h"
 #include "core/errlog.h"
 #include "core/manifest.h"
+#include "core/metadata.h"
 #include "core/pin.h"
 #include "core/reopen.h"
 #include "core/scan.h"
@@ -425,6 +426,14 @@ static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const 
 	return rc || fd < 0 ? rc : ckpt_scan_xattrs(d->w, handle, fd);
 }
 
+// What an evaluation found is known once it is written: steps are chosen by it.
+static int learn_metrics(struct ckpt_edit *d, const char *path, int dirfd, const char *file)
+{
+	if (strcmp(path, CKPT_METRICS_FILE))
+		return 0;
+	return ckpt_metadata_of_metrics(dirfd, file, d->step->store->errlog, d->step->name, &d->says);
+}
+
 // What has this name in the version is what stands on the disk: an act before has added it, and its answer was lost.
 static int check_added(struct ckpt_edit *d, int dirfd, const char *name, uint32_t index)
 {
@@ -460,7 +469,9 @@ static int add(struct ckpt_edit *d, const char *path, const char *raw __attribut
 		return check_added(d, dirfd, name, there);
 	d->dirs_in_parent = !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
 	rc = ckpt_edit_copy(d, 0);
-	return rc ? rc : add_from_disk(d, d->handles[d->parent], dirfd, name, name, NULL);
+	if (!rc)
+		rc = add_from_disk(d, d->handles[d->parent], dirfd, name, name, NULL);
+	return rc ? rc : learn_metrics(d, path, dirfd, name);
 }
 
 static int replace(struct ckpt_edit *d, const char *path, const char *raw)
@@ -476,7 +487,9 @@ static int replace(struct ckpt_edit *d, const char *path, const char *raw)
 	if (was.raw_path && !strcmp(was.raw_path, raw))
 		return DONE;
 	rc = was.type == CKPT_ENTRY_FILE ? ckpt_edit_copy(d, index) : -EEXIST;
-	return rc ? rc : add_from_disk(d, d->handles[was.parent], dirfd, raw, was.name, &was);
+	if (!rc)
+		rc = add_from_disk(d, d->handles[was.parent], dirfd, raw, was.name, &was);
+	return rc ? rc : learn_metrics(d, path, dirfd, raw);
 }
 
 static int take_out(struct ckpt_edit *d, const char *path, const char *raw __attribute__((unused)))

@@ -1,8 +1,10 @@
 #include "core/edit.h"
 
 #include "core/amend.h"
+#include "core/errlog.h"
 #include "core/hash.h"
 #include "core/indexer.h"
+#include "core/metadata.h"
 #include "core/remove.h"
 #include "core/reopen.h"
 #include "core/store.h"
@@ -141,18 +143,39 @@ void ckpt_edit_done(struct ckpt_edit *d)
 	free(d->handles);
 	free(d->sealed);
 	free(d->data);
+	free(d->says);
 }
 
 // --- The version --------------------------------------------------------------------------------------------------------
+
+static int set_metadata(struct ckpt_edit *d, struct ckpt_record *r)
+{
+	char *merged;
+	int rc = d->says ? ckpt_metadata_merge(d->says, r->metadata, &merged) : 0;
+
+	if (rc == -EFBIG) {
+		ckpt_errlog_add(d->step->store->errlog, d->step->name, rc, "a marker can say less, and what matters",
+				CKPT_METRICS_FILE " is left out of its metadata: all of it would be more than 64 KiB");
+		return 0;
+	}
+	if (rc || !d->says)
+		return rc;
+	free(r->metadata);
+	r->metadata = merged;
+	return 0;
+}
 
 static int set_manifest(void *arg, struct ckpt_record *r)
 {
 	struct ckpt_edit *d = arg;
 	char key[2 + 64 + 1] = "m/";
-	int rc = 0;
+	int rc;
 
 	if (memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
 		return -EAGAIN; // an amend before, whose answer was lost, is there after all
+	rc = set_metadata(d, r);
+	if (rc)
+		return rc;
 	free(TAKE_PTR(r->manifest));
 	r->manifest_len = 0;
 	memcpy(r->summary.manifest_sha256, ckpt_manifest_sha256(d->next), 32);

@@ -21,6 +21,7 @@ struct ckpt_edit {
 	// The i-th base of a chunk that was located, in no pack: locate() says where it is. False: what m says of it. NULL: as false.
 	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);
 	void *arg;
+	char *says;   // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
 	bool adopted; // the version may have what an act before did without an answer
 	// Of the version of before.
 	struct ckpt_manifest *m;

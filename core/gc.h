@@ -87,7 +87,8 @@ char *ckpt_gc_json(const struct ckpt_gc_done *done);
 // What the step needs is expected to be garbage soon: it is being expired, and its records are still there. Blocks.
 void ckpt_gc_expect(struct ckpt_step *step);
 bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);
-size_t ckpt_gc_expected(struct ckpt_store *s);
+size_t ckpt_gc_expected(struct ckpt_store *s);                      // packs
+uint64_t ckpt_gc_expected_bytes(struct ckpt_store *s);              // of those packs: other steps may need some of it
 void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; nothing is done if there is more by now
 
 // As a mount does it by itself, CKPT_GC_FIRST_NS after its start, so that it does not read beside those who wait for that, and then once
@@ -95,7 +96,8 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; 
 // same. While a step is being cooled it comes again later, and then waits for a moment, so that who cools behind lets it by.
 //
 // Nobody else puts packs here, so that what is garbage is so for certain, whatever its age: the grace time is short. While the disk has
-// less than an eighth free there is none, and it comes again as long as something can be had, less and less often while it is in vain.
+// less than an eighth free, or so much of it is expected to be garbage, there is none, and it comes again as long as something can be
+// had, less and less often while it is in vain.
 // Threads: one.
 #define CKPT_GC_FIRST_NS (INT64_C(20) * 1000000000)
 #define CKPT_GC_EVERY_NS (INT64_C(3600) * 1000000000)
@@ -106,7 +108,7 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; 
 #define CKPT_GC_REPACK_BYTES (UINT64_C(1) << 30) // at once; nothing can be cooled meanwhile
 struct ckpt_gc_behind {
 	int64_t after_ns;       // monotonic
-	int64_t short_after_ns; // while the disk is nearly full
+	int64_t short_after_ns; // while there is no grace time
 	int64_t in_vain_ns;     // the pause since it removed something, then
 	bool was_busy;          // the last time
 	bool young;             // there was garbage within the grace time

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define SHORT_PART 8 // of the disk: with less it is nearly full
+#define SHORT_PART 8 // of the disk: with less free it is nearly full, and so much garbage is too much
 #define SHORT_REST 4 // times as long as it took
 
 static bool is_not_stopped(void *arg)
@@ -50,11 +50,13 @@ static bool may_get_room(struct ckpt_store *s, const struct ckpt_gc_behind *behi
 	return behind->young || ckpt_gc_expected(s);
 }
 
-static bool is_short_of_room(const struct ckpt_store *s)
+// Where steps come and go fast, the last eighth of a disk is full before anything is removed of it.
+static bool is_short_of_room(struct ckpt_store *s)
 {
 	uint64_t room, all;
 
-	return !ckpt_sys.room(s->dirfd, &room, &all) && room < all / SHORT_PART;
+	return !ckpt_sys.room(s->dirfd, &room, &all) &&
+	       (room < all / SHORT_PART || ckpt_gc_expected_bytes(s) >= all / SHORT_PART);
 }
 
 // From its end on: others have their time between two rounds, however long one takes.

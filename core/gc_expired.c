@@ -33,6 +33,7 @@ void ckpt_gc_expect(struct ckpt_step *step)
 		key_of(pack.id, key);
 		if (ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new))
 			break;
+		s->expired_bytes += is_new ? pack.bytes : 0;
 	}
 	ckpt_lock_drop(&s->lock);
 	ckpt_manifest_unref(m);
@@ -54,10 +55,19 @@ size_t ckpt_gc_expected(struct ckpt_store *s)
 	return s->expired_packs.count;
 }
 
+uint64_t ckpt_gc_expected_bytes(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->lock);
+
+	return s->expired_bytes;
+}
+
 void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected)
 {
 	LOCK_SCOPE(&s->lock);
 
-	if (s->expired_packs.count == expected)
-		ckpt_keys_done(&s->expired_packs);
+	if (s->expired_packs.count != expected)
+		return;
+	ckpt_keys_done(&s->expired_packs);
+	s->expired_bytes = 0;
 }

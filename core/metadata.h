@@ -9,6 +9,9 @@
 //   user.ckptfs.meta.NAME   extended attributes of its directory: extras.NAME, a JSON value, or else text
 //   metrics.json            a file in it, an object of numbers, as frameworks write it: metrics
 //
+// Where that file is added to a committed step, or written anew, as who evaluates it later does, what it says takes the place of
+// what was said before, name by name.
+//
 // Threads: any. Nothing blocks, but for what is said of staged steps.
 #pragma once
 
@@ -17,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define CKPT_METRICS_FILE "metrics.json"
 #define CKPT_META_XATTRS CKPT_OWN_XATTRS "meta." // read by name, in no list
 
 struct ckpt_errlog;
@@ -43,3 +47,5 @@ int ckpt_metadata_may_set(int dirfd, const char *xattr, const char *value, size_
 // the error log under this name. 0; -ENOMEM, -EIO ...: it could not be read.
 int ckpt_metadata_of_staged(int dirfd, const char *metadata, struct ckpt_errlog *log, const char *name,
 			    char **ret_json);
+// {"metrics": {...}}, malloc'ed, of a file in dirfd that is the step's metrics.json, or NULL: of it nothing can be used.
+int ckpt_metadata_of_metrics(int dirfd, const char *file, struct ckpt_errlog *log, const char *name, char **ret_json);

@@ -9,8 +9,6 @@
 #include <fcntl.h>
 #include <sys/xattr.h>
 
-#define METRICS_FILE "metrics.json"
-
 struct look {
 	int dirfd;
 	struct ckpt_errlog *log;
@@ -118,9 +116,9 @@ static int read_extras(const struct look *l, char **ret_json)
 // --- metrics.json -------------------------------------------------------------------------------------------------------
 
 // *ret_text is malloc'ed, or NULL where there is none that can be used.
-static int read_file(const struct look *l, char **ret_text, size_t *ret_len)
+static int read_file(const struct look *l, const char *file, char **ret_text, size_t *ret_len)
 {
-	CLEANUP_FD int fd = ckpt_sys.open(l->dirfd, METRICS_FILE, O_RDONLY | O_NONBLOCK, 0);
+	CLEANUP_FD int fd = ckpt_sys.open(l->dirfd, file, O_RDONLY | O_NONBLOCK, 0);
 	CLEANUP_FREE char *text = NULL;
 	struct stat st;
 	ssize_t n;
@@ -131,7 +129,7 @@ static int read_file(const struct look *l, char **ret_text, size_t *ret_len)
 	if (fd >= 0 && fstat(fd, &st))
 		return -errno;
 	if (fd == -ELOOP || (fd >= 0 && (!S_ISREG(st.st_mode) || st.st_size > CKPT_METADATA_BYTES_MAX))) {
-		leave_out(l, METRICS_FILE,
+		leave_out(l, CKPT_METRICS_FILE,
 			  fd < 0 || !S_ISREG(st.st_mode) ? "it is no file" : "it has more than 64 KiB");
 		return 0;
 	}
@@ -161,19 +159,19 @@ static void keep_numbers(const struct look *l, json_t *metrics)
 		if (json_is_number(value))
 			continue;
 		if (!told)
-			leave_out(l, name, "in " METRICS_FILE " it is no finite number");
+			leave_out(l, name, "in " CKPT_METRICS_FILE " it is no finite number");
 		told = true;
 		json_object_del(metrics, name);
 	}
 }
 
 // {"metrics": {...}}, or NULL.
-static int read_metrics(const struct look *l, char **ret_json)
+static int read_metrics(const struct look *l, const char *file, char **ret_json)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *metrics = NULL;
 	size_t len;
-	int rc = read_file(l, &text, &len);
+	int rc = read_file(l, file, &text, &len);
 
 	if (rc || !text)
 		return rc;
@@ -182,7 +180,7 @@ static int read_metrics(const struct look *l, char **ret_json)
 	if (rc == -ENOMEM)
 		return rc;
 	if (!json_is_object(metrics)) {
-		leave_out(l, METRICS_FILE, rc ? "it is not JSON" : "it is no object of numbers");
+		leave_out(l, CKPT_METRICS_FILE, rc ? "it is not JSON" : "it is no object of numbers");
 		json_decref(metrics);
 		return 0;
 	}
@@ -218,12 +216,20 @@ int ckpt_metadata_of_staged(int dirfd, const char *metadata, struct ckpt_errlog 
 	int rc = metadata && !json ? -ENOMEM : read_extras(&l, &extras);
 
 	if (!rc)
-		rc = read_metrics(&l, &metrics);
+		rc = read_metrics(&l, CKPT_METRICS_FILE, &metrics);
 	if (!rc && extras)
 		rc = add(&l, "what " CKPT_META_XATTRS "* say", extras, &json);
 	if (!rc && metrics)
-		rc = add(&l, METRICS_FILE, metrics, &json);
+		rc = add(&l, CKPT_METRICS_FILE, metrics, &json);
 	if (!rc)
 		*ret_json = TAKE_PTR(json);
 	return rc;
+}
+
+int ckpt_metadata_of_metrics(int dirfd, const char *file, struct ckpt_errlog *log, const char *name, char **ret_json)
+{
+	const struct look l = {dirfd, log, name};
+
+	*ret_json = NULL;
+	return read_metrics(&l, file, ret_json);
 }

@@ -62,6 +62,7 @@ struct ckpt_store {
 	unsigned packs_wanted;          // by so many who wait for packs_lock; atomic
 	uint64_t packs_indexed;         // dedupe.c's; guarded by packs_lock
 	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
+	uint64_t expired_bytes;         // of those; guarded by lock
 	bool gc_in_vain;                // the last one that was made behind found nothing that could go; atomic
 
 	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -113,6 +114,24 @@ def test_eight_processes_half_of_them_verbs_get_one_answer(mount, policy, store,
         for step in range(1, 6):
             assert set(pool.map(lambda i: one(step, i), range(8))) == {"1 permanent exec\n" if step % 2 else "0\n"}
     assert len(count.read_text()) == 5
+
+
+def test_a_daemon_that_is_killed_while_it_decides_hangs_nobody(mount, policy, store, ckptfs, scratch):
+    """Who asked it by a file has an error; the verbs decide by themselves then, once."""
+    began, count = scratch / "began", scratch / "count"
+    policy(sh(f"test -e {began} && {{ echo >>{count}; exit 0; }}; touch {began}; sleep 5", timeout_secs=20))
+
+    def one(i):
+        if i % 2:
+            return ask(ckptfs, store, 7)
+        return subprocess.run(["cat", mount / ".ckptfs/should_save/7"], capture_output=True, text=True, check=False, timeout=60).stdout
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(one, i) for i in range(8)]
+        wait_until(began.exists, what="the program")
+        time.sleep(0.3)
+        mount.kill9()
+        assert [a.result(timeout=20) for a in asked] == ["", "yes permanent exec"] * 4
+    assert len(count.read_text()) == 1
 
 
 def test_a_program_that_takes_long_holds_up_who_asks_alone(mount, policy, save, scratch, agent):
@@ -418,6 +437,40 @@ def test_retention_beside_saves_changes_and_removals(mount, policy, save, commit
     commit(mount / "2")
     wait_until(lambda: mount.listing() == ["2", "4", "5"], timeout=20, what="the retention")
     assert mount.errors() == []
+
+
+def test_retention_beside_readers(mount, policy, stage, commit):
+    """A step that is listed is whole for who opens its files, or is gone at the first of them that he opens; never something else."""
+    policy({"keep": {"latest_n": {"n": 1}}})
+    made, whole, left = {}, set(), threading.Event()
+
+    def read(name):
+        for path, data in made[name].items():
+            try:
+                f = open(mount / name / path, "rb")
+            except FileNotFoundError:
+                return
+            with f:
+                first = f.read(10)
+                time.sleep(0.01)
+                assert first + f.read() == data, f"{name}/{path}"
+        whole.add(name)
+
+    def reader():
+        while not left.is_set():
+            for name in mount.listing():
+                read(name)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(reader) for _ in range(4)]
+        for step in range(1, 21):
+            made[str(step)] = stage(str(step))
+            commit(mount / str(step))
+            time.sleep(0.4)
+        wait_until(lambda: mount.listing() == ["20"], timeout=30, what="the retention")
+        left.set()
+        for r in readers:
+            r.result()
+    assert len(whole) > 10 and mount.errors() == []
 
 
 def test_a_framework_that_rotates_by_itself_comes_first(mount, policy, save):

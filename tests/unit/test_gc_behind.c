@@ -62,12 +62,12 @@ START_TEST(old_garbage_goes)
 }
 END_TEST
 
-static uint64_t free_bytes;
+static uint64_t free_bytes, all_bytes = 8000;
 
 static int some_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
 {
 	*ret_free = free_bytes;
-	*ret_all = 8000;
+	*ret_all = all_bytes;
 	return 0;
 }
 
@@ -98,6 +98,32 @@ START_TEST(on_a_nearly_full_disk_it_goes_at_once_whatever_its_age)
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
 	ck_assert(next_ns == behind.short_after_ns && next_ns < behind.after_ns);
 	ck_assert_int_le(next_ns, ckpt_sys.mono_ns() + CKPT_GC_SHORTAGE_NS);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+START_TEST(on_a_roomy_disk_it_goes_at_once_where_it_is_an_eighth_of_it)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
+	struct ckpt_gc_behind behind = {0};
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack = ckpt_packed_place(a, "0", &chunk);
+	bool stop = false;
+
+	ckpt_trash_drain(s->trash);
+	ckpt_sys.room = some_room;
+	expire(a);
+	ck_assert_uint_eq(ckpt_gc_expected_bytes(s), pack.bytes);
+	all_bytes = (pack.bytes + 1) * 8;
+	free_bytes = all_bytes / 2;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_packed_count(s), 3);
+	behind.short_after_ns = 0;
+	all_bytes = pack.bytes * 8;
+	(void)ckpt_gc_behind(s, &behind, &stop);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ck_assert_uint_eq(ckpt_gc_expected_bytes(s), 0);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }
@@ -386,6 +412,7 @@ int main(void)
 	tcase_add_checked_fixture(when, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_test(when, old_garbage_goes);
 	tcase_add_test(when, on_a_nearly_full_disk_it_goes_at_once_whatever_its_age);
+	tcase_add_test(when, on_a_roomy_disk_it_goes_at_once_where_it_is_an_eighth_of_it);
 	tcase_add_test(when, on_a_full_disk_a_failure_is_not_tried_again_and_again);
 	tcase_add_test(when, what_is_in_vain_is_tried_less_and_less_often);
 	tcase_add_loop_test(when, it_stops_soon_and_rests, 0, 2);

@@ -2,10 +2,17 @@
 // is to end, which it does once that step's save is over, if it makes one. Each time it goes on behind the latest step that
 // was committed. Which steps are there at the end follows from the rules of the system that the preset is of; it is written
 // down here as a list, which knows nothing of policies.
+//
+// Each run is played twice: by the policies alone, and with a store that is asked, saved into, and left by retention with what
+// stays.
+#include "tests/support/fixture.h"
 #include "tests/support/history.h"
-#include "tests/support/suite.h"
 
-#include "core/preserve.h"
+#include "core/policy_store.h"
+#include "core/retain.h"
+#include "core/should_save.h"
+#include "core/sys.h"
+#include "core/temporary.h"
 #include "core/util.h"
 
 #include <stdio.h>
@@ -22,7 +29,28 @@ struct run {
 	struct ckpt_policy_step saved; // under way until ends_ns
 	bool saving;
 	int64_t ends_ns;
+	// With a store (s of fixture.h).
+	bool stored;
+	struct ckpt_step *staged; // what is under way
+	struct ckpt_decided decided;
 };
+
+static int64_t store_now_ns;
+
+static int64_t store_now(void)
+{
+	return store_now_ns;
+}
+
+// What a mount does behind, done to its end.
+static void retain_in_store(struct run *r)
+{
+	bool stop = false, told = false;
+
+	store_now_ns = r->now_ns;
+	while (ckpt_temporary_expire(s, 0, &stop) != INT64_MAX || ckpt_retain_behind(s, 0, &stop, &told) != INT64_MAX)
+		ck_assert(!told);
+}
 
 static void retain(struct run *r)
 {
@@ -43,55 +71,108 @@ static void end_save(struct run *r)
 {
 	r->saved.committed_ns = r->ends_ns;
 	r->now_ns = MAX(r->now_ns, r->ends_ns);
+	r->saving = false;
+	if (r->stored) {
+		store_now_ns = r->ends_ns;
+		ck_ok(ckpt_staged_commit(r->staged, 5000000, r->saved.temporary ? "{\"temporary\":true}" : NULL));
+		ckpt_step_unref(TAKE_PTR(r->staged));
+		retain_in_store(r);
+		return;
+	}
 	ck_assert_uint_lt(r->count, STEPS);
 	r->steps[r->count++] = r->saved;
-	r->saving = false;
 	retain(r);
 }
 
-static bool step(struct run *r, int64_t number, bool preempted)
+static void begin_save(struct run *r, int64_t number, bool temporary)
+{
+	char name[32];
+
+	r->saved = (struct ckpt_policy_step){.number = number, .temporary = temporary};
+	r->ends_ns = r->now_ns + r->save_ns;
+	r->saving = true;
+	if (!r->stored)
+		return;
+	snprintf(name, sizeof(name), "%lld", (long long)number);
+	r->staged = ckpt_staged_begin(s, name);
+	close(ckpt_staged_put(r->staged, "model.bin", name));
+}
+
+static void ask_store(struct run *r, struct ckpt_decide *q, struct ckpt_decision *ret)
+{
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decided_step d;
+	bool changed;
+
+	store_now_ns = r->now_ns;
+	ck_ok(ckpt_should_save_by(s, q, &r->decided, &d, &changed, &why));
+	*ret = (struct ckpt_decision){.save = d.save, .permanent = d.permanent}; // the store keeps the clock
+}
+
+static bool step_is_saved(struct run *r, int64_t number, bool preempted)
 {
 	CLEANUP_FREE char *why = NULL;
 	struct ckpt_decision d;
 
 	if (r->saving && r->ends_ns <= r->now_ns)
 		end_save(r);
-	const struct ckpt_decide q = {.step = number,
-				      .steps = r->steps,
-				      .count = r->count,
-				      .now_ns = r->now_ns,
-				      .clock_ns = r->clock_ns,
-				      .saving = r->saving,
-				      .preempted_at = preempted ? PREEMPTED_AT : -1};
-	ck_ok(ckpt_decide(&r->policy, &q, &d, &why));
+	struct ckpt_decide q = {.step = number,
+				.steps = r->steps,
+				.count = r->count,
+				.now_ns = r->now_ns,
+				.clock_ns = r->clock_ns,
+				.saving = r->saving,
+				.preempted_at = preempted ? PREEMPTED_AT : -1};
+	if (r->stored)
+		ask_store(r, &q, &d);
+	else
+		ck_ok(ckpt_decide(&r->policy, &q, &d, &why));
 	if (d.resets)
 		r->clock_ns = r->now_ns;
 	if (!d.save)
 		return false;
 	if (r->saving) // one at a time
 		end_save(r);
-	r->saved = (struct ckpt_policy_step){.number = number, .temporary = !d.permanent};
-	r->ends_ns = r->now_ns + r->save_ns;
-	r->saving = true;
+	begin_save(r, number, !d.permanent);
 	return true;
+}
+
+static void read_store(struct run *r)
+{
+	struct ckpt_history h;
+
+	ck_ok(ckpt_history_read(s, "", false, &h));
+	ck_assert_uint_le(h.count, STEPS);
+	for (size_t i = 0; i < h.count; i++)
+		r->steps[i] = h.steps[i];
+	r->count = h.count;
+	ckpt_history_done(&h);
 }
 
 // Up to `end`, from behind the latest step, by a process that has just begun.
 static void process(struct run *r, int64_t end, bool preempted)
 {
-	int64_t number = r->count ? r->steps[r->count - 1].number + 1 : 0;
+	int64_t number;
 
 	r->now_ns += 60 * HISTORY_SECOND;
 	r->clock_ns = r->now_ns;
+	if (r->stored) {
+		ckpt_fixture_reopen();
+		read_store(r);
+		ckpt_decided_init(&r->decided, r->now_ns);
+	}
+	number = r->count ? r->steps[r->count - 1].number + 1 : 0;
 	for (; number < end; number++, r->now_ns += r->step_ns)
-		if (step(r, number, preempted) && preempted && number >= PREEMPTED_AT)
+		if (step_is_saved(r, number, preempted) && preempted && number >= PREEMPTED_AT)
 			break;
 	if (r->saving && (r->ends_ns <= r->now_ns || preempted || end == STEPS))
 		end_save(r); // it waits for that
 	r->saving = false;
+	if (r->staged) // what a process had begun that died
+		ckpt_step_unref(TAKE_PTR(r->staged));
 }
 
-static char *play(const char *policy, int64_t step_ns, int64_t save_ns)
+static char *play(const char *policy, int64_t step_ns, int64_t save_ns, bool stored)
 {
 	static struct run r;
 	char *text = NULL;
@@ -101,11 +182,22 @@ static char *play(const char *policy, int64_t step_ns, int64_t save_ns)
 	r = (struct run){.policy = policy_of(policy),
 			 .step_ns = step_ns,
 			 .save_ns = save_ns,
-			 .now_ns = INT64_C(1700000000) * HISTORY_SECOND};
+			 .now_ns = INT64_C(1700000000) * HISTORY_SECOND,
+			 .stored = stored};
+	if (stored) {
+		store_now_ns = r.now_ns;
+		ckpt_sys.now_ns = store_now;
+		ckpt_fixture_open();
+		ck_ok(ckpt_policy_set(s, &r.policy));
+	}
 	process(&r, 700, false);
 	process(&r, PREEMPTED_AT + 1, true);
 	process(&r, 1601, false);
 	process(&r, STEPS, false);
+	if (stored) {
+		read_store(&r);
+		ckpt_fixture_close();
+	}
 	for (size_t i = 0; i < r.count; i++)
 		fprintf(f, "%lld%s ", (long long)r.steps[i].number, r.steps[i].temporary ? "t" : "");
 	fclose(f);
@@ -121,13 +213,18 @@ static void list(FILE *f, int first, int last, int every)
 
 static void assert_end(const char *policy, double step_secs, double save_secs, void (*expect)(FILE *f))
 {
-	CLEANUP_FREE char *got = play(policy, (int64_t)(step_secs * 1e9), (int64_t)(save_secs * 1e9)), *want = NULL;
+	CLEANUP_FREE char *want = NULL;
 	size_t len;
 	FILE *f = open_memstream(&want, &len);
 
 	expect(f);
 	fclose(f);
-	ck_assert_msg(!strcmp(got, want), "%s:\n  %s\nnot\n  %s", policy, got, want);
+	for (int stored = 0; stored < 2; stored++) {
+		CLEANUP_FREE char *got = play(policy, (int64_t)(step_secs * 1e9), (int64_t)(save_secs * 1e9), stored);
+
+		ck_assert_msg(!strcmp(got, want), "%s%s:\n  %s\nnot\n  %s", policy, stored ? ", in a store" : "", got,
+			      want);
+	}
 }
 
 // Every step.
