@@ -4,6 +4,7 @@
 #include "core/format.h"
 #include "core/json.h"
 #include "core/name.h"
+#include "core/ranks.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -38,7 +39,8 @@ struct profile {
 	check_fn *check;
 	const char *const late[2]; // files that other ranks may still be writing then: the step does not wait for them
 	const char *const inside[6]; // beside: what a directory must hold to be one of these; none: anything
-	const char *awaits;          // for people
+	int (*lacks)(int dirfd, char *ret_name); // what others write, as ckpt_profile_lacks(); NULL: nothing
+	const char *awaits;                      // for people
 };
 
 // --- What the files hold ----------------------------------------------------------------------------------------------
@@ -327,6 +329,7 @@ static const struct profile profiles[] = {
 	 .beside = true,
 	 .check = check_tag,
 	 .inside = {"*_states.pt"},
+	 .lacks = ckpt_ranks_lack,
 	 .awaits = "latest, beside it, with its name (deepspeed)"},
 	{.name = "bytecheckpoint",
 	 .act = CKPT_ACT_CLOSE,
@@ -509,19 +512,35 @@ int ckpt_profile_completes(uint64_t mask, const struct ckpt_deed *deed, size_t *
 	return first;
 }
 
-int ckpt_profile_knows(const struct ckpt_completion *c, int dirfd)
+static const struct profile *row_of(const struct ckpt_completion *c)
 {
 	for (size_t i = 0; i < ARRAY_LEN(profiles); i++) {
 		const struct profile *p = &profiles[i];
 		struct ckpt_completion is = {0};
 
-		if (!p->act || !p->beside)
+		if (!p->act || p->beside != (*c->beside != '\0'))
 			continue;
 		say_event(p, &is);
 		if (!strcmp(is.profile, c->profile) && !strcmp(is.event, c->event))
-			return p->inside[0] ? holds_like(dirfd, p->inside, ARRAY_LEN(p->inside)) : 0;
+			return p;
 	}
-	return -ENOENT;
+	return NULL;
+}
+
+int ckpt_profile_knows(const struct ckpt_completion *c, int dirfd)
+{
+	const struct profile *p = row_of(c);
+
+	if (!p || !p->beside)
+		return -ENOENT;
+	return p->inside[0] ? holds_like(dirfd, p->inside, ARRAY_LEN(p->inside)) : 0;
+}
+
+int ckpt_profile_lacks(const struct ckpt_completion *c, int dirfd, char ret_name[CKPT_NAME_MAX + 1])
+{
+	const struct profile *p = row_of(c);
+
+	return p && p->lacks ? p->lacks(dirfd, ret_name) : 0;
 }
 
 const char *ckpt_profile_of_temp(const char *name)

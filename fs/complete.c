@@ -97,6 +97,8 @@ static int convert_back(struct ckpt_fs *fs, struct node *dir, int dirfd, const c
 }
 
 #define LOOK_AGAIN_NS INT64_C(100000000)
+#define OTHERS_LOOK_NS INT64_C(20000000)
+#define OTHERS_NS INT64_C(600000000000) // for what others write, when who waits for the answer has gone on
 
 // Nobody waits for the commit any more: if it fails, the folder is a plain one again. node is the folder, other what it is in:
 // both are references.
@@ -433,8 +435,71 @@ void complete_done(struct ckpt_fs *fs, struct completing *c)
 	*c = (struct completing){0};
 }
 
+// 1: *ret_name is still to be written by somebody else.
+static int lacks(struct ckpt_fs *fs, const struct completing *c, char *ret_name)
+{
+	CLEANUP_FD int dirfd = -1;
+
+	if (c->step && ckpt_step_state(c->step) != CKPT_STEP_STAGED)
+		return 0; // it goes on, or does not, as it does without us
+	dirfd = c->step ? ckpt_sys.open(fs->store->sessions_fd, c->step->session, O_RDONLY | O_DIRECTORY, 0)
+			: node_open(fs, c->dir, O_RDONLY | O_DIRECTORY);
+	return dirfd == -ENOENT || dirfd == -ESTALE ? 0
+	       : dirfd < 0                          ? dirfd
+						    : ckpt_profile_lacks(&c->what, dirfd, ret_name);
+}
+
+// 0: it lacks nothing; 1: it does after all that time; -EINTR: nobody waits.
+static int wait_for_others(struct ckpt_fs *fs, const struct completing *c, pid_t tid, int64_t timeout_ns,
+			   char *ret_name)
+{
+	struct waiter waiter = {fs, tid};
+	int64_t end_ns = ckpt_sys.mono_ns() + timeout_ns;
+	int rc;
+
+	while ((rc = lacks(fs, c, ret_name)) == 1 && ckpt_sys.mono_ns() < end_ns) {
+		if (complete_abandoned(&waiter))
+			return -EINTR;
+		ckpt_sys.sleep_ns(OTHERS_LOOK_NS);
+	}
+	return rc;
+}
+
+static void run_later(struct call *call)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct completing c;
+
+	memcpy(&c, call->data, sizeof(c));
+	if (wait_for_others(call->fs, &c, 0, OTHERS_NS, name))
+		complete_done(call->fs, &c);
+	else
+		(void)complete_run(call->fs, &c, 0); // the error log has why not
+}
+
+// Who did the last act goes on: his training would end by an error here. The step is none until the file is there.
+static int complete_later(struct ckpt_fs *fs, struct completing *c, const char *lacking)
+{
+	struct call call = {
+		.run = run_later, .fs = fs, .data = (char *)c, .data_len = sizeof(*c), .waits_for_clients = true};
+	char step[CKPT_NAME_MAX + 1] = "";
+	struct node *above = NULL;
+
+	if (c->step)
+		snprintf(step, sizeof(step), "%s", c->what.beside);
+	else if (!folder_above(fs, c->dir, step, &above))
+		node_unref(fs, above);
+	ckpt_errlog_add(fs->store->errlog, step, 0, "look for that rank; `ckptfs commit` completes the step as it is",
+			"the step is not complete: %s is not there, or not whole; it is waited for, for %lld minutes",
+			lacking, (long long)(OTHERS_NS / 60000000000));
+	call_detach(&call);
+	*c = (struct completing){0};
+	return 0;
+}
+
 int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 {
+	char lacking[CKPT_NAME_MAX + 1];
 	struct waiter waiter = {fs, tid};
 	struct ckpt_commit how = {
 		.event = c->what.event,
@@ -449,6 +514,13 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 
 	if (c->what.act == CKPT_ACT_UNLINK)
 		how.writers_ns = MIN(how.writers_ns, COMPLETE_LOCKED_NS);
+	rc = wait_for_others(fs, c, tid, how.writers_ns, lacking);
+	if (rc == 1)
+		return complete_later(fs, c, lacking);
+	if (rc) {
+		complete_done(fs, c);
+		return rc;
+	}
 	rc = c->step ? complete_step(fs, c->step, &how) : complete_folder(fs, c->dir, &how, NULL);
 
 	if (!rc && c->folder)

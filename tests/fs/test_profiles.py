@@ -10,7 +10,7 @@ import pytest
 from support import trees
 from support.commits import error_line
 from support.fixtures import both_modes
-from support.last_acts import accelerate, commit_file, completed_by, dcp, deepspeed, eformer, fill, info, listed, megatron, nemo, pickle_file, snapshot, tracker, trainer
+from support.last_acts import accelerate, commit_file, completed_by, dcp, deepspeed, eformer, fill, info, listed, megatron, nemo, pickle_file, rank_file, snapshot, tracker, trainer
 from support.mounting import errno_name, wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -207,6 +207,79 @@ def test_a_tracker_that_is_not_written_completes_nothing_of_the_next_save(mount,
     assert "global_step20" not in os.listdir(mount.path)
     trees.write(latest, b"global_step20")
     assert listed(mount) == ["global_step20"]
+
+
+def first_rank(mount, name, ranks=3):
+    """DeepSpeed's rank 0 has written what is its own, and not yet `latest`."""
+    (mount / name).mkdir()
+    rank_file(mount / name / "mp_rank_00_model_states.pt", ranks)
+    other_rank(mount, name, 0)
+
+
+def other_rank(mount, name, rank):
+    rank_file(mount / name / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+
+
+SAY_LATEST = "fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644); os.write(fd, data); os.close(fd)"
+
+
+@both_modes
+@pytest.mark.parametrize("name", ["global_step20", "mytag"])
+def test_ranks_that_are_slower_than_the_first_are_waited_for(mount, agent, name):
+    """It says `latest` and waits for the others after that."""
+    first_rank(mount, name)
+    a = agent()
+    a.start(SAY_LATEST, path=str(mount / "latest"), data=name.encode())
+    for rank in (1, 2):
+        time.sleep(0.2)
+        assert a.busy and listed(mount) == []
+        other_rank(mount, name, rank)
+    a.result(timeout=5)
+    assert listed(mount) == [name] and info(mount, name)["files"] == 4
+    assert completed_by(mount, name) == ("deepspeed", "close:latest")
+    assert len(info(mount, name)["versions"]) == 1 and mount.errors() == []
+
+
+@pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
+@pytest.mark.parametrize("name", ["global_step20", "mytag"])
+def test_a_rank_that_comes_much_later_completes_the_step_by_its_file(mount, name):
+    """The others' training does not end by an error for it; nothing is listed before."""
+    first_rank(mount, name)
+    other_rank(mount, name, 2)
+    (mount / "latest").write_text(name)
+    assert listed(mount) == []
+    [line] = mount.errors()
+    assert name in line and "zero_pp_rank_1_mp_rank_00_optim_states.pt" in line
+    first_rank(mount, "global_step21", ranks=1)
+    (mount / "latest").write_text("global_step21")
+    assert listed(mount) == ["global_step21"], "the next save does not wait for it"
+    other_rank(mount, name, 1)
+    wait_until(lambda: name in listed(mount), timeout=10, what="its commit")
+    assert info(mount, name)["files"] == 4 and len(mount.errors()) == 1
+
+
+@pytest.mark.parametrize("options", ["open_writers=1s"], indirect=True)
+def test_what_lacks_a_rank_at_the_end_of_its_mount_is_left_to_the_user(mount, ckptfs, store):
+    first_rank(mount, "global_step20")
+    (mount / "latest").write_text("global_step20")
+    mount.remount()
+    assert listed(mount) == [] and [s["state"] for s in mount.status()["staged"]] == ["left"]
+    ckptfs("commit", store, "global_step20")
+    assert listed(mount) == ["global_step20"]
+
+
+def test_a_first_rank_that_is_killed_while_it_waits_had_written_its_last(mount, agent):
+    """`latest` names the step, which is one when the others' files are there."""
+    first_rank(mount, "global_step20")
+    a = agent()
+    a.start(SAY_LATEST, path=str(mount / "latest"), data=b"global_step20")
+    time.sleep(0.3)
+    a.kill()
+    for rank in (1, 2):
+        assert listed(mount) == []
+        other_rank(mount, "global_step20", rank)
+    wait_until(lambda: listed(mount) == ["global_step20"], timeout=10, what="its commit")
+    assert info(mount, "global_step20")["files"] == 4
 
 
 @both_modes

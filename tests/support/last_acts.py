@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import zipfile
 
 from support import trees
@@ -29,6 +30,13 @@ def fill(folder, *names):
 def pickle_file(path):
     with zipfile.ZipFile(path, "w") as z:
         z.writestr("random_states_0/data.pkl", b"\x80\x02}q\x00.")
+
+
+def rank_file(path, ranks=1):
+    """As DeepSpeed's ranks write theirs; says how many they are."""
+    said = {"module": {}, "dp_world_size": ranks, "mp_world_size": 1, "ds_version": "0.19.8"}
+    with zipfile.ZipFile(path, "w") as z:
+        z.writestr("archive/data.pkl", pickle.dumps(said, protocol=2))
 
 
 def megatron(folder):
