@@ -27,7 +27,7 @@ SUITES = {
     "core/scan.c": ("test_scan",),
     "core/share.c": ("test_share", "test_cool", "test_reopen"),
     "core/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
-    "core/store.c": ("test_store", "test_settings", "crash_test_commit", "test_fs_config"),
+    "core/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
     "core/sys.c": ("test_sys", "test_scan"),
     "core/trash.c": ("crash_test_delete",),
     "core/warm.c": ("test_cool",),
