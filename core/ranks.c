@@ -95,7 +95,8 @@ static int list_ranks(int dirfd, struct ranks *ret)
 // --- How many there are -------------------------------------------------------------------------------------------------
 
 struct worlds {
-	uint64_t dp, mp; // 0: not known
+	uint64_t dp, mp;       // 0: not known
+	struct timespec since; // the first rank wrote its model states
 };
 
 // The number that stands behind this text: it is a key there, memoized or not. 0: none does.
@@ -184,7 +185,7 @@ static int read_worlds(int dirfd, const struct ranks *ranks, struct worlds *ret)
 	if (!rc)
 		rc = ckpt_zip_each(&file, &zip, read_pickle, &pickle);
 	if (!rc && pickle.worlds.dp && pickle.worlds.mp && pickle.worlds.dp < RANKS_MAX / pickle.worlds.mp)
-		*ret = pickle.worlds;
+		*ret = (struct worlds){pickle.worlds.dp, pickle.worlds.mp, st.st_mtim};
 	return rc == -EINVAL || rc == -ENODATA ? 0 : rc;
 }
 
@@ -211,20 +212,33 @@ static int lacks_kind(const struct ranks *ranks, enum kind kind, const struct wo
 	return 1;
 }
 
-static int is_not_whole(int dirfd, const struct rank *r, char *ret_name)
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
+// since NULL: whenever it was written.
+static int is_not_whole(int dirfd, const struct rank *r, const struct timespec *since, char *ret_name)
 {
 	CLEANUP_FD int fd = -1;
+	struct stat st;
 	int rc;
 
 	name_of(r, ret_name);
 	fd = ckpt_sys.open(dirfd, ret_name, O_RDONLY | O_NONBLOCK, 0);
 	if (fd == -ENOENT)
 		return 1;
-	rc = fd < 0 ? fd : ckpt_format_check(fd, ret_name);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st))
+		return -errno;
+	if (since && (r->kind == ZERO || r->kind == BF16_ZERO) && is_before(&st.st_mtim, since))
+		return 1;
+	rc = ckpt_format_check(fd, ret_name);
 	return rc == -EINVAL || rc == -EAGAIN ? 1 : rc;
 }
 
-static int lack(int dirfd, const struct ranks *ranks, char *ret_name)
+static int lack(int dirfd, bool again, const struct ranks *ranks, char *ret_name)
 {
 	struct worlds worlds = {0};
 	int rc = read_worlds(dirfd, ranks, &worlds);
@@ -235,17 +249,17 @@ static int lack(int dirfd, const struct ranks *ranks, char *ret_name)
 		if (ranks->has[kind])
 			rc = lacks_kind(ranks, kind, &worlds, ret_name);
 	for (size_t i = 0; i < ranks->count && !rc; i++)
-		rc = is_not_whole(dirfd, &ranks->list[i], ret_name);
+		rc = is_not_whole(dirfd, &ranks->list[i], again ? &worlds.since : NULL, ret_name);
 	return rc;
 }
 
-int ckpt_ranks_lack(int dirfd, char ret_name[CKPT_NAME_MAX + 1])
+int ckpt_ranks_lack(int dirfd, bool again, char ret_name[CKPT_NAME_MAX + 1])
 {
 	struct ranks ranks = {0};
 	int rc = list_ranks(dirfd, &ranks);
 
 	if (!rc && (ranks.has[MODEL] || ranks.has[ZERO_MODEL]))
-		rc = lack(dirfd, &ranks, ret_name);
+		rc = lack(dirfd, again, &ranks, ret_name);
 	free(ranks.list);
 	return rc;
 }

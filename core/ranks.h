@@ -6,12 +6,15 @@
 //   zero_pp_rank_D_mp_rank_MM_model_states.pt          one for each rank
 //   [bf16_]zero_pp_rank_D_mp_rank_MM_optim_states.pt   one for each rank, with ZeRO
 //
+// The optimizer's states are begun when all ranks have met again after the model states (the barriers of
+// _create_zero_checkpoint_files()): an older one is that of a save before.
+//
 // Every byte is from outside: what makes no sense says nothing.
 // Threads: any. Blocks on the disk.
 #pragma once
 
 #include "core/name.h"
 
-// dirfd reads the checkpoint's directory. 0: the files of all ranks are there, and whole, or there is no telling how many they are;
-// 1: *ret_name is not there, or is not whole; -ENOMEM, -EIO ...
-int ckpt_ranks_lack(int dirfd, char ret_name[CKPT_NAME_MAX + 1]);
+// dirfd reads the checkpoint's directory; again: it is saved over another. 0: the files of all ranks are there, and whole, or there is
+// no telling how many they are; 1: *ret_name is not there, or is not whole; -ENOMEM, -EIO ...
+int ckpt_ranks_lack(int dirfd, bool again, char ret_name[CKPT_NAME_MAX + 1]);

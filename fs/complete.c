@@ -446,7 +446,7 @@ static int lacks(struct ckpt_fs *fs, const struct completing *c, char *ret_name)
 			: node_open(fs, c->dir, O_RDONLY | O_DIRECTORY);
 	return dirfd == -ENOENT || dirfd == -ESTALE ? 0
 	       : dirfd < 0                          ? dirfd
-						    : ckpt_profile_lacks(&c->what, dirfd, ret_name);
+			   : ckpt_profile_lacks(&c->what, dirfd, c->step && c->step->base, ret_name);
 }
 
 // 0: it lacks nothing; 1: it does after all that time; -EINTR: nobody waits.

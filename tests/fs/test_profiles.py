@@ -268,6 +268,24 @@ def test_what_lacks_a_rank_at_the_end_of_its_mount_is_left_to_the_user(mount, ck
     assert listed(mount) == ["global_step20"]
 
 
+@both_modes
+@pytest.mark.parametrize("name", ["global_step20", "mytag"])
+def test_a_save_over_a_step_waits_for_ranks_whose_old_files_stand_there(mount, agent, name):
+    first_rank(mount, name, ranks=2)
+    other_rank(mount, name, 1)
+    (mount / "latest").write_text(name)
+    assert listed(mount) == [name]
+    rank_file(mount / name / "mp_rank_00_model_states.pt", 2)
+    other_rank(mount, name, 0)
+    a = agent()
+    a.start(SAY_LATEST, path=str(mount / "latest"), data=name.encode())
+    time.sleep(0.5)
+    assert a.busy and len(info(mount, name)["versions"]) == 1
+    other_rank(mount, name, 1)
+    a.result(timeout=5)
+    assert len(info(mount, name)["versions"]) == 2 and mount.errors() == []
+
+
 def test_a_first_rank_that_is_killed_while_it_waits_had_written_its_last(mount, agent):
     """`latest` names the step, which is one when the others' files are there."""
     first_rank(mount, "global_step20")

@@ -72,12 +72,17 @@ static void put_other(const char *name)
 }
 
 // What it lacks; "" nothing, or an errno's text.
-static const char *lacking(void)
+static const char *lacking_again(bool again)
 {
 	static char name[CKPT_NAME_MAX + 1];
-	int rc = ckpt_ranks_lack(dirfd, name);
+	int rc = ckpt_ranks_lack(dirfd, again, name);
 
 	return rc < 0 ? strerror(-rc) : rc ? name : "";
+}
+
+static const char *lacking(void)
+{
+	return lacking_again(false);
 }
 
 START_TEST(each_rank_of_zero_is_waited_for)
@@ -157,6 +162,26 @@ START_TEST(what_cannot_be_understood_says_nothing)
 }
 END_TEST
 
+static void set_time(const char *name, time_t s)
+{
+	ck_assert_int_eq(utimensat(dirfd, name, (struct timespec[]){{s, 5}, {s, 5}}, 0), 0);
+}
+
+START_TEST(what_an_earlier_save_left_is_not_that_of_this_one)
+{
+	put_state("mp_rank_00_model_states.pt", 2, 1, 0);
+	put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	put_other("zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	set_time("mp_rank_00_model_states.pt", 1000);
+	set_time("zero_pp_rank_0_mp_rank_00_optim_states.pt", 1000);
+	set_time("zero_pp_rank_1_mp_rank_00_optim_states.pt", 999);
+	ck_assert_str_eq(lacking(), ""); // who copied them had no such order
+	ck_assert_str_eq(lacking_again(true), "zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	set_time("zero_pp_rank_1_mp_rank_00_optim_states.pt", 1000);
+	ck_assert_str_eq(lacking_again(true), "");
+}
+END_TEST
+
 START_TEST(other_names_are_nobodys)
 {
 	put_state("mp_rank_00_model_states.pt", 2, 1, 0);
@@ -182,6 +207,7 @@ int main(void)
 	tcase_add_test(tcase, with_stage_3_each_rank_has_two);
 	tcase_add_loop_test(tcase, numbers_are_found_wherever_they_stand, 0, 10);
 	tcase_add_test(tcase, what_cannot_be_understood_says_nothing);
+	tcase_add_test(tcase, what_an_earlier_save_left_is_not_that_of_this_one);
 	tcase_add_test(tcase, other_names_are_nobodys);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
