@@ -14,8 +14,10 @@ import time
 from mistake import Wrong
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ["CMakeLists.txt", "CMakePresets.json", "core", "backends", "tools", "tests", "fs"]
+PARTS = ["CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "core", "backends", "tools", "tests", "fs"]
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+# What a pytest file needs besides ckptfs: this one installs all there is.
+ALSO = {"test_fs_library": ("libckptfs", "man")}
 C_LABELS = ("unit", "contract", "fuzz", "crash")
 # What a program takes without a mistake, five times, and this: a mistake may make it wait for ever.
 LIMIT_MORE = 20
@@ -58,8 +60,9 @@ class Tree:
         return next(p["value"] for p in self.tests[whole(suite)]["properties"] if p["name"] == name)
 
     def make(self, suite):
-        target = whole(suite) if self.property(suite, "LABELS")[0] in C_LABELS else "ckptfs"  # what pytest starts
-        run(["cmake", "--build", self.build, "--parallel", str(min(2, os.cpu_count() or 1)), "--target", target])
+        is_c = self.property(suite, "LABELS")[0] in C_LABELS
+        targets = [whole(suite)] if is_c else ["ckptfs", *ALSO.get(whole(suite), ())]  # what pytest starts
+        run(["cmake", "--build", self.build, "--parallel", str(min(2, os.cpu_count() or 1)), "--target", *targets])
         if "command" not in self.tests[whole(suite)]:
             self.tests = self.listed()  # it tells of programs that are there
         if "command" not in self.tests[whole(suite)]:
