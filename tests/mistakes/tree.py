@@ -26,6 +26,9 @@ ENVIRONMENT = {"CKPT_CRASH_SEEDS": "4", "CKPT_CRASH_STRIDE": "1", "CKPT_FUZZ_SEC
                "PYTEST_ADDOPTS": "-x", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+TIME_LIMIT = "time limit"
+
+
 class NotBuilt(Exception):
     """It does not compile: the end of what was printed."""
 
@@ -113,7 +116,7 @@ class Tree:
                 end_session(process.pid)
             process.communicate()
         if failed or late:
-            return failed or "time limit"
+            return failed or TIME_LIMIT
         return f"exit status {process.returncode}" if process.returncode else None
 
     def plant(self, mistake):
@@ -151,7 +154,7 @@ def failed_in(line):
     """The name of the test that failed, where a line of the output says so."""
     if line.startswith("not ok "):  # Check's, in the TAP that it writes as it goes
         name = line.split(":")[2]
-        return name + (" (time limit)" if "timeout expired" in line else "")
+        return name + (f" ({TIME_LIMIT})" if "timeout expired" in line else "")
     if line.startswith(("FAILED ", "ERROR ")) and "::" in line:  # pytest's
         return line.strip().partition("::")[2].partition(" - ")[0]
     return None
