@@ -74,14 +74,21 @@ static bool faulty_call(size_t act, uint64_t n, int kind, bool sticky)
 	return fault.count >= n;
 }
 
+// One of a pair of ways has the other's gaps.
+static uint64_t first(size_t act, size_t way)
+{
+	return ckpt_suite_first(2, (int)(act + (way + 1) / 2));
+}
+
 START_TEST(a_call_that_fails_fails_the_act_or_does_no_harm)
 {
 	size_t act = ckpt_amends_change((size_t)_i % CKPT_AMEND_CHANGES), way = (size_t)_i / CKPT_AMEND_CHANGES;
-	uint64_t n = ckpt_suite_first(2, _i);
+	uint64_t n = first(act, way);
 
 	while (faulty_call(act, n, (int)way / 2, way % 2))
 		n += ckpt_suite_stride(2);
 	printf("act %zu, way %zu: %llu calls\n", act, way, (unsigned long long)n - 1);
+	ck_assert_uint_gt(n, 10);
 }
 END_TEST
 
@@ -103,10 +110,12 @@ static bool faulty_call_of_libc(size_t act, uint64_t n, int error)
 
 START_TEST(a_call_of_libc_that_fails_fails_the_act_or_does_no_harm)
 {
-	uint64_t n = ckpt_suite_first(2, _i);
+	size_t act = ckpt_amends_change((size_t)_i / 2), way = (size_t)_i % 2;
+	uint64_t n = first(act, way);
 
-	while (faulty_call_of_libc(ckpt_amends_change((size_t)_i / 2), n, _i % 2 ? -ENOMEM : -EIO))
+	while (faulty_call_of_libc(act, n, way ? -ENOMEM : -EIO))
 		n += ckpt_suite_stride(2);
+	ck_assert_uint_gt(n, 2);
 }
 END_TEST
 
@@ -131,11 +140,12 @@ static bool faulty_backend(size_t act, const struct ckpt_fault *how, uint64_t n)
 
 START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end)
 {
-	size_t act = (size_t)_i % CKPT_AMEND_ACTS;
-	uint64_t n = ckpt_suite_first(2, _i);
+	size_t act = (size_t)_i % CKPT_AMEND_ACTS, way = (size_t)_i / CKPT_AMEND_ACTS;
+	uint64_t n = first(act, way);
 
-	while (faulty_backend(act, &ckpt_backendfault_ways[_i / CKPT_AMEND_ACTS], n))
+	while (faulty_backend(act, &ckpt_backendfault_ways[way], n))
 		n += ckpt_suite_stride(2);
+	ck_assert_uint_gt(n, 2);
 }
 END_TEST
 

@@ -187,7 +187,7 @@ static void begin_alloc(uint64_t n, int way)
 // The n-th fails, n = 1, 2, 3 ... until none is left; there are at least so many. By default each second does.
 static void each(enum act act, void (*begin)(uint64_t n, int way), uint64_t (*end)(void), int way, uint64_t least)
 {
-	uint64_t n = ckpt_suite_first(2, way / 2 + (int)act);
+	uint64_t n = ckpt_suite_first(2, (way + 1) / 2 + (int)act); // one of a pair of ways has the other's gaps
 	bool fired;
 
 	do {

@@ -3,7 +3,8 @@
 // what expires leaves nothing behind (I11).
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 4, and
-// every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th point, 2 by default.
+// every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th call, and
+// of a point's states each so-many-th, 2 by default.
 #include "tests/support/disk.h"
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
@@ -19,12 +20,13 @@
 
 static const struct ckpt_life_script *const wholes[] = {&ckpt_life_whole, &ckpt_life_reopened};
 
-static bool is_worth_it(const struct ckpt_life_script *script, const struct ckpt_life_log *log, uint64_t point)
+static bool is_worth_it(const struct ckpt_life_script *script, const struct ckpt_life_log *log, uint64_t point,
+			unsigned i)
 {
 	size_t at = ckpt_life_at(script, log, point);
 	bool saving = at < script->count && script->ops[at].act == CKPT_LIFE_SAVE;
 
-	return (ckpt_suite_full() || !saving || point % SAVES_EACH == 0) && point % ckpt_suite_stride(2) == 0;
+	return (ckpt_suite_full() || !saving || (point + i) % SAVES_EACH == 0) && ckpt_suite_tries(2, i, point);
 }
 
 // --- The process dies -------------------------------------------------------------------------------------------------
@@ -96,18 +98,18 @@ START_TEST(deaths_at_every_call_leave_no_step_half_deleted)
 	const struct ckpt_life_script *script = wholes[_i];
 	struct shared *shared = shared_new(script), *whole = shared_new(script);
 	uint64_t count = measure(whole);
-	size_t deaths = 0;
+	size_t deaths = 0, tried = 0;
 
 	for (uint64_t n = 1; n <= count; n++) {
 		char dir[PATH_MAX];
 
-		if (!is_worth_it(script, &whole->log, n))
+		if (!is_worth_it(script, &whole->log, n, (unsigned)_i))
 			continue;
 		*shared = (struct shared){.script = script};
 		ckpt_save_init(dir);
 		deaths += died(dir, n, shared, run);
 		ckpt_life_check(dir, script, &shared->log, UINT64_MAX,
-				n % THOROUGH_EACH == 1 % THOROUGH_EACH || ckpt_suite_full());
+				tried++ % THOROUGH_EACH == 0 || ckpt_suite_full());
 		ckpt_temp_empty(dir, true);
 	}
 	printf("death: %zu of %llu calls\n", deaths, (unsigned long long)count);
@@ -148,7 +150,7 @@ static uint64_t disk_clock(void *arg)
 }
 
 static void check_cut(struct ckpt_disk *disk, const char *out, const struct ckpt_life_script *script,
-		      const struct ckpt_life_log *log, size_t point, unsigned seed, bool thorough)
+		      const struct ckpt_life_log *log, size_t point, uint64_t seed, bool thorough)
 {
 	ck_ok(ckpt_disk_crash(disk, point, seed, out));
 	ckpt_life_check(out, script, log, point, thorough);
@@ -160,7 +162,7 @@ START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
 	unsigned seeds = ckpt_suite_seeds(3, 4);
 	const struct ckpt_life_script *script = wholes[_i];
 	struct ckpt_life_log log = {0};
-	size_t states = 0, points = 0;
+	size_t states = 0;
 	char dir[PATH_MAX], out[PATH_MAX];
 	struct ckpt_disk *disk;
 
@@ -170,14 +172,12 @@ START_TEST(power_cuts_at_every_point_leave_no_step_half_deleted)
 	ckpt_life_run(dir, script, &log, disk_clock, disk);
 	ckpt_disk_end(disk);
 	ck_assert_uint_eq(ckpt_disk_unknown(disk), 0);
-	for (size_t point = 0; point <= ckpt_disk_count(disk); point++) {
-		if (!is_worth_it(script, &log, point))
-			continue;
-		points++;
-		for (unsigned seed = 0; seed < seeds; seed++)
-			check_cut(disk, out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
-	}
-	printf("power: %zu states at %zu of %zu points\n", states, points, ckpt_disk_count(disk) + 1);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
+		for (unsigned k = 0; k < seeds; k++)
+			if (is_worth_it(script, &log, point, k))
+				check_cut(disk, out, script, &log, point, ckpt_disk_seed(k),
+					  states++ % THOROUGH_EACH == 0);
+	printf("power: %zu states at %zu points\n", states, ckpt_disk_count(disk) + 1);
 	ckpt_disk_free(disk);
 }
 END_TEST
@@ -224,9 +224,8 @@ static bool cut_after_a_failure(const struct ckpt_life_script *script, uint64_t 
 	open_and_close(dir, NULL);
 	ckpt_disk_end(disk);
 	for (size_t point = from + n % each; point <= ckpt_disk_count(disk); point += each)
-		for (unsigned seed = 0; seed < (ckpt_suite_full() ? 8 : 5); seed++)
-			if (seed != CKPT_DISK_MOST) // that is the death of the process
-				check_cut(disk, out, script, &log, point, seed, states++ % THOROUGH_EACH == 0);
+		for (unsigned k = 0; k < (ckpt_suite_full() ? 7 : 4); k++)
+			check_cut(disk, out, script, &log, point, ckpt_disk_seed(k), states++ % THOROUGH_EACH == 0);
 	ckpt_disk_free(disk);
 	ckpt_temp_empty(dir, true);
 	return fault.count >= n;

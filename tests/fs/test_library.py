@@ -13,6 +13,7 @@ import pytest
 from support import trees
 from support.fixtures import SLOW, SOURCE
 from support.mounting import Mount
+from support.syncs import BadSyncs
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(SLOW > 1, reason="a library under a sanitizer needs a program under it")]
 
@@ -71,8 +72,8 @@ def environment(library):
 @pytest.fixture
 def calls(calls_program, environment, world):
     """call("begin", "1000") -> what the program answers; calls() makes another program."""
-    def start(**kwargs):
-        p = subprocess.Popen([calls_program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **kwargs)
+    def start(prefix=(), **kwargs):
+        p = subprocess.Popen([*prefix, calls_program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **kwargs)
         world.callback(p.kill)
 
         def call(*words):
@@ -237,6 +238,22 @@ def test_save_that_somebody_else_ended_says_so(calls, mount, store, ckptfs, then
     assert other("open", store) == other("begin", "3000") == other("abort") == "ok", "what failed keeps nobody out"
     assert call("commit", '{"extras":{"a":1}}') == "ok" and call("commit") == "EALREADY"
     assert call("find", "1000").endswith(' {"extras":{"a":1}}') and ckptfs("cat", store, "1000/f").stdout == "some"
+
+
+def test_commit_whose_answer_was_lost_is_on_disk_before_it_is_answered(calls, mount, store, ckptfs, world):
+    """The mount that made it may have died before all of it was."""
+    syncs = BadSyncs(world)
+    call = calls(prefix=syncs.prefix)
+    assert call("open", store) == call("begin", "1000") == call("write", "f", "some") == "ok"
+    [session] = ckptfs.json("sessions", store)
+    ckptfs("commit", store, session["id"])
+    mount.kill9()
+    syncs.die("s")
+    assert call("commit") == call("commit") == "EIO", "it is listed, but nobody knows that it is on disk"
+    syncs.live()
+    syncs.count()
+    assert call("commit") == "ok" and "s" in syncs.counted()
+    assert ckptfs("cat", store, "1000/f").stdout == "some"
 
 
 def test_steps_are_where_their_own_store_is_mounted(calls, mount, store, scratch, world, stage, commit):

@@ -14,14 +14,19 @@ import time
 from mistake import Wrong
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ["CMakeLists.txt", "CMakePresets.json", "core", "backends", "tools", "tests", "fs"]
+PARTS = ["CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "core", "backends", "tools", "tests", "fs"]
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+# What a pytest file needs besides ckptfs: this one installs all there is.
+ALSO = {"test_fs_library": ("libckptfs", "man")}
 C_LABELS = ("unit", "contract", "fuzz", "crash")
 # What a program takes without a mistake, five times, and this: a mistake may make it wait for ever.
 LIMIT_MORE = 20
 # Shorter loops than the tests' own, a mistake that only the full ones see would be seen too seldom; but each call in them.
 ENVIRONMENT = {"CKPT_CRASH_SEEDS": "4", "CKPT_CRASH_STRIDE": "1", "CKPT_FUZZ_SECONDS": "0", "CK_FORK": "yes", "CK_TAP_LOG_FILE_NAME": "-",
                "PYTEST_ADDOPTS": "-x", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+TIME_LIMIT = "time limit"
 
 
 class NotBuilt(Exception):
@@ -58,8 +63,9 @@ class Tree:
         return next(p["value"] for p in self.tests[whole(suite)]["properties"] if p["name"] == name)
 
     def make(self, suite):
-        target = whole(suite) if self.property(suite, "LABELS")[0] in C_LABELS else "ckptfs"  # what pytest starts
-        run(["cmake", "--build", self.build, "--parallel", str(min(2, os.cpu_count() or 1)), "--target", target])
+        is_c = self.property(suite, "LABELS")[0] in C_LABELS
+        targets = [whole(suite)] if is_c else ["ckptfs", *ALSO.get(whole(suite), ())]  # what pytest starts
+        run(["cmake", "--build", self.build, "--parallel", str(min(2, os.cpu_count() or 1)), "--target", *targets])
         if "command" not in self.tests[whole(suite)]:
             self.tests = self.listed()  # it tells of programs that are there
         if "command" not in self.tests[whole(suite)]:
@@ -110,7 +116,7 @@ class Tree:
                 end_session(process.pid)
             process.communicate()
         if failed or late:
-            return failed or "time limit"
+            return failed or TIME_LIMIT
         return f"exit status {process.returncode}" if process.returncode else None
 
     def plant(self, mistake):
@@ -148,7 +154,7 @@ def failed_in(line):
     """The name of the test that failed, where a line of the output says so."""
     if line.startswith("not ok "):  # Check's, in the TAP that it writes as it goes
         name = line.split(":")[2]
-        return name + (" (time limit)" if "timeout expired" in line else "")
+        return name + (f" ({TIME_LIMIT})" if "timeout expired" in line else "")
     if line.startswith(("FAILED ", "ERROR ")) and "::" in line:  # pytest's
         return line.strip().partition("::")[2].partition(" - ")[0]
     return None

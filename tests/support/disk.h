@@ -33,6 +33,12 @@ struct ckpt_disk;
 #define CKPT_DISK_LEAST 0u // the seed for which only what is durable is there
 #define CKPT_DISK_MOST 1u  // the seed for which everything done is there; others are random, and repeatable
 
+// The k-th seed of a loop that leaves out the MOST: what is there then is what is there when the process dies.
+static inline uint64_t ckpt_disk_seed(unsigned k)
+{
+	return k ? CKPT_DISK_MOST + k : CKPT_DISK_LEAST;
+}
+
 // dir is an existing directory. 0, -errno.
 int ckpt_disk_begin(const char *dir, struct ckpt_disk **ret_disk);
 // Puts the former ckpt_sys back; the journal stays.

@@ -127,6 +127,11 @@ unsigned ckpt_suite_first(unsigned usual, int i)
 	return 1 + (unsigned)i % ckpt_suite_stride(usual);
 }
 
+bool ckpt_suite_tries(unsigned usual, uint64_t i, uint64_t point)
+{
+	return (point + i) % ckpt_suite_stride(usual) == 0;
+}
+
 unsigned ckpt_suite_seeds(unsigned usual, unsigned full)
 {
 	return ckpt_suite_setting("CKPT_CRASH_SEEDS", ckpt_suite_full() ? full : usual);

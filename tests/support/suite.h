@@ -7,6 +7,7 @@
 #include <check.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 // The exit status: 0 when all tests passed. Frees the suite.
 int ckpt_suite_run(Suite *suite);
@@ -22,10 +23,11 @@ void ckpt_temp_empty(const char *path, int whole);
 bool ckpt_suite_full(void);
 // The number in this environment variable, or this one.
 unsigned ckpt_suite_setting(const char *name, unsigned without);
-// A loop over calls or points tries each so-many-th: each with CKPT_TEST_FULL=1, or as CKPT_CRASH_STRIDE says. Those that a test
-// leaves out are not the same ones for another number i of a loop test.
+// A loop over calls or points tries each so-many-th: each with CKPT_TEST_FULL=1, or as CKPT_CRASH_STRIDE says. Which ones, a number
+// chooses: with the next number they are the next ones, so that what tries the same calls in several ways leaves out none of them.
 unsigned ckpt_suite_stride(unsigned usual);
-unsigned ckpt_suite_first(unsigned usual, int i); // where it begins, from 1
+unsigned ckpt_suite_first(unsigned usual, int i);                  // where it begins, from 1
+bool ckpt_suite_tries(unsigned usual, uint64_t i, uint64_t point); // whether this is one of them
 // How many seeds a loop over power cuts tries at each point: CKPT_CRASH_SEEDS, or one of these.
 unsigned ckpt_suite_seeds(unsigned usual, unsigned full);
 

@@ -19,8 +19,9 @@ class BadSyncs:
     def go_on(self):
         (self._folder / "hang").unlink(missing_ok=True)
 
-    def die(self):
-        (self._folder / "dead").touch()
+    def die(self, only=""):
+        """only: a letter of counted()."""
+        (self._folder / "dead").write_text(only)
 
     def live(self):
         (self._folder / "dead").unlink()

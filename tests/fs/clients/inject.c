@@ -2,7 +2,7 @@
 //
 //	inject REPORT PREFIX N HOW PROGRAM ARGUMENT...
 //
-// HOW is "kill", the number of an error, or "short" (of a read, a write or a copy half is done), with "+" behind it when all calls from
+// HOW is "kill", the number of an error, or "short" (of a pread, a write or a copy half is done), with "+" behind it when all calls from
 // the N-th on are to be so; N = 0: none is. Counted are the calls of all threads and children that a disk or a full machine can fail,
 // from the first one on whose path begins with PREFIX: what comes before is the loader's. A call that is to fail is not made.
 //
@@ -194,22 +194,50 @@ static int their_fd(const struct seccomp_notif *n, int i)
 	return fd;
 }
 
+// Both descriptors are at their own places, or the offsets are in their memory.
+static long half_copy(const struct seccomp_notif *n)
+{
+	loff_t from_at, to_at, *at[] = {&from_at, &to_at};
+	int fd[2] = {their_fd(n, 0), their_fd(n, 2)};
+	struct iovec ours[2], theirs[2];
+	ssize_t done = 0;
+
+	for (int i = 0; i < 2; i++) {
+		ours[i] = (struct iovec){at[i], sizeof(*at[i])};
+		theirs[i] = (struct iovec){(void *)n->data.args[2 * i + 1], sizeof(*at[i])};
+		if (!n->data.args[2 * i + 1] ||
+		    process_vm_readv((pid_t)n->pid, &ours[i], 1, &theirs[i], 1, 0) != (ssize_t)sizeof(*at[i]))
+			at[i] = NULL;
+	}
+	if (n->data.args[4] > 1)
+		done = copy_file_range(fd[0], at[0], fd[1], at[1], (size_t)n->data.args[4] / 2, 0);
+	done = done < 0 ? -errno : done;
+	for (int i = 0; i < 2; i++) {
+		if (at[i])
+			process_vm_writev((pid_t)n->pid, &ours[i], 1, &theirs[i], 1, 0);
+		close(fd[i]);
+	}
+	return done;
+}
+
 // Half of a call, done for them: what it returns, or -errno; 0: it is not one that can be cut.
 static long half(const struct seccomp_notif *n, const char *name)
 {
 	static char buf[HALF_MAX];
 	size_t len = (size_t)n->data.args[2] / 2;
 	struct iovec ours = {buf, len}, theirs = {(void *)n->data.args[1], len};
-	bool reads = !strcmp(name, "pread64"), writes = !strcmp(name, "pwrite64");
+	bool reads = !strcmp(name, "pread64"), places = !strcmp(name, "pwrite64"), writes = !strcmp(name, "write");
 	off_t offset = (off_t)n->data.args[3];
 	ssize_t done = 0;
 	int fd;
 
-	if ((!reads && !writes) || !len || len > sizeof(buf))
+	if (!strcmp(name, "copy_file_range"))
+		return half_copy(n);
+	if ((!reads && !places && !writes) || !len || len > sizeof(buf))
 		return 0;
 	fd = their_fd(n, 0);
-	if (writes && process_vm_readv((pid_t)n->pid, &ours, 1, &theirs, 1, 0) == (ssize_t)len)
-		done = pwrite(fd, buf, len, offset);
+	if ((places || writes) && process_vm_readv((pid_t)n->pid, &ours, 1, &theirs, 1, 0) == (ssize_t)len)
+		done = places ? pwrite(fd, buf, len, offset) : write(fd, buf, len);
 	if (reads) {
 		done = pread(fd, buf, len, offset);
 		ours.iov_len = theirs.iov_len = done > 0 ? (size_t)done : 0;

@@ -1,8 +1,8 @@
 // Preloaded into a daemon: what waits for the disk behaves as on a bad disk. In the folder $SYNC_SHIM,
 //   hang  keeps every such call waiting until it is removed, or where it has a letter, as count does, only these;
 //   fail  makes the next one fail with EIO, and is gone then: as the kernel tells a lost write once to each open file;
-//   dead  makes all fail with EIO until it is removed;
-//   count gets the first letter of each call's name, while it is there.
+//   dead  makes all fail with EIO until it is removed, or where it has a letter, only these;
+//   count gets a letter of each call while it is there: f, d, or s for syncfs.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 static char letter_of(const char *name)
 {
-	return name[1] == 'd' ? 'd' : 'f';
+	return name[1] == 'd' ? 'd' : name[1] == 'y' ? 's' : 'f';
 }
 
 static void count(const char *path, const char *name)
@@ -26,7 +26,7 @@ static void count(const char *path, const char *name)
 	close(fd);
 }
 
-static int hangs(const char *path, const char *name)
+static int is_meant(const char *path, const char *name)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	char only;
@@ -48,12 +48,12 @@ static int sync_with(const char *name, int fd)
 	snprintf(path, sizeof(path), "%s/count", folder);
 	count(path, name);
 	snprintf(path, sizeof(path), "%s/hang", folder);
-	while (hangs(path, name))
+	while (is_meant(path, name))
 		usleep(10000);
 	snprintf(path, sizeof(path), "%s/fail", folder);
 	if (unlink(path)) {
 		snprintf(path, sizeof(path), "%s/dead", folder);
-		if (access(path, F_OK))
+		if (!is_meant(path, name))
 			return real(fd);
 	}
 	errno = EIO;
