@@ -78,17 +78,19 @@ static int is_listed(const struct ckpt_view *v, struct ckpt_step *step, bool *re
 	return 0;
 }
 
-int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, struct ckpt_step **ret_step)
+// Those that are not listed have no place.
+static int newest_listed(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, size_t back,
+			 struct ckpt_step **ret_step)
 {
-	for (size_t back = 0;; back++) {
+	for (size_t place = 0;; place++) {
 		struct ckpt_step *step;
 		bool listed;
-		int rc = ckpt_find_newest(v->store, v->folders, folder, by, back, &step);
+		int rc = ckpt_find_newest(v->store, v->folders, folder, by, place, &step);
 
 		if (rc)
 			return rc;
 		rc = is_listed(v, step, &listed);
-		if (!rc && listed) {
+		if (!rc && listed && !back--) {
 			*ret_step = step;
 			return 0;
 		}
@@ -96,6 +98,25 @@ int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_la
 		if (rc)
 			return rc;
 	}
+}
+
+int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, struct ckpt_step **ret_step)
+{
+	return newest_listed(v, folder, by, 0, ret_step);
+}
+
+static int newest_by_setting(void *arg, const char *folder, size_t back, struct ckpt_step **ret_step)
+{
+	const struct ckpt_view *v = arg;
+
+	return newest_listed(v, folder, v->store->settings.latest_by, back, ret_step);
+}
+
+int ckpt_view_find(const struct ckpt_view *v, const char *path, struct ckpt_step **ret_step, const char **ret_rest)
+{
+	struct ckpt_view same = *v;
+
+	return ckpt_find_step_by(v->store, v->folders, path, newest_by_setting, &same, ret_step, ret_rest);
 }
 
 // --- The run ------------------------------------------------------------------------------------------------------------
@@ -112,7 +133,7 @@ static int newest_of_run(const struct ckpt_view *v, const struct ckpt_resolve *h
 {
 	const char *rest;
 	bool listed;
-	int rc = ckpt_find_step(v->store, v->folders, how->folder, ret_step, &rest);
+	int rc = ckpt_view_find(v, how->folder, ret_step, &rest);
 
 	if (!rc) {
 		rc = *rest ? -ENOTDIR : is_listed(v, *ret_step, &listed);
@@ -186,7 +207,7 @@ static int take_in_store(const struct ckpt_view *v, const char *name, struct ckp
 {
 	struct ckpt_step *step;
 	const char *below;
-	int rc = ckpt_find_step(v->store, v->folders, name, &step, &below);
+	int rc = ckpt_view_find(v, name, &step, &below);
 
 	if (rc)
 		return rc == -ENOENT ? take_plain(v, name, r) : rc;

@@ -42,6 +42,8 @@ int ckpt_view_path(const struct ckpt_view *v, struct ckpt_step *step, const char
 // As ckpt_find_newest(), but for steps that the mount does not list.
 int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by,
 		     struct ckpt_step **ret_step);
+// As ckpt_find_step(), where "latest" and "latest~N" are of those that it lists. A name by itself is that of any step.
+int ckpt_view_find(const struct ckpt_view *v, const char *path, struct ckpt_step **ret_step, const char **ret_rest);
 
 struct ckpt_resolve {
 	const char

@@ -341,10 +341,23 @@ def test_latest_leaves_out_what_the_mount_does(calls, mount, store, stage, commi
     assert call("latest", "", "step").startswith("3000 ") and call("latest", "", "nosuch") == "EINVAL" and call("latest", "a") == "ENOENT"
     os.unlink(mount / "3000/config.json")
     assert call("latest", "", "step").startswith(f"2000 1 {mount / '2000'} ")
+    assert call("find", "latest").startswith("2000 ") and call("find", "latest~1").startswith("1000 ")
+    assert call("latest", "-", "step").startswith("2000 ") and call("resolve", "-") == "1 2000"
     shutil.rmtree(mount / "3000")
     assert call("find", "3000") == "ENOENT" and call("find", "latest~1").startswith("1000 ")
     trees.write(mount / "1000/.finalize", b'{"metrics":{"loss":2}}')
     assert call("find", "1000") == f'1000 2 {mount / "1000"} {{"metrics":{{"loss":2}}}}', "each call looks anew"
+
+
+def test_latest_goes_by_the_setting_of_the_store(calls, mount, store, ckptfs, stage, commit):
+    for name in ("3000", "1000"):
+        stage(name)
+        commit(mount / name)
+    mount.umount()
+    ckptfs("config", store, "latest_by=step")
+    call = calls()
+    assert call("open", store) == "ok"
+    assert call("latest", "").startswith("3000 ") and call("latest", "", "commit").startswith("1000 ") and call("find", "latest").startswith("3000 ")
 
 
 def test_wait_is_until_the_step_is_there_or_the_time_is_over(calls, mount, store, stage, commit, ckptfs):
