@@ -8,6 +8,7 @@
 #include "core/limits.h"
 #include "core/name.h"
 #include "core/policy_store.h"
+#include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -97,6 +98,7 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 	q->count = history.count;
 	q->now_ns = ckpt_sys.now_ns();
 	q->clock_ns = ckpt_decided_clock(decided, folder_id, q->now_ns);
+	q->saving = ckpt_stage_is_saving(s, q->run || q->count ? folder_id : NULL); // the first save is in any
 	latest = ckpt_decide_latest(q);
 	found = ckpt_decided_find(decided, folder_id, q->step, q->now_ns, last_change_ns(s, folder_id, q->step),
 				  latest);

@@ -8,7 +8,7 @@
 
 struct ckpt_store;
 
-// The question: step, run, force, saving, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
+// The question: step, run, force, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
 // has what was decided before, and afterwards this; *ret_changed says whether it is another than before. -EMLINK: no run was
 // named, and several folders have steps; -EBADMSG: the store's policy is none; -EPERM: it runs a program, and others could have
 // set it; else as of ckpt_decide(). *ret_why: where there is more to say than the errno (malloc'ed, or NULL).

@@ -282,6 +282,17 @@ def test_process_that_saves_may_ask_meanwhile(calls, mount, store, ckptfs):
 
 
 @mounted_or_not
+def test_save_of_the_library_is_in_progress(calls, mount, store, ckptfs, mounted):
+    ckptfs("policy", "set", store, "-", input='{"save": {"continuous": {}}}')
+    if not mounted:
+        mount.umount()
+    call = calls()
+    assert call("open", store) == call("begin", "1000") == call("write", "model.bin", "weights") == "ok"
+    assert call("should", 1001) == "no"
+    assert call("commit") == "ok" and call("should", 1002) == "permanent"
+
+
+@mounted_or_not
 def test_function_of_the_users_decides_once_for_all(calls, mount, store, ckptfs, mounted):
     ckptfs("policy", "set", store, "-", input='{"save": {"specific_steps": {"steps": []}}}')
     if not mounted:

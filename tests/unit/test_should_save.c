@@ -104,6 +104,54 @@ START_TEST(time_interval_counts_from_the_first_question_and_from_each_save)
 }
 END_TEST
 
+static struct ckpt_step *begin(const char *folder_id, const char *name)
+{
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_stage_begin(s, folder_id, name, 0755, getuid(), getgid(), getpid(), &step));
+	close(ckpt_staged_put(step, "model.bin", "weights"));
+	return step;
+}
+
+// As by the library: nothing of what is written comes by us.
+START_TEST(a_save_of_the_run_is_in_progress_whoever_writes_it)
+{
+	struct ckpt_step *staged;
+
+	set_policy("{'save':{'continuous':{}}}");
+	staged = begin(archive, "1");
+	ck_assert_str_eq(ask(1, false), "no"); // there are no steps yet: it may be the run's
+	save("2", NULL);
+	ck_assert_str_eq(ask(3, false), "yes permanent continuous");
+	ck_assert_str_eq(ask_of("", 4, false), "yes permanent continuous");
+	ckpt_step_unref(staged);
+	staged = begin("", "5");
+	ck_assert_str_eq(ask(6, false), "no");
+	ck_ok(ckpt_staged_commit(staged, 5000000, NULL));
+	ckpt_step_unref(staged);
+	ck_assert_str_eq(ask(7, false), "yes permanent continuous");
+	staged = begin("", "8");
+	pass(3600); // whoever it was has left it behind
+	ck_assert_str_eq(ask(9, false), "yes permanent continuous");
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(an_old_step_that_is_reopened_is_no_save_in_progress)
+{
+	struct ckpt_step *step, *changed;
+
+	set_policy("{'save':{'continuous':{}}}");
+	save("2", NULL);
+	step = ckpt_step_find(s, "", "2");
+	ck_ok(ckpt_reopen(step, &changed));
+	ck_assert_str_eq(ask(3, false), "yes permanent continuous");
+	ck_ok(ckpt_stage_abort(changed, false));
+	ckpt_step_unref(changed);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_decision_holds_for_ten_minutes)
 {
 	set_policy("{'save':{'continuous':{'minimum_interval_secs':300}}}");
@@ -344,6 +392,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_close);
 	tcase_add_test(tcase, time_interval_counts_from_the_first_question_and_from_each_save);
+	tcase_add_test(tcase, a_save_of_the_run_is_in_progress_whoever_writes_it);
+	tcase_add_test(tcase, an_old_step_that_is_reopened_is_no_save_in_progress);
 	tcase_add_test(tcase, a_decision_holds_for_ten_minutes);
 	tcase_add_test(tcase, a_decision_holds_only_under_the_policy_that_made_it);
 	tcase_add_test(tcase, force_is_what_all_hear_from_then_on);
