@@ -119,7 +119,7 @@ struct ckpt_choice {
 // be NULL or "". That there is nothing to load is no error: CKPT_MODE_SCRATCH. -EINVAL: both paths are given, or no
 // such order. Of a path: -ENOENT nothing is there, or what is not committed; -EBUSY it is being removed or changed, or
 // has a name that frameworks give to what they still write; -EISDIR it is a folder of steps. -ENOTDIR: the run's folder
-// is inside of a step.
+// is inside of a step. -EMLINK: it is the root, which has no steps, and several folders have.
 CKPT_PUBLIC int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const char *load_parameters_path,
 			     const char *load_full_state_path, struct ckpt_choice **ret_choice);
 CKPT_PUBLIC void ckpt_choice_free(struct ckpt_choice *choice);
