@@ -160,8 +160,11 @@ static int put_decided(struct ckpt_store *s, const struct ckpt_decided *decided,
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided)
 {
 	char etag[CKPT_ETAG_MAX];
+	int rc = read_decided(s, ret_decided, etag);
 
-	return read_decided(s, ret_decided, etag);
+	if (!rc)
+		ckpt_decided_restart(ret_decided, ckpt_sys.now_ns());
+	return rc;
 }
 
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided)
