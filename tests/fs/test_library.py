@@ -265,7 +265,7 @@ def test_library_verb_and_mount_give_one_answer(calls, mount, store, ckptfs, mou
     assert verb(13) == "no" and call("should", 13) == "no" and call("should", 13, "force") == "permanent" and verb(13) == "yes permanent force"
     if mounted:
         assert (mount / ".ckptfs/should_save/12").read_text() == "1 temporary time_interval\n"
-    assert call("should", -1) == "EINVAL" and call("should", "nosuch/5") == "ENOENT"
+    assert call("should", -1) == "EINVAL" and call("should", "nosuch/5") == "no", "a run of its own, whose folder is still to be made"
     (store / "tree/run7").mkdir()
     assert call("should", "run7/0", "force") == "permanent" and call("should", "run7/20", 1) == "20: -1 of 0, temporary" and call("should", 20) == "permanent"
 

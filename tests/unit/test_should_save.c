@@ -261,10 +261,30 @@ START_TEST(runs_that_are_named_decide_by_their_own_steps)
 	ck_assert_str_eq(ask_of("b", 7001, false), "no"); // too soon
 	ck_assert_str_eq(ask_of("c", 101, false), "yes permanent initial");
 	ck_assert_str_eq(ask_of("", 101, false), "yes permanent initial");
-	ck_assert_str_eq(ask_of("nowhere", 101, false), "No such file or directory");
+	ck_assert_str_eq(ask_of("nowhere", 101, false), "yes permanent initial");
 	ck_assert_str_eq(ask_of("../steps", 101, false), "Invalid argument");
 	pass(500);
 	ck_assert_str_eq(ask_of("b", 7001, false), "no"); // it was decided
+}
+END_TEST
+
+START_TEST(a_run_whose_folder_is_still_to_be_made_has_no_steps)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	set_policy("{'save':{'any':[{'initial':{}},{'time_interval':{'save_interval_secs':900}}]}}");
+	save("1000", NULL);
+	ck_assert_str_eq(ask_of("run7", 0, false), "yes permanent initial");
+	ck_assert_str_eq(ask_of("run8/checkpoints", 0, false), "yes permanent initial");
+	set_policy("{'save':{'any':[{'initial':{}}]},'skip_zero':true}");
+	ck_assert_str_eq(ask_of("run7", 0, false), "no");
+	set_policy("{'save':{'continuous':{}}}");
+	ck_assert_str_eq(ask_of("run7", 1, false), "yes permanent continuous");
+	ck_assert_int_eq(mkdirat(s->tree_fd, "run7", 0755), 0);
+	ck_ok(ckpt_folders_place_folder(s, "run7", id));
+	ckpt_step_unref(begin(id, "1"));
+	ck_assert_str_eq(ask_of("run7", 1, false), "yes permanent continuous"); // it was decided
+	ck_assert_str_eq(ask_of("run7", 2, false), "no");
 }
 END_TEST
 
@@ -401,6 +421,7 @@ int main(void)
 	tcase_add_test(tcase, a_step_that_is_changed_is_committed_all_the_while);
 	tcase_add_test(tcase, steps_of_an_archive_are_not_those_of_the_run);
 	tcase_add_test(tcase, runs_that_are_named_decide_by_their_own_steps);
+	tcase_add_test(tcase, a_run_whose_folder_is_still_to_be_made_has_no_steps);
 	tcase_add_test(tcase, what_was_forced_is_over_when_it_is_saved_anew);
 	tcase_add_test(tcase, a_commit_in_another_folder_changes_no_decision);
 	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);
