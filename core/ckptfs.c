@@ -264,7 +264,7 @@ static int find(const struct look *l, const char *name, struct ckpt_info **ret_i
 {
 	struct ckpt_step *step;
 	const char *rest;
-	int rc = ckpt_find_step(l->view.store, &l->folders, name, &step, &rest);
+	int rc = ckpt_view_find(&l->view, name, &step, &rest);
 
 	if (rc)
 		return rc;
@@ -287,7 +287,7 @@ int ckpt_find(struct ckpt *ckpt, const char *name, struct ckpt_info **ret_info)
 
 int ckpt_find_latest(struct ckpt *ckpt, const char *folder, const char *by, struct ckpt_info **ret_info)
 {
-	enum ckpt_latest_by order = CKPT_LATEST_BY_COMMIT;
+	enum ckpt_latest_by order;
 	struct ckpt_step *step;
 	struct look l;
 	int rc = by ? ckpt_latest_by_word(by, &order) : 0;
@@ -296,7 +296,7 @@ int ckpt_find_latest(struct ckpt *ckpt, const char *folder, const char *by, stru
 		rc = look_begin(ckpt, &l);
 	if (rc)
 		return rc;
-	rc = ckpt_view_newest(&l.view, folder, order, &step);
+	rc = ckpt_view_newest(&l.view, folder ? folder : "", by ? order : l.view.store->settings.latest_by, &step);
 	if (!rc) {
 		rc = info_of(&l, step, ret_info);
 		ckpt_step_unref(step);
@@ -323,7 +323,7 @@ int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const ch
 		 const char *load_full_state_path, struct ckpt_choice **ret_choice)
 {
 	CLEANUP_FREE char *parameters = NULL, *full_state = NULL;
-	struct ckpt_resolve how = {.folder = folder, .by = CKPT_LATEST_BY_STEP};
+	struct ckpt_resolve how = {.folder = folder ? folder : "", .by = CKPT_LATEST_BY_STEP};
 	CLEANUP_FREE struct choice *c = calloc(1, sizeof(*c));
 	struct look l;
 	bool of_path;

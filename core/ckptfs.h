@@ -90,12 +90,13 @@ CKPT_PUBLIC size_t ckpt_list_count(const struct ckpt_list *list);
 CKPT_PUBLIC const struct ckpt_info *ckpt_list_at(const struct ckpt_list *list, size_t i); // NULL: there are not so many
 CKPT_PUBLIC void ckpt_list_free(struct ckpt_list *list);
 
-// The step of this name: "run7/1000", "latest", "run7/latest~2". -ENOENT.
+// The step of this name: "run7/1000", "latest", "run7/latest~2", of which none counts that a mount is removing or writing
+// anew. -ENOENT.
 CKPT_PUBLIC int ckpt_find(struct ckpt *ckpt, const char *name, struct ckpt_info **ret_info);
 
-// The newest of a folder, by "step", "commit" (NULL), "timestamp", "mtime" or "tracker" (ckptfs-latest). The root of a
-// store whose steps are all in folders has the newest of all. None that a mount is removing or writing anew. -ENOENT;
-// -EINVAL: no such order.
+// The newest of a folder (NULL as "": the root), by "step", "commit", "timestamp", "mtime" or "tracker" (ckptfs-latest); NULL: by the store's
+// setting latest_by, as in ckpt_find(). The root of a store whose steps are all in folders has the newest of all. None
+// that a mount is removing or writing anew. -ENOENT; -EINVAL: no such order.
 CKPT_PUBLIC int ckpt_find_latest(struct ckpt *ckpt, const char *folder, const char *by, struct ckpt_info **ret_info);
 
 // --- What to load -------------------------------------------------------------------------------------------------------
@@ -114,11 +115,11 @@ struct ckpt_choice {
 	const char *step;  // its name there; NULL: it is in none
 };
 
-// As `ckptfs resolve`: folder is that of the run, or one step ("": the root); by as above, NULL being "step"; paths may
+// As `ckptfs resolve`: folder is that of the run, or one step (NULL, "": the root); by as above, NULL being "step"; paths may
 // be NULL or "". That there is nothing to load is no error: CKPT_MODE_SCRATCH. -EINVAL: both paths are given, or no
 // such order. Of a path: -ENOENT nothing is there, or what is not committed; -EBUSY it is being removed or changed, or
 // has a name that frameworks give to what they still write; -EISDIR it is a folder of steps. -ENOTDIR: the run's folder
-// is inside of a step.
+// is inside of a step. -EMLINK: it is the root, which has no steps, and several folders have.
 CKPT_PUBLIC int ckpt_resolve(struct ckpt *ckpt, const char *folder, const char *by, const char *load_parameters_path,
 			     const char *load_full_state_path, struct ckpt_choice **ret_choice);
 CKPT_PUBLIC void ckpt_choice_free(struct ckpt_choice *choice);

@@ -487,7 +487,8 @@ static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 	s->last_commit.any = true;
 	memcpy(s->last_commit.name, a->name, sizeof(s->last_commit.name));
 	s->last_commit.at_ns = a->record.summary.committed_ns;
-	s->last_commit.seconds = (double)(ckpt_sys.mono_ns() - a->began_ns) / 1e9;
+	s->last_commit.at_mono_ns = ckpt_sys.mono_ns();
+	s->last_commit.seconds = (double)(s->last_commit.at_mono_ns - a->began_ns) / 1e9;
 	s->commits++;
 	s->commit_seconds += s->last_commit.seconds;
 }
@@ -634,6 +635,7 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	a->metadata = how->metadata ? strdup(how->metadata) : NULL;
 	a->writers_ns = how->writers_ns;
 	a->leaves_late = how->leaves_late;
+	a->keeps_metadata = how->keeps_metadata;
 	a->began_ns = ckpt_sys.mono_ns();
 	a->as_it_is = !how->name;
 	if (how->metadata && !a->metadata) {

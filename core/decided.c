@@ -38,6 +38,12 @@ int64_t ckpt_decided_clock(struct ckpt_decided *d, const char *folder_id, int64_
 	return *clock_of(d, folder_id, now_ns);
 }
 
+void ckpt_decided_restart(struct ckpt_decided *d, int64_t now_ns)
+{
+	for (size_t i = 0; i < d->run_count; i++)
+		d->runs[i].clock_ns = now_ns;
+}
+
 void ckpt_decided_under(struct ckpt_decided *d, const char *policy)
 {
 	if (!strcmp(d->policy, policy))

@@ -56,6 +56,9 @@ const struct ckpt_decided_step *ckpt_decided_add(struct ckpt_decided *d, const c
 // The run's clock, which begins now if it has none.
 int64_t ckpt_decided_clock(struct ckpt_decided *d, const char *folder_id, int64_t now_ns);
 
+// Each run begins anew: its clock is set now. What was decided holds.
+void ckpt_decided_restart(struct ckpt_decided *d, int64_t now_ns);
+
 // As JSON; malloc'ed, NULL: no memory. And back: a text that is none says nothing, and is as ckpt_decided_init. 0, -ENOMEM.
 char *ckpt_decided_text(const struct ckpt_decided *d);
 int ckpt_decided_parse(const char *text, size_t len, int64_t now_ns, struct ckpt_decided *ret);

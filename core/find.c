@@ -78,9 +78,16 @@ int64_t ckpt_find_back(const char *name)
 	return *end || back > INT32_MAX ? -1 : (int64_t)back;
 }
 
+struct search {
+	struct ckpt_store *store;
+	const struct ckpt_folders *folders;
+	ckpt_find_newest_fn *newest;
+	void *arg;
+};
+
 // The step that the component of path from start to end is; -ENOENT: none.
-static int find_component(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, const char *start,
-			  const char *end, struct ckpt_step **ret_step)
+static int find_component(const struct search *s, const char *path, const char *start, const char *end,
+			  struct ckpt_step **ret_step)
 {
 	size_t folder_len = start > path ? (size_t)(start - path) - 1 : 0;
 	CLEANUP_FREE char *folder = strndup(path, folder_len), *name = strndup(start, (size_t)(end - start));
@@ -89,22 +96,24 @@ static int find_component(struct ckpt_store *s, const struct ckpt_folders *f, co
 
 	if (!folder || !name)
 		return -ENOMEM;
-	if (ckpt_folders_id(f, folder, folder_len, id))
+	if (ckpt_folders_id(s->folders, folder, folder_len, id))
 		return -ENOENT;
-	*ret_step = ckpt_find_committed(s, id, name);
+	*ret_step = ckpt_find_committed(s->store, id, name);
 	back = *ret_step ? -1 : ckpt_find_back(name);
 	if (back >= 0)
-		return ckpt_find_newest(s, f, folder, CKPT_LATEST_BY_COMMIT, (size_t)back, ret_step);
+		return s->newest(s->arg, folder, (size_t)back, ret_step);
 	return *ret_step ? 0 : -ENOENT;
 }
 
-int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, struct ckpt_step **ret_step,
-		   const char **ret_rest)
+int ckpt_find_step_by(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, ckpt_find_newest_fn *newest,
+		      void *arg, struct ckpt_step **ret_step, const char **ret_rest)
 {
+	const struct search search = {s, f, newest, arg};
+
 	// The first component that is a step wins: there is none inside of another.
 	for (const char *start = path; *start;) {
 		const char *end = start + strcspn(start, "/");
-		int rc = find_component(s, f, path, start, end, ret_step);
+		int rc = find_component(&search, path, start, end, ret_step);
 
 		end += strspn(end, "/");
 		if (!rc)
@@ -114,4 +123,19 @@ int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const cha
 		start = end;
 	}
 	return -ENOENT;
+}
+
+static int newest_of_all(void *arg, const char *folder, size_t back, struct ckpt_step **ret_step)
+{
+	const struct search *s = arg;
+
+	return ckpt_find_newest(s->store, s->folders, folder, s->store->settings.latest_by, back, ret_step);
+}
+
+int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, struct ckpt_step **ret_step,
+		   const char **ret_rest)
+{
+	struct search search = {.store = s, .folders = f};
+
+	return ckpt_find_step_by(s, f, path, newest_of_all, &search, ret_step, ret_rest);
 }

@@ -1,5 +1,5 @@
 // Which committed step a name means, as the mount and the verbs have it: a path from the root of the store, in which "latest" is
-// the newest step of its folder and "latest~N" the one N places behind it.
+// the newest step of its folder, by the store's setting latest_by, and "latest~N" the one N places behind it.
 //
 // Threads: any, for a `folders` that nobody reads anew meanwhile. Nothing blocks but the order `tracker`, which reads a file.
 // References are the caller's.
@@ -22,5 +22,9 @@ int ckpt_find_newest(struct ckpt_store *s, const struct ckpt_folders *f, const c
 // what is behind its name. 0; -ENOENT; -ENOMEM.
 int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, struct ckpt_step **ret_step,
 		   const char **ret_rest);
+// The same where another function says what "latest" is: as ckpt_find_newest() by the store's setting.
+typedef int ckpt_find_newest_fn(void *arg, const char *folder, size_t back, struct ckpt_step **ret_step);
+int ckpt_find_step_by(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, ckpt_find_newest_fn *newest,
+		      void *arg, struct ckpt_step **ret_step, const char **ret_rest);
 // "latest" is 0, "latest~N" is N; -1: another name.
 int64_t ckpt_find_back(const char *name);

@@ -9,6 +9,8 @@ struct entry {
 	struct ckpt_policy_step seen;
 	struct ckpt_step *step;
 	uint32_t version;
+	bool changed;  // since its first commit, so that its sequence may be that of a later one
+	uint64_t came; // the sequence of its first commit, as far as that is known
 };
 
 // What is being removed is about to be none; what is reopened is committed all the while.
@@ -29,18 +31,61 @@ static bool look_at(struct ckpt_step *step, const char *folder_id, struct entry 
 			 .pinned = step->summary.pinned},
 		.step = step,
 		.version = step->summary.version,
+		.changed = step->summary.committed_ns != step->summary.first_committed_ns,
+		.came = step->summary.sequence,
 	};
 	return step->state == CKPT_STEP_COMMITTED && step->summary.number >= 0;
 }
 
-// A late change of a step makes its commit the last, but the step no newer.
-static int by_first_commit(const void *a, const void *b)
+static int by_time(const void *a, const void *b)
 {
 	const struct ckpt_policy_step *x = &((const struct entry *)a)->seen, *y = &((const struct entry *)b)->seen;
 
 	if (x->committed_ns != y->committed_ns)
 		return x->committed_ns < y->committed_ns ? -1 : 1;
 	return (x->sequence > y->sequence) - (x->sequence < y->sequence);
+}
+
+static int by_first_commit(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	return x->came != y->came ? (x->came > y->came) - (x->came < y->came) : by_time(a, b);
+}
+
+// The sequence of the version whose commit was the step's first, out of its record; 0: it is gone.
+static uint64_t first_sequence(const struct entry *e)
+{
+	uint64_t sequence = 0;
+
+	for (uint32_t version = e->version; version && !sequence; version--) {
+		struct ckpt_record r;
+
+		if (ckpt_step_record(e->step, version, &r))
+			return 0;
+		if (r.summary.committed_ns == r.summary.first_committed_ns)
+			sequence = r.summary.sequence;
+		ckpt_record_done(&r);
+	}
+	return sequence;
+}
+
+// A late change of a step makes its commit the last, but the step no newer: the times of first commits say so, unless the clock was
+// set back in between. Where times and sequences differ, the records say which of both it was; without its record a step stays
+// where its time has it.
+static void sort(struct entry *entries, size_t count)
+{
+	uint64_t least = UINT64_MAX; // of those behind
+
+	qsort(entries, count, sizeof(*entries), by_time);
+	for (size_t i = count; i-- > 0;) {
+		struct entry *e = &entries[i];
+		uint64_t first = e->changed && e->came > least ? first_sequence(e) : e->came;
+
+		e->came = first ? first : least;
+		least = MIN(least, e->came);
+	}
+	qsort(entries, count, sizeof(*entries), by_first_commit);
 }
 
 static int read_metrics(struct ckpt_step *step, uint32_t version, const json_t **ret_metrics)
@@ -91,7 +136,7 @@ int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics,
 	for (size_t i = 0; entries && i < listed; i++)
 		count += look_at(steps[i], folder_id, &entries[count]);
 	if (entries)
-		qsort(entries, count, sizeof(*entries), by_first_commit);
+		sort(entries, count);
 	rc = entries ? fill(&h, entries, count, metrics) : -ENOMEM;
 	ckpt_step_list_free(steps, listed);
 	if (rc)

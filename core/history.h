@@ -1,7 +1,7 @@
-// The committed steps of a store, as policies see them: in the order of their first commits. A step whose name has no number is none
-// to a policy.
+// The committed steps of a store, as policies see them: in the order of their first commits, whatever the clock said. A step whose name has
+// no number is none to a policy.
 //
-// Ownership: ckpt_history_done() frees. Threads: any. Blocks on the disk where metrics are wanted.
+// Ownership: ckpt_history_done() frees. Threads: any. Blocks on the disk where metrics are wanted, or the clock was set back between commits.
 #pragma once
 
 #include "core/decide.h"

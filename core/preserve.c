@@ -30,12 +30,15 @@ static void keep_last(bool *kept, size_t count, int64_t most)
 
 // --- Single policies: kept[i] is false before --------------------------------------------------------------------------
 
+// Where the clock was set back it begins anew: the time from the one to the other is not known.
 static void by_seconds(const struct pass *p, const struct ckpt_policy_node *node, bool *kept)
 {
 	int64_t last_ns = 0;
 
 	for (size_t i = 0; i < p->count; i++) {
-		kept[i] = !i || ckpt_time_between(last_ns, p->steps[i]->committed_ns) >= node->interval * SECOND_NS;
+		int64_t since_ns = ckpt_time_between(last_ns, p->steps[i]->committed_ns);
+
+		kept[i] = !i || since_ns < 0 || since_ns >= node->interval * SECOND_NS;
 		if (kept[i])
 			last_ns = p->steps[i]->committed_ns;
 	}

@@ -67,6 +67,40 @@ static int complete_metadata(struct attempt *a)
 	return 0;
 }
 
+// Below what the step says itself; what was made permanent since its marker stays so.
+static int keep_metadata(struct attempt *a)
+{
+	struct ckpt_step *base = a->step->base;
+	struct ckpt_record before;
+	char *metadata;
+	uint32_t version;
+	int rc;
+
+	ckpt_lock_take(&base->lock);
+	version = base->summary.version;
+	a->record.summary.temporary = base->summary.temporary;
+	ckpt_lock_drop(&base->lock);
+	rc = ckpt_step_record(base, version, &before);
+	if (rc)
+		return rc;
+	rc = ckpt_metadata_merge(a->metadata, before.metadata, &metadata);
+	ckpt_record_done(&before);
+	if (rc)
+		return rc == -EFBIG ? 0 : rc; // what it says itself comes first
+	free(a->metadata);
+	a->metadata = metadata;
+	return 0;
+}
+
+static int describe(struct attempt *a)
+{
+	int rc = complete_metadata(a);
+
+	if (!rc && a->keeps_metadata && a->step->base)
+		return keep_metadata(a);
+	return rc ? rc : ckpt_metadata_temporary(a->metadata, &a->record.summary.temporary);
+}
+
 int ckpt_attempt_prepare(struct attempt *a)
 {
 	struct ckpt_record *r = &a->record;
@@ -91,10 +125,8 @@ int ckpt_attempt_prepare(struct attempt *a)
 	r->manifest_len = len;
 	fill_summary(a, len);
 	memcpy(r->store_id, a->step->store->id, sizeof(r->store_id));
-	rc = complete_metadata(a);
+	rc = describe(a);
 	r->metadata = a->metadata;
-	if (!rc)
-		rc = ckpt_metadata_temporary(a->metadata, &r->summary.temporary);
 	if (!rc)
 		rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
 	if (!rc && len > CKPT_MANIFEST_EMBED_MAX) {

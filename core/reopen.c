@@ -120,7 +120,7 @@ static bool stands_for_itself(struct ckpt_step *step, const char *profile)
 static bool end_quietly(struct ckpt_step *step)
 {
 	char profile[sizeof(step->summary.profile)]; // whoever wrote the version before has changed it
-	struct ckpt_commit how = {.event = "quiet", .profile = profile};
+	struct ckpt_commit how = {.event = "quiet", .profile = profile, .keeps_metadata = true};
 
 	ckpt_lock_take(&step->base->lock);
 	memcpy(profile, step->base->summary.profile, sizeof(profile));

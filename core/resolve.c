@@ -78,17 +78,19 @@ static int is_listed(const struct ckpt_view *v, struct ckpt_step *step, bool *re
 	return 0;
 }
 
-int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, struct ckpt_step **ret_step)
+// Those that are not listed have no place.
+static int newest_listed(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, size_t back,
+			 struct ckpt_step **ret_step)
 {
-	for (size_t back = 0;; back++) {
+	for (size_t place = 0;; place++) {
 		struct ckpt_step *step;
 		bool listed;
-		int rc = ckpt_find_newest(v->store, v->folders, folder, by, back, &step);
+		int rc = ckpt_find_newest(v->store, v->folders, folder, by, place, &step);
 
 		if (rc)
 			return rc;
 		rc = is_listed(v, step, &listed);
-		if (!rc && listed) {
+		if (!rc && listed && !back--) {
 			*ret_step = step;
 			return 0;
 		}
@@ -98,6 +100,25 @@ int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_la
 	}
 }
 
+int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, struct ckpt_step **ret_step)
+{
+	return newest_listed(v, folder, by, 0, ret_step);
+}
+
+static int newest_by_setting(void *arg, const char *folder, size_t back, struct ckpt_step **ret_step)
+{
+	const struct ckpt_view *v = arg;
+
+	return newest_listed(v, folder, v->store->settings.latest_by, back, ret_step);
+}
+
+int ckpt_view_find(const struct ckpt_view *v, const char *path, struct ckpt_step **ret_step, const char **ret_rest)
+{
+	struct ckpt_view same = *v;
+
+	return ckpt_find_step_by(v->store, v->folders, path, newest_by_setting, &same, ret_step, ret_rest);
+}
+
 // --- The run ------------------------------------------------------------------------------------------------------------
 
 // A run's folder may have its steps one deeper, in its `checkpoints`.
@@ -105,14 +126,55 @@ static bool is_checkpoints_of(const char *path, const char *folder)
 {
 	size_t len = strlen(folder);
 
+	if (!len)
+		return ckpt_name_is_checkpoints(path);
 	return !strncmp(path, folder, len) && path[len] == '/' && ckpt_name_is_checkpoints(path + len + 1);
+}
+
+// Of this folder alone: where the root has no steps, those of others are not its own.
+static int newest_in(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by, struct ckpt_step **ret_step)
+{
+	struct ckpt_step_name name;
+	int rc = ckpt_view_newest(v, folder, by, ret_step);
+
+	if (rc)
+		return rc;
+	ckpt_step_name(*ret_step, &name);
+	if (*folder || !*name.folder_id)
+		return 0;
+	ckpt_step_unref(*ret_step);
+	return -ENOENT;
+}
+
+// The path of the one folder that has steps. -ENOENT none has, or it is gone; -EMLINK several have, and nobody knows which of them is
+// the run's.
+static int only_folder(const struct ckpt_view *v, const char **ret_folder)
+{
+	const char *id = NULL;
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list(v->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count && !rc; i++) { // the lists' order is that of the folders
+		if (id && strcmp(id, steps[i]->folder_id))
+			rc = -EMLINK;
+		id = steps[i]->folder_id;
+	}
+	*ret_folder = NULL;
+	for (size_t i = 0; i < v->folders->count && !rc && id; i++)
+		if (!strcmp(v->folders->at[i].id, id))
+			*ret_folder = v->folders->at[i].path;
+	ckpt_step_list_free(steps, count);
+	return rc ? rc : *ret_folder ? 0 : -ENOENT;
 }
 
 static int newest_of_run(const struct ckpt_view *v, const struct ckpt_resolve *how, struct ckpt_step **ret_step)
 {
-	const char *rest;
+	const char *rest, *only;
 	bool listed;
-	int rc = ckpt_find_step(v->store, v->folders, how->folder, ret_step, &rest);
+	int rc = ckpt_view_find(v, how->folder, ret_step, &rest);
 
 	if (!rc) {
 		rc = *rest ? -ENOTDIR : is_listed(v, *ret_step, &listed);
@@ -123,11 +185,29 @@ static int newest_of_run(const struct ckpt_view *v, const struct ckpt_resolve *h
 		return rc;
 	}
 	if (rc == -ENOENT)
-		rc = ckpt_view_newest(v, how->folder, how->by, ret_step);
-	for (size_t i = 0; i < v->folders->count && rc == -ENOENT && *how->folder; i++)
+		rc = newest_in(v, how->folder, how->by, ret_step);
+	for (size_t i = 0; i < v->folders->count && rc == -ENOENT; i++)
 		if (is_checkpoints_of(v->folders->at[i].path, how->folder))
-			rc = ckpt_view_newest(v, v->folders->at[i].path, how->by, ret_step);
-	return rc;
+			rc = newest_in(v, v->folders->at[i].path, how->by, ret_step);
+	if (rc != -ENOENT || *how->folder || ckpt_step_any(v->store, ""))
+		return rc;
+	rc = only_folder(v, &only);
+	return rc ? rc : newest_in(v, only, how->by, ret_step);
+}
+
+bool ckpt_view_is_run(const struct ckpt_view *v, const char *folder)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *step;
+	const char *rest;
+	bool is = !ckpt_folders_id(v->folders, folder, strlen(folder), id);
+
+	for (size_t i = 0; i < v->folders->count && !is; i++)
+		is = is_checkpoints_of(v->folders->at[i].path, folder);
+	if (is || ckpt_view_find(v, folder, &step, &rest))
+		return is;
+	ckpt_step_unref(step);
+	return true;
 }
 
 static int take_step(const struct ckpt_view *v, struct ckpt_step *step, const char *below, struct ckpt_resolved *r)
@@ -186,7 +266,7 @@ static int take_in_store(const struct ckpt_view *v, const char *name, struct ckp
 {
 	struct ckpt_step *step;
 	const char *below;
-	int rc = ckpt_find_step(v->store, v->folders, name, &step, &below);
+	int rc = ckpt_view_find(v, name, &step, &below);
 
 	if (rc)
 		return rc == -ENOENT ? take_plain(v, name, r) : rc;

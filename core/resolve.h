@@ -5,6 +5,7 @@
 //      parameters   to take the parameters of; to give both is wrong, whatever the run has
 //   3. scratch      else none
 //
+// The run of a store's root is in the root, else in its `checkpoints`, else in the one folder that has steps.
 // A step counts when it is committed and the mount lists it: not while it is written, being removed or changed, nor deleted.
 // A path leads to a step (through a mount, or below a store's directory: locate.h), to something in a step, to what is plain in a
 // store, or to a directory or file elsewhere, which is taken as it is. `.../items/1000` and `.../1000/items` are tried as given, then
@@ -42,6 +43,11 @@ int ckpt_view_path(const struct ckpt_view *v, struct ckpt_step *step, const char
 // As ckpt_find_newest(), but for steps that the mount does not list.
 int ckpt_view_newest(const struct ckpt_view *v, const char *folder, enum ckpt_latest_by by,
 		     struct ckpt_step **ret_step);
+// As ckpt_find_step(), where "latest" and "latest~N" are of those that it lists. A name by itself is that of any step.
+int ckpt_view_find(const struct ckpt_view *v, const char *path, struct ckpt_step **ret_step, const char **ret_rest);
+
+// Whether a run was ever in this folder: it had steps, or its `checkpoints` had, or it is a step, or in one.
+bool ckpt_view_is_run(const struct ckpt_view *v, const char *folder);
 
 struct ckpt_resolve {
 	const char
@@ -59,7 +65,7 @@ struct ckpt_resolved {
 
 // 0; -EINVAL both paths are given. Of the path that was given: -ENOENT nothing is there; -EBUSY it is not complete, or being changed;
 // -EISDIR it is a folder of steps, not one; errors of ckpt_store_open() where it is in another store. Of the run: -ENOTDIR it is
-// inside of a step. -ENOMEM, -EIO ...; *ret_of_path says whether it is about the path.
+// inside of a step; -EMLINK it is the root, which has no steps, and several folders have. -ENOMEM, -EIO ...; *ret_of_path says whether it is about the path.
 int ckpt_resolve_run(const struct ckpt_view *v, const struct ckpt_resolve *how, struct ckpt_resolved *ret_resolved,
 		     bool *ret_of_path);
 void ckpt_resolved_done(struct ckpt_resolved *r);

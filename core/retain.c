@@ -153,6 +153,19 @@ static int64_t newest_ns(const struct ckpt_history *h, size_t i)
 	return h->steps[newest].committed_ns;
 }
 
+// For how long it is known that the newest of the step's folder is committed. Where the clock was set back since, the last
+// commit of this process is what there was at most.
+static int64_t since_newest(const struct ckpt_history *h, size_t i, int64_t now_ns)
+{
+	struct ckpt_store *s = h->at[i]->store;
+	int64_t since_ns = ckpt_time_between(newest_ns(h, i), now_ns);
+	LOCK_SCOPE(&s->lock);
+
+	if (since_ns >= 0)
+		return since_ns;
+	return s->last_commit.any ? ckpt_sys.mono_ns() - s->last_commit.at_mono_ns : INT64_MAX;
+}
+
 struct round {
 	struct ckpt_step *gone[CKPT_RETAIN_MAX]; // references
 	size_t count;
@@ -169,8 +182,8 @@ static void delete_dropped_locked(const struct ckpt_retain *judged, int64_t now_
 
 		if (judged->verdicts[i].keep || judged->history.steps[i].temporary)
 			continue;
-		over_since_ns = ckpt_time_between(newest_ns(&judged->history, i), now_ns); // below 0: the clock was set
-		if (over_since_ns >= 0 && over_since_ns < over_ns) {
+		over_since_ns = since_newest(&judged->history, i, now_ns);
+		if (over_since_ns < over_ns) {
 			round->again_ns = MIN(round->again_ns, over_ns - over_since_ns);
 			continue;
 		}

@@ -2,12 +2,14 @@
 
 #include "core/ask.h"
 #include "core/folders.h"
+#include "core/hash.h"
 #include "core/history.h"
 #include "core/hold.h"
 #include "core/json.h"
 #include "core/limits.h"
 #include "core/name.h"
 #include "core/policy_store.h"
+#include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -68,6 +70,36 @@ static int decide(struct ckpt_store *s, const struct ckpt_policy *p, const struc
 	return rc ? rc : ckpt_decide(p, q, ret_decision, ret_why);
 }
 
+// By which decisions are known of a folder that is still to be made: no folder has it.
+static void id_to_be(const char *path, char *ret_id)
+{
+	uint8_t digest[CKPT_SHA256_LEN];
+
+	ckpt_sha256(path, strlen(path), digest);
+	ckpt_hex(digest, CKPT_FOLDER_ID_LEN / 2, ret_id);
+}
+
+static int no_history(const char *path, char *ret_folder_id, struct ckpt_history *ret_history)
+{
+	id_to_be(path, ret_folder_id);
+	*ret_history = (struct ckpt_history){0};
+	return 0;
+}
+
+// The folder may have been made since.
+static const struct ckpt_decided_step *find_decided(const struct ckpt_decided *decided, const struct ckpt_decide *q,
+						    const char *folder_id, int64_t changed_ns, int64_t latest)
+{
+	const struct ckpt_decided_step *found =
+		ckpt_decided_find(decided, folder_id, q->step, q->now_ns, changed_ns, latest);
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	if (found || !q->run)
+		return found;
+	id_to_be(q->run, id);
+	return ckpt_decided_find(decided, id, q->step, q->now_ns, changed_ns, latest);
+}
+
 static int read_run(struct ckpt_store *s, const struct ckpt_decide *q, char *ret_folder_id,
 		    struct ckpt_history *ret_history, char **ret_why)
 {
@@ -76,6 +108,8 @@ static int read_run(struct ckpt_store *s, const struct ckpt_decide *q, char *ret
 
 	if (rc == -EMLINK)
 		*ret_why = strdup("several folders have steps: name the one of the run, as in FOLDER/1000");
+	else if (rc == -ENOENT && q->run) // no step was ever saved there
+		return no_history(q->run, ret_folder_id, ret_history);
 	else if (rc && q->run && asprintf(ret_why, "the run's folder: %s", strerror(-rc)) < 0)
 		*ret_why = NULL;
 	return rc || !q->run ? rc : ckpt_history_read(s, ret_folder_id, false, ret_history);
@@ -97,9 +131,9 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 	q->count = history.count;
 	q->now_ns = ckpt_sys.now_ns();
 	q->clock_ns = ckpt_decided_clock(decided, folder_id, q->now_ns);
+	q->saving = ckpt_stage_is_saving(s, q->run || q->count ? folder_id : NULL); // the first save is in any
 	latest = ckpt_decide_latest(q);
-	found = ckpt_decided_find(decided, folder_id, q->step, q->now_ns, last_change_ns(s, folder_id, q->step),
-				  latest);
+	found = find_decided(decided, q, folder_id, last_change_ns(s, folder_id, q->step), latest);
 	if (!found || (q->force && !found->permanent)) {
 		rc = decide(s, p, q, &decision, ret_why);
 		*ret_changed = !rc;
@@ -158,8 +192,11 @@ static int put_decided(struct ckpt_store *s, const struct ckpt_decided *decided,
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided)
 {
 	char etag[CKPT_ETAG_MAX];
+	int rc = read_decided(s, ret_decided, etag);
 
-	return read_decided(s, ret_decided, etag);
+	if (!rc)
+		ckpt_decided_restart(ret_decided, ckpt_sys.now_ns());
+	return rc;
 }
 
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided)

@@ -8,7 +8,7 @@
 
 struct ckpt_store;
 
-// The question: step, run, force, saving, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
+// The question: step, run, force, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
 // has what was decided before, and afterwards this; *ret_changed says whether it is another than before. -EMLINK: no run was
 // named, and several folders have steps; -EBADMSG: the store's policy is none; -EPERM: it runs a program, and others could have
 // set it; else as of ckpt_decide(). *ret_why: where there is more to say than the errno (malloc'ed, or NULL).
@@ -18,8 +18,9 @@ int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *question, stru
 // time.
 int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
 			     char **ret_why);
-// What was decided of a store, for who decides from now on, and what he has decided, for who does afterwards. Errors of the backend;
-// what cannot be used says nothing.
+// What was decided of a store, for who decides from now on, and what he has decided, for who does afterwards: a mount, with which
+// runs begin, and their clocks anew. At rest no process is there for as long as a run, and the clocks go on. Errors of the
+// backend; what cannot be used says nothing.
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided);
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided);
 // The same of the store in this directory: asked of its mount, or done here, after others who do it, for which it waits:

@@ -91,9 +91,10 @@ struct ckpt_stage_usage {
 	unsigned open_writers;
 };
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);
-// A save is in progress: a step is being committed or written, or was changed less than settings.quiet_ns ago. What its client has
-// left behind is none.
-bool ckpt_stage_is_saving(struct ckpt_store *s);
+// A save is in progress in this folder, NULL: in any. A step is being committed or written, or was changed less than settings.quiet_ns
+// ago. What its client has left behind is none, nor is a committed step that is reopened. Walks the files of those that were begun
+// for who writes them past the mount.
+bool ckpt_stage_is_saving(struct ckpt_store *s, const char *folder_id);
 
 // --- For other files of core: reopen.c, commit.c, load.c -----------------------------------------------------------------------------------------------------
 

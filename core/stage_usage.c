@@ -94,22 +94,40 @@ static int64_t last_change(struct ckpt_step *step)
 	return MAX(u.changed_ns, time_of(&st.st_ctim));
 }
 
-static int is_saving(void *arg, struct ckpt_step *step)
+// Who was given the session's directory (`ckptfs begin`, the library) writes past us: only the files tell.
+static bool is_written_outside(struct ckpt_step *step)
 {
-	int64_t quiet_since_ns = *(const int64_t *)arg;
-	LOCK_SCOPE(&step->lock);
+	int64_t changed_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) ? INT64_MAX : last_change(step);
 
-	return step->state == CKPT_STEP_COMMITTING || step->writers || step->changers ||
-	       __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) > quiet_since_ns;
+	return changed_ns != INT64_MAX && changed_ns > ckpt_sys.now_ns() - step->store->settings.quiet_ns;
 }
 
-bool ckpt_stage_is_saving(struct ckpt_store *s)
+// A step that was saved before and is opened for changes is no save of the run's.
+static bool is_saving(struct ckpt_step *step)
 {
-	int64_t quiet_since_ns = ckpt_sys.mono_ns() - s->settings.quiet_ns;
-	LOCK_SCOPE(&s->lock);
+	int64_t quiet_since_ns = ckpt_sys.mono_ns() - step->store->settings.quiet_ns;
 
-	return ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, is_saving,
-				     &quiet_since_ns);
+	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
+		return false;
+	ckpt_lock_take(&step->lock);
+	bool busy = step->state == CKPT_STEP_COMMITTING || step->writers || step->changers ||
+		    (__atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) > quiet_since_ns);
+	ckpt_lock_drop(&step->lock);
+	return busy || is_written_outside(step);
+}
+
+bool ckpt_stage_is_saving(struct ckpt_store *s, const char *folder_id)
+{
+	struct ckpt_step **steps;
+	bool saving = false;
+	size_t count;
+
+	if (ckpt_step_list(s, folder_id, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, &steps, &count))
+		return false;
+	for (size_t i = 0; i < count && !saving; i++)
+		saving = is_saving(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return saving;
 }
 
 int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const bool *stop)

@@ -76,7 +76,7 @@ struct ckpt_store {
 	struct {
 		bool any;
 		char name[CKPT_NAME_MAX + 1];
-		int64_t at_ns;
+		int64_t at_ns, at_mono_ns;
 		double seconds;
 	} last_commit;                  // guarded by lock
 	struct ckpt_file *packed_files; // those that are open; file.c's, guarded by lock

@@ -2,7 +2,6 @@
 
 #include "core/errlog.h"
 #include "core/should_save.h"
-#include "core/stage.h"
 #include "core/sys.h"
 #include "core/util.h"
 #include "fs/fs.h"
@@ -159,7 +158,6 @@ int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_s
 	}
 	if (rc)
 		return rc;
-	q->saving = ckpt_stage_is_saving(fs->store);
 	rc = ckpt_should_save_by(fs->store, q, &d->decided, ret_answer, &changed,
 				 ret_why); // `decided` is ours: it is our turn
 	d->changed_any |= changed;

@@ -182,7 +182,7 @@ static json_t *status(struct ckpt_fs *fs)
 		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
 		      last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
 		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "saving_in_progress",
-		      (int)ckpt_stage_is_saving(fs->store), "preempted", preempted_at >= 0, "preempted_at",
+		      (int)ckpt_stage_is_saving(fs->store, NULL), "preempted", preempted_at >= 0, "preempted_at",
 		      preempted_at > 0 ? json_integer(preempted_at) : json_null());
 	ckpt_folders_done(&folders);
 	return s;

@@ -145,10 +145,18 @@ bool ckpt_listing_is_folder(const struct ckpt_listing *l, const char *path)
 	return !ckpt_folders_id(&l->folders, path, strlen(path), id);
 }
 
-static struct ckpt_step *find_in_path(const struct ckpt_listing *l, const char *path, const char **ret_rest)
+static struct ckpt_step *find_in_path(const struct ckpt_listing *l, const struct ckpt_operand *o, const char *path,
+				      const char **ret_rest)
 {
+	struct ckpt_mounts mounts;
+	struct ckpt_view v;
 	struct ckpt_step *step;
-	int rc = ckpt_find_step(l->store, &l->folders, path, &step, ret_rest);
+	int rc = ckpt_mounts_read(&mounts);
+
+	v = ckpt_listing_view(l, o, &mounts);
+	if (rc != -ENOMEM)
+		rc = ckpt_view_find(&v, path, &step, ret_rest);
+	ckpt_mounts_done(&mounts);
 
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
@@ -221,9 +229,9 @@ struct ckpt_step *ckpt_listing_look(const struct ckpt_listing *l, const struct c
 		ckpt_listing_is_trash(word) ? find_deleted(l, word + strlen(TRASH_PREFIX), &rest) : NULL;
 
 	if (!step && here)
-		step = find_in_path(l, here, &rest);
+		step = find_in_path(l, operand, here, &rest);
 	if (!step)
-		step = find_in_path(l, word, &rest);
+		step = find_in_path(l, operand, word, &rest);
 	if (step)
 		*ret_path = ckpt_text("%s", rest);
 	return step;

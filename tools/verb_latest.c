@@ -10,16 +10,25 @@ enum { KEY_BY = 0x100 };
 
 static const struct argp_option options[] = {
 	{"by", KEY_BY, "ORDER", 0,
-	 "commit: the last that was committed (default); step: the highest number; timestamp: the last that was "
+	 "commit: the last that was committed (default, but for the store's setting latest_by); step: the highest "
+	 "number; timestamp: the last that was "
 	 "committed first, by the clock; mtime: by its directory's time; tracker: the one that a framework's file says "
 	 "(latest_checkpointed_iteration.txt, latest)",
 	 0},
 	{0},
 };
 
+struct order {
+	bool given;
+	enum ckpt_latest_by by;
+};
+
 static int on_option(int key __attribute__((unused)), char *arg, void *input)
 {
-	return ckpt_listing_order(arg, input);
+	struct order *order = input;
+
+	order->given = true;
+	return ckpt_listing_order(arg, &order->by);
 }
 
 static char *latest_name(const struct ckpt_listing *l, const struct ckpt_operand *o, const char *folder,
@@ -72,10 +81,10 @@ int ckpt_verb_latest(int argc, char **argv)
 	struct ckpt_words words;
 	struct ckpt_operand o;
 	struct ckpt_listing l;
-	enum ckpt_latest_by by = CKPT_LATEST_BY_COMMIT;
+	struct order order = {0};
 	int rc;
 
-	ckpt_verb_parse(&syntax, argc, argv, &by, &words);
+	ckpt_verb_parse(&syntax, argc, argv, &order, &words);
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return rc;
@@ -86,6 +95,7 @@ int ckpt_verb_latest(int argc, char **argv)
 		// The current directory counts as a folder where it is one of steps, as with other names.
 		const char *here = ckpt_listing_is_folder(&l, o.folder) ? o.folder : "";
 		const char *folder = o.count ? o.steps[0] : here;
+		enum ckpt_latest_by by = order.given ? order.by : l.store->settings.latest_by;
 		CLEANUP_FREE char *name = latest_name(&l, &o, folder, by);
 
 		rc = print(name, *folder ? folder : o.store, by);

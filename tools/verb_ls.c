@@ -319,14 +319,17 @@ static int check(struct ls *ls, bool files)
 // What is no field may be a metric, which the steps tell.
 static int check_metrics(const struct ls *ls, const json_t *rows)
 {
-	const char *missing = ckpt_where_missing(ls->condition, rows);
+	const char *missing = ckpt_where_missing(ls->condition, rows), *nearest;
+	CLEANUP_FREE char *hint = NULL;
 
 	if (!missing && ls->by && strcmp(ls->by, ls->sort) && !ckpt_where_is_there(rows, ls->by))
 		missing = ls->sort;
-	return missing ? ckpt_usage(missing,
-				    "there are those of --json, extras.NAME, metrics.NAME and NAME of a metric",
-				    "no such field, and no step has such a metric")
-		       : 0;
+	if (!missing)
+		return 0;
+	nearest = ckpt_nearest(missing, step_fields);
+	hint = nearest ? ckpt_text("did you mean %s?", nearest)
+		       : ckpt_text("there are those of --json, extras.NAME, metrics.NAME and NAME of a metric");
+	return ckpt_usage(missing, hint, "no such field, and no step has such a metric");
 }
 
 int ckpt_verb_ls(int argc, char **argv)

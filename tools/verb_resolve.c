@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#define EXIT_ERROR 2 // 1 is scratch
+
 enum { KEY_RUN = 0x100, KEY_PARAMETERS, KEY_FULL_STATE, KEY_BY };
 
 static const struct argp_option options[] = {
@@ -55,6 +57,8 @@ static int fail(const struct resolve *r, const struct ckpt_operand *o, int error
 	if (!of_path && error == -ENOTDIR)
 		return ckpt_fail(what, "name the folder that holds the steps, or a step", "is inside of a step");
 	switch (error) {
+	case -EMLINK:
+		return ckpt_fail(what, "name the one of the run: --run STORE/FOLDER", "several folders have steps");
 	case -ENOENT:
 		return ckpt_fail(what, "without the option the run would begin from scratch", "no such checkpoint");
 	case -EBUSY:
@@ -90,9 +94,17 @@ static int print(const struct ckpt_resolved *found, const struct ckpt_operand *o
 	return any ? 0 : 1;
 }
 
+// The current directory counts where it is one of a run, as with other names.
+static char *folder_of(const struct resolve *r, const struct ckpt_operand *o, const struct ckpt_view *v)
+{
+	if (o->count)
+		return ckpt_operand_new_name(o, 0, r->run ? r->run : "/");
+	return ckpt_text("%s", ckpt_view_is_run(v, o->folder) ? o->folder : "");
+}
+
 static int resolve(const struct resolve *r, const struct ckpt_operand *o)
 {
-	CLEANUP_FREE char *folder = ckpt_text("%s", o->folder), *parameters = NULL, *full_state = NULL;
+	CLEANUP_FREE char *folder = NULL, *parameters = NULL, *full_state = NULL;
 	struct ckpt_resolve how = {.by = r->by};
 	struct ckpt_resolved found;
 	struct ckpt_mounts mounts;
@@ -106,22 +118,20 @@ static int resolve(const struct resolve *r, const struct ckpt_operand *o)
 	if (!rc)
 		rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
 	if (rc)
-		return rc;
-	if (o->count) {
-		free(folder);
-		folder = ckpt_operand_new_name(o, 0, r->run ? r->run : "/");
-	}
+		return EXIT_ERROR;
+	rc = ckpt_mounts_read(&mounts);
+	v = ckpt_listing_view(&l, o, &mounts);
+	folder = folder_of(r, o, &v);
 	how.folder = folder;
 	how.parameters = parameters;
 	how.full_state = full_state;
-	rc = ckpt_mounts_read(&mounts);
-	v = ckpt_listing_view(&l, o, &mounts);
 	if (!rc)
 		rc = ckpt_resolve_run(&v, &how, &found, &of_path);
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	if (rc) {
-		rc = fail(r, o, rc, of_path);
+		(void)fail(r, o, rc, of_path);
+		rc = EXIT_ERROR;
 	} else {
 		rc = print(&found, o);
 		ckpt_resolved_done(&found);
@@ -142,7 +152,7 @@ int ckpt_verb_resolve(int argc, char **argv)
 		       "mounted; of "
 		       "something in a step; or of any file or directory elsewhere, which is taken as it is. "
 		       ".../items/1000 and .../1000/items are the same.\n\n"
-		       "Exit status: 0 there is something to load; 1 there is not, and \"scratch\" is printed, or it "
+		       "Exit status: 0 there is something to load; 1 there is not, and \"scratch\" is printed; 2 it "
 		       "failed, "
 		       "and nothing is. --quiet says nothing of scratch on stderr.\n\n"
 		       "Examples:\n"
@@ -163,7 +173,7 @@ int ckpt_verb_resolve(int argc, char **argv)
 	run = (struct ckpt_words){.at = (char *[]){r.run, NULL}, .count = r.run != NULL};
 	rc = ckpt_operand_take(&run, &o);
 	if (rc)
-		return rc;
+		return EXIT_ERROR;
 	rc = resolve(&r, &o);
 	ckpt_operand_done(&o);
 	return rc;

@@ -58,14 +58,27 @@ static int on_option(int key __attribute__((unused)), char *arg __attribute__((u
 
 static const char usage[] = "usage: ckptfs should-save [STORE] [FOLDER/]N";
 
-// The folder is NULL where none is named, and we are in none of a mount's.
+// The current directory counts as a folder where it is one of steps, as with other names.
+static bool is_run_here(const struct ckpt_operand *o)
+{
+	struct ckpt_listing l;
+	bool is;
+
+	if (!*o->folder || ckpt_listing_open(o->store, CKPT_STORE_READ, &l))
+		return false;
+	is = ckpt_listing_is_folder(&l, o->folder);
+	ckpt_listing_close(&l);
+	return is;
+}
+
+// The folder is NULL where none is named, and we are in none of a run.
 static int parse_run(const struct ckpt_operand *o, char **ret_folder, int64_t *ret_step)
 {
 	const char *word = o->steps[0], *slash = strrchr(word, '/');
 
 	if (slash)
 		*ret_folder = ckpt_text("%.*s", (int)(slash - word), word);
-	else if (*o->folder)
+	else if (is_run_here(o))
 		*ret_folder = ckpt_text("%s", o->folder);
 	return parse_step(slash ? slash + 1 : word, usage, ret_step);
 }

@@ -73,7 +73,8 @@ char *ckpt_where_field(const char *key, const char *const *fields, char **ret_hi
 	if ((has(fields, key) && !is_object(key)) || (!strncmp(key, "extras.", 7) && key[7]) ||
 	    (!strncmp(key, "metrics.", 8) && key[8]))
 		return ckpt_text("%s", key);
-	if (!nearest && *key && !strchr(key, '.') && has(fields, "metrics"))
+	// However near it is to a field: the steps tell whether it is one of theirs.
+	if (*key && !strchr(key, '.') && !is_object(key) && has(fields, "metrics"))
 		return ckpt_text("metrics.%s", key);
 	*ret_hint = nearest && !is_object(key) ? ckpt_text("did you mean %s?", nearest)
 					       : ckpt_text("there are those of --json, extras.NAME and metrics.NAME");

@@ -357,6 +357,32 @@ def test_verb_prints_one_name(mount, save, ckptfs, store, mounted):
         assert ckptfs("latest", cwd=mount.path).stdout == "2000\n"
 
 
+def test_latest_of_a_verb_is_no_step_that_is_being_removed(mount, save, ckptfs, store):
+    for name in ("1000", "2000", "3000"):
+        save(name)
+    os.unlink(mount / "3000/model.bin")
+    for word, name in (("latest", "2000"), ("latest~1", "1000")):
+        assert ckptfs.json("info", store, word)["name"] == name
+    assert ckptfs("info", store, "latest~2", check=False).returncode == 1
+    trees.write(mount / "2000/model.bin", b"once more")  # reopened: not listed, either
+    assert ckptfs.json("info", store, "latest")["name"] == "1000"
+
+
+@pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
+def test_verbs_go_by_the_setting_of_the_store(mount, save, ckptfs, store, mounted):
+    for name in ("3000", "1000", "2000", "run/step_9", "run/step_4"):
+        save(name)
+    mount.umount()
+    ckptfs("config", store, "latest_by=step")
+    if mounted:
+        mount.remount()
+        assert newest(mount) == "3000"
+    assert ckptfs("latest", store).stdout == "3000\n" and ckptfs("latest", store, "run").stdout == "run/step_9\n"
+    assert ckptfs("latest", store, "--by", "commit").stdout == "2000\n"
+    for word, name in (("latest", "3000"), ("latest~1", "2000"), ("run/latest", "run/step_9")):
+        assert ckptfs.json("info", store, word)["name"] == name
+
+
 def test_verb_by_timestamp_and_mtime(mount, save, ckptfs, store):
     for name, mtime in (("1000", 3000), ("2000", 4000), ("3000", 2000)):
         (mount / name).mkdir()

@@ -282,7 +282,7 @@ def test_library_verb_and_mount_give_one_answer(calls, mount, store, ckptfs, mou
     assert verb(13) == "no" and call("should", 13) == "no" and call("should", 13, "force") == "permanent" and verb(13) == "yes permanent force"
     if mounted:
         assert (mount / ".ckptfs/should_save/12").read_text() == "1 temporary time_interval\n"
-    assert call("should", -1) == "EINVAL" and call("should", "nosuch/5") == "ENOENT"
+    assert call("should", -1) == "EINVAL" and call("should", "nosuch/5") == "no", "a run of its own, whose folder is still to be made"
     (store / "tree/run7").mkdir()
     assert call("should", "run7/0", "force") == "permanent" and call("should", "run7/20", 1) == "20: -1 of 0, temporary" and call("should", 20) == "permanent"
 
@@ -296,6 +296,17 @@ def test_process_that_saves_may_ask_meanwhile(calls, mount, store, ckptfs):
     assert call("should", 1010) == "permanent" and call("should", 1011) == "no" and call("should", 1012, 1) == "1012: -1 of 0, temporary"
     assert other("begin", "2000") == "EBUSY"
     assert call("commit") == "ok" and other("should", 1012) == "temporary" and other("begin", "2000") == "ok"
+
+
+@mounted_or_not
+def test_save_of_the_library_is_in_progress(calls, mount, store, ckptfs, mounted):
+    ckptfs("policy", "set", store, "-", input='{"save": {"continuous": {}}}')
+    if not mounted:
+        mount.umount()
+    call = calls()
+    assert call("open", store) == call("begin", "1000") == call("write", "model.bin", "weights") == "ok"
+    assert call("should", 1001) == "no"
+    assert call("commit") == "ok" and call("should", 1002) == "permanent"
 
 
 @mounted_or_not
@@ -358,10 +369,23 @@ def test_latest_leaves_out_what_the_mount_does(calls, mount, store, stage, commi
     assert call("latest", "", "step").startswith("3000 ") and call("latest", "", "nosuch") == "EINVAL" and call("latest", "a") == "ENOENT"
     os.unlink(mount / "3000/config.json")
     assert call("latest", "", "step").startswith(f"2000 1 {mount / '2000'} ")
+    assert call("find", "latest").startswith("2000 ") and call("find", "latest~1").startswith("1000 ")
+    assert call("latest", "-", "step").startswith("2000 ") and call("resolve", "-") == "1 2000"
     shutil.rmtree(mount / "3000")
     assert call("find", "3000") == "ENOENT" and call("find", "latest~1").startswith("1000 ")
     trees.write(mount / "1000/.finalize", b'{"metrics":{"loss":2}}')
     assert call("find", "1000") == f'1000 2 {mount / "1000"} {{"metrics":{{"loss":2}}}}', "each call looks anew"
+
+
+def test_latest_goes_by_the_setting_of_the_store(calls, mount, store, ckptfs, stage, commit):
+    for name in ("3000", "1000"):
+        stage(name)
+        commit(mount / name)
+    mount.umount()
+    ckptfs("config", store, "latest_by=step")
+    call = calls()
+    assert call("open", store) == "ok"
+    assert call("latest", "").startswith("3000 ") and call("latest", "", "commit").startswith("1000 ") and call("find", "latest").startswith("3000 ")
 
 
 def test_wait_is_until_the_step_is_there_or_the_time_is_over(calls, mount, store, stage, commit, ckptfs):

@@ -159,6 +159,18 @@ def test_metric_that_is_no_number_costs_no_commit(mount, step, commit, store, ck
     assert said(ckptfs, store, "1000") == ({"why": "diverged"}, {"n": 1})
 
 
+def test_metric_whose_name_is_near_to_a_field_is_found(mount, stage, commit, store, ckptfs):
+    for name, mae in (("1", 3), ("2", 1)):
+        stage(name)
+        trees.write(mount / name / "metrics.json", json.dumps({"mae": mae}).encode())
+        commit(mount / name)
+    assert ckptfs("ls", store, "--where", "mae<2").stdout == "2\n"
+    assert ckptfs("ls", store, "--sort", "mae").stdout == "2\n1\n"
+    for words in (["--where", "nam=2"], ["--sort", "nam"]):
+        wrong = ckptfs("ls", store, *words, check=False)
+        assert wrong.returncode == 2 and "no step has such a metric" in wrong.stderr and "did you mean name?" in wrong.stderr
+
+
 def test_steps_are_found_and_sorted_by_metrics(mount, stage, commit, store, ckptfs):
     losses = {"1": "1.5", "2": "2", "3": "NaN", "4": None, "5": "2.0", "6": "-Infinity", "7": "3"}
     for name, loss in losses.items():

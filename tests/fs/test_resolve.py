@@ -38,7 +38,7 @@ def resolve(ckptfs, mount, store):
         line = ckptfs("resolve", *words, check=False, env=env, cwd=cwd)
         assert answer.returncode == line.returncode, (answer, line)
         if "error" in json.loads(answer.stdout):
-            assert line.returncode in (1, 2) and line.stdout == "" and line.stderr.startswith("ckptfs: "), line
+            assert line.returncode == 2 and line.stdout == "" and line.stderr.startswith("ckptfs: "), line
             return line.stderr
         found = json.loads(answer.stdout)
         where = found["path"] or (f"{found['store']}/{found['step']}" if found["step"] else None)
@@ -193,7 +193,24 @@ def test_run_is_a_store_a_folder_its_checkpoints_or_a_step_itself(mount, store, 
     for name in ("run-5", "run-6"):
         (shutil.rmtree(mount / name) if mounted else None)
     if mounted:
-        assert resolve(mount.path)["step"] == "maxtext/eval/9000", "without steps in the root, the newest of all"
+        said = resolve(mount.path, load_parameters_path=mount / "maxtext/eval/9000")
+        assert f"{mount.path}: several folders have steps" in said, "nobody knows whose they are"
+
+
+@mounted_or_not
+def test_store_whose_steps_are_all_in_one_folder_has_those(mount, store, save, resolve, mounted):
+    save("run/1000")
+    if not mounted:
+        mount.umount()
+    assert resolve(store) == resumes(mount, store, mounted, "run/1000")
+
+
+def test_directory_that_is_no_run_is_the_root(mount, save, resolve):
+    (mount / "logs").mkdir()
+    save("1000")
+    save("maxtext/checkpoints/2000")
+    assert resolve(None, cwd=mount / "logs")["step"] == "1000"
+    assert resolve(None, cwd=mount / "maxtext")["step"] == resolve(None, cwd=mount / "maxtext/checkpoints")["step"] == "maxtext/checkpoints/2000"
 
 
 @mounted_or_not

@@ -22,7 +22,7 @@ CASES = [
     (["info", "STORE"], "store", 0), (["info", "STORE", "2000"], "step in full", 0), (["info", "STORE", "9"], "failure", 1),
     (["latest", "STORE"], "latest", 0), (["latest", "NEW"], "latest", 1),
     (["resolve", "--run", "STORE"], "resolve", 0), (["resolve", "--run", "NEW"], "resolve", 1), (["resolve", "--run", "NEW", "--load-parameters-path", "OUT"], "resolve", 0),
-    (["resolve", "--run", "NEW", "--load-full-state-path", "GOT"], "failure", 1), (["resolve", "--run", "NEW", "--load-full-state-path", "a", "--load-parameters-path", "b"], "failure", 2),
+    (["resolve", "--run", "NEW", "--load-full-state-path", "GOT"], "failure", 2), (["resolve", "--run", "NEW", "--load-full-state-path", "a", "--load-parameters-path", "b"], "failure", 2),
     (["verify", "STORE"], "verify", 0), (["verify", "STORE", "1000", "--read-data"], "verify", 0),
     (["seal", "STORE"], "done", 0), (["seal", "STORE", "9"], "failure", 1),
     (["cool", "STORE", "1000"], "done", 0), (["ls", "STORE"], "steps", 0), (["info", "STORE", "1000"], "step in full", 0), (["du", "STORE"], "du", 0),

@@ -202,6 +202,18 @@ def test_a_policy_that_cannot_be_read_decides_nothing(mount, policy, save, store
     wait_until(lambda: mount.listing() == ["4"], timeout=20, what="what the policy keeps")
 
 
+def test_a_directory_that_holds_no_steps_is_no_run(mount, store, policy, save, ckptfs):
+    """Who asks from there hears what the mount's file says."""
+    policy({"save": {"initial": {}}})
+    save(1)
+    (mount / "logs").mkdir()
+    (mount / "run7").mkdir()
+    save("run7/5")
+    assert answer(mount, 9) == "0\n" and ckptfs("should-save", "9", cwd=mount / "logs", check=False).stdout == "no\n"
+    assert ckptfs("should-save", "logs/9", cwd=mount / "logs").stdout == "yes permanent initial\n", "it is named"
+    assert ckptfs("should-save", "3", cwd=mount / "run7", check=False).stdout == "no\n", "not after 5"
+
+
 def test_a_save_in_progress_is_known(mount, policy, stage, commit):
     policy({"save": {"continuous": {}}})
     assert mount.status()["saving_in_progress"] is False and answer(mount, 1) == "1\n"

@@ -159,7 +159,8 @@ static void process(struct run *r, int64_t end, bool preempted)
 	if (r->stored) {
 		ckpt_fixture_reopen();
 		read_store(r);
-		ckpt_decided_init(&r->decided, r->now_ns);
+		store_now_ns = r->now_ns;
+		ck_ok(ckpt_should_save_load(s, &r->decided));
 	}
 	number = r->count ? r->steps[r->count - 1].number + 1 : 0;
 	for (; number < end; number++, r->now_ns += r->step_ns)
@@ -168,6 +169,8 @@ static void process(struct run *r, int64_t end, bool preempted)
 	if (r->saving && (r->ends_ns <= r->now_ns || preempted || end == STEPS))
 		end_save(r); // it waits for that
 	r->saving = false;
+	if (r->stored && preempted) // who dies keeps nothing
+		ck_ok(ckpt_should_save_keep(s, &r->decided));
 	if (r->staged) // what a process had begun that died
 		ckpt_step_unref(TAKE_PTR(r->staged));
 }

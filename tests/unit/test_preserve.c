@@ -29,6 +29,7 @@ static const struct {
 	{"'every_n_seconds':{'interval_secs':30}", TEN, "1 4 7 10"},
 	{"'every_n_seconds':{'interval_secs':31}", TEN, "1 5 9 10+"},
 	{"'every_n_seconds':{'interval_secs':30}", "1@10 2@39.9 3@40 4@69.9", "1 3 4+"},
+	{"'every_n_seconds':{'interval_secs':30}", "1@50 2@60 3@10 4@20 5@40 6@70", "1 3 5 6"}, // a clock set back
 	{"'every_n_steps':{'interval_steps':4}", TEN, "4 8 10+"},
 	{"'every_n_steps':{'interval_steps':4}", "0@1 1@2", "0 1+"},
 	{"'every_n_steps':{'interval_steps':4,'exact_interval':false}", TEN, "1 5 9 10+"},

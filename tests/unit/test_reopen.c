@@ -8,6 +8,7 @@
 #include "core/reopen.h"
 #include "core/share.h"
 #include "core/sys.h"
+#include "core/temporary.h"
 #include "core/util.h"
 
 #include <fcntl.h>
@@ -309,6 +310,49 @@ START_TEST(what_stands_still_is_committed_where_amends_replace)
 }
 END_TEST
 
+#define SAYS "{\"metrics\":{\"loss\":1},\"temporary\":true}"
+
+static void stand_still(const char *name, const char *metadata, bool temporary)
+{
+	struct ckpt_step *before = ckpt_step_find(s, "", name), *step;
+	struct ckpt_record record;
+
+	ck_ok(ckpt_reopen(before, &step));
+	write_anew(step, "config.json", "new");
+	be_quick(step);
+	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
+	ck_ok(ckpt_step_record(step, step->summary.version, &record));
+	ck_assert_str_eq(record.metadata, metadata);
+	ck_assert_int_eq(record.summary.temporary, temporary);
+	ckpt_record_done(&record);
+	ckpt_step_unref(step);
+	ckpt_step_unref(before);
+}
+
+static void save_saying(const char *name)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, name);
+
+	close(ckpt_staged_put(step, "config.json", "{}"));
+	ck_ok(ckpt_staged_commit(step, 0, SAYS));
+	ckpt_step_unref(step);
+}
+
+START_TEST(what_stood_still_says_what_it_said_before)
+{
+	struct ckpt_step *step;
+
+	s->settings.amend = CKPT_AMEND_REPLACE;
+	save_saying("2000");
+	save_saying("3000");
+	step = ckpt_step_find(s, "", "3000");
+	ck_ok(ckpt_promote(step));
+	ckpt_step_unref(step);
+	stand_still("2000", SAYS, true);
+	stand_still("3000", SAYS, false);
+}
+END_TEST
+
 START_TEST(a_commit_that_fails_leaves_it_reopened)
 {
 	struct ckpt_step *step = reopen();
@@ -530,6 +574,7 @@ int main(void)
 	tcase_add_test(ends, what_stands_still_is_given_up_and_kept);
 	tcase_add_test(ends, a_writer_or_a_change_under_way_keeps_it);
 	tcase_add_test(ends, what_stands_still_is_committed_where_amends_replace);
+	tcase_add_test(ends, what_stood_still_says_what_it_said_before);
 	tcase_add_test(ends, a_commit_that_fails_leaves_it_reopened);
 	tcase_add_test(ends, its_removal_is_the_deletion_of_the_version_of_before);
 	tcase_add_test(ends, a_start_finds_the_version_of_before_and_the_changes_left_over);

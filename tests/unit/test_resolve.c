@@ -159,7 +159,6 @@ START_TEST(a_run_is_a_folder_its_checkpoints_or_a_step)
 		{ITEMS, ITEMS "/2000"},
 		{"run/checkpoints/1000", "run/checkpoints/1000"},
 		{"run/checkpoints/latest~1", "run/checkpoints/1000"},
-		{"", "run/checkpoints/3000"}, // of all folders, when the root has none
 		{"plain", NULL},
 		{"nowhere", NULL},
 		{"checkpoints", NULL},
@@ -170,6 +169,32 @@ START_TEST(a_run_is_a_folder_its_checkpoints_or_a_step)
 		is((struct ckpt_resolve){.folder = cases[i].folder, .by = CKPT_LATEST_BY_STEP},
 		   cases[i].step ? CKPT_RESOLVE_RESUME : CKPT_RESOLVE_SCRATCH, cases[i].step, NULL);
 	fails((struct ckpt_resolve){.folder = "run/checkpoints/1000/items"}, ENOTDIR);
+	fails((struct ckpt_resolve){.folder = "", .parameters = "/proc"}, EMLINK); // whose steps are those?
+}
+END_TEST
+
+static void load_in(const char *folder, const char *step)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	ck_assert_int_eq(mkdirat(s->tree_fd, folder, 0755), 0);
+	ck_ok(ckpt_folders_place_folder(s, folder, id));
+	loaded(id, step, 1, 1, 1);
+}
+
+START_TEST(a_store_without_steps_in_its_root_has_those_of_its_checkpoints_or_only_folder)
+{
+	const struct ckpt_resolve root = {.folder = "", .by = CKPT_LATEST_BY_STEP, .parameters = "/proc"};
+
+	is(root, CKPT_RESOLVE_PARAMETERS, NULL, "/proc");
+	load_in("b", "7");
+	is(root, CKPT_RESOLVE_RESUME, "b/7", NULL);
+	load_in("a", "9");
+	fails(root, EMLINK);
+	load_in("checkpoints", "3");
+	is(root, CKPT_RESOLVE_RESUME, "checkpoints/3", NULL);
+	loaded("", "1", 9, 9, 9);
+	is(root, CKPT_RESOLVE_RESUME, "1", NULL);
 }
 END_TEST
 
@@ -240,6 +265,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_time_that_is_not_known_is_the_oldest);
 	tcase_add_test(t, only_steps_that_are_whole_count);
 	tcase_add_test(t, a_run_is_a_folder_its_checkpoints_or_a_step);
+	tcase_add_test(t, a_store_without_steps_in_its_root_has_those_of_its_checkpoints_or_only_folder);
 	tcase_add_test(t, a_path_counts_only_for_a_run_without_steps);
 	tcase_add_test(t, a_path_below_the_store_is_a_step_in_either_form);
 	suite_add_tcase(all, t);

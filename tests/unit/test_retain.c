@@ -66,6 +66,27 @@ START_TEST(steps_are_seen_in_the_order_of_their_commits_with_all_that_matters)
 }
 END_TEST
 
+static int64_t long_ago(void)
+{
+	return 1000;
+}
+
+START_TEST(the_order_is_that_of_the_commits_where_the_clock_was_set_back)
+{
+	struct ckpt_history h;
+
+	save("1", NULL);
+	save("2", NULL);
+	ckpt_sys.now_ns = long_ago;
+	save("3", NULL);
+	save("4", NULL);
+	ck_ok(ckpt_history_read(s, "", false, &h));
+	for (size_t i = 0; i < h.count; i++)
+		ck_assert_int_eq(h.steps[i].number, (int64_t)i + 1);
+	ckpt_history_done(&h);
+}
+END_TEST
+
 START_TEST(metrics_of_the_newest_version_count)
 {
 	struct ckpt_step *step;
@@ -122,6 +143,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
 	tcase_add_test(tcase, steps_are_seen_in_the_order_of_their_commits_with_all_that_matters);
+	tcase_add_test(tcase, the_order_is_that_of_the_commits_where_the_clock_was_set_back);
 	tcase_add_test(tcase, metrics_of_the_newest_version_count);
 	tcase_add_test(tcase, where_a_record_cannot_be_read_nothing_is_judged_by_metrics);
 	tcase_add_test(tcase, a_store_without_steps_has_nothing_to_judge);

@@ -163,6 +163,59 @@ START_TEST(an_old_step_that_is_saved_anew_ends_no_other)
 }
 END_TEST
 
+static int64_t set_back_ns;
+static int64_t (*wall_clock)(void);
+
+static int64_t clock_set_back(void)
+{
+	return wall_clock() - set_back_ns;
+}
+
+static void set_clock_back(void)
+{
+	set_back_ns += HOUR_NS;
+	wall_clock = wall_clock ? wall_clock : ckpt_sys.now_ns;
+	ckpt_sys.now_ns = clock_set_back;
+}
+
+// What came before stays in its place, too, if it is changed afterwards.
+START_TEST(a_clock_that_is_set_back_makes_no_new_step_old)
+{
+	set("{'keep':{'latest_n':{'n':3}}}");
+	save("7", NULL);
+	pin("7", true);
+	save("8", NULL);
+	save("9", NULL);
+	save("10", NULL);
+	set_clock_back();
+	save("11", NULL);
+	save("12", NULL);
+	save("13", NULL);
+	save_anew("9");
+	save_anew("12");
+	save("14", NULL);
+	pin("7", false);
+	expire();
+	ck_assert(is_there("12") && is_there("13") && is_there("14"));
+	ck_assert(!is_there("7") && !is_there("8") && !is_there("9") && !is_there("10") && !is_there("11"));
+}
+END_TEST
+
+START_TEST(who_reads_has_time_where_the_clock_was_set_back)
+{
+	int64_t again_ns;
+
+	set("{'keep':{'latest_n':{'n':1}}}");
+	save_to(2);
+	set_clock_back();
+	again_ns = ckpt_retain_behind(s, HOUR_NS, NULL, &told);
+	ck_assert(again_ns > 0 && again_ns <= HOUR_NS && is_there("1"));
+	ckpt_fixture_reopen(); // whoever it was had his time
+	ck_assert_int_eq(ckpt_retain_behind(s, HOUR_NS, NULL, &told), INT64_MAX);
+	ck_assert(!is_there("1"));
+}
+END_TEST
+
 static void put_policy(const char *text)
 {
 	struct ckpt_object object = {.etag = ""};
@@ -507,6 +560,8 @@ int main(void)
 	tcase_add_test(tcase, what_no_policy_keeps_is_in_the_trash);
 	tcase_add_test(tcase, the_newest_stays_whatever_the_policy_says);
 	tcase_add_test(tcase, an_old_step_that_is_saved_anew_ends_no_other);
+	tcase_add_test(tcase, a_clock_that_is_set_back_makes_no_new_step_old);
+	tcase_add_test(tcase, who_reads_has_time_where_the_clock_was_set_back);
 	tcase_add_test(tcase, what_is_asked_for_goes_only_if_it_does_not_stay_by_now);
 	tcase_add_test(tcase, a_store_that_says_nothing_keeps_all);
 	tcase_add_test(tcase, many_go_at_one_look);

@@ -104,6 +104,54 @@ START_TEST(time_interval_counts_from_the_first_question_and_from_each_save)
 }
 END_TEST
 
+static struct ckpt_step *begin(const char *folder_id, const char *name)
+{
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_stage_begin(s, folder_id, name, 0755, getuid(), getgid(), getpid(), &step));
+	close(ckpt_staged_put(step, "model.bin", "weights"));
+	return step;
+}
+
+// As by the library: nothing of what is written comes by us.
+START_TEST(a_save_of_the_run_is_in_progress_whoever_writes_it)
+{
+	struct ckpt_step *staged;
+
+	set_policy("{'save':{'continuous':{}}}");
+	staged = begin(archive, "1");
+	ck_assert_str_eq(ask(1, false), "no"); // there are no steps yet: it may be the run's
+	save("2", NULL);
+	ck_assert_str_eq(ask(3, false), "yes permanent continuous");
+	ck_assert_str_eq(ask_of("", 4, false), "yes permanent continuous");
+	ckpt_step_unref(staged);
+	staged = begin("", "5");
+	ck_assert_str_eq(ask(6, false), "no");
+	ck_ok(ckpt_staged_commit(staged, 5000000, NULL));
+	ckpt_step_unref(staged);
+	ck_assert_str_eq(ask(7, false), "yes permanent continuous");
+	staged = begin("", "8");
+	pass(3600); // whoever it was has left it behind
+	ck_assert_str_eq(ask(9, false), "yes permanent continuous");
+	ckpt_step_unref(staged);
+}
+END_TEST
+
+START_TEST(an_old_step_that_is_reopened_is_no_save_in_progress)
+{
+	struct ckpt_step *step, *changed;
+
+	set_policy("{'save':{'continuous':{}}}");
+	save("2", NULL);
+	step = ckpt_step_find(s, "", "2");
+	ck_ok(ckpt_reopen(step, &changed));
+	ck_assert_str_eq(ask(3, false), "yes permanent continuous");
+	ck_ok(ckpt_stage_abort(changed, false));
+	ckpt_step_unref(changed);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_decision_holds_for_ten_minutes)
 {
 	set_policy("{'save':{'continuous':{'minimum_interval_secs':300}}}");
@@ -213,10 +261,30 @@ START_TEST(runs_that_are_named_decide_by_their_own_steps)
 	ck_assert_str_eq(ask_of("b", 7001, false), "no"); // too soon
 	ck_assert_str_eq(ask_of("c", 101, false), "yes permanent initial");
 	ck_assert_str_eq(ask_of("", 101, false), "yes permanent initial");
-	ck_assert_str_eq(ask_of("nowhere", 101, false), "No such file or directory");
+	ck_assert_str_eq(ask_of("nowhere", 101, false), "yes permanent initial");
 	ck_assert_str_eq(ask_of("../steps", 101, false), "Invalid argument");
 	pass(500);
 	ck_assert_str_eq(ask_of("b", 7001, false), "no"); // it was decided
+}
+END_TEST
+
+START_TEST(a_run_whose_folder_is_still_to_be_made_has_no_steps)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	set_policy("{'save':{'any':[{'initial':{}},{'time_interval':{'save_interval_secs':900}}]}}");
+	save("1000", NULL);
+	ck_assert_str_eq(ask_of("run7", 0, false), "yes permanent initial");
+	ck_assert_str_eq(ask_of("run8/checkpoints", 0, false), "yes permanent initial");
+	set_policy("{'save':{'any':[{'initial':{}}]},'skip_zero':true}");
+	ck_assert_str_eq(ask_of("run7", 0, false), "no");
+	set_policy("{'save':{'continuous':{}}}");
+	ck_assert_str_eq(ask_of("run7", 1, false), "yes permanent continuous");
+	ck_assert_int_eq(mkdirat(s->tree_fd, "run7", 0755), 0);
+	ck_ok(ckpt_folders_place_folder(s, "run7", id));
+	ckpt_step_unref(begin(id, "1"));
+	ck_assert_str_eq(ask_of("run7", 1, false), "yes permanent continuous"); // it was decided
+	ck_assert_str_eq(ask_of("run7", 2, false), "no");
 }
 END_TEST
 
@@ -344,6 +412,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_close);
 	tcase_add_test(tcase, time_interval_counts_from_the_first_question_and_from_each_save);
+	tcase_add_test(tcase, a_save_of_the_run_is_in_progress_whoever_writes_it);
+	tcase_add_test(tcase, an_old_step_that_is_reopened_is_no_save_in_progress);
 	tcase_add_test(tcase, a_decision_holds_for_ten_minutes);
 	tcase_add_test(tcase, a_decision_holds_only_under_the_policy_that_made_it);
 	tcase_add_test(tcase, force_is_what_all_hear_from_then_on);
@@ -351,6 +421,7 @@ int main(void)
 	tcase_add_test(tcase, a_step_that_is_changed_is_committed_all_the_while);
 	tcase_add_test(tcase, steps_of_an_archive_are_not_those_of_the_run);
 	tcase_add_test(tcase, runs_that_are_named_decide_by_their_own_steps);
+	tcase_add_test(tcase, a_run_whose_folder_is_still_to_be_made_has_no_steps);
 	tcase_add_test(tcase, what_was_forced_is_over_when_it_is_saved_anew);
 	tcase_add_test(tcase, a_commit_in_another_folder_changes_no_decision);
 	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);

@@ -1,6 +1,6 @@
 // The calls of libckptfs one after the other, as stdin names them, for test_library.py: each answers with a line.
 //
-//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | wait NAME NS [sealed] | signals | handle | should [FOLDER/]STEP [force] [0|1|2|-errno: what a function says]
+//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | resolve FOLDER PARAMETERS | wait NAME NS [sealed] | signals | handle | should [FOLDER/]STEP [force] [0|1|2|-errno: what a function says]
 //	list FOLDER TIMES THREADS: so many threads list so often, all at once
 #include <ckptfs.h>
 
@@ -137,6 +137,25 @@ static void should_save(void)
 		puts(names[is]);
 }
 
+// "-": none.
+static const char *folder_of(const char *word)
+{
+	return strcmp(word, "-") ? word : NULL;
+}
+
+static void resolve(void)
+{
+	struct ckpt_choice *choice;
+	int rc = ckpt_resolve(c, folder_of(words[1]), NULL, words[2], NULL, &choice);
+
+	if (rc) {
+		answer(rc);
+		return;
+	}
+	printf("%d %s\n", choice->mode, choice->step ? choice->step : "-");
+	ckpt_choice_free(choice);
+}
+
 static void call(void)
 {
 	const char *verb = words[0];
@@ -159,7 +178,9 @@ static void call(void)
 	} else if (!strcmp(verb, "find"))
 		answer_info(ckpt_find(c, words[1], &info), &info);
 	else if (!strcmp(verb, "latest"))
-		answer_info(ckpt_find_latest(c, words[1], *words[2] ? words[2] : NULL, &info), &info);
+		answer_info(ckpt_find_latest(c, folder_of(words[1]), *words[2] ? words[2] : NULL, &info), &info);
+	else if (!strcmp(verb, "resolve"))
+		resolve();
 	else if (!strcmp(verb, "wait"))
 		answer(ckpt_wait(c, words[1], *words[3] ? CKPT_WAIT_SEALED : 0, atoll(words[2])));
 	else if (!strcmp(verb, "should"))
