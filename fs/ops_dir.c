@@ -117,9 +117,13 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 		ckpt_remove_give_up(steps[i]);
 	for (size_t i = 0; i < count && !rc; i++) {
 		struct ckpt_step_name now;
+		uint64_t ino;
 
 		ckpt_step_name(steps[i], &now);
-		rc = listing_add(l, now.name, S_IFDIR, steps[i]->summary.dir_ino);
+		ckpt_lock_take(&steps[i]->lock); // a change of it may be loaded meanwhile
+		ino = steps[i]->summary.dir_ino;
+		ckpt_lock_drop(&steps[i]->lock);
+		rc = listing_add(l, now.name, S_IFDIR, ino);
 	}
 	ckpt_step_list_free(steps, count);
 	return rc;
