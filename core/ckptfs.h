@@ -153,8 +153,8 @@ typedef int ckpt_decide_fn(void *arg, const struct ckpt_question *question);
 // step get one answer, by the library, a verb or the mount, for ten minutes, or until it is committed or deleted, or the
 // policy is another one: that of who came first. What is not after the run's latest step is not saved. `decide` is called
 // at most once, by this thread, also where its answer comes too late to count; its failure is the result. folder is that
-// of the run's steps; NULL: the root, or where that has none, the only one that has steps. -EMLINK: several have; -ENOENT,
-// -ENOTDIR: there is no such folder; -EINVAL: a step below 0, or no such flag or answer; -EBADMSG: the policy is damaged;
+// of the run's steps; NULL: the root, or where that has none, the only one that has steps; one that is still to be made
+// has none. -EMLINK: several have; -ENOTDIR: it is no folder; -EINVAL: a step below 0, or no such flag or answer; -EBADMSG: the policy is damaged;
 // -EPERM: it runs a program, and others than this user could have set it; -ETIMEDOUT, -EIO ...: that program; -EBUSY: others
 // have asked, or another process has saved into a store that is not mounted, for more than 70 seconds.
 CKPT_PUBLIC int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsigned flags,

@@ -319,10 +319,10 @@ static int check(struct ls *ls, bool files)
 // What is no field may be a metric, which the steps tell.
 static int check_metrics(const struct ls *ls, const json_t *rows)
 {
-	const char *missing = ckpt_where_missing(ls->condition, rows), *nearest;
+	const char *missing = ckpt_where_missing(ls->condition, rows, step_fields), *nearest;
 	CLEANUP_FREE char *hint = NULL;
 
-	if (!missing && ls->by && strcmp(ls->by, ls->sort) && !ckpt_where_is_there(rows, ls->by))
+	if (!missing && ls->by && strcmp(ls->by, ls->sort) && !ckpt_where_is_there(rows, ls->by, step_fields))
 		missing = ls->sort;
 	if (!missing)
 		return 0;

@@ -94,12 +94,14 @@ static int print(const struct ckpt_resolved *found, const struct ckpt_operand *o
 	return any ? 0 : 1;
 }
 
-// The current directory counts where it is one of a run, as with other names.
+// The current directory is the run's where it ever had one, or where the root has none either: a run that begins there.
 static char *folder_of(const struct resolve *r, const struct ckpt_operand *o, const struct ckpt_view *v)
 {
+	bool here = ckpt_view_is_run(v, o->folder) || !ckpt_step_any(v->store, "");
+
 	if (o->count)
 		return ckpt_operand_new_name(o, 0, r->run ? r->run : "/");
-	return ckpt_text("%s", ckpt_view_is_run(v, o->folder) ? o->folder : "");
+	return ckpt_text("%s", here ? o->folder : "");
 }
 
 static int resolve(const struct resolve *r, const struct ckpt_operand *o)

@@ -58,7 +58,7 @@ static int on_option(int key __attribute__((unused)), char *arg __attribute__((u
 
 static const char usage[] = "usage: ckptfs should-save [STORE] [FOLDER/]N";
 
-// The current directory counts as a folder where it is one of steps, as with other names.
+// The current directory is the run's where steps were ever in it, or where the root has none either: a run that begins there.
 static bool is_run_here(const struct ckpt_operand *o)
 {
 	struct ckpt_listing l;
@@ -66,7 +66,7 @@ static bool is_run_here(const struct ckpt_operand *o)
 
 	if (!*o->folder || ckpt_listing_open(o->store, CKPT_STORE_READ, &l))
 		return false;
-	is = ckpt_listing_is_folder(&l, o->folder);
+	is = ckpt_listing_is_folder(&l, o->folder) || !ckpt_step_any(l.store, "");
 	ckpt_listing_close(&l);
 	return is;
 }

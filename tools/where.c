@@ -261,21 +261,21 @@ bool ckpt_where_asks_metadata(const struct ckpt_where *w)
 	return false;
 }
 
-bool ckpt_where_is_there(const json_t *rows, const char *field)
+bool ckpt_where_is_there(const json_t *rows, const char *metric, const char *const *fields)
 {
 	size_t count = json_array_size(rows), i = 0;
 
-	while (i < count && !field_of(json_array_get(rows, i), field))
+	while (i < count && !field_of(json_array_get(rows, i), metric))
 		i++;
-	return i < count || !count;
+	return i < count || (!count && !ckpt_nearest(strchr(metric, '.') + 1, fields));
 }
 
-const char *ckpt_where_missing(const struct ckpt_where *w, const json_t *rows)
+const char *ckpt_where_missing(const struct ckpt_where *w, const json_t *rows, const char *const *fields)
 {
 	for (size_t i = 0; w && i < w->count; i++) {
 		const struct condition *c = &w->conditions[i];
 
-		if (c->short_name && !ckpt_where_is_there(rows, c->field))
+		if (c->short_name && !ckpt_where_is_there(rows, c->field, fields))
 			return strchr(c->field, '.') + 1;
 	}
 	return NULL;

@@ -24,9 +24,10 @@ char *ckpt_where_field(const char *key, const char *const *fields, char **ret_hi
 // Whether the field is one of a step's metadata, which costs reading its record; and whether one of those that w (or NULL) asks is.
 bool ckpt_where_is_metadata(const char *field);
 bool ckpt_where_asks_metadata(const struct ckpt_where *w);
-// Whether one of them has this field, or there are none; and a metric that is called by its name alone and no row has, or NULL.
-bool ckpt_where_is_there(const json_t *rows, const char *field);
-const char *ckpt_where_missing(const struct ckpt_where *w, const json_t *rows); // w may be NULL
+// Whether one of them has this metric, which was called by its name alone; where there are none, whether the name is near to none of
+// the fields. And one of w (NULL: nothing) for which that is not so, or NULL.
+bool ckpt_where_is_there(const json_t *rows, const char *metric, const char *const *fields);
+const char *ckpt_where_missing(const struct ckpt_where *w, const json_t *rows, const char *const *fields);
 // The rows of an array in the order of this field: numbers by size, texts by name with numbers in them by value (step-2
 // before step-10), null last; equal ones stay as they are. NULL key: as they are. reverse: the other way round.
 void ckpt_where_sort(json_t *rows, const char *key, bool reverse);

@@ -446,7 +446,8 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["should-save"], ["should-save", "STORE"], ["should-save", "STORE", "soon"], ["should-save", "STORE", "-1"], ["should-save", "STORE", "99999999999999999999"], ["should-save", "STORE", "1", "2"],
          ["index"], ["index", "STORE"], ["index", "check", "STORE", "1000"], ["diff"], ["diff", "STORE", "1000"], ["diff", "STORE", "1", "2", "3"],
          ["diff", "--arrays=1", "STORE", "1000", "2000"], ["du", "--nosuch"], ["du", "STORE", "1000/config.json"], ["bench"], ["bench", "a", "b"], ["help", "a", "b"],
-         ["mount", "-o", "colour=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"]]
+         ["mount", "-o", "colour=3", "STORE", "a"], ["mount", "-o", "durability=remote", "STORE", "a"], ["mount", "-o", "ro=1", "STORE", "a"], ["ls", "http://x/y"],
+         ["resolve", "--run", "nowhere"], ["resolve", "--load-full-state-path", "STORE", "--run", "STORE/a"]]
 REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "STORE", "1000/nosuch"], ["ls", "STORE", "trash/1000"], ["info", "STORE", "1000/a/b"],
            ["cat", "STORE", "1000", "nosuch"], ["cat", "STORE", "1000", "params"], ["verify", "STORE", "nosuch"], ["abort", "STORE", "nosuch"],
            ["umount", "STORE"], ["umount", "/"], ["ls", "s3://bucket/run"], ["ls", "gs://bucket/run"], ["mount", "s3://bucket/run", "x"], ["init", "STORE"],
@@ -454,7 +455,6 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["promote", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
            ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
            ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
-           ["resolve", "--run", "nowhere"], ["resolve", "--load-full-state-path", "STORE", "--run", "STORE/a"],
            ["cool", "STORE", "nosuch"], ["warm", "STORE", "1000", "nosuch"], ["cool", "STORE", "3000"], ["policy", "show", "nowhere"], ["policy", "check", "nosuch"], ["policy", "set", "STORE", "nosuch"],
            ["policy", "set", "STORE", "/"], ["policy", "set", "STORE", "/dev/null"], ["policy", "explain", "STORE", "0..9", "nosuch"], ["retain", "nowhere"]]
 

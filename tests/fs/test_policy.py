@@ -278,7 +278,8 @@ def test_runs_of_one_store_are_named_by_their_folders(ckptfs, made, save, policy
     for mounted in (False, True):
         mount = Mount.new(world, made) if mounted else None
         assert [ask(ckptfs, made, step) for step in ("a/101", "a/200", "b/100", "b/300")] == ["no", "yes permanent fixed_interval", "no", "yes permanent fixed_interval"]
-        assert ckptfs("should-save", made, "a/soon", check=False).returncode == ckptfs("should-save", made, "nosuch/1", check=False).returncode == 2
+        assert ckptfs("should-save", made, "a/soon", check=False).returncode == 2
+        assert ask(ckptfs, made, "nosuch/1") == "yes permanent initial", "its folder is still to be made"
     answers = mount / ".ckptfs/should_save"
     assert (answers / "a/101").read_text() == "0\n" and (answers / "b/300").read_text() == "1 permanent fixed_interval\n"
     (mount / "a/deep/run").mkdir(parents=True)

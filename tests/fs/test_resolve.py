@@ -205,6 +205,12 @@ def test_store_whose_steps_are_all_in_one_folder_has_those(mount, store, save, r
     assert resolve(store) == resumes(mount, store, mounted, "run/1000")
 
 
+def test_run_that_begins_in_a_directory_resumes_no_strangers_step(mount, save, resolve):
+    save("old/1000")
+    (mount / "new").mkdir()
+    assert resolve(None, cwd=mount / "new") == SCRATCH
+
+
 def test_directory_that_is_no_run_is_the_root(mount, save, resolve):
     (mount / "logs").mkdir()
     save("1000")

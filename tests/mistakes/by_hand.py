@@ -482,6 +482,11 @@ TABLE = [
             "if (awaited && d->failed_round == awaited)", "if (awaited && !d->failed_round)", ("test_fs_should_save::test_a_program_that_fails_is_an_error_for_all_who_wait_and_one_line",)),
     Pattern("decided-by-two-at-once", "fs/decider.c",
             "while (d->busy && ckpt_sys.mono_ns() < end_ns)", "while (d->busy && !end_ns)", ("test_fs_should_save::test_eight_processes_half_of_them_verbs_get_one_answer",)),
+    Pattern("quiet-version-says-nothing", "core/reopen.c", ".keeps_metadata = true", ".keeps_metadata = false", ("test_reopen",)),
+    Pattern("save-past-the-mount-is-none", "core/stage_usage.c", "return busy || is_written_outside(step);", "return busy;", (SHOULD_SAVE,)),
+    Pattern("clock-of-before-goes-on", "core/should_save.c",
+            "ckpt_decided_restart(ret_decided, ckpt_sys.now_ns());", "(void)0;", ("test_policy_run",)),
+    Pattern("store-resumes-a-strangers-step", "core/resolve.c", "if (*folder || !*name.folder_id)", "if (*folder || true)", ("test_resolve",)),
     Pattern("policy-judged-before-it-is-written", "fs/control_file.c",
             "\treturn h->text_written;\n", "\treturn true;\n", ("test_fs_should_save::test_policy_json_is_read_written_and_the_stores_own",)),
 ]
