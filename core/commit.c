@@ -519,7 +519,7 @@ static void enter_committed_locked(struct attempt *a)
 
 	remember_last_locked(step->store, a);
 	step->summary = a->record.summary;
-	step->state = CKPT_STEP_COMMITTED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	ckpt_amend_expected_locked(step);
 	ckpt_stage_forget(step);
 	// Who has the answer may wait for that, too.
@@ -545,7 +545,7 @@ static void finish(struct attempt *a, int rc)
 	if (!rc)
 		enter_committed_locked(a);
 	else if (step->state == CKPT_STEP_COMMITTING)
-		step->state = CKPT_STEP_STAGED;
+		ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	if (!rc || !a->unknown)
 		leave_none_locked(step);
 	if (!rc || !a->unknown)
@@ -664,7 +664,7 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 		rc = take_name_locked(a, how->folder_id, how->name);
 		if (rc)
 			break;
-		step->state = CKPT_STEP_COMMITTING;
+		ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTING);
 		free(step->killed.path);
 		step->killed = (struct ckpt_killed){0}; // what the attempt before was told
 		step->attempts++;

@@ -516,7 +516,7 @@ static int take_away(struct ckpt_step *step)
 
 	if (step->state != CKPT_STEP_DELETED)
 		return -ESTALE;
-	step->state = CKPT_STEP_GONE;
+	ckpt_step_set_state_locked(step, CKPT_STEP_GONE);
 	return 0;
 }
 
@@ -580,7 +580,7 @@ int ckpt_expire(struct ckpt_step *step)
 	ckpt_lock_drop(&s->lock);
 	if (rc) {
 		LOCK_SCOPE(&step->lock);
-		step->state = CKPT_STEP_DELETED;
+		ckpt_step_set_state_locked(step, CKPT_STEP_DELETED);
 	}
 	return rc;
 }

@@ -161,7 +161,7 @@ static void exchange(struct move *v)
 	if (ckpt_step_insert_locked(step, v->moved.folder_id, v->moved.name))
 		abort(); // the name was reserved, under the same lock
 	LOCK_SCOPE(&step->lock);
-	step->state = CKPT_STEP_COMMITTED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	step->moved = false;
 	step->deleted_by = 0;
 	step->summary = v->moved;

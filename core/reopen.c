@@ -85,7 +85,7 @@ static bool give_up(struct ckpt_step *step)
 	ckpt_lock_take(&step->lock);
 	quiet = is_quiet_locked(step);
 	if (quiet)
-		step->state = CKPT_STEP_LEFT; // from here on nobody enters it
+		ckpt_step_set_state_locked(step, CKPT_STEP_LEFT); // from here on nobody enters it
 	ckpt_lock_drop(&step->lock);
 	if (quiet) {
 		ckpt_step_leave_locked(step);
@@ -249,7 +249,7 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 
 	if (rc)
 		return rc;
-	step->state = CKPT_STEP_STAGED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	step->ours = true;
 	step->began_ns = ckpt_sys.now_ns();
 	step->touched_ns = ckpt_sys.mono_ns();
@@ -368,7 +368,7 @@ static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_s
 	step->ours = true;
 	step->pid = 0; // of a process that is gone
 	step->touched_ns = ckpt_sys.mono_ns();
-	step->state = CKPT_STEP_STAGED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	take_place_locked(step);
 	return 0;
 }

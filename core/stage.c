@@ -271,7 +271,7 @@ int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name
 		rc = ckpt_step_new(s, &step);
 	if (rc)
 		return rc;
-	step->state = CKPT_STEP_STAGED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	step->ours = true;
 	step->began_ns = ckpt_sys.now_ns();
 	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
@@ -442,7 +442,7 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 	reopened = ckpt_reopen_end_locked(step);
 	ckpt_lock_drop(&s->lock);
 	ckpt_lock_take(&step->lock);
-	step->state = CKPT_STEP_GONE;
+	ckpt_step_set_state_locked(step, CKPT_STEP_GONE);
 	ckpt_stage_forget(step);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
@@ -552,7 +552,7 @@ int ckpt_stage_resume(struct ckpt_step *step)
 	if (rc)
 		return rc;
 	LOCK_SCOPE(&step->lock);
-	step->state = CKPT_STEP_STAGED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	step->ours = true;
 	step->pid = 0; // of a process that is gone
 	return 0;

@@ -337,7 +337,7 @@ void ckpt_step_forget_locked(struct ckpt_step *step)
 {
 	ckpt_step_erase_locked(step);
 	LOCK_SCOPE(&step->lock);
-	step->state = CKPT_STEP_GONE;
+	ckpt_step_set_state_locked(step, CKPT_STEP_GONE);
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -348,7 +348,7 @@ void ckpt_step_leave_locked(struct ckpt_step *step)
 	step->hash_next = t->left;
 	t->left = ckpt_step_ref(step);
 	LOCK_SCOPE(&step->lock);
-	step->state = CKPT_STEP_LEFT;
+	ckpt_step_set_state_locked(step, CKPT_STEP_LEFT);
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -362,7 +362,7 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 	*slot = ckpt_step_ref(step);
 	t->count++;
 	LOCK_SCOPE(&step->lock);
-	step->state = CKPT_STEP_DELETED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_DELETED);
 	step->deleted_by = deleted_by;
 	step->deleted_ns = deleted_ns;
 	pthread_cond_broadcast(&step->changed);
@@ -378,7 +378,7 @@ void ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *
 	if (ckpt_step_insert_locked(step, folder_id, name))
 		abort(); // nobody else has the name, which was good before
 	LOCK_SCOPE(&step->lock);
-	step->state = CKPT_STEP_COMMITTED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	step->moved = false;
 	step->deleted_by = 0;
 	step->summary = *summary;
@@ -584,7 +584,7 @@ bool ckpt_step_any(struct ckpt_store *s, const char *folder_id)
 
 static void adopt_summary_locked(struct ckpt_step *step, const struct ckpt_summary *summary)
 {
-	step->state = CKPT_STEP_COMMITTED;
+	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	step->summary = *summary;
 	snprintf(step->session, sizeof(step->session), "%s", summary->session);
 }

@@ -74,10 +74,10 @@ struct ckpt_step {
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
-	enum ckpt_step_state state;
-	int dirfd;    // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
-	int changers; // changes of the tree in progress
-	int users;    // LEFT: open handles in it
+	enum ckpt_step_state state; // set by ckpt_step_set_state_locked()
+	int dirfd;                  // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
+	int changers;               // changes of the tree in progress
+	int users;                  // LEFT: open handles in it
 	uint64_t attempts, attempts_done; // commits begun and ended
 	uint32_t attempt_version;         // the version that the last one was or is to be
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
@@ -133,6 +133,11 @@ struct ckpt_step *ckpt_step_live_session(struct ckpt_store *s, const char *sessi
 struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
 void ckpt_step_unref(struct ckpt_step *step); // NULL is fine
 enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
+// Who has step->lock, or the only reference. A reader without it sees the one state or the other.
+static inline void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state)
+{
+	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
+}
 
 // True for the states whose files are those of a manifest.
 static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
