@@ -9,8 +9,9 @@ struct entry {
 	struct ckpt_policy_step seen;
 	struct ckpt_step *step;
 	uint32_t version;
-	bool changed;  // since its first commit, so that its sequence may be that of a later one
-	uint64_t came; // the sequence of its first commit, as far as that is known
+	bool changed;   // since its first commit, so that its sequence may be that of a later one
+	bool went_back; // by the clock, before that
+	uint64_t came;  // the sequence of its first commit, as far as that is known
 };
 
 // What is being removed is about to be none; what is reopened is committed all the while.
@@ -32,6 +33,7 @@ static bool look_at(struct ckpt_step *step, const char *folder_id, struct entry 
 		.step = step,
 		.version = step->summary.version,
 		.changed = step->summary.committed_ns != step->summary.first_committed_ns,
+		.went_back = step->summary.committed_ns < step->summary.first_committed_ns,
 		.came = step->summary.sequence,
 	};
 	return step->state == CKPT_STEP_COMMITTED && step->summary.number >= 0;
@@ -80,7 +82,7 @@ static void sort(struct entry *entries, size_t count)
 	qsort(entries, count, sizeof(*entries), by_time);
 	for (size_t i = count; i-- > 0;) {
 		struct entry *e = &entries[i];
-		uint64_t first = e->changed && e->came > least ? first_sequence(e) : e->came;
+		uint64_t first = e->changed && (e->went_back || e->came > least) ? first_sequence(e) : e->came;
 
 		e->came = first ? first : least;
 		least = MIN(least, e->came);

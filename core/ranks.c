@@ -12,7 +12,9 @@
 
 #define RANKS_MAX (1u << 20) // of which somebody may claim to be one
 #define BLOCK (1u << 20)
-#define OVERLAP 64 // longer than a name and its number
+#define OVERLAP 64             // longer than a name and its number
+#define PICKLE_MAX (32u << 20) // of it is read
+#define FOUND 1
 
 // --- Names --------------------------------------------------------------------------------------------------------------
 
@@ -95,8 +97,9 @@ static int list_ranks(int dirfd, struct ranks *ret)
 // --- How many there are -------------------------------------------------------------------------------------------------
 
 struct worlds {
-	uint64_t dp, mp;       // 0: not known
-	struct timespec since; // the first rank wrote its model states
+	uint64_t dp, mp;             // 0: not known
+	uint64_t groups, node_local; // not 0: by these settings some ranks write nothing, or elsewhere
+	struct timespec since;       // the first rank wrote its model states
 };
 
 // The number that stands behind this text: it is a key there, memoized or not. 0: none does.
@@ -109,14 +112,14 @@ static uint64_t number_behind(const uint8_t *at, const uint8_t *end)
 		at += *at == 'q' ? 2 : 5;
 	else if (at < end && *at == 0x94) // MEMOIZE
 		at++;
-	if (at >= end)
-		return 0;
+	if (at >= end || *at == 0x88) // NEWTRUE
+		return at < end;
 	bytes = *at == 'K' ? 1 : *at == 'M' ? 2 : *at == 'J' ? 4 : 0; // BININT1, BININT2, BININT
 	if (!bytes || (size_t)(end - at) <= bytes)
 		return 0;
 	for (size_t i = 0; i < bytes; i++)
 		number |= (uint64_t)at[1 + i] << 8 * i;
-	return number;
+	return number <= INT32_MAX ? number : 0; // a negative one says that it is off
 }
 
 static void look_for(const uint8_t *buf, size_t len, const char *key, uint64_t *number)
@@ -139,6 +142,7 @@ static int read_pickle(void *arg, const struct ckpt_zip_member *m)
 	static const char name[] = "/data.pkl";
 	struct pickle *p = arg;
 	CLEANUP_FREE uint8_t *buf = NULL;
+	struct worlds *w = &p->worlds;
 	uint64_t at, end;
 	int rc;
 
@@ -146,22 +150,60 @@ static int read_pickle(void *arg, const struct ckpt_zip_member *m)
 	    memcmp(m->name + m->name_len - strlen(name), name, strlen(name)))
 		return 0;
 	rc = ckpt_zip_data(p->file, m, &at);
-	if (!rc && __builtin_add_overflow(at, m->bytes, &end))
+	if (!rc && __builtin_add_overflow(at, MIN(m->bytes, (uint64_t)PICKLE_MAX), &end))
 		rc = -EINVAL;
 	buf = rc ? NULL : malloc(BLOCK);
 	if (!rc && !buf)
 		rc = -ENOMEM;
-	while (!rc && at < end && !(p->worlds.dp && p->worlds.mp)) {
+	while (!rc && at < end) {
 		size_t n = (size_t)MIN(end - at, (uint64_t)BLOCK);
 
 		rc = ckpt_source_read(p->file, at, buf, n);
 		if (!rc) {
-			look_for(buf, n, "dp_world_size", &p->worlds.dp);
-			look_for(buf, n, "mp_world_size", &p->worlds.mp);
+			look_for(buf, n, "dp_world_size", &w->dp);
+			look_for(buf, n, "mp_world_size", &w->mp);
+			look_for(buf, n, "mics_shard_size", &w->groups);
+			look_for(buf, n, "use_node_local_storage", &w->node_local);
 		}
 		at += n > OVERLAP && at + n < end ? n - OVERLAP : n;
 	}
-	return rc;
+	return rc ? rc : FOUND;
+}
+
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
+// A rank's file, open for reading. -ENOENT: it is not there, or none that a rank could have written.
+static int open_rank(int dirfd, const struct rank *r, char *ret_name, struct stat *ret_st)
+{
+	int fd;
+
+	name_of(r, ret_name);
+	fd = ckpt_sys.open(dirfd, ret_name, O_RDONLY | O_NONBLOCK, 0);
+	if (fd == -ELOOP || fd == -EACCES || fd == -ENXIO)
+		return -ENOENT;
+	if (fd >= 0 && (fstat(fd, ret_st) || !S_ISREG(ret_st->st_mode))) {
+		ckpt_sys.close(fd);
+		return -ENOENT;
+	}
+	return fd;
+}
+
+// Of two forms of which a save has one, the other is left of a save before.
+static void keep_newer(int dirfd, struct ranks *ranks, enum kind a, enum kind b)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct stat of_a, of_b;
+
+	if (!ranks->has[a] || !ranks->has[b])
+		return;
+	CLEANUP_FD int fd_a = open_rank(dirfd, &(struct rank){.kind = a}, name, &of_a);
+	CLEANUP_FD int fd_b = open_rank(dirfd, &(struct rank){.kind = b}, name, &of_b);
+	bool is_a = fd_b < 0 || (fd_a >= 0 && is_before(&of_b.st_mtim, &of_a.st_mtim));
+
+	ranks->has[is_a ? b : a] = false;
 }
 
 // As the first rank says; what cannot be understood says nothing.
@@ -169,27 +211,31 @@ static int read_worlds(int dirfd, const struct ranks *ranks, struct worlds *ret)
 {
 	const struct rank first = {.kind = ranks->has[MODEL] ? MODEL : ZERO_MODEL};
 	char name[CKPT_NAME_MAX + 1];
-	CLEANUP_FD int fd = -1;
 	struct ckpt_source file;
 	struct pickle pickle = {.file = &file};
 	struct ckpt_zip zip;
+	struct worlds *w = &pickle.worlds;
 	struct stat st;
+	CLEANUP_FD int fd = open_rank(dirfd, &first, name, &st);
 	int rc;
 
-	name_of(&first, name);
-	fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
-	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
-		return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -EIO ? fd : 0;
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
 	file = ckpt_source_file(fd, (uint64_t)st.st_size);
 	rc = ckpt_zip_find(&file, &zip);
 	if (!rc)
 		rc = ckpt_zip_each(&file, &zip, read_pickle, &pickle);
-	if (!rc && pickle.worlds.dp && pickle.worlds.mp && pickle.worlds.dp < RANKS_MAX / pickle.worlds.mp)
-		*ret = (struct worlds){pickle.worlds.dp, pickle.worlds.mp, st.st_mtim};
-	return rc == -EINVAL || rc == -ENODATA ? 0 : rc;
+	if (rc == FOUND && w->dp && w->mp && w->dp < RANKS_MAX / w->mp && !w->groups && !w->node_local)
+		*ret = (struct worlds){.dp = w->dp, .mp = w->mp, .since = st.st_mtim};
+	return rc == FOUND || rc == -EINVAL || rc == -ENODATA ? 0 : rc;
 }
 
 // --- Which of them are there --------------------------------------------------------------------------------------------
+
+static bool is_of_world(const struct rank *r, const struct worlds *w)
+{
+	return r->mp < w->mp && (r->kind == MODEL || r->dp < w->dp);
+}
 
 static int lacks_kind(const struct ranks *ranks, enum kind kind, const struct worlds *w, char *ret_name)
 {
@@ -201,7 +247,7 @@ static int lacks_kind(const struct ranks *ranks, enum kind kind, const struct wo
 	for (size_t k = 0; k < ranks->count; k++) {
 		const struct rank *r = &ranks->list[k];
 
-		if (r->kind == kind && r->mp < w->mp && (kind == MODEL || r->dp < w->dp))
+		if (r->kind == kind && is_of_world(r, w))
 			there[r->dp * w->mp + r->mp] = true;
 	}
 	while (i < all && there[i])
@@ -212,36 +258,33 @@ static int lacks_kind(const struct ranks *ranks, enum kind kind, const struct wo
 	return 1;
 }
 
-static bool is_before(const struct timespec *a, const struct timespec *b)
+static bool is_optimizer(enum kind kind)
 {
-	return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+	return kind == ZERO || kind == BF16_ZERO;
 }
 
-// since NULL: whenever it was written.
-static int is_not_whole(int dirfd, const struct rank *r, const struct timespec *since, char *ret_name)
+static int is_not_whole(int dirfd, const struct rank *r, const struct worlds *w, char *ret_name)
 {
-	CLEANUP_FD int fd = -1;
 	struct stat st;
+	CLEANUP_FD int fd = open_rank(dirfd, r, ret_name, &st);
 	int rc;
 
-	name_of(r, ret_name);
-	fd = ckpt_sys.open(dirfd, ret_name, O_RDONLY | O_NONBLOCK, 0);
-	if (fd == -ENOENT)
-		return 1;
 	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st))
-		return -errno;
-	if (since && (r->kind == ZERO || r->kind == BF16_ZERO) && is_before(&st.st_mtim, since))
+		return fd == -ENOENT ? 1 : fd;
+	if (is_optimizer(r->kind) && is_before(&st.st_mtim, &w->since))
 		return 1;
 	rc = ckpt_format_check(fd, ret_name);
 	return rc == -EINVAL || rc == -EAGAIN ? 1 : rc;
 }
 
-static int lack(int dirfd, bool again, const struct ranks *ranks, char *ret_name)
+static int lack(int dirfd, struct ranks *ranks, char *ret_name)
 {
 	struct worlds worlds = {0};
-	int rc = read_worlds(dirfd, ranks, &worlds);
+	int rc;
+
+	keep_newer(dirfd, ranks, MODEL, ZERO_MODEL);
+	keep_newer(dirfd, ranks, ZERO, BF16_ZERO);
+	rc = read_worlds(dirfd, ranks, &worlds);
 
 	if (rc || !worlds.dp)
 		return rc;
@@ -249,17 +292,18 @@ static int lack(int dirfd, bool again, const struct ranks *ranks, char *ret_name
 		if (ranks->has[kind])
 			rc = lacks_kind(ranks, kind, &worlds, ret_name);
 	for (size_t i = 0; i < ranks->count && !rc; i++)
-		rc = is_not_whole(dirfd, &ranks->list[i], again ? &worlds.since : NULL, ret_name);
+		if (ranks->has[ranks->list[i].kind] && is_of_world(&ranks->list[i], &worlds))
+			rc = is_not_whole(dirfd, &ranks->list[i], &worlds, ret_name);
 	return rc;
 }
 
-int ckpt_ranks_lack(int dirfd, bool again, char ret_name[CKPT_NAME_MAX + 1])
+int ckpt_ranks_lack(int dirfd, char ret_name[CKPT_NAME_MAX + 1])
 {
 	struct ranks ranks = {0};
 	int rc = list_ranks(dirfd, &ranks);
 
 	if (!rc && (ranks.has[MODEL] || ranks.has[ZERO_MODEL]))
-		rc = lack(dirfd, again, &ranks, ret_name);
+		rc = lack(dirfd, &ranks, ret_name);
 	free(ranks.list);
 	return rc;
 }

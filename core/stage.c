@@ -610,11 +610,16 @@ int ckpt_stage_enter(struct ckpt_step *step, bool wait)
 	}
 }
 
+void ckpt_stage_touch(struct ckpt_step *step)
+{
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+}
+
 void ckpt_stage_leave(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	ckpt_stage_touch(step);
 	if (--step->changers == 0)
 		pthread_cond_broadcast(&step->changed);
 }

@@ -60,6 +60,7 @@ void ckpt_stage_unuse(struct ckpt_step *step);
 // else it waits for its end (commit_timeout without progress: -EBUSY); -EROFS committed; -ESTALE gone.
 int ckpt_stage_enter(struct ckpt_step *step, bool wait);
 void ckpt_stage_leave(struct ckpt_step *step);
+void ckpt_stage_touch(struct ckpt_step *step); // as if something had just been changed: it does not stand still yet
 
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w);
 void ckpt_stage_writer_remove(struct ckpt_writer *w);

@@ -98,6 +98,7 @@ static int convert_back(struct ckpt_fs *fs, struct node *dir, int dirfd, const c
 
 #define LOOK_AGAIN_NS INT64_C(100000000)
 #define OTHERS_LOOK_NS INT64_C(20000000)
+#define OTHERS_LATER_NS INT64_C(500000000)
 #define OTHERS_NS INT64_C(600000000000) // for what others write, when who waits for the answer has gone on
 
 // Nobody waits for the commit any more: if it fails, the folder is a plain one again. node is the folder, other what it is in:
@@ -444,37 +445,63 @@ static int lacks(struct ckpt_fs *fs, const struct completing *c, char *ret_name)
 		return 0; // it goes on, or does not, as it does without us
 	dirfd = c->step ? ckpt_sys.open(fs->store->sessions_fd, c->step->session, O_RDONLY | O_DIRECTORY, 0)
 			: node_open(fs, c->dir, O_RDONLY | O_DIRECTORY);
-	return dirfd == -ENOENT || dirfd == -ESTALE ? 0
-	       : dirfd < 0                          ? dirfd
-			   : ckpt_profile_lacks(&c->what, dirfd, c->step && c->step->base, ret_name);
+	if (dirfd == -ENOENT || dirfd == -ESTALE || dirfd == -EACCES)
+		return 0;
+	return dirfd < 0 ? dirfd : ckpt_profile_lacks(&c->what, dirfd, ret_name);
 }
 
-// 0: it lacks nothing; 1: it does after all that time; -EINTR: nobody waits.
+static bool is_passing(int error)
+{
+	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
+// 0: it lacks nothing; 1: it does after all that time; -EINTR: nobody waits. Meanwhile the step does not stand still (reopen.h).
 static int wait_for_others(struct ckpt_fs *fs, const struct completing *c, pid_t tid, int64_t timeout_ns,
-			   char *ret_name)
+			   int64_t look_ns, char *ret_name)
 {
 	struct waiter waiter = {fs, tid};
 	int64_t end_ns = ckpt_sys.mono_ns() + timeout_ns;
 	int rc;
 
-	while ((rc = lacks(fs, c, ret_name)) == 1 && ckpt_sys.mono_ns() < end_ns) {
+	while (((rc = lacks(fs, c, ret_name)) == 1 || is_passing(rc)) && ckpt_sys.mono_ns() < end_ns) {
 		if (complete_abandoned(&waiter))
 			return -EINTR;
-		ckpt_sys.sleep_ns(OTHERS_LOOK_NS);
+		if (c->step)
+			ckpt_stage_touch(c->step);
+		ckpt_sys.sleep_ns(look_ns);
 	}
 	return rc;
 }
 
+static void name_of(struct ckpt_fs *fs, const struct completing *c, char *ret_name)
+{
+	struct node *above = NULL;
+
+	*ret_name = '\0';
+	if (c->step)
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", c->what.beside);
+	else if (!folder_above(fs, c->dir, ret_name, &above))
+		node_unref(fs, above);
+}
+
 static void run_later(struct call *call)
 {
-	char name[CKPT_NAME_MAX + 1];
+	char lacking[CKPT_NAME_MAX + 1] = "a file", step[CKPT_NAME_MAX + 1];
 	struct completing c;
+	int rc;
 
 	memcpy(&c, call->data, sizeof(c));
-	if (wait_for_others(call->fs, &c, 0, OTHERS_NS, name))
-		complete_done(call->fs, &c);
-	else
+	rc = wait_for_others(call->fs, &c, 0, OTHERS_NS, OTHERS_LATER_NS, lacking);
+	if (!rc) {
 		(void)complete_run(call->fs, &c, 0); // the error log has why not
+		return;
+	}
+	name_of(call->fs, &c, step);
+	if (rc != -EINTR)
+		ckpt_errlog_add(call->fs->store->errlog, step, rc < 0 ? rc : 0,
+				"`ckptfs commit` completes the step as it is, `ckptfs abort` drops it",
+				"%s did not come: the step is not complete, and is waited for no more", lacking);
+	complete_done(call->fs, &c);
 }
 
 // Who did the last act goes on: his training would end by an error here. The step is none until the file is there.
@@ -482,13 +509,9 @@ static int complete_later(struct ckpt_fs *fs, struct completing *c, const char *
 {
 	struct call call = {
 		.run = run_later, .fs = fs, .data = (char *)c, .data_len = sizeof(*c), .waits_for_clients = true};
-	char step[CKPT_NAME_MAX + 1] = "";
-	struct node *above = NULL;
+	char step[CKPT_NAME_MAX + 1];
 
-	if (c->step)
-		snprintf(step, sizeof(step), "%s", c->what.beside);
-	else if (!folder_above(fs, c->dir, step, &above))
-		node_unref(fs, above);
+	name_of(fs, c, step);
 	ckpt_errlog_add(fs->store->errlog, step, 0, "look for that rank; `ckptfs commit` completes the step as it is",
 			"the step is not complete: %s is not there, or not whole; it is waited for, for %lld minutes",
 			lacking, (long long)(OTHERS_NS / 60000000000));
@@ -514,10 +537,11 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 
 	if (c->what.act == CKPT_ACT_UNLINK)
 		how.writers_ns = MIN(how.writers_ns, COMPLETE_LOCKED_NS);
-	rc = wait_for_others(fs, c, tid, how.writers_ns, lacking);
+	rc = wait_for_others(fs, c, tid, how.writers_ns, OTHERS_LOOK_NS, lacking);
 	if (rc == 1)
 		return complete_later(fs, c, lacking);
 	if (rc) {
+		rc = c->dir ? 0 : rc;
 		complete_done(fs, c);
 		return rc;
 	}

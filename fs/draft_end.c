@@ -146,7 +146,8 @@ static void set_lost(struct ckpt_fs *fs, struct draft *d, int rc)
 	d->lost = rc;
 }
 
-// A tracker that says which step is complete: that is committed first, so that it never names one that is not.
+// A tracker that says which step is complete: that is committed first. It names one that is not only where others are still to
+// write into that (complete_run()).
 static int complete_named(struct ckpt_fs *fs, struct draft *d)
 {
 	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = d->disk.name, .fd = d->fd};

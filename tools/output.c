@@ -22,7 +22,7 @@ static struct {
 void *ckpt_need(void *memory)
 {
 	if (!memory) {
-		static const char text[] = "ckptfs: out of memory\n";
+		static const char text[] = "ckptfs: out of memory\nhint: try it again when there is more\n";
 
 		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
 		_exit(1);

@@ -286,6 +286,22 @@ def test_a_save_over_a_step_waits_for_ranks_whose_old_files_stand_there(mount, a
     assert len(info(mount, name)["versions"]) == 2 and mount.errors() == []
 
 
+@pytest.mark.parametrize("options", ["quiet=1s", "quiet=1s,amend=replace"], indirect=True)
+def test_a_save_over_a_step_that_waits_for_a_rank_does_not_stand_still(mount, options):
+    first_rank(mount, "global_step20", ranks=2)
+    other_rank(mount, "global_step20", 1)
+    (mount / "latest").write_text("global_step20")
+    first_rank_again = mount / "global_step20/mp_rank_00_model_states.pt"
+    rank_file(first_rank_again, 2)
+    other_rank(mount, "global_step20", 0)
+    (mount / "latest").write_text("global_step20")
+    time.sleep(3)
+    assert len(info(mount, "global_step20")["versions"]) == 1
+    other_rank(mount, "global_step20", 1)
+    wait_until(lambda: len(info(mount, "global_step20")["versions"]) == 2, timeout=10, what="its commit")
+    assert completed_by(mount, "global_step20") == ("deepspeed", "close:latest") and len(mount.errors()) == 1
+
+
 def test_a_first_rank_that_is_killed_while_it_waits_had_written_its_last(mount, agent):
     """`latest` names the step, which is one when the others' files are there."""
     first_rank(mount, "global_step20")

@@ -72,17 +72,12 @@ static void put_other(const char *name)
 }
 
 // What it lacks; "" nothing, or an errno's text.
-static const char *lacking_again(bool again)
-{
-	static char name[CKPT_NAME_MAX + 1];
-	int rc = ckpt_ranks_lack(dirfd, again, name);
-
-	return rc < 0 ? strerror(-rc) : rc ? name : "";
-}
-
 static const char *lacking(void)
 {
-	return lacking_again(false);
+	static char name[CKPT_NAME_MAX + 1];
+	int rc = ckpt_ranks_lack(dirfd, name);
+
+	return rc < 0 ? strerror(-rc) : rc ? name : "";
 }
 
 START_TEST(each_rank_of_zero_is_waited_for)
@@ -132,9 +127,17 @@ START_TEST(numbers_are_found_wherever_they_stand)
 {
 	static const size_t behind[] = {(1u << 20) - 90, (1u << 20) - 30, (1u << 20) - 8, (1u << 20) - 1, 3u << 20};
 
+	char name[64] = "";
+
 	put_state("mp_rank_00_model_states.pt", _i % 2 ? 300 : 70000, 1, behind[_i / 2]);
-	put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
-	ck_assert_str_eq(lacking(), "zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	for (unsigned rank = 0; _i % 2 && rank < 299; rank++) {
+		snprintf(name, sizeof(name), "zero_pp_rank_%u_mp_rank_00_optim_states.pt", rank);
+		put_other(name);
+	}
+	if (!*name)
+		put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), *name ? "zero_pp_rank_299_mp_rank_00_optim_states.pt"
+					  : "zero_pp_rank_1_mp_rank_00_optim_states.pt");
 }
 END_TEST
 
@@ -175,10 +178,81 @@ START_TEST(what_an_earlier_save_left_is_not_that_of_this_one)
 	set_time("mp_rank_00_model_states.pt", 1000);
 	set_time("zero_pp_rank_0_mp_rank_00_optim_states.pt", 1000);
 	set_time("zero_pp_rank_1_mp_rank_00_optim_states.pt", 999);
-	ck_assert_str_eq(lacking(), ""); // who copied them had no such order
-	ck_assert_str_eq(lacking_again(true), "zero_pp_rank_1_mp_rank_00_optim_states.pt");
-	set_time("zero_pp_rank_1_mp_rank_00_optim_states.pt", 1000);
-	ck_assert_str_eq(lacking_again(true), "");
+	ck_assert_str_eq(lacking(), "zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	set_time("zero_pp_rank_0_mp_rank_00_optim_states.pt", 999);
+	set_time("zero_pp_rank_1_mp_rank_00_optim_states.pt", 1001);
+	ck_assert_str_eq(lacking(), "zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	set_time("zero_pp_rank_0_mp_rank_00_optim_states.pt", 1000);
+	ck_assert_str_eq(lacking(), "");
+}
+END_TEST
+
+// Of more ranks, of another type of numbers, of another stage.
+START_TEST(what_an_earlier_save_of_another_kind_left_is_nobodys)
+{
+	put_state("mp_rank_00_model_states.pt", 2, 1, 0);
+	for (int rank = 0; rank < 4; rank++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "zero_pp_rank_%d_mp_rank_00_optim_states.pt", rank);
+		put_other(name);
+	}
+	put("zero_pp_rank_3_mp_rank_00_optim_states.pt", "PK\3\4 it is cut", 14);
+	ck_assert_str_eq(lacking(), "");
+	set_time("mp_rank_00_model_states.pt", 1000);
+	set_time("zero_pp_rank_0_mp_rank_00_optim_states.pt", 990);
+	put_other("bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	put_other("bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), "");
+	put_state("zero_pp_rank_0_mp_rank_00_model_states.pt", 3, 1, 0);
+	ck_assert_str_eq(lacking(), "zero_pp_rank_1_mp_rank_00_model_states.pt");
+}
+END_TEST
+
+static void put_settings(const char *key_name, const char *value, size_t len)
+{
+	struct ckpt_bytes b = {0};
+
+	key(&b, "dp_world_size", "q>", 2);
+	ckpt_bytes_text(&b, "K\2");
+	key(&b, "mp_world_size", "q?", 2);
+	ckpt_bytes_text(&b, "K\1");
+	key(&b, key_name, "q@", 2);
+	ckpt_bytes_add(&b, value, len);
+	ckpt_bytes_text(&b, "u.");
+	put_pickle("mp_rank_00_model_states.pt", b.data, b.len);
+	free(b.data);
+}
+
+START_TEST(where_some_ranks_write_nothing_there_is_no_telling)
+{
+	const char *want = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
+
+	put_settings("use_node_local_storage", "\x88", 1);
+	put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), "");
+	put_settings("mics_shard_size", "K\4", 2);
+	put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), "");
+	put_settings("mics_shard_size", "J\xff\xff\xff\xff", 5);
+	put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), want);
+	put_settings("use_node_local_storage", "\x89", 1);
+	put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), want);
+}
+END_TEST
+
+START_TEST(what_is_no_file_of_a_rank_is_no_error)
+{
+	put_state("mp_rank_00_model_states.pt", 2, 1, 0);
+	put_other("zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_int_eq(symlinkat("/etc/passwd", dirfd, "zero_pp_rank_1_mp_rank_00_optim_states.pt"), 0);
+	ck_assert_str_eq(lacking(), "zero_pp_rank_1_mp_rank_00_optim_states.pt");
+	unlinkat(dirfd, "zero_pp_rank_1_mp_rank_00_optim_states.pt", 0);
+	ck_assert_int_eq(mkdirat(dirfd, "zero_pp_rank_1_mp_rank_00_optim_states.pt", 0755), 0);
+	ck_assert_str_eq(lacking(), "zero_pp_rank_1_mp_rank_00_optim_states.pt");
 }
 END_TEST
 
@@ -191,8 +265,7 @@ START_TEST(other_names_are_nobodys)
 	put_other("layer_0_expert_0_mp_rank_00_model_states.pt");
 	put_other("zero_pp_rank_%s_mp_rank_%n_optim_states.pt");
 	ck_assert_str_eq(lacking(), "");
-	put_other("zero_pp_rank_9_mp_rank_00_optim_states.pt"); // of an earlier save by more of them
-	ck_assert_str_eq(lacking(), "zero_pp_rank_0_mp_rank_00_optim_states.pt");
+	ck_assert_str_eq(lacking(), "");
 }
 END_TEST
 
@@ -208,6 +281,9 @@ int main(void)
 	tcase_add_loop_test(tcase, numbers_are_found_wherever_they_stand, 0, 10);
 	tcase_add_test(tcase, what_cannot_be_understood_says_nothing);
 	tcase_add_test(tcase, what_an_earlier_save_left_is_not_that_of_this_one);
+	tcase_add_test(tcase, what_an_earlier_save_of_another_kind_left_is_nobodys);
+	tcase_add_test(tcase, where_some_ranks_write_nothing_there_is_no_telling);
+	tcase_add_test(tcase, what_is_no_file_of_a_rank_is_no_error);
 	tcase_add_test(tcase, other_names_are_nobodys);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
