@@ -39,8 +39,9 @@ struct profile {
 	check_fn *check;
 	const char *const late[2]; // files that other ranks may still be writing then: the step does not wait for them
 	const char *const inside[6]; // beside: what a directory must hold to be one of these; none: anything
-	int (*lacks)(int dirfd, char *ret_name); // what others write, as ckpt_profile_lacks(); NULL: nothing
-	const char *awaits;                      // for people
+	int (*lacks)(int dirfd, bool again,
+		     char *ret_name); // what others write, as ckpt_profile_lacks(); NULL: nothing
+	const char *awaits;           // for people
 };
 
 // --- What the files hold ----------------------------------------------------------------------------------------------
@@ -536,11 +537,11 @@ int ckpt_profile_knows(const struct ckpt_completion *c, int dirfd)
 	return p->inside[0] ? holds_like(dirfd, p->inside, ARRAY_LEN(p->inside)) : 0;
 }
 
-int ckpt_profile_lacks(const struct ckpt_completion *c, int dirfd, char ret_name[CKPT_NAME_MAX + 1])
+int ckpt_profile_lacks(const struct ckpt_completion *c, int dirfd, bool again, char ret_name[CKPT_NAME_MAX + 1])
 {
 	const struct profile *p = row_of(c);
 
-	return p && p->lacks ? p->lacks(dirfd, ret_name) : 0;
+	return p && p->lacks ? p->lacks(dirfd, again, ret_name) : 0;
 }
 
 const char *ckpt_profile_of_temp(const char *name)

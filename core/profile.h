@@ -61,7 +61,8 @@ int ckpt_profile_knows(const struct ckpt_completion *completion, int dirfd);
 
 // What it waits for that others write into its directory dirfd, and the one whose act it is has not waited for: 0: nothing; 1: the file
 // *ret_name is not there, or not whole. -EIO, -EMFILE, -ENOMEM ...: it cannot be said.
-int ckpt_profile_lacks(const struct ckpt_completion *completion, int dirfd, char ret_name[CKPT_NAME_MAX + 1]);
+int ckpt_profile_lacks(const struct ckpt_completion *completion, int dirfd, bool again,
+		       char ret_name[CKPT_NAME_MAX + 1]);
 
 // Whose temp name (ckpt_name_is_temp) this is: "generic" nobody's that is known.
 const char *ckpt_profile_of_temp(const char *name);

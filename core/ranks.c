@@ -277,7 +277,7 @@ static int is_not_whole(int dirfd, const struct rank *r, const struct worlds *w,
 	return rc == -EINVAL || rc == -EAGAIN ? 1 : rc;
 }
 
-static int lack(int dirfd, struct ranks *ranks, char *ret_name)
+static int lack(int dirfd, bool again, struct ranks *ranks, char *ret_name)
 {
 	struct worlds worlds = {0};
 	int rc;
@@ -285,6 +285,8 @@ static int lack(int dirfd, struct ranks *ranks, char *ret_name)
 	keep_newer(dirfd, ranks, MODEL, ZERO_MODEL);
 	keep_newer(dirfd, ranks, ZERO, BF16_ZERO);
 	rc = read_worlds(dirfd, ranks, &worlds);
+	if (!again)
+		worlds.since = (struct timespec){0};
 
 	if (rc || !worlds.dp)
 		return rc;
@@ -297,13 +299,13 @@ static int lack(int dirfd, struct ranks *ranks, char *ret_name)
 	return rc;
 }
 
-int ckpt_ranks_lack(int dirfd, char ret_name[CKPT_NAME_MAX + 1])
+int ckpt_ranks_lack(int dirfd, bool again, char ret_name[CKPT_NAME_MAX + 1])
 {
 	struct ranks ranks = {0};
 	int rc = list_ranks(dirfd, &ranks);
 
 	if (!rc && (ranks.has[MODEL] || ranks.has[ZERO_MODEL]))
-		rc = lack(dirfd, &ranks, ret_name);
+		rc = lack(dirfd, again, &ranks, ret_name);
 	free(ranks.list);
 	return rc;
 }

@@ -447,7 +447,7 @@ static int lacks(struct ckpt_fs *fs, const struct completing *c, char *ret_name)
 			: node_open(fs, c->dir, O_RDONLY | O_DIRECTORY);
 	if (dirfd == -ENOENT || dirfd == -ESTALE || dirfd == -EACCES)
 		return 0;
-	return dirfd < 0 ? dirfd : ckpt_profile_lacks(&c->what, dirfd, ret_name);
+	return dirfd < 0 ? dirfd : ckpt_profile_lacks(&c->what, dirfd, c->step && c->step->base, ret_name);
 }
 
 static bool is_passing(int error)

@@ -75,7 +75,7 @@ static void put_other(const char *name)
 static const char *lacking(void)
 {
 	static char name[CKPT_NAME_MAX + 1];
-	int rc = ckpt_ranks_lack(dirfd, name);
+	int rc = ckpt_ranks_lack(dirfd, true, name);
 
 	return rc < 0 ? strerror(-rc) : rc ? name : "";
 }
