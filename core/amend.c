@@ -544,13 +544,28 @@ static int act(struct ckpt_step *step, edit_fn *change, const char *path, const 
 	return rc == -EAGAIN ? -EIO : rc;
 }
 
+// What is made durable with the lock held, for which all other acts on steps wait, is sent to the disk before. Whether it came there
+// says fsync.
+static void send_to_disk(const struct ckpt_step *step, const char *file)
+{
+	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", step->session, file);
+	CLEANUP_FD int fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
+
+	if (fd >= 0)
+		sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 int ckpt_amend_add(struct ckpt_step *step, const char *path)
 {
+	send_to_disk(step, path);
 	return act(step, add, path, NULL, "added to the step");
 }
 
 int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw)
 {
+	send_to_disk(step, raw);
 	return act(step, replace, path, raw, "written again");
 }
 

@@ -38,7 +38,21 @@ int ckpt_socket_send(int fd, const char *text, size_t len)
 	return 0;
 }
 
-int ckpt_socket_receive(int fd, size_t bytes_max, char **ret_text)
+// What is behind the lines that say how far it is stays. Returns its length.
+static size_t take_progress(char *text, size_t len, void (*progress)(uint64_t bytes))
+{
+	const char *line = text, *end;
+
+	while (len && *line == '+' && (end = memchr(line, '\n', len))) {
+		progress(strtoull(line + 1, NULL, 10));
+		len -= (size_t)(end + 1 - line);
+		line = end + 1;
+	}
+	memmove(text, line, len);
+	return len;
+}
+
+int ckpt_socket_receive(int fd, size_t bytes_max, void (*progress)(uint64_t bytes), char **ret_text)
 {
 	CLEANUP_FREE char *text = NULL;
 	size_t len = 0, cap = 0;
@@ -51,13 +65,15 @@ int ckpt_socket_receive(int fd, size_t bytes_max, char **ret_text)
 		if (n < 0)
 			return errno == EAGAIN ? -ETIMEDOUT : -errno;
 		len += (size_t)n;
+		if (progress)
+			len = take_progress(text, len, progress);
 	} while (n);
 	text[len] = '\0';
 	*ret_text = TAKE_PTR(text);
 	return 0;
 }
 
-int ckpt_ask(const char *store, const char *request, int seconds, char **ret_reply)
+static int ask(const char *store, const char *request, int seconds, void (*progress)(uint64_t bytes), char **ret_reply)
 {
 	CLEANUP_FD int dirfd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -76,12 +92,22 @@ int ckpt_ask(const char *store, const char *request, int seconds, char **ret_rep
 	if (!rc && shutdown(fd, SHUT_WR))
 		rc = -errno;
 	if (!rc)
-		rc = ckpt_socket_receive(fd, REPLY_BYTES_MAX, &reply);
+		rc = ckpt_socket_receive(fd, REPLY_BYTES_MAX, progress, &reply);
 	if (!rc && !*reply)
 		rc = -EPROTO;
 	if (!rc)
 		*ret_reply = TAKE_PTR(reply);
 	return rc;
+}
+
+int ckpt_ask(const char *store, const char *request, int seconds, char **ret_reply)
+{
+	return ask(store, request, seconds, NULL, ret_reply);
+}
+
+int ckpt_ask_at_length(const char *store, const char *request, void (*progress)(uint64_t bytes), char **ret_reply)
+{
+	return ask(store, request, CKPT_SOCKET_PATIENT, progress, ret_reply);
 }
 
 static int error_of(const json_t *reply)

@@ -68,7 +68,7 @@ static int64_t rest_ns(int64_t waited_ns)
 static void rest(const struct ckpt_behind *b, int64_t now_ns)
 {
 	int64_t for_others_ns = now_ns + rest_ns(ckpt_sys.waited_ns()),
-		for_saves_ns = now_ns + (now_ns - spell.began_ns) * (SAVE_SHARE - 1);
+		for_saves_ns = now_ns + MIN((now_ns - spell.began_ns) * (SAVE_SHARE - 1), REST_MAX_NS);
 
 	while (!ckpt_behind_stops(b)) {
 		int64_t until_ns = __atomic_load_n(&b->save_runs, __ATOMIC_RELAXED) ? MAX(for_others_ns, for_saves_ns)
@@ -119,8 +119,10 @@ static void *behind_thread(void *arg)
 	struct ckpt_behind *b = arg;
 
 	while (!ckpt_behind_stops(b)) {
-		int64_t next_ns = b->turn(b->arg, b);
+		int64_t next_ns;
 
+		spell.began_ns = 0; // it has waited since the last one
+		next_ns = b->turn(b->arg, b);
 		if (next_ns)
 			wait_until(b, next_ns);
 	}

@@ -63,7 +63,6 @@ struct gc {
 	size_t known_count, known_cap;
 	struct stranger *strangers;
 	size_t stranger_count, stranger_cap;
-	size_t live_steps, steps;
 	struct ckpt_step **cold; // that need packs and can be repacked; references
 	size_t cold_count, cold_cap;
 	struct ckpt_pack_use use; // what those need, in the order of packs
@@ -140,7 +139,6 @@ static void mark(struct gc *g, const struct ckpt_manifest *m, enum use use, bool
 		found->open |= use == OPEN;
 		found->fixed |= fixed;
 	}
-	g->live_steps += use == LIVE && count;
 }
 
 // --- Steps that we know -------------------------------------------------------------------------------------------------
@@ -259,7 +257,6 @@ static int mark_steps(struct gc *g)
 
 	if (rc)
 		return rc;
-	g->steps = count;
 	for (size_t i = 0; i < count && !rc; i++) {
 		rc = goes_on(g) ? mark_step(g, steps[i]) : -EINTR;
 		if (!rc)
@@ -451,6 +448,7 @@ static void mark_emptied(void *arg, const struct ckpt_manifest *m)
 // not need; and what steps needed that are gone, who removed them.
 static void pass_over_expected(struct gc *g, uint64_t *bytes, uint64_t *all)
 {
+	(void)ckpt_gc_expected_load(g->store); // what is not known is asked about
 	for (size_t i = 0; i < g->cold_count; i++)
 		ckpt_repack_each_before(g->cold[i], mark_emptied, g);
 	for (size_t i = 0; i < g->pack_count; i++) {
@@ -464,14 +462,12 @@ static void pass_over_expected(struct gc *g, uint64_t *bytes, uint64_t *all)
 }
 
 // Most of what is there goes when most of the steps that were cooled are deleted and expired; or when something keeps us from
-// seeing what needs it, and then it is all that is left of them. So somebody is asked. Nobody is where there are steps, and none
-// needs a pack: those that did are all gone, as it happens with the last of them. But a store without a single record looks as
-// one that has lost them.
+// seeing what needs it, and then it is all that is left of them: so somebody is asked.
 static int brake(struct gc *g)
 {
 	uint64_t bytes = bytes_that_go(g), all = g->done->live_bytes + g->done->garbage_bytes;
 
-	if (g->how->force || bytes <= all / 2 || (!g->live_steps && g->steps))
+	if (g->how->force || bytes <= all / 2)
 		return 0;
 	pass_over_expected(g, &bytes, &all);
 	if (bytes <= all / 2)

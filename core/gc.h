@@ -73,7 +73,7 @@ struct ckpt_gc_done {
 };
 
 // More than half of the bytes of all packs go at once only by force, but for those of packs that were emptied by repacking, now or
-// before: the versions say that; and of those that steps needed which this process has expired.
+// before: the versions say that; and of those that steps needed which were expired, as who did it has noted.
 // 0. Nothing was removed: -EBADMSG, -ENOTSUP, -EIO what may need packs cannot be read; -EPERM more than half of the bytes of all packs
 // would go at once; -ESTALE another store is in the directory; -EBUSY. Some may have been: -EINTR go_on said no; -EIO, ... one could
 // not be removed, or repacked. With all but -EINTR, -EBUSY and -ENOMEM ret_done->why is said.
@@ -87,7 +87,11 @@ char *ckpt_gc_json(const struct ckpt_gc_done *done);
 // What the step needs is expected to be garbage soon: it is being expired, and its records are still there. Blocks.
 void ckpt_gc_expect(struct ckpt_step *step);
 bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);
-size_t ckpt_gc_expected(struct ckpt_store *s);                      // packs
+size_t ckpt_gc_expected(struct ckpt_store *s); // packs
+// The same as the object "gc/expected", from one process to the next; of many, some. What was kept is expected here, too, once it is
+// loaded: 0, -EIO ... Who closes the store keeps it. Both block.
+int ckpt_gc_expected_load(struct ckpt_store *s);
+void ckpt_gc_expected_keep(struct ckpt_store *s);
 uint64_t ckpt_gc_expected_bytes(struct ckpt_store *s);              // of those packs: other steps may need some of it
 void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; nothing is done if there is more by now
 

@@ -25,3 +25,4 @@ uint64_t ckpt_checksum(const void *data, size_t len, uint64_t seed);
 
 // ret_hex gets 2 * len lowercase digits and a NUL.
 void ckpt_hex(const uint8_t *data, size_t len, char *ret_hex);
+int ckpt_unhex(const char *hex, size_t len, uint8_t *ret_data); // -EINVAL: that is not len bytes, in small letters

@@ -283,18 +283,21 @@ static int put_all_listed(struct ckpt_store *s, const struct version_list *store
 	return rc;
 }
 
-int ckpt_load_index(struct ckpt_store *s)
+int ckpt_load_index(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg)
 {
-	LOCK_SCOPE(&s->packs_lock);
 	struct version_list stored = {0};
-	int rc = s->index ? ckpt_index_reset(s->index) : -ENOENT;
+	int rc = ckpt_store_take_packs(s, false, go_on, arg);
 
+	if (rc)
+		return rc;
+	rc = s->index ? ckpt_index_reset(s->index) : -ENOENT;
 	if (!rc)
 		rc = ckpt_backend_list(s->backend, "steps/", NULL, from_store, &stored);
 	if (!rc)
 		rc = put_all_listed(s, &stored);
 	if (!rc)
 		ckpt_dedupe_look(s);
+	ckpt_lock_drop(&s->packs_lock);
 	list_done(&stored);
 	return rc;
 }

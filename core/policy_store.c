@@ -32,6 +32,15 @@ int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char 
 	return rc == -EINVAL || rc == -EFBIG ? -EBADMSG : rc;
 }
 
+int ckpt_policy_etag(struct ckpt_store *s, char ret_etag[CKPT_ETAG_MAX])
+{
+	struct ckpt_object object = {.etag = ""};
+	int rc = ckpt_backend_head(s->backend, KEY, &object);
+
+	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
+	return rc == -ENOENT ? 0 : rc;
+}
+
 int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *etag, const char *text)
 {
 	int rc;

@@ -12,6 +12,8 @@ struct ckpt_store;
 // version, of what is no policy too, and is "" where the store has none.
 int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char ret_etag[CKPT_ETAG_MAX],
 		     char **ret_why);
+// The same of its version alone.
+int ckpt_policy_etag(struct ckpt_store *s, char ret_etag[CKPT_ETAG_MAX]);
 // In place of what there is: of two who set one at the same moment the last has it. Durable when it returns 0. The store may be
 // one that was opened for reading, beside a mount. -EIO: the outcome is unknown; -ENOSPC, -EACCES, -EROFS ...
 int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p);

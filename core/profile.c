@@ -175,10 +175,12 @@ static int check_eformer(struct look *l, struct ckpt_completion *c)
 {
 	int rc = load_json(l);
 	const json_t *step = json_object_get(l->json, "step");
+	const json_t *is_temporary = json_object_get(l->json, "is_temporary");
 
 	if (rc)
 		return rc;
-	c->temporary = json_is_true(json_object_get(l->json, "is_temporary"));
+	if (json_is_boolean(is_temporary))
+		c->metadata = json_is_true(is_temporary) ? "{\"temporary\":true}" : "{\"temporary\":false}";
 	if (!json_is_integer(step) || json_integer_value(step) < 0)
 		return -ENOENT;
 	if (ckpt_name_matches("run-#", l->deed->dir))

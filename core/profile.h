@@ -46,9 +46,9 @@ struct ckpt_completion {
 	const char *profile;
 	char event[32]; // "close:metadata.json"
 	char beside[CKPT_NAME_MAX +
-		    1];   // the directory of this name, in that of the file, is complete; "": that of the file
-	bool temporary;   // the framework says that it will remove it soon
-	bool leaves_late; // the step does not wait for late files
+		    1];       // the directory of this name, in that of the file, is complete; "": that of the file
+	const char *metadata; // what the framework says of it, as a marker would; NULL: nothing
+	bool leaves_late;     // the step does not wait for late files
 };
 
 // 0: a step is complete by it; -ENOENT: nothing is. -EINVAL: it would be, but for what the file holds, which is cut or empty;

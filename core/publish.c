@@ -3,6 +3,7 @@
 
 #include "core/hash.h"
 #include "core/metadata.h"
+#include "core/should_save.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -92,12 +93,30 @@ static int keep_metadata(struct attempt *a)
 	return 0;
 }
 
+// What its saver does not say was decided before it was saved.
+static int take_decision(struct attempt *a)
+{
+	char *metadata;
+	int rc;
+
+	if (!ckpt_should_save_was_temporary(a->step, a->folder_id, a->name))
+		return 0;
+	rc = ckpt_metadata_merge(a->metadata, "{\"temporary\":true}", &metadata);
+	if (rc)
+		return rc == -EFBIG ? 0 : rc; // and it stays
+	free(a->metadata);
+	a->metadata = metadata;
+	return 0;
+}
+
 static int describe(struct attempt *a)
 {
 	int rc = complete_metadata(a);
 
 	if (!rc && a->keeps_metadata && a->step->base)
 		return keep_metadata(a);
+	if (!rc)
+		rc = take_decision(a);
 	return rc ? rc : ckpt_metadata_temporary(a->metadata, &a->record.summary.temporary);
 }
 

@@ -316,6 +316,32 @@ static void warm(struct ckpt_step *base)
 		(void)ckpt_warm(base, &how, &done);
 }
 
+struct twin {
+	const struct ckpt_step *of;
+	uint64_t dir_ino;
+};
+
+static int is_twin(void *arg, struct ckpt_step *step)
+{
+	const struct twin *t = arg;
+	LOCK_SCOPE(&step->lock);
+
+	return step != t->of && step->summary.dir_ino == t->dir_ino;
+}
+
+// A version that was saved over, moved away since, and this one, had back from the trash: they have their numbers in common, and who
+// changes files by their numbers would change those of the other.
+static bool has_twin(struct ckpt_step *base)
+{
+	LOCK_SCOPE(&base->store->lock);
+	struct twin t = {.of = base};
+
+	ckpt_lock_take(&base->lock);
+	t.dir_ino = base->summary.dir_ino;
+	ckpt_lock_drop(&base->lock);
+	return ckpt_step_each_locked(base->store, NULL, 1u << CKPT_STEP_COMMITTED, is_twin, &t);
+}
+
 int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 {
 	warm(base);
@@ -331,7 +357,7 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	ckpt_step_unref(now);
 	if (ckpt_step_state(base) != CKPT_STEP_COMMITTED)
 		return -ESTALE;
-	rc = ckpt_amend_settle_locked(base);
+	rc = has_twin(base) ? -EROFS : ckpt_amend_settle_locked(base);
 	if (!rc) {
 		set_reopening(base, true);
 		rc = make(base, &step);
@@ -340,8 +366,11 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 		set_reopening(base, false);
 	}
 	if (rc) {
-		ckpt_errlog_add(s->errlog, base->name, rc, "nothing is changed: mend the cause, then try again",
-				"it could not be opened for changes");
+		ckpt_errlog_add(s->errlog, base->name, rc,
+				rc == -EROFS ? "copy one of the two (`cp -r`), and remove it"
+					     : "nothing is changed: mend the cause, then try again",
+				rc == -EROFS ? "it cannot be changed beside a later version of it, which was moved"
+					     : "it could not be opened for changes");
 		return rc == -EBADMSG ? -EIO : rc;
 	}
 	if (s->renew)

@@ -34,32 +34,34 @@ bool ckpt_should_save_answer(const char *word, enum ckpt_decide_answer *ret_answ
 	return false;
 }
 
-struct last_change {
-	int64_t number, at_ns;
+// Of the steps in a folder.
+struct events {
+	int64_t number;     // of this step
+	int64_t changed_ns; // it was last committed or deleted; INT64_MIN: never
+	int64_t latest;     // the highest number of a committed one; -1: there is none
 };
 
-static int look_for_change(void *arg, struct ckpt_step *step)
+static int look_at(void *arg, struct ckpt_step *step)
 {
-	struct last_change *c = arg;
+	struct events *e = arg;
 	LOCK_SCOPE(&step->lock);
 
-	if (step->summary.number != c->number)
+	if (step->summary.number != e->number)
 		return 0;
-	c->at_ns = MAX(c->at_ns, step->summary.committed_ns); // that of a save anew, or of what else somebody did
+	e->changed_ns =
+		MAX(e->changed_ns, step->summary.committed_ns); // that of a save anew, or of what else somebody did
 	if (step->state == CKPT_STEP_DELETED)
-		c->at_ns = MAX(c->at_ns, step->deleted_ns);
+		e->changed_ns = MAX(e->changed_ns, step->deleted_ns);
 	return 0;
 }
 
-// When a step of this folder and number was last committed or deleted; INT64_MIN: never.
-static int64_t last_change_ns(struct ckpt_store *s, const char *folder_id, int64_t number)
+static struct events look_in(struct ckpt_store *s, const char *folder_id, int64_t number, int64_t latest)
 {
-	struct last_change c = {number, INT64_MIN};
+	struct events e = {number, INT64_MIN, latest};
 	LOCK_SCOPE(&s->lock);
 
-	(void)ckpt_step_each_locked(s, folder_id, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, look_for_change,
-				    &c);
-	return c.at_ns;
+	(void)ckpt_step_each_locked(s, folder_id, 1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED, look_at, &e);
+	return e;
 }
 
 static int decide(struct ckpt_store *s, const struct ckpt_policy *p, const struct ckpt_decide *q,
@@ -87,17 +89,17 @@ static int no_history(const char *path, char *ret_folder_id, struct ckpt_history
 }
 
 // The folder may have been made since.
-static const struct ckpt_decided_step *find_decided(const struct ckpt_decided *decided, const struct ckpt_decide *q,
-						    const char *folder_id, int64_t changed_ns, int64_t latest)
+static const struct ckpt_decided_step *find_decided(const struct ckpt_decided *decided, const char *folder_id,
+						    const char *path, int64_t now_ns, const struct events *e)
 {
 	const struct ckpt_decided_step *found =
-		ckpt_decided_find(decided, folder_id, q->step, q->now_ns, changed_ns, latest);
+		ckpt_decided_find(decided, folder_id, e->number, now_ns, e->changed_ns, e->latest);
 	char id[CKPT_FOLDER_ID_LEN + 1];
 
-	if (found || !q->run)
+	if (found || !path)
 		return found;
-	id_to_be(q->run, id);
-	return ckpt_decided_find(decided, id, q->step, q->now_ns, changed_ns, latest);
+	id_to_be(path, id);
+	return ckpt_decided_find(decided, id, e->number, now_ns, e->changed_ns, e->latest);
 }
 
 static int read_run(struct ckpt_store *s, const struct ckpt_decide *q, char *ret_folder_id,
@@ -122,7 +124,7 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 	struct ckpt_decision decision;
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	struct ckpt_history history;
-	int64_t latest;
+	struct events events;
 	int rc = read_run(s, q, folder_id, &history, ret_why);
 
 	if (rc)
@@ -132,13 +134,13 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 	q->now_ns = ckpt_sys.now_ns();
 	q->clock_ns = ckpt_decided_clock(decided, folder_id, q->now_ns);
 	q->saving = ckpt_stage_is_saving(s, q->run || q->count ? folder_id : NULL); // the first save is in any
-	latest = ckpt_decide_latest(q);
-	found = find_decided(decided, q, folder_id, last_change_ns(s, folder_id, q->step), latest);
+	events = look_in(s, folder_id, q->step, ckpt_decide_latest(q));
+	found = find_decided(decided, folder_id, q->run, q->now_ns, &events);
 	if (!found || (q->force && !found->permanent)) {
 		rc = decide(s, p, q, &decision, ret_why);
 		*ret_changed = !rc;
 		if (!rc)
-			found = ckpt_decided_add(decided, folder_id, q->step, q->now_ns, latest, &decision);
+			found = ckpt_decided_add(decided, folder_id, q->step, q->now_ns, events.latest, &decision);
 	}
 	if (!rc)
 		*ret_answer = *found;
@@ -220,6 +222,65 @@ int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct
 	if (!rc)
 		rc = ckpt_should_save_by(s, q, decided, ret_answer, &changed, ret_why);
 	return rc || !changed ? rc : put_decided(s, decided, etag);
+}
+
+// --- Of a step that is committed ----------------------------------------------------------------------------------------
+
+static int all_decided(struct ckpt_store *s, struct ckpt_decided *ret)
+{
+	char etag[CKPT_ETAG_MAX];
+
+	if (!s->decided)
+		return read_decided(s, ret, etag);
+	s->decided(s->decided_arg, ret);
+	return 0;
+}
+
+// Of a run's first step, for which it was asked before there was a folder, or which run it is.
+static const struct ckpt_decided_step *find_of_first(struct ckpt_store *s, const struct ckpt_decided *decided,
+						     const char *folder_id, int64_t began_ns, const struct events *e)
+{
+	const struct ckpt_decided_step *found = NULL;
+	struct ckpt_folders folders;
+
+	if (ckpt_folders_read(s, &folders))
+		return NULL;
+	for (size_t i = 0; i < folders.count && !found; i++)
+		if (!strcmp(folders.at[i].id, folder_id))
+			found = find_decided(decided, folder_id, folders.at[i].path, began_ns, e);
+	ckpt_folders_done(&folders);
+	return found ? found : find_decided(decided, "", NULL, began_ns, e);
+}
+
+static int find_latest(struct ckpt_store *s, const char *folder_id, int64_t *ret_latest)
+{
+	struct ckpt_history history;
+	int rc = ckpt_history_read(s, folder_id, false, &history);
+
+	if (rc)
+		return rc;
+	*ret_latest = ckpt_decide_latest(&(struct ckpt_decide){.steps = history.steps, .count = history.count});
+	ckpt_history_done(&history);
+	return 0;
+}
+
+bool ckpt_should_save_was_temporary(struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
+	const struct ckpt_decided_step *found;
+	struct ckpt_store *s = step->store;
+	char etag[CKPT_ETAG_MAX];
+	int64_t number = ckpt_name_number(name), latest;
+	struct events e;
+
+	if (number < 0 || !decided || all_decided(s, decided) || !decided->count || find_latest(s, folder_id, &latest))
+		return false;
+	e = look_in(s, folder_id, number, latest);
+	found = find_decided(decided, folder_id, NULL, step->began_ns, &e);
+	if (!found && *folder_id && e.latest < 0)
+		found = find_of_first(s, decided, folder_id, step->began_ns, &e);
+	return found && found->save && !found->permanent && !ckpt_policy_etag(s, etag) &&
+	       !strcmp(etag, decided->policy);
 }
 
 // --- Wherever it is decided -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 
 #include "core/decided.h"
 
+struct ckpt_step;
 struct ckpt_store;
 
 // The question: step, run, force, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
@@ -30,6 +31,10 @@ int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, st
 			 char **ret_why);
 bool ckpt_should_save_is_end(int error);      // the mount that was asked has ended meanwhile
 const char *ckpt_should_save_hint(int error); // what to do about it, or NULL
+
+// Whether this staged step, which is about to be committed under this name, is a temporary one: it was decided so before it was
+// begun, and that still holds. What cannot be read says that it is permanent.
+bool ckpt_should_save_was_temporary(struct ckpt_step *step, const char *folder_id, const char *name);
 
 // The answer of this word in requests (of ckpt_should_save_ask() to the mount): false for another, or NULL.
 bool ckpt_should_save_answer(const char *word, enum ckpt_decide_answer *ret_answer);

@@ -2,6 +2,7 @@
 
 #include "core/chunk_cache.h"
 #include "core/convert.h"
+#include "core/gc.h"
 #include "core/hash.h"
 #include "core/json.h"
 #include "core/load.h"
@@ -228,6 +229,7 @@ int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings)
 	dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dirfd < 0)
 		return -errno;
+	(void)flock(dirfd, LOCK_EX); // of two who make it at once, each would think that it is his
 	if (!faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW))
 		return -EEXIST;
 	rc = check_empty(dirfd, ".", check_nothing_yet);
@@ -643,6 +645,8 @@ void ckpt_store_close(struct ckpt_store *s)
 
 	ckpt_store_rest(s);
 	ckpt_trash_close(s->trash);
+	if (s->writable && s->backend)
+		ckpt_gc_expected_keep(s);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
 	ckpt_indexer_close(s->indexer);

@@ -39,6 +39,8 @@ struct ckpt_holder {
 bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint);
 void ckpt_holder_done(struct ckpt_holder *h);
 
+struct ckpt_decided;
+
 struct ckpt_store {
 	// Set at open, then read-only.
 	char id[37];
@@ -104,6 +106,9 @@ struct ckpt_store {
 	// And of each that was committed; with its lock held, so that it must not block.
 	void (*committed)(void *arg, struct ckpt_step *step);
 	void *committed_arg;
+	// A copy of what was decided of steps (decided.h), which the store itself has where no mount decides.
+	void (*decided)(void *arg, struct ckpt_decided *ret);
+	void *decided_arg;
 	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
 	// Keys of steps with a record that is damaged or newer: their names are taken. Set at open, then read-only; opened for
 	// reading, each look at steps/ may add some: guarded by lock.

@@ -527,7 +527,7 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 	struct ckpt_commit how = {
 		.event = c->what.event,
 		.profile = c->what.profile,
-		.metadata = c->what.temporary ? "{\"temporary\":true}" : NULL,
+		.metadata = c->what.metadata,
 		.writers_ns = fs->store->settings.open_writers_ns,
 		.leaves_late = c->what.leaves_late,
 		.abandoned = complete_abandoned,

@@ -23,7 +23,8 @@ struct decider {
 	int failure;           // and how
 	char *why;
 	struct ckpt_decided decided;
-	bool changed_any; // of it, by this mount
+	bool changed_any;          // of it, by this mount
+	struct ckpt_decided known; // what was decided when the last turn ended
 };
 
 struct decider *decider_new(struct ckpt_store *s)
@@ -37,6 +38,7 @@ struct decider *decider_new(struct ckpt_store *s)
 	d->preempted_at = -1;
 	if (!s->writable || ckpt_should_save_load(s, &d->decided))
 		ckpt_decided_init(&d->decided, ckpt_sys.now_ns()); // no step is lost by that
+	d->known = d->decided;
 	return d;
 }
 
@@ -119,6 +121,7 @@ static void end_turn(struct decider *d, int rc, const char *why)
 	LOCK_SCOPE(&d->lock);
 
 	d->busy = false;
+	d->known = d->decided;
 	if (rc) {
 		d->failed_round = d->rounds;
 		d->failure = rc;
@@ -165,6 +168,14 @@ int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_s
 		tell(fs, q, rc, *ret_why);
 	end_turn(d, rc, *ret_why);
 	return rc;
+}
+
+void decider_known(void *decider, struct ckpt_decided *ret)
+{
+	struct decider *d = decider;
+	LOCK_SCOPE(&d->lock);
+
+	*ret = d->known;
 }
 
 char *decider_json(const struct ckpt_decided_step *answer)

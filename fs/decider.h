@@ -13,8 +13,11 @@ struct ckpt_store;
 struct decider;
 
 struct decider *decider_new(struct ckpt_store *s); // with what was decided before; NULL: no memory
-// What was decided is kept for who decides next. Nobody asks any more, and the store is still open.
+// What was decided is kept for who decides next. Nobody asks any more, no commit runs, and the store is still open.
 void decider_end(struct decider *d, struct ckpt_store *s);
+
+// A copy of what is decided so far, for the store that is committed to (struct ckpt_store); decider is a struct decider.
+void decider_known(void *decider, struct ckpt_decided *ret);
 
 // 0; -EBUSY: others have not let it come to a decision; else it could not be decided (core/should_save.h). Failures are in the
 // error log; *ret_why is what it says (malloc'ed, may be NULL). Of the question step, run, force, answered and answer are the caller's.

@@ -48,7 +48,7 @@ static void serve(struct listener *l, int fd)
 	CLEANUP_FREE char *request = NULL;
 	CLEANUP_FREE char *reply = NULL;
 
-	if (!peer_is_allowed(fd) || ckpt_socket_receive(fd, REQUEST_BYTES_MAX, &request))
+	if (!peer_is_allowed(fd) || ckpt_socket_receive(fd, REQUEST_BYTES_MAX, NULL, &request))
 		return;
 	reply = verbs_answer(l->fs, request, fd);
 	if (reply)

@@ -241,6 +241,7 @@ static int resize_locked(struct handle *h, size_t len)
 int marker_truncate(struct handle *h, off_t size)
 {
 	LOCK_SCOPE(&h->node->use->lock);
+	int rc;
 
 	if (!h->marker || size < 0)
 		return -EINVAL;
@@ -251,7 +252,10 @@ int marker_truncate(struct handle *h, off_t size)
 	if ((size_t)size == h->marker->len)
 		return 0;
 	h->marker->written = true;
-	return size > CKPT_METADATA_BYTES_MAX ? -EFBIG : resize_locked(h, (size_t)size);
+	rc = size > CKPT_METADATA_BYTES_MAX ? -EFBIG : resize_locked(h, (size_t)size);
+	if (rc)
+		h->marker->refused = rc;
+	return rc;
 }
 
 ssize_t marker_write(struct handle *h, const void *data, size_t len, off_t offset)

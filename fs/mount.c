@@ -568,6 +568,8 @@ static int open_store(struct ckpt_fs *fs)
 	fs->decider = decider_new(fs->store);
 	if (!fs->nodes || !fs->drafts || !fs->decider)
 		return fail(-ENOMEM, NULL, "out of memory");
+	fs->store->decided = decider_known;
+	fs->store->decided_arg = fs->decider;
 	return ckpt_store_work_behind(fs->store) || hooks_start(fs) ? fail(-EAGAIN, NULL, "no thread can be started")
 								    : 0;
 }

@@ -27,8 +27,10 @@
 #include "fs/status.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 // error is of errno(3), for programs; text for people.
@@ -365,17 +367,53 @@ static char *answer_flag(struct ckpt_fs *fs, const char *session, const char *ve
 	return rc ? failure(rc, NULL) : done();
 }
 
-// What is read without anybody who waits for it, the mount does behind, and slower.
-static bool goes_on(void *arg, uint64_t bytes __attribute__((unused)))
-{
-	struct pollfd peer = {.fd = *(const int *)arg};
+#define TELL_NS INT64_C(100000000)
 
+// Who waits for an answer that takes long.
+struct peer {
+	int fd;
+	bool listens; // and wants to hear how far it is (ask.h)
+	struct ckpt_lock lock;
+	uint64_t untold; // bytes; guarded by lock, as is
+	int64_t told_ns;
+};
+
+static struct peer peer_of(const json_t *request, int fd)
+{
+	return (struct peer){.fd = fd,
+			     .listens = json_is_true(json_object_get(request, "progress")),
+			     .lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF)};
+}
+
+static void tell(struct peer *p, uint64_t bytes)
+{
+	int64_t now_ns = ckpt_sys.mono_ns();
+	char line[32];
+	int len;
+	LOCK_SCOPE(&p->lock);
+
+	p->untold += bytes;
+	if (!p->listens || now_ns - p->told_ns < TELL_NS)
+		return;
+	len = snprintf(line, sizeof(line), "+%" PRIu64 "\n", p->untold);
+	if (send(p->fd, line, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) == len)
+		p->untold = 0;
+	p->told_ns = now_ns;
+}
+
+// What is read without anybody who waits for it, the mount does behind, and slower.
+static bool goes_on(void *arg, uint64_t bytes)
+{
+	struct peer *p = arg;
+	struct pollfd peer = {.fd = p->fd};
+
+	tell(p, bytes);
 	return !end_has_begun() && (poll(&peer, 1, 0) != 1 || !(peer.revents & (POLLHUP | POLLERR)));
 }
 
-static char *answer_seal(struct ckpt_fs *fs, const char *session, int peer)
+static char *answer_seal(struct ckpt_fs *fs, const char *session, struct peer *peer)
 {
-	const struct ckpt_seal_how how = {.go_on = goes_on, .arg = &peer};
+	const struct ckpt_seal_how how = {.go_on = goes_on, .arg = peer};
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
 	int rc = step ? ckpt_seal(step, &how) : -ESTALE;
 
@@ -387,10 +425,10 @@ static char *answer_seal(struct ckpt_fs *fs, const char *session, int peer)
 }
 
 // only: a glob, or NULL.
-static char *answer_tier(struct ckpt_fs *fs, const char *session, bool cools, const char *only, int peer)
+static char *answer_tier(struct ckpt_fs *fs, const char *session, bool cools, const char *only, struct peer *peer)
 {
 	const struct ckpt_tier_how how = {
-		.go_on = goes_on, .arg = &peer, .pack_bytes = fs->store->settings.pack_bytes, .only = only};
+		.go_on = goes_on, .arg = peer, .pack_bytes = fs->store->settings.pack_bytes, .only = only};
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
 	struct ckpt_tier_done tier = {0};
 	json_t *reply;
@@ -412,7 +450,7 @@ static bool is_waited_for(void *arg)
 	return goes_on(arg, 0);
 }
 
-static char *answer_gc(struct ckpt_fs *fs, const json_t *request, int peer)
+static char *answer_gc(struct ckpt_fs *fs, const json_t *request, struct peer *peer)
 {
 	const json_t *grace = json_object_get(request, "grace_ns");
 	const struct ckpt_gc_how how = {
@@ -420,7 +458,7 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, int peer)
 		.dry_run = json_is_true(json_object_get(request, "dry_run")),
 		.force = json_is_true(json_object_get(request, "force")),
 		.go_on = is_waited_for,
-		.arg = &peer,
+		.arg = peer,
 	};
 	struct ckpt_gc_done did;
 	int rc = how.grace_ns < 0 ? -EINVAL : ckpt_gc(fs->store, &how, &did);
@@ -456,11 +494,13 @@ static char *answer_preempt(struct ckpt_fs *fs, int64_t at_step)
 	return done();
 }
 
-static char *answer_index(struct ckpt_fs *fs)
+static char *answer_index(struct ckpt_fs *fs, struct peer *peer)
 {
-	int rc = ckpt_load_index(fs->store);
+	int rc = ckpt_load_index(fs->store, is_waited_for, peer);
 
-	return rc ? failure(rc, rc == -ENOENT ? "the disk was full when it was mounted: mount it again" : NULL)
+	return rc ? failure(rc, rc == -ENOENT  ? "the disk was full when it was mounted: mount it again"
+				: rc == -EINTR ? "the mount is ending"
+					       : NULL)
 		  : done();
 }
 
@@ -490,15 +530,17 @@ static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to
 
 // --- The request --------------------------------------------------------------------------------------------------------
 
-char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
+char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 {
 	const char *verb, *session, *to;
 	int64_t step = -1;
+	struct peer peer;
 	json_t *json;
 	char *reply;
 
 	if (ckpt_json_load(request, strlen(request), 0, NULL, &json) == -ENOMEM)
 		return failure(-ENOMEM, NULL);
+	peer = peer_of(json, peer_fd);
 	verb = json_string_value(json_object_get(json, "verb"));
 	session = json_string_value(json_object_get(json, "session"));
 	to = json_string_value(json_object_get(json, "to"));
@@ -511,9 +553,9 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "sessions"))
 		reply = status_sessions_json(fs);
 	else if (!strcmp(verb, "gc"))
-		reply = answer_gc(fs, json, peer);
+		reply = answer_gc(fs, json, &peer);
 	else if (!strcmp(verb, "index"))
-		reply = answer_index(fs);
+		reply = answer_index(fs, &peer);
 	else if (!strcmp(verb, "begin") && to)
 		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")));
 	else if (!strcmp(verb, "should-save"))
@@ -537,10 +579,10 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer)
 	else if (!strcmp(verb, "pin") || !strcmp(verb, "unpin") || !strcmp(verb, "promote"))
 		reply = answer_flag(fs, session, verb);
 	else if (!strcmp(verb, "seal"))
-		reply = answer_seal(fs, session, peer);
+		reply = answer_seal(fs, session, &peer);
 	else if (!strcmp(verb, "cool") || !strcmp(verb, "warm"))
 		reply = answer_tier(fs, session, !strcmp(verb, "cool"),
-				    json_string_value(json_object_get(json, "only")), peer);
+				    json_string_value(json_object_get(json, "only")), &peer);
 	else if (!strcmp(verb, "undelete"))
 		reply = answer_undelete(fs, session);
 	else if (!strcmp(verb, "remove") && to)

@@ -12,4 +12,4 @@ struct ckpt_fs;
 // "retain" "sessions", several of them, of "should-save" "step", a number, "run", a folder, or not, "force", and "answer", what a function of the user's says, of "preempt" "step", or not.
 // peer: the connection that it came by; what takes long is given up when nobody is there any more.
 // malloc'ed; NULL: no memory.
-char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer);
+char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd);

@@ -1,5 +1,6 @@
 #include "tools/progress.h"
 
+#include "core/lock.h"
 #include "core/util.h"
 #include "tools/output.h"
 #include "tools/units.h"
@@ -67,8 +68,10 @@ static void draw(int64_t now_ns)
 	if (bar.total)
 		n = snprintf(line, sizeof(line), "%s  %3u%%  %s of %s  %s/s", bar.label,
 			     (unsigned)((double)MIN(bar.done, bar.total) / (double)bar.total * 100), done, total, rate);
-	else
+	else if (bar.done)
 		n = snprintf(line, sizeof(line), "%s  %s  %ds", bar.label, done, (int)seconds);
+	else
+		n = snprintf(line, sizeof(line), "%s  %ds", bar.label, (int)seconds);
 	fprintf(stderr, "\r%.*s\033[K", MIN(n, columns - 1), line);
 	fflush(stderr);
 	bar.shown = true;
@@ -86,6 +89,14 @@ void ckpt_progress_update(uint64_t done)
 		return;
 	bar.drawn_ns = now;
 	draw(now);
+}
+
+void ckpt_progress_add(uint64_t done)
+{
+	static struct ckpt_lock lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
+	LOCK_SCOPE(&lock);
+
+	ckpt_progress_update(bar.done + done);
 }
 
 void ckpt_progress_hide(void)

@@ -13,6 +13,7 @@
 #include "tools/units.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -149,6 +150,21 @@ static void check_clock(struct doctor *d)
 	     ckpt_text("set the clock: times of commits come from it"));
 }
 
+// What root may do everywhere but in containers; who is not root has none, and needs none.
+static bool has_capability(int capability)
+{
+	FILE *f = geteuid() ? NULL : fopen("/proc/self/status", "re");
+	unsigned long long have = ~0ull;
+	char line[256];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "CapEff: %llx", &have) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return have >> capability & 1;
+}
+
 static void check_leases(struct doctor *d)
 {
 	FILE *f = fopen("/proc/sys/fs/leases-enable", "re");
@@ -158,6 +174,12 @@ static void check_leases(struct doctor *d)
 		if (fscanf(f, "%d", &on) != 1)
 			on = 0;
 		fclose(f);
+	}
+	if (on && !has_capability(CAP_LEASE)) {
+		tell(d, "leases", false, false, ckpt_text("root without CAP_LEASE"),
+		     ckpt_text("in a container: --cap-add LEASE; without it no step with files of another user is "
+			       "committed"));
+		return;
 	}
 	tell(d, "leases", true, on, ckpt_text("fs.leases-enable is %d", on),
 	     ckpt_text("root: sysctl fs.leases-enable=1; a commit finds out with them whether a file is still being "

@@ -7,6 +7,7 @@
 #include "core/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 #include "tools/units.h"
 
 #include <inttypes.h>
@@ -38,6 +39,12 @@ static int on_option(int key, char *arg, void *input)
 	}
 }
 
+static bool show(void *arg __attribute__((unused)))
+{
+	ckpt_progress_add(0);
+	return true;
+}
+
 // *ret_figures is JSON text as of ckpt_gc_json().
 static int gc_at_rest(const char *store, const struct ckpt_gc_how *how, char **ret_figures)
 {
@@ -59,10 +66,11 @@ static int gc_at_rest(const char *store, const struct ckpt_gc_how *how, char **r
 
 static int gc(const char *store, const struct ckpt_gc_how *how, char **ret_figures)
 {
-	json_t *json = ckpt_need(json_pack("{s:s, s:I, s:b, s:b}", "verb", "gc", "grace_ns", (json_int_t)how->grace_ns,
-					   "dry_run", (int)how->dry_run, "force", (int)how->force));
+	json_t *json =
+		ckpt_need(json_pack("{s:s, s:b, s:I, s:b, s:b}", "verb", "gc", "progress", 1, "grace_ns",
+				    (json_int_t)how->grace_ns, "dry_run", (int)how->dry_run, "force", (int)how->force));
 	CLEANUP_FREE char *request = ckpt_need(json_dumps(json, JSON_COMPACT));
-	int rc = ckpt_ask(store, request, CKPT_SOCKET_PATIENT, ret_figures);
+	int rc = ckpt_ask_at_length(store, request, ckpt_progress_add, ret_figures);
 
 	json_decref(json);
 	if (rc == -ENOENT)
@@ -115,7 +123,7 @@ int ckpt_verb_gc(int argc, char **argv)
 		.option = on_option,
 		.operands_max = 1,
 	};
-	struct ckpt_gc_how how = {.grace_ns = CKPT_GC_GRACE_NS};
+	struct ckpt_gc_how how = {.grace_ns = CKPT_GC_GRACE_NS, .go_on = show};
 	CLEANUP_FREE char *text = NULL;
 	struct ckpt_operand o;
 	struct ckpt_words words;
@@ -127,8 +135,10 @@ int ckpt_verb_gc(int argc, char **argv)
 		return rc;
 	if (o.count)
 		rc = ckpt_usage(o.steps[0], "usage: ckptfs gc [STORE]", "is no store, and steps are not looked at");
+	ckpt_progress_start("gc", 0, 1);
 	if (!rc)
 		rc = gc(o.store, &how, &text);
+	ckpt_progress_stop();
 	if (!rc) {
 		json_t *figures = ckpt_need(json_loads(text, 0, NULL));
 

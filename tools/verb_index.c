@@ -8,6 +8,7 @@
 #include "core/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -131,7 +132,7 @@ static int rebuild_at_rest(const char *store)
 
 	if (rc)
 		return rc;
-	rc = ckpt_load_index(l.store);
+	rc = ckpt_load_index(l.store, NULL, NULL);
 	ckpt_listing_close(&l);
 	return rc ? ckpt_fail(store, rc == -ENOENT ? "make room on the disk first" : ckpt_errno_hint(rc),
 			      "the index cannot be made anew: %s", strerror(-rc))
@@ -141,8 +142,11 @@ static int rebuild_at_rest(const char *store)
 static int rebuild(const char *store)
 {
 	CLEANUP_FREE char *answer = NULL;
-	int rc = ckpt_ask(store, "{\"verb\":\"index\"}", CKPT_SOCKET_PATIENT, &answer);
+	int rc;
 
+	ckpt_progress_start("index", 0, 1);
+	rc = ckpt_ask_at_length(store, "{\"verb\":\"index\",\"progress\":true}", ckpt_progress_add, &answer);
+	ckpt_progress_stop();
 	if (rc == -ENOENT)
 		return rebuild_at_rest(store);
 	if (rc)

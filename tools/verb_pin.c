@@ -92,7 +92,8 @@ int ckpt_verb_promote(int argc, char **argv)
 		.operands = "[STORE] STEP...",
 		.doc = "Makes temporary steps permanent: they stay when the next step is committed in their folder. A "
 		       "step is "
-		       "temporary if its marker says so, {\"temporary\":true}, or its framework.\v"
+		       "temporary if its marker says so, {\"temporary\":true}, or its framework, or the policy that "
+		       "was asked.\v"
 		       "Examples:\n"
 		       "  ckptfs promote /ckpt 1000\n"
 		       "  ckptfs promote /data/run42 latest",

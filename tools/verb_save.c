@@ -101,7 +101,7 @@ static int begin_mounted(struct save *v, json_t **ret_reply)
 
 static int save_mounted(struct save *v)
 {
-	const struct ckpt_act commit = {.verb = "commit", .metadata = v->metadata, .patient = true};
+	const struct ckpt_act commit = {.verb = "commit", .metadata = v->metadata};
 	const struct ckpt_act abort_it = {.verb = "abort"};
 	CLEANUP_FREE char *sessions = ckpt_text("%s/sessions", v->store);
 	CLEANUP_FD int sessions_fd = open(sessions, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -362,20 +362,26 @@ static int remove_one(const char *path, const struct stat *st __attribute__((unu
 	return (type == FTW_DP ? rmdir : unlink)(path);
 }
 
-// Under another name beside it until it is whole.
+// Under another name beside it until it is whole, and durable.
 static int get_into(struct get *g, const char *dir)
 {
 	CLEANUP_FREE char *partial = ckpt_text("%s.ckptfs-%d", dir, (int)getpid());
+	CLEANUP_FD int above = -1;
 	int rc = mkdir(partial, 0700) ? ckpt_fail_errno(partial, NULL, -errno) : 0;
 
 	if (rc)
 		return rc;
 	g->to = open(partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	rc = g->to < 0 ? ckpt_fail_errno(partial, NULL, -errno) : get_entries(g);
+	above = rc ? -1 : openat(g->to, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (!rc && (above < 0 || syncfs(g->to)))
+		rc = ckpt_fail_errno(partial, NULL, -errno);
 	if (g->to >= 0)
 		close(g->to);
 	if (!rc && rename(partial, dir))
 		rc = ckpt_fail_errno(dir, "give a folder that is absent or empty", -errno);
+	if (!rc && fsync(above))
+		rc = ckpt_fail_errno(dir, "it is there, but may be gone after a power cut", -errno);
 	if (rc)
 		nftw(partial, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	return rc;

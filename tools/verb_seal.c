@@ -24,22 +24,16 @@ struct seal {
 	uint64_t files, bytes, done;
 };
 
-static uint64_t at_rest_done; // of the bar: what is at rest is read by this process
-static struct ckpt_lock bar_lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF);
-
-static bool show(void *arg, uint64_t bytes)
+// What is at rest is read by this process.
+static bool show(void *arg __attribute__((unused)), uint64_t bytes)
 {
-	uint64_t *done = arg;
-	LOCK_SCOPE(&bar_lock);
-
-	*done += bytes;
-	ckpt_progress_update(*done);
+	ckpt_progress_add(bytes);
 	return true;
 }
 
 static int seal_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
 {
-	const struct ckpt_seal_how how = {.go_on = show, .arg = &at_rest_done};
+	const struct ckpt_seal_how how = {.go_on = show};
 
 	return ckpt_seal(step, &how);
 }
@@ -108,16 +102,14 @@ static void choose_all(struct seal *v, const struct ckpt_listing *l)
 // Each in its own opening of the store, so that others can have it between two.
 static int seal_each(struct seal *v, const char *store)
 {
-	const struct ckpt_act act = {.verb = "seal", .patient = true, .at_rest = seal_at_rest, .hint = seal_hint};
+	const struct ckpt_act act = {.verb = "seal", .at_rest = seal_at_rest, .hint = seal_hint};
 	int status = 0;
 
 	ckpt_progress_start("seal", v->bytes, 1);
 	for (size_t i = 0; i < v->count; i++) {
 		const struct unsealed *step = &v->steps[i];
-		int rc;
+		int rc = ckpt_act_on(store, step->name, step->session, &act);
 
-		at_rest_done = v->done;
-		rc = ckpt_act_on(store, step->name, step->session, &act);
 		status = MAX(status, rc);
 		if (!rc) {
 			v->files += step->files;

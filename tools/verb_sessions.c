@@ -297,7 +297,6 @@ int ckpt_verb_begin(int argc, char **argv)
 		name = ckpt_operand_new_name(&o, 0, words.at[words.count - 1]);
 		act.to = name;
 		act.add_only = b.add_only;
-		act.patient = true;
 		rc = ckpt_act_ask(o.store, o.steps[0], from, &act, NULL);
 	}
 	if (rc == -ENOENT)
@@ -388,8 +387,7 @@ int ckpt_verb_commit(int argc, char **argv)
 		.operands_min = 1,
 		.operands_max = 2,
 	};
-	struct ckpt_act act = {
-		.verb = "commit", .patient = true, .sessions = true, .at_rest = commit_at_rest, .hint = commit_hint};
+	struct ckpt_act act = {.verb = "commit", .sessions = true, .at_rest = commit_at_rest, .hint = commit_hint};
 	CLEANUP_FREE char *metadata = NULL;
 	const char *file = NULL;
 	struct ckpt_operand o;

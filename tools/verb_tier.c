@@ -21,16 +21,14 @@ struct tier {
 	const char *only; // warm
 	struct chosen *steps;
 	size_t count;
-	uint64_t expected, shown; // bytes, of the bar: what is at rest is read by this process
+	uint64_t expected; // bytes, of the bar
 	struct ckpt_tier_done done;
 };
 
-static bool show(void *arg, uint64_t bytes)
+// What is at rest is read by this process, and where it is not sealed by several threads of it.
+static bool show(void *arg __attribute__((unused)), uint64_t bytes)
 {
-	struct tier *v = arg;
-
-	v->shown += bytes;
-	ckpt_progress_update(v->shown);
+	ckpt_progress_add(bytes);
 	return true;
 }
 
@@ -45,7 +43,7 @@ static int tier_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 {
 	struct tier *v = act->arg;
 	const struct ckpt_tier_how how = {
-		.go_on = show, .arg = v, .pack_bytes = step->store->settings.pack_bytes, .only = v->only};
+		.go_on = show, .pack_bytes = step->store->settings.pack_bytes, .only = v->only};
 	struct ckpt_tier_done done = {0};
 	int rc = v->cools ? ckpt_cool_sealed(step, &how, &done) : ckpt_warm(step, &how, &done);
 
@@ -116,7 +114,6 @@ static int act_on_each(struct tier *v, const char *store)
 	json_t *reply = NULL;
 	const struct ckpt_act act = {.verb = v->verb,
 				     .only = v->only,
-				     .patient = true,
 				     .at_rest = tier_at_rest,
 				     .hint = ckpt_tier_hint,
 				     .arg = v,

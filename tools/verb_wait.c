@@ -152,7 +152,9 @@ static int look_sealed(struct wait *w)
 		return rc;
 	if (w->o.count) {
 		one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
-		rc = one && one->summary.sealed ? 0 : NOT_YET;
+		rc = !one ? ckpt_fail(w->o.steps[0], "`ckptfs ls --all` says what there is", "is no step any more")
+		     : one->summary.sealed ? 0
+					   : NOT_YET;
 		ckpt_step_unref(one);
 		return rc;
 	}

@@ -2,6 +2,7 @@
 
 import glob
 import json
+import os
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_temporary_saves_by_time_in_a_run_of_hours(mount, policy, clock, stage, 
     assert decided(mount, 101) == "1 temporary time_interval" and decided(mount, 102) == "0"
     clock(1500)
     stage("run-200")
-    commit(mount / "run-200", b'{"temporary":true}')
+    commit(mount / "run-200")
     clock(2340)
     assert decided(mount, 300) == "0"
     clock(2460)
@@ -57,6 +58,10 @@ def test_temporary_saves_by_time_in_a_run_of_hours(mount, policy, clock, stage, 
     assert decided(mount, 500) == "1 permanent step_intervals"
     clock(3460)
     assert decided(mount, 501) == "1 temporary time_interval"
+    for name, text, temporary in (("run-500", b"", "false"), ("run-501", b"", "true"), ("run-502", b"", "false")):
+        stage(name)
+        commit(mount / name, text)
+        assert os.getxattr(mount / name, "user.ckptfs.temporary").decode() == temporary, name
 
 
 def test_decision_is_made_anew_after_ten_minutes(mount, policy, clock, stage, commit):

@@ -237,6 +237,16 @@ def test_who_only_reads_an_open_marker_completes_nothing(mount, step, agent):
 # --- Markers that say nonsense ----------------------------------------------------------------------------------------
 
 
+def test_marker_that_is_made_too_large_by_truncate_is_refused_as_one_that_is_written(mount, step):
+    fd = os.open(f"{step}/.finalize", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b"{}")
+    for act in (lambda: os.ftruncate(fd, 70_000), lambda: os.close(fd)):
+        with pytest.raises(OSError) as e:
+            act()
+        assert errno_name(e.value) == "EFBIG"
+    assert not listed(mount)
+
+
 @pytest.mark.parametrize("text", [
     b"not json", b"{", b"[]", b"3", b'"text"', b"null", b'{"temporary": "yes"}', b'{"metrics": []}', b'{"world_size": "8"}', b'{"extras": 3}',
     b'{} trailing', b'{"metrics": {"loss": "NaN"}}', b'{"extras": {"a": "\xff\xfe"}}', b"\0\0\0\0", b'{"extras":' + b"[" * 5000 + b"]" * 5000 + b"}",

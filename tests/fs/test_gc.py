@@ -44,15 +44,15 @@ def test_gc_removes_what_nothing_needs(ckptfs, store, mounted):
     young, old = plant(store, "a1"), plant(store, "b2", size=500, age=DAY + 60)
     other = store / "packs/notes"
     other.write_bytes(b"not ours")
-    would = ckptfs.json("gc", store, "--dry-run")
+    would = ckptfs.json("gc", store, "--dry-run", "--force")
     assert young.exists() and old.exists()
     assert would == {"live_bytes": 0, "garbage_bytes": 1500, "deleted_bytes": 500, "deleted_objects": 1,
                      "repacked_bytes": 0, "repacked_objects": 0, "kept": [{"why": "younger than the grace time", "objects": 1, "bytes": 1000}]}
-    assert ckptfs.json("gc", store) == would
+    assert ckptfs.json("gc", store, "--force") == would
     assert young.exists() and not old.exists()
     done = ckptfs("gc", store, "--grace", "1h")
     assert "removed 0 packs" in done.stderr and "kept 1 packs" in done.stderr and "grace" in done.stderr
-    assert "removed 1 packs, 1000B" in ckptfs("gc", store, "--grace", "0").stderr
+    assert "removed 1 packs, 1000B" in ckptfs("gc", store, "--grace", "0", "--force").stderr
     assert not young.exists() and other.exists()
     other.unlink()
     ckptfs("verify", store)
@@ -68,7 +68,7 @@ def test_gc_removes_nothing_when_a_record_cannot_be_read(ckptfs, store, mounted)
     assert "error" in ckptfs.json("gc", store, "--grace", "0", check=False)
     assert pack.exists()
     record.write_bytes(whole)
-    ckptfs("gc", store, "--grace", "0")
+    ckptfs("gc", store, "--grace", "0", "--force")
     assert not pack.exists()
 
 

@@ -74,3 +74,25 @@ os.close(fd)
     for _ in range(2):
         assert (folder / "shard.bin").read_bytes() == b"second"
         mount.remount()
+
+
+def test_version_before_beside_the_moved_one_is_read_and_not_changed(mount, store, commit, ckptfs):
+    """Both have the numbers of one step: a change would come to the other."""
+    folder = mount / "1000"
+    for text in (b"first", b"second"):
+        (folder / "sub").mkdir(parents=True, exist_ok=True)
+        trees.write(folder / "sub/shard.bin", text)
+        trees.write(folder / "same.json", b"{}")
+        commit(folder)
+    os.rename(folder, mount / "2000")
+    ckptfs("undelete", store, "1000")
+    for _ in range(2):
+        with pytest.raises(OSError, match="Read-only"):
+            write(folder / "sub/shard.bin", os.O_WRONLY | os.O_TRUNC)
+        assert (folder / "sub/shard.bin").read_bytes() == b"first" and (mount / "2000/sub/shard.bin").read_bytes() == b"second"
+        assert "which was moved" in (mount / ".ckptfs/errors").read_text()
+        mount.remount()
+    ckptfs("rm", "--now", "--yes", store, "2000")
+    write(folder / "sub/shard.bin", os.O_WRONLY | os.O_TRUNC)
+    commit(folder)
+    assert (folder / "sub/shard.bin").read_bytes() == b"NEW"

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -274,3 +275,23 @@ def test_a_foreground_sealing_ends_with_its_mount_and_by_a_signal(mount, store, 
     assert not row["sealed"] and ckptfs.json("verify", store)["bad"] == []
     assert ckptfs.json("seal", store)["files"] == 3
     assert ckptfs.json("verify", store)["unsealed"] == 0
+
+
+def ask(store, **request):
+    """What the process that has the store mounted answers: (lines that say how far it is, the answer)."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(store / "control.sock"))
+        s.sendall(json.dumps(request).encode())
+        s.shutdown(socket.SHUT_WR)
+        *before, answer = s.makefile("rb").read().splitlines()
+    return before, json.loads(answer)
+
+
+@pytest.mark.parametrize("options", ["seal=no"], indirect=True)
+@pytest.mark.parametrize("listens", [True, False])
+def test_who_waits_for_a_mount_hears_how_far_it_is(mount, store, commit, listens):
+    write_step(mount, commit, large=64 << 20)
+    before, answer = ask(store, verb="seal", session=os.listdir(store / "sessions")[0], progress=listens)
+    assert answer["ok"] is True and bool(before) == listens
+    if listens:
+        assert before[0][:1] == b"+" and 0 < sum(map(int, before)) <= 64 << 20

@@ -88,7 +88,7 @@ def verify_stopped_at(ckptfs, store, name):
 
 
 def repack(ckptfs, store):
-    ckptfs("gc", store, "--grace", "0")
+    ckptfs("gc", store, "--grace", "0", "--force")
 
 
 def repack_and_warm(ckptfs, store):

@@ -113,3 +113,11 @@ def test_what_cannot_be_waited_for_is_refused(mount, store, stage, commit, ckptf
     commit(mount / "1000")
     done = ckptfs("wait", store, *words, check=False)
     assert done.returncode == status and says in done.stderr and len(done.stderr.splitlines()) == 2, done.stderr
+
+
+def test_wait_for_the_seal_of_a_step_ends_when_it_is_removed(mount, store, waiting, stage, commit, ckptfs):
+    stage("1000")
+    commit(mount / "1000")
+    waits = waiting("--sealed", store, "1000")
+    ckptfs("rm", store, "1000")
+    assert "no step any more" in ended(waits, 1)

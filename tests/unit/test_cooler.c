@@ -159,6 +159,39 @@ START_TEST(who_waits_for_packs_is_let_by)
 }
 END_TEST
 
+static int64_t (*real_mono_ns)(void);
+static int64_t jumped_ns; // atomic
+
+static int64_t mono_later_ns(void)
+{
+	return real_mono_ns() + __atomic_load_n(&jumped_ns, __ATOMIC_RELAXED);
+}
+
+// While a save runs it rests for as long as it works, and longer; but it has not worked while there was nothing to do.
+START_TEST(who_was_idle_for_an_hour_does_not_rest_for_seven)
+{
+	struct ckpt_writer writer = {0};
+	struct ckpt_step *staged;
+
+	real_mono_ns = ckpt_sys.mono_ns;
+	ckpt_sys.mono_ns = mono_later_ns;
+	ck_ok(ckpt_store_work_behind(s));
+	wait_idle();
+	__atomic_store_n(&jumped_ns, INT64_C(3600000000000), __ATOMIC_RELAXED);
+	staged = ckpt_staged_begin(s, "5000");
+	ckpt_staged_writer(staged, &writer, ckpt_staged_put(staged, "file", "text"));
+	s->settings.hot = 1;
+	ckpt_cooler_wake(s->cooler);
+	for (int tries = 0; tries < TRIES && !is_cold(2); tries++)
+		ckpt_sys.sleep_ns(1000000);
+	ck_assert(is_cold(2));
+	ckpt_stage_writer_remove(&writer);
+	ckpt_step_unref(staged);
+	ckpt_store_rest(s);
+	ckpt_sys.mono_ns = real_mono_ns;
+}
+END_TEST
+
 static int (*real_room)(int fd, uint64_t *ret_free, uint64_t *ret_all);
 static int times_full; // atomic
 
@@ -258,6 +291,7 @@ int main(void)
 	tcase_add_test(behind, what_is_pinned_stays_until_it_is_not);
 	tcase_add_test(behind, what_was_warmed_stays);
 	tcase_add_test(behind, who_waits_for_packs_is_let_by);
+	tcase_add_test(behind, who_was_idle_for_an_hour_does_not_rest_for_seven);
 	tcase_add_test(behind, what_is_another_version_meanwhile_is_looked_at_anew);
 	tcase_add_test(behind, on_a_full_disk_nothing_is_cooled);
 	tcase_add_test(behind, garbage_of_ours_goes_before_more_packs_come);

@@ -391,7 +391,7 @@ START_TEST(an_index_that_is_made_anew_knows_all_again)
 	unsigned versions = 0;
 
 	ck_ok(ckpt_delete(a));
-	ck_ok(ckpt_load_index(s));
+	ck_ok(ckpt_load_index(s, NULL, NULL));
 	ck_ok(ckpt_index_each(s->index, count_versions, &versions));
 	ck_assert_uint_eq(versions, 4); // committed, sealed, cooled, deleted
 	ck_ok(ckpt_index_stat(s->index, &stat));

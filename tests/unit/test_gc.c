@@ -413,7 +413,8 @@ START_TEST(what_expired_is_expected_until_it_goes)
 }
 END_TEST
 
-START_TEST(all_goes_when_no_step_needs_any_but_not_when_there_is_no_step)
+// As when records are lost, and the steps that are left need no pack.
+START_TEST(the_last_that_is_needed_goes_when_it_was_expired_and_not_unasked_when_it_was_not)
 {
 	const struct ckpt_gc_how plain = {0};
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
@@ -424,10 +425,47 @@ START_TEST(all_goes_when_no_step_needs_any_but_not_when_there_is_no_step)
 	ckpt_step_unref(a);
 	a = ckpt_packed_step(s, "a", "a0");
 	expire_earlier(a);
+	ck_error(ckpt_gc(s, &plain, &done), EPERM); // there is `other`, which is raw
 	expire(other);
 	ck_error(ckpt_gc(s, &plain, &done), EPERM);
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 1);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(what_another_process_has_expired_goes_unasked_once)
+{
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_object kept;
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+
+	expire(a);
+	ckpt_step_unref(a);
+	ckpt_fixture_gc_reopen();
+	ck_ok(ckpt_backend_head(s->backend, "gc/expected", &kept));
+	ck_ok(ckpt_gc(s, &plain, &done));
+	ck_assert_uint_eq(done.deleted_objects, 1);
+	ck_error(ckpt_backend_head(s->backend, "gc/expected", &kept), ENOENT);
+	a = ckpt_packed_step(s, "a", "a0");
+	expire_earlier(a); // the same pack, of which nobody says anything any more
+	ck_error(ckpt_gc(s, &plain, &done), EPERM);
+	ckpt_step_unref(a);
+}
+END_TEST
+
+START_TEST(what_is_expected_is_damaged_and_says_nothing)
+{
+	static const char *const texts[] = {"", "{", "[]", "{\"packs\":3}", "{\"packs\":[3]}", "{\"packs\":[\"abc\"]}"};
+	const struct ckpt_gc_how plain = {0};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+
+	expire_earlier(a);
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		ck_ok(ckpt_backend_put(s->backend, "gc/expected", texts[i], strlen(texts[i]), NULL));
+		ck_error(ckpt_gc(s, &plain, &done), EPERM);
+		ck_ok(ckpt_backend_remove(s->backend, "gc/expected", NULL));
+	}
 	ckpt_step_unref(a);
 }
 END_TEST
@@ -528,7 +566,9 @@ int main(void)
 	tcase_add_test(when, most_of_what_is_there_goes_only_by_force);
 	tcase_add_test(when, what_expired_here_goes_unasked_but_nothing_with_it);
 	tcase_add_test(when, what_expired_is_expected_until_it_goes);
-	tcase_add_test(when, all_goes_when_no_step_needs_any_but_not_when_there_is_no_step);
+	tcase_add_test(when, the_last_that_is_needed_goes_when_it_was_expired_and_not_unasked_when_it_was_not);
+	tcase_add_test(when, what_another_process_has_expired_goes_unasked_once);
+	tcase_add_test(when, what_is_expected_is_damaged_and_says_nothing);
 	tcase_add_test(when, a_dry_run_says_what_would_go);
 	tcase_add_test(when, who_is_told_to_stop_stops);
 	tcase_add_test(when, while_a_step_is_cooled_nothing_goes);

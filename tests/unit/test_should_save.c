@@ -288,6 +288,112 @@ START_TEST(a_run_whose_folder_is_still_to_be_made_has_no_steps)
 }
 END_TEST
 
+static bool is_temporary(const char *folder_id, const char *name)
+{
+	struct ckpt_step *step = ckpt_step_find(s, folder_id, name);
+	bool is;
+
+	ck_assert_ptr_nonnull(step);
+	is = step->summary.temporary;
+	ckpt_step_unref(step);
+	return is;
+}
+
+#define BY_TIME "{'save':{'any':[{'fixed_interval':{'interval':100}},{'time_interval':{'save_interval_secs':60}}]}}"
+
+START_TEST(a_step_is_temporary_as_was_decided_unless_its_saver_says_what_it_is)
+{
+	set_policy(BY_TIME);
+	save("1", NULL);
+	ck_assert_str_eq(ask(3, false), "no"); // its clock begins
+	pass(60);
+	ck_assert_str_eq(ask(4, false), "yes temporary time_interval");
+	save("step-4", "{\"extras\":{\"a\":1}}");
+	ck_assert(is_temporary("", "step-4"));
+	pass(60);
+	ck_assert_str_eq(ask(5, false), "yes temporary time_interval");
+	save("5", "{\"temporary\":false}");
+	ck_assert(!is_temporary("", "5"));
+	pass(60);
+	save("6", NULL); // of which nobody asked
+	ck_assert(!is_temporary("", "6"));
+	ck_assert_str_eq(ask(100, false), "yes permanent fixed_interval");
+	save("100", NULL);
+	ck_assert(!is_temporary("", "100"));
+	ck_assert_str_eq(ask(101, false), "no");
+	save("101", NULL); // and it is saved all the same
+	ck_assert(!is_temporary("", "101"));
+}
+END_TEST
+
+START_TEST(a_decision_that_holds_no_more_makes_no_step_temporary)
+{
+	struct ckpt_step *staged;
+
+	set_policy(BY_TIME);
+	save("1", NULL);
+	ck_assert_str_eq(ask(3, false), "no");
+	pass(60);
+	ck_assert_str_eq(ask(4, false), "yes temporary time_interval");
+	staged = begin("", "4");
+	pass(60);
+	ck_assert_str_eq(ask(7, false), "yes temporary time_interval");
+	pass(601);
+	save("7", NULL); // it was begun too late
+	ck_assert(!is_temporary("", "7"));
+	ck_ok(ckpt_staged_commit(staged, 5000000, NULL));
+	ck_assert(is_temporary("", "4")); // but this one only took its time
+	ckpt_step_unref(staged);
+	pass(60);
+	ck_assert_str_eq(ask(9, false), "yes temporary time_interval");
+	set_policy("{'save':{'time_interval':{'save_interval_secs':60}}}");
+	save("9", NULL);
+	ck_assert(!is_temporary("", "9"));
+}
+END_TEST
+
+START_TEST(a_step_of_a_named_run_is_temporary_as_was_decided_of_that_run)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	set_policy(BY_TIME);
+	make_folder("a", "1");
+	make_folder("b", "1");
+	ck_assert_str_eq(ask_of("a", 3, false), "no");
+	pass(60);
+	ck_assert_str_eq(ask_of("a", 4, false), "yes temporary time_interval");
+	ck_ok(ckpt_folders_place_folder(s, "b", id));
+	save_in(id, "4", NULL);
+	ck_assert(!is_temporary(id, "4"));
+	ck_ok(ckpt_folders_place_folder(s, "a", id));
+	save_in(id, "4", NULL);
+	ck_assert(is_temporary(id, "4"));
+	ck_assert_str_eq(ask_of("new/run", 5, false), "no"); // its clock begins
+	pass(60);
+	ck_assert_str_eq(ask_of("new/run", 6, false), "yes temporary time_interval");
+	ck_assert_int_eq(mkdirat(s->tree_fd, "new", 0755), 0);
+	make_folder("new/run", NULL);
+	ck_ok(ckpt_folders_place_folder(s, "new/run", id));
+	save_in(id, "6", NULL);
+	ck_assert(is_temporary(id, "6"));
+}
+END_TEST
+
+START_TEST(the_first_step_of_a_run_that_nobody_named_is_as_was_decided)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+
+	set_policy(BY_TIME);
+	ck_assert_str_eq(ask(3, false), "no");
+	pass(60);
+	ck_assert_str_eq(ask(4, false), "yes temporary time_interval");
+	make_folder("run7", NULL);
+	ck_ok(ckpt_folders_place_folder(s, "run7", id));
+	save_in(id, "4", NULL);
+	ck_assert(is_temporary(id, "4"));
+}
+END_TEST
+
 START_TEST(what_was_forced_is_over_when_it_is_saved_anew)
 {
 	struct ckpt_step *step, *changed;
@@ -422,6 +528,10 @@ int main(void)
 	tcase_add_test(tcase, steps_of_an_archive_are_not_those_of_the_run);
 	tcase_add_test(tcase, runs_that_are_named_decide_by_their_own_steps);
 	tcase_add_test(tcase, a_run_whose_folder_is_still_to_be_made_has_no_steps);
+	tcase_add_test(tcase, a_step_is_temporary_as_was_decided_unless_its_saver_says_what_it_is);
+	tcase_add_test(tcase, a_decision_that_holds_no_more_makes_no_step_temporary);
+	tcase_add_test(tcase, a_step_of_a_named_run_is_temporary_as_was_decided_of_that_run);
+	tcase_add_test(tcase, the_first_step_of_a_run_that_nobody_named_is_as_was_decided);
 	tcase_add_test(tcase, what_was_forced_is_over_when_it_is_saved_anew);
 	tcase_add_test(tcase, a_commit_in_another_folder_changes_no_decision);
 	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);

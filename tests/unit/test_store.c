@@ -51,6 +51,43 @@ START_TEST(a_store_is_made_once_and_only_where_nothing_is)
 }
 END_TEST
 
+// Steps that are committed to a store of one id are none of a store of another.
+START_TEST(of_many_who_make_a_store_at_once_one_has_made_it)
+{
+	enum { MAKERS = 8, ROUNDS = 10 };
+	char below[2 * PATH_MAX];
+
+	ckpt_temp_dir(dir);
+	for (int round = 0; round < ROUNDS; round++) {
+		int made = 0, go[2];
+		pid_t makers[MAKERS];
+
+		snprintf(below, sizeof(below), "%s/%d", dir, round);
+		ck_assert_int_eq(pipe(go), 0);
+		for (int i = 0; i < MAKERS; i++) {
+			char byte;
+
+			makers[i] = fork();
+			if (makers[i])
+				continue;
+			close(go[1]);
+			(void)!read(go[0], &byte, 1); // until all are there
+			_exit(-ckpt_store_init(below));
+		}
+		close(go[0]);
+		close(go[1]);
+		for (int i = 0; i < MAKERS; i++) {
+			int status;
+
+			ck_assert_int_eq(waitpid(makers[i], &status, 0), makers[i]);
+			ck_assert(WIFEXITED(status) && (!WEXITSTATUS(status) || WEXITSTATUS(status) == EEXIST));
+			made += !WEXITSTATUS(status);
+		}
+		ck_assert_int_eq(made, 1);
+	}
+}
+END_TEST
+
 START_TEST(an_init_that_was_cut_off_is_done_again)
 {
 	static const char *const made[] = {"sessions", "tree", "trash"};
@@ -450,6 +487,7 @@ static Suite *store_suite(void)
 
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_store_is_made_once_and_only_where_nothing_is);
+	tcase_add_test(tcase, of_many_who_make_a_store_at_once_one_has_made_it);
 	tcase_add_test(tcase, an_init_that_was_cut_off_is_done_again);
 	tcase_add_test(tcase, what_cannot_be_listed_is_not_taken_for_empty);
 	tcase_add_test(tcase, a_file_that_has_the_name_of_a_folder_is_somebodys);
