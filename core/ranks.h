@@ -16,6 +16,7 @@
 
 #include "core/name.h"
 
-// dirfd reads the checkpoint's directory; again: it is saved over another, of which files may be left. 0: the files of all ranks are there, and whole, or there is no telling how many they are;
-// 1: *ret_name is not there, not whole, or that of a save before; -ENOMEM, -EIO ...
+// dirfd reads the checkpoint's directory; again: it is saved over another, of which files may be left. 0: the files of all ranks
+// are there, and whole, or there is no telling how many they are; 1: *ret_name is not there, not whole, or that of a save before;
+// -ENOMEM, -EIO ...
 int ckpt_ranks_lack(int dirfd, bool again, char ret_name[CKPT_NAME_MAX + 1]);
