@@ -40,6 +40,7 @@ VERBS = {
     "undelete": (["undelete", "STORE", "2"], {"1": "1", "2": "2"}),
     "mv": (["mv", "STORE", "1", "3"], {"3": "1"}),
     "index": (["verify", "--repair-index", "STORE"], {"1": "1"}),
+    "index rebuild": (["index", "rebuild", "STORE"], {"1": "1"}),
 }
 BEFORE = {"1": "1"}
 
