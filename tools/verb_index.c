@@ -128,13 +128,15 @@ static int check(const char *store, struct look *ret_look)
 static int rebuild_at_rest(const char *store)
 {
 	struct ckpt_listing l;
+	const char *hint;
 	int rc = ckpt_listing_open(store, CKPT_STORE_WRITE, &l);
 
 	if (rc)
 		return rc;
 	rc = ckpt_load_index(l.store, NULL, NULL);
 	ckpt_listing_close(&l);
-	return rc ? ckpt_fail(store, rc == -ENOENT ? "make room on the disk first" : ckpt_errno_hint(rc),
+	hint = rc == -ENOENT ? "make room on the disk first" : ckpt_errno_hint(rc);
+	return rc ? ckpt_fail(store, hint ? hint : "do it again: nothing but the index is concerned",
 			      "the index cannot be made anew: %s", strerror(-rc))
 		  : 0;
 }
