@@ -22,5 +22,5 @@ int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p);
 // of the store names one, and somebody else could have; *ret_why (malloc'ed, may be NULL).
 int ckpt_policy_check_programs(struct ckpt_store *s, const struct ckpt_policy *p, char **ret_why);
 
-// An object of this folder is made, or takes the place of the version with this etag: -ESTALE.
+// A small object (one of this folder, or gc/expected) is made, or takes the place of the version with this etag: -ESTALE.
 int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *etag, const char *text);
