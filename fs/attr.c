@@ -39,17 +39,23 @@ void attr_from_statx(struct ckpt_fs *fs, const struct node *n, const struct stat
 	present(fs, ret_attr);
 }
 
-// A file never changes after its commit, so its times are all the time of its last write.
-void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr)
+static mode_t type_of_entry(const struct ckpt_entry *e)
 {
 	static const mode_t types[] = {
 		[CKPT_ENTRY_FILE] = S_IFREG, [CKPT_ENTRY_DIR] = S_IFDIR, [CKPT_ENTRY_SYMLINK] = S_IFLNK};
+
+	return types[e->type];
+}
+
+// A file never changes after its commit, so its times are all the time of its last write.
+void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr)
+{
 	struct timespec mtime = {e->mtime_s, e->mtime_ns};
 	bool dir = e->type == CKPT_ENTRY_DIR;
 
 	*ret_attr = (struct stat){
 		.st_ino = e->ino,
-		.st_mode = types[e->type] | e->mode,
+		.st_mode = type_of_entry(e) | e->mode,
 		.st_nlink = e->nlink,
 		.st_uid = e->uid,
 		.st_gid = e->gid,
@@ -100,7 +106,7 @@ int entry_of_node(struct node *n, const struct place *p, struct ckpt_manifest **
 		rc = ckpt_manifest_lookup(m, p->path, &index);
 	if (!rc)
 		ckpt_manifest_entry(m, index, ret_entry);
-	if (rc || (ret_entry->ino != n->number && !node_is_top(n))) {
+	if (rc || (ret_entry->ino != n->number && !node_is_top(n)) || type_of_entry(ret_entry) != n->type) {
 		ckpt_manifest_unref(m);
 		return -ESTALE;
 	}

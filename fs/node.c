@@ -118,7 +118,8 @@ bool node_is_file(const struct node *n, const struct statx *stx)
 {
 	uint64_t file = __atomic_load_n(&n->file, __ATOMIC_RELAXED);
 
-	return S_ISDIR(n->type) || ckpt_store_ino(stx) == (file ? file : n->number);
+	return S_ISDIR(n->type) ||
+	       ((stx->stx_mode & S_IFMT) == n->type && ckpt_store_ino(stx) == (file ? file : n->number));
 }
 
 struct node *node_of(struct ckpt_fs *fs, fuse_ino_t ino)
@@ -191,10 +192,9 @@ static void hash_remove_locked(struct node_table *t, struct node *n)
 }
 
 // It keeps its handles, and is found no more.
-static void hide_locked(struct node_table *t, struct node *n, uint64_t number)
+static void hide_locked(struct node_table *t, struct node *n)
 {
 	hash_remove_locked(t, n);
-	n->number = number;
 	n->space = UINT64_MAX - 2 - n->generation;
 	hash_insert_locked(t, n);
 }
@@ -205,7 +205,7 @@ void node_retire(struct ckpt_fs *fs, uint64_t space, uint64_t number)
 	struct node *n = find_locked(fs->nodes, space, number);
 
 	if (n)
-		hide_locked(fs->nodes, n, number);
+		hide_locked(fs->nodes, n);
 }
 
 // Finds or makes the node and counts one lookup on it.
@@ -214,9 +214,9 @@ static struct node *count_lookup(struct node_table *t, uint64_t space, uint64_t 
 	LOCK_SCOPE(&t->lock);
 	struct node *n = find_locked(t, space, number);
 
-	// A number that comes back with another type is another file: the old node keeps its handles, under no number.
+	// A number that comes back with another type is another file.
 	if (n && n->type != type) {
-		hide_locked(t, n, 0);
+		hide_locked(t, n);
 		n = NULL;
 	}
 	if (!n) {

@@ -69,7 +69,8 @@ struct node_use {
 
 struct node {
 	struct node *hash_next;
-	uint64_t space, number; // identity; number is the st_ino too
+	uint64_t space;  // identity, with number; guarded by the table
+	uint64_t number; // the st_ino too; never changes
 	uint64_t
 		file; // the number of the file behind it where that is another: a shared one (core/share.h); else 0 (atomic)
 	uint64_t generation;
