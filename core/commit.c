@@ -503,7 +503,8 @@ static void take_name_in_table_locked(struct attempt *a)
 		ckpt_step_bury_locked(step->base, a->record.summary.version, a->record.summary.committed_ns);
 	if (reopens) {
 		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more
-		step->base->ours = false; // its numbers are those of this one now, should it ever be listed beside it
+		// Its numbers are those of this one now, should it ever be listed beside it.
+		__atomic_store_n(&step->base->ours, false, __ATOMIC_RELAXED);
 	}
 	if (reopens || strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);

@@ -394,7 +394,7 @@ static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_s
 	memcpy(step->key, base->key, sizeof(step->key));
 	*ret_before = step->base;
 	step->base = ckpt_step_ref(base); // nobody looks at it before the step reopens
-	step->ours = true;
+	__atomic_store_n(&step->ours, true, __ATOMIC_RELAXED);
 	step->pid = 0; // of a process that is gone
 	step->touched_ns = ckpt_sys.mono_ns();
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);

@@ -59,7 +59,7 @@ struct ckpt_step {
 	char moving_to[CKPT_STEP_KEY_MAX]; // a renaming to this key was not answered; guarded by store->lock, too
 	char session[37];                  // uuid of the raw files
 	uint64_t incarnation;              // tells objects apart that had the same name
-	bool ours;                         // staged by this process: file numbers are known to be our own
+	bool ours;                         // staged by this process: file numbers are known to be our own (atomic)
 	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
 	uint32_t from_version;  // its session began as the files of this version of the step of its name; 0: it did not
 	bool is_file;           // LEFT: what was written is one plain file (draft.h), no step

@@ -99,7 +99,9 @@ void folder_forget(struct ckpt_fs *fs, struct node *top)
 // Its nodes are where they were before.
 void folder_step_gone(void *fs, struct ckpt_step *step)
 {
-	struct node *top = node_find(fs, step->ours ? SPACE_LIVE : step->incarnation, step->summary.dir_ino);
+	struct node *top =
+		node_find(fs, __atomic_load_n(&step->ours, __ATOMIC_RELAXED) ? SPACE_LIVE : step->incarnation,
+			  step->summary.dir_ino);
 
 	if (top)
 		folder_forget(fs, top);

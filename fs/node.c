@@ -135,7 +135,8 @@ fuse_ino_t node_id(struct ckpt_fs *fs, const struct node *n)
 // What is in the trash may share files and numbers with what took its place.
 uint64_t node_space(const struct ckpt_step *step)
 {
-	return !step || (step->ours && __atomic_load_n(&step->state, __ATOMIC_RELAXED) != CKPT_STEP_DELETED)
+	return !step || (__atomic_load_n(&step->ours, __ATOMIC_RELAXED) &&
+			 __atomic_load_n(&step->state, __ATOMIC_RELAXED) != CKPT_STEP_DELETED)
 		       ? SPACE_LIVE
 		       : step->incarnation;
 }
@@ -515,9 +516,9 @@ void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to
 	struct ckpt_step *committed = to->base == from ? from : to;
 
 	names_write_lock(fs);
-	if (!committed->ours) {
+	if (!__atomic_load_n(&committed->ours, __ATOMIC_RELAXED)) {
 		live_on_locked(fs, committed->incarnation);
-		committed->ours = true; // from now on
+		__atomic_store_n(&committed->ours, true, __ATOMIC_RELAXED); // from now on
 	}
 	renew_locked(fs, SPACE_LIVE, committed->summary.dir_ino, from, to);
 	renew_locked(fs, committed->incarnation, committed->summary.dir_ino, from, to);

@@ -114,7 +114,8 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 #define SPACE_CONTROL UINT64_MAX
 #define SPACE_MARKER (UINT64_MAX - 1)
 #define SPACE_LATEST (UINT64_MAX - 2)
-uint64_t node_space(const struct ckpt_step *step); // NULL: the plain tree
+// NULL: the plain tree. Under names_lock, where it must still be true when a node is made by it.
+uint64_t node_space(const struct ckpt_step *step);
 
 // Makes n->use where it is missing. -ENOMEM. It stays as long as the node: who has a handle need not ask.
 int node_use(struct node *n);

@@ -166,7 +166,11 @@ static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct p
 
 	ckpt_manifest_entry(m, index, &e);
 	attr_from_entry(fs, &e, &ret_entry->attr);
-	rc = node_get(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name, NULL, &n);
+	// The step may become one of live numbers, under this lock: then all its nodes are found as such (node_renew).
+	names_write_lock(fs);
+	rc = node_get_locked(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name, NULL,
+			     &n);
+	names_unlock(fs);
 	if (rc)
 		return rc;
 	__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
