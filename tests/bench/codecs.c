@@ -1,11 +1,11 @@
-// What the codecs make of arrays, in memory and on one thread: how small, how fast, and zstd -1 beside them, chunk by chunk in
-// turns. tests/bench/codecs runs it and says what it means.
+// What the codecs make of arrays, in memory and on one thread: how small, how fast, and zstd -1 and -3 beside them, chunk by chunk
+// in turns. tests/bench/codecs runs it and says what it means.
 //
 //	bench_codecs ROUNDS STEP [BASE]    STEP and BASE are folders as tests/bench/train writes them
 //
 // For each array a line of JSON: how it is stored by itself, beside its base (for weights the master; for the others the same
-// of BASE), and by zstd -1. Times are of the thread's CPU, of each chunk the shortest of all rounds. What does not come back as it
-// was ends it.
+// of BASE), and by zstd; and of all its chunks the largest ratio to zstd -1 and to the chunk itself. Times are of the thread's
+// CPU, of each chunk the shortest of all rounds. What does not come back as it was ends it.
 #include "core/codec.h"
 #include "core/chunk.h"
 #include "core/util.h"
@@ -25,9 +25,10 @@ struct array {
 struct result {
 	uint64_t stored;
 	double encode_s, decode_s;
+	double worst_by_zstd, worst_by_plain; // of all chunks the largest ratio of what is stored
 };
 
-enum way { ALONE, BASED, ZSTD, WAYS };
+enum way { ALONE, BASED, ZSTD, ZSTD3, WAYS };
 
 struct job {
 	struct ckpt_codec *codec;
@@ -80,8 +81,8 @@ static uint32_t encode(struct job *j, enum way way, const uint8_t *plain, uint32
 {
 	size_t n;
 
-	if (way == ZSTD) {
-		n = ZSTD_compressCCtx(j->zstd_in, j->out, j->out_bytes, plain, bytes, 1);
+	if (way >= ZSTD) {
+		n = ZSTD_compressCCtx(j->zstd_in, j->out, j->out_bytes, plain, bytes, way == ZSTD ? 1 : 3);
 		if (ZSTD_isError(n))
 			die("zstd");
 		return (uint32_t)n;
@@ -95,7 +96,7 @@ static uint32_t encode(struct job *j, enum way way, const uint8_t *plain, uint32
 static void decode(struct job *j, enum way way, uint32_t stored, const struct ckpt_encoded *how, const uint8_t *base,
 		   uint32_t bytes)
 {
-	bool ok = way == ZSTD ? ZSTD_decompressDCtx(j->zstd_out, j->back, bytes, j->out, stored) == bytes
+	bool ok = way >= ZSTD ? ZSTD_decompressDCtx(j->zstd_out, j->back, bytes, j->out, stored) == bytes
 			      : !ckpt_codec_decode_beside(j->codec, how, j->out, base, j->back, bytes);
 
 	if (!ok)
@@ -105,7 +106,8 @@ static void decode(struct job *j, enum way way, uint32_t stored, const struct ck
 static void add_chunk(struct job *j, const uint8_t *plain, uint32_t bytes, const uint8_t *base,
 		      struct result results[WAYS])
 {
-	double encode_s[WAYS] = {1e9, 1e9, 1e9}, decode_s[WAYS] = {1e9, 1e9, 1e9};
+	double encode_s[WAYS] = {1e9, 1e9, 1e9, 1e9}, decode_s[WAYS] = {1e9, 1e9, 1e9, 1e9};
+	uint32_t stored_bytes[WAYS] = {0};
 
 	for (unsigned i = 0; i < j->rounds * WAYS; i++) {
 		enum way way = i % WAYS;
@@ -122,12 +124,16 @@ static void add_chunk(struct job *j, const uint8_t *plain, uint32_t bytes, const
 		encode_s[way] = MIN(encode_s[way], encoded - began);
 		if (memcmp(j->back, plain, bytes))
 			die("another thing came back");
-		if (i < WAYS)
-			results[way].stored += stored;
+		stored_bytes[way] = stored;
 	}
 	for (enum way way = 0; way < WAYS; way++) {
-		results[way].encode_s += encode_s[way];
-		results[way].decode_s += decode_s[way];
+		struct result *r = &results[way];
+
+		r->stored += stored_bytes[way];
+		r->worst_by_zstd = MAX(r->worst_by_zstd, (double)stored_bytes[way] / stored_bytes[ZSTD]);
+		r->worst_by_plain = MAX(r->worst_by_plain, (double)stored_bytes[way] / bytes);
+		r->encode_s += encode_s[way];
+		r->decode_s += decode_s[way];
 	}
 }
 
@@ -135,13 +141,16 @@ static void add_chunk(struct job *j, const uint8_t *plain, uint32_t bytes, const
 
 static void tell(const char *name, uint32_t bytes, const struct result results[WAYS], bool based)
 {
-	static const char *const names[] = {"alone", "based", "zstd"};
+	static const char *const names[] = {"alone", "based", "zstd", "zstd3"};
 
 	printf("{\"array\": \"%s\", \"bytes\": %u", name, bytes);
 	for (enum way way = 0; way < WAYS; way++)
 		if (way != BASED || based)
-			printf(", \"%s\": {\"stored\": %llu, \"encode_s\": %.6f, \"decode_s\": %.6f}", names[way],
-			       (unsigned long long)results[way].stored, results[way].encode_s, results[way].decode_s);
+			printf(", \"%s\": {\"stored\": %llu, \"encode_s\": %.6f, \"decode_s\": %.6f, "
+			       "\"worst_by_zstd\": %.5f, "
+			       "\"worst_by_plain\": %.5f}",
+			       names[way], (unsigned long long)results[way].stored, results[way].encode_s,
+			       results[way].decode_s, results[way].worst_by_zstd, results[way].worst_by_plain);
 	printf("}\n");
 	fflush(stdout);
 }
