@@ -565,7 +565,11 @@ static int cool(struct cooling *c)
 	// No version names what was put, and it would keep the disk full until it is old enough to go as garbage.
 	if (ckpt_is_full(rc))
 		ckpt_packing_drop(&c->packing);
-	return rc ? rc : put(c);
+	if (!rc)
+		rc = put(c);
+	if (rc == -ESTALE || rc == -EBUSY)
+		ckpt_packing_expect_garbage(&c->packing);
+	return rc;
 }
 
 static bool is_waited_for(void *arg)

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ckpt_pack;
 struct ckpt_step;
 struct ckpt_store;
 
@@ -86,6 +87,8 @@ char *ckpt_gc_json(const struct ckpt_gc_done *done);
 
 // What the step needs is expected to be garbage soon: it is being expired, and its records are still there. Blocks.
 void ckpt_gc_expect(struct ckpt_step *step);
+void ckpt_gc_expect_pack(struct ckpt_store *s,
+			 const struct ckpt_pack *pack); // it was put for a step that went meanwhile
 bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);
 size_t ckpt_gc_expected(struct ckpt_store *s); // packs
 // The same as the object "gc/expected", from one process to the next; of many, some. What was kept is expected here, too, once it is
@@ -100,7 +103,7 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; 
 // same. While a step is being cooled it comes again later, and then waits for a moment, so that who cools behind lets it by.
 //
 // Nobody else puts packs here, so that what is garbage is so for certain, whatever its age: the grace time is short. While the disk has
-// less than an eighth free, or so much of it is expected to be garbage, there is none, and it comes again as long as something can be
+// less than an eighth free, or so much of it is expected to be garbage, or was found to be, there is none, and it comes again as long as something can be
 // had, less and less often while it is in vain.
 // Threads: one.
 #define CKPT_GC_FIRST_NS (INT64_C(20) * 1000000000)
@@ -115,7 +118,7 @@ struct ckpt_gc_behind {
 	int64_t short_after_ns; // while there is no grace time
 	int64_t in_vain_ns;     // the pause since it removed something, then
 	bool was_busy;          // the last time
-	bool young;             // there was garbage within the grace time
+	uint64_t young_bytes;   // of garbage that was kept for its grace time
 	bool damage_told;
 	struct ckpt_gc_stuck stuck;
 	char told[CKPT_GC_WHY_MAX];

@@ -47,16 +47,15 @@ bool ckpt_gc_is_stuck(const struct ckpt_gc_stuck *stuck, const uint8_t id[32])
 
 static bool may_get_room(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
 {
-	return behind->young || ckpt_gc_expected(s);
+	return behind->young_bytes || ckpt_gc_expected(s);
 }
 
 // Where steps come and go fast, the last eighth of a disk is full before anything is removed of it.
-static bool is_short_of_room(struct ckpt_store *s)
+static bool is_short_of_room(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
 {
-	uint64_t room, all;
+	uint64_t room, all, garbage = MAX(behind->young_bytes, ckpt_gc_expected_bytes(s));
 
-	return !ckpt_sys.room(s->dirfd, &room, &all) &&
-	       (room < all / SHORT_PART || ckpt_gc_expected_bytes(s) >= all / SHORT_PART);
+	return !ckpt_sys.room(s->dirfd, &room, &all) && (room < all / SHORT_PART || garbage >= all / SHORT_PART);
 }
 
 // From its end on: others have their time between two rounds, however long one takes.
@@ -67,8 +66,11 @@ static void settle(struct ckpt_store *s, struct ckpt_gc_behind *behind, int64_t 
 	bool soon = rc == -EBUSY || (!rc && done->repacked_objects && done->later_objects);
 
 	behind->after_ns = now_ns + (soon ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
-	// What was in vain once is likely to be so again: somebody has it open.
-	behind->in_vain_ns = done->deleted_bytes ? 0 : MIN(behind->in_vain_ns * 2 + CKPT_GC_FIRST_NS, CKPT_GC_EVERY_NS);
+	// What was in vain once is likely to be so again: somebody has it open. What is only young is not in vain.
+	if (done->deleted_bytes)
+		behind->in_vain_ns = 0;
+	else if (!done->kept[CKPT_GC_YOUNG].objects)
+		behind->in_vain_ns = MIN(behind->in_vain_ns * 2 + CKPT_GC_FIRST_NS, CKPT_GC_EVERY_NS);
 	behind->short_after_ns =
 		rc && !soon ? behind->after_ns : now_ns + MAX(MAX(pause_ns, behind->in_vain_ns), CKPT_GC_SHORTAGE_NS);
 	behind->was_busy = rc == -EBUSY;
@@ -80,13 +82,13 @@ static int64_t due_ns(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
 	if (!may_get_room(s, behind))
 		return behind->after_ns;
 	return MIN(behind->after_ns,
-		   is_short_of_room(s) ? behind->short_after_ns : ckpt_sys.mono_ns() + CKPT_GC_LOOK_NS);
+		   is_short_of_room(s, behind) ? behind->short_after_ns : ckpt_sys.mono_ns() + CKPT_GC_LOOK_NS);
 }
 
 int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, const bool *stop)
 {
 	int64_t now_ns = ckpt_sys.mono_ns();
-	bool is_short = may_get_room(s, behind) && is_short_of_room(s);
+	bool is_short = may_get_room(s, behind) && is_short_of_room(s, behind);
 	const struct ckpt_gc_how how = {
 		.grace_ns = is_short ? 0 : CKPT_GC_SHORT_GRACE_NS,
 		.at_once = !is_short && !behind->was_busy,
@@ -104,10 +106,10 @@ int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, cons
 	if (now_ns < (is_short ? MIN(behind->short_after_ns, behind->after_ns) : behind->after_ns))
 		return due_ns(s, behind);
 	rc = ckpt_gc(s, &how, &done);
+	if (rc != -EBUSY && rc != -EINTR)
+		behind->young_bytes = done.kept[CKPT_GC_YOUNG].bytes;
 	settle(s, behind, now_ns, rc, &done);
-	if (rc != -EBUSY && rc != -EINTR) {
-		behind->young = done.kept[CKPT_GC_YOUNG].objects > 0;
+	if (rc != -EBUSY && rc != -EINTR)
 		tell(s, behind, rc, &done);
-	}
 	return due_ns(s, behind);
 }

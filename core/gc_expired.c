@@ -21,7 +21,28 @@ static void key_of(const uint8_t id[CKPT_SHA256_LEN], uint64_t ret_key[WORDS])
 	ret_key[WORDS - 1] = 1; // a key's last word is never 0
 }
 
+static int expect_locked(struct ckpt_store *s, const struct ckpt_pack *pack)
+{
+	uint64_t key[WORDS];
+	bool is_new;
+	int rc;
+
+	if (s->expired_packs.count >= PACKS_MAX)
+		return -ENOSPC;
+	key_of(pack->id, key);
+	rc = ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new);
+	s->expired_bytes += !rc && is_new ? pack->bytes : 0;
+	return rc;
+}
+
 // Whatever cannot be noted is asked about.
+void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
+{
+	LOCK_SCOPE(&s->lock);
+
+	(void)expect_locked(s, pack);
+}
+
 void ckpt_gc_expect(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
@@ -30,16 +51,12 @@ void ckpt_gc_expect(struct ckpt_step *step)
 	if (!step->summary.packed || step->moved || ckpt_step_read_manifest(step, &step->summary, &m))
 		return;
 	ckpt_lock_take(&s->lock);
-	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m) && s->expired_packs.count < PACKS_MAX; i++) {
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
 		struct ckpt_pack pack;
-		uint64_t key[WORDS];
-		bool is_new;
 
 		ckpt_manifest_pack(m, i, &pack);
-		key_of(pack.id, key);
-		if (ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new))
+		if (expect_locked(s, &pack))
 			break;
-		s->expired_bytes += is_new ? pack.bytes : 0;
 	}
 	ckpt_lock_drop(&s->lock);
 	ckpt_manifest_unref(m);

@@ -2,6 +2,7 @@
 
 #include "core/codec.h"
 #include "core/dedupe.h"
+#include "core/gc.h"
 #include "core/store.h"
 #include "core/util.h"
 
@@ -167,6 +168,13 @@ void ckpt_packing_drop(struct ckpt_packing *p)
 		ckpt_pack_key(packs[i].id, key);
 		(void)ckpt_backend_remove(p->store->backend, key, NULL);
 	}
+}
+
+void ckpt_packing_expect_garbage(const struct ckpt_packing *p)
+{
+	for (size_t i = 0; i < p->pack_count; i++)
+		if (p->packs[i].put)
+			ckpt_gc_expect_pack(p->store, &p->packs[i].pack);
 }
 
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored)

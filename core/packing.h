@@ -49,5 +49,7 @@ int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, con
 int ckpt_packing_put(struct ckpt_packing *p);
 // Removes the packs that were put, which no version may name. What cannot be removed is garbage.
 void ckpt_packing_drop(struct ckpt_packing *p);
+// The same of a step that went meanwhile: they stay, as garbage that gc expects.
+void ckpt_packing_expect_garbage(const struct ckpt_packing *p);
 // As ckpt_edit's locate: where a chunk that has a place is. False: it has none, and both are as they were.
 bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk, struct ckpt_pack *pack);

@@ -350,6 +350,35 @@ START_TEST(a_step_that_is_being_removed_is_left_alone)
 }
 END_TEST
 
+static bool remove_one(void *arg, uint64_t bytes __attribute__((unused)))
+{
+	bool *removed = arg;
+	struct ckpt_manifest *m = manifest();
+
+	if (packs() && !*removed)
+		(void)ckpt_remove_entry(step, m, 0, "empty", false);
+	*removed = packs() > 0;
+	ckpt_manifest_unref(m);
+	return true;
+}
+
+// It is known whose they were: nobody is asked.
+START_TEST(packs_of_a_step_that_is_removed_meanwhile_go_with_the_garbage)
+{
+	bool removed = false;
+	const struct ckpt_tier_how how = {.pack_bytes = 1, .go_on = remove_one, .arg = &removed};
+	const struct ckpt_gc_how all = {0};
+	struct ckpt_gc_done gone;
+
+	ck_error(ckpt_cool(step, &how, &done), EBUSY);
+	ck_assert(removed && !step->summary.packed && packs() > 0);
+	ck_assert_uint_eq(ckpt_gc_expected(s), packs());
+	ck_ok(ckpt_gc(s, &all, &gone));
+	ck_assert_uint_eq(packs(), 0);
+	check_all();
+}
+END_TEST
+
 // --- Reading ------------------------------------------------------------------------------------------------------------
 
 START_TEST(who_has_the_version_of_before_finds_the_bytes)
@@ -735,6 +764,7 @@ int main(void)
 	tcase_add_test(cool, who_is_told_to_stop_leaves_raw_files_to_the_next_gc);
 	tcase_add_test(cool, what_is_added_meanwhile_stays_raw);
 	tcase_add_test(cool, a_step_that_is_being_removed_is_left_alone);
+	tcase_add_test(cool, packs_of_a_step_that_is_removed_meanwhile_go_with_the_garbage);
 	tcase_add_test(cool, a_raw_file_that_is_damaged_stays_and_is_told);
 	suite_add_tcase(suite, cool);
 	tcase_add_checked_fixture(reading, setup, teardown);
