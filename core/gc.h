@@ -87,8 +87,8 @@ char *ckpt_gc_json(const struct ckpt_gc_done *done);
 
 // What the step needs is expected to be garbage soon: it is being expired, and its records are still there. Blocks.
 void ckpt_gc_expect(struct ckpt_step *step);
-void ckpt_gc_expect_pack(struct ckpt_store *s,
-			 const struct ckpt_pack *pack); // it was put for a step that went meanwhile
+// It was put for a step that went meanwhile.
+void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack);
 bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);
 size_t ckpt_gc_expected(struct ckpt_store *s); // packs
 // The same as the object "gc/expected", from one process to the next; of many, some. What was kept is expected here, too, once it is
