@@ -24,7 +24,7 @@ KILLS = ["test_kill.py"], ["-k", "not passthrough and not uring"]
 
 
 @pytest.mark.skipif(SLOW > 1, reason="this is a sanitizer build already: all other tests do the same")
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900 if FULL else 280)
 def test_mounts_have_no_races(capsys):
     sanitized.build("tsan", "ckptfs", *(PROGRAMS if FULL else []))
     sanitized.run_mounts("tsan", ALL if FULL else PART, capsys, *ONCE)
