@@ -553,6 +553,15 @@ static void cooling_done(struct cooling *c)
 		close(c->master_fd);
 }
 
+static void all_named(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->lock);
+
+	free(step->unnamed);
+	step->unnamed = NULL;
+	step->unnamed_count = 0;
+}
+
 static int cool(struct cooling *c)
 {
 	int rc = ckpt_step_state(c->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(c->step, &c->m) : -ESTALE;
@@ -569,6 +578,10 @@ static int cool(struct cooling *c)
 		rc = put(c);
 	if (rc == -ESTALE || rc == -EBUSY)
 		ckpt_packing_expect_garbage(&c->packing);
+	else if (rc == -EINTR)
+		ckpt_packing_leave(&c->packing, c->step);
+	else if (!rc)
+		all_named(c->step);
 	return rc;
 }
 

@@ -48,6 +48,10 @@ void ckpt_gc_expect(struct ckpt_step *step)
 	struct ckpt_store *s = step->store;
 	struct ckpt_manifest *m;
 
+	ckpt_lock_take(&s->lock);
+	for (size_t i = 0; i < step->unnamed_count; i++)
+		(void)expect_locked(s, &step->unnamed[i]);
+	ckpt_lock_drop(&s->lock);
 	if (!step->summary.packed || step->moved || ckpt_step_read_manifest(step, &step->summary, &m))
 		return;
 	ckpt_lock_take(&s->lock);

@@ -3,6 +3,7 @@
 #include "core/codec.h"
 #include "core/dedupe.h"
 #include "core/gc.h"
+#include "core/step.h"
 #include "core/store.h"
 #include "core/util.h"
 
@@ -175,6 +176,20 @@ void ckpt_packing_expect_garbage(const struct ckpt_packing *p)
 	for (size_t i = 0; i < p->pack_count; i++)
 		if (p->packs[i].put)
 			ckpt_gc_expect_pack(p->store, &p->packs[i].pack);
+}
+
+void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->lock);
+	struct ckpt_pack *unnamed =
+		realloc(step->unnamed, (step->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
+
+	if (!unnamed)
+		return; // it is asked about, then
+	step->unnamed = unnamed;
+	for (size_t i = 0; i < p->pack_count; i++)
+		if (p->packs[i].put)
+			unnamed[step->unnamed_count++] = p->packs[i].pack;
 }
 
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored)

@@ -16,6 +16,7 @@
 #include "core/manifest.h"
 #include "core/pack.h"
 
+struct ckpt_step;
 struct ckpt_store;
 
 #define CKPT_PACKING_IN_THE_MAKING UINT32_MAX
@@ -51,5 +52,7 @@ int ckpt_packing_put(struct ckpt_packing *p);
 void ckpt_packing_drop(struct ckpt_packing *p);
 // The same of a step that went meanwhile: they stay, as garbage that gc expects.
 void ckpt_packing_expect_garbage(const struct ckpt_packing *p);
+// It is to be gone on with, and finds them. Should the step go before, gc expects them.
+void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step);
 // As ckpt_edit's locate: where a chunk that has a place is. False: it has none, and both are as they were.
 bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk, struct ckpt_pack *pack);

@@ -160,6 +160,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_step_unref(step->base);
 	free(step->killed.path);
 	free(step->dirs);
+	free(step->unnamed);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
 	ckpt_lock_done(&step->lock);

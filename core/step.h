@@ -118,6 +118,8 @@ struct ckpt_step {
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
+	struct ckpt_pack *unnamed; // packs that were put for it and are in no version of it yet (cool.h); malloc'ed
+	size_t unnamed_count;
 	struct ckpt_step *reopened; // COMMITTED: the staged step that takes its place for now, which it holds; atomic
 	struct ckpt_step *lru_next, *lru_prev;
 };

@@ -496,6 +496,8 @@ TABLE = [
             "found->step != step || strcmp(found->folder_id, folder_id)", "found->step != step", (DECIDED,)),
     Pattern("young-garbage-is-in-vain", "core/gc_behind.c",
             "else if (!done->kept[CKPT_GC_YOUNG].objects)", "else", ("test_gc_behind",)),
+    Pattern("packs-of-an-interruption-are-asked-about", "core/cool.c",
+            "else if (rc == -EINTR)", "else if (false)", ("test_gc_behind",)),
     Pattern("packs-of-who-went-are-asked-about", "core/cool.c",
             "if (rc == -ESTALE || rc == -EBUSY)", "if (false)", (COOL,)),
     Pattern("garbage-of-ours-does-not-stop-cooling", "core/cooler.c",
