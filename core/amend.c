@@ -92,15 +92,18 @@ void ckpt_amend_forget(struct ckpt_step *step, const char *path)
 	free(f);
 }
 
-int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*rename)(void *arg), void *arg)
+int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*change)(void *arg), void *arg)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
-	int rc = ckpt_amend_is_pending(step, path) ? ckpt_amend_begin(step, to) : -EAGAIN;
+	int rc = ckpt_amend_is_pending(step, path) ? 0 : -EAGAIN;
 
+	if (!rc && to)
+		rc = ckpt_amend_begin(step, to);
 	if (rc)
 		return rc;
-	rc = rename(arg);
-	ckpt_amend_forget(step, rc ? to : path);
+	rc = change(arg);
+	if (!rc || to)
+		ckpt_amend_forget(step, rc ? to : path);
 	return rc;
 }
 

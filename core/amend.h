@@ -27,9 +27,9 @@ int ckpt_amend_mark(int fd);
 // A new file stands there, open for writing. -EAGAIN: the step is not committed any more, or reopened; -ENOMEM.
 int ckpt_amend_begin(struct ckpt_step *step, const char *path);
 bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path);
-// A pending file gets another name, which was cleared: rename does it on the disk, while it is neither added nor linked into a
-// step that is being reopened. Errors of rename; -EAGAIN: it is not pending any more, or the step is reopened.
-int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*rename)(void *arg), void *arg);
+// A pending file gets another name, which was cleared, or none (to NULL): change does it on the disk, while it is neither added nor
+// linked into a step that is being reopened. Errors of change; -EAGAIN: it is not pending any more, or the step is reopened.
+int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*change)(void *arg), void *arg);
 void ckpt_amend_forget(struct ckpt_step *step, const char *path);
 
 // What stands at path is part of the step: a file, symlink or empty directory, durable when it returns 0. -EEXIST there is one;

@@ -289,6 +289,11 @@ static void take_place(struct ckpt_step *step)
 	ckpt_lock_take(&step->store->lock);
 	take_place_locked(step);
 	ckpt_lock_drop(&step->store->lock);
+}
+
+// After the mount knows that another has its place: who looks at it before finds in it what was there.
+static void clear_base(struct ckpt_step *base)
+{
 	ckpt_lock_take(&base->lock);
 	ckpt_remove_forget_locked(base); // the staged one is without what was removed
 	ckpt_lock_drop(&base->lock);
@@ -375,6 +380,7 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	}
 	if (s->renew)
 		s->renew(s->renew_arg, base, step);
+	clear_base(base);
 	start_watcher(step);
 	*ret_step = step;
 	return 0;

@@ -2,6 +2,7 @@
 
 #include "core/amend.h"
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/stage.h"
 #include "core/store.h"
 #include "core/sys.h"
@@ -422,11 +423,26 @@ int amend_pending(struct call *c)
 	return CALL_ANSWERED;
 }
 
+struct pending_unlink {
+	struct node *dir;
+	const struct place *place;
+	const char *name;
+	int dirfd;
+	struct live_child child;
+};
+
+static int unlink_on_disk(void *arg)
+{
+	struct pending_unlink *u = arg;
+	int rc = stat_live_child(u->dir, u->place, u->dirfd, u->name, &u->child);
+
+	return rc ? rc : ckpt_sys.unlink(u->dirfd, u->name, 0);
+}
+
 int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name)
 {
 	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
-	CLEANUP_FD int dirfd = -1;
-	struct live_child child;
+	struct pending_unlink u = {.dir = dir, .place = p, .name = name};
 	struct node *n;
 	int rc;
 
@@ -435,15 +451,14 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 	if (rc)
 		return rc;
 	if (!ckpt_amend_is_pending(p->step, path))
-		return -ENOENT;
-	dirfd = place_open(fs, p, O_RDONLY | O_DIRECTORY);
-	rc = dirfd < 0 ? dirfd : stat_live_child(dir, p, dirfd, name, &child);
-	if (!rc)
-		rc = ckpt_sys.unlink(dirfd, name, 0);
+		return ckpt_reopen_any(p->step) ? -EAGAIN : -ENOENT;
+	CLEANUP_FD int dirfd = place_open(fs, p, O_RDONLY | O_DIRECTORY);
+
+	u.dirfd = dirfd;
+	rc = dirfd < 0 ? dirfd : ckpt_amend_rename(p->step, path, NULL, unlink_on_disk, &u);
 	if (rc)
 		return rc;
-	ckpt_amend_forget(p->step, path);
-	n = node_find(fs, SPACE_LIVE, child.number);
+	n = node_find(fs, SPACE_LIVE, u.child.number);
 	if (n) {
 		names_write_lock(fs);
 		name_drop_locked(fs, n, dir, name);
@@ -455,7 +470,7 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 
 struct pending_rename {
 	struct call *c;
-	struct live_child child;
+	const struct place *from;
 	int from_fd, to_fd;
 };
 
@@ -464,12 +479,15 @@ static int rename_on_disk(void *arg)
 {
 	struct pending_rename *r = arg;
 	struct call *c = r->c;
+	struct live_child child;
 	struct node *n;
-	int rc;
+	int rc = stat_live_child(c->node, r->from, r->from_fd, c->name, &child);
 
+	if (rc)
+		return rc;
 	names_write_lock(c->fs);
 	rc = ckpt_sys.rename(r->from_fd, c->name, r->to_fd, c->other_name, RENAME_NOREPLACE);
-	n = rc ? NULL : node_find(c->fs, SPACE_LIVE, r->child.number);
+	n = rc ? NULL : node_find(c->fs, SPACE_LIVE, child.number);
 	if (n) {
 		name_drop_locked(c->fs, n, c->node, c->name);
 		(void)name_add_locked(c->fs, n, c->other, c->other_name);
@@ -484,13 +502,11 @@ static int rename_pending(struct call *c, const struct place *from, const char *
 {
 	CLEANUP_FD int from_fd = place_open(c->fs, from, O_RDONLY | O_DIRECTORY);
 	CLEANUP_FD int to_fd = place_open(c->fs, to, O_RDONLY | O_DIRECTORY);
-	struct pending_rename r = {.c = c, .from_fd = from_fd, .to_fd = to_fd};
+	struct pending_rename r = {.c = c, .from = from, .from_fd = from_fd, .to_fd = to_fd};
 	int rc = from_fd < 0 ? from_fd : to_fd < 0 ? to_fd : check_new_name(c->fs, c->other, c->step, c->other_name);
 
 	if (!rc)
 		rc = ckpt_amend_clear(c->step, to_fd, to_path);
-	if (!rc)
-		rc = stat_live_child(c->node, from, from_fd, c->name, &r.child);
 	if (!rc)
 		rc = ckpt_amend_rename(c->step, path, to_path, rename_on_disk, &r);
 	return rc == -EEXIST || rc == -EAGAIN ? CALL_REOPENS : rc;

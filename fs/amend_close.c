@@ -353,7 +353,8 @@ void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n)
 
 	if (is_published(f) || *f->again || place_of(fs, n, &p))
 		return;
-	if (place_is_committed(&p) && !ckpt_amend_is_pending(p.step, p.path))
+	// One that is reopened meanwhile takes its pending files along.
+	if (place_is_committed(&p) && !ckpt_amend_is_pending(p.step, p.path) && !ckpt_reopen_any(p.step))
 		set_published(f, true);
 	place_done(&p);
 }

@@ -222,6 +222,24 @@ static int lookup_latest(struct ckpt_fs *fs, struct node *parent, struct fuse_en
 	return rc;
 }
 
+// -EAGAIN: another step has its place since, and has what was being added to this one.
+static int lookup_in_step(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
+			  struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_step *now;
+	int rc;
+
+	if (!place_is_committed(p))
+		return lookup_live(fs, parent, name, ret_entry);
+	rc = lookup_committed(fs, parent, p, name, ret_entry);
+	if (rc != -ENOENT)
+		return rc;
+	now = node_step(fs, parent);
+	rc = now == p->step ? rc : -EAGAIN;
+	ckpt_step_unref(now);
+	return rc;
+}
+
 static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
 {
 	struct ckpt_step *step;
@@ -231,8 +249,11 @@ static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *n
 	if (rc)
 		return rc;
 	if (p.step) {
-		rc = place_is_committed(&p) ? lookup_committed(fs, parent, &p, name, ret_entry)
-					    : lookup_live(fs, parent, name, ret_entry);
+		rc = lookup_in_step(fs, parent, &p, name, ret_entry);
+		if (rc == -EAGAIN) {
+			place_done(&p);
+			return lookup_in_tree(fs, parent, name, ret_entry);
+		}
 	} else {
 		rc = folder_step(fs, parent, name, &step);
 		if (!rc)

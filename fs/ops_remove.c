@@ -187,7 +187,8 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		reply_error(req, -EPERM);
 	} else if (node_is_top(c.node) && marker_is_name(c.fs, name)) {
 		rc = remove_committed(c.fs, c.node, name, false);
-		reply_error(req, rc == -ENOENT || rc == -ENOTSUP ? 0 : rc); // a marker goes with its last handle
+		// A marker goes with its last handle.
+		reply_error(req, rc == -ENOENT || rc == -ENOTSUP || rc == -EAGAIN ? 0 : rc);
 	} else if (complete_watches_unlink(c.fs, c.node, name)) {
 		c.run = run_unlink_completing;
 		c.waits_for_clients = true;
