@@ -751,3 +751,24 @@ def test_a_pending_file_is_renamed_while_its_step_is_reopened(mount, stage, comm
     mount.remount()
     assert {f"q{n}" for n in range(15)} <= set(mount.listing("2000"))
     assert ckptfs.json("verify", store)["bad"] == []
+
+
+def test_a_pending_file_is_removed_while_its_step_is_reopened(mount, stage, commit, agent, ckptfs, store):
+    stage("2000", files=200)
+    commit(mount / "2000")
+    a = agent()
+    for n in range(15):
+        path = mount / f"2000/p{n}"
+        a.run(WRITE, path=str(path), data=b"late")
+        changer = threading.Thread(target=trees.write, args=(mount / "2000/config.json", b"%d" % n))
+        changer.start()
+        time.sleep(0.001 * (n % 5))
+        a.run("os.unlink(path)", path=str(path))
+        a.run("os.close(fd)")
+        changer.join()
+        assert not path.exists()
+        commit(mount / "2000")
+        assert not path.exists() and (mount / "2000/config.json").read_bytes() == b"%d" % n
+    mount.remount()
+    assert not {f"p{n}" for n in range(15)} & set(mount.listing("2000"))
+    assert ckptfs.json("verify", store)["bad"] == []
