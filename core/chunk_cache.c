@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <time.h>
 
 // A chunk is LOADING while one thread reads it, which the others that want it wait for; READY from then on, until room is wanted
 // and nobody holds it. One that failed is in the table no more, and goes with who waited for it.
@@ -31,6 +32,7 @@ struct ckpt_cached {
 	uint8_t id[CKPT_SHA256_LEN], *data;
 	uint32_t bytes;
 	size_t room;      // of data
+	int64_t used_ns;  // when it was let go of
 	unsigned holders; // guarded by the cache's lock, as all but data
 	enum state state;
 	int error;
@@ -49,14 +51,17 @@ struct codec {
 struct ckpt_chunk_cache {
 	struct ckpt_store *store;
 	uint64_t bytes_max;
+	int64_t kept_ns;
 	struct ckpt_lock lock;
 	pthread_cond_t changed; // a chunk was read, or let go of
-	pthread_cond_t wanted;  // by the threads that read ahead
+	pthread_cond_t wanted;  // by the threads that read ahead, and let go of what is old meanwhile
 	// Guarded by lock.
 	struct ckpt_cached *buckets[BUCKETS];
 	struct ckpt_cached *newest, *oldest;
 	uint64_t bytes;
 	size_t held;          // chunks with holders
+	int64_t used_ns;      // when one was let go of last
+	bool watched;         // by a thread that will look whether something is old
 	uint8_t *spare;       // memory of one that went, SPARE_ROOM of it; may be NULL
 	struct codec *codecs; // that nobody uses
 	size_t codec_count;   // of all
@@ -66,7 +71,7 @@ struct ckpt_chunk_cache {
 	bool stop;
 };
 
-int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, struct ckpt_chunk_cache **ret_cache)
+int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, int64_t kept_ns, struct ckpt_chunk_cache **ret_cache)
 {
 	struct ckpt_chunk_cache *cache = ckpt_calloc(1, sizeof(*cache));
 
@@ -74,6 +79,7 @@ int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, struct ckpt_c
 		return -ENOMEM;
 	cache->store = s;
 	cache->bytes_max = bytes_max;
+	cache->kept_ns = kept_ns;
 	ckpt_lock_init(&cache->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&cache->changed, NULL);
 	pthread_cond_init(&cache->wanted, NULL);
@@ -83,7 +89,7 @@ int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, struct ckpt_c
 
 // --- Memory -------------------------------------------------------------------------------------------------------------
 // To have new pages takes as long as to copy them several times. So those of a whole chunk are large where the kernel has large
-// ones, and go to the next chunk.
+// ones, and go to the next chunk. They are the kernel's again once no chunk wants them, which malloc() might keep.
 
 #define PAGES ((size_t)2 << 20)
 #define SPARE_ROOM ((size_t)CKPT_CHUNK_BYTES)
@@ -93,13 +99,32 @@ static size_t room_for(uint32_t bytes)
 	return bytes < PAGES ? bytes : (bytes + PAGES - 1) / PAGES * PAGES;
 }
 
+static uint8_t *new_pages(size_t room)
+{
+	uint8_t *all = mmap(NULL, room + PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t before;
+
+	if (all == MAP_FAILED)
+		return NULL;
+	before = (PAGES - (uintptr_t)all % PAGES) % PAGES;
+	if (before)
+		(void)munmap(all, before);
+	(void)munmap(all + before + room, PAGES - before);
+	(void)madvise(all + before, room, MADV_HUGEPAGE);
+	return all + before;
+}
+
 static uint8_t *new_memory(size_t room)
 {
-	uint8_t *data = room < PAGES ? malloc(room) : aligned_alloc(PAGES, room);
+	return room < PAGES ? malloc(room) : new_pages(room);
+}
 
-	if (data && room >= PAGES)
-		(void)madvise(data, room, MADV_HUGEPAGE);
-	return data;
+static void free_memory(uint8_t *data, size_t room)
+{
+	if (room < PAGES)
+		free(data);
+	else
+		(void)munmap(data, room);
 }
 
 static uint8_t *take_memory_locked(struct ckpt_chunk_cache *cache, size_t room)
@@ -112,7 +137,22 @@ static void give_memory_locked(struct ckpt_chunk_cache *cache, uint8_t *data, si
 	if (room == SPARE_ROOM && !cache->spare)
 		cache->spare = data;
 	else
-		free(data);
+		free_memory(data, room);
+}
+
+// What is for the next chunk.
+static void drop_spare_locked(struct ckpt_chunk_cache *cache)
+{
+	struct codec *codec;
+
+	if (cache->spare)
+		free_memory(TAKE_PTR(cache->spare), SPARE_ROOM);
+	while ((codec = cache->codecs)) {
+		cache->codecs = codec->next;
+		cache->codec_count--;
+		ckpt_codec_free(codec->codec);
+		free(codec);
+	}
 }
 
 // --- The table ----------------------------------------------------------------------------------------------------------
@@ -171,27 +211,45 @@ static void hold_locked(struct ckpt_chunk_cache *cache, struct ckpt_cached *c)
 		unlink_locked(cache, c);
 }
 
+// Not ckpt_sys: who changes that need not wait for threads of a cache.
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void watch_locked(struct ckpt_chunk_cache *cache);
+
 static void let_go_locked(struct ckpt_chunk_cache *cache, struct ckpt_cached *c)
 {
 	if (--c->holders)
 		return;
 	cache->held--;
+	c->used_ns = cache->used_ns = now_ns();
 	if (c->state == READY)
 		link_newest_locked(cache, c);
 	else
 		free_locked(cache, c); // out of the table already
 	pthread_cond_broadcast(&cache->changed);
+	if (!cache->watched)
+		watch_locked(cache);
+}
+
+static void drop_oldest_locked(struct ckpt_chunk_cache *cache)
+{
+	struct ckpt_cached *c = cache->oldest;
+
+	unlink_locked(cache, c);
+	take_out_locked(cache, c);
+	free_locked(cache, c);
 }
 
 static bool make_room_locked(struct ckpt_chunk_cache *cache, size_t room)
 {
-	while (cache->bytes + room > cache->bytes_max && cache->oldest) {
-		struct ckpt_cached *c = cache->oldest;
-
-		unlink_locked(cache, c);
-		take_out_locked(cache, c);
-		free_locked(cache, c);
-	}
+	while (cache->bytes + room > cache->bytes_max && cache->oldest)
+		drop_oldest_locked(cache);
 	return cache->bytes + room <= cache->bytes_max || !cache->held;
 }
 
@@ -382,12 +440,30 @@ static void read_ahead(struct ckpt_chunk_cache *cache, const struct ahead *a)
 	ckpt_chunk_cache_let_go(cache, c);
 }
 
+// For how long all of the rest may stay; INT64_MAX: nothing is left.
+static int64_t drop_old_locked(struct ckpt_chunk_cache *cache)
+{
+	int64_t old_ns = now_ns() - cache->kept_ns;
+
+	while (cache->oldest && cache->oldest->used_ns <= old_ns)
+		drop_oldest_locked(cache);
+	if (cache->oldest)
+		return cache->oldest->used_ns - old_ns;
+	if (!cache->held && cache->used_ns <= old_ns)
+		drop_spare_locked(cache);
+	return cache->spare || cache->codecs ? MAX(cache->used_ns - old_ns, cache->kept_ns / 2) : INT64_MAX;
+}
+
 static bool next_ahead(struct ckpt_chunk_cache *cache, struct ahead *ret_ahead)
 {
 	LOCK_SCOPE(&cache->lock);
 
-	while (!cache->stop && !cache->ahead_count)
-		ckpt_lock_wait(&cache->wanted, &cache->lock);
+	while (!cache->stop && !cache->ahead_count) {
+		int64_t left_ns = drop_old_locked(cache);
+
+		cache->watched = left_ns < INT64_MAX;
+		(void)ckpt_lock_wait_ns(&cache->wanted, &cache->lock, left_ns);
+	}
 	if (cache->stop)
 		return false;
 	*ret_ahead = cache->ahead[cache->ahead_first];
@@ -418,6 +494,14 @@ static void start_thread_locked(struct ckpt_chunk_cache *cache)
 		cache->thread_count++;
 }
 
+static void watch_locked(struct ckpt_chunk_cache *cache)
+{
+	if (!cache->thread_count)
+		start_thread_locked(cache);
+	cache->watched = cache->thread_count;
+	pthread_cond_signal(&cache->wanted);
+}
+
 void ckpt_chunk_cache_expect(struct ckpt_chunk_cache *cache, struct ckpt_manifest *m, uint32_t chunk)
 {
 	LOCK_SCOPE(&cache->lock);
@@ -440,8 +524,6 @@ void ckpt_chunk_cache_expect(struct ckpt_chunk_cache *cache, struct ckpt_manifes
 
 void ckpt_chunk_cache_free(struct ckpt_chunk_cache *cache)
 {
-	struct codec *codec;
-
 	if (!cache)
 		return;
 	ckpt_lock_take(&cache->lock);
@@ -455,12 +537,7 @@ void ckpt_chunk_cache_free(struct ckpt_chunk_cache *cache)
 		ckpt_manifest_unref(cache->ahead[(cache->ahead_first + cache->ahead_count - 1) % AHEAD_MAX].m);
 	cache->bytes_max = 0;
 	make_room_locked(cache, 0);
-	free(cache->spare);
-	while ((codec = cache->codecs)) {
-		cache->codecs = codec->next;
-		ckpt_codec_free(codec->codec);
-		free(codec);
-	}
+	drop_spare_locked(cache);
 	pthread_cond_destroy(&cache->changed);
 	pthread_cond_destroy(&cache->wanted);
 	ckpt_lock_done(&cache->lock);

@@ -518,7 +518,7 @@ static int store_open_parts(struct ckpt_store *s)
 	if (!rc)
 		rc = ckpt_backend_local_open(s->dirfd, s->writable, &s->backend);
 	if (!rc)
-		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, &s->chunk_cache);
+		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &s->chunk_cache);
 	if (!rc)
 		rc = index_open(s, &fresh);
 	if (!rc)

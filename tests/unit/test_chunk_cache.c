@@ -70,17 +70,17 @@ static bool is_right(unsigned file, struct ckpt_cached *cached)
 	return !memcmp(ckpt_cached_data(cached), want, BYTES);
 }
 
-// Its memory goes from one to the next.
-START_TEST(whole_chunks_take_turns_where_there_is_room_for_one)
+// A file of whole chunks: its words, malloc'ed, and the manifest, with a reference.
+#define CHUNKS 3
+static uint32_t *save_large(struct ckpt_manifest **ret_manifest)
 {
-	enum { CHUNKS = 3 };
 	const struct ckpt_tier_how how = {.pack_bytes = 1};
 	struct ckpt_step *large = ckpt_staged_begin(s, "2000");
 	uint32_t *words = malloc(CHUNKS * CKPT_CHUNK_BYTES);
-	struct ckpt_manifest *of_large;
 	struct ckpt_tier_done done;
 	int fd = ckpt_staged_put(large, "large", "");
 
+	ck_assert_ptr_nonnull(words);
 	for (uint32_t i = 0; i < CHUNKS * CKPT_CHUNK_BYTES / 4; i++)
 		words[i] = i * 2654435761u;
 	ck_ok(ckpt_sys.pwrite(fd, words, CHUNKS * CKPT_CHUNK_BYTES, 0));
@@ -88,20 +88,91 @@ START_TEST(whole_chunks_take_turns_where_there_is_room_for_one)
 	ck_ok(ckpt_commit(large, &ckpt_staged_plain));
 	ck_ok(ckpt_seal(large, &(struct ckpt_seal_how){0}));
 	ck_ok(ckpt_cool(large, &how, &done));
-	ck_ok(ckpt_step_manifest(large, &of_large));
-	ck_ok(ckpt_chunk_cache_new(s, CKPT_CHUNK_BYTES, &cache));
-	for (uint32_t i = 0; i < 2 * CHUNKS; i++) {
-		struct ckpt_cached *cached;
+	ck_ok(ckpt_step_manifest(large, ret_manifest));
+	ckpt_step_unref(large);
+	return words;
+}
 
-		ck_ok(ckpt_chunk_cache_get(cache, of_large, i % CHUNKS, &cached));
-		ck_assert_mem_eq(ckpt_cached_data(cached), (uint8_t *)words + i % CHUNKS * CKPT_CHUNK_BYTES,
-				 CKPT_CHUNK_BYTES);
-		ckpt_chunk_cache_let_go(cache, cached);
+static void read_large(struct ckpt_manifest *of_large, const uint32_t *words, uint32_t chunk)
+{
+	struct ckpt_cached *cached;
+
+	ck_ok(ckpt_chunk_cache_get(cache, of_large, chunk, &cached));
+	ck_assert_mem_eq(ckpt_cached_data(cached), (const uint8_t *)words + chunk * CKPT_CHUNK_BYTES, CKPT_CHUNK_BYTES);
+	ckpt_chunk_cache_let_go(cache, cached);
+}
+
+// Its memory goes from one to the next.
+START_TEST(whole_chunks_take_turns_where_there_is_room_for_one)
+{
+	struct ckpt_manifest *of_large;
+	uint32_t *words = save_large(&of_large);
+
+	ck_ok(ckpt_chunk_cache_new(s, CKPT_CHUNK_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
+	for (uint32_t i = 0; i < 2 * CHUNKS; i++) {
+		read_large(of_large, words, i % CHUNKS);
 		ck_assert_ptr_null(ckpt_chunk_cache_try(cache, of_large, (i + 1) % CHUNKS));
 	}
 	ckpt_manifest_unref(of_large);
-	ckpt_step_unref(large);
 	free(words);
+}
+END_TEST
+
+// What this process has, without what is mapped from files.
+static int64_t memory(void)
+{
+	FILE *in = fopen("/proc/self/status", "re");
+	long long kib = -1;
+	char line[256];
+
+	ck_assert_ptr_nonnull(in);
+	while (kib < 0 && fgets(line, sizeof(line), in))
+		(void)sscanf(line, "RssAnon: %lld", &kib);
+	fclose(in);
+	ck_assert_int_ge(kib, 0);
+	return kib << 10;
+}
+
+START_TEST(what_nobody_asks_for_goes_and_its_memory_with_it)
+{
+	enum { KEPT_MS = 300 };
+	struct ckpt_manifest *of_large;
+	uint32_t *words = save_large(&of_large);
+
+	ck_ok(ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, KEPT_MS * INT64_C(1000000), &cache));
+	for (int round = 0; round < 2; round++) { // it works on after that
+		int64_t there;
+
+		for (uint32_t i = 0; i < CHUNKS; i++)
+			read_large(of_large, words, i);
+		there = memory();
+		for (int i = 0; i < 100 && memory() > there - CHUNKS * (int64_t)CKPT_CHUNK_BYTES; i++)
+			ckpt_sys.sleep_ns(KEPT_MS * INT64_C(1000000));
+		ck_assert_int_le(memory(), there - CHUNKS * (int64_t)CKPT_CHUNK_BYTES);
+		ck_assert_ptr_null(ckpt_chunk_cache_try(cache, of_large, 0));
+	}
+	ckpt_manifest_unref(of_large);
+	free(words);
+}
+END_TEST
+
+START_TEST(what_is_asked_for_again_and_again_stays)
+{
+	const int64_t kept_ns = INT64_C(500000000);
+	int64_t used_ns = 0;
+
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, kept_ns, &cache));
+	for (int i = 0; i < 40; i++, ckpt_sys.sleep_ns(kept_ns / 10)) {
+		struct ckpt_cached *cached = ckpt_chunk_cache_try(cache, m, 0);
+
+		if (!cached) { // this process may have had to wait
+			ck_assert_int_ge(ckpt_sys.mono_ns() - used_ns, kept_ns);
+			ck_ok(ckpt_chunk_cache_get(cache, m, 0, &cached));
+		}
+		ck_assert(is_right(0, cached));
+		used_ns = ckpt_sys.mono_ns();
+		ckpt_chunk_cache_let_go(cache, cached);
+	}
 }
 END_TEST
 
@@ -109,7 +180,7 @@ START_TEST(what_was_read_is_there_until_there_is_no_room)
 {
 	struct ckpt_cached *cached;
 
-	ck_ok(ckpt_chunk_cache_new(s, 2 * BYTES, &cache));
+	ck_ok(ckpt_chunk_cache_new(s, 2 * BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
 	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 0));
 	for (unsigned i = 0; i < 2; i++) {
 		ck_ok(ckpt_chunk_cache_get(cache, m, i, &cached));
@@ -133,7 +204,7 @@ START_TEST(one_that_is_larger_than_the_room_is_read_all_the_same)
 {
 	struct ckpt_cached *cached;
 
-	ck_ok(ckpt_chunk_cache_new(s, 10, &cache));
+	ck_ok(ckpt_chunk_cache_new(s, 10, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
 	for (unsigned i = 0; i < 3; i++) {
 		ck_ok(ckpt_chunk_cache_get(cache, m, i, &cached));
 		ck_assert(is_right(i, cached));
@@ -148,7 +219,7 @@ START_TEST(a_failure_is_told_and_not_kept)
 	struct ckpt_cached *cached;
 
 	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
-	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, &cache));
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
 	ck_error(ckpt_chunk_cache_get(cache, m, 0, &cached), EIO);
 	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 0));
 	ck_ok(ckpt_chunk_cache_get(cache, m, 0, &cached));
@@ -190,7 +261,7 @@ START_TEST(an_id_of_another_length_is_another_chunk)
 	ck_ok(ckpt_manifest_writer_finish(w, &data, &len));
 	ckpt_manifest_writer_free(w);
 	ck_ok(ckpt_manifest_parse(data, len, &lies));
-	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, &cache));
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
 	ck_ok(ckpt_chunk_cache_get(cache, lies, 0, &cached));
 	ck_assert(is_right(0, cached));
 	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, lies, 1));
@@ -232,7 +303,7 @@ static void read_by_many(uint64_t room)
 	pthread_t threads[THREADS];
 
 	wrong = failed = 0;
-	ck_ok(ckpt_chunk_cache_new(s, room, &cache));
+	ck_ok(ckpt_chunk_cache_new(s, room, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
 	for (uintptr_t i = 0; i < THREADS; i++)
 		ck_assert(!pthread_create(&threads[i], NULL, reader, (void *)i));
 	for (int i = 0; i < THREADS; i++)
@@ -262,7 +333,7 @@ END_TEST
 
 START_TEST(what_is_expected_is_read_behind)
 {
-	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, &cache));
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
 	ckpt_chunk_cache_expect(cache, m, 7);
 	ckpt_chunk_cache_expect(cache, m, 7);
 	for (int i = 0; i < 10000; i++) {
@@ -286,6 +357,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, whole_chunks_take_turns_where_there_is_room_for_one);
+	tcase_add_test(tcase, what_nobody_asks_for_goes_and_its_memory_with_it);
+	tcase_add_test(tcase, what_is_asked_for_again_and_again_stays);
 	tcase_add_test(tcase, what_was_read_is_there_until_there_is_no_room);
 	tcase_add_test(tcase, one_that_is_larger_than_the_room_is_read_all_the_same);
 	tcase_add_test(tcase, a_failure_is_told_and_not_kept);
