@@ -1,7 +1,8 @@
-// Whatever a disk or somebody does to the files that say what a store holds: each byte of them changed, each length cut
-// off. Then the store is opened, listed, and all of it read. A step is as it was; or what was damaged of it is an error for
+// Whatever a disk or somebody does to the files that say what a store holds, and to its packs: each byte of them changed, each
+// length cut off. Then the store is opened, listed, and all of it read. A step is as it was; or what was damaged of it is an error for
 // who asks; or it is as one of its versions before, or not there, and then the error log names it. Steps whose files were not touched are as they were; and what
 // is done to the index costs nothing at all. Nothing that was opened in this state is worse off once the file is back.
+#include "tests/support/packed.h"
 #include "tests/support/rows.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
@@ -9,6 +10,8 @@
 #include "core/amend.h"
 #include "core/delete.h"
 #include "core/hash.h"
+#include "core/pack.h"
+#include "core/seal.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -21,6 +24,8 @@
 #define STEPS_MAX 8
 #define STATES_MAX 8
 #define FILES_MAX 32
+#define COLD "50"        // the only step with packs
+#define UNREAD " error " // instead of the bytes
 #define SHOWN (1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED)
 
 // A step, and how it was after each act: as a text with all that can be seen of it.
@@ -46,29 +51,32 @@ static bool full, all; // all (CKPT_TEST_LONG=1): each byte of the large files, 
 
 // --- What can be seen -------------------------------------------------------------------------------------------------
 
-static void describe_bytes(FILE *out, struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
+// Whether they can be read.
+static bool describe_bytes(FILE *out, struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
 	uint8_t digest[CKPT_SHA256_LEN], data[16384];
 	char hex[CKPT_SHA256_HEX_LEN + 1];
 	ssize_t n = ckpt_staged_read(step, m, e->index, data, sizeof(data));
 
 	if (n < 0) {
-		fprintf(out, " error %zd", n);
-		return;
+		fprintf(out, UNREAD "%zd", n);
+		return false;
 	}
 	ck_assert(n < (ssize_t)sizeof(data));
 	ckpt_sha256(data, (size_t)n, digest);
 	ckpt_hex(digest, sizeof(digest), hex);
 	fprintf(out, " %zd %s", n, hex);
+	return true;
 }
 
-static void describe_entry(FILE *out, struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i)
+static bool describe_entry(FILE *out, struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i)
 {
 	char path[4096];
 	const char *name;
 	const void *value;
 	struct ckpt_entry e;
 	size_t len;
+	bool whole = true;
 
 	ckpt_manifest_entry(m, i, &e);
 	ck_ok(ckpt_manifest_path(m, i, path, sizeof(path)));
@@ -78,8 +86,9 @@ static void describe_entry(FILE *out, struct ckpt_step *step, struct ckpt_manife
 	for (uint32_t x = 0; ckpt_manifest_xattr(m, &e, x, &name, &value, &len); x++)
 		fprintf(out, " %s=%.*s", name, (int)len, (const char *)value);
 	if (e.type == CKPT_ENTRY_FILE)
-		describe_bytes(out, step, m, &e);
+		whole = describe_bytes(out, step, m, &e);
 	fputc('\n', out);
+	return whole;
 }
 
 // The state of a step, which it is when all can be read; *ret_whole: it can.
@@ -91,6 +100,7 @@ static char *describe(struct ckpt_step *step, bool *ret_whole)
 	char *text;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
+	bool whole = true;
 	int manifest = ckpt_step_manifest(step, &m), record = ckpt_step_record(step, s.version, &r);
 
 	ck_assert_ptr_nonnull(out);
@@ -106,11 +116,11 @@ static char *describe(struct ckpt_step *step, bool *ret_whole)
 		ckpt_record_done(&r);
 	}
 	for (uint32_t i = 0; !manifest && i < ckpt_manifest_count(m); i++)
-		describe_entry(out, step, m, i);
+		whole &= describe_entry(out, step, m, i);
 	if (!manifest)
 		ckpt_manifest_unref(m);
 	fclose(out);
-	*ret_whole = !manifest && !record;
+	*ret_whole = whole && !manifest && !record;
 	return text;
 }
 
@@ -178,6 +188,27 @@ static void amend(struct ckpt_store *s, struct ckpt_step *step)
 	note(s);
 }
 
+// What is in packs, after each of its versions: bytes that become smaller, and such as do not.
+static void save_cold(struct ckpt_store *s)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, COLD);
+	char text[256] = {0};
+
+	memset(text, 'x', sizeof(text) - 1);
+	close(ckpt_staged_put(step, "same", text));
+	for (size_t i = 0; i < sizeof(text) - 1; i++)
+		text[i] = (char)('!' + (i * i * 7 + i * 13) % 89);
+	close(ckpt_staged_put(step, "noise", text));
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	note(s);
+	ck_ok(ckpt_seal(step, &(struct ckpt_seal_how){0}));
+	note(s);
+	ck_ok(ckpt_cool(step, &(struct ckpt_tier_how){.pack_bytes = CKPT_PACK_BYTES_MAX}, &(struct ckpt_tier_done){0}));
+	ck_assert(step->summary.packed);
+	note(s);
+	ckpt_step_unref(step);
+}
+
 static int keep_file(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
 	struct file *f = &files[file_count];
@@ -203,7 +234,7 @@ static void keep_files(const char *below)
 	ck_assert_int_eq(nftw(path, keep_file, 8, FTW_PHYS), 0);
 }
 
-// Steps with two versions, with a manifest of its own, with metadata, amended, deleted, deleted and had back.
+// Steps with two versions, with a manifest of its own, with metadata, amended, deleted, deleted and had back, in packs.
 static void setup(void)
 {
 	struct ckpt_store *s;
@@ -232,9 +263,11 @@ static void setup(void)
 	note(s);
 	ckpt_step_unref(step);
 	ckpt_step_unref(save(s, "40", NULL));
+	save_cold(s);
 	ckpt_store_close(s);
 	keep_files("steps");
 	keep_files("m");
+	keep_files("packs");
 	keep_files("store.json");
 	keep_files("index");
 }
@@ -292,7 +325,7 @@ static void put_index_back(void)
 
 // --- What must hold ---------------------------------------------------------------------------------------------------
 
-// The step that a file below steps/ or m/ is of; NULL: of all.
+// The step that a file below steps/, m/ or packs/ is of; NULL: of all.
 static const char *step_of(const struct file *f)
 {
 	static char name[64];
@@ -300,6 +333,8 @@ static const char *step_of(const struct file *f)
 
 	if (!strncmp(f->path, "m/", 2))
 		return ckpt_save_steps[CKPT_SAVE_LARGE].name;
+	if (!strncmp(f->path, "packs/", strlen("packs/")))
+		return COLD;
 	if (strncmp(f->path, "steps/", strlen("steps/")))
 		return NULL;
 	snprintf(name, sizeof(name), "%.*s", (int)(slash - key), key);
@@ -322,6 +357,10 @@ static bool is_part_of(const struct history *h, const char *state)
 	bool is = copy;
 
 	for (char *save = NULL, *line = strtok_r(copy, "\n", &save); line && is; line = strtok_r(NULL, "\n", &save)) {
+		char *unread = strstr(line, UNREAD);
+
+		if (unread)
+			*unread = '\0';
 		is = false;
 		for (size_t i = 0; i < h->count; i++)
 			is |= strstr(h->states[i], line) != NULL;
@@ -447,6 +486,29 @@ START_TEST(an_index_does_not_hide_or_spread_the_damage)
 }
 END_TEST
 
+// And who looks for it finds it.
+static void check_pack(const struct file *f, const char *what)
+{
+	struct ckpt_pack pack = {.bytes = f->len};
+	struct ckpt_chunk bad;
+	struct ckpt_store *s;
+	int rc;
+
+	check(CKPT_STORE_READ, step_of(f), what);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
+	ck_assert(ckpt_pack_of_key(f->path, pack.id));
+	rc = ckpt_pack_check(s->backend, &pack, &bad);
+	ck_assert_msg(rc == -EBADMSG || rc == -ENOTSUP, "%s: is not found: %d", what, rc); // or it seems to be newer
+	ckpt_store_close(s);
+}
+
+START_TEST(any_damage_to_a_pack_is_found_and_costs_its_step_at_most)
+{
+	each_below("packs/", full ? 1 : 3, check_pack);
+	check(CKPT_STORE_READ, "", "afterwards");
+}
+END_TEST
+
 // A deleted step of which something cannot be read is not listed again.
 static void try_undelete(struct ckpt_store *s, const char *what)
 {
@@ -541,6 +603,7 @@ static Suite *suite(void)
 	tcase_add_test(t, any_damage_to_a_record_costs_its_step_at_most);
 	tcase_add_test(t, any_damage_to_a_manifest_costs_its_step_at_most);
 	tcase_add_test(t, an_index_does_not_hide_or_spread_the_damage);
+	tcase_add_test(t, any_damage_to_a_pack_is_found_and_costs_its_step_at_most);
 	tcase_add_test(t, what_is_brought_back_is_whole_again);
 	tcase_add_test(t, any_damage_to_the_identity_is_an_error_or_harmless);
 	tcase_add_test(t, any_damage_to_the_index_costs_nothing_for_who_reads);
