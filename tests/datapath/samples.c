@@ -16,7 +16,9 @@ static const struct {
 	bool counts;             // for the verdict
 } measures[MEASURES] = {
 	// Each malloc arena keeps what it once had; which thread has which is chance.
-	[MEASURE_RSS] = {"RSS, KiB", 6 << 10, 10, true},
+	[MEASURE_MEMORY] = {"memory, KiB", 6 << 10, 10, true},
+	// Of the index no more than its size.
+	[MEASURE_MAPPED] = {"mapped files, KiB", 6 << 10, 10, true},
 	[MEASURE_DESCRIPTORS] = {"descriptors", 12, 0, true},
 	[MEASURE_THREADS] = {"threads", 12, 0, true},
 	// The kernel decides which inodes it knows: it forgets those of files that are gone, others when it needs memory.
@@ -74,7 +76,8 @@ void samples_take(struct samples *s, const struct world *w, const struct crew *c
 	one->saves = crew->saves;
 	memcpy(one->times, crew->times, sizeof(one->times));
 	snprintf(path, sizeof(path), "/proc/%d/status", w->daemon);
-	one->values[MEASURE_RSS] = field_of(path, "VmRSS:");
+	one->values[MEASURE_MEMORY] = field_of(path, "RssAnon:");
+	one->values[MEASURE_MAPPED] = field_of(path, "RssFile:") + field_of(path, "RssShmem:");
 	one->values[MEASURE_THREADS] = field_of(path, "Threads:");
 	snprintf(path, sizeof(path), "/proc/%d/fd", w->daemon);
 	one->values[MEASURE_DESCRIPTORS] = entries_of(path);
@@ -88,20 +91,22 @@ static void print_row(const struct sample *since, const struct sample *to, uint6
 	for (size_t i = 0; i < LATENCIES; i++)
 		for (size_t k = 0; k < LATENCY_BUCKETS; k++)
 			times[i][k] = to->times[i][k] - since->times[i][k];
-	printf("%6llu %8llu %5llu %5llu %8llu %7llu  %7.2f %7.2f  %7.2f %7.2f  %7.2f %7.2f\n",
-	       (unsigned long long)(to->at_us - start_us) / 1000000, (unsigned long long)to->values[MEASURE_RSS],
-	       (unsigned long long)to->values[MEASURE_DESCRIPTORS], (unsigned long long)to->values[MEASURE_THREADS],
-	       (unsigned long long)to->values[MEASURE_INODES], (unsigned long long)(to->saves - since->saves),
-	       latency_ms(times[LATENCY_COMMIT], 50), latency_ms(times[LATENCY_COMMIT], 99),
-	       latency_ms(times[LATENCY_OPEN], 50), latency_ms(times[LATENCY_OPEN], 99),
-	       latency_ms(times[LATENCY_CREATE], 50), latency_ms(times[LATENCY_CREATE], 99));
+	printf("%6llu %8llu %8llu %5llu %5llu %8llu %7llu  %7.2f %7.2f  %7.2f %7.2f  %7.2f %7.2f\n",
+	       (unsigned long long)(to->at_us - start_us) / 1000000, (unsigned long long)to->values[MEASURE_MEMORY],
+	       (unsigned long long)to->values[MEASURE_MAPPED], (unsigned long long)to->values[MEASURE_DESCRIPTORS],
+	       (unsigned long long)to->values[MEASURE_THREADS], (unsigned long long)to->values[MEASURE_INODES],
+	       (unsigned long long)(to->saves - since->saves), latency_ms(times[LATENCY_COMMIT], 50),
+	       latency_ms(times[LATENCY_COMMIT], 99), latency_ms(times[LATENCY_OPEN], 50),
+	       latency_ms(times[LATENCY_OPEN], 99), latency_ms(times[LATENCY_CREATE], 50),
+	       latency_ms(times[LATENCY_CREATE], 99));
 }
 
 void samples_print(const struct samples *s, size_t rows)
 {
 	size_t step = MAX(s->count / rows, (size_t)1);
 
-	printf("  time  RSS KiB   fds  thr.   inodes   saves  commit ms p50/99   open ms p50/99  create ms p50/99\n");
+	printf("  time   memory   mapped   fds  thr.   inodes   saves  commit ms p50/99   open ms p50/99  create ms "
+	       "p50/99\n");
 	for (size_t i = step; i < s->count; i += step)
 		print_row(&s->all[i - step], &s->all[i], s->all[0].at_us);
 	if (s->count > 1) {
@@ -134,7 +139,7 @@ bool samples_are_steady(const struct samples *s)
 		slack = measures[m].slack + lows[0] * measures[m].percent / 100;
 		grows = lows[0] < lows[1] && lows[1] < lows[2] && lows[2] - lows[0] > slack;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-		grows = grows && m != MEASURE_RSS; // what was freed is kept for long, to find its use
+		grows = grows && m != MEASURE_MEMORY; // what was freed is kept for long, to find its use
 #endif
 		printf("%s: least of each third after the warm-up %llu, %llu, %llu; slack %llu: %s\n", measures[m].name,
 		       (unsigned long long)lows[0], (unsigned long long)lows[1], (unsigned long long)lows[2],

@@ -11,7 +11,8 @@
 #include <stddef.h>
 
 enum measure {
-	MEASURE_RSS, // KiB
+	MEASURE_MEMORY, // KiB of its own: RSS without what is mapped from files
+	MEASURE_MAPPED, // KiB of files in RSS: the program, and of the index as much as was looked at, which the kernel can have back
 	MEASURE_DESCRIPTORS,
 	MEASURE_THREADS,
 	MEASURE_INODES, // known_inodes of status.json
