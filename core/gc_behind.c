@@ -3,9 +3,9 @@
 #include "core/errlog.h"
 #include "core/store.h"
 #include "core/sys.h"
-
 #include "core/util.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define SHORT_PART 8 // of the disk: with less free it is nearly full, and so much garbage is too much
@@ -25,15 +25,21 @@ void ckpt_gc_behind_begin(struct ckpt_gc_behind *behind)
 	*behind = (struct ckpt_gc_behind){.after_ns = first_ns, .short_after_ns = first_ns};
 }
 
+// The numbers of what is asked about change with each round: the question is one.
+static const char *what_is_told(int rc, const struct ckpt_gc_done *done)
+{
+	return rc == -EPERM ? "more than half" : done->why;
+}
+
 static void tell(struct ckpt_store *s, struct ckpt_gc_behind *behind, int rc, const struct ckpt_gc_done *done)
 {
 	if (!rc)
 		behind->damage_told = done->kept[CKPT_GC_DAMAGED].objects > 0;
-	if (rc && strcmp(done->why, behind->told))
+	if (rc && strcmp(what_is_told(rc, done), behind->told))
 		ckpt_errlog_add(s->errlog, "gc", rc,
 				rc == -EPERM ? "if that is right: `ckptfs gc --force`" : ckpt_gc_hint(rc),
 				"garbage was not removed: %s", *done->why ? done->why : strerror(-rc));
-	memcpy(behind->told, done->why, sizeof(behind->told));
+	snprintf(behind->told, sizeof(behind->told), "%s", what_is_told(rc, done));
 }
 
 bool ckpt_gc_is_stuck(const struct ckpt_gc_stuck *stuck, const uint8_t id[32])
@@ -63,6 +69,8 @@ static void settle(struct ckpt_store *s, struct ckpt_gc_behind *behind, int64_t 
 		   const struct ckpt_gc_done *done)
 {
 	int64_t now_ns = ckpt_sys.mono_ns(), pause_ns = SHORT_REST * (now_ns - began_ns);
+	bool failed =
+		rc && rc != -EBUSY && rc != -EPERM; // who is asked about some may have removed the rest, and can again
 	bool soon = rc == -EBUSY || (!rc && done->repacked_objects && done->later_objects);
 
 	behind->after_ns = now_ns + (soon ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
@@ -72,7 +80,7 @@ static void settle(struct ckpt_store *s, struct ckpt_gc_behind *behind, int64_t 
 	else if (!done->kept[CKPT_GC_YOUNG].objects)
 		behind->in_vain_ns = MIN(behind->in_vain_ns * 2 + CKPT_GC_FIRST_NS, CKPT_GC_EVERY_NS);
 	behind->short_after_ns =
-		rc && !soon ? behind->after_ns : now_ns + MAX(MAX(pause_ns, behind->in_vain_ns), CKPT_GC_SHORTAGE_NS);
+		failed ? behind->after_ns : now_ns + MAX(MAX(pause_ns, behind->in_vain_ns), CKPT_GC_SHORTAGE_NS);
 	behind->was_busy = rc == -EBUSY;
 	__atomic_store_n(&s->gc_in_vain, behind->in_vain_ns > 0, __ATOMIC_RELAXED);
 }

@@ -52,7 +52,8 @@ void ckpt_gc_expect(struct ckpt_step *step)
 	for (size_t i = 0; i < step->unnamed_count; i++)
 		(void)expect_locked(s, &step->unnamed[i]);
 	ckpt_lock_drop(&s->lock);
-	if (!step->summary.packed || step->moved || ckpt_step_read_manifest(step, &step->summary, &m))
+	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
+	if (step->moved || ckpt_step_read_manifest(step, &step->summary, &m))
 		return;
 	ckpt_lock_take(&s->lock);
 	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
