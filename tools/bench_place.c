@@ -181,7 +181,7 @@ int bench_mount(struct bench *b, unsigned nofile)
 	}
 	if (b->seals) {
 		argv[n++] = "-o";
-		argv[n++] = "seal=yes";
+		argv[n++] = "seal=yes,hot=all";
 	}
 	argv[n++] = b->store;
 	argv[n++] = b->mountpoint;

@@ -12,7 +12,7 @@ from support.mounting import Mount
 pytestmark = pytest.mark.timeout(60)
 
 DEFAULTS = {"marker": ".finalize", "steps_at": None, "open_writers": 5, "commit_timeout": 600, "trash": 604800, "show_staged": False, "show_latest": False,
-            "latest_by": "commit", "target_data_file_size": 64 << 20, "hot": "all", "delta": 0}
+            "latest_by": "commit", "target_data_file_size": 64 << 20, "hot": 2, "delta": 0}
 
 
 def values(ckptfs, store):
@@ -37,7 +37,7 @@ def test_settings_are_listed_with_value_default_and_meaning(ckptfs, store):
 
 @pytest.mark.parametrize("word, value", [("marker=.done", ".done"), ("steps_at=a/*:b", "a/*:b"), ("open_writers=1500ms", 1.5), ("commit_timeout=1h", 3600),
                                          ("trash=0", 0), ("show_staged=yes", True), ("show_latest=true", True), ("latest_by=step", "step"),
-                                         ("target_data_file_size=1GiB", 1 << 30), ("target_data_file_size=2000KiB", 2000 << 10), ("hot=3", 3), ("delta=8", 8), ("hot=0", 0), ("hot=1000000", 1000000)])
+                                         ("target_data_file_size=1GiB", 1 << 30), ("target_data_file_size=2000KiB", 2000 << 10), ("hot=3", 3), ("hot=all", "all"), ("delta=8", 8), ("hot=0", 0), ("hot=1000000", 1000000)])
 def test_what_is_set_is_kept_and_an_empty_value_is_the_default_again(ckptfs, store, word, value):
     key = word.split("=")[0]
     ckptfs("init", store)
