@@ -35,10 +35,9 @@ struct pack {
 	int64_t mtime_ns;
 	enum use use;
 	bool goes;
-	bool open;     // and it may be LIVE as well
-	bool fixed;    // by what cannot be repacked
-	bool emptied;  // by repacking
-	bool expected; // to go
+	bool open;    // and it may be LIVE as well
+	bool fixed;   // by what cannot be repacked
+	bool emptied; // by repacking
 	char etag[CKPT_ETAG_MAX];
 };
 
@@ -453,10 +452,9 @@ static void pass_over_expected(struct gc *g, uint64_t *bytes, uint64_t *all)
 	for (size_t i = 0; i < g->cold_count; i++)
 		ckpt_repack_each_before(g->cold[i], mark_emptied, g);
 	for (size_t i = 0; i < g->pack_count; i++) {
-		struct pack *p = &g->packs[i];
+		const struct pack *p = &g->packs[i];
 
-		p->expected = p->goes && (p->emptied || ckpt_gc_expects(g->store, p->pack.id));
-		if (!p->expected)
+		if (!p->goes || !(p->emptied || ckpt_gc_expects(g->store, p->pack.id)))
 			continue;
 		*bytes -= p->pack.bytes;
 		*all -= p->pack.bytes;
@@ -464,7 +462,7 @@ static void pass_over_expected(struct gc *g, uint64_t *bytes, uint64_t *all)
 }
 
 // Most of what is there goes when most of the steps that were cooled are deleted and expired; or when something keeps us from
-// seeing what needs it, and then it is all that is left of them: so somebody is asked, and only what is expected goes.
+// seeing what needs it, and then it is all that is left of them: so somebody is asked.
 static int brake(struct gc *g)
 {
 	uint64_t bytes = bytes_that_go(g), all = g->done->live_bytes + g->done->garbage_bytes;
@@ -475,7 +473,7 @@ static int brake(struct gc *g)
 	if (bytes <= all / 2)
 		return 0;
 	for (size_t i = 0; i < g->pack_count; i++)
-		if (g->packs[i].goes && !g->packs[i].expected)
+		if (g->packs[i].goes)
 			keep(g, &g->packs[i], CKPT_GC_MOST);
 	if (g->how->dry_run)
 		return 0;
@@ -669,7 +667,7 @@ static int check_store(struct gc *g)
 
 static int collect(struct gc *g)
 {
-	int rc = list_packs(g), asks;
+	int rc = list_packs(g);
 
 	if (rc || !g->pack_count)
 		return rc;
@@ -683,14 +681,12 @@ static int collect(struct gc *g)
 	if (rc)
 		return rc;
 	choose(g);
-	asks = brake(g);
-	if (!bytes_that_go(g))
-		return asks;
+	rc = brake(g);
+	if (rc || !bytes_that_go(g))
+		return rc;
 	if (!g->how->dry_run)
 		rc = forget(g);
-	if (!rc)
-		rc = remove_packs(g);
-	return rc ? rc : asks;
+	return rc ? rc : remove_packs(g);
 }
 
 static void gc_done(struct gc *g)
@@ -787,8 +783,7 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		rc = repack(&g);
 	while (!rc && g.moved_on)
 		rc = go_round_again(&g);
-	if ((!rc || rc == -EPERM) && !how->dry_run && !ret_done->kept[CKPT_GC_YOUNG].objects &&
-	    !ret_done->kept[CKPT_GC_OPEN].objects)
+	if (!rc && !how->dry_run && !ret_done->kept[CKPT_GC_YOUNG].objects && !ret_done->kept[CKPT_GC_OPEN].objects)
 		ckpt_gc_expect_no_more(s, expected);
 	ckpt_lock_drop(&s->packs_lock);
 	gc_done(&g);

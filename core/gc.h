@@ -75,8 +75,8 @@ struct ckpt_gc_done {
 
 // More than half of the bytes of all packs go at once only by force, but for those of packs that were emptied by repacking, now or
 // before: the versions say that; and of those that steps needed which were expired, as who did it has noted.
-// 0. -EPERM: more than half would go at once, and only what is expected went. Nothing was removed: -EBADMSG, -ENOTSUP, -EIO what may
-// need packs cannot be read; -ESTALE another store is in the directory; -EBUSY. Some may have been: -EINTR go_on said no; -EIO, ... one could
+// 0. Nothing was removed: -EBADMSG, -ENOTSUP, -EIO what may need packs cannot be read; -EPERM more than half of the bytes of all packs
+// would go at once; -ESTALE another store is in the directory; -EBUSY. Some may have been: -EINTR go_on said no; -EIO, ... one could
 // not be removed, or repacked. With all but -EINTR, -EBUSY and -ENOMEM ret_done->why is said.
 int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done);
 const char *ckpt_gc_hint(int error);                   // what to do about it, or NULL

@@ -53,7 +53,7 @@ void ckpt_gc_expect(struct ckpt_step *step)
 		(void)expect_locked(s, &step->unnamed[i]);
 	ckpt_lock_drop(&s->lock);
 	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
-	if (step->moved || ckpt_step_read_manifest(step, &step->summary, &m))
+	if (step->moved || step->summary.deleted || ckpt_step_read_manifest(step, &step->summary, &m))
 		return;
 	ckpt_lock_take(&s->lock);
 	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {

@@ -26,6 +26,7 @@
 #define FILES_MAX 32
 #define COLD "50"        // the only step with packs
 #define UNREAD " error " // instead of the bytes
+#define UNREAD_EIO UNREAD "-5"
 #define SHOWN (1u << CKPT_STEP_COMMITTED | 1u << CKPT_STEP_DELETED)
 
 // A step, and how it was after each act: as a text with all that can be seen of it.
@@ -359,8 +360,11 @@ static bool is_part_of(const struct history *h, const char *state)
 	for (char *save = NULL, *line = strtok_r(copy, "\n", &save); line && is; line = strtok_r(NULL, "\n", &save)) {
 		char *unread = strstr(line, UNREAD);
 
-		if (unread)
+		if (unread) {
+			if (strcmp(unread, UNREAD_EIO) || strcmp(h->name, COLD))
+				return false;
 			*unread = '\0';
+		}
 		is = false;
 		for (size_t i = 0; i < h->count; i++)
 			is |= strstr(h->states[i], line) != NULL;
