@@ -19,11 +19,13 @@
 #include <sys/xattr.h>
 
 #define READ_BYTES (1u << 20)
+#define TICK_NS INT64_C(10000000) // the times that the kernel gives to files are behind its clock by as much
 
 struct check {
 	const struct ckpt_check *c;
 	const struct ckpt_manifest *m;
 	const char *session; // whose directory mirrors the manifest
+	int64_t committed_ns;
 	bool strangers;      // some raw files lie under other names: what is unknown may be one of them
 	char *buf;           // READ_BYTES, with read_data
 	char path[PATH_MAX]; // of the entry in hand
@@ -453,12 +455,17 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 		check_dir(k, fd, &e);
 }
 
-// What a crash has left of a file that was being added is in nobody's way.
-static bool is_left_by_an_amend(DIR *dir, const char *name)
+// What a crash has left of a change after the commit is in nobody's way. A daemon that was killed before it could mark what it had
+// just made left something that is younger than the step.
+static bool is_left_by_an_amend(const struct check *k, DIR *dir, const char *name)
 {
 	CLEANUP_FD int fd = openat(dirfd(dir), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct statx stx;
 
-	return fd >= 0 && fgetxattr(fd, CKPT_AMEND_XATTR, NULL, 0) >= 0;
+	if (fd >= 0 && fgetxattr(fd, CKPT_AMEND_XATTR, NULL, 0) >= 0)
+		return true;
+	return !statx(dirfd(dir), name, AT_SYMLINK_NOFOLLOW, STATX_BTIME, &stx) && stx.stx_mask & STATX_BTIME &&
+	       stx.stx_btime.tv_sec * INT64_C(1000000000) + stx.stx_btime.tv_nsec + TICK_NS > k->committed_ns;
 }
 
 static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry *dir)
@@ -483,7 +490,7 @@ static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry 
 		set_path(k, dir->index);
 		snprintf(k->path + strlen(k->path), sizeof(k->path) - strlen(k->path), "%s%s", *k->path ? "/" : "",
 			 d->d_name);
-		if (is_left_by_an_amend(stream, d->d_name))
+		if (is_left_by_an_amend(k, stream, d->d_name))
 			continue;
 		bad(k, "is in the session's directory, not in the manifest");
 		tell(k);
@@ -515,19 +522,25 @@ static bool has_strangers(const struct ckpt_manifest *m, bool is_first)
 	return false;
 }
 
-void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session, bool is_first)
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const struct ckpt_summary *summary)
 {
 	struct check *k = ckpt_need(calloc(1, sizeof(*k)));
 	struct ckpt_entry root;
 	int fd;
 
-	*k = (struct check){.c = c, .m = m, .session = session, .strangers = has_strangers(m, is_first)};
+	*k = (struct check){
+		.c = c,
+		.m = m,
+		.session = summary->session,
+		.committed_ns = summary->committed_ns,
+		.strangers = has_strangers(m, summary->first_committed_ns == summary->committed_ns),
+	};
 	k->buf = c->read_data ? ckpt_need(malloc(READ_BYTES)) : NULL;
 	k->told = ckpt_need(calloc(ckpt_manifest_pack_count(m) + 1, sizeof(*k->told)));
 	ckpt_manifest_entry(m, 0, &root);
-	fd = ckpt_sys.open(c->store->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	fd = ckpt_sys.open(c->store->sessions_fd, k->session, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0) {
-		bad(k, "its files are gone: sessions/%s: %s", session, strerror(-fd));
+		bad(k, "its files are gone: sessions/%s: %s", k->session, strerror(-fd));
 		tell(k);
 	} else {
 		compare(k, &root, fd, ".");

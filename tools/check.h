@@ -1,5 +1,5 @@
 // The files of a committed version against its manifest: that each exists in its session with the type, size, mode and
-// time that the manifest gives, that nothing else lies beside them, and that their bytes are those that were sealed. Of a file
+// time that the manifest gives, that nothing else was there when it was committed, and that their bytes are those that were sealed. Of a file
 // in packs: that each of its chunks is where the manifest says.
 //
 // A mount goes on beside it: what is not as the manifest says is looked at once more where a newer version says something else.
@@ -26,5 +26,6 @@ struct ckpt_check {
 	void *arg;
 };
 
-// is_first: the session has one version. What others had and this one has not may lie in its directory.
-void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const char *session, bool is_first);
+// summary: of the version that m describes. Where it is its session's first, nothing else may lie in the directory that was there when
+// it was committed; later ones may lack what those before them had.
+void ckpt_check_files(const struct ckpt_check *c, const struct ckpt_manifest *m, const struct ckpt_summary *summary);

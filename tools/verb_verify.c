@@ -281,8 +281,7 @@ static void check_version(struct verify *v, size_t i)
 			v->steps++;
 			v->files += f->summary.files;
 			v->bytes += f->summary.bytes;
-			ckpt_check_files(&check, m, f->summary.session,
-					 f->summary.first_committed_ns == f->summary.committed_ns);
+			ckpt_check_files(&check, m, &f->summary);
 		}
 		ckpt_manifest_unref(m);
 	}
