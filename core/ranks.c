@@ -143,7 +143,7 @@ static int read_pickle(void *arg, const struct ckpt_zip_member *m)
 	struct pickle *p = arg;
 	CLEANUP_FREE uint8_t *buf = NULL;
 	struct worlds *w = &p->worlds;
-	uint64_t at, end;
+	uint64_t at, end = 0;
 	int rc;
 
 	if (!m->stored || m->name_len < strlen(name) ||
