@@ -197,10 +197,10 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 		rc = ckpt_metadata_temporary(merged, &temporary);
 	if (!rc)
 		rc = ckpt_metadata_temporary(r->metadata, &promoted);
-	promoted &= !r->summary.temporary; // what somebody has made permanent stays so
-	temporary |= said->alone && r->summary.temporary;
 	if (rc)
 		return rc;
+	promoted &= !r->summary.temporary; // what somebody has made permanent stays so
+	temporary |= said->alone && r->summary.temporary;
 	r->summary.temporary = temporary && !promoted;
 	free(r->metadata);
 	r->metadata = TAKE_PTR(merged);
