@@ -83,7 +83,7 @@ static bool by_time_interval(const struct ckpt_policy_node *node, const struct c
 	return is_over(since_ns, q->now_ns, node->interval);
 }
 
-#define EXEC_VARIABLES 7
+#define EXEC_VARIABLES 7 // and the two that are paths
 #define EXEC_VARIABLE_MAX 64
 
 static void make_variables(const struct ckpt_decide *q, char text[EXEC_VARIABLES][EXEC_VARIABLE_MAX])
@@ -105,11 +105,21 @@ static void make_variables(const struct ckpt_decide *q, char text[EXEC_VARIABLES
 	snprintf(text[6], EXEC_VARIABLE_MAX, "CKPT_LATEST_TIME=%s", latest);
 }
 
+// malloc'ed; NULL: no memory.
+static char *path_variable(const char *name, const char *path)
+{
+	char *text;
+
+	return asprintf(&text, "%s=%s", name, path ? path : "") < 0 ? NULL : text;
+}
+
 // The program says yes by 0, no by 1; all else is a failure.
 static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 {
 	char text[EXEC_VARIABLES][EXEC_VARIABLE_MAX];
-	const char *env[EXEC_VARIABLES + 1] = {0}, *program = node->command[0];
+	CLEANUP_FREE char *folder = path_variable("CKPT_RUN", t->q->folder);
+	CLEANUP_FREE char *store = path_variable("CKPT_STORE", t->q->store);
+	const char *env[EXEC_VARIABLES + 3] = {0}, *program = node->command[0];
 	const struct ckpt_run run = {.argv = (const char *const *)node->command,
 				     .env = env,
 				     .timeout_ns = node->interval * SECOND_NS,
@@ -119,9 +129,13 @@ static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 	struct ckpt_ran ran;
 	int rc;
 
+	if (!folder || !store)
+		return -ENOMEM;
 	make_variables(t->q, text);
 	for (size_t i = 0; i < EXEC_VARIABLES; i++)
 		env[i] = text[i];
+	env[EXEC_VARIABLES] = folder;
+	env[EXEC_VARIABLES + 1] = store;
 	rc = ckpt_run(&run, &ran);
 	if (rc == -ETIMEDOUT)
 		say(&t->why, "exec: %s did not end within %" PRId64 " s, and was ended", program, node->interval);

@@ -7,6 +7,9 @@
 // `all` as its least; `time_interval` alone says yes for a temporary save. A policy that fails makes no decision where
 // another one makes it without, and is an error else.
 //
+// Such a program has the question in its environment: CKPT_STEP, CKPT_NOW, CKPT_SAVING, CKPT_PREEMPTED, CKPT_STEPS, CKPT_LATEST_STEP,
+// CKPT_LATEST_TIME, CKPT_RUN, CKPT_STORE.
+//
 // Threads: any. Blocks where a program of the user's is run, for its timeout at most.
 #pragma once
 
@@ -27,6 +30,7 @@ struct ckpt_decide {
 	int64_t step; // the one that is asked for
 	const char *
 		run; // the folder that its steps are in, a path; NULL: the one that is found (history.h). Nothing of it is asked here
+	const char *folder, *store; // for programs: that folder's path, "" the root, and the store's; NULL: ""
 	bool force;
 	const struct ckpt_policy_step *steps; // committed, in the order of their first commits
 	size_t count;

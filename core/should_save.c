@@ -64,12 +64,39 @@ static struct events look_in(struct ckpt_store *s, const char *folder_id, int64_
 	return e;
 }
 
-static int decide(struct ckpt_store *s, const struct ckpt_policy *p, const struct ckpt_decide *q,
+// The path of this folder, malloc'ed: what is found, else as the run was named, as it may still be to be made. 0, -ENOMEM.
+static int path_of(struct ckpt_store *s, const char *folder_id, const char *run, char **ret_path)
+{
+	const char *path = run ? run : "";
+	struct ckpt_folders folders;
+	int rc = ckpt_folders_read(s, &folders);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < folders.count; i++)
+		if (!strcmp(folders.at[i].id, folder_id))
+			path = folders.at[i].path;
+	*ret_path = strdup(path);
+	ckpt_folders_done(&folders);
+	return *ret_path ? 0 : -ENOMEM;
+}
+
+static int decide(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt_decide *q, const char *folder_id,
 		  struct ckpt_decision *ret_decision, char **ret_why)
 {
-	int rc = q->answered ? 0 : ckpt_policy_check_programs(s, p, ret_why);
+	bool runs = !q->answered && ckpt_policy_has(&p->save, CKPT_POLICY_EXEC);
+	int rc = runs ? ckpt_policy_check_programs(s, p, ret_why) : 0;
+	CLEANUP_FREE char *path = NULL;
 
-	return rc ? rc : ckpt_decide(p, q, ret_decision, ret_why);
+	if (!rc && runs)
+		rc = path_of(s, folder_id, q->run, &path);
+	if (rc)
+		return rc;
+	q->folder = path;
+	q->store = s->path;
+	rc = ckpt_decide(p, q, ret_decision, ret_why);
+	q->folder = q->store = NULL;
+	return rc;
 }
 
 // By which decisions are known of a folder that is still to be made: no folder has it.
@@ -137,7 +164,7 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 	events = look_in(s, folder_id, q->step, ckpt_decide_latest(q));
 	found = find_decided(decided, folder_id, q->run, q->now_ns, &events);
 	if (!found || (q->force && !found->permanent)) {
-		rc = decide(s, p, q, &decision, ret_why);
+		rc = decide(s, p, q, folder_id, &decision, ret_why);
 		*ret_changed = !rc;
 		if (!rc)
 			found = ckpt_decided_add(decided, folder_id, q->step, q->now_ns, events.latest, &decision);

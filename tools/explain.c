@@ -76,6 +76,8 @@ static void begin_save(struct play *p, int64_t step, bool permanent)
 static void play_step(struct play *p, int64_t step)
 {
 	const struct ckpt_decide q = {.step = step,
+				      .folder = p->e->folder,
+				      .store = p->e->store,
 				      .steps = p->steps,
 				      .count = p->count,
 				      .now_ns = p->now_ns,

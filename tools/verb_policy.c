@@ -187,6 +187,10 @@ static int explain(const struct ckpt_listing *l, const struct ckpt_policy *p, st
 	e->steps = h.steps;
 	e->count = h.count;
 	e->begins_ns = ckpt_sys.now_ns();
+	e->store = l->store->path;
+	for (size_t i = 0; i < l->folders.count; i++)
+		if (!strcmp(l->folders.at[i].id, folder_id))
+			e->folder = l->folders.at[i].path;
 	rows = ckpt_explain(p, e);
 	ckpt_history_done(&h);
 	rc = tell_errors(rows);
@@ -275,7 +279,9 @@ int ckpt_verb_policy(int argc, char **argv)
 		       "  {\"continuous\": {\"minimum_interval_secs\": 600}}\n"
 		       "  {\"step_intervals\": [{\"every\": 100, \"until\": 1000}, {\"every\": 1000}]}\n"
 		       "  {\"time_interval\": {\"save_interval_secs\": 900}}    temporary\n"
-		       "  {\"exec\": {\"command\": [\"/opt/decide\"], \"timeout_secs\": 5}}    0 yes, 1 no\n"
+		       "  {\"exec\": {\"command\": [\"/opt/decide\"], \"timeout_secs\": 5}}    0 yes, 1 no;\n"
+		       "      it has CKPT_STEP, CKPT_NOW, CKPT_LATEST_STEP, CKPT_LATEST_TIME, CKPT_STEPS,\n"
+		       "      CKPT_SAVING, CKPT_PREEMPTED, CKPT_RUN, CKPT_STORE in its environment\n"
 		       "  {\"initial\": {}}, {\"preemption\": {}}\n"
 		       "  {\"any\": [...]}, {\"all\": [...]}, {\"not\": POLICY}\n"
 		       "What keeps:\n"

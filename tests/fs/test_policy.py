@@ -164,6 +164,17 @@ def test_explain_wants_times_that_end(ckptfs, made):
     assert done.returncode == 2 and "25h: is longer than a day" in done.stderr
 
 
+def test_a_program_is_told_which_run_and_store_it_decides_of(ckptfs, made, save, policy, scratch):
+    policy({"save": {"exec": {"command": ["/bin/sh", "-c", f'echo "$CKPT_RUN|$CKPT_STORE" >>{scratch}/told']}}})
+    (made / "tree/runs/a b").mkdir(parents=True)
+    for words in (["5"], ["runs/a b/5"], ["runs/new/5"]):
+        ckptfs("should-save", made, *words)
+    save("runs/a b/1000")
+    for words in (["should-save", made, "1001"], ["should-save", made, "runs/a b/1002"], ["policy", "explain", made, "1001..1001"]):
+        ckptfs(*words)
+    assert (scratch / "told").read_text().split("\n")[:-1] == [f"{run}|{os.path.realpath(made)}" for run in ("", "runs/a b", "runs/new", "runs/a b", "runs/a b", "runs/a b")]
+
+
 def test_explain_tells_of_a_program_that_fails(ckptfs, made):
     text = json.dumps({"save": {"exec": {"command": ["/bin/sh", "-c", "test $CKPT_STEP -lt 3 || exit 7"]}}})
     done = ckptfs("policy", "explain", made, "1..4", "-", "--json", input=text, check=False)

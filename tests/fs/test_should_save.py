@@ -101,6 +101,13 @@ def test_a_decision_holds_until_its_step_is_committed_or_deleted_or_the_policy_s
     assert answer(mount, 5) == answer(mount, 7) == "1\n", "after a rollback"
 
 
+def test_a_program_is_told_which_run_and_store_it_decides_of(mount, policy, store, ckptfs, scratch):
+    policy(sh(f'echo "$CKPT_RUN|$CKPT_STORE" >>{scratch}/told'))
+    (mount / "runs/a").mkdir(parents=True)
+    assert answer(mount, 5) == answer(mount, "runs/a/5") == "1\n" and ask(ckptfs, mount / "runs/b/", "6").startswith("yes")
+    assert (scratch / "told").read_text().split() == [f"{run}|{store}" for run in ("", "runs/a", "runs/b")]
+
+
 def test_eight_processes_half_of_them_verbs_get_one_answer(mount, policy, store, ckptfs, scratch):
     """The program would give each another one."""
     count = scratch / "count"

@@ -253,6 +253,8 @@ static char *ask_program(const char *lines, unsigned timeout_secs)
 {
 	const struct ckpt_policy_step thirty = {.number = 30, .committed_ns = 10 * HISTORY_SECOND};
 	const struct ckpt_decide q = {.step = 40,
+				      .folder = "runs/a b",
+				      .store = "/data/a store",
 				      .steps = &thirty,
 				      .count = 1,
 				      .now_ns = HISTORY_SECOND * 3 / 2,
@@ -304,7 +306,7 @@ START_TEST(a_program_gets_its_words_as_they_are_and_the_context)
 	setenv("KEPT", "as it is", 1);
 	ck_assert_int_gt(asprintf(&lines,
 				  "echo \"$#|$1|$2|$KEPT|$CKPT_STEP|$CKPT_NOW|$CKPT_SAVING|$CKPT_PREEMPTED|$CKPT_STEPS|"
-				  "$CKPT_LATEST_STEP|$CKPT_LATEST_TIME|$(tr '\\0' '\\n' </proc/$$/environ | grep -c "
+				  "$CKPT_LATEST_STEP|$CKPT_LATEST_TIME|$CKPT_RUN|$CKPT_STORE|$(tr '\\0' '\\n' </proc/$$/environ | grep -c "
 				  "^CKPT_STEP=)|$(ls /proc/self/fd "
 				  "| wc -l)|\" >%s; cat",
 				  noted),
@@ -314,7 +316,7 @@ START_TEST(a_program_gets_its_words_as_they_are_and_the_context)
 	ck_assert_ptr_nonnull(fgets(got, sizeof(got), f));
 	fclose(f);
 	ck_assert_str_eq(got, "2|a b|$HOME|as it is|40|1970-01-01T00:00:01.500000000Z|1|1|1|30|"
-			      "1970-01-01T00:00:10.000000000Z|1|4|\n"); // its three, and that of ls
+			      "1970-01-01T00:00:10.000000000Z|runs/a b|/data/a store|1|4|\n"); // its three, and that of ls
 }
 END_TEST
 
