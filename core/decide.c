@@ -43,6 +43,16 @@ int64_t ckpt_decide_latest(const struct ckpt_decide *q)
 	return number;
 }
 
+size_t ckpt_decide_saved_last(const struct ckpt_policy_step *steps, size_t count)
+{
+	size_t last = count ? count - 1 : 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (steps[i].sequence > steps[last].sequence)
+			last = i;
+	return last;
+}
+
 // --- Single policies --------------------------------------------------------------------------------------------------
 
 static bool by_step_intervals(const struct ckpt_policy_node *node, int64_t step)
@@ -252,12 +262,20 @@ static int ask_policies(const struct ckpt_policy *p, struct tree *t)
 	return (int)t->q->answer;
 }
 
+// The one that the rules compare with: the highest, as Orbax does, or the one that was saved last, as eFormer does.
+static int64_t latest_of(const struct ckpt_policy *p, const struct ckpt_decide *q)
+{
+	if (p->only_after_latest || !q->count)
+		return ckpt_decide_latest(q);
+	return q->steps[ckpt_decide_saved_last(q->steps, q->count)].number;
+}
+
 int ckpt_decide(const struct ckpt_policy *p, const struct ckpt_decide *q, struct ckpt_decision *ret_decision,
 		char **ret_why)
 {
 	struct ckpt_decision d = {0};
 	struct tree t = {.q = q};
-	int64_t latest = ckpt_decide_latest(q);
+	int64_t latest = latest_of(p, q);
 	int answer = CKPT_DECIDE_NO;
 
 	*ret_why = NULL;
@@ -267,7 +285,7 @@ int ckpt_decide(const struct ckpt_policy *p, const struct ckpt_decide *q, struct
 	} else if (p->skip_zero && !q->step) {
 		d.resets = true;
 		t.by = "skip_zero";
-	} else if (latest > q->step) {
+	} else if (p->only_after_latest && latest > q->step) {
 		t.by = "latest_step";
 	} else if (p->skip_duplicate && latest == q->step) {
 		t.by = "skip_duplicate";

@@ -2,8 +2,8 @@
 // what else is known at that moment. Nothing is remembered here, and no clock is read: the same question has the same answer,
 // but for programs of the user's, which the whole tree asks in this one place, at most once each.
 //
-// First come the rules that hold whatever the policy says, in this order: force says yes; step 0 with skip_zero no; a step
-// that is not after the latest one no. Then the tree: `any` is as permanent as its most permanent policy, the first of those;
+// First come the rules, in this order: force says yes; step 0 with skip_zero no; with only_after_latest a step below the latest one
+// no; with skip_duplicate the one that was saved last no. Then the tree: `any` is as permanent as its most permanent policy, the first of those;
 // `all` as its least; `time_interval` alone says yes for a temporary save. A policy that fails makes no decision where
 // another one makes it without, and is an error else.
 //
@@ -53,6 +53,8 @@ struct ckpt_decision {
 
 // The highest number of its steps; -1: there is none.
 int64_t ckpt_decide_latest(const struct ckpt_decide *question);
+// Which of the steps was saved last, an old one that was saved anew too; 0 where there is none.
+size_t ckpt_decide_saved_last(const struct ckpt_policy_step *steps, size_t count);
 // 0; -ENOMEM; else a policy failed: *ret_why says which and how (malloc'ed, may be NULL).
 int ckpt_decide(const struct ckpt_policy *p, const struct ckpt_decide *question, struct ckpt_decision *ret_decision,
 		char **ret_why);

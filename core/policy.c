@@ -112,17 +112,21 @@ const struct ckpt_policy_field ckpt_policy_interval_fields[] = {
 // What these systems do by default: Orbax's Checkpointer, its older CheckpointManager, the example of eFormer's
 // documentation, MaxText.
 const struct ckpt_policy_preset ckpt_policy_presets[] = {
-	{"orbax-v1", "{\"save\":{\"any\":[{\"initial\":{}},{\"continuous\":{}},{\"preemption\":{}}]},"
-		     "\"keep\":{\"preserve_all\":{}},\"skip_zero\":false,\"skip_duplicate\":true}"},
+	{"orbax-v1",
+	 "{\"save\":{\"any\":[{\"initial\":{}},{\"continuous\":{}},{\"preemption\":{}}]},"
+	 "\"keep\":{\"preserve_all\":{}},\"only_after_latest\":true,\"skip_zero\":false,\"skip_duplicate\":true}"},
 	{"orbax-v0", "{\"save\":{\"any\":[{\"fixed_interval\":{\"interval\":1}},{\"specific_steps\":{\"steps\":[]}},"
 		     "{\"preemption\":{}},{\"initial\":{}}]},"
-		     "\"keep\":{\"latest_n\":{\"n\":null}},\"skip_zero\":false,\"skip_duplicate\":true}"},
-	{"eformer", "{\"save\":{\"any\":[{\"step_intervals\":[{\"every\":500,\"until\":5000},{\"every\":1000}]},"
-		    "{\"time_interval\":{\"save_interval_secs\":900}}]},"
-		    "\"keep\":{\"preserve_all\":{}},\"skip_zero\":true,\"skip_duplicate\":true}"},
+		     "\"keep\":{\"latest_n\":{\"n\":null}},\"only_after_latest\":true,\"skip_zero\":false,\"skip_"
+		     "duplicate\":true}"},
+	{"eformer",
+	 "{\"save\":{\"any\":[{\"step_intervals\":[{\"every\":500,\"until\":5000},{\"every\":1000}]},"
+	 "{\"time_interval\":{\"save_interval_secs\":900}}]},"
+	 "\"keep\":{\"preserve_all\":{}},\"only_after_latest\":false,\"skip_zero\":true,\"skip_duplicate\":true}"},
 	{"maxtext", "{\"save\":{\"any\":[{\"fixed_interval\":{\"interval\":10000}},{\"specific_steps\":{\"steps\":[]}},"
 		    "{\"preemption\":{}},{\"initial\":{}}]},"
-		    "\"keep\":{\"latest_n\":{\"n\":null}},\"skip_zero\":false,\"skip_duplicate\":true}"},
+		    "\"keep\":{\"latest_n\":{\"n\":null}},\"only_after_latest\":true,\"skip_zero\":false,\"skip_"
+		    "duplicate\":true}"},
 	{0},
 };
 
@@ -274,8 +278,8 @@ static json_t *node_json(const struct ckpt_policy_node *node)
 char *ckpt_policy_text(const struct ckpt_policy *p)
 {
 	ckpt_json_begin();
-	return ckpt_json_dump(json_pack("{s:o, s:o, s:b, s:b}", "save", node_json(&p->save), "keep",
+	return ckpt_json_dump(json_pack("{s:o, s:o, s:b, s:b, s:b}", "save", node_json(&p->save), "keep",
 					node_json(&p->keep), "skip_zero", (int)p->skip_zero, "skip_duplicate",
-					(int)p->skip_duplicate),
+					(int)p->skip_duplicate, "only_after_latest", (int)p->only_after_latest),
 			      JSON_COMPACT | JSON_SORT_KEYS);
 }

@@ -1,6 +1,6 @@
 // A policy: at which steps a run is to be saved, and which of the saved ones stay. It is the document policy.json:
 //
-//   { "preset": NAME, "save": NODE, "keep": NODE, "skip_zero": bool, "skip_duplicate": bool }
+//   { "preset": NAME, "save": NODE, "keep": NODE, "skip_zero": bool, "skip_duplicate": bool, "only_after_latest": bool }
 //
 // All of it may be absent. The preset gives what is not said (without one orbax-v1 does), and what is said replaces parts of
 // it. A NODE is an object of one word, {"fixed_interval": {"interval": 1000}}; the table in policy.c has each word with its
@@ -69,8 +69,10 @@ struct ckpt_policy_node {
 
 struct ckpt_policy {
 	struct ckpt_policy_node save, keep;
-	bool skip_zero;      // step 0 is never saved, unless by force
-	bool skip_duplicate; // nor is the latest step once more
+	// Unless by force:
+	bool skip_zero;      // step 0 is never saved
+	bool skip_duplicate; // nor is the step once more that was saved last
+	bool only_after_latest; // nor is one below the highest number that there is, which is then the one that counts as saved last
 };
 
 // text is such a document, at most CKPT_POLICY_BYTES_MAX bytes. -EINVAL and -EFBIG: *ret_why is one line that says where and

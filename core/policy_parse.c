@@ -431,7 +431,8 @@ static int replace_flag(struct parse *p, const char *key, const json_t *value, b
 
 static int replace_part(struct parse *p, const char *key, json_t *value, struct ckpt_policy *policy)
 {
-	static const char *const keys[] = {"preset", "save", "keep", "skip_zero", "skip_duplicate", NULL};
+	static const char *const keys[] = {"preset", "save", "keep", "skip_zero", "skip_duplicate", "only_after_latest",
+					   NULL};
 
 	if (!strcmp(key, "preset"))
 		return 0;
@@ -443,6 +444,8 @@ static int replace_part(struct parse *p, const char *key, json_t *value, struct 
 		return replace_flag(p, key, value, &policy->skip_zero);
 	if (!strcmp(key, "skip_duplicate"))
 		return replace_flag(p, key, value, &policy->skip_duplicate);
+	if (!strcmp(key, "only_after_latest"))
+		return replace_flag(p, key, value, &policy->only_after_latest);
 	return refuse_word(p, "field", key, keys);
 }
 

@@ -210,23 +210,13 @@ static struct ckpt_verdict judge(const struct ckpt_policy_step *step, bool newes
 	return (struct ckpt_verdict){keep, step->temporary ? "temporary, and not the newest" : "no policy keeps it"};
 }
 
-static size_t saved_last(const struct ckpt_policy_step *steps, size_t count)
-{
-	size_t last = count ? count - 1 : 0;
-
-	for (size_t i = 0; i < count; i++)
-		if (steps[i].sequence > steps[last].sequence)
-			last = i;
-	return last;
-}
-
 int ckpt_preserve(const struct ckpt_policy *policy, const struct ckpt_policy_step *steps, size_t count, int64_t now_ns,
 		  struct ckpt_verdict *ret_verdicts)
 {
 	CLEANUP_FREE const struct ckpt_policy_step **permanent = ckpt_calloc(count + 1, sizeof(*permanent));
 	CLEANUP_FREE const char **why = ckpt_calloc(count + 1, sizeof(*why));
 	struct pass p = {.steps = permanent, .now_ns = now_ns, .why = why};
-	size_t next = 0, last = saved_last(steps, count);
+	size_t next = 0, last = ckpt_decide_saved_last(steps, count);
 	int rc;
 
 	if (!permanent || !why)

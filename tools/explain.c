@@ -11,6 +11,7 @@ struct play {
 	struct ckpt_policy_step *steps; // those that are there now
 	struct ckpt_verdict *verdicts;  // and why, since the last save
 	size_t count;
+	uint64_t sequence; // of the last save
 	int64_t now_ns, clock_ns;
 	bool saving; // the last save goes on, until ends_ns
 	struct ckpt_policy_step saved;
@@ -55,6 +56,7 @@ static void retain(struct play *p)
 static void end_save(struct play *p)
 {
 	p->saved.committed_ns = p->ends_ns;
+	p->saved.sequence = ++p->sequence;
 	p->steps[p->count++] = p->saved;
 	p->saving = false;
 	p->now_ns = MAX(p->now_ns, p->ends_ns);
@@ -112,9 +114,11 @@ json_t *ckpt_explain(const struct ckpt_policy *policy, const struct ckpt_explain
 			 .now_ns = e->begins_ns,
 			 .clock_ns = e->begins_ns};
 
-	for (size_t i = 0; i < e->count; i++)
+	for (size_t i = 0; i < e->count; i++) {
+		p.sequence = MAX(p.sequence, e->steps[i].sequence);
 		if (e->steps[i].number < e->first)
 			p.steps[p.count++] = e->steps[i];
+	}
 	for (int64_t step = e->first; step <= e->last; step++, p.now_ns += e->step_ns) {
 		if (p.saving && p.ends_ns <= p.now_ns)
 			end_save(&p);

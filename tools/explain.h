@@ -12,10 +12,10 @@
 #define CKPT_EXPLAIN_NS_MAX (INT64_C(86400) * 1000000000) // of each: all of them end within what an int64_t holds
 
 struct ckpt_explain {
-	int64_t first, last;      // steps, inclusive
-	int64_t step_ns, save_ns; // how long each takes; a save goes on beside the steps
-	int64_t preempt_at;       // -1: not
-	int64_t begins_ns;        // when the first step is asked for
+	int64_t first, last;        // steps, inclusive
+	int64_t step_ns, save_ns;   // how long each takes; a save goes on beside the steps
+	int64_t preempt_at;         // -1: not
+	int64_t begins_ns;          // when the first step is asked for
 	const char *folder, *store; // of the run (decide.h)
 	// What is there before; those below the first step count, and nothing of them is changed.
 	const struct ckpt_policy_step *steps;

@@ -104,7 +104,7 @@ def test_a_decision_holds_until_its_step_is_committed_or_deleted_or_the_policy_s
 def test_a_program_is_told_which_run_and_store_it_decides_of(mount, policy, store, ckptfs, scratch):
     policy(sh(f'echo "$CKPT_RUN|$CKPT_STORE" >>{scratch}/told'))
     (mount / "runs/a").mkdir(parents=True)
-    assert answer(mount, 5) == answer(mount, "runs/a/5") == "1\n" and ask(ckptfs, mount / "runs/b/", "6").startswith("yes")
+    assert answer(mount, 5) == answer(mount, "runs/a/5") == "1\n" and ask(ckptfs, store, "runs/b/6").startswith("yes")
     assert (scratch / "told").read_text().split() == [f"{run}|{store}" for run in ("", "runs/a", "runs/b")]
 
 

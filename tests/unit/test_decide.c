@@ -197,6 +197,37 @@ START_TEST(flags_skip_step_zero_and_duplicates)
 }
 END_TEST
 
+// eFormer knows no order: step 0, and the one that was saved last, are all that it skips.
+START_TEST(without_only_after_latest_an_older_step_is_asked_of_the_policy)
+{
+	struct ckpt_policy p = policy_of("{'preset':'eformer','save':" YES "}");
+	// Step 3 was saved anew after 7.
+	const struct ckpt_policy_step steps[] = {{.number = 3, .sequence = 3}, {.number = 7, .sequence = 2}};
+	struct ckpt_decide q = {.step = 5, .steps = steps, .count = 2, .preempted_at = -1};
+	struct ckpt_decision d;
+	char *why;
+
+	ck_ok(ckpt_decide(&p, &q, &d, &why));
+	ck_assert(d.save && d.permanent);
+	q.step = 2;
+	ck_ok(ckpt_decide(&p, &q, &d, &why));
+	ck_assert(d.save && d.permanent);
+	q.step = 7;
+	ck_ok(ckpt_decide(&p, &q, &d, &why));
+	ck_assert(d.save && d.permanent);
+	q.step = 3;
+	ck_ok(ckpt_decide(&p, &q, &d, &why));
+	ck_assert(!d.save && !strcmp(d.by, "skip_duplicate"));
+	q.step = 0;
+	ck_ok(ckpt_decide(&p, &q, &d, &why));
+	ck_assert(!d.save && !strcmp(d.by, "skip_zero"));
+	q = (struct ckpt_decide){.step = 5, .preempted_at = -1};
+	ck_ok(ckpt_decide(&p, &q, &d, &why));
+	ck_assert(d.save);
+	ckpt_policy_done(&p);
+}
+END_TEST
+
 START_TEST(the_clock_of_time_interval_starts_where_it_was_set)
 {
 	struct ckpt_policy p = saving(EVERY_15_MIN);
@@ -306,7 +337,8 @@ START_TEST(a_program_gets_its_words_as_they_are_and_the_context)
 	setenv("KEPT", "as it is", 1);
 	ck_assert_int_gt(asprintf(&lines,
 				  "echo \"$#|$1|$2|$KEPT|$CKPT_STEP|$CKPT_NOW|$CKPT_SAVING|$CKPT_PREEMPTED|$CKPT_STEPS|"
-				  "$CKPT_LATEST_STEP|$CKPT_LATEST_TIME|$CKPT_RUN|$CKPT_STORE|$(tr '\\0' '\\n' </proc/$$/environ | grep -c "
+				  "$CKPT_LATEST_STEP|$CKPT_LATEST_TIME|$CKPT_RUN|$CKPT_STORE|$(tr '\\0' '\\n' "
+				  "</proc/$$/environ | grep -c "
 				  "^CKPT_STEP=)|$(ls /proc/self/fd "
 				  "| wc -l)|\" >%s; cat",
 				  noted),
@@ -315,8 +347,9 @@ START_TEST(a_program_gets_its_words_as_they_are_and_the_context)
 	f = fopen(noted, "r");
 	ck_assert_ptr_nonnull(fgets(got, sizeof(got), f));
 	fclose(f);
-	ck_assert_str_eq(got, "2|a b|$HOME|as it is|40|1970-01-01T00:00:01.500000000Z|1|1|1|30|"
-			      "1970-01-01T00:00:10.000000000Z|runs/a b|/data/a store|1|4|\n"); // its three, and that of ls
+	ck_assert_str_eq(got,
+			 "2|a b|$HOME|as it is|40|1970-01-01T00:00:01.500000000Z|1|1|1|30|"
+			 "1970-01-01T00:00:10.000000000Z|runs/a b|/data/a store|1|4|\n"); // its three, and that of ls
 }
 END_TEST
 
@@ -369,6 +402,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_loop_test(tcase, a_step_is_decided_as_the_table_says, 0, ARRAY_LEN(rows));
 	tcase_add_test(tcase, flags_skip_step_zero_and_duplicates);
+	tcase_add_test(tcase, without_only_after_latest_an_older_step_is_asked_of_the_policy);
 	tcase_add_test(tcase, the_clock_of_time_interval_starts_where_it_was_set);
 	tcase_add_test(tcase, a_function_of_the_users_decides_in_place_of_the_tree);
 	tcase_add_test(tcase, a_program_says_yes_by_0_and_no_by_1);

@@ -8,7 +8,8 @@
 #include <stdio.h>
 
 #define REST ",'skip_duplicate':true,'skip_zero':false}"
-#define SAVE_V1 "'save':{'any':[{'initial':{}},{'continuous':{'minimum_interval_secs':null}},{'preemption':{}}]}"
+#define AFTER "'only_after_latest':true,"
+#define SAVE_V1 AFTER "'save':{'any':[{'initial':{}},{'continuous':{'minimum_interval_secs':null}},{'preemption':{}}]}"
 #define KEEP_ALL "{'keep':{'preserve_all':{}},"
 
 static char *quoted(const char *text)
@@ -26,27 +27,33 @@ static const struct {
 } forms[] = {
 	{"{}", KEEP_ALL SAVE_V1 REST},
 	{"{'preset':'orbax-v1'}", KEEP_ALL SAVE_V1 REST},
-	{"{'preset':'orbax-v0'}", "{'keep':{'latest_n':{'n':null}},'save':{'any':[{'fixed_interval':{'interval':1}},{'"
-				  "specific_steps':{'steps':[]}},"
-				  "{'preemption':{}},{'initial':{}}]}" REST},
-	{"{'preset':'maxtext'}", "{'keep':{'latest_n':{'n':null}},'save':{'any':[{'fixed_interval':{'interval':10000}},"
-				 "{'specific_steps':{'steps':[]}},{'preemption':{}},{'initial':{}}]}" REST},
+	{"{'preset':'orbax-v0'}",
+	 "{'keep':{'latest_n':{'n':null}}," AFTER "'save':{'any':[{'fixed_interval':{'interval':1}},{'"
+	 "specific_steps':{'steps':[]}},"
+	 "{'preemption':{}},{'initial':{}}]}" REST},
+	{"{'preset':'maxtext'}",
+	 "{'keep':{'latest_n':{'n':null}}," AFTER "'save':{'any':[{'fixed_interval':{'interval':10000}},"
+	 "{'specific_steps':{'steps':[]}},{'preemption':{}},{'initial':{}}]}" REST},
 	{"{'preset':'eformer'}",
-	 KEEP_ALL "'save':{'any':[{'step_intervals':[{'every':500,'until':5000},{'every':1000,'until':null}]},"
+	 KEEP_ALL "'only_after_latest':false,'save':{'any':[{'step_intervals':[{'every':500,'until':5000},{'every':"
+		  "1000,'until':null}]},"
 		  "{'time_interval':{'save_interval_secs':900}}]},'skip_duplicate':true,'skip_zero':true}"},
 	// What is said replaces a part of the preset, wherever it stands.
-	{"{'skip_zero':false,'keep':{'latest_n':{}},'preset':'eformer','skip_duplicate':false,'save':{'initial':{}}}",
-	 "{'keep':{'latest_n':{'n':null}},'save':{'initial':{}},'skip_duplicate':false,'skip_zero':false}"},
+	{"{'skip_zero':false,'keep':{'latest_n':{}},'preset':'eformer','skip_duplicate':false,'only_after_latest':true,"
+	 "'save':{'initial':{}}}",
+	 "{'keep':{'latest_n':{'n':null}},'only_after_latest':true,'save':{'initial':{}},'skip_duplicate':false,'skip_"
+	 "zero':false}"},
 	// Lists of steps are sets.
 	{"{'save':{'specific_steps':{'steps':[9,7,5,6,7,[100,200],[150,300],[301,301],1]}}}",
-	 KEEP_ALL "'save':{'specific_steps':{'steps':[1,[5,7],9,[100,301]]}}" REST},
+	 KEEP_ALL AFTER "'save':{'specific_steps':{'steps':[1,[5,7],9,[100,301]]}}" REST},
 	{"{'save':{'specific_steps':{'steps':[2,1,4,[9223372036854775806,9223372036854775807]]}}}",
-	 KEEP_ALL "'save':{'specific_steps':{'steps':[1,2,4,9223372036854775806,9223372036854775807]}}" REST},
+	 KEEP_ALL AFTER "'save':{'specific_steps':{'steps':[1,2,4,9223372036854775806,9223372036854775807]}}" REST},
 	{"{'save':{'any':[{'fixed_interval':{'interval':1000}},{'continuous':{'minimum_interval_secs':600}},"
 	 "{'all':[{'not':{'specific_steps':{'steps':[3000]}}},{'exec':{'command':['/opt/decide','-x']}}]}]}}",
-	 KEEP_ALL "'save':{'any':[{'fixed_interval':{'interval':1000}},{'continuous':{'minimum_interval_secs':600}},"
-		  "{'all':[{'not':{'specific_steps':{'steps':[3000]}}},"
-		  "{'exec':{'command':['/opt/decide','-x'],'timeout_secs':5}}]}]}" REST},
+	 KEEP_ALL AFTER
+	 "'save':{'any':[{'fixed_interval':{'interval':1000}},{'continuous':{'minimum_interval_secs':600}},"
+	 "{'all':[{'not':{'specific_steps':{'steps':[3000]}}},"
+	 "{'exec':{'command':['/opt/decide','-x'],'timeout_secs':5}}]}]}" REST},
 	{"{'keep':{'any':[{'latest_n':{'n':0}},{'every_n_seconds':{'interval_secs':3600}},"
 	 "{'every_n_steps':{'interval_steps':1000}},{'every_n_steps_closest':{'max_to_keep':2,'interval_steps':9}},"
 	 "{'custom_steps':{'steps':[500]}},{'best_n':{'metric':'loss'}},{'latest_duration':{'secs':86400}}]}}",
@@ -58,7 +65,7 @@ static const struct {
 	{"{'keep':{'best_n':{'metric':'loss','n':2,'reverse':true,'keep_checkpoints_without_metrics':false}}}",
 	 "{'keep':{'best_n':{'keep_checkpoints_without_metrics':false,'metric':'loss','n':2,'reverse':true}}," SAVE_V1
 		 REST},
-	{"{'save':{'step_intervals':[]}}", KEEP_ALL "'save':{'step_intervals':[]}" REST},
+	{"{'save':{'step_intervals':[]}}", KEEP_ALL AFTER "'save':{'step_intervals':[]}" REST},
 };
 
 START_TEST(a_policy_has_one_canonical_form)
@@ -86,12 +93,14 @@ static const struct {
 	{"[]", "must be an object, as {'preset': 'orbax-v1'}"},
 	{"{'save':{'initial':{}},'save':{'initial':{}}}", "not JSON: line 1, column 29: duplicate object key..."},
 	{"{'svae':{}}", "there is no field 'svae'; did you mean 'save'?"},
-	{"{'interval':7}", "there is no field 'interval'; there is preset, save, keep, skip_zero, skip_duplicate"},
+	{"{'interval':7}",
+	 "there is no field 'interval'; there is preset, save, keep, skip_zero, skip_duplicate, only_after_latest"},
 	{"{'preset':'orbax-v2'}", "there is no preset 'orbax-v2'; did you mean 'orbax-v1'?"},
 	{"{'preset':'mine'}", "there is no preset 'mine'; there is orbax-v1, orbax-v0, eformer, maxtext"},
 	{"{'preset':null}", "preset: must be a name"},
 	{"{'skip_zero':0}", "skip_zero: must be true or false"},
 	{"{'skip_duplicate':null}", "skip_duplicate: must be true or false"},
+	{"{'only_after_latest':1}", "only_after_latest: must be true or false"},
 	{"{'save':null}", "save: must be an object of one policy, as {'initial': {}}"},
 	{"{'keep':{}}", "keep: must be an object of one policy, as {'preserve_all': {}}"},
 	{"{'save':{'initial':{},'preemption':{}}}", "save: must be an object of one policy, as {'initial': {}}"},

@@ -474,7 +474,8 @@ START_TEST(the_policy_that_was_set_last_is_in_force)
 	ck_ok(ckpt_policy_load(s, &p, again, &why));
 	ck_assert_str_ne(again, etag);
 	text = ckpt_policy_text(&p);
-	ck_assert_str_eq(text, "{\"keep\":{\"preserve_all\":{}},\"save\":{\"initial\":{}},\"skip_duplicate\":true,"
+	ck_assert_str_eq(text, "{\"keep\":{\"preserve_all\":{}},\"only_after_latest\":true,\"save\":{\"initial\":{}},"
+			       "\"skip_duplicate\":true,"
 			       "\"skip_zero\":true}");
 	ckpt_policy_done(&p);
 	ckpt_policy_done(&first);
