@@ -12,7 +12,6 @@
 struct row {
 	char *name, *session;
 	struct ckpt_verdict verdict;
-	bool temporary;
 };
 
 struct rows {
@@ -29,18 +28,36 @@ static void rows_done(struct rows *rows)
 	free(rows->at);
 }
 
+static struct row row_of(const struct ckpt_listing *l, const struct ckpt_step *step, struct ckpt_verdict verdict)
+{
+	return (struct row){.name = ckpt_listing_name(l, step->folder_id, step->name),
+			    .session = ckpt_text("%s", step->session),
+			    .verdict = verdict};
+}
+
+// Of those whose names have no number no policy is asked.
+static void take_unnumbered(const struct ckpt_listing *l, struct ckpt_step *const *steps, size_t count,
+			    struct rows *rows)
+{
+	for (size_t i = 0; i < count; i++)
+		if (steps[i]->summary.number < 0)
+			rows->at[rows->count++] = row_of(l, steps[i], (struct ckpt_verdict){true, "has no number"});
+}
+
 static void take(const struct ckpt_listing *l, const struct ckpt_retain *r, struct rows *ret)
 {
-	*ret = (struct rows){.at = ckpt_need(ckpt_calloc(r->history.count + 1, sizeof(*ret->at)))};
-	for (; ret->count < r->history.count; ret->count++) {
-		const struct ckpt_step *step = r->history.at[ret->count];
+	struct ckpt_step **steps;
+	size_t count;
 
-		ret->at[ret->count] = (struct row){.name = ckpt_listing_name(l, step->folder_id, step->name),
-						   .session = ckpt_text("%s", step->session),
-						   .verdict = r->verdicts[ret->count],
-						   .temporary = r->history.steps[ret->count].temporary};
+	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	*ret = (struct rows){.at = ckpt_need(ckpt_calloc(r->history.count + count + 1, sizeof(*ret->at)))};
+	for (; ret->count < r->history.count; ret->count++) {
+		ret->at[ret->count] = row_of(l, r->history.at[ret->count], r->verdicts[ret->count]);
 		ret->goes += !r->verdicts[ret->count].keep;
 	}
+	take_unnumbered(l, steps, count, ret);
+	ckpt_step_list_free(steps, count);
 }
 
 static int judge(const char *store, struct rows *ret_rows)

@@ -322,11 +322,13 @@ def test_retain_moves_to_the_trash_what_the_policy_does_not_keep(ckptfs, made, s
     would = ckptfs.json("retain", "--dry-run", made)
     assert mismatch(would, "retained") is None
     assert [(row["step"], row["keep"], row["why"]) for row in would] == [
-        ("1", True, "pinned"), ("2", False, "no policy keeps it"), ("3", True, "best_n"), ("4", False, "no policy keeps it"), ("5", False, "no policy keeps it"), ("6", True, "latest_n")]
-    assert "2    no   no policy keeps it" in ckptfs("retain", "-n", made).stdout
+        ("1", True, "pinned"), ("2", False, "no policy keeps it"), ("3", True, "best_n"), ("4", False, "no policy keeps it"), ("5", False, "no policy keeps it"), ("6", True, "latest_n"),
+        ("best", True, "has no number")]
+    lines = ckptfs("retain", "-n", made).stdout.splitlines()
+    assert "2    no   no policy keeps it" in lines and "best yes  has no number" in lines
     assert len(ckptfs("ls", made).stdout.split()) == 7
     done = ckptfs("retain", made)
-    assert done.stdout == "" and done.stderr == "ckptfs: 3 of 6 steps went to the trash\n"
+    assert done.stdout == "" and done.stderr == "ckptfs: 3 of 7 steps went to the trash\n"
     assert ckptfs("ls", made).stdout.split() == ["1", "3", "6", "best"]
     assert ckptfs("ls", "--trash", made).stdout.split() == ["2", "4", "5"]
     assert all(row["keep"] for row in ckptfs.json("retain", made))
