@@ -382,12 +382,16 @@ static int question_steps(const struct ckpt *c, const char *folder, struct ckpt_
 {
 	struct ckpt_decide of = {0};
 	struct ckpt_history h;
+	int64_t preempted_at;
 	struct look l;
 	int rc = look_begin(c, &l);
 
 	if (rc)
 		return rc;
 	rc = history_of(&l, folder, &h);
+	preempted_at = ckpt_should_save_preempted_at(l.view.store); // a mount's own is asked of it
+	if (preempted_at >= 0 && q->step >= preempted_at)
+		q->flags |= CKPT_QUESTION_PREEMPTED;
 	if (!rc) {
 		of.steps = h.steps;
 		of.count = h.count;

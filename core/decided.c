@@ -8,7 +8,7 @@
 
 void ckpt_decided_init(struct ckpt_decided *d, int64_t now_ns)
 {
-	*d = (struct ckpt_decided){0};
+	*d = (struct ckpt_decided){.preempted_at = -1};
 	(void)ckpt_decided_clock(d, "", now_ns);
 }
 
@@ -117,7 +117,8 @@ char *ckpt_decided_text(const struct ckpt_decided *d)
 	for (size_t i = 0; i < d->run_count; i++)
 		json_array_append_new(runs, json_pack("{s:s, s:I}", "folder", d->runs[i].folder_id, "clock_ns",
 						      (json_int_t)d->runs[i].clock_ns));
-	return ckpt_json_dump(json_pack("{s:o, s:s, s:o}", "runs", runs, "policy", d->policy, "decisions", steps),
+	return ckpt_json_dump(json_pack("{s:o, s:s, s:o, s:I}", "runs", runs, "policy", d->policy, "decisions", steps,
+					"preempted_at", (json_int_t)d->preempted_at),
 			      JSON_COMPACT | JSON_SORT_KEYS);
 }
 
@@ -163,6 +164,17 @@ static int take_step(const json_t *json, struct ckpt_decided *d)
 	return 0;
 }
 
+// Absent: none.
+static int take_preemption(const json_t *json, struct ckpt_decided *d)
+{
+	if (!json)
+		return 0;
+	if (!json_is_integer(json) || json_integer_value(json) < -1)
+		return -EINVAL;
+	d->preempted_at = json_integer_value(json);
+	return 0;
+}
+
 static int take_all(const json_t *root, int64_t now_ns, struct ckpt_decided *ret)
 {
 	const json_t *runs = json_object_get(root, "runs"), *steps = json_object_get(root, "decisions");
@@ -171,8 +183,10 @@ static int take_all(const json_t *root, int64_t now_ns, struct ckpt_decided *ret
 	size_t i;
 	int rc = policy && strlen(policy) < CKPT_ETAG_MAX && json_is_array(runs) && json_is_array(steps) ? 0 : -EINVAL;
 
-	if (!rc)
+	if (!rc) {
 		ckpt_decided_under(ret, policy);
+		rc = take_preemption(json_object_get(root, "preempted_at"), ret);
+	}
 	json_array_foreach(runs, i, item)
 	{
 		if (!rc)

@@ -4,6 +4,8 @@
 //
 // A run is the folder that its steps are in; each has its own.
 //
+// So is a preemption that verbs were told of while nothing was mounted; a mount keeps its own.
+//
 // It is kept by the process that has the store mounted, or as the object "policy/decisions" by verbs, under the store's lock.
 // Threads: one. Nothing blocks.
 #pragma once
@@ -39,10 +41,11 @@ struct ckpt_decided {
 	size_t run_count;           // the one that was asked for last is the last
 	char policy[CKPT_ETAG_MAX]; // the version that decided (policy_store.h); "": the default, or none yet
 	struct ckpt_decided_step steps[CKPT_DECIDED_MAX];
-	size_t count; // the newest last
+	size_t count;         // the newest last
+	int64_t preempted_at; // at rest: from this step on a preemption is reached; -1: there is none
 };
 
-// From `now` on, with no decision, and the clock of the run in the root ("").
+// From `now` on, with no decision, no preemption, and the clock of the run in the root ("").
 void ckpt_decided_init(struct ckpt_decided *d, int64_t now_ns);
 // From now on it is this version that decides: nothing that another one has decided holds any more. The clock goes on.
 void ckpt_decided_under(struct ckpt_decided *d, const char *policy);

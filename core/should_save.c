@@ -246,9 +246,31 @@ int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct
 
 	*ret_why = NULL;
 	rc = decided ? read_decided(s, decided, etag) : -ENOMEM;
-	if (!rc)
+	if (!rc) {
+		q->preempted_at = decided->preempted_at;
 		rc = ckpt_should_save_by(s, q, decided, ret_answer, &changed, ret_why);
+	}
 	return rc || !changed ? rc : put_decided(s, decided, etag);
+}
+
+int ckpt_should_save_preempt_at_rest(struct ckpt_store *s, int64_t at_step)
+{
+	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
+	char etag[CKPT_ETAG_MAX];
+	int rc = decided ? read_decided(s, decided, etag) : -ENOMEM;
+
+	if (rc || decided->preempted_at == at_step)
+		return rc;
+	decided->preempted_at = at_step;
+	return put_decided(s, decided, etag);
+}
+
+int64_t ckpt_should_save_preempted_at(struct ckpt_store *s)
+{
+	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
+	char etag[CKPT_ETAG_MAX];
+
+	return decided && !read_decided(s, decided, etag) ? decided->preempted_at : -1;
 }
 
 // --- Of a step that is committed ----------------------------------------------------------------------------------------
@@ -312,47 +334,36 @@ bool ckpt_should_save_was_temporary(struct ckpt_step *step, const char *folder_i
 
 // --- Wherever it is decided -------------------------------------------------------------------------------------------
 
-// -ENOTCONN: it is not mounted.
-static int ask_mount(const char *directory, const struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
-		     char **ret_why)
-{
-	const char *by;
-	json_t *reply;
-	int rc;
+// Whoever has it: its mount (-ENOTCONN: there is none), or we.
+struct act {
+	int (*ask_mount)(const char *directory, struct act *act, char **ret_why);
+	int (*at_rest)(struct ckpt_store *s, struct act *act, char **ret_why);
+	bool read_only; // the store cannot be written: out
+	struct ckpt_decide *q;
+	struct ckpt_decided_step *answer;
+	int64_t preempted_at;
+};
 
-	ckpt_json_begin();
-	rc = ckpt_ask_json(directory,
-			   json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step,
-				     "run", q->run, "force", (int)q->force, "answer",
-				     q->answered ? answers[q->answer] : NULL),
-			   ASK_S, &reply, ret_why);
+static int ask(const char *directory, json_t *request, int seconds, json_t **ret_reply, char **ret_why)
+{
+	int rc = ckpt_ask_json(directory, request, seconds, ret_reply, ret_why);
+
 	if (rc && rc != -ENOTCONN && !*ret_why &&
 	    asprintf(ret_why, "the process that has it mounted does not answer: %s", strerror(-rc)) < 0)
 		*ret_why = NULL;
-	if (rc)
-		return rc;
-	by = json_string_value(json_object_get(reply, "policy"));
-	*ret_answer = (struct ckpt_decided_step){.step = q->step,
-						 .save = json_is_true(json_object_get(reply, "save")),
-						 .permanent = json_is_true(json_object_get(reply, "permanent"))};
-	snprintf(ret_answer->by, sizeof(ret_answer->by), "%s", by ? by : "");
-	json_decref(reply);
-	return 0;
+	return rc;
 }
 
 // -EBUSY: it is another asker's, or mounted by now; -ESTALE: another thread has decided something meanwhile.
-static int ask_store(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer, char **ret_why)
+static int do_at_rest(const char *directory, struct act *act, char **ret_why)
 {
 	struct ckpt_store *s;
 	int rc = ckpt_hold(directory, &s);
 
-	if (rc == -EROFS) { // nothing can be saved, and a mount for reading says the same
-		*ret_answer = (struct ckpt_decided_step){.step = q->step, .by = CKPT_DECIDED_READ_ONLY};
-		return 0;
-	}
+	act->read_only = rc == -EROFS;
 	if (rc)
 		return rc;
-	rc = ckpt_should_save_at_rest(s, q, ret_answer, ret_why);
+	rc = act->at_rest(s, act, ret_why);
 	if (rc && !*ret_why)
 		*ret_why = strdup(strerror(-rc));
 	ckpt_let_go(s);
@@ -365,27 +376,96 @@ bool ckpt_should_save_is_end(int error)
 	return error == -EPIPE || error == -EPROTO || error == -ECONNRESET || error == -EINTR;
 }
 
-int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
-			 char **ret_why)
+static int act_on(const char *directory, struct act *act, char **ret_why)
 {
 	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
 	bool again;
 	int rc;
 
 	*ret_why = NULL;
-	if (q->run && !ckpt_name_is_utf8(q->run, strlen(q->run)))
-		return -EINVAL;
 	for (;; ckpt_sys.sleep_ns(AGAIN_NS)) {
-		rc = ask_mount(directory, q, ret_answer, ret_why);
+		rc = act->ask_mount(directory, act, ret_why);
 		again = ckpt_should_save_is_end(rc);
 		if (rc == -ENOTCONN) {
-			rc = ask_store(directory, q, ret_answer, ret_why);
+			rc = do_at_rest(directory, act, ret_why);
 			again = rc == -EBUSY || rc == -ESTALE;
 		}
 		if (!again || ckpt_sys.mono_ns() >= end_ns)
 			return rc;
 		free(TAKE_PTR(*ret_why));
 	}
+}
+
+static int ask_mount(const char *directory, struct act *act, char **ret_why)
+{
+	const struct ckpt_decide *q = act->q;
+	const char *by;
+	json_t *reply;
+	int rc;
+
+	ckpt_json_begin();
+	rc = ask(directory,
+		 json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step, "run",
+			   q->run, "force", (int)q->force, "answer", q->answered ? answers[q->answer] : NULL),
+		 ASK_S, &reply, ret_why);
+	if (rc)
+		return rc;
+	by = json_string_value(json_object_get(reply, "policy"));
+	*act->answer = (struct ckpt_decided_step){.step = q->step,
+						  .save = json_is_true(json_object_get(reply, "save")),
+						  .permanent = json_is_true(json_object_get(reply, "permanent"))};
+	snprintf(act->answer->by, sizeof(act->answer->by), "%s", by ? by : "");
+	json_decref(reply);
+	return 0;
+}
+
+static int ask_store(struct ckpt_store *s, struct act *act, char **ret_why)
+{
+	return ckpt_should_save_at_rest(s, act->q, act->answer, ret_why);
+}
+
+int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
+			 char **ret_why)
+{
+	struct act act = {.ask_mount = ask_mount, .at_rest = ask_store, .q = q, .answer = ret_answer};
+	int rc;
+
+	*ret_why = NULL;
+	if (q->run && !ckpt_name_is_utf8(q->run, strlen(q->run)))
+		return -EINVAL;
+	rc = act_on(directory, &act, ret_why);
+	if (!act.read_only)
+		return rc;
+	// Nothing can be saved, and a mount for reading says the same.
+	*ret_answer = (struct ckpt_decided_step){.step = q->step, .by = CKPT_DECIDED_READ_ONLY};
+	return 0;
+}
+
+// To take it back is another verb: a mount that does not know it must not take it for the one.
+static int tell_mount(const char *directory, struct act *act, char **ret_why)
+{
+	const char *verb = act->preempted_at < 0 ? "preempt-cancel" : "preempt";
+	json_t *reply;
+	int rc;
+
+	ckpt_json_begin();
+	rc = ask(directory, json_pack("{s:s, s:I}", "verb", verb, "step", (json_int_t)act->preempted_at),
+		 CKPT_SOCKET_TIMEOUT_S, &reply, ret_why);
+	if (!rc)
+		json_decref(reply);
+	return rc;
+}
+
+static int tell_store(struct ckpt_store *s, struct act *act, char **ret_why __attribute__((unused)))
+{
+	return ckpt_should_save_preempt_at_rest(s, act->preempted_at);
+}
+
+int ckpt_should_save_preempt(const char *directory, int64_t at_step, char **ret_why)
+{
+	struct act act = {.ask_mount = tell_mount, .at_rest = tell_store, .preempted_at = at_step};
+
+	return act_on(directory, &act, ret_why);
 }
 
 const char *ckpt_should_save_hint(int error)

@@ -9,7 +9,7 @@
 struct ckpt_step;
 struct ckpt_store;
 
-// The question: step, run, force, preempted_at, answered, answer, go_on and arg are the caller's, all else is found here. decided
+// The question: step, run, force, preempted_at (but at rest, where it is what verbs were told), answered, answer, go_on and arg are the caller's, all else is found here. decided
 // has what was decided before, and afterwards this; *ret_changed says whether it is another than before. -EMLINK: no run was
 // named, and several folders have steps; -EBADMSG: the store's policy is none; -EPERM: it runs a program, and others could have
 // set it; else as of ckpt_decide(). *ret_why: where there is more to say than the errno (malloc'ed, or NULL).
@@ -19,6 +19,12 @@ int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *question, stru
 // time.
 int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
 			     char **ret_why);
+// From this step on a preemption is reached, -1: there is none any more, said of a store at rest, open for writing; and what was said.
+// A mount takes it over, and forgets it when it ends, in whatever way.
+int ckpt_should_save_preempt_at_rest(struct ckpt_store *s, int64_t at_step);
+int64_t ckpt_should_save_preempted_at(struct ckpt_store *s);
+// The same of the store in this directory, as ckpt_should_save_ask(): the mount is told, or else the store.
+int ckpt_should_save_preempt(const char *directory, int64_t at_step, char **ret_why);
 // What was decided of a store, for who decides from now on, and what he has decided, for who does afterwards: a mount, with which
 // runs begin, and their clocks anew. At rest no process is there for as long as a run, and the clocks go on. Errors of the
 // backend; what cannot be used says nothing.

@@ -35,9 +35,12 @@ struct decider *decider_new(struct ckpt_store *s)
 		return NULL;
 	ckpt_lock_init(&d->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&d->changed, NULL);
-	d->preempted_at = -1;
 	if (!s->writable || ckpt_should_save_load(s, &d->decided))
 		ckpt_decided_init(&d->decided, ckpt_sys.now_ns()); // no step is lost by that
+	d->preempted_at = d->decided.preempted_at;
+	d->decided.preempted_at = -1;
+	if (d->preempted_at >= 0) // it is ours, and ends with us; on a full disk later
+		(void)ckpt_should_save_preempt_at_rest(s, -1);
 	d->known = d->decided;
 	return d;
 }

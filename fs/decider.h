@@ -1,5 +1,6 @@
 // Whether steps are to be saved, decided by the mount: once for each, whoever asks for it, by `.ckptfs/should_save/N` or by
-// `ckptfs should-save`. And the preemption that it was told of, which it forgets when it ends.
+// `ckptfs should-save`. And the preemption that it was told of, or the store
+// before it was mounted, which it forgets when it ends.
 //
 // One decision is made at a time, as it may ask a program of the user's. Who asks for the step that is just being decided gets that
 // answer, or the same failure; who asks for another waits for his turn, at most CKPT_DECIDED_PATIENCE_NS.

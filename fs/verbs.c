@@ -494,6 +494,12 @@ static char *answer_preempt(struct ckpt_fs *fs, int64_t at_step)
 	return done();
 }
 
+static char *answer_preempt_cancel(struct ckpt_fs *fs)
+{
+	decider_preempt(fs->decider, -1);
+	return done();
+}
+
 static char *answer_index(struct ckpt_fs *fs, struct peer *peer)
 {
 	int rc = ckpt_load_index(fs->store, is_waited_for, peer);
@@ -562,6 +568,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 		reply = answer_should_save(fs, step, json);
 	else if (!strcmp(verb, "preempt"))
 		reply = answer_preempt(fs, step);
+	else if (!strcmp(verb, "preempt-cancel"))
+		reply = answer_preempt_cancel(fs);
 	else if (!strcmp(verb, "retain"))
 		reply = answer_retain(fs, json_object_get(json, "sessions"));
 	else if (!session)

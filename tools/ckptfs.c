@@ -51,7 +51,7 @@ static const struct ckpt_verb verbs[] = {
 	{"promote", "makes temporary steps permanent", ckpt_verb_promote},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
 	{"should-save", "says whether a step is to be saved", ckpt_verb_should_save},
-	{"preempt", "tells a mount that a preemption is near", ckpt_verb_preempt},
+	{"preempt", "says that a preemption is near", ckpt_verb_preempt},
 	{"policy", "shows or changes when steps are saved, and which stay", ckpt_verb_policy},
 	{"retain", "removes the steps that the policy does not keep", ckpt_verb_retain},
 	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},

@@ -1,10 +1,10 @@
-// should-save, preempt: whether a step is to be saved, and what the mount that decides is to know. All who ask for one step get
+// should-save, preempt: whether a step is to be saved, and what is known when it is decided. All who ask for one step get
 // one answer.
 #include "tools/verb.h"
 
 #include "core/should_save.h"
 #include "core/util.h"
-#include "tools/act.h"
+#include "tools/listing.h"
 #include "tools/output.h"
 
 #include <stdio.h>
@@ -127,35 +127,51 @@ int ckpt_verb_should_save(int argc, char **argv)
 
 // --- preempt ----------------------------------------------------------------------------------------------------------
 
+struct preempt {
+	int64_t at_step; // -1: it is taken back
+	bool given;
+};
+
+static const char preempt_usage[] = "usage: ckptfs preempt [STORE] [--at N | --cancel]";
+
 static int preempt(const char *path, int64_t at_step)
 {
-	const struct ckpt_act act = {.verb = "preempt", .step = at_step};
-	int rc = ckpt_act_ask(path, path, NULL, &act, NULL);
+	CLEANUP_FREE char *why = NULL, *text = NULL, *hint = NULL;
+	int rc = ckpt_should_save_preempt(path, at_step, &why);
 
-	return rc == -ENOENT ? ckpt_fail(path, "mount it first: what decides whether steps are saved is to know of it",
-					 "is not mounted")
-			     : rc;
+	if (!rc)
+		return 0;
+	if (!why)
+		ckpt_listing_explain(path, rc, &text, &hint);
+	return ckpt_fail(path, hint, "%s", why ? why : text);
 }
 
-static int on_preempt_option(int key __attribute__((unused)), char *arg, void *input)
+static int on_preempt_option(int key, char *arg, void *input)
 {
-	return parse_step(arg, "usage: ckptfs preempt [STORE] [--at N]", input);
+	struct preempt *p = input;
+
+	if (p->given)
+		return ckpt_usage(key == 'a' ? "--at" : "--cancel", preempt_usage, "stands for itself");
+	p->given = true;
+	p->at_step = -1;
+	return key == 'a' ? parse_step(arg, preempt_usage, &p->at_step) : 0;
 }
 
 int ckpt_verb_preempt(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"at", 'a', "N", 0, "it is reached at step N (default: at the next step that is asked for)", 0},
+		{"cancel", 'c', NULL, 0, "there is none any more", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Tells the mount that a preemption is near: its policy may have the run saved before.\v"
+		.doc = "Says that a preemption is near: the policy may have the run saved before.\v"
 		       "The same is done by SIGUSR1 to the mount's process, and by `touch .ckptfs/preempted` in the "
-		       "mount; "
-		       "`rm` of that takes it back. All who ask `ckptfs should-save` see it at one step: what was "
-		       "decided "
-		       "before stays so.\n\n"
+		       "mount; `rm` of that takes it back, and so does an unmount. Of a store that is not mounted it "
+		       "is "
+		       "known until --cancel, or until its next mount ends. All who ask `ckptfs should-save` see it at "
+		       "one step: what was decided before stays so.\n\n"
 		       "Examples:\n"
 		       "  ckptfs preempt /ckpt\n"
 		       "  ckptfs preempt --at 1200 /data/run42",
@@ -163,17 +179,16 @@ int ckpt_verb_preempt(int argc, char **argv)
 		.option = on_preempt_option,
 		.operands_max = 1,
 	};
-	int64_t at_step = 0;
+	struct preempt p = {0};
 	struct ckpt_words words;
 	struct ckpt_operand o;
 	int rc;
 
-	ckpt_verb_parse(&syntax, argc, argv, &at_step, &words);
+	ckpt_verb_parse(&syntax, argc, argv, &p, &words);
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return rc;
-	rc = o.count ? ckpt_usage(o.steps[0], "usage: ckptfs preempt [STORE] [--at N]", "is no store")
-		     : preempt(o.store, at_step);
+	rc = o.count ? ckpt_usage(o.steps[0], preempt_usage, "is no store") : preempt(o.store, p.at_step);
 	ckpt_operand_done(&o);
 	return rc;
 }

@@ -3,6 +3,7 @@
 #include "core/ask.h"
 #include "core/errlog.h"
 #include "core/mounts.h"
+#include "core/should_save.h"
 #include "core/util.h"
 #include "tools/output.h"
 #include "tools/rows.h"
@@ -63,21 +64,24 @@ static int status_at_rest(const char *store, json_t **ret_status)
 {
 	struct ckpt_listing l;
 	json_t *staged = NULL;
+	int64_t preempted_at;
 	int rc = ckpt_listing_open(store, CKPT_STORE_READ, &l);
 
 	if (rc)
 		return rc;
+	preempted_at = ckpt_should_save_preempted_at(l.store);
 	rc = ckpt_rows_sessions(&l, &staged);
 	if (!rc)
 		*ret_status = ckpt_need(json_pack(
 			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:i, s:i, s:i, s:o, "
 			"s:o, "
-			"s:n, s:o, s:b, s:b, s:n}",
+			"s:n, s:o, s:b, s:b, s:o}",
 			"store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local",
 			"committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0, "uploading",
 			"steps", 0, "bytes", 0, "oldest_s", "indexing", 0, "removing", 0, "on_commit", 0, "last_commit",
 			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged,
-			"saving_in_progress", 0, "preempted", 0, "preempted_at"));
+			"saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
+			preempted_at > 0 ? json_integer(preempted_at) : json_null()));
 	ckpt_listing_close(&l);
 	return rc;
 }

@@ -440,7 +440,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["abort"], ["abort", "STORE"], ["abort", "STORE", "1", "2"], ["sessions", "STORE", "x"], ["status", "STORE", "x"], ["doctor", "STORE", "x"], ["umount"],
          ["umount", "a", "b"], ["mount"], ["init"], ["init", "a", "b"], ["init", "--set", "nosuch=1", "a"], ["init", "--set", "marker", "a"], ["help", "nosuchverb"],
          ["rm"], ["rm", "STORE"], ["rm", "STORE", "trash/1"], ["rm", "--now", "STORE", "1000"], ["mv", "STORE"], ["mv", "STORE", "1000"], ["mv", "STORE", "trash/1", "1"],
-         ["mv", "STORE", "1", "2", "3"], ["undelete"], ["undelete", "STORE"], ["pin"], ["pin", "STORE"], ["pin", "STORE", "1000/config.json"], ["promote", "STORE"], ["promote", "STORE", "trash/1"], ["preempt", "STORE", "1000"], ["preempt", "--at", "soon", "STORE"], ["unpin", "STORE"], ["unpin", "STORE", "trash/1"],
+         ["mv", "STORE", "1", "2", "3"], ["undelete"], ["undelete", "STORE"], ["pin"], ["pin", "STORE"], ["pin", "STORE", "1000/config.json"], ["promote", "STORE"], ["promote", "STORE", "trash/1"], ["preempt", "STORE", "1000"], ["preempt", "--at", "soon", "STORE"], ["preempt", "--at", "5", "--cancel", "STORE"], ["unpin", "STORE"], ["unpin", "STORE", "trash/1"],
          ["save"], ["save", "STORE"], ["save", "STORE", ".", "a", "b"], ["get"], ["get", "STORE", "1000"], ["get", "STORE", "1000", "a", "b"], ["begin"], ["begin", "STORE"],
          ["commit"], ["commit", "STORE"], ["commit", "STORE", "1", "2"], ["resume"], ["resume", "STORE"], ["latest", "STORE", "a", "b"], ["latest", "--by", "nosuch", "STORE"],
          ["resolve", "--by", "nosuch", "--run", "STORE"], ["resolve", "STORE"], ["resolve", "--run"],

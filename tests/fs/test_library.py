@@ -322,8 +322,10 @@ def test_function_of_the_users_decides_once_for_all(calls, mount, store, ckptfs,
     assert call("begin", "7") == call("commit") == call("leave") == "ok"
     assert call("should", 7, 2) == "7: 7 of 1, no" and call("should", 3, 2) == "3: 7 of 1, no", "not after the latest, whatever it says"
     assert call("should", 8, 2) == "8: 7 of 1, permanent"
-    if mounted:
-        ckptfs("preempt", "--at", "10", store)
+    ckptfs("preempt", "--at", "10", store)
+    if not mounted:
+        assert call("should", 9, 0) == "9: 7 of 1, no" and call("should", 10, 2) == "10: 7 of 1 preempted, permanent"
+    else:
         (mount / "20").mkdir()
         trees.write(mount / "20/f", b"some")
         assert call("should", 9, 0) == "9: 7 of 1 saving, no" and call("should", 10, 2) == "10: 7 of 1 saving preempted, permanent"

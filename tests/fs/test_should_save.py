@@ -407,11 +407,41 @@ def test_a_preemption_is_reached_at_the_step_that_is_said(mount, policy, ckptfs,
     assert mount.status()["preempted_at"] == 20
 
 
-def test_preempt_is_for_a_mount(ckptfs, store):
-    ckptfs("init", store)
-    done = ckptfs("preempt", store, check=False)
-    assert done.returncode == 1 and done.stderr.startswith(f"ckptfs: {store}: is not mounted\nhint: ")
-    assert mismatch(ckptfs.json("status", store), "status") is None
+def test_a_preemption_at_rest_is_known_there_and_to_the_next_mount(mount, policy, ckptfs, store):
+    policy(PREEMPTION)
+    mount.umount()
+
+    def said():
+        status = ckptfs.json("status", store)
+        assert mismatch(status, "status") is None
+        return status["preempted"], status["preempted_at"]
+    assert ask(ckptfs, store, 5) == "no" and said() == (False, None)
+    assert ckptfs.json("preempt", store) == {"ok": True}
+    assert ask(ckptfs, store, 5) == "no", "it was decided"
+    assert ask(ckptfs, store, 6) == "yes permanent preemption" and said() == (True, None)
+    ckptfs("preempt", "--cancel", store)
+    assert ask(ckptfs, store, 7) == "no" and said() == (False, None)
+    ckptfs("preempt", "--at", 20, store)
+    assert [ask(ckptfs, store, step) for step in (19, 20)] == ["no", "yes permanent preemption"] and said() == (True, 20)
+    mount.remount()
+    assert (mount / ".ckptfs/preempted").read_text() == "20\n" and mount.status()["preempted_at"] == 20
+    assert answer(mount, 18) == "0\n" and answer(mount, 21) == "1\n" and ckptfs.json("status", store)["preempted_at"] == 20
+    mount.umount()
+    assert said() == (False, None) and ask(ckptfs, store, 22) == "no", "with its mount"
+
+
+def test_a_preemption_of_a_mount_is_taken_back_by_its_verb_and_goes_however_it_ends(mount, policy, ckptfs, store):
+    policy(PREEMPTION)
+    mount.umount()
+    ckptfs("preempt", store)
+    mount.remount()
+    assert answer(mount, 5) == "1\n"
+    ckptfs("preempt", store / "", "--cancel")
+    assert answer(mount, 6) == "0\n" and not (mount / ".ckptfs/preempted").exists()
+    ckptfs("preempt", store)
+    mount.kill9()
+    mount.remount()
+    assert not mount.status()["preempted"] and answer(mount, 7) == "0\n"
 
 
 # --- What the policy does not keep ----------------------------------------------------------------------------------------

@@ -86,6 +86,8 @@ START_TEST(as_json_it_says_the_same)
 	struct ckpt_decided *d = malloc(2 * sizeof(*d));
 
 	ckpt_decided_init(&d[0], 0);
+	ck_assert_int_eq(d[0].preempted_at, -1);
+	d[0].preempted_at = 1200;
 	ckpt_decided_under(&d[0], "v1");
 	for (int64_t step = 0; step < CKPT_DECIDED_MAX; step++)
 		ckpt_decided_add(&d[0], "", step, NOW + step, step - 1, step % 3 ? &yes : &no);
@@ -96,6 +98,7 @@ START_TEST(as_json_it_says_the_same)
 	ck_assert_str_eq(text, again);
 	ck_assert_int_eq(ckpt_decided_clock(&d[1], "", 0), ckpt_decided_clock(&d[0], "", 0));
 	ck_assert_str_eq(d[1].policy, "v1");
+	ck_assert_int_eq(d[1].preempted_at, 1200);
 	ck_assert_mem_eq(d[1].steps, d[0].steps, sizeof(d->steps));
 	free(d);
 }
@@ -147,6 +150,8 @@ START_TEST(what_is_damaged_says_nothing)
 					  WHOLE("{\"folder\":\"\",\"clock_ns\":\"soon\"}", ""),
 					  WHOLE("{\"folder\":\"../..\",\"clock_ns\":1}", ""),
 					  WHOLE(RUN, "7"),
+					  "{\"runs\":[],\"policy\":\"\",\"decisions\":[],\"preempted_at\":\"soon\"}",
+					  "{\"runs\":[],\"policy\":\"\",\"decisions\":[],\"preempted_at\":-2}",
 					  WHOLE(RUN, STEP ",{\"at_ns\":1}"),
 					  WHOLE(RUN, "{\"at_ns\":1,\"by\":\"a name of more than "
 						     "thirty-one bytes\",\"folder\":\"\",\"latest\":-1,"
@@ -162,7 +167,7 @@ START_TEST(what_is_damaged_says_nothing)
 		ck_assert_msg(d->count == 0 && ckpt_decided_clock(d, "", 0) == NOW, "%s", bad[i]);
 	}
 	ck_ok(ckpt_decided_parse(good, strlen(good), NOW, d));
-	ck_assert(d->count == 1 && ckpt_decided_clock(d, "", 0) == 1);
+	ck_assert(d->count == 1 && ckpt_decided_clock(d, "", 0) == 1 && d->preempted_at == -1);
 	// A clock that runs ahead would put off time_interval for ever.
 	ck_ok(ckpt_decided_parse(ahead, strlen(ahead), NOW, d));
 	ck_assert_int_eq(ckpt_decided_clock(d, "", 0), NOW);
