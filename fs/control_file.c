@@ -15,6 +15,16 @@
 // One byte more tells that there is too much.
 #define BYTES_MAX (CKPT_POLICY_BYTES_MAX + 1)
 
+int control_refuse(struct ckpt_fs *fs, const struct node *dir, const char *name)
+{
+	if (dir->control == CONTROL_DIR)
+		ckpt_errlog_add(fs->store->errlog, name, -EPERM,
+				"write " CONTROL_POLICY_NAME " in place, as cp does, or use `ckptfs policy set`",
+				"in " CKPT_CONTROL_NAME
+				" nothing is made, renamed or removed but " CONTROL_PREEMPTED_NAME);
+	return -EPERM;
+}
+
 // --- Open -------------------------------------------------------------------------------------------------------------
 
 static bool may_be_written(const struct node *n)
@@ -71,7 +81,7 @@ void control_create(struct call *c)
 	struct node *n;
 	double timeout;
 	int rc = c->node->control != CONTROL_DIR || strcmp(c->name, CONTROL_PREEMPTED_NAME)
-			 ? -EPERM
+			 ? control_refuse(c->fs, c->node, c->name)
 			 : control_preempted(c->fs, c->node, &n);
 
 	if (rc) {
@@ -257,7 +267,7 @@ void control_release(struct ckpt_fs *fs, struct handle *h)
 int control_unlink(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
 	if (dir->control != CONTROL_DIR || strcmp(name, CONTROL_PREEMPTED_NAME))
-		return -EPERM;
+		return strcmp(name, CONTROL_POLICY_NAME) ? -EPERM : control_refuse(fs, dir, name);
 	if (fs->mount->readonly)
 		return -EROFS;
 	if (decider_preempted_at(fs->decider) < 0)

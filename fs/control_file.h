@@ -1,4 +1,4 @@
-// Open files of the control directory. What they say is what was true when they were opened. Two of them may be written, by the user
+// Open files of the control directory, and what becomes of its names. What they say is what was true when they were opened. Two of them may be written, by the user
 // who mounts; what was written is judged at each close that comes after a write, which has the result:
 //
 //   policy.json  a policy, which takes the place of the one before. EINVAL: it is none; the error log says where and why, and the one
@@ -23,5 +23,8 @@ void control_flush(fuse_req_t req, struct handle *h);
 // Its times are set, as touch(1) does.
 void control_touch(struct ckpt_fs *fs, const struct node *n);
 void control_release(struct ckpt_fs *fs, struct handle *h); // frees the handle
+// -EPERM, as of all names that were to come, go or change but that of `preempted`: who writes policy.json by a rename over it is
+// told in the error log how it is written.
+int control_refuse(struct ckpt_fs *fs, const struct node *dir, const char *name);
 // A name in the control directory goes: -EPERM but for `preempted`, after which there is no preemption.
 int control_unlink(struct ckpt_fs *fs, struct node *dir, const char *name);

@@ -18,6 +18,7 @@
 #include "fs/call.h"
 #include "fs/draft.h"
 #include "fs/complete.h"
+#include "fs/control_file.h"
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
@@ -533,6 +534,10 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 	snprintf(c.other_name, sizeof(c.other_name), "%s", new_name);
 	if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE)) {
 		reply_error(req, -EINVAL);
+	} else if (c.other->kind == NODE_CONTROL) {
+		reply_error(req, control_refuse(fs, c.other, new_name));
+	} else if (c.node->kind == NODE_CONTROL) {
+		reply_error(req, control_refuse(fs, c.node, name));
 	} else if (c.node->kind != NODE_FILES || c.other->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
 	} else if (!(from = names_a_step(fs, c.node, name))) {

@@ -296,6 +296,27 @@ def test_a_bad_policy_is_refused_at_close_and_the_old_one_stays(mount, policy, t
     assert at.read_text() == before
 
 
+def test_policy_json_takes_no_rename_and_says_what_it_takes(mount, policy, scratch):
+    """As editors, sed -i and careful programs write: a file beside it, renamed over it."""
+    at = mount / ".ckptfs/policy.json"
+    policy(NEVER)
+    before = at.read_text()
+    for place in (mount, scratch):
+        (place / "new").write_text("{}")
+    for act, told in ((lambda: os.open(mount / ".ckptfs/policy.json.tmp", os.O_WRONLY | os.O_CREAT), "policy.json.tmp"), (lambda: os.rename(mount / "new", at), "policy.json"),
+                      (lambda: os.rename(at, mount / ".ckptfs/policy.json~"), "policy.json~"), (lambda: os.rename(at, mount / "old"), "policy.json"), (lambda: os.unlink(at), "policy.json")):
+        known = len(mount.errors())
+        assert error_of(act) == "EPERM"
+        line, = mount.errors()[known:]
+        assert f"\t{told}\tEPERM\t" in line and "write policy.json in place, as cp does, or use `ckptfs policy set`" in line
+    for words in (["sed", "-i", "s/true/false/", at], ["mv", scratch / "new", at], ["mv", mount / "new", at]):
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode and "Operation not permitted" in done.stderr and at.read_text() == before
+    assert (mount / "new").exists() and (scratch / "new").exists() and sorted(os.listdir(mount / "")) == ["new"]
+    subprocess.run(["cp", scratch / "new", at], check=True)
+    assert at.read_text() != before
+
+
 def test_policy_json_that_is_cut_off_and_not_written_stays(mount, policy):
     policy(NEVER)
     before = (mount / ".ckptfs/policy.json").read_text()
