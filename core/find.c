@@ -1,6 +1,7 @@
 #include "core/find.h"
 
 #include "core/store.h"
+#include "core/timestamp.h"
 #include "core/tracker.h"
 #include "core/util.h"
 
@@ -42,6 +43,14 @@ static struct ckpt_step *tracked(struct ckpt_store *s, const struct ckpt_folders
 	return ckpt_folders_id(f, folder, strlen(folder), id) ? NULL : ckpt_tracker_step(s, folder, id);
 }
 
+static int newest_of(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by, size_t back,
+		     struct ckpt_latest *ret_found)
+{
+	int rc = by == CKPT_LATEST_BY_TIMESTAMP ? ckpt_timestamp_look(s, folder_id) : 0;
+
+	return rc ? rc : ckpt_latest(s, folder_id, by, back, ret_found);
+}
+
 int ckpt_find_newest(struct ckpt_store *s, const struct ckpt_folders *f, const char *folder, enum ckpt_latest_by by,
 		     size_t back, struct ckpt_step **ret_step)
 {
@@ -54,9 +63,9 @@ int ckpt_find_newest(struct ckpt_store *s, const struct ckpt_folders *f, const c
 		return *ret_step ? 0 : -ENOENT;
 	}
 	if (!rc)
-		rc = ckpt_latest(s, id, by, back, &found);
+		rc = newest_of(s, id, by, back, &found);
 	if (rc == -ENOENT && !*folder && (!back || ckpt_latest(s, "", by, 0, &found)))
-		rc = ckpt_latest(s, NULL, by, back, &found);
+		rc = newest_of(s, NULL, by, back, &found);
 	if (rc)
 		return rc;
 	*ret_step = ckpt_find_committed(s, found.folder_id, found.name);

@@ -1,7 +1,8 @@
 // Which committed step a name means, as the mount and the verbs have it: a path from the root of the store, in which "latest" is
 // the newest step of its folder, by the store's setting latest_by, and "latest~N" the one N places behind it.
 //
-// Threads: any, for a `folders` that nobody reads anew meanwhile. Nothing blocks but the order `tracker`, which reads a file.
+// Threads: any, for a `folders` that nobody reads anew meanwhile. Nothing blocks but the orders `tracker`, which reads a file, and
+// `timestamp`, which reads one of each step.
 // References are the caller's.
 #pragma once
 

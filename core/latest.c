@@ -1,6 +1,7 @@
 #include "core/latest.h"
 
 #include "core/store.h"
+#include "core/timestamp.h"
 #include "core/util.h"
 
 const char *const ckpt_latest_words[] = {
@@ -38,13 +39,17 @@ struct pass {
 	bool framework_writes_it;
 };
 
-static int64_t value_of(const struct ckpt_summary *s, enum ckpt_latest_by by)
+static int64_t value_of_locked(const struct ckpt_step *step, enum ckpt_latest_by by)
 {
+	const struct ckpt_summary *s = &step->summary;
+	int64_t ns;
+
 	switch (by) {
 	case CKPT_LATEST_BY_STEP:
 		return s->number;
 	case CKPT_LATEST_BY_TIMESTAMP:
-		return s->first_committed_ns;
+		ns = ckpt_timestamp_locked(step);
+		return ns == CKPT_TIMESTAMP_NONE ? s->first_committed_ns : ns;
 	case CKPT_LATEST_BY_MTIME:
 		return s->dir_mtime_ns;
 	default:
@@ -75,7 +80,7 @@ static int look_at(void *arg, struct ckpt_step *step)
 	ckpt_lock_take(&step->lock);
 	committed = step->state == CKPT_STEP_COMMITTED;
 	c.numbered = step->summary.number >= 0;
-	c.value = value_of(&step->summary, p->by);
+	c.value = value_of_locked(step, p->by);
 	c.number = p->by == CKPT_LATEST_BY_TIMESTAMP ? step->summary.number : 0;
 	c.sequence = step->summary.sequence;
 	c.committed_ns = step->summary.committed_ns;

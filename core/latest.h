@@ -15,12 +15,12 @@
 struct ckpt_store;
 
 enum ckpt_latest_by {
-	CKPT_LATEST_BY_COMMIT,    // the last to be committed
-	CKPT_LATEST_BY_STEP,      // the highest number
-	CKPT_LATEST_BY_TIMESTAMP, // the last to be committed first, and of those the highest number: new versions do not
-				  // count, clocks do; a time that is not known is before all others
-	CKPT_LATEST_BY_MTIME,     // the latest modification time of the directory
-	CKPT_LATEST_BY_TRACKER,   // what a framework's file says (tracker.h); for find.h only
+	CKPT_LATEST_BY_COMMIT, // the last to be committed
+	CKPT_LATEST_BY_STEP,   // the highest number
+	CKPT_LATEST_BY_TIMESTAMP, // the last by its own word (timestamp.h, for find.h only), else by its first commit: new versions do not
+	// count, clocks do; of those the highest number; a time that is not known is before all others
+	CKPT_LATEST_BY_MTIME,   // the latest modification time of the directory
+	CKPT_LATEST_BY_TRACKER, // what a framework's file says (tracker.h); for find.h only
 };
 // Their words, "commit" ..., in this order, then NULL.
 extern const char *const ckpt_latest_words[];

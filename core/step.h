@@ -113,8 +113,12 @@ struct ckpt_step {
 	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
 	uint32_t cooled;         // COMMITTED: the version that cooler.c has looked at last, and when to
 	int64_t cool_after_ns;   // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
-	bool raws_gone;          // COMMITTED: of what is in packs no raw file is left (cool.h)
-	bool moved;              // DELETED: its session went on under another name (move.h)
+	struct {
+		uint32_t version; // 0: nobody has looked yet
+		int64_t ns;
+	} saved;        // COMMITTED: when that version was saved, by its own word (timestamp.h)
+	bool raws_gone; // COMMITTED: of what is in packs no raw file is left (cool.h)
+	bool moved;     // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory

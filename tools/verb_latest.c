@@ -11,8 +11,8 @@ enum { KEY_BY = 0x100 };
 static const struct argp_option options[] = {
 	{"by", KEY_BY, "ORDER", 0,
 	 "commit: the last that was committed (default, but for the store's setting latest_by); step: the highest "
-	 "number; timestamp: the last that was "
-	 "committed first, by the clock; mtime: by its directory's time; tracker: the one that a framework's file says "
+	 "number; timestamp: the last by the timestamp in its metadata.json (eFormer), or else by its first commit; "
+	 "mtime: by its directory's time; tracker: the one that a framework's file says "
 	 "(latest_checkpointed_iteration.txt, latest)",
 	 0},
 	{0},

@@ -394,6 +394,26 @@ def test_verb_by_timestamp_and_mtime(mount, save, ckptfs, store):
         assert ckptfs("latest", store, "--by", by).stdout == want + "\n", by
 
 
+@pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
+def test_verbs_by_timestamp_go_by_the_word_of_eformers_file(mount, ckptfs, store, mounted):
+    """It sorts by the timestamp, then the step; what cannot be read is the oldest."""
+    for name, said in (("run-100", "2199-01-01T10:00:00.000002"), ("run-200", "2199-01-01T10:00:00.000001"), ("run-300", "now"), ("run-400", None)):
+        (mount / name).mkdir()
+        trees.write(mount / name / "tensorstore_index.json", b"{}")
+        step = int(name[4:])
+        if said:
+            trees.write(mount / name / "metadata.json", json.dumps({"step": step, "timestamp": said, "is_temporary": False}).encode())
+        else:
+            trees.write(mount / name / ".finalize", b"")
+    if not mounted:
+        mount.umount()
+    assert [ckptfs("latest", store, "--by", by).stdout for by in ("timestamp", "commit")] == ["run-100\n", "run-400\n"]
+    assert ckptfs.json("resolve", "--run", store, "--by", "timestamp")["step"] == "run-100"
+    for name, newest in (("run-100", "run-200"), ("run-200", "run-400"), ("run-400", "run-300")):
+        ckptfs("rm", store, name, "--yes")
+        assert ckptfs("latest", store, "--by", "timestamp").stdout == newest + "\n"
+
+
 def test_verb_without_steps_in_the_root_has_the_newest_of_all(save, ckptfs, store):
     save("a/step_1")
     save("b/step_2")
