@@ -11,6 +11,7 @@
 #include "core/hold.h"
 #include "core/json.h"
 #include "core/locate.h"
+#include "core/replace.h"
 #include "core/metadata.h"
 #include "core/resolve.h"
 #include "core/should_save.h"
@@ -461,6 +462,7 @@ int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t step, unsign
 
 struct ckpt_save {
 	char *directory; // of the store
+	char *replaces;  // CKPT_FORCE: its name, which a committed step may have; else NULL
 	char session[37];
 	char *path;
 	bool over; // committed or aborted
@@ -477,7 +479,8 @@ static int ask(const struct ckpt_save *save, const char *verb, const char *metad
 
 	ckpt_json_begin();
 	rc = ckpt_ask_json(save->directory,
-			   json_pack("{s:s, s:s, s:s?}", "verb", verb, "session", save->session, "metadata", metadata),
+			   json_pack("{s:s, s:s, s:s?, s:s?}", "verb", verb, "session", save->session, "metadata",
+				     metadata, "to", save->replaces),
 			   CKPT_SOCKET_PATIENT, &reply, NULL);
 	if (!rc)
 		json_decref(reply);
@@ -491,8 +494,9 @@ static int begin_mounted(struct ckpt_save *save, const char *name)
 	int rc;
 
 	ckpt_json_begin();
-	rc = ckpt_ask_json(save->directory, json_pack("{s:s, s:s}", "verb", "begin", "to", name), CKPT_SOCKET_PATIENT,
-			   &reply, NULL);
+	rc = ckpt_ask_json(save->directory,
+			   json_pack("{s:s, s:s, s:b}", "verb", "begin", "to", name, "force", save->replaces != NULL),
+			   CKPT_SOCKET_PATIENT, &reply, NULL);
 	if (rc)
 		return rc;
 	session = json_string_value(json_object_get(reply, "session"));
@@ -512,7 +516,8 @@ static int begin_here(struct ckpt_save *save, const char *name)
 	if (!rc)
 		rc = ckpt_folders_place(save->store, name, id, &leaf);
 	if (!rc)
-		rc = ckpt_stage_begin(save->store, id, leaf, 0755, geteuid(), getegid(), getpid(), &save->step);
+		rc = (save->replaces ? ckpt_replace_begin : ckpt_stage_begin)(save->store, id, leaf, 0755, geteuid(),
+									      getegid(), getpid(), &save->step);
 	if (!rc)
 		memcpy(save->session, save->step->session, sizeof(save->session));
 	return rc;
@@ -541,6 +546,20 @@ static int take_committed(struct ckpt_save *save)
 	return rc;
 }
 
+static int commit_over(struct ckpt_save *save, struct ckpt_commit *how)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *replaced;
+	int rc = ckpt_folders_place(save->store, save->replaces, id, &how->name);
+
+	how->folder_id = id;
+	if (!rc)
+		rc = ckpt_replace_commit(save->step, how, &replaced);
+	if (!rc)
+		ckpt_step_unref(replaced);
+	return rc;
+}
+
 static int commit_here(struct ckpt_save *save, const char *metadata)
 {
 	struct ckpt_commit how = {.event = "verb", .profile = "generic", .metadata = metadata};
@@ -553,7 +572,7 @@ static int commit_here(struct ckpt_save *save, const char *metadata)
 	if (rc)
 		return rc;
 	how.writers_ns = save->store->settings.open_writers_ns;
-	rc = ckpt_commit(save->step, &how);
+	rc = save->replaces ? commit_over(save, &how) : ckpt_commit(save->step, &how);
 	if (!rc)
 		ckpt_trash_drain(save->store->trash);
 	return rc;
@@ -578,14 +597,16 @@ static void close_here(struct ckpt_save *save)
 
 int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_save **ret_save)
 {
-	struct ckpt_save *save = flags ? NULL : calloc(1, sizeof(*save));
+	bool known = !(flags & ~CKPT_FORCE);
+	struct ckpt_save *save = known ? calloc(1, sizeof(*save)) : NULL;
 	sigset_t before;
 	int rc;
 
 	if (!save)
-		return flags ? -EINVAL : -ENOMEM;
+		return known ? -ENOMEM : -EINVAL;
 	save->directory = strdup(ckpt->directory);
-	rc = save->directory ? begin_mounted(save, name) : -ENOMEM;
+	save->replaces = flags & CKPT_FORCE ? strdup(name) : NULL;
+	rc = save->directory && !save->replaces == !(flags & CKPT_FORCE) ? begin_mounted(save, name) : -ENOMEM;
 	if (rc == -ENOTCONN) {
 		ckpt_hold_signals(&before);
 		rc = begin_here(save, name);
@@ -644,6 +665,7 @@ void ckpt_save_free(struct ckpt_save *save)
 		return;
 	close_here(save);
 	free(save->directory);
+	free(save->replaces);
 	free(save->path);
 	free(save);
 }

@@ -147,7 +147,7 @@ struct ckpt_question {
 // An enum ckpt_answer, or -errno.
 typedef int ckpt_decide_fn(void *arg, const struct ckpt_question *question);
 
-#define CKPT_FORCE 1u // permanent, whatever is decided else
+#define CKPT_FORCE 1u // permanent, whatever is decided else; of ckpt_begin(): over a step that is there
 
 // Whether this step is to be saved: an enum ckpt_answer, by `decide`, or by the policy of the store (NULL). All who ask for the
 // step get one answer, by the library, a verb or the mount, for ten minutes, or until it is committed or deleted, or the
@@ -166,7 +166,8 @@ CKPT_PUBLIC int ckpt_should_save(struct ckpt *ckpt, const char *folder, int64_t 
 // change that store, nor mount it, nor ask it ckpt_should_save().
 struct ckpt_save;
 
-// A new one of this name, whose folder exists; flags: 0. -EEXIST: the name is taken; -ENOENT; -EBUSY: somebody else is
+// A new one of this name, whose folder exists; flags: 0, or CKPT_FORCE: a committed step may have the name, which is there until
+// the commit, and then in the trash, in one act. -EEXIST: the name is taken; -ENOENT; -EBUSY: somebody else is
 // changing the store; -ENOSPC ...
 CKPT_PUBLIC int ckpt_begin(struct ckpt *ckpt, const char *name, unsigned flags, struct ckpt_save **ret_save);
 // The directory to write its files into, absolute. They never move: descriptors and mappings stay good to read by.
@@ -174,7 +175,7 @@ CKPT_PUBLIC const char *ckpt_save_path(const struct ckpt_save *save);
 // metadata: JSON as a marker may hold it, or NULL. 0: it is listed, and on disk with all its files, which need no fsync
 // of their own; also where it has been committed already, by somebody else or by a call whose answer was lost. -EINVAL:
 // the metadata is not of that form; -EFBIG: it is too much; -EBUSY: a file of it is open for writing, after 5 seconds, or
-// somebody else changes a store that is not mounted; -EALREADY: it was committed or aborted by this save; -ESTALE: it is
+// somebody else changes a store that is not mounted, or the step that it is to replace; -EALREADY: it was committed or aborted by this save; -ESTALE: it is
 // gone; -EIO, -EPIPE, -EPROTO, -ECONNRESET: whether it is committed is not known, calling again says it; -EREMOTEIO: the
 // mount refused it and did not say why; -ENOSPC ... After a failure it may be tried again.
 CKPT_PUBLIC int ckpt_save_commit(struct ckpt_save *save, const char *metadata);

@@ -504,7 +504,8 @@ static void take_name_in_table_locked(struct attempt *a)
 	if (reopens) {
 		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more
 		// Its numbers are those of this one now, should it ever be listed beside it.
-		__atomic_store_n(&step->base->ours, false, __ATOMIC_RELAXED);
+		if (!step->fresh)
+			__atomic_store_n(&step->base->ours, false, __ATOMIC_RELAXED);
 	}
 	if (reopens || strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);

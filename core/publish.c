@@ -11,15 +11,17 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-// A new version of a step: its directory is the same one, of the same time, and its pin stays.
-static void stay_the_step(struct ckpt_step *base, struct ckpt_summary *s)
+// A new version of a step: its directory is the same one, of the same time, but where it is fresh, and its pin stays.
+static void stay_the_step(struct ckpt_step *base, bool fresh, struct ckpt_summary *s)
 {
 	LOCK_SCOPE(&base->lock);
 
 	s->first_committed_ns = base->summary.first_committed_ns;
+	s->pinned = base->summary.pinned;
+	if (fresh)
+		return;
 	s->dir_ino = base->summary.dir_ino;
 	s->dir_mtime_ns = base->summary.dir_mtime_ns;
-	s->pinned = base->summary.pinned;
 }
 
 static void fill_summary(struct attempt *a, size_t manifest_len)
@@ -48,7 +50,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	s->dir_nlink = root->stx_nlink;
 	s->dir_mtime_ns = root->stx_mtime.tv_sec * INT64_C(1000000000) + root->stx_mtime.tv_nsec;
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
-		stay_the_step(a->step->base, s);
+		stay_the_step(a->step->base, a->step->fresh, s);
 	ckpt_lock_take(&store->lock);
 	s->sequence = ++store->sequence;
 	ckpt_lock_drop(&store->lock);

@@ -36,6 +36,13 @@ int ckpt_reopen_remove(struct ckpt_step *step);
 
 // Tells in the error log that the changes of a left-over step are not in the step.
 void ckpt_reopen_tell(const struct ckpt_step *step);
+// Under store->lock and step->lock: this staged step, of another name, has the place of base from now on, and its name.
+void ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base);
+// Whether its directory and files are those of the step that it reopens, as far as they are shared.
+static inline bool ckpt_reopen_shares(const struct ckpt_step *staged)
+{
+	return __atomic_load_n(&staged->reopens, __ATOMIC_ACQUIRE) && !staged->fresh;
+}
 // For the end of the store: nobody is given up any more.
 void ckpt_reopen_wake_all(struct ckpt_store *s);
 // Under store->lock: it reopens nothing any more. True: it did.

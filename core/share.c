@@ -4,6 +4,7 @@
 #include "core/file.h"
 #include "core/manifest.h"
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/trash.h"
@@ -195,7 +196,7 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 	bool dir = S_ISDIR(stx->stx_mode);
 	const char *slash;
 
-	if (step && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) && (dir || shared)) {
+	if (step && ckpt_reopen_shares(step) && (dir || shared)) {
 		uint64_t before = !dir    ? file_before(step, path, own)
 				  : *path ? dir_before(step, own)
 					  : step->base->summary.dir_ino;
@@ -218,7 +219,7 @@ int ckpt_share_seal(struct ckpt_step *step, const char *path, const struct statx
 	uint32_t index;
 	int rc = 0;
 
-	if (!__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) || ckpt_step_manifest(step->base, &m))
+	if (!ckpt_reopen_shares(step) || ckpt_step_manifest(step->base, &m))
 		return 0;
 	if (!ckpt_manifest_lookup(m, path, &index) && ckpt_manifest_seal(m, index, &seal)) {
 		ckpt_manifest_entry(m, index, &e);

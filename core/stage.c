@@ -446,7 +446,7 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 	ckpt_stage_forget(step);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
-	if (reopened && s->renew)
+	if (reopened && !step->fresh && s->renew)
 		s->renew(s->renew_arg, step, step->base);
 }
 

@@ -1,5 +1,6 @@
 #include "core/errlog.h"
 #include "core/remove.h"
+#include "core/reopen.h"
 #include "core/share.h"
 #include "core/stage.h"
 #include "core/sys.h"
@@ -48,7 +49,7 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 		rc = statx(step->dirfd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -ESTALE : 0;
 		if (!rc)
 			attr_from_statx(fs, NULL, &stx, &e->attr);
-		if (!rc && __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
+		if (!rc && ckpt_reopen_shares(step))
 			e->attr.st_ino = step->base->summary.dir_ino;
 	}
 	ckpt_lock_drop(&step->lock);

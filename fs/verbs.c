@@ -12,6 +12,8 @@
 #include "core/move.h"
 #include "core/pin.h"
 #include "core/remove.h"
+#include "core/reopen.h"
+#include "core/replace.h"
 #include "core/retain.h"
 #include "core/seal.h"
 #include "core/should_save.h"
@@ -98,7 +100,7 @@ static struct node *session_top(struct ckpt_fs *fs, const struct ckpt_step *step
 
 	if (statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
 		return NULL;
-	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
+	if (ckpt_reopen_shares(step))
 		return node_find(fs, SPACE_LIVE, step->base->summary.dir_ino);
 	return node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
 }
@@ -123,8 +125,8 @@ static char *answer_abort(struct ckpt_fs *fs, const char *session)
 
 // --- begin, resume, commit ----------------------------------------------------------------------------------------------
 
-// from: the session of a step, or NULL.
-static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from_session, bool add_only)
+// from: the session of a step, or NULL. force: a committed step may have the name, and is replaced by the commit.
+static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from_session, bool add_only, bool force)
 {
 	struct ckpt_step *from = from_session ? ckpt_step_of_session(fs->store, from_session) : NULL;
 	char id[CKPT_FOLDER_ID_LEN + 1];
@@ -134,11 +136,13 @@ static char *answer_begin(struct ckpt_fs *fs, const char *path, const char *from
 	char *text;
 	int rc = from_session && !from ? -ESTALE : ckpt_folders_place(fs->store, path, id, &name);
 
-	if (!rc)
+	if (!rc && force)
+		rc = ckpt_replace_begin(fs->store, id, name, 0755, geteuid(), getegid(), 0, &step);
+	else if (!rc)
 		rc = ckpt_stage_begin_from(fs->store, id, name, from, add_only, &step);
 	ckpt_step_unref(from);
 	if (rc)
-		return failure(rc, ckpt_move_hint(rc));
+		return failure(rc, ckpt_replace_hint(rc));
 	reply = json_pack("{s:b, s:s}", "ok", 1, "session", step->session);
 	text = json_dumps(reply, JSON_COMPACT);
 	json_decref(reply);
@@ -179,7 +183,30 @@ static bool is_ending(void *arg)
 	return __atomic_load_n(&fs->ending, __ATOMIC_ACQUIRE);
 }
 
-static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *metadata)
+// over: what the step is called from then on, instead of one that is there; NULL: as it is.
+static int commit_as(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_commit *how, const char *over)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct ckpt_step *replaced;
+	struct node *top;
+	int rc = over ? ckpt_folders_place(fs->store, over, id, &how->name) : 0;
+
+	if (rc || !over)
+		return rc ? rc : ckpt_commit(step, how);
+	how->folder_id = id;
+	top = session_top(fs, step); // it has another name so far
+	rc = ckpt_replace_commit(step, how, &replaced);
+	if (!rc && top)
+		folder_forget(fs, top);
+	if (!rc && replaced)
+		folder_step_gone(fs, replaced);
+	if (!rc)
+		ckpt_step_unref(replaced);
+	node_unref(fs, top);
+	return rc;
+}
+
+static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *metadata, const char *over)
 {
 	struct ckpt_commit how = {
 		.event = "verb",
@@ -204,7 +231,7 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT)
 		rc = resume(fs, step);
 	if (!rc)
-		rc = ckpt_commit(step, &how);
+		rc = commit_as(fs, step, &how, over);
 	if (!rc) {
 		top = session_top(fs, step);
 		if (top)
@@ -563,7 +590,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 	else if (!strcmp(verb, "index"))
 		reply = answer_index(fs, &peer);
 	else if (!strcmp(verb, "begin") && to)
-		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")));
+		reply = answer_begin(fs, to, session, json_is_true(json_object_get(json, "add_only")),
+				     json_is_true(json_object_get(json, "force")));
 	else if (!strcmp(verb, "should-save"))
 		reply = answer_should_save(fs, step, json);
 	else if (!strcmp(verb, "preempt"))
@@ -580,7 +608,7 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 	else if (!strcmp(verb, "resume"))
 		reply = answer_resume(fs, session);
 	else if (!strcmp(verb, "commit"))
-		reply = answer_commit(fs, session, json_string_value(json_object_get(json, "metadata")));
+		reply = answer_commit(fs, session, json_string_value(json_object_get(json, "metadata")), to);
 	else if (!strcmp(verb, "delete"))
 		reply = answer_delete(fs, session, json_is_true(json_object_get(json, "for_good")),
 				      json_is_true(json_object_get(json, "deleted_only")));

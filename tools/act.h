@@ -12,7 +12,7 @@ struct ckpt_act {
 	bool deleted_only;         // not if it was had back meanwhile
 	const char *to, *metadata; // or NULL
 	const char *only;          // warm: a glob, or NULL
-	bool add_only;             // begin
+	bool add_only, force;      // begin
 	bool sessions;             // it is about a session that was left over, not about a step
 	int (*at_rest)(struct ckpt_step *step, const struct ckpt_act *act); // 0, -errno
 	const char *(*hint)(int error);                                     // what to do about that, or NULL

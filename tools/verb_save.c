@@ -6,7 +6,7 @@
 
 #include "core/commit.h"
 #include "core/folders.h"
-#include "core/move.h"
+#include "core/replace.h"
 #include "core/share.h"
 #include "core/stage.h"
 #include "core/sys.h"
@@ -56,6 +56,7 @@ static int print(const char *step, uint64_t files, uint64_t bytes)
 
 struct save {
 	const char *metadata_file;
+	bool force; // over a step of the name
 	char *metadata;
 	const char *store, *name; // a path from the root of the mount
 	const char *from;
@@ -86,7 +87,7 @@ static int fill(struct save *v, int sessions_fd, const char *session)
 // Without its answer nobody would know which session to give up: a signal waits for it.
 static int begin_mounted(struct save *v, json_t **ret_reply)
 {
-	const struct ckpt_act begin = {.verb = "begin", .to = v->name};
+	const struct ckpt_act begin = {.verb = "begin", .to = v->name, .force = v->force};
 	sigset_t stops, before;
 	int rc;
 
@@ -101,7 +102,7 @@ static int begin_mounted(struct save *v, json_t **ret_reply)
 
 static int save_mounted(struct save *v)
 {
-	const struct ckpt_act commit = {.verb = "commit", .metadata = v->metadata};
+	const struct ckpt_act commit = {.verb = "commit", .metadata = v->metadata, .to = v->force ? v->name : NULL};
 	const struct ckpt_act abort_it = {.verb = "abort"};
 	CLEANUP_FREE char *sessions = ckpt_text("%s/sessions", v->store);
 	CLEANUP_FD int sessions_fd = open(sessions, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -121,10 +122,14 @@ static int save_mounted(struct save *v)
 	return rc;
 }
 
-static int commit_here(struct save *v, struct ckpt_step *step)
+static int commit_here(struct save *v, struct ckpt_step *step, const char *folder_id, const char *name)
 {
-	const struct ckpt_commit how = {.event = "verb", .profile = "generic", .metadata = v->metadata};
-	int rc = ckpt_commit(step, &how);
+	const struct ckpt_commit how = {
+		.folder_id = folder_id, .name = name, .event = "verb", .profile = "generic", .metadata = v->metadata};
+	struct ckpt_step *replaced = NULL;
+	int rc = v->force ? ckpt_replace_commit(step, &how, &replaced) : ckpt_commit(step, &how);
+
+	ckpt_step_unref(replaced);
 
 	return rc ? ckpt_fail_errno(v->name, "the file errors in the store says more", rc) : 0;
 }
@@ -141,13 +146,14 @@ static int save_at_rest(struct save *v)
 		return rc;
 	rc = ckpt_folders_place(l.store, v->name, id, &name);
 	if (!rc)
-		rc = ckpt_stage_begin(l.store, id, name, 0755, geteuid(), getegid(), getpid(), &step);
+		rc = (v->force ? ckpt_replace_begin : ckpt_stage_begin)(l.store, id, name, 0755, geteuid(), getegid(),
+									getpid(), &step);
 	if (rc)
-		rc = ckpt_fail_errno(v->name, ckpt_move_hint(rc), rc);
+		rc = ckpt_fail_errno(v->name, ckpt_replace_hint(rc), rc);
 	else
 		rc = fill(v, l.store->sessions_fd, step->session);
 	if (!rc)
-		rc = commit_here(v, step);
+		rc = commit_here(v, step, id, name);
 	if (rc && step)
 		(void)ckpt_stage_abort(step, false);
 	ckpt_trash_drain(l.store->trash); // what was given up, or temporary steps that are over
@@ -179,9 +185,14 @@ static int save(struct save *v)
 	return rc;
 }
 
-static int save_option(int key __attribute__((unused)), char *arg, void *input)
+static int save_option(int key, char *arg, void *input)
 {
-	((struct save *)input)->metadata_file = arg;
+	struct save *v = input;
+
+	if (key == 'f')
+		v->force = true;
+	else
+		v->metadata_file = arg;
 	return 0;
 }
 
@@ -189,13 +200,16 @@ int ckpt_verb_save(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"metadata", 'm', "FILE", 0, "JSON of the step, as a marker may hold it; - is stdin", 0},
+		{"force", 'f', NULL, 0, "a step of the name may be there: it goes to the trash in the same act", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] DIR [NAME]",
 		.doc = "Makes a step of a folder, in one act, with a mount and without one. The bytes are shared where "
 		       "the disk can "
-		       "(reflink), else copied. NAME is that of the folder, if it is left out.\v"
+		       "(reflink), else copied. NAME is that of the folder, if it is left out. A step of the name is "
+		       "an error, or with --force there "
+		       "until the new one is whole, and in the trash then.\v"
 		       "Examples:\n"
 		       "  ckptfs save /data/run42 /scratch/checkpoint-1000\n"
 		       "  ckptfs save --metadata meta.json /ckpt out final",

@@ -186,6 +186,40 @@ def test_save_that_fails_can_be_tried_again_and_ends_once(calls, mount, store, c
 
 
 @mounted_or_not
+def test_save_by_force_takes_the_place_of_the_step_in_one_act(calls, mount, store, ckptfs, commit, stage, mounted):
+    (mount / "a").mkdir()
+    stage("a/1000")
+    commit(mount / "a/1000")
+    if not mounted:
+        mount.umount()
+    call = calls()
+    before = sorted(ckptfs("ls", store, "a/1000").stdout.split())
+    assert call("open", store) == call("begin", "a/1000", "force") == call("write", "f", "some") == "ok"
+    assert sorted(ckptfs("ls", store, "a/1000").stdout.split()) == before and call("commit", "{") == "EINVAL"
+    assert sorted(ckptfs("ls", store, "a/1000").stdout.split()) == before
+    assert call("commit", '{"metrics":{"loss":1}}') == "ok" and call("commit") == "EALREADY" and call("leave") == "ok"
+    assert ckptfs("cat", store, "a/1000/f").stdout == "some" and ckptfs("ls", store, "a/1000").stdout.split() == ["f"] and ckptfs("ls", "--trash", store).stdout.split() == ["a/1000"]
+    assert call("begin", "a/1000", "force") == call("abort") == call("leave") == "ok"
+    assert ckptfs.json("sessions", store) == [] and ckptfs("cat", store, "a/1000/f").stdout == "some"
+    assert call("begin", "a/2000", "force") == call("write", "f", "more") == call("commit") == call("leave") == "ok"
+    if mounted:
+        assert sorted(os.listdir(mount / "a")) == ["1000", "2000"] and os.listdir(mount / "a/1000") == ["f"]
+
+
+@mounted_or_not
+def test_save_by_force_goes_on_without_the_mount(calls, mount, store, ckptfs, commit, stage, mounted):
+    stage("1000")
+    commit(mount / "1000")
+    call = calls()
+    assert call("open", store) == call("begin", "1000", "force") == call("write", "f", "some") == "ok"
+    mount.kill9()
+    if mounted:
+        mount.remount()
+    assert call("commit") == call("leave") == "ok"
+    assert ckptfs("ls", store, "1000").stdout.split() == ["f"] and ckptfs("ls", store).stdout.split() == ["1000"]
+
+
+@mounted_or_not
 def test_file_that_is_still_open_holds_up_the_commit(calls, mount, store, ckptfs, mounted):
     if not mounted:
         mount.umount()

@@ -119,6 +119,43 @@ def test_step_comes_whole_or_not_at_all(mount, where, folder, ckptfs, store, scr
     assert ckptfs("get", store, "nothing", scratch / "empty", check=False).returncode == 1
 
 
+def test_step_of_the_name_is_kept_unless_it_is_forced(mount, where, folder, ckptfs, store, scratch):
+    path, made = folder
+    other = scratch / "other"
+    other.mkdir()
+    (other / "model.bin").write_bytes(b"new weights")
+    ckptfs("save", store, path, "1000")
+    before = ckptfs.json("info", store, "1000")
+    done = ckptfs("save", store, other, "1000", check=False)
+    assert done.returncode == 1 and done.stderr.startswith("ckptfs: 1000: File exists\n") and "--force" in done.stderr
+    if mount.alive():
+        done = ckptfs("begin", store, "1000", check=False)
+        assert done.returncode == 1 and "1000: File exists" in done.stderr and "save --force" in done.stderr
+        assert sorted(os.listdir(mount / "1000")) == sorted(os.listdir(path))
+        reader = open(mount / "1000/config.json", "rb")
+    ckptfs("pin", store, "1000")
+    assert ckptfs.json("save", store, other, "1000", "--force") == {"step": "1000", "files": 1, "bytes": 11}
+    after = ckptfs.json("info", store, "1000")
+    assert (after["version"] > before["version"], after["files"], after["bytes"], after["pinned"]) == (True, 1, 11, True)
+    assert ckptfs("ls", store).stdout == "1000\n" and ckptfs("ls", "--trash", store).stdout == "1000\n" and ckptfs.json("sessions", store) == []
+    assert ckptfs("cat", store, "1000", "model.bin").stdout == "new weights"
+    if mount.alive():
+        assert os.listdir(mount / "") == ["1000"] and os.listdir(mount / "1000") == ["model.bin"] and (mount / "1000/model.bin").read_bytes() == b"new weights"
+        assert reader.read() == made["config.json"] and not os.path.exists(mount / "1000/config.json"), "who reads the old one keeps it"
+        reader.close()
+    got = scratch / "got"
+    ckptfs("get", store, "trash/1000", got)
+    assert_same(path, got, made)
+    ckptfs("save", store, path, "1000", "--force")
+    ckptfs("save", store, other, "2000", "--force")
+    ckptfs("verify", store, "--read-data")
+    if mount.alive():
+        assert sorted(os.listdir(mount / "1000")) == sorted(os.listdir(path)) and mount.errors() == []
+        mount.remount()
+        assert sorted(os.listdir(mount / "1000")) == sorted(os.listdir(path))
+    assert ckptfs("ls", store).stdout.split() == ["1000", "2000"]
+
+
 def test_deleted_step_can_be_got_out_of_the_trash(mount, where, folder, ckptfs, store, scratch):
     path, made = folder
     ckptfs("save", store, path, "1000")

@@ -1,6 +1,6 @@
 // The calls of libckptfs one after the other, as stdin names them, for test_library.py: each answers with a line.
 //
-//	open PATH [create] | begin NAME | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | resolve FOLDER PARAMETERS | wait NAME NS [sealed] | signals | handle | should [FOLDER/]STEP [force] [0|1|2|-errno: what a function says]
+//	open PATH [create] | begin NAME [force] | write FILE TEXT | commit [JSON] | abort | leave | find NAME | latest FOLDER BY | resolve FOLDER PARAMETERS | wait NAME NS [sealed] | signals | handle | should [FOLDER/]STEP [force] [0|1|2|-errno: what a function says]
 //	list FOLDER TIMES THREADS: so many threads list so often, all at once
 #include <ckptfs.h>
 
@@ -164,7 +164,7 @@ static void call(void)
 	if (!strcmp(verb, "open"))
 		answer(ckpt_open(words[1], *words[2] ? CKPT_CREATE : 0, &c));
 	else if (!strcmp(verb, "begin"))
-		answer(ckpt_begin(c, words[1], 0, &save));
+		answer(ckpt_begin(c, words[1], strcmp(words[2], "force") ? 0 : CKPT_FORCE, &save));
 	else if (!strcmp(verb, "write"))
 		answer(write_file());
 	else if (!strcmp(verb, "commit"))

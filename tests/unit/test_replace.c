@@ -1,0 +1,213 @@
+// A save over a committed step: the one that is there is listed until the commit, which takes its place in one act, or not at all.
+#include "tests/support/fixture.h"
+
+#include "core/delete.h"
+#include "core/find.h"
+#include "core/reopen.h"
+#include "core/replace.h"
+#include "core/stage.h"
+#include "core/util.h"
+
+#include <stdio.h>
+
+static struct ckpt_step *begin(const char *name)
+{
+	struct ckpt_step *step;
+
+	ck_ok(ckpt_replace_begin(s, "", name, 0755, getuid(), getgid(), getpid(), &step));
+	close(ckpt_staged_put(step, "new.bin", "the new ones"));
+	return step;
+}
+
+static int commit_as(struct ckpt_step *step, const char *name, bool *ret_replaced)
+{
+	const struct ckpt_commit how = {.folder_id = "", .name = name, .event = "verb", .profile = "generic"};
+	struct ckpt_step *replaced;
+	int rc = ckpt_replace_commit(step, &how, &replaced);
+
+	if (!rc) {
+		*ret_replaced = replaced != NULL;
+		ckpt_step_unref(replaced);
+	}
+	return rc;
+}
+
+// The file that the committed step of this name has; NULL: there is no such step.
+static const char *has(const char *name)
+{
+	struct ckpt_step *step = ckpt_find_committed(s, "", name);
+	struct ckpt_manifest *m;
+	const char *file;
+	uint32_t index;
+
+	if (!step || ckpt_reopen_any(step)) {
+		ckpt_step_unref(step);
+		return NULL;
+	}
+	ck_ok(ckpt_step_manifest(step, &m));
+	file = !ckpt_manifest_lookup(m, "new.bin", &index) ? "new.bin" : "old.bin";
+	ck_ok(ckpt_manifest_lookup(m, file, &index));
+	ckpt_manifest_unref(m);
+	ckpt_step_unref(step);
+	return file;
+}
+
+static size_t count_of(unsigned states)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	ck_ok(ckpt_step_list(s, NULL, states, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count;
+}
+
+static struct ckpt_step *old(const char *name)
+{
+	return ckpt_staged_one(s, name, "old.bin", "the old ones");
+}
+
+START_TEST(the_old_one_is_there_until_the_new_one_has_its_place)
+{
+	struct ckpt_step *base = old("1000"), *step = begin("1000"), *now;
+	int64_t first_ns = base->summary.first_committed_ns;
+	bool replaced = false;
+
+	ck_assert_str_eq(has("1000"), "old.bin");
+	ck_assert_str_ne(step->name, "1000");
+	ck_ok(commit_as(step, "1000", &replaced));
+	ck_assert(replaced);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_str_eq(has("1000"), "new.bin");
+		ck_assert_uint_eq(count_of(1u << CKPT_STEP_COMMITTED), 1);
+		ck_assert_uint_eq(count_of(1u << CKPT_STEP_DELETED), 1);
+		ck_assert_uint_eq(count_of(1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT), 0);
+		now = ckpt_find_committed(s, "", "1000");
+		ck_assert_int_eq(now->summary.first_committed_ns, first_ns);
+		ckpt_step_unref(now);
+		if (i)
+			break;
+		ckpt_step_unref(base);
+		ckpt_step_unref(step);
+		ckpt_fixture_reopen();
+	}
+}
+END_TEST
+
+START_TEST(a_name_that_is_free_is_taken_as_by_any)
+{
+	struct ckpt_step *step = begin("1000");
+	bool replaced = true;
+
+	ck_assert_str_eq(step->name, "1000");
+	ck_ok(commit_as(step, "1000", &replaced));
+	ck_assert(!replaced);
+	ck_assert_str_eq(has("1000"), "new.bin");
+	ckpt_step_unref(step);
+	step = ckpt_staged_begin(s, "2000");
+	ck_error(ckpt_replace_begin(s, "", "2000", 0755, 0, 0, 0, &(struct ckpt_step *){NULL}), EEXIST);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(what_was_deleted_meanwhile_leaves_the_name_free)
+{
+	struct ckpt_step *base = old("1000"), *step = begin("1000");
+	bool replaced = true;
+
+	ck_ok(ckpt_delete(base));
+	ck_ok(commit_as(step, "1000", &replaced));
+	ck_assert(!replaced);
+	ck_assert_str_eq(has("1000"), "new.bin");
+	ckpt_step_unref(base);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_commit_that_fails_leaves_both_as_they_were)
+{
+	struct ckpt_step *base = old("1000"), *step = begin("1000");
+	struct ckpt_writer w = {.fd = -1, .ino = 7};
+	char own[CKPT_NAME_MAX + 1];
+	bool replaced = false;
+
+	snprintf(own, sizeof(own), "%s", step->name);
+	ckpt_stage_writer_add(step, &w);
+	for (int i = 0; i < 2; i++) {
+		ck_error(commit_as(step, "1000", &replaced), EBUSY);
+		ck_assert_str_eq(has("1000"), "old.bin");
+		ck_assert_str_eq(step->name, own);
+		ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+		ck_assert(!step->reopens && !step->base);
+	}
+	ckpt_stage_writer_remove(&w);
+	ck_ok(commit_as(step, "1000", &replaced));
+	ck_assert(replaced);
+	ck_assert_str_eq(has("1000"), "new.bin");
+	ckpt_step_unref(base);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(a_step_that_somebody_changes_is_not_replaced)
+{
+	struct ckpt_step *base = old("1000"), *step = begin("1000"), *reopened;
+	bool replaced = false;
+
+	ck_ok(ckpt_reopen(base, &reopened));
+	ck_error(commit_as(step, "1000", &replaced), EBUSY);
+	ck_ok(ckpt_stage_abort(reopened, false));
+	ck_assert_str_eq(has("1000"), "old.bin");
+	ck_ok(commit_as(step, "1000", &replaced));
+	ck_assert_str_eq(has("1000"), "new.bin");
+	ckpt_step_unref(reopened);
+	ckpt_step_unref(base);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(what_nobody_completes_is_left_over_beside_it)
+{
+	struct ckpt_step *base = old("1000"), *step = begin("1000");
+
+	ckpt_step_unref(base);
+	ckpt_step_unref(step);
+	ckpt_fixture_reopen();
+	ck_assert_str_eq(has("1000"), "old.bin");
+	ck_assert_uint_eq(count_of(1u << CKPT_STEP_LEFT), 1);
+}
+END_TEST
+
+START_TEST(of_two_the_last_one_has_the_name)
+{
+	struct ckpt_step *base = old("1000"), *a = begin("1000"), *b = begin("1000");
+	bool replaced = false;
+
+	ck_ok(commit_as(a, "1000", &replaced));
+	ck_ok(commit_as(b, "1000", &replaced));
+	ck_assert(replaced);
+	ck_assert_uint_eq(count_of(1u << CKPT_STEP_DELETED), 2);
+	ck_ok(commit_as(b, "1000", &replaced)); // who asks again had no answer
+	ck_assert(!replaced);
+	ckpt_step_unref(base);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("replace");
+	TCase *tcase = tcase_create("replace");
+
+	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
+	tcase_add_test(tcase, the_old_one_is_there_until_the_new_one_has_its_place);
+	tcase_add_test(tcase, a_name_that_is_free_is_taken_as_by_any);
+	tcase_add_test(tcase, what_was_deleted_meanwhile_leaves_the_name_free);
+	tcase_add_test(tcase, a_commit_that_fails_leaves_both_as_they_were);
+	tcase_add_test(tcase, a_step_that_somebody_changes_is_not_replaced);
+	tcase_add_test(tcase, what_nobody_completes_is_left_over_beside_it);
+	tcase_add_test(tcase, of_two_the_last_one_has_the_name);
+	suite_add_tcase(suite, tcase);
+	return ckpt_suite_run(suite);
+}
