@@ -105,26 +105,72 @@ static int read_metrics(struct ckpt_step *step, uint32_t version, const json_t *
 	return rc == -EINVAL ? -EBADMSG : rc;
 }
 
-static int fill(struct ckpt_history *h, const struct entry *entries, size_t count, bool metrics)
+// What was read before, by its step.
+struct known {
+	const struct ckpt_step *step;
+	uint32_t version;
+	const json_t *metrics; // borrowed
+};
+
+struct knowledge {
+	bool metrics; // are wanted
+	struct known *at;
+	size_t count;
+};
+
+static int by_step(const void *a, const void *b)
+{
+	const struct known *x = a, *y = b;
+
+	return (x->step > y->step) - (x->step < y->step);
+}
+
+static int know(const struct ckpt_history *before, struct knowledge *ret)
+{
+	ret->at = ckpt_calloc(before->count + 1, sizeof(*ret->at));
+	if (!ret->at)
+		return -ENOMEM;
+	for (; ret->count < before->count; ret->count++)
+		ret->at[ret->count] = (struct known){before->at[ret->count], before->versions[ret->count],
+						     before->steps[ret->count].metrics};
+	qsort(ret->at, ret->count, sizeof(*ret->at), by_step);
+	return 0;
+}
+
+static int find_metrics(const struct knowledge *k, const struct entry *e, const json_t **ret_metrics)
+{
+	const struct known key = {.step = e->step};
+	const struct known *found = k->count ? bsearch(&key, k->at, k->count, sizeof(key), by_step) : NULL;
+
+	if (!found || found->version != e->version)
+		return read_metrics(e->step, e->version, ret_metrics);
+	*ret_metrics = json_incref((json_t *)found->metrics);
+	return 0;
+}
+
+static int fill(struct ckpt_history *h, const struct entry *entries, size_t count, const struct knowledge *k)
 {
 	int rc = 0;
 
 	h->steps = ckpt_calloc(count + 1, sizeof(*h->steps));
 	h->at = ckpt_calloc(count + 1, sizeof(*h->at));
-	if (!h->steps || !h->at)
+	h->versions = ckpt_calloc(count + 1, sizeof(*h->versions));
+	if (!h->steps || !h->at || !h->versions)
 		return -ENOMEM;
 	for (; h->count < count && !rc; h->count++) {
 		const struct entry *e = &entries[h->count];
 
 		h->steps[h->count] = e->seen;
 		h->at[h->count] = ckpt_step_ref(e->step);
-		if (metrics)
-			rc = read_metrics(e->step, e->version, &h->steps[h->count].metrics);
+		h->versions[h->count] = e->version;
+		if (k->metrics)
+			rc = find_metrics(k, e, &h->steps[h->count].metrics);
 	}
 	return rc;
 }
 
-int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics, struct ckpt_history *ret_history)
+static int read_all(struct ckpt_store *s, const char *folder_id, const struct knowledge *k,
+		    struct ckpt_history *ret_history)
 {
 	CLEANUP_FREE struct entry *entries = NULL;
 	struct ckpt_history h = {0};
@@ -139,12 +185,29 @@ int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics,
 		count += look_at(steps[i], folder_id, &entries[count]);
 	if (entries)
 		sort(entries, count);
-	rc = entries ? fill(&h, entries, count, metrics) : -ENOMEM;
+	rc = entries ? fill(&h, entries, count, k) : -ENOMEM;
 	ckpt_step_list_free(steps, listed);
 	if (rc)
 		ckpt_history_done(&h);
 	else
 		*ret_history = h;
+	return rc;
+}
+
+int ckpt_history_read(struct ckpt_store *s, const char *folder_id, bool metrics, struct ckpt_history *ret_history)
+{
+	return read_all(s, folder_id, &(struct knowledge){.metrics = metrics}, ret_history);
+}
+
+int ckpt_history_read_again(struct ckpt_store *s, const char *folder_id, const struct ckpt_history *before,
+			    struct ckpt_history *ret_history)
+{
+	struct knowledge k = {.metrics = true};
+	int rc = know(before, &k);
+
+	if (!rc)
+		rc = read_all(s, folder_id, &k, ret_history);
+	free(k.at);
 	return rc;
 }
 
@@ -190,5 +253,6 @@ void ckpt_history_done(struct ckpt_history *h)
 	}
 	free(h->steps);
 	free(h->at);
+	free(h->versions);
 	*h = (struct ckpt_history){0};
 }

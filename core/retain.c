@@ -62,11 +62,19 @@ static int judge(struct ckpt_retain *r, const struct ckpt_policy *p, int64_t now
 	return rc;
 }
 
-int ckpt_retain_judge(struct ckpt_store *s, const struct ckpt_policy *p, int64_t now_ns, struct ckpt_retain *ret_retain)
+static bool wants_metrics(const struct ckpt_policy *p)
+{
+	return ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N);
+}
+
+// before: what was read of the steps a moment ago.
+static int judge_all(struct ckpt_store *s, const struct ckpt_policy *p, int64_t now_ns,
+		     const struct ckpt_history *before, struct ckpt_retain *ret_retain)
 {
 	CLEANUP_FREE struct ckpt_step_name *names = NULL;
 	struct ckpt_retain r = {0};
-	int rc = ckpt_history_read(s, NULL, ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N), &r.history);
+	int rc = wants_metrics(p) ? ckpt_history_read_again(s, NULL, before, &r.history)
+				  : ckpt_history_read(s, NULL, false, &r.history);
 
 	if (rc)
 		return rc;
@@ -80,6 +88,27 @@ int ckpt_retain_judge(struct ckpt_store *s, const struct ckpt_policy *p, int64_t
 	else
 		*ret_retain = r;
 	return rc;
+}
+
+int ckpt_retain_judge(struct ckpt_store *s, const struct ckpt_policy *p, int64_t now_ns, struct ckpt_retain *ret_retain)
+{
+	return judge_all(s, p, now_ns, &(struct ckpt_history){0}, ret_retain);
+}
+
+// A record for each step is read before acts_lock is taken, so that deletions do not wait for that: under it only those are read
+// again that have changed. What cannot be read says so then.
+static void read_before(struct ckpt_store *s, struct ckpt_history *ret_history)
+{
+	CLEANUP_FREE char *why = NULL;
+	char etag[CKPT_ETAG_MAX];
+	struct ckpt_policy p;
+
+	*ret_history = (struct ckpt_history){0};
+	if (ckpt_policy_load(s, &p, etag, &why))
+		return;
+	if (wants_metrics(&p))
+		(void)ckpt_history_read(s, NULL, true, ret_history);
+	ckpt_policy_done(&p);
 }
 
 void ckpt_retain_done(struct ckpt_retain *r)
@@ -102,7 +131,8 @@ static int delete_one_locked(const struct ckpt_retain *judged, struct ckpt_step 
 	return ckpt_delete_behind_locked(step, judged->history.steps[i].temporary);
 }
 
-int ckpt_retain(struct ckpt_store *s, struct ckpt_step *const *steps, size_t count, int *ret_results)
+static int retain_by(struct ckpt_store *s, struct ckpt_step *const *steps, size_t count,
+		     const struct ckpt_history *before, int *ret_results)
 {
 	LOCK_SCOPE(&s->acts_lock);
 	CLEANUP_FREE char *why = NULL;
@@ -112,7 +142,7 @@ int ckpt_retain(struct ckpt_store *s, struct ckpt_step *const *steps, size_t cou
 	int rc = ckpt_policy_load(s, &p, etag, &why);
 
 	if (!rc)
-		rc = ckpt_retain_judge(s, &p, ckpt_sys.now_ns(), &judged);
+		rc = judge_all(s, &p, ckpt_sys.now_ns(), before, &judged);
 	ckpt_policy_done(&p);
 	if (rc)
 		return rc;
@@ -120,6 +150,17 @@ int ckpt_retain(struct ckpt_store *s, struct ckpt_step *const *steps, size_t cou
 		ret_results[i] = delete_one_locked(&judged, steps[i]);
 	ckpt_retain_done(&judged);
 	return 0;
+}
+
+int ckpt_retain(struct ckpt_store *s, struct ckpt_step *const *steps, size_t count, int *ret_results)
+{
+	struct ckpt_history before;
+	int rc;
+
+	read_before(s, &before);
+	rc = retain_by(s, steps, count, &before, ret_results);
+	ckpt_history_done(&before);
+	return rc;
 }
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
@@ -196,7 +237,8 @@ static void delete_dropped_locked(const struct ckpt_retain *judged, int64_t now_
 }
 
 // By the policy that is in force now: another may have been set since the last round.
-static int delete_some(struct ckpt_store *s, int64_t over_ns, struct round *round, char **ret_why)
+static int delete_some(struct ckpt_store *s, int64_t over_ns, const struct ckpt_history *before, struct round *round,
+		       char **ret_why)
 {
 	LOCK_SCOPE(&s->acts_lock);
 	int64_t now_ns = ckpt_sys.now_ns();
@@ -208,7 +250,7 @@ static int delete_some(struct ckpt_store *s, int64_t over_ns, struct round *roun
 	if (!rc && !ckpt_policy_has(&p.keep, CKPT_POLICY_PRESERVE_ALL)) {
 		rc = anybody_changes(s);
 		if (!rc)
-			rc = ckpt_retain_judge(s, &p, now_ns, &judged);
+			rc = judge_all(s, &p, now_ns, before, &judged);
 	}
 	if (!rc)
 		delete_dropped_locked(&judged, now_ns, over_ns, round);
@@ -219,18 +261,21 @@ static int delete_some(struct ckpt_store *s, int64_t over_ns, struct round *roun
 
 static int delete_all(struct ckpt_store *s, int64_t over_ns, const bool *stop, int64_t *ret_again_ns, char **ret_why)
 {
+	struct ckpt_history before;
 	struct round round;
 	int rc;
 
+	read_before(s, &before);
 	do {
 		round = (struct round){.again_ns = INT64_MAX};
-		rc = delete_some(s, over_ns, &round, ret_why);
+		rc = delete_some(s, over_ns, &before, &round, ret_why);
 		for (size_t i = 0; i < round.count; i++) {
 			if (s->gone)
 				s->gone(s->gone_arg, round.gone[i]);
 			ckpt_step_unref(round.gone[i]);
 		}
 	} while (!rc && round.count == CKPT_RETAIN_MAX && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)));
+	ckpt_history_done(&before);
 	*ret_again_ns = round.again_ns;
 	return rc;
 }

@@ -179,7 +179,7 @@ static int read_timestamp(struct ckpt_step *step, struct ckpt_manifest *m, int64
 
 static int look_at(struct ckpt_step *step)
 {
-	int64_t ns = CKPT_TIMESTAMP_OLDEST;
+	int64_t ns = CKPT_TIMESTAMP_NONE; // where nobody knows which files it has
 	struct ckpt_manifest *m;
 	uint32_t version;
 	bool known;

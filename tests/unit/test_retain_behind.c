@@ -103,6 +103,46 @@ static void pin(const char *name, bool pinned)
 	ckpt_step_unref(step);
 }
 
+static int (*open_before)(int dirfd, const char *path, int flags, mode_t mode);
+static unsigned records_read, records_read_locked;
+
+static int open_counting(int dirfd, const char *path, int flags, mode_t mode)
+{
+	if (!strncmp(path, "steps/", 6) && (flags & O_ACCMODE) == O_RDONLY && !(flags & O_DIRECTORY)) {
+		bool locked = pthread_mutex_trylock(&s->acts_lock.mutex);
+
+		if (!locked)
+			pthread_mutex_unlock(&s->acts_lock.mutex);
+		records_read++;
+		records_read_locked += locked;
+	}
+	return open_before(dirfd, path, flags, mode);
+}
+
+// Who deletes or reopens would wait for it.
+START_TEST(metrics_are_read_before_anybody_is_kept_waiting)
+{
+	char name[16], metadata[64];
+
+	set(BEST_1);
+	for (int i = 1; i <= 20; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		snprintf(metadata, sizeof(metadata), "{\"metrics\":{\"loss\":%d}}", abs(i - 7));
+		save(name, metadata);
+	}
+	ckpt_fixture_reopen();
+	open_before = ckpt_sys.open;
+	ckpt_sys.open = open_counting;
+	expire();
+	ckpt_sys.open = open_before;
+	ck_assert_uint_ge(records_read, 20);
+	ck_assert_uint_lt(records_read_locked,
+			  20 + 2); // each of the 18 that go has its version read, to write the next one
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 2);
+	ck_assert(is_there("7") && is_there("20"));
+}
+END_TEST
+
 START_TEST(what_no_policy_keeps_is_in_the_trash)
 {
 	set(LATEST_2);
@@ -557,6 +597,7 @@ int main(void)
 	TCase *tcase = tcase_create("retain_behind");
 
 	tcase_add_checked_fixture(tcase, open_one, ckpt_fixture_close);
+	tcase_add_test(tcase, metrics_are_read_before_anybody_is_kept_waiting);
 	tcase_add_test(tcase, what_no_policy_keeps_is_in_the_trash);
 	tcase_add_test(tcase, the_newest_stays_whatever_the_policy_says);
 	tcase_add_test(tcase, an_old_step_that_is_saved_anew_ends_no_other);
