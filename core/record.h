@@ -31,7 +31,7 @@ struct ckpt_summary {
 	int64_t committed_ns;       // of this version
 	int64_t first_committed_ns; // of version 1
 	uint64_t sequence;          // commits of this store so far: the order that `latest` follows
-	// The step directory's attributes (its mtime is that of version 1).
+	// The step directory's attributes (its mtime is that of version 1, or of the one that was saved over it (replace.h)).
 	uint64_t dir_ino;
 	uint32_t dir_mode, dir_uid, dir_gid, dir_nlink;
 	int64_t dir_mtime_ns;

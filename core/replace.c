@@ -14,7 +14,7 @@
 
 // A name that only what is still written has (name.h): left over, it goes by itself in time.
 #define OWN_NAME ".partial_save"
-#define SHOWN_MAX 200 // bytes of the name in it
+#define SHOWN_MAX 200 // bytes of the name in it, as in the format
 
 static int own_name(const char *name, char ret_name[CKPT_NAME_MAX + 1])
 {
@@ -22,7 +22,7 @@ static int own_name(const char *name, char ret_name[CKPT_NAME_MAX + 1])
 	int rc = ckpt_uuid_make(uuid);
 
 	if (!rc)
-		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s.%.8s" OWN_NAME, strlen(name) > SHOWN_MAX ? "step" : name,
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%.200s.%.8s" OWN_NAME, strlen(name) > SHOWN_MAX ? "step" : name,
 			 uuid);
 	return rc;
 }
@@ -92,20 +92,35 @@ static int take_place_of(struct ckpt_step *step, struct ckpt_step *base, struct 
 	return rc;
 }
 
+// It has the place since an attempt whose outcome is unknown, and needs another name should the next one fail.
+static bool has_place(struct ckpt_step *step, const struct ckpt_step *base)
+{
+	LOCK_SCOPE(&step->store->lock);
+
+	return step->fresh && base->reopened == step;
+}
+
+static int keep_place(const struct ckpt_step *step, struct place *ret_own)
+{
+	memcpy(ret_own->folder_id, step->folder_id, sizeof(ret_own->folder_id));
+	return own_name(step->name, ret_own->name);
+}
+
+// *ret_base: whose place it has, with a reference; NULL: the name is free, or its own already.
 static int take_place(struct ckpt_step *step, const struct ckpt_commit *how, struct place *ret_own,
 		      struct ckpt_step **ret_base)
 {
 	struct ckpt_store *s = step->store;
 	LOCK_SCOPE(&s->acts_lock);
 	struct ckpt_step *base = ckpt_find_committed(s, how->folder_id, how->name);
-	int rc = 0;
+	int rc;
 
-	if (base == step) { // it was committed before
+	*ret_base = NULL;
+	if (!base || base == step) {
 		ckpt_step_unref(base);
-		base = NULL;
+		return 0;
 	}
-	if (base)
-		rc = take_place_of(step, base, ret_own);
+	rc = has_place(step, base) ? keep_place(step, ret_own) : take_place_of(step, base, ret_own);
 	if (rc)
 		ckpt_step_unref(base);
 	else

@@ -8,6 +8,8 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
+#include "core/find.h"
+#include "core/replace.h"
 #include "core/sys.h"
 #include "core/util.h"
 
@@ -237,6 +239,69 @@ START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
 }
 END_TEST
 
+// The old one with its own file, or the new one; else the test ends.
+static bool is_the_new_one(const char *dir)
+{
+	struct ckpt_store *s = ckpt_save_open(dir);
+	struct ckpt_step *step = ckpt_find_committed(s, "", "1000"), **steps;
+	size_t count;
+	bool is;
+
+	ck_assert_ptr_nonnull(step);
+	is = ckpt_staged_has(step, "new.bin");
+	ckpt_staged_check(step, is ? "new.bin" : "old.bin", is ? "the new ones" : "the old ones");
+	ck_assert(!ckpt_staged_has(step, is ? "old.bin" : "new.bin"));
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count));
+	ck_assert_uint_eq(count, 1);
+	ckpt_step_list_free(steps, count);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	return is;
+}
+
+START_TEST(a_save_over_a_step_is_the_old_one_or_the_new_one_after_a_power_cut)
+{
+	const struct ckpt_commit how = {.folder_id = "", .name = "1000", .event = "verb", .profile = "generic"};
+	unsigned seeds = ckpt_suite_seeds(4, 12);
+	struct ckpt_step *step, *replaced;
+	size_t began, committed, news = 0;
+	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_disk *disk;
+	struct ckpt_store *s;
+
+	ckpt_save_init(dir);
+	ckpt_temp_dir(out);
+	s = ckpt_save_open(dir);
+	ckpt_step_unref(ckpt_staged_one(s, "1000", "old.bin", "the old ones"));
+	ckpt_store_close(s);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_replace_begin(s, "", "1000", 0755, getuid(), getgid(), getpid(), &step));
+	close(ckpt_staged_put(step, "new.bin", "the new ones"));
+	began = ckpt_disk_count(disk);
+	ck_ok(ckpt_replace_commit(step, &how, &replaced));
+	committed = ckpt_disk_count(disk);
+	ckpt_step_unref(replaced);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	ckpt_disk_end(disk);
+	for (size_t point = 0; point <= ckpt_disk_count(disk); point++)
+		for (unsigned seed = 0; seed < seeds; seed++) {
+			bool is_new;
+
+			ck_ok(ckpt_disk_crash(disk, point, seed, out));
+			is_new = is_the_new_one(out);
+			ck_assert_msg(point < committed || is_new, "point %zu, seed %u: what was acknowledged is gone",
+				      point, seed);
+			ck_assert(point > began || !is_new);
+			news += is_new;
+			ckpt_temp_empty(out, false);
+		}
+	ck_assert_uint_gt(news, 0);
+	ckpt_disk_free(disk);
+}
+END_TEST
+
 static Suite *commit_suite(void)
 {
 	Suite *suite = suite_create("commit crash");
@@ -246,6 +311,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(death, a_start_that_dies_at_every_call_harms_nothing);
 	suite_add_tcase(suite, death);
 	tcase_add_loop_test(power, a_save_survives_a_power_cut_at_every_point, 0, 2);
+	tcase_add_test(power, a_save_over_a_step_is_the_old_one_or_the_new_one_after_a_power_cut);
 	tcase_add_test(power, an_acknowledgement_after_a_failed_attempt_survives_a_power_cut);
 	tcase_add_test(power, what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut);
 	suite_add_tcase(suite, power);

@@ -15,6 +15,7 @@
 #include "core/profile.h"
 #include "core/remove.h"
 #include "core/reopen.h"
+#include "core/replace.h"
 #include "core/share.h"
 #include "core/sys.h"
 #include "core/util.h"
@@ -350,6 +351,28 @@ static int act_resume(struct ckpt_trial *t)
 	return ckpt_stage_resume(t->step);
 }
 
+// A save over a step.
+static void prepare_over(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_step(t, arg);
+	t->other = t->step;
+	ck_ok(ckpt_replace_begin(t->s, t->other->folder_id, t->other->name, 0755, getuid(), getgid(), getpid(),
+				 &t->step));
+	close(ckpt_staged_put(t->step, "new.bin", "new"));
+}
+
+static int act_commit_over(struct ckpt_trial *t)
+{
+	const struct ckpt_commit how = {
+		.folder_id = t->other->folder_id, .name = t->other->name, .event = "verb", .profile = "generic"};
+	struct ckpt_step *replaced;
+	int rc = ckpt_replace_commit(t->step, &how, &replaced);
+
+	if (!rc)
+		ckpt_step_unref(replaced);
+	return rc;
+}
+
 static int act_commit(struct ckpt_trial *t)
 {
 	return ckpt_save_commit(t->step, t->arg);
@@ -667,6 +690,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"commit a leftover", prepare_staged, act_commit, 3, 0},
 	{"commit without late files", prepare_late, act_commit_late, 0, 0},
 	{"commit reopened", prepare_reopened, act_commit, 0, 0},
+	{"commit over", prepare_over, act_commit_over, 0, 0},
 	{"metadata", prepare_step, act_metadata, 0, 0},
 	{"pin", prepare_step, act_pin, true, 0},
 	{"delete", prepare_step, act_delete, 0, 0},

@@ -105,6 +105,29 @@ START_TEST(metrics_of_the_newest_version_count)
 }
 END_TEST
 
+START_TEST(what_was_read_before_counts_for_the_version_that_it_is_of)
+{
+	const int losses[] = {7, 2, 3};
+	struct ckpt_history before, h;
+	struct ckpt_step *step;
+
+	save("1", "{\"metrics\":{\"loss\":1}}");
+	save("2", "{\"metrics\":{\"loss\":2}}");
+	ck_ok(ckpt_history_read(s, NULL, true, &before));
+	step = ckpt_step_find(s, "", "1");
+	ck_ok(ckpt_commit_metadata(step, "{\"metrics\":{\"loss\":7}}"));
+	ckpt_step_unref(step);
+	save("3", "{\"metrics\":{\"loss\":3}}");
+	ck_ok(ckpt_history_read_again(s, NULL, &before, &h));
+	ck_assert_uint_eq(h.count, 3);
+	for (size_t i = 0; i < 3; i++)
+		ck_assert_int_eq(json_integer_value(json_object_get(h.steps[i].metrics, "loss")), losses[i]);
+	ck_assert_ptr_eq(h.steps[1].metrics, before.steps[1].metrics);
+	ckpt_history_done(&h);
+	ckpt_history_done(&before);
+}
+END_TEST
+
 START_TEST(where_a_record_cannot_be_read_nothing_is_judged_by_metrics)
 {
 	struct ckpt_retain r;
@@ -145,6 +168,7 @@ int main(void)
 	tcase_add_test(tcase, steps_are_seen_in_the_order_of_their_commits_with_all_that_matters);
 	tcase_add_test(tcase, the_order_is_that_of_the_commits_where_the_clock_was_set_back);
 	tcase_add_test(tcase, metrics_of_the_newest_version_count);
+	tcase_add_test(tcase, what_was_read_before_counts_for_the_version_that_it_is_of);
 	tcase_add_test(tcase, where_a_record_cannot_be_read_nothing_is_judged_by_metrics);
 	tcase_add_test(tcase, a_store_without_steps_has_nothing_to_judge);
 	suite_add_tcase(suite, tcase);

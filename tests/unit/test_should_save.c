@@ -137,6 +137,41 @@ START_TEST(a_save_of_the_run_is_in_progress_whoever_writes_it)
 }
 END_TEST
 
+// What is staged, or deleted, is none of the steps of before.
+START_TEST(committed_steps_alone_were_saved)
+{
+	struct ckpt_step *staged, *step;
+
+	set_policy("{'save':{'initial':{}}}");
+	staged = begin("", "5");
+	ck_assert_str_eq(ask(6, false), "yes permanent initial");
+	ck_ok(ckpt_staged_commit(staged, 5000000, NULL));
+	ckpt_step_unref(staged);
+	ck_assert_str_eq(ask(7, false), "no");
+	step = ckpt_step_find(s, "", "5");
+	ck_ok(ckpt_delete(step));
+	ckpt_step_unref(step);
+	ck_assert_str_eq(ask(8, false), "yes permanent initial");
+}
+END_TEST
+
+// After a rollback it saves what was saved before, and not once more what it has just saved.
+START_TEST(eformer_saves_a_step_below_the_latest)
+{
+	set_policy("{'preset':'eformer'}");
+	save("1000", NULL);
+	save("500", NULL);
+	ck_assert_str_eq(ask(500, false), "no");
+	ck_assert_str_eq(ask(1000, false), "yes permanent step_intervals");
+	ck_assert_str_eq(ask(0, false), "no");
+	set_policy("{'preset':'orbax-v0'}");
+	ck_assert_str_eq(ask(500, false), "no");
+	ck_assert_str_eq(ask(999, false), "no");
+	ck_assert_str_eq(ask(1000, false), "no");
+	ck_assert_str_eq(ask(1001, false), "yes permanent fixed_interval");
+}
+END_TEST
+
 START_TEST(an_old_step_that_is_reopened_is_no_save_in_progress)
 {
 	struct ckpt_step *step, *changed;
@@ -520,6 +555,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, ckpt_fixture_close);
 	tcase_add_test(tcase, time_interval_counts_from_the_first_question_and_from_each_save);
 	tcase_add_test(tcase, a_save_of_the_run_is_in_progress_whoever_writes_it);
+	tcase_add_test(tcase, committed_steps_alone_were_saved);
+	tcase_add_test(tcase, eformer_saves_a_step_below_the_latest);
 	tcase_add_test(tcase, an_old_step_that_is_reopened_is_no_save_in_progress);
 	tcase_add_test(tcase, a_decision_holds_for_ten_minutes);
 	tcase_add_test(tcase, a_decision_holds_only_under_the_policy_that_made_it);
