@@ -137,7 +137,7 @@ static void give_back(struct ckpt_step *step, const struct place *own)
 
 	ckpt_lock_take(&s->lock);
 	ckpt_lock_take(&step->lock);
-	ended = step->state == CKPT_STEP_STAGED && !step->outcome_unknown;
+	ended = step->fresh && step->state == CKPT_STEP_STAGED && !step->outcome_unknown; // who joined may have done it
 	ckpt_lock_drop(&step->lock);
 	if (ended) {
 		ckpt_reopen_end_locked(step);
