@@ -50,6 +50,11 @@ int limit_draft(struct call *c)
 	return ckpt_limit_ask(c->fs->store->limit, fuse_req_ctx(c->req)->uid, 0);
 }
 
+int limit_reopen(struct call *c)
+{
+	return !c->fs->store->limit || node_ends_step(c->fs, c->node) ? 0 : limit_draft(c);
+}
+
 int limit_set_size(struct call *c, int fd)
 {
 	struct ckpt_limit *limit = c->fs->store->limit;

@@ -92,6 +92,8 @@ def test_plain_files_trackers_and_committed_steps_are_never_refused(mount, stage
     trees.write(mount / "0/late", b"x" * MIB)
     (mount / "logs").mkdir()
     assert "late" in os.listdir(mount / "0")
+    assert errno_of(open_for_writing, mount / "0/config.json") == errno.ENOSPC  # else it would be reopened, in no listing, and to no end
+    assert mount.listing() == ["0", "latest.txt", "log", "logs"]
     shutil.rmtree(mount / "0")
     assert errno_of(create, mount / "1/new") == errno.ENOSPC
 

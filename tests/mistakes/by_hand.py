@@ -531,6 +531,8 @@ TABLE = [
     Pattern("walks-without-a-rest", "core/limit.c", "(now_ns - began_ns) * REST", "(now_ns - began_ns) * 0 * REST", ("test_limit",)),
     Pattern("limit-refuses-what-makes-room", "fs/limit.c", "return node_is_top(dir) && (", "return !dir && (",
             ("test_fs_limit::test_a_commit_works_and_makes_room_at_once",)),
+    Pattern("reopened-at-the-limit-to-no-end", "fs/call.c", "rc = limit_reopen(c) ?: rc;", "(void)limit_reopen(c);",
+            ("test_fs_limit::test_plain_files_trackers_and_committed_steps_are_never_refused",)),
     Pattern("cut-off-by-the-limit-is-published", "fs/draft_end.c", "d->replaces || d->short_of_room || !sure", "d->replaces || !sure",
             ("test_fs_limit::test_what_was_cut_off_by_the_limit_is_not_published",)),
     Pattern("policy-judged-before-it-is-written", "fs/control_file.c",
