@@ -524,6 +524,7 @@ static void enter_committed_locked(struct attempt *a)
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	ckpt_amend_expected_locked(step);
 	ckpt_stage_forget(step);
+	ckpt_limit_freed(step->store->limit);
 	// Who has the answer may wait for that, too.
 	ckpt_trash_committed(step->store->trash);
 	if (step->store->committed)

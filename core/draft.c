@@ -51,6 +51,30 @@ static int give_session(int fd, const struct ckpt_draft_origin *o)
 	return 0;
 }
 
+static void enter(struct ckpt_draft *d)
+{
+	LOCK_SCOPE(&d->store->lock);
+
+	d->at = &d->store->drafts;
+	d->next = *d->at;
+	if (d->next)
+		d->next->at = &d->next;
+	*d->at = d;
+}
+
+static void leave(struct ckpt_draft *d)
+{
+	LOCK_SCOPE(&d->store->lock);
+
+	if (!d->at)
+		return;
+	*d->at = d->next;
+	if (d->next)
+		d->next->at = d->at;
+	d->at = NULL;
+	ckpt_limit_freed(d->store->limit);
+}
+
 int ckpt_draft_begin(struct ckpt_store *s, const struct ckpt_draft_origin *origin, struct ckpt_draft *ret_draft)
 {
 	struct ckpt_draft d = {.store = s, .dirfd = -1};
@@ -72,6 +96,7 @@ int ckpt_draft_begin(struct ckpt_store *s, const struct ckpt_draft_origin *origi
 		return rc;
 	}
 	*ret_draft = d;
+	enter(ret_draft);
 	return 0;
 }
 
@@ -90,8 +115,10 @@ int ckpt_draft_publish(const struct ckpt_draft *d, int to_dirfd, const char *to_
 
 void ckpt_draft_close(struct ckpt_draft *d)
 {
-	if (d->dirfd >= 0)
-		ckpt_sys.close(TAKE_FD(d->dirfd));
+	if (d->dirfd < 0)
+		return;
+	leave(d);
+	ckpt_sys.close(TAKE_FD(d->dirfd));
 }
 
 int ckpt_draft_published(struct ckpt_draft *d, int to_dirfd, bool durable)

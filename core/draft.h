@@ -6,7 +6,7 @@
 //	ckpt_draft_write_out(), ckpt_draft_publish(), ckpt_draft_published()      the new content is there
 //	ckpt_draft_drop()                                                         nobody wants it
 //	ckpt_draft_leave()                                                        kept as a left-over session
-// Ownership: the struct is the caller's memory; its descriptor is open from begin to the end. Threads: one call at a time
+// Ownership: the struct is the caller's memory, and stays where it is; its descriptor is open from begin to the end. Threads: one call at a time
 // for one draft. All block on the disk. Errors: -errno of the disk.
 //
 // What is where after a crash: publish is one rename. Before it is on disk the name has the old content, after it the new
@@ -18,8 +18,9 @@
 struct ckpt_draft {
 	struct ckpt_store *store;
 	char session[37];
-	char name[CKPT_NAME_MAX + 1]; // of the file in the session
-	int dirfd;                    // the session's directory; -1: none (any more)
+	char name[CKPT_NAME_MAX + 1];  // of the file in the session
+	int dirfd;                     // the session's directory; -1: none (any more)
+	struct ckpt_draft *next, **at; // of the store's, from begin to the end; guarded by its lock
 };
 
 // Who begins it, and what it is to be. path is that in the tree, for people; gid applies where the tree's folder gives its

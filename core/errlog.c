@@ -40,7 +40,8 @@ const char *ckpt_errno_hint(int error)
 {
 	switch (error < 0 ? -error : error) {
 	case ENOSPC:
-		return "make room (`df` and `df -i` say where it lacks), then do it again";
+		return "make room (`df`, `df -i` or, with a work_limit, `ckptfs status` say where it lacks), then do "
+		       "it again";
 	case EDQUOT:
 		return "make room below the quota, or raise it, then do it again";
 	case EMFILE:

@@ -452,6 +452,14 @@ bool ckpt_profile_watches(uint64_t mask, enum ckpt_act act, const char *from, co
 	return false;
 }
 
+bool ckpt_profile_renames(uint64_t mask, const char *from)
+{
+	for (size_t i = 0; i < ARRAY_LEN(profiles); i++)
+		if (is_on(mask, &profiles[i]) && profiles[i].from && !strcmp(profiles[i].from, from))
+			return true;
+	return false;
+}
+
 bool ckpt_profile_is_late(uint64_t mask, const char *name)
 {
 	if (ckpt_profile_watches(mask, CKPT_ACT_CLOSE, NULL, name, false))

@@ -28,6 +28,9 @@ enum ckpt_act {
 // names alone. from is the name before a rename, else NULL.
 bool ckpt_profile_watches(uint64_t profiles, enum ckpt_act act, const char *from, const char *name, bool beside);
 
+// Whether a file of this name may complete the directory that it is in once it is renamed.
+bool ckpt_profile_renames(uint64_t profiles, const char *from);
+
 // Whether other ranks may still be writing a file of this name when their step is complete: it is added at its close.
 bool ckpt_profile_is_late(uint64_t profiles, const char *name);
 

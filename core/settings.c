@@ -10,8 +10,11 @@
 #define FIELD(field) offsetof(struct ckpt_settings, field)
 
 #define PACK_BYTES_LEAST (UINT64_C(1) << 20)
+#define LIMIT_LEAST (UINT64_C(1) << 20)
+#define LIMIT_MOST (UINT64_C(1) << 60)
 
 static const char duration_wanted[] = "a duration: 5s, 10m, 7d";
+static const char limit_wanted[] = "a size from 1MiB to 1024PiB, or none";
 
 static const struct ckpt_setting table[] = {
 	{
@@ -145,6 +148,32 @@ static const struct ckpt_setting table[] = {
 		.help = "how large the packs are that `ckptfs cool` puts steps into",
 	},
 	{
+		.name = "work_limit",
+		.kind = CKPT_SETTING_BYTES,
+		.at = FIELD(work_limit),
+		.initial = "none",
+		.value = "SIZE|none",
+		.wants = limit_wanted,
+		.least = LIMIT_LEAST,
+		.most = LIMIT_MOST,
+		.or_none = true,
+		.help = "what all that is not completed may take on the disk: steps on their way, left-over sessions, "
+			"new "
+			"content of files; beyond it nothing more is written (ENOSPC)",
+	},
+	{
+		.name = "user_limit",
+		.kind = CKPT_SETTING_BYTES,
+		.at = FIELD(user_limit),
+		.initial = "none",
+		.value = "SIZE|none",
+		.wants = limit_wanted,
+		.least = LIMIT_LEAST,
+		.most = LIMIT_MOST,
+		.or_none = true,
+		.help = "the same for each user but root (EDQUOT)",
+	},
+	{
 		.name = "show_staged",
 		.kind = CKPT_SETTING_SWITCH,
 		.at = FIELD(show_staged),
@@ -225,6 +254,10 @@ static int parse_bytes(const struct ckpt_setting *setting, const char *text, uin
 {
 	uint64_t bytes;
 
+	if (setting->or_none && !strcmp(text, "none")) {
+		*ret_bytes = UINT64_MAX;
+		return 0;
+	}
 	if (ckpt_size_parse(text, &bytes) || bytes < setting->least || bytes > setting->most)
 		return -EINVAL;
 	*ret_bytes = bytes;
@@ -318,7 +351,8 @@ char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_se
 		text = ckpt_duration_exact(*(const int64_t *)field, duration);
 		break;
 	case CKPT_SETTING_BYTES:
-		text = ckpt_size_exact(*(const uint64_t *)field, size);
+		text = *(const uint64_t *)field == UINT64_MAX ? "none"
+							      : ckpt_size_exact(*(const uint64_t *)field, size);
 		break;
 	case CKPT_SETTING_COUNT:
 		snprintf(count, sizeof(count), "%llu", (unsigned long long)*(const uint64_t *)field);

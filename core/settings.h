@@ -37,6 +37,8 @@ struct ckpt_settings {
 	uint64_t hot;        // so many of the newest steps of each folder a mount leaves raw; CKPT_HOT_ALL
 	uint64_t delta;      // a step that is cooled is a difference to one of so many before it (earlier.h)
 	uint64_t pack_bytes; // a pack is put into the store once it has so many (cool.h)
+	uint64_t work_limit; // what unfinished work may take (limit.h); CKPT_LIMIT_NONE
+	uint64_t user_limit; // and what each user's may
 	bool show_staged;
 	bool show_latest;
 	enum ckpt_latest_by latest_by;
@@ -54,7 +56,7 @@ enum ckpt_setting_kind {
 	CKPT_SETTING_NAME,     // char[CKPT_NAME_MAX + 1]: a file name
 	CKPT_SETTING_TEXT,     // char *: UTF-8 without control bytes, not empty; NULL is the default
 	CKPT_SETTING_DURATION, // int64_t, ns
-	CKPT_SETTING_BYTES,    // uint64_t: a size from least to most
+	CKPT_SETTING_BYTES,    // uint64_t: a size from least to most, or where that may be UINT64_MAX: "none"
 	CKPT_SETTING_COUNT,    // uint64_t: a number from least to most, or where that may be UINT64_MAX: "all"
 	CKPT_SETTING_SWITCH,   // bool: yes or no
 	CKPT_SETTING_CHOICE,   // an enum: one of choices, whose places in the list are its values
@@ -72,6 +74,7 @@ struct ckpt_setting {
 	const char *choices[4]; // NULL behind the last
 	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT
 	bool or_all;            // CKPT_SETTING_COUNT
+	bool or_none;           // CKPT_SETTING_BYTES
 };
 
 #define CKPT_SETTINGS_MAX 64

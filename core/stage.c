@@ -284,8 +284,8 @@ int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name
 	return rc;
 }
 
-int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
-		     pid_t pid, struct ckpt_step **ret_step)
+// One that somebody begins, and not what takes the place of a committed step: that one is to end at the limit, too.
+static int new_of(struct ckpt_store *s, const char *folder_id, const char *name, uid_t uid, struct ckpt_step **ret_step)
 {
 	struct ckpt_step *step;
 	int rc = ckpt_stage_new(s, folder_id, name, &step);
@@ -293,6 +293,22 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 	if (rc)
 		return rc;
 	step->uid = uid;
+	rc = ckpt_limit_ask(s->limit, uid, 0);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
+}
+
+int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
+		     pid_t pid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of(s, folder_id, name, uid, &step);
+
+	if (rc)
+		return rc;
 	step->gid = gid;
 	step->pid = pid;
 	return begin(step, mode, NULL, ret_step);
@@ -302,11 +318,10 @@ int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const cha
 			  bool add_only, struct ckpt_step **ret_step)
 {
 	struct ckpt_step *step;
-	int rc = ckpt_stage_new(s, folder_id, name, &step);
+	int rc = new_of(s, folder_id, name, geteuid(), &step);
 
 	if (rc)
 		return rc;
-	step->uid = geteuid();
 	step->gid = getegid();
 	step->add_only = add_only;
 	return begin(step, 0755, from, ret_step);
@@ -444,6 +459,7 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 	ckpt_lock_take(&step->lock);
 	ckpt_step_set_state_locked(step, CKPT_STEP_GONE);
 	ckpt_stage_forget(step);
+	ckpt_limit_freed(s->limit);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	if (reopened && !step->fresh && s->renew)

@@ -26,7 +26,8 @@ struct ckpt_writer {
 	int fd; // reads the file; borrowed
 };
 
-// A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken.
+// A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken; -ENOSPC,
+// -EDQUOT: also where unfinished work has reached a limit (limit.h).
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step);
 // The same with all that a committed or deleted step has, shared (share.h); from NULL: empty. add_only: a file that a client has

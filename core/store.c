@@ -519,6 +519,8 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = ckpt_backend_local_open(s->dirfd, s->writable, &s->backend);
 	if (!rc)
 		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &s->chunk_cache);
+	if (!rc && s->writable)
+		rc = ckpt_limit_new(s, &s->limit);
 	if (!rc)
 		rc = index_open(s, &fresh);
 	if (!rc)
@@ -597,7 +599,7 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	if (!rc && cools)
 		rc = ckpt_cooler_new(s, &cooler);
 	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
-	return rc;
+	return rc ? rc : ckpt_limit_watch(s->limit);
 }
 
 void ckpt_store_wake_behind(struct ckpt_store *s)
@@ -630,6 +632,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 		return;
 	ckpt_sealer_stop(s->sealer);
 	ckpt_cooler_stop(s->cooler);
+	ckpt_limit_stop(s->limit);
 	ckpt_reopen_wake_all(s);
 	ckpt_trash_stop(s->trash);
 	LOCK_SCOPE(&s->lock);
@@ -649,6 +652,7 @@ void ckpt_store_close(struct ckpt_store *s)
 		ckpt_gc_expected_keep(s);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
+	ckpt_limit_free(s->limit);
 	ckpt_indexer_close(s->indexer);
 	ckpt_chunk_cache_free(s->chunk_cache);
 	ckpt_step_table_free(s->steps);

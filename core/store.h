@@ -13,6 +13,7 @@
 #include "core/indexer.h"
 #include "core/keys.h"
 #include "core/latest.h"
+#include "core/limit.h"
 #include "core/lock.h"
 #include "core/sealer.h"
 #include "core/settings.h"
@@ -40,6 +41,7 @@ bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint);
 void ckpt_holder_done(struct ckpt_holder *h);
 
 struct ckpt_decided;
+struct ckpt_draft;
 
 struct ckpt_store {
 	// Set at open, then read-only.
@@ -54,6 +56,7 @@ struct ckpt_store {
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
 	struct ckpt_chunk_cache *chunk_cache;
+	struct ckpt_limit *limit; // NULL where there is none, and when opened for reading
 
 	// Opened for reading: held over a whole look at steps/.
 	struct ckpt_lock refresh_lock;
@@ -82,6 +85,7 @@ struct ckpt_store {
 		double seconds;
 	} last_commit;                  // guarded by lock
 	struct ckpt_file *packed_files; // those that are open; file.c's, guarded by lock
+	struct ckpt_draft *drafts;      // those that are pending; draft.c's, guarded by lock
 	// Of this opening; guarded by lock.
 	uint64_t commits, commits_failed;
 	double commit_seconds;
@@ -136,7 +140,8 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
 // Before its end: no thread of the store calls write_back, renew or gone any more. Waits for running commits. NULL is fine.
 void ckpt_store_rest(struct ckpt_store *s);
-// For a mount: what is committed is sealed and cooled behind from now on, where the settings say so. 0, -ENOMEM, -EAGAIN.
+// For a mount: what is committed is sealed and cooled behind from now on, and what is not is measured, where the settings say so.
+// 0, -ENOMEM, -EAGAIN.
 int ckpt_store_work_behind(struct ckpt_store *s);
 void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of that to do
 

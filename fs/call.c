@@ -6,6 +6,7 @@
 #include "core/store.h"
 #include "core/sys.h"
 #include "core/util.h"
+#include "fs/limit.h"
 #include "fs/node.h"
 
 #include <stdio.h>
@@ -206,6 +207,8 @@ static void finish(struct call *c, int rc)
 		}
 		rc = -EROFS;
 	}
+	if (rc == -EROFS && may_reopen(c) && c->opens)
+		rc = limit_reopen(c) ?: rc;
 	if (rc == -EROFS && may_reopen(c)) {
 		c->reopens = false;
 		rc = thread_start(c, reopened, &threads.lanes[true]); // it takes a link for each file

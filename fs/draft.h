@@ -81,6 +81,11 @@ void draft_joined(struct ckpt_fs *fs, fuse_req_t req, struct draft *d, struct ha
 // Before one is opened for reading: -ESTALE when the thread is to see the old file.
 int draft_read_check(fuse_req_t req, struct node *n);
 
+// It counts against the limits of unfinished work (limit.h): it is a draft, and no tracker.
+bool draft_is_limited(const struct handle *h);
+// A write of the handle found no room: whatever its writer says by its close, the format must be whole. If it is a draft's.
+void draft_lacks_room(struct ckpt_fs *fs, const struct handle *h);
+
 // --- Closes (handles with h->draft) -----------------------------------------------------------------------------------
 
 void draft_flush(fuse_req_t req, struct handle *h);

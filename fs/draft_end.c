@@ -297,7 +297,7 @@ static bool is_nearly_full(int fd)
 }
 
 // sure: the process that closed it last lived, and said so by its close. Otherwise, and when an older file is replaced or the disk
-// is full, the format must be whole.
+// is full, or a limit was reached, the format must be whole.
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
@@ -310,7 +310,7 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 		return 0;
 	}
 	rc = d->killed ? -EIO : d->lost; // who wrote with one that was killed is told that it was for nothing
-	check = d->replaces || !sure;
+	check = d->replaces || d->short_of_room || !sure;
 	ckpt_lock_drop(&t->lock);
 	if (!rc)
 		rc = publish(fs, d, check || is_nearly_full(d->fd), !d->tracker, false);

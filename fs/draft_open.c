@@ -6,6 +6,7 @@
 #include "fs/client.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
+#include "fs/limit.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -13,6 +14,19 @@
 #include <sys/stat.h>
 
 // --- Begin ------------------------------------------------------------------------------------------------------------
+
+bool draft_is_limited(const struct handle *h)
+{
+	return h->draft && !h->draft->tracker;
+}
+
+void draft_lacks_room(struct ckpt_fs *fs, const struct handle *h)
+{
+	LOCK_SCOPE(&fs->drafts->lock);
+
+	if (h->draft)
+		h->draft->short_of_room = true;
+}
 
 static int make(struct call *c, struct node *dir, const char *name, int dirfd, struct draft **ret_draft)
 {
@@ -63,6 +77,7 @@ static void unmake(struct ckpt_fs *fs, struct draft *d)
 int draft_begin_new(struct call *c, int dirfd, struct draft **ret_draft)
 {
 	struct stat st;
+	int rc;
 
 	*ret_draft = NULL;
 	if (c->step || !ckpt_name_is_file_step(c->name))
@@ -70,7 +85,8 @@ int draft_begin_new(struct call *c, int dirfd, struct draft **ret_draft)
 	// It came meanwhile: the kernel looks again, and opens it.
 	if (draft_is_at(c->fs, c->node, c->name) || !fstatat(dirfd, c->name, &st, AT_SYMLINK_NOFOLLOW))
 		return c->fi.flags & O_EXCL ? -EEXIST : -ESTALE;
-	return make(c, c->node, c->name, dirfd, ret_draft);
+	rc = limit_draft(c);
+	return rc ? rc : make(c, c->node, c->name, dirfd, ret_draft);
 }
 
 int draft_dirfd(const struct draft *d)
@@ -313,7 +329,9 @@ static int begin_on(struct call *c, struct node *dir, const char *name, bool ste
 	// What is not whole itself is not worth a copy, which would have to be whole.
 	if (!truncate && ckpt_format_check(old, name))
 		return -ENOTSUP;
-	rc = make(c, dir, name, -1, &d);
+	rc = step_form ? limit_draft(c) : 0;
+	if (!rc)
+		rc = make(c, dir, name, -1, &d);
 	if (rc)
 		return rc;
 	d->replaces = true;

@@ -34,6 +34,7 @@ struct draft {
 	pid_t closer;       // process that closed it last, 0 not known
 	bool copied;        // somebody who did so is a program that copies trees
 	bool decided;       // whether it completes its folder
+	bool short_of_room; // a write of it was refused
 	int lost;           // what the disk said of bytes that it has not taken
 	int64_t written_ns; // trackers: when something was first seen in it, monotonic; 0: not yet
 };

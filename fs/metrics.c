@@ -145,7 +145,7 @@ static void put_steps(FILE *f, const struct counts *c)
 
 static void put_work(FILE *f, struct ckpt_store *s)
 {
-	uint64_t commits, failed;
+	uint64_t commits, failed, bytes;
 	double seconds, last_seconds;
 	int64_t last_ns;
 
@@ -163,6 +163,10 @@ static void put_work(FILE *f, struct ckpt_store *s)
 	real(f, "ckptfs_last_commit_timestamp_seconds", "gauge",
 	     "When it was, in seconds since 1970; 0 before the first.", (double)last_ns / NS_PER_S);
 	one(f, "ckptfs_errors_total", "counter", "Failures told in .ckptfs/errors.", ckpt_errlog_failures(s->errlog));
+	if (!ckpt_limit_measure(s, &bytes))
+		one(f, "ckptfs_work_bytes", "gauge", "What is not completed takes on the disk.", bytes);
+	if (s->settings.work_limit != CKPT_LIMIT_NONE)
+		one(f, "ckptfs_work_limit_bytes", "gauge", "What it may.", s->settings.work_limit);
 	one(f, "ckptfs_index_queue", "gauge", "Versions that the index does not have yet.",
 	    ckpt_indexer_pending(s->indexer));
 	one(f, "ckptfs_removal_queue", "gauge", "What is to be removed behind.", ckpt_trash_pending(s->trash));

@@ -12,6 +12,7 @@
 #include "fs/control_file.h"
 #include "fs/copy_up.h"
 #include "fs/handle.h"
+#include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
 
@@ -84,6 +85,8 @@ static int set_size_now(struct call *c, const char *path)
 	CLEANUP_FD int fd = c->fi.fh ? handle_writer(handle_of(&c->fi)) : open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 	int rc = fd >= 0 ? 0 : c->fi.fh ? fd : -errno;
 
+	if (!rc)
+		rc = limit_set_size(c, fd);
 	if (!rc && (c->flags & FUSE_SET_ATTR_KILL_SUID))
 		rc = drop_setuid(c->req, fd);
 	if (!rc)

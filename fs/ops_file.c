@@ -11,6 +11,7 @@
 #include "fs/draft.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
+#include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
 
@@ -102,6 +103,8 @@ static void run_create(struct call *c)
 		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 		rc = MIN(dirfd, 0);
 	}
+	if (!rc)
+		rc = limit_create(c);
 	if (!rc)
 		rc = draft_begin_new(c, dirfd, &draft);
 	if (!rc)
@@ -195,6 +198,8 @@ static void run_open_for_writing(struct call *c)
 	struct draft *draft = NULL;
 	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
 
+	if (!rc)
+		rc = limit_open(c);
 	if (!rc)
 		rc = draft_enter(c, &draft);
 	if (rc == -EINPROGRESS)
@@ -418,6 +423,11 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 
 	if (h->fd < 0)
 		return -EBADF;
+	n = limit_write(fs, h, h->fd, offset, len);
+	if (n && fi->writepage)
+		remember_failure(fs, h, (int)n);
+	if (n)
+		return n;
 	if (fi->kill_suidgid && !fstat(h->fd, &st))
 		fchmod(h->fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0)));
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY;
@@ -553,6 +563,9 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 
 // --- space and copies -------------------------------------------------------------------------------------------------
 
+// Modes of fallocate(2).
+#define TAKES_NOTHING (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE)
+
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
@@ -566,7 +579,9 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 	rc = h->amend ? amend_write_begin(fs_of(req), h) : 0;
 	if (!rc) {
 		fd = handle_writer(h);
-		rc = fd < 0 ? fd : fallocate(fd, mode, offset, length) ? -errno : 0;
+		rc = fd < 0 ? fd : mode & TAKES_NOTHING ? 0 : limit_write(fs_of(req), h, fd, offset, (uint64_t)length);
+		if (!rc && fallocate(fd, mode, offset, length))
+			rc = -errno;
 		if (fd >= 0)
 			ckpt_sys.close(fd);
 		if (h->amend)
@@ -581,6 +596,14 @@ struct copy {
 	size_t len;
 };
 
+// Who copies asks for more than there is.
+static uint64_t left_of(int fd, off_t offset, size_t len)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? len : MIN((uint64_t)len, (uint64_t)MAX(st.st_size - offset, 0));
+}
+
 static void run_copy(struct call *c)
 {
 	struct copy *copy = (struct copy *)c->data;
@@ -591,11 +614,14 @@ static void run_copy(struct call *c)
 	if (!rc) {
 		CLEANUP_FD int fd = handle_writer(copy->out);
 
-		n = fd < 0 ? fd
-			   : copy_file_range(in, &copy->off_in, fd, &copy->off_out, MIN(copy->len, COPY_RANGE_BYTES),
-					     (unsigned)c->flags);
-		if (n < 0 && fd >= 0)
-			n = -errno;
+		size_t len = MIN(copy->len, COPY_RANGE_BYTES);
+
+		n = fd < 0 ? fd : limit_write(c->fs, copy->out, fd, copy->off_out, left_of(in, copy->off_in, len));
+		if (!n) {
+			n = copy_file_range(in, &copy->off_in, fd, &copy->off_out, len, (unsigned)c->flags);
+			if (n < 0)
+				n = -errno;
+		}
 		if (copy->out->amend)
 			amend_write_end(copy->out);
 	}

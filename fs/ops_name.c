@@ -13,6 +13,7 @@
 #include "fs/draft.h"
 #include "fs/folder.h"
 #include "fs/latest.h"
+#include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
 
@@ -551,7 +552,7 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 static void run_mknod(struct call *c)
 {
 	CLEANUP_FD int dirfd = open_parent(c);
-	int rc = MIN(dirfd, 0);
+	int rc = dirfd < 0 ? dirfd : limit_create(c);
 
 	if (!rc) {
 		int fd = ckpt_sys.open(dirfd, c->name, O_WRONLY | O_CREAT | O_EXCL, c->mode & 07777);

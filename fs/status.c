@@ -160,7 +160,7 @@ static json_t *status(struct ckpt_fs *fs)
 {
 	struct ckpt_folders folders = {0};
 	int64_t preempted_at;
-	uint64_t sealing_files, sealing_bytes, cooling_steps, cooling_bytes;
+	uint64_t sealing_files, sealing_bytes, cooling_steps, cooling_bytes, work_bytes, work_limit;
 	json_t *s;
 
 	if (ckpt_folders_read(fs->store, &folders))
@@ -168,9 +168,10 @@ static json_t *status(struct ckpt_fs *fs)
 	preempted_at = decider_preempted_at(fs->decider);
 	ckpt_sealer_pending(fs->store->sealer, &sealing_files, &sealing_bytes);
 	ckpt_cooler_pending(fs->store->cooler, &cooling_steps, &cooling_bytes);
+	work_limit = fs->store->settings.work_limit;
 	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:i, s:i, s:n}, "
 		      "s:I, s:I, "
-		      "s:I, s:o, s:o, s:I, s:I, s:o, s:b, s:b, s:o}",
+		      "s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:b, s:b, s:o}",
 		      "store", text_json(fs->store->path), "id", fs->store->id, "version", CKPT_VERSION, "mountpoint",
 		      text_json(fs->mountpoint), "passthrough", fs->passthrough, "passthrough_why",
 		      fs->passthrough ? NULL : fs->passthrough_why, "io_uring", fs->io_uring, "durability", "local",
@@ -181,9 +182,11 @@ static json_t *status(struct ckpt_fs *fs)
 		      (json_int_t)ckpt_trash_pending(fs->store->trash), "on_commit",
 		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
 		      last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
-		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "saving_in_progress",
-		      (int)ckpt_stage_is_saving(fs->store, NULL), "preempted", preempted_at >= 0, "preempted_at",
-		      preempted_at > 0 ? json_integer(preempted_at) : json_null());
+		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "work_bytes",
+		      ckpt_limit_measure(fs->store, &work_bytes) ? json_null() : json_integer((json_int_t)work_bytes),
+		      "work_limit", work_limit == CKPT_LIMIT_NONE ? json_null() : json_integer((json_int_t)work_limit),
+		      "saving_in_progress", (int)ckpt_stage_is_saving(fs->store, NULL), "preempted", preempted_at >= 0,
+		      "preempted_at", preempted_at > 0 ? json_integer(preempted_at) : json_null());
 	ckpt_folders_done(&folders);
 	return s;
 }
@@ -232,6 +235,10 @@ char *status_text(struct ckpt_fs *fs)
 				json_real_value(json_object_get(last, "seconds")));
 		if (json_is_object(error))
 			fprintf(f, "last error   %s\n", json_string_value(json_object_get(error, "message")));
+		if (json_is_integer(json_object_get(s, "work_limit")))
+			fprintf(f, "work         %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT " bytes\n",
+				json_integer_value(json_object_get(s, "work_bytes")),
+				json_integer_value(json_object_get(s, "work_limit")));
 		fprintf(f, "unfinished   %zu\n", json_array_size(staged));
 		json_array_foreach(staged, i, session) line_of_session(f, session);
 		if (fclose(f)) {

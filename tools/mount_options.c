@@ -160,7 +160,6 @@ static const struct mount_option options[] = {
 	{"durability", set_default_only, "local",
 	 "a commit is done when it is on this disk; this version has no other"},
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
-	{"work_limit", NULL, "SIZE", "quotas"},
 	{"on_commit", set_on_commit, "PROGRAM",
 	 "is run after each commit, behind and without a shell; in its environment CKPT_STEP, CKPT_PATH and "
 	 "CKPT_METADATA "

@@ -59,6 +59,18 @@ static json_t *newest_error(struct ckpt_listing *l)
 	return ckpt_need(json_pack("{s:o, s:o}", "at", ckpt_json_time(at_ns), "message", ckpt_json_text(line)));
 }
 
+static json_t *limit_json(uint64_t limit)
+{
+	return limit == CKPT_LIMIT_NONE ? json_null() : ckpt_need(json_integer((json_int_t)limit));
+}
+
+static json_t *work_bytes(const struct ckpt_listing *l)
+{
+	uint64_t bytes;
+
+	return ckpt_limit_measure(l->store, &bytes) ? json_null() : ckpt_need(json_integer((json_int_t)bytes));
+}
+
 // What a store says of itself when nobody serves it: nothing is under way then.
 static int status_at_rest(const char *store, json_t **ret_status)
 {
@@ -75,11 +87,12 @@ static int status_at_rest(const char *store, json_t **ret_status)
 		*ret_status = ckpt_need(json_pack(
 			"{s:o, s:s, s:n, s:s, s:[], s:{s:i, s:i}, s:{s:i, s:i}, s:{s:i, s:i, s:n}, s:i, s:i, s:i, s:o, "
 			"s:o, "
-			"s:n, s:o, s:b, s:b, s:o}",
+			"s:n, s:o, s:o, s:o, s:b, s:b, s:o}",
 			"store", ckpt_json_text(store), "version", CKPT_VERSION, "passthrough", "durability", "local",
 			"committing", "sealing", "files", 0, "bytes", 0, "cooling", "steps", 0, "bytes", 0, "uploading",
 			"steps", 0, "bytes", 0, "oldest_s", "indexing", 0, "removing", 0, "on_commit", 0, "last_commit",
 			newest_commit(&l), "last_error", newest_error(&l), "memory_bytes", "staged", staged,
+			"work_bytes", work_bytes(&l), "work_limit", limit_json(l.store->settings.work_limit),
 			"saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
 			preempted_at > 0 ? json_integer(preempted_at) : json_null()));
 	ckpt_listing_close(&l);
@@ -173,7 +186,8 @@ static void print_status(const char *store, const json_t *s)
 	const json_t *commit = json_object_get(s, "last_commit"), *error = json_object_get(s, "last_error");
 	const json_t *sealing = json_object_get(s, "sealing"), *cooling = json_object_get(s, "cooling"), *row;
 	const json_t *seconds = json_object_get(commit, "seconds");
-	char size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX], took[CKPT_DURATION_MAX];
+	const json_t *limit = json_object_get(s, "work_limit");
+	char size[CKPT_SIZE_MAX], most[CKPT_SIZE_MAX], at[CKPT_TIME_MAX], took[CKPT_DURATION_MAX];
 	size_t i;
 
 	printf("store        %s\n", store);
@@ -196,6 +210,10 @@ static void print_status(const char *store, const json_t *s)
 		print_error(text_of(error, "message"));
 	if (json_is_integer(memory))
 		printf("memory       %s\n", ckpt_size_text((uint64_t)json_integer_value(memory), size));
+	if (json_is_integer(limit))
+		printf("work         %s of %s (work_limit)\n",
+		       ckpt_size_text((uint64_t)json_integer_value(json_object_get(s, "work_bytes")), size),
+		       ckpt_size_text((uint64_t)json_integer_value(limit), most));
 	json_array_foreach(json_object_get(s, "staged"), i, row)
 		printf("staged       %s (%s), never completed so far\n",
 		       json_is_string(row)    ? json_string_value(row)

@@ -1,0 +1,17 @@
+// The limits of unfinished work (core/limit.h) at the requests of clients: who may begin to write, and go on.
+//
+// Asked are files of staged steps, and drafts that are no trackers. Never asked is what ends a step, by its name: it is what makes
+// room. Nor who reads, removes, renames or cuts off, what is added to a committed step, or who joins a draft that another writes.
+// 0; -ENOSPC, -EDQUOT. Threads: any. Blocks: where the answer would be no, as long as a walk takes.
+#pragma once
+
+#include "fs/call.h"
+#include "fs/handle.h"
+
+int limit_create(struct call *c);           // of c->name in c->node
+int limit_open(struct call *c);             // of c->node for writing
+int limit_reopen(struct call *c);           // of c->node for writing, for which its step is reopened
+int limit_draft(struct call *c);            // that is to begin
+int limit_set_size(struct call *c, int fd); // fd is of c->node
+// Before so many bytes are written there; fd is of the handle's file.
+int limit_write(struct ckpt_fs *fs, const struct handle *h, int fd, off_t offset, uint64_t bytes);
