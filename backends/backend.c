@@ -1,6 +1,6 @@
 #include "backends/backend.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <assert.h>
 

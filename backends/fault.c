@@ -1,7 +1,7 @@
 // A layer that fails operations by their number.
 #include "backends/backend.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

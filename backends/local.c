@@ -16,12 +16,12 @@
 //     loses a put syncs too: the winner may have died before it did.
 //  4. Changes of what is there (replace, remove) hold the write lock over the read, the comparison and the change.
 //  5. Files in tmp/ are unlinked by their maker, or by an open that holds the only presence lock.
-//  6. Nothing here follows a symlink (core/sys.h) or reads what is not a regular file.
+//  6. Nothing here follows a symlink (core/base/sys.h) or reads what is not a regular file.
 #include "backends/backend.h"
 
-#include "core/hash.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <assert.h>
 #include <dirent.h>

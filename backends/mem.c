@@ -1,9 +1,9 @@
 // Objects in memory: an array sorted by key, under one mutex. Nothing survives the backend.
 #include "backends/backend.h"
 
-#include "core/lock.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/lock.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <inttypes.h>
 #include <stdio.h>

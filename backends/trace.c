@@ -1,8 +1,8 @@
 // A layer that writes one line per call: "put steps/1000/1 bytes=512 result=0 us=731".
 #include "backends/backend.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <inttypes.h>
 #include <stdio.h>

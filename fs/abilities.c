@@ -1,6 +1,6 @@
 // What a mount can make use of on this machine; the door is in mount.h.
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "fs/mount.h"
 
 #include <fcntl.h>

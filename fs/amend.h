@@ -1,4 +1,4 @@
-// New names in committed steps, as clients make them (core/amend.h): a directory or symlink is part of the step at once, a file
+// New names in committed steps, as clients make them (core/commit/amend.h): a directory or symlink is part of the step at once, a file
 // at its close. Until then the daemon reads and writes it, not the kernel itself: nothing that was published may change.
 //
 // Which close counts is as for a marker (marker.h): that of the process that opened the file, when nobody else has it open for

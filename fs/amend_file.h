@@ -2,7 +2,7 @@
 // one).
 #pragma once
 
-#include "core/lock.h"
+#include "core/base/lock.h"
 #include "fs/amend.h"
 #include "fs/node.h"
 

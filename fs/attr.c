@@ -1,8 +1,8 @@
 #include "fs/attr.h"
 
-#include "core/file.h"
-#include "core/share.h"
-#include "core/util.h"
+#include "core/tier/file.h"
+#include "core/commit/share.h"
+#include "core/base/util.h"
 #include "fs/amend.h"
 #include "fs/control.h"
 #include "fs/latest.h"

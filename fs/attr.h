@@ -3,7 +3,7 @@
 // Threads: any. May block on the disk (a manifest that is not in memory is read).
 #pragma once
 
-#include "core/manifest.h"
+#include "core/record/manifest.h"
 #include "fs/fs.h"
 
 #include <sys/stat.h>

@@ -1,11 +1,11 @@
 #include "fs/call.h"
 
-#include "core/lock.h"
-#include "core/reopen.h"
-#include "core/stage.h"
-#include "core/store.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/lock.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "fs/limit.h"
 #include "fs/node.h"
 

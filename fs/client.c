@@ -1,6 +1,6 @@
 #include "fs/client.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
-// What completes a step in the mount: its finalize marker (marker.h), and what its framework does last (core/profile.h).
+// What completes a step in the mount: its finalize marker (marker.h), and what its framework does last (core/stage/profile.h).
 //
 // Threads: any, but not those that serve the kernel, where it waits for writers and the disk.
 #pragma once
 
-#include "core/commit.h"
-#include "core/profile.h"
+#include "core/commit/commit.h"
+#include "core/stage/profile.h"
 #include "fs/call.h"
 
 // Asked during a commit on whose end a client waits: whether it has died, or the mount ends.

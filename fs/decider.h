@@ -7,7 +7,7 @@
 // Threads: any, but those that serve the kernel: it blocks on the disk, and for such a program.
 #pragma once
 
-#include "core/decided.h"
+#include "core/policy/decided.h"
 
 struct ckpt_fs;
 struct ckpt_store;
@@ -20,7 +20,7 @@ void decider_end(struct decider *d, struct ckpt_store *s);
 // A copy of what is decided so far, for the store that is committed to (struct ckpt_store); decider is a struct decider.
 void decider_known(void *decider, struct ckpt_decided *ret);
 
-// 0; -EBUSY: others have not let it come to a decision; else it could not be decided (core/should_save.h). Failures are in the
+// 0; -EBUSY: others have not let it come to a decision; else it could not be decided (core/policy/should_save.h). Failures are in the
 // error log; *ret_why is what it says (malloc'ed, may be NULL). Of the question step, run, force, answered and answer are the caller's.
 int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer, char **ret_why);
 

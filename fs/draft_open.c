@@ -1,8 +1,8 @@
 // How drafts begin, and opens for writing that join them.
-#include "core/clone.h"
-#include "core/format.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/commit/clone.h"
+#include "core/stage/format.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "fs/client.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
@@ -260,7 +260,7 @@ static bool may_begin_on(struct ckpt_fs *fs, const struct live_child *old, bool 
 	if (step_form)
 		return true;
 	// A file of several names, or one that somebody is writing, goes on being the same for all. What is shared with a step
-	// (core/share.h) is no such one, and of whatever size: it needs a new file anyway, and the kernel looks twice only once.
+	// (core/commit/share.h) is no such one, and of whatever size: it needs a new file anyway, and the kernel looks twice only once.
 	if (!old->shared && (old->stx.stx_size > CKPT_TRACKER_BYTES_MAX || old->stx.stx_nlink > 1))
 		return false;
 	n = node_find(fs, SPACE_LIVE, old->number);

@@ -2,7 +2,7 @@
 // publication, the watch).
 #pragma once
 
-#include "core/lock.h"
+#include "core/base/lock.h"
 #include "fs/draft.h"
 
 struct invitation {

@@ -1,10 +1,10 @@
 #include "fs/folder.h"
 
-#include "core/load.h"
-#include "core/remove.h"
-#include "core/reopen.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/store/load.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@
 //   signals   those that the mount is sent
 #pragma once
 
-#include "core/store.h"
+#include "core/store/store.h"
 #include "fs/mount.h"
 #include "fs/node.h"
 

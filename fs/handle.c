@@ -1,9 +1,9 @@
 #include "fs/handle.h"
 
-#include "core/errlog.h"
-#include "core/file.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/store/errlog.h"
+#include "core/tier/file.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "fs/amend.h"
 #include "fs/complete.h"
 #include "fs/attr.h"

@@ -8,7 +8,7 @@
 // Threads: any; the lock of node->use guards the node's side. Opening may block on a disk.
 #pragma once
 
-#include "core/stage.h"
+#include "core/stage/stage.h"
 #include "fs/fs.h"
 
 struct draft;

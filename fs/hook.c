@@ -1,11 +1,11 @@
 #include "fs/hook.h"
 
-#include "core/errlog.h"
-#include "core/folders.h"
-#include "core/lock.h"
-#include "core/run.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
+#include "core/base/lock.h"
+#include "core/base/run.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <sched.h>
 #include <stdio.h>

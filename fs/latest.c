@@ -1,6 +1,6 @@
 #include "fs/latest.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 #include "fs/attr.h"
 #include "fs/folder.h"
 #include "fs/ops.h"

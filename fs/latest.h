@@ -1,6 +1,6 @@
 // `latest`: in each plain folder that holds committed steps a symlink to the newest of them, which no listing shows.
 //
-// Each lookup says what is true then (core/latest.h). A link never changes: when there is a newer step the name is that
+// Each lookup says what is true then (core/store/latest.h). A link never changes: when there is a newer step the name is that
 // of another one, for the kernel keeps what a link says as long as it knows the link.
 // Whatever else has the name comes first: this is only asked for when there is no step, file, folder or link of a user's.
 // Who removes it, ours or theirs, has the name free until the next commit in this folder: `rm latest; ln -s 1000 latest`

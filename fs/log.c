@@ -1,9 +1,9 @@
 #include "fs/log.h"
 
-#include "core/clock.h"
-#include "core/lock.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/clock.h"
+#include "core/base/lock.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fuse_log.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // What the daemon says of itself, for those who run it: a file, syslog or stderr. What users should read goes to the
-// error log of the store (core/errlog.h), not here.
+// error log of the store (core/store/errlog.h), not here.
 // Threads: any, after log_open. A log that cannot be written loses its lines.
 #pragma once
 

@@ -8,10 +8,10 @@
 //   close    parked calls, commits, the index               serve(), in five seconds (end.h)
 #include "fs/mount.h"
 
-#include "core/clock.h"
-#include "core/mounts.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/clock.h"
+#include "core/store/mounts.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "fs/call.h"
 #include "fs/decider.h"
 #include "fs/draft.h"

@@ -4,7 +4,7 @@
 // Blocks: with foreground until unmounted; else it forks, and the parent returns once the mount answers.
 #pragma once
 
-#include "core/store.h"
+#include "core/store/store.h"
 
 #include <stdbool.h>
 

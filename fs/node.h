@@ -12,8 +12,8 @@
 // Threads: any. names_lock is held for reading while a path is built and used, and for writing while names change.
 #pragma once
 
-#include "core/lock.h"
-#include "core/step.h"
+#include "core/base/lock.h"
+#include "core/store/step.h"
 
 #include <fuse_lowlevel.h>
 #include <stdbool.h>
@@ -72,7 +72,7 @@ struct node {
 	uint64_t space;  // identity, with number; guarded by the table
 	uint64_t number; // the st_ino too; never changes
 	uint64_t
-		file; // the number of the file behind it where that is another: a shared one (core/share.h); else 0 (atomic)
+		file; // the number of the file behind it where that is another: a shared one (core/commit/share.h); else 0 (atomic)
 	uint64_t generation;
 	uint64_t lookups; // the kernel's count, guarded by the table
 	int refs;         // ours, guarded by the table

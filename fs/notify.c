@@ -2,7 +2,7 @@
 // a path, or a name in the abstract namespace with "@" in the place of its first, zero, byte.
 #include "fs/notify.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 #include "fs/log.h"
 
 #include <stdarg.h>

@@ -5,14 +5,14 @@
 //   committed     -> plain folder      its name changes, in one act; into another step EXDEV
 //   file, dir     -> the same tree     rename
 //   file          -> another live tree rename; a directory, an open file or one with other links EXDEV (mv then copies)
-#include "core/commit.h"
-#include "core/move.h"
-#include "core/remove.h"
-#include "core/reopen.h"
-#include "core/stage.h"
-#include "core/sys.h"
-#include "core/trash.h"
-#include "core/util.h"
+#include "core/commit/commit.h"
+#include "core/commit/move.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"

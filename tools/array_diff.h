@@ -4,7 +4,7 @@
 // Threads: one. Blocks on the disk: what both have is read, until a byte differs.
 #pragma once
 
-#include "core/array.h"
+#include "core/array/array.h"
 
 #define CKPT_ARRAY_DIFF_PIECE (1u << 20)
 

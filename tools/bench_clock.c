@@ -1,6 +1,6 @@
 #include "tools/bench.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <ctype.h>
 #include <dirent.h>

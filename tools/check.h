@@ -8,8 +8,8 @@
 // disk.
 #pragma once
 
-#include "core/manifest.h"
-#include "core/store.h"
+#include "core/record/manifest.h"
+#include "core/store/store.h"
 
 struct ckpt_packs;
 

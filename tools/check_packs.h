@@ -5,8 +5,8 @@
 // Blocks on the store.
 #pragma once
 
-#include "core/manifest.h"
-#include "core/store.h"
+#include "core/record/manifest.h"
+#include "core/store/store.h"
 
 struct ckpt_packs;
 

@@ -10,12 +10,12 @@
 //     listing where  steps and files as rows; conditions on them
 //     verb_*         the verbs; verb_mount also is mount.fuse.ckptfs
 //   fs/        serves a mount: FUSE requests in, replies out (fs/mount.h is its door)
-//   core/      stores, steps, staging, commit, manifests, index (start at core/store.h and core/step.h); ckptfs.h is the
+//   core/      stores, steps, staging, commit, manifests, index (start at core/store/store.h and core/store/step.h); ckptfs.h is the
 //              library libckptfs, for other programs
 //   backends/  where records and manifests live (backends/backend.h)
 //   core/FORMAT.md  every byte on disk
-#include "core/store.h"
-#include "core/util.h"
+#include "core/store/store.h"
+#include "core/base/util.h"
 #include "fs/mount.h"
 #include "tools/help.h"
 #include "tools/output.h"

@@ -1,7 +1,7 @@
 #include "tools/config.h"
 
-#include "core/units.h"
-#include "core/util.h"
+#include "core/base/units.h"
+#include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/verb.h"
 

@@ -1,7 +1,7 @@
 #include "tools/explain.h"
 
-#include "core/preserve.h"
-#include "core/util.h"
+#include "core/policy/preserve.h"
+#include "core/base/util.h"
 #include "tools/output.h"
 
 struct play {

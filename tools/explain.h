@@ -3,8 +3,8 @@
 // Threads: one. Blocks where a program of the user's decides.
 #pragma once
 
-#include "core/decide.h"
-#include "core/policy.h"
+#include "core/policy/decide.h"
+#include "core/policy/policy.h"
 
 #include <jansson.h>
 

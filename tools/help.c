@@ -1,6 +1,6 @@
 #include "tools/help.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 #include "tools/mount_options.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 #include "tools/config.h"
 #include "tools/operand.h"
 #include "tools/output.h"

@@ -1,9 +1,9 @@
 #include "tools/output.h"
 
-#include "core/clock.h"
-#include "core/errlog.h"
-#include "core/name.h"
-#include "core/util.h"
+#include "core/base/clock.h"
+#include "core/store/errlog.h"
+#include "core/record/name.h"
+#include "core/base/util.h"
 #include "tools/progress.h"
 #include "tools/verb.h"
 

@@ -2,7 +2,7 @@
 // once; the functions return 0 or an exit status.
 #pragma once
 
-#include "core/policy.h"
+#include "core/policy/policy.h"
 #include "tools/listing.h"
 
 int ckpt_policy_file_read(const char *path, struct ckpt_policy *ret_policy);            // "-": stdin

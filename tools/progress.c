@@ -1,7 +1,7 @@
 #include "tools/progress.h"
 
-#include "core/lock.h"
-#include "core/util.h"
+#include "core/base/lock.h"
+#include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/units.h"
 

@@ -17,6 +17,6 @@ struct ckpt_tree {
 
 // What is there, for a bar: its bytes. 0 when it cannot be told.
 uint64_t ckpt_tree_bytes(int dirfd);
-// 0; -EINVAL something is no file, directory or symlink; errors of a name that a step cannot have (core/name.h); -EBUSY a
+// 0; -EINVAL something is no file, directory or symlink; errors of a name that a step cannot have (core/record/name.h); -EBUSY a
 // file changed while it was copied; -errno. The directory `to` gets the attributes of `from`.
 int ckpt_tree_copy(struct ckpt_tree *t, int from, int to);

@@ -1,6 +1,6 @@
 #include "tools/units.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -6,7 +6,7 @@
 // Threads: one. Nothing blocks.
 #pragma once
 
-#include "core/nearest.h"
+#include "core/base/nearest.h"
 
 #include <argp.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 #include "tools/verb.h"
 
-#include "core/file.h"
-#include "core/util.h"
+#include "core/tier/file.h"
+#include "core/base/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 

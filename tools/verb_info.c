@@ -1,6 +1,6 @@
 #include "tools/verb.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"

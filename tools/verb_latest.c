@@ -1,6 +1,6 @@
 #include "tools/verb.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 

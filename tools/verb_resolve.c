@@ -1,7 +1,7 @@
 #include "tools/verb.h"
 
-#include "core/resolve.h"
-#include "core/util.h"
+#include "core/policy/resolve.h"
+#include "core/base/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 

@@ -1,9 +1,9 @@
 // seal: now what a mount does behind.
 #include "tools/verb.h"
 
-#include "core/lock.h"
-#include "core/seal.h"
-#include "core/util.h"
+#include "core/base/lock.h"
+#include "core/tier/seal.h"
+#include "core/base/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
 #include "tools/progress.h"

@@ -1,6 +1,6 @@
 #include "tools/where.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/units.h"
 #include "tools/verb.h"

@@ -4,8 +4,8 @@
 #include "tests/support/stacks.h"
 
 #include "backends/backend.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

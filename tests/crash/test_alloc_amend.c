@@ -4,11 +4,11 @@
 #include "tests/support/amends.h"
 #include "tests/support/fixture_step.h"
 
-#include "core/amend.h"
-#include "core/reopen.h"
-#include "core/sys.h"
-#include "core/util.h"
-#include "core/uuid.h"
+#include "core/commit/amend.h"
+#include "core/commit/reopen.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/base/uuid.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-// core/codec.h with an allocation that fails, each in turn: the call says so, and whatever was made by then is given back.
+// core/codec/codec.h with an allocation that fails, each in turn: the call says so, and whatever was made by then is given back.
 #include "tests/support/suite.h"
 
 #include "tests/support/allocfault.h"
 
-#include "core/codec.h"
-#include "core/util.h"
+#include "core/codec/codec.h"
+#include "core/base/util.h"
 
 #define BYTES (300u << 10)
 

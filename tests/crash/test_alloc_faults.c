@@ -5,9 +5,9 @@
 #include "tests/support/seen.h"
 #include "tests/support/staged.h"
 
-#include "core/move.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/commit/move.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -8,7 +8,7 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -8,10 +8,10 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
-#include "core/find.h"
-#include "core/replace.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/store/find.h"
+#include "core/commit/replace.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
-#include "core/lock.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/lock.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

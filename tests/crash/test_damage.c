@@ -7,13 +7,13 @@
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 
-#include "core/amend.h"
-#include "core/delete.h"
-#include "core/hash.h"
-#include "core/pack.h"
-#include "core/seal.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
+#include "core/base/hash.h"
+#include "core/tier/pack.h"
+#include "core/tier/seal.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <ftw.h>

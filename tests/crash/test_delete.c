@@ -9,7 +9,7 @@
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
 
-#include "core/trash.h"
+#include "core/store/trash.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -8,7 +8,7 @@
 #include "tests/support/sysfault.h"
 #include "tests/support/tiers.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

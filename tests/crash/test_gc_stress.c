@@ -7,15 +7,15 @@
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 
-#include "core/cool.h"
-#include "core/delete.h"
-#include "core/file.h"
-#include "core/gc.h"
-#include "core/hash.h"
-#include "core/pack_use.h"
-#include "core/seal.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/tier/cool.h"
+#include "core/commit/delete.h"
+#include "core/tier/file.h"
+#include "core/gc/gc.h"
+#include "core/base/hash.h"
+#include "core/tier/pack_use.h"
+#include "core/tier/seal.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -10,7 +10,7 @@
 #include "tests/support/sysfault.h"
 
 #include "backends/backend.h"
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

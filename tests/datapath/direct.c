@@ -2,7 +2,7 @@
 // that no library is needed.
 #include "tests/datapath/exercise.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <linux/aio_abi.h>

@@ -2,7 +2,7 @@
 // same, and compares what was read.
 #include "tests/datapath/exercise.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

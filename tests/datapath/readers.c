@@ -3,7 +3,7 @@
 #include "tests/datapath/crew.h"
 #include "tests/support/suite.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

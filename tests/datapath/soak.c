@@ -3,7 +3,7 @@
 #include "tests/datapath/samples.h"
 #include "tests/support/suite.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 
 #include "tests/support/suite.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <getopt.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 """A mount under the thread sanitizer: a few tests in which many write, or who waits meets who changes. With CKPT_TEST_FULL=1 its
 daemon is killed by test_crash.py and under four writers by test_kill.py, a model of the name space goes through all that can be
-done, and the C tests in which threads meet are run. The build asserts the order of locks, as all but release do (core/lock.h).
+done, and the C tests in which threads meet are run. The build asserts the order of locks, as all but release do (core/base/lock.h).
 """
 
 import pytest

@@ -9,7 +9,7 @@
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temp.h"
 
-#include "core/sys.h"
+#include "core/base/sys.h"
 #include "fs/log.h"
 
 #define OPS_MAX 80

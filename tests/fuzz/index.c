@@ -6,10 +6,10 @@
 #include "tests/fuzz/temp.h"
 #include "tests/support/formats.h"
 
-#include "core/hash.h"
-#include "core/index.h"
-#include "core/index_check.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/index/index.h"
+#include "core/index/index_check.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

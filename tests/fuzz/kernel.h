@@ -7,9 +7,9 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/lock.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/lock.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "fs/call.h"
 #include "fs/fs.h"
 #include "fs/mount.h"

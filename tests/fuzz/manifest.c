@@ -3,7 +3,7 @@
 #include "tests/fuzz/replay.h"
 #include "tests/support/formats.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

@@ -3,10 +3,10 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/json.h"
+#include "core/base/json.h"
 #include "core/limits.h"
-#include "core/metadata.h"
-#include "core/util.h"
+#include "core/record/metadata.h"
+#include "core/base/util.h"
 
 #include <pthread.h>
 

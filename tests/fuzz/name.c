@@ -3,8 +3,8 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/name.h"
-#include "core/util.h"
+#include "core/record/name.h"
+#include "core/base/util.h"
 
 #include <time.h>
 

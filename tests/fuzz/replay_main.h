@@ -13,7 +13,7 @@
 
 #include "tests/support/suite.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -16,32 +16,32 @@ LOCK = re.compile(r"F_SETLEASE|F_OFD_SETLKW?|F_SETLKW?")
 # Where a file's calls are likely to be missed, the fastest first. What none of these notices is shown to all C programs.
 SUITES = {
     "backends/local.c": ("test_local", "test_backend_threads", "crash_test_local", "crash_test_delete", "test_backend"),
-    "core/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
+    "core/commit/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
     "core/ckptfs.c": ("test_fs_library::test_commit_whose_answer_was_lost",),  # in no C program
-    "core/commit.c": ("crash_test_commit",),
-    "core/convert.c": ("test_convert",),
-    "core/copy.c": ("test_commit_leftovers", "crash_test_commit"),
-    "core/delete.c": ("test_delete", "crash_test_delete"),
-    "core/draft.c": ("test_draft", "crash_test_draft"),
-    "core/file.c": ("test_gc",),
-    "core/index_dir.c": ("test_index",),
-    "core/scan.c": ("test_scan",),
-    "core/share.c": ("test_share", "test_cool", "test_reopen"),
-    "core/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
-    "core/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
-    "core/sys.c": ("test_sys", "test_scan"),
-    "core/trash.c": ("crash_test_delete",),
-    "core/warm.c": ("test_cool",),
+    "core/commit/commit.c": ("crash_test_commit",),
+    "core/stage/convert.c": ("test_convert",),
+    "core/commit/copy.c": ("test_commit_leftovers", "crash_test_commit"),
+    "core/commit/delete.c": ("test_delete", "crash_test_delete"),
+    "core/stage/draft.c": ("test_draft", "crash_test_draft"),
+    "core/tier/file.c": ("test_gc",),
+    "core/index/index_dir.c": ("test_index",),
+    "core/stage/scan.c": ("test_scan",),
+    "core/commit/share.c": ("test_share", "test_cool", "test_reopen"),
+    "core/stage/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
+    "core/store/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
+    "core/base/sys.c": ("test_sys", "test_scan"),
+    "core/store/trash.c": ("crash_test_delete",),
+    "core/tier/warm.c": ("test_cool",),
 }
 
 # What no suite can notice, and why that is no hole.
 EQUIVALENT = {
-    "core/convert.c:ckpt_convert_sync:fsync#2":
+    "core/stage/convert.c:ckpt_convert_sync:fsync#2":
         "a rename is one change and durable with its target's directory, sessions/, on every filesystem with a journal; this "
         "is the directory that the folder came from",
-    "core/delete.c:files_out_of_sight:fsync#2":
+    "core/commit/delete.c:files_out_of_sight:fsync#2":
         "the same: trash/ is where the session went, sessions/ is where it came from",
-    "core/store.c:make_folders:fsync":
+    "core/store/store.c:make_folders:fsync":
         "who makes a store ends with write_file(), and who opens one with the backend's writable_open(), which sync the same "
         "directory before anything is answered",
 }
@@ -64,7 +64,7 @@ def calls(text):
 
 def found(root):
     mistakes = []
-    for path in [*sorted((root / "core").glob("*.c")), root / "backends/local.c"]:
+    for path in [*sorted((root / "core").rglob("*.c")), root / "backends/local.c"]:
         text = path.read_text()
         file = str(path.relative_to(root))
         count = {}

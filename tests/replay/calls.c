@@ -2,7 +2,7 @@
 #include "tests/replay/ranks.h"
 #include "tests/replay/trace.h"
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 
 #include "tests/support/suite.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

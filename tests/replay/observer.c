@@ -8,7 +8,7 @@
 
 #include "tests/replay/tree.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fnmatch.h>

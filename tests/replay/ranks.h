@@ -3,7 +3,7 @@
 
 #include "tests/replay/shared.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #define RANKS_MAX 4
 

@@ -12,7 +12,7 @@
 #include "tests/support/suite.h"
 #include "tests/support/world.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <jansson.h>

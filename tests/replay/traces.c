@@ -1,7 +1,7 @@
 // The list of traces. Those with a number are the project's first sixteen, T1 to T16.
 #include "tests/replay/traces.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
 

@@ -1,7 +1,7 @@
 #include "tests/replay/tree.h"
 
-#include "core/hash.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

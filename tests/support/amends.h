@@ -4,7 +4,7 @@
 // Version n + 1 is the step after n acts. What must not fail ends the test.
 #pragma once
 
-#include "core/store.h"
+#include "core/store/store.h"
 
 #include <stdbool.h>
 #include <stddef.h>

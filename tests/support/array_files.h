@@ -2,7 +2,7 @@
 // For unit tests and fuzzers: what does not hold ends the process with assert().
 #pragma once
 
-#include "core/array.h"
+#include "core/array/array.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "core/util.h"
+#include "core/base/util.h"
 
 static const struct ckpt_fault ckpt_backendfault_ways[] = {
 	{.error = -EIO},

@@ -3,8 +3,8 @@
 // covered it. disk_state.c builds states from them.
 #include "tests/support/disk_journal.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

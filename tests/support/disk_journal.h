@@ -3,8 +3,8 @@
 
 #include "tests/support/disk.h"
 
-#include "core/lock.h"
-#include "core/sys.h"
+#include "core/base/lock.h"
+#include "core/base/sys.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>

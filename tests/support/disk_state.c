@@ -3,7 +3,7 @@
 #include "tests/support/disk_journal.h"
 #include "tests/support/suite.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <limits.h>

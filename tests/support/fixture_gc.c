@@ -2,11 +2,11 @@
 
 #include "tests/support/fixture_sharing.h"
 
-#include "core/container.h"
-#include "core/delete.h"
-#include "core/hash.h"
-#include "core/pack_use.h"
-#include "core/util.h"
+#include "core/record/container.h"
+#include "core/commit/delete.h"
+#include "core/base/hash.h"
+#include "core/tier/pack_use.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

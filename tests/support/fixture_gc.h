@@ -7,7 +7,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
-#include "core/gc.h"
+#include "core/gc/gc.h"
 
 #define HOUR_S 3600
 #define DAY_S (24 * HOUR_S)

@@ -1,6 +1,6 @@
 #include "tests/support/fixture_manifest.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 uint8_t *data;
 size_t len;

@@ -8,8 +8,8 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
-#include "core/container.h"
-#include "core/manifest_layout.h"
+#include "core/record/container.h"
+#include "core/record/manifest_layout.h"
 
 extern uint8_t *data;
 extern size_t len;

@@ -2,8 +2,8 @@
 // tests and fuzzers: what does not hold ends the process with assert().
 #pragma once
 
-#include "core/manifest.h"
-#include "core/record.h"
+#include "core/record/manifest.h"
+#include "core/record/record.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 
 #include "tests/support/suite.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 static void parse_step(const char *word, struct ckpt_policy_step *ret)
 {

@@ -1,7 +1,7 @@
 // Committed steps as a line of text, for tables of what policies answer.
 #pragma once
 
-#include "core/decide.h"
+#include "core/policy/decide.h"
 
 #define HISTORY_MAX 64
 #define HISTORY_SECOND INT64_C(1000000000)

@@ -1,11 +1,11 @@
 #include "tests/support/life.h"
 
-#include "core/delete.h"
-#include "core/hash.h"
-#include "core/reopen.h"
-#include "core/share.h"
-#include "core/sys.h"
-#include "core/trash.h"
+#include "core/commit/delete.h"
+#include "core/base/hash.h"
+#include "core/commit/reopen.h"
+#include "core/commit/share.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 
 #include "tests/support/save.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 enum ckpt_life_act {
 	CKPT_LIFE_SAVE,

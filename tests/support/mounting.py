@@ -20,7 +20,7 @@ from pathlib import Path
 MODES = {"passthrough": ["no_io_uring"], "daemon": ["no_passthrough", "no_io_uring"], "uring": []}
 URING_SWITCH = Path("/sys/module/fuse/parameters/enable_uring")
 
-os.environ.setdefault("CKPT_LOCK_ORDER", "abort")  # core/lock.h
+os.environ.setdefault("CKPT_LOCK_ORDER", "abort")  # core/base/lock.h
 
 
 class MountFailed(Exception):

@@ -2,8 +2,8 @@
 
 #include "tests/support/formats.h"
 
-#include "core/hash.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

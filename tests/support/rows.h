@@ -6,7 +6,7 @@
 
 #include "tests/support/suite.h"
 
-#include "core/index.h"
+#include "core/index/index.h"
 
 enum { CKPT_ROW_MANIFEST_BYTES = 3000 };
 

@@ -2,10 +2,10 @@
 
 #include "tests/support/staged.h"
 
-#include "core/hash.h"
-#include "core/sys.h"
-#include "core/trash.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -8,9 +8,9 @@
 
 #include "tests/support/suite.h"
 
-#include "core/commit.h"
-#include "core/stage.h"
-#include "core/store.h"
+#include "core/commit/commit.h"
+#include "core/stage/stage.h"
+#include "core/store/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 #include "tests/support/seen.h"
 #include "tests/support/staged.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

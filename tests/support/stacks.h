@@ -7,7 +7,7 @@
 #include "tests/support/suite.h"
 
 #include "backends/backend.h"
-#include "core/util.h"
+#include "core/base/util.h"
 
 #define STACKS 5 // lines of stacks[]; a new backend gets one
 

@@ -2,9 +2,9 @@
 
 #include "tests/support/suite.h"
 
-#include "core/file.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/tier/file.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 

@@ -2,9 +2,9 @@
 // fail ends the test.
 #pragma once
 
-#include "core/commit.h"
-#include "core/stage.h"
-#include "core/store.h"
+#include "core/commit/commit.h"
+#include "core/stage/stage.h"
+#include "core/store/store.h"
 
 #include <stdint.h>
 

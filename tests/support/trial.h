@@ -6,8 +6,8 @@
 
 #include "tests/support/save.h"
 
-#include "core/draft.h"
-#include "core/settings.h"
+#include "core/stage/draft.h"
+#include "core/store/settings.h"
 
 #include <stddef.h>
 

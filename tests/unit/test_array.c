@@ -5,7 +5,7 @@
 #include "tests/support/suite.h"
 
 #include "core/limits.h"
-#include "core/util.h"
+#include "core/base/util.h"
 
 static struct ckpt_bytes file;
 

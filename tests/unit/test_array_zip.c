@@ -4,8 +4,8 @@
 #include "tests/support/suite.h"
 
 #include "core/limits.h"
-#include "core/util.h"
-#include "core/zip.h"
+#include "core/base/util.h"
+#include "core/array/zip.h"
 
 #include <stdio.h>
 

@@ -2,13 +2,13 @@
 #include "tests/support/fixture.h"
 #include "tests/support/formats.h"
 
-#include "core/chunk.h"
-#include "core/chunk_cache.h"
-#include "core/cool.h"
-#include "core/pack.h"
-#include "core/seal.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/tier/chunk.h"
+#include "core/tier/chunk_cache.h"
+#include "core/tier/cool.h"
+#include "core/tier/pack.h"
+#include "core/tier/seal.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <pthread.h>
 #include <stdio.h>

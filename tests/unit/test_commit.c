@@ -2,8 +2,8 @@
 // test_commit_leftovers.c, what fails and what dies in tests/crash.
 #include "tests/support/fixture.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 // A commit that takes long: who waits for it, who gives up, who comes meanwhile; and what becomes of the step.
 #include "tests/support/fixture_step.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <pthread.h>
 

@@ -2,8 +2,8 @@
 // a copy of its own unless the holder writes, and the holder keeps his file when the commit fails.
 #include "tests/support/fixture.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

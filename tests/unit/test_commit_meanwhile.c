@@ -2,8 +2,8 @@
 // by then may still rename it, or take it away. And the names that a commit can give it.
 #include "tests/support/fixture_step.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <pthread.h>
 

@@ -3,9 +3,9 @@
 #include "tests/support/fixture_step.h"
 
 #include "core/limits.h"
-#include "core/reopen.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/commit/reopen.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,13 +4,13 @@
 #include "tests/support/packed.h"
 #include "tests/support/weights.h"
 
-#include "core/amend.h"
-#include "core/codec.h"
-#include "core/cool.h"
-#include "core/delete.h"
-#include "core/seal.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/commit/amend.h"
+#include "core/codec/codec.h"
+#include "core/tier/cool.h"
+#include "core/commit/delete.h"
+#include "core/tier/seal.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -2,13 +2,13 @@
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
-#include "core/cool.h"
-#include "core/delete.h"
-#include "core/gc.h"
-#include "core/pin.h"
-#include "core/seal.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/tier/cool.h"
+#include "core/commit/delete.h"
+#include "core/gc/gc.h"
+#include "core/commit/pin.h"
+#include "core/tier/seal.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <sys/stat.h>
 

@@ -2,8 +2,8 @@
 #include "tests/support/history.h"
 #include "tests/support/suite.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <signal.h>
 #include <stdio.h>

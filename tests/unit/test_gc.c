@@ -2,13 +2,13 @@
 // and everything that may need it could be read.
 #include "tests/support/fixture_gc.h"
 
-#include "core/delete.h"
-#include "core/errlog.h"
-#include "core/json.h"
-#include "core/remove.h"
-#include "core/reopen.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/commit/delete.h"
+#include "core/store/errlog.h"
+#include "core/base/json.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

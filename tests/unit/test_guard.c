@@ -1,8 +1,8 @@
-// core/guard.h: what becomes of the child never is our end, and what it has of ours is nothing.
+// core/base/guard.h: what becomes of the child never is our end, and what it has of ours is nothing.
 #include "tests/support/suite.h"
 
-#include "core/guard.h"
-#include "core/util.h"
+#include "core/base/guard.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <signal.h>

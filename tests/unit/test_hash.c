@@ -1,8 +1,8 @@
-// core/hash.h against the vectors of FIPS 180-2.
+// core/base/hash.h against the vectors of FIPS 180-2.
 #include "tests/support/suite.h"
 
-#include "core/hash.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/base/util.h"
 
 static void assert_sha256(const void *data, size_t len, const char *expected)
 {

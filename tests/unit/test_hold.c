@@ -2,9 +2,9 @@
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 
-#include "core/hold.h"
-#include "core/store.h"
-#include "core/util.h"
+#include "core/store/hold.h"
+#include "core/store/store.h"
+#include "core/base/util.h"
 
 #include <pthread.h>
 #include <signal.h>

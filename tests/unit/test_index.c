@@ -3,7 +3,7 @@
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

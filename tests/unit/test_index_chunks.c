@@ -2,9 +2,9 @@
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
 
-#include "core/hash.h"
-#include "core/index_value.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/index/index_value.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

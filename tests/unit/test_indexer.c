@@ -2,10 +2,10 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
-#include "core/hash.h"
-#include "core/index_db.h"
-#include "core/indexer.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/index/index_db.h"
+#include "core/index/indexer.h"
+#include "core/base/util.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // Sets of keys: each is new once, however many there are, and of however many words.
-#include "core/keys.h"
+#include "core/base/keys.h"
 
 #include "tests/support/allocfault.h"
 #include "tests/support/suite.h"

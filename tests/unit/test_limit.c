@@ -1,12 +1,12 @@
 // What unfinished work takes on the disk, who is refused for it and told so, and how seldom it is looked at.
 #include "tests/support/fixture.h"
 
-#include "core/draft.h"
-#include "core/limit.h"
-#include "core/share.h"
-#include "core/sys.h"
-#include "core/trash.h"
-#include "core/util.h"
+#include "core/stage/draft.h"
+#include "core/stage/limit.h"
+#include "core/commit/share.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 

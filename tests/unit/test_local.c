@@ -3,8 +3,8 @@
 #include "tests/support/suite.h"
 
 #include "backends/backend.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

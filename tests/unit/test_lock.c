@@ -1,9 +1,9 @@
-// core/lock.h: who takes locks in a wrong order is told which and where, and aborts in a test. This is so here in any build.
+// core/base/lock.h: who takes locks in a wrong order is told which and where, and aborts in a test. This is so here in any build.
 #undef CKPT_LOCK_ORDER
 #define CKPT_LOCK_ORDER 1
 #include "tests/support/suite.h"
 
-#include "core/lock.h"
+#include "core/base/lock.h"
 
 #include <stdio.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 #include "tests/support/fixture_manifest.h"
 
-#include "core/hash.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 // What a manifest says of what chunks are decoded beside: written in one form, copied with it, and no lie about it is believed.
 #include "tests/support/fixture_manifest.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #define LEN 1000 // of each chunk
 

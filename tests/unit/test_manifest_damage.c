@@ -2,7 +2,7 @@
 #include "tests/support/fixture_manifest.h"
 
 #include "core/limits.h"
-#include "core/util.h"
+#include "core/base/util.h"
 
 // The section of this type has these bytes from now on.
 static void replace(uint32_t type, const void *bytes, size_t count)

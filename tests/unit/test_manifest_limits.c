@@ -3,7 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "core/limits.h"
-#include "core/manifest.h"
+#include "core/record/manifest.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // What a manifest says of files whose bytes are in packs: written in whatever order, and refused where it does not fit.
 #include "tests/support/fixture_manifest.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #define LEN 1000 // of each chunk
 

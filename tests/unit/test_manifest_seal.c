@@ -2,7 +2,7 @@
 // fit the files.
 #include "tests/support/fixture_manifest.h"
 
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -2,10 +2,10 @@
 #include "tests/support/fixture.h"
 
 #include "core/limits.h"
-#include "core/metadata.h"
-#include "core/reopen.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/record/metadata.h"
+#include "core/commit/reopen.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

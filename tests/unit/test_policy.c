@@ -3,7 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "core/limits.h"
-#include "core/util.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -2,14 +2,14 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
-#include "core/delete.h"
-#include "core/load.h"
-#include "core/remove.h"
-#include "core/reopen.h"
-#include "core/share.h"
-#include "core/sys.h"
-#include "core/temporary.h"
-#include "core/util.h"
+#include "core/commit/delete.h"
+#include "core/store/load.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/commit/share.h"
+#include "core/base/sys.h"
+#include "core/policy/temporary.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // A program of the user's: what it is given, what is learnt of it, and that it ends with all that it has started.
 #include "tests/support/suite.h"
 
-#include "core/run.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/run.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <pthread.h>

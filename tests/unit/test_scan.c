@@ -1,8 +1,8 @@
 // What a commit takes of a staged tree, and what it refuses: through the commit, as nobody else scans.
 #include "tests/support/fixture_step.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

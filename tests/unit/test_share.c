@@ -3,14 +3,14 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
-#include "core/amend.h"
-#include "core/manifest.h"
-#include "core/remove.h"
-#include "core/reopen.h"
-#include "core/share.h"
-#include "core/sys.h"
-#include "core/trash.h"
-#include "core/util.h"
+#include "core/commit/amend.h"
+#include "core/record/manifest.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/commit/share.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

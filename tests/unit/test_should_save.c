@@ -2,14 +2,14 @@
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 
-#include "core/delete.h"
-#include "core/folders.h"
-#include "core/policy_store.h"
-#include "core/reopen.h"
-#include "core/should_save.h"
-#include "core/stage.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/commit/delete.h"
+#include "core/store/folders.h"
+#include "core/policy/policy_store.h"
+#include "core/commit/reopen.h"
+#include "core/policy/should_save.h"
+#include "core/stage/stage.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -2,9 +2,9 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
-#include "core/sys.h"
-#include "core/trash.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 // step becomes part of another meanwhile.
 #include "tests/support/fixture_step.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <pthread.h>
 

@@ -4,10 +4,10 @@
 #include "tests/support/fixture_step.h"
 #include "tests/support/sysfault.h"
 
-#include "core/hash.h"
-#include "core/move.h"
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/hash.h"
+#include "core/commit/move.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #include "tests/support/callfault.h"
 #include "tests/support/save.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
-// The default table of core/sys.h: what it adds to the kernel's calls. And faults by number on top of it.
+// The default table of core/base/sys.h: what it adds to the kernel's calls. And faults by number on top of it.
 #include "tests/support/suite.h"
 #include "tests/support/sysfault.h"
 
-#include "core/sys.h"
-#include "core/util.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -2,16 +2,16 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
-#include "core/amend.h"
-#include "core/delete.h"
-#include "core/pin.h"
-#include "core/remove.h"
-#include "core/reopen.h"
-#include "core/sys.h"
-#include "core/temporary.h"
-#include "core/version.h"
-#include "core/trash.h"
-#include "core/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
+#include "core/commit/pin.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/base/sys.h"
+#include "core/policy/temporary.h"
+#include "core/commit/version.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // What is under a step's key in the store and is not what this process put there: another's record, a damaged one, an older one.
 #include "tests/support/fixture_step.h"
 
-#include "core/sys.h"
-#include "core/util.h"
-#include "core/version.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/version.h"
 
 #include <stdio.h>
 

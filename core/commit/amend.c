@@ -1,0 +1,578 @@
+#include "core/commit/amend.h"
+
+#include "core/commit/edit.h"
+#include "core/store/errlog.h"
+#include "core/record/manifest.h"
+#include "core/record/metadata.h"
+#include "core/commit/pin.h"
+#include "core/commit/reopen.h"
+#include "core/stage/scan.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/stage/stage.h"
+#include "core/base/util.h"
+#include "core/base/uuid.h"
+#include "core/commit/version.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+struct ckpt_pending_file {
+	struct ckpt_pending_file *next;
+	uint64_t ino; // expected: of the file
+	char path[];
+};
+
+// --- Pending files ------------------------------------------------------------------------------------------------------
+
+static struct ckpt_pending_file **slot_locked(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_pending_file **slot = &step->pending_files;
+
+	while (*slot && strcmp((*slot)->path, path))
+		slot = &(*slot)->next;
+	return slot;
+}
+
+static void wait_for_list_locked(struct ckpt_step *step)
+{
+	while (step->pending_away)
+		ckpt_lock_wait(&step->changed, &step->lock);
+}
+
+bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path)
+{
+	if (!__atomic_load_n(&step->had_pending, __ATOMIC_RELAXED)) // nearly always
+		return false;
+	LOCK_SCOPE(&step->lock);
+
+	wait_for_list_locked(step);
+	return *slot_locked(step, path);
+}
+
+static struct ckpt_pending_file *pending_new(const char *path)
+{
+	struct ckpt_pending_file *f = calloc(1, sizeof(*f) + strlen(path) + 1);
+
+	if (f)
+		strcpy(f->path, path);
+	return f;
+}
+
+int ckpt_amend_begin(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_pending_file *f = pending_new(path);
+
+	if (!f)
+		return -ENOMEM;
+	LOCK_SCOPE(&step->lock);
+	if (step->state != CKPT_STEP_COMMITTED || step->reopening || ckpt_reopen_any(step)) {
+		free(f);
+		return -EAGAIN;
+	}
+	f->next = step->pending_files;
+	__atomic_store_n(&step->had_pending, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
+	return 0;
+}
+
+void ckpt_amend_forget(struct ckpt_step *step, const char *path)
+{
+	LOCK_SCOPE(&step->lock);
+	struct ckpt_pending_file **slot, *f;
+
+	wait_for_list_locked(step);
+	slot = slot_locked(step, path);
+	f = *slot;
+	if (f)
+		*slot = f->next;
+	free(f);
+}
+
+int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*change)(void *arg), void *arg)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	int rc = ckpt_amend_is_pending(step, path) ? 0 : -EAGAIN;
+
+	if (!rc && to)
+		rc = ckpt_amend_begin(step, to);
+	if (rc)
+		return rc;
+	rc = change(arg);
+	if (!rc || to)
+		ckpt_amend_forget(step, rc ? to : path);
+	return rc;
+}
+
+static void free_list(struct ckpt_pending_file *list)
+{
+	while (list) {
+		struct ckpt_pending_file *f = list;
+
+		list = f->next;
+		free(f);
+	}
+}
+
+void ckpt_amend_forget_all(struct ckpt_step *step)
+{
+	free_list(TAKE_PTR(step->pending_files));
+	free_list(TAKE_PTR(step->expected_files));
+}
+
+// --- Files that a commit leaves out -------------------------------------------------------------------------------------
+
+int ckpt_amend_expect(struct ckpt_step *step, const char *path, uint64_t ino, int fd)
+{
+	struct ckpt_pending_file *f = pending_new(path);
+
+	if (!f)
+		return -ENOMEM;
+	(void)ckpt_amend_mark(fd);
+	f->ino = ino;
+	LOCK_SCOPE(&step->lock);
+	f->next = step->expected_files;
+	step->expected_files = f;
+	return 0;
+}
+
+void ckpt_amend_expect_none(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	free_list(TAKE_PTR(step->expected_files));
+}
+
+static bool has_writer_locked(const struct ckpt_step *step, uint64_t ino)
+{
+	for (const struct ckpt_writer *w = step->writers; w; w = w->next)
+		if (w->ino == ino)
+			return true;
+	return false;
+}
+
+// Who closed his while the outcome of the commit was not known was told so, and will not close it again.
+void ckpt_amend_expected_locked(struct ckpt_step *step)
+{
+	struct ckpt_pending_file *f;
+
+	while ((f = step->expected_files)) {
+		step->expected_files = f->next;
+		if (!has_writer_locked(step, f->ino)) {
+			free(f);
+			continue;
+		}
+		f->next = step->pending_files;
+		__atomic_store_n(&step->had_pending, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
+	}
+}
+
+static bool is_in_version(struct ckpt_step *step, const char *path, int *ret_error)
+{
+	struct ckpt_manifest *m;
+	uint32_t index;
+
+	*ret_error = ckpt_step_manifest(step, &m);
+	if (*ret_error)
+		return false;
+	bool there = !ckpt_manifest_lookup(m, path, &index);
+
+	ckpt_manifest_unref(m);
+	return there;
+}
+
+// What else stands there is of somebody who died, or of an amend that failed.
+int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char aside[64];
+	uint64_t salt;
+	int rc;
+
+	rc = ckpt_amend_settle(step);
+	if (rc)
+		return rc;
+	if (ckpt_amend_is_pending(step, path) || is_in_version(step, path, &rc))
+		return -EEXIST;
+	if (!rc)
+		rc = ckpt_sys.random(&salt, sizeof(salt));
+	if (rc)
+		return rc;
+	snprintf(aside, sizeof(aside), CKPT_TRASH_COPY "%016llx-stray", (unsigned long long)salt);
+	rc = ckpt_sys.rename(dirfd, slash ? slash + 1 : path, step->store->trash_fd, aside, 0);
+	if (!rc)
+		ckpt_trash_remove_behind(step->store->trash, aside);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+int ckpt_amend_mark(int fd)
+{
+	return ckpt_sys.fsetxattr(fd, CKPT_AMEND_XATTR, "", 0, 0);
+}
+
+// What became part of the step without an answer.
+static int forget_added(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(step, &m);
+
+	if (rc)
+		return rc;
+	ckpt_lock_take(&step->lock);
+	for (struct ckpt_pending_file **slot = &step->pending_files, *f; (f = *slot);) {
+		uint32_t index;
+
+		if (ckpt_manifest_lookup(m, f->path, &index)) {
+			slot = &f->next;
+			continue;
+		}
+		__atomic_store_n(slot, f->next, __ATOMIC_RELAXED);
+		free(f);
+	}
+	ckpt_lock_drop(&step->lock);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+int ckpt_amend_settle_locked(struct ckpt_step *step)
+{
+	int rc = 0;
+
+	if (!__atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED)) // nearly always
+		return 0;
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		rc = ckpt_version_settle(step);
+	if (!rc)
+		rc = forget_added(step);
+	if (!rc)
+		__atomic_store_n(&step->amend_unknown, false, __ATOMIC_RELAXED);
+	return rc;
+}
+
+int ckpt_amend_settle(struct ckpt_step *step)
+{
+	if (!__atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED)) // nearly always
+		return 0;
+	LOCK_SCOPE(&step->store->acts_lock);
+
+	return ckpt_amend_settle_locked(step);
+}
+
+bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *raw)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	uint32_t index;
+	bool has = false;
+
+	if (ckpt_step_manifest(step, &m))
+		return false;
+	if (!ckpt_manifest_lookup(m, path, &index)) {
+		ckpt_manifest_entry(m, index, &e);
+		has = e.raw_path && !strcmp(e.raw_path, raw);
+	}
+	ckpt_manifest_unref(m);
+	return has;
+}
+
+// The files that are pending, in an array; the list does not change while the step is being reopened, but for its ends.
+static struct ckpt_pending_file *take_list(struct ckpt_step *step, bool comes_back)
+{
+	LOCK_SCOPE(&step->lock);
+
+	step->pending_away = comes_back;
+	return __atomic_exchange_n(&step->pending_files, NULL, __ATOMIC_RELAXED);
+}
+
+static void give_list(struct ckpt_step *step, struct ckpt_pending_file *list)
+{
+	LOCK_SCOPE(&step->lock);
+	struct ckpt_pending_file **last = &step->pending_files;
+
+	while (*last)
+		last = &(*last)->next;
+	__atomic_store_n(last, list, __ATOMIC_RELAXED);
+	step->pending_away = false;
+	pthread_cond_broadcast(&step->changed);
+}
+
+// Who renames or removes one of them meanwhile would do it in the wrong place, and who found none would say that there is no such
+// file: the list is away for so long, and whoever asks for it waits.
+int ckpt_amend_link(struct ckpt_step *step, int dirfd)
+{
+	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
+	struct ckpt_pending_file *list = take_list(step, true);
+	int rc = 0;
+
+	for (struct ckpt_pending_file *f = list; f && !rc; f = f->next) {
+		snprintf(path, sizeof(path), "%s/%s", step->session, f->path);
+		rc = ckpt_sys.link(step->store->sessions_fd, path, dirfd, f->path);
+	}
+	give_list(step, list);
+	return rc;
+}
+
+void ckpt_amend_unlink(struct ckpt_step *step)
+{
+	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
+	struct ckpt_pending_file *list = take_list(step, false), *next;
+
+	for (; list; list = next) {
+		next = list->next;
+		snprintf(path, sizeof(path), "%s/%s", step->session, list->path);
+		ckpt_sys.unlink(step->store->sessions_fd, path, 0); // else it is nobody's
+		free(list);
+	}
+}
+
+bool ckpt_amend_any_below(struct ckpt_step *step, const char *path)
+{
+	size_t len = strlen(path);
+	LOCK_SCOPE(&step->lock);
+
+	wait_for_list_locked(step);
+	for (const struct ckpt_pending_file *f = step->pending_files; f; f = f->next)
+		if (!strncmp(f->path, path, len) && f->path[len] == '/')
+			return true;
+	return false;
+}
+
+#define DONE 1 // nothing is to be done: an act before did it
+
+static void complain(struct ckpt_step *step, const char *path, int error, const char *what)
+{
+	ckpt_errlog_add(step->store->errlog, step->name, error,
+			"the step is as it was; mend the cause, then do it again",
+			error == -EIO ? "outcome unknown, or the data did not reach the disk: %s could not be %s"
+				      : "%s could not be %s",
+			path, what);
+}
+
+// --- Adding -------------------------------------------------------------------------------------------------------------
+
+static int read_target(int dirfd, const char *name, char *buf, size_t cap)
+{
+	ssize_t n = readlinkat(dirfd, name, buf, cap - 1);
+
+	if (n < 0)
+		return -errno;
+	buf[n] = '\0';
+	return 0;
+}
+
+// The directory is synced after the file: the name is there only with its content.
+static int make_durable(int dirfd, int fd)
+{
+	int rc = fd < 0 ? 0 : ckpt_sys.fsync(fd);
+
+	return rc ? rc : ckpt_sys.fsync(dirfd);
+}
+
+// In dirfd it is called file, in the step name. was: the entry that it takes the place of, or NULL.
+static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const char *file, const char *name,
+			 const struct ckpt_entry *was)
+{
+	CLEANUP_FD int fd = -1;
+	char target[PATH_MAX];
+	struct ckpt_entry e;
+	struct statx stx;
+	uint32_t handle;
+	int rc;
+
+	if (statx(dirfd, file, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return -errno;
+	if (!S_ISLNK(stx.stx_mode)) {
+		fd = ckpt_sys.open(dirfd, file, O_RDONLY | O_NONBLOCK, 0);
+		rc = fd < 0 ? fd : make_durable(dirfd, fd);
+		if (rc == -EIO && fd >= 0) // the next fsync would not say so again
+			ckpt_stage_synced(d->step, ckpt_store_ino(&stx), 0, 0, rc);
+		if (!rc && statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
+			rc = -errno;
+	} else {
+		rc = make_durable(dirfd, -1);
+	}
+	if (rc)
+		return rc;
+	e = (struct ckpt_entry){
+		.type = S_ISDIR(stx.stx_mode)   ? CKPT_ENTRY_DIR
+			: S_ISLNK(stx.stx_mode) ? CKPT_ENTRY_SYMLINK
+						: CKPT_ENTRY_FILE,
+		.name = name,
+		.mode = stx.stx_mode & 07777,
+		.uid = stx.stx_uid,
+		.gid = stx.stx_gid,
+		.nlink = stx.stx_nlink,
+		.ino = was ? was->ino : ckpt_store_ino(&stx),
+		.raw_path = was ? file : NULL,
+		.mtime_s = stx.stx_mtime.tv_sec,
+		.mtime_ns = stx.stx_mtime.tv_nsec,
+	};
+	if (e.type == CKPT_ENTRY_FILE &&
+	    (ckpt_stage_has_failed(d->step, e.ino) || ckpt_stage_has_failed(d->step, ckpt_store_ino(&stx))))
+		return -EIO; // a fsync of the client's has said so
+	if (e.type == CKPT_ENTRY_FILE) {
+		e.bytes = stx.stx_size;
+		e.content = e.bytes ? CKPT_CONTENT_RAW : CKPT_CONTENT_NONE;
+		e.raw_path = e.bytes ? e.raw_path : NULL;
+		rc = ckpt_manifest_writer_session(d->w, d->step->session, &e.session);
+	} else if (e.type == CKPT_ENTRY_SYMLINK) {
+		rc = read_target(dirfd, file, target, sizeof(target));
+		e.target = target;
+		e.bytes = strlen(target);
+	}
+	if (!rc)
+		rc = ckpt_manifest_writer_add(d->w, parent, &e, &handle);
+	return rc || fd < 0 ? rc : ckpt_scan_xattrs(d->w, handle, fd);
+}
+
+// What an evaluation found is known once it is written: steps are chosen by it.
+static int learn_metrics(struct ckpt_edit *d, const char *path, int dirfd, const char *file)
+{
+	if (strcmp(path, CKPT_METRICS_FILE))
+		return 0;
+	return ckpt_metadata_of_metrics(dirfd, file, d->step->store->errlog, d->step->name, &d->says);
+}
+
+// What has this name in the version is what stands on the disk: an act before has added it, and its answer was lost.
+static int check_added(struct ckpt_edit *d, int dirfd, const char *name, uint32_t index)
+{
+	struct ckpt_entry e;
+	struct statx stx;
+
+	ckpt_manifest_entry(d->m, index, &e);
+	if (!d->adopted || statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
+	    ckpt_store_ino(&stx) != e.ino)
+		return -EEXIST;
+	return DONE;
+}
+
+static int add(struct ckpt_edit *d, const char *path, const char *raw __attribute__((unused)))
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char inside[CKPT_UUID_LEN + 1 + PATH_MAX], folder[PATH_MAX] = "";
+	CLEANUP_FD int dirfd = -1;
+	struct stat st;
+	uint32_t there;
+	int rc;
+
+	if (slash)
+		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	rc = ckpt_manifest_lookup(d->m, folder, &d->parent);
+	if (rc)
+		return rc;
+	snprintf(inside, sizeof(inside), "%s%s%s", d->step->session, *folder ? "/" : "", folder);
+	dirfd = ckpt_sys.open(d->step->store->sessions_fd, inside, O_RDONLY | O_DIRECTORY, 0);
+	if (dirfd < 0)
+		return dirfd;
+	if (!ckpt_manifest_child(d->m, d->parent, name, &there))
+		return check_added(d, dirfd, name, there);
+	d->dirs_in_parent = !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
+	rc = ckpt_edit_copy(d, 0);
+	if (!rc)
+		rc = add_from_disk(d, d->handles[d->parent], dirfd, name, name, NULL);
+	return rc ? rc : learn_metrics(d, path, dirfd, name);
+}
+
+static int replace(struct ckpt_edit *d, const char *path, const char *raw)
+{
+	CLEANUP_FD int dirfd = ckpt_sys.open(d->step->store->sessions_fd, d->step->session, O_RDONLY | O_DIRECTORY, 0);
+	struct ckpt_entry was;
+	uint32_t index;
+	int rc = dirfd < 0 ? dirfd : ckpt_manifest_lookup(d->m, path, &index);
+
+	if (rc)
+		return rc;
+	ckpt_manifest_entry(d->m, index, &was);
+	if (was.raw_path && !strcmp(was.raw_path, raw))
+		return DONE;
+	rc = was.type == CKPT_ENTRY_FILE ? ckpt_edit_copy(d, index) : -EEXIST;
+	if (!rc)
+		rc = add_from_disk(d, d->handles[was.parent], dirfd, raw, was.name, &was);
+	return rc ? rc : learn_metrics(d, path, dirfd, raw);
+}
+
+static int take_out(struct ckpt_edit *d, const char *path, const char *raw __attribute__((unused)))
+{
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = ckpt_manifest_lookup(d->m, path, &index);
+
+	if (rc)
+		return rc == -ENOENT && d->adopted ? DONE : rc;
+	if (!index)
+		return -EINVAL;
+	ckpt_manifest_entry(d->m, index, &e);
+	d->parent = e.parent;
+	d->dirs_in_parent = e.type == CKPT_ENTRY_DIR ? -1 : 0;
+	return ckpt_edit_copy(d, index);
+}
+
+// --- The acts -----------------------------------------------------------------------------------------------------------
+
+typedef int edit_fn(struct ckpt_edit *d, const char *path, const char *raw);
+
+static int try(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, bool *adopted)
+{
+	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_AMEND};
+	int rc = ckpt_edit_begin(&d, adopted);
+
+	if (!rc && change == take_out && ckpt_pin_is(step)) {
+		ckpt_pin_tell(step);
+		rc = -EPERM;
+	}
+	if (!rc)
+		rc = change(&d, path, raw);
+	if (!rc)
+		rc = ckpt_edit_put(&d);
+	ckpt_edit_done(&d);
+	return rc == DONE ? 0 : rc;
+}
+
+static int act(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, const char *what)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	bool adopted = false;
+	int rc = -EAGAIN;
+
+	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
+		rc = try(step, change, path, raw, &adopted);
+		adopted |= rc == -EAGAIN;
+	}
+	if (rc && rc != -ESTALE && rc != -ENOENT && rc != -EINVAL && rc != -EPERM)
+		complain(step, path, rc, what);
+	return rc == -EAGAIN ? -EIO : rc;
+}
+
+// What is made durable with the lock held, for which all other acts on steps wait, is sent to the disk before. Whether it came there
+// says fsync.
+static void send_to_disk(const struct ckpt_step *step, const char *file)
+{
+	char path[CKPT_UUID_LEN + 1 + PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", step->session, file);
+	CLEANUP_FD int fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
+
+	if (fd >= 0)
+		sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+int ckpt_amend_add(struct ckpt_step *step, const char *path)
+{
+	send_to_disk(step, path);
+	return act(step, add, path, NULL, "added to the step");
+}
+
+int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw)
+{
+	send_to_disk(step, raw);
+	return act(step, replace, path, raw, "written again");
+}
+
+int ckpt_amend_remove(struct ckpt_step *step, const char *path)
+{
+	return act(step, take_out, path, NULL, "removed from the step");
+}

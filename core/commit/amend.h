@@ -1,0 +1,57 @@
+// Amends: what is added to a committed step, or taken from it, after its commit. Each is a new version of the step with the
+// same session; what it adds stands in the session's directory, where no version of before names it. No version changes.
+//
+// A file is pending from its creation to its close: it is in no version and in no listing, and its name in the session's
+// directory is taken. A step that is reopened meanwhile (reopen.h) takes its pending files along. What a crash leaves
+// pending is nobody's: its place is cleared for who comes next.
+//
+// Paths are those in the step. Threads: any. Blocks on the disk where said.
+#pragma once
+
+#include "core/store/step.h"
+
+// The name, which no version and no pending file has, is free in the session's directory (dirfd is where, path in the step).
+// -EEXIST it is taken.
+int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path);
+// An amend whose answer was lost is in the step's version or is not, from now on; its file is not pending where it is. -EIO it is
+// still unknown: what it wrote must stay. Most often there is none. Blocks on the disk.
+int ckpt_amend_settle(struct ckpt_step *step);
+int ckpt_amend_settle_locked(struct ckpt_step *step); // with store->acts_lock held
+// Whether the step has these bytes of a replacement.
+bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *raw);
+// A file that is pending, or was: a crash may leave it in the session's directory, where it harms nobody.
+#define CKPT_EVENT_AMEND "amend" // of its versions
+#define CKPT_AMEND_XATTR "user.ckptfs.added"
+int ckpt_amend_mark(int fd);
+
+// A new file stands there, open for writing. -EAGAIN: the step is not committed any more, or reopened; -ENOMEM.
+int ckpt_amend_begin(struct ckpt_step *step, const char *path);
+bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path);
+// A pending file gets another name, which was cleared, or none (to NULL): change does it on the disk, while it is neither added nor
+// linked into a step that is being reopened. Errors of change; -EAGAIN: it is not pending any more, or the step is reopened.
+int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*change)(void *arg), void *arg);
+void ckpt_amend_forget(struct ckpt_step *step, const char *path);
+
+// What stands at path is part of the step: a file, symlink or empty directory, durable when it returns 0. -EEXIST there is one;
+// -ESTALE the step is not committed any more; -EIO a write was lost or the outcome is unknown, asking again gives the final
+// answer; ... Failures are in the error log. Blocks on the disk.
+int ckpt_amend_add(struct ckpt_step *step, const char *path);
+// The same for a file that has other bytes from now on: they are in the session's directory under raw, and the version of before
+// keeps the old. It keeps its inode number.
+int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw);
+// What is at path, with all below it, is not part of the step any more; the version of before still has it. Errors as above,
+// and -ENOENT; -EPERM the step is pinned; -EINVAL for the step itself. Blocks on the disk.
+int ckpt_amend_remove(struct ckpt_step *step, const char *path);
+
+// For commit.c and scan.c. A file that has a writer, and which the commit that runs leaves out, is pending from its end on, if it is
+// still open then. fd is open on it.
+int ckpt_amend_expect(struct ckpt_step *step, const char *path, uint64_t ino, int fd);
+void ckpt_amend_expect_none(struct ckpt_step *step);
+void ckpt_amend_expected_locked(struct ckpt_step *step); // the step is committed, its lock held
+
+// For reopen.c, while the step takes no new ones: the pending files have names below dirfd, too; and then no others.
+int ckpt_amend_link(struct ckpt_step *step, int dirfd);
+void ckpt_amend_unlink(struct ckpt_step *step);
+// A pending file is somewhere below this directory.
+bool ckpt_amend_any_below(struct ckpt_step *step, const char *path);
+void ckpt_amend_forget_all(struct ckpt_step *step); // nobody else has the step

@@ -1,0 +1,30 @@
+// The commit: a staged step becomes a version that is listed, durable and immutable, in one atomic act.
+//
+// Order (PROTOCOL.md 2.2): wait for writers; scan the tree, with a read lease on every file; write out what is dirty;
+// write the manifest when it is large; put copies of what leftovers hold in place; put the record (the commit point);
+// answer; index behind.
+// Any failure leaves the step STAGED with its data untouched, says why in the error log, and can be tried again.
+// Threads: any; attempts on one step join the one that runs. Blocks for as long as the disk takes.
+#pragma once
+
+#include "core/store/step.h"
+
+struct ckpt_commit {
+	const char *folder_id, *name; // what it is called from then on; NULL: as it is
+	const char *event;            // "marker", "rename", "verb"
+	const char *profile;          // "generic", "orbax", ...
+	const char *metadata;         // validated JSON text or NULL
+	int64_t writers_ns;           // how long to wait for open writers
+	bool keeps_metadata; // of the version that it reopened, which nobody says anew; it stays temporary, too
+	bool leaves_late;    // but not for those of late files (stage.h): each is added at its close (amend.h)
+	bool (*abandoned)(void *arg); // asked every 100 ms: true ends the wait with -EINTR, the commit goes on
+	void *abandoned_arg;
+};
+
+// 0: committed and durable. -EEXIST the name has a step; -EBUSY a writer is at work, or a commit under another name;
+// -EROFS it was committed under another name; -EIO a write was lost, or the
+// outcome is unknown (the log says which); -EINTR abandoned; -ENOSPC, -EDQUOT, -ENOMEM ...; -ESTALE the step is gone.
+int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how);
+
+// New metadata for a committed step, as a new version with the same files. The same metadata: 0, nothing is written.
+int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata);

@@ -1,0 +1,230 @@
+#include "core/commit/edit.h"
+
+#include "core/commit/amend.h"
+#include "core/store/errlog.h"
+#include "core/base/hash.h"
+#include "core/index/indexer.h"
+#include "core/record/metadata.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/store/store.h"
+#include "core/base/util.h"
+#include "core/commit/version.h"
+
+#include <stdio.h>
+
+int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
+{
+	struct ckpt_step *step = d->step;
+	int rc;
+
+	*adopted |= __atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED);
+	rc = ckpt_amend_settle_locked(step);
+	d->adopted = *adopted;
+	if (!rc)
+		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d->m) : -ESTALE;
+	if (!rc)
+		d->committed_ns = step->summary.committed_ns; // of a committed step it changes under acts_lock alone
+	if (!rc && ckpt_reopen_any(step))
+		rc = -EBUSY; // what it shows is another, which has its files
+	if (!rc && ckpt_remove_any(step))
+		rc = -EBUSY; // it is being removed
+	return rc;
+}
+
+// From the rows of m, or wherever it is now, to those of w: with what it is decoded beside, whether a file still has that or not.
+static int copy_place(struct ckpt_edit *d, struct ckpt_chunk *chunk)
+{
+	struct ckpt_chunk bases[CKPT_BASE_PIECES_MAX];
+	struct ckpt_pack pack;
+	int rc = 0;
+
+	if (chunk->pack)
+		ckpt_manifest_pack(d->m, chunk->pack - 1, &pack);
+	if (d->locate)
+		d->locate(d->arg, chunk, &pack);
+	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
+		if (!d->base || !d->base(d->arg, chunk, i, &bases[i]))
+			ckpt_manifest_base(d->m, chunk->base - 1 + i, &bases[i]);
+		rc = copy_place(d, &bases[i]);
+	}
+	if (!rc && chunk->base_count)
+		rc = ckpt_manifest_writer_bases(d->w, bases, chunk->base_count, &chunk->base);
+	return rc || !chunk->pack ? rc : ckpt_manifest_writer_pack(d->w, &pack, &chunk->pack);
+}
+
+static int copy_chunk(struct ckpt_edit *d, uint32_t index)
+{
+	struct ckpt_chunk chunk;
+	int rc;
+
+	ckpt_manifest_chunk(d->m, index, &chunk);
+	rc = copy_place(d, &chunk);
+	return rc ? rc : ckpt_manifest_writer_chunk(d->w, &chunk);
+}
+
+static int copy_seal(struct ckpt_edit *d, uint32_t index)
+{
+	uint32_t first = ckpt_manifest_first_link(d->m, index);
+	struct ckpt_seal seal;
+	int rc;
+
+	if (d->sealed[first] || !ckpt_manifest_seal(d->m, index, &seal))
+		return 0;
+	d->sealed[first] = true;
+	rc = ckpt_manifest_writer_seal(d->w, d->handles[index], seal.sha256);
+	for (uint32_t i = 0; i < seal.count && !rc; i++)
+		rc = copy_chunk(d, seal.first + i);
+	return rc;
+}
+
+static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
+{
+	const void *value;
+	struct ckpt_entry e;
+	const char *name, *session;
+	size_t len;
+	int rc = 0;
+
+	ckpt_manifest_entry(d->m, index, &e);
+	d->handles[index] = CKPT_EDIT_GONE;
+	if (index && (index == removed || d->handles[e.parent] == CKPT_EDIT_GONE))
+		return 0;
+	if (index == d->parent)
+		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
+	if (d->place && e.content != CKPT_CONTENT_NONE)
+		d->place(d->arg, d->m, &e);
+	session = e.content != CKPT_CONTENT_NONE ? ckpt_manifest_session(d->m, e.session) : NULL;
+	if (session)
+		rc = ckpt_manifest_writer_session(d->w, session, &e.session);
+	if (!rc)
+		rc = ckpt_manifest_writer_add(d->w, index ? d->handles[e.parent] : 0, &e, &d->handles[index]);
+	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(d->m, &e, i, &name, &value, &len); i++)
+		rc = ckpt_manifest_writer_xattr(d->w, d->handles[index], name, value, len);
+	return rc || e.content == CKPT_CONTENT_NONE ? rc : copy_seal(d, index);
+}
+
+int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
+{
+	uint32_t count = ckpt_manifest_count(d->m);
+	uint32_t own; // in every manifest of the step, so that no other step has the same bytes
+	int rc = ckpt_manifest_writer_new(&d->w);
+
+	d->handles = calloc(count, sizeof(*d->handles));
+	d->sealed = calloc(count, sizeof(*d->sealed));
+	if (!rc && (!d->handles || !d->sealed))
+		rc = -ENOMEM;
+	if (!rc)
+		rc = ckpt_manifest_writer_session(d->w, d->step->session, &own);
+	for (uint32_t i = 0; i < count && !rc; i++)
+		rc = copy_entry(d, i, removed);
+	return rc;
+}
+
+static int finish(struct ckpt_edit *d)
+{
+	void *copy;
+	int rc = ckpt_manifest_writer_finish(d->w, &d->data, &d->len);
+
+	if (rc)
+		return rc;
+	copy = malloc(d->len);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, d->data, d->len);
+	return ckpt_manifest_parse(copy, d->len, &d->next); // what cannot be read back is not put
+}
+
+void ckpt_edit_done(struct ckpt_edit *d)
+{
+	ckpt_manifest_writer_free(d->w);
+	ckpt_manifest_unref(d->m);
+	ckpt_manifest_unref(d->next);
+	free(d->handles);
+	free(d->sealed);
+	free(d->data);
+	free(d->says);
+}
+
+// --- The version --------------------------------------------------------------------------------------------------------
+
+static int set_metadata(struct ckpt_edit *d, struct ckpt_record *r)
+{
+	char *merged;
+	int rc = d->says ? ckpt_metadata_merge(d->says, r->metadata, &merged) : 0;
+
+	if (rc == -EFBIG) {
+		ckpt_errlog_add(d->step->store->errlog, d->step->name, rc, "a marker can say less, and what matters",
+				CKPT_METRICS_FILE " is left out of its metadata: all of it would be more than 64 KiB");
+		return 0;
+	}
+	if (rc || !d->says)
+		return rc;
+	free(r->metadata);
+	r->metadata = merged;
+	return 0;
+}
+
+static int set_manifest(void *arg, struct ckpt_record *r)
+{
+	struct ckpt_edit *d = arg;
+	char key[2 + 64 + 1] = "m/";
+	int rc;
+
+	if (memcmp(r->summary.manifest_sha256, ckpt_manifest_sha256(d->m), 32))
+		return -EAGAIN; // an amend before, whose answer was lost, is there after all
+	rc = set_metadata(d, r);
+	if (rc)
+		return rc;
+	free(TAKE_PTR(r->manifest));
+	r->manifest_len = 0;
+	memcpy(r->summary.manifest_sha256, ckpt_manifest_sha256(d->next), 32);
+	r->summary.manifest_bytes = d->len;
+	ckpt_manifest_totals(d->next, &r->summary.files, &r->summary.bytes);
+	if (!d->parent)
+		r->summary.dir_nlink = (uint32_t)((int)r->summary.dir_nlink + d->dirs_in_parent);
+	if (d->same_files)
+		r->summary.committed_ns = d->committed_ns;
+	r->summary.sealed = ckpt_manifest_is_sealed(d->next);
+	r->summary.packed = ckpt_manifest_is_packed(d->next);
+	snprintf(r->summary.event, sizeof(r->summary.event), "%s", d->event);
+	if (d->len > CKPT_MANIFEST_EMBED_MAX) {
+		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
+		rc = ckpt_backend_put(d->step->store->backend, key, d->data, d->len, NULL);
+		return rc == -EEXIST ? 0 : rc; // the same bytes: the key is their digest
+	}
+	r->manifest = malloc(d->len);
+	if (!r->manifest)
+		return -ENOMEM;
+	memcpy(r->manifest, d->data, d->len);
+	r->manifest_len = d->len;
+	return 0;
+}
+
+int ckpt_edit_put(struct ckpt_edit *d)
+{
+	struct ckpt_step *step = d->step;
+	struct ckpt_summary next;
+	bool changed;
+	int rc = finish(d);
+
+	if (!rc)
+		rc = ckpt_version_put(step, set_manifest, d, &next, &changed);
+	if (rc == -EIO)
+		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
+	if (rc)
+		return rc;
+	if (d->same_files)
+		ckpt_remove_same_entries(step, d->m, d->next);
+	rc = ckpt_step_load(step->store, &next);
+	if (!rc)
+		ckpt_step_keep_manifest(step, d->next);
+	if (!rc && !d->same_files)
+		ckpt_remove_forget(step); // who is removing it finds that it is another
+	ckpt_store_wake_behind(step->store);
+	if (step->store->indexer) // it is in the store, whatever the table made of it
+		ckpt_indexer_put(step->store->indexer, step->key, &next,
+				 d->len > CKPT_MANIFEST_EMBED_MAX ? TAKE_PTR(d->data) : NULL,
+				 d->len > CKPT_MANIFEST_EMBED_MAX ? d->len : 0);
+	return rc;
+}

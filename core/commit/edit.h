@@ -1,0 +1,46 @@
+// The next version of a committed step with another manifest: that of before, entry by entry, with what the act leaves out,
+// adds, or has learnt of its files.
+//
+// Calling sequence, under store->acts_lock: ckpt_edit_begin(); ckpt_edit_copy(); what is added with writer and handles;
+// ckpt_edit_put(); ckpt_edit_done() in any case. Blocks on the disk.
+#pragma once
+
+#include "core/store/step.h"
+
+#define CKPT_EDIT_GONE UINT32_MAX // the handle of an entry that is left out
+#define CKPT_EDIT_TRIES 8         // of an act that finds a version that it did not know (-EAGAIN)
+
+struct ckpt_edit {
+	struct ckpt_step *step;
+	const char *event; // of the version
+	bool same_files;   // clients see nothing of it: its time stays, and what is being removed of it is so further
+	// Where the bytes are: changes the content of an entry that is copied, and where a chunk is, or one that others are decoded
+	// beside (with chunk->pack not 0, *pack says which). NULL: as it was.
+	void (*place)(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e);
+	void (*locate)(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack);
+	// The i-th base of a chunk that was located, in no pack: locate() says where it is. False: what m says of it. NULL: as false.
+	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);
+	void *arg;
+	char *says;   // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
+	bool adopted; // the version may have what an act before did without an answer
+	// Of the version of before.
+	struct ckpt_manifest *m;
+	int64_t committed_ns;
+	struct ckpt_manifest_writer *w;
+	uint32_t *handles; // in w, by index in m
+	bool *sealed;      // by index in m: of these hard links one has its seal in w
+	uint32_t parent;   // the directory, by index in m, that has dirs_in_parent more
+	int dirs_in_parent;
+	// The result.
+	struct ckpt_manifest *next;
+	void *data;
+	size_t len;
+};
+
+// Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened or being
+// removed; ... What was put before without an answer is settled; *adopted: it may be the answer.
+int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);
+int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed); // all but what is at and below `removed`, an index; 0: all
+// -EAGAIN: the step has another version than the one that was copied, begin again; -EIO the outcome is unknown; ...
+int ckpt_edit_put(struct ckpt_edit *d);
+void ckpt_edit_done(struct ckpt_edit *d);

@@ -1,0 +1,47 @@
+#include "core/commit/pin.h"
+
+#include "core/store/errlog.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/version.h"
+
+#define TELL_AGAIN_NS INT64_C(60000000000)
+
+static int set_pinned(void *arg, struct ckpt_record *r)
+{
+	const bool *pinned = arg;
+
+	if (r->summary.pinned == *pinned)
+		return 1;
+	r->summary.pinned = *pinned;
+	return 0;
+}
+
+int ckpt_pin(struct ckpt_step *step, bool pinned)
+{
+	return ckpt_version_flag(step, set_pinned, &pinned, pinned ? "pinned" : "unpinned");
+}
+
+bool ckpt_pin_is(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->state == CKPT_STEP_COMMITTED && step->summary.pinned;
+}
+
+// `rm -r` tries each of its files.
+void ckpt_pin_tell(struct ckpt_step *step)
+{
+	int64_t now = ckpt_sys.mono_ns();
+	bool again;
+
+	ckpt_lock_take(&step->lock);
+	again = step->pin_told_ns && now - step->pin_told_ns < TELL_AGAIN_NS;
+	if (!again)
+		step->pin_told_ns = now;
+	ckpt_lock_drop(&step->lock);
+	if (!again)
+		ckpt_errlog_add(step->store->errlog, step->name, -EPERM, "`ckptfs unpin` it first",
+				"it is pinned, and was not removed");
+}

@@ -1,0 +1,496 @@
+// States of the staged step are those of step.h. This file performs:
+//   (none) -> STAGED   ckpt_reopen(), with store->acts_lock held: the step is neither deleted nor moved meanwhile
+//   STAGED -> LEFT     give_up(), by a thread of its own that lives as long as the step is reopened
+//   STAGED -> GONE     ckpt_reopen_remove(), with the committed one COMMITTED -> DELETED
+//
+// Invariants:
+//  1. base->reopened is set exactly while the staged step's `reopens` is, and both change under store->lock.
+//  2. A step with `reopens` is in no chain of the table; it has the name, folder and key of its base.
+#include "core/commit/reopen.h"
+
+#include "core/commit/amend.h"
+#include "core/commit/commit.h"
+#include "core/tier/cool.h"
+#include "core/commit/delete.h"
+#include "core/store/errlog.h"
+#include "core/commit/remove.h"
+#include "core/commit/share.h"
+#include "core/stage/stage.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+
+#include <fcntl.h>
+
+bool ckpt_reopen_end_locked(struct ckpt_step *step)
+{
+	if (!__atomic_exchange_n(&step->reopens, false, __ATOMIC_ACQ_REL))
+		return false;
+	ckpt_step_unref(
+		__atomic_exchange_n(&step->base->reopened, NULL, __ATOMIC_ACQ_REL)); // not the last: the caller's
+	return true;
+}
+
+void ckpt_reopen_let_go(struct ckpt_step *base)
+{
+	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base));
+
+	if (now != base)
+		ckpt_reopen_end_locked(now);
+	ckpt_step_unref(now);
+}
+
+struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step)
+{
+	struct ckpt_step *now = NULL;
+
+	if (!ckpt_reopen_any(step)) // nearly always
+		return step;
+	ckpt_lock_take(&step->store->lock);
+	if (step->reopened)
+		now = ckpt_step_ref(step->reopened);
+	ckpt_lock_drop(&step->store->lock);
+	if (!now)
+		return step;
+	ckpt_step_unref(step);
+	return now;
+}
+
+// --- The quiet end ------------------------------------------------------------------------------------------------------
+
+static bool is_quiet_locked(const struct ckpt_step *step)
+{
+	return step->state == CKPT_STEP_STAGED && !step->outcome_unknown && !step->changers && !step->writers &&
+	       ckpt_sys.mono_ns() - __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) >=
+		       step->store->settings.quiet_ns;
+}
+
+void ckpt_reopen_tell(const struct ckpt_step *step)
+{
+	ckpt_errlog_add(
+		step->store->errlog, step->name, -ETIMEDOUT,
+		"the changes are kept in .ckptfs/staged: `ckptfs commit` completes them, `ckptfs resume` takes them "
+		"up again, `ckptfs abort` drops them",
+		"it was changed after its commit and not completed: the version of before is back");
+}
+
+// With acts_lock held: nobody reopens it anew between its end and what the mount is told of it.
+static bool give_up(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	LOCK_SCOPE(&s->acts_lock);
+	bool quiet;
+
+	ckpt_lock_take(&s->lock);
+	ckpt_lock_take(&step->lock);
+	quiet = is_quiet_locked(step);
+	if (quiet)
+		ckpt_step_set_state_locked(step, CKPT_STEP_LEFT); // from here on nobody enters it
+	ckpt_lock_drop(&step->lock);
+	if (quiet) {
+		ckpt_step_leave_locked(step);
+		ckpt_reopen_end_locked(step);
+	}
+	ckpt_lock_drop(&s->lock);
+	if (!quiet)
+		return false;
+	if (s->renew)
+		s->renew(s->renew_arg, step, step->base);
+	ckpt_reopen_tell(step);
+	return true;
+}
+
+// Whether a change that stands still is a version by itself. Some frameworks take files out of their own step, or put others
+// in, and have no last act for it: that is one if no file was written over, as a save anew would, and what makes it theirs is
+// there.
+static bool stands_for_itself(struct ckpt_step *step, const char *profile)
+{
+	static const char *const files[] = {"metadata.json", ".metadata"};
+	struct stat st;
+
+	if (strcmp(profile, "megatron") || __atomic_load_n(&step->overwritten, __ATOMIC_ACQUIRE))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+		if (fstatat(step->dirfd, files[i], &st, AT_SYMLINK_NOFOLLOW))
+			return false;
+	return true;
+}
+
+// A failure is in the log; the next try comes when it has stood still for as long again.
+static bool end_quietly(struct ckpt_step *step)
+{
+	char profile[sizeof(step->summary.profile)]; // whoever wrote the version before has changed it
+	struct ckpt_commit how = {.event = "quiet", .profile = profile, .keeps_metadata = true};
+
+	ckpt_lock_take(&step->base->lock);
+	memcpy(profile, step->base->summary.profile, sizeof(profile));
+	ckpt_lock_drop(&step->base->lock);
+	if (step->store->settings.amend != CKPT_AMEND_REPLACE && !stands_for_itself(step, profile))
+		return give_up(step);
+	if (!ckpt_commit(step, &how))
+		return true;
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	return false;
+}
+
+static void wait_locked(struct ckpt_step *step)
+{
+	int64_t left_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) + step->store->settings.quiet_ns -
+			  ckpt_sys.mono_ns();
+
+	ckpt_lock_wait_ns(&step->changed, &step->lock, MAX(left_ns, INT64_C(20000000)));
+}
+
+// Whether it may have stood still for long enough; false after a wait, too. *ret_ended: there is nothing to watch any more, for who
+// completes, drops or removes it ends that it reopens, first of all.
+static bool watch_once(struct ckpt_step *step, bool *ret_ended)
+{
+	LOCK_SCOPE(&step->lock);
+
+	*ret_ended = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE) ||
+		     !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+	if (*ret_ended)
+		return false;
+	if (is_quiet_locked(step))
+		return true;
+	wait_locked(step);
+	return false;
+}
+
+static void watch(struct ckpt_step *step)
+{
+	bool ended = false;
+
+	while (!ended)
+		if (watch_once(step, &ended))
+			ended = end_quietly(step);
+}
+
+static void *watcher_thread(void *arg)
+{
+	struct ckpt_step *step = arg;
+	struct ckpt_store *s = step->store;
+
+	watch(step);
+	ckpt_step_unref(step);
+	ckpt_lock_take(&s->lock);
+	s->commits_running--;
+	pthread_cond_broadcast(&s->idle);
+	ckpt_lock_drop(&s->lock);
+	return NULL;
+}
+
+// Without a thread it is not given up before the next start.
+static void start_watcher(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	ckpt_lock_take(&s->lock);
+	s->commits_running++; // the end of the store waits for it
+	ckpt_lock_drop(&s->lock);
+	ckpt_step_ref(step);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &attr, watcher_thread, step)) {
+		ckpt_step_unref(step);
+		ckpt_lock_take(&s->lock);
+		s->commits_running--;
+		ckpt_lock_drop(&s->lock);
+	}
+	pthread_attr_destroy(&attr);
+}
+
+static int wake(void *arg __attribute__((unused)), struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	pthread_cond_broadcast(&step->changed);
+	return 0;
+}
+
+void ckpt_reopen_wake_all(struct ckpt_store *s)
+{
+	__atomic_store_n(&s->closing, true, __ATOMIC_RELEASE);
+	LOCK_SCOPE(&s->lock);
+	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, wake, NULL);
+}
+
+// --- Reopen -------------------------------------------------------------------------------------------------------------
+
+static int fill(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(step->base, &m);
+
+	if (rc)
+		return rc;
+	rc = ckpt_stage_make_session(step, 0700);
+	if (!rc) {
+		rc = ckpt_share_tree(step->base, m, step->dirfd);
+		if (!rc)
+			rc = ckpt_share_know_dirs(step, m);
+		if (!rc)
+			rc = ckpt_amend_link(step->base, step->dirfd);
+		if (rc)
+			ckpt_stage_drop_session(step);
+	}
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+// Its name, owner and folder are those of the base: they are in what the session says of itself, should it be left over.
+static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
+{
+	struct ckpt_store *s = base->store;
+	struct ckpt_step *step;
+	int rc = ckpt_step_new(s, &step);
+
+	if (rc)
+		return rc;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
+	step->ours = true;
+	step->began_ns = ckpt_sys.now_ns();
+	step->touched_ns = ckpt_sys.mono_ns();
+	step->base = ckpt_step_ref(base);
+	ckpt_lock_take(&s->lock);
+	memcpy(step->folder_id, base->folder_id, sizeof(step->folder_id));
+	memcpy(step->name, base->name, sizeof(step->name));
+	memcpy(step->key, base->key, sizeof(step->key));
+	ckpt_lock_drop(&s->lock);
+	ckpt_lock_take(&base->lock);
+	step->from_version = base->summary.version;
+	step->uid = base->summary.dir_uid;
+	step->gid = base->summary.dir_gid;
+	ckpt_lock_drop(&base->lock);
+	rc = fill(step);
+	if (rc) {
+		ckpt_step_unref(step);
+		return rc;
+	}
+	*ret_step = step;
+	return 0;
+}
+
+static void take_place_locked(struct ckpt_step *step)
+{
+	__atomic_store_n(&step->reopens, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&step->base->reopened, ckpt_step_ref(step), __ATOMIC_RELEASE);
+}
+
+void ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base)
+{
+	ckpt_step_erase_locked(step);
+	memcpy(step->folder_id, base->folder_id, sizeof(step->folder_id));
+	memcpy(step->name, base->name, sizeof(step->name));
+	memcpy(step->key, base->key, sizeof(step->key));
+	step->base = ckpt_step_ref(base);
+	take_place_locked(step);
+}
+
+// What is known of the files that were being added comes first: nobody can commit the step before it has its place.
+static void take_place(struct ckpt_step *step)
+{
+	struct ckpt_step *base = step->base;
+
+	ckpt_stage_take_over(base, step);
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED); // to make it may have taken long
+	ckpt_lock_take(&step->store->lock);
+	take_place_locked(step);
+	ckpt_lock_drop(&step->store->lock);
+}
+
+// After the mount knows that another has its place: who looks at it before finds in it what was there.
+static void clear_base(struct ckpt_step *base)
+{
+	ckpt_lock_take(&base->lock);
+	ckpt_remove_forget_locked(base); // the staged one is without what was removed
+	ckpt_lock_drop(&base->lock);
+	ckpt_amend_unlink(base);
+}
+
+static void set_reopening(struct ckpt_step *base, bool reopening)
+{
+	LOCK_SCOPE(&base->lock);
+
+	base->reopening = reopening;
+}
+
+// Its files keep their numbers by their raw files. What cannot be warmed, because it is being removed, is copied.
+static void warm(struct ckpt_step *base)
+{
+	const struct ckpt_tier_how how = {0};
+	struct ckpt_tier_done done;
+	bool packed;
+
+	ckpt_lock_take(&base->lock);
+	packed = base->summary.packed;
+	ckpt_lock_drop(&base->lock);
+	if (packed)
+		(void)ckpt_warm(base, &how, &done);
+}
+
+struct twin {
+	const struct ckpt_step *of;
+	uint64_t dir_ino;
+};
+
+static int is_twin(void *arg, struct ckpt_step *step)
+{
+	const struct twin *t = arg;
+	LOCK_SCOPE(&step->lock);
+
+	return step != t->of && step->summary.dir_ino == t->dir_ino;
+}
+
+// A version that was saved over, moved away since, and this one, had back from the trash: they have their numbers in common, and who
+// changes files by their numbers would change those of the other.
+static bool has_twin(struct ckpt_step *base)
+{
+	LOCK_SCOPE(&base->store->lock);
+	struct twin t = {.of = base};
+
+	ckpt_lock_take(&base->lock);
+	t.dir_ino = base->summary.dir_ino;
+	ckpt_lock_drop(&base->lock);
+	return ckpt_step_each_locked(base->store, NULL, 1u << CKPT_STEP_COMMITTED, is_twin, &t);
+}
+
+int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
+{
+	warm(base);
+	struct ckpt_store *s = base->store;
+	LOCK_SCOPE(&s->acts_lock);
+	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base)), *step;
+	int rc;
+
+	if (now != base) {
+		*ret_step = now;
+		return 0;
+	}
+	ckpt_step_unref(now);
+	if (ckpt_step_state(base) != CKPT_STEP_COMMITTED)
+		return -ESTALE;
+	rc = has_twin(base) ? -EROFS : ckpt_amend_settle_locked(base);
+	if (!rc) {
+		set_reopening(base, true);
+		rc = make(base, &step);
+		if (!rc)
+			take_place(step);
+		set_reopening(base, false);
+	}
+	if (rc) {
+		ckpt_errlog_add(s->errlog, base->name, rc,
+				rc == -EROFS ? "copy one of the two (`cp -r`), and remove it"
+					     : "nothing is changed: mend the cause, then try again",
+				rc == -EROFS ? "it cannot be changed beside a later version of it, which was moved"
+					     : "it could not be opened for changes");
+		return rc == -EBADMSG ? -EIO : rc;
+	}
+	if (s->renew)
+		s->renew(s->renew_arg, base, step);
+	clear_base(base);
+	start_watcher(step);
+	*ret_step = step;
+	return 0;
+}
+
+// *ret_before is a reference, or NULL.
+static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_step **ret_before)
+{
+	LOCK_SCOPE(&step->store->lock);
+	LOCK_SCOPE(&step->lock);
+
+	if (step->state != CKPT_STEP_LEFT)
+		return -ESTALE;
+	if (step->changers)
+		return -EBUSY;        // it is being dropped
+	ckpt_step_erase_locked(step); // it is left over: of no name's chain
+	memcpy(step->key, base->key, sizeof(step->key));
+	*ret_before = step->base;
+	step->base = ckpt_step_ref(base); // nobody looks at it before the step reopens
+	__atomic_store_n(&step->ours, true, __ATOMIC_RELAXED);
+	step->pid = 0; // of a process that is gone
+	step->touched_ns = ckpt_sys.mono_ns();
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
+	take_place_locked(step);
+	return 0;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool same_files(struct ckpt_step *base, const struct ckpt_summary *version)
+{
+	struct ckpt_manifest *was = NULL, *is = NULL;
+	bool same = !ckpt_step_read_manifest(base, version, &was) && !ckpt_step_manifest(base, &is) &&
+		    ckpt_manifest_same_entries(was, is);
+
+	ckpt_manifest_unref(was);
+	ckpt_manifest_unref(is);
+	return same;
+}
+
+// The step may have been sealed since that version, or pinned.
+static bool is_as_in(struct ckpt_step *base, uint32_t version)
+{
+	struct ckpt_record was, is;
+	bool same;
+
+	if (base->summary.version == version)
+		return true;
+	if (ckpt_step_record(base, version, &was))
+		return false;
+	if (ckpt_step_record(base, base->summary.version, &is)) {
+		ckpt_record_done(&was);
+		return false;
+	}
+	same = !strcmp(was.summary.session, base->session) && same_text(was.metadata, is.metadata) &&
+	       same_files(base, &was.summary);
+	ckpt_record_done(&was);
+	ckpt_record_done(&is);
+	return same;
+}
+
+int ckpt_reopen_resume(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	LOCK_SCOPE(&s->acts_lock);
+	struct ckpt_step *base = ckpt_step_find(s, step->folder_id, step->name), *before = NULL;
+	int rc = !base ? -ENOENT : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_reopen_any(base) ? -EEXIST : 0;
+
+	if (!rc && !is_as_in(base, step->from_version)) {
+		ckpt_errlog_add(s->errlog, step->name, -EEXIST,
+				"copy what you need from .ckptfs/staged, then drop it: `ckptfs abort`",
+				"the step has another version since: these changes would undo what it brought");
+		rc = -EEXIST;
+	}
+	if (!rc)
+		rc = take_up(step, base, &before);
+	if (!rc) {
+		if (s->renew)
+			s->renew(s->renew_arg, base, step);
+		start_watcher(step);
+	}
+	ckpt_step_unref(before);
+	ckpt_step_unref(base);
+	return rc;
+}
+
+int ckpt_reopen_remove(struct ckpt_step *step)
+{
+	int rc = ckpt_stage_enter(step, false);
+
+	if (rc)
+		return rc == -EAGAIN ? -EBUSY : rc;
+	rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
+	if (!rc) {
+		rc = ckpt_delete(step->base);
+		ckpt_stage_vanish(step);
+	}
+	ckpt_stage_leave(step);
+	return rc == -EEXIST ? -ENOTEMPTY : rc;
+}

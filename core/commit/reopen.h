@@ -1,0 +1,51 @@
+// Reopened steps: changes of a committed step, which itself never changes. They are made in a staged step of the same name,
+// which begins with all files of the committed one, shared (share.h), and stands in its place until one of these ends it:
+//
+//   its completion event     ckpt_commit(): the next version of the step; the one before goes to trash
+//   rmdir of its directory   ckpt_reopen_remove(): the step is deleted
+//   settings.quiet_ns without a change or an open writer: given up, or with amend=replace committed
+//   a restart                given up
+//
+// Given up, the version before is listed again, as it was, and the changes are kept as a left-over step.
+//
+// The committed step (`base`) is in the table all the time, hidden while `reopened` names the staged one, which is not.
+// Threads: any. Blocks on the disk where said.
+#pragma once
+
+#include "core/store/step.h"
+
+// The staged step that has the place of a committed one, with a reference: as it is, or begun now, which takes a link for
+// each file. What was removed from the step (remove.h) is missing in it. -ESTALE: it is not committed (any more); -EIO: a
+// raw file is gone or changed; -ENOSPC ... Failures are in the error log. Blocks on the disk.
+int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step);
+
+// A left-over step that was given up stands in the place of the committed one of its name again. -ENOENT: there is none; -EEXIST
+// another does already, or what is staged there is something else; -ESTALE it is not left over.
+int ckpt_reopen_resume(struct ckpt_step *step);
+
+// What has the place of this step now: the staged step that reopened it, else itself. Takes the reference, gives one.
+struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step);
+static inline bool ckpt_reopen_any(const struct ckpt_step *base)
+{
+	return __atomic_load_n(&base->reopened, __ATOMIC_ACQUIRE) != NULL;
+}
+
+// The directory of a reopened step is removed: -ENOTEMPTY, -EBUSY it is being committed; errors of ckpt_delete, after which
+// the step is there as it was before. Blocks on the disk.
+int ckpt_reopen_remove(struct ckpt_step *step);
+
+// Tells in the error log that the changes of a left-over step are not in the step.
+void ckpt_reopen_tell(const struct ckpt_step *step);
+// Under store->lock and step->lock: this staged step, of another name, has the place of base from now on, and its name.
+void ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base);
+// Whether its directory and files are those of the step that it reopens, as far as they are shared.
+static inline bool ckpt_reopen_shares(const struct ckpt_step *staged)
+{
+	return __atomic_load_n(&staged->reopens, __ATOMIC_ACQUIRE) && !staged->fresh;
+}
+// For the end of the store: nobody is given up any more.
+void ckpt_reopen_wake_all(struct ckpt_store *s);
+// Under store->lock: it reopens nothing any more. True: it did.
+bool ckpt_reopen_end_locked(struct ckpt_step *step);
+// At the end of the store: a step that is still reopened and what it is reopened as hold each other no longer.
+void ckpt_reopen_let_go(struct ckpt_step *base);

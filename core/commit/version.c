@@ -1,0 +1,235 @@
+#include "core/commit/version.h"
+
+#include "core/commit/commit.h"
+#include "core/store/errlog.h"
+#include "core/record/metadata.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define TRIES_MAX 8
+
+// What is there as this version, if it is one of this step: another's, or our own whose answer was lost.
+static int read_version(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record)
+{
+	int rc = ckpt_step_record(step, version, ret_record);
+
+	if (rc)
+		return rc;
+	if (strcmp(ret_record->store_id, step->store->id) || ret_record->summary.version != version ||
+	    strcmp(ret_record->summary.name, step->name) || strcmp(ret_record->summary.folder_id, step->folder_id)) {
+		ckpt_record_done(ret_record);
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+// True: what has our version is what we put, whose answer was lost.
+static bool is_there(struct ckpt_step *step, const struct ckpt_summary *ours)
+{
+	struct ckpt_record there;
+	bool same;
+
+	if (read_version(step, ours->version, &there))
+		return false;
+	same = !memcmp(there.summary.nonce, ours->nonce, sizeof(ours->nonce));
+	ckpt_record_done(&there);
+	return same;
+}
+
+int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_store *s = step->store;
+	struct ckpt_object stored = {0};
+	size_t len;
+	int rc;
+
+	rc = ckpt_sys.random(record->summary.nonce, sizeof(record->summary.nonce));
+	if (!rc)
+		rc = ckpt_record_encode(record, &data, &len);
+	if (rc)
+		return rc;
+	snprintf(object, sizeof(object), "steps/%s/%u", step->key, record->summary.version);
+	rc = ckpt_backend_put(s->backend, object, data, len, &stored);
+	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
+	if (rc == -EIO) {
+		int again = ckpt_backend_put(s->backend, object, data, len, &stored);
+
+		if (!again || (again == -EEXIST && is_there(step, &record->summary)))
+			rc = 0;
+	}
+	record->summary.stored_ns = stored.mtime_ns;
+	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
+	if (!rc)
+		utimensat(s->dirfd, "steps", NULL, 0);
+	return rc;
+}
+
+static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_change_fn *change, void *arg,
+		    struct ckpt_summary *ret_summary, bool *ret_changed)
+{
+	struct ckpt_record r;
+	int rc = ckpt_step_record(step, current, &r);
+
+	if (rc)
+		return rc;
+	if (strcmp(r.summary.session, step->session) || r.summary.version != current || r.summary.deleted) {
+		ckpt_record_done(&r);
+		return -ESTALE; // it has another name since we looked
+	}
+	r.summary.committed_ns = ckpt_sys.now_ns();
+	rc = change(arg, &r);
+	*ret_changed = !rc;
+	if (!rc) {
+		r.summary.version++; // the sequence stays: it makes no step the latest
+		rc = ckpt_version_put_record(step, &r);
+	}
+	*ret_summary = r.summary;
+	ckpt_record_done(&r);
+	return rc < 0 ? rc : 0;
+}
+
+// Our own version, of a put whose answer was lost, is taken over before the next one is put.
+static int adopt(struct ckpt_step *step, uint32_t version)
+{
+	struct ckpt_record r;
+	int rc = read_version(step, version, &r);
+
+	if (rc)
+		return rc;
+	rc = ckpt_step_load(step->store, &r.summary);
+	if (step->store->indexer) // it is in the store, whatever memory there was
+		ckpt_indexer_put(step->store->indexer, step->key, &r.summary, NULL, 0);
+	ckpt_record_done(&r);
+	return rc;
+}
+
+int ckpt_version_settle(struct ckpt_step *step)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	CLEANUP_FREE void *data = NULL;
+	uint32_t next;
+	size_t len;
+	int rc;
+
+	ckpt_lock_take(&step->lock);
+	next = step->summary.version + 1;
+	ckpt_lock_drop(&step->lock);
+	snprintf(object, sizeof(object), "steps/%s/%u", step->key, next);
+	rc = ckpt_backend_get_all(step->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	rc = ckpt_backend_put(step->store->backend, object, data, len, NULL); // it is there: is it durable?
+	return rc && rc != -EEXIST ? rc : adopt(step, next);
+}
+
+int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,
+		     struct ckpt_summary *ret_summary, bool *ret_changed)
+{
+	int rc = -EEXIST;
+
+	for (int i = 0; i < TRIES_MAX && rc == -EEXIST; i++) {
+		uint32_t current;
+
+		ckpt_lock_take(&step->lock);
+		current = step->summary.version;
+		rc = step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
+		ckpt_lock_drop(&step->lock);
+		if (!rc)
+			rc = put_next(step, current, change, arg, ret_summary, ret_changed);
+		if (rc == -EEXIST && (rc = adopt(step, current + 1)) == 0)
+			rc = -EEXIST;
+	}
+	return rc;
+}
+
+int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, const char *what)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	struct ckpt_summary next;
+	bool changed;
+	bool busy = ckpt_remove_hides(step) || ckpt_reopen_any(step);
+	int rc = busy ? -EBUSY : ckpt_version_put(step, change, arg, &next, &changed);
+
+	if (!rc && changed)
+		rc = ckpt_step_load(step->store, &next);
+	if (!rc && changed)
+		ckpt_store_wake_behind(step->store);
+	if (!rc && changed && step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
+	if (rc && rc != -ESTALE && rc != -EBUSY)
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "try it again",
+				rc == -EIO ? "outcome unknown: it may or may not be %s" : "it could not be %s", what);
+	return rc;
+}
+
+// --- New metadata -------------------------------------------------------------------------------------------------------
+
+struct said {
+	const char *metadata;
+	bool alone; // it was too much with what was there
+};
+
+// What it does not say stays.
+static int set_metadata(void *arg, struct ckpt_record *r)
+{
+	CLEANUP_FREE char *merged = NULL;
+	struct said *said = arg;
+	bool temporary, promoted = false;
+	int rc = ckpt_metadata_merge(said->metadata, r->metadata, &merged);
+
+	said->alone = rc == -EFBIG;
+	if (said->alone) {
+		merged = strdup(said->metadata);
+		rc = merged ? 0 : -ENOMEM;
+	}
+	if (!rc && r->metadata && !strcmp(r->metadata, merged))
+		return 1;
+	if (!rc)
+		rc = ckpt_metadata_temporary(merged, &temporary);
+	if (!rc)
+		rc = ckpt_metadata_temporary(r->metadata, &promoted);
+	if (rc)
+		return rc;
+	promoted &= !r->summary.temporary; // what somebody has made permanent stays so
+	temporary |= said->alone && r->summary.temporary;
+	r->summary.temporary = temporary && !promoted;
+	free(r->metadata);
+	r->metadata = TAKE_PTR(merged);
+	return 0;
+}
+
+int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+	struct said said = {.metadata = metadata};
+	struct ckpt_summary next;
+	bool changed;
+	int rc = ckpt_version_put(step, set_metadata, &said, &next, &changed);
+
+	if (rc) {
+		ckpt_errlog_add(step->store->errlog, step->name, rc,
+				"its files stay as they are; write the marker again",
+				rc == -EIO ? "outcome unknown: its new metadata may or may not be in place"
+					   : "its metadata could not be replaced");
+		return rc;
+	}
+	if (!changed)
+		return 0;
+	if (said.alone)
+		ckpt_errlog_add(step->store->errlog, step->name, -EFBIG,
+				"a marker that says all that is to stay puts it back",
+				"its earlier extras and metrics are dropped: with the new they were more than 64 KiB");
+	rc = ckpt_step_load(step->store, &next);
+	if (step->store->indexer)
+		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
+	return rc;
+}

@@ -1,0 +1,176 @@
+// What expiry makes garbage of, told before it is: who removed the steps need not be asked whether that is right.
+#include "core/gc/gc.h"
+
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/keys.h"
+#include "core/limits.h"
+#include "core/policy/policy_store.h"
+#include "core/store/step.h"
+#include "core/store/store.h"
+#include "core/base/util.h"
+
+#define KEY "gc/expected"
+#define KEPT_MAX 900     // packs; as text they fit into an object that is replaced
+#define PACKS_MAX 65536u // 4 TiB of them
+#define WORDS (CKPT_SHA256_LEN / sizeof(uint64_t) + 1)
+
+static void key_of(const uint8_t id[CKPT_SHA256_LEN], uint64_t ret_key[WORDS])
+{
+	memcpy(ret_key, id, CKPT_SHA256_LEN);
+	ret_key[WORDS - 1] = 1; // a key's last word is never 0
+}
+
+static int expect_locked(struct ckpt_store *s, const struct ckpt_pack *pack)
+{
+	uint64_t key[WORDS];
+	bool is_new;
+	int rc;
+
+	if (s->expired_packs.count >= PACKS_MAX)
+		return -ENOSPC;
+	key_of(pack->id, key);
+	rc = ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new);
+	s->expired_bytes += !rc && is_new ? pack->bytes : 0;
+	return rc;
+}
+
+// Whatever cannot be noted is asked about.
+void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
+{
+	LOCK_SCOPE(&s->lock);
+
+	(void)expect_locked(s, pack);
+}
+
+void ckpt_gc_expect(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	struct ckpt_manifest *m;
+
+	ckpt_lock_take(&s->lock);
+	for (size_t i = 0; i < step->unnamed_count; i++)
+		(void)expect_locked(s, &step->unnamed[i]);
+	ckpt_lock_drop(&s->lock);
+	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
+	if (step->moved || step->summary.deleted || ckpt_step_read_manifest(step, &step->summary, &m))
+		return;
+	ckpt_lock_take(&s->lock);
+	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
+		struct ckpt_pack pack;
+
+		ckpt_manifest_pack(m, i, &pack);
+		if (expect_locked(s, &pack))
+			break;
+	}
+	ckpt_lock_drop(&s->lock);
+	ckpt_manifest_unref(m);
+}
+
+// --- For who collects next ----------------------------------------------------------------------------------------------
+
+static int add_text_locked(struct ckpt_store *s, const char *text)
+{
+	uint8_t id[CKPT_SHA256_LEN];
+	uint64_t key[WORDS];
+	bool is_new;
+
+	if (!text || ckpt_unhex(text, sizeof(id), id))
+		return -EINVAL;
+	key_of(id, key);
+	return s->expired_packs.count < PACKS_MAX ? ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new) : 0;
+}
+
+static int load(struct ckpt_store *s, char ret_etag[CKPT_ETAG_MAX])
+{
+	CLEANUP_FREE void *text = NULL;
+	struct ckpt_object object = {.etag = ""};
+	json_t *root = NULL, *packs, *pack;
+	size_t len = 0, i;
+	int rc = ckpt_backend_get_all(s->backend, KEY, CKPT_CAS_BYTES_MAX, &text, &len, &object);
+
+	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	if (ckpt_json_load(text, len, JSON_REJECT_DUPLICATES, NULL, &root))
+		return 0; // what is damaged says nothing
+	packs = json_object_get(root, "packs");
+	ckpt_lock_take(&s->lock);
+	json_array_foreach(packs, i, pack) if (add_text_locked(s, json_string_value(pack))) break;
+	ckpt_lock_drop(&s->lock);
+	json_decref(root);
+	return 0;
+}
+
+int ckpt_gc_expected_load(struct ckpt_store *s)
+{
+	char etag[CKPT_ETAG_MAX];
+
+	return load(s, etag);
+}
+
+static json_t *packs_of(struct ckpt_store *s)
+{
+	json_t *packs = json_array();
+	LOCK_SCOPE(&s->lock);
+
+	for (size_t i = 0; i < s->expired_packs.cap && json_array_size(packs) < KEPT_MAX; i++) {
+		const uint64_t *key = s->expired_packs.slots + i * WORDS;
+		char text[CKPT_SHA256_LEN * 2 + 1];
+
+		if (!key[WORDS - 1])
+			continue;
+		ckpt_hex((const uint8_t *)key, CKPT_SHA256_LEN, text);
+		json_array_append_new(packs, json_string(text));
+	}
+	return packs;
+}
+
+void ckpt_gc_expected_keep(struct ckpt_store *s)
+{
+	CLEANUP_FREE char *text = NULL;
+	char etag[CKPT_ETAG_MAX];
+
+	if (!ckpt_gc_expected(s) || load(s, etag))
+		return;
+	ckpt_json_begin();
+	text = ckpt_json_dump(json_pack("{s:o}", "packs", packs_of(s)), JSON_COMPACT);
+	if (text)
+		(void)ckpt_policy_put_object(s->backend, KEY, etag, text);
+}
+
+// ------------------------------------------------------------------------------------------------------------------------
+
+bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[CKPT_SHA256_LEN])
+{
+	LOCK_SCOPE(&s->lock);
+	uint64_t key[WORDS];
+
+	key_of(id, key);
+	return ckpt_keys_has(&s->expired_packs, key, WORDS);
+}
+
+size_t ckpt_gc_expected(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->lock);
+
+	return s->expired_packs.count;
+}
+
+uint64_t ckpt_gc_expected_bytes(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->lock);
+
+	return s->expired_bytes;
+}
+
+void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected)
+{
+	ckpt_lock_take(&s->lock);
+	if (s->expired_packs.count == expected) {
+		ckpt_keys_done(&s->expired_packs);
+		s->expired_bytes = 0;
+	}
+	ckpt_lock_drop(&s->lock);
+	(void)ckpt_backend_remove(s->backend, KEY, NULL);
+}

@@ -1,0 +1,176 @@
+#include "core/index/index_value.h"
+
+#include "core/base/hash.h"
+#include "core/base/util.h"
+
+#include <stdio.h>
+
+enum { VERSION_DIGITS = 8 };
+
+enum {
+	CHUNK_PACK = 0,
+	CHUNK_PACK_LEN = 32,
+	CHUNK_OFFSET = 40,
+	CHUNK_LEN = 48,
+	CHUNK_STORED = 52,
+	CHUNK_CODEC = 56,
+	CHUNK_WIDTH = 58,
+};
+
+enum {
+	PACK_LEN = 0,
+	PACK_COUNT = 8,
+};
+
+static uint64_t checksum(const void *key, size_t key_len, const void *payload, size_t len)
+{
+	return ckpt_checksum(payload, len, ckpt_checksum(key, key_len, 0));
+}
+
+void ckpt_index_key_self(struct ckpt_index_key *k, const char *name)
+{
+	k->len = (size_t)snprintf((char *)k->bytes, sizeof(k->bytes), "%c%s", CKPT_INDEX_TABLE_SELF, name);
+}
+
+int ckpt_index_key_version(struct ckpt_index_key *k, const char *step_key, uint32_t version)
+{
+	size_t len = strnlen(step_key, CKPT_STEP_KEY_MAX);
+
+	if (!len || len >= CKPT_STEP_KEY_MAX)
+		return -EINVAL;
+	k->len = (size_t)snprintf((char *)k->bytes, sizeof(k->bytes), "%c%s/%0*x", CKPT_INDEX_TABLE_VERSION, step_key,
+				  VERSION_DIGITS, version);
+	return 0;
+}
+
+void ckpt_index_key_digest(struct ckpt_index_key *k, char table, const uint8_t sha256[CKPT_INDEX_SHA_BYTES])
+{
+	k->bytes[0] = (uint8_t)table;
+	memcpy(k->bytes + 1, sha256, CKPT_INDEX_SHA_BYTES);
+	k->len = 1 + CKPT_INDEX_SHA_BYTES;
+}
+
+void ckpt_index_value_write(const struct ckpt_index_key *k, const void *payload, size_t len, void *out)
+{
+	uint8_t *p = out;
+
+	ckpt_put64(p, checksum(k->bytes, k->len, payload, len));
+	if (len)
+		memcpy(p + CKPT_INDEX_CHECKSUM_BYTES, payload, len);
+}
+
+int ckpt_index_value_read(const void *key, size_t key_len, const void *value, size_t len, const void **ret_payload,
+			  size_t *ret_len)
+{
+	const uint8_t *p = value;
+
+	if (len < CKPT_INDEX_CHECKSUM_BYTES || len > CKPT_INDEX_CHECKSUM_BYTES + (size_t)CKPT_MANIFEST_BYTES_MAX)
+		return -EBADMSG;
+	len -= CKPT_INDEX_CHECKSUM_BYTES;
+	if (ckpt_get64(p) != checksum(key, key_len, p + CKPT_INDEX_CHECKSUM_BYTES, len))
+		return -EBADMSG;
+	*ret_payload = p + CKPT_INDEX_CHECKSUM_BYTES;
+	*ret_len = len;
+	return 0;
+}
+
+int ckpt_index_value_read_version(const void *key, size_t key_len, const void *value, size_t len, char *ret_step_key,
+				  struct ckpt_summary *ret_summary)
+{
+	size_t around = 1 + 1 + VERSION_DIGITS, step_key_len, payload_len;
+	char step_key[CKPT_STEP_KEY_MAX];
+	struct ckpt_index_key expected;
+	struct ckpt_summary summary;
+	const void *payload;
+
+	if (key_len <= around || key_len > CKPT_INDEX_KEY_MAX)
+		return -EBADMSG;
+	step_key_len = key_len - around;
+	if (step_key_len >= sizeof(step_key) || memchr(key, 0, key_len))
+		return -EBADMSG;
+	memcpy(step_key, (const char *)key + 1, step_key_len);
+	step_key[step_key_len] = '\0';
+	if (ckpt_index_value_read(key, key_len, value, len, &payload, &payload_len) ||
+	    payload_len < CKPT_INDEX_TIME_BYTES ||
+	    ckpt_summary_decode(payload, payload_len - CKPT_INDEX_TIME_BYTES, &summary))
+		return -EBADMSG;
+	summary.stored_ns = (int64_t)ckpt_get64((const uint8_t *)payload + payload_len - CKPT_INDEX_TIME_BYTES);
+	// The key is the one that this summary would get.
+	if (ckpt_index_key_version(&expected, step_key, summary.version) || expected.len != key_len ||
+	    memcmp(expected.bytes, key, key_len))
+		return -EBADMSG;
+	memcpy(ret_step_key, step_key, step_key_len + 1);
+	*ret_summary = summary;
+	return 0;
+}
+
+// --- Chunks and packs ---------------------------------------------------------------------------------------------------
+
+// The payload of a value of just this length, under a key that is a digest.
+static const uint8_t *read_fixed(const void *key, size_t key_len, const void *value, size_t len, size_t want)
+{
+	const void *payload;
+	size_t payload_len;
+
+	if (key_len != 1 + CKPT_INDEX_SHA_BYTES ||
+	    ckpt_index_value_read(key, key_len, value, len, &payload, &payload_len) || payload_len != want)
+		return NULL;
+	return payload;
+}
+
+void ckpt_index_chunk_write(const struct ckpt_chunk *chunk, const struct ckpt_pack *pack,
+			    uint8_t out[CKPT_INDEX_CHUNK_BYTES])
+{
+	memcpy(out + CHUNK_PACK, pack->id, CKPT_SHA256_LEN);
+	ckpt_put64(out + CHUNK_PACK_LEN, pack->bytes);
+	ckpt_put64(out + CHUNK_OFFSET, chunk->offset);
+	ckpt_put32(out + CHUNK_LEN, chunk->bytes);
+	ckpt_put32(out + CHUNK_STORED, chunk->how.bytes);
+	ckpt_put16(out + CHUNK_CODEC, (uint16_t)chunk->how.codec);
+	ckpt_put16(out + CHUNK_WIDTH, (uint16_t)chunk->how.width);
+}
+
+int ckpt_index_value_read_chunk(const void *key, size_t key_len, const void *value, size_t len,
+				struct ckpt_chunk *ret_chunk, struct ckpt_pack *ret_pack)
+{
+	const uint8_t *p = read_fixed(key, key_len, value, len, CKPT_INDEX_CHUNK_BYTES);
+	struct ckpt_chunk chunk = {0};
+	struct ckpt_pack pack;
+	uint64_t end;
+
+	if (!p)
+		return -EBADMSG;
+	memcpy(chunk.id, (const uint8_t *)key + 1, sizeof(chunk.id));
+	chunk.bytes = ckpt_get32(p + CHUNK_LEN);
+	chunk.offset = ckpt_get64(p + CHUNK_OFFSET);
+	chunk.how = (struct ckpt_encoded){ckpt_get16(p + CHUNK_CODEC), ckpt_get16(p + CHUNK_WIDTH),
+					  ckpt_get32(p + CHUNK_STORED)};
+	memcpy(pack.id, p + CHUNK_PACK, sizeof(pack.id));
+	pack.bytes = ckpt_get64(p + CHUNK_PACK_LEN);
+	if (!chunk.bytes || chunk.bytes > CKPT_CHUNK_BYTES_MAX || !ckpt_encoded_ok(&chunk.how, chunk.bytes) ||
+	    __builtin_add_overflow(chunk.offset, chunk.how.bytes, &end) || end > pack.bytes ||
+	    pack.bytes > CKPT_PACK_BYTES_MAX)
+		return -EBADMSG;
+	*ret_chunk = chunk;
+	*ret_pack = pack;
+	return 0;
+}
+
+void ckpt_index_pack_write(const struct ckpt_pack *pack, uint32_t count, uint8_t out[CKPT_INDEX_PACK_BYTES])
+{
+	ckpt_put64(out + PACK_LEN, pack->bytes);
+	ckpt_put32(out + PACK_COUNT, count);
+}
+
+int ckpt_index_value_read_pack(const void *key, size_t key_len, const void *value, size_t len,
+			       struct ckpt_pack *ret_pack, uint32_t *ret_count)
+{
+	const uint8_t *p = read_fixed(key, key_len, value, len, CKPT_INDEX_PACK_BYTES);
+
+	if (!p || ckpt_get64(p + PACK_LEN) > CKPT_PACK_BYTES_MAX)
+		return -EBADMSG;
+	memcpy(ret_pack->id, (const uint8_t *)key + 1, sizeof(ret_pack->id));
+	ret_pack->bytes = ckpt_get64(p + PACK_LEN);
+	*ret_count = ckpt_get32(p + PACK_COUNT);
+	return 0;
+}

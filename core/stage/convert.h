@@ -1,0 +1,24 @@
+// A plain folder that becomes a step: its directory becomes a session, in one rename, and is committed as any staged step is.
+//
+// Until it is, the folder goes back when that fails, and at the next start when its daemon dies meanwhile.
+// Threads: any. Blocks on the disk.
+#pragma once
+
+#include "core/store/step.h"
+
+// Calling sequence: ckpt_convert_prepare(); ckpt_convert() in one moment with what the caller knows of the folder, or the step
+// is let go of; ckpt_convert_sync(); the commit; ckpt_convert_back() if that failed.
+//
+// A step for the folder dirfd/name, in the folder with this id, which nobody knows yet. Walks what is below it. -ENOTEMPTY: it
+// holds steps; -EMLINK a file in it has a hard link outside; -EEXIST there is a step of this name; -ENOTDIR, ...
+int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
+			 struct ckpt_step **ret_step);
+// The folder is a staged step from now on, and for sure after the sync. Nobody changes anything below it meanwhile, and the
+// name is the folder's still. Does not wait for the disk. -EEXIST, ...
+int ckpt_convert(struct ckpt_step *step, int dirfd);
+int ckpt_convert_sync(struct ckpt_store *s, int dirfd);
+// Its commit failed: it is a plain folder again, and the step GONE. -EEXIST: something else has the name by now, and the step
+// stays staged; -EBUSY it is being committed.
+int ckpt_convert_back(struct ckpt_step *step, int dirfd, const char *name);
+// For the start: what was being turned into a step is a folder again, where it can be.
+int ckpt_convert_settle(struct ckpt_store *s);

@@ -1,0 +1,205 @@
+#include "core/stage/draft.h"
+
+#include "core/base/json.h"
+#include "core/stage/stage.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/base/uuid.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#define PATH_SHOWN_MAX 500
+
+// --- Begin ------------------------------------------------------------------------------------------------------------
+
+// Takes origin; NULL: it could not be made.
+static int origin_set(int fd, json_t *origin)
+{
+	CLEANUP_FREE char *text = ckpt_json_dump(origin, JSON_COMPACT);
+
+	return text ? ckpt_sys.fsetxattr(fd, CKPT_ORIGIN_XATTR, text, strlen(text), 0) : -ENOMEM;
+}
+
+static int origin_write(int fd, const struct ckpt_draft_origin *o)
+{
+	size_t len = strlen(o->path);
+	// It is for people, and an attribute has little room.
+	CLEANUP_FREE char *path = ckpt_name_clean(o->path + (len > PATH_SHOWN_MAX ? len - PATH_SHOWN_MAX : 0));
+
+	if (!path)
+		return -ENOMEM;
+	ckpt_json_begin();
+	return origin_set(fd, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "folder", o->folder_id, "name", o->name,
+					"began_ns", (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid, "gid",
+					(json_int_t)o->gid, "pid", (json_int_t)o->pid, "file", path));
+}
+
+// Whoever wrote it may look at it once it is left over. A folder of the tree that gives its group on to new files does so
+// through the session.
+static int give_session(int fd, const struct ckpt_draft_origin *o)
+{
+	struct stat folder;
+
+	if (geteuid() == 0 && o->uid && fchown(fd, o->uid, o->gid))
+		return -errno;
+	if (o->folder_fd >= 0 && !fstat(o->folder_fd, &folder) && (folder.st_mode & S_ISGID))
+		return fchown(fd, (uid_t)-1, folder.st_gid) || fchmod(fd, 0700 | S_ISGID) ? -errno : 0;
+	return 0;
+}
+
+static void enter(struct ckpt_draft *d)
+{
+	LOCK_SCOPE(&d->store->lock);
+
+	d->at = &d->store->drafts;
+	d->next = *d->at;
+	if (d->next)
+		d->next->at = &d->next;
+	*d->at = d;
+}
+
+static void leave(struct ckpt_draft *d)
+{
+	LOCK_SCOPE(&d->store->lock);
+
+	if (!d->at)
+		return;
+	*d->at = d->next;
+	if (d->next)
+		d->next->at = d->at;
+	d->at = NULL;
+	ckpt_limit_freed(d->store->limit);
+}
+
+int ckpt_draft_begin(struct ckpt_store *s, const struct ckpt_draft_origin *origin, struct ckpt_draft *ret_draft)
+{
+	struct ckpt_draft d = {.store = s, .dirfd = -1};
+	int rc = ckpt_uuid_make(d.session);
+
+	snprintf(d.name, sizeof(d.name), "%s", origin->name);
+	if (!rc)
+		rc = ckpt_sys.mkdir(s->sessions_fd, d.session, 0700);
+	if (rc)
+		return rc;
+	d.dirfd = ckpt_sys.open(s->sessions_fd, d.session, O_RDONLY | O_DIRECTORY, 0);
+	rc = MIN(d.dirfd, 0);
+	if (!rc)
+		rc = origin_write(d.dirfd, origin);
+	if (!rc)
+		rc = give_session(d.dirfd, origin);
+	if (rc) {
+		ckpt_draft_drop(&d);
+		return rc;
+	}
+	*ret_draft = d;
+	enter(ret_draft);
+	return 0;
+}
+
+// --- Publish ----------------------------------------------------------------------------------------------------------
+
+int ckpt_draft_write_out(const struct ckpt_draft *d, int fd)
+{
+	(void)d;
+	return ckpt_sys.fdatasync(fd);
+}
+
+int ckpt_draft_publish(const struct ckpt_draft *d, int to_dirfd, const char *to_name)
+{
+	return ckpt_sys.rename(d->dirfd, d->name, to_dirfd, to_name, 0);
+}
+
+void ckpt_draft_close(struct ckpt_draft *d)
+{
+	if (d->dirfd < 0)
+		return;
+	leave(d);
+	ckpt_sys.close(TAKE_FD(d->dirfd));
+}
+
+int ckpt_draft_published(struct ckpt_draft *d, int to_dirfd, bool durable)
+{
+	int rc = durable ? ckpt_sys.fsync(to_dirfd) : 0;
+
+	ckpt_draft_close(d);
+	(void)ckpt_sys.unlink(d->store->sessions_fd, d->session, AT_REMOVEDIR); // else the next open does it
+	return rc;
+}
+
+void ckpt_draft_drop(struct ckpt_draft *d)
+{
+	if (d->dirfd >= 0)
+		(void)ckpt_sys.unlink(d->dirfd, d->name, 0);
+	ckpt_draft_close(d);
+	(void)ckpt_sys.unlink(d->store->sessions_fd, d->session, AT_REMOVEDIR);
+}
+
+// --- Left over --------------------------------------------------------------------------------------------------------
+
+int ckpt_draft_leave(struct ckpt_draft *d)
+{
+	json_t *origin;
+
+	(void)ckpt_stage_origin(d->dirfd, &origin);
+	if (json_object_set_new(origin, "told", json_true()) == 0)
+		(void)origin_set(d->dirfd, json_incref(origin)); // else the next open tells of it again
+	json_decref(origin);
+	ckpt_draft_close(d);
+	return ckpt_step_load_left(d->store, d->session);
+}
+
+// 1, 0; -ENOMEM ...
+static int holds_nothing(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	int rc;
+
+	if (!dir) {
+		rc = -errno;
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	rc = ckpt_sys.readdir(dir, &e);
+	closedir(dir);
+	return rc ? rc : !e;
+}
+
+static void tell(struct ckpt_store *s, int dirfd, json_t *origin, const char *path)
+{
+	ckpt_errlog_add(s->errlog, path, 0, "see `ckptfs sessions`; it is kept as a left-over session",
+			"new content of this file was never completed: the old one, if any, is as it was");
+	if (json_object_set_new(origin, "told", json_true()) == 0)
+		(void)origin_set(dirfd, json_incref(origin));
+}
+
+int ckpt_draft_is_empty(struct ckpt_store *s, const char *session)
+{
+	CLEANUP_FD int dirfd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	json_t *origin;
+	const char *path;
+	bool silent;
+	int empty, rc;
+
+	if (dirfd < 0)
+		return 0;
+	rc = ckpt_stage_origin(dirfd, &origin);
+	if (rc)
+		return rc;
+	path = json_string_value(json_object_get(origin, "file"));
+	// It may have died before it said what it is.
+	silent = fgetxattr(dirfd, CKPT_ORIGIN_XATTR, NULL, 0) < 0 && errno == ENODATA;
+	empty = path || silent ? holds_nothing(dirfd) : 0;
+	if (empty > 0 && s->writable)
+		(void)ckpt_sys.unlink(s->sessions_fd, session, AT_REMOVEDIR);
+	else if (!empty && path && s->writable && !json_is_true(json_object_get(origin, "told")))
+		tell(s, dirfd, origin, path);
+	json_decref(origin);
+	return empty;
+}

@@ -1,0 +1,268 @@
+// Every byte here is from outside: sizes are checked against the file before they are used, and no read is larger than a
+// limit of its own.
+#include "core/stage/format.h"
+
+#include "core/base/json.h"
+#include "core/limits.h"
+#include "core/base/source.h"
+#include "core/base/util.h"
+#include "core/array/zip.h"
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+// Exactly so many bytes: -EINVAL where there are not so many.
+static int read_at(const struct ckpt_source *f, uint64_t offset, void *buf, size_t len)
+{
+	int rc = ckpt_source_read(f, offset, buf, len);
+
+	return rc == -ENODATA ? -EINVAL : rc;
+}
+
+// --- zip: .pt .npz .keras ---------------------------------------------------------------------------------------------
+
+static bool is_zip(const uint8_t *head)
+{
+	return !memcmp(head, "PK\3\4", 4) || !memcmp(head, "PK\5\6", 4);
+}
+
+static int check_zip(const struct ckpt_source *f)
+{
+	struct ckpt_zip z;
+	int rc = ckpt_zip_find(f, &z);
+
+	return rc == -ENODATA ? -EINVAL : rc;
+}
+
+// --- safetensors ------------------------------------------------------------------------------------------------------
+
+// The end of the last tensor, from its header.
+static int tensors_end(const char *text, size_t len, uint64_t *ret_end)
+{
+	json_t *header, *tensor;
+	const char *name;
+	int rc = ckpt_json_load(text, len, JSON_REJECT_DUPLICATES, NULL, &header);
+
+	if (!rc && !json_is_object(header))
+		rc = -EINVAL;
+	*ret_end = 0;
+	json_object_foreach(header, name, tensor)
+	{
+		const json_t *offsets = json_object_get(tensor, "data_offsets");
+		json_int_t begin = json_integer_value(json_array_get(offsets, 0)),
+			   end = json_integer_value(json_array_get(offsets, 1));
+
+		if (!strcmp(name, "__metadata__"))
+			continue;
+		if (json_array_size(offsets) != 2 || begin < 0 || end < begin)
+			rc = -EINVAL;
+		*ret_end = MAX(*ret_end, (uint64_t)MAX(end, (json_int_t)0));
+	}
+	json_decref(header);
+	return rc;
+}
+
+static int check_safetensors(const struct ckpt_source *f)
+{
+	CLEANUP_FREE char *text = NULL;
+	uint8_t head[8];
+	uint64_t len, end, want;
+	int rc = read_at(f, 0, head, sizeof(head));
+
+	if (rc)
+		return rc;
+	len = ckpt_get64(head);
+	if (len > f->bytes - sizeof(head) || len > CKPT_SAFETENSORS_HEADER_MAX)
+		return -EINVAL;
+	if (len > CKPT_SAFETENSORS_PARSED_MAX)
+		return 0; // of so many tensors there is no telling
+	text = malloc((size_t)len + 1);
+	rc = text ? read_at(f, sizeof(head), text, (size_t)len) : -ENOMEM;
+	if (!rc)
+		rc = tensors_end(text, (size_t)len, &end);
+	if (!rc && __builtin_add_overflow(sizeof(head) + len, end, &want))
+		rc = -EINVAL;
+	return rc ? rc : want == f->bytes ? 0 : -EINVAL;
+}
+
+// --- npy --------------------------------------------------------------------------------------------------------------
+
+// What stands behind 'key': in the header, a Python dictionary; NULL.
+static const char *value_of(const char *header, const char *key)
+{
+	const char *at = strstr(header, key);
+
+	if (!at)
+		return NULL;
+	at += strlen(key);
+	while (*at == ' ' || *at == ':')
+		at++;
+	return at;
+}
+
+// '<f4', '|S10', '<U3', '<M8[ns]'. False: a structure or objects, of which this says nothing.
+static bool item_bytes(const char *descr, uint64_t *ret_bytes)
+{
+	char *end, kind;
+
+	if (!descr || (*descr != '\'' && *descr != '"') || !strchr("<>|=", descr[1]) || !descr[1])
+		return false;
+	kind = descr[2];
+	if (!kind || kind == 'O' || descr[3] < '0' || descr[3] > '9')
+		return false;
+	*ret_bytes = strtoull(descr + 3, &end, 10);
+	if (kind == 'U')
+		return !__builtin_mul_overflow(*ret_bytes, (uint64_t)4, ret_bytes);
+	return true;
+}
+
+// (2, 3), (5,) or (): multiplied into *bytes. False: no such thing, or no file could be so large.
+static bool times_shape(const char *shape, uint64_t *bytes)
+{
+	if (!shape || *shape != '(')
+		return false;
+	for (const char *at = shape + 1; *at != ')';) {
+		uint64_t n;
+		char *end;
+
+		if (*at < '0' || *at > '9')
+			return false;
+		n = strtoull(at, &end, 10);
+		if (__builtin_mul_overflow(*bytes, n, bytes))
+			return false;
+		at = end;
+		while (*at == ' ' || *at == ',' || *at == 'L')
+			at++;
+	}
+	return true;
+}
+
+static int check_npy(const struct ckpt_source *f)
+{
+	CLEANUP_FREE char *header = NULL;
+	uint8_t head[12];
+	uint64_t len, start, bytes, want;
+	int rc = read_at(f, 0, head, 10);
+
+	if (!rc && (memcmp(head, "\x93NUMPY", 6) || head[6] < 1 || head[6] > 3))
+		rc = -EINVAL;
+	if (!rc && head[6] > 1)
+		rc = read_at(f, 0, head, 12);
+	if (rc)
+		return rc;
+	len = head[6] == 1 ? ckpt_get16(head + 8) : ckpt_get32(head + 8);
+	start = (head[6] == 1 ? 10 : 12) + len;
+	if (len > CKPT_NPY_HEADER_MAX)
+		return -EINVAL;
+	header = malloc((size_t)len + 1);
+	rc = header ? read_at(f, start - len, header, (size_t)len) : -ENOMEM;
+	if (rc)
+		return rc;
+	header[len] = '\0';
+	if (!item_bytes(value_of(header, "'descr'"), &bytes))
+		return 0;
+	if (!times_shape(value_of(header, "'shape'"), &bytes) || __builtin_add_overflow(start, bytes, &want))
+		return -EINVAL;
+	// Several arrays may follow each other.
+	return f->bytes >= want ? 0 : f->bytes == start ? -EAGAIN : -EINVAL;
+}
+
+// --- HDF5 -------------------------------------------------------------------------------------------------------------
+
+#define HDF5_OPEN_FOR_WRITING 1 // consistency flags of superblock 3
+
+static uint64_t address(const uint8_t *p, unsigned bytes)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < bytes; i++)
+		v |= (uint64_t)p[i] << 8 * i;
+	return v;
+}
+
+static int check_superblock(const struct ckpt_source *f, const uint8_t *block)
+{
+	unsigned version = block[8], width = version < 2 ? block[13] : block[9];
+	const uint8_t *addresses = block + (version == 0 ? 24 : version == 1 ? 28 : 12);
+	uint64_t end;
+
+	if (version > 3 || (width != 2 && width != 4 && width != 8))
+		return version > 3 ? 0 : -EINVAL;
+	if (version == 3 && (block[11] & HDF5_OPEN_FOR_WRITING))
+		return -EINVAL;
+	end = address(addresses + 2 * (size_t)width, width); // behind the base and one more
+	return end && end <= f->bytes ? 0 : -EINVAL;
+}
+
+static int check_hdf5(const struct ckpt_source *f)
+{
+	uint8_t block[64];
+
+	// At 0, or behind a block of the user's, at 512, 1024, 2048 ...
+	for (uint64_t at = 0; at < f->bytes && at < (uint64_t)1 << 40; at = at ? at * 2 : 512) {
+		int rc = read_at(f, at, block, sizeof(block));
+
+		if (rc)
+			return rc;
+		if (!memcmp(block, "\x89HDF\r\n\x1a\n", 8))
+			return check_superblock(f, block);
+	}
+	return -EINVAL;
+}
+
+// --- pickle -----------------------------------------------------------------------------------------------------------
+
+// Behind several pickles, of which the first is this number, the older torch.save puts bare storages: of these nothing
+// tells the end.
+static const uint8_t torch_magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+
+static int check_pickle(const struct ckpt_source *f)
+{
+	uint8_t head[2 + sizeof(torch_magic)], last;
+	int rc = read_at(f, f->bytes - 1, &last, 1);
+
+	if (!rc && !read_at(f, 0, head, sizeof(head)) && !memcmp(head + 2, torch_magic, sizeof(torch_magic)))
+		return 0;
+	return rc ? rc : last == '.' ? 0 : -EINVAL;
+}
+
+// --- Which ------------------------------------------------------------------------------------------------------------
+
+static bool ends_in(const char *name, const char *end)
+{
+	size_t len = strlen(name), end_len = strlen(end);
+
+	return len > end_len && !strcmp(name + len - end_len, end);
+}
+
+int ckpt_format_check(int fd, const char *name)
+{
+	uint8_t head[8] = {0};
+	struct ckpt_source f;
+	struct stat st;
+	int rc;
+
+	if (fstat(fd, &st))
+		return -errno;
+	f = ckpt_source_file(fd, (uint64_t)st.st_size);
+	if (!f.bytes)
+		return -EINVAL;
+	if (ends_in(name, ".safetensors"))
+		return check_safetensors(&f);
+	if (ends_in(name, ".npy"))
+		return check_npy(&f);
+	if (ends_in(name, ".h5"))
+		return check_hdf5(&f);
+	if (ends_in(name, ".npz"))
+		return check_zip(&f);
+	rc = read_at(&f, 0, head, (size_t)MIN(f.bytes, (uint64_t)sizeof(head)));
+	if (rc)
+		return rc;
+	if (is_zip(head) || ends_in(name, ".keras"))
+		return !memcmp(head, "\x89HDF", 4) ? check_hdf5(&f) : check_zip(&f);
+	if (!memcmp(head, "\x89HDF", 4))
+		return check_hdf5(&f);
+	if (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && !ends_in(name, ".msgpack"))
+		return check_pickle(&f);
+	return 0;
+}

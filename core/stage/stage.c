@@ -1,0 +1,717 @@
+// Staged steps. The states are those of step.h; this file performs:
+//   (none)     -> STAGED      begin
+//   STAGED     -> GONE        abort, graft
+//   LEFT       -> GONE        abort
+//   LEFT       -> STAGED      resume
+// and opens and closes the gate: `changers` counts the changes under way, COMMITTING lets no new one in.
+//
+// A session's directory carries who began it, as an extended attribute, so that a daemon that finds it later can say
+// what it is. The directory is opened before anything is written below it: that descriptor is the one that syncfs is
+// asked through, because it reports write-out errors since its opening.
+#include "core/stage/stage.h"
+
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
+#include "core/base/json.h"
+#include "core/commit/reopen.h"
+#include "core/commit/share.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
+#include "core/base/uuid.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#define ORIGIN_BYTES_MAX 2048
+#define LOOK_NS INT64_C(1000000000) // at a commit that is waited for
+
+// --- Who began it -----------------------------------------------------------------------------------------------------
+
+int ckpt_stage_write_origin(struct ckpt_step *step)
+{
+	CLEANUP_FREE char *text = NULL;
+
+	ckpt_json_begin();
+	text = ckpt_json_dump(json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b}", "folder", step->folder_id,
+					"name", step->name, "began_ns", (json_int_t)step->began_ns, "uid",
+					(json_int_t)step->uid, "gid", (json_int_t)step->gid, "pid",
+					(json_int_t)step->pid, "add_only", (int)step->add_only, "reopens",
+					(json_int_t)step->from_version, "plain", (int)step->from_plain),
+			      JSON_COMPACT);
+	if (!text)
+		return -ENOMEM;
+	return ckpt_sys.fsetxattr(step->dirfd, CKPT_ORIGIN_XATTR, text, strlen(text), 0);
+}
+
+static json_int_t integer_of(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+int ckpt_stage_origin(int dirfd, json_t **ret_origin)
+{
+	char text[ORIGIN_BYTES_MAX];
+	ssize_t n = fgetxattr(dirfd, CKPT_ORIGIN_XATTR, text, sizeof(text));
+
+	*ret_origin = NULL;
+	if (n < 0)
+		return errno == ENODATA ? 0 : -errno;
+	return ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, ret_origin) == -ENOMEM ? -ENOMEM : 0;
+}
+
+int ckpt_stage_read_origin(struct ckpt_step *step)
+{
+	json_t *origin;
+	const char *name, *folder;
+	int rc = ckpt_stage_origin(step->dirfd, &origin);
+
+	if (rc)
+		return rc;
+	name = json_string_value(json_object_get(origin, "name"));
+	folder = json_string_value(json_object_get(origin, "folder"));
+	if (name && folder && !ckpt_name_check(name, strlen(name)) && ckpt_name_is_folder_id(folder)) {
+		snprintf(step->name, sizeof(step->name), "%s", name);
+		snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder);
+		step->began_ns = integer_of(origin, "began_ns");
+		step->uid = (uid_t)integer_of(origin, "uid");
+		step->gid = (gid_t)integer_of(origin, "gid");
+		step->pid = (pid_t)integer_of(origin, "pid");
+		step->add_only = json_is_true(json_object_get(origin, "add_only"));
+		step->from_version = (uint32_t)integer_of(origin, "reopens");
+		step->is_file = json_is_string(json_object_get(origin, "file"));
+		step->from_plain = json_is_true(json_object_get(origin, "plain"));
+	}
+	json_decref(origin);
+	return 0;
+}
+
+// --- What is known of files ------------------------------------------------------------------------------------------
+
+// Open addressing; ino 0 is free. Files leave it only with the session.
+struct ckpt_synced {
+	size_t slot_count, used;
+	struct synced_file {
+		uint64_t ino;
+		int64_t ctime_ns; // on disk as of this change; 0: not known to be
+		bool failed;
+	} slots[];
+};
+
+static struct synced_file *synced_slot(struct ckpt_synced *t, uint64_t ino)
+{
+	size_t at = (ino * UINT64_C(0x9e3779b97f4a7c15)) >> 20;
+
+	for (;; at++) {
+		struct synced_file *f = &t->slots[at & (t->slot_count - 1)];
+
+		if (f->ino == ino || !f->ino)
+			return f;
+	}
+}
+
+static struct synced_file *synced_find(struct ckpt_step *step, uint64_t ino)
+{
+	struct synced_file *f;
+
+	if (!step->synced)
+		return NULL;
+	f = synced_slot(step->synced, ino);
+	return f->ino ? f : NULL;
+}
+
+// The slot for this file, made when missing; NULL without memory.
+static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
+{
+	struct ckpt_synced *t = step->synced;
+	struct synced_file *f;
+
+	if (!t || t->used * 2 >= t->slot_count) {
+		size_t slots = t ? t->slot_count * 2 : 64;
+		struct ckpt_synced *wider = calloc(1, sizeof(*wider) + slots * sizeof(wider->slots[0]));
+
+		if (!wider)
+			return NULL;
+		wider->slot_count = slots;
+		wider->used = t ? t->used : 0;
+		for (size_t i = 0; t && i < t->slot_count; i++)
+			if (t->slots[i].ino)
+				*synced_slot(wider, t->slots[i].ino) = t->slots[i];
+		free(t);
+		t = step->synced = wider;
+	}
+	f = synced_slot(t, ino);
+	if (!f->ino) {
+		f->ino = ino;
+		t->used++;
+	}
+	return f;
+}
+
+// --- Begin, rename, graft, abort --------------------------------------------------------------------------------------
+
+// The new directory gets its owner, mode and origin, and is durable. It is nobody's until the step is in the table.
+static int session_fill(struct ckpt_step *step, mode_t mode)
+{
+	int rc;
+
+	step->dirfd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+	if (step->dirfd < 0)
+		return step->dirfd;
+	if (geteuid() == 0 && fchown(step->dirfd, step->uid, step->gid))
+		return -errno;
+	if (fchmod(step->dirfd, mode & 07777))
+		return -errno;
+	rc = ckpt_stage_write_origin(step);
+	if (!rc)
+		rc = ckpt_sys.fsync(step->dirfd);
+	if (!rc)
+		rc = ckpt_sys.fsync(step->store->sessions_fd);
+	return rc;
+}
+
+// Nobody learns only at the commit that the name is taken by a step that cannot be read.
+static int name_is_readable(struct ckpt_store *s, const char *folder_id, const char *name)
+{
+	char key[CKPT_STEP_KEY_MAX];
+	int rc = ckpt_name_key(folder_id, name, key);
+
+	if (rc || !ckpt_store_unreadable(s, key))
+		return rc;
+	ckpt_errlog_add(s->errlog, name, -EEXIST, "choose another name, or see `ckptfs verify`",
+			"a step of this name exists, but its record cannot be read");
+	return -EEXIST;
+}
+
+int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode)
+{
+	int rc = *step->session ? 0 : ckpt_uuid_make(step->session);
+
+	if (!rc)
+		rc = ckpt_sys.mkdir(step->store->sessions_fd, step->session, 0700);
+	if (rc)
+		return rc;
+	rc = session_fill(step, mode);
+	if (rc)
+		ckpt_stage_drop_session(step);
+	return rc;
+}
+
+void ckpt_stage_drop_session(struct ckpt_step *step)
+{
+	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+
+	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
+	if (!ckpt_sys.rename(step->store->sessions_fd, step->session, step->store->trash_fd, name, RENAME_NOREPLACE))
+		ckpt_trash_remove_behind(step->store->trash, name);
+}
+
+static int fill_from(struct ckpt_step *step, struct ckpt_step *from)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_step_manifest(from, &m);
+
+	if (rc)
+		return rc == -EBADMSG ? -EIO : rc;
+	rc = ckpt_share_tree(from, m, step->dirfd);
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+static int insert(struct ckpt_step *fresh)
+{
+	char folder_id[sizeof(fresh->folder_id)], name[sizeof(fresh->name)];
+	LOCK_SCOPE(&fresh->store->lock);
+
+	memcpy(folder_id, fresh->folder_id, sizeof(folder_id));
+	memcpy(name, fresh->name, sizeof(name));
+	return ckpt_step_insert_locked(fresh, folder_id, name);
+}
+
+static int make(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from)
+{
+	int rc = ckpt_stage_make_session(fresh, mode);
+
+	if (rc)
+		return rc;
+	rc = from ? fill_from(fresh, from) : 0;
+	if (!rc)
+		rc = insert(fresh);
+	if (rc)
+		ckpt_stage_drop_session(fresh);
+	return rc;
+}
+
+// Takes fresh, which has its owner; it is nobody's before it is in the table.
+static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, struct ckpt_step **ret_step)
+{
+	int rc = make(fresh, mode, from);
+
+	if (rc)
+		ckpt_step_unref(fresh);
+	else
+		*ret_step = fresh;
+	return rc;
+}
+
+int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *taken, *step;
+	int rc = ckpt_name_check(name, strlen(name));
+
+	if (rc)
+		return rc;
+	taken = ckpt_step_find(s, folder_id, name);
+	ckpt_step_unref(taken);
+	rc = taken ? -EEXIST : name_is_readable(s, folder_id, name);
+	if (!rc)
+		rc = ckpt_step_new(s, &step);
+	if (rc)
+		return rc;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
+	step->ours = true;
+	step->began_ns = ckpt_sys.now_ns();
+	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
+	snprintf(step->name, sizeof(step->name), "%s", name);
+	rc = ckpt_uuid_make(step->session);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
+}
+
+// One that somebody begins, and not what takes the place of a committed step: that one is to end at the limit, too.
+static int new_of(struct ckpt_store *s, const char *folder_id, const char *name, uid_t uid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = ckpt_stage_new(s, folder_id, name, &step);
+
+	if (rc)
+		return rc;
+	step->uid = uid;
+	rc = ckpt_limit_ask(s->limit, uid, 0);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
+}
+
+int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
+		     pid_t pid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of(s, folder_id, name, uid, &step);
+
+	if (rc)
+		return rc;
+	step->gid = gid;
+	step->pid = pid;
+	return begin(step, mode, NULL, ret_step);
+}
+
+int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
+			  bool add_only, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of(s, folder_id, name, geteuid(), &step);
+
+	if (rc)
+		return rc;
+	step->gid = getegid();
+	step->add_only = add_only;
+	return begin(step, 0755, from, ret_step);
+}
+
+// A change of the step as a whole: it holds the gate, so that a commit which begins now waits for its end, and then finds
+// the step as it left it. 0; -EBUSY while committing, or while the outcome of a commit is unknown.
+static int whole_enter(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->outcome_unknown)
+		return -EBUSY;
+	switch (step->state) {
+	case CKPT_STEP_STAGED:
+	case CKPT_STEP_LEFT:
+		step->changers++;
+		return 0;
+	case CKPT_STEP_COMMITTED:
+		return -EROFS;
+	case CKPT_STEP_GONE:
+		return -ESTALE;
+	default:
+		return -EBUSY;
+	}
+}
+
+int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char *name)
+{
+	struct ckpt_store *s = step->store;
+	char old_folder[sizeof(step->folder_id)], old_name[sizeof(step->name)];
+	int rc = ckpt_name_check(name, strlen(name));
+
+	if (!rc)
+		rc = name_is_readable(s, folder_id, name);
+	if (!rc)
+		rc = whole_enter(step);
+	if (rc)
+		return rc;
+	ckpt_lock_take(&s->lock);
+	memcpy(old_folder, step->folder_id, sizeof(old_folder));
+	memcpy(old_name, step->name, sizeof(old_name));
+	ckpt_step_erase_locked(step);
+	rc = ckpt_step_insert_locked(step, folder_id, name);
+	if (rc && ckpt_step_insert_locked(step, old_folder, old_name))
+		abort(); // the name was ours a moment ago, under the same lock
+	ckpt_lock_drop(&s->lock);
+	// What the session says of itself serves only recovery: an old name there is a nuisance, no loss, and no reason to
+	// call a rename failed that was done.
+	if (!rc)
+		(void)ckpt_stage_write_origin(step);
+	ckpt_stage_leave(step);
+	return rc;
+}
+
+static void move_writers_locked(struct ckpt_step *from, struct ckpt_step *to)
+{
+	struct ckpt_writer *last = NULL;
+
+	for (struct ckpt_writer *w = from->writers; w; w = w->next) {
+		__atomic_store_n(&w->step, ckpt_step_ref(to), __ATOMIC_RELEASE);
+		ckpt_step_unref(from); // not the last: the caller's
+		last = w;
+	}
+	if (!last)
+		return;
+	last->next = to->writers;
+	if (last->next)
+		last->next->prev = last;
+	to->writers = from->writers;
+	from->writers = NULL;
+}
+
+// A failure must be known wherever the file is. That it is on disk already need not be: the rename changed its ctime.
+static void carry_locked(struct ckpt_step *to, const struct synced_file *f)
+{
+	struct synced_file *there = f->failed ? synced_make(to, f->ino) : synced_find(to, f->ino);
+
+	if (there)
+		*there = (struct synced_file){.ino = f->ino, .failed = f->failed};
+	else
+		to->synced_lost |= f->failed;
+}
+
+void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino)
+{
+	struct synced_file *f;
+
+	ckpt_lock_take_both(&from->lock, &to->lock);
+	f = synced_find(from, ino);
+	if (f)
+		carry_locked(to, f);
+	to->synced_lost |= from->synced_lost;
+	ckpt_lock_drop(&from->lock);
+	ckpt_lock_drop(&to->lock);
+}
+
+// Writers, and what is known of the files that clients have synced.
+static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
+{
+	move_writers_locked(from, to);
+	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
+		if (from->synced->slots[i].ino)
+			carry_locked(to, &from->synced->slots[i]);
+	to->synced_lost |= from->synced_lost;
+}
+
+// From here on `to` speaks for the files of `from`: what is said of them there goes on to it.
+static void move_files(struct ckpt_step *from, struct ckpt_step *to)
+{
+	ckpt_lock_take_both(&from->lock, &to->lock);
+	carry_all_locked(from, to);
+	from->into = ckpt_step_ref(to);
+	ckpt_lock_drop(&from->lock);
+	ckpt_lock_drop(&to->lock);
+}
+
+void ckpt_stage_take_over(struct ckpt_step *from, struct ckpt_step *to)
+{
+	ckpt_lock_take_both(&from->lock, &to->lock);
+	carry_all_locked(from, to);
+	ckpt_lock_drop(&from->lock);
+	ckpt_lock_drop(&to->lock);
+}
+
+void ckpt_stage_vanish(struct ckpt_step *step)
+{
+	struct ckpt_store *s = step->store;
+	bool reopened;
+
+	ckpt_lock_take(&s->lock);
+	ckpt_step_erase_locked(step);
+	reopened = ckpt_reopen_end_locked(step);
+	ckpt_lock_drop(&s->lock);
+	ckpt_lock_take(&step->lock);
+	ckpt_step_set_state_locked(step, CKPT_STEP_GONE);
+	ckpt_stage_forget(step);
+	ckpt_limit_freed(s->limit);
+	pthread_cond_broadcast(&step->changed);
+	ckpt_lock_drop(&step->lock);
+	if (reopened && !step->fresh && s->renew)
+		s->renew(s->renew_arg, step, step->base);
+}
+
+int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name)
+{
+	struct ckpt_store *s = step->store;
+	int rc = whole_enter(step);
+
+	if (rc)
+		return rc;
+	rc = ckpt_sys.rename(s->sessions_fd, step->session, to_dirfd, to_name, 0);
+	if (!rc) {
+		fremovexattr(step->dirfd, CKPT_ORIGIN_XATTR);
+		move_files(step, into);
+		ckpt_stage_vanish(step);
+	}
+	ckpt_stage_leave(step);
+	return rc;
+}
+
+bool ckpt_stage_use(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->state != CKPT_STEP_LEFT)
+		return false;
+	step->users++;
+	return true;
+}
+
+void ckpt_stage_unuse(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	step->users--;
+}
+
+static bool is_used(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->users > 0 || step->writers;
+}
+
+int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
+{
+	struct ckpt_store *s = step->store;
+	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	int rc = whole_enter(step);
+
+	if (!rc && unless_used && is_used(step)) {
+		ckpt_stage_leave(step);
+		rc = -EBUSY;
+	}
+
+	if (rc)
+		return rc;
+	// What cannot be told from the files of a step whose record is damaged is not ours to drop.
+	if (ckpt_step_state(step) == CKPT_STEP_LEFT && s->unreadable_count) {
+		ckpt_errlog_add(s->errlog, step->name, -EPERM,
+				"mend or remove the damaged records first: `ckptfs verify`",
+				"a left-over session may belong to a step whose record cannot be read: it is kept");
+		rc = -EPERM;
+	}
+	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
+	if (!rc)
+		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
+	if (!rc) {
+		ckpt_stage_vanish(step);
+		ckpt_trash_remove_behind(s->trash, name);
+	}
+	ckpt_stage_leave(step);
+	return rc;
+}
+
+// What it says of itself has been checked when it was loaded. Who wrote it is gone, so nothing is known to be on disk.
+int ckpt_stage_resume(struct ckpt_step *step)
+{
+	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
+	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? 0 : -ESTALE;
+
+	if (!rc && step->is_file)
+		rc = -ENOTDIR;
+	if (!rc && step->from_version) {
+		rc = ckpt_reopen_resume(step);
+		if (rc != -ENOENT)
+			return rc;
+		rc = 0; // the step that it comes from is gone: it may have the name
+		step->from_version = 0;
+	}
+	if (!rc)
+		rc = *step->name ? name_is_readable(step->store, step->folder_id, step->name) : -EINVAL;
+	if (!rc)
+		rc = ckpt_folders_back(step->store, step->folder_id, step->name);
+	if (rc)
+		return rc;
+	memcpy(folder_id, step->folder_id, sizeof(folder_id));
+	memcpy(name, step->name, sizeof(name));
+	LOCK_SCOPE(&step->store->lock);
+	if (ckpt_step_state(step) != CKPT_STEP_LEFT)
+		return -ESTALE;
+	rc = ckpt_step_unleave_locked(step, folder_id, name);
+	if (rc)
+		return rc;
+	LOCK_SCOPE(&step->lock);
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
+	step->ours = true;
+	step->pid = 0; // of a process that is gone
+	return 0;
+}
+
+int ckpt_stage_remove(struct ckpt_step *step)
+{
+	int rc = whole_enter(step);
+
+	if (rc)
+		return rc;
+	rc = ckpt_sys.unlink(step->store->sessions_fd, step->session, AT_REMOVEDIR);
+	if (!rc)
+		ckpt_stage_vanish(step);
+	ckpt_stage_leave(step);
+	return rc == -EEXIST ? -ENOTEMPTY : rc;
+}
+
+// --- The gate ---------------------------------------------------------------------------------------------------------
+
+// Waits for the running commit to end, or to stand still for commit_timeout.
+int ckpt_stage_wait_locked(struct ckpt_step *step)
+{
+	while (step->state == CKPT_STEP_COMMITTING) {
+		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) >
+		    step->store->settings.commit_timeout_ns)
+			return -EBUSY;
+		ckpt_lock_wait_ns(&step->changed, &step->lock, LOOK_NS);
+	}
+	return 0;
+}
+
+int ckpt_stage_enter(struct ckpt_step *step, bool wait)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->state == CKPT_STEP_COMMITTING) {
+		int rc = wait ? ckpt_stage_wait_locked(step) : -EAGAIN;
+
+		if (rc)
+			return rc;
+	}
+	switch (step->state) {
+	case CKPT_STEP_STAGED:
+		if (step->outcome_unknown)
+			return -EROFS;
+		step->changers++;
+		return 0;
+	case CKPT_STEP_COMMITTED:
+	case CKPT_STEP_DELETED:
+	case CKPT_STEP_LEFT:
+		return -EROFS;
+	default:
+		return -ESTALE;
+	}
+}
+
+void ckpt_stage_touch(struct ckpt_step *step)
+{
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+}
+
+void ckpt_stage_leave(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	ckpt_stage_touch(step);
+	if (--step->changers == 0)
+		pthread_cond_broadcast(&step->changed);
+}
+
+// --- What clients have synced -----------------------------------------------------------------------------------------
+
+// Where times move in ticks, a write in the tick of the fsync would not show. A tick is 10 ms or less in most places; some
+// filesystems keep whole or even seconds only.
+#define TICK_NS INT64_C(2000000000)
+
+static bool shows_later_changes(const struct ckpt_store *s, int64_t ctime_ns, int64_t began_ns)
+{
+	if (ctime_ns % 1000000000 == 0)
+		return false; // this file's inode has no room for nanoseconds, whatever the rest of its filesystem does
+	return s->multigrain || ctime_ns < began_ns - TICK_NS;
+}
+
+// The step that has this step's files by now, locked. It is held by the one that was given, so it stays.
+static struct ckpt_step *lock_owner(struct ckpt_step *step)
+{
+	ckpt_lock_take(&step->lock);
+	while (step->into) {
+		struct ckpt_step *into = step->into; // set once
+
+		ckpt_lock_drop(&step->lock);
+		step = into;
+		ckpt_lock_take(&step->lock);
+	}
+	return step;
+}
+
+void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, int64_t began_ns, int error)
+{
+	struct ckpt_step *owner = lock_owner(step);
+	struct synced_file *f = synced_make(owner, ino);
+
+	// Not remembering a success costs a second fsync. A failure must not be forgotten: all commits fail then.
+	if (!f)
+		owner->synced_lost |= error != 0;
+	else if (error)
+		f->failed = true;
+	else
+		f->ctime_ns = shows_later_changes(owner->store, ctime_ns, began_ns) ? ctime_ns : 0;
+	ckpt_lock_drop(&owner->lock);
+}
+
+void ckpt_stage_rewritten(struct ckpt_step *step, uint64_t ino)
+{
+	struct ckpt_step *owner = lock_owner(step);
+	struct synced_file *f = synced_find(owner, ino);
+
+	if (f)
+		*f = (struct synced_file){.ino = ino};
+	ckpt_lock_drop(&owner->lock);
+}
+
+bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns)
+{
+	LOCK_SCOPE(&step->lock);
+	struct synced_file *f = synced_find(step, ino);
+
+	return f && !f->failed && f->ctime_ns == ctime_ns;
+}
+
+bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino)
+{
+	LOCK_SCOPE(&step->lock);
+	struct synced_file *f = synced_find(step, ino);
+
+	return (f && f->failed) || step->synced_lost;
+}
+
+void ckpt_stage_forget(struct ckpt_step *step)
+{
+	if (step->dirfd >= 0)
+		ckpt_sys.close(TAKE_FD(step->dirfd));
+	if (!step->pending_files) // a write that was lost stays so until the file is added
+		free(TAKE_PTR(step->synced));
+}

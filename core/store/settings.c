@@ -1,0 +1,448 @@
+#include "core/store/settings.h"
+
+#include "core/record/name.h"
+#include "core/stage/profile.h"
+#include "core/base/units.h"
+#include "core/base/util.h"
+
+#include <stdio.h>
+
+#define FIELD(field) offsetof(struct ckpt_settings, field)
+
+#define PACK_BYTES_LEAST (UINT64_C(1) << 20)
+#define LIMIT_LEAST (UINT64_C(1) << 20)
+#define LIMIT_MOST (UINT64_C(1) << 60)
+
+static const char duration_wanted[] = "a duration: 5s, 10m, 7d";
+static const char limit_wanted[] = "a size from 1MiB to 1024PiB, or none";
+
+static const struct ckpt_setting table[] = {
+	{
+		.name = "marker",
+		.kind = CKPT_SETTING_NAME,
+		.at = FIELD(marker),
+		.initial = CKPT_MARKER_DEFAULT,
+		.value = "NAME",
+		.wants = "a file name",
+		.help = "closing a file of this name completes a step",
+	},
+	{
+		.name = "steps_at",
+		.kind = CKPT_SETTING_TEXT,
+		.at = FIELD(steps_at),
+		.value = "PATTERN[:...]",
+		.wants = "patterns with ':' between them",
+		.help = "directories with such paths are steps, and no others; unset, the forms of their names decide",
+	},
+	{
+		.name = "profile",
+		.kind = CKPT_SETTING_PROFILES,
+		.at = FIELD(profiles),
+		.initial = "auto",
+		.value = "auto|A[:B...]",
+		.wants = "auto, or names with ':' between them: generic, orbax, orbax-commitfile, dcp, megatron, "
+			 "deepspeed, "
+			 "hf-trainer, accelerate, nemo, flax, eformer, torchsnapshot, bytecheckpoint, single-file",
+		.help = "whose last act completes a step, too: all frameworks that are known, or these",
+	},
+	{
+		.name = "amend",
+		.kind = CKPT_SETTING_CHOICE,
+		.at = FIELD(amend),
+		.initial = "add",
+		.value = "add|deny|replace",
+		.wants = "add, deny or replace",
+		.choices = {[CKPT_AMEND_ADD] = "add", [CKPT_AMEND_DENY] = "deny", [CKPT_AMEND_REPLACE] = "replace"},
+		.help = "what a change of a committed step does: new files make a new version, and all else is given "
+			"up "
+			"unless it is completed; nothing is allowed but deletion; or what stands still is the new "
+			"version",
+	},
+	{
+		.name = "quiet",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(quiet_ns),
+		.initial = "1m",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "a committed step that was changed and stands still so long is as before",
+	},
+	{
+		.name = "open_writers",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(open_writers_ns),
+		.initial = "5s",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "how long a commit waits for files that are open for writing",
+	},
+	{
+		.name = "commit_timeout",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(commit_timeout_ns),
+		.initial = "10m",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "a commit that gets on no more fails after this",
+	},
+	{
+		.name = "staging_ttl",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(staging_ttl_ns),
+		.initial = "7d",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "what was staged under a temporary name and stands still so long is dropped",
+	},
+	{
+		.name = "trash",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(trash_ns),
+		.initial = "7d",
+		.value = "DURATION",
+		.wants = duration_wanted,
+		.help = "how long deleted steps can be had back",
+	},
+	{
+		.name = "seal",
+		.kind = CKPT_SETTING_SWITCH,
+		.at = FIELD(seal),
+		.initial = "yes",
+		.wants = "yes or no",
+		.help = "what is committed is read once more, behind, and its SHA-256 kept: `ckptfs verify` compares "
+			"bytes then",
+	},
+	{
+		.name = "hot",
+		.kind = CKPT_SETTING_COUNT,
+		.at = FIELD(hot),
+		.initial = "2",
+		.value = "N|all",
+		.wants = "a number from 0 to 1000000, or all",
+		.most = 1000000,
+		.or_all = true,
+		.help = "so many of the newest steps of each folder stay as files; older ones, once they are sealed, "
+			"are "
+			"cooled behind, as `ckptfs cool` does it",
+	},
+	{
+		.name = "delta",
+		.kind = CKPT_SETTING_COUNT,
+		.at = FIELD(delta),
+		.initial = "0",
+		.value = "N",
+		.wants = "a number from 0 to 100",
+		.most = 100,
+		.help = "what is cooled is stored as the difference to one of the N steps before it, where that is "
+			"less; 0: never",
+	},
+	{
+		.name = "target_data_file_size",
+		.kind = CKPT_SETTING_BYTES,
+		.at = FIELD(pack_bytes),
+		.initial = "64MiB",
+		.value = "SIZE",
+		.wants = "a size from 1MiB to 1GiB",
+		.least = PACK_BYTES_LEAST,
+		.most = CKPT_PACK_BYTES_MAX,
+		.help = "how large the packs are that `ckptfs cool` puts steps into",
+	},
+	{
+		.name = "work_limit",
+		.kind = CKPT_SETTING_BYTES,
+		.at = FIELD(work_limit),
+		.initial = "none",
+		.value = "SIZE|none",
+		.wants = limit_wanted,
+		.least = LIMIT_LEAST,
+		.most = LIMIT_MOST,
+		.or_none = true,
+		.help = "what all that is not completed may take on the disk: steps on their way, left-over sessions, "
+			"new "
+			"content of files; beyond it nothing more is written (ENOSPC)",
+	},
+	{
+		.name = "user_limit",
+		.kind = CKPT_SETTING_BYTES,
+		.at = FIELD(user_limit),
+		.initial = "none",
+		.value = "SIZE|none",
+		.wants = limit_wanted,
+		.least = LIMIT_LEAST,
+		.most = LIMIT_MOST,
+		.or_none = true,
+		.help = "the same for each user but root (EDQUOT)",
+	},
+	{
+		.name = "show_staged",
+		.kind = CKPT_SETTING_SWITCH,
+		.at = FIELD(show_staged),
+		.initial = "no",
+		.wants = "yes or no",
+		.help = "staged steps are listed, too",
+	},
+	{
+		.name = "show_latest",
+		.kind = CKPT_SETTING_SWITCH,
+		.at = FIELD(show_latest),
+		.initial = "no",
+		.wants = "yes or no",
+		.help = "the link `latest` is listed, too",
+	},
+	{
+		.name = "latest_by",
+		.kind = CKPT_SETTING_CHOICE,
+		.at = FIELD(latest_by),
+		.initial = "commit",
+		.value = "commit|step",
+		.wants = "commit or step",
+		.choices = {[CKPT_LATEST_BY_COMMIT] = "commit", [CKPT_LATEST_BY_STEP] = "step"},
+		.help = "`latest` is the last step that was committed, or the one with the highest number",
+	},
+};
+_Static_assert(ARRAY_LEN(table) <= CKPT_SETTINGS_MAX, "ckpt_settings.given has a bit for each");
+
+const struct ckpt_setting *ckpt_setting_at(size_t i)
+{
+	return i < ARRAY_LEN(table) ? &table[i] : NULL;
+}
+
+const struct ckpt_setting *ckpt_setting_find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (!strcmp(table[i].name, name))
+			return &table[i];
+	return NULL;
+}
+
+static uint64_t bit_of(const struct ckpt_setting *setting)
+{
+	return UINT64_C(1) << (setting - table);
+}
+
+// --- One value --------------------------------------------------------------------------------------------------------
+
+static bool is_plain_text(const char *text)
+{
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return false;
+	return *text && ckpt_name_is_utf8(text, strlen(text));
+}
+
+static int parse_switch(const char *text, bool *ret_on)
+{
+	bool on = !strcmp(text, "yes") || !strcmp(text, "true");
+
+	if (!on && strcmp(text, "no") && strcmp(text, "false"))
+		return -EINVAL;
+	*ret_on = on;
+	return 0;
+}
+
+static int parse_choice(const struct ckpt_setting *setting, const char *text, unsigned *ret_choice)
+{
+	for (unsigned i = 0; setting->choices[i]; i++)
+		if (!strcmp(text, setting->choices[i])) {
+			*ret_choice = i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+static int parse_bytes(const struct ckpt_setting *setting, const char *text, uint64_t *ret_bytes)
+{
+	uint64_t bytes;
+
+	if (setting->or_none && !strcmp(text, "none")) {
+		*ret_bytes = UINT64_MAX;
+		return 0;
+	}
+	if (ckpt_size_parse(text, &bytes) || bytes < setting->least || bytes > setting->most)
+		return -EINVAL;
+	*ret_bytes = bytes;
+	return 0;
+}
+
+// Digits alone, too few of them to wrap.
+static int parse_count(const struct ckpt_setting *setting, const char *text, uint64_t *ret_count)
+{
+	size_t len = strlen(text);
+	uint64_t count = 0;
+
+	if (setting->or_all && !strcmp(text, "all")) {
+		*ret_count = UINT64_MAX;
+		return 0;
+	}
+	if (!len || len > 18 || strspn(text, "0123456789") != len)
+		return -EINVAL;
+	while (*text)
+		count = count * 10 + (uint64_t)(*text++ - '0');
+	if (count < setting->least || count > setting->most)
+		return -EINVAL;
+	*ret_count = count;
+	return 0;
+}
+
+int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s)
+{
+	void *field = (char *)s + setting->at;
+	char *copy;
+
+	switch (setting->kind) {
+	case CKPT_SETTING_NAME:
+		if (ckpt_name_check(text, strlen(text)))
+			return -EINVAL;
+		snprintf(field, CKPT_NAME_MAX + 1, "%s", text);
+		return 0;
+	case CKPT_SETTING_TEXT:
+		if (!is_plain_text(text))
+			return -EINVAL;
+		copy = strdup(text);
+		if (!copy)
+			return -ENOMEM;
+		free(*(char **)field);
+		*(char **)field = copy;
+		return 0;
+	case CKPT_SETTING_DURATION:
+		return ckpt_duration_parse(text, field) ? -EINVAL : 0;
+	case CKPT_SETTING_BYTES:
+		return parse_bytes(setting, text, field);
+	case CKPT_SETTING_COUNT:
+		return parse_count(setting, text, field);
+	case CKPT_SETTING_SWITCH:
+		return parse_switch(text, field);
+	case CKPT_SETTING_CHOICE:
+		return parse_choice(setting, text, field);
+	case CKPT_SETTING_PROFILES:
+		return ckpt_profiles_parse(text, field);
+	}
+	return -EINVAL;
+}
+
+int ckpt_setting_give(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s)
+{
+	int rc = ckpt_setting_parse(setting, text, s);
+
+	if (!rc)
+		s->given |= bit_of(setting);
+	return rc;
+}
+
+bool ckpt_setting_is_given(const struct ckpt_setting *setting, const struct ckpt_settings *s)
+{
+	return s->given & bit_of(setting);
+}
+
+char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_settings *s)
+{
+	const void *field = (const char *)s + setting->at;
+	char duration[CKPT_DURATION_EXACT_MAX], size[CKPT_SIZE_EXACT_MAX], count[24];
+	const char *text = NULL;
+
+	switch (setting->kind) {
+	case CKPT_SETTING_NAME:
+		text = field;
+		break;
+	case CKPT_SETTING_TEXT:
+		text = *(char *const *)field;
+		break;
+	case CKPT_SETTING_DURATION:
+		text = ckpt_duration_exact(*(const int64_t *)field, duration);
+		break;
+	case CKPT_SETTING_BYTES:
+		text = *(const uint64_t *)field == UINT64_MAX ? "none"
+							      : ckpt_size_exact(*(const uint64_t *)field, size);
+		break;
+	case CKPT_SETTING_COUNT:
+		snprintf(count, sizeof(count), "%llu", (unsigned long long)*(const uint64_t *)field);
+		text = *(const uint64_t *)field == UINT64_MAX ? "all" : count;
+		break;
+	case CKPT_SETTING_SWITCH:
+		text = *(const bool *)field ? "yes" : "no";
+		break;
+	case CKPT_SETTING_CHOICE:
+		text = setting->choices[*(const unsigned *)field];
+		break;
+	case CKPT_SETTING_PROFILES:
+		return ckpt_profiles_text(*(const uint64_t *)field);
+	}
+	return strdup(text ? text : "");
+}
+
+// --- All --------------------------------------------------------------------------------------------------------------
+
+void ckpt_settings_init(struct ckpt_settings *s)
+{
+	*s = (struct ckpt_settings){0};
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (table[i].initial)
+			(void)ckpt_setting_parse(&table[i], table[i].initial, s);
+}
+
+void ckpt_settings_done(struct ckpt_settings *s)
+{
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (table[i].kind == CKPT_SETTING_TEXT)
+			free(*(char **)((char *)s + table[i].at));
+	free(s->work_dir);
+	*s = (struct ckpt_settings){0};
+}
+
+int ckpt_settings_copy(struct ckpt_settings *to, const struct ckpt_settings *from)
+{
+	bool whole = true;
+
+	*to = *from;
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		char *const *text = (char *const *)((const char *)from + table[i].at);
+
+		if (table[i].kind != CKPT_SETTING_TEXT || !*text)
+			continue;
+		*(char **)((char *)to + table[i].at) = strdup(*text);
+		whole &= *(char **)((char *)to + table[i].at) != NULL;
+	}
+	to->work_dir = from->work_dir ? strdup(from->work_dir) : NULL;
+	return whole && !from->work_dir == !to->work_dir ? 0 : -ENOMEM;
+}
+
+int ckpt_settings_load(struct ckpt_settings *s, const json_t *object, void (*bad)(void *arg, const char *name),
+		       void *arg)
+{
+	if (object && !json_is_object(object))
+		bad(arg, "settings");
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		const json_t *value = json_object_get(object, table[i].name);
+		const char *text = json_string_value(value);
+		int rc = -EINVAL;
+
+		if (!value || ckpt_setting_is_given(&table[i], s))
+			continue;
+		if (text && strlen(text) == json_string_length(value))
+			rc = ckpt_setting_parse(&table[i], text, s);
+		if (rc == -ENOMEM)
+			return rc;
+		if (rc)
+			bad(arg, table[i].name);
+	}
+	return 0;
+}
+
+char *ckpt_settings_lines(const struct ckpt_settings *s)
+{
+	char *lines = NULL;
+	size_t len;
+	FILE *f = open_memstream(&lines, &len);
+	bool whole = f;
+
+	for (size_t i = 0; whole && i < ARRAY_LEN(table); i++) {
+		CLEANUP_FREE char *text = ckpt_setting_text(&table[i], s);
+
+		whole = text && fprintf(f, "%s=%s\n", table[i].name, text) > 0;
+	}
+	if (f && fclose(f))
+		whole = false;
+	if (!whole)
+		free(TAKE_PTR(lines));
+	return lines;
+}

@@ -1,0 +1,99 @@
+// The settings of a store: what `-o` of a mount and `ckptfs config` both know. One table has each of them; a new one is a
+// field and a row.
+//
+// What is in effect: what the mount was told with -o, else what the store says (store.json), else the default.
+// Ownership: struct ckpt_settings owns its texts. Threads: plain data. Nothing blocks.
+#pragma once
+
+#include "core/store/latest.h"
+#include "core/limits.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What a change of a committed step does.
+enum ckpt_amend {
+	CKPT_AMEND_ADD,     // new files make a new version; a step that is reopened and not completed is given up
+	CKPT_AMEND_DENY,    // EROFS: it can only be deleted
+	CKPT_AMEND_REPLACE, // the same, but a reopened step that stands still is committed
+};
+
+#define CKPT_HOT_ALL UINT64_MAX
+
+// Durations in ns.
+struct ckpt_settings {
+	char marker[CKPT_NAME_MAX + 1];
+	char *steps_at;            // patterns, ':' between them; NULL: the rules of DESIGN.md section 1
+	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
+	int64_t commit_timeout_ns; // without progress
+	int64_t trash_ns;          // how long deleted steps can be had back
+	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
+	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
+	enum ckpt_amend amend;
+	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
+	bool seal;           // a mount seals behind
+	uint64_t hot;        // so many of the newest steps of each folder a mount leaves raw; CKPT_HOT_ALL
+	uint64_t delta;      // a step that is cooled is a difference to one of so many before it (earlier.h)
+	uint64_t pack_bytes; // a pack is put into the store once it has so many (cool.h)
+	uint64_t work_limit; // what unfinished work may take (limit.h); CKPT_LIMIT_NONE
+	uint64_t user_limit; // and what each user's may
+	bool show_staged;
+	bool show_latest;
+	enum ckpt_latest_by latest_by;
+
+	uint64_t given; // bits by row of the table: said to this mount, whatever the store says
+	// What belongs to the mount or verb, and is in no table.
+	char *work_dir;  // where the index lives; NULL: in the store
+	bool keep_trash; // nothing expires by itself: for verbs
+};
+void ckpt_settings_init(struct ckpt_settings *s); // the defaults
+void ckpt_settings_done(struct ckpt_settings *s);
+int ckpt_settings_copy(struct ckpt_settings *to, const struct ckpt_settings *from); // 0, -ENOMEM
+
+enum ckpt_setting_kind {
+	CKPT_SETTING_NAME,     // char[CKPT_NAME_MAX + 1]: a file name
+	CKPT_SETTING_TEXT,     // char *: UTF-8 without control bytes, not empty; NULL is the default
+	CKPT_SETTING_DURATION, // int64_t, ns
+	CKPT_SETTING_BYTES,    // uint64_t: a size from least to most, or where that may be UINT64_MAX: "none"
+	CKPT_SETTING_COUNT,    // uint64_t: a number from least to most, or where that may be UINT64_MAX: "all"
+	CKPT_SETTING_SWITCH,   // bool: yes or no
+	CKPT_SETTING_CHOICE,   // an enum: one of choices, whose places in the list are its values
+	CKPT_SETTING_PROFILES, // uint64_t: a bit for each (profile.h)
+};
+
+struct ckpt_setting {
+	const char *name;
+	enum ckpt_setting_kind kind;
+	size_t at;              // the field
+	const char *initial;    // the default, as it is written; NULL: none
+	const char *value;      // what the help calls a value
+	const char *wants;      // what a value must be, for messages
+	const char *help;       // one line
+	const char *choices[4]; // NULL behind the last
+	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT
+	bool or_all;            // CKPT_SETTING_COUNT
+	bool or_none;           // CKPT_SETTING_BYTES
+};
+
+#define CKPT_SETTINGS_MAX 64
+
+// The table, in the order in which it is shown; NULL past its end.
+const struct ckpt_setting *ckpt_setting_at(size_t i);
+const struct ckpt_setting *ckpt_setting_find(const char *name); // or NULL
+
+// -EINVAL: text is no value of it, and s is as it was; -ENOMEM.
+int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s);
+// The same as somebody's word that wins over the store's.
+int ckpt_setting_give(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s);
+bool ckpt_setting_is_given(const struct ckpt_setting *setting, const struct ckpt_settings *s);
+// As parse takes it, malloc'ed; "" for a text that is not set. NULL: no memory.
+char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_settings *s);
+
+// The values out of store.json's object: those that were not given otherwise. Unknown keys are skipped; bad is called for
+// each value that is none, with its name ("settings" for all of them), and it stays as it is. 0, -ENOMEM.
+int ckpt_settings_load(struct ckpt_settings *s, const json_t *object, void (*bad)(void *arg, const char *name),
+		       void *arg);
+// All as lines "name=value", malloc'ed; NULL: no memory.
+char *ckpt_settings_lines(const struct ckpt_settings *s);

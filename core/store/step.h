@@ -1,0 +1,228 @@
+// A step: from the mkdir of its directory, through staging and commit, to an immutable version that is listed.
+//
+// States, and what moves a step between them:
+//   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed
+//   COMMITTING  ckpt_commit() (commit.h); changes of the tree wait meanwhile
+//   COMMITTED   ckpt_commit() succeeded, or loaded from the store; its current version never changes
+//   DELETED     ckpt_delete() (delete.h), or superseded by another session of its name: kept until it expires, reachable
+//               only as .ckptfs/trash/NAME; ckpt_undelete() makes it COMMITTED again
+//   LEFT        found at open without a record, or a reopened step that was given up: kept, reachable only as
+//               .ckptfs/staged/NAME
+//   GONE        aborted, moved into another step, or lost; the object lives on while somebody holds it
+//
+// On disk a step's files are in sessions/<uuid>/, from the first write to the last read of the raw tier; only the record
+// says whether they are a step.
+//
+// Ownership: reference-counted; the store's table holds one reference while the step has a name. Threads: the fields
+// under "guarded" by step->lock; state changes are announced on step->changed. No I/O under the lock.
+#pragma once
+
+#include "core/base/lock.h"
+#include "core/record/manifest.h"
+#include "core/record/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct ckpt_store;
+
+enum ckpt_step_state {
+	CKPT_STEP_STAGED = 1,
+	CKPT_STEP_COMMITTING,
+	CKPT_STEP_COMMITTED,
+	CKPT_STEP_DELETED,
+	CKPT_STEP_LEFT,
+	CKPT_STEP_GONE,
+};
+
+struct ckpt_writer;
+struct ckpt_removal;
+struct ckpt_pending_file;
+struct ckpt_pending; // a name that a commit will give
+
+// Who was killed while a commit waited for what it wrote.
+struct ckpt_killed {
+	bool any;
+	bool late;  // none but writers of late files (stage.h), without which a commit may go on
+	pid_t pid;  // of one of them
+	char *path; // of what it wrote; NULL: there was no memory to keep it
+};
+
+struct ckpt_step {
+	struct ckpt_store *store;
+	int refs;                    // atomic
+	struct ckpt_step *hash_next; // guarded by store->lock, as are folder_id, name and key
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	char name[CKPT_NAME_MAX + 1];
+	char key[CKPT_STEP_KEY_MAX];
+	char moving_to[CKPT_STEP_KEY_MAX]; // a renaming to this key was not answered; guarded by store->lock, too
+	char session[37];                  // uuid of the raw files
+	uint64_t incarnation;              // tells objects apart that had the same name
+	bool ours;                         // staged by this process: file numbers are known to be our own (atomic)
+	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
+	uint32_t from_version;  // its session began as the files of this version of the step of its name; 0: it did not
+	bool is_file;           // LEFT: what was written is one plain file (draft.h), no step
+	bool from_plain;        // its session is a plain folder that is being turned into a step
+	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
+	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
+	size_t dir_count;
+	bool overwritten;   // and some file of it has other bytes; atomic
+	bool reopens;       // it still does: not committed, given up or removed; atomic
+	bool fresh;         // and has nothing of base's, nor its numbers (replace.h); set before reopens
+	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
+
+	struct ckpt_lock lock;
+	pthread_cond_t changed;
+	// Guarded by lock.
+	enum ckpt_step_state state; // set by ckpt_step_set_state_locked()
+	int dirfd;                  // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
+	int changers;               // changes of the tree in progress
+	int users;                  // LEFT: open handles in it
+	uint64_t attempts, attempts_done; // commits begun and ended
+	uint32_t attempt_version;         // the version that the last one was or is to be
+	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
+	struct ckpt_writer *writers;
+	struct ckpt_killed killed; // COMMITTING
+	uid_t uid;
+	gid_t gid;
+	pid_t pid; // who made it
+	int64_t began_ns;
+	int64_t progress_ns;         // of the running commit, monotonic
+	int commit_result;           // of the last attempt
+	struct ckpt_step *into;      // GONE into this one, which it holds; set once
+	struct ckpt_copies *copies;  // of leftovers' files; the running commit's alone
+	struct ckpt_synced *synced;  // files that a client has fsynced, and those whose fsync failed
+	bool synced_lost;            // a failure could not be remembered by file
+	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
+	struct ckpt_removal
+		*removal; // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
+	struct {
+		uint8_t is[CKPT_SHA256_LEN], was[CKPT_SHA256_LEN];
+	} same_entries;    // COMMITTED: two manifests that name the same, of a version and of the one before
+	bool had_pending;  // some file of it was, or is, being added; atomic
+	bool pending_away; // and those that are, are being linked elsewhere: who asks for one waits, on changed
+	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
+	struct ckpt_pending_file
+		*expected_files; // what the running commit leaves to be added, or that of unknown outcome
+	bool amend_unknown;      // COMMITTED: the last amend may be on disk (atomic; set under acts_lock)
+	bool reopening;          // COMMITTED: what takes its place is being made, with all that is not removed yet
+	uint32_t deleted_by;     // DELETED: the version that says so, or that came in its place
+	int64_t deleted_ns;      // DELETED: when
+	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
+	uint32_t seal_failed;    // COMMITTED: the version that could not be sealed; 0: none
+	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
+	uint32_t cooled;         // COMMITTED: the version that cooler.c has looked at last, and when to
+	int64_t cool_after_ns;   // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
+	struct {
+		uint32_t version; // 0: nobody has looked yet
+		int64_t ns;
+	} saved;        // COMMITTED: when that version was saved, by its own word (timestamp.h)
+	bool raws_gone; // COMMITTED: of what is in packs no raw file is left (cool.h)
+	bool moved;     // DELETED: its session went on under another name (move.h)
+	// Guarded by store->lock.
+	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
+	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
+	struct ckpt_pack *unnamed; // packs that were put for it and are in no version of it yet (cool.h); malloc'ed
+	size_t unnamed_count;
+	struct ckpt_step *reopened; // COMMITTED: the staged step that takes its place for now, which it holds; atomic
+	struct ckpt_step *lru_next, *lru_prev;
+};
+
+// --- The table ------------------------------------------------------------------------------------------------------
+
+// The step of this name in this folder, staged or committed, with a reference; NULL: none.
+struct ckpt_step *ckpt_step_find(struct ckpt_store *s, const char *folder_id, const char *name);
+// The committed or deleted step of this session, not what it was called before, with a reference; NULL: none.
+struct ckpt_step *ckpt_step_of_session(struct ckpt_store *s, const char *session);
+// The committed step of this session, with a reference; NULL: none.
+struct ckpt_step *ckpt_step_live_session(struct ckpt_store *s, const char *session);
+struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
+void ckpt_step_unref(struct ckpt_step *step); // NULL is fine
+enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
+// Who has step->lock, or the only reference. A reader without it sees the one state or the other.
+static inline void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state)
+{
+	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
+}
+
+// True for the states whose files are those of a manifest.
+static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
+{
+	return state == CKPT_STEP_COMMITTED || state == CKPT_STEP_DELETED;
+}
+
+// What it is called now, whole: a rename may change that at any moment, unless store->lock is held.
+struct ckpt_step_name {
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	char name[CKPT_NAME_MAX + 1];
+};
+void ckpt_step_name(struct ckpt_step *step, struct ckpt_step_name *ret_name);
+
+// The steps of one folder (folder_id NULL: all) in these states (bits 1 << state), each with a reference, sorted by
+// folder and name (memcmp). Committed ones that are being removed are in no list. Free with ckpt_step_list_free.
+int ckpt_step_list(struct ckpt_store *s, const char *folder_id, unsigned states, struct ckpt_step ***ret_steps,
+		   size_t *ret_count);
+void ckpt_step_list_free(struct ckpt_step **steps, size_t count);
+// The same steps one by one, in no order, under store->lock: fn must not block. Ends with the first answer that is not 0.
+typedef int ckpt_step_fn(void *arg, struct ckpt_step *step);
+int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned states, ckpt_step_fn *fn, void *arg);
+// All that the store has a version of, those in no listing too: reopened, being removed, deleted, expiring.
+int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
+// True when the folder has any step, staged ones too.
+bool ckpt_step_any(struct ckpt_store *s, const char *folder_id);
+
+// --- Committed, or deleted --------------------------------------------------------------------------------------------
+
+// The current version's manifest, with a reference: from memory, the index or the store. -EBADMSG damaged, -EIO, ...
+int ckpt_step_manifest(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
+// That of the version with this summary, from the index or the store, whatever the current one is.
+int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum,
+			    struct ckpt_manifest **ret_manifest);
+// The same of the current one, from there.
+int ckpt_step_read_current(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
+// A raw file of a committed step for reading: openat of sessions/<uuid>/<path>, checked against its entry (-EIO when it
+// is gone, in packs or is not what the manifest says). Who wants the bytes asks file.h.
+int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd);
+#define CKPT_RAW_PATH_MAX (36 + 1 + 4096)
+int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap);
+// The record of a version, whole. Free with ckpt_record_done.
+int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record);
+
+// --- For the other files of core --------------------------------------------------------------------------------------
+
+struct ckpt_step_table *ckpt_step_table_new(void);
+void ckpt_step_table_free(struct ckpt_step_table *t);
+// What the store has: a version of a step, or its deletion. The versions of one name are given in their order; what is
+// known already changes nothing.
+int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary);
+// Adds a left-over session.
+int ckpt_step_load_left(struct ckpt_store *s, const char *session);
+// A staged step is a left one from now on.
+void ckpt_step_leave_locked(struct ckpt_step *step);
+// A new, nameless object with one reference; -ENOMEM.
+int ckpt_step_new(struct ckpt_store *s, struct ckpt_step **ret_step);
+// Under store->lock: enters it into the table (-EEXIST), and takes it out. The table holds a reference of its own; the
+// caller holds one too, so that the last reference never goes under the lock.
+int ckpt_step_insert_locked(struct ckpt_step *step, const char *folder_id, const char *name);
+void ckpt_step_erase_locked(struct ckpt_step *step);
+// A left step gets its name in the table: -EEXIST.
+int ckpt_step_unleave_locked(struct ckpt_step *step, const char *folder_id, const char *name);
+// The same for a step of which nothing is left in the store: GONE.
+void ckpt_step_forget_locked(struct ckpt_step *step);
+// Under store->lock, which the caller holds with a reference to the step: COMMITTED to DELETED, its name is free; and
+// back, with this summary: the name is kept for it, or nobody has it.
+void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t deleted_ns);
+void ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
+// Under store->lock: a deleted step of this name and session, or NULL.
+struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary);
+// Under store->lock: the highest version that deleted steps of this name have used; 0: none. The next goes beyond.
+uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name);
+// Under store->lock: keeps a name for a step that is being committed to it, so that no other step can take it meanwhile.
+// -EEXIST: it is taken; -EBUSY: another name is kept for this step already. Release does nothing when none is kept.
+int ckpt_step_reserve_locked(struct ckpt_step *step, const char *folder_id, const char *name);
+void ckpt_step_release_locked(struct ckpt_step *step);
+// Under store->lock: whether this is what the step will be called, or else is. NULL: either will do.
+bool ckpt_step_is_called_locked(const struct ckpt_step *step, const char *folder_id, const char *name);
+// Keeps a manifest in memory as the current version's.
+void ckpt_step_keep_manifest(struct ckpt_step *step, struct ckpt_manifest *m);

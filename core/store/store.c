@@ -1,0 +1,803 @@
+#include "core/store/store.h"
+
+#include "core/tier/chunk_cache.h"
+#include "core/stage/convert.h"
+#include "core/gc/gc.h"
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/store/load.h"
+#include "core/commit/reopen.h"
+#include "core/base/sys.h"
+#include "core/store/trash.h"
+#include "core/base/util.h"
+#include "core/base/uuid.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#define IDENTITY_FILE "store.json"
+#define IDENTITY_BYTES_MAX 65536
+#define LOCK_FILE "lock"
+#define HOLDER_FILE "holder.json"
+#define LOCK_WAIT_NS INT64_C(2000000000)
+#define LOCK_POLL_NS 10000000
+#define PACKS_WAIT_NS INT64_C(200000000) // before it is asked whether to go on
+#define FOLDER_XATTR "user.ckptfs.folder"
+
+struct ckpt_synced_folder {
+	struct ckpt_synced_folder *next;
+	char id[CKPT_FOLDER_ID_LEN + 1];
+};
+
+static const char *const folders[] = {"sessions", "tree", "trash"};
+
+// --- Identity ---------------------------------------------------------------------------------------------------------
+
+// A small file written whole: temp name, fsync, rename, fsync of the directory.
+static int write_file(int dirfd, const char *name, const char *text)
+{
+	char temp[64];
+	ssize_t n;
+	int fd, rc;
+
+	snprintf(temp, sizeof(temp), "%s.new", name);
+	ckpt_sys.unlink(dirfd, temp, 0);
+	fd = ckpt_sys.open(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL, 0644);
+	if (fd < 0)
+		return fd;
+	n = ckpt_sys.pwrite(fd, text, strlen(text), 0);
+	rc = n < 0 ? (int)n : ckpt_sys.fsync(fd);
+	ckpt_sys.close(fd);
+	if (!rc)
+		rc = ckpt_sys.rename(dirfd, temp, dirfd, name, 0);
+	return rc ? rc : ckpt_sys.fsync(dirfd);
+}
+
+static int read_json(int dirfd, const char *name, json_t **ret_json)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
+	CLEANUP_FREE char *text = malloc(IDENTITY_BYTES_MAX);
+	struct stat st;
+	ssize_t n;
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	if (!text)
+		return -ENOMEM;
+	if (fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EBADMSG;
+	n = ckpt_sys.pread(fd, text, IDENTITY_BYTES_MAX, 0);
+	if (n < 0)
+		return (int)n;
+	rc = ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, ret_json);
+	return rc == -EINVAL ? -EBADMSG : rc;
+}
+
+static int identity_check(struct ckpt_store *s, const json_t *identity)
+{
+	const json_t *format = json_object_get(identity, "format"), *required = json_object_get(identity, "required");
+	const char *id = json_string_value(json_object_get(identity, "id"));
+
+	if (!json_is_integer(format) || json_integer_value(format) < 1)
+		return -EBADMSG;
+	if (json_integer_value(format) > CKPT_STORE_FORMAT || json_array_size(required))
+		return -ENOTSUP;
+	if (!json_is_array(required))
+		return -EBADMSG;
+	if (!id || !ckpt_uuid_check(id))
+		return -EBADMSG;
+	memcpy(s->id, id, CKPT_UUID_LEN + 1);
+	s->created_ns = json_integer_value(json_object_get(identity, "created_ns"));
+	return 0;
+}
+
+// *ret_identity is the caller's.
+static int identity_read(struct ckpt_store *s, json_t **ret_identity)
+{
+	json_t *identity = NULL;
+	int rc = read_json(s->dirfd, IDENTITY_FILE, &identity);
+
+	if (rc)
+		return rc == -ENOENT ? -EMEDIUMTYPE : rc;
+	rc = identity_check(s, identity);
+	if (rc)
+		json_decref(identity);
+	else
+		*ret_identity = identity;
+	return rc;
+}
+
+int ckpt_store_check_identity(const struct ckpt_store *s)
+{
+	struct ckpt_store now = {.dirfd = s->dirfd};
+	json_t *identity = NULL;
+	int rc = identity_read(&now, &identity);
+
+	json_decref(identity);
+	return rc ? rc : strcmp(now.id, s->id) ? -ESTALE : 0;
+}
+
+static int identity_write(int dirfd, json_t *identity)
+{
+	CLEANUP_FREE char *text = ckpt_json_dump(json_incref(identity), JSON_INDENT(2)), *line = NULL;
+
+	if (!text || asprintf(&line, "%s\n", text) < 0)
+		return -ENOMEM;
+	return strlen(line) < IDENTITY_BYTES_MAX ? write_file(dirfd, IDENTITY_FILE, line) : -EFBIG;
+}
+
+// 0: nothing is in it but what `passed` lets pass (NULL: nothing does); -ENOTEMPTY, -ENOMEM ...
+static int check_empty(int dirfd, const char *name, int (*passed)(int dirfd, const char *name))
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *d;
+	int rc = 0;
+
+	if (!dir) {
+		rc = -errno;
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
+		rc = passed ? passed(fd, d->d_name) : -ENOTEMPTY;
+	closedir(dir);
+	return rc;
+}
+
+// What is in a new disk, and what an init that was cut off has left: it goes on where that one ended.
+static int check_nothing_yet(int dirfd, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+		if (!strcmp(name, folders[i])) {
+			int rc = check_empty(dirfd, name, NULL);
+
+			return rc == -ENOTDIR || rc == -ELOOP ? -ENOTEMPTY : rc; // a file of that name
+		}
+	return strcmp(name, "lost+found") && strcmp(name, IDENTITY_FILE ".new") ? -ENOTEMPTY : 0;
+}
+
+static int make_folders(int dirfd)
+{
+	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+		int rc = ckpt_sys.mkdir(dirfd, folders[i], strcmp(folders[i], "tree") ? 0700 : 0755);
+
+		if (rc && rc != -EEXIST)
+			return rc;
+	}
+	return ckpt_sys.fsync(dirfd);
+}
+
+static json_t *given_json(const struct ckpt_settings *settings)
+{
+	json_t *object = json_object();
+	const struct ckpt_setting *setting;
+	int rc = object ? 0 : -1;
+
+	for (size_t i = 0; !rc && (setting = ckpt_setting_at(i)); i++) {
+		CLEANUP_FREE char *value =
+			ckpt_setting_is_given(setting, settings) ? ckpt_setting_text(setting, settings) : NULL;
+
+		if (ckpt_setting_is_given(setting, settings))
+			rc = json_object_set_new(object, setting->name, value ? json_string(value) : NULL);
+	}
+	if (rc) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
+static int identity_make(int dirfd, const struct ckpt_settings *settings)
+{
+	char id[CKPT_UUID_LEN + 1];
+	json_t *identity;
+	int rc = ckpt_uuid_make(id);
+
+	if (rc)
+		return rc;
+	ckpt_json_begin();
+	identity = json_pack("{s:i, s:s, s:I, s:[], s:[]}", "format", CKPT_STORE_FORMAT, "id", id, "created_ns",
+			     (json_int_t)ckpt_sys.now_ns(), "required", "optional");
+	if (!identity)
+		return -ENOMEM;
+	if (settings && settings->given)
+		rc = json_object_set_new(identity, "settings", given_json(settings)) ? -ENOMEM : 0;
+	if (!rc)
+		rc = identity_write(dirfd, identity);
+	json_decref(identity);
+	return rc;
+}
+
+int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings)
+{
+	CLEANUP_FD int dirfd = -1;
+	int rc;
+
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dirfd < 0)
+		return -errno;
+	(void)flock(dirfd, LOCK_EX); // of two who make it at once, each would think that it is his
+	if (!faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW))
+		return -EEXIST;
+	rc = check_empty(dirfd, ".", check_nothing_yet);
+	if (!rc)
+		rc = make_folders(dirfd);
+	return rc ? rc : identity_make(dirfd, settings);
+}
+
+int ckpt_store_init(const char *path)
+{
+	return ckpt_store_init_with(path, NULL);
+}
+
+static void pass_over_bad(void *arg __attribute__((unused)), const char *name __attribute__((unused)))
+{
+}
+
+int ckpt_store_settings(const char *path, struct ckpt_settings *ret_settings)
+{
+	struct ckpt_store s = {.dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+	CLEANUP_FD int dirfd = s.dirfd;
+	json_t *identity = NULL;
+	int rc = dirfd < 0 ? -errno : identity_read(&s, &identity);
+
+	if (rc)
+		return rc;
+	ckpt_settings_init(ret_settings);
+	rc = ckpt_settings_load(ret_settings, json_object_get(identity, "settings"), pass_over_bad, NULL);
+	json_decref(identity);
+	if (rc)
+		ckpt_settings_done(ret_settings);
+	return rc;
+}
+
+static int identity_set(json_t *identity, const char *name, const char *value)
+{
+	json_t *settings = json_object_get(identity, "settings");
+
+	if (!json_is_object(settings)) { // none yet, or damage, which ends here
+		settings = json_object();
+		if (!settings || json_object_set_new(identity, "settings", settings))
+			return -ENOMEM;
+	}
+	if (value)
+		return json_object_set_new(settings, name, json_string(value)) ? -ENOMEM : 0;
+	(void)json_object_del(settings, name);
+	return 0;
+}
+
+int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const char *value)
+{
+	struct ckpt_store s = {.dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+	CLEANUP_FD int dirfd = s.dirfd; // closing it lets the lock go
+	json_t *identity = NULL;
+	int rc;
+
+	if (dirfd < 0)
+		return -errno;
+	// Two who change it at once would write one temporary file. The store's lock is the mount's, for its whole life.
+	if (flock(dirfd, LOCK_EX))
+		return -errno;
+	rc = identity_read(&s, &identity);
+	if (rc)
+		return rc;
+	rc = identity_set(identity, setting->name, value);
+	if (!rc)
+		rc = identity_write(dirfd, identity);
+	json_decref(identity);
+	return rc;
+}
+
+bool ckpt_store_probe(const char *path)
+{
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return dirfd >= 0 && !faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
+// --- The lock and who has it ------------------------------------------------------------------------------------------
+
+// False: it was killed, or is a verb, which does not announce itself.
+static bool holder_lives(struct ckpt_store *s)
+{
+	json_t *holder = NULL;
+	pid_t pid = 0;
+
+	if (read_json(s->dirfd, HOLDER_FILE, &holder))
+		return false;
+	pid = (pid_t)json_integer_value(json_object_get(holder, "pid"));
+	json_decref(holder);
+	return pid > 0 && (!kill(pid, 0) || errno == EPERM);
+}
+
+// Who takes the place of a process that was killed may come before the last of it is gone: a child that had just been
+// forked has its lock, too. Most verbs are over by then as well; one that copies is not.
+static int lock_take(struct ckpt_store *s)
+{
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int64_t until = ckpt_sys.mono_ns() + LOCK_WAIT_NS;
+
+	s->lock_fd = ckpt_sys.open(s->dirfd, LOCK_FILE, O_RDWR | O_CREAT, 0600);
+	if (s->lock_fd < 0)
+		return s->lock_fd;
+	while (fcntl(s->lock_fd, F_OFD_SETLK, &whole)) {
+		if (errno != EAGAIN && errno != EACCES)
+			return -errno;
+		if (holder_lives(s) || ckpt_sys.mono_ns() >= until)
+			return -EBUSY;
+		ckpt_sys.sleep_ns(LOCK_POLL_NS);
+	}
+	ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0); // who had it before is not who has it
+	return 0;
+}
+
+// A child of the program, which knows nothing of it, would keep the lock as long as it lives.
+static void lock_drop(struct ckpt_store *s)
+{
+	struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+
+	if (s->writable && s->lock_fd >= 0)
+		(void)fcntl(s->lock_fd, F_OFD_SETLK, &whole);
+}
+
+static void boot_id_read(char ret_id[37])
+{
+	CLEANUP_FD int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, ret_id, 36);
+
+	ret_id[MAX(n, (ssize_t)0)] = '\0';
+}
+
+int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
+{
+	char boot_id[37], host[65] = "";
+	CLEANUP_FREE char *text = NULL, *where = mountpoint ? ckpt_name_clean(mountpoint) : NULL;
+	int rc;
+
+	boot_id_read(boot_id);
+	gethostname(host, sizeof(host) - 1);
+	ckpt_json_begin();
+	if (!mountpoint || where)
+		text = ckpt_json_dump(json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host,
+						"boot_id", boot_id, "mountpoint", where, "since_ns",
+						(json_int_t)ckpt_sys.now_ns()),
+				      JSON_INDENT(2));
+	rc = text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
+	if (rc) { // what the holder before us wrote would be taken for ours
+		ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0);
+		ckpt_sys.unlink(s->dirfd, HOLDER_FILE ".new", 0);
+	}
+	return rc;
+}
+
+static void text_into(char *to, size_t cap, const json_t *object, const char *key)
+{
+	const char *value = json_string_value(json_object_get(object, key));
+
+	snprintf(to, cap, "%s", value ? value : "");
+}
+
+int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder)
+{
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CLEANUP_FD int fd = -1;
+	json_t *json = NULL;
+	const char *mountpoint;
+	int rc;
+
+	if (dirfd < 0)
+		return -errno;
+	fd = ckpt_sys.open(dirfd, LOCK_FILE, O_RDONLY | O_NONBLOCK, 0);
+	if (fd < 0)
+		return fd;
+	if (fcntl(fd, F_OFD_GETLK, &whole))
+		return -errno;
+	if (whole.l_type == F_UNLCK)
+		return -ENOENT;
+	if (!ret_holder)
+		return 0;
+	*ret_holder = (struct ckpt_holder){0};
+	rc = read_json(dirfd, HOLDER_FILE, &json);
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	ret_holder->pid = (int)json_integer_value(json_object_get(json, "pid"));
+	ret_holder->since_ns = json_integer_value(json_object_get(json, "since_ns"));
+	text_into(ret_holder->host, sizeof(ret_holder->host), json, "host");
+	text_into(ret_holder->boot_id, sizeof(ret_holder->boot_id), json, "boot_id");
+	mountpoint = json_string_value(json_object_get(json, "mountpoint"));
+	ret_holder->mountpoint = mountpoint ? strdup(mountpoint) : NULL;
+	rc = mountpoint && !ret_holder->mountpoint ? -ENOMEM : 0;
+	json_decref(json);
+	return rc;
+}
+
+bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint)
+{
+	CLEANUP_FREE char *where = ckpt_name_clean(mountpoint);
+
+	return h->mountpoint && where && !strcmp(h->mountpoint, where);
+}
+
+void ckpt_holder_done(struct ckpt_holder *h)
+{
+	free(TAKE_PTR(h->mountpoint));
+}
+
+// --- Open and close ---------------------------------------------------------------------------------------------------
+
+// Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.
+static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
+{
+	struct stat store, folder;
+	int fd = ckpt_sys.open(s->dirfd, name, O_RDONLY | O_DIRECTORY, 0), rc;
+
+	if (fd < 0)
+		return fd == -ELOOP || fd == -ENOTDIR ? -EBADMSG : fd;
+	rc = fstat(s->dirfd, &store) || fstat(fd, &folder) ? -errno : store.st_dev != folder.st_dev ? -EXDEV : 0;
+	if (rc)
+		ckpt_sys.close(fd);
+	else
+		*ret_fd = fd;
+	return rc;
+}
+
+void ckpt_store_forgo_index(struct ckpt_store *s)
+{
+	ckpt_index_close(TAKE_PTR(s->index));
+	ckpt_errlog_add(s->errlog, "index", -ENOSPC, "make room: the next mount makes the index",
+			"the disk is full: the store is used without an index, which is slower");
+}
+
+static int index_open(struct ckpt_store *s, bool *ret_fresh)
+{
+	CLEANUP_FREE char *path = NULL;
+	int rc;
+
+	if (asprintf(&path, "%s/index", s->settings.work_dir ? s->settings.work_dir : s->path) < 0)
+		return -ENOMEM;
+	rc = ckpt_index_open(path, s->id, !s->writable, &s->index, ret_fresh);
+	// Something that is no directory took its place: nothing in it is needed.
+	if (rc == -ENOTDIR && s->writable && !unlink(path))
+		rc = ckpt_index_open(path, s->id, false, &s->index, ret_fresh);
+	if (rc && !s->writable) {
+		s->index = NULL; // the store says the same, slower
+		*ret_fresh = true;
+		return 0;
+	}
+	if (ckpt_is_full(rc)) { // who is to make room must get in
+		ckpt_store_forgo_index(s);
+		*ret_fresh = true;
+		return 0;
+	}
+	return rc == -EMEDIUMTYPE ? -EREMOTE : rc == -ENOENT ? -ENXIO : rc; // not of the store itself
+}
+
+// A value that is none keeps nobody from the store: it counts as not said.
+static void tell_bad_setting(void *arg, const char *name)
+{
+	struct ckpt_store *s = arg;
+
+	ckpt_errlog_add(s->errlog, IDENTITY_FILE, -EINVAL, "`ckptfs config STORE KEY=VALUE` sets it anew",
+			"the value of %s cannot be used: it is ignored", name);
+}
+
+static int store_open_parts(struct ckpt_store *s)
+{
+	json_t *identity = NULL;
+	bool fresh;
+	int rc = identity_read(s, &identity);
+
+	s->multigrain = ckpt_has_multigrain_times(s->dirfd);
+	if (!rc && s->writable && !(rc = lock_take(s)))
+		rc = make_folders(s->dirfd);
+	if (!rc)
+		rc = folder_open(s, "sessions", &s->sessions_fd);
+	if (!rc)
+		rc = folder_open(s, "tree", &s->tree_fd);
+	if (!rc)
+		rc = folder_open(s, "trash", &s->trash_fd);
+	if (!rc)
+		rc = ckpt_errlog_open(s->dirfd, s->writable, &s->errlog);
+	if (!rc)
+		rc = ckpt_settings_load(&s->settings, json_object_get(identity, "settings"), tell_bad_setting, s);
+	json_decref(identity);
+	if (!rc)
+		rc = ckpt_backend_local_open(s->dirfd, s->writable, &s->backend);
+	if (!rc)
+		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &s->chunk_cache);
+	if (!rc && s->writable)
+		rc = ckpt_limit_new(s, &s->limit);
+	if (!rc)
+		rc = index_open(s, &fresh);
+	if (!rc)
+		rc = ckpt_load_steps(s, fresh);
+	// Those of a store that somebody else has for writing are his, and live for all we know.
+	if (!rc && (s->writable || ckpt_store_holder(s->path, NULL)))
+		rc = ckpt_load_sessions(s);
+	if (!rc && s->writable)
+		rc = ckpt_convert_settle(s);
+	if (!rc && s->writable && s->index)
+		rc = ckpt_indexer_new(s->index, &s->indexer);
+	if (!rc && s->writable)
+		rc = ckpt_trash_open(s, &s->trash);
+	return rc;
+}
+
+int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
+		    struct ckpt_store **ret_store)
+{
+	struct ckpt_store *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->dirfd = s->sessions_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
+	ckpt_lock_init(&s->refresh_lock, CKPT_LOCK_REFRESH);
+	ckpt_lock_init(&s->packs_lock, CKPT_LOCK_PACKS);
+	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
+	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
+	pthread_cond_init(&s->idle, NULL);
+	s->writable = mode == CKPT_STORE_WRITE;
+	s->steps = ckpt_step_table_new();
+	s->path = realpath(path, NULL);
+	rc = !s->path ? -errno : !s->steps ? -ENOMEM : 0;
+	if (!rc && settings)
+		rc = ckpt_settings_copy(&s->settings, settings);
+	else
+		ckpt_settings_init(&s->settings);
+	if (!rc) {
+		s->dirfd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		rc = s->dirfd < 0 ? (errno == ENOTDIR ? -EMEDIUMTYPE : -errno) : store_open_parts(s);
+	}
+	if (rc) {
+		ckpt_store_close(s);
+		return rc;
+	}
+	*ret_store = s;
+	return 0;
+}
+
+static void close_if_open(int fd)
+{
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+}
+
+static void folders_forget(struct ckpt_store *s)
+{
+	while (s->synced_folders) {
+		struct ckpt_synced_folder *f = s->synced_folders;
+
+		s->synced_folders = f->next;
+		free(f);
+	}
+}
+
+// What is not sealed is not cooled.
+int ckpt_store_work_behind(struct ckpt_store *s)
+{
+	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
+	struct ckpt_sealer *sealer = NULL;
+	struct ckpt_cooler *cooler = NULL;
+	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
+
+	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
+	if (!rc && cools)
+		rc = ckpt_cooler_new(s, &cooler);
+	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
+	return rc ? rc : ckpt_limit_watch(s->limit);
+}
+
+void ckpt_store_wake_behind(struct ckpt_store *s)
+{
+	ckpt_sealer_wake(__atomic_load_n(&s->sealer, __ATOMIC_ACQUIRE));
+	ckpt_cooler_wake(__atomic_load_n(&s->cooler, __ATOMIC_ACQUIRE));
+}
+
+int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg)
+{
+	int rc = 0;
+
+	if (at_once)
+		return ckpt_lock_try_ns(&s->packs_lock, 0) ? 0 : -EBUSY;
+	__atomic_add_fetch(&s->packs_wanted, 1, __ATOMIC_RELAXED);
+	while (!rc && !ckpt_lock_try_ns(&s->packs_lock, PACKS_WAIT_NS))
+		rc = go_on && !go_on(arg) ? -EINTR : 0;
+	__atomic_sub_fetch(&s->packs_wanted, 1, __ATOMIC_RELAXED);
+	return rc;
+}
+
+bool ckpt_store_packs_wanted(const struct ckpt_store *s)
+{
+	return __atomic_load_n(&s->packs_wanted, __ATOMIC_RELAXED);
+}
+
+void ckpt_store_rest(struct ckpt_store *s)
+{
+	if (!s || !s->steps) // NULL: an open that failed before anything
+		return;
+	ckpt_sealer_stop(s->sealer);
+	ckpt_cooler_stop(s->cooler);
+	ckpt_limit_stop(s->limit);
+	ckpt_reopen_wake_all(s);
+	ckpt_trash_stop(s->trash);
+	LOCK_SCOPE(&s->lock);
+	while (s->commits_running)
+		ckpt_lock_wait(&s->idle, &s->lock);
+}
+
+void ckpt_store_close(struct ckpt_store *s)
+{
+	if (!s)
+		return;
+	const int fds[] = {s->sessions_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
+
+	ckpt_store_rest(s);
+	ckpt_trash_close(s->trash);
+	if (s->writable && s->backend)
+		ckpt_gc_expected_keep(s);
+	ckpt_sealer_free(s->sealer);
+	ckpt_cooler_free(s->cooler);
+	ckpt_limit_free(s->limit);
+	ckpt_indexer_close(s->indexer);
+	ckpt_chunk_cache_free(s->chunk_cache);
+	ckpt_step_table_free(s->steps);
+	ckpt_index_close(s->index);
+	ckpt_backend_close(s->backend);
+	ckpt_errlog_close(s->errlog);
+	lock_drop(s);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		close_if_open(fds[i]);
+	ckpt_settings_done(&s->settings);
+	folders_forget(s);
+	for (size_t i = 0; i < s->unreadable_count; i++)
+		free(s->unreadable[i]);
+	free(s->unreadable);
+	ckpt_keys_done(&s->expired_packs);
+	free(s->path);
+	pthread_cond_destroy(&s->idle);
+	ckpt_lock_done(&s->lock);
+	ckpt_lock_done(&s->acts_lock);
+	ckpt_lock_done(&s->packs_lock);
+	ckpt_lock_done(&s->refresh_lock);
+	free(s);
+}
+
+// --- Folders and numbers ----------------------------------------------------------------------------------------------
+
+static bool folder_is_synced(struct ckpt_store *s, const char *id)
+{
+	LOCK_SCOPE(&s->lock);
+	const struct ckpt_synced_folder *f = s->synced_folders;
+
+	while (f && strcmp(f->id, id))
+		f = f->next;
+	return f;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+// The folder itself, and its name in each folder above it, up to the top of the plain tree.
+static int sync_upwards(struct ckpt_store *s, int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+	struct stat top, here;
+
+	if (fstat(s->tree_fd, &top))
+		rc = -errno;
+	for (int depth = 0; !rc && depth < PATH_MAX / 2; depth++) {
+		int above;
+
+		rc = fd < 0 || fstat(fd, &here) ? -errno : ckpt_sys.fsync(fd);
+		if (rc || is_same(&here, &top))
+			break;
+		above = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		ckpt_sys.close(fd);
+		fd = above;
+	}
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return rc;
+}
+
+// The steps of a folder are found through its id: that and the folders above must be on disk before the first of them.
+// That it can be read says nothing: who wrote it may have failed to sync it, or is about to.
+static int folder_sync(struct ckpt_store *s, int dirfd, const char *id)
+{
+	struct ckpt_synced_folder *f;
+	int rc = folder_is_synced(s, id) ? 0 : sync_upwards(s, dirfd);
+
+	if (rc || folder_is_synced(s, id) || !(f = malloc(sizeof(*f))))
+		return rc; // not remembered: it is done once more
+	memcpy(f->id, id, sizeof(f->id));
+	ckpt_lock_take(&s->lock);
+	f->next = s->synced_folders;
+	s->synced_folders = f;
+	ckpt_lock_drop(&s->lock);
+	return 0;
+}
+
+// 0; -ENOENT it has none, or none of ours. A failure is not that: who took it for none would lose the folder's steps from sight.
+static int folder_read(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	char path[32];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", dirfd);
+	n = getxattr(path, FOLDER_XATTR, ret_id, CKPT_FOLDER_ID_LEN);
+	if (n < 0)
+		return errno == ENODATA || errno == ERANGE || errno == EOPNOTSUPP ? -ENOENT : -errno;
+	ret_id[CKPT_FOLDER_ID_LEN] = '\0';
+	return n == CKPT_FOLDER_ID_LEN && *ret_id && ckpt_name_is_folder_id(ret_id) ? 0 : -ENOENT;
+}
+
+// A new id, unless another thread was quicker; what is no id of ours is replaced.
+static int folder_make(int dirfd, char ret_id[CKPT_FOLDER_ID_LEN + 1])
+{
+	CLEANUP_FD int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint8_t bytes[CKPT_FOLDER_ID_LEN / 2];
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = fd < 0 ? -errno : ckpt_sys.random(bytes, sizeof(bytes));
+
+	if (rc)
+		return rc;
+	ckpt_hex(bytes, sizeof(bytes), id);
+	rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, XATTR_CREATE);
+	if (rc == -EEXIST) {
+		rc = folder_read(dirfd, ret_id);
+		if (rc != -ENOENT)
+			return rc;
+		rc = ckpt_sys.fsetxattr(fd, FOLDER_XATTR, id, CKPT_FOLDER_ID_LEN, XATTR_REPLACE);
+	}
+	memcpy(ret_id, id, sizeof(id));
+	return rc;
+}
+
+int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	int rc = folder_read(dirfd, id);
+
+	if (rc == -ENOENT && make)
+		rc = folder_make(dirfd, id);
+	if (!rc && make)
+		rc = folder_sync(s, dirfd, id);
+	if (!rc)
+		memcpy(ret_id, id, sizeof(id));
+	return rc;
+}
+
+bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key)
+{
+	for (size_t i = 0; i < s->unreadable_count; i++)
+		if (!strcmp(s->unreadable[i], key))
+			return true;
+	return false;
+}
+
+// 40 bits of inode number, 24 bits that differ between files that had the same inode one after the other.
+uint64_t ckpt_store_ino(const struct statx *stx)
+{
+	uint64_t born = (uint64_t)stx->stx_btime.tv_sec * 1000000000u + stx->stx_btime.tv_nsec;
+	uint64_t salt = stx->stx_mask & STATX_BTIME ? (born * UINT64_C(0x9e3779b97f4a7c15)) >> 40 : 0;
+	uint64_t low = (stx->stx_ino ^ stx->stx_ino >> 40) & ((UINT64_C(1) << 40) - 1);
+
+	return salt << 40 | low;
+}

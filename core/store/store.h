@@ -1,0 +1,177 @@
+// A store on a local directory: its identity, its folders, its lock, and the tables of steps that live in it.
+//
+// Calling sequence: ckpt_store_init() once in the life of a store; ckpt_store_open(), calls, ckpt_store_close().
+// Open for writing (the mount, verbs that change something): takes the store's lock, finishes what a crash left, moves
+// unfinished sessions to the left ones. Open for reading: takes no lock, changes nothing, works beside a mount.
+// Ownership: the store owns its steps, index and backend. Threads: after open, any. Open and close may block on disk.
+#pragma once
+
+#include "backends/backend.h"
+#include "core/tier/cooler.h"
+#include "core/store/errlog.h"
+#include "core/index/index.h"
+#include "core/index/indexer.h"
+#include "core/base/keys.h"
+#include "core/store/latest.h"
+#include "core/stage/limit.h"
+#include "core/base/lock.h"
+#include "core/tier/sealer.h"
+#include "core/store/settings.h"
+#include "core/store/step.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CKPT_STORE_FORMAT 1
+
+enum ckpt_store_mode {
+	CKPT_STORE_READ,  // beside a mount or alone; never writes, not even the index
+	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
+};
+
+// Who holds the store's lock, as the holder wrote it to the file "holder.json".
+struct ckpt_holder {
+	int pid;
+	char host[65];
+	char boot_id[37];
+	char *mountpoint; // NULL: a verb; as ckpt_name_clean() writes it
+	int64_t since_ns;
+};
+bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint);
+void ckpt_holder_done(struct ckpt_holder *h);
+
+struct ckpt_decided;
+struct ckpt_draft;
+
+struct ckpt_store {
+	// Set at open, then read-only.
+	char id[37];
+	char *path; // absolute
+	int64_t created_ns;
+	bool writable;
+	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
+	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
+	struct ckpt_settings settings; // in effect
+	struct ckpt_backend *backend;
+	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
+	struct ckpt_errlog *errlog;
+	struct ckpt_chunk_cache *chunk_cache;
+	struct ckpt_limit *limit; // NULL where there is none, and when opened for reading
+
+	// Opened for reading: held over a whole look at steps/.
+	struct ckpt_lock refresh_lock;
+	int64_t steps_seen_ns; // the time of steps/ at the last look; guarded by refresh_lock
+
+	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
+	struct ckpt_lock packs_lock;
+	unsigned packs_wanted;          // by so many who wait for packs_lock; atomic
+	uint64_t packs_indexed;         // dedupe.c's; guarded by packs_lock
+	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
+	uint64_t expired_bytes;         // of those; guarded by lock
+	bool gc_in_vain;                // the last one that was made behind found nothing that could go; atomic
+
+	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
+	// versions that the one before has left.
+	struct ckpt_lock acts_lock;
+
+	// Neither this nor a step's lock is held over I/O.
+	struct ckpt_lock lock;
+	struct ckpt_step_table *steps; // guarded by lock
+	uint64_t sequence;             // commits so far; guarded by lock
+	struct {
+		bool any;
+		char name[CKPT_NAME_MAX + 1];
+		int64_t at_ns, at_mono_ns;
+		double seconds;
+	} last_commit;                  // guarded by lock
+	struct ckpt_file *packed_files; // those that are open; file.c's, guarded by lock
+	struct ckpt_draft *drafts;      // those that are pending; draft.c's, guarded by lock
+	// Of this opening; guarded by lock.
+	uint64_t commits, commits_failed;
+	double commit_seconds;
+	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
+	pthread_cond_t idle;
+	bool closing;                 // atomic: who watches a reopened step ends
+	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
+	struct ckpt_trash *trash;     // NULL when opened for reading
+	struct ckpt_sealer *sealer;   // NULL but for a mount that seals; atomic
+	struct ckpt_cooler *cooler;   // NULL but for one that seals and cools; atomic
+	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
+	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
+	void (*write_back)(void *arg, uint64_t ino);
+	void *write_back_arg;
+	// Set by a mount before its first request: what clients know as `from` is `to` from now on, or again (reopen.h). Called
+	// without locks.
+	void (*renew)(void *arg, struct ckpt_step *from, struct ckpt_step *to);
+	void *renew_arg;
+	// The same of a step that was deleted although nobody asked for it.
+	void (*gone)(void *arg, struct ckpt_step *step);
+	void *gone_arg;
+	// And of each that was committed; with its lock held, so that it must not block.
+	void (*committed)(void *arg, struct ckpt_step *step);
+	void *committed_arg;
+	// A copy of what was decided of steps (decided.h), which the store itself has where no mount decides.
+	void (*decided)(void *arg, struct ckpt_decided *ret);
+	void *decided_arg;
+	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
+	// Keys of steps with a record that is damaged or newer: their names are taken. Set at open, then read-only; opened for
+	// reading, each look at steps/ may add some: guarded by lock.
+	char **unreadable;
+	size_t unreadable_count, unreadable_cap;
+};
+
+// Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.
+int ckpt_store_init(const char *path);
+// The same with settings: what was given of them (core/store/settings.h) the store says from then on.
+int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings);
+// What the store says of its settings, else the defaults, without opening it; errors as of ckpt_store_open.
+int ckpt_store_settings(const char *path, struct ckpt_settings *ret_settings);
+// Changes what the store says of a setting, in one durable act, beside a mount too, which learns of it when it is mounted
+// again. value is one that the setting takes; NULL: its default again. Errors as of ckpt_store_open; -EROFS, -ENOSPC, ...
+int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const char *value);
+// True if path looks like a store (has the identity file); says nothing of its health.
+bool ckpt_store_probe(const char *path);
+// -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
+// held, at once by a mount that lives, else after two seconds; -EBADMSG identity damaged; -EREMOTE the index would not be
+// on a local disk; -ENXIO work_dir does not exist; -EACCES, -EROFS, -EIO. What was given of the settings wins over what the
+// store says; settings may be NULL.
+int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
+		    struct ckpt_store **ret_store);
+void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
+// Before its end: no thread of the store calls write_back, renew or gone any more. Waits for running commits. NULL is fine.
+void ckpt_store_rest(struct ckpt_store *s);
+// For a mount: what is committed is sealed and cooled behind from now on, and what is not is measured, where the settings say so.
+// 0, -ENOMEM, -EAGAIN.
+int ckpt_store_work_behind(struct ckpt_store *s);
+void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of that to do
+
+// packs_lock, for which work behind that has it makes way: cooling ends at the next chunk, and garbage collection does not rest any
+// more until its round is over (gc.h). at_once: else -EBUSY. -EINTR go_on, asked now and then, said no; NULL:
+// on and on.
+int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg);
+bool ckpt_store_packs_wanted(const struct ckpt_store *s);
+
+// What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
+int ckpt_store_check_identity(const struct ckpt_store *s);
+
+// Who has it: -ENOENT when nobody does (the file of a dead holder does not count). ret_holder may be NULL.
+int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);
+// The lock's holder writes where it is mounted, for others to read.
+int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
+
+// The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT. Another
+// error says nothing of it.
+// dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
+int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
+
+// For load.c, at open: the disk has no room for an index.
+void ckpt_store_forgo_index(struct ckpt_store *s);
+
+// True when a record that we cannot read has this key: the name is not free, whatever is there.
+bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key);
+
+// The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
+// and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.
+struct statx;
+uint64_t ckpt_store_ino(const struct statx *stx);
+#define CKPT_STATX_WANT (STATX_BASIC_STATS | STATX_BTIME)

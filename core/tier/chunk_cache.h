@@ -1,0 +1,33 @@
+// The plain bytes of chunks that are being read, or were lately: what is read of a file whose bytes are in packs goes through
+// here. Bounded: who wants a chunk for which there is no room waits until others have let go of theirs. What nobody has asked for
+// in a while goes, and once nothing is left the rest of the memory, too: an idle mount has none.
+//
+// Calling sequence: ckpt_chunk_cache_new(); _get(), copy or reply, _let_go(); _free() when nobody reads any more. A thread holds one chunk
+// at a time, so that no two wait for each other.
+// Ownership: a cache borrows its store. Threads: any; a few of its own read ahead. Blocks: _get, on the store. Errors: those of
+// ckpt_chunk_read(). Bytes that are not the right ones are never handed out, and what failed is read anew by who asks next.
+#pragma once
+
+#include "core/record/manifest.h"
+
+#define CKPT_CHUNK_CACHE_BYTES (UINT64_C(128) << 20)        // of a store
+#define CKPT_CHUNK_CACHE_KEPT_NS (INT64_C(10) * 1000000000) // the kernel keeps what was read, too, and for longer
+
+struct ckpt_store;
+struct ckpt_chunk_cache;
+struct ckpt_cached; // one chunk, held
+
+// kept_ns: how long after its last use a chunk stays where there is room. 0, -ENOMEM.
+int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, int64_t kept_ns,
+			 struct ckpt_chunk_cache **ret_cache);
+void ckpt_chunk_cache_free(struct ckpt_chunk_cache *cache); // NULL is fine
+
+// Chunk number `chunk` of m, which is in a pack.
+int ckpt_chunk_cache_get(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, uint32_t chunk,
+			 struct ckpt_cached **ret_cached);
+// NULL: it is not there, and _get would block.
+struct ckpt_cached *ckpt_chunk_cache_try(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, uint32_t chunk);
+const uint8_t *ckpt_cached_data(const struct ckpt_cached *cached);
+void ckpt_chunk_cache_let_go(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached);
+// It will be asked for soon: read behind, where there is room.
+void ckpt_chunk_cache_expect(struct ckpt_chunk_cache *cache, struct ckpt_manifest *m, uint32_t chunk);

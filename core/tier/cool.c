@@ -1,0 +1,638 @@
+#include "core/tier/cool.h"
+
+#include "core/commit/amend.h"
+#include "core/tier/chunk_reader.h"
+#include "core/codec/codec.h"
+#include "core/tier/dedupe.h"
+#include "core/tier/earlier.h"
+#include "core/commit/edit.h"
+#include "core/store/errlog.h"
+#include "core/tier/pack.h"
+#include "core/tier/packing.h"
+#include "core/tier/plan.h"
+#include "core/tier/seal.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+
+#include <limits.h>
+
+// What a step's chunks are and where they are put is collected in a table by their ids, without a lock that clients want; a
+// version that says so is put under that of all acts. The raw files go after it (cool_sweep.c).
+//
+// Invariants:
+//  1. A chunk is in the table once its bytes were read back from what will be, or is, its pack, and are those of its id.
+//  2. A raw file goes only when a version is durable by which all of its chunks are in packs that are durable.
+//  3. With packs_lock held from the first look at a pack to that version, no pack that is used goes meanwhile.
+//  4. What a chunk in the table is decoded beside is in the table. Weights are encoded beside their master after all else, so that
+//     it is there; whatever becomes of its file then, the version names its place. What another step has is put there when the
+//     first chunk needs it.
+//  5. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was. One that
+//     a version names is.
+
+#define BAD_FILES_MAX 8 // that are told one by one; with more it is not the files
+
+struct cooling {
+	struct ckpt_step *step;
+	const struct ckpt_tier_how *how;
+	struct ckpt_tier_done *done;
+	struct ckpt_manifest *m;
+	struct ckpt_packing packing;    // of its chunks base is the row + 1 in bases
+	uint8_t *plain, *stored, *back; // of buf_bytes each
+	uint32_t buf_bytes;
+	uint8_t (*bases)[CKPT_SHA256_LEN]; // ids of what chunks in the table are decoded beside
+	size_t base_count, base_cap;
+	struct ckpt_plan *plan;
+	struct ckpt_earlier *earlier; // may be NULL
+	uint8_t *base;                // of the chunk in hand, for CKPT_BASED_BYTES_MAX of weights
+	int master_fd;                // of this file, of which the last one was that was a master
+	uint32_t master_index;
+	bool beside; // those with a master are in hand now, else all others
+	bool *bad;   // by index of the entry: it was told that the file is
+	unsigned bad_count;
+	bool any; // file that is put into packs by the version that is being made
+};
+
+// --- Masters ------------------------------------------------------------------------------------------------------------
+
+// How many are below it, one beside the other's.
+static unsigned depth_of(const struct cooling *c, const struct ckpt_chunk *chunk)
+{
+	unsigned deepest = 0;
+
+	for (uint32_t i = 0; i < chunk->base_count; i++)
+		deepest = MAX(deepest, depth_of(c, ckpt_packing_find(&c->packing, c->bases[chunk->base - 1 + i])) + 1);
+	return deepest;
+}
+
+// One behind the other: *first is the row + 1 of the first.
+static int add_base(struct cooling *c, const uint8_t *id, uint32_t *first)
+{
+	int rc = ckpt_grow((void **)&c->bases, &c->base_cap, c->base_count + 1, sizeof(*c->bases));
+
+	if (rc)
+		return rc;
+	memcpy(c->bases[c->base_count++], id, CKPT_SHA256_LEN);
+	if (!*first)
+		*first = (uint32_t)c->base_count;
+	return 1;
+}
+
+// What a chunk may be encoded beside: its master in this step, or what stands in its place in an earlier one.
+struct beside {
+	enum ckpt_codec_id with;
+	const void *bytes; // NULL: nothing
+	// Of an earlier one.
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+};
+
+static int take_masters(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned)
+{
+	struct ckpt_chunk base;
+	int rc = 1;
+
+	chunk->base_count = planned->base_count;
+	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
+		ckpt_manifest_chunk(c->m, planned->base_first + i, &base);
+		rc = add_base(c, base.id, &chunk->base);
+	}
+	return MIN(rc, 0);
+}
+
+static int take_earlier(struct cooling *c, struct ckpt_chunk *chunk, const struct beside *beside)
+{
+	int rc = ckpt_packing_find(&c->packing, beside->chunk.id)
+			 ? 0
+			 : ckpt_packing_use(&c->packing, &beside->chunk, &beside->pack);
+
+	chunk->base_count = 1;
+	if (!rc)
+		rc = add_base(c, beside->chunk.id, &chunk->base);
+	return MIN(rc, 0);
+}
+
+// What the chunk as it is stored now is decoded beside.
+static int take_bases(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+		      const struct beside *beside)
+{
+	chunk->base = chunk->base_count = 0;
+	return chunk->how.codec == CKPT_CODEC_ROUND   ? take_masters(c, chunk, planned)
+	       : chunk->how.codec == CKPT_CODEC_DELTA ? take_earlier(c, chunk, beside)
+						      : 0;
+}
+
+static int need_base(struct cooling *c)
+{
+	if (!c->base)
+		c->base = malloc(ckpt_codec_base_bytes(CKPT_CODEC_ROUND, CKPT_BASED_BYTES_MAX));
+	return c->base ? 0 : -ENOMEM;
+}
+
+static int open_master(struct cooling *c, const struct ckpt_planned *planned)
+{
+	if (c->master_fd >= 0 && c->master_index == planned->base_index)
+		return 0;
+	if (c->master_fd >= 0)
+		close(c->master_fd);
+	c->master_fd = -1;
+	c->master_index = planned->base_index;
+	return ckpt_step_open_raw(c->step, c->m, planned->base_index, &c->master_fd);
+}
+
+// Its bytes from the raw file, as they are in the packs, too. None where they are not what was sealed, or not packed, or too deep: then
+// the weights are encoded alone.
+static int load_master(struct cooling *c, const struct ckpt_planned *planned, struct beside *ret_beside)
+{
+	uint8_t id[CKPT_SHA256_LEN];
+	uint64_t at = planned->base_at;
+	uint8_t *to;
+
+	*ret_beside = (struct beside){.with = CKPT_CODEC_ROUND};
+	if (!planned->base_count || open_master(c, planned))
+		return 0;
+	if (need_base(c))
+		return -ENOMEM;
+	to = c->base;
+	for (uint32_t i = 0; i < planned->base_count; i++) {
+		const struct ckpt_chunk *placed;
+		struct ckpt_chunk base;
+
+		ckpt_manifest_chunk(c->m, planned->base_first + i, &base);
+		placed = ckpt_packing_find(&c->packing, base.id);
+		if (!placed || depth_of(c, placed) == CKPT_BASE_DEPTH_MAX ||
+		    ckpt_sys.pread(c->master_fd, to, base.bytes, (off_t)at) != (ssize_t)base.bytes)
+			return 0;
+		ckpt_sha256(to, base.bytes, id);
+		if (memcmp(id, base.id, sizeof(id)))
+			return 0;
+		to += base.bytes;
+		at += base.bytes;
+	}
+	ret_beside->bytes = c->base;
+	return 0;
+}
+
+// None where it cannot be read, or would not be the only one to be read.
+static int load_earlier(struct cooling *c, uint32_t row, const struct ckpt_chunk *chunk, struct beside *ret_beside)
+{
+	const struct ckpt_manifest *m;
+	const struct ckpt_chunk *placed;
+	struct ckpt_chunk was;
+	int rc;
+
+	if (!ckpt_earlier_chunk(c->earlier, row, &was, &m) || !memcmp(was.id, chunk->id, sizeof(was.id)))
+		return 0;
+	placed = ckpt_packing_find(&c->packing, was.id);
+	if (placed && placed->base_count)
+		return 0;
+	rc = need_base(c);
+	if (!rc)
+		rc = ckpt_chunk_read(c->step->store->backend, m, &was, c->packing.codec, c->base);
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	*ret_beside = (struct beside){.with = CKPT_CODEC_DELTA, .bytes = c->base, .chunk = was};
+	ckpt_manifest_pack(m, was.pack - 1, &ret_beside->pack);
+	return 0;
+}
+
+// --- Chunks ----------------------------------------------------------------------------------------------------------
+
+static int need_room(struct cooling *c, uint32_t bytes)
+{
+	if (bytes <= c->buf_bytes)
+		return 0;
+	c->buf_bytes = 0;
+	free(c->plain);
+	free(c->stored);
+	free(c->back);
+	c->plain = malloc(bytes);
+	c->stored = malloc(bytes);
+	c->back = malloc(bytes);
+	if (!c->plain || !c->stored || !c->back)
+		return -ENOMEM;
+	c->buf_bytes = bytes;
+	return 0;
+}
+
+// Encoded, decoded again and compared: what is wrong shows before a raw file goes.
+static int encode(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+		  const struct beside *beside)
+{
+	bool rounds = beside->bytes && beside->with == CKPT_CODEC_ROUND;
+	int rc = ckpt_codec_encode_beside(c->packing.codec, c->plain, chunk->bytes, rounds ? 2 : planned->width,
+					  beside->with, beside->bytes, c->stored, &chunk->how);
+
+	if (!rc)
+		rc = ckpt_codec_decode_beside(c->packing.codec, &chunk->how, c->stored, beside->bytes, c->back,
+					      chunk->bytes);
+	if (!rc && memcmp(c->plain, c->back, chunk->bytes))
+		rc = -EBADMSG;
+	return rc == -EBADMSG ? -EIO : rc ? rc : take_bases(c, chunk, planned, beside);
+}
+
+// Into the pack in the making.
+static int pack_chunk(struct cooling *c, struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+		      const struct beside *beside)
+{
+	int rc = encode(c, chunk, planned, beside);
+
+	return rc ? rc : ckpt_packing_add(&c->packing, chunk, c->stored);
+}
+
+// What was read back from a pack is there. 1, -errno.
+static int use_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack)
+{
+	int rc = ckpt_packing_use(&c->packing, chunk, pack);
+
+	return rc ? rc : 1;
+}
+
+// What the manifest says of a chunk, or base, that was read back, with all that it is decoded beside. 1; 0: it would be too deep
+// by where that is now.
+static int use_placed(struct cooling *c, const struct ckpt_chunk *chunk)
+{
+	struct ckpt_chunk used = *chunk, base;
+	struct ckpt_pack pack;
+	int rc = 1;
+
+	used.base = 0;
+	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
+		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
+		if (!ckpt_packing_find(&c->packing, base.id))
+			rc = use_placed(c, &base);
+	}
+	for (uint32_t i = 0; i < chunk->base_count && rc > 0; i++) {
+		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
+		rc = depth_of(c, ckpt_packing_find(&c->packing, base.id)) < CKPT_BASE_DEPTH_MAX
+			     ? add_base(c, base.id, &used.base)
+			     : 0;
+	}
+	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
+	return rc > 0 ? use_packed(c, &used, &pack) : rc;
+}
+
+// It was packed before, and the file warmed since. 1: it is still there.
+static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
+{
+	int rc = ckpt_chunk_read(c->step->store->backend, c->m, chunk, c->packing.codec, c->back);
+
+	if (rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
+		return 0; // the raw file has its bytes
+	return rc ? rc : use_placed(c, chunk);
+}
+
+// Another step has put it there. 1: and it is there.
+static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
+			const struct beside *beside)
+{
+	struct ckpt_store *s = c->step->store;
+	struct ckpt_chunk found;
+	struct ckpt_pack pack;
+	int rc;
+
+	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, beside->with, beside->bytes, c->back, &found, &pack))
+		return 0;
+	if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))
+		return 0;
+	rc = take_bases(c, &found, planned, beside);
+	if (rc)
+		return rc;
+	c->done->deduplicated_bytes += chunk->bytes;
+	return use_packed(c, &found, &pack);
+}
+
+// --- Files --------------------------------------------------------------------------------------------------------------
+
+static int cool_chunk(struct cooling *c, int fd, uint64_t at, uint32_t row)
+{
+	const struct ckpt_planned *planned = ckpt_plan_chunk(c->plan, row);
+	uint8_t id[CKPT_SHA256_LEN];
+	struct ckpt_chunk chunk;
+	struct beside beside;
+	ssize_t n;
+	int rc;
+
+	ckpt_manifest_chunk(c->m, row, &chunk);
+	if (ckpt_packing_find(&c->packing, chunk.id)) {
+		c->done->deduplicated_bytes += chunk.bytes;
+		return 0;
+	}
+	rc = need_room(c, chunk.bytes);
+	if (!rc && chunk.pack)
+		rc = keep_packed(c, &chunk);
+	if (!rc)
+		rc = load_master(c, planned, &beside);
+	if (!rc)
+		rc = share_packed(c, &chunk, planned, &beside);
+	if (!rc && !beside.bytes)
+		rc = load_earlier(c, row, &chunk, &beside);
+	if (!rc && beside.with == CKPT_CODEC_DELTA)
+		rc = share_packed(c, &chunk, planned, &beside);
+	if (rc)
+		return MIN(rc, 0);
+	n = ckpt_sys.pread(fd, c->plain, chunk.bytes, (off_t)at);
+	if (n < 0)
+		return n == -EIO ? -EBADMSG : (int)n;
+	if ((size_t)n == chunk.bytes)
+		ckpt_sha256(c->plain, chunk.bytes, id);
+	if ((size_t)n != chunk.bytes || memcmp(id, chunk.id, sizeof(id)))
+		return -EBADMSG;
+	return pack_chunk(c, &chunk, planned, &beside);
+}
+
+static void complain(struct cooling *c, uint32_t index)
+{
+	char path[PATH_MAX] = "a file";
+
+	if (ckpt_step_state(c->step) != CKPT_STEP_COMMITTED)
+		return; // it was removed meanwhile, with its files
+	ckpt_manifest_path(c->m, index, path, sizeof(path));
+	ckpt_errlog_add(c->step->store->errlog, c->step->name, -EIO,
+			"run `ckptfs verify --read-data` on the store; the file may have to come from another copy",
+			"%s cannot be read, or its bytes are not those that were sealed: it was not cooled", path);
+}
+
+static bool is_in_hand(const struct cooling *c, uint32_t row)
+{
+	return c->beside == (ckpt_plan_chunk(c->plan, row)->base_count > 0);
+}
+
+static bool any_in_hand(const struct cooling *c, const struct ckpt_seal *seal)
+{
+	uint32_t i = 0;
+
+	while (i < seal->count && !is_in_hand(c, seal->first + i))
+		i++;
+	return i < seal->count;
+}
+
+static int cool_file(struct cooling *c, uint32_t index, const struct ckpt_seal *seal)
+{
+	CLEANUP_FD int fd = -1;
+	uint64_t at = 0;
+	int rc = ckpt_step_open_raw(c->step, c->m, index, &fd);
+
+	if (rc == -EIO)
+		rc = -EBADMSG;
+	for (uint32_t i = 0; i < seal->count && !rc; i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(c->m, seal->first + i, &chunk);
+		if (is_in_hand(c, seal->first + i)) {
+			rc = cool_chunk(c, fd, at, seal->first + i);
+			if (!rc && c->how->go_on && !c->how->go_on(c->how->arg, chunk.bytes))
+				rc = -EINTR;
+		}
+		at += chunk.bytes;
+	}
+	if (rc != -EBADMSG)
+		return rc;
+	complain(c, index);
+	c->bad[index] = true;
+	return ++c->bad_count < BAD_FILES_MAX ? 0 : -EIO;
+}
+
+static int cool_those_in_hand(struct cooling *c)
+{
+	uint32_t count = ckpt_manifest_count(c->m);
+	int rc = 0;
+
+	for (uint32_t i = 0; i < count && !rc; i++) {
+		struct ckpt_entry e;
+		struct ckpt_seal seal;
+
+		ckpt_manifest_entry(c->m, i, &e);
+		if (e.content != CKPT_CONTENT_RAW || !e.bytes || ckpt_manifest_first_link(c->m, i) != i || c->bad[i])
+			continue;
+		rc = !ckpt_manifest_seal(c->m, i, &seal) ? -ENODATA
+		     : any_in_hand(c, &seal)             ? cool_file(c, i, &seal)
+							 : 0;
+	}
+	return rc;
+}
+
+static int cool_files(struct cooling *c)
+{
+	int rc = ckpt_plan_new(c->step, c->m, c->how->go_on, c->how->arg, &c->plan), put_rc;
+
+	if (!rc)
+		rc = ckpt_earlier_find(c->step, c->m, c->step->store->settings.delta, &c->earlier);
+	c->bad = ckpt_calloc(ckpt_manifest_count(c->m), sizeof(*c->bad));
+	if (!rc && !c->bad)
+		rc = -ENOMEM;
+	if (!rc)
+		rc = cool_those_in_hand(c);
+	c->beside = true;
+	if (!rc)
+		rc = cool_those_in_hand(c);
+	if (rc && rc != -EINTR)
+		return rc;
+	put_rc = ckpt_packing_put(&c->packing); // also what was packed by an end: it is found there another time
+	return rc ? rc : put_rc;
+}
+
+// --- The version --------------------------------------------------------------------------------------------------------
+
+static bool is_all_placed(const struct cooling *c, const struct ckpt_manifest *m, uint32_t index)
+{
+	struct ckpt_seal seal;
+
+	if (!ckpt_manifest_seal(m, index, &seal))
+		return false;
+	for (uint32_t i = 0; i < seal.count; i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		if (!ckpt_packing_find(&c->packing, chunk.id))
+			return false;
+	}
+	return true;
+}
+
+// What is cold already stays so. A file that came meanwhile is not sealed, or has chunks that are not in the table, or has all of
+// them there: then that is what its bytes are.
+static void place(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e)
+{
+	struct cooling *c = arg;
+
+	if (e->content != CKPT_CONTENT_RAW || !e->bytes || !is_all_placed(c, m, e->index))
+		return;
+	e->content = CKPT_CONTENT_CHUNKS;
+	c->any = true;
+}
+
+static void locate(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack)
+{
+	const struct cooling *c = arg;
+
+	(void)ckpt_packing_locate(&c->packing, chunk, pack);
+}
+
+static bool base(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base)
+{
+	const struct cooling *c = arg;
+
+	if (!ckpt_packing_find(&c->packing, chunk->id))
+		return false;
+	*ret_base = (struct ckpt_chunk){0};
+	memcpy(ret_base->id, c->bases[chunk->base - 1 + i], sizeof(ret_base->id));
+	return true;
+}
+
+static void count(struct cooling *c, const struct ckpt_edit *d)
+{
+	for (uint32_t i = 0; i < ckpt_manifest_count(d->next); i++) {
+		struct ckpt_entry was, is;
+
+		ckpt_manifest_entry(d->m, i, &was);
+		ckpt_manifest_entry(d->next, i, &is);
+		if (was.content == is.content || ckpt_manifest_first_link(d->next, i) != i)
+			continue;
+		c->done->files++;
+		c->done->bytes += is.bytes;
+	}
+}
+
+static int try_put(struct cooling *c, bool *adopted)
+{
+	struct ckpt_edit d = {.step = c->step,
+			      .event = CKPT_EVENT_COOL,
+			      .same_files = true,
+			      .place = place,
+			      .locate = locate,
+			      .base = base,
+			      .arg = c};
+	int rc = ckpt_edit_begin(&d, adopted);
+
+	c->any = false;
+	if (!rc)
+		rc = ckpt_edit_copy(&d, 0);
+	if (!rc && c->any) {
+		ckpt_cool_raws_left(c->step); // also when its outcome is unknown
+		rc = ckpt_edit_put(&d);
+	}
+	if (!rc && c->any)
+		count(c, &d);
+	ckpt_edit_done(&d);
+	return rc;
+}
+
+static int put(struct cooling *c)
+{
+	LOCK_SCOPE(&c->step->store->acts_lock);
+	bool adopted = false;
+	int rc = -EAGAIN;
+
+	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++)
+		rc = try_put(c, &adopted);
+	return rc == -EAGAIN ? -EIO : rc;
+}
+
+// --- The act ------------------------------------------------------------------------------------------------------------
+
+static bool is_quiet(int rc)
+{
+	return !rc || rc == -EINTR || rc == -ESTALE || rc == -EBUSY || rc == -ENODATA;
+}
+
+static void cooling_done(struct cooling *c)
+{
+	c->done->stored_bytes = c->packing.put_bytes;
+	ckpt_packing_done(&c->packing);
+	ckpt_manifest_unref(c->m);
+	free(c->plain);
+	free(c->stored);
+	free(c->back);
+	free(c->bases);
+	free(c->base);
+	free(c->bad);
+	ckpt_plan_free(c->plan);
+	ckpt_earlier_free(c->earlier);
+	if (c->master_fd >= 0)
+		close(c->master_fd);
+}
+
+static void all_named(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->lock);
+
+	free(step->unnamed);
+	step->unnamed = NULL;
+	step->unnamed_count = 0;
+}
+
+static int cool(struct cooling *c)
+{
+	int rc = ckpt_step_state(c->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(c->step, &c->m) : -ESTALE;
+
+	ckpt_dedupe_look(c->step->store);
+	if (!rc)
+		rc = ckpt_packing_init(&c->packing, c->step->store, c->how->pack_bytes);
+	if (!rc)
+		rc = cool_files(c);
+	// No version names what was put, and it would keep the disk full until it is old enough to go as garbage.
+	if (ckpt_is_full(rc))
+		ckpt_packing_drop(&c->packing);
+	if (!rc)
+		rc = put(c);
+	if (rc == -ESTALE || rc == -EBUSY)
+		ckpt_packing_expect_garbage(&c->packing);
+	else if (rc == -EINTR)
+		ckpt_packing_leave(&c->packing, c->step);
+	else if (!rc)
+		all_named(c->step);
+	return rc;
+}
+
+static bool is_waited_for(void *arg)
+{
+	const struct ckpt_tier_how *how = arg;
+
+	return !how->go_on || how->go_on(how->arg, 0);
+}
+
+int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
+{
+	struct cooling c = {.step = step, .how = how, .done = ret_done, .master_fd = -1};
+	int rc = ckpt_store_take_packs(step->store, how->at_once, is_waited_for, (void *)(uintptr_t)how);
+
+	*ret_done = (struct ckpt_tier_done){0};
+	if (rc)
+		return rc;
+	rc = cool(&c);
+	ckpt_lock_drop(&step->store->packs_lock);
+	if (!rc)
+		ckpt_cool_sweep(step, how->go_on, how->arg); // what is left goes with the garbage (gc.h)
+	if (!is_quiet(rc) && !c.bad_count)
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "nothing is lost: `ckptfs cool` does it again",
+				"its files could not be packed");
+	if (!rc && c.bad_count)
+		rc = -EIO;
+	cooling_done(&c);
+	return rc;
+}
+
+// Who adds a file between the two has it sealed, too.
+int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
+{
+	const struct ckpt_seal_how seal = {.go_on = how->go_on, .arg = how->arg};
+	int rc = -ENODATA;
+
+	*ret_done = (struct ckpt_tier_done){0};
+	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -ENODATA; i++) {
+		rc = ckpt_seal(step, &seal);
+		if (!rc)
+			rc = ckpt_cool(step, how, ret_done);
+	}
+	return rc == -ENODATA ? -EBUSY : rc;
+}
+
+const char *ckpt_tier_hint(int error)
+{
+	return error == -EBUSY    ? "it is being changed or removed: do it again later"
+	       : error == -ESTALE ? "it is gone, or was replaced: `ckptfs ls --all` says what there is"
+	       : error == -EINTR  ? "the mount is ending"
+	       : error == -EIO    ? "`ckptfs verify --read-data` says which file; .ckptfs/errors in the mount says more"
+				  : NULL;
+}

@@ -1,0 +1,267 @@
+#include "core/tier/cooler.h"
+
+#include "core/tier/behind.h"
+#include "core/tier/cool.h"
+#include "core/gc/gc.h"
+#include "core/base/lock.h"
+#include "core/store/store.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+
+#define LET_BY_NS INT64_C(100000000)              // until it looks whether who waited for packs has them
+#define LOOK_NS INT64_C(20000000)                 // between two looks whether a save runs
+#define WARM_NS (INT64_C(24) * 3600 * 1000000000) // what was warmed stays so
+#define ROOM_FACTOR 2
+#define ROOMY_SHARE 4 // of the disk
+
+struct ckpt_cooler {
+	struct ckpt_store *store;
+	struct ckpt_behind *behind;
+};
+
+// --- Which steps --------------------------------------------------------------------------------------------------------
+
+struct candidate {
+	struct ckpt_step *step; // in the list's reference
+	char folder_id[CKPT_FOLDER_ID_LEN + 1];
+	uint64_t sequence, bytes;
+	uint32_t version; // that was looked at
+	bool wanted;
+	int64_t after_ns; // monotonic
+};
+
+// All committed steps, of which the first `count` are to be cooled, the oldest first.
+struct choice {
+	struct ckpt_step **list;
+	size_t list_count;
+	struct candidate *steps;
+	size_t count;
+	int64_t next_ns; // when to look again, at the latest
+};
+
+// For how long from now on. Of what was warmed before this process knew it only the store knows when.
+static int64_t stays_warm_ns(const struct ckpt_summary *sum)
+{
+	int64_t age_ns = sum->stored_ns ? ckpt_sys.now_ns() - sum->stored_ns : 0;
+
+	return strcmp(sum->event, CKPT_EVENT_WARM) ? 0 : MAX(WARM_NS - MAX(age_ns, 0), 0);
+}
+
+bool ckpt_cooler_keeps_warm(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return stays_warm_ns(&step->summary) > 0;
+}
+
+static void look_at(struct candidate *c, int64_t now_ns)
+{
+	struct ckpt_step *step = c->step;
+	struct ckpt_step_name name;
+
+	ckpt_step_name(step, &name);
+	memcpy(c->folder_id, name.folder_id, sizeof(c->folder_id));
+	LOCK_SCOPE(&step->lock);
+	const struct ckpt_summary *sum = &step->summary;
+
+	c->version = sum->version;
+	c->sequence = sum->sequence;
+	c->bytes = sum->bytes;
+	c->wanted = step->state == CKPT_STEP_COMMITTED && sum->sealed && sum->bytes && !sum->pinned &&
+		    !(sum->packed && !strcmp(sum->event, CKPT_EVENT_COOL));
+	if (step->cooled != sum->version) { // it is new, and what was so before is nothing to go by
+		step->cooled = sum->version;
+		step->cool_after_ns = now_ns + stays_warm_ns(sum);
+	}
+	c->after_ns = step->cool_after_ns;
+}
+
+static int by_folder_and_age(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+	int order = strcmp(x->folder_id, y->folder_id);
+
+	return order ? order : (x->sequence < y->sequence) - (x->sequence > y->sequence); // the newest first
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	return (x->sequence > y->sequence) - (x->sequence < y->sequence);
+}
+
+static void keep_wanted(struct choice *t, uint64_t hot, int64_t now_ns)
+{
+	uint64_t newer = 0;
+
+	for (size_t i = 0; i < t->list_count; i++) {
+		const struct candidate *c = &t->steps[i];
+
+		newer = i && !strcmp(c->folder_id, c[-1].folder_id) ? newer + 1 : 0;
+		if (newer < hot || !c->wanted)
+			continue;
+		if (c->after_ns <= now_ns)
+			t->steps[t->count++] = *c; // behind all that is still to be looked at
+		else
+			t->next_ns = MIN(t->next_ns, c->after_ns);
+	}
+}
+
+static struct choice choose(struct ckpt_store *s)
+{
+	int64_t now_ns = ckpt_sys.mono_ns();
+	struct choice t = {.next_ns = now_ns + CKPT_BEHIND_LATER_NS};
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &t.list, &t.list_count);
+
+	if (!rc && t.list_count)
+		t.steps = ckpt_calloc(t.list_count, sizeof(*t.steps));
+	if (rc || (t.list_count && !t.steps)) {
+		t.next_ns = ckpt_behind_again_ns(-EBUSY);
+		return t;
+	}
+	for (size_t i = 0; i < t.list_count; i++) {
+		t.steps[i].step = t.list[i];
+		look_at(&t.steps[i], now_ns);
+	}
+	if (t.list_count)
+		qsort(t.steps, t.list_count, sizeof(*t.steps), by_folder_and_age);
+	keep_wanted(&t, s->settings.hot, now_ns);
+	if (t.count)
+		qsort(t.steps, t.count, sizeof(*t.steps), by_age);
+	return t;
+}
+
+static void choice_done(struct choice *t)
+{
+	if (t->list)
+		ckpt_step_list_free(t->list, t->list_count);
+	free(t->steps);
+}
+
+// --- The thread ---------------------------------------------------------------------------------------------------------
+
+// Of the thread, which has a store of its own.
+struct cooling_behind {
+	struct ckpt_store *store;
+	struct ckpt_behind *behind;
+	int64_t looked_ns;
+};
+
+static bool go_on(void *arg, uint64_t bytes)
+{
+	struct cooling_behind *c = arg;
+	int64_t now_ns = ckpt_sys.mono_ns();
+
+	if (now_ns - c->looked_ns >= LOOK_NS) {
+		ckpt_behind_look(c->behind);
+		c->looked_ns = now_ns;
+	}
+	return ckpt_behind_go_on(c->behind, bytes) && !ckpt_store_packs_wanted(c->store);
+}
+
+// Where steps come and go, the packs of those that went are garbage until the next gc, and raw files are gone at once: on a disk
+// that fills up, more packs would come sooner than that garbage goes.
+static bool has_room(struct ckpt_store *s, uint64_t bytes)
+{
+	uint64_t room, all;
+
+	return !ckpt_sys.room(s->dirfd, &room, &all) && room / ROOM_FACTOR >= bytes &&
+	       (room >= all / ROOMY_SHARE || !ckpt_gc_expected(s) || __atomic_load_n(&s->gc_in_vain, __ATOMIC_RELAXED));
+}
+
+// Nothing is left to do of the version that was looked at, or not now. Another one, our own or what somebody did meanwhile, is
+// looked at anew.
+static void settle(const struct candidate *c, int64_t after_ns)
+{
+	LOCK_SCOPE(&c->step->lock);
+
+	if (c->step->summary.version == c->version)
+		c->step->cool_after_ns = after_ns;
+}
+
+static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct candidate *c)
+{
+	struct cooling_behind now = {.store = cooler->store, .behind = behind};
+	const struct ckpt_tier_how how = {
+		.go_on = go_on, .arg = &now, .pack_bytes = cooler->store->settings.pack_bytes, .at_once = true};
+	struct ckpt_tier_done done;
+	int rc;
+
+	if (ckpt_behind_stops(behind) || ckpt_store_packs_wanted(cooler->store))
+		return -EINTR;
+	look_at(c, ckpt_sys.mono_ns());
+	if (!c->wanted)
+		return 0; // since it was chosen
+	rc = has_room(cooler->store, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
+	if (rc != -EINTR)
+		settle(c, rc ? ckpt_behind_again_ns(rc) : INT64_MAX);
+	// What is left because somebody wanted packs, which this is not about.
+	if (!rc)
+		ckpt_cool_sweep(c->step, ckpt_behind_go_on, behind);
+	return rc;
+}
+
+static int64_t turn(void *arg, struct ckpt_behind *behind)
+{
+	struct ckpt_cooler *cooler = arg;
+	struct choice t = choose(cooler->store);
+	int rc = 0;
+	int64_t next_ns;
+
+	for (size_t i = 0; i < t.count && rc != -EINTR; i++)
+		rc = cool(cooler, behind, &t.steps[i]);
+	next_ns = rc == -EINTR ? ckpt_sys.mono_ns() + LET_BY_NS : t.count ? 0 : t.next_ns;
+	choice_done(&t);
+	return next_ns;
+}
+
+int ckpt_cooler_new(struct ckpt_store *s, struct ckpt_cooler **ret_cooler)
+{
+	struct ckpt_cooler *cooler = calloc(1, sizeof(*cooler));
+	int rc;
+
+	if (!cooler)
+		return -ENOMEM;
+	cooler->store = s;
+	rc = ckpt_behind_new(s, turn, cooler, &cooler->behind);
+	if (rc)
+		free(cooler);
+	else
+		*ret_cooler = cooler;
+	return rc;
+}
+
+void ckpt_cooler_wake(struct ckpt_cooler *cooler)
+{
+	if (cooler)
+		ckpt_behind_wake(cooler->behind);
+}
+
+void ckpt_cooler_stop(struct ckpt_cooler *cooler)
+{
+	if (cooler)
+		ckpt_behind_stop(cooler->behind);
+}
+
+void ckpt_cooler_free(struct ckpt_cooler *cooler)
+{
+	if (!cooler)
+		return;
+	ckpt_behind_free(cooler->behind);
+	free(cooler);
+}
+
+void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64_t *ret_bytes)
+{
+	struct choice t;
+
+	*ret_steps = *ret_bytes = 0;
+	if (!cooler)
+		return;
+	t = choose(cooler->store);
+	*ret_steps = t.count;
+	for (size_t i = 0; i < t.count; i++)
+		*ret_bytes += t.steps[i].bytes;
+	choice_done(&t);
+}

@@ -1,0 +1,216 @@
+#include "core/tier/dedupe.h"
+
+#include "core/base/hash.h"
+#include "core/tier/pack.h"
+#include "core/store/store.h"
+#include "core/base/util.h"
+
+// store->packs_indexed says up to which reset of the index, plus 1, it knows all packs; 0: it does not. This process alone makes
+// packs and removes them, so that it stays so.
+
+#define TABLES_MAX 1024
+#define CHUNKS_MAX 65536u // in them, about
+
+struct packs {
+	struct ckpt_pack *at;
+	size_t count, cap;
+};
+
+static int add(struct packs *p, const struct ckpt_pack *pack)
+{
+	int rc = ckpt_grow((void **)&p->at, &p->cap, p->count + 1, sizeof(*p->at));
+
+	if (!rc)
+		p->at[p->count++] = *pack;
+	return rc;
+}
+
+// Anything else there is no pack.
+static int add_stored(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct ckpt_pack pack = {.bytes = object->bytes};
+
+	return ckpt_pack_of_key(key, pack.id) ? add(arg, &pack) : 0;
+}
+
+struct indexed {
+	struct packs whole, part;
+};
+
+static int add_indexed(void *arg, const struct ckpt_pack *pack, bool whole)
+{
+	struct indexed *in = arg;
+
+	return add(whole ? &in->whole : &in->part, pack);
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return memcmp(((const struct ckpt_pack *)a)->id, ((const struct ckpt_pack *)b)->id, CKPT_SHA256_LEN);
+}
+
+static bool has(const struct packs *p, const struct ckpt_pack *pack)
+{
+	const struct ckpt_pack *found =
+		p->count ? bsearch(pack, p->at, p->count, sizeof(*p->at), by_id) : NULL; // by id in every list
+
+	return found && found->bytes == pack->bytes;
+}
+
+// Tables of packs on their way into the index. One transaction for each pack would wait for the disk as often.
+struct tables {
+	struct ckpt_pack_chunks at[TABLES_MAX];
+	size_t count, chunks;
+};
+
+static int put_tables(struct ckpt_store *s, struct tables *t, int rc)
+{
+	if (!rc && t->count)
+		rc = ckpt_index_put_packs(s->index, t->at, t->count);
+	while (t->count)
+		free((void *)(uintptr_t)t->at[--t->count].chunks);
+	t->chunks = 0;
+	return rc;
+}
+
+// What cannot be read holds nothing that could be used.
+static int add_table(struct ckpt_store *s, struct tables *t, const struct ckpt_pack *pack)
+{
+	struct ckpt_chunk *chunks;
+	size_t count;
+	int rc = ckpt_pack_table(s->backend, pack, &chunks, &count);
+
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	t->at[t->count++] = (struct ckpt_pack_chunks){*pack, chunks, count};
+	t->chunks += count;
+	return t->count < TABLES_MAX && t->chunks < CHUNKS_MAX ? 0 : put_tables(s, t, 0);
+}
+
+static int index_packs(struct ckpt_store *s, const struct packs *stored, const struct packs *known)
+{
+	struct tables *t = ckpt_calloc(1, sizeof(*t));
+	int rc = t ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < stored->count && !rc; i++)
+		if (!has(known, &stored->at[i]))
+			rc = add_table(s, t, &stored->at[i]);
+	if (t)
+		rc = put_tables(s, t, rc);
+	free(t);
+	return rc;
+}
+
+// What is indexed and gone, or was not dropped to its end, first: it may be what another pack has.
+static int compare(struct ckpt_store *s, const struct packs *stored, const struct indexed *indexed)
+{
+	struct packs gone = {0};
+	int rc = 0;
+
+	for (size_t i = 0; i < indexed->part.count && !rc; i++)
+		rc = add(&gone, &indexed->part.at[i]);
+	for (size_t i = 0; i < indexed->whole.count && !rc; i++)
+		if (!has(stored, &indexed->whole.at[i]))
+			rc = add(&gone, &indexed->whole.at[i]);
+	if (!rc && gone.count) {
+		qsort(gone.at, gone.count, sizeof(*gone.at), by_id);
+		rc = ckpt_index_drop_packs(s->index, gone.at, gone.count);
+	}
+	free(gone.at);
+	return rc ? rc : index_packs(s, stored, &indexed->whole);
+}
+
+static int look(struct ckpt_store *s)
+{
+	struct packs stored = {0};
+	struct indexed indexed = {0};
+	int rc = ckpt_backend_list(s->backend, "packs/", NULL, add_stored, &stored);
+
+	if (!rc)
+		rc = ckpt_index_each_pack(s->index, add_indexed, &indexed);
+	if (!rc)
+		rc = compare(s, &stored, &indexed);
+	free(stored.at);
+	free(indexed.whole.at);
+	free(indexed.part.at);
+	return rc;
+}
+
+// A damaged index is emptied, as by all who see it: the store says it all again.
+static void see(struct ckpt_store *s, int rc)
+{
+	if (rc == -EBADMSG)
+		(void)ckpt_index_reset(s->index);
+}
+
+static bool is_known(const struct ckpt_store *s)
+{
+	return s->index && s->packs_indexed == ckpt_index_resets(s->index) + 1;
+}
+
+void ckpt_dedupe_look(struct ckpt_store *s)
+{
+	int rc = -EBADMSG;
+
+	for (int tries = 0; tries < 2 && rc == -EBADMSG && s->index && !is_known(s); tries++) {
+		uint64_t resets = ckpt_index_resets(s->index); // another thread may reset it meanwhile
+
+		rc = look(s);
+		see(s, rc);
+		s->packs_indexed = rc ? 0 : resets + 1;
+	}
+}
+
+int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_pack *ret_pack)
+{
+	struct ckpt_chunk found;
+	int rc = s->index ? ckpt_index_chunk(s->index, chunk->id, &found, ret_pack) : -ENOENT;
+
+	see(s, rc);
+	return rc ? -ENOENT : 0;
+}
+
+bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
+		      enum ckpt_codec_id with, const void *base, void *plain, struct ckpt_chunk *ret_found,
+		      struct ckpt_pack *ret_pack)
+{
+	int rc = s->index ? ckpt_index_chunk(s->index, chunk->id, ret_found, ret_pack) : -ENOENT;
+
+	see(s, rc);
+	if (rc || ret_found->bytes != chunk->bytes)
+		return false;
+	if (ckpt_codec_base_bytes(ret_found->how.codec, 1) && (!base || ret_found->how.codec != with))
+		return false;
+	return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, base, plain);
+}
+
+// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
+bool ckpt_dedupe_is_durable(struct ckpt_store *s, const struct ckpt_pack *pack)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	int rc;
+
+	ckpt_pack_key(pack->id, key);
+	rc = ckpt_backend_put(s->backend, key, "", 0, NULL);
+	if (!rc) // it was there a moment ago
+		(void)ckpt_backend_remove(s->backend, key, NULL);
+	return rc == -EEXIST;
+}
+
+void ckpt_dedupe_add(struct ckpt_store *s, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks, size_t count)
+{
+	int rc = !s->index ? 0 : chunks ? ckpt_index_put_pack(s->index, pack, chunks, count) : -ENOMEM;
+
+	see(s, rc);
+	if (rc)
+		s->packs_indexed = 0;
+}
+
+void ckpt_dedupe_forget(struct ckpt_store *s, const struct ckpt_pack *packs, size_t count)
+{
+	int rc = s->index ? ckpt_index_drop_packs(s->index, packs, count) : 0;
+
+	see(s, rc);
+	if (rc)
+		s->packs_indexed = 0;
+}

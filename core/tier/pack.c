@@ -1,0 +1,362 @@
+#include "core/tier/pack.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+// pack := header chunk* row{chunks} tail
+
+#define PACK_MAJOR 1
+#define PACK_MINOR 0
+static const uint8_t magic[8] = {'c', 'k', 'p', 't', '-', 'p', 'a', 'k'};
+
+enum {
+	HEADER_MAGIC = 0,
+	HEADER_MAJOR = 8,
+	HEADER_MINOR = 10,
+	HEADER_ZERO = 12,
+	HEADER_NONCE = 16,
+	HEADER_BYTES = 32,
+};
+
+enum {
+	ROW_ID = 0,
+	ROW_OFFSET = 32,
+	ROW_LEN = 40,
+	ROW_STORED = 44,
+	ROW_CODEC = 48,
+	ROW_WIDTH = 50,
+	ROW_ZERO = 52,
+	ROW_CHECKSUM = 56,
+	ROW_BYTES = 64,
+};
+
+// The digest is of the header, the rows and the tail before it; it is the pack's name.
+enum {
+	TAIL_COUNT = 0,
+	TAIL_ZERO = 4,
+	TAIL_TABLE = 8,
+	TAIL_DIGEST = 16,
+	TAIL_BYTES = 48,
+};
+
+#define NONCE_BYTES (HEADER_BYTES - HEADER_NONCE)
+
+struct ckpt_pack_writer {
+	uint8_t *data; // header and chunks
+	uint8_t *rows;
+	size_t len, cap, count, rows_cap;
+};
+
+static int begin(struct ckpt_pack_writer *w)
+{
+	int rc = ckpt_grow((void **)&w->data, &w->cap, HEADER_BYTES, 1);
+
+	if (rc)
+		return rc;
+	memset(w->data, 0, HEADER_BYTES);
+	memcpy(w->data + HEADER_MAGIC, magic, sizeof(magic));
+	ckpt_put16(w->data + HEADER_MAJOR, PACK_MAJOR);
+	ckpt_put16(w->data + HEADER_MINOR, PACK_MINOR);
+	w->len = HEADER_BYTES;
+	w->count = 0;
+	return ckpt_sys.random(w->data + HEADER_NONCE, NONCE_BYTES);
+}
+
+int ckpt_pack_writer_new(struct ckpt_pack_writer **ret_writer)
+{
+	struct ckpt_pack_writer *w = ckpt_calloc(1, sizeof(*w));
+	int rc = w ? begin(w) : -ENOMEM;
+
+	if (rc)
+		ckpt_pack_writer_free(w);
+	else
+		*ret_writer = w;
+	return rc;
+}
+
+void ckpt_pack_writer_free(struct ckpt_pack_writer *w)
+{
+	if (!w)
+		return;
+	free(w->data);
+	free(w->rows);
+	free(w);
+}
+
+uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w)
+{
+	return w->count ? w->len + w->count * ROW_BYTES + TAIL_BYTES : 0;
+}
+
+int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored)
+{
+	uint8_t *row;
+	int rc;
+
+	assert(ckpt_encoded_ok(&chunk->how, chunk->bytes));
+	if (ckpt_pack_writer_bytes(w) + chunk->how.bytes + ROW_BYTES > CKPT_PACK_BYTES_MAX)
+		return -EFBIG;
+	// The rows and the tail will stand behind the chunks.
+	rc = ckpt_grow((void **)&w->data, &w->cap, w->len + chunk->how.bytes + (w->count + 1) * ROW_BYTES + TAIL_BYTES,
+		       1);
+	if (!rc)
+		rc = ckpt_grow((void **)&w->rows, &w->rows_cap, w->count + 1, ROW_BYTES);
+	if (rc)
+		return rc;
+	chunk->offset = w->len;
+	memcpy(w->data + w->len, stored, chunk->how.bytes);
+	w->len += chunk->how.bytes;
+	row = w->rows + w->count++ * ROW_BYTES;
+	memset(row, 0, ROW_BYTES);
+	memcpy(row + ROW_ID, chunk->id, sizeof(chunk->id));
+	ckpt_put64(row + ROW_OFFSET, chunk->offset);
+	ckpt_put32(row + ROW_LEN, chunk->bytes);
+	ckpt_put32(row + ROW_STORED, chunk->how.bytes);
+	ckpt_put16(row + ROW_CODEC, (uint16_t)chunk->how.codec);
+	ckpt_put16(row + ROW_WIDTH, (uint16_t)chunk->how.width);
+	ckpt_put64(row + ROW_CHECKSUM, ckpt_checksum(stored, chunk->how.bytes, 0));
+	return 0;
+}
+
+static void digest(const uint8_t *header, const uint8_t *table, size_t table_len, uint8_t ret_id[CKPT_SHA256_LEN])
+{
+	struct ckpt_sha256 sum;
+
+	ckpt_sha256_begin(&sum);
+	ckpt_sha256_add(&sum, header, HEADER_BYTES);
+	ckpt_sha256_add(&sum, table, table_len + TAIL_DIGEST);
+	ckpt_sha256_end(&sum, ret_id);
+}
+
+int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_backend *b, struct ckpt_pack *ret_pack)
+{
+	uint8_t *table = w->data + w->len, *tail = table + w->count * ROW_BYTES;
+	struct ckpt_pack pack = {.bytes = ckpt_pack_writer_bytes(w)};
+	char key[CKPT_PACK_KEY_MAX];
+	int rc;
+
+	assert(w->count);
+	memcpy(table, w->rows, w->count * ROW_BYTES);
+	memset(tail, 0, TAIL_BYTES);
+	ckpt_put32(tail + TAIL_COUNT, (uint32_t)w->count);
+	ckpt_put64(tail + TAIL_TABLE, w->len);
+	digest(w->data, table, w->count * ROW_BYTES, pack.id);
+	memcpy(tail + TAIL_DIGEST, pack.id, sizeof(pack.id));
+	ckpt_pack_key(pack.id, key);
+	rc = ckpt_backend_put(b, key, w->data, pack.bytes, NULL);
+	if (!rc)
+		*ret_pack = pack;
+	return rc ? rc : begin(w);
+}
+
+// --- Reading ------------------------------------------------------------------------------------------------------------
+
+void ckpt_pack_key(const uint8_t id[CKPT_SHA256_LEN], char ret_key[CKPT_PACK_KEY_MAX])
+{
+	memcpy(ret_key, "packs/", sizeof("packs/"));
+	ckpt_hex(id, CKPT_SHA256_LEN, ret_key + strlen("packs/"));
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN])
+{
+	const char *hex = key + strlen("packs/");
+
+	if (strncmp(key, "packs/", strlen("packs/")) || strlen(hex) != CKPT_SHA256_HEX_LEN)
+		return false;
+	for (size_t i = 0; i < CKPT_SHA256_LEN; i++) {
+		int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return false;
+		ret_id[i] = (uint8_t)(high << 4 | low);
+	}
+	return true;
+}
+
+// All of a range, which the pack has if it is as long as it should be.
+static int get(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t offset, void *buf, size_t len)
+{
+	char key[CKPT_PACK_KEY_MAX];
+	struct ckpt_object object;
+	size_t got;
+	int rc;
+
+	ckpt_pack_key(pack->id, key);
+	rc = ckpt_backend_get(b, key, offset, buf, len, &got, &object);
+	return rc ? rc : got == len && object.bytes == pack->bytes ? 0 : -EBADMSG;
+}
+
+int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+		   struct ckpt_codec *codec, const void *base, void *plain)
+{
+	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
+	void *stored = as_it_is ? NULL : ckpt_codec_room(codec, chunk->how.bytes);
+	uint8_t id[CKPT_SHA256_LEN];
+	int rc;
+
+	if (!as_it_is && !stored)
+		return -ENOMEM;
+	rc = get(b, pack, chunk->offset, as_it_is ? plain : stored, chunk->how.bytes);
+	if (!rc && !as_it_is)
+		rc = ckpt_codec_decode_beside(codec, &chunk->how, stored, base, plain, chunk->bytes);
+	if (rc)
+		return rc;
+	ckpt_sha256(plain, chunk->bytes, id);
+	return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
+}
+
+int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+			  void *stored)
+{
+	return get(b, pack, chunk->offset, stored, chunk->how.bytes);
+}
+
+// Where its table begins, by its tail.
+static int table_at(const struct ckpt_pack *pack, const uint8_t *tail, uint64_t *ret_at)
+{
+	uint64_t len = (uint64_t)ckpt_get32(tail + TAIL_COUNT) * ROW_BYTES;
+
+	*ret_at = ckpt_get64(tail + TAIL_TABLE);
+	return !len || len > pack->bytes - HEADER_BYTES - TAIL_BYTES || *ret_at != pack->bytes - TAIL_BYTES - len
+		       ? -EBADMSG
+		       : 0;
+}
+
+static bool has_good_size(const struct ckpt_pack *pack)
+{
+	return pack->bytes >= HEADER_BYTES + ROW_BYTES + TAIL_BYTES && pack->bytes <= CKPT_PACK_BYTES_MAX;
+}
+
+int ckpt_pack_chunk_bytes(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t *ret_bytes)
+{
+	uint8_t tail[TAIL_BYTES];
+	uint64_t at;
+	int rc = has_good_size(pack) ? get(b, pack, pack->bytes - TAIL_BYTES, tail, sizeof(tail)) : -EBADMSG;
+
+	if (!rc)
+		rc = table_at(pack, tail, &at);
+	if (!rc)
+		*ret_bytes = at - HEADER_BYTES;
+	return rc;
+}
+
+static int parse_header(const uint8_t *h)
+{
+	if (memcmp(h + HEADER_MAGIC, magic, sizeof(magic)))
+		return -EBADMSG;
+	if (ckpt_get16(h + HEADER_MAJOR) > PACK_MAJOR)
+		return -ENOTSUP;
+	return ckpt_get32(h + HEADER_ZERO) ? -EBADMSG : 0;
+}
+
+// A row whose chunk stands where the one before ends.
+static int parse_row(const uint8_t *row, uint64_t at, uint64_t end, struct ckpt_chunk *ret_chunk)
+{
+	struct ckpt_chunk c = {
+		.bytes = ckpt_get32(row + ROW_LEN),
+		.offset = ckpt_get64(row + ROW_OFFSET),
+		.how = {ckpt_get16(row + ROW_CODEC), ckpt_get16(row + ROW_WIDTH), ckpt_get32(row + ROW_STORED)},
+	};
+
+	if (c.offset != at || c.how.bytes > end - at || !ckpt_encoded_ok(&c.how, c.bytes) || ckpt_get32(row + ROW_ZERO))
+		return -EBADMSG;
+	memcpy(c.id, row + ROW_ID, sizeof(c.id));
+	*ret_chunk = c;
+	return 0;
+}
+
+static int parse_table(const uint8_t *table, uint32_t count, uint64_t end, struct ckpt_chunk *chunks)
+{
+	uint64_t at = HEADER_BYTES;
+
+	for (uint32_t i = 0; i < count; i++) {
+		int rc = parse_row(table + (size_t)i * ROW_BYTES, at, end, &chunks[i]);
+
+		if (rc)
+			return rc;
+		at += chunks[i].how.bytes;
+	}
+	return at == end ? 0 : -EBADMSG;
+}
+
+// The rows as they stand there, and what they say.
+static int read_table(struct ckpt_backend *b, const struct ckpt_pack *pack, uint8_t **ret_table,
+		      struct ckpt_chunk **ret_chunks, size_t *ret_count)
+{
+	CLEANUP_FREE struct ckpt_chunk *chunks = NULL;
+	CLEANUP_FREE uint8_t *table = NULL;
+	uint8_t header[HEADER_BYTES], tail[TAIL_BYTES], id[CKPT_SHA256_LEN];
+	uint64_t at, len;
+	uint32_t count;
+	int rc;
+
+	if (!has_good_size(pack))
+		return -EBADMSG;
+	rc = get(b, pack, 0, header, sizeof(header));
+	if (!rc)
+		rc = parse_header(header);
+	if (!rc)
+		rc = get(b, pack, pack->bytes - TAIL_BYTES, tail, sizeof(tail));
+	if (!rc)
+		rc = table_at(pack, tail, &at);
+	if (rc)
+		return rc;
+	count = ckpt_get32(tail + TAIL_COUNT);
+	len = (uint64_t)count * ROW_BYTES;
+	table = malloc(len + TAIL_DIGEST);
+	chunks = ckpt_calloc(count, sizeof(*chunks));
+	if (!table || !chunks)
+		return -ENOMEM;
+	rc = get(b, pack, at, table, len + TAIL_DIGEST);
+	if (rc)
+		return rc;
+	digest(header, table, len, id);
+	if (memcmp(id, pack->id, sizeof(id)) || memcmp(id, tail + TAIL_DIGEST, sizeof(id)) ||
+	    memcmp(tail, table + len, TAIL_DIGEST) || ckpt_get32(tail + TAIL_ZERO))
+		return -EBADMSG;
+	rc = parse_table(table, count, at, chunks);
+	if (rc)
+		return rc;
+	*ret_table = TAKE_PTR(table);
+	*ret_chunks = TAKE_PTR(chunks);
+	*ret_count = count;
+	return 0;
+}
+
+int ckpt_pack_table(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
+		    size_t *ret_count)
+{
+	CLEANUP_FREE uint8_t *table = NULL;
+
+	return read_table(b, pack, &table, ret_chunks, ret_count);
+}
+
+int ckpt_pack_check(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad)
+{
+	CLEANUP_FREE struct ckpt_chunk *chunks = NULL;
+	CLEANUP_FREE uint8_t *table = NULL, *stored = NULL;
+	size_t count = 0, cap = 0;
+	int rc = read_table(b, pack, &table, &chunks, &count);
+
+	*ret_bad = (struct ckpt_chunk){0};
+	for (size_t i = 0; i < count && !rc; i++) {
+		const struct ckpt_chunk *c = &chunks[i];
+
+		rc = ckpt_grow((void **)&stored, &cap, c->how.bytes, 1);
+		if (!rc)
+			rc = get(b, pack, c->offset, stored, c->how.bytes);
+		if (!rc && ckpt_checksum(stored, c->how.bytes, 0) != ckpt_get64(table + i * ROW_BYTES + ROW_CHECKSUM)) {
+			*ret_bad = *c;
+			rc = -EBADMSG;
+		}
+	}
+	return rc;
+}

@@ -1,0 +1,226 @@
+#include "core/tier/packing.h"
+
+#include "core/codec/codec.h"
+#include "core/tier/dedupe.h"
+#include "core/gc/gc.h"
+#include "core/store/step.h"
+#include "core/store/store.h"
+#include "core/base/util.h"
+
+struct ckpt_packing_place {
+	struct ckpt_chunk chunk;
+	bool used;
+};
+
+struct ckpt_packing_pack {
+	struct ckpt_pack pack;
+	bool put; // by us; else it was there
+};
+
+int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pack_bytes)
+{
+	int rc;
+
+	*p = (struct ckpt_packing){.store = s, .pack_bytes = pack_bytes};
+	rc = ckpt_codec_new(&p->codec);
+	return rc ? rc : ckpt_pack_writer_new(&p->writer);
+}
+
+void ckpt_packing_done(struct ckpt_packing *p)
+{
+	ckpt_pack_writer_free(p->writer);
+	ckpt_codec_free(p->codec);
+	free(p->places);
+	free(p->making);
+	free(p->packs);
+}
+
+// --- The table ----------------------------------------------------------------------------------------------------------
+
+static struct ckpt_packing_place *place_at(const struct ckpt_packing *p, const uint8_t *id)
+{
+	size_t at;
+
+	memcpy(&at, id, sizeof(at));
+	for (at &= p->place_cap - 1; p->places[at].used; at = (at + 1) & (p->place_cap - 1))
+		if (!memcmp(p->places[at].chunk.id, id, CKPT_SHA256_LEN))
+			break;
+	return &p->places[at];
+}
+
+const struct ckpt_chunk *ckpt_packing_find(const struct ckpt_packing *p, const uint8_t id[CKPT_SHA256_LEN])
+{
+	const struct ckpt_packing_place *place = p->place_cap ? place_at(p, id) : NULL;
+
+	return place && place->used ? &place->chunk : NULL;
+}
+
+static int grow_places(struct ckpt_packing *p)
+{
+	struct ckpt_packing grown = {.place_cap = MAX(p->place_cap * 2, (size_t)256)};
+
+	grown.places = ckpt_calloc(grown.place_cap, sizeof(*grown.places));
+	if (!grown.places)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->place_cap; i++)
+		if (p->places[i].used)
+			*place_at(&grown, p->places[i].chunk.id) = p->places[i];
+	free(p->places);
+	p->places = grown.places;
+	p->place_cap = grown.place_cap;
+	return 0;
+}
+
+static int add_place(struct ckpt_packing *p, const struct ckpt_chunk *chunk)
+{
+	int rc = p->place_count * 2 < p->place_cap ? 0 : grow_places(p);
+
+	if (rc)
+		return rc;
+	*place_at(p, chunk->id) = (struct ckpt_packing_place){.chunk = *chunk, .used = true};
+	p->place_count++;
+	return 0;
+}
+
+// --- Packs --------------------------------------------------------------------------------------------------------------
+
+// Its row + 1; 0: it has none. Most often it is one of the last.
+static uint32_t row_of(const struct ckpt_packing *p, const struct ckpt_pack *pack)
+{
+	size_t i = p->pack_count;
+
+	while (i && memcmp(p->packs[i - 1].pack.id, pack->id, sizeof(pack->id)))
+		i--;
+	return (uint32_t)i;
+}
+
+bool ckpt_packing_has(const struct ckpt_packing *p, const struct ckpt_pack *pack)
+{
+	return row_of(p, pack) > 0;
+}
+
+static int add_pack(struct ckpt_packing *p, const struct ckpt_pack *pack, bool put)
+{
+	int rc = ckpt_grow((void **)&p->packs, &p->pack_cap, p->pack_count + 1, sizeof(*p->packs));
+
+	if (!rc)
+		p->packs[p->pack_count++] = (struct ckpt_packing_pack){.pack = *pack, .put = put};
+	return rc;
+}
+
+int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack)
+{
+	struct ckpt_chunk used = *chunk;
+	int rc = row_of(p, pack) ? 0 : add_pack(p, pack, false);
+
+	used.pack = row_of(p, pack);
+	return rc ? rc : add_place(p, &used);
+}
+
+// Without memory for its chunks others do not learn of them.
+static void tell_others(const struct ckpt_packing *p, const struct ckpt_pack *pack)
+{
+	CLEANUP_FREE struct ckpt_chunk *chunks = ckpt_calloc(p->making_count, sizeof(*chunks));
+
+	for (size_t i = 0; i < p->making_count && chunks; i++)
+		chunks[i] = place_at(p, p->making[i])->chunk;
+	ckpt_dedupe_add(p->store, pack, chunks, p->making_count);
+}
+
+int ckpt_packing_put(struct ckpt_packing *p)
+{
+	struct ckpt_pack pack;
+	int rc;
+
+	if (!ckpt_pack_writer_bytes(p->writer))
+		return 0;
+	rc = ckpt_pack_writer_put(p->writer, p->store->backend, &pack);
+	if (!rc)
+		rc = add_pack(p, &pack, true);
+	if (rc)
+		return rc;
+	p->put_bytes += pack.bytes;
+	tell_others(p, &pack);
+	for (; p->making_count; p->making_count--)
+		place_at(p, p->making[p->making_count - 1])->chunk.pack = (uint32_t)p->pack_count;
+	return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return memcmp(((const struct ckpt_pack *)a)->id, ((const struct ckpt_pack *)b)->id, CKPT_SHA256_LEN);
+}
+
+void ckpt_packing_drop(struct ckpt_packing *p)
+{
+	CLEANUP_FREE struct ckpt_pack *packs = ckpt_calloc(p->pack_count + 1, sizeof(*packs));
+	size_t count = 0;
+
+	for (size_t i = 0; i < p->pack_count && packs; i++)
+		if (p->packs[i].put)
+			packs[count++] = p->packs[i].pack;
+	if (!count)
+		return;
+	qsort(packs, count, sizeof(*packs), by_id);
+	ckpt_dedupe_forget(p->store, packs, count);
+	for (size_t i = 0; i < count; i++) {
+		char key[CKPT_PACK_KEY_MAX];
+
+		ckpt_pack_key(packs[i].id, key);
+		(void)ckpt_backend_remove(p->store->backend, key, NULL);
+	}
+}
+
+void ckpt_packing_expect_garbage(const struct ckpt_packing *p)
+{
+	for (size_t i = 0; i < p->pack_count; i++)
+		if (p->packs[i].put)
+			ckpt_gc_expect_pack(p->store, &p->packs[i].pack);
+}
+
+void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->lock);
+	struct ckpt_pack *unnamed =
+		realloc(step->unnamed, (step->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
+
+	if (!unnamed)
+		return; // it is asked about, then
+	step->unnamed = unnamed;
+	for (size_t i = 0; i < p->pack_count; i++)
+		if (p->packs[i].put)
+			unnamed[step->unnamed_count++] = p->packs[i].pack;
+}
+
+int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored)
+{
+	struct ckpt_chunk added = *chunk;
+	int rc = ckpt_pack_writer_add(p->writer, &added, stored);
+
+	if (rc == -EFBIG) {
+		rc = ckpt_packing_put(p);
+		if (!rc)
+			rc = ckpt_pack_writer_add(p->writer, &added, stored);
+	}
+	added.pack = CKPT_PACKING_IN_THE_MAKING;
+	if (!rc)
+		rc = ckpt_grow((void **)&p->making, &p->making_cap, p->making_count + 1, sizeof(*p->making));
+	if (!rc)
+		rc = add_place(p, &added);
+	if (!rc)
+		memcpy(p->making[p->making_count++], chunk->id, CKPT_SHA256_LEN);
+	if (!rc && ckpt_pack_writer_bytes(p->writer) >= p->pack_bytes)
+		rc = ckpt_packing_put(p);
+	return rc;
+}
+
+bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk, struct ckpt_pack *pack)
+{
+	const struct ckpt_chunk *found = ckpt_packing_find(p, chunk->id);
+
+	if (!found)
+		return false;
+	*chunk = *found;
+	*pack = p->packs[found->pack - 1].pack;
+	return true;
+}

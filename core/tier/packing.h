@@ -1,0 +1,58 @@
+// Chunks on their way into packs: a table by id of where each is, or will be, and the pack in the making. What is cooled and what
+// is repacked goes through here, so that each chunk is put once.
+//
+// Calling sequence, with store->packs_lock held from the first look at a pack to the version that names it: ckpt_packing_init();
+// for each chunk ckpt_packing_find(), and where it has none _add() or _use(); _put() for what is left; then _locate() while a
+// version is written; _done().
+// Ownership: the caller's; what is added is copied. Threads: one. Blocks on the store: _add, _put. Errors: those of pack.h, and
+// -ENOMEM.
+//
+// Invariants:
+//  1. A chunk is in the table once its bytes were read back from what will be, or is, its pack, and are those of its id: whoever
+//     adds it has done so.
+//  2. After _put() each place is in a pack that is durable, or was known to be so by whoever gave it to _use().
+#pragma once
+
+#include "core/record/manifest.h"
+#include "core/tier/pack.h"
+
+struct ckpt_step;
+struct ckpt_store;
+
+#define CKPT_PACKING_IN_THE_MAKING UINT32_MAX
+
+struct ckpt_packing {
+	struct ckpt_store *store;
+	uint64_t pack_bytes; // packs are put once they have so many
+	uint64_t put_bytes;  // of the packs that were put
+	struct ckpt_codec *codec;
+	struct ckpt_pack_writer *writer;
+	// By id, open addressing; a power of two of them, at most half full. A chunk's pack is its row + 1 in packs, or
+	// CKPT_PACKING_IN_THE_MAKING.
+	struct ckpt_packing_place *places;
+	size_t place_count, place_cap;
+	uint8_t (*making)[CKPT_SHA256_LEN]; // ids of the chunks in the pack in the making
+	size_t making_count, making_cap;
+	struct ckpt_packing_pack *packs;
+	size_t pack_count, pack_cap;
+};
+
+int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pack_bytes);
+void ckpt_packing_done(struct ckpt_packing *p); // zeroed is fine
+
+// NULL: it has no place.
+const struct ckpt_chunk *ckpt_packing_find(const struct ckpt_packing *p, const uint8_t id[CKPT_SHA256_LEN]);
+// Takes an encoded chunk: reads id, bytes and how of it. The index learns of a pack that is put.
+int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored);
+bool ckpt_packing_has(const struct ckpt_packing *p, const struct ckpt_pack *pack); // some chunk's place is in it
+// It is there already.
+int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
+int ckpt_packing_put(struct ckpt_packing *p);
+// Removes the packs that were put, which no version may name. What cannot be removed is garbage.
+void ckpt_packing_drop(struct ckpt_packing *p);
+// The same of a step that went meanwhile: they stay, as garbage that gc expects.
+void ckpt_packing_expect_garbage(const struct ckpt_packing *p);
+// It is to be gone on with, and finds them. Should the step go before, gc expects them.
+void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step);
+// As ckpt_edit's locate: where a chunk that has a place is. False: it has none, and both are as they were.
+bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk, struct ckpt_pack *pack);

@@ -1,0 +1,36 @@
+// What is stored of files whose bytes are in packs: each chunk counted once, however many files, or steps, have it.
+//
+// Calling sequence: zeroed, ckpt_stored_add() or _add_file() as often as wanted, ckpt_stored_done().
+// Ownership: the caller's; manifests are borrowed for the call. Threads: one. Nothing blocks. Errors: -ENOMEM.
+#pragma once
+
+#include "core/base/keys.h"
+#include "core/record/manifest.h"
+#include "core/record/name.h"
+
+#define CKPT_STORED_CODECS (CKPT_CODEC_ROUND + 1u)
+
+struct ckpt_stored {
+	uint64_t in_bytes;    // of the chunks before they were encoded
+	uint64_t out_bytes;   // and as they are stored
+	uint64_t again_bytes; // of chunks that were counted before
+	struct {
+		uint64_t in_bytes, out_bytes;
+	} codecs[CKPT_STORED_CODECS]; // by enum ckpt_codec_id
+	struct ckpt_keys seen;        // chunks
+};
+
+// All files that have chunks in packs, those that have raw files as well too, and what their chunks are decoded beside, which no
+// file may have any more: what a version names is kept.
+int ckpt_stored_add(struct ckpt_stored *s, const struct ckpt_manifest *m);
+// Of one file, its own chunks alone.
+int ckpt_stored_add_file(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index);
+void ckpt_stored_done(struct ckpt_stored *s);
+
+uint64_t
+ckpt_stored_raw(const struct ckpt_manifest *m); // of a version: the bytes of its files that are not in packs alone
+// Of one version: what its files take that are raw, and the chunks of those that are not, with what those need. 0, -ENOMEM.
+int ckpt_stored_version(const struct ckpt_manifest *m, uint64_t *ret_bytes);
+#define CKPT_STORED_XATTR CKPT_OWN_XATTRS "stored_bytes" // by which clients see it: in decimal
+// Of one file.
+int ckpt_stored_file(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint64_t *ret_bytes);
