@@ -8,7 +8,7 @@
 // Calling sequence: ckpt_limit_new() where a store has limits, ckpt_limit_ask() before something is written; ckpt_limit_watch() in a mount,
 // where the kernel writes to what is open without a word to us.
 // Ownership: the store's. NULL is a store without limits: all calls take it and do nothing. Threads: any.
-// Blocks: ask does not, unless the answer would be no: then it walks first, as room may have become free since the last walk, but for
+// Blocks: ask does not, unless nothing is known yet or the answer would be no: then it walks first, as room may have become free, but for
 // a tenth of the time at most; what a commit or an abort has freed is always seen. With user_limit it takes a lock, shortly.
 #pragma once
 
