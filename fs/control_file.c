@@ -17,7 +17,7 @@
 
 int control_refuse(struct ckpt_fs *fs, const struct node *dir, const char *name)
 {
-	if (dir->control == CONTROL_DIR)
+	if (dir->control == CONTROL_DIR && strstr(name, CONTROL_POLICY_NAME)) // policy.json~, .policy.json.swp, too
 		ckpt_errlog_add(fs->store->errlog, name, -EPERM,
 				"write " CONTROL_POLICY_NAME " in place, as cp does, or use `ckptfs policy set`",
 				"in " CKPT_CONTROL_NAME
@@ -267,7 +267,7 @@ void control_release(struct ckpt_fs *fs, struct handle *h)
 int control_unlink(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
 	if (dir->control != CONTROL_DIR || strcmp(name, CONTROL_PREEMPTED_NAME))
-		return strcmp(name, CONTROL_POLICY_NAME) ? -EPERM : control_refuse(fs, dir, name);
+		return control_refuse(fs, dir, name);
 	if (fs->mount->readonly)
 		return -EROFS;
 	if (decider_preempted_at(fs->decider) < 0)
