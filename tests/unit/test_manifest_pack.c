@@ -217,9 +217,10 @@ static bool are_the_same(struct ckpt_manifest *a, struct ckpt_manifest *b)
 	{                                                                                                              \
 		.type = CKPT_ENTRY_FILE, .content = CKPT_CONTENT_RAW, .bytes = 2, .raw_path = (path), ##__VA_ARGS__    \
 	}
+// The first of them sorts first, so that the other does not change what the file says of its own.
 #define IN_TWO                                                                                                         \
 	{                                                                                                              \
-		CKPT_SAMPLE_SESSION, CKPT_SAMPLE_SESSION_2                                                             \
+		CKPT_SAMPLE_SESSION_2, CKPT_SAMPLE_SESSION                                                             \
 	}
 
 START_TEST(entries_that_differ_in_anything_are_not_the_same)
@@ -235,8 +236,8 @@ START_TEST(entries_that_differ_in_anything_are_not_the_same)
 		{RAW("x/y"), IN_TWO, "user.a", "2"},
 		{RAW("x/y"), IN_TWO, "user.a", "12"},
 		{RAW("x/y"), IN_TWO, NULL, NULL},
-		{RAW("x/y"), {CKPT_SAMPLE_SESSION}, "user.a", "1"},
-		{RAW("x/y"), {CKPT_SAMPLE_SESSION, "ffffffff-ffff-4fff-bfff-ffffffffffff"}, "user.a", "1"},
+		{RAW("x/y"), {CKPT_SAMPLE_SESSION_2}, "user.a", "1"},
+		{RAW("x/y"), {CKPT_SAMPLE_SESSION_2, "ffffffff-ffff-4fff-bfff-ffffffffffff"}, "user.a", "1"},
 	};
 
 	ck_assert(are_the_same(manifest_of(&is, false), manifest_of(&is, false)));
@@ -247,33 +248,44 @@ START_TEST(entries_that_differ_in_anything_are_not_the_same)
 }
 END_TEST
 
-// Nothing but the last of the strings, and which entry has how many attributes.
-START_TEST(entries_that_differ_in_strings_or_attributes_alone_are_not_the_same)
+struct attribute {
+	const char *name, *value;
+	size_t len;
+};
+
+// Two empty files with three attributes, so many of them of the first.
+static struct ckpt_manifest *attributes_of(const struct attribute *attributes, size_t count, size_t of_first)
 {
-	static const struct said bare = {RAW("x/y"), {CKPT_SAMPLE_SESSION}, NULL, NULL},
-				 longer = {RAW("x/yz"), {CKPT_SAMPLE_SESSION}, NULL, NULL};
-	struct ckpt_manifest *made[2];
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .name = "a", .ino = 10};
+	struct ckpt_manifest *m;
+	uint32_t first, second;
+	size_t made_len;
+	void *made;
 
-	ck_assert(!are_the_same(manifest_of(&bare, false), manifest_of(&longer, false)));
-	for (int way = 0; way < 2; way++) {
-		struct ckpt_manifest_writer *w = ckpt_sample_writer();
-		struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .name = "a", .ino = 10};
-		uint32_t a, b;
-		size_t made_len;
-		void *bytes;
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &first));
+	e.name = "b";
+	e.ino = 11;
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &second));
+	for (size_t i = 0; i < count; i++)
+		ck_ok(ckpt_manifest_writer_xattr(w, i < of_first ? first : second, attributes[i].name,
+						 attributes[i].value, attributes[i].len));
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	return m;
+}
 
-		ck_ok(ckpt_manifest_writer_add(w, 0, &e, &a));
-		e.name = "b";
-		e.ino = 11;
-		ck_ok(ckpt_manifest_writer_add(w, 0, &e, &b));
-		ck_ok(ckpt_manifest_writer_xattr(w, a, "user.a", "", 0));
-		ck_ok(ckpt_manifest_writer_xattr(w, way ? a : b, "user.b", "", 0));
-		ck_ok(ckpt_manifest_writer_xattr(w, b, "user.c", "", 0));
-		ck_ok(ckpt_manifest_writer_finish(w, &bytes, &made_len));
-		ckpt_manifest_writer_free(w);
-		ck_ok(ckpt_manifest_parse(bytes, made_len, &made[way]));
-	}
-	ck_assert(!are_the_same(made[0], made[1]));
+// The strings are the same, byte for byte.
+START_TEST(entries_whose_attributes_are_divided_otherwise_are_not_the_same)
+{
+	static const struct attribute three[] = {{"user.a", "1", 1}, {"user.b", "2", 1}, {"user.c", "3", 1}},
+				      early[] = {{"user.a", "1", 1}, {"user.b", "2\0user.c\0003", 10}},
+				      late[] = {{"user.a", "1\0user.b\0002", 10}, {"user.c", "3", 1}};
+
+	ck_assert(are_the_same(attributes_of(three, 3, 1), attributes_of(three, 3, 1)));
+	ck_assert(!are_the_same(attributes_of(three, 3, 1), attributes_of(three, 3, 2)));
+	ck_assert(!are_the_same(attributes_of(early, 2, 1), attributes_of(late, 2, 1)));
 }
 END_TEST
 
@@ -373,7 +385,7 @@ int main(void)
 	tcase_add_test(read, order_of_the_packs_does_not_matter);
 	tcase_add_test(read, the_same_entries_are_so_wherever_the_bytes_are);
 	tcase_add_test(read, entries_that_differ_in_anything_are_not_the_same);
-	tcase_add_test(read, entries_that_differ_in_strings_or_attributes_alone_are_not_the_same);
+	tcase_add_test(read, entries_whose_attributes_are_divided_otherwise_are_not_the_same);
 	suite_add_tcase(suite, read);
 	tcase_add_test(written, finish_or_parse_refuses_a_file_without_its_chunks);
 	tcase_add_test(written, writer_refuses_what_cannot_be);

@@ -395,7 +395,7 @@ END_TEST
 START_TEST(a_step_that_is_changed_at_each_look_is_not_looked_for_without_end)
 {
 	ck_error(read_beside(new_version, UINT_MAX), ENOENT);
-	ck_assert_uint_gt(reads_failed, 1);
+	ck_assert(reads_failed > 1 && reads_failed < 10);
 	ck_assert_uint_eq(step->summary.version, 1 + reads_failed);
 	ck_ok(read_beside(new_version, 0));
 }
