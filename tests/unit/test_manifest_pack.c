@@ -239,8 +239,11 @@ START_TEST(entries_that_differ_in_anything_are_not_the_same)
 		{RAW("x/y"), {CKPT_SAMPLE_SESSION_2}, "user.a", "1"},
 		{RAW("x/y"), {CKPT_SAMPLE_SESSION_2, "ffffffff-ffff-4fff-bfff-ffffffffffff"}, "user.a", "1"},
 	};
+	static const struct said bare = {.e = RAW("x/y"), .sessions = IN_TWO},
+				 longer = {.e = RAW("x/yz"), .sessions = IN_TWO};
 
 	ck_assert(are_the_same(manifest_of(&is, false), manifest_of(&is, false)));
+	ck_assert(!are_the_same(manifest_of(&bare, false), manifest_of(&longer, false))); // in the last string alone
 	ck_assert(are_the_same(manifest_of(&is, true), manifest_of(&is, true)));
 	ck_assert(!are_the_same(manifest_of(&is, false), manifest_of(&is, true)));
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)

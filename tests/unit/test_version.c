@@ -1,7 +1,6 @@
 // What is under a step's key in the store and is not what this process put there: another's record, a damaged one, an older one.
 #include "tests/support/fixture_step.h"
 
-#include "core/reopen.h"
 #include "core/sys.h"
 #include "core/temporary.h"
 #include "core/util.h"
@@ -242,21 +241,6 @@ START_TEST(a_step_stays_temporary_though_there_is_no_room_to_say_it_again)
 }
 END_TEST
 
-START_TEST(what_is_being_changed_is_made_nothing_else)
-{
-	struct ckpt_step *changed;
-
-	ck_ok(ckpt_staged_commit(step, 0, "{\"temporary\":true}"));
-	ck_ok(ckpt_reopen(step, &changed));
-	ck_error(ckpt_promote(step), EBUSY);
-	ck_ok(ckpt_stage_abort(changed, false));
-	ckpt_step_unref(changed);
-	ck_ok(ckpt_promote(step));
-	ck_ok(ckpt_promote(step)); // it is
-	ck_assert_uint_eq(step->summary.version, 2);
-}
-END_TEST
-
 // --- Whether our own version is there -------------------------------------------------------------------------------------
 
 static void assert_version(uint32_t version)
@@ -346,7 +330,6 @@ int main(void)
 	tcase_add_test(t, a_version_that_goes_away_while_it_is_asked_for_is_in_the_store_in_the_end);
 	tcase_add_test(t, metadata_that_is_too_much_with_what_was_there_takes_its_place);
 	tcase_add_test(t, a_step_stays_temporary_though_there_is_no_room_to_say_it_again);
-	tcase_add_test(t, what_is_being_changed_is_made_nothing_else);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }
