@@ -1,6 +1,7 @@
 // What core does when any allocation fails, once or from then on: it is done, or it answers -ENOMEM (-EAGAIN: no thread) and
 // all is as before, in memory and on the disk; trying again works; and no descriptor is left open.
 #include "tests/support/allocfault.h"
+#include "tests/support/formats.h"
 #include "tests/support/history.h"
 #include "tests/support/save.h"
 #include "tests/support/seen.h"
@@ -525,6 +526,72 @@ START_TEST(a_step_that_was_to_be_temporary_says_so_or_stays_or_is_not_committed)
 }
 END_TEST
 
+// A chunk in a pack, beside another one.
+static int add_based_file(struct ckpt_manifest_writer *w)
+{
+	struct ckpt_entry e = {
+		.type = CKPT_ENTRY_FILE, .name = "a", .content = CKPT_CONTENT_CHUNKS, .ino = 10, .bytes = 1000};
+	struct ckpt_chunk below = {.id = {1}, .bytes = 1000, .offset = 32, .how = {CKPT_CODEC_ZSTD, 0, 900}},
+			  chunk = {.id = {2}, .bytes = 1000, .offset = 932, .how = {CKPT_CODEC_DELTA, 4, 900}};
+	const struct ckpt_pack pack = {.id = {3}, .bytes = 10000};
+	const uint8_t sha256[CKPT_SHA256_LEN] = {4};
+	uint32_t handle;
+	int rc = ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &e.session);
+
+	if (!rc)
+		rc = ckpt_manifest_writer_add(w, 0, &e, &handle);
+	if (!rc)
+		rc = ckpt_manifest_writer_pack(w, &pack, &chunk.pack);
+	below.pack = chunk.pack;
+	chunk.base_count = 1;
+	if (!rc)
+		rc = ckpt_manifest_writer_bases(w, &below, 1, &chunk.base);
+	if (!rc)
+		rc = ckpt_manifest_writer_seal(w, handle, sha256);
+	return rc ? rc : ckpt_manifest_writer_chunk(w, &chunk);
+}
+
+static int write_manifest(void **ret_data, size_t *ret_len)
+{
+	const struct ckpt_entry root = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	struct ckpt_manifest_writer *w;
+	uint32_t handle;
+	int rc = ckpt_manifest_writer_new(&w);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_writer_add(w, 0, &root, &handle);
+	if (!rc)
+		rc = add_based_file(w);
+	if (!rc)
+		rc = ckpt_manifest_writer_finish(w, ret_data, ret_len);
+	ckpt_manifest_writer_free(w);
+	return rc;
+}
+
+START_TEST(a_manifest_is_written_whole_or_not_without_memory)
+{
+	CLEANUP_FREE void *good = NULL;
+	size_t good_len, len = 0;
+	bool fired = true;
+	uint64_t n;
+
+	ck_ok(write_manifest(&good, &good_len));
+	ck_ok(ckpt_try_manifest(good, good_len));
+	for (n = 1; fired; n++) {
+		CLEANUP_FREE void *data = NULL;
+		int rc;
+
+		ckpt_allocfault_begin(n, false);
+		rc = write_manifest(&data, &len);
+		fired = ckpt_allocfault_end() >= n;
+		ck_assert_int_eq(rc, fired ? -ENOMEM : 0);
+		ck_assert(fired || (len == good_len && !memcmp(data, good, len)));
+	}
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("alloc faults");
@@ -543,6 +610,7 @@ int main(void)
 	tcase_add_test(others, a_session_that_takes_a_steps_place_has_none_without_memory);
 	tcase_add_test(others, without_memory_nothing_expires);
 	tcase_add_test(others, without_memory_no_save_is_seen);
+	tcase_add_test(others, a_manifest_is_written_whole_or_not_without_memory);
 	suite_add_tcase(suite, others);
 
 	for (int i = 0; i < (int)ckpt_trial_act_count; i++) {
