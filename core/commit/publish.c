@@ -8,6 +8,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -79,6 +80,7 @@ static int keep_metadata(struct attempt *a)
 	uint32_t version;
 	int rc;
 
+	assert(base); // nobody else asks for it (commit.h)
 	ckpt_lock_take(&base->lock);
 	version = base->summary.version;
 	a->record.summary.temporary = base->summary.temporary;
@@ -115,7 +117,7 @@ static int describe(struct attempt *a)
 {
 	int rc = complete_metadata(a);
 
-	if (!rc && a->keeps_metadata && a->step->base)
+	if (!rc && a->keeps_metadata)
 		return keep_metadata(a);
 	if (!rc)
 		rc = take_decision(a);

@@ -159,12 +159,12 @@ int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, vo
 	bool busy = ckpt_remove_hides(step) || ckpt_reopen_any(step);
 	int rc = busy ? -EBUSY : ckpt_version_put(step, change, arg, &next, &changed);
 
-	if (!rc && changed)
+	if (!rc && changed) {
 		rc = ckpt_step_load(step->store, &next);
-	if (!rc && changed)
 		ckpt_store_wake_behind(step->store);
-	if (!rc && changed && step->store->indexer)
-		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
+		if (step->store->indexer)
+			ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
+	}
 	if (rc && rc != -ESTALE && rc != -EBUSY)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "try it again",
 				rc == -EIO ? "outcome unknown: it may or may not be %s" : "it could not be %s", what);
@@ -191,10 +191,11 @@ static int set_metadata(void *arg, struct ckpt_record *r)
 		merged = strdup(said->metadata);
 		rc = merged ? 0 : -ENOMEM;
 	}
-	if (!rc && r->metadata && !strcmp(r->metadata, merged))
+	if (rc)
+		return rc;
+	if (r->metadata && !strcmp(r->metadata, merged))
 		return 1;
-	if (!rc)
-		rc = ckpt_metadata_temporary(merged, &temporary);
+	rc = ckpt_metadata_temporary(merged, &temporary);
 	if (!rc)
 		rc = ckpt_metadata_temporary(r->metadata, &promoted);
 	if (rc)

@@ -319,9 +319,8 @@ int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt
 {
 	int r;
 
-	assert(!w->spent && w->seal_count);
-	if (!chunk->bytes || chunk->bytes > CKPT_CHUNK_BYTES_MAX || w->chunk_count == UINT32_MAX ||
-	    chunk->pack > w->pack_count || !bases_fit(w, chunk))
+	assert(!w->spent && w->seal_count && w->chunk_count < UINT32_MAX); // far more than a manifest can hold
+	if (!chunk->bytes || chunk->bytes > CKPT_CHUNK_BYTES_MAX || chunk->pack > w->pack_count || !bases_fit(w, chunk))
 		return -EINVAL;
 	r = ckpt_grow((void **)&w->chunks, &w->chunk_cap, w->chunk_count + 1, sizeof(*w->chunks));
 	if (r)
@@ -361,12 +360,12 @@ int ckpt_manifest_writer_bases(struct ckpt_manifest_writer *w, const struct ckpt
 {
 	int r;
 
-	assert(!w->spent);
+	assert(!w->spent && w->base_count < UINT32_MAX - CKPT_BASE_PIECES_MAX); // the same
+	if (count > CKPT_BASE_PIECES_MAX)
+		return -EINVAL;
 	for (uint32_t i = 0; i < count; i++)
 		if (!bases[i].pack || bases[i].pack > w->pack_count || !bases_fit(w, &bases[i]))
 			return -EINVAL;
-	if (count > CKPT_BASE_PIECES_MAX || w->base_count + count > UINT32_MAX - 1)
-		return -EINVAL;
 	r = ckpt_grow((void **)&w->bases, &w->base_cap, w->base_count + count, sizeof(*w->bases));
 	if (r)
 		return r;

@@ -1,11 +1,15 @@
 // What core does when any allocation fails, once or from then on: it is done, or it answers -ENOMEM (-EAGAIN: no thread) and
 // all is as before, in memory and on the disk; trying again works; and no descriptor is left open.
 #include "tests/support/allocfault.h"
+#include "tests/support/formats.h"
+#include "tests/support/history.h"
 #include "tests/support/save.h"
 #include "tests/support/seen.h"
 #include "tests/support/staged.h"
 
 #include "core/commit/move.h"
+#include "core/policy/policy_store.h"
+#include "core/policy/should_save.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 
@@ -424,6 +428,170 @@ START_TEST(without_memory_nothing_expires)
 }
 END_TEST
 
+START_TEST(without_memory_no_save_is_seen)
+{
+	struct ckpt_step *step;
+	struct ckpt_store *s;
+	char dir[PATH_MAX];
+	bool saving;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	step = ckpt_staged_begin(s, "1");
+	ck_ok(ckpt_stage_enter(step, true));
+	ckpt_allocfault_begin(1, true);
+	saving = ckpt_stage_is_saving(s, "");
+	ckpt_allocfault_end();
+	ck_assert(!saving);
+	ck_assert(ckpt_stage_is_saving(s, ""));
+	ckpt_stage_leave(step);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+}
+END_TEST
+
+static int64_t (*real_now)(void);
+static int64_t passed_ns;
+
+static int64_t later(void)
+{
+	return real_now() + passed_ns;
+}
+
+static const char *ask(struct ckpt_store *s, int64_t number)
+{
+	struct ckpt_decide q = {.step = number, .preempted_at = -1};
+	CLEANUP_FREE char *why = NULL;
+	struct ckpt_decided_step d;
+
+	ck_ok(ckpt_should_save_at_rest(s, &q, &d, &why));
+	return !d.save ? "no" : d.permanent ? "permanent" : "temporary";
+}
+
+// One that is to be saved for a while, with one failure on the way; true: there was no failure any more.
+static bool commit_what_was_decided(uint64_t n, unsigned *ret_failed)
+{
+	struct ckpt_policy policy = policy_of("{'save':{'time_interval':{'save_interval_secs':60}}}");
+	struct ckpt_record r;
+	struct ckpt_store *s;
+	struct ckpt_step *step;
+	char dir[PATH_MAX];
+	bool fired;
+	int rc;
+
+	ckpt_save_init(dir);
+	s = ckpt_save_open(dir);
+	ck_ok(ckpt_policy_set(s, &policy));
+	ckpt_policy_done(&policy);
+	ckpt_step_unref(ckpt_staged_one(s, "1", "file", "text"));
+	ck_assert_str_eq(ask(s, 3), "no");
+	passed_ns += 60 * HISTORY_SECOND;
+	ck_assert_str_eq(ask(s, 4), "temporary");
+	step = ckpt_staged_begin(s, "4");
+	close(ckpt_staged_put(step, "file", "text"));
+	ckpt_save_settle(s);
+	ckpt_allocfault_begin(n, false);
+	rc = ckpt_staged_commit(step, 0, "{\"metrics\":{\"loss\":1}}");
+	ckpt_save_settle(s);
+	fired = ckpt_allocfault_end() >= n;
+	ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN, "%s", strerror(-rc));
+	if (rc) {
+		(*ret_failed)++;
+		ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+		ck_ok(ckpt_staged_commit(step, 0, "{\"metrics\":{\"loss\":1}}"));
+	}
+	ck_ok(ckpt_step_record(step, 1, &r));
+	ck_assert_msg(r.summary.temporary || !rc, "the second attempt had memory to see that it is temporary");
+	ck_assert_str_eq(r.metadata, r.summary.temporary ? "{\"metrics\":{\"loss\":1},\"temporary\":true}"
+							 : "{\"metrics\":{\"loss\":1}}");
+	ckpt_record_done(&r);
+	ckpt_step_unref(step);
+	ckpt_store_close(s);
+	ckpt_temp_empty(dir, true);
+	return !fired;
+}
+
+START_TEST(a_step_that_was_to_be_temporary_says_so_or_stays_or_is_not_committed)
+{
+	unsigned failed = 0;
+	uint64_t n = 1;
+
+	real_now = ckpt_sys.now_ns;
+	ckpt_sys.now_ns = later;
+	while (!commit_what_was_decided(n, &failed))
+		n++;
+	ckpt_sys.now_ns = real_now;
+	ck_assert_uint_gt(failed, 3);
+	ck_assert_uint_lt(failed, n);
+}
+END_TEST
+
+// A chunk in a pack, beside another one.
+static int add_based_file(struct ckpt_manifest_writer *w)
+{
+	struct ckpt_entry e = {
+		.type = CKPT_ENTRY_FILE, .name = "a", .content = CKPT_CONTENT_CHUNKS, .ino = 10, .bytes = 1000};
+	struct ckpt_chunk below = {.id = {1}, .bytes = 1000, .offset = 32, .how = {CKPT_CODEC_ZSTD, 0, 900}},
+			  chunk = {.id = {2}, .bytes = 1000, .offset = 932, .how = {CKPT_CODEC_DELTA, 4, 900}};
+	const struct ckpt_pack pack = {.id = {3}, .bytes = 10000};
+	const uint8_t sha256[CKPT_SHA256_LEN] = {4};
+	uint32_t handle;
+	int rc = ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &e.session);
+
+	if (!rc)
+		rc = ckpt_manifest_writer_add(w, 0, &e, &handle);
+	if (!rc)
+		rc = ckpt_manifest_writer_pack(w, &pack, &chunk.pack);
+	below.pack = chunk.pack;
+	chunk.base_count = 1;
+	if (!rc)
+		rc = ckpt_manifest_writer_bases(w, &below, 1, &chunk.base);
+	if (!rc)
+		rc = ckpt_manifest_writer_seal(w, handle, sha256);
+	return rc ? rc : ckpt_manifest_writer_chunk(w, &chunk);
+}
+
+static int write_manifest(void **ret_data, size_t *ret_len)
+{
+	const struct ckpt_entry root = {.type = CKPT_ENTRY_DIR, .name = "", .ino = 1};
+	struct ckpt_manifest_writer *w;
+	uint32_t handle;
+	int rc = ckpt_manifest_writer_new(&w);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_writer_add(w, 0, &root, &handle);
+	if (!rc)
+		rc = add_based_file(w);
+	if (!rc)
+		rc = ckpt_manifest_writer_finish(w, ret_data, ret_len);
+	ckpt_manifest_writer_free(w);
+	return rc;
+}
+
+START_TEST(a_manifest_is_written_whole_or_not_without_memory)
+{
+	CLEANUP_FREE void *good = NULL;
+	size_t good_len, len = 0;
+	bool fired = true;
+	uint64_t n;
+
+	ck_ok(write_manifest(&good, &good_len));
+	ck_ok(ckpt_try_manifest(good, good_len));
+	for (n = 1; fired; n++) {
+		CLEANUP_FREE void *data = NULL;
+		int rc;
+
+		ckpt_allocfault_begin(n, false);
+		rc = write_manifest(&data, &len);
+		fired = ckpt_allocfault_end() >= n;
+		ck_assert_int_eq(rc, fired ? -ENOMEM : 0);
+		ck_assert(fired || (len == good_len && !memcmp(data, good, len)));
+	}
+	ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("alloc faults");
@@ -435,11 +603,14 @@ int main(void)
 		       a_step_that_was_renamed_meanwhile_keeps_that_name_where_its_commit_has_no_memory_for_it);
 	tcase_add_test(commits, an_outcome_stays_unknown_until_there_is_memory_to_learn_it);
 	tcase_add_test(commits, what_was_left_of_a_step_fails_no_commit_where_there_is_no_memory_to_find_it);
+	tcase_add_test(commits, a_step_that_was_to_be_temporary_says_so_or_stays_or_is_not_committed);
 	suite_add_tcase(suite, commits);
 	tcase_add_test(others, a_fsync_that_there_is_no_memory_to_remember_is_no_success);
 	tcase_add_test(others, a_table_of_steps_that_cannot_grow_has_them_all);
 	tcase_add_test(others, a_session_that_takes_a_steps_place_has_none_without_memory);
 	tcase_add_test(others, without_memory_nothing_expires);
+	tcase_add_test(others, without_memory_no_save_is_seen);
+	tcase_add_test(others, a_manifest_is_written_whole_or_not_without_memory);
 	suite_add_tcase(suite, others);
 
 	for (int i = 0; i < (int)ckpt_trial_act_count; i++) {

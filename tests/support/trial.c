@@ -392,6 +392,31 @@ static int act_metadata(struct ckpt_trial *t)
 	return ckpt_save_metadata(t->step, t->arg);
 }
 
+// More than a record takes, together with what the step says already.
+static void prepare_full(struct ckpt_trial *t, unsigned arg)
+{
+	prepare_store(t, arg);
+	t->text = malloc(CKPT_METADATA_BYTES_MAX + 1);
+	sprintf(t->text, "{\"extras\":{\"pad\":\"%*s\"}}", (int)CKPT_METADATA_BYTES_MAX - 21, "");
+	t->step = ckpt_staged_begin(t->s, "1000");
+	close(ckpt_staged_put(t->step, "file", "text"));
+	ck_ok(ckpt_staged_commit(t->step, 0, t->text));
+	memcpy(t->text, "{\"extras\":{\"mat", 15);
+}
+
+static int act_say_too_much(struct ckpt_trial *t)
+{
+	return ckpt_commit_metadata(t->step, t->text);
+}
+
+// What was reopened and stands still (reopen.h).
+static int act_commit_quiet(struct ckpt_trial *t)
+{
+	const struct ckpt_commit how = {.event = "quiet", .profile = "generic", .keeps_metadata = true};
+
+	return ckpt_commit(t->step, &how);
+}
+
 static int act_pin(struct ckpt_trial *t)
 {
 	return ckpt_pin(t->step, t->arg);
@@ -691,7 +716,9 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"commit without late files", prepare_late, act_commit_late, 0, 0},
 	{"commit reopened", prepare_reopened, act_commit, 0, 0},
 	{"commit over", prepare_over, act_commit_over, 0, 0},
+	{"commit what stands still", prepare_reopened, act_commit_quiet, 0, 0},
 	{"metadata", prepare_step, act_metadata, 0, 0},
+	{"metadata that is too much with what was there", prepare_full, act_say_too_much, 0, 0},
 	{"pin", prepare_step, act_pin, true, 0},
 	{"delete", prepare_step, act_delete, 0, 0},
 	{"undelete", prepare_deleted, act_undelete, CKPT_SAVE_LARGE, 0},
@@ -753,6 +780,7 @@ void ckpt_trial_end(struct ckpt_trial *t)
 		close(t->fd);
 	ckpt_draft_close(&t->draft);
 	ckpt_settings_done(&t->settings);
+	free(TAKE_PTR(t->text));
 	ckpt_store_close(TAKE_PTR(t->reader));
 	end_store(t);
 }

@@ -22,6 +22,7 @@ struct ckpt_trial {
 	struct ckpt_draft draft;
 	struct ckpt_settings settings;
 	int fd;
+	char *text;     // that the act brings
 	char said[256]; // what the act found
 };
 

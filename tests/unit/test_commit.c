@@ -326,6 +326,44 @@ START_TEST(a_commit_that_stands_still_is_not_waited_for_but_goes_on)
 }
 END_TEST
 
+static struct ckpt_step *told_of;
+static unsigned told;
+
+// Both locks are held, so that it is listed under its name, or it is not.
+static void count_committed(void *arg, struct ckpt_step *step)
+{
+	ck_assert_ptr_eq(arg, &told);
+	ck_assert_int_eq(step->state, CKPT_STEP_COMMITTED);
+	ck_assert_str_eq(step->name, step->summary.name);
+	told_of = step;
+	told++;
+}
+
+START_TEST(a_mount_hears_of_each_step_that_was_committed_and_of_no_other)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "1"), *other = ckpt_staged_begin(s, "2");
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "open", "x");
+
+	s->committed = count_committed;
+	s->committed_arg = &told;
+	ckpt_staged_writer(step, &w, fd);
+	ck_error(ckpt_staged_commit(step, 0, NULL), EBUSY);
+	ck_assert_uint_eq(told, 0);
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	ck_ok(ckpt_staged_commit(step, 0, NULL));
+	ck_assert_ptr_eq(told_of, step);
+	ck_ok(ckpt_staged_commit(step, 0, NULL)); // it was
+	ck_assert_uint_eq(told, 1);
+	ck_ok(ckpt_staged_commit(other, 0, NULL));
+	ck_assert_ptr_eq(told_of, other);
+	ck_assert_uint_eq(told, 2);
+	ckpt_step_unref(step);
+	ckpt_step_unref(other);
+}
+END_TEST
+
 START_TEST(who_joins_late_brings_his_metadata_as_a_new_version)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
@@ -732,6 +770,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, threads_that_commit_one_step_get_one_answer);
 	tcase_add_test(tcase, an_abandoned_commit_goes_on_and_can_be_joined);
 	tcase_add_test(tcase, a_commit_that_stands_still_is_not_waited_for_but_goes_on);
+	tcase_add_test(tcase, a_mount_hears_of_each_step_that_was_committed_and_of_no_other);
 	tcase_add_test(tcase, who_joins_late_brings_his_metadata_as_a_new_version);
 	tcase_add_test(tcase, metadata_from_many_threads_is_a_row_of_versions);
 	tcase_add_test(tcase, a_commit_to_a_taken_name_leaves_the_step_staged);

@@ -210,6 +210,53 @@ START_TEST(writer_refuses_bases_that_cannot_be)
 }
 END_TEST
 
+START_TEST(writer_refuses_bases_that_are_not_there)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	struct ckpt_chunk plain = chunk_named(w, 'p', CKPT_CODEC_ZSTD, 0),
+			  delta = chunk_named(w, 'd', CKPT_CODEC_DELTA, 4), lost = plain;
+	uint32_t base;
+
+	add_file(w, "a", 10, LEN);
+	lost.pack = delta.pack + 1;
+	ck_error(ckpt_manifest_writer_bases(w, &lost, 1, &base), EINVAL); // in no pack that was given
+	delta.base_count = 1;
+	ck_error(ckpt_manifest_writer_chunk(w, &delta), EINVAL); // so many, and none of them
+	ck_ok(ckpt_manifest_writer_bases(w, &plain, 1, &delta.base));
+	delta.base_count = 0;
+	ck_error(ckpt_manifest_writer_chunk(w, &delta), EINVAL); // and the other way round
+	delta.base_count = CKPT_BASE_PIECES_MAX + 1;
+	ck_error(ckpt_manifest_writer_chunk(w, &delta), EINVAL);
+	delta.base_count = 1;
+	add_chunk(w, &delta);
+	ckpt_manifest_writer_free(w);
+}
+END_TEST
+
+START_TEST(the_deepest_of_the_bases_counts_wherever_it_is)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	const struct ckpt_chunk plain = chunk_named(w, 'p', CKPT_CODEC_ZSTD, 0);
+	struct ckpt_chunk deep = chunk_named(w, 'd', CKPT_CODEC_DELTA, 4),
+			  weights = chunk_named(w, 'w', CKPT_CODEC_ROUND, 2);
+
+	add_file(w, "a", 10, LEN);
+	add_bases(w, &deep, &plain, 1);
+	for (unsigned depth = 1; depth < CKPT_BASE_DEPTH_MAX; depth++) {
+		const struct ckpt_chunk below = deep;
+
+		add_bases(w, &deep, &below, 1);
+	}
+	for (int first = 0; first < 2; first++) {
+		const struct ckpt_chunk two[] = {first ? deep : plain, first ? plain : deep};
+
+		add_bases(w, &weights, two, 2);
+		ck_error(ckpt_manifest_writer_chunk(w, &weights), EINVAL);
+	}
+	ckpt_manifest_writer_free(w);
+}
+END_TEST
+
 // --- Lies ---------------------------------------------------------------------------------------------------------------
 
 #define HOW(codec, width) ((uint32_t)(width) << 16 | CKPT_CODEC_##codec)
@@ -409,6 +456,17 @@ START_TEST(bases_need_their_feature)
 }
 END_TEST
 
+START_TEST(bases_that_nobody_needs_are_refused)
+{
+	enum { TABLE = 40, ROW_BYTES = 24, ROW_FLAGS = 4, BASES_ROW = 9 };
+
+	ck_assert_uint_eq(ckpt_get32(data + TABLE + BASES_ROW * ROW_BYTES), CKPT_SECTION_BASES);
+	ckpt_put64(data + REQUIRED, CKPT_MANIFEST_CHUNKS);
+	ckpt_put32(data + TABLE + BASES_ROW * ROW_BYTES + ROW_FLAGS, 0);
+	ck_error(try_it(), EBADMSG);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("manifest base");
@@ -419,6 +477,8 @@ int main(void)
 	tcase_add_test(tcase, one_content_has_one_form);
 	tcase_add_test(tcase, what_is_copied_brings_what_it_needs);
 	tcase_add_test(tcase, writer_refuses_bases_that_cannot_be);
+	tcase_add_test(tcase, writer_refuses_bases_that_are_not_there);
+	tcase_add_test(tcase, the_deepest_of_the_bases_counts_wherever_it_is);
 	tcase_add_test(tcase, a_chunk_that_lies_about_its_base_is_refused);
 	tcase_add_test(tcase, a_base_that_cannot_be_is_refused);
 	tcase_add_test(tcase, a_chunk_that_is_its_own_base_is_refused);
@@ -429,6 +489,7 @@ int main(void)
 	tcase_add_test(tcase, a_chunk_with_a_base_is_no_longer_than_it_may_be);
 	tcase_add_loop_test(tcase, a_section_that_is_not_as_required_as_it_should_be_is_refused, 0, 10);
 	tcase_add_test(tcase, bases_need_their_feature);
+	tcase_add_test(tcase, bases_that_nobody_needs_are_refused);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

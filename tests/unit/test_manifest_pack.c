@@ -143,6 +143,9 @@ START_TEST(writer_refuses_what_cannot_be)
 
 	ck_ok(ckpt_manifest_writer_session(w, CKPT_SAMPLE_SESSION, &e.session));
 	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL); // of no bytes
+	e.bytes = LEN;
+	e.content = (enum ckpt_content)9;
+	ck_error(ckpt_manifest_writer_add(w, 0, &e, &handle), EINVAL); // nowhere
 	handle = add_file(w, "b", 11, CKPT_CONTENT_CHUNKS, LEN);
 	ck_ok(ckpt_manifest_writer_seal(w, handle, CKPT_SAMPLE_SHA256));
 	ck_error(ckpt_manifest_writer_chunk(w, &c), EINVAL); // no such pack
@@ -164,6 +167,128 @@ START_TEST(the_same_entries_are_so_wherever_the_bytes_are)
 	ck_assert(ckpt_manifest_same_entries(m, other));
 	ckpt_manifest_unref(m);
 	ckpt_manifest_unref(other);
+}
+END_TEST
+
+// One file in the sample's sessions, and what is said of it.
+struct said {
+	struct ckpt_entry e;
+	const char *sessions[2];
+	const char *attribute, *value;
+};
+
+static struct ckpt_manifest *manifest_of(const struct said *said, bool another)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	struct ckpt_entry e = said->e, more = {.type = CKPT_ENTRY_FILE, .name = "b", .ino = 11};
+	struct ckpt_manifest *m;
+	uint32_t handle, session;
+	size_t made_len;
+	void *made;
+
+	for (size_t i = 0; i < ARRAY_LEN(said->sessions) && said->sessions[i]; i++)
+		ck_ok(ckpt_manifest_writer_session(w, said->sessions[i], &session));
+	e.name = "a";
+	e.ino = 10;
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &handle));
+	if (said->attribute)
+		ck_ok(ckpt_manifest_writer_xattr(w, handle, said->attribute, said->value, strlen(said->value)));
+	if (another) {
+		ck_ok(ckpt_manifest_writer_add(w, 0, &more, &handle));
+		ck_ok(ckpt_manifest_writer_xattr(w, handle, "user.z", "z", 1));
+	}
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	return m;
+}
+
+static bool are_the_same(struct ckpt_manifest *a, struct ckpt_manifest *b)
+{
+	bool same = ckpt_manifest_same_entries(a, b);
+
+	ck_assert_int_eq(ckpt_manifest_same_entries(b, a), same);
+	ckpt_manifest_unref(a);
+	ckpt_manifest_unref(b);
+	return same;
+}
+
+#define RAW(path, ...)                                                                                                 \
+	{                                                                                                              \
+		.type = CKPT_ENTRY_FILE, .content = CKPT_CONTENT_RAW, .bytes = 2, .raw_path = (path), ##__VA_ARGS__    \
+	}
+// The first of them sorts first, so that the other does not change what the file says of its own.
+#define IN_TWO                                                                                                         \
+	{                                                                                                              \
+		CKPT_SAMPLE_SESSION_2, CKPT_SAMPLE_SESSION                                                             \
+	}
+
+START_TEST(entries_that_differ_in_anything_are_not_the_same)
+{
+	static const struct said is = {RAW("x/y"), IN_TWO, "user.a", "1"};
+	static const struct said others[] = {
+		{{.type = CKPT_ENTRY_SYMLINK, .target = "xx"}, IN_TWO, "user.a", "1"},
+		{RAW("x/y", .mode = 0600), IN_TWO, "user.a", "1"},
+		{RAW("x/y", .session = 1), IN_TWO, "user.a", "1"},
+		{RAW("x/z"), IN_TWO, "user.a", "1"},
+		{RAW("x/yz"), IN_TWO, "user.a", "1"},
+		{RAW("x/y"), IN_TWO, "user.b", "1"},
+		{RAW("x/y"), IN_TWO, "user.a", "2"},
+		{RAW("x/y"), IN_TWO, "user.a", "12"},
+		{RAW("x/y"), IN_TWO, NULL, NULL},
+		{RAW("x/y"), {CKPT_SAMPLE_SESSION_2}, "user.a", "1"},
+		{RAW("x/y"), {CKPT_SAMPLE_SESSION_2, "ffffffff-ffff-4fff-bfff-ffffffffffff"}, "user.a", "1"},
+	};
+	static const struct said bare = {.e = RAW("x/y"), .sessions = IN_TWO},
+				 longer = {.e = RAW("x/yz"), .sessions = IN_TWO};
+
+	ck_assert(are_the_same(manifest_of(&is, false), manifest_of(&is, false)));
+	ck_assert(!are_the_same(manifest_of(&bare, false), manifest_of(&longer, false))); // in the last string alone
+	ck_assert(are_the_same(manifest_of(&is, true), manifest_of(&is, true)));
+	ck_assert(!are_the_same(manifest_of(&is, false), manifest_of(&is, true)));
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		ck_assert_msg(!are_the_same(manifest_of(&is, false), manifest_of(&others[i], false)), "%zu", i);
+}
+END_TEST
+
+struct attribute {
+	const char *name, *value;
+	size_t len;
+};
+
+// Two empty files with three attributes, so many of them of the first.
+static struct ckpt_manifest *attributes_of(const struct attribute *attributes, size_t count, size_t of_first)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .name = "a", .ino = 10};
+	struct ckpt_manifest *m;
+	uint32_t first, second;
+	size_t made_len;
+	void *made;
+
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &first));
+	e.name = "b";
+	e.ino = 11;
+	ck_ok(ckpt_manifest_writer_add(w, 0, &e, &second));
+	for (size_t i = 0; i < count; i++)
+		ck_ok(ckpt_manifest_writer_xattr(w, i < of_first ? first : second, attributes[i].name,
+						 attributes[i].value, attributes[i].len));
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	return m;
+}
+
+// The strings are the same, byte for byte.
+START_TEST(entries_whose_attributes_are_divided_otherwise_are_not_the_same)
+{
+	static const struct attribute three[] = {{"user.a", "1", 1}, {"user.b", "2", 1}, {"user.c", "3", 1}},
+				      early[] = {{"user.a", "1", 1}, {"user.b", "2\0user.c\0003", 10}},
+				      late[] = {{"user.a", "1\0user.b\0002", 10}, {"user.c", "3", 1}};
+
+	ck_assert(are_the_same(attributes_of(three, 3, 1), attributes_of(three, 3, 1)));
+	ck_assert(!are_the_same(attributes_of(three, 3, 1), attributes_of(three, 3, 2)));
+	ck_assert(!are_the_same(attributes_of(early, 2, 1), attributes_of(late, 2, 1)));
 }
 END_TEST
 
@@ -240,6 +365,19 @@ START_TEST(packs_need_their_feature)
 }
 END_TEST
 
+// Nor are packs there that who knows nothing of them may skip.
+START_TEST(packs_that_nobody_needs_are_refused)
+{
+	enum { TABLE = 40, ROW_BYTES = 24, ROW_FLAGS = 4, CHUNKS_ROW = 7, PACKS_ROW = 8, REQUIRED = 16 };
+
+	ck_assert_uint_eq(ckpt_get32(data + TABLE + PACKS_ROW * ROW_BYTES), CKPT_SECTION_PACKS);
+	ckpt_put64(data + REQUIRED, 0);
+	ckpt_put32(data + TABLE + CHUNKS_ROW * ROW_BYTES + ROW_FLAGS, 0);
+	ckpt_put32(data + TABLE + PACKS_ROW * ROW_BYTES + ROW_FLAGS, 0);
+	ck_error(try_it(), EBADMSG);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("manifest pack");
@@ -249,6 +387,8 @@ int main(void)
 	tcase_add_test(read, files_say_where_their_bytes_are);
 	tcase_add_test(read, order_of_the_packs_does_not_matter);
 	tcase_add_test(read, the_same_entries_are_so_wherever_the_bytes_are);
+	tcase_add_test(read, entries_that_differ_in_anything_are_not_the_same);
+	tcase_add_test(read, entries_whose_attributes_are_divided_otherwise_are_not_the_same);
 	suite_add_tcase(suite, read);
 	tcase_add_test(written, finish_or_parse_refuses_a_file_without_its_chunks);
 	tcase_add_test(written, writer_refuses_what_cannot_be);
@@ -259,6 +399,7 @@ int main(void)
 	tcase_add_test(damage, a_pack_that_cannot_be_is_refused);
 	tcase_add_test(damage, a_file_in_packs_without_its_seal_is_refused);
 	tcase_add_test(damage, packs_need_their_feature);
+	tcase_add_test(damage, packs_that_nobody_needs_are_refused);
 	suite_add_tcase(suite, damage);
 	return ckpt_suite_run(suite);
 }

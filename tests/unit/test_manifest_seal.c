@@ -122,12 +122,16 @@ END_TEST
 START_TEST(writer_refuses_what_is_no_file_or_twice_one)
 {
 	struct ckpt_manifest_writer *w = ckpt_sample_writer();
-	uint32_t file = add_file(w, 0, "a", 10, 5), empty = add_file(w, 0, "b", 11, 0);
+	uint32_t file = add_file(w, 0, "a", 10, 5), empty = add_file(w, 0, "b", 11, 0), link;
+	const struct ckpt_entry symlink = {.type = CKPT_ENTRY_SYMLINK, .name = "c", .ino = 12, .target = "a"};
 	struct ckpt_chunk chunk = {.bytes = 0};
+
+	ck_ok(ckpt_manifest_writer_add(w, 0, &symlink, &link));
 
 	ck_error(ckpt_manifest_writer_seal(w, 0, CKPT_SAMPLE_SHA256), EINVAL); // the directory
 	ck_error(ckpt_manifest_writer_seal(w, empty, CKPT_SAMPLE_SHA256), EINVAL);
-	ck_error(ckpt_manifest_writer_seal(w, 3, CKPT_SAMPLE_SHA256), EINVAL);
+	ck_error(ckpt_manifest_writer_seal(w, link, CKPT_SAMPLE_SHA256), EINVAL); // its bytes are in the manifest
+	ck_error(ckpt_manifest_writer_seal(w, link + 1, CKPT_SAMPLE_SHA256), EINVAL);
 	seal(w, file, "of a", 5);
 	ck_error(ckpt_manifest_writer_seal(w, file, CKPT_SAMPLE_SHA256), EINVAL);
 	ck_error(ckpt_manifest_writer_chunk(w, &chunk), EINVAL);

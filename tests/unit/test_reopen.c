@@ -353,6 +353,51 @@ START_TEST(what_stood_still_says_what_it_said_before)
 }
 END_TEST
 
+static const struct ckpt_commit quiet = {.event = "quiet", .profile = "generic", .keeps_metadata = true};
+
+// What it says itself comes first, and that it is temporary needs no room.
+START_TEST(what_stood_still_says_less_where_all_of_it_is_too_much)
+{
+	CLEANUP_FREE char *full = malloc(CKPT_METADATA_BYTES_MAX + 1);
+	struct ckpt_step *before = ckpt_staged_begin(s, "2000"), *step;
+	struct ckpt_record record;
+
+	sprintf(full, "{\"extras\":{\"pad\":\"%*s\"},\"temporary\":true}", (int)CKPT_METADATA_BYTES_MAX - 38, "");
+	ck_assert_uint_eq(strlen(full), CKPT_METADATA_BYTES_MAX);
+	ck_ok(ckpt_staged_commit(before, 0, full));
+	ck_ok(ckpt_reopen(before, &step));
+	close(ckpt_staged_put(step, "metrics.json", "{\"loss\":1}"));
+	ck_ok(ckpt_commit(step, &quiet));
+	ck_ok(ckpt_step_record(step, step->summary.version, &record));
+	ck_assert_str_eq(record.metadata, "{\"metrics\":{\"loss\":1}}");
+	ck_assert(record.summary.temporary);
+	ckpt_record_done(&record);
+	ckpt_step_unref(step);
+	ckpt_step_unref(before);
+}
+END_TEST
+
+START_TEST(what_stood_still_is_no_version_while_nobody_can_read_what_it_said_before)
+{
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_step *step;
+	size_t len;
+
+	ck_ok(ckpt_commit_metadata(base, SAYS));
+	step = reopen();
+	ck_ok(ckpt_backend_get_all(s->backend, "steps/1000/2", SIZE_MAX, &data, &len, NULL));
+	ck_ok(ckpt_backend_remove(s->backend, "steps/1000/2", NULL));
+	ck_error(ckpt_commit(step, &quiet), ENOENT);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ck_assert(ckpt_reopen_any(base));
+	ck_ok(ckpt_backend_put(s->backend, "steps/1000/2", data, len, NULL));
+	ck_ok(ckpt_commit(step, &quiet));
+	ck_assert_uint_eq(step->summary.version, 3);
+	ck_assert(step->summary.temporary);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_commit_that_fails_leaves_it_reopened)
 {
 	struct ckpt_step *step = reopen();
@@ -575,6 +620,8 @@ int main(void)
 	tcase_add_test(ends, a_writer_or_a_change_under_way_keeps_it);
 	tcase_add_test(ends, what_stands_still_is_committed_where_amends_replace);
 	tcase_add_test(ends, what_stood_still_says_what_it_said_before);
+	tcase_add_test(ends, what_stood_still_says_less_where_all_of_it_is_too_much);
+	tcase_add_test(ends, what_stood_still_is_no_version_while_nobody_can_read_what_it_said_before);
 	tcase_add_test(ends, a_commit_that_fails_leaves_it_reopened);
 	tcase_add_test(ends, its_removal_is_the_deletion_of_the_version_of_before);
 	tcase_add_test(ends, a_start_finds_the_version_of_before_and_the_changes_left_over);

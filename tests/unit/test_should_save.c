@@ -361,6 +361,30 @@ START_TEST(a_step_is_temporary_as_was_decided_unless_its_saver_says_what_it_is)
 }
 END_TEST
 
+// A step that its saver did not call temporary stays, where there is no room to say that it is.
+START_TEST(a_step_without_room_to_say_that_it_is_temporary_stays)
+{
+	CLEANUP_FREE char *full = malloc(CKPT_METADATA_BYTES_MAX + 1);
+	struct ckpt_record r;
+	struct ckpt_step *step;
+
+	sprintf(full, "{\"extras\":{\"pad\":\"%*s\"}}", (int)CKPT_METADATA_BYTES_MAX - 21, "");
+	ck_assert_uint_eq(strlen(full), CKPT_METADATA_BYTES_MAX);
+	set_policy(BY_TIME);
+	save("1", NULL);
+	ck_assert_str_eq(ask(3, false), "no");
+	pass(60);
+	ck_assert_str_eq(ask(4, false), "yes temporary time_interval");
+	save("4", full);
+	ck_assert(!is_temporary("", "4"));
+	step = ckpt_step_find(s, "", "4");
+	ck_ok(ckpt_step_record(step, 1, &r));
+	ck_assert_str_eq(r.metadata, full);
+	ckpt_record_done(&r);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_decision_that_holds_no_more_makes_no_step_temporary)
 {
 	struct ckpt_step *staged;
@@ -567,6 +591,7 @@ int main(void)
 	tcase_add_test(tcase, runs_that_are_named_decide_by_their_own_steps);
 	tcase_add_test(tcase, a_run_whose_folder_is_still_to_be_made_has_no_steps);
 	tcase_add_test(tcase, a_step_is_temporary_as_was_decided_unless_its_saver_says_what_it_is);
+	tcase_add_test(tcase, a_step_without_room_to_say_that_it_is_temporary_stays);
 	tcase_add_test(tcase, a_decision_that_holds_no_more_makes_no_step_temporary);
 	tcase_add_test(tcase, a_step_of_a_named_run_is_temporary_as_was_decided_of_that_run);
 	tcase_add_test(tcase, the_first_step_of_a_run_that_nobody_named_is_as_was_decided);

@@ -340,6 +340,154 @@ START_TEST(what_goes_away_or_may_not_be_read_is_left_out)
 }
 END_TEST
 
+// --- Who is saving ------------------------------------------------------------------------------------------------------
+
+// All that was done is longer ago than anybody waits for more.
+static void let_it_stand_still(void)
+{
+	usleep(5000);
+	s->settings.quiet_ns = 1000000;
+}
+
+START_TEST(nobody_saves_where_nothing_is_staged)
+{
+	ck_assert(!ckpt_stage_is_saving(s, NULL));
+	ckpt_step_unref(ckpt_staged_one(s, "1000", "model.bin", "weights"));
+	ck_assert(!ckpt_stage_is_saving(s, NULL) && !ckpt_stage_is_saving(s, ""));
+}
+END_TEST
+
+START_TEST(who_changed_a_step_just_now_is_saving_it)
+{
+	struct ckpt_step *step = staged("1000");
+
+	ck_ok(ckpt_stage_enter(step, true));
+	ckpt_stage_leave(step);
+	ck_assert(ckpt_stage_is_saving(s, "") && ckpt_stage_is_saving(s, NULL));
+	ck_assert(!ckpt_stage_is_saving(s, "0123456789abcdef")); // a step of another folder
+	let_it_stand_still();
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(who_has_a_file_open_is_saving_however_long_it_takes)
+{
+	struct ckpt_step *step = staged("1000");
+	struct ckpt_writer w;
+	int fd = ckpt_staged_put(step, "open", "x");
+
+	ckpt_staged_writer(step, &w, fd);
+	let_it_stand_still();
+	ck_assert(ckpt_stage_is_saving(s, ""));
+	ckpt_stage_writer_remove(&w);
+	close(fd);
+	let_it_stand_still();
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(who_is_in_a_change_of_a_step_is_saving_it)
+{
+	struct ckpt_step *step = staged("1000");
+
+	ck_ok(ckpt_stage_enter(step, true));
+	let_it_stand_still();
+	ck_assert(ckpt_stage_is_saving(s, ""));
+	ckpt_stage_leave(step);
+	let_it_stand_still();
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static bool saves, asked;
+
+// At the end of the scan of what is committed.
+static int readdir_within_a_commit(DIR *listed, struct dirent **ret_entry)
+{
+	int rc = below.readdir(listed, ret_entry);
+
+	if (!rc && !*ret_entry && !asked) {
+		asked = true;
+		saves = ckpt_stage_is_saving(s, "");
+	}
+	return rc;
+}
+
+START_TEST(a_commit_that_runs_is_a_save)
+{
+	struct ckpt_step *step = staged("1000");
+
+	let_it_stand_still();
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	below = ckpt_sys;
+	ckpt_sys.readdir = readdir_within_a_commit;
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_sys.readdir = below.readdir;
+	ck_assert(asked && saves);
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// One that stands still beside one that does not, in either order.
+START_TEST(one_save_among_many_steps_is_enough)
+{
+	static const char *const names[] = {"1000", "1001", "1002"};
+
+	for (size_t at = 0; at < ARRAY_LEN(names); at++) {
+		struct ckpt_step *steps[ARRAY_LEN(names)];
+
+		for (size_t i = 0; i < ARRAY_LEN(names); i++)
+			steps[i] = staged(names[i]);
+		let_it_stand_still();
+		ck_assert(!ckpt_stage_is_saving(s, ""));
+		ck_ok(ckpt_stage_enter(steps[at], true));
+		ck_assert_msg(ckpt_stage_is_saving(s, ""), "%s", names[at]);
+		ckpt_stage_leave(steps[at]);
+		for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+			ck_ok(ckpt_stage_abort(steps[i], false));
+			ckpt_step_unref(steps[i]);
+		}
+	}
+}
+END_TEST
+
+// As by the library, which is given the directory: nothing of it comes by us.
+START_TEST(a_step_that_is_written_outside_is_saved_while_its_files_change)
+{
+	struct ckpt_step *step = staged("1000");
+
+	step->touched_ns = 0;
+	ck_assert(ckpt_stage_is_saving(s, ""));
+	let_it_stand_still();
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	s->settings.quiet_ns = 10 * SECOND_NS;
+	ck_assert_int_eq(fchmodat(step->dirfd, "sub/a", 0600, 0), 0);
+	ck_assert(ckpt_stage_is_saving(s, ""));
+	ck_ok(ckpt_sys.rename(s->sessions_fd, step->session, s->sessions_fd, "elsewhere", 0));
+	ck_assert(!ckpt_stage_is_saving(s, "")); // of what nobody can look at nobody waits for the end
+	ck_ok(ckpt_sys.rename(s->sessions_fd, "elsewhere", s->sessions_fd, step->session, 0));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(changes_of_a_committed_step_are_no_save)
+{
+	struct ckpt_step *base = staged("1000"), *step;
+
+	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
+	ck_ok(ckpt_reopen(base, &step));
+	ck_ok(ckpt_stage_enter(step, true));
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	ckpt_stage_leave(step);
+	ckpt_step_unref(step);
+	ckpt_step_unref(base);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("stage usage");
@@ -360,6 +508,14 @@ int main(void)
 	tcase_add_test(tcase, a_session_that_goes_while_we_look_is_not_dropped);
 	tcase_add_test(tcase, a_folder_that_cannot_be_opened_just_now_keeps_the_step);
 	tcase_add_test(tcase, what_goes_away_or_may_not_be_read_is_left_out);
+	tcase_add_test(tcase, nobody_saves_where_nothing_is_staged);
+	tcase_add_test(tcase, who_changed_a_step_just_now_is_saving_it);
+	tcase_add_test(tcase, who_has_a_file_open_is_saving_however_long_it_takes);
+	tcase_add_test(tcase, who_is_in_a_change_of_a_step_is_saving_it);
+	tcase_add_test(tcase, a_commit_that_runs_is_a_save);
+	tcase_add_test(tcase, one_save_among_many_steps_is_enough);
+	tcase_add_test(tcase, a_step_that_is_written_outside_is_saved_while_its_files_change);
+	tcase_add_test(tcase, changes_of_a_committed_step_are_no_save);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

@@ -2,6 +2,7 @@
 // never other bytes.
 #include "tests/support/callfault.h"
 #include "tests/support/fixture_step.h"
+#include "tests/support/packed.h"
 #include "tests/support/sysfault.h"
 
 #include "core/base/hash.h"
@@ -105,6 +106,21 @@ START_TEST(a_file_that_cannot_be_looked_at_is_not_read)
 	after = dup(session);
 	ck_assert_int_eq(after, descriptors); // nothing is left open
 	close(after);
+}
+END_TEST
+
+START_TEST(what_is_in_packs_has_no_raw_file)
+{
+	struct ckpt_step *cold = ckpt_packed_step(s, "2000", "weights");
+	struct ckpt_manifest *its = ckpt_staged_manifest(cold);
+	uint32_t index;
+	int fd;
+
+	ck_ok(ckpt_manifest_lookup(its, "0", &index));
+	ck_error(ckpt_step_open_raw(cold, its, index, &fd), EIO);
+	ck_ok(ckpt_packed_read(cold, "0", "weights"));
+	ckpt_manifest_unref(its);
+	ckpt_step_unref(cold);
 }
 END_TEST
 
@@ -260,6 +276,26 @@ START_TEST(a_record_without_the_manifest_that_it_is_to_have_is_damaged)
 }
 END_TEST
 
+// Who looked for it by a name or in a folder that it has no more has found another's, or nothing.
+START_TEST(what_was_looked_for_under_another_name_is_not_told_as_damage)
+{
+	struct ckpt_summary sum = step->summary;
+	struct ckpt_manifest *none;
+
+	sum.manifest_sha256[0] ^= 1;
+	snprintf(sum.name, sizeof(sum.name), "999");
+	ck_error(ckpt_step_read_manifest(step, &sum, &none), EBADMSG);
+	sum = step->summary;
+	sum.manifest_sha256[0] ^= 1;
+	snprintf(sum.folder_id, sizeof(sum.folder_id), "0123456789abcdef");
+	ck_error(ckpt_step_read_manifest(step, &sum, &none), EBADMSG);
+	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 0);
+	memcpy(sum.folder_id, step->summary.folder_id, sizeof(sum.folder_id));
+	ck_error(ckpt_step_read_manifest(step, &sum, &none), EBADMSG);
+	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 1);
+}
+END_TEST
+
 static int (*real_open)(int dirfd, const char *path, int flags, mode_t mode);
 
 // It has another name a moment later, and its records of before are gone.
@@ -284,6 +320,87 @@ START_TEST(a_manifest_is_read_while_its_step_is_renamed)
 }
 END_TEST
 
+static void (*meanwhile)(void);
+static unsigned reads_failed, reads_to_fail;
+
+// It is changed a moment later, each time.
+static int open_beside_a_change(int dirfd, const char *path, int flags, mode_t mode)
+{
+	if (reads_failed == reads_to_fail)
+		return real_open(dirfd, path, flags, mode);
+	reads_failed++;
+	ckpt_sys.open = real_open;
+	meanwhile();
+	ckpt_sys.open = open_beside_a_change;
+	return -ENOENT;
+}
+
+static int read_beside(void (*change)(void), unsigned times)
+{
+	struct ckpt_manifest *there;
+	int rc;
+
+	meanwhile = change;
+	reads_failed = 0;
+	reads_to_fail = times;
+	real_open = ckpt_sys.open;
+	ckpt_sys.open = open_beside_a_change;
+	rc = ckpt_step_read_current(step, &there);
+	ckpt_sys.open = real_open;
+	if (!rc)
+		ckpt_manifest_unref(there);
+	return rc;
+}
+
+static void new_version(void)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "{\"metrics\":{\"loss\":%u}}", step->summary.version);
+	ck_ok(ckpt_commit_metadata(step, text));
+}
+
+static void new_name(void)
+{
+	ck_ok(ckpt_move(step, "", strcmp(step->name, "1000") ? "1000" : "best"));
+}
+
+static void new_folder(void)
+{
+	ck_ok(ckpt_move(step, *step->folder_id ? "" : "0123456789abcdef", step->name));
+}
+
+static void nothing(void)
+{
+}
+
+START_TEST(a_manifest_is_read_while_its_step_gets_another_version_name_or_folder)
+{
+	static void (*const changes[])(void) = {new_version, new_name, new_folder};
+
+	for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+		ck_ok(read_beside(changes[i], 1));
+		ck_assert_uint_eq(reads_failed, 1);
+	}
+}
+END_TEST
+
+START_TEST(a_failure_is_final_where_nothing_changed_meanwhile)
+{
+	ck_error(read_beside(nothing, UINT_MAX), ENOENT);
+	ck_assert_uint_eq(reads_failed, 1);
+}
+END_TEST
+
+START_TEST(a_step_that_is_changed_at_each_look_is_not_looked_for_without_end)
+{
+	ck_error(read_beside(new_version, UINT_MAX), ENOENT);
+	ck_assert(reads_failed > 1 && reads_failed < 10);
+	ck_assert_uint_eq(step->summary.version, 1 + reads_failed);
+	ck_ok(read_beside(new_version, 0));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("step read");
@@ -302,6 +419,11 @@ int main(void)
 	tcase_add_test(t, the_index_has_a_large_manifest_that_the_store_lost);
 	tcase_add_test(t, a_record_without_the_manifest_that_it_is_to_have_is_damaged);
 	tcase_add_test(t, a_manifest_is_read_while_its_step_is_renamed);
+	tcase_add_test(t, what_is_in_packs_has_no_raw_file);
+	tcase_add_test(t, what_was_looked_for_under_another_name_is_not_told_as_damage);
+	tcase_add_test(t, a_manifest_is_read_while_its_step_gets_another_version_name_or_folder);
+	tcase_add_test(t, a_failure_is_final_where_nothing_changed_meanwhile);
+	tcase_add_test(t, a_step_that_is_changed_at_each_look_is_not_looked_for_without_end);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);
 }

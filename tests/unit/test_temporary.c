@@ -433,6 +433,28 @@ START_TEST(a_promoted_step_is_a_version_with_the_same_files_and_place)
 }
 END_TEST
 
+START_TEST(what_is_being_changed_or_removed_is_not_made_permanent)
+{
+	struct ckpt_step *step, *changed;
+	struct ckpt_manifest *m;
+
+	save("1000", TEMPORARY);
+	step = find("1000");
+	ck_ok(ckpt_reopen(step, &changed));
+	ck_error(ckpt_promote(step), EBUSY);
+	ck_ok(ckpt_stage_abort(changed, false));
+	ckpt_step_unref(changed);
+	ck_ok(ckpt_step_manifest(step, &m));
+	ck_ok(ckpt_remove_entry(step, m, 0, "model.bin", false));
+	ckpt_manifest_unref(m);
+	ck_error(ckpt_promote(step), EBUSY);
+	ckpt_remove_forget(step);
+	ck_ok(ckpt_promote(step));
+	ck_assert(!step->summary.temporary && step->summary.version == 2);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(it_stays_for_as_long_as_it_is_said)
 {
 	int64_t again_ns;
@@ -553,6 +575,7 @@ int main(void)
 	tcase_add_test(tcase, a_promotion_whose_answer_was_lost_counts);
 	tcase_add_test(tcase, a_promotion_beside_a_deletion_is_done_or_refused);
 	tcase_add_test(tcase, a_promoted_step_is_a_version_with_the_same_files_and_place);
+	tcase_add_test(tcase, what_is_being_changed_or_removed_is_not_made_permanent);
 	tcase_add_test(tcase, it_stays_for_as_long_as_it_is_said);
 	tcase_add_test(tcase, a_deletion_that_fails_is_told_and_done_the_next_time);
 	tcase_add_test(tcase, a_start_deletes_nothing_and_the_first_commit_does);
