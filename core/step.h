@@ -113,6 +113,7 @@ struct ckpt_step {
 	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
 	uint32_t cooled;         // COMMITTED: the version that cooler.c has looked at last, and when to
 	int64_t cool_after_ns;   // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
+	uint32_t durable;        // the newest version that is known to be so (version.h)
 	bool raws_gone;          // COMMITTED: of what is in packs no raw file is left (cool.h)
 	bool moved;              // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
