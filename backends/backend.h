@@ -11,7 +11,8 @@
 // -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
 // then is its own affair, short of losing an object.
 // Durability: a put, replace or delete that returned 0 survives a power cut; so does the object over which a put
-// returned -EEXIST, whoever put it, and the absence of one for which a remove returned -ENOENT. -EIO from one of them
+// returned -EEXIST, whoever put it, and the absence of one for which a remove returned -ENOENT, with all that there is beside it
+// in its folder ("a/b" of "a/b/c"). -EIO from one of them
 // means that the outcome is unknown: read again to learn it.
 // Threads: all calls may be made from any thread at once. Every call may block on a disk or a network.
 // Ownership: the caller owns what it passes in; nothing is kept.

@@ -4,22 +4,22 @@
 // All that others may link to is in ckptfs.map. Its names are no other file's of core: both headers are included here.
 #include "core/ckptfs.h"
 
-#include "core/store/ask.h"
+#include "core/base/json.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/commit.h"
+#include "core/commit/replace.h"
+#include "core/policy/resolve.h"
+#include "core/policy/should_save.h"
+#include "core/record/metadata.h"
+#include "core/stage/stage.h"
+#include "core/store/ask.h"
 #include "core/store/find.h"
 #include "core/store/history.h"
 #include "core/store/hold.h"
-#include "core/base/json.h"
 #include "core/store/locate.h"
-#include "core/commit/replace.h"
-#include "core/record/metadata.h"
-#include "core/policy/resolve.h"
-#include "core/policy/should_save.h"
-#include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 #include <sys/stat.h>

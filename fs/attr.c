@@ -1,8 +1,8 @@
 #include "fs/attr.h"
 
-#include "core/tier/file.h"
-#include "core/commit/share.h"
 #include "core/base/util.h"
+#include "core/commit/share.h"
+#include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/control.h"
 #include "fs/latest.h"

@@ -1,11 +1,11 @@
 #include "fs/call.h"
 
 #include "core/base/lock.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 #include "fs/limit.h"
 #include "fs/node.h"
 

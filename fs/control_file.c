@@ -1,8 +1,8 @@
 #include "fs/control_file.h"
 
-#include "core/store/errlog.h"
-#include "core/policy/policy_store.h"
 #include "core/base/util.h"
+#include "core/policy/policy_store.h"
+#include "core/store/errlog.h"
 #include "fs/attr.h"
 #include "fs/control.h"
 #include "fs/decider.h"

@@ -1,10 +1,10 @@
 #include "fs/copy_up.h"
 
 #include "core/base/lock.h"
-#include "core/commit/share.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/share.h"
+#include "core/store/store.h"
 #include "fs/call.h"
 #include "fs/node.h"
 

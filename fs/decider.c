@@ -1,9 +1,9 @@
 #include "fs/decider.h"
 
-#include "core/store/errlog.h"
-#include "core/policy/should_save.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/policy/should_save.h"
+#include "core/store/errlog.h"
 #include "fs/fs.h"
 
 #include <inttypes.h>

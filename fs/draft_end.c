@@ -1,8 +1,8 @@
 // How drafts end: closes, publication, what is left over, and the watch.
-#include "core/store/errlog.h"
-#include "core/stage/format.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/format.h"
+#include "core/store/errlog.h"
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/draft_table.h"

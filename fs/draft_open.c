@@ -1,8 +1,8 @@
 // How drafts begin, and opens for writing that join them.
-#include "core/commit/clone.h"
-#include "core/stage/format.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/clone.h"
+#include "core/stage/format.h"
 #include "fs/client.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"

@@ -5,10 +5,10 @@
 //   5.0 s  leave       the process ends
 #include "fs/end.h"
 
-#include "core/store/errlog.h"
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/errlog.h"
 #include "fs/log.h"
 #include "fs/notify.h"
 

@@ -1,10 +1,10 @@
 #include "fs/folder.h"
 
-#include "core/store/load.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/store/load.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,14 +1,14 @@
 #include "fs/handle.h"
 
-#include "core/store/errlog.h"
-#include "core/tier/file.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/errlog.h"
+#include "core/tier/file.h"
 #include "fs/amend.h"
-#include "fs/complete.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/client.h"
+#include "fs/complete.h"
 #include "fs/copy_up.h"
 #include "fs/draft.h"
 

@@ -1,11 +1,11 @@
 #include "fs/hook.h"
 
-#include "core/store/errlog.h"
-#include "core/store/folders.h"
 #include "core/base/lock.h"
 #include "core/base/run.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -2,10 +2,10 @@
 // connections, and each is served by a thread of its own: a commit that somebody waits for holds up no question.
 #include "fs/listener.h"
 
-#include "core/store/ask.h"
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/ask.h"
 #include "fs/fs.h"
 #include "fs/verbs.h"
 

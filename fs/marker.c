@@ -1,9 +1,9 @@
 #include "fs/marker.h"
 
-#include "core/store/errlog.h"
-#include "core/record/metadata.h"
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/record/metadata.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/folder.h"

@@ -1,9 +1,9 @@
 #include "fs/metrics.h"
 
-#include "core/store/errlog.h"
-#include "core/stage/stage.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
+#include "core/stage/stage.h"
+#include "core/store/errlog.h"
+#include "core/store/trash.h"
 #include "fs/status.h"
 
 #include <stdio.h>

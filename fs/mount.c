@@ -9,9 +9,9 @@
 #include "fs/mount.h"
 
 #include "core/base/clock.h"
-#include "core/store/mounts.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/mounts.h"
 #include "fs/call.h"
 #include "fs/decider.h"
 #include "fs/draft.h"

@@ -1,9 +1,9 @@
 #include "fs/node.h"
 
-#include "core/tier/file.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
+#include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/control.h"
 #include "fs/draft.h"

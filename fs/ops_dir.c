@@ -1,9 +1,9 @@
 // Listing directories. A listing is what opendir (or rewinddir) found: names do not move under a reader's offset.
 // Staged steps are in none; the steps of a plain folder come from core, all else from the disk or the manifest.
-#include "core/store/load.h"
-#include "core/commit/remove.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/remove.h"
+#include "core/store/load.h"
 #include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/control.h"

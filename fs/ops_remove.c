@@ -1,10 +1,10 @@
 // unlink and rmdir: of what is live, of staged steps that are empty, and of committed steps, from which things go one by
 // one only in appearance (core/commit/remove.h).
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"

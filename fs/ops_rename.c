@@ -5,20 +5,20 @@
 //   committed     -> plain folder      its name changes, in one act; into another step EXDEV
 //   file, dir     -> the same tree     rename
 //   file          -> another live tree rename; a directory, an open file or one with other links EXDEV (mv then copies)
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/commit/move.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
-#include "fs/draft.h"
 #include "fs/complete.h"
 #include "fs/control_file.h"
+#include "fs/draft.h"
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"

@@ -1,12 +1,12 @@
 #include "fs/status.h"
 
 #include "core/base/clock.h"
-#include "core/store/errlog.h"
-#include "core/store/folders.h"
+#include "core/base/util.h"
 #include "core/stage/profile.h"
 #include "core/stage/stage.h"
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 #include "fs/decider.h"
 #include "fs/hook.h"
 

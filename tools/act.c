@@ -1,12 +1,12 @@
 #include "tools/act.h"
 
+#include "core/base/util.h"
+#include "core/commit/pin.h"
+#include "core/record/metadata.h"
 #include "core/store/ask.h"
 #include "core/store/errlog.h"
 #include "core/store/find.h"
-#include "core/record/metadata.h"
-#include "core/commit/pin.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 

@@ -1,7 +1,7 @@
 #include "tools/array_diff.h"
 
-#include "core/record/name.h"
 #include "core/base/util.h"
+#include "core/record/name.h"
 #include "tools/output.h"
 
 #include <stdio.h>

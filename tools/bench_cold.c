@@ -1,14 +1,14 @@
 #include "tools/bench.h"
 #include "tools/output.h"
 
-#include "core/tier/chunk_reader.h"
+#include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/commit/commit.h"
-#include "core/tier/cool.h"
 #include "core/stage/stage.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
+#include "core/tier/chunk_reader.h"
+#include "core/tier/cool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 #include "tools/bench.h"
 
-#include "core/tier/chunk.h"
+#include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/index/index.h"
 #include "core/store/load.h"
-#include "core/tier/pack.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
+#include "core/tier/chunk.h"
+#include "core/tier/pack.h"
 
 #include <errno.h>
 #include <stdlib.h>

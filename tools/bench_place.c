@@ -1,7 +1,7 @@
 #include "tools/bench.h"
 
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
 #include "tools/output.h"
 
 #include <dirent.h>

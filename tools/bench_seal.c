@@ -1,7 +1,7 @@
 #include "tools/bench.h"
 
-#include "core/tier/seal.h"
 #include "core/base/util.h"
+#include "core/tier/seal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
 #include "tools/bench.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,13 +1,13 @@
 #include "tools/check.h"
 
-#include "core/commit/amend.h"
 #include "core/base/clock.h"
-#include "core/store/load.h"
-#include "core/tier/pack.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/amend.h"
+#include "core/store/load.h"
+#include "core/tier/pack.h"
+#include "core/tier/seal.h"
 #include "tools/check_packs.h"
 #include "tools/output.h"
 

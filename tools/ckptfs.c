@@ -14,8 +14,8 @@
 //              library libckptfs, for other programs
 //   backends/  where records and manifests live (backends/backend.h)
 //   core/FORMAT.md  every byte on disk
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
 #include "fs/mount.h"
 #include "tools/help.h"
 #include "tools/output.h"

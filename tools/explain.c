@@ -1,7 +1,7 @@
 #include "tools/explain.h"
 
-#include "core/policy/preserve.h"
 #include "core/base/util.h"
+#include "core/policy/preserve.h"
 #include "tools/output.h"
 
 struct play {

@@ -1,9 +1,9 @@
 #include "tools/listing.h"
 
+#include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/store/errlog.h"
 #include "core/store/find.h"
-#include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"

@@ -5,8 +5,8 @@
 // block on the disk. Failures are said on stderr here, once; the functions that can fail return 0 or an exit status.
 #pragma once
 
-#include "core/store/folders.h"
 #include "core/policy/resolve.h"
+#include "core/store/folders.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
 #include "tools/operand.h"

@@ -1,8 +1,8 @@
 #include "tools/operand.h"
 
+#include "core/base/util.h"
 #include "core/store/locate.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
 #include "tools/output.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 #include "tools/output.h"
 
 #include "core/base/clock.h"
-#include "core/store/errlog.h"
-#include "core/record/name.h"
 #include "core/base/util.h"
+#include "core/record/name.h"
+#include "core/store/errlog.h"
 #include "tools/progress.h"
 #include "tools/verb.h"
 

@@ -1,8 +1,8 @@
 #include "tools/policy_file.h"
 
+#include "core/base/util.h"
 #include "core/limits.h"
 #include "core/policy/policy_store.h"
-#include "core/base/util.h"
 #include "tools/output.h"
 
 #include <stdio.h>

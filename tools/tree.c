@@ -1,9 +1,9 @@
 #include "tools/tree.h"
 
-#include "core/commit/clone.h"
-#include "core/record/name.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/clone.h"
+#include "core/record/name.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // config: the settings that a store keeps for its mounts.
 #include "tools/verb.h"
 
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
 #include "tools/config.h"
 #include "tools/listing.h"
 #include "tools/output.h"

@@ -1,8 +1,8 @@
 // diff: which files of two steps differ, and which arrays in them.
 #include "tools/verb.h"
 
-#include "core/tier/file.h"
 #include "core/base/util.h"
+#include "core/tier/file.h"
 #include "tools/array_diff.h"
 #include "tools/listing.h"
 #include "tools/output.h"

@@ -3,9 +3,9 @@
 // Required checks decide the exit status; the others say what is slower or less than it could be.
 #include "tools/verb.h"
 
-#include "core/store/mounts.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/mounts.h"
 #include "fs/mount.h"
 #include "tools/listing.h"
 #include "tools/output.h"

@@ -1,10 +1,10 @@
 // du: what the steps of a store are, and what they take on the disk.
 #include "tools/verb.h"
 
+#include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/tier/pack_use.h"
 #include "core/tier/stored.h"
-#include "core/base/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"

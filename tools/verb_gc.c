@@ -1,10 +1,10 @@
 // gc: now what a mount does behind, once an hour.
 #include "tools/verb.h"
 
+#include "core/base/util.h"
+#include "core/gc/gc.h"
 #include "core/store/ask.h"
 #include "core/store/errlog.h"
-#include "core/gc/gc.h"
-#include "core/base/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"

@@ -1,11 +1,11 @@
 // index: what is only there to be fast, looked at or made anew.
 #include "tools/verb.h"
 
+#include "core/base/util.h"
 #include "core/store/ask.h"
 #include "core/store/errlog.h"
 #include "core/store/load.h"
 #include "core/tier/pack.h"
-#include "core/base/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"

@@ -1,7 +1,7 @@
 #include "tools/verb.h"
 
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
 #include "tools/config.h"
 #include "tools/listing.h"
 #include "tools/operand.h"

@@ -1,7 +1,7 @@
 #include "tools/verb.h"
 
-#include "core/commit/delete.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"

@@ -1,10 +1,10 @@
 // mount and umount, and mount.fuse.ckptfs.
 #include "tools/verb.h"
 
-#include "core/store/ask.h"
-#include "core/store/mounts.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/ask.h"
+#include "core/store/mounts.h"
 #include "fs/mount.h"
 #include "tools/mount_options.h"
 #include "tools/operand.h"

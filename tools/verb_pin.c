@@ -1,9 +1,9 @@
 // pin, unpin, promote: a step that is not to be deleted, or not by itself.
 #include "tools/verb.h"
 
+#include "core/base/util.h"
 #include "core/commit/pin.h"
 #include "core/policy/temporary.h"
-#include "core/base/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
 

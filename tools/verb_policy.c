@@ -1,11 +1,11 @@
 // policy: when steps are saved, and which of them stay.
 #include "tools/verb.h"
 
-#include "core/store/history.h"
-#include "core/policy/policy_store.h"
-#include "core/policy/should_save.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/policy/policy_store.h"
+#include "core/policy/should_save.h"
+#include "core/store/history.h"
 #include "tools/explain.h"
 #include "tools/output.h"
 #include "tools/policy_file.h"

@@ -1,11 +1,11 @@
 // retain: what the policy does not keep goes to the trash.
 #include "tools/verb.h"
 
-#include "core/store/ask.h"
-#include "core/commit/delete.h"
-#include "core/policy/retain.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/policy/retain.h"
+#include "core/store/ask.h"
 #include "tools/output.h"
 #include "tools/policy_file.h"
 

@@ -1,10 +1,10 @@
 // rm, undelete, mv: a step goes to the trash, or for good, and back; or gets another name.
 #include "tools/verb.h"
 
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
 #include "core/commit/move.h"
-#include "core/base/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
 

@@ -4,14 +4,14 @@
 // no byte of it, or here.
 #include "tools/verb.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/commit.h"
-#include "core/store/folders.h"
 #include "core/commit/replace.h"
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
-#include "core/base/sys.h"
+#include "core/store/folders.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
 #include "tools/progress.h"

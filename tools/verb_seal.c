@@ -2,8 +2,8 @@
 #include "tools/verb.h"
 
 #include "core/base/lock.h"
-#include "core/tier/seal.h"
 #include "core/base/util.h"
+#include "core/tier/seal.h"
 #include "tools/act.h"
 #include "tools/output.h"
 #include "tools/progress.h"

@@ -1,10 +1,10 @@
 // sessions, abort, begin, resume, commit: what is staged, and was never completed.
 #include "tools/verb.h"
 
+#include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/stage/stage.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 #include "tools/act.h"
 #include "tools/output.h"
 #include "tools/rows.h"

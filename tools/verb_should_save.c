@@ -2,8 +2,8 @@
 // one answer.
 #include "tools/verb.h"
 
-#include "core/policy/should_save.h"
 #include "core/base/util.h"
+#include "core/policy/should_save.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 

@@ -1,10 +1,10 @@
 #include "tools/verb.h"
 
+#include "core/base/util.h"
+#include "core/policy/should_save.h"
 #include "core/store/ask.h"
 #include "core/store/errlog.h"
 #include "core/store/mounts.h"
-#include "core/policy/should_save.h"
-#include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"

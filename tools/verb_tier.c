@@ -1,8 +1,8 @@
 // cool and warm: steps into packs, and out of them again.
 #include "tools/verb.h"
 
-#include "core/tier/cool.h"
 #include "core/base/util.h"
+#include "core/tier/cool.h"
 #include "tools/act.h"
 #include "tools/output.h"
 #include "tools/progress.h"

@@ -3,11 +3,11 @@
 // The records are listed and read anew here, not through the table of steps, which leaves out what is damaged.
 #include "tools/verb.h"
 
-#include "core/store/errlog.h"
 #include "core/base/hash.h"
-#include "core/store/load.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/store/errlog.h"
+#include "core/store/load.h"
 #include "tools/check.h"
 #include "tools/check_packs.h"
 #include "tools/listing.h"

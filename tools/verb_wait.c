@@ -3,10 +3,10 @@
 // Looks again and again: a commit tells nobody but who asked for it.
 #include "tools/verb.h"
 
-#include "core/store/ask.h"
-#include "core/store/load.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/ask.h"
+#include "core/store/load.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"

@@ -1,7 +1,7 @@
 #include "core/array/array_format.h"
 
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 struct row {
 	uint64_t offset, bytes;

@@ -10,8 +10,8 @@
 // is evaluated, and structures, whose descr is a list, and objects are no arrays here.
 #include "core/array/array_format.h"
 
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #define ITEM_BYTES_MAX INT32_MAX // NumPy's
 

@@ -10,8 +10,8 @@
 #include "core/array/array_format.h"
 
 #include "core/base/json.h"
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #define PIECE_BYTES ((size_t)64 << 10) // is parsed once it has so many
 #define METADATA "__metadata__"

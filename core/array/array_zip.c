@@ -1,8 +1,8 @@
 #include "core/array/array_format.h"
 
-#include "core/limits.h"
-#include "core/base/util.h"
 #include "core/array/zip.h"
+#include "core/base/util.h"
+#include "core/limits.h"
 
 _Static_assert(CKPT_ZIP_DIRECTORY_MAX / 46 < CKPT_ARRAYS_MAX, "no directory has more members");
 

@@ -2,8 +2,8 @@
 // looked at (checksums, times, attributes, comments).
 #include "core/array/zip.h"
 
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #define END_BYTES 22
 #define COMMENT_MAX 65535

@@ -1,10 +1,10 @@
 #include "core/codec/codec.h"
 
+#include "core/base/util.h"
 #include "core/codec/codec_pieces.h"
 #include "core/codec/codec_sample.h"
 #include "core/codec/codec_zstd.h"
 #include "core/limits.h"
-#include "core/base/util.h"
 
 #include <assert.h>
 

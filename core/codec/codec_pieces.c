@@ -6,11 +6,11 @@
 // the rest of the piece stands for those, one behind the other.
 #include "core/codec/codec_pieces.h"
 
+#include "core/base/util.h"
 #include "core/codec/codec_differ.h"
 #include "core/codec/codec_plane.h"
 #include "core/codec/codec_sample.h"
 #include "core/codec/codec_split.h"
-#include "core/base/util.h"
 
 #define PIECE_BYTES (256u << 10)
 // Between planes: what lies at the same place of two pages is slow to copy from one to the other, and to fill together.

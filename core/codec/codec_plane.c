@@ -1,8 +1,8 @@
 #include "core/codec/codec_plane.h"
 
+#include "core/base/util.h"
 #include "core/codec/codec_sample.h"
 #include "core/codec/codec_split.h"
-#include "core/base/util.h"
 
 // plane := form bytes
 enum form {

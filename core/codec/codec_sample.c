@@ -1,7 +1,7 @@
 #include "core/codec/codec_sample.h"
 
-#include "core/codec/codec_vector.h"
 #include "core/base/util.h"
+#include "core/codec/codec_vector.h"
 
 #define PARTS 16u
 #define PART_BYTES (CKPT_SAMPLE_BYTES / PARTS)

@@ -1,7 +1,7 @@
 #include "core/codec/codec_split.h"
 
-#include "core/codec/codec_vector.h"
 #include "core/base/util.h"
+#include "core/codec/codec_vector.h"
 
 bool ckpt_split_plainly;
 

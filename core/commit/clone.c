@@ -1,9 +1,9 @@
 #include "core/commit/clone.h"
 
-#include "core/limits.h"
-#include "core/record/name.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/limits.h"
+#include "core/record/name.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

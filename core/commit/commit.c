@@ -16,17 +16,17 @@
 //  8. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
 #include "core/commit/commit.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/attempt.h"
 #include "core/commit/copy.h"
-#include "core/store/errlog.h"
 #include "core/commit/reopen.h"
 #include "core/stage/scan.h"
 #include "core/stage/stage.h"
+#include "core/store/errlog.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <limits.h>

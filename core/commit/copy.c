@@ -7,11 +7,11 @@
 //  2. A copy that is in the step is on disk, content first.
 #include "core/commit/copy.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/clone.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,20 +4,20 @@
 // the same of them, and goes with the last of them.
 #include "core/commit/delete.h"
 
-#include "core/store/errlog.h"
-#include "core/store/folders.h"
-#include "core/gc/gc.h"
 #include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/base/uuid.h"
 #include "core/commit/move.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
-#include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/store/trash.h"
-#include "core/base/util.h"
-#include "core/base/uuid.h"
 #include "core/commit/version.h"
+#include "core/gc/gc.h"
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
+#include "core/store/store.h"
+#include "core/store/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

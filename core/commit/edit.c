@@ -1,15 +1,15 @@
 #include "core/commit/edit.h"
 
-#include "core/commit/amend.h"
-#include "core/store/errlog.h"
 #include "core/base/hash.h"
-#include "core/index/indexer.h"
-#include "core/record/metadata.h"
+#include "core/base/util.h"
+#include "core/commit/amend.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
-#include "core/store/store.h"
-#include "core/base/util.h"
 #include "core/commit/version.h"
+#include "core/index/indexer.h"
+#include "core/record/metadata.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 #include <stdio.h>
 

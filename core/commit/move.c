@@ -1,11 +1,11 @@
 #include "core/commit/move.h"
 
-#include "core/store/errlog.h"
-#include "core/store/folders.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/version.h"
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
+#include "core/store/store.h"
 
 #include <stdio.h>
 

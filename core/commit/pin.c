@@ -1,10 +1,10 @@
 #include "core/commit/pin.h"
 
-#include "core/store/errlog.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/version.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 #define TELL_AGAIN_NS INT64_C(60000000000)
 

@@ -2,11 +2,11 @@
 #include "core/commit/attempt.h"
 
 #include "core/base/hash.h"
-#include "core/record/metadata.h"
-#include "core/policy/should_save.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/policy/should_save.h"
+#include "core/record/metadata.h"
+#include "core/store/store.h"
 
 #include <assert.h>
 #include <stdio.h>

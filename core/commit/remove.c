@@ -1,12 +1,12 @@
 #include "core/commit/remove.h"
 
-#include "core/commit/delete.h"
-#include "core/store/errlog.h"
 #include "core/base/hash.h"
-#include "core/commit/pin.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/commit/pin.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 struct ckpt_removal {
 	int64_t changed_ns;          // monotonic

@@ -8,17 +8,17 @@
 //  2. A step with `reopens` is in no chain of the table; it has the name, folder and key of its base.
 #include "core/commit/reopen.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/commit.h"
-#include "core/tier/cool.h"
 #include "core/commit/delete.h"
-#include "core/store/errlog.h"
 #include "core/commit/remove.h"
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
+#include "core/store/errlog.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
+#include "core/tier/cool.h"
 
 #include <fcntl.h>
 

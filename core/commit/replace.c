@@ -1,14 +1,14 @@
 #include "core/commit/replace.h"
 
+#include "core/base/util.h"
+#include "core/base/uuid.h"
 #include "core/commit/amend.h"
-#include "core/store/find.h"
 #include "core/commit/move.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
+#include "core/store/find.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
-#include "core/base/uuid.h"
 
 #include <stdio.h>
 

@@ -1,14 +1,14 @@
 #include "core/commit/share.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/clone.h"
-#include "core/tier/file.h"
-#include "core/record/manifest.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
+#include "core/record/manifest.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
+#include "core/tier/file.h"
 
 #include <fcntl.h>
 #include <limits.h>

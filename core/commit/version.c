@@ -1,13 +1,13 @@
 #include "core/commit/version.h"
 
-#include "core/commit/commit.h"
-#include "core/store/errlog.h"
-#include "core/record/metadata.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/commit.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/record/metadata.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,6 +43,13 @@ static bool is_there(struct ckpt_step *step, const struct ckpt_summary *ours)
 	return same;
 }
 
+static void know_durable(struct ckpt_step *step, uint32_t version)
+{
+	LOCK_SCOPE(&step->lock);
+
+	step->durable = MAX(step->durable, version);
+}
+
 int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
@@ -67,6 +74,8 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 			rc = 0;
 	}
 	record->summary.stored_ns = stored.mtime_ns;
+	if (!rc)
+		know_durable(step, record->summary.version);
 	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
 	if (!rc)
 		utimensat(s->dirfd, "steps", NULL, 0);
@@ -129,6 +138,29 @@ int ckpt_version_settle(struct ckpt_step *step)
 		return rc == -ENOENT ? 0 : rc;
 	rc = ckpt_backend_put(step->store->backend, object, data, len, NULL); // it is there: is it durable?
 	return rc && rc != -EEXIST ? rc : adopt(step, next);
+}
+
+// No version is 0; that it is not there is asked for because the answer is durable, for the folder.
+int ckpt_version_make_durable(struct ckpt_step *step)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	uint32_t version, durable;
+	int rc;
+
+	ckpt_lock_take(&step->store->lock); // with which its key changes
+	ckpt_lock_take(&step->lock);
+	version = step->summary.version;
+	durable = step->durable;
+	snprintf(object, sizeof(object), "steps/%s/0", step->key);
+	ckpt_lock_drop(&step->lock);
+	ckpt_lock_drop(&step->store->lock);
+	if (durable >= version)
+		return 0;
+	rc = ckpt_backend_remove(step->store->backend, object, NULL);
+	if (rc && rc != -ENOENT)
+		return rc;
+	know_durable(step, version);
+	return 0;
 }
 
 int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,

@@ -22,6 +22,9 @@ int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, vo
 // A version after the one in memory, whose answer was lost, is taken over, and is durable then; most often there is none. -EIO
 // it is still unknown.
 int ckpt_version_settle(struct ckpt_step *step);
+// What was found in the store, and not put by this process, may be of one that died before it was durable: before anything goes that
+// an older version needs, this says that the current one stays. Most often it is known. -EIO it may not be; ...
+int ckpt_version_make_durable(struct ckpt_step *step);
 // A record under a key of the step, as a version of it, with the time that it has: encoded and put. A lost answer is asked for
 // again.
 int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record);

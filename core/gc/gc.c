@@ -2,25 +2,26 @@
 //   1. list the packs: one that comes later is not looked at
 //   2. read what the steps need, then what versions need that we do not know
 //   3. read what open files need, after 2: file.c says why
-//   4. the index forgets those that go, then they go
+//   4. those versions are made durable, the index forgets the packs that go, then they go
 //   5. what is needed of half-dead packs is moved (repack.c), and from 1 on it is done again: what was emptied is seen as what
 //      it is then
 #include "core/gc/gc.h"
 
 #include "backends/backend.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/commit/version.h"
+#include "core/gc/repack.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 #include "core/tier/cool.h"
 #include "core/tier/cooler.h"
 #include "core/tier/dedupe.h"
-#include "core/store/errlog.h"
 #include "core/tier/file.h"
 #include "core/tier/pack.h"
 #include "core/tier/pack_use.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/gc/repack.h"
-#include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -481,6 +482,24 @@ static int brake(struct gc *g)
 		    (unsigned long long)all);
 }
 
+// What a version needs that is not durable yet is not all that is needed after a power cut.
+static int make_durable(struct gc *g)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list_stored(g->store, &steps, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count && !rc; i++) {
+		rc = goes_on(g) ? ckpt_version_make_durable(steps[i]) : -EINTR;
+		if (rc && rc != -EINTR)
+			fail(g, rc, "whether %s will be as it is cannot be said: %s", steps[i]->name, strerror(-rc));
+	}
+	ckpt_step_list_free(steps, count);
+	return rc;
+}
+
 static int forget(struct gc *g)
 {
 	CLEANUP_FREE struct ckpt_pack *packs = ckpt_calloc(g->pack_count + 1, sizeof(*packs));
@@ -685,6 +704,8 @@ static int collect(struct gc *g)
 	if (rc || !bytes_that_go(g))
 		return rc;
 	if (!g->how->dry_run)
+		rc = make_durable(g);
+	if (!rc && !g->how->dry_run)
 		rc = forget(g);
 	return rc ? rc : remove_packs(g);
 }

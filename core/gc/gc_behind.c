@@ -1,9 +1,9 @@
 #include "core/gc/gc.h"
 
-#include "core/store/errlog.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 #include <stdio.h>
 #include <string.h>

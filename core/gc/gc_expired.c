@@ -4,11 +4,11 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/keys.h"
+#include "core/base/util.h"
 #include "core/limits.h"
 #include "core/policy/policy_store.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
 
 #define KEY "gc/expected"
 #define KEPT_MAX 900     // packs; as text they fit into an object that is replaced

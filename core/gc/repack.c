@@ -1,18 +1,18 @@
 #include "core/gc/repack.h"
 
-#include "core/tier/chunk_reader.h"
+#include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/codec/codec.h"
+#include "core/commit/edit.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
+#include "core/tier/chunk_reader.h"
 #include "core/tier/cool.h"
 #include "core/tier/cooler.h"
 #include "core/tier/dedupe.h"
-#include "core/commit/edit.h"
-#include "core/store/errlog.h"
-#include "core/base/hash.h"
 #include "core/tier/packing.h"
 #include "core/tier/seal.h"
-#include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <limits.h>
 

@@ -1,11 +1,11 @@
 #include "core/index/index.h"
 
+#include "core/base/util.h"
+#include "core/base/uuid.h"
 #include "core/index/index_db.h"
 #include "core/index/index_dir.h"
 #include "core/index/index_inspect.h"
 #include "core/index/index_value.h"
-#include "core/base/util.h"
-#include "core/base/uuid.h"
 
 #include <lmdb.h>
 #include <sys/mman.h>

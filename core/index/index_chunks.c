@@ -1,7 +1,7 @@
 #include "core/index/index.h"
 
-#include "core/index/index_db.h"
 #include "core/base/util.h"
+#include "core/index/index_db.h"
 
 #include <lmdb.h>
 

@@ -1,8 +1,8 @@
 #include "core/index/index_db.h"
 
-#include "core/index/index_dir.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/index/index_dir.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -9,8 +9,8 @@
 // LMDB's types are only named here: who needs them whole includes lmdb.h, and a header must not (tests/lint/layers).
 #pragma once
 
-#include "core/index/index_value.h"
 #include "core/base/lock.h"
+#include "core/index/index_value.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 #include "core/index/index_inspect.h"
 
 #include "core/base/guard.h"
+#include "core/base/util.h"
 #include "core/index/index_check.h"
 #include "core/index/index_db.h"
 #include "core/index/index_dir.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <lmdb.h>

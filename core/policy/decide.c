@@ -1,9 +1,9 @@
 #include "core/policy/decide.h"
 
 #include "core/base/clock.h"
-#include "core/record/name.h"
 #include "core/base/run.h"
 #include "core/base/util.h"
+#include "core/record/name.h"
 
 #include <inttypes.h>
 #include <signal.h>

@@ -11,8 +11,8 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "core/policy/decide.h"
 #include "core/limits.h"
+#include "core/policy/decide.h"
 #include "core/record/name.h"
 
 #define CKPT_DECIDED_NS (INT64_C(600) * 1000000000)

@@ -1,8 +1,8 @@
 #include "core/policy/policy.h"
 
 #include "core/base/json.h"
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #define SECONDS_MAX INT64_C(1000000000) // so that all of them are ns that an int64_t holds
 

@@ -3,9 +3,9 @@
 #include "core/policy/policy.h"
 
 #include "core/base/json.h"
-#include "core/limits.h"
 #include "core/base/nearest.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #include "core/policy/policy_store.h"
 
+#include "core/base/util.h"
 #include "core/limits.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 #include "core/policy/resolve.h"
 
-#include "core/store/locate.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/locate.h"
+#include "core/store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 #include "core/policy/retain.h"
 
 #include "core/base/clock.h"
-#include "core/commit/delete.h"
-#include "core/policy/policy_store.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/policy/policy_store.h"
+#include "core/store/store.h"
 
 #define RETRY_NS (INT64_C(600) * 1000000000)
 

@@ -1,18 +1,18 @@
 #include "core/policy/should_save.h"
 
-#include "core/store/ask.h"
-#include "core/store/folders.h"
 #include "core/base/hash.h"
-#include "core/store/history.h"
-#include "core/store/hold.h"
 #include "core/base/json.h"
-#include "core/limits.h"
-#include "core/record/name.h"
-#include "core/policy/policy_store.h"
-#include "core/stage/stage.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/limits.h"
+#include "core/policy/policy_store.h"
+#include "core/record/name.h"
+#include "core/stage/stage.h"
+#include "core/store/ask.h"
+#include "core/store/folders.h"
+#include "core/store/history.h"
+#include "core/store/hold.h"
+#include "core/store/store.h"
 
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 #include "core/policy/temporary.h"
 
 #include "core/base/clock.h"
-#include "core/commit/delete.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
 #include "core/commit/version.h"
+#include "core/store/store.h"
 
 #define RETRY_NS (INT64_C(600) * 1000000000)
 

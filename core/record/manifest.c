@@ -1,11 +1,11 @@
 #include "core/record/manifest.h"
 
 #include "core/base/hash.h"
+#include "core/base/util.h"
+#include "core/base/uuid.h"
 #include "core/record/manifest_layout.h"
 #include "core/record/manifest_parsed.h"
 #include "core/record/name.h"
-#include "core/base/util.h"
-#include "core/base/uuid.h"
 
 #include <assert.h>
 

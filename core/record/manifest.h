@@ -11,8 +11,8 @@
 // long as the reference. Threads: immutable, so any; a writer belongs to one thread. Nothing blocks, no I/O.
 #pragma once
 
-#include "core/codec/codec.h"
 #include "core/base/hash.h"
+#include "core/codec/codec.h"
 #include "core/limits.h"
 
 #include <stdbool.h>

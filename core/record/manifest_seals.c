@@ -1,6 +1,6 @@
+#include "core/base/util.h"
 #include "core/record/manifest_layout.h"
 #include "core/record/manifest_parsed.h"
-#include "core/base/util.h"
 
 #include <assert.h>
 

@@ -1,7 +1,7 @@
-#include "core/record/manifest_layout.h"
-#include "core/record/name.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/record/manifest_layout.h"
+#include "core/record/name.h"
 
 #include <assert.h>
 

@@ -1,8 +1,8 @@
 #include "core/record/metadata.h"
 
 #include "core/base/json.h"
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #include <ctype.h>
 #include <stdio.h>

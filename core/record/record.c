@@ -1,9 +1,9 @@
 #include "core/record/record.h"
 
-#include "core/record/container.h"
 #include "core/base/hash.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/record/container.h"
 
 // record  := container("ckpt-rec") { summary store [metadata] [manifest] }
 // summary := fixed part, name

@@ -1,12 +1,12 @@
 #include "core/stage/convert.h"
 
-#include "core/store/errlog.h"
-#include "core/store/folders.h"
-#include "core/commit/share.h"
-#include "core/stage/stage.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/share.h"
+#include "core/stage/stage.h"
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
+#include "core/store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>

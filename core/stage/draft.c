@@ -1,10 +1,10 @@
 #include "core/stage/draft.h"
 
 #include "core/base/json.h"
-#include "core/stage/stage.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/stage/stage.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,11 +2,11 @@
 // limit of its own.
 #include "core/stage/format.h"
 
+#include "core/array/zip.h"
 #include "core/base/json.h"
-#include "core/limits.h"
 #include "core/base/source.h"
 #include "core/base/util.h"
-#include "core/array/zip.h"
+#include "core/limits.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>

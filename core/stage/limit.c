@@ -6,16 +6,16 @@
 // it began, and it ended less than REST times ago what it took.
 #include "core/stage/limit.h"
 
-#include "core/tier/behind.h"
-#include "core/stage/draft.h"
-#include "core/store/errlog.h"
 #include "core/base/keys.h"
-#include "core/commit/share.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/share.h"
+#include "core/stage/draft.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
+#include "core/tier/behind.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

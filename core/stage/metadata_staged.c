@@ -1,10 +1,10 @@
 // What a staged step says of itself, beside its marker.
-#include "core/store/errlog.h"
 #include "core/base/json.h"
-#include "core/limits.h"
-#include "core/record/metadata.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/limits.h"
+#include "core/record/metadata.h"
+#include "core/store/errlog.h"
 
 #include <fcntl.h>
 #include <sys/xattr.h>

@@ -1,12 +1,12 @@
 // What a file holds is from outside: sizes are checked before they are used, and a look reads so much at most.
 #include "core/stage/profile.h"
 
-#include "core/stage/format.h"
 #include "core/base/json.h"
-#include "core/record/name.h"
-#include "core/stage/ranks.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/record/name.h"
+#include "core/stage/format.h"
+#include "core/stage/ranks.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -1,9 +1,9 @@
 #include "core/stage/ranks.h"
 
-#include "core/stage/format.h"
+#include "core/array/zip.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/array/zip.h"
+#include "core/stage/format.h"
 
 #include <dirent.h>
 #include <fcntl.h>

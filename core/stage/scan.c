@@ -1,12 +1,12 @@
 #include "core/stage/scan.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/copy.h"
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

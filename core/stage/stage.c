@@ -10,16 +10,16 @@
 // asked through, because it reports write-out errors since its opening.
 #include "core/stage/stage.h"
 
-#include "core/store/errlog.h"
-#include "core/store/folders.h"
 #include "core/base/json.h"
-#include "core/commit/reopen.h"
-#include "core/commit/share.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/reopen.h"
+#include "core/commit/share.h"
+#include "core/store/errlog.h"
+#include "core/store/folders.h"
+#include "core/store/store.h"
+#include "core/store/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 // What unfinished steps take, and for how long nobody has changed them.
 #include "core/stage/stage.h"
 
-#include "core/store/errlog.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 #include <fcntl.h>
 #include <signal.h>

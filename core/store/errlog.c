@@ -1,11 +1,11 @@
 #include "core/store/errlog.h"
 
 #include "core/base/clock.h"
-#include "core/limits.h"
 #include "core/base/lock.h"
-#include "core/record/name.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/limits.h"
+#include "core/record/name.h"
 
 #include <fcntl.h>
 #include <stdarg.h>

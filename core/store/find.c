@@ -1,9 +1,9 @@
 #include "core/store/find.h"
 
+#include "core/base/util.h"
 #include "core/store/store.h"
 #include "core/store/timestamp.h"
 #include "core/store/tracker.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 

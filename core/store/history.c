@@ -1,9 +1,9 @@
 #include "core/store/history.h"
 
 #include "core/base/json.h"
+#include "core/base/util.h"
 #include "core/commit/remove.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
 
 struct entry {
 	struct ckpt_policy_step seen;

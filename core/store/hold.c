@@ -1,7 +1,7 @@
 #include "core/store/hold.h"
 
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
 
 #include <pthread.h>
 #include <sys/stat.h>

@@ -1,8 +1,8 @@
 #include "core/store/latest.h"
 
+#include "core/base/util.h"
 #include "core/store/store.h"
 #include "core/store/timestamp.h"
-#include "core/base/util.h"
 
 const char *const ckpt_latest_words[] = {
 	[CKPT_LATEST_BY_COMMIT] = "commit",       [CKPT_LATEST_BY_STEP] = "step",

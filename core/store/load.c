@@ -1,13 +1,13 @@
 #include "core/store/load.h"
 
-#include "core/tier/dedupe.h"
-#include "core/stage/draft.h"
-#include "core/stage/stage.h"
-#include "core/commit/move.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/move.h"
+#include "core/stage/draft.h"
+#include "core/stage/stage.h"
+#include "core/store/store.h"
+#include "core/tier/dedupe.h"
 
 #include <dirent.h>
 #include <fcntl.h>

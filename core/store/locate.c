@@ -1,7 +1,7 @@
 #include "core/store/locate.h"
 
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
 
 #include <stdio.h>
 

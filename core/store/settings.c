@@ -1,9 +1,9 @@
 #include "core/store/settings.h"
 
-#include "core/record/name.h"
-#include "core/stage/profile.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
+#include "core/record/name.h"
+#include "core/stage/profile.h"
 
 #include <stdio.h>
 

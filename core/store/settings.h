@@ -5,8 +5,8 @@
 // Ownership: struct ckpt_settings owns its texts. Threads: plain data. Nothing blocks.
 #pragma once
 
-#include "core/store/latest.h"
 #include "core/limits.h"
+#include "core/store/latest.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -7,16 +7,16 @@
 //  4. Manifests in memory are at most MANIFEST_CACHE_BYTES, but for those that somebody holds; the oldest use goes first.
 #include "core/store/step.h"
 
+#include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/copy.h"
-#include "core/base/hash.h"
 #include "core/commit/move.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -117,9 +117,10 @@ struct ckpt_step {
 	struct {
 		uint32_t version; // 0: nobody has looked yet
 		int64_t ns;
-	} saved;        // COMMITTED: when that version was saved, by its own word (timestamp.h)
-	bool raws_gone; // COMMITTED: of what is in packs no raw file is left (cool.h)
-	bool moved;     // DELETED: its session went on under another name (move.h)
+	} saved;          // COMMITTED: when that version was saved, by its own word (timestamp.h)
+	uint32_t durable; // the newest version that is known to be so (version.h)
+	bool raws_gone;   // COMMITTED: of what is in packs no raw file is left (cool.h)
+	bool moved;       // DELETED: its session went on under another name (move.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory

@@ -2,13 +2,13 @@
 #include "core/store/step.h"
 
 #include "backends/backend.h"
-#include "core/store/errlog.h"
 #include "core/base/hash.h"
-#include "core/index/index.h"
-#include "core/record/manifest.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/index/index.h"
+#include "core/record/manifest.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,16 +1,16 @@
 #include "core/store/store.h"
 
-#include "core/tier/chunk_cache.h"
-#include "core/stage/convert.h"
-#include "core/gc/gc.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
-#include "core/store/load.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/reopen.h"
+#include "core/gc/gc.h"
+#include "core/stage/convert.h"
+#include "core/store/load.h"
+#include "core/store/trash.h"
+#include "core/tier/chunk_cache.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -7,17 +7,17 @@
 #pragma once
 
 #include "backends/backend.h"
-#include "core/tier/cooler.h"
-#include "core/store/errlog.h"
+#include "core/base/keys.h"
+#include "core/base/lock.h"
 #include "core/index/index.h"
 #include "core/index/indexer.h"
-#include "core/base/keys.h"
-#include "core/store/latest.h"
 #include "core/stage/limit.h"
-#include "core/base/lock.h"
-#include "core/tier/sealer.h"
+#include "core/store/errlog.h"
+#include "core/store/latest.h"
 #include "core/store/settings.h"
 #include "core/store/step.h"
+#include "core/tier/cooler.h"
+#include "core/tier/sealer.h"
 
 #include <stdbool.h>
 #include <stdint.h>

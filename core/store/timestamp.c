@@ -1,12 +1,12 @@
 // What the file holds is from outside: it is read up to a limit, and what is no date makes its step the oldest.
 #include "core/store/timestamp.h"
 
-#include "core/tier/file.h"
 #include "core/base/json.h"
+#include "core/base/util.h"
 #include "core/record/manifest.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
+#include "core/tier/file.h"
 
 #include <ctype.h>
 #include <time.h>

@@ -1,8 +1,8 @@
 #include "core/store/tracker.h"
 
+#include "core/base/util.h"
 #include "core/store/find.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

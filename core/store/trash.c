@@ -1,16 +1,16 @@
 #include "core/store/trash.h"
 
 #include "core/base/clock.h"
+#include "core/base/lock.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/gc/gc.h"
 #include "core/limits.h"
-#include "core/base/lock.h"
 #include "core/policy/retain.h"
+#include "core/policy/temporary.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/policy/temporary.h"
-#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

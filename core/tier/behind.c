@@ -1,10 +1,10 @@
 #include "core/tier/behind.h"
 
 #include "core/base/lock.h"
-#include "core/store/step.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/step.h"
+#include "core/store/store.h"
 
 #define AGAIN_NS INT64_C(1000000000) // until a step is tried again that is being changed
 #define SPELL_NS INT64_C(4000000)    // a reader reads at least so long before it looks around

@@ -1,10 +1,10 @@
 #include "core/tier/chunk_cache.h"
 
+#include "core/base/lock.h"
+#include "core/base/util.h"
+#include "core/store/store.h"
 #include "core/tier/chunk.h"
 #include "core/tier/chunk_reader.h"
-#include "core/base/lock.h"
-#include "core/store/store.h"
-#include "core/base/util.h"
 
 #include <assert.h>
 #include <sys/mman.h>
@@ -18,11 +18,14 @@
 //  1. `bytes` is the room of all chunks that have memory, those that failed and are still held included.
 //  2. Who waits for room holds nothing, so that what is held is let go of in the end; and where nothing is held, there is room for
 //     one chunk, whatever its size. Who reads one holds it and waits for a codec, whose holders wait for nothing.
+//  3. What is needed to decode has its own bound, `work_max`, which only one that decodes alone passes.
 
 #define BUCKETS 256
 #define AHEAD_MAX 8 // chunks that are waited for at once
 #define THREADS_MAX 4
-#define CODECS_MAX 16 // decode at once: each has some MiB
+#define CODECS_MAX 16                   // decode at once
+#define CODEC_BYTES (UINT64_C(6) << 20) // of one, with room for what is stored of a chunk
+#define WORK_PARTS 4 // of the room for chunks; so many less one are for codecs and what they decode beside
 
 enum state { LOADING, READY, FAILED };
 
@@ -50,7 +53,7 @@ struct codec {
 
 struct ckpt_chunk_cache {
 	struct ckpt_store *store;
-	uint64_t bytes_max;
+	uint64_t bytes_max, work_max;
 	int64_t kept_ns;
 	struct ckpt_lock lock;
 	pthread_cond_t changed; // a chunk was read, or let go of
@@ -65,6 +68,8 @@ struct ckpt_chunk_cache {
 	uint8_t *spare;       // memory of one that went, SPARE_ROOM of it; may be NULL
 	struct codec *codecs; // that nobody uses
 	size_t codec_count;   // of all
+	size_t decoding;      // with one
+	uint64_t work_bytes;  // what those need beside it
 	struct ahead ahead[AHEAD_MAX];
 	size_t ahead_first, ahead_count, thread_count;
 	pthread_t threads[THREADS_MAX];
@@ -79,6 +84,7 @@ int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, int64_t kept_
 		return -ENOMEM;
 	cache->store = s;
 	cache->bytes_max = bytes_max;
+	cache->work_max = bytes_max / WORK_PARTS * (WORK_PARTS - 1);
 	cache->kept_ns = kept_ns;
 	ckpt_lock_init(&cache->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&cache->changed, NULL);
@@ -140,19 +146,23 @@ static void give_memory_locked(struct ckpt_chunk_cache *cache, uint8_t *data, si
 		free_memory(data, room);
 }
 
+static void drop_codec_locked(struct ckpt_chunk_cache *cache)
+{
+	struct codec *codec = cache->codecs;
+
+	cache->codecs = codec->next;
+	cache->codec_count--;
+	ckpt_codec_free(codec->codec);
+	free(codec);
+}
+
 // What is for the next chunk.
 static void drop_spare_locked(struct ckpt_chunk_cache *cache)
 {
-	struct codec *codec;
-
 	if (cache->spare)
 		free_memory(TAKE_PTR(cache->spare), SPARE_ROOM);
-	while ((codec = cache->codecs)) {
-		cache->codecs = codec->next;
-		cache->codec_count--;
-		ckpt_codec_free(codec->codec);
-		free(codec);
-	}
+	while (cache->codecs)
+		drop_codec_locked(cache);
 }
 
 // --- The table ----------------------------------------------------------------------------------------------------------
@@ -289,26 +299,57 @@ static struct codec *codec_new(void)
 	return c;
 }
 
+// What decoding it takes, beside a codec: what it is decoded beside, which may be decoded beside others itself, and what is stored of
+// one that is unusually large.
+static uint64_t work_of(const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
+{
+	uint64_t own = ckpt_codec_base_bytes(chunk->how.codec, chunk->bytes), most = 0;
+
+	for (uint32_t i = 0; i < chunk->base_count; i++) {
+		struct ckpt_chunk base;
+
+		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
+		most = MAX(most, work_of(m, &base));
+	}
+	return own + most + (chunk->how.bytes > CKPT_CHUNK_BYTES ? chunk->how.bytes : 0);
+}
+
+static bool may_decode_locked(struct ckpt_chunk_cache *cache, uint64_t work)
+{
+	size_t codecs = cache->codec_count + !cache->codecs;
+
+	return codecs <= CODECS_MAX &&
+	       (!cache->decoding || codecs * CODEC_BYTES + cache->work_bytes + work <= cache->work_max);
+}
+
 // One that is free, or may be made: then it is NULL. Who has one waits for nothing else.
-static struct codec *wait_for_codec(struct ckpt_chunk_cache *cache)
+static struct codec *wait_for_codec(struct ckpt_chunk_cache *cache, uint64_t work)
 {
 	LOCK_SCOPE(&cache->lock);
 	struct codec *c;
 
-	while (!cache->codecs && cache->codec_count >= CODECS_MAX)
-		ckpt_lock_wait(&cache->changed, &cache->lock);
+	while (!may_decode_locked(cache, work)) {
+		if (cache->codecs && cache->codecs->next)
+			drop_codec_locked(cache);
+		else
+			ckpt_lock_wait(&cache->changed, &cache->lock);
+	}
 	c = cache->codecs;
 	if (c)
 		cache->codecs = c->next;
 	else
 		cache->codec_count++;
+	cache->decoding++;
+	cache->work_bytes += work;
 	return c;
 }
 
-static void give_codec(struct ckpt_chunk_cache *cache, struct codec *c)
+static void give_codec(struct ckpt_chunk_cache *cache, struct codec *c, uint64_t work)
 {
 	LOCK_SCOPE(&cache->lock);
 
+	cache->decoding--;
+	cache->work_bytes -= work;
 	if (c) {
 		c->next = cache->codecs;
 		cache->codecs = c;
@@ -318,28 +359,29 @@ static void give_codec(struct ckpt_chunk_cache *cache, struct codec *c)
 	pthread_cond_broadcast(&cache->changed);
 }
 
-static struct codec *take_codec(struct ckpt_chunk_cache *cache)
+static struct codec *take_codec(struct ckpt_chunk_cache *cache, uint64_t work)
 {
-	struct codec *c = wait_for_codec(cache);
+	struct codec *c = wait_for_codec(cache, work);
 
 	if (c)
 		return c;
 	c = codec_new();
 	if (!c)
-		give_codec(cache, NULL);
+		give_codec(cache, NULL, work);
 	return c;
 }
 
 static int read_chunk(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 		      void *plain)
 {
-	struct codec *codec = take_codec(cache);
+	uint64_t work = work_of(m, chunk);
+	struct codec *codec = take_codec(cache, work);
 	int rc;
 
 	if (!codec)
 		return -ENOMEM;
 	rc = ckpt_chunk_read(cache->store->backend, m, chunk, codec->codec, plain);
-	give_codec(cache, codec);
+	give_codec(cache, codec, work);
 	return rc;
 }
 

@@ -1,5 +1,6 @@
 // The plain bytes of chunks that are being read, or were lately: what is read of a file whose bytes are in packs goes through
-// here. Bounded: who wants a chunk for which there is no room waits until others have let go of theirs. What nobody has asked for
+// here. Bounded: who wants a chunk for which there is no room waits until others have let go of theirs, and so does who would decode
+// one while others need as much memory to decode theirs as there may be: three quarters of that room more. What nobody has asked for
 // in a while goes, and once nothing is left the rest of the memory, too: an idle mount has none.
 //
 // Calling sequence: ckpt_chunk_cache_new(); _get(), copy or reply, _let_go(); _free() when nobody reads any more. A thread holds one chunk

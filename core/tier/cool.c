@@ -1,19 +1,19 @@
 #include "core/tier/cool.h"
 
-#include "core/commit/amend.h"
-#include "core/tier/chunk_reader.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/codec/codec.h"
-#include "core/tier/dedupe.h"
-#include "core/tier/earlier.h"
+#include "core/commit/amend.h"
 #include "core/commit/edit.h"
 #include "core/store/errlog.h"
+#include "core/store/store.h"
+#include "core/tier/chunk_reader.h"
+#include "core/tier/dedupe.h"
+#include "core/tier/earlier.h"
 #include "core/tier/pack.h"
 #include "core/tier/packing.h"
 #include "core/tier/plan.h"
 #include "core/tier/seal.h"
-#include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <limits.h>
 

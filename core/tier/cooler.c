@@ -1,12 +1,12 @@
 #include "core/tier/cooler.h"
 
-#include "core/tier/behind.h"
-#include "core/tier/cool.h"
-#include "core/gc/gc.h"
 #include "core/base/lock.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/gc/gc.h"
+#include "core/store/store.h"
+#include "core/tier/behind.h"
+#include "core/tier/cool.h"
 
 #define LET_BY_NS INT64_C(100000000)              // until it looks whether who waited for packs has them
 #define LOOK_NS INT64_C(20000000)                 // between two looks whether a save runs

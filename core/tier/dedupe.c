@@ -1,9 +1,9 @@
 #include "core/tier/dedupe.h"
 
 #include "core/base/hash.h"
-#include "core/tier/pack.h"
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
+#include "core/tier/pack.h"
 
 // store->packs_indexed says up to which reset of the index, plus 1, it knows all packs; 0: it does not. This process alone makes
 // packs and removes them, so that it stays so.

@@ -1,10 +1,10 @@
 #include "core/tier/earlier.h"
 
-#include "core/tier/chunk.h"
+#include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/limits.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
+#include "core/tier/chunk.h"
 
 #include <limits.h>
 

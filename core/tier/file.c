@@ -1,11 +1,11 @@
 #include "core/tier/file.h"
 
-#include "core/tier/chunk_cache.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/store/errlog.h"
 #include "core/store/load.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
+#include "core/tier/chunk_cache.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,8 +1,8 @@
 #include "core/tier/pack_use.h"
 
-#include "core/tier/pack.h"
-#include "core/store/store.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
+#include "core/tier/pack.h"
 
 int ckpt_pack_use_pack(struct ckpt_pack_use *u, const struct ckpt_pack *pack)
 {

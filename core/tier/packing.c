@@ -1,11 +1,11 @@
 #include "core/tier/packing.h"
 
+#include "core/base/util.h"
 #include "core/codec/codec.h"
-#include "core/tier/dedupe.h"
 #include "core/gc/gc.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
+#include "core/tier/dedupe.h"
 
 struct ckpt_packing_place {
 	struct ckpt_chunk chunk;

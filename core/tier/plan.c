@@ -1,8 +1,8 @@
 #include "core/tier/plan.h"
 
 #include "core/array/array.h"
-#include "core/tier/chunk.h"
 #include "core/base/util.h"
+#include "core/tier/chunk.h"
 
 #include <assert.h>
 

@@ -1,11 +1,11 @@
 #include "core/tier/seal.h"
 
-#include "core/tier/chunk.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/edit.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
+#include "core/tier/chunk.h"
 
 #include <linux/ioprio.h>
 #include <sched.h>

@@ -1,11 +1,11 @@
 #include "core/tier/sealer.h"
 
-#include "core/tier/behind.h"
 #include "core/base/lock.h"
-#include "core/tier/seal.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
+#include "core/tier/behind.h"
+#include "core/tier/seal.h"
 
 #define AGAIN_NS INT64_C(1000000000) // until it looks again when there was no memory to
 

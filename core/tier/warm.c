@@ -1,12 +1,12 @@
 #include "core/tier/cool.h"
 
-#include "core/commit/edit.h"
-#include "core/store/errlog.h"
-#include "core/commit/share.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
+#include "core/commit/edit.h"
+#include "core/commit/share.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
+#include "core/store/trash.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>

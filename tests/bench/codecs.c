@@ -6,9 +6,9 @@
 // For each array a line of JSON: how it is stored by itself, beside its base (for weights the master; for the others the same
 // of BASE), and by zstd; and of all its chunks the largest ratio to zstd -1 and to the chunk itself. Times are of the thread's
 // CPU, of each chunk the shortest of all rounds. What does not come back as it was ends it.
+#include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/tier/chunk.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 #include <time.h>

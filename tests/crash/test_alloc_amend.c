@@ -4,11 +4,11 @@
 #include "tests/support/amends.h"
 #include "tests/support/fixture_step.h"
 
-#include "core/commit/amend.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/amend.h"
+#include "core/commit/reopen.h"
 
 #include <fcntl.h>
 #include <stdio.h>

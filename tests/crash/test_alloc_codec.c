@@ -3,8 +3,8 @@
 
 #include "tests/support/allocfault.h"
 
-#include "core/codec/codec.h"
 #include "core/base/util.h"
+#include "core/codec/codec.h"
 
 #define BYTES (300u << 10)
 

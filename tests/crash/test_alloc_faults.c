@@ -7,11 +7,11 @@
 #include "tests/support/seen.h"
 #include "tests/support/staged.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/move.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/should_save.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -7,10 +7,10 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
 
 #include <fcntl.h>
 #include <stdio.h>

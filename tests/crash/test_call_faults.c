@@ -7,9 +7,9 @@
 #include "tests/support/seen.h"
 #include "tests/support/sysfault.h"
 
-#include "core/commit/move.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/move.h"
 
 #define POINTS_DEFAULT 8 // of each act, and each way; all of them with CKPT_TEST_FULL
 

@@ -8,10 +8,10 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
-#include "core/store/find.h"
-#include "core/commit/replace.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/replace.h"
+#include "core/store/find.h"
 
 #include <fcntl.h>
 #include <stdio.h>

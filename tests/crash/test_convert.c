@@ -6,9 +6,9 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
-#include "core/stage/convert.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/convert.h"
 
 #include <fcntl.h>
 #include <stdio.h>

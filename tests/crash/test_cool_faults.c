@@ -9,11 +9,11 @@
 #include "tests/support/sysfault.h"
 #include "tests/support/weights.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/tier/chunk.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 

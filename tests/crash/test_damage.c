@@ -7,13 +7,13 @@
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
 #include "core/base/hash.h"
-#include "core/tier/pack.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
+#include "core/tier/pack.h"
+#include "core/tier/seal.h"
 
 #include <fcntl.h>
 #include <ftw.h>

@@ -5,8 +5,8 @@
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
 
-#include "core/commit/delete.h"
 #include "core/base/sys.h"
+#include "core/commit/delete.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -7,9 +7,9 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
-#include "core/stage/draft.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/draft.h"
 
 #include <dirent.h>
 #include <fcntl.h>

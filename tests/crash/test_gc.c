@@ -9,6 +9,8 @@
 #include "tests/support/tiers.h"
 
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/gc/gc.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -179,6 +181,119 @@ START_TEST(power_cuts_after_a_failure_lose_nothing)
 }
 END_TEST
 
+// From call n of one act on nothing reaches the disk, as when the process dies. The next one finds what was done, durable or not, and
+// collects garbage by it before anything else is done. The power goes at any point of that.
+static bool cut_after_a_death(enum ckpt_tiers_act dying_act, uint64_t n, const char *out)
+{
+	struct ckpt_sysfault fault = {.at = n, .error = -EIO, .sticky = true, .changes_only = true};
+	struct ckpt_tiers_log log = {0};
+	struct ckpt_disk *disk;
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	size_t point;
+
+	ckpt_save_init(dir);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	s = ckpt_save_open(dir);
+	for (int act = 0; act < (int)dying_act; act++)
+		ck_ok(ckpt_tiers_do(s, (enum ckpt_tiers_act)act));
+	ckpt_save_settle_all(s);
+	ckpt_sysfault_begin(&fault);
+	(void)ckpt_tiers_do(s, dying_act);
+	ckpt_save_settle_all(s);
+	ckpt_sysfault_end(&fault);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	point = ckpt_disk_count(disk);
+	ck_ok(ckpt_tiers_do(s, CKPT_TIERS_REPACK)); // whatever it finds
+	ckpt_store_close(s);
+	ckpt_disk_end(disk);
+	ckpt_tiers_log_to(&log, dying_act, false);
+	for (; point <= ckpt_disk_count(disk); point++)
+		for (unsigned k = 0; k < (ckpt_suite_full() ? 11 : 3); k++) {
+			ck_ok(ckpt_disk_crash(disk, point, ckpt_disk_seed(k), out));
+			ckpt_tiers_check_at(out, &log, point, false);
+			ckpt_temp_empty(out, false);
+		}
+	ckpt_disk_free(disk);
+	ckpt_temp_empty(dir, true);
+	return fault.count >= n;
+}
+
+START_TEST(power_cuts_after_a_death_and_a_collection_lose_nothing)
+{
+	uint64_t n = ckpt_suite_first(2, _i);
+	char out[PATH_MAX];
+
+	ckpt_temp_dir(out);
+	for (; cut_after_a_death(failing[_i], n, out); n += ckpt_suite_stride(2))
+		ck_assert_uint_lt(n, POINTS_MAX);
+	ck_assert_uint_gt(n, 3);
+}
+END_TEST
+
+#define SHARED "what two steps share"
+#define LONG "a text that is longer than the one which is shared, and of one step alone"
+
+// The same of a repacking of one step, whose version is the last that is put: the pack that it emptied is garbage to the next process
+// from its start on.
+static bool cut_after_a_death_while_repacking(uint64_t n, const char *out)
+{
+	const struct ckpt_gc_how all = {.force = true};
+	struct ckpt_sysfault fault = {.at = n, .error = -EIO, .sticky = true, .changes_only = true};
+	struct ckpt_step *a, *b;
+	struct ckpt_gc_done done;
+	struct ckpt_disk *disk;
+	char dir[PATH_MAX];
+	struct ckpt_store *s;
+	size_t point;
+
+	ckpt_save_init(dir);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	s = ckpt_save_open(dir);
+	a = ckpt_packed_together(s, "a", SHARED, LONG);
+	b = ckpt_packed_step(s, "b", SHARED);
+	ck_ok(ckpt_delete(a));
+	ck_ok(ckpt_expire(a));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	ckpt_save_settle_all(s);
+	ckpt_sysfault_begin(&fault);
+	(void)ckpt_gc(s, &all, &done);
+	ckpt_save_settle_all(s);
+	ckpt_sysfault_end(&fault);
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+	point = ckpt_disk_count(disk);
+	ck_ok(ckpt_gc(s, &all, &done));
+	ckpt_store_close(s);
+	ckpt_disk_end(disk);
+	for (; point <= ckpt_disk_count(disk); point++) {
+		ck_ok(ckpt_disk_crash(disk, point, CKPT_DISK_LEAST, out));
+		s = ckpt_save_open(out);
+		b = ckpt_step_find(s, "", "b");
+		ck_ok(ckpt_packed_read(b, "0", SHARED));
+		ckpt_step_unref(b);
+		ckpt_store_close(s);
+		ckpt_temp_empty(out, false);
+	}
+	ckpt_disk_free(disk);
+	ckpt_temp_empty(dir, true);
+	return fault.count >= n;
+}
+
+START_TEST(a_power_cut_after_a_death_while_repacking_loses_nothing)
+{
+	char out[PATH_MAX];
+	uint64_t n = 1;
+
+	ckpt_temp_dir(out);
+	while (cut_after_a_death_while_repacking(n, out))
+		ck_assert_uint_lt(n++, POINTS_MAX);
+	ck_assert_uint_gt(n, 5);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gc crash");
@@ -189,6 +304,9 @@ int main(void)
 	tcase_add_test(power, power_cuts_at_every_point_lose_nothing);
 	suite_add_tcase(suite, power);
 	tcase_add_loop_test(failure, power_cuts_after_a_failure_lose_nothing, 0, 2 * (int)ARRAY_LEN(failing));
+	tcase_add_loop_test(failure, power_cuts_after_a_death_and_a_collection_lose_nothing, 0,
+			    (int)ARRAY_LEN(failing));
+	tcase_add_test(failure, a_power_cut_after_a_death_while_repacking_loses_nothing);
 	suite_add_tcase(suite, failure);
 	return ckpt_suite_run(suite);
 }

@@ -8,8 +8,8 @@
 #include "tests/support/sysfault.h"
 #include "tests/support/tiers.h"
 
-#include "core/gc/gc.h"
 #include "core/base/util.h"
+#include "core/gc/gc.h"
 
 #include <stdio.h>
 

@@ -7,15 +7,15 @@
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 
-#include "core/tier/cool.h"
-#include "core/commit/delete.h"
-#include "core/tier/file.h"
-#include "core/gc/gc.h"
 #include "core/base/hash.h"
-#include "core/tier/pack_use.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/gc/gc.h"
+#include "core/tier/cool.h"
+#include "core/tier/file.h"
+#include "core/tier/pack_use.h"
+#include "core/tier/seal.h"
 
 #include <fcntl.h>
 #include <pthread.h>

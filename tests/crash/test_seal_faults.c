@@ -7,11 +7,11 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
-#include "core/tier/chunk.h"
 #include "core/base/hash.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/tier/chunk.h"
+#include "core/tier/seal.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 
 #include "tests/support/array_files.h"
 
-#include "core/tier/chunk.h"
 #include "core/base/util.h"
+#include "core/tier/chunk.h"
 
 #define HEAD_BYTES 5
 #define ZEROS_MAX 34 // 16 GiB: 4096 chunks

@@ -4,8 +4,8 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/codec/codec.h"
 #include "core/base/util.h"
+#include "core/codec/codec.h"
 
 #define PLAIN_MAX (600u << 10) // some pieces
 #define HEAD_BYTES 6u

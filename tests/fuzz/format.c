@@ -2,8 +2,8 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/stage/format.h"
 #include "core/base/util.h"
+#include "core/stage/format.h"
 
 #include <sys/mman.h>
 

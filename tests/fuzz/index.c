@@ -7,9 +7,9 @@
 #include "tests/support/formats.h"
 
 #include "core/base/hash.h"
+#include "core/base/util.h"
 #include "core/index/index.h"
 #include "core/index/index_check.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/index/index_value.h"
 #include "core/base/util.h"
+#include "core/index/index_value.h"
 
 static void try_chunk(const void *key, size_t key_len, const void *value, size_t len)
 {

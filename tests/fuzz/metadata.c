@@ -4,9 +4,9 @@
 #include "tests/fuzz/replay.h"
 
 #include "core/base/json.h"
+#include "core/base/util.h"
 #include "core/limits.h"
 #include "core/record/metadata.h"
-#include "core/base/util.h"
 
 #include <pthread.h>
 

@@ -3,8 +3,8 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/record/name.h"
 #include "core/base/util.h"
+#include "core/record/name.h"
 
 #include <time.h>
 

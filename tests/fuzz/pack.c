@@ -3,8 +3,8 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/tier/pack.h"
 #include "core/base/util.h"
+#include "core/tier/pack.h"
 
 #define HEADER 32
 #define ROW 64

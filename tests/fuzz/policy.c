@@ -4,10 +4,10 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/policy/decided.h"
-#include "core/limits.h"
-#include "core/policy/preserve.h"
 #include "core/base/util.h"
+#include "core/limits.h"
+#include "core/policy/decided.h"
+#include "core/policy/preserve.h"
 
 #include <pthread.h>
 

@@ -3,9 +3,9 @@
 
 #include "tests/fuzz/replay.h"
 
+#include "core/base/util.h"
 #include "core/record/name.h"
 #include "core/stage/profile.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -3,9 +3,9 @@
 
 #include "tests/fuzz/replay.h"
 
-#include "core/store/settings.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
+#include "core/store/settings.h"
 
 static void try_value(const struct ckpt_setting *setting, const char *text)
 {

@@ -6,13 +6,13 @@
 #include "tests/fuzz/temp.h"
 #include "tests/support/formats.h"
 
-#include "core/commit/commit.h"
-#include "core/commit/delete.h"
-#include "core/store/errlog.h"
-#include "core/stage/stage.h"
-#include "core/store/store.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/commit.h"
+#include "core/commit/delete.h"
+#include "core/stage/stage.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -6,11 +6,11 @@
 //
 // A request is a line, its words separated by tabs; so is an answer, in JSON. ENTRY is "SHA256 BYTES MODE MTIME_NS", "-> TARGET"
 // of a symlink, or "error: ..." where a file cannot be read. Ends with its standard input.
-#include "core/commit/delete.h"
-#include "core/store/folders.h"
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/store/folders.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -1,11 +1,11 @@
 #include "tests/support/amends.h"
 
-#include "core/commit/amend.h"
-#include "core/tier/cool.h"
-#include "core/record/manifest.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/record/manifest.h"
+#include "core/tier/cool.h"
+#include "core/tier/seal.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 

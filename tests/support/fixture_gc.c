@@ -2,11 +2,11 @@
 
 #include "tests/support/fixture_sharing.h"
 
-#include "core/record/container.h"
-#include "core/commit/delete.h"
 #include "core/base/hash.h"
-#include "core/tier/pack_use.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/record/container.h"
+#include "core/tier/pack_use.h"
 
 #include <fcntl.h>
 #include <stdio.h>

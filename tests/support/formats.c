@@ -1,8 +1,8 @@
 #include "tests/support/formats.h"
 
-#include "core/record/container.h"
 #include "core/base/hash.h"
 #include "core/base/util.h"
+#include "core/record/container.h"
 
 #include <assert.h>
 #include <stdio.h>

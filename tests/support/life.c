@@ -1,10 +1,10 @@
 #include "tests/support/life.h"
 
-#include "core/commit/delete.h"
 #include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/commit/delete.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
 
 #include <dirent.h>

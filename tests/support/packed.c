@@ -2,10 +2,10 @@
 
 #include "tests/support/suite.h"
 
-#include "core/tier/pack.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/tier/pack.h"
+#include "core/tier/seal.h"
 
 #include <fcntl.h>
 #include <stdio.h>

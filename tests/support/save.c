@@ -4,8 +4,8 @@
 
 #include "core/base/hash.h"
 #include "core/base/sys.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
+#include "core/store/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 
 #include "tests/support/suite.h"
 
-#include "core/tier/file.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/tier/file.h"
 
 #include <fcntl.h>
 

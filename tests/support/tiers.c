@@ -2,12 +2,12 @@
 
 #include "tests/support/save.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/gc/gc.h"
 #include "core/gc/repack.h"
 #include "core/tier/seal.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 

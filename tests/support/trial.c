@@ -2,23 +2,23 @@
 
 #include "tests/support/staged.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
-#include "core/stage/convert.h"
 #include "core/commit/delete.h"
-#include "core/store/folders.h"
-#include "core/stage/format.h"
-#include "core/store/latest.h"
-#include "core/store/load.h"
-#include "core/record/metadata.h"
 #include "core/commit/move.h"
 #include "core/commit/pin.h"
-#include "core/stage/profile.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/commit/replace.h"
 #include "core/commit/share.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
+#include "core/record/metadata.h"
+#include "core/stage/convert.h"
+#include "core/stage/format.h"
+#include "core/stage/profile.h"
+#include "core/store/folders.h"
+#include "core/store/latest.h"
+#include "core/store/load.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
 #include "tests/support/array_files.h"
 #include "tests/support/suite.h"
 
-#include "core/tier/file.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/tier/file.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -2,15 +2,15 @@
 // reopened, removed or deleted, answers that are lost, and disks that fail.
 #include "tests/support/fixture.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
-#include "core/record/manifest.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
-#include "core/base/sys.h"
+#include "core/record/manifest.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include "tests/support/array_files.h"
 #include "tests/support/suite.h"
 
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 static struct ckpt_bytes file;
 

@@ -3,8 +3,8 @@
 #include "tests/support/array_files.h"
 #include "tests/support/suite.h"
 
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 #include <stdio.h>
 #include <sys/resource.h>

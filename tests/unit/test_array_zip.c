@@ -3,9 +3,9 @@
 #include "tests/support/array_files.h"
 #include "tests/support/suite.h"
 
-#include "core/limits.h"
-#include "core/base/util.h"
 #include "core/array/zip.h"
+#include "core/base/util.h"
+#include "core/limits.h"
 
 #include <stdio.h>
 

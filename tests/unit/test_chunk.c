@@ -4,8 +4,8 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
-#include "core/tier/chunk.h"
 #include "core/base/util.h"
+#include "core/tier/chunk.h"
 
 #include <stdio.h>
 

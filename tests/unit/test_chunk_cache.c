@@ -1,14 +1,15 @@
 // The cache of chunks: many readers, little room, chunks that cannot be read; what it hands out are the right bytes.
 #include "tests/support/fixture.h"
 #include "tests/support/formats.h"
+#include "tests/support/weights.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/tier/chunk.h"
 #include "core/tier/chunk_cache.h"
 #include "core/tier/cool.h"
 #include "core/tier/pack.h"
 #include "core/tier/seal.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -351,6 +352,92 @@ START_TEST(what_is_expected_is_read_behind)
 }
 END_TEST
 
+#define BESIDE_CHUNKS 8
+#define BESIDE_ELEMENTS (BESIDE_CHUNKS * CKPT_CHUNK_BYTES / 2)
+
+static struct ckpt_manifest *beside;
+static struct ckpt_weights weights;
+static pthread_barrier_t ready;
+
+static void *read_beside(void *arg)
+{
+	uint32_t chunk = (uint32_t)(uintptr_t)arg;
+	struct ckpt_cached *cached;
+
+	pthread_barrier_wait(&ready);
+	if (ckpt_chunk_cache_get(cache, beside, chunk, &cached)) {
+		__atomic_add_fetch(&failed, 1, __ATOMIC_RELAXED);
+		return NULL;
+	}
+	if (memcmp(ckpt_cached_data(cached), weights.bf16 + (chunk - 1) * (size_t)CKPT_CHUNK_BYTES, CKPT_CHUNK_BYTES))
+		__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+	ckpt_chunk_cache_let_go(cache, cached);
+	return NULL;
+}
+
+// Weights, whose file comes first, and their master: each chunk of the first is decoded beside two others.
+static void save_beside(void)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = UINT64_C(16) << 20};
+	struct ckpt_step *made = ckpt_staged_begin(s, "3000");
+	struct ckpt_tier_done done;
+	struct ckpt_seal seal;
+	uint32_t index;
+
+	weights = ckpt_weights_make(BESIDE_ELEMENTS, 1);
+	ckpt_weights_put(made, "model.safetensors", CKPT_WEIGHTS_SAFETENSORS, weights.bf16, BESIDE_ELEMENTS, 2);
+	ckpt_weights_put(made, "optimizer.pt", CKPT_WEIGHTS_TORCH, weights.fp32, BESIDE_ELEMENTS, 4);
+	ck_ok(ckpt_commit(made, &ckpt_staged_plain));
+	ck_ok(ckpt_seal(made, &(struct ckpt_seal_how){0}));
+	ck_ok(ckpt_cool(made, &how, &done));
+	ck_ok(ckpt_step_manifest(made, &beside));
+	ck_ok(ckpt_manifest_lookup(beside, "model.safetensors", &index));
+	ck_assert(ckpt_manifest_seal(beside, index, &seal) && seal.count == BESIDE_CHUNKS + 1);
+	for (uint32_t i = 0; i < BESIDE_CHUNKS; i++) {
+		struct ckpt_chunk chunk;
+
+		ckpt_manifest_chunk(beside, seal.first + 1 + i, &chunk);
+		ck_assert_int_eq(chunk.how.codec, CKPT_CODEC_ROUND);
+	}
+	ckpt_step_unref(made);
+}
+
+static int64_t peak(void)
+{
+	FILE *in = fopen("/proc/self/status", "re");
+	long long kib = -1;
+	char line[256];
+
+	while (kib < 0 && fgets(line, sizeof(line), in))
+		(void)sscanf(line, "VmHWM: %lld", &kib);
+	fclose(in);
+	return kib << 10;
+}
+
+START_TEST(what_is_decoded_beside_others_is_bounded_too)
+{
+	const uint64_t room = BESIDE_CHUNKS * CKPT_CHUNK_BYTES;
+	pthread_t threads[BESIDE_CHUNKS];
+	int64_t before;
+	FILE *clear;
+
+	save_beside();
+	ck_ok(ckpt_chunk_cache_new(s, room, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
+	pthread_barrier_init(&ready, NULL, BESIDE_CHUNKS);
+	clear = fopen("/proc/self/clear_refs", "we"); // the peak is what there is
+	ck_assert(clear && fputs("5", clear) > 0 && !fclose(clear));
+	before = peak();
+	for (uintptr_t i = 0; i < BESIDE_CHUNKS; i++)
+		ck_assert(!pthread_create(&threads[i], NULL, read_beside, (void *)(i + 1)));
+	for (int i = 0; i < BESIDE_CHUNKS; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_eq(wrong + failed, 0);
+	ck_assert_int_le(peak() - before, 2 * (int64_t)room);
+	ckpt_manifest_unref(beside);
+	ckpt_weights_done(&weights);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("chunk cache");
@@ -367,6 +454,7 @@ int main(void)
 	tcase_add_loop_test(tcase, many_readers_get_the_right_bytes, 0, 5);
 	tcase_add_test(tcase, many_readers_of_a_store_that_fails_get_the_right_bytes_or_none);
 	tcase_add_test(tcase, what_is_expected_is_read_behind);
+	tcase_add_test(tcase, what_is_decoded_beside_others_is_bounded_too);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

@@ -2,10 +2,10 @@
 // not every machine has attributes of the system, and few fail.
 #include "tests/support/suite.h"
 
-#include "core/commit/clone.h"
-#include "core/record/name.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/clone.h"
+#include "core/record/name.h"
 
 #include <errno.h>
 #include <fcntl.h>

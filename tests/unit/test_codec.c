@@ -1,9 +1,9 @@
 // core/codec/codec.h: what is stored of a chunk gives its bytes again, whatever they are, and hostile bytes give none beyond them.
 #include "tests/support/suite.h"
 
+#include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/limits.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -1,10 +1,10 @@
 // The parts of a codec: planes, packed bytes, differences and their bits, samples. Each against a plain model of it.
 #include "tests/support/suite.h"
 
+#include "core/base/util.h"
 #include "core/codec/codec_differ.h"
 #include "core/codec/codec_sample.h"
 #include "core/codec/codec_split.h"
-#include "core/base/util.h"
 
 enum { COUNT = 1000 };
 

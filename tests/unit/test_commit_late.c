@@ -2,10 +2,10 @@
 // leaves them out, and each is pending from its end on; where it fails, they are staged as before.
 #include "tests/support/fixture_step.h"
 
-#include "core/commit/amend.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/reopen.h"
 
 #define MS INT64_C(1000000)
 

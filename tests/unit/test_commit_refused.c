@@ -2,10 +2,10 @@
 // gone.
 #include "tests/support/fixture_step.h"
 
-#include "core/limits.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/reopen.h"
+#include "core/limits.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
-#include "core/record/container.h"
 #include "core/base/util.h"
+#include "core/record/container.h"
 
 #define ONE CKPT_FOURCC('O', 'N', 'E', '1')
 #define TWO CKPT_FOURCC('T', 'W', 'O', '2')

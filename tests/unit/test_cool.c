@@ -3,17 +3,17 @@
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/gc/gc.h"
 #include "core/tier/chunk.h"
 #include "core/tier/cool.h"
 #include "core/tier/file.h"
-#include "core/gc/gc.h"
 #include "core/tier/pack.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/tier/seal.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -4,15 +4,15 @@
 #include "tests/support/packed.h"
 #include "tests/support/weights.h"
 
-#include "core/commit/amend.h"
-#include "core/tier/chunk.h"
-#include "core/tier/cool.h"
-#include "core/commit/delete.h"
-#include "core/gc/gc.h"
-#include "core/commit/reopen.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
+#include "core/commit/reopen.h"
+#include "core/gc/gc.h"
+#include "core/tier/chunk.h"
+#include "core/tier/cool.h"
+#include "core/tier/seal.h"
 
 #include <fcntl.h>
 #include <stdio.h>

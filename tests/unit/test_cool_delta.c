@@ -4,13 +4,13 @@
 #include "tests/support/packed.h"
 #include "tests/support/weights.h"
 
-#include "core/commit/amend.h"
-#include "core/codec/codec.h"
-#include "core/tier/cool.h"
-#include "core/commit/delete.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/codec/codec.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
+#include "core/tier/cool.h"
+#include "core/tier/seal.h"
 
 #include <stdio.h>
 

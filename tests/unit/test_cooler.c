@@ -2,13 +2,13 @@
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
-#include "core/tier/cool.h"
-#include "core/commit/delete.h"
-#include "core/gc/gc.h"
-#include "core/commit/pin.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/commit/pin.h"
+#include "core/gc/gc.h"
+#include "core/tier/cool.h"
+#include "core/tier/seal.h"
 
 #include <sys/stat.h>
 

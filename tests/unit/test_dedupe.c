@@ -3,14 +3,14 @@
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
-#include "core/tier/dedupe.h"
-#include "core/commit/delete.h"
-#include "core/gc/gc.h"
 #include "core/base/hash.h"
-#include "core/store/load.h"
-#include "core/tier/pack.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/gc/gc.h"
+#include "core/store/load.h"
+#include "core/tier/dedupe.h"
+#include "core/tier/pack.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 // Deleting a step, having it back, saving over its name, and the end of what expired.
 #include "tests/support/fixture.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/delete.h"
+#include "core/commit/remove.h"
 #include "core/store/errlog.h"
 #include "core/store/load.h"
-#include "core/commit/remove.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <dirent.h>
 #include <stdio.h>

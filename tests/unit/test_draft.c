@@ -1,9 +1,9 @@
 // New content of plain files, as it lies in the store; tests/crash/test_draft.c cuts it off everywhere.
 #include "tests/support/fixture.h"
 
-#include "core/stage/draft.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/draft.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // The error log: what people read of failures, in memory and in the file.
 #include "tests/support/suite.h"
 
-#include "core/store/errlog.h"
 #include "core/base/util.h"
+#include "core/store/errlog.h"
 
 #include <fcntl.h>
 #include <jansson.h>

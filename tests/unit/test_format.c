@@ -1,9 +1,9 @@
 // Whether a file is whole by its format: each sample is, and no shorter one is.
 #include "tests/support/suite.h"
 
-#include "core/stage/format.h"
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
+#include "core/stage/format.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -2,13 +2,13 @@
 // and everything that may need it could be read.
 #include "tests/support/fixture_gc.h"
 
-#include "core/commit/delete.h"
-#include "core/store/errlog.h"
 #include "core/base/json.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/store/errlog.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -2,12 +2,12 @@
 #include "tests/support/fixture_gc.h"
 #include "tests/support/save.h"
 
-#include "core/commit/delete.h"
-#include "core/tier/file.h"
-#include "core/gc/repack.h"
 #include "core/base/sys.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/gc/repack.h"
+#include "core/store/trash.h"
+#include "core/tier/file.h"
 
 #include <fcntl.h>
 #include <pthread.h>

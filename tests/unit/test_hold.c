@@ -2,9 +2,9 @@
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 
+#include "core/base/util.h"
 #include "core/store/hold.h"
 #include "core/store/store.h"
-#include "core/base/util.h"
 
 #include <pthread.h>
 #include <signal.h>

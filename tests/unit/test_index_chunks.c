@@ -3,8 +3,8 @@
 #include "tests/support/rows.h"
 
 #include "core/base/hash.h"
-#include "core/index/index_value.h"
 #include "core/base/util.h"
+#include "core/index/index_value.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
 
-#include "core/index/index_value.h"
 #include "core/base/util.h"
+#include "core/index/index_value.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
 #include "tests/support/suite.h"
 
 #include "core/base/hash.h"
+#include "core/base/util.h"
 #include "core/index/index_db.h"
 #include "core/index/indexer.h"
-#include "core/base/util.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 // Which step is the newest: by each order, behind the newest, in one folder and in all; and which steps do not count.
 #include "tests/support/fixture.h"
 
-#include "core/commit/delete.h"
-#include "core/store/latest.h"
-#include "core/commit/remove.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/commit/remove.h"
+#include "core/store/latest.h"
 
 #include <stdio.h>
 

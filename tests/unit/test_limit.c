@@ -1,12 +1,12 @@
 // What unfinished work takes on the disk, who is refused for it and told so, and how seldom it is looked at.
 #include "tests/support/fixture.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/share.h"
 #include "core/stage/draft.h"
 #include "core/stage/limit.h"
-#include "core/commit/share.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 

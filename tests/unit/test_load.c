@@ -4,9 +4,9 @@
 #include "tests/support/rows.h"
 #include "tests/support/save.h"
 
-#include "core/store/load.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/load.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // Manifests whose tables do not fit together, made section by section: what the writer would never write.
 #include "tests/support/fixture_manifest.h"
 
-#include "core/limits.h"
 #include "core/base/util.h"
+#include "core/limits.h"
 
 // The section of this type has these bytes from now on.
 static void replace(uint32_t type, const void *bytes, size_t count)

@@ -1,8 +1,8 @@
 #include "tests/support/suite.h"
 
+#include "core/base/util.h"
 #include "core/limits.h"
 #include "core/record/metadata.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 // What a staged step says of itself: extended attributes of its directory, and metrics.json.
 #include "tests/support/fixture.h"
 
-#include "core/limits.h"
-#include "core/record/metadata.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/reopen.h"
+#include "core/limits.h"
+#include "core/record/metadata.h"
 
 #include <fcntl.h>
 #include <stdio.h>

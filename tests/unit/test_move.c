@@ -3,11 +3,11 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/commit/move.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

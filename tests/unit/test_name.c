@@ -1,8 +1,8 @@
 #include "tests/support/suite.h"
 
 #include "core/base/hash.h"
-#include "core/record/name.h"
 #include "core/base/util.h"
+#include "core/record/name.h"
 
 static const struct ckpt_place nowhere = {0};
 static const struct ckpt_place at_root = {.root = true};

@@ -1,8 +1,8 @@
 // A store whose index could not be made, as the disk is full: each act does what it does with one, only slower.
 #include "tests/support/seen.h"
 
-#include "core/commit/move.h"
 #include "core/base/util.h"
+#include "core/commit/move.h"
 
 static void forgo_index(struct ckpt_trial *t)
 {

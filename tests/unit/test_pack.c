@@ -2,8 +2,8 @@
 // other bytes.
 #include "tests/support/suite.h"
 
-#include "core/tier/pack.h"
 #include "core/base/util.h"
+#include "core/tier/pack.h"
 
 #include <stdio.h>
 

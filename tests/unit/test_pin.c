@@ -3,13 +3,13 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
 #include "core/commit/move.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 

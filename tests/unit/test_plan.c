@@ -2,11 +2,11 @@
 #include "tests/support/fixture.h"
 #include "tests/support/weights.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/tier/chunk.h"
 #include "core/tier/plan.h"
 #include "core/tier/seal.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -8,12 +8,12 @@
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/retain.h"
 #include "core/policy/should_save.h"
-#include "core/base/sys.h"
 #include "core/policy/temporary.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 #include "tests/support/history.h"
 #include "tests/support/suite.h"
 
-#include "core/policy/preserve.h"
 #include "core/base/util.h"
+#include "core/policy/preserve.h"
 
 #include <stdio.h>
 

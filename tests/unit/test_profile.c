@@ -1,8 +1,8 @@
 // Which acts complete a step, by the table of profiles: by names, and by what a file holds.
 #include "tests/support/suite.h"
 
-#include "core/stage/profile.h"
 #include "core/base/util.h"
+#include "core/stage/profile.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -2,8 +2,8 @@
 #include "tests/support/array_files.h"
 #include "tests/support/suite.h"
 
-#include "core/stage/ranks.h"
 #include "core/base/util.h"
+#include "core/stage/ranks.h"
 
 #include <fcntl.h>
 #include <stdio.h>

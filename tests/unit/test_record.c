@@ -1,9 +1,9 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
-#include "core/record/container.h"
 #include "core/base/hash.h"
 #include "core/base/util.h"
+#include "core/record/container.h"
 
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 // A step that is removed piece by piece: what is marked, what is refused, and when the marks are void.
 #include "tests/support/fixture.h"
 
-#include "core/commit/amend.h"
-#include "core/record/manifest.h"
-#include "core/commit/remove.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/remove.h"
+#include "core/record/manifest.h"
 
 static struct ckpt_step *step;
 static struct ckpt_manifest *m; // of the version that was committed

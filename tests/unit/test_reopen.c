@@ -2,14 +2,14 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/delete.h"
-#include "core/store/load.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
-#include "core/base/sys.h"
 #include "core/policy/temporary.h"
-#include "core/base/util.h"
+#include "core/store/load.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,12 +3,12 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
 #include "core/commit/reopen.h"
 #include "core/tier/seal.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -2,14 +2,14 @@
 // else may read, or have back, stays as it is.
 #include "tests/support/fixture_sharing.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/delete.h"
-#include "core/store/errlog.h"
-#include "core/tier/pack.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/gc/repack.h"
-#include "core/base/sys.h"
-#include "core/base/util.h"
+#include "core/store/errlog.h"
+#include "core/tier/pack.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

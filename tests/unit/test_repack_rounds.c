@@ -1,10 +1,10 @@
 // Repacking in rounds: how much each moves, what comes later, and that what was emptied goes although it is most of what there is.
 #include "tests/support/fixture_sharing.h"
 
-#include "core/commit/delete.h"
-#include "core/tier/file.h"
-#include "core/gc/repack.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/gc/repack.h"
+#include "core/tier/file.h"
 
 static void check_repacked(void)
 {

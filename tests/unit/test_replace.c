@@ -1,12 +1,12 @@
 // A save over a committed step: the one that is there is listed until the commit, which takes its place in one act, or not at all.
 #include "tests/support/fixture.h"
 
+#include "core/base/util.h"
 #include "core/commit/delete.h"
-#include "core/store/find.h"
 #include "core/commit/reopen.h"
 #include "core/commit/replace.h"
 #include "core/stage/stage.h"
-#include "core/base/util.h"
+#include "core/store/find.h"
 
 #include <stdio.h>
 

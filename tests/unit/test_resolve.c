@@ -2,9 +2,9 @@
 // tests/fs/test_resolve.py has those of mounts.
 #include "tests/support/fixture.h"
 
+#include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/policy/resolve.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

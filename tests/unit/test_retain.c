@@ -2,10 +2,10 @@
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 
-#include "core/commit/pin.h"
-#include "core/policy/retain.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/pin.h"
+#include "core/policy/retain.h"
 
 #include <stdio.h>
 

@@ -4,16 +4,16 @@
 #include "tests/support/history.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
-#include "core/policy/policy_store.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
+#include "core/policy/policy_store.h"
 #include "core/policy/retain.h"
-#include "core/base/sys.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,18 +2,18 @@
 #include "tests/support/array_files.h"
 #include "tests/support/fixture.h"
 
-#include "core/commit/amend.h"
-#include "core/tier/chunk.h"
-#include "core/commit/delete.h"
 #include "core/base/hash.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/tier/seal.h"
-#include "core/tier/sealer.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
 #include "core/commit/version.h"
+#include "core/tier/chunk.h"
+#include "core/tier/seal.h"
+#include "core/tier/sealer.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,12 +3,12 @@
 #include "tests/support/fixture.h"
 #include "tests/support/fixture_step.h"
 
-#include "core/tier/chunk.h"
 #include "core/base/hash.h"
-#include "core/tier/seal.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/tier/chunk.h"
+#include "core/tier/seal.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -3,9 +3,9 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
-#include "core/store/settings.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
+#include "core/store/settings.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,14 +3,14 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
-#include "core/record/manifest.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
-#include "core/base/sys.h"
+#include "core/record/manifest.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <dirent.h>
 #include <fcntl.h>

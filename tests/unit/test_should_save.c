@@ -2,14 +2,14 @@
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 
-#include "core/commit/delete.h"
-#include "core/store/folders.h"
-#include "core/policy/policy_store.h"
-#include "core/commit/reopen.h"
-#include "core/policy/should_save.h"
-#include "core/stage/stage.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/commit/reopen.h"
+#include "core/policy/policy_store.h"
+#include "core/policy/should_save.h"
+#include "core/stage/stage.h"
+#include "core/store/folders.h"
 
 #include <stdio.h>
 

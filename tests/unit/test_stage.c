@@ -3,8 +3,8 @@
 #include "tests/support/sysfault.h"
 
 #include "core/base/sys.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
+#include "core/store/trash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

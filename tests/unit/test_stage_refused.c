@@ -1,10 +1,10 @@
 // Staged and left steps where something is in the way: records that cannot be read, somebody who is at work, damage.
 #include "tests/support/fixture.h"
 
-#include "core/commit/delete.h"
-#include "core/stage/draft.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/stage/draft.h"
 
 #include <fcntl.h>
 #include <pthread.h>

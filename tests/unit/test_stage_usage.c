@@ -1,11 +1,11 @@
 #include "tests/support/fixture.h"
 
 #include "core/base/clock.h"
-#include "core/limits.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
-#include "core/store/trash.h"
 #include "core/base/util.h"
+#include "core/commit/reopen.h"
+#include "core/limits.h"
+#include "core/store/trash.h"
 
 #include <fcntl.h>
 #include <signal.h>

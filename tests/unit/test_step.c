@@ -1,13 +1,13 @@
 // The table of steps: who may have a name, who is found by a session, and how much of their manifests is in memory.
 #include "tests/support/fixture.h"
 
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/store/load.h"
-#include "core/commit/move.h"
-#include "core/commit/reopen.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/delete.h"
+#include "core/commit/move.h"
+#include "core/commit/reopen.h"
+#include "core/store/load.h"
 
 #include <stdio.h>
 

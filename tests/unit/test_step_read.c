@@ -6,9 +6,9 @@
 #include "tests/support/sysfault.h"
 
 #include "core/base/hash.h"
-#include "core/commit/move.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/move.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
-#include "core/tier/stored.h"
 #include "core/base/util.h"
+#include "core/tier/stored.h"
 
 static struct ckpt_manifest *m;
 

@@ -2,16 +2,16 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "core/base/sys.h"
+#include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
-#include "core/base/sys.h"
-#include "core/policy/temporary.h"
 #include "core/commit/version.h"
+#include "core/policy/temporary.h"
 #include "core/store/trash.h"
-#include "core/base/util.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // When a step was saved by its own word: the dates that are read, what a file may hold, and the order that comes of it.
 #include "tests/support/fixture.h"
 
+#include "core/base/util.h"
 #include "core/store/find.h"
 #include "core/store/timestamp.h"
-#include "core/base/util.h"
 
 #include <stdio.h>
 #include <time.h>

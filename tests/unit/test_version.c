@@ -2,9 +2,9 @@
 #include "tests/support/fixture_step.h"
 
 #include "core/base/sys.h"
-#include "core/policy/temporary.h"
 #include "core/base/util.h"
 #include "core/commit/version.h"
+#include "core/policy/temporary.h"
 
 #include <stdio.h>
 
