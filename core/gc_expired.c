@@ -43,14 +43,19 @@ void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
 	(void)expect_locked(s, pack);
 }
 
+static void expect_unnamed_locked(const struct ckpt_step *step)
+{
+	for (size_t i = 0; i < step->unnamed_count; i++)
+		(void)expect_locked(step->store, &step->unnamed[i]);
+}
+
 void ckpt_gc_expect(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
 	struct ckpt_manifest *m;
 
 	ckpt_lock_take(&s->lock);
-	for (size_t i = 0; i < step->unnamed_count; i++)
-		(void)expect_locked(s, &step->unnamed[i]);
+	expect_unnamed_locked(step);
 	ckpt_lock_drop(&s->lock);
 	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
 	if (step->moved || step->summary.deleted || ckpt_step_read_manifest(step, &step->summary, &m))
@@ -126,11 +131,26 @@ static json_t *packs_of(struct ckpt_store *s)
 	return packs;
 }
 
+static int expect_unnamed_of_locked(void *arg __attribute__((unused)), struct ckpt_step *step)
+{
+	expect_unnamed_locked(step);
+	return 0;
+}
+
+// What was put for a step and is in no version of it yet nobody knows of when we are gone. Where it is cooled on, it is needed.
+static void expect_all_unnamed(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->lock);
+
+	(void)ckpt_step_each_locked(s, NULL, ~0u, expect_unnamed_of_locked, NULL);
+}
+
 void ckpt_gc_expected_keep(struct ckpt_store *s)
 {
 	CLEANUP_FREE char *text = NULL;
 	char etag[CKPT_ETAG_MAX];
 
+	expect_all_unnamed(s);
 	if (!ckpt_gc_expected(s) || load(s, etag))
 		return;
 	ckpt_json_begin();
