@@ -49,18 +49,10 @@ static void expect_unnamed_locked(const struct ckpt_step *step)
 		(void)expect_locked(step->store, &step->unnamed[i]);
 }
 
-void ckpt_gc_expect(struct ckpt_step *step)
+static void expect_packs_of(struct ckpt_store *s, const struct ckpt_manifest *m)
 {
-	struct ckpt_store *s = step->store;
-	struct ckpt_manifest *m;
+	LOCK_SCOPE(&s->lock);
 
-	ckpt_lock_take(&s->lock);
-	expect_unnamed_locked(step);
-	ckpt_lock_drop(&s->lock);
-	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
-	if (step->moved || step->summary.deleted || ckpt_step_read_manifest(step, &step->summary, &m))
-		return;
-	ckpt_lock_take(&s->lock);
 	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
 		struct ckpt_pack pack;
 
@@ -68,7 +60,25 @@ void ckpt_gc_expect(struct ckpt_step *step)
 		if (expect_locked(s, &pack))
 			break;
 	}
+}
+
+void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m)
+{
+	struct ckpt_store *s = step->store;
+	bool is_it =
+		m && !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
+
+	ckpt_lock_take(&s->lock);
+	expect_unnamed_locked(step);
 	ckpt_lock_drop(&s->lock);
+	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
+	if (!m || step->moved || step->summary.deleted)
+		return;
+	if (is_it)
+		m = ckpt_manifest_ref(m);
+	else if (ckpt_step_read_manifest(step, &step->summary, &m))
+		return;
+	expect_packs_of(s, m);
 	ckpt_manifest_unref(m);
 }
 
