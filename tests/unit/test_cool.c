@@ -602,6 +602,26 @@ START_TEST(a_cold_step_that_finds_no_room_is_not_reopened)
 }
 END_TEST
 
+static int little_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
+{
+	*ret_free = LARGE;
+	*ret_all = 100 * LARGE;
+	return 0;
+}
+
+START_TEST(a_step_for_which_there_is_no_room_is_not_warmed_in_part)
+{
+	struct ckpt_sys before = ckpt_sys;
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ckpt_sys.room = little_room;
+	ck_error(ckpt_warm(step, &plain, &done), ENOSPC);
+	ck_assert_str_eq(step->summary.event, CKPT_EVENT_COOL);
+	ckpt_sys = before;
+	ck_ok(ckpt_warm(step, &plain, &done));
+}
+END_TEST
+
 // They would keep the disk full.
 START_TEST(packs_whose_version_finds_no_room_are_gone_or_expected_to_go)
 {
@@ -836,6 +856,7 @@ int main(void)
 	tcase_add_test(warm, a_warm_step_whose_pack_is_damaged_is_packed_anew);
 	tcase_add_test(warm, only_some_files_are_warmed);
 	tcase_add_test(warm, a_cold_step_that_finds_no_room_is_not_reopened);
+	tcase_add_test(warm, a_step_for_which_there_is_no_room_is_not_warmed_in_part);
 	tcase_add_test(warm, packs_whose_version_finds_no_room_are_gone_or_expected_to_go);
 	tcase_add_test(warm, a_step_with_damaged_packs_stays_cold);
 	tcase_add_test(warm, a_raw_file_that_was_left_is_replaced);
