@@ -544,7 +544,7 @@ static int check_session(struct ckpt_step *step)
 	return rc;
 }
 
-int ckpt_expire(struct ckpt_step *step)
+static int expire(struct ckpt_step *step, struct ckpt_manifest *m)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_store *s = step->store;
@@ -566,7 +566,7 @@ int ckpt_expire(struct ckpt_step *step)
 	if (!rc && !step->moved)
 		rc = files_out_of_sight(step);
 	if (!rc)
-		ckpt_gc_expect(step);
+		ckpt_gc_expect(step, m);
 	if (!rc)
 		rc = remove_versions_of(&v);
 	if (!rc)
@@ -582,6 +582,26 @@ int ckpt_expire(struct ckpt_step *step)
 		LOCK_SCOPE(&step->lock);
 		ckpt_step_set_state_locked(step, CKPT_STEP_DELETED);
 	}
+	return rc;
+}
+
+static bool has_own_files(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->state == CKPT_STEP_DELETED && !step->moved;
+}
+
+// A manifest of many files takes its time to be read, for which no other act should wait.
+int ckpt_expire(struct ckpt_step *step)
+{
+	struct ckpt_manifest *m = NULL;
+	int rc;
+
+	if (has_own_files(step) && ckpt_step_read_current(step, &m))
+		m = NULL;
+	rc = expire(step, m);
+	ckpt_manifest_unref(m);
 	return rc;
 }
 

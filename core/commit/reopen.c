@@ -317,18 +317,22 @@ static void set_reopening(struct ckpt_step *base, bool reopening)
 	base->reopening = reopening;
 }
 
-// Its files keep their numbers by their raw files. What cannot be warmed, because it is being removed, is copied.
-static void warm(struct ckpt_step *base)
+// Its files keep their numbers by their raw files. What cannot be warmed, because it is being removed, is copied; but not what
+// finds no room, or cannot be read: that would only be tried again, while all other acts wait.
+static int warm(struct ckpt_step *base)
 {
 	const struct ckpt_tier_how how = {0};
 	struct ckpt_tier_done done;
 	bool packed;
+	int rc;
 
 	ckpt_lock_take(&base->lock);
 	packed = base->summary.packed;
 	ckpt_lock_drop(&base->lock);
-	if (packed)
-		(void)ckpt_warm(base, &how, &done);
+	if (!packed || ckpt_reopen_any(base))
+		return 0;
+	rc = ckpt_warm(base, &how, &done);
+	return ckpt_is_full(rc) || rc == -EIO || rc == -EBADMSG || rc == -ENOMEM ? rc : 0;
 }
 
 struct twin {
@@ -359,11 +363,13 @@ static bool has_twin(struct ckpt_step *base)
 
 int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 {
-	warm(base);
 	struct ckpt_store *s = base->store;
+	int rc = warm(base);
+
+	if (rc)
+		return rc == -EBADMSG ? -EIO : rc;
 	LOCK_SCOPE(&s->acts_lock);
 	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base)), *step;
-	int rc;
 
 	if (now != base) {
 		*ret_step = now;

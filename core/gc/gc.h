@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ckpt_manifest;
 struct ckpt_pack;
 struct ckpt_step;
 struct ckpt_store;
@@ -85,8 +86,9 @@ const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept); // "younger than the grac
 // "bytes"}]}; malloc'ed; NULL: no memory.
 char *ckpt_gc_json(const struct ckpt_gc_done *done);
 
-// What the step needs is expected to be garbage soon: it is being expired, and its records are still there. Blocks.
-void ckpt_gc_expect(struct ckpt_step *step);
+// What the step needs is expected to be garbage soon: it is being expired, and its records are still there. m: its manifest, as it
+// was read before the locks were taken that are held now; another one: it is read; NULL: it cannot be.
+void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m);
 // It was put for a step that went meanwhile.
 void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack);
 bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);

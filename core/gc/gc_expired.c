@@ -43,19 +43,16 @@ void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
 	(void)expect_locked(s, pack);
 }
 
-void ckpt_gc_expect(struct ckpt_step *step)
+static void expect_unnamed_locked(const struct ckpt_step *step)
 {
-	struct ckpt_store *s = step->store;
-	struct ckpt_manifest *m;
-
-	ckpt_lock_take(&s->lock);
 	for (size_t i = 0; i < step->unnamed_count; i++)
-		(void)expect_locked(s, &step->unnamed[i]);
-	ckpt_lock_drop(&s->lock);
-	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
-	if (step->moved || step->summary.deleted || ckpt_step_read_manifest(step, &step->summary, &m))
-		return;
-	ckpt_lock_take(&s->lock);
+		(void)expect_locked(step->store, &step->unnamed[i]);
+}
+
+static void expect_packs_of(struct ckpt_store *s, const struct ckpt_manifest *m)
+{
+	LOCK_SCOPE(&s->lock);
+
 	for (uint32_t i = 0; i < ckpt_manifest_pack_count(m); i++) {
 		struct ckpt_pack pack;
 
@@ -63,7 +60,24 @@ void ckpt_gc_expect(struct ckpt_step *step)
 		if (expect_locked(s, &pack))
 			break;
 	}
+}
+
+void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m)
+{
+	struct ckpt_store *s = step->store;
+	bool is_it = m && !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
+
+	ckpt_lock_take(&s->lock);
+	expect_unnamed_locked(step);
 	ckpt_lock_drop(&s->lock);
+	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
+	if (!m || step->moved || step->summary.deleted)
+		return;
+	if (is_it)
+		m = ckpt_manifest_ref(m);
+	else if (ckpt_step_read_manifest(step, &step->summary, &m))
+		return;
+	expect_packs_of(s, m);
 	ckpt_manifest_unref(m);
 }
 
@@ -126,11 +140,26 @@ static json_t *packs_of(struct ckpt_store *s)
 	return packs;
 }
 
+static int expect_unnamed_of_locked(void *arg __attribute__((unused)), struct ckpt_step *step)
+{
+	expect_unnamed_locked(step);
+	return 0;
+}
+
+// What was put for a step and is in no version of it yet nobody knows of when we are gone. Where it is cooled on, it is needed.
+static void expect_all_unnamed(struct ckpt_store *s)
+{
+	LOCK_SCOPE(&s->lock);
+
+	(void)ckpt_step_each_locked(s, NULL, ~0u, expect_unnamed_of_locked, NULL);
+}
+
 void ckpt_gc_expected_keep(struct ckpt_store *s)
 {
 	CLEANUP_FREE char *text = NULL;
 	char etag[CKPT_ETAG_MAX];
 
+	expect_all_unnamed(s);
 	if (!ckpt_gc_expected(s) || load(s, etag))
 		return;
 	ckpt_json_begin();

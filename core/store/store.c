@@ -648,7 +648,7 @@ void ckpt_store_close(struct ckpt_store *s)
 
 	ckpt_store_rest(s);
 	ckpt_trash_close(s->trash);
-	if (s->writable && s->backend)
+	if (s->writable && s->backend && s->steps)
 		ckpt_gc_expected_keep(s);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);

@@ -482,15 +482,18 @@ static void read_ahead(struct ckpt_chunk_cache *cache, const struct ahead *a)
 	ckpt_chunk_cache_let_go(cache, c);
 }
 
-// For how long all of the rest may stay; INT64_MAX: nothing is left.
+// For how long all of the rest may stay; 0: some is left that is old, too, INT64_MAX: nothing is left.
 static int64_t drop_old_locked(struct ckpt_chunk_cache *cache)
 {
 	int64_t old_ns = now_ns() - cache->kept_ns;
+	size_t dropped = 0;
 
-	while (cache->oldest && cache->oldest->used_ns <= old_ns)
+	while (cache->oldest && cache->oldest->used_ns <= old_ns && dropped < CKPT_CHUNK_BYTES) {
+		dropped += cache->oldest->room;
 		drop_oldest_locked(cache);
+	}
 	if (cache->oldest)
-		return cache->oldest->used_ns - old_ns;
+		return MAX(cache->oldest->used_ns - old_ns, 0);
 	if (!cache->held && cache->used_ns <= old_ns)
 		drop_spare_locked(cache);
 	return cache->spare || cache->codecs ? MAX(cache->used_ns - old_ns, cache->kept_ns / 2) : INT64_MAX;
@@ -504,6 +507,7 @@ static bool next_ahead(struct ckpt_chunk_cache *cache, struct ahead *ret_ahead)
 		int64_t left_ns = drop_old_locked(cache);
 
 		cache->watched = left_ns < INT64_MAX;
+		// Where some is left that is old, this lets others by: to take all pages back takes the kernel its time.
 		(void)ckpt_lock_wait_ns(&cache->wanted, &cache->lock, left_ns);
 	}
 	if (cache->stop)

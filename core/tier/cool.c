@@ -562,6 +562,18 @@ static void all_named(struct ckpt_step *step)
 	step->unnamed_count = 0;
 }
 
+// What becomes of the packs that were put. Where the disk is too full for the version, they go as soon as garbage does; else another
+// attempt finds them there.
+static void settle_packs(struct cooling *c, int rc)
+{
+	if (rc == -ESTALE || rc == -EBUSY || ckpt_is_full(rc))
+		ckpt_packing_expect_garbage(&c->packing);
+	else if (rc)
+		ckpt_packing_leave(&c->packing, c->step);
+	else
+		all_named(c->step);
+}
+
 static int cool(struct cooling *c)
 {
 	int rc = ckpt_step_state(c->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(c->step, &c->m) : -ESTALE;
@@ -572,16 +584,13 @@ static int cool(struct cooling *c)
 	if (!rc)
 		rc = cool_files(c);
 	// No version names what was put, and it would keep the disk full until it is old enough to go as garbage.
-	if (ckpt_is_full(rc))
+	if (ckpt_is_full(rc)) {
 		ckpt_packing_drop(&c->packing);
+		return rc;
+	}
 	if (!rc)
 		rc = put(c);
-	if (rc == -ESTALE || rc == -EBUSY)
-		ckpt_packing_expect_garbage(&c->packing);
-	else if (rc == -EINTR)
-		ckpt_packing_leave(&c->packing, c->step);
-	else if (!rc)
-		all_named(c->step);
+	settle_packs(c, rc);
 	return rc;
 }
 

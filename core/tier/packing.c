@@ -167,7 +167,8 @@ void ckpt_packing_drop(struct ckpt_packing *p)
 		char key[CKPT_PACK_KEY_MAX];
 
 		ckpt_pack_key(packs[i].id, key);
-		(void)ckpt_backend_remove(p->store->backend, key, NULL);
+		if (ckpt_backend_remove(p->store->backend, key, NULL))
+			ckpt_gc_expect_pack(p->store, &packs[i]);
 	}
 }
 

@@ -48,7 +48,7 @@ bool ckpt_packing_has(const struct ckpt_packing *p, const struct ckpt_pack *pack
 // It is there already.
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
 int ckpt_packing_put(struct ckpt_packing *p);
-// Removes the packs that were put, which no version may name. What cannot be removed is garbage.
+// Removes the packs that were put, which no version may name. What cannot be removed is expected as garbage.
 void ckpt_packing_drop(struct ckpt_packing *p);
 // The same of a step that went meanwhile: they stay, as garbage that gc expects.
 void ckpt_packing_expect_garbage(const struct ckpt_packing *p);

@@ -17,6 +17,7 @@
 // under the lock of all acts, with the version that says so: no cooling is between.
 
 #define ASIDE_MAX 64
+#define NOTHING 1000 // of a chunk
 
 struct warm_file {
 	uint32_t index;
@@ -88,6 +89,32 @@ static int choose(struct warming *w)
 			w->files[w->file_count++] = (struct warm_file){.index = i};
 	}
 	return rc;
+}
+
+// What becomes holes is stored as next to nothing.
+static uint64_t room_of(const struct warming *w, uint32_t index)
+{
+	struct ckpt_chunk chunk;
+	struct ckpt_seal seal;
+	uint64_t bytes = 0;
+
+	if (!ckpt_manifest_seal(w->m, index, &seal))
+		return 0;
+	for (uint32_t i = 0; i < seal.count; i++) {
+		ckpt_manifest_chunk(w->m, seal.first + i, &chunk);
+		bytes += chunk.how.bytes > chunk.bytes / NOTHING ? chunk.bytes : 0;
+	}
+	return bytes;
+}
+
+// What cannot find room does not fill the disk first, on which saves want theirs.
+static int check_room(const struct warming *w)
+{
+	uint64_t bytes = 0, room, all;
+
+	for (size_t i = 0; i < w->file_count; i++)
+		bytes += room_of(w, w->files[i].index);
+	return !ckpt_sys.room(w->step->store->dirfd, &room, &all) && room < bytes ? -ENOSPC : 0;
 }
 
 static int write_files(struct warming *w)
@@ -255,6 +282,8 @@ static int warm_once(struct warming *w, bool *adopted)
 
 	if (!rc)
 		rc = choose(w);
+	if (!rc)
+		rc = check_room(w);
 	if (!rc)
 		rc = write_files(w);
 	if (!rc && w->file_count)

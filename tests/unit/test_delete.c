@@ -10,6 +10,7 @@
 #include "core/store/trash.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -446,6 +447,56 @@ START_TEST(each_refusal_has_its_hint)
 }
 END_TEST
 
+static unsigned manifests_read, read_under_the_lock;
+static int manifest_fd = -1;
+static struct ckpt_sys before;
+
+static int open_and_see(int dirfd, const char *path, int flags, mode_t mode)
+{
+	int fd = before.open(dirfd, path, flags, mode);
+
+	if (!strncmp(path, "m/", 2))
+		manifest_fd = fd;
+	else if (fd == manifest_fd)
+		manifest_fd = -1;
+	return fd;
+}
+
+static ssize_t look_at_lock(int fd, void *buf, size_t len, off_t offset)
+{
+	if (fd == manifest_fd) {
+		bool is_free = !pthread_mutex_trylock(&s->acts_lock.mutex);
+
+		manifests_read++;
+		if (is_free)
+			pthread_mutex_unlock(&s->acts_lock.mutex);
+		else
+			read_under_the_lock++;
+	}
+	return before.pread(fd, buf, len, offset);
+}
+
+// One of many files takes its time.
+START_TEST(a_manifest_is_not_read_while_others_wait_for_the_lock_of_all_acts)
+{
+	struct ckpt_step *step = ckpt_save_one(s, CKPT_SAVE_LARGE);
+	struct ckpt_index *index = s->index;
+
+	ck_ok(ckpt_delete(step));
+	ckpt_save_settle_all(s);
+	s->index = NULL; // which has it, too
+	before = ckpt_sys;
+	ckpt_sys.open = open_and_see;
+	ckpt_sys.pread = look_at_lock;
+	ck_ok(ckpt_expire(step));
+	ckpt_sys = before;
+	s->index = index;
+	ck_assert_uint_gt(manifests_read, 0);
+	ck_assert_uint_eq(read_under_the_lock, 0);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("delete");
@@ -461,6 +512,7 @@ int main(void)
 	tcase_add_test(tcase, large_manifests_go_with_their_step);
 	tcase_add_test(tcase, the_index_forgets_what_expires_before_the_store_does);
 	tcase_add_test(tcase, an_index_from_before_an_expiry_is_not_believed);
+	tcase_add_test(tcase, a_manifest_is_not_read_while_others_wait_for_the_lock_of_all_acts);
 	tcase_add_test(tcase, the_trash_empties_itself_when_the_time_comes);
 	tcase_add_test(tcase, a_reader_beside_sees_deletions_and_what_comes_after);
 	tcase_add_test(tcase, a_removal_that_stands_still_is_given_up_and_told);

@@ -42,6 +42,31 @@ START_TEST(what_a_step_needs_stays_and_the_rest_goes)
 }
 END_TEST
 
+// It is no question: the door in front of the backend sees to it.
+START_TEST(a_file_that_may_not_be_removed_is_told_as_that)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
+	struct ckpt_backend *below = s->backend;
+	bool told = false;
+	int rc = -1;
+
+	expire(a);
+	for (uint64_t n = 1; rc; n++) {
+		struct ckpt_fault fault = {.at = n, .error = -EPERM};
+
+		ck_ok(ckpt_backend_fault_new(below, &fault, &s->backend));
+		rc = ckpt_gc(s, &(struct ckpt_gc_how){0}, &done);
+		s->backend = below;
+		ck_assert_int_ne(rc, -EPERM);
+		told |= rc == -EACCES && done.kept[CKPT_GC_FAILED].objects;
+	}
+	ck_assert(told);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
 START_TEST(what_two_steps_share_goes_with_the_last)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "shared", "a1"), *b = ckpt_packed_step(s, "b", "shared", "b1");
@@ -561,6 +586,7 @@ int main(void)
 	tcase_add_checked_fixture(needed, ckpt_fixture_gc_open, ckpt_fixture_gc_close);
 	tcase_add_test(needed, what_a_step_needs_stays_and_the_rest_goes);
 	tcase_add_test(needed, what_two_steps_share_goes_with_the_last);
+	tcase_add_test(needed, a_file_that_may_not_be_removed_is_told_as_that);
 	tcase_add_test(needed, what_is_in_the_trash_can_be_had_back);
 	tcase_add_test(needed, what_is_reopened_can_be_given_up);
 	tcase_add_test(needed, what_is_being_removed_may_come_back);

@@ -191,6 +191,27 @@ START_TEST(packs_of_an_interrupted_cooling_are_expected_once_the_step_is_gone)
 }
 END_TEST
 
+START_TEST(packs_of_an_interrupted_cooling_are_expected_by_the_next_mount_too)
+{
+	const struct ckpt_tier_how some = {.pack_bytes = 1, .go_on = until_there_are_two_packs};
+	struct ckpt_step *a = ckpt_packed_sealed(s, "a", (const char *const[]){"a0", "a1", "a2"}, 3), *b;
+	struct ckpt_tier_done tier;
+
+	ck_error(ckpt_cool(a, &some, &tier), EINTR);
+	ckpt_step_unref(a);
+	ckpt_fixture_gc_reopen();
+	b = ckpt_packed_step(s, "b", "b0");
+	a = ckpt_step_find(s, "", "a");
+	if (_i)
+		expire(a);
+	ck_ok(ckpt_gc(s, &(struct ckpt_gc_how){0}, &(struct ckpt_gc_done){0}));
+	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	ck_ok(ckpt_packed_read(b, "0", "b0"));
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+}
+END_TEST
+
 START_TEST(on_a_full_disk_a_failure_is_not_tried_again_and_again)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");
@@ -512,6 +533,7 @@ int main(void)
 	tcase_add_test(when, on_a_full_disk_a_failure_is_not_tried_again_and_again);
 	tcase_add_test(when, what_is_young_is_not_in_vain_and_goes_where_it_is_an_eighth);
 	tcase_add_loop_test(when, packs_of_an_interrupted_cooling_are_expected_once_the_step_is_gone, 0, 2);
+	tcase_add_loop_test(when, packs_of_an_interrupted_cooling_are_expected_by_the_next_mount_too, 0, 2);
 	tcase_add_test(when, what_is_asked_about_is_asked_once_and_tried_again);
 	tcase_add_test(when, what_is_in_vain_is_tried_less_and_less_often);
 	tcase_add_loop_test(when, it_stops_soon_and_rests, 0, 2);
