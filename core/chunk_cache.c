@@ -23,9 +23,9 @@
 #define BUCKETS 256
 #define AHEAD_MAX 8 // chunks that are waited for at once
 #define THREADS_MAX 4
-#define CODECS_MAX 16 // decode at once
+#define CODECS_MAX 16                   // decode at once
 #define CODEC_BYTES (UINT64_C(6) << 20) // of one, with room for what is stored of a chunk
-#define WORK_PARTS 4                    // of the room for chunks; so many less one are for codecs and what they decode beside
+#define WORK_PARTS 4 // of the room for chunks; so many less one are for codecs and what they decode beside
 
 enum state { LOADING, READY, FAILED };
 
@@ -318,7 +318,8 @@ static bool may_decode_locked(struct ckpt_chunk_cache *cache, uint64_t work)
 {
 	size_t codecs = cache->codec_count + !cache->codecs;
 
-	return codecs <= CODECS_MAX && (!cache->decoding || codecs * CODEC_BYTES + cache->work_bytes + work <= cache->work_max);
+	return codecs <= CODECS_MAX &&
+	       (!cache->decoding || codecs * CODEC_BYTES + cache->work_bytes + work <= cache->work_max);
 }
 
 // One that is free, or may be made: then it is NULL. Who has one waits for nothing else.

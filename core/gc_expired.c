@@ -65,8 +65,7 @@ static void expect_packs_of(struct ckpt_store *s, const struct ckpt_manifest *m)
 void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m)
 {
 	struct ckpt_store *s = step->store;
-	bool is_it =
-		m && !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
+	bool is_it = m && !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
 
 	ckpt_lock_take(&s->lock);
 	expect_unnamed_locked(step);
