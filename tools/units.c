@@ -58,35 +58,3 @@ const char *ckpt_time_local(int64_t time_ns, char text[CKPT_TIME_MAX])
 	strftime(text, CKPT_TIME_MAX, "%Y-%m-%d %H:%M:%S", &tm);
 	return text;
 }
-
-int ckpt_time_parse(const char *text, int64_t *ret_ns)
-{
-	struct tm tm = {0};
-	int64_t ns = 0, scale = NS_PER_S / 10;
-	const char *p = strptime(text, "%Y-%m-%d", &tm);
-
-	if (!p)
-		return -EINVAL;
-	if (*p == 'T' || *p == ' ')
-		p = strptime(p + 1, "%H:%M:%S", &tm);
-	if (p && *p == '.')
-		for (p++; *p >= '0' && *p <= '9'; p++, scale /= 10)
-			ns += scale * (*p - '0');
-	if (!p)
-		return -EINVAL;
-	tm.tm_gmtoff = 0;
-	if (*p && !(p = strptime(p, "%z", &tm)))
-		return -EINVAL;
-	if (*p)
-		return -EINVAL;
-	*ret_ns = ((int64_t)timegm(&(struct tm){.tm_year = tm.tm_year,
-						.tm_mon = tm.tm_mon,
-						.tm_mday = tm.tm_mday,
-						.tm_hour = tm.tm_hour,
-						.tm_min = tm.tm_min,
-						.tm_sec = tm.tm_sec}) -
-		   tm.tm_gmtoff) *
-			  NS_PER_S +
-		  ns;
-	return 0;
-}

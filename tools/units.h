@@ -15,5 +15,3 @@
 const char *ckpt_size_text(uint64_t bytes, char text[CKPT_SIZE_MAX]);     // "1.5GiB"
 const char *ckpt_duration_text(int64_t ns, char text[CKPT_DURATION_MAX]); // "2h05m", "3.2s"
 const char *ckpt_time_local(int64_t time_ns, char text[CKPT_TIME_MAX]);   // "2024-05-01 12:00:00"; "-" for 0
-// RFC 3339 (core/base/clock.h writes it), with any fraction and offset, or a date alone. -EINVAL.
-int ckpt_time_parse(const char *text, int64_t *ret_ns);

@@ -1,5 +1,6 @@
 #include "tools/verb.h"
 
+#include "core/base/clock.h"
 #include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/rows.h"
@@ -23,8 +24,9 @@ static void print_value(const char *key, const json_t *value)
 	if (json_is_string(value)) {
 		const char *s = json_string_value(value);
 
-		puts(len > 3 && !strcmp(key + len - 3, "_at") && !ckpt_time_parse(s, &ns) ? ckpt_time_local(ns, text)
-											  : s);
+		puts(len > 3 && !strcmp(key + len - 3, "_at") && !ckpt_time_parse(s, false, &ns)
+			     ? ckpt_time_local(ns, text)
+			     : s);
 		return;
 	}
 	dump = json_is_null(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);

@@ -1,5 +1,6 @@
 #include "tools/verb.h"
 
+#include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "tools/output.h"
@@ -202,7 +203,7 @@ static const char *time_of(const json_t *row, const char *key, char text[CKPT_TI
 	const char *value = text_of(row, key);
 	int64_t ns;
 
-	return value && !ckpt_time_parse(value, &ns) ? ckpt_time_local(ns, text) : "-";
+	return value && !ckpt_time_parse(value, false, &ns) ? ckpt_time_local(ns, text) : "-";
 }
 
 static void print_steps(json_t *rows)

@@ -1,6 +1,7 @@
 // sessions, abort, begin, resume, commit: what is staged, and was never completed.
 #include "tools/verb.h"
 
+#include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/stage/stage.h"
@@ -49,14 +50,14 @@ static void print_sessions(json_t *rows)
 		const char *began = text_of(row, "began_at");
 		int64_t ns;
 
-		ckpt_table_row(t,
-			       (const char *[]){text_of(row, "name"), text_of(row, "state"),
-						began && !ckpt_time_parse(began, &ns) ? ckpt_time_local(ns, at) : NULL,
-						count_text(row, "files", files),
-						json_is_integer(bytes)
-							? ckpt_size_text((uint64_t)json_integer_value(bytes), size)
-							: NULL,
-						count_text(row, "open_writers", writers), text_of(row, "id")});
+		ckpt_table_row(t, (const char *[]){
+					  text_of(row, "name"), text_of(row, "state"),
+					  began && !ckpt_time_parse(began, false, &ns) ? ckpt_time_local(ns, at) : NULL,
+					  count_text(row, "files", files),
+					  json_is_integer(bytes)
+						  ? ckpt_size_text((uint64_t)json_integer_value(bytes), size)
+						  : NULL,
+					  count_text(row, "open_writers", writers), text_of(row, "id")});
 	}
 	ckpt_table_print(t);
 }

@@ -1,5 +1,6 @@
 #include "tools/verb.h"
 
+#include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/policy/should_save.h"
 #include "core/store/ask.h"
@@ -52,7 +53,7 @@ static json_t *newest_error(struct ckpt_listing *l)
 	end = strchr(line, '\t');
 	if (end)
 		*end = '\0';
-	if (ckpt_time_parse(line, &at_ns))
+	if (ckpt_time_parse(line, false, &at_ns))
 		at_ns = 0;
 	if (end)
 		*end = '\t';
@@ -131,7 +132,7 @@ static const char *local_time(const char *rfc3339, char text[CKPT_TIME_MAX])
 {
 	int64_t ns;
 
-	return rfc3339 && !ckpt_time_parse(rfc3339, &ns) ? ckpt_time_local(ns, text) : "-";
+	return rfc3339 && !ckpt_time_parse(rfc3339, false, &ns) ? ckpt_time_local(ns, text) : "-";
 }
 
 // A mount whose process has gone.

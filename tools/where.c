@@ -1,5 +1,6 @@
 #include "tools/where.h"
 
+#include "core/base/clock.h"
 #include "core/base/util.h"
 #include "tools/output.h"
 #include "tools/units.h"
@@ -221,7 +222,7 @@ static bool compare_text(const struct condition *c, const char *have)
 	int64_t have_ns, want_ns;
 
 	if (!strcmp(c->field, "committed_at") || !strcmp(c->field, "mtime")) {
-		if (ckpt_time_parse(c->value, &want_ns) || ckpt_time_parse(have, &have_ns))
+		if (ckpt_time_parse(c->value, false, &want_ns) || ckpt_time_parse(have, false, &have_ns))
 			return c->op == OP_NE;
 		return decide(c->op, (have_ns > want_ns) - (have_ns < want_ns));
 	}

@@ -94,7 +94,7 @@ static bool give_up(struct ckpt_step *step)
 	ckpt_lock_drop(&s->lock);
 	if (!quiet)
 		return false;
-	if (s->renew)
+	if (!step->fresh && s->renew)
 		s->renew(s->renew_arg, step, step->base);
 	ckpt_reopen_tell(step);
 	return true;
@@ -279,14 +279,17 @@ static void take_place_locked(struct ckpt_step *step)
 	__atomic_store_n(&step->base->reopened, ckpt_step_ref(step), __ATOMIC_RELEASE);
 }
 
-void ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base)
+struct ckpt_step *ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base)
 {
+	struct ckpt_step *before = step->base;
+
 	ckpt_step_erase_locked(step);
 	memcpy(step->folder_id, base->folder_id, sizeof(step->folder_id));
 	memcpy(step->name, base->name, sizeof(step->name));
 	memcpy(step->key, base->key, sizeof(step->key));
 	step->base = ckpt_step_ref(base);
 	take_place_locked(step);
+	return before;
 }
 
 // What is known of the files that were being added comes first: nobody can commit the step before it has its place.

@@ -36,8 +36,9 @@ int ckpt_reopen_remove(struct ckpt_step *step);
 
 // Tells in the error log that the changes of a left-over step are not in the step.
 void ckpt_reopen_tell(const struct ckpt_step *step);
-// Under store->lock and step->lock: this staged step, of another name, has the place of base from now on, and its name.
-void ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base);
+// Under store->lock and step->lock: this staged step, of another name, has the place of base from now on, and its name. The base that
+// it had before, or NULL: the caller's reference, to be dropped when no lock is held.
+struct ckpt_step *ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base);
 // Whether its directory and files are those of the step that it reopens, as far as they are shared.
 static inline bool ckpt_reopen_shares(const struct ckpt_step *staged)
 {

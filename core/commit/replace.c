@@ -64,7 +64,10 @@ static void open_base(struct ckpt_step *base)
 	base->reopening = false;
 }
 
-static int change_place(struct ckpt_step *step, struct ckpt_step *base, struct place *ret_own)
+// *ret_before: whose place it had in an attempt before, with a reference, or NULL. Who looks at the step may be reading there: it
+// stays what it is until it is another one.
+static int change_place(struct ckpt_step *step, struct ckpt_step *base, struct place *ret_own,
+			struct ckpt_step **ret_before)
 {
 	LOCK_SCOPE(&step->store->lock);
 	LOCK_SCOPE(&step->lock);
@@ -74,7 +77,7 @@ static int change_place(struct ckpt_step *step, struct ckpt_step *base, struct p
 	memcpy(ret_own->folder_id, step->folder_id, sizeof(ret_own->folder_id));
 	memcpy(ret_own->name, step->name, sizeof(ret_own->name));
 	step->fresh = true;
-	ckpt_reopen_take_locked(step, base);
+	*ret_before = ckpt_reopen_take_locked(step, base);
 	return 0;
 }
 
@@ -82,13 +85,15 @@ static int change_place(struct ckpt_step *step, struct ckpt_step *base, struct p
 static int take_place_of(struct ckpt_step *step, struct ckpt_step *base, struct place *ret_own)
 {
 	int rc = ckpt_reopen_any(base) || ckpt_remove_any(base) ? -EBUSY : ckpt_amend_settle_locked(base);
+	struct ckpt_step *before = NULL;
 
 	if (!rc)
 		rc = close_base(base);
 	if (rc)
 		return rc;
-	rc = change_place(step, base, ret_own);
+	rc = change_place(step, base, ret_own, &before);
 	open_base(base);
+	ckpt_step_unref(before);
 	return rc;
 }
 
@@ -132,22 +137,19 @@ static int take_place(struct ckpt_step *step, const struct ckpt_commit *how, str
 static void give_back(struct ckpt_step *step, const struct place *own)
 {
 	struct ckpt_store *s = step->store;
-	struct ckpt_step *base = NULL;
 	bool ended;
 
 	ckpt_lock_take(&s->lock);
 	ckpt_lock_take(&step->lock);
-	ended = step->fresh && step->state == CKPT_STEP_STAGED && !step->outcome_unknown; // who joined may have done it
+	ended = step->reopens && step->state == CKPT_STEP_STAGED &&
+		!step->outcome_unknown; // who joined may have done it
 	ckpt_lock_drop(&step->lock);
 	if (ended) {
 		ckpt_reopen_end_locked(step);
-		base = TAKE_PTR(step->base);
-		step->fresh = false;
 		if (ckpt_step_insert_locked(step, own->folder_id, own->name))
 			abort(); // nobody else has such a name
 	}
 	ckpt_lock_drop(&s->lock);
-	ckpt_step_unref(base);
 }
 
 int ckpt_replace_commit(struct ckpt_step *step, const struct ckpt_commit *how, struct ckpt_step **ret_replaced)

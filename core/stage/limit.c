@@ -11,13 +11,13 @@
 #include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/base/walk.h"
 #include "core/commit/share.h"
 #include "core/stage/draft.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "core/tier/behind.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -115,57 +115,20 @@ static int add_bytes(struct tally *t, uid_t uid, uint64_t bytes)
 	return 0;
 }
 
-static int add_file(struct tally *t, int dirfd, const char *name, const struct statx *stx)
+static int add_file(void *arg, int dirfd, const char *name, const struct statx *stx)
 {
+	struct tally *t = arg;
 	uint64_t ino = stx->stx_ino;
 	bool is_new = true;
 	int rc = 0;
 
-	if (ckpt_share_is(dirfd, name, stx))
+	if (t->stop && __atomic_load_n(t->stop, __ATOMIC_RELAXED))
+		return -EINTR;
+	if (!S_ISREG(stx->stx_mode) || ckpt_share_is(dirfd, name, stx))
 		return 0;
 	if (stx->stx_nlink > 1)
 		rc = ckpt_keys_add(&t->seen, &ino, 1, &is_new);
 	return rc || !is_new ? rc : add_bytes(t, stx->stx_uid, stx->stx_blocks * 512);
-}
-
-static int walk_dir(struct tally *t, int dirfd, int depth);
-
-// What is renamed or removed while we look, and what we may not look into, is left out.
-static int walk_entry(struct tally *t, int dirfd, const char *name, int depth)
-{
-	struct statx stx;
-	int fd;
-
-	if (t->stop && __atomic_load_n(t->stop, __ATOMIC_RELAXED))
-		return -EINTR;
-	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &stx))
-		return errno == ENOENT ? 0 : -errno;
-	if (S_ISREG(stx.stx_mode))
-		return add_file(t, dirfd, name, &stx);
-	if (!S_ISDIR(stx.stx_mode) || depth > CKPT_DEPTH_MAX)
-		return 0;
-	fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
-	if (fd < 0)
-		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EACCES ? 0 : fd;
-	return walk_dir(t, fd, depth + 1);
-}
-
-// dirfd is taken.
-static int walk_dir(struct tally *t, int dirfd, int depth)
-{
-	DIR *dir = fdopendir(dirfd);
-	struct dirent *d;
-	int rc = 0;
-
-	if (!dir) {
-		rc = -errno;
-		close(dirfd);
-		return rc;
-	}
-	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
-		rc = walk_entry(t, dirfd, d->d_name, depth);
-	closedir(dir);
-	return rc;
 }
 
 // What is committed meanwhile is counted once more, and dropped ones are not there: who frees something says so.
@@ -178,15 +141,22 @@ static int take_tally(struct ckpt_store *s, struct tally *t)
 	for (const struct ckpt_draft *d = s->drafts; d && !rc; d = d->next)
 		rc = add_session(t, d->session);
 	ckpt_lock_drop(&s->lock);
-	for (size_t i = 0; i < t->session_count && !rc; i++)
-		rc = walk_entry(t, s->sessions_fd, t->sessions[i].id, 0);
+	for (size_t i = 0; i < t->session_count && !rc; i++) {
+		rc = ckpt_walk(s->sessions_fd, t->sessions[i].id, add_file, t);
+		rc = rc == -ENOENT || rc == -EACCES ? 0 : rc; // nobody gets around a limit by a mode
+	}
 	return rc;
+}
+
+static bool is_limited(const struct ckpt_settings *settings)
+{
+	return settings->work_limit != CKPT_LIMIT_NONE || settings->user_limit != CKPT_LIMIT_NONE;
 }
 
 int ckpt_limit_measure(struct ckpt_store *s, uint64_t *ret_bytes)
 {
 	CLEANUP(tally_done) struct tally t = {0};
-	int rc = take_tally(s, &t);
+	int rc = is_limited(&s->settings) ? take_tally(s, &t) : -ENODATA;
 
 	if (!rc)
 		*ret_bytes = t.bytes;
@@ -398,7 +368,7 @@ int ckpt_limit_new(struct ckpt_store *s, struct ckpt_limit **ret_limit)
 	struct ckpt_limit *l;
 
 	*ret_limit = NULL;
-	if (s->settings.work_limit == CKPT_LIMIT_NONE && s->settings.user_limit == CKPT_LIMIT_NONE)
+	if (!is_limited(&s->settings))
 		return 0;
 	l = calloc(1, sizeof(*l));
 	if (!l)

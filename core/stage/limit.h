@@ -34,5 +34,5 @@ int ckpt_limit_ask(struct ckpt_limit *limit, uid_t uid, uint64_t bytes);
 // Something is no unfinished work any more. Never blocks, any lock may be held.
 void ckpt_limit_freed(struct ckpt_limit *limit);
 
-// What unfinished work takes now, also where there is no limit. Walks all of it. 0, -ENOMEM, -EIO, ...
+// What unfinished work takes now, for people. Walks all of it. 0; -ENODATA: there is no limit, and nobody wants to know; -ENOMEM, -EIO, ...
 int ckpt_limit_measure(struct ckpt_store *s, uint64_t *ret_bytes);

@@ -89,7 +89,7 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 // What `sessions` and `status` say of a staged or left step; walks its files.
 struct ckpt_stage_usage {
 	uint64_t files, bytes;
-	int64_t changed_ns; // the last change of what is in it
+	int64_t changed_ns; // the last change of it, and of what is in it
 	unsigned open_writers;
 };
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);

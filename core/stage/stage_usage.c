@@ -3,68 +3,30 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/base/walk.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 
-static int64_t time_of(const struct timespec *t)
+static int look_at(void *arg, int dirfd __attribute__((unused)), const char *name __attribute__((unused)),
+		   const struct statx *stx)
 {
-	return t->tv_sec * INT64_C(1000000000) + t->tv_nsec;
-}
+	struct ckpt_stage_usage *u = arg;
 
-static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u);
-
-// What is renamed or removed while we look, and what we may not look into, is left out. Any other failure is one: what was
-// changed last may be there.
-static int look_at(int dirfd, const char *name, int depth, struct ckpt_stage_usage *u)
-{
-	struct stat st;
-	int fd;
-
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
-		return errno == ENOENT ? 0 : -errno;
-	u->changed_ns = MAX(u->changed_ns, time_of(&st.st_ctim));
-	if (S_ISREG(st.st_mode)) {
+	u->changed_ns = MAX(u->changed_ns, stx->stx_ctime.tv_sec * INT64_C(1000000000) + stx->stx_ctime.tv_nsec);
+	if (S_ISREG(stx->stx_mode)) {
 		u->files++;
-		u->bytes += (uint64_t)st.st_size;
+		u->bytes += stx->stx_size;
 	}
-	if (!S_ISDIR(st.st_mode) || depth >= CKPT_DEPTH_MAX)
-		return 0;
-	fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
-	if (fd < 0)
-		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EACCES ? 0 : fd;
-	return usage_below(fd, depth + 1, u);
-}
-
-// dirfd is taken.
-static int usage_below(int dirfd, int depth, struct ckpt_stage_usage *u)
-{
-	DIR *dir = fdopendir(dirfd);
-	struct dirent *d;
-	int rc = 0;
-
-	if (!dir) {
-		rc = -errno;
-		close(dirfd);
-		return rc;
-	}
-	while (!rc && !(rc = ckpt_sys.readdir(dir, &d)) && d)
-		rc = look_at(dirfd, d->d_name, depth, u);
-	closedir(dir);
-	return rc;
+	return 0;
 }
 
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
 {
 	struct ckpt_stage_usage u = {0};
-	int fd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0), rc;
+	int rc = ckpt_walk(step->store->sessions_fd, step->session, look_at, &u);
 
-	if (fd < 0)
-		return fd;
-	rc = usage_below(fd, 0, &u);
 	if (rc)
 		return rc;
 	ckpt_lock_take(&step->lock);
@@ -88,10 +50,11 @@ static int64_t last_change(struct ckpt_step *step)
 	struct ckpt_stage_usage u;
 	struct stat st;
 
+	// It may have gone somewhere else while we looked.
 	if (ckpt_stage_usage(step, &u) || u.open_writers ||
 	    fstatat(step->store->sessions_fd, step->session, &st, AT_SYMLINK_NOFOLLOW))
 		return INT64_MAX; // not now
-	return MAX(u.changed_ns, time_of(&st.st_ctim));
+	return u.changed_ns;
 }
 
 // Who was given the session's directory (`ckptfs begin`, the library) writes past us: only the files tell.

@@ -69,7 +69,7 @@ struct ckpt_step {
 	size_t dir_count;
 	bool overwritten;   // and some file of it has other bytes; atomic
 	bool reopens;       // it still does: not committed, given up or removed; atomic
-	bool fresh;         // and has nothing of base's, nor its numbers (replace.h); set before reopens
+	bool fresh;         // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
 	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
 
 	struct ckpt_lock lock;

@@ -163,6 +163,7 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
 // error says nothing of it.
 // dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
 int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
+void ckpt_store_forget_folders(struct ckpt_store *s); // for its end: frees what is remembered of them
 
 // For load.c, at open: the disk has no room for an index.
 void ckpt_store_forgo_index(struct ckpt_store *s);

@@ -17,6 +17,3 @@ struct ckpt_store;
 int ckpt_timestamp_look(struct ckpt_store *s, const char *folder_id);
 // What was found of the current version, under step->lock.
 int64_t ckpt_timestamp_locked(const struct ckpt_step *step);
-
-// "2025-01-31T10:00:00.123456", with "Z", "+01:00" or nothing behind it; less of the time may be said. 0, -EINVAL.
-int ckpt_timestamp_parse(const char *text, int64_t *ret_ns);

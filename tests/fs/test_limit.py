@@ -259,13 +259,16 @@ def test_it_is_said_once_and_shown(mount, ckptfs, store):
     metrics = (mount / ".ckptfs/metrics").read_text()
     assert f"\nckptfs_work_bytes {4 * MIB}\n" in metrics and f"\nckptfs_work_limit_bytes {4 * MIB}\n" in metrics
     mount.umount()
+    assert ckptfs.json("status", store)["work_bytes"] is None  # the limit was the mount's
+    ckptfs("config", store, "work_limit=8MiB")
     assert ckptfs.json("status", store)["work_bytes"] == 4 * MIB
 
 
 @pytest.mark.parametrize("options", [[]])
 def test_without_a_limit_nothing_is_refused(mount, stage, store, ckptfs):
-    assert sum(map(len, stage("1").values())) < mount.status()["work_bytes"] and mount.status()["work_limit"] is None
-    assert "work " not in (mount / ".ckptfs/status").read_text() and "work_limit" not in (mount / ".ckptfs/metrics").read_text()
+    stage("1")
+    assert mount.status()["work_bytes"] is None and mount.status()["work_limit"] is None  # nobody walks for it
+    assert "work " not in (mount / ".ckptfs/status").read_text() and "ckptfs_work_" not in (mount / ".ckptfs/metrics").read_text()
     assert ckptfs.json("config", store, "work_limit") == {"work_limit": {"value": None, "default": None, "help": ckptfs.json("config", store)["work_limit"]["help"]}}
 
 

@@ -29,6 +29,7 @@ SUITES = {
     "core/commit/share.c": ("test_share", "test_cool", "test_reopen"),
     "core/stage/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
     "core/store/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
+    "core/store/store_folder.c": ("test_store", "crash_test_commit"),
     "core/base/sys.c": ("test_sys", "test_scan"),
     "core/store/trash.c": ("crash_test_delete",),
     "core/tier/warm.c": ("test_cool",),

@@ -1,0 +1,352 @@
+// What needs packs: steps, versions that nobody here knows, and open files. gc.c has the order, and why.
+#include "core/gc/gc_round.h"
+
+#include "backends/backend.h"
+#include "core/base/util.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/store/store.h"
+#include "core/tier/cooler.h"
+#include "core/tier/file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#define TRIES 4 // to read of a step that is being changed
+
+// A name of the store, and the newest version of it that we know.
+struct ckpt_gc_known {
+	char *key;
+	uint32_t version;
+};
+
+// A record that is there, and of which nobody here knows.
+struct ckpt_gc_stranger {
+	char key[CKPT_STEP_KEY_MAX];
+	uint32_t version;
+};
+
+// --- Packs --------------------------------------------------------------------------------------------------------------
+
+// What has no name of a pack's is not ours to remove.
+static int add_pack(void *arg, const char *key, const struct ckpt_object *object)
+{
+	struct ckpt_gc_pack pack = {.pack.bytes = object->bytes, .mtime_ns = object->mtime_ns};
+	struct ckpt_gc_round *g = arg;
+	int rc = ckpt_pack_of_key(key, pack.pack.id) ? 0 : 1;
+
+	if (rc)
+		return 0;
+	snprintf(pack.etag, sizeof(pack.etag), "%s", object->etag);
+	rc = ckpt_grow((void **)&g->packs, &g->pack_cap, g->pack_count + 1, sizeof(*g->packs));
+	if (!rc)
+		g->packs[g->pack_count++] = pack;
+	return rc ? rc : ckpt_pack_use_pack(&g->use, &pack.pack);
+}
+
+int ckpt_gc_list_packs(struct ckpt_gc_round *g)
+{
+	int rc = ckpt_backend_list(g->store->backend, "packs/", NULL, add_pack, g);
+
+	return rc ? ckpt_gc_fail(g, rc, "the packs cannot be listed") : 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	return memcmp(((const struct ckpt_gc_pack *)a)->pack.id, ((const struct ckpt_gc_pack *)b)->pack.id,
+		      CKPT_SHA256_LEN);
+}
+
+struct ckpt_gc_pack *ckpt_gc_find_pack(const struct ckpt_gc_round *g, const uint8_t id[CKPT_SHA256_LEN])
+{
+	struct ckpt_gc_pack want;
+
+	memcpy(want.pack.id, id, sizeof(want.pack.id));
+	return g->pack_count ? bsearch(&want, g->packs, g->pack_count, sizeof(*g->packs), by_id) : NULL;
+}
+
+// One that is not there is missed by who reads it, and by `ckptfs verify`.
+static void mark(struct ckpt_gc_round *g, const struct ckpt_manifest *m, enum ckpt_gc_use use, bool fixed)
+{
+	uint32_t count = ckpt_manifest_pack_count(m);
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct ckpt_gc_pack *found;
+		struct ckpt_pack pack;
+
+		ckpt_manifest_pack(m, i, &pack);
+		found = ckpt_gc_find_pack(g, pack.id);
+		if (!found)
+			continue;
+		found->use = MAX(found->use, use);
+		found->open |= use == CKPT_GC_USE_OPEN;
+		found->fixed |= fixed;
+	}
+}
+
+// --- Steps that we know -------------------------------------------------------------------------------------------------
+
+// Its files are out of sight and nobody can have it back, or it is gone by now. With acts_lock held nobody is removing it.
+static bool is_gone(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->store->acts_lock);
+
+	switch (ckpt_step_state(step)) {
+	case CKPT_STEP_GONE:
+		return true;
+	case CKPT_STEP_DELETED:
+		return faccessat(step->store->sessions_fd, step->session, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
+	default:
+		return false;
+	}
+}
+
+// What was moved is another step by now, which has its own versions.
+static bool take_summary(struct ckpt_step *step, struct ckpt_summary *ret_summary)
+{
+	LOCK_SCOPE(&step->store->lock); // with which a name goes, and whether it was moved
+	LOCK_SCOPE(&step->lock);
+
+	*ret_summary = step->summary;
+	return ret_summary->version && !ret_summary->deleted && !step->moved;
+}
+
+// -EAGAIN: it has another version, or name, than a moment ago.
+static int read_manifest(struct ckpt_step *step, struct ckpt_summary *ret_sum, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_summary now;
+	int rc;
+
+	*ret_manifest = NULL;
+	if (!take_summary(step, ret_sum))
+		return 0;
+	rc = ckpt_step_read_manifest(step, ret_sum, ret_manifest);
+	if (!rc || rc == -ENOMEM)
+		return rc;
+	if (is_gone(step) || !take_summary(step, &now))
+		return 0;
+	return now.version != ret_sum->version || strcmp(now.name, ret_sum->name) ||
+			       strcmp(now.folder_id, ret_sum->folder_id)
+		       ? -EAGAIN
+		       : rc;
+}
+
+// What is reopened or being removed has a part of it elsewhere, and what is deleted is as it will be had back.
+static bool can_be_repacked(struct ckpt_step *step)
+{
+	ckpt_remove_give_up(step);
+	return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_reopen_any(step) && !ckpt_remove_any(step);
+}
+
+static int add_cold(struct ckpt_gc_round *g, struct ckpt_step *step, const struct ckpt_manifest *m)
+{
+	int rc = ckpt_grow((void **)&g->cold, &g->cold_cap, g->cold_count + 1, sizeof(struct ckpt_step *));
+
+	if (!rc)
+		g->cold[g->cold_count++] = ckpt_step_ref(step);
+	return rc ? rc : ckpt_pack_use_add(&g->use, m);
+}
+
+static int mark_step(struct ckpt_gc_round *g, struct ckpt_step *step)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_summary sum;
+	int rc = -EAGAIN;
+
+	for (int tries = 0; tries < TRIES && rc == -EAGAIN; tries++)
+		rc = read_manifest(step, &sum, &m);
+	if (rc)
+		return ckpt_gc_fail(g, rc, "what version %u of %s needs cannot be read: %s", sum.version, sum.name,
+				    strerror(-rc));
+	if (m && ckpt_manifest_pack_count(m)) {
+		bool cold = can_be_repacked(step);
+
+		mark(g, m, CKPT_GC_USE_LIVE, !cold || ckpt_cooler_keeps_warm(step));
+		rc = cold ? add_cold(g, step, m) : 0;
+	}
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	return strcmp(((const struct ckpt_gc_known *)a)->key, ((const struct ckpt_gc_known *)b)->key);
+}
+
+static int know(struct ckpt_gc_round *g, struct ckpt_step *step)
+{
+	struct ckpt_gc_known known = {0};
+	int rc;
+
+	ckpt_lock_take(&g->store->lock);
+	ckpt_lock_take(&step->lock);
+	known.key = strdup(step->key);
+	known.version = MAX(step->summary.version, step->deleted_by);
+	ckpt_lock_drop(&step->lock);
+	ckpt_lock_drop(&g->store->lock);
+	rc = known.key ? ckpt_grow((void **)&g->known, &g->known_cap, g->known_count + 1, sizeof(*g->known)) : -ENOMEM;
+	if (rc)
+		free(known.key);
+	else
+		g->known[g->known_count++] = known;
+	return rc;
+}
+
+int ckpt_gc_mark_steps(struct ckpt_gc_round *g)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list_stored(g->store, &steps, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count && !rc; i++) {
+		rc = ckpt_gc_goes_on(g) ? mark_step(g, steps[i]) : -EINTR;
+		if (!rc)
+			rc = know(g, steps[i]);
+	}
+	ckpt_step_list_free(steps, count);
+	return rc;
+}
+
+// --- Versions that we do not know ---------------------------------------------------------------------------------------
+// A put whose answer was lost may be there, and what it needs with it: at the next start it is the step. One of a commit that
+// ends just now is there before we know it, too, and needs nothing in packs.
+
+static uint32_t known_version(const struct ckpt_gc_round *g, const char *key)
+{
+	const struct ckpt_gc_known *end = g->known + g->known_count, *k;
+	struct ckpt_gc_known want = {.key = (char *)(uintptr_t)key};
+	uint32_t version = 0;
+
+	k = g->known_count ? bsearch(&want, g->known, g->known_count, sizeof(*g->known), by_key) : NULL;
+	if (!k)
+		return 0;
+	while (k > g->known && !strcmp(k[-1].key, key))
+		k--;
+	for (; k < end && !strcmp(k->key, key); k++) // one after the other may have had the name
+		version = MAX(version, k->version);
+	return version;
+}
+
+static int look_at_record(void *arg, const char *object, const struct ckpt_object *info __attribute__((unused)))
+{
+	struct ckpt_gc_round *g = arg;
+	struct ckpt_gc_stranger it;
+	int rc;
+
+	if (!ckpt_name_of_record(object, it.key, &it.version))
+		return ckpt_gc_fail(g, -EBADMSG, "%s is no record", object);
+	if (it.version <= known_version(g, it.key))
+		return 0;
+	rc = ckpt_grow((void **)&g->strangers, &g->stranger_cap, g->stranger_count + 1, sizeof(*g->strangers));
+	if (!rc)
+		g->strangers[g->stranger_count++] = it;
+	return rc;
+}
+
+static int manifest_of(struct ckpt_gc_round *g, struct ckpt_record *r, struct ckpt_manifest **ret_manifest)
+{
+	char key[sizeof("m/") + CKPT_SHA256_HEX_LEN] = "m/";
+	void *data = TAKE_PTR(r->manifest);
+	size_t len = r->manifest_len;
+	int rc = 0;
+
+	if (!data) {
+		ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
+		rc = ckpt_backend_get_all(g->store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+	}
+	if (!rc)
+		rc = ckpt_manifest_parse(data, len, ret_manifest);
+	if (rc)
+		return rc;
+	if (!memcmp(ckpt_manifest_sha256(*ret_manifest), r->summary.manifest_sha256, CKPT_SHA256_LEN))
+		return 0;
+	ckpt_manifest_unref(*ret_manifest);
+	return -EBADMSG;
+}
+
+static int mark_record(struct ckpt_gc_round *g, const struct ckpt_gc_stranger *it, struct ckpt_record *r)
+{
+	struct ckpt_manifest *m;
+	int rc = strcmp(r->store_id, g->store->id) || r->summary.version != it->version ? -EBADMSG : 0;
+
+	if (rc || r->summary.deleted)
+		return rc;
+	rc = manifest_of(g, r, &m);
+	if (rc)
+		return rc;
+	mark(g, m, CKPT_GC_USE_LIVE, true);
+	ckpt_manifest_unref(m);
+	return 0;
+}
+
+static int mark_stranger(struct ckpt_gc_round *g, const struct ckpt_gc_stranger *it)
+{
+	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	CLEANUP_FREE void *data = NULL;
+	struct ckpt_record r;
+	size_t len;
+	int rc;
+
+	snprintf(object, sizeof(object), "steps/%s/%u", it->key, it->version);
+	rc = ckpt_backend_get_all(g->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	if (rc == -ENOENT)
+		return 0; // it was void, or has expired meanwhile
+	if (!rc)
+		rc = ckpt_record_decode(data, len, &r);
+	if (!rc) {
+		rc = mark_record(g, it, &r);
+		ckpt_record_done(&r);
+	}
+	return rc ? ckpt_gc_fail(g, rc == -ENOENT ? -EBADMSG : rc, "%s cannot be read: %s", object, strerror(-rc)) : 0;
+}
+
+int ckpt_gc_mark_strangers(struct ckpt_gc_round *g)
+{
+	int rc;
+
+	if (g->known_count)
+		qsort(g->known, g->known_count, sizeof(*g->known), by_key);
+	rc = ckpt_backend_list(g->store->backend, "steps/", NULL, look_at_record, g);
+	if (rc && !*g->done->why)
+		ckpt_gc_fail(g, rc, "the records cannot be listed");
+	for (size_t i = 0; i < g->stranger_count && !rc; i++)
+		rc = mark_stranger(g, &g->strangers[i]);
+	return rc;
+}
+
+// --- Open files ---------------------------------------------------------------------------------------------------------
+
+int ckpt_gc_mark_open_files(struct ckpt_gc_round *g)
+{
+	struct ckpt_manifest **manifests;
+	size_t count;
+	int rc = ckpt_file_manifests(g->store, &manifests, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		mark(g, manifests[i], CKPT_GC_USE_OPEN, false);
+	ckpt_file_manifests_free(manifests, count);
+	if (!ckpt_file_others_read(g->store))
+		return 0;
+	for (size_t i = 0; i < g->pack_count; i++) { // which files others have open nobody tells us
+		g->packs[i].use = MAX(g->packs[i].use, CKPT_GC_USE_OPEN);
+		g->packs[i].open = g->packs[i].fixed = true;
+	}
+	return 0;
+}
+
+void ckpt_gc_mark_done(struct ckpt_gc_round *g)
+{
+	for (size_t i = 0; i < g->known_count; i++)
+		free(g->known[i].key);
+	for (size_t i = 0; i < g->cold_count; i++)
+		ckpt_step_unref(g->cold[i]);
+	ckpt_pack_use_done(&g->use);
+	free(g->known);
+	free(g->strangers);
+	free(g->packs);
+	free(g->cold);
+}
