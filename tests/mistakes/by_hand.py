@@ -420,6 +420,8 @@ TABLE = [
     Pattern("save-over-keeps-the-place-it-failed-to-take", "core/commit/replace.c",
             "give_back(step, &own);",
             "(void)give_back;", ("test_replace",)),
+    Pattern("save-over-gives-the-place-back-twice", "core/commit/replace.c",
+            "ended = step->reopens && ", "ended = ", ("test_replace",)),
     Pattern("timestamp-of-another-version", "core/store/timestamp.c",
             "step->saved.version && step->saved.version == step->summary.version",
             "step->saved.version", ("test_timestamp",)),

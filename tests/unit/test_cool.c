@@ -254,34 +254,6 @@ START_TEST(who_is_told_to_stop_changes_nothing)
 }
 END_TEST
 
-static ssize_t (*real_pwrite)(int fd, const void *buf, size_t len, off_t offset);
-static int writes_left;
-
-static ssize_t full_after_some(int fd, const void *buf, size_t len, off_t offset)
-{
-	return writes_left-- > 0 ? real_pwrite(fd, buf, len, offset) : -ENOSPC;
-}
-
-// What was put until then would keep it full for a day.
-START_TEST(a_full_disk_gets_back_what_no_version_names)
-{
-	const struct ckpt_tier_how how = {.pack_bytes = 1};
-	struct ckpt_step *other = ckpt_packed_sealed(s, "other", (const char *const[]){"a", "b", "c"}, 3);
-
-	real_pwrite = ckpt_sys.pwrite;
-	writes_left = 2;
-	ckpt_sys.pwrite = full_after_some;
-	ck_error(ckpt_cool(other, &how, &done), ENOSPC);
-	ckpt_sys.pwrite = real_pwrite;
-	ck_assert_uint_eq(ckpt_packed_count(s), 0);
-	ck_assert(!other->summary.packed);
-	ck_ok(ckpt_cool(other, &how, &done));
-	ck_assert_uint_eq(ckpt_packed_count(s), 3);
-	ck_ok(ckpt_packed_read(other, "0", "a"));
-	ckpt_step_unref(other);
-}
-END_TEST
-
 static bool until_packed(void *arg __attribute__((unused)), uint64_t bytes __attribute__((unused)))
 {
 	LOCK_SCOPE(&step->lock);
@@ -574,81 +546,6 @@ START_TEST(warming_brings_the_raw_files_back_as_they_were)
 }
 END_TEST
 
-static unsigned written_under_the_lock;
-
-static ssize_t no_room(int fd __attribute__((unused)), const void *buf __attribute__((unused)),
-		       size_t len __attribute__((unused)), off_t offset __attribute__((unused)))
-{
-	if (pthread_mutex_trylock(&s->acts_lock.mutex))
-		written_under_the_lock++;
-	else
-		pthread_mutex_unlock(&s->acts_lock.mutex);
-	return -ENOSPC;
-}
-
-// Its files are not written a second time, for which all saves would wait.
-START_TEST(a_cold_step_that_finds_no_room_is_not_reopened)
-{
-	struct ckpt_sys before = ckpt_sys;
-	struct ckpt_step *reopened;
-
-	ck_ok(ckpt_cool(step, &plain, &done));
-	ckpt_sys.pwrite = no_room;
-	ck_error(ckpt_reopen(step, &reopened), ENOSPC);
-	ckpt_sys = before;
-	ck_assert_uint_eq(written_under_the_lock, 0);
-	ck_ok(ckpt_reopen(step, &reopened));
-	ckpt_step_unref(reopened);
-}
-END_TEST
-
-static int little_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
-{
-	*ret_free = LARGE;
-	*ret_all = 100 * LARGE;
-	return 0;
-}
-
-START_TEST(a_step_for_which_there_is_no_room_is_not_warmed_in_part)
-{
-	struct ckpt_sys before = ckpt_sys;
-
-	ck_ok(ckpt_cool(step, &plain, &done));
-	ckpt_sys.room = little_room;
-	ck_error(ckpt_warm(step, &plain, &done), ENOSPC);
-	ck_assert_str_eq(step->summary.event, CKPT_EVENT_COOL);
-	ckpt_sys = before;
-	ck_ok(ckpt_warm(step, &plain, &done));
-}
-END_TEST
-
-// They would keep the disk full.
-START_TEST(packs_whose_version_finds_no_room_are_gone_or_expected_to_go)
-{
-	const struct ckpt_tier_how how = {.pack_bytes = 1};
-	struct ckpt_backend *below = s->backend;
-	bool fired = true;
-
-	for (uint64_t n = 1; fired; n++) {
-		struct ckpt_fault fault = {.at = n, .error = -ENOSPC, .sticky = true};
-		int rc;
-
-		ck_assert_uint_lt(n, 100);
-		ck_ok(ckpt_backend_fault_new(below, &fault, &s->backend));
-		rc = ckpt_cool(step, &how, &done);
-		fired = fault.count >= n;
-		fault.at = 0;
-		if (rc == -ENOSPC) {
-			ck_assert_uint_le(ckpt_packed_count(s), ckpt_gc_expected(s));
-			ck_ok(ckpt_gc(s, &(struct ckpt_gc_how){0}, &(struct ckpt_gc_done){0}));
-			ck_assert_uint_eq(ckpt_packed_count(s), 0);
-		}
-		s->backend = below; // the layer is forgotten
-	}
-	ck_assert(step->summary.packed);
-}
-END_TEST
-
 START_TEST(a_warm_step_is_cooled_without_a_new_pack)
 {
 	ck_ok(ckpt_cool(step, &plain, &done));
@@ -835,7 +732,6 @@ int main(void)
 	tcase_add_test(cool, a_step_that_is_not_sealed_stays_raw);
 	tcase_add_test(cool, packs_have_about_the_size_that_is_asked_for);
 	tcase_add_test(cool, who_is_told_to_stop_changes_nothing);
-	tcase_add_test(cool, a_full_disk_gets_back_what_no_version_names);
 	tcase_add_test(cool, who_is_told_to_stop_leaves_raw_files_to_the_next_gc);
 	tcase_add_test(cool, what_is_added_meanwhile_stays_raw);
 	tcase_add_test(cool, a_step_that_is_being_removed_is_left_alone);
@@ -855,9 +751,6 @@ int main(void)
 	tcase_add_test(warm, a_warm_step_is_cooled_without_a_new_pack);
 	tcase_add_test(warm, a_warm_step_whose_pack_is_damaged_is_packed_anew);
 	tcase_add_test(warm, only_some_files_are_warmed);
-	tcase_add_test(warm, a_cold_step_that_finds_no_room_is_not_reopened);
-	tcase_add_test(warm, a_step_for_which_there_is_no_room_is_not_warmed_in_part);
-	tcase_add_test(warm, packs_whose_version_finds_no_room_are_gone_or_expected_to_go);
 	tcase_add_test(warm, a_step_with_damaged_packs_stays_cold);
 	tcase_add_test(warm, a_raw_file_that_was_left_is_replaced);
 	tcase_add_test(warm, raw_files_that_a_crash_left_go_with_the_garbage);

@@ -8,6 +8,8 @@
 #include "core/stage/stage.h"
 #include "core/store/find.h"
 
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 
 static struct ckpt_step *begin(const char *name)
@@ -150,6 +152,73 @@ START_TEST(a_commit_that_fails_leaves_both_as_they_were)
 }
 END_TEST
 
+static void *commit_beside(void *arg)
+{
+	const struct ckpt_commit how = {
+		.folder_id = "", .name = "1000", .event = "verb", .profile = "generic", .writers_ns = 100000000};
+	struct ckpt_step *replaced;
+
+	return (void *)(intptr_t)ckpt_replace_commit(arg, &how, &replaced);
+}
+
+// Each of them hears of the one attempt, and the place is given back once.
+START_TEST(two_who_wait_for_one_that_fails_leave_both_as_they_were)
+{
+	struct ckpt_step *base = old("1000"), *step = begin("1000");
+	struct ckpt_writer w = {.fd = -1, .ino = 7};
+	bool replaced = false;
+
+	ckpt_stage_writer_add(step, &w);
+	for (int i = 0; i < 5; i++) {
+		pthread_t threads[2];
+		void *result;
+
+		for (size_t n = 0; n < ARRAY_LEN(threads); n++)
+			ck_assert(!pthread_create(&threads[n], NULL, commit_beside, step));
+		for (size_t n = 0; n < ARRAY_LEN(threads); n++) {
+			pthread_join(threads[n], &result);
+			ck_error((int)(intptr_t)result, EBUSY);
+		}
+		ck_assert_str_eq(has("1000"), "old.bin");
+		ck_assert(!step->reopens);
+		ck_assert_uint_eq(count_of(1u << CKPT_STEP_STAGED), 1); // and stands in the table once
+	}
+	ckpt_stage_writer_remove(&w);
+	ck_ok(commit_as(step, "1000", &replaced));
+	ck_assert_str_eq(has("1000"), "new.bin");
+	ckpt_step_unref(base);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void never(void *arg __attribute__((unused)), struct ckpt_step *from __attribute__((unused)),
+		  struct ckpt_step *to __attribute__((unused)))
+{
+	ck_abort_msg("nothing of the one is shown as the other's");
+}
+
+// As one whose outcome is unknown, that is dropped.
+START_TEST(one_that_vanishes_in_its_place_leaves_the_old_one_there)
+{
+	struct ckpt_step *base = old("1000"), *step = begin("1000");
+
+	ckpt_lock_take(&s->lock);
+	ckpt_lock_take(&step->lock);
+	step->fresh = true;
+	ck_assert_ptr_null(ckpt_reopen_take_locked(step, base));
+	ckpt_lock_drop(&step->lock);
+	ckpt_lock_drop(&s->lock);
+	ck_assert_ptr_null(has("1000"));
+	s->renew = never;
+	ckpt_stage_vanish(step);
+	s->renew = NULL;
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
+	ck_assert_str_eq(has("1000"), "old.bin");
+	ckpt_step_unref(base);
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(a_step_that_somebody_changes_is_not_replaced)
 {
 	struct ckpt_step *base = old("1000"), *step = begin("1000"), *reopened;
@@ -206,6 +275,8 @@ int main(void)
 	tcase_add_test(tcase, a_name_that_is_free_is_taken_as_by_any);
 	tcase_add_test(tcase, what_was_deleted_meanwhile_leaves_the_name_free);
 	tcase_add_test(tcase, a_commit_that_fails_leaves_both_as_they_were);
+	tcase_add_test(tcase, one_that_vanishes_in_its_place_leaves_the_old_one_there);
+	tcase_add_test(tcase, two_who_wait_for_one_that_fails_leave_both_as_they_were);
 	tcase_add_test(tcase, a_step_that_somebody_changes_is_not_replaced);
 	tcase_add_test(tcase, what_nobody_completes_is_left_over_beside_it);
 	tcase_add_test(tcase, of_two_the_last_one_has_the_name);
