@@ -10,8 +10,9 @@
 //     listing where  steps and files as rows; conditions on them
 //     verb_*         the verbs; verb_mount also is mount.fuse.ckptfs
 //   fs/        serves a mount: FUSE requests in, replies out (fs/mount.h is its door)
-//   core/      stores, steps, staging, commit, manifests, index (start at core/store/store.h and core/store/step.h); ckptfs.h is the
-//              library libckptfs, for other programs
+//   core/      what a store is (start at core/store/store.h and core/store/step.h), in rooms: base codec array record index, which
+//              know nothing of those after them; store stage commit tier gc policy. ckptfs.h is the library libckptfs, for other
+//              programs
 //   backends/  where records and manifests live (backends/backend.h)
 //   core/FORMAT.md  every byte on disk
 #include "core/base/util.h"

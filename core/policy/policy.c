@@ -111,22 +111,21 @@ const struct ckpt_policy_field ckpt_policy_interval_fields[] = {
 
 // What these systems do by default: Orbax's Checkpointer, its older CheckpointManager, the example of eFormer's
 // documentation, MaxText.
+#define AS_ORBAX "\"only_after_latest\":true,\"skip_zero\":false,\"skip_duplicate\":true}"
+
 const struct ckpt_policy_preset ckpt_policy_presets[] = {
-	{"orbax-v1",
-	 "{\"save\":{\"any\":[{\"initial\":{}},{\"continuous\":{}},{\"preemption\":{}}]},"
-	 "\"keep\":{\"preserve_all\":{}},\"only_after_latest\":true,\"skip_zero\":false,\"skip_duplicate\":true}"},
+	{"orbax-v1", "{\"save\":{\"any\":[{\"initial\":{}},{\"continuous\":{}},{\"preemption\":{}}]},"
+		     "\"keep\":{\"preserve_all\":{}}," AS_ORBAX},
 	{"orbax-v0", "{\"save\":{\"any\":[{\"fixed_interval\":{\"interval\":1}},{\"specific_steps\":{\"steps\":[]}},"
 		     "{\"preemption\":{}},{\"initial\":{}}]},"
-		     "\"keep\":{\"latest_n\":{\"n\":null}},\"only_after_latest\":true,\"skip_zero\":false,\"skip_"
-		     "duplicate\":true}"},
-	{"eformer",
-	 "{\"save\":{\"any\":[{\"step_intervals\":[{\"every\":500,\"until\":5000},{\"every\":1000}]},"
-	 "{\"time_interval\":{\"save_interval_secs\":900}}]},"
-	 "\"keep\":{\"preserve_all\":{}},\"only_after_latest\":false,\"skip_zero\":true,\"skip_duplicate\":true}"},
+		     "\"keep\":{\"latest_n\":{\"n\":null}}," AS_ORBAX},
+	{"eformer", "{\"save\":{\"any\":[{\"step_intervals\":[{\"every\":500,\"until\":5000},{\"every\":1000}]},"
+		    "{\"time_interval\":{\"save_interval_secs\":900}}]},"
+		    "\"keep\":{\"preserve_all\":{}},"
+		    "\"only_after_latest\":false,\"skip_zero\":true,\"skip_duplicate\":true}"},
 	{"maxtext", "{\"save\":{\"any\":[{\"fixed_interval\":{\"interval\":10000}},{\"specific_steps\":{\"steps\":[]}},"
 		    "{\"preemption\":{}},{\"initial\":{}}]},"
-		    "\"keep\":{\"latest_n\":{\"n\":null}},\"only_after_latest\":true,\"skip_zero\":false,\"skip_"
-		    "duplicate\":true}"},
+		    "\"keep\":{\"latest_n\":{\"n\":null}}," AS_ORBAX},
 	{0},
 };
 

@@ -541,7 +541,7 @@ TABLE = [
     Pattern("clock-of-before-goes-on", "core/policy/should_save.c",
             "ckpt_decided_restart(ret_decided, ckpt_sys.now_ns());", "(void)0;", ("test_policy_run",)),
     Pattern("store-resumes-a-strangers-step", "core/policy/resolve.c", "if (*folder || !*name.folder_id)", "if (*folder || true)", ("test_resolve",)),
-    Pattern("shared-files-are-work", "core/stage/limit.c", "if (ckpt_share_is(dirfd, name, stx))", "if (ckpt_share_is(dirfd, name, stx) && !name)", ("test_limit",)),
+    Pattern("shared-files-are-work", "core/stage/limit.c", "|| ckpt_share_is(dirfd, name, stx))", "|| (ckpt_share_is(dirfd, name, stx) && !name))", ("test_limit",)),
     Pattern("drafts-are-no-work", "core/stage/limit.c", "d && !rc; d = d->next", "d && !d->session; d = d->next", ("test_limit",)),
     Pattern("commit-makes-no-room", "core/commit/commit.c", "\tckpt_limit_freed(step->store->limit);\n", "", ("test_limit",)),
     Pattern("refused-by-what-was-known-before", "core/stage/limit.c",
