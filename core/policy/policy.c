@@ -109,10 +109,10 @@ const struct ckpt_policy_field ckpt_policy_interval_fields[] = {
 	{0},
 };
 
-// What these systems do by default: Orbax's Checkpointer, its older CheckpointManager, the example of eFormer's
-// documentation, MaxText.
 #define AS_ORBAX "\"only_after_latest\":true,\"skip_zero\":false,\"skip_duplicate\":true}"
 
+// What these systems do by default: Orbax's Checkpointer, its older CheckpointManager, the example of eFormer's
+// documentation, MaxText.
 const struct ckpt_policy_preset ckpt_policy_presets[] = {
 	{"orbax-v1", "{\"save\":{\"any\":[{\"initial\":{}},{\"continuous\":{}},{\"preemption\":{}}]},"
 		     "\"keep\":{\"preserve_all\":{}}," AS_ORBAX},
