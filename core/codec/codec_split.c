@@ -145,7 +145,7 @@ CKPT_INLINE uint32_t split_sixteens(const uint8_t *plain, uint32_t count, unsign
 	uint32_t i;
 
 	for (i = 0; i + 16 <= count; i += 16) {
-		ckpt_bytes v[CKPT_PLANES_MAX], w[CKPT_PLANES_MAX];
+		CKPT_UNFILLED ckpt_bytes v[CKPT_PLANES_MAX], w[CKPT_PLANES_MAX];
 
 		for (unsigned k = 0; k < width; k++)
 			v[k] = ckpt_bytes_get(plain + (size_t)i * width + 16 * k);
@@ -173,7 +173,7 @@ CKPT_INLINE uint32_t join_sixteens(const uint8_t *const planes[], uint32_t count
 	uint32_t i;
 
 	for (i = 0; i + 16 <= count; i += 16) {
-		ckpt_bytes v[CKPT_PLANES_MAX], w[CKPT_PLANES_MAX];
+		CKPT_UNFILLED ckpt_bytes v[CKPT_PLANES_MAX], w[CKPT_PLANES_MAX];
 
 		for (unsigned k = 0; k < width; k++)
 			v[k] = ckpt_bytes_get(planes[k] + i);

@@ -13,6 +13,13 @@
 
 #define CKPT_INLINE static inline __attribute__((always_inline))
 
+// Of a variable that is written before it is read: a hardened build would fill it with zeros first, in each turn of a loop.
+#if __has_attribute(uninitialized)
+#define CKPT_UNFILLED __attribute__((uninitialized))
+#else
+#define CKPT_UNFILLED
+#endif
+
 typedef uint8_t ckpt_bytes __attribute__((vector_size(16)));
 typedef uint16_t ckpt_shorts __attribute__((vector_size(16)));
 typedef uint32_t ckpt_words __attribute__((vector_size(16)));
