@@ -37,6 +37,7 @@
 
 #define OVERLAYFS_MAGIC 0x794c7630
 #define WRITE_BYTES_MAX (1u << 20)
+#define READ_AHEAD_KIB 2048 // two requests of the largest size under way
 #define THREADS_MAX 16 // that serve requests; whatever waits for a disk has threads of its own
 
 // What the daemon tells its parent: how the start ended, and in words why it failed.
@@ -464,6 +465,35 @@ static void raise_descriptor_limit(void)
 		log_line(LOG_WARNING, "the limit of open files cannot be raised");
 }
 
+static const struct ckpt_mounted *find_mount(const struct ckpt_fs *fs, const struct ckpt_mounts *mounts)
+{
+	const struct ckpt_mounted *at = ckpt_mounts_find(mounts, fs->mountpoint, NULL);
+
+	return at && !strcmp(at->mountpoint, fs->mountpoint) ? at : NULL;
+}
+
+// What the kernel reads ahead of what comes through the daemon: cold steps, and all where there is no passthrough. It takes no
+// more than 128 KiB by our word, so that a request for each of those costs as much as all the copying. Root can say more here, once
+// INIT has its answer; who cannot has it as it is.
+static void read_farther_ahead(const struct ckpt_fs *fs)
+{
+	const struct ckpt_mounted *at;
+	struct ckpt_mounts mounts;
+	char path[64];
+
+	if (ckpt_mounts_read(&mounts))
+		return;
+	at = find_mount(fs, &mounts);
+	if (at) {
+		snprintf(path, sizeof(path), "/sys/class/bdi/%s/read_ahead_kb", at->device);
+		CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+		if (fd >= 0)
+			(void)!dprintf(fd, "%d", READ_AHEAD_KIB);
+	}
+	ckpt_mounts_done(&mounts);
+}
+
 // The kernel's first request. Once it has its answer, all others get theirs.
 static int answer_init(struct ckpt_fs *fs)
 {
@@ -476,21 +506,21 @@ static int answer_init(struct ckpt_fs *fs)
 	if (n > 0)
 		fuse_session_process_buf(fs->se, &buf);
 	free(buf.mem);
-	if (n > 0 && !fuse_session_exited(fs->se))
+	if (n > 0 && !fuse_session_exited(fs->se)) {
+		read_farther_ahead(fs);
 		notify("READY=1\nSTATUS=%s is mounted on %s", fs->store->path, fs->mountpoint);
+	}
 	return MIN(n, 0);
 }
 
 static bool is_mounted(const struct ckpt_fs *fs)
 {
-	const struct ckpt_mounted *at;
 	struct ckpt_mounts mounts;
 	bool is;
 
 	if (ckpt_mounts_read(&mounts))
 		return true;
-	at = ckpt_mounts_find(&mounts, fs->mountpoint, NULL);
-	is = at && !strcmp(at->mountpoint, fs->mountpoint);
+	is = find_mount(fs, &mounts);
 	ckpt_mounts_done(&mounts);
 	return is;
 }

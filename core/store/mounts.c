@@ -36,6 +36,7 @@ static void mounted_done(struct ckpt_mounted *m)
 	free(m->mountpoint);
 	free(m->store);
 	free(m->root);
+	free(m->device);
 }
 
 // "36 35 98:0 /root /mount/point rw,noatime shared:1 - type source options". 0; -ENOENT it is not one of ours; -ENOMEM.
@@ -63,9 +64,10 @@ static int parse_line(char *line, struct ckpt_mounted *ret)
 		.mountpoint = strdup(fields[4]),
 		.store = strdup(source),
 		.root = strdup(fields[3]),
+		.device = strdup(fields[2]),
 		.readonly = has_option(fields[5], "ro") || (rest && has_option(rest, "ro")),
 	};
-	if (ret->mountpoint && ret->store && ret->root)
+	if (ret->mountpoint && ret->store && ret->root && ret->device)
 		return 0;
 	mounted_done(ret);
 	return -ENOMEM;

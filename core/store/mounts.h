@@ -11,6 +11,7 @@ struct ckpt_mounted {
 	char *mountpoint; // absolute
 	char *store;      // absolute
 	char *root;       // what of the mount is seen there: "/" but for bind mounts
+	char *device;     // "MAJOR:MINOR"
 	bool readonly;
 };
 

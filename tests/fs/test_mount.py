@@ -73,6 +73,22 @@ def test_background_mount_returns_once_the_mount_answers(background, point):
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
 
 
+def read_ahead(path):
+    device = os.stat(path).st_dev
+    return Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+
+
+@all_modes
+def test_the_kernel_reads_farther_ahead_than_by_itself(mount):
+    """By 128 KiB each request to the daemon costs as much as what it brings."""
+    ahead = read_ahead(mount.path)
+    if not os.access(ahead, os.W_OK):
+        pytest.skip("who mounts may not say how far the kernel reads ahead (not root, or /sys is read-only)")
+    wait_until(lambda: ahead.read_text() == "2048\n", 10)
+    mount.remount()
+    wait_until(lambda: read_ahead(mount.path).read_text() == "2048\n", 10)
+
+
 def test_background_mount_leaves_no_pipe_open_that_its_caller_waits_for(background, ckptfs, store, point):
     """capture_output waits for the end of both pipes: it only returns if the daemon does not hold them."""
     began = time.monotonic()
