@@ -11,7 +11,9 @@
 
 #include <stdio.h>
 
-#define THREADS_MAX 1024 // of a lane
+#define THREADS_MAX 1024               // of a lane
+#define RESTING_MAX 4                  // of those
+#define REST_NS (INT64_C(1) * 1000000000) // to make a thread and to end it takes longer than many a call
 
 // Steps have a gate; the plain tree has this: held for reading over each change of it, and for writing while a folder of it
 // becomes a step (marker.c).
@@ -27,7 +29,8 @@ void call_plain_go(void)
 	ckpt_rwlock_drop(&plain_lock);
 }
 
-// Whatever waits has a thread of its own; when all of them are busy, it waits in a queue first. Nobody is refused.
+// Whatever waits has a thread of its own; when all of them are busy, it waits in a queue first. Nobody is refused. Some threads that
+// have nothing to do any more rest a while, and take what comes next.
 //
 // There are two lanes: calls that wait for a disk only, and calls that wait for what another client does (parked ones,
 // completions). In one lane the fsync of a writer could queue behind those that wait for this very writer.
@@ -42,11 +45,15 @@ static struct {
 	struct ckpt_lock lock;
 	pthread_cond_t idle;
 	struct lane {
-		unsigned count;
-		struct thread_call *first,
-			**last; // the queue; empty while count < THREADS_MAX, unless no thread can be had
+		unsigned count;   // of threads
+		unsigned resting; // of those: waiting on `wanted`, or about to see what was queued for them
+		unsigned queued;
+		pthread_cond_t wanted;
+		struct thread_call *first, **last; // the queue
 	} lanes[2];
-} threads = {.lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF), .idle = PTHREAD_COND_INITIALIZER};
+} threads = {.lock = CKPT_LOCK_INIT(CKPT_LOCK_LEAF),
+	     .idle = PTHREAD_COND_INITIALIZER,
+	     .lanes = {{.wanted = PTHREAD_COND_INITIALIZER}, {.wanted = PTHREAD_COND_INITIALIZER}}};
 
 static void thread_call_free(struct thread_call *t)
 {
@@ -81,18 +88,43 @@ static void enqueue_locked(struct thread_call *t)
 
 	*(l->first ? l->last : &l->first) = t;
 	l->last = &t->next;
+	l->queued++;
+}
+
+static bool is_idle_locked(void)
+{
+	for (size_t i = 0; i < ARRAY_LEN(threads.lanes); i++)
+		if (threads.lanes[i].count > threads.lanes[i].resting || threads.lanes[i].queued)
+			return false;
+	return true;
+}
+
+static void rest_locked(struct lane *l)
+{
+	l->resting++;
+	if (is_idle_locked())
+		pthread_cond_broadcast(&threads.idle);
+	(void)ckpt_lock_wait_ns(&l->wanted, &threads.lock, REST_NS);
+	l->resting--;
 }
 
 // What this thread does next; NULL: nothing, it ends.
 static struct thread_call *next_call(struct lane *l)
 {
 	LOCK_SCOPE(&threads.lock);
-	struct thread_call *t = l->first;
+	struct thread_call *t;
 
-	if (t)
+	if (!l->first && l->resting < RESTING_MAX)
+		rest_locked(l);
+	t = l->first;
+	if (t) {
 		l->first = t->next;
-	else if (--l->count == 0)
-		pthread_cond_broadcast(&threads.idle);
+		l->queued--;
+	} else {
+		l->count--;
+		if (is_idle_locked())
+			pthread_cond_broadcast(&threads.idle);
+	}
 	return t;
 }
 
@@ -133,20 +165,24 @@ static int thread_start(const struct call *c, void (*body)(struct call *c), stru
 	if (!t)
 		return -ENOMEM;
 	ckpt_lock_take(&threads.lock);
-	create = lane->count < THREADS_MAX;
+	create = lane->queued >= lane->resting && lane->count < THREADS_MAX;
 	if (create)
 		lane->count++;
 	else
 		enqueue_locked(t);
+	if (!create)
+		pthread_cond_signal(&lane->wanted);
 	ckpt_lock_drop(&threads.lock);
 	if (!create || thread_create(t))
 		return 0;
 	ckpt_lock_take(&threads.lock);
-	queued = --lane->count > 0; // one of those that run will take it
-	if (queued)
+	queued = --lane->count > 0; // one of the others will take it
+	if (queued) {
 		enqueue_locked(t);
-	else
+		pthread_cond_signal(&lane->wanted);
+	} else if (is_idle_locked()) {
 		pthread_cond_broadcast(&threads.idle);
+	}
 	ckpt_lock_drop(&threads.lock);
 	if (!queued)
 		thread_call_free(t);
@@ -367,8 +403,7 @@ void call_drain(int64_t timeout_ns)
 	int64_t began = ckpt_sys.mono_ns(), passed = 0;
 
 	LOCK_SCOPE(&threads.lock);
-	for (; (threads.lanes[0].count || threads.lanes[1].count) && passed < timeout_ns;
-	     passed = ckpt_sys.mono_ns() - began)
+	for (; !is_idle_locked() && passed < timeout_ns; passed = ckpt_sys.mono_ns() - began)
 		ckpt_lock_wait_ns(&threads.idle, &threads.lock, timeout_ns - passed);
 }
 
