@@ -21,6 +21,7 @@
 
 #define COPY_RANGE_BYTES                                                                                               \
 	((size_t)64 << 20)          // of one request: who copies more asks again, and can be interrupted between
+#define VIEWS_MAX 4                 // of a read in packs: where chunks are this small, it is copied
 #define COPY_READ_BYTES (128 << 10) // reads up to this size are copied; a pipe for splice costs more
 
 // --- create and open --------------------------------------------------------------------------------------------------
@@ -297,21 +298,20 @@ struct packed_read {
 	uint64_t offset;
 };
 
-static ssize_t read_packed(const struct packed_read *r, char *data,
-			   ssize_t (*read)(struct ckpt_file *c, void *buf, size_t len, uint64_t offset))
+static ssize_t read_packed(const struct packed_read *r, char *data)
 {
 	size_t done = 0;
 	ssize_t n = 1;
 
 	for (; done < r->size && n > 0; done += (size_t)MAX(n, 0))
-		n = read(r->packed, data + done, r->size - done, r->offset + done);
+		n = ckpt_file_read(r->packed, data + done, r->size - done, r->offset + done);
 	return n < 0 ? n : (ssize_t)done;
 }
 
-static int reply_copy(fuse_req_t req, const struct packed_read *r, bool at_once)
+static int reply_copy(fuse_req_t req, const struct packed_read *r)
 {
 	CLEANUP_FREE char *data = malloc(r->size);
-	ssize_t n = data ? read_packed(r, data, at_once ? ckpt_file_try : ckpt_file_read) : -ENOMEM;
+	ssize_t n = data ? read_packed(r, data) : -ENOMEM;
 
 	if (n < 0)
 		return (int)n;
@@ -319,19 +319,70 @@ static int reply_copy(fuse_req_t req, const struct packed_read *r, bool at_once)
 	return 0;
 }
 
-// Without a copy where all of it is in one chunk, as most of it is.
+// The same where it lies in memory, in a chunk or more.
+struct packed_views {
+	struct ckpt_file_view views[VIEWS_MAX];
+	struct iovec iov[VIEWS_MAX];
+	unsigned count;
+	size_t size; // of all
+};
+
+static void let_go_of_views(struct packed_views *v, bool used)
+{
+	for (unsigned i = 0; i < v->count; i++)
+		ckpt_file_view_done(&v->views[i], used ? v->iov[i].iov_len : 0);
+	v->count = 0;
+	v->size = 0;
+}
+
+// -EAGAIN: there is one that others, or nobody, have read yet; who holds one waits for no other. -EXDEV: it has to be read.
+static int view_packed(const struct packed_read *r, size_t size, bool at_once, struct packed_views *v)
+{
+	do {
+		struct ckpt_file_view *view = &v->views[v->count];
+		int rc = v->count == VIEWS_MAX ? -EXDEV
+					       : ckpt_file_view(r->packed, r->offset + v->size, at_once || v->count, view);
+
+		if (rc)
+			return rc;
+		v->iov[v->count++] = (struct iovec){(void *)view->data, MIN(size - v->size, view->len)};
+		v->size += v->iov[v->count - 1].iov_len;
+	} while (v->size < size);
+	return 0;
+}
+
+static int wait_for_chunk(const struct packed_read *r, uint64_t offset)
+{
+	struct ckpt_file_view view;
+	int rc = ckpt_file_view(r->packed, offset, false, &view);
+
+	if (!rc)
+		ckpt_file_view_done(&view, 0);
+	return rc;
+}
+
+// Without a copy where it can be.
 static int reply_packed(fuse_req_t req, const struct packed_read *r, bool at_once)
 {
-	size_t size = (size_t)MIN(r->size, ckpt_file_bytes(r->packed) - MIN(r->offset, ckpt_file_bytes(r->packed)));
-	struct ckpt_file_view view;
-	int rc = ckpt_file_view(r->packed, r->offset, at_once, &view);
+	uint64_t bytes = ckpt_file_bytes(r->packed);
+	size_t size = (size_t)MIN(r->size, bytes - MIN(r->offset, bytes));
+	struct packed_views v = {.count = 0};
+	int rc = view_packed(r, size, at_once, &v);
 
-	if (rc && rc != -EXDEV)
-		return rc;
-	if (!rc && view.len >= size)
-		fuse_reply_buf(req, (const char *)view.data, size);
-	ckpt_file_view_done(&view);
-	return !rc && view.len >= size ? 0 : reply_copy(req, r, at_once);
+	for (unsigned tries = 1; rc == -EAGAIN && !at_once && tries < VIEWS_MAX; tries++) {
+		uint64_t missing = r->offset + v.size;
+
+		let_go_of_views(&v, false);
+		rc = wait_for_chunk(r, missing);
+		if (!rc)
+			rc = view_packed(r, size, at_once, &v);
+	}
+	if (!rc)
+		fuse_reply_iov(req, v.iov, (int)v.count);
+	let_go_of_views(&v, !rc);
+	if (rc == -EXDEV && at_once)
+		return -EAGAIN;
+	return (rc == -EXDEV || rc == -EAGAIN) && !at_once ? reply_copy(req, r) : rc;
 }
 
 static void run_read_packed(struct call *c)

@@ -11,8 +11,11 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
-// A chunk is LOADING while one thread reads it, which the others that want it wait for; READY from then on, until room is wanted
-// and nobody holds it. One that failed is in the table no more, and goes with who waited for it.
+// A chunk is LOADING while one thread reads it, which the others that want it wait for; READY from then on, until nobody holds it and
+// all of it was taken, or room is wanted. One that failed is in the table no more, and goes with who waited for it.
+//
+// What was taken is in the page cache of the kernel, or where who asked wants it: a second copy would only keep its memory from the
+// next chunk, which is read from end to end in a few that are warm.
 //
 // Invariants, under the lock:
 //  1. `bytes` is the room of all chunks that have memory, those that failed and are still held included.
@@ -25,6 +28,7 @@
 #define THREADS_MAX 4
 #define CODECS_MAX 16                   // decode at once
 #define CODEC_BYTES (UINT64_C(6) << 20) // of one, with room for what is stored of a chunk
+#define SPARES 4u    // as many chunks as one reader has under way
 #define WORK_PARTS 4 // of the room for chunks; so many less one are for codecs and what they decode beside
 
 enum state { LOADING, READY, FAILED };
@@ -36,6 +40,7 @@ struct ckpt_cached {
 	uint32_t bytes;
 	size_t room;      // of data
 	int64_t used_ns;  // when it was let go of
+	uint64_t taken;   // bytes of it, by who asked
 	unsigned holders; // guarded by the cache's lock, as all but data
 	enum state state;
 	int error;
@@ -44,6 +49,7 @@ struct ckpt_cached {
 struct ahead {
 	struct ckpt_manifest *m; // a reference
 	uint32_t chunk;
+	struct ckpt_cached *cached; // once it is being read: held
 };
 
 struct codec {
@@ -65,7 +71,8 @@ struct ckpt_chunk_cache {
 	size_t held;          // chunks with holders
 	int64_t used_ns;      // when one was let go of last
 	bool watched;         // by a thread that will look whether something is old
-	uint8_t *spare;       // memory of one that went, SPARE_ROOM of it; may be NULL
+	uint8_t *spare[SPARES]; // memory of those that went, SPARE_ROOM each
+	size_t spare_count;
 	struct codec *codecs; // that nobody uses
 	size_t codec_count;   // of all
 	size_t decoding;      // with one
@@ -135,13 +142,13 @@ static void free_memory(uint8_t *data, size_t room)
 
 static uint8_t *take_memory_locked(struct ckpt_chunk_cache *cache, size_t room)
 {
-	return room == SPARE_ROOM && cache->spare ? TAKE_PTR(cache->spare) : new_memory(room);
+	return room == SPARE_ROOM && cache->spare_count ? cache->spare[--cache->spare_count] : new_memory(room);
 }
 
 static void give_memory_locked(struct ckpt_chunk_cache *cache, uint8_t *data, size_t room)
 {
-	if (room == SPARE_ROOM && !cache->spare)
-		cache->spare = data;
+	if (room == SPARE_ROOM && cache->spare_count < SPARES)
+		cache->spare[cache->spare_count++] = data;
 	else
 		free_memory(data, room);
 }
@@ -159,8 +166,8 @@ static void drop_codec_locked(struct ckpt_chunk_cache *cache)
 // What is for the next chunk.
 static void drop_spare_locked(struct ckpt_chunk_cache *cache)
 {
-	if (cache->spare)
-		free_memory(TAKE_PTR(cache->spare), SPARE_ROOM);
+	while (cache->spare_count)
+		free_memory(cache->spare[--cache->spare_count], SPARE_ROOM);
 	while (cache->codecs)
 		drop_codec_locked(cache);
 }
@@ -232,16 +239,20 @@ static int64_t now_ns(void)
 
 static void watch_locked(struct ckpt_chunk_cache *cache);
 
-static void let_go_locked(struct ckpt_chunk_cache *cache, struct ckpt_cached *c)
+static void let_go_locked(struct ckpt_chunk_cache *cache, struct ckpt_cached *c, size_t taken)
 {
+	c->taken += taken;
 	if (--c->holders)
 		return;
 	cache->held--;
 	c->used_ns = cache->used_ns = now_ns();
-	if (c->state == READY)
+	if (c->state == READY && c->taken < c->bytes) {
 		link_newest_locked(cache, c);
-	else
-		free_locked(cache, c); // out of the table already
+	} else {
+		if (c->state == READY) // else it is out of the table already
+			take_out_locked(cache, c);
+		free_locked(cache, c);
+	}
 	pthread_cond_broadcast(&cache->changed);
 	if (!cache->watched)
 		watch_locked(cache);
@@ -399,8 +410,36 @@ static int load(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, c
 	return rc;
 }
 
+static struct ahead *ahead_at(struct ckpt_chunk_cache *cache, size_t i)
+{
+	return &cache->ahead[(cache->ahead_first + i) % AHEAD_MAX];
+}
+
+// Its place in the queue; as many as there are: none.
+static size_t find_ahead_locked(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, uint32_t chunk)
+{
+	size_t i = 0;
+
+	while (i < cache->ahead_count && (ahead_at(cache, i)->m != m || ahead_at(cache, i)->chunk != chunk))
+		i++;
+	return i;
+}
+
+// It is here before it was read ahead, and may be gone again by then.
+static void expect_no_more_locked(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, uint32_t chunk)
+{
+	size_t i = find_ahead_locked(cache, m, chunk);
+
+	if (i == cache->ahead_count)
+		return;
+	ckpt_manifest_unref(ahead_at(cache, i)->m);
+	for (cache->ahead_count--; i < cache->ahead_count; i++)
+		*ahead_at(cache, i) = *ahead_at(cache, i + 1);
+}
+
 // Held, by who reads it (*ret_mine) or who waits for that; NULL: no memory.
-static struct ckpt_cached *find_or_add(struct ckpt_chunk_cache *cache, const struct ckpt_chunk *chunk, bool *ret_mine)
+static struct ckpt_cached *find_or_add(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, uint32_t index,
+				       const struct ckpt_chunk *chunk, bool *ret_mine)
 {
 	LOCK_SCOPE(&cache->lock);
 	struct ckpt_cached *c;
@@ -408,8 +447,10 @@ static struct ckpt_cached *find_or_add(struct ckpt_chunk_cache *cache, const str
 	while (!(c = find_locked(cache, chunk)) && !make_room_locked(cache, room_for(chunk->bytes)))
 		ckpt_lock_wait(&cache->changed, &cache->lock);
 	*ret_mine = !c;
-	if (!c)
+	if (!c) {
+		expect_no_more_locked(cache, m, index);
 		return add_locked(cache, chunk);
+	}
 	hold_locked(cache, c);
 	while (c->state == LOADING)
 		ckpt_lock_wait(&cache->changed, &cache->lock);
@@ -426,12 +467,12 @@ int ckpt_chunk_cache_get(struct ckpt_chunk_cache *cache, const struct ckpt_manif
 
 	ckpt_manifest_chunk(m, chunk, &k);
 	assert(k.pack);
-	c = find_or_add(cache, &k, &mine);
+	c = find_or_add(cache, m, chunk, &k, &mine);
 	if (!c)
 		return -ENOMEM;
 	rc = mine ? load(cache, m, &k, c) : c->error; // it is not LOADING: it changes no more
 	if (rc)
-		ckpt_chunk_cache_let_go(cache, c);
+		ckpt_chunk_cache_let_go(cache, c, 0);
 	else
 		*ret_cached = c;
 	return rc;
@@ -456,31 +497,14 @@ const uint8_t *ckpt_cached_data(const struct ckpt_cached *cached)
 	return cached->data;
 }
 
-void ckpt_chunk_cache_let_go(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached)
+void ckpt_chunk_cache_let_go(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached, size_t taken)
 {
 	LOCK_SCOPE(&cache->lock);
 
-	let_go_locked(cache, cached);
+	let_go_locked(cache, cached, taken);
 }
 
 // --- Reading ahead ------------------------------------------------------------------------------------------------------
-
-// Nobody waits for it: what fails is read anew by who wants it.
-static void read_ahead(struct ckpt_chunk_cache *cache, const struct ahead *a)
-{
-	struct ckpt_cached *c = NULL;
-	struct ckpt_chunk k;
-
-	ckpt_manifest_chunk(a->m, a->chunk, &k);
-	ckpt_lock_take(&cache->lock);
-	if (!find_locked(cache, &k) && make_room_locked(cache, room_for(k.bytes)))
-		c = add_locked(cache, &k);
-	ckpt_lock_drop(&cache->lock);
-	if (!c)
-		return;
-	(void)load(cache, a->m, &k, c);
-	ckpt_chunk_cache_let_go(cache, c);
-}
 
 // For how long all of the rest may stay; 0: some is left that is old, too, INT64_MAX: nothing is left.
 static int64_t drop_old_locked(struct ckpt_chunk_cache *cache)
@@ -496,7 +520,20 @@ static int64_t drop_old_locked(struct ckpt_chunk_cache *cache)
 		return MAX(cache->oldest->used_ns - old_ns, 0);
 	if (!cache->held && cache->used_ns <= old_ns)
 		drop_spare_locked(cache);
-	return cache->spare || cache->codecs ? MAX(cache->used_ns - old_ns, cache->kept_ns / 2) : INT64_MAX;
+	return cache->spare_count || cache->codecs ? MAX(cache->used_ns - old_ns, cache->kept_ns / 2) : INT64_MAX;
+}
+
+// In one go: between, who wants it could read it, take all of it, and have it go, and it would be read once more for nobody.
+static void begin_ahead_locked(struct ckpt_chunk_cache *cache, struct ahead *ret_ahead)
+{
+	struct ckpt_chunk k;
+
+	*ret_ahead = *ahead_at(cache, 0);
+	cache->ahead_first = (cache->ahead_first + 1) % AHEAD_MAX;
+	cache->ahead_count--;
+	ckpt_manifest_chunk(ret_ahead->m, ret_ahead->chunk, &k);
+	if (!find_locked(cache, &k) && make_room_locked(cache, room_for(k.bytes)))
+		ret_ahead->cached = add_locked(cache, &k);
 }
 
 static bool next_ahead(struct ckpt_chunk_cache *cache, struct ahead *ret_ahead)
@@ -512,10 +549,18 @@ static bool next_ahead(struct ckpt_chunk_cache *cache, struct ahead *ret_ahead)
 	}
 	if (cache->stop)
 		return false;
-	*ret_ahead = cache->ahead[cache->ahead_first];
-	cache->ahead_first = (cache->ahead_first + 1) % AHEAD_MAX;
-	cache->ahead_count--;
+	begin_ahead_locked(cache, ret_ahead);
 	return true;
+}
+
+// Nobody waits for it: what fails is read anew by who wants it.
+static void read_ahead(struct ckpt_chunk_cache *cache, const struct ahead *a)
+{
+	struct ckpt_chunk k;
+
+	ckpt_manifest_chunk(a->m, a->chunk, &k);
+	(void)load(cache, a->m, &k, a->cached);
+	ckpt_chunk_cache_let_go(cache, a->cached, 0);
 }
 
 static void *ahead_thread(void *arg)
@@ -524,7 +569,8 @@ static void *ahead_thread(void *arg)
 	struct ahead a;
 
 	while (next_ahead(cache, &a)) {
-		read_ahead(cache, &a);
+		if (a.cached)
+			read_ahead(cache, &a);
 		ckpt_manifest_unref(a.m);
 	}
 	return NULL;
@@ -554,16 +600,10 @@ void ckpt_chunk_cache_expect(struct ckpt_chunk_cache *cache, struct ckpt_manifes
 	struct ckpt_chunk k;
 
 	ckpt_manifest_chunk(m, chunk, &k);
-	if (cache->ahead_count == AHEAD_MAX || find_locked(cache, &k))
+	if (cache->ahead_count == AHEAD_MAX || find_locked(cache, &k) ||
+	    find_ahead_locked(cache, m, chunk) < cache->ahead_count)
 		return;
-	for (size_t i = 0; i < cache->ahead_count; i++) {
-		const struct ahead *a = &cache->ahead[(cache->ahead_first + i) % AHEAD_MAX];
-
-		if (a->m == m && a->chunk == chunk)
-			return;
-	}
-	cache->ahead[(cache->ahead_first + cache->ahead_count++) % AHEAD_MAX] =
-		(struct ahead){ckpt_manifest_ref(m), chunk};
+	*ahead_at(cache, cache->ahead_count++) = (struct ahead){.m = ckpt_manifest_ref(m), .chunk = chunk};
 	start_thread_locked(cache);
 	pthread_cond_signal(&cache->wanted);
 }
@@ -580,7 +620,7 @@ void ckpt_chunk_cache_free(struct ckpt_chunk_cache *cache)
 		pthread_join(cache->threads[i], NULL);
 	assert(!cache->held);
 	for (; cache->ahead_count; cache->ahead_count--)
-		ckpt_manifest_unref(cache->ahead[(cache->ahead_first + cache->ahead_count - 1) % AHEAD_MAX].m);
+		ckpt_manifest_unref(ahead_at(cache, cache->ahead_count - 1)->m);
 	cache->bytes_max = 0;
 	make_room_locked(cache, 0);
 	drop_spare_locked(cache);

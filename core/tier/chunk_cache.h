@@ -1,10 +1,10 @@
-// The plain bytes of chunks that are being read, or were lately: what is read of a file whose bytes are in packs goes through
-// here. Bounded: who wants a chunk for which there is no room waits until others have let go of theirs, and so does who would decode
+// The plain bytes of chunks that are being read, or were in part: what is read of a file whose bytes are in packs goes through
+// here. One that was read whole goes, since the kernel keeps what it was given; who wants it again decodes it again. Bounded: who wants a chunk for which there is no room waits until others have let go of theirs, and so does who would decode
 // one while others need as much memory to decode theirs as there may be: three quarters of that room more. What nobody has asked for
 // in a while goes, and once nothing is left the rest of the memory, too: an idle mount has none.
 //
-// Calling sequence: ckpt_chunk_cache_new(); _get(), copy or reply, _let_go(); _free() when nobody reads any more. A thread holds one chunk
-// at a time, so that no two wait for each other.
+// Calling sequence: ckpt_chunk_cache_new(); _get(), copy or reply, _let_go(); _free() when nobody reads any more. Who holds a
+// chunk may _try others, and waits for none with _get, so that no two wait for each other.
 // Ownership: a cache borrows its store. Threads: any; a few of its own read ahead. Blocks: _get, on the store. Errors: those of
 // ckpt_chunk_read(). Bytes that are not the right ones are never handed out, and what failed is read anew by who asks next.
 #pragma once
@@ -29,6 +29,7 @@ int ckpt_chunk_cache_get(struct ckpt_chunk_cache *cache, const struct ckpt_manif
 // NULL: it is not there, and _get would block.
 struct ckpt_cached *ckpt_chunk_cache_try(struct ckpt_chunk_cache *cache, const struct ckpt_manifest *m, uint32_t chunk);
 const uint8_t *ckpt_cached_data(const struct ckpt_cached *cached);
-void ckpt_chunk_cache_let_go(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached);
+// taken: bytes of it that the caller has passed on. Once that is all of them, the chunk goes.
+void ckpt_chunk_cache_let_go(struct ckpt_chunk_cache *cache, struct ckpt_cached *cached, size_t taken);
 // It will be asked for soon: read behind, where there is room.
 void ckpt_chunk_cache_expect(struct ckpt_chunk_cache *cache, struct ckpt_manifest *m, uint32_t chunk);

@@ -403,23 +403,23 @@ int ckpt_file_view(struct ckpt_file *f, uint64_t offset, bool at_once, struct ck
 	return rc;
 }
 
-void ckpt_file_view_done(struct ckpt_file_view *view)
+void ckpt_file_view_done(struct ckpt_file_view *view, size_t used)
 {
 	if (view->cached)
-		ckpt_chunk_cache_let_go(view->cache, view->cached);
+		ckpt_chunk_cache_let_go(view->cache, view->cached, used);
 }
 
-static ssize_t read_view(struct ckpt_file *f, bool at_once, void *buf, size_t len, uint64_t offset)
+static ssize_t read_view(struct ckpt_file *f, void *buf, size_t len, uint64_t offset)
 {
 	struct ckpt_file_view view;
-	int rc = ckpt_file_view(f, offset, at_once, &view);
+	int rc = ckpt_file_view(f, offset, false, &view);
 
 	if (rc)
 		return rc;
 	len = MIN(len, view.len);
 	if (len)
 		memcpy(buf, view.data, len);
-	ckpt_file_view_done(&view);
+	ckpt_file_view_done(&view, len);
 	return (ssize_t)len;
 }
 
@@ -431,18 +431,11 @@ ssize_t ckpt_file_read(struct ckpt_file *f, void *buf, size_t len, uint64_t offs
 		return 0;
 	len = MIN(len, (size_t)MIN(f->bytes - offset, (uint64_t)SSIZE_MAX));
 	if (f->fd < 0) {
-		n = read_view(f, false, buf, len, offset);
+		n = read_view(f, buf, len, offset);
 		return n == -EXDEV ? ckpt_file_read(anew(f), buf, len, offset) : n;
 	}
 	n = ckpt_sys.pread(f->fd, buf, len, (off_t)offset);
 	return n ? n : -EIO; // it was as long as it should be when it was opened
-}
-
-ssize_t ckpt_file_try(struct ckpt_file *f, void *buf, size_t len, uint64_t offset)
-{
-	ssize_t n = read_view(f, true, buf, len, offset);
-
-	return n == -EXDEV ? -EAGAIN : n;
 }
 
 static bool is_zero(const uint8_t *data, size_t len)

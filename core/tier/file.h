@@ -27,11 +27,9 @@ int ckpt_file_take_fd(struct ckpt_file *f);
 
 // Up to len bytes from offset on; fewer only at the end of the file, or at that of a chunk. -EIO damaged: never wrong bytes.
 ssize_t ckpt_file_read(struct ckpt_file *f, void *buf, size_t len, uint64_t offset);
-// The same where it needs no reading of the store, else -EAGAIN.
-ssize_t ckpt_file_try(struct ckpt_file *f, void *buf, size_t len, uint64_t offset);
 // The bytes from offset on to the end of their chunk, where they lie in memory, until _view_done(), which is called once, maybe when
-// the file is closed already. A thread has one at a time. len 0: the file ends there. -EXDEV: it has to be read; -EAGAIN: at once it
-// cannot be had; -EIO damaged.
+// the file is closed already, and told how many of them were used. Who has one asks for more of them at once only. len 0: the file
+// ends there. -EXDEV: it has to be read; -EAGAIN: at once, without reading the store, it cannot be had; -EIO damaged.
 struct ckpt_file_view {
 	const uint8_t *data;
 	size_t len;
@@ -39,7 +37,7 @@ struct ckpt_file_view {
 	struct ckpt_cached *cached;
 };
 int ckpt_file_view(struct ckpt_file *f, uint64_t offset, bool at_once, struct ckpt_file_view *ret_view);
-void ckpt_file_view_done(struct ckpt_file_view *view);
+void ckpt_file_view_done(struct ckpt_file_view *view, size_t used);
 // What files are open that are in packs: their manifests, each with a reference, some more than once. 0, -ENOMEM. Free with
 // ckpt_file_manifests_free().
 int ckpt_file_manifests(struct ckpt_store *s, struct ckpt_manifest ***ret_manifests, size_t *ret_count);

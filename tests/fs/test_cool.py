@@ -10,12 +10,13 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy
 import pytest
 
 from support import trees, weights
-from support.fixtures import all_modes, both_modes, needs_root
+from support.fixtures import SLOW, all_modes, both_modes, needs_root
 from support.mounting import LoopDisk, Mount, errno_name, wait_until
 from support.packs import clean, flip, packs, unreadable
 
@@ -197,6 +198,28 @@ def test_a_cooled_step_is_what_it_was(mount, store, commit, ckptfs):
     assert [v["event"] for v in ckptfs.json("info", store, "1000")["versions"]][-1] == "cool"
     assert ckptfs.json("cool", store, "1000") == {"files": 0, "bytes": 0, "stored_bytes": 0}
     assert "all of it is in packs" in ckptfs("cool", store, "1000").stderr
+
+
+def own_memory(pid):
+    """What a process has that is of no file."""
+    return next(int(line.split()[1]) << 10 for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon:"))
+
+
+@all_modes
+def test_reading_a_cold_step_takes_the_memory_of_a_few_chunks(mount, store, commit, ckptfs):
+    """Not of all that is read: the kernel keeps that."""
+    made = {f"w{i}": random.Random(i).randbytes(40 * MB + 1000) for i in range(3)}
+    os.mkdir(mount / "1000")
+    for name, data in made.items():
+        trees.write(mount / "1000" / name, data)
+    commit(mount / "1000")
+    ckptfs("cool", store, "1000")
+    drop_caches(mount)
+    before = own_memory(mount.pid)
+    for name, data in made.items():
+        assert (mount / "1000" / name).read_bytes() == data
+    if SLOW == 1:  # sanitizers keep what is freed
+        assert own_memory(mount.pid) - before < 64 * MB
 
 
 @both_modes

@@ -100,7 +100,7 @@ static void read_large(struct ckpt_manifest *of_large, const uint32_t *words, ui
 
 	ck_ok(ckpt_chunk_cache_get(cache, of_large, chunk, &cached));
 	ck_assert_mem_eq(ckpt_cached_data(cached), (const uint8_t *)words + chunk * CKPT_CHUNK_BYTES, CKPT_CHUNK_BYTES);
-	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_chunk_cache_let_go(cache, cached, 0);
 }
 
 // Its memory goes from one to the next.
@@ -173,7 +173,7 @@ START_TEST(what_is_asked_for_again_and_again_stays)
 		}
 		ck_assert(is_right(0, cached));
 		used_ns = ckpt_sys.mono_ns();
-		ckpt_chunk_cache_let_go(cache, cached);
+		ckpt_chunk_cache_let_go(cache, cached, 0);
 	}
 }
 END_TEST
@@ -187,18 +187,43 @@ START_TEST(what_was_read_is_there_until_there_is_no_room)
 	for (unsigned i = 0; i < 2; i++) {
 		ck_ok(ckpt_chunk_cache_get(cache, m, i, &cached));
 		ck_assert(is_right(i, cached));
-		ckpt_chunk_cache_let_go(cache, cached);
+		ckpt_chunk_cache_let_go(cache, cached, 0);
 	}
 	cached = ckpt_chunk_cache_try(cache, m, 0); // now 1 was not asked for the longest
 	ck_assert_ptr_nonnull(cached);
-	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_chunk_cache_let_go(cache, cached, 0);
 	ck_ok(ckpt_chunk_cache_get(cache, m, 2, &cached));
-	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_chunk_cache_let_go(cache, cached, 0);
 	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 1));
 	cached = ckpt_chunk_cache_try(cache, m, 0);
 	ck_assert_ptr_nonnull(cached);
 	ck_assert(is_right(0, cached));
-	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_chunk_cache_let_go(cache, cached, 0);
+}
+END_TEST
+
+// In whichever pieces, and not before who else holds it has let go of it.
+START_TEST(what_was_taken_whole_goes)
+{
+	struct ckpt_cached *one, *other;
+
+	ck_ok(ckpt_chunk_cache_new(s, 10 * BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
+	ck_ok(ckpt_chunk_cache_get(cache, m, 0, &one));
+	ckpt_chunk_cache_let_go(cache, one, BYTES - 1);
+	one = ckpt_chunk_cache_try(cache, m, 0);
+	ck_assert_ptr_nonnull(one);
+	other = ckpt_chunk_cache_try(cache, m, 0);
+	ck_assert_ptr_eq(one, other);
+	ckpt_chunk_cache_let_go(cache, one, 1);
+	ck_assert(is_right(0, other));
+	ckpt_chunk_cache_let_go(cache, other, 0);
+	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 0));
+	ck_ok(ckpt_chunk_cache_get(cache, m, 0, &one));
+	ck_assert(is_right(0, one));
+	ckpt_chunk_cache_let_go(cache, one, BYTES - 1); // it counts anew
+	one = ckpt_chunk_cache_try(cache, m, 0);
+	ck_assert_ptr_nonnull(one);
+	ckpt_chunk_cache_let_go(cache, one, 0);
 }
 END_TEST
 
@@ -210,7 +235,7 @@ START_TEST(one_that_is_larger_than_the_room_is_read_all_the_same)
 	for (unsigned i = 0; i < 3; i++) {
 		ck_ok(ckpt_chunk_cache_get(cache, m, i, &cached));
 		ck_assert(is_right(i, cached));
-		ckpt_chunk_cache_let_go(cache, cached);
+		ckpt_chunk_cache_let_go(cache, cached, 0);
 	}
 }
 END_TEST
@@ -226,7 +251,7 @@ START_TEST(a_failure_is_told_and_not_kept)
 	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, m, 0));
 	ck_ok(ckpt_chunk_cache_get(cache, m, 0, &cached));
 	ck_assert(is_right(0, cached));
-	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_chunk_cache_let_go(cache, cached, 0);
 }
 END_TEST
 
@@ -268,7 +293,7 @@ START_TEST(an_id_of_another_length_is_another_chunk)
 	ck_assert(is_right(0, cached));
 	ck_assert_ptr_null(ckpt_chunk_cache_try(cache, lies, 1));
 	ck_error(ckpt_chunk_cache_get(cache, lies, 1, &other), EBADMSG);
-	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_chunk_cache_let_go(cache, cached, 0);
 	ckpt_manifest_unref(lies);
 }
 END_TEST
@@ -295,7 +320,7 @@ static void *reader(void *arg)
 		}
 		if (!is_right(file, cached))
 			__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
-		ckpt_chunk_cache_let_go(cache, cached);
+		ckpt_chunk_cache_let_go(cache, cached, i % 3 ? BYTES / 2 : BYTES);
 	}
 	return NULL;
 }
@@ -343,12 +368,48 @@ START_TEST(what_is_expected_is_read_behind)
 
 		if (cached) {
 			ck_assert(is_right(7, cached));
-			ckpt_chunk_cache_let_go(cache, cached);
+			ckpt_chunk_cache_let_go(cache, cached, 0);
 			return;
 		}
 		ckpt_sys.sleep_ns(1000000);
 	}
 	ck_abort_msg("nobody read it");
+}
+END_TEST
+
+static bool is_there(uint32_t chunk)
+{
+	struct ckpt_cached *cached = ckpt_chunk_cache_try(cache, m, chunk);
+
+	if (cached)
+		ckpt_chunk_cache_let_go(cache, cached, 0);
+	return cached;
+}
+
+// Who reads is about as fast as who reads ahead, and takes what either has read: nothing is left, nor read once more for nobody.
+START_TEST(what_was_expected_and_taken_is_not_read_again)
+{
+	ck_ok(ckpt_chunk_cache_new(s, FILES * BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &cache));
+	for (uint32_t i = 0; i < THREADS * ROUNDS; i++) {
+		struct ckpt_cached *cached;
+
+		for (uint32_t ahead = 0; ahead < 4; ahead++)
+			ckpt_chunk_cache_expect(cache, m, (i + ahead) % FILES);
+		ck_ok(ckpt_chunk_cache_get(cache, m, i % FILES, &cached));
+		ck_assert(is_right(i % FILES, cached));
+		ckpt_chunk_cache_let_go(cache, cached, BYTES);
+	}
+	for (uint32_t i = 1; i < 4; i++) { // what is on its way still
+		struct ckpt_cached *cached;
+
+		ck_ok(ckpt_chunk_cache_get(cache, m, (THREADS * ROUNDS - 1 + i) % FILES, &cached));
+		ckpt_chunk_cache_let_go(cache, cached, BYTES);
+	}
+	for (uint32_t i = 0; i < FILES; i++)
+		for (int tries = 0; is_there(i); tries++) { // who read it ahead may be about to let go of it
+			ck_assert_int_lt(tries, 2000);
+			ckpt_sys.sleep_ns(1000000);
+		}
 }
 END_TEST
 
@@ -371,7 +432,7 @@ static void *read_beside(void *arg)
 	}
 	if (memcmp(ckpt_cached_data(cached), weights.bf16 + (chunk - 1) * (size_t)CKPT_CHUNK_BYTES, CKPT_CHUNK_BYTES))
 		__atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
-	ckpt_chunk_cache_let_go(cache, cached);
+	ckpt_chunk_cache_let_go(cache, cached, 0);
 	return NULL;
 }
 
@@ -448,12 +509,14 @@ int main(void)
 	tcase_add_test(tcase, what_nobody_asks_for_goes_and_its_memory_with_it);
 	tcase_add_test(tcase, what_is_asked_for_again_and_again_stays);
 	tcase_add_test(tcase, what_was_read_is_there_until_there_is_no_room);
+	tcase_add_test(tcase, what_was_taken_whole_goes);
 	tcase_add_test(tcase, one_that_is_larger_than_the_room_is_read_all_the_same);
 	tcase_add_test(tcase, a_failure_is_told_and_not_kept);
 	tcase_add_test(tcase, an_id_of_another_length_is_another_chunk);
 	tcase_add_loop_test(tcase, many_readers_get_the_right_bytes, 0, 5);
 	tcase_add_test(tcase, many_readers_of_a_store_that_fails_get_the_right_bytes_or_none);
 	tcase_add_test(tcase, what_is_expected_is_read_behind);
+	tcase_add_test(tcase, what_was_expected_and_taken_is_not_read_again);
 	tcase_add_test(tcase, what_is_decoded_beside_others_is_bounded_too);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
