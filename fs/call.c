@@ -11,8 +11,8 @@
 
 #include <stdio.h>
 
-#define THREADS_MAX 1024               // of a lane
-#define RESTING_MAX 4                  // of those
+#define THREADS_MAX 1024                  // of a lane
+#define RESTING_MAX 4                     // of those
 #define REST_NS (INT64_C(1) * 1000000000) // to make a thread and to end it takes longer than many a call
 
 // Steps have a gate; the plain tree has this: held for reading over each change of it, and for writing while a folder of it

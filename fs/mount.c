@@ -38,7 +38,7 @@
 #define OVERLAYFS_MAGIC 0x794c7630
 #define WRITE_BYTES_MAX (1u << 20)
 #define READ_AHEAD_KIB 2048 // two requests of the largest size under way
-#define THREADS_MAX 16 // that serve requests; whatever waits for a disk has threads of its own
+#define THREADS_MAX 16      // that serve requests; whatever waits for a disk has threads of its own
 
 // What the daemon tells its parent: how the start ended, and in words why it failed.
 struct outcome {

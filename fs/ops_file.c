@@ -340,8 +340,9 @@ static int view_packed(const struct packed_read *r, size_t size, bool at_once, s
 {
 	do {
 		struct ckpt_file_view *view = &v->views[v->count];
-		int rc = v->count == VIEWS_MAX ? -EXDEV
-					       : ckpt_file_view(r->packed, r->offset + v->size, at_once || v->count, view);
+		int rc = v->count == VIEWS_MAX
+				 ? -EXDEV
+				 : ckpt_file_view(r->packed, r->offset + v->size, at_once || v->count, view);
 
 		if (rc)
 			return rc;

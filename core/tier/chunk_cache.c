@@ -28,7 +28,7 @@
 #define THREADS_MAX 4
 #define CODECS_MAX 16                   // decode at once
 #define CODEC_BYTES (UINT64_C(6) << 20) // of one, with room for what is stored of a chunk
-#define SPARES 4u    // as many chunks as one reader has under way
+#define SPARES 4u                       // as many chunks as one reader has under way
 #define WORK_PARTS 4 // of the room for chunks; so many less one are for codecs and what they decode beside
 
 enum state { LOADING, READY, FAILED };
@@ -68,9 +68,9 @@ struct ckpt_chunk_cache {
 	struct ckpt_cached *buckets[BUCKETS];
 	struct ckpt_cached *newest, *oldest;
 	uint64_t bytes;
-	size_t held;          // chunks with holders
-	int64_t used_ns;      // when one was let go of last
-	bool watched;         // by a thread that will look whether something is old
+	size_t held;            // chunks with holders
+	int64_t used_ns;        // when one was let go of last
+	bool watched;           // by a thread that will look whether something is old
 	uint8_t *spare[SPARES]; // memory of those that went, SPARE_ROOM each
 	size_t spare_count;
 	struct codec *codecs; // that nobody uses
