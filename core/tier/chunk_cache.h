@@ -1,7 +1,8 @@
 // The plain bytes of chunks that are being read, or were in part: what is read of a file whose bytes are in packs goes through
-// here. One that was read whole goes, since the kernel keeps what it was given; who wants it again decodes it again. Bounded: who wants a chunk for which there is no room waits until others have let go of theirs, and so does who would decode
-// one while others need as much memory to decode theirs as there may be: three quarters of that room more. What nobody has asked for
-// in a while goes, and once nothing is left the rest of the memory, too: an idle mount has none.
+// here. One that was read whole goes, since the kernel keeps what it was given; who wants it again decodes it again. Bounded: who
+// wants a chunk for which there is no room waits until others have let go of theirs, and so does who would decode one while others
+// need as much memory to decode theirs as there may be: three quarters of that room more. What nobody has asked for in a while
+// goes, and once nothing is left the rest of the memory, too: an idle mount has none.
 //
 // Calling sequence: ckpt_chunk_cache_new(); _get(), copy or reply, _let_go(); _free() when nobody reads any more. Who holds a
 // chunk may _try others, and waits for none with _get, so that no two wait for each other.
