@@ -6,6 +6,7 @@
 #include "tools/units.h"
 #include "tools/verb.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <math.h>
@@ -51,6 +52,20 @@ static int parse_number(const char *option, const char *text, uint64_t min, uint
 	return 0;
 }
 
+static int parse_only(const char *glob)
+{
+	char names[1024] = "they are";
+	size_t len = strlen(names);
+
+	for (size_t i = 0; i < bench_figure_count; i++) {
+		if (!fnmatch(glob, bench_figures[i].name, FNM_EXTMATCH))
+			return 0;
+		len += (size_t)snprintf(names + len, sizeof(names) - len, " %s", bench_figures[i].name);
+		assert(len < sizeof(names));
+	}
+	return ckpt_usage("--only", names, "no figure is called '%s'", glob);
+}
+
 static int set_option(int key, char *arg, void *input)
 {
 	struct bench_options *o = input;
@@ -64,7 +79,7 @@ static int set_option(int key, char *arg, void *input)
 		return 0;
 	case OPT_ONLY:
 		o->only = arg;
-		return 0;
+		return parse_only(arg);
 	case 'o':
 		o->mount_options = arg;
 		return 0;

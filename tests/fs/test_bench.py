@@ -51,6 +51,13 @@ def test_only_takes_what_matches(ckptfs, scratch):
     assert set(figures(ckptfs, scratch, "--only", "walk-*")) == {"walk-warm", "walk-cold"}
 
 
+def test_only_that_matches_nothing_is_wrong_usage(ckptfs, scratch):
+    process = start(ckptfs, scratch, "--only", "save-1,save-2")
+    out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 2 and out == "" and "no figure is called 'save-1,save-2'" in err and "hint: " in err
+    assert os.listdir(scratch) == []
+
+
 def test_chunks_in_the_index_are_measured(ckptfs, scratch):
     found = figures(ckptfs, scratch, "--only", "@(index|lookup)")
     assert found.keys() == {"index", "lookup"}
