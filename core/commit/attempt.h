@@ -17,7 +17,7 @@ struct attempt {
 	struct ckpt_manifest *manifest;
 	struct ckpt_step *before; // a reference that goes with the attempt, or NULL
 	bool leaves_late;
-	bool keeps_metadata;
+	bool keeps_metadata, keeps_place; // as in ckpt_commit
 	bool as_it_is; // no name was asked for: the one that the step has when the gate is closed
 	bool unknown;  // this put, or that of an earlier attempt, may or may not have happened
 };
