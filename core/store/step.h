@@ -88,7 +88,7 @@ struct ckpt_step {
 	struct {
 		bool any;
 		pid_t pid; // killed in the middle of a file; 0: its daemon ended
-	} lost; // it reopens: a writer did not come to its end
+	} lost;            // it reopens: a writer did not come to its end
 	uid_t uid;
 	gid_t gid;
 	pid_t pid; // who made it

@@ -334,8 +334,11 @@ static const struct {
 	const char *profile;
 	int64_t commit_quiet_ms, waits_ms, done_ms;
 } re_saves[] = {
-	{"generic", 10000, 59000, 61000}, {"generic", CKPT_QUIET_OFF, 59000, 61000}, {"generic", 20000, 119000, 121000},
-	{"dcp", 10000, 299000, 301000},   {"dcp", 20, 590, 610},
+	{"generic", 10000, 59000, 61000},
+	{"generic", CKPT_QUIET_OFF, 59000, 61000},
+	{"generic", 20000, 119000, 121000},
+	{"dcp", 10000, 299000, 301000},
+	{"dcp", 20, 590, 610},
 };
 
 static void be_quiet_for(struct ckpt_step *step, int64_t ms)
