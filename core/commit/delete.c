@@ -5,7 +5,9 @@
 #include "core/commit/delete.h"
 
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/move.h"
@@ -53,6 +55,17 @@ static void index_behind(struct ckpt_step *step, const struct ckpt_summary *summ
 		ckpt_indexer_put(step->store->indexer, step->key, summary, NULL, 0);
 }
 
+static void tell_deleted(const struct ckpt_step *step, const struct deletion *d)
+{
+	char size[CKPT_SIZE_MAX];
+
+	ckpt_log(CKPT_LOG_INFO, "deleted %s%s: to the trash, %s", step->name,
+		 d->temporary ? " (a temporary step that is over)"
+		 : d->behind  ? " (by the policy)"
+			      : "",
+		 ckpt_size_text(step->summary.bytes, size));
+}
+
 static int delete_locked(struct ckpt_step *step, struct deletion *d)
 {
 	struct ckpt_summary deletion;
@@ -76,6 +89,7 @@ static int delete_locked(struct ckpt_step *step, struct deletion *d)
 						   : "it could not be deleted");
 		return rc;
 	}
+	tell_deleted(step, d);
 	index_behind(step, &deletion);
 	ckpt_trash_wake(step->store->trash);
 	return 0;
@@ -248,6 +262,8 @@ int ckpt_undelete(struct ckpt_step *step)
 	ckpt_lock_drop(&s->lock);
 	if (!rc)
 		ckpt_store_wake_behind(s);
+	if (!rc)
+		ckpt_log(CKPT_LOG_INFO, "undeleted %s", step->name);
 	if (!rc)
 		index_behind(step, &summary);
 	else if (rc != -ESTALE && rc != -ENOENT && rc != -EEXIST)
@@ -542,6 +558,13 @@ static int check_session(struct ckpt_step *step)
 	return rc;
 }
 
+static void tell_expired(const struct ckpt_step *step)
+{
+	char size[CKPT_SIZE_MAX];
+
+	ckpt_log(CKPT_LOG_INFO, "removed %s from the trash: %s", step->name, ckpt_size_text(step->summary.bytes, size));
+}
+
 static int expire(struct ckpt_step *step, struct ckpt_manifest *m)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
@@ -572,6 +595,8 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m)
 	if (!rc)
 		rc = remove_deletion(&v);
 	free(v.at);
+	if (!rc && !step->moved)
+		tell_expired(step);
 	ckpt_lock_take(&s->lock);
 	if (!rc)
 		ckpt_step_forget_locked(step);

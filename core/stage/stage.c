@@ -11,6 +11,7 @@
 #include "core/stage/stage.h"
 
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
@@ -531,6 +532,7 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 	if (!rc) {
 		ckpt_stage_vanish(step);
 		ckpt_trash_remove_behind(s->trash, name);
+		ckpt_log(CKPT_LOG_INFO, "dropped the unfinished save of %s", step->name);
 	}
 	ckpt_stage_leave(step);
 	return rc;
