@@ -122,7 +122,7 @@ START_TEST(only_steps_that_are_committed_and_not_on_their_way_out_count)
 	ck_ok(ckpt_delete(steps[2]));
 	is("", CKPT_LATEST_BY_COMMIT, 0, "2000");
 	ck_ok(ckpt_step_manifest(steps[1], &m));
-	ck_ok(ckpt_remove_entry(steps[1], m, 0, "model.bin", false));
+	ck_ok(ckpt_remove_entry(steps[1], m, 0, "model.bin", false, 0));
 	ckpt_manifest_unref(m);
 	is("", CKPT_LATEST_BY_COMMIT, 0, "1000");
 	is("", CKPT_LATEST_BY_COMMIT, 1, NULL);
