@@ -4,6 +4,7 @@
 #include "core/record/metadata.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/room.h"
 #include "core/tier/seal.h"
 #include "core/tier/stored.h"
 #include "fs/amend.h"
@@ -91,6 +92,8 @@ static int set_size_now(struct call *c, const char *path)
 		rc = drop_setuid(c->req, fd);
 	if (!rc)
 		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
+	if (!rc && c->attr.st_size)
+		ckpt_room_expect(c->fs->store->room, (uint64_t)c->attr.st_size);
 	if (!rc && c->step && c->attr.st_size == 0)
 		ckpt_stage_rewritten(c->step, c->node->number);
 	return rc;

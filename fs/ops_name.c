@@ -5,6 +5,7 @@
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/room.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
@@ -474,9 +475,21 @@ static int is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name,
 	return rc;
 }
 
-static void run_begin(struct call *c)
+static int begin_step(struct call *c, const char *folder_id, struct ckpt_step **ret_step)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
+	struct ckpt_store *s = c->fs->store;
+	pid_t process = client_process(ctx->pid);
+	int rc = ckpt_stage_begin(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, process, ret_step);
+
+	if (ckpt_is_full(rc) && ckpt_room_make(s->room, 0))
+		rc = ckpt_stage_begin(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, process, ret_step);
+	ckpt_room_expect(s->room, 0); // its bytes follow
+	return rc;
+}
+
+static void run_begin(struct call *c)
+{
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct fuse_entry_param e = {0};
 	struct ckpt_step *step = NULL;
@@ -489,8 +502,7 @@ static void run_begin(struct call *c)
 	if (!rc)
 		rc = folder_id_of(c->fs, c->node, true, id);
 	if (!rc)
-		rc = ckpt_stage_begin(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, client_process(ctx->pid),
-				      &step);
+		rc = begin_step(c, id, &step);
 	if (!rc)
 		rc = lookup_step(c->fs, c->node, c->name, step, &e);
 	ckpt_step_unref(step);

@@ -271,7 +271,7 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 		if (ckpt_step_state(step) != CKPT_STEP_COMMITTED)
 			forget_step(fs, step, space);
 	} else if (!rc && for_good) {
-		rc = ckpt_expire(step);
+		rc = ckpt_expire_at_once(step);
 	}
 	ckpt_step_unref(step);
 	return rc ? failure(rc, for_good ? ckpt_expire_hint(rc) : ckpt_delete_hint(rc)) : done();

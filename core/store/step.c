@@ -366,6 +366,7 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 	ckpt_step_set_state_locked(step, CKPT_STEP_DELETED);
 	step->deleted_by = deleted_by;
 	step->deleted_ns = deleted_ns;
+	__atomic_store_n(&step->trash_bytes, CKPT_TRASH_BYTES_UNKNOWN, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 }
 

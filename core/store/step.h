@@ -110,6 +110,7 @@ struct ckpt_step {
 	bool reopening;          // COMMITTED: what takes its place is being made, with all that is not removed yet
 	uint32_t deleted_by;     // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;      // DELETED: when
+	uint64_t trash_bytes;    // DELETED: what it takes on the disk (room.h), CKPT_TRASH_BYTES_UNKNOWN; atomic
 	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
 	uint32_t seal_failed;    // COMMITTED: the version that could not be sealed; 0: none
 	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
@@ -130,6 +131,8 @@ struct ckpt_step {
 	struct ckpt_step *reopened; // COMMITTED: the staged step that takes its place for now, which it holds; atomic
 	struct ckpt_step *lru_next, *lru_prev;
 };
+
+#define CKPT_TRASH_BYTES_UNKNOWN UINT64_MAX
 
 // --- The table ------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include "core/gc/gc.h"
 #include "core/stage/convert.h"
 #include "core/store/load.h"
+#include "core/store/room.h"
 #include "core/store/trash.h"
 #include "core/tier/chunk_cache.h"
 
@@ -577,12 +578,16 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
 	struct ckpt_sealer *sealer = NULL;
 	struct ckpt_cooler *cooler = NULL;
+	struct ckpt_room *room = NULL;
 	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
 
 	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
 	if (!rc && cools)
 		rc = ckpt_cooler_new(s, &cooler);
 	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
+	if (!rc && s->writable)
+		rc = ckpt_room_new(s, &room);
+	__atomic_store_n(&s->room, room, __ATOMIC_RELEASE);
 	return rc ? rc : ckpt_limit_watch(s->limit);
 }
 
@@ -618,6 +623,7 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_cooler_stop(s->cooler);
 	ckpt_limit_stop(s->limit);
 	ckpt_reopen_wake_all(s);
+	ckpt_room_stop(s->room);
 	ckpt_trash_stop(s->trash);
 	LOCK_SCOPE(&s->lock);
 	while (s->commits_running)
@@ -631,6 +637,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	const int fds[] = {s->sessions_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
 
 	ckpt_store_rest(s);
+	ckpt_room_free(s->room);
 	ckpt_trash_close(s->trash);
 	if (s->writable && s->backend && s->steps)
 		ckpt_gc_expected_keep(s);

@@ -94,6 +94,7 @@ struct ckpt_store {
 	bool closing;                 // atomic: who watches a reopened step ends
 	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
 	struct ckpt_trash *trash;     // NULL when opened for reading
+	struct ckpt_room *room;       // NULL but for a mount; atomic
 	struct ckpt_sealer *sealer;   // NULL but for a mount that seals; atomic
 	struct ckpt_cooler *cooler;   // NULL but for one that seals and cools; atomic
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
