@@ -484,6 +484,7 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, struct peer *p
 		.grace_ns = json_is_integer(grace) ? json_integer_value(grace) : CKPT_GC_GRACE_NS,
 		.dry_run = json_is_true(json_object_get(request, "dry_run")),
 		.force = json_is_true(json_object_get(request, "force")),
+		.repack = {.none = json_is_true(json_object_get(request, "no_repack"))},
 		.go_on = is_waited_for,
 		.arg = peer,
 	};

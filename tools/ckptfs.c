@@ -51,6 +51,7 @@ static const struct ckpt_verb verbs[] = {
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
 	{"promote", "makes temporary steps permanent", ckpt_verb_promote},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
+	{"trash", "lists deleted steps, or frees their room", ckpt_verb_trash},
 	{"should-save", "says whether a step is to be saved", ckpt_verb_should_save},
 	{"preempt", "says that a preemption is near", ckpt_verb_preempt},
 	{"policy", "shows or changes when steps are saved, and which stay", ckpt_verb_policy},

@@ -94,6 +94,8 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	set(row, "stored_bytes", stored_bytes(step, &s));
 	set(row, "committed_at", ckpt_json_time(s.committed_ns));
 	set(row, "deleted_at", ckpt_json_time(deleted_ns));
+	set(row, "expires_at",
+	    deleted_ns ? ckpt_json_time(ckpt_time_between(-step->store->settings.trash_ns, deleted_ns)) : json_null());
 	set(row, "temporary", json_boolean(s.temporary));
 	set(row, "pinned", json_boolean(s.pinned));
 	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));

@@ -16,9 +16,11 @@
 // Threads: any. Only _make and _stop block: until a step or two are gone from the disk.
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct ckpt_room;
 struct ckpt_store;
@@ -64,6 +66,11 @@ struct ckpt_room_state {
 };
 // Measures now. 0, -ENOMEM, -errno of statvfs(2). Blocks on the disk.
 int ckpt_room_measure(struct ckpt_store *s, struct ckpt_room_state *ret_state);
+// The same as JSON: {"free_bytes", "disk_bytes", "reserve_bytes", "trash_bytes", "trash_steps", "staged_bytes", "left_over_bytes",
+// "garbage_bytes", "short"}; sessions: the rows of `sessions`, which say what those have. null where it cannot be measured. And as a
+// line or two of `status`.
+json_t *ckpt_room_json(struct ckpt_store *s, const json_t *sessions);
+void ckpt_room_print(FILE *f, const json_t *room);
 
 // What a deleted step takes on the disk: its files that no other session shares, and at most what its packs have of it. Known after
 // the first call. Blocks on the disk then.
