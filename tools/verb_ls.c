@@ -11,8 +11,9 @@
 #include <stdio.h>
 
 static const char *const step_fields[] = {
-	"name",       "number",    "version", "state",   "files", "bytes",  "stored_bytes", "committed_at",
-	"deleted_at", "temporary", "pinned",  "durable", "hot",   "extras", "metrics",      NULL};
+	"name",         "number",       "version",    "state",      "files",     "bytes",
+	"stored_bytes", "committed_at", "deleted_at", "expires_at", "temporary", "pinned",
+	"durable",      "hot",          "extras",     "metrics",    NULL};
 static const char *const file_fields[] = {"path",   "type",  "bytes", "mode",  "mtime",
 					  "sha256", "array", "dtype", "shape", NULL};
 
@@ -206,7 +207,7 @@ static const char *time_of(const json_t *row, const char *key, char text[CKPT_TI
 	return value && !ckpt_time_parse(value, false, &ns) ? ckpt_time_local(ns, text) : "-";
 }
 
-static void print_steps(json_t *rows)
+static void print_steps(json_t *rows, bool trash)
 {
 	struct ckpt_table *t = ckpt_table_new();
 	json_t *row;
@@ -219,24 +220,30 @@ static void print_steps(json_t *rows)
 	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
 	ckpt_table_column(t, "STORED", CKPT_RIGHT);
 	ckpt_table_column(t, "COMMITTED", CKPT_LEFT);
+	if (trash) {
+		ckpt_table_column(t, "DELETED", CKPT_LEFT);
+		ckpt_table_column(t, "EXPIRES", CKPT_LEFT);
+	}
 	json_array_foreach(rows, i, row)
 	{
 		char version[24], files[24], size[CKPT_SIZE_MAX], stored[CKPT_SIZE_MAX];
-		char at[CKPT_TIME_MAX];
+		char at[CKPT_TIME_MAX], deleted[CKPT_TIME_MAX], expires[CKPT_TIME_MAX];
 		bool known = json_is_integer(json_object_get(row, "stored_bytes"));
 		bool temporary = json_is_true(json_object_get(row, "temporary"));
 		bool pinned = json_is_true(json_object_get(row, "pinned"));
 
 		snprintf(version, sizeof(version), "%llu", (unsigned long long)number_of(row, "version"));
 		snprintf(files, sizeof(files), "%llu", (unsigned long long)number_of(row, "files"));
-		ckpt_table_row(t, (const char *[]){text_of(row, "name"),
-						   pinned      ? "pinned"
-						   : temporary ? "temporary"
-							       : text_of(row, "state"),
-						   number_of(row, "version") ? version : "-", files,
-						   ckpt_size_text(number_of(row, "bytes"), size),
-						   known ? ckpt_size_text(number_of(row, "stored_bytes"), stored) : "-",
-						   time_of(row, "committed_at", at)});
+		ckpt_table_row(t,
+			       (const char *[]){text_of(row, "name"),
+						pinned      ? "pinned"
+						: temporary ? "temporary"
+							    : text_of(row, "state"),
+						number_of(row, "version") ? version : "-", files,
+						ckpt_size_text(number_of(row, "bytes"), size),
+						known ? ckpt_size_text(number_of(row, "stored_bytes"), stored) : "-",
+						time_of(row, "committed_at", at), time_of(row, "deleted_at", deleted),
+						time_of(row, "expires_at", expires)});
 	}
 	ckpt_table_print(t);
 }
@@ -289,7 +296,7 @@ static void print(json_t *rows, const struct ls *ls, bool files)
 	if (ls->details && files)
 		print_files(rows);
 	else if (ls->details)
-		print_steps(rows);
+		print_steps(rows, ls->trash || ls->all);
 	else
 		json_array_foreach(rows, i, row) printf("%s%s\n",
 							json_is_null(json_object_get(row, "name")) ? "(unnamed)"

@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/base/uuid.h"
 #include "core/commit/delete.h"
 #include "core/gc/gc.h"
 #include "core/store/ask.h"
@@ -18,14 +19,19 @@
 
 enum { KEY_OLDER = 0x100 };
 
+struct item {
+	char session[CKPT_UUID_LEN + 1];
+	bool packed;
+	uint64_t bytes;
+	json_t *row;
+};
+
 struct trash {
 	bool empties, yes;
 	int64_t older_ns;
-	struct ckpt_listing l;
 	struct ckpt_operand o;
 	// The steps that are meant, by name, the newest first.
-	struct ckpt_step **steps;
-	json_t **rows; // of each
+	struct item *items;
 	size_t count;
 	bool any_packed;
 	uint64_t bytes, freed;
@@ -67,38 +73,35 @@ static int say_missing(const struct trash *t, const bool *found)
 
 static void take(struct trash *t, struct ckpt_step *step, json_t *row)
 {
-	uint64_t bytes = ckpt_room_of_deleted(step);
+	struct item *item = &t->items[t->count++];
 
-	if (json_object_set_new(row, "room_bytes", json_integer((json_int_t)bytes)))
+	*item = (struct item){.packed = step->summary.packed, .bytes = ckpt_room_of_deleted(step), .row = row};
+	memcpy(item->session, step->session, sizeof(item->session));
+	if (json_object_set_new(row, "room_bytes", json_integer((json_int_t)item->bytes)))
 		ckpt_need(NULL);
-	t->bytes += bytes;
-	t->any_packed |= step->summary.packed;
-	t->steps[t->count] = step;
-	t->rows[t->count++] = row;
+	t->bytes += item->bytes;
+	t->any_packed |= item->packed;
 }
 
-static int choose(struct trash *t)
+static int choose(struct trash *t, const struct ckpt_listing *l)
 {
 	CLEANUP_FREE bool *found = ckpt_need(calloc(t->o.count + 1, sizeof(*found)));
 	struct ckpt_step **all;
 	size_t count;
 
-	if (ckpt_deleted_list(t->l.store, &all, &count))
+	if (ckpt_deleted_list(l->store, &all, &count))
 		ckpt_need(NULL);
-	t->steps = ckpt_need(calloc(count + 1, sizeof(*t->steps)));
-	t->rows = ckpt_need(calloc(count + 1, sizeof(*t->rows)));
+	t->items = ckpt_need(calloc(count + 1, sizeof(*t->items)));
 	for (size_t i = 0; i < count; i++) {
-		json_t *row = ckpt_row_deleted(&t->l, all, i, false);
+		json_t *row = ckpt_row_deleted(l, all, i, true);
 		bool old = ckpt_sys.now_ns() - deleted_at(all[i]) >= t->older_ns;
 
-		if (is_named(t, json_string_value(json_object_get(row, "name")), found) && old) {
+		if (is_named(t, json_string_value(json_object_get(row, "name")), found) && old)
 			take(t, all[i], row);
-		} else {
+		else
 			json_decref(row);
-			ckpt_step_unref(all[i]);
-		}
 	}
-	free(all);
+	ckpt_step_list_free(all, count);
 	return say_missing(t, found);
 }
 
@@ -140,19 +143,19 @@ static int empty_packs(struct trash *t, struct ckpt_store *own)
 
 static const char *name_of(const struct trash *t, size_t i)
 {
-	return json_string_value(json_object_get(t->rows[i], "name"));
+	return json_string_value(json_object_get(t->items[i].row, "name"));
 }
 
 static void say_gone(struct trash *t, size_t i)
 {
-	uint64_t bytes = (uint64_t)json_integer_value(json_object_get(t->rows[i], "room_bytes"));
+	const struct item *item = &t->items[i];
 	char size[CKPT_SIZE_MAX];
 
-	if (!t->steps[i]->summary.packed)
-		t->freed += bytes; // of packs, those say it that go
+	if (!item->packed)
+		t->freed += item->bytes; // of packs, those say it that go
 	if (!ckpt_output.json && !ckpt_output.quiet)
-		printf("%s: removed from the trash, %s\n", name_of(t, i), ckpt_size_text(bytes, size));
-	if (json_object_set_new(t->rows[i], "removed", json_true()))
+		printf("%s: removed from the trash, %s\n", name_of(t, i), ckpt_size_text(item->bytes, size));
+	if (json_object_set_new(item->row, "removed", json_true()))
 		ckpt_need(NULL);
 }
 
@@ -164,7 +167,7 @@ static int empty_at_rest(struct trash *t)
 	if (status)
 		return status;
 	for (size_t i = 0; i < t->count; i++) {
-		struct ckpt_step *step = ckpt_step_of_session(l.store, t->steps[i]->session);
+		struct ckpt_step *step = ckpt_step_of_session(l.store, t->items[i].session);
 		int rc = step ? ckpt_expire_at_once(step) : -ESTALE;
 
 		ckpt_step_unref(step);
@@ -184,7 +187,7 @@ static int empty_mounted(struct trash *t)
 	int status = 0;
 
 	for (size_t i = 0; i < t->count; i++) {
-		int rc = ckpt_act_ask(t->o.store, name_of(t, i), t->steps[i]->session, &act, NULL);
+		int rc = ckpt_act_ask(t->o.store, name_of(t, i), t->items[i].session, &act, NULL);
 
 		if (rc == -ENOENT)
 			return i ? status : empty_at_rest(t);
@@ -230,11 +233,11 @@ static void print_list(const struct trash *t)
 	ckpt_table_column(table, "DELETED", CKPT_LEFT);
 	ckpt_table_column(table, "EXPIRES", CKPT_LEFT);
 	for (size_t i = 0; i < t->count; i++) {
-		uint64_t bytes = (uint64_t)json_integer_value(json_object_get(t->rows[i], "room_bytes"));
+		const struct item *item = &t->items[i];
 
-		ckpt_table_row(table, (const char *[]){name_of(t, i), ckpt_size_text(bytes, size),
-						       time_of(t->rows[i], "deleted_at", deleted),
-						       time_of(t->rows[i], "expires_at", expires)});
+		ckpt_table_row(table, (const char *[]){name_of(t, i), ckpt_size_text(item->bytes, size),
+						       time_of(item->row, "deleted_at", deleted),
+						       time_of(item->row, "expires_at", expires)});
 	}
 	ckpt_table_print(table);
 }
@@ -250,8 +253,8 @@ static void report(const struct trash *t)
 		return;
 	}
 	for (size_t i = 0; i < t->count; i++)
-		if (!t->empties || json_object_get(t->rows[i], "removed"))
-			json_array_append(steps, t->rows[i]);
+		if (!t->empties || json_object_get(t->items[i].row, "removed"))
+			json_array_append(steps, t->items[i].row);
 	ckpt_output_json(ckpt_need(json_pack("{s:I, s:I, s:o}", "bytes", (json_int_t)t->bytes, "freed_bytes",
 					     (json_int_t)t->freed, "steps", steps)));
 }
@@ -259,10 +262,8 @@ static void report(const struct trash *t)
 static void trash_done(struct trash *t)
 {
 	for (size_t i = 0; i < t->count; i++)
-		json_decref(t->rows[i]);
-	free(t->rows);
-	if (t->steps)
-		ckpt_step_list_free(t->steps, t->count);
+		json_decref(t->items[i].row);
+	free(t->items);
 }
 
 // --- The verb -----------------------------------------------------------------------------------------------------------
@@ -280,17 +281,18 @@ static int on_option(int key, char *arg, void *input)
 
 static int run(struct trash *t)
 {
-	int rc = ckpt_listing_open(t->o.store, CKPT_STORE_READ, &t->l);
+	struct ckpt_listing l;
+	int rc = ckpt_listing_open(t->o.store, CKPT_STORE_READ, &l);
 
 	if (rc)
 		return rc;
-	rc = choose(t);
+	rc = choose(t, &l);
+	ckpt_listing_close(&l); // nobody has a store open twice
 	if (!rc && t->empties)
 		rc = empty(t);
 	if (!rc)
 		report(t);
 	trash_done(t);
-	ckpt_listing_close(&t->l);
 	return rc;
 }
 

@@ -41,7 +41,7 @@ CASES = [
     (["undelete", "STORE", "1001"], "ok", 0), (["undelete", "STORE", "1001"], "failure", 1),
     (["begin", "STORE", "by hand"], NEEDS_MOUNT, 0), (["resume", "STORE", "step_7"], NEEDS_MOUNT, 0), (["commit", "STORE", "step_7"], "ok", 0), (["commit", "STORE", "step_7"], "failure", 1),
     (["abort", "STORE", "3000", "--yes"], "ok", 0), (["abort", "STORE", "3000", "--yes"], "failure", 1),
-    (["rm", "STORE", "1001"], "ok", 0), (["trash", "empty", "STORE"], "failure", 1), (["trash", "empty", "STORE", "--yes"], "trash", 0),
+    (["rm", "STORE", "1001"], "ok", 0), (["trash", "empty", "STORE"], "failure", 2), (["trash", "empty", "STORE", "--yes"], "trash", 0),
     (["status", "STORE"], "status", 0), (["status", "NEW"], "status", 0),
     (["config", "STORE"], "config", 0), (["config", "STORE", "trash"], "config", 0), (["config", "STORE", "trash=1d"], "config", 0), (["config", "STORE", "no=1"], "failure", 2),
     (["policy", "show", "STORE"], "policy", 0), (["policy", "check", "POLICY"], "ok", 0), (["policy", "set", "STORE", "POLICY"], "ok", 0), (["policy", "set", "STORE", "OUT"], "failure", 1),

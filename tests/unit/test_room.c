@@ -196,7 +196,7 @@ START_TEST(without_trash_room_is_short_and_the_error_log_says_it_once)
 	set_free(GIB - 1);
 	ck_assert(!ckpt_room_make(s->room, 0));
 	ck_assert(ckpt_room_is_short(s->room));
-	ck_assert(errors_say("less than the reserve of 1GiB"));
+	ck_assert(errors_say("less than the reserve of 1.0GiB"));
 	ck_assert(errors_say("left over from a save"));
 	ck_assert(errors_say("ckptfs abort --yes"));
 	set_free(0);
