@@ -70,7 +70,7 @@ static int delete_locked(struct ckpt_step *step, struct deletion *d)
 {
 	struct ckpt_summary deletion;
 	bool changed, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
-	int rc = ckpt_version_put(step, mark_deleted, d, &deletion, &changed);
+	int rc = ckpt_version_put(step, mark_deleted, d, true, &deletion, &changed);
 
 	if (d->pinned)
 		return -EPERM;
@@ -233,7 +233,7 @@ static int put_again(struct ckpt_step *step, uint32_t version, struct ckpt_summa
 	r.summary.committed_ns = ckpt_sys.now_ns();
 	r.summary.temporary = false; // or the next commit could end it again
 	if (!rc)
-		rc = ckpt_version_put_record(step, &r);
+		rc = ckpt_version_put_record(step, &r, false);
 	*ret_summary = r.summary;
 	ckpt_record_done(&r);
 	// An earlier attempt had done it, but its answer was lost.
@@ -509,12 +509,10 @@ static int remove_deletion(const struct versions *v)
 // files with all of its records. What an attempt before has moved may not be durable either.
 static int files_out_of_sight(struct ckpt_step *step)
 {
-	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	char name[CKPT_TRASH_SESSION_NAME];
 	struct ckpt_store *s = step->store;
-	int rc;
+	int rc = ckpt_trash_take(s, step->session, name);
 
-	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
-	rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
 	if (!rc || rc == -ENOENT)
 		rc = ckpt_sys.fsync(s->trash_fd);
 	if (!rc)
@@ -628,6 +626,17 @@ int ckpt_expire(struct ckpt_step *step)
 	rc = expire(step, m);
 	ckpt_manifest_unref(m);
 	return rc;
+}
+
+int ckpt_delete_for_good(struct ckpt_step *step)
+{
+	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step) : 0;
+
+	if (!rc)
+		rc = ckpt_expire(step);
+	return rc == -ESTALE && ckpt_step_state(step) == CKPT_STEP_GONE
+		       ? 0
+		       : rc; // with trash=0 it may have expired meanwhile
 }
 
 int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool *stop)
