@@ -17,6 +17,7 @@
 #include "core/store/settings.h"
 #include "core/store/step.h"
 #include "core/tier/cooler.h"
+#include "core/store/holder.h"
 #include "core/tier/sealer.h"
 
 #include <stdbool.h>
@@ -29,24 +30,14 @@ enum ckpt_store_mode {
 	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
 };
 
-// Who holds the store's lock, as the holder wrote it to the file "holder.json".
-struct ckpt_holder {
-	int pid;
-	char host[65];
-	char boot_id[37];
-	char *mountpoint; // NULL: a verb; as ckpt_name_clean() writes it
-	int64_t since_ns;
-};
-bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint);
-void ckpt_holder_done(struct ckpt_holder *h);
-
 struct ckpt_decided;
 struct ckpt_draft;
 
 struct ckpt_store {
 	// Set at open, then read-only.
 	char id[37];
-	char *path; // absolute
+	char boot_id[37]; // of this machine, since its start; "" unknown
+	char *path;       // absolute
 	int64_t created_ns;
 	bool writable;
 	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
@@ -132,7 +123,7 @@ int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const c
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 // -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
-// held, at once by a mount that lives, else after two seconds; -EBADMSG identity damaged; -EREMOTE the index would not be
+// held, at once by a mount that lives, else after two seconds (that of a process that was killed is waited for, holder.h); -EBADMSG identity damaged; -EREMOTE the index would not be
 // on a local disk; -ENXIO work_dir does not exist; -EACCES, -EROFS, -EIO. What was given of the settings wins over what the
 // store says; settings may be NULL.
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
@@ -153,11 +144,6 @@ bool ckpt_store_packs_wanted(const struct ckpt_store *s);
 
 // What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
 int ckpt_store_check_identity(const struct ckpt_store *s);
-
-// Who has it: -ENOENT when nobody does (the file of a dead holder does not count). ret_holder may be NULL.
-int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);
-// The lock's holder writes where it is mounted, for others to read.
-int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
 
 // The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT. Another
 // error says nothing of it.
