@@ -68,6 +68,18 @@ static const struct ckpt_setting table[] = {
 		.help = "a committed step that was changed and stands still so long is as before",
 	},
 	{
+		.name = "commit_quiet",
+		.kind = CKPT_SETTING_DURATION,
+		.at = FIELD(commit_quiet_ns),
+		.initial = "10s",
+		.value = "DURATION|off",
+		.wants = "a duration: 5s, 10m, 7d; or off",
+		.or_off = true,
+		.help = "a step is complete when nothing in it has changed for so long and it has the files of the "
+			"step "
+			"before it; without one six times, in doubt thirty times as long",
+	},
+	{
 		.name = "open_writers",
 		.kind = CKPT_SETTING_DURATION,
 		.at = FIELD(open_writers_ns),
@@ -250,6 +262,20 @@ static int parse_choice(const struct ckpt_setting *setting, const char *text, un
 	return -EINVAL;
 }
 
+static int parse_duration(const struct ckpt_setting *setting, const char *text, int64_t *ret_ns)
+{
+	int64_t ns;
+
+	if (setting->or_off && !strcmp(text, "off")) {
+		*ret_ns = 0;
+		return 0;
+	}
+	if (ckpt_duration_parse(text, &ns) || (setting->or_off && !ns))
+		return -EINVAL;
+	*ret_ns = ns;
+	return 0;
+}
+
 static int parse_bytes(const struct ckpt_setting *setting, const char *text, uint64_t *ret_bytes)
 {
 	uint64_t bytes;
@@ -305,7 +331,7 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 		*(char **)field = copy;
 		return 0;
 	case CKPT_SETTING_DURATION:
-		return ckpt_duration_parse(text, field) ? -EINVAL : 0;
+		return parse_duration(setting, text, field);
 	case CKPT_SETTING_BYTES:
 		return parse_bytes(setting, text, field);
 	case CKPT_SETTING_COUNT:
@@ -348,7 +374,9 @@ char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_se
 		text = *(char *const *)field;
 		break;
 	case CKPT_SETTING_DURATION:
-		text = ckpt_duration_exact(*(const int64_t *)field, duration);
+		text = setting->or_off && !*(const int64_t *)field
+			       ? "off"
+			       : ckpt_duration_exact(*(const int64_t *)field, duration);
 		break;
 	case CKPT_SETTING_BYTES:
 		text = *(const uint64_t *)field == UINT64_MAX ? "none"

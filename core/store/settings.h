@@ -30,7 +30,8 @@ struct ckpt_settings {
 	int64_t commit_timeout_ns; // without progress
 	int64_t trash_ns;          // how long deleted steps can be had back
 	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
-	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
+	int64_t commit_quiet_ns; // quiet.h: the unit of how long a staged step must be quiet to be complete; 0: it never is
+	int64_t quiet_ns;        // a reopened step or an unfinished removal that stands still so long is given up
 	enum ckpt_amend amend;
 	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
 	bool seal;           // a mount seals behind
@@ -75,6 +76,7 @@ struct ckpt_setting {
 	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT
 	bool or_all;            // CKPT_SETTING_COUNT
 	bool or_none;           // CKPT_SETTING_BYTES
+	bool or_off;            // CKPT_SETTING_DURATION: 0 is "off", and no duration
 };
 
 #define CKPT_SETTINGS_MAX 64
