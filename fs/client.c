@@ -91,6 +91,22 @@ bool client_can_write(pid_t tid, uint64_t number)
 	return can;
 }
 
+bool client_has_as_output(pid_t tid, uint64_t number)
+{
+	static const char *const names[] = {"1", "2"};
+	char path[64];
+
+	if (!tid)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo", (int)tid);
+	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	for (size_t i = 0; i < ARRAY_LEN(names) && dirfd >= 0; i++)
+		if (descriptor_writes(dirfd, names[i], number))
+			return true;
+	return false;
+}
+
 bool client_is_dying(pid_t tid)
 {
 	char status[CKPT_PROC_STATUS_MAX];
