@@ -16,6 +16,7 @@ struct ckpt_commit {
 	const char *metadata;         // validated JSON text or NULL
 	int64_t writers_ns;           // how long to wait for open writers
 	bool keeps_metadata; // of the version that it reopened, which nobody says anew; it stays temporary, too
+	bool keeps_place;    // in the order of commits: it is an edit of the version that it reopened
 	bool leaves_late;    // but not for those of late files (stage.h): each is added at its close (amend.h)
 	const int64_t *
 		unless_touched_ns; // not NULL: nothing is done, or said, where the step was touched since (step.h), or has a writer

@@ -39,7 +39,6 @@ static void ckpt_stage_interrupt(struct ckpt_step *step)
 	(void)step;
 }
 #define SECOND_NS INT64_C(1000000000)
-#define UNIT_NS (10 * SECOND_NS) // where commit_quiet is off
 #define TELL_UNITS 6
 #define REST_FACTOR 20 // it rests so many times as long as a turn took
 #define POLL_MIN_NS (SECOND_NS / 20)
@@ -82,7 +81,7 @@ struct glance {
 
 static int64_t unit_ns(const struct ckpt_store *s)
 {
-	return s->settings.commit_quiet_ns ? s->settings.commit_quiet_ns : UNIT_NS;
+	return ckpt_settings_quiet_ns(&s->settings, 1);
 }
 
 static struct glance glance_at(struct ckpt_step *step)
@@ -310,7 +309,7 @@ static void say(struct ckpt_step *step, const struct glance *g, const struct ckp
 		else if (still->claim)
 			snprintf(text, CKPT_WAITS_FOR_MAX, "the last file of %s", still->claim);
 		break;
-	case CKPT_QUIET_OFF:
+	case CKPT_QUIET_NEVER:
 		snprintf(text, CKPT_WAITS_FOR_MAX, "%s", event);
 		break;
 	case CKPT_QUIET_NO_ARRAYS:
@@ -574,7 +573,7 @@ int64_t ckpt_looker_look(struct ckpt_looker *l)
 	size_t count;
 
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, &steps, &count))
-		return began_ns + UNIT_NS;
+		return began_ns + unit_ns(l->store);
 	for (size_t i = 0; i < count && !stops(l); i++)
 		next_ns = MIN(next_ns, look_at_step(l, steps[i]));
 	ckpt_step_list_free(steps, count);

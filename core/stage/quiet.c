@@ -50,7 +50,7 @@ static enum ckpt_quiet_reason obstacle(const struct ckpt_quiet_facts *f)
 		return CKPT_QUIET_LIVING;
 	if (f->is_claimed && f->unknown)
 		return CKPT_QUIET_UNKNOWN;
-	return f->unit_ns ? CKPT_QUIET_TIME : CKPT_QUIET_OFF;
+	return f->unit_ns ? CKPT_QUIET_TIME : CKPT_QUIET_NEVER;
 }
 
 struct ckpt_quiet_verdict ckpt_quiet_decide(const struct ckpt_quiet_facts *f)

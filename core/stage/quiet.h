@@ -43,7 +43,7 @@ struct ckpt_quiet_facts {
 
 enum ckpt_quiet_reason {
 	CKPT_QUIET_TIME,        // it is not quiet for long enough
-	CKPT_QUIET_OFF,         // commit_quiet=off
+	CKPT_QUIET_NEVER,       // commit_quiet=off
 	CKPT_QUIET_NO_ARRAYS,   // no array data: nothing says that it is a step
 	CKPT_QUIET_OPEN,        // is_open
 	CKPT_QUIET_CUT,         // is_cut

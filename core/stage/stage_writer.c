@@ -97,7 +97,8 @@ bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w)
 
 	if (!step)
 		return false;
-	awaited = step->state == CKPT_STEP_COMMITTING && !w->flushed && !w->left;
+	awaited = step->state == CKPT_STEP_COMMITTING ? !w->flushed && !w->left
+						      : __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
 	ckpt_lock_drop(&step->lock);
 	return awaited;
 }
@@ -123,6 +124,10 @@ void ckpt_stage_writer_killed(struct ckpt_writer *w)
 
 	if (!step)
 		return;
+	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE)) {
+		step->lost.any = true;
+		step->lost.pid = w->pid;
+	}
 	killed = &step->killed;
 	if (!killed->any || (killed->late && !w->late)) {
 		ckpt_stage_writer_path_locked(step, w, path);

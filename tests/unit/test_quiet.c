@@ -53,8 +53,8 @@ static const struct {
 	{"a file is cut off, its writer ended with 0", {WHOLE, .is_cut = true}, NEVER, CKPT_QUIET_CUT},
 	{"a writer is stopped", {WHOLE, .stopped = 1}, NEVER, CKPT_QUIET_STOPPED},
 	{"a writer is stopped, the step alone", {ALONE, .stopped = 1}, NEVER, CKPT_QUIET_STOPPED},
-	{"it is off", {.has_arrays = true, .has_neighbour = true}, NEVER, CKPT_QUIET_OFF},
-	{"it is off, the step alone", {.has_arrays = true}, NEVER, CKPT_QUIET_OFF},
+	{"it is off", {.has_arrays = true, .has_neighbour = true}, NEVER, CKPT_QUIET_NEVER},
+	{"it is off, the step alone", {.has_arrays = true}, NEVER, CKPT_QUIET_NEVER},
 	{"its copier is stopped", {ALONE, .copier_ended = true, .stopped = 1}, NEVER, CKPT_QUIET_STOPPED},
 
 	// A writer was killed, or failed.
@@ -66,7 +66,7 @@ static const struct {
 	{"failed, no arrays", {.unit_ns = U, .has_neighbour = true, .failed = 1}, MARKED, 0},
 	{"failed, another stopped", {ALONE, .stopped = 1, .failed = 1}, MARKED, 0},
 	{"failed, off", {.has_arrays = true, .failed = 1}, MARKED, 0},
-	{"failed, whole, off", {.has_arrays = true, .has_neighbour = true, .failed = 1}, NEVER, CKPT_QUIET_OFF},
+	{"failed, whole, off", {.has_arrays = true, .has_neighbour = true, .failed = 1}, NEVER, CKPT_QUIET_NEVER},
 	{"failed, whole, another stopped", {WHOLE, .stopped = 1, .failed = 1}, NEVER, CKPT_QUIET_STOPPED},
 
 	// Interrupted before.
