@@ -1,7 +1,6 @@
 #include "core/stage/quiet.h"
 
-#define FIRST_UNITS 6 // of a step that stands alone
-#define PATIENT_UNITS 30
+#include "core/store/settings.h"
 
 static struct ckpt_quiet_verdict wait_for(enum ckpt_quiet_reason reason)
 {
@@ -28,10 +27,10 @@ static bool mixes_attempts(const struct ckpt_quiet_facts *f)
 static int64_t units(const struct ckpt_quiet_facts *f)
 {
 	if (f->is_claimed || f->unknown)
-		return PATIENT_UNITS;
+		return CKPT_QUIET_TIMES_CLAIMED;
 	if (f->copier_ended || is_whole(f))
 		return 1;
-	return f->has_neighbour || f->name_is_used ? PATIENT_UNITS : FIRST_UNITS;
+	return f->has_neighbour || f->name_is_used ? CKPT_QUIET_TIMES_CLAIMED : CKPT_QUIET_TIMES;
 }
 
 static enum ckpt_quiet_reason obstacle(const struct ckpt_quiet_facts *f)

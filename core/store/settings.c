@@ -66,7 +66,8 @@ static const struct ckpt_setting table[] = {
 		.wants = "a duration of at least 10ms: 10s, 1m; or off",
 		.least = UINT64_C(10000000),
 		.help = "a staged step is complete when nothing in it has changed for so long and it has the files of "
-			"the step before it; six times as long without one, thirty times in doubt; off: never. A committed "
+			"the step before it; six times as long without one, thirty times in doubt; off: never. A "
+			"committed "
 			"step whose arrays were rewritten has a new version after six times as long (off: as with 10s)",
 	},
 	{

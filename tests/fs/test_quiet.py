@@ -370,13 +370,14 @@ def test_a_copy_is_complete_when_its_copier_has_ended_well(mount, world, scratch
 
 
 def test_a_copier_that_was_killed_leaves_no_step(mount, scratch):
-    source = scratch / "step_1"
-    source.mkdir()
-    for name in FILES[:2]:
-        trees.write(source / name, ARRAY if name.endswith(".safetensors") else b"{}")
-    os.mkfifo(source / "z")  # it waits there for ever
-    copier = subprocess.Popen(["cp", "-r", "--copy-contents", source, mount / "step_1"])
-    wait_until(lambda: (mount / "step_1/z").exists(), 20)
+    (scratch / "step_1").mkdir()
+    for name in FILES:
+        trees.write(scratch / "step_1" / name, ARRAY if name.endswith(".safetensors") else b"{}")
+    archive = subprocess.run(["tar", "-C", scratch, "-cf", "-", *(f"step_1/{name}" for name in FILES)], check=True, capture_output=True).stdout
+    copier = subprocess.Popen(["tar", "-C", mount.path, "-b1", "-xf", "-"], stdin=subprocess.PIPE)
+    copier.stdin.write(archive[:8192])
+    copier.stdin.flush()
+    wait_until(lambda: (mount / "step_1" / FILES[1]).exists(), 20)
     copier.kill()
     copier.wait()
     told(mount, "step_1", "was killed by signal 9")
