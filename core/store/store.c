@@ -8,6 +8,7 @@
 #include "core/commit/reopen.h"
 #include "core/gc/gc.h"
 #include "core/stage/convert.h"
+#include "core/stage/looker.h"
 #include "core/store/load.h"
 #include "core/store/store_file.h"
 #include "core/store/trash.h"
@@ -402,12 +403,16 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
 	struct ckpt_sealer *sealer = NULL;
 	struct ckpt_cooler *cooler = NULL;
+	struct ckpt_looker *looker = NULL;
 	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
 
 	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
 	if (!rc && cools)
 		rc = ckpt_cooler_new(s, &cooler);
 	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
+	if (!rc && s->writable)
+		rc = ckpt_looker_new(s, &looker);
+	__atomic_store_n(&s->looker, looker, __ATOMIC_RELEASE);
 	return rc ? rc : ckpt_limit_watch(s->limit);
 }
 
@@ -435,10 +440,17 @@ bool ckpt_store_packs_wanted(const struct ckpt_store *s)
 	return __atomic_load_n(&s->packs_wanted, __ATOMIC_RELAXED);
 }
 
+void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns)
+{
+	ckpt_looker_stop(s->looker);
+	ckpt_looker_end(s->looker, until_ns);
+}
+
 void ckpt_store_rest(struct ckpt_store *s)
 {
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
+	ckpt_looker_stop(s->looker);
 	ckpt_sealer_stop(s->sealer);
 	ckpt_cooler_stop(s->cooler);
 	ckpt_limit_stop(s->limit);
@@ -461,6 +473,7 @@ void ckpt_store_close(struct ckpt_store *s)
 		ckpt_gc_expected_keep(s);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
+	ckpt_looker_free(TAKE_PTR(s->looker));
 	ckpt_limit_free(s->limit);
 	ckpt_indexer_close(s->indexer);
 	ckpt_chunk_cache_free(s->chunk_cache);

@@ -32,6 +32,7 @@ enum ckpt_store_mode {
 
 struct ckpt_decided;
 struct ckpt_draft;
+struct ckpt_looker;
 
 struct ckpt_store {
 	// Set at open, then read-only.
@@ -87,6 +88,7 @@ struct ckpt_store {
 	struct ckpt_trash *trash;     // NULL when opened for reading
 	struct ckpt_sealer *sealer;   // NULL but for a mount that seals; atomic
 	struct ckpt_cooler *cooler;   // NULL but for one that seals and cools; atomic
+	struct ckpt_looker *looker;   // NULL but for a mount; atomic
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);
@@ -98,6 +100,9 @@ struct ckpt_store {
 	// The same of a step that was deleted although nobody asked for it.
 	void (*gone)(void *arg, struct ckpt_step *step);
 	void *gone_arg;
+	// And of one that was completed by quiet: it is listed now.
+	void (*listed)(void *arg, struct ckpt_step *step);
+	void *listed_arg;
 	// And of each that was committed; with its lock held, so that it must not block.
 	void (*committed)(void *arg, struct ckpt_step *step);
 	void *committed_arg;
@@ -129,9 +134,13 @@ bool ckpt_store_probe(const char *path);
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
 		    struct ckpt_store **ret_store);
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
+// At an orderly end, when no client has anything open: commits what quiet would commit if it had the time (looker.h), and begins no
+// commit after until_ns, monotonic. Blocks on the disk.
+void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns);
 // Before its end: no thread of the store calls write_back, renew or gone any more. Waits for running commits. NULL is fine.
 void ckpt_store_rest(struct ckpt_store *s);
-// For a mount: what is committed is sealed and cooled behind from now on, and what is not is measured, where the settings say so.
+// For a mount: what is committed is sealed and cooled behind from now on, and what is not is measured and completed when it is quiet,
+// where the settings say so.
 // 0, -ENOMEM, -EAGAIN.
 int ckpt_store_work_behind(struct ckpt_store *s);
 void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of that to do

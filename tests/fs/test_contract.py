@@ -287,10 +287,12 @@ class TestCompletion:
         os.rename(mount / "1000.orbax-checkpoint-tmp", mount / "1000")
         assert_whole(mount, made)
 
-    def test_any_other_rename_of_a_staged_step_leaves_it_staged(self, mount, stage):
+    def test_rename_of_a_staged_step_to_another_step_s_name_leaves_it_staged_and_to_a_plain_name_shows_it(self, mount, stage):
         made = stage("checkpoint-500")
-        os.rename(mount / "checkpoint-500", mount / "checkpoint-500.bad")
-        assert mount.listing() == [] and trees.files(mount / "checkpoint-500.bad") == made
+        os.rename(mount / "checkpoint-500", mount / "checkpoint-501")
+        assert mount.listing() == [] and trees.files(mount / "checkpoint-501") == made
+        os.rename(mount / "checkpoint-501", mount / "checkpoint-501.bad")
+        assert mount.listing() == ["checkpoint-501.bad"] and trees.files(mount / "checkpoint-501.bad") == made
 
     def test_rename_into_another_staged_step_moves_the_tree_there(self, mount, stage, commit):
         made = stage("5.partial_save.orbax-checkpoint-tmp")
