@@ -480,11 +480,10 @@ static int begin_step(struct call *c, const char *folder_id, struct ckpt_step **
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
 	struct ckpt_store *s = c->fs->store;
-	pid_t process = client_process(ctx->pid);
-	int rc = ckpt_stage_begin(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, process, ret_step);
+	int rc = ckpt_stage_begin_by_client(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid, ret_step);
 
 	if (ckpt_is_full(rc) && ckpt_room_make(s->room, 0))
-		rc = ckpt_stage_begin(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, process, ret_step);
+		rc = ckpt_stage_begin_by_client(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid, ret_step);
 	ckpt_room_expect(s->room, 0); // its bytes follow
 	return rc;
 }
@@ -567,7 +566,7 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (rc) {
 		reply_error(req, rc);
 	} else if (begins) {
@@ -607,7 +606,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	(void)rdev;
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (S_ISREG(mode))
 		call_run(&c);
 	else
@@ -632,7 +631,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 	c.data = copy;
 	c.data_len = strlen(target);
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copy)
 		call_run(&c);
 	else
@@ -788,7 +787,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.other = n;
 	}
 	place_done(&p);
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copies)
 		call_again(&c);
 	else

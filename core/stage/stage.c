@@ -12,11 +12,14 @@
 
 #include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/base/proc.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
+#include "core/stage/looker.h"
+#include "core/stage/makers.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
 #include "core/store/store.h"
@@ -248,12 +251,14 @@ static int make(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from)
 // Takes fresh, which has its owner; it is nobody's before it is in the table.
 static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, struct ckpt_step **ret_step)
 {
+	struct ckpt_store *s = fresh->store;
 	int rc = make(fresh, mode, from);
 
 	if (rc)
 		ckpt_step_unref(fresh);
 	else
 		*ret_step = fresh;
+	ckpt_looker_wake(__atomic_load_n(&s->looker, __ATOMIC_ACQUIRE));
 	return rc;
 }
 
@@ -311,6 +316,21 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 		return rc;
 	step->gid = gid;
 	step->pid = pid;
+	return begin(step, mode, NULL, ret_step);
+}
+
+int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid,
+			       gid_t gid, pid_t tid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of(s, folder_id, name, uid, &step);
+
+	if (rc)
+		return rc;
+	step->gid = gid;
+	step->pid = ckpt_proc_process(tid);
+	step->by_client = true;
+	ckpt_makers_note(step, tid, true);
 	return begin(step, mode, NULL, ret_step);
 }
 
@@ -423,6 +443,7 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
 	move_writers_locked(from, to);
+	ckpt_makers_move_locked(from, to);
 	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
 		if (from->synced->slots[i].ino)
 			carry_locked(to, &from->synced->slots[i]);
@@ -712,6 +733,8 @@ void ckpt_stage_forget(struct ckpt_step *step)
 {
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
+	ckpt_makers_forget_locked(step);
+	ckpt_still_free_locked(step);
 	if (!step->pending_files) // a write that was lost stays so until the file is added
 		free(TAKE_PTR(step->synced));
 }

@@ -30,6 +30,9 @@ struct ckpt_writer {
 // -EDQUOT: also where unfinished work has reached a limit (limit.h).
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step);
+// The same for the thread tid of a client, whose request waits for our answer: quiet may complete such a step (looker.h).
+int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid,
+			       gid_t gid, pid_t tid, struct ckpt_step **ret_step);
 // The same with all that a committed or deleted step has, shared (share.h); from NULL: empty. add_only: a file that a client has
 // closed is not changed any more.
 int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
