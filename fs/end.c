@@ -6,20 +6,22 @@
 #include "fs/end.h"
 
 #include "core/base/lock.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/errlog.h"
-#include "fs/log.h"
 #include "fs/notify.h"
 
 #include <poll.h>
 #include <sys/mount.h>
-#include <syslog.h>
+
+#define COMPLETE_NS INT64_C(3500000000) // no commit begins later, which might not end in time
 
 static struct {
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	bool begun, done, disconnected;
+	int64_t began_ns;
 	pthread_t thread;
 	// A lock of its own, because who holds it may wait for a hanging disk.
 	struct ckpt_lock store_lock;
@@ -63,7 +65,7 @@ static void *report_thread(void *arg)
 		struct ckpt_step_name now;
 
 		ckpt_step_name(steps[i], &now);
-		log_line(LOG_WARNING, "the commit of %s is unfinished", now.name);
+		ckpt_log(CKPT_LOG_WARN, "the commit of %s is unfinished", now.name);
 		ckpt_errlog_add(fs->store->errlog, now.name, -EINTR,
 				"if it is not listed after the next mount, it is in .ckptfs/staged",
 				"the mount ended with the commit unfinished");
@@ -77,7 +79,7 @@ static void report(struct ckpt_fs *fs)
 {
 	pthread_t thread;
 
-	log_line(LOG_WARNING, "something hangs: ending without it");
+	ckpt_log(CKPT_LOG_WARN, "something hangs: ending without it");
 	if (!pthread_create(&thread, NULL, report_thread, fs))
 		pthread_detach(thread);
 }
@@ -122,9 +124,10 @@ static bool begin_first(struct ckpt_fs *fs)
 
 	if (end.begun)
 		return false;
+	end.began_ns = ckpt_sys.mono_ns();
 	end.begun = !pthread_create(&end.thread, NULL, end_thread, fs);
 	if (!end.begun)
-		log_line(LOG_WARNING, "no thread can be started: the end may take long");
+		ckpt_log(CKPT_LOG_WARN, "no thread can be started: the end may take long");
 	return true;
 }
 
@@ -143,6 +146,7 @@ void end_begin(struct ckpt_fs *fs)
 
 void end_closing(struct ckpt_fs *fs)
 {
+	ckpt_store_complete(fs->store, end.began_ns + COMPLETE_NS);
 	ckpt_store_rest(fs->store);
 	ckpt_lock_take(&end.store_lock);
 	end.store_is_closing = true;

@@ -108,6 +108,15 @@ void folder_step_gone(void *fs, struct ckpt_step *step)
 	node_unref(fs, top);
 }
 
+void folder_step_listed(void *fs, struct ckpt_step *step)
+{
+	struct node *top = node_find(fs, SPACE_LIVE, step->summary.dir_ino);
+
+	if (top)
+		folder_touch_above(fs, top);
+	node_unref(fs, top);
+}
+
 int folder_find(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];

@@ -14,6 +14,7 @@ struct ckpt_mount {
 	struct ckpt_settings settings; // borrowed
 	bool readonly;
 	bool allow_other;
+	bool nonempty; // the mount point may have entries, which the mount hides
 	bool no_passthrough;
 	bool no_io_uring;
 	bool foreground;
@@ -24,7 +25,7 @@ struct ckpt_mount {
 	mode_t umask;
 	const char *log;       // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
 	const char *on_commit; // a program to run after each commit (hook.h), or NULL
-	const char *log_level; // error, warn, info, debug; NULL: warn
+	const char *log_level; // error, warn, info, debug; NULL: info
 };
 
 // 0: unmounted cleanly (foreground) or mounted (background). -errno with one line in *ret_why and, where there is

@@ -16,6 +16,7 @@
 #include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/unstage.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -300,6 +301,8 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	if (rc)
 		rc = lookup_child(fs, node_of(fs, parent), name, &e);
+	if (!rc && node_of(fs, e.ino)->kind == NODE_LATEST)
+		latest_followed(fs, node_of(fs, parent), node_of(fs, e.ino), fuse_req_ctx(req)->pid);
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)
@@ -449,7 +452,7 @@ static int describe_folder(struct ckpt_fs *fs, struct node *dir, const struct pl
 	return rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
 }
 
-static int is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step)
+int names_step(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step)
 {
 	const char *patterns = fs->store->settings.steps_at;
 	struct ckpt_place folder;
@@ -487,8 +490,8 @@ static void run_begin(struct call *c)
 	if (!rc)
 		rc = folder_id_of(c->fs, c->node, true, id);
 	if (!rc)
-		rc = ckpt_stage_begin(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, client_process(ctx->pid),
-				      &step);
+		rc = ckpt_stage_begin_by_client(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid,
+						&step);
 	if (!rc)
 		rc = lookup_step(c->fs, c->node, c->name, step, &e);
 	ckpt_step_unref(step);
@@ -526,21 +529,42 @@ static void run_mkdir(struct call *c)
 	reply_new(c, dirfd, rc);
 }
 
+// In a run's folder that was taken for a step until now.
+static void run_begin_in_run(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	int rc = step ? unstage(c->fs, step) : 0;
+	bool begins = false;
+
+	ckpt_step_unref(step);
+	if (!rc)
+		rc = names_step(c->fs, c->node, c->name, &begins);
+	c->run = rc || !begins ? run_mkdir : run_begin;
+	if (rc || !begins)
+		call_run(c);
+	else
+		run_begin(c);
+}
+
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct call c = call_for(req, parent, name, run_mkdir);
 	struct ckpt_step *step = node_step(c.fs, c.node);
 	bool begins = false;
-	int rc = step || c.node->kind != NODE_FILES ? 0 : is_step_to_be(c.fs, c.node, name, &begins);
+	int rc = step || c.node->kind != NODE_FILES ? 0 : names_step(c.fs, c.node, name, &begins);
 
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (rc) {
 		reply_error(req, rc);
 	} else if (begins) {
 		c.run = run_begin;
 		call_detach(&c); // it waits for the disk
+	} else if (step && unstage_is_shown_by(c.fs, c.node, step, name)) {
+		c.run = run_begin_in_run;
+		c.waits_for_clients = true; // for changes of the step that are under way
+		call_detach(&c);
 	} else {
 		call_run(&c);
 	}
@@ -571,7 +595,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	(void)rdev;
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (S_ISREG(mode))
 		call_run(&c);
 	else
@@ -596,7 +620,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 	c.data = copy;
 	c.data_len = strlen(target);
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copy)
 		call_run(&c);
 	else
@@ -752,7 +776,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.other = n;
 	}
 	place_done(&p);
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copies)
 		call_again(&c);
 	else

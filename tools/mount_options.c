@@ -40,6 +40,8 @@ static int set_flag(struct ckpt_mount *m, const char *name, const char *value __
 		m->allow_other = true;
 	else if (!strcmp(name, "no_passthrough"))
 		m->no_passthrough = true;
+	else if (!strcmp(name, "nonempty"))
+		m->nonempty = true;
 	else
 		m->no_io_uring = true;
 	return 0;
@@ -154,6 +156,7 @@ static const struct mount_option options[] = {
 	{"rw", set_ro, NULL, "changes are allowed (default)"},
 	{"allow_other", set_flag, NULL,
 	 "other users get in, too; without root needs user_allow_other in /etc/fuse.conf"},
+	{"nonempty", set_flag, NULL, "DIR may have entries; the mount hides them"},
 	{"uid", set_uid, "USER", "all files are shown as this user's, by name or number"},
 	{"gid", set_gid, "GROUP", "all files are shown as this group's, by name or number"},
 	{"umask", set_umask, "MODE", "these bits, octal, are taken from the modes that are shown"},
@@ -167,7 +170,8 @@ static const struct mount_option options[] = {
 	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
 	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},
 	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},
-	{"log_level", set_log_level, "LEVEL", "how much is logged: error, warn, info or debug (default warn)"},
+	{"log_level", set_log_level, "LEVEL",
+	 "how much is logged: error, warn, info (commits, deletions, retention; the default) or debug"},
 	{"endpoint", NULL, "URL", "object stores"},
 	{"region", NULL, "NAME", "object stores"},
 	{"credentials_profile", NULL, "NAME", "object stores"},

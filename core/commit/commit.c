@@ -16,7 +16,9 @@
 //  8. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
 #include "core/commit/commit.h"
 
+#include "core/base/log.h"
 #include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/attempt.h"
@@ -608,6 +610,16 @@ static void drop_older(struct attempt *a)
 	ckpt_step_list_free(left, count);
 }
 
+static void tell_done(const struct attempt *a)
+{
+	const struct ckpt_summary *s = &a->record.summary;
+	char size[CKPT_SIZE_MAX];
+
+	ckpt_log(CKPT_LOG_INFO, "committed %s: %llu file%s, %s, %lld ms, event %s, version %u", a->name,
+		 (unsigned long long)s->files, s->files == 1 ? "" : "s", ckpt_size_text(s->bytes, size),
+		 (long long)((ckpt_sys.mono_ns() - a->began_ns) / 1000000), s->event, s->version);
+}
+
 static void *attempt_thread(void *arg)
 {
 	struct attempt *a = arg;
@@ -618,8 +630,10 @@ static void *attempt_thread(void *arg)
 	if (!rc)
 		drop_older(a);
 	finish(a, rc);
-	if (!rc)
+	if (!rc) {
+		tell_done(a);
 		ckpt_copy_keep(a->step);
+	}
 	attempt_end(a);
 	return NULL;
 }
@@ -639,6 +653,7 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	a->writers_ns = how->writers_ns;
 	a->leaves_late = how->leaves_late;
 	a->keeps_metadata = how->keeps_metadata;
+	a->keeps_place = how->keeps_place;
 	a->began_ns = ckpt_sys.mono_ns();
 	a->as_it_is = !how->name;
 	if (how->metadata && !a->metadata) {
@@ -650,6 +665,11 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 
 // What a call is to the step: the commit itself, one more that waits for it, or one that comes after it.
 enum part { STARTS, JOINS, LATE };
+
+static bool was_touched_locked(const struct ckpt_step *step, int64_t touched_ns)
+{
+	return step->writers || step->changers || __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) != touched_ns;
+}
 
 // Decided under both locks, as is the name: no other commit and no rename is in between. ret_number: the attempt.
 static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *ret_part, uint64_t *ret_number)
@@ -663,6 +683,8 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 	switch (step->state) {
 	case CKPT_STEP_STAGED:
 		*ret_part = STARTS;
+		if (how->unless_touched_ns && was_touched_locked(step, *how->unless_touched_ns))
+			return -EAGAIN;
 		a->unknown = step->outcome_unknown;
 		rc = take_name_locked(a, how->folder_id, how->name);
 		if (rc)
@@ -770,7 +792,7 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 	if (!a)
 		return -ENOMEM;
 	rc = enter(a, how, &part, &number);
-	if (rc)
+	if (rc && rc != -EAGAIN)
 		complain_of_entry(a, part, rc);
 	if (!rc && part == STARTS) {
 		had_metadata = !a->unknown; // else an earlier attempt's may have won

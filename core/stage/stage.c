@@ -11,11 +11,15 @@
 #include "core/stage/stage.h"
 
 #include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/proc.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
+#include "core/stage/looker.h"
+#include "core/stage/makers.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
 #include "core/store/store.h"
@@ -202,10 +206,9 @@ int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode)
 
 void ckpt_stage_drop_session(struct ckpt_step *step)
 {
-	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	char name[CKPT_TRASH_SESSION_NAME];
 
-	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
-	if (!ckpt_sys.rename(step->store->sessions_fd, step->session, step->store->trash_fd, name, RENAME_NOREPLACE))
+	if (!ckpt_trash_take(step->store, step->session, name))
 		ckpt_trash_remove_behind(step->store->trash, name);
 }
 
@@ -248,12 +251,14 @@ static int make(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from)
 // Takes fresh, which has its owner; it is nobody's before it is in the table.
 static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, struct ckpt_step **ret_step)
 {
+	struct ckpt_store *s = fresh->store;
 	int rc = make(fresh, mode, from);
 
 	if (rc)
 		ckpt_step_unref(fresh);
 	else
 		*ret_step = fresh;
+	ckpt_looker_wake(__atomic_load_n(&s->looker, __ATOMIC_ACQUIRE));
 	return rc;
 }
 
@@ -311,6 +316,21 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 		return rc;
 	step->gid = gid;
 	step->pid = pid;
+	return begin(step, mode, NULL, ret_step);
+}
+
+int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid,
+			       gid_t gid, pid_t tid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of(s, folder_id, name, uid, &step);
+
+	if (rc)
+		return rc;
+	step->gid = gid;
+	step->pid = ckpt_proc_process(tid);
+	step->by_client = true;
+	ckpt_makers_note(step, tid, true);
 	return begin(step, mode, NULL, ret_step);
 }
 
@@ -423,6 +443,7 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
 	move_writers_locked(from, to);
+	ckpt_makers_move_locked(from, to);
 	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
 		if (from->synced->slots[i].ino)
 			carry_locked(to, &from->synced->slots[i]);
@@ -510,7 +531,7 @@ static bool is_used(struct ckpt_step *step)
 int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 {
 	struct ckpt_store *s = step->store;
-	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	char name[CKPT_TRASH_SESSION_NAME];
 	int rc = whole_enter(step);
 
 	if (!rc && unless_used && is_used(step)) {
@@ -527,12 +548,12 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 				"a left-over session may belong to a step whose record cannot be read: it is kept");
 		rc = -EPERM;
 	}
-	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
 	if (!rc)
-		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
+		rc = ckpt_trash_take(s, step->session, name);
 	if (!rc) {
 		ckpt_stage_vanish(step);
 		ckpt_trash_remove_behind(s->trash, name);
+		ckpt_log(CKPT_LOG_INFO, "dropped the unfinished save of %s", step->name);
 	}
 	ckpt_stage_leave(step);
 	return rc;
@@ -712,6 +733,8 @@ void ckpt_stage_forget(struct ckpt_step *step)
 {
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
+	ckpt_makers_forget_locked(step);
+	ckpt_still_free_locked(step);
 	if (!step->pending_files) // a write that was lost stays so until the file is added
 		free(TAKE_PTR(step->synced));
 }

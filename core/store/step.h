@@ -36,8 +36,10 @@ enum ckpt_step_state {
 	CKPT_STEP_GONE,
 };
 
+struct ckpt_makers;
 struct ckpt_writer;
 struct ckpt_removal;
+struct ckpt_still;
 struct ckpt_pending_file;
 struct ckpt_pending; // a name that a commit will give
 
@@ -67,10 +69,13 @@ struct ckpt_step {
 	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
-	bool overwritten;   // and some file of it has other bytes; atomic
-	bool reopens;       // it still does: not committed, given up or removed; atomic
-	bool fresh;         // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
-	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
+	bool rewritten;      // and array data of it was found to be written over; atomic
+	bool claimed;        // and a framework's event is awaited for it; set before it is watched
+	bool reopens;        // it still does: not committed, given up or removed; atomic
+	bool through_latest; // and its first change came by the link `latest`, which leads to it meanwhile; atomic
+	bool fresh;          // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
+	int64_t touched_ns;  // STAGED: the last change or end of a writer, monotonic; atomic
+	bool by_client; // STAGED: a client made its directory: quiet may complete it (looker.h). Set before it has a name
 
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
@@ -83,7 +88,13 @@ struct ckpt_step {
 	uint32_t attempt_version;         // the version that the last one was or is to be
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
-	struct ckpt_killed killed; // COMMITTING
+	struct ckpt_makers *makers; // STAGED, COMMITTING: who made what is in it (makers.h)
+	struct ckpt_still *still;   // STAGED: for how long nothing has changed, and what that is waited for (looker.h)
+	struct ckpt_killed killed;  // COMMITTING
+	struct {
+		bool any;
+		pid_t pid; // killed in the middle of a file; 0: its daemon ended
+	} lost;            // it reopens: a writer did not come to its end
 	uid_t uid;
 	gid_t gid;
 	pid_t pid; // who made it
@@ -145,6 +156,14 @@ enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
 static inline void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state)
 {
 	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
+}
+
+// Staged or being committed. A reader without the lock sees what it was or is.
+static inline bool ckpt_step_is_unfinished(const struct ckpt_step *step)
+{
+	enum ckpt_step_state state = __atomic_load_n(&step->state, __ATOMIC_RELAXED);
+
+	return state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING;
 }
 
 // True for the states whose files are those of a manifest.

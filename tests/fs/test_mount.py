@@ -1,6 +1,7 @@
 """Mounting and unmounting, in every way that people and systems do it."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -612,3 +613,155 @@ def test_owner_options_replace_owners_and_modes(world, store):
     trees.write(m / "f", b"x", 0o666)
     st = os.stat(m / "f")
     assert (st.st_uid, st.st_gid, st.st_mode & 0o777) == (NOBODY, NOBODY, 0o640)
+
+
+# --- Guards -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(ckptfs):
+    """A command that must fail with 1; its error and hint."""
+    def run(*words):
+        done = ckptfs(*words, check=False)
+        assert done.returncode == 1 and done.stdout == "", done
+        error, hint = done.stderr.splitlines()
+        return error.removeprefix("ckptfs: "), hint.removeprefix("hint: ")
+    return run
+
+
+def test_a_mount_point_with_entries_is_refused_and_they_are_named(background, ckptfs, store, point, refused):
+    """A save went into the bare directory: mounted over it, nobody would see it again."""
+    for name in "step_700", "step_600", "a", "z", ".hidden":
+        (point / name).mkdir()
+    error, hint = refused("mount", store, point)
+    assert error == f"{point} is not empty: .hidden, a, step_600 and 2 more" and "-o nonempty" in hint
+    for name in "a", "z", ".hidden":
+        (point / name).rmdir()
+    assert refused("mount", store, point)[0] == f"{point} is not empty: step_600, step_700"
+    assert not mount_entry(point) and sorted(os.listdir(point)) == ["step_600", "step_700"]
+    background(ckptfs.path, "mount", "-o", "nonempty", store, point)
+    assert works(point)
+    ckptfs("umount", point)
+    assert sorted(os.listdir(point)) == ["step_600", "step_700"]
+
+
+def test_operands_the_wrong_way_round_are_named_and_change_nothing(background, ckptfs, store, point, refused):
+    background()
+    assert works(point)
+    ckptfs("umount", point)
+    error, hint = refused("mount", point, store)
+    assert error == f"{store} is a store, and {point} is none" and hint == f"did you mean `ckptfs mount {store} {point}`?"
+    assert refused("mount", "-o", "nonempty", point, store)[1] == hint
+    assert os.listdir(point) == [] and not mount_entry(store)
+    second = point.parent / "second"
+    ckptfs("init", second)
+    assert " is not empty: " in refused("mount", second, store)[0], "two stores"
+
+
+def test_umount_is_refused_while_a_step_is_being_saved(background, ckptfs, point, refused):
+    """A trainer that is between two files has none open: it would write the rest into the bare directory."""
+    background()
+    (point / "step_500").mkdir()
+    trees.write(point / "step_500/shard0.bin", b"x")
+    for words in [], ["--now"]:
+        error, hint = refused("umount", *words, point)
+        assert error.startswith(f"{point}: step_500 is being saved: it was written ") and error.endswith(" ago") and "--force" in hint
+    (point / "step_600").mkdir()
+    error, _ = refused("umount", point)
+    assert "step_600 is being saved" in error and error.endswith("ago, and 1 more")
+    assert mount_entry(point)
+    trees.write(point / "step_500/.finalize", b"")
+    assert "step_600 is being saved" in refused("umount", point)[0]
+    done = ckptfs("umount", "--force", point)
+    assert "step_600 is not complete yet" in done.stderr and not mount_entry(point)
+
+
+def test_umount_of_a_store_whose_steps_are_complete_asks_nothing(background, ckptfs, point):
+    background()
+    assert works(point)
+    assert ckptfs("umount", point).stderr == ""
+
+
+def test_nobody_is_sent_to_a_mount_that_does_not_answer(background, ckptfs, store, point, scratch, refused):
+    pid = background()
+    second = scratch / "second"
+    second.mkdir()
+    error, hint = refused("mount", store, second)
+    assert f"mounted at {point} by process {pid} " in error and hint.startswith("use that mount")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        error, hint = refused("mount", store, second)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert error.endswith("which does not answer") and "use that mount" not in hint
+    ckptfs("umount", point)
+
+
+# --- The daemon's log -------------------------------------------------------------------------------------------------
+
+
+def log_lines(path):
+    return [line.split(" ckptfs: ", 1)[1] for line in path.read_text().splitlines()]
+
+
+def save(m, name):
+    (m / name).mkdir()
+    trees.write(m / name / "a.bin", b"x" * 3000)
+    trees.write(m / name / ".finalize", b"")
+
+
+def test_the_log_has_a_line_for_each_act(world, store, scratch, ckptfs):
+    """Mount, commit, deletion, undeletion, retention, the trash, an error, umount: in this order."""
+    log = scratch / "daemon.log"
+    m = Mount.new(world, store, options=[f"log={log}"])
+    for name in "step_1", "step_2", "step_3":
+        save(m, name)
+    ckptfs("rm", m.path, "step_1")
+    ckptfs("undelete", m.path, "step_1")
+    shutil.rmtree(m / "step_1")
+    (scratch / "policy.json").write_text('{"keep": {"latest_n": {"n": 1}}}')
+    ckptfs("policy", "set", m.path, scratch / "policy.json")
+    ckptfs("retain", m.path)
+    ckptfs("rm", m.path, "--now", "--yes", "trash/step_1")
+    (m / "step_4").mkdir()
+    with pytest.raises(OSError):
+        trees.write(m / "step_4/.finalize", b"{")
+    m.umount()
+    wanted = [f"mounted {store} at {m.path}: 0 steps, 0 unfinished saves, ", "committed step_1: 1 file, 2.9KiB, ", "committed step_2: ", "committed step_3: ",
+              "deleted step_1: to the trash, 2.9KiB", "undeleted step_1", "deleted step_1: to the trash, 2.9KiB",
+              "deleted step_", "retention moved 1 step, 2.9KiB to the trash",
+              "removed step_1 from the trash: 2.9KiB", "warn: step_4: ", f"unmounted {m.path}"]
+    lines, at = log_lines(log), 0
+    for want in wanted:
+        at = next((i + 1 for i in range(at, len(lines)) if lines[i].startswith(want)), None)
+        assert at, f"no {want!r} in its place in:\n" + "\n".join(lines)
+    assert "event marker" in next(line for line in lines if line.startswith("committed step_1"))
+
+
+def test_log_level_warn_leaves_out_what_went_well(world, store, scratch):
+    log = scratch / "daemon.log"
+    m = Mount.new(world, store, options=[f"log={log}", "log_level=warn"])
+    save(m, "1")
+    (m / "2").mkdir()
+    with pytest.raises(OSError):
+        trees.write(m / "2/.finalize", b"{")
+    m.umount()
+    assert [line.split(":")[:2] for line in log_lines(log)] == [["warn", " 2"]]
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(world, store, scratch):
+    """A full pipe stands for a disk that hangs: saves go on, the mount ends, and what was dropped is said once there is room."""
+    log = scratch / "pipe"
+    os.mkfifo(log)
+    reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    world.callback(os.close, reader)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    m = Mount.new(world, store, options=[f"log={log}"])
+    for i in range(60):
+        save(m, f"step_{i}")
+    assert len(m.listing()) == 60
+    m.umount()
+    text = b""
+    while chunk := os.read(reader, 65536):
+        text += chunk
+    assert 4096 >= len(text) > 2000 and b"committed step_0" in text
