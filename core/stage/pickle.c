@@ -26,17 +26,17 @@ enum argument {
 };
 
 static const uint8_t arguments[256] = {
-	['('] = NOTHING,   ['.'] = NOTHING,   ['0'] = NOTHING,   ['1'] = NOTHING,  ['2'] = NOTHING,   ['N'] = NOTHING,
-	['Q'] = NOTHING,   ['R'] = NOTHING,   ['a'] = NOTHING,   ['b'] = NOTHING,  ['d'] = NOTHING,   ['}'] = NOTHING,
-	['e'] = NOTHING,   ['l'] = NOTHING,   [']'] = NOTHING,   ['o'] = NOTHING,  ['s'] = NOTHING,   ['t'] = NOTHING,
-	[')'] = NOTHING,   ['u'] = NOTHING,   [0x81] = NOTHING,  [0x85] = NOTHING, [0x86] = NOTHING,  [0x87] = NOTHING,
-	[0x88] = NOTHING,  [0x89] = NOTHING,  [0x8f] = NOTHING,  [0x90] = NOTHING, [0x91] = NOTHING,  [0x92] = NOTHING,
-	[0x93] = NOTHING,  [0x94] = NOTHING,  [0x97] = NOTHING,  [0x98] = NOTHING, ['K'] = BYTES_1,   ['h'] = BYTES_1,
-	['q'] = BYTES_1,   [PROTO] = BYTES_1, [0x82] = BYTES_1,  ['M'] = BYTES_2,  [0x83] = BYTES_2,  ['J'] = BYTES_4,
-	['j'] = BYTES_4,   ['r'] = BYTES_4,   [0x84] = BYTES_4,  ['G'] = BYTES_8,  [0x95] = BYTES_8,  ['F'] = LINE,
-	['I'] = LINE,      ['L'] = LINE,      ['P'] = LINE,      ['S'] = LINE,     ['V'] = LINE,      ['g'] = LINE,
-	['p'] = LINE,      ['c'] = LINES_2,   ['i'] = LINES_2,   ['U'] = LENGTH_1, ['C'] = LENGTH_1,  [0x8c] = LENGTH_1,
-	[0x8a] = LENGTH_1, ['T'] = LENGTH_4,  ['X'] = LENGTH_4,  ['B'] = LENGTH_4, [0x8b] = LENGTH_4, [0x8d] = LENGTH_8,
+	['('] = NOTHING,   ['.'] = NOTHING,   ['0'] = NOTHING,  ['1'] = NOTHING,  ['2'] = NOTHING,   ['N'] = NOTHING,
+	['Q'] = NOTHING,   ['R'] = NOTHING,   ['a'] = NOTHING,  ['b'] = NOTHING,  ['d'] = NOTHING,   ['}'] = NOTHING,
+	['e'] = NOTHING,   ['l'] = NOTHING,   [']'] = NOTHING,  ['o'] = NOTHING,  ['s'] = NOTHING,   ['t'] = NOTHING,
+	[')'] = NOTHING,   ['u'] = NOTHING,   [0x81] = NOTHING, [0x85] = NOTHING, [0x86] = NOTHING,  [0x87] = NOTHING,
+	[0x88] = NOTHING,  [0x89] = NOTHING,  [0x8f] = NOTHING, [0x90] = NOTHING, [0x91] = NOTHING,  [0x92] = NOTHING,
+	[0x93] = NOTHING,  [0x94] = NOTHING,  [0x97] = NOTHING, [0x98] = NOTHING, ['K'] = BYTES_1,   ['h'] = BYTES_1,
+	['q'] = BYTES_1,   [PROTO] = BYTES_1, [0x82] = BYTES_1, ['M'] = BYTES_2,  [0x83] = BYTES_2,  ['J'] = BYTES_4,
+	['j'] = BYTES_4,   ['r'] = BYTES_4,   [0x84] = BYTES_4, ['G'] = BYTES_8,  [0x95] = BYTES_8,  ['F'] = LINE,
+	['I'] = LINE,      ['L'] = LINE,      ['P'] = LINE,     ['S'] = LINE,     ['V'] = LINE,      ['g'] = LINE,
+	['p'] = LINE,      ['c'] = LINES_2,   ['i'] = LINES_2,  ['U'] = LENGTH_1, ['C'] = LENGTH_1,  [0x8c] = LENGTH_1,
+	[0x8a] = LENGTH_1, ['T'] = LENGTH_4,  ['X'] = LENGTH_4, ['B'] = LENGTH_4, [0x8b] = LENGTH_4, [0x8d] = LENGTH_8,
 	[0x8e] = LENGTH_8, [0x96] = LENGTH_8,
 };
 

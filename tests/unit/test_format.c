@@ -200,8 +200,9 @@ END_TEST
 // Several arrays in a file, a header and raw bytes, a signature: what follows the end does no harm.
 START_TEST(bytes_may_follow_the_end)
 {
-	struct sample samples[] = {zip_sample("a.npz", false), zip_sample("a.pt", true), safetensors_sample(),
-				   npy_sample(), hdf5_sample(0, 0), pickle_sample("a.pt")};
+	struct sample samples[] = {zip_sample("a.npz", false), zip_sample("a.pt", true),
+				   safetensors_sample(),       npy_sample(),
+				   hdf5_sample(0, 0),          pickle_sample("a.pt")};
 
 	for (size_t i = 0; i < ARRAY_LEN(samples); i++)
 		for (int times = 0; times < 3; times++) {
