@@ -611,6 +611,8 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	struct ckpt_step *step = NULL;
 
 	names_read_lock(fs);
+	if (n && n->draft)
+		n = NULL; // in the plain tree, though a left-over one has a name in its session, too
 	while (n && n != fs->nodes->root && !n->step)
 		n = n->names ? n->names->parent : NULL;
 	if (n && n->step)
