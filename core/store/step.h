@@ -60,11 +60,12 @@ struct ckpt_step {
 	char session[37];                  // uuid of the raw files
 	uint64_t incarnation;              // tells objects apart that had the same name
 	bool ours;                         // staged by this process: file numbers are known to be our own (atomic)
-	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
-	uint32_t from_version;  // its session began as the files of this version of the step of its name; 0: it did not
-	bool is_file;           // LEFT: what was written is one plain file (draft.h), no step
-	bool from_plain;        // its session is a plain folder that is being turned into a step
-	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
+	bool add_only;         // STAGED: what a client has closed is not opened for writing again, nor replaced
+	uint32_t from_version; // its session began as the files of this version of the step of its name; 0: it did not
+	bool is_file;          // LEFT: what was written is one plain file (draft.h), no step
+	bool copied;     // STAGED: a file was given older times than it has, as copies have: no event counts; atomic
+	bool from_plain; // its session is a plain folder that is being turned into a step
+	struct ckpt_step *base;       // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
 	bool rewritten;      // and array data of it was found to be written over; atomic
