@@ -1,13 +1,13 @@
 // A step: from the mkdir of its directory, through staging and commit, to an immutable version that is listed.
 //
 // States, and what moves a step between them:
-//   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed
+//   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed; found at open without a record, with its name free
 //   COMMITTING  ckpt_commit() (commit.h); changes of the tree wait meanwhile
 //   COMMITTED   ckpt_commit() succeeded, or loaded from the store; its current version never changes
 //   DELETED     ckpt_delete() (delete.h), or superseded by another session of its name: kept until it expires, reachable
 //               only as .ckptfs/trash/NAME; ckpt_undelete() makes it COMMITTED again
-//   LEFT        found at open without a record, or a reopened step that was given up: kept, reachable only as
-//               .ckptfs/staged/NAME
+//   LEFT        found at open without a record, and cannot have its name; or a reopened step that was given up; or its
+//               folder was removed: kept, reachable only as .ckptfs/staged/NAME
 //   GONE        aborted, moved into another step, or lost; the object lives on while somebody holds it
 //
 // On disk a step's files are in sessions/<uuid>/, from the first write to the last read of the raw tier; only the record
@@ -71,6 +71,9 @@ struct ckpt_step {
 	bool reopens;       // it still does: not committed, given up or removed; atomic
 	bool fresh;         // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
 	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
+	bool interrupted; // STAGED: an earlier attempt to write it was cut off (stage.h). LEFT: it would be STAGED if the
+			  // store were open for writing. Atomic
+	int64_t attempt_ns; // the attempt that writes it now began then, by the clock of file times; 0: the first; atomic
 
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
@@ -172,6 +175,8 @@ int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned 
 int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 // True when the folder has any step, staged ones too.
 bool ckpt_step_any(struct ckpt_store *s, const char *folder_id);
+// The same but for those of which passes says true; it is called under store->lock.
+bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passes)(struct ckpt_step *step));
 
 // --- Committed, or deleted --------------------------------------------------------------------------------------------
 

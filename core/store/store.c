@@ -8,6 +8,7 @@
 #include "core/commit/reopen.h"
 #include "core/gc/gc.h"
 #include "core/stage/convert.h"
+#include "core/stage/stage.h"
 #include "core/store/load.h"
 #include "core/store/trash.h"
 #include "core/tier/chunk_cache.h"
@@ -357,16 +358,15 @@ static void boot_id_read(char ret_id[37])
 
 int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
 {
-	char boot_id[37], host[65] = "";
+	char host[65] = "";
 	CLEANUP_FREE char *text = NULL, *where = mountpoint ? ckpt_name_clean(mountpoint) : NULL;
 	int rc;
 
-	boot_id_read(boot_id);
 	gethostname(host, sizeof(host) - 1);
 	ckpt_json_begin();
 	if (!mountpoint || where)
 		text = ckpt_json_dump(json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host,
-						"boot_id", boot_id, "mountpoint", where, "since_ns",
+						"boot_id", s->boot_id, "mountpoint", where, "since_ns",
 						(json_int_t)ckpt_sys.now_ns()),
 				      JSON_INDENT(2));
 	rc = text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
@@ -524,6 +524,8 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = ckpt_load_sessions(s);
 	if (!rc && s->writable)
 		rc = ckpt_convert_settle(s);
+	if (!rc)
+		rc = ckpt_stage_restart(s);
 	if (!rc && s->writable && s->index)
 		rc = ckpt_indexer_new(s->index, &s->indexer);
 	if (!rc && s->writable)
@@ -546,6 +548,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
 	pthread_cond_init(&s->idle, NULL);
 	s->writable = mode == CKPT_STORE_WRITE;
+	boot_id_read(s->boot_id);
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
 	rc = !s->path ? -errno : !s->steps ? -ENOMEM : 0;

@@ -46,7 +46,8 @@ struct ckpt_draft;
 struct ckpt_store {
 	// Set at open, then read-only.
 	char id[37];
-	char *path; // absolute
+	char boot_id[37]; // of this machine, since its start; "" unknown
+	char *path;       // absolute
 	int64_t created_ns;
 	bool writable;
 	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
