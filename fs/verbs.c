@@ -176,6 +176,8 @@ static char *answer_resume(struct ckpt_fs *fs, const char *session)
 	struct ckpt_step *step = find_session(fs, session, &no);
 	int rc = step ? resume(fs, step) : 0;
 
+	if (rc == -ESTALE && ckpt_stage_is_interrupted(step))
+		rc = 0; // it was staged again when the store was opened
 	ckpt_step_unref(step);
 	return !step           ? no
 	       : rc == -ESTALE ? refusal(ESTALE, "it is staged already", NULL)

@@ -258,19 +258,21 @@ static void wait_until_gone(const char *store, const struct ckpt_holder *holder)
 		ckpt_sys.sleep_ns(POLL_NS / 10);
 }
 
+// One line, however many there are.
 static void tell_unfinished(const char *store, const json_t *staged)
 {
-	const json_t *session;
-	size_t i;
+	const json_t *one = json_array_get(staged, 0);
+	const char *id = json_string_value(json_object_get(one, "id"));
+	const char *name = json_string_value(json_object_get(one, "name"));
 
-	json_array_foreach(staged, i, session)
-	{
-		const char *id = json_string_value(json_object_get(session, "id"));
-		const char *name = json_string_value(json_object_get(session, "name"));
-
-		ckpt_note("%s was never completed: its files are kept; `ckptfs abort %s %s` drops it", name ? name : id,
-			  store, id);
-	}
+	if (json_array_size(staged) > 1)
+		ckpt_note("%zu steps are not complete, their files are kept: `ckptfs sessions %s`",
+			  json_array_size(staged), store);
+	else if (one)
+		ckpt_note("%s is not complete, its files are kept: `ckptfs commit %s %s` completes it, `ckptfs abort "
+			  "%s %s` "
+			  "drops it",
+			  name ? name : id, store, id, store, id);
 }
 
 struct umount {

@@ -61,8 +61,8 @@ int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t over_ns, const bo
 //
 // A session is interrupted when its writer was killed, or the daemon or the machine was restarted, before it was completed. It
 // stays staged under its name, and a new attempt may write on in it. Files whose ctime is older than the attempt belong to
-// the earlier one. The mark is in the session's own directory, too, with the id of the boot that made it; a mark that could not
-// be written there is made again at the next open, which marks each session that it stages.
+// the earlier one. Each open marks the sessions that it stages. A mark that a killed writer left is in the session's own
+// directory, too, with the id of the boot in which it was killed.
 
 // The writer of a staged step was killed: marks it. What other writers still change belongs to the next attempt. Any thread;
 // writes one attribute.

@@ -54,7 +54,7 @@ static int staged_dir(struct ckpt_step *step)
 	return step->state == CKPT_STEP_STAGED ? fcntl(step->dirfd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-// The mark in memory is enough until the store is closed, and the next open makes it again: a failure does no harm.
+// The mark in memory is enough until the store is closed, and the next open marks the step, too: a failure does no harm.
 static void write_mark(struct ckpt_step *step)
 {
 	CLEANUP_FD int dirfd = staged_dir(step);
@@ -69,17 +69,14 @@ void ckpt_stage_interrupt(struct ckpt_step *step)
 	write_mark(step);
 }
 
-// The next attempt begins after the last change of what is there, even if the clock was set back since. The attribute is written
-// once: it is a change of the session itself, which would never be old enough to be dropped.
+// The next attempt begins after the last change of what is there, even if the clock was set back since. Nothing is written: that
+// would be a change, too, and what is mounted every day would never be old enough to be dropped.
 static void mark_found(struct ckpt_step *step)
 {
 	struct ckpt_stage_usage u = {0};
-	bool first = !step->attempt_ns;
 
 	(void)ckpt_stage_usage(step, &u);
 	set_interrupted(step, MAX(u.changed_ns + 1, step->began_ns));
-	if (first && step->store->writable)
-		write_mark(step);
 }
 
 // What it says of itself has been checked when it was loaded. Its writers are gone, so nothing is known to be on disk.

@@ -292,7 +292,7 @@ def test_sessions_says_who_writes(mount, store, ckptfs, stage):
         assert (row["name"], row["state"], row["open_writers"], row["files"]) == ("1", "live", 1, len(made) + 1)
     mount.umount()
     [row] = ckptfs.json("sessions", store)
-    assert (row["name"], row["state"], row["open_writers"], row["files"]) == ("1", "left", 0, len(made) + 1)
+    assert (row["name"], row["state"], row["open_writers"], row["files"]) == ("1", "interrupted", 0, len(made) + 1)
 
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
@@ -381,13 +381,14 @@ def test_what_was_never_completed_is_named_by_umount_and_doctor_mounted_or_not(f
     assert doctor()["ok"], "it is being saved"
     said = ckptfs("umount", mount.path).stderr
     [session] = ckptfs.json("sessions", store)
-    assert [line for line in said.splitlines() if "3000 " in line and f"ckptfs abort {store} {session['id']}" in line]
+    [line] = said.splitlines()
+    assert "3000 " in line and line.index(f"ckptfs commit {store} {session['id']}") < line.index(f"ckptfs abort {store} {session['id']}")
     assert not doctor()["ok"] and "3000" in doctor()["detail"]
     mount.start()
     assert not doctor()["ok"] and "3000" in doctor()["detail"]
     (mount / "4000").mkdir()
     said = ckptfs("umount", mount.path).stderr
-    assert "3000 " in said and "4000 " in said
+    assert len(said.splitlines()) == 1 and "2 steps" in said and f"ckptfs sessions {store}" in said
     ckptfs("abort", "--yes", store, "3000")
     ckptfs("abort", "--yes", store, "4000")
     mount.start()
