@@ -145,6 +145,23 @@ int ckpt_backend_head(struct ckpt_backend *b, const char *key, struct ckpt_objec
 int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
 		     struct ckpt_object *ret_object)
 {
+	return ckpt_backend_put_how(b, key, data, len, false, ret_object);
+}
+
+bool ckpt_backend_yield(struct ckpt_backend *b)
+{
+	return b->ops->yield && b->ops->yield(b);
+}
+
+void ckpt_backend_refill(struct ckpt_backend *b)
+{
+	if (b->ops->refill)
+		b->ops->refill(b);
+}
+
+int ckpt_backend_put_how(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+			 struct ckpt_object *ret_object)
+{
 	struct ckpt_object object = {0};
 	int r;
 
@@ -152,7 +169,7 @@ int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, 
 	r = ckpt_backend_key_check(key);
 	if (r < 0)
 		return r;
-	r = result_check(b->ops->put(b, key, data, len, &object), -EEXIST);
+	r = result_check(b->ops->put(b, key, data, len, frees, &object), -EEXIST);
 	return object_take(r, &object, len, ret_object);
 }
 

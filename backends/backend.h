@@ -39,7 +39,7 @@ struct ckpt_backend {
 // Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
 typedef int ckpt_backend_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
-// All are required. Errors: -ENOENT no such object; -EEXIST put over an object; -ESTALE the etag is another;
+// All but yield and refill are required. Errors: -ENOENT no such object; -EEXIST put over an object; -ESTALE the etag is another;
 // -EFBIG beyond a limit; -EINVAL not a key; -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM as in errno(3); -EIO see above,
 // and from reads: the store cannot say, or has something there that is no object.
 struct ckpt_backend_ops {
@@ -50,8 +50,9 @@ struct ckpt_backend_ops {
 	int (*get)(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		   struct ckpt_object *ret_object);
 	int (*head)(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object);
-	// Creates; -EEXIST when the key is taken. This is the commit primitive.
-	int (*put)(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+	// Creates; -EEXIST when the key is taken. This is the commit primitive. frees: the object is the record of an act that
+	// frees room, and succeeds on a full disk as long as the store has a reserve (spare.h).
+	int (*put)(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
 		   struct ckpt_object *ret_object);
 	// Compare-and-swap: replaces the version with this etag. At most CKPT_CAS_BYTES_MAX bytes.
 	int (*replace)(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
@@ -60,6 +61,10 @@ struct ckpt_backend_ops {
 	int (*remove)(struct ckpt_backend *b, const char *key, const char *etag);
 	// All objects whose key starts with prefix ("" is all), after the key `after` (NULL or "": from the start).
 	int (*list)(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn, void *arg);
+	// Optional. The disk is full, and the caller frees some: gives back a part of the reserve. False: there is none any more.
+	bool (*yield)(struct ckpt_backend *b);
+	// Optional. Room was freed: makes again what acts on a full disk have used of the reserve.
+	void (*refill)(struct ckpt_backend *b);
 	void (*close)(struct ckpt_backend *b);
 };
 
@@ -74,8 +79,12 @@ int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, v
 int ckpt_backend_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object);
 int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
 		     struct ckpt_object *ret_object);
+int ckpt_backend_put_how(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+			 struct ckpt_object *ret_object);
 int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
 			 struct ckpt_object *ret_object);
+bool ckpt_backend_yield(struct ckpt_backend *b);
+void ckpt_backend_refill(struct ckpt_backend *b);
 int ckpt_backend_remove(struct ckpt_backend *b, const char *key, const char *etag);
 int ckpt_backend_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
 		      void *arg);
@@ -89,7 +98,8 @@ int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_m
 // A directory as a store of objects. dirfd (borrowed during the call) is the store's directory; the backend keeps to
 // the folders steps/, m/, packs/, gc/, policy/ and tmp/ in it, which a writable open makes, and which must be on one filesystem
 // (-EXDEV). writable: false never changes the disk and needs no right to; its changes answer -EROFS. Any number of
-// processes may have one store open; what a dead one left in tmp/ goes at the next writable open that is alone.
+// processes may have one store open; what a dead one left in tmp/ goes at the next writable open that is alone. A writable open makes
+// the spare files of spare.h there, if the disk has room.
 // Symlinks and other things planted among the objects are listed with 0 bytes and answer -EIO; none is followed.
 int ckpt_backend_local_open(int dirfd, bool writable, struct ckpt_backend **ret_backend);
 // Objects in memory, gone with the backend: a full peer for tests, and later a tier.

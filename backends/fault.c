@@ -51,14 +51,14 @@ static int fault_head(struct ckpt_backend *b, const char *key, struct ckpt_objec
 	return error ? error : ckpt_backend_head(f->below, key, ret_object);
 }
 
-static int fault_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+static int fault_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
 		     struct ckpt_object *ret_object)
 {
 	struct fault *f = fault_of(b);
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = ckpt_backend_put(f->below, key, data, len, ret_object);
+		r = ckpt_backend_put_how(f->below, key, data, len, frees, ret_object);
 	return error ? fault_change(f, error) : r;
 }
 
@@ -92,6 +92,16 @@ static int fault_list(struct ckpt_backend *b, const char *prefix, const char *af
 	return error ? error : ckpt_backend_list(f->below, prefix, after, fn, arg);
 }
 
+static bool fault_yield(struct ckpt_backend *b)
+{
+	return ckpt_backend_yield(fault_of(b)->below);
+}
+
+static void fault_refill(struct ckpt_backend *b)
+{
+	ckpt_backend_refill(fault_of(b)->below);
+}
+
 static void fault_close(struct ckpt_backend *b)
 {
 	ckpt_backend_close(fault_of(b)->below);
@@ -113,6 +123,8 @@ int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault,
 		.replace = fault_replace,
 		.remove = fault_remove,
 		.list = fault_list,
+		.yield = fault_yield,
+		.refill = fault_refill,
 		.close = fault_close,
 	};
 	f->base.ops = &f->ops;

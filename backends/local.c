@@ -3,7 +3,8 @@
 // An object is a file steps/.., m/.., packs/.. or gc/.. with the object's key as its path. States of a put, and the
 // function that goes on from each:
 //
-//   (nothing)  --stage_write-->   staged: written and fsynced as tmp/<random>, known to nobody
+//   (nothing)  --stage_write-->   staged: written and fsynced as tmp/<random>, known to nobody; on a full disk, for an act
+//                                 that frees room, a spare file (spare.h) becomes that file
 //   staged     --publish_link-->  published: linked into a folder that exists; or
 //   staged     --publish_folder--> published: the folder, prepared as tmp/<random>.d and fsynced, renamed into place
 //   published  --sync_folders-->  durable: acknowledged. An error here is "outcome unknown": nothing is written again.
@@ -19,6 +20,7 @@
 //  6. Nothing here follows a symlink (core/base/sys.h) or reads what is not a regular file.
 #include "backends/backend.h"
 
+#include "backends/spare.h"
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -40,8 +42,9 @@ static const char *const folders[] = {"gc", "m", "packs", "policy", "steps"};
 struct local {
 	struct ckpt_backend base;
 	int root;
-	int tmp;      // -1 unless writable
-	int presence; // holds the presence lock; -1 unless writable
+	int tmp;             // -1 unless writable
+	int presence;        // holds the presence lock; -1 unless writable
+	bool spares_missing; // some were used, or there was no room for them; atomic
 };
 
 // A key taken apart: "steps/1000/1" is top "steps", folder "1000", parent "steps/1000", leaf "1".
@@ -227,7 +230,7 @@ static int local_head(struct ckpt_backend *b, const char *key, struct ckpt_objec
 
 // ---- Writing
 
-static int stage_fill(int fd, const void *data, size_t len, struct ckpt_object *ret_object)
+static int stage_fill(int fd, const void *data, size_t len, bool spare, struct ckpt_object *ret_object)
 {
 	struct stat st;
 	ssize_t n = ckpt_sys.pwrite(fd, data, len, 0);
@@ -235,6 +238,9 @@ static int stage_fill(int fd, const void *data, size_t len, struct ckpt_object *
 
 	if (n < 0)
 		return (int)n;
+	r = spare ? ckpt_sys.ftruncate(fd, (off_t)len) : 0;
+	if (r < 0)
+		return r;
 	r = ckpt_sys.fsync(fd);
 	if (r < 0)
 		return r;
@@ -246,7 +252,7 @@ static int stage_fill(int fd, const void *data, size_t len, struct ckpt_object *
 	return 0;
 }
 
-static int stage_write(const struct local *l, const void *data, size_t len, struct stage *ret_stage)
+static int stage_write(const struct local *l, const void *data, size_t len, bool spare, struct stage *ret_stage)
 {
 	CLEANUP_FD int fd = -1;
 	uint8_t random[16];
@@ -255,10 +261,12 @@ static int stage_write(const struct local *l, const void *data, size_t len, stru
 	if (r < 0)
 		return r;
 	ckpt_hex(random, sizeof(random), ret_stage->name);
-	fd = ckpt_sys.open(l->tmp, ret_stage->name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+	fd = spare ? ckpt_spare_take(l->tmp, ret_stage->name) : -ENOSPC;
+	if (fd == -ENOSPC) // of the reserve: the last one was dropped for this
+		fd = ckpt_sys.open(l->tmp, ret_stage->name, O_WRONLY | O_CREAT | O_EXCL, 0600);
 	if (fd < 0)
 		return write_error(fd);
-	r = stage_fill(fd, data, len, &ret_stage->object);
+	r = stage_fill(fd, data, len, spare, &ret_stage->object);
 	if (r < 0)
 		ckpt_sys.unlink(l->tmp, ret_stage->name, 0);
 	return r;
@@ -350,18 +358,15 @@ static int publish(const struct local *l, const struct place *at, const struct s
 	return -EIO;
 }
 
-static int local_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
-		     struct ckpt_object *ret_object)
+static int put_once(const struct local *l, const char *key, const void *data, size_t len, bool spare,
+		    struct ckpt_object *ret_object)
 {
-	const struct local *l = local_of(b);
 	struct place at;
 	struct stage stage;
 	int r;
 
-	if (l->tmp < 0)
-		return -EROFS;
 	place_of(key, &at);
-	r = stage_write(l, data, len, &stage);
+	r = stage_write(l, data, len, spare, &stage);
 	if (r < 0)
 		return r;
 	r = publish(l, &at, &stage);
@@ -369,6 +374,56 @@ static int local_put(struct ckpt_backend *b, const char *key, const void *data, 
 	if (r == 0)
 		*ret_object = stage.object;
 	return r;
+}
+
+// A spare file takes the bytes. What else is missing, of blocks or for the name, is given back by others, one with each try.
+static int put_from_spares(struct local *l, const char *key, const void *data, size_t len,
+			   struct ckpt_object *ret_object)
+{
+	int r;
+
+	do
+		r = put_once(l, key, data, len, true, ret_object);
+	while (ckpt_is_full(r) && ckpt_spare_drop(l->tmp));
+	__atomic_store_n(&l->spares_missing, true, __ATOMIC_RELEASE);
+	return r;
+}
+
+static void spares_refill(struct local *l)
+{
+	// Before the look: another thread may use some meanwhile.
+	if (__atomic_load_n(&l->spares_missing, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&l->spares_missing, false, __ATOMIC_ACQ_REL) && !ckpt_spare_fill(l->tmp))
+		__atomic_store_n(&l->spares_missing, true, __ATOMIC_RELEASE);
+}
+
+static int local_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+		     struct ckpt_object *ret_object)
+{
+	struct local *l = local_of(b);
+	int r;
+
+	if (l->tmp < 0)
+		return -EROFS;
+	r = put_once(l, key, data, len, false, ret_object);
+	if (frees && ckpt_is_full(r))
+		r = put_from_spares(l, key, data, len, ret_object);
+	spares_refill(l);
+	return r;
+}
+
+static bool local_yield(struct ckpt_backend *b)
+{
+	struct local *l = local_of(b);
+	bool yielded = l->tmp >= 0 && ckpt_spare_drop(l->tmp);
+
+	__atomic_store_n(&l->spares_missing, true, __ATOMIC_RELEASE);
+	return yielded;
+}
+
+static void local_refill(struct ckpt_backend *b)
+{
+	spares_refill(local_of(b));
 }
 
 // With the write lock held: the version that is there is the one with this etag (NULL: any).
@@ -410,7 +465,7 @@ static int local_replace(struct ckpt_backend *b, const char *key, const char *et
 	if (r == 0)
 		r = etag_check_locked(l, key, etag);
 	if (r == 0)
-		r = stage_write(l, data, len, &stage);
+		r = stage_write(l, data, len, false, &stage);
 	if (r < 0)
 		return r;
 	r = replace_locked(l, key, &stage);
@@ -642,7 +697,7 @@ static void sweep_folder(const struct local *l, const char *name);
 // What a put that died left in tmp/: files, and folders with one file. Whatever else is there stays.
 static void sweep_entry(const struct local *l, int dirfd, const char *name)
 {
-	if (is_dots(name) || (dirfd == l->tmp && strcmp(name, LOCK_NAME) == 0))
+	if (is_dots(name) || (dirfd == l->tmp && (strcmp(name, LOCK_NAME) == 0 || ckpt_spare_is(name))))
 		return;
 	if (ckpt_sys.unlink(dirfd, name, 0) < 0 && dirfd == l->tmp)
 		sweep_folder(l, name);
@@ -682,6 +737,8 @@ static int presence_open(struct local *l)
 	r = lock_set(fd, F_RDLCK, LOCK_AT_PRESENCE, true);
 	if (r == 0)
 		l->presence = TAKE_FD(fd);
+	if (r == 0)
+		l->spares_missing = !ckpt_spare_fill(l->tmp);
 	return r;
 }
 
@@ -730,6 +787,8 @@ static const struct ckpt_backend_ops local_ops = {
 	.put = local_put,
 	.replace = local_replace,
 	.remove = local_remove,
+	.yield = local_yield,
+	.refill = local_refill,
 	.list = local_list,
 	.close = local_close,
 };

@@ -131,7 +131,7 @@ static int entry_insert_locked(struct mem *m, struct entry *new, struct ckpt_obj
 }
 
 static int mem_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
-		   struct ckpt_object *ret_object)
+		   bool frees __attribute__((unused)), struct ckpt_object *ret_object)
 {
 	struct mem *m = mem_of(b);
 	CLEANUP(entry_done) struct entry new = {.key = strdup(key), .data = bytes_copy(data, len)};

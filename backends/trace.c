@@ -53,13 +53,14 @@ static int trace_head(struct ckpt_backend *b, const char *key, struct ckpt_objec
 	return trace_line(t, started_ns, "head", key, r < 0 ? 0 : ret_object->bytes, r);
 }
 
-static int trace_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+static int trace_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
 		     struct ckpt_object *ret_object)
 {
 	struct trace *t = trace_of(b);
 	int64_t started_ns = ckpt_sys.mono_ns();
+	int r = ckpt_backend_put_how(t->below, key, data, len, frees, ret_object);
 
-	return trace_line(t, started_ns, "put", key, len, ckpt_backend_put(t->below, key, data, len, ret_object));
+	return trace_line(t, started_ns, "put", key, len, r);
 }
 
 static int trace_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
@@ -89,6 +90,16 @@ static int trace_list(struct ckpt_backend *b, const char *prefix, const char *af
 	return trace_line(t, started_ns, "list", prefix, 0, ckpt_backend_list(t->below, prefix, after, fn, arg));
 }
 
+static bool trace_yield(struct ckpt_backend *b)
+{
+	return ckpt_backend_yield(trace_of(b)->below);
+}
+
+static void trace_refill(struct ckpt_backend *b)
+{
+	ckpt_backend_refill(trace_of(b)->below);
+}
+
 static void trace_close(struct ckpt_backend *b)
 {
 	ckpt_backend_close(trace_of(b)->below);
@@ -110,6 +121,8 @@ int ckpt_backend_trace_new(struct ckpt_backend *below, int fd, struct ckpt_backe
 		.replace = trace_replace,
 		.remove = trace_remove,
 		.list = trace_list,
+		.yield = trace_yield,
+		.refill = trace_refill,
 		.close = trace_close,
 	};
 	t->base.ops = &t->ops;

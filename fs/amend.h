@@ -1,8 +1,9 @@
 // New names in committed steps, as clients make them (core/commit/amend.h): a directory or symlink is part of the step at once, a file
 // at its close. Until then the daemon reads and writes it, not the kernel itself: nothing that was published may change.
 //
-// Which close counts is as for a marker (marker.h): that of the process that opened the file, when nobody else has it open for
-// writing; what no close published the last release does; a writer that was killed publishes nothing.
+// A close counts if neither the process that closes the file nor the one that opened it has another descriptor that writes it, and
+// no other open of it is left. It publishes the file, empty or not, whichever process closes it, and has the result. The last release
+// publishes a file that no close did; a writer that was killed publishes nothing.
 // Threads: any. Each answers its request exactly once.
 #pragma once
 

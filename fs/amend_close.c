@@ -224,70 +224,79 @@ static int publish(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 	return rc;
 }
 
-static void run_flush(struct call *c)
+// The file goes on being written by the process that closes it, or by the one that opened it: that one will close it, too. A shell
+// closes one of two descriptors before it writes, numpy one of two after some of it, and a forked child lets go of all.
+static bool is_closed_again(const struct handle *h, pid_t tid)
 {
-	struct handle *h = handle_of(&c->fi);
-	int rc;
+	pid_t opener = h->amend->opener;
 
-	rc = publish(c->fs, h, fuse_req_ctx(c->req)->pid);
-	ckpt_lock_take(&h->node->use->lock);
-	h->amend->result = rc;
-	ckpt_lock_drop(&h->node->use->lock);
-	reply_error(c->req, rc);
+	return client_can_write(tid, h->node->number) ||
+	       (opener && client_process(tid) != opener && client_can_write(opener, h->node->number));
 }
 
-// Else a forked child lets go of it, as one that is to become another program does at once.
-static bool is_openers(const struct handle *h, pid_t tid)
+static void count_closed_locked(struct amend_file *f, struct amend_handle *ah)
 {
-	pid_t process = client_process(tid);
+	f->closed += !ah->closed;
+	ah->closed = true;
+	if (ah->h->closed)
+		return;
+	ah->h->closed = true; // a process that opens the file now need not wait for the release
+	__atomic_add_fetch(&ah->h->node->use->closed_writers, 1, __ATOMIC_RELAXED);
+}
 
-	return !process || !h->amend->opener || process == h->amend->opener;
+// The process, or the opener, has closed its last descriptor of the file: those of other opens, which it closed before, are closed now.
+static void count_all_closed_locked(struct amend_file *f, struct amend_handle *ah, pid_t process)
+{
+	count_closed_locked(f, ah);
+	for (struct amend_handle *other = f->first; other; other = other->next)
+		if (other->flushed && (other->opener == process || other->opener == ah->opener))
+			count_closed_locked(f, other);
 }
 
 static bool flush_counts(struct handle *h, pid_t tid, int *ret_result)
 {
 	struct amend_handle *ah = h->amend;
 	bool killed = client_was_killed(tid);
-	bool counts = is_openers(h, tid);
+	bool waits = is_closed_again(h, tid);
+	pid_t process = client_process(tid);
 	struct amend_file *f;
-	struct stat st;
 
 	LOCK_SCOPE(&h->node->use->lock);
 	f = h->node->use->amend;
 	*ret_result = ah->result;
-	if (!counts)
+	ah->flushed = true;
+	if (waits)
 		return false;
 	ah->dead |= killed;
 	if (ah->dead)
 		return false;
-	f->closed += !ah->closed;
-	ah->closed = true;
-	if (!h->closed) { // who opens it anew need not wait for the release
-		h->closed = true;
-		__atomic_add_fetch(&h->node->use->closed_writers, 1, __ATOMIC_RELAXED);
+	count_all_closed_locked(f, ah, process);
+	return !is_published(f) && f->handles == f->closed;
+}
+
+static void run_flush(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	pid_t tid = fuse_req_ctx(c->req)->pid;
+	int rc;
+
+	if (flush_counts(h, tid, &rc)) {
+		rc = publish(c->fs, h, tid);
+		ckpt_lock_take(&h->node->use->lock);
+		h->amend->result = rc;
+		ckpt_lock_drop(&h->node->use->lock);
 	}
-	if (is_published(f) || f->handles != f->closed)
-		return false;
-	// A shell closes one of two descriptors before it writes: an empty file waits for the second close.
-	if (!ah->flushed && !fstat(h->node->use->fd, &st) && !st.st_size) {
-		ah->flushed = true;
-		return false;
-	}
-	return true;
+	reply_error(c->req, rc);
 }
 
 void amend_flush(fuse_req_t req, struct handle *h)
 {
 	struct call c = {.run = run_flush, .req = req, .fs = fs_of(req), .node = h->node, .fi = {.fh = (uintptr_t)h}};
-	int result;
 
 	c.waits_for_clients = complete_watches_node(c.fs, h->node); // those that write in the step
 	handle_flushed(h,
 		       fuse_req_ctx(req)->pid); // whatever it completes: a commit need not wait for who has closed it
-	if (flush_counts(h, fuse_req_ctx(req)->pid, &result))
-		call_detach(&c);
-	else
-		reply_error(req, result);
+	call_detach(&c);                        // it waits for the disk, and looks at what a process has open
 }
 
 // The bytes that were published stay: what is written now is in a copy, which is the file of all who have it open.

@@ -26,7 +26,7 @@ struct amend_handle {
 	pid_t opener; // process, 0 not known
 	bool dead;    // its process was killed
 	bool copies;  // it is a program that copies trees
-	bool flushed; // once, while it was empty
+	bool flushed; // some process has closed a descriptor of it
 	bool closed;  // counted by the file
 	int result;   // of the last close that counted
 };

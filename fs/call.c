@@ -6,6 +6,7 @@
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
+#include "fs/latest.h"
 #include "fs/limit.h"
 #include "fs/node.h"
 
@@ -262,7 +263,7 @@ static void finish(struct call *c, int rc)
 	leave_both(step, other);
 }
 
-static int reopen(struct ckpt_step *step)
+static int reopen(struct call *c, struct ckpt_step *step)
 {
 	struct ckpt_step *now;
 	int rc;
@@ -270,6 +271,8 @@ static int reopen(struct ckpt_step *step)
 	if (!step || ckpt_step_state(step) != CKPT_STEP_COMMITTED)
 		return 0;
 	rc = ckpt_reopen(step, &now);
+	if (!rc && latest_led_to(now, fuse_req_ctx(c->req)->pid))
+		__atomic_store_n(&now->through_latest, true, __ATOMIC_RELEASE);
 	if (!rc)
 		ckpt_step_unref(now);
 	return rc == -ESTALE ? 0 : rc; // then entering it says what it is
@@ -328,10 +331,10 @@ static void run_waiting(struct call *c)
 
 static void reopened(struct call *c)
 {
-	int rc = reopen(c->step);
+	int rc = reopen(c, c->step);
 
 	if (!rc)
-		rc = reopen(c->other_step);
+		rc = reopen(c, c->other_step);
 	if (rc) {
 		finish(c, rc);
 		return;

@@ -19,5 +19,7 @@ bool client_was_killed(pid_t tid);
 // True when the process of the thread has a descriptor that writes the file of this number. Looks at all that it has, which
 // takes some microseconds each; false where it cannot look.
 bool client_can_write(pid_t tid, uint64_t number);
+// True when the file of this number is the standard output or error of the thread's process.
+bool client_has_as_output(pid_t tid, uint64_t number);
 // True when a SIGKILL waits for the thread, which then only waits for our answer.
 bool client_is_dying(pid_t tid);

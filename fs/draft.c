@@ -222,6 +222,13 @@ char *draft_path(struct ckpt_fs *fs, struct draft *d)
 	return path ? path : strdup(d->disk.name);
 }
 
+void draft_name(struct ckpt_fs *fs, const struct draft *d, char ret_name[CKPT_NAME_MAX + 1])
+{
+	LOCK_SCOPE(&fs->drafts->lock); // a rename may give it another
+
+	memcpy(ret_name, d->name, sizeof(d->name));
+}
+
 int draft_open_file(const struct draft *d, int flags)
 {
 	return ckpt_sys.open(d->disk.dirfd, d->disk.name, flags, 0);

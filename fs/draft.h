@@ -2,7 +2,7 @@
 // What becomes a draft, outside of steps:
 //   - a new file whose name has the form of a file step (name.h)
 //   - an existing file of that form that is opened with O_TRUNC; without it, on a disk with reflinks, as such a copy
-//   - any other existing file of at most 64 KiB that is opened with O_TRUNC: a tracker
+//   - any other existing file of at most 64 KiB that is opened with O_TRUNC, but for logs (tracker.h): a tracker
 // All other plain files are live, and what is here costs them one look at a counter.
 //
 // States, and what moves a draft between them:
@@ -10,7 +10,7 @@
 //   PUBLISHING  the last writer's close, a tracker's fsync, or the watch: opens for writing wait meanwhile
 //   over        it has no name in the table any more: published; or its name was removed or taken by another file, and the
 //               writers go on into nothing; or left over, as a session of its own: its writer was killed, its bytes were
-//               lost or are not whole
+//               lost or are not whole. A killed writer's tracker that is none of the known ones (tracker.h) is published.
 // The file step of a living writer that is not whole stays PENDING until its last RELEASE: a fork's close is no end.
 //
 // Which node: the draft's file has a node of its own, because an inode of the kernel has one backing file at a time. Where

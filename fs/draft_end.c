@@ -1,7 +1,8 @@
-// How drafts end: closes, publication, what is left over, and the watch.
+// How drafts end: closes, publication, and what is left over. draft_live.c has those that become live before.
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/stage/format.h"
+#include "core/stage/tracker.h"
 #include "core/store/errlog.h"
 #include "fs/client.h"
 #include "fs/complete.h"
@@ -15,11 +16,9 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#define WATCH_NS INT64_C(250000000)
+#define WAIT_NS INT64_C(250000000)
 #define NEARLY_FULL_BYTES ((uint64_t)16 << 20)
-#define TRACKER_NS INT64_C(5000000000)     // still open this long after its first write: a log
-#define INVITED_NS INT64_C(1000000000)     // a thread that was told to look again does so at once, unless it cannot:
-#define INVITATION_NS INT64_C(30000000000) // then it is waited for so long, and may still come until then
+#define INVITED_NS INT64_C(1000000000) // a thread that was told to look again does so at once, unless it cannot
 
 static void tell(struct ckpt_fs *fs, struct draft *d, int error, const char *hint, const char *what)
 {
@@ -29,7 +28,7 @@ static void tell(struct ckpt_fs *fs, struct draft *d, int error, const char *hin
 }
 
 // Once: why it was not published. rc 0: a writer was killed, if any was.
-static void tell_failure(struct ckpt_fs *fs, struct draft *d, int rc)
+void draft_tell_failure(struct ckpt_fs *fs, struct draft *d, int rc)
 {
 	bool told;
 
@@ -68,17 +67,17 @@ static bool is_awaited_locked(const struct draft *d)
 // Under the table's lock: true if there is something to publish and it is ours to do it. Waits for who does it just now, and
 // for who is invited: an open can be led elsewhere only once. Who does not come in time may have died. closed: it is
 // nobody's to do any more once somebody writes it.
-static bool claim_locked(struct drafts *t, struct draft *d, bool closed)
+bool draft_claim_locked(struct drafts *t, struct draft *d, bool closed)
 {
 	while (!(closed && !all_closed_locked(d)) && (d->publishing || (d->dir && is_awaited_locked(d))))
-		ckpt_lock_wait_ns(&t->changed, &t->lock, WATCH_NS);
+		ckpt_lock_wait_ns(&t->changed, &t->lock, WAIT_NS);
 	if (closed && !all_closed_locked(d))
 		return false;
 	d->publishing = d->dir;
 	return d->publishing;
 }
 
-static void release_claim(struct drafts *t, struct draft *d)
+void draft_release_claim(struct drafts *t, struct draft *d)
 {
 	LOCK_SCOPE(&t->lock);
 	d->publishing = false;
@@ -135,12 +134,12 @@ static int take_name(struct ckpt_fs *fs, struct draft *d, int *ret_dirfd)
 	return rc;
 }
 
-static bool is_lost(int rc)
+bool draft_is_lost(int rc)
 {
 	return rc == -EIO || ckpt_is_full(rc);
 }
 
-static void set_lost(struct ckpt_fs *fs, struct draft *d, int rc)
+void draft_set_lost(struct ckpt_fs *fs, struct draft *d, int rc)
 {
 	LOCK_SCOPE(&fs->drafts->lock);
 	d->lost = rc;
@@ -238,25 +237,22 @@ static int check_format(struct ckpt_fs *fs, struct draft *d)
 {
 	char name[sizeof(d->name)];
 
-	ckpt_lock_take(&fs->drafts->lock); // a rename may give it another
-	memcpy(name, d->name, sizeof(name));
-	ckpt_lock_drop(&fs->drafts->lock);
+	draft_name(fs, d, name);
 	return ckpt_format_check(d->fd, name);
 }
 
-// With the claim. Whether the name has the new content is then said by d->dir.
-static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable, bool written_out)
+int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_publication *how)
 {
-	int dirfd, rc = check && !d->tracker ? check_format(fs, d) : 0;
+	int dirfd, rc = how->check && !d->tracker ? check_format(fs, d) : 0;
 
 	if (rc)
 		return rc;
-	if (!written_out) {
+	if (!how->written_out) {
 		rc = ckpt_draft_write_out(&d->disk, d->fd);
-		if (is_lost(rc))
-			set_lost(fs, d, rc);
+		if (draft_is_lost(rc))
+			draft_set_lost(fs, d, rc);
 	}
-	if (!rc && d->tracker)
+	if (!rc && d->tracker && !d->killed)
 		rc = complete_named(fs, d);
 	if (!rc)
 		do
@@ -264,7 +260,7 @@ static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable
 		while (rc == -EAGAIN);
 	if (rc || dirfd < 0) // or the name went meanwhile
 		return rc;
-	rc = ckpt_draft_published(&d->disk, dirfd, durable);
+	rc = ckpt_draft_published(&d->disk, dirfd, how->durable);
 	if (rc)
 		tell(fs, d, rc, "save again", "the new content is there, but its name may not survive a crash");
 	ckpt_sys.close(dirfd);
@@ -275,7 +271,13 @@ static int publish(struct ckpt_fs *fs, struct draft *d, bool check, bool durable
 
 static void leave(struct ckpt_fs *fs, struct draft *d)
 {
+	struct stat st;
 	bool was;
+
+	if (d->tracker && !fstat(d->fd, &st) && !st.st_size) { // it was about to be written
+		draft_cancel(fs, d);
+		return;
+	}
 
 	names_write_lock(fs);
 	was = d->dir;
@@ -296,6 +298,14 @@ static bool is_nearly_full(int fd)
 	return !fstatvfs(fd, &st) && (uint64_t)st.f_bavail * st.f_frsize < NEARLY_FULL_BYTES;
 }
 
+// A file that says nothing of a step is shown as its killed writer left it: what a run wrote last is what is looked for then.
+static bool has_last_words(const struct draft *d)
+{
+	struct stat st;
+
+	return d->tracker && !ckpt_tracker_is_known(d->name) && !fstat(d->fd, &st) && st.st_size > 0;
+}
+
 // sure: the process that closed it last lived, and said so by its close. Otherwise, and when an older file is replaced or the disk
 // is full, or a limit was reached, the format must be whole.
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
@@ -305,25 +315,28 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 	int rc;
 
 	ckpt_lock_take(&t->lock);
-	if (!d->opened || !claim_locked(t, d, true)) {
+	if (!d->opened || !draft_claim_locked(t, d, true)) {
 		ckpt_lock_drop(&t->lock);
 		return 0;
 	}
-	rc = d->killed ? -EIO : d->lost; // who wrote with one that was killed is told that it was for nothing
+	// Who wrote with one that was killed is told that it was for nothing.
+	rc = d->killed && !has_last_words(d) ? -EIO : d->lost;
 	check = d->replaces || d->short_of_room || !sure;
 	ckpt_lock_drop(&t->lock);
 	if (!rc)
-		rc = publish(fs, d, check || is_nearly_full(d->fd), !d->tracker, false);
+		rc = draft_publish(
+			fs, d,
+			&(struct draft_publication){.check = check || is_nearly_full(d->fd), .durable = !d->tracker});
 	ckpt_lock_take(&t->lock);
 	// What is lost can be published by nobody: who opens it from now on must not share in that.
 	last = d->dir && (d->killed || d->lost ? all_closed_locked(d) : !d->writers && !d->joining);
 	ckpt_lock_drop(&t->lock);
 	if (rc != -EINVAL || sure || last) // else it may be a fork's close, which is no end
-		tell_failure(fs, d, rc);
+		draft_tell_failure(fs, d, rc);
 	// An array that has only its header yet is about to be mapped and filled (numpy's open_memmap): it is opened again.
 	if (last && rc != -EAGAIN)
 		leave(fs, d);
-	release_claim(t, d);
+	draft_release_claim(t, d);
 	return rc == -EAGAIN ? 0 : rc;
 }
 
@@ -350,6 +363,8 @@ static void run_flush(struct call *c)
 	bool killed = client_was_killed(tid), copied = complete_is_copier(tid);
 	int rc = 0;
 
+	if (draft_is_output(c->fs, h, tid))
+		draft_output_is_live(c->fs, d);
 	// A forked child that lets go of it, or dies with it, says nothing of the process that opened it.
 	if (process && h->opener && process != h->opener) {
 		reply_error(c->req, 0);
@@ -361,8 +376,8 @@ static void run_flush(struct call *c)
 	d->closer = process;
 	d->copied |= copied;
 	ckpt_lock_drop(&c->fs->drafts->lock);
-	if (killed)
-		tell_failure(c->fs, d, 0);
+	if (killed && !has_last_words(d))
+		draft_tell_failure(c->fs, d, 0);
 	if (killed || !client_can_write(tid, h->node->number)) {
 		ckpt_lock_take(&c->fs->drafts->lock);
 		close_locked(d, h->opener);
@@ -370,6 +385,8 @@ static void run_flush(struct call *c)
 		rc = draft_settle(c->fs, d, process != 0);
 		if (!rc && decide_once(c->fs, d))
 			rc = complete_folder_of(c->fs, h->node, h, tid);
+	} else {
+		draft_shared_is_live(c->fs, d);
 	}
 	reply_error(c->req, rc);
 }
@@ -449,128 +466,4 @@ void draft_release(fuse_req_t req, struct handle *h)
 		run_release(&c);
 	else
 		call_detach(&c);
-}
-
-int draft_synced(struct ckpt_fs *fs, struct handle *h, int rc, int disk)
-{
-	struct draft *d = h->draft;
-	bool due;
-
-	if (!d)
-		return rc;
-	ckpt_lock_take(&fs->drafts->lock);
-	if (is_lost(disk))
-		d->lost = disk; // the disk says so once, and this was it
-	due = !rc && d->tracker && claim_locked(fs->drafts, d, false);
-	if (due)
-		rc = d->killed ? -EIO : d->lost; // also what came while it waited for the claim
-	ckpt_lock_drop(&fs->drafts->lock);
-	if (!due)
-		return rc;
-	if (!rc)
-		rc = publish(fs, d, false, true, true);
-	tell_failure(fs, d, rc);
-	release_claim(fs->drafts, d);
-	return rc;
-}
-
-// --- The watch --------------------------------------------------------------------------------------------------------
-
-// A tracker that grows, or that its writer keeps open, is a log: live from now on.
-static bool is_log(struct draft *d, int64_t now)
-{
-	struct stat st;
-
-	if (!d->tracker || !d->opened || d->killed || d->lost || fstat(d->fd, &st))
-		return false;
-	if (st.st_size > 0 && !d->written_ns)
-		d->written_ns = now;
-	return st.st_size > CKPT_TRACKER_BYTES_MAX || (d->written_ns && now - d->written_ns >= TRACKER_NS);
-}
-
-// Nobody came to open it.
-static bool is_unwanted_locked(struct draft *d, int64_t now)
-{
-	for (struct invitation **slot = &d->invited; *slot;) {
-		struct invitation *i = *slot;
-
-		if (now - i->at_ns < INVITATION_NS) {
-			slot = &i->next;
-		} else {
-			*slot = i->next;
-			free(i);
-		}
-	}
-	return !d->opened && !d->invited && !d->joining;
-}
-
-// One that is due, with a reference; *ret_log: it is claimed. *ret_more: there will be more to do.
-static struct draft *next_due_locked(struct drafts *t, int64_t now, bool *ret_log, bool *ret_more)
-{
-	*ret_more = false;
-	for (struct draft *d = t->first; d; d = d->next) {
-		bool unwanted = is_unwanted_locked(d, now);
-
-		*ret_more |= d->tracker || d->invited;
-		*ret_log = !unwanted && !d->publishing && is_log(d, now);
-		if (!unwanted && !*ret_log)
-			continue;
-		d->publishing |= *ret_log;
-		d->refs++;
-		return d;
-	}
-	return NULL;
-}
-
-static void *watch(void *arg)
-{
-	struct ckpt_fs *fs = arg;
-	struct drafts *t = fs->drafts;
-	bool more = true;
-
-	ckpt_lock_take(&t->lock);
-	while (more && !t->stop) {
-		bool log;
-		struct draft *d = next_due_locked(t, ckpt_sys.mono_ns(), &log, &more);
-
-		if (!d) {
-			if (more)
-				ckpt_lock_wait_ns(&t->changed, &t->lock, WATCH_NS);
-			continue;
-		}
-		more = true;
-		ckpt_lock_drop(&t->lock);
-		if (log) {
-			int rc = publish(fs, d, false, false, false);
-
-			tell_failure(fs, d, rc);
-			if (rc)
-				set_lost(fs, d, rc); // its close says so
-			release_claim(t, d);
-		} else {
-			draft_cancel(fs, d);
-		}
-		draft_unref(fs, d);
-		ckpt_lock_take(&t->lock);
-	}
-	t->watching = false;
-	pthread_cond_broadcast(&t->changed);
-	ckpt_lock_drop(&t->lock);
-	return NULL;
-}
-
-void drafts_watch(struct ckpt_fs *fs)
-{
-	struct drafts *t = fs->drafts;
-	pthread_attr_t detached;
-	pthread_t id;
-
-	LOCK_SCOPE(&t->lock);
-	if (t->watching || t->stop)
-		return;
-	pthread_attr_init(&detached);
-	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&detached, 256 << 10);
-	t->watching = !pthread_create(&id, &detached, watch, fs); // without it a log is published at its close
-	pthread_attr_destroy(&detached);
 }

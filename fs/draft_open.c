@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "core/commit/clone.h"
 #include "core/stage/format.h"
+#include "core/stage/tracker.h"
 #include "fs/client.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
@@ -343,6 +344,11 @@ static int begin_on(struct call *c, struct node *dir, const char *name, bool ste
 	return rc == -EPERM || !truncate ? -ENOTSUP : rc;
 }
 
+static bool may_be_tracker(const char *name, int flags)
+{
+	return (flags & O_TRUNC) && !(flags & O_APPEND) && !ckpt_tracker_is_log(name);
+}
+
 // What the name has may be published, begun or taken away by others at any moment: then it is looked at again here. The
 // kernel would do so too, but only once for an open, and that once is needed to lead it to the draft.
 static int enter_by_name(struct call *c, struct node *dir, const char *name)
@@ -361,7 +367,7 @@ static int enter_by_name(struct call *c, struct node *dir, const char *name)
 			if (rc == -EBUSY) // it is being published
 				return rc;
 		} else {
-			rc = step_form || (c->fi.flags & O_TRUNC) ? begin_on(c, dir, name, step_form) : 0;
+			rc = step_form || may_be_tracker(name, c->fi.flags) ? begin_on(c, dir, name, step_form) : 0;
 		}
 	} while (rc == -EBUSY || rc == -EAGAIN);
 	return rc == -ENOTSUP ? 0 : rc;
@@ -404,7 +410,7 @@ void draft_joined(struct ckpt_fs *fs, fuse_req_t req, struct draft *d, struct ha
 	}
 	ckpt_lock_drop(&fs->drafts->lock);
 	if (!rc) {
-		if (d->tracker)
+		if (draft_is_watched(d))
 			drafts_watch(fs);
 		return;
 	}

@@ -1,5 +1,5 @@
-// What the files of drafts share: fs/draft.c (the table, names), fs/draft_open.c (begin, join) and fs/draft_end.c (closes,
-// publication, the watch).
+// What the files of drafts share: fs/draft.c (the table, names), fs/draft_open.c (begin, join), fs/draft_end.c (closes,
+// publication) and fs/draft_live.c (what becomes live before its last close; the watch).
 #pragma once
 
 #include "core/base/lock.h"
@@ -10,6 +10,13 @@ struct invitation {
 	pid_t tid;
 	int64_t at_ns;
 	bool looked; // the name was looked up again
+};
+
+// What was seen of a draft's file at a moment.
+struct draft_seen {
+	int64_t at_ns; // monotonic; 0: nothing yet
+	off_t size;
+	struct timespec mtime;
 };
 
 struct draft {
@@ -26,17 +33,20 @@ struct draft {
 	struct handle *writers; // by draft_next
 	unsigned joining;       // opens for writing under way
 	struct invitation *invited;
-	bool replaces;      // there is an old file
-	bool opened;        // somebody has had it open
-	bool publishing;    // announced on changed
-	bool killed;        // a writer was
-	bool told;          // that it was not published is in errors
-	pid_t closer;       // process that closed it last, 0 not known
-	bool copied;        // somebody who did so is a program that copies trees
-	bool decided;       // whether it completes its folder
-	bool short_of_room; // a write of it was refused
-	int lost;           // what the disk said of bytes that it has not taken
-	int64_t written_ns; // trackers: when something was first seen in it, monotonic; 0: not yet
+	bool replaces;                // there is an old file
+	bool opened;                  // somebody has had it open
+	bool publishing;              // announced on changed
+	bool killed;                  // a writer was
+	bool told;                    // that it was not published is in errors
+	pid_t closer;                 // process that closed it last, 0 not known
+	bool copied;                  // somebody who did so is a program that copies trees
+	bool decided;                 // whether it completes its folder
+	bool short_of_room;           // a write of it was refused
+	int lost;                     // what the disk said of bytes that it has not taken
+	struct draft_seen written;    // trackers: when something was first seen in it
+	struct draft_seen last_write; // and as it was when it was looked at last
+	struct draft_seen synced;     // file steps: at its writer's first fsync
+	int64_t looked_ns;            // HDF5: when its superblock was looked at last, monotonic
 };
 
 struct drafts {
@@ -61,9 +71,41 @@ void draft_uninvite_locked(struct drafts *t, struct draft *d, pid_t tid);
 bool draft_end(struct ckpt_fs *fs, struct draft *d);
 // Under names_lock for writing: out of the table, and its node is an ordinary one; drop_name: without this name.
 void draft_end_locked(struct ckpt_fs *fs, struct draft *d, bool drop_name);
-// Starts the watch if it does not run: for trackers, and for invitations that nobody followed.
+// Starts the watch if it does not run: for drafts that draft_is_watched(), and for invitations that nobody followed.
+bool draft_is_watched(const struct draft *d);
 void drafts_watch(struct ckpt_fs *fs);
 // Publishes or leaves over what nobody writes any more: after an open that failed, too. Blocks. What close(2) is to say.
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure);
 // "folder/name", for people; malloc'ed, NULL without memory.
 char *draft_path(struct ckpt_fs *fs, struct draft *d);
+// What it is called now.
+void draft_name(struct ckpt_fs *fs, const struct draft *d, char ret_name[CKPT_NAME_MAX + 1]);
+
+// --- Publication (draft_end.c) ----------------------------------------------------------------------------------------
+
+// Under the table's lock: true if there is something to publish and it is ours to do it. Waits for who does it just now, and
+// for who is invited: an open can be led elsewhere only once. Who does not come in time may have died. closed: it is
+// nobody's to do any more once somebody writes it.
+bool draft_claim_locked(struct drafts *t, struct draft *d, bool closed);
+void draft_release_claim(struct drafts *t, struct draft *d);
+
+struct draft_publication {
+	bool check;       // the format must be whole
+	bool durable;     // the name is on disk when it returns
+	bool written_out; // the content is, already
+};
+
+// With the claim. Whether the name has the new content is then said by d->dir.
+int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_publication *how);
+// Once: why it was not published. rc 0: a writer was killed, if any was.
+void draft_tell_failure(struct ckpt_fs *fs, struct draft *d, int rc);
+bool draft_is_lost(int rc); // what the disk says of bytes that it has not taken
+void draft_set_lost(struct ckpt_fs *fs, struct draft *d, int rc);
+
+// --- Live (draft_live.c) ----------------------------------------------------------------------------------------------
+
+// At a FLUSH by this thread: the tracker is the standard output or error of its process, so that it is a log.
+bool draft_is_output(struct ckpt_fs *fs, struct handle *h, pid_t tid);
+void draft_output_is_live(struct ckpt_fs *fs, struct draft *d);
+// At a FLUSH of a process that goes on with another descriptor: live, if several processes do so.
+void draft_shared_is_live(struct ckpt_fs *fs, struct draft *d);

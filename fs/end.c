@@ -6,15 +6,14 @@
 #include "fs/end.h"
 
 #include "core/base/lock.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/errlog.h"
-#include "fs/log.h"
 #include "fs/notify.h"
 
 #include <poll.h>
 #include <sys/mount.h>
-#include <syslog.h>
 
 static struct {
 	struct ckpt_lock lock;
@@ -63,7 +62,7 @@ static void *report_thread(void *arg)
 		struct ckpt_step_name now;
 
 		ckpt_step_name(steps[i], &now);
-		log_line(LOG_WARNING, "the commit of %s is unfinished", now.name);
+		ckpt_log(CKPT_LOG_WARN, "the commit of %s is unfinished", now.name);
 		ckpt_errlog_add(fs->store->errlog, now.name, -EINTR,
 				"if it is not listed after the next mount, it is in .ckptfs/staged",
 				"the mount ended with the commit unfinished");
@@ -77,7 +76,7 @@ static void report(struct ckpt_fs *fs)
 {
 	pthread_t thread;
 
-	log_line(LOG_WARNING, "something hangs: ending without it");
+	ckpt_log(CKPT_LOG_WARN, "something hangs: ending without it");
 	if (!pthread_create(&thread, NULL, report_thread, fs))
 		pthread_detach(thread);
 }
@@ -124,7 +123,7 @@ static bool begin_first(struct ckpt_fs *fs)
 		return false;
 	end.begun = !pthread_create(&end.thread, NULL, end_thread, fs);
 	if (!end.begun)
-		log_line(LOG_WARNING, "no thread can be started: the end may take long");
+		ckpt_log(CKPT_LOG_WARN, "no thread can be started: the end may take long");
 	return true;
 }
 

@@ -1,10 +1,12 @@
-// What the daemon says of itself, for those who run it: a file, syslog or stderr. What users should read goes to the
-// error log of the store (core/store/errlog.h), not here.
-// Threads: any, after log_open. A log that cannot be written loses its lines.
+// Where the daemon's log goes: a file, syslog or stderr. Lines come by ckpt_log() (core/base/log.h), from any thread.
+//
+// A thread writes them, from the first line on, so that a disk that hangs stops nobody else. At most LINES_MAX wait for it;
+// more are dropped, and the next line says how many.
+// Calling sequence: log_open() before threads and before the fork; log_close() at the end.
+// Errors: a log that cannot be written loses its lines.
 #pragma once
 
-#include <stdarg.h>
-
-// where: a file, "syslog", "-" (stderr). level: error, warn, info, debug. -EINVAL, or -errno of the file.
+// where: a file, "syslog", "-" (stderr). level: error, warn, info, debug; NULL: info. -EINVAL, or -errno of the file.
 int log_open(const char *where, const char *level);
-__attribute__((format(printf, 2, 3))) void log_line(int priority, const char *format, ...); // priorities of syslog(3)
+// Waits until all lines are written, for 1 s at most.
+void log_close(void);

@@ -440,12 +440,27 @@ static bool flush_counts(struct ckpt_fs *fs, struct handle *h, pid_t tid, int *r
 	return counts;
 }
 
+// A shell redirection is open, dup2, close, write, close: at the first close the marker is empty, and the process goes on to
+// write it by its other descriptor, whose close then counts.
+static bool is_about_to_be_written(struct handle *h, pid_t tid)
+{
+	struct stat st;
+	double timeout;
+	bool empty;
+
+	ckpt_lock_take(&h->node->use->lock);
+	empty = !h->marker->len && !h->marker->written;
+	ckpt_lock_drop(&h->node->use->lock);
+	return empty && !marker_attr(h->node, &st, &timeout) && client_can_write(tid, st.st_ino);
+}
+
 void marker_flush(fuse_req_t req, struct handle *h)
 {
 	struct call c = call_with(req, h, run_flush);
+	pid_t tid = fuse_req_ctx(req)->pid;
 	int result;
 
-	if (flush_counts(c.fs, h, fuse_req_ctx(req)->pid, &result))
+	if (flush_counts(c.fs, h, tid, &result) && !is_about_to_be_written(h, tid))
 		call_detach(&c);
 	else
 		reply_error(req, result);

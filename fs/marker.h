@@ -2,8 +2,9 @@
 //
 // It is served by the daemon, never by the kernel, because its FLUSH is the commit (PROTOCOL.md 2.1):
 // the first FLUSH by the process that opened it commits and carries the result; one by another process (a forked
-// child's exit) does not; one of a process that was killed completes nothing, nor does the RELEASE after it; what no
-// FLUSH committed, the last RELEASE does. What is written after a commit replaces the metadata at the next FLUSH.
+// child's exit) does not; nor does one of an empty marker while that process has another descriptor that writes it, as a
+// shell has that redirects into it; one of a process that was killed completes nothing, nor does the RELEASE after it.
+// If no FLUSH committed, the last RELEASE does. Bytes written after a commit replace the metadata at the next FLUSH.
 // The result belongs to the handle: a second FLUSH returns it, a new open is a new attempt.
 // The file exists only while somebody has it open; it is no part of the step.
 //

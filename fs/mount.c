@@ -9,6 +9,7 @@
 #include "fs/mount.h"
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/mounts.h"
@@ -33,7 +34,6 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
-#include <syslog.h>
 
 #define OVERLAYFS_MAGIC 0x794c7630
 #define WRITE_BYTES_MAX (1u << 20)
@@ -71,12 +71,12 @@ static void tell_parent(int rc)
 		return;
 	starter.outcome.rc = rc;
 	if (write(starter.pipe_fd, &starter.outcome, sizeof(starter.outcome)) < 0)
-		log_line(LOG_WARNING, "the process that mounted has gone");
+		ckpt_log(CKPT_LOG_WARN, "the process that mounted has gone");
 	close(TAKE_FD(starter.pipe_fd));
 }
 
 // A line of the log that who mounts by hand should see, too.
-__attribute__((format(printf, 2, 3))) static void tell_starter(int priority, const char *text, ...)
+__attribute__((format(printf, 2, 3))) static void tell_starter(enum ckpt_log_level level, const char *text, ...)
 {
 	char line[512];
 	va_list ap;
@@ -84,7 +84,7 @@ __attribute__((format(printf, 2, 3))) static void tell_starter(int priority, con
 	va_start(ap, text);
 	vsnprintf(line, sizeof(line), text, ap);
 	va_end(ap);
-	log_line(priority, "%s", line);
+	ckpt_log(level, "%s", line);
 	if (starter.pipe_fd >= 0)
 		fprintf(stderr, "ckptfs: %s\n", line);
 }
@@ -97,7 +97,7 @@ static void become_daemon(void)
 
 	setsid();
 	if (chdir("/"))
-		log_line(LOG_WARNING, "cannot leave the working directory");
+		ckpt_log(CKPT_LOG_WARN, "cannot leave the working directory");
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
 	dup2(null, STDERR_FILENO);
@@ -128,7 +128,7 @@ static void agree_on_passthrough(struct ckpt_fs *fs, struct fuse_conn_info *conn
 		conn->max_backing_stack_depth = on_stacked_filesystem(fs) ? 1 : 0;
 	if (fs->passthrough || fs->mount->no_passthrough)
 		return;
-	tell_starter(LOG_NOTICE, "files are read and written through the daemon, not in passthrough: %s",
+	tell_starter(CKPT_LOG_INFO, "files are read and written through the daemon, not in passthrough: %s",
 		     fs->passthrough_why);
 }
 
@@ -462,7 +462,7 @@ static void raise_descriptor_limit(void)
 		return;
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &limit))
-		log_line(LOG_WARNING, "the limit of open files cannot be raised");
+		ckpt_log(CKPT_LOG_WARN, "the limit of open files cannot be raised");
 }
 
 static const struct ckpt_mounted *find_mount(const struct ckpt_fs *fs, const struct ckpt_mounts *mounts)
@@ -494,6 +494,26 @@ static void read_farther_ahead(const struct ckpt_fs *fs)
 	ckpt_mounts_done(&mounts);
 }
 
+static int count_one(void *count, struct ckpt_step *step __attribute__((unused)))
+{
+	++*(size_t *)count;
+	return 0;
+}
+
+static void tell_mounted(const struct ckpt_fs *fs)
+{
+	size_t steps = 0, unfinished = 0;
+
+	ckpt_lock_take(&fs->store->lock);
+	(void)ckpt_step_each_locked(fs->store, NULL, 1u << CKPT_STEP_COMMITTED, count_one, &steps);
+	(void)ckpt_step_each_locked(fs->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, count_one,
+				    &unfinished);
+	ckpt_lock_drop(&fs->store->lock);
+	ckpt_log(CKPT_LOG_INFO, "mounted %s at %s%s: %zu step%s, %zu unfinished save%s, %s", fs->store->path,
+		 fs->mountpoint, fs->mount->readonly ? ", read-only" : "", steps, steps == 1 ? "" : "s", unfinished,
+		 unfinished == 1 ? "" : "s", fs->passthrough ? "passthrough" : "through the daemon");
+}
+
 // The kernel's first request. Once it has its answer, all others get theirs.
 static int answer_init(struct ckpt_fs *fs)
 {
@@ -508,6 +528,7 @@ static int answer_init(struct ckpt_fs *fs)
 	free(buf.mem);
 	if (n > 0 && !fuse_session_exited(fs->se)) {
 		read_farther_ahead(fs);
+		tell_mounted(fs);
 		notify("READY=1\nSTATUS=%s is mounted on %s", fs->store->path, fs->mountpoint);
 	}
 	return MIN(n, 0);
@@ -561,7 +582,7 @@ static int tell_others(struct ckpt_fs *fs, struct listener **ret_listener)
 		return fail(served, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store,
 			    strerror(-served));
 	if (told || served)
-		tell_starter(LOG_WARNING, "the disk is full: `ckptfs status` and others will not %s",
+		tell_starter(CKPT_LOG_WARN, "the disk is full: `ckptfs status` and others will not %s",
 			     served ? "reach this mount" : "know where the store is mounted");
 	return 0;
 }
@@ -647,7 +668,7 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	if (!rc) {
 		rc = loop(&fs);
 		if (rc)
-			log_line(LOG_ERR, "the mount ended: %s", strerror(-rc));
+			ckpt_log(CKPT_LOG_ERROR, "the mount ended: %s", strerror(-rc));
 		end_begin(&fs);
 		signals_stop(&signals);
 		end_disconnect(&fs);
@@ -664,7 +685,10 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	end_done();
 	if (fs.se)
 		fuse_session_destroy(fs.se);
+	if (!rc)
+		ckpt_log(CKPT_LOG_INFO, "unmounted %s", fs.mountpoint);
 	free(fs.mountpoint);
+	log_close();
 	return rc;
 }
 

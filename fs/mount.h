@@ -24,7 +24,7 @@ struct ckpt_mount {
 	mode_t umask;
 	const char *log;       // a file, "syslog", "-" (stderr); NULL: stderr in the foreground, else syslog
 	const char *on_commit; // a program to run after each commit (hook.h), or NULL
-	const char *log_level; // error, warn, info, debug; NULL: warn
+	const char *log_level; // error, warn, info, debug; NULL: info
 };
 
 // 0: unmounted cleanly (foreground) or mounted (background). -errno with one line in *ret_why and, where there is

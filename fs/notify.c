@@ -2,15 +2,14 @@
 // a path, or a name in the abstract namespace with "@" in the place of its first, zero, byte.
 #include "fs/notify.h"
 
+#include "core/base/log.h"
 #include "core/base/util.h"
-#include "fs/log.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <syslog.h>
 
 static int manager = -1; // set before there are threads
 
@@ -30,7 +29,7 @@ void notify_open(void)
 		address.sun_path[0] = '\0';
 	if (fd < 0 || (*name != '/' && *name != '@') || len >= sizeof(address.sun_path) ||
 	    connect(fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len))) {
-		log_line(LOG_WARNING, "NOTIFY_SOCKET=%s cannot be reached", name);
+		ckpt_log(CKPT_LOG_WARN, "NOTIFY_SOCKET=%s cannot be reached", name);
 		return;
 	}
 	manager = TAKE_FD(fd);
@@ -48,5 +47,5 @@ void notify(const char *text, ...)
 		lines = NULL;
 	va_end(ap);
 	if (!lines || send(manager, lines, strlen(lines), MSG_NOSIGNAL) < 0)
-		log_line(LOG_WARNING, "the service manager cannot be told: %s", strerror(errno));
+		ckpt_log(CKPT_LOG_WARN, "the service manager cannot be told: %s", strerror(errno));
 }

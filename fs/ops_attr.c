@@ -324,15 +324,14 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 
 // --- Extended attributes ----------------------------------------------------------------------------------------------
 
-static bool is_a_clients(const char *name)
+static bool is_users(const char *name)
 {
-	return !strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
+	return !strncmp(name, "user.", 5);
 }
 
-// Where there could be attributes, were it not that we keep none there: the kernel itself asks for security.capability.
-static bool name_space_is_known(const char *name)
+static bool is_a_clients(const char *name)
 {
-	return !strncmp(name, "user.", 5) || !strncmp(name, "trusted.", 8) || !strncmp(name, "security.", 9);
+	return is_users(name) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
 }
 
 // *ret_value is malloc'ed.
@@ -483,8 +482,10 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	struct place p;
 	int rc;
 
+	// `ls -l` asks each file for security.selinux, until it hears that this mount has no such attributes: then 2,000
+	// files cost one request instead of 2,000. The kernel itself takes either answer for security.capability.
 	if (n->kind != NODE_FILES || S_ISLNK(n->type) || (!is_a_clients(name) && !is_own(name))) {
-		reply_error(req, name_space_is_known(name) ? -ENODATA : -EOPNOTSUPP);
+		reply_error(req, is_users(name) || !strncmp(name, "trusted.", 8) ? -ENODATA : -EOPNOTSUPP);
 		return;
 	}
 	rc = place_of(fs, n, &p);

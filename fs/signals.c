@@ -1,13 +1,12 @@
 #include "fs/signals.h"
 
+#include "core/base/log.h"
 #include "fs/call.h"
 #include "fs/decider.h"
 #include "fs/end.h"
 #include "fs/fs.h"
-#include "fs/log.h"
 
 #include <signal.h>
-#include <syslog.h>
 
 #define ANSWER_NS INT64_C(300000000) // who was let go has an answer by then
 
@@ -23,7 +22,7 @@ static void make_set(sigset_t *set)
 // What clients wait for is answered first, then the loop ends.
 static void end(struct ckpt_fs *fs, int which)
 {
-	log_line(LOG_INFO, "%s: unmounting", strsignal(which));
+	ckpt_log(CKPT_LOG_INFO, "%s: unmounting", strsignal(which));
 	end_begin(fs);
 	call_drain(END_PATIENCE_NS + ANSWER_NS);
 	fuse_session_exit(fs->se);
@@ -41,7 +40,7 @@ static void *signals_thread(void *arg)
 			end(s->fs, which);
 			break;
 		}
-		log_line(LOG_NOTICE, "%s: a preemption is near", strsignal(which));
+		ckpt_log(CKPT_LOG_INFO, "%s: a preemption is near", strsignal(which));
 		decider_preempt(s->fs->decider, 0);
 	}
 	return NULL;

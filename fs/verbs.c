@@ -278,12 +278,12 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 	if (!rc && ckpt_step_state(step) == CKPT_STEP_COMMITTED) {
 		uint64_t space = node_space(step);
 
-		rc = deleted_only ? -ESTALE : ckpt_delete(step);
-		if (!rc)
+		rc = deleted_only ? -ESTALE : for_good ? ckpt_delete_for_good(step) : ckpt_delete(step);
+		if (ckpt_step_state(step) != CKPT_STEP_COMMITTED)
 			forget_step(fs, step, space);
-	}
-	if (!rc && for_good)
+	} else if (!rc && for_good) {
 		rc = ckpt_expire(step);
+	}
 	ckpt_step_unref(step);
 	return rc ? failure(rc, for_good ? ckpt_expire_hint(rc) : ckpt_delete_hint(rc)) : done();
 }

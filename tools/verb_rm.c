@@ -16,11 +16,9 @@ struct rm {
 
 static int delete_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 {
-	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step) : 0;
-
-	if (!rc && act->for_good)
-		rc = ckpt_expire(step);
-	return rc;
+	return act->for_good                                  ? ckpt_delete_for_good(step)
+	       : ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step)
+							      : 0;
 }
 
 static int undelete_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))

@@ -367,6 +367,27 @@ static int sys_random(void *buf, size_t len)
 	return 0;
 }
 
+// As struct pidfd_info, PIDFD_INFO_EXIT and PIDFD_GET_INFO of linux/pidfd.h, which the headers of older systems lack.
+struct process_info {
+	uint64_t mask, cgroup_id;
+	uint32_t pid, tgid, ppid, ids[8];
+	int32_t exit_code;
+};
+#define PROCESS_INFO_EXIT UINT64_C(8)
+#define PROCESS_GET_INFO _IOWR(0xff, 11, struct process_info)
+
+static int sys_process_end(int pidfd, int *ret_wait)
+{
+	struct process_info info = {.mask = PROCESS_INFO_EXIT};
+
+	if (ioctl(pidfd, PROCESS_GET_INFO, &info))
+		return -errno;
+	if (!(info.mask & PROCESS_INFO_EXIT))
+		return -EAGAIN;
+	*ret_wait = info.exit_code;
+	return 0;
+}
+
 struct ckpt_sys ckpt_sys = {
 	.open = sys_open,
 	.close = sys_close,
@@ -393,6 +414,7 @@ struct ckpt_sys ckpt_sys = {
 	.sleep_ns = sys_sleep_ns,
 	.waited_ns = sys_waited_ns,
 	.random = sys_random,
+	.process_end = sys_process_end,
 };
 
 bool ckpt_kernel_is_at_least(int major, int minor)

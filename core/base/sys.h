@@ -46,6 +46,9 @@ struct ckpt_sys {
 	// For how long this thread could have run and had no processor, since it began; 0 where the kernel does not tell.
 	int64_t (*waited_ns)(void);
 	int (*random)(void *buf, size_t len);
+	// How the process of a pidfd ended, as of wait(2). -EAGAIN: it lives, or its parent has not waited for it; -ENOTTY, -ESRCH: this
+	// kernel does not keep it (before Linux 6.15).
+	int (*process_end)(int pidfd, int *ret_wait);
 };
 
 extern struct ckpt_sys ckpt_sys;

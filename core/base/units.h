@@ -1,4 +1,4 @@
-// Sizes and durations as they are written: 64MiB, 500MB, 30s, 24h.
+// Sizes and durations: as they are written (64MiB, 500MB, 30s, 24h), and as people read them (1.5GiB, 2h05m).
 // Pure functions, any thread, nothing blocks.
 #pragma once
 
@@ -16,3 +16,10 @@ int ckpt_duration_parse(const char *text, int64_t *ret_ns);
 // "90m": in the largest unit that it has a whole number of, down to ns, so that parsing gives the same. Writes into text
 // and returns it.
 const char *ckpt_duration_exact(int64_t ns, char text[CKPT_DURATION_EXACT_MAX]);
+
+#define CKPT_SIZE_MAX 16
+#define CKPT_DURATION_MAX 24
+
+// For people: rounded. These write into text and return it.
+const char *ckpt_size_text(uint64_t bytes, char text[CKPT_SIZE_MAX]);     // "1.5GiB"
+const char *ckpt_duration_text(int64_t ns, char text[CKPT_DURATION_MAX]); // "2h05m", "3.2s"

@@ -16,7 +16,9 @@
 //  8. The name of a running commit, and of one with an unknown outcome, is reserved: no other step can take it.
 #include "core/commit/commit.h"
 
+#include "core/base/log.h"
 #include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/attempt.h"
@@ -594,6 +596,16 @@ static void attempt_end(struct attempt *a)
 	ckpt_lock_drop(&s->lock);
 }
 
+static void tell_done(const struct attempt *a)
+{
+	const struct ckpt_summary *s = &a->record.summary;
+	char size[CKPT_SIZE_MAX];
+
+	ckpt_log(CKPT_LOG_INFO, "committed %s: %llu file%s, %s, %lld ms, event %s, version %u", a->name,
+		 (unsigned long long)s->files, s->files == 1 ? "" : "s", ckpt_size_text(s->bytes, size),
+		 (long long)((ckpt_sys.mono_ns() - a->began_ns) / 1000000), s->event, s->version);
+}
+
 static void *attempt_thread(void *arg)
 {
 	struct attempt *a = arg;
@@ -602,8 +614,10 @@ static void *attempt_thread(void *arg)
 	if (rc && !a->unknown)
 		(void)put_back_copies(a);
 	finish(a, rc);
-	if (!rc)
+	if (!rc) {
+		tell_done(a);
 		ckpt_copy_keep(a->step);
+	}
 	attempt_end(a);
 	return NULL;
 }

@@ -5,7 +5,9 @@
 #include "core/commit/delete.h"
 
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/move.h"
@@ -53,11 +55,22 @@ static void index_behind(struct ckpt_step *step, const struct ckpt_summary *summ
 		ckpt_indexer_put(step->store->indexer, step->key, summary, NULL, 0);
 }
 
+static void tell_deleted(const struct ckpt_step *step, const struct deletion *d)
+{
+	char size[CKPT_SIZE_MAX];
+
+	ckpt_log(CKPT_LOG_INFO, "deleted %s%s: to the trash, %s", step->name,
+		 d->temporary ? " (a temporary step that is over)"
+		 : d->behind  ? " (by the policy)"
+			      : "",
+		 ckpt_size_text(step->summary.bytes, size));
+}
+
 static int delete_locked(struct ckpt_step *step, struct deletion *d)
 {
 	struct ckpt_summary deletion;
 	bool changed, was_there = ckpt_step_state(step) == CKPT_STEP_COMMITTED;
-	int rc = ckpt_version_put(step, mark_deleted, d, &deletion, &changed);
+	int rc = ckpt_version_put(step, mark_deleted, d, true, &deletion, &changed);
 
 	if (d->pinned)
 		return -EPERM;
@@ -76,6 +89,7 @@ static int delete_locked(struct ckpt_step *step, struct deletion *d)
 						   : "it could not be deleted");
 		return rc;
 	}
+	tell_deleted(step, d);
 	index_behind(step, &deletion);
 	ckpt_trash_wake(step->store->trash);
 	return 0;
@@ -219,7 +233,7 @@ static int put_again(struct ckpt_step *step, uint32_t version, struct ckpt_summa
 	r.summary.committed_ns = ckpt_sys.now_ns();
 	r.summary.temporary = false; // or the next commit could end it again
 	if (!rc)
-		rc = ckpt_version_put_record(step, &r);
+		rc = ckpt_version_put_record(step, &r, false);
 	*ret_summary = r.summary;
 	ckpt_record_done(&r);
 	// An earlier attempt had done it, but its answer was lost.
@@ -248,6 +262,8 @@ int ckpt_undelete(struct ckpt_step *step)
 	ckpt_lock_drop(&s->lock);
 	if (!rc)
 		ckpt_store_wake_behind(s);
+	if (!rc)
+		ckpt_log(CKPT_LOG_INFO, "undeleted %s", step->name);
 	if (!rc)
 		index_behind(step, &summary);
 	else if (rc != -ESTALE && rc != -ENOENT && rc != -EEXIST)
@@ -493,12 +509,10 @@ static int remove_deletion(const struct versions *v)
 // files with all of its records. What an attempt before has moved may not be durable either.
 static int files_out_of_sight(struct ckpt_step *step)
 {
-	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	char name[CKPT_TRASH_SESSION_NAME];
 	struct ckpt_store *s = step->store;
-	int rc;
+	int rc = ckpt_trash_take(s, step->session, name);
 
-	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
-	rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
 	if (!rc || rc == -ENOENT)
 		rc = ckpt_sys.fsync(s->trash_fd);
 	if (!rc)
@@ -544,6 +558,13 @@ static int check_session(struct ckpt_step *step)
 	return rc;
 }
 
+static void tell_expired(const struct ckpt_step *step)
+{
+	char size[CKPT_SIZE_MAX];
+
+	ckpt_log(CKPT_LOG_INFO, "removed %s from the trash: %s", step->name, ckpt_size_text(step->summary.bytes, size));
+}
+
 static int expire(struct ckpt_step *step, struct ckpt_manifest *m)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
@@ -574,6 +595,8 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m)
 	if (!rc)
 		rc = remove_deletion(&v);
 	free(v.at);
+	if (!rc && !step->moved)
+		tell_expired(step);
 	ckpt_lock_take(&s->lock);
 	if (!rc)
 		ckpt_step_forget_locked(step);
@@ -603,6 +626,17 @@ int ckpt_expire(struct ckpt_step *step)
 	rc = expire(step, m);
 	ckpt_manifest_unref(m);
 	return rc;
+}
+
+int ckpt_delete_for_good(struct ckpt_step *step)
+{
+	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step) : 0;
+
+	if (!rc)
+		rc = ckpt_expire(step);
+	return rc == -ESTALE && ckpt_step_state(step) == CKPT_STEP_GONE
+		       ? 0
+		       : rc; // with trash=0 it may have expired meanwhile
 }
 
 int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool *stop)

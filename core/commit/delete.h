@@ -26,6 +26,8 @@ void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, bool by_folder
 // Removes a deleted step for good: its records, and its files behind. What fails is left for the next time. -ESTALE it is
 // not deleted: an undelete of unknown outcome was done, and asking for that again says so; -EBUSY a listed step has its files.
 int ckpt_expire(struct ckpt_step *step);
+// Both, of a committed step; of a deleted one the second.
+int ckpt_delete_for_good(struct ckpt_step *step);
 
 // Removes what was deleted before this time, until *stop. When the oldest of what is left was deleted; INT64_MAX: nothing
 // is. What should be gone and could not be removed counts as deleted at deleted_ns.

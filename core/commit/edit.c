@@ -190,7 +190,7 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	snprintf(r->summary.event, sizeof(r->summary.event), "%s", d->event);
 	if (d->len > CKPT_MANIFEST_EMBED_MAX) {
 		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
-		rc = ckpt_backend_put(d->step->store->backend, key, d->data, d->len, NULL);
+		rc = ckpt_backend_put_how(d->step->store->backend, key, d->data, d->len, d->frees, NULL);
 		return rc == -EEXIST ? 0 : rc; // the same bytes: the key is their digest
 	}
 	r->manifest = malloc(d->len);
@@ -209,7 +209,7 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	int rc = finish(d);
 
 	if (!rc)
-		rc = ckpt_version_put(step, set_manifest, d, &next, &changed);
+		rc = ckpt_version_put(step, set_manifest, d, d->frees, &next, &changed);
 	if (rc == -EIO)
 		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
 	if (rc)

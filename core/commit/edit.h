@@ -13,6 +13,7 @@
 struct ckpt_edit {
 	struct ckpt_step *step;
 	const char *event; // of the version
+	bool frees;        // it removes files: its version can be put on a full disk too (version.h)
 	bool same_files;   // clients see nothing of it: its time stays, and what is being removed of it is so further
 	// Where the bytes are: changes the content of an entry that is copied, and where a chunk is, or one that others are decoded
 	// beside (with chunk->pack not 0, *pack says which). NULL: as it was.

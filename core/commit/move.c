@@ -43,7 +43,7 @@ static int put_copy(struct move *v, uint32_t current)
 	r.summary.number = ckpt_name_number(r.summary.name);
 	r.summary.version = v->to->attempt_version;
 	r.summary.committed_ns = ckpt_sys.now_ns();
-	rc = ckpt_version_put_record(v->to, &r);
+	rc = ckpt_version_put_record(v->to, &r, false);
 	v->moved = r.summary;
 	ckpt_record_done(&r);
 	return rc;
@@ -190,7 +190,7 @@ int ckpt_move_confirm(struct ckpt_step *step)
 
 	if (strcmp(step->summary.event, CKPT_EVENT_MOVE))
 		return 0;
-	rc = ckpt_version_put(step, mark_settled, NULL, &next, &changed);
+	rc = ckpt_version_put(step, mark_settled, NULL, false, &next, &changed);
 	if (rc || !changed)
 		return rc;
 	rc = ckpt_step_load(step->store, &next);
@@ -223,7 +223,7 @@ static int put_both(struct move *v)
 	ckpt_lock_drop(&step->store->lock);
 	rc = put_under_new_name(v);
 	if (!rc)
-		rc = ckpt_version_put(step, mark_moved, NULL, &v->deletion, &changed);
+		rc = ckpt_version_put(step, mark_moved, NULL, false, &v->deletion, &changed);
 	if (rc == -ESTALE && was_moved(v))
 		return 0;
 	if (!rc) {

@@ -20,7 +20,7 @@ static int set_pinned(void *arg, struct ckpt_record *r)
 
 int ckpt_pin(struct ckpt_step *step, bool pinned)
 {
-	return ckpt_version_flag(step, set_pinned, &pinned, pinned ? "pinned" : "unpinned");
+	return ckpt_version_flag(step, set_pinned, &pinned, !pinned, pinned ? "pinned" : "unpinned");
 }
 
 bool ckpt_pin_is(struct ckpt_step *step)

@@ -50,7 +50,7 @@ static void know_durable(struct ckpt_step *step, uint32_t version)
 	step->durable = MAX(step->durable, version);
 }
 
-int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
+int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record, bool frees)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
 	CLEANUP_FREE void *data = NULL;
@@ -65,10 +65,10 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 	if (rc)
 		return rc;
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, record->summary.version);
-	rc = ckpt_backend_put(s->backend, object, data, len, &stored);
+	rc = ckpt_backend_put_how(s->backend, object, data, len, frees, &stored);
 	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
 	if (rc == -EIO) {
-		int again = ckpt_backend_put(s->backend, object, data, len, &stored);
+		int again = ckpt_backend_put_how(s->backend, object, data, len, frees, &stored);
 
 		if (!again || (again == -EEXIST && is_there(step, &record->summary)))
 			rc = 0;
@@ -82,7 +82,7 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record)
 	return rc;
 }
 
-static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_change_fn *change, void *arg,
+static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_change_fn *change, void *arg, bool frees,
 		    struct ckpt_summary *ret_summary, bool *ret_changed)
 {
 	struct ckpt_record r;
@@ -99,7 +99,7 @@ static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_chang
 	*ret_changed = !rc;
 	if (!rc) {
 		r.summary.version++; // the sequence stays: it makes no step the latest
-		rc = ckpt_version_put_record(step, &r);
+		rc = ckpt_version_put_record(step, &r, frees);
 	}
 	*ret_summary = r.summary;
 	ckpt_record_done(&r);
@@ -163,7 +163,7 @@ int ckpt_version_make_durable(struct ckpt_step *step)
 	return 0;
 }
 
-int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg,
+int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, bool frees,
 		     struct ckpt_summary *ret_summary, bool *ret_changed)
 {
 	int rc = -EEXIST;
@@ -176,20 +176,20 @@ int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, voi
 		rc = step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
 		ckpt_lock_drop(&step->lock);
 		if (!rc)
-			rc = put_next(step, current, change, arg, ret_summary, ret_changed);
+			rc = put_next(step, current, change, arg, frees, ret_summary, ret_changed);
 		if (rc == -EEXIST && (rc = adopt(step, current + 1)) == 0)
 			rc = -EEXIST;
 	}
 	return rc;
 }
 
-int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, const char *what)
+int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, bool frees, const char *what)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_summary next;
 	bool changed;
 	bool busy = ckpt_remove_hides(step) || ckpt_reopen_any(step);
-	int rc = busy ? -EBUSY : ckpt_version_put(step, change, arg, &next, &changed);
+	int rc = busy ? -EBUSY : ckpt_version_put(step, change, arg, frees, &next, &changed);
 
 	if (!rc && changed) {
 		rc = ckpt_step_load(step->store, &next);
@@ -246,7 +246,7 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 	struct said said = {.metadata = metadata};
 	struct ckpt_summary next;
 	bool changed;
-	int rc = ckpt_version_put(step, set_metadata, &said, &next, &changed);
+	int rc = ckpt_version_put(step, set_metadata, &said, false, &next, &changed);
 
 	if (rc) {
 		ckpt_errlog_add(step->store->errlog, step->name, rc,

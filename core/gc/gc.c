@@ -8,7 +8,9 @@
 #include "core/gc/gc_round.h"
 
 #include "backends/backend.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
@@ -415,6 +417,15 @@ static int take_packs(struct ckpt_gc_round *g)
 	return rc == -EINTR && ckpt_gc_goes_on(g) ? -EBUSY : rc;
 }
 
+static void tell_freed(const struct ckpt_gc_done *done)
+{
+	char size[CKPT_SIZE_MAX];
+
+	if (done->deleted_objects)
+		ckpt_log(CKPT_LOG_INFO, "garbage collection removed %zu pack%s, %s", (size_t)done->deleted_objects,
+			 done->deleted_objects == 1 ? "" : "s", ckpt_size_text(done->deleted_bytes, size));
+}
+
 int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done)
 {
 	struct ckpt_gc_stuck stuck = {0};
@@ -443,5 +454,7 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		ckpt_gc_expect_no_more(s, expected);
 	ckpt_lock_drop(&s->packs_lock);
 	gc_done(&g);
+	if (!how->dry_run)
+		tell_freed(ret_done);
 	return rc;
 }

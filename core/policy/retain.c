@@ -1,7 +1,9 @@
 #include "core/policy/retain.h"
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
@@ -118,6 +120,15 @@ void ckpt_retain_done(struct ckpt_retain *r)
 	*r = (struct ckpt_retain){0};
 }
 
+static void tell_retention(size_t count, uint64_t bytes)
+{
+	char size[CKPT_SIZE_MAX];
+
+	if (count)
+		ckpt_log(CKPT_LOG_INFO, "retention moved %zu step%s, %s to the trash", count, count == 1 ? "" : "s",
+			 ckpt_size_text(bytes, size));
+}
+
 // --- At once ----------------------------------------------------------------------------------------------------------
 
 static int delete_one_locked(const struct ckpt_retain *judged, struct ckpt_step *step)
@@ -139,6 +150,8 @@ static int retain_by(struct ckpt_store *s, struct ckpt_step *const *steps, size_
 	char etag[CKPT_ETAG_MAX];
 	struct ckpt_policy p = {0};
 	struct ckpt_retain judged;
+	uint64_t bytes = 0;
+	size_t gone = 0;
 	int rc = ckpt_policy_load(s, &p, etag, &why);
 
 	if (!rc)
@@ -146,8 +159,12 @@ static int retain_by(struct ckpt_store *s, struct ckpt_step *const *steps, size_
 	ckpt_policy_done(&p);
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		ret_results[i] = delete_one_locked(&judged, steps[i]);
+		gone += !ret_results[i];
+		bytes += ret_results[i] ? 0 : steps[i]->summary.bytes;
+	}
+	tell_retention(gone, bytes);
 	ckpt_retain_done(&judged);
 	return 0;
 }
@@ -210,6 +227,7 @@ static int64_t since_newest(const struct ckpt_history *h, size_t i, int64_t now_
 struct round {
 	struct ckpt_step *gone[CKPT_RETAIN_MAX]; // references
 	size_t count;
+	uint64_t bytes; // of those
 	int64_t again_ns;
 };
 
@@ -229,9 +247,10 @@ static void delete_dropped_locked(const struct ckpt_retain *judged, int64_t now_
 			continue;
 		}
 		rc = ckpt_delete_behind_locked(step, false);
-		if (!rc)
+		if (!rc) {
 			round->gone[round->count++] = ckpt_step_ref(step);
-		else if (rc != -ESTALE)
+			round->bytes += step->summary.bytes;
+		} else if (rc != -ESTALE)
 			round->again_ns = MIN(round->again_ns, RETRY_NS);
 	}
 }
@@ -269,6 +288,7 @@ static int delete_all(struct ckpt_store *s, int64_t over_ns, const bool *stop, i
 	do {
 		round = (struct round){.again_ns = INT64_MAX};
 		rc = delete_some(s, over_ns, &before, &round, ret_why);
+		tell_retention(round.count, round.bytes);
 		for (size_t i = 0; i < round.count; i++) {
 			if (s->gone)
 				s->gone(s->gone_arg, round.gone[i]);

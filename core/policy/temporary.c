@@ -21,7 +21,7 @@ static int set_permanent(void *arg __attribute__((unused)), struct ckpt_record *
 
 int ckpt_promote(struct ckpt_step *step)
 {
-	return ckpt_version_flag(step, set_permanent, NULL, "made permanent");
+	return ckpt_version_flag(step, set_permanent, NULL, false, "made permanent");
 }
 
 // --- Over ---------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "core/record/name.h"
 
 #include "core/base/hash.h"
+#include "core/base/utf8.h"
 #include "core/base/util.h"
 
 #define DIGEST_BYTES 32
@@ -101,41 +102,12 @@ static bool matches_any(const char *const *patterns, size_t count, const char *n
 	return false;
 }
 
-// Bytes of the well-formed UTF-8 sequence at s, 0: none there. No overlong forms, surrogates or values over U+10FFFF.
-static size_t utf8_sequence(const uint8_t *s, size_t len)
-{
-	uint8_t low = 0x80, high = 0xbf;
-	size_t want;
-
-	if (s[0] < 0x80)
-		return 1;
-	if (s[0] >= 0xc2 && s[0] <= 0xdf) {
-		want = 2;
-	} else if (s[0] >= 0xe0 && s[0] <= 0xef) {
-		want = 3;
-		low = s[0] == 0xe0 ? 0xa0 : 0x80;
-		high = s[0] == 0xed ? 0x9f : 0xbf;
-	} else if (s[0] >= 0xf0 && s[0] <= 0xf4) {
-		want = 4;
-		low = s[0] == 0xf0 ? 0x90 : 0x80;
-		high = s[0] == 0xf4 ? 0x8f : 0xbf;
-	} else {
-		return 0;
-	}
-	if (len < want || s[1] < low || s[1] > high)
-		return 0;
-	for (size_t i = 2; i < want; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	return want;
-}
-
 bool ckpt_name_is_utf8(const char *text, size_t len)
 {
 	const uint8_t *s = (const uint8_t *)text;
 
 	for (size_t i = 0, step; i < len; i += step) {
-		step = utf8_sequence(s + i, len - i);
+		step = ckpt_utf8_sequence(s + i, len - i);
 		if (!step)
 			return false;
 	}
@@ -150,7 +122,7 @@ char *ckpt_name_clean(const char *text)
 	if (!clean)
 		return NULL;
 	while (left) {
-		size_t len = utf8_sequence((const uint8_t *)text, left);
+		size_t len = ckpt_utf8_sequence((const uint8_t *)text, left);
 
 		out = len ? mempcpy(out, text, len) : mempcpy(out, "\xef\xbf\xbd", 3);
 		len = MAX(len, (size_t)1);

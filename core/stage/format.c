@@ -5,6 +5,7 @@
 #include "core/array/zip.h"
 #include "core/base/json.h"
 #include "core/base/source.h"
+#include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/limits.h"
 
@@ -169,7 +170,10 @@ static int check_npy(const struct ckpt_source *f)
 
 // --- HDF5 -------------------------------------------------------------------------------------------------------------
 
-#define HDF5_OPEN_FOR_WRITING 1 // consistency flags of superblock 3
+#define HDF5_MAGIC "\x89HDF\r\n\x1a\n"
+#define HDF5_FLAGS_AT 11 // consistency flags of superblock 3
+#define HDF5_OPEN_FOR_WRITING 1
+#define HDF5_SWMR 4
 
 static uint64_t address(const uint8_t *p, unsigned bytes)
 {
@@ -188,10 +192,19 @@ static int check_superblock(const struct ckpt_source *f, const uint8_t *block)
 
 	if (version > 3 || (width != 2 && width != 4 && width != 8))
 		return version > 3 ? 0 : -EINVAL;
-	if (version == 3 && (block[11] & HDF5_OPEN_FOR_WRITING))
+	if (version == 3 && (block[HDF5_FLAGS_AT] & HDF5_OPEN_FOR_WRITING))
 		return -EINVAL;
 	end = address(addresses + 2 * (size_t)width, width); // behind the base and one more
 	return end && end <= f->bytes ? 0 : -EINVAL;
+}
+
+bool ckpt_format_is_swmr(int fd)
+{
+	uint8_t block[HDF5_FLAGS_AT + 1];
+	ssize_t n = ckpt_sys.pread(fd, block, sizeof(block), 0);
+
+	return n == sizeof(block) && !memcmp(block, HDF5_MAGIC, 8) && block[8] == 3 &&
+	       (block[HDF5_FLAGS_AT] & HDF5_SWMR) && (block[HDF5_FLAGS_AT] & HDF5_OPEN_FOR_WRITING);
 }
 
 static int check_hdf5(const struct ckpt_source *f)
@@ -204,7 +217,7 @@ static int check_hdf5(const struct ckpt_source *f)
 
 		if (rc)
 			return rc;
-		if (!memcmp(block, "\x89HDF\r\n\x1a\n", 8))
+		if (!memcmp(block, HDF5_MAGIC, 8))
 			return check_superblock(f, block);
 	}
 	return -EINVAL;

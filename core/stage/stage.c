@@ -10,6 +10,7 @@
 #include "core/stage/stage.h"
 
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
@@ -225,10 +226,9 @@ int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode)
 
 void ckpt_stage_drop_session(struct ckpt_step *step)
 {
-	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	char name[CKPT_TRASH_SESSION_NAME];
 
-	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
-	if (!ckpt_sys.rename(step->store->sessions_fd, step->session, step->store->trash_fd, name, RENAME_NOREPLACE))
+	if (!ckpt_trash_take(step->store, step->session, name))
 		ckpt_trash_remove_behind(step->store->trash, name);
 }
 
@@ -533,7 +533,7 @@ static bool is_used(struct ckpt_step *step)
 int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 {
 	struct ckpt_store *s = step->store;
-	char name[sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN];
+	char name[CKPT_TRASH_SESSION_NAME];
 	int rc = whole_enter(step);
 
 	if (!rc && unless_used && is_used(step)) {
@@ -550,12 +550,12 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 				"a left-over session may belong to a step whose record cannot be read: it is kept");
 		rc = -EPERM;
 	}
-	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", step->session);
 	if (!rc)
-		rc = ckpt_sys.rename(s->sessions_fd, step->session, s->trash_fd, name, RENAME_NOREPLACE);
+		rc = ckpt_trash_take(s, step->session, name);
 	if (!rc) {
 		ckpt_stage_vanish(step);
 		ckpt_trash_remove_behind(s->trash, name);
+		ckpt_log(CKPT_LOG_INFO, "dropped the unfinished save of %s", step->name);
 	}
 	ckpt_stage_leave(step);
 	return rc;

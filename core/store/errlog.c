@@ -2,6 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/lock.h"
+#include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/limits.h"
@@ -298,6 +299,8 @@ void ckpt_errlog_add(struct ckpt_errlog *log, const char *subject, int error, co
 	if (n >= (int)sizeof(line))
 		end_whole(line);
 	tame(line);
+	ckpt_log(error ? CKPT_LOG_WARN : CKPT_LOG_INFO, "%s: %s%s%s", subject, text, hint ? "; " : "",
+		 hint ? hint : "");
 	copy = strdup(line);
 	if (!copy)
 		return;

@@ -4,6 +4,7 @@
 // other control bytes. The newest CKPT_ERRORS_LINES_MAX are kept. Threads: any. Adding waits 0.1 s at most for
 // the disk, which a thread of the log writes to; closing waits until all is there. A log that cannot be written keeps its
 // lines in memory and never fails its caller.
+// Each line also goes to the daemon's log (core/base/log.h).
 #pragma once
 
 #include <stdbool.h>

@@ -32,6 +32,7 @@ struct candidate {
 struct pass {
 	enum ckpt_latest_by by;
 	size_t back;
+	bool link;
 	// The newest so far; with back all that there are, to be sorted.
 	struct candidate *at;
 	size_t count, cap;
@@ -70,6 +71,13 @@ static int newest_first(const void *a, const void *b)
 	return (x->sequence < y->sequence) - (x->sequence > y->sequence);
 }
 
+// A step that is being changed through the link: that goes on leading to it, so that the next change is not one of another step.
+static bool is_kept(const struct ckpt_step *step)
+{
+	return __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) &&
+	       __atomic_load_n(&step->through_latest, __ATOMIC_ACQUIRE);
+}
+
 static int look_at(void *arg, struct ckpt_step *step)
 {
 	struct pass *p = arg;
@@ -77,6 +85,8 @@ static int look_at(void *arg, struct ckpt_step *step)
 	bool committed;
 
 	p->framework_writes_it |= ckpt_name_has_own_latest(step->name);
+	if (p->link && is_kept(step))
+		step = step->base;
 	ckpt_lock_take(&step->lock);
 	committed = step->state == CKPT_STEP_COMMITTED;
 	c.numbered = step->summary.number >= 0;
@@ -99,13 +109,13 @@ static int look_at(void *arg, struct ckpt_step *step)
 	return 0;
 }
 
-int ckpt_latest(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by, size_t back,
+static int find(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by, size_t back, bool link,
 		struct ckpt_latest *ret_latest)
 {
 	unsigned states = 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_COMMITTED;
 	CLEANUP_FREE struct candidate *many = NULL;
 	struct candidate one;
-	struct pass p = {.by = by, .back = back, .at = &one, .cap = 1};
+	struct pass p = {.by = by, .back = back, .link = link, .at = &one, .cap = 1};
 	int rc;
 
 	if (back) {
@@ -128,4 +138,16 @@ int ckpt_latest(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by
 	memcpy(ret_latest->folder_id, p.at[back].step->folder_id, sizeof(ret_latest->folder_id));
 	memcpy(ret_latest->name, p.at[back].step->name, sizeof(ret_latest->name));
 	return 0;
+}
+
+int ckpt_latest(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by, size_t back,
+		struct ckpt_latest *ret_latest)
+{
+	return find(s, folder_id, by, back, false, ret_latest);
+}
+
+int ckpt_latest_link(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by,
+		     struct ckpt_latest *ret_latest)
+{
+	return find(s, folder_id, by, 0, true, ret_latest);
 }

@@ -38,3 +38,6 @@ struct ckpt_latest {
 // back only.
 int ckpt_latest(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by, size_t back,
 		struct ckpt_latest *ret_latest);
+// The same as the link in the mount has it: a step that is being changed through the link counts, too, as it was.
+int ckpt_latest_link(struct ckpt_store *s, const char *folder_id, enum ckpt_latest_by by,
+		     struct ckpt_latest *ret_latest);

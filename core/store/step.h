@@ -67,10 +67,11 @@ struct ckpt_step {
 	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
-	bool overwritten;   // and some file of it has other bytes; atomic
-	bool reopens;       // it still does: not committed, given up or removed; atomic
-	bool fresh;         // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
-	int64_t touched_ns; // STAGED: the last change or end of a writer, monotonic; atomic
+	bool overwritten;    // and some file of it has other bytes; atomic
+	bool reopens;        // it still does: not committed, given up or removed; atomic
+	bool through_latest; // and its first change came by the link `latest`, which leads to it meanwhile; atomic
+	bool fresh;          // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
+	int64_t touched_ns;  // STAGED: the last change or end of a writer, monotonic; atomic
 	bool interrupted; // STAGED: an earlier attempt to write it was cut off (stage.h). LEFT: it would be STAGED if the
 			  // store were open for writing. Atomic
 	int64_t attempt_ns; // the attempt that writes it now began then, by the clock of file times; 0: the first; atomic

@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #define LOOK_NS (INT64_C(3600) * 1000000000)
@@ -88,6 +89,20 @@ static int remove_name(struct ckpt_store *s, const char *name, const bool *stop)
 		return ckpt_sys.unlink(s->trash_fd, name, 0);
 	rc = fd < 0 ? fd : remove_below(fd, 0, stop);
 	return rc ? rc : ckpt_sys.unlink(s->trash_fd, name, AT_REMOVEDIR);
+}
+
+int ckpt_trash_take(struct ckpt_store *s, const char *session, char ret_name[CKPT_TRASH_SESSION_NAME])
+{
+	bool yielded = false;
+	int rc;
+
+	snprintf(ret_name, CKPT_TRASH_SESSION_NAME, CKPT_TRASH_DROP "%s", session);
+	do
+		rc = ckpt_sys.rename(s->sessions_fd, session, s->trash_fd, ret_name, RENAME_NOREPLACE);
+	while (ckpt_is_full(rc) && (yielded = ckpt_backend_yield(s->backend)));
+	if (yielded)
+		ckpt_backend_refill(s->backend);
+	return rc;
 }
 
 int ckpt_trash_remove(struct ckpt_store *s, const char *name)
@@ -177,6 +192,7 @@ static void *remover_thread(void *arg)
 			(void)remove_name(t->store, name, &t->stop);
 		else
 			look(t);
+		ckpt_backend_refill(t->store->backend); // there may be room for what it lacks
 		free(name);
 		ckpt_lock_take(&t->lock);
 	}

@@ -7,6 +7,8 @@
 // Ownership: the store has one, from open to close. Threads: any.
 #pragma once
 
+#include "core/base/uuid.h"
+
 #include <stddef.h>
 
 struct ckpt_store;
@@ -14,6 +16,7 @@ struct ckpt_trash;
 
 #define CKPT_TRASH_DROP "drop-"
 #define CKPT_TRASH_COPY "copy-"
+#define CKPT_TRASH_SESSION_NAME (sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN)
 
 // Sees what a process that died has left there, before this one adds to it: it is removed behind, as all else. At most
 // CKPT_TRASH_SWEEP_MAX names: the rest at the next start. 0, also when the listing failed; -ENOMEM.
@@ -35,5 +38,8 @@ void ckpt_trash_committed(struct ckpt_trash *t);
 void ckpt_trash_drain(struct ckpt_trash *t);
 // How many names, or looks at deleted steps, it still has to do; NULL: 0.
 size_t ckpt_trash_pending(struct ckpt_trash *t);
+// Moves a session there, on a full disk too (backends/spare.h), and says what its name is now. Not durable yet; and the name is
+// still to be given to ckpt_trash_remove_behind(). 0, -ENOENT there is no such session, ...
+int ckpt_trash_take(struct ckpt_store *s, const char *session, char ret_name[CKPT_TRASH_SESSION_NAME]);
 // Removes a name at once; blocks for as long as it takes. What cannot be removed stays, and the first error is returned.
 int ckpt_trash_remove(struct ckpt_store *s, const char *name);

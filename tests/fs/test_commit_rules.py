@@ -1,6 +1,7 @@
 """Which close of the marker completes a step, and what the marker may say: each rule against the real kernel."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -89,12 +90,30 @@ def test_exec_with_close_on_exec_is_a_close(mount, step, agent):
     wait_until(lambda: listed(mount), what="the commit")
 
 
-def test_first_close_of_a_duplicate_commits_and_the_second_says_the_same(mount, step, agent):
+def test_first_close_of_a_written_duplicate_commits_and_the_second_says_the_same(mount, step, agent):
     a = agent()
-    a.run(OPEN_MARKER, step=step)
+    a.run(OPEN_MARKER + "; os.write(fd, b'{}')", step=step)
     a.run("other = os.dup(fd); os.close(other)")
     assert listed(mount)
     assert close_error(a) is None
+
+
+@both_modes
+def test_an_empty_marker_is_not_complete_while_its_process_can_still_write_it(mount, step, agent, ckptfs, store):
+    a = agent()
+    a.run(OPEN_MARKER + "; other = os.dup(fd); os.close(fd)", step=step)
+    assert not listed(mount) and mount.errors() == []
+    a.run("read = os.open('/proc/self/fd/%d' % other, os.O_RDONLY)")
+    a.run("os.write(other, b'{\"metrics\": {\"loss\": 1}}'); os.close(other)")
+    assert listed(mount)
+    info = ckptfs.json("info", store, "1000")
+    assert (info["metrics"], info["version"]) == ({"loss": 1}, 1)
+
+
+def test_an_empty_marker_is_complete_when_only_a_reader_of_it_is_left(mount, step, agent):
+    a = agent()
+    a.run(OPEN_MARKER + "; read = os.open(step + '/.finalize', os.O_RDONLY); os.close(fd)", step=step)
+    assert listed(mount)
 
 
 def test_second_close_returns_the_stored_error(mount, step, agent):
@@ -144,20 +163,35 @@ def test_clients_whose_pid_the_daemon_cannot_know_commit_too(world, store, commi
     ("touch {}", {}), (": > {}", {}), ("echo '{{\"metrics\":{{\"loss\":1}}}}' > {}", {"loss": 1}), ("cp /dev/null {}", {}),
     ("printf '{{\"metrics\":' > {0}.x; printf '{{\"metrics\":{{\"loss\":2}}}}' | tee {0}", {"loss": 2}),
     ("bash -c 'echo \"{{}}\" > {}'", {}), ("dd if=/dev/null of={} status=none", {}),
+    ("bash -c '{{ echo \"{{\\\"metrics\\\":\"; printf \"%s\" \"{{\\\"loss\\\":3}}}}\"; }} > {}'", {"loss": 3}),
+    ("exec 5> {0}; echo '{{\"metrics\":{{\"loss\":4}}}}' >&5; exec 5>&-", {"loss": 4}),
+    ("python3 -c 'open(\"{}\", \"w\").write(\"{{\\\"metrics\\\":{{\\\"loss\\\":5}}}}\")'", {"loss": 5}),
+    ("bash -c ': > {0}'", {}), ("zsh -c \"echo '{{}}' > {}\"", {}),
 ])
 def test_shells_complete_a_step(mount, step, ckptfs, store, shell, metrics):
+    if shell.startswith("zsh") and not shutil.which("zsh"):
+        pytest.skip("zsh is not installed")
     done = subprocess.run(["sh", "-c", shell.format(step + "/.finalize")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert listed(mount)
     assert not os.path.exists(step + "/.finalize")
     info = ckptfs.json("info", store, "1000")
-    assert info["metrics"] == metrics
+    assert (info["metrics"], info["version"]) == (metrics, 1), "each completes it once"
     assert mount.errors() == []
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shell_that_writes_wrong_json_completes_nothing(mount, step, shell):
+    made = trees.files(step)
+    subprocess.run([shell, "-c", f"echo '{{\"metrics\":{{\"loss\":1.5' > {step}/.finalize"], check=False)
+    assert not listed(mount) and trees.files(step) == made
+    error_line(mount, "1000", "EINVAL")
+    assert len(mount.errors()) == 1
 
 
 def test_after_the_commit_the_markers_handle_accepts_sync_and_attributes(mount, step, agent):
     a = agent()
-    a.run(OPEN_MARKER + "; os.close(os.dup(fd))", step=step)
+    a.run(OPEN_MARKER + "; os.write(fd, b' '); os.close(os.dup(fd))", step=step)
     assert listed(mount)
     a.run("os.fsync(fd); os.utime(fd); os.fchmod(fd, 0o600); os.write(fd, b'{}'); os.fsync(fd)")
     assert close_error(a) is None
@@ -167,7 +201,7 @@ def test_after_the_commit_the_markers_handle_accepts_sync_and_attributes(mount, 
 def test_later_write_and_close_on_a_committed_handle_is_a_new_version_of_the_metadata(mount, step, agent, ckptfs, store):
     files = trees.files(step)
     a = agent()
-    a.run(OPEN_MARKER + "; os.close(os.dup(fd))", step=step)
+    a.run(OPEN_MARKER + "; os.write(fd, b' '); os.close(os.dup(fd))", step=step)
     assert ckptfs.json("info", store, "1000")["version"] == 1
     a.run("os.write(fd, b'{\"metrics\": {\"loss\": 3}}'); os.close(fd)")
     info = ckptfs.json("info", store, "1000")

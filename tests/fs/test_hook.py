@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -45,6 +47,19 @@ def save(mount, name, text=b""):
 
 def lines_of(path):
     return path.read_text().splitlines() if path.exists() else []
+
+
+def test_it_is_told_the_metadata_that_a_shell_writes(mounted, log):
+    mount = mounted('echo "$CKPT_STEP $CKPT_METADATA" >> $LOG')
+    shells = [shell for shell in ("sh", "bash", "zsh") if shutil.which(shell)]
+    for shell in shells:
+        (mount / f"step_{len(shell)}").mkdir()
+        trees.fill(mount / f"step_{len(shell)}")
+        subprocess.run([shell, "-c", f"echo '{{\"metrics\":{{\"loss\":1.5}}}}' > {mount.path}/step_{len(shell)}/.finalize"], check=True)
+    wait_until(lambda: len(lines_of(log)) == len(shells), 10)
+    for shell, line in zip(shells, lines_of(log)):
+        name, metadata = line.split(" ", 1)
+        assert name == f"step_{len(shell)}" and json.loads(metadata)["metrics"] == {"loss": 1.5}
 
 
 @both_modes

@@ -461,3 +461,42 @@ def test_options_are_checked(ckptfs, store, scratch):
     for option, word in (("latest_by=time", "commit or step"), ("latest_by", "needs a value"), ("show_latest=1", "yes or no")):
         done = ckptfs("mount", store, scratch / "mnt", "-o", option, check=False)
         assert done.returncode == 2 and word in done.stderr, done.stderr
+
+
+# --- Changes through it -----------------------------------------------------------------------------------------------
+
+THROUGH = {
+    "rewrite": "open(path, 'w').write('new')",
+    "append": "open(path, 'a').write('new')",
+    "r+": "f = open(path, 'r+'); f.write('new'); f.close()",
+    "truncate": "os.truncate(path, 1)",
+    "shell": "import subprocess; subprocess.run(['sh', '-c', 'echo new > ' + path], check=True)",
+}
+
+
+@both_modes
+@pytest.mark.parametrize("act", THROUGH)
+def test_what_is_written_through_the_link_changes_the_step_that_it_led_to_and_no_other(mount, save, agent, act):
+    names = ["1000", "2000", "3000"]
+    for name in names:
+        save(name)
+        trees.write(mount / name / "second.bin", name.encode())
+    for file in ("model.bin", "second.bin"):  # another process goes on with the same step
+        agent().run(THROUGH[act], path=str(mount / "latest" / file))
+        assert (mount / "3000" / file).read_bytes() != b"3000"
+        assert newest(mount) == "3000", "it leads to the step that is changed through it"
+    for name in names[:2]:
+        assert name in mount.listing()
+        for file in ("model.bin", "second.bin"):
+            assert (mount / name / file).read_bytes() == name.encode()
+
+
+@both_modes
+def test_a_step_that_is_changed_by_its_name_is_not_the_newest_meanwhile(mount, save, agent):
+    for name in ("1000", "2000"):
+        save(name)
+    reader = agent()
+    assert reader.run("open(path).read()", path=str(mount / "latest/model.bin")) == "2000"
+    agent().run("open(path, 'w').write('new')", path=str(mount / "2000/model.bin"))
+    assert newest(mount) == "1000"
+    assert reader.run("open(path).read()", path=str(mount / "latest/model.bin")) == "1000"

@@ -1,6 +1,7 @@
 """Mounting and unmounting, in every way that people and systems do it."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -612,3 +613,73 @@ def test_owner_options_replace_owners_and_modes(world, store):
     trees.write(m / "f", b"x", 0o666)
     st = os.stat(m / "f")
     assert (st.st_uid, st.st_gid, st.st_mode & 0o777) == (NOBODY, NOBODY, 0o640)
+
+
+# --- The daemon's log -------------------------------------------------------------------------------------------------
+
+
+def log_lines(path):
+    return [line.split(" ckptfs: ", 1)[1] for line in path.read_text().splitlines()]
+
+
+def save(m, name):
+    (m / name).mkdir()
+    trees.write(m / name / "a.bin", b"x" * 3000)
+    trees.write(m / name / ".finalize", b"")
+
+
+def test_the_log_has_a_line_for_each_act(world, store, scratch, ckptfs):
+    """Mount, commit, deletion, undeletion, retention, the trash, an error, umount: in this order."""
+    log = scratch / "daemon.log"
+    m = Mount.new(world, store, options=[f"log={log}"])
+    for name in "step_1", "step_2", "step_3":
+        save(m, name)
+    ckptfs("rm", m.path, "step_1")
+    ckptfs("undelete", m.path, "step_1")
+    shutil.rmtree(m / "step_1")
+    (scratch / "policy.json").write_text('{"keep": {"latest_n": {"n": 1}}}')
+    ckptfs("policy", "set", m.path, scratch / "policy.json")
+    ckptfs("retain", m.path)
+    ckptfs("rm", m.path, "--now", "--yes", "trash/step_1")
+    (m / "step_4").mkdir()
+    with pytest.raises(OSError):
+        trees.write(m / "step_4/.finalize", b"{")
+    m.umount()
+    wanted = [f"mounted {store} at {m.path}: 0 steps, 0 unfinished saves, ", "committed step_1: 1 file, 2.9KiB, ", "committed step_2: ", "committed step_3: ",
+              "deleted step_1: to the trash, 2.9KiB", "undeleted step_1", "deleted step_1: to the trash, 2.9KiB",
+              "deleted step_", "retention moved 1 step, 2.9KiB to the trash",
+              "removed step_1 from the trash: 2.9KiB", "warn: step_4: ", f"unmounted {m.path}"]
+    lines, at = log_lines(log), 0
+    for want in wanted:
+        at = next((i + 1 for i in range(at, len(lines)) if lines[i].startswith(want)), None)
+        assert at, f"no {want!r} in its place in:\n" + "\n".join(lines)
+    assert "event marker" in next(line for line in lines if line.startswith("committed step_1"))
+
+
+def test_log_level_warn_leaves_out_what_went_well(world, store, scratch):
+    log = scratch / "daemon.log"
+    m = Mount.new(world, store, options=[f"log={log}", "log_level=warn"])
+    save(m, "1")
+    (m / "2").mkdir()
+    with pytest.raises(OSError):
+        trees.write(m / "2/.finalize", b"{")
+    m.umount()
+    assert [line.split(":")[:2] for line in log_lines(log)] == [["warn", " 2"]]
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(world, store, scratch):
+    """A full pipe stands for a disk that hangs: saves go on, the mount ends, and what was dropped is said once there is room."""
+    log = scratch / "pipe"
+    os.mkfifo(log)
+    reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    world.callback(os.close, reader)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    m = Mount.new(world, store, options=[f"log={log}"])
+    for i in range(60):
+        save(m, f"step_{i}")
+    assert len(m.listing()) == 60
+    m.umount()
+    text = b""
+    while chunk := os.read(reader, 65536):
+        text += chunk
+    assert 4096 >= len(text) > 2000 and b"committed step_0" in text

@@ -192,7 +192,8 @@ def test_a_tracker_that_is_not_written_completes_nothing_of_the_next_save(mount,
         trees.write(latest, b"nothing")
     fill(folder, "mp_rank_00_model_states.pt")
     a = agent()
-    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, b'global_step20'); spare = os.dup(fd); os.close(fd)", path=latest)
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, b'global_step20')\n"
+          "s = socket.socketpair(); socket.send_fds(s[0], [b'x'], [fd]); os.close(fd); spare = socket.recv_fds(s[1], 1, 1)[1][0]", path=latest)
     if tracker == "old":
         a.run("os.close(spare)")
     assert listed(mount) == ["global_step20"]
@@ -369,7 +370,10 @@ def test_writing_on_after_the_close_that_completed_makes_the_next_version(mount,
     next(megatron(folder))
     a = agent()
     first, second = b'{"sharded_backend": "torch_dist"}', b'{"sharded_backend": "torch_dist", "more": 1}'
-    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR); os.write(fd, data); os.close(os.dup(fd))", path=folder + "/metadata.json", data=first)
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR); os.write(fd, data)", path=folder + "/metadata.json", data=first)
+    a.run("os.close(os.dup(fd))")
+    assert listed(mount) == [], "it can still write the file"
+    a.run("s = socket.socketpair(); socket.send_fds(s[0], [b'x'], [fd]); os.close(fd); fd = socket.recv_fds(s[1], 1, 1)[1][0]")
     assert listed(mount) == ["iter_0000100"]
     a.run("os.pwrite(fd, data, 0)", data=second)
     with open(folder + "/metadata.json", "rb") as f:

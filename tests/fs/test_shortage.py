@@ -2,6 +2,7 @@
 is some again, without a new mount. test_full_disk.py is about blocks."""
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -13,7 +14,7 @@ from support import trees
 from support.commits import assert_whole, error_line
 from support.fixtures import both_modes, needs_root
 from support.last_acts import accelerate, dcp, deepspeed, eformer, listed, megatron, nemo, snapshot, trainer
-from support.mounting import LoopDisk, Mount, errno_name
+from support.mounting import LoopDisk, Mount, errno_name, wait_until
 
 pytestmark = [pytest.mark.timeout(90), needs_root]
 
@@ -99,6 +100,166 @@ def test_without_inodes_or_quota_nothing_is_lost_and_all_goes_on_once_there_is_r
     assert {name: trees.files(m / name) for name in made} == made
     assert_whole(m, made["2000"], "2000")
     assert ckptfs.json("verify", m.store)["bad"] == []
+
+
+# --- Acts that free room ------------------------------------------------------------------------------------------------
+
+
+class Tmpfs:
+    """A disk without a free inode, or without a free block: nothing at all is left, not even a reserve of the filesystem's own."""
+    error = "ENOSPC"
+
+    def __init__(self, world):
+        self.path = world.scratch / "tmpfs"
+        self.path.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes=800", "none", self.path], check=True)
+        world.callback(subprocess.run, ["umount", "-l", self.path], check=True)
+        self._junk = self.path / "junk"
+        self._count = 0
+
+    def _more(self):
+        self._junk.mkdir(exist_ok=True)
+        self._count += 1
+        return self._junk / str(self._count)
+
+    def give_back(self):
+        shutil.rmtree(self._junk)
+
+
+class TmpfsInodes(Tmpfs):
+    def use_up(self):
+        with pytest.raises(OSError):
+            while True:
+                self._more().touch()
+
+
+class TmpfsBlocks(Tmpfs):
+    def use_up(self):
+        for size in (1 << 20, 4096):
+            with open(self._more(), "wb", buffering=0) as f, pytest.raises(OSError):
+                while True:
+                    os.posix_fallocate(f.fileno(), os.fstat(f.fileno()).st_size, size)
+
+
+class Ext4Inodes(Inodes):
+    def use_up(self):
+        self._junk.mkdir(exist_ok=True)
+        with pytest.raises(OSError):
+            for n in range(10000):
+                (self._junk / f"{n}").touch()
+
+
+class Ext4Blocks:
+    error = "ENOSPC"
+
+    def __init__(self, world):
+        self._disk = LoopDisk(world)
+        self.path, self._full = self._disk.path, False
+
+    def use_up(self):
+        if self._full:
+            self._disk.make_room()
+        self._full = True
+        self._disk.fill_up()
+
+    def give_back(self):
+        self._disk.make_room()
+        self._full = False
+
+
+class FilledQuota(Quota):
+    """A limit that is reached by writing."""
+
+    def use_up(self):
+        os.sync()
+        shown = subprocess.run(["btrfs", "qgroup", "show", "--raw", "-f", self.path], check=True, capture_output=True, text=True).stdout
+        self._limit(str(int(shown.splitlines()[-1].split()[1]) + (256 << 10)))
+        with open(self.path / "junk", "ab", buffering=0) as f, pytest.raises(OSError) as e:
+            while True:
+                f.write(os.urandom(4096))
+                os.fsync(f.fileno())
+        assert errno_name(e.value) == "EDQUOT"
+
+
+@pytest.fixture(params=[TmpfsInodes, TmpfsBlocks, Ext4Inodes, Ext4Blocks])
+def nothing_free(request, world):
+    return request.param(world)
+
+
+@pytest.mark.parametrize("rest", [False, True], ids=["mounted", "at rest"])
+@pytest.mark.parametrize("trash", ["7d", "0"])
+def test_what_frees_room_needs_none(world, nothing_free, rest, trash, ckptfs, commit):
+    disk, m = nothing_free, None
+    m = Mount.new(world, disk.path / "store", options=[f"trash={trash}"])
+    made = {}
+    for n in range(1, 10):
+        (m / f"{n}").mkdir()
+        made[f"{n}"] = trees.fill(m / f"{n}", seed=str(n), files=3)
+        commit(m / f"{n}")
+    (m / "20").mkdir()
+    trees.fill(m / "20", seed="20", files=3)
+    ckptfs("pin", m / "4")
+    ckptfs("rm", m / "5")
+    path = sorted(made["6"])[0]
+    [staged] = ckptfs.json("sessions", m.store)
+    if rest:
+        m.umount()
+    where = m.store if rest else m.path
+    acts = {"rm": ["rm", where, "1"], "rm --now": ["rm", "--now", "--yes", where, "2"], "unpin": ["unpin", where, "4"],
+            "rm of a file": ["rm", where, f"6/{path}"], "abort": ["abort", "--yes", where, staged["id"]]}
+    for name, act in acts.items():
+        disk.use_up()
+        done = ckptfs(*act, check=False)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+    if not rest:
+        disk.use_up()
+        shutil.rmtree(m / "7")
+    policy = {"keep": {"latest_n": {"n": 1}}}
+    if rest:
+        m.start()
+    disk.give_back()
+    (world.scratch / "policy").write_text(json.dumps(policy))
+    ckptfs("policy", "set", m.store, world.scratch / "policy")
+    if rest:
+        m.umount()
+    disk.use_up()
+    assert ckptfs("retain", where, check=False).returncode == 0, "rotation by policy"
+    if rest:
+        m.start()
+    assert m.listing() == ["9"]
+    assert trees.files(m / "9") == made["9"]
+    disk.give_back()
+    commit_new(m, "30")
+    assert sorted(m.listing()) == ["30", "9"]
+    spares = [p for p in (m.store / "tmp").iterdir() if p.name.startswith("spare-")]
+    assert len(spares) == 12 and all(p.stat().st_blocks * 512 >= 32 << 10 for p in spares), "the reserve was not made again"
+    wait_until(lambda: ckptfs("verify", m.store, check=False).returncode == 0, what="what has expired is gone")
+
+
+def test_step_is_removed_though_the_quota_is_used_up(world, ckptfs, commit):
+    disk = FilledQuota(world)
+    (world.scratch / "work").mkdir()  # LMDB's lock file is a mapping: btrfs ends who writes to one that has no room
+    m = Mount.new(world, disk.path / "store", options=[f"work_dir={world.scratch / 'work'}"])
+    for n in ("1", "2"):
+        (m / n).mkdir()
+        trees.fill(m / n, seed=n, files=3)
+        commit(m / n)
+    disk.use_up()
+    refused(lambda: trees.write(m / "1/late", bytes(1 << 20)), "EDQUOT")
+    ckptfs("rm", m / "1")
+    assert m.listing() == ["2"]
+    disk.use_up()
+    shutil.rmtree(m / "2")
+    assert m.listing() == []
+    disk.give_back()
+    commit_new(m, "3")
+    assert m.listing() == ["3"]
+
+
+def commit_new(m, name):
+    (m / name).mkdir()
+    trees.fill(m / name, seed=name, files=3)
+    trees.write(m / name / ".finalize", b"")
 
 
 # --- Descriptors --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import time
 
@@ -107,6 +108,75 @@ def test_one_that_stays_open_is_a_log_5_s_after_its_first_write(mount, path, age
 
 
 @both_modes
+def test_one_that_is_written_again_later_is_a_log(mount, agent):
+    path, a = str(mount / "progress"), agent()
+    trees.write(path, b"1000")
+    a.run(REWRITE + "; os.write(fd, b'first line')", path=path)
+    time.sleep(0.5)
+    assert content(path) == b"1000"
+    time.sleep(1)
+    a.run("os.write(fd, b', second')")
+    wait_until(lambda: content(path) == b"first line, second", 3, "the log")
+    a.run("os.write(fd, b', third')")
+    assert content(path) == b"first line, second, third"
+    a.run("os.close(fd)")
+
+
+@both_modes
+@pytest.mark.parametrize("name", ["train.log", "slurm-17.out", "job.err", "loss.csv", "metrics.jsonl", "events.out.tfevents.17.host"])
+def test_a_log_by_its_name_is_live_from_its_open(mount, agent, name):
+    a = agent()
+    trees.write(mount / name, b"of the run before")
+    a.run(REWRITE, path=str(mount / name))
+    assert content(mount / name) == b""
+    a.run("os.write(fd, b'x')")
+    assert content(mount / name) == b"x"
+    a.kill()
+
+
+def test_one_that_is_cut_off_to_be_appended_to_is_a_log(mount, agent):
+    path, a = str(mount / "notes"), agent()
+    trees.write(path, b"of the run before")
+    a.run("fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_APPEND); os.write(fd, b'x')", path=path)
+    assert content(path) == b"x"
+
+
+@both_modes
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("how", ["true; cat >{}", "exec >{}; echo begun; cat", "cat 2>{}"], ids=["child", "own", "stderr"])
+def test_the_output_of_a_program_is_live(mount, shell, how):
+    path = str(mount / "train.txt")
+    trees.write(path, b"of the run before")
+    with subprocess.Popen([shell, "-c", how.format(path)], stdin=subprocess.PIPE):  # until its input ends
+        wait_until(lambda: content(path) in (b"", b"begun\n"), 4, "it is as on the plain filesystem from the start")
+
+
+def test_the_output_of_a_program_that_python_runs_is_live(mount, world):
+    path = str(mount / "train.txt")
+    trees.write(path, b"of the run before")
+    with open(path, "wb") as out:
+        run = subprocess.Popen(["sh", "-c", "echo begun; exec sleep 60"], stdout=out)
+        world.callback(run.kill)
+        wait_until(lambda: content(path) == b"begun\n", 4, "what the child writes is seen, though its parent has the file open")
+    run.kill()
+    run.wait()
+    assert content(path) == b"begun\n"
+
+
+@both_modes
+def test_a_shells_rewrite_of_a_known_tracker_is_never_seen_in_part(mount, path, agent):
+    reader = agent()
+    reader.start("""
+seen, until = set(), time.monotonic() + 2
+while time.monotonic() < until:
+    with open(path, 'rb') as f: seen.add(f.read())
+seen""", path=path)
+    subprocess.run(["bash", "-c", f"for i in $(seq 50); do echo 2000 > {path}; done"], check=True)
+    assert reader.result(30) <= {b"1000", b"2000\n"}
+    assert content(path) == b"2000\n"
+
+
+@both_modes
 def test_what_somebody_is_writing_live_is_truncated_for_him_too(mount, agent):
     """A logger that appends must not go on into a file that has no name any more."""
     log, a = str(mount / "train.log"), agent()
@@ -146,6 +216,42 @@ def test_a_killed_writer_leaves_the_old_one(mount, path, agent):
     assert content(path) == b"1000"
     assert content(mount / ".ckptfs/staged" / name / name) == b"20"
     error_line(mount, name, "killed")
+
+
+@both_modes
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+def test_the_last_words_of_a_killed_writer_are_shown(mount, agent, sig):
+    path, a = str(mount / "progress.txt"), agent()
+    trees.write(path, b"of the run before")
+    a.run(REWRITE + "; os.write(fd, b'out of memory')", path=path)
+    a.kill(sig)
+    a.wait_gone(5)
+    wait_until(lambda: content(path) == b"out of memory", 5)
+    assert mount.errors() == [] and os.listdir(mount / ".ckptfs/staged") == []
+    mount.remount()
+    assert content(path) == b"out of memory"
+
+
+@pytest.mark.parametrize("name", ["latest", "my_latest.txt", "checkpoint", "trainer_state.json", "latest_checkpointed_iteration.txt"])
+def test_known_trackers_of_a_killed_writer_keep_the_old_content(mount, agent, name):
+    a = agent()
+    trees.write(mount / name, b"1000")
+    a.run(REWRITE + "; os.write(fd, b'20')", path=str(mount / name))
+    a.kill()
+    a.wait_gone(5)
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 5)
+    assert content(mount / name) == b"1000"
+
+
+def test_a_writer_that_is_killed_before_it_wrote_leaves_the_old_content_and_nothing_else(mount, agent):
+    for name in ("progress.txt", "latest"):
+        a = agent()
+        trees.write(mount / name, b"old")
+        a.run(REWRITE, path=str(mount / name))
+        a.kill()
+        a.wait_gone(5)
+        wait_until(lambda: os.listdir(mount.store / "sessions") == [], 5)
+        assert content(mount / name) == b"old"
 
 
 HELD = """

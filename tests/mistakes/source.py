@@ -4,6 +4,9 @@ import re
 
 QUIET = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|^\#(?:\\\n|[^\n])*""", re.S | re.M)
 
+TOKEN = re.compile(r'''"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\d[\w.]*|->|\+\+|--|<<=|>>=|&&|\|\||[-+*/%&|^!<>=]=|<<|>>|\S''')
+COMMENT = re.compile(r"""//[^\n]*|/\*.*?\*/""", re.S)
+
 
 def code(text):
     """The same text, as long, with blanks for comments, strings, and the preprocessor's lines."""
@@ -17,6 +20,20 @@ def functions(quiet):
         name = re.search(r"(\w+)\s*\(", head)
         if name:
             yield name.group(1), part.start(), part.end()
+
+
+def tokens(text, start=0, end=None):
+    """(token, start, end) of each in this part; comments have none."""
+    bare = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text[start:end])
+    return [(found.group(), start + found.start(), start + found.end()) for found in TOKEN.finditer(bare)]
+
+
+def places_of(text, words, start, end):
+    """(start, end) of each place in this part of the text that has the tokens of `words`."""
+    there, wanted = tokens(text, start, end), [token for token, _, _ in tokens(words)]
+    for at in range(len(there) - len(wanted) + 1):
+        if [token for token, _, _ in there[at:at + len(wanted)]] == wanted:
+            yield there[at][1], there[at + len(wanted) - 1][2]
 
 
 def closing(quiet, opening):

@@ -142,10 +142,10 @@ static int wrong_head(struct ckpt_backend *b, const char *key, struct ckpt_objec
 	return wrong.result;
 }
 
-static int wrong_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+static int wrong_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
 		     struct ckpt_object *ret_object)
 {
-	(void)data, (void)len;
+	(void)data, (void)len, (void)frees;
 	return wrong_head(b, key, ret_object);
 }
 
