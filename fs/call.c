@@ -290,6 +290,22 @@ static bool find_steps(struct call *c)
 	return false;
 }
 
+// What could not be entered: a commit runs; or it was a step until a moment ago, and its files are a plain folder now (unstage.h).
+static bool is_passing(const struct call *c, int rc)
+{
+	struct ckpt_step *step, *other;
+	bool changed;
+
+	if (rc != -ESTALE)
+		return rc == -EAGAIN;
+	step = node_step(c->fs, c->node);
+	other = c->other ? node_step(c->fs, c->other) : NULL;
+	changed = step != c->step || other != c->other_step;
+	ckpt_step_unref(step);
+	ckpt_step_unref(other);
+	return changed;
+}
+
 static void leave_plain(bool plain)
 {
 	if (plain)
@@ -312,7 +328,7 @@ static void run_waiting(struct call *c)
 	bool plain = find_steps(c);
 	int rc = enter_both(c, !plain);
 
-	while (rc == -EAGAIN) { // a change between a step and the plain tree
+	while (is_passing(c, rc)) { // a change between a step and the plain tree
 		leave_plain(plain);
 		plain = false;
 		rc = wait_out(c->step);
@@ -362,7 +378,7 @@ void call_run(struct call *c)
 	bool aside = c->copies && (__atomic_load_n(&c->node->file, __ATOMIC_RELAXED) || reopens_now(c->step));
 	int rc = aside ? -EAGAIN : enter_both(c, false);
 
-	if (rc == -EAGAIN) {
+	if (aside || is_passing(c, rc)) {
 		leave_plain(plain);
 		plain = false;
 		rc = thread_start(c, parked, &threads.lanes[true]);

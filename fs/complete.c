@@ -2,9 +2,11 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/base/walk.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/convert.h"
+#include "core/stage/tracker.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "fs/client.h"
@@ -198,6 +200,64 @@ int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_co
 	}
 	if (!rc)
 		rc = ckpt_commit(step, how);
+	ckpt_step_unref(step);
+	return rc;
+}
+
+// --- Plain folders that are renamed to a step's name ------------------------------------------------------------------
+
+#define CLOSE_LOOK_NS INT64_C(5000000)
+
+static int look_for_log(void *arg, int dirfd, const char *name, const struct statx *stx)
+{
+	bool *any_file = arg;
+
+	(void)dirfd;
+	*any_file |= S_ISREG(stx->stx_mode);
+	return !S_ISDIR(stx->stx_mode) && ckpt_tracker_is_log(name);
+}
+
+// 1: it is none. A close that was answered may still have to reach us.
+static int check_content(struct ckpt_fs *fs, const struct node *dir, int above_fd, const char *name)
+{
+	int64_t end_ns = ckpt_sys.mono_ns() + COMPLETE_LOCKED_NS;
+	bool any_file = false;
+	int rc = ckpt_walk(above_fd, name, look_for_log, &any_file);
+
+	if (rc || !any_file)
+		return rc ? rc : 1;
+	while (node_any_written_below(fs, dir) || draft_is_below(fs, dir)) {
+		if (ckpt_sys.mono_ns() >= end_ns)
+			return 1;
+		ckpt_sys.sleep_ns(CLOSE_LOOK_NS);
+	}
+	return 0;
+}
+
+static bool says_none(int rc)
+{
+	return rc == -ENOTEMPTY || rc == -EMLINK || rc == -EBUSY || rc == -EALREADY || rc == -EEXIST || rc == -E2BIG;
+}
+
+int complete_renamed(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name,
+		     const struct ckpt_commit *how)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	CLEANUP_FD int dirfd = node_open(fs, above, O_RDONLY | O_DIRECTORY);
+	struct ckpt_step *step;
+	int rc = dirfd < 0 ? dirfd : check_content(fs, dir, dirfd, name);
+
+	if (!rc)
+		rc = folder_id_of(fs, above, true, id);
+	if (!rc)
+		rc = convert(fs, dir, above, dirfd, id, name, &step);
+	if (rc)
+		return says_none(rc) ? 1 : rc;
+	rc = ckpt_convert_sync(fs->store, dirfd);
+	if (!rc)
+		rc = ckpt_commit(step, how);
+	if (rc && convert_back(fs, dir, dirfd, name, step) == -EBUSY)
+		convert_back_later(fs, dir, above, name);
 	ckpt_step_unref(step);
 	return rc;
 }

@@ -90,8 +90,6 @@ int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 		rc = place_copy(fs, n, dir, dirfd, name, &copy);
 	if (!rc && step && step->base)
 		make_kernel_look_again(fs, dir, name);
-	if (step)
-		__atomic_store_n(&step->overwritten, true, __ATOMIC_RELEASE);
 	if (!rc && ret_fd) {
 		fd = ckpt_sys.open(dirfd, name, O_PATH | O_NOFOLLOW, 0);
 		rc = fd < 0 ? -ESTALE : 0;

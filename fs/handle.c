@@ -351,7 +351,7 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 			fill_cache(fs, n, raw);
 	}
 	__atomic_add_fetch(&n->use->opens, 1, __ATOMIC_RELAXED);
-	n->use->write_opens += writes;
+	__atomic_add_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED); // a look comes without the lock
 	n->use->written |= writes;
 	return 0;
 }
@@ -360,7 +360,7 @@ static void node_let_go(fuse_req_t req, struct node *n, bool writes, bool closed
 {
 	LOCK_SCOPE(&n->use->lock);
 
-	n->use->write_opens -= writes;
+	__atomic_sub_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED);
 	__atomic_sub_fetch(&n->use->closed_writers, closed, __ATOMIC_RELAXED);
 	if (!__atomic_sub_fetch(&n->use->opens, 1, __ATOMIC_RELAXED))
 		let_go_of_backing(req, n);

@@ -16,6 +16,7 @@
 #include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/unstage.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -451,7 +452,7 @@ static int describe_folder(struct ckpt_fs *fs, struct node *dir, const struct pl
 	return rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
 }
 
-static int is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step)
+int names_step(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step)
 {
 	const char *patterns = fs->store->settings.steps_at;
 	struct ckpt_place folder;
@@ -528,12 +529,29 @@ static void run_mkdir(struct call *c)
 	reply_new(c, dirfd, rc);
 }
 
+// In a run's folder that was taken for a step until now.
+static void run_begin_in_run(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	int rc = step ? unstage(c->fs, step) : 0;
+	bool begins = false;
+
+	ckpt_step_unref(step);
+	if (!rc)
+		rc = names_step(c->fs, c->node, c->name, &begins);
+	c->run = rc || !begins ? run_mkdir : run_begin;
+	if (rc || !begins)
+		call_run(c);
+	else
+		run_begin(c);
+}
+
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct call c = call_for(req, parent, name, run_mkdir);
 	struct ckpt_step *step = node_step(c.fs, c.node);
 	bool begins = false;
-	int rc = step || c.node->kind != NODE_FILES ? 0 : is_step_to_be(c.fs, c.node, name, &begins);
+	int rc = step || c.node->kind != NODE_FILES ? 0 : names_step(c.fs, c.node, name, &begins);
 
 	c.mode = mode;
 	c.committed = amend_make;
@@ -543,6 +561,10 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	} else if (begins) {
 		c.run = run_begin;
 		call_detach(&c); // it waits for the disk
+	} else if (step && unstage_is_shown_by(c.fs, c.node, step, name)) {
+		c.run = run_begin_in_run;
+		c.waits_for_clients = true; // for changes of the step that are under way
+		call_detach(&c);
 	} else {
 		call_run(&c);
 	}

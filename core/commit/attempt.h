@@ -17,9 +17,9 @@ struct attempt {
 	struct ckpt_manifest *manifest;
 	struct ckpt_step *before; // a reference that goes with the attempt, or NULL
 	bool leaves_late;
-	bool keeps_metadata;
-	bool as_it_is; // no name was asked for: the one that the step has when the gate is closed
-	bool unknown;  // this put, or that of an earlier attempt, may or may not have happened
+	bool keeps_metadata, keeps_place; // as in ckpt_commit
+	bool as_it_is;                    // no name was asked for: the one that the step has when the gate is closed
+	bool unknown;                     // this put, or that of an earlier attempt, may or may not have happened
 };
 
 // The manifest and the record around it, of what was scanned; a manifest too large to be embedded is stored.

@@ -637,6 +637,7 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 	a->writers_ns = how->writers_ns;
 	a->leaves_late = how->leaves_late;
 	a->keeps_metadata = how->keeps_metadata;
+	a->keeps_place = how->keeps_place;
 	a->began_ns = ckpt_sys.mono_ns();
 	a->as_it_is = !how->name;
 	if (how->metadata && !a->metadata) {

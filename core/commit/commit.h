@@ -16,6 +16,7 @@ struct ckpt_commit {
 	const char *metadata;         // validated JSON text or NULL
 	int64_t writers_ns;           // how long to wait for open writers
 	bool keeps_metadata; // of the version that it reopened, which nobody says anew; it stays temporary, too
+	bool keeps_place;    // in the order of commits: it is an edit of the version that it reopened
 	bool leaves_late;    // but not for those of late files (stage.h): each is added at its close (amend.h)
 	bool (*abandoned)(void *arg); // asked every 100 ms: true ends the wait with -EINTR, the commit goes on
 	void *abandoned_arg;

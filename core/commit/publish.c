@@ -53,7 +53,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
 		stay_the_step(a->step->base, a->step->fresh, s);
 	ckpt_lock_take(&store->lock);
-	s->sequence = ++store->sequence;
+	s->sequence = a->keeps_place ? a->step->base->summary.sequence : ++store->sequence;
 	ckpt_lock_drop(&store->lock);
 }
 

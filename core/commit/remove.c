@@ -155,7 +155,8 @@ int ckpt_remove_whole(struct ckpt_step *step)
 
 static bool stands_still_locked(const struct ckpt_step *step)
 {
-	return step->removal && ckpt_sys.mono_ns() - step->removal->changed_ns > step->store->settings.quiet_ns;
+	return step->removal && ckpt_sys.mono_ns() - step->removal->changed_ns >
+					ckpt_settings_quiet_ns(&step->store->settings, CKPT_QUIET_TIMES);
 }
 
 bool ckpt_remove_hides(struct ckpt_step *step)

@@ -11,6 +11,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/changes.h"
 #include "core/commit/commit.h"
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
@@ -58,99 +59,150 @@ struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step)
 
 // --- The quiet end ------------------------------------------------------------------------------------------------------
 
+#define EDIT_LEAST_NS INT64_C(1000000000) // an edit is a version once nothing has changed for so long
+#define EDIT_PART 10                      // or for this part of commit_quiet, if that is more
+
+static bool is_claimed(struct ckpt_step *base)
+{
+	LOCK_SCOPE(&base->lock);
+
+	return strcmp(base->summary.profile, "generic");
+}
+
+// How long nothing may change before the changes are committed.
+static int64_t quiet_ns(const struct ckpt_step *step)
+{
+	const struct ckpt_settings *settings = &step->store->settings;
+
+	if (!__atomic_load_n(&step->rewritten, __ATOMIC_RELAXED))
+		return MAX(ckpt_settings_quiet_ns(settings, 1) / EDIT_PART, EDIT_LEAST_NS);
+	return ckpt_settings_quiet_ns(settings, step->claimed ? CKPT_QUIET_TIMES_CLAIMED : CKPT_QUIET_TIMES);
+}
+
+static bool is_closed_locked(const struct ckpt_step *step)
+{
+	return step->state == CKPT_STEP_STAGED && !step->outcome_unknown && !step->changers && !step->writers;
+}
+
+static int64_t quiet_since_ns(const struct ckpt_step *step)
+{
+	return __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED);
+}
+
 static bool is_quiet_locked(const struct ckpt_step *step)
 {
-	return step->state == CKPT_STEP_STAGED && !step->outcome_unknown && !step->changers && !step->writers &&
-	       ckpt_sys.mono_ns() - __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) >=
-		       step->store->settings.quiet_ns;
+	return is_closed_locked(step) && ckpt_sys.mono_ns() - quiet_since_ns(step) >= quiet_ns(step);
 }
+
+#define KEPT_HINT                                                                                                      \
+	"the changes are kept in .ckptfs/staged: `ckptfs commit` completes them, `ckptfs resume` takes them up "       \
+	"again, `ckptfs abort` drops them"
 
 void ckpt_reopen_tell(const struct ckpt_step *step)
 {
-	ckpt_errlog_add(
-		step->store->errlog, step->name, -ETIMEDOUT,
-		"the changes are kept in .ckptfs/staged: `ckptfs commit` completes them, `ckptfs resume` takes them "
-		"up again, `ckptfs abort` drops them",
-		"it was changed after its commit and not completed: the version of before is back");
+	ckpt_errlog_add(step->store->errlog, step->name, 0, KEPT_HINT,
+			"the daemon ended before its changes were complete: the previous version is restored");
 }
 
-// With acts_lock held: nobody reopens it anew between its end and what the mount is told of it.
-static bool give_up(struct ckpt_step *step)
+static void tell_given_up(const struct ckpt_step *step, const struct ckpt_changes *changes)
+{
+	struct ckpt_errlog *log = step->store->errlog;
+
+	if (changes->cut_off)
+		ckpt_errlog_add(log, step->name, -EINVAL, KEPT_HINT,
+				"%s is cut off: the changes are not committed, and the previous version is restored",
+				changes->path);
+	else if (step->lost.pid)
+		ckpt_errlog_add(log, step->name, -EINTR, KEPT_HINT,
+				"process %d was killed while it wrote a file of it: the previous version is restored",
+				(int)step->lost.pid);
+	else
+		ckpt_errlog_add(log, step->name, -EINTR, KEPT_HINT,
+				"its changes were interrupted before all was written anew%s%s: the previous version is "
+				"restored",
+				*changes->path ? "; not yet: " : "", changes->path);
+}
+
+// With acts_lock held: nobody reopens it between its end and the moment when the mount knows it.
+static bool give_up(struct ckpt_step *step, const struct ckpt_changes *changes)
 {
 	struct ckpt_store *s = step->store;
 	LOCK_SCOPE(&s->acts_lock);
-	bool quiet;
+	bool closed;
 
 	ckpt_lock_take(&s->lock);
 	ckpt_lock_take(&step->lock);
-	quiet = is_quiet_locked(step);
-	if (quiet)
+	closed = is_closed_locked(step);
+	if (closed)
 		ckpt_step_set_state_locked(step, CKPT_STEP_LEFT); // from here on nobody enters it
 	ckpt_lock_drop(&step->lock);
-	if (quiet) {
+	if (closed) {
 		ckpt_step_leave_locked(step);
 		ckpt_reopen_end_locked(step);
 	}
 	ckpt_lock_drop(&s->lock);
-	if (!quiet)
+	if (!closed)
 		return false;
 	if (!step->fresh && s->renew)
 		s->renew(s->renew_arg, step, step->base);
-	ckpt_reopen_tell(step);
+	tell_given_up(step, changes);
 	return true;
 }
 
-// Whether a change that stands still is a version by itself. Some frameworks take files out of their own step, or put others
-// in, and have no last act for it: that is one if no file was written over, as a save anew would, and what makes it theirs is
-// there.
-static bool stands_for_itself(struct ckpt_step *step, const char *profile)
-{
-	static const char *const files[] = {"metadata.json", ".metadata"};
-	struct stat st;
-
-	if (strcmp(profile, "megatron") || __atomic_load_n(&step->overwritten, __ATOMIC_ACQUIRE))
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(files); i++)
-		if (fstatat(step->dirfd, files[i], &st, AT_SYMLINK_NOFOLLOW))
-			return false;
-	return true;
-}
-
-// A failure is in the log; the next try comes when it has stood still for as long again.
-static bool end_quietly(struct ckpt_step *step)
+// A failure is in the log.
+static int commit_quietly(struct ckpt_step *step, bool edit)
 {
 	char profile[sizeof(step->summary.profile)]; // whoever wrote the version before has changed it
-	struct ckpt_commit how = {.event = "quiet", .profile = profile, .keeps_metadata = true};
+	struct ckpt_commit how = {.event = "quiet", .profile = profile, .keeps_metadata = true, .keeps_place = edit};
 
 	ckpt_lock_take(&step->base->lock);
 	memcpy(profile, step->base->summary.profile, sizeof(profile));
 	ckpt_lock_drop(&step->base->lock);
-	if (step->store->settings.amend != CKPT_AMEND_REPLACE && !stands_for_itself(step, profile))
-		return give_up(step);
-	if (!ckpt_commit(step, &how))
-		return true;
-	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
-	return false;
+	return ckpt_commit(step, &how);
+}
+
+// Whether nothing more is to be done for it. A re-save has its longer time from its first look on.
+static bool end_quietly(struct ckpt_step *step)
+{
+	struct ckpt_changes changes;
+	bool ending = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE), lost, in_file;
+	int64_t since_ns = quiet_since_ns(step);
+	int rc = ckpt_changes_look(step, &changes);
+
+	if (!rc && changes.rewritten && !__atomic_exchange_n(&step->rewritten, true, __ATOMIC_RELAXED) && !ending)
+		return false;
+	if (quiet_since_ns(step) != since_ns)
+		return false; // changed while we looked
+	ckpt_lock_take(&step->lock);
+	lost = step->lost.any;
+	in_file = step->lost.pid;
+	ckpt_lock_drop(&step->lock);
+	if (!rc && (changes.cut_off || in_file || (lost && !changes.all_anew)))
+		return give_up(step, &changes);
+	if (!rc)
+		rc = commit_quietly(step, !changes.rewritten);
+	if (rc)
+		__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED); // the time of the next try
+	return !rc;
 }
 
 static void wait_locked(struct ckpt_step *step)
 {
-	int64_t left_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) + step->store->settings.quiet_ns -
-			  ckpt_sys.mono_ns();
+	int64_t left_ns = quiet_since_ns(step) + quiet_ns(step) - ckpt_sys.mono_ns();
 
 	ckpt_lock_wait_ns(&step->changed, &step->lock, MAX(left_ns, INT64_C(20000000)));
 }
 
 // Whether it may have stood still for long enough; false after a wait, too. *ret_ended: there is nothing to watch any more, for who
-// completes, drops or removes it ends that it reopens, first of all.
+// completes, drops or removes it ends that it reopens, first of all. At the end of the store what is closed is ended at once.
 static bool watch_once(struct ckpt_step *step, bool *ret_ended)
 {
 	LOCK_SCOPE(&step->lock);
+	bool reopens = __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
 
-	*ret_ended = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE) ||
-		     !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+	*ret_ended = !reopens || __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE);
 	if (*ret_ended)
-		return false;
+		return reopens && is_closed_locked(step);
 	if (is_quiet_locked(step))
 		return true;
 	wait_locked(step);
@@ -163,7 +215,7 @@ static void watch(struct ckpt_step *step)
 
 	while (!ended)
 		if (watch_once(step, &ended))
-			ended = end_quietly(step);
+			ended |= end_quietly(step);
 }
 
 static void *watcher_thread(void *arg)
@@ -180,13 +232,14 @@ static void *watcher_thread(void *arg)
 	return NULL;
 }
 
-// Without a thread it is not given up before the next start.
+// Without a thread it ends by its event, or with the daemon.
 static void start_watcher(struct ckpt_step *step)
 {
 	struct ckpt_store *s = step->store;
 	pthread_attr_t attr;
 	pthread_t thread;
 
+	step->claimed = is_claimed(step->base);
 	ckpt_lock_take(&s->lock);
 	s->commits_running++; // the end of the store waits for it
 	ckpt_lock_drop(&s->lock);
@@ -421,6 +474,8 @@ static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_s
 	step->base = ckpt_step_ref(base); // nobody looks at it before the step reopens
 	__atomic_store_n(&step->ours, true, __ATOMIC_RELAXED);
 	step->pid = 0; // of a process that is gone
+	step->lost.any = true;
+	step->lost.pid = 0;
 	step->touched_ns = ckpt_sys.mono_ns();
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	take_place_locked(step);

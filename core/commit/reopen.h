@@ -3,8 +3,14 @@
 //
 //   its completion event     ckpt_commit(): the next version of the step; the one before goes to trash
 //   rmdir of its directory   ckpt_reopen_remove(): the step is deleted
-//   settings.quiet_ns without a change or an open writer: given up, or with amend=replace committed
-//   a restart                given up
+//   quiet                    nothing has changed, and nobody had it open for writing, for
+//                              a tenth of commit_quiet, 1 s at least, if no array data of the version was written over: an edit,
+//                              six times commit_quiet if some was: a re-save,
+//                              thirty times where a framework's event is awaited for it.
+//                            Then it is committed as well; an edit keeps the step's place in the order of commits
+//   an orderly end           of the store: as quiet, at once, for what is closed
+//   given up                 by quiet, if a file that was written since is cut off, or a writer was killed in the middle of a
+//                            file, or before each file of the version with array data was written anew; and by a restart
 //
 // Given up, the version before is listed again, as it was, and the changes are kept as a left-over step.
 //
@@ -34,7 +40,7 @@ static inline bool ckpt_reopen_any(const struct ckpt_step *base)
 // the step is there as it was before. Blocks on the disk.
 int ckpt_reopen_remove(struct ckpt_step *step);
 
-// Tells in the error log that the changes of a left-over step are not in the step.
+// Tells in the error log that the changes of a left-over step, which was found at a start, are not in the step.
 void ckpt_reopen_tell(const struct ckpt_step *step);
 // Under store->lock and step->lock: this staged step, of another name, has the place of base from now on, and its name. The base that
 // it had before, or NULL: the caller's reference, to be dropped when no lock is held.
@@ -44,7 +50,7 @@ static inline bool ckpt_reopen_shares(const struct ckpt_step *staged)
 {
 	return __atomic_load_n(&staged->reopens, __ATOMIC_ACQUIRE) && !staged->fresh;
 }
-// For the end of the store: nobody is given up any more.
+// For the end of the store: those that are closed and whole are committed. Does not wait for it (commits_running).
 void ckpt_reopen_wake_all(struct ckpt_store *s);
 // Under store->lock: it reopens nothing any more. True: it did.
 bool ckpt_reopen_end_locked(struct ckpt_step *step);

@@ -89,16 +89,18 @@ void ckpt_stage_touch(struct ckpt_step *step); // as if something had just been 
 
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w);
 void ckpt_stage_writer_remove(struct ckpt_writer *w);
+// Those of a step that is GONE: their files belong to no step.
+void ckpt_stage_writers_let_go(struct ckpt_step *step);
 // Before its file is closed: waits for the end of a commit that has left it out. Then the file is staged as before, or pending in
 // a committed step (amend.h): 0. -EIO nobody knows which; -EBUSY it takes too long.
 int ckpt_stage_writer_await(struct ckpt_writer *w);
 void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mtime_ns);
 // Until no commit of the step runs: 0; -EBUSY it takes too long. Gives the step's lock back meanwhile.
 int ckpt_stage_wait_locked(struct ckpt_step *step);
-// A commit waits for it, that is, somebody believes that its file will be whole.
+// A commit waits for it, or its step is reopened: somebody believes that its file will be whole.
 bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w);
 // And it will not be: its process was killed before it was closed. That commit fails, also where memory is too short to say
-// which file it was.
+// which file it was; quiet does not complete the reopened step.
 void ckpt_stage_writer_killed(struct ckpt_writer *w);
 // Where its file is in the step, for messages; ret_path has PATH_MAX bytes. Under the step's lock.
 void ckpt_stage_writer_path_locked(const struct ckpt_step *step, const struct ckpt_writer *w, char *ret_path);
@@ -117,8 +119,8 @@ struct ckpt_stage_usage {
 	unsigned open_writers;
 };
 int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage);
-// A save is in progress in this folder, NULL: in any. A step is being committed or written, or was changed less than settings.quiet_ns
-// ago. What its client has left behind is none, nor is a committed step that is reopened. Walks the files of those that were begun
+// A save is in progress in this folder, NULL: in any. A step is being committed or written, or was changed within six times
+// commit_quiet. What its client has left behind is none, nor is a committed step that is reopened. Walks the files of those that were begun
 // for who writes them past the mount.
 bool ckpt_stage_is_saving(struct ckpt_store *s, const char *folder_id);
 

@@ -62,13 +62,14 @@ static bool is_written_outside(struct ckpt_step *step)
 {
 	int64_t changed_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) ? INT64_MAX : last_change(step);
 
-	return changed_ns != INT64_MAX && changed_ns > ckpt_sys.now_ns() - step->store->settings.quiet_ns;
+	return changed_ns != INT64_MAX &&
+	       changed_ns > ckpt_sys.now_ns() - ckpt_settings_quiet_ns(&step->store->settings, CKPT_QUIET_TIMES);
 }
 
 // A step that was saved before and is opened for changes is no save of the run's.
 static bool is_saving(struct ckpt_step *step)
 {
-	int64_t quiet_since_ns = ckpt_sys.mono_ns() - step->store->settings.quiet_ns;
+	int64_t quiet_since_ns = ckpt_sys.mono_ns() - ckpt_settings_quiet_ns(&step->store->settings, CKPT_QUIET_TIMES);
 
 	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
 		return false;

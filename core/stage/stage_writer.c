@@ -57,6 +57,20 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	ckpt_step_unref(step);
 }
 
+void ckpt_stage_writers_let_go(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+	struct ckpt_writer *w;
+
+	while ((w = step->writers)) {
+		step->writers = w->next;
+		w->next = w->prev = NULL;
+		__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
+		ckpt_step_unref(step); // not the last: the caller's
+	}
+	pthread_cond_broadcast(&step->changed);
+}
+
 int ckpt_stage_writer_await(struct ckpt_writer *w)
 {
 	struct ckpt_step *step = lock_step_of(w);
@@ -97,7 +111,8 @@ bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w)
 
 	if (!step)
 		return false;
-	awaited = step->state == CKPT_STEP_COMMITTING && !w->flushed && !w->left;
+	awaited = step->state == CKPT_STEP_COMMITTING ? !w->flushed && !w->left
+						      : __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
 	ckpt_lock_drop(&step->lock);
 	return awaited;
 }
@@ -123,6 +138,10 @@ void ckpt_stage_writer_killed(struct ckpt_writer *w)
 
 	if (!step)
 		return;
+	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE)) {
+		step->lost.any = true;
+		step->lost.pid = w->pid;
+	}
 	killed = &step->killed;
 	if (!killed->any || (killed->late && !w->late)) {
 		ckpt_stage_writer_path_locked(step, w, path);

@@ -12,6 +12,8 @@
 #define PACK_BYTES_LEAST (UINT64_C(1) << 20)
 #define LIMIT_LEAST (UINT64_C(1) << 20)
 #define LIMIT_MOST (UINT64_C(1) << 60)
+#define QUIET_INITIAL "10s"
+#define QUIET_INITIAL_NS INT64_C(10000000000)
 
 static const char duration_wanted[] = "a duration: 5s, 10m, 7d";
 static const char limit_wanted[] = "a size from 1MiB to 1024PiB, or none";
@@ -49,23 +51,22 @@ static const struct ckpt_setting table[] = {
 		.name = "amend",
 		.kind = CKPT_SETTING_CHOICE,
 		.at = FIELD(amend),
-		.initial = "add",
-		.value = "add|deny|replace",
-		.wants = "add, deny or replace",
-		.choices = {[CKPT_AMEND_ADD] = "add", [CKPT_AMEND_DENY] = "deny", [CKPT_AMEND_REPLACE] = "replace"},
-		.help = "what a change of a committed step does: new files make a new version, and all else is given "
-			"up "
-			"unless it is completed; nothing is allowed but deletion; or what stands still is the new "
-			"version",
+		.value = "deny",
+		.wants = "deny",
+		.choices = {[CKPT_AMEND_ALLOWED] = "", [CKPT_AMEND_DENY] = "deny"},
+		.help = "a committed step can be deleted, and not changed; unset, each change of it is a new version",
 	},
 	{
-		.name = "quiet",
+		.name = "commit_quiet",
 		.kind = CKPT_SETTING_DURATION,
-		.at = FIELD(quiet_ns),
-		.initial = "1m",
-		.value = "DURATION",
-		.wants = duration_wanted,
-		.help = "a committed step that was changed and stands still so long is as before",
+		.at = FIELD(commit_quiet_ns),
+		.initial = QUIET_INITIAL,
+		.or_off = true,
+		.value = "DURATION|off",
+		.wants = "a duration of at least 10ms: 10s, 1m; or off",
+		.least = UINT64_C(10000000),
+		.help = "a committed step whose arrays were written anew, and which nobody changes for six times as "
+			"long, is the new version; off: as with 10s",
 	},
 	{
 		.name = "open_writers",
@@ -240,10 +241,24 @@ static int parse_switch(const char *text, bool *ret_on)
 	return 0;
 }
 
+static int parse_duration(const struct ckpt_setting *setting, const char *text, int64_t *ret_ns)
+{
+	int64_t ns;
+
+	if (setting->or_off && !strcmp(text, "off")) {
+		*ret_ns = CKPT_QUIET_OFF;
+		return 0;
+	}
+	if (ckpt_duration_parse(text, &ns) || (uint64_t)ns < setting->least)
+		return -EINVAL;
+	*ret_ns = ns;
+	return 0;
+}
+
 static int parse_choice(const struct ckpt_setting *setting, const char *text, unsigned *ret_choice)
 {
 	for (unsigned i = 0; setting->choices[i]; i++)
-		if (!strcmp(text, setting->choices[i])) {
+		if (*text && !strcmp(text, setting->choices[i])) {
 			*ret_choice = i;
 			return 0;
 		}
@@ -305,7 +320,7 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 		*(char **)field = copy;
 		return 0;
 	case CKPT_SETTING_DURATION:
-		return ckpt_duration_parse(text, field) ? -EINVAL : 0;
+		return parse_duration(setting, text, field);
 	case CKPT_SETTING_BYTES:
 		return parse_bytes(setting, text, field);
 	case CKPT_SETTING_COUNT:
@@ -348,7 +363,9 @@ char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_se
 		text = *(char *const *)field;
 		break;
 	case CKPT_SETTING_DURATION:
-		text = ckpt_duration_exact(*(const int64_t *)field, duration);
+		text = setting->or_off && *(const int64_t *)field == CKPT_QUIET_OFF
+			       ? "off"
+			       : ckpt_duration_exact(*(const int64_t *)field, duration);
 		break;
 	case CKPT_SETTING_BYTES:
 		text = *(const uint64_t *)field == UINT64_MAX ? "none"
@@ -378,6 +395,14 @@ void ckpt_settings_init(struct ckpt_settings *s)
 	for (size_t i = 0; i < ARRAY_LEN(table); i++)
 		if (table[i].initial)
 			(void)ckpt_setting_parse(&table[i], table[i].initial, s);
+}
+
+int64_t ckpt_settings_quiet_ns(const struct ckpt_settings *s, int64_t times)
+{
+	int64_t ns = s->commit_quiet_ns == CKPT_QUIET_OFF ? QUIET_INITIAL_NS : s->commit_quiet_ns;
+	int64_t product;
+
+	return __builtin_mul_overflow(ns, times, &product) ? INT64_MAX : product;
 }
 
 void ckpt_settings_done(struct ckpt_settings *s)

@@ -13,14 +13,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What a change of a committed step does.
+// Changes of a committed step.
 enum ckpt_amend {
-	CKPT_AMEND_ADD,     // new files make a new version; a step that is reopened and not completed is given up
+	CKPT_AMEND_ALLOWED, // not set: each change is a new version
 	CKPT_AMEND_DENY,    // EROFS: it can only be deleted
-	CKPT_AMEND_REPLACE, // the same, but a reopened step that stands still is committed
 };
 
 #define CKPT_HOT_ALL UINT64_MAX
+#define CKPT_QUIET_OFF 0 // of commit_quiet_ns
+
+// How many times commit_quiet a step must be quiet: without a neighbour, and after a re-save; where a framework's event is awaited.
+#define CKPT_QUIET_TIMES 6
+#define CKPT_QUIET_TIMES_CLAIMED 30
 
 // Durations in ns.
 struct ckpt_settings {
@@ -30,7 +34,7 @@ struct ckpt_settings {
 	int64_t commit_timeout_ns; // without progress
 	int64_t trash_ns;          // how long deleted steps can be had back
 	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
-	int64_t quiet_ns;          // a reopened step or an unfinished removal that stands still so long is given up
+	int64_t commit_quiet_ns;   // a step that nobody changes for so long is complete; CKPT_QUIET_OFF
 	enum ckpt_amend amend;
 	uint64_t profiles;   // which frameworks' last act completes a step (profile.h)
 	bool seal;           // a mount seals behind
@@ -50,6 +54,8 @@ struct ckpt_settings {
 };
 void ckpt_settings_init(struct ckpt_settings *s); // the defaults
 void ckpt_settings_done(struct ckpt_settings *s);
+// So many times commit_quiet in ns; where that is off, as if it had its default.
+int64_t ckpt_settings_quiet_ns(const struct ckpt_settings *s, int64_t times);
 int ckpt_settings_copy(struct ckpt_settings *to, const struct ckpt_settings *from); // 0, -ENOMEM
 
 enum ckpt_setting_kind {
@@ -71,10 +77,11 @@ struct ckpt_setting {
 	const char *value;      // what the help calls a value
 	const char *wants;      // what a value must be, for messages
 	const char *help;       // one line
-	const char *choices[4]; // NULL behind the last
-	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT
+	const char *choices[4]; // NULL behind the last; "": what it is while it is not set
+	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT; CKPT_SETTING_DURATION: least alone
 	bool or_all;            // CKPT_SETTING_COUNT
 	bool or_none;           // CKPT_SETTING_BYTES
+	bool or_off;            // CKPT_SETTING_DURATION
 };
 
 #define CKPT_SETTINGS_MAX 64
@@ -88,7 +95,7 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 // The same as somebody's word that wins over the store's.
 int ckpt_setting_give(const struct ckpt_setting *setting, const char *text, struct ckpt_settings *s);
 bool ckpt_setting_is_given(const struct ckpt_setting *setting, const struct ckpt_settings *s);
-// As parse takes it, malloc'ed; "" for a text that is not set. NULL: no memory.
+// As parse takes it, malloc'ed; "" for a text or choice that is not set. NULL: no memory.
 char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_settings *s);
 
 // The values out of store.json's object: those that were not given otherwise. Unknown keys are skipped; bad is called for

@@ -67,7 +67,8 @@ struct ckpt_step {
 	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
-	bool overwritten;    // and some file of it has other bytes; atomic
+	bool rewritten;      // and array data of it was found to be written over; atomic
+	bool claimed;        // and a framework's event is awaited for it; set before it is watched
 	bool reopens;        // it still does: not committed, given up or removed; atomic
 	bool through_latest; // and its first change came by the link `latest`, which leads to it meanwhile; atomic
 	bool fresh;          // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
@@ -88,6 +89,10 @@ struct ckpt_step {
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
 	struct ckpt_killed killed; // COMMITTING
+	struct {
+		bool any;
+		pid_t pid; // killed in the middle of a file; 0: its daemon ended
+	} lost;            // it reopens: a writer did not come to its end
 	uid_t uid;
 	gid_t gid;
 	pid_t pid; // who made it

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #define DISK_MB 768
-#define OPTIONS "quiet=10m,trash=1s" // what is deleted must leave the small disk soon
+#define OPTIONS "commit_quiet=10m,trash=1s" // what is deleted must leave the small disk soon
 #define OPS_PER_REMOUNT 1500
 #define FILES_PER_STEP 6 // that are added to one
 #define FIRST_CHANGE 12  // one in so many operations is the first change

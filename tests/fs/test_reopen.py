@@ -1,4 +1,4 @@
-"""Changes of a committed step: it is reopened on this mount, out of every listing, until it is completed, removed, or given up."""
+"""Changes of a committed step: it is reopened on this mount, out of every listing, until it is completed, removed or quiet."""
 
 import contextlib
 import errno
@@ -16,8 +16,7 @@ from support.mounting import LoopDisk, Mount, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
-quiet = pytest.mark.parametrize("options", ["quiet=1s"], indirect=True)
-replacing = pytest.mark.parametrize("options", ["amend=replace,quiet=1s"], indirect=True)
+quiet = pytest.mark.parametrize("options", ["commit_quiet=1s"], indirect=True)
 W0, W1 = "params/layer_0/w0.bin", "params/layer_1/w1.bin"
 
 
@@ -147,6 +146,13 @@ def change_link(step, files):
     files["config.2.json"] = files["config.json"]
 
 
+def killed_in_the_middle(agent, path):
+    """A process writes into the file and is killed before it has closed it."""
+    a = agent()
+    a.run("fd = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(fd, b'half')", path=str(path))
+    a.kill()
+
+
 CHANGES = {name.removeprefix("change_").replace("_", " "): f for name, f in dict(globals()).items() if name.startswith("change_")}
 each_change = pytest.mark.parametrize("change", CHANGES)
 
@@ -243,15 +249,19 @@ def test_process_that_is_inside_works_on(mount, base, agent, commit):
 
 
 @quiet
-def test_process_that_is_inside_sees_it_given_up(mount, base, agent):
+@pytest.mark.parametrize("end", ["committed", "given up"])
+def test_process_that_is_inside_sees_its_end(mount, base, agent, end):
     step, files = base
     old = dict(files)
     a = agent()
     a.run("os.chdir(step)", step=str(step / "params/layer_0"))
+    if end == "given up":
+        killed_in_the_middle(agent, step / "config.json")
     change_write(step, files)
     assert a.run("open('w0.bin', 'rb').read()") == files[W0]
     wait_until(lambda: listed(mount) == ["1000"], what="the end of the reopened step")
-    assert a.run("open('w0.bin', 'rb').read()") == old[W0] and a.run("os.listdir('..')").sort() == os.listdir(step / "params").sort()
+    assert a.run("open('w0.bin', 'rb').read()") == (old if end == "given up" else files)[W0]
+    assert sorted(a.run("os.listdir('..')")) == sorted(os.listdir(step / "params"))
     a.run("os.chdir('/')")
 
 
@@ -327,7 +337,7 @@ def test_remover_and_writer_at_once_are_both_heard(mount, commit):
         assert os.listdir(step) == ["f00"]
 
 
-@pytest.mark.parametrize("options", ["quiet=2s"], indirect=True)
+@quiet
 def test_open_writer_keeps_it_reopened(mount, one):
     step, files = one
     with open(step / W0, "r+b") as f:
@@ -336,6 +346,7 @@ def test_open_writer_keeps_it_reopened(mount, one):
         time.sleep(3.5)
         assert listed(mount) == []
     wait_until(lambda: listed(mount) == ["1000"], what="the end of the reopened step")
+    files[W0] = b"NEW" + files[W0][3:]
     assert trees.files(step) == files
 
 
@@ -468,10 +479,9 @@ def test_commit_that_fails_leaves_it_reopened(mount, one, commit, agent):
 
 
 @needs_root
-@pytest.mark.parametrize("options", ["quiet=30s"], indirect=True)
-def test_full_disk_leaves_it_reopened(world, options, commit):
+def test_full_disk_leaves_it_reopened(world, commit):
     disk = LoopDisk(world)
-    m = Mount.new(world, disk.path / "store", options=options)
+    m = Mount.new(world, disk.path / "store")
     (m / "1000").mkdir()
     files = trees.fill(m / "1000")
     commit(m / "1000")
@@ -510,25 +520,107 @@ def test_reopening_on_a_full_disk_changes_nothing(world, commit):
     assert_is(m, "1000", files)
 
 
-# --- Given up -------------------------------------------------------------------------------------------------------------
+# --- Quiet ----------------------------------------------------------------------------------------------------------------
 
 
 @found
 @quiet
 @each_change
-def test_quiet_step_is_given_up_and_the_changes_are_kept(mount, base, ckptfs, store, change):
+def test_edit_that_is_quiet_is_committed(mount, base, ckptfs, store, change):
+    """None of these files holds arrays: a second is enough, whatever was done, and the step keeps its place."""
+    step, files = base
+    old = dict(files)
+    CHANGES[change](step, files)
+    assert listed(mount) == []
+    wait_until(lambda: listed(mount) == ["1000"], timeout=4 * SLOW, what="the next version")
+    assert_is(mount, "1000", files, ["900"])
+    assert trees.files(mount / ".ckptfs/trash/1000") == old
+    assert ckptfs.json("info", store, "1000")["event"] == "quiet" and mount.errors() == []
+    assert ckptfs.json("sessions", store) == []
+
+
+def test_edit_does_not_make_a_step_the_latest(mount, commit, ckptfs, store):
+    for name in ("900", "1000"):
+        (mount / name).mkdir()
+        trees.fill(mount / name)
+        commit(mount / name)
+    mount.remount(options=["commit_quiet=1s"])
+    append(mount / "900/config.json")
+    wait_until(lambda: mount.listing() == ["1000", "900"], what="the next version")
+    for _ in range(2):
+        assert latest(mount) == "1000" and ckptfs("latest", store).stdout.strip() == "1000"
+        mount.remount()
+
+
+@pytest.fixture
+def arrays(mount, commit, origin):
+    """A committed step of two arrays and a file beside them; the mount takes what is quiet for a second."""
+    step = mount / "1000"
+    step.mkdir()
+    files = {"a.safetensors": tensors(b"a"), "b.safetensors": tensors(b"b"), "config.json": b"{}"}
+    for name, data in files.items():
+        trees.write(step / name, data)
+    commit(step)
+    mount.remount(options=["commit_quiet=500ms"])
+    return step, files
+
+
+def tensors(data, size=5000):
+    header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (size, size)
+    return len(header).to_bytes(8, "little") + header + data * size
+
+
+@found
+@both_modes
+def test_arrays_that_were_written_anew_are_committed_after_the_longer_time(mount, arrays):
+    step, files = arrays
+    began = time.monotonic()
+    files["a.safetensors"] = tensors(b"c")
+    trees.write(step / "a.safetensors", files["a.safetensors"])
+    wait_until(lambda: listed(mount) == ["1000"], timeout=10 * SLOW, what="the next version")
+    assert time.monotonic() - began >= 3
+    assert_is(mount, "1000", files)
+    assert mount.errors() == []
+
+
+@found
+def test_arrays_that_are_cut_off_are_given_up(mount, arrays, ckptfs, store):
+    step, files = arrays
+    os.truncate(step / "a.safetensors", 3000)
+    wait_until(mount.errors, timeout=10 * SLOW, what="a line in errors")
+    assert "a.safetensors is cut off" in mount.errors()[0]
+    assert_is(mount, "1000", files)
+    assert [(s["name"], s["state"]) for s in ckptfs.json("sessions", store)] == [("1000", "left")]
+
+
+@found
+@pytest.mark.parametrize("anew", [1, 2])
+def test_writer_that_is_killed_in_a_file_has_written_nothing(mount, arrays, agent, anew):
+    step, files = arrays
+    for name in list(files)[:anew]:
+        trees.write(step / name, tensors(b"c"))
+    killed_in_the_middle(agent, step / "config.json")
+    wait_until(mount.errors, timeout=10 * SLOW, what="a line in errors")
+    assert "was killed while it wrote a file of it" in mount.errors()[0]
+    assert_is(mount, "1000", files)
+
+
+@found
+@quiet
+@pytest.mark.parametrize("change", ["write", "rename dir", "unlink and create", "link"])
+def test_changes_of_a_killed_writer_are_given_up_and_kept(mount, base, ckptfs, store, agent, change):
     step, files = base
     old = dict(files)
     numbers = trees.describe(step, inodes=True)
+    killed_in_the_middle(agent, step / "config.json")
+    files["config.json"] += b"half"
     CHANGES[change](step, files)
-    with open(step / "config.json", "rb") as reader:
-        wait_until(lambda: listed(mount) == ["1000"], what="the end of the reopened step")
-        assert reader.read() == files["config.json"]
+    wait_until(lambda: listed(mount) == ["1000"], what="the end of the reopened step")
     assert trees.files(step) == old and latest(mount) == "1000"
     assert trees.describe(step, inodes=True) == numbers
     assert trees.files(mount / ".ckptfs/staged/1000") == files
     wait_until(mount.errors, what="a line in errors, which comes after the end")
-    assert len(mount.errors()) == 1 and "1000" in mount.errors()[0] and "ETIMEDOUT" in mount.errors()[0]
+    assert len(mount.errors()) == 1 and "1000" in mount.errors()[0] and "the previous version is restored" in mount.errors()[0]
     assert [(s["name"], s["state"]) for s in ckptfs.json("sessions", store)] == [("1000", "left")]
     mount.remount()
     assert mount.listing() == ["1000", "900"] and trees.files(step) == old
@@ -537,9 +629,9 @@ def test_quiet_step_is_given_up_and_the_changes_are_kept(mount, base, ckptfs, st
 
 
 @quiet
-def test_given_up_step_can_be_changed_again_which_supersedes_the_changes_of_before(mount, one, ckptfs, store, commit):
+def test_given_up_step_can_be_changed_again_which_supersedes_the_changes_of_before(mount, one, ckptfs, store, commit, agent):
     step, files = one
-    patch(step / W0, b"lost")
+    killed_in_the_middle(agent, step / W0)
     wait_until(lambda: listed(mount) == ["1000"], what="the end of the reopened step")
     change_append(step, files)
     assert listed(mount) == []
@@ -551,9 +643,11 @@ def test_given_up_step_can_be_changed_again_which_supersedes_the_changes_of_befo
 @quiet
 @pytest.mark.parametrize("verb", ["resume", "commit", "abort"])
 @pytest.mark.parametrize("remounted", [False, True], ids=["", "after a remount"])
-def test_given_up_changes_can_be_taken_up_completed_or_dropped(mount, one, ckptfs, store, commit, verb, remounted):
+def test_given_up_changes_can_be_taken_up_completed_or_dropped(mount, one, ckptfs, store, commit, agent, verb, remounted):
     step, files = one
     old = dict(files)
+    killed_in_the_middle(agent, step / "config.json")
+    files["config.json"] += b"half"
     change_write(step, files)
     wait_until(lambda: listed(mount) == ["1000"], what="the end of the reopened step")
     if remounted:
@@ -570,34 +664,22 @@ def test_given_up_changes_can_be_taken_up_completed_or_dropped(mount, one, ckptf
 
 
 @pytest.mark.parametrize("end", ["killed", "unmounted"])
-def test_restart_gives_it_up(mount, base, ckptfs, store, end):
+def test_restart_gives_up_the_changes_that_an_orderly_end_commits(mount, base, ckptfs, store, end):
     step, files = base
     old = dict(files)
     change_write(step, files)
     change_unlink_and_create(step, files)
-    if end == "killed":
-        mount.kill9()
-        mount.start()
-    else:
+    if end == "unmounted":
         mount.remount()
+        assert_is(mount, "1000", files, ["900"])
+        assert ckptfs.json("sessions", store) == [] and mount.errors() == []
+        return
+    mount.kill9()
+    mount.start()
     assert mount.listing() == ["1000", "900"] and trees.files(step) == old
     assert trees.files(mount / ".ckptfs/staged/1000") == files
     assert ckptfs.json("verify", store)["bad"] == []
     assert any("1000" in line for line in mount.errors()), "nobody is told that the changes were not completed"
-
-
-@found
-@replacing
-@each_change
-def test_quiet_step_is_committed_where_amends_replace(mount, base, ckptfs, store, change):
-    step, files = base
-    old = dict(files)
-    CHANGES[change](step, files)
-    assert listed(mount) == []
-    wait_until(lambda: listed(mount) == ["1000"], what="the next version")
-    assert_is(mount, "1000", files, ["900"])
-    assert trees.files(mount / ".ckptfs/trash/1000") == old
-    assert ckptfs.json("info", store, "1000")["event"] == "quiet" and mount.errors() == []
 
 
 # --- Removed --------------------------------------------------------------------------------------------------------------

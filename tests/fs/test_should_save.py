@@ -230,7 +230,7 @@ def test_a_save_in_progress_is_known(mount, policy, stage, commit):
     assert mount.status()["saving_in_progress"] is False and answer(mount, 3) == "1\n"
 
 
-@pytest.mark.parametrize("options", ["quiet=1s"], indirect=True)
+@pytest.mark.parametrize("options", ["commit_quiet=200ms"], indirect=True)
 def test_a_save_that_its_client_gave_up_is_none(mount, policy, stage):
     policy({"save": {"continuous": {}}})
     stage("1")

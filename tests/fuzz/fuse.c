@@ -707,7 +707,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	// Nothing comes to wait for, since one request has its answer before the next.
 	mount_options.settings.open_writers_ns = 1000000;
 	mount_options.settings.seal = false; // a version more, sooner or later
-	mount_options.settings.quiet_ns = 20000000;
+	mount_options.settings.commit_quiet_ns = 20000000;
 	return 0;
 }
 

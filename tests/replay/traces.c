@@ -13,7 +13,7 @@ const struct trace traces[] = {
 	{"T4", "torch.distributed.checkpoint", 2, NULL, t4_dcp, NAMES("run/"), "run/step-100", "dcp",
 	 "rename:.metadata", NULL},
 	{"T5", "Megatron", 2, t5_before, t5_megatron, NAMES("save/", "save/latest_checkpointed_iteration.txt"),
-	 "save/iter_0000100", "megatron", "close:metadata.json", "quiet=1s"},
+	 "save/iter_0000100", "megatron", "close:metadata.json", "commit_quiet=1s"},
 	{"T6", "DeepSpeed", 2, NULL, t6_deepspeed, NAMES("out/", "out/latest", "out/zero_to_fp32.py"),
 	 "out/global_step100", "deepspeed", "close:latest", NULL},
 	{"T7", "safetensors", 2, t7_before, t7_safetensors, NAMES(".tmp*"), NULL, NULL, NULL, NULL},

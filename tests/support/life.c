@@ -1,5 +1,7 @@
 #include "tests/support/life.h"
 
+#include "tests/support/staged.h"
+
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/commit/delete.h"
@@ -207,7 +209,6 @@ static int drop_left(struct ckpt_store *s)
 static int give_up(struct ckpt_store *s, enum ckpt_life life)
 {
 	struct ckpt_step *base = ckpt_step_find(s, "", lives[life].name), *step = NULL;
-	int64_t quiet_ns = s->settings.quiet_ns;
 	int rc = drop_left(s); // of a try before
 
 	if (!rc)
@@ -216,14 +217,15 @@ static int give_up(struct ckpt_store *s, enum ckpt_life life)
 	if (!rc)
 		rc = change(step);
 	if (step) {
-		s->settings.quiet_ns = 0;
 		ckpt_lock_take(&step->lock);
-		pthread_cond_broadcast(&step->changed);
+		step->lost.any = true; // its writer was killed
+		ckpt_lock_drop(&step->lock);
+		ckpt_staged_quiet(step);
+		ckpt_lock_take(&step->lock);
 		while (step->state != CKPT_STEP_LEFT)
 			ckpt_lock_wait(&step->changed, &step->lock);
 		ckpt_lock_drop(&step->lock);
 		ckpt_save_settle(s); // its thread has ended
-		s->settings.quiet_ns = quiet_ns;
 	}
 	if (!rc)
 		rc = drop_left(s);

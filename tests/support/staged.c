@@ -27,6 +27,26 @@ int ckpt_staged_put(struct ckpt_step *step, const char *path, const char *text)
 	return fd;
 }
 
+void ckpt_staged_put_array(struct ckpt_step *step, const char *path, char fill, size_t bytes)
+{
+	static const char header[] = "\x93NUMPY\x01\0\x37\0{'descr': '|u1', 'fortran_order': False, 'shape': (8,)}";
+	char data[8];
+	CLEANUP_FD int fd = ckpt_sys.open(step->dirfd, path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+
+	memset(data, fill, sizeof(data));
+	ck_ok(fd);
+	ck_ok(ckpt_sys.pwrite(fd, header, sizeof(header) - 1, 0));
+	ck_ok(ckpt_sys.pwrite(fd, data, bytes, sizeof(header) - 1));
+}
+
+void ckpt_staged_quiet(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns() - INT64_C(3600000000000), __ATOMIC_RELAXED);
+	pthread_cond_broadcast(&step->changed);
+}
+
 void ckpt_staged_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd)
 {
 	struct statx stx;

@@ -12,6 +12,10 @@
 struct ckpt_step *ckpt_staged_begin(struct ckpt_store *s, const char *name);
 // A new file with this text; its descriptor, open for reading and writing.
 int ckpt_staged_put(struct ckpt_step *step, const char *path, const char *text);
+// The same of array data: .npy of 8 bytes, each of them fill, of which the file has so many.
+void ckpt_staged_put_array(struct ckpt_step *step, const char *path, char fill, size_t bytes);
+// As if the reopened step had not been changed for an hour.
+void ckpt_staged_quiet(struct ckpt_step *step);
 // The file is open for writing by process 4711, until ckpt_stage_writer_remove(w).
 void ckpt_staged_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd);
 void ckpt_staged_close_once(struct ckpt_writer *w); // by then a fork has it open, too

@@ -70,15 +70,6 @@ static bool wait_for(struct ckpt_step *step, enum ckpt_step_state state)
 	return ckpt_step_state(step) == state;
 }
 
-// From here on it is given up when it stands still for 10 ms; before, nothing could hurry the test.
-static void be_quick(struct ckpt_step *step)
-{
-	LOCK_SCOPE(&step->lock);
-
-	s->settings.quiet_ns = INT64_C(10000000);
-	pthread_cond_broadcast(&step->changed);
-}
-
 static void is_as_before(void)
 {
 	struct ckpt_step *found = ckpt_step_find(s, "", "1000");
@@ -253,23 +244,190 @@ START_TEST(a_reader_beside_sees_what_it_became)
 }
 END_TEST
 
-START_TEST(what_stands_still_is_given_up_and_kept)
+static void listed_is(struct ckpt_step *step, uint32_t version, uint64_t sequence)
+{
+	struct ckpt_step *found = ckpt_step_find(s, "", "1000");
+
+	ck_assert_ptr_eq(found, step);
+	ck_assert_uint_eq(step->summary.version, version);
+	ck_assert_uint_eq(step->summary.sequence, sequence);
+	ck_assert_str_eq(step->summary.event, "quiet");
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
+	ckpt_step_unref(found);
+}
+
+START_TEST(an_edit_that_is_quiet_is_a_version_in_the_place_of_the_one_before)
+{
+	struct ckpt_step *step = reopen();
+	uint64_t sequence = base->summary.sequence;
+
+	write_anew(step, "config.json", "new");
+	usleep(100000);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED); // not yet a second
+	ckpt_staged_quiet(step);
+	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
+	listed_is(step, 2, sequence);
+	ckpt_staged_check(step, "config.json", "new");
+	ckpt_staged_check(base, "config.json", "{}");
+	ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_DELETED);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+START_TEST(an_edit_needs_a_second_of_quiet_and_no_more)
 {
 	struct ckpt_step *step = reopen();
 
 	write_anew(step, "config.json", "new");
-	be_quick(step);
-	ck_assert(wait_for(step, CKPT_STEP_LEFT));
-	is_as_before();
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
-	for (int i = 0; i < 1000 && !ckpt_save_errors(s, "ETIMEDOUT"); i++)
-		ckpt_sys.sleep_ns(10000000); // it is told after it is done
-	ck_assert_uint_eq(ckpt_save_errors(s, "ETIMEDOUT"), 1);
-	ck_error(ckpt_stage_enter(step, true), EROFS);
+	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
 	ckpt_step_unref(step);
-	start_anew();
-	is_as_before();
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
+}
+END_TEST
+
+static void save_arrays(void)
+{
+	struct ckpt_step *step = ckpt_staged_begin(s, "2000");
+
+	ckpt_staged_put_array(step, "a.npy", 1, 8);
+	ckpt_staged_put_array(step, "b.npy", 1, 8);
+	close(ckpt_staged_put(step, "config.json", "{}"));
+	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
+	ckpt_step_unref(base);
+	base = step;
+}
+
+static void rewrite(struct ckpt_step *step, const char *path, size_t bytes)
+{
+	ck_ok(ckpt_stage_enter(step, true));
+	ck_ok(ckpt_sys.unlink(step->dirfd, path, 0));
+	ckpt_staged_put_array(step, path, 2, bytes);
+	ckpt_stage_leave(step);
+}
+
+static bool is_rewritten(struct ckpt_step *step)
+{
+	for (int i = 0; i < WAIT_MS && !__atomic_load_n(&step->rewritten, __ATOMIC_RELAXED); i++)
+		usleep(1000);
+	return __atomic_load_n(&step->rewritten, __ATOMIC_RELAXED);
+}
+
+START_TEST(arrays_that_are_written_anew_need_the_longer_time_and_make_it_the_latest)
+{
+	struct ckpt_step *step;
+
+	save_arrays();
+	step = reopen();
+	rewrite(step, "a.npy", 8);
+	ck_assert(is_rewritten(step)); // within a second or two
+	usleep(100000);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	ckpt_staged_quiet(step);
+	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
+	ck_assert_uint_eq(step->summary.version, 2);
+	ck_assert_uint_gt(step->summary.sequence, base->summary.sequence);
+	ckpt_step_unref(step);
+}
+END_TEST
+
+// base->summary.profile, commit_quiet in ms, and the time after the last change in ms at which it is (not yet) a version.
+static const struct {
+	const char *profile;
+	int64_t commit_quiet_ms, waits_ms, done_ms;
+} re_saves[] = {
+	{"generic", 10000, 59000, 61000},
+	{"generic", CKPT_QUIET_OFF, 59000, 61000},
+	{"generic", 20000, 119000, 121000},
+	{"dcp", 10000, 299000, 301000},
+	{"dcp", 20, 590, 610},
+};
+
+static void be_quiet_for(struct ckpt_step *step, int64_t ms)
+{
+	LOCK_SCOPE(&step->lock);
+
+	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns() - ms * 1000000, __ATOMIC_RELAXED);
+	pthread_cond_broadcast(&step->changed);
+}
+
+START_TEST(the_longer_time_is_six_times_commit_quiet_or_thirty_where_an_event_is_awaited)
+{
+	struct ckpt_step *step;
+
+	s->settings.commit_quiet_ns = INT64_C(3600000000000);
+	save_arrays();
+	snprintf(base->summary.profile, sizeof(base->summary.profile), "%s", re_saves[_i].profile);
+	step = reopen();
+	rewrite(step, "a.npy", 8);
+	__atomic_store_n(&step->rewritten, true, __ATOMIC_RELAXED);
+	s->settings.commit_quiet_ns = re_saves[_i].commit_quiet_ms * 1000000;
+	if (re_saves[_i].waits_ms > 1000) { // else this thread may be too slow for it
+		be_quiet_for(step, re_saves[_i].waits_ms - 500);
+		usleep(100000);
+		ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
+	}
+	be_quiet_for(step, re_saves[_i].done_ms);
+	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
+	ckpt_step_unref(step);
+}
+END_TEST
+
+static void lose_writer(struct ckpt_step *step)
+{
+	struct ckpt_writer w;
+	CLEANUP_FD int fd = ckpt_staged_put(step, "open", "x");
+
+	ckpt_staged_writer(step, &w, fd);
+	ckpt_stage_writer_killed(&w);
+	ckpt_stage_writer_remove(&w);
+	ck_ok(ckpt_sys.unlink(step->dirfd, "open", 0));
+}
+
+// What a writer has written that was killed then, and what becomes of it.
+static const struct {
+	size_t a_bytes, b_bytes; // 0: as before
+	enum { LIVES, IN_FILE, LOST } writer;
+	enum ckpt_step_state end;
+	const char *says;
+} writers[] = {
+	{8, 0, IN_FILE, CKPT_STEP_LEFT, "process 4711 was killed"},
+	{8, 8, IN_FILE, CKPT_STEP_LEFT, "process 4711 was killed"},
+	{0, 0, IN_FILE, CKPT_STEP_LEFT, "process 4711 was killed"}, // an edit
+	{8, 0, LOST, CKPT_STEP_LEFT, "not yet: b.npy"},
+	{8, 8, LOST, CKPT_STEP_COMMITTED, NULL}, // the re-save was complete
+	{0, 0, LOST, CKPT_STEP_LEFT, "were interrupted"},
+	{8, 0, LIVES, CKPT_STEP_COMMITTED, NULL},
+	{8, 7, LIVES, CKPT_STEP_LEFT, "b.npy is cut off"},
+};
+
+START_TEST(changes_of_a_killed_writer_or_that_are_cut_off_are_given_up_and_kept)
+{
+	struct ckpt_step *step, *found;
+
+	save_arrays();
+	step = reopen();
+	write_anew(step, "config.json", "new");
+	if (writers[_i].a_bytes)
+		rewrite(step, "a.npy", writers[_i].a_bytes);
+	if (writers[_i].b_bytes)
+		rewrite(step, "b.npy", writers[_i].b_bytes);
+	if (writers[_i].writer == IN_FILE)
+		lose_writer(step);
+	ckpt_lock_take(&step->lock);
+	step->lost.any |= writers[_i].writer == LOST;
+	ckpt_lock_drop(&step->lock);
+	ckpt_staged_quiet(step);
+	for (int i = 0; i < WAIT_MS && ckpt_step_state(step) != writers[_i].end; i++)
+		usleep(1000);
+	ck_assert_int_eq(ckpt_step_state(step), writers[_i].end);
+	found = ckpt_step_find(s, "", "2000");
+	ckpt_staged_check(found, "config.json", writers[_i].says ? "{}" : "new");
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), writers[_i].says != NULL);
+	for (int i = 0; i < 1000 && writers[_i].says && !ckpt_save_errors(s, writers[_i].says); i++)
+		ckpt_sys.sleep_ns(10000000); // it is told after it is done
+	if (writers[_i].says)
+		ck_assert_uint_eq(ckpt_save_errors(s, writers[_i].says), 1);
+	ckpt_step_unref(found);
+	ckpt_step_unref(step);
 }
 END_TEST
 
@@ -277,36 +435,45 @@ START_TEST(a_writer_or_a_change_under_way_keeps_it)
 {
 	struct ckpt_step *step = reopen();
 	struct ckpt_writer w;
-	CLEANUP_FD int fd = -1;
+	int fd;
 
 	ck_ok(ckpt_stage_enter(step, true));
-	be_quick(step);
 	fd = ckpt_staged_put(step, "more", "x");
+	ckpt_staged_quiet(step);
 	usleep(100000);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_stage_leave(step);
+	ckpt_staged_quiet(step);
 	usleep(100000);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ckpt_stage_writer_remove(&w);
-	ck_assert(wait_for(step, CKPT_STEP_LEFT));
+	close(fd);
+	ckpt_staged_quiet(step);
+	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
 	ckpt_step_unref(step);
 }
 END_TEST
 
-START_TEST(what_stands_still_is_committed_where_amends_replace)
+START_TEST(an_orderly_end_commits_what_is_closed_and_whole)
 {
-	struct ckpt_step *step;
+	struct ckpt_step *step = reopen();
 
-	s->settings.amend = CKPT_AMEND_REPLACE;
-	step = reopen();
 	write_anew(step, "config.json", "new");
-	be_quick(step);
-	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
-	ck_assert_str_eq(step->summary.event, "quiet");
-	ckpt_staged_check(step, "config.json", "new");
-	ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_DELETED);
 	ckpt_step_unref(step);
+	start_anew();
+	ck_assert_uint_eq(base->summary.version, 2);
+	ckpt_staged_check(base, "config.json", "new");
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 0);
+	save_arrays();
+	step = reopen();
+	rewrite(step, "a.npy", 7);
+	ckpt_step_unref(step);
+	ckpt_step_unref(TAKE_PTR(base));
+	ckpt_fixture_reopen();
+	base = ckpt_step_find(s, "", "2000");
+	ck_assert_uint_eq(base->summary.version, 1);
+	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
 }
 END_TEST
 
@@ -319,7 +486,7 @@ static void stand_still(const char *name, const char *metadata, bool temporary)
 
 	ck_ok(ckpt_reopen(before, &step));
 	write_anew(step, "config.json", "new");
-	be_quick(step);
+	ckpt_staged_quiet(step);
 	ck_assert(wait_for(step, CKPT_STEP_COMMITTED));
 	ck_ok(ckpt_step_record(step, step->summary.version, &record));
 	ck_assert_str_eq(record.metadata, metadata);
@@ -342,7 +509,6 @@ START_TEST(what_stood_still_says_what_it_said_before)
 {
 	struct ckpt_step *step;
 
-	s->settings.amend = CKPT_AMEND_REPLACE;
 	save_saying("2000");
 	save_saying("3000");
 	step = ckpt_step_find(s, "", "3000");
@@ -445,6 +611,7 @@ START_TEST(a_start_finds_the_version_of_before_and_the_changes_left_over)
 	struct ckpt_stage_usage usage;
 
 	write_anew(step, "config.json", "changed");
+	ck_ok(ckpt_stage_enter(step, true)); // and never leaves: the daemon dies
 	ckpt_step_unref(step);
 	start_anew();
 	is_as_before();
@@ -616,9 +783,15 @@ int main(void)
 	tcase_add_checked_fixture(ends, setup, teardown);
 	tcase_add_test(ends, its_commit_is_the_next_version_and_the_one_before_is_in_the_trash);
 	tcase_add_test(ends, a_reader_beside_sees_what_it_became);
-	tcase_add_test(ends, what_stands_still_is_given_up_and_kept);
+	tcase_add_test(ends, an_edit_that_is_quiet_is_a_version_in_the_place_of_the_one_before);
+	tcase_add_test(ends, an_edit_needs_a_second_of_quiet_and_no_more);
+	tcase_add_test(ends, arrays_that_are_written_anew_need_the_longer_time_and_make_it_the_latest);
+	tcase_add_loop_test(ends, the_longer_time_is_six_times_commit_quiet_or_thirty_where_an_event_is_awaited, 0,
+			    ARRAY_LEN(re_saves));
+	tcase_add_loop_test(ends, changes_of_a_killed_writer_or_that_are_cut_off_are_given_up_and_kept, 0,
+			    ARRAY_LEN(writers));
+	tcase_add_test(ends, an_orderly_end_commits_what_is_closed_and_whole);
 	tcase_add_test(ends, a_writer_or_a_change_under_way_keeps_it);
-	tcase_add_test(ends, what_stands_still_is_committed_where_amends_replace);
 	tcase_add_test(ends, what_stood_still_says_what_it_said_before);
 	tcase_add_test(ends, what_stood_still_says_less_where_all_of_it_is_too_much);
 	tcase_add_test(ends, what_stood_still_is_no_version_while_nobody_can_read_what_it_said_before);

@@ -1,5 +1,4 @@
-// Changes of a committed step that were not completed: how they are left, taken up again, and when they are a version by
-// themselves.
+// Changes of a committed step that were not completed: how they are left, and taken up again.
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
@@ -69,13 +68,13 @@ static bool ends_as(struct ckpt_step *step, enum ckpt_step_state state)
 	return ckpt_step_state(step) == state;
 }
 
-// From here on it is given up when it stands still for 10 ms.
-static void be_quick(struct ckpt_step *step)
+// Its writer was killed, and nothing has changed for a long time.
+static void lose_writer(struct ckpt_step *step)
 {
-	LOCK_SCOPE(&step->lock);
-
-	s->settings.quiet_ns = INT64_C(10000000);
-	pthread_cond_broadcast(&step->changed);
+	ckpt_lock_take(&step->lock);
+	step->lost.any = true;
+	ckpt_lock_drop(&step->lock);
+	ckpt_staged_quiet(step);
 }
 
 // The changes of a daemon that ended, in a store that is opened anew.
@@ -84,6 +83,7 @@ static struct ckpt_step *left_over(void)
 	struct ckpt_step *step = reopen();
 
 	change(step, "config.json");
+	ck_ok(ckpt_stage_enter(step, true)); // and never leaves: the daemon dies
 	ckpt_step_unref(step);
 	ckpt_step_unref(TAKE_PTR(base));
 	ckpt_fixture_reopen();
@@ -119,7 +119,6 @@ static void assert_renewed(unsigned calls, struct ckpt_step *from, struct ckpt_s
 START_TEST(changes_that_were_left_are_taken_up_dropped_given_up_or_committed)
 {
 	struct ckpt_step *step = left_over();
-	int64_t long_ns = s->settings.quiet_ns;
 
 	s->renew_arg = &renewed;
 	s->renew = renew;
@@ -132,12 +131,16 @@ START_TEST(changes_that_were_left_are_taken_up_dropped_given_up_or_committed)
 	ckpt_step_unref(step);
 	step = reopen();
 	assert_renewed(3, base, step);
-	be_quick(step);
+	lose_writer(step);
 	ck_assert(ends_as(step, CKPT_STEP_LEFT));
 	assert_renewed(4, step, base);
-	s->settings.quiet_ns = long_ns;
 	ck_ok(ckpt_stage_resume(step));
 	assert_renewed(5, base, step);
+	ckpt_staged_quiet(step); // it stays that of a killed writer
+	ck_assert(ends_as(step, CKPT_STEP_LEFT));
+	assert_renewed(6, step, base);
+	ck_ok(ckpt_stage_resume(step));
+	assert_renewed(7, base, step);
 	change(step, "config.json");
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ck_assert_uint_eq(step->summary.version, 2);
@@ -249,7 +252,7 @@ START_TEST(who_only_reads_does_not_tell_of_changes)
 {
 	struct ckpt_step *step = left_over();
 	struct ckpt_store *reader;
-	unsigned told = ckpt_save_errors(s, "it was changed after its commit");
+	unsigned told = ckpt_save_errors(s, "the previous version is restored");
 
 	ck_assert_uint_gt(told, 0);
 	ckpt_step_unref(step);
@@ -259,10 +262,10 @@ START_TEST(who_only_reads_does_not_tell_of_changes)
 	step = ckpt_step_find(reader, "", "1000");
 	ckpt_staged_check(step, "config.json", "committed");
 	ckpt_step_unref(step);
-	ck_assert_uint_eq(ckpt_save_errors(reader, "it was changed after its commit"), told);
+	ck_assert_uint_eq(ckpt_save_errors(reader, "the previous version is restored"), told);
 	ckpt_store_close(reader);
 	s = ckpt_save_open(dir);
-	ck_assert_uint_eq(ckpt_save_errors(s, "it was changed after its commit"), told + 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "the previous version is restored"), told + 1);
 }
 END_TEST
 
@@ -273,7 +276,7 @@ START_TEST(what_is_changed_at_the_last_moment_is_not_given_up)
 	struct ckpt_step *step = reopen();
 
 	ckpt_lock_take(&s->acts_lock); // who gives it up waits for somebody else's act
-	be_quick(step);
+	lose_writer(step);
 	usleep(100000);
 	ck_ok(ckpt_stage_enter(step, true));
 	ckpt_lock_drop(&s->acts_lock);
@@ -281,6 +284,7 @@ START_TEST(what_is_changed_at_the_last_moment_is_not_given_up)
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ck_assert(ckpt_reopen_any(base));
 	ckpt_stage_leave(step);
+	lose_writer(step);
 	ck_assert(ends_as(step, CKPT_STEP_LEFT));
 	ckpt_step_unref(step);
 }
@@ -293,12 +297,13 @@ START_TEST(what_may_have_been_committed_is_not_given_up)
 	ckpt_lock_take(&step->lock);
 	step->outcome_unknown = true;
 	ckpt_lock_drop(&step->lock);
-	be_quick(step);
+	lose_writer(step);
 	usleep(100000);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ckpt_lock_take(&step->lock);
 	step->outcome_unknown = false;
 	ckpt_lock_drop(&step->lock);
+	lose_writer(step);
 	ck_assert(ends_as(step, CKPT_STEP_LEFT));
 	ckpt_step_unref(step);
 }
@@ -423,55 +428,22 @@ START_TEST(what_is_being_committed_or_was_is_not_removed)
 }
 END_TEST
 
-// --- A change that is a version by itself ---------------------------------------------------------------------------------
-
-static const struct {
-	const char *profile;
-	const char *files[4];
-	bool overwritten;
-	enum ckpt_step_state end;
-} takes_out[] = {
-	{"megatron", {"old", "metadata.json", ".metadata"}, false, CKPT_STEP_COMMITTED},
-	{"megatron", {"old", "metadata.json", ".metadata"}, true, CKPT_STEP_LEFT}, // as a save anew does
-	{"megatron", {"old", "metadata.json"}, false, CKPT_STEP_LEFT},
-	{"generic", {"old", "metadata.json", ".metadata"}, false, CKPT_STEP_LEFT},
-};
-
-START_TEST(a_file_that_megatron_takes_out_of_its_own_step_is_a_version)
-{
-	struct ckpt_step *step;
-
-	ckpt_step_unref(base);
-	base = save("iter_1", takes_out[_i].profile, takes_out[_i].files);
-	step = reopen();
-	ck_ok(ckpt_stage_enter(step, true));
-	ck_ok(ckpt_sys.unlink(step->dirfd, "old", 0));
-	ckpt_stage_leave(step);
-	__atomic_store_n(&step->overwritten, takes_out[_i].overwritten, __ATOMIC_RELEASE);
-	be_quick(step);
-	ck_assert(ends_as(step, takes_out[_i].end));
-	if (takes_out[_i].end == CKPT_STEP_COMMITTED)
-		ck_assert_str_eq(step->summary.event, "quiet");
-	else
-		ckpt_staged_check(base, "old", "committed");
-	ckpt_step_unref(step);
-}
-END_TEST
+// --- Committed ----------------------------------------------------------------------------------------------------------
 
 START_TEST(a_quiet_commit_that_fails_is_tried_again)
 {
 	struct ckpt_step *step;
 
-	s->settings.amend = CKPT_AMEND_REPLACE;
 	step = reopen();
 	change(step, "config.json");
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "dir", 0755));
 	ck_assert_int_eq(mkfifoat(step->dirfd, "dir/fifo", 0600), 0); // which no step can have
-	be_quick(step);
+	ckpt_staged_quiet(step);
 	while (!ckpt_save_errors(s, "commit failed"))
 		usleep(1000);
 	ck_assert(ckpt_reopen_any(base));
 	ck_ok(ckpt_sys.unlink(step->dirfd, "dir/fifo", 0));
+	ckpt_staged_quiet(step);
 	ck_assert(ends_as(step, CKPT_STEP_COMMITTED));
 	ckpt_staged_check(step, "config.json", "changed");
 	ckpt_step_unref(step);
@@ -499,7 +471,6 @@ int main(void)
 	tcase_add_test(tcase, a_step_whose_last_amend_has_an_unknown_outcome_is_not_reopened);
 	tcase_add_test(tcase, a_step_with_files_is_not_removed_whatever_the_disk_calls_it);
 	tcase_add_test(tcase, what_is_being_committed_or_was_is_not_removed);
-	tcase_add_loop_test(tcase, a_file_that_megatron_takes_out_of_its_own_step_is_a_version, 0, 4);
 	tcase_add_test(tcase, a_quiet_commit_that_fails_is_tried_again);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

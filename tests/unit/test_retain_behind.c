@@ -399,7 +399,7 @@ START_TEST(nothing_is_judged_while_a_step_is_being_changed_or_removed)
 	ck_ok(ckpt_remove_entry(first, m, 0, "model.bin", false));
 	needs_another_look();
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
-	s->settings.quiet_ns = 0; // who removes it was killed
+	s->settings.commit_quiet_ns = 1; // who removes it was killed
 	expire();
 	ck_assert(is_there("1") && !is_there("2") && is_there("3") && is_there("4"));
 	ckpt_manifest_unref(m);

@@ -107,6 +107,47 @@ START_TEST(a_size_is_refused_beyond_its_limits)
 }
 END_TEST
 
+START_TEST(commit_quiet_is_a_duration_or_off)
+{
+	const struct ckpt_setting *row = ckpt_setting_find("commit_quiet");
+	static const char *const bad[] = {"0", "0s", "9ms", "none", "no", "on"};
+	struct ckpt_settings s;
+	CLEANUP_FREE char *off = NULL;
+
+	ckpt_settings_init(&s);
+	ck_assert_int_eq(ckpt_settings_quiet_ns(&s, CKPT_QUIET_TIMES), INT64_C(60000000000));
+	ck_ok(ckpt_setting_parse(row, "10ms", &s));
+	ck_assert_int_eq(ckpt_settings_quiet_ns(&s, CKPT_QUIET_TIMES_CLAIMED), INT64_C(300000000));
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		ck_error(ckpt_setting_parse(row, bad[i], &s), EINVAL);
+	ck_assert_int_eq(s.commit_quiet_ns, INT64_C(10000000));
+	ck_ok(ckpt_setting_parse(row, "off", &s));
+	ck_assert_int_eq(s.commit_quiet_ns, CKPT_QUIET_OFF);
+	ck_assert_int_eq(ckpt_settings_quiet_ns(&s, CKPT_QUIET_TIMES), INT64_C(60000000000));
+	off = ckpt_setting_text(row, &s);
+	ck_assert_str_eq(off, "off");
+	ck_ok(ckpt_setting_parse(row, "36500d", &s));
+	ck_assert_int_eq(ckpt_settings_quiet_ns(&s, CKPT_QUIET_TIMES_CLAIMED), INT64_MAX); // and no overflow
+	ckpt_settings_done(&s);
+}
+END_TEST
+
+START_TEST(changes_of_committed_steps_are_denied_or_that_is_not_set)
+{
+	const struct ckpt_setting *row = ckpt_setting_find("amend");
+	static const char *const bad[] = {"add", "replace", "allow", ""};
+	struct ckpt_settings s;
+
+	ckpt_settings_init(&s);
+	ck_assert_int_eq(s.amend, CKPT_AMEND_ALLOWED);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		ck_error(ckpt_setting_parse(row, bad[i], &s), EINVAL);
+	ck_ok(ckpt_setting_parse(row, "deny", &s));
+	ck_assert_int_eq(s.amend, CKPT_AMEND_DENY);
+	ckpt_settings_done(&s);
+}
+END_TEST
+
 START_TEST(every_setting_parses_what_it_prints)
 {
 	const struct ckpt_setting *row;
@@ -264,6 +305,8 @@ static Suite *suite(void)
 	tcase_add_test(t, durations_are_printed_as_they_parse);
 	tcase_add_test(t, sizes_are_printed_as_they_parse);
 	tcase_add_test(t, a_size_is_refused_beyond_its_limits);
+	tcase_add_test(t, commit_quiet_is_a_duration_or_off);
+	tcase_add_test(t, changes_of_committed_steps_are_denied_or_that_is_not_set);
 	tcase_add_test(t, every_setting_parses_what_it_prints);
 	tcase_add_test(t, what_was_given_wins_over_what_the_store_says);
 	tcase_add_test(t, a_bad_value_keeps_nobody_from_the_store);

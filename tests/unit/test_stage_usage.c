@@ -348,7 +348,7 @@ END_TEST
 static void let_it_stand_still(void)
 {
 	usleep(5000);
-	s->settings.quiet_ns = 1000000;
+	s->settings.commit_quiet_ns = 100000;
 }
 
 START_TEST(nobody_saves_where_nothing_is_staged)
@@ -466,7 +466,7 @@ START_TEST(a_step_that_is_written_outside_is_saved_while_its_files_change)
 	ck_assert(ckpt_stage_is_saving(s, ""));
 	let_it_stand_still();
 	ck_assert(!ckpt_stage_is_saving(s, ""));
-	s->settings.quiet_ns = 10 * SECOND_NS;
+	s->settings.commit_quiet_ns = 10 * SECOND_NS;
 	ck_assert_int_eq(fchmodat(step->dirfd, "sub/a", 0600, 0), 0);
 	ck_assert(ckpt_stage_is_saving(s, ""));
 	ck_ok(ckpt_sys.rename(s->sessions_fd, step->session, s->sessions_fd, "elsewhere", 0));
