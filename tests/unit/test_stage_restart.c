@@ -181,6 +181,7 @@ START_TEST(a_change_that_was_given_up_and_a_file_stay_left)
 
 	ck_ok(ckpt_reopen(base, &changed));
 	close(ckpt_staged_put(changed, "added", "text"));
+	ck_ok(ckpt_stage_enter(changed, true)); // and never leaves: the daemon dies
 	ckpt_step_unref(changed);
 	ckpt_step_unref(base);
 	ck_ok(ckpt_draft_begin(s, &origin, &draft));
@@ -449,6 +450,7 @@ START_TEST(a_change_that_was_given_up_is_not_superseded_by_the_version_that_it_b
 
 	ck_ok(ckpt_reopen(base, &changed));
 	close(ckpt_staged_put(changed, "added", "text"));
+	ck_ok(ckpt_stage_enter(changed, true)); // and never leaves: the daemon dies
 	ckpt_step_unref(changed);
 	ckpt_step_unref(base);
 	ckpt_fixture_reopen();
