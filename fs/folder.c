@@ -50,9 +50,23 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	return rc;
 }
 
+static bool is_staged(struct ckpt_step *step)
+{
+	return ckpt_step_state(step) == CKPT_STEP_STAGED;
+}
+
 bool folder_is_idle(struct ckpt_fs *fs, const char *id)
 {
-	return !ckpt_step_any_but(fs->store, id, ckpt_stage_is_idle);
+	struct ckpt_step **steps;
+	bool idle = !ckpt_step_any_but(fs->store, id, is_staged);
+	size_t count;
+
+	if (!idle || ckpt_step_list(fs->store, id, 1u << CKPT_STEP_STAGED, &steps, &count))
+		return false;
+	for (size_t i = 0; i < count && idle; i++)
+		idle = ckpt_stage_is_idle(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return idle;
 }
 
 // Nobody is told: the kernel has forgotten what was in the folder, which it holds.
@@ -142,6 +156,15 @@ void folder_step_gone(void *fs, struct ckpt_step *step)
 
 	if (top)
 		folder_forget(fs, top);
+	node_unref(fs, top);
+}
+
+void folder_step_listed(void *fs, struct ckpt_step *step)
+{
+	struct node *top = node_find(fs, SPACE_LIVE, step->summary.dir_ino);
+
+	if (top)
+		folder_touch_above(fs, top);
 	node_unref(fs, top);
 }
 

@@ -21,6 +21,8 @@ void folder_touch_above(struct ckpt_fs *fs, struct node *n);
 void folder_forget(struct ckpt_fs *fs, struct node *top);
 // The same of a step that was deleted in whatever way; fs is a struct ckpt_fs.
 void folder_step_gone(void *fs, struct ckpt_step *step);
+// A step was completed although nobody asked for it: its folder shows a new one.
+void folder_step_listed(void *fs, struct ckpt_step *step);
 // The step of this name in a plain folder, whatever its state, with a reference: 0. -ENOENT: there is none, nor can there be. Else
 // (-EMFILE, -EIO ...) nobody can say, and neither may who asks: a name that seems free would be given away.
 int folder_find(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step **ret_step);

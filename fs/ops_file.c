@@ -155,7 +155,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	}
 	c.committed = amend_create;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	call_run(&c);
 }
 
@@ -282,7 +282,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
 		open_for_reading(fs, req, c.node, fi);
 	} else {
-		c.opens = c.reopens = true;
+		c.opens = c.reopens = c.makes = true;
 		c.committed = amend_pending;
 		c.copies = true;
 		call_run(&c);

@@ -650,6 +650,11 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 // What a call is to the step: the commit itself, one more that waits for it, or one that comes after it.
 enum part { STARTS, JOINS, LATE };
 
+static bool was_touched_locked(const struct ckpt_step *step, int64_t touched_ns)
+{
+	return step->writers || step->changers || __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) != touched_ns;
+}
+
 // Decided under both locks, as is the name: no other commit and no rename is in between. ret_number: the attempt.
 static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *ret_part, uint64_t *ret_number)
 {
@@ -662,6 +667,8 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 	switch (step->state) {
 	case CKPT_STEP_STAGED:
 		*ret_part = STARTS;
+		if (how->unless_touched_ns && was_touched_locked(step, *how->unless_touched_ns))
+			return -EAGAIN;
 		a->unknown = step->outcome_unknown;
 		rc = take_name_locked(a, how->folder_id, how->name);
 		if (rc)
@@ -769,7 +776,7 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 	if (!a)
 		return -ENOMEM;
 	rc = enter(a, how, &part, &number);
-	if (rc)
+	if (rc && rc != -EAGAIN)
 		complain_of_entry(a, part, rc);
 	if (!rc && part == STARTS) {
 		had_metadata = !a->unknown; // else an earlier attempt's may have won

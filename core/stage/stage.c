@@ -11,11 +11,14 @@
 
 #include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/base/proc.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
+#include "core/stage/looker.h"
+#include "core/stage/makers.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
@@ -37,10 +40,11 @@ static char *origin_text(struct ckpt_step *step, const struct ckpt_step_name *no
 	int rc;
 
 	ckpt_json_begin();
-	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b}", "folder", now->folder_id, "name", now->name,
-			   "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
+	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b, s:b}", "folder", now->folder_id, "name",
+			   now->name, "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
 			   (json_int_t)step->gid, "pid", (json_int_t)step->pid, "add_only", (int)step->add_only,
-			   "reopens", (json_int_t)step->from_version, "plain", (int)step->from_plain);
+			   "reopens", (json_int_t)step->from_version, "plain", (int)step->from_plain, "by_client",
+			   (int)step->by_client);
 	rc = origin ? 0 : -1;
 	if (!rc && attempt_ns)
 		rc = json_object_set_new(origin, "attempt_ns", json_integer(attempt_ns)) ||
@@ -108,6 +112,7 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 		step->from_version = (uint32_t)integer_of(origin, "reopens");
 		step->is_file = json_is_string(json_object_get(origin, "file"));
 		step->from_plain = json_is_true(json_object_get(origin, "plain"));
+		step->by_client = json_is_true(json_object_get(origin, "by_client"));
 		step->attempt_ns = integer_of(origin, "attempt_ns");
 	}
 	json_decref(origin);
@@ -271,12 +276,14 @@ static int make(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from)
 // Takes fresh, which has its owner; it is nobody's before it is in the table.
 static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, struct ckpt_step **ret_step)
 {
+	struct ckpt_store *s = fresh->store;
 	int rc = make(fresh, mode, from);
 
 	if (rc)
 		ckpt_step_unref(fresh);
 	else
 		*ret_step = fresh;
+	ckpt_looker_wake(__atomic_load_n(&s->looker, __ATOMIC_ACQUIRE));
 	return rc;
 }
 
@@ -334,6 +341,21 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 		return rc;
 	step->gid = gid;
 	step->pid = pid;
+	return begin(step, mode, NULL, ret_step);
+}
+
+int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid,
+			       gid_t gid, pid_t tid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of(s, folder_id, name, uid, &step);
+
+	if (rc)
+		return rc;
+	step->gid = gid;
+	step->pid = ckpt_proc_process(tid);
+	step->by_client = true;
+	ckpt_makers_note(step, tid, true);
 	return begin(step, mode, NULL, ret_step);
 }
 
@@ -446,6 +468,7 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
 	move_writers_locked(from, to);
+	ckpt_makers_move_locked(from, to);
 	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
 		if (from->synced->slots[i].ino)
 			carry_locked(to, &from->synced->slots[i]);
@@ -699,6 +722,8 @@ void ckpt_stage_forget(struct ckpt_step *step)
 {
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
+	ckpt_makers_forget_locked(step);
+	ckpt_still_free_locked(step);
 	if (!step->pending_files) // a write that was lost stays so until the file is added
 		free(TAKE_PTR(step->synced));
 }

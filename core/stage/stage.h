@@ -30,6 +30,9 @@ struct ckpt_writer {
 // -EDQUOT: also where unfinished work has reached a limit (limit.h).
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step);
+// The same for the thread tid of a client, whose request waits for our answer: quiet may complete such a step (looker.h).
+int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid,
+			       gid_t gid, pid_t tid, struct ckpt_step **ret_step);
 // The same with all that a committed or deleted step has, shared (share.h); from NULL: empty. add_only: a file that a client has
 // closed is not changed any more.
 int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
@@ -42,7 +45,7 @@ int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirf
 // A left step is staged again, under its name. -EEXIST the name is taken; -ENOENT its folder is gone; -EINVAL it does not
 // say which name it had; -ESTALE it is not left over (any more); -ENOTDIR it is one file.
 int ckpt_stage_resume(struct ckpt_step *step);
-// Whether nobody writes a staged step: nothing of it is open for writing, being changed or committed, and its maker has ended.
+// Whether nobody writes a staged step: nothing of it is open for writing, being changed or committed, and its makers have ended.
 bool ckpt_stage_is_idle(struct ckpt_step *step);
 // A staged step that is idle becomes a left one: its name is free. -EBUSY: it is not idle; -ESTALE: it is not staged.
 int ckpt_stage_set_aside(struct ckpt_step *step);

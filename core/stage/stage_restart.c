@@ -7,6 +7,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/reopen.h"
+#include "core/stage/makers.h"
 #include "core/store/folders.h"
 #include "core/store/store.h"
 
@@ -140,17 +141,19 @@ static bool is_idle_locked(const struct ckpt_step *step)
 
 bool ckpt_stage_is_idle(struct ckpt_step *step)
 {
-	LOCK_SCOPE(&step->lock);
+	struct ckpt_makers_facts makers;
 
-	return is_idle_locked(step);
+	ckpt_makers_ask(step, &makers);
+	LOCK_SCOPE(&step->lock);
+	return is_idle_locked(step) && !makers.living && !makers.later && !makers.stopped;
 }
 
 // From the change of its state on nobody enters it.
-static int leave_name_locked(struct ckpt_step *step)
+static int leave_name_locked(struct ckpt_step *step, bool idle)
 {
 	LOCK_SCOPE(&step->lock);
 
-	if (!is_idle_locked(step))
+	if (!idle || !is_idle_locked(step))
 		return step->state == CKPT_STEP_STAGED || step->state == CKPT_STEP_COMMITTING ? -EBUSY : -ESTALE;
 	ckpt_step_erase_locked(step); // not the last reference: the caller's
 	ckpt_step_set_state_locked(step, CKPT_STEP_LEFT);
@@ -159,8 +162,9 @@ static int leave_name_locked(struct ckpt_step *step)
 
 int ckpt_stage_set_aside(struct ckpt_step *step)
 {
+	bool idle = ckpt_stage_is_idle(step);
 	LOCK_SCOPE(&step->store->lock);
-	int rc = leave_name_locked(step);
+	int rc = leave_name_locked(step, idle);
 
 	if (!rc)
 		ckpt_step_leave_locked(step);

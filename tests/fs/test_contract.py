@@ -226,6 +226,9 @@ class TestStaging:
         a.run("f = open(p + '/more', 'wb')", p=str(mount / "run/step_7"))
         assert refused(os.rmdir, mount / "run") == "ENOTEMPTY", "somebody writes"
         a.run("f.close()")
+        assert refused(os.rmdir, mount / "run") == "ENOTEMPTY", "who wrote it lives"
+        a.kill()
+        a.wait_gone()
         shutil.rmtree(mount / "run")
         assert mount.listing() == [] and [s["state"] for s in ckptfs.json("sessions", store)] == ["left"]
         assert "more" in names(mount / ".ckptfs/staged/step_7")
