@@ -486,6 +486,8 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 	out.buf[0].fd = h->fd;
 	out.buf[0].pos = offset;
 	n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
+	if (n < 0 && ckpt_is_full((int)n))
+		draft_lacks_room(fs, h);
 	// Pages of a mapping are written behind the client's back: a full disk, and half a write, would be told to nobody,
 	// and the pages would show what the disk does not have.
 	if (fi->writepage && n >= 0 && (size_t)n < len)
