@@ -228,7 +228,7 @@ class TestStaging:
         a.run("f.close()")
         assert refused(os.rmdir, mount / "run") == "ENOTEMPTY", "who wrote it lives"
         a.kill()
-        a.wait_gone()
+        a.wait_gone(30)
         shutil.rmtree(mount / "run")
         assert mount.listing() == [] and [s["state"] for s in ckptfs.json("sessions", store)] == ["left"]
         assert "more" in names(mount / ".ckptfs/staged/step_7")
