@@ -4,6 +4,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/reopen.h"
+#include "core/stage/makers.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
 #include "fs/latest.h"
@@ -229,6 +230,17 @@ static bool may_reopen(const struct call *c)
 	return c->reopens && !c->fs->mount->readonly && c->fs->store->settings.amend != CKPT_AMEND_DENY;
 }
 
+// Before it has made anything: how its process ends says whether the step is complete.
+static void note_maker(const struct call *c)
+{
+	if (!c->makes || !c->req)
+		return;
+	if (c->step)
+		ckpt_makers_note(c->step, fuse_req_ctx(c->req)->pid, false);
+	if (c->other_step && c->other_step != c->step)
+		ckpt_makers_note(c->other_step, fuse_req_ctx(c->req)->pid, false);
+}
+
 static void finish(struct call *c, int rc)
 {
 	struct ckpt_step *step = c->step, *other = c->other_step;
@@ -259,6 +271,7 @@ static void finish(struct call *c, int rc)
 		ckpt_step_unref(other);
 		return;
 	}
+	note_maker(c);
 	c->run(c);
 	leave_both(step, other);
 }

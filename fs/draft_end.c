@@ -234,12 +234,53 @@ static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle 
 	return rc;
 }
 
+// The kernel itself tells a writer that there is no room for its bytes: that it was told nobody else knows, and that it closes
+// its file then says nothing.
+static bool is_nearly_full(int fd)
+{
+	struct statvfs st;
+
+	return !fstatvfs(fd, &st) && (uint64_t)st.f_bavail * st.f_frsize < NEARLY_FULL_BYTES;
+}
+
+static bool is_written_by_kernel(struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	if (!use)
+		return false;
+	LOCK_SCOPE(&use->lock);
+	return use->io == IO_PASSTHROUGH;
+}
+
+// An empty file is one that somebody emptied, to make room or as a placeholder, unless there was no room for its first byte.
+static int check_empty(struct ckpt_fs *fs, struct draft *d)
+{
+	struct node *n = NULL;
+	bool lacked;
+
+	names_read_lock(fs);
+	if (d->node) {
+		n = d->node;
+		node_ref(fs, n);
+	}
+	names_unlock(fs);
+	ckpt_lock_take(&fs->drafts->lock);
+	lacked = d->short_of_room;
+	ckpt_lock_drop(&fs->drafts->lock);
+	lacked = lacked || (n && is_written_by_kernel(n) && is_nearly_full(d->fd));
+	node_unref(fs, n);
+	return lacked ? -EINVAL : 0;
+}
+
 static int check_format(struct ckpt_fs *fs, struct draft *d)
 {
 	char name[sizeof(d->name)];
+	int rc;
 
 	draft_name(fs, d, name);
-	return ckpt_format_check(d->fd, name);
+	rc = ckpt_format_check(d->fd, name);
+	return rc == -ENODATA ? check_empty(fs, d) : rc;
 }
 
 int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_publication *how)
@@ -288,15 +329,6 @@ static void leave(struct ckpt_fs *fs, struct draft *d)
 	if (was && ckpt_draft_leave(&d->disk))
 		tell(fs, d, -EIO, "the next mount shows it",
 		     "what was written could not be listed among the left sessions");
-}
-
-// The kernel itself tells a writer that there is no room for its bytes: that it was told nobody else knows, and that it closes
-// its file then says nothing.
-static bool is_nearly_full(int fd)
-{
-	struct statvfs st;
-
-	return !fstatvfs(fd, &st) && (uint64_t)st.f_bavail * st.f_frsize < NEARLY_FULL_BYTES;
 }
 
 // A file that says nothing of a step is shown as its killed writer left it: what a run wrote last is what is looked for then.

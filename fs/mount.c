@@ -445,6 +445,8 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->renew_arg = fs;
 	fs->store->gone = folder_step_gone;
 	fs->store->gone_arg = fs;
+	fs->store->listed = folder_step_listed;
+	fs->store->listed_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
 	fs->decider = decider_new(fs->store);

@@ -2,11 +2,14 @@
 
 #include "core/base/clock.h"
 #include "core/base/util.h"
+#include "core/store/ask.h"
 
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
+
+#define ANSWER_S 2
 
 struct mount_outcome mount_outcome;
 
@@ -192,6 +195,15 @@ int mount_check_store(const struct ckpt_mount *m, const char *mountpoint)
 	}
 }
 
+// Whether the mount that has the store would serve anybody who is sent there. Of one that is not ours to ask it is believed.
+static bool answers(const char *store)
+{
+	CLEANUP_FREE char *reply = NULL;
+	int rc = ckpt_ask(store, "{}", ANSWER_S, &reply);
+
+	return !rc || rc == -EACCES;
+}
+
 static int explain_holder(const struct ckpt_mount *m)
 {
 	char since[CKPT_TIME_LEN + 1];
@@ -201,7 +213,12 @@ static int explain_holder(const struct ckpt_mount *m)
 	if (rc)
 		return mount_fail(-EBUSY, "try again", "%s: in use a moment ago", m->store);
 	ckpt_time_format(h.since_ns, since);
-	if (h.mountpoint)
+	if (h.mountpoint && !answers(m->store))
+		mount_fail(-EBUSY,
+			   "try again; if it hangs, its log says more, and a kill of it loses no committed step",
+			   "%s: mounted at %s by process %d on %s since %s, which does not answer", m->store,
+			   h.mountpoint, h.pid, h.host, since);
+	else if (h.mountpoint)
 		mount_fail(-EBUSY, "use that mount, or add -o ro to read beside it",
 			   "%s: mounted at %s by process %d on %s since %s", m->store, h.mountpoint, h.pid, h.host,
 			   since);

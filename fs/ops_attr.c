@@ -311,7 +311,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 	} else {
 		if (fi)
 			c.fi = *fi;
-		c.reopens = to_set & FUSE_SET_ATTR_SIZE;
+		c.reopens = c.makes = to_set & FUSE_SET_ATTR_SIZE;
 		c.committed = amend_pending;
 		c.copies = true;
 		call_run(&c);

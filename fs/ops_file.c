@@ -155,7 +155,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	}
 	c.committed = amend_create;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	call_run(&c);
 }
 
@@ -282,7 +282,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
 		open_for_reading(fs, req, c.node, fi);
 	} else {
-		c.opens = c.reopens = true;
+		c.opens = c.reopens = c.makes = true;
 		c.committed = amend_pending;
 		c.copies = true;
 		call_run(&c);
@@ -486,6 +486,8 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 	out.buf[0].fd = h->fd;
 	out.buf[0].pos = offset;
 	n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
+	if (n < 0 && ckpt_is_full((int)n))
+		draft_lacks_room(fs, h);
 	// Pages of a mapping are written behind the client's back: a full disk, and half a write, would be told to nobody,
 	// and the pages would show what the disk does not have.
 	if (fi->writepage && n >= 0 && (size_t)n < len)

@@ -490,8 +490,8 @@ static void run_begin(struct call *c)
 	if (!rc)
 		rc = folder_id_of(c->fs, c->node, true, id);
 	if (!rc)
-		rc = ckpt_stage_begin(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, client_process(ctx->pid),
-				      &step);
+		rc = ckpt_stage_begin_by_client(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid,
+						&step);
 	if (!rc)
 		rc = lookup_step(c->fs, c->node, c->name, step, &e);
 	ckpt_step_unref(step);
@@ -555,7 +555,7 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (rc) {
 		reply_error(req, rc);
 	} else if (begins) {
@@ -595,7 +595,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	(void)rdev;
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (S_ISREG(mode))
 		call_run(&c);
 	else
@@ -620,7 +620,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 	c.data = copy;
 	c.data_len = strlen(target);
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copy)
 		call_run(&c);
 	else
@@ -776,7 +776,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.other = n;
 	}
 	place_done(&p);
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copies)
 		call_again(&c);
 	else

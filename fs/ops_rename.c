@@ -709,7 +709,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		reply_error(req, to ? to : -EINVAL);
 	} else {
 		c.committed = amend_rename;
-		c.reopens = true;
+		c.reopens = c.makes = true;
 		call_run(&c);
 	}
 }

@@ -19,6 +19,7 @@
 #include "core/store/store.h"
 #include "fs/mount.h"
 #include "tools/help.h"
+#include "core/store/holder.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/verb.h"
@@ -236,6 +237,11 @@ static void standard_descriptors_fill(void)
 			_exit(1);
 }
 
+static void tell_waiting(pid_t pid)
+{
+	ckpt_note("process %d was killed and waits for the disk: waiting until it is gone", (int)pid);
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = strrchr(argv[0], '/');
@@ -243,6 +249,7 @@ int main(int argc, char **argv)
 
 	standard_descriptors_fill();
 	setlocale(LC_CTYPE, "");
+	ckpt_holder_tell = tell_waiting;
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
 	signal(SIGCHLD,

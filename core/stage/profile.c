@@ -289,7 +289,9 @@ static int check_accelerate(struct look *l, struct ckpt_completion *c)
 	(void)c;
 	if (!rc && memcmp(head, "PK", 2) && head[0] != 0x80)
 		rc = -EINVAL; // neither of torch.save's two forms
-	return rc ? rc : ckpt_format_check(l->deed->fd, l->deed->name);
+	if (!rc)
+		rc = ckpt_format_check(l->deed->fd, l->deed->name);
+	return rc == -ENODATA ? -EINVAL : rc;
 }
 
 static int check_snapshot(struct look *l, struct ckpt_completion *c)

@@ -65,8 +65,10 @@ static const struct ckpt_setting table[] = {
 		.value = "DURATION|off",
 		.wants = "a duration of at least 10ms: 10s, 1m; or off",
 		.least = UINT64_C(10000000),
-		.help = "a committed step whose arrays were written anew, and which nobody changes for six times as "
-			"long, is the new version; off: as with 10s",
+		.help = "a staged step is complete when nothing in it has changed for so long and it has the files of "
+			"the step before it; six times as long without one, thirty times in doubt; off: never. A "
+			"committed "
+			"step whose arrays were rewritten has a new version after six times as long (off: as with 10s)",
 	},
 	{
 		.name = "open_writers",

@@ -1,13 +1,13 @@
 // A step: from the mkdir of its directory, through staging and commit, to an immutable version that is listed.
 //
 // States, and what moves a step between them:
-//   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed
+//   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed; found at open without a record, with its name free
 //   COMMITTING  ckpt_commit() (commit.h); changes of the tree wait meanwhile
 //   COMMITTED   ckpt_commit() succeeded, or loaded from the store; its current version never changes
 //   DELETED     ckpt_delete() (delete.h), or superseded by another session of its name: kept until it expires, reachable
 //               only as .ckptfs/trash/NAME; ckpt_undelete() makes it COMMITTED again
-//   LEFT        found at open without a record, or a reopened step that was given up: kept, reachable only as
-//               .ckptfs/staged/NAME
+//   LEFT        found at open without a record, and cannot have its name; or a reopened step that was given up; or its
+//               folder was removed: kept, reachable only as .ckptfs/staged/NAME
 //   GONE        aborted, moved into another step, or lost; the object lives on while somebody holds it
 //
 // On disk a step's files are in sessions/<uuid>/, from the first write to the last read of the raw tier; only the record
@@ -36,8 +36,10 @@ enum ckpt_step_state {
 	CKPT_STEP_GONE,
 };
 
+struct ckpt_makers;
 struct ckpt_writer;
 struct ckpt_removal;
+struct ckpt_still;
 struct ckpt_pending_file;
 struct ckpt_pending; // a name that a commit will give
 
@@ -74,6 +76,10 @@ struct ckpt_step {
 	bool through_latest; // and its first change came by the link `latest`, which leads to it meanwhile; atomic
 	bool fresh;          // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
 	int64_t touched_ns;  // STAGED: the last change or end of a writer, monotonic; atomic
+	bool interrupted; // STAGED: an earlier attempt to write it was cut off (stage.h). LEFT: it would be STAGED if the
+			  // store were open for writing. Atomic
+	int64_t attempt_ns; // the attempt that writes it now began then, by the clock of file times; 0: the first; atomic
+	bool by_client; // STAGED: a client made its directory: quiet may complete it (looker.h). Set before it has a name
 
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
@@ -86,7 +92,9 @@ struct ckpt_step {
 	uint32_t attempt_version;         // the version that the last one was or is to be
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
-	struct ckpt_killed killed; // COMMITTING
+	struct ckpt_makers *makers; // STAGED, COMMITTING: who made what is in it (makers.h)
+	struct ckpt_still *still;   // STAGED: for how long nothing has changed, and what that is waited for (looker.h)
+	struct ckpt_killed killed;  // COMMITTING
 	struct {
 		bool any;
 		pid_t pid; // killed in the middle of a file; 0: its daemon ended
@@ -154,6 +162,14 @@ static inline void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_
 	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
 }
 
+// Staged or being committed. A reader without the lock sees what it was or is.
+static inline bool ckpt_step_is_unfinished(const struct ckpt_step *step)
+{
+	enum ckpt_step_state state = __atomic_load_n(&step->state, __ATOMIC_RELAXED);
+
+	return state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING;
+}
+
 // True for the states whose files are those of a manifest.
 static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
 {
@@ -179,6 +195,8 @@ int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned 
 int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 // True when the folder has any step, staged ones too.
 bool ckpt_step_any(struct ckpt_store *s, const char *folder_id);
+// The same but for those of which passes says true; it is called under store->lock, and must not block.
+bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passes)(struct ckpt_step *step));
 
 // --- Committed, or deleted --------------------------------------------------------------------------------------------
 

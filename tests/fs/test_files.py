@@ -1,17 +1,21 @@
 """File steps: plain files of which nobody sees a part."""
 
 import os
+import pickle
 import stat
+import struct
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from support import trees
-from support.checkpoint_files import FORMATS, npy, zip_file
+from support.checkpoint_files import FORMATS, hdf5, npy, pickled, safetensors, zip_file
 from support.commits import error_line
 from support.fixtures import SLOW, all_modes, both_modes, needs_root
 from support.mounting import LoopDisk, Mount, errno_name, wait_until
+from support.preload import preload
 from support.syncs import BadSyncs
 
 pytestmark = pytest.mark.timeout(60)
@@ -229,7 +233,7 @@ def test_an_incomplete_one_never_replaces_a_whole_one(mount, agent):
     for name, make in FORMATS.items():
         path, a = str(mount / name), agent()
         trees.write(path, make(1))
-        for cut in (0, 5, 40, len(make(2)) // 2, len(make(2)) - 1):
+        for cut in (12, 40, len(make(2)) // 2, len(make(2)) - 1):
             a.run(OPEN_NEW + "; os.write(fd, data)", path=path, data=make(2)[:cut])
             assert a.errno_of("os.close(fd)") == "EINVAL", (name, cut)
             error_line(mount, name, "EINVAL")
@@ -240,6 +244,95 @@ def test_an_incomplete_one_never_replaces_a_whole_one(mount, agent):
         a.run(OPEN_NEW + "; os.write(fd, data); os.close(fd)", path=path, data=make(3))
         assert (mount / name).read_bytes() == make(3)
     assert nothing_left(mount)
+
+
+RAW = struct.pack("<4H", 640, 7, 7, 7)  # begins as a pickle does
+UNUSUAL = {
+    "two.npy": npy(1) + npy(2), "tail.npy": npy(1) + b"tail", "raw.npy": b"\1\2\3\4" * 100, "tokens.bin": RAW, "raw.ckpt": RAW, "old.pt": pickle.dumps({"a": 1}, 0),
+    "pickles.pt": pickled(1) + pickled(2), "pickle-and-array.ckpt": pickled(1) + bytes(40), "comment.npz": zip_file(1)[:-2] + b"\5\0hello", "tail.npz": zip_file(1) + b"tail",
+    "text.bin": b"hello\n", "text.safetensors": b"hello\n", "packed.ckpt": b"\x28\xb5\x2f\xfd" + bytes(100), "map.msgpack": b"\x81\xa1a\1", "tail.safetensors": safetensors(1) + b"tail",
+    "emptied.ckpt": b"", "emptied.safetensors": b"", "emptied.npy": b"", "model.pkl": pickled(1), "a.zip": zip_file(1),
+}
+
+
+@both_modes
+def test_a_file_of_an_unusual_form_replaces_another_as_any(mount, agent):
+    a = agent()
+    for name, data in UNUSUAL.items():
+        path = str(mount / name)
+        trees.write(path, next((make(1) for whole, make in FORMATS.items() if whole.endswith(name[name.index("."):])), OLD))
+        for new in (data, data):
+            a.run(OPEN_NEW + "; os.write(fd, new); os.close(fd)", path=path, new=new)
+            assert (mount / name).read_bytes() == new, name
+    assert nothing_left(mount) and mount.errors() == []
+
+
+@both_modes
+@pytest.mark.parametrize("name", ["model.pth.tar", "model.pkl", "model.ubj", "model.eqx", "model.gguf", "model.onnx", "model.zip", "checkpoint_12"])
+def test_names_of_file_steps(mount, agent, name):
+    a = agent()
+    trees.write(mount / name, OLD)
+    a.run(OPEN_NEW + "; os.write(fd, new[:50])", path=str(mount / name), new=NEW)
+    assert (mount / name).read_bytes() == OLD
+    a.run("os.write(fd, new[50:]); os.close(fd)")
+    assert (mount / name).read_bytes() == NEW and nothing_left(mount)
+
+
+# --- What is written for long ------------------------------------------------------------------------------------------
+
+
+@both_modes
+def test_one_that_several_processes_have_mapped_is_live(mount, agent):
+    """As numpy.memmap does it: it closes its file, and the mapping keeps another descriptor."""
+    path, maker, workers, reader = str(mount / "tokens.bin"), agent(), [agent(), agent()], agent()
+    trees.write(path, b"old" * 4096)
+    maker.run("fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC); os.ftruncate(fd, 8192); m = mmap.mmap(fd, 8192); os.close(fd)", path=path)
+    assert reader.run(READ, path=path) == b"old" * 4096, "its maker alone may still be saving"
+    for i, worker in enumerate(workers):
+        worker.run("fd = os.open(path, os.O_RDWR); m = mmap.mmap(fd, 8192); os.close(fd); m[i * 4096:(i + 1) * 4096] = bytes([i + 1]) * 4096; m.flush()", path=path, i=i)
+    assert reader.run(READ, path=path) == maker.run("m[:]") == b"\1" * 4096 + b"\2" * 4096
+    maker.run("m[0] = 7; m.flush()")
+    assert reader.run(READ, path=path)[0] == 7
+    maker.kill()
+    assert reader.run(READ, path=path)[0] == 7 and nothing_left(mount)
+
+
+@both_modes
+def test_hdf5_is_live_once_its_superblock_says_swmr(mount, agent):
+    path, a = str(mount / "log.h5"), agent()
+    block = bytearray(hdf5(1))
+    trees.write(path, block)
+    block[8], block[9], block[11] = 3, 8, 1
+    a.run(OPEN_NEW + "; os.write(fd, data)", path=path, data=bytes(block))
+    time.sleep(1)
+    assert (mount / "log.h5").read_bytes() == hdf5(1)
+    a.run("os.pwrite(fd, bytes([5]), 11)")
+    wait_until(lambda: (mount / "log.h5").read_bytes() == bytes(block[:11]) + b"\5" + bytes(block[12:]), 5)
+    a.run("os.lseek(fd, 0, 2); os.write(fd, b'more')")
+    assert (mount / "log.h5").read_bytes().endswith(b"more")
+    a.kill()
+    assert (mount / "log.h5").read_bytes().endswith(b"more") and nothing_left(mount)
+
+
+@both_modes
+def test_one_that_is_synced_again_a_minute_later_and_has_changed_is_live(world, store, scratch, mode, agent):
+    (scratch / "later").write_text("0")
+    m = Mount.new(world, store, mode=mode, prefix=preload(world, "later", LATER=scratch / "later"))
+    path, still, a, b = str(m / "trace.bin"), str(m / "still.bin"), agent(), agent()
+    for p, who in ((path, a), (still, b)):
+        trees.write(p, OLD)
+        who.run(OPEN_NEW + "; os.write(fd, b'one'); os.fsync(fd); os.write(fd, b'two'); os.fsync(fd)", path=p)
+        assert Path(p).read_bytes() == OLD
+    b.run("os.fsync(fd)")
+    (scratch / "later").write_text("61")
+    a.run("os.write(fd, b'three'); os.fsync(fd)")
+    assert (m / "trace.bin").read_bytes() == b"onetwothree"
+    a.run("os.write(fd, b'four')")
+    assert (m / "trace.bin").read_bytes() == b"onetwothreefour", "it is live from then on"
+    a.kill()
+    a.wait_gone(5)
+    assert (m / "trace.bin").read_bytes() == b"onetwothreefour"
+    assert (m / "still.bin").read_bytes() == OLD
 
 
 def test_an_array_file_whose_header_is_written_first_and_then_mapped(mount, agent):

@@ -682,6 +682,21 @@ def test_umount_of_a_store_whose_steps_are_complete_asks_nothing(background, ckp
     assert ckptfs("umount", point).stderr == ""
 
 
+def test_nobody_is_sent_to_a_mount_that_does_not_answer(background, ckptfs, store, point, scratch, refused):
+    pid = background()
+    second = scratch / "second"
+    second.mkdir()
+    error, hint = refused("mount", store, second)
+    assert f"mounted at {point} by process {pid} " in error and hint.startswith("use that mount")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        error, hint = refused("mount", store, second)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert error.endswith("which does not answer") and "use that mount" not in hint
+    ckptfs("umount", point)
+
+
 # --- The daemon's log -------------------------------------------------------------------------------------------------
 
 

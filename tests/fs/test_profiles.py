@@ -272,7 +272,7 @@ def test_what_lacks_a_rank_at_the_end_of_its_mount_is_left_to_the_user(mount, ck
     first_rank(mount, "global_step20")
     (mount / "latest").write_text("global_step20")
     mount.remount()
-    assert listed(mount) == [] and [s["state"] for s in mount.status()["staged"]] == ["left"]
+    assert listed(mount) == [] and [s["state"] for s in mount.status()["staged"]] == ["interrupted"]
     ckptfs("commit", store, "global_step20")
     assert listed(mount) == ["global_step20"]
 
@@ -350,7 +350,7 @@ def test_a_writer_that_is_killed_with_its_marker_open_completes_nothing(mount, w
     error_line(mount, name, MARKERS[name], "killed")
     mount.remount()
     assert listed(mount) == []
-    assert [(s["name"], s["state"]) for s in mount.status()["staged"]] == [(name, "left")]
+    assert [(s["name"], s["state"]) for s in mount.status()["staged"]] == [(name, "interrupted")]
 
 
 @both_modes
