@@ -236,8 +236,8 @@ SAY_LATEST = "fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644); 
 @pytest.mark.parametrize("name", ["global_step20", "mytag"])
 def test_ranks_that_are_slower_than_the_first_are_waited_for(mount, agent, name):
     """It says `latest` and waits for the others after that."""
+    a = agent()  # which began before the save, as rank 0 does
     first_rank(mount, name)
-    a = agent()
     a.start(SAY_LATEST, path=str(mount / "latest"), data=name.encode())
     for rank in (1, 2):
         time.sleep(0.2)
