@@ -160,7 +160,7 @@ static int complete_named(struct ckpt_fs *fs, struct draft *d)
 
 	ckpt_lock_take(&fs->drafts->lock);
 	copied = d->copied;
-	closer = d->closer;
+	closer = deed.tid = d->closer;
 	ckpt_lock_drop(&fs->drafts->lock);
 	names_read_lock(fs);
 	if (d->dir) {
@@ -191,7 +191,8 @@ static void write_on(struct handle *h)
 static bool decide_once(struct ckpt_fs *fs, struct draft *d)
 {
 	LOCK_SCOPE(&fs->drafts->lock);
-	bool first = d->tracker && !d->copied && !d->killed && !d->decided;
+	bool first =
+		(d->tracker || !d->dir) && !d->copied && !d->killed && !d->decided; // a file step: once it is published
 
 	d->decided |= first;
 	return first;
@@ -201,7 +202,7 @@ static bool decide_once(struct ckpt_fs *fs, struct draft *d)
 // file (complete_watches_node), and ours that writes it is closed for the commit. tid: who waits, 0 nobody.
 static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle *h, pid_t tid)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE};
+	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .tid = tid};
 	CLEANUP_FD int fd = -1;
 	char name[CKPT_NAME_MAX + 1];
 	struct completing completing;

@@ -524,7 +524,8 @@ static void run_complete(struct call *c)
 // True: another thread answers, once the step that is complete by this rename is committed.
 static bool completes(struct call *c, struct move *m)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name};
+	struct ckpt_deed deed = {
+		.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name, .tid = fuse_req_ctx(c->req)->pid};
 	struct after_rename after = {.replaced = m->replaces};
 	struct call then = {.run = run_complete,
 			    .req = c->req,

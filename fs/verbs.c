@@ -62,12 +62,23 @@ static char *done(void)
 
 #define UNFINISHED (1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT)
 
-// The staged or left step that session names, by its uuid or, if it is the only one, its name; a reference. Or why not,
-// malloc'ed.
+// How well a step fits the words of a user; 0: not at all.
+static size_t fitness(struct ckpt_step *step, const char *session)
+{
+	struct ckpt_step_name now;
+
+	if (!strcmp(step->session, session))
+		return 3;
+	ckpt_step_name(step, &now);
+	return strcmp(now.name, session) ? 0 : ckpt_step_state(step) == CKPT_STEP_LEFT ? 1 : 2;
+}
+
+// The unfinished step that session names: by its uuid, or its name, where a staged one comes before left ones. A reference; or
+// NULL and why not, malloc'ed.
 static struct ckpt_step *find_session(struct ckpt_fs *fs, const char *session, char **ret_refusal)
 {
 	struct ckpt_step **steps, *found = NULL;
-	size_t count, matches = 0;
+	size_t count, matches = 0, best = 0;
 	int rc = ckpt_step_list(fs->store, NULL, UNFINISHED, &steps, &count);
 
 	if (rc) {
@@ -75,13 +86,11 @@ static struct ckpt_step *find_session(struct ckpt_fs *fs, const char *session, c
 		return NULL;
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct ckpt_step_name now;
+		size_t fit = fitness(steps[i], session);
 
-		ckpt_step_name(steps[i], &now);
-		if (!strcmp(steps[i]->session, session) || !strcmp(now.name, session)) {
-			found = steps[i];
-			matches++;
-		}
+		matches = fit > best ? 1 : matches + (fit && fit == best);
+		found = fit > best ? steps[i] : found;
+		best = MAX(best, fit);
 	}
 	if (matches == 1)
 		ckpt_step_ref(found);
@@ -168,6 +177,8 @@ static char *answer_resume(struct ckpt_fs *fs, const char *session)
 	struct ckpt_step *step = find_session(fs, session, &no);
 	int rc = step ? resume(fs, step) : 0;
 
+	if (rc == -ESTALE && ckpt_stage_is_interrupted(step))
+		rc = 0; // it was staged again when the store was opened
 	ckpt_step_unref(step);
 	return !step           ? no
 	       : rc == -ESTALE ? refusal(ESTALE, "it is staged already", NULL)

@@ -286,7 +286,7 @@ json_t *ckpt_row_store(const struct ckpt_listing *l)
 
 // --- Sessions ---------------------------------------------------------------------------------------------------------
 
-static json_t *row_left(const struct ckpt_listing *l, struct ckpt_step *step)
+static json_t *row_unfinished(const struct ckpt_listing *l, struct ckpt_step *step)
 {
 	struct ckpt_stage_usage u = {0};
 	bool known = !ckpt_stage_usage(step, &u);
@@ -297,7 +297,7 @@ static json_t *row_left(const struct ckpt_listing *l, struct ckpt_step *step)
 				   ckpt_json_time(known ? u.changed_ns : 0), "files",
 				   known ? integer(u.files) : json_null(), "bytes",
 				   known ? integer(u.bytes) : json_null(), "open_writers", 0, "profile",
-				   ckpt_profile_of_name(step->name), "state", "left", "awaits"));
+				   ckpt_profile_of_name(step->name), "state", ckpt_stage_state_name(step), "awaits"));
 }
 
 static json_t *sessions_at_rest(const struct ckpt_listing *l)
@@ -309,7 +309,7 @@ static json_t *sessions_at_rest(const struct ckpt_listing *l)
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(rows, row_left(l, steps[i]));
+		json_array_append_new(rows, row_unfinished(l, steps[i]));
 	ckpt_step_list_free(steps, count);
 	return rows;
 }

@@ -66,7 +66,10 @@ int ckpt_verb_sessions(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Lists the staged steps of a store: live ones, and those that were left over.\v"
+		.doc = "Lists the staged steps of a store. live: it is being written; interrupted: its writer was "
+		       "killed, or the "
+		       "mount ended, and its name still leads to it; left: it has no name any more, and is in "
+		       ".ckptfs/staged.\v"
 		       "Examples:\n"
 		       "  ckptfs sessions /ckpt\n"
 		       "  ckptfs sessions --json /data/run42",
@@ -103,25 +106,31 @@ int ckpt_verb_sessions(int argc, char **argv)
 
 // --- abort --------------------------------------------------------------------------------------------------------------
 
-// The one session that word names, by name or id, out of the rows of `sessions`.
+// How well a session fits the word of a user: by its id, by its name, or as a left one by the name that it had; 0: not at all.
+static int fitness(const json_t *row, const char *word)
+{
+	const char *name = text_of(row, "name"), *id = text_of(row, "id"), *state = text_of(row, "state");
+
+	if (id && !strcmp(id, word))
+		return 3;
+	return !name || strcmp(name, word) ? 0 : state && !strcmp(state, "left") ? 1 : 2;
+}
+
+// The one session that word names, out of the rows of `sessions`.
 static int find_session(const json_t *rows, const char *word, const char *store, json_t **ret_row)
 {
 	CLEANUP_FREE char *hint = ckpt_text("`ckptfs sessions %s` lists them", store);
 	json_t *row, *found = NULL;
 	size_t i, matches = 0;
+	int best = 0;
 
 	json_array_foreach(rows, i, row)
 	{
-		const char *name = text_of(row, "name"), *id = text_of(row, "id");
+		int fit = fitness(row, word);
 
-		if (id && !strcmp(id, word)) {
-			*ret_row = row;
-			return 0;
-		}
-		if (name && !strcmp(name, word)) {
-			found = row;
-			matches++;
-		}
+		matches = fit > best ? 1 : matches + (fit && fit == best);
+		found = fit > best ? row : found;
+		best = MAX(best, fit);
 	}
 	if (!found)
 		return ckpt_fail(word, hint, "no such staged step");
@@ -354,7 +363,7 @@ static int commit_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 		.metadata = act->metadata,
 		.writers_ns = step->store->settings.open_writers_ns,
 	};
-	int rc = ckpt_stage_resume(step);
+	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? ckpt_stage_resume(step) : 0;
 
 	if (!rc)
 		rc = ckpt_commit(step, &how);

@@ -58,7 +58,7 @@ def test_begin_and_resume_want_a_mount(mount, stage, ckptfs, store):
     for verb, name in (("begin", "2000"), ("resume", "1000")):
         done = ckptfs(verb, store, name, check=False)
         assert done.returncode == 1 and "not mounted" in done.stderr and "hint: " in done.stderr
-    assert sessions(ckptfs, store) == [("1000", "left")]
+    assert sessions(ckptfs, store) == [("1000", "interrupted")]
 
 
 @pytest.mark.parametrize("form", ["commit", "save -", "commit at rest"])
@@ -112,16 +112,25 @@ def test_questions_are_answered_while_a_commit_waits(mount, stage, agent, ckptfs
     assert mount.listing() == ["1000"]
 
 
+@pytest.fixture
+def left(mount, stage, store):
+    """A left-over session: something plain had its name when its store was opened. What it holds."""
+    made = stage("1000")
+    mount.umount()
+    (store / "tree/1000").mkdir()
+    mount.start()
+    (mount / "1000").rmdir()
+    return made
+
+
 @both_modes
 @pytest.mark.parametrize("by", ["name", "id"])
-def test_left_session_is_resumed_written_on_and_committed(mount, stage, commit, ckptfs, store, by):
-    made = stage("1000")
-    mount.kill9()
-    mount.start()
+def test_left_session_is_resumed_written_on_and_committed(mount, left, commit, ckptfs, store, by):
+    made = left
     [left] = ckptfs.json("sessions", store)
-    assert left["state"] == "left" and os.listdir(mount / ".ckptfs/staged") == ["1000"]
+    assert left["state"] == "left" and os.listdir(mount / ".ckptfs/staged") == ["1000"] and not (mount / "1000").exists()
     ckptfs("resume", store, left[by])
-    assert sessions(ckptfs, store) == [("1000", "live")] and os.listdir(mount / ".ckptfs/staged") == []
+    assert sessions(ckptfs, store) == [("1000", "interrupted")] and os.listdir(mount / ".ckptfs/staged") == []
     assert trees.files(mount / "1000") == made and mount.listing() == []
     trees.write(mount / "1000/more", b"added")
     os.unlink(mount / "1000/config.json")
@@ -133,7 +142,7 @@ def test_left_session_is_resumed_written_on_and_committed(mount, stage, commit, 
 
 
 @pytest.mark.parametrize("mounted", [True, False])
-def test_left_session_is_completed_as_it_is(mount, stage, ckptfs, store, mounted):
+def test_interrupted_step_is_completed_as_it_is(mount, stage, ckptfs, store, mounted):
     made = stage("1000")
     mount.kill9()
     if mounted:
@@ -145,10 +154,7 @@ def test_left_session_is_completed_as_it_is(mount, stage, ckptfs, store, mounted
     assert sessions(ckptfs, store) == []
 
 
-def test_session_is_not_resumed_over_what_has_its_name(mount, stage, commit, ckptfs, store):
-    stage("1000")
-    mount.kill9()
-    mount.start()
+def test_session_is_not_resumed_over_what_has_its_name(mount, left, stage, commit, ckptfs, store):
     again = stage("1000", seed="again")
     [left] = [s for s in ckptfs.json("sessions", store) if s["state"] == "left"]
     for verb in ("resume", "commit"):
@@ -160,6 +166,32 @@ def test_session_is_not_resumed_over_what_has_its_name(mount, stage, commit, ckp
     assert trees.files(mount / "1000") == again
 
 
+@pytest.mark.parametrize("mounted", [True, False])
+def test_of_two_sessions_of_a_name_the_staged_one_is_meant(mount, left, stage, ckptfs, store, mounted):
+    again = stage("1000", seed="again")
+    if not mounted:
+        mount.umount()
+    ckptfs("commit", store, "1000")
+    if not mounted:
+        mount.start()
+    assert trees.files(mount / "1000") == again and trees.files(mount / ".ckptfs/staged/1000") == left
+    assert sessions(ckptfs, store) == [("1000", "left")]
+    ckptfs("abort", "--yes", store, "1000")
+    assert sessions(ckptfs, store) == [] and mount.listing() == ["1000"]
+
+
+@pytest.mark.parametrize("options", ["staging_ttl=1s"], indirect=True)
+def test_left_session_goes_once_its_name_was_completed_by_another_for_so_long(mount, left, stage, commit, ckptfs, store):
+    time.sleep(1.2)
+    assert sessions(ckptfs, store) == [("1000", "left")], "nobody has completed its name"
+    stage("1000", seed="again")
+    commit(mount / "1000")
+    time.sleep(1.1)
+    mount.remount()
+    wait_until(lambda: sessions(ckptfs, store) == [], 10, "its end")
+    assert any("another session completed" in line for line in mount.errors())
+
+
 @pytest.mark.parametrize("options", ["staging_ttl=1s"], indirect=True)
 def test_what_a_framework_was_writing_and_left_is_dropped_after_a_while(mount, stage, ckptfs, store):
     """By its name: what has a name of its own waits for its user."""
@@ -169,7 +201,6 @@ def test_what_a_framework_was_writing_and_left_is_dropped_after_a_while(mount, s
     time.sleep(1.2)
     mount.start()
     wait_until(lambda: [s[0] for s in sessions(ckptfs, store)] == [own], 10, "the end of the others")
-    ckptfs("resume", store, own)
     assert trees.files(mount / own) == made[own]
     assert sum("staging_ttl" in line for line in mount.errors()) == 2
     wait_until(lambda: len(os.listdir(store / "sessions")) == 1 and os.listdir(store / "trash") == [], 10, "the end of their files")
