@@ -865,3 +865,47 @@ def test_a_full_disk_is_told_and_the_old_one_stays(world, mode, agent):
     a.run(OPEN_NEW + "; os.write(fd, new); os.close(fd)", path=path, new=NEW)
     assert (m / "model.pt").read_bytes() == NEW
     m.umount()
+
+
+# --- Holes and times --------------------------------------------------------------------------------------------------
+
+
+@both_modes
+def test_holes_are_told_of_in_a_plain_file_and_in_a_step(mount, stage, commit, scratch, ckptfs, store):
+    stage("1000")
+    for folder in (mount.path, mount / "1000"):
+        with open(folder / "state.bin", "wb") as f:
+            f.write(b"head")
+            f.seek(32 << 20)
+            f.write(b"middle")
+            f.truncate(64 << 20)
+    commit(mount / "1000")
+    for again in range(3):
+        for folder in (mount.path, mount / "1000"):
+            path = folder / "state.bin"
+            assert path.stat().st_size == 64 << 20 and path.stat().st_blocks * 512 < 1 << 20
+            with open(path, "rb") as f:
+                assert os.lseek(f.fileno(), 1 << 20, os.SEEK_DATA) == 32 << 20
+                assert (33 << 20) > os.lseek(f.fileno(), 32 << 20, os.SEEK_HOLE) > 32 << 20
+            subprocess.run(["cp", "--sparse=auto", path, scratch / "copy"], check=True)
+            assert (scratch / "copy").stat().st_blocks * 512 < 1 << 20 and (scratch / "copy").read_bytes() == path.read_bytes()
+            tar = subprocess.run(["tar", "-cSf", "-", "-C", path.parent, path.name], check=True, capture_output=True).stdout
+            assert len(tar) < 1 << 20
+        if again == 0:
+            ckptfs("seal", store)
+        mount.remount()
+
+
+@both_modes
+def test_odd_times_survive_a_commit_and_a_restart(mount, stage, commit):
+    stage("1000")
+    times = {"zero": 0, "before": -(10**18) + 7, "next century": 4 * 10**18 + 1}
+    for folder in (mount.path, mount / "1000"):
+        for name, ns in times.items():
+            trees.write(folder / name, b"x")
+            os.utime(folder / name, ns=(1, ns))
+    commit(mount / "1000")
+    for _ in range(2):
+        for folder in (mount.path, mount / "1000"):
+            assert {name: (folder / name).stat().st_mtime_ns for name in times} == times
+        mount.remount()
