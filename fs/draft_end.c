@@ -255,8 +255,7 @@ static bool is_written_by_kernel(struct node *n)
 	return use->io == IO_PASSTHROUGH;
 }
 
-// An empty file is one that somebody emptied, to make room or as a placeholder, unless there was no room for its first byte.
-static int check_empty(struct ckpt_fs *fs, struct draft *d)
+static bool may_have_lacked_room(struct ckpt_fs *fs, struct draft *d)
 {
 	struct node *n = NULL;
 	bool lacked;
@@ -272,17 +271,20 @@ static int check_empty(struct ckpt_fs *fs, struct draft *d)
 	ckpt_lock_drop(&fs->drafts->lock);
 	lacked = lacked || (n && is_written_by_kernel(n) && is_nearly_full(d->fd));
 	node_unref(fs, n);
-	return lacked ? -EINVAL : 0;
+	return lacked;
 }
 
+// An empty file is one that somebody emptied, to make room or as a placeholder, unless there was no room for its first byte.
 static int check_format(struct ckpt_fs *fs, struct draft *d)
 {
 	char name[sizeof(d->name)];
 	int rc;
 
 	draft_name(fs, d, name);
+	if (may_have_lacked_room(fs, d))
+		return ckpt_format_check_strictly(d->fd, name);
 	rc = ckpt_format_check(d->fd, name);
-	return rc == -ENODATA ? check_empty(fs, d) : rc;
+	return rc == -ENODATA ? 0 : rc;
 }
 
 int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_publication *how)

@@ -387,8 +387,8 @@ int ckpt_verb_commit(int argc, char **argv)
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] NAME",
 		.doc = "Completes a staged step by hand, as closing its marker does; NAME is its name, or the id of a "
-		       "session. One that "
-		       "was left over is taken up first.\v"
+		       "session. One that was left over is taken up first. A file that its killed writer left is "
+		       "published under its name.\v"
 		       "Examples:\n"
 		       "  ckptfs commit /ckpt 1000\n"
 		       "  ckptfs commit --metadata meta.json /data/run42 1000",

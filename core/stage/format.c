@@ -225,21 +225,30 @@ bool ckpt_format_is_swmr(int fd)
 	       (block[HDF5_FLAGS_AT] & HDF5_SWMR) && (block[HDF5_FLAGS_AT] & HDF5_OPEN_FOR_WRITING);
 }
 
-// At 0, or behind a block of the user's, at 512, 1024, 2048 ...
+// At 0, or behind a block of the user's, at 512, 1024, 2048 ...; -ENOENT: nowhere.
+static int find_superblock(const struct ckpt_source *f, uint64_t *ret_at)
+{
+	uint8_t magic[8];
+
+	for (uint64_t at = 0; f->bytes >= 8 && at <= f->bytes - 8 && at < (uint64_t)1 << 40; at = at ? at * 2 : 512) {
+		int rc = read_at(f, at, magic, sizeof(magic));
+
+		*ret_at = at;
+		if (rc || !memcmp(magic, HDF5_MAGIC, sizeof(magic)))
+			return rc;
+	}
+	return -ENOENT;
+}
+
 static int check_hdf5(const struct ckpt_source *f)
 {
 	uint8_t block[64];
+	uint64_t at;
+	int rc = find_superblock(f, &at);
 
-	for (uint64_t at = 0; f->bytes >= 8 && at <= f->bytes - 8 && at < (uint64_t)1 << 40; at = at ? at * 2 : 512) {
-		int rc = read_at(f, at, block, 8);
-
-		if (!rc && memcmp(block, HDF5_MAGIC, 8))
-			continue;
-		if (!rc)
-			rc = read_at(f, at, block, sizeof(block));
-		return rc ? rc : check_superblock(f, block);
-	}
-	return 0;
+	if (!rc)
+		rc = read_at(f, at, block, sizeof(block));
+	return rc == -ENOENT ? 0 : rc ? rc : check_superblock(f, block);
 }
 
 // --- pickle -----------------------------------------------------------------------------------------------------------
@@ -287,4 +296,31 @@ int ckpt_format_check(int fd, const char *name)
 		return check_zip(&f);
 	// MessagePack has maps that begin so.
 	return head[0] == 0x80 && !ends_in(name, ".msgpack") ? check_pickle(&f) : 0;
+}
+
+int ckpt_format_check_strictly(int fd, const char *name)
+{
+	int rc = ckpt_format_check(fd, name);
+	uint8_t head[9] = {0};
+	struct ckpt_source f;
+	struct stat st;
+	uint64_t at;
+
+	if (!rc && fstat(fd, &st))
+		rc = -errno;
+	if (rc)
+		return rc == -ENODATA ? -EINVAL : rc;
+	f = ckpt_source_file(fd, (uint64_t)st.st_size);
+	rc = read_at(&f, 0, head, (size_t)MIN(f.bytes, (uint64_t)sizeof(head)));
+	if (rc)
+		return rc;
+	if (ends_in(name, ".npz") || ends_in(name, ".zip"))
+		return is_zip(head) ? 0 : -EINVAL;
+	if (ends_in(name, ".npy"))
+		return !memcmp(head, "\x93NUMPY", 6) ? 0 : -EINVAL;
+	if (ends_in(name, ".safetensors"))
+		return head[8] == '{' ? 0 : -EINVAL;
+	if (ends_in(name, ".h5") || (ends_in(name, ".keras") && !is_zip(head)))
+		rc = find_superblock(&f, &at);
+	return rc == -ENOENT ? -EINVAL : rc;
 }

@@ -10,5 +10,8 @@
 // 0: it is not, or there is no telling; -EINVAL: it is; -ENODATA: it is empty; -EAGAIN: a .npy file that has only its header;
 // -ENOMEM, -EIO ...
 int ckpt_format_check(int fd, const char *name);
+// The same where it is known that there was no room, or hardly any: what is empty is cut off, and what does not begin as its
+// name promises (*.npy, *.npz, *.zip, *.h5, *.keras, *.safetensors), since HDF5 has its first block written last. -EINVAL.
+int ckpt_format_check_strictly(int fd, const char *name);
 // HDF5 that its writer has opened for readers beside it (single writer, multiple readers).
 bool ckpt_format_is_swmr(int fd);

@@ -431,6 +431,34 @@ START_TEST(what_has_no_end_to_be_told_by_is_taken_as_it_is)
 }
 END_TEST
 
+static int check_strictly(const char *name, const void *data, size_t len)
+{
+	CLEANUP_FD int fd = memfd_create("sample", MFD_CLOEXEC);
+
+	ck_assert_int_eq(write(fd, data, len), (ssize_t)len);
+	return ckpt_format_check_strictly(fd, name);
+}
+
+START_TEST(without_room_a_file_must_begin_as_its_name_promises)
+{
+	static const char *const promising[] = {"a.npy", "a.npz", "a.zip", "a.h5", "a.keras", "a.safetensors"};
+	const struct sample whole[] = {zip_sample("a.npz", false), zip_sample("a.zip", false), zip_sample("a.keras", false),
+				       safetensors_sample(), npy_sample(), hdf5_sample(0, 0), hdf5_sample(2, 2048)};
+
+	for (size_t i = 0; i < ARRAY_LEN(promising); i++) {
+		ck_error(check_strictly(promising[i], "words and more", 14), EINVAL);
+		ck_error(check_strictly(promising[i], "w", 1), EINVAL);
+		ck_error(check_strictly(promising[i], "", 0), EINVAL);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(whole); i++) {
+		ck_ok(check_strictly(whole[i].name, whole[i].data, whole[i].len));
+		ck_error(check_strictly(whole[i].name, whole[i].data, whole[i].len - 1), EINVAL);
+	}
+	ck_ok(check_strictly("a.bin", "words", 5));
+	ck_error(check_strictly("a.bin", "", 0), EINVAL);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("format");
@@ -444,6 +472,7 @@ static Suite *suite(void)
 	tcase_add_test(t, a_huge_header_of_safetensors_is_not_parsed);
 	tcase_add_test(t, arrays_are_as_long_as_their_shape_says);
 	tcase_add_test(t, shapes_that_no_file_can_have_are_cut_off);
+	tcase_add_test(t, without_room_a_file_must_begin_as_its_name_promises);
 	tcase_add_test(t, bytes_may_follow_the_end);
 	tcase_add_test(t, hdf5_with_readers_beside_its_writer_is_told_apart);
 	tcase_add_test(t, an_array_that_has_only_its_header_is_told_apart);
