@@ -56,6 +56,7 @@ static int make(struct call *c, struct node *dir, const char *name, int dirfd, s
 				      .gid = ctx->gid,
 				      .pid = client_process(ctx->pid),
 				      .folder_fd = dirfd,
+				      .folder = dir->number,
 			      },
 			      &d->disk);
 	if (rc) {
@@ -182,7 +183,7 @@ static int enter_own(struct call *c, struct draft **ret_draft)
 	ckpt_lock_take(&t->lock);
 	if (d)
 		d->refs++;
-	rc = !d || !d->dir ? 1 : d->publishing ? -EBUSY : 0;
+	rc = !d || !d->dir ? 1 : d->publishing ? -EBUSY : draft_wake_locked(d);
 	if (!rc) {
 		d->joining++;
 		draft_uninvite_locked(t, d, fuse_req_ctx(c->req)->pid);

@@ -22,6 +22,7 @@
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 #include "fs/decider.h"
+#include "fs/draft.h"
 #include "fs/end.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
@@ -217,6 +218,20 @@ static int commit_as(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_com
 	return rc;
 }
 
+// A left-over file is published under its name.
+static char *answer_commit_file(struct ckpt_fs *fs, struct ckpt_step *left)
+{
+	int rc = draft_commit(fs, left);
+
+	return rc == -ENOENT
+		       ? refusal(ENOENT, "its folder is not there any more", "copy it from .ckptfs/staged in the mount")
+	       : rc == -EBUSY  ? refusal(EBUSY, "somebody is writing it", "its last close publishes it")
+	       : rc == -EINVAL ? refusal(EINVAL, "it is cut off, and would replace a whole file of its name",
+					 "copy it from .ckptfs/staged in the mount, or move the other away first")
+	       : rc            ? failure(rc, ".ckptfs/errors in the mount says more")
+			       : done();
+}
+
 static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *metadata, const char *over)
 {
 	struct ckpt_commit how = {
@@ -239,6 +254,12 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	}
 	if (!step)
 		return no;
+	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT && step->is_file && !over) {
+		char *answer = answer_commit_file(fs, step);
+
+		ckpt_step_unref(step);
+		return answer;
+	}
 	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT)
 		rc = resume(fs, step);
 	if (!rc)

@@ -111,6 +111,7 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 		step->add_only = json_is_true(json_object_get(origin, "add_only"));
 		step->from_version = (uint32_t)integer_of(origin, "reopens");
 		step->is_file = json_is_string(json_object_get(origin, "file"));
+		step->file_folder = (uint64_t)integer_of(origin, "file_folder");
 		step->from_plain = json_is_true(json_object_get(origin, "plain"));
 		step->by_client = json_is_true(json_object_get(origin, "by_client"));
 		step->attempt_ns = integer_of(origin, "attempt_ns");
@@ -510,6 +511,17 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 	ckpt_lock_drop(&step->lock);
 	if (reopened && !step->fresh && s->renew)
 		s->renew(s->renew_arg, step, step->base);
+}
+
+int ckpt_stage_retake(struct ckpt_step *step)
+{
+	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? whole_enter(step) : -ESTALE;
+
+	if (rc)
+		return rc;
+	ckpt_stage_vanish(step);
+	ckpt_stage_leave(step);
+	return 0;
 }
 
 int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name)

@@ -149,6 +149,8 @@ bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);
 void ckpt_stage_forget(struct ckpt_step *step);
 // The step is GONE: its session is nobody's any more, or a committed step's.
 void ckpt_stage_vanish(struct ckpt_step *step);
+// A left-over session is the caller's from now on, and in no list: -ESTALE if it is none any more, -EBUSY.
+int ckpt_stage_retake(struct ckpt_step *step);
 // What the directory says, or NULL where it says nothing that can be read. -ENOMEM, or -errno of getxattr(2).
 int ckpt_stage_origin(int dirfd, struct json_t **ret_origin);
 // Reads who began the session, under which name, from the session's directory. A session that does not say: name "". -ENOMEM.

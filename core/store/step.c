@@ -498,6 +498,13 @@ int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned 
 	return rc ? rc : each_in_chain(&e, s->steps->left);
 }
 
+int ckpt_step_each_left_locked(struct ckpt_store *s, ckpt_step_fn *fn, void *arg)
+{
+	const struct each e = {NULL, 1u << CKPT_STEP_LEFT, fn, arg};
+
+	return each_in_chain(&e, s->steps->left);
+}
+
 struct gather {
 	struct ckpt_step **steps;
 	size_t count, cap;

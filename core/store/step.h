@@ -62,11 +62,13 @@ struct ckpt_step {
 	char session[37];                  // uuid of the raw files
 	uint64_t incarnation;              // tells objects apart that had the same name
 	bool ours;                         // staged by this process: file numbers are known to be our own (atomic)
-	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
-	uint32_t from_version;  // its session began as the files of this version of the step of its name; 0: it did not
-	bool is_file;           // LEFT: what was written is one plain file (draft.h), no step
-	bool from_plain;        // its session is a plain folder that is being turned into a step
-	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
+	bool add_only;         // STAGED: what a client has closed is not opened for writing again, nor replaced
+	uint32_t from_version; // its session began as the files of this version of the step of its name; 0: it did not
+	bool is_file;          // LEFT: what was written is one plain file (draft.h), no step
+	uint64_t file_folder;  // and the number of the folder that it was to be in; 0: not known
+	bool copied;     // STAGED: a file was given older times than it has, as copies have: no event counts; atomic
+	bool from_plain; // its session is a plain folder that is being turned into a step
+	struct ckpt_step *base;       // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
 	bool rewritten;      // and array data of it was found to be written over; atomic
@@ -190,6 +192,8 @@ void ckpt_step_list_free(struct ckpt_step **steps, size_t count);
 // The same steps one by one, in no order, under store->lock: fn must not block. Ends with the first answer that is not 0.
 typedef int ckpt_step_fn(void *arg, struct ckpt_step *step);
 int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned states, ckpt_step_fn *fn, void *arg);
+// Of those only the left ones, which are few and quickly found.
+int ckpt_step_each_left_locked(struct ckpt_store *s, ckpt_step_fn *fn, void *arg);
 // All that the store has a version of, those in no listing too: reopened, being removed, deleted, expiring.
 int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 // True when the folder has any step, staged ones too.
