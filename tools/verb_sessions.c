@@ -299,9 +299,8 @@ int ckpt_verb_resume(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] SESSION",
-		.doc = "Takes up a left-over session again, by its name or id, in a store that is mounted: it is "
-		       "staged under its "
-		       "name, to be written on and completed.\v"
+		.doc = "Stages a left session under its name again, by its name or id, in a store that is mounted. An "
+		       "interrupted step needs no resume: its name leads to it.\v"
 		       "Examples:\n"
 		       "  ckptfs sessions /ckpt\n"
 		       "  ckptfs resume /ckpt 1000\n"
