@@ -337,3 +337,32 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 	json_decref(reply);
 	return 0;
 }
+
+#define COUNT_TIMEOUT_S 1 // nobody waits for a number that was not asked for
+
+static size_t staged_in(const json_t *rows)
+{
+	const json_t *row;
+	size_t i, count = 0;
+
+	json_array_foreach(rows, i, row) count +=
+		strcmp(json_string_value(json_object_get(row, "state")) ?: "left", "left") != 0;
+	return count;
+}
+
+size_t ckpt_rows_staged_count(const struct ckpt_listing *l)
+{
+	CLEANUP_FREE char *text = NULL;
+	json_t *reply, *rows;
+	size_t count;
+	int rc = ckpt_ask(l->store->path, "{\"verb\":\"sessions\"}", COUNT_TIMEOUT_S, &text);
+
+	if (rc && rc != -ENOENT)
+		return 0;
+	reply = rc ? NULL : json_loads(text, 0, NULL);
+	rows = rc ? sessions_at_rest(l) : json_incref(json_object_get(reply, "sessions"));
+	count = staged_in(rows);
+	json_decref(rows);
+	json_decref(reply);
+	return count;
+}

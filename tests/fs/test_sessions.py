@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 
@@ -204,3 +205,77 @@ def test_what_a_framework_was_writing_and_left_is_dropped_after_a_while(mount, s
     assert trees.files(mount / own) == made[own]
     assert sum("staging_ttl" in line for line in mount.errors()) == 2
     wait_until(lambda: len(os.listdir(store / "sessions")) == 1 and os.listdir(store / "trash") == [], 10, "the end of their files")
+
+
+@pytest.mark.parametrize("options", ["commit_quiet=1s"], indirect=True)
+@pytest.mark.parametrize("mounted", [True, False])
+def test_several_steps_are_completed_by_one_call(mount, begun, ckptfs, store, mounted):
+    made = begun("a", "exp/b", "c")
+    if not mounted:
+        mount.umount()
+    done = ckptfs("commit", store, "a", "nothing", "c", check=False)
+    assert done.returncode == 1 and "nothing" in done.stderr and done.stdout == "", "all names are looked up first"
+    assert len(sessions(ckptfs, store)) == 3
+    said = ckptfs("commit", store, "a", "exp/b").stdout.splitlines()
+    assert [line.split(":")[0] for line in said] == ["a", "exp/b"] and f"committed, {len(made['a'])} files" in said[0]
+    assert [name for name, _ in sessions(ckptfs, store)] == ["c"]
+    if not mounted:
+        mount.start()
+    assert trees.files(mount / "a") == made["a"] and trees.files(mount / "exp/b") == made["exp/b"] and mount.listing() == ["a", "exp"]
+
+
+@pytest.fixture
+def begun(mount, ckptfs, store):
+    """Makes steps by hand, which quiet does not complete: begun("a") returns {name: {path: bytes}}."""
+    def begin(*names):
+        (mount / "exp").mkdir(exist_ok=True)
+        made = {}
+        for name in names:
+            ckptfs("begin", store, name)
+            made[name] = trees.fill(mount / name, seed=name)
+        return made
+    return begin
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_all_that_stands_still_is_completed_and_nothing_else(mount, begun, stage, agent, ckptfs, store, mounted):
+    ckptfs("config", store, "commit_quiet=1s")
+    made = begun("a", "exp/b", "open")
+    begun("empty")
+    shutil.rmtree(mount / "empty/params")
+    for path in list((mount / "empty").iterdir()):
+        path.unlink()
+    stage("7.orbax-checkpoint-tmp-1")
+    writer = agent()
+    if mounted:
+        writer.run("f = open(path, 'wb'); f.write(b'half'); f.flush()", path=str(mount / "open/f"))
+    else:
+        shutil.rmtree(mount / "open")
+        mount.umount()
+    said = []
+    wait_until(lambda: said.extend(ckptfs("commit", "--all-quiet", store).stdout.splitlines()) or len(said) == 2, 20, "two quiet steps")
+    assert sorted(line.split(":")[0] for line in said) == ["a", "exp/b"]
+    left_over = {"empty", "7.orbax-checkpoint-tmp-1"} | ({"open"} if mounted else set())
+    assert {name for name, _ in sessions(ckptfs, store)} == left_over
+    if mounted:
+        writer.run("f.close()")
+    else:
+        mount.start()
+    assert {name: trees.files(mount / name) for name in ("a", "exp/b")} == {name: made[name] for name in ("a", "exp/b")}
+
+
+def test_all_quiet_takes_no_names_and_commit_wants_some(mount, ckptfs, store):
+    for words in (["--all-quiet", store, "1000"], [store]):
+        done = ckptfs("commit", *words, check=False)
+        assert done.returncode == 2 and "hint: " in done.stderr
+
+
+def test_ls_says_that_steps_are_not_complete_to_people_alone(mount, stage, commit, left, ckptfs, store):
+    assert ckptfs("ls", store).stderr == "", "what is left is no step on its way"
+    stage("7")
+    said = ckptfs("ls", mount.path)
+    assert said.stdout == "" and said.stderr == f"ckptfs: 1 step is not complete yet: `ckptfs sessions {mount.path}`\n"
+    for words in (["--json"], ["--quiet"], ["--staged"]):
+        assert ckptfs("ls", *words, store).stderr == ""
+    mount.umount()  # after it the left one has its name again
+    assert ckptfs("ls", store).stderr == f"ckptfs: 2 steps are not complete yet: `ckptfs sessions {store}`\n"

@@ -442,8 +442,13 @@ static int check_strictly(const char *name, const void *data, size_t len)
 START_TEST(without_room_a_file_must_begin_as_its_name_promises)
 {
 	static const char *const promising[] = {"a.npy", "a.npz", "a.zip", "a.h5", "a.keras", "a.safetensors"};
-	const struct sample whole[] = {zip_sample("a.npz", false), zip_sample("a.zip", false), zip_sample("a.keras", false),
-				       safetensors_sample(), npy_sample(), hdf5_sample(0, 0), hdf5_sample(2, 2048)};
+	const struct sample whole[] = {zip_sample("a.npz", false),
+				       zip_sample("a.zip", false),
+				       zip_sample("a.keras", false),
+				       safetensors_sample(),
+				       npy_sample(),
+				       hdf5_sample(0, 0),
+				       hdf5_sample(2, 2048)};
 
 	for (size_t i = 0; i < ARRAY_LEN(promising); i++) {
 		ck_error(check_strictly(promising[i], "words and more", 14), EINVAL);
