@@ -8,6 +8,10 @@
 // The id of a plain folder under which its steps are found. -ENOENT: it holds none and has no id; make gives it one.
 // -ENOTDIR: not a plain folder.
 int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id);
+// A folder may be removed or replaced with steps in it that no listing shows: whether each is a staged one that nobody writes;
+// and, once the folder is gone, those are left over (stage.h), as far as that is still so.
+bool folder_is_idle(struct ckpt_fs *fs, const char *id);
+void folder_set_aside(struct ckpt_fs *fs, const char *id);
 // Its modification time is now: a step came or went, which its own directory on disk does not show.
 void folder_touch(struct ckpt_fs *fs, struct node *dir);
 // The same of the folder that holds the step which this node is in, if it is in one.

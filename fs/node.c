@@ -459,7 +459,7 @@ static bool is_below(const struct node *n, const struct node *dir)
 	return n;
 }
 
-bool node_any_written_below(struct ckpt_fs *fs, const struct node *dir)
+bool node_any_written_below(struct ckpt_fs *fs, const struct node *dir, node_name_fn *pass_over, void *arg)
 {
 	struct node_table *t = fs->nodes;
 	bool any = false;
@@ -471,7 +471,7 @@ bool node_any_written_below(struct ckpt_fs *fs, const struct node *dir)
 			struct node_use *use = node_used(n);
 
 			any = use && n->kind == NODE_FILES && __atomic_load_n(&use->write_opens, __ATOMIC_RELAXED) &&
-			      is_below(n, dir);
+			      is_below(n, dir) && !(pass_over && n->names && pass_over(arg, n->names));
 		}
 	ckpt_lock_drop(&t->lock);
 	names_unlock(fs);
@@ -611,6 +611,8 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	struct ckpt_step *step = NULL;
 
 	names_read_lock(fs);
+	if (n && n->draft)
+		n = NULL; // in the plain tree, though a left-over one has a name in its session, too
 	while (n && n != fs->nodes->root && !n->step)
 		n = n->names ? n->names->parent : NULL;
 	if (n && n->step)

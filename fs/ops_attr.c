@@ -133,6 +133,15 @@ static int set_on_path(struct call *c, const char *path)
 	return rc;
 }
 
+// A file whose time is from before its step is a copy (shutil.copytree).
+static void see_copy(struct call *c)
+{
+	if (c->step && (c->flags & FUSE_SET_ATTR_MTIME) && !(c->flags & FUSE_SET_ATTR_MTIME_NOW) &&
+	    S_ISREG(c->node->type) &&
+	    c->attr.st_mtim.tv_sec * INT64_C(1000000000) + c->attr.st_mtim.tv_nsec < c->step->began_ns)
+		__atomic_store_n(&c->step->copied, true, __ATOMIC_RELAXED);
+}
+
 // A symlink has an owner and times of its own, but chmod and truncate would go through it.
 static int set_on_symlink(struct call *c, int fd)
 {
@@ -228,6 +237,8 @@ static void set_attr(struct call *c)
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		rc = S_ISLNK(c->node->type) ? set_on_symlink(c, fd) : set_on_path(c, path);
 	}
+	if (!rc)
+		see_copy(c);
 	if (rc) {
 		reply_error(c->req, rc);
 	} else if (copied && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx)) {

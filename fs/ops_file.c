@@ -492,6 +492,8 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 	// A refused one has taken nothing of `in`.
 	if (ckpt_is_full((int)n) && ckpt_room_make(fs->store->room, len))
 		n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
+	if (ckpt_is_full((int)n))
+		draft_lacks_room(fs, h);
 	// Pages of a mapping are written behind the client's back: a full disk, and half a write, would be told to nobody,
 	// and the pages would show what the disk does not have.
 	if (fi->writepage && n >= 0 && (size_t)n < len)

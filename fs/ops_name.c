@@ -169,7 +169,7 @@ static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct p
 	int rc;
 
 	ckpt_manifest_entry(m, index, &e);
-	attr_from_entry(fs, &e, &ret_entry->attr);
+	attr_of_entry(fs, p->step, m, &e, &ret_entry->attr);
 	// The step may become one of live numbers, under this lock: then all its nodes are found as such (node_renew).
 	names_write_lock(fs);
 	rc = node_get_locked(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name, NULL,

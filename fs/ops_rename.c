@@ -254,17 +254,19 @@ struct move {
 	char aside[ASIDE_MAX]; // in the trash, another name of what is replaced, in case it is to come back; else ""
 };
 
-static int move_look(struct call *c, struct move *m)
+static int move_open(struct call *c, struct move *m)
 {
-	int rc;
-
 	m->from_fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 	if (m->from_fd < 0)
 		return m->from_fd;
 	m->to_fd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
-	if (m->to_fd < 0)
-		return m->to_fd;
-	rc = look_at_child(c->fs, c->node, m->from_fd, c->name, &m->from);
+	return MIN(m->to_fd, 0);
+}
+
+static int move_look(struct call *c, struct move *m)
+{
+	int rc = look_at_child(c->fs, c->node, m->from_fd, c->name, &m->from);
+
 	// The link of ours is no file that could be moved; mv then makes its like there, and removes it.
 	if (rc == -ENOENT && !c->step && latest_is_name(c->name) && latest_resolves(c->fs, c->node))
 		return -EXDEV;
@@ -410,8 +412,12 @@ static int rename_live(struct call *c, struct move *m)
 
 	if (!rc)
 		rc = draft_rename_check(c);
+	if (!rc)
+		rc = move_open(c, m);
 	if (!rc) {
 		rc = move_look(c, m);
+		if (rc == -ENOENT && !(rc = draft_rename_left(c)))
+			rc = move_look(c, m);
 		if (rc == -ENOENT)
 			return draft_rename_only(c);
 	}
@@ -518,7 +524,8 @@ static void run_complete(struct call *c)
 // True: another thread answers, once the step that is complete by this rename is committed.
 static bool completes(struct call *c, struct move *m)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name};
+	struct ckpt_deed deed = {
+		.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name, .tid = fuse_req_ctx(c->req)->pid};
 	struct after_rename after = {.replaced = m->replaces};
 	struct call then = {.run = run_complete,
 			    .req = c->req,

@@ -54,7 +54,7 @@ static json_t *session_json(const struct ckpt_folders *folders, struct ckpt_step
 {
 	struct ckpt_step_name now;
 	struct ckpt_stage_usage u = {0};
-	enum ckpt_step_state state = ckpt_step_state(step);
+	bool left = ckpt_step_state(step) == CKPT_STEP_LEFT;
 
 	(void)ckpt_stage_usage(step, &u); // gone meanwhile: nothing is what it has
 	ckpt_step_name(step, &now);
@@ -62,8 +62,8 @@ static json_t *session_json(const struct ckpt_folders *folders, struct ckpt_step
 			 step->session, "began_at", time_json(step->began_ns), "changed_at", time_json(u.changed_ns),
 			 "files", (json_int_t)u.files, "bytes", (json_int_t)u.bytes, "open_writers",
 			 (int)u.open_writers, "profile", ckpt_profile_of_name(now.name), "state",
-			 state == CKPT_STEP_LEFT ? "left" : "live", "awaits",
-			 state == CKPT_STEP_LEFT ? json_null() : awaits_json(step->store, now.name));
+			 ckpt_stage_state_name(step), "awaits",
+			 left ? json_null() : awaits_json(step->store, now.name));
 }
 
 static json_t *sessions(struct ckpt_fs *fs, const struct ckpt_folders *folders, unsigned states)

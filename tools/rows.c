@@ -289,7 +289,7 @@ json_t *ckpt_row_store(const struct ckpt_listing *l)
 
 // --- Sessions ---------------------------------------------------------------------------------------------------------
 
-static json_t *row_left(const struct ckpt_listing *l, struct ckpt_step *step)
+static json_t *row_unfinished(const struct ckpt_listing *l, struct ckpt_step *step)
 {
 	struct ckpt_stage_usage u = {0};
 	bool known = !ckpt_stage_usage(step, &u);
@@ -300,7 +300,7 @@ static json_t *row_left(const struct ckpt_listing *l, struct ckpt_step *step)
 				   ckpt_json_time(known ? u.changed_ns : 0), "files",
 				   known ? integer(u.files) : json_null(), "bytes",
 				   known ? integer(u.bytes) : json_null(), "open_writers", 0, "profile",
-				   ckpt_profile_of_name(step->name), "state", "left", "awaits"));
+				   ckpt_profile_of_name(step->name), "state", ckpt_stage_state_name(step), "awaits"));
 }
 
 static json_t *sessions_at_rest(const struct ckpt_listing *l)
@@ -312,7 +312,7 @@ static json_t *sessions_at_rest(const struct ckpt_listing *l)
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(rows, row_left(l, steps[i]));
+		json_array_append_new(rows, row_unfinished(l, steps[i]));
 	ckpt_step_list_free(steps, count);
 	return rows;
 }
@@ -339,4 +339,33 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 	*ret_rows = json_incref(rows);
 	json_decref(reply);
 	return 0;
+}
+
+#define COUNT_TIMEOUT_S 1 // nobody waits for a number that was not asked for
+
+static size_t staged_in(const json_t *rows)
+{
+	const json_t *row;
+	size_t i, count = 0;
+
+	json_array_foreach(rows, i, row) count +=
+		strcmp(json_string_value(json_object_get(row, "state")) ?: "left", "left") != 0;
+	return count;
+}
+
+size_t ckpt_rows_staged_count(const struct ckpt_listing *l)
+{
+	CLEANUP_FREE char *text = NULL;
+	json_t *reply, *rows;
+	size_t count;
+	int rc = ckpt_ask(l->store->path, "{\"verb\":\"sessions\"}", COUNT_TIMEOUT_S, &text);
+
+	if (rc && rc != -ENOENT)
+		return 0;
+	reply = rc ? NULL : json_loads(text, 0, NULL);
+	rows = rc ? sessions_at_rest(l) : json_incref(json_object_get(reply, "sessions"));
+	count = staged_in(rows);
+	json_decref(rows);
+	json_decref(reply);
+	return count;
 }

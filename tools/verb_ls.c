@@ -119,6 +119,16 @@ static int add_staged(const struct ckpt_listing *l, json_t *rows)
 	return 0;
 }
 
+// On stderr: stdout has what was asked for alone.
+static void tell_unfinished(const struct ckpt_listing *l, const struct ckpt_operand *o)
+{
+	size_t count = ckpt_output.json || ckpt_output.quiet ? 0 : ckpt_rows_staged_count(l);
+
+	if (count)
+		ckpt_note("%zu step%s not complete yet: `ckptfs sessions %s`", count, count == 1 ? " is" : "s are",
+			  o->mountpoint ? o->mountpoint : o->store);
+}
+
 static int step_rows(const struct ckpt_listing *l, const struct ls *ls, json_t *rows)
 {
 	int rc = 0;
@@ -371,6 +381,8 @@ int ckpt_verb_ls(int argc, char **argv)
 	if (!rc) {
 		rows = ckpt_need(json_array());
 		rc = o.count ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
+		if (!rc && !o.count && !ls.staged && !ls.trash && !ls.all)
+			tell_unfinished(&l, &o);
 		ckpt_listing_close(&l);
 		if (!rc)
 			rc = check_metrics(&ls, rows);

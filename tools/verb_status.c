@@ -220,7 +220,7 @@ static void print_status(const char *store, const json_t *s)
 		       ckpt_size_text((uint64_t)json_integer_value(limit), most));
 	ckpt_room_print(stdout, json_object_get(s, "room"));
 	json_array_foreach(json_object_get(s, "staged"), i, row)
-		printf("staged       %s (%s), never completed so far\n",
+		printf("staged       %s (%s), not complete yet\n",
 		       json_is_string(row)    ? json_string_value(row)
 		       : text_of(row, "name") ? text_of(row, "name")
 					      : "(unnamed)",

@@ -596,20 +596,6 @@ static void attempt_end(struct attempt *a)
 	ckpt_lock_drop(&s->lock);
 }
 
-// What earlier sessions of this name left is superseded, unless somebody is looking at it.
-static void drop_older(struct attempt *a)
-{
-	struct ckpt_step **left;
-	size_t count;
-
-	if (ckpt_step_list(a->step->store, NULL, 1u << CKPT_STEP_LEFT, &left, &count))
-		return;
-	for (size_t i = 0; i < count; i++)
-		if (!strcmp(left[i]->name, a->name) && !strcmp(left[i]->folder_id, a->folder_id))
-			(void)ckpt_stage_abort(left[i], true);
-	ckpt_step_list_free(left, count);
-}
-
 static void tell_done(const struct attempt *a)
 {
 	const struct ckpt_summary *s = &a->record.summary;
@@ -627,8 +613,6 @@ static void *attempt_thread(void *arg)
 
 	if (rc && !a->unknown)
 		(void)put_back_copies(a);
-	if (!rc)
-		drop_older(a);
 	finish(a, rc);
 	if (!rc) {
 		tell_done(a);

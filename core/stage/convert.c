@@ -134,7 +134,7 @@ int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id,
 		return rc;
 	step->from_plain = true;
 	step->dirfd = open_folder(dirfd, name);
-	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step);
+	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step, step->dirfd);
 	if (!rc)
 		rc = ckpt_sys.fsync(step->dirfd);
 	if (rc)

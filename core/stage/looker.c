@@ -24,20 +24,6 @@
 #include <limits.h>
 #include <stdio.h>
 
-static bool ckpt_stage_is_interrupted(const struct ckpt_step *step)
-{
-	(void)step;
-	return false;
-}
-static int64_t ckpt_stage_attempt_ns(const struct ckpt_step *step)
-{
-	(void)step;
-	return 0;
-}
-static void ckpt_stage_interrupt(struct ckpt_step *step)
-{
-	(void)step;
-}
 #define SECOND_NS INT64_C(1000000000)
 #define TELL_UNITS 6
 #define REST_FACTOR 20 // it rests so many times as long as a turn took

@@ -9,6 +9,7 @@
 #include "core/gc/gc.h"
 #include "core/stage/convert.h"
 #include "core/stage/looker.h"
+#include "core/stage/stage.h"
 #include "core/store/load.h"
 #include "core/store/room.h"
 #include "core/store/store_file.h"
@@ -350,6 +351,8 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = ckpt_load_sessions(s);
 	if (!rc && s->writable)
 		rc = ckpt_convert_settle(s);
+	if (!rc)
+		rc = ckpt_stage_restart(s);
 	if (!rc && s->writable && s->index)
 		rc = ckpt_indexer_new(s->index, &s->indexer);
 	if (!rc && s->writable)
