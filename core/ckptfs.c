@@ -523,13 +523,13 @@ static int begin_here(struct ckpt_save *save, const char *name)
 	return rc;
 }
 
-// The mount that had it is gone, and has left it over.
+// The mount that had it is gone, and the session is unfinished.
 static int take_over(struct ckpt_save *save)
 {
 	int rc = save->store ? 0 : ckpt_hold(save->directory, &save->store);
 
 	if (!rc)
-		rc = ckpt_find_left(save->store, save->session, &save->step);
+		rc = ckpt_find_unfinished(save->store, save->session, &save->step);
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 

@@ -25,6 +25,8 @@
 #define CKPT_SAFETENSORS_HEADER_MAX (100u << 20) // as the reference reads
 #define CKPT_SAFETENSORS_PARSED_MAX (4u << 20)   // of it; to parse it takes some 25 times as much memory
 #define CKPT_NPY_HEADER_MAX (64u << 10)
+#define CKPT_PICKLE_WALK_MAX                                                                                           \
+	((uint64_t)256 << 20)             // of a pickle, without what is skipped: then its end is not looked for
 #define CKPT_ARRAYS_MAX (1u << 20)        // in one file
 #define CKPT_ARRAY_NAME_MAX 65535         // bytes
 #define CKPT_ARRAY_HEADER_MAX (16u << 20) // of safetensors; no model comes near

@@ -69,6 +69,23 @@ void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat
 	present(fs, ret_attr);
 }
 
+// The manifest does not say how many blocks a file has, and holes in smaller ones are no matter.
+#define HOLES_BYTES_MIN ((uint64_t)1 << 20)
+
+void attr_of_entry(struct ckpt_fs *fs, const struct ckpt_step *step, struct ckpt_manifest *m,
+		   const struct ckpt_entry *e, struct stat *ret_attr)
+{
+	char path[CKPT_RAW_PATH_MAX];
+	struct stat raw;
+
+	attr_from_entry(fs, e, ret_attr);
+	if (e->type != CKPT_ENTRY_FILE || e->content != CKPT_CONTENT_RAW || e->bytes < HOLES_BYTES_MIN ||
+	    ckpt_step_raw_path(step, m, e->index, path, sizeof(path)))
+		return;
+	if (!fstatat(fs->store->sessions_fd, path, &raw, AT_SYMLINK_NOFOLLOW) && raw.st_size == ret_attr->st_size)
+		ret_attr->st_blocks = MIN(raw.st_blocks, ret_attr->st_blocks);
+}
+
 void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct stat *ret_attr)
 {
 	attr_from_entry(fs,
@@ -133,7 +150,7 @@ static int attr_of_committed(struct ckpt_fs *fs, struct node *n, const struct pl
 	rc = entry_of_node(n, p, &m, &e);
 	if (rc)
 		return rc;
-	attr_from_entry(fs, &e, ret_attr);
+	attr_of_entry(fs, p->step, m, &e, ret_attr);
 	ckpt_manifest_unref(m);
 	return 0;
 }

@@ -13,6 +13,9 @@ struct statx;
 // Of a node in a live tree; or of the top of a staged step, whose number is not known yet: n NULL.
 void attr_from_statx(struct ckpt_fs *fs, const struct node *n, const struct statx *stx, struct stat *ret_attr);
 void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr);
+// The same with the holes of a large raw file, which is looked at: st_blocks is that of the disk.
+void attr_of_entry(struct ckpt_fs *fs, const struct ckpt_step *step, struct ckpt_manifest *m,
+		   const struct ckpt_entry *e, struct stat *ret_attr);
 // The directory of a committed step, without its manifest.
 void attr_from_summary(struct ckpt_fs *fs, const struct ckpt_summary *s, struct stat *ret_attr);
 // Whether stx is of the file that the node is, which the node may know from before the reopening of its step.

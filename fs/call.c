@@ -4,6 +4,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/reopen.h"
+#include "core/stage/makers.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
 #include "fs/latest.h"
@@ -229,6 +230,17 @@ static bool may_reopen(const struct call *c)
 	return c->reopens && !c->fs->mount->readonly && c->fs->store->settings.amend != CKPT_AMEND_DENY;
 }
 
+// Before it has made anything: how its process ends says whether the step is complete.
+static void note_maker(const struct call *c)
+{
+	if (!c->makes || !c->req)
+		return;
+	if (c->step)
+		ckpt_makers_note(c->step, fuse_req_ctx(c->req)->pid, false);
+	if (c->other_step && c->other_step != c->step)
+		ckpt_makers_note(c->other_step, fuse_req_ctx(c->req)->pid, false);
+}
+
 static void finish(struct call *c, int rc)
 {
 	struct ckpt_step *step = c->step, *other = c->other_step;
@@ -259,6 +271,7 @@ static void finish(struct call *c, int rc)
 		ckpt_step_unref(other);
 		return;
 	}
+	note_maker(c);
 	c->run(c);
 	leave_both(step, other);
 }
@@ -290,6 +303,22 @@ static bool find_steps(struct call *c)
 	return false;
 }
 
+// What could not be entered: a commit runs; or it was a step until a moment ago, and its files are a plain folder now (unstage.h).
+static bool is_passing(const struct call *c, int rc)
+{
+	struct ckpt_step *step, *other;
+	bool changed;
+
+	if (rc != -ESTALE)
+		return rc == -EAGAIN;
+	step = node_step(c->fs, c->node);
+	other = c->other ? node_step(c->fs, c->other) : NULL;
+	changed = step != c->step || other != c->other_step;
+	ckpt_step_unref(step);
+	ckpt_step_unref(other);
+	return changed;
+}
+
 static void leave_plain(bool plain)
 {
 	if (plain)
@@ -312,7 +341,7 @@ static void run_waiting(struct call *c)
 	bool plain = find_steps(c);
 	int rc = enter_both(c, !plain);
 
-	while (rc == -EAGAIN) { // a change between a step and the plain tree
+	while (is_passing(c, rc)) { // a change between a step and the plain tree
 		leave_plain(plain);
 		plain = false;
 		rc = wait_out(c->step);
@@ -362,7 +391,7 @@ void call_run(struct call *c)
 	bool aside = c->copies && (__atomic_load_n(&c->node->file, __ATOMIC_RELAXED) || reopens_now(c->step));
 	int rc = aside ? -EAGAIN : enter_both(c, false);
 
-	if (rc == -EAGAIN) {
+	if (aside || is_passing(c, rc)) {
 		leave_plain(plain);
 		plain = false;
 		rc = thread_start(c, parked, &threads.lanes[true]);

@@ -28,6 +28,7 @@ struct call {
 	int flags;
 	unsigned looks;         // how often it has waited for the end of others
 	bool opens;             // it is an open(2)
+	bool makes;             // who asks for it is a maker of the steps from now on (core/stage/makers.h)
 	bool reopens;           // it changes what there is: a committed step is reopened for it (core/commit/reopen.h)
 	bool copies;            // it may have to copy a shared file: that is done on a thread of its own
 	bool waits_for_clients; // for call_detach: its end may depend on what some client does first

@@ -1,15 +1,20 @@
 #include "fs/complete.h"
 
+#include "core/array/data.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/base/walk.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/convert.h"
+#include "core/stage/tracker.h"
 #include "core/store/errlog.h"
+#include "core/store/latest.h"
 #include "core/store/store.h"
 #include "fs/client.h"
 #include "fs/draft.h"
 #include "fs/folder.h"
+#include "fs/one_save.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
@@ -197,6 +202,64 @@ int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_co
 	return rc;
 }
 
+// --- Plain folders that are renamed to a step's name ------------------------------------------------------------------
+
+#define CLOSE_LOOK_NS INT64_C(5000000)
+
+static int look_for_log(void *arg, int dirfd, const char *name, const struct statx *stx)
+{
+	bool *any_file = arg;
+
+	(void)dirfd;
+	*any_file |= S_ISREG(stx->stx_mode);
+	return !S_ISDIR(stx->stx_mode) && ckpt_tracker_is_log(name);
+}
+
+// 1: it is none. A close that was answered may still have to reach us.
+static int check_content(struct ckpt_fs *fs, const struct node *dir, int above_fd, const char *name)
+{
+	int64_t end_ns = ckpt_sys.mono_ns() + COMPLETE_LOCKED_NS;
+	bool any_file = false;
+	int rc = ckpt_walk(above_fd, name, look_for_log, &any_file);
+
+	if (rc || !any_file)
+		return rc ? rc : 1;
+	while (node_any_written_below(fs, dir, NULL, NULL) || draft_is_below(fs, dir)) {
+		if (ckpt_sys.mono_ns() >= end_ns)
+			return 1;
+		ckpt_sys.sleep_ns(CLOSE_LOOK_NS);
+	}
+	return 0;
+}
+
+static bool says_none(int rc)
+{
+	return rc == -ENOTEMPTY || rc == -EMLINK || rc == -EBUSY || rc == -EALREADY || rc == -EEXIST || rc == -E2BIG;
+}
+
+int complete_renamed(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name,
+		     const struct ckpt_commit *how)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	CLEANUP_FD int dirfd = node_open(fs, above, O_RDONLY | O_DIRECTORY);
+	struct ckpt_step *step;
+	int rc = dirfd < 0 ? dirfd : check_content(fs, dir, dirfd, name);
+
+	if (!rc)
+		rc = folder_id_of(fs, above, true, id);
+	if (!rc)
+		rc = convert(fs, dir, above, dirfd, id, name, &step);
+	if (rc)
+		return says_none(rc) ? 1 : rc;
+	rc = ckpt_convert_sync(fs->store, dirfd);
+	if (!rc)
+		rc = ckpt_commit(step, how);
+	if (rc && convert_back(fs, dir, dirfd, name, step) == -EBUSY)
+		convert_back_later(fs, dir, above, name);
+	ckpt_step_unref(step);
+	return rc;
+}
+
 // --- What frameworks do last ------------------------------------------------------------------------------------------
 
 static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_act act, const char *from, const char *name)
@@ -259,14 +322,15 @@ bool complete_watches_unlink(struct ckpt_fs *fs, const struct node *dir, const c
 	return watches(fs, dir, CKPT_ACT_UNLINK, NULL, name);
 }
 
-// What a step is now, if its framework could still complete it; takes the reference.
+// What a step is now, if its framework could still complete it: not a copy. Takes the reference.
 static struct ckpt_step *unfinished(struct ckpt_step *step)
 {
 	enum ckpt_step_state state;
 
 	step = ckpt_reopen_now(step);
 	state = ckpt_step_state(step);
-	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING)
+	if ((state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING) &&
+	    !__atomic_load_n(&step->copied, __ATOMIC_RELAXED))
 		return step;
 	ckpt_step_unref(step);
 	return NULL;
@@ -302,9 +366,10 @@ static bool may_convert(struct ckpt_fs *fs, struct node *dir)
 }
 
 // The directory that the file is in.
-static int decide_here(struct ckpt_fs *fs, struct node *dir, struct completing *c)
+static int decide_here(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, struct completing *c)
 {
 	struct ckpt_step *step = node_step(fs, dir);
+	int rc;
 
 	if (step && !node_is_top(dir)) {
 		ckpt_step_unref(step);
@@ -314,15 +379,16 @@ static int decide_here(struct ckpt_fs *fs, struct node *dir, struct completing *
 		c->step = unfinished(step);
 		return c->step ? 0 : -ENOENT;
 	}
-	if (!may_convert(fs, dir))
-		return -ENOENT;
+	rc = may_convert(fs, dir) ? one_save_check(fs, dir, deed) : -ENOENT;
+	if (rc)
+		return rc;
 	node_ref(fs, dir);
 	c->dir = dir;
 	return 0;
 }
 
 // The plain folder of this name, if it looks like what the framework writes.
-static int decide_plain(struct ckpt_fs *fs, struct node *folder, struct completing *c)
+static int decide_plain(struct ckpt_fs *fs, struct node *folder, const struct ckpt_deed *deed, struct completing *c)
 {
 	struct fuse_entry_param e = {0};
 	struct ckpt_step *step;
@@ -339,8 +405,8 @@ static int decide_plain(struct ckpt_fs *fs, struct node *folder, struct completi
 		dirfd = node_open(fs, n, O_RDONLY | O_DIRECTORY);
 		rc = dirfd < 0 ? dirfd : ckpt_profile_knows(&c->what, dirfd);
 	}
-	if (!rc && !may_convert(fs, n))
-		rc = -ENOENT;
+	if (!rc)
+		rc = may_convert(fs, n) ? one_save_check(fs, n, deed) : -ENOENT;
 	if (!rc) {
 		node_ref(fs, n);
 		c->dir = n;
@@ -350,14 +416,14 @@ static int decide_plain(struct ckpt_fs *fs, struct node *folder, struct completi
 	return rc;
 }
 
-static int decide_beside(struct ckpt_fs *fs, struct node *folder, struct completing *c)
+static int decide_beside(struct ckpt_fs *fs, struct node *folder, const struct ckpt_deed *deed, struct completing *c)
 {
 	struct ckpt_step *step;
 	CLEANUP_FD int dirfd = -1;
 	int rc = folder_step(fs, folder, c->what.beside, &step);
 
 	if (rc)
-		return rc == -ENOENT ? decide_plain(fs, folder, c) : rc;
+		return rc == -ENOENT ? decide_plain(fs, folder, deed, c) : rc;
 	c->step = unfinished(step);
 	if (!c->step)
 		return -ENOENT;
@@ -381,7 +447,7 @@ static int decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *
 
 		rc = ckpt_profile_completes(fs->store->settings.profiles, deed, &row, &c->what);
 		if (!rc)
-			rc = *c->what.beside ? decide_beside(fs, dir, c) : decide_here(fs, dir, c);
+			rc = *c->what.beside ? decide_beside(fs, dir, deed, c) : decide_here(fs, dir, deed, c);
 		if (rc == -EINVAL)
 			cut = rc;
 		if (rc != -ENOENT || row == before)
@@ -394,6 +460,17 @@ bool complete_is_copier(pid_t tid)
 	char comm[CLIENT_COMM_BYTES];
 
 	return client_comm(tid, comm) && ckpt_profile_is_copier(comm);
+}
+
+// Without array data it is no step.
+static int check_arrays(struct ckpt_fs *fs, const struct completing *c)
+{
+	CLEANUP_FD int dirfd =
+		c->step ? ckpt_sys.open(fs->store->sessions_fd, c->step->session, O_RDONLY | O_DIRECTORY, 0)
+			: node_open(fs, c->dir, O_RDONLY | O_DIRECTORY);
+	int rc = dirfd < 0 ? dirfd : ckpt_data_any(dirfd);
+
+	return rc == 1 ? 0 : rc ? rc : -ENOENT;
 }
 
 int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed *deed, bool here,
@@ -419,6 +496,10 @@ int complete_decide(struct ckpt_fs *fs, struct node *dir, const struct ckpt_deed
 		at.dir = NULL;
 		rc = decide(fs, dir, &at, ret);
 	}
+	if (!rc)
+		rc = check_arrays(fs, ret);
+	if (rc)
+		complete_done(fs, ret);
 	node_unref(fs, above);
 	return rc == -EACCES ? -ENOENT : rc; // what a daemon without root may not read it does not know
 }
@@ -429,6 +510,54 @@ void complete_done(struct ckpt_fs *fs, struct completing *c)
 	node_unref(fs, c->dir);
 	node_unref(fs, c->folder);
 	*c = (struct completing){0};
+}
+
+struct like {
+	const struct ckpt_completion *what;
+	int dirfd;
+	char *name;
+};
+
+static int look_for_like(const struct like *l, struct ckpt_manifest *m)
+{
+	struct ckpt_entry e;
+	struct stat st;
+
+	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
+		ckpt_manifest_entry(m, i, &e);
+		if (e.parent || !ckpt_profile_awaits_like(l->what, e.name) ||
+		    !fstatat(l->dirfd, e.name, &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		snprintf(l->name, CKPT_NAME_MAX + 1, "%s", e.name);
+		return 1;
+	}
+	return 0;
+}
+
+// 1: the newest step beside it has a file *ret_name that this one is to have, too.
+static int lacks_like(struct ckpt_fs *fs, const struct completing *c, int dirfd, char *ret_name)
+{
+	struct like l = {&c->what, dirfd, ret_name};
+	struct ckpt_latest latest;
+	struct ckpt_step_name is;
+	struct ckpt_step *neighbour;
+	struct ckpt_manifest *m;
+	int rc;
+
+	if (!c->step || !c->what.awaits_like)
+		return 0;
+	ckpt_step_name(c->step, &is);
+	if (ckpt_latest(fs->store, is.folder_id, CKPT_LATEST_BY_COMMIT, 0, &latest))
+		return 0;
+	neighbour = ckpt_step_find(fs->store, latest.folder_id, latest.name);
+	rc = neighbour && ckpt_step_state(neighbour) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(neighbour, &m)
+									    : -ENOENT;
+	ckpt_step_unref(neighbour);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	rc = look_for_like(&l, m);
+	ckpt_manifest_unref(m);
+	return rc;
 }
 
 // 1: *ret_name is still to be written by somebody else.
@@ -442,7 +571,10 @@ static int lacks(struct ckpt_fs *fs, const struct completing *c, char *ret_name)
 			: node_open(fs, c->dir, O_RDONLY | O_DIRECTORY);
 	if (dirfd == -ENOENT || dirfd == -ESTALE || dirfd == -EACCES)
 		return 0;
-	return dirfd < 0 ? dirfd : ckpt_profile_lacks(&c->what, dirfd, c->step && c->step->base, ret_name);
+	if (dirfd < 0)
+		return dirfd;
+	return ckpt_profile_lacks(&c->what, dirfd, c->step && c->step->base, ret_name)
+		       ?: lacks_like(fs, c, dirfd, ret_name);
 }
 
 static bool is_passing(int error)
@@ -471,10 +603,13 @@ static int wait_for_others(struct ckpt_fs *fs, const struct completing *c, pid_t
 static void name_of(struct ckpt_fs *fs, const struct completing *c, char *ret_name)
 {
 	struct node *above = NULL;
+	struct ckpt_step_name is;
 
 	*ret_name = '\0';
 	if (c->step)
-		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", c->what.beside);
+		ckpt_step_name(c->step, &is);
+	if (c->step)
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", is.name);
 	else if (!folder_above(fs, c->dir, ret_name, &above))
 		node_unref(fs, above);
 }
@@ -515,6 +650,56 @@ static int complete_later(struct ckpt_fs *fs, struct completing *c, const char *
 	return 0;
 }
 
+// --- Frameworks that go on writing behind their last file -----------------------------------------------------------------
+
+// For how long nothing has been open in it, or has changed.
+static bool is_settled(struct ckpt_fs *fs, const struct completing *c, int64_t since_ns)
+{
+	int64_t now = ckpt_sys.mono_ns();
+
+	if (c->dir)
+		return now - since_ns >= CKPT_SETTLE_NS && !node_any_written_below(fs, c->dir, NULL, NULL);
+	LOCK_SCOPE(&c->step->lock);
+	for (const struct ckpt_writer *w = c->step->writers; w; w = w->next)
+		if (!w->late)
+			return false;
+	return !c->step->changers &&
+	       now - MAX(since_ns, __atomic_load_n(&c->step->touched_ns, __ATOMIC_RELAXED)) >= CKPT_SETTLE_NS;
+}
+
+static bool is_there(const struct completing *c)
+{
+	return c->dir ? !node_is_top(c->dir) : ckpt_step_state(c->step) == CKPT_STEP_STAGED;
+}
+
+static void run_settle(struct call *call)
+{
+	struct ckpt_fs *fs = call->fs;
+	int64_t since_ns = ckpt_sys.mono_ns();
+	struct waiter waiter = {fs, 0};
+	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = ""};
+	struct completing c;
+
+	memcpy(&c, call->data, sizeof(c));
+	while (is_there(&c) && !is_settled(fs, &c, since_ns) && !complete_abandoned(&waiter))
+		ckpt_sys.sleep_ns(OTHERS_LATER_NS);
+	c.what.settles = false;
+	if (is_there(&c) && !complete_abandoned(&waiter) && (c.step || !one_save_check(fs, c.dir, &deed)))
+		(void)complete_run(fs, &c, 0); // the error log has why not
+	else
+		complete_done(fs, &c);
+}
+
+static int complete_settled(struct ckpt_fs *fs, struct completing *c)
+{
+	struct call call = {
+		.run = run_settle, .fs = fs, .data = (char *)c, .data_len = sizeof(*c), .waits_for_clients = true};
+
+	call_detach(&call);
+	*c = (struct completing){0};
+	return 0;
+}
+
 int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 {
 	char lacking[CKPT_NAME_MAX + 1];
@@ -530,6 +715,8 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 	};
 	int rc;
 
+	if (c->what.settles)
+		return complete_settled(fs, c);
 	if (c->what.act == CKPT_ACT_UNLINK)
 		how.writers_ns = MIN(how.writers_ns, COMPLETE_LOCKED_NS);
 	rc = wait_for_others(fs, c, tid, how.writers_ns, OTHERS_LOOK_NS, lacking);

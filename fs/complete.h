@@ -20,6 +20,11 @@ int complete_step(struct ckpt_fs *fs, struct ckpt_step *step, const struct ckpt_
 // again. *ret_step, which may be NULL, is the step then: a reference.
 int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_commit *how, struct ckpt_step **ret_step);
 
+// The same of the plain folder dir, which is called name in above, where `how` names the step: it is renamed to that. 1: it holds a
+// step, a log or a file that is open for writing, or no file at all: it is to be renamed as a plain folder.
+int complete_renamed(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name,
+		     const struct ckpt_commit *how);
+
 // --- What frameworks do last ------------------------------------------------------------------------------------------
 
 // Whether a file of this name in this directory is one whose close may complete a step or be late, by the names alone. Such a file

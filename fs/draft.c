@@ -35,6 +35,7 @@ static void draft_free(struct draft *d)
 		free(i);
 	}
 	ckpt_draft_close(&d->disk);
+	ckpt_step_unref(d->left);
 	if (d->fd >= 0)
 		ckpt_sys.close(d->fd);
 	free(d);
@@ -120,7 +121,7 @@ bool draft_is_below_locked(struct ckpt_fs *fs, const struct node *dir)
 
 	for (const struct draft *d = fs->drafts->first; d; d = d->next)
 		for (const struct node *n = d->dir; n; n = n->names ? n->names->parent : NULL)
-			if (n == dir)
+			if (n == dir && !draft_is_resting_locked(d))
 				return true;
 	return false;
 }
@@ -337,6 +338,9 @@ int draft_lookup_plain(struct ckpt_fs *fs, struct node *parent, const char *name
 	struct draft *draft = draft_find(fs, parent, name);
 	int rc = lookup_live(fs, parent, name, ret_entry);
 
+	draft = draft_check_left(fs, draft);
+	if (!draft && rc == -ENOENT)
+		draft = draft_find_left(fs, parent, name);
 	if (!draft)
 		return rc;
 	if (rc == -ENOENT) {
@@ -354,13 +358,29 @@ int draft_lookup_plain(struct ckpt_fs *fs, struct node *parent, const char *name
 
 bool draft_remove(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
-	struct draft *d = draft_find(fs, dir, name);
+	struct draft *d = draft_check_left(fs, draft_find(fs, dir, name));
 	bool had = d && draft_end(fs, d);
 
 	if (had)
-		ckpt_draft_drop(&d->disk);
+		draft_drop(fs, d);
 	draft_unref(fs, d);
 	return had;
+}
+
+// Another file takes the name. A left-over draft stays a session.
+static void make_way(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	struct draft *d = draft_find(fs, dir, name);
+	bool resting;
+
+	if (!d)
+		return;
+	ckpt_lock_take(&fs->drafts->lock);
+	resting = draft_is_resting_locked(d);
+	ckpt_lock_drop(&fs->drafts->lock);
+	if (draft_end(fs, d) && !resting)
+		draft_drop(fs, d);
+	draft_unref(fs, d);
 }
 
 // Without the old name, under the new one.
@@ -396,6 +416,24 @@ int draft_rename_check(struct call *c)
 	return to && (c->flags & RENAME_NOREPLACE) ? -EEXIST : 0;
 }
 
+// A left-over one is a file as any other to who renames it: it is published first.
+int draft_rename_left(struct call *c)
+{
+	struct draft *d = c->step ? NULL : draft_check_left(c->fs, draft_find(c->fs, c->node, c->name));
+	bool resting = false;
+	int rc = -ENOENT;
+
+	if (d) {
+		ckpt_lock_take(&c->fs->drafts->lock);
+		resting = draft_is_resting_locked(d);
+		ckpt_lock_drop(&c->fs->drafts->lock);
+	}
+	if (resting)
+		rc = c->mode ? draft_publish_left(c->fs, d) : -EINPROGRESS;
+	draft_unref(c->fs, d);
+	return rc;
+}
+
 int draft_rename_only(struct call *c)
 {
 	struct draft *d = c->step ? NULL : draft_find(c->fs, c->node, c->name);
@@ -408,7 +446,7 @@ int draft_rename_only(struct call *c)
 	if (replaces)
 		rc = c->flags & RENAME_NOREPLACE ? -EEXIST : S_ISDIR(st.st_mode) ? -EISDIR : 0;
 	if (!rc && !same) {
-		(void)draft_remove(c->fs, c->other, c->other_name);
+		make_way(c->fs, c->other, c->other_name);
 		names_write_lock(c->fs);
 		if (d->dir)
 			move_locked(c->fs, d, c->other, c->other_name, replaces);
@@ -427,7 +465,7 @@ void draft_renamed(struct call *c)
 	if (!drafts_any(c->fs) || (c->node == c->other && !strcmp(c->name, c->other_name)))
 		return;
 	if (!c->other_step)
-		(void)draft_remove(c->fs, c->other, c->other_name);
+		make_way(c->fs, c->other, c->other_name);
 	d = c->step ? NULL : draft_find(c->fs, c->node, c->name);
 	if (!d)
 		return;

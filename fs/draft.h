@@ -8,6 +8,7 @@
 // States, and what moves a draft between them:
 //   PENDING     draft_begin_new(), draft_enter(): in the table, under the folder and name that it is to have
 //   PUBLISHING  the last writer's close, a tracker's fsync, or the watch: opens for writing wait meanwhile
+//   RESTING     left over, and looked for by its exact name (draft_left.c)
 //   over        it has no name in the table any more: published; or its name was removed or taken by another file, and the
 //               writers go on into nothing; or left over, as a session of its own: its writer was killed, its bytes were
 //               lost or are not whole. A killed writer's tracker that is none of the known ones (tracker.h) is published.
@@ -57,10 +58,15 @@ int draft_open_file(const struct draft *d, int flags);
 
 // The name goes, or another file has taken it: true if a draft had it.
 bool draft_remove(struct ckpt_fs *fs, struct node *dir, const char *name);
+// `ckptfs commit` of a left-over draft. -ENOENT: its folder is not there any more; and as draft_publish_left().
+int draft_commit(struct ckpt_fs *fs, struct ckpt_step *left);
 // What a rename does to drafts. check: before it: -EBUSY, -EXDEV, -EEXIST, or 0; only: the tree has nothing under the
 // old name but a draft, which moved; moved: after a rename in the tree.
 int draft_rename_check(struct call *c);
 int draft_rename_only(struct call *c);
+// Where the tree has nothing under the old name but a left-over one: it is published. -ENOENT: it is none; -EINPROGRESS: not on
+// this thread (call.mode says on which it is).
+int draft_rename_left(struct call *c);
 void draft_renamed(struct call *c);
 
 // --- Opens ------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,9 @@ void draft_tell_failure(struct ckpt_fs *fs, struct draft *d, int rc)
 	ckpt_lock_drop(&fs->drafts->lock);
 	if (told)
 		return;
-	tell(fs, d, rc, "write it again; what was written is kept, see `ckptfs sessions`",
+	tell(fs, d, rc,
+	     "what was written is kept: write it again, go on with it by its name, or publish it with `ckptfs commit`; "
+	     "see `ckptfs sessions`",
 	     !rc             ? "a writer was killed: its content was not published, the old one, if any, is as it was"
 	     : rc == -EINVAL ? "the file was closed and is not whole by its format: it was not published"
 			     : "the new content could not be published: the old one, if any, is as it was");
@@ -158,7 +160,7 @@ static int complete_named(struct ckpt_fs *fs, struct draft *d)
 
 	ckpt_lock_take(&fs->drafts->lock);
 	copied = d->copied;
-	closer = d->closer;
+	closer = deed.tid = d->closer;
 	ckpt_lock_drop(&fs->drafts->lock);
 	names_read_lock(fs);
 	if (d->dir) {
@@ -189,7 +191,8 @@ static void write_on(struct handle *h)
 static bool decide_once(struct ckpt_fs *fs, struct draft *d)
 {
 	LOCK_SCOPE(&fs->drafts->lock);
-	bool first = d->tracker && !d->copied && !d->killed && !d->decided;
+	bool first =
+		(d->tracker || !d->dir) && !d->copied && !d->killed && !d->decided; // a file step: once it is published
 
 	d->decided |= first;
 	return first;
@@ -199,7 +202,7 @@ static bool decide_once(struct ckpt_fs *fs, struct draft *d)
 // file (complete_watches_node), and ours that writes it is closed for the commit. tid: who waits, 0 nobody.
 static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle *h, pid_t tid)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE};
+	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .tid = tid};
 	CLEANUP_FD int fd = -1;
 	char name[CKPT_NAME_MAX + 1];
 	struct completing completing;
@@ -233,12 +236,55 @@ static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle 
 	return rc;
 }
 
+// The kernel itself tells a writer that there is no room for its bytes: that it was told nobody else knows, and that it closes
+// its file then says nothing.
+static bool is_nearly_full(int fd)
+{
+	struct statvfs st;
+
+	return !fstatvfs(fd, &st) && (uint64_t)st.f_bavail * st.f_frsize < NEARLY_FULL_BYTES;
+}
+
+static bool is_written_by_kernel(struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	if (!use)
+		return false;
+	LOCK_SCOPE(&use->lock);
+	return use->io == IO_PASSTHROUGH;
+}
+
+static bool may_have_lacked_room(struct ckpt_fs *fs, struct draft *d)
+{
+	struct node *n = NULL;
+	bool lacked;
+
+	names_read_lock(fs);
+	if (d->node) {
+		n = d->node;
+		node_ref(fs, n);
+	}
+	names_unlock(fs);
+	ckpt_lock_take(&fs->drafts->lock);
+	lacked = d->short_of_room;
+	ckpt_lock_drop(&fs->drafts->lock);
+	lacked = lacked || (n && is_written_by_kernel(n) && is_nearly_full(d->fd));
+	node_unref(fs, n);
+	return lacked;
+}
+
+// An empty file is one that somebody emptied, to make room or as a placeholder, unless there was no room for its first byte.
 static int check_format(struct ckpt_fs *fs, struct draft *d)
 {
 	char name[sizeof(d->name)];
+	int rc;
 
 	draft_name(fs, d, name);
-	return ckpt_format_check(d->fd, name);
+	if (may_have_lacked_room(fs, d))
+		return ckpt_format_check_strictly(d->fd, name);
+	rc = ckpt_format_check(d->fd, name);
+	return rc == -ENODATA ? 0 : rc;
 }
 
 int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_publication *how)
@@ -269,8 +315,11 @@ int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_public
 
 // --- Closes -----------------------------------------------------------------------------------------------------------
 
-static void leave(struct ckpt_fs *fs, struct draft *d)
+void draft_leave(struct ckpt_fs *fs, struct draft *d)
 {
+	CLEANUP_FREE char *path = draft_path(fs, d);
+	char name[sizeof(d->name)];
+	uint64_t folder = 0;
 	struct stat st;
 	bool was;
 
@@ -281,21 +330,17 @@ static void leave(struct ckpt_fs *fs, struct draft *d)
 
 	names_write_lock(fs);
 	was = d->dir;
-	if (was)
+	if (was) {
+		memcpy(name, d->name, sizeof(name));
+		folder = d->dir->number;
 		draft_end_locked(fs, d, true);
+	}
 	names_unlock(fs);
+	if (was && path)
+		(void)ckpt_draft_move(&d->disk, path, name, folder); // else its former name leads to it
 	if (was && ckpt_draft_leave(&d->disk))
 		tell(fs, d, -EIO, "the next mount shows it",
 		     "what was written could not be listed among the left sessions");
-}
-
-// The kernel itself tells a writer that there is no room for its bytes: that it was told nobody else knows, and that it closes
-// its file then says nothing.
-static bool is_nearly_full(int fd)
-{
-	struct statvfs st;
-
-	return !fstatvfs(fd, &st) && (uint64_t)st.f_bavail * st.f_frsize < NEARLY_FULL_BYTES;
 }
 
 // A file that says nothing of a step is shown as its killed writer left it: what a run wrote last is what is looked for then.
@@ -335,7 +380,7 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 		draft_tell_failure(fs, d, rc);
 	// An array that has only its header yet is about to be mapped and filled (numpy's open_memmap): it is opened again.
 	if (last && rc != -EAGAIN)
-		leave(fs, d);
+		draft_leave(fs, d);
 	draft_release_claim(t, d);
 	return rc == -EAGAIN ? 0 : rc;
 }

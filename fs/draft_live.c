@@ -41,7 +41,7 @@ static void see(struct draft_seen *seen, const struct stat *st, int64_t now)
 // It has a writer that lives, as far as is known, and whose bytes are all there.
 static bool is_written_locked(const struct draft *d)
 {
-	return d->opened && !d->killed && !d->lost && d->dir;
+	return d->opened && !d->killed && !d->lost && d->dir && !d->left;
 }
 
 // A tracker that grows, that is written again later, or that its writer keeps open.
@@ -67,7 +67,7 @@ static bool may_be_swmr(const struct draft *d)
 
 bool draft_is_watched(const struct draft *d)
 {
-	return d->tracker || may_be_swmr(d);
+	return !d->left && (d->tracker || may_be_swmr(d));
 }
 
 static bool is_synced_again_locked(struct draft *d, const struct stat *st, int64_t now)

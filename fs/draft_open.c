@@ -56,6 +56,7 @@ static int make(struct call *c, struct node *dir, const char *name, int dirfd, s
 				      .gid = ctx->gid,
 				      .pid = client_process(ctx->pid),
 				      .folder_fd = dirfd,
+				      .folder = dir->number,
 			      },
 			      &d->disk);
 	if (rc) {
@@ -182,7 +183,7 @@ static int enter_own(struct call *c, struct draft **ret_draft)
 	ckpt_lock_take(&t->lock);
 	if (d)
 		d->refs++;
-	rc = !d || !d->dir ? 1 : d->publishing ? -EBUSY : 0;
+	rc = !d || !d->dir ? 1 : d->publishing ? -EBUSY : draft_wake_locked(d);
 	if (!rc) {
 		d->joining++;
 		draft_uninvite_locked(t, d, fuse_req_ctx(c->req)->pid);
@@ -220,6 +221,21 @@ static bool has_live_writers(struct node *n)
 		return false;
 	LOCK_SCOPE(&use->lock);
 	return use->write_opens > __atomic_load_n(&use->closed_writers, __ATOMIC_RELAXED);
+}
+
+static bool has_writers(struct ckpt_fs *fs, uint64_t number)
+{
+	struct node *n = node_find(fs, SPACE_LIVE, number);
+	struct node_use *use = n ? node_used(n) : NULL;
+	bool has = false;
+
+	if (use) {
+		ckpt_lock_take(&use->lock);
+		has = use->write_opens;
+		ckpt_lock_drop(&use->lock);
+	}
+	node_unref(fs, n);
+	return has;
 }
 
 // The new file gets what the old one has, but for its content.
@@ -327,8 +343,9 @@ static int begin_on(struct call *c, struct node *dir, const char *name, bool ste
 	if (fd < 0)
 		return fd == -ENOENT ? -EAGAIN : fd;
 	ckpt_sys.close(fd);
-	// What is not whole itself is not worth a copy, which would have to be whole.
-	if (!truncate && ckpt_format_check(old, name))
+	// What is cut off itself, or empty, is not worth a copy, which would have to be whole. And who writes what others have
+	// open for writing, or mapped, wants to see the same as they.
+	if (!truncate && (ckpt_format_check(old, name) || has_writers(c->fs, child.number)))
 		return -ENOTSUP;
 	rc = step_form ? limit_draft(c) : 0;
 	if (!rc)

@@ -33,6 +33,7 @@ struct draft {
 	struct handle *writers; // by draft_next
 	unsigned joining;       // opens for writing under way
 	struct invitation *invited;
+	struct ckpt_step *left;       // a resting one (draft_left.c): its session, a reference
 	bool replaces;                // there is an old file
 	bool opened;                  // somebody has had it open
 	bool publishing;              // announced on changed
@@ -109,3 +110,18 @@ bool draft_is_output(struct ckpt_fs *fs, struct handle *h, pid_t tid);
 void draft_output_is_live(struct ckpt_fs *fs, struct draft *d);
 // At a FLUSH of a process that goes on with another descriptor: live, if several processes do so.
 void draft_shared_is_live(struct ckpt_fs *fs, struct draft *d);
+
+// --- Left over (draft_left.c) -----------------------------------------------------------------------------------------
+
+bool draft_is_resting_locked(const struct draft *d); // nobody writes it
+// The left-over draft of this name, where the table has none and the tree has no file, resting from now on; with a reference.
+struct draft *draft_find_left(struct ckpt_fs *fs, struct node *dir, const char *name);
+struct draft *draft_check_left(struct ckpt_fs *fs, struct draft *d);
+// It is about to be written, or published: -ESTALE, if its session is gone.
+int draft_wake_locked(struct draft *d);
+// What is over and unwanted: its session goes, too.
+void draft_drop(struct ckpt_fs *fs, struct draft *d);
+// Publishes a resting draft under its name. Blocks. -EBUSY: somebody writes it. -EINVAL: it is cut off, and would replace a file.
+int draft_publish_left(struct ckpt_fs *fs, struct draft *d);
+// It is over, and kept as a left-over session (draft_end.c).
+void draft_leave(struct ckpt_fs *fs, struct draft *d);

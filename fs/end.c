@@ -15,10 +15,13 @@
 #include <poll.h>
 #include <sys/mount.h>
 
+#define COMPLETE_NS INT64_C(3500000000) // no commit begins later, which might not end in time
+
 static struct {
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	bool begun, done, disconnected;
+	int64_t began_ns;
 	pthread_t thread;
 	// A lock of its own, because who holds it may wait for a hanging disk.
 	struct ckpt_lock store_lock;
@@ -121,6 +124,7 @@ static bool begin_first(struct ckpt_fs *fs)
 
 	if (end.begun)
 		return false;
+	end.began_ns = ckpt_sys.mono_ns();
 	end.begun = !pthread_create(&end.thread, NULL, end_thread, fs);
 	if (!end.begun)
 		ckpt_log(CKPT_LOG_WARN, "no thread can be started: the end may take long");
@@ -142,6 +146,7 @@ void end_begin(struct ckpt_fs *fs)
 
 void end_closing(struct ckpt_fs *fs)
 {
+	ckpt_store_complete(fs->store, end.began_ns + COMPLETE_NS);
 	ckpt_store_rest(fs->store);
 	ckpt_lock_take(&end.store_lock);
 	end.store_is_closing = true;

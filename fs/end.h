@@ -13,7 +13,7 @@ void end_begin(struct ckpt_fs *fs);
 bool end_has_begun(void);
 // Cuts the connection to the kernel, if it is still there: whoever waits for an answer gets an error.
 void end_disconnect(struct ckpt_fs *fs);
-// Waits for the commits that run.
+// Commits staged steps that are whole (ckpt_store_complete()), and waits for the commits that run.
 void end_closing(struct ckpt_fs *fs);
 void end_done(void);
 

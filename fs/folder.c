@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "core/store/load.h"
 
 #include <fcntl.h>
@@ -47,6 +48,56 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	}
 	ckpt_lock_drop(&dir->use->lock);
 	return rc;
+}
+
+static bool is_staged(struct ckpt_step *step)
+{
+	return ckpt_step_state(step) == CKPT_STEP_STAGED;
+}
+
+bool folder_is_idle(struct ckpt_fs *fs, const char *id)
+{
+	struct ckpt_step **steps;
+	bool idle = !ckpt_step_any_but(fs->store, id, is_staged);
+	size_t count;
+
+	if (!idle || ckpt_step_list(fs->store, id, 1u << CKPT_STEP_STAGED, &steps, &count))
+		return false;
+	for (size_t i = 0; i < count && idle; i++)
+		idle = ckpt_stage_is_idle(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return idle;
+}
+
+// Nobody is told: the kernel has forgotten what was in the folder, which it holds.
+static void drop_name_of(struct ckpt_fs *fs, const struct ckpt_step *step)
+{
+	struct statx stx;
+	struct node *top;
+
+	if (statx(fs->store->sessions_fd, step->session, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return;
+	top = node_find(fs, SPACE_LIVE, ckpt_store_ino(&stx));
+	if (!top)
+		return;
+	names_write_lock(fs);
+	if (top->names)
+		name_drop_locked(fs, top, top->names->parent, top->names->text);
+	names_unlock(fs);
+	node_unref(fs, top);
+}
+
+void folder_set_aside(struct ckpt_fs *fs, const char *id)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (ckpt_step_list(fs->store, id, 1u << CKPT_STEP_STAGED, &steps, &count))
+		return; // they stay staged until the next open
+	for (size_t i = 0; i < count; i++)
+		if (!ckpt_stage_set_aside(steps[i]))
+			drop_name_of(fs, steps[i]);
+	ckpt_step_list_free(steps, count);
 }
 
 void folder_touch(struct ckpt_fs *fs, struct node *dir)
@@ -105,6 +156,15 @@ void folder_step_gone(void *fs, struct ckpt_step *step)
 
 	if (top)
 		folder_forget(fs, top);
+	node_unref(fs, top);
+}
+
+void folder_step_listed(void *fs, struct ckpt_step *step)
+{
+	struct node *top = node_find(fs, SPACE_LIVE, step->summary.dir_ino);
+
+	if (top)
+		folder_touch_above(fs, top);
 	node_unref(fs, top);
 }
 

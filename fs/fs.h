@@ -6,7 +6,7 @@
 //   ops_name  lookup, mkdir, links                       ops_file  create, open, read, write, sync
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
-//   folder    plain folders, and the steps in them
+//   folder    plain folders, and the steps in them       unstage   staged directories that become plain folders
 //   marker    the finalize marker                        complete  what ends a step: that, a framework's last act
 //   amend     files whose close is an act of ours        draft     new content of plain files
 //   copy_up   the first change of a shared file          latest    the link to the newest step

@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/errlog.h"
+#include "core/store/room.h"
 #include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
@@ -80,9 +81,11 @@ int handle_writer(const struct handle *h)
 }
 
 // The first open decides how the node is read and written until its last release. Called under the lock of its use.
-static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
+static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n, bool writes)
 {
 	n->use->io = IO_CACHED;
+	if (writes && ckpt_room_is_short(fs->store->room))
+		return; // a full disk is to be seen by us: we may free some and try again
 	if (!fs->passthrough || n->use->fd < 0 || amend_is_on(n) || complete_watches_node(fs, n))
 		return;
 	n->use->backing_id = fuse_passthrough_open(req, n->use->fd);
@@ -346,13 +349,15 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 		if (fd < 0 && !raw)
 			return fd;
 		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // node_list_unbacked() looks without the lock
-		choose_io(fs, req, n);
+		choose_io(fs, req, n, writes);
 		if (fd < 0)
 			fill_cache(fs, n, raw);
 	}
 	__atomic_add_fetch(&n->use->opens, 1, __ATOMIC_RELAXED);
-	n->use->write_opens += writes;
+	__atomic_add_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED); // a look comes without the lock
 	n->use->written |= writes;
+	if (writes)
+		ckpt_room_opened(fs->store->room);
 	return 0;
 }
 
@@ -360,7 +365,7 @@ static void node_let_go(fuse_req_t req, struct node *n, bool writes, bool closed
 {
 	LOCK_SCOPE(&n->use->lock);
 
-	n->use->write_opens -= writes;
+	__atomic_sub_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED);
 	__atomic_sub_fetch(&n->use->closed_writers, closed, __ATOMIC_RELAXED);
 	if (!__atomic_sub_fetch(&n->use->opens, 1, __ATOMIC_RELAXED))
 		let_go_of_backing(req, n);
@@ -504,6 +509,8 @@ void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 		draft_forsake(fs, h);
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
 	node_let_go(req, h->node, h->writes, h->closed);
+	if (h->writes)
+		ckpt_room_closed(fs->store->room);
 	handle_free(fs, h);
 }
 

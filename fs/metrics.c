@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/room.h"
 #include "core/store/trash.h"
 #include "fs/status.h"
 
@@ -146,6 +147,7 @@ static void put_steps(FILE *f, const struct counts *c)
 static void put_work(FILE *f, struct ckpt_store *s)
 {
 	uint64_t commits, failed, bytes;
+	struct ckpt_room_state room;
 	double seconds, last_seconds;
 	int64_t last_ns;
 
@@ -167,6 +169,13 @@ static void put_work(FILE *f, struct ckpt_store *s)
 		one(f, "ckptfs_work_bytes", "gauge", "What is not completed takes on the disk.", bytes);
 	if (s->settings.work_limit != CKPT_LIMIT_NONE)
 		one(f, "ckptfs_work_limit_bytes", "gauge", "What it may.", s->settings.work_limit);
+	if (!ckpt_room_measure(s, &room)) {
+		one(f, "ckptfs_free_bytes", "gauge", "Free bytes of the disk.", room.free_bytes);
+		one(f, "ckptfs_reserve_bytes", "gauge", "Free bytes that the trash gives way for.", room.reserve_bytes);
+		one(f, "ckptfs_trash_room_bytes", "gauge", "What deleted steps take on the disk.", room.trash_bytes);
+		one(f, "ckptfs_short_of_room", "gauge", "1: less than the reserve is free, and no trash is left.",
+		    room.is_short);
+	}
 	one(f, "ckptfs_index_queue", "gauge", "Versions that the index does not have yet.",
 	    ckpt_indexer_pending(s->indexer));
 	one(f, "ckptfs_removal_queue", "gauge", "What is to be removed behind.", ckpt_trash_pending(s->trash));

@@ -23,6 +23,7 @@
 #include "fs/hook.h"
 #include "fs/listener.h"
 #include "fs/log.h"
+#include "fs/mount_check.h"
 #include "fs/notify.h"
 #include "fs/ops.h"
 #include "fs/signals.h"
@@ -40,39 +41,16 @@
 #define READ_AHEAD_KIB 2048 // two requests of the largest size under way
 #define THREADS_MAX 16      // that serve requests; whatever waits for a disk has threads of its own
 
-// What the daemon tells its parent: how the start ended, and in words why it failed.
-struct outcome {
-	int rc;
-	char why[512], hint[512];
-};
-
-struct starter {
-	int pipe_fd; // -1: nobody waits
-	struct outcome outcome;
-};
-
-static struct starter starter = {.pipe_fd = -1};
-
-__attribute__((format(printf, 3, 4))) static int fail(int rc, const char *hint, const char *why, ...)
-{
-	va_list ap;
-
-	va_start(ap, why);
-	vsnprintf(starter.outcome.why, sizeof(starter.outcome.why), why, ap);
-	va_end(ap);
-	snprintf(starter.outcome.hint, sizeof(starter.outcome.hint), "%s", hint ? hint : "");
-	starter.outcome.rc = rc;
-	return rc;
-}
+static int pipe_to_parent = -1; // it waits for the outcome (mount_check.h)
 
 static void tell_parent(int rc)
 {
-	if (starter.pipe_fd < 0)
+	if (pipe_to_parent < 0)
 		return;
-	starter.outcome.rc = rc;
-	if (write(starter.pipe_fd, &starter.outcome, sizeof(starter.outcome)) < 0)
+	mount_outcome.rc = rc;
+	if (write(pipe_to_parent, &mount_outcome, sizeof(mount_outcome)) < 0)
 		ckpt_log(CKPT_LOG_WARN, "the process that mounted has gone");
-	close(TAKE_FD(starter.pipe_fd));
+	close(TAKE_FD(pipe_to_parent));
 }
 
 // A line of the log that who mounts by hand should see, too.
@@ -85,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static void tell_starter(enum ckpt_log_lev
 	vsnprintf(line, sizeof(line), text, ap);
 	va_end(ap);
 	ckpt_log(level, "%s", line);
-	if (starter.pipe_fd >= 0)
+	if (pipe_to_parent >= 0)
 		fprintf(stderr, "ckptfs: %s\n", line);
 }
 
@@ -172,7 +150,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	conn->congestion_threshold = 48;
 	// A commit looks for a pending SIGKILL itself, and no other signal may surface (PROTOCOL.md 2.1).
 	conn->no_interrupt = 1;
-	if (starter.pipe_fd >= 0)
+	if (pipe_to_parent >= 0)
 		become_daemon(); // until now errors could still be read on the terminal
 	tell_parent(0);
 }
@@ -214,154 +192,6 @@ static const struct fuse_lowlevel_ops operations = {
 	.setxattr = op_setxattr,
 	.removexattr = op_removexattr,
 };
-
-// --- Checks -----------------------------------------------------------------------------------------------------------
-
-static bool is_inside(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return !strncmp(path, dir, len) && (!path[len] || path[len] == '/' || !strcmp(dir, "/"));
-}
-
-static bool is_a_mount_point(const char *path)
-{
-	CLEANUP_FREE char *parent = NULL;
-	struct stat here, above;
-
-	if (asprintf(&parent, "%s/..", path) < 0)
-		return false;
-	return !stat(path, &here) && !stat(parent, &above) &&
-	       (here.st_dev != above.st_dev || here.st_ino == above.st_ino);
-}
-
-static int check_mountpoint(const struct ckpt_mount *m, char **ret_absolute)
-{
-	CLEANUP_FREE char *absolute = realpath(m->mountpoint, NULL);
-	struct stat st;
-
-	if (!absolute || stat(absolute, &st)) {
-		int rc = -errno;
-
-		return rc == -ENOTCONN
-			       ? fail(rc, "unmount it first: umount -l DIR", "%s: a dead mount is there", m->mountpoint)
-			       : fail(rc, rc == -ENOENT ? "make the directory first" : NULL, "%s: %s", m->mountpoint,
-				      strerror(-rc));
-	}
-	if (!S_ISDIR(st.st_mode))
-		return fail(-ENOTDIR, "give a directory", "%s: not a directory", m->mountpoint);
-	if (is_a_mount_point(absolute))
-		return fail(-EBUSY, "unmount it first, or choose another directory",
-			    "%s: something is mounted there already", m->mountpoint);
-	*ret_absolute = TAKE_PTR(absolute);
-	return 0;
-}
-
-// The absolute path of something that may not exist yet, in a directory that does; NULL otherwise.
-static char *path_to_be(const char *path)
-{
-	char *absolute = realpath(path, NULL), *joined = NULL;
-	CLEANUP_FREE char *parent = NULL;
-	CLEANUP_FREE char *copy = NULL;
-	char *slash;
-
-	if (absolute || errno != ENOENT)
-		return absolute;
-	copy = strdup(path);
-	slash = copy ? strrchr(copy, '/') : NULL;
-	if (slash)
-		*slash = '\0';
-	parent = realpath(!slash ? "." : *copy ? copy : "/", NULL);
-	if (!parent || asprintf(&joined, "%s/%s", parent, slash ? slash + 1 : path) < 0)
-		return NULL;
-	return joined;
-}
-
-// What we write ourselves below our own mount point would make us wait for ourselves, for ever.
-static int check_outside(const char *path, const char *what, const char *mountpoint)
-{
-	CLEANUP_FREE char *absolute = path ? path_to_be(path) : NULL;
-
-	if (!absolute || !is_inside(absolute, mountpoint))
-		return 0;
-	return fail(-EINVAL, "choose another place for it", "the %s %s is inside the mount point %s", what, absolute,
-		    mountpoint);
-}
-
-static int check_own_paths(const struct ckpt_mount *m, const char *mountpoint)
-{
-	bool log_is_file = m->log && strcmp(m->log, "-") && strcmp(m->log, "syslog");
-	int rc = check_outside(m->settings.work_dir, "work_dir", mountpoint);
-
-	return rc ? rc : check_outside(log_is_file ? m->log : NULL, "log", mountpoint);
-}
-
-static int check_store(const struct ckpt_mount *m, const char *mountpoint)
-{
-	// The same holds for reading.
-	CLEANUP_FREE char *store = path_to_be(m->store);
-	int rc;
-
-	if (store && (is_inside(store, mountpoint) || is_inside(mountpoint, store)))
-		return fail(-EINVAL, "choose directories of which none is inside the other",
-			    "the store %s and the mount point %s are inside one another", store, mountpoint);
-	if (m->readonly || ckpt_store_probe(m->store))
-		return 0;
-	rc = ckpt_store_init(m->store);
-	switch (rc) {
-	case 0:
-	case -EEXIST:
-		return 0;
-	case -ENOTEMPTY:
-		return fail(-EMEDIUMTYPE, "give an empty or a new directory to make a store",
-			    "%s: not a store, and not empty", m->store);
-	case -ENOTDIR:
-		return fail(-EMEDIUMTYPE, "give a directory", "%s: not a store", m->store);
-	default:
-		return fail(rc, NULL, "%s: cannot make a store: %s", m->store, strerror(-rc));
-	}
-}
-
-static int explain_holder(const struct ckpt_mount *m)
-{
-	char since[CKPT_TIME_LEN + 1];
-	struct ckpt_holder h;
-	int rc = ckpt_store_holder(m->store, &h);
-
-	if (rc)
-		return fail(-EBUSY, "try again", "%s: in use a moment ago", m->store);
-	ckpt_time_format(h.since_ns, since);
-	if (h.mountpoint)
-		fail(-EBUSY, "use that mount, or add -o ro to read beside it",
-		     "%s: mounted at %s by process %d on %s since %s", m->store, h.mountpoint, h.pid, h.host, since);
-	else
-		fail(-EBUSY, "wait until it is done, or add -o ro to read beside it", "%s: in use by process %d on %s",
-		     m->store, h.pid, h.host);
-	ckpt_holder_done(&h);
-	return -EBUSY;
-}
-
-static int explain_open(const struct ckpt_mount *m, int rc)
-{
-	switch (rc) {
-	case -EBUSY:
-		return explain_holder(m);
-	case -EMEDIUMTYPE:
-	case -ENOENT:
-		return fail(rc, "ckptfs init STORE makes one", "%s: not a store", m->store);
-	case -ENOTSUP:
-		return fail(rc, "use a newer ckptfs", "%s: the store is of a newer format", m->store);
-	case -EBADMSG:
-		return fail(rc, "bring store.json back from a backup", "%s: the store's identity is damaged", m->store);
-	case -EREMOTE:
-		return fail(rc, "-o work_dir=DIR, a directory on a local disk", "%s: the index needs a local disk",
-			    m->settings.work_dir ? m->settings.work_dir : m->store);
-	case -ENXIO:
-		return fail(rc, "make the directory first", "%s: work_dir does not exist", m->settings.work_dir);
-	default:
-		return fail(rc, NULL, "%s: cannot open the store: %s", m->store, strerror(-rc));
-	}
-}
 
 // --- The session ------------------------------------------------------------------------------------------------------
 
@@ -411,16 +241,16 @@ static int check_device(void)
 	case ENOENT:
 	case ENODEV:
 	case ENXIO:
-		return fail(-ENODEV, "load it: modprobe fuse (in a container: --device /dev/fuse)",
-			    "there is no /dev/fuse");
+		return mount_fail(-ENODEV, "load it: modprobe fuse (in a container: --device /dev/fuse)",
+				  "there is no /dev/fuse");
 	case EACCES:
-		return fail(-EACCES, "let every user open it, as udev does: chmod 666 /dev/fuse",
-			    "/dev/fuse: this user may not open it");
+		return mount_fail(-EACCES, "let every user open it, as udev does: chmod 666 /dev/fuse",
+				  "/dev/fuse: this user may not open it");
 	case EPERM:
-		return fail(-EPERM, "start the container with --device /dev/fuse",
-			    "/dev/fuse: this container may not open it");
+		return mount_fail(-EPERM, "start the container with --device /dev/fuse",
+				  "/dev/fuse: this container may not open it");
 	default:
-		return fail(-errno, NULL, "/dev/fuse cannot be opened: %s", strerror(errno));
+		return mount_fail(-errno, NULL, "/dev/fuse cannot be opened: %s", strerror(errno));
 	}
 }
 
@@ -432,11 +262,11 @@ static int session_new(struct ckpt_fs *fs)
 	if (!options || fuse_opt_add_arg(&args, "ckptfs") || fuse_opt_add_arg(&args, "-o") ||
 	    fuse_opt_add_arg(&args, options)) {
 		fuse_opt_free_args(&args);
-		return fail(-ENOMEM, NULL, "out of memory");
+		return mount_fail(-ENOMEM, NULL, "out of memory");
 	}
 	fs->se = fuse_session_new(&args, &operations, sizeof(operations), fs);
 	fuse_opt_free_args(&args);
-	return fs->se ? 0 : fail(-EINVAL, NULL, "libfuse refused the mount options");
+	return fs->se ? 0 : mount_fail(-EINVAL, NULL, "libfuse refused the mount options");
 }
 
 static int session_mount(struct ckpt_fs *fs)
@@ -446,11 +276,12 @@ static int session_mount(struct ckpt_fs *fs)
 	if (rc)
 		return rc;
 	if (fuse_session_mount(fs->se, fs->mountpoint))
-		return fail(-EPERM,
-			    geteuid() ? "without root this needs fusermount3 (package fuse3), and allow_other needs "
-					"user_allow_other in /etc/fuse.conf"
-				      : "libfuse says why, in the line above",
-			    "%s: the kernel refused the mount", fs->mountpoint);
+		return mount_fail(
+			-EPERM,
+			geteuid() ? "without root this needs fusermount3 (package fuse3), and allow_other needs "
+				    "user_allow_other in /etc/fuse.conf"
+				  : "libfuse says why, in the line above",
+			"%s: the kernel refused the mount", fs->mountpoint);
 	return 0;
 }
 
@@ -579,8 +410,8 @@ static int tell_others(struct ckpt_fs *fs, struct listener **ret_listener)
 	if (told && !ckpt_is_full(told))
 		served = told;
 	if (served && !ckpt_is_full(served))
-		return fail(served, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store,
-			    strerror(-served));
+		return mount_fail(served, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store,
+				  strerror(-served));
 	if (told || served)
 		tell_starter(CKPT_LOG_WARN, "the disk is full: `ckptfs status` and others will not %s",
 			     served ? "reach this mount" : "know where the store is mounted");
@@ -607,22 +438,25 @@ static int open_store(struct ckpt_fs *fs)
 				 &fs->mount->settings, &fs->store);
 
 	if (rc)
-		return explain_open(fs->mount, rc);
+		return mount_explain_open(fs->mount, rc);
 	fs->store->write_back = handle_write_back;
 	fs->store->write_back_arg = fs;
 	fs->store->renew = renew;
 	fs->store->renew_arg = fs;
 	fs->store->gone = folder_step_gone;
 	fs->store->gone_arg = fs;
+	fs->store->listed = folder_step_listed;
+	fs->store->listed_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
 	fs->decider = decider_new(fs->store);
 	if (!fs->nodes || !fs->drafts || !fs->decider)
-		return fail(-ENOMEM, NULL, "out of memory");
+		return mount_fail(-ENOMEM, NULL, "out of memory");
 	fs->store->decided = decider_known;
 	fs->store->decided_arg = fs->decider;
-	return ckpt_store_work_behind(fs->store) || hooks_start(fs) ? fail(-EAGAIN, NULL, "no thread can be started")
-								    : 0;
+	return ckpt_store_work_behind(fs->store) || hooks_start(fs)
+		       ? mount_fail(-EAGAIN, NULL, "no thread can be started")
+		       : 0;
 }
 
 static void close_store(struct ckpt_fs *fs)
@@ -662,9 +496,9 @@ static int serve(const struct ckpt_mount *m, const char *mountpoint)
 	raise_descriptor_limit();
 	if (m->foreground)
 		notify_open();
-	rc = fs.mountpoint ? open_all(&fs, &listener) : fail(-ENOMEM, NULL, "out of memory");
+	rc = fs.mountpoint ? open_all(&fs, &listener) : mount_fail(-ENOMEM, NULL, "out of memory");
 	if (!rc && signals_start(&signals, &fs))
-		rc = fail(-EAGAIN, NULL, "no thread can be started");
+		rc = mount_fail(-EAGAIN, NULL, "no thread can be started");
 	if (!rc) {
 		rc = loop(&fs);
 		if (rc)
@@ -735,8 +569,8 @@ void ckpt_mount_without_kernel_end(struct ckpt_fs *fs)
 static int give_reason(int rc, char **ret_why, char **ret_hint)
 {
 	if (rc) {
-		*ret_why = *starter.outcome.why ? strdup(starter.outcome.why) : NULL;
-		*ret_hint = *starter.outcome.hint ? strdup(starter.outcome.hint) : NULL;
+		*ret_why = *mount_outcome.why ? strdup(mount_outcome.why) : NULL;
+		*ret_hint = *mount_outcome.hint ? strdup(mount_outcome.hint) : NULL;
 	}
 	return rc;
 }
@@ -748,17 +582,17 @@ static int wait_for_daemon(int fd, pid_t pid, const char *mountpoint)
 	ssize_t n;
 
 	do
-		n = read(fd, &starter.outcome, sizeof(starter.outcome));
+		n = read(fd, &mount_outcome, sizeof(mount_outcome));
 	while (n < 0 && errno == EINTR);
-	if (n != sizeof(starter.outcome)) {
+	if (n != sizeof(mount_outcome)) {
 		waitpid(pid, NULL, 0);
-		return fail(-EIO, "run it with -f to see why", "the daemon died at its start");
+		return mount_fail(-EIO, "run it with -f to see why", "the daemon died at its start");
 	}
-	if (starter.outcome.rc)
+	if (mount_outcome.rc)
 		waitpid(pid, NULL, 0);
 	else if (stat(mountpoint, &st))
-		return fail(-errno, NULL, "%s: the mount does not answer", mountpoint);
-	return starter.outcome.rc;
+		return mount_fail(-errno, NULL, "%s: the mount does not answer", mountpoint);
+	return mount_outcome.rc;
 }
 
 static int run_in_background(const struct ckpt_mount *m, const char *mountpoint)
@@ -767,13 +601,13 @@ static int run_in_background(const struct ckpt_mount *m, const char *mountpoint)
 	pid_t pid;
 
 	if (pipe2(fds, O_CLOEXEC))
-		return fail(-errno, NULL, "cannot start: %s", strerror(errno));
+		return mount_fail(-errno, NULL, "cannot start: %s", strerror(errno));
 	fflush(NULL);
 	pid = fork();
 	if (pid < 0) {
 		close(fds[0]);
 		close(fds[1]);
-		return fail(-errno, NULL, "cannot start: %s", strerror(errno));
+		return mount_fail(-errno, NULL, "cannot start: %s", strerror(errno));
 	}
 	if (pid) {
 		close(fds[1]);
@@ -782,7 +616,7 @@ static int run_in_background(const struct ckpt_mount *m, const char *mountpoint)
 		return rc;
 	}
 	close(fds[0]);
-	starter.pipe_fd = fds[1];
+	pipe_to_parent = fds[1];
 	rc = serve(m, mountpoint);
 	tell_parent(rc);
 	_exit(rc ? 1 : 0);
@@ -792,8 +626,8 @@ static int start_log(const struct ckpt_mount *m)
 {
 	int rc = log_open(m->log ? m->log : m->foreground ? "-" : "syslog", m->log_level);
 
-	return rc ? fail(rc, rc == -EINVAL ? "log_level is one of error, warn, info, debug" : NULL,
-			 "cannot open the log: %s", strerror(-rc))
+	return rc ? mount_fail(rc, rc == -EINVAL ? "log_level is one of error, warn, info, debug" : NULL,
+			       "cannot open the log: %s", strerror(-rc))
 		  : 0;
 }
 
@@ -805,17 +639,15 @@ int ckpt_mount_run(const struct ckpt_mount *m, char **ret_why, char **ret_hint)
 	int rc;
 
 	*ret_why = *ret_hint = NULL;
-	rc = check_mountpoint(m, &mountpoint);
-	if (!rc)
-		rc = check_own_paths(m, mountpoint);
+	rc = mount_check_point(m, &mountpoint);
 	if (!rc)
 		rc = start_log(m);
 	if (!rc)
-		rc = check_store(m, mountpoint);
+		rc = mount_check_store(m, mountpoint);
 	if (!rc) {
 		store = realpath(m->store, NULL); // the daemon leaves the working directory
 		if (!store)
-			rc = fail(-errno, "ckptfs init STORE makes one", "%s: %s", m->store, strerror(errno));
+			rc = mount_fail(-errno, "ckptfs init STORE makes one", "%s: %s", m->store, strerror(errno));
 		absolute.store = store;
 	}
 	if (!rc)

@@ -14,6 +14,7 @@ struct ckpt_mount {
 	struct ckpt_settings settings; // borrowed
 	bool readonly;
 	bool allow_other;
+	bool nonempty; // the mount point may have entries, which the mount hides
 	bool no_passthrough;
 	bool no_io_uring;
 	bool foreground;

@@ -452,6 +452,32 @@ int node_list_unbacked(struct ckpt_fs *fs, struct node ***ret_nodes, size_t *ret
 	return rc;
 }
 
+static bool is_below(const struct node *n, const struct node *dir)
+{
+	while (n && n != dir)
+		n = n->names ? n->names->parent : NULL;
+	return n;
+}
+
+bool node_any_written_below(struct ckpt_fs *fs, const struct node *dir, node_name_fn *pass_over, void *arg)
+{
+	struct node_table *t = fs->nodes;
+	bool any = false;
+
+	names_read_lock(fs);
+	ckpt_lock_take(&t->lock);
+	for (size_t i = 0; i < t->bucket_count && !any; i++)
+		for (struct node *n = t->buckets[i]; n && !any; n = n->hash_next) {
+			struct node_use *use = node_used(n);
+
+			any = use && n->kind == NODE_FILES && __atomic_load_n(&use->write_opens, __ATOMIC_RELAXED) &&
+			      is_below(n, dir) && !(pass_over && n->names && pass_over(arg, n->names));
+		}
+	ckpt_lock_drop(&t->lock);
+	names_unlock(fs);
+	return any;
+}
+
 void node_keep_locked(struct node *n, int fd)
 {
 	if (fd < 0)
@@ -585,6 +611,8 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	struct ckpt_step *step = NULL;
 
 	names_read_lock(fs);
+	if (n && n->draft)
+		n = NULL; // in the plain tree, though a left-over one has a name in its session, too
 	while (n && n != fs->nodes->root && !n->step)
 		n = n->names ? n->names->parent : NULL;
 	if (n && n->step)

@@ -175,6 +175,10 @@ void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to
 // malloc'ed array.
 int node_list_unbacked(struct ckpt_fs *fs, struct node ***ret_nodes, size_t *ret_count);
 
+// Whether some file below the directory is open for writing, but for those that pass_over (NULL: none) is true of. It must not block.
+typedef bool node_name_fn(void *arg, const struct node_name *name);
+bool node_any_written_below(struct ckpt_fs *fs, const struct node *dir, node_name_fn *pass_over, void *arg);
+
 // Opens the node's file in a live tree (plain, staged, left), or a committed directory's raw one; or what is kept of it
 // without a name. -ESTALE, -errno.
 int node_open(struct ckpt_fs *fs, struct node *n, int flags);

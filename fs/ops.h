@@ -71,3 +71,6 @@ int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int d
 int give_to_client(fuse_req_t req, int dirfd, const char *name);
 // What a new name in this place must be: 0, or an errno of ckpt_name_check; -EPERM for names that are ours.
 int check_new_name(struct ckpt_fs *fs, struct node *parent, struct ckpt_step *step, const char *name);
+// Whether a directory of this name, made in the directory dir, begins a step; in a directory of a step: would, if that were a
+// plain folder. 0, or why it cannot be said.
+int names_step(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step);

@@ -4,6 +4,7 @@
 #include "core/record/metadata.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/room.h"
 #include "core/tier/seal.h"
 #include "core/tier/stored.h"
 #include "fs/amend.h"
@@ -91,6 +92,8 @@ static int set_size_now(struct call *c, const char *path)
 		rc = drop_setuid(c->req, fd);
 	if (!rc)
 		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
+	if (!rc && c->attr.st_size)
+		ckpt_room_expect(c->fs->store->room, (uint64_t)c->attr.st_size);
 	if (!rc && c->step && c->attr.st_size == 0)
 		ckpt_stage_rewritten(c->step, c->node->number);
 	return rc;
@@ -128,6 +131,15 @@ static int set_on_path(struct call *c, const char *path)
 		rc = utimensat(AT_FDCWD, path, times, 0) ? -errno : 0;
 	}
 	return rc;
+}
+
+// A file whose time is from before its step is a copy (shutil.copytree).
+static void see_copy(struct call *c)
+{
+	if (c->step && (c->flags & FUSE_SET_ATTR_MTIME) && !(c->flags & FUSE_SET_ATTR_MTIME_NOW) &&
+	    S_ISREG(c->node->type) &&
+	    c->attr.st_mtim.tv_sec * INT64_C(1000000000) + c->attr.st_mtim.tv_nsec < c->step->began_ns)
+		__atomic_store_n(&c->step->copied, true, __ATOMIC_RELAXED);
 }
 
 // A symlink has an owner and times of its own, but chmod and truncate would go through it.
@@ -225,6 +237,8 @@ static void set_attr(struct call *c)
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		rc = S_ISLNK(c->node->type) ? set_on_symlink(c, fd) : set_on_path(c, path);
 	}
+	if (!rc)
+		see_copy(c);
 	if (rc) {
 		reply_error(c->req, rc);
 	} else if (copied && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx)) {
@@ -300,7 +314,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 	} else {
 		if (fi)
 			c.fi = *fi;
-		c.reopens = to_set & FUSE_SET_ATTR_SIZE;
+		c.reopens = c.makes = to_set & FUSE_SET_ATTR_SIZE;
 		c.committed = amend_pending;
 		c.copies = true;
 		call_run(&c);

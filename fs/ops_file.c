@@ -2,6 +2,7 @@
 #include "core/base/util.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/room.h"
 #include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
@@ -110,6 +111,8 @@ static void run_create(struct call *c)
 		rc = draft_begin_new(c, dirfd, &draft);
 	if (!rc)
 		rc = create_file(c, draft ? draft_dirfd(draft) : dirfd, &created);
+	if (ckpt_is_full(rc) && ckpt_room_make(c->fs->store->room, 0))
+		rc = create_file(c, draft ? draft_dirfd(draft) : dirfd, &created);
 	if (!rc)
 		rc = adopt_created(c->fs, c->req, c->node, draft ? draft_dirfd(draft) : dirfd, c->name, created.fd, &e);
 	if (!rc && draft) {
@@ -155,7 +158,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	}
 	c.committed = amend_create;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	call_run(&c);
 }
 
@@ -282,7 +285,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
 		open_for_reading(fs, req, c.node, fi);
 	} else {
-		c.opens = c.reopens = true;
+		c.opens = c.reopens = c.makes = true;
 		c.committed = amend_pending;
 		c.copies = true;
 		call_run(&c);
@@ -486,6 +489,11 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 	out.buf[0].fd = h->fd;
 	out.buf[0].pos = offset;
 	n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
+	// A refused one has taken nothing of `in`.
+	if (ckpt_is_full((int)n) && ckpt_room_make(fs->store->room, len))
+		n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
+	if (ckpt_is_full((int)n))
+		draft_lacks_room(fs, h);
 	// Pages of a mapping are written behind the client's back: a full disk, and half a write, would be told to nobody,
 	// and the pages would show what the disk does not have.
 	if (fi->writepage && n >= 0 && (size_t)n < len)
@@ -618,6 +626,15 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 // Modes of fallocate(2).
 #define TAKES_NOTHING (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE)
 
+static int give_space(struct ckpt_fs *fs, int fd, int mode, off_t offset, off_t length)
+{
+	int rc = fallocate(fd, mode, offset, length) ? -errno : 0;
+
+	if (ckpt_is_full(rc) && ckpt_room_make(fs->store->room, (uint64_t)length))
+		rc = fallocate(fd, mode, offset, length) ? -errno : 0;
+	return rc;
+}
+
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
@@ -632,8 +649,8 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 	if (!rc) {
 		fd = handle_writer(h);
 		rc = fd < 0 ? fd : mode & TAKES_NOTHING ? 0 : limit_write(fs_of(req), h, fd, offset, (uint64_t)length);
-		if (!rc && fallocate(fd, mode, offset, length))
-			rc = -errno;
+		if (!rc)
+			rc = give_space(fs_of(req), fd, mode, offset, length);
 		if (fd >= 0)
 			ckpt_sys.close(fd);
 		if (h->amend)

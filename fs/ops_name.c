@@ -5,6 +5,7 @@
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/room.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"
@@ -16,6 +17,7 @@
 #include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/unstage.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -167,7 +169,7 @@ static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct p
 	int rc;
 
 	ckpt_manifest_entry(m, index, &e);
-	attr_from_entry(fs, &e, &ret_entry->attr);
+	attr_of_entry(fs, p->step, m, &e, &ret_entry->attr);
 	// The step may become one of live numbers, under this lock: then all its nodes are found as such (node_renew).
 	names_write_lock(fs);
 	rc = node_get_locked(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name, NULL,
@@ -451,7 +453,7 @@ static int describe_folder(struct ckpt_fs *fs, struct node *dir, const struct pl
 	return rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
 }
 
-static int is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step)
+int names_step(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret_step)
 {
 	const char *patterns = fs->store->settings.steps_at;
 	struct ckpt_place folder;
@@ -474,9 +476,20 @@ static int is_step_to_be(struct ckpt_fs *fs, struct node *dir, const char *name,
 	return rc;
 }
 
-static void run_begin(struct call *c)
+static int begin_step(struct call *c, const char *folder_id, struct ckpt_step **ret_step)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
+	struct ckpt_store *s = c->fs->store;
+	int rc = ckpt_stage_begin_by_client(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid, ret_step);
+
+	if (ckpt_is_full(rc) && ckpt_room_make(s->room, 0))
+		rc = ckpt_stage_begin_by_client(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid, ret_step);
+	ckpt_room_expect(s->room, 0); // its bytes follow
+	return rc;
+}
+
+static void run_begin(struct call *c)
+{
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct fuse_entry_param e = {0};
 	struct ckpt_step *step = NULL;
@@ -489,8 +502,7 @@ static void run_begin(struct call *c)
 	if (!rc)
 		rc = folder_id_of(c->fs, c->node, true, id);
 	if (!rc)
-		rc = ckpt_stage_begin(c->fs->store, id, c->name, c->mode, ctx->uid, ctx->gid, client_process(ctx->pid),
-				      &step);
+		rc = begin_step(c, id, &step);
 	if (!rc)
 		rc = lookup_step(c->fs, c->node, c->name, step, &e);
 	ckpt_step_unref(step);
@@ -528,21 +540,42 @@ static void run_mkdir(struct call *c)
 	reply_new(c, dirfd, rc);
 }
 
+// In a run's folder that was taken for a step until now.
+static void run_begin_in_run(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	int rc = step ? unstage(c->fs, step) : 0;
+	bool begins = false;
+
+	ckpt_step_unref(step);
+	if (!rc)
+		rc = names_step(c->fs, c->node, c->name, &begins);
+	c->run = rc || !begins ? run_mkdir : run_begin;
+	if (rc || !begins)
+		call_run(c);
+	else
+		run_begin(c);
+}
+
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct call c = call_for(req, parent, name, run_mkdir);
 	struct ckpt_step *step = node_step(c.fs, c.node);
 	bool begins = false;
-	int rc = step || c.node->kind != NODE_FILES ? 0 : is_step_to_be(c.fs, c.node, name, &begins);
+	int rc = step || c.node->kind != NODE_FILES ? 0 : names_step(c.fs, c.node, name, &begins);
 
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (rc) {
 		reply_error(req, rc);
 	} else if (begins) {
 		c.run = run_begin;
 		call_detach(&c); // it waits for the disk
+	} else if (step && unstage_is_shown_by(c.fs, c.node, step, name)) {
+		c.run = run_begin_in_run;
+		c.waits_for_clients = true; // for changes of the step that are under way
+		call_detach(&c);
 	} else {
 		call_run(&c);
 	}
@@ -573,7 +606,7 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	(void)rdev;
 	c.mode = mode;
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (S_ISREG(mode))
 		call_run(&c);
 	else
@@ -598,7 +631,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 	c.data = copy;
 	c.data_len = strlen(target);
 	c.committed = amend_make;
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copy)
 		call_run(&c);
 	else
@@ -754,7 +787,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.other = n;
 	}
 	place_done(&p);
-	c.reopens = true;
+	c.reopens = c.makes = true;
 	if (copies)
 		call_again(&c);
 	else

@@ -154,7 +154,7 @@ static bool has_seen_it_made(struct call *c, const struct live_child *mark)
 // A mark that says "unfinished" goes: what it was for is committed first.
 static void run_unlink_completing(struct call *c)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_UNLINK, .name = c->name, .fd = -1};
+	struct ckpt_deed deed = {.act = CKPT_ACT_UNLINK, .name = c->name, .fd = -1, .tid = fuse_req_ctx(c->req)->pid};
 	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 	struct completing completing;
 	struct live_child child;
@@ -231,9 +231,9 @@ static int remove_step(struct call *c, struct ckpt_step *step)
 	return rc;
 }
 
-static int remove_folder(struct call *c)
+// Steps that nobody writes do not hold the folder back, which looks empty. ret_id: the folder's, or "".
+static int check_folder(struct call *c, char ret_id[CKPT_FOLDER_ID_LEN + 1])
 {
-	char id[CKPT_FOLDER_ID_LEN + 1] = "";
 	struct fuse_entry_param e = {0};
 	struct node *n;
 	int rc = lookup_child(c->fs, c->node, c->name, &e);
@@ -241,8 +241,9 @@ static int remove_folder(struct call *c)
 	if (rc)
 		return rc;
 	n = node_of(c->fs, e.ino);
-	rc = folder_id_of(c->fs, n, false, id);
-	if ((!rc && ckpt_step_any(c->fs->store, id)) || draft_is_below(c->fs, n))
+	*ret_id = '\0';
+	rc = folder_id_of(c->fs, n, false, ret_id);
+	if ((!rc && !folder_is_idle(c->fs, ret_id)) || draft_is_below(c->fs, n))
 		rc = -ENOTEMPTY;
 	else if (!rc || rc == -ENOENT)
 		rc = 0;
@@ -253,14 +254,17 @@ static int remove_folder(struct call *c)
 static void run_rmdir(struct call *c)
 {
 	struct ckpt_step *step = NULL;
+	char id[CKPT_FOLDER_ID_LEN + 1] = "";
 	int rc = c->step ? -ENOENT : folder_step(c->fs, c->node, c->name, &step);
 
 	if (!rc)
 		rc = remove_step(c, step);
 	else if (rc == -ENOENT)
-		rc = c->step ? 0 : remove_folder(c);
+		rc = c->step ? 0 : check_folder(c, id);
 	if (!rc && !step)
 		rc = remove_child(c, AT_REMOVEDIR);
+	if (!rc && *id)
+		folder_set_aside(c->fs, id);
 	if (!rc && !c->step && latest_is_name(c->name))
 		(void)latest_remove(c->fs, c->node);
 	ckpt_step_unref(step);

@@ -1,8 +1,10 @@
 // rename(2): the one request that can be a plain rename, a commit, or the move of a step into another.
 //
-//   staged step   -> plain folder      temp name to one that is none: a commit; else it stays staged under the new name
+//   staged step   -> plain folder      temp name to one that is none: a commit; a step's name to another: still staged; a step's name to
+//                                      one that is none: it becomes a plain folder
 //   staged step   -> staged step       its tree becomes a directory there (Orbax's partial saving does this)
 //   committed     -> plain folder      its name changes, in one act; into another step EXDEV
+//   plain dir     -> a step's name     a commit, if it may be a step (complete_renamed); else a rename
 //   file, dir     -> the same tree     rename
 //   file          -> another live tree rename; a directory, an open file or one with other links EXDEV (mv then copies)
 #include "core/base/sys.h"
@@ -22,6 +24,7 @@
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
+#include "fs/unstage.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,7 +42,32 @@ static void move_name(struct call *c, struct node *n)
 	names_unlock(c->fs);
 }
 
-// What stands under the new name: 0 nothing (or an empty staged step, dropped on the way).
+// An empty plain folder makes room, as rename(2) says. It may look empty on disk and yet hold steps.
+static int remove_empty_folder(struct call *c, int dirfd, const struct stat *st)
+{
+	struct ckpt_fs *fs = c->fs;
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	CLEANUP_FD int fd = ckpt_sys.open(dirfd, c->other_name, O_RDONLY | O_DIRECTORY, 0);
+	int rc = fd < 0 ? fd : ckpt_store_folder_id(fs->store, fd, false, id);
+	struct node *n;
+
+	if (!rc)
+		return ckpt_step_any(fs->store, id) ? -ENOTEMPTY : ckpt_sys.unlink(dirfd, c->other_name, AT_REMOVEDIR);
+	if (rc != -ENOENT)
+		return rc;
+	n = node_find(fs, SPACE_LIVE, st->st_ino);
+	rc = n && draft_is_below(fs, n) ? -ENOTEMPTY : 0;
+	names_write_lock(fs);
+	if (!rc)
+		rc = ckpt_sys.unlink(dirfd, c->other_name, AT_REMOVEDIR);
+	if (!rc && n)
+		name_drop_locked(fs, n, c->other, c->other_name);
+	names_unlock(fs);
+	node_unref(fs, n);
+	return rc == -EEXIST ? -ENOTEMPTY : rc;
+}
+
+// What stands under the new name: 0 nothing, or something empty that was dropped on the way. step NULL: it is none yet.
 static int clear_target(struct call *c, const char *folder_id, struct ckpt_step *step)
 {
 	struct ckpt_step *there = ckpt_step_find(c->fs->store, folder_id, c->other_name);
@@ -47,7 +75,7 @@ static int clear_target(struct call *c, const char *folder_id, struct ckpt_step 
 	struct stat st;
 	int rc;
 
-	if (there == step) {
+	if (there && there == step) {
 		ckpt_step_unref(there);
 		return 0;
 	}
@@ -61,7 +89,44 @@ static int clear_target(struct call *c, const char *folder_id, struct ckpt_step 
 		return dirfd;
 	if (fstatat(dirfd, c->other_name, &st, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? 0 : -errno;
-	return c->flags & RENAME_NOREPLACE ? -EEXIST : S_ISDIR(st.st_mode) ? -ENOTEMPTY : -ENOTDIR;
+	if (c->flags & RENAME_NOREPLACE)
+		return -EEXIST;
+	return S_ISDIR(st.st_mode) ? remove_empty_folder(c, dirfd, &st) : -ENOTDIR;
+}
+
+static struct ckpt_commit commit_as(struct call *c, const char *folder_id, struct waiter *waiter)
+{
+	return (struct ckpt_commit){
+		.folder_id = folder_id,
+		.name = c->other_name,
+		.event = "rename",
+		.profile = ckpt_profile_of_temp(c->name),
+		.writers_ns = MIN(COMPLETE_LOCKED_NS, c->fs->store->settings.open_writers_ns),
+		.leaves_late = true, // the kernel holds locks meanwhile: other ranks' files join at their close
+		.abandoned = complete_abandoned,
+		.abandoned_arg = waiter,
+	};
+}
+
+static void touch_folders(struct call *c)
+{
+	folder_touch(c->fs, c->other);
+	if (c->node != c->other)
+		folder_touch(c->fs, c->node);
+}
+
+// A step's name to another keeps it staged, as does one that was staged without such a name (`ckptfs begin`).
+static int rename_staged(struct call *c, struct ckpt_step *step, const char *folder_id)
+{
+	bool was_form, is_form;
+	int rc = names_step(c->fs, c->node, c->name, &was_form);
+
+	if (!rc)
+		rc = names_step(c->fs, c->other, c->other_name, &is_form);
+	if (rc)
+		return rc;
+	return is_form || !was_form ? ckpt_stage_rename(step, folder_id, c->other_name)
+				    : unstage_as(c->fs, step, c->other, c->other_name);
 }
 
 static int rename_step(struct call *c, struct ckpt_step *step)
@@ -78,25 +143,14 @@ static int rename_step(struct call *c, struct ckpt_step *step)
 		return rc;
 	if (ckpt_name_is_temp(c->name) && !ckpt_name_is_temp(c->other_name)) {
 		struct waiter waiter = {fs, fuse_req_ctx(c->req)->pid};
-		struct ckpt_commit how = {
-			.folder_id = id,
-			.name = c->other_name,
-			.event = "rename",
-			.profile = ckpt_profile_of_temp(c->name),
-			.writers_ns = MIN(COMPLETE_LOCKED_NS, fs->store->settings.open_writers_ns),
-			.abandoned = complete_abandoned,
-			.abandoned_arg = &waiter,
-		};
+		struct ckpt_commit how = commit_as(c, id, &waiter);
 
 		rc = ckpt_commit(step, &how);
 	} else {
-		rc = ckpt_stage_rename(step, id, c->other_name);
+		rc = rename_staged(c, step, id);
 	}
-	if (!rc) {
-		folder_touch(fs, c->other);
-		if (c->node != c->other)
-			folder_touch(fs, c->node);
-	}
+	if (!rc)
+		touch_folders(c);
 	return rc;
 }
 
@@ -113,11 +167,8 @@ static int move_step(struct call *c, struct ckpt_step *step, const struct ckpt_s
 		rc = clear_target(c, id, step);
 	if (!rc)
 		rc = ckpt_move(step, id, c->other_name);
-	if (!rc) {
-		folder_touch(c->fs, c->other);
-		if (c->node != c->other)
-			folder_touch(c->fs, c->node);
-	}
+	if (!rc)
+		touch_folders(c);
 	return rc;
 }
 
@@ -147,11 +198,21 @@ static int graft_step(struct call *c, struct ckpt_step *step, struct node *n, st
 	return rc;
 }
 
+// The staged step that a renamed one comes into, NULL: none. A step's name in it shows that it is a run's folder.
+static struct ckpt_step *step_of_target(struct call *c)
+{
+	struct ckpt_step *into = node_step(c->fs, c->other);
+
+	if (into && unstage_is_shown_by(c->fs, c->other, into, c->other_name) && !unstage(c->fs, into))
+		ckpt_step_unref(TAKE_PTR(into));
+	return into;
+}
+
 // Runs on a thread of its own. step is found again by its name: the kernel has locked the folder, so it is the same.
 static void run_rename_step(struct call *c)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
-	struct ckpt_step *step = NULL, *into = node_step(c->fs, c->other);
+	struct ckpt_step *step = NULL, *into = step_of_target(c);
 	struct fuse_entry_param e = {0};
 	struct node *n = NULL;
 	int rc = folder_id_of(c->fs, c->node, false, id);
@@ -193,17 +254,19 @@ struct move {
 	char aside[ASIDE_MAX]; // in the trash, another name of what is replaced, in case it is to come back; else ""
 };
 
-static int move_look(struct call *c, struct move *m)
+static int move_open(struct call *c, struct move *m)
 {
-	int rc;
-
 	m->from_fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 	if (m->from_fd < 0)
 		return m->from_fd;
 	m->to_fd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
-	if (m->to_fd < 0)
-		return m->to_fd;
-	rc = look_at_child(c->fs, c->node, m->from_fd, c->name, &m->from);
+	return MIN(m->to_fd, 0);
+}
+
+static int move_look(struct call *c, struct move *m)
+{
+	int rc = look_at_child(c->fs, c->node, m->from_fd, c->name, &m->from);
+
 	// The link of ours is no file that could be moved; mv then makes its like there, and removes it.
 	if (rc == -ENOENT && !c->step && latest_is_name(c->name) && latest_resolves(c->fs, c->node))
 		return -EXDEV;
@@ -249,8 +312,12 @@ static int check_replaced(struct call *c, const struct move *m)
 	if (c->other_step)
 		return 0;
 	if (!rc) {
+		rc = !S_ISDIR(m->from.stx.stx_mode)               ? -EISDIR
+		     : c->flags & RENAME_NOREPLACE                ? -EEXIST
+		     : ckpt_step_state(there) == CKPT_STEP_STAGED ? ckpt_stage_remove(there)
+								  : -ENOTEMPTY;
 		ckpt_step_unref(there);
-		return S_ISDIR(m->from.stx.stx_mode) ? -ENOTEMPTY : -EISDIR;
+		return rc == -EBUSY ? -ENOTEMPTY : rc;
 	}
 	if (rc != -ENOENT)
 		return rc;
@@ -345,8 +412,12 @@ static int rename_live(struct call *c, struct move *m)
 
 	if (!rc)
 		rc = draft_rename_check(c);
+	if (!rc)
+		rc = move_open(c, m);
 	if (!rc) {
 		rc = move_look(c, m);
+		if (rc == -ENOENT && !(rc = draft_rename_left(c)))
+			rc = move_look(c, m);
 		if (rc == -ENOENT)
 			return draft_rename_only(c);
 	}
@@ -453,7 +524,8 @@ static void run_complete(struct call *c)
 // True: another thread answers, once the step that is complete by this rename is committed.
 static bool completes(struct call *c, struct move *m)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name};
+	struct ckpt_deed deed = {
+		.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name, .tid = fuse_req_ctx(c->req)->pid};
 	struct after_rename after = {.replaced = m->replaces};
 	struct call then = {.run = run_complete,
 			    .req = c->req,
@@ -504,6 +576,95 @@ static void run_rename_live(struct call *c)
 	call_again(c);
 }
 
+// --- A plain folder that gets the name of a step ------------------------------------------------------------------------
+
+static bool has_form(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	bool is;
+
+	return !names_step(fs, dir, name, &is) && is && !ckpt_name_is_temp(name);
+}
+
+static bool is_directory(struct ckpt_fs *fs, struct node *parent, const char *name)
+{
+	CLEANUP_FD int dirfd = node_open(fs, parent, O_RDONLY | O_DIRECTORY);
+	struct live_child child;
+
+	return dirfd >= 0 && !look_at_child(fs, parent, dirfd, name, &child) && S_ISDIR(child.stx.stx_mode);
+}
+
+// Most renames are of files, to names that no step has anywhere.
+static bool may_be_form(struct ckpt_fs *fs, const char *name)
+{
+	static const struct ckpt_place anywhere = {.root = true};
+
+	return fs->store->settings.steps_at || ckpt_name_is_step(name, &anywhere);
+}
+
+// A directory without a step's name gets one, in the plain tree or in a staged step, which that shows to be a run's folder.
+static bool gives_step_name(struct call *c)
+{
+	struct ckpt_step *from, *to;
+	bool gives;
+
+	if ((c->flags & ~RENAME_NOREPLACE) || !may_be_form(c->fs, c->other_name))
+		return false;
+	from = node_step(c->fs, c->node);
+	to = node_step(c->fs, c->other);
+	gives = from == to && !has_form(c->fs, c->node, c->name) &&
+		(to ? unstage_is_shown_by(c->fs, c->other, to, c->other_name)
+		    : has_form(c->fs, c->other, c->other_name)) &&
+		is_directory(c->fs, c->node, c->name);
+	ckpt_step_unref(from);
+	ckpt_step_unref(to);
+	return gives;
+}
+
+// 1: it is renamed as a plain folder.
+static int commit_folder(struct call *c)
+{
+	char id[CKPT_FOLDER_ID_LEN + 1];
+	struct waiter waiter = {c->fs, fuse_req_ctx(c->req)->pid};
+	struct ckpt_commit how = commit_as(c, id, &waiter);
+	struct fuse_entry_param e = {0};
+	struct node *n;
+	int rc = c->fs->mount->readonly ? -EROFS : check_new_name(c->fs, c->other, NULL, c->other_name);
+
+	if (!rc)
+		rc = folder_id_of(c->fs, c->other, true, id);
+	if (!rc)
+		rc = clear_target(c, id, NULL);
+	if (!rc)
+		rc = lookup_child(c->fs, c->node, c->name, &e);
+	if (rc)
+		return rc;
+	n = node_of(c->fs, e.ino);
+	rc = complete_renamed(c->fs, n, c->node, c->name, &how);
+	if (!rc) {
+		move_name(c, n);
+		touch_folders(c);
+	}
+	node_forget(c->fs, n, 1);
+	return rc;
+}
+
+static void run_rename_to_step(struct call *c)
+{
+	struct ckpt_step *run = node_step(c->fs, c->node);
+	int rc = run ? unstage(c->fs, run) : 0;
+
+	ckpt_step_unref(run);
+	rc = rc ? 1 : commit_folder(c);
+	if (rc != 1) {
+		reply_error(c->req, rc);
+		return;
+	}
+	c->run = run_rename_live;
+	c->committed = amend_rename;
+	c->reopens = true;
+	call_run(c);
+}
+
 // --- The request ------------------------------------------------------------------------------------------------------
 
 // 0, -ENOENT, or why nobody can say.
@@ -546,11 +707,15 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		call_detach(&c);
 	} else if (from != -ENOENT) {
 		reply_error(req, from);
+	} else if (gives_step_name(&c)) {
+		c.run = run_rename_to_step;
+		c.waits_for_clients = true;
+		call_detach(&c);
 	} else if ((flags & RENAME_EXCHANGE) && (to = names_a_step(fs, c.other, new_name)) != -ENOENT) {
 		reply_error(req, to ? to : -EINVAL);
 	} else {
 		c.committed = amend_rename;
-		c.reopens = true;
+		c.reopens = c.makes = true;
 		call_run(&c);
 	}
 }

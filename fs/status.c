@@ -6,6 +6,7 @@
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
+#include "core/store/room.h"
 #include "core/store/trash.h"
 #include "fs/decider.h"
 #include "fs/hook.h"
@@ -53,15 +54,16 @@ static json_t *session_json(const struct ckpt_folders *folders, struct ckpt_step
 {
 	struct ckpt_step_name now;
 	struct ckpt_stage_usage u = {0};
-	enum ckpt_step_state state = ckpt_step_state(step);
+	bool left = ckpt_step_state(step) == CKPT_STEP_LEFT;
 
 	(void)ckpt_stage_usage(step, &u); // gone meanwhile: nothing is what it has
 	ckpt_step_name(step, &now);
-	return json_pack("{s:o, s:s, s:o, s:I, s:I, s:i, s:s?, s:s, s:o}", "name", name_json(folders, step), "id",
-			 step->session, "began_at", time_json(step->began_ns), "files", (json_int_t)u.files, "bytes",
-			 (json_int_t)u.bytes, "open_writers", (int)u.open_writers, "profile",
-			 ckpt_profile_of_name(now.name), "state", state == CKPT_STEP_LEFT ? "left" : "live", "awaits",
-			 state == CKPT_STEP_LEFT ? json_null() : awaits_json(step->store, now.name));
+	return json_pack("{s:o, s:s, s:o, s:o, s:I, s:I, s:i, s:s?, s:s, s:o}", "name", name_json(folders, step), "id",
+			 step->session, "began_at", time_json(step->began_ns), "changed_at", time_json(u.changed_ns),
+			 "files", (json_int_t)u.files, "bytes", (json_int_t)u.bytes, "open_writers",
+			 (int)u.open_writers, "profile", ckpt_profile_of_name(now.name), "state",
+			 ckpt_stage_state_name(step), "awaits",
+			 left ? json_null() : awaits_json(step->store, now.name));
 }
 
 static json_t *sessions(struct ckpt_fs *fs, const struct ckpt_folders *folders, unsigned states)
@@ -187,6 +189,8 @@ static json_t *status(struct ckpt_fs *fs)
 		      "work_limit", work_limit == CKPT_LIMIT_NONE ? json_null() : json_integer((json_int_t)work_limit),
 		      "saving_in_progress", (int)ckpt_stage_is_saving(fs->store, NULL), "preempted", preempted_at >= 0,
 		      "preempted_at", preempted_at > 0 ? json_integer(preempted_at) : json_null());
+	if (s)
+		json_object_set_new(s, "room", ckpt_room_json(fs->store, json_object_get(s, "staged")));
 	ckpt_folders_done(&folders);
 	return s;
 }
@@ -239,6 +243,7 @@ char *status_text(struct ckpt_fs *fs)
 			fprintf(f, "work         %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT " bytes\n",
 				json_integer_value(json_object_get(s, "work_bytes")),
 				json_integer_value(json_object_get(s, "work_limit")));
+		ckpt_room_print(f, json_object_get(s, "room"));
 		fprintf(f, "unfinished   %zu\n", json_array_size(staged));
 		json_array_foreach(staged, i, session) line_of_session(f, session);
 		if (fclose(f)) {

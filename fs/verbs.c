@@ -22,6 +22,7 @@
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 #include "fs/decider.h"
+#include "fs/draft.h"
 #include "fs/end.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
@@ -61,12 +62,23 @@ static char *done(void)
 
 #define UNFINISHED (1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING | 1u << CKPT_STEP_LEFT)
 
-// The staged or left step that session names, by its uuid or, if it is the only one, its name; a reference. Or why not,
-// malloc'ed.
+// How well a step fits the words of a user; 0: not at all.
+static size_t fitness(struct ckpt_step *step, const char *session)
+{
+	struct ckpt_step_name now;
+
+	if (!strcmp(step->session, session))
+		return 3;
+	ckpt_step_name(step, &now);
+	return strcmp(now.name, session) ? 0 : ckpt_step_state(step) == CKPT_STEP_LEFT ? 1 : 2;
+}
+
+// The unfinished step that session names: by its uuid, or its name, where a staged one comes before left ones. A reference; or
+// NULL and why not, malloc'ed.
 static struct ckpt_step *find_session(struct ckpt_fs *fs, const char *session, char **ret_refusal)
 {
 	struct ckpt_step **steps, *found = NULL;
-	size_t count, matches = 0;
+	size_t count, matches = 0, best = 0;
 	int rc = ckpt_step_list(fs->store, NULL, UNFINISHED, &steps, &count);
 
 	if (rc) {
@@ -74,13 +86,11 @@ static struct ckpt_step *find_session(struct ckpt_fs *fs, const char *session, c
 		return NULL;
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct ckpt_step_name now;
+		size_t fit = fitness(steps[i], session);
 
-		ckpt_step_name(steps[i], &now);
-		if (!strcmp(steps[i]->session, session) || !strcmp(now.name, session)) {
-			found = steps[i];
-			matches++;
-		}
+		matches = fit > best ? 1 : matches + (fit && fit == best);
+		found = fit > best ? steps[i] : found;
+		best = MAX(best, fit);
 	}
 	if (matches == 1)
 		ckpt_step_ref(found);
@@ -167,6 +177,8 @@ static char *answer_resume(struct ckpt_fs *fs, const char *session)
 	struct ckpt_step *step = find_session(fs, session, &no);
 	int rc = step ? resume(fs, step) : 0;
 
+	if (rc == -ESTALE && ckpt_stage_is_interrupted(step))
+		rc = 0; // it was staged again when the store was opened
 	ckpt_step_unref(step);
 	return !step           ? no
 	       : rc == -ESTALE ? refusal(ESTALE, "it is staged already", NULL)
@@ -206,6 +218,20 @@ static int commit_as(struct ckpt_fs *fs, struct ckpt_step *step, struct ckpt_com
 	return rc;
 }
 
+// A left-over file is published under its name.
+static char *answer_commit_file(struct ckpt_fs *fs, struct ckpt_step *left)
+{
+	int rc = draft_commit(fs, left);
+
+	return rc == -ENOENT
+		       ? refusal(ENOENT, "its folder is not there any more", "copy it from .ckptfs/staged in the mount")
+	       : rc == -EBUSY  ? refusal(EBUSY, "somebody is writing it", "its last close publishes it")
+	       : rc == -EINVAL ? refusal(EINVAL, "it is cut off, and would replace a whole file of its name",
+					 "copy it from .ckptfs/staged in the mount, or move the other away first")
+	       : rc            ? failure(rc, ".ckptfs/errors in the mount says more")
+			       : done();
+}
+
 static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *metadata, const char *over)
 {
 	struct ckpt_commit how = {
@@ -228,6 +254,12 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	}
 	if (!step)
 		return no;
+	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT && step->is_file && !over) {
+		char *answer = answer_commit_file(fs, step);
+
+		ckpt_step_unref(step);
+		return answer;
+	}
 	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT)
 		rc = resume(fs, step);
 	if (!rc)
@@ -271,7 +303,7 @@ static char *answer_delete(struct ckpt_fs *fs, const char *session, bool for_goo
 		if (ckpt_step_state(step) != CKPT_STEP_COMMITTED)
 			forget_step(fs, step, space);
 	} else if (!rc && for_good) {
-		rc = ckpt_expire(step);
+		rc = ckpt_expire_at_once(step);
 	}
 	ckpt_step_unref(step);
 	return rc ? failure(rc, for_good ? ckpt_expire_hint(rc) : ckpt_delete_hint(rc)) : done();
@@ -484,6 +516,7 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, struct peer *p
 		.grace_ns = json_is_integer(grace) ? json_integer_value(grace) : CKPT_GC_GRACE_NS,
 		.dry_run = json_is_true(json_object_get(request, "dry_run")),
 		.force = json_is_true(json_object_get(request, "force")),
+		.repack = {.none = json_is_true(json_object_get(request, "no_repack"))},
 		.go_on = is_waited_for,
 		.arg = peer,
 	};

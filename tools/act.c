@@ -12,11 +12,11 @@
 
 #include <stdio.h>
 
-static struct ckpt_step *find_left(struct ckpt_store *s, const char *session)
+static struct ckpt_step *find_unfinished(struct ckpt_store *s, const char *session)
 {
 	struct ckpt_step *step = NULL;
 
-	if (ckpt_find_left(s, session, &step) == -ENOMEM)
+	if (ckpt_find_unfinished(s, session, &step) == -ENOMEM)
 		ckpt_need(NULL);
 	return step;
 }
@@ -29,7 +29,7 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 
 	if (rc)
 		return rc;
-	step = act->sessions ? find_left(l.store, session) : ckpt_step_of_session(l.store, session);
+	step = act->sessions ? find_unfinished(l.store, session) : ckpt_step_of_session(l.store, session);
 	if (step && act->deleted_only && ckpt_step_state(step) != CKPT_STEP_DELETED)
 		ckpt_step_unref(TAKE_PTR(step));
 	rc = step ? act->at_rest(step, act) : -ESTALE;

@@ -13,7 +13,7 @@ struct ckpt_act {
 	const char *to, *metadata; // or NULL
 	const char *only;          // warm: a glob, or NULL
 	bool add_only, force;      // begin
-	bool sessions;             // it is about a session that was left over, not about a step
+	bool sessions;             // it is about an unfinished session, not about a step
 	int (*at_rest)(struct ckpt_step *step, const struct ckpt_act *act); // 0, -errno
 	const char *(*hint)(int error);                                     // what to do about that, or NULL
 	void *arg;                                                          // for at_rest

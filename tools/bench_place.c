@@ -209,7 +209,7 @@ static void await_end(pid_t pid)
 int bench_unmount(struct bench *b)
 {
 	// What it measures without a commit it has to say nothing of: all of it goes.
-	char *argv[] = {"ckptfs", "umount", "--quiet", b->mountpoint, NULL};
+	char *argv[] = {"ckptfs", "umount", "--quiet", "--force", b->mountpoint, NULL};
 	int r;
 
 	if (!b->mounted)

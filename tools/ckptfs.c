@@ -19,6 +19,7 @@
 #include "core/store/store.h"
 #include "fs/mount.h"
 #include "tools/help.h"
+#include "core/store/holder.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/verb.h"
@@ -51,6 +52,7 @@ static const struct ckpt_verb verbs[] = {
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
 	{"promote", "makes temporary steps permanent", ckpt_verb_promote},
 	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
+	{"trash", "lists deleted steps, or frees their room", ckpt_verb_trash},
 	{"should-save", "says whether a step is to be saved", ckpt_verb_should_save},
 	{"preempt", "says that a preemption is near", ckpt_verb_preempt},
 	{"policy", "shows or changes when steps are saved, and which stay", ckpt_verb_policy},
@@ -236,6 +238,11 @@ static void standard_descriptors_fill(void)
 			_exit(1);
 }
 
+static void tell_waiting(pid_t pid)
+{
+	ckpt_note("process %d was killed and waits for the disk: waiting until it is gone", (int)pid);
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = strrchr(argv[0], '/');
@@ -243,6 +250,7 @@ int main(int argc, char **argv)
 
 	standard_descriptors_fill();
 	setlocale(LC_CTYPE, "");
+	ckpt_holder_tell = tell_waiting;
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
 	signal(SIGCHLD,

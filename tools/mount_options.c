@@ -40,6 +40,8 @@ static int set_flag(struct ckpt_mount *m, const char *name, const char *value __
 		m->allow_other = true;
 	else if (!strcmp(name, "no_passthrough"))
 		m->no_passthrough = true;
+	else if (!strcmp(name, "nonempty"))
+		m->nonempty = true;
 	else
 		m->no_io_uring = true;
 	return 0;
@@ -154,6 +156,7 @@ static const struct mount_option options[] = {
 	{"rw", set_ro, NULL, "changes are allowed (default)"},
 	{"allow_other", set_flag, NULL,
 	 "other users get in, too; without root needs user_allow_other in /etc/fuse.conf"},
+	{"nonempty", set_flag, NULL, "DIR may have entries; the mount hides them"},
 	{"uid", set_uid, "USER", "all files are shown as this user's, by name or number"},
 	{"gid", set_gid, "GROUP", "all files are shown as this group's, by name or number"},
 	{"umask", set_umask, "MODE", "these bits, octal, are taken from the modes that are shown"},

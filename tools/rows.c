@@ -1,5 +1,6 @@
 #include "tools/rows.h"
 
+#include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/stage/profile.h"
@@ -94,6 +95,8 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	set(row, "stored_bytes", stored_bytes(step, &s));
 	set(row, "committed_at", ckpt_json_time(s.committed_ns));
 	set(row, "deleted_at", ckpt_json_time(deleted_ns));
+	set(row, "expires_at",
+	    deleted_ns ? ckpt_json_time(ckpt_time_between(-step->store->settings.trash_ns, deleted_ns)) : json_null());
 	set(row, "temporary", json_boolean(s.temporary));
 	set(row, "pinned", json_boolean(s.pinned));
 	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
@@ -286,17 +289,18 @@ json_t *ckpt_row_store(const struct ckpt_listing *l)
 
 // --- Sessions ---------------------------------------------------------------------------------------------------------
 
-static json_t *row_left(const struct ckpt_listing *l, struct ckpt_step *step)
+static json_t *row_unfinished(const struct ckpt_listing *l, struct ckpt_step *step)
 {
 	struct ckpt_stage_usage u = {0};
 	bool known = !ckpt_stage_usage(step, &u);
 	CLEANUP_FREE char *name = *step->name ? ckpt_listing_name(l, step->folder_id, step->name) : NULL;
 
-	return ckpt_need(json_pack("{s:o, s:s, s:o, s:o, s:o, s:i, s:s?, s:s, s:n}", "name", ckpt_json_text(name), "id",
-				   step->session, "began_at", ckpt_json_time(step->began_ns), "files",
+	return ckpt_need(json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:s?, s:s, s:n}", "name", ckpt_json_text(name),
+				   "id", step->session, "began_at", ckpt_json_time(step->began_ns), "changed_at",
+				   ckpt_json_time(known ? u.changed_ns : 0), "files",
 				   known ? integer(u.files) : json_null(), "bytes",
 				   known ? integer(u.bytes) : json_null(), "open_writers", 0, "profile",
-				   ckpt_profile_of_name(step->name), "state", "left", "awaits"));
+				   ckpt_profile_of_name(step->name), "state", ckpt_stage_state_name(step), "awaits"));
 }
 
 static json_t *sessions_at_rest(const struct ckpt_listing *l)
@@ -308,7 +312,7 @@ static json_t *sessions_at_rest(const struct ckpt_listing *l)
 	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
 		ckpt_need(NULL);
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(rows, row_left(l, steps[i]));
+		json_array_append_new(rows, row_unfinished(l, steps[i]));
 	ckpt_step_list_free(steps, count);
 	return rows;
 }
@@ -335,4 +339,33 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 	*ret_rows = json_incref(rows);
 	json_decref(reply);
 	return 0;
+}
+
+#define COUNT_TIMEOUT_S 1 // nobody waits for a number that was not asked for
+
+static size_t staged_in(const json_t *rows)
+{
+	const json_t *row;
+	size_t i, count = 0;
+
+	json_array_foreach(rows, i, row) count +=
+		strcmp(json_string_value(json_object_get(row, "state")) ?: "left", "left") != 0;
+	return count;
+}
+
+size_t ckpt_rows_staged_count(const struct ckpt_listing *l)
+{
+	CLEANUP_FREE char *text = NULL;
+	json_t *reply, *rows;
+	size_t count;
+	int rc = ckpt_ask(l->store->path, "{\"verb\":\"sessions\"}", COUNT_TIMEOUT_S, &text);
+
+	if (rc && rc != -ENOENT)
+		return 0;
+	reply = rc ? NULL : json_loads(text, 0, NULL);
+	rows = rc ? sessions_at_rest(l) : json_incref(json_object_get(reply, "sessions"));
+	count = staged_in(rows);
+	json_decref(rows);
+	json_decref(reply);
+	return count;
 }

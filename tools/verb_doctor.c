@@ -284,12 +284,12 @@ static void check_index(struct doctor *d, const struct ckpt_store *s)
 		     ckpt_text("`ckptfs verify --repair-index %s` makes it anew, and so does the next mount", s->path));
 }
 
-// A step that is being saved is live; any other that is not completed was never completed.
+// A step that is being saved is live; any other is named.
 static void check_sessions(struct doctor *d, const struct ckpt_listing *l)
 {
 	CLEANUP_FREE char *names = NULL;
 	json_t *rows, *row;
-	size_t i, left = 0;
+	size_t i, unfinished = 0;
 
 	if (ckpt_rows_sessions(l, &rows)) {
 		tell(d, "sessions", false, false, ckpt_text("the process that has it mounted does not answer"),
@@ -302,18 +302,19 @@ static void check_sessions(struct doctor *d, const struct ckpt_listing *l)
 		const char *id = json_string_value(json_object_get(row, "id"));
 		char *longer;
 
-		if (strcmp(json_string_value(json_object_get(row, "state")), "left"))
+		if (!strcmp(json_string_value(json_object_get(row, "state")), "live"))
 			continue;
-		longer = ckpt_text("%s%s%s", left ? names : "", left ? ", " : "", name ? name : id);
+		longer = ckpt_text("%s%s%s", unfinished ? names : "", unfinished ? ", " : "", name ? name : id);
 		free(names);
 		names = longer;
-		left++;
+		unfinished++;
 	}
 	json_decref(rows);
-	tell(d, "sessions", false, !left,
-	     left ? ckpt_text("%zu staged steps were never completed: %s", left, names)
-		  : ckpt_text("none was left over"),
-	     ckpt_text("`ckptfs sessions %s` says more of them, `ckptfs abort` drops one", l->store->path));
+	tell(d, "sessions", false, !unfinished,
+	     unfinished ? ckpt_text("%zu steps are not complete: %s", unfinished, names)
+			: ckpt_text("no save was interrupted"),
+	     ckpt_text("`ckptfs sessions %s` lists them, `ckptfs commit` completes one, `ckptfs abort` drops it",
+		       l->store->path));
 }
 
 static void check_open_store(struct doctor *d, const struct ckpt_listing *l)

@@ -11,8 +11,9 @@
 #include <stdio.h>
 
 static const char *const step_fields[] = {
-	"name",       "number",    "version", "state",   "files", "bytes",  "stored_bytes", "committed_at",
-	"deleted_at", "temporary", "pinned",  "durable", "hot",   "extras", "metrics",      NULL};
+	"name",         "number",       "version",    "state",      "files",     "bytes",
+	"stored_bytes", "committed_at", "deleted_at", "expires_at", "temporary", "pinned",
+	"durable",      "hot",          "extras",     "metrics",    NULL};
 static const char *const file_fields[] = {"path",   "type",  "bytes", "mode",  "mtime",
 					  "sha256", "array", "dtype", "shape", NULL};
 
@@ -118,6 +119,16 @@ static int add_staged(const struct ckpt_listing *l, json_t *rows)
 	return 0;
 }
 
+// On stderr: stdout has what was asked for alone.
+static void tell_unfinished(const struct ckpt_listing *l, const struct ckpt_operand *o)
+{
+	size_t count = ckpt_output.json || ckpt_output.quiet ? 0 : ckpt_rows_staged_count(l);
+
+	if (count)
+		ckpt_note("%zu step%s not complete yet: `ckptfs sessions %s`", count, count == 1 ? " is" : "s are",
+			  o->mountpoint ? o->mountpoint : o->store);
+}
+
 static int step_rows(const struct ckpt_listing *l, const struct ls *ls, json_t *rows)
 {
 	int rc = 0;
@@ -206,7 +217,7 @@ static const char *time_of(const json_t *row, const char *key, char text[CKPT_TI
 	return value && !ckpt_time_parse(value, false, &ns) ? ckpt_time_local(ns, text) : "-";
 }
 
-static void print_steps(json_t *rows)
+static void print_steps(json_t *rows, bool trash)
 {
 	struct ckpt_table *t = ckpt_table_new();
 	json_t *row;
@@ -219,24 +230,30 @@ static void print_steps(json_t *rows)
 	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
 	ckpt_table_column(t, "STORED", CKPT_RIGHT);
 	ckpt_table_column(t, "COMMITTED", CKPT_LEFT);
+	if (trash) {
+		ckpt_table_column(t, "DELETED", CKPT_LEFT);
+		ckpt_table_column(t, "EXPIRES", CKPT_LEFT);
+	}
 	json_array_foreach(rows, i, row)
 	{
 		char version[24], files[24], size[CKPT_SIZE_MAX], stored[CKPT_SIZE_MAX];
-		char at[CKPT_TIME_MAX];
+		char at[CKPT_TIME_MAX], deleted[CKPT_TIME_MAX], expires[CKPT_TIME_MAX];
 		bool known = json_is_integer(json_object_get(row, "stored_bytes"));
 		bool temporary = json_is_true(json_object_get(row, "temporary"));
 		bool pinned = json_is_true(json_object_get(row, "pinned"));
 
 		snprintf(version, sizeof(version), "%llu", (unsigned long long)number_of(row, "version"));
 		snprintf(files, sizeof(files), "%llu", (unsigned long long)number_of(row, "files"));
-		ckpt_table_row(t, (const char *[]){text_of(row, "name"),
-						   pinned      ? "pinned"
-						   : temporary ? "temporary"
-							       : text_of(row, "state"),
-						   number_of(row, "version") ? version : "-", files,
-						   ckpt_size_text(number_of(row, "bytes"), size),
-						   known ? ckpt_size_text(number_of(row, "stored_bytes"), stored) : "-",
-						   time_of(row, "committed_at", at)});
+		ckpt_table_row(t,
+			       (const char *[]){text_of(row, "name"),
+						pinned      ? "pinned"
+						: temporary ? "temporary"
+							    : text_of(row, "state"),
+						number_of(row, "version") ? version : "-", files,
+						ckpt_size_text(number_of(row, "bytes"), size),
+						known ? ckpt_size_text(number_of(row, "stored_bytes"), stored) : "-",
+						time_of(row, "committed_at", at), time_of(row, "deleted_at", deleted),
+						time_of(row, "expires_at", expires)});
 	}
 	ckpt_table_print(t);
 }
@@ -289,7 +306,7 @@ static void print(json_t *rows, const struct ls *ls, bool files)
 	if (ls->details && files)
 		print_files(rows);
 	else if (ls->details)
-		print_steps(rows);
+		print_steps(rows, ls->trash || ls->all);
 	else
 		json_array_foreach(rows, i, row) printf("%s%s\n",
 							json_is_null(json_object_get(row, "name")) ? "(unnamed)"
@@ -364,6 +381,8 @@ int ckpt_verb_ls(int argc, char **argv)
 	if (!rc) {
 		rows = ckpt_need(json_array());
 		rc = o.count ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
+		if (!rc && !o.count && !ls.staged && !ls.trash && !ls.all)
+			tell_unfinished(&l, &o);
 		ckpt_listing_close(&l);
 		if (!rc)
 			rc = check_metrics(&ls, rows);

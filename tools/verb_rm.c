@@ -121,7 +121,8 @@ int ckpt_verb_rm(int argc, char **argv)
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP[/PATH]...",
 		.doc = "Moves steps to the trash, each in one act. `ckptfs undelete` has them back, until they expire "
-		       "(mount option trash=7d). With a PATH, a file or a folder of the step goes: the step has a new "
+		       "(mount option trash=7d), or the disk needs their room (trash_limit, trash_reserve). With a "
+		       "PATH, a file or a folder of the step goes: the step has a new "
 		       "version without it.\v"
 		       "Examples:\n"
 		       "  ckptfs rm /ckpt 1000 2000\n"

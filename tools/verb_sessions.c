@@ -1,14 +1,14 @@
-// sessions, abort, begin, resume, commit: what is staged, and was never completed.
+// sessions, abort, begin, resume: steps that are not complete.
 #include "tools/verb.h"
 
 #include "core/base/clock.h"
+#include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/commit.h"
 #include "core/stage/stage.h"
-#include "core/store/trash.h"
 #include "tools/act.h"
 #include "tools/output.h"
 #include "tools/rows.h"
+#include "tools/session.h"
 #include "tools/units.h"
 
 #include <stdio.h>
@@ -30,6 +30,25 @@ static const char *count_text(const json_t *row, const char *key, char text[24])
 	return text;
 }
 
+static const char *time_text(const json_t *row, const char *key, char text[CKPT_TIME_MAX])
+{
+	const char *at = text_of(row, key);
+	int64_t ns;
+
+	return at && !ckpt_time_parse(at, false, &ns) ? ckpt_time_local(ns, text) : NULL;
+}
+
+static const char *ago_text(const json_t *row, char text[CKPT_DURATION_MAX + 8])
+{
+	const char *at = text_of(row, "changed_at");
+	int64_t ns;
+
+	if (!at || ckpt_time_parse(at, false, &ns))
+		return NULL;
+	ckpt_duration_text(MAX(ckpt_time_between(ns, ckpt_sys.now_ns()), 0), text);
+	return strcat(text, " ago");
+}
+
 static void print_sessions(json_t *rows)
 {
 	struct ckpt_table *t = ckpt_table_new();
@@ -39,25 +58,25 @@ static void print_sessions(json_t *rows)
 	ckpt_table_column(t, "NAME", CKPT_LEFT);
 	ckpt_table_column(t, "STATE", CKPT_LEFT);
 	ckpt_table_column(t, "BEGAN", CKPT_LEFT);
+	ckpt_table_column(t, "CHANGED", CKPT_LEFT);
 	ckpt_table_column(t, "FILES", CKPT_RIGHT);
 	ckpt_table_column(t, "SIZE", CKPT_RIGHT);
 	ckpt_table_column(t, "WRITERS", CKPT_RIGHT);
+	ckpt_table_column(t, "PROFILE", CKPT_LEFT);
 	ckpt_table_column(t, "ID", CKPT_LEFT);
 	json_array_foreach(rows, i, row)
 	{
-		char files[24], writers[24], size[CKPT_SIZE_MAX], at[CKPT_TIME_MAX];
+		char files[24], writers[24], size[CKPT_SIZE_MAX], began[CKPT_TIME_MAX], ago[CKPT_DURATION_MAX + 8];
 		const json_t *bytes = json_object_get(row, "bytes");
-		const char *began = text_of(row, "began_at");
-		int64_t ns;
 
-		ckpt_table_row(t, (const char *[]){
-					  text_of(row, "name"), text_of(row, "state"),
-					  began && !ckpt_time_parse(began, false, &ns) ? ckpt_time_local(ns, at) : NULL,
-					  count_text(row, "files", files),
-					  json_is_integer(bytes)
-						  ? ckpt_size_text((uint64_t)json_integer_value(bytes), size)
-						  : NULL,
-					  count_text(row, "open_writers", writers), text_of(row, "id")});
+		ckpt_table_row(t, (const char *[]){text_of(row, "name"), text_of(row, "state"),
+						   time_text(row, "began_at", began), ago_text(row, ago),
+						   count_text(row, "files", files),
+						   json_is_integer(bytes)
+							   ? ckpt_size_text((uint64_t)json_integer_value(bytes), size)
+							   : NULL,
+						   count_text(row, "open_writers", writers), text_of(row, "profile"),
+						   text_of(row, "id")});
 	}
 	ckpt_table_print(t);
 }
@@ -66,7 +85,10 @@ int ckpt_verb_sessions(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Lists the staged steps of a store: live ones, and those that were left over.\v"
+		.doc = "Lists the staged steps of a store. live: it is being written; interrupted: its writer was "
+		       "killed, or the "
+		       "mount ended, and its name still leads to it; left: it has no name any more, and is in "
+		       ".ckptfs/staged.\v"
 		       "Examples:\n"
 		       "  ckptfs sessions /ckpt\n"
 		       "  ckptfs sessions --json /data/run42",
@@ -103,34 +125,6 @@ int ckpt_verb_sessions(int argc, char **argv)
 
 // --- abort --------------------------------------------------------------------------------------------------------------
 
-// The one session that word names, by name or id, out of the rows of `sessions`.
-static int find_session(const json_t *rows, const char *word, const char *store, json_t **ret_row)
-{
-	CLEANUP_FREE char *hint = ckpt_text("`ckptfs sessions %s` lists them", store);
-	json_t *row, *found = NULL;
-	size_t i, matches = 0;
-
-	json_array_foreach(rows, i, row)
-	{
-		const char *name = text_of(row, "name"), *id = text_of(row, "id");
-
-		if (id && !strcmp(id, word)) {
-			*ret_row = row;
-			return 0;
-		}
-		if (name && !strcmp(name, word)) {
-			found = row;
-			matches++;
-		}
-	}
-	if (!found)
-		return ckpt_fail(word, hint, "no such staged step");
-	if (matches > 1)
-		return ckpt_fail(word, hint, "%zu sessions have this name: give the id of one", matches);
-	*ret_row = found;
-	return 0;
-}
-
 static int confirm(const json_t *row, bool yes)
 {
 	const char *name = text_of(row, "name"), *id = text_of(row, "id");
@@ -149,15 +143,9 @@ static int abort_at_rest(struct ckpt_step *step, const struct ckpt_act *act __at
 // The row of `sessions` that the operand names.
 static int find(const struct ckpt_operand *o, json_t **ret_rows, json_t **ret_row)
 {
-	struct ckpt_listing l;
-	int rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &l);
+	int rc = ckpt_sessions_read(o->store, ret_rows);
 
-	*ret_rows = NULL;
-	if (rc)
-		return rc;
-	rc = ckpt_rows_sessions(&l, ret_rows);
-	ckpt_listing_close(&l);
-	return rc ? rc : find_session(*ret_rows, o->steps[0], o->store, ret_row);
+	return rc ? rc : ckpt_sessions_find(*ret_rows, o->steps[0], o->store, ret_row);
 }
 
 static int abort_one(const struct ckpt_operand *o, bool yes)
@@ -223,7 +211,7 @@ int ckpt_verb_abort(int argc, char **argv)
 	return rc;
 }
 
-// --- begin, resume, commit ----------------------------------------------------------------------------------------------
+// --- begin, resume ----------------------------------------------------------------------------------------------
 
 struct begin {
 	const char *from; // or NULL
@@ -311,9 +299,8 @@ int ckpt_verb_resume(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] SESSION",
-		.doc = "Takes up a left-over session again, by its name or id, in a store that is mounted: it is "
-		       "staged under its "
-		       "name, to be written on and completed.\v"
+		.doc = "Stages a left session under its name again, by its name or id, in a store that is mounted. An "
+		       "interrupted step needs no resume: its name leads to it.\v"
 		       "Examples:\n"
 		       "  ckptfs sessions /ckpt\n"
 		       "  ckptfs resume /ckpt 1000\n"
@@ -336,75 +323,6 @@ int ckpt_verb_resume(int argc, char **argv)
 	if (rc == -ENOENT)
 		rc = ckpt_fail(o.store, "`ckptfs mount STORE DIR` first; `ckptfs commit` completes it without",
 			       "not mounted");
-	json_decref(rows);
-	ckpt_operand_done(&o);
-	return rc;
-}
-
-static const char *commit_hint(int error __attribute__((unused)))
-{
-	return "the file errors in the store says more";
-}
-
-static int commit_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
-{
-	const struct ckpt_commit how = {
-		.event = "verb",
-		.profile = "generic",
-		.metadata = act->metadata,
-		.writers_ns = step->store->settings.open_writers_ns,
-	};
-	int rc = ckpt_stage_resume(step);
-
-	if (!rc)
-		rc = ckpt_commit(step, &how);
-	if (!rc)
-		ckpt_trash_drain(step->store->trash); // temporary steps that are over
-	return rc;
-}
-
-static int commit_option(int key __attribute__((unused)), char *arg, void *input)
-{
-	*(const char **)input = arg;
-	return 0;
-}
-
-int ckpt_verb_commit(int argc, char **argv)
-{
-	static const struct argp_option options[] = {
-		{"metadata", 'm', "FILE", 0, "JSON of the step, as a marker may hold it; - is stdin", 0},
-		{0},
-	};
-	static const struct ckpt_syntax syntax = {
-		.operands = "[STORE] NAME",
-		.doc = "Completes a staged step by hand, as closing its marker does; NAME is its name, or the id of a "
-		       "session. One that "
-		       "was left over is taken up first.\v"
-		       "Examples:\n"
-		       "  ckptfs commit /ckpt 1000\n"
-		       "  ckptfs commit --metadata meta.json /data/run42 1000",
-		.options = options,
-		.option = commit_option,
-		.operands_min = 1,
-		.operands_max = 2,
-	};
-	struct ckpt_act act = {.verb = "commit", .sessions = true, .at_rest = commit_at_rest, .hint = commit_hint};
-	CLEANUP_FREE char *metadata = NULL;
-	const char *file = NULL;
-	struct ckpt_operand o;
-	struct ckpt_words words;
-	json_t *rows = NULL, *row;
-	int rc;
-
-	ckpt_verb_parse(&syntax, argc, argv, &file, &words);
-	rc = take_one(&words, "commit", &o);
-	if (!rc && file)
-		rc = ckpt_act_metadata(file, &metadata);
-	if (!rc)
-		rc = find(&o, &rows, &row);
-	act.metadata = metadata;
-	if (!rc)
-		rc = ckpt_act_on(o.store, o.steps[0], text_of(row, "id"), &act);
 	json_decref(rows);
 	ckpt_operand_done(&o);
 	return rc;

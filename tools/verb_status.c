@@ -6,6 +6,7 @@
 #include "core/store/ask.h"
 #include "core/store/errlog.h"
 #include "core/store/mounts.h"
+#include "core/store/room.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"
@@ -96,6 +97,8 @@ static int status_at_rest(const char *store, json_t **ret_status)
 			"work_bytes", work_bytes(&l), "work_limit", limit_json(l.store->settings.work_limit),
 			"saving_in_progress", 0, "preempted", preempted_at >= 0, "preempted_at",
 			preempted_at > 0 ? json_integer(preempted_at) : json_null()));
+	if (!rc)
+		json_object_set_new(*ret_status, "room", ckpt_room_json(l.store, staged));
 	ckpt_listing_close(&l);
 	return rc;
 }
@@ -215,8 +218,9 @@ static void print_status(const char *store, const json_t *s)
 		printf("work         %s of %s (work_limit)\n",
 		       ckpt_size_text((uint64_t)json_integer_value(json_object_get(s, "work_bytes")), size),
 		       ckpt_size_text((uint64_t)json_integer_value(limit), most));
+	ckpt_room_print(stdout, json_object_get(s, "room"));
 	json_array_foreach(json_object_get(s, "staged"), i, row)
-		printf("staged       %s (%s), never completed so far\n",
+		printf("staged       %s (%s), not complete yet\n",
 		       json_is_string(row)    ? json_string_value(row)
 		       : text_of(row, "name") ? text_of(row, "name")
 					      : "(unnamed)",

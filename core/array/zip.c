@@ -58,22 +58,61 @@ static int take_end(const struct ckpt_source *s, const uint8_t *record, uint64_t
 	return check_directory(z, end);
 }
 
-int ckpt_zip_find(const struct ckpt_source *s, struct ckpt_zip *ret_zip)
+// What may hold the end record: malloc'ed.
+static int read_tail(const struct ckpt_source *s, uint8_t **ret_tail, size_t *ret_len)
 {
 	size_t len = (size_t)MIN(s->bytes, (uint64_t)(END_BYTES + COMMENT_MAX));
-	CLEANUP_FREE uint8_t *tail = malloc(len + 1);
+	uint8_t *tail = malloc(len + 1);
 	int rc = !tail ? -ENOMEM : len < END_BYTES ? -EINVAL : ckpt_source_read(s, s->bytes - len, tail, len);
 
-	for (size_t at = len - MIN(len, (size_t)END_BYTES); !rc; at--) {
-		const uint8_t *record = tail + at;
-
-		// It ends with a comment that ends with the file.
-		if (has_mark(record, 5, 6) && ckpt_get16(record + 20) == len - at - END_BYTES)
-			return take_end(s, record, s->bytes - len + at, ret_zip);
-		if (at == 0)
-			break;
+	if (rc) {
+		free(tail);
+		return rc;
 	}
-	return rc ? rc : -EINVAL;
+	*ret_tail = tail;
+	*ret_len = len;
+	return 0;
+}
+
+// The last end record of the tail, whose comment ends with it (at_end) or in it; NULL.
+static const uint8_t *last_record(const uint8_t *tail, size_t len, bool at_end)
+{
+	for (size_t at = len - END_BYTES + 1; at-- > 0;) {
+		size_t comment = ckpt_get16(tail + at + 20), room = len - at - END_BYTES;
+
+		if (has_mark(tail + at, 5, 6) && (at_end ? comment == room : comment <= room))
+			return tail + at;
+	}
+	return NULL;
+}
+
+int ckpt_zip_find(const struct ckpt_source *s, struct ckpt_zip *ret_zip)
+{
+	CLEANUP_FREE uint8_t *tail = NULL;
+	const uint8_t *record;
+	size_t len;
+	int rc = read_tail(s, &tail, &len);
+
+	if (rc)
+		return rc;
+	record = last_record(tail, len, true);
+	return record ? take_end(s, record, s->bytes - len + (size_t)(record - tail), ret_zip) : -EINVAL;
+}
+
+int ckpt_zip_last_end(const struct ckpt_source *s, uint64_t *ret_end)
+{
+	CLEANUP_FREE uint8_t *tail = NULL;
+	const uint8_t *record;
+	size_t len;
+	int rc = read_tail(s, &tail, &len);
+
+	if (rc)
+		return rc;
+	record = last_record(tail, len, false);
+	if (!record)
+		return -EINVAL;
+	*ret_end = s->bytes - len + (size_t)(record - tail) + END_BYTES + ckpt_get16(record + 20);
+	return 0;
 }
 
 // --- The members --------------------------------------------------------------------------------------------------------

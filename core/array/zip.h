@@ -26,6 +26,8 @@ struct ckpt_zip_member {
 
 // The central directory lies in front of its end record, and that ends the file.
 int ckpt_zip_find(const struct ckpt_source *s, struct ckpt_zip *ret_zip);
+// Where the last end record ends with its comment; bytes may follow that are none of the zip file's.
+int ckpt_zip_last_end(const struct ckpt_source *s, uint64_t *ret_end);
 
 // Calls fn for every member in the order of the directory, which is read whole; ends with what it answers unless 0. A
 // directory of more than CKPT_ZIP_DIRECTORY_MAX bytes is refused, and one that has other members than it claims.

@@ -596,20 +596,6 @@ static void attempt_end(struct attempt *a)
 	ckpt_lock_drop(&s->lock);
 }
 
-// What earlier sessions of this name left is superseded, unless somebody is looking at it.
-static void drop_older(struct attempt *a)
-{
-	struct ckpt_step **left;
-	size_t count;
-
-	if (ckpt_step_list(a->step->store, NULL, 1u << CKPT_STEP_LEFT, &left, &count))
-		return;
-	for (size_t i = 0; i < count; i++)
-		if (!strcmp(left[i]->name, a->name) && !strcmp(left[i]->folder_id, a->folder_id))
-			(void)ckpt_stage_abort(left[i], true);
-	ckpt_step_list_free(left, count);
-}
-
 static void tell_done(const struct attempt *a)
 {
 	const struct ckpt_summary *s = &a->record.summary;
@@ -627,8 +613,6 @@ static void *attempt_thread(void *arg)
 
 	if (rc && !a->unknown)
 		(void)put_back_copies(a);
-	if (!rc)
-		drop_older(a);
 	finish(a, rc);
 	if (!rc) {
 		tell_done(a);
@@ -666,6 +650,11 @@ static struct attempt *attempt_new(struct ckpt_step *step, const struct ckpt_com
 // What a call is to the step: the commit itself, one more that waits for it, or one that comes after it.
 enum part { STARTS, JOINS, LATE };
 
+static bool was_touched_locked(const struct ckpt_step *step, int64_t touched_ns)
+{
+	return step->writers || step->changers || __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) != touched_ns;
+}
+
 // Decided under both locks, as is the name: no other commit and no rename is in between. ret_number: the attempt.
 static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *ret_part, uint64_t *ret_number)
 {
@@ -678,6 +667,8 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 	switch (step->state) {
 	case CKPT_STEP_STAGED:
 		*ret_part = STARTS;
+		if (how->unless_touched_ns && was_touched_locked(step, *how->unless_touched_ns))
+			return -EAGAIN;
 		a->unknown = step->outcome_unknown;
 		rc = take_name_locked(a, how->folder_id, how->name);
 		if (rc)
@@ -785,7 +776,7 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 	if (!a)
 		return -ENOMEM;
 	rc = enter(a, how, &part, &number);
-	if (rc)
+	if (rc && rc != -EAGAIN)
 		complain_of_entry(a, part, rc);
 	if (!rc && part == STARTS) {
 		had_metadata = !a->unknown; // else an earlier attempt's may have won

@@ -18,13 +18,16 @@ struct ckpt_commit {
 	bool keeps_metadata; // of the version that it reopened, which nobody says anew; it stays temporary, too
 	bool keeps_place;    // in the order of commits: it is an edit of the version that it reopened
 	bool leaves_late;    // but not for those of late files (stage.h): each is added at its close (amend.h)
+	const int64_t *
+		unless_touched_ns; // not NULL: nothing is done, or said, where the step was touched since (step.h), or has a writer
 	bool (*abandoned)(void *arg); // asked every 100 ms: true ends the wait with -EINTR, the commit goes on
 	void *abandoned_arg;
 };
 
 // 0: committed and durable. -EEXIST the name has a step; -EBUSY a writer is at work, or a commit under another name;
 // -EROFS it was committed under another name; -EIO a write was lost, or the
-// outcome is unknown (the log says which); -EINTR abandoned; -ENOSPC, -EDQUOT, -ENOMEM ...; -ESTALE the step is gone.
+// outcome is unknown (the log says which); -EINTR abandoned; -ENOSPC, -EDQUOT, -ENOMEM ...; -ESTALE the step is gone; -EAGAIN it
+// was touched.
 int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how);
 
 // New metadata for a committed step, as a new version with the same files. The same metadata: 0, nothing is written.

@@ -506,18 +506,18 @@ static int remove_deletion(const struct versions *v)
 
 // Durable before a record or a file goes: else a power cut could bring back a session that nothing names, or some of its
 // files with all of its records. What an attempt before has moved may not be durable either.
-static int files_out_of_sight(struct ckpt_step *step)
+// What is to be removed then: ret_name, in trash/.
+static int files_out_of_sight(struct ckpt_step *step, char ret_name[CKPT_TRASH_SESSION_NAME])
 {
-	char name[CKPT_TRASH_SESSION_NAME];
 	struct ckpt_store *s = step->store;
-	int rc = ckpt_trash_take(s, step->session, name);
+	int rc = ckpt_trash_take(s, step->session, ret_name);
 
 	if (!rc || rc == -ENOENT)
 		rc = ckpt_sys.fsync(s->trash_fd);
 	if (!rc)
 		rc = ckpt_sys.fsync(s->sessions_fd);
-	if (!rc)
-		ckpt_trash_remove_behind(s->trash, name);
+	if (rc)
+		*ret_name = '\0';
 	return rc;
 }
 
@@ -564,7 +564,7 @@ static void tell_expired(const struct ckpt_step *step)
 	ckpt_log(CKPT_LOG_INFO, "removed %s from the trash: %s", step->name, ckpt_size_text(step->summary.bytes, size));
 }
 
-static int expire(struct ckpt_step *step, struct ckpt_manifest *m)
+static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name[CKPT_TRASH_SESSION_NAME])
 {
 	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_store *s = step->store;
@@ -584,7 +584,7 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m)
 	if (!rc)
 		rc = check_session(step);
 	if (!rc && !step->moved)
-		rc = files_out_of_sight(step);
+		rc = files_out_of_sight(step, ret_name);
 	if (!rc)
 		ckpt_gc_expect(step, m);
 	if (!rc)
@@ -614,17 +614,30 @@ static bool has_own_files(struct ckpt_step *step)
 	return step->state == CKPT_STEP_DELETED && !step->moved;
 }
 
-// A manifest of many files takes its time to be read, for which no other act should wait.
-int ckpt_expire(struct ckpt_step *step)
+// A manifest of many files takes its time to be read, for which no other act should wait. Nor does one wait for the files.
+static int expire_how(struct ckpt_step *step, bool at_once)
 {
+	char name[CKPT_TRASH_SESSION_NAME] = "";
 	struct ckpt_manifest *m = NULL;
 	int rc;
 
 	if (has_own_files(step) && ckpt_step_read_current(step, &m))
 		m = NULL;
-	rc = expire(step, m);
+	rc = expire(step, m, name);
 	ckpt_manifest_unref(m);
+	if (*name && (!at_once || ckpt_trash_remove(step->store, name)))
+		ckpt_trash_remove_behind(step->store->trash, name);
 	return rc;
+}
+
+int ckpt_expire(struct ckpt_step *step)
+{
+	return expire_how(step, false);
+}
+
+int ckpt_expire_at_once(struct ckpt_step *step)
+{
+	return expire_how(step, true);
 }
 
 int ckpt_delete_for_good(struct ckpt_step *step)
@@ -632,10 +645,9 @@ int ckpt_delete_for_good(struct ckpt_step *step)
 	int rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step) : 0;
 
 	if (!rc)
-		rc = ckpt_expire(step);
-	return rc == -ESTALE && ckpt_step_state(step) == CKPT_STEP_GONE
-		       ? 0
-		       : rc; // with trash=0 it may have expired meanwhile
+		rc = ckpt_expire_at_once(step);
+	// With trash=0 it may have expired meanwhile.
+	return rc == -ESTALE && ckpt_step_state(step) == CKPT_STEP_GONE ? 0 : rc;
 }
 
 int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool *stop)
@@ -647,8 +659,10 @@ int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool 
 	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_DELETED, &steps, &count))
 		return next;
 	for (size_t i = 0; i < count && !__atomic_load_n(stop, __ATOMIC_RELAXED); i++)
-		if (deleted_at(steps[i]) >= deleted_ns || ckpt_expire(steps[i]))
-			next = MIN(next, MAX(deleted_at(steps[i]), deleted_ns));
+		if (deleted_at(steps[i]) >= deleted_ns)
+			next = MIN(next, deleted_at(steps[i]));
+		else if (ckpt_expire(steps[i]))
+			next = MIN(next, deleted_ns + CKPT_EXPIRE_RETRY_NS);
 	ckpt_step_list_free(steps, count);
 	return next;
 }

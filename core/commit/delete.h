@@ -26,9 +26,11 @@ void ckpt_deleted_label(struct ckpt_step *const *steps, size_t i, bool by_folder
 // Removes a deleted step for good: its records, and its files behind. What fails is left for the next time. -ESTALE it is
 // not deleted: an undelete of unknown outcome was done, and asking for that again says so; -EBUSY a listed step has its files.
 int ckpt_expire(struct ckpt_step *step);
+int ckpt_expire_at_once(struct ckpt_step *step); // the files, too: their room is free when it returns
 // Both, of a committed step; of a deleted one the second.
 int ckpt_delete_for_good(struct ckpt_step *step);
 
 // Removes what was deleted before this time, until *stop. When the oldest of what is left was deleted; INT64_MAX: nothing
-// is. What should be gone and could not be removed counts as deleted at deleted_ns.
+// is. What should be gone and could not be removed counts as deleted CKPT_EXPIRE_RETRY_NS after deleted_ns.
+#define CKPT_EXPIRE_RETRY_NS (INT64_C(60) * 1000000000)
 int64_t ckpt_expire_before(struct ckpt_store *s, int64_t deleted_ns, const bool *stop);

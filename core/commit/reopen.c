@@ -23,6 +23,7 @@
 #include "core/tier/cool.h"
 
 #include <fcntl.h>
+#include <sys/xattr.h>
 
 bool ckpt_reopen_end_locked(struct ckpt_step *step)
 {
@@ -95,12 +96,23 @@ static bool is_quiet_locked(const struct ckpt_step *step)
 	return is_closed_locked(step) && ckpt_sys.mono_ns() - quiet_since_ns(step) >= quiet_ns(step);
 }
 
+#define TOLD_XATTR "user.ckptfs.told"
 #define KEPT_HINT                                                                                                      \
 	"the changes are kept in .ckptfs/staged: `ckptfs commit` completes them, `ckptfs resume` takes them up "       \
 	"again, `ckptfs abort` drops them"
 
+// Its left-over says so itself, lest each open of the store tells of it.
+static void remember_told(const struct ckpt_step *step)
+{
+	if (step->dirfd >= 0)
+		(void)ckpt_sys.fsetxattr(step->dirfd, TOLD_XATTR, "1", 1, 0);
+}
+
 void ckpt_reopen_tell(const struct ckpt_step *step)
 {
+	if (fgetxattr(step->dirfd, TOLD_XATTR, NULL, 0) >= 0)
+		return;
+	remember_told(step);
 	ckpt_errlog_add(step->store->errlog, step->name, 0, KEPT_HINT,
 			"the daemon ended before its changes were complete: the previous version is restored");
 }
@@ -109,6 +121,7 @@ static void tell_given_up(const struct ckpt_step *step, const struct ckpt_change
 {
 	struct ckpt_errlog *log = step->store->errlog;
 
+	remember_told(step);
 	if (changes->cut_off)
 		ckpt_errlog_add(log, step->name, -EINVAL, KEPT_HINT,
 				"%s is cut off: the changes are not committed, and the previous version is restored",
@@ -506,6 +519,7 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 	if (!rc)
 		rc = take_up(step, base, &before);
 	if (!rc) {
+		(void)fremovexattr(step->dirfd, TOLD_XATTR);
 		if (s->renew)
 			s->renew(s->renew_arg, base, step);
 		start_watcher(step);

@@ -40,7 +40,7 @@ static inline bool ckpt_reopen_any(const struct ckpt_step *base)
 // the step is there as it was before. Blocks on the disk.
 int ckpt_reopen_remove(struct ckpt_step *step);
 
-// Tells in the error log that the changes of a left-over step, which was found at a start, are not in the step.
+// Tells in the error log that the changes of a left-over step, which was found at a start, are not in the step. Once, however often the store is opened.
 void ckpt_reopen_tell(const struct ckpt_step *step);
 // Under store->lock and step->lock: this staged step, of another name, has the place of base from now on, and its name. The base that
 // it had before, or NULL: the caller's reference, to be dropped when no lock is held.

@@ -446,7 +446,7 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 	rc = collect(&g);
 	if (!rc && !how->dry_run)
 		sweep_raws(&g);
-	if (!rc)
+	if (!rc && !how->repack.none)
 		rc = repack(&g);
 	while (!rc && g.moved_on)
 		rc = go_round_again(&g);

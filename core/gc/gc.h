@@ -45,6 +45,7 @@ struct ckpt_gc_how {
 		uint64_t bytes_max;          // to move at once; 0: all, in as many rounds as it takes
 		uint64_t chunks_max;         // in a round; 0: CKPT_REPACK_CHUNKS_MAX
 		bool gently, no_telling;     // as of ckpt_repack_how
+		bool none;                   // half-dead packs stay as they are
 		struct ckpt_gc_stuck *stuck; // reads and says it; NULL: nothing is known
 	} repack;
 	// Now and then; ends it by answering false. NULL: on and on.

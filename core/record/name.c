@@ -55,7 +55,8 @@ static const char *const own_latest_forms[] = {
 
 // Checkpoints that are one file.
 static const char *const file_step_forms[] = {
-	"*.pt",         "*.pth", "*.ckpt", "*.bin", "*.safetensors", "*.npz", "*.npy", "*.h5", "*.keras", "*.msgpack",
+	"*.pt",         "*.pth",     "*.ckpt", "*.bin", "*.safetensors", "*.npz",  "*.npy",  "*.h5",  "*.keras",
+	"*.msgpack",    "*.pth.tar", "*.pkl",  "*.ubj", "*.eqx",         "*.gguf", "*.onnx", "*.zip",
 	"checkpoint_#", // flax
 };
 

@@ -11,6 +11,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
+
+#define CHANGES_NS INT64_C(100000000) // how long at once is waited for changes that are under way
 
 // A look at all that is in a folder.
 struct look {
@@ -131,7 +134,7 @@ int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id,
 		return rc;
 	step->from_plain = true;
 	step->dirfd = open_folder(dirfd, name);
-	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step);
+	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step, step->dirfd);
 	if (!rc)
 		rc = ckpt_sys.fsync(step->dirfd);
 	if (rc)
@@ -218,5 +221,61 @@ int ckpt_convert_settle(struct ckpt_store *s)
 		if (left[i]->from_plain)
 			(void)settle_one(left[i]);
 	ckpt_step_list_free(left, count);
+	return 0;
+}
+
+// --- A staged step becomes a plain folder ---------------------------------------------------------------------------------
+
+static void end_attempt_locked(struct ckpt_step *step)
+{
+	step->commit_result = -ESTALE;
+	step->attempts_done = step->attempts;
+	pthread_cond_broadcast(&step->changed);
+}
+
+// The gate is closed as for a commit: new changes wait, and find what the directory is then.
+int ckpt_unstage_begin(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->state != CKPT_STEP_STAGED)
+		return step->state == CKPT_STEP_COMMITTING ? -EBUSY : step->state == CKPT_STEP_GONE ? -ESTALE : -EROFS;
+	if (step->base || step->from_version)
+		return -EINVAL;
+	if (step->outcome_unknown)
+		return -EBUSY;
+	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTING);
+	step->attempts++; // a commit that begins now waits for the end of this, and fails
+	while (step->changers) {
+		__atomic_store_n(&step->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+		ckpt_lock_wait_ns(&step->changed, &step->lock, CHANGES_NS);
+	}
+	if (step->state == CKPT_STEP_COMMITTING)
+		return 0;
+	end_attempt_locked(step);
+	return -ESTALE; // a change that was under way took it away
+}
+
+void ckpt_unstage_cancel(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	if (step->state == CKPT_STEP_COMMITTING)
+		ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
+	end_attempt_locked(step);
+}
+
+int ckpt_unstage(struct ckpt_step *step, int dirfd, const char *name, unsigned flags)
+{
+	int rc = ckpt_sys.rename(step->store->sessions_fd, step->session, dirfd, name, flags);
+
+	if (rc)
+		return rc;
+	(void)fremovexattr(step->dirfd, CKPT_ORIGIN_XATTR); // a folder that says so of itself is no harm
+	ckpt_stage_vanish(step);
+	ckpt_stage_writers_let_go(step);
+	ckpt_lock_take(&step->lock);
+	end_attempt_locked(step);
+	ckpt_lock_drop(&step->lock);
 	return 0;
 }

@@ -1,6 +1,8 @@
-// A plain folder that becomes a step: its directory becomes a session, in one rename, and is committed as any staged step is.
+// A plain folder that becomes a step, and a staged step that becomes a plain folder.
 //
-// Until it is, the folder goes back when that fails, and at the next start when its daemon dies meanwhile.
+// The folder's directory becomes a session, in one rename, and is committed as any staged step is. Until it is, the folder goes
+// back when that fails, and at the next start when its daemon dies meanwhile.
+// The directory of a staged step that turns out to be none (a run's folder, a renamed one) becomes a folder in the same way.
 // Threads: any. Blocks on the disk.
 #pragma once
 
@@ -22,3 +24,16 @@ int ckpt_convert_sync(struct ckpt_store *s, int dirfd);
 int ckpt_convert_back(struct ckpt_step *step, int dirfd, const char *name);
 // For the start: what was being turned into a step is a folder again, where it can be.
 int ckpt_convert_settle(struct ckpt_store *s);
+
+// --- A staged step becomes a plain folder ---------------------------------------------------------------------------------
+//
+// Calling sequence: ckpt_unstage_begin(); ckpt_unstage() in one moment with what the caller knows of the directory;
+// ckpt_unstage_cancel() if that failed. Between them no change of the step is under way.
+
+// Waits for the changes of the step that are under way. -EBUSY: it is being committed; -EINVAL: it has reopened a committed step;
+// -EROFS, -ESTALE: it is not staged (any more).
+int ckpt_unstage_begin(struct ckpt_step *step);
+// The directory is dirfd/name from now on, and the step GONE; files that are open in it stay so, and belong to no step. flags as of
+// rename(2): without RENAME_NOREPLACE an empty directory is replaced. Does not wait for the disk. -EEXIST, -ENOTEMPTY, ...
+int ckpt_unstage(struct ckpt_step *step, int dirfd, const char *name, unsigned flags);
+void ckpt_unstage_cancel(struct ckpt_step *step);

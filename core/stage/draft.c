@@ -24,18 +24,25 @@ static int origin_set(int fd, json_t *origin)
 	return text ? ckpt_sys.fsetxattr(fd, CKPT_ORIGIN_XATTR, text, strlen(text), 0) : -ENOMEM;
 }
 
+// It is for people, and an attribute has little room. malloc'ed; NULL: no memory.
+static char *path_shown(const char *path)
+{
+	size_t len = strlen(path);
+
+	return ckpt_name_clean(path + (len > PATH_SHOWN_MAX ? len - PATH_SHOWN_MAX : 0));
+}
+
 static int origin_write(int fd, const struct ckpt_draft_origin *o)
 {
-	size_t len = strlen(o->path);
-	// It is for people, and an attribute has little room.
-	CLEANUP_FREE char *path = ckpt_name_clean(o->path + (len > PATH_SHOWN_MAX ? len - PATH_SHOWN_MAX : 0));
+	CLEANUP_FREE char *path = path_shown(o->path);
 
 	if (!path)
 		return -ENOMEM;
 	ckpt_json_begin();
-	return origin_set(fd, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "folder", o->folder_id, "name", o->name,
-					"began_ns", (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid, "gid",
-					(json_int_t)o->gid, "pid", (json_int_t)o->pid, "file", path));
+	return origin_set(fd, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I}", "folder", o->folder_id, "name",
+					o->name, "began_ns", (json_int_t)ckpt_sys.now_ns(), "uid", (json_int_t)o->uid,
+					"gid", (json_int_t)o->gid, "pid", (json_int_t)o->pid, "file", path,
+					"file_folder", (json_int_t)o->folder));
 }
 
 // Whoever wrote it may look at it once it is left over. A folder of the tree that gives its group on to new files does so
@@ -150,6 +157,90 @@ int ckpt_draft_leave(struct ckpt_draft *d)
 	json_decref(origin);
 	ckpt_draft_close(d);
 	return ckpt_step_load_left(d->store, d->session);
+}
+
+int ckpt_draft_move(struct ckpt_draft *d, const char *path, const char *name, uint64_t folder)
+{
+	CLEANUP_FREE char *shown = path_shown(path);
+	json_t *origin = NULL;
+	int rc = shown ? ckpt_stage_origin(d->dirfd, &origin) : -ENOMEM;
+
+	ckpt_json_begin();
+	if (!rc && (!origin || json_object_set_new(origin, "name", json_string(name)) ||
+		    json_object_set_new(origin, "file", json_string(shown)) ||
+		    json_object_set_new(origin, "file_folder", json_integer((json_int_t)folder))))
+		rc = -ENOMEM;
+	if (!rc && strcmp(d->name, name))
+		rc = ckpt_sys.rename(d->dirfd, d->name, d->dirfd, name, RENAME_NOREPLACE);
+	if (!rc) {
+		snprintf(d->name, sizeof(d->name), "%s", name);
+		rc = origin_set(d->dirfd, json_incref(origin));
+	}
+	json_decref(origin);
+	return rc;
+}
+
+struct wanted {
+	uint64_t folder;
+	int64_t born_ns;
+	const char *name;
+	struct ckpt_step *found;
+};
+
+static int look_for(void *arg, struct ckpt_step *left)
+{
+	struct wanted *w = arg;
+
+	if (left->is_file && left->file_folder == w->folder && left->began_ns >= w->born_ns &&
+	    !strcmp(left->name, w->name) && (!w->found || w->found->began_ns < left->began_ns))
+		w->found = left;
+	return 0;
+}
+
+struct ckpt_step *ckpt_draft_find(struct ckpt_store *s, uint64_t folder, int64_t born_ns, const char *name)
+{
+	struct wanted w = {.folder = folder, .born_ns = born_ns, .name = name};
+
+	LOCK_SCOPE(&s->lock);
+	(void)ckpt_step_each_left_locked(s, look_for, &w);
+	return w.found ? ckpt_step_ref(w.found) : NULL;
+}
+
+char *ckpt_draft_path(struct ckpt_step *left)
+{
+	CLEANUP_FD int dirfd = ckpt_sys.open(left->store->sessions_fd, left->session, O_RDONLY | O_DIRECTORY, 0);
+	const char *path;
+	char *copy;
+	json_t *origin;
+
+	if (dirfd < 0 || ckpt_stage_origin(dirfd, &origin))
+		return NULL;
+	path = json_string_value(json_object_get(origin, "file"));
+	copy = path ? strdup(path) : NULL;
+	json_decref(origin);
+	return copy;
+}
+
+int ckpt_draft_view(struct ckpt_step *left, struct ckpt_draft *ret_draft)
+{
+	struct ckpt_draft d = {.store = left->store, .dirfd = -1};
+
+	memcpy(d.session, left->session, sizeof(d.session));
+	snprintf(d.name, sizeof(d.name), "%s", left->name);
+	d.dirfd = ckpt_sys.open(d.store->sessions_fd, d.session, O_RDONLY | O_DIRECTORY, 0);
+	if (d.dirfd < 0)
+		return d.dirfd == -ENOENT ? -ESTALE : d.dirfd;
+	*ret_draft = d;
+	return 0;
+}
+
+int ckpt_draft_retake(struct ckpt_step *left, struct ckpt_draft *d)
+{
+	int rc = ckpt_stage_retake(left);
+
+	if (!rc)
+		enter(d);
+	return rc;
 }
 
 // 1, 0; -ENOMEM ...

@@ -6,6 +6,7 @@
 //	ckpt_draft_write_out(), ckpt_draft_publish(), ckpt_draft_published()      the new content is there
 //	ckpt_draft_drop()                                                         nobody wants it
 //	ckpt_draft_leave()                                                        kept as a left-over session
+// A left-over one goes on with ckpt_draft_find() and ckpt_draft_retake(), then as above.
 // Ownership: the struct is the caller's memory, and stays where it is; its descriptor is open from begin to the end. Threads: one call at a time
 // for one draft. All block on the disk. Errors: -errno of the disk.
 //
@@ -32,6 +33,7 @@ struct ckpt_draft_origin {
 	gid_t gid;
 	pid_t pid;
 	int folder_fd;
+	uint64_t folder; // its number, 0: not known
 };
 
 int ckpt_draft_begin(struct ckpt_store *s, const struct ckpt_draft_origin *origin, struct ckpt_draft *ret_draft);
@@ -46,6 +48,18 @@ int ckpt_draft_published(struct ckpt_draft *d, int to_dirfd, bool durable);
 void ckpt_draft_drop(struct ckpt_draft *d);
 // Kept, and listed among the left-over sessions from now on.
 int ckpt_draft_leave(struct ckpt_draft *d);
+// What it is to be called by now, before it is left: path, name and folder as in its origin. The file is renamed with it.
+int ckpt_draft_move(struct ckpt_draft *d, const char *path, const char *name, uint64_t folder);
+
+// The left-over draft of this name in this folder, with a reference; the newest, where there are several. NULL: none.
+// born_ns: of the folder, 0 not known; what was begun before that was for another folder, whose number it has now.
+struct ckpt_step *ckpt_draft_find(struct ckpt_store *s, uint64_t folder, int64_t born_ns, const char *name);
+// Its path in the tree, malloc'ed; NULL: not known.
+char *ckpt_draft_path(struct ckpt_step *left);
+// A view of it: reads and publishes nothing, and is closed with ckpt_draft_close(). -ESTALE: it is not left over any more.
+int ckpt_draft_view(struct ckpt_step *left, struct ckpt_draft *ret_draft);
+// The view becomes the draft, and its session is in no list any more. -ESTALE.
+int ckpt_draft_retake(struct ckpt_step *left, struct ckpt_draft *d);
 // The descriptor goes, the session stays: for the end of a mount.
 void ckpt_draft_close(struct ckpt_draft *d);
 

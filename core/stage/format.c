@@ -8,6 +8,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/limits.h"
+#include "core/stage/pickle.h"
 
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -20,7 +21,7 @@ static int read_at(const struct ckpt_source *f, uint64_t offset, void *buf, size
 	return rc == -ENODATA ? -EINVAL : rc;
 }
 
-// --- zip: .pt .npz .keras ---------------------------------------------------------------------------------------------
+// --- zip: .pt .npz .keras .zip ----------------------------------------------------------------------------------------
 
 static bool is_zip(const uint8_t *head)
 {
@@ -29,9 +30,16 @@ static bool is_zip(const uint8_t *head)
 
 static int check_zip(const struct ckpt_source *f)
 {
+	struct ckpt_source shorter = *f;
 	struct ckpt_zip z;
+	uint64_t end;
 	int rc = ckpt_zip_find(f, &z);
 
+	// Something may follow it, which is no comment of its own.
+	if (rc == -EINVAL && !ckpt_zip_last_end(f, &end)) {
+		shorter.bytes = end;
+		rc = ckpt_zip_find(&shorter, &z);
+	}
 	return rc == -ENODATA ? -EINVAL : rc;
 }
 
@@ -66,24 +74,24 @@ static int tensors_end(const char *text, size_t len, uint64_t *ret_end)
 static int check_safetensors(const struct ckpt_source *f)
 {
 	CLEANUP_FREE char *text = NULL;
-	uint8_t head[8];
+	uint8_t head[9];
 	uint64_t len, end, want;
 	int rc = read_at(f, 0, head, sizeof(head));
 
-	if (rc)
-		return rc;
-	len = ckpt_get64(head);
-	if (len > f->bytes - sizeof(head) || len > CKPT_SAFETENSORS_HEADER_MAX)
-		return -EINVAL;
+	len = rc ? 0 : ckpt_get64(head);
+	if (rc == -EINVAL || (!rc && (head[8] != '{' || len > CKPT_SAFETENSORS_HEADER_MAX)))
+		return 0; // it does not begin as one
+	if (rc || len > f->bytes - 8)
+		return rc ? rc : -EINVAL;
 	if (len > CKPT_SAFETENSORS_PARSED_MAX)
 		return 0; // of so many tensors there is no telling
 	text = malloc((size_t)len + 1);
-	rc = text ? read_at(f, sizeof(head), text, (size_t)len) : -ENOMEM;
+	rc = text ? read_at(f, 8, text, (size_t)len) : -ENOMEM;
 	if (!rc)
 		rc = tensors_end(text, (size_t)len, &end);
-	if (!rc && __builtin_add_overflow(sizeof(head) + len, end, &want))
-		rc = -EINVAL;
-	return rc ? rc : want == f->bytes ? 0 : -EINVAL;
+	if (rc)
+		return rc == -EINVAL ? 0 : rc; // the header is there, and says nothing
+	return __builtin_add_overflow(8 + len, end, &want) || want > f->bytes ? -EINVAL : 0;
 }
 
 // --- npy --------------------------------------------------------------------------------------------------------------
@@ -117,7 +125,7 @@ static bool item_bytes(const char *descr, uint64_t *ret_bytes)
 	return true;
 }
 
-// (2, 3), (5,) or (): multiplied into *bytes. False: no such thing, or no file could be so large.
+// (2, 3), (5,) or (): multiplied into *bytes, UINT64_MAX where no file could be so large. False: no such thing.
 static bool times_shape(const char *shape, uint64_t *bytes)
 {
 	if (!shape || *shape != '(')
@@ -130,7 +138,7 @@ static bool times_shape(const char *shape, uint64_t *bytes)
 			return false;
 		n = strtoull(at, &end, 10);
 		if (__builtin_mul_overflow(*bytes, n, bytes))
-			return false;
+			*bytes = UINT64_MAX;
 		at = end;
 		while (*at == ' ' || *at == ',' || *at == 'L')
 			at++;
@@ -138,15 +146,28 @@ static bool times_shape(const char *shape, uint64_t *bytes)
 	return true;
 }
 
+// Where the header and the array of this header end.
+static bool npy_want(char *header, uint64_t start, uint64_t *ret_want)
+{
+	uint64_t bytes;
+
+	if (!item_bytes(value_of(header, "'descr'"), &bytes) || !times_shape(value_of(header, "'shape'"), &bytes))
+		return false;
+	if (__builtin_add_overflow(start, bytes, ret_want))
+		*ret_want = UINT64_MAX;
+	return true;
+}
+
+// What begins as an array: behind it there may be more of them, or anything.
 static int check_npy(const struct ckpt_source *f)
 {
 	CLEANUP_FREE char *header = NULL;
 	uint8_t head[12];
-	uint64_t len, start, bytes, want;
+	uint64_t len, start, want;
 	int rc = read_at(f, 0, head, 10);
 
-	if (!rc && (memcmp(head, "\x93NUMPY", 6) || head[6] < 1 || head[6] > 3))
-		rc = -EINVAL;
+	if (!rc && (head[6] < 1 || head[6] > 3))
+		return 0;
 	if (!rc && head[6] > 1)
 		rc = read_at(f, 0, head, 12);
 	if (rc)
@@ -154,18 +175,15 @@ static int check_npy(const struct ckpt_source *f)
 	len = head[6] == 1 ? ckpt_get16(head + 8) : ckpt_get32(head + 8);
 	start = (head[6] == 1 ? 10 : 12) + len;
 	if (len > CKPT_NPY_HEADER_MAX)
-		return -EINVAL;
+		return 0;
 	header = malloc((size_t)len + 1);
 	rc = header ? read_at(f, start - len, header, (size_t)len) : -ENOMEM;
 	if (rc)
 		return rc;
 	header[len] = '\0';
-	if (!item_bytes(value_of(header, "'descr'"), &bytes))
+	if (!npy_want(header, start, &want) || f->bytes >= want)
 		return 0;
-	if (!times_shape(value_of(header, "'shape'"), &bytes) || __builtin_add_overflow(start, bytes, &want))
-		return -EINVAL;
-	// Several arrays may follow each other.
-	return f->bytes >= want ? 0 : f->bytes == start ? -EAGAIN : -EINVAL;
+	return f->bytes == start ? -EAGAIN : -EINVAL;
 }
 
 // --- HDF5 -------------------------------------------------------------------------------------------------------------
@@ -191,9 +209,9 @@ static int check_superblock(const struct ckpt_source *f, const uint8_t *block)
 	uint64_t end;
 
 	if (version > 3 || (width != 2 && width != 4 && width != 8))
-		return version > 3 ? 0 : -EINVAL;
+		return 0;
 	if (version == 3 && (block[HDF5_FLAGS_AT] & HDF5_OPEN_FOR_WRITING))
-		return -EINVAL;
+		return block[HDF5_FLAGS_AT] & HDF5_SWMR ? 0 : -EINVAL;
 	end = address(addresses + 2 * (size_t)width, width); // behind the base and one more
 	return end && end <= f->bytes ? 0 : -EINVAL;
 }
@@ -207,36 +225,41 @@ bool ckpt_format_is_swmr(int fd)
 	       (block[HDF5_FLAGS_AT] & HDF5_SWMR) && (block[HDF5_FLAGS_AT] & HDF5_OPEN_FOR_WRITING);
 }
 
+// At 0, or behind a block of the user's, at 512, 1024, 2048 ...; -ENOENT: nowhere.
+static int find_superblock(const struct ckpt_source *f, uint64_t *ret_at)
+{
+	uint8_t magic[8];
+
+	for (uint64_t at = 0; f->bytes >= 8 && at <= f->bytes - 8 && at < (uint64_t)1 << 40; at = at ? at * 2 : 512) {
+		int rc = read_at(f, at, magic, sizeof(magic));
+
+		*ret_at = at;
+		if (rc || !memcmp(magic, HDF5_MAGIC, sizeof(magic)))
+			return rc;
+	}
+	return -ENOENT;
+}
+
 static int check_hdf5(const struct ckpt_source *f)
 {
 	uint8_t block[64];
+	uint64_t at;
+	int rc = find_superblock(f, &at);
 
-	// At 0, or behind a block of the user's, at 512, 1024, 2048 ...
-	for (uint64_t at = 0; at < f->bytes && at < (uint64_t)1 << 40; at = at ? at * 2 : 512) {
-		int rc = read_at(f, at, block, sizeof(block));
-
-		if (rc)
-			return rc;
-		if (!memcmp(block, HDF5_MAGIC, 8))
-			return check_superblock(f, block);
-	}
-	return -EINVAL;
+	if (!rc)
+		rc = read_at(f, at, block, sizeof(block));
+	return rc == -ENOENT ? 0 : rc ? rc : check_superblock(f, block);
 }
 
 // --- pickle -----------------------------------------------------------------------------------------------------------
 
-// Behind several pickles, of which the first is this number, the older torch.save puts bare storages: of these nothing
-// tells the end.
-static const uint8_t torch_magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
-
+// Of bytes that are none, and of one that is too long to walk through, there is no telling.
 static int check_pickle(const struct ckpt_source *f)
 {
-	uint8_t head[2 + sizeof(torch_magic)], last;
-	int rc = read_at(f, f->bytes - 1, &last, 1);
+	uint64_t end;
+	int rc = ckpt_pickle_end(f, &end);
 
-	if (!rc && !read_at(f, 0, head, sizeof(head)) && !memcmp(head + 2, torch_magic, sizeof(torch_magic)))
-		return 0;
-	return rc ? rc : last == '.' ? 0 : -EINVAL;
+	return rc == -ENODATA ? -EINVAL : rc == -EINVAL || rc == -EFBIG ? 0 : rc;
 }
 
 // --- Which ------------------------------------------------------------------------------------------------------------
@@ -259,23 +282,45 @@ int ckpt_format_check(int fd, const char *name)
 		return -errno;
 	f = ckpt_source_file(fd, (uint64_t)st.st_size);
 	if (!f.bytes)
-		return -EINVAL;
-	if (ends_in(name, ".safetensors"))
-		return check_safetensors(&f);
-	if (ends_in(name, ".npy"))
-		return check_npy(&f);
-	if (ends_in(name, ".h5"))
-		return check_hdf5(&f);
-	if (ends_in(name, ".npz"))
-		return check_zip(&f);
+		return -ENODATA;
 	rc = read_at(&f, 0, head, (size_t)MIN(f.bytes, (uint64_t)sizeof(head)));
 	if (rc)
 		return rc;
-	if (is_zip(head) || ends_in(name, ".keras"))
-		return !memcmp(head, "\x89HDF", 4) ? check_hdf5(&f) : check_zip(&f);
-	if (!memcmp(head, "\x89HDF", 4))
+	if (ends_in(name, ".safetensors"))
+		return check_safetensors(&f);
+	if (ends_in(name, ".h5") || !memcmp(head, HDF5_MAGIC, sizeof(head)))
 		return check_hdf5(&f);
-	if (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && !ends_in(name, ".msgpack"))
-		return check_pickle(&f);
-	return 0;
+	if (!memcmp(head, "\x93NUMPY", 6))
+		return check_npy(&f);
+	if (is_zip(head))
+		return check_zip(&f);
+	// MessagePack has maps that begin so.
+	return head[0] == 0x80 && !ends_in(name, ".msgpack") ? check_pickle(&f) : 0;
+}
+
+int ckpt_format_check_strictly(int fd, const char *name)
+{
+	int rc = ckpt_format_check(fd, name);
+	uint8_t head[9] = {0};
+	struct ckpt_source f;
+	struct stat st;
+	uint64_t at;
+
+	if (!rc && fstat(fd, &st))
+		rc = -errno;
+	if (rc)
+		return rc == -ENODATA ? -EINVAL : rc;
+	f = ckpt_source_file(fd, (uint64_t)st.st_size);
+	rc = read_at(&f, 0, head, (size_t)MIN(f.bytes, (uint64_t)sizeof(head)));
+	if (rc)
+		return rc;
+	if (ends_in(name, ".npz") || ends_in(name, ".zip"))
+		return is_zip(head) ? 0 : -EINVAL;
+	if (ends_in(name, ".npy"))
+		return !memcmp(head, "\x93NUMPY", 6) ? 0 : -EINVAL;
+	if (ends_in(name, ".safetensors"))
+		return head[8] == '{' ? 0 : -EINVAL;
+	if (ends_in(name, ".h5") || (ends_in(name, ".keras") && !is_zip(head)))
+		rc = find_superblock(&f, &at);
+	return rc == -ENOENT ? -EINVAL : rc;
 }

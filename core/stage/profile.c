@@ -37,11 +37,13 @@ struct profile {
 	const char *const dirs[3]; // forms of the step's name; none: any
 	bool beside;               // the file is in the folder that the step is in
 	check_fn *check;
+	bool settles; // its process goes on writing a moment: the step is complete when nothing has changed for CKPT_SETTLE_NS
 	const char *const late[2]; // files that other ranks may still be writing then: the step does not wait for them
 	const char *const inside[6]; // beside: what a directory must hold to be one of these; none: anything
 	int (*lacks)(int dirfd, bool again,
 		     char *ret_name); // what others write, as ckpt_profile_lacks(); NULL: nothing
 	const char *awaits;           // for people
+	const char *awaits_like;      // files that the step beside it has are awaited
 };
 
 // --- What the files hold ----------------------------------------------------------------------------------------------
@@ -170,8 +172,8 @@ static int check_megatron(struct look *l, struct ckpt_completion *c)
 	return rc ? rc : json_is_string(json_object_get(l->json, "sharded_backend")) ? 0 : -ENOENT;
 }
 
-// It writes the file twice: first with step -1.
-static int check_eformer(struct look *l, struct ckpt_completion *c)
+// 0: the save is numbered, and not an answer to a signal that is still to be numbered: eformer writes the file twice, first with step -1.
+static int check_numbered(struct look *l, struct ckpt_completion *c)
 {
 	int rc = load_json(l);
 	const json_t *step = json_object_get(l->json, "step");
@@ -181,18 +183,102 @@ static int check_eformer(struct look *l, struct ckpt_completion *c)
 		return rc;
 	if (json_is_boolean(is_temporary))
 		c->metadata = json_is_true(is_temporary) ? "{\"temporary\":true}" : "{\"temporary\":false}";
-	if (!json_is_integer(step) || json_integer_value(step) < 0)
-		return -ENOENT;
-	if (ckpt_name_matches("run-#", l->deed->dir))
-		return 0;
+	return json_is_integer(step) && json_integer_value(step) >= 0 ? 0 : -ENOENT;
+}
+
+static int check_eformer(struct look *l, struct ckpt_completion *c)
+{
+	int rc = check_numbered(l, c);
+
+	if (rc)
+		return rc;
 	rc = holds(l->deed->dirfd, "tensorstore_index.json");
 	return rc == -ENOENT ? holds(l->deed->dirfd, "checkpoint_metadata.json") : rc;
 }
 
+// eformer came from it, and added the index.
+static int check_levanter(struct look *l, struct ckpt_completion *c)
+{
+	int rc = check_numbered(l, c);
+
+	if (rc)
+		return rc;
+	return json_object_get(l->json, "timestamp") && json_object_get(l->json, "is_temporary") ? 0 : -ENOENT;
+}
+
+// Trainer.save_state() writes it beside logs, too.
 static int check_trainer(struct look *l, struct ckpt_completion *c)
 {
+	static const struct ckpt_place anywhere = {.root = true};
+	const char *claim = "hf-trainer";
+	int rc = 0;
+
 	(void)c;
-	return load_json(l);
+	if (!ckpt_name_is_step(l->deed->dir, &anywhere))
+		rc = ckpt_profile_claims_dir(UINT64_MAX, l->deed->dirfd, &claim);
+	if (!rc && (!claim || strcmp(claim, "hf-trainer")))
+		rc = -ENOENT;
+	return rc ? rc : load_json(l);
+}
+
+// Each file of the index is there and whole.
+static int check_indexed(struct look *l, const json_t *map)
+{
+	const char *tensor;
+	json_t *file;
+
+	json_object_foreach((json_t *)map, tensor, file)
+	{
+		const char *name = json_string_value(file);
+		CLEANUP_FD int fd = name && !ckpt_name_check(name, strlen(name))
+					    ? ckpt_sys.open(l->deed->dirfd, name, O_RDONLY | O_NONBLOCK, 0)
+					    : -EINVAL;
+		int rc = fd < 0 ? fd : ckpt_format_check(fd, name);
+
+		if (rc)
+			return rc == -ENOENT || rc == -EAGAIN ? -EINVAL : rc;
+	}
+	return 0;
+}
+
+// torch's HuggingFaceStorageWriter writes it last. transformers writes it, too, has written config.json then, and writes more.
+static int check_index(struct look *l, struct ckpt_completion *c)
+{
+	int rc = holds(l->deed->dirfd, "config.json");
+	const json_t *map;
+
+	(void)c;
+	if (rc != -ENOENT)
+		return rc ? rc : -ENOENT;
+	rc = load_json(l);
+	map = json_object_get(l->json, "weight_map");
+	if (rc || !json_object_size(map))
+		return rc ? rc : -EINVAL;
+	return check_indexed(l, map);
+}
+
+// AXLearn's list of what it saved: [["step", 100], ...
+static int check_axlearn(struct look *l, struct ckpt_completion *c)
+{
+	static const char begin[] = "[[\"step\",";
+	char head[64];
+	size_t len = 0;
+	ssize_t n = ckpt_sys.pread(l->deed->fd, head, sizeof(head), 0);
+
+	(void)c;
+	for (ssize_t i = 0; i < n; i++)
+		if (!isspace((unsigned char)head[i]))
+			head[len++] = head[i];
+	return n < 0 ? (int)n : len >= strlen(begin) && !memcmp(head, begin, strlen(begin)) ? 0 : -ENOENT;
+}
+
+// Lightning and Fabric write it behind DCP's own last file, and do not load without it.
+static int check_lightning(struct look *l, struct ckpt_completion *c)
+{
+	int rc = holds(l->deed->dirfd, ".metadata");
+
+	(void)c;
+	return rc ? rc : ckpt_format_check(l->deed->fd, l->deed->name);
 }
 
 static int check_accelerate(struct look *l, struct ckpt_completion *c)
@@ -203,7 +289,9 @@ static int check_accelerate(struct look *l, struct ckpt_completion *c)
 	(void)c;
 	if (!rc && memcmp(head, "PK", 2) && head[0] != 0x80)
 		rc = -EINVAL; // neither of torch.save's two forms
-	return rc ? rc : ckpt_format_check(l->deed->fd, l->deed->name);
+	if (!rc)
+		rc = ckpt_format_check(l->deed->fd, l->deed->name);
+	return rc == -ENODATA ? -EINVAL : rc;
 }
 
 static int check_snapshot(struct look *l, struct ckpt_completion *c)
@@ -216,14 +304,15 @@ static int check_snapshot(struct look *l, struct ckpt_completion *c)
 	return st.st_size >= SNAPSHOT_BYTES_MIN ? 0 : -EINVAL;
 }
 
-// Megatron writes through it, and has more to write then.
+// Megatron and Lightning write through it, and have more to write then.
 static int check_dcp(struct look *l, struct ckpt_completion *c)
 {
 	struct stat st;
 	int rc;
 
 	(void)c;
-	if (ckpt_name_matches("iter_#", l->deed->dir) || !strcmp(l->deed->dir, "release"))
+	if (ckpt_name_matches("iter_#", l->deed->dir) || !strcmp(l->deed->dir, "release") ||
+	    ckpt_name_matches("*.ckpt", l->deed->dir))
 		return -ENOENT;
 	rc = holds(l->deed->dirfd, "common.pt");
 	if (rc == -ENOENT)
@@ -282,6 +371,20 @@ static int check_megatron_iteration(struct look *l, struct ckpt_completion *c)
 	return 0;
 }
 
+// nanotron calls its directories by the number alone.
+static int check_number(struct look *l, struct ckpt_completion *c)
+{
+	int64_t iteration;
+	int rc = load_text(l);
+
+	if (rc)
+		return rc;
+	if (!read_iteration(l->text, &iteration))
+		return -ENOENT;
+	snprintf(c->beside, sizeof(c->beside), "%" PRId64, iteration);
+	return 0;
+}
+
 static int check_unfinished(struct look *l, struct ckpt_completion *c)
 {
 	size_t len = strlen(l->deed->name) - strlen("-unfinished");
@@ -311,10 +414,14 @@ static const struct profile profiles[] = {
 	 .file = "metadata.json",
 	 .check = check_eformer,
 	 .awaits = "metadata.json with its step (eformer)"},
+	{.name = "levanter", .act = CKPT_ACT_CLOSE, .file = "metadata.json", .check = check_levanter},
+	{.name = "hf-storage", .act = CKPT_ACT_CLOSE, .file = "*.safetensors.index.json", .check = check_index},
+	{.name = "hf-storage", .act = CKPT_ACT_RENAME, .file = "*.safetensors.index.json", .check = check_index},
+	{.name = "axlearn", .act = CKPT_ACT_CLOSE, .file = "index", .check = check_axlearn},
+	{.name = "lightning", .act = CKPT_ACT_CLOSE, .file = "meta.pt", .dirs = {"*.ckpt"}, .check = check_lightning},
 	{.name = "hf-trainer",
 	 .act = CKPT_ACT_CLOSE,
 	 .file = "trainer_state.json",
-	 .dirs = {"checkpoint-#"},
 	 .check = check_trainer,
 	 .late = {"rng_state_*.pth"},
 	 .awaits = "trainer_state.json (hf-trainer)"},
@@ -322,6 +429,8 @@ static const struct profile profiles[] = {
 	 .act = CKPT_ACT_CLOSE,
 	 .file = "random_states_0.pkl",
 	 .check = check_accelerate,
+	 .settles = true,
+	 .awaits_like = "custom_checkpoint_*.pkl",
 	 .late = {"random_states_*.pkl"},
 	 .awaits = "random_states_0.pkl (accelerate)"},
 	{.name = "torchsnapshot", .act = CKPT_ACT_CLOSE, .file = ".snapshot_metadata", .check = check_snapshot},
@@ -347,6 +456,13 @@ static const struct profile profiles[] = {
 	 .beside = true,
 	 .check = check_megatron_iteration,
 	 .inside = {"mp_rank_*", "*.distcp", "metadata.json"}},
+	{.name = "nanotron",
+	 .act = CKPT_ACT_CLOSE,
+	 .file = "latest.txt",
+	 .beside = true,
+	 .check = check_number,
+	 .inside = {"checkpoint_metadata.json", "model_config.json", "model", "optimizer"},
+	 .awaits = "latest.txt, beside it, with its number (nanotron)"},
 	{.name = "nemo",
 	 .act = CKPT_ACT_UNLINK,
 	 .file = "*-unfinished",
@@ -487,6 +603,8 @@ static void say_event(const struct profile *p, struct ckpt_completion *c)
 	c->act = p->act;
 	c->profile = p->name;
 	c->leaves_late = p->late[0];
+	c->awaits_like = p->awaits_like;
+	c->settles = p->settles;
 	snprintf(c->event, sizeof(c->event), "%s:%s", acts[p->act],
 		 strlen(p->file) > sizeof(c->event) - sizeof("rename:") ? "tracker" : p->file);
 }
@@ -552,6 +670,13 @@ int ckpt_profile_lacks(const struct ckpt_completion *c, int dirfd, bool again, c
 	const struct profile *p = row_of(c);
 
 	return p && p->lacks ? p->lacks(dirfd, again, ret_name) : 0;
+}
+
+bool ckpt_profile_awaits_like(const struct ckpt_completion *c, const char *name)
+{
+	const struct profile *p = row_of(c);
+
+	return p && p->awaits_like && ckpt_name_matches(p->awaits_like, name);
 }
 
 const char *ckpt_profile_of_temp(const char *name)

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 // Which profiles apply: a bit for each row. `auto` is all.
 // text is "auto" or names with ':' between them, of which "generic" is none: the finalize marker works with any. -EINVAL.
@@ -42,6 +43,7 @@ struct ckpt_deed {
 	int fd;           // reads it; UNLINK: not used
 	const char *dir;  // CLOSE and RENAME of a file in the step: the name of its directory, else NULL
 	int dirfd;        // reads the directory that the file is in
+	pid_t tid;        // the thread that did it; 0: not known
 };
 
 struct ckpt_completion {
@@ -52,7 +54,10 @@ struct ckpt_completion {
 		    1];       // the directory of this name, in that of the file, is complete; "": that of the file
 	const char *metadata; // what the framework says of it, as a marker would; NULL: nothing
 	bool leaves_late;     // the step does not wait for late files
+	bool awaits_like;     // files that the step beside it has are awaited (ckpt_profile_awaits_like)
+	bool settles;         // it is complete when nothing has changed for CKPT_SETTLE_NS more
 };
+#define CKPT_SETTLE_NS INT64_C(2000000000)
 
 // 0: a step is complete by it; -ENOENT: nothing is. -EINVAL: it would be, but for what the file holds, which is cut or empty;
 // then ret has the profile. -EIO, -ENOMEM ... row says which rows of the table were asked, 0 before the first: where there is no
@@ -66,6 +71,19 @@ int ckpt_profile_knows(const struct ckpt_completion *completion, int dirfd);
 // *ret_name is not there, or not whole. -EIO, -EMFILE, -ENOMEM ...: it cannot be said.
 int ckpt_profile_lacks(const struct ckpt_completion *completion, int dirfd, bool again,
 		       char ret_name[CKPT_NAME_MAX + 1]);
+// A file of the step beside this one, which this one is to have, too, before it is complete.
+bool ckpt_profile_awaits_like(const struct ckpt_completion *completion, const char *name);
+
+// Which profile claims a step, by a file in its top directory that only its framework writes. The name of the directory says nothing.
+// Calling sequence: {0}; _see() each name of the top directory; _claims(). NULL: none of those that are on.
+struct ckpt_claims {
+	uint32_t rows;
+	bool arguments, progress;
+};
+void ckpt_profile_see(struct ckpt_claims *seen, const char *name);
+const char *ckpt_profile_claims(uint64_t profiles, const struct ckpt_claims *seen);
+// The same of a directory that is open. -errno of the disk.
+int ckpt_profile_claims_dir(uint64_t profiles, int dirfd, const char **ret_profile);
 
 // Whose temp name (ckpt_name_is_temp) this is: "generic" nobody's that is known.
 const char *ckpt_profile_of_temp(const char *name);

@@ -274,7 +274,7 @@ static int is_not_whole(int dirfd, const struct rank *r, const struct worlds *w,
 	if (is_optimizer(r->kind) && is_before(&st.st_mtim, &w->since))
 		return 1;
 	rc = ckpt_format_check(fd, ret_name);
-	return rc == -EINVAL || rc == -EAGAIN ? 1 : rc;
+	return rc == -EINVAL || rc == -EAGAIN || rc == -ENODATA ? 1 : rc;
 }
 
 static int lack(int dirfd, bool again, struct ranks *ranks, char *ret_name)

@@ -2,7 +2,6 @@
 //   (none)     -> STAGED      begin
 //   STAGED     -> GONE        abort, graft
 //   LEFT       -> GONE        abort
-//   LEFT       -> STAGED      resume
 // and opens and closes the gate: `changers` counts the changes under way, COMMITTING lets no new one in.
 //
 // A session's directory carries who began it, as an extended attribute, so that a daemon that finds it later can say
@@ -12,13 +11,15 @@
 
 #include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/base/proc.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
+#include "core/stage/looker.h"
+#include "core/stage/makers.h"
 #include "core/store/errlog.h"
-#include "core/store/folders.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
 
@@ -32,20 +33,46 @@
 
 // --- Who began it -----------------------------------------------------------------------------------------------------
 
-int ckpt_stage_write_origin(struct ckpt_step *step)
+static char *origin_text(struct ckpt_step *step, const struct ckpt_step_name *now)
 {
-	CLEANUP_FREE char *text = NULL;
+	int64_t attempt_ns = __atomic_load_n(&step->attempt_ns, __ATOMIC_RELAXED);
+	json_t *origin;
+	int rc;
 
 	ckpt_json_begin();
-	text = ckpt_json_dump(json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b}", "folder", step->folder_id,
-					"name", step->name, "began_ns", (json_int_t)step->began_ns, "uid",
-					(json_int_t)step->uid, "gid", (json_int_t)step->gid, "pid",
-					(json_int_t)step->pid, "add_only", (int)step->add_only, "reopens",
-					(json_int_t)step->from_version, "plain", (int)step->from_plain),
-			      JSON_COMPACT);
-	if (!text)
-		return -ENOMEM;
-	return ckpt_sys.fsetxattr(step->dirfd, CKPT_ORIGIN_XATTR, text, strlen(text), 0);
+	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b, s:b}", "folder", now->folder_id, "name",
+			   now->name, "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
+			   (json_int_t)step->gid, "pid", (json_int_t)step->pid, "add_only", (int)step->add_only,
+			   "reopens", (json_int_t)step->from_version, "plain", (int)step->from_plain, "by_client",
+			   (int)step->by_client);
+	rc = origin ? 0 : -1;
+	if (!rc && attempt_ns)
+		rc = json_object_set_new(origin, "attempt_ns", json_integer(attempt_ns)) ||
+		     json_object_set_new(origin, "boot_id", json_string(step->store->boot_id));
+	if (rc) {
+		json_decref(origin);
+		return NULL;
+	}
+	return ckpt_json_dump(origin, JSON_COMPACT);
+}
+
+// A rename in between writes the new name, which must not be lost to the old one: the last look decides.
+int ckpt_stage_write_origin(struct ckpt_step *step, int dirfd)
+{
+	struct ckpt_step_name now, then;
+	int rc;
+
+	ckpt_step_name(step, &now);
+	do {
+		CLEANUP_FREE char *text = origin_text(step, &now);
+
+		if (!text)
+			return -ENOMEM;
+		rc = ckpt_sys.fsetxattr(dirfd, CKPT_ORIGIN_XATTR, text, strlen(text), 0);
+		then = now;
+		ckpt_step_name(step, &now);
+	} while (!rc && (strcmp(then.name, now.name) || strcmp(then.folder_id, now.folder_id)));
+	return rc;
 }
 
 static json_int_t integer_of(const json_t *object, const char *key)
@@ -84,7 +111,10 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 		step->add_only = json_is_true(json_object_get(origin, "add_only"));
 		step->from_version = (uint32_t)integer_of(origin, "reopens");
 		step->is_file = json_is_string(json_object_get(origin, "file"));
+		step->file_folder = (uint64_t)integer_of(origin, "file_folder");
 		step->from_plain = json_is_true(json_object_get(origin, "plain"));
+		step->by_client = json_is_true(json_object_get(origin, "by_client"));
+		step->attempt_ns = integer_of(origin, "attempt_ns");
 	}
 	json_decref(origin);
 	return 0;
@@ -166,7 +196,7 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 		return -errno;
 	if (fchmod(step->dirfd, mode & 07777))
 		return -errno;
-	rc = ckpt_stage_write_origin(step);
+	rc = ckpt_stage_write_origin(step, step->dirfd);
 	if (!rc)
 		rc = ckpt_sys.fsync(step->dirfd);
 	if (!rc)
@@ -174,8 +204,7 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 	return rc;
 }
 
-// Nobody learns only at the commit that the name is taken by a step that cannot be read.
-static int name_is_readable(struct ckpt_store *s, const char *folder_id, const char *name)
+int ckpt_stage_check_name(struct ckpt_store *s, const char *folder_id, const char *name)
 {
 	char key[CKPT_STEP_KEY_MAX];
 	int rc = ckpt_name_key(folder_id, name, key);
@@ -248,12 +277,14 @@ static int make(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from)
 // Takes fresh, which has its owner; it is nobody's before it is in the table.
 static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, struct ckpt_step **ret_step)
 {
+	struct ckpt_store *s = fresh->store;
 	int rc = make(fresh, mode, from);
 
 	if (rc)
 		ckpt_step_unref(fresh);
 	else
 		*ret_step = fresh;
+	ckpt_looker_wake(__atomic_load_n(&s->looker, __ATOMIC_ACQUIRE));
 	return rc;
 }
 
@@ -266,7 +297,7 @@ int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name
 		return rc;
 	taken = ckpt_step_find(s, folder_id, name);
 	ckpt_step_unref(taken);
-	rc = taken ? -EEXIST : name_is_readable(s, folder_id, name);
+	rc = taken ? -EEXIST : ckpt_stage_check_name(s, folder_id, name);
 	if (!rc)
 		rc = ckpt_step_new(s, &step);
 	if (rc)
@@ -314,6 +345,21 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 	return begin(step, mode, NULL, ret_step);
 }
 
+int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid,
+			       gid_t gid, pid_t tid, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of(s, folder_id, name, uid, &step);
+
+	if (rc)
+		return rc;
+	step->gid = gid;
+	step->pid = ckpt_proc_process(tid);
+	step->by_client = true;
+	ckpt_makers_note(step, tid, true);
+	return begin(step, mode, NULL, ret_step);
+}
+
 int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
 			  bool add_only, struct ckpt_step **ret_step)
 {
@@ -356,7 +402,7 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	int rc = ckpt_name_check(name, strlen(name));
 
 	if (!rc)
-		rc = name_is_readable(s, folder_id, name);
+		rc = ckpt_stage_check_name(s, folder_id, name);
 	if (!rc)
 		rc = whole_enter(step);
 	if (rc)
@@ -372,7 +418,7 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	// What the session says of itself serves only recovery: an old name there is a nuisance, no loss, and no reason to
 	// call a rename failed that was done.
 	if (!rc)
-		(void)ckpt_stage_write_origin(step);
+		(void)ckpt_stage_write_origin(step, step->dirfd);
 	ckpt_stage_leave(step);
 	return rc;
 }
@@ -423,6 +469,7 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
 	move_writers_locked(from, to);
+	ckpt_makers_move_locked(from, to);
 	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
 		if (from->synced->slots[i].ino)
 			carry_locked(to, &from->synced->slots[i]);
@@ -464,6 +511,17 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 	ckpt_lock_drop(&step->lock);
 	if (reopened && !step->fresh && s->renew)
 		s->renew(s->renew_arg, step, step->base);
+}
+
+int ckpt_stage_retake(struct ckpt_step *step)
+{
+	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? whole_enter(step) : -ESTALE;
+
+	if (rc)
+		return rc;
+	ckpt_stage_vanish(step);
+	ckpt_stage_leave(step);
+	return 0;
 }
 
 int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirfd, const char *to_name)
@@ -536,42 +594,6 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 	}
 	ckpt_stage_leave(step);
 	return rc;
-}
-
-// What it says of itself has been checked when it was loaded. Who wrote it is gone, so nothing is known to be on disk.
-int ckpt_stage_resume(struct ckpt_step *step)
-{
-	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
-	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? 0 : -ESTALE;
-
-	if (!rc && step->is_file)
-		rc = -ENOTDIR;
-	if (!rc && step->from_version) {
-		rc = ckpt_reopen_resume(step);
-		if (rc != -ENOENT)
-			return rc;
-		rc = 0; // the step that it comes from is gone: it may have the name
-		step->from_version = 0;
-	}
-	if (!rc)
-		rc = *step->name ? name_is_readable(step->store, step->folder_id, step->name) : -EINVAL;
-	if (!rc)
-		rc = ckpt_folders_back(step->store, step->folder_id, step->name);
-	if (rc)
-		return rc;
-	memcpy(folder_id, step->folder_id, sizeof(folder_id));
-	memcpy(name, step->name, sizeof(name));
-	LOCK_SCOPE(&step->store->lock);
-	if (ckpt_step_state(step) != CKPT_STEP_LEFT)
-		return -ESTALE;
-	rc = ckpt_step_unleave_locked(step, folder_id, name);
-	if (rc)
-		return rc;
-	LOCK_SCOPE(&step->lock);
-	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
-	step->ours = true;
-	step->pid = 0; // of a process that is gone
-	return 0;
 }
 
 int ckpt_stage_remove(struct ckpt_step *step)
@@ -712,6 +734,8 @@ void ckpt_stage_forget(struct ckpt_step *step)
 {
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
+	ckpt_makers_forget_locked(step);
+	ckpt_still_free_locked(step);
 	if (!step->pending_files) // a write that was lost stays so until the file is added
 		free(TAKE_PTR(step->synced));
 }

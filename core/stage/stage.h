@@ -30,6 +30,9 @@ struct ckpt_writer {
 // -EDQUOT: also where unfinished work has reached a limit (limit.h).
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step);
+// The same for the thread tid of a client, whose request waits for our answer: quiet may complete such a step (looker.h).
+int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid,
+			       gid_t gid, pid_t tid, struct ckpt_step **ret_step);
 // The same with all that a committed or deleted step has, shared (share.h); from NULL: empty. add_only: a file that a client has
 // closed is not changed any more.
 int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
@@ -42,6 +45,10 @@ int ckpt_stage_graft(struct ckpt_step *step, struct ckpt_step *into, int to_dirf
 // A left step is staged again, under its name. -EEXIST the name is taken; -ENOENT its folder is gone; -EINVAL it does not
 // say which name it had; -ESTALE it is not left over (any more); -ENOTDIR it is one file.
 int ckpt_stage_resume(struct ckpt_step *step);
+// Whether nobody writes a staged step: nothing of it is open for writing, being changed or committed, and its makers have ended.
+bool ckpt_stage_is_idle(struct ckpt_step *step);
+// A staged step that is idle becomes a left one: its name is free. -EBUSY: it is not idle; -ESTALE: it is not staged.
+int ckpt_stage_set_aside(struct ckpt_step *step);
 // Removes a staged step that has no files; -ENOTEMPTY.
 int ckpt_stage_remove(struct ckpt_step *step);
 // Drops a staged or left step: out of sight at once, for which it takes a rename; its files go behind (trash.h). Open
@@ -49,10 +56,30 @@ int ckpt_stage_remove(struct ckpt_step *step);
 // -EPERM: a left session, while there are records that cannot be read and might name it. -EBUSY: being committed, or
 // with unless_used somebody reads it.
 int ckpt_stage_abort(struct ckpt_step *step, bool unless_used);
-// Drops the unfinished steps with a temp name (a framework gives it only to what it is still writing) that have stood still
-// since before this time, and that nobody has open, until *stop. When the oldest of what is left was changed last; INT64_MAX:
-// there is none.
-int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const bool *stop);
+// Drops the unfinished steps that are over since before this time and that nobody has open, until *stop: those with a temp name
+// (a framework gives it only to what it is still writing), since their last change; and left steps whose name was completed by
+// another session, since it was. When the oldest of what is left was over; INT64_MAX: there is none.
+int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t over_ns, const bool *stop);
+// --- Interrupted sessions -----------------------------------------------------------------------------------------------
+//
+// A session is interrupted when its writer was killed, or the daemon or the machine was restarted, before it was completed. It
+// stays staged under its name, and a new attempt may write on in it. Files whose ctime is older than the attempt belong to
+// the earlier one. Each open marks the sessions that it stages. A mark that a killed writer left is in the session's own
+// directory, too, with the id of the boot in which it was killed.
+
+// The writer of a staged step was killed: marks it. What other writers still change belongs to the next attempt. Any thread;
+// writes one attribute.
+void ckpt_stage_interrupt(struct ckpt_step *step);
+bool ckpt_stage_is_interrupted(const struct ckpt_step *step);
+// What `sessions` calls an unfinished session: "live", "interrupted" or "left". An interrupted one that is written again is live.
+const char *ckpt_stage_state_name(struct ckpt_step *step);
+// When the attempt that writes it now began, as a ctime of its files in ns; 0: it was never interrupted.
+int64_t ckpt_stage_attempt_ns(const struct ckpt_step *step);
+// At the opening of a store, after ckpt_load_sessions(): left sessions that say their name become staged under it again, if the name
+// is free; of several with one name the newest. Files (draft.h), reopened steps that were given up and folders that were being turned
+// into steps stay left. Opened for reading: nothing is staged, those that would be are marked as interrupted. -ENOMEM.
+int ckpt_stage_restart(struct ckpt_store *s);
+
 // Somebody has something of a left step open; used returns false when it is none (any more).
 bool ckpt_stage_use(struct ckpt_step *step);
 void ckpt_stage_unuse(struct ckpt_step *step);
@@ -65,6 +92,8 @@ void ckpt_stage_touch(struct ckpt_step *step); // as if something had just been 
 
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w);
 void ckpt_stage_writer_remove(struct ckpt_writer *w);
+// Those of a step that is GONE: their files belong to no step.
+void ckpt_stage_writers_let_go(struct ckpt_step *step);
 // Before its file is closed: waits for the end of a commit that has left it out. Then the file is staged as before, or pending in
 // a committed step (amend.h): 0. -EIO nobody knows which; -EBUSY it takes too long.
 int ckpt_stage_writer_await(struct ckpt_writer *w);
@@ -100,9 +129,13 @@ bool ckpt_stage_is_saving(struct ckpt_store *s, const char *folder_id);
 
 // --- For other files of core: reopen.c, commit.c, load.c -----------------------------------------------------------------------------------------------------
 
+// Nobody learns only at the commit that the name is taken by a step that cannot be read: -EEXIST, and told. -EINVAL ...: not a name.
+int ckpt_stage_check_name(struct ckpt_store *s, const char *folder_id, const char *name);
 // A staged step that nobody else knows, with its name and a session's id, but without the session. -EEXIST: the name is taken.
 int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step);
-int ckpt_stage_write_origin(struct ckpt_step *step); // to step->dirfd
+bool ckpt_stage_maker_lives_locked(const struct ckpt_step *step);
+// To the session's directory. Its name is that of the step by the end of the call.
+int ckpt_stage_write_origin(struct ckpt_step *step, int dirfd);
 // A new session for a step that nobody else knows yet, whose name, owner and folder are set: its directory is empty, open as
 // step->dirfd, and durable. And the way back: what is in it goes behind.
 int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode);
@@ -116,6 +149,8 @@ bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);
 void ckpt_stage_forget(struct ckpt_step *step);
 // The step is GONE: its session is nobody's any more, or a committed step's.
 void ckpt_stage_vanish(struct ckpt_step *step);
+// A left-over session is the caller's from now on, and in no list: -ESTALE if it is none any more, -EBUSY.
+int ckpt_stage_retake(struct ckpt_step *step);
 // What the directory says, or NULL where it says nothing that can be read. -ENOMEM, or -errno of getxattr(2).
 int ckpt_stage_origin(int dirfd, struct json_t **ret_origin);
 // Reads who began the session, under which name, from the session's directory. A session that does not say: name "". -ENOMEM.

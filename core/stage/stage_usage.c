@@ -1,13 +1,14 @@
 // What unfinished steps take, and for how long nobody has changed them.
 #include "core/stage/stage.h"
 
+#include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/walk.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 
-#include <signal.h>
+#include <fcntl.h>
 
 static int look_at(void *arg, int dirfd __attribute__((unused)), const char *name __attribute__((unused)),
 		   const struct statx *stx)
@@ -37,12 +38,11 @@ int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
 	return 0;
 }
 
-// Who made it is still there: it may be a long pause.
 static bool is_alive(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->state == CKPT_STEP_STAGED && step->pid > 0 && (!kill(step->pid, 0) || errno == EPERM);
+	return ckpt_stage_maker_lives_locked(step);
 }
 
 static int64_t last_change(struct ckpt_step *step)
@@ -94,7 +94,67 @@ bool ckpt_stage_is_saving(struct ckpt_store *s, const char *folder_id)
 	return saving;
 }
 
-int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const bool *stop)
+// When the session of a committed step was begun; 0: its directory does not say it, or is not there any more.
+static int64_t began_ns(struct ckpt_step *step)
+{
+	CLEANUP_FD int dirfd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+	json_t *origin = NULL;
+	int64_t ns = 0;
+
+	if (dirfd >= 0 && !ckpt_stage_origin(dirfd, &origin))
+		ns = json_integer_value(json_object_get(origin, "began_ns"));
+	json_decref(origin);
+	return ns;
+}
+
+// Whether the committed step was saved by another session since the left one was changed last. A change of the step that was given
+// up is not superseded by what was added to the version that it began as.
+static bool supersedes(struct ckpt_step *step, const struct ckpt_step *left, int64_t changed_ns, int64_t committed_ns)
+{
+	int64_t began = began_ns(step);
+
+	return committed_ns > changed_ns && (began ? began > left->began_ns : !left->from_version);
+}
+
+// When the name of a left-over was completed by another session; INT64_MAX: it was not, or it is one file.
+static int64_t completed_ns(struct ckpt_step *left, int64_t changed_ns)
+{
+	struct ckpt_step *step =
+		left->is_file || !*left->name ? NULL : ckpt_step_find(left->store, left->folder_id, left->name);
+	int64_t ns = INT64_MAX;
+
+	if (!step)
+		return ns;
+	ckpt_lock_take(&step->lock);
+	if (step->state == CKPT_STEP_COMMITTED)
+		ns = step->summary.committed_ns;
+	ckpt_lock_drop(&step->lock);
+	if (ns != INT64_MAX && !supersedes(step, left, changed_ns, ns))
+		ns = INT64_MAX;
+	ckpt_step_unref(step);
+	return ns;
+}
+
+static bool is_abandoned_temp(struct ckpt_step *step, const char *name)
+{
+	return ckpt_name_is_temp(name) && !is_alive(step) && !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+}
+
+// Since when a session may go; INT64_MAX: it stays, or nobody knows now. *ret_why says why it may.
+static int64_t over_since(struct ckpt_step *step, const char *name, const char **ret_why)
+{
+	bool is_temp = is_abandoned_temp(step, name);
+	int64_t changed_ns;
+
+	if (!is_temp && ckpt_step_state(step) != CKPT_STEP_LEFT)
+		return INT64_MAX; // files are not looked at without need
+	changed_ns = last_change(step);
+	*ret_why = is_temp ? "nobody completed it, or changed it, for so long: it was dropped"
+			   : "another session completed the step of this name so long ago: this one was dropped";
+	return is_temp || changed_ns == INT64_MAX ? changed_ns : completed_ns(step, changed_ns);
+}
+
+int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t over_ns, const bool *stop)
 {
 	int64_t next = INT64_MAX;
 	struct ckpt_step **steps;
@@ -104,18 +164,15 @@ int64_t ckpt_stage_expire_before(struct ckpt_store *s, int64_t changed_ns, const
 		return next;
 	for (size_t i = 0; i < count && !__atomic_load_n(stop, __ATOMIC_RELAXED); i++) {
 		struct ckpt_step_name now;
-		int64_t changed;
+		const char *why;
+		int64_t since;
 
 		ckpt_step_name(steps[i], &now);
-		if (is_alive(steps[i]) || !ckpt_name_is_temp(now.name) ||
-		    __atomic_load_n(&steps[i]->reopens, __ATOMIC_ACQUIRE))
-			continue;
-		changed = last_change(steps[i]);
-		if (changed < changed_ns && !ckpt_stage_abort(steps[i], true))
-			ckpt_errlog_add(s->errlog, now.name, 0, "staging_ttl says when",
-					"nobody completed it, or changed it, for so long: it was dropped");
+		since = over_since(steps[i], now.name, &why);
+		if (since < over_ns && !ckpt_stage_abort(steps[i], true))
+			ckpt_errlog_add(s->errlog, now.name, 0, "staging_ttl says when", "%s", why);
 		else
-			next = MIN(next, MAX(changed, changed_ns));
+			next = MIN(next, MAX(since, over_ns));
 	}
 	ckpt_step_list_free(steps, count);
 	return next;

@@ -57,6 +57,20 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	ckpt_step_unref(step);
 }
 
+void ckpt_stage_writers_let_go(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+	struct ckpt_writer *w;
+
+	while ((w = step->writers)) {
+		step->writers = w->next;
+		w->next = w->prev = NULL;
+		__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
+		ckpt_step_unref(step); // not the last: the caller's
+	}
+	pthread_cond_broadcast(&step->changed);
+}
+
 int ckpt_stage_writer_await(struct ckpt_writer *w)
 {
 	struct ckpt_step *step = lock_step_of(w);

@@ -2,6 +2,7 @@
 
 #include "core/base/json.h"
 #include "core/base/util.h"
+#include "core/store/holder.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -83,6 +84,8 @@ static int ask(const char *store, const char *request, int seconds, void (*progr
 
 	if (dirfd < 0 || fd < 0)
 		return -errno;
+	if (ckpt_holder_is_ending(dirfd))
+		return -ENOENT; // its socket is there until its last thread is gone
 	ckpt_socket_address(dirfd, &address);
 	ckpt_socket_timeouts(fd, seconds);
 	// A local connection that a signal interrupts is not under way, but not begun.

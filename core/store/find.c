@@ -18,11 +18,11 @@ struct ckpt_step *ckpt_find_committed(struct ckpt_store *s, const char *folder_i
 	return NULL;
 }
 
-int ckpt_find_left(struct ckpt_store *s, const char *session, struct ckpt_step **ret_step)
+int ckpt_find_unfinished(struct ckpt_store *s, const char *session, struct ckpt_step **ret_step)
 {
 	struct ckpt_step **steps, *found = NULL;
 	size_t count;
-	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count);
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT, &steps, &count);
 
 	if (rc)
 		return rc;

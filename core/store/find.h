@@ -11,8 +11,8 @@
 
 // The committed step of this name in this folder; NULL: there is none.
 struct ckpt_step *ckpt_find_committed(struct ckpt_store *s, const char *folder_id, const char *name);
-// The session of this id that was left over. 0, -ENOENT, -ENOMEM.
-int ckpt_find_left(struct ckpt_store *s, const char *session, struct ckpt_step **ret_step);
+// The unfinished session of this id, staged or left over. 0, -ENOENT, -ENOMEM.
+int ckpt_find_unfinished(struct ckpt_store *s, const char *session, struct ckpt_step **ret_step);
 
 // The step that is `back` places behind the newest of the folder of this path. The root of a store whose steps are all in
 // folders has the newest of them all. 0; -ENOENT there is none; -ENOMEM.

@@ -65,8 +65,10 @@ static const struct ckpt_setting table[] = {
 		.value = "DURATION|off",
 		.wants = "a duration of at least 10ms: 10s, 1m; or off",
 		.least = UINT64_C(10000000),
-		.help = "a committed step whose arrays were written anew, and which nobody changes for six times as "
-			"long, is the new version; off: as with 10s",
+		.help = "a staged step is complete when nothing in it has changed for so long and it has the files of "
+			"the step before it; six times as long without one, thirty times in doubt; off: never. A "
+			"committed "
+			"step whose arrays were rewritten has a new version after six times as long (off: as with 10s)",
 	},
 	{
 		.name = "open_writers",
@@ -103,6 +105,29 @@ static const struct ckpt_setting table[] = {
 		.value = "DURATION",
 		.wants = duration_wanted,
 		.help = "how long deleted steps can be had back",
+	},
+	{
+		.name = "trash_limit",
+		.kind = CKPT_SETTING_SHARE,
+		.at = FIELD(trash_limit),
+		.initial = "10%",
+		.value = "SIZE|PERCENT%|none",
+		.wants = "a size, a percentage of the disk, or none",
+		.or_none = true,
+		.help = "how much deleted steps may take on the disk: the oldest are removed beyond it, but for the "
+			"one that was deleted last",
+	},
+	{
+		.name = "trash_reserve",
+		.kind = CKPT_SETTING_SHARE,
+		.at = FIELD(trash_reserve),
+		.initial = "auto",
+		.value = "SIZE|PERCENT%|auto",
+		.wants = "a size, a percentage of the disk, or auto",
+		.or_auto = true,
+		.help = "how much of the disk a mount keeps free by removing deleted steps early; auto: the size of "
+			"the "
+			"newest step, or 1GiB but at most a quarter of the disk, whichever is more",
 	},
 	{
 		.name = "seal",
@@ -279,6 +304,54 @@ static int parse_bytes(const struct ckpt_setting *setting, const char *text, uin
 	return 0;
 }
 
+uint64_t ckpt_share_of(uint64_t share, uint64_t all_bytes)
+{
+	if (share == CKPT_SHARE_NONE || share == CKPT_SHARE_AUTO)
+		return UINT64_MAX;
+	return share & CKPT_SHARE_PERCENT ? all_bytes / 100 * (share & ~CKPT_SHARE_PERCENT) : share;
+}
+
+static int parse_percent(const char *text, size_t digits, uint64_t *ret_share)
+{
+	unsigned percent = 0;
+
+	if (!digits || digits > 3)
+		return -EINVAL;
+	for (size_t i = 0; i < digits; i++)
+		percent = percent * 10 + (unsigned)(text[i] - '0');
+	*ret_share = CKPT_SHARE_PERCENT | percent;
+	return percent <= 100 ? 0 : -EINVAL;
+}
+
+static int parse_share(const struct ckpt_setting *setting, const char *text, uint64_t *ret_share)
+{
+	size_t digits = strspn(text, "0123456789");
+	uint64_t share;
+	int rc = 0;
+
+	if (setting->or_none && !strcmp(text, "none"))
+		share = CKPT_SHARE_NONE;
+	else if (setting->or_auto && !strcmp(text, "auto"))
+		share = CKPT_SHARE_AUTO;
+	else if (!strcmp(text + digits, "%"))
+		rc = parse_percent(text, digits, &share);
+	else
+		rc = ckpt_size_parse(text, &share) || share > LIMIT_MOST ? -EINVAL : 0;
+	if (!rc)
+		*ret_share = share;
+	return rc;
+}
+
+static const char *share_text(uint64_t share, char text[CKPT_SIZE_EXACT_MAX])
+{
+	if (share == CKPT_SHARE_NONE || share == CKPT_SHARE_AUTO)
+		return share == CKPT_SHARE_NONE ? "none" : "auto";
+	if (!(share & CKPT_SHARE_PERCENT))
+		return ckpt_size_exact(share, text);
+	snprintf(text, CKPT_SIZE_EXACT_MAX, "%u%%", (unsigned)(share & ~CKPT_SHARE_PERCENT) % 1000);
+	return text;
+}
+
 // Digits alone, too few of them to wrap.
 static int parse_count(const struct ckpt_setting *setting, const char *text, uint64_t *ret_count)
 {
@@ -323,6 +396,8 @@ int ckpt_setting_parse(const struct ckpt_setting *setting, const char *text, str
 		return parse_duration(setting, text, field);
 	case CKPT_SETTING_BYTES:
 		return parse_bytes(setting, text, field);
+	case CKPT_SETTING_SHARE:
+		return parse_share(setting, text, field);
 	case CKPT_SETTING_COUNT:
 		return parse_count(setting, text, field);
 	case CKPT_SETTING_SWITCH:
@@ -370,6 +445,9 @@ char *ckpt_setting_text(const struct ckpt_setting *setting, const struct ckpt_se
 	case CKPT_SETTING_BYTES:
 		text = *(const uint64_t *)field == UINT64_MAX ? "none"
 							      : ckpt_size_exact(*(const uint64_t *)field, size);
+		break;
+	case CKPT_SETTING_SHARE:
+		text = share_text(*(const uint64_t *)field, size);
 		break;
 	case CKPT_SETTING_COUNT:
 		snprintf(count, sizeof(count), "%llu", (unsigned long long)*(const uint64_t *)field);

@@ -26,6 +26,12 @@ enum ckpt_amend {
 #define CKPT_QUIET_TIMES 6
 #define CKPT_QUIET_TIMES_CLAIMED 30
 
+// A share of the disk: bytes, or a percentage with this bit.
+#define CKPT_SHARE_PERCENT (UINT64_C(1) << 63)
+#define CKPT_SHARE_AUTO UINT64_MAX                          // what is best by our own rule
+#define CKPT_SHARE_NONE (UINT64_MAX - 1)                    // no limit
+uint64_t ckpt_share_of(uint64_t share, uint64_t all_bytes); // in bytes; UINT64_MAX: no limit
+
 // Durations in ns.
 struct ckpt_settings {
 	char marker[CKPT_NAME_MAX + 1];
@@ -33,6 +39,8 @@ struct ckpt_settings {
 	int64_t open_writers_ns;   // how long a commit waits for handles open for writing
 	int64_t commit_timeout_ns; // without progress
 	int64_t trash_ns;          // how long deleted steps can be had back
+	uint64_t trash_limit;      // what they may take (room.h): a share
+	uint64_t trash_reserve;    // what stays free as long as there are some: a share, CKPT_SHARE_AUTO
 	int64_t staging_ttl_ns;    // an unfinished step with a temp name that nobody has changed for so long is dropped
 	int64_t commit_quiet_ns;   // a step that nobody changes for so long is complete; CKPT_QUIET_OFF
 	enum ckpt_amend amend;
@@ -63,6 +71,7 @@ enum ckpt_setting_kind {
 	CKPT_SETTING_TEXT,     // char *: UTF-8 without control bytes, not empty; NULL is the default
 	CKPT_SETTING_DURATION, // int64_t, ns
 	CKPT_SETTING_BYTES,    // uint64_t: a size from least to most, or where that may be UINT64_MAX: "none"
+	CKPT_SETTING_SHARE,    // uint64_t: a size, or a percentage of the disk; where that may be: "auto", "none"
 	CKPT_SETTING_COUNT,    // uint64_t: a number from least to most, or where that may be UINT64_MAX: "all"
 	CKPT_SETTING_SWITCH,   // bool: yes or no
 	CKPT_SETTING_CHOICE,   // an enum: one of choices, whose places in the list are its values
@@ -80,7 +89,8 @@ struct ckpt_setting {
 	const char *choices[4]; // NULL behind the last; "": what it is while it is not set
 	uint64_t least, most;   // CKPT_SETTING_BYTES, CKPT_SETTING_COUNT; CKPT_SETTING_DURATION: least alone
 	bool or_all;            // CKPT_SETTING_COUNT
-	bool or_none;           // CKPT_SETTING_BYTES
+	bool or_none;           // CKPT_SETTING_BYTES, CKPT_SETTING_SHARE
+	bool or_auto;           // CKPT_SETTING_SHARE
 	bool or_off;            // CKPT_SETTING_DURATION
 };
 

@@ -366,6 +366,7 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 	ckpt_step_set_state_locked(step, CKPT_STEP_DELETED);
 	step->deleted_by = deleted_by;
 	step->deleted_ns = deleted_ns;
+	__atomic_store_n(&step->trash_bytes, CKPT_TRASH_BYTES_UNKNOWN, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -498,6 +499,13 @@ int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned 
 	return rc ? rc : each_in_chain(&e, s->steps->left);
 }
 
+int ckpt_step_each_left_locked(struct ckpt_store *s, ckpt_step_fn *fn, void *arg)
+{
+	const struct each e = {NULL, 1u << CKPT_STEP_LEFT, fn, arg};
+
+	return each_in_chain(&e, s->steps->left);
+}
+
 struct gather {
 	struct ckpt_step **steps;
 	size_t count, cap;
@@ -569,14 +577,24 @@ int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, s
 	return 0;
 }
 
+static bool passes_none(struct ckpt_step *step __attribute__((unused)))
+{
+	return false;
+}
+
 bool ckpt_step_any(struct ckpt_store *s, const char *folder_id)
+{
+	return ckpt_step_any_but(s, folder_id, passes_none);
+}
+
+bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passes)(struct ckpt_step *step))
 {
 	LOCK_SCOPE(&s->lock);
 	struct ckpt_step_table *t = s->steps;
 
 	for (size_t i = 0; i < t->bucket_count; i++)
 		for (struct ckpt_step *step = t->buckets[i]; step; step = step->hash_next)
-			if (!strcmp(step->folder_id, folder_id))
+			if (!strcmp(step->folder_id, folder_id) && !passes(step))
 				return true;
 	return false;
 }

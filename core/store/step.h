@@ -1,13 +1,13 @@
 // A step: from the mkdir of its directory, through staging and commit, to an immutable version that is listed.
 //
 // States, and what moves a step between them:
-//   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed
+//   STAGED      ckpt_stage_begin() (stage.h), or a commit that failed; found at open without a record, with its name free
 //   COMMITTING  ckpt_commit() (commit.h); changes of the tree wait meanwhile
 //   COMMITTED   ckpt_commit() succeeded, or loaded from the store; its current version never changes
 //   DELETED     ckpt_delete() (delete.h), or superseded by another session of its name: kept until it expires, reachable
 //               only as .ckptfs/trash/NAME; ckpt_undelete() makes it COMMITTED again
-//   LEFT        found at open without a record, or a reopened step that was given up: kept, reachable only as
-//               .ckptfs/staged/NAME
+//   LEFT        found at open without a record, and cannot have its name; or a reopened step that was given up; or its
+//               folder was removed: kept, reachable only as .ckptfs/staged/NAME
 //   GONE        aborted, moved into another step, or lost; the object lives on while somebody holds it
 //
 // On disk a step's files are in sessions/<uuid>/, from the first write to the last read of the raw tier; only the record
@@ -38,8 +38,10 @@ enum ckpt_step_state {
 	CKPT_STEP_GONE,
 };
 
+struct ckpt_makers;
 struct ckpt_writer;
 struct ckpt_removal;
+struct ckpt_still;
 struct ckpt_top_dir;
 struct ckpt_pending_file;
 struct ckpt_pending; // a name that a commit will give
@@ -63,11 +65,13 @@ struct ckpt_step {
 	char session[37];                  // uuid of the raw files
 	uint64_t incarnation;              // tells objects apart that had the same name
 	bool ours;                         // staged by this process: file numbers are known to be our own (atomic)
-	bool add_only;          // STAGED: what a client has closed is not opened for writing again, nor replaced
-	uint32_t from_version;  // its session began as the files of this version of the step of its name; 0: it did not
-	bool is_file;           // LEFT: what was written is one plain file (draft.h), no step
-	bool from_plain;        // its session is a plain folder that is being turned into a step
-	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
+	bool add_only;         // STAGED: what a client has closed is not opened for writing again, nor replaced
+	uint32_t from_version; // its session began as the files of this version of the step of its name; 0: it did not
+	bool is_file;          // LEFT: what was written is one plain file (draft.h), no step
+	uint64_t file_folder;  // and the number of the folder that it was to be in; 0: not known
+	bool copied;     // STAGED: a file was given older times than it has, as copies have: no event counts; atomic
+	bool from_plain; // its session is a plain folder that is being turned into a step
+	struct ckpt_step *base;       // the committed step that this one reopened (reopen.h), which it holds; set once
 	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
 	size_t dir_count;
 	bool rewritten;      // and array data of it was found to be written over; atomic
@@ -76,6 +80,10 @@ struct ckpt_step {
 	bool through_latest; // and its first change came by the link `latest`, which leads to it meanwhile; atomic
 	bool fresh;          // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
 	int64_t touched_ns;  // STAGED: the last change or end of a writer, monotonic; atomic
+	bool interrupted; // STAGED: an earlier attempt to write it was cut off (stage.h). LEFT: it would be STAGED if the
+			  // store were open for writing. Atomic
+	int64_t attempt_ns; // the attempt that writes it now began then, by the clock of file times; 0: the first; atomic
+	bool by_client; // STAGED: a client made its directory: quiet may complete it (looker.h). Set before it has a name
 
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
@@ -88,7 +96,9 @@ struct ckpt_step {
 	uint32_t attempt_version;         // the version that the last one was or is to be
 	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
 	struct ckpt_writer *writers;
-	struct ckpt_killed killed; // COMMITTING
+	struct ckpt_makers *makers; // STAGED, COMMITTING: who made what is in it (makers.h)
+	struct ckpt_still *still;   // STAGED: for how long nothing has changed, and what that is waited for (looker.h)
+	struct ckpt_killed killed;  // COMMITTING
 	struct {
 		bool any;
 		pid_t pid; // killed in the middle of a file; 0: its daemon ended
@@ -127,6 +137,7 @@ struct ckpt_step {
 	bool reopening;          // COMMITTED: what takes its place is being made, with all that is not removed yet
 	uint32_t deleted_by;     // DELETED: the version that says so, or that came in its place
 	int64_t deleted_ns;      // DELETED: when
+	uint64_t trash_bytes;    // DELETED: what it takes on the disk (room.h), CKPT_TRASH_BYTES_UNKNOWN; atomic
 	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
 	uint32_t seal_failed;    // COMMITTED: the version that could not be sealed; 0: none
 	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
@@ -148,6 +159,8 @@ struct ckpt_step {
 	struct ckpt_step *lru_next, *lru_prev;
 };
 
+#define CKPT_TRASH_BYTES_UNKNOWN UINT64_MAX
+
 // --- The table ------------------------------------------------------------------------------------------------------
 
 // The step of this name in this folder, staged or committed, with a reference; NULL: none.
@@ -163,6 +176,14 @@ enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
 static inline void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state)
 {
 	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
+}
+
+// Staged or being committed. A reader without the lock sees what it was or is.
+static inline bool ckpt_step_is_unfinished(const struct ckpt_step *step)
+{
+	enum ckpt_step_state state = __atomic_load_n(&step->state, __ATOMIC_RELAXED);
+
+	return state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING;
 }
 
 // True for the states whose files are those of a manifest.
@@ -186,10 +207,14 @@ void ckpt_step_list_free(struct ckpt_step **steps, size_t count);
 // The same steps one by one, in no order, under store->lock: fn must not block. Ends with the first answer that is not 0.
 typedef int ckpt_step_fn(void *arg, struct ckpt_step *step);
 int ckpt_step_each_locked(struct ckpt_store *s, const char *folder_id, unsigned states, ckpt_step_fn *fn, void *arg);
+// Of those only the left ones, which are few and quickly found.
+int ckpt_step_each_left_locked(struct ckpt_store *s, ckpt_step_fn *fn, void *arg);
 // All that the store has a version of, those in no listing too: reopened, being removed, deleted, expiring.
 int ckpt_step_list_stored(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count);
 // True when the folder has any step, staged ones too.
 bool ckpt_step_any(struct ckpt_store *s, const char *folder_id);
+// The same but for those of which passes says true; it is called under store->lock, and must not block.
+bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passes)(struct ckpt_step *step));
 
 // --- Committed, or deleted --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,11 @@
 #include "core/commit/reopen.h"
 #include "core/gc/gc.h"
 #include "core/stage/convert.h"
+#include "core/stage/looker.h"
+#include "core/stage/stage.h"
 #include "core/store/load.h"
+#include "core/store/room.h"
+#include "core/store/store_file.h"
 #include "core/store/trash.h"
 #include "core/tier/chunk_cache.h"
 
@@ -22,59 +26,11 @@
 #include <sys/xattr.h>
 
 #define IDENTITY_FILE "store.json"
-#define IDENTITY_BYTES_MAX 65536
-#define LOCK_FILE "lock"
-#define HOLDER_FILE "holder.json"
-#define LOCK_WAIT_NS INT64_C(2000000000)
-#define LOCK_POLL_NS 10000000
 #define PACKS_WAIT_NS INT64_C(200000000) // before it is asked whether to go on
 
 static const char *const folders[] = {"sessions", "tree", "trash"};
 
 // --- Identity ---------------------------------------------------------------------------------------------------------
-
-// A small file written whole: temp name, fsync, rename, fsync of the directory.
-static int write_file(int dirfd, const char *name, const char *text)
-{
-	char temp[64];
-	ssize_t n;
-	int fd, rc;
-
-	snprintf(temp, sizeof(temp), "%s.new", name);
-	ckpt_sys.unlink(dirfd, temp, 0);
-	fd = ckpt_sys.open(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL, 0644);
-	if (fd < 0)
-		return fd;
-	n = ckpt_sys.pwrite(fd, text, strlen(text), 0);
-	rc = n < 0 ? (int)n : ckpt_sys.fsync(fd);
-	ckpt_sys.close(fd);
-	if (!rc)
-		rc = ckpt_sys.rename(dirfd, temp, dirfd, name, 0);
-	return rc ? rc : ckpt_sys.fsync(dirfd);
-}
-
-static int read_json(int dirfd, const char *name, json_t **ret_json)
-{
-	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
-	CLEANUP_FREE char *text = malloc(IDENTITY_BYTES_MAX);
-	struct stat st;
-	ssize_t n;
-	int rc;
-
-	if (fd < 0)
-		return fd;
-	if (!text)
-		return -ENOMEM;
-	if (fstat(fd, &st))
-		return -errno;
-	if (!S_ISREG(st.st_mode))
-		return -EBADMSG;
-	n = ckpt_sys.pread(fd, text, IDENTITY_BYTES_MAX, 0);
-	if (n < 0)
-		return (int)n;
-	rc = ckpt_json_load(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL, ret_json);
-	return rc == -EINVAL ? -EBADMSG : rc;
-}
 
 static int identity_check(struct ckpt_store *s, const json_t *identity)
 {
@@ -98,7 +54,7 @@ static int identity_check(struct ckpt_store *s, const json_t *identity)
 static int identity_read(struct ckpt_store *s, json_t **ret_identity)
 {
 	json_t *identity = NULL;
-	int rc = read_json(s->dirfd, IDENTITY_FILE, &identity);
+	int rc = ckpt_store_file_read(s->dirfd, IDENTITY_FILE, &identity);
 
 	if (rc)
 		return rc == -ENOENT ? -EMEDIUMTYPE : rc;
@@ -126,7 +82,7 @@ static int identity_write(int dirfd, json_t *identity)
 
 	if (!text || asprintf(&line, "%s\n", text) < 0)
 		return -ENOMEM;
-	return strlen(line) < IDENTITY_BYTES_MAX ? write_file(dirfd, IDENTITY_FILE, line) : -EFBIG;
+	return strlen(line) < CKPT_STORE_FILE_BYTES_MAX ? ckpt_store_file_write(dirfd, IDENTITY_FILE, line) : -EFBIG;
 }
 
 // 0: nothing is in it but what `passed` lets pass (NULL: nothing does); -ENOTEMPTY, -ENOMEM ...
@@ -302,135 +258,6 @@ bool ckpt_store_probe(const char *path)
 	return dirfd >= 0 && !faccessat(dirfd, IDENTITY_FILE, F_OK, AT_SYMLINK_NOFOLLOW);
 }
 
-// --- The lock and who has it ------------------------------------------------------------------------------------------
-
-// False: it was killed, or is a verb, which does not announce itself.
-static bool holder_lives(struct ckpt_store *s)
-{
-	json_t *holder = NULL;
-	pid_t pid = 0;
-
-	if (read_json(s->dirfd, HOLDER_FILE, &holder))
-		return false;
-	pid = (pid_t)json_integer_value(json_object_get(holder, "pid"));
-	json_decref(holder);
-	return pid > 0 && (!kill(pid, 0) || errno == EPERM);
-}
-
-// Who takes the place of a process that was killed may come before the last of it is gone: a child that had just been
-// forked has its lock, too. Most verbs are over by then as well; one that copies is not.
-static int lock_take(struct ckpt_store *s)
-{
-	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	int64_t until = ckpt_sys.mono_ns() + LOCK_WAIT_NS;
-
-	s->lock_fd = ckpt_sys.open(s->dirfd, LOCK_FILE, O_RDWR | O_CREAT, 0600);
-	if (s->lock_fd < 0)
-		return s->lock_fd;
-	while (fcntl(s->lock_fd, F_OFD_SETLK, &whole)) {
-		if (errno != EAGAIN && errno != EACCES)
-			return -errno;
-		if (holder_lives(s) || ckpt_sys.mono_ns() >= until)
-			return -EBUSY;
-		ckpt_sys.sleep_ns(LOCK_POLL_NS);
-	}
-	ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0); // who had it before is not who has it
-	return 0;
-}
-
-// A child of the program, which knows nothing of it, would keep the lock as long as it lives.
-static void lock_drop(struct ckpt_store *s)
-{
-	struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
-
-	if (s->writable && s->lock_fd >= 0)
-		(void)fcntl(s->lock_fd, F_OFD_SETLK, &whole);
-}
-
-static void boot_id_read(char ret_id[37])
-{
-	CLEANUP_FD int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, ret_id, 36);
-
-	ret_id[MAX(n, (ssize_t)0)] = '\0';
-}
-
-int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
-{
-	char boot_id[37], host[65] = "";
-	CLEANUP_FREE char *text = NULL, *where = mountpoint ? ckpt_name_clean(mountpoint) : NULL;
-	int rc;
-
-	boot_id_read(boot_id);
-	gethostname(host, sizeof(host) - 1);
-	ckpt_json_begin();
-	if (!mountpoint || where)
-		text = ckpt_json_dump(json_pack("{s:i, s:s, s:s, s:s?, s:I}", "pid", (int)getpid(), "host", host,
-						"boot_id", boot_id, "mountpoint", where, "since_ns",
-						(json_int_t)ckpt_sys.now_ns()),
-				      JSON_INDENT(2));
-	rc = text ? write_file(s->dirfd, HOLDER_FILE, text) : -ENOMEM;
-	if (rc) { // what the holder before us wrote would be taken for ours
-		ckpt_sys.unlink(s->dirfd, HOLDER_FILE, 0);
-		ckpt_sys.unlink(s->dirfd, HOLDER_FILE ".new", 0);
-	}
-	return rc;
-}
-
-static void text_into(char *to, size_t cap, const json_t *object, const char *key)
-{
-	const char *value = json_string_value(json_object_get(object, key));
-
-	snprintf(to, cap, "%s", value ? value : "");
-}
-
-int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder)
-{
-	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	CLEANUP_FD int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	CLEANUP_FD int fd = -1;
-	json_t *json = NULL;
-	const char *mountpoint;
-	int rc;
-
-	if (dirfd < 0)
-		return -errno;
-	fd = ckpt_sys.open(dirfd, LOCK_FILE, O_RDONLY | O_NONBLOCK, 0);
-	if (fd < 0)
-		return fd;
-	if (fcntl(fd, F_OFD_GETLK, &whole))
-		return -errno;
-	if (whole.l_type == F_UNLCK)
-		return -ENOENT;
-	if (!ret_holder)
-		return 0;
-	*ret_holder = (struct ckpt_holder){0};
-	rc = read_json(dirfd, HOLDER_FILE, &json);
-	if (rc)
-		return rc == -ENOMEM ? rc : 0;
-	ret_holder->pid = (int)json_integer_value(json_object_get(json, "pid"));
-	ret_holder->since_ns = json_integer_value(json_object_get(json, "since_ns"));
-	text_into(ret_holder->host, sizeof(ret_holder->host), json, "host");
-	text_into(ret_holder->boot_id, sizeof(ret_holder->boot_id), json, "boot_id");
-	mountpoint = json_string_value(json_object_get(json, "mountpoint"));
-	ret_holder->mountpoint = mountpoint ? strdup(mountpoint) : NULL;
-	rc = mountpoint && !ret_holder->mountpoint ? -ENOMEM : 0;
-	json_decref(json);
-	return rc;
-}
-
-bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint)
-{
-	CLEANUP_FREE char *where = ckpt_name_clean(mountpoint);
-
-	return h->mountpoint && where && !strcmp(h->mountpoint, where);
-}
-
-void ckpt_holder_done(struct ckpt_holder *h)
-{
-	free(TAKE_PTR(h->mountpoint));
-}
-
 // --- Open and close ---------------------------------------------------------------------------------------------------
 
 // Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.
@@ -496,7 +323,7 @@ static int store_open_parts(struct ckpt_store *s)
 	int rc = identity_read(s, &identity);
 
 	s->multigrain = ckpt_has_multigrain_times(s->dirfd);
-	if (!rc && s->writable && !(rc = lock_take(s)))
+	if (!rc && s->writable && !(rc = ckpt_holder_take(s)))
 		rc = make_folders(s->dirfd);
 	if (!rc)
 		rc = folder_open(s, "sessions", &s->sessions_fd);
@@ -524,6 +351,8 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = ckpt_load_sessions(s);
 	if (!rc && s->writable)
 		rc = ckpt_convert_settle(s);
+	if (!rc)
+		rc = ckpt_stage_restart(s);
 	if (!rc && s->writable && s->index)
 		rc = ckpt_indexer_new(s->index, &s->indexer);
 	if (!rc && s->writable)
@@ -546,6 +375,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
 	pthread_cond_init(&s->idle, NULL);
 	s->writable = mode == CKPT_STORE_WRITE;
+	ckpt_boot_id(s->boot_id);
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
 	rc = !s->path ? -errno : !s->steps ? -ENOMEM : 0;
@@ -577,12 +407,20 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
 	struct ckpt_sealer *sealer = NULL;
 	struct ckpt_cooler *cooler = NULL;
+	struct ckpt_room *room = NULL;
+	struct ckpt_looker *looker = NULL;
 	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
 
 	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
 	if (!rc && cools)
 		rc = ckpt_cooler_new(s, &cooler);
 	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
+	if (!rc && s->writable)
+		rc = ckpt_room_new(s, &room);
+	__atomic_store_n(&s->room, room, __ATOMIC_RELEASE);
+	if (!rc && s->writable)
+		rc = ckpt_looker_new(s, &looker);
+	__atomic_store_n(&s->looker, looker, __ATOMIC_RELEASE);
 	return rc ? rc : ckpt_limit_watch(s->limit);
 }
 
@@ -610,14 +448,22 @@ bool ckpt_store_packs_wanted(const struct ckpt_store *s)
 	return __atomic_load_n(&s->packs_wanted, __ATOMIC_RELAXED);
 }
 
+void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns)
+{
+	ckpt_looker_stop(s->looker);
+	ckpt_looker_end(s->looker, until_ns);
+}
+
 void ckpt_store_rest(struct ckpt_store *s)
 {
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
+	ckpt_looker_stop(s->looker);
 	ckpt_sealer_stop(s->sealer);
 	ckpt_cooler_stop(s->cooler);
 	ckpt_limit_stop(s->limit);
 	ckpt_reopen_wake_all(s);
+	ckpt_room_stop(s->room);
 	ckpt_trash_stop(s->trash);
 	LOCK_SCOPE(&s->lock);
 	while (s->commits_running)
@@ -631,11 +477,13 @@ void ckpt_store_close(struct ckpt_store *s)
 	const int fds[] = {s->sessions_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
 
 	ckpt_store_rest(s);
+	ckpt_room_free(s->room);
 	ckpt_trash_close(s->trash);
 	if (s->writable && s->backend && s->steps)
 		ckpt_gc_expected_keep(s);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
+	ckpt_looker_free(TAKE_PTR(s->looker));
 	ckpt_limit_free(s->limit);
 	ckpt_indexer_close(s->indexer);
 	ckpt_chunk_cache_free(s->chunk_cache);
@@ -643,7 +491,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_index_close(s->index);
 	ckpt_backend_close(s->backend);
 	ckpt_errlog_close(s->errlog);
-	lock_drop(s);
+	ckpt_holder_drop(s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close_if_open(fds[i]);
 	ckpt_settings_done(&s->settings);

@@ -17,6 +17,7 @@
 #include "core/store/settings.h"
 #include "core/store/step.h"
 #include "core/tier/cooler.h"
+#include "core/store/holder.h"
 #include "core/tier/sealer.h"
 
 #include <stdbool.h>
@@ -29,24 +30,15 @@ enum ckpt_store_mode {
 	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
 };
 
-// Who holds the store's lock, as the holder wrote it to the file "holder.json".
-struct ckpt_holder {
-	int pid;
-	char host[65];
-	char boot_id[37];
-	char *mountpoint; // NULL: a verb; as ckpt_name_clean() writes it
-	int64_t since_ns;
-};
-bool ckpt_holder_is_at(const struct ckpt_holder *h, const char *mountpoint);
-void ckpt_holder_done(struct ckpt_holder *h);
-
 struct ckpt_decided;
 struct ckpt_draft;
+struct ckpt_looker;
 
 struct ckpt_store {
 	// Set at open, then read-only.
 	char id[37];
-	char *path; // absolute
+	char boot_id[37]; // of this machine, since its start; "" unknown
+	char *path;       // absolute
 	int64_t created_ns;
 	bool writable;
 	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
@@ -94,8 +86,10 @@ struct ckpt_store {
 	bool closing;                 // atomic: who watches a reopened step ends
 	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
 	struct ckpt_trash *trash;     // NULL when opened for reading
+	struct ckpt_room *room;       // NULL but for a mount; atomic
 	struct ckpt_sealer *sealer;   // NULL but for a mount that seals; atomic
 	struct ckpt_cooler *cooler;   // NULL but for one that seals and cools; atomic
+	struct ckpt_looker *looker;   // NULL but for a mount; atomic
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);
@@ -107,6 +101,9 @@ struct ckpt_store {
 	// The same of a step that was deleted although nobody asked for it.
 	void (*gone)(void *arg, struct ckpt_step *step);
 	void *gone_arg;
+	// And of one that was completed by quiet: it is listed now.
+	void (*listed)(void *arg, struct ckpt_step *step);
+	void *listed_arg;
 	// And of each that was committed; with its lock held, so that it must not block.
 	void (*committed)(void *arg, struct ckpt_step *step);
 	void *committed_arg;
@@ -132,15 +129,19 @@ int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const c
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 // -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
-// held, at once by a mount that lives, else after two seconds; -EBADMSG identity damaged; -EREMOTE the index would not be
+// held, at once by a mount that lives, else after two seconds (that of a process that was killed is waited for, holder.h); -EBADMSG identity damaged; -EREMOTE the index would not be
 // on a local disk; -ENXIO work_dir does not exist; -EACCES, -EROFS, -EIO. What was given of the settings wins over what the
 // store says; settings may be NULL.
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
 		    struct ckpt_store **ret_store);
 void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
+// At an orderly end, when no client has anything open: commits what quiet would commit if it had the time (looker.h), and begins no
+// commit after until_ns, monotonic. Blocks on the disk.
+void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns);
 // Before its end: no thread of the store calls write_back, renew or gone any more. Waits for running commits. NULL is fine.
 void ckpt_store_rest(struct ckpt_store *s);
-// For a mount: what is committed is sealed and cooled behind from now on, and what is not is measured, where the settings say so.
+// For a mount: what is committed is sealed and cooled behind from now on, and what is not is measured and completed when it is quiet,
+// where the settings say so.
 // 0, -ENOMEM, -EAGAIN.
 int ckpt_store_work_behind(struct ckpt_store *s);
 void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of that to do
@@ -153,11 +154,6 @@ bool ckpt_store_packs_wanted(const struct ckpt_store *s);
 
 // What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
 int ckpt_store_check_identity(const struct ckpt_store *s);
-
-// Who has it: -ENOENT when nobody does (the file of a dead holder does not count). ret_holder may be NULL.
-int ckpt_store_holder(const char *path, struct ckpt_holder *ret_holder);
-// The lock's holder writes where it is mounted, for others to read.
-int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint);
 
 // The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT. Another
 // error says nothing of it.

@@ -10,6 +10,7 @@
 #include "core/policy/retain.h"
 #include "core/policy/temporary.h"
 #include "core/stage/stage.h"
+#include "core/store/room.h"
 #include "core/store/store.h"
 
 #include <dirent.h>
@@ -137,9 +138,8 @@ static void expire(struct ckpt_trash *t)
 	int64_t gc_ns =
 		ckpt_gc_behind(t->store, &t->gc, &t->stop) - ckpt_sys.mono_ns(); // what needed packs may have expired
 	LOCK_SCOPE(&t->lock);
-	// What could not be removed is tried again, but not at once.
 	if (next != INT64_MAX) // out of a record: any time
-		t->due_ns = MIN(t->due_ns, MAX(ckpt_time_between(-trash_ns, next), ckpt_sys.now_ns() + RETRY_NS));
+		t->due_ns = MIN(t->due_ns, ckpt_time_between(-trash_ns, next));
 	// What is begun later cannot be due before this.
 	t->due_ns = MIN(t->due_ns, MAX(MIN(next_staged, ckpt_sys.now_ns()) + ttl_ns, ckpt_sys.now_ns() + RETRY_NS));
 	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + gc_ns);
@@ -232,6 +232,7 @@ void ckpt_trash_wake(struct ckpt_trash *t)
 {
 	if (!t->expires)
 		return;
+	ckpt_room_expect(__atomic_load_n(&t->store->room, __ATOMIC_ACQUIRE), 0);
 	LOCK_SCOPE(&t->lock);
 
 	t->due_ns = 0;

@@ -28,7 +28,7 @@ void ckpt_trash_close(struct ckpt_trash *t);
 // Removes a name and all below it on a thread, which there is once it has work. Without memory the name stays.
 void ckpt_trash_remove_behind(struct ckpt_trash *t, const char *name);
 // Deleted steps (delete.h) are looked at too: what has expired is removed, now and when its time comes, and then the packs that
-// nothing needs any more (gc.h).
+// nothing needs any more (gc.h). What goes before its time, for its room, is room.h's, which is woken too.
 void ckpt_trash_wake(struct ckpt_trash *t);
 // A step was committed: temporary ones may be over (temporary.h), and the policy may keep others no longer (retain.h). They are deleted
 // a few seconds later, so that a framework that removes its own after a save has done it by then; where deleted steps are not looked

@@ -234,69 +234,6 @@ START_TEST(an_outcome_stays_unknown_until_there_is_memory_to_learn_it)
 }
 END_TEST
 
-#define LEFT_MAX 200
-
-static bool is_left(struct ckpt_store *s, const char *name)
-{
-	struct ckpt_step **left;
-	size_t count;
-	bool found = false;
-
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	for (size_t i = 0; i < count; i++)
-		found |= !strcmp(left[i]->name, name);
-	ckpt_step_list_free(left, count);
-	return found;
-}
-
-static struct ckpt_step *begin_numbered(struct ckpt_store *s, uint64_t n, char ret_name[16])
-{
-	struct ckpt_step *step;
-
-	snprintf(ret_name, 16, "%llu", (unsigned long long)n);
-	step = ckpt_staged_begin(s, ret_name);
-	close(ckpt_staged_put(step, "file", "text"));
-	ck_ok(ckpt_sys.mkdir(step->dirfd, "a directory that takes room of its own for its name", 0755));
-	return step;
-}
-
-// It is superseded, whether there is memory to find it or not.
-START_TEST(what_was_left_of_a_step_fails_no_commit_where_there_is_no_memory_to_find_it)
-{
-	struct ckpt_store *s;
-	char dir[PATH_MAX], name[16];
-	unsigned kept = 0;
-	bool fired = true;
-
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	for (uint64_t i = 1; i <= LEFT_MAX; i++)
-		ckpt_step_unref(begin_numbered(s, i, name));
-	ckpt_store_close(s);
-	s = ckpt_save_open(dir);
-	for (uint64_t n = 1; fired; n++) {
-		struct ckpt_step *step = begin_numbered(s, n, name);
-		int rc;
-
-		ck_assert_uint_le(n, LEFT_MAX);
-		ck_assert(is_left(s, name));
-		ckpt_allocfault_begin(n, false);
-		rc = ckpt_commit(step, &ckpt_staged_plain);
-		ckpt_save_settle(s);
-		fired = ckpt_allocfault_end() >= n;
-		ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN, "%s", strerror(-rc));
-		ck_assert(!rc || is_left(s, name));
-		kept += !rc && is_left(s, name);
-		if (rc)
-			ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-		ckpt_staged_check(step, "file", "text");
-		ckpt_step_unref(step);
-	}
-	ck_assert_uint_ge(kept, 1);
-	ckpt_store_close(s);
-}
-END_TEST
-
 // --- What acts do not reach --------------------------------------------------------------------------------------------
 
 // That a file is on disk is written again at worst; that a write was lost is believed of all files then.
@@ -602,7 +539,6 @@ int main(void)
 	tcase_add_test(commits,
 		       a_step_that_was_renamed_meanwhile_keeps_that_name_where_its_commit_has_no_memory_for_it);
 	tcase_add_test(commits, an_outcome_stays_unknown_until_there_is_memory_to_learn_it);
-	tcase_add_test(commits, what_was_left_of_a_step_fails_no_commit_where_there_is_no_memory_to_find_it);
 	tcase_add_test(commits, a_step_that_was_to_be_temporary_says_so_or_stays_or_is_not_committed);
 	suite_add_tcase(suite, commits);
 	tcase_add_test(others, a_fsync_that_there_is_no_memory_to_remember_is_no_success);

@@ -89,3 +89,15 @@ def test_steps_stay_as_long_as_their_time(mount, policy, clock, stage, commit):
     stage("9")
     commit(mount / "9")
     assert wait_until(lambda: mount.listing() == ["9"], 30), "the newest stays, whatever the clock says"
+
+
+def test_umount_is_refused_for_a_minute_after_the_last_write(mount, ckptfs):
+    """It is the clock of the program that asks which is ahead: the times of the files are the disk's."""
+    (mount / "step_1").mkdir()
+    (mount / "step_1/shard0.bin").write_bytes(b"x")
+
+    def umount(seconds):
+        return ckptfs("umount", mount.path, check=False, env=dict(os.environ, LD_PRELOAD=LIBRARY[0], FAKETIME=f"+{seconds}s"))
+    refused = umount(30)
+    assert refused.returncode == 1 and "step_1 is being saved: it was written 3" in refused.stderr
+    assert umount(61).returncode == 0

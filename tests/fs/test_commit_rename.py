@@ -1,5 +1,6 @@
 """Names: what a rename completes and what it does not, and that nobody ever sees half a step."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -60,9 +61,9 @@ def test_rename_from_a_temp_name_commits_in_a_folder_too(mount):
         mount.remount()
 
 
-@pytest.mark.parametrize("old, new", [("checkpoint-500", "checkpoint-500.bad"), ("1000", "1001"), ("1.orbax-checkpoint-tmp", "2.orbax-checkpoint-tmp"),
+@pytest.mark.parametrize("old, new", [("checkpoint-500", "checkpoint-501"), ("1000", "1001"), ("1.orbax-checkpoint-tmp", "2.orbax-checkpoint-tmp"),
                                       ("1000", "1000.orbax-checkpoint-tmp")])
-def test_any_other_rename_of_a_staged_step_leaves_it_staged(mount, stage, commit, old, new):
+def test_rename_of_a_staged_step_to_another_step_s_name_leaves_it_staged(mount, stage, commit, old, new):
     made = stage(old)
     os.rename(mount / old, mount / new)
     assert mount.listing() == []
@@ -71,6 +72,131 @@ def test_any_other_rename_of_a_staged_step_leaves_it_staged(mount, stage, commit
     (mount / old).mkdir()
     commit(mount / new)
     assert_whole(mount, made, new)
+
+
+# --- Names without a form -------------------------------------------------------------------------------------------------
+
+
+def steps(ckptfs, store):
+    return sorted(s["name"] for s in ckptfs.json("ls", store))
+
+
+def pairs(mount):
+    (mount / "run").mkdir(exist_ok=True)
+    (mount / "elsewhere").mkdir(exist_ok=True)
+    return [("step_10.tmp", "step_10"), ("checkpoint_20.tmp-1700000000", "checkpoint_20"), (".tmp_step_30", "step_30"), ("tmp.40", "40"),
+            ("tmp_step-50", "run/step-50"), ("run/x.partial", "elsewhere/checkpoint-60")]
+
+
+@both_modes
+def test_rename_from_a_temporary_name_of_ones_own_commits(mount, ckptfs, store):
+    for temp, final in pairs(mount):
+        (mount / temp).mkdir()
+        made = trees.fill(mount / temp)
+        assert os.path.basename(temp) in os.listdir((mount / temp).parent)
+        os.rename(mount / temp, mount / final)
+        assert final in steps(ckptfs, store) and trees.files(mount / final) == made
+        assert ckptfs.json("info", store, final)["event"] == "rename"
+        assert not (mount / temp).exists()
+    mount.kill9()
+    mount.start()
+    assert len(steps(ckptfs, store)) == len(pairs(mount))
+
+
+def test_a_folder_that_is_a_run_s_stays_plain_under_a_step_s_name(mount, ckptfs, store, commit):
+    trees.put(mount / "log/train.log", b"line\n")
+    trees.put(mount / "log/model.pt", b"model")
+    trees.put(mount / "open/model.pt", b"model")
+    (mount / "steps/checkpoint-1").mkdir(parents=True)
+    trees.put(mount / "steps/checkpoint-1/model.pt", b"model")
+    commit(mount / "steps/checkpoint-1")
+    (mount / "empty").mkdir()
+    with open(mount / "open/results.txt", "w") as results:
+        results.write("first\n")
+        results.flush()
+        for n, name in enumerate(("log", "open", "steps", "empty")):
+            os.rename(mount / name, mount / f"step_{n}")
+        results.write("last\n")
+    assert steps(ckptfs, store) == ["step_2/checkpoint-1"]
+    assert mount.listing() == ["step_0", "step_1", "step_2", "step_3"]
+    assert (mount / "step_1/results.txt").read_text() == "first\nlast\n"
+    assert trees.files(mount / "step_0") == {"train.log": b"line\n", "model.pt": b"model"}
+
+
+def test_a_file_that_was_just_closed_is_not_open(mount, ckptfs, store):
+    for n in range(20):
+        (mount / "tmp").mkdir()
+        for i in range(5):
+            with open(mount / f"tmp/model_{i}.bin", "wb") as f:
+                f.write(b"x" * 100_000)
+        os.rename(mount / "tmp", mount / f"step_{n}")
+    assert len(steps(ckptfs, store)) == 20
+
+
+def test_a_folder_that_could_not_be_committed_is_where_it_was(mount, ckptfs, store):
+    (mount / "tmp").mkdir()
+    made = trees.fill(mount / "tmp")
+    trees.put(mount / "step_1/model.pt", b"there")
+    with pytest.raises(OSError) as e:
+        os.rename(mount / "tmp", mount / "step_1")
+    assert e.value.errno == errno.ENOTEMPTY
+    assert trees.files(mount / "tmp") == made and (mount / "step_1/model.pt").read_bytes() == b"there"
+    assert mount.listing() == ["tmp"]
+
+
+@pytest.mark.parametrize("old", ["step_21", "epoch_1", "checkpoint-5", "7"])
+def test_a_staged_step_that_is_renamed_to_a_plain_name_is_a_plain_folder(mount, stage, ckptfs, store, old):
+    made = stage(old)
+    log = open(mount / old / "train.log", "a", buffering=1)  # noqa: SIM115
+    log.write("one\n")
+    (mount / "runs").mkdir()
+    os.rename(mount / old, mount / "runs/best")
+    log.write("two\n")
+    log.close()
+    assert os.listdir(mount / "runs") == ["best"] and mount.listing() == ["runs"]
+    assert trees.files(mount / "runs/best") == made | {"train.log": b"one\ntwo\n"}
+    assert ckptfs.json("sessions", store) == []
+    mount.remount()
+    assert trees.files(mount / "runs/best") == made | {"train.log": b"one\ntwo\n"}
+
+
+@pytest.mark.parametrize("old, new, step", [("step80-tmp", "step80", True), ("tmp.81", "81", True), ("step_82", "step_83", False),
+                                            ("x.orbax-checkpoint-tmp", "step_84", True), ("a", "b", False), ("step_85", "plain85", False),
+                                            ("best.partial_save", "best", True), ("a", "1.orbax-checkpoint-tmp", False)])
+def test_an_empty_directory_is_replaced(mount, ckptfs, store, old, new, step):
+    (mount / old).mkdir()
+    made = trees.fill(mount / old)
+    (mount / new).mkdir()
+    os.replace(mount / old, mount / new)
+    assert trees.files(mount / new) == made and not (mount / old).exists()
+    assert steps(ckptfs, store) == ([new] if step else [])
+    if new in mount.listing():
+        mount.remount()
+    assert trees.files(mount / new) == made
+
+
+def test_a_directory_that_is_not_empty_is_not_replaced(mount, stage):
+    for old in ("a", "step_1", "1.orbax-checkpoint-tmp"):
+        stage(old)
+    for new in ("plain", "step_2"):
+        trees.put(mount / new / "file", b"file")
+        for old in ("a", "step_1", "1.orbax-checkpoint-tmp"):
+            with pytest.raises(OSError) as e:
+                os.rename(mount / old, mount / new)
+            assert e.value.errno == errno.ENOTEMPTY, (old, new)
+        assert (mount / new / "file").read_bytes() == b"file"
+
+
+def test_another_rank_s_late_file_joins_a_step_that_is_renamed(mount, ckptfs, store):
+    temp = mount / "tmp-checkpoint-20"
+    trees.put(temp / "model.safetensors", b"model")
+    with open(temp / "rng_state_1.pth", "wb") as late:
+        late.write(b"half")
+        late.flush()
+        os.rename(temp, mount / "checkpoint-20")
+        assert mount.listing() == ["checkpoint-20"]
+        late.write(b" rest")
+    assert (mount / "checkpoint-20/rng_state_1.pth").read_bytes() == b"half rest"
 
 
 def test_rename_of_a_temp_name_inside_a_step_is_content(mount):

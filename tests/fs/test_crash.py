@@ -1,5 +1,6 @@
 """What is found after the death of a daemon: steps, unfinished sessions, a damaged index. test_kill.py has its death under many writers."""
 
+import errno
 import os
 import random
 import shutil
@@ -47,7 +48,7 @@ class Saver:
 
     def check(self):
         """What is listed is whole, of what was looked at before a sample; all that was acknowledged is listed; the rest of what was
-        begun is out of sight."""
+        begun is in no listing and has its name."""
         listed = {int(n) for n in os.listdir(self.folder) if n.isdigit()}
         acked, begun = set(self.events("acked")), set(self.events("begun"))
         assert acked <= listed, f"acknowledged and lost: {acked - listed}"
@@ -57,7 +58,7 @@ class Saver:
             assert trees.files(self.folder / str(n)) == saver.expected(n, self.world.scratch), f"step {n} is not what was saved"
         self.whole |= listed
         for n in begun - listed:
-            assert not (self.folder / str(n)).exists() and not (self.folder / f"{n}{saver.TEMP}").exists(), f"{n} is reachable"
+            assert (self.folder / (f"{n}{saver.TEMP}" if self.way == "rename" else str(n))).is_dir(), f"what was written of {n} cannot be reached"
 
 
 @pytest.mark.parametrize("way", ["marker", "rename"])
@@ -75,29 +76,56 @@ def test_client_and_daemon_killed_together_lose_no_acknowledged_step(world, moun
 
 
 @both_modes
-def test_unfinished_step_is_kept_offered_and_its_name_is_free(mount, stage, commit, ckptfs, store):
-    made = stage("1000")
+@pytest.mark.parametrize("name", ["1000", "1000.orbax-checkpoint-tmp-7", "exp/a/step_5"])
+@pytest.mark.parametrize("end", ["killed", "unmounted"])
+def test_unfinished_step_has_its_name_in_the_next_mount_and_is_gone_on_with(mount, stage, commit, ckptfs, store, name, end):
+    (mount / "exp/a").mkdir(parents=True)
+    made = stage(name)
     kept = stage("999")
     commit(mount / "999")
-    mount.kill9()
-    mount.start()
-    assert mount.listing() == ["999"] and trees.files(mount / "999") == kept
-    assert not (mount / "1000").exists()
-    assert os.listdir(mount / ".ckptfs/staged") == ["1000"]
-    assert trees.files(mount / ".ckptfs/staged/1000") == made
-    [session] = ckptfs.json("sessions", store)
-    assert (session["name"], session["state"], session["files"], session["bytes"]) == ("1000", "left", len(made), sum(map(len, made.values())))
-    again = stage("1000", seed="again")
-    states = sorted((s["name"], s["state"]) for s in ckptfs.json("sessions", store))
-    assert states == [("1000", "left"), ("1000", "live")]
-    commit(mount / "1000")
+    number = os.stat(mount / name).st_ino
     for _ in range(2):
-        assert trees.files(mount / "1000") == again
-        assert ckptfs.json("sessions", store) == [], "the commit of a name drops what was left of it"
+        mount.umount() if end == "unmounted" else mount.kill9()
+        [session] = ckptfs.json("sessions", store)
+        assert (session["name"], session["state"]) == (name, "interrupted")
+        mount.start()
+        assert mount.listing() == ["999", "exp"] and mount.listing("exp/a") == [] and trees.files(mount / "999") == kept
+        assert trees.files(mount / name) == made and os.stat(mount / name).st_ino == number
+        assert os.listdir(mount / ".ckptfs/staged") == []
+        [session] = ckptfs.json("sessions", store)
+        assert (session["name"], session["state"], session["files"], session["bytes"]) == (name, "interrupted", len(made), sum(map(len, made.values())))
+        assert session["changed_at"] >= session["began_at"] and session["open_writers"] == 0
+    with pytest.raises(FileExistsError):
+        os.mkdir(mount / name)
+    os.makedirs(mount / name, exist_ok=True)
+    trees.write(mount / name / "more", b"of the second attempt")
+    trees.write(mount / name / "config.json", b"written over")
+    os.unlink(mount / name / "empty")
+    del made["empty"]
+    commit(mount / name)
+    for _ in range(2):
+        assert trees.files(mount / name) == made | {"more": b"of the second attempt", "config.json": b"written over"}
+        assert os.path.basename(name) in os.listdir((mount / name).parent) and ckptfs.json("sessions", store) == []
         mount.remount()
 
 
-def test_left_steps_of_one_name_in_several_folders_can_all_be_reached(mount, stage):
+@both_modes
+def test_unfinished_step_is_removed_and_saved_anew(mount, stage, commit, ckptfs, store):
+    stage("1000")
+    mount.kill9()
+    mount.start()
+    shutil.rmtree(mount / "1000")
+    assert not (mount / "1000").exists() and ckptfs.json("sessions", store) == []
+    again = stage("1000", seed="again")
+    [session] = ckptfs.json("sessions", store)
+    assert session["state"] == "live"
+    commit(mount / "1000")
+    for _ in range(2):
+        assert mount.listing() == ["1000"] and trees.files(mount / "1000") == again
+        mount.remount()
+
+
+def test_unfinished_steps_of_one_name_in_several_folders_have_their_names(mount, stage):
     made = {}
     for folder in ("a", "b"):
         (mount / folder).mkdir()
@@ -105,39 +133,38 @@ def test_left_steps_of_one_name_in_several_folders_can_all_be_reached(mount, sta
             made[folder, name] = stage(f"{folder}/{name}")
     mount.kill9()
     mount.start()
-    kept = mount / ".ckptfs/staged"
-    found = [trees.files(kept / name) for name in os.listdir(kept)]
-    assert len(found) == 4 and all(files in found for files in made.values())
+    assert {(folder, name): trees.files(mount / folder / name) for folder, name in made} == made
 
 
-def test_left_step_that_somebody_reads_is_not_dropped_by_the_next_commit_of_its_name(mount, stage, commit, ckptfs, store):
-    made = stage("1000")
+@pytest.fixture
+def left(mount, stage):
+    """A left-over session: its folder was removed, and its maker is gone. What it holds."""
+    (mount / "run").mkdir()
+    made = stage("run/step_7")
     mount.kill9()
     mount.start()
-    held = os.open(mount / ".ckptfs/staged/1000", os.O_RDONLY)  # somebody copies it
-    stage("1000", seed="again")
-    commit(mount / "1000")
-    assert trees.files(mount / ".ckptfs/staged/1000") == made
+    (mount / "run").rmdir()
+    return made
+
+
+def test_step_in_a_folder_that_is_removed_is_left_over_and_can_be_reached(mount, left, ckptfs, store):
+    for _ in range(2):
+        assert mount.listing() == [] and trees.files(mount / ".ckptfs/staged/step_7") == left
+        [session] = ckptfs.json("sessions", store)
+        assert session["state"] == "left" and session["files"] == len(left)
+        mount.remount()
+
+
+def test_left_step_that_somebody_reads_is_there_until_it_is_dropped(mount, left, ckptfs, store):
+    held = os.open(mount / ".ckptfs/staged/step_7", os.O_RDONLY)  # somebody copies it
+    ckptfs("abort", "--yes", store, ckptfs.json("sessions", store)[0]["id"])
+    assert os.listdir(mount / ".ckptfs/staged") == []
     os.close(held)
-    mount.remount()
-    assert [s["state"] for s in ckptfs.json("sessions", store)] == ["left"], "it is there until somebody drops it"
 
 
-def test_orderly_unmount_keeps_an_unfinished_step_too(mount, stage, ckptfs, store):
-    made = stage("1000")
-    mount.umount()
-    [session] = ckptfs.json("sessions", store)
-    assert (session["name"], session["state"]) == ("1000", "left")
-    mount.start()
-    assert mount.listing() == [] and not (mount / "1000").exists()
-    assert trees.files(mount / ".ckptfs/staged/1000") == made
-
-
-def test_left_step_cannot_be_changed_under_the_control_directory(mount, stage):
-    made = stage("1000")
-    mount.kill9()
-    mount.start()
-    left = mount / ".ckptfs/staged/1000"
+def test_left_step_cannot_be_changed_under_the_control_directory(mount, left):
+    made = left
+    left = mount / ".ckptfs/staged/step_7"
     for change in (lambda: trees.write(left / "config.json", b"x"), lambda: os.unlink(left / "config.json"), lambda: os.mkdir(left / "d"),
                    lambda: os.rename(left, mount / "2000"), lambda: trees.write(left / ".finalize", b"")):
         with pytest.raises(OSError):
@@ -145,11 +172,16 @@ def test_left_step_cannot_be_changed_under_the_control_directory(mount, stage):
     assert trees.files(left) == made
 
 
-def test_left_session_can_be_dropped_by_its_verb(mount, stage, ckptfs, store):
+@pytest.mark.parametrize("mounted", [True, False])
+def test_unfinished_session_can_be_dropped_by_its_verb(mount, stage, ckptfs, store, mounted):
     stage("1000")
     mount.kill9()
-    mount.start()
+    if mounted:
+        mount.start()
     ckptfs("abort", store, "1000", "--yes")
+    if not mounted:
+        mount.start()
+    assert not (mount / "1000").exists()
     assert ckptfs.json("sessions", store) == [] and os.listdir(mount / ".ckptfs/staged") == []
     wait_until(lambda: os.listdir(store / "sessions") == [], what="the removal of the session's files")
 
@@ -172,6 +204,10 @@ def test_descriptor_of_a_dead_mount_cannot_change_a_step_that_was_committed_sinc
     a.run("fd = os.open(step + '/f', os.O_CREAT | os.O_RDWR); os.write(fd, b'good')", step=str(mount / "1000"))
     mount.kill9()
     mount.start()
+    with pytest.raises(OSError) as e:
+        commit(mount / "1000")
+    assert e.value.errno == errno.EBUSY, "the old descriptor would write to what was committed"
+    shutil.rmtree(mount / "1000")
     made = stage("1000", seed="again")
     commit(mount / "1000")
     a.errno_of("os.pwrite(fd, b'EVIL', 0)")

@@ -1,17 +1,21 @@
 """File steps: plain files of which nobody sees a part."""
 
 import os
+import pickle
 import stat
+import struct
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from support import trees
-from support.checkpoint_files import FORMATS, npy, zip_file
+from support.checkpoint_files import FORMATS, hdf5, npy, pickled, safetensors, zip_file
 from support.commits import error_line
 from support.fixtures import SLOW, all_modes, both_modes, needs_root
 from support.mounting import LoopDisk, Mount, errno_name, wait_until
+from support.preload import preload
 from support.syncs import BadSyncs
 
 pytestmark = pytest.mark.timeout(60)
@@ -229,7 +233,7 @@ def test_an_incomplete_one_never_replaces_a_whole_one(mount, agent):
     for name, make in FORMATS.items():
         path, a = str(mount / name), agent()
         trees.write(path, make(1))
-        for cut in (0, 5, 40, len(make(2)) // 2, len(make(2)) - 1):
+        for cut in (12, 40, len(make(2)) // 2, len(make(2)) - 1):
             a.run(OPEN_NEW + "; os.write(fd, data)", path=path, data=make(2)[:cut])
             assert a.errno_of("os.close(fd)") == "EINVAL", (name, cut)
             error_line(mount, name, "EINVAL")
@@ -240,6 +244,95 @@ def test_an_incomplete_one_never_replaces_a_whole_one(mount, agent):
         a.run(OPEN_NEW + "; os.write(fd, data); os.close(fd)", path=path, data=make(3))
         assert (mount / name).read_bytes() == make(3)
     assert nothing_left(mount)
+
+
+RAW = struct.pack("<4H", 640, 7, 7, 7)  # begins as a pickle does
+UNUSUAL = {
+    "two.npy": npy(1) + npy(2), "tail.npy": npy(1) + b"tail", "raw.npy": b"\1\2\3\4" * 100, "tokens.bin": RAW, "raw.ckpt": RAW, "old.pt": pickle.dumps({"a": 1}, 0),
+    "pickles.pt": pickled(1) + pickled(2), "pickle-and-array.ckpt": pickled(1) + bytes(40), "comment.npz": zip_file(1)[:-2] + b"\5\0hello", "tail.npz": zip_file(1) + b"tail",
+    "text.bin": b"hello\n", "text.safetensors": b"hello\n", "packed.ckpt": b"\x28\xb5\x2f\xfd" + bytes(100), "map.msgpack": b"\x81\xa1a\1", "tail.safetensors": safetensors(1) + b"tail",
+    "emptied.ckpt": b"", "emptied.safetensors": b"", "emptied.npy": b"", "model.pkl": pickled(1), "a.zip": zip_file(1),
+}
+
+
+@both_modes
+def test_a_file_of_an_unusual_form_replaces_another_as_any(mount, agent):
+    a = agent()
+    for name, data in UNUSUAL.items():
+        path = str(mount / name)
+        trees.write(path, next((make(1) for whole, make in FORMATS.items() if whole.endswith(name[name.index("."):])), OLD))
+        for new in (data, data):
+            a.run(OPEN_NEW + "; os.write(fd, new); os.close(fd)", path=path, new=new)
+            assert (mount / name).read_bytes() == new, name
+    assert nothing_left(mount) and mount.errors() == []
+
+
+@both_modes
+@pytest.mark.parametrize("name", ["model.pth.tar", "model.pkl", "model.ubj", "model.eqx", "model.gguf", "model.onnx", "model.zip", "checkpoint_12"])
+def test_names_of_file_steps(mount, agent, name):
+    a = agent()
+    trees.write(mount / name, OLD)
+    a.run(OPEN_NEW + "; os.write(fd, new[:50])", path=str(mount / name), new=NEW)
+    assert (mount / name).read_bytes() == OLD
+    a.run("os.write(fd, new[50:]); os.close(fd)")
+    assert (mount / name).read_bytes() == NEW and nothing_left(mount)
+
+
+# --- What is written for long ------------------------------------------------------------------------------------------
+
+
+@both_modes
+def test_one_that_several_processes_have_mapped_is_live(mount, agent):
+    """As numpy.memmap does it: it closes its file, and the mapping keeps another descriptor."""
+    path, maker, workers, reader = str(mount / "tokens.bin"), agent(), [agent(), agent()], agent()
+    trees.write(path, b"old" * 4096)
+    maker.run("fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC); os.ftruncate(fd, 8192); m = mmap.mmap(fd, 8192); os.close(fd)", path=path)
+    assert reader.run(READ, path=path) == b"old" * 4096, "its maker alone may still be saving"
+    for i, worker in enumerate(workers):
+        worker.run("fd = os.open(path, os.O_RDWR); m = mmap.mmap(fd, 8192); os.close(fd); m[i * 4096:(i + 1) * 4096] = bytes([i + 1]) * 4096; m.flush()", path=path, i=i)
+    assert reader.run(READ, path=path) == maker.run("m[:]") == b"\1" * 4096 + b"\2" * 4096
+    maker.run("m[0] = 7; m.flush()")
+    assert reader.run(READ, path=path)[0] == 7
+    maker.kill()
+    assert reader.run(READ, path=path)[0] == 7 and nothing_left(mount)
+
+
+@both_modes
+def test_hdf5_is_live_once_its_superblock_says_swmr(mount, agent):
+    path, a = str(mount / "log.h5"), agent()
+    block = bytearray(hdf5(1))
+    trees.write(path, block)
+    block[8], block[9], block[11] = 3, 8, 1
+    a.run(OPEN_NEW + "; os.write(fd, data)", path=path, data=bytes(block))
+    time.sleep(1)
+    assert (mount / "log.h5").read_bytes() == hdf5(1)
+    a.run("os.pwrite(fd, bytes([5]), 11)")
+    wait_until(lambda: (mount / "log.h5").read_bytes() == bytes(block[:11]) + b"\5" + bytes(block[12:]), 5)
+    a.run("os.lseek(fd, 0, 2); os.write(fd, b'more')")
+    assert (mount / "log.h5").read_bytes().endswith(b"more")
+    a.kill()
+    assert (mount / "log.h5").read_bytes().endswith(b"more") and nothing_left(mount)
+
+
+@both_modes
+def test_one_that_is_synced_again_a_minute_later_and_has_changed_is_live(world, store, scratch, mode, agent):
+    (scratch / "later").write_text("0")
+    m = Mount.new(world, store, mode=mode, prefix=preload(world, "later", LATER=scratch / "later"))
+    path, still, a, b = str(m / "trace.bin"), str(m / "still.bin"), agent(), agent()
+    for p, who in ((path, a), (still, b)):
+        trees.write(p, OLD)
+        who.run(OPEN_NEW + "; os.write(fd, b'one'); os.fsync(fd); os.write(fd, b'two'); os.fsync(fd)", path=p)
+        assert Path(p).read_bytes() == OLD
+    b.run("os.fsync(fd)")
+    (scratch / "later").write_text("61")
+    a.run("os.write(fd, b'three'); os.fsync(fd)")
+    assert (m / "trace.bin").read_bytes() == b"onetwothree"
+    a.run("os.write(fd, b'four')")
+    assert (m / "trace.bin").read_bytes() == b"onetwothreefour", "it is live from then on"
+    a.kill()
+    a.wait_gone(5)
+    assert (m / "trace.bin").read_bytes() == b"onetwothreefour"
+    assert (m / "still.bin").read_bytes() == OLD
 
 
 def test_an_array_file_whose_header_is_written_first_and_then_mapped(mount, agent):
@@ -267,16 +360,17 @@ def test_a_killed_writer_publishes_nothing(mount, agent, name):
     a.wait_gone(5)
     wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 5)
     assert mount.listing() == []
-    assert not os.path.exists(path)
+    assert (mount / name).read_bytes() == make(1), "its exact name leads to what is left"
     error_line(mount, name, "killed")
     trees.write(path, make(2))
+    assert mount.listing() == [name] and nothing_left(mount)
     b = agent()
     b.run(OPEN_NEW + "; os.write(fd, data)", path=path, data=make(3))
     b.kill()
     b.wait_gone(5)
-    wait_until(lambda: len(os.listdir(mount / ".ckptfs/staged")) == 2, 5)
-    assert (mount / name).read_bytes() == make(2)
-    assert sorted(p.read_bytes() for p in (mount / ".ckptfs/staged").glob(f"*/{name}")) == sorted([make(1), make(3)])
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 5)
+    assert (mount / name).read_bytes() == make(2), "its exact name leads to what is listed"
+    assert left(mount, name) == make(3)
     for session in mount.world.program.json("sessions", mount.store):
         mount.world.program("abort", "--yes", mount.store, session["id"])
     wait_until(lambda: nothing_left(mount), 5)
@@ -341,6 +435,142 @@ def test_what_a_dead_daemon_left_is_kept_and_told_of_once(mount, path, old, agen
     mount.remount()
     assert mount.errors() == lines
     assert left(mount) == NEW
+
+
+# --- Left over, and reached by the exact name -------------------------------------------------------------------------
+
+
+def killed(agent, path, data):
+    a = agent()
+    a.run(OPEN_NEW + "; os.write(fd, data); os.fsync(fd)", path=str(path), data=data)
+    a.kill()
+    a.wait_gone(5)
+
+
+@pytest.fixture
+def part(mount, agent):
+    """What a killed writer of model.pt in a folder left, found again after a remount too."""
+    (mount / "run").mkdir()
+    killed(agent, mount / "run/model.pt", NEW[:700])
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == ["model.pt"], 5)
+    return mount / "run/model.pt"
+
+
+@both_modes
+@pytest.mark.parametrize("remounted", [False, True])
+def test_what_a_killed_writer_left_is_reached_by_its_exact_name_only(mount, part, remounted):
+    if remounted:
+        mount.remount()
+    assert part.read_bytes() == NEW[:700] and part.stat().st_size == 700
+    assert mount.listing("run") == [] and os.listdir(mount / ".ckptfs/staged") == ["model.pt"]
+    assert left(mount) == NEW[:700]
+    assert not (mount / "model.pt").exists() and not (mount / "run/model.pt2").exists()
+    with pytest.raises(FileExistsError):
+        os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+
+
+@both_modes
+@pytest.mark.parametrize("remounted", [False, True])
+def test_a_later_writer_goes_on_with_it(mount, part, agent, remounted):
+    """As `wget -c` does."""
+    if remounted:
+        mount.remount()
+    assert left(mount) == NEW[:700]
+    a = agent()
+    a.run("fd = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(fd, data)", path=str(part), data=NEW[700:1000])
+    assert mount.listing("run") == [] and os.listdir(mount / ".ckptfs/staged") == []
+    a.kill()
+    a.wait_gone(5)
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == ["model.pt"], 5)
+    b = agent()
+    b.run("fd = os.open(path, os.O_WRONLY | os.O_APPEND); os.write(fd, data); os.close(fd)", path=str(part), data=NEW[1000:])
+    assert part.read_bytes() == NEW and mount.listing("run") == ["model.pt"] and nothing_left(mount)
+    mount.remount()
+    assert part.read_bytes() == NEW and nothing_left(mount)
+
+
+def test_a_save_from_the_start_takes_its_place(mount, part):
+    trees.write(part, OLD)
+    assert part.read_bytes() == OLD and mount.listing("run") == ["model.pt"] and nothing_left(mount)
+
+
+@pytest.mark.parametrize("remounted", [False, True])
+def test_the_verb_commit_publishes_it(mount, part, remounted):
+    if remounted:
+        mount.remount()
+    mount.world.program("commit", mount.store, "model.pt")
+    assert mount.listing("run") == ["model.pt"] and part.read_bytes() == NEW[:700] and nothing_left(mount)
+    mount.remount()
+    assert part.read_bytes() == NEW[:700]
+
+
+def test_the_verb_commit_replaces_no_whole_file_by_one_that_is_cut_off(mount, path, old, agent):
+    killed(agent, path, NEW[:700])
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == ["model.pt"], 5)
+    done = mount.world.program("commit", mount.store, "model.pt", check=False)
+    assert done.returncode == 1 and "cut off" in done.stderr
+    assert (mount / "model.pt").read_bytes() == OLD and left(mount) == NEW[:700]
+    os.unlink(path)
+    mount.world.program("commit", mount.store, "model.pt")
+    assert (mount / "model.pt").read_bytes() == NEW[:700] and nothing_left(mount)
+
+
+def test_the_verb_commit_says_so_where_its_folder_is_gone(mount, part):
+    os.rmdir(mount / "run")
+    assert left(mount) == NEW[:700], "rm -r of a run's folder does not stop at it, and it is kept"
+    for _ in range(2):
+        done = mount.world.program("commit", mount.store, "model.pt", check=False)
+        assert done.returncode == 1 and "folder" in done.stderr
+        (mount / "run").mkdir(exist_ok=True)
+        assert not part.exists(), "another folder of that name is another"
+
+
+def test_removing_the_exact_name_drops_it(mount, part):
+    os.unlink(part)
+    assert not part.exists() and nothing_left(mount)
+
+
+def test_a_rename_of_it_publishes_it(mount, part):
+    os.rename(part, mount / "run/old.pt.bak")
+    assert mount.listing("run") == ["old.pt.bak"] and (mount / "run/old.pt.bak").read_bytes() == NEW[:700]
+    assert not part.exists() and nothing_left(mount)
+
+
+def test_another_file_takes_its_name_and_it_stays_a_session(mount, part):
+    assert part.exists()
+    trees.write(mount / "run/tmp", OLD)
+    os.rename(mount / "run/tmp", part)
+    assert part.read_bytes() == OLD and left(mount) == NEW[:700]
+    os.unlink(part)
+    assert part.read_bytes() == NEW[:700]
+
+
+def test_abort_of_it_is_seen_by_its_name(mount, part):
+    assert part.exists()
+    mount.world.program("abort", "--yes", mount.store, "model.pt")
+    assert not part.exists()
+    wait_until(lambda: nothing_left(mount), 5)
+    trees.write(part, OLD)
+    assert part.read_bytes() == OLD
+
+
+def test_it_moves_with_its_folder(mount, part):
+    os.rename(mount / "run", mount / "moved")
+    assert (mount / "moved/model.pt").read_bytes() == NEW[:700] and not part.exists()
+    mount.remount()
+    assert (mount / "moved/model.pt").read_bytes() == NEW[:700]
+
+
+def test_one_that_was_renamed_while_it_was_written_is_left_under_its_last_name(mount, agent):
+    a = agent()
+    a.run(OPEN_NEW + "; os.write(fd, b'half')", path=str(mount / "a.pt"))
+    os.rename(mount / "a.pt", mount / "b.pt")
+    a.kill()
+    a.wait_gone(5)
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == ["b.pt"], 5)
+    for _ in range(2):
+        assert (mount / "b.pt").read_bytes() == left(mount, "b.pt") == b"half" and not (mount / "a.pt").exists()
+        mount.remount()
 
 
 # --- Other acts on the name -------------------------------------------------------------------------------------------
@@ -635,3 +865,47 @@ def test_a_full_disk_is_told_and_the_old_one_stays(world, mode, agent):
     a.run(OPEN_NEW + "; os.write(fd, new); os.close(fd)", path=path, new=NEW)
     assert (m / "model.pt").read_bytes() == NEW
     m.umount()
+
+
+# --- Holes and times --------------------------------------------------------------------------------------------------
+
+
+@both_modes
+def test_holes_are_told_of_in_a_plain_file_and_in_a_step(mount, stage, commit, scratch, ckptfs, store):
+    stage("1000")
+    for folder in (mount.path, mount / "1000"):
+        with open(folder / "state.bin", "wb") as f:
+            f.write(b"head")
+            f.seek(32 << 20)
+            f.write(b"middle")
+            f.truncate(64 << 20)
+    commit(mount / "1000")
+    for again in range(3):
+        for folder in (mount.path, mount / "1000"):
+            path = folder / "state.bin"
+            assert path.stat().st_size == 64 << 20 and path.stat().st_blocks * 512 < 1 << 20
+            with open(path, "rb") as f:
+                assert os.lseek(f.fileno(), 1 << 20, os.SEEK_DATA) == 32 << 20
+                assert (33 << 20) > os.lseek(f.fileno(), 32 << 20, os.SEEK_HOLE) > 32 << 20
+            subprocess.run(["cp", "--sparse=auto", path, scratch / "copy"], check=True)
+            assert (scratch / "copy").stat().st_blocks * 512 < 1 << 20 and (scratch / "copy").read_bytes() == path.read_bytes()
+            tar = subprocess.run(["tar", "-cSf", "-", "-C", path.parent, path.name], check=True, capture_output=True).stdout
+            assert len(tar) < 1 << 20
+        if again == 0:
+            ckptfs("seal", store)
+        mount.remount()
+
+
+@both_modes
+def test_odd_times_survive_a_commit_and_a_restart(mount, stage, commit):
+    stage("1000")
+    times = {"zero": 0, "before": -(10**18) + 7, "next century": 4 * 10**18 + 1}
+    for folder in (mount.path, mount / "1000"):
+        for name, ns in times.items():
+            trees.write(folder / name, b"x")
+            os.utime(folder / name, ns=(1, ns))
+    commit(mount / "1000")
+    for _ in range(2):
+        for folder in (mount.path, mount / "1000"):
+            assert {name: (folder / name).stat().st_mtime_ns for name in times} == times
+        mount.remount()

@@ -80,7 +80,7 @@ def test_a_late_file_whose_writer_is_killed_is_no_part_of_the_step(mount, agent,
 
 @pytest.mark.parametrize("options", ["open_writers=30s"], indirect=True)
 @both_modes
-@late
+@pytest.mark.parametrize("writer,name,file", LATE[:1], ids=["checkpoint-500"])  # accelerate's begins when nothing else is open
 def test_a_late_file_that_is_closed_while_its_commit_waits_for_another_is_in_the_step(mount, agent, writer, name, file):
     """The commit waits for another file meanwhile, and has not decided yet: it has the file, as that is then."""
     folder, rank1, save = begin(mount, agent, writer, name, file)

@@ -187,7 +187,7 @@ def test_left_over_sessions_of_a_killed_daemon_count(mount, ckptfs, store):
     assert errno_of(os.mkdir, mount / "2") == errno.ENOSPC
     assert errno_of(create, mount / "a.pt") == errno.ENOSPC
     session, = ckptfs.json("sessions", store)
-    assert session["state"] == "left"
+    assert session["state"] == "interrupted"
     ckptfs("abort", "--yes", store, session["id"])
     (mount / "2").mkdir()
     create(mount / "a.pt")

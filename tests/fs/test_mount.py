@@ -615,6 +615,88 @@ def test_owner_options_replace_owners_and_modes(world, store):
     assert (st.st_uid, st.st_gid, st.st_mode & 0o777) == (NOBODY, NOBODY, 0o640)
 
 
+# --- Guards -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(ckptfs):
+    """A command that must fail with 1; its error and hint."""
+    def run(*words):
+        done = ckptfs(*words, check=False)
+        assert done.returncode == 1 and done.stdout == "", done
+        error, hint = done.stderr.splitlines()
+        return error.removeprefix("ckptfs: "), hint.removeprefix("hint: ")
+    return run
+
+
+def test_a_mount_point_with_entries_is_refused_and_they_are_named(background, ckptfs, store, point, refused):
+    """A save went into the bare directory: mounted over it, nobody would see it again."""
+    for name in "step_700", "step_600", "a", "z", ".hidden":
+        (point / name).mkdir()
+    error, hint = refused("mount", store, point)
+    assert error == f"{point} is not empty: .hidden, a, step_600 and 2 more" and "-o nonempty" in hint
+    for name in "a", "z", ".hidden":
+        (point / name).rmdir()
+    assert refused("mount", store, point)[0] == f"{point} is not empty: step_600, step_700"
+    assert not mount_entry(point) and sorted(os.listdir(point)) == ["step_600", "step_700"]
+    background(ckptfs.path, "mount", "-o", "nonempty", store, point)
+    assert works(point)
+    ckptfs("umount", point)
+    assert sorted(os.listdir(point)) == ["step_600", "step_700"]
+
+
+def test_operands_the_wrong_way_round_are_named_and_change_nothing(background, ckptfs, store, point, refused):
+    background()
+    assert works(point)
+    ckptfs("umount", point)
+    error, hint = refused("mount", point, store)
+    assert error == f"{store} is a store, and {point} is none" and hint == f"did you mean `ckptfs mount {store} {point}`?"
+    assert refused("mount", "-o", "nonempty", point, store)[1] == hint
+    assert os.listdir(point) == [] and not mount_entry(store)
+    second = point.parent / "second"
+    ckptfs("init", second)
+    assert " is not empty: " in refused("mount", second, store)[0], "two stores"
+
+
+def test_umount_is_refused_while_a_step_is_being_saved(background, ckptfs, point, refused):
+    """A trainer that is between two files has none open: it would write the rest into the bare directory."""
+    background()
+    (point / "step_500").mkdir()
+    trees.write(point / "step_500/shard0.bin", b"x")
+    for words in [], ["--now"]:
+        error, hint = refused("umount", *words, point)
+        assert error.startswith(f"{point}: step_500 is being saved: it was written ") and error.endswith(" ago") and "--force" in hint
+    (point / "step_600").mkdir()
+    error, _ = refused("umount", point)
+    assert "step_600 is being saved" in error and error.endswith("ago, and 1 more")
+    assert mount_entry(point)
+    trees.write(point / "step_500/.finalize", b"")
+    assert "step_600 is being saved" in refused("umount", point)[0]
+    done = ckptfs("umount", "--force", point)
+    assert "step_600 is not complete yet" in done.stderr and not mount_entry(point)
+
+
+def test_umount_of_a_store_whose_steps_are_complete_asks_nothing(background, ckptfs, point):
+    background()
+    assert works(point)
+    assert ckptfs("umount", point).stderr == ""
+
+
+def test_nobody_is_sent_to_a_mount_that_does_not_answer(background, ckptfs, store, point, scratch, refused):
+    pid = background()
+    second = scratch / "second"
+    second.mkdir()
+    error, hint = refused("mount", store, second)
+    assert f"mounted at {point} by process {pid} " in error and hint.startswith("use that mount")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        error, hint = refused("mount", store, second)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert error.endswith("which does not answer") and "use that mount" not in hint
+    ckptfs("umount", point)
+
+
 # --- The daemon's log -------------------------------------------------------------------------------------------------
 
 

@@ -102,7 +102,7 @@ def in_the_users_mount(places, place):
         user = User(world)
         user.ckptfs("mount", user.home / "store", user.mnt)
         said = user.say(user.mnt / ("1000" if "staged" in place else "plain"))
-        user.ckptfs("umount", user.mnt)
+        user.ckptfs("umount", "--force", user.mnt)
         shutil.rmtree(user.home)
         return said
 

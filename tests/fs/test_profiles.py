@@ -1,6 +1,7 @@
 """What frameworks do last completes a step, without a marker (core/stage/profile.c), and what looks like it does not."""
 
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -10,7 +11,8 @@ import pytest
 from support import trees
 from support.commits import error_line
 from support.fixtures import both_modes
-from support.last_acts import accelerate, commit_file, completed_by, dcp, deepspeed, eformer, fill, info, listed, megatron, nemo, pickle_file, rank_file, snapshot, tracker, trainer
+from support.last_acts import (accelerate, arrays, axlearn, commit_file, completed_by, dcp, deepspeed, eformer, fill, hf_storage, info, levanter, lightning,
+                               listed, megatron, nanotron, nemo, pickle_file, rank_file, snapshot, tracker, trainer)
 from support.mounting import errno_name, wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -30,6 +32,12 @@ WRITERS = [
     (accelerate, "mymodel", "accelerate", "close:random_states_0.pkl"),
     (eformer, "run-100", "eformer", "close:metadata.json"),
     (eformer, "mymodel", "eformer", "close:metadata.json"),
+    (levanter, "step-100", "levanter", "close:metadata.json"),
+    (levanter, "mymodel", "levanter", "close:metadata.json"),
+    (lightning, "last.ckpt", "lightning", "close:meta.pt"),
+    (hf_storage, "step-100", "hf-storage", "close:*.safetensors.index.json"),
+    (axlearn, "step_00000010", "axlearn", "close:index"),
+    (nanotron, "10", "nanotron", "close:latest.txt"),
     (snapshot, "step_5", "torchsnapshot", "close:.snapshot_metadata"),
     (snapshot, "mymodel", "torchsnapshot", "close:.snapshot_metadata"),
     (dcp, "step-100", "dcp", "rename:.metadata"),
@@ -50,7 +58,7 @@ writers = pytest.mark.parametrize("writer,name,profile,event", WRITERS, ids=[f"{
 @writers
 def test_last_act_of_a_framework_completes_its_step(mount, writer, name, profile, event):
     folder = str(mount / name)
-    staged = name not in ("mymodel", "mytag") and not name.startswith("megatron_gpt")
+    staged = name not in ("mymodel", "mytag", "last.ckpt") and not name.startswith("megatron_gpt")
     save = writer(folder)
     next(save)
     assert listed(mount) == []
@@ -68,7 +76,7 @@ def test_last_act_of_a_framework_completes_its_step(mount, writer, name, profile
     mount.remount()
     assert trees.describe(folder) == after
     assert listed(mount) == [name]
-    assert info(mount, name).get("temporary", False) == (profile == "eformer")
+    assert info(mount, name).get("temporary", False) == (profile in ("eformer", "levanter"))
 
 
 @both_modes
@@ -126,7 +134,7 @@ def test_a_marker_that_is_cut_completes_nothing(mount, writer, name, agent):
     wait_until(mount.errors, what="a line in errors")
     error_line(mount, name, "empty or cut")
     a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data); os.close(fd)", path=marker, data=content)
-    assert listed(mount) == [name]
+    wait_until(lambda: listed(mount) == [name], what="the step")
     mount.remount()
     with open(marker, "rb") as f:
         assert f.read() == content
@@ -228,8 +236,8 @@ SAY_LATEST = "fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644); 
 @pytest.mark.parametrize("name", ["global_step20", "mytag"])
 def test_ranks_that_are_slower_than_the_first_are_waited_for(mount, agent, name):
     """It says `latest` and waits for the others after that."""
+    a = agent()  # which began before the save, as rank 0 does
     first_rank(mount, name)
-    a = agent()
     a.start(SAY_LATEST, path=str(mount / "latest"), data=name.encode())
     for rank in (1, 2):
         time.sleep(0.2)
@@ -264,7 +272,7 @@ def test_what_lacks_a_rank_at_the_end_of_its_mount_is_left_to_the_user(mount, ck
     first_rank(mount, "global_step20")
     (mount / "latest").write_text("global_step20")
     mount.remount()
-    assert listed(mount) == [] and [s["state"] for s in mount.status()["staged"]] == ["left"]
+    assert listed(mount) == [] and [s["state"] for s in mount.status()["staged"]] == ["interrupted"]
     ckptfs("commit", store, "global_step20")
     assert listed(mount) == ["global_step20"]
 
@@ -342,7 +350,7 @@ def test_a_writer_that_is_killed_with_its_marker_open_completes_nothing(mount, w
     error_line(mount, name, MARKERS[name], "killed")
     mount.remount()
     assert listed(mount) == []
-    assert [(s["name"], s["state"]) for s in mount.status()["staged"]] == [(name, "left")]
+    assert [(s["name"], s["state"]) for s in mount.status()["staged"]] == [(name, "interrupted")]
 
 
 @both_modes
@@ -350,7 +358,8 @@ def test_a_writer_that_is_killed_with_its_marker_open_completes_nothing(mount, w
 def test_a_forked_child_that_lets_go_of_the_marker_completes_nothing_and_holds_up_nothing(mount, writer, name, agent):
     save, folder, marker = start(mount, writer, name)
     pickle_file(str(mount / "whole.pkl"))
-    whole = {"metadata.json": b'{"sharded_backend": "torch_dist"}', "trainer_state.json": b'{"global_step": 500}', ".snapshot_metadata": b"version: 1"}
+    whole = {"metadata.json": b'{"sharded_backend": "torch_dist"}', "trainer_state.json": b'{"global_step": 500}',
+             ".snapshot_metadata": b"version: 1\nlocation: weights\n"}
     content = whole.get(os.path.basename(marker)) or (mount / "whole.pkl").read_bytes()
     a = agent()
     a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data)", path=marker, data=content)
@@ -358,7 +367,7 @@ def test_a_forked_child_that_lets_go_of_the_marker_completes_nothing_and_holds_u
     assert listed(mount) == []
     a.run("import time; pid = os.fork() or (time.sleep(60), os._exit(0))")
     a.run("os.close(fd)")
-    assert listed(mount) == [name]
+    wait_until(lambda: listed(mount) == [name], what="the step")
     assert completed_by(mount, name)[1].startswith("close:")
     a.run("os.kill(pid, 9); os.waitpid(pid, 0)")
     assert len(info(mount, name)["versions"]) == 1
@@ -454,7 +463,7 @@ def test_status_and_sessions_say_what_a_staged_step_waits_for(mount):
 def test_opening_a_file_that_may_complete_while_its_last_release_is_under_way(mount):
     """The kernel sends the release when it likes, so that an open and the release before it come at once."""
     folder = mount / "mymodel"
-    folder.mkdir()
+    fill(str(folder), "common.pt")
 
     def write_often(n):
         for _ in range(2000):
@@ -465,20 +474,20 @@ def test_opening_a_file_that_may_complete_while_its_last_release_is_under_way(mo
         t.start()
     for t in threads:
         t.join()
-    assert os.listdir(folder) == ["metadata.json"] and listed(mount) == []
+    assert sorted(os.listdir(folder)) == ["common.pt", "metadata.json"] and listed(mount) == []
     trees.write(folder / "metadata.json", b'{"sharded_backend": "torch_dist"}')
     assert listed(mount) == ["mymodel"]
 
 
 @both_modes
 def test_an_open_of_a_tracker_whose_publication_waits_for_a_writer_of_the_step(mount, agent):
-    """The publication turns a folder into a step, for which all that goes on in plain folders has to end first."""
+    """The publication commits the step, which waits for its writers."""
     run = mount / "run"
-    fill(str(run / "mytag"), "mp_rank_00_model_states.pt")
+    fill(str(run / "global_step20"), "mp_rank_00_model_states.pt")
     trees.write(run / "latest", b"none")
     rank1, opener = agent(), agent()
-    rank1.run("fd = os.open(path, os.O_WRONLY | os.O_CREAT); os.write(fd, b'half')", path=str(run / "mytag/x_states.bin"))
-    closing = threading.Thread(target=trees.write, args=(run / "latest", b"mytag"))
+    rank1.run("fd = os.open(path, os.O_WRONLY | os.O_CREAT); os.write(fd, b'half')", path=str(run / "global_step20/x_states.bin"))
+    closing = threading.Thread(target=trees.write, args=(run / "latest", b"global_step20"))
     closing.start()
     time.sleep(0.3)
     opening = threading.Thread(target=opener.run, args=("fd = os.open(path, os.O_WRONLY); os.close(fd)",), kwargs={"path": str(run / "latest")})
@@ -488,7 +497,7 @@ def test_an_open_of_a_tracker_whose_publication_waits_for_a_writer_of_the_step(m
     for thread in (closing, opening):
         thread.join(20)
         assert not thread.is_alive(), "it hangs"
-    assert listed(mount) == ["run/mytag"] and (run / "latest").read_bytes() == b"mytag"
+    assert listed(mount) == ["run/global_step20"] and (run / "latest").read_bytes() == b"global_step20"
 
 
 @both_modes
@@ -640,7 +649,7 @@ def test_folders_of_logs_and_parts_of_checkpoints_do_not_become_steps_by_a_guess
     os.rename(mount / "mymodel/pytorch_model_fsdp_0/.metadata.tmp", mount / "mymodel/pytorch_model_fsdp_0/.metadata")
     assert listed(mount) == []
     pickle_file(str(mount / "mymodel/random_states_0.pkl"))
-    assert listed(mount) == ["mymodel"]
+    wait_until(lambda: listed(mount) == ["mymodel"], what="the step")
     assert mount.errors() == []
 
 
@@ -686,7 +695,7 @@ def test_programs_that_copy_complete_nothing(mount, scratch, command):
 @pytest.mark.parametrize("options", ["profile=dcp:megatron"], indirect=True)
 @both_modes
 def test_profile_narrows_it_to_those_that_are_named(mount):
-    for writer, name in ((trainer, "checkpoint-500"), (accelerate, "checkpoint_3"), (deepspeed, "global_step20"), (nemo, "epoch_1"), (dcp, "step-1"), (megatron, "iter_0000001")):
+    for writer, name in ((trainer, "checkpoint-500"), (lambda f: accelerate(f, completes=False), "checkpoint_3"), (deepspeed, "global_step20"), (nemo, "epoch_1"), (dcp, "step-1"), (megatron, "iter_0000001")):
         for _ in writer(str(mount / name)):
             pass
     assert listed(mount) == ["iter_0000001", "step-1"]
@@ -709,3 +718,118 @@ def test_a_profile_that_does_not_exist_is_refused_with_the_names_that_do(world, 
     world.program("config", store, "profile=dcp:hf-trainer")
     assert world.program("config", store, "profile").stdout.strip() == "hf-trainer:dcp"
     assert world.program("config", store, "profile=none", check=False).returncode != 0
+
+
+# --- Plain folders, copies, and saves without arrays ---------------------------------------------------------------------
+
+
+@both_modes
+@pytest.mark.parametrize("log", ["train.log", "metrics.jsonl", "runs/events.out.tfevents.1"])
+def test_a_run_s_folder_with_a_log_stays_plain_whatever_is_saved_into_it(mount, log):
+    """reports of users: state saved over and over beside the run's log. Every save succeeds at once, and no line is lost."""
+    folder = mount / "run"
+    lines = b""
+    for n in range(3):
+        with open(trees_path(folder / log), "ab") as f:
+            f.write(b"line %d\n" % n)
+        lines += b"line %d\n" % n
+        for writer in (lambda f: accelerate(f, completes=False), dcp, megatron):
+            for _ in writer(str(folder)):
+                pass
+        with open(folder / log, "ab") as f:
+            f.write(b"more\n")
+        lines += b"more\n"
+    time.sleep(3)
+    assert listed(mount) == [] and mount.listing() == ["run"] and mount.errors() == []
+    assert (folder / log).read_bytes() == lines
+
+
+def trees_path(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@both_modes
+def test_a_folder_with_files_of_another_process_or_of_another_time_stays_plain(mount, agent):
+    for name in ("before", "opened", "copied"):
+        (mount / name).mkdir()
+    trees.write(mount / "before/hparams.yaml", b"lr: 1\n")
+    time.sleep(0.1)
+    a = agent()  # began later than that file was made
+    a.run("fd = os.open(path, os.O_CREAT | os.O_WRONLY)", path=str(mount / "opened/results"))
+    trees.write(mount / "copied/old.pt", arrays("old.pt", 100))
+    os.utime(mount / "copied/old.pt", (1e9, 1e9))
+    for name in ("before", "opened", "copied"):
+        a.run("open(path, 'wb').write(data)", path=str(mount / name / "__0_0.distcp"), data=os.urandom(1000))
+        a.run("open(path + '.tmp', 'wb').write(b'plan'); os.rename(path + '.tmp', path)", path=str(mount / name / ".metadata"))
+    assert listed(mount) == [] and mount.errors() == []
+
+
+@both_modes
+@pytest.mark.parametrize("writer,name", STAGED, ids=[n for _, n in STAGED])
+def test_without_array_data_no_event_counts(mount, writer, name):
+    folder = mount / name
+    folder.mkdir()
+    save = writer(str(folder)) if writer is not accelerate else accelerate(str(folder), completes=False)
+    next(save)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in ("tensorstore_index.json", "checkpoint_metadata.json"):
+            trees.write(path, b"text\n")
+    if writer is accelerate:
+        trees.write(folder / "random_states_0.pkl", b"text\n")
+    else:
+        with pytest.raises(StopIteration):
+            next(save)
+    assert listed(mount) == []
+
+
+@both_modes
+def test_a_tree_that_is_copied_with_its_times_is_no_save(mount, scratch):
+    """shutil.copytree: the last file of the framework comes in any order."""
+    src = scratch / "checkpoint-5"
+    for _ in trainer(str(src)):
+        pass
+    for path in src.iterdir():
+        os.utime(path, (1e9, 1e9))
+    shutil.copytree(src, mount / "checkpoint-6")
+    shutil.copytree(src, mount / "best")
+    os.unlink(mount / "checkpoint-6/trainer_state.json")
+    trees.write(mount / "checkpoint-6/trainer_state.json", b"{}")
+    trees.write(mount / "best/trainer_state.json", b"{}")
+    assert listed(mount) == [] and mount.listing() == ["best"]
+
+
+@both_modes
+def test_lightning_s_folder_is_complete_at_meta_pt_and_not_before(mount):
+    save = lightning(str(mount / "run/last.ckpt"))
+    next(save)
+    os.rename(mount / "run/last.ckpt/.metadata.tmp", mount / "run/last.ckpt/.metadata")
+    assert listed(mount) == []
+    trees.write(mount / "run/last.ckpt/meta.pt", arrays("meta.pt", 100))
+    assert listed(mount) == ["run/last.ckpt"]
+
+
+@both_modes
+def test_transformers_index_in_the_middle_of_a_save_completes_nothing(mount):
+    folder = str(mount / "checkpoint-5")
+    fill(folder, "config.json")
+    for _ in hf_storage(folder):
+        pass
+    assert listed(mount) == []
+
+
+@both_modes
+def test_accelerate_s_custom_checkpoints_are_awaited_when_the_step_before_has_them(mount):
+    fill(str(mount / "checkpoint_1"), "model.safetensors", "custom_checkpoint_0.pkl")
+    save = accelerate(str(mount / "checkpoint_1"), completes=False)
+    for _ in save:
+        pass
+    wait_until(lambda: listed(mount) == ["checkpoint_1"], what="the first")
+    for _ in accelerate(str(mount / "checkpoint_2"), completes=False):
+        pass
+    wait_until(mount.errors, what="a line in errors")
+    error_line(mount, "checkpoint_2", "custom_checkpoint_0.pkl")
+    assert listed(mount) == ["checkpoint_1"]
+    fill(str(mount / "checkpoint_2"), "custom_checkpoint_0.pkl")
+    wait_until(lambda: listed(mount) == ["checkpoint_1", "checkpoint_2"], what="the second")
+    assert "custom_checkpoint_0.pkl" in os.listdir(mount / "checkpoint_2")

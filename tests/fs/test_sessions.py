@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 
@@ -58,7 +59,7 @@ def test_begin_and_resume_want_a_mount(mount, stage, ckptfs, store):
     for verb, name in (("begin", "2000"), ("resume", "1000")):
         done = ckptfs(verb, store, name, check=False)
         assert done.returncode == 1 and "not mounted" in done.stderr and "hint: " in done.stderr
-    assert sessions(ckptfs, store) == [("1000", "left")]
+    assert sessions(ckptfs, store) == [("1000", "interrupted")]
 
 
 @pytest.mark.parametrize("form", ["commit", "save -", "commit at rest"])
@@ -112,16 +113,25 @@ def test_questions_are_answered_while_a_commit_waits(mount, stage, agent, ckptfs
     assert mount.listing() == ["1000"]
 
 
+@pytest.fixture
+def left(mount, stage, store):
+    """A left-over session: something plain had its name when its store was opened. What it holds."""
+    made = stage("1000")
+    mount.umount()
+    (store / "tree/1000").mkdir()
+    mount.start()
+    (mount / "1000").rmdir()
+    return made
+
+
 @both_modes
 @pytest.mark.parametrize("by", ["name", "id"])
-def test_left_session_is_resumed_written_on_and_committed(mount, stage, commit, ckptfs, store, by):
-    made = stage("1000")
-    mount.kill9()
-    mount.start()
+def test_left_session_is_resumed_written_on_and_committed(mount, left, commit, ckptfs, store, by):
+    made = left
     [left] = ckptfs.json("sessions", store)
-    assert left["state"] == "left" and os.listdir(mount / ".ckptfs/staged") == ["1000"]
+    assert left["state"] == "left" and os.listdir(mount / ".ckptfs/staged") == ["1000"] and not (mount / "1000").exists()
     ckptfs("resume", store, left[by])
-    assert sessions(ckptfs, store) == [("1000", "live")] and os.listdir(mount / ".ckptfs/staged") == []
+    assert sessions(ckptfs, store) == [("1000", "interrupted")] and os.listdir(mount / ".ckptfs/staged") == []
     assert trees.files(mount / "1000") == made and mount.listing() == []
     trees.write(mount / "1000/more", b"added")
     os.unlink(mount / "1000/config.json")
@@ -133,7 +143,7 @@ def test_left_session_is_resumed_written_on_and_committed(mount, stage, commit, 
 
 
 @pytest.mark.parametrize("mounted", [True, False])
-def test_left_session_is_completed_as_it_is(mount, stage, ckptfs, store, mounted):
+def test_interrupted_step_is_completed_as_it_is(mount, stage, ckptfs, store, mounted):
     made = stage("1000")
     mount.kill9()
     if mounted:
@@ -145,10 +155,7 @@ def test_left_session_is_completed_as_it_is(mount, stage, ckptfs, store, mounted
     assert sessions(ckptfs, store) == []
 
 
-def test_session_is_not_resumed_over_what_has_its_name(mount, stage, commit, ckptfs, store):
-    stage("1000")
-    mount.kill9()
-    mount.start()
+def test_session_is_not_resumed_over_what_has_its_name(mount, left, stage, commit, ckptfs, store):
     again = stage("1000", seed="again")
     [left] = [s for s in ckptfs.json("sessions", store) if s["state"] == "left"]
     for verb in ("resume", "commit"):
@@ -160,6 +167,32 @@ def test_session_is_not_resumed_over_what_has_its_name(mount, stage, commit, ckp
     assert trees.files(mount / "1000") == again
 
 
+@pytest.mark.parametrize("mounted", [True, False])
+def test_of_two_sessions_of_a_name_the_staged_one_is_meant(mount, left, stage, ckptfs, store, mounted):
+    again = stage("1000", seed="again")
+    if not mounted:
+        mount.umount()
+    ckptfs("commit", store, "1000")
+    if not mounted:
+        mount.start()
+    assert trees.files(mount / "1000") == again and trees.files(mount / ".ckptfs/staged/1000") == left
+    assert sessions(ckptfs, store) == [("1000", "left")]
+    ckptfs("abort", "--yes", store, "1000")
+    assert sessions(ckptfs, store) == [] and mount.listing() == ["1000"]
+
+
+@pytest.mark.parametrize("options", ["staging_ttl=1s"], indirect=True)
+def test_left_session_goes_once_its_name_was_completed_by_another_for_so_long(mount, left, stage, commit, ckptfs, store):
+    time.sleep(1.2)
+    assert sessions(ckptfs, store) == [("1000", "left")], "nobody has completed its name"
+    stage("1000", seed="again")
+    commit(mount / "1000")
+    time.sleep(1.1)
+    mount.remount()
+    wait_until(lambda: sessions(ckptfs, store) == [], 10, "its end")
+    assert any("another session completed" in line for line in mount.errors())
+
+
 @pytest.mark.parametrize("options", ["staging_ttl=1s"], indirect=True)
 def test_what_a_framework_was_writing_and_left_is_dropped_after_a_while(mount, stage, ckptfs, store):
     """By its name: what has a name of its own waits for its user."""
@@ -169,7 +202,80 @@ def test_what_a_framework_was_writing_and_left_is_dropped_after_a_while(mount, s
     time.sleep(1.2)
     mount.start()
     wait_until(lambda: [s[0] for s in sessions(ckptfs, store)] == [own], 10, "the end of the others")
-    ckptfs("resume", store, own)
     assert trees.files(mount / own) == made[own]
     assert sum("staging_ttl" in line for line in mount.errors()) == 2
     wait_until(lambda: len(os.listdir(store / "sessions")) == 1 and os.listdir(store / "trash") == [], 10, "the end of their files")
+
+
+@pytest.mark.parametrize("options", ["commit_quiet=1s"], indirect=True)
+@pytest.mark.parametrize("mounted", [True, False])
+def test_several_steps_are_completed_by_one_call(mount, begun, ckptfs, store, mounted):
+    made = begun("a", "exp/b", "c")
+    if not mounted:
+        mount.umount()
+    done = ckptfs("commit", store, "a", "nothing", "c", check=False)
+    assert done.returncode == 1 and "nothing" in done.stderr and done.stdout == "", "all names are looked up first"
+    assert len(sessions(ckptfs, store)) == 3
+    said = ckptfs("commit", store, "a", "exp/b").stdout.splitlines()
+    assert [line.split(":")[0] for line in said] == ["a", "exp/b"] and f"committed, {len(made['a'])} files" in said[0]
+    assert [name for name, _ in sessions(ckptfs, store)] == ["c"]
+    if not mounted:
+        mount.start()
+    assert trees.files(mount / "a") == made["a"] and trees.files(mount / "exp/b") == made["exp/b"] and mount.listing() == ["a", "exp"]
+
+
+@pytest.fixture
+def begun(mount, ckptfs, store):
+    """Makes steps by hand, which quiet does not complete: begun("a") returns {name: {path: bytes}}."""
+    def begin(*names):
+        (mount / "exp").mkdir(exist_ok=True)
+        made = {}
+        for name in names:
+            ckptfs("begin", store, name)
+            made[name] = trees.fill(mount / name, seed=name)
+        return made
+    return begin
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_all_that_stands_still_is_completed_and_nothing_else(mount, begun, stage, agent, ckptfs, store, mounted):
+    ckptfs("config", store, "commit_quiet=1s")
+    made = begun("a", "exp/b", "open")
+    begun("empty")
+    shutil.rmtree(mount / "empty/params")
+    for path in list((mount / "empty").iterdir()):
+        path.unlink()
+    stage("7.orbax-checkpoint-tmp-1")
+    writer = agent()
+    if mounted:
+        writer.run("f = open(path, 'wb'); f.write(b'half'); f.flush()", path=str(mount / "open/f"))
+    else:
+        shutil.rmtree(mount / "open")
+        mount.umount()
+    said = []
+    wait_until(lambda: said.extend(ckptfs("commit", "--all-quiet", store).stdout.splitlines()) or len(said) == 2, 20, "two quiet steps")
+    assert sorted(line.split(":")[0] for line in said) == ["a", "exp/b"]
+    left_over = {"empty", "7.orbax-checkpoint-tmp-1"} | ({"open"} if mounted else set())
+    assert {name for name, _ in sessions(ckptfs, store)} == left_over
+    if mounted:
+        writer.run("f.close()")
+    else:
+        mount.start()
+    assert {name: trees.files(mount / name) for name in ("a", "exp/b")} == {name: made[name] for name in ("a", "exp/b")}
+
+
+def test_all_quiet_takes_no_names_and_commit_wants_some(mount, ckptfs, store):
+    for words in (["--all-quiet", store, "1000"], [store]):
+        done = ckptfs("commit", *words, check=False)
+        assert done.returncode == 2 and "hint: " in done.stderr
+
+
+def test_ls_says_that_steps_are_not_complete_to_people_alone(mount, stage, commit, left, ckptfs, store):
+    assert ckptfs("ls", store).stderr == "", "what is left is no step on its way"
+    stage("7")
+    said = ckptfs("ls", mount.path)
+    assert said.stdout == "" and said.stderr == f"ckptfs: 1 step is not complete yet: `ckptfs sessions {mount.path}`\n"
+    for words in (["--json"], ["--quiet"], ["--staged"]):
+        assert ckptfs("ls", *words, store).stderr == ""
+    mount.umount()  # after it the left one has its name again
+    assert ckptfs("ls", store).stderr == f"ckptfs: 2 steps are not complete yet: `ckptfs sessions {store}`\n"

@@ -261,6 +261,14 @@ if not child:
     os._exit(0)"""
 
 
+def is_over(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def test_what_a_child_of_a_killed_writer_holds_is_nobody_elses(mount, path, agent):
     a = agent()
     a.run(REWRITE + "; os.write(fd, b'20')" + HELD, path=path)
@@ -271,6 +279,7 @@ def test_what_a_child_of_a_killed_writer_holds_is_nobody_elses(mount, path, agen
     trees.write(path, b"3000")
     assert content(path) == b"3000"
     os.kill(child, 9)
+    wait_until(lambda: is_over(child), 5, "it has closed the file")
 
 
 def test_a_dead_daemon_leaves_the_old_one(mount, path, agent):

@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (fd < 0 || !len || ftruncate(fd, 0) || pwrite(fd, data + 1, len - 1, 0) != (ssize_t)len - 1)
 		return 0;
 	rc = ckpt_format_check(fd, names[data[0] % ARRAY_LEN(names)]);
-	if (rc && rc != -EINVAL && rc != -EAGAIN)
+	if (rc && rc != -EINVAL && rc != -EAGAIN && rc != -ENODATA)
 		abort();
+	(void)ckpt_format_is_swmr(fd);
 	return 0;
 }

@@ -484,7 +484,7 @@ void ckpt_life_check_store(struct ckpt_store *s, const struct ckpt_life_script *
 		ck_assert_msg(seen[i] != NOWHERE || m.before[i] == NOWHERE || m.after[i] == NOWHERE,
 			      "I2: life %zu is nowhere, not %s or %s", i, state_names[m.before[i]],
 			      state_names[m.after[i]]);
-	ck_assert_msg(m.saving || !ckpt_save_count(s, CKPT_STEP_LEFT), "a session is left that nobody was saving");
+	ck_assert_msg(m.saving || !ckpt_save_unfinished_count(s), "a session is left that nobody was saving");
 }
 
 char *ckpt_life_listing(struct ckpt_store *s)
@@ -637,7 +637,9 @@ static void save_anew(const char *dir)
 	struct ckpt_step *live = ckpt_step_find(s, "", "1000");
 	struct ckpt_life_log log = {0};
 
-	if (live)
+	if (live && ckpt_step_state(live) == CKPT_STEP_STAGED)
+		ck_ok(ckpt_stage_abort(live, false));
+	else if (live)
 		ck_ok(ckpt_delete(live));
 	ckpt_step_unref(live);
 	ck_ok(save(s, LIFE_THIRD, &log));

@@ -14,7 +14,7 @@
 #define BYTES_MAX 5000
 #define TARGET_BYTES 4000
 #define TIME_BASE 1600000000
-#define LEFT_STATES (1u << CKPT_STEP_LEFT)
+#define UNFINISHED_STATES (1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_LEFT)
 #define COMMITTED_STATES (1u << CKPT_STEP_COMMITTED)
 
 const struct ckpt_save_step ckpt_save_steps[CKPT_SAVE_STEPS] = {
@@ -306,15 +306,15 @@ struct ckpt_step *ckpt_save_find(struct ckpt_store *s, unsigned i)
 	return found;
 }
 
-// What `.ckptfs/staged` would show of it: by its name, with its files to be read.
-static struct ckpt_step *find_left(struct ckpt_store *s, unsigned i)
+// Staged again, or left over: by its name, with its files to be read.
+static struct ckpt_step *find_unfinished(struct ckpt_store *s, unsigned i)
 {
 	const struct ckpt_save_step *shape = &ckpt_save_steps[i];
 	struct ckpt_step **steps, *found = NULL;
 	struct ckpt_stage_usage usage;
 	size_t count;
 
-	ck_ok(ckpt_step_list(s, NULL, LEFT_STATES, &steps, &count));
+	ck_ok(ckpt_step_list(s, NULL, UNFINISHED_STATES, &steps, &count));
 	for (size_t n = 0; n < count && !found; n++) {
 		ck_ok(ckpt_stage_usage(steps[n], &usage));
 		if (!strcmp(steps[n]->name, shape->temp ? shape->temp : shape->name))
@@ -334,16 +334,39 @@ size_t ckpt_save_count(struct ckpt_store *s, enum ckpt_step_state state)
 	return count;
 }
 
-struct ckpt_step *ckpt_save_left(struct ckpt_store *s)
+size_t ckpt_save_unfinished_count(struct ckpt_store *s)
 {
-	struct ckpt_step **steps, *left;
+	return ckpt_save_count(s, CKPT_STEP_STAGED) + ckpt_save_count(s, CKPT_STEP_LEFT);
+}
+
+static struct ckpt_step *only(struct ckpt_store *s, unsigned states)
+{
+	struct ckpt_step **steps, *step;
 	size_t count;
 
-	ck_ok(ckpt_step_list(s, NULL, LEFT_STATES, &steps, &count));
+	ck_ok(ckpt_step_list(s, NULL, states, &steps, &count));
 	ck_assert_uint_eq(count, 1);
-	left = ckpt_step_ref(steps[0]);
+	step = ckpt_step_ref(steps[0]);
 	ckpt_step_list_free(steps, count);
-	return left;
+	return step;
+}
+
+struct ckpt_step *ckpt_save_left(struct ckpt_store *s)
+{
+	return only(s, 1u << CKPT_STEP_LEFT);
+}
+
+struct ckpt_step *ckpt_save_unfinished(struct ckpt_store *s)
+{
+	return only(s, UNFINISHED_STATES);
+}
+
+struct ckpt_step *ckpt_save_set_aside(struct ckpt_store *s)
+{
+	struct ckpt_step *step = only(s, 1u << CKPT_STEP_STAGED);
+
+	ck_ok(ckpt_stage_set_aside(step));
+	return step;
 }
 
 // --- I1 ---------------------------------------------------------------------------------------------------------------
@@ -583,9 +606,11 @@ static size_t check_listed(struct ckpt_store *s, const struct ckpt_save_log *log
 		if (!step) {
 			ck_assert_msg(!happened(log, i, CKPT_SAVE_COMMITTED, point),
 				      "I2: %s was acknowledged, and is gone", name);
-			left = find_left(s, i);
+			left = find_unfinished(s, i);
 			ck_assert_msg(left || !happened(log, i, CKPT_SAVE_BEGUN, point), "the session of %s is gone",
 				      name);
+			ck_assert_msg(!left || ckpt_save_steps[i].folder || ckpt_stage_is_interrupted(left),
+				      "%s has not its name", name);
 			ckpt_step_unref(left);
 			continue;
 		}
@@ -653,6 +678,10 @@ static void save_again(const char *dir, char *listing)
 			ckpt_step_unref(step);
 			continue;
 		}
+		step = find_unfinished(s, i);
+		if (step) // as who removes what is there, and saves anew
+			ck_ok(ckpt_stage_abort(step, false));
+		ckpt_step_unref(step);
 		step = ckpt_save_one(s, i);
 		ckpt_save_check_step(step, i);
 		ckpt_step_unref(step);

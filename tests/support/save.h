@@ -83,8 +83,12 @@ char *ckpt_save_listing(struct ckpt_store *s);
 char *ckpt_save_listing_at(const char *dir);
 // How many steps are in this state.
 size_t ckpt_save_count(struct ckpt_store *s, enum ckpt_step_state state);
-// The one that is left over, with a reference.
+// And how many are unfinished, staged or left over, and not being committed.
+size_t ckpt_save_unfinished_count(struct ckpt_store *s);
+// The one that is left over, with a reference; the one that is unfinished; and the one that is staged, left over from now on.
 struct ckpt_step *ckpt_save_left(struct ckpt_store *s);
+struct ckpt_step *ckpt_save_unfinished(struct ckpt_store *s);
+struct ckpt_step *ckpt_save_set_aside(struct ckpt_store *s);
 // How many lines of the error log hold this text.
 unsigned ckpt_save_errors(struct ckpt_store *s, const char *text);
 // Until no thread of a commit is left, so that ckpt_sys may be changed.

@@ -4,10 +4,13 @@
 
 DEVICE is the mount's: once that is gone, what was under it is found in its place, and a saver there would never end.
 
+A step that an earlier saver has not completed is gone on with, in what that one has left.
+
 LOG has a line for each event, on disk before the next call: "begun N" once the step's directory is made, "acked N"
 once the completing call returned 0, "failed N ERRNO". What step N holds depends on N alone: `expected(n)`.
 """
 
+import contextlib
 import errno
 import os
 import random
@@ -42,7 +45,9 @@ def expected(n, scratch):
 
 def _save(folder, way, n, say):
     path = os.path.join(folder, f"{n}{TEMP if way == 'rename' else ''}")
-    os.mkdir(path)
+    os.makedirs(path, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(path, "first"))
     say("begun", n)
     _fill(path, n)
     if way == "rename":

@@ -29,6 +29,12 @@ def write(path, data, mode=0o644):
         os.close(fd)
 
 
+def put(path, data):
+    """The same, and the folders on the way to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, data)
+
+
 def fill(folder, seed=0, files=8, size=20_000):
     """A small checkpoint: arrays in nested folders, an empty file, a symlink. Returns {path: bytes} of the files."""
     folder = Path(folder)

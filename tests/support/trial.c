@@ -104,7 +104,7 @@ static void prepare_left(struct ckpt_trial *t, unsigned arg)
 	prepare_staged(t, arg);
 	end_store(t);
 	t->s = ckpt_save_open(t->dir);
-	t->step = ckpt_save_left(t->s);
+	t->step = ckpt_save_set_aside(t->s);
 }
 
 // 0, -errno: acts write, too.

@@ -491,32 +491,6 @@ END_TEST
 
 static const char elsewhere[] = "0123456789abcdef"; // another folder
 
-START_TEST(a_commit_drops_what_was_left_of_its_name_and_nothing_else)
-{
-	static const struct {
-		const char *folder_id, *name;
-	} saves[] = {{"", "1"}, {"", "2"}, {elsewhere, "1"}};
-	struct ckpt_step *step, **left;
-	size_t count;
-
-	for (size_t i = 0; i < ARRAY_LEN(saves); i++) {
-		ck_ok(ckpt_stage_begin(s, saves[i].folder_id, saves[i].name, 0755, getuid(), getgid(), getpid(),
-				       &step));
-		close(ckpt_staged_put(step, "file", "of a daemon that died"));
-		ckpt_step_unref(step);
-	}
-	ckpt_fixture_reopen();
-	step = ckpt_staged_begin(s, "1");
-	ck_ok(ckpt_staged_commit(step, 0, NULL));
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
-	ck_assert_uint_eq(count, 2);
-	for (size_t i = 0; i < count; i++)
-		ck_assert(!strcmp(left[i]->name, "2") || !strcmp(left[i]->folder_id, elsewhere));
-	ckpt_step_list_free(left, count);
-	ckpt_step_unref(step);
-}
-END_TEST
-
 START_TEST(who_joins_under_another_name_is_refused)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "tmp");
@@ -777,7 +751,6 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_syncfs_error_that_is_nobodys_fails_the_commit);
 	tcase_add_test(tcase, a_file_that_cannot_be_opened_for_its_write_out_is_not_told_as_lost);
 	tcase_add_test(tcase, a_manifest_that_just_fits_into_its_record_is_found_again);
-	tcase_add_test(tcase, a_commit_drops_what_was_left_of_its_name_and_nothing_else);
 	tcase_add_test(tcase, who_joins_under_another_name_is_refused);
 	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
 	tcase_add_test(tcase, a_record_that_is_there_already_wins_over_a_commit);

@@ -116,6 +116,58 @@ START_TEST(a_left_draft_is_no_step_to_go_on_with_whatever_its_name)
 }
 END_TEST
 
+START_TEST(a_left_draft_is_found_by_its_folder_and_goes_on)
+{
+	struct ckpt_step *left;
+	struct ckpt_draft d, again;
+	int fd;
+
+	close(begin(&d, "a.pt", "half"));
+	ck_ok(ckpt_draft_move(&d, "run/b.pt", "b.pt", 77));
+	ck_ok(ckpt_draft_leave(&d));
+	for (int i = 0; i < 2; i++) {
+		ck_assert_ptr_null(ckpt_draft_find(s, 77, 0, "a.pt"));
+		ck_assert_ptr_null(ckpt_draft_find(s, 78, 0, "b.pt"));
+		ck_assert_ptr_null(ckpt_draft_find(s, 77, INT64_MAX, "b.pt")); // the folder came later
+		left = ckpt_draft_find(s, 77, 1, "b.pt");
+		ck_assert_ptr_nonnull(left);
+		if (i)
+			break;
+		ckpt_step_unref(left);
+		ckpt_fixture_reopen();
+	}
+	ck_ok(ckpt_draft_view(left, &again));
+	ck_ok(ckpt_draft_retake(left, &again));
+	ck_error(ckpt_draft_retake(left, &again), ESTALE);
+	ck_assert_ptr_null(ckpt_draft_find(s, 77, 0, "b.pt"));
+	ckpt_step_unref(left);
+	fd = ckpt_sys.open(again.dirfd, again.name, O_RDWR, 0);
+	ck_ok(ckpt_sys.pwrite(fd, " more", 5, 4));
+	ck_ok(ckpt_draft_write_out(&again, fd));
+	ck_ok(ckpt_draft_publish(&again, s->tree_fd, "b.pt"));
+	ck_ok(ckpt_draft_published(&again, s->tree_fd, true));
+	close(fd);
+	check_tree("b.pt", "half more");
+	ck_assert_uint_eq(sessions(), 0);
+}
+END_TEST
+
+START_TEST(a_view_of_a_left_draft_changes_nothing)
+{
+	struct ckpt_step *left;
+	struct ckpt_draft d, view;
+
+	close(begin(&d, "a.pt", "half"));
+	ck_ok(ckpt_draft_leave(&d));
+	left = ckpt_save_left(s);
+	ck_ok(ckpt_draft_view(left, &view));
+	ckpt_draft_close(&view);
+	ck_ok(ckpt_stage_abort(left, true));
+	ck_error(ckpt_draft_view(left, &view), ESTALE);
+	ckpt_step_unref(left);
+}
+END_TEST
+
 START_TEST(a_draft_whose_daemon_died_is_told_of_once)
 {
 	struct ckpt_draft d;
@@ -321,6 +373,8 @@ static Suite *suite(void)
 	tcase_add_test(t, a_dropped_draft_leaves_nothing);
 	tcase_add_test(t, a_draft_that_is_left_is_a_session_that_says_whose_it_was);
 	tcase_add_test(t, a_left_draft_is_no_step_to_go_on_with_whatever_its_name);
+	tcase_add_test(t, a_left_draft_is_found_by_its_folder_and_goes_on);
+	tcase_add_test(t, a_view_of_a_left_draft_changes_nothing);
 	tcase_add_test(t, a_draft_whose_daemon_died_is_told_of_once);
 	tcase_add_test(t, a_draft_without_a_file_goes_at_the_next_open);
 	tcase_add_test(t, a_draft_is_not_lost_when_a_directory_cannot_be_listed);

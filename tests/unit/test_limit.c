@@ -136,7 +136,7 @@ START_TEST(all_that_is_not_completed_counts_as_it_is_on_the_disk)
 	ckpt_draft_close(&d); // as by a daemon that dies
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 2);
+	ck_assert_uint_eq(ckpt_save_unfinished_count(s), 2);
 	ck_assert_uint_eq(measured(), 3 * MIB);
 }
 END_TEST

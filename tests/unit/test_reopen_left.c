@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #define WAIT_MS 5000
 
@@ -248,6 +249,28 @@ START_TEST(changes_that_are_dropped_before_they_are_taken_up_are_gone)
 }
 END_TEST
 
+static void open_again(void)
+{
+	ckpt_store_close(s);
+	s = ckpt_save_open(dir);
+}
+
+// One line, not one for each time that the store is opened.
+START_TEST(changes_that_were_given_up_are_told_of_once)
+{
+	struct ckpt_step *step = left_over();
+	unsigned told = ckpt_save_errors(s, "the previous version is restored");
+
+	ck_assert_uint_eq(told, 1);
+	ckpt_step_unref(step);
+	ckpt_step_unref(TAKE_PTR(base));
+	open_again();
+	open_again();
+	ck_assert_uint_eq(ckpt_save_errors(s, "the previous version is restored"), told);
+}
+END_TEST
+
+// As a daemon leaves them that dies while they are made; and then by one that only reads.
 START_TEST(who_only_reads_does_not_tell_of_changes)
 {
 	struct ckpt_step *step = left_over();
@@ -255,6 +278,7 @@ START_TEST(who_only_reads_does_not_tell_of_changes)
 	unsigned told = ckpt_save_errors(s, "the previous version is restored");
 
 	ck_assert_uint_gt(told, 0);
+	ck_assert_int_eq(fremovexattr(step->dirfd, "user.ckptfs.told"), 0);
 	ckpt_step_unref(step);
 	ckpt_step_unref(TAKE_PTR(base));
 	ckpt_store_close(s);
@@ -265,6 +289,8 @@ START_TEST(who_only_reads_does_not_tell_of_changes)
 	ck_assert_uint_eq(ckpt_save_errors(reader, "the previous version is restored"), told);
 	ckpt_store_close(reader);
 	s = ckpt_save_open(dir);
+	ck_assert_uint_eq(ckpt_save_errors(s, "the previous version is restored"), told + 1);
+	open_again();
 	ck_assert_uint_eq(ckpt_save_errors(s, "the previous version is restored"), told + 1);
 }
 END_TEST
@@ -463,6 +489,7 @@ int main(void)
 	tcase_add_test(tcase, changes_of_a_step_that_is_gone_become_a_step_of_its_name);
 	tcase_add_test(tcase, a_name_that_is_saved_anew_is_not_that_of_changes_any_more);
 	tcase_add_test(tcase, changes_that_are_dropped_before_they_are_taken_up_are_gone);
+	tcase_add_test(tcase, changes_that_were_given_up_are_told_of_once);
 	tcase_add_test(tcase, who_only_reads_does_not_tell_of_changes);
 	tcase_add_test(tcase, what_is_changed_at_the_last_moment_is_not_given_up);
 	tcase_add_test(tcase, what_may_have_been_committed_is_not_given_up);

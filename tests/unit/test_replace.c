@@ -244,7 +244,7 @@ START_TEST(what_nobody_completes_is_left_over_beside_it)
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
 	ck_assert_str_eq(has("1000"), "old.bin");
-	ck_assert_uint_eq(count_of(1u << CKPT_STEP_LEFT), 1);
+	ck_assert_uint_eq(count_of(1u << CKPT_STEP_STAGED), 1);
 }
 END_TEST
 

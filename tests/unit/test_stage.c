@@ -155,11 +155,15 @@ START_TEST(a_session_has_the_mode_and_says_who_began_it)
 	ck_assert_int_eq(fstat(step->dirfd, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 07777, 0755);
 	ckpt_step_unref(step);
-	ckpt_fixture_reopen();
+	ckpt_store_close(s);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
 	left = ckpt_save_left(s);
 	ck_assert_str_eq(left->name, "1");
 	ck_assert_int_eq(left->pid, getpid());
 	ck_assert_int_gt(left->began_ns, 0);
+	ckpt_step_unref(left);
+	ckpt_fixture_reopen();
+	left = ckpt_save_set_aside(s);
 	ck_assert_ptr_null(ckpt_step_find(s, "", "1"));
 	ck_error(ckpt_stage_enter(left, true), EROFS);
 	ck_ok(ckpt_stage_abort(left, false));
@@ -543,13 +547,14 @@ END_TEST
 START_TEST(what_cannot_be_taken_up_again_says_why)
 {
 	struct ckpt_step *step = begin("1000"), *other, **left;
-	char session[37] = "01234567-89ab-4def-8123-456789abcdef";
+	const char session[37] = "01234567-89ab-4def-8123-456789abcdef";
 	size_t count;
 
 	ck_error(ckpt_stage_resume(step), ESTALE);
 	ck_error(ckpt_stage_rename(step, "", "a/b"), EINVAL);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
+	ckpt_step_unref(ckpt_save_set_aside(s));
 	ck_ok(ckpt_sys.mkdir(s->sessions_fd, session, 0700)); // it does not say what it was
 	ck_ok(ckpt_step_load_left(s, session));
 	other = begin("1000");

@@ -59,7 +59,7 @@ START_TEST(nothing_left_is_dropped_while_a_record_cannot_be_read)
 	ckpt_step_unref(step);
 	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
 	ckpt_fixture_reopen();
-	step = ckpt_save_left(s);
+	step = ckpt_save_unfinished(s);
 	ck_ok(ckpt_stage_abort(step, false));
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
 	ckpt_step_unref(step);
@@ -80,8 +80,8 @@ START_TEST(nothing_left_goes_on_under_a_name_whose_record_cannot_be_read)
 	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	step = ckpt_save_left(s);
-	ck_ok(ckpt_stage_resume(step));
+	step = ckpt_save_unfinished(s);
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -101,7 +101,7 @@ START_TEST(what_somebody_uses_is_dropped_only_by_who_insists)
 	close(fd);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	step = ckpt_save_left(s);
+	step = ckpt_save_set_aside(s);
 	ck_assert(ckpt_stage_use(step));
 	ck_error(ckpt_stage_abort(step, true), EBUSY);
 	ck_ok(ckpt_stage_abort(step, false));
@@ -210,7 +210,7 @@ START_TEST(a_left_step_is_taken_up_by_one)
 
 	ckpt_step_unref(ckpt_staged_begin(s, "1"));
 	ckpt_fixture_reopen();
-	resumed = ckpt_save_left(s);
+	resumed = ckpt_save_set_aside(s);
 	below = ckpt_sys;
 	ckpt_sys.open = open_beside_a_resume;
 	ck_error(ckpt_stage_resume(resumed), ESTALE);

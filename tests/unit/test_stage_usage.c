@@ -147,10 +147,12 @@ START_TEST(a_left_one_expires_when_nobody_reads_it)
 	ckpt_step_unref(staged(TEMP));
 	ckpt_step_unref(staged("1001"));
 	ckpt_fixture_reopen();
-	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
+	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_STAGED, &left, &count));
 	ck_assert_uint_eq(count, 2);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
+		ck_ok(ckpt_stage_set_aside(left[i]));
 		ck_assert(ckpt_stage_use(left[i]));
+	}
 	ckpt_stage_expire_before(s, soon(), &go_on);
 	for (size_t i = 0; i < count; i++) {
 		ck_assert_int_eq(ckpt_step_state(left[i]), CKPT_STEP_LEFT);

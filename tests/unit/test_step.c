@@ -62,7 +62,7 @@ START_TEST(a_session_that_was_left_does_not_get_a_name_that_is_kept_for_another)
 
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
-	left = ckpt_save_left(s);
+	left = ckpt_save_set_aside(s);
 	step = ckpt_staged_begin(s, "2");
 	ck_ok(reserve(step, "", "1"));
 	ck_error(ckpt_stage_resume(left), EEXIST);

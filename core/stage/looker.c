@@ -1,0 +1,619 @@
+// One step's way through here: still (nothing changes any more, for half a unit) -> surveyed -> for long enough, surveyed again with the
+// same stamp -> committed. Any change begins it anew: touched_ns of the step says so where the change came by a request, and the stamp
+// where it did not (a mapping, or a descriptor that outlived its daemon).
+//
+// Invariants:
+//  1. `still` of a step is made and written by the looker alone, but for what its lock guards; it goes with what the step has staged.
+//  2. No lock is held over a look at files or processes.
+#include "core/stage/looker.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/commit.h"
+#include "core/stage/makers.h"
+#include "core/stage/neighbour.h"
+#include "core/stage/profile.h"
+#include "core/stage/quiet.h"
+#include "core/stage/stage.h"
+#include "core/stage/survey.h"
+#include "core/store/errlog.h"
+#include "core/store/store.h"
+#include "core/tier/behind.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+
+#define SECOND_NS INT64_C(1000000000)
+#define TELL_UNITS 6
+#define REST_FACTOR 20 // it rests so many times as long as a turn took
+#define POLL_MIN_NS (SECOND_NS / 20)
+#define POLL_MAX_NS (2 * SECOND_NS)
+
+struct ckpt_looker {
+	struct ckpt_store *store;
+	struct ckpt_behind *behind; // NULL: without a thread
+	bool ends;                  // and has none any more
+};
+
+// What the last look at a step has found.
+struct ckpt_still {
+	// The looker's alone.
+	int64_t touched_ns; // of the step
+	bool surveyed;
+	bool told; // that it is not complete
+	uint64_t stamp;
+	bool has_arrays, has_earlier_array, has_later_file, has_old_times;
+	char *cut;
+	char *claim; // the profile that claims it, or NULL
+	struct ckpt_lack lack;
+
+	// Guarded by step->lock.
+	int64_t since_ns; // nothing has changed since, monotonic
+	int64_t after_ns; // how long that must be; INT64_MAX: time alone does not do it
+	char what[CKPT_WAITS_FOR_MAX];
+};
+
+// What is to be known of a step before a look at its files.
+struct glance {
+	bool is_staged;
+	bool by_client;
+	int64_t touched_ns;
+	bool is_open, is_changing;
+	char path[PATH_MAX]; // of a file that is open
+	pid_t pid;           // of its opener
+	struct ckpt_step_name name;
+};
+
+static int64_t unit_ns(const struct ckpt_store *s)
+{
+	return ckpt_settings_quiet_ns(&s->settings, 1);
+}
+
+static struct glance glance_at(struct ckpt_step *step)
+{
+	struct glance g = {.touched_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED)};
+
+	ckpt_step_name(step, &g.name);
+	LOCK_SCOPE(&step->lock);
+	g.is_staged = step->state == CKPT_STEP_STAGED && !step->outcome_unknown &&
+		      !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+	g.by_client = step->by_client;
+	g.is_changing = step->changers;
+	g.is_open = step->writers;
+	if (g.is_open) {
+		ckpt_stage_writer_path_locked(step, step->writers, g.path);
+		g.pid = step->writers->pid;
+	}
+	return g;
+}
+
+// --- Still --------------------------------------------------------------------------------------------------------------
+
+static void forget_survey(struct ckpt_still *still)
+{
+	free(TAKE_PTR(still->cut));
+	free(TAKE_PTR(still->claim));
+	free(TAKE_PTR(still->lack.file));
+	*still->lack.neighbour = '\0';
+	still->surveyed = false;
+}
+
+void ckpt_still_free_locked(struct ckpt_step *step)
+{
+	struct ckpt_still *still = TAKE_PTR(step->still);
+
+	if (!still)
+		return;
+	forget_survey(still);
+	free(still);
+}
+
+// Nothing is known of it any more, but that it changed then.
+static void begin_anew(struct ckpt_step *step, int64_t touched_ns, int64_t since_ns)
+{
+	struct ckpt_still *still = step->still;
+
+	forget_survey(still);
+	still->touched_ns = touched_ns;
+	still->told = false;
+	LOCK_SCOPE(&step->lock);
+	still->since_ns = since_ns;
+	still->after_ns = unit_ns(step->store);
+	*still->what = '\0';
+}
+
+// False: there is no memory. A step that was staged at the start of the daemon has not been touched since.
+static bool be_still(struct ckpt_step *step, const struct glance *g)
+{
+	bool is_new = !step->still;
+
+	if (is_new) {
+		LOCK_SCOPE(&step->lock);
+		step->still = calloc(1, sizeof(*step->still));
+	}
+	if (!step->still)
+		return false;
+	if (is_new || step->still->touched_ns != g->touched_ns)
+		begin_anew(step, g->touched_ns, g->touched_ns ? g->touched_ns : ckpt_sys.mono_ns());
+	return true;
+}
+
+// --- Files --------------------------------------------------------------------------------------------------------------
+
+static void take_survey(struct ckpt_still *still, struct ckpt_survey *survey)
+{
+	still->stamp = survey->stamp;
+	still->has_arrays = survey->has_arrays;
+	still->has_earlier_array = survey->has_earlier_array;
+	still->has_later_file = survey->has_later_file;
+	still->has_old_times = survey->has_old_times;
+	still->cut = TAKE_PTR(survey->cut);
+	still->surveyed = true;
+}
+
+static struct ckpt_survey survey_of(struct ckpt_step *step, bool leases)
+{
+	return (struct ckpt_survey){.step = step, .attempt_ns = ckpt_stage_attempt_ns(step), .leases = leases};
+}
+
+// Files in the top directory that only their framework writes.
+static const struct {
+	const char *file, *profile;
+} claims[] = {
+	{"*.distcp", "dcp"},
+	{"mp_rank_*", "deepspeed"},
+	{"zero_pp_rank_*", "deepspeed"},
+	{"random_states_*", "accelerate"},
+	{"ocdbt.process_*", "orbax"},
+};
+
+static bool has_in_top(const struct ckpt_survey *survey, const char *pattern)
+{
+	for (size_t i = 0; i < survey->file_count; i++) {
+		char name[CKPT_NAME_MAX + 1];
+
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(survey->files[i], "/"), survey->files[i]);
+		if (ckpt_name_matches(pattern, name))
+			return true;
+	}
+	return false;
+}
+
+static bool is_trainers(const struct ckpt_survey *survey)
+{
+	return has_in_top(survey, "training_args.bin") &&
+	       (has_in_top(survey, "optimizer.pt") || has_in_top(survey, "scheduler.pt") ||
+		has_in_top(survey, "global_step*"));
+}
+
+static bool is_on(uint64_t profiles, const char *name)
+{
+	uint64_t bit;
+
+	return !ckpt_profiles_parse(name, &bit) && (profiles & bit);
+}
+
+static const char *claimed_by(uint64_t profiles, const struct ckpt_survey *survey)
+{
+	if (is_on(profiles, "hf-trainer") && is_trainers(survey))
+		return "hf-trainer";
+	for (size_t i = 0; i < ARRAY_LEN(claims); i++)
+		if (is_on(profiles, claims[i].profile) && has_in_top(survey, claims[i].file))
+			return claims[i].profile;
+	return NULL;
+}
+
+static int look_at_files(struct ckpt_step *step)
+{
+	struct ckpt_survey survey = survey_of(step, false);
+	int rc = ckpt_survey_run(&survey);
+
+	if (!rc) {
+		forget_survey(step->still);
+		rc = ckpt_neighbour_compare(step, &survey, &step->still->lack);
+	}
+	if (!rc) {
+		const char *claim = claimed_by(step->store->settings.profiles, &survey);
+
+		step->still->claim = claim ? strdup(claim) : NULL;
+		take_survey(step->still, &survey);
+	}
+	ckpt_survey_done(&survey);
+	return rc;
+}
+
+// False: something has changed that came past us, or it cannot be looked at now. A step that is completed beside it meanwhile may
+// be another neighbour.
+static bool know_files(struct ckpt_step *step, const struct glance *g)
+{
+	const struct ckpt_still *still = step->still;
+	bool surveyed = still->surveyed;
+	uint64_t stamp = still->stamp;
+
+	if (surveyed && still->lack.sequence == ckpt_neighbour_sequence(step))
+		return true;
+	if (look_at_files(step))
+		return false;
+	if (surveyed && still->stamp != stamp) {
+		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
+		return false;
+	}
+	return true;
+}
+
+// --- The facts ----------------------------------------------------------------------------------------------------------
+
+static struct ckpt_quiet_facts facts_of(struct ckpt_step *step, const struct glance *g,
+					const struct ckpt_makers_facts *m)
+{
+	const struct ckpt_still *still = step->still;
+	bool copied = m->copied || still->has_old_times;
+
+	return (struct ckpt_quiet_facts){
+		.unit_ns = step->store->settings.commit_quiet_ns,
+		.still_ns = ckpt_sys.mono_ns() - still->since_ns,
+		.has_arrays = still->has_arrays,
+		.is_open = g->is_open,
+		.is_cut = still->cut,
+		.is_claimed = still->claim && !copied,
+		.name_is_used = ckpt_profile_of_name(g->name.name),
+		.has_neighbour = *still->lack.neighbour,
+		.lacks_file = still->lack.file,
+		.copier_ended = m->copier_made && !m->living && !m->later && !m->stopped && !m->failed && !m->unknown,
+		.living = m->living,
+		.stopped = m->stopped,
+		.failed = m->failed,
+		.unknown = m->unknown + !m->any,
+		.was_interrupted = ckpt_stage_is_interrupted(step),
+		.has_earlier_array = still->has_earlier_array,
+		.has_later_file = still->has_later_file,
+		.copied_since = m->copier_ended,
+	};
+}
+
+// --- In words -----------------------------------------------------------------------------------------------------------
+
+static const char *event_of(const struct ckpt_store *s, const char *name)
+{
+	const char *act = ckpt_profile_awaits(s->settings.profiles, name);
+
+	return act ? act : s->settings.marker;
+}
+
+static void say(struct ckpt_step *step, const struct glance *g, const struct ckpt_makers_facts *m,
+		const struct ckpt_quiet_verdict *v, char *text)
+{
+	const struct ckpt_still *still = step->still;
+	const char *event = event_of(step->store, g->name.name);
+
+	switch (v->reason) {
+	case CKPT_QUIET_TIME:
+		if (still->lack.file)
+			snprintf(text, CKPT_WAITS_FOR_MAX, "%.200s, which %.100s has", still->lack.file,
+				 still->lack.neighbour);
+		else if (still->claim)
+			snprintf(text, CKPT_WAITS_FOR_MAX, "the last file of %s", still->claim);
+		break;
+	case CKPT_QUIET_NEVER:
+		snprintf(text, CKPT_WAITS_FOR_MAX, "%s", event);
+		break;
+	case CKPT_QUIET_NO_ARRAYS:
+		snprintf(text, CKPT_WAITS_FOR_MAX, "a file with array data");
+		break;
+	case CKPT_QUIET_OPEN:
+		snprintf(text, CKPT_WAITS_FOR_MAX, "the close of %.300s, which process %d has open", g->path,
+			 (int)g->pid);
+		break;
+	case CKPT_QUIET_CUT:
+		snprintf(text, CKPT_WAITS_FOR_MAX, "the rest of %.300s, which is cut off", still->cut);
+		break;
+	case CKPT_QUIET_STOPPED:
+		snprintf(text, CKPT_WAITS_FOR_MAX, "%s", m->stopped_text);
+		break;
+	case CKPT_QUIET_LIVING:
+		snprintf(text, CKPT_WAITS_FOR_MAX, "%s: %s", event, m->living_text);
+		break;
+	case CKPT_QUIET_UNKNOWN:
+		snprintf(text, CKPT_WAITS_FOR_MAX, "%s: %s", event,
+			 *m->unknown_text ? m->unknown_text : "nobody knows how its writers ended");
+		break;
+	case CKPT_QUIET_INTERRUPTED:
+		snprintf(text, CKPT_WAITS_FOR_MAX,
+			 "%s or `ckptfs commit`: it was interrupted, and has files of both attempts", event);
+		break;
+	}
+}
+
+static void publish(struct ckpt_step *step, int64_t after_ns, const char *what)
+{
+	struct ckpt_still *still = step->still;
+	LOCK_SCOPE(&step->lock);
+
+	still->after_ns = after_ns;
+	snprintf(still->what, sizeof(still->what), "%s", what);
+}
+
+void ckpt_looker_waits_for(struct ckpt_step *step, char ret_text[CKPT_WAITS_FOR_MAX])
+{
+	const char *event = event_of(step->store, step->name);
+	LOCK_SCOPE(&step->lock);
+	const struct ckpt_still *still = step->still;
+	size_t len = 0;
+
+	*ret_text = '\0';
+	if (!still || !step->by_client) {
+		snprintf(ret_text, CKPT_WAITS_FOR_MAX, "%s", event);
+		return;
+	}
+	if (*still->what)
+		len = (size_t)snprintf(ret_text, CKPT_WAITS_FOR_MAX, "%s", still->what);
+	if (still->after_ns != INT64_MAX)
+		snprintf(ret_text + len, CKPT_WAITS_FOR_MAX - len, "%squiet for %lld s of %lld s", len ? "; " : "",
+			 (long long)(MAX(ckpt_sys.mono_ns() - still->since_ns, 0) / SECOND_NS),
+			 (long long)((still->after_ns + SECOND_NS - 1) / SECOND_NS));
+}
+
+// Once, until it changes again.
+static void tell(struct ckpt_step *step, const struct glance *g)
+{
+	char what[CKPT_WAITS_FOR_MAX], hint[2 * CKPT_NAME_MAX + 128];
+
+	step->still->told = true;
+	ckpt_looker_waits_for(step, what);
+	snprintf(hint, sizeof(hint), "`ckptfs commit %s` completes it, `ckptfs abort %s` drops it", g->name.name,
+		 g->name.name);
+	ckpt_errlog_add(step->store->errlog, g->name.name, 0, hint, "the step is not complete: it waits for %s", what);
+}
+
+// A file that stays open may be written all the time without a word to us.
+static void tell_if_still(struct ckpt_step *step, const struct glance *g)
+{
+	uint64_t stamp = step->still->stamp;
+
+	if (step->still->told || ckpt_sys.mono_ns() - step->still->since_ns < TELL_UNITS * unit_ns(step->store))
+		return;
+	if (look_at_files(step))
+		return;
+	if (step->still->stamp == stamp)
+		tell(step, g);
+	else
+		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
+}
+
+// --- The acts -----------------------------------------------------------------------------------------------------------
+
+static bool stops(void *looker)
+{
+	const struct ckpt_looker *l = looker;
+
+	return l->behind && !l->ends && ckpt_behind_stops(l->behind);
+}
+
+// With leases, just before the commit: 0 nothing has changed; -EAGAIN something has; -EBUSY somebody can still write a file.
+static int confirm(struct ckpt_step *step, char *ret_busy)
+{
+	struct ckpt_survey survey = survey_of(step, true);
+	int rc = ckpt_survey_run(&survey);
+
+	if (!rc && survey.stamp != step->still->stamp)
+		rc = -EAGAIN;
+	if (!rc && survey.busy) {
+		snprintf(ret_busy, PATH_MAX, "%s", survey.busy);
+		rc = -EBUSY;
+	}
+	ckpt_survey_done(&survey);
+	return rc;
+}
+
+static int commit(struct ckpt_looker *l, struct ckpt_step *step, const struct glance *g)
+{
+	struct ckpt_store *s = l->store;
+	struct ckpt_commit how = {.event = "quiet",
+				  .profile = step->still->claim ? step->still->claim : "generic",
+				  .unless_touched_ns = &g->touched_ns,
+				  .abandoned = stops,
+				  .abandoned_arg = l};
+	int rc = ckpt_commit(step, &how);
+
+	if (!rc && s->listed)
+		s->listed(s->listed_arg, step);
+	return rc;
+}
+
+// When to look at it again. A commit that failed is in the log; it is tried again when it has been still for as long again.
+static int64_t complete(struct ckpt_looker *l, struct ckpt_step *step, struct glance *g)
+{
+	int64_t now = ckpt_sys.mono_ns();
+	int rc = confirm(step, g->path);
+
+	if (rc == -EBUSY) {
+		char what[CKPT_WAITS_FOR_MAX];
+
+		snprintf(what, sizeof(what), "the end of all mappings of %.300s", g->path);
+		publish(step, INT64_MAX, what);
+		tell_if_still(step, g);
+		return now + POLL_MAX_NS;
+	}
+	if (!rc)
+		rc = commit(l, step, g);
+	if (rc) // else the step has no `still` any more
+		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
+	return now + unit_ns(l->store) / 2;
+}
+
+static int64_t poll_ns(const struct ckpt_store *s)
+{
+	return MIN(MAX(unit_ns(s) / 4, POLL_MIN_NS), POLL_MAX_NS);
+}
+
+// --- A look at one step -------------------------------------------------------------------------------------------------
+
+static int64_t wait_on(struct ckpt_looker *l, struct ckpt_step *step, const struct glance *g,
+		       const struct ckpt_makers_facts *m, const struct ckpt_quiet_verdict *v)
+{
+	int64_t now = ckpt_sys.mono_ns(), unit = unit_ns(l->store);
+	char what[CKPT_WAITS_FOR_MAX] = "";
+
+	say(step, g, m, v, what);
+	publish(step, v->after_ns, what);
+	tell_if_still(step, g);
+	if (v->reason == CKPT_QUIET_TIME) // a neighbour may come before
+		return MIN(step->still->since_ns + v->after_ns, now + unit);
+	return now +
+	       (v->reason == CKPT_QUIET_INTERRUPTED || v->reason == CKPT_QUIET_NO_ARRAYS ? unit : poll_ns(l->store));
+}
+
+static int64_t interrupt(struct ckpt_looker *l, struct ckpt_step *step, const struct glance *g,
+			 const struct ckpt_makers_facts *m)
+{
+	ckpt_stage_interrupt(step);
+	ckpt_makers_forget_ended(step);
+	ckpt_errlog_add(l->store->errlog, g->name.name, 0,
+			"save again; or `ckptfs commit` completes it as it is, `ckptfs abort` drops it",
+			"the save was interrupted: %s", m->failed_text);
+	begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
+	return ckpt_sys.mono_ns() + poll_ns(l->store);
+}
+
+// The rename or commit that it waits for does not come by itself: only whether it is told.
+static int64_t look_at_others(struct ckpt_looker *l, struct ckpt_step *step, const struct glance *g)
+{
+	publish(step, INT64_MAX, event_of(l->store, g->name.name));
+	if (g->by_client)
+		tell_if_still(step, g);
+	return ckpt_sys.mono_ns() + unit_ns(l->store);
+}
+
+static int64_t look_at_step(struct ckpt_looker *l, struct ckpt_step *step)
+{
+	int64_t now = ckpt_sys.mono_ns(), unit = unit_ns(l->store);
+	struct glance g = glance_at(step);
+	struct ckpt_makers_facts makers;
+	struct ckpt_quiet_verdict verdict;
+	struct ckpt_quiet_facts facts;
+
+	if (!g.is_staged || g.is_changing || !be_still(step, &g))
+		return now + unit / 2;
+	if (now - step->still->since_ns < unit / 2)
+		return step->still->since_ns + unit / 2;
+	if (!g.by_client || ckpt_name_is_temp(g.name.name))
+		return look_at_others(l, step, &g);
+	if (!know_files(step, &g))
+		return now + unit / 2;
+	ckpt_makers_ask(step, &makers);
+	facts = facts_of(step, &g, &makers);
+	verdict = ckpt_quiet_decide(&facts);
+	switch (verdict.act) {
+	case CKPT_QUIET_COMMIT:
+		return complete(l, step, &g);
+	case CKPT_QUIET_INTERRUPT:
+		return interrupt(l, step, &g, &makers);
+	default:
+		return wait_on(l, step, &g, &makers, &verdict);
+	}
+}
+
+// --- The end ------------------------------------------------------------------------------------------------------------
+
+// As if it had been quiet for ever.
+static void complete_at_end(struct ckpt_looker *l, struct ckpt_step *step)
+{
+	struct glance g = glance_at(step);
+	struct ckpt_makers_facts makers;
+	struct ckpt_quiet_facts facts;
+	bool ended_well, is_whole;
+
+	if (!g.is_staged || g.is_changing || !g.by_client || ckpt_name_is_temp(g.name.name) || !be_still(step, &g) ||
+	    look_at_files(step))
+		return;
+	ckpt_makers_ask(step, &makers);
+	facts = facts_of(step, &g, &makers);
+	facts.still_ns = INT64_MAX;
+	ended_well =
+		makers.any && !makers.living && !makers.later && !makers.stopped && !makers.failed && !makers.unknown;
+	is_whole = facts.has_neighbour && !facts.lacks_file;
+	if ((ended_well || is_whole) && ckpt_quiet_decide(&facts).act == CKPT_QUIET_COMMIT && !confirm(step, g.path))
+		(void)commit(l, step, &g);
+}
+
+void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (!l || ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_STAGED, &steps, &count))
+		return;
+	l->ends = true;
+	for (size_t i = 0; i < count && ckpt_sys.mono_ns() < until_ns; i++)
+		complete_at_end(l, steps[i]);
+	ckpt_step_list_free(steps, count);
+}
+
+// --- The thread ---------------------------------------------------------------------------------------------------------
+
+int64_t ckpt_looker_look(struct ckpt_looker *l)
+{
+	int64_t began_ns = ckpt_sys.mono_ns(), next_ns = INT64_MAX;
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (ckpt_step_list(l->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, &steps, &count))
+		return began_ns + unit_ns(l->store);
+	for (size_t i = 0; i < count && !stops(l); i++)
+		next_ns = MIN(next_ns, look_at_step(l, steps[i]));
+	ckpt_step_list_free(steps, count);
+	if (!count)
+		return INT64_MAX;
+	return MAX(next_ns, ckpt_sys.mono_ns() + MAX((ckpt_sys.mono_ns() - began_ns) * REST_FACTOR, POLL_MIN_NS));
+}
+
+static int64_t turn(void *arg, struct ckpt_behind *behind __attribute__((unused)))
+{
+	return ckpt_looker_look(arg);
+}
+
+int ckpt_looker_new_without_thread(struct ckpt_store *s, struct ckpt_looker **ret_looker)
+{
+	struct ckpt_looker *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->store = s;
+	*ret_looker = l;
+	return 0;
+}
+
+int ckpt_looker_new(struct ckpt_store *s, struct ckpt_looker **ret_looker)
+{
+	struct ckpt_looker *l;
+	int rc = ckpt_looker_new_without_thread(s, &l);
+
+	if (!rc)
+		rc = ckpt_behind_new(s, turn, l, &l->behind);
+	if (rc)
+		free(l);
+	else
+		*ret_looker = l;
+	return rc;
+}
+
+void ckpt_looker_wake(struct ckpt_looker *l)
+{
+	if (l && l->behind)
+		ckpt_behind_wake(l->behind);
+}
+
+void ckpt_looker_stop(struct ckpt_looker *l)
+{
+	if (l)
+		ckpt_behind_stop(l->behind);
+}
+
+void ckpt_looker_free(struct ckpt_looker *l)
+{
+	if (!l)
+		return;
+	ckpt_behind_free(l->behind);
+	free(l);
+}

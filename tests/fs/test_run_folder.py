@@ -1,0 +1,94 @@
+"""A run's folder that has the name of a step: it becomes plain and visible, with all that is in it, and what is open stays open."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from support import trees
+from support.fixtures import both_modes
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def steps(ckptfs, store):
+    return sorted(s["name"] for s in ckptfs.json("ls", store))
+
+
+# --- A step in it -----------------------------------------------------------------------------------------------------
+
+
+@both_modes
+@pytest.mark.parametrize("run", ["123456", "run-3", "run-20261125", "2026/11"])
+def test_a_step_that_is_made_in_it_shows_a_run_s_folder(mount, ckptfs, store, commit, run):
+    (mount / run).mkdir(parents=True)
+    trees.put(mount / run / "config.yaml", b"lr: 1\n")
+    assert mount.listing() == []
+    log = open(mount / run / "train.log", "a", buffering=1)  # noqa: SIM115
+    log.write("one\n")
+    (mount / run / "checkpoint-10").mkdir()
+    assert mount.listing() == [run.split("/", maxsplit=1)[0]]
+    assert sorted(os.listdir(mount / run)) == ["config.yaml", "train.log"]  # the step in it is staged
+    log.write("two\n")
+    log.close()
+    trees.put(mount / run / "checkpoint-10/model.pt", b"model")
+    commit(mount / run / "checkpoint-10")
+    assert steps(ckptfs, store) == [f"{run}/checkpoint-10"]
+    mount.remount()
+    assert trees.files(mount / run) == {"config.yaml": b"lr: 1\n", "train.log": b"one\ntwo\n", "checkpoint-10/model.pt": b"model"}
+    assert ckptfs.json("sessions", store) == []
+
+
+@pytest.mark.parametrize("temp", ["checkpoint-10.orbax-checkpoint-tmp", "tmp-checkpoint-10", "checkpoint-10.tmp"])
+def test_a_temporary_name_that_becomes_a_step_s_in_it_does_so_too(mount, ckptfs, store, temp):
+    made = {"model.pt": b"model"}
+    trees.put(mount / "run-0/args.json", b"{}")
+    trees.put(mount / "run-0" / temp / "model.pt", b"model")
+    assert mount.listing() == []
+    os.rename(mount / "run-0" / temp, mount / "run-0/checkpoint-10")
+    assert mount.listing() == ["run-0"] and steps(ckptfs, store) == ["run-0/checkpoint-10"]
+    assert trees.files(mount / "run-0/checkpoint-10") == made
+
+
+def test_a_step_that_is_moved_into_it_does_so_too(mount, stage):
+    made = stage("checkpoint-5")
+    trees.put(mount / "run-0/args.json", b"{}")
+    os.rename(mount / "checkpoint-5", mount / "run-0/checkpoint-5")
+    assert mount.listing() == ["run-0"] and os.listdir(mount / "run-0") == ["args.json"]
+    assert trees.files(mount / "run-0/checkpoint-5") == made
+
+
+@pytest.mark.parametrize("step, inside", [("checkpoint-500", "global_step500"), ("checkpoint-500", "model"), ("checkpoint-500", "state.orbax-checkpoint-tmp"),
+                                          ("checkpoint-500", "7"), ("7.orbax-checkpoint-tmp", "checkpoint-500")])
+def test_directories_that_belong_to_a_step_show_nothing(mount, step, inside):
+    (mount / step / inside).mkdir(parents=True)
+    trees.put(mount / step / inside / "model.pt", b"model")
+    assert mount.listing() == []
+
+
+def test_many_writers_go_on_while_their_folder_becomes_plain(mount):
+    """Creates, writes, renames and removals in every directory of it, by several processes, at that moment."""
+    script = """
+import os, sys
+root, me = sys.argv[1], sys.argv[2]
+os.makedirs(f"{root}/sub{me}", exist_ok=True)
+for i in range(150):
+    for d in (root, f"{root}/sub{me}"):
+        with open(f"{d}/part-{me}-{i}.tmp", "w") as f:
+            f.write(f"{me} {i}")
+        os.rename(f"{d}/part-{me}-{i}.tmp", f"{d}/part-{me}-{i}")
+        if i % 3 == 0:
+            os.unlink(f"{d}/part-{me}-{i}")
+"""
+    for round_ in range(3):
+        run = mount / f"run-{round_}"
+        run.mkdir()
+        writers = [subprocess.Popen([sys.executable, "-c", script, run, str(n)], stderr=subprocess.PIPE, text=True) for n in range(3)]
+        timer = threading.Timer(0.3, lambda d=run: (d / "checkpoint-1").mkdir())
+        timer.start()
+        timer.join()
+        assert [w.communicate()[1] for w in writers] == [""] * 3
+        want = {f"{d}part-{n}-{i}": f"{n} {i}".encode() for n in range(3) for i in range(150) if i % 3 for d in ("", f"sub{n}/")}
+        assert trees.files(run) == want and run.name in mount.listing()
