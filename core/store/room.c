@@ -347,6 +347,11 @@ static void tell_left(struct ckpt_room *r, const struct left *left)
 			"left over from a save that was not completed: %s", ckpt_size_text(left->bytes, size));
 }
 
+static bool is_left_over(struct ckpt_step *step)
+{
+	return strcmp(ckpt_stage_state_name(step), "live");
+}
+
 // Left-over sessions are no trash: somebody decides.
 static void tell_of_left(struct ckpt_room *r)
 {
@@ -354,13 +359,14 @@ static void tell_of_left(struct ckpt_room *r)
 	struct ckpt_step **steps;
 	size_t count;
 
-	if (ckpt_step_list(r->store, NULL, 1u << CKPT_STEP_LEFT, &steps, &count))
+	if (ckpt_step_list(r->store, NULL, 1u << CKPT_STEP_LEFT | 1u << CKPT_STEP_STAGED, &steps, &count))
 		return;
 	left = ckpt_calloc(count + 1, sizeof(*left));
 	for (size_t i = 0; left && i < count; i++) {
 		struct ckpt_stage_usage u = {0};
 
-		(void)ckpt_stage_usage(steps[i], &u);
+		if (is_left_over(steps[i]))
+			(void)ckpt_stage_usage(steps[i], &u);
 		left[i] = (struct left){steps[i], u.bytes};
 	}
 	if (left && count)
