@@ -17,6 +17,8 @@
 #include "core/commit/remove.h"
 #include "core/commit/share.h"
 #include "core/commit/watch.h"
+#include "core/stage/makers.h"
+#include "core/stage/profile.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
@@ -64,11 +66,17 @@ struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step)
 #define EDIT_LEAST_NS INT64_C(1000000000) // an edit is a version once nothing has changed for so long
 #define EDIT_PART 10                      // or for this part of commit_quiet, if that is more
 
-static bool is_claimed(struct ckpt_step *base)
+// By what completed it, or by a file that only a framework writes.
+static bool is_claimed(struct ckpt_step *step)
 {
-	LOCK_SCOPE(&base->lock);
+	const char *profile = NULL;
+	bool completed;
 
-	return strcmp(base->summary.profile, "generic");
+	ckpt_lock_take(&step->base->lock);
+	completed = strcmp(step->base->summary.profile, "generic");
+	ckpt_lock_drop(&step->base->lock);
+	return completed ||
+	       (!ckpt_profile_claims_dir(step->store->settings.profiles, step->dirfd, &profile) && profile);
 }
 
 // How long nothing may change before the changes are committed.
@@ -179,6 +187,7 @@ static int commit_quietly(struct ckpt_step *step, bool edit)
 static bool end_quietly(struct ckpt_step *step)
 {
 	struct ckpt_changes changes;
+	struct ckpt_makers_facts makers;
 	bool ending = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE), lost, in_file;
 	int64_t since_ns = quiet_since_ns(step);
 	int rc = ckpt_changes_look(step, &changes);
@@ -187,7 +196,9 @@ static bool end_quietly(struct ckpt_step *step)
 		return false;
 	if (quiet_since_ns(step) != since_ns)
 		return false; // changed while we looked
+	ckpt_makers_ask(step, &makers);
 	ckpt_lock_take(&step->lock);
+	step->lost.any |= changes.rewritten && makers.killed;
 	lost = step->lost.any;
 	in_file = step->lost.pid;
 	ckpt_lock_drop(&step->lock);
@@ -235,7 +246,7 @@ static void watch(struct ckpt_step *step)
 // Without a thread it ends by its event, or with the daemon.
 static void start_watcher(struct ckpt_step *step)
 {
-	step->claimed = is_claimed(step->base);
+	step->claimed = is_claimed(step);
 	(void)ckpt_watch_start(step, watch);
 }
 

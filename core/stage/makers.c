@@ -164,6 +164,7 @@ static void count(struct ckpt_makers_facts *f, const struct maker *m, struct ckp
 		break;
 	case CKPT_PROCESS_FAILED:
 	case CKPT_PROCESS_KILLED:
+		f->killed += status.state == CKPT_PROCESS_KILLED;
 		f->failed++;
 		text_into(f->failed_text, m->process, status);
 	}

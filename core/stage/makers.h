@@ -20,6 +20,7 @@ struct ckpt_makers_facts {
 	unsigned living;   // and have not begun a later step beside this one
 	unsigned later;    // live, and have
 	unsigned stopped, failed, ended, unknown;
+	unsigned killed; // of those that failed, by a signal
 	// Of each kind one, for people: "process 12 (python) is stopped"; "": none.
 	char living_text[CKPT_PROCESS_TEXT_MAX], stopped_text[CKPT_PROCESS_TEXT_MAX],
 		failed_text[CKPT_PROCESS_TEXT_MAX], unknown_text[CKPT_PROCESS_TEXT_MAX];

@@ -605,6 +605,23 @@ def test_writer_that_is_killed_in_a_file_has_written_nothing(mount, arrays, agen
 
 
 @found
+@pytest.mark.parametrize("anew", [1, 2])
+def test_writer_that_is_killed_between_files_has_written_each_array_or_none(mount, arrays, agent, anew):
+    """It has nothing open: by 1 array anew of 2 the step is half of one save and half of another."""
+    step, files = arrays
+    new = {name: tensors(b"%d" % n) for n, name in enumerate(list(files)[:anew])}
+    a = agent()
+    for name, data in new.items():
+        a.run("f = open(path, 'wb'); f.write(data); f.close()", path=str(step / name), data=data)
+    a.kill()
+    wait_until(lambda: listed(mount) == ["1000"], timeout=10 * SLOW, what="the end of the reopened step")
+    if anew == 1:
+        wait_until(mount.errors, what="a line in errors")
+        assert "not yet: b.safetensors" in mount.errors()[0]
+    assert_is(mount, "1000", files if anew == 1 else {**files, **new})
+
+
+@found
 @quiet
 @pytest.mark.parametrize("change", ["write", "rename dir", "unlink and create", "link"])
 def test_changes_of_a_killed_writer_are_given_up_and_kept(mount, base, ckptfs, store, agent, change):

@@ -63,7 +63,6 @@ class Model:
         self._versions = {}  # of a reopened step: where a copy of the version before is
         self._trash = []     # (name, copy), newest last
         self._replaced = []  # (copy in the trash, number of the directory that both it and what replaced it have)
-        self._left = {}      # session: (name, copy)
         self._copies = 0
         self._shared = set()  # numbers in the mirror of what began as a link of a committed file
 
@@ -125,7 +124,6 @@ class Model:
             "from": [("from", source, name) for source in steps for name in STEPS],
             "take": [("take", path) for path in everything],
             "convert": [("convert",)] if "logs" not in self.states and self._exists("logs") else [],
-            "resume": [("resume", name) for name in sorted({name for name, _ in self._left.values()})],
             "remount": [("remount",)],
             "kill": [("kill",)],
         }
@@ -288,14 +286,13 @@ class Model:
             return
         trees.write(self.mount / name / ".finalize", b"")
         if self.states[name] == "reopened":
-            self._trash.append((name, self._versions.pop(name)))
-            self._replaced.append((self._trash[-1][1], os.stat(self.mount / name).st_ino))
-        self._is_committed(name)
-
-    def _is_committed(self, name):
-        """What was left of an earlier save under its name goes."""
+            self._is_replaced(name)
         self.states[name] = "committed"
-        self._left = {session: left for session, left in self._left.items() if left[0] != name}
+
+    def _is_replaced(self, name):
+        self._trash.append((name, self._versions.pop(name)))
+        self._replaced.append((self._trash[-1][1], os.stat(self.mount / name).st_ino))
+        self.states[name] = "committed"
 
     def _do_move(self, source, target):
         """mv of a whole step; from the temporary name it commits."""
@@ -314,7 +311,7 @@ class Model:
             del self.states[source]
             self.states[target] = state
             if source == TEMP:
-                self._is_committed(target)
+                self.states[target] = "committed"
 
     def _do_rmtree(self, name):
         if name not in self.states:
@@ -392,36 +389,21 @@ class Model:
         names = collections.Counter(one.st_ino for one in found)
         return any(names[one.st_ino] < one.st_nlink for one in found if one.st_ino not in self._shared)
 
-    def _do_resume(self, name):
-        there = [session for session, left in self._left.items() if left[0] == name]
-        if not there or self._exists(name):
-            return
-        self._program("resume", self.store, there[-1])
-        self._put_back(name, self._left.pop(there[-1])[1])
-        self.states[name] = "staged"
-
-    def _restart(self, restart):
-        copies = {name: self._copy(name) for name, state in self.states.items() if state == "staged"}
-        for name in copies:
-            shutil.rmtree(self.mirror / name)
-            del self.states[name]
+    def _restart(self, restart, orderly):
+        """Staged steps are staged again; what was changed and is closed and whole is committed by an orderly end."""
         for name, state in list(self.states.items()):
-            if state == "reopened":
+            if state == "reopened" and orderly:
+                self._is_replaced(name)
+            elif state == "reopened":
                 self._put_back(name, self._versions.pop(name))
                 self.states[name] = "committed"
-        before = {one["id"] for one in self._program.json("sessions", self.store)}
         restart()
-        sessions = {one["name"]: one["id"] for one in self._program.json("sessions", self.store) if one["id"] in before and one["id"] not in self._left}
-        for name, copy in copies.items():
-            if name not in sessions:
-                raise Wrong(f"{name} was staged, and is not left: {sessions}")
-            self._left[sessions[name]] = (name, copy)
 
     def _do_remount(self):
-        self._restart(self.mount.remount)
+        self._restart(self.mount.remount, True)
 
     def _do_kill(self):
         def restart():
             self.mount.kill9()
             self.mount.start()
-        self._restart(restart)
+        self._restart(restart, False)
