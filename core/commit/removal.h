@@ -20,6 +20,7 @@ struct ckpt_removal {
 	struct ckpt_manifest *m;     // whose entries are marked; a reference
 	struct ckpt_removal *before; // those of the version before, for whoever still reads it; NULL
 	bool over;                   // no mark of it is to end any more: they are a version
+	int64_t over_ns;             // since then, monotonic
 	bool whole;                  // the step is being deleted: nothing is left of it
 	uint32_t marks;
 	struct ckpt_remover by[REMOVERS_MAX];
@@ -28,6 +29,7 @@ struct ckpt_removal {
 
 // The same marks for the current version's manifest m. False: no memory, and nothing has changed.
 bool ckpt_removal_rebase_locked(struct ckpt_step *step, struct ckpt_manifest *m);
+void ckpt_removal_over_locked(struct ckpt_removal *r);
 // There are marks that are to end. NULL: there are none.
 static inline struct ckpt_removal *ckpt_removal_active_locked(struct ckpt_step *step)
 {

@@ -15,7 +15,8 @@
 
 #include <limits.h>
 
-#define TRIES 8 // to find the version that is current
+#define TRIES 8                     // to find the version that is current
+#define READ_NS INT64_C(1000000000) // so long whoever began to read the version before may still read it
 
 // --- The step's own directory --------------------------------------------------------------------------------------------
 
@@ -139,6 +140,12 @@ static bool find_in(const struct ckpt_manifest *from, uint32_t index, const stru
 	return ckpt_manifest_path(from, index, path, sizeof(path)) >= 0 && !ckpt_manifest_lookup(to, path, ret_index);
 }
 
+void ckpt_removal_over_locked(struct ckpt_removal *r)
+{
+	r->over = true;
+	r->over_ns = ckpt_sys.mono_ns();
+}
+
 bool ckpt_removal_rebase_locked(struct ckpt_step *step, struct ckpt_manifest *m)
 {
 	struct ckpt_removal *was = step->removal, *r = removal_new(m);
@@ -156,7 +163,8 @@ bool ckpt_removal_rebase_locked(struct ckpt_step *step, struct ckpt_manifest *m)
 			mark(r, there, was->marked[i]);
 	r->whole = was->whole;
 	set_removal_locked(step, r);
-	r->over = !r->marks && !r->whole;
+	if (!r->marks && !r->whole)
+		ckpt_removal_over_locked(r);
 	return true;
 }
 
@@ -179,7 +187,10 @@ bool ckpt_remove_has(struct ckpt_step *step, const struct ckpt_manifest *m, uint
 	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED)) // nearly always
 		return false;
 	LOCK_SCOPE(&step->lock);
+	const struct ckpt_removal *r = step->removal;
 
+	if (r && r->over && ckpt_sys.mono_ns() - r->over_ns > READ_NS)
+		ckpt_remove_forget_locked(step);
 	return has_locked(step, m, index);
 }
 
@@ -393,6 +404,16 @@ bool ckpt_remove_hides(struct ckpt_step *step)
 	return r && r->whole;
 }
 
+static bool any_is_in(const struct ckpt_removal *r, const struct ckpt_manifest *m)
+{
+	uint32_t there;
+
+	for (uint32_t i = 0; i < ckpt_manifest_count(r->m); i++)
+		if (r->marked[i] && find_in(r->m, i, m, &there))
+			return true;
+	return r->whole;
+}
+
 void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is)
 {
 	LOCK_SCOPE(&step->lock);
@@ -401,8 +422,9 @@ void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, 
 	if (!memcmp(step->removed.is, ckpt_manifest_sha256(was), CKPT_SHA256_LEN) &&
 	    ckpt_manifest_same_entries(was, is))
 		memcpy(step->removed.is, ckpt_manifest_sha256(is), CKPT_SHA256_LEN);
-	if (r && ckpt_removal_is_of(r, was))
-		(void)ckpt_removal_rebase_locked(step, is); // without memory the next mark does it, or its end
+	// Without memory the next mark does it, or its end; where none is left, this is that.
+	if (r && ckpt_removal_is_of(r, was) && !ckpt_removal_rebase_locked(step, is) && !any_is_in(r, is))
+		ckpt_removal_over_locked(r);
 }
 
 // --- The step itself ---------------------------------------------------------------------------------------------------------

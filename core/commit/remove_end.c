@@ -23,9 +23,9 @@
 #include <stdio.h>
 
 #define EDIT_NS INT64_C(1000000000)
-#define LOOK_NS INT64_C(200000000)    // between two looks at processes
-#define AGAIN_NS INT64_C(2000000000)  // until the next try of an edit that failed
-#define LINGER_NS INT64_C(5000000000) // so long whoever began to read the version before may still read it
+#define LOOK_NS INT64_C(200000000)   // between two looks at processes
+#define NAP_NS INT64_C(20000000)     // between two looks whether the store ends
+#define AGAIN_NS INT64_C(2000000000) // until the next try of an edit that failed
 
 enum end { WAITS, EDITS, DROPPED };
 
@@ -189,7 +189,7 @@ static bool unmark(struct ckpt_step *step, const struct ckpt_process *process)
 		any = true;
 	}
 	if (r && !r->marks && !r->whole)
-		r->over = true;
+		ckpt_removal_over_locked(r);
 	return any;
 }
 
@@ -276,13 +276,13 @@ static bool is_closing(const struct ckpt_step *step)
 	return __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE);
 }
 
-// Until then, or the end of the store.
+// Until then, the end of the store, or that of all marks.
 static void wait_ns(struct ckpt_step *step, int64_t ns)
 {
 	int64_t until = ckpt_sys.mono_ns() + ns;
 
-	while (!is_closing(step) && ckpt_sys.mono_ns() < until)
-		ckpt_sys.sleep_ns(MIN(LOOK_NS, MAX(until - ckpt_sys.mono_ns(), INT64_C(1000000))));
+	while (!is_closing(step) && ckpt_remove_any(step) && ckpt_sys.mono_ns() < until)
+		ckpt_sys.sleep_ns(MIN(NAP_NS, MAX(until - ckpt_sys.mono_ns(), INT64_C(1000000))));
 }
 
 // True: nothing is marked any more, and this thread is not its watch any more.
@@ -292,8 +292,6 @@ static bool leave(struct ckpt_step *step)
 
 	if (ckpt_removal_active_locked(step) && !is_closing(step))
 		return false;
-	if (!ckpt_removal_active_locked(step))
-		ckpt_remove_forget_locked(step);
 	step->removal_watched = false;
 	return true;
 }
@@ -313,8 +311,6 @@ static void watch(struct ckpt_step *step)
 			wait_ns(step, ns);
 			closing = is_closing(step);
 		}
-		if (!closing)
-			wait_ns(step, LINGER_NS);
 	} while (!leave(step));
 }
 

@@ -507,7 +507,10 @@ static int act_remove_entry(struct ckpt_trial *t)
 		return rc;
 	rc = ckpt_remove_entry(t->step, m, 0, "model.bin", false, 0);
 	ckpt_manifest_unref(m);
-	return rc == -ENOENT ? 0 : rc;
+	rc = rc && rc != -ENOENT ? rc : ckpt_remove_publish(t->step);
+	if (rc)
+		ckpt_remove_forget(t->step); // as if its process had been killed
+	return rc;
 }
 
 static int act_draft(struct ckpt_trial *t)
