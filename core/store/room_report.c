@@ -17,7 +17,7 @@ static uint64_t sum_of(const json_t *sessions, bool left)
 	{
 		const char *state = json_string_value(json_object_get(row, "state"));
 
-		if ((state && !strcmp(state, "left")) == left)
+		if ((state && strcmp(state, "live")) == left)
 			bytes += (uint64_t)json_integer_value(json_object_get(row, "bytes"));
 	}
 	return bytes;
