@@ -98,7 +98,7 @@ static int may_amend(const struct call *c)
 	if (c->fs->mount->readonly || c->fs->store->settings.amend == CKPT_AMEND_DENY || !c->step ||
 	    ckpt_step_state(c->step) != CKPT_STEP_COMMITTED || (c->other_step && c->other_step != c->step))
 		return -EROFS;
-	return ckpt_remove_any(c->step) ? CALL_REOPENS : 0; // some of it is removed: it is being made anew
+	return ckpt_remove_hides(c->step) ? CALL_REOPENS : 0; // it is being removed, or made anew
 }
 
 void amend_show_change(struct ckpt_fs *fs, struct node *dir)
@@ -163,10 +163,24 @@ static void run_make(struct call *c)
 		node_forget(c->fs, node_of(c->fs, e.ino), 1);
 }
 
+// A name whose file was removed a moment ago, which no version says yet: both are one change of the step.
+static bool is_taken_over(const struct place *p, const char *path)
+{
+	return p->step && ckpt_remove_has_path(p->step, path);
+}
+
 int amend_make(struct call *c)
 {
+	char path[sizeof(((struct place *)0)->buf)];
+	struct place p;
 	int rc = may_amend(c);
 
+	if (!rc)
+		rc = path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
+	if (rc)
+		return rc;
+	rc = is_taken_over(&p, path) ? CALL_REOPENS : 0;
+	place_done(&p);
 	if (rc)
 		return rc;
 	c->run = run_make;
@@ -323,7 +337,7 @@ int amend_create(struct call *c)
 	if (rc)
 		return rc;
 	c->fi.flags &= ~O_TRUNC;
-	rc = create_on_disk(c, &p, path, &e);
+	rc = is_taken_over(&p, path) ? CALL_REOPENS : create_on_disk(c, &p, path, &e);
 	place_done(&p);
 	if (rc == -EAGAIN)
 		return CALL_REOPENS; // another did so meanwhile

@@ -190,17 +190,12 @@ int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_comm
 
 int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_commit *how)
 {
-	struct ckpt_step *step = ckpt_reopen_now(ckpt_step_ref(of)), *now;
+	struct ckpt_step *step = ckpt_reopen_now(ckpt_step_ref(of));
 	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step);
 	int rc = removed && (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY) ? -EROFS : 0;
 
-	if (!rc && removed) {
-		rc = ckpt_reopen(step, &now);
-		if (!rc) {
-			ckpt_step_unref(step);
-			step = now;
-		}
-	}
+	if (!rc && removed)
+		rc = ckpt_remove_publish(step);
 	if (!rc)
 		rc = ckpt_commit(step, how);
 	ckpt_step_unref(step);

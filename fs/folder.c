@@ -193,7 +193,6 @@ int folder_step(struct ckpt_fs *fs, struct node *dir, const char *name, struct c
 	*ret_step = NULL;
 	if (rc)
 		return rc;
-	ckpt_remove_give_up(step);
 	step = ckpt_reopen_now(step);
 	state = ckpt_step_state(step);
 	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING || state == CKPT_STEP_COMMITTED) {

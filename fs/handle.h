@@ -8,6 +8,7 @@
 // Threads: any; the lock of node->use guards the node's side. Opening may block on a disk.
 #pragma once
 
+#include "core/commit/remove.h"
 #include "core/stage/stage.h"
 #include "fs/fs.h"
 
@@ -30,6 +31,7 @@ struct handle {
 	bool flushed;            // its opener has closed a descriptor of it
 	bool closed;             // and had no other that writes the file
 	struct listing *listing; // directories
+	struct ckpt_top_dir top; // linked while it is a committed step's own directory
 	struct marker_handle *marker;
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
 	char *text;                 // control files: what they said at open, and was written since (control_file.h),

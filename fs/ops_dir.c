@@ -113,8 +113,6 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	rc = ckpt_step_list(fs->store, id, states, &steps, &count);
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < count; i++)
-		ckpt_remove_give_up(steps[i]);
 	for (size_t i = 0; i < count && !rc; i++) {
 		struct ckpt_step_name now;
 		uint64_t ino;
@@ -140,7 +138,7 @@ static int list_committed(struct node *dir, const struct place *p, struct listin
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < self.child_count && !rc; i++) {
-		if (ckpt_remove_has(p->step, self.child_first + i))
+		if (ckpt_remove_has(p->step, m, self.child_first + i))
 			continue;
 		ckpt_manifest_entry(m, self.child_first + i, &e);
 		rc = listing_add(l, e.name, types[e.type], e.ino);
@@ -245,15 +243,17 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (fs->mount->readonly)
 		(void)ckpt_load_refresh(fs->store);
 	if (dir->kind == NODE_FILES && !place_of(fs, dir, &p)) {
-		if (p.step)
-			ckpt_remove_give_up(p.step);
 		handle_uses(h, p.step);
+		if (place_is_committed(&p) && node_is_top(dir))
+			ckpt_remove_dir_opened(p.step, &h->top, fuse_req_ctx(req)->pid);
 		if (place_is_committed(&p) && !ckpt_remove_any(p.step))
 			keep_listing(fs, dir, p.step, fi);
 		place_done(&p);
 	}
-	if (fuse_reply_open(req, fi) == -ENOENT)
+	if (fuse_reply_open(req, fi) == -ENOENT) {
+		ckpt_remove_dir_closed(&h->top);
 		handle_free(fs, h);
+	}
 }
 
 void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -262,6 +262,7 @@ void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	(void)ino;
 	listing_free(h->listing);
+	ckpt_remove_dir_closed(&h->top);
 	handle_free(fs_of(req), h);
 	reply_error(req, 0);
 }

@@ -193,7 +193,7 @@ static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struc
 	if (rc)
 		return rc;
 	rc = ckpt_manifest_child(m, e.index, name, &index);
-	if (!rc && ckpt_remove_has(p->step, index))
+	if (!rc && ckpt_remove_has(p->step, m, index))
 		rc = -ENOENT;
 	else if (rc == -ENOENT && amend_is_name(p, name))
 		rc = lookup_live(fs, parent, name, ret_entry);

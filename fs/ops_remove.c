@@ -85,7 +85,7 @@ static void retire(struct ckpt_fs *fs, const struct ckpt_step *step, const struc
 	node_retire(fs, node_space(step), e.ino);
 }
 
-static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *name, bool want_dir)
+static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *name, bool want_dir, pid_t tid)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
@@ -103,7 +103,7 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 	rc = fs->mount->readonly ? -EROFS : entry_of_node(dir, &p, &m, &e);
 	if (!rc) {
 		rc = geteuid() != 0 && !(e.mode & S_IWUSR) ? -EACCES
-							   : ckpt_remove_entry(p.step, m, e.index, name, want_dir);
+							   : ckpt_remove_entry(p.step, m, e.index, name, want_dir, tid);
 		if (rc == -ENOENT && !want_dir)
 			rc = amend_remove(fs, dir, &p, name);
 		if (!rc && want_dir)
@@ -118,7 +118,7 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 
 static int run_committed(struct call *c)
 {
-	int rc = remove_committed(c->fs, c->node, c->name, c->flags & AT_REMOVEDIR);
+	int rc = remove_committed(c->fs, c->node, c->name, c->flags & AT_REMOVEDIR, fuse_req_ctx(c->req)->pid);
 
 	return rc == -ENOTSUP ? -EROFS : rc == -EAGAIN ? CALL_REOPENS : rc;
 }
@@ -186,7 +186,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	} else if (c.node->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
 	} else if (node_is_top(c.node) && marker_is_name(c.fs, name)) {
-		rc = remove_committed(c.fs, c.node, name, false);
+		rc = remove_committed(c.fs, c.node, name, false, fuse_req_ctx(req)->pid);
 		// A marker goes with its last handle.
 		reply_error(req, rc == -ENOENT || rc == -ENOTSUP || rc == -EAGAIN ? 0 : rc);
 	} else if (complete_watches_unlink(c.fs, c.node, name)) {

@@ -116,7 +116,6 @@ int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary)
 	struct deletion d = {.behind = true, .temporary = temporary};
 	int rc;
 
-	ckpt_remove_give_up(step);
 	rc = ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY : delete_locked(step, &d);
 	return d.pinned ? -ESTALE : rc;
 }

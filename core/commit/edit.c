@@ -27,7 +27,7 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 		d->committed_ns = step->summary.committed_ns; // of a committed step it changes under acts_lock alone
 	if (!rc && ckpt_reopen_any(step))
 		rc = -EBUSY; // what it shows is another, which has its files
-	if (!rc && ckpt_remove_any(step))
+	if (!rc && !d->leaves_out && ckpt_remove_hides(step))
 		rc = -EBUSY; // it is being removed
 	return rc;
 }
@@ -78,6 +78,21 @@ static int copy_seal(struct ckpt_edit *d, uint32_t index)
 	return rc;
 }
 
+static bool is_left_out(const struct ckpt_edit *d, const struct ckpt_entry *e)
+{
+	return d->handles[e->parent] == CKPT_EDIT_GONE || (d->leaves_out && d->leaves_out(d->arg, e->index));
+}
+
+static void count_subdirs(struct ckpt_edit *d)
+{
+	struct ckpt_entry e;
+
+	for (uint32_t i = 1; d->leaves_out && i < ckpt_manifest_count(d->m); i++) {
+		ckpt_manifest_entry(d->m, i, &e);
+		d->subdirs[e.parent] += e.type == CKPT_ENTRY_DIR && d->leaves_out(d->arg, i);
+	}
+}
+
 static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
 {
 	const void *value;
@@ -88,8 +103,9 @@ static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
 
 	ckpt_manifest_entry(d->m, index, &e);
 	d->handles[index] = CKPT_EDIT_GONE;
-	if (index && (index == removed || d->handles[e.parent] == CKPT_EDIT_GONE))
+	if (index && (index == removed || is_left_out(d, &e)))
 		return 0;
+	e.nlink -= d->subdirs[index];
 	if (index == d->parent)
 		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
 	if (d->place && e.content != CKPT_CONTENT_NONE)
@@ -112,8 +128,11 @@ int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
 
 	d->handles = calloc(count, sizeof(*d->handles));
 	d->sealed = calloc(count, sizeof(*d->sealed));
-	if (!rc && (!d->handles || !d->sealed))
+	d->subdirs = calloc(count, sizeof(*d->subdirs));
+	if (!rc && (!d->handles || !d->sealed || !d->subdirs))
 		rc = -ENOMEM;
+	if (!rc)
+		count_subdirs(d);
 	if (!rc)
 		rc = ckpt_manifest_writer_session(d->w, d->step->session, &own);
 	for (uint32_t i = 0; i < count && !rc; i++)
@@ -142,6 +161,7 @@ void ckpt_edit_done(struct ckpt_edit *d)
 	ckpt_manifest_unref(d->next);
 	free(d->handles);
 	free(d->sealed);
+	free(d->subdirs);
 	free(d->data);
 	free(d->says);
 }
@@ -181,6 +201,7 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	memcpy(r->summary.manifest_sha256, ckpt_manifest_sha256(d->next), 32);
 	r->summary.manifest_bytes = d->len;
 	ckpt_manifest_totals(d->next, &r->summary.files, &r->summary.bytes);
+	r->summary.dir_nlink -= d->subdirs[0];
 	if (!d->parent)
 		r->summary.dir_nlink = (uint32_t)((int)r->summary.dir_nlink + d->dirs_in_parent);
 	if (d->same_files)
@@ -214,13 +235,11 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
 	if (rc)
 		return rc;
-	if (d->same_files)
-		ckpt_remove_same_entries(step, d->m, d->next);
 	rc = ckpt_step_load(step->store, &next);
 	if (!rc)
 		ckpt_step_keep_manifest(step, d->next);
-	if (!rc && !d->same_files)
-		ckpt_remove_forget(step); // who is removing it finds that it is another
+	if (!rc)
+		ckpt_remove_carry(step, d->m, d->next);
 	ckpt_store_wake_behind(step->store);
 	if (step->store->indexer) // it is in the store, whatever the table made of it
 		ckpt_indexer_put(step->store->indexer, step->key, &next,

@@ -14,13 +14,14 @@ struct ckpt_edit {
 	struct ckpt_step *step;
 	const char *event; // of the version
 	bool frees;        // it removes files: its version can be put on a full disk too (version.h)
-	bool same_files;   // clients see nothing of it: its time stays, and what is being removed of it is so further
+	bool same_files;   // clients see nothing of it: its time stays
 	// Where the bytes are: changes the content of an entry that is copied, and where a chunk is, or one that others are decoded
 	// beside (with chunk->pack not 0, *pack says which). NULL: as it was.
 	void (*place)(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e);
 	void (*locate)(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack);
 	// The i-th base of a chunk that was located, in no pack: locate() says where it is. False: what m says of it. NULL: as false.
 	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);
+	bool (*leaves_out)(void *arg, uint32_t index); // of m: the entry is not copied. NULL: all are
 	void *arg;
 	char *says;   // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
 	bool adopted; // the version may have what an act before did without an answer
@@ -29,6 +30,7 @@ struct ckpt_edit {
 	int64_t committed_ns;
 	struct ckpt_manifest_writer *w;
 	uint32_t *handles; // in w, by index in m
+	uint32_t *subdirs; // by index in m: the directories in it that are left out
 	bool *sealed;      // by index in m: of these hard links one has its seal in w
 	uint32_t parent;   // the directory, by index in m, that has dirs_in_parent more
 	int dirs_in_parent;
@@ -38,8 +40,8 @@ struct ckpt_edit {
 	size_t len;
 };
 
-// Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened or being
-// removed; ... What was put before without an answer is settled; *adopted: it may be the answer.
+// Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened, or being
+// removed as a whole and this is no end of that; ... What was put before without an answer is settled; *adopted: it may be the answer.
 int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed); // all but what is at and below `removed`, an index; 0: all
 // -EAGAIN: the step has another version than the one that was copied, begin again; -EIO the outcome is unknown; ...

@@ -1,34 +1,56 @@
-// Removing a committed step piece by piece, as `rm -r` does: what is removed is marked in memory and changes nothing on
-// disk, until the step's own directory goes, which deletes it in one act (delete.h). So an interrupted removal has done
-// nothing: the step is back, whole, once it stands still for settings.quiet_ns, and after a restart.
+// Removals from a committed step: what is removed is marked in memory, and seen at once; it changes nothing on disk until the
+// marks end (remove_end.c). A process has its own marks, and one of these ends them:
 //
-// While it is being removed the step is in no listing, and reachable by its exact name, without what is gone.
-// Threads: any; guarded by step->lock. Only _whole blocks on the disk, and what is told.
+//   its last one is 1 s old             they are one edit: a version without what is marked
+//   rmdir of the step itself            ckpt_remove_whole(): the step is deleted, whatever was marked by whom
+//   the process was killed, or failed   they are dropped: the files are there again
+//   a crash                             the same
+//
+// A process that had the step's own directory open within a minute before its first mark is taken for the beginning of `rm -r`,
+// which is one act. Its marks end when it has ended with 0, or nobody knows how, or when it has that directory closed and has
+// removed nothing for a minute: an edit. They are dropped, too, when it has been stopped for a minute. Only meanwhile the step is
+// in no listing; it is reachable by its name, without what is gone.
+//
+// A deletion means the version before the first mark: also where marks of the same removal were an edit in the last minute.
+// Threads: any; guarded by step->lock. Only _whole blocks on the disk.
 #pragma once
 
 #include "core/store/step.h"
 
-// Marks a child of directory dir as removed: a directory (want_dir) with nothing left in it, or what is none. -ENOENT,
-// -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed; -EPERM it is pinned, which is told in the error
-// log; -EAGAIN it is being reopened: remove it there.
+// The step's own directory is open: kept by whoever serves the handle, linked into its step until _closed.
+struct ckpt_top_dir {
+	struct ckpt_top_dir *next, *prev;
+	struct ckpt_step *step; // NULL: not linked
+	pid_t tid;              // of the opener, 0 unknown
+	int64_t opened_ns;      // monotonic
+};
+void ckpt_remove_dir_opened(struct ckpt_step *step, struct ckpt_top_dir *d, pid_t tid);
+void ckpt_remove_dir_closed(struct ckpt_top_dir *d); // not linked is fine
+
+// Marks a child of directory dir of m as removed by the thread tid, whose request waits for our answer: a directory (want_dir)
+// with nothing left in it, or another entry. -ENOENT, -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed, or no
+// change of it is allowed but its deletion; -EPERM it is pinned, which is told in the error log; -EAGAIN it is being reopened:
+// remove it there.
 int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir, const char *name,
-		      bool want_dir);
-bool ckpt_remove_has(struct ckpt_step *step, uint32_t index); // entry index is removed
+		      bool want_dir, pid_t tid);
+// Entry index of m, which may be of a version before, is removed.
+bool ckpt_remove_has(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index);
+// The same of what stands at path in the current version.
+bool ckpt_remove_has_path(struct ckpt_step *step, const char *path);
 // The step itself: deleted, if nothing is left in it (-ENOTEMPTY); errors of ckpt_delete, after which it is whole.
 int ckpt_remove_whole(struct ckpt_step *step);
 
-// Whether anything of it is marked; and whether it is being removed, and so in no listing.
-static inline bool ckpt_remove_any(const struct ckpt_step *step)
-{
-	return __atomic_load_n(&step->removal, __ATOMIC_RELAXED) != NULL;
-}
+// Whether anything of it is marked; and whether it is being removed as a whole, and so in no listing.
+bool ckpt_remove_any(struct ckpt_step *step);
 bool ckpt_remove_hides(struct ckpt_step *step);
-// Makes one whole again whose removal stands still, which is told in the error log.
-void ckpt_remove_give_up(struct ckpt_step *step);
+// Whatever is marked now is an edit. 0: so it is, or nothing is marked; errors of a version's put, in the error log. Blocks on the
+// disk.
+int ckpt_remove_publish(struct ckpt_step *step);
 
-// For the other files of core. What was marked is whole again.
+// --- For the other files of core ------------------------------------------------------------------------------------------
+
+// What was marked is there again, or not (any more) in what has the step's place.
 void ckpt_remove_forget(struct ckpt_step *step);
 void ckpt_remove_forget_locked(struct ckpt_step *step); // under step->lock
-// The step's next version has the manifest `is`, whose entries are those of `was`: what was marked, or is by who still has that one,
-// is marked in both.
-void ckpt_remove_same_entries(struct ckpt_step *step, const struct ckpt_manifest *was, const struct ckpt_manifest *is);
+// The step's next version has the manifest `is`: marks go on, by their paths.
+void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is);

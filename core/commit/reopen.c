@@ -16,6 +16,7 @@
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
 #include "core/commit/share.h"
+#include "core/commit/watch.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
@@ -231,41 +232,11 @@ static void watch(struct ckpt_step *step)
 			ended |= end_quietly(step);
 }
 
-static void *watcher_thread(void *arg)
-{
-	struct ckpt_step *step = arg;
-	struct ckpt_store *s = step->store;
-
-	watch(step);
-	ckpt_step_unref(step);
-	ckpt_lock_take(&s->lock);
-	s->commits_running--;
-	pthread_cond_broadcast(&s->idle);
-	ckpt_lock_drop(&s->lock);
-	return NULL;
-}
-
 // Without a thread it ends by its event, or with the daemon.
 static void start_watcher(struct ckpt_step *step)
 {
-	struct ckpt_store *s = step->store;
-	pthread_attr_t attr;
-	pthread_t thread;
-
 	step->claimed = is_claimed(step->base);
-	ckpt_lock_take(&s->lock);
-	s->commits_running++; // the end of the store waits for it
-	ckpt_lock_drop(&s->lock);
-	ckpt_step_ref(step);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&thread, &attr, watcher_thread, step)) {
-		ckpt_step_unref(step);
-		ckpt_lock_take(&s->lock);
-		s->commits_running--;
-		ckpt_lock_drop(&s->lock);
-	}
-	pthread_attr_destroy(&attr);
+	(void)ckpt_watch_start(step, watch);
 }
 
 static int wake(void *arg __attribute__((unused)), struct ckpt_step *step)

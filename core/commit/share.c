@@ -135,7 +135,7 @@ int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m)
 		struct statx stx;
 
 		ckpt_manifest_entry(m, i, &e);
-		if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(step->base, i))
+		if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(step->base, m, i))
 			continue;
 		rc = ckpt_grow((void **)&step->dirs, &cap, step->dir_count + 1, sizeof(*step->dirs));
 		if (!rc)
@@ -270,7 +270,7 @@ static uint32_t first_link(const struct tree *t, const struct ckpt_entry *e)
 
 	for (uint32_t i = 1; i < e->index; i++) {
 		ckpt_manifest_entry(t->m, i, &other);
-		if (other.ino == e->ino && !ckpt_remove_has(t->step, i))
+		if (other.ino == e->ino && !ckpt_remove_has(t->step, t->m, i))
 			return i;
 	}
 	return e->index;
@@ -396,7 +396,7 @@ static int add_children(const struct tree *t, const struct ckpt_entry *dir)
 	for (uint32_t i = 0; i < dir->child_count && !rc; i++) {
 		struct ckpt_entry e;
 
-		if (ckpt_remove_has(t->step, dir->child_first + i))
+		if (ckpt_remove_has(t->step, t->m, dir->child_first + i))
 			continue;
 		ckpt_manifest_entry(t->m, dir->child_first + i, &e);
 		rc = e.type == CKPT_ENTRY_DIR    ? ckpt_sys.mkdir(dirfd, e.name, 0700)
@@ -411,7 +411,7 @@ static int each_dir(const struct tree *t, bool attributes, uint32_t index)
 	struct ckpt_entry e;
 
 	ckpt_manifest_entry(t->m, index, &e);
-	if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(t->step, index))
+	if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(t->step, t->m, index))
 		return 0;
 	if (!attributes)
 		return add_children(t, &e);

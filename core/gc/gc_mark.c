@@ -134,7 +134,6 @@ static int read_manifest(struct ckpt_step *step, struct ckpt_summary *ret_sum, s
 // What is reopened or being removed has a part of it elsewhere, and what is deleted is as it will be had back.
 static bool can_be_repacked(struct ckpt_step *step)
 {
-	ckpt_remove_give_up(step);
 	return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_reopen_any(step) && !ckpt_remove_any(step);
 }
 

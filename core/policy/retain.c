@@ -182,7 +182,7 @@ int ckpt_retain(struct ckpt_store *s, struct ckpt_step *const *steps, size_t cou
 
 // --- Behind -----------------------------------------------------------------------------------------------------------
 
-// What is in no listing for now would be missing in the judgement of the others. A removal that stands still is none any more.
+// What is in no listing for now would be missing in the judgement of the others.
 static int anybody_changes(struct ckpt_store *s)
 {
 	struct ckpt_step **steps;
@@ -192,7 +192,6 @@ static int anybody_changes(struct ckpt_store *s)
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count && !rc; i++) {
-		ckpt_remove_give_up(steps[i]);
 		if (ckpt_step_state(steps[i]) == CKPT_STEP_COMMITTED &&
 		    (ckpt_reopen_any(steps[i]) || ckpt_remove_any(steps[i])))
 			rc = -EBUSY;

@@ -77,7 +77,8 @@ static bool is_saving(struct ckpt_step *step)
 	bool busy = step->state == CKPT_STEP_COMMITTING || step->writers || step->changers ||
 		    (__atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) > quiet_since_ns);
 	ckpt_lock_drop(&step->lock);
-	return busy || is_written_outside(step);
+	// What an interrupted save has left says nothing before somebody writes on in it through us.
+	return busy || (!ckpt_stage_is_interrupted(step) && is_written_outside(step));
 }
 
 bool ckpt_stage_is_saving(struct ckpt_store *s, const char *folder_id)

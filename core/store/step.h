@@ -27,6 +27,8 @@
 
 struct ckpt_store;
 
+#define CKPT_TOP_DIRS_KEPT 8
+
 enum ckpt_step_state {
 	CKPT_STEP_STAGED = 1,
 	CKPT_STEP_COMMITTING,
@@ -40,6 +42,7 @@ struct ckpt_makers;
 struct ckpt_writer;
 struct ckpt_removal;
 struct ckpt_still;
+struct ckpt_top_dir;
 struct ckpt_pending_file;
 struct ckpt_pending; // a name that a commit will give
 
@@ -112,10 +115,19 @@ struct ckpt_step {
 	bool synced_lost;            // a failure could not be remembered by file
 	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
 	struct ckpt_removal
-		*removal; // COMMITTED: some of it is removed (remove.h), else NULL; set under lock, read without
+		*removal;     // COMMITTED: marks of what is removed (remove.h), or NULL; set under lock, read without
+	bool removal_watched; // and a thread sees to their end
 	struct {
-		uint8_t is[CKPT_SHA256_LEN], was[CKPT_SHA256_LEN];
-	} same_entries;    // COMMITTED: two manifests that name the same, of a version and of the one before
+		uint32_t version; // 0: none
+		uint8_t is[CKPT_SHA256_LEN];
+		int64_t ns;
+	} removed; // COMMITTED: the version before the last removal, the manifest that this one made, and when, monotonic
+	struct ckpt_top_dir *top_dirs; // open handles of its own directory (remove.h)
+	struct ckpt_top_dir_closed {
+		pid_t tid;
+		int64_t closed_ns;             // monotonic; 0: none
+	} top_dirs_closed[CKPT_TOP_DIRS_KEPT]; // the last of them that were closed
+	unsigned top_dirs_count;
 	bool had_pending;  // some file of it was, or is, being added; atomic
 	bool pending_away; // and those that are, are being linked elsewhere: who asks for one waits, on changed
 	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without

@@ -347,16 +347,23 @@ class TestAfterCommit:
         mount.start()
         assert_whole(mount, saved | {"rng_state_7.pth": b"late"})
 
-    @pytest.mark.parametrize("change", ["unlink", "rename", "truncate", "overwrite"])
+    @pytest.mark.parametrize("change", ["rename", "truncate", "overwrite"])
     def test_the_first_change_takes_the_step_out_of_listing_and_latest_and_it_stays_reachable_with_the_changes(self, mount, save, saved, change):
         file = mount / "1000/config.json"
-        {"unlink": lambda: os.unlink(file), "rename": lambda: os.rename(file, mount / "1000/other"), "truncate": lambda: os.truncate(file, 1),
+        {"rename": lambda: os.rename(file, mount / "1000/other"), "truncate": lambda: os.truncate(file, 1),
          "overwrite": lambda: trees.write(file, b"new")}[change]()
         assert mount.listing() == [] and not os.path.lexists(mount / "latest")
         left = dict(saved)
         data = left.pop("config.json")
-        left |= {"unlink": {}, "rename": {"other": data}, "truncate": {"config.json": data[:1]}, "overwrite": {"config.json": b"new"}}[change]
+        left |= {"rename": {"other": data}, "truncate": {"config.json": data[:1]}, "overwrite": {"config.json": b"new"}}[change]
         assert trees.files(mount / "1000") == left
+
+    def test_a_file_that_is_removed_stays_gone_and_the_step_listed(self, mount, saved, ckptfs, store):
+        os.unlink(mount / "1000/config.json")
+        del saved["config.json"]
+        assert mount.listing() == ["1000"] and trees.files(mount / "1000") == saved
+        wait_until(lambda: ckptfs.json("info", store, "1000")["version"] == 2, 10, "the edit")
+        assert_whole(mount, saved)
 
     def test_a_reopened_step_ends_by_its_completion_event_and_the_old_version_goes_to_trash(self, mount, saved, commit):
         trees.write(mount / "1000/config.json", b"new")

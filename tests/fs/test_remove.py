@@ -1,16 +1,21 @@
-"""Removing a committed step through the mount, as rm -r and shutil.rmtree do: in one act, or not at all."""
+"""Removing through the mount from a committed step: single files, which is an edit; and all of it, as rm -r and shutil.rmtree do, which is one act or none."""
 
+import concurrent.futures
+import contextlib
 import errno
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
 from support import trees
-from support.fixtures import all_modes, both_modes, needs_root
-from support.mounting import Mount
+from support.fixtures import FULL, all_modes, both_modes, needs_root
+from support.mounting import Mount, wait_until
 from support.syncs import BadSyncs
 
 pytestmark = pytest.mark.timeout(60)
@@ -24,6 +29,10 @@ def step(mount, stage, commit):
     made = stage("1000")
     commit(mount / "1000")
     return mount / "1000", made
+
+
+def versions(ckptfs, store, name="1000"):
+    return [v["event"] for v in ckptfs.json("info", store, name)["versions"]]
 
 
 def refused(call, *errors):
@@ -72,8 +81,10 @@ def test_step_in_a_folder_is_removed_and_the_folder_after_it(mount, stage, commi
 
 
 @both_modes
-def test_half_removed_step_is_in_no_listing_and_reachable_by_its_name(mount, step, ckptfs, store):
+def test_half_removed_step_is_in_no_listing_and_reachable_by_its_name(mount, step):
+    """As rm -r does it, which has the step's own directory open."""
     path, made = step
+    top = os.open(path, os.O_RDONLY)
     os.unlink(path / "config.json")
     refused(lambda: os.unlink(path / "config.json"), errno.ENOENT)
     assert mount.listing() == []
@@ -84,24 +95,221 @@ def test_half_removed_step_is_in_no_listing_and_reachable_by_its_name(mount, ste
     refused(lambda: os.unlink(path / "params"), errno.EISDIR)
     refused(lambda: os.rmdir(path / "empty"), errno.ENOTDIR)
     assert trees.files(path) == left
+    os.close(top)
+
+
+# --- Single files --------------------------------------------------------------------------------------------------------------
+
+
+@both_modes
+def test_removed_file_stays_gone_and_the_step_listed(mount, step, ckptfs, store):
+    path, made = step
+    number = os.lstat(path / "empty").st_ino
+    links = path.stat().st_nlink
+    os.unlink(path / "config.json")
+    shutil.rmtree(path / "params/layer_0")
+    for p in [p for p in made if p.startswith("params/layer_0/") or p == "config.json"]:
+        del made[p]
+    assert mount.listing() == ["1000"] and trees.files(path) == made
+    wait_until(lambda: len(versions(ckptfs, store)) == 2, what="the edit")
+    for _ in range(2):
+        assert mount.listing() == ["1000"] and trees.files(path) == made
+        assert "layer_0" not in os.listdir(path / "params") and (path / "params").stat().st_nlink == 2 + len(os.listdir(path / "params"))
+        assert path.stat().st_nlink == links and os.lstat(path / "empty").st_ino == number
+        assert versions(ckptfs, store) == ["marker", "amend"], "all marks are one version"
+        mount.remount()
+    assert mount.errors() == [] and ckptfs.json("verify", store)["bad"] == []
+
+
+def test_file_that_is_removed_a_minute_after_another_is_one_more_edit(mount, step, ckptfs, store):
+    """As by a callback, which does not look at the step first. The minute is left out: the first mark is an edit by then."""
+    path, made = step
+    for n, name in enumerate(["config.json", "empty"], 2):
+        os.unlink(path / name)
+        del made[name]
+        assert mount.listing() == ["1000"]
+        wait_until(lambda n=n: len(versions(ckptfs, store)) == n, what="the edit")
+    assert trees.files(path) == made and mount.listing() == ["1000"]
+
+
+def test_added_file_and_removed_one_at_once(mount, step, ckptfs, store):
+    path, made = step
+    os.unlink(path / "config.json")
+    trees.write(path / "eval.json", b"{}")
+    assert mount.listing() == ["1000"]
+    del made["config.json"]
+    made["eval.json"] = b"{}"
+    assert trees.files(path) == made
+    wait_until(lambda: len(versions(ckptfs, store)) == 3, what="the edit")
+    for _ in range(2):
+        assert mount.listing() == ["1000"] and trees.files(path) == made
+        mount.remount()
+
+
+def test_removed_file_is_in_the_version_that_a_deletion_soon_after_means(mount, step, ckptfs, store):
+    path, made = step
+    os.unlink(path / "config.json")
+    wait_until(lambda: len(versions(ckptfs, store)) == 2, what="the edit")
+    shutil.rmtree(path)
+    for _ in range(2):
+        assert mount.listing() == [] and trees.files(mount / ".ckptfs/trash/1000") == made
+        mount.remount()
+    ckptfs("undelete", store, "1000")
+    assert trees.files(path) == made and mount.listing() == ["1000"]
+
+
+ENDS = {"killed": (-9, False), "interrupted": (-2, False), "failed": (1, False), "ended": (0, True)}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a file", "rm -r"])
+@pytest.mark.parametrize("end", ENDS)
+def test_marks_end_with_their_process(mount, step, ckptfs, store, agent, end, whole):
+    path, made = step
+    status, stays = ENDS[end]
+    a = agent()
+    if whole:
+        a.run("top = os.open(path, os.O_RDONLY)", path=str(path))
+    a.run("os.unlink(path + '/config.json')", path=str(path))
+    assert mount.listing() == ([] if whole else ["1000"]) and not (path / "config.json").exists()
+    a.run("import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)")
+    a.start("os.kill(os.getpid(), -status) if status < 0 else os._exit(status)", status=status)
+    wait_until(lambda: (path / "config.json").exists() or len(versions(ckptfs, store)) == 2, what="the end of the marks")
+    wait_until(lambda: mount.listing() == ["1000"], what="the step in the listing")
+    if stays:
+        del made["config.json"]
+    else:
+        wait_until(mount.errors, what="a line in errors")
+        assert "what it had removed is there again" in mount.errors()[0]
+    for _ in range(2):
+        assert mount.listing() == ["1000"] and trees.files(path) == made
+        assert len(versions(ckptfs, store)) == 1 + stays
+        mount.remount()
+
+
+MOMENTS = range(0, 12)
+
+# As rm -r does it, until a signal comes after so many calls.
+SUICIDAL = """
+import os, shutil, signal, sys
+left = int(sys.argv[2])
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+def counted(call):
+    def act(*args, **kwargs):
+        global left
+        if not left:
+            os.kill(os.getpid(), int(sys.argv[3]))
+        left -= 1
+        return call(*args, **kwargs)
+    return act
+os.unlink, os.rmdir = counted(os.unlink), counted(os.rmdir)
+shutil.rmtree(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
+def test_rm_that_is_interrupted_at_any_moment_has_removed_all_or_nothing(mount, stage, commit, sig):
+    """A process that lists all the time is the judge: what is listed is whole."""
+    made = {}
+    for n in MOMENTS:
+        made[str(n)] = stage(str(n), seed=n)
+        commit(mount / str(n))
+    with judge(mount, made) as wrong:
+        for n in MOMENTS:
+            subprocess.run([sys.executable, "-c", SUICIDAL, str(mount / str(n)), str(n), str(sig)], check=False)
+        wait_until(lambda: all((mount / str(n) / "config.json").exists() or not (mount / str(n)).exists() for n in MOMENTS), timeout=20, what="the end of the marks")
+        wait_until(lambda: {n for n in made if (mount / n).exists()} == set(mount.listing()), timeout=20, what="all that is there in the listing")
+        assert mount.listing() != []
+        for name in mount.listing():
+            assert trees.files(mount / name) == made[name]
+    assert wrong == []
+
+
+@pytest.mark.skipif(not FULL, reason="takes minutes")
+@pytest.mark.timeout(400)
+def test_rm_that_is_stopped_for_a_minute_has_removed_nothing_and_one_that_idles_has_edited(mount, stage, commit, agent):
+    made = {name: stage(name) for name in ("1", "2")}
+    agents = {}
+    for name in made:
+        commit(mount / name)
+        agents[name] = agent()
+        agents[name].run("os.listdir(path); os.unlink(path + '/config.json')", path=str(mount / name))
+    os.kill(agents["1"].pid, signal.SIGSTOP)
+    time.sleep(30)
+    assert mount.listing() == []
+    wait_until(lambda: mount.listing() == ["1", "2"], timeout=90, what="both in the listing")
+    os.kill(agents["1"].pid, signal.SIGCONT)
+    del made["2"]["config.json"]
+    for _ in range(2):
+        assert {name: trees.files(mount / name) for name in made} == made
+        mount.remount()
+
+
+@contextlib.contextmanager
+def judge(mount, made):
+    """Looks all the time: a step that is listed before and after the look has all its files. What it saw otherwise."""
+    wrong, stop = [], threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            for name in mount.listing():
+                missing = [p for p in made[name] if not (mount / name / p).exists()]
+                if missing and name in mount.listing():
+                    wrong.append((name, missing))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield wrong
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def test_two_processes_and_many_threads_remove_one_step(mount, stage, commit, ckptfs, store):
+    made = {str(n): stage(str(n), files=30) for n in range(6)}
+    for name in made:
+        commit(mount / name)
+    with judge(mount, made) as wrong:
+        for name in ("0", "1", "2"):
+            rms = [subprocess.Popen(["rm", "-rf", str(mount / name)], stderr=subprocess.DEVNULL) for _ in range(2)]
+            for rm in rms:
+                rm.wait()
+            wait_until(lambda name=name: not (mount / name).exists(), what=f"the end of {name}")
+        for name in ("3", "4", "5"):
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                for _ in pool.map(lambda _, name=name: shutil.rmtree(mount / name, ignore_errors=True), range(8)):
+                    pass
+            assert not (mount / name).exists()
+    assert wrong == [] and mount.listing() == []
+    for name, files in made.items():
+        ckptfs("undelete", store, name)
+        assert trees.files(mount / name) == files
 
 
 @pytest.mark.parametrize("end", ["killed", "unmounted"])
-def test_interrupted_removal_has_done_nothing(mount, step, end):
+@pytest.mark.parametrize("whole", [False, True], ids=["a file", "rm -r"])
+def test_restart_drops_marks_and_an_orderly_end_makes_an_edit_of_single_files(mount, step, end, whole):
     path, made = step
+    top = os.open(path, os.O_RDONLY) if whole else None
     os.unlink(path / "config.json")
     shutil.rmtree(path / "params")
+    if whole:
+        os.close(top)
     if end == "killed":
         mount.kill9()
         mount.start()
     else:
         mount.remount()
+        if not whole:
+            made = {p: data for p, data in made.items() if p != "config.json" and not p.startswith("params/")}
     assert mount.listing() == ["1000"] and trees.files(path) == made
 
 
 @pytest.mark.parametrize("options", ["amend=deny"], indirect=True)
 def test_committed_files_cannot_be_changed_while_some_are_removed(mount, step):
     path, made = step
+    refused(lambda: os.unlink(path / "config.json"), errno.EROFS)
+    top = os.open(path, os.O_RDONLY)
     os.unlink(path / "config.json")
     for change in (lambda: trees.write(path / "config.json", b"x"), lambda: trees.write(path / "empty", b"x"), lambda: os.rename(path / "empty", path / "e"),
                    lambda: os.mkdir(path / "d"), lambda: os.chmod(path / "empty", 0o600), lambda: os.truncate(path / "params/layer_0/w0.bin", 0)):
@@ -109,19 +317,16 @@ def test_committed_files_cannot_be_changed_while_some_are_removed(mount, step):
     refused(lambda: os.rename(path, mount / "3000"), errno.EBUSY)
     del made["config.json"]
     assert trees.files(path) == made
+    os.close(top)
 
 
 @both_modes
 def test_late_file_can_be_written_over_when_another_was_removed(mount, step, commit):
-    """While its last release is still under way, as here while it is open: a save over a step that had a late file."""
     path, made = step
-    fd = os.open(path / "late", os.O_CREAT | os.O_WRONLY)
-    os.write(fd, b"late")
-    os.close(os.dup(fd))
+    trees.write(path / "late", b"late")
     assert trees.files(path) == made | {"late": b"late"}
     os.unlink(path / "config.json")
     trees.write(path / "late", b"again")
-    os.close(fd)
     del made["config.json"]
     for _ in range(2):
         assert trees.files(path) == made | {"late": b"again"}

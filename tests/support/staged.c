@@ -4,6 +4,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/remove.h"
 #include "core/tier/file.h"
 
 #include <fcntl.h>
@@ -37,6 +38,19 @@ void ckpt_staged_put_array(struct ckpt_step *step, const char *path, char fill, 
 	ck_ok(fd);
 	ck_ok(ckpt_sys.pwrite(fd, header, sizeof(header) - 1, 0));
 	ck_ok(ckpt_sys.pwrite(fd, data, bytes, sizeof(header) - 1));
+}
+
+int ckpt_staged_remove(struct ckpt_step *step, const char *name)
+{
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	struct ckpt_top_dir top;
+	int rc;
+
+	ckpt_remove_dir_opened(step, &top, 0);
+	ckpt_remove_dir_closed(&top);
+	rc = ckpt_remove_entry(step, m, 0, name, false, 0);
+	ckpt_manifest_unref(m);
+	return rc;
 }
 
 void ckpt_staged_quiet(struct ckpt_step *step)

@@ -16,6 +16,8 @@ int ckpt_staged_put(struct ckpt_step *step, const char *path, const char *text);
 void ckpt_staged_put_array(struct ckpt_step *step, const char *path, char fill, size_t bytes);
 // As if the reopened step had not been changed for an hour.
 void ckpt_staged_quiet(struct ckpt_step *step);
+// Marks a file of the committed step as rm -r does, which looks at the step first: by a process that is not known.
+int ckpt_staged_remove(struct ckpt_step *step, const char *name);
 // The file is open for writing by process 4711, until ckpt_stage_writer_remove(w).
 void ckpt_staged_writer(struct ckpt_step *step, struct ckpt_writer *w, int fd);
 void ckpt_staged_close_once(struct ckpt_writer *w); // by then a fork has it open, too

@@ -505,7 +505,7 @@ static int act_remove_entry(struct ckpt_trial *t)
 
 	if (rc)
 		return rc;
-	rc = ckpt_remove_entry(t->step, m, 0, "model.bin", false);
+	rc = ckpt_remove_entry(t->step, m, 0, "model.bin", false, 0);
 	ckpt_manifest_unref(m);
 	return rc == -ENOENT ? 0 : rc;
 }

@@ -353,51 +353,6 @@ START_TEST(a_reader_beside_sees_deletions_and_what_comes_after)
 }
 END_TEST
 
-static int64_t later_ns;
-static int64_t (*real_mono_ns)(void);
-
-static int64_t later(void)
-{
-	return real_mono_ns() + later_ns;
-}
-
-START_TEST(a_removal_that_stands_still_is_given_up_and_told)
-{
-	struct ckpt_manifest *m;
-	struct ckpt_step *step;
-
-	save("1000", "the bytes");
-	step = ckpt_step_find(s, "", "1000");
-	ck_ok(ckpt_step_manifest(step, &m));
-	ck_error(ckpt_remove_whole(step), ENOTEMPTY);
-	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", true), ENOTDIR);
-	ck_error(ckpt_remove_entry(step, m, 0, "other", false), ENOENT);
-	ck_assert(!ckpt_remove_hides(step));
-	ck_ok(ckpt_remove_entry(step, m, 0, "model.bin", false));
-	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", false), ENOENT);
-	ck_assert(ckpt_remove_has(step, 1));
-	real_mono_ns = ckpt_sys.mono_ns;
-	ckpt_sys.mono_ns = later;
-	for (later_ns = INT64_C(60000000000) / 2; later_ns < 2 * INT64_C(60000000000);
-	     later_ns += INT64_C(60000000000)) {
-		bool back = later_ns > INT64_C(60000000000);
-
-		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), back);
-		ckpt_remove_give_up(step);
-		ck_assert_uint_eq(ckpt_remove_has(step, 1), !back);
-		ck_assert_uint_eq(ckpt_save_errors(s, "all its files"), back);
-	}
-	ckpt_sys.mono_ns = real_mono_ns;
-	ck_ok(ckpt_remove_entry(step, m, 0, "model.bin", false));
-	ck_ok(ckpt_remove_whole(step));
-	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", false), EROFS);
-	ckpt_staged_check(step, "model.bin", "the bytes"); // the trash has it whole
-	ckpt_manifest_unref(m);
-	ckpt_step_unref(step);
-	has("1000", NULL);
-}
-END_TEST
-
 START_TEST(deleted_steps_of_one_name_are_told_apart)
 {
 	char label[CKPT_NAME_MAX + 1], want[CKPT_NAME_MAX + 1];
@@ -515,7 +470,6 @@ int main(void)
 	tcase_add_test(tcase, a_manifest_is_not_read_while_others_wait_for_the_lock_of_all_acts);
 	tcase_add_test(tcase, the_trash_empties_itself_when_the_time_comes);
 	tcase_add_test(tcase, a_reader_beside_sees_deletions_and_what_comes_after);
-	tcase_add_test(tcase, a_removal_that_stands_still_is_given_up_and_told);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }

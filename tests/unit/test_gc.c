@@ -126,7 +126,7 @@ START_TEST(what_is_being_removed_may_come_back)
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0", "a1");
 	struct ckpt_manifest *m = ckpt_staged_manifest(a);
 
-	ck_ok(ckpt_remove_entry(a, m, 0, "0", false));
+	ck_ok(ckpt_remove_entry(a, m, 0, "0", false, 0));
 	ckpt_manifest_unref(m);
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 0);

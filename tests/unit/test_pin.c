@@ -92,13 +92,13 @@ START_TEST(a_pinned_step_is_not_deleted_in_any_way)
 	ck_ok(pin("1000", true));
 	ck_error(delete ("1000"), EPERM);
 	ck_error(ckpt_amend_remove(step, "model.bin"), EPERM);
-	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", false), EPERM);
-	ck_error(ckpt_remove_entry(step, m, 0, "none", false), ENOENT);
+	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", false, 0), EPERM);
+	ck_error(ckpt_remove_entry(step, m, 0, "none", false, 0), ENOENT);
 	ck_assert(!ckpt_remove_any(step));
 	ck_assert_uint_eq(ckpt_save_errors(s, "it is pinned"), 1); // not one for each file
 	ck_assert(summary(s, "1000").pinned);
 	ck_ok(pin("1000", false));
-	ck_ok(ckpt_remove_entry(step, m, 0, "model.bin", false));
+	ck_ok(ckpt_staged_remove(step, "model.bin"));
 	ck_error(ckpt_pin(step, true), EBUSY); // it is being removed
 	ck_ok(ckpt_remove_whole(step));
 	ck_error(ckpt_pin(step, true), ESTALE);

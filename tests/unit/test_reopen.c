@@ -123,14 +123,14 @@ START_TEST(what_was_removed_is_missing_in_it_and_back_when_it_is_given_up)
 	struct ckpt_step *step;
 
 	ck_ok(ckpt_step_manifest(base, &m));
-	ck_ok(ckpt_remove_entry(base, m, 0, "config.json", false));
+	ck_ok(ckpt_remove_entry(base, m, 0, "config.json", false, 0));
 	step = reopen();
 	ck_assert_int_eq(faccessat(step->dirfd, "config.json", F_OK, 0), -1);
 	ck_assert_int_eq(faccessat(step->dirfd, "model.bin", F_OK, 0), 0);
-	ck_error(ckpt_remove_entry(base, m, 0, "model.bin", false), EAGAIN);
+	ck_error(ckpt_remove_entry(base, m, 0, "model.bin", false, 0), EAGAIN);
 	ck_ok(ckpt_stage_abort(step, false));
 	is_as_before();
-	ck_ok(ckpt_remove_entry(base, m, 0, "model.bin", false));
+	ck_ok(ckpt_remove_entry(base, m, 0, "model.bin", false, 0));
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
 }
@@ -145,7 +145,7 @@ static int removing_link(int from_dirfd, const char *from, int to_dirfd, const c
 
 	if (removed_meanwhile > 0) {
 		ck_ok(ckpt_step_manifest(base, &m));
-		removed_meanwhile = ckpt_remove_entry(base, m, 0, "config.json", false);
+		removed_meanwhile = ckpt_remove_entry(base, m, 0, "config.json", false, 0);
 		ckpt_manifest_unref(m);
 	}
 	return real_link(from_dirfd, from, to_dirfd, to);

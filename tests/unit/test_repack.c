@@ -230,7 +230,7 @@ START_TEST(what_is_being_removed_keeps_its_packs)
 	struct ckpt_manifest *m = ckpt_staged_manifest(b);
 
 	expire(a);
-	ck_ok(ckpt_remove_entry(b, m, 0, "0", false));
+	ck_ok(ckpt_remove_entry(b, m, 0, "0", false, 0));
 	ckpt_manifest_unref(m);
 	gc_all();
 	check_nothing_repacked();

@@ -403,11 +403,8 @@ END_TEST
 
 static bool remove_one(void *arg, uint64_t bytes __attribute__((unused)))
 {
-	struct ckpt_manifest *m = manifest();
-
 	(void)arg;
-	(void)ckpt_remove_entry(step, m, 0, "empty", false);
-	ckpt_manifest_unref(m);
+	(void)ckpt_staged_remove(step, "empty");
 	return true;
 }
 
@@ -432,7 +429,7 @@ static int (*real_random)(void *buf, size_t len);
 // As `rm -r` that looked at the step before, between the sealing's look at it and its version.
 static int random_after_a_removal(void *buf, size_t len)
 {
-	ck_ok(ckpt_remove_entry(step, before, 0, "empty", false));
+	ck_ok(ckpt_remove_entry(step, before, 0, "empty", false, 0));
 	ckpt_sys.random = real_random;
 	return ckpt_sys.random(buf, len);
 }
@@ -445,9 +442,9 @@ START_TEST(what_is_removed_meanwhile_stays_so)
 	ckpt_sys.random = random_after_a_removal;
 	ck_ok(ckpt_seal(step, &plain));
 	ck_assert_uint_eq(step->summary.version, 2);
-	ck_assert(ckpt_remove_has(step, index_of_empty));
-	ck_ok(ckpt_remove_entry(step, before, 0, "config", false)); // by who has the version of before
-	ck_assert(ckpt_remove_has(step, index_of_empty));
+	ck_assert(ckpt_remove_has(step, before, index_of_empty));
+	ck_ok(ckpt_remove_entry(step, before, 0, "config", false, 0)); // by who has the version of before
+	ck_assert(ckpt_remove_has(step, before, index_of_empty));
 	ckpt_manifest_unref(before);
 }
 END_TEST

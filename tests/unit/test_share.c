@@ -453,8 +453,8 @@ START_TEST(what_was_removed_is_in_no_reopened_step_and_what_is_left_is_one_file_
 	struct statx stx;
 
 	ck_ok(ckpt_step_manifest(tree, &m));
-	ck_ok(ckpt_remove_entry(tree, m, 0, "gone", true));
-	ck_ok(ckpt_remove_entry(tree, m, 0, "first", false));
+	ck_ok(ckpt_remove_entry(tree, m, 0, "gone", true, 0));
+	ck_ok(ckpt_remove_entry(tree, m, 0, "first", false, 0));
 	ckpt_manifest_unref(m);
 	ckpt_step_unref(step);
 	ck_ok(ckpt_reopen(tree, &step));

@@ -476,6 +476,21 @@ START_TEST(a_step_that_is_written_outside_is_saved_while_its_files_change)
 }
 END_TEST
 
+START_TEST(what_an_interrupted_save_has_left_is_none)
+{
+	struct ckpt_step *step = staged("1000");
+
+	step->touched_ns = 0;
+	ck_assert(ckpt_stage_is_saving(s, ""));
+	ckpt_stage_interrupt(step);
+	ck_assert(!ckpt_stage_is_saving(s, ""));
+	ck_ok(ckpt_stage_enter(step, true)); // the next attempt
+	ckpt_stage_leave(step);
+	ck_assert(ckpt_stage_is_saving(s, ""));
+	ckpt_step_unref(step);
+}
+END_TEST
+
 START_TEST(changes_of_a_committed_step_are_no_save)
 {
 	struct ckpt_step *base = staged("1000"), *step;
@@ -517,6 +532,7 @@ int main(void)
 	tcase_add_test(tcase, a_commit_that_runs_is_a_save);
 	tcase_add_test(tcase, one_save_among_many_steps_is_enough);
 	tcase_add_test(tcase, a_step_that_is_written_outside_is_saved_while_its_files_change);
+	tcase_add_test(tcase, what_an_interrupted_save_has_left_is_none);
 	tcase_add_test(tcase, changes_of_a_committed_step_are_no_save);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);

@@ -231,7 +231,6 @@ END_TEST
 START_TEST(a_successor_that_is_being_changed_or_removed_does_not_count)
 {
 	struct ckpt_step *newer, *changed;
-	struct ckpt_manifest *m;
 
 	save("1000", TEMPORARY);
 	save("2000", NULL);
@@ -241,14 +240,12 @@ START_TEST(a_successor_that_is_being_changed_or_removed_does_not_count)
 	ck_assert(is_there("1000"));
 	ck_ok(ckpt_stage_abort(changed, false));
 	ckpt_step_unref(changed);
-	m = ckpt_staged_manifest(newer);
-	ck_ok(ckpt_remove_entry(newer, m, 0, "model.bin", false));
+	ck_ok(ckpt_staged_remove(newer, "model.bin"));
 	expire();
 	ck_assert(is_there("1000"));
 	ckpt_remove_forget(newer);
 	expire();
 	ck_assert(!is_there("1000"));
-	ckpt_manifest_unref(m);
 	ckpt_step_unref(newer);
 }
 END_TEST
@@ -300,7 +297,7 @@ static void change_chosen(void *arg __attribute__((unused)), struct ckpt_step *s
 		ckpt_step_unref(other);
 		break;
 	case REMOVED:
-		ck_ok(ckpt_remove_entry(chosen, m, 0, "model.bin", false));
+		ck_ok(ckpt_remove_entry(chosen, m, 0, "model.bin", false, 0));
 		break;
 	case ADDED_TO:
 		ck_ok(ckpt_amend_begin(chosen, "late"));
@@ -436,7 +433,6 @@ END_TEST
 START_TEST(what_is_being_changed_or_removed_is_not_made_permanent)
 {
 	struct ckpt_step *step, *changed;
-	struct ckpt_manifest *m;
 
 	save("1000", TEMPORARY);
 	step = find("1000");
@@ -444,9 +440,7 @@ START_TEST(what_is_being_changed_or_removed_is_not_made_permanent)
 	ck_error(ckpt_promote(step), EBUSY);
 	ck_ok(ckpt_stage_abort(changed, false));
 	ckpt_step_unref(changed);
-	ck_ok(ckpt_step_manifest(step, &m));
-	ck_ok(ckpt_remove_entry(step, m, 0, "model.bin", false));
-	ckpt_manifest_unref(m);
+	ck_ok(ckpt_staged_remove(step, "model.bin"));
 	ck_error(ckpt_promote(step), EBUSY);
 	ckpt_remove_forget(step);
 	ck_ok(ckpt_promote(step));
