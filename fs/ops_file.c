@@ -468,31 +468,51 @@ static void remember_failure(struct ckpt_fs *fs, struct handle *h, int rc)
 	ckpt_step_unref(step);
 }
 
-static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
-			  const struct fuse_file_info *fi)
+// *ret_limited: a limit refused it, and not the disk.
+static ssize_t write_data(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
+			  const struct fuse_file_info *fi, bool *ret_limited)
 {
 	size_t len = fuse_buf_size(in);
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(len);
 	struct stat st;
-	ssize_t n;
+	int rc;
 
 	if (h->fd < 0)
 		return -EBADF;
-	n = limit_write(fs, h, h->fd, offset, len);
-	if (n && fi->writepage)
-		remember_failure(fs, h, (int)n);
-	if (n)
-		return n;
+	rc = limit_write(fs, h, h->fd, offset, len);
+	*ret_limited = rc;
+	if (rc)
+		return rc;
 	if (fi->kill_suidgid && !fstat(h->fd, &st))
 		fchmod(h->fd, st.st_mode & 07777 & ~(mode_t)(S_ISUID | (st.st_mode & S_IXGRP ? S_ISGID : 0)));
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY;
 	out.buf[0].fd = h->fd;
 	out.buf[0].pos = offset;
-	n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
-	// A refused one has taken nothing of `in`.
-	if (ckpt_is_full((int)n) && ckpt_room_make(fs->store->room, len))
-		n = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
-	if (ckpt_is_full((int)n))
+	return fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_MOVE);
+}
+
+static ssize_t write_once(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
+			  const struct fuse_file_info *fi, bool *ret_limited)
+{
+	int rc = h->amend ? amend_write_begin(fs, h) : 0;
+	ssize_t n = rc ? rc : write_data(fs, h, in, offset, fi, ret_limited);
+
+	if (!rc && h->amend)
+		amend_write_end(h);
+	return n;
+}
+
+static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufvec *in, off_t offset,
+			  const struct fuse_file_info *fi)
+{
+	size_t len = fuse_buf_size(in);
+	bool limited = false;
+	ssize_t n = write_once(fs, h, in, offset, fi, &limited);
+
+	// A refused one has taken nothing of `in`. Room is made without the lock of the file.
+	if (ckpt_is_full((int)n) && !limited && ckpt_room_make(fs->store->room, len))
+		n = write_once(fs, h, in, offset, fi, &limited);
+	if (ckpt_is_full((int)n) && !limited)
 		draft_lacks_room(fs, h);
 	// Pages of a mapping are written behind the client's back: a full disk, and half a write, would be told to nobody,
 	// and the pages would show what the disk does not have.
@@ -523,13 +543,8 @@ static ssize_t write_text(struct handle *h, struct fuse_bufvec *in, off_t offset
 void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t offset, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	int rc = h->amend ? amend_write_begin(fs_of(req), h) : 0;
-	ssize_t n = rc                     ? rc
-		    : h->marker || h->text ? write_text(h, in, offset)
-					   : write_file(fs_of(req), h, in, offset, fi);
+	ssize_t n = h->marker || h->text ? write_text(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
 
-	if (!rc && h->amend)
-		amend_write_end(h);
 	(void)ino;
 	if (n < 0)
 		reply_error(req, (int)n);
@@ -626,36 +641,39 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 // Modes of fallocate(2).
 #define TAKES_NOTHING (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE)
 
-static int give_space(struct ckpt_fs *fs, int fd, int mode, off_t offset, off_t length)
+static int give_space(struct ckpt_fs *fs, struct handle *h, int mode, off_t offset, off_t length, bool *ret_limited)
 {
-	int rc = fallocate(fd, mode, offset, length) ? -errno : 0;
+	int fd, rc = h->amend ? amend_write_begin(fs, h) : 0;
 
-	if (ckpt_is_full(rc) && ckpt_room_make(fs->store->room, (uint64_t)length))
-		rc = fallocate(fd, mode, offset, length) ? -errno : 0;
+	if (rc)
+		return rc;
+	fd = handle_writer(h);
+	rc = fd < 0 ? fd : mode & TAKES_NOTHING ? 0 : limit_write(fs, h, fd, offset, (uint64_t)length);
+	*ret_limited = rc;
+	if (!rc && fallocate(fd, mode, offset, length))
+		rc = -errno;
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	if (h->amend)
+		amend_write_end(h);
 	return rc;
 }
 
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	int fd, rc;
+	struct ckpt_fs *fs = fs_of(req);
+	bool limited = false;
+	int rc;
 
 	(void)ino;
 	if (h->node->kind != NODE_FILES || !h->writes) {
 		reply_error(req, h->writes ? -EOPNOTSUPP : -EBADF);
 		return;
 	}
-	rc = h->amend ? amend_write_begin(fs_of(req), h) : 0;
-	if (!rc) {
-		fd = handle_writer(h);
-		rc = fd < 0 ? fd : mode & TAKES_NOTHING ? 0 : limit_write(fs_of(req), h, fd, offset, (uint64_t)length);
-		if (!rc)
-			rc = give_space(fs_of(req), fd, mode, offset, length);
-		if (fd >= 0)
-			ckpt_sys.close(fd);
-		if (h->amend)
-			amend_write_end(h);
-	}
+	rc = give_space(fs, h, mode, offset, length, &limited);
+	if (ckpt_is_full(rc) && !limited && ckpt_room_make(fs->store->room, (uint64_t)length))
+		rc = give_space(fs, h, mode, offset, length, &limited);
 	reply_error(req, rc);
 }
 

@@ -8,6 +8,7 @@
 #include "core/base/uuid.h"
 #include "core/store/errlog.h"
 #include "core/store/load.h"
+#include "core/store/trash.h"
 #include "tools/check.h"
 #include "tools/check_packs.h"
 #include "tools/listing.h"
@@ -16,6 +17,7 @@
 #include "tools/units.h"
 
 #include <inttypes.h>
+#include <fcntl.h>
 #include <stdio.h>
 
 // A record as it lies in the store.
@@ -35,19 +37,25 @@ struct verify {
 	size_t count, cap;
 	char **keys; // the steps asked for; NULL: all
 	size_t key_count;
-	char *step;         // the name of the step in hand, for what is bad
-	const char *object; // its record, or NULL
+	char *step;          // the name of the step in hand, for what is bad
+	const char *object;  // its record, or NULL
+	const char *session; // once that was read
 	uint64_t steps, files, bytes, done, unsealed;
 	json_t *bad;
 };
 
 // --- What is bad --------------------------------------------------------------------------------------------------------
 
-// Beside a mount: the version has expired since the records were listed, and its files and packs may have gone with it.
+// Beside a mount: the version has expired since the records were listed, and its files and packs may have gone with it. The files
+// go out of sight first, then the record, and then they are removed (delete.h).
 static bool is_gone(const struct verify *v)
 {
+	char name[CKPT_TRASH_SESSION_NAME];
 	struct ckpt_object info;
 
+	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", v->session ? v->session : "");
+	if (v->session && !faccessat(v->l.store->trash_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
+		return true;
 	return v->object && ckpt_backend_head(v->l.store->backend, v->object, &info) == -ENOENT;
 }
 
@@ -281,7 +289,9 @@ static void check_version(struct verify *v, size_t i)
 			v->steps++;
 			v->files += f->summary.files;
 			v->bytes += f->summary.bytes;
+			v->session = f->summary.session;
 			ckpt_check_files(&check, m, &f->summary);
+			v->session = NULL;
 		}
 		ckpt_manifest_unref(m);
 	}

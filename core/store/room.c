@@ -26,6 +26,7 @@
 #define TELL_NS INT64_C(60000000000)   // between two lines that say the same
 #define TOLD_LEFT_MAX 8                // left-over sessions, the largest
 #define GC_WAIT_NS INT64_C(2000000000) // for a step that is being cooled
+#define RETRY_NS INT64_C(2000000000)   // what could not be removed
 #define GC_REST 4                      // times as long as it took, while room is not short
 
 struct ckpt_room {
@@ -49,6 +50,7 @@ struct ckpt_room {
 	uint64_t sequence, newest_bytes; // as of the last commit that it has seen
 	int64_t short_told_ns, full_told_ns;
 	int64_t gc_after_ns;
+	bool retries; // some could not be removed, and are tried again
 };
 
 // --- What goes ----------------------------------------------------------------------------------------------------------
@@ -285,14 +287,16 @@ static void make_usable(struct ckpt_store *s)
 
 static void free_step(struct ckpt_room *r, struct ckpt_step *step, uint64_t bytes, const struct ckpt_room_want *want)
 {
-	char size[CKPT_SIZE_MAX], room[CKPT_SIZE_MAX];
+	char size[CKPT_SIZE_MAX];
+	int rc = ckpt_expire_at_once(step);
 
-	ckpt_log(CKPT_LOG_INFO, "trash: %s goes, %s: %s", step->name, ckpt_size_text(bytes, size),
-		 is_short(want) ? "the disk has little room left" : "the trash is over its limit");
-	if (ckpt_expire_at_once(step))
+	if (rc) {
+		ckpt_log(CKPT_LOG_DEBUG, "trash: %s could not be removed: %s", step->name, strerror(-rc));
 		return;
+	}
 	make_usable(r->store);
-	ckpt_log(CKPT_LOG_INFO, "room: %s free", ckpt_size_text(want->free_bytes + bytes, room));
+	ckpt_log(CKPT_LOG_INFO, "freed %s of the deleted step %s: %s", ckpt_size_text(bytes, size), step->name,
+		 is_short(want) ? "the disk has less than the reserve free" : "the trash was over its limit");
 	ckpt_lock_take(&r->lock);
 	r->freed++;
 	ckpt_lock_drop(&r->lock);
@@ -303,6 +307,7 @@ static bool free_room(struct ckpt_room *r)
 {
 	size_t passed = 0;
 
+	r->retries = false;
 	while (goes_on(r)) {
 		CLEANUP(trash_done) struct trash trash = {0};
 		struct ckpt_room_want want;
@@ -316,7 +321,10 @@ static bool free_room(struct ckpt_room *r)
 		if (!count)
 			return trash.count > passed;
 		free_step(r, trash.steps[passed], trash.bytes[passed], &want);
-		passed += ckpt_step_state(trash.steps[passed]) == CKPT_STEP_DELETED;
+		if (ckpt_step_state(trash.steps[passed]) == CKPT_STEP_DELETED) {
+			r->retries = true;
+			passed++;
+		}
 		free_packs(r, is_short(&want));
 	}
 	return false;
@@ -449,8 +457,9 @@ static void wait_locked(struct ckpt_room *r)
 		__atomic_store_n(&r->awake, true, __ATOMIC_RELAXED);
 		return;
 	}
-	ckpt_lock_wait_ns(&r->changed, &r->lock, used ? CKPT_ROOM_LOOK_NS : INT64_MAX);
+	ckpt_lock_wait_ns(&r->changed, &r->lock, r->retries ? RETRY_NS : used ? CKPT_ROOM_LOOK_NS : INT64_MAX);
 	__atomic_store_n(&r->awake, true, __ATOMIC_RELAXED);
+	r->dirty |= r->retries;
 }
 
 static void *room_thread(void *arg)

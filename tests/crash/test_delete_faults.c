@@ -38,6 +38,12 @@ static const struct ckpt_life_script scripts[] = {
 		 {CKPT_LIFE_DELETE, LIFE_THIRD},
 		 {CKPT_LIFE_EXPIRE_ALL, LIFE_LARGE}},
 	 .count = 5},
+	{.ops = {{CKPT_LIFE_SAVE, LIFE_LARGE},
+		 {CKPT_LIFE_DELETE, LIFE_LARGE},
+		 {CKPT_LIFE_SAVE, LIFE_THIRD},
+		 {CKPT_LIFE_DELETE, LIFE_THIRD},
+		 {CKPT_LIFE_MAKE_ROOM, LIFE_LARGE}},
+	 .count = 5},
 	// The newer one of two first: its deletion stays for the older one.
 	{.ops = {{CKPT_LIFE_SAVE, LIFE_FIRST},
 		 {CKPT_LIFE_RESAVE, LIFE_AGAIN},

@@ -80,6 +80,22 @@ def test_trash_empty_frees_packs_too_but_for_those_that_a_step_needs(ckptfs, sto
     assert ckptfs.json("verify", store, "--read-data")["bad"] == []
 
 
+def test_verify_is_not_alarmed_by_a_step_that_is_being_removed(mount, ckptfs, commit):
+    """Its files are out of sight, its record is still there: as an expiry is for a moment."""
+    (mount / "1").mkdir()
+    trees.write(mount / "1/model.bin", b"x")
+    commit(mount / "1")
+    shutil.rmtree(mount / "1")
+    mount.umount()
+    [session] = (mount.store / "sessions").iterdir()
+    away = mount.store / "trash" / f"drop-{session.name}"
+    session.rename(away)
+    assert ckptfs.json("verify", mount.store)["bad"] == []
+    away.rename(mount.store / "trash/elsewhere")
+    assert "gone" in ckptfs("verify", mount.store, check=False).stderr
+    mount.start()
+
+
 # --- A small disk -------------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +178,7 @@ def test_trash_is_kept_while_there_is_room_and_beyond_its_limit_the_last_one(wor
         save(m, f"{n}", os.urandom(6 * MIB))
     for n in (1, 2, 3):
         shutil.rmtree(m / f"{n}")
-    wait_until(lambda: os.listdir(m / ".ckptfs/trash") == ["3"], what="the limit holds")
+    wait_until(lambda: os.listdir(m / ".ckptfs/trash") == ["3"], timeout=30, what="the limit holds")
     ckptfs("undelete", m.path, "3")
     assert m.listing() == ["3", "4"]
 

@@ -7,6 +7,7 @@
 #include "core/commit/delete.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
+#include "core/store/room.h"
 #include "core/store/trash.h"
 
 #include <dirent.h>
@@ -44,7 +45,7 @@ const struct ckpt_life_script ckpt_life_whole = {
 			{CKPT_LIFE_UNDELETE, LIFE_LARGE}, // beyond the versions of the third
 			{CKPT_LIFE_EXPIRE, LIFE_THIRD},
 			{CKPT_LIFE_DELETE, LIFE_LARGE},
-			{CKPT_LIFE_EXPIRE_ALL, LIFE_LARGE},
+			{CKPT_LIFE_MAKE_ROOM, LIFE_LARGE},
 			{CKPT_LIFE_SAVE, LIFE_LAST}, // version 1 again
 			{CKPT_LIFE_DELETE, LIFE_LAST},
 		},
@@ -243,6 +244,31 @@ static int expire_all(struct ckpt_store *s)
 	return next == INT64_MAX ? 0 : -EIO;
 }
 
+static int no_room(int fd __attribute__((unused)), uint64_t *ret_free, uint64_t *ret_all)
+{
+	*ret_free = 0;
+	*ret_all = UINT64_C(1) << 40;
+	return 0;
+}
+
+static int make_room(struct ckpt_store *s)
+{
+	int (*room_below)(int fd, uint64_t *ret_free, uint64_t *ret_all) = ckpt_sys.room;
+	struct ckpt_step **steps;
+	struct ckpt_room *room;
+	size_t count;
+
+	ckpt_sys.room = no_room;
+	ck_ok(ckpt_room_new(s, &room));
+	(void)ckpt_room_make(room, 0);
+	ckpt_room_free(room);
+	ckpt_sys.room = room_below;
+	ckpt_trash_drain(s->trash);
+	ck_ok(ckpt_deleted_list(s, &steps, &count));
+	ckpt_step_list_free(steps, count);
+	return count ? -EIO : 0;
+}
+
 static int expire(struct ckpt_store *s, struct ckpt_step *step)
 {
 	int rc = ckpt_expire(step);
@@ -266,6 +292,8 @@ int ckpt_life_do(struct ckpt_store *s, const struct ckpt_life_op *op, struct ckp
 		return give_up(s, op->life);
 	if (op->act == CKPT_LIFE_EXPIRE_ALL)
 		return expire_all(s);
+	if (op->act == CKPT_LIFE_MAKE_ROOM)
+		return make_room(s);
 	step = ckpt_step_of_session(s, log->session[op->life]);
 	ck_assert_ptr_nonnull(step);
 	switch (op->act) {
@@ -344,6 +372,7 @@ static void apply(const struct ckpt_life_op *op, enum state *states, bool *metad
 		states[op->life] = NOWHERE;
 		break;
 	case CKPT_LIFE_EXPIRE_ALL:
+	case CKPT_LIFE_MAKE_ROOM:
 		for (size_t i = 0; i < CKPT_LIVES; i++)
 			states[i] = states[i] == IN_TRASH ? NOWHERE : states[i];
 	}

@@ -20,6 +20,7 @@ enum ckpt_life_act {
 	CKPT_LIFE_UNDELETE,
 	CKPT_LIFE_EXPIRE,     // that one, and its files behind
 	CKPT_LIFE_EXPIRE_ALL, // what is deleted
+	CKPT_LIFE_MAKE_ROOM,  // the same, before its time: the disk is full (room.h)
 };
 
 enum ckpt_life {
