@@ -9,9 +9,9 @@
 
 #define NAME_MAX_BYTES sizeof(CKPT_SPARE_PREFIX "99")
 
-static void name_of(int i, char name[static NAME_MAX_BYTES])
+static void name_of(unsigned i, char name[static NAME_MAX_BYTES])
 {
-	snprintf(name, NAME_MAX_BYTES, CKPT_SPARE_PREFIX "%d", i % 100);
+	snprintf(name, NAME_MAX_BYTES, CKPT_SPARE_PREFIX "%u", i % 100);
 }
 
 bool ckpt_spare_is(const char *name)
@@ -65,7 +65,7 @@ bool ckpt_spare_fill(int tmp_fd)
 	char name[NAME_MAX_BYTES];
 	bool all = true;
 
-	for (int i = 0; i < CKPT_SPARE_COUNT && all; i++) {
+	for (unsigned i = 0; i < CKPT_SPARE_COUNT && all; i++) {
 		name_of(i, name);
 		all = is_whole(tmp_fd, name) || make(tmp_fd, name);
 	}

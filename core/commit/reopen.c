@@ -183,15 +183,25 @@ static int commit_quietly(struct ckpt_step *step, bool edit)
 	return ckpt_commit(step, &how);
 }
 
+static bool was_killed_in_file(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return step->lost.pid;
+}
+
 // Whether nothing more is to be done for it. A re-save has its longer time from its first look on.
 static bool end_quietly(struct ckpt_step *step)
 {
-	struct ckpt_changes changes;
+	struct ckpt_changes changes = {0};
 	struct ckpt_makers_facts makers;
-	bool ending = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE), lost, in_file;
+	bool ending = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE), lost;
 	int64_t since_ns = quiet_since_ns(step);
-	int rc = ckpt_changes_look(step, &changes);
+	int rc;
 
+	if (was_killed_in_file(step)) // whatever else a look would find, and though it may fail
+		return give_up(step, &changes);
+	rc = ckpt_changes_look(step, &changes);
 	if (!rc && changes.rewritten && !__atomic_exchange_n(&step->rewritten, true, __ATOMIC_RELAXED) && !ending)
 		return false;
 	if (quiet_since_ns(step) != since_ns)
@@ -200,9 +210,8 @@ static bool end_quietly(struct ckpt_step *step)
 	ckpt_lock_take(&step->lock);
 	step->lost.any |= changes.rewritten && makers.killed;
 	lost = step->lost.any;
-	in_file = step->lost.pid;
 	ckpt_lock_drop(&step->lock);
-	if (!rc && (changes.cut_off || in_file || (lost && !changes.all_anew)))
+	if (!rc && (changes.cut_off || was_killed_in_file(step) || (lost && !changes.all_anew)))
 		return give_up(step, &changes);
 	if (!rc)
 		rc = commit_quietly(step, !changes.rewritten);

@@ -219,7 +219,8 @@ static int give_up(struct ckpt_store *s, enum ckpt_life life)
 		rc = change(step);
 	if (step) {
 		ckpt_lock_take(&step->lock);
-		step->lost.any = true; // its writer was killed
+		step->lost.any = true; // its writer was killed in a file
+		step->lost.pid = getpid();
 		ckpt_lock_drop(&step->lock);
 		ckpt_staged_quiet(step);
 		ckpt_lock_take(&step->lock);

@@ -728,7 +728,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"expire", prepare_deleted, act_expire, CKPT_SAVE_LARGE, CKPT_TRIAL_PARTS},
 	{"move", prepare_step, act_move, 0, CKPT_TRIAL_LATER},
 	{"move in a folder", prepare_step, act_move, CKPT_SAVE_LARGE, CKPT_TRIAL_LATER},
-	{"reopen", prepare_step, act_reopen, 0, 0},
+	{"reopen", prepare_step, act_reopen, 0, CKPT_TRIAL_LATER}, // an orderly end commits it, if it has its thread
 	{"write over", prepare_reopened, act_write_over, 0, 0},
 	{"add", prepare_step, act_add, 0, 0},
 	{"add to a large manifest", prepare_step, act_add, CKPT_SAVE_LARGE, 0},
