@@ -336,8 +336,10 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 		     pid_t pid, struct ckpt_step **ret_step)
 {
 	struct ckpt_step *step;
-	int rc = new_of(s, folder_id, name, uid, &step);
+	int rc;
 
+	ckpt_stage_give_way(s, folder_id, name);
+	rc = new_of(s, folder_id, name, uid, &step);
 	if (rc)
 		return rc;
 	step->gid = gid;

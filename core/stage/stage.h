@@ -80,6 +80,10 @@ int64_t ckpt_stage_attempt_ns(const struct ckpt_step *step);
 // into steps stay left. Opened for reading: nothing is staged, those that would be are marked as interrupted. -ENOMEM.
 int ckpt_stage_restart(struct ckpt_store *s);
 
+// Before `ckptfs save` or the library begins the name: an interrupted session of it that such a save made, and nobody writes, is
+// left. What a client made with mkdir keeps its name: the client comes back to it.
+void ckpt_stage_give_way(struct ckpt_store *s, const char *folder_id, const char *name);
+
 // Somebody has something of a left step open; used returns false when it is none (any more).
 bool ckpt_stage_use(struct ckpt_step *step);
 void ckpt_stage_unuse(struct ckpt_step *step);

@@ -171,6 +171,15 @@ int ckpt_stage_set_aside(struct ckpt_step *step)
 	return rc;
 }
 
+void ckpt_stage_give_way(struct ckpt_store *s, const char *folder_id, const char *name)
+{
+	struct ckpt_step *there = ckpt_step_find(s, folder_id, name);
+
+	if (there && !there->by_client && ckpt_stage_is_interrupted(there))
+		(void)ckpt_stage_set_aside(there); // else the name is taken
+	ckpt_step_unref(there);
+}
+
 // --- At the opening of a store ------------------------------------------------------------------------------------------
 
 static bool can_be_staged(const struct ckpt_step *step)

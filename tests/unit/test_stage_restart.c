@@ -78,7 +78,7 @@ START_TEST(an_unfinished_session_is_staged_under_its_name_again_and_goes_on)
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		struct ckpt_step *step = find(names[i], CKPT_STEP_STAGED), *other;
 
-		ck_error(ckpt_stage_begin(s, "", names[i], 0755, 0, 0, 0, &other), EEXIST);
+		ck_error(ckpt_stage_begin_by_client(s, "", names[i], 0755, 0, 0, getpid(), &other), EEXIST);
 		ck_assert(has_file(step, "file"));
 		close(ckpt_staged_put(step, "more", "of the second attempt"));
 		ck_ok(ckpt_staged_commit(step, 0, NULL));
@@ -89,6 +89,26 @@ START_TEST(an_unfinished_session_is_staged_under_its_name_again_and_goes_on)
 	ckpt_fixture_reopen();
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), ARRAY_LEN(names));
 	ck_assert_uint_eq(ckpt_save_unfinished_count(s), 0);
+}
+END_TEST
+
+START_TEST(an_interrupted_save_of_the_program_gives_way_to_the_next_one_and_that_of_a_client_does_not)
+{
+	struct ckpt_step *step, *second;
+
+	ckpt_step_unref(begin("1000"));
+	ck_ok(ckpt_stage_begin_by_client(s, "", "2000", 0755, 0, 0, getpid(), &step));
+	ckpt_step_unref(step);
+	ckpt_fixture_reopen();
+	step = find("1000", CKPT_STEP_STAGED);
+	ck_ok(ckpt_stage_begin(s, "", "1000", 0755, 0, 0, getpid(), &second));
+	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
+	ck_assert(has_file(step, "file"));
+	ck_assert(!has_file(second, "file"));
+	ckpt_step_unref(step);
+	ck_error(ckpt_stage_begin(s, "", "1000", 0755, 0, 0, getpid(), &step), EEXIST);
+	ck_error(ckpt_stage_begin(s, "", "2000", 0755, 0, 0, getpid(), &step), EEXIST);
+	ckpt_step_unref(second);
 }
 END_TEST
 
@@ -478,6 +498,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, ckpt_fixture_open, teardown);
 	tcase_add_test(tcase, an_unfinished_session_is_staged_under_its_name_again_and_goes_on);
+	tcase_add_test(tcase, an_interrupted_save_of_the_program_gives_way_to_the_next_one_and_that_of_a_client_does_not);
 	tcase_add_test(tcase, a_session_is_staged_in_its_folder_as_long_as_that_is_there);
 	tcase_add_loop_test(tcase, a_session_whose_name_is_taken_stays_left, 0, (int)ARRAY_LEN(takers));
 	tcase_add_test(tcase, of_two_sessions_of_one_name_the_newest_is_staged);
