@@ -32,8 +32,9 @@
 
 struct ckpt_looker {
 	struct ckpt_store *store;
-	struct ckpt_behind *behind; // NULL: without a thread
-	bool ends;                  // and has none any more
+	struct ckpt_behind *behind;  // NULL: without a thread
+	struct ckpt_behind *turning; // the same, as the thread itself knows it
+	bool ends;                   // and has none any more
 };
 
 // What the last look at a step has found.
@@ -387,7 +388,7 @@ static bool stops(void *looker)
 {
 	const struct ckpt_looker *l = looker;
 
-	return l->behind && !l->ends && ckpt_behind_stops(l->behind);
+	return l->turning && !l->ends && ckpt_behind_stops(l->turning);
 }
 
 // With leases, just before the commit: 0 nothing has changed; -EAGAIN something has; -EBUSY somebody can still write a file.
@@ -568,9 +569,12 @@ int64_t ckpt_looker_look(struct ckpt_looker *l)
 	return MAX(next_ns, ckpt_sys.mono_ns() + MAX((ckpt_sys.mono_ns() - began_ns) * REST_FACTOR, POLL_MIN_NS));
 }
 
-static int64_t turn(void *arg, struct ckpt_behind *behind __attribute__((unused)))
+static int64_t turn(void *arg, struct ckpt_behind *behind)
 {
-	return ckpt_looker_look(arg);
+	struct ckpt_looker *l = arg;
+
+	l->turning = behind;
+	return ckpt_looker_look(l);
 }
 
 int ckpt_looker_new_without_thread(struct ckpt_store *s, struct ckpt_looker **ret_looker)
