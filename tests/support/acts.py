@@ -127,12 +127,12 @@ class Client:
         return identity(data, os.lstat(path))
 
     def _fill(self, step):
-        files = {f"{self.dice.choice(['', 'params/', 'params/layer_0/'])}w{i}.bin": None for i in range(self.dice.randrange(1, 6))}
+        files = {f"{self.dice.choice(['', 'params/', 'params/layer_0/'])}w{i}.distcp": None for i in range(self.dice.randrange(1, 6))}
         for name in files:
             files[name] = self._put(step, name)
         if self.dice.random() < 0.3:
-            os.symlink("w0.bin", self.mount / step / "first")
-            files["first"] = "-> w0.bin"
+            os.symlink("w0.distcp", self.mount / step / "first")
+            files["first"] = "-> w0.distcp"
         return files
 
     def _complete(self, step):
@@ -172,11 +172,17 @@ class Client:
         self._committed(path, act["steps"][path])
 
     def _resave(self):
+        """Array data first: from there on the step is saved over, and all that follows is one act."""
         path = self._some()
+        arrays = [name for name in sorted(self.steps[path]) if name.endswith(".distcp")]
+        if not arrays:
+            return
         with self.record.act(f"save over {path}") as act:
             files = dict(self.steps[path])
-            for name in self.dice.sample(sorted(files), self.dice.randrange(1, len(files) + 1)):
-                if files[name].startswith("->") or self.dice.random() < 0.2:
+            first = self.dice.choice(arrays)
+            others = [name for name in sorted(files) if name != first]
+            for name in [first, *self.dice.sample(others, self.dice.randrange(len(others) + 1))]:
+                if name != first and (files[name].startswith("->") or self.dice.random() < 0.2):
                     os.unlink(self.mount / path / name)
                     del files[name]
                 else:
