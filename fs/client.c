@@ -27,13 +27,14 @@ bool client_comm(pid_t tid, char *ret_comm)
 	return true;
 }
 
-// A FLUSH may come from execve(2), and /proc/TID/stat would wait for our own answer then (proc.h). /proc/TID/status tells the two
-// apart: a process that exits has given up its memory before its files, one that executes has not.
+// A FLUSH may come from execve(2), and /proc/TID/stat would wait for our own answer then (proc.h). /proc/TID/statm tells the two
+// apart, and is cheap enough for each close: a process that exits has given up its memory before its files, one that executes
+// has not.
 static bool may_be_exiting(pid_t tid)
 {
-	char status[CKPT_PROC_STATUS_MAX];
+	char statm[CKPT_PROC_STATUS_MAX];
 
-	return ckpt_proc_read(tid, "status", status, sizeof(status)) && !ckpt_proc_field(status, "VmSize:");
+	return ckpt_proc_read(tid, "statm", statm, sizeof(statm)) && !strncmp(statm, "0 ", 2);
 }
 
 bool client_was_killed(pid_t tid)

@@ -532,7 +532,7 @@ void handle_flushed(struct handle *h, pid_t tid)
 
 	if (!h->writes || !h->writer.step || is_a_childs(h, tid))
 		return;
-	if (ckpt_stage_writer_is_awaited(&h->writer) && client_was_killed(tid))
+	if (client_was_killed(tid))
 		ckpt_stage_writer_killed(&h->writer);
 	else if (!fstat(h->node->use->fd, &st))
 		ckpt_stage_writer_flushed(&h->writer, (uint64_t)st.st_size,

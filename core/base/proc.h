@@ -2,7 +2,7 @@
 // Everything here is a snapshot of something that may be gone: then there is no answer.
 //
 // /proc/TID/stat must not be read before a FLUSH of a process in execve(2) is answered: execve closes descriptors while it
-// holds a lock that this file waits for. /proc/TID/status takes no such lock.
+// holds a lock that this file waits for. /proc/TID/status and statm take no such lock.
 // Threads: any. No disk is read.
 #pragma once
 

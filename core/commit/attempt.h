@@ -11,6 +11,7 @@ struct attempt {
 	char *metadata;
 	int64_t writers_ns, began_ns;
 	struct ckpt_scan scan;
+	struct ckpt_step *left_out; // a session with what the scan left out, or NULL
 	struct ckpt_leftover *leftovers;
 	uint64_t *late;
 	struct ckpt_record record;

@@ -23,6 +23,7 @@
 #include "core/commit/amend.h"
 #include "core/commit/attempt.h"
 #include "core/commit/copy.h"
+#include "core/commit/left_out.h"
 #include "core/commit/reopen.h"
 #include "core/stage/scan.h"
 #include "core/stage/stage.h"
@@ -53,14 +54,6 @@ static void complain(struct attempt *a, int error, const char *hint, const char 
 
 // --- Writers ----------------------------------------------------------------------------------------------------------
 
-static bool stands_still(const struct ckpt_writer *w)
-{
-	struct stat st;
-
-	return w->flushed && w->fd >= 0 && !fstat(w->fd, &st) && (uint64_t)st.st_size == w->flush_bytes &&
-	       st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec == w->flush_mtime_ns;
-}
-
 // Once it is closed it is waited for like any, which is not for long.
 static bool is_left(const struct attempt *a, const struct ckpt_writer *w)
 {
@@ -79,7 +72,7 @@ static bool any_to_wait_for_locked(const struct attempt *a)
 static const struct ckpt_writer *one_at_work_locked(const struct attempt *a)
 {
 	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
-		if (!is_left(a, w) && !stands_still(w))
+		if (!is_left(a, w) && !ckpt_stage_writer_stands_still(w))
 			return w;
 	return NULL;
 }
@@ -463,6 +456,12 @@ static int attempt_run(struct attempt *a)
 		complain_of_scan(a, rc);
 		return rc;
 	}
+	rc = ckpt_left_out_begin(&a->scan, &a->left_out);
+	if (rc) {
+		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+			 "files of a killed process could not be kept as a session of their own", NULL);
+		return rc;
+	}
 	rc = write_out(a);
 	if (rc)
 		return rc;
@@ -579,6 +578,7 @@ static void attempt_free(struct attempt *a)
 	free(a->leftovers);
 	free(a->late);
 	free(a->metadata);
+	ckpt_step_unref(a->left_out);
 	ckpt_step_unref(a->before);
 	ckpt_step_unref(a->step);
 	free(a);
@@ -617,6 +617,9 @@ static void *attempt_thread(void *arg)
 	if (!rc) {
 		tell_done(a);
 		ckpt_copy_keep(a->step);
+		ckpt_left_out_keep(&a->scan, TAKE_PTR(a->left_out));
+	} else if (!a->unknown) {
+		ckpt_left_out_drop(TAKE_PTR(a->left_out));
 	}
 	attempt_end(a);
 	return NULL;

@@ -5,7 +5,9 @@
 #include "core/commit/amend.h"
 #include "core/commit/copy.h"
 #include "core/commit/share.h"
+#include "core/stage/format.h"
 #include "core/stage/stage.h"
+#include "core/stage/torn.h"
 #include "core/store/store.h"
 
 #include <dirent.h>
@@ -132,6 +134,14 @@ static int take_lease(const struct ckpt_scan *scan, int fd)
 	return rc;
 }
 
+// A file of an earlier attempt that ends early is what the attempt was interrupted in. A format that cannot be read is another's matter.
+static bool is_cut_off(const struct walk *w, int fd, const char *name, const struct statx *stx)
+{
+	int64_t attempt_ns = ckpt_stage_attempt_ns(w->scan->step);
+
+	return attempt_ns && time_ns(stx->stx_ctime) < attempt_ns && ckpt_format_check(fd, name) == -EINVAL;
+}
+
 static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent)
 {
 	struct ckpt_scan *scan = w->scan;
@@ -146,6 +156,8 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 		return rc;
 	if (is_late(scan, ckpt_store_ino(&stx)))
 		return ckpt_amend_expect(scan->step, w->path, ckpt_store_ino(&stx), fd);
+	if (ckpt_torn_is(fd, &stx) || is_cut_off(w, fd, name, &stx))
+		return remember(&scan->left_out, &scan->left_out_count, &scan->left_out_cap, w->path, 0, false);
 	if (is_leftover(scan, ckpt_store_ino(&stx))) {
 		int copy;
 
@@ -327,5 +339,6 @@ void ckpt_scan_done(struct ckpt_scan *scan)
 	ckpt_manifest_writer_free(scan->manifest);
 	free_list(scan->files, scan->file_count);
 	free_list(scan->dirs, scan->dir_count);
+	free_list(scan->left_out, scan->left_out_count);
 	free(scan->blamed);
 }

@@ -33,6 +33,8 @@ struct ckpt_scan {
 	struct ckpt_manifest_writer *manifest;
 	struct ckpt_unsynced *files; // not known to be on disk
 	size_t file_count, file_cap;
+	struct ckpt_unsynced *left_out; // files that join no step (left_out.h)
+	size_t left_out_count, left_out_cap;
 	struct ckpt_unsynced *dirs; // all directories, parents first; "." is the step's own
 	size_t dir_count, dir_cap;
 	uint64_t unsynced_bytes;

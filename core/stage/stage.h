@@ -106,8 +106,10 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 int ckpt_stage_wait_locked(struct ckpt_step *step);
 // A commit waits for it, or its step is reopened: somebody believes that its file will be whole.
 bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w);
-// And it will not be: its process was killed before it was closed. That commit fails, also where memory is too short to say
-// which file it was; quiet does not complete the reopened step.
+// It was closed once, and its file has not changed since.
+bool ckpt_stage_writer_stands_still(const struct ckpt_writer *w);
+// Its process was killed before it closed the file: a staged file is torn (torn.h). A commit that awaits it fails, also where memory
+// is too short to say which file it was; quiet does not complete the reopened step. Writes an extended attribute.
 void ckpt_stage_writer_killed(struct ckpt_writer *w);
 // Where its file is in the step, for messages; ret_path has PATH_MAX bytes. Under the step's lock.
 void ckpt_stage_writer_path_locked(const struct ckpt_step *step, const struct ckpt_writer *w, char *ret_path);

@@ -3,11 +3,13 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/torn.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
@@ -104,6 +106,13 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 	ckpt_lock_drop(&step->lock);
 }
 
+// A commit waits for it, or its step is reopened: somebody believes that its file will be whole.
+static bool is_awaited_locked(const struct ckpt_step *step, const struct ckpt_writer *w)
+{
+	return step->state == CKPT_STEP_COMMITTING ? !w->flushed && !w->left
+						   : __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+}
+
 bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w)
 {
 	struct ckpt_step *step = lock_step_of(w);
@@ -111,8 +120,7 @@ bool ckpt_stage_writer_is_awaited(struct ckpt_writer *w)
 
 	if (!step)
 		return false;
-	awaited = step->state == CKPT_STEP_COMMITTING ? !w->flushed && !w->left
-						      : __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
+	awaited = is_awaited_locked(step, w);
 	ckpt_lock_drop(&step->lock);
 	return awaited;
 }
@@ -130,14 +138,19 @@ void ckpt_stage_writer_path_locked(const struct ckpt_step *step, const struct ck
 	snprintf(ret_path, PATH_MAX, "%s", inside ? inside + strlen(step->session) + 1 : target);
 }
 
-void ckpt_stage_writer_killed(struct ckpt_writer *w)
+bool ckpt_stage_writer_stands_still(const struct ckpt_writer *w)
 {
-	struct ckpt_step *step = lock_step_of(w);
+	struct stat st;
+
+	return w->flushed && w->fd >= 0 && !fstat(w->fd, &st) && (uint64_t)st.st_size == w->flush_bytes &&
+	       st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec == w->flush_mtime_ns;
+}
+
+static void fail_awaited_locked(struct ckpt_step *step, struct ckpt_writer *w)
+{
 	struct ckpt_killed *killed;
 	char path[PATH_MAX];
 
-	if (!step)
-		return;
 	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE)) {
 		step->lost.any = true;
 		step->lost.pid = w->pid;
@@ -149,5 +162,19 @@ void ckpt_stage_writer_killed(struct ckpt_writer *w)
 		*killed = (struct ckpt_killed){.any = true, .late = w->late, .pid = w->pid, .path = strdup(path)};
 	}
 	pthread_cond_broadcast(&step->changed);
+}
+
+void ckpt_stage_writer_killed(struct ckpt_writer *w)
+{
+	struct ckpt_step *step = lock_step_of(w);
+	bool torn;
+
+	if (!step)
+		return;
+	torn = step->state == CKPT_STEP_STAGED && !ckpt_stage_writer_stands_still(w);
+	if (is_awaited_locked(step, w))
+		fail_awaited_locked(step, w);
 	ckpt_lock_drop(&step->lock);
+	if (torn)
+		ckpt_torn_mark(w->fd);
 }

@@ -5,6 +5,7 @@
 #include "core/base/util.h"
 #include "core/limits.h"
 #include "core/stage/format.h"
+#include "core/stage/torn.h"
 #include "core/store/store.h"
 
 #include <dirent.h>
@@ -65,9 +66,9 @@ static bool is_earlier(const struct ckpt_survey *s, const struct statx *stx)
 	return s->attempt_ns && time_ns(stx->stx_ctime) < s->attempt_ns;
 }
 
-static int look_at_format(struct walk *w, int fd, const char *name, bool *ret_whole)
+static int look_at_format(struct walk *w, int fd, const char *name, const struct statx *stx, bool *ret_whole)
 {
-	int rc = ckpt_format_check(fd, name);
+	int rc = ckpt_torn_is(fd, stx) ? -EINVAL : ckpt_format_check(fd, name);
 
 	*ret_whole = !rc;
 	return rc == -EINVAL || rc == -EAGAIN ? keep_first(&w->survey->cut, w->path) : rc;
@@ -103,7 +104,7 @@ static int look_at_file(struct walk *w, int dirfd, const char *name, const struc
 	s->has_later_file |= !earlier;
 	s->has_old_times |= time_ns(stx->stx_mtime) < s->step->began_ns - OLD_NS;
 	if (!rc)
-		rc = look_at_format(w, fd, name, &whole);
+		rc = look_at_format(w, fd, name, stx, &whole);
 	if (!rc)
 		rc = look_at_arrays(w, fd, earlier && whole);
 	return rc ? rc : look_at_lease(w, fd);

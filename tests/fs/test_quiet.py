@@ -240,6 +240,34 @@ def test_a_killed_writers_step_is_never_listed(mount, world, neighbour, agent, c
         assert "step_2" in mount.listing()
 
 
+@pytest.mark.parametrize("way", ["marker", "verb"])
+def test_the_file_that_a_killed_writer_had_open_joins_no_step(mount, agent, save, ckptfs, store, way):
+    """It is kept as a session; once somebody has written it again, it joins."""
+    for name in ("step_1", "step_2"):
+        victim, path = agent(), mount / name
+        save(victim, name, FILES[:2])
+        for torn in ("torn.bin", "again.bin"):
+            victim.run("fd = os.open(file, os.O_CREAT | os.O_WRONLY); os.write(fd, array)", file=str(path / torn), array=ARRAY)
+        victim.kill()
+        victim.wait_gone(30)
+        told(mount, name, "was killed by signal")
+        trees.write(path / "again.bin", b"whole")
+        if way == "marker":
+            trees.write(path / ".finalize", b"")
+        else:
+            ckptfs("commit", store, name)
+        assert sorted(os.listdir(path)) == sorted([*FILES[:2], "again.bin"])
+        assert (path / "again.bin").read_bytes() == b"whole"
+        told(mount, name, "torn.bin: a killed process had not written it to its end")
+        [left] = [row for row in ckptfs.json("sessions", store) if row["name"] == name]
+        assert left["state"] == "left"
+        assert (mount / ".ckptfs/staged" / name / "torn.bin").read_bytes() == ARRAY
+    mount.umount()
+    mount.start()
+    assert {row["state"] for row in ckptfs.json("sessions", store)} == {"left"}
+    assert sorted(os.listdir(mount / "step_2")) == sorted([*FILES[:2], "again.bin"])
+
+
 @pytest.mark.parametrize("end", ["kill", "exit 1"])
 def test_a_step_that_has_all_is_listed_however_its_writer_ends(mount, world, neighbour, agent, save, end):
     writer = agent()

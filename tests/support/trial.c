@@ -16,6 +16,7 @@
 #include "core/stage/convert.h"
 #include "core/stage/format.h"
 #include "core/stage/profile.h"
+#include "core/stage/torn.h"
 #include "core/store/folders.h"
 #include "core/store/latest.h"
 #include "core/store/load.h"
@@ -52,6 +53,17 @@ static void prepare_staged(struct ckpt_trial *t, unsigned arg)
 	t->s->write_back = nothing_to_write_back; // as in a mount
 	ck_ok(ckpt_save_begin(t->s, arg, &t->step));
 	ckpt_save_write(t->step, arg, &t->holder);
+}
+
+// A file that a killed writer left beside those that are whole.
+static void prepare_torn(struct ckpt_trial *t, unsigned arg)
+{
+	int fd;
+
+	prepare_staged(t, arg);
+	fd = ckpt_staged_put(t->step, "torn", "half");
+	ckpt_torn_mark(fd);
+	close(fd);
 }
 
 static void prepare_two_staged(struct ckpt_trial *t, unsigned arg)
@@ -717,6 +729,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"commit a large manifest", prepare_staged, act_commit, CKPT_SAVE_LARGE, 0},
 	{"commit a leftover", prepare_staged, act_commit, 3, 0},
 	{"commit without late files", prepare_late, act_commit_late, 0, 0},
+	{"commit without a torn file", prepare_torn, act_commit, 0, 0},
 	{"commit reopened", prepare_reopened, act_commit, 0, 0},
 	{"commit over", prepare_over, act_commit_over, 0, 0},
 	{"commit what stands still", prepare_reopened, act_commit_quiet, 0, 0},

@@ -4,7 +4,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/torn.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 static int fds[4]; // of the files "0" to "3"
@@ -172,6 +174,7 @@ START_TEST(of_the_killed_the_first_is_told_unless_it_was_only_a_late_one)
 		w[i].pid = 100 + (pid_t)i;
 		w[i].late = i < 2;
 	}
+	set_state(CKPT_STEP_COMMITTING); // somebody awaits them
 	ckpt_stage_writer_killed(&w[0]);
 	assert_killed(100, "0", true);
 	ckpt_stage_writer_killed(&w[1]);
@@ -181,9 +184,39 @@ START_TEST(of_the_killed_the_first_is_told_unless_it_was_only_a_late_one)
 	ckpt_stage_writer_killed(&w[3]);
 	ckpt_stage_writer_killed(&w[1]);
 	assert_killed(102, "2", false);
+	set_state(CKPT_STEP_STAGED);
 	for (size_t i = 0; i < ARRAY_LEN(w); i++)
 		ckpt_stage_writer_remove(&w[i]);
 	ckpt_stage_writer_killed(&w[3]); // of no step any more
+}
+END_TEST
+
+static bool is_torn(int fd)
+{
+	struct statx stx;
+
+	ck_assert_int_eq(statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx), 0);
+	return ckpt_torn_is(fd, &stx);
+}
+
+START_TEST(the_file_of_a_killed_writer_is_torn_until_it_is_written_again)
+{
+	struct ckpt_writer w[2];
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_LEN(w); i++)
+		ckpt_staged_writer(step, &w[i], fds[i]);
+	ck_assert(!fstat(fds[1], &st));
+	ckpt_stage_writer_flushed(&w[1], (uint64_t)st.st_size, st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	for (size_t i = 0; i < ARRAY_LEN(w); i++)
+		ckpt_stage_writer_killed(&w[i]);
+	ck_assert(!step->killed.any); // nobody awaits them
+	ck_assert(is_torn(fds[0]));
+	ck_assert(!is_torn(fds[1])); // it was closed before, and has not changed since
+	ck_assert_int_eq(pwrite(fds[0], "x", 1, 0), 1);
+	ck_assert(!is_torn(fds[0]));
+	for (size_t i = 0; i < ARRAY_LEN(w); i++)
+		ckpt_stage_writer_remove(&w[i]);
 }
 END_TEST
 
@@ -228,6 +261,7 @@ int main(void)
 	tcase_add_test(tcase, a_change_waits_for_a_commit_that_gets_on_and_for_no_other);
 	tcase_add_test(tcase, a_commit_awaits_who_has_not_closed_and_was_not_left_out);
 	tcase_add_test(tcase, of_the_killed_the_first_is_told_unless_it_was_only_a_late_one);
+	tcase_add_test(tcase, the_file_of_a_killed_writer_is_torn_until_it_is_written_again);
 	tcase_add_test(tcase, a_writer_that_ends_while_its_step_becomes_part_of_another_is_in_neither);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
