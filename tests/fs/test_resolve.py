@@ -263,6 +263,7 @@ def deleted(mount, save):
 
 def being_removed(mount, save):
     save("3000")
+    os.listdir(mount / "3000")
     os.unlink(mount / "3000/model.bin")
 
 

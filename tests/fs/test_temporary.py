@@ -111,6 +111,7 @@ def test_a_step_that_is_changed_or_removed_just_then_is_left_alone(mount, save, 
     save("1000", TEMPORARY)
     trees.write(mount / "1000/config.json", b"{}")  # reopened
     save("2000", TEMPORARY)
+    os.listdir(mount / "2000")
     os.unlink(mount / "2000/config.json")  # its removal has begun
     save("3000")
     time.sleep(6)
