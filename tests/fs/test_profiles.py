@@ -806,6 +806,8 @@ def test_lightning_s_folder_is_complete_at_meta_pt_and_not_before(mount):
     next(save)
     os.rename(mount / "run/last.ckpt/.metadata.tmp", mount / "run/last.ckpt/.metadata")
     assert listed(mount) == []
+    trees.write(mount / "run/last.ckpt/meta.pt", b"")
+    assert listed(mount) == []
     trees.write(mount / "run/last.ckpt/meta.pt", arrays("meta.pt", 100))
     assert listed(mount) == ["run/last.ckpt"]
 

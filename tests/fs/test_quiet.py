@@ -201,6 +201,17 @@ def test_a_file_that_is_not_closed_and_whole_holds_it_back(mount, neighbour, age
     listed(mount, "step_2")
 
 
+def test_an_empty_file_is_whole_unless_its_name_is_one_of_arrays(mount, neighbour, agent, save):
+    writer = agent()
+    save(writer, "step_2")
+    writer.run("os.close(os.open(path, os.O_CREAT | os.O_WRONLY))", path=str(mount / "step_2/DONE"))
+    listed(mount, "step_2")
+    save(writer, "step_3")
+    writer.run("os.truncate(path, 0)", path=str(mount / "step_3/model.safetensors"))
+    stays_hidden(mount, "step_3")
+    told(mount, "step_3", "model.safetensors, which is cut off")
+
+
 # --- Writers that do not go on ------------------------------------------------------------------------------------------------------
 
 @both_modes
