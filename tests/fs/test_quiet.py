@@ -70,7 +70,13 @@ def event(ckptfs, store, name):
 
 
 def told(mount, name, text):
-    wait_until(lambda: any(name in line and text in line for line in map(str, mount.errors())), 30, f"{text!r} of {name} in errors")
+    """The error log has a line of this step with this text."""
+    def lines():
+        return [line for line in map(str, mount.errors()) if name in line]
+    deadline = time.monotonic() + 30
+    while not any(text in line for line in lines()):
+        assert time.monotonic() < deadline, f"{text!r} is in none of {lines()}"
+        time.sleep(0.1)
 
 
 # --- How long -----------------------------------------------------------------------------------------------------------------------
