@@ -27,12 +27,12 @@ struct ls {
 enum { KEY_SORT = 0x100, KEY_WHERE, KEY_STAGED, KEY_TRASH, KEY_ALL };
 
 static const struct argp_option options[] = {
-	{"long", 'l', NULL, 0, "a table with all that is known", 0},
+	{"long", 'l', NULL, 0, "a table: state, version, files, sizes, time", 0},
 	{NULL, 't', NULL, 0, "newest first", 0},
 	{"sort", KEY_SORT, "KEY", 0,
 	 "by this field of --json, or extras.NAME, metrics.NAME, or a metric's NAME (default name)", 0},
-	{"reverse", 'r', NULL, 0, "the other way round", 0},
-	{"where", KEY_WHERE, "EXPR", 0, "only those for which it holds: number >= 1000 and metrics.loss < 2.5", 0},
+	{"reverse", 'r', NULL, 0, "reverse the order", 0},
+	{"where", KEY_WHERE, "EXPR", 0, "only steps that match: number >= 1000 and metrics.loss < 2.5", 0},
 	{"staged", KEY_STAGED, NULL, 0, "the staged steps", 0},
 	{"trash", KEY_TRASH, NULL, 0, "the steps in the trash", 0},
 	{"all", KEY_ALL, NULL, 0, "committed, staged and trash", 0},
