@@ -652,7 +652,7 @@ static int complete_later(struct ckpt_fs *fs, struct completing *c, const char *
 
 // --- Frameworks that go on writing behind their last file -----------------------------------------------------------------
 
-// For how long nothing has been open in it, or has changed.
+// For long enough nothing has been open in it, or has changed.
 static bool is_settled(struct ckpt_fs *fs, const struct completing *c, int64_t since_ns)
 {
 	int64_t now = ckpt_sys.mono_ns();
