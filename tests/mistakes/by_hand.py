@@ -230,6 +230,9 @@ TABLE = [
     Row("write-through-latest-changes-the-newest", "fs/latest.c:latest_led_to",
         "return f &&", "return !f &&", ("test_fs_latest::test_what_is_written_through_the_link_changes_the_step_that_it_led_to_and_no_other",)),
 
+    Row("file-of-a-version-changes-in-place", "fs/copy_up.c:copy_up_is_due",
+        "ckpt_share_is_marked(fd)", "false", ("test_fs_contract::test_ln_of_a_committed_file_references_it",)),
+
     # Plain files
     Row("last-words-are-hidden", "fs/draft_end.c:draft_settle",
         "d->killed && !has_last_words(d)", "d->killed", ("test_fs_trackers::test_the_last_words_of_a_killed_writer_are_shown",)),
