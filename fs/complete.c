@@ -652,7 +652,7 @@ static int complete_later(struct ckpt_fs *fs, struct completing *c, const char *
 
 // --- Frameworks that go on writing behind their last file -----------------------------------------------------------------
 
-// For how long nothing has been open in it, or has changed.
+// For long enough nothing has been open in it, or has changed.
 static bool is_settled(struct ckpt_fs *fs, const struct completing *c, int64_t since_ns)
 {
 	int64_t now = ckpt_sys.mono_ns();
@@ -661,7 +661,7 @@ static bool is_settled(struct ckpt_fs *fs, const struct completing *c, int64_t s
 		return now - since_ns >= CKPT_SETTLE_NS && !node_any_written_below(fs, c->dir, NULL, NULL);
 	LOCK_SCOPE(&c->step->lock);
 	for (const struct ckpt_writer *w = c->step->writers; w; w = w->next)
-		if (!w->late)
+		if (!w->late && !ckpt_stage_writer_stands_still(w)) // a fork may hold what its parent has closed
 			return false;
 	return !c->step->changers &&
 	       now - MAX(since_ns, __atomic_load_n(&c->step->touched_ns, __ATOMIC_RELAXED)) >= CKPT_SETTLE_NS;

@@ -119,12 +119,10 @@ static int add_staged(const struct ckpt_listing *l, json_t *rows)
 	return 0;
 }
 
-// On stderr: stdout has what was asked for alone.
-static void tell_unfinished(const struct ckpt_listing *l, const struct ckpt_operand *o)
+// On stderr, after the rows: stdout has what was asked for alone.
+static void tell_unfinished(size_t count, const struct ckpt_operand *o)
 {
-	size_t count = ckpt_output.json || ckpt_output.quiet ? 0 : ckpt_rows_staged_count(l);
-
-	if (count)
+	if (count && !fflush(stdout))
 		ckpt_note("%zu step%s not complete yet: `ckptfs sessions %s`", count, count == 1 ? " is" : "s are",
 			  o->mountpoint ? o->mountpoint : o->store);
 }
@@ -366,6 +364,7 @@ int ckpt_verb_ls(int argc, char **argv)
 	struct ckpt_operand o;
 	struct ckpt_words words;
 	struct ls ls = {0};
+	size_t unfinished = 0;
 	json_t *rows;
 	int rc;
 
@@ -381,8 +380,8 @@ int ckpt_verb_ls(int argc, char **argv)
 	if (!rc) {
 		rows = ckpt_need(json_array());
 		rc = o.count ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
-		if (!rc && !o.count && !ls.staged && !ls.trash && !ls.all)
-			tell_unfinished(&l, &o);
+		if (!o.count && !ls.staged && !ls.trash && !ls.all && !ckpt_output.json && !ckpt_output.quiet)
+			unfinished = ckpt_rows_staged_count(&l);
 		ckpt_listing_close(&l);
 		if (!rc)
 			rc = check_metrics(&ls, rows);
@@ -392,6 +391,8 @@ int ckpt_verb_ls(int argc, char **argv)
 			json_decref(rows);
 		else
 			print(rows, &ls, o.count);
+		if (!rc)
+			tell_unfinished(unfinished, &o);
 	}
 	ckpt_where_free(ls.condition);
 	free(ls.by);

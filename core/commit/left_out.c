@@ -106,9 +106,10 @@ void ckpt_left_out_keep(const struct ckpt_scan *scan, struct ckpt_step *left)
 	ckpt_lock_drop(&s->lock);
 	if (others)
 		snprintf(more, sizeof(more), " and %zu more", others);
-	ckpt_errlog_add(s->errlog, left->name, -EINTR,
-			"see `ckptfs sessions`: copy what you need from .ckptfs/staged, then drop it with `ckptfs abort`",
-			"%s%s: a killed process had not written it to its end; the step is without it",
-			scan->left_out[0].path, more);
+	ckpt_errlog_add(
+		s->errlog, left->name, -EINTR,
+		"see `ckptfs sessions`: copy what you need from .ckptfs/staged, then drop it with `ckptfs abort`",
+		"%s%s: a killed process had not written it to its end; the step is without it", scan->left_out[0].path,
+		more);
 	ckpt_step_unref(left);
 }

@@ -8,12 +8,12 @@
 //                           and the last one is a minute old              are an edit
 //   is stopped              recursive, for a minute                       are dropped
 //
+// A step that is pinned since has them as an edit, too: whoever removed the files was told that they are gone.
 // At the end of the store those that would wait longer are dropped if they are recursive, else they are an edit.
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/edit.h"
-#include "core/commit/pin.h"
 #include "core/commit/removal.h"
 #include "core/commit/remove.h"
 #include "core/commit/watch.h"
@@ -128,8 +128,6 @@ static int edit(struct batch *b, bool *adopted)
 	if (!rc)
 		any = take_marks(b, d.m);
 	rc = rc ? rc : MIN(any, 0);
-	if (!rc && any && ckpt_pin_is(b->step))
-		rc = -EPERM;
 	if (!rc && any) {
 		version = b->step->summary.version;
 		rc = ckpt_edit_copy(&d, 0);
@@ -155,13 +153,9 @@ static int publish(struct ckpt_step *step, const struct ending *ends)
 		adopted |= rc == -EAGAIN;
 	}
 	rc = rc == -EAGAIN ? -EIO : rc;
-	if (rc == -EPERM) {
-		ckpt_pin_tell(step);
-		ckpt_remove_forget(step);
-	} else if (rc && rc != -ESTALE && rc != -EBUSY) {
+	if (rc && rc != -ESTALE && rc != -EBUSY)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "it is tried again: mend the cause",
 				"files were removed from it, and that is not on disk yet");
-	}
 	return rc;
 }
 

@@ -198,11 +198,8 @@ static bool end_quietly(struct ckpt_step *step)
 	struct ckpt_makers_facts makers;
 	bool ending = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE), lost;
 	int64_t since_ns = quiet_since_ns(step);
-	int rc;
+	int rc = ckpt_changes_look(step, &changes);
 
-	if (was_killed_in_file(step)) // whatever else a look would find, and though it may fail
-		return give_up(step, &changes);
-	rc = ckpt_changes_look(step, &changes);
 	if (!rc && changes.rewritten && !__atomic_exchange_n(&step->rewritten, true, __ATOMIC_RELAXED) && !ending)
 		return false;
 	if (quiet_since_ns(step) != since_ns)
@@ -212,7 +209,7 @@ static bool end_quietly(struct ckpt_step *step)
 	step->lost.any |= changes.rewritten && makers.killed;
 	lost = step->lost.any;
 	ckpt_lock_drop(&step->lock);
-	if (!rc && (changes.cut_off || was_killed_in_file(step) || (lost && !changes.all_anew)))
+	if (was_killed_in_file(step) || (!rc && (changes.cut_off || (lost && !changes.all_anew))))
 		return give_up(step, &changes);
 	if (!rc)
 		rc = commit_quietly(step, !changes.rewritten);

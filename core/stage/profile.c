@@ -221,6 +221,14 @@ static int check_trainer(struct look *l, struct ckpt_completion *c)
 	return rc ? rc : load_json(l);
 }
 
+// 0: it has something, and is not cut off by its format; -EINVAL; or why it cannot be said.
+static int check_whole(int fd, const char *name)
+{
+	int rc = ckpt_format_check(fd, name);
+
+	return rc == -ENODATA ? -EINVAL : rc;
+}
+
 // Each file of the index is there and whole.
 static int check_indexed(struct look *l, const json_t *map)
 {
@@ -233,7 +241,7 @@ static int check_indexed(struct look *l, const json_t *map)
 		CLEANUP_FD int fd = name && !ckpt_name_check(name, strlen(name))
 					    ? ckpt_sys.open(l->deed->dirfd, name, O_RDONLY | O_NONBLOCK, 0)
 					    : -EINVAL;
-		int rc = fd < 0 ? fd : ckpt_format_check(fd, name);
+		int rc = fd < 0 ? fd : check_whole(fd, name);
 
 		if (rc)
 			return rc == -ENOENT || rc == -EAGAIN ? -EINVAL : rc;
@@ -278,7 +286,7 @@ static int check_lightning(struct look *l, struct ckpt_completion *c)
 	int rc = holds(l->deed->dirfd, ".metadata");
 
 	(void)c;
-	return rc ? rc : ckpt_format_check(l->deed->fd, l->deed->name);
+	return rc ? rc : check_whole(l->deed->fd, l->deed->name);
 }
 
 static int check_accelerate(struct look *l, struct ckpt_completion *c)
@@ -290,8 +298,8 @@ static int check_accelerate(struct look *l, struct ckpt_completion *c)
 	if (!rc && memcmp(head, "PK", 2) && head[0] != 0x80)
 		rc = -EINVAL; // neither of torch.save's two forms
 	if (!rc)
-		rc = ckpt_format_check(l->deed->fd, l->deed->name);
-	return rc == -ENODATA ? -EINVAL : rc;
+		rc = check_whole(l->deed->fd, l->deed->name);
+	return rc;
 }
 
 static int check_snapshot(struct look *l, struct ckpt_completion *c)

@@ -70,6 +70,8 @@ static int look_at_format(struct walk *w, int fd, const char *name, const struct
 {
 	int rc = ckpt_torn_is(fd, stx) ? -EINVAL : ckpt_format_check(fd, name);
 
+	if (rc == -ENODATA) // an empty file has no format; under the name of a checkpoint file it lacks all
+		rc = ckpt_name_is_file_step(name) ? -EINVAL : 0;
 	*ret_whole = !rc;
 	return rc == -EINVAL || rc == -EAGAIN ? keep_first(&w->survey->cut, w->path) : rc;
 }

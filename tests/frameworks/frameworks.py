@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Framework:
-    title: str                 # in the README's table
+    title: str                 # in the table of README.md
     driver: str                # drivers/NAME.py
     package: str
     name: str                  # of a step, with {} for its number

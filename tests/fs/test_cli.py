@@ -292,7 +292,7 @@ def test_sessions_says_who_writes(mount, store, ckptfs, stage):
         assert (row["name"], row["state"], row["open_writers"], row["files"]) == ("1", "live", 1, len(made) + 1)
     mount.umount()
     [row] = ckptfs.json("sessions", store)
-    assert (row["name"], row["state"], row["open_writers"], row["files"]) == ("1", "left", 0, len(made) + 1)
+    assert (row["name"], row["state"], row["open_writers"], row["files"]) == ("1", "interrupted", 0, len(made) + 1)
 
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "unmounted"])
@@ -441,7 +441,7 @@ WRONG = [[], ["nosuchverb"], ["ls", "--nosuch"], ["ls", "-Z", "STORE"], ["ls", "
          ["rm"], ["rm", "STORE"], ["rm", "STORE", "trash/1"], ["rm", "--now", "STORE", "1000"], ["mv", "STORE"], ["mv", "STORE", "1000"], ["mv", "STORE", "trash/1", "1"],
          ["mv", "STORE", "1", "2", "3"], ["undelete"], ["undelete", "STORE"], ["pin"], ["pin", "STORE"], ["pin", "STORE", "1000/config.json"], ["promote", "STORE"], ["promote", "STORE", "trash/1"], ["preempt", "STORE", "1000"], ["preempt", "--at", "soon", "STORE"], ["preempt", "--at", "5", "--cancel", "STORE"], ["unpin", "STORE"], ["unpin", "STORE", "trash/1"],
          ["save"], ["save", "STORE"], ["save", "STORE", ".", "a", "b"], ["get"], ["get", "STORE", "1000"], ["get", "STORE", "1000", "a", "b"], ["begin"], ["begin", "STORE"],
-         ["commit"], ["commit", "STORE"], ["commit", "STORE", "1", "2"], ["resume"], ["resume", "STORE"], ["latest", "STORE", "a", "b"], ["latest", "--by", "nosuch", "STORE"],
+         ["commit"], ["commit", "STORE"], ["commit", "--all-quiet", "STORE", "1"], ["trash"], ["trash", "nosuch", "STORE"], ["resume"], ["resume", "STORE"], ["latest", "STORE", "a", "b"], ["latest", "--by", "nosuch", "STORE"],
          ["resolve", "--by", "nosuch", "--run", "STORE"], ["resolve", "STORE"], ["resolve", "--run"],
          ["verify", "--nosuch", "STORE"], ["config", "STORE", "nosuch"], ["config", "STORE", "trash=soon"], ["config", "STORE", "trash", "marker"], ["wait", "STORE", "1", "2"],
          ["wait", "--timeout", "soon", "STORE"], ["wait", "--idle", "--remote", "STORE"], ["wait", "--sealed", "--idle", "STORE"], ["seal", "STORE", "trash/1"], ["seal", "STORE", "1000/config.json"],
@@ -460,7 +460,7 @@ REFUSED = [["ls", "nowhere"], ["ls", "/"], ["ls", "STORE", "nosuch"], ["ls", "ST
            ["umount", "STORE"], ["umount", "/"], ["ls", "s3://bucket/run"], ["ls", "gs://bucket/run"], ["mount", "s3://bucket/run", "x"], ["init", "STORE"],
            ["info", "STORE", "3000"], ["ls", "/dev/null"], ["rm", "STORE", "nosuch"], ["rm", "STORE", "3000"], ["mv", "STORE", "nosuch", "x"], ["mv", "STORE", "1000", "2000"],
            ["mv", "STORE", "1000", "a/b"], ["undelete", "STORE", "1000"], ["pin", "STORE", "nosuch"], ["promote", "STORE", "nosuch"], ["unpin", "STORE", "3000"], ["save", "STORE", "nosuch"], ["get", "STORE", "nosuch", "x"],
-           ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
+           ["begin", "STORE", "1000"], ["commit", "STORE", "nosuch"], ["commit", "STORE", "nosuch", "3000"], ["resume", "STORE", "nosuch"], ["latest", "STORE", "nosuch"], ["config", "nowhere"], ["wait", "--remote", "STORE"],
            ["wait", "--timeout", "0", "STORE", "nosuch"], ["diff", "STORE", "1000", "nosuch"], ["diff", "STORE", "1000", "trash/1"], ["du", "STORE", "nosuch"], ["bench", "nosuch"],
            ["cool", "STORE", "nosuch"], ["warm", "STORE", "1000", "nosuch"], ["cool", "STORE", "3000"], ["policy", "show", "nowhere"], ["policy", "check", "nosuch"], ["policy", "set", "STORE", "nosuch"],
            ["policy", "set", "STORE", "/"], ["policy", "set", "STORE", "/dev/null"], ["policy", "explain", "STORE", "0..9", "nosuch"], ["retain", "nowhere"]]

@@ -149,8 +149,7 @@ def test_removal_that_waited_for_a_commit_acts_on_the_committed_step(mount, step
     writer.run("os.close(fd)")
     a.result(timeout=10)
     remover.result(timeout=10)
-    assert not listed(mount), "it is being removed"
-    mount.remount()
+    del made["params/layer_0/w0.bin"]
     assert_whole(mount, made | {"late": b""})
 
 
@@ -256,7 +255,7 @@ class TestHangingDisk:
         assert errno_name(e.value) == "ENOSPC"
         assert mount.listing() == []
         assert trees.files(mount / "1000") == made
-        error_line(mount, "1000", "ENOSPC")
+        assert any("\t1000\tENOSPC\t" in line for line in mount.errors())  # the room is a line of its own
         with pytest.raises(OSError) as e:
             trees.write(mount / "1000/more", b"x" * (1 << 20))
         assert errno_name(e.value) == "ENOSPC"

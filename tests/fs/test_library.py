@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support import trees
+from support import checkpoint_files, trees
 from support.fixtures import SLOW, SOURCE
 from support.mounting import Mount
 from support.syncs import BadSyncs
@@ -399,11 +399,12 @@ def test_open_says_what_is_wrong(calls, mount, store, scratch):
 def test_latest_leaves_out_what_the_mount_does(calls, mount, store, stage, commit):
     for name in ("1000", "2000", "3000"):
         stage(name)
+        trees.write(mount / name / "model.pt", checkpoint_files.zip_file(1))
         commit(mount / name)
     call = calls()
     assert call("open", store) == "ok"
     assert call("latest", "", "step").startswith("3000 ") and call("latest", "", "nosuch") == "EINVAL" and call("latest", "a") == "ENOENT"
-    os.unlink(mount / "3000/config.json")
+    trees.write(mount / "3000/model.pt", checkpoint_files.zip_file(2))  # a re-save begins
     assert call("latest", "", "step").startswith(f"2000 1 {mount / '2000'} ")
     assert call("find", "latest").startswith("2000 ") and call("find", "latest~1").startswith("1000 ")
     assert call("latest", "-", "step").startswith("2000 ") and call("resolve", "-") == "1 2000"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support import trees
+from support import checkpoint_files, trees
 from support.fixtures import both_modes, needs_root
 from support.mounting import Mount, wait_until
 
@@ -102,9 +102,9 @@ def test_plain_files_trackers_and_committed_steps_are_never_refused(mount, stage
 @pytest.mark.parametrize("end", ["marker", "verb", "last act", "rename of the last file", "rename"])
 def test_a_commit_works_and_makes_room_at_once(mount, ckptfs, store, end):
     folder = {"last act": "checkpoint-1", "rename": "1.orbax-checkpoint-tmp-0"}.get(end, "1")
-    if end == "rename of the last file":
-        (mount / "1").mkdir()
-        trees.write(mount / "1/__0_0.distcp", b"x")
+    if "last" in end:
+        (mount / folder).mkdir()
+        trees.write(mount / folder / ("__0_0.distcp" if folder == "1" else "optimizer.pt"), checkpoint_files.zip_file())
     fill(mount, folder)
     assert errno_of(create, mount / folder / "new") == errno.ENOSPC
     if end == "marker":

@@ -58,18 +58,32 @@ def test_attributes_of_a_staged_step_become_its_extras(mount, stage, commit, sto
     assert row["extras"] == want
 
 
-def test_they_are_kept_by_a_left_over_session_and_a_rename(mount, stage, store, ckptfs):
-    stage("tmp-checkpoint-5")
-    set_meta(mount / "tmp-checkpoint-5", "tag", "x")
-    stage("1000")
-    set_meta(mount / "1000", "tag", "y")
+def test_they_are_kept_over_the_end_of_a_daemon_and_a_rename(mount, stage, store, ckptfs):
+    for name, tag in (("tmp-checkpoint-5", "x"), ("1000", "y"), ("2000", "z")):
+        stage(name)
+        set_meta(mount / name, "tag", tag)
     mount.kill9()
     mount.start()
-    assert error_of(set_meta, mount / ".ckptfs/staged/1000", "tag", "z") == "EROFS"
-    ckptfs("resume", store, "tmp-checkpoint-5")
+    set_meta(mount / "2000", "tag", "again")
     os.rename(mount / "tmp-checkpoint-5", mount / "checkpoint-5")
+    for name in ("1000", "2000"):
+        ckptfs("commit", store, name)
+    for name, tag in (("checkpoint-5", "x"), ("1000", "y"), ("2000", "again")):
+        assert said(ckptfs, store, name) == ({"tag": tag}, {})
+
+
+def test_those_of_changes_that_were_given_up_are_kept_with_them(mount, stage, commit, store, ckptfs):
+    stage("1000")
+    set_meta(mount / "1000", "tag", "first")
+    commit(mount / "1000")
+    trees.write(mount / "1000/params/layer_0/w0.bin", b"rewritten")
+    set_meta(mount / "1000", "tag", "second")
+    mount.kill9()
+    mount.start()
+    assert said(ckptfs, store, "1000") == ({"tag": "first"}, {})
+    assert error_of(set_meta, mount / ".ckptfs/staged/1000", "tag", "third") == "EROFS"
     ckptfs("commit", store, "1000")
-    assert said(ckptfs, store, "checkpoint-5") == ({"tag": "x"}, {}) and said(ckptfs, store, "1000") == ({"tag": "y"}, {})
+    assert said(ckptfs, store, "1000") == ({"tag": "second"}, {})
 
 
 def test_what_cannot_be_said_so_is_refused_in_one_line(mount, stage, commit, store, ckptfs):

@@ -76,7 +76,19 @@ def test_metrics_count_what_there_is(mount, store, stage, commit, ckptfs, mode):
     assert info["ckptfs_mount_info"]["store"] == f'"{store}"' and re.fullmatch(r'"\d+\.\d+\.\d+"', info["ckptfs_build_info"]["version"])
     mount.remount()
     now = read(mount)[0]
-    assert (now["ckptfs_steps"], now["ckptfs_commits_total"], now["ckptfs_errors_total"], now["ckptfs_sessions.left"]) == (2, 0, 0, 1)
+    assert (now["ckptfs_steps"], now["ckptfs_commits_total"], now["ckptfs_errors_total"]) == (2, 0, 0)
+    assert (now["ckptfs_sessions.staged"], now["ckptfs_sessions.left"]) == (1, 0), "an unfinished step keeps its name"
+
+
+def test_sessions_without_a_name_of_their_own_are_counted_as_left(mount, stage, commit):
+    stage("1")
+    commit(mount / "1")
+    trees.write(mount / "1/params/layer_0/w0.bin", b"rewritten")
+    mount.kill9()
+    mount.start()
+    now = read(mount)[0]
+    assert (now["ckptfs_steps"], now["ckptfs_sessions.staged"], now["ckptfs_sessions.left"]) == (1, 0, 1)
+    assert now["ckptfs_session_bytes"] > 0
 
 
 @pytest.mark.parametrize("options", [["open_writers=100ms"]])

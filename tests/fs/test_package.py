@@ -14,7 +14,8 @@ pytestmark = pytest.mark.timeout(120)
 
 FILES = {
     "usr/bin/ckptfs", "usr/sbin/mount.fuse.ckptfs", "usr/lib/systemd/system/ckptfs@.service", "usr/share/bash-completion/completions/ckptfs",
-    "usr/share/man/man1/ckptfs.1", "usr/share/man/man5/ckptfs-format.5", "usr/share/man/man8/mount.fuse.ckptfs.8",
+    "usr/share/man/man1/ckptfs.1", "usr/share/man/man5/ckptfs-format.5", "usr/share/man/man5/ckptfs-policy.5",
+    "usr/share/man/man7/ckptfs.7", "usr/share/man/man7/ckptfs-steps.7", "usr/share/man/man8/mount.fuse.ckptfs.8",
     "usr/share/doc/ckptfs/README.md", "usr/share/doc/ckptfs/LICENSE", "usr/share/doc/ckptfs/copyright",
     "usr/include/ckptfs.h", "usr/lib/libckptfs.so", "usr/lib/libckptfs.so.1", "usr/lib/libckptfs.so.1.0.0", "usr/lib/pkgconfig/ckptfs.pc", "usr/lib/cmake/ckptfs/ckptfs-config.cmake",
     "usr/lib/cmake/ckptfs/ckptfs-config-version.cmake"}
@@ -155,6 +156,47 @@ def test_format_page_has_all_of_the_format(root):
     assert len(plain) > 300
     # The title has a lower-case letter now: a name and its purpose are one line.
     assert [line for line in plain[1:] if line not in page] == []
+
+
+@pytest.mark.parametrize("page", ["ckptfs.7", "ckptfs-steps.7", "ckptfs-policy.5"])
+def test_page_from_markdown_has_all_of_it(root, page):
+    name, section = page.rsplit(".", 1)
+    shown = squeezed(rendered(root / f"usr/share/man/man{section}/{page}", width=400))
+    lines = (SOURCE / f"tools/man/{page}.md").read_text().splitlines()
+    cells = [cell for line in lines[1:] for cell in (line.strip("|").split("|") if line.startswith("|") else [line])]
+    plain = [squeezed(cell if cell.startswith("    ") else re.sub(r"^(#+|-|\d+\.) |\*\*|`", "", cell.strip())) for cell in cells if not re.fullmatch(r"-*", cell)]
+    assert len(plain) > 50
+    assert [line for line in plain if line not in shown] == []
+    assert f"{name}-{squeezed(lines[0].split(': ', 1)[1])}" in shown
+
+
+# What people read first: README.md and the pages. Their commands, options and links exist.
+TEXTS = ["README.md", "tools/man/ckptfs.7.md", "tools/man/ckptfs-steps.7.md", "tools/man/ckptfs-policy.5.md"]
+
+
+def test_readme_is_short():
+    assert len((SOURCE / "README.md").read_bytes()) <= 10 << 10
+
+
+@pytest.mark.parametrize("text", ["README.md", "CONTRIBUTING.md", "tests/README.md", "tests/bench/README.md", "tests/frameworks/README.md"])
+def test_links_lead_to_files(text):
+    page = SOURCE / text
+    missing = [link for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()) if not link.startswith("https:") and not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_commands_and_settings_in_the_text_exist(ckptfs, text):
+    page = (SOURCE / text).read_text()
+    verbs = set(ckptfs("help", "--words").stdout.split())
+    told = set(re.findall(r"(?:`|^    |\()ckptfs ([a-z][a-z-]+)", page, re.M))
+    assert told and told <= verbs
+    options = set(ckptfs("help", "--words", "mount").stdout.replace("=", "").split())
+    assert {name for name in re.findall(r"-o ([a-z_]+)", page) if name not in options} == set()
+    for line in re.findall(r"(?:`|^    |\()ckptfs ([a-z][a-z-]+ [^`\n]*)", page, re.M):
+        verb = line.split()[0]
+        words = ckptfs("help", "--words", verb).stdout.replace("=", "").split()
+        assert {w.split("=")[0] for w in re.findall(r"(?<= )--[a-z-]+", line.split("#")[0])} <= set(words), line
 
 
 # --- Completion -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from support import trees
 from support.fixtures import all_modes
+from support.mounting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -105,9 +106,21 @@ def test_what_cannot_be_pinned_is_said(mount, saved, stage, store, ckptfs):
             done = ckptfs(verb, store, word, check=False)
             assert done.returncode == status and len(done.stderr.splitlines()) == 2, done.stderr
     assert pinned(ckptfs, store) == []
-    os.unlink(mount / "1000/config.json")  # it is being removed
+    top = os.open(mount / "1000", os.O_RDONLY)
+    os.unlink(mount / "1000/config.json")  # as rm -r begins
     done = ckptfs("pin", store, "1000", check=False)
-    assert done.returncode == 1 and "being removed" in done.stderr
+    os.close(top)
+    assert done.returncode == 1 and "being removed" in done.stderr and pinned(ckptfs, store) == []
+
+
+def test_a_file_that_was_removed_just_before_stays_gone_from_the_pinned_step(mount, saved, store, ckptfs):
+    os.unlink(mount / "1000/config.json")
+    ckptfs("pin", store, "1000")
+    left = {path: data for path, data in saved["1000"].items() if path != "config.json"}
+    for _ in range(2):
+        assert pinned(ckptfs, store) == ["1000"] and trees.files(mount / "1000") == left
+        wait_until(lambda: ckptfs.json("info", store, "1000")["files"] == len(left), what="the edit")
+        mount.remount()
 
 
 def test_pin_stays_when_a_step_is_changed_and_completed_again(mount, saved, store, ckptfs, commit):

@@ -13,7 +13,7 @@ from support.commits import error_line
 from support.fixtures import both_modes
 from support.last_acts import (accelerate, arrays, axlearn, commit_file, completed_by, dcp, deepspeed, eformer, fill, hf_storage, info, levanter, lightning,
                                listed, megatron, nanotron, nemo, pickle_file, rank_file, snapshot, tracker, trainer)
-from support.mounting import errno_name, wait_until
+from support.mounting import errno_name, kill_quietly, wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -806,6 +806,8 @@ def test_lightning_s_folder_is_complete_at_meta_pt_and_not_before(mount):
     next(save)
     os.rename(mount / "run/last.ckpt/.metadata.tmp", mount / "run/last.ckpt/.metadata")
     assert listed(mount) == []
+    trees.write(mount / "run/last.ckpt/meta.pt", b"")
+    assert listed(mount) == []
     trees.write(mount / "run/last.ckpt/meta.pt", arrays("meta.pt", 100))
     assert listed(mount) == ["run/last.ckpt"]
 
@@ -834,3 +836,24 @@ def test_accelerate_s_custom_checkpoints_are_awaited_when_the_step_before_has_th
     fill(str(mount / "checkpoint_2"), "custom_checkpoint_0.pkl")
     wait_until(lambda: listed(mount) == ["checkpoint_1", "checkpoint_2"], what="the second")
     assert "custom_checkpoint_0.pkl" in os.listdir(mount / "checkpoint_2")
+
+
+@both_modes
+def test_a_descriptor_that_a_child_inherited_does_not_hold_accelerate_s_step_back(mount, agent):
+    writer, folder = agent(), mount / "checkpoint_1"
+    fill(str(folder), "model.safetensors")
+    child = writer.run("""
+fd = os.open(path, os.O_CREAT | os.O_WRONLY)
+os.write(fd, data)
+pid = os.fork()
+if not pid:
+    time.sleep(600)
+os.close(fd)
+pid
+""", path=str(folder / "optimizer.bin"), data=arrays("optimizer.bin", 1000))
+    try:
+        for _ in accelerate(str(folder), completes=False):
+            pass
+        wait_until(lambda: listed(mount) == ["checkpoint_1"], what="the step")
+    finally:
+        kill_quietly(child)

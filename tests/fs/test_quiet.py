@@ -70,7 +70,13 @@ def event(ckptfs, store, name):
 
 
 def told(mount, name, text):
-    wait_until(lambda: any(name in line and text in line for line in map(str, mount.errors())), 30, f"{text!r} of {name} in errors")
+    """The error log has a line of this step with this text."""
+    def lines():
+        return [line for line in map(str, mount.errors()) if name in line]
+    deadline = time.monotonic() + 30
+    while not any(text in line for line in lines()):
+        assert time.monotonic() < deadline, f"{text!r} is in none of {lines()}"
+        time.sleep(0.1)
 
 
 # --- How long -----------------------------------------------------------------------------------------------------------------------
@@ -193,6 +199,17 @@ def test_a_file_that_is_not_closed_and_whole_holds_it_back(mount, neighbour, age
     else:
         writer.run("os.close(fd)" if how == "open" else "m.close()")
     listed(mount, "step_2")
+
+
+def test_an_empty_file_is_whole_unless_its_name_is_one_of_arrays(mount, neighbour, agent, save):
+    writer = agent()
+    save(writer, "step_2")
+    writer.run("os.close(os.open(path, os.O_CREAT | os.O_WRONLY))", path=str(mount / "step_2/DONE"))
+    listed(mount, "step_2")
+    save(writer, "step_3")
+    writer.run("os.truncate(path, 0)", path=str(mount / "step_3/model.safetensors"))
+    stays_hidden(mount, "step_3")
+    told(mount, "step_3", "model.safetensors, which is cut off")
 
 
 # --- Writers that do not go on ------------------------------------------------------------------------------------------------------

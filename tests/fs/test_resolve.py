@@ -262,8 +262,11 @@ def deleted(mount, save):
 
 
 def being_removed(mount, save):
+    """As rm -r begins, which has the step's own directory open."""
     save("3000")
-    os.unlink(mount / "3000/model.bin")
+    with os.scandir(mount / "3000") as top:
+        next(top)
+        os.unlink(mount / "3000/model.bin")
 
 
 def written_over(mount, save):

@@ -111,9 +111,11 @@ def test_a_step_that_is_changed_or_removed_just_then_is_left_alone(mount, save, 
     save("1000", TEMPORARY)
     trees.write(mount / "1000/config.json", b"{}")  # reopened
     save("2000", TEMPORARY)
-    os.unlink(mount / "2000/config.json")  # its removal has begun
+    top = os.open(mount / "2000", os.O_RDONLY)
+    os.unlink(mount / "2000/config.json")  # as rm -r begins
     save("3000")
     time.sleep(6)
+    os.close(top)
     assert (mount / "1000").exists() and (mount / "2000").exists() and trash(ckptfs, store) == []
     commit(mount / "1000")
     assert xattr(mount / "1000") == "false" and (mount / "1000/config.json").read_bytes() == b"{}"

@@ -376,14 +376,16 @@ START_TEST(marks_go_on_where_the_step_gets_another_version)
 }
 END_TEST
 
-START_TEST(what_is_pinned_by_then_loses_nothing)
+START_TEST(what_is_pinned_by_then_lacks_what_was_removed_before)
 {
 	struct child c = child_new();
 
 	remove_by(&c, "model.bin");
 	ck_ok(ckpt_pin(step, true));
+	ck_error(ckpt_remove_entry(step, m, index_of("sub"), "w", false, c.pid), EPERM);
 	until_ended();
-	ck_assert(ckpt_staged_has(step, "model.bin"));
+	ck_assert(!ckpt_staged_has(step, "model.bin") && ckpt_staged_has(step, "sub/w"));
+	ck_assert(ckpt_pin_is(step));
 	child_end(&c, SIGKILL, 0);
 }
 END_TEST
@@ -486,7 +488,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_deletion_means_the_version_before_the_first_mark, 0, 2);
 	tcase_add_test(tcase, files_that_were_removed_long_before_are_not_in_the_version_that_a_deletion_means);
 	tcase_add_test(tcase, marks_go_on_where_the_step_gets_another_version);
-	tcase_add_test(tcase, what_is_pinned_by_then_loses_nothing);
+	tcase_add_test(tcase, what_is_pinned_by_then_lacks_what_was_removed_before);
 	tcase_add_test(tcase, an_edit_that_fails_is_tried_again_and_seen_all_the_while);
 	tcase_add_loop_test(tcase, an_orderly_end_is_the_end_of_marks, 0, ARRAY_LEN(ended));
 	tcase_add_test(tcase, more_processes_than_there_is_room_for_remove_all_the_same);

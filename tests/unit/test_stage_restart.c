@@ -498,7 +498,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, ckpt_fixture_open, teardown);
 	tcase_add_test(tcase, an_unfinished_session_is_staged_under_its_name_again_and_goes_on);
-	tcase_add_test(tcase, an_interrupted_save_of_the_program_gives_way_to_the_next_one_and_that_of_a_client_does_not);
+	tcase_add_test(tcase,
+		       an_interrupted_save_of_the_program_gives_way_to_the_next_one_and_that_of_a_client_does_not);
 	tcase_add_test(tcase, a_session_is_staged_in_its_folder_as_long_as_that_is_there);
 	tcase_add_loop_test(tcase, a_session_whose_name_is_taken_stays_left, 0, (int)ARRAY_LEN(takers));
 	tcase_add_test(tcase, of_two_sessions_of_one_name_the_newest_is_staged);

@@ -207,7 +207,8 @@ START_TEST(the_file_of_a_killed_writer_is_torn_until_it_is_written_again)
 	for (size_t i = 0; i < ARRAY_LEN(w); i++)
 		ckpt_staged_writer(step, &w[i], fds[i]);
 	ck_assert(!fstat(fds[1], &st));
-	ckpt_stage_writer_flushed(&w[1], (uint64_t)st.st_size, st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
+	ckpt_stage_writer_flushed(&w[1], (uint64_t)st.st_size,
+				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
 	for (size_t i = 0; i < ARRAY_LEN(w); i++)
 		ckpt_stage_writer_killed(&w[i]);
 	ck_assert(!step->killed.any); // nobody awaits them
