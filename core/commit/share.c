@@ -292,6 +292,28 @@ static int set_attributes(struct ckpt_step *step, const struct ckpt_manifest *m,
 	return !rc && futimens(fd, times) ? -errno : rc;
 }
 
+// As it was written, whatever was changed of it since.
+static int set_raw_attributes(const struct ckpt_manifest *m, const struct ckpt_entry *e, int fd)
+{
+	struct timespec times[2] = {{e->mtime_s, e->mtime_ns}, {e->mtime_s, e->mtime_ns}};
+	uint32_t mode = e->mode;
+	const void *value;
+	const char *name;
+	size_t len;
+	int rc = 0;
+
+	if (ckpt_attributes_raw(m, e, &mode, &times[1]))
+		times[0] = times[1];
+	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(m, e, i, &name, &value, &len); i++)
+		if (is_clients(name))
+			rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
+	if (rc)
+		return rc;
+	if ((geteuid() == 0 && fchown(fd, e->uid, e->gid)) || fchmod(fd, mode) || futimens(fd, times))
+		return -errno;
+	return 0;
+}
+
 int ckpt_share_attributes(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int fd)
 {
 	struct ckpt_entry e;
@@ -344,7 +366,7 @@ int ckpt_share_copy_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint3
 		ckpt_file_close(from);
 	}
 	if (!rc)
-		rc = set_attributes(step, m, &e, to);
+		rc = progress && progress->raw ? set_raw_attributes(m, &e, to) : set_attributes(step, m, &e, to);
 	if (!rc && progress && progress->durable)
 		rc = ckpt_sys.fsync(to);
 	if (rc)

@@ -48,6 +48,7 @@ int ckpt_share_attributes(struct ckpt_step *step, struct ckpt_manifest *m, uint3
 
 struct ckpt_share_progress {
 	bool durable; // it is on disk when the call returns
+	bool raw;     // it is to be a raw file of the step again: with the attributes that the raw file had
 	// With each piece, where the file is in packs: false ends it with -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
