@@ -538,7 +538,8 @@ static void run_release(struct call *c)
 	strike_off_locked(h->node->use->amend, h->amend);
 	last = !h->node->use->amend->handles;
 	ckpt_lock_drop(&h->node->use->lock);
-	if (last && !h->amend->dead && !is_published(amend_of(h->node))) {
+	// A close that said that it failed is believed: the file does not come after all.
+	if (last && !h->amend->dead && !failed && !is_published(amend_of(h->node))) {
 		ckpt_stage_writer_remove(&h->writer); // it is closed
 		if (h->fd >= 0)
 			ckpt_sys.close(TAKE_FD(h->fd));

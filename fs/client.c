@@ -5,8 +5,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -106,6 +109,80 @@ bool client_has_as_output(pid_t tid, uint64_t number)
 		if (descriptor_writes(dirfd, names[i], number))
 			return true;
 	return false;
+}
+
+// Calls that make an entry: which argument is the path, and which one the flags of an open (0: none). A program of another
+// architecture than ours has other numbers: it is not understood.
+static const struct maker {
+	long call;
+	int path, flags;
+} makers[] = {
+#ifdef SYS_mkdir
+	{SYS_mkdir, 0, 0},   {SYS_mknod, 0, 0},   {SYS_symlink, 1, 0},   {SYS_link, 1, 0},   {SYS_open, 0, 1},
+	{SYS_creat, 0, 0},
+#endif
+	{SYS_mkdirat, 1, 0}, {SYS_mknodat, 1, 0}, {SYS_symlinkat, 2, 0}, {SYS_linkat, 3, 0}, {SYS_openat, 1, 2},
+};
+
+static const struct maker *maker_of(long call)
+{
+	for (size_t i = 0; i < ARRAY_LEN(makers); i++)
+		if (makers[i].call == call)
+			return &makers[i];
+	return NULL;
+}
+
+// Up to the end of its page, and then of the next one: what follows may not be mapped.
+static bool read_string(pid_t tid, unsigned long at, char *ret_text, size_t cap)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t len = 0;
+
+	while (len < cap - 1) {
+		struct iovec to = {ret_text + len, MIN(page - (at + len) % page, cap - 1 - len)};
+		struct iovec from = {(void *)(at + len), to.iov_len};
+		ssize_t n = process_vm_readv(tid, &to, 1, &from, 1, 0);
+
+		if (n <= 0)
+			return false;
+		if (memchr(ret_text + len, '\0', (size_t)n))
+			return true;
+		len += (size_t)n;
+	}
+	return false;
+}
+
+static bool is_last_part_alone(const char *path, const char *name)
+{
+	size_t len = strlen(name), part;
+	bool last = false;
+
+	for (; *path; path += part) {
+		path += strspn(path, "/");
+		part = strcspn(path, "/");
+		if (last && part)
+			return false; // there is one before the last part
+		last = part == len && !strncmp(path, name, len);
+	}
+	return last;
+}
+
+bool client_makes(pid_t tid, const char *name)
+{
+	char text[256], path[PATH_MAX], *end;
+	unsigned long args[4];
+	const struct maker *m;
+
+	if (!tid || !ckpt_proc_read(tid, "syscall", text, sizeof(text)))
+		return false;
+	m = maker_of(strtol(text, &end, 10));
+	if (!m || end == text)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(args); i++)
+		args[i] = strtoul(end, &end, 16);
+	if (m->flags && !(args[m->flags] & O_CREAT))
+		return false;
+	return read_string(tid, args[m->path], path, sizeof(path)) && is_last_part_alone(path, name);
 }
 
 bool client_is_dying(pid_t tid)

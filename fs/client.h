@@ -21,5 +21,9 @@ bool client_was_killed(pid_t tid);
 bool client_can_write(pid_t tid, uint64_t number);
 // True when the file of this number is the standard output or error of the thread's process.
 bool client_has_as_output(pid_t tid, uint64_t number);
+// True when the system call of the thread, which waits for our answer, makes an entry of this name or opens it with O_CREAT: the
+// last part of its path is the name, and no other part. It may then expect that there is none. False where it cannot look: it
+// needs the rights of a debugger over the thread.
+bool client_makes(pid_t tid, const char *name);
 // True when a SIGKILL waits for the thread, which then only waits for our answer.
 bool client_is_dying(pid_t tid);

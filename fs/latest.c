@@ -4,6 +4,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "fs/attr.h"
+#include "fs/client.h"
 #include "fs/folder.h"
 #include "fs/ops.h"
 
@@ -195,7 +196,7 @@ static struct follower *find_locked(pid_t tid)
 	return NULL;
 }
 
-void latest_followed(struct ckpt_fs *fs, struct node *dir, const struct node *n, pid_t tid)
+static void remember(struct ckpt_fs *fs, struct node *dir, const struct node *n, pid_t tid)
 {
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	struct follower *f;
@@ -208,6 +209,16 @@ void latest_followed(struct ckpt_fs *fs, struct node *dir, const struct node *n,
 	f->at_ns = ckpt_sys.mono_ns();
 	memcpy(f->folder_id, id, sizeof(id));
 	snprintf(f->name, sizeof(f->name), "%s", n->target);
+}
+
+int latest_follow(struct ckpt_fs *fs, struct node *dir, struct node *n, pid_t tid)
+{
+	if (client_makes(tid, NAME)) {
+		node_forget(fs, n, 1);
+		return -ENOENT;
+	}
+	remember(fs, dir, n, tid);
+	return 0;
 }
 
 bool latest_led_to(struct ckpt_step *step, pid_t tid)

@@ -26,6 +26,8 @@ int latest_remove(struct ckpt_fs *fs, struct node *dir);
 
 // A write by way of the link reopens the step that the link led to (core/commit/reopen.h). That step is hidden then, and the kernel
 // looks the whole path up again: the link must not lead to the step before now.
-// A thread has looked the link n of a folder up; and whether a thread did so lately, and was led to this step.
-void latest_followed(struct ckpt_fs *fs, struct node *dir, const struct node *n, pid_t tid);
+// A thread has looked the link n of a folder up. -ENOENT, with one lookup less: it is about to make a `latest` of its own, and no
+// call that makes one expects ours.
+int latest_follow(struct ckpt_fs *fs, struct node *dir, struct node *n, pid_t tid);
+// Whether a thread looked it up lately, and was led to this step.
 bool latest_led_to(struct ckpt_step *step, pid_t tid);

@@ -306,7 +306,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (rc)
 		rc = lookup_child(fs, node_of(fs, parent), name, &e);
 	if (!rc && node_of(fs, e.ino)->kind == NODE_LATEST)
-		latest_followed(fs, node_of(fs, parent), node_of(fs, e.ino), fuse_req_ctx(req)->pid);
+		rc = latest_follow(fs, node_of(fs, parent), node_of(fs, e.ino), fuse_req_ctx(req)->pid);
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)

@@ -18,26 +18,32 @@
 enum { OPT_QUICK = 0x100, OPT_NATIVE, OPT_ONLY, OPT_PAIRS, OPT_WORK_BYTES, OPT_FILES };
 
 static const struct argp_option options[] = {
-	{"quick", OPT_QUICK, NULL, 0, "3 pairs, 256 MiB, 1,000 files: a look, no measurement", 0},
+	{"quick", OPT_QUICK, NULL, 0, "a quick look, not exact: 3 pairs, 256 MiB, 1,000 files", 0},
 	{"pairs", OPT_PAIRS, "N", 0, "how often each figure is taken (default 11)", 0},
 	{"only", OPT_ONLY, "GLOB", 0, "only figures whose name matches: 'save-*', '@(list|walk-*)'", 0},
 	{"mount-options", 'o', "OPTS", 0,
-	 "mount with these, as in no_passthrough; seal=yes: with what is done behind a save, too", 0},
+	 "mount with these options: no_passthrough; seal=yes: with the background work of a "
+	 "save, too",
+	 0},
 	{"work-bytes", OPT_WORK_BYTES, "SIZE", 0, "bytes in the large files together (default 2GiB)", 0},
 	{"files", OPT_FILES, "N", 0,
-	 "small files (default 10000); the listing has as many steps, the largest store 100 times as many files", 0},
-	{"native", OPT_NATIVE, NULL, 0, "a plain directory in the mount's place: what this machine's noise is", 0},
+	 "how many small files (default 10000); the listing has as many steps, the largest "
+	 "store 100 times as many files",
+	 0},
+	{"native", OPT_NATIVE, NULL, 0, "measure a plain directory instead of the mount: the noise of this machine", 0},
 	{0},
 };
 
-static const char doc[] =
-	"Measures saving, restoring and listing on a mount against the plain filesystem that DIR is on.\v"
-	"Every figure is taken in turns: plain, mount, and plain again. The ratio is plain time / mount time, so 1.00 "
-	"is native speed; the column NATIVE is the same for plain against plain. Needs room in DIR for three times "
-	"the large files; all of it is removed at the end. Cold figures need root.\n\n"
-	"Examples:\n"
-	"  ckptfs bench /data\n"
-	"  ckptfs bench --only 'save-*' --pairs 21 --json /data\n";
+static const char doc[] = "Measures saving, restoring and listing on a mount against the plain filesystem that "
+			  "DIR is on.\v"
+			  "Each figure is measured in turns: plain, mount, and plain again. The ratio is plain "
+			  "time / mount time, so 1.00 is native speed; the column NATIVE is the same for plain "
+			  "against plain. DIR needs room for three times the large files. All files are "
+			  "removed at the end. Cold figures need root.\n"
+			  "\n"
+			  "Examples:\n"
+			  "  ckptfs bench /data\n"
+			  "  ckptfs bench --only 'save-*' --pairs 21 --json /data\n";
 
 #define WORK_BYTES_MIN (BENCH_BULK_FILES * UINT64_C(4096)) // below, a file would have nothing but its header
 #define WORK_BYTES_MAX (UINT64_C(1) << 40)

@@ -41,35 +41,35 @@ static const struct ckpt_verb verbs[] = {
 	{"resolve", "prints which checkpoint a run loads when it starts", ckpt_verb_resolve},
 	{"cat", "writes a file of a step to stdout", ckpt_verb_cat},
 	{"verify", "checks that everything is there and undamaged", ckpt_verb_verify},
-	{"seal", "reads steps once, and keeps what their bytes are", ckpt_verb_seal},
-	{"cool", "puts steps into packs, where they take less room", ckpt_verb_cool},
-	{"warm", "takes steps out of packs again", ckpt_verb_warm},
+	{"seal", "reads steps once, and keeps their SHA-256", ckpt_verb_seal},
+	{"cool", "compresses steps into packs", ckpt_verb_cool},
+	{"warm", "makes packed steps plain files again", ckpt_verb_warm},
 	{"diff", "shows which files of two steps differ", ckpt_verb_diff},
-	{"du", "shows what is stored, and what that takes", ckpt_verb_du},
+	{"du", "shows the size of steps, and their room on disk", ckpt_verb_du},
 	{"rm", "moves steps to the trash", ckpt_verb_rm},
 	{"mv", "renames a step", ckpt_verb_mv},
 	{"pin", "keeps steps from being deleted", ckpt_verb_pin},
 	{"unpin", "lets steps be deleted again", ckpt_verb_unpin},
 	{"promote", "makes temporary steps permanent", ckpt_verb_promote},
-	{"undelete", "takes steps out of the trash", ckpt_verb_undelete},
+	{"undelete", "restores steps from the trash", ckpt_verb_undelete},
 	{"trash", "lists deleted steps, or frees their room", ckpt_verb_trash},
 	{"should-save", "says whether a step is to be saved", ckpt_verb_should_save},
-	{"preempt", "says that a preemption is near", ckpt_verb_preempt},
+	{"preempt", "announces a preemption", ckpt_verb_preempt},
 	{"policy", "shows or changes when steps are saved, and which stay", ckpt_verb_policy},
 	{"retain", "removes the steps that the policy does not keep", ckpt_verb_retain},
-	{"sessions", "lists staged steps, live and left over", ckpt_verb_sessions},
-	{"save", "makes a step of a folder", ckpt_verb_save},
+	{"sessions", "lists unfinished steps: live, interrupted, left over", ckpt_verb_sessions},
+	{"save", "copies a folder in, as a step", ckpt_verb_save},
 	{"get", "copies a step into a folder", ckpt_verb_get},
-	{"gc", "removes what nothing needs any more", ckpt_verb_gc},
-	{"index", "checks the index, or makes it anew", ckpt_verb_index},
+	{"gc", "removes packs that nothing needs", ckpt_verb_gc},
+	{"index", "checks the index, or rebuilds it", ckpt_verb_index},
 	{"begin", "opens a staged step by hand", ckpt_verb_begin},
 	{"commit", "completes a staged step by hand", ckpt_verb_commit},
-	{"resume", "takes up a left-over session again", ckpt_verb_resume},
+	{"resume", "gives a left-over session its name again", ckpt_verb_resume},
 	{"abort", "drops a staged step", ckpt_verb_abort},
-	{"status", "shows mounts, queues, the last commit and the last error", ckpt_verb_status},
-	{"wait", "waits until a step is committed, or nothing is under way", ckpt_verb_wait},
+	{"status", "shows mounts, running saves, room and the last error", ckpt_verb_status},
+	{"wait", "waits until a step is committed, or all work is done", ckpt_verb_wait},
 	{"config", "shows or changes the settings of a store", ckpt_verb_config},
-	{"doctor", "says what this machine can do, and why not", ckpt_verb_doctor},
+	{"doctor", "says what this machine can do, and what is missing", ckpt_verb_doctor},
 	{"bench", "measures speed here, against the plain filesystem", ckpt_verb_bench},
 	{"help", "shows the manual of a verb", verb_help},
 };
@@ -111,8 +111,11 @@ static int print_help(void)
 	     "Presents the checkpoints of training runs as plain files.\n");
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		printf("  %-12s %s\n", verbs[i].name, verbs[i].summary);
-	puts("\nSTORE is a directory, file:///DIRECTORY or a mount point; left out, $CKPTFS_STORE, else the\n"
-	     "mount that the current directory is in. `ckptfs VERB --help` says more.\n\n"
+	puts("\n"
+	     "STORE is a directory, file:///DIRECTORY or a mount point. Without it a verb takes "
+	     "$CKPTFS_STORE,\n"
+	     "else the mount that the current directory is in. `ckptfs VERB --help` says more.\n"
+	     "\n"
 	     "Examples:\n"
 	     "  ckptfs mount /data/run42 /ckpt\n"
 	     "  ckptfs ls /ckpt");
@@ -189,8 +192,10 @@ static int verb_help(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"man", 'm', NULL, 0,
-		 "print, as troff, what the man pages have of VERB, or of the options of all verbs", 0},
-		{"words", 'w', NULL, 0, "print what a shell may complete: the verbs, or the options of VERB", 0},
+		 "print the part of the man page about VERB, or about the options of all verbs, as "
+		 "troff",
+		 0},
+		{"words", 'w', NULL, 0, "print the words for shell completion: the verbs, or the options of VERB", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
@@ -240,7 +245,7 @@ static void standard_descriptors_fill(void)
 
 static void tell_waiting(pid_t pid)
 {
-	ckpt_note("process %d was killed and waits for the disk: waiting until it is gone", (int)pid);
+	ckpt_note("process %d was killed and still waits for the disk; waiting until it has ended", (int)pid);
 }
 
 int main(int argc, char **argv)
@@ -259,7 +264,7 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "mount.fuse.ckptfs") || !strcmp(name, "mount.ckptfs"))
 		return run_verb(&mount_helper, argc, argv);
 	if (argc < 2)
-		return ckpt_output_finish(ckpt_usage(NULL, "`ckptfs --help` lists the verbs", "what to do is missing"));
+		return ckpt_output_finish(ckpt_usage(NULL, "`ckptfs --help` lists the verbs", "no verb was given"));
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
 		return ckpt_output_finish(print_help());
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))

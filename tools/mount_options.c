@@ -152,22 +152,24 @@ static int set_default_only(struct ckpt_mount *m __attribute__((unused)), const 
 }
 
 static const struct mount_option options[] = {
-	{"ro", set_ro, NULL, "nothing can be changed; may be mounted beside a mount that writes"},
+	{"ro", set_ro, NULL,
+	 "nothing can be changed; several read-only mounts and one that writes can share a "
+	 "store"},
 	{"rw", set_ro, NULL, "changes are allowed (default)"},
 	{"allow_other", set_flag, NULL,
-	 "other users get in, too; without root needs user_allow_other in /etc/fuse.conf"},
+	 "other users can use the mount, too; without root this needs user_allow_other in "
+	 "/etc/fuse.conf"},
 	{"nonempty", set_flag, NULL, "DIR may have entries; the mount hides them"},
-	{"uid", set_uid, "USER", "all files are shown as this user's, by name or number"},
-	{"gid", set_gid, "GROUP", "all files are shown as this group's, by name or number"},
-	{"umask", set_umask, "MODE", "these bits, octal, are taken from the modes that are shown"},
+	{"uid", set_uid, "USER", "all files belong to this user, by name or number"},
+	{"gid", set_gid, "GROUP", "all files belong to this group, by name or number"},
+	{"umask", set_umask, "MODE", "remove these bits (octal) from the modes that are shown"},
 	{"durability", set_default_only, "local",
-	 "a commit is done when it is on this disk; this version has no other"},
+	 "a commit is done when it is on this disk; the only value in this version"},
 	{"work_dir", set_work_dir, "DIR", "where the index is (default: in the store)"},
 	{"on_commit", set_on_commit, "PROGRAM",
-	 "is run after each commit, behind and without a shell; in its environment CKPT_STEP, CKPT_PATH and "
-	 "CKPT_METADATA "
-	 "(JSON)"},
-	{"no_passthrough", set_flag, NULL, "files are read and written through the daemon, not by the kernel itself"},
+	 "run this program after each commit, in the background and without a shell; its "
+	 "environment has CKPT_STEP, CKPT_PATH and CKPT_METADATA (JSON)"},
+	{"no_passthrough", set_flag, NULL, "the daemon reads and writes files, not the kernel itself"},
 	{"no_io_uring", set_flag, NULL, "requests come through /dev/fuse even where the kernel has FUSE over io_uring"},
 	{"log", set_log, "FILE|syslog|-", "where the log goes (default: stderr with -f, else syslog)"},
 	{"log_level", set_log_level, "LEVEL",
@@ -238,7 +240,7 @@ static int unknown(const char *name)
 		names[n++] = ckpt_setting_at(i)->name;
 	names[n] = NULL;
 	nearest = ckpt_nearest(name, names);
-	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("`ckptfs mount --help` has them all");
+	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("`ckptfs mount --help` lists them");
 	return ckpt_usage(what, hint, "unknown option");
 }
 

@@ -10,9 +10,9 @@ enum { KEY_JSON = 0x1000, KEY_HELP };
 
 static const struct argp_option common_options[] = {
 	{"json", KEY_JSON, NULL, 0, "one JSON document on stdout", -2},
-	{"quiet", 'q', NULL, 0, "no progress, no messages but failures", -2},
+	{"quiet", 'q', NULL, 0, "show only failures, no progress", -2},
 	{"verbose", 'v', NULL, 0, "say more", -2},
-	{"help", KEY_HELP, NULL, 0, "this text", -1},
+	{"help", KEY_HELP, NULL, 0, "show this help", -1},
 	{0},
 };
 

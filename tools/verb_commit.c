@@ -140,16 +140,15 @@ int ckpt_verb_commit(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"all-quiet", 'a', NULL, 0,
-		 "all staged steps that nobody has open and that have not changed for commit_quiet", 0},
+		 "all staged steps that no process has open and that have not changed for commit_quiet", 0},
 		{"metadata", 'm', "FILE", 0, "JSON of the step, as a marker may hold it; - is stdin", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] NAME...",
-		.doc = "Completes staged steps by hand, as closing their marker does. NAME is the name of a step, or "
-		       "the id "
-		       "of a session. A left session is taken up first. A file that its killed writer left is "
-		       "published under its name.\v"
+		.doc = "Completes staged steps by hand, as closing their marker does. NAME is the name of a "
+		       "step, or the id of a session. A left-over session gets its name again first. A file "
+		       "that a killed writer left is published under its name.\v"
 		       "Examples:\n"
 		       "  ckptfs commit /ckpt 1000\n"
 		       "  ckptfs commit --metadata meta.json /data/run42 1000\n"

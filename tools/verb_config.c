@@ -123,8 +123,9 @@ int ckpt_verb_config(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [KEY[=VALUE]]",
-		.doc = "Shows or changes the settings that a store keeps for its mounts; KEY= is its default again. "
-		       "What a mount is told with -o wins over them. A mount that is there goes on as it is.\v"
+		.doc = "Shows or changes the settings that a store keeps for its mounts; KEY= sets the "
+		       "default again. A mount option -o wins over a setting. A change holds from the next "
+		       "mount on.\v"
 		       "Examples:\n"
 		       "  ckptfs config /data/run42\n"
 		       "  ckptfs config /data/run42 trash=30d",

@@ -431,17 +431,16 @@ int ckpt_verb_diff(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"arrays", 'a', NULL, 0,
-		 "below each changed file: which arrays in it were added, removed and changed (.safetensors, .npy, "
-		 ".npz, "
-		 "what torch.save writes)",
+		 "also show which arrays in a changed file were added, removed and changed "
+		 "(.safetensors, .npy, .npz, torch.save)",
 		 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] A B",
-		.doc = "Shows which files were added (+), removed (-) and changed (~) from step A to step B; modes, "
-		       "owners and times do not count. Exit status 0: none; 1: they differ, or a failure that is "
-		       "said.\v"
+		.doc = "Shows which files were added (+), removed (-) and changed (~) from step A to step "
+		       "B; modes, owners and times do not count. Exit status 0: the steps are equal; 1: "
+		       "they differ, or the verb failed and says why.\v"
 		       "Examples:\n"
 		       "  ckptfs diff /ckpt 1000 2000\n"
 		       "  ckptfs diff --arrays /ckpt 1000 latest\n"

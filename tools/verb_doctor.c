@@ -425,7 +425,8 @@ int ckpt_verb_doctor(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE|DIR]",
-		.doc = "Says what this machine can do and why not; exit status 1 = something needed is missing.\v"
+		.doc = "Says what this machine can do, and what is missing and why. Exit status 1: "
+		       "something that ckptfs needs is missing.\v"
 		       "Examples:\n"
 		       "  ckptfs doctor\n"
 		       "  ckptfs doctor --json /data/run42",

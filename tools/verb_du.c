@@ -316,8 +316,8 @@ int ckpt_verb_du(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP...]",
-		.doc = "Shows what the steps of a store hold and what they take on the disk; of all, or of those that "
-		       "are named.\v"
+		.doc = "Shows the size of steps, and the room that they take on the disk: of all steps, or "
+		       "of the named ones.\v"
 		       "Examples:\n"
 		       "  ckptfs du /data/run42\n"
 		       "  ckptfs du --json /ckpt 1000 trash/900",

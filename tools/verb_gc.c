@@ -15,9 +15,9 @@
 enum { KEY_DRY_RUN = 0x100, KEY_GRACE, KEY_FORCE };
 
 static const struct argp_option options[] = {
-	{"dry-run", KEY_DRY_RUN, NULL, 0, "remove nothing, say what would be", 0},
-	{"grace", KEY_GRACE, "D", 0, "keep what was stored less than D ago (default 24h)", 0},
-	{"force", KEY_FORCE, NULL, 0, "even if it is more than half of what is in packs", 0},
+	{"dry-run", KEY_DRY_RUN, NULL, 0, "remove nothing; show what would be removed", 0},
+	{"grace", KEY_GRACE, "D", 0, "keep packs that are younger than D (default 24h)", 0},
+	{"force", KEY_FORCE, NULL, 0, "also if this removes more than half of all packed bytes", 0},
 	{0},
 };
 
@@ -109,13 +109,13 @@ int ckpt_verb_gc(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Removes packs that no step needs any more, and gives their room back. A mount does the same "
-		       "behind, "
-		       "once an hour.\v"
-		       "What is in the trash is needed until it expires. Packs are removed whole. Of one that is "
-		       "needed "
-		       "by less than half, and by listed steps alone, that part is put into another pack first, where "
-		       "the disk has twice the room for it. If a record cannot be read, nothing is removed.\n\n"
+		.doc = "Removes packs that no step needs any more, which frees their room. A mount does "
+		       "this once an hour, in the background.\v"
+		       "Steps in the trash need their packs until they expire. Packs are removed whole. If "
+		       "less than half of a pack is needed, and only by listed steps, that part is moved to "
+		       "another pack first, where the disk has twice the room for it. If a record cannot be "
+		       "read, nothing is removed.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs gc --dry-run /ckpt\n"
 		       "  ckptfs gc --grace 0 /data/run42",

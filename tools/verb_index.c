@@ -181,9 +181,10 @@ int ckpt_verb_index(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "check|rebuild [STORE]",
-		.doc = "Checks the index of a store, or makes it anew from the store.\v"
-		       "The index says fast what the store says slowly, and nothing is lost with it: a damaged one is "
-		       "thrown away by the next mount. Exit status 1 when it is damaged.\n\n"
+		.doc = "Checks the index of a store, or rebuilds it from the store.\v"
+		       "The index is a cache of the store. Nothing is lost with it: the next mount deletes "
+		       "a damaged index and rebuilds it. Exit status 1: it is damaged.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs index check /data/run42\n"
 		       "  ckptfs index rebuild /ckpt",

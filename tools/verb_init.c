@@ -34,7 +34,7 @@ static int print_store(const char *path)
 int ckpt_verb_init(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"set", 's', "KEY=VALUE", 0, "a setting of the store, as `ckptfs config` has it; may be repeated", 0},
+		{"set", 's', "KEY=VALUE", 0, "a setting of the store, see `ckptfs config`; may be repeated", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {

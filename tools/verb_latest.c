@@ -10,10 +10,10 @@ enum { KEY_BY = 0x100 };
 
 static const struct argp_option options[] = {
 	{"by", KEY_BY, "ORDER", 0,
-	 "commit: the last that was committed (default, but for the store's setting latest_by); step: the highest "
-	 "number; timestamp: the last by the timestamp in its metadata.json (eFormer), or else by its first commit; "
-	 "mtime: by its directory's time; tracker: the one that a framework's file says "
-	 "(latest_checkpointed_iteration.txt, latest)",
+	 "commit: the last commit (default, unless the setting latest_by says step); step: "
+	 "the highest number; timestamp: by the timestamp in metadata.json (eFormer), else by "
+	 "the first commit; mtime: by the time of its directory; tracker: what a framework's "
+	 "file says (latest_checkpointed_iteration.txt, latest)",
 	 0},
 	{0},
 };
@@ -69,8 +69,9 @@ int ckpt_verb_latest(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [FOLDER]",
-		.doc = "Prints the name of the newest committed step; exit status 1 when there is none.\v"
-		       "Without FOLDER it is that of the root, or of all folders when the root has no steps.\n\n"
+		.doc = "Prints the name of the newest committed step. Exit status 1: there is no step.\v"
+		       "FOLDER is by default the root, or all folders if the root has no steps.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs latest /ckpt && python train.py --resume\n"
 		       "  ckptfs latest --by step /data/run42 checkpoints",

@@ -51,8 +51,8 @@ int ckpt_verb_mount(int argc, char **argv)
 {
 	const struct ckpt_syntax syntax = {
 		.operands = "STORE DIR",
-		.doc = "Mounts the store STORE on the directory DIR; makes the store if there is none.\v"
-		       "Examples:\n"
+		.doc = "Mounts the store STORE on the directory DIR. Creates the store if it does not "
+		       "exist.\vExamples:\n"
 		       "  ckptfs mount /data/run42 /ckpt\n"
 		       "  ckptfs mount -f -o ro,allow_other /data/run42 /mnt/ckpt",
 		.options = mount_option_list,

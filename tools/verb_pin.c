@@ -90,10 +90,9 @@ int ckpt_verb_promote(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP...",
-		.doc = "Makes temporary steps permanent: they stay when the next step is committed in their folder. A "
-		       "step is "
-		       "temporary if its marker says so, {\"temporary\":true}, or its framework, or the policy that "
-		       "was asked.\v"
+		.doc = "Makes temporary steps permanent: they stay when the next step is committed in their "
+		       "folder. A step is temporary if its marker ({\"temporary\":true}), its framework or "
+		       "the policy says so.\v"
 		       "Examples:\n"
 		       "  ckptfs promote /ckpt 1000\n"
 		       "  ckptfs promote /data/run42 latest",

@@ -13,14 +13,15 @@ enum { KEY_RUN = 0x100, KEY_PARAMETERS, KEY_FULL_STATE, KEY_BY };
 
 static const struct argp_option options[] = {
 	{"run", KEY_RUN, "RUN", 0,
-	 "where the run saves: a store, a mount or a folder in one, or one step (default: STORE as of all verbs)", 0},
-	{"load-parameters-path", KEY_PARAMETERS, "PATH", 0, "what to take the parameters of, when the run has no step",
+	 "where the run saves: a store, a mount, a folder in one, or one step (default: as "
+	 "STORE of the other verbs)",
 	 0},
-	{"load-full-state-path", KEY_FULL_STATE, "PATH", 0, "what to go on from, when the run has no step", 0},
+	{"load-parameters-path", KEY_PARAMETERS, "PATH", 0, "what to take the parameters from, if the run has no step",
+	 0},
+	{"load-full-state-path", KEY_FULL_STATE, "PATH", 0, "what to resume from, if the run has no step", 0},
 	{"by", KEY_BY, "ORDER", 0,
-	 "which of the run's steps is the newest: step: the highest number (default, as Orbax has it); commit, "
-	 "timestamp, "
-	 "mtime, tracker: as in `ckptfs latest`",
+	 "which step of the run is the newest: step: the highest number (default, as in "
+	 "Orbax); commit, timestamp, mtime, tracker: as in `ckptfs latest`",
 	 0},
 	{0},
 };
@@ -147,16 +148,17 @@ int ckpt_verb_resolve(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "",
-		.doc = "Prints which checkpoint a run loads when it starts, and how: resume, the newest complete step "
-		       "of the "
-		       "run; else full_state or parameters, the path that was given; else scratch.\v"
-		       "A PATH is that of a step, as in /ckpt/1000, /ckpt/latest, or STORE/1000 where nothing is "
-		       "mounted; of "
-		       "something in a step; or of any file or directory elsewhere, which is taken as it is. "
-		       ".../items/1000 and .../1000/items are the same.\n\n"
-		       "Exit status: 0 there is something to load; 1 there is not, and \"scratch\" is printed; 2 it "
-		       "failed, "
-		       "and nothing is. --quiet says nothing of scratch on stderr.\n\n"
+		.doc = "Prints which checkpoint a run loads when it starts, and how: resume, the newest "
+		       "complete step of the run; else full_state or parameters, the path that was given; "
+		       "else scratch.\v"
+		       "A PATH leads to a step (/ckpt/1000, /ckpt/latest, or STORE/1000 where nothing is "
+		       "mounted), to something in a step, or to any other file or directory. .../items/1000 "
+		       "and .../1000/items are the same.\n"
+		       "\n"
+		       "Exit status: 0 there is something to load; 1 there is not, and \"scratch\" is "
+		       "printed; 2 it failed, and nothing is printed. With --quiet there is no line about "
+		       "scratch on stderr.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs resolve --run /ckpt/a --load-parameters-path /ckpt/base/latest\n"
 		       "  ckptfs resolve --json --by timestamp --run /data/run42",

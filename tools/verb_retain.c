@@ -226,18 +226,17 @@ static int on_option(int key __attribute__((unused)), char *arg __attribute__((u
 int ckpt_verb_retain(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"dry-run", 'n', NULL, 0, "remove nothing, say which steps stay and why", 0},
+		{"dry-run", 'n', NULL, 0, "remove nothing; show which steps stay and why", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Moves the steps that the policy does not keep to the trash, where `ckptfs undelete` has them "
-		       "back.\v"
-		       "The steps of each folder are judged by themselves. Whatever the policy says, there stay the "
-		       "newest "
-		       "step, what is pinned, and steps whose names have no number. A temporary step stays until the "
-		       "next "
-		       "one is committed.\n\n"
+		.doc = "Moves the steps that the policy does not keep to the trash. `ckptfs undelete` "
+		       "restores them.\v"
+		       "Each folder is judged by itself. The newest step, pinned steps, and steps without a "
+		       "number in their name always stay. A temporary step stays until the next one is "
+		       "committed.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs retain --dry-run /ckpt\n"
 		       "  ckptfs retain /data/run42",

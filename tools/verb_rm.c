@@ -114,16 +114,16 @@ static int rm_option(int key, char *arg __attribute__((unused)), void *input)
 int ckpt_verb_rm(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"now", 'n', NULL, 0, "for good: not to the trash, or out of it", 0},
+		{"now", 'n', NULL, 0, "delete permanently: not to the trash, or from the trash", 0},
 		{"yes", 'y', NULL, 0, "with --now: do not ask; needed where stdin is no terminal", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP[/PATH]...",
-		.doc = "Moves steps to the trash, each in one act. `ckptfs undelete` has them back, until they expire "
-		       "(mount option trash=7d), or the disk needs their room (trash_limit, trash_reserve). With a "
-		       "PATH, a file or a folder of the step goes: the step has a new "
-		       "version without it.\v"
+		.doc = "Moves steps to the trash, each in one act. `ckptfs undelete` restores them until "
+		       "they expire (mount option trash=7d), or until the disk needs their room "
+		       "(trash_limit, trash_reserve). With a PATH, only that file or folder is removed: the "
+		       "step gets a new version without it.\v"
 		       "Examples:\n"
 		       "  ckptfs rm /ckpt 1000 2000\n"
 		       "  ckptfs rm /ckpt 1000/optimizer.pt\n"
@@ -155,8 +155,7 @@ int ckpt_verb_undelete(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP...",
-		.doc = "Takes steps out of the trash: they are listed again, as they were; one that was temporary "
-		       "is permanent from then on.\v"
+		.doc = "Restores steps from the trash, as they were. A temporary step becomes permanent.\v"
 		       "Examples:\n"
 		       "  ckptfs ls --trash /ckpt\n"
 		       "  ckptfs undelete /ckpt 1000\n"

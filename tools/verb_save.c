@@ -200,16 +200,15 @@ int ckpt_verb_save(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"metadata", 'm', "FILE", 0, "JSON of the step, as a marker may hold it; - is stdin", 0},
-		{"force", 'f', NULL, 0, "a step of the name may be there: it goes to the trash in the same act", 0},
+		{"force", 'f', NULL, 0, "replace a step of this name; it goes to the trash in the same act", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] DIR [NAME]",
-		.doc = "Makes a step of a folder, in one act, with a mount and without one. The bytes are shared where "
-		       "the disk can "
-		       "(reflink), else copied. NAME is that of the folder, if it is left out. A step of the name is "
-		       "an error, or with --force there "
-		       "until the new one is whole, and in the trash then.\v"
+		.doc = "Copies a folder into the store, as a step, in one act. No mount is needed. The "
+		       "bytes are shared where the disk can (reflink), else copied. NAME is by default the "
+		       "name of the folder. It is an error if a step of this name exists; with --force that "
+		       "step stays until the new one is complete, and then goes to the trash.\v"
 		       "Examples:\n"
 		       "  ckptfs save /data/run42 /scratch/checkpoint-1000\n"
 		       "  ckptfs save --metadata meta.json /ckpt out final",

@@ -138,13 +138,13 @@ int ckpt_verb_seal(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP...]",
-		.doc = "Reads the files of steps, of all without STEP, and keeps the SHA-256 of each and of its "
-		       "chunks: `ckptfs verify --read-data` compares them from then on. A mount does the same behind "
-		       "(setting "
-		       "`seal`); what is sealed already is not read again.\v"
+		.doc = "Reads the files of steps (of all steps without STEP), and keeps the SHA-256 of each "
+		       "file and of its chunks. `ckptfs verify --read-data` compares them from then on. A "
+		       "mount does this in the background (setting `seal`). What is sealed is not read "
+		       "again.\v"
 		       "Examples:\n"
 		       "  ckptfs seal /data/run42\n"
-		       "  ckptfs seal /ckpt latest && getfattr -n user.ckptfs.sha256 /ckpt/latest/model.safetensors",
+		       "  ckptfs seal /ckpt latest && ckptfs ls --json /ckpt latest",
 		.operands_max = ~0u,
 	};
 	struct seal v = {0};

@@ -85,10 +85,9 @@ int ckpt_verb_sessions(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Lists the staged steps of a store. live: it is being written; interrupted: its writer was "
-		       "killed, or the "
-		       "mount ended, and its name still leads to it; left: it has no name any more, and is in "
-		       ".ckptfs/staged.\v"
+		.doc = "Lists the unfinished steps of a store. live: it is being written. interrupted: its "
+		       "writer was killed, or the mount ended; you can still open it by its name. left: it "
+		       "has lost its name, and is in .ckptfs/staged.\v"
 		       "Examples:\n"
 		       "  ckptfs sessions /ckpt\n"
 		       "  ckptfs sessions --json /data/run42",
@@ -189,7 +188,7 @@ int ckpt_verb_abort(int argc, char **argv)
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] SESSION",
-		.doc = "Drops a staged step, by its name or id: its files are deleted for good.\v"
+		.doc = "Drops a staged step, by its name or id: its files are deleted permanently.\v"
 		       "Examples:\n"
 		       "  ckptfs abort /ckpt 1000\n"
 		       "  ckptfs abort --yes /data/run42 4b0f2f4e-3c1e-4a35-9f0e-9d0d3f1f9a11",
@@ -253,18 +252,18 @@ static int find_from(const struct ckpt_operand *o, const char *word, char **ret_
 int ckpt_verb_begin(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"from", 'f', "STEP", 0, "with all files of this step, of which no byte is copied before it changes",
+		{"from", 'f', "STEP", 0, "begin with all files of this step; bytes are copied only when they change",
 		 0},
-		{"add-only", 'a', NULL, 0, "a file that was closed is not opened for writing again, nor replaced", 0},
+		{"add-only", 'a', NULL, 0, "a closed file cannot be opened for writing again, and not be replaced", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.options = options,
 		.option = begin_option,
 		.operands = "[STORE] NAME",
-		.doc = "Opens a staged step by hand, in a store that is mounted: NAME is then a directory of the mount "
-		       "that no listing "
-		       "shows before `ckptfs commit` or its marker completes it. For names that have no step form.\v"
+		.doc = "Opens a staged step by hand, in a store that is mounted: NAME is then a directory "
+		       "of the mount. It is hidden from `ls` until `ckptfs commit` or its marker completes "
+		       "it. For names without a step form.\v"
 		       "Examples:\n"
 		       "  ckptfs begin /ckpt final && cp -r out/. /ckpt/final && ckptfs commit /ckpt final\n"
 		       "  ckptfs begin --from latest --add-only /data/run42 runs/a/best",
@@ -299,8 +298,8 @@ int ckpt_verb_resume(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] SESSION",
-		.doc = "Stages a left session under its name again, by its name or id, in a store that is mounted. An "
-		       "interrupted step needs no resume: its name leads to it.\v"
+		.doc = "Gives a left-over session its name again, by its name or id, in a store that is "
+		       "mounted. An interrupted step still has its name and needs no resume.\v"
 		       "Examples:\n"
 		       "  ckptfs sessions /ckpt\n"
 		       "  ckptfs resume /ckpt 1000\n"

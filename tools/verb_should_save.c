@@ -86,19 +86,18 @@ static int parse_run(const struct ckpt_operand *o, char **ret_folder, int64_t *r
 int ckpt_verb_should_save(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"force", 'f', NULL, 0, "yes, whatever the policy says", 0},
+		{"force", 'f', NULL, 0, "answer yes, whatever the policy says", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [FOLDER/]N",
-		.doc = "Says whether the step N is to be saved, by the policy of the store: exit status 0 yes, 1 no, 2 "
-		       "it "
-		       "could not be decided.\v"
-		       "All who ask for the same step get the same answer, for ten minutes, or until the step is "
-		       "committed "
-		       "or deleted, or another policy is set. What is saved by time alone is temporary, unless its "
-		       "marker says that it is not. "
-		       "FOLDER is that of the run, where steps of several runs are in the store.\n\n"
+		.doc = "Says whether the policy of the store saves the step N. Exit status: 0 yes, 1 no, 2 "
+		       "it could not be decided.\v"
+		       "All processes that ask for one step get the same answer, for ten minutes, or until "
+		       "the step is committed or deleted, or another policy is set. A step that only time "
+		       "asked for is temporary, unless its marker says that it is not. FOLDER is the folder "
+		       "of the run, in a store with several runs.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs should-save /data/run42 1000 && python save.py 1000\n"
 		       "  ckptfs should-save --json /data/runs run7/1000",
@@ -160,18 +159,19 @@ static int on_preempt_option(int key, char *arg, void *input)
 int ckpt_verb_preempt(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"at", 'a', "N", 0, "it is reached at step N (default: at the next step that is asked for)", 0},
-		{"cancel", 'c', NULL, 0, "there is none any more", 0},
+		{"at", 'a', "N", 0, "it comes at step N (default: at the next step that is asked for)", 0},
+		{"cancel", 'c', NULL, 0, "take it back", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Says that a preemption is near: the policy may have the run saved before.\v"
-		       "The same is done by SIGUSR1 to the mount's process, and by `touch .ckptfs/preempted` in the "
-		       "mount; `rm` of that takes it back, and so does an unmount. Of a store that is not mounted it "
-		       "is "
-		       "known until --cancel, or until its next mount ends. All who ask `ckptfs should-save` see it at "
-		       "one step: what was decided before stays so.\n\n"
+		.doc = "Announces a preemption, so that the policy can save the run before it.\v"
+		       "SIGUSR1 to the process of the mount does the same, and so does `touch "
+		       ".ckptfs/preempted` in the mount. `rm` of that file takes it back, and so does an "
+		       "unmount. For a store that is not mounted it holds until --cancel, or until the next "
+		       "mount ends. All processes that ask `ckptfs should-save` see it at the same step; "
+		       "answers that were given before stay.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs preempt /ckpt\n"
 		       "  ckptfs preempt --at 1200 /data/run42",

@@ -284,7 +284,8 @@ int ckpt_verb_status(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE]",
-		.doc = "Shows where a store is mounted, what is under way, and its last commit and error.\v"
+		.doc = "Shows where a store is mounted, the saves under way and what they wait for, the "
+		       "last commit, the last error, and the room. Without STORE: all mounts.\v"
 		       "Examples:\n"
 		       "  ckptfs status /ckpt\n"
 		       "  ckptfs status",

@@ -191,9 +191,10 @@ int ckpt_verb_cool(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP...",
-		.doc = "Puts the files of steps into packs: compressed, and what they have in common once. Their raw "
-		       "files are removed when all of it was read back and compared; what is not sealed is sealed "
-		       "first. The files stay where they are, and read slower.\v"
+		.doc = "Compresses the files of steps into packs. Parts that files have in common are "
+		       "stored once. The raw files are removed only after everything was read back and "
+		       "compared. A step that is not sealed is sealed first. Names and paths stay; reading "
+		       "is slower.\v"
 		       "Examples:\n"
 		       "  ckptfs cool /data/run42 1000 2000\n"
 		       "  ckptfs cool /ckpt latest~1 && ckptfs du /ckpt",
@@ -216,13 +217,13 @@ static int on_option(int key __attribute__((unused)), char *arg, void *input)
 int ckpt_verb_warm(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"only", 'o', "GLOB", 0, "files whose path or name matches, as in '*.safetensors' or 'params/*'", 0},
+		{"only", 'o', "GLOB", 0, "only files whose path or name matches: '*.safetensors', 'params/*'", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] STEP...",
-		.doc = "Makes the raw files of cooled steps anew, so that they read as fast as the disk. They stay in "
-		       "packs, too: to cool them again writes nothing.\v"
+		.doc = "Writes the raw files of cooled steps again, so that they are read at the speed of "
+		       "the disk. They stay in packs, too: cooling them again writes nothing.\v"
 		       "Examples:\n"
 		       "  ckptfs warm /data/run42 1000\n"
 		       "  ckptfs warm --only 'params/*' /ckpt latest",

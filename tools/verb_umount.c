@@ -275,20 +275,21 @@ static bool is_dead(const char *dir)
 int ckpt_verb_umount(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"now", 'n', NULL, 0, "do not wait for pending work: the next mount does it", 0},
-		{"force", 'f', NULL, 0, "also while a step is being saved: what was written of it is kept", 0},
+		{"now", 'n', NULL, 0, "do not wait for pending work; the next mount does it", 0},
+		{"force", 'f', NULL, 0, "also while a step is being saved; what was written is kept", 0},
 		{"dead", 'd', NULL, 0,
-		 "only a mount whose process has died, and even if files in it are open; where there is none, nothing "
-		 "is done",
+		 "only unmount a mount whose process has died, also if files in it are open; "
+		 "otherwise do nothing",
 		 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "DIR",
 		.doc = "Waits for pending work, then unmounts the store that is mounted on DIR.\v"
-		       "A staged step that was written in the last minute is being saved: then this is refused, also "
-		       "with "
-		       "--now, and names the step. umount(8) cannot be refused; nothing is lost by it.\n\n"
+		       "If a staged step was written in the last minute, it is being saved. Then umount is "
+		       "refused and names the step, also with --now. umount(8) cannot be refused; nothing "
+		       "is lost by it.\n"
+		       "\n"
 		       "Examples:\n"
 		       "  ckptfs umount /ckpt\n"
 		       "  ckptfs umount --now /ckpt",

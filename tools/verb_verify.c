@@ -524,15 +524,14 @@ static int on_option(int key, char *arg __attribute__((unused)), void *input)
 int ckpt_verb_verify(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"read-data", 'd', NULL, 0, "also read every byte of every file, and compare those that are sealed", 0},
-		{"repair-index", 'i', NULL, 0, "make the index anew first; the store must not be mounted", 0},
+		{"read-data", 'd', NULL, 0, "also read every byte, and compare sealed files with their SHA-256", 0},
+		{"repair-index", 'i', NULL, 0, "rebuild the index first; the store must not be mounted", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP...]",
-		.doc = "Checks that all files of all steps are there as they were committed; exit status 1 = damage "
-		       "found.\v"
-		       "Examples:\n"
+		.doc = "Checks that all files of all steps are there and unchanged. Exit status 1: damage "
+		       "was found.\vExamples:\n"
 		       "  ckptfs verify /data/run42\n"
 		       "  ckptfs verify --read-data /ckpt latest",
 		.options = options,

@@ -248,18 +248,20 @@ static int wait_option(int key, char *arg, void *input)
 int ckpt_verb_wait(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{"sealed", 's', NULL, 0, "until what its bytes are is known (`ckptfs seal` does it now)", 0},
-		{"remote", 'r', NULL, 0, "until it is durable in the object store; a local store has none", 0},
+		{"sealed", 's', NULL, 0, "until it is sealed (`ckptfs seal` does it now)", 0},
+		{"remote", 'r', NULL, 0, "until it is durable in the object store; a local store has no object store",
+		 0},
 		{"idle", 'i', NULL, 0,
-		 "until no commit is running, the index has caught up, nothing is left to seal, and no files are being "
-		 "removed behind",
+		 "until all background work is done: no commit runs, the index is up to date, all is "
+		 "sealed, no files are being removed",
 		 0},
 		{"timeout", 't', "DURATION", 0, "give up after this, with exit status 1 (default: never)", 0},
 		{0},
 	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE] [STEP]",
-		.doc = "Waits until STEP is committed, staged or not begun as it may be; without STEP as with --idle.\v"
+		.doc = "Waits until STEP is committed. It need not exist yet. Without STEP: as with "
+		       "--idle.\v"
 		       "Examples:\n"
 		       "  ckptfs wait /ckpt 1000\n"
 		       "  ckptfs wait --idle --timeout 10m /data/run42",

@@ -171,7 +171,8 @@ void ckpt_stage_writer_killed(struct ckpt_writer *w)
 
 	if (!step)
 		return;
-	torn = step->state == CKPT_STEP_STAGED && !ckpt_stage_writer_stands_still(w);
+	// Changes of a committed step are given up whole, or completed by somebody who has looked at them (reopen.h).
+	torn = step->state == CKPT_STEP_STAGED && !step->base && !ckpt_stage_writer_stands_still(w);
 	if (is_awaited_locked(step, w))
 		fail_awaited_locked(step, w);
 	ckpt_lock_drop(&step->lock);

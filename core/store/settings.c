@@ -34,7 +34,7 @@ static const struct ckpt_setting table[] = {
 		.at = FIELD(steps_at),
 		.value = "PATTERN[:...]",
 		.wants = "patterns with ':' between them",
-		.help = "directories with such paths are steps, and no others; unset, the forms of their names decide",
+		.help = "only directories with such paths are steps; unset, the forms of their names decide",
 	},
 	{
 		.name = "profile",
@@ -45,7 +45,7 @@ static const struct ckpt_setting table[] = {
 		.wants = "auto, or names with ':' between them: generic, orbax, orbax-commitfile, dcp, megatron, "
 			 "deepspeed, "
 			 "hf-trainer, accelerate, nemo, flax, eformer, torchsnapshot, bytecheckpoint, single-file",
-		.help = "whose last act completes a step, too: all frameworks that are known, or these",
+		.help = "which frameworks complete a step by their last act: all known ones, or these",
 	},
 	{
 		.name = "amend",
@@ -54,7 +54,8 @@ static const struct ckpt_setting table[] = {
 		.value = "deny",
 		.wants = "deny",
 		.choices = {[CKPT_AMEND_ALLOWED] = "", [CKPT_AMEND_DENY] = "deny"},
-		.help = "a committed step can be deleted, and not changed; unset, each change of it is a new version",
+		.help = "a committed step can be deleted but not changed (EROFS); unset, each change is a "
+			"new version",
 	},
 	{
 		.name = "commit_quiet",
@@ -65,10 +66,10 @@ static const struct ckpt_setting table[] = {
 		.value = "DURATION|off",
 		.wants = "a duration of at least 10ms: 10s, 1m; or off",
 		.least = UINT64_C(10000000),
-		.help = "a staged step is complete when nothing in it has changed for so long and it has the files of "
-			"the step before it; six times as long without one, thirty times in doubt; off: never. A "
-			"committed "
-			"step whose arrays were rewritten has a new version after six times as long (off: as with 10s)",
+		.help = "a staged step is completed when nothing in it has changed for this time and it has "
+			"the files of the step before it. Without a step before it: six times as long; in "
+			"doubt: thirty times; off: never. Changed arrays of a committed step become a "
+			"version after six times as long (off: as with 10s)",
 	},
 	{
 		.name = "open_writers",
@@ -86,7 +87,7 @@ static const struct ckpt_setting table[] = {
 		.initial = "10m",
 		.value = "DURATION",
 		.wants = duration_wanted,
-		.help = "a commit that gets on no more fails after this",
+		.help = "a commit that makes no progress fails after this",
 	},
 	{
 		.name = "staging_ttl",
@@ -95,7 +96,8 @@ static const struct ckpt_setting table[] = {
 		.initial = "7d",
 		.value = "DURATION",
 		.wants = duration_wanted,
-		.help = "what was staged under a temporary name and stands still so long is dropped",
+		.help = "a staged step with a temporary name is dropped when nothing has changed in it for "
+			"this time",
 	},
 	{
 		.name = "trash",
@@ -104,7 +106,7 @@ static const struct ckpt_setting table[] = {
 		.initial = "7d",
 		.value = "DURATION",
 		.wants = duration_wanted,
-		.help = "how long deleted steps can be had back",
+		.help = "how long `ckptfs undelete` can restore a deleted step",
 	},
 	{
 		.name = "trash_limit",
@@ -114,8 +116,8 @@ static const struct ckpt_setting table[] = {
 		.value = "SIZE|PERCENT%|none",
 		.wants = "a size, a percentage of the disk, or none",
 		.or_none = true,
-		.help = "how much deleted steps may take on the disk: the oldest are removed beyond it, but for the "
-			"one that was deleted last",
+		.help = "how much deleted steps may take on the disk; beyond it the oldest are removed, "
+			"except the one that was deleted last",
 	},
 	{
 		.name = "trash_reserve",
@@ -135,8 +137,8 @@ static const struct ckpt_setting table[] = {
 		.at = FIELD(seal),
 		.initial = "yes",
 		.wants = "yes or no",
-		.help = "what is committed is read once more, behind, and its SHA-256 kept: `ckptfs verify` compares "
-			"bytes then",
+		.help = "read committed files once in the background and keep their SHA-256, which `ckptfs "
+			"verify` compares",
 	},
 	{
 		.name = "hot",
@@ -147,9 +149,8 @@ static const struct ckpt_setting table[] = {
 		.wants = "a number from 0 to 1000000, or all",
 		.most = 1000000,
 		.or_all = true,
-		.help = "so many of the newest steps of each folder stay as files; older ones, once they are sealed, "
-			"are "
-			"cooled behind, as `ckptfs cool` does it",
+		.help = "how many of the newest steps of each folder stay as files; older ones are packed in "
+			"the background once they are sealed, as by `ckptfs cool`",
 	},
 	{
 		.name = "delta",
@@ -159,8 +160,8 @@ static const struct ckpt_setting table[] = {
 		.value = "N",
 		.wants = "a number from 0 to 100",
 		.most = 100,
-		.help = "what is cooled is stored as the difference to one of the N steps before it, where that is "
-			"less; 0: never",
+		.help = "packed arrays are stored as the difference to one of the N steps before, where that "
+			"is smaller; 0: never",
 	},
 	{
 		.name = "target_data_file_size",
@@ -183,9 +184,8 @@ static const struct ckpt_setting table[] = {
 		.least = LIMIT_LEAST,
 		.most = LIMIT_MOST,
 		.or_none = true,
-		.help = "what all that is not completed may take on the disk: steps on their way, left-over sessions, "
-			"new "
-			"content of files; beyond it nothing more is written (ENOSPC)",
+		.help = "how much unfinished work may take on the disk: staged steps, left-over sessions, "
+			"new content of files; beyond it writing fails with ENOSPC",
 	},
 	{
 		.name = "user_limit",
@@ -197,7 +197,7 @@ static const struct ckpt_setting table[] = {
 		.least = LIMIT_LEAST,
 		.most = LIMIT_MOST,
 		.or_none = true,
-		.help = "the same for each user but root (EDQUOT)",
+		.help = "the same limit for each user except root (EDQUOT)",
 	},
 	{
 		.name = "show_staged",
@@ -205,7 +205,7 @@ static const struct ckpt_setting table[] = {
 		.at = FIELD(show_staged),
 		.initial = "no",
 		.wants = "yes or no",
-		.help = "staged steps are listed, too",
+		.help = "`ls` shows staged steps, too",
 	},
 	{
 		.name = "show_latest",
@@ -213,7 +213,7 @@ static const struct ckpt_setting table[] = {
 		.at = FIELD(show_latest),
 		.initial = "no",
 		.wants = "yes or no",
-		.help = "the link `latest` is listed, too",
+		.help = "`ls` shows the link `latest`, too",
 	},
 	{
 		.name = "latest_by",
@@ -223,7 +223,8 @@ static const struct ckpt_setting table[] = {
 		.value = "commit|step",
 		.wants = "commit or step",
 		.choices = {[CKPT_LATEST_BY_COMMIT] = "commit", [CKPT_LATEST_BY_STEP] = "step"},
-		.help = "`latest` is the last step that was committed, or the one with the highest number",
+		.help = "`latest` leads to the step that was committed last, or to the one with the highest "
+			"number",
 	},
 };
 _Static_assert(ARRAY_LEN(table) <= CKPT_SETTINGS_MAX, "ckpt_settings.given has a bit for each");

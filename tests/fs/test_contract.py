@@ -229,6 +229,7 @@ class TestStaging:
         assert refused(os.rmdir, mount / "run") == "ENOTEMPTY", "who wrote it lives"
         a.kill()
         a.wait_gone(30)
+        wait_until(lambda: ckptfs.json("sessions", store)[0]["open_writers"] == 0, what="the release, which no close waits for")
         shutil.rmtree(mount / "run")
         assert mount.listing() == [] and [s["state"] for s in ckptfs.json("sessions", store)] == ["left"]
         assert "more" in names(mount / ".ckptfs/staged/step_7")

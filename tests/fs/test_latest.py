@@ -243,6 +243,34 @@ def test_who_removes_latest_has_the_name_free_until_the_next_commit(mount, save,
     assert newest(mount / "run") == "step_2000"
 
 
+@both_modes
+@OWN
+def test_a_latest_of_ones_own_is_made_where_ours_is(mount, save, make):
+    """mkdir, symlink and open(O_CREAT) find no `latest`; all else does, also such a call that leads over it."""
+    save("run/step_1000")
+    trees.write(mount / "run/latest/late", b"over the link")
+    os.mkdir(mount / "run/latest/latest")
+    assert sorted(os.listdir(mount / "run/step_1000")) == ["late", "latest", "model.bin"]
+    make(mount / "run/latest")
+    for _ in range(2):
+        assert mount.listing("run") == ["latest", "step_1000"]
+        with pytest.raises(FileExistsError):
+            os.mkdir(mount / "run/latest")
+        mount.remount()
+    save("run/step_2000")
+    assert mount.listing("run") == ["latest", "step_1000", "step_2000"]
+
+
+@pytest.mark.parametrize("words", [["mkdir", "latest"], ["ln", "-s", "1000", "latest"], ["touch", "latest"],
+                                   ["sh", "-c", "echo 1000 > latest"]], ids=" ".join)
+def test_programs_make_a_latest_of_their_own(mount, save, words):
+    save("1000")
+    assert newest(mount) == "1000"
+    subprocess.run(words, cwd=mount.path, check=True)
+    assert mount.listing() == ["1000", "latest"]
+    assert (mount / "1000/model.bin").read_bytes() == b"1000"
+
+
 def test_rm_and_mv_of_latest(mount, save):
     save("1000")
     subprocess.run(["rm", mount / "latest"], check=True)
@@ -263,9 +291,7 @@ def test_rm_and_mv_of_latest(mount, save):
 
 def test_ours_is_a_link_to_a_directory_for_who_would_write_it(mount, save):
     save("1000")
-    refused(lambda: open(mount / "latest", "w"), errno.EISDIR)
-    refused(lambda: os.symlink("1000", mount / "latest"), errno.EEXIST)
-    refused(lambda: os.mkdir(mount / "latest"), errno.EEXIST)
+    refused(lambda: os.open(mount / "latest", os.O_WRONLY), errno.EISDIR)
     refused(lambda: os.rmdir(mount / "latest"), errno.ENOTDIR)
     assert newest(mount) == "1000"
 

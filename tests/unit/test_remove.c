@@ -146,6 +146,8 @@ static void until_ended(void)
 	for (int i = 0; i < WAIT_MS && ckpt_remove_any(step); i++)
 		usleep(1000);
 	ck_assert(!ckpt_remove_any(step));
+	ckpt_lock_take(&s->acts_lock); // what makes the edit holds it until all is remembered
+	ckpt_lock_drop(&s->acts_lock);
 }
 
 static void is_version(uint32_t version, bool has_model)
