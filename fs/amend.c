@@ -424,7 +424,7 @@ int amend_pending(struct call *c)
 	if (is == STEPS && c->opens && !node_has_place(c->fs, c->node))
 		return -ESTALE;
 	if (is == STEPS)
-		return c->reopens ? CALL_REOPENS : -EROFS;
+		return c->edits ? c->edits(c) : c->reopens ? CALL_REOPENS : -EROFS;
 	if (is == ENDING) {
 		if (c->looks++ >= ENDING_LOOKS_MAX)
 			return -EBUSY;

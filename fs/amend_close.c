@@ -3,8 +3,10 @@
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/amend.h"
+#include "core/commit/attributes.h"
 #include "core/commit/clone.h"
 #include "core/commit/reopen.h"
+#include "core/commit/share.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
@@ -299,6 +301,24 @@ void amend_flush(fuse_req_t req, struct handle *h)
 	call_detach(&c);                        // it waits for the disk, and looks at what a process has open
 }
 
+// What was set of them since it was published the file itself has not.
+static int give_attributes(struct ckpt_fs *fs, struct node *n, int to)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct place p;
+	int rc = 0;
+
+	if (place_of(fs, n, &p))
+		return 0;
+	if (place_is_committed(&p) && !entry_of_node(n, &p, &m, &e)) {
+		rc = ckpt_attributes_differ(p.step, m, &e) ? ckpt_share_attributes(p.step, m, e.index, to) : 0;
+		ckpt_manifest_unref(m);
+	}
+	place_done(&p);
+	return rc;
+}
+
 // The bytes that were published stay: what is written now is in a copy, which is the file of all who have it open.
 static int write_again_locked(struct ckpt_fs *fs, struct handle *h, const struct ckpt_step *step)
 {
@@ -319,6 +339,8 @@ static int write_again_locked(struct ckpt_fs *fs, struct handle *h, const struct
 	rc = reads < 0 ? reads : statx(h->node->use->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
 	if (!rc)
 		rc = ckpt_clone_file(h->node->use->fd, to, &stx, false);
+	if (!rc)
+		rc = give_attributes(fs, h->node, to);
 	if (!rc && statx(to, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 		rc = -errno;
 	if (!rc && dup3(reads, h->node->use->fd, O_CLOEXEC) < 0)

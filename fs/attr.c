@@ -1,6 +1,7 @@
 #include "fs/attr.h"
 
 #include "core/base/util.h"
+#include "core/commit/attributes.h"
 #include "core/commit/share.h"
 #include "core/tier/file.h"
 #include "fs/amend.h"
@@ -47,7 +48,7 @@ static mode_t type_of_entry(const struct ckpt_entry *e)
 	return types[e->type];
 }
 
-// A file never changes after its commit, so its times are all the time of its last write.
+// What is committed has one time: that of its last write, or what somebody set since.
 void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr)
 {
 	struct timespec mtime = {e->mtime_s, e->mtime_ns};
@@ -128,6 +129,7 @@ int entry_of_node(struct node *n, const struct place *p, struct ckpt_manifest **
 		return -ESTALE;
 	}
 	__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
+	ckpt_attributes_apply(p->step, m, ret_entry);
 	*ret_manifest = m;
 	return 0;
 }
@@ -143,6 +145,7 @@ static int attr_of_committed(struct ckpt_fs *fs, struct node *n, const struct pl
 
 		ckpt_lock_take(&p->step->lock);
 		summary = p->step->summary;
+		ckpt_attributes_apply_top_locked(p->step, &summary);
 		ckpt_lock_drop(&p->step->lock);
 		attr_from_summary(fs, &summary, ret_attr);
 		return 0;

@@ -18,6 +18,8 @@ struct call {
 	int (*committed)(struct call *c);
 #define CALL_ANSWERED 1 // it was given already
 #define CALL_REOPENS 2  // run it, in the step reopened
+	// Of amend_pending: what it does to a file or directory that the step has. NULL: run it, in the step reopened.
+	int (*edits)(struct call *c);
 	fuse_req_t req;
 	struct ckpt_fs *fs;
 	struct node *node, *other; // the directory (or file) of the request; the second of a rename or link

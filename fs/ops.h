@@ -46,6 +46,8 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
+// The attributes of a node, as the answer of a request.
+void reply_attr(struct ckpt_fs *fs, fuse_req_t req, struct node *n);
 // The child of this name, with one more lookup, its attributes and how long they hold: what LOOKUP, and everything that
 // makes a name, answers. -ENOENT.
 int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry);

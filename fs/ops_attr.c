@@ -1,5 +1,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/attributes.h"
 #include "core/policy/temporary.h"
 #include "core/record/metadata.h"
 #include "core/stage/stage.h"
@@ -9,6 +10,7 @@
 #include "core/tier/stored.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
+#include "fs/attributes.h"
 #include "fs/call.h"
 #include "fs/control_file.h"
 #include "fs/copy_up.h"
@@ -23,7 +25,7 @@
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 
-static void reply_attr(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
+void reply_attr(struct ckpt_fs *fs, fuse_req_t req, struct node *n)
 {
 	struct stat attr;
 	double timeout = TIMEOUT_NONE;
@@ -316,6 +318,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, s
 			c.fi = *fi;
 		c.reopens = c.makes = to_set & FUSE_SET_ATTR_SIZE;
 		c.committed = amend_pending;
+		c.edits = attributes_set;
 		c.copies = true;
 		call_run(&c);
 	}
@@ -451,25 +454,39 @@ static bool is_own(const char *name)
 	       !strcmp(name, CKPT_TEMPORARY_XATTR) || is_meta(name);
 }
 
+static int get_clients(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e,
+		       const char *name, char **ret_value, size_t *ret_len)
+{
+	const struct ckpt_xattr *have;
+	struct ckpt_xattrs x;
+	int rc = ckpt_attributes_xattrs(step, m, e, &x);
+
+	if (rc)
+		return rc;
+	have = ckpt_xattrs_find(&x, name);
+	rc = have ? 0 : -ENODATA;
+	*ret_value = have ? malloc(have->len + 1) : NULL;
+	if (have && !*ret_value)
+		rc = -ENOMEM;
+	if (!rc && have->len)
+		memcpy(*ret_value, have->value, have->len);
+	if (!rc)
+		*ret_len = have->len;
+	ckpt_xattrs_done(&x);
+	return rc;
+}
+
 static int get_committed(struct node *n, const struct place *p, const char *name, char **ret_value, size_t *ret_len)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
-	const char *have;
-	const void *value;
 	int rc = entry_of_node(n, p, &m, &e);
 
 	if (rc)
 		return rc;
 	rc = *p->path ? get_own(m, &e, name, ret_value, ret_len) : get_of_step(p->step, name, ret_value, ret_len);
-	for (uint32_t i = 0; rc == -ENODATA && ckpt_manifest_xattr(m, &e, i, &have, &value, ret_len); i++) {
-		if (strcmp(have, name))
-			continue;
-		*ret_value = malloc(*ret_len + 1);
-		if (*ret_value)
-			memcpy(*ret_value, value, *ret_len);
-		rc = *ret_value ? 0 : -ENOMEM;
-	}
+	if (rc == -ENODATA && is_a_clients(name))
+		rc = get_clients(p->step, m, &e, name, ret_value, ret_len);
 	ckpt_manifest_unref(m);
 	return rc;
 }
@@ -538,21 +555,24 @@ static int list_committed(struct node *n, const struct place *p, char *names, si
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
-	const char *name;
-	const void *value;
-	size_t len;
+	struct ckpt_xattrs x;
 	int rc = entry_of_node(n, p, &m, &e);
 
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; ckpt_manifest_xattr(m, &e, i, &name, &value, &len); i++) {
-		if (*ret_len + strlen(name) + 1 > CKPT_XATTR_BYTES_MAX)
-			break;
-		memcpy(names + *ret_len, name, strlen(name) + 1);
-		*ret_len += strlen(name) + 1;
+	rc = ckpt_attributes_xattrs(p->step, m, &e, &x);
+	for (size_t i = 0; !rc && i < x.count; i++) {
+		size_t len = strlen(x.at[i].name) + 1;
+
+		if (!is_a_clients(x.at[i].name) || *ret_len + len > CKPT_XATTR_BYTES_MAX)
+			continue;
+		memcpy(names + *ret_len, x.at[i].name, len);
+		*ret_len += len;
 	}
+	if (!rc)
+		ckpt_xattrs_done(&x);
 	ckpt_manifest_unref(m);
-	return 0;
+	return rc;
 }
 
 void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
@@ -657,6 +677,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
 			memcpy(copy, value, size);
 		snprintf(c.name, sizeof(c.name), "%s", name);
 		c.committed = is_meta(name) ? refuse_meta : amend_pending;
+		c.edits = attributes_set_xattr;
 		c.copies = true;
 		if (is_meta(name))
 			c.run = run_set_meta;

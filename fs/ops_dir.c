@@ -2,6 +2,7 @@
 // Staged steps are in none; the steps of a plain folder come from core, all else from the disk or the manifest.
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/attributes.h"
 #include "core/commit/remove.h"
 #include "core/store/load.h"
 #include "fs/attr.h"
@@ -327,7 +328,7 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 	reply_listing(req, ino, size, offset, fi, true);
 }
 
-// A committed step is on disk already; with object stores this becomes the barrier for them.
+// A committed step is on disk already, but for attributes that were changed a moment ago.
 static void run_fsyncdir(struct call *c)
 {
 	struct place p;
@@ -338,6 +339,8 @@ static void run_fsyncdir(struct call *c)
 			CLEANUP_FD int fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 
 			rc = fd < 0 ? fd : ckpt_sys.fsync(fd);
+		} else {
+			rc = ckpt_attributes_publish(p.step);
 		}
 		place_done(&p);
 	}

@@ -1,5 +1,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/attributes.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/room.h"
@@ -620,8 +621,11 @@ static void run_fsync(struct call *c)
 	rc = handle_sync(h, c->flags, &disk);
 	if (step)
 		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
+	rc = draft_synced(c->fs, h, rc, disk);
+	if (!rc && step)
+		rc = ckpt_attributes_publish(step);
 	ckpt_step_unref(step);
-	reply_error(c->req, draft_synced(c->fs, h, rc, disk));
+	reply_error(c->req, rc);
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

@@ -1,5 +1,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/attributes.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
@@ -46,6 +47,7 @@ static int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name
 	committed = step->state == CKPT_STEP_COMMITTED;
 	if (committed) {
 		summary = step->summary;
+		ckpt_attributes_apply_top_locked(step, &summary);
 	} else {
 		struct statx stx;
 
@@ -169,6 +171,7 @@ static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct p
 	int rc;
 
 	ckpt_manifest_entry(m, index, &e);
+	ckpt_attributes_apply(p->step, m, &e);
 	attr_of_entry(fs, p->step, m, &e, &ret_entry->attr);
 	// The step may become one of live numbers, under this lock: then all its nodes are found as such (node_renew).
 	names_write_lock(fs);

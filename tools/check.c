@@ -5,6 +5,7 @@
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/amend.h"
+#include "core/commit/attributes.h"
 #include "core/store/load.h"
 #include "core/tier/pack.h"
 #include "core/tier/seal.h"
@@ -239,12 +240,21 @@ static void check_packed(struct check *k, uint32_t index)
 
 // --- As they were written -----------------------------------------------------------------------------------------------
 
-static void compare_file(struct check *k, const struct ckpt_entry *e, const struct stat *st)
+// What was changed of them since it was written is the entry's alone (core/commit/attributes.h).
+static bool is_as_written(const struct check *k, const struct ckpt_entry *e, const struct stat *st)
+{
+	struct timespec mtime;
+	uint32_t mode;
+
+	return ckpt_attributes_raw(k->m, e, &mode, &mtime) && (st->st_mode & 07777) == mode &&
+	       (e->type != CKPT_ENTRY_FILE ||
+		(st->st_mtim.tv_sec == mtime.tv_sec && st->st_mtim.tv_nsec == mtime.tv_nsec));
+}
+
+static void compare_time(struct check *k, const struct ckpt_entry *e, const struct stat *st)
 {
 	char have[CKPT_TIME_LEN + 1], want[CKPT_TIME_LEN + 1];
 
-	if ((uint64_t)st->st_size != e->bytes)
-		bad(k, "has %lld bytes, the manifest says %llu", (long long)st->st_size, (unsigned long long)e->bytes);
 	if (st->st_mtim.tv_sec != e->mtime_s || st->st_mtim.tv_nsec != e->mtime_ns) {
 		ckpt_time_format(st->st_mtim.tv_sec * INT64_C(1000000000) + st->st_mtim.tv_nsec, have);
 		ckpt_time_format(e->mtime_s * INT64_C(1000000000) + e->mtime_ns, want);
@@ -268,6 +278,7 @@ static void compare_target(struct check *k, const struct ckpt_entry *e, int dirf
 static bool compare(struct check *k, const struct ckpt_entry *e, int dirfd, const char *name)
 {
 	struct stat st;
+	bool written;
 
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW)) {
 		if (errno == ENOENT)
@@ -280,10 +291,13 @@ static bool compare(struct check *k, const struct ckpt_entry *e, int dirfd, cons
 		bad(k, "is %s, the manifest says %s", type_name(st.st_mode), type_name(type_bits(e->type)));
 		return false;
 	}
-	if (e->type != CKPT_ENTRY_SYMLINK && (st.st_mode & 07777) != e->mode)
+	if (e->type == CKPT_ENTRY_FILE && (uint64_t)st.st_size != e->bytes)
+		bad(k, "has %lld bytes, the manifest says %llu", (long long)st.st_size, (unsigned long long)e->bytes);
+	written = is_as_written(k, e, &st);
+	if (!written && e->type != CKPT_ENTRY_SYMLINK && (st.st_mode & 07777) != e->mode)
 		bad(k, "has mode %04o, the manifest says %04o", st.st_mode & 07777, e->mode);
-	if (e->type == CKPT_ENTRY_FILE)
-		compare_file(k, e, &st);
+	if (!written && e->type == CKPT_ENTRY_FILE)
+		compare_time(k, e, &st);
 	if (e->type == CKPT_ENTRY_SYMLINK)
 		compare_target(k, e, dirfd, name);
 	return (uint64_t)st.st_size == e->bytes || e->type != CKPT_ENTRY_FILE;

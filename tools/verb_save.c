@@ -332,7 +332,8 @@ static int set_dir(struct get *g, const struct ckpt_entry *e, const char *path)
 	int rc = MIN(fd, 0);
 
 	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(g->m, e, i, &name, &value, &len); i++)
-		rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
+		if (strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)))
+			rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
 	if (!rc && geteuid() == 0 && fchown(fd, e->uid, e->gid))
 		rc = -errno;
 	if (!rc && fchmod(fd, e->mode))

@@ -517,7 +517,7 @@ typedef int edit_fn(struct ckpt_edit *d, const char *path, const char *raw);
 
 static int try(struct ckpt_step *step, edit_fn *change, const char *path, const char *raw, bool *adopted)
 {
-	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_AMEND, .frees = change == take_out};
+	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_AMEND, .attributes = true, .frees = change == take_out};
 	int rc = ckpt_edit_begin(&d, adopted);
 
 	if (!rc && change == take_out && ckpt_pin_is(step)) {

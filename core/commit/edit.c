@@ -3,6 +3,7 @@
 #include "core/base/hash.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/attributes.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/commit/version.h"
@@ -29,6 +30,8 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 		rc = -EBUSY; // what it shows is another, which has its files
 	if (!rc && !d->leaves_out && ckpt_remove_hides(step))
 		rc = -EBUSY; // it is being removed
+	if (!rc && d->attributes)
+		d->attributes_mark = ckpt_attributes_mark(step);
 	return rc;
 }
 
@@ -93,18 +96,32 @@ static void count_subdirs(struct ckpt_edit *d)
 	}
 }
 
-static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
+static int copy_xattrs(struct ckpt_edit *d, const struct ckpt_entry *e, uint32_t handle)
 {
 	const void *value;
-	struct ckpt_entry e;
-	const char *name, *session;
+	const char *name;
 	size_t len;
+	int rc = 0;
+
+	if (d->attributes)
+		return ckpt_attributes_write(d->step, d->m, e, d->w, handle);
+	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(d->m, e, i, &name, &value, &len); i++)
+		rc = ckpt_manifest_writer_xattr(d->w, handle, name, value, len);
+	return rc;
+}
+
+static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
+{
+	struct ckpt_entry e;
+	const char *session;
 	int rc = 0;
 
 	ckpt_manifest_entry(d->m, index, &e);
 	d->handles[index] = CKPT_EDIT_GONE;
 	if (index && (index == removed || is_left_out(d, &e)))
 		return 0;
+	if (d->attributes)
+		ckpt_attributes_apply(d->step, d->m, &e);
 	e.nlink -= d->subdirs[index];
 	if (index == d->parent)
 		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
@@ -115,8 +132,8 @@ static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
 		rc = ckpt_manifest_writer_session(d->w, session, &e.session);
 	if (!rc)
 		rc = ckpt_manifest_writer_add(d->w, index ? d->handles[e.parent] : 0, &e, &d->handles[index]);
-	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(d->m, &e, i, &name, &value, &len); i++)
-		rc = ckpt_manifest_writer_xattr(d->w, d->handles[index], name, value, len);
+	if (!rc)
+		rc = copy_xattrs(d, &e, d->handles[index]);
 	return rc || e.content == CKPT_CONTENT_NONE ? rc : copy_seal(d, index);
 }
 
@@ -204,6 +221,10 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	r->summary.dir_nlink -= d->subdirs[0];
 	if (!d->parent)
 		r->summary.dir_nlink = (uint32_t)((int)r->summary.dir_nlink + d->dirs_in_parent);
+	if (d->attributes) {
+		LOCK_SCOPE(&d->step->lock);
+		ckpt_attributes_apply_top_locked(d->step, &r->summary);
+	}
 	if (d->same_files)
 		r->summary.committed_ns = d->committed_ns;
 	r->summary.sealed = ckpt_manifest_is_sealed(d->next);
@@ -229,6 +250,11 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	bool changed;
 	int rc = finish(d);
 
+	if (!rc && d->only_attributes &&
+	    !memcmp(ckpt_manifest_sha256(d->next), ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN)) {
+		ckpt_attributes_put(step, d->attributes_mark, d->m);
+		return 0;
+	}
 	if (!rc)
 		rc = ckpt_version_put(step, set_manifest, d, d->frees, &next, &changed);
 	if (rc == -EIO)
@@ -239,7 +265,9 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	if (!rc)
 		ckpt_step_keep_manifest(step, d->next);
 	if (!rc)
-		ckpt_remove_carry(step, d->m, d->next);
+		ckpt_remove_carry(step, d->m, d->next, d->only_attributes);
+	if (!rc && d->attributes)
+		ckpt_attributes_put(step, d->attributes_mark, d->m);
 	ckpt_store_wake_behind(step->store);
 	if (step->store->indexer) // it is in the store, whatever the table made of it
 		ckpt_indexer_put(step->store->indexer, step->key, &next,

@@ -12,9 +12,11 @@
 
 struct ckpt_edit {
 	struct ckpt_step *step;
-	const char *event; // of the version
-	bool frees;        // it removes files: its version can be put on a full disk too (version.h)
-	bool same_files;   // clients see nothing of it: its time stays
+	const char *event;    // of the version
+	bool frees;           // it removes files: its version can be put on a full disk too (version.h)
+	bool same_files;      // clients see nothing of it: its time stays
+	bool attributes;      // what was changed of attributes until now (attributes.h) is in it
+	bool only_attributes; // and nothing else: where these are what they were, no version is put
 	// Where the bytes are: changes the content of an entry that is copied, and where a chunk is, or one that others are decoded
 	// beside (with chunk->pack not 0, *pack says which). NULL: as it was.
 	void (*place)(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e);
@@ -25,6 +27,7 @@ struct ckpt_edit {
 	void *arg;
 	char *says;   // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
 	bool adopted; // the version may have what an act before did without an answer
+	uint64_t attributes_mark;
 	// Of the version of before.
 	struct ckpt_manifest *m;
 	int64_t committed_ns;

@@ -414,13 +414,13 @@ static bool any_is_in(const struct ckpt_removal *r, const struct ckpt_manifest *
 	return r->whole;
 }
 
-void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is)
+void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is, bool same)
 {
 	LOCK_SCOPE(&step->lock);
 	struct ckpt_removal *r = ckpt_removal_active_locked(step);
 
 	if (!memcmp(step->removed.is, ckpt_manifest_sha256(was), CKPT_SHA256_LEN) &&
-	    ckpt_manifest_same_entries(was, is))
+	    (same || ckpt_manifest_same_entries(was, is)))
 		memcpy(step->removed.is, ckpt_manifest_sha256(is), CKPT_SHA256_LEN);
 	// Without memory the next mark does it, or its end; where none is left, this is that.
 	if (r && ckpt_removal_is_of(r, was) && !ckpt_removal_rebase_locked(step, is) && !any_is_in(r, is))

@@ -52,5 +52,5 @@ int ckpt_remove_publish(struct ckpt_step *step);
 // What was marked is there again, or not (any more) in what has the step's place.
 void ckpt_remove_forget(struct ckpt_step *step);
 void ckpt_remove_forget_locked(struct ckpt_step *step); // under step->lock
-// The step's next version has the manifest `is`: marks go on, by their paths.
-void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is);
+// The step's next version has the manifest `is`: marks go on, by their paths. same: it has the same files, whatever their attributes.
+void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is, bool same);

@@ -11,6 +11,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/attributes.h"
 #include "core/commit/changes.h"
 #include "core/commit/commit.h"
 #include "core/commit/delete.h"
@@ -436,6 +437,8 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	if (ckpt_step_state(base) != CKPT_STEP_COMMITTED)
 		return -ESTALE;
 	rc = has_twin(base) ? -EROFS : ckpt_amend_settle_locked(base);
+	if (!rc)
+		(void)ckpt_attributes_publish_locked(base); // else they are in the new version only
 	if (!rc) {
 		set_reopening(base, true);
 		rc = make(base, &step);

@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/attributes.h"
 #include "core/commit/clone.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
@@ -238,29 +239,87 @@ struct tree {
 	int dirfd;
 };
 
-static int set_xattrs(const struct ckpt_manifest *m, const struct ckpt_entry *e, int fd)
+static bool is_clients(const char *name)
 {
-	const char *name;
-	const void *value;
-	size_t len;
+	return !strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
+}
+
+// What a copy of the raw file has, and was removed since.
+static int remove_xattrs(const struct ckpt_xattrs *x, int fd)
+{
+	CLEANUP_FREE char *names = malloc(CKPT_XATTR_BYTES_MAX);
+	ssize_t len = names ? flistxattr(fd, names, CKPT_XATTR_BYTES_MAX) : 0;
+
+	if (!names)
+		return -ENOMEM;
+	if (len < 0)
+		return errno == EOPNOTSUPP ? 0 : -errno;
+	for (const char *name = names; name < names + len; name += strlen(name) + 1)
+		if (is_clients(name) && !ckpt_xattrs_find(x, name) && fremovexattr(fd, name))
+			return -errno;
+	return 0;
+}
+
+static int set_xattrs(const struct ckpt_xattrs *x, int fd)
+{
 	int rc = 0;
 
-	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(m, e, i, &name, &value, &len); i++)
-		if (!strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS)))
-			rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
+	for (size_t i = 0; i < x->count && !rc; i++)
+		if (is_clients(x->at[i].name))
+			rc = ckpt_sys.fsetxattr(fd, x->at[i].name, x->at[i].value, x->at[i].len, 0);
 	return rc;
 }
 
-static int set_attributes(const struct ckpt_manifest *m, const struct ckpt_entry *e, int fd)
+static int set_attributes(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *entry, int fd)
 {
-	struct timespec times[2] = {{e->mtime_s, e->mtime_ns}, {e->mtime_s, e->mtime_ns}};
-	int rc = geteuid() == 0 && fchown(fd, e->uid, e->gid) ? -errno : 0;
+	struct ckpt_entry e = *entry;
+	struct timespec times[2];
+	struct ckpt_xattrs x;
+	int rc = ckpt_attributes_xattrs(step, m, entry, &x);
 
+	if (rc)
+		return rc;
+	ckpt_attributes_apply(step, m, &e);
+	times[0] = times[1] = (struct timespec){e.mtime_s, e.mtime_ns};
+	rc = geteuid() == 0 && fchown(fd, e.uid, e.gid) ? -errno : 0;
+	if (!rc && e.type == CKPT_ENTRY_FILE)
+		rc = remove_xattrs(&x, fd);
 	if (!rc)
-		rc = set_xattrs(m, e, fd);
-	if (!rc && fchmod(fd, e->mode))
+		rc = set_xattrs(&x, fd);
+	ckpt_xattrs_done(&x);
+	if (!rc && fchmod(fd, e.mode))
 		rc = -errno;
 	return !rc && futimens(fd, times) ? -errno : rc;
+}
+
+// As it was written, whatever was changed of it since.
+static int set_raw_attributes(const struct ckpt_manifest *m, const struct ckpt_entry *e, int fd)
+{
+	struct timespec times[2] = {{e->mtime_s, e->mtime_ns}, {e->mtime_s, e->mtime_ns}};
+	uint32_t mode = e->mode;
+	const void *value;
+	const char *name;
+	size_t len;
+	int rc = 0;
+
+	if (ckpt_attributes_raw(m, e, &mode, &times[1]))
+		times[0] = times[1];
+	for (uint32_t i = 0; !rc && ckpt_manifest_xattr(m, e, i, &name, &value, &len); i++)
+		if (is_clients(name))
+			rc = ckpt_sys.fsetxattr(fd, name, value, len, 0);
+	if (rc)
+		return rc;
+	if ((geteuid() == 0 && fchown(fd, e->uid, e->gid)) || fchmod(fd, mode) || futimens(fd, times))
+		return -errno;
+	return 0;
+}
+
+int ckpt_share_attributes(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int fd)
+{
+	struct ckpt_entry e;
+
+	ckpt_manifest_entry(m, index, &e);
+	return set_attributes(step, m, &e, fd);
 }
 
 // What has several names within the step has them here: they are one file, and so cannot be shared name by name.
@@ -307,7 +366,7 @@ int ckpt_share_copy_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint3
 		ckpt_file_close(from);
 	}
 	if (!rc)
-		rc = set_attributes(m, &e, to);
+		rc = progress && progress->raw ? set_raw_attributes(m, &e, to) : set_attributes(step, m, &e, to);
 	if (!rc && progress && progress->durable)
 		rc = ckpt_sys.fsync(to);
 	if (rc)
@@ -335,6 +394,19 @@ static bool wants_copy(int rc)
 	return rc == -EMLINK || rc == -EACCES || rc == -EPERM || rc == -EIO || rc == -ENOENT || ckpt_is_full(rc);
 }
 
+// Attributes that were changed since the raw file was written are not its own: it gets them, if it has no other place and nobody may
+// have it open in one.
+static int give_own(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e, int fd)
+{
+	struct stat st;
+
+	if (!ckpt_attributes_differ(step, m, e))
+		return 0;
+	if (fstat(fd, &st))
+		return -errno;
+	return st.st_nlink > 1 || ckpt_share_is_marked(fd) ? -EMLINK : set_attributes(step, m, e, fd);
+}
+
 static int share_file(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e, int dirfd,
 		      const char *name, bool copied)
 {
@@ -342,18 +414,24 @@ static int share_file(struct ckpt_step *step, struct ckpt_manifest *m, const str
 	int rc = copied ? -EMLINK : ckpt_step_open_raw(step, m, e->index, &from);
 
 	if (!rc)
+		rc = give_own(step, m, e, from);
+	if (!rc)
 		rc = link_raw(step, m, e->index, from, dirfd, name);
 	if (wants_copy(rc))
 		rc = ckpt_share_copy_entry(step, m, e->index, dirfd, name, NULL);
 	return rc;
 }
 
-static int make_symlink(const struct ckpt_entry *e, int dirfd, const char *name)
+static int make_symlink(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *entry,
+			int dirfd, const char *name)
 {
-	struct timespec times[2] = {{e->mtime_s, e->mtime_ns}, {e->mtime_s, e->mtime_ns}};
-	int rc = ckpt_sys.symlink(e->target, dirfd, name);
+	struct ckpt_entry e = *entry;
+	struct timespec times[2];
+	int rc = ckpt_sys.symlink(e.target, dirfd, name);
 
-	if (!rc && geteuid() == 0 && fchownat(dirfd, name, e->uid, e->gid, AT_SYMLINK_NOFOLLOW))
+	ckpt_attributes_apply(step, m, &e);
+	times[0] = times[1] = (struct timespec){e.mtime_s, e.mtime_ns};
+	if (!rc && geteuid() == 0 && fchownat(dirfd, name, e.uid, e.gid, AT_SYMLINK_NOFOLLOW))
 		rc = -errno;
 	return !rc && utimensat(dirfd, name, times, AT_SYMLINK_NOFOLLOW) ? -errno : rc;
 }
@@ -364,7 +442,7 @@ int ckpt_share_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i
 
 	ckpt_manifest_entry(m, index, &e);
 	return e.type == CKPT_ENTRY_DIR       ? -EISDIR
-	       : e.type == CKPT_ENTRY_SYMLINK ? make_symlink(&e, dirfd, name)
+	       : e.type == CKPT_ENTRY_SYMLINK ? make_symlink(step, m, &e, dirfd, name)
 					      : share_file(step, m, &e, dirfd, name, false);
 }
 
@@ -401,7 +479,7 @@ static int add_children(const struct tree *t, const struct ckpt_entry *dir)
 		ckpt_manifest_entry(t->m, dir->child_first + i, &e);
 		rc = e.type == CKPT_ENTRY_DIR    ? ckpt_sys.mkdir(dirfd, e.name, 0700)
 		     : e.type == CKPT_ENTRY_FILE ? add_file(t, &e, dirfd)
-						 : make_symlink(&e, dirfd, e.name);
+						 : make_symlink(t->step, t->m, &e, dirfd, e.name);
 	}
 	return rc;
 }
@@ -417,7 +495,7 @@ static int each_dir(const struct tree *t, bool attributes, uint32_t index)
 		return add_children(t, &e);
 	CLEANUP_FD int fd = open_dir(t, index);
 
-	return fd < 0 ? fd : set_attributes(t->m, &e, fd);
+	return fd < 0 ? fd : set_attributes(t->step, t->m, &e, fd);
 }
 
 // Modes, which may forbid it, and times, which all else would change, come last, those of the inner directories first.

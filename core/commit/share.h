@@ -43,8 +43,12 @@ int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m);
 // we may not mark it, or it is in packs. -EIO: the raw file is gone or changed; -EISDIR.
 int ckpt_share_entry(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int dirfd, const char *name);
 
+// The attributes of an entry, as clients see them, for a file or directory that is open at fd.
+int ckpt_share_attributes(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int fd);
+
 struct ckpt_share_progress {
 	bool durable; // it is on disk when the call returns
+	bool raw;     // it is to be a raw file of the step again: with the attributes that the raw file had
 	// With each piece, where the file is in packs: false ends it with -EINTR. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;

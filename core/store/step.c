@@ -11,6 +11,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/attributes.h"
 #include "core/commit/copy.h"
 #include "core/commit/move.h"
 #include "core/commit/remove.h"
@@ -156,6 +157,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_stage_forget(step);
 	ckpt_copy_forget(step);
 	ckpt_remove_forget_locked(step);
+	ckpt_attributes_forget_locked(step);
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
 	free(step->killed.path);

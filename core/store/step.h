@@ -38,6 +38,7 @@ enum ckpt_step_state {
 	CKPT_STEP_GONE,
 };
 
+struct ckpt_attributes;
 struct ckpt_makers;
 struct ckpt_writer;
 struct ckpt_removal;
@@ -122,6 +123,8 @@ struct ckpt_step {
 		uint8_t is[CKPT_SHA256_LEN];
 		int64_t ns;
 	} removed; // COMMITTED: the version before the last removal, the manifest that this one made, and when, monotonic
+	struct ckpt_attributes
+		*attributes;           // COMMITTED: changed ones (attributes.h), or NULL; set under lock, read without
 	struct ckpt_top_dir *top_dirs; // open handles of its own directory (remove.h)
 	struct ckpt_top_dir_closed {
 		pid_t tid;

@@ -146,8 +146,7 @@ static bool is_same(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t in
 
 	ckpt_manifest_entry(m, index, &was);
 	ckpt_manifest_entry(now, now_index, &is);
-	if (is.ino != was.ino || is.bytes != was.bytes || is.mtime_s != was.mtime_s || is.mtime_ns != was.mtime_ns ||
-	    !has_same_raw_path(step, m, index, now, now_index))
+	if (is.ino != was.ino || is.bytes != was.bytes || !has_same_raw_path(step, m, index, now, now_index))
 		return false;
 	return !ckpt_manifest_seal(m, index, &was_seal) ||
 	       (ckpt_manifest_seal(now, now_index, &is_seal) &&

@@ -395,7 +395,6 @@ static bool find_anew(const struct reading *r, const struct ckpt_edit *d, uint32
 	ckpt_manifest_entry(d->m, *ret_index, &e);
 	ckpt_manifest_entry(r->m, read, &was_e);
 	return e.content == CKPT_CONTENT_RAW && e.ino == was_e.ino && e.bytes == was_e.bytes &&
-	       e.mtime_s == was_e.mtime_s && e.mtime_ns == was_e.mtime_ns &&
 	       !ckpt_manifest_seal(d->m, *ret_index, &seal) &&
 	       !ckpt_step_raw_path(r->step, r->m, read, was, sizeof(was)) &&
 	       !ckpt_step_raw_path(r->step, d->m, *ret_index, is, sizeof(is)) && !strcmp(was, is);

@@ -119,7 +119,8 @@ static int check_room(const struct warming *w)
 
 static int write_files(struct warming *w)
 {
-	const struct ckpt_share_progress progress = {.durable = true, .go_on = w->how->go_on, .arg = w->how->arg};
+	const struct ckpt_share_progress progress = {
+		.durable = true, .raw = true, .go_on = w->how->go_on, .arg = w->how->arg};
 	int rc = 0;
 
 	for (; w->written < w->file_count && !rc; w->written += !rc) {

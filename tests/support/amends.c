@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/attributes.h"
 #include "core/record/manifest.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
@@ -17,10 +18,20 @@
 #define TICK_NS 10000000
 #define END CKPT_AMEND_ACTS + 1
 
-enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE, SEAL, COOL, WARM };
+enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE, CHMOD, SEAL, COOL, WARM };
 
 // After so many acts.
-enum { SEALED_FIRST = 6, UNSEALED = 9, SEALED_AGAIN = 11, COOLED = 12, UNSEALED_AGAIN = 13, WARMED = 14 };
+enum {
+	SEALED_FIRST = 6,
+	UNSEALED = 9,
+	SEALED_AGAIN = 11,
+	COOLED = 12,
+	UNSEALED_AGAIN = 13,
+	WARMED = 14,
+	CHMODDED = 15
+};
+
+#define MODE 0604 // after that, of what has another before
 
 static const struct {
 	enum kind kind;
@@ -30,7 +41,7 @@ static const struct {
 	{ADD_LINK, "more/link", "x"}, {REPLACE, "late", "later"}, {SEAL, "", NULL},
 	{REMOVE, "more", NULL},       {REMOVE, "config", NULL},   {ADD_FILE, "config", "new"},
 	{ADD_FILE, "sub/empty", ""},  {SEAL, "", NULL},           {COOL, "", NULL},
-	{ADD_FILE, "cold", "late"},   {WARM, "", NULL},
+	{ADD_FILE, "cold", "late"},   {WARM, "", NULL},           {CHMOD, "model", NULL},
 };
 
 // What the step has from one act on and until another.
@@ -167,6 +178,30 @@ static int move_tier(struct ckpt_step *step, enum kind kind)
 	return kind == COOL ? ckpt_cool(step, &how, &done) : ckpt_warm(step, &how, &done);
 }
 
+// A change that failed is dropped, as if the daemon had ended.
+static int change_mode(struct ckpt_step *step, const char *path)
+{
+	const struct ckpt_attributes_new what = {.which = CKPT_ATTRIBUTE_MODE, .mode = MODE};
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = ckpt_step_manifest(step, &m);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_lookup(m, path, &index);
+	if (!rc) {
+		ckpt_manifest_entry(m, index, &e);
+		rc = ckpt_attributes_set(step, m, &e, &what);
+	}
+	ckpt_manifest_unref(m);
+	if (!rc)
+		rc = ckpt_attributes_publish(step);
+	if (rc)
+		ckpt_attributes_forget(step);
+	return rc;
+}
+
 int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 {
 	CLEANUP_FD int dirfd = open_parent(step, acts[n].path);
@@ -176,6 +211,8 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 		return ckpt_seal(step, &(struct ckpt_seal_how){0});
 	if (acts[n].kind > SEAL)
 		return move_tier(step, acts[n].kind);
+	if (acts[n].kind == CHMOD)
+		return change_mode(step, acts[n].path);
 	if (acts[n].kind == REMOVE)
 		return ckpt_amend_remove(step, acts[n].path);
 	if (acts[n].kind == REPLACE)
@@ -233,6 +270,8 @@ static void check_one(struct ckpt_step *step, struct ckpt_manifest *m, size_t i,
 	ck_assert_msg(!ckpt_manifest_lookup(m, model[i].path, &index), "%s is missing", model[i].path);
 	ckpt_manifest_entry(m, index, &e);
 	ck_assert_int_eq(e.type, model[i].type);
+	if (!strcmp(model[i].path, "model"))
+		ck_assert_int_eq(e.mode == MODE, done >= CHMODDED);
 	if (e.type == CKPT_ENTRY_SYMLINK)
 		ck_assert_str_eq(e.target, model[i].text);
 	if (e.type == CKPT_ENTRY_FILE)

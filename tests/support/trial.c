@@ -5,6 +5,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/attributes.h"
 #include "core/commit/delete.h"
 #include "core/commit/move.h"
 #include "core/commit/pin.h"
@@ -525,6 +526,29 @@ static int act_remove_entry(struct ckpt_trial *t)
 	return rc;
 }
 
+static int act_attributes(struct ckpt_trial *t)
+{
+	const struct ckpt_attributes_new what = {.which = CKPT_ATTRIBUTE_MODE, .mode = 0600};
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = ckpt_step_manifest(t->step, &m);
+
+	if (rc)
+		return rc;
+	ck_ok(ckpt_manifest_lookup(m, "model.bin", &index));
+	ckpt_manifest_entry(m, index, &e);
+	rc = ckpt_attributes_set(t->step, m, &e, &what);
+	if (!rc)
+		rc = ckpt_attributes_set_xattr(t->step, m, &e, "user.note", "good", 4, 0);
+	ckpt_manifest_unref(m);
+	if (!rc || rc == -ESTALE) // it was a version at once, where there was no thread
+		rc = ckpt_attributes_publish(t->step);
+	if (rc)
+		ckpt_attributes_forget(t->step); // as if the daemon had ended
+	return rc;
+}
+
 static int act_draft(struct ckpt_trial *t)
 {
 	int rc = begin_draft(t);
@@ -748,6 +772,7 @@ const struct ckpt_trial_act ckpt_trial_acts[] = {
 	{"replace", prepare_step, act_replace, 0, 0},
 	{"take out", prepare_step, act_take_out, 0, 0},
 	{"remove an entry", prepare_step, act_remove_entry, 0, 0},
+	{"change attributes", prepare_step, act_attributes, 0, 0},
 	{"draft", prepare_group, act_draft, 0, 0},
 	{"leave a draft", prepare_draft, act_leave_draft, 0, 0},
 	{"convert", prepare_plain_folder, act_convert, 0, 0},
