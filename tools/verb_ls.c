@@ -348,11 +348,45 @@ static int check_metrics(const struct ls *ls, const json_t *rows)
 	return ckpt_usage(missing, hint, "no such field, and no step has such a metric");
 }
 
+static size_t folder_len(const char *word)
+{
+	size_t len = strlen(word);
+
+	while (len && word[len - 1] == '/')
+		len--;
+	return len;
+}
+
+// A step of the name comes first.
+static bool is_folder_alone(const struct ckpt_listing *l, const struct ckpt_operand *o)
+{
+	CLEANUP_FREE char *word = ckpt_need(strndup(o->steps[0], folder_len(o->steps[0]))), *path = NULL;
+	struct ckpt_step *step = ckpt_listing_is_trash(word) ? NULL : ckpt_listing_look(l, o, word, &path);
+	bool is = !step && ckpt_listing_is_folder(l, word);
+
+	ckpt_step_unref(step);
+	return is;
+}
+
+static void keep_in_folder(json_t *rows, const char *folder)
+{
+	size_t len = folder_len(folder);
+
+	for (size_t i = 0; i < json_array_size(rows);) {
+		const char *name = text_of(json_array_get(rows, i), "name");
+
+		if (name && !strncmp(name, folder, len) && (!len || name[len] == '/'))
+			i++;
+		else
+			json_array_remove(rows, i);
+	}
+}
+
 int ckpt_verb_ls(int argc, char **argv)
 {
 	static const struct ckpt_syntax syntax = {
-		.operands = "[STORE] [STEP[/PATH]]",
-		.doc = "Lists the steps of a store, or the files of a step.\v"
+		.operands = "[STORE] [STEP[/PATH]|FOLDER]",
+		.doc = "Lists the steps of a store or of one folder, or the files of a step.\v"
 		       "Examples:\n"
 		       "  ckptfs ls -l --sort metrics.loss /ckpt\n"
 		       "  ckptfs ls --json /data/run42 latest",
@@ -365,6 +399,7 @@ int ckpt_verb_ls(int argc, char **argv)
 	struct ckpt_words words;
 	struct ls ls = {0};
 	size_t unfinished = 0;
+	bool files = false;
 	json_t *rows;
 	int rc;
 
@@ -372,25 +407,28 @@ int ckpt_verb_ls(int argc, char **argv)
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return rc;
-	rc = o.count > 1 ? ckpt_usage(o.steps[1], "usage: ckptfs ls [STORE] [STEP[/PATH]]", "one operand too many") : 0;
-	if (!rc)
-		rc = check(&ls, o.count);
+	rc = o.count > 1 ? ckpt_usage(o.steps[1], "usage: ckptfs ls [STORE] [STEP[/PATH]|FOLDER]", "one operand too many") : 0;
 	if (!rc)
 		rc = ckpt_listing_open(o.store, CKPT_STORE_READ, &l);
 	if (!rc) {
+		files = o.count && !is_folder_alone(&l, &o);
 		rows = ckpt_need(json_array());
-		rc = o.count ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
+		rc = check(&ls, files);
+		if (!rc)
+			rc = files ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
+		if (!rc && o.count && !files)
+			keep_in_folder(rows, o.steps[0]);
 		if (!o.count && !ls.staged && !ls.trash && !ls.all && !ckpt_output.json && !ckpt_output.quiet)
 			unfinished = ckpt_rows_staged_count(&l);
 		ckpt_listing_close(&l);
 		if (!rc)
 			rc = check_metrics(&ls, rows);
 		filter(rows, ls.condition);
-		order(rows, &ls, o.count);
+		order(rows, &ls, files);
 		if (rc)
 			json_decref(rows);
 		else
-			print(rows, &ls, o.count);
+			print(rows, &ls, files);
 		if (!rc)
 			tell_unfinished(unfinished, &o);
 	}

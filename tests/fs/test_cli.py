@@ -75,6 +75,15 @@ def test_ls_lists_committed_steps_by_folder_and_number(filled, store, ckptfs):
     assert rows["2000"]["extras"] == {"tag": "best"} and rows["2000"]["metrics"] == {"loss": 2.5} and rows["1000"]["metrics"] == {}
 
 
+def test_ls_of_a_folder_lists_its_steps(mount, filled, store, ckptfs, commit):
+    in_folder = ["checkpoints/checkpoint-5", "checkpoints/checkpoint-10"]
+    for words in ([store, "checkpoints"], [store, "checkpoints/"], [mount / "checkpoints"]):
+        assert ckptfs("ls", *words).stdout.split() == in_folder
+    assert ckptfs("ls", store, "checkpoints", "-r", "--where", "number > 5").stdout.split() == in_folder[1:]
+    assert ckptfs("ls", store, "check", check=False).returncode == 1, "a part of a name is no folder"
+    assert "nosuch" in ckptfs("ls", store, "checkpoints", "--sort", "nosuch", check=False).stderr
+
+
 @pytest.mark.parametrize("flags, want", [
     (["-r"], STEPS[::-1]), (["-t"], ["checkpoints/checkpoint-10", "checkpoints/checkpoint-5", "2000", "1000"]), (["-tr"], STEPS),
     (["--sort", "metrics.loss"], ["checkpoints/checkpoint-5", "2000", "checkpoints/checkpoint-10", "1000"]),

@@ -316,7 +316,7 @@ def test_a_first_rank_that_is_killed_while_it_waits_had_written_its_last(mount, 
     first_rank(mount, "global_step20")
     a = agent()
     a.start(SAY_LATEST, path=str(mount / "latest"), data=b"global_step20")
-    time.sleep(0.3)
+    time.sleep(2)
     a.kill()
     for rank in (1, 2):
         assert listed(mount) == []
