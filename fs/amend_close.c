@@ -507,8 +507,9 @@ static void drop(struct ckpt_fs *fs, struct handle *h)
 			rc = amend_remove(fs, dir, &p, name);
 		if (p.step && !rc)
 			ckpt_errlog_add(fs->store->errlog, p.step->name, 0, "write it again",
-					"a file that was being added was not: %s%s%s: %s", p.path, *p.path ? "/" : "",
-					name, h->amend->dead ? "its writer was killed" : "its close failed");
+					"the new file was not added to the step: %s%s%s: %s", p.path,
+					*p.path ? "/" : "", name,
+					h->amend->dead ? "its writer was killed" : "its close failed");
 		place_done(&p);
 	}
 	free((char *)(uintptr_t)name);

@@ -47,16 +47,16 @@ static int folder_above(struct ckpt_fs *fs, const struct node *dir, char *ret_na
 
 static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
 {
-	ckpt_errlog_add(fs->store->errlog, name, error,
-			error == -ENOTEMPTY ? "complete its steps, each with a marker of its own"
-			: error == -EMLINK
-				? "copy the folder (`cp -r`), or remove the links, then write the marker again"
-				: "nothing is changed: mend the cause, then write the marker again",
-			error == -ENOTEMPTY ? "the folder holds steps, and cannot be one"
-			: error == -EMLINK
-				? "a file in the folder has a hard link outside of it: a change there would be one here"
-			: error == -EBUSY ? "a file in the folder is still being written"
-					  : "the folder could not be turned into a step");
+	ckpt_errlog_add(
+		fs->store->errlog, name, error,
+		error == -ENOTEMPTY ? "complete each of its steps with a marker of its own"
+		: error == -EMLINK  ? "copy the folder (`cp -r`), or remove the links, then write the marker again"
+				    : "nothing has changed; remove the cause, then write the marker again",
+		error == -ENOTEMPTY ? "the folder holds steps, so it cannot become a step"
+		: error == -EMLINK ? "a file in the folder has a hard link outside it: a change there would change the "
+				     "step"
+		: error == -EBUSY  ? "a file in the folder is still being written"
+				   : "the folder could not be turned into a step");
 }
 
 // What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one.
@@ -630,7 +630,9 @@ static void run_later(struct call *call)
 	if (rc != -EINTR)
 		ckpt_errlog_add(call->fs->store->errlog, step, rc < 0 ? rc : 0,
 				"`ckptfs commit` completes the step as it is, `ckptfs abort` drops it",
-				"%s did not come: the step is not complete, and is waited for no more", lacking);
+				"%s was not written: the step is not complete, and the mount does not wait for it "
+				"any more",
+				lacking);
 	complete_done(call->fs, &c);
 }
 
@@ -642,8 +644,9 @@ static int complete_later(struct ckpt_fs *fs, struct completing *c, const char *
 	char step[CKPT_NAME_MAX + 1];
 
 	name_of(fs, c, step);
-	ckpt_errlog_add(fs->store->errlog, step, 0, "look for that rank; `ckptfs commit` completes the step as it is",
-			"the step is not complete: %s is not there, or not whole; it is waited for, for %lld minutes",
+	ckpt_errlog_add(fs->store->errlog, step, 0, "look at that rank; `ckptfs commit` completes the step as it is",
+			"the step is not complete: %s is missing or not whole; the mount waits for it for "
+			"%lld minutes",
 			lacking, (long long)(OTHERS_NS / 60000000000));
 	call_detach(&call);
 	*c = (struct completing){0};
@@ -746,6 +749,6 @@ void complete_tell(struct ckpt_fs *fs, struct node *dir, const char *name, const
 		return;
 	node_unref(fs, above);
 	ckpt_errlog_add(fs->store->errlog, step, 0,
-			"save again, or complete it with `ckptfs commit` if all of it is there",
+			"save again; or, if all of it is there, complete it with `ckptfs commit`",
 			"the step is not complete: %s %s", name, why);
 }

@@ -185,8 +185,8 @@ static int judge_policy(struct ckpt_fs *fs, const char *text, size_t len)
 	ckpt_policy_done(&p);
 	if (rc)
 		ckpt_errlog_add(fs->store->errlog, CONTROL_POLICY_NAME, rc,
-				"the one of before stays in force; write it again",
-				"what was written is not in force: %s", why ? why : strerror(-rc));
+				"the policy before it stays in force; write it again",
+				"the policy was not accepted: %s", why ? why : strerror(-rc));
 	return rc;
 }
 

@@ -83,7 +83,7 @@ static void tell(struct ckpt_fs *fs, const struct ckpt_decide *q, int rc, const 
 	snprintf(subject, sizeof(subject), "should_save/%.200s%s%" PRId64, q->run ? q->run : "", q->run ? "/" : "",
 		 q->step);
 	ckpt_errlog_add(fs->store->errlog, subject, rc, ckpt_should_save_hint(rc),
-			"it cannot be decided whether to save the step: %s", why ? why : strerror(-rc));
+			"cannot decide whether to save the step: %s", why ? why : strerror(-rc));
 }
 
 // That none is named is something else than that it is in the root.
@@ -159,7 +159,7 @@ int decider_ask(struct ckpt_fs *fs, struct ckpt_decide *q, struct ckpt_decided_s
 	q->preempted_at = d->preempted_at;
 	ckpt_lock_drop(&d->lock);
 	if (rc == -EBUSY) {
-		*ret_why = copy_of("what others ask for takes too long to decide");
+		*ret_why = copy_of("the decisions of other callers take too long");
 		tell(fs, q, rc, *ret_why);
 	}
 	if (rc)

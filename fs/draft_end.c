@@ -39,11 +39,12 @@ void draft_tell_failure(struct ckpt_fs *fs, struct draft *d, int rc)
 	if (told)
 		return;
 	tell(fs, d, rc,
-	     "what was written is kept: write it again, go on with it by its name, or publish it with `ckptfs commit`; "
-	     "see `ckptfs sessions`",
-	     !rc             ? "a writer was killed: its content was not published, the old one, if any, is as it was"
-	     : rc == -EINVAL ? "the file was closed and is not whole by its format: it was not published"
-			     : "the new content could not be published: the old one, if any, is as it was");
+	     "what was written is kept: write it again, continue it by its name, or publish it "
+	     "with `ckptfs commit` (`ckptfs sessions` lists it)",
+	     !rc             ? "a writer was killed: its content was not published, and the old file is unchanged"
+	     : rc == -EINVAL ? "the file is cut off (not whole by its format): it was not published, and the old "
+			       "file is unchanged"
+			     : "the new content could not be published: the old file is unchanged");
 }
 
 // --- Publication --------------------------------------------------------------------------------------------------------
@@ -308,7 +309,7 @@ int draft_publish(struct ckpt_fs *fs, struct draft *d, const struct draft_public
 		return rc;
 	rc = ckpt_draft_published(&d->disk, dirfd, how->durable);
 	if (rc)
-		tell(fs, d, rc, "save again", "the new content is there, but its name may not survive a crash");
+		tell(fs, d, rc, "save again", "the new content is visible, but its name may not survive a crash");
 	ckpt_sys.close(dirfd);
 	return rc;
 }
@@ -340,7 +341,7 @@ void draft_leave(struct ckpt_fs *fs, struct draft *d)
 		(void)ckpt_draft_move(&d->disk, path, name, folder); // else its former name leads to it
 	if (was && ckpt_draft_leave(&d->disk))
 		tell(fs, d, -EIO, "the next mount shows it",
-		     "what was written could not be listed among the left sessions");
+		     "what was written could not be listed among the left-over sessions");
 }
 
 // A file that says nothing of a step is shown as its killed writer left it: what a run wrote last is what is looked for then.

@@ -79,7 +79,7 @@ static void report(struct ckpt_fs *fs)
 {
 	pthread_t thread;
 
-	ckpt_log(CKPT_LOG_WARN, "something hangs: ending without it");
+	ckpt_log(CKPT_LOG_WARN, "a request hangs: the mount ends without waiting for it");
 	if (!pthread_create(&thread, NULL, report_thread, fs))
 		pthread_detach(thread);
 }
@@ -127,7 +127,7 @@ static bool begin_first(struct ckpt_fs *fs)
 	end.began_ns = ckpt_sys.mono_ns();
 	end.begun = !pthread_create(&end.thread, NULL, end_thread, fs);
 	if (!end.begun)
-		ckpt_log(CKPT_LOG_WARN, "no thread can be started: the end may take long");
+		ckpt_log(CKPT_LOG_WARN, "cannot start a thread: the unmount may take long");
 	return true;
 }
 

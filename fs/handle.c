@@ -144,7 +144,7 @@ static int open_own_file(struct ckpt_fs *fs, struct node *n)
 static void tell_damage(struct ckpt_fs *fs, const struct place *p)
 {
 	ckpt_errlog_add(fs->store->errlog, p->step->name, -EIO, "run `ckptfs verify` on the store",
-			"the raw file of %s is gone or changed", p->path);
+			"the file of %s in the store is gone or changed", p->path);
 }
 
 int open_committed(struct ckpt_fs *fs, const struct place *p, struct ckpt_manifest *m, uint32_t index)

@@ -48,8 +48,8 @@ static bool goes_on(void *arg)
 
 static void tell(const struct hooks *hooks, const char *step, int error, const char *what)
 {
-	ckpt_errlog_add(hooks->fs->store->errlog, step, error, "the step is committed all the same", "on_commit: %s %s",
-			hooks->fs->mount->on_commit, what);
+	ckpt_errlog_add(hooks->fs->store->errlog, step, error, "the step is committed; only the program failed",
+			"on_commit: %s %s", hooks->fs->mount->on_commit, what);
 }
 
 static void tell_end(const struct hooks *hooks, const char *step, int rc, struct ckpt_ran *ran)
@@ -58,10 +58,10 @@ static void tell_end(const struct hooks *hooks, const char *step, int rc, struct
 	char what[CKPT_RUN_OUTPUT_MAX + 64];
 
 	if (rc == -ETIMEDOUT)
-		snprintf(what, sizeof(what), "was killed, as it took more than %lld minutes",
+		snprintf(what, sizeof(what), "was killed: it ran for more than %lld minutes",
 			 (long long)(HOOK_NS / 60000000000));
 	else if (rc == -EINTR)
-		snprintf(what, sizeof(what), "was killed, as the mount ended");
+		snprintf(what, sizeof(what), "was killed: the mount ended");
 	else if (rc)
 		snprintf(what, sizeof(what), "could not be started: %s", strerror(-rc));
 	else
@@ -173,7 +173,7 @@ static void *hooks_thread(void *arg)
 		umask(hooks->fs->umask);
 	while ((h = take_next(hooks, &lost))) {
 		if (lost)
-			tell(hooks, h->step->name, -ENOBUFS, "falls behind: it is not run for some steps");
+			tell(hooks, h->step->name, -ENOBUFS, "is too slow: it does not run for some steps");
 		run_one(hooks, h->step);
 		hook_free(h);
 	}
@@ -243,7 +243,7 @@ void hooks_stop(struct hooks *hooks)
 		struct hook *h = hooks->first;
 
 		hooks->first = h->next;
-		tell(hooks, h->step->name, -EINTR, "was not run, as the mount ended");
+		tell(hooks, h->step->name, -EINTR, "was not run: the mount ended");
 		hook_free(h);
 	}
 	pthread_cond_destroy(&hooks->changed);

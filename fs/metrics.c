@@ -133,9 +133,9 @@ static void put_steps(FILE *f, const struct counts *c)
 {
 	one(f, "ckptfs_steps", "gauge", "Committed steps.", c->steps);
 	one(f, "ckptfs_step_bytes", "gauge", "Bytes of their files.", c->bytes);
-	one(f, "ckptfs_trash_steps", "gauge", "Deleted steps that can be had back.", c->trash_steps);
+	one(f, "ckptfs_trash_steps", "gauge", "Deleted steps that can be restored.", c->trash_steps);
 	one(f, "ckptfs_trash_bytes", "gauge", "Bytes of their files.", c->trash_bytes);
-	head(f, "ckptfs_sessions", "gauge", "Steps that are not completed: staged, being committed, left over.");
+	head(f, "ckptfs_sessions", "gauge", "Unfinished steps: staged, being committed, left over.");
 	fprintf(f, "ckptfs_sessions{state=\"staged\"} %llu\n", (unsigned long long)c->staged);
 	fprintf(f, "ckptfs_sessions{state=\"committing\"} %llu\n", (unsigned long long)c->committing);
 	fprintf(f, "ckptfs_sessions{state=\"left\"} %llu\n", (unsigned long long)c->left);
@@ -160,25 +160,28 @@ static void put_work(FILE *f, struct ckpt_store *s)
 	ckpt_lock_drop(&s->lock);
 	one(f, "ckptfs_commits_total", "counter", "Commits that succeeded.", commits);
 	one(f, "ckptfs_commits_failed_total", "counter", "Commits that failed.", failed);
-	real(f, "ckptfs_commit_seconds_total", "counter", "What those that succeeded took.", seconds);
-	real(f, "ckptfs_last_commit_seconds", "gauge", "What the last of them took; 0 before the first.", last_seconds);
+	real(f, "ckptfs_commit_seconds_total", "counter", "Duration of the commits that succeeded.", seconds);
+	real(f, "ckptfs_last_commit_seconds", "gauge", "Duration of the last commit; 0 before the first.",
+	     last_seconds);
 	real(f, "ckptfs_last_commit_timestamp_seconds", "gauge",
-	     "When it was, in seconds since 1970; 0 before the first.", (double)last_ns / NS_PER_S);
-	one(f, "ckptfs_errors_total", "counter", "Failures told in .ckptfs/errors.", ckpt_errlog_failures(s->errlog));
+	     "Time of the last commit, in seconds since 1970; 0 before the first.", (double)last_ns / NS_PER_S);
+	one(f, "ckptfs_errors_total", "counter", "Lines in .ckptfs/errors.", ckpt_errlog_failures(s->errlog));
 	if (!ckpt_limit_measure(s, &bytes))
-		one(f, "ckptfs_work_bytes", "gauge", "What is not completed takes on the disk.", bytes);
+		one(f, "ckptfs_work_bytes", "gauge", "Disk space of unfinished work.", bytes);
 	if (s->settings.work_limit != CKPT_LIMIT_NONE)
 		one(f, "ckptfs_work_limit_bytes", "gauge", "What it may.", s->settings.work_limit);
 	if (!ckpt_room_measure(s, &room)) {
 		one(f, "ckptfs_free_bytes", "gauge", "Free bytes of the disk.", room.free_bytes);
-		one(f, "ckptfs_reserve_bytes", "gauge", "Free bytes that the trash gives way for.", room.reserve_bytes);
-		one(f, "ckptfs_trash_room_bytes", "gauge", "What deleted steps take on the disk.", room.trash_bytes);
+		one(f, "ckptfs_reserve_bytes", "gauge", "Bytes that are kept free by removing trash.",
+		    room.reserve_bytes);
+		one(f, "ckptfs_trash_room_bytes", "gauge", "Disk space of deleted steps.", room.trash_bytes);
 		one(f, "ckptfs_short_of_room", "gauge", "1: less than the reserve is free, and no trash is left.",
 		    room.is_short);
 	}
 	one(f, "ckptfs_index_queue", "gauge", "Versions that the index does not have yet.",
 	    ckpt_indexer_pending(s->indexer));
-	one(f, "ckptfs_removal_queue", "gauge", "What is to be removed behind.", ckpt_trash_pending(s->trash));
+	one(f, "ckptfs_removal_queue", "gauge", "Files that wait for removal in the background.",
+	    ckpt_trash_pending(s->trash));
 }
 
 char *metrics_text(struct ckpt_fs *fs)

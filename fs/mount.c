@@ -49,7 +49,7 @@ static void tell_parent(int rc)
 		return;
 	mount_outcome.rc = rc;
 	if (write(pipe_to_parent, &mount_outcome, sizeof(mount_outcome)) < 0)
-		ckpt_log(CKPT_LOG_WARN, "the process that mounted has gone");
+		ckpt_log(CKPT_LOG_WARN, "the process that started the mount has ended");
 	close(TAKE_FD(pipe_to_parent));
 }
 
@@ -410,8 +410,8 @@ static int tell_others(struct ckpt_fs *fs, struct listener **ret_listener)
 	if (told && !ckpt_is_full(told))
 		served = told;
 	if (served && !ckpt_is_full(served))
-		return mount_fail(served, NULL, "%s: cannot say in the store that it is mounted: %s", fs->mount->store,
-				  strerror(-served));
+		return mount_fail(served, NULL, "%s: cannot record in the store that it is mounted: %s",
+				  fs->mount->store, strerror(-served));
 	if (told || served)
 		tell_starter(CKPT_LOG_WARN, "the disk is full: `ckptfs status` and others will not %s",
 			     served ? "reach this mount" : "know where the store is mounted");

@@ -90,7 +90,7 @@ static int check_operands(const struct ckpt_mount *m, const char *mountpoint)
 	if (!ckpt_store_probe(mountpoint) || ckpt_store_probe(m->store))
 		return 0;
 	snprintf(hint, sizeof(hint), "did you mean `ckptfs mount %s %s`?", m->mountpoint, m->store);
-	return mount_fail(-EINVAL, hint, "%s is a store, and %s is none", m->mountpoint, m->store);
+	return mount_fail(-EINVAL, hint, "%s is a store, and %s is not", m->mountpoint, m->store);
 }
 
 static int explain_mountpoint(const char *mountpoint, int rc)
@@ -100,8 +100,8 @@ static int explain_mountpoint(const char *mountpoint, int rc)
 	if (rc != -ENOTCONN)
 		return mount_fail(rc, rc == -ENOENT ? "make the directory first" : NULL, "%s: %s", mountpoint,
 				  strerror(-rc));
-	snprintf(hint, sizeof(hint), "`ckptfs umount %s` takes it away", mountpoint);
-	return mount_fail(rc, hint, "%s: a dead mount is there", mountpoint);
+	snprintf(hint, sizeof(hint), "`ckptfs umount %s` removes it", mountpoint);
+	return mount_fail(rc, hint, "%s: the process of this mount has died", mountpoint);
 }
 
 static int check_mountpoint(const struct ckpt_mount *m, char **ret_absolute)
@@ -173,8 +173,8 @@ int mount_check_store(const struct ckpt_mount *m, const char *mountpoint)
 	int rc;
 
 	if (store && (is_inside(store, mountpoint) || is_inside(mountpoint, store)))
-		return mount_fail(-EINVAL, "choose directories of which none is inside the other",
-				  "the store %s and the mount point %s are inside one another", store, mountpoint);
+		return mount_fail(-EINVAL, "choose two directories that are not inside each other",
+				  "one of the store %s and the mount point %s is inside the other", store, mountpoint);
 	rc = check_operands(m, mountpoint);
 	if (!rc && !m->nonempty)
 		rc = check_empty(m->mountpoint, mountpoint);
@@ -214,16 +214,15 @@ static int explain_holder(const struct ckpt_mount *m)
 		return mount_fail(-EBUSY, "try again", "%s: in use a moment ago", m->store);
 	ckpt_time_format(h.since_ns, since);
 	if (h.mountpoint && !answers(m->store))
-		mount_fail(-EBUSY,
-			   "try again; if it hangs, its log says more, and a kill of it loses no committed step",
+		mount_fail(-EBUSY, "try again; if it hangs, see its log. Killing it loses no committed step",
 			   "%s: mounted at %s by process %d on %s since %s, which does not answer", m->store,
 			   h.mountpoint, h.pid, h.host, since);
 	else if (h.mountpoint)
-		mount_fail(-EBUSY, "use that mount, or add -o ro to read beside it",
+		mount_fail(-EBUSY, "use that mount, or add -o ro for a read-only one",
 			   "%s: mounted at %s by process %d on %s since %s", m->store, h.mountpoint, h.pid, h.host,
 			   since);
 	else
-		mount_fail(-EBUSY, "wait until it is done, or add -o ro to read beside it",
+		mount_fail(-EBUSY, "wait until it has ended, or add -o ro for a read-only mount",
 			   "%s: in use by process %d on %s", m->store, h.pid, h.host);
 	ckpt_holder_done(&h);
 	return -EBUSY;
@@ -240,7 +239,7 @@ int mount_explain_open(const struct ckpt_mount *m, int rc)
 	case -ENOTSUP:
 		return mount_fail(rc, "use a newer ckptfs", "%s: the store is of a newer format", m->store);
 	case -EBADMSG:
-		return mount_fail(rc, "bring store.json back from a backup", "%s: the store's identity is damaged",
+		return mount_fail(rc, "restore store.json from a backup", "%s: the store's identity is damaged",
 				  m->store);
 	case -EREMOTE:
 		return mount_fail(rc, "-o work_dir=DIR, a directory on a local disk",

@@ -632,8 +632,8 @@ static int may_set_meta(struct call *c)
 	int rc;
 
 	if (!c->step || !node_is_top(c->node))
-		return refuse(c, -EINVAL, "it is no staged step's directory",
-			      "set it on that, before the step is completed");
+		return refuse(c, -EINVAL, "it is not the directory of a staged step",
+			      "set it on the directory of the step, before the step is completed");
 	rc = c->data ? ckpt_metadata_may_set(c->step->dirfd, c->name, c->data, c->data_len, &why) : 0;
 	return why ? refuse(c, rc, why, "the step's marker may hold 64 KiB of JSON") : rc;
 }
@@ -650,8 +650,8 @@ static void run_set_meta(struct call *c)
 
 static int refuse_meta(struct call *c)
 {
-	return refuse(c, -EROFS, "it is no staged step any more",
-		      "write its marker again, with JSON, which makes another version of it");
+	return refuse(c, -EROFS, "the step is committed",
+		      "write its marker again, with JSON; this makes a new version");
 }
 
 static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)

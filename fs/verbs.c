@@ -223,11 +223,12 @@ static char *answer_commit_file(struct ckpt_fs *fs, struct ckpt_step *left)
 {
 	int rc = draft_commit(fs, left);
 
-	return rc == -ENOENT
-		       ? refusal(ENOENT, "its folder is not there any more", "copy it from .ckptfs/staged in the mount")
-	       : rc == -EBUSY  ? refusal(EBUSY, "somebody is writing it", "its last close publishes it")
+	return rc == -ENOENT ? refusal(ENOENT, "its folder does not exist any more",
+				       "copy it from .ckptfs/staged in the mount")
+	       : rc == -EBUSY
+		       ? refusal(EBUSY, "a process is writing it", "it is published when the last process closes it")
 	       : rc == -EINVAL ? refusal(EINVAL, "it is cut off, and would replace a whole file of its name",
-					 "copy it from .ckptfs/staged in the mount, or move the other away first")
+					 "copy it from .ckptfs/staged in the mount, or move the other file away first")
 	       : rc            ? failure(rc, ".ckptfs/errors in the mount says more")
 			       : done();
 }
@@ -422,7 +423,7 @@ static char *answer_flag(struct ckpt_fs *fs, const char *session, const char *ve
 
 	ckpt_step_unref(step);
 	if (rc == -EBUSY || rc == -ESTALE)
-		return failure(rc, "it is being removed or changed, or gone: `ckptfs ls --all` says what there is");
+		return failure(rc, "it is gone, or being removed or changed; `ckptfs ls --all` lists the steps");
 	return rc ? failure(rc, NULL) : done();
 }
 
@@ -478,7 +479,7 @@ static char *answer_seal(struct ckpt_fs *fs, const char *session, struct peer *p
 
 	ckpt_step_unref(step);
 	if (rc == -EBUSY || rc == -ESTALE)
-		return failure(rc, "it is being removed or changed, or gone: `ckptfs ls --all` says what there is");
+		return failure(rc, "it is gone, or being removed or changed; `ckptfs ls --all` lists the steps");
 	return rc ? failure(rc, rc == -EINTR ? "the mount is ending" : ".ckptfs/errors in the mount says more")
 		  : done();
 }

@@ -83,7 +83,7 @@ int ckpt_act_find(const struct ckpt_operand *o, const char *word, char **ret_ses
 		return rc;
 	rc = ckpt_listing_find(&l, o, word, &step, &path);
 	if (!rc && *path && !ret_path)
-		rc = ckpt_usage(word, "name the step alone", "a file in a step, where a whole step is wanted");
+		rc = ckpt_usage(word, "name the step alone", "this is a file in a step; the verb wants a whole step");
 	if (!rc)
 		*ret_session = ckpt_text("%s", step->session);
 	if (!rc && ret_pinned)

@@ -231,7 +231,7 @@ static void check_packed(struct check *k, uint32_t index)
 		at += chunk.bytes;
 	}
 	if (damaged)
-		bad(k, "%u of %u chunks cannot be had, the first at bytes %llu to %llu: %s %s", damaged, seal.count,
+		bad(k, "%u of %u chunks cannot be read, the first at bytes %llu to %llu: %s %s", damaged, seal.count,
 		    (unsigned long long)first, (unsigned long long)(first + first_bytes - 1), key, ckpt_packs_why(why));
 	ckpt_sha256_end(&whole, is);
 	if (!damaged && k->c->read_data && memcmp(is, seal.sha256, sizeof(is)))

@@ -61,7 +61,7 @@ const char *ckpt_packs_why(int error)
 	return error == -ENOENT    ? "is missing"
 	       : error == -EBADMSG ? "is damaged"
 	       : error == -ENOTSUP ? "is of a newer ckptfs"
-	       : error == -ENOMSG  ? "has something else there"
+	       : error == -ENOMSG  ? "has other bytes there"
 				   : strerror(-error);
 }
 
@@ -252,7 +252,7 @@ static void look_at(struct ckpt_packs *p, const struct found *f,
 	int rc;
 
 	if (!parse_name(f->object, pack.id)) {
-		bad(arg, f->object, "is no pack: a pack is packs/SHA256");
+		bad(arg, f->object, "is not a pack: a pack is packs/SHA256");
 		return;
 	}
 	if (is_named(p, &pack))

@@ -21,7 +21,7 @@ static void explain_busy(const char *store, char **ret_why, char **ret_hint)
 	char since[CKPT_TIME_MAX];
 
 	if (ckpt_store_holder(store, &h)) {
-		*ret_why = ckpt_text("somebody else was using it a moment ago");
+		*ret_why = ckpt_text("another process used it a moment ago");
 		*ret_hint = ckpt_text("try again");
 		return;
 	}
@@ -47,7 +47,7 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 		*ret_hint = ckpt_text("use a newer ckptfs");
 		break;
 	case -EBADMSG:
-		*ret_why = ckpt_text("the file that says what store this is, or a folder of it, is damaged");
+		*ret_why = ckpt_text("store.json or a folder of the store is damaged");
 		*ret_hint = ckpt_text("restore store.json from a backup; the steps are not touched by this");
 		break;
 	case -EBUSY:

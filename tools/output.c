@@ -22,7 +22,8 @@ static struct {
 void *ckpt_need(void *memory)
 {
 	if (!memory) {
-		static const char text[] = "ckptfs: out of memory\nhint: try it again when there is more\n";
+		static const char text[] = "ckptfs: out of memory\n"
+					   "hint: free memory, then try again\n";
 
 		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
 		_exit(1);
@@ -123,7 +124,8 @@ int ckpt_confirm(const char *what, bool yes, const char *question, ...)
 	if (yes)
 		return 0;
 	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-		return ckpt_usage(what, "give --yes where nobody can be asked", "its files would be deleted for good");
+		return ckpt_usage(what, "give --yes where nobody can be asked",
+				  "its files would be deleted permanently");
 	va_start(ap, question);
 	vfprintf(stderr, question, ap);
 	va_end(ap);

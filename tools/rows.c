@@ -334,7 +334,8 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 	rows = json_object_get(reply, "sessions");
 	if (!json_is_array(rows)) {
 		json_decref(reply);
-		return ckpt_fail(l->store->path, NULL, "the process that has it mounted answers with something else");
+		return ckpt_fail(l->store->path, NULL,
+				 "the reply of the process that has it mounted is not understood");
 	}
 	*ret_rows = json_incref(rows);
 	json_decref(reply);

@@ -281,7 +281,7 @@ static void check_index(struct doctor *d, const struct ckpt_store *s)
 		     rc ? ckpt_text("%s: %s", path, rc == -EBADMSG ? "is damaged" : strerror(-rc))
 			: ckpt_text("%llu versions, %llu manifests, %s", (unsigned long long)st.versions,
 				    (unsigned long long)st.manifests, ckpt_size_text(st.bytes_used, used)),
-		     ckpt_text("`ckptfs verify --repair-index %s` makes it anew, and so does the next mount", s->path));
+		     ckpt_text("`ckptfs verify --repair-index %s` rebuilds it, and so does the next mount", s->path));
 }
 
 // A step that is being saved is live; any other is named.

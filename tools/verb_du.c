@@ -112,7 +112,7 @@ static void add_step(struct du *d, struct ckpt_step *step, uint64_t *sum)
 	if (!rc)
 		rc = add_packed(d, step);
 	if (rc && !is_gone(step))
-		d->status = ckpt_fail(name, "`ckptfs verify` says what is damaged", "not all of it can be read: %s",
+		d->status = ckpt_fail(name, "`ckptfs verify` says what is damaged", "some of it cannot be read: %s",
 				      strerror(-rc));
 }
 
@@ -280,7 +280,7 @@ static void print(const struct du *d)
 		{"raw_bytes", "of that, files as they were written, those of older versions too"},
 		{"packed_bytes", "of that, encoded chunks in packs"},
 		{"deduplicated_bytes", "saved: chunks that were in packs already"},
-		{"trash_bytes", "deleted steps that can be had back"},
+		{"trash_bytes", "deleted steps that can be restored"},
 		{"garbage_bytes", "in packs, what no step needs, until `ckptfs gc`"},
 		{"staged_bytes", "steps that are not completed"},
 	};
@@ -339,8 +339,8 @@ int ckpt_verb_du(int argc, char **argv)
 		if (!d.status)
 			print(&d);
 		if (!d.status && !d.o.count && !d.garbage_known)
-			ckpt_note("how much in packs no step needs is not known, as something of the store cannot be "
-				  "read: `ckptfs verify` says what");
+			ckpt_note("the amount of garbage in packs is not known, because something in the store cannot "
+				  "be read: `ckptfs verify` names it");
 		ckpt_listing_close(&d.l);
 	}
 	tdestroy(d.linked, free);

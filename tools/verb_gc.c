@@ -34,7 +34,7 @@ static int on_option(int key, char *arg, void *input)
 		return 0;
 	default:
 		return ckpt_duration_parse(arg, &how->grace_ns)
-			       ? ckpt_usage(arg, "as in 0, 30m, 24h, 7d", "is no duration")
+			       ? ckpt_usage(arg, "as in 0, 30m, 24h, 7d", "is not a duration")
 			       : 0;
 	}
 }
@@ -134,7 +134,8 @@ int ckpt_verb_gc(int argc, char **argv)
 	if (rc)
 		return rc;
 	if (o.count)
-		rc = ckpt_usage(o.steps[0], "usage: ckptfs gc [STORE]", "is no store, and steps are not looked at");
+		rc = ckpt_usage(o.steps[0], "usage: ckptfs gc [STORE]",
+				"is not a store, and single steps cannot be named");
 	ckpt_progress_start("gc", 0, 1);
 	if (!rc)
 		rc = gc(o.store, &how, &text);

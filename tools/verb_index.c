@@ -119,7 +119,7 @@ static int check(const char *store, struct look *ret_look)
 	if (rc == -EBADMSG)
 		tell(ret_look, ckpt_text("it is damaged"));
 	else if (rc == -ENOENT)
-		ckpt_note("there is none yet: the next mount makes it");
+		ckpt_note("the store has no index yet: the next mount builds it");
 	else if (rc)
 		return ckpt_fail_errno(store, NULL, rc);
 	return 0;
@@ -136,8 +136,8 @@ static int rebuild_at_rest(const char *store)
 	rc = ckpt_load_index(l.store, NULL, NULL);
 	ckpt_listing_close(&l);
 	hint = rc == -ENOENT ? "make room on the disk first" : ckpt_errno_hint(rc);
-	return rc ? ckpt_fail(store, hint ? hint : "do it again: nothing but the index is concerned",
-			      "the index cannot be made anew: %s", strerror(-rc))
+	return rc ? ckpt_fail(store, hint ? hint : "try again; only the index is affected",
+			      "cannot rebuild the index: %s", strerror(-rc))
 		  : 0;
 }
 
@@ -172,8 +172,8 @@ static int report(const char *store, struct look *l)
 	}
 	ckpt_note("%" PRIu64 " steps, %" PRIu64 " chunks", l->steps, l->chunks);
 	json_array_foreach(l->problems, i, problem)
-		ckpt_fail(store, i ? NULL : "`ckptfs index rebuild` makes the index anew; nothing else depends on it",
-			  "%s", json_string_value(problem));
+		ckpt_fail(store, i ? NULL : "`ckptfs index rebuild` rebuilds the index; nothing is lost with it", "%s",
+			  json_string_value(problem));
 	return !ok;
 }
 

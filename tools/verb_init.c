@@ -64,7 +64,7 @@ int ckpt_verb_init(int argc, char **argv)
 		return ckpt_fail(words.at[0], "`ckptfs info` shows it", "is a store already");
 	if (rc == -ENOTEMPTY)
 		return ckpt_fail(words.at[0], "a store starts in an empty directory of its own",
-				 "has files and is no store");
+				 "has files and is not a store");
 	if (rc)
 		return ckpt_fail_errno(words.at[0], NULL, rc);
 	if (ckpt_output.json)

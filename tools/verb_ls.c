@@ -344,7 +344,7 @@ static int check_metrics(const struct ls *ls, const json_t *rows)
 		return 0;
 	nearest = ckpt_nearest(missing, step_fields);
 	hint = nearest ? ckpt_text("did you mean %s?", nearest)
-		       : ckpt_text("there are those of --json, extras.NAME, metrics.NAME and NAME of a metric");
+		       : ckpt_text("fields are those of --json, extras.NAME, metrics.NAME, and NAME of a metric");
 	return ckpt_usage(missing, hint, "no such field, and no step has such a metric");
 }
 

@@ -40,10 +40,10 @@ static int on_option(int key, char *arg, void *input)
 	int64_t *ns;
 
 	if (key == KEY_PREEMPT_AT)
-		return parse_step(arg, strlen(arg), &e->preempt_at) ? ckpt_usage(arg, NULL, "is no step number") : 0;
+		return parse_step(arg, strlen(arg), &e->preempt_at) ? ckpt_usage(arg, NULL, "is not a step number") : 0;
 	ns = key == KEY_STEP_TIME ? &e->step_ns : &e->save_ns;
 	if (ckpt_duration_parse(arg, ns))
-		return ckpt_usage(arg, "as in 1s, 250ms, 10m", "is no duration");
+		return ckpt_usage(arg, "as in 1s, 250ms, 10m", "is not a duration");
 	return *ns > CKPT_EXPLAIN_NS_MAX ? ckpt_usage(arg, NULL, "is longer than a day") : 0;
 }
 
@@ -105,7 +105,7 @@ static int parse_range(const char *word, struct ckpt_explain *e)
 
 	if (!dots || parse_step(word, (size_t)(dots - word), &e->first) ||
 	    parse_step(dots + 2, strlen(dots + 2), &e->last) || e->first > e->last)
-		return ckpt_usage(word, "as in 0..2000", "is no range of steps");
+		return ckpt_usage(word, "as in 0..2000", "is not a range of steps");
 	if (e->last - e->first >= CKPT_EXPLAIN_STEPS_MAX)
 		return ckpt_usage(word, NULL, "has more than %d steps", CKPT_EXPLAIN_STEPS_MAX);
 	return 0;
@@ -181,7 +181,7 @@ static int explain(const struct ckpt_listing *l, const struct ckpt_policy *p, st
 	int rc = ckpt_history_read_run(l->store, ckpt_policy_has(&p->keep, CKPT_POLICY_BEST_N), folder_id, &h);
 
 	if (rc == -EMLINK)
-		return ckpt_fail(l->store->path, "it plays through the steps of one", "several folders have steps");
+		return ckpt_fail(l->store->path, "it simulates the steps of one folder", "several folders have steps");
 	if (rc)
 		return ckpt_fail_errno(l->store->path, NULL, rc);
 	e->steps = h.steps;
@@ -248,7 +248,7 @@ static int find_act(const char *word, enum act *ret_act)
 	}
 	nearest = ckpt_nearest(word, words);
 	hint = nearest ? ckpt_text("did you mean %s?", nearest) : ckpt_text("show, check, set or explain");
-	return ckpt_usage(word, hint, "nothing that can be done with a policy");
+	return ckpt_usage(word, hint, "unknown action");
 }
 
 static int run(enum act act, const struct ckpt_operand *o, char *const *words, struct ckpt_explain *e)

@@ -56,7 +56,7 @@ static int fail(const struct resolve *r, const struct ckpt_operand *o, int error
 	CLEANUP_FREE char *why = NULL, *hint = NULL;
 
 	if (!of_path && error == -ENOTDIR)
-		return ckpt_fail(what, "name the folder that holds the steps, or a step", "is inside of a step");
+		return ckpt_fail(what, "name the folder that holds the steps, or a step", "is inside a step");
 	switch (error) {
 	case -EMLINK:
 		return ckpt_fail(what, "name the one of the run: --run STORE/FOLDER", "several folders have steps");
@@ -66,7 +66,7 @@ static int fail(const struct resolve *r, const struct ckpt_operand *o, int error
 		return ckpt_fail(what, "name one that is listed: `ckptfs ls`", "not complete, or being changed");
 	case -EISDIR:
 		hint = ckpt_text("name one of them: %s/latest is the newest", what);
-		return ckpt_fail(what, hint, "holds steps, and is none");
+		return ckpt_fail(what, hint, "holds steps, but is not a step");
 	default:
 		ckpt_listing_explain(what, error, &why, &hint);
 		return ckpt_fail(what, hint, "%s", why);

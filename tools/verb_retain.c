@@ -254,7 +254,7 @@ int ckpt_verb_retain(int argc, char **argv)
 	if (rc)
 		return rc;
 	rc = o.count ? ckpt_usage(o.steps[0], "usage: ckptfs retain [--dry-run] [STORE]",
-				  "is no store, and steps are not named")
+				  "is not a store, and steps cannot be named")
 		     : retain(o.store, dry_run);
 	ckpt_operand_done(&o);
 	return rc;

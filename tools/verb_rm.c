@@ -43,9 +43,9 @@ static int remove_path(const struct ckpt_operand *o, const char *word, const cha
 	const struct ckpt_act act = {.verb = "remove", .to = path, .at_rest = remove_at_rest, .hint = ckpt_delete_hint};
 
 	if (ckpt_listing_is_trash(word))
-		return ckpt_usage(word, "`ckptfs undelete` it first", "in the trash, where nothing changes");
+		return ckpt_usage(word, "`ckptfs undelete` it first", "in the trash, where nothing can be changed");
 	if (rm->now)
-		return ckpt_usage(word, "the version before has it, and goes with the step",
+		return ckpt_usage(word, "the version before it still has the file, and is deleted with the step",
 				  "--now is for whole steps");
 	return ckpt_act_on(o->store, word, session, &act);
 }
@@ -58,7 +58,7 @@ static int fail_pinned(const struct ckpt_operand *o, const char *word, const cha
 	while (*path && len > 1 && word[len - 1] == '/')
 		len--;
 	hint = ckpt_text("`ckptfs unpin %s %.*s` first", o->store, len, word);
-	return ckpt_fail(word, hint, "it is pinned, and stays");
+	return ckpt_fail(word, hint, "it is pinned, so it is not removed");
 }
 
 static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
@@ -73,14 +73,14 @@ static int remove_one(const struct ckpt_operand *o, const char *word, const stru
 	int rc;
 
 	if (ckpt_listing_is_trash(word) && !rm->now)
-		return ckpt_usage(word, "`rm --now` removes it for good", "is in the trash already");
+		return ckpt_usage(word, "`rm --now` deletes it permanently", "is already in the trash");
 	rc = ckpt_act_find(o, word, &session, &path, &pinned);
 	if (!rc && pinned)
 		return fail_pinned(o, word, path);
 	if (!rc && *path)
 		return remove_path(o, word, session, path, rm);
 	if (!rc && rm->now)
-		rc = ckpt_confirm(word, rm->yes, "Delete the step %s for good?", word);
+		rc = ckpt_confirm(word, rm->yes, "Delete the step %s permanently?", word);
 	return rc ? rc : ckpt_act_on(o->store, word, session, &act);
 }
 

@@ -395,7 +395,7 @@ static int get_into(struct get *g, const char *dir)
 	if (!rc && rename(partial, dir))
 		rc = ckpt_fail_errno(dir, "give a folder that is absent or empty", -errno);
 	if (!rc && fsync(above))
-		rc = ckpt_fail_errno(dir, "it is there, but may be gone after a power cut", -errno);
+		rc = ckpt_fail_errno(dir, "it was copied, but may be lost in a power cut", -errno);
 	if (rc)
 		nftw(partial, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	return rc;
@@ -449,7 +449,7 @@ int ckpt_verb_get(int argc, char **argv)
 	if (!rc) {
 		rc = ckpt_listing_find(&l, &o, o.steps[0], &step, &path);
 		if (!rc) {
-			rc = *path ? ckpt_usage(o.steps[0], "name the step alone; `ckptfs cat` has single files",
+			rc = *path ? ckpt_usage(o.steps[0], "name the step alone; `ckptfs cat` prints single files",
 						"a file in a step")
 				   : get(step, o.steps[0], dir);
 			ckpt_step_unref(step);

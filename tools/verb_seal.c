@@ -40,8 +40,8 @@ static int seal_at_rest(struct ckpt_step *step, const struct ckpt_act *act __att
 
 static const char *seal_hint(int error)
 {
-	return error == -EBUSY    ? "it is being changed or removed: do it again later"
-	       : error == -ESTALE ? "it is gone, or was replaced: `ckptfs ls` says what there is"
+	return error == -EBUSY    ? "it is being changed or removed; try again later"
+	       : error == -ESTALE ? "it is gone, or was replaced; `ckptfs ls` lists the steps"
 	       : error == -EIO    ? "`ckptfs verify` says which file; .ckptfs/errors in the mount says more"
 				  : NULL;
 }
@@ -129,7 +129,7 @@ static void report(const struct seal *v)
 		ckpt_output_json(json_pack("{s:I, s:I, s:I}", "files", (json_int_t)v->files, "bytes",
 					   (json_int_t)v->done, "stored_bytes", (json_int_t)v->done));
 	else if (!v->count)
-		ckpt_note("all of it is sealed");
+		ckpt_note("everything is sealed already");
 	else
 		ckpt_note("sealed %" PRIu64 " files, %s", v->files, ckpt_size_text(v->done, size));
 }

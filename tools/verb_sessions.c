@@ -129,7 +129,7 @@ static int confirm(const json_t *row, bool yes)
 	const char *name = text_of(row, "name"), *id = text_of(row, "id");
 	char size[CKPT_SIZE_MAX];
 
-	return ckpt_confirm(name ? name : id, yes, "Delete the staged step %s with %lld files, %s, for good?",
+	return ckpt_confirm(name ? name : id, yes, "Delete the staged step %s with %lld files, %s, permanently?",
 			    name ? name : id, json_integer_value(json_object_get(row, "files")),
 			    ckpt_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size));
 }

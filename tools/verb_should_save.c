@@ -45,7 +45,7 @@ static int should_save(const char *path, struct ckpt_decide *q)
 static int parse_step(const char *word, const char *usage, int64_t *ret_step)
 {
 	if (!*word || strlen(word) > 18 || strspn(word, "0123456789") < strlen(word))
-		return ckpt_usage(word, usage, "is no step number");
+		return ckpt_usage(word, usage, "is not a step number");
 	*ret_step = atoll(word);
 	return 0;
 }
@@ -150,7 +150,7 @@ static int on_preempt_option(int key, char *arg, void *input)
 	struct preempt *p = input;
 
 	if (p->given)
-		return ckpt_usage(key == 'a' ? "--at" : "--cancel", preempt_usage, "stands for itself");
+		return ckpt_usage(key == 'a' ? "--at" : "--cancel", preempt_usage, "takes no other option");
 	p->given = true;
 	p->at_step = -1;
 	return key == 'a' ? parse_step(arg, preempt_usage, &p->at_step) : 0;

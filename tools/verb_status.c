@@ -117,7 +117,7 @@ static int status_of(const char *store, json_t **ret_status)
 	reply = json_loads(text, 0, NULL);
 	if (!json_is_object(reply)) {
 		json_decref(reply);
-		return ckpt_fail(store, NULL, "the process that has it mounted answers with something else");
+		return ckpt_fail(store, NULL, "the reply of the process that has it mounted is not understood");
 	}
 	json_object_del(reply, "ok");
 	*ret_status = reply;
@@ -163,7 +163,7 @@ static void print_mounts(const char *store)
 		if (!strcmp(mounts.at[i].store, store) &&
 		    !(held && h.mountpoint && !strcmp(h.mountpoint, mounts.at[i].mountpoint))) {
 			printf("mounted      %s%s\n", mounts.at[i].mountpoint,
-			       is_dead(mounts.at[i].mountpoint) ? " (dead: `ckptfs umount` takes it away)"
+			       is_dead(mounts.at[i].mountpoint) ? " (dead: `ckptfs umount` removes it)"
 			       : mounts.at[i].readonly          ? " (read-only)"
 								: "");
 			any = true;

@@ -143,7 +143,8 @@ static void report(const struct tier *v)
 					   (json_int_t)v->done.bytes, "stored_bytes",
 					   (json_int_t)v->done.stored_bytes));
 	else if (!v->done.files)
-		ckpt_note(v->cools ? "all of it is in packs" : "none of it is in packs alone");
+		ckpt_note(v->cools ? "everything is in packs already"
+				   : "nothing to do: all these files are raw already");
 	else if (v->cools)
 		ckpt_note("cooled %" PRIu64 " files, %s; the packs grew by %s", v->done.files,
 			  ckpt_size_text(v->done.bytes, size), ckpt_size_text(v->done.stored_bytes, stored));

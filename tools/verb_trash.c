@@ -66,7 +66,7 @@ static int say_missing(const struct trash *t, const bool *found)
 
 	for (size_t i = 0; i < t->o.count; i++)
 		if (!found[i])
-			status = ckpt_fail(t->o.steps[i], "`ckptfs trash list` says what there is",
+			status = ckpt_fail(t->o.steps[i], "`ckptfs trash list` shows what is there",
 					   "no such step in the trash");
 	return status;
 }
@@ -201,7 +201,7 @@ static int empty_mounted(struct trash *t)
 static int empty(struct trash *t)
 {
 	char size[CKPT_SIZE_MAX];
-	int rc = t->count ? ckpt_confirm("trash", t->yes, "Remove %zu deleted step%s, %s, for good?", t->count,
+	int rc = t->count ? ckpt_confirm("trash", t->yes, "Delete %zu step%s in the trash, %s, permanently?", t->count,
 					 t->count == 1 ? "" : "s", ckpt_size_text(t->bytes, size))
 			  : 0;
 
@@ -276,7 +276,7 @@ static int on_option(int key, char *arg, void *input)
 		t->yes = true;
 		return 0;
 	}
-	return ckpt_duration_parse(arg, &t->older_ns) ? ckpt_usage(arg, "as in 30m, 24h, 7d", "is no duration") : 0;
+	return ckpt_duration_parse(arg, &t->older_ns) ? ckpt_usage(arg, "as in 30m, 24h, 7d", "is not a duration") : 0;
 }
 
 static int run(struct trash *t)

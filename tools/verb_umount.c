@@ -200,8 +200,8 @@ static int refuse_while_written(const char *dir, const json_t *staged)
 	ckpt_duration_text(least_ns, ago);
 	CLEANUP_FREE char *others = more > 1 ? ckpt_text(", and %zu more", more - 1) : ckpt_text("%s", "");
 	CLEANUP_FREE char *hint =
-		ckpt_text("wait until it is saved (`ckptfs status %s` shows it), or use --force: what is "
-			  "written by then is kept",
+		ckpt_text("wait until it is saved (`ckptfs status %s` shows it), or use --force: what was "
+			  "written is kept",
 			  dir);
 
 	return ckpt_fail(dir, hint, "%s is being saved: it was written %s ago%s",
@@ -248,7 +248,8 @@ static int umount_one(const struct ckpt_mounted *m, const struct umount *how)
 	ckpt_holder_done(&holder);
 	if (rc == -EBUSY) {
 		hint = ckpt_text("`fuser -vm %s` names the processes that use it", m->mountpoint);
-		return ckpt_fail(m->mountpoint, hint, "files in it are open, or it is somebody's current directory");
+		return ckpt_fail(m->mountpoint, hint,
+				 "a process has files in it open, or has it as its current directory");
 	}
 	if (rc == -ENOENT)
 		return ckpt_fail(m->mountpoint, "install fuse3", "fusermount3 is missing");

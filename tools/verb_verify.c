@@ -173,7 +173,7 @@ static bool names_itself(struct verify *v, const struct found *f, const struct c
 	}
 	if (ckpt_name_key(r->summary.folder_id, r->summary.name, key) || strcmp(key, f->key) ||
 	    r->summary.version != f->version) {
-		bad(v, NULL, "its record is that of another step or version");
+		bad(v, NULL, "its record belongs to another step or version");
 		return false;
 	}
 	return true;
@@ -222,7 +222,7 @@ static int read_manifest(struct verify *v, struct ckpt_record *r, struct ckpt_ma
 		return rc;
 	}
 	if (len != s->manifest_bytes || memcmp(ckpt_manifest_sha256(m), s->manifest_sha256, CKPT_SHA256_LEN)) {
-		bad(v, NULL, "its manifest is not the one that the record names");
+		bad(v, NULL, "its manifest does not match the record");
 		ckpt_manifest_unref(m);
 		return -EBADMSG;
 	}
@@ -238,9 +238,9 @@ static void check_totals(struct verify *v, const struct ckpt_manifest *m, const 
 	ckpt_manifest_totals(m, &files, &bytes);
 	ckpt_manifest_entry(m, 0, &root);
 	if (files != s->files || bytes != s->bytes)
-		bad(v, NULL, "its record counts other files or bytes than its manifest");
+		bad(v, NULL, "the files or bytes in its record do not match its manifest");
 	if (root.mode != s->dir_mode)
-		bad(v, NULL, "its record gives the directory another mode than its manifest");
+		bad(v, NULL, "the mode of its directory in its record does not match its manifest");
 }
 
 // Whether this version is the last of its session: no other follows here, also not after a deletion (it came back), and it did
@@ -314,7 +314,7 @@ static void check_records(struct verify *v)
 		struct found *f = &v->found[i];
 		if (!*f->key) {
 			if (!v->keys)
-				bad(v, f->object, "is no record: a record is steps/KEY/VERSION");
+				bad(v, f->object, "is not a record: a record is steps/KEY/VERSION");
 			continue;
 		}
 		if (!wanted(v, f->key))
@@ -360,7 +360,7 @@ static int check_indexed(void *arg, const char *key, const struct ckpt_summary *
 	if (!f || !f->decoded || same_summary(&f->summary, s))
 		return 0; // what the index has too much, or a record came in meanwhile, is set right at the next mount
 	v->step = name_of_key(v, key);
-	bad(v, NULL, "the index says something else than its record");
+	bad(v, NULL, "the index and its record differ");
 	free(TAKE_PTR(v->step));
 	return 0;
 }
@@ -381,7 +381,7 @@ static void check_index(struct verify *v)
 		ckpt_index_close(ix);
 	}
 	if (rc && rc != -ENOENT)
-		bad(v, "index", rc == -EBADMSG ? "is damaged; --repair-index makes it anew" : strerror(-rc));
+		bad(v, "index", rc == -EBADMSG ? "is damaged; --repair-index rebuilds it" : strerror(-rc));
 }
 
 static int repair_index(const char *store)
@@ -397,9 +397,9 @@ static int repair_index(const char *store)
 	ckpt_listing_close(&l);
 	if (rc)
 		return ckpt_fail(store,
-				 rc == -EBADMSG ? "look at the disk (`dmesg`), then do it again" : ckpt_errno_hint(rc),
-				 "the index cannot be made anew: %s", strerror(-rc));
-	ckpt_note("made the index anew");
+				 rc == -EBADMSG ? "look at the disk (`dmesg`), then try again" : ckpt_errno_hint(rc),
+				 "cannot rebuild the index: %s", strerror(-rc));
+	ckpt_note("rebuilt the index");
 	return 0;
 }
 
@@ -471,15 +471,14 @@ static int report(struct verify *v)
 	else
 		puts("no damage");
 	if (!ckpt_output.quiet && !v->read_data)
-		puts("Names, sizes, modes and times were compared. --read-data also reads every byte, and compares "
-		     "what "
-		     "is sealed.");
+		puts("Names, sizes, modes and times were compared. --read-data also reads every byte, and "
+		     "compares sealed files.");
 	else if (!ckpt_output.quiet && v->unsealed)
 		printf("Every byte was read. %" PRIu64
-		       " files are not sealed: what their bytes should be is not known.\n",
+		       " files are not sealed, so that their bytes could not be compared.\n",
 		       v->unsealed);
 	else if (!ckpt_output.quiet)
-		puts("Every byte was read, and compared with what was sealed.");
+		puts("Every byte was read, and compared with its SHA-256.");
 	return count ? 1 : 0;
 }
 

@@ -152,7 +152,7 @@ static int look_sealed(struct wait *w)
 		return rc;
 	if (w->o.count) {
 		one = ckpt_listing_look(&w->l, &w->o, w->o.steps[0], &path);
-		rc = !one ? ckpt_fail(w->o.steps[0], "`ckptfs ls --all` says what there is", "is no step any more")
+		rc = !one ? ckpt_fail(w->o.steps[0], "`ckptfs ls --all` lists the steps", "is not a step any more")
 		     : one->summary.sealed ? 0
 					   : NOT_YET;
 		ckpt_step_unref(one);
@@ -175,11 +175,11 @@ static int timed_out(const struct wait *w, bool committed)
 
 	ckpt_duration_text(w->timeout_ns, after);
 	if (committed && w->sealed) {
-		hint = ckpt_text("`ckptfs seal %s` does it now, and says what is in the way", w->o.store);
+		hint = ckpt_text("`ckptfs seal %s` seals it now, and says what prevents it", w->o.store);
 		return ckpt_fail(w->o.count ? w->o.steps[0] : w->o.store, hint, "not sealed after %s", after);
 	}
 	if (committed) {
-		hint = ckpt_text("`ckptfs status %s` says what is under way", w->o.store);
+		hint = ckpt_text("`ckptfs status %s` shows what is under way", w->o.store);
 		return ckpt_fail(w->o.store, hint, "still at work after %s", after);
 	}
 	hint = ckpt_text("`ckptfs sessions %s` lists the steps that are not completed", w->o.store);
@@ -213,14 +213,14 @@ static int wait_for(struct wait *w)
 static int check(const struct wait *w)
 {
 	if (w->sealed + w->remote + w->idle > 1)
-		return ckpt_usage("wait", "give one of --sealed, --remote, --idle", "one condition too many");
+		return ckpt_usage("wait", "give one of --sealed, --remote, --idle", "more than one condition");
 	if (w->o.count > 1)
 		return ckpt_usage(w->o.steps[1], "usage: ckptfs wait [STORE] [STEP]", "one operand too many");
 	if (w->o.count && ckpt_listing_is_trash(w->o.steps[0]))
-		return ckpt_usage(w->o.steps[0], "`ckptfs undelete` has it back", "is in the trash");
+		return ckpt_usage(w->o.steps[0], "`ckptfs undelete` restores it", "is in the trash");
 	if (w->remote)
 		return ckpt_fail(w->o.store, "leave --remote out: a step is durable on its disk once it is committed",
-				 "a local store: nothing of it is ever elsewhere");
+				 "a local store has no object store");
 	return 0;
 }
 

@@ -78,7 +78,7 @@ char *ckpt_where_field(const char *key, const char *const *fields, char **ret_hi
 	if (*key && !strchr(key, '.') && !is_object(key) && has(fields, "metrics"))
 		return ckpt_text("metrics.%s", key);
 	*ret_hint = nearest && !is_object(key) ? ckpt_text("did you mean %s?", nearest)
-					       : ckpt_text("there are those of --json, extras.NAME and metrics.NAME");
+					       : ckpt_text("fields are those of --json, extras.NAME and metrics.NAME");
 	return NULL;
 }
 

@@ -346,7 +346,7 @@ bool ckpt_amend_any_below(struct ckpt_step *step, const char *path)
 static void complain(struct ckpt_step *step, const char *path, int error, const char *what)
 {
 	ckpt_errlog_add(step->store->errlog, step->name, error,
-			"the step is as it was; mend the cause, then do it again",
+			"the step is unchanged; remove the cause, then try again",
 			error == -EIO ? "outcome unknown, or the data did not reach the disk: %s could not be %s"
 				      : "%s could not be %s",
 			path, what);

@@ -125,7 +125,7 @@ static void tell_of_leftovers(struct attempt *a)
 {
 	for (size_t i = 0; i < a->scan.leftover_count; i++)
 		ckpt_errlog_add(a->step->store->errlog, a->name, 0,
-				"close the file in every process before the step is completed",
+				"close the file in all processes before the step is completed",
 				"still open for writing by process %d, closed by another: committed as it was then",
 				(int)a->leftovers[i].pid);
 }
@@ -738,7 +738,7 @@ static void tell_standstill_locked(struct ckpt_step *step)
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_name(step, &is);
 	ckpt_errlog_add(step->store->errlog, is.name, -EIO,
-			"the disk hangs; the commit goes on, completing the step again joins it",
+			"the disk hangs; the commit continues: complete the step again to wait for it",
 			"outcome unknown: the commit made no progress within commit_timeout");
 	ckpt_lock_take(&step->lock);
 }

@@ -60,7 +60,7 @@ static void tell_deleted(const struct ckpt_step *step, const struct deletion *d)
 	char size[CKPT_SIZE_MAX];
 
 	ckpt_log(CKPT_LOG_INFO, "deleted %s%s: to the trash, %s", step->name,
-		 d->temporary ? " (a temporary step that is over)"
+		 d->temporary ? " (a temporary step; a newer one was committed)"
 		 : d->behind  ? " (by the policy)"
 			      : "",
 		 ckpt_size_text(step->summary.bytes, size));
@@ -85,7 +85,7 @@ static int delete_locked(struct ckpt_step *step, struct deletion *d)
 		if (rc != -ESTALE)
 			ckpt_errlog_add(step->store->errlog, step->name, rc,
 					d->behind ? "it is tried again; or remove it" : "remove it again",
-					rc == -EIO ? "outcome unknown: it may or may not be deleted"
+					rc == -EIO ? "outcome unknown: cannot confirm that it is deleted"
 						   : "it could not be deleted");
 		return rc;
 	}
@@ -126,9 +126,9 @@ const char *ckpt_delete_hint(int error)
 	case -EPERM:
 		return "it is pinned: `ckptfs unpin` it first";
 	case -ESTALE:
-		return "`ckptfs ls --all` says what there is";
+		return "`ckptfs ls --all` lists the steps";
 	case -EBUSY:
-		return "somebody changes it: do it again when that is over";
+		return "another process is changing it; try again when it has ended";
 	default:
 		return NULL;
 	}
@@ -136,7 +136,8 @@ const char *ckpt_delete_hint(int error)
 
 const char *ckpt_expire_hint(int error)
 {
-	return error == -EPERM ? ckpt_delete_hint(error) : "do it again; if it is in the trash by now, as trash/NAME";
+	return error == -EPERM ? ckpt_delete_hint(error)
+			       : "try again; if it is in the trash by now, name it trash/NAME";
 }
 
 // --- What there is ----------------------------------------------------------------------------------------------------
@@ -267,8 +268,8 @@ int ckpt_undelete(struct ckpt_step *step)
 		index_behind(step, &summary);
 	else if (rc != -ESTALE && rc != -ENOENT && rc != -EEXIST)
 		ckpt_errlog_add(s->errlog, step->name, rc, "try it again",
-				rc == -EIO ? "outcome unknown: it may or may not be out of the trash"
-					   : "it could not be taken out of the trash");
+				rc == -EIO ? "outcome unknown: cannot confirm that it was restored from the trash"
+					   : "it could not be restored from the trash");
 	return rc;
 }
 
@@ -280,7 +281,7 @@ const char *ckpt_undelete_hint(int error)
 	case -ENOENT:
 		return "its folder is gone: `ckptfs get` copies it out of the trash";
 	case -ESTALE:
-		return "`ckptfs ls --trash` says what there is";
+		return "`ckptfs ls --trash` lists the deleted steps";
 	default:
 		return NULL;
 	}

@@ -191,8 +191,9 @@ static int set_metadata(struct ckpt_edit *d, struct ckpt_record *r)
 	int rc = d->says ? ckpt_metadata_merge(d->says, r->metadata, &merged) : 0;
 
 	if (rc == -EFBIG) {
-		ckpt_errlog_add(d->step->store->errlog, d->step->name, rc, "a marker can say less, and what matters",
-				CKPT_METRICS_FILE " is left out of its metadata: all of it would be more than 64 KiB");
+		ckpt_errlog_add(d->step->store->errlog, d->step->name, rc, "write a marker with less in it",
+				CKPT_METRICS_FILE
+				" is left out of its metadata: together it would be more than 64 KiB");
 		return 0;
 	}
 	if (rc || !d->says)

@@ -260,7 +260,7 @@ int ckpt_move(struct ckpt_step *step, const char *folder_id, const char *name)
 				rc == -EBUSY ? "rename it to that name again, which gives the final answer"
 					     : "rename it again",
 				rc == -EBUSY ? "whether it was renamed to another name before is not known"
-				: rc == -EIO ? "outcome unknown: it may or may not be renamed"
+				: rc == -EIO ? "outcome unknown: cannot confirm that it is renamed"
 					     : "it could not be renamed");
 	}
 	ckpt_step_unref(v.earlier);
@@ -288,7 +288,7 @@ const char *ckpt_move_hint(int error)
 	case -EBUSY:
 		return "somebody is removing the step just now";
 	case -ESTALE:
-		return "`ckptfs ls --all` says what there is";
+		return "`ckptfs ls --all` lists the steps";
 	default:
 		return NULL;
 	}

@@ -43,5 +43,5 @@ void ckpt_pin_tell(struct ckpt_step *step)
 	ckpt_lock_drop(&step->lock);
 	if (!again)
 		ckpt_errlog_add(step->store->errlog, step->name, -EPERM, "`ckptfs unpin` it first",
-				"it is pinned, and was not removed");
+				"it is pinned, so it was not removed");
 }

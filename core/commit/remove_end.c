@@ -154,8 +154,8 @@ static int publish(struct ckpt_step *step, const struct ending *ends)
 	}
 	rc = rc == -EAGAIN ? -EIO : rc;
 	if (rc && rc != -ESTALE && rc != -EBUSY)
-		ckpt_errlog_add(step->store->errlog, step->name, rc, "it is tried again: mend the cause",
-				"files were removed from it, and that is not on disk yet");
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "it is tried again; remove the cause",
+				"files were removed from it, but the removal is not on disk yet");
 	return rc;
 }
 
@@ -197,7 +197,7 @@ static void drop(struct ckpt_step *step, const struct ending *e, bool closing)
 	if (closing && e->status.state == CKPT_PROCESS_LIVES)
 		snprintf(who, sizeof(who), "the mount ended");
 	ckpt_errlog_add(step->store->errlog, step->name, 0, "remove it again: `rm -r`, or `ckptfs rm`",
-			"%s before its removal was complete: what it had removed is there again", who);
+			"%s before its removal was complete: what it removed is restored", who);
 }
 
 // --- The watch -------------------------------------------------------------------------------------------------------------------

@@ -141,8 +141,8 @@ static void tell_given_up(const struct ckpt_step *step, const struct ckpt_change
 				(int)step->lost.pid);
 	else
 		ckpt_errlog_add(log, step->name, -EINTR, KEPT_HINT,
-				"its changes were interrupted before all was written anew%s%s: the previous version is "
-				"restored",
+				"its changes were interrupted before every array file was written again%s%s: the "
+				"previous version is restored",
 				*changes->path ? "; not yet: " : "", changes->path);
 }
 
@@ -449,8 +449,8 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	if (rc) {
 		ckpt_errlog_add(s->errlog, base->name, rc,
 				rc == -EROFS ? "copy one of the two (`cp -r`), and remove it"
-					     : "nothing is changed: mend the cause, then try again",
-				rc == -EROFS ? "it cannot be changed beside a later version of it, which was moved"
+					     : "nothing has changed; remove the cause, then try again",
+				rc == -EROFS ? "it cannot be changed: a later version of it was moved to another name"
 					     : "it could not be opened for changes");
 		return rc == -EBADMSG ? -EIO : rc;
 	}
@@ -533,7 +533,7 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 	if (!rc && !is_as_in(base, step->from_version)) {
 		ckpt_errlog_add(s->errlog, step->name, -EEXIST,
 				"copy what you need from .ckptfs/staged, then drop it: `ckptfs abort`",
-				"the step has another version since: these changes would undo what it brought");
+				"the step has a newer version: these changes would undo it");
 		rc = -EEXIST;
 	}
 	if (!rc)

@@ -69,8 +69,8 @@ int ckpt_restore_files(struct ckpt_step *step, uint32_t version)
 	int rc = restore_locked(step, version);
 
 	if (rc)
-		ckpt_errlog_add(step->store->errlog, step->name, rc, "mend the cause, then do it again",
-				rc == -EIO ? "outcome unknown: it may or may not have the files of version %u"
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "remove the cause, then try again",
+				rc == -EIO ? "outcome unknown: cannot confirm that it has the files of version %u"
 					   : "the files of version %u could not be restored",
 				version);
 	return rc;

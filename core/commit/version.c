@@ -251,7 +251,7 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 	if (rc) {
 		ckpt_errlog_add(step->store->errlog, step->name, rc,
 				"its files stay as they are; write the marker again",
-				rc == -EIO ? "outcome unknown: its new metadata may or may not be in place"
+				rc == -EIO ? "outcome unknown: cannot confirm that its new metadata is stored"
 					   : "its metadata could not be replaced");
 		return rc;
 	}
@@ -259,8 +259,9 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 		return 0;
 	if (said.alone)
 		ckpt_errlog_add(step->store->errlog, step->name, -EFBIG,
-				"a marker that says all that is to stay puts it back",
-				"its earlier extras and metrics are dropped: with the new they were more than 64 KiB");
+				"to restore them, write a marker that has all that should stay",
+				"its earlier extras and metrics are dropped: together with the new ones they are "
+				"more than 64 KiB");
 	rc = ckpt_step_load(step->store, &next);
 	if (step->store->indexer)
 		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);

@@ -37,7 +37,7 @@ static void tell(struct ckpt_store *s, struct ckpt_gc_behind *behind, int rc, co
 		behind->damage_told = done->kept[CKPT_GC_DAMAGED].objects > 0;
 	if (rc && strcmp(what_is_told(rc, done), behind->told))
 		ckpt_errlog_add(s->errlog, "gc", rc,
-				rc == -EPERM ? "if that is right: `ckptfs gc --force`" : ckpt_gc_hint(rc),
+				rc == -EPERM ? "if this is right, run `ckptfs gc --force`" : ckpt_gc_hint(rc),
 				"garbage was not removed: %s", *done->why ? done->why : strerror(-rc));
 	snprintf(behind->told, sizeof(behind->told), "%s", what_is_told(rc, done));
 }

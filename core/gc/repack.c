@@ -176,9 +176,8 @@ static void complain(struct repacking *r, struct ckpt_step *step, const struct c
 		return;
 	ckpt_manifest_path(m, index, path, sizeof(path));
 	ckpt_errlog_add(r->store->errlog, step->name, -EIO,
-			"run `ckptfs verify --read-data` on the store; the file may have to come from another copy",
-			"a part of %s cannot be read, or its bytes are not those that were sealed: its pack stays",
-			path);
+			"run `ckptfs verify --read-data` on the store; restore the file from another copy",
+			"a part of %s cannot be read, or its bytes do not match its SHA-256: its pack stays", path);
 }
 
 static int rest(struct repacking *r)

@@ -150,7 +150,7 @@ static int by_exec(const struct ckpt_policy_node *node, struct tree *t)
 	if (rc == -ETIMEDOUT)
 		say(&t->why, "exec: %s did not end within %" PRId64 " s, and was ended", program, node->interval);
 	else if (rc == -EINTR)
-		say(&t->why, "exec: %s was ended, as nobody waits for it any more", program);
+		say(&t->why, "exec: %s was ended: no caller waits for it any more", program);
 	else if (rc)
 		say(&t->why, "exec: %s could not be run: %s", program, strerror(-rc));
 	if (rc)

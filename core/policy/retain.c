@@ -309,8 +309,7 @@ int64_t ckpt_retain_behind(struct ckpt_store *s, int64_t over_ns, const bool *st
 		return RETRY_NS;
 	if (rc && !*told)
 		ckpt_errlog_add(s->errlog, "policy", rc, "`ckptfs retain` says what is wrong",
-				"what stays cannot be judged, and nothing is deleted by it: %s",
-				why ? why : strerror(-rc));
+				"the policy cannot be applied, so it deletes nothing: %s", why ? why : strerror(-rc));
 	*told = rc;
 	return rc ? RETRY_NS : again_ns;
 }

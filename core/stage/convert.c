@@ -199,9 +199,8 @@ static int settle_one(struct ckpt_step *step)
 	fd = ckpt_folders_open(step->store, step->folder_id);
 	rc = fd < 0 ? fd : ckpt_convert_back(step, fd, step->name);
 	if (!rc)
-		ckpt_errlog_add(
-			step->store->errlog, step->name, 0, "complete it with a marker in it",
-			"it was being turned into a step when its daemon ended: it is a plain folder, as before");
+		ckpt_errlog_add(step->store->errlog, step->name, 0, "complete it with a marker in it",
+				"the daemon ended while it became a step: it is a plain folder, as before");
 	return rc;
 }
 

@@ -265,7 +265,7 @@ static int holds_nothing(int dirfd)
 static void tell(struct ckpt_store *s, int dirfd, json_t *origin, const char *path)
 {
 	ckpt_errlog_add(s->errlog, path, 0, "see `ckptfs sessions`; it is kept as a left-over session",
-			"new content of this file was never completed: the old one, if any, is as it was");
+			"new content of this file was not completed: the old file is unchanged");
 	if (json_object_set_new(origin, "told", json_true()) == 0)
 		(void)origin_set(dirfd, json_incref(origin));
 }

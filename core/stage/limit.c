@@ -230,7 +230,7 @@ static void tell_all(struct ckpt_limit *l)
 	if (is_to_tell(&l->all))
 		ckpt_errlog_add(l->store->errlog, "work_limit", -ENOSPC,
 				"commit, or `ckptfs abort`, what `ckptfs sessions` shows, or raise work_limit",
-				"unfinished work takes %s of the %s that it may: nothing more is written",
+				"unfinished work takes %s of the %s of work_limit: nothing more can be written",
 				ckpt_size_exact(used(&l->all), now), ckpt_size_exact(l->work_max, max));
 }
 

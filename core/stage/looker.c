@@ -471,7 +471,8 @@ static int64_t interrupt(struct ckpt_looker *l, struct ckpt_step *step, const st
 	ckpt_stage_interrupt(step);
 	ckpt_makers_forget_ended(step);
 	ckpt_errlog_add(l->store->errlog, g->name.name, 0,
-			"save again; or `ckptfs commit` completes it as it is, `ckptfs abort` drops it",
+			"save again; or complete it as it is with `ckptfs commit`, or drop it with `ckptfs "
+			"abort`",
 			"the save was interrupted: %s", m->failed_text);
 	begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
 	return ckpt_sys.mono_ns() + poll_ns(l->store);

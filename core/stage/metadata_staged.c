@@ -20,7 +20,8 @@ static void leave_out(const struct look *l, const char *what, const char *why)
 	CLEANUP_FREE char *clean = ckpt_name_clean(what);
 
 	ckpt_errlog_add(l->log, l->name, -EINVAL,
-			"the marker, or `ckptfs commit --metadata`, can say it; the step itself is as it was written",
+			"give it in the marker, or with `ckptfs commit --metadata`; the files of the step "
+			"are unchanged",
 			"%s is left out of its metadata: %s", clean ? clean : "some", why);
 }
 

@@ -583,7 +583,7 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 	// What cannot be told from the files of a step whose record is damaged is not ours to drop.
 	if (ckpt_step_state(step) == CKPT_STEP_LEFT && s->unreadable_count) {
 		ckpt_errlog_add(s->errlog, step->name, -EPERM,
-				"mend or remove the damaged records first: `ckptfs verify`",
+				"repair or remove the damaged records first: `ckptfs verify`",
 				"a left-over session may belong to a step whose record cannot be read: it is kept");
 		rc = -EPERM;
 	}

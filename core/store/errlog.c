@@ -41,18 +41,17 @@ const char *ckpt_errno_hint(int error)
 {
 	switch (error < 0 ? -error : error) {
 	case ENOSPC:
-		return "make room (`df`, `df -i` or, with a work_limit, `ckptfs status` say where it lacks), then do "
-		       "it again";
+		return "make room (`ckptfs status` shows what takes it; see also `df -i`), then try again";
 	case EDQUOT:
-		return "make room below the quota, or raise it, then do it again";
+		return "make room below the quota, or raise it, then try again";
 	case EMFILE:
 	case ENFILE:
-		return "raise the limit of open files (`ulimit -n`), then do it again";
+		return "raise the limit of open files (`ulimit -n`), then try again";
 	case EIO:
-		return "look at the disk (`dmesg`), then do it again";
+		return "look at the disk (`dmesg`), then try again";
 	case EINTR:
 	case ENOMEM:
-		return "do it again";
+		return "try again";
 	default:
 		return NULL;
 	}

@@ -178,7 +178,8 @@ int ckpt_store_announce(struct ckpt_store *s, const char *mountpoint)
 
 static void tell_waiting(pid_t pid)
 {
-	ckpt_log(CKPT_LOG_WARN, "process %d was killed and waits for the disk: waiting until it is gone", (int)pid);
+	ckpt_log(CKPT_LOG_WARN, "process %d was killed and still waits for the disk; waiting until it has ended",
+		 (int)pid);
 	if (ckpt_holder_tell)
 		ckpt_holder_tell(pid);
 }

@@ -104,7 +104,7 @@ static int read_summary(struct ckpt_store *s, const struct version_ref *ref, str
 		ckpt_errlog_add(s->errlog, ref->key, rc,
 				rc == -ENOTSUP ? "mount it with a newer ckptfs" : "run `ckptfs verify` on the store",
 				"version %u is not listed: its record is %s", ref->version,
-				rc == -ENOTSUP ? "of a newer format" : "damaged or not what its key says");
+				rc == -ENOTSUP ? "of a newer format" : "damaged, or does not match its key");
 	return rc == -ENOMEM ? rc : rc ? -EBADMSG : 0;
 }
 

@@ -279,7 +279,7 @@ static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
 void ckpt_store_forgo_index(struct ckpt_store *s)
 {
 	ckpt_index_close(TAKE_PTR(s->index));
-	ckpt_errlog_add(s->errlog, "index", -ENOSPC, "make room: the next mount makes the index",
+	ckpt_errlog_add(s->errlog, "index", -ENOSPC, "free room on the disk; the next mount builds the index",
 			"the disk is full: the store is used without an index, which is slower");
 }
 
@@ -312,8 +312,8 @@ static void tell_bad_setting(void *arg, const char *name)
 {
 	struct ckpt_store *s = arg;
 
-	ckpt_errlog_add(s->errlog, IDENTITY_FILE, -EINVAL, "`ckptfs config STORE KEY=VALUE` sets it anew",
-			"the value of %s cannot be used: it is ignored", name);
+	ckpt_errlog_add(s->errlog, IDENTITY_FILE, -EINVAL, "set it with `ckptfs config STORE KEY=VALUE`",
+			"the value of %s is wrong and is ignored", name);
 }
 
 static int store_open_parts(struct ckpt_store *s)

@@ -349,8 +349,8 @@ static void complain(struct cooling *c, uint32_t index)
 		return; // it was removed meanwhile, with its files
 	ckpt_manifest_path(c->m, index, path, sizeof(path));
 	ckpt_errlog_add(c->step->store->errlog, c->step->name, -EIO,
-			"run `ckptfs verify --read-data` on the store; the file may have to come from another copy",
-			"%s cannot be read, or its bytes are not those that were sealed: it was not cooled", path);
+			"run `ckptfs verify --read-data` on the store; restore the file from another copy",
+			"%s cannot be read, or its bytes do not match its SHA-256: it was not cooled", path);
 }
 
 static bool is_in_hand(const struct cooling *c, uint32_t row)
@@ -639,8 +639,8 @@ int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, st
 
 const char *ckpt_tier_hint(int error)
 {
-	return error == -EBUSY    ? "it is being changed or removed: do it again later"
-	       : error == -ESTALE ? "it is gone, or was replaced: `ckptfs ls --all` says what there is"
+	return error == -EBUSY    ? "it is being changed or removed; try again later"
+	       : error == -ESTALE ? "it is gone, or was replaced; `ckptfs ls --all` lists the steps"
 	       : error == -EINTR  ? "the mount is ending"
 	       : error == -EIO    ? "`ckptfs verify --read-data` says which file; .ckptfs/errors in the mount says more"
 				  : NULL;

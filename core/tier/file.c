@@ -330,7 +330,7 @@ static void tell_damage(struct ckpt_file *f, int error)
 		return;
 	ckpt_manifest_path(f->m, f->index, path, sizeof(path));
 	ckpt_errlog_add(f->step->store->errlog, f->step->name, -EIO,
-			"run `ckptfs verify --read-data` on the store; the file may have to come from another copy",
+			"run `ckptfs verify --read-data` on the store; restore the file from another copy",
 			error == -ENOENT ? "a pack that holds %s is missing" : "a pack that holds %s is damaged", path);
 }
 

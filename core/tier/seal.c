@@ -356,7 +356,7 @@ static void complain(struct ckpt_step *step, const char *path, int error)
 		return; // it was removed meanwhile, with its files
 	if (path)
 		ckpt_errlog_add(step->store->errlog, step->name, error, is_of_the_file(error) ? suspect : later,
-				error == -ENODATA ? "%s is shorter than it was committed, and was not sealed"
+				error == -ENODATA ? "%s is shorter than when it was committed: it was not sealed"
 						  : "%s could not be read to seal it",
 				path);
 	else

@@ -316,9 +316,9 @@ int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 		rc = -EBUSY;
 	if (!is_quiet(rc))
 		ckpt_errlog_add(step->store->errlog, step->name, rc,
-				ckpt_is_full(rc) ? "make room on the disk of the store, then do it again"
+				ckpt_is_full(rc) ? "make room on the disk of the store, then try again"
 						 : "run `ckptfs verify --read-data` on the store",
-				"its files could not be brought back from packs");
+				"its files could not be read from packs");
 	free(w.files);
 	return rc;
 }

@@ -197,7 +197,7 @@ def test_a_cooled_step_is_what_it_was(mount, store, commit, ckptfs):
             mount.remount()
     assert [v["event"] for v in ckptfs.json("info", store, "1000")["versions"]][-1] == "cool"
     assert ckptfs.json("cool", store, "1000") == {"files": 0, "bytes": 0, "stored_bytes": 0}
-    assert "all of it is in packs" in ckptfs("cool", store, "1000").stderr
+    assert "everything is in packs already" in ckptfs("cool", store, "1000").stderr
 
 
 def own_memory(pid):
@@ -419,7 +419,7 @@ def test_warm_brings_back_all_or_some(mount, store, commit, ckptfs):
     ckptfs("cool", store, "1000")
     taken = sum(p.stat().st_size for p in packs(store))
     assert ckptfs.json("warm", store, "1000", "--only", "nothing*")["files"] == 0
-    assert "none of it" in ckptfs("warm", store, "1000", "--only", "nothing*").stderr
+    assert "files are raw already" in ckptfs("warm", store, "1000", "--only", "nothing*").stderr
     answer = ckptfs.json("warm", store, "1000", "--only", "params/w1?")
     assert answer == {"files": 10, "bytes": sum(len(made[f"params/w{i}"]) for i in range(10, 20)), "stored_bytes": answer["bytes"]}
     assert ckptfs.json("warm", store, "1000", "--only", "link")["bytes"] == len(made["config"]), "any of its names counts"
@@ -621,7 +621,7 @@ def test_verify_passes_over_packs_that_nobody_needs_if_they_are_packs(mount, sto
     one.unlink()
     (store / "packs/stranger").write_bytes(b"x")
     [bad] = ckptfs.json("verify", store, check=False)["bad"]
-    assert bad["path"] == "packs/stranger" and "is no pack" in bad["problem"]
+    assert bad["path"] == "packs/stranger" and "is not a pack" in bad["problem"]
 
 
 def test_a_pack_of_a_warmed_file_that_is_gone_is_told_and_made_anew(mount, store, commit, ckptfs):

@@ -208,4 +208,4 @@ def test_a_disk_that_refuses_is_told_of_alike_with_and_without_a_mount(world, st
     syncs.die()
     at_rest = subprocess.run([*syncs.prefix, str(ckptfs), "rm", store, "2000"], capture_output=True, text=True, timeout=30, check=False)
     assert (mounted.returncode, at_rest.returncode) == (1, 1)
-    assert mounted.stderr.splitlines()[-1] == at_rest.stderr.splitlines()[-1] == "hint: look at the disk (`dmesg`), then do it again"
+    assert mounted.stderr.splitlines()[-1] == at_rest.stderr.splitlines()[-1] == "hint: look at the disk (`dmesg`), then try again"

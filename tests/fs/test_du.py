@@ -80,7 +80,7 @@ def test_du_says_what_is_not_there(mount, saved, store, ckptfs):
     shutil.rmtree(saved["1"])
     done = ckptfs("du", store, check=False)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.splitlines()[0] == "ckptfs: 1: not all of it can be read: No such file or directory" and "verify" in done.stderr.splitlines()[1]
+    assert done.stderr.splitlines()[0] == "ckptfs: 1: some of it cannot be read: No such file or directory" and "verify" in done.stderr.splitlines()[1]
     for word, status in (("9", 1), ("4", 1), ("2/f", 2), ("trash/9", 1)):
         done = ckptfs("du", store, "2", word, check=False)
         assert done.returncode == status and len(done.stderr.splitlines()) == 2

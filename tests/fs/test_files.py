@@ -431,7 +431,7 @@ def test_what_a_dead_daemon_left_is_kept_and_told_of_once(mount, path, old, agen
     assert sorted(os.listdir(mount / ".ckptfs/staged")) == ["model.pt", "other.npz"]
     assert left(mount) == NEW
     lines = mount.errors()
-    assert len([line for line in lines if "never completed" in line]) == 2
+    assert len([line for line in lines if "not completed" in line]) == 2
     mount.remount()
     assert mount.errors() == lines
     assert left(mount) == NEW

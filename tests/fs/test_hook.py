@@ -86,7 +86,7 @@ def test_its_failure_is_a_line_in_errors(mounted, scratch):
     mount = mounted('echo to nobody; printf "no space for \\377\\n\\n" >&2; exit 3')
     save(mount, "1000")
     [line] = wait_until(mount.errors, what="a line")
-    assert "1000" in line and "exit status 3: no space for" in line and "committed all the same" in line
+    assert "1000" in line and "exit status 3: no space for" in line and "the step is committed" in line
     (scratch / "program").unlink()
     save(mount, "1001")
     wait_until(lambda: len(mount.errors()) == 2, what="another line")
@@ -108,7 +108,7 @@ def test_no_save_waits_for_it_and_an_end_not_for_long(mounted, log):
     mount.remount(options=[])
     assert lines_of(log) == ["begun"]
     said = mount.errors()
-    assert len(said) == 3 and "1000" in said[0] and "killed, as the mount ended" in said[0]
+    assert len(said) == 3 and "1000" in said[0] and "killed: the mount ended" in said[0]
     assert all(name in line and "was not run" in line for name, line in zip(("1001", "1002"), said[1:]))
 
 

@@ -251,7 +251,7 @@ def test_it_is_said_once_and_shown(mount, ckptfs, store):
     for _ in range(20):
         assert errno_of(create, mount / "1/new") == errno.ENOSPC
     line, = lines(mount)
-    assert line[2] == "ENOSPC" and re.fullmatch(r"unfinished work takes 4MiB of the 4MiB that it may: nothing more is written", line[3])
+    assert line[2] == "ENOSPC" and re.fullmatch(r"unfinished work takes 4MiB of the 4MiB of work_limit: nothing more can be written", line[3])
     assert "`ckptfs abort`" in line[4] and "work_limit" in line[4] and "commit" in line[4]
     assert (mount.status()["work_bytes"], mount.status()["work_limit"]) == (4 * MIB, 4 * MIB)
     assert re.search(rf"^work +{4 * MIB} of {4 * MIB} bytes$", (mount / ".ckptfs/status").read_text(), re.M)

@@ -42,7 +42,7 @@ def test_pinned_step_is_not_deleted_by_rm(mount, saved, store, ckptfs, mounted):
     assert "pinned" in ckptfs("ls", "-l", store).stdout
     for words in (["1000"], ["--now", "--yes", "1000"]):
         done = ckptfs("rm", store, *words, check=False)
-        assert done.returncode == 1 and done.stderr.splitlines()[0] == "ckptfs: 1000: it is pinned, and stays"
+        assert done.returncode == 1 and done.stderr.splitlines()[0] == "ckptfs: 1000: it is pinned, so it is not removed"
         assert done.stderr.splitlines()[1] == f"hint: `ckptfs unpin {store} 1000` first"
     done = ckptfs("rm", store, "1000/config.json", check=False)
     assert done.returncode == 1 and done.stderr.splitlines()[1] == f"hint: `ckptfs unpin {store} 1000` first"

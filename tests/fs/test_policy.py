@@ -346,7 +346,7 @@ def test_retain_leaves_alone_what_somebody_adds_to(ckptfs, made, save, policy, w
         f.write("late")
         f.flush()
         done = ckptfs("retain", made, check=False)
-        assert done.returncode == 1 and done.stderr.splitlines() == ["ckptfs: 2: Device or resource busy", "hint: somebody changes it: do it again when that is over"], done.stderr
+        assert done.returncode == 1 and done.stderr.splitlines() == ["ckptfs: 2: Device or resource busy", "hint: another process is changing it; try again when it has ended"], done.stderr
         assert ckptfs("ls", made).stdout.split() == ["2", "3"]
     ckptfs("retain", made)
     assert ckptfs("ls", made).stdout.split() == ["3"]

@@ -179,7 +179,7 @@ def test_marks_end_with_their_process(mount, step, ckptfs, store, agent, end, wh
         del made["config.json"]
     else:
         wait_until(mount.errors, what="a line in errors")
-        assert "what it had removed is there again" in mount.errors()[0]
+        assert "what it removed is restored" in mount.errors()[0]
     for _ in range(2):
         assert mount.listing() == ["1000"] and trees.files(path) == made
         assert len(versions(ckptfs, store)) == 1 + stays

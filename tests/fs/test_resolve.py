@@ -189,7 +189,7 @@ def test_run_is_a_store_a_folder_its_checkpoints_or_a_step_itself(mount, store, 
     for run, want in (("maxtext", "maxtext/checkpoints/200"), ("maxtext/checkpoints", "maxtext/checkpoints/200"), (".", "run-6"), ("run-5", "run-5"), ("maxtext/eval", "maxtext/eval/9000"),
                       ("latest~1", "run-5")):
         assert resolve(at / run) == resumes(mount, store, mounted, want), run
-    assert "is inside of a step" in resolve(at / "run-5/model.bin")
+    assert "is inside a step" in resolve(at / "run-5/model.bin")
     for name in ("run-5", "run-6"):
         (shutil.rmtree(mount / name) if mounted else None)
     if mounted:

@@ -97,7 +97,7 @@ def test_verify_finds_each_flipped_byte_of_what_is_sealed(mount, store, commit, 
     sealed("1000")
     clean = ckptfs.json("verify", "--read-data", store)
     assert clean["bad"] == [] and clean["unsealed"] == 0
-    assert "compared with what was sealed" in ckptfs("verify", "--read-data", store).stdout
+    assert "compared with its SHA-256" in ckptfs("verify", "--read-data", store).stdout
     raw = raw_of(store, "large")
     for at in (0, CHUNK - 1, CHUNK, 2 * CHUNK):
         flip(raw, at)
@@ -172,7 +172,7 @@ def test_the_verb_seals_what_a_mount_does_not(mount, store, commit, ckptfs):
     assert os.getxattr(top / "config", XATTR).decode() == hashlib.sha256(b"text").hexdigest()
     mount.umount()
     assert "sealed 3 files" in ckptfs("seal", store).stderr
-    assert "all of it is sealed" in ckptfs("seal", store).stderr
+    assert "everything is sealed already" in ckptfs("seal", store).stderr
     assert ckptfs.json("seal", store, "2000")["files"] == 0
     ckptfs("wait", "--sealed", store)
     assert ckptfs.json("verify", "--read-data", store) == {"steps": 2, "files": 6, "bytes": 2 * CHUNK + 5 + 14, "unsealed": 0, "bad": []}

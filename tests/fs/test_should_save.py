@@ -200,10 +200,10 @@ def test_a_policy_that_cannot_be_read_decides_nothing(mount, policy, save, store
     assert done.returncode == 2 and "`ckptfs policy set` replaces it" in done.stderr
     for step in (2, 3):
         save(step)
-    wait_until(lambda: [line for line in mount.errors() if "nothing is deleted" in line], timeout=20)
+    wait_until(lambda: [line for line in mount.errors() if "deletes nothing" in line], timeout=20)
     time.sleep(6)
     assert mount.listing() == ["1", "2", "3"]
-    assert len([line for line in mount.errors() if "nothing is deleted" in line]) == 1
+    assert len([line for line in mount.errors() if "deletes nothing" in line]) == 1
     policy({"keep": {"latest_n": {"n": 1}}})
     save(4)
     wait_until(lambda: mount.listing() == ["4"], timeout=20, what="what the policy keeps")

@@ -120,4 +120,4 @@ def test_wait_for_the_seal_of_a_step_ends_when_it_is_removed(mount, store, waiti
     commit(mount / "1000")
     waits = waiting("--sealed", store, "1000")
     ckptfs("rm", store, "1000")
-    assert "no step any more" in ended(waits, 1)
+    assert "not a step any more" in ended(waits, 1)

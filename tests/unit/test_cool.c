@@ -600,7 +600,7 @@ START_TEST(a_step_with_damaged_packs_stays_cold)
 	ck_error(ckpt_warm(step, &plain, &done), EIO);
 	ck_assert(step->summary.packed && step->summary.version == version);
 	ck_assert(!has_raw("sub/large"));
-	ck_assert_uint_eq(ckpt_save_errors(s, "its files could not be brought back from packs"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "its files could not be read from packs"), 1);
 	damage_packs(33);
 	ck_ok(ckpt_warm(step, &plain, &done));
 	check_all();

@@ -92,7 +92,7 @@ START_TEST(a_draft_that_is_left_is_a_session_that_says_whose_it_was)
 		ckpt_step_unref(left);
 		ckpt_fixture_reopen();
 	}
-	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 0); // who left it has told of it
+	ck_assert_uint_eq(ckpt_save_errors(s, "not completed"), 0); // who left it has told of it
 }
 END_TEST
 
@@ -177,7 +177,7 @@ START_TEST(a_draft_whose_daemon_died_is_told_of_once)
 	for (int i = 0; i < 3; i++) {
 		ckpt_fixture_reopen();
 		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
-		ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 1);
+		ck_assert_uint_eq(ckpt_save_errors(s, "not completed"), 1);
 	}
 }
 END_TEST
@@ -321,7 +321,7 @@ START_TEST(a_left_draft_is_told_of_unless_it_says_that_it_was)
 	ckpt_draft_close(&d);
 	ckpt_fixture_reopen();
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 1);
-	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), _i > 0);
+	ck_assert_uint_eq(ckpt_save_errors(s, "not completed"), _i > 0);
 }
 END_TEST
 

@@ -206,10 +206,9 @@ START_TEST(marks_end_with_their_process)
 	ckpt_remove_dir_closed(&top);
 	until_ended();
 	is_version(ends[_i].edit ? 3 : 2, !ends[_i].edit);
-	for (int i = 0; i < WAIT_MS && !ends[_i].edit && !ckpt_save_errors(s, "what it had removed is there again");
-	     i++)
+	for (int i = 0; i < WAIT_MS && !ends[_i].edit && !ckpt_save_errors(s, "what it removed is restored"); i++)
 		usleep(1000);
-	ck_assert_uint_eq(ckpt_save_errors(s, "what it had removed is there again"), !ends[_i].edit);
+	ck_assert_uint_eq(ckpt_save_errors(s, "what it removed is restored"), !ends[_i].edit);
 }
 END_TEST
 
@@ -398,9 +397,9 @@ START_TEST(an_edit_that_fails_is_tried_again_and_seen_all_the_while)
 
 	fault = (struct ckpt_fault){.at = 1, .error = -EACCES, .sticky = true};
 	remove_by(&c, "model.bin");
-	for (int i = 0; i < WAIT_MS && !ckpt_save_errors(s, "that is not on disk yet"); i++)
+	for (int i = 0; i < WAIT_MS && !ckpt_save_errors(s, "the removal is not on disk yet"); i++)
 		usleep(1000);
-	ck_assert_uint_ge(ckpt_save_errors(s, "that is not on disk yet"), 1);
+	ck_assert_uint_ge(ckpt_save_errors(s, "the removal is not on disk yet"), 1);
 	ck_assert(ckpt_remove_has(step, m, index_of("model.bin")));
 	fault.at = 0;
 	until_ended();

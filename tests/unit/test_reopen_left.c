@@ -156,7 +156,7 @@ START_TEST(changes_of_a_version_that_is_not_the_last_are_not_taken_up)
 
 	ck_ok(ckpt_commit_metadata(base, "{\"temporary\":true}"));
 	ck_error(ckpt_stage_resume(step), EEXIST);
-	ck_assert_uint_eq(ckpt_save_errors(s, "these changes would undo what it brought"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "these changes would undo it"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
 	ckpt_step_unref(step);
 }

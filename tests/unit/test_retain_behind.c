@@ -338,7 +338,7 @@ START_TEST(a_policy_that_cannot_be_read_deletes_nothing_and_is_told_once)
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 2);
 	put_policy("{");
 	needs_another_look();
-	ck_assert_uint_eq(ckpt_save_errors(s, "what stays cannot be judged"), 2);
+	ck_assert_uint_eq(ckpt_save_errors(s, "the policy cannot be applied"), 2);
 }
 END_TEST
 
@@ -358,7 +358,7 @@ START_TEST(metrics_that_cannot_be_read_delete_nothing)
 	fault.at = 0;
 	ck_assert_uint_gt(fault.count, 1);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 3);
-	ck_assert_uint_eq(ckpt_save_errors(s, "what stays cannot be judged"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "the policy cannot be applied"), 1);
 	expire();
 	ck_assert(is_there("1") && !is_there("2") && is_there("3"));
 }

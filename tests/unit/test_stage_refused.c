@@ -310,10 +310,10 @@ START_TEST(who_only_reads_tells_and_removes_nothing_of_drafts)
 	ckpt_store_close(s);
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
 	ck_ok(faccessat(reader->sessions_fd, empty.session, F_OK, 0));
-	ck_assert_uint_eq(ckpt_save_errors(reader, "never completed"), 0);
+	ck_assert_uint_eq(ckpt_save_errors(reader, "not completed"), 0);
 	ckpt_store_close(reader);
 	s = ckpt_save_open(dir);
-	ck_assert_uint_eq(ckpt_save_errors(s, "never completed"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "not completed"), 1);
 	ck_assert_int_eq(faccessat(s->sessions_fd, empty.session, F_OK, 0), -1);
 	ckpt_step_unref(ckpt_save_left(s));
 }

@@ -177,7 +177,7 @@ START_TEST(a_put_without_an_answer_does_not_take_what_is_there_for_its_own)
 	ckpt_sys.link = below_link;
 	ck_assert_uint_eq(links_to_fail, 0);
 	ck_assert_uint_eq(step->summary.version, 1);
-	ck_assert_uint_eq(ckpt_save_errors(s, "its new metadata may or may not be in place"), 1);
+	ck_assert_uint_eq(ckpt_save_errors(s, "cannot confirm that its new metadata is stored"), 1);
 	if (lie == OTHER_STORE) {
 		ck_error(ckpt_commit_metadata(step, "{\"temporary\":true}"), EBADMSG);
 		return;
