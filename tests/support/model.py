@@ -192,7 +192,7 @@ class Model:
         self._both(lambda top: _write(top / path, trees.content((path, size), size), os.O_APPEND))
 
     def _do_truncate(self, path, size):
-        if os.path.isfile(self.mirror / path):
+        if os.path.isfile(self.mirror / path) and os.path.getsize(self.mirror / path) != size:
             self._reopens(path)
         self._both(lambda top: os.truncate(top / path, size))
 
@@ -266,18 +266,21 @@ class Model:
     def _do_chmod(self, path, mode):
         if os.path.islink(self.mirror / path):
             return
-        if self._state(path) == "committed" and self._exists(path):
-            self._refused(lambda top: os.chmod(top / path, mode), "EROFS")
-        else:
-            self._both(lambda top: os.chmod(top / path, mode))
+        self._both(lambda top: os.chmod(top / path, mode))
+        self._make_durable(path)
 
     def _do_setxattr(self, path, value):
         if os.path.islink(self.mirror / path):
             return
-        if self._state(path) == "committed" and self._exists(path):
-            self._refused(lambda top: os.setxattr(top / path, "user.k", value), "EROFS")
-        else:
-            self._both(lambda top: os.setxattr(top / path, "user.k", value))
+        self._both(lambda top: os.setxattr(top / path, "user.k", value))
+        self._make_durable(path)
+
+    def _make_durable(self, path):
+        """Attributes of a committed step are a version a second later, or when its folder is synced: a kill may come before."""
+        if self._state(path) == "committed":
+            fd = os.open(self.mount / path.split("/")[0], os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
 
     # --- Steps --------------------------------------------------------------------------------------------------------
 
