@@ -650,7 +650,7 @@ def test_operands_the_wrong_way_round_are_named_and_change_nothing(background, c
     assert works(point)
     ckptfs("umount", point)
     error, hint = refused("mount", point, store)
-    assert error == f"{store} is a store, and {point} is none" and hint == f"did you mean `ckptfs mount {store} {point}`?"
+    assert error == f"{store} is a store, and {point} is not" and hint == f"did you mean `ckptfs mount {store} {point}`?"
     assert refused("mount", "-o", "nonempty", point, store)[1] == hint
     assert os.listdir(point) == [] and not mount_entry(store)
     second = point.parent / "second"
