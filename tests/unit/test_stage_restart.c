@@ -464,6 +464,24 @@ START_TEST(what_another_session_completed_since_goes_after_its_time_and_nothing_
 }
 END_TEST
 
+START_TEST(what_was_written_after_its_name_was_completed_stays)
+{
+	struct ckpt_step *left = begin("1"), *step;
+	int fd;
+
+	ck_ok(ckpt_stage_set_aside(left));
+	step = ckpt_staged_one(s, "1", "file", "of the next attempt");
+	ckpt_sys.sleep_ns(INT64_C(20000000));
+	fd = ckpt_sys.open(s->sessions_fd, left->session, O_RDONLY | O_DIRECTORY, 0);
+	ck_ok(ckpt_sys.mkdir(fd, "later", 0700)); // through a descriptor that was kept
+	close(fd);
+	ckpt_stage_expire_before(s, soon(), &go_on);
+	ck_assert_int_eq(ckpt_step_state(left), CKPT_STEP_LEFT);
+	ckpt_step_unref(step);
+	ckpt_step_unref(left);
+}
+END_TEST
+
 START_TEST(a_change_that_was_given_up_is_not_superseded_by_the_version_that_it_began_as)
 {
 	struct ckpt_step *base = ckpt_staged_one(s, "1", "file", "text"), *changed, *left;
@@ -514,6 +532,7 @@ int main(void)
 	tcase_add_test(tcase, a_step_that_nobody_writes_is_set_aside_and_taken_up_again);
 	tcase_add_test(tcase, a_step_that_somebody_writes_is_not_set_aside);
 	tcase_add_test(tcase, what_another_session_completed_since_goes_after_its_time_and_nothing_else);
+	tcase_add_test(tcase, what_was_written_after_its_name_was_completed_stays);
 	tcase_add_test(tcase, a_change_that_was_given_up_is_not_superseded_by_the_version_that_it_began_as);
 	suite_add_tcase(suite, tcase);
 	tcase = tcase_create("reader");
