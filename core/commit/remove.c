@@ -12,6 +12,7 @@
 #include "core/commit/restore.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
+#include "core/store/trash.h"
 
 #include <limits.h>
 
@@ -477,5 +478,7 @@ int ckpt_remove_whole(struct ckpt_step *step)
 	if (!rc)
 		rc = ckpt_delete(step);
 	ckpt_remove_forget(step); // a deleted one is whole in the trash
+	if (!rc)
+		ckpt_trash_wake(step->store->trash); // where it is seen only now
 	return rc;
 }
