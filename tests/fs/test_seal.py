@@ -33,7 +33,7 @@ def options(request):
 def sealed(ckptfs, store):
     """Waits until a step is sealed; its row of `ls`."""
     def wait(name):
-        ckptfs("wait", "--sealed", "--timeout", "30s", store, name)
+        ckptfs("wait", "--sealed", "--timeout", "80s", store, name)
         return next(row for row in ckptfs.json("ls", store) if row["name"] == name)
     return wait
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_read_is_told_once_and_the_rest_is_sealed(mount, store, c
     mount.umount()
     os.truncate(raw, CHUNK)
     mount.remount(["seal=yes"])
-    ckptfs("wait", "--sealed", "--timeout", "30s", store, "2000")
+    ckptfs("wait", "--sealed", "--timeout", "80s", store, "2000")
     wait_until(lambda: mount.status()["sealing"]["files"] == 0, 10)
     assert len(mount.errors()) == 1 and "sub/large" in mount.errors()[0]
     assert os.getxattr(top / "config", XATTR).decode() == hashlib.sha256(b"text").hexdigest()
