@@ -407,7 +407,9 @@ int ckpt_verb_ls(int argc, char **argv)
 	rc = ckpt_operand_take(&words, &o);
 	if (rc)
 		return rc;
-	rc = o.count > 1 ? ckpt_usage(o.steps[1], "usage: ckptfs ls [STORE] [STEP[/PATH]|FOLDER]", "one operand too many") : 0;
+	rc = o.count > 1
+		     ? ckpt_usage(o.steps[1], "usage: ckptfs ls [STORE] [STEP[/PATH]|FOLDER]", "one operand too many")
+		     : 0;
 	if (!rc)
 		rc = ckpt_listing_open(o.store, CKPT_STORE_READ, &l);
 	if (!rc) {
