@@ -137,8 +137,8 @@ class TestLongWait:
 
 
 @both_modes
-def test_removal_that_waited_for_a_commit_acts_on_the_committed_step(mount, step, agent):
-    made = trees.files(step)
+def test_removal_that_waited_for_a_commit_acts_on_the_committed_step(mount, step, agent, ckptfs, store):
+    made = trees.files(step) | {"late": b""}
     writer, a, remover = agent(), agent(), agent()
     writer.run("fd = os.open(step + '/late', os.O_CREAT | os.O_WRONLY)", step=step)
     a.run(OPEN_MARKER, step=step)
@@ -149,8 +149,12 @@ def test_removal_that_waited_for_a_commit_acts_on_the_committed_step(mount, step
     writer.run("os.close(fd)")
     a.result(timeout=10)
     remover.result(timeout=10)
-    del made["params/layer_0/w0.bin"]
-    assert_whole(mount, made | {"late": b""})
+    left = {p: data for p, data in made.items() if p != "params/layer_0/w0.bin"}
+    for _ in range(2):
+        assert_whole(mount, left)
+        mount.remount()
+    versions = ckptfs.json("info", store, "1000")["versions"]
+    assert [(v["event"], v["files"]) for v in versions] == [("marker", len(made)), ("amend", len(left))], "the commit had it"
 
 
 def test_what_waited_for_a_commit_that_failed_acts_on_the_staged_step(mount, step, agent, commit):

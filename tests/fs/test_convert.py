@@ -251,9 +251,11 @@ def test_two_markers_of_one_handle(mount, plain, agent, ckptfs, store):
     a = agent()
     a.run(OPEN_MARKER + "; other = os.dup(fd); os.close(fd)", folder=str(mount / "run"))
     assert steps(ckptfs, store) == [], "the marker is empty, and can still be written"
-    a.run("os.write(other, b'{\"metrics\":{\"x\":1}}'); os.close(other)")
+    a.run("os.write(other, b'{\"metrics\":{\"x\":1}}'); third = os.dup(other); os.close(other)")
     assert steps(ckptfs, store) == ["run"]
     assert ckptfs.json("info", store, "run")["metrics"] == {"x": 1}
+    a.run("os.ftruncate(third, 0); os.pwrite(third, b'{\"metrics\":{\"x\":2}}', 0); os.close(third)")
+    assert ckptfs.json("info", store, "run")["metrics"] == {"x": 2}, "what is written after the commit replaces it"
 
 
 def test_many_markers_at_once_make_one_step(mount, plain, ckptfs, store):

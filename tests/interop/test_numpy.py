@@ -88,15 +88,20 @@ def test_mapped_arrays(mount, commit):
         if mode == "c":
             got[0, 0] = 9  # a private copy of the page, not of the step
         got._mmap.close()
-    change = np.load(path, mmap_mode="r+")  # reopens the step
-    change[0, 0] = 7
-    change.flush()
-    change._mmap.close()
-    del change
-    assert mount.listing() == [] and np.load(path)[0, 0] == 7
-    mount.remount()
-    want[0, 0] = 7
-    assert mount.listing() == ["1"] and np.array_equal(np.load(path), want), "an orderly end commits what is closed and whole"
+    for value, crash in ((7, False), (8, True)):
+        change = np.load(path, mmap_mode="r+")  # reopens the step
+        change[0, 0] = value
+        change.flush()
+        change._mmap.close()
+        del change
+        assert mount.listing() == [] and np.load(path)[0, 0] == value
+        if crash:
+            mount.kill9()
+            mount.start()
+        else:
+            mount.remount()
+            want[0, 0] = value  # an orderly end commits what is closed and whole
+        assert mount.listing() == ["1"] and np.array_equal(np.load(path), want), "after a crash the version before is back"
 
 
 def test_arrays_in_a_plain_folder_are_live(mount):
