@@ -12,7 +12,8 @@
 //   over        it has no name in the table any more: published; or its name was removed or taken by another file, and the
 //               writers go on into nothing; or left over, as a session of its own: its writer was killed, its bytes were
 //               lost or are not whole. A killed writer's tracker that is none of the known ones (tracker.h) is published.
-// The file step of a living writer that is not whole stays PENDING until its last RELEASE: a fork's close is no end.
+// The file step of a living writer that is not whole stays PENDING until its last RELEASE: a fork's close is no end. One that has
+// only the header of an array stays PENDING after it (draft_live.c): it is about to be mapped and filled.
 //
 // Which node: the draft's file has a node of its own, because an inode of the kernel has one backing file at a time. Where
 // the tree has no file of the name, a lookup of it finds that node; a listing has none. Where there is an old one, lookups

@@ -357,7 +357,7 @@ static bool has_last_words(const struct draft *d)
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
-	bool last, check;
+	bool last, check, header;
 	int rc;
 
 	ckpt_lock_take(&t->lock);
@@ -376,13 +376,17 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 	ckpt_lock_take(&t->lock);
 	// What is lost can be published by nobody: who opens it from now on must not share in that.
 	last = d->dir && (d->killed || d->lost ? all_closed_locked(d) : !d->writers && !d->joining);
+	header = last && rc == -EAGAIN;
+	d->header_ns = header ? ckpt_sys.mono_ns() : 0;
 	ckpt_lock_drop(&t->lock);
 	if (rc != -EINVAL || sure || last) // else it may be a fork's close, which is no end
 		draft_tell_failure(fs, d, rc);
 	// An array that has only its header yet is about to be mapped and filled (numpy's open_memmap): it is opened again.
-	if (last && rc != -EAGAIN)
+	if (last && !header)
 		draft_leave(fs, d);
 	draft_release_claim(t, d);
+	if (header)
+		drafts_watch(fs);
 	return rc == -EAGAIN ? 0 : rc;
 }
 

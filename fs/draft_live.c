@@ -7,7 +7,9 @@
 //   - HDF5 whose superblock says SWMR: its writer wants readers beside it
 // The draft is then published as at a close, and its writers go on with the file that has the name.
 //
-// The watch looks for what tells itself by time; it runs only while there is a draft that wants it.
+// The watch looks for what tells itself by time; it runs only while there is a draft that wants it. It looks at arrays of which
+// only the header was written, too: numpy's open_memmap closes such a file and opens it again at once. If nobody has opened it
+// after HEADER_NS, the error log names it. It is left over when the process that closed it has ended.
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/stage/format.h"
@@ -17,12 +19,14 @@
 #include "fs/ops.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #define WATCH_NS INT64_C(250000000)
 #define BURST_NS INT64_C(1000000000)       // what is written so long after the first write is another burst
 #define TRACKER_NS INT64_C(5000000000)     // still open this long after its first write: a log
 #define SYNCED_NS INT64_C(60000000000)     // between two syncs of a file that is written for long
+#define HEADER_NS INT64_C(60000000000)     // an array that has only its header yet is waited for so long
 #define INVITATION_NS INT64_C(30000000000) // a thread that was told to look again is waited for so long
 
 // --- Signs ------------------------------------------------------------------------------------------------------------
@@ -67,7 +71,7 @@ static bool may_be_swmr(const struct draft *d)
 
 bool draft_is_watched(const struct draft *d)
 {
-	return !d->left && (d->tracker || may_be_swmr(d));
+	return !d->left && (d->tracker || may_be_swmr(d) || d->header_ns);
 }
 
 static bool is_synced_again_locked(struct draft *d, const struct stat *st, int64_t now)
@@ -178,7 +182,17 @@ static bool is_unwanted_locked(struct draft *d, int64_t now)
 	return !d->opened && !d->invited && !d->joining;
 }
 
-enum due { DUE_NOTHING, DUE_CANCEL, DUE_LIVE, DUE_LOOK };
+enum due { DUE_NOTHING, DUE_CANCEL, DUE_LIVE, DUE_LOOK, DUE_TELL, DUE_LEAVE };
+
+// Its process may be about to open it again, unless it has ended.
+static enum due header_due_locked(const struct draft *d, int64_t now)
+{
+	bool lives = d->closer && (!kill(d->closer, 0) || errno != ESRCH);
+
+	if (d->writers || d->joining || d->invited || now - d->header_ns < HEADER_NS)
+		return DUE_NOTHING;
+	return !lives ? DUE_LEAVE : d->told ? DUE_NOTHING : DUE_TELL;
+}
 
 static enum due what_is_due_locked(struct draft *d, int64_t now)
 {
@@ -188,13 +202,15 @@ static enum due what_is_due_locked(struct draft *d, int64_t now)
 		return DUE_NOTHING;
 	if (d->tracker)
 		return is_log_locked(d, now) ? DUE_LIVE : DUE_NOTHING;
+	if (d->header_ns)
+		return header_due_locked(d, now);
 	if (!may_be_swmr(d) || now - d->looked_ns < WATCH_NS)
 		return DUE_NOTHING;
 	d->looked_ns = now;
 	return DUE_LOOK;
 }
 
-// The first for which something is due, with a reference; a live one is claimed. *ret_more: there will be more to do.
+// The first for which something is due, with a reference; one that becomes live or is left over is claimed. *ret_more: there will be more to do.
 static struct draft *next_due_locked(struct drafts *t, enum due *ret_due, bool *ret_more)
 {
 	int64_t now = ckpt_sys.mono_ns();
@@ -205,7 +221,7 @@ static struct draft *next_due_locked(struct drafts *t, enum due *ret_due, bool *
 		*ret_more |= draft_is_watched(d) || d->invited;
 		if (*ret_due == DUE_NOTHING)
 			continue;
-		d->publishing |= *ret_due == DUE_LIVE;
+		d->publishing |= *ret_due == DUE_LIVE || *ret_due == DUE_LEAVE;
 		d->refs++;
 		return d;
 	}
@@ -221,6 +237,12 @@ static void do_due(struct ckpt_fs *fs, struct draft *d, enum due due)
 	} else if (due == DUE_LOOK) {
 		if (ckpt_format_is_swmr(d->fd))
 			make_live(fs, d, is_written_locked, false);
+	} else if (due == DUE_TELL) {
+		draft_tell_failure(fs, d, -EINVAL);
+	} else if (due == DUE_LEAVE) {
+		draft_tell_failure(fs, d, -EINVAL);
+		draft_leave(fs, d);
+		draft_release_claim(fs->drafts, d);
 	} else {
 		rc = go_live(fs, d, 0, &(struct draft_publication){0});
 		if (rc)

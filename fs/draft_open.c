@@ -424,6 +424,8 @@ void draft_joined(struct ckpt_fs *fs, fuse_req_t req, struct draft *d, struct ha
 		h->opener = opener;
 		h->draft_next = d->writers;
 		d->writers = h;
+		d->told &= !d->header_ns; // what becomes of it now is another matter
+		d->header_ns = 0;
 	}
 	ckpt_lock_drop(&fs->drafts->lock);
 	if (!rc) {

@@ -48,6 +48,7 @@ struct draft {
 	struct draft_seen last_write; // and as it was when it was looked at last
 	struct draft_seen synced;     // file steps: at its writer's first fsync
 	int64_t looked_ns;            // HDF5: when its superblock was looked at last, monotonic
+	int64_t header_ns;            // closed with an array's header alone since, monotonic; 0: it is not
 };
 
 struct drafts {

@@ -346,6 +346,29 @@ def test_an_array_file_whose_header_is_written_first_and_then_mapped(mount, agen
     assert nothing_left(mount)
 
 
+def test_an_array_file_of_which_nothing_but_the_header_came_is_named_after_a_minute(world, store, scratch, agent, ckptfs):
+    (scratch / "later").write_text("0")
+    m = Mount.new(world, store, prefix=preload(world, "later", LATER=scratch / "later"))
+    path, data, a = str(m / "a.npy"), npy(2), agent()
+    trees.write(path, npy(1))
+    for round_ in (1, 2):
+        a.run(OPEN_NEW + "; os.write(fd, head); os.close(fd)", path=path, head=data[:-4000])
+        assert (m / "a.npy").read_bytes() == npy(1) and len(m.errors()) == round_ - 1
+        (scratch / "later").write_text(str(100 * round_))
+        wait_until(lambda: len(m.errors()) == round_, what="a line in errors")
+        assert "a.npy" in m.errors()[-1] and "not whole" in m.errors()[-1]
+        if round_ == 1:  # its writer lives: it may still come
+            a.run(OPEN + "; os.pwrite(fd, data, 0); os.close(fd)", path=path, data=data)
+            assert (m / "a.npy").read_bytes() == data and nothing_left(m)
+            trees.write(path, npy(1))
+    a.kill()
+    a.wait_gone(5)
+    wait_until(lambda: [row["name"] for row in ckptfs.json("sessions", store)] == ["a.npy"], what="the left-over session")
+    assert (m / "a.npy").read_bytes() == npy(1) and len(m.errors()) == 2
+    trees.write(path, data)
+    assert (m / "a.npy").read_bytes() == data
+
+
 # --- Writers that die -------------------------------------------------------------------------------------------------
 
 
