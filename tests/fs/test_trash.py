@@ -214,6 +214,7 @@ def test_full_disk_without_trash_is_told_within_a_second_with_what_takes_the_roo
     a = agent()
     a.run("os.mkdir(step); f = open(step + '/model.bin', 'wb'); f.write(bytes(4 << 20)); f.flush()", step=str(m / "7"))
     a.kill()
+    a.wait_gone(30)
     m.remount()
     (m / "8").mkdir()
     with open(m / "8/model.bin", "wb", buffering=0) as f, pytest.raises(OSError) as e:
