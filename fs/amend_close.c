@@ -301,7 +301,7 @@ void amend_flush(fuse_req_t req, struct handle *h)
 	call_detach(&c);                        // it waits for the disk, and looks at what a process has open
 }
 
-// What was set of them since it was published the file itself has not.
+// A raw file lacks the attributes that were set since it was published: the copy gets them.
 static int give_attributes(struct ckpt_fs *fs, struct node *n, int to)
 {
 	struct ckpt_manifest *m;

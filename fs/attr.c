@@ -48,7 +48,7 @@ static mode_t type_of_entry(const struct ckpt_entry *e)
 	return types[e->type];
 }
 
-// What is committed has one time: that of its last write, or what somebody set since.
+// A committed entry has one time: that of its last write, or the one that was set since.
 void attr_from_entry(struct ckpt_fs *fs, const struct ckpt_entry *e, struct stat *ret_attr)
 {
 	struct timespec mtime = {e->mtime_s, e->mtime_ns};

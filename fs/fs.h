@@ -17,7 +17,7 @@
 //   limit     whether more may be written
 //   notify    words to the service manager               abilities  what can be made use of here
 //   hook      the program that is run after commits
-//   signals   those that the mount is sent
+//   signals   those that the mount is sent               attributes  changes of attributes in committed steps
 #pragma once
 
 #include "core/store/store.h"

@@ -3,6 +3,7 @@
 // Each lookup says what is true then (core/store/latest.h). A link never changes: when there is a newer step the name is that
 // of another one, for the kernel keeps what a link says as long as it knows the link.
 // Whatever else has the name comes first: this is only asked for when there is no step, file, folder or link of a user's.
+// mkdir, symlink, link and open(O_CREAT) of the name find nothing, and make a user's own.
 // Who removes it, ours or theirs, has the name free until the next commit in this folder: `rm latest; ln -s 1000 latest`
 // works as it does anywhere.
 //
@@ -29,5 +30,5 @@ int latest_remove(struct ckpt_fs *fs, struct node *dir);
 // A thread has looked the link n of a folder up. -ENOENT, with one lookup less: it is about to make a `latest` of its own, and no
 // call that makes one expects ours.
 int latest_follow(struct ckpt_fs *fs, struct node *dir, struct node *n, pid_t tid);
-// Whether a thread looked it up lately, and was led to this step.
+// The thread looked it up lately, and was led to this step.
 bool latest_led_to(struct ckpt_step *step, pid_t tid);

@@ -240,7 +240,7 @@ static void check_packed(struct check *k, uint32_t index)
 
 // --- As they were written -----------------------------------------------------------------------------------------------
 
-// What was changed of them since it was written is the entry's alone (core/commit/attributes.h).
+// Attributes that were changed since the raw file was written are in the entry alone (core/commit/attributes.h).
 static bool is_as_written(const struct check *k, const struct ckpt_entry *e, const struct stat *st)
 {
 	struct timespec mtime;

@@ -397,8 +397,8 @@ static void start_watch(struct ckpt_step *step)
 	(void)ckpt_attributes_publish(step);
 }
 
-// Who is not root must be able to read what its new mode lets be read, though the raw file's own does not.
-static void make_readable(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
+// A daemon without root must be able to read the raw file, whatever mode clients see.
+static int make_readable(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
 	mode_t wants = e->type == CKPT_ENTRY_DIR ? 0700 : 0400;
 	char path[CKPT_RAW_PATH_MAX];
@@ -406,16 +406,17 @@ static void make_readable(struct ckpt_step *step, struct ckpt_manifest *m, const
 	int n, rc = 0;
 
 	if (geteuid() == 0 || e->type == CKPT_ENTRY_SYMLINK)
-		return;
+		return 0;
 	if (e->type == CKPT_ENTRY_DIR) {
 		n = snprintf(path, sizeof(path), "%s/", step->session);
 		rc = ckpt_manifest_path(m, e->index, path + n, sizeof(path) - (size_t)n);
 	} else {
 		rc = e->content == CKPT_CONTENT_RAW ? ckpt_step_raw_path(step, m, e->index, path, sizeof(path)) : -EIO;
 	}
-	if (rc >= 0 && !fstatat(step->store->sessions_fd, path, &st, AT_SYMLINK_NOFOLLOW) &&
-	    (st.st_mode & wants) != wants)
-		(void)fchmodat(step->store->sessions_fd, path, (st.st_mode & 07777) | wants, 0);
+	if (rc < 0 || fstatat(step->store->sessions_fd, path, &st, AT_SYMLINK_NOFOLLOW) ||
+	    (st.st_mode & wants) == wants)
+		return 0;
+	return fchmodat(step->store->sessions_fd, path, (st.st_mode & 07777) | wants, 0) ? -errno : 0;
 }
 
 int ckpt_attributes_set(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e,
@@ -425,10 +426,10 @@ int ckpt_attributes_set(struct ckpt_step *step, struct ckpt_manifest *m, const s
 	struct change *c;
 	unsigned which;
 	bool starts;
-	int rc;
+	int rc = what->which & CKPT_ATTRIBUTE_MODE ? make_readable(step, m, e) : 0;
 
-	if (what->which & CKPT_ATTRIBUTE_MODE)
-		make_readable(step, m, e);
+	if (rc)
+		return rc;
 	ckpt_lock_take(&step->lock);
 	rc = may_change_locked(step, m);
 	c = rc ? NULL : find_locked(step, m, e);
@@ -488,7 +489,7 @@ static bool has_xattr(const struct change *c, const struct ckpt_manifest *m, con
 	return x && !x->removed;
 }
 
-// What is there allows it, and the manifest has room for it, and for what we say ourselves.
+// The flags allow it, and the manifest has room for it and for CKPT_RAW_XATTR.
 static int check_xattr(const struct change *c, const struct ckpt_manifest *m, const struct ckpt_entry *e,
 		       const struct xattr_change *x, int flags)
 {

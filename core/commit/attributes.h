@@ -79,11 +79,11 @@ void ckpt_attributes_put(struct ckpt_step *step, uint64_t mark, const struct ckp
 int ckpt_attributes_write(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e,
 			  struct ckpt_manifest_writer *w, uint32_t handle);
 
-// What is not in a version is dropped.
+// Drops the changes that are in no version.
 void ckpt_attributes_forget(struct ckpt_step *step);
 void ckpt_attributes_forget_locked(struct ckpt_step *step); // under step->lock
 // The raw file or directory behind the entry may have others.
 bool ckpt_attributes_differ(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e);
-// What it has, by the manifest. False: what the entry has.
+// The attributes of that raw file, by the manifest. False: they are those of the entry.
 bool ckpt_attributes_raw(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint32_t *ret_mode,
 			 struct timespec *ret_mtime);

@@ -1,4 +1,4 @@
-// What a commit leaves out: torn files (core/stage/torn.h), and files of an earlier, interrupted attempt that are cut off. They are kept
+// Files that a commit leaves out: torn files (core/stage/torn.h), and files of an interrupted attempt that are cut off. They are kept
 // as a left session of the same name, until somebody drops it or its time is over (`staging_ttl`).
 //
 // Calling sequence: ckpt_left_out_begin() before the record is put, so that each file has a second name when the step is

@@ -244,7 +244,7 @@ static bool is_clients(const char *name)
 	return !strncmp(name, "user.", 5) && strncmp(name, CKPT_OWN_XATTRS, strlen(CKPT_OWN_XATTRS));
 }
 
-// What a copy of the raw file has, and was removed since.
+// Removes those that the copy of a raw file has, and that were removed from the entry since.
 static int remove_xattrs(const struct ckpt_xattrs *x, int fd)
 {
 	CLEANUP_FREE char *names = malloc(CKPT_XATTR_BYTES_MAX);

@@ -134,7 +134,7 @@ static int take_lease(const struct ckpt_scan *scan, int fd)
 	return rc;
 }
 
-// A file of an earlier attempt that ends early is what the attempt was interrupted in. A format that cannot be read is another's matter.
+// A file of an earlier attempt that ends early: the attempt was interrupted in it. A format that cannot be read says nothing.
 static bool is_cut_off(const struct walk *w, int fd, const char *name, const struct statx *stx)
 {
 	int64_t attempt_ns = ckpt_stage_attempt_ns(w->scan->step);
