@@ -13,6 +13,7 @@
 #include "fs/complete.h"
 #include "fs/node.h"
 #include "fs/ops.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -413,6 +414,11 @@ int amend_pending(struct call *c)
 	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
 	enum standing is;
 
+	if (h && c->reopens && unwritten_is(h)) {
+		c->step = NULL; // finish() drops it
+		call_detach(c); // it waits for the disk
+		return CALL_ANSWERED;
+	}
 	// ftruncate(2), also by a fork's leftover, whose file is its own since the commit.
 	if (h && c->reopens && (h->amend || (h->writes && !amend_of(c->node)))) {
 		c->run(c);
@@ -423,6 +429,8 @@ int amend_pending(struct call *c)
 	// looks again who has the name.
 	if (is == STEPS && c->opens && !node_has_place(c->fs, c->node))
 		return -ESTALE;
+	if (is == STEPS && joins && !may_amend(c))
+		return unwritten_open(c);
 	if (is == STEPS)
 		return c->edits ? c->edits(c) : c->reopens ? CALL_REOPENS : -EROFS;
 	if (is == ENDING) {

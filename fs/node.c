@@ -196,7 +196,7 @@ static void hash_remove_locked(struct node_table *t, struct node *n)
 static void hide_locked(struct node_table *t, struct node *n)
 {
 	hash_remove_locked(t, n);
-	n->space = UINT64_MAX - 2 - n->generation;
+	n->space = SPACE_TWIN - 1 - n->generation;
 	hash_insert_locked(t, n);
 }
 
@@ -258,6 +258,26 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 	rc = node_get_locked(fs, space, number, type, parent, name, step, ret_node);
 	names_unlock(fs);
 	return rc;
+}
+
+int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin)
+{
+	struct node *twin;
+
+	names_write_lock(fs);
+	twin = count_lookup(fs->nodes, SPACE_TWIN, n->number, n->type);
+	if (twin && twin->twin && twin->twin != n) { // of a file that had the number before
+		node_forget(fs, twin, 1);
+		node_retire(fs, SPACE_TWIN, n->number);
+		twin = count_lookup(fs->nodes, SPACE_TWIN, n->number, n->type);
+	}
+	if (twin && !twin->twin) {
+		node_ref(fs, n);
+		twin->twin = n;
+	}
+	names_unlock(fs);
+	*ret_twin = twin;
+	return twin ? 0 : -ENOMEM;
 }
 
 static bool node_has_name(const struct node *n, const struct node *parent, const char *name)
@@ -333,6 +353,7 @@ static void let_go(struct ckpt_fs *fs, struct node *n, uint64_t lookups, int ref
 
 	while (n) {
 		struct node_name *names;
+		struct node *twin;
 		bool last;
 
 		ckpt_lock_take(&t->lock);
@@ -346,8 +367,9 @@ static void let_go(struct ckpt_fs *fs, struct node *n, uint64_t lookups, int ref
 			return;
 		// All but the last parent by recursion: hard links are few, and the chain upwards is the loop.
 		names = TAKE_PTR(n->names);
+		twin = n->twin;
 		node_free(n);
-		n = NULL;
+		n = twin; // which has no names
 		while (names) {
 			struct node_name *name = names;
 
@@ -559,6 +581,7 @@ int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
 
 	*at = '\0';
 	ret_place->step = NULL;
+	n = n->twin ? n->twin : n;
 	while (n != fs->nodes->root && !n->step) {
 		size_t len;
 
@@ -611,6 +634,8 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	struct ckpt_step *step = NULL;
 
 	names_read_lock(fs);
+	if (n && n->twin)
+		n = n->twin;
 	if (n && n->draft)
 		n = NULL; // in the plain tree, though a left-over one has a name in its session, too
 	while (n && n != fs->nodes->root && !n->step)

@@ -51,9 +51,8 @@ def one(mount, commit):
 
 
 def patch(path, data=b"NEW", at=0):
-    fd = os.open(path, os.O_WRONLY)
-    os.pwrite(fd, data, at)
-    os.close(fd)
+    with open(path, "r+b", buffering=0) as f:
+        os.pwrite(f.fileno(), data, at)
 
 
 def append(path, data=b"NEW"):
