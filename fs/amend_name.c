@@ -78,12 +78,6 @@ int amend_check_place(const struct call *c, struct node *dir, const struct place
 	return rc ? rc : ckpt_amend_raw_name(ret_raw);
 }
 
-// dir: the step's path of the directory that it is in.
-static int parent_entry(const struct place *p, struct ckpt_entry *ret_entry)
-{
-	return entry_at(p, ret_entry);
-}
-
 int amend_give(struct call *c, const struct place *p, int dirfd, const char *raw)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(c->req);
@@ -91,15 +85,15 @@ int amend_give(struct call *c, const struct place *p, int dirfd, const char *raw
 	struct stat st;
 	mode_t mode = c->mode & 07777;
 	bool root = geteuid() == 0, setgid;
-	int rc = parent_entry(p, &dir);
+	int rc = entry_at(p, &dir);
 
 	if (rc)
 		return rc;
 	if (fstatat(dirfd, raw, &st, AT_SYMLINK_NOFOLLOW))
 		return -errno;
 	setgid = dir.mode & S_ISGID;
-	if ((root || setgid) && fchownat(dirfd, raw, root ? ctx->uid : (uid_t)-1, setgid ? dir.gid : ctx->gid,
-					 AT_SYMLINK_NOFOLLOW) && root)
+	if ((root || setgid) &&
+	    fchownat(dirfd, raw, root ? ctx->uid : (uid_t)-1, setgid ? dir.gid : ctx->gid, AT_SYMLINK_NOFOLLOW) && root)
 		return -errno;
 	if (S_ISLNK(st.st_mode))
 		return 0;
@@ -228,9 +222,9 @@ static int move_pending_names(void *arg)
 	if (rc)
 		return rc;
 	dirfd = amend_open_session(c->fs, &p);
-	rc = dirfd < 0                                             ? dirfd
-	     : !amend_raw_of(&p, c->name, raw, sizeof(raw))        ? -EAGAIN
-								   : stat_live_child(c->node, &p, dirfd, raw, &child);
+	rc = dirfd < 0                                      ? dirfd
+	     : !amend_raw_of(&p, c->name, raw, sizeof(raw)) ? -EAGAIN
+							    : stat_live_child(c->node, &p, dirfd, raw, &child);
 	place_done(&p);
 	if (rc)
 		return rc;
@@ -286,12 +280,11 @@ struct incoming {
 };
 
 // A copy with all that belongs to it, of a file that nobody writes.
-static int copy_live(int dirfd, const char *name, const struct incoming *in)
+static int copy_open(int from, const struct incoming *in)
 {
-	CLEANUP_FD int from = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
 	CLEANUP_FD int to = -1;
 	struct statx stx;
-	int rc = from < 0 ? from : statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
+	int rc = statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
 
 	if (rc)
 		return rc;
@@ -303,6 +296,13 @@ static int copy_live(int dirfd, const char *name, const struct incoming *in)
 	if (rc)
 		ckpt_sys.unlink(in->session_fd, in->raw, 0);
 	return rc;
+}
+
+static int copy_live(int dirfd, const char *name, const struct incoming *in)
+{
+	CLEANUP_FD int from = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
+
+	return from < 0 ? from : copy_open(from, in);
 }
 
 // Until its old name is gone it has two: the mark sees to it that nobody changes it by that one.
@@ -531,7 +531,7 @@ static int check_live_target(struct call *c, int to_fd, struct live_child *ret_c
 	if (!*ret_replaces)
 		return 0;
 	return (c->flags & RENAME_NOREPLACE) || (c->other_step && c->other_step->add_only) ? -EEXIST
-	       : S_ISDIR(ret_child->stx.stx_mode)                                         ? -EISDIR
+	       : S_ISDIR(ret_child->stx.stx_mode)                                          ? -EISDIR
 											   : 0;
 }
 
@@ -626,7 +626,8 @@ static void reply_renamed(struct call *c, int rc, bool other)
 
 	memcpy(name, c->other_name, sizeof(name));
 	reply_error(c->req, rc);
-	if (!rc && other) // the kernel takes it for the file that was renamed; the answer has let go of the folder's lock
+	if (!rc &&
+	    other) // the kernel takes it for the file that was renamed; the answer has let go of the folder's lock
 		(void)fuse_lowlevel_notify_inval_entry(fs->se, dir, name, strlen(name));
 }
 
@@ -692,7 +693,6 @@ static int bring_link(struct call *c, struct node *n, const struct place *from, 
 	CLEANUP_FD int fd = -1;
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
-	char path[32];
 	int rc;
 
 	if (place_is_committed(from)) {
@@ -712,8 +712,7 @@ static int bring_link(struct call *c, struct node *n, const struct place *from, 
 	fd = node_open(c->fs, n, O_RDONLY | O_NONBLOCK);
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return copy_live(AT_FDCWD, path, in);
+	return copy_open(fd, in);
 }
 
 static int link_in(struct call *c, const struct place *p, const char *path)

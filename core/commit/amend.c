@@ -429,8 +429,7 @@ static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const 
 		return -EIO; // a fsync of the client's has said so
 	if (e.type == CKPT_ENTRY_FILE) {
 		e.bytes = stx.stx_size;
-		e.content = e.bytes ? CKPT_CONTENT_RAW : CKPT_CONTENT_NONE;
-		e.raw_path = e.bytes ? e.raw_path : NULL;
+		e.content = CKPT_CONTENT_RAW; // an empty one, too: its raw file is not at its path
 		rc = ckpt_manifest_writer_session(d->w, d->step->session, &e.session);
 	} else if (e.type == CKPT_ENTRY_SYMLINK) {
 		rc = read_target(dirfd, raw, target, sizeof(target));

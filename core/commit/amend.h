@@ -42,7 +42,8 @@ void ckpt_amend_forget(struct ckpt_step *step, const char *path);
 // when it returns 0. -EEXIST there is one; -ESTALE the step is not committed any more; -EIO a write was lost or the outcome is unknown,
 // asking again gives the final answer; ... Failures are in the error log. Blocks on the disk.
 int ckpt_amend_add(struct ckpt_step *step, const char *path);
-int ckpt_amend_add_raw(struct ckpt_step *step, const char *path, const char *raw); // the same of what stands at raw there
+int ckpt_amend_add_raw(struct ckpt_step *step, const char *path,
+		       const char *raw); // the same of what stands at raw there
 // The same where a file or symlink with this name may be, which the new one takes the place of. Nobody asks what either holds.
 int ckpt_amend_add_over(struct ckpt_step *step, const char *path, const char *raw);
 // The same for a file that has other bytes from now on: they are in the session's directory under raw, and the version of before

@@ -176,7 +176,7 @@ typedef int names_fn(struct ckpt_edit *d, const struct ckpt_names *names);
 
 static int try(struct ckpt_step *step, names_fn *change, const struct ckpt_names *names, bool *adopted)
 {
-	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_AMEND, .attributes = true};
+	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_AMEND, .attributes = true, .names = true};
 	int rc = ckpt_edit_begin(&d, adopted);
 
 	if (!rc)

@@ -113,17 +113,29 @@ static int copy_xattrs(struct ckpt_edit *d, const struct ckpt_entry *e, uint32_t
 // A raw file stays where it is, whatever the name of its entry is from now on.
 static int keep_raw(struct ckpt_edit *d, struct ckpt_entry *e, char path[PATH_MAX])
 {
-	int len = e->content == CKPT_CONTENT_NONE || e->raw_path ? 0 : ckpt_manifest_path(d->m, e->index, path, PATH_MAX);
+	int len = e->type != CKPT_ENTRY_FILE || e->raw_path ? 0 : ckpt_manifest_path(d->m, e->index, path, PATH_MAX);
 
 	if (len > 0)
 		e->raw_path = path;
 	return MIN(len, 0);
 }
 
+// Of hard links all say the same.
+static bool is_empty_file(const struct ckpt_edit *d, const struct ckpt_entry *e)
+{
+	return d->names && e->type == CKPT_ENTRY_FILE && e->content == CKPT_CONTENT_NONE;
+}
+
 static int put_entry(struct ckpt_edit *d, struct ckpt_entry *e, uint32_t parent, uint32_t *ret_handle)
 {
-	const char *session = e->content != CKPT_CONTENT_NONE ? ckpt_manifest_session(d->m, e->session) : NULL;
-	int rc = session ? ckpt_manifest_writer_session(d->w, session, &e->session) : 0;
+	const char *session = is_empty_file(d, e)               ? d->step->session
+			      : e->content != CKPT_CONTENT_NONE ? ckpt_manifest_session(d->m, e->session)
+								: NULL;
+	int rc;
+
+	if (is_empty_file(d, e))
+		e->content = CKPT_CONTENT_RAW;
+	rc = session ? ckpt_manifest_writer_session(d->w, session, &e->session) : 0;
 
 	if (!rc)
 		rc = ckpt_manifest_writer_add(d->w, parent, e, ret_handle);

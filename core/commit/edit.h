@@ -25,9 +25,10 @@ struct ckpt_edit {
 	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);
 	bool (*leaves_out)(void *arg, uint32_t index); // of m: the entry is not copied. NULL: all are
 	void *arg;
-	char *says;   // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
-	uint32_t moved;         // an entry that has another name, with all below it, by index in m; 0: none
-	uint32_t moved_to;      // the directory that it is in, and
+	char *says;        // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
+	bool names;        // names change: each empty file says where its raw file is, too
+	uint32_t moved;    // an entry that has another name, with all below it, by index in m; 0: none
+	uint32_t moved_to; // the directory that it is in, and
 	const char *moved_name; // its name there
 	bool adopted;           // the version may have what an act before did without an answer
 	uint64_t attributes_mark;

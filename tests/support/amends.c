@@ -58,12 +58,16 @@ static const struct {
 	const char *text;
 	size_t from, until;
 } model[] = {
-	{"config", CKPT_ENTRY_FILE, "old", 0, 8},     {"model", CKPT_ENTRY_FILE, "weights", 0, END},
+	{"config", CKPT_ENTRY_FILE, "old", 0, 8},
+	{"model", CKPT_ENTRY_FILE, "weights", 0, END},
 	{"sub", CKPT_ENTRY_DIR, NULL, 0, FOLDER_MOVED},
 	{"sub/a", CKPT_ENTRY_FILE, "a", 0, MOVED},
-	{"late", CKPT_ENTRY_FILE, "late", 1, 5},      {"late", CKPT_ENTRY_FILE, "later", 5, MOVED_OVER},
-	{"more", CKPT_ENTRY_DIR, NULL, 2, 7},         {"more/x", CKPT_ENTRY_FILE, "deep", 3, 7},
-	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 7}, {"config", CKPT_ENTRY_FILE, "new", 9, MOVED_OVER},
+	{"late", CKPT_ENTRY_FILE, "late", 1, 5},
+	{"late", CKPT_ENTRY_FILE, "later", 5, MOVED_OVER},
+	{"more", CKPT_ENTRY_DIR, NULL, 2, 7},
+	{"more/x", CKPT_ENTRY_FILE, "deep", 3, 7},
+	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 7},
+	{"config", CKPT_ENTRY_FILE, "new", 9, MOVED_OVER},
 	{"sub/empty", CKPT_ENTRY_FILE, "", 10, FOLDER_MOVED},
 	{"cold", CKPT_ENTRY_FILE, "late", 13, END},
 	{"a", CKPT_ENTRY_FILE, "a", MOVED, END},
