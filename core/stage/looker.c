@@ -158,51 +158,18 @@ static struct ckpt_survey survey_of(struct ckpt_step *step, bool leases)
 	return (struct ckpt_survey){.step = step, .attempt_ns = ckpt_stage_attempt_ns(step), .leases = leases};
 }
 
-// Files in the top directory that only their framework writes.
-static const struct {
-	const char *file, *profile;
-} claims[] = {
-	{"*.distcp", "dcp"},
-	{"mp_rank_*", "deepspeed"},
-	{"zero_pp_rank_*", "deepspeed"},
-	{"random_states_*", "accelerate"},
-	{"ocdbt.process_*", "orbax"},
-};
-
-static bool has_in_top(const struct ckpt_survey *survey, const char *pattern)
+// By the names in the top directory.
+static const char *claimed_by(uint64_t profiles, const struct ckpt_survey *survey)
 {
+	struct ckpt_claims seen = {0};
+
 	for (size_t i = 0; i < survey->file_count; i++) {
 		char name[CKPT_NAME_MAX + 1];
 
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(survey->files[i], "/"), survey->files[i]);
-		if (ckpt_name_matches(pattern, name))
-			return true;
+		ckpt_profile_see(&seen, name);
 	}
-	return false;
-}
-
-static bool is_trainers(const struct ckpt_survey *survey)
-{
-	return has_in_top(survey, "training_args.bin") &&
-	       (has_in_top(survey, "optimizer.pt") || has_in_top(survey, "scheduler.pt") ||
-		has_in_top(survey, "global_step*"));
-}
-
-static bool is_on(uint64_t profiles, const char *name)
-{
-	uint64_t bit;
-
-	return !ckpt_profiles_parse(name, &bit) && (profiles & bit);
-}
-
-static const char *claimed_by(uint64_t profiles, const struct ckpt_survey *survey)
-{
-	if (is_on(profiles, "hf-trainer") && is_trainers(survey))
-		return "hf-trainer";
-	for (size_t i = 0; i < ARRAY_LEN(claims); i++)
-		if (is_on(profiles, claims[i].profile) && has_in_top(survey, claims[i].file))
-			return claims[i].profile;
-	return NULL;
+	return ckpt_profile_claims(profiles, &seen);
 }
 
 static int look_at_files(struct ckpt_step *step)
@@ -249,7 +216,7 @@ static struct ckpt_quiet_facts facts_of(struct ckpt_step *step, const struct gla
 					const struct ckpt_makers_facts *m)
 {
 	const struct ckpt_still *still = step->still;
-	bool copied = m->copied || still->has_old_times;
+	bool copied = m->copied || still->has_old_times || __atomic_load_n(&step->copied, __ATOMIC_RELAXED);
 
 	return (struct ckpt_quiet_facts){
 		.unit_ns = step->store->settings.commit_quiet_ns,

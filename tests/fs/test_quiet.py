@@ -393,6 +393,15 @@ def test_a_claimed_step_waits_for_its_event_while_its_writer_lives(mount, neighb
     told(mount, "step_2", "is running")
 
 
+@pytest.mark.parametrize("name", ["bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", ".snapshot_metadata"])
+def test_each_file_that_claims_a_step_does_so_when_it_is_quiet(mount, neighbour, agent, save, name):
+    writer = agent()
+    save(writer, "step_2", [*FILES, "other.safetensors"])
+    os.rename(mount / "step_2/other.safetensors", mount / "step_2" / name)
+    stays_hidden(mount, "step_2")
+    told(mount, "step_2", "is running")
+
+
 # --- Copies -------------------------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("program", ["cp", "rsync", "tar"])
@@ -427,6 +436,35 @@ def test_a_copier_that_was_killed_leaves_no_step(mount, scratch):
     copier.wait()
     told(mount, "step_1", "was killed by signal 9")
     stays_hidden(mount, "step_1", 8)
+
+
+@pytest.mark.parametrize("program, units", [("cp", 1), ("mv", 1), ("rsync", 1), ("tar", 1), ("rclone", 1), ("sftp-server", 30), ("scp", 30)])
+def test_no_profile_claims_a_copy_and_how_its_copier_ended_is_known_of_some(mount, scratch, ckptfs, store, program, units):
+    """Where the program itself is not to be had, `cp` has its name: the name is what counts."""
+    (scratch / "step_1").mkdir()
+    for name in (*FILES, "random_states_0.pkl"):
+        trees.write(scratch / "step_1" / name, ARRAY if name.endswith(".safetensors") else b"{}")
+    shutil.copy(shutil.which("cp"), scratch / program)
+    began = time.monotonic()
+    subprocess.run([scratch / program, "-r", scratch / "step_1", mount / "step_1"], check=True)
+    if units > 1:
+        stays_hidden(mount, "step_1", 9)
+    listed(mount, "step_1")
+    assert units > 1 or time.monotonic() - began < 5.5 * UNIT or os.getloadavg()[0] > 2
+    assert event(ckptfs, store, "step_1") == "quiet"
+
+
+@pytest.mark.parametrize("age", [0, 3600])
+def test_no_profile_claims_a_tree_that_is_copied_with_its_times(mount, scratch, agent, age):
+    """shutil.copytree, in a process that goes on: a claimed step would wait for its event."""
+    (scratch / "step_1").mkdir()
+    for name in (*FILES, "random_states_0.pkl"):
+        trees.write(scratch / "step_1" / name, ARRAY if name.endswith(".safetensors") else b"{}")
+        os.utime(scratch / "step_1" / name, (time.time() - age,) * 2)
+    copier = agent()
+    copier.run("import shutil; shutil.copytree(a, b)", a=str(scratch / "step_1"), b=str(mount / "step_1"))
+    stays_hidden(mount, "step_1", 4)
+    listed(mount, "step_1")
 
 
 # --- The end of a mount -------------------------------------------------------------------------------------------------------------
