@@ -18,6 +18,7 @@
 //   notify    words to the service manager               abilities  what can be made use of here
 //   hook      the program that is run after commits
 //   signals   those that the mount is sent               attributes  changes of attributes in committed steps
+//   look_again  readers of a name that is replaced all the time
 #pragma once
 
 #include "core/store/store.h"
@@ -36,6 +37,7 @@ struct ckpt_fs {
 	const char *_Atomic passthrough_why; // when not in use
 	struct node_table *nodes;
 	struct drafts *drafts;
+	struct look_again *look_again;
 	struct hooks *hooks; // NULL: no program is run after commits
 	mode_t umask;        // of who mounted
 	struct decider *decider;

@@ -126,8 +126,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 	amend_end(n);
 }
 
-// Under a name may stand another file by now (a leftover's copy): the kernel is told to look the name up again.
-static int open_own_file(struct ckpt_fs *fs, struct node *n)
+int handle_open_file(struct ckpt_fs *fs, struct node *n)
 {
 	struct statx stx;
 	int fd = node_open(fs, n, O_RDONLY | O_NONBLOCK);
@@ -218,7 +217,7 @@ static int back_with(struct ckpt_fs *fs, struct node *n, int *fd, struct ckpt_fi
 	if (n->use->packed)
 		return -EXDEV;
 	if (*fd == -ESTALE)
-		*fd = open_own_file(fs, n); // the step was reopened since
+		*fd = handle_open_file(fs, n); // the step was reopened since
 	if (*fd < 0)
 		return *fd;
 	__atomic_store_n(&n->use->fd, TAKE_FD(*fd), __ATOMIC_RELAXED); // an fsync looks without the lock
@@ -345,7 +344,7 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 			return -ESTALE;
 	} else {
 		if (fd < 0 && !raw)
-			fd = open_own_file(fs, n);
+			fd = handle_open_file(fs, n);
 		if (fd < 0 && !raw)
 			return fd;
 		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // node_list_unbacked() looks without the lock

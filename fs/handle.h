@@ -65,6 +65,8 @@ int handle_backing(struct ckpt_fs *fs, struct handle *h);
 struct ckpt_file *handle_packed(const struct handle *h);
 // The same for all open files of a committed step, before names in it can change: who has one open reads on.
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
+// Reads the file that has the node's name. -ESTALE: that is another one by now (a leftover's copy, what replaced it).
+int handle_open_file(struct ckpt_fs *fs, struct node *n);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
 // look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);

@@ -14,6 +14,7 @@
 #include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/limit.h"
+#include "fs/look_again.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
 
@@ -233,27 +234,24 @@ static int open_now(struct ckpt_fs *fs, const struct place *p, struct ckpt_manif
 	return fd == -EXDEV ? 0 : MIN(fd, 0);
 }
 
-static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+static int open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
+	CLEANUP_FD int kept = look_again_take(fs, fuse_req_ctx(req)->pid, n);
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	struct place p;
 	bool committed;
 	int fd = -1, rc = draft_read_check(req, n);
 
-	if (rc) {
-		reply_error(req, rc);
-		return;
-	}
+	if (rc)
+		return rc;
 	rc = place_of(fs, n, &p);
 	// The kernel looks again who has the name of what was copied, which others have still open.
-	if (rc && (rc != -ESTALE || __atomic_load_n(&n->copied, __ATOMIC_RELAXED))) {
-		reply_error(req, rc);
-		return;
-	}
+	if (rc && (rc != -ESTALE || __atomic_load_n(&n->copied, __ATOMIC_RELAXED)))
+		return rc;
 	// Without a place it has lost its last name since it was looked up: it opens all the same, as everywhere.
 	committed = !rc && place_is_committed(&p) && !amend_is_changing(n);
-	rc = !rc && !place_is_committed(&p) && handle_leads_elsewhere(fs, n) ? -ESTALE : 0;
+	rc = !rc && !place_is_committed(&p) && kept < 0 && handle_leads_elsewhere(fs, n) ? -ESTALE : 0;
 	if (committed) {
 		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {
@@ -265,10 +263,20 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 		}
 	}
 	if (!rc)
-		rc = handle_open(fs, req, n, fd, -1, NULL, committed, fi);
+		rc = handle_open(fs, req, n, committed ? fd : TAKE_FD(kept), -1, NULL, committed, fi);
 	if (!rc && !committed)
 		handle_uses(handle_of(fi), p.step);
 	place_done(&p);
+	return rc;
+}
+
+static void run_open_for_reading(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	int rc = open_for_reading(fs, req, n, fi);
+
+	if (rc == -ESTALE)
+		look_again_told(fs, fuse_req_ctx(req)->pid);
 	reply_opened(fs, req, fi, rc);
 }
 
@@ -284,7 +292,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if (c.node->kind == NODE_MARKER) {
 		marker_open(req, c.node, fi);
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
-		open_for_reading(fs, req, c.node, fi);
+		run_open_for_reading(req, c.node, fi);
 	} else {
 		c.opens = c.reopens = c.makes = true;
 		c.committed = amend_pending;
