@@ -438,6 +438,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		h->writer.pid =
 			fuse_req_ctx(req)->pid; // a thread of it: what /proc says more costs more than all the rest
 		h->writer.fd = h->node->use->fd;
+		h->writer.appends_ns = h->flags & O_APPEND ? ckpt_sys.now_ns() : 0;
 		h->writer.late = amend_is_on(h->node) && complete_is_late(fs, h->node);
 		ckpt_stage_writer_add(step, &h->writer);
 	}

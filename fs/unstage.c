@@ -57,7 +57,7 @@ static int unstage_at(struct ckpt_fs *fs, struct ckpt_step *step, struct node *t
 	return rc;
 }
 
-int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
+static int unstage_if(struct ckpt_fs *fs, struct ckpt_step *step, const int64_t *touched_ns, bool no_arrays)
 {
 	struct node *top = top_of(fs, step), *folder;
 	CLEANUP_FD int dirfd = -1;
@@ -65,8 +65,10 @@ int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
 	int rc;
 
 	folder = folder_of(fs, step, top, &dirfd);
-	rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step);
+	rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step, touched_ns);
 	if (!rc) {
+		if (no_arrays)
+			ckpt_unstage_mark(step);
 		ckpt_step_name(step, &is); // no rename comes in between any more
 		rc = unstage_at(fs, step, top, dirfd, is.name, RENAME_NOREPLACE);
 	}
@@ -77,11 +79,21 @@ int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
 	return rc;
 }
 
+int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	return unstage_if(fs, step, NULL, false);
+}
+
+int unstage_by_looker(void *arg, struct ckpt_step *step, int64_t touched_ns, bool no_arrays)
+{
+	return unstage_if(arg, step, &touched_ns, no_arrays);
+}
+
 int unstage_as(struct ckpt_fs *fs, struct ckpt_step *step, struct node *dir, const char *name)
 {
 	struct node *top = top_of(fs, step);
 	CLEANUP_FD int dirfd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
-	int rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step);
+	int rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step, NULL);
 
 	if (!rc)
 		rc = unstage_at(fs, step, top, dirfd, name, 0);

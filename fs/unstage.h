@@ -12,5 +12,8 @@
 int unstage(struct ckpt_fs *fs, struct ckpt_step *step);
 int unstage_as(struct ckpt_fs *fs, struct ckpt_step *step, struct node *dir, const char *name);
 
+// For ckpt_store.unstage; arg is the fs.
+int unstage_by_looker(void *arg, struct ckpt_step *step, int64_t touched_ns, bool no_arrays);
+
 // A directory of this name, made in the directory dir of a staged step or renamed to it, shows that the step is a run's folder.
 bool unstage_is_shown_by(struct ckpt_fs *fs, struct node *dir, struct ckpt_step *step, const char *name);

@@ -233,7 +233,7 @@ static void end_attempt_locked(struct ckpt_step *step)
 }
 
 // The gate is closed as for a commit: new changes wait, and find what the directory is then.
-int ckpt_unstage_begin(struct ckpt_step *step)
+int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns)
 {
 	LOCK_SCOPE(&step->lock);
 
@@ -249,10 +249,24 @@ int ckpt_unstage_begin(struct ckpt_step *step)
 		__atomic_store_n(&step->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 		ckpt_lock_wait_ns(&step->changed, &step->lock, CHANGES_NS);
 	}
-	if (step->state == CKPT_STEP_COMMITTING)
+	if (step->state != CKPT_STEP_COMMITTING) {
+		end_attempt_locked(step);
+		return -ESTALE; // a change that was under way took it away
+	}
+	if (!unless_touched_ns || __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
 		return 0;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	end_attempt_locked(step);
-	return -ESTALE; // a change that was under way took it away
+	return -EAGAIN;
+}
+
+// Without it the folder stays plain whatever is made in it, which is no harm.
+void ckpt_unstage_mark(struct ckpt_step *step)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%lld", (long long)step->began_ns);
+	(void)ckpt_sys.fsetxattr(step->dirfd, CKPT_NO_ARRAYS_XATTR, text, strlen(text), 0);
 }
 
 void ckpt_unstage_cancel(struct ckpt_step *step)

@@ -30,9 +30,15 @@ int ckpt_convert_settle(struct ckpt_store *s);
 // Calling sequence: ckpt_unstage_begin(); ckpt_unstage() in one moment with what the caller knows of the directory;
 // ckpt_unstage_cancel() if that failed. Between them no change of the step is under way.
 
+// A plain folder that was a staged step without array data says so: when it was begun, in nanoseconds. The first array file that is
+// made in it stages it again.
+#define CKPT_NO_ARRAYS_XATTR "user.ckptfs.no_arrays"
+
 // Waits for the changes of the step that are under way. -EBUSY: it is being committed; -EINVAL: it has reopened a committed step;
 // -EROFS, -ESTALE: it is not staged (any more).
-int ckpt_unstage_begin(struct ckpt_step *step);
+// unless_touched_ns, if not NULL: -EAGAIN when something has changed since.
+int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns);
+void ckpt_unstage_mark(struct ckpt_step *step); // as a folder without array data, before it becomes one
 // The directory is dirfd/name from now on, and the step GONE; files that are open in it stay so, and belong to no step. flags as of
 // rename(2): without RENAME_NOREPLACE an empty directory is replaced. Does not wait for the disk. -EEXIST, -ENOTEMPTY, ...
 int ckpt_unstage(struct ckpt_step *step, int dirfd, const char *name, unsigned flags);

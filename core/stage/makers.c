@@ -208,7 +208,8 @@ static struct maker *begin(struct ckpt_step *step, size_t *ret_count, struct ckp
 		return NULL;
 	f->any = m->count || m->any_ended || m->any_unknown;
 	f->ended = m->any_ended;
-	f->unknown = m->any_unknown || (m->count && !copy);
+	f->unseen = m->any_unknown || (m->count && !copy);
+	f->unknown = f->unseen;
 	f->copied = m->copied;
 	f->copier_ended = m->copier_ended;
 	if (f->unknown)

@@ -14,6 +14,7 @@ void ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it);
 
 struct ckpt_makers_facts {
 	bool any;
+	bool unseen;       // some are not known at all: from another pid namespace, or there was no descriptor for them
 	bool copied;       // one is a program that copies trees
 	bool copier_made;  // such a one made the step's directory, and how it ends says how the copy ended
 	bool copier_ended; // some such process has ended with 0

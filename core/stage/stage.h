@@ -24,6 +24,10 @@ struct ckpt_writer {
 	uint64_t flush_bytes;
 	int64_t flush_mtime_ns;
 	int fd; // reads the file; borrowed
+	// For the looker (looker.c).
+	int64_t appends_ns; // opened with O_APPEND: then, by the clock of file times; else 0
+	int64_t log_ns;     // a log that was seen to be written first then, monotonic; 0: not yet
+	char kind;          // what its name says; 0: not asked yet
 };
 
 // A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken; -ENOSPC,

@@ -163,9 +163,68 @@ def test_files_that_come_after_it_are_additions(mount, neighbour, agent, save):
 
 # --- What is no step ----------------------------------------------------------------------------------------------------------------
 
-def test_without_array_data_nothing_is_complete(mount, neighbour, agent, save):
-    save(agent(), "step_2", ["a.json", "b.json"])
-    stays_hidden(mount, "step_2")
+def is_plain(mount, ckptfs, store, name):
+    return name in mount.listing() and ckptfs.json("sessions", store) == [] and name not in [s["name"] for s in ckptfs.json("ls", store)]
+
+
+@both_modes
+def test_without_array_data_it_is_no_step(mount, neighbour, agent, save, ckptfs, store):
+    writer = agent()
+    began = time.monotonic()
+    save(writer, "step_2", ["a.json", "b.json"])
+    made = trees.files(mount / "step_2")
+    stays_hidden(mount, "step_2", 9)
+    listed(mount, "step_2")
+    assert time.monotonic() - began >= 30 * UNIT
+    assert is_plain(mount, ckptfs, store, "step_2") and trees.files(mount / "step_2") == made
+    mount.remount()
+    assert is_plain(mount, ckptfs, store, "step_2") and trees.files(mount / "step_2") == made
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 1", "kill"])
+@pytest.mark.parametrize("files", [["a.json", "0.png"], []], ids=["files", "empty"])
+def test_without_array_data_it_becomes_plain_soon_after_its_maker_s_end(mount, agent, save, ckptfs, store, files, end):
+    writer = agent()
+    (mount / "samples").mkdir()
+    save(writer, "samples/epoch_5", files)
+    time.sleep(4 * UNIT)
+    assert os.listdir(mount / "samples") == []
+    began = time.monotonic()
+    if end == "kill":
+        writer.kill()
+        writer.wait_gone(30)
+    else:
+        writer.exit(int(end[-1]))
+    if not files and end != "exit 0":  # a save that was interrupted before its first file
+        time.sleep(4 * UNIT)
+        assert os.listdir(mount / "samples") == [] and (mount / "samples/epoch_5").is_dir()
+        return
+    wait_until(lambda: os.listdir(mount / "samples") == ["epoch_5"], 30)
+    assert time.monotonic() - began < 25 * UNIT
+    assert ckptfs.json("ls", store) == [] and sorted(os.listdir(mount / "samples/epoch_5")) == sorted(files)
+
+
+@pytest.mark.parametrize("file", ["trainer_state.json", ".metadata"])
+def test_a_file_that_only_checkpoints_have_keeps_it_a_step(mount, agent, save, file):
+    writer = agent()
+    save(writer, "step_2", ["a.json", file])
+    writer.exit(0)
+    stays_hidden(mount, "step_2", 6)
+
+
+def test_what_is_open_goes_on_when_it_becomes_plain(mount, agent, ckptfs, store):
+    writer = agent()
+    path = mount / "step_2"
+    path.mkdir()
+    writer.run("f = open(path, 'w'); g = open(path + '.other', 'w+'); f.write('one'); f.flush()", path=str(path / "notes.txt"))
+    there = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    listed(mount, "step_2")
+    writer.run("f.write('two'); f.close(); g.write('three'); g.flush(); g.seek(0); assert g.read() == 'three'; g.close()")
+    trees.write(path / "more.txt", b"more")
+    assert sorted(os.listdir(there)) == ["more.txt", "notes.txt", "notes.txt.other"]
+    os.close(there)
+    assert (path / "notes.txt").read_bytes() == b"onetwo"
+    assert is_plain(mount, ckptfs, store, "step_2")
 
 
 def test_temporary_forms_and_sessions_that_were_begun_wait_for_their_event(mount, neighbour, agent, save, ckptfs, store):

@@ -1,9 +1,12 @@
 """A run's folder that has the name of a step: it becomes plain and visible, with all that is in it, and what is open stays open."""
 
+import json
 import os
+import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -11,6 +14,11 @@ from support import trees
 from support.fixtures import both_modes
 
 pytestmark = pytest.mark.timeout(120)
+
+
+def array():
+    header = json.dumps({"w": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(256)
 
 
 def steps(ckptfs, store):
@@ -92,3 +100,53 @@ for i in range(150):
         assert [w.communicate()[1] for w in writers] == [""] * 3
         want = {f"{d}part-{n}-{i}": f"{n} {i}".encode() for n in range(3) for i in range(150) if i % 3 for d in ("", f"sub{n}/")}
         assert trees.files(run) == want and run.name in mount.listing()
+
+
+# --- A log in it ------------------------------------------------------------------------------------------------------
+
+
+@both_modes
+@pytest.mark.parametrize("name, flags", [("train.log", "w"), ("output", "a"), ("metrics.csv", "a"), ("events.out.tfevents.1", "wb")])
+def test_a_log_that_is_open_for_five_seconds_shows_a_run_s_folder(mount, ckptfs, store, name, flags):
+    run = mount / "123456"
+    run.mkdir()
+    trees.put(run / "config.yaml", b"lr: 1\n")
+    line = b"line\n" if "b" in flags else "line\n"
+    log = open(run / name, flags)  # noqa: SIM115
+    log.write(line)
+    log.flush()
+    written = time.monotonic()
+    while "123456" not in mount.listing():
+        assert time.monotonic() < written + 20
+        time.sleep(0.05)
+    assert time.monotonic() - written >= 5
+    log.write(line)
+    log.close()
+    assert trees.files(run) == {"config.yaml": b"lr: 1\n", name: b"line\nline\n"}
+    assert ckptfs.json("sessions", store) == []
+    trees.put(run / "last.pt", array())  # a run's folder stays one
+    mount.remount()
+    assert sorted(os.listdir(run)) == sorted(["config.yaml", "last.pt", name]) and ckptfs.json("ls", store) == []
+
+
+def never_shows(mount, seconds=8):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert mount.listing() == []
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("case", ["beside arrays", "arrays that are appended to", "below", "empty", "closed", "temporary"])
+def test_other_logs_show_nothing(mount, case):
+    step = mount / ("step_5.orbax-checkpoint-tmp" if case == "temporary" else "step_5")
+    (step / "logs").mkdir(parents=True)
+    trees.put(step / "config.json", b"{}")
+    if case == "beside arrays":
+        trees.put(step / "model.safetensors", array())
+    name = {"arrays that are appended to": "model.pt", "below": "logs/train.log"}.get(case, "train.log")
+    log = open(step / name, "ab", buffering=0)  # noqa: SIM115
+    log.write(b"" if case == "empty" else b"\x80\x02half" if name == "model.pt" else b"line\n")
+    if case == "closed":
+        log.close()
+    never_shows(mount)
+    log.close()
