@@ -17,6 +17,7 @@
 #include "fs/look_again.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/restage.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -101,8 +102,13 @@ static void run_create(struct call *c)
 	CLEANUP(created_done) struct created created = {.fd = -1, .writer = -1};
 	struct fuse_entry_param e = {0};
 	CLEANUP_FD int dirfd = -1;
-	int rc = check_new_name(c->fs, c->node, c->step, c->name);
+	int rc;
 
+	if (!c->step && !c->restaged && restage_is_due(c->fs, c->node, c->name)) {
+		restage_then(c, false);
+		return;
+	}
+	rc = check_new_name(c->fs, c->node, c->step, c->name);
 	if (!rc) {
 		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 		rc = MIN(dirfd, 0);

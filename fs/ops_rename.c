@@ -24,6 +24,7 @@
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
+#include "fs/restage.h"
 #include "fs/unstage.h"
 
 #include <fcntl.h>
@@ -556,9 +557,15 @@ static bool completes(struct call *c, struct move *m)
 static void run_rename_live(struct call *c)
 {
 	struct move m = {.from_fd = -1, .to_fd = -1, .replaced = -1};
-	int rc = rename_live(c, &m);
-	bool answered = !rc && completes(c, &m);
+	bool answered;
+	int rc;
 
+	if (!c->other_step && !c->restaged && restage_is_due(c->fs, c->other, c->other_name)) {
+		restage_then(c, true);
+		return;
+	}
+	rc = rename_live(c, &m);
+	answered = !rc && completes(c, &m);
 	if (*m.aside)
 		ckpt_sys.unlink(c->fs->store->trash_fd, m.aside, 0);
 	if (m.from_fd >= 0)

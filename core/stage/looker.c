@@ -34,9 +34,9 @@
 #define SECOND_NS INT64_C(1000000000)
 #define TELL_UNITS 6
 #define LOG_NS (5 * SECOND_NS)
-#define LOG_LOOK_NS SECOND_NS           // how often logs are looked at
-#define TICK_NS INT64_C(20000000)       // times of files move in ticks
-#define REST_FACTOR 20 // it rests so many times as long as a turn took
+#define LOG_LOOK_NS SECOND_NS     // how often logs are looked at
+#define TICK_NS INT64_C(20000000) // times of files move in ticks
+#define REST_FACTOR 20            // it rests so many times as long as a turn took
 #define POLL_MIN_NS (SECOND_NS / 20)
 #define POLL_MAX_NS (2 * SECOND_NS)
 
@@ -332,7 +332,8 @@ static void say(struct ckpt_step *step, const struct glance *g, const struct ckp
 		snprintf(text, CKPT_WAITS_FOR_MAX, "%s", event);
 		break;
 	case CKPT_QUIET_NO_ARRAYS:
-		snprintf(text, CKPT_WAITS_FOR_MAX, "a file with array data");
+		snprintf(text, CKPT_WAITS_FOR_MAX, "a file with array data%s",
+			 v->after_ns == INT64_MAX ? "" : ", without which it becomes a plain folder");
 		break;
 	case CKPT_QUIET_OPEN:
 		snprintf(text, CKPT_WAITS_FOR_MAX, "the close of %.300s, which process %d has open", g->path,

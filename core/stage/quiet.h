@@ -16,20 +16,20 @@
 #include <stdint.h>
 
 struct ckpt_quiet_facts {
-	int64_t unit_ns;  // commit_quiet; 0: off
+	int64_t unit_ns;       // commit_quiet; 0: off
 	int64_t plain_unit_ns; // the same of directories without array data, which never is off
-	int64_t still_ns; // nothing has changed for so long
+	int64_t still_ns;      // nothing has changed for so long
 
 	// Its files.
 	bool has_files;
 	bool has_arrays;    // some file is array data
 	bool has_known;     // some file is one that only checkpoints have
 	bool has_beginning; // some file may be array data once it is whole
-	bool is_open;    // some file is open for writing, or somebody can still write it
-	bool is_cut;     // some file is not whole by its own format
+	bool is_open;       // some file is open for writing, or somebody can still write it
+	bool is_cut;        // some file is not whole by its own format
 
 	// Its name and its place.
-	bool is_declared; // the owner of the store has said that it is a step (steps_at)
+	bool is_declared;   // the owner of the store has said that it is a step (steps_at)
 	bool is_claimed;    // by a framework that has an event of its own
 	bool name_is_used;  // by a framework
 	bool has_neighbour; // a committed step stands beside it
@@ -52,14 +52,14 @@ struct ckpt_quiet_facts {
 };
 
 enum ckpt_quiet_reason {
-	CKPT_QUIET_TIME,        // it is not quiet for long enough
-	CKPT_QUIET_NEVER,       // commit_quiet=off
-	CKPT_QUIET_NO_ARRAYS,   // no array data: nothing says that it is a step. after_ns: when it becomes a plain folder
-	CKPT_QUIET_OPEN,        // is_open
-	CKPT_QUIET_CUT,         // is_cut
-	CKPT_QUIET_STOPPED,     // a writer is stopped
-	CKPT_QUIET_LIVING,      // it is claimed, and a writer lives: the framework's event may still come
-	CKPT_QUIET_UNKNOWN,     // it is claimed, and nobody knows how a writer ended
+	CKPT_QUIET_TIME,      // it is not quiet for long enough
+	CKPT_QUIET_NEVER,     // commit_quiet=off
+	CKPT_QUIET_NO_ARRAYS, // no array data: nothing says that it is a step. after_ns: when it becomes a plain folder
+	CKPT_QUIET_OPEN,      // is_open
+	CKPT_QUIET_CUT,       // is_cut
+	CKPT_QUIET_STOPPED,   // a writer is stopped
+	CKPT_QUIET_LIVING,    // it is claimed, and a writer lives: the framework's event may still come
+	CKPT_QUIET_UNKNOWN,   // it is claimed, and nobody knows how a writer ended
 	CKPT_QUIET_INTERRUPTED, // a mixture of two attempts
 };
 

@@ -3,10 +3,7 @@ half-done is not. A process that lists all the time is the judge."""
 
 import json
 import os
-import shutil
 import signal
-import struct
-import subprocess
 import time
 
 import pytest
@@ -14,70 +11,10 @@ import pytest
 from support import trees
 from support.fixtures import both_modes
 from support.mounting import kill_quietly, wait_until
+from support.quiet import ARRAY, FILES, SAVE, UNIT, event, listed, neighbour, options, save, stays_hidden, told  # noqa: F401
 from support.watcher import watch
 
 pytestmark = pytest.mark.timeout(120)
-
-UNIT = 0.5  # commit_quiet; a test that is held up for longer between two files sees what a user would see
-ARRAY = (lambda header: struct.pack("<Q", len(header)) + header + bytes(4096))(
-    json.dumps({"w": {"dtype": "F32", "shape": [1024], "data_offsets": [0, 4096]}}).encode())
-
-SAVE = """
-def write(path, data):
-    with open(path, "wb") as f:
-        f.write(data)
-os.makedirs(path, exist_ok=True)
-for name in names:
-    write(f"{path}/{name}", array if name.endswith(".safetensors") else b"{}")
-"""
-FILES = ("config.json", "model.safetensors", "optim.safetensors")
-
-
-@pytest.fixture
-def options():
-    return [f"commit_quiet={int(UNIT * 1000)}ms"]
-
-
-@pytest.fixture
-def save(mount):
-    """save(agent, "step_1") writes a step as a loop of one's own does."""
-    def run(writer, name, names=FILES, **kwargs):
-        writer.run(SAVE, path=str(mount / name), names=names, array=ARRAY, **kwargs)
-    return run
-
-
-@pytest.fixture
-def neighbour(mount, agent, save, ckptfs, store):
-    """A complete step, "step_1", made by the event `verb`, so that it costs no time."""
-    save(agent(), "step_1")
-    ckptfs("commit", store, "step_1")
-
-
-def listed(mount, name, timeout=30):
-    wait_until(lambda: name in mount.listing(), timeout, f"{name} in the listing")
-
-
-def stays_hidden(mount, name, units=4.0):
-    until = time.monotonic() + units * UNIT
-    while time.monotonic() < until:
-        assert name not in mount.listing(), f"{name} is listed"
-        time.sleep(0.02)
-    assert (mount / name).is_dir(), f"{name} is not reachable by its name"
-
-
-def event(ckptfs, store, name):
-    return ckptfs.json("info", store, name)["event"]
-
-
-def told(mount, name, text):
-    """The error log has a line of this step with this text."""
-    def lines():
-        return [line for line in map(str, mount.errors()) if name in line]
-    deadline = time.monotonic() + 30
-    while not any(text in line for line in lines()):
-        assert time.monotonic() < deadline, f"{text!r} is in none of {lines()}"
-        time.sleep(0.1)
-
 
 # --- How long -----------------------------------------------------------------------------------------------------------------------
 
@@ -162,70 +99,6 @@ def test_files_that_come_after_it_are_additions(mount, neighbour, agent, save):
 
 
 # --- What is no step ----------------------------------------------------------------------------------------------------------------
-
-def is_plain(mount, ckptfs, store, name):
-    return name in mount.listing() and ckptfs.json("sessions", store) == [] and name not in [s["name"] for s in ckptfs.json("ls", store)]
-
-
-@both_modes
-def test_without_array_data_it_is_no_step(mount, neighbour, agent, save, ckptfs, store):
-    writer = agent()
-    began = time.monotonic()
-    save(writer, "step_2", ["a.json", "b.json"])
-    made = trees.files(mount / "step_2")
-    stays_hidden(mount, "step_2", 9)
-    listed(mount, "step_2")
-    assert time.monotonic() - began >= 30 * UNIT
-    assert is_plain(mount, ckptfs, store, "step_2") and trees.files(mount / "step_2") == made
-    mount.remount()
-    assert is_plain(mount, ckptfs, store, "step_2") and trees.files(mount / "step_2") == made
-
-
-@pytest.mark.parametrize("end", ["exit 0", "exit 1", "kill"])
-@pytest.mark.parametrize("files", [["a.json", "0.png"], []], ids=["files", "empty"])
-def test_without_array_data_it_becomes_plain_soon_after_its_maker_s_end(mount, agent, save, ckptfs, store, files, end):
-    writer = agent()
-    (mount / "samples").mkdir()
-    save(writer, "samples/epoch_5", files)
-    time.sleep(4 * UNIT)
-    assert os.listdir(mount / "samples") == []
-    began = time.monotonic()
-    if end == "kill":
-        writer.kill()
-        writer.wait_gone(30)
-    else:
-        writer.exit(int(end[-1]))
-    if not files and end != "exit 0":  # a save that was interrupted before its first file
-        time.sleep(4 * UNIT)
-        assert os.listdir(mount / "samples") == [] and (mount / "samples/epoch_5").is_dir()
-        return
-    wait_until(lambda: os.listdir(mount / "samples") == ["epoch_5"], 30)
-    assert time.monotonic() - began < 25 * UNIT
-    assert ckptfs.json("ls", store) == [] and sorted(os.listdir(mount / "samples/epoch_5")) == sorted(files)
-
-
-@pytest.mark.parametrize("file", ["trainer_state.json", ".metadata"])
-def test_a_file_that_only_checkpoints_have_keeps_it_a_step(mount, agent, save, file):
-    writer = agent()
-    save(writer, "step_2", ["a.json", file])
-    writer.exit(0)
-    stays_hidden(mount, "step_2", 6)
-
-
-def test_what_is_open_goes_on_when_it_becomes_plain(mount, agent, ckptfs, store):
-    writer = agent()
-    path = mount / "step_2"
-    path.mkdir()
-    writer.run("f = open(path, 'w'); g = open(path + '.other', 'w+'); f.write('one'); f.flush()", path=str(path / "notes.txt"))
-    there = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    listed(mount, "step_2")
-    writer.run("f.write('two'); f.close(); g.write('three'); g.flush(); g.seek(0); assert g.read() == 'three'; g.close()")
-    trees.write(path / "more.txt", b"more")
-    assert sorted(os.listdir(there)) == ["more.txt", "notes.txt", "notes.txt.other"]
-    os.close(there)
-    assert (path / "notes.txt").read_bytes() == b"onetwo"
-    assert is_plain(mount, ckptfs, store, "step_2")
-
 
 def test_temporary_forms_and_sessions_that_were_begun_wait_for_their_event(mount, neighbour, agent, save, ckptfs, store):
     save(agent(), "step_2.orbax-checkpoint-tmp")
@@ -459,71 +332,6 @@ def test_each_file_that_claims_a_step_does_so_when_it_is_quiet(mount, neighbour,
     os.rename(mount / "step_2/other.safetensors", mount / "step_2" / name)
     stays_hidden(mount, "step_2")
     told(mount, "step_2", "is running")
-
-
-# --- Copies -------------------------------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("program", ["cp", "rsync", "tar"])
-def test_a_copy_is_complete_when_its_copier_has_ended_well(mount, world, scratch, program, ckptfs, store):
-    if not shutil.which(program):
-        pytest.skip(f"{program} is not installed")
-    source = scratch / "step_1"
-    source.mkdir()
-    for name in FILES:
-        trees.write(source / name, ARRAY if name.endswith(".safetensors") else b"{}")
-    command = {"cp": ["cp", "-r", source, mount / "step_1"], "rsync": ["rsync", "-a", source, f"{mount.path}/"],
-               "tar": ["sh", "-c", f"tar -C {scratch} -cf - step_1 | tar -C {mount.path} -xf -"]}[program]
-    with watch(world, mount.path) as w:
-        began = time.monotonic()
-        subprocess.run(command, check=True)
-        listed(mount, "step_1")
-        assert time.monotonic() - began < 5.5 * UNIT or os.getloadavg()[0] > 2
-    w.check(1)
-    assert event(ckptfs, store, "step_1") == "quiet"
-
-
-def test_a_copier_that_was_killed_leaves_no_step(mount, scratch):
-    (scratch / "step_1").mkdir()
-    for name in FILES:
-        trees.write(scratch / "step_1" / name, ARRAY if name.endswith(".safetensors") else b"{}")
-    archive = subprocess.run(["tar", "-C", scratch, "-cf", "-", *(f"step_1/{name}" for name in FILES)], check=True, capture_output=True).stdout
-    copier = subprocess.Popen(["tar", "-C", mount.path, "-b1", "-xf", "-"], stdin=subprocess.PIPE)
-    copier.stdin.write(archive[:8192])
-    copier.stdin.flush()
-    wait_until(lambda: (mount / "step_1" / FILES[1]).exists(), 20)
-    copier.kill()
-    copier.wait()
-    told(mount, "step_1", "was killed by signal 9")
-    stays_hidden(mount, "step_1", 8)
-
-
-@pytest.mark.parametrize("program, units", [("cp", 1), ("mv", 1), ("rsync", 1), ("tar", 1), ("rclone", 1), ("sftp-server", 30), ("scp", 30)])
-def test_no_profile_claims_a_copy_and_how_its_copier_ended_is_known_of_some(mount, scratch, ckptfs, store, program, units):
-    """Where the program itself is not to be had, `cp` has its name: the name is what counts."""
-    (scratch / "step_1").mkdir()
-    for name in (*FILES, "random_states_0.pkl"):
-        trees.write(scratch / "step_1" / name, ARRAY if name.endswith(".safetensors") else b"{}")
-    shutil.copy(shutil.which("cp"), scratch / program)
-    began = time.monotonic()
-    subprocess.run([scratch / program, "-r", scratch / "step_1", mount / "step_1"], check=True)
-    if units > 1:
-        stays_hidden(mount, "step_1", 9)
-    listed(mount, "step_1")
-    assert units > 1 or time.monotonic() - began < 5.5 * UNIT or os.getloadavg()[0] > 2
-    assert event(ckptfs, store, "step_1") == "quiet"
-
-
-@pytest.mark.parametrize("age", [0, 3600])
-def test_no_profile_claims_a_tree_that_is_copied_with_its_times(mount, scratch, agent, age):
-    """shutil.copytree, in a process that goes on: a claimed step would wait for its event."""
-    (scratch / "step_1").mkdir()
-    for name in (*FILES, "random_states_0.pkl"):
-        trees.write(scratch / "step_1" / name, ARRAY if name.endswith(".safetensors") else b"{}")
-        os.utime(scratch / "step_1" / name, (time.time() - age,) * 2)
-    copier = agent()
-    copier.run("import shutil; shutil.copytree(a, b)", a=str(scratch / "step_1"), b=str(mount / "step_1"))
-    stays_hidden(mount, "step_1", 4)
-    listed(mount, "step_1")
 
 
 # --- The end of a mount -------------------------------------------------------------------------------------------------------------
