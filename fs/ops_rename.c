@@ -253,6 +253,7 @@ struct move {
 	int replaced; // to itself (open_last_name), else -1
 	bool replaces;
 	char aside[ASIDE_MAX]; // in the trash, another name of what is replaced, in case it is to come back; else ""
+	bool unstages;         // it shows that the step is a run's folder
 };
 
 static int move_open(struct call *c, struct move *m)
@@ -407,6 +408,16 @@ static void keep_aside(struct call *c, struct move *m)
 		*m->aside = '\0';
 }
 
+// Whether it writes a file of a run's folder a second time.
+static bool shows_run(const struct call *c, const struct move *m)
+{
+	struct node *replaced = c->other_step ? node_find(c->fs, SPACE_LIVE, m->to.number) : NULL;
+	bool shows = replaced && unstage_by_second_write(c->fs, replaced, c->other_step, c->process);
+
+	node_unref(c->fs, replaced);
+	return shows;
+}
+
 static int rename_live(struct call *c, struct move *m)
 {
 	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
@@ -426,6 +437,10 @@ static int rename_live(struct call *c, struct move *m)
 		rc = check_replaced(c, m);
 	if (!rc && m->replaces && c->other_step && c->other_step->add_only)
 		rc = -EEXIST;
+	if (!rc && m->replaces && !c->settled && shows_run(c, m)) {
+		m->unstages = true;
+		return -EINPROGRESS;
+	}
 	if (!rc && c->step != c->other_step &&
 	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx.stx_mode) || has_other_links(&m->from) ||
 	     is_open_for_writing(c->fs, m->from.number)))
@@ -560,7 +575,7 @@ static void run_rename_live(struct call *c)
 	bool answered;
 	int rc;
 
-	if (!c->other_step && !c->restaged && restage_is_due(c->fs, c->other, c->other_name)) {
+	if (!c->other_step && !c->settled && restage_is_due(c->fs, c->other, c->other_name)) {
 		restage_then(c, true);
 		return;
 	}
@@ -577,6 +592,10 @@ static void run_rename_live(struct call *c)
 	if (rc != -EINPROGRESS) {
 		if (!answered)
 			reply_error(c->req, rc);
+		return;
+	}
+	if (m.unstages) {
+		unstage_then(c, true);
 		return;
 	}
 	c->mode = 1; // it waits for the disk, on a thread of its own

@@ -152,7 +152,7 @@ void restage_then(struct call *c, bool other)
 	then.step = then.other_step = NULL;
 	then.then = c->run;
 	then.run = run_restaged;
-	then.restaged = true;
+	then.settled = true;
 	then.looks = other;
 	then.waits_for_clients = true;
 	call_detach(&then);

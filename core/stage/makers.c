@@ -108,20 +108,23 @@ static bool is_staged_locked(const struct ckpt_step *step)
 	return step->state == CKPT_STEP_STAGED || step->state == CKPT_STEP_COMMITTING;
 }
 
-void ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it)
+pid_t ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it)
 {
 	struct ckpt_process *p;
 	bool is_new;
+	pid_t pid;
 
 	if (!ckpt_step_is_unfinished(step))
-		return;
+		return 0;
 	p = ckpt_process_of(tid);
 	ckpt_lock_take(&step->lock);
 	is_new = is_staged_locked(step) && add_locked(step, p, made_it);
 	ckpt_lock_drop(&step->lock);
 	if (is_new)
 		tell_earlier(step, p);
+	pid = ckpt_process_pid(p);
 	ckpt_process_unref(p);
+	return pid;
 }
 
 // --- Asking -------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@
 #include "core/store/step.h"
 
 // The thread tid, whose request waits for our answer, makes something in this step; made_it: the step itself. Nothing is done for a
-// step that is not staged.
-void ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it);
+// step that is not staged. Its process's number; 0: not known.
+pid_t ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it);
 
 struct ckpt_makers_facts {
 	bool any;

@@ -18,6 +18,7 @@ struct ckpt_writer {
 	struct ckpt_step *step; // which it holds; NULL: not linked
 	uint64_t ino;           // of the file
 	pid_t pid;              // of the opener, 0 unknown
+	pid_t process;          // the same of its process, where it is a maker of the step
 	bool late;              // a commit that leaves late files (commit.h) does not wait for it
 	bool left;              // one has left it out, and may still run
 	bool flushed;           // somebody closed a descriptor of it; then the file was like this:
