@@ -135,7 +135,7 @@ TABLE = [
     Row("sweep-by-a-version-that-may-not-stay", "core/tier/cool_sweep.c:sweep_some",
         "ckpt_version_make_durable(w->step) ||", "", (CRASH_GC,)),
     Row("conversion-not-taken-back", "core/store/store.c:store_open_parts",
-        "ckpt_convert_settle(s)", "0", ("test_unstage",)),
+        "ckpt_convert_settle(s)", "0", ("test_convert",)),
     Row("second-frame-taken", "core/codec/codec_zstd.c:ckpt_zstd_decode",
         "ZSTD_findFrameCompressedSize(stored, stored_bytes) != stored_bytes", "stored_bytes == 0", ("test_codec",)),
     Row("input-taken-past-its-end", "core/codec/codec_plane.c:ckpt_input_take",
