@@ -126,8 +126,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 	amend_end(n);
 }
 
-// Under a name may stand another file by now (a leftover's copy): the kernel is told to look the name up again.
-static int open_own_file(struct ckpt_fs *fs, struct node *n)
+int handle_open_file(struct ckpt_fs *fs, struct node *n)
 {
 	struct statx stx;
 	int fd = node_open(fs, n, O_RDONLY | O_NONBLOCK);
@@ -218,7 +217,7 @@ static int back_with(struct ckpt_fs *fs, struct node *n, int *fd, struct ckpt_fi
 	if (n->use->packed)
 		return -EXDEV;
 	if (*fd == -ESTALE)
-		*fd = open_own_file(fs, n); // the step was reopened since
+		*fd = handle_open_file(fs, n); // the step was reopened since
 	if (*fd < 0)
 		return *fd;
 	__atomic_store_n(&n->use->fd, TAKE_FD(*fd), __ATOMIC_RELAXED); // an fsync looks without the lock
@@ -345,7 +344,7 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 			return -ESTALE;
 	} else {
 		if (fd < 0 && !raw)
-			fd = open_own_file(fs, n);
+			fd = handle_open_file(fs, n);
 		if (fd < 0 && !raw)
 			return fd;
 		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // node_list_unbacked() looks without the lock
@@ -361,12 +360,16 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 	return 0;
 }
 
-static void node_let_go(fuse_req_t req, struct node *n, bool writes, bool closed)
+static void node_let_go(fuse_req_t req, struct node *n, const struct handle *h)
 {
 	LOCK_SCOPE(&n->use->lock);
 
-	__atomic_sub_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED);
-	__atomic_sub_fetch(&n->use->closed_writers, closed, __ATOMIC_RELAXED);
+	if (h->writer.process) {
+		n->use->saved_by = h->writer.process;
+		n->use->saved_ns = ckpt_sys.mono_ns();
+	}
+	__atomic_sub_fetch(&n->use->write_opens, h->writes, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&n->use->closed_writers, h->closed, __ATOMIC_RELAXED);
 	if (!__atomic_sub_fetch(&n->use->opens, 1, __ATOMIC_RELAXED))
 		let_go_of_backing(req, n);
 }
@@ -439,6 +442,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		h->writer.pid =
 			fuse_req_ctx(req)->pid; // a thread of it: what /proc says more costs more than all the rest
 		h->writer.fd = h->node->use->fd;
+		h->writer.appends_ns = h->flags & O_APPEND ? ckpt_sys.now_ns() : 0;
 		h->writer.late = amend_is_on(h->node) && complete_is_late(fs, h->node);
 		ckpt_stage_writer_add(step, &h->writer);
 	}
@@ -508,7 +512,7 @@ void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 	if (h->draft)
 		draft_forsake(fs, h);
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
-	node_let_go(req, h->node, h->writes, h->closed);
+	node_let_go(req, h->node, h);
 	if (h->writes)
 		ckpt_room_closed(fs->store->room);
 	handle_free(fs, h);

@@ -25,7 +25,8 @@ struct handle {
 	unsigned lost_writes_told; // of the node's, those that this handle knows or that are older than it
 	struct ckpt_writer writer; // linked while it writes in a staged step
 	struct ckpt_step *left;    // a left-over step that it reads: not dropped meanwhile without being asked to
-	struct draft *draft;       // it writes this one: a reference; what follows is for draft.h
+	int64_t rewrites_ns; // its process has saved the file before (unstage.h): when it was opened, by the clock of file times; else 0
+	struct draft *draft; // it writes this one: a reference; what follows is for draft.h
 	struct handle *draft_next;
 	pid_t opener;            // process, 0 not known
 	bool flushed;            // its opener has closed a descriptor of it
@@ -65,6 +66,8 @@ int handle_backing(struct ckpt_fs *fs, struct handle *h);
 struct ckpt_file *handle_packed(const struct handle *h);
 // The same for all open files of a committed step, before names in it can change: who has one open reads on.
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
+// Reads the file that has the node's name. -ESTALE: that is another one by now (a leftover's copy, what replaced it).
+int handle_open_file(struct ckpt_fs *fs, struct node *n);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
 // look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);

@@ -14,8 +14,11 @@
 #include "fs/folder.h"
 #include "fs/handle.h"
 #include "fs/limit.h"
+#include "fs/look_again.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/restage.h"
+#include "fs/unstage.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -100,8 +103,13 @@ static void run_create(struct call *c)
 	CLEANUP(created_done) struct created created = {.fd = -1, .writer = -1};
 	struct fuse_entry_param e = {0};
 	CLEANUP_FD int dirfd = -1;
-	int rc = check_new_name(c->fs, c->node, c->step, c->name);
+	int rc;
 
+	if (!c->step && !c->settled && restage_is_due(c->fs, c->node, c->name)) {
+		restage_then(c, false);
+		return;
+	}
+	rc = check_new_name(c->fs, c->node, c->step, c->name);
 	if (!rc) {
 		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 		rc = MIN(dirfd, 0);
@@ -129,6 +137,8 @@ static void run_create(struct call *c)
 		rc = !draft && complete_watches_close(c->fs, c->node, c->step, c->name)
 			     ? amend_serve(c, n, fd, writer, true)
 			     : handle_open(c->fs, c->req, n, fd, writer, c->step, false, &c->fi);
+		if (!rc && c->step)
+			handle_of(&c->fi)->writer.process = c->process;
 		if (rc)
 			node_forget(c->fs, node_of(c->fs, e.ino), 1);
 	}
@@ -202,7 +212,14 @@ static void run_open_for_writing(struct call *c)
 {
 	struct draft *draft = NULL;
 	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
+	bool second = false;
 
+	if (!rc && !c->settled)
+		second = unstage_by_second_write(c->fs, c->node, c->step, c->process);
+	if (second && (c->fi.flags & O_TRUNC)) {
+		unstage_then(c, false);
+		return;
+	}
 	if (!rc)
 		rc = limit_open(c);
 	if (!rc)
@@ -214,6 +231,10 @@ static void run_open_for_writing(struct call *c)
 					     : handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
 	if (draft)
 		draft_joined(c->fs, c->req, draft, rc ? NULL : handle_of(&c->fi), rc);
+	if (!rc && c->step) {
+		handle_of(&c->fi)->writer.process = c->process;
+		handle_of(&c->fi)->rewrites_ns = second ? ckpt_sys.now_ns() : 0;
+	}
 	reply_opened(c->fs, c->req, &c->fi, rc);
 }
 
@@ -233,27 +254,24 @@ static int open_now(struct ckpt_fs *fs, const struct place *p, struct ckpt_manif
 	return fd == -EXDEV ? 0 : MIN(fd, 0);
 }
 
-static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+static int open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
+	CLEANUP_FD int kept = look_again_take(fs, fuse_req_ctx(req)->pid, n);
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	struct place p;
 	bool committed;
 	int fd = -1, rc = draft_read_check(req, n);
 
-	if (rc) {
-		reply_error(req, rc);
-		return;
-	}
+	if (rc)
+		return rc;
 	rc = place_of(fs, n, &p);
 	// The kernel looks again who has the name of what was copied, which others have still open.
-	if (rc && (rc != -ESTALE || __atomic_load_n(&n->copied, __ATOMIC_RELAXED))) {
-		reply_error(req, rc);
-		return;
-	}
+	if (rc && (rc != -ESTALE || __atomic_load_n(&n->copied, __ATOMIC_RELAXED)))
+		return rc;
 	// Without a place it has lost its last name since it was looked up: it opens all the same, as everywhere.
 	committed = !rc && place_is_committed(&p) && !amend_is_changing(n);
-	rc = !rc && !place_is_committed(&p) && handle_leads_elsewhere(fs, n) ? -ESTALE : 0;
+	rc = !rc && !place_is_committed(&p) && kept < 0 && handle_leads_elsewhere(fs, n) ? -ESTALE : 0;
 	if (committed) {
 		rc = entry_of_node(n, &p, &m, &e);
 		if (!rc) {
@@ -265,10 +283,20 @@ static void open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n,
 		}
 	}
 	if (!rc)
-		rc = handle_open(fs, req, n, fd, -1, NULL, committed, fi);
+		rc = handle_open(fs, req, n, committed ? fd : TAKE_FD(kept), -1, NULL, committed, fi);
 	if (!rc && !committed)
 		handle_uses(handle_of(fi), p.step);
 	place_done(&p);
+	return rc;
+}
+
+static void run_open_for_reading(fuse_req_t req, struct node *n, struct fuse_file_info *fi)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	int rc = open_for_reading(fs, req, n, fi);
+
+	if (rc == -ESTALE)
+		look_again_told(fs, fuse_req_ctx(req)->pid);
 	reply_opened(fs, req, fi, rc);
 }
 
@@ -284,7 +312,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if (c.node->kind == NODE_MARKER) {
 		marker_open(req, c.node, fi);
 	} else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC)) {
-		open_for_reading(fs, req, c.node, fi);
+		run_open_for_reading(req, c.node, fi);
 	} else {
 		c.opens = c.reopens = c.makes = true;
 		c.committed = amend_pending;
@@ -598,6 +626,8 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		draft_release(req, h);
 		return;
 	}
+	if (h->rewrites_ns)
+		unstage_if_rewritten(fs, h);
 	if (h->node->kind == NODE_FILES)
 		handle_release(fs, req, h);
 	else

@@ -16,6 +16,7 @@
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/limit.h"
+#include "fs/look_again.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
 #include "fs/unstage.h"
@@ -310,6 +311,8 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		rc = lookup_child(fs, node_of(fs, parent), name, &e);
 	if (!rc && node_of(fs, e.ino)->kind == NODE_LATEST)
 		rc = latest_follow(fs, node_of(fs, parent), node_of(fs, e.ino), fuse_req_ctx(req)->pid);
+	if (!rc)
+		look_again_found(fs, fuse_req_ctx(req)->pid, &e);
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)
