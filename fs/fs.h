@@ -7,6 +7,7 @@
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   folder    plain folders, and the steps in them       unstage   staged directories that become plain folders
+//   restage   and those of them that are staged again
 //   marker    the finalize marker                        complete  what ends a step: that, a framework's last act
 //   amend     files whose close is an act of ours        draft     new content of plain files
 //   copy_up   the first change of a shared file          latest    the link to the newest step

@@ -372,12 +372,16 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 	return 0;
 }
 
-static void node_let_go(fuse_req_t req, struct node *n, bool writes, bool closed)
+static void node_let_go(fuse_req_t req, struct node *n, const struct handle *h)
 {
 	LOCK_SCOPE(&n->use->lock);
 
-	__atomic_sub_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED);
-	__atomic_sub_fetch(&n->use->closed_writers, closed, __ATOMIC_RELAXED);
+	if (h->writer.process) {
+		n->use->saved_by = h->writer.process;
+		n->use->saved_ns = ckpt_sys.mono_ns();
+	}
+	__atomic_sub_fetch(&n->use->write_opens, h->writes, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&n->use->closed_writers, h->closed, __ATOMIC_RELAXED);
 	if (!__atomic_sub_fetch(&n->use->opens, 1, __ATOMIC_RELAXED))
 		let_go_of_backing(req, n);
 }
@@ -450,6 +454,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		h->writer.pid =
 			fuse_req_ctx(req)->pid; // a thread of it: what /proc says more costs more than all the rest
 		h->writer.fd = h->node->use->fd;
+		h->writer.appends_ns = h->flags & O_APPEND ? ckpt_sys.now_ns() : 0;
 		h->writer.late = amend_is_on(h->node) && complete_is_late(fs, h->node);
 		ckpt_stage_writer_add(step, &h->writer);
 	}
@@ -524,7 +529,7 @@ void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 		draft_forsake(fs, h);
 	unwritten_strike_off(h);
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
-	node_let_go(req, h->node, h->writes, h->closed);
+	node_let_go(req, h->node, h);
 	if (h->writes)
 		ckpt_room_closed(fs->store->room);
 	handle_free(fs, h);

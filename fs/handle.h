@@ -25,7 +25,8 @@ struct handle {
 	unsigned lost_writes_told; // of the node's, those that this handle knows or that are older than it
 	struct ckpt_writer writer; // linked while it writes in a staged step
 	struct ckpt_step *left;    // a left-over step that it reads: not dropped meanwhile without being asked to
-	struct draft *draft;       // it writes this one: a reference; what follows is for draft.h
+	int64_t rewrites_ns; // its process has saved the file before (unstage.h): when it was opened, by the clock of file times; else 0
+	struct draft *draft; // it writes this one: a reference; what follows is for draft.h
 	struct handle *draft_next;
 	pid_t opener;            // process, 0 not known
 	bool flushed;            // its opener has closed a descriptor of it

@@ -28,6 +28,7 @@
 #include "fs/notify.h"
 #include "fs/ops.h"
 #include "fs/signals.h"
+#include "fs/unstage.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -448,6 +449,8 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->gone_arg = fs;
 	fs->store->listed = folder_step_listed;
 	fs->store->listed_arg = fs;
+	fs->store->unstage = unstage_by_looker;
+	fs->store->unstage_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
 	fs->look_again = look_again_new();

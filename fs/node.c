@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
 #include "core/store/store.h"
 #include "core/tier/file.h"
 #include "fs/amend.h"
@@ -10,6 +11,7 @@
 #include "fs/fs.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 
 struct node_table {
@@ -646,13 +648,37 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	return step;
 }
 
+// In a committed step a file that was added, written again or renamed does not stand at its path. False: it does.
+static bool raw_of(const struct place *p, char *ret_raw, size_t cap)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e = {0};
+	uint32_t index;
+
+	if (!*p->path || !ckpt_step_has_manifest(ckpt_step_state(p->step)))
+		return false;
+	if (ckpt_amend_raw_of(p->step, p->path, ret_raw, cap))
+		return true;
+	if (ckpt_step_manifest(p->step, &m))
+		return false;
+	if (!ckpt_manifest_lookup(m, p->path, &index))
+		ckpt_manifest_entry(m, index, &e);
+	if (e.raw_path)
+		snprintf(ret_raw, cap, "%s", e.raw_path);
+	ckpt_manifest_unref(m);
+	return e.raw_path;
+}
+
 int place_open(struct ckpt_fs *fs, const struct place *p, int flags)
 {
-	char inside[sizeof(p->buf) + 40];
+	char raw[PATH_MAX], inside[PATH_MAX + 40];
+	const char *path = p->path;
 
 	if (!p->step)
-		return ckpt_sys.open(fs->store->tree_fd, *p->path ? p->path : ".", flags, 0);
-	snprintf(inside, sizeof(inside), "%s%s%s", p->step->session, *p->path ? "/" : "", p->path);
+		return ckpt_sys.open(fs->store->tree_fd, *path ? path : ".", flags, 0);
+	if (raw_of(p, raw, sizeof(raw)))
+		path = raw;
+	snprintf(inside, sizeof(inside), "%s%s%s", p->step->session, *path ? "/" : "", path);
 	return ckpt_sys.open(fs->store->sessions_fd, inside, flags, 0);
 }
 

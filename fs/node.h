@@ -57,6 +57,8 @@ struct node_use {
 	int nameless;             // O_PATH, once it has lost its last name (node_keep_locked); else -1
 	bool written;             // since fd was opened
 	struct handle *unwritten; // those of its twin that may write it and have not (unwritten.h)
+	pid_t saved_by; // the process that had it open for writing in a staged step last, and closed it then, monotonic
+	int64_t saved_ns;
 	struct amend_file *amend; // it is being added to a committed step (amend.h), or was; atomic
 	uint32_t
 		listed_version; // committed directories: of the listing that the kernel keeps, once there was more than one

@@ -17,6 +17,8 @@
 #include "fs/look_again.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/restage.h"
+#include "fs/unstage.h"
 #include "fs/unwritten.h"
 
 #include <fcntl.h>
@@ -100,8 +102,13 @@ static void run_create(struct call *c)
 	CLEANUP(created_done) struct created created = {.fd = -1, .writer = -1};
 	struct fuse_entry_param e = {0};
 	CLEANUP_FD int dirfd = -1;
-	int rc = check_new_name(c->fs, c->node, c->step, c->name);
+	int rc;
 
+	if (!c->step && !c->settled && restage_is_due(c->fs, c->node, c->name)) {
+		restage_then(c, false);
+		return;
+	}
+	rc = check_new_name(c->fs, c->node, c->step, c->name);
 	if (!rc) {
 		dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 		rc = MIN(dirfd, 0);
@@ -129,6 +136,8 @@ static void run_create(struct call *c)
 		rc = !draft && complete_watches_close(c->fs, c->node, c->step, c->name)
 			     ? amend_serve(c, n, fd, writer, true)
 			     : handle_open(c->fs, c->req, n, fd, writer, c->step, false, &c->fi);
+		if (!rc && c->step)
+			handle_of(&c->fi)->writer.process = c->process;
 		if (rc)
 			node_forget(c->fs, node_of(c->fs, e.ino), 1);
 	}
@@ -202,7 +211,14 @@ static void run_open_for_writing(struct call *c)
 {
 	struct draft *draft = NULL;
 	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
+	bool second = false;
 
+	if (!rc && !c->settled)
+		second = unstage_by_second_write(c->fs, c->node, c->step, c->process);
+	if (second && (c->fi.flags & O_TRUNC)) {
+		unstage_then(c, false);
+		return;
+	}
 	if (!rc)
 		rc = limit_open(c);
 	if (!rc)
@@ -214,6 +230,10 @@ static void run_open_for_writing(struct call *c)
 					     : handle_open(c->fs, c->req, c->node, -1, -1, c->step, false, &c->fi);
 	if (draft)
 		draft_joined(c->fs, c->req, draft, rc ? NULL : handle_of(&c->fi), rc);
+	if (!rc && c->step) {
+		handle_of(&c->fi)->writer.process = c->process;
+		handle_of(&c->fi)->rewrites_ns = second ? ckpt_sys.now_ns() : 0;
+	}
 	reply_opened(c->fs, c->req, &c->fi, rc);
 }
 
@@ -655,6 +675,8 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		draft_release(req, h);
 		return;
 	}
+	if (h->rewrites_ns)
+		unstage_if_rewritten(fs, h);
 	if (h->node->kind == NODE_FILES)
 		handle_release(fs, req, h);
 	else
