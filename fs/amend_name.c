@@ -176,6 +176,16 @@ static uint64_t number_at(struct ckpt_step *step, const char *path)
 	return e.ino;
 }
 
+// Of what the new name is taken from. Who has it open reads on.
+static uint64_t replaced_at(struct call *c, struct ckpt_step *step, const char *path)
+{
+	uint64_t number = number_at(step, path);
+
+	if (number)
+		handle_back_file(c->fs, step, number);
+	return number;
+}
+
 // In a step that was read from the store nodes of files that were added since are live ones.
 static void drop_name_locked(struct ckpt_fs *fs, uint64_t space, uint64_t number, struct node *dir, const char *name)
 {
@@ -258,7 +268,7 @@ static int rename_within(struct call *c, const struct ends *e)
 		return -EPERM;
 	}
 	number = number_at(c->step, e->path);
-	replaced = number_at(c->step, e->to_path);
+	replaced = replaced_at(c, c->step, e->to_path);
 	rc = ckpt_amend_move(c->step, &names);
 	if (rc == -EMEDIUMTYPE || rc == -EBUSY || rc == -ESTALE)
 		return CALL_REOPENS;
@@ -408,7 +418,7 @@ static int move_in_live(struct call *c, const struct ends *e, struct incoming *i
 		rc = meets_arrays(e, from_fd, c->name);
 	if (rc)
 		return rc > 0 ? CALL_REOPENS : rc;
-	replaced = number_at(c->other_step, e->to_path);
+	replaced = replaced_at(c, c->other_step, e->to_path);
 	rc = bring_live(c, from_fd, &child, in);
 	if (!rc)
 		rc = take_in(c, e, in);

@@ -285,6 +285,29 @@ void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step)
 	free(nodes);
 }
 
+static void back_node(struct ckpt_fs *fs, uint64_t space, uint64_t number)
+{
+	struct node *n = node_find(fs, space, number);
+	struct node_use *use = n ? node_used(n) : NULL;
+	bool is_open = false;
+
+	if (use) {
+		ckpt_lock_take(&use->lock);
+		is_open = use->opens;
+		ckpt_lock_drop(&use->lock);
+	}
+	if (is_open)
+		(void)back(fs, n);
+	node_unref(fs, n);
+}
+
+void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number)
+{
+	back_node(fs, node_space(step), number);
+	back_node(fs, SPACE_LIVE, number);
+	back_node(fs, SPACE_TWIN, number);
+}
+
 // Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
 // Called under the lock of its use and while nobody has the node open: so no page of it is waiting for a read of ours. What goes
 // wrong shows when it is read.

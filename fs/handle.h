@@ -75,6 +75,8 @@ int handle_open_file(struct ckpt_fs *fs, struct node *n);
 // The step that its file is in, a reference; NULL: the plain tree, or the file has lost its name. And the file's number there.
 struct ckpt_step *handle_step(struct ckpt_fs *fs, const struct handle *h);
 uint64_t handle_number(const struct handle *h);
+// The same for one file of it, and its twin, which is about to lose its name to another.
+void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
 // look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);

@@ -153,6 +153,20 @@ def test_a_write_after_anothers_commit_reopens_it_again(mount, store, step, ckpt
     assert len(versions(ckptfs, store)) == 3
 
 
+@pytest.mark.parametrize("within", [False, True])
+def test_a_reader_of_a_small_file_reads_on_when_another_takes_its_name(mount, step, within):
+    """Nothing of it may be in the page cache, and the daemon may not have had it open yet."""
+    new = (step if within else mount) / "new.json"
+    trees.write(new, b"new")
+    fd = os.open(step / "config.json", os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.replace(new, step / "config.json")
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert os.pread(fd, 100, 0) == FILES["config.json"]
+    os.close(fd)
+    assert content(step / "config.json") == b"new"
+
+
 @pytest.mark.parametrize("lose", ["unlink", "replace"])
 def test_what_lost_its_name_is_written_for_nobody(mount, step, lose):
     fd = os.open(step / "config.json", os.O_RDWR)
