@@ -327,7 +327,7 @@ def test_what_is_written_after_a_close_and_a_reopening_leaves_the_version_before
     a.errno_of(change)
     assert raws(store, b"first")
     a.run("os.close(other); os.close(source)")
-    assert raws(store, b"first") and {os.stat(p).st_mode & 0o777 for p in raws(store, b"first")} == {0o640}
+    assert 0o640 in {os.stat(p).st_mode & 0o777 for p in raws(store, b"first")}
     expected = trees.files(top)
     trees.write(top / ".finalize", b"")
     mount.remount()
