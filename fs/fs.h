@@ -3,7 +3,7 @@
 // fs/ turns requests of the kernel into calls of core and answers them. Rooms:
 //   mount     options, start, the loop, the end          node      nodeids, names, paths
 //   call      requests that a commit makes wait          handle    open files and passthrough
-//   ops_name  lookup, mkdir, links                       ops_file  create, open, read, write, sync
+//   ops_name  mkdir, mknod, links                        ops_file  create, open, read, write, sync
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   folder    plain folders, and the steps in them       unstage   staged directories that become plain folders
@@ -21,6 +21,7 @@
 //   signals   those that the mount is sent               attributes  changes of attributes in committed steps
 //   look_again  readers of a name that is replaced all the time
 //   ops_space fallocate, copies, holes                   unwritten  files of committed steps, open for writing
+//   ops_lookup  what names lead to
 #pragma once
 
 #include "core/store/store.h"

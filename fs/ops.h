@@ -3,10 +3,11 @@
 
 #include "fs/fs.h"
 
-// ops_name.c
+// ops_lookup.c
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups);
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
+// ops_name.c
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
@@ -64,7 +65,11 @@ int stat_live_child(struct node *parent, const struct place *p, int dirfd, const
 int look_at_child(struct ckpt_fs *fs, struct node *parent, int dirfd, const char *name, struct live_child *ret_child);
 // O_PATH on what is about to lose this name, when that is its last one (node_keep_locked); -1: it is not, or cannot be had.
 int open_last_name(int dirfd, const char *name, const struct live_child *child);
-// The same of what stands under the name in a live tree, on its disk.
+// For ops_name.c: the entry of a step, with one more lookup; what the kernel is told of a live file.
+int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name, struct ckpt_step *step,
+		struct fuse_entry_param *e);
+void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx, struct fuse_entry_param *ret_entry);
+// As lookup_child, of what stands under the name in a live tree, on its disk.
 int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry);
 // A file that was just made under this name in a live tree, and is open as fd: given to the client, then as lookup_child.
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,

@@ -348,16 +348,25 @@ class TestAfterCommit:
         mount.start()
         assert_whole(mount, saved | {"rng_state_7.pth": b"late"})
 
-    @pytest.mark.parametrize("change", ["rename", "truncate", "overwrite"])
+    @pytest.mark.parametrize("change", ["append", "truncate", "overwrite"])
     def test_the_first_change_takes_the_step_out_of_listing_and_latest_and_it_stays_reachable_with_the_changes(self, mount, save, saved, change):
         file = mount / "1000/config.json"
-        {"rename": lambda: os.rename(file, mount / "1000/other"), "truncate": lambda: os.truncate(file, 1),
-         "overwrite": lambda: trees.write(file, b"new")}[change]()
+        with open(file, "ab") as f:
+            assert mount.listing() == ["1000"], "an open alone changes nothing"
+            if change == "append":
+                f.write(b"more")
+        {"append": lambda: None, "truncate": lambda: os.truncate(file, 1), "overwrite": lambda: trees.write(file, b"new")}[change]()
         assert mount.listing() == [] and not os.path.lexists(mount / "latest")
-        left = dict(saved)
-        data = left.pop("config.json")
-        left |= {"rename": {"other": data}, "truncate": {"config.json": data[:1]}, "overwrite": {"config.json": b"new"}}[change]
-        assert trees.files(mount / "1000") == left
+        data = saved["config.json"]
+        saved["config.json"] = {"append": data + b"more", "truncate": data[:1], "overwrite": b"new"}[change]
+        assert trees.files(mount / "1000") == saved
+
+    def test_a_file_that_is_renamed_leaves_the_step_listed(self, mount, saved):
+        os.rename(mount / "1000/config.json", mount / "1000/other")
+        saved["other"] = saved.pop("config.json")
+        assert_whole(mount, saved)
+        mount.remount()
+        assert_whole(mount, saved)
 
     def test_a_file_that_is_removed_stays_gone_and_the_step_listed(self, mount, saved, ckptfs, store):
         os.unlink(mount / "1000/config.json")

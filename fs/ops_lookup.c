@@ -1,0 +1,334 @@
+// What a name leads to, and how the kernel forgets it.
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/attributes.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/commit/share.h"
+#include "core/stage/stage.h"
+#include "core/store/errlog.h"
+#include "core/store/room.h"
+#include "fs/amend.h"
+#include "fs/attr.h"
+#include "fs/call.h"
+#include "fs/client.h"
+#include "fs/control.h"
+#include "fs/draft.h"
+#include "fs/folder.h"
+#include "fs/latest.h"
+#include "fs/limit.h"
+#include "fs/look_again.h"
+#include "fs/marker.h"
+#include "fs/ops.h"
+#include "fs/unstage.h"
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+static void fill_entry(struct ckpt_fs *fs, const struct node *n, double timeout, struct fuse_entry_param *e)
+{
+	e->ino = node_id(fs, n);
+	e->generation = n->generation;
+	e->attr_timeout = e->entry_timeout = timeout;
+}
+
+int lookup_step(struct ckpt_fs *fs, struct node *parent, const char *name, struct ckpt_step *step,
+		struct fuse_entry_param *e)
+{
+	struct ckpt_summary summary;
+	struct node *n;
+	bool committed;
+	int rc = 0;
+
+	ckpt_lock_take(&step->lock);
+	committed = step->state == CKPT_STEP_COMMITTED;
+	if (committed) {
+		summary = step->summary;
+		ckpt_attributes_apply_top_locked(step, &summary);
+	} else {
+		struct statx stx;
+
+		rc = statx(step->dirfd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -ESTALE : 0;
+		if (!rc)
+			attr_from_statx(fs, NULL, &stx, &e->attr);
+		if (!rc && ckpt_reopen_shares(step))
+			e->attr.st_ino = step->base->summary.dir_ino;
+	}
+	ckpt_lock_drop(&step->lock);
+	if (rc)
+		return rc;
+	if (committed)
+		attr_from_summary(fs, &summary, &e->attr);
+	// A graft, which comes in between under this lock, made a plain directory of it: that must not get its step back.
+	names_write_lock(fs);
+	rc = ckpt_step_state(step) == CKPT_STEP_GONE
+		     ? -ESTALE
+		     : node_get_locked(fs, node_space(step), e->attr.st_ino, S_IFDIR, parent, name, step, &n);
+	names_unlock(fs);
+	if (!rc)
+		fill_entry(fs, n, committed ? TIMEOUT_COMMITTED : TIMEOUT_ATTR, e);
+	return rc;
+}
+
+static bool type_is_ours(mode_t mode)
+{
+	return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
+}
+
+int stat_live_child(struct node *parent, const struct place *p, int dirfd, const char *name,
+		    struct live_child *ret_child)
+{
+	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
+	struct live_child c = {0};
+
+	if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &c.stx))
+		return -errno;
+	c.shared = ckpt_share_is(dirfd, name, &c.stx);
+	c.number = ckpt_store_ino(&c.stx);
+	if (c.shared || (p->step && p->step->base)) {
+		snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
+		c.number = ckpt_share_ino(p->step, path, parent->number, &c.stx, c.shared);
+	}
+	*ret_child = c;
+	return type_is_ours(c.stx.stx_mode) ? 0 : -ENOENT;
+}
+
+int look_at_child(struct ckpt_fs *fs, struct node *parent, int dirfd, const char *name, struct live_child *ret_child)
+{
+	struct place p;
+	int rc = place_of(fs, parent, &p);
+
+	if (rc)
+		return rc;
+	rc = stat_live_child(parent, &p, dirfd, name, ret_child);
+	place_done(&p);
+	return rc;
+}
+
+// Under names_lock: the path that leads to the directory is made and used before a rename can change it.
+static int stat_child_locked(struct ckpt_fs *fs, struct node *parent, const char *name, struct live_child *ret_child)
+{
+	char raw[PATH_MAX];
+	struct place p;
+	bool pending;
+	int fd, rc = place_of_locked(fs, parent, &p);
+
+	if (rc)
+		return rc;
+	pending = p.step && amend_raw_of(&p, name, raw, sizeof(raw));
+	fd = pending ? amend_open_session(fs, &p) : place_open(fs, &p, O_PATH | O_DIRECTORY);
+	rc = fd < 0 ? (fd == -ENOENT ? -ESTALE : fd) : stat_live_child(parent, &p, fd, pending ? raw : name, ret_child);
+	place_done(&p);
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return rc;
+}
+
+void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx, struct fuse_entry_param *ret_entry)
+{
+	attr_from_statx(fs, n, stx, &ret_entry->attr);
+	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
+	ret_entry->attr_timeout = TIMEOUT_ATTR;
+	if (__atomic_load_n(&n->file, __ATOMIC_RELAXED))
+		ret_entry->entry_timeout = TIMEOUT_NONE; // it becomes that of a copy (copy_up.h)
+}
+
+// A name is looked at and remembered under one lock, so that a rename cannot come in between. Names that are known,
+// nearly all of them, need it only for reading.
+int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct live_child c;
+	struct node *n = NULL;
+	int rc;
+
+	names_read_lock(fs);
+	rc = stat_child_locked(fs, parent, name, &c);
+	if (!rc)
+		n = node_get_known(fs, SPACE_LIVE, c.number, c.stx.stx_mode & S_IFMT, parent, name);
+	names_unlock(fs);
+	if (rc)
+		return rc;
+	if (!n) {
+		names_write_lock(fs);
+		rc = stat_child_locked(fs, parent, name, &c);
+		if (!rc)
+			rc = node_get_locked(fs, SPACE_LIVE, c.number, c.stx.stx_mode & S_IFMT, parent, name, NULL, &n);
+		names_unlock(fs);
+		if (rc)
+			return rc;
+	}
+	__atomic_store_n(&n->file, c.shared ? ckpt_store_ino(&c.stx) : 0, __ATOMIC_RELAXED);
+	fill_live(fs, n, &c.stx, ret_entry);
+	return 0;
+}
+
+static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct place *p, struct ckpt_manifest *m,
+			 uint32_t index, struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_entry e;
+	struct node *n;
+	int rc;
+
+	ckpt_manifest_entry(m, index, &e);
+	ckpt_attributes_apply(p->step, m, &e);
+	attr_of_entry(fs, p->step, m, &e, &ret_entry->attr);
+	// The step may become one of live numbers, under this lock: then all its nodes are found as such (node_renew).
+	names_write_lock(fs);
+	rc = node_get_locked(fs, node_space(p->step), e.ino, ret_entry->attr.st_mode & S_IFMT, parent, e.name, NULL,
+			     &n);
+	names_unlock(fs);
+	if (rc)
+		return rc;
+	__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
+	fill_entry(fs, n, TIMEOUT_COMMITTED, ret_entry);
+	return amend_is_changing(n) ? attr_of_node(fs, n, &ret_entry->attr, &ret_entry->attr_timeout) : 0;
+}
+
+static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
+			    struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	uint32_t index;
+	int rc = entry_of_node(parent, p, &m, &e);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_child(m, e.index, name, &index);
+	if (!rc && ckpt_remove_has(p->step, m, index))
+		rc = -ENOENT;
+	else if (rc == -ENOENT && amend_is_name(p, name))
+		rc = lookup_live(fs, parent, name, ret_entry);
+	else if (!rc)
+		rc = look_at_entry(fs, parent, p, m, index, ret_entry);
+	ckpt_manifest_unref(m);
+	return rc;
+}
+
+static int lookup_own(struct ckpt_fs *fs, struct node *n, struct fuse_entry_param *ret_entry)
+{
+	double timeout;
+	int rc = attr_of_node(fs, n, &ret_entry->attr, &timeout);
+
+	if (rc) {
+		node_forget(fs, n, 1);
+		return rc;
+	}
+	fill_entry(fs, n, TIMEOUT_NONE, ret_entry);
+	return 0;
+}
+
+static int lookup_latest(struct ckpt_fs *fs, struct node *parent, struct fuse_entry_param *ret_entry)
+{
+	struct node *n;
+	int rc = latest_lookup(fs, parent, &n, &ret_entry->attr);
+
+	if (!rc)
+		fill_entry(fs, n, TIMEOUT_NONE, ret_entry);
+	return rc;
+}
+
+// -EAGAIN: another step has its place since, and has what was being added to this one.
+static int lookup_in_step(struct ckpt_fs *fs, struct node *parent, const struct place *p, const char *name,
+			  struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_step *now;
+	int rc;
+
+	if (!place_is_committed(p))
+		return lookup_live(fs, parent, name, ret_entry);
+	rc = lookup_committed(fs, parent, p, name, ret_entry);
+	if (rc != -ENOENT)
+		return rc;
+	now = node_step(fs, parent);
+	rc = now == p->step ? rc : -EAGAIN;
+	ckpt_step_unref(now);
+	return rc;
+}
+
+static int lookup_in_tree(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct ckpt_step *step;
+	struct place p;
+	int rc = place_of(fs, parent, &p);
+
+	if (rc)
+		return rc;
+	if (p.step) {
+		rc = lookup_in_step(fs, parent, &p, name, ret_entry);
+		if (rc == -EAGAIN) {
+			place_done(&p);
+			return lookup_in_tree(fs, parent, name, ret_entry);
+		}
+	} else {
+		rc = folder_step(fs, parent, name, &step);
+		if (!rc)
+			rc = lookup_step(fs, parent, name, step, ret_entry);
+		else if (rc == -ENOENT)
+			rc = draft_lookup_plain(fs, parent, name, ret_entry);
+		ckpt_step_unref(step);
+		if (rc == -ENOENT && latest_is_name(name))
+			rc = lookup_latest(fs, parent, ret_entry);
+	}
+	place_done(&p);
+	return rc;
+}
+
+int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, struct fuse_entry_param *ret_entry)
+{
+	struct node *n;
+	int rc;
+
+	if (parent->kind == NODE_CONTROL) {
+		rc = control_lookup(fs, parent, name, &n);
+		return rc ? rc : lookup_own(fs, n, ret_entry);
+	}
+	if (parent == node_root(fs) && !strcmp(name, CKPT_CONTROL_NAME)) {
+		rc = control_dir(fs, &n);
+		return rc ? rc : lookup_own(fs, n, ret_entry);
+	}
+	if (marker_is_here(fs, parent, name)) {
+		rc = marker_lookup(fs, parent, &n);
+		if (rc != -ENOENT)
+			return rc ? rc : lookup_own(fs, n, ret_entry);
+		// In a step that was completed by another name's marker it may be an ordinary file.
+	}
+	return lookup_in_tree(fs, parent, name, ret_entry);
+}
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct ckpt_fs *fs = fs_of(req);
+	struct fuse_entry_param e = {0};
+	int rc = draft_lookup_invited(req, node_of(fs, parent), name, &e);
+
+	if (rc)
+		rc = lookup_child(fs, node_of(fs, parent), name, &e);
+	if (!rc && node_of(fs, e.ino)->kind == NODE_LATEST)
+		rc = latest_follow(fs, node_of(fs, parent), node_of(fs, e.ino), fuse_req_ctx(req)->pid);
+	if (!rc)
+		look_again_found(fs, fuse_req_ctx(req)->pid, &e);
+	if (rc)
+		reply_error(req, rc);
+	else if (fuse_reply_entry(req, &e) == -ENOENT)
+		node_forget(fs, node_of(fs, e.ino), 1);
+}
+
+void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
+{
+	struct ckpt_fs *fs = fs_of(req);
+
+	node_forget(fs, node_of(fs, ino), lookups);
+	fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	struct ckpt_fs *fs = fs_of(req);
+
+	for (size_t i = 0; i < count; i++)
+		node_forget(fs, node_of(fs, forgets[i].ino), forgets[i].nlookup);
+	fuse_reply_none(req);
+}
