@@ -68,8 +68,10 @@ static const struct ckpt_setting table[] = {
 		.least = UINT64_C(10000000),
 		.help = "a staged step is completed when nothing in it has changed for this time and it has "
 			"the files of the step before it. Without a step before it: six times as long; in "
-			"doubt: thirty times; off: never. Changed arrays of a committed step become a "
-			"version after six times as long (off: as with 10s)",
+			"doubt: thirty times; off: never. A staged directory without array data becomes a "
+			"plain folder after thirty times as long, or once after its maker has ended. Changed arrays of "
+			"a committed step become a "
+			"version after six times as long (off: both as with 10s)",
 	},
 	{
 		.name = "open_writers",
