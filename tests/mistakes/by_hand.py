@@ -52,6 +52,8 @@ TABLE = [
         "p->step != step", "!p", ("test_commit",)),
     Row("key-not-compared", "core/store/load.c:read_summary",
         "|| ckpt_name_key(r.summary.folder_id, r.summary.name, key) || strcmp(key, ref->key)", "", ("test_load",)),
+    Row("second-save-has-the-number-of-its-version", "core/record/name.c:ckpt_name_number",
+        'ckpt_name_matches("*#-v#.ckpt", name)', "false", ("test_name",)),
     Row("quiet-edit-is-the-latest", "core/commit/publish.c:fill_summary",
         "a->keeps_place ? a->step->base->summary.sequence : ++store->sequence", "++store->sequence", ("test_reopen",)),
     Row("re-save-has-the-time-of-an-edit", "core/commit/reopen.c:quiet_ns",

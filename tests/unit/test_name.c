@@ -75,7 +75,8 @@ START_TEST(prefixed_numbers_are_steps_anywhere_but_below_logs)
 	static const char *const names[] = {
 		"checkpoint-500", "checkpoint_500", "ckpt-1",       "ckpt_1",       "step_10",
 		"step-10",        "step10",         "iter_0000100", "global_step5", "global_step_5",
-		"run-3",          "epoch_1",        "epoch-1",      "step=100",     "epoch=3-step=1000"};
+		"run-3",          "epoch_1",        "epoch-1",      "step=100",     "epoch=3-step=1000",
+		"epoch=3-step=1000.ckpt", "epoch=3-step=1000-v1.ckpt"};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		ck_assert_msg(ckpt_name_is_step(names[i], &nowhere), "%s", names[i]);
@@ -190,6 +191,9 @@ START_TEST(number_is_the_last_run_of_digits)
 	ck_assert_int_eq(ckpt_name_number("iter_0000100"), 100);
 	ck_assert_int_eq(ckpt_name_number("epoch=3-step=1000"), 1000);
 	ck_assert_int_eq(ckpt_name_number("checkpoint-500.bad"), 500);
+	ck_assert_int_eq(ckpt_name_number("epoch=3-step=1000.ckpt"), 1000);
+	ck_assert_int_eq(ckpt_name_number("epoch=3-step=1000-v1.ckpt"), 1000);
+	ck_assert_int_eq(ckpt_name_number("exp-v3.ckpt"), 3);
 	ck_assert_int_eq(ckpt_name_number("release"), -1);
 	ck_assert_int_eq(ckpt_name_number("0"), 0);
 	ck_assert(ckpt_name_number("9223372036854775807") == INT64_MAX);
