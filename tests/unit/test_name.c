@@ -75,8 +75,7 @@ START_TEST(prefixed_numbers_are_steps_anywhere_but_below_logs)
 	static const char *const names[] = {
 		"checkpoint-500", "checkpoint_500", "ckpt-1",       "ckpt_1",       "step_10",
 		"step-10",        "step10",         "iter_0000100", "global_step5", "global_step_5",
-		"run-3",          "epoch_1",        "epoch-1",      "step=100",     "epoch=3-step=1000",
-		"epoch=3-step=1000.ckpt", "epoch=3-step=1000-v1.ckpt"};
+		"run-3",          "epoch_1",        "epoch-1",      "step=100",     "epoch=3-step=1000"};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		ck_assert_msg(ckpt_name_is_step(names[i], &nowhere), "%s", names[i]);
@@ -84,6 +83,9 @@ START_TEST(prefixed_numbers_are_steps_anywhere_but_below_logs)
 		ck_assert_msg(!ckpt_name_is_step(names[i], &below_logs), "%s below logs", names[i]);
 		ck_assert_msg(!ckpt_name_is_temp(names[i]), "%s", names[i]);
 	}
+	ck_assert(ckpt_name_is_step("epoch=3-step=1000.ckpt", &nowhere));
+	ck_assert(ckpt_name_is_step("epoch=3-step=1000-v1.ckpt", &nowhere));
+	ck_assert(!ckpt_name_is_step("last.ckpt", &nowhere));
 }
 END_TEST
 
