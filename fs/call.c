@@ -231,14 +231,14 @@ static bool may_reopen(const struct call *c)
 }
 
 // Before it has made anything: how its process ends says whether the step is complete.
-static void note_maker(const struct call *c)
+static void note_maker(struct call *c)
 {
 	if (!c->makes || !c->req)
 		return;
 	if (c->step)
-		ckpt_makers_note(c->step, fuse_req_ctx(c->req)->pid, false);
+		c->process = ckpt_makers_note(c->step, fuse_req_ctx(c->req)->pid, false);
 	if (c->other_step && c->other_step != c->step)
-		ckpt_makers_note(c->other_step, fuse_req_ctx(c->req)->pid, false);
+		c->process = ckpt_makers_note(c->other_step, fuse_req_ctx(c->req)->pid, false);
 }
 
 static void finish(struct call *c, int rc)

@@ -16,8 +16,9 @@ struct call {
 	void (*run)(struct call *c);
 	// Instead of it in a committed step, which its commit may have become meanwhile; or NULL. Its answer, or one of these.
 	int (*committed)(struct call *c);
-#define CALL_ANSWERED 1 // it was given already
-#define CALL_REOPENS 2  // run it, in the step reopened
+#define CALL_ANSWERED 1               // it was given already
+#define CALL_REOPENS 2                // run it, in the step reopened
+	void (*live)(struct call *c); // of who does its act in a committed step on another thread: run of the live one
 	// Of amend_pending: what it does to a file or directory that the step has. NULL: run it, in the step reopened.
 	int (*edits)(struct call *c);
 	fuse_req_t req;
@@ -28,12 +29,15 @@ struct call {
 	size_t data_len;
 	mode_t mode;
 	int flags;
-	unsigned looks;         // how often it has waited for the end of others
-	bool opens;             // it is an open(2)
-	bool makes;             // who asks for it is a maker of the steps from now on (core/stage/makers.h)
-	bool reopens;           // it changes what there is: a committed step is reopened for it (core/commit/reopen.h)
-	bool copies;            // it may have to copy a shared file: that is done on a thread of its own
-	bool waits_for_clients; // for call_detach: its end may depend on what some client does first
+	unsigned looks; // how often it has waited for the end of others
+	bool opens;     // it is an open(2)
+	bool makes;     // who asks for it is a maker of the steps from now on (core/stage/makers.h)
+	bool reopens;   // it changes what there is: a committed step is reopened for it (core/commit/reopen.h)
+	bool copies;    // it may have to copy a shared file: that is done on a thread of its own
+	pid_t process;  // who asks for it, if it is noted as a maker; 0: not known
+	bool settled; // it was asked whether it makes a staged step plain, or a plain folder staged (unstage.h, restage.h)
+	void (*then)(struct call *c); // what is run after that
+	bool waits_for_clients;       // for call_detach: its end may depend on what some client does first
 	struct stat attr;
 	struct fuse_file_info fi;
 	struct ckpt_step *step, *other_step; // set for run: the steps of node and other, NULL for the plain tree

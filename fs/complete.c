@@ -29,22 +29,6 @@ bool complete_abandoned(void *arg)
 
 // --- Plain folders ----------------------------------------------------------------------------------------------------
 
-// The name of a directory, and the folder that it is in: a reference.
-static int folder_above(struct ckpt_fs *fs, const struct node *dir, char *ret_name, struct node **ret_above)
-{
-	int rc = -ESTALE;
-
-	names_read_lock(fs);
-	if (dir->names) {
-		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", dir->names->text);
-		*ret_above = dir->names->parent;
-		node_ref(fs, *ret_above);
-		rc = 0;
-	}
-	names_unlock(fs);
-	return rc;
-}
-
 static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
 {
 	ckpt_errlog_add(
@@ -59,15 +43,11 @@ static void complain_of_folder(struct ckpt_fs *fs, const char *name, int error)
 				   : "the folder could not be turned into a step");
 }
 
-// What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one.
-static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int dirfd, const char *id,
-		   const char *name, struct ckpt_step **ret_step)
+int complete_convert(struct ckpt_fs *fs, struct node *dir, const struct node *above, int dirfd, const char *name,
+		     struct ckpt_step *step)
 {
-	struct ckpt_step *step;
-	int rc = ckpt_convert_prepare(fs->store, dirfd, id, name, &step);
+	int rc;
 
-	if (rc)
-		return rc;
 	call_plain_stop();
 	names_write_lock(fs);
 	if (node_is_top(dir))
@@ -82,6 +62,18 @@ static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int
 		__atomic_store_n(&dir->step, ckpt_step_ref(step), __ATOMIC_RELAXED);
 	names_unlock(fs);
 	call_plain_go();
+	return rc;
+}
+
+static int convert(struct ckpt_fs *fs, struct node *dir, struct node *above, int dirfd, const char *id,
+		   const char *name, struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = ckpt_convert_prepare(fs->store, dirfd, id, name, &step);
+
+	if (rc)
+		return rc;
+	rc = complete_convert(fs, dir, above, dirfd, name, step);
 	if (rc)
 		ckpt_step_unref(step);
 	else

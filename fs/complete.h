@@ -25,6 +25,12 @@ int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_comm
 int complete_renamed(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name,
 		     const struct ckpt_commit *how);
 
+// The plain folder dir, which is called name in above, open as dirfd, is this step from now on, which core/stage/convert.h has prepared.
+// What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one; -EBUSY: a draft
+// is below it; -ESTALE.
+int complete_convert(struct ckpt_fs *fs, struct node *dir, const struct node *above, int dirfd, const char *name,
+		     struct ckpt_step *step);
+
 // --- What frameworks do last ------------------------------------------------------------------------------------------
 
 // Whether a file of this name in this directory is one whose close may complete a step or be late, by the names alone. Such a file

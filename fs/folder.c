@@ -50,6 +50,21 @@ int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id)
 	return rc;
 }
 
+int folder_above(struct ckpt_fs *fs, const struct node *dir, char *ret_name, struct node **ret_above)
+{
+	int rc = -ESTALE;
+
+	names_read_lock(fs);
+	if (dir->names) {
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", dir->names->text);
+		*ret_above = dir->names->parent;
+		node_ref(fs, *ret_above);
+		rc = 0;
+	}
+	names_unlock(fs);
+	return rc;
+}
+
 static bool is_staged(struct ckpt_step *step)
 {
 	return ckpt_step_state(step) == CKPT_STEP_STAGED;

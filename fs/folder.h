@@ -8,6 +8,8 @@
 // The id of a plain folder under which its steps are found. -ENOENT: it holds none and has no id; make gives it one.
 // -ENOTDIR: not a plain folder.
 int folder_id_of(struct ckpt_fs *fs, struct node *dir, bool make, char *ret_id);
+// The name of a directory, and the folder that it is in: a reference. ret_name has CKPT_NAME_MAX + 1 bytes. -ESTALE.
+int folder_above(struct ckpt_fs *fs, const struct node *dir, char *ret_name, struct node **ret_above);
 // A folder may be removed or replaced with steps in it that no listing shows: whether each is a staged one that nobody writes;
 // and, once the folder is gone, those are left over (stage.h), as far as that is still so.
 bool folder_is_idle(struct ckpt_fs *fs, const char *id);

@@ -7,6 +7,7 @@
 //   ops_remove  unlink, rmdir                            ops_rename  rename, and commits by it
 //   ops_dir   listing                                    ops_attr  attributes, extended attributes, statfs
 //   folder    plain folders, and the steps in them       unstage   staged directories that become plain folders
+//   restage   and those of them that are staged again
 //   marker    the finalize marker                        complete  what ends a step: that, a framework's last act
 //   amend     files whose close is an act of ours        draft     new content of plain files
 //   copy_up   the first change of a shared file          latest    the link to the newest step
@@ -18,6 +19,8 @@
 //   notify    words to the service manager               abilities  what can be made use of here
 //   hook      the program that is run after commits
 //   signals   those that the mount is sent               attributes  changes of attributes in committed steps
+//   look_again  readers of a name that is replaced all the time
+//   ops_space fallocate, copies, holes                   unwritten  files of committed steps, open for writing
 #pragma once
 
 #include "core/store/store.h"
@@ -36,6 +39,7 @@ struct ckpt_fs {
 	const char *_Atomic passthrough_why; // when not in use
 	struct node_table *nodes;
 	struct drafts *drafts;
+	struct look_again *look_again;
 	struct hooks *hooks; // NULL: no program is run after commits
 	mode_t umask;        // of who mounted
 	struct decider *decider;

@@ -12,6 +12,7 @@
 #include "fs/complete.h"
 #include "fs/copy_up.h"
 #include "fs/draft.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,11 +48,22 @@ void handle_free(struct ckpt_fs *fs, struct handle *h)
 	if (h->left)
 		ckpt_stage_unuse(h->left);
 	ckpt_step_unref(h->left);
+	ckpt_step_unref(h->changes);
 	if (h->fd >= 0)
 		ckpt_sys.close(h->fd);
 	free(h->text);
 	node_unref(fs, h->node);
 	free(h);
+}
+
+struct ckpt_step *handle_step(struct ckpt_fs *fs, const struct handle *h)
+{
+	return h->changes ? ckpt_step_ref(h->changes) : node_step(fs, h->node);
+}
+
+uint64_t handle_number(const struct handle *h)
+{
+	return h->changes ? h->writer.ino : h->node->number;
 }
 
 static int reopen_for_writing(int fd, int flags)
@@ -126,8 +138,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 	amend_end(n);
 }
 
-// Under a name may stand another file by now (a leftover's copy): the kernel is told to look the name up again.
-static int open_own_file(struct ckpt_fs *fs, struct node *n)
+int handle_open_file(struct ckpt_fs *fs, struct node *n)
 {
 	struct statx stx;
 	int fd = node_open(fs, n, O_RDONLY | O_NONBLOCK);
@@ -218,7 +229,7 @@ static int back_with(struct ckpt_fs *fs, struct node *n, int *fd, struct ckpt_fi
 	if (n->use->packed)
 		return -EXDEV;
 	if (*fd == -ESTALE)
-		*fd = open_own_file(fs, n); // the step was reopened since
+		*fd = handle_open_file(fs, n); // the step was reopened since
 	if (*fd < 0)
 		return *fd;
 	__atomic_store_n(&n->use->fd, TAKE_FD(*fd), __ATOMIC_RELAXED); // an fsync looks without the lock
@@ -272,6 +283,29 @@ void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step)
 		node_unref(fs, nodes[i]);
 	}
 	free(nodes);
+}
+
+static void back_node(struct ckpt_fs *fs, uint64_t space, uint64_t number)
+{
+	struct node *n = node_find(fs, space, number);
+	struct node_use *use = n ? node_used(n) : NULL;
+	bool is_open = false;
+
+	if (use) {
+		ckpt_lock_take(&use->lock);
+		is_open = use->opens;
+		ckpt_lock_drop(&use->lock);
+	}
+	if (is_open)
+		(void)back(fs, n);
+	node_unref(fs, n);
+}
+
+void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number)
+{
+	back_node(fs, node_space(step), number);
+	back_node(fs, SPACE_LIVE, number);
+	back_node(fs, SPACE_TWIN, number);
 }
 
 // Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
@@ -345,7 +379,7 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 			return -ESTALE;
 	} else {
 		if (fd < 0 && !raw)
-			fd = open_own_file(fs, n);
+			fd = handle_open_file(fs, n);
 		if (fd < 0 && !raw)
 			return fd;
 		__atomic_store_n(&n->use->fd, fd, __ATOMIC_RELAXED); // node_list_unbacked() looks without the lock
@@ -361,12 +395,16 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 	return 0;
 }
 
-static void node_let_go(fuse_req_t req, struct node *n, bool writes, bool closed)
+static void node_let_go(fuse_req_t req, struct node *n, const struct handle *h)
 {
 	LOCK_SCOPE(&n->use->lock);
 
-	__atomic_sub_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED);
-	__atomic_sub_fetch(&n->use->closed_writers, closed, __ATOMIC_RELAXED);
+	if (h->writer.process) {
+		n->use->saved_by = h->writer.process;
+		n->use->saved_ns = ckpt_sys.mono_ns();
+	}
+	__atomic_sub_fetch(&n->use->write_opens, h->writes, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&n->use->closed_writers, h->closed, __ATOMIC_RELAXED);
 	if (!__atomic_sub_fetch(&n->use->opens, 1, __ATOMIC_RELAXED))
 		let_go_of_backing(req, n);
 }
@@ -439,6 +477,7 @@ static int prepare_writing(struct ckpt_fs *fs, fuse_req_t req, struct handle *h,
 		h->writer.pid =
 			fuse_req_ctx(req)->pid; // a thread of it: what /proc says more costs more than all the rest
 		h->writer.fd = h->node->use->fd;
+		h->writer.appends_ns = h->flags & O_APPEND ? ckpt_sys.now_ns() : 0;
 		h->writer.late = amend_is_on(h->node) && complete_is_late(fs, h->node);
 		ckpt_stage_writer_add(step, &h->writer);
 	}
@@ -484,16 +523,20 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 	ckpt_lock_drop(&n->use->lock);
 	if (committed && fd < 0 && !__atomic_load_n(&n->use->cache_filled, __ATOMIC_RELAXED))
 		(void)raw_find(fs, n, &raw); // what goes wrong shows when it is read
-	rc = node_acquire(fs, req, n, fd, committed ? &raw : NULL, writes, writes && fd < 0 && !is_committed(step));
+	rc = committed && writes ? unwritten_enlist(h) : 0;
+	if (!rc)
+		rc = node_acquire(fs, req, n, fd, committed ? &raw : NULL, writes,
+				  writes && fd < 0 && !committed && !is_committed(step));
 	raw_done(&raw);
 	if (rc) {
+		unwritten_strike_off(h);
 		// The kernel looks the name up again, but once only: it must not find a shared file.
-		if (rc == -ESTALE && writes)
+		if (rc == -ESTALE && writes && !committed)
 			(void)copy_up(fs, n, fi->flags & O_TRUNC, NULL);
 		handle_free(fs, h);
 		return rc;
 	}
-	if (writes)
+	if (writes && !committed)
 		rc = prepare_writing(fs, req, h, step, made);
 	if (rc) {
 		handle_release(fs, req, h);
@@ -507,8 +550,9 @@ void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 {
 	if (h->draft)
 		draft_forsake(fs, h);
+	unwritten_strike_off(h);
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
-	node_let_go(req, h->node, h->writes, h->closed);
+	node_let_go(req, h->node, h);
 	if (h->writes)
 		ckpt_room_closed(fs->store->room);
 	handle_free(fs, h);

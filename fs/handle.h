@@ -25,7 +25,8 @@ struct handle {
 	unsigned lost_writes_told; // of the node's, those that this handle knows or that are older than it
 	struct ckpt_writer writer; // linked while it writes in a staged step
 	struct ckpt_step *left;    // a left-over step that it reads: not dropped meanwhile without being asked to
-	struct draft *draft;       // it writes this one: a reference; what follows is for draft.h
+	int64_t rewrites_ns; // its process has saved the file before (unstage.h): when it was opened, by the clock of file times; else 0
+	struct draft *draft; // it writes this one: a reference; what follows is for draft.h
 	struct handle *draft_next;
 	pid_t opener;            // process, 0 not known
 	bool flushed;            // its opener has closed a descriptor of it
@@ -33,6 +34,9 @@ struct handle {
 	struct listing *listing; // directories
 	struct ckpt_top_dir top; // linked while it is a committed step's own directory
 	struct marker_handle *marker;
+	bool unwritten, through_latest; // for unwritten.h; the first is atomic
+	struct handle *unwritten_next;
+	struct ckpt_step *changes;  // the reopened step whose file it has become since: a reference
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
 	char *text;                 // control files: what they said at open, and was written since (control_file.h),
 	size_t text_len;
@@ -52,8 +56,9 @@ void handle_free(struct ckpt_fs *fs, struct handle *h);
 void handle_uses(struct handle *h, struct ckpt_step *step);
 
 // Opens a regular file's node and fills in the reply. fd (taken, -1: none yet) reads the backing file when the caller
-// has it already; writer (taken, -1) writes it, which an open of the same file may not be allowed to do any more. step is the staged step that the node is in, NULL in the plain tree; committed: reading only, and
-// without fd a small file, or one that is in packs, whose backing file is not opened before handle_backing.
+// has it already; writer (taken, -1) writes it, which an open of the same file may not be allowed to do any more. step is the staged step that the node is in, NULL in the plain tree; committed: without
+// fd a small file, or one that is in packs, whose backing file is not opened before handle_backing; for writing one that is not
+// written yet (unwritten.h).
 #define SMALL_FILE_BYTES (128 << 10) // committed files up to this size are read faster through the page cache
 int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int writer, struct ckpt_step *step,
 		bool committed, struct fuse_file_info *fi);
@@ -65,6 +70,13 @@ int handle_backing(struct ckpt_fs *fs, struct handle *h);
 struct ckpt_file *handle_packed(const struct handle *h);
 // The same for all open files of a committed step, before names in it can change: who has one open reads on.
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
+// Reads the file that has the node's name. -ESTALE: that is another one by now (a leftover's copy, what replaced it).
+int handle_open_file(struct ckpt_fs *fs, struct node *n);
+// The step that its file is in, a reference; NULL: the plain tree, or the file has lost its name. And the file's number there.
+struct ckpt_step *handle_step(struct ckpt_fs *fs, const struct handle *h);
+uint64_t handle_number(const struct handle *h);
+// The same for one file of it, and its twin, which is about to lose its name to another.
+void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
 // look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);

@@ -23,10 +23,12 @@
 #include "fs/hook.h"
 #include "fs/listener.h"
 #include "fs/log.h"
+#include "fs/look_again.h"
 #include "fs/mount_check.h"
 #include "fs/notify.h"
 #include "fs/ops.h"
 #include "fs/signals.h"
+#include "fs/unstage.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -447,10 +449,13 @@ static int open_store(struct ckpt_fs *fs)
 	fs->store->gone_arg = fs;
 	fs->store->listed = folder_step_listed;
 	fs->store->listed_arg = fs;
+	fs->store->unstage = unstage_by_looker;
+	fs->store->unstage_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
+	fs->look_again = look_again_new();
 	fs->decider = decider_new(fs->store);
-	if (!fs->nodes || !fs->drafts || !fs->decider)
+	if (!fs->nodes || !fs->drafts || !fs->look_again || !fs->decider)
 		return mount_fail(-ENOMEM, NULL, "out of memory");
 	fs->store->decided = decider_known;
 	fs->store->decided_arg = fs->decider;
@@ -464,6 +469,7 @@ static void close_store(struct ckpt_fs *fs)
 	hooks_stop(fs->hooks);
 	decider_end(fs->decider, fs->store);
 	drafts_free(fs->drafts);
+	look_again_free(fs->look_again);
 	node_table_free(fs->nodes);
 	ckpt_store_close(fs->store);
 }

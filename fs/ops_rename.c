@@ -24,6 +24,7 @@
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
+#include "fs/restage.h"
 #include "fs/unstage.h"
 
 #include <fcntl.h>
@@ -252,6 +253,7 @@ struct move {
 	int replaced; // to itself (open_last_name), else -1
 	bool replaces;
 	char aside[ASIDE_MAX]; // in the trash, another name of what is replaced, in case it is to come back; else ""
+	bool unstages;         // it shows that the step is a run's folder
 };
 
 static int move_open(struct call *c, struct move *m)
@@ -406,6 +408,16 @@ static void keep_aside(struct call *c, struct move *m)
 		*m->aside = '\0';
 }
 
+// Whether it writes a file of a run's folder a second time.
+static bool shows_run(const struct call *c, const struct move *m)
+{
+	struct node *replaced = c->other_step ? node_find(c->fs, SPACE_LIVE, m->to.number) : NULL;
+	bool shows = replaced && unstage_by_second_write(c->fs, replaced, c->other_step, c->process);
+
+	node_unref(c->fs, replaced);
+	return shows;
+}
+
 static int rename_live(struct call *c, struct move *m)
 {
 	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
@@ -425,6 +437,10 @@ static int rename_live(struct call *c, struct move *m)
 		rc = check_replaced(c, m);
 	if (!rc && m->replaces && c->other_step && c->other_step->add_only)
 		rc = -EEXIST;
+	if (!rc && m->replaces && !c->settled && shows_run(c, m)) {
+		m->unstages = true;
+		return -EINPROGRESS;
+	}
 	if (!rc && c->step != c->other_step &&
 	    ((c->flags & RENAME_EXCHANGE) || S_ISDIR(m->from.stx.stx_mode) || has_other_links(&m->from) ||
 	     is_open_for_writing(c->fs, m->from.number)))
@@ -556,9 +572,15 @@ static bool completes(struct call *c, struct move *m)
 static void run_rename_live(struct call *c)
 {
 	struct move m = {.from_fd = -1, .to_fd = -1, .replaced = -1};
-	int rc = rename_live(c, &m);
-	bool answered = !rc && completes(c, &m);
+	bool answered;
+	int rc;
 
+	if (!c->other_step && !c->settled && restage_is_due(c->fs, c->other, c->other_name)) {
+		restage_then(c, true);
+		return;
+	}
+	rc = rename_live(c, &m);
+	answered = !rc && completes(c, &m);
 	if (*m.aside)
 		ckpt_sys.unlink(c->fs->store->trash_fd, m.aside, 0);
 	if (m.from_fd >= 0)
@@ -570,6 +592,10 @@ static void run_rename_live(struct call *c)
 	if (rc != -EINPROGRESS) {
 		if (!answered)
 			reply_error(c->req, rc);
+		return;
+	}
+	if (m.unstages) {
+		unstage_then(c, true);
 		return;
 	}
 	c->mode = 1; // it waits for the disk, on a thread of its own

@@ -1,15 +1,22 @@
 #include "fs/unstage.h"
 
+#include "core/array/data.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/record/name.h"
 #include "core/stage/convert.h"
+#include "core/stage/format.h"
+#include "core/stage/profile.h"
 #include "core/store/folders.h"
 #include "fs/folder.h"
+#include "fs/handle.h"
 #include "fs/ops.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
+
+#define TICK_NS INT64_C(20000000) // times of files move in ticks
 
 // The node of a staged step's directory, with a reference; NULL: the kernel does not know it.
 static struct node *top_of(struct ckpt_fs *fs, struct ckpt_step *step)
@@ -57,7 +64,7 @@ static int unstage_at(struct ckpt_fs *fs, struct ckpt_step *step, struct node *t
 	return rc;
 }
 
-int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
+static int unstage_if(struct ckpt_fs *fs, struct ckpt_step *step, const int64_t *touched_ns, bool no_arrays)
 {
 	struct node *top = top_of(fs, step), *folder;
 	CLEANUP_FD int dirfd = -1;
@@ -65,8 +72,10 @@ int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
 	int rc;
 
 	folder = folder_of(fs, step, top, &dirfd);
-	rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step);
+	rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step, touched_ns);
 	if (!rc) {
+		if (no_arrays)
+			ckpt_unstage_mark(step);
 		ckpt_step_name(step, &is); // no rename comes in between any more
 		rc = unstage_at(fs, step, top, dirfd, is.name, RENAME_NOREPLACE);
 	}
@@ -77,11 +86,21 @@ int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
 	return rc;
 }
 
+int unstage(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	return unstage_if(fs, step, NULL, false);
+}
+
+int unstage_by_looker(void *arg, struct ckpt_step *step, int64_t touched_ns, bool no_arrays)
+{
+	return unstage_if(arg, step, &touched_ns, no_arrays);
+}
+
 int unstage_as(struct ckpt_fs *fs, struct ckpt_step *step, struct node *dir, const char *name)
 {
 	struct node *top = top_of(fs, step);
 	CLEANUP_FD int dirfd = node_open(fs, dir, O_RDONLY | O_DIRECTORY);
-	int rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step);
+	int rc = dirfd < 0 ? dirfd : ckpt_unstage_begin(step, NULL);
 
 	if (!rc)
 		rc = unstage_at(fs, step, top, dirfd, name, 0);
@@ -107,4 +126,124 @@ bool unstage_is_shown_by(struct ckpt_fs *fs, struct node *dir, struct ckpt_step 
 	if (ckpt_name_is_temp(is.name) || is_part_of(name, is.name))
 		return false;
 	return !names_step(fs, dir, name, &shown) && shown;
+}
+
+// --- A second write ---------------------------------------------------------------------------------------------------
+
+static bool may_be_run(struct ckpt_fs *fs, struct ckpt_step *step)
+{
+	struct ckpt_step_name is;
+
+	if (fs->store->settings.steps_at || !step->by_client || step->base || ckpt_step_state(step) != CKPT_STEP_STAGED)
+		return false;
+	ckpt_step_name(step, &is);
+	return !ckpt_name_is_temp(is.name);
+}
+
+static bool was_saved_by(struct ckpt_fs *fs, struct node *n, pid_t process)
+{
+	struct node_use *use = process ? node_used(n) : NULL;
+
+	if (!use)
+		return false;
+	LOCK_SCOPE(&use->lock);
+	return use->saved_by == process && !use->write_opens &&
+	       ckpt_sys.mono_ns() - use->saved_ns >= ckpt_settings_quiet_ns(&fs->store->settings, 1);
+}
+
+// Its only name, and the top directory of the step, in which it is: a reference. NULL: it is elsewhere.
+static struct node *top_with(struct ckpt_fs *fs, const struct node *n, const struct ckpt_step *step, char *ret_name)
+{
+	struct node *top = NULL;
+
+	names_read_lock(fs);
+	if (n->names && !n->names->next && n->names->parent->step == step) {
+		top = n->names->parent;
+		node_ref(fs, top);
+		snprintf(ret_name, CKPT_NAME_MAX + 1, "%s", n->names->text);
+	}
+	names_unlock(fs);
+	return top;
+}
+
+static bool is_whole_array(struct ckpt_fs *fs, struct node *n, const char *name)
+{
+	CLEANUP_FD int fd = node_open(fs, n, O_RDONLY | O_NONBLOCK);
+
+	return fd >= 0 && !ckpt_format_check(fd, name) && ckpt_data_is_open(fd, -1, name) == 1;
+}
+
+static bool is_claimed(struct ckpt_fs *fs, struct node *top)
+{
+	CLEANUP_FD int fd = node_open(fs, top, O_RDONLY | O_DIRECTORY);
+	const char *profile = NULL;
+
+	return fd < 0 || ckpt_profile_claims_dir(fs->store->settings.profiles, fd, &profile) || profile;
+}
+
+bool unstage_by_second_write(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, pid_t process)
+{
+	char name[CKPT_NAME_MAX + 1];
+	struct node *top;
+	bool is;
+
+	if (!step || !was_saved_by(fs, n, process) || !may_be_run(fs, step))
+		return false;
+	top = top_with(fs, n, step, name);
+	is = top && is_whole_array(fs, n, name) && !is_claimed(fs, top) && !node_any_written_below(fs, top, NULL, NULL);
+	node_unref(fs, top);
+	return is;
+}
+
+// The node is a reference.
+static void run_rewritten(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->node);
+	char name[CKPT_NAME_MAX + 1];
+	struct node *top = step ? top_with(c->fs, c->node, step, name) : NULL;
+
+	if (top && may_be_run(c->fs, step) && is_whole_array(c->fs, c->node, name))
+		(void)unstage(c->fs, step);
+	node_unref(c->fs, top);
+	ckpt_step_unref(step);
+	node_unref(c->fs, c->node);
+}
+
+void unstage_if_rewritten(struct ckpt_fs *fs, const struct handle *h)
+{
+	struct call c = {.run = run_rewritten, .fs = fs, .node = h->node, .waits_for_clients = true};
+	struct stat st;
+
+	if (fstat(h->node->use->fd, &st) ||
+	    st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec < h->rewrites_ns - TICK_NS)
+		return;
+	node_ref(fs, h->node);
+	call_detach(&c);
+}
+
+// call.looks says of which directory.
+static void run_unstaged(struct call *c)
+{
+	struct ckpt_step *step = node_step(c->fs, c->looks ? c->other : c->node);
+	struct call again = *c;
+
+	if (step)
+		(void)unstage(c->fs, step); // else it goes on as a step
+	ckpt_step_unref(step);
+	again.run = c->then;
+	again.looks = 0;
+	call_run(&again);
+}
+
+void unstage_then(struct call *c, bool other)
+{
+	struct call then = *c;
+
+	then.step = then.other_step = NULL;
+	then.then = c->run;
+	then.run = run_unstaged;
+	then.settled = true;
+	then.looks = other;
+	then.waits_for_clients = true; // for changes of the step that are under way
+	call_detach(&then);
 }

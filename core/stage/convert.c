@@ -121,8 +121,7 @@ static int open_folder(int dirfd, const char *name)
 	return ckpt_sys.open(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
 }
 
-// What says where the folder belongs is on disk before it moves. On a folder that stays where it is that says nothing.
-int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
+static int new_of_folder(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
 			 struct ckpt_step **ret_step)
 {
 	int fd = open_folder(dirfd, name), rc = fd < 0 ? fd : check_folder(s, fd);
@@ -132,16 +131,76 @@ int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id,
 		rc = ckpt_stage_new(s, folder_id, name, &step);
 	if (rc)
 		return rc;
-	step->from_plain = true;
 	step->dirfd = open_folder(dirfd, name);
-	rc = step->dirfd < 0 ? step->dirfd : ckpt_stage_write_origin(step, step->dirfd);
-	if (!rc)
-		rc = ckpt_sys.fsync(step->dirfd);
+	rc = MIN(step->dirfd, 0);
 	if (rc)
 		ckpt_step_unref(step);
 	else
 		*ret_step = step;
 	return rc;
+}
+
+// What says where the folder belongs is on disk before it moves. On a folder that stays where it is that says nothing.
+static int write_origin(struct ckpt_step *step)
+{
+	int rc = ckpt_stage_write_origin(step, step->dirfd);
+
+	return rc ? rc : ckpt_sys.fsync(step->dirfd);
+}
+
+int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
+			 struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of_folder(s, dirfd, folder_id, name, &step);
+
+	if (rc)
+		return rc;
+	step->from_plain = true;
+	rc = write_origin(step);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
+}
+
+// Its files are older than it would be as a new step, and would look like a copy.
+static int fill_restaged(struct ckpt_step *step)
+{
+	char text[24];
+	ssize_t n = fgetxattr(step->dirfd, CKPT_NO_ARRAYS_XATTR, text, sizeof(text) - 1);
+	struct stat st;
+
+	if (n < 0 || fstat(step->dirfd, &st))
+		return -errno;
+	text[n] = '\0';
+	step->began_ns = strtoll(text, NULL, 10);
+	step->uid = st.st_uid;
+	step->gid = st.st_gid;
+	step->by_client = true;
+	return write_origin(step);
+}
+
+int ckpt_restage_prepare(struct ckpt_store *s, int dirfd, const char *folder_id, const char *name,
+			 struct ckpt_step **ret_step)
+{
+	struct ckpt_step *step;
+	int rc = new_of_folder(s, dirfd, folder_id, name, &step);
+
+	if (rc)
+		return rc;
+	rc = fill_restaged(step);
+	if (rc)
+		ckpt_step_unref(step);
+	else
+		*ret_step = step;
+	return rc;
+}
+
+void ckpt_restage_unmark(int dirfd)
+{
+	(void)fremovexattr(dirfd, CKPT_NO_ARRAYS_XATTR); // a staged directory that says so is no harm
 }
 
 int ckpt_convert_sync(struct ckpt_store *s, int dirfd)
@@ -233,7 +292,7 @@ static void end_attempt_locked(struct ckpt_step *step)
 }
 
 // The gate is closed as for a commit: new changes wait, and find what the directory is then.
-int ckpt_unstage_begin(struct ckpt_step *step)
+int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns)
 {
 	LOCK_SCOPE(&step->lock);
 
@@ -249,10 +308,24 @@ int ckpt_unstage_begin(struct ckpt_step *step)
 		__atomic_store_n(&step->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 		ckpt_lock_wait_ns(&step->changed, &step->lock, CHANGES_NS);
 	}
-	if (step->state == CKPT_STEP_COMMITTING)
+	if (step->state != CKPT_STEP_COMMITTING) {
+		end_attempt_locked(step);
+		return -ESTALE; // a change that was under way took it away
+	}
+	if (!unless_touched_ns || __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
 		return 0;
+	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	end_attempt_locked(step);
-	return -ESTALE; // a change that was under way took it away
+	return -EAGAIN;
+}
+
+// Without it the folder stays plain whatever is made in it, which is no harm.
+void ckpt_unstage_mark(struct ckpt_step *step)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%lld", (long long)step->began_ns);
+	(void)ckpt_sys.fsetxattr(step->dirfd, CKPT_NO_ARRAYS_XATTR, text, strlen(text), 0);
 }
 
 void ckpt_unstage_cancel(struct ckpt_step *step)

@@ -1,3 +1,7 @@
+// A directory may also show to be no step. It becomes a plain folder
+//   - at once, when a log in it is open LOG_NS after it was seen to be written first, and none of its files is array data;
+//   - when it is quiet for long enough and has no array data (quiet.h).
+//
 // One step's way through here: still (nothing changes any more, for half a unit) -> surveyed -> for long enough, surveyed again with the
 // same stamp -> committed. Any change begins it anew: touched_ns of the step says so where the change came by a request, and the stamp
 // where it did not (a mapping, or a descriptor that outlived its daemon).
@@ -7,6 +11,7 @@
 //  2. No lock is held over a look at files or processes.
 #include "core/stage/looker.h"
 
+#include "core/array/data.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/commit.h"
@@ -16,6 +21,7 @@
 #include "core/stage/quiet.h"
 #include "core/stage/stage.h"
 #include "core/stage/survey.h"
+#include "core/stage/tracker.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "core/tier/behind.h"
@@ -23,10 +29,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #define SECOND_NS INT64_C(1000000000)
 #define TELL_UNITS 6
-#define REST_FACTOR 20 // it rests so many times as long as a turn took
+#define LOG_NS (5 * SECOND_NS)
+#define LOG_LOOK_NS SECOND_NS     // how often logs are looked at
+#define TICK_NS INT64_C(20000000) // times of files move in ticks
+#define REST_FACTOR 20            // it rests so many times as long as a turn took
 #define POLL_MIN_NS (SECOND_NS / 20)
 #define POLL_MAX_NS (2 * SECOND_NS)
 
@@ -40,11 +50,12 @@ struct ckpt_looker {
 // What the last look at a step has found.
 struct ckpt_still {
 	// The looker's alone.
+	bool had_arrays;    // once: no log makes a run's folder of it
 	int64_t touched_ns; // of the step
 	bool surveyed;
 	bool told; // that it is not complete
 	uint64_t stamp;
-	bool has_arrays, has_earlier_array, has_later_file, has_old_times;
+	bool has_files, has_arrays, has_known, has_beginning, has_earlier_array, has_later_file, has_old_times;
 	char *cut;
 	char *claim; // the profile that claims it, or NULL
 	struct ckpt_lack lack;
@@ -63,12 +74,53 @@ struct glance {
 	bool is_open, is_changing;
 	char path[PATH_MAX]; // of a file that is open
 	pid_t pid;           // of its opener
+	bool array_is_open;  // a file that is open has a name of array files
+	int64_t log_ns;      // a log is open that was seen to be written first then, monotonic; 0: none
 	struct ckpt_step_name name;
 };
 
 static int64_t unit_ns(const struct ckpt_store *s)
 {
 	return ckpt_settings_quiet_ns(&s->settings, 1);
+}
+
+// --- Open files ---------------------------------------------------------------------------------------------------------
+
+enum { KIND_OTHER = 1, KIND_ARRAYS, KIND_LOG };
+
+// A log lies in the top directory. DeepSpeed appends to its files of arrays, too.
+static char kind_locked(const struct ckpt_step *step, const struct ckpt_writer *w)
+{
+	char path[PATH_MAX];
+	const char *slash;
+
+	ckpt_stage_writer_path_locked(step, w, path);
+	slash = strrchr(path, '/');
+	if (ckpt_name_is_file_step(slash ? slash + 1 : path) || ckpt_data_is_known(slash ? slash + 1 : path))
+		return KIND_ARRAYS;
+	return !slash && (w->appends_ns || ckpt_tracker_is_log(path)) ? KIND_LOG : KIND_OTHER;
+}
+
+// The kernel writes it without a word to us.
+static bool is_written(const struct ckpt_writer *w)
+{
+	struct stat st;
+
+	return w->fd >= 0 && !fstat(w->fd, &st) && st.st_size > 0 &&
+	       st.st_mtim.tv_sec * SECOND_NS + st.st_mtim.tv_nsec >= w->appends_ns - TICK_NS;
+}
+
+static void look_at_writer_locked(const struct ckpt_step *step, struct ckpt_writer *w, struct glance *g)
+{
+	if (!w->kind)
+		w->kind = kind_locked(step, w);
+	g->array_is_open |= w->kind == KIND_ARRAYS;
+	if (w->kind != KIND_LOG)
+		return;
+	if (!w->log_ns && is_written(w))
+		w->log_ns = ckpt_sys.mono_ns();
+	if (w->log_ns && (!g->log_ns || w->log_ns < g->log_ns))
+		g->log_ns = w->log_ns;
 }
 
 static struct glance glance_at(struct ckpt_step *step)
@@ -86,6 +138,8 @@ static struct glance glance_at(struct ckpt_step *step)
 		ckpt_stage_writer_path_locked(step, step->writers, g.path);
 		g.pid = step->writers->pid;
 	}
+	for (struct ckpt_writer *w = g.by_client ? step->writers : NULL; w; w = w->next)
+		look_at_writer_locked(step, w, &g);
 	return g;
 }
 
@@ -145,7 +199,11 @@ static bool be_still(struct ckpt_step *step, const struct glance *g)
 static void take_survey(struct ckpt_still *still, struct ckpt_survey *survey)
 {
 	still->stamp = survey->stamp;
+	still->has_files = survey->file_count;
 	still->has_arrays = survey->has_arrays;
+	still->had_arrays |= survey->has_arrays;
+	still->has_known = survey->has_known;
+	still->has_beginning = survey->has_beginning;
 	still->has_earlier_array = survey->has_earlier_array;
 	still->has_later_file = survey->has_later_file;
 	still->has_old_times = survey->has_old_times;
@@ -158,51 +216,18 @@ static struct ckpt_survey survey_of(struct ckpt_step *step, bool leases)
 	return (struct ckpt_survey){.step = step, .attempt_ns = ckpt_stage_attempt_ns(step), .leases = leases};
 }
 
-// Files in the top directory that only their framework writes.
-static const struct {
-	const char *file, *profile;
-} claims[] = {
-	{"*.distcp", "dcp"},
-	{"mp_rank_*", "deepspeed"},
-	{"zero_pp_rank_*", "deepspeed"},
-	{"random_states_*", "accelerate"},
-	{"ocdbt.process_*", "orbax"},
-};
-
-static bool has_in_top(const struct ckpt_survey *survey, const char *pattern)
+// By the names in the top directory.
+static const char *claimed_by(uint64_t profiles, const struct ckpt_survey *survey)
 {
+	struct ckpt_claims seen = {0};
+
 	for (size_t i = 0; i < survey->file_count; i++) {
 		char name[CKPT_NAME_MAX + 1];
 
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(survey->files[i], "/"), survey->files[i]);
-		if (ckpt_name_matches(pattern, name))
-			return true;
+		ckpt_profile_see(&seen, name);
 	}
-	return false;
-}
-
-static bool is_trainers(const struct ckpt_survey *survey)
-{
-	return has_in_top(survey, "training_args.bin") &&
-	       (has_in_top(survey, "optimizer.pt") || has_in_top(survey, "scheduler.pt") ||
-		has_in_top(survey, "global_step*"));
-}
-
-static bool is_on(uint64_t profiles, const char *name)
-{
-	uint64_t bit;
-
-	return !ckpt_profiles_parse(name, &bit) && (profiles & bit);
-}
-
-static const char *claimed_by(uint64_t profiles, const struct ckpt_survey *survey)
-{
-	if (is_on(profiles, "hf-trainer") && is_trainers(survey))
-		return "hf-trainer";
-	for (size_t i = 0; i < ARRAY_LEN(claims); i++)
-		if (is_on(profiles, claims[i].profile) && has_in_top(survey, claims[i].file))
-			return claims[i].profile;
-	return NULL;
+	return ckpt_profile_claims(profiles, &seen);
 }
 
 static int look_at_files(struct ckpt_step *step)
@@ -249,12 +274,17 @@ static struct ckpt_quiet_facts facts_of(struct ckpt_step *step, const struct gla
 					const struct ckpt_makers_facts *m)
 {
 	const struct ckpt_still *still = step->still;
-	bool copied = m->copied || still->has_old_times;
+	bool copied = m->copied || still->has_old_times || __atomic_load_n(&step->copied, __ATOMIC_RELAXED);
 
 	return (struct ckpt_quiet_facts){
 		.unit_ns = step->store->settings.commit_quiet_ns,
+		.plain_unit_ns = unit_ns(step->store),
 		.still_ns = ckpt_sys.mono_ns() - still->since_ns,
+		.has_files = still->has_files,
 		.has_arrays = still->has_arrays,
+		.has_known = still->has_known,
+		.has_beginning = still->has_beginning || g->array_is_open,
+		.is_declared = step->store->settings.steps_at,
 		.is_open = g->is_open,
 		.is_cut = still->cut,
 		.is_claimed = still->claim && !copied,
@@ -266,6 +296,8 @@ static struct ckpt_quiet_facts facts_of(struct ckpt_step *step, const struct gla
 		.stopped = m->stopped,
 		.failed = m->failed,
 		.unknown = m->unknown + !m->any,
+		.any_lives = m->living || m->later || m->stopped,
+		.all_ended = m->any && !m->unseen && !m->living && !m->later && !m->stopped,
 		.was_interrupted = ckpt_stage_is_interrupted(step),
 		.has_earlier_array = still->has_earlier_array,
 		.has_later_file = still->has_later_file,
@@ -300,7 +332,8 @@ static void say(struct ckpt_step *step, const struct glance *g, const struct ckp
 		snprintf(text, CKPT_WAITS_FOR_MAX, "%s", event);
 		break;
 	case CKPT_QUIET_NO_ARRAYS:
-		snprintf(text, CKPT_WAITS_FOR_MAX, "a file with array data");
+		snprintf(text, CKPT_WAITS_FOR_MAX, "a file with array data%s",
+			 v->after_ns == INT64_MAX ? "" : ", without which it becomes a plain folder");
 		break;
 	case CKPT_QUIET_OPEN:
 		snprintf(text, CKPT_WAITS_FOR_MAX, "the close of %.300s, which process %d has open", g->path,
@@ -391,10 +424,10 @@ static bool stops(void *looker)
 	return l->turning && !l->ends && ckpt_behind_stops(l->turning);
 }
 
-// With leases, just before the commit: 0 nothing has changed; -EAGAIN something has; -EBUSY somebody can still write a file.
-static int confirm(struct ckpt_step *step, char *ret_busy)
+// Just before the act: 0 nothing has changed; -EAGAIN something has; with leases, -EBUSY somebody can still write a file.
+static int confirm(struct ckpt_step *step, bool leases, char *ret_busy)
 {
-	struct ckpt_survey survey = survey_of(step, true);
+	struct ckpt_survey survey = survey_of(step, leases);
 	int rc = ckpt_survey_run(&survey);
 
 	if (!rc && survey.stamp != step->still->stamp)
@@ -426,7 +459,7 @@ static int commit(struct ckpt_looker *l, struct ckpt_step *step, const struct gl
 static int64_t complete(struct ckpt_looker *l, struct ckpt_step *step, struct glance *g)
 {
 	int64_t now = ckpt_sys.mono_ns();
-	int rc = confirm(step, g->path);
+	int rc = confirm(step, true, g->path);
 
 	if (rc == -EBUSY) {
 		char what[CKPT_WAITS_FOR_MAX];
@@ -461,8 +494,7 @@ static int64_t wait_on(struct ckpt_looker *l, struct ckpt_step *step, const stru
 	tell_if_still(step, g);
 	if (v->reason == CKPT_QUIET_TIME) // a neighbour may come before
 		return MIN(step->still->since_ns + v->after_ns, now + unit);
-	return now +
-	       (v->reason == CKPT_QUIET_INTERRUPTED || v->reason == CKPT_QUIET_NO_ARRAYS ? unit : poll_ns(l->store));
+	return now + (v->reason == CKPT_QUIET_INTERRUPTED ? unit : poll_ns(l->store));
 }
 
 static int64_t interrupt(struct ckpt_looker *l, struct ckpt_step *step, const struct glance *g,
@@ -487,33 +519,82 @@ static int64_t look_at_others(struct ckpt_looker *l, struct ckpt_step *step, con
 	return ckpt_sys.mono_ns() + unit_ns(l->store);
 }
 
-static int64_t look_at_step(struct ckpt_looker *l, struct ckpt_step *step)
+// It is a plain folder from now on, and the step GONE.
+static int unstage(struct ckpt_looker *l, struct ckpt_step *step, const struct glance *g, bool no_arrays)
+{
+	const struct ckpt_store *s = l->store;
+
+	return s->unstage ? s->unstage(s->unstage_arg, step, g->touched_ns, no_arrays) : -ENOTSUP;
+}
+
+static int64_t unstage_without_arrays(struct ckpt_looker *l, struct ckpt_step *step, struct glance *g)
+{
+	int rc = confirm(step, false, g->path);
+
+	if (!rc)
+		rc = unstage(l, step, g, true);
+	if (rc) // else the step has no `still` any more
+		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
+	return ckpt_sys.mono_ns() + unit_ns(l->store) / 2;
+}
+
+// Whether a log is written in it all the time, and no arrays are.
+static bool is_run_by_log(struct ckpt_step *step, const struct glance *g)
+{
+	struct ckpt_survey survey = survey_of(step, false);
+	bool is = false;
+
+	if (!g->log_ns || g->array_is_open || step->still->had_arrays || ckpt_sys.mono_ns() - g->log_ns < LOG_NS)
+		return false;
+	if (!ckpt_survey_run(&survey)) {
+		step->still->had_arrays = survey.has_arrays;
+		is = !survey.has_arrays && !survey.has_beginning;
+	}
+	ckpt_survey_done(&survey);
+	return is;
+}
+
+static int64_t look_at_files_of(struct ckpt_looker *l, struct ckpt_step *step, struct glance *g)
 {
 	int64_t now = ckpt_sys.mono_ns(), unit = unit_ns(l->store);
-	struct glance g = glance_at(step);
 	struct ckpt_makers_facts makers;
 	struct ckpt_quiet_verdict verdict;
 	struct ckpt_quiet_facts facts;
 
-	if (!g.is_staged || g.is_changing || !be_still(step, &g))
-		return now + unit / 2;
 	if (now - step->still->since_ns < unit / 2)
 		return step->still->since_ns + unit / 2;
-	if (!g.by_client || ckpt_name_is_temp(g.name.name))
-		return look_at_others(l, step, &g);
-	if (!know_files(step, &g))
+	if (!g->by_client || ckpt_name_is_temp(g->name.name))
+		return look_at_others(l, step, g);
+	if (!know_files(step, g))
 		return now + unit / 2;
 	ckpt_makers_ask(step, &makers);
-	facts = facts_of(step, &g, &makers);
+	facts = facts_of(step, g, &makers);
 	verdict = ckpt_quiet_decide(&facts);
 	switch (verdict.act) {
 	case CKPT_QUIET_COMMIT:
-		return complete(l, step, &g);
+		return complete(l, step, g);
 	case CKPT_QUIET_INTERRUPT:
-		return interrupt(l, step, &g, &makers);
+		return interrupt(l, step, g, &makers);
+	case CKPT_QUIET_UNSTAGE:
+		return unstage_without_arrays(l, step, g);
 	default:
-		return wait_on(l, step, &g, &makers, &verdict);
+		return wait_on(l, step, g, &makers, &verdict);
 	}
+}
+
+static int64_t look_at_step(struct ckpt_looker *l, struct ckpt_step *step)
+{
+	int64_t now = ckpt_sys.mono_ns(), unit = unit_ns(l->store), next_ns;
+	struct glance g = glance_at(step);
+	bool may_be_run = g.by_client && !ckpt_name_is_temp(g.name.name) && !l->store->settings.steps_at;
+
+	if (!g.is_staged || g.is_changing || !be_still(step, &g))
+		return now + unit / 2;
+	may_be_run &= !step->still->had_arrays;
+	if (may_be_run && is_run_by_log(step, &g) && !unstage(l, step, &g, false))
+		return now + unit / 2;
+	next_ns = look_at_files_of(l, step, &g);
+	return may_be_run ? MIN(next_ns, now + LOG_LOOK_NS) : next_ns;
 }
 
 // --- The end ------------------------------------------------------------------------------------------------------------
@@ -535,7 +616,8 @@ static void complete_at_end(struct ckpt_looker *l, struct ckpt_step *step)
 	ended_well =
 		makers.any && !makers.living && !makers.later && !makers.stopped && !makers.failed && !makers.unknown;
 	is_whole = facts.has_neighbour && !facts.lacks_file;
-	if ((ended_well || is_whole) && ckpt_quiet_decide(&facts).act == CKPT_QUIET_COMMIT && !confirm(step, g.path))
+	if ((ended_well || is_whole) && ckpt_quiet_decide(&facts).act == CKPT_QUIET_COMMIT &&
+	    !confirm(step, true, g.path))
 		(void)commit(l, step, &g);
 }
 

@@ -108,20 +108,23 @@ static bool is_staged_locked(const struct ckpt_step *step)
 	return step->state == CKPT_STEP_STAGED || step->state == CKPT_STEP_COMMITTING;
 }
 
-void ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it)
+pid_t ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it)
 {
 	struct ckpt_process *p;
 	bool is_new;
+	pid_t pid;
 
 	if (!ckpt_step_is_unfinished(step))
-		return;
+		return 0;
 	p = ckpt_process_of(tid);
 	ckpt_lock_take(&step->lock);
 	is_new = is_staged_locked(step) && add_locked(step, p, made_it);
 	ckpt_lock_drop(&step->lock);
 	if (is_new)
 		tell_earlier(step, p);
+	pid = ckpt_process_pid(p);
 	ckpt_process_unref(p);
+	return pid;
 }
 
 // --- Asking -------------------------------------------------------------------------------------------------------------
@@ -208,7 +211,8 @@ static struct maker *begin(struct ckpt_step *step, size_t *ret_count, struct ckp
 		return NULL;
 	f->any = m->count || m->any_ended || m->any_unknown;
 	f->ended = m->any_ended;
-	f->unknown = m->any_unknown || (m->count && !copy);
+	f->unseen = m->any_unknown || (m->count && !copy);
+	f->unknown = f->unseen;
 	f->copied = m->copied;
 	f->copier_ended = m->copier_ended;
 	if (f->unknown)

@@ -9,11 +9,12 @@
 #include "core/store/step.h"
 
 // The thread tid, whose request waits for our answer, makes something in this step; made_it: the step itself. Nothing is done for a
-// step that is not staged.
-void ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it);
+// step that is not staged. Its process's number; 0: not known.
+pid_t ckpt_makers_note(struct ckpt_step *step, pid_t tid, bool made_it);
 
 struct ckpt_makers_facts {
 	bool any;
+	bool unseen;       // some are not known at all: from another pid namespace, or there was no descriptor for them
 	bool copied;       // one is a program that copies trees
 	bool copier_made;  // such a one made the step's directory, and how it ends says how the copy ended
 	bool copier_ended; // some such process has ended with 0

@@ -13,8 +13,9 @@ static const struct {
 	const char *file, *profile;
 } claims[] = {
 	{"mp_rank_*", "deepspeed"},
+	{"zero_pp_rank_*", "deepspeed"},
 	{"*zero_pp_rank_*", "deepspeed"},
-	{"random_states_*.pkl", "accelerate"},
+	{"random_states_*", "accelerate"},
 	{"ocdbt.process_*", "orbax"},
 	{"_CHECKPOINT_METADATA", "orbax"},
 	{".snapshot_metadata", "torchsnapshot"},

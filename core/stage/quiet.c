@@ -52,19 +52,44 @@ static enum ckpt_quiet_reason obstacle(const struct ckpt_quiet_facts *f)
 	return f->unit_ns ? CKPT_QUIET_TIME : CKPT_QUIET_NEVER;
 }
 
+static struct ckpt_quiet_verdict after(struct ckpt_quiet_verdict v, const struct ckpt_quiet_facts *f, int64_t unit_ns,
+				       int64_t times, int act)
+{
+	if (__builtin_mul_overflow(unit_ns, times, &v.after_ns))
+		v.after_ns = INT64_MAX;
+	if (f->still_ns >= v.after_ns)
+		v.act = (unsigned)act;
+	return v;
+}
+
+// What an interrupted save has made before its first file is no folder of anybody.
+static bool may_be_plain(const struct ckpt_quiet_facts *f)
+{
+	return !f->is_declared && !f->has_arrays && !f->has_known && !f->has_beginning &&
+	       (f->has_files || (!f->failed && !f->was_interrupted));
+}
+
+static struct ckpt_quiet_verdict decide_plain(const struct ckpt_quiet_facts *f)
+{
+	if (f->stopped)
+		return wait_for(CKPT_QUIET_STOPPED);
+	if (!f->has_files && f->any_lives)
+		return wait_for(CKPT_QUIET_NO_ARRAYS);
+	return after(wait_for(CKPT_QUIET_NO_ARRAYS), f, f->plain_unit_ns,
+		     f->all_ended && !f->is_open ? 1 : CKPT_QUIET_TIMES_CLAIMED, CKPT_QUIET_UNSTAGE);
+}
+
 struct ckpt_quiet_verdict ckpt_quiet_decide(const struct ckpt_quiet_facts *f)
 {
 	struct ckpt_quiet_verdict v = wait_for(obstacle(f));
 
+	if (may_be_plain(f))
+		return decide_plain(f);
 	if (f->failed && !is_whole(f)) {
 		v.act = CKPT_QUIET_INTERRUPT;
 		return v;
 	}
 	if (v.reason != CKPT_QUIET_TIME)
 		return v;
-	if (__builtin_mul_overflow(f->unit_ns, units(f), &v.after_ns))
-		v.after_ns = INT64_MAX;
-	if (f->still_ns >= v.after_ns)
-		v.act = CKPT_QUIET_COMMIT;
-	return v;
+	return after(v, f, f->unit_ns, units(f), CKPT_QUIET_COMMIT);
 }

@@ -18,12 +18,17 @@ struct ckpt_writer {
 	struct ckpt_step *step; // which it holds; NULL: not linked
 	uint64_t ino;           // of the file
 	pid_t pid;              // of the opener, 0 unknown
+	pid_t process;          // the same of its process, where it is a maker of the step
 	bool late;              // a commit that leaves late files (commit.h) does not wait for it
 	bool left;              // one has left it out, and may still run
 	bool flushed;           // somebody closed a descriptor of it; then the file was like this:
 	uint64_t flush_bytes;
 	int64_t flush_mtime_ns;
 	int fd; // reads the file; borrowed
+	// For the looker (looker.c).
+	int64_t appends_ns; // opened with O_APPEND: then, by the clock of file times; else 0
+	int64_t log_ns;     // a log that was seen to be written first then, monotonic; 0: not yet
+	char kind;          // what its name says; 0: not asked yet
 };
 
 // A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken; -ENOSPC,

@@ -70,6 +70,7 @@ static int look_at_format(struct walk *w, int fd, const char *name, const struct
 {
 	int rc = ckpt_torn_is(fd, stx) ? -EINVAL : ckpt_format_check(fd, name);
 
+	w->survey->has_beginning |= (rc == -EINVAL || rc == -EAGAIN) && ckpt_name_is_file_step(name);
 	if (rc == -ENODATA) // an empty file has no format; under the name of a checkpoint file it lacks all
 		rc = ckpt_name_is_file_step(name) ? -EINVAL : 0;
 	*ret_whole = !rc;
@@ -103,6 +104,7 @@ static int look_at_file(struct walk *w, int dirfd, const char *name, const struc
 	bool earlier = is_earlier(s, stx), whole;
 	int rc = fd < 0 ? fd : remember(s, w->path);
 
+	s->has_known |= ckpt_data_is_known(name);
 	s->has_later_file |= !earlier;
 	s->has_old_times |= time_ns(stx->stx_mtime) < s->step->began_ns - OLD_NS;
 	if (!rc)

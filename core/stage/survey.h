@@ -19,6 +19,8 @@ struct ckpt_survey {
 	char **files; // their paths, sorted
 	size_t file_count, file_cap;
 	bool has_arrays;        // some file is array data
+	bool has_known;         // some file is one that only checkpoints have
+	bool has_beginning;     // some file is cut off, and by its name may be array data once it is whole
 	bool has_earlier_array; // a whole one of the earlier attempt is
 	bool has_later_file;    // some file was written in this attempt
 	bool has_old_times;     // some file was given a time before the step began, as programs that copy do

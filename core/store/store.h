@@ -104,6 +104,11 @@ struct ckpt_store {
 	// And of one that was completed by quiet: it is listed now.
 	void (*listed)(void *arg, struct ckpt_step *step);
 	void *listed_arg;
+	// A staged directory shows to be no step (looker.h), and becomes a plain folder if nothing in it has changed since touched_ns,
+	// monotonic. no_arrays: it is staged again by the first array file that is made in it. 0; -EAGAIN: something has changed; -errno.
+	// Called without locks.
+	int (*unstage)(void *arg, struct ckpt_step *step, int64_t touched_ns, bool no_arrays);
+	void *unstage_arg;
 	// And of each that was committed; with its lock held, so that it must not block.
 	void (*committed)(void *arg, struct ckpt_step *step);
 	void *committed_arg;

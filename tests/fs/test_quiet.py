@@ -3,10 +3,7 @@ half-done is not. A process that lists all the time is the judge."""
 
 import json
 import os
-import shutil
 import signal
-import struct
-import subprocess
 import time
 
 import pytest
@@ -14,70 +11,10 @@ import pytest
 from support import trees
 from support.fixtures import both_modes
 from support.mounting import kill_quietly, wait_until
+from support.quiet import ARRAY, FILES, SAVE, UNIT, event, listed, neighbour, options, save, stays_hidden, told  # noqa: F401
 from support.watcher import watch
 
 pytestmark = pytest.mark.timeout(120)
-
-UNIT = 0.5  # commit_quiet; a test that is held up for longer between two files sees what a user would see
-ARRAY = (lambda header: struct.pack("<Q", len(header)) + header + bytes(4096))(
-    json.dumps({"w": {"dtype": "F32", "shape": [1024], "data_offsets": [0, 4096]}}).encode())
-
-SAVE = """
-def write(path, data):
-    with open(path, "wb") as f:
-        f.write(data)
-os.makedirs(path, exist_ok=True)
-for name in names:
-    write(f"{path}/{name}", array if name.endswith(".safetensors") else b"{}")
-"""
-FILES = ("config.json", "model.safetensors", "optim.safetensors")
-
-
-@pytest.fixture
-def options():
-    return [f"commit_quiet={int(UNIT * 1000)}ms"]
-
-
-@pytest.fixture
-def save(mount):
-    """save(agent, "step_1") writes a step as a loop of one's own does."""
-    def run(writer, name, names=FILES, **kwargs):
-        writer.run(SAVE, path=str(mount / name), names=names, array=ARRAY, **kwargs)
-    return run
-
-
-@pytest.fixture
-def neighbour(mount, agent, save, ckptfs, store):
-    """A complete step, "step_1", made by the event `verb`, so that it costs no time."""
-    save(agent(), "step_1")
-    ckptfs("commit", store, "step_1")
-
-
-def listed(mount, name, timeout=30):
-    wait_until(lambda: name in mount.listing(), timeout, f"{name} in the listing")
-
-
-def stays_hidden(mount, name, units=4.0):
-    until = time.monotonic() + units * UNIT
-    while time.monotonic() < until:
-        assert name not in mount.listing(), f"{name} is listed"
-        time.sleep(0.02)
-    assert (mount / name).is_dir(), f"{name} is not reachable by its name"
-
-
-def event(ckptfs, store, name):
-    return ckptfs.json("info", store, name)["event"]
-
-
-def told(mount, name, text):
-    """The error log has a line of this step with this text."""
-    def lines():
-        return [line for line in map(str, mount.errors()) if name in line]
-    deadline = time.monotonic() + 30
-    while not any(text in line for line in lines()):
-        assert time.monotonic() < deadline, f"{text!r} is in none of {lines()}"
-        time.sleep(0.1)
-
 
 # --- How long -----------------------------------------------------------------------------------------------------------------------
 
@@ -162,11 +99,6 @@ def test_files_that_come_after_it_are_additions(mount, neighbour, agent, save):
 
 
 # --- What is no step ----------------------------------------------------------------------------------------------------------------
-
-def test_without_array_data_nothing_is_complete(mount, neighbour, agent, save):
-    save(agent(), "step_2", ["a.json", "b.json"])
-    stays_hidden(mount, "step_2")
-
 
 def test_temporary_forms_and_sessions_that_were_begun_wait_for_their_event(mount, neighbour, agent, save, ckptfs, store):
     save(agent(), "step_2.orbax-checkpoint-tmp")
@@ -393,40 +325,13 @@ def test_a_claimed_step_waits_for_its_event_while_its_writer_lives(mount, neighb
     told(mount, "step_2", "is running")
 
 
-# --- Copies -------------------------------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("program", ["cp", "rsync", "tar"])
-def test_a_copy_is_complete_when_its_copier_has_ended_well(mount, world, scratch, program, ckptfs, store):
-    if not shutil.which(program):
-        pytest.skip(f"{program} is not installed")
-    source = scratch / "step_1"
-    source.mkdir()
-    for name in FILES:
-        trees.write(source / name, ARRAY if name.endswith(".safetensors") else b"{}")
-    command = {"cp": ["cp", "-r", source, mount / "step_1"], "rsync": ["rsync", "-a", source, f"{mount.path}/"],
-               "tar": ["sh", "-c", f"tar -C {scratch} -cf - step_1 | tar -C {mount.path} -xf -"]}[program]
-    with watch(world, mount.path) as w:
-        began = time.monotonic()
-        subprocess.run(command, check=True)
-        listed(mount, "step_1")
-        assert time.monotonic() - began < 5.5 * UNIT or os.getloadavg()[0] > 2
-    w.check(1)
-    assert event(ckptfs, store, "step_1") == "quiet"
-
-
-def test_a_copier_that_was_killed_leaves_no_step(mount, scratch):
-    (scratch / "step_1").mkdir()
-    for name in FILES:
-        trees.write(scratch / "step_1" / name, ARRAY if name.endswith(".safetensors") else b"{}")
-    archive = subprocess.run(["tar", "-C", scratch, "-cf", "-", *(f"step_1/{name}" for name in FILES)], check=True, capture_output=True).stdout
-    copier = subprocess.Popen(["tar", "-C", mount.path, "-b1", "-xf", "-"], stdin=subprocess.PIPE)
-    copier.stdin.write(archive[:8192])
-    copier.stdin.flush()
-    wait_until(lambda: (mount / "step_1" / FILES[1]).exists(), 20)
-    copier.kill()
-    copier.wait()
-    told(mount, "step_1", "was killed by signal 9")
-    stays_hidden(mount, "step_1", 8)
+@pytest.mark.parametrize("name", ["bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", ".snapshot_metadata"])
+def test_each_file_that_claims_a_step_does_so_when_it_is_quiet(mount, neighbour, agent, save, name):
+    writer = agent()
+    save(writer, "step_2", [*FILES, "other.safetensors"])
+    os.rename(mount / "step_2/other.safetensors", mount / "step_2" / name)
+    stays_hidden(mount, "step_2")
+    told(mount, "step_2", "is running")
 
 
 # --- The end of a mount -------------------------------------------------------------------------------------------------------------

@@ -281,6 +281,42 @@ START_TEST(names_say_whose_a_step_may_be_and_what_it_awaits)
 }
 END_TEST
 
+static const struct {
+	const char *names[3];
+	const char *profile; // NULL: nobody claims it
+} claimed[] = {
+	{{"config.json", "__0_0.distcp"}, "dcp"},
+	{{"mp_rank_00_model_states.pt"}, "deepspeed"},
+	{{"mp_rank_00"}, "deepspeed"},
+	{{"zero_pp_rank_0_mp_rank_00_optim_states.pt"}, "deepspeed"},
+	{{"bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"}, "deepspeed"},
+	{{"random_states_0.pkl", "model.safetensors"}, "accelerate"},
+	{{"ocdbt.process_0"}, "orbax"},
+	{{"_CHECKPOINT_METADATA"}, "orbax"},
+	{{".snapshot_metadata"}, "torchsnapshot"},
+	{{"tensorstore_index.json"}, "eformer"},
+	{{"training_args.bin", "optimizer.pt"}, "hf-trainer"},
+	{{"training_args.bin", "scheduler.pt"}, "hf-trainer"},
+	{{"training_args.bin", "global_step500"}, "hf-trainer"},
+	{{"training_args.bin"}, NULL},
+	{{"optimizer.pt", "scheduler.pt"}, NULL},
+	{{"model.safetensors", "rank_00.pt", "distcp"}, NULL},
+};
+
+START_TEST(files_that_only_one_framework_writes_claim_a_step)
+{
+	struct ckpt_claims seen = {0};
+	const char *profile;
+
+	for (size_t i = 0; i < ARRAY_LEN(claimed[_i].names) && claimed[_i].names[i]; i++)
+		ckpt_profile_see(&seen, claimed[_i].names[i]);
+	profile = ckpt_profile_claims(all, &seen);
+	ck_assert_msg(claimed[_i].profile ? profile && !strcmp(profile, claimed[_i].profile) : !profile, "%s: %s",
+		      claimed[_i].names[0], profile ? profile : "nobody");
+	ck_assert_ptr_null(ckpt_profile_claims(0, &seen));
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("profile");
@@ -297,6 +333,7 @@ static Suite *suite(void)
 	tcase_add_test(t, profiles_are_chosen_by_name);
 	tcase_add_test(t, files_of_other_ranks_may_be_late);
 	tcase_add_test(t, names_say_whose_a_step_may_be_and_what_it_awaits);
+	tcase_add_loop_test(t, files_that_only_one_framework_writes_claim_a_step, 0, ARRAY_LEN(claimed));
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -15,6 +15,10 @@
 #define ALONE .unit_ns = U, .has_arrays = true
 #define CLAIMED .unit_ns = U, .has_arrays = true, .has_neighbour = true, .is_claimed = true
 #define AGAIN .was_interrupted = true
+// Files, and no array data. That commit_quiet is off makes no difference.
+#define TEXTS .plain_unit_ns = U, .has_files = true, .has_neighbour = true
+#define ENDED .all_ended = true
+#define EMPTY .plain_unit_ns = U
 
 enum { NEVER = -1, MARKED = -2 };
 
@@ -47,7 +51,18 @@ static const struct {
 	{"claimed, lacks a file, a writer failed", {CLAIMED, .lacks_file = true, .failed = 1}, MARKED, 0},
 
 	// Not at all, as it is.
-	{"it has no array data", {.unit_ns = U, .has_neighbour = true}, NEVER, CKPT_QUIET_NO_ARRAYS},
+	{"it has no array data but a file of a checkpoint",
+	 {TEXTS, .has_known = true, ENDED},
+	 NEVER,
+	 CKPT_QUIET_NO_ARRAYS},
+	{"it has no array data but the beginning of some",
+	 {TEXTS, .has_beginning = true, ENDED},
+	 NEVER,
+	 CKPT_QUIET_NO_ARRAYS},
+	{"it has no array data, and its owner says that it is a step",
+	 {TEXTS, .is_declared = true, ENDED},
+	 NEVER,
+	 CKPT_QUIET_NO_ARRAYS},
 	{"a file is open", {WHOLE, .is_open = true}, NEVER, CKPT_QUIET_OPEN},
 	{"a file is cut off", {WHOLE, .is_cut = true}, NEVER, CKPT_QUIET_CUT},
 	{"a file is cut off, its writer ended with 0", {WHOLE, .is_cut = true}, NEVER, CKPT_QUIET_CUT},
@@ -125,6 +140,44 @@ START_TEST(each_line_of_the_rule_holds)
 }
 END_TEST
 
+static const struct {
+	const char *what;
+	struct ckpt_quiet_facts facts;
+	int units; // after so many it becomes a plain folder; NEVER
+	enum ckpt_quiet_reason reason;
+} plain[] = {
+	{"files, their maker lives", {TEXTS, .living = 1, .any_lives = true}, 30, CKPT_QUIET_NO_ARRAYS},
+	{"files, their maker ended", {TEXTS, ENDED}, 1, CKPT_QUIET_NO_ARRAYS},
+	{"files, their maker was killed", {TEXTS, ENDED, .failed = 1}, 1, CKPT_QUIET_NO_ARRAYS},
+	{"files, their maker ended somehow", {TEXTS, ENDED, .unknown = 1}, 1, CKPT_QUIET_NO_ARRAYS},
+	{"files, nobody knows their maker", {TEXTS, .unknown = 1}, 30, CKPT_QUIET_NO_ARRAYS},
+	{"files, found after a restart", {TEXTS, AGAIN, .unknown = 1}, 30, CKPT_QUIET_NO_ARRAYS},
+	{"files, one is open", {TEXTS, ENDED, .is_open = true}, 30, CKPT_QUIET_NO_ARRAYS},
+	{"files, their maker is stopped", {TEXTS, .stopped = 1, .any_lives = true}, NEVER, CKPT_QUIET_STOPPED},
+	{"empty, its maker lives", {EMPTY, .living = 1, .any_lives = true}, NEVER, CKPT_QUIET_NO_ARRAYS},
+	{"empty, its maker has begun a later step", {EMPTY, .any_lives = true}, NEVER, CKPT_QUIET_NO_ARRAYS},
+	{"empty, its maker ended", {EMPTY, ENDED}, 1, CKPT_QUIET_NO_ARRAYS},
+	{"empty, nobody knows its maker", {EMPTY, .unknown = 1}, 30, CKPT_QUIET_NO_ARRAYS},
+};
+
+START_TEST(what_has_no_arrays_becomes_a_plain_folder)
+{
+	struct ckpt_quiet_facts f = plain[_i].facts;
+	struct ckpt_quiet_verdict v;
+	const char *what = plain[_i].what;
+
+	f.still_ns = plain[_i].units > 0 ? plain[_i].units * U - 1 : INT64_MAX;
+	v = ckpt_quiet_decide(&f);
+	ck_assert_msg(v.act == CKPT_QUIET_WAIT && v.reason == plain[_i].reason, "%s: %d, %d", what, v.act, v.reason);
+	ck_assert_msg(v.after_ns == (plain[_i].units > 0 ? plain[_i].units * U : INT64_MAX), "%s: after %lld", what,
+		      (long long)v.after_ns);
+	if (plain[_i].units < 0)
+		return;
+	f.still_ns++;
+	ck_assert_msg(ckpt_quiet_decide(&f).act == CKPT_QUIET_UNSTAGE, "%s: it stays staged", what);
+}
+END_TEST
+
 START_TEST(a_long_unit_does_not_wrap)
 {
 	struct ckpt_quiet_facts f = {ALONE, .still_ns = INT64_MAX / 2};
@@ -173,6 +226,7 @@ static Suite *suite(void)
 	TCase *tc = tcase_create("quiet");
 
 	tcase_add_loop_test(tc, each_line_of_the_rule_holds, 0, (int)ARRAY_LEN(rows));
+	tcase_add_loop_test(tc, what_has_no_arrays_becomes_a_plain_folder, 0, (int)ARRAY_LEN(plain));
 	tcase_add_test(tc, a_long_unit_does_not_wrap);
 	tcase_add_loop_test(tc, a_name_with_the_neighbours_number_has_its_own, 0, (int)ARRAY_LEN(names));
 	suite_add_tcase(s, tc);
