@@ -1,6 +1,7 @@
 """Programs with no last act: their steps are listed when they have been quiet, in the times of ckptfs-steps(7). All save at once, on one
 mount with default options, as each waits minutes for its first step."""
 
+import io
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -94,9 +95,12 @@ def one(world, mount, results, framework):
 
 @pytest.mark.timeout(900)
 def test_steps_are_listed_when_they_are_quiet(world, mount, results):
+    rows = [io.StringIO() for _ in FRAMEWORKS]
     with ThreadPoolExecutor(len(FRAMEWORKS)) as pool:
-        at_work = [pool.submit(one, world, mount, results, framework) for framework in FRAMEWORKS]
+        at_work = [pool.submit(one, world, mount, row, framework) for framework, row in zip(FRAMEWORKS, rows)]
         folders = [job.exception() or job.result() for job in at_work]
+    for row in rows:  # in this order the table has them
+        results.write(row.getvalue())
     wrong = [f"{framework.title}: {e!r}" for framework, e in zip(FRAMEWORKS, folders) if isinstance(e, BaseException)]
     assert not wrong, "\n".join(wrong)
     before = trees.describe(mount.path)

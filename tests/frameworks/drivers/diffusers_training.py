@@ -87,6 +87,7 @@ def train(folder, count, keep):
         common.say("saving", n)
         saved(a, model, log, folder, n, keep)
         common.say("saved", n)
+        common.wait_listed(folder / f"checkpoint-{n}")  # 2 s later: the next save looks for what is old
 
 
 if __name__ == "__main__":
