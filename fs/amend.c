@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/base/uuid.h"
 #include "core/commit/amend.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
@@ -13,8 +14,10 @@
 #include "fs/complete.h"
 #include "fs/node.h"
 #include "fs/ops.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -72,8 +75,7 @@ bool amend_is_published(const struct node *n)
 	return f && is_published(f);
 }
 
-// The path in the step of a name in this directory.
-static int path_of(struct ckpt_fs *fs, struct node *dir, const char *name, struct place *p, char *buf, size_t cap)
+int amend_path_of(struct ckpt_fs *fs, struct node *dir, const char *name, struct place *p, char *buf, size_t cap)
 {
 	int rc = place_of(fs, dir, p);
 
@@ -92,8 +94,7 @@ bool amend_is_name(const struct place *p, const char *name)
 	return ckpt_amend_is_pending(p->step, path);
 }
 
-// Whether the step of the call takes additions as it is.
-static int may_amend(const struct call *c)
+int amend_may(const struct call *c)
 {
 	if (c->fs->mount->readonly || c->fs->store->settings.amend == CKPT_AMEND_DENY || !c->step ||
 	    ckpt_step_state(c->step) != CKPT_STEP_COMMITTED || (c->other_step && c->other_step != c->step))
@@ -109,36 +110,35 @@ void amend_show_change(struct ckpt_fs *fs, struct node *dir)
 
 // --- mkdir, mknod, symlink ----------------------------------------------------------------------------------------------
 
-static int make_on_disk(struct call *c, int dirfd)
+static int make_on_disk(struct call *c, int dirfd, const char *raw)
 {
 	if (c->data)
-		return ckpt_sys.symlink(c->data, dirfd, c->name);
+		return ckpt_sys.symlink(c->data, dirfd, raw);
 	if (S_ISREG(c->mode)) {
-		int fd = ckpt_sys.open(dirfd, c->name, O_WRONLY | O_CREAT | O_EXCL, c->mode & 07777);
+		int fd = ckpt_sys.open(dirfd, raw, O_WRONLY | O_CREAT | O_EXCL, c->mode & 07777);
 
 		if (fd >= 0)
 			ckpt_sys.close(fd);
 		return MIN(fd, 0);
 	}
-	return ckpt_sys.mkdir(dirfd, c->name, c->mode & 07777);
+	return ckpt_sys.mkdir(dirfd, raw, c->mode & 07777);
 }
 
 static int make(struct call *c, const struct place *p, const char *path)
 {
-	CLEANUP_FD int dirfd = place_open(c->fs, p, O_RDONLY | O_DIRECTORY);
-	int rc = dirfd < 0 ? dirfd : check_new_name(c->fs, c->node, p->step, c->name);
+	CLEANUP_FD int dirfd = amend_open_session(c->fs, p);
+	char raw[CKPT_AMEND_RAW_MAX];
+	int rc = dirfd < 0 ? dirfd : amend_check_place(c, c->node, p, c->name, path, raw);
 
 	if (!rc)
-		rc = ckpt_amend_clear(p->step, dirfd, path);
+		rc = make_on_disk(c, dirfd, raw);
 	if (!rc)
-		rc = make_on_disk(c, dirfd);
-	if (!rc)
-		rc = give_to_client(c->req, dirfd, c->name);
+		rc = amend_give(c, p, dirfd, raw);
 	if (rc)
 		return rc;
-	rc = ckpt_amend_add(p->step, path);
+	rc = ckpt_amend_add_raw(p->step, path, raw);
 	if (rc && rc != -EIO) // that one may be in place
-		ckpt_sys.unlink(dirfd, c->name, S_ISDIR(c->mode) ? AT_REMOVEDIR : 0);
+		ckpt_sys.unlink(dirfd, raw, S_ISDIR(c->mode) ? AT_REMOVEDIR : 0);
 	return rc;
 }
 
@@ -147,7 +147,7 @@ static void run_make(struct call *c)
 	struct fuse_entry_param e = {0};
 	char path[sizeof(((struct place *)0)->buf)];
 	struct place p;
-	int rc = path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
+	int rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
 
 	if (!rc) {
 		rc = p.step ? make(c, &p, path) : -ESTALE;
@@ -173,10 +173,10 @@ int amend_make(struct call *c)
 {
 	char path[sizeof(((struct place *)0)->buf)];
 	struct place p;
-	int rc = may_amend(c);
+	int rc = amend_may(c);
 
 	if (!rc)
-		rc = path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
+		rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
 	if (rc)
 		return rc;
 	rc = is_taken_over(&p, path) ? CALL_REOPENS : 0;
@@ -293,26 +293,36 @@ int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates
 	return rc;
 }
 
+// A new raw file, open for writing and for reading.
+static int create_raw(struct call *c, const struct place *p, int dirfd, const char *raw, int *ret_writer, int *ret_fd)
+{
+	int rc;
+
+	*ret_writer = ckpt_sys.open(dirfd, raw, O_RDWR | O_CREAT | O_EXCL, c->mode & 07777);
+	if (*ret_writer < 0)
+		return *ret_writer;
+	(void)ckpt_amend_mark(*ret_writer); // it matters to `ckptfs verify` after a crash
+	*ret_fd = ckpt_sys.open(dirfd, raw, O_RDONLY | O_NONBLOCK, 0);
+	if (*ret_fd < 0)
+		*ret_fd = fcntl(*ret_writer, F_DUPFD_CLOEXEC, 0); // its mode forbids reading
+	rc = *ret_fd < 0 ? -errno : 0;
+	return rc ? rc : amend_give(c, p, dirfd, raw);
+}
+
 static int create_on_disk(struct call *c, const struct place *p, const char *path, struct fuse_entry_param *ret_entry)
 {
-	CLEANUP_FD int dirfd = place_open(c->fs, p, O_RDONLY | O_DIRECTORY);
+	CLEANUP_FD int dirfd = amend_open_session(c->fs, p);
 	CLEANUP_FD int writer = -1, fd = -1;
-	int rc = dirfd < 0 ? dirfd : check_new_name(c->fs, c->node, p->step, c->name);
+	char raw[CKPT_AMEND_RAW_MAX];
+	int rc = dirfd < 0 ? dirfd : amend_check_place(c, c->node, p, c->name, path, raw);
 
-	if (!rc)
-		rc = ckpt_amend_clear(p->step, dirfd, path);
 	if (rc)
 		return rc;
-	writer = ckpt_sys.open(dirfd, c->name, O_RDWR | O_CREAT | O_EXCL, c->mode & 07777);
-	if (writer < 0)
-		return writer;
-	(void)ckpt_amend_mark(writer); // it matters to `ckptfs verify` after a crash
-	fd = ckpt_sys.open(dirfd, c->name, O_RDONLY | O_NONBLOCK, 0);
-	if (fd < 0)
-		fd = fcntl(writer, F_DUPFD_CLOEXEC, 0); // its mode forbids reading
-	rc = fd < 0 ? -errno : adopt_created(c->fs, c->req, c->node, dirfd, c->name, fd, ret_entry);
+	rc = create_raw(c, p, dirfd, raw, &writer, &fd);
+	if (!rc)
+		rc = adopt_file(c->fs, c->node, c->name, fd, ret_entry);
 	if (!rc) {
-		rc = ckpt_amend_begin(p->step, path);
+		rc = ckpt_amend_begin(p->step, path, raw);
 		if (!rc)
 			rc = amend_serve(c, node_of(c->fs, ret_entry->ino), TAKE_FD(fd), TAKE_FD(writer), true);
 		if (rc) {
@@ -321,7 +331,7 @@ static int create_on_disk(struct call *c, const struct place *p, const char *pat
 		}
 	}
 	if (rc)
-		ckpt_sys.unlink(dirfd, c->name, 0);
+		ckpt_sys.unlink(dirfd, raw, 0);
 	return rc;
 }
 
@@ -330,10 +340,10 @@ int amend_create(struct call *c)
 	struct fuse_entry_param e = {0};
 	char path[sizeof(((struct place *)0)->buf)];
 	struct place p;
-	int rc = may_amend(c);
+	int rc = amend_may(c);
 
 	if (!rc)
-		rc = path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
+		rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
 	if (rc)
 		return rc;
 	c->fi.flags &= ~O_TRUNC;
@@ -413,6 +423,11 @@ int amend_pending(struct call *c)
 	struct handle *h = c->opens ? NULL : handle_of(&c->fi);
 	enum standing is;
 
+	if (h && c->reopens && unwritten_is(h)) {
+		c->step = NULL; // finish() drops it
+		call_detach(c); // it waits for the disk
+		return CALL_ANSWERED;
+	}
 	// ftruncate(2), also by a fork's leftover, whose file is its own since the commit.
 	if (h && c->reopens && (h->amend || (h->writes && !amend_of(c->node)))) {
 		c->run(c);
@@ -423,6 +438,8 @@ int amend_pending(struct call *c)
 	// looks again who has the name.
 	if (is == STEPS && c->opens && !node_has_place(c->fs, c->node))
 		return -ESTALE;
+	if (is == STEPS && joins && !amend_may(c))
+		return unwritten_open(c);
 	if (is == STEPS)
 		return c->edits ? c->edits(c) : c->reopens ? CALL_REOPENS : -EROFS;
 	if (is == ENDING) {
@@ -438,25 +455,31 @@ int amend_pending(struct call *c)
 }
 
 struct pending_unlink {
-	struct node *dir;
 	const struct place *place;
-	const char *name;
-	int dirfd;
-	struct live_child child;
+	const char *path;
+	uint64_t number;
 };
 
 static int unlink_on_disk(void *arg)
 {
 	struct pending_unlink *u = arg;
-	int rc = stat_live_child(u->dir, u->place, u->dirfd, u->name, &u->child);
+	char inside[CKPT_UUID_LEN + 1 + PATH_MAX], raw[PATH_MAX];
+	int fd = u->place->step->store->sessions_fd;
+	struct statx stx;
 
-	return rc ? rc : ckpt_sys.unlink(u->dirfd, u->name, 0);
+	if (!ckpt_amend_raw_of(u->place->step, u->path, raw, sizeof(raw)))
+		return -EAGAIN;
+	snprintf(inside, sizeof(inside), "%s/%s", u->place->step->session, raw);
+	if (statx(fd, inside, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return -errno;
+	u->number = ckpt_store_ino(&stx);
+	return ckpt_sys.unlink(fd, inside, 0);
 }
 
 int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name)
 {
 	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
-	struct pending_unlink u = {.dir = dir, .place = p, .name = name};
+	struct pending_unlink u = {.place = p, .path = path};
 	struct node *n;
 	int rc;
 
@@ -466,13 +489,10 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 		return rc;
 	if (!ckpt_amend_is_pending(p->step, path))
 		return ckpt_reopen_any(p->step) ? -EAGAIN : -ENOENT;
-	CLEANUP_FD int dirfd = place_open(fs, p, O_RDONLY | O_DIRECTORY);
-
-	u.dirfd = dirfd;
-	rc = dirfd < 0 ? dirfd : ckpt_amend_rename(p->step, path, NULL, unlink_on_disk, &u);
+	rc = ckpt_amend_rename(p->step, path, NULL, unlink_on_disk, &u);
 	if (rc)
 		return rc;
-	n = node_find(fs, SPACE_LIVE, u.child.number);
+	n = node_find(fs, SPACE_LIVE, u.number);
 	if (n) {
 		names_write_lock(fs);
 		name_drop_locked(fs, n, dir, name);
@@ -480,75 +500,4 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 	}
 	node_unref(fs, n);
 	return 0;
-}
-
-struct pending_rename {
-	struct call *c;
-	const struct place *from;
-	int from_fd, to_fd;
-};
-
-// Of the file and of its node: who closes it meanwhile finds one name or the other.
-static int rename_on_disk(void *arg)
-{
-	struct pending_rename *r = arg;
-	struct call *c = r->c;
-	struct live_child child;
-	struct node *n;
-	int rc = stat_live_child(c->node, r->from, r->from_fd, c->name, &child);
-
-	if (rc)
-		return rc;
-	names_write_lock(c->fs);
-	rc = ckpt_sys.rename(r->from_fd, c->name, r->to_fd, c->other_name, RENAME_NOREPLACE);
-	n = rc ? NULL : node_find(c->fs, SPACE_LIVE, child.number);
-	if (n) {
-		name_drop_locked(c->fs, n, c->node, c->name);
-		(void)name_add_locked(c->fs, n, c->other, c->other_name);
-	}
-	names_unlock(c->fs);
-	node_unref(c->fs, n);
-	return rc;
-}
-
-static int rename_pending(struct call *c, const struct place *from, const char *path, const struct place *to,
-			  const char *to_path)
-{
-	CLEANUP_FD int from_fd = place_open(c->fs, from, O_RDONLY | O_DIRECTORY);
-	CLEANUP_FD int to_fd = place_open(c->fs, to, O_RDONLY | O_DIRECTORY);
-	struct pending_rename r = {.c = c, .from = from, .from_fd = from_fd, .to_fd = to_fd};
-	int rc = from_fd < 0 ? from_fd : to_fd < 0 ? to_fd : check_new_name(c->fs, c->other, c->step, c->other_name);
-
-	if (!rc)
-		rc = ckpt_amend_clear(c->step, to_fd, to_path);
-	if (!rc)
-		rc = ckpt_amend_rename(c->step, path, to_path, rename_on_disk, &r);
-	return rc == -EEXIST || rc == -EAGAIN ? CALL_REOPENS : rc;
-}
-
-int amend_rename(struct call *c)
-{
-	char path[sizeof(((struct place *)0)->buf)], to_path[sizeof(path)];
-	struct place from, to;
-	int rc = may_amend(c);
-
-	if (rc)
-		return c->step || c->other_step ? CALL_REOPENS : rc;
-	if (c->flags & RENAME_EXCHANGE)
-		return CALL_REOPENS;
-	rc = path_of(c->fs, c->node, c->name, &from, path, sizeof(path));
-	if (rc)
-		return rc;
-	if (c->step != c->other_step) {
-		rc = ckpt_amend_is_pending(c->step, path) ? -EXDEV : CALL_REOPENS;
-		place_done(&from);
-		return rc;
-	}
-	rc = path_of(c->fs, c->other, c->other_name, &to, to_path, sizeof(to_path));
-	if (!rc) {
-		rc = ckpt_amend_is_pending(c->step, path) ? rename_pending(c, &from, path, &to, to_path) : CALL_REOPENS;
-		place_done(&to);
-	}
-	place_done(&from);
-	return rc;
 }

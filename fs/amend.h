@@ -13,7 +13,8 @@
 // For call.committed: what a call does in a committed step. amend_make: mkdir, mknod and symlink.
 int amend_make(struct call *c);
 int amend_create(struct call *c);
-int amend_rename(struct call *c);  // of a file that is not closed yet
+int amend_rename(struct call *c);  // within a step, into one and out of one
+int amend_link(struct call *c);    // into one
 int amend_pending(struct call *c); // c->run, where the node is such a file
 
 // Opens a file for writing whose close may complete a step (complete.h), in the step of the call or in the plain tree: as
@@ -21,6 +22,10 @@ int amend_pending(struct call *c); // c->run, where the node is such a file
 int amend_serve(struct call *c, struct node *n, int fd, int writer, bool creates);
 
 bool amend_is_name(const struct place *p, const char *name); // of a pending file in this directory
+// The same; and where in the session's directory (amend_open_session) it is.
+bool amend_raw_of(const struct place *p, const char *name, char *ret_raw, size_t cap);
+// The session's directory of the step, in which what is added to it stands.
+int amend_open_session(struct ckpt_fs *fs, const struct place *p);
 // The pending file of this name in a committed directory was removed: 0; -ENOENT: there is none.
 int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name);
 

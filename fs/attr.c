@@ -180,7 +180,7 @@ static bool attr_of_packed(struct ckpt_fs *fs, struct node *n, struct stat *ret_
 	if (!use)
 		return false;
 	LOCK_SCOPE(&use->lock);
-	if (!use->packed)
+	if (!use->packed || use->fd >= 0)
 		return false;
 	ckpt_file_entry(use->packed, &e);
 	attr_from_entry(fs, &e, ret_attr);
@@ -256,7 +256,7 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 		rc = attr_of_live(fs, n, ret_attr, ret_timeout);
 	} else if (place_is_committed(&p)) {
 		rc = attr_of_committed(fs, n, &p, ret_attr);
-		*ret_timeout = TIMEOUT_COMMITTED;
+		*ret_timeout = n->twin ? TIMEOUT_NONE : TIMEOUT_COMMITTED;
 		if (rc == -ESTALE)
 			rc = attr_of_open(fs, n, ret_attr, ret_timeout);
 	} else {

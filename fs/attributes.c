@@ -118,6 +118,8 @@ int attributes_set(struct call *c)
 
 	if (rc)
 		return rc;
+	if (c->node->twin) // the kernel keeps what it knows of the file itself
+		(void)fuse_lowlevel_notify_inval_inode(c->fs->se, node_id(c->fs, c->node->twin), -1, 0);
 	reply_attr(c->fs, c->req, c->node);
 	return CALL_ANSWERED;
 }

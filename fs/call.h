@@ -16,8 +16,9 @@ struct call {
 	void (*run)(struct call *c);
 	// Instead of it in a committed step, which its commit may have become meanwhile; or NULL. Its answer, or one of these.
 	int (*committed)(struct call *c);
-#define CALL_ANSWERED 1 // it was given already
-#define CALL_REOPENS 2  // run it, in the step reopened
+#define CALL_ANSWERED 1               // it was given already
+#define CALL_REOPENS 2                // run it, in the step reopened
+	void (*live)(struct call *c); // of who does its act in a committed step on another thread: run of the live one
 	// Of amend_pending: what it does to a file or directory that the step has. NULL: run it, in the step reopened.
 	int (*edits)(struct call *c);
 	fuse_req_t req;

@@ -7,6 +7,7 @@
 #include "core/store/store.h"
 #include "fs/call.h"
 #include "fs/node.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,6 +70,17 @@ static void make_kernel_look_again(struct ckpt_fs *fs, struct node *dir, const c
 	call_detach(&c);
 }
 
+// Who has the old one open, and may write it, has the copy from now on.
+static int tell_unwritten(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, int dirfd, const char *name)
+{
+	CLEANUP_FD int fd = -1;
+
+	if (!unwritten_any(n))
+		return 0;
+	fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0);
+	return fd < 0 ? fd : unwritten_follow(fs, n, step, fd);
+}
+
 int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 {
 	LOCK_SCOPE(&one_at_a_time);
@@ -88,6 +100,8 @@ int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 		rc = ckpt_share_copy_make(fs->store, dirfd, name, empty, !step && !empty, &copy);
 	if (!rc && copy.of)
 		rc = place_copy(fs, n, dir, dirfd, name, &copy);
+	if (!rc && copy.of && step)
+		rc = tell_unwritten(fs, n, step, dirfd, name);
 	if (!rc && step && step->base)
 		make_kernel_look_again(fs, dir, name);
 	if (!rc && ret_fd) {

@@ -20,6 +20,7 @@
 //   hook      the program that is run after commits
 //   signals   those that the mount is sent               attributes  changes of attributes in committed steps
 //   look_again  readers of a name that is replaced all the time
+//   ops_space fallocate, copies, holes                   unwritten  files of committed steps, open for writing
 #pragma once
 
 #include "core/store/store.h"

@@ -12,6 +12,7 @@
 #include "fs/complete.h"
 #include "fs/copy_up.h"
 #include "fs/draft.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,11 +48,22 @@ void handle_free(struct ckpt_fs *fs, struct handle *h)
 	if (h->left)
 		ckpt_stage_unuse(h->left);
 	ckpt_step_unref(h->left);
+	ckpt_step_unref(h->changes);
 	if (h->fd >= 0)
 		ckpt_sys.close(h->fd);
 	free(h->text);
 	node_unref(fs, h->node);
 	free(h);
+}
+
+struct ckpt_step *handle_step(struct ckpt_fs *fs, const struct handle *h)
+{
+	return h->changes ? ckpt_step_ref(h->changes) : node_step(fs, h->node);
+}
+
+uint64_t handle_number(const struct handle *h)
+{
+	return h->changes ? h->writer.ino : h->node->number;
 }
 
 static int reopen_for_writing(int fd, int flags)
@@ -273,6 +285,29 @@ void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step)
 	free(nodes);
 }
 
+static void back_node(struct ckpt_fs *fs, uint64_t space, uint64_t number)
+{
+	struct node *n = node_find(fs, space, number);
+	struct node_use *use = n ? node_used(n) : NULL;
+	bool is_open = false;
+
+	if (use) {
+		ckpt_lock_take(&use->lock);
+		is_open = use->opens;
+		ckpt_lock_drop(&use->lock);
+	}
+	if (is_open)
+		(void)back(fs, n);
+	node_unref(fs, n);
+}
+
+void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number)
+{
+	back_node(fs, node_space(step), number);
+	back_node(fs, SPACE_LIVE, number);
+	back_node(fs, SPACE_TWIN, number);
+}
+
 // Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
 // Called under the lock of its use and while nobody has the node open: so no page of it is waiting for a read of ours. What goes
 // wrong shows when it is read.
@@ -488,16 +523,20 @@ int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int 
 	ckpt_lock_drop(&n->use->lock);
 	if (committed && fd < 0 && !__atomic_load_n(&n->use->cache_filled, __ATOMIC_RELAXED))
 		(void)raw_find(fs, n, &raw); // what goes wrong shows when it is read
-	rc = node_acquire(fs, req, n, fd, committed ? &raw : NULL, writes, writes && fd < 0 && !is_committed(step));
+	rc = committed && writes ? unwritten_enlist(h) : 0;
+	if (!rc)
+		rc = node_acquire(fs, req, n, fd, committed ? &raw : NULL, writes,
+				  writes && fd < 0 && !committed && !is_committed(step));
 	raw_done(&raw);
 	if (rc) {
+		unwritten_strike_off(h);
 		// The kernel looks the name up again, but once only: it must not find a shared file.
-		if (rc == -ESTALE && writes)
+		if (rc == -ESTALE && writes && !committed)
 			(void)copy_up(fs, n, fi->flags & O_TRUNC, NULL);
 		handle_free(fs, h);
 		return rc;
 	}
-	if (writes)
+	if (writes && !committed)
 		rc = prepare_writing(fs, req, h, step, made);
 	if (rc) {
 		handle_release(fs, req, h);
@@ -511,6 +550,7 @@ void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 {
 	if (h->draft)
 		draft_forsake(fs, h);
+	unwritten_strike_off(h);
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
 	node_let_go(req, h->node, h);
 	if (h->writes)

@@ -34,6 +34,9 @@ struct handle {
 	struct listing *listing; // directories
 	struct ckpt_top_dir top; // linked while it is a committed step's own directory
 	struct marker_handle *marker;
+	bool unwritten, through_latest; // for unwritten.h; the first is atomic
+	struct handle *unwritten_next;
+	struct ckpt_step *changes;  // the reopened step whose file it has become since: a reference
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
 	char *text;                 // control files: what they said at open, and was written since (control_file.h),
 	size_t text_len;
@@ -53,8 +56,9 @@ void handle_free(struct ckpt_fs *fs, struct handle *h);
 void handle_uses(struct handle *h, struct ckpt_step *step);
 
 // Opens a regular file's node and fills in the reply. fd (taken, -1: none yet) reads the backing file when the caller
-// has it already; writer (taken, -1) writes it, which an open of the same file may not be allowed to do any more. step is the staged step that the node is in, NULL in the plain tree; committed: reading only, and
-// without fd a small file, or one that is in packs, whose backing file is not opened before handle_backing.
+// has it already; writer (taken, -1) writes it, which an open of the same file may not be allowed to do any more. step is the staged step that the node is in, NULL in the plain tree; committed: without
+// fd a small file, or one that is in packs, whose backing file is not opened before handle_backing; for writing one that is not
+// written yet (unwritten.h).
 #define SMALL_FILE_BYTES (128 << 10) // committed files up to this size are read faster through the page cache
 int handle_open(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int fd, int writer, struct ckpt_step *step,
 		bool committed, struct fuse_file_info *fi);
@@ -68,6 +72,11 @@ struct ckpt_file *handle_packed(const struct handle *h);
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
 // Reads the file that has the node's name. -ESTALE: that is another one by now (a leftover's copy, what replaced it).
 int handle_open_file(struct ckpt_fs *fs, struct node *n);
+// The step that its file is in, a reference; NULL: the plain tree, or the file has lost its name. And the file's number there.
+struct ckpt_step *handle_step(struct ckpt_fs *fs, const struct handle *h);
+uint64_t handle_number(const struct handle *h);
+// The same for one file of it, and its twin, which is about to lose its name to another.
+void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
 // look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);

@@ -17,6 +17,8 @@ struct told {
 	pid_t tid; // 0: nobody
 	int64_t at_ns;
 	int fd; // of what it found; -1: it has not looked yet
+	// The number of what it wants to write; 0: it reads. The node may be forgotten and made again before it looks.
+	uint64_t writes;
 };
 
 struct look_again {
@@ -74,28 +76,64 @@ static struct told *oldest_locked(struct look_again *t)
 	return oldest;
 }
 
-void look_again_told(struct ckpt_fs *fs, pid_t tid)
+static void tell_locked(struct look_again *t, pid_t tid, uint64_t writes)
 {
-	struct look_again *t = fs->look_again;
 	int64_t now = ckpt_sys.mono_ns();
 	struct told *one;
 
-	if (!tid)
-		return;
-	LOCK_SCOPE(&t->lock);
 	for (size_t i = 0; i < TOLD_MAX; i++)
 		if (t->told[i].tid == tid || now - t->told[i].at_ns > KEPT_NS)
 			forget_locked(t, &t->told[i]);
 	one = find_locked(t, 0);
 	if (!one)
 		forget_locked(t, one = oldest_locked(t));
-	*one = (struct told){.tid = tid, .at_ns = now, .fd = -1};
+	*one = (struct told){.tid = tid, .at_ns = now, .fd = -1, .writes = writes};
 	t->count++;
 }
 
-void look_again_found(struct ckpt_fs *fs, pid_t tid, const struct fuse_entry_param *found)
+void look_again_told(struct ckpt_fs *fs, pid_t tid)
 {
 	struct look_again *t = fs->look_again;
+
+	if (!tid)
+		return;
+	LOCK_SCOPE(&t->lock);
+	tell_locked(t, tid, 0);
+}
+
+bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n)
+{
+	struct look_again *t = fs->look_again;
+	struct told *one;
+
+	if (!tid)
+		return false;
+	LOCK_SCOPE(&t->lock);
+	one = find_locked(t, tid);
+	if (one && one->writes == n->number && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS) {
+		forget_locked(t, one);
+		return false;
+	}
+	tell_locked(t, tid, n->number);
+	return true;
+}
+
+static void lead_to_twin(struct ckpt_fs *fs, struct node *n, struct fuse_entry_param *found)
+{
+	struct node *twin;
+
+	if (node_get_twin(fs, n, &twin))
+		return;
+	found->ino = node_id(fs, twin);
+	found->generation = twin->generation;
+	found->entry_timeout = found->attr_timeout = TIMEOUT_NONE;
+	node_forget(fs, n, 1);
+}
+
+void look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *found)
+{
+	struct look_again *t = fs->look_again;
+	uint64_t writes = 0;
 	CLEANUP_FD int fd = -1;
 	struct told *one;
 
@@ -103,7 +141,14 @@ void look_again_found(struct ckpt_fs *fs, pid_t tid, const struct fuse_entry_par
 		return;
 	ckpt_lock_take(&t->lock);
 	one = find_locked(t, tid);
+	if (one && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS)
+		writes = one->writes;
 	ckpt_lock_drop(&t->lock);
+	if (writes) {
+		if (writes == node_of(fs, found->ino)->number)
+			lead_to_twin(fs, node_of(fs, found->ino), found);
+		return;
+	}
 	if (one)
 		fd = handle_open_file(fs, node_of(fs, found->ino));
 	if (fd < 0)
@@ -136,4 +181,15 @@ int look_again_take(struct ckpt_fs *fs, pid_t tid, struct node *n)
 	return fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) && node_is_still(fs, n, &stx)
 		       ? TAKE_FD(fd)
 		       : -1;
+}
+
+void look_again_done(struct ckpt_fs *fs, pid_t tid)
+{
+	struct look_again *t = fs->look_again;
+	struct told *one;
+
+	LOCK_SCOPE(&t->lock);
+	one = tid ? find_locked(t, tid) : NULL;
+	if (one)
+		forget_locked(t, one);
 }

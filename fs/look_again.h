@@ -4,6 +4,8 @@
 // all the time may be replaced once more before the open comes. On a disk what was found can be opened all the same: its dentry
 // holds it. So what such a thread finds is kept open for it until it opens it.
 //
+// And those that open a file of a committed step for writing: to them the name leads to the file's twin (unwritten.h).
+//
 // Threads: any. Nothing blocks, but an open on the disk for who was told.
 #pragma once
 
@@ -14,7 +16,11 @@ void look_again_free(struct look_again *t);
 
 // Who is unknown (0) is not remembered.
 void look_again_told(struct ckpt_fs *fs, pid_t tid);
-// It looked a name up: that is what it finds.
-void look_again_found(struct ckpt_fs *fs, pid_t tid, const struct fuse_entry_param *found);
+// The same of who opened n for writing. False: it cannot be led to another node, since nobody knows who it is, or it was told
+// already and has not looked: it reached the file by no name.
+bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n);
+// It looked a name up and found that, or finds the twin of it now.
+void look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *found);
+void look_again_done(struct ckpt_fs *fs, pid_t tid); // it found what it opens
 // It opens n: the descriptor that was kept for it, which is the caller's; -1: none. Nothing is kept for it any more.
 int look_again_take(struct ckpt_fs *fs, pid_t tid, struct node *n);

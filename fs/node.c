@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
 #include "core/store/store.h"
 #include "core/tier/file.h"
 #include "fs/amend.h"
@@ -10,6 +11,7 @@
 #include "fs/fs.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 
 struct node_table {
@@ -196,7 +198,7 @@ static void hash_remove_locked(struct node_table *t, struct node *n)
 static void hide_locked(struct node_table *t, struct node *n)
 {
 	hash_remove_locked(t, n);
-	n->space = UINT64_MAX - 2 - n->generation;
+	n->space = SPACE_TWIN - 1 - n->generation;
 	hash_insert_locked(t, n);
 }
 
@@ -258,6 +260,26 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 	rc = node_get_locked(fs, space, number, type, parent, name, step, ret_node);
 	names_unlock(fs);
 	return rc;
+}
+
+int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin)
+{
+	struct node *twin;
+
+	names_write_lock(fs);
+	twin = count_lookup(fs->nodes, SPACE_TWIN, n->number, n->type);
+	if (twin && twin->twin && twin->twin != n) { // of a file that had the number before
+		node_forget(fs, twin, 1);
+		node_retire(fs, SPACE_TWIN, n->number);
+		twin = count_lookup(fs->nodes, SPACE_TWIN, n->number, n->type);
+	}
+	if (twin && !twin->twin) {
+		node_ref(fs, n);
+		twin->twin = n;
+	}
+	names_unlock(fs);
+	*ret_twin = twin;
+	return twin ? 0 : -ENOMEM;
 }
 
 static bool node_has_name(const struct node *n, const struct node *parent, const char *name)
@@ -333,6 +355,7 @@ static void let_go(struct ckpt_fs *fs, struct node *n, uint64_t lookups, int ref
 
 	while (n) {
 		struct node_name *names;
+		struct node *twin;
 		bool last;
 
 		ckpt_lock_take(&t->lock);
@@ -346,8 +369,9 @@ static void let_go(struct ckpt_fs *fs, struct node *n, uint64_t lookups, int ref
 			return;
 		// All but the last parent by recursion: hard links are few, and the chain upwards is the loop.
 		names = TAKE_PTR(n->names);
+		twin = n->twin;
 		node_free(n);
-		n = NULL;
+		n = twin; // which has no names
 		while (names) {
 			struct node_name *name = names;
 
@@ -559,6 +583,7 @@ int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
 
 	*at = '\0';
 	ret_place->step = NULL;
+	n = n->twin ? n->twin : n;
 	while (n != fs->nodes->root && !n->step) {
 		size_t len;
 
@@ -611,6 +636,8 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	struct ckpt_step *step = NULL;
 
 	names_read_lock(fs);
+	if (n && n->twin)
+		n = n->twin;
 	if (n && n->draft)
 		n = NULL; // in the plain tree, though a left-over one has a name in its session, too
 	while (n && n != fs->nodes->root && !n->step)
@@ -621,13 +648,37 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	return step;
 }
 
+// In a committed step a file that was added, written again or renamed does not stand at its path. False: it does.
+static bool raw_of(const struct place *p, char *ret_raw, size_t cap)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e = {0};
+	uint32_t index;
+
+	if (!*p->path || !ckpt_step_has_manifest(ckpt_step_state(p->step)))
+		return false;
+	if (ckpt_amend_raw_of(p->step, p->path, ret_raw, cap))
+		return true;
+	if (ckpt_step_manifest(p->step, &m))
+		return false;
+	if (!ckpt_manifest_lookup(m, p->path, &index))
+		ckpt_manifest_entry(m, index, &e);
+	if (e.raw_path)
+		snprintf(ret_raw, cap, "%s", e.raw_path);
+	ckpt_manifest_unref(m);
+	return e.raw_path;
+}
+
 int place_open(struct ckpt_fs *fs, const struct place *p, int flags)
 {
-	char inside[sizeof(p->buf) + 40];
+	char raw[PATH_MAX], inside[PATH_MAX + 40];
+	const char *path = p->path;
 
 	if (!p->step)
-		return ckpt_sys.open(fs->store->tree_fd, *p->path ? p->path : ".", flags, 0);
-	snprintf(inside, sizeof(inside), "%s%s%s", p->step->session, *p->path ? "/" : "", p->path);
+		return ckpt_sys.open(fs->store->tree_fd, *path ? path : ".", flags, 0);
+	if (raw_of(p, raw, sizeof(raw)))
+		path = raw;
+	snprintf(inside, sizeof(inside), "%s%s%s", p->step->session, *path ? "/" : "", path);
 	return ckpt_sys.open(fs->store->sessions_fd, inside, flags, 0);
 }
 

@@ -56,6 +56,7 @@ struct node_use {
 	struct ckpt_file *packed; // the same where there is no such file: its bytes are in packs; atomic
 	int nameless;             // O_PATH, once it has lost its last name (node_keep_locked); else -1
 	bool written;             // since fd was opened
+	struct handle *unwritten; // those of its twin that may write it and have not (unwritten.h)
 	pid_t saved_by; // the process that had it open for writing in a staged step last, and closed it then, monotonic
 	int64_t saved_ns;
 	struct amend_file *amend; // it is being added to a committed step (amend.h), or was; atomic
@@ -83,9 +84,10 @@ struct node {
 	struct node_name *names; // guarded by names_lock
 	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
-	struct draft *draft;     // new content that is not published yet (draft.h), guarded by names_lock; else NULL
-	int control;             // NODE_CONTROL: which piece (control.h)
-	bool copied;             // its name is that of its copy (copy_up.h); atomic
+	struct node *twin;   // a reference: it has the names of that one and none of its own (unwritten.h); else NULL
+	struct draft *draft; // new content that is not published yet (draft.h), guarded by names_lock; else NULL
+	int control;         // NODE_CONTROL: which piece (control.h)
+	bool copied;         // its name is that of its copy (copy_up.h); atomic
 	union {
 		struct marker *marker; // NODE_MARKER: what was written last
 		char *target;          // NODE_LATEST, set with its first lookup
@@ -116,8 +118,12 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 #define SPACE_CONTROL UINT64_MAX
 #define SPACE_MARKER (UINT64_MAX - 1)
 #define SPACE_LATEST (UINT64_MAX - 2)
+#define SPACE_TWIN (UINT64_MAX - 3)
 // NULL: the plain tree. Under names_lock, where it must still be true when a node is made by it.
 uint64_t node_space(const struct ckpt_step *step);
+
+// The twin of a file, made where it is missing, with one more lookup count. -ENOMEM.
+int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin);
 
 // Makes n->use where it is missing. -ENOMEM. It stays as long as the node: who has a handle need not ask.
 int node_use(struct node *n);

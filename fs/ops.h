@@ -69,6 +69,8 @@ int lookup_live(struct ckpt_fs *fs, struct node *parent, const char *name, struc
 // A file that was just made under this name in a live tree, and is open as fd: given to the client, then as lookup_child.
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
 		  struct fuse_entry_param *ret_entry);
+// The same of one that is the client's already.
+int adopt_file(struct ckpt_fs *fs, struct node *parent, const char *name, int fd, struct fuse_entry_param *ret_entry);
 // What was made under this name in an open directory is the client's.
 int give_to_client(fuse_req_t req, int dirfd, const char *name);
 // What a new name in this place must be: 0, or an errno of ckpt_name_check; -EPERM for names that are ours.

@@ -18,6 +18,7 @@
 #include "fs/limit.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -262,11 +263,13 @@ static void run_setattr(struct call *c)
 	struct node *n = c->node;
 	int rc;
 
-	if (!h || !h->amend || !(c->flags & FUSE_SET_ATTR_SIZE)) {
+	rc = h && (c->flags & FUSE_SET_ATTR_SIZE) && unwritten_is(h) ? unwritten_begin(c->fs, h) : 0;
+	if (!rc && h && h->amend && (c->flags & FUSE_SET_ATTR_SIZE)) {
+		rc = amend_change_begin(c->fs, h);
+	} else if (!rc) {
 		set_attr(c);
 		return;
 	}
-	rc = amend_change_begin(c->fs, h);
 	if (rc) {
 		reply_error(c->req, rc);
 		return;

@@ -19,13 +19,12 @@
 #include "fs/ops.h"
 #include "fs/restage.h"
 #include "fs/unstage.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define COPY_RANGE_BYTES                                                                                               \
-	((size_t)64 << 20)          // of one request: who copies more asks again, and can be interrupted between
 #define VIEWS_MAX 4                 // of a read in packs: where chunks are this small, it is copied
 #define COPY_READ_BYTES (128 << 10) // reads up to this size are copied; a pipe for splice costs more
 
@@ -489,11 +488,11 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 // A write that the disk did not take is a hole in the file: a commit must not pass over it in silence.
 static void remember_failure(struct ckpt_fs *fs, struct handle *h, int rc)
 {
-	struct ckpt_step *step = node_step(fs, h->node);
+	struct ckpt_step *step = handle_step(fs, h);
 
 	(void)draft_synced(fs, h, rc, rc);
 	if (step)
-		ckpt_stage_synced(step, h->node->number, 0, 0, rc);
+		ckpt_stage_synced(step, handle_number(h), 0, 0, rc);
 	ckpt_step_unref(step);
 }
 
@@ -569,12 +568,62 @@ static ssize_t write_text(struct handle *h, struct fuse_bufvec *in, off_t offset
 			   : control_write(h, data, (size_t)n, offset);
 }
 
+struct first_write {
+	off_t offset;
+	char data[];
+};
+
+static void run_first_write(struct call *c)
+{
+	struct handle *h = handle_of(&c->fi);
+	struct first_write *w = (struct first_write *)c->data;
+	struct fuse_bufvec in = FUSE_BUFVEC_INIT(c->data_len - sizeof(*w));
+	ssize_t n = unwritten_begin(c->fs, h);
+
+	in.buf[0].mem = w->data;
+	if (!n)
+		n = write_file(c->fs, h, &in, w->offset, &c->fi);
+	if (n < 0)
+		reply_error(c->req, (int)n);
+	else
+		fuse_reply_write(c->req, (size_t)n);
+}
+
+// It reopens a step, and copies the file: on a thread of its own.
+static int detach_first_write(fuse_req_t req, struct node *n, struct fuse_bufvec *in, off_t offset,
+			      struct fuse_file_info *fi)
+{
+	size_t len = fuse_buf_size(in);
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(len);
+	CLEANUP_FREE struct first_write *w = malloc(sizeof(*w) + len);
+	struct call c = {.run = run_first_write, .req = req, .fs = fs_of(req), .node = n, .fi = *fi};
+	ssize_t got;
+
+	if (!w)
+		return -ENOMEM;
+	w->offset = offset;
+	out.buf[0].mem = w->data;
+	got = fuse_buf_copy(&out, in, 0);
+	if (got < 0)
+		return (int)got;
+	c.data = (char *)w;
+	c.data_len = sizeof(*w) + (size_t)got;
+	call_detach(&c);
+	return 0;
+}
+
 void op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in, off_t offset, struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
-	ssize_t n = h->marker || h->text ? write_text(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
+	ssize_t n;
 
-	(void)ino;
+	if (unwritten_is(h)) {
+		n = detach_first_write(req, node_of(fs_of(req), ino), in, offset, fi);
+		if (!n)
+			return;
+	} else {
+		n = h->marker || h->text ? write_text(h, in, offset) : write_file(fs_of(req), h, in, offset, fi);
+	}
 	if (n < 0)
 		reply_error(req, (int)n);
 	else
@@ -640,7 +689,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void run_fsync(struct call *c)
 {
 	struct handle *h = handle_of(&c->fi);
-	struct ckpt_step *step = node_step(c->fs, c->node);
+	struct ckpt_step *step = handle_step(c->fs, h);
 	int64_t began = ckpt_sys.now_ns(), ctime_ns = 0;
 	struct stat st;
 	int rc, disk;
@@ -650,7 +699,7 @@ static void run_fsync(struct call *c)
 		ctime_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
 	rc = handle_sync(h, c->flags, &disk);
 	if (step)
-		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
+		ckpt_stage_synced(step, handle_number(h), ctime_ns, began, disk);
 	rc = draft_synced(c->fs, h, rc, disk);
 	if (!rc && step)
 		rc = ckpt_attributes_publish(step);
@@ -668,143 +717,4 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_inf
 		call_detach(&c); // it waits for the disk
 	else
 		reply_error(req, 0);
-}
-
-// --- space and copies -------------------------------------------------------------------------------------------------
-
-// Modes of fallocate(2).
-#define TAKES_NOTHING (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE)
-
-static int give_space(struct ckpt_fs *fs, struct handle *h, int mode, off_t offset, off_t length, bool *ret_limited)
-{
-	int fd, rc = h->amend ? amend_write_begin(fs, h) : 0;
-
-	if (rc)
-		return rc;
-	fd = handle_writer(h);
-	rc = fd < 0 ? fd : mode & TAKES_NOTHING ? 0 : limit_write(fs, h, fd, offset, (uint64_t)length);
-	*ret_limited = rc;
-	if (!rc && fallocate(fd, mode, offset, length))
-		rc = -errno;
-	if (fd >= 0)
-		ckpt_sys.close(fd);
-	if (h->amend)
-		amend_write_end(h);
-	return rc;
-}
-
-void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
-{
-	struct handle *h = handle_of(fi);
-	struct ckpt_fs *fs = fs_of(req);
-	bool limited = false;
-	int rc;
-
-	(void)ino;
-	if (h->node->kind != NODE_FILES || !h->writes) {
-		reply_error(req, h->writes ? -EOPNOTSUPP : -EBADF);
-		return;
-	}
-	rc = give_space(fs, h, mode, offset, length, &limited);
-	if (ckpt_is_full(rc) && !limited && ckpt_room_make(fs->store->room, (uint64_t)length))
-		rc = give_space(fs, h, mode, offset, length, &limited);
-	reply_error(req, rc);
-}
-
-struct copy {
-	struct handle *in, *out;
-	off_t off_in, off_out;
-	size_t len;
-};
-
-// Who copies asks for more than there is.
-static uint64_t left_of(int fd, off_t offset, size_t len)
-{
-	struct stat st;
-
-	return fstat(fd, &st) ? len : MIN((uint64_t)len, (uint64_t)MAX(st.st_size - offset, 0));
-}
-
-static void run_copy(struct call *c)
-{
-	struct copy *copy = (struct copy *)c->data;
-	int in = handle_backing(c->fs, copy->in);
-	int rc = in < 0 ? in : copy->out->amend ? amend_write_begin(c->fs, copy->out) : 0;
-	ssize_t n = rc;
-
-	if (!rc) {
-		CLEANUP_FD int fd = handle_writer(copy->out);
-
-		size_t len = MIN(copy->len, COPY_RANGE_BYTES);
-
-		n = fd < 0 ? fd : limit_write(c->fs, copy->out, fd, copy->off_out, left_of(in, copy->off_in, len));
-		if (!n) {
-			n = copy_file_range(in, &copy->off_in, fd, &copy->off_out, len, (unsigned)c->flags);
-			if (n < 0)
-				n = -errno;
-		}
-		if (copy->out->amend)
-			amend_write_end(copy->out);
-	}
-	if (n < 0)
-		reply_error(c->req, (int)n);
-	else
-		fuse_reply_write(c->req, (size_t)n);
-}
-
-void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse_file_info *fi_in,
-			fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out, size_t len, int flags)
-{
-	struct copy copy = {handle_of(fi_in), handle_of(fi_out), off_in, off_out, len};
-	struct call c = {
-		.run = run_copy,
-		.req = req,
-		.fs = fs_of(req),
-		.node = copy.out->node,
-		.data = (char *)&copy,
-		.data_len = sizeof(copy),
-		.flags = flags,
-	};
-
-	(void)ino_in;
-	(void)ino_out;
-	if (copy.in->node->kind == NODE_FILES && copy.out->node->kind == NODE_FILES && copy.out->writes)
-		call_detach(&c); // it waits for the disk
-	else
-		reply_error(req, -EXDEV);
-}
-
-// In packs nothing is a hole.
-static void seek_packed(fuse_req_t req, const struct handle *h, off_t offset, int whence)
-{
-	uint64_t bytes = ckpt_file_bytes(handle_packed(h));
-
-	if (offset < 0 || (uint64_t)offset >= bytes)
-		reply_error(req, -ENXIO);
-	else if (whence == SEEK_DATA || whence == SEEK_HOLE)
-		fuse_reply_lseek(req, whence == SEEK_DATA ? offset : (off_t)bytes);
-	else
-		reply_error(req, -EINVAL);
-}
-
-void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
-{
-	struct handle *h = handle_of(fi);
-	int fd = h->node->kind == NODE_FILES ? handle_backing(fs_of(req), h) : -EINVAL;
-	off_t at;
-
-	(void)ino;
-	if (fd == -EXDEV) {
-		seek_packed(req, h, offset, whence);
-		return;
-	}
-	if (fd < 0) {
-		reply_error(req, fd);
-		return;
-	}
-	at = lseek(fd, offset, whence); // the offset of this descriptor is used for nothing else
-	if (at < 0)
-		reply_error(req, -errno);
-	else
-		fuse_reply_lseek(req, at);
 }

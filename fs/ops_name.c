@@ -112,13 +112,16 @@ int look_at_child(struct ckpt_fs *fs, struct node *parent, int dirfd, const char
 // Under names_lock: the path that leads to the directory is made and used before a rename can change it.
 static int stat_child_locked(struct ckpt_fs *fs, struct node *parent, const char *name, struct live_child *ret_child)
 {
+	char raw[PATH_MAX];
 	struct place p;
+	bool pending;
 	int fd, rc = place_of_locked(fs, parent, &p);
 
 	if (rc)
 		return rc;
-	fd = place_open(fs, &p, O_PATH | O_DIRECTORY);
-	rc = fd < 0 ? (fd == -ENOENT ? -ESTALE : fd) : stat_live_child(parent, &p, fd, name, ret_child);
+	pending = p.step && amend_raw_of(&p, name, raw, sizeof(raw));
+	fd = pending ? amend_open_session(fs, &p) : place_open(fs, &p, O_PATH | O_DIRECTORY);
+	rc = fd < 0 ? (fd == -ENOENT ? -ESTALE : fd) : stat_live_child(parent, &p, fd, pending ? raw : name, ret_child);
 	place_done(&p);
 	if (fd >= 0)
 		ckpt_sys.close(fd);
@@ -377,12 +380,17 @@ int give_to_client(fuse_req_t req, int dirfd, const char *name)
 int adopt_created(struct ckpt_fs *fs, fuse_req_t req, struct node *parent, int dirfd, const char *name, int fd,
 		  struct fuse_entry_param *ret_entry)
 {
-	struct statx stx;
-	struct node *n;
 	int rc = give_to_client(req, dirfd, name);
 
-	if (!rc && statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
-		rc = -errno;
+	return rc ? rc : adopt_file(fs, parent, name, fd, ret_entry);
+}
+
+int adopt_file(struct ckpt_fs *fs, struct node *parent, const char *name, int fd, struct fuse_entry_param *ret_entry)
+{
+	struct statx stx;
+	struct node *n;
+	int rc = statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
+
 	if (!rc)
 		rc = node_get(fs, SPACE_LIVE, ckpt_store_ino(&stx), S_IFREG, parent, name, NULL, &n);
 	if (!rc)
@@ -793,6 +801,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.other = n;
 	}
 	place_done(&p);
+	c.committed = amend_link;
 	c.reopens = c.makes = true;
 	if (copies)
 		call_again(&c);

@@ -330,13 +330,25 @@ static void check_elsewhere(struct check *k, const struct ckpt_entry *e)
 		read_file(k, fd, slash + 1, e);
 }
 
+// What was added or renamed after the commit does not stand at its path, where an older version may have something else. Of a
+// directory, a symlink or an empty file all is in the manifest.
+static bool stands_elsewhere(const struct check *k, const struct ckpt_entry *e, int dirfd)
+{
+	struct statx stx;
+
+	return k->strangers && (dirfd < 0 || statx(dirfd, e->name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
+				ckpt_store_ino(&stx) != e->ino);
+}
+
 static void check_file(struct check *k, int dirfd, const struct ckpt_entry *e)
 {
 	const char *home = e->content == CKPT_CONTENT_NONE ? k->session : ckpt_manifest_session(k->m, e->session);
 
 	if (e->content == CKPT_CONTENT_CHUNKS)
 		check_packed(k, e->index);
-	else if (e->raw_path || !home || strcmp(home, k->session))
+	else if (e->content == CKPT_CONTENT_NONE && stands_elsewhere(k, e, dirfd))
+		return;
+	else if (e->raw_path || !home || strcmp(home, k->session) || dirfd < 0)
 		check_elsewhere(k, e);
 	else if (compare(k, e, dirfd, e->name) && k->c->read_data)
 		read_file(k, dirfd, e->name, e);
@@ -458,14 +470,14 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 		tell(k);
 		return;
 	}
-	sound = compare(k, &e, dirfd, e.name);
-	if (sound && e.type == CKPT_ENTRY_DIR) {
+	sound = stands_elsewhere(k, &e, dirfd) || compare(k, &e, dirfd, e.name);
+	if (sound && e.type == CKPT_ENTRY_DIR && dirfd >= 0) {
 		fd = ckpt_sys.open(dirfd, e.name, O_RDONLY | O_DIRECTORY, 0);
-		if (fd < 0)
+		if (fd < 0 && !stands_elsewhere(k, &e, dirfd))
 			bad(k, "cannot be opened: %s", strerror(-fd));
 	}
 	tell(k);
-	if (fd >= 0)
+	if (fd >= 0 || (sound && e.type == CKPT_ENTRY_DIR && k->strangers))
 		check_dir(k, fd, &e);
 }
 
@@ -512,14 +524,15 @@ static void check_strangers(struct check *k, int dirfd, const struct ckpt_entry 
 	closedir(stream);
 }
 
-// dirfd is taken.
+// dirfd is taken; -1: its raw directory is not at its path.
 static void check_dir(struct check *k, int dirfd, const struct ckpt_entry *dir)
 {
 	if (!k->strangers)
 		check_strangers(k, dirfd, dir);
 	for (uint32_t i = 0; i < dir->child_count; i++)
 		check_entry(k, dirfd, dir->child_first + i);
-	close(dirfd);
+	if (dirfd >= 0)
+		close(dirfd);
 }
 
 static bool has_strangers(const struct ckpt_manifest *m, bool is_first)

@@ -36,10 +36,11 @@ enum ckpt_lock_rank {
 	CKPT_LOCK_ACT_LAST = CKPT_LOCK_ACTS,
 
 	// Of what the mount knows.
-	CKPT_LOCK_USE,    // node_use: an open file of a node; where its file is, is asked under it
-	CKPT_LOCK_NAMES,  // node_table: over a path's making and use, for which steps and drafts are looked at
-	CKPT_LOCK_DRAFTS, // drafts: the table, whose drafts hold references of nodes
-	CKPT_LOCK_NODES,  // node_table: references
+	CKPT_LOCK_UNWRITTEN, // fs/unwritten.c: the lists of those that have a file open, whose use changes
+	CKPT_LOCK_USE,       // node_use: an open file of a node; where its file is, is asked under it
+	CKPT_LOCK_NAMES,     // node_table: over a path's making and use, for which steps and drafts are looked at
+	CKPT_LOCK_DRAFTS,    // drafts: the table, whose drafts hold references of nodes
+	CKPT_LOCK_NODES,     // node_table: references
 
 	// Of the store's tables: no I/O under them.
 	CKPT_LOCK_STORE, // ckpt_store: names of steps; what goes with a name is changed with the step's lock held, too

@@ -13,7 +13,6 @@
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
-#include "core/store/trash.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -22,7 +21,8 @@
 
 struct ckpt_pending_file {
 	struct ckpt_pending_file *next;
-	uint64_t ino; // expected: of the file
+	uint64_t ino;    // expected: of the file
+	const char *raw; // where in the session's directory; behind the path
 	char path[];
 };
 
@@ -53,18 +53,35 @@ bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path)
 	return *slot_locked(step, path);
 }
 
-static struct ckpt_pending_file *pending_new(const char *path)
+bool ckpt_amend_raw_of(struct ckpt_step *step, const char *path, char *ret_raw, size_t cap)
 {
-	struct ckpt_pending_file *f = calloc(1, sizeof(*f) + strlen(path) + 1);
+	if (!__atomic_load_n(&step->had_pending, __ATOMIC_RELAXED)) // nearly always
+		return false;
+	LOCK_SCOPE(&step->lock);
+	const struct ckpt_pending_file *f;
 
-	if (f)
-		strcpy(f->path, path);
+	wait_for_list_locked(step);
+	f = *slot_locked(step, path);
+	return f && (size_t)snprintf(ret_raw, cap, "%s", f->raw) < cap;
+}
+
+static struct ckpt_pending_file *pending_new(const char *path, const char *raw)
+{
+	size_t len = strlen(path) + 1, raw_len = raw ? strlen(raw) + 1 : 0;
+	struct ckpt_pending_file *f = calloc(1, sizeof(*f) + len + raw_len);
+
+	if (!f)
+		return NULL;
+	memcpy(f->path, path, len);
+	if (raw)
+		memcpy(f->path + len, raw, raw_len);
+	f->raw = raw ? f->path + len : f->path;
 	return f;
 }
 
-int ckpt_amend_begin(struct ckpt_step *step, const char *path)
+int ckpt_amend_begin(struct ckpt_step *step, const char *path, const char *raw)
 {
-	struct ckpt_pending_file *f = pending_new(path);
+	struct ckpt_pending_file *f = pending_new(path, raw);
 
 	if (!f)
 		return -ENOMEM;
@@ -95,10 +112,11 @@ void ckpt_amend_forget(struct ckpt_step *step, const char *path)
 int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*change)(void *arg), void *arg)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
-	int rc = ckpt_amend_is_pending(step, path) ? 0 : -EAGAIN;
+	char raw[PATH_MAX];
+	int rc = ckpt_amend_raw_of(step, path, raw, sizeof(raw)) ? 0 : -EAGAIN;
 
 	if (!rc && to)
-		rc = ckpt_amend_begin(step, to);
+		rc = ckpt_amend_begin(step, to, raw);
 	if (rc)
 		return rc;
 	rc = change(arg);
@@ -127,7 +145,7 @@ void ckpt_amend_forget_all(struct ckpt_step *step)
 
 int ckpt_amend_expect(struct ckpt_step *step, const char *path, uint64_t ino, int fd)
 {
-	struct ckpt_pending_file *f = pending_new(path);
+	struct ckpt_pending_file *f = pending_new(path, NULL);
 
 	if (!f)
 		return -ENOMEM;
@@ -185,28 +203,23 @@ static bool is_in_version(struct ckpt_step *step, const char *path, int *ret_err
 	return there;
 }
 
-// What else stands there is of somebody who died, or of an amend that failed.
-int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path)
+int ckpt_amend_raw_name(char ret_raw[CKPT_AMEND_RAW_MAX])
 {
-	const char *slash = strrchr(path, '/');
-	char aside[64];
 	uint64_t salt;
-	int rc;
+	int rc = ckpt_sys.random(&salt, sizeof(salt));
 
-	rc = ckpt_amend_settle(step);
-	if (rc)
-		return rc;
-	if (ckpt_amend_is_pending(step, path) || is_in_version(step, path, &rc))
-		return -EEXIST;
 	if (!rc)
-		rc = ckpt_sys.random(&salt, sizeof(salt));
-	if (rc)
-		return rc;
-	snprintf(aside, sizeof(aside), CKPT_TRASH_COPY "%016llx-stray", (unsigned long long)salt);
-	rc = ckpt_sys.rename(dirfd, slash ? slash + 1 : path, step->store->trash_fd, aside, 0);
-	if (!rc)
-		ckpt_trash_remove_behind(step->store->trash, aside);
-	return rc == -ENOENT ? 0 : rc;
+		snprintf(ret_raw, CKPT_AMEND_RAW_MAX, ".again-%016llx", (unsigned long long)salt);
+	return rc;
+}
+
+int ckpt_amend_check_free(struct ckpt_step *step, const char *path)
+{
+	int rc = ckpt_amend_settle(step);
+
+	if (!rc && (ckpt_amend_is_pending(step, path) || is_in_version(step, path, &rc)))
+		rc = -EEXIST;
+	return rc;
 }
 
 int ckpt_amend_mark(int fd)
@@ -309,7 +322,7 @@ int ckpt_amend_link(struct ckpt_step *step, int dirfd)
 	int rc = 0;
 
 	for (struct ckpt_pending_file *f = list; f && !rc; f = f->next) {
-		snprintf(path, sizeof(path), "%s/%s", step->session, f->path);
+		snprintf(path, sizeof(path), "%s/%s", step->session, f->raw);
 		rc = ckpt_sys.link(step->store->sessions_fd, path, dirfd, f->path);
 	}
 	give_list(step, list);
@@ -323,7 +336,7 @@ void ckpt_amend_unlink(struct ckpt_step *step)
 
 	for (; list; list = next) {
 		next = list->next;
-		snprintf(path, sizeof(path), "%s/%s", step->session, list->path);
+		snprintf(path, sizeof(path), "%s/%s", step->session, list->raw);
 		ckpt_sys.unlink(step->store->sessions_fd, path, 0); // else it is nobody's
 		free(list);
 	}
@@ -372,8 +385,8 @@ static int make_durable(int dirfd, int fd)
 	return rc ? rc : ckpt_sys.fsync(dirfd);
 }
 
-// In dirfd it is called file, in the step name. was: the entry that it takes the place of, or NULL.
-static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const char *file, const char *name,
+// In dirfd, the session's, it is called raw, in the step name. was: the entry that it takes the place of, or NULL.
+static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const char *raw, const char *name,
 			 const struct ckpt_entry *was)
 {
 	CLEANUP_FD int fd = -1;
@@ -383,10 +396,10 @@ static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const 
 	uint32_t handle;
 	int rc;
 
-	if (statx(dirfd, file, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+	if (statx(dirfd, raw, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
 		return -errno;
 	if (!S_ISLNK(stx.stx_mode)) {
-		fd = ckpt_sys.open(dirfd, file, O_RDONLY | O_NONBLOCK, 0);
+		fd = ckpt_sys.open(dirfd, raw, O_RDONLY | O_NONBLOCK, 0);
 		rc = fd < 0 ? fd : make_durable(dirfd, fd);
 		if (rc == -EIO && fd >= 0) // the next fsync would not say so again
 			ckpt_stage_synced(d->step, ckpt_store_ino(&stx), 0, 0, rc);
@@ -407,7 +420,7 @@ static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const 
 		.gid = stx.stx_gid,
 		.nlink = stx.stx_nlink,
 		.ino = was ? was->ino : ckpt_store_ino(&stx),
-		.raw_path = was ? file : NULL,
+		.raw_path = raw,
 		.mtime_s = stx.stx_mtime.tv_sec,
 		.mtime_ns = stx.stx_mtime.tv_nsec,
 	};
@@ -416,11 +429,10 @@ static int add_from_disk(struct ckpt_edit *d, uint32_t parent, int dirfd, const 
 		return -EIO; // a fsync of the client's has said so
 	if (e.type == CKPT_ENTRY_FILE) {
 		e.bytes = stx.stx_size;
-		e.content = e.bytes ? CKPT_CONTENT_RAW : CKPT_CONTENT_NONE;
-		e.raw_path = e.bytes ? e.raw_path : NULL;
+		e.content = CKPT_CONTENT_RAW; // an empty one, too: its raw file is not at its path
 		rc = ckpt_manifest_writer_session(d->w, d->step->session, &e.session);
 	} else if (e.type == CKPT_ENTRY_SYMLINK) {
-		rc = read_target(dirfd, file, target, sizeof(target));
+		rc = read_target(dirfd, raw, target, sizeof(target));
 		e.target = target;
 		e.bytes = strlen(target);
 	}
@@ -438,48 +450,83 @@ static int learn_metrics(struct ckpt_edit *d, const char *path, int dirfd, const
 }
 
 // What has this name in the version is what stands on the disk: an act before has added it, and its answer was lost.
-static int check_added(struct ckpt_edit *d, int dirfd, const char *name, uint32_t index)
+static int check_added(struct ckpt_edit *d, int dirfd, const char *raw, uint32_t index)
 {
 	struct ckpt_entry e;
 	struct statx stx;
 
 	ckpt_manifest_entry(d->m, index, &e);
-	if (!d->adopted || statx(dirfd, name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
+	if (!d->adopted || statx(dirfd, raw, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) ||
 	    ckpt_store_ino(&stx) != e.ino)
 		return -EEXIST;
 	return DONE;
 }
 
-static int add(struct ckpt_edit *d, const char *path, const char *raw __attribute__((unused)))
+static int open_session(const struct ckpt_step *step)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	char inside[CKPT_UUID_LEN + 1 + PATH_MAX], folder[PATH_MAX] = "";
-	CLEANUP_FD int dirfd = -1;
+	return ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+}
+
+static int find_parent(struct ckpt_edit *d, const char *path, const char **ret_name)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX] = "";
+
+	if (slash && (size_t)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path) >= sizeof(folder))
+		return -ENAMETOOLONG;
+	*ret_name = slash ? slash + 1 : path;
+	return ckpt_manifest_lookup(d->m, folder, &d->parent);
+}
+
+static int add(struct ckpt_edit *d, const char *path, const char *raw)
+{
+	CLEANUP_FD int dirfd = open_session(d->step);
+	const char *name;
 	struct stat st;
 	uint32_t there;
-	int rc;
+	int rc = dirfd < 0 ? dirfd : find_parent(d, path, &name);
 
-	if (slash)
-		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	rc = ckpt_manifest_lookup(d->m, folder, &d->parent);
 	if (rc)
 		return rc;
-	snprintf(inside, sizeof(inside), "%s%s%s", d->step->session, *folder ? "/" : "", folder);
-	dirfd = ckpt_sys.open(d->step->store->sessions_fd, inside, O_RDONLY | O_DIRECTORY, 0);
-	if (dirfd < 0)
-		return dirfd;
-	if (!ckpt_manifest_child(d->m, d->parent, name, &there))
-		return check_added(d, dirfd, name, there);
-	d->dirs_in_parent = !fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
+	rc = ckpt_manifest_child(d->m, d->parent, name, &there);
+	if (rc != -ENOENT)
+		return rc ? rc : check_added(d, dirfd, raw, there);
+	d->dirs_in_parent = !fstatat(dirfd, raw, &st, AT_SYMLINK_NOFOLLOW) && S_ISDIR(st.st_mode);
 	rc = ckpt_edit_copy(d, 0);
 	if (!rc)
-		rc = add_from_disk(d, d->handles[d->parent], dirfd, name, name, NULL);
-	return rc ? rc : learn_metrics(d, path, dirfd, name);
+		rc = add_from_disk(d, d->handles[d->parent], dirfd, raw, name, NULL);
+	return rc ? rc : learn_metrics(d, path, dirfd, raw);
+}
+
+static int add_over(struct ckpt_edit *d, const char *path, const char *raw)
+{
+	CLEANUP_FD int dirfd = open_session(d->step);
+	const char *name;
+	struct ckpt_entry was;
+	uint32_t there = 0;
+	int rc = dirfd < 0 ? dirfd : find_parent(d, path, &name);
+
+	if (rc)
+		return rc;
+	rc = ckpt_manifest_child(d->m, d->parent, name, &there);
+	if (rc && rc != -ENOENT)
+		return rc;
+	if (!rc) {
+		ckpt_manifest_entry(d->m, there, &was);
+		if (was.type == CKPT_ENTRY_DIR)
+			return -EISDIR;
+		if (check_added(d, dirfd, raw, there) == DONE)
+			return DONE;
+	}
+	rc = ckpt_edit_copy(d, there);
+	if (!rc)
+		rc = add_from_disk(d, d->handles[d->parent], dirfd, raw, name, NULL);
+	return rc ? rc : learn_metrics(d, path, dirfd, raw);
 }
 
 static int replace(struct ckpt_edit *d, const char *path, const char *raw)
 {
-	CLEANUP_FD int dirfd = ckpt_sys.open(d->step->store->sessions_fd, d->step->session, O_RDONLY | O_DIRECTORY, 0);
+	CLEANUP_FD int dirfd = open_session(d->step);
 	struct ckpt_entry was;
 	uint32_t index;
 	int rc = dirfd < 0 ? dirfd : ckpt_manifest_lookup(d->m, path, &index);
@@ -560,10 +607,23 @@ static void send_to_disk(const struct ckpt_step *step, const char *file)
 		sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
+int ckpt_amend_add_raw(struct ckpt_step *step, const char *path, const char *raw)
+{
+	send_to_disk(step, raw);
+	return act(step, add, path, raw, "added to the step");
+}
+
+int ckpt_amend_add_over(struct ckpt_step *step, const char *path, const char *raw)
+{
+	send_to_disk(step, raw);
+	return act(step, add_over, path, raw, "added to the step");
+}
+
 int ckpt_amend_add(struct ckpt_step *step, const char *path)
 {
-	send_to_disk(step, path);
-	return act(step, add, path, NULL, "added to the step");
+	char raw[PATH_MAX];
+
+	return ckpt_amend_add_raw(step, path, ckpt_amend_raw_of(step, path, raw, sizeof(raw)) ? raw : path);
 }
 
 int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw)

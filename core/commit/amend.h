@@ -10,9 +10,11 @@
 
 #include "core/store/step.h"
 
-// The name, which no version and no pending file has, is free in the session's directory (dirfd is where, path in the step).
-// -EEXIST it is taken.
-int ckpt_amend_clear(struct ckpt_step *step, int dirfd, const char *path);
+#define CKPT_AMEND_RAW_MAX 40
+// A new raw name, which nothing has. Errors of the random source.
+int ckpt_amend_raw_name(char ret_raw[CKPT_AMEND_RAW_MAX]);
+// 0: neither the current version nor a pending file has this path. -EEXIST one has.
+int ckpt_amend_check_free(struct ckpt_step *step, const char *path);
 // An amend whose answer was lost is in the step's version or is not, from now on; its file is not pending where it is. -EIO it is
 // still unknown: what it wrote must stay. Most often there is none. Blocks on the disk.
 int ckpt_amend_settle(struct ckpt_step *step);
@@ -25,17 +27,25 @@ bool ckpt_amend_has_raw(struct ckpt_step *step, const char *path, const char *ra
 int ckpt_amend_mark(int fd);
 
 // A new file stands there, open for writing. -EAGAIN: the step is not committed any more, or reopened; -ENOMEM.
-int ckpt_amend_begin(struct ckpt_step *step, const char *path);
+// raw: under this name in the session's directory; NULL: under its path.
+int ckpt_amend_begin(struct ckpt_step *step, const char *path, const char *raw);
 bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path);
-// A pending file gets another name, which was cleared, or none (to NULL): change does it on the disk, while it is neither added nor
-// linked into a step that is being reopened. Errors of change; -EAGAIN: it is not pending any more, or the step is reopened.
+// Where in the session's directory a pending file is. False: none is pending there; or the place is too long.
+bool ckpt_amend_raw_of(struct ckpt_step *step, const char *path, char *ret_raw, size_t cap);
+// A pending file gets another path, which is free, or none (to NULL), while it is neither added nor linked into a step that is being
+// reopened: change does what else belongs to it. Its raw name stays. Errors of change; -EAGAIN: it is not pending any more, or the step is
+// reopened.
 int ckpt_amend_rename(struct ckpt_step *step, const char *path, const char *to, int (*change)(void *arg), void *arg);
 void ckpt_amend_forget(struct ckpt_step *step, const char *path);
 
-// What stands at path is part of the step: a file, symlink or empty directory, durable when it returns 0. -EEXIST there is one;
-// -ESTALE the step is not committed any more; -EIO a write was lost or the outcome is unknown, asking again gives the final
-// answer; ... Failures are in the error log. Blocks on the disk.
+// A pending file is part of the step, or what stands in the session's directory at path: a file, symlink or empty directory, durable
+// when it returns 0. -EEXIST there is one; -ESTALE the step is not committed any more; -EIO a write was lost or the outcome is unknown,
+// asking again gives the final answer; ... Failures are in the error log. Blocks on the disk.
 int ckpt_amend_add(struct ckpt_step *step, const char *path);
+int ckpt_amend_add_raw(struct ckpt_step *step, const char *path,
+		       const char *raw); // the same of what stands at raw there
+// The same where a file or symlink with this name may be, which the new one takes the place of. Nobody asks what either holds.
+int ckpt_amend_add_over(struct ckpt_step *step, const char *path, const char *raw);
 // The same for a file that has other bytes from now on: they are in the session's directory under raw, and the version of before
 // keeps the old. It keeps its inode number.
 int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw);

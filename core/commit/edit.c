@@ -12,6 +12,7 @@
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
@@ -81,15 +82,14 @@ static int copy_seal(struct ckpt_edit *d, uint32_t index)
 	return rc;
 }
 
-static bool is_left_out(const struct ckpt_edit *d, const struct ckpt_entry *e)
-{
-	return d->handles[e->parent] == CKPT_EDIT_GONE || (d->leaves_out && d->leaves_out(d->arg, e->index));
-}
-
 static void count_subdirs(struct ckpt_edit *d)
 {
 	struct ckpt_entry e;
 
+	if (d->moved) {
+		ckpt_manifest_entry(d->m, d->moved, &e);
+		d->subdirs[e.parent] += e.type == CKPT_ENTRY_DIR;
+	}
 	for (uint32_t i = 1; d->leaves_out && i < ckpt_manifest_count(d->m); i++) {
 		ckpt_manifest_entry(d->m, i, &e);
 		d->subdirs[e.parent] += e.type == CKPT_ENTRY_DIR && d->leaves_out(d->arg, i);
@@ -110,15 +110,51 @@ static int copy_xattrs(struct ckpt_edit *d, const struct ckpt_entry *e, uint32_t
 	return rc;
 }
 
-static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
+// A raw file stays where it is, whatever the name of its entry is from now on.
+static int keep_raw(struct ckpt_edit *d, struct ckpt_entry *e, char path[PATH_MAX])
 {
+	int len = e->type != CKPT_ENTRY_FILE || e->raw_path ? 0 : ckpt_manifest_path(d->m, e->index, path, PATH_MAX);
+
+	if (len > 0)
+		e->raw_path = path;
+	return MIN(len, 0);
+}
+
+// Of hard links all say the same.
+static bool is_empty_file(const struct ckpt_edit *d, const struct ckpt_entry *e)
+{
+	return d->names && e->type == CKPT_ENTRY_FILE && e->content == CKPT_CONTENT_NONE;
+}
+
+static int put_entry(struct ckpt_edit *d, struct ckpt_entry *e, uint32_t parent, uint32_t *ret_handle)
+{
+	const char *session = is_empty_file(d, e)               ? d->step->session
+			      : e->content != CKPT_CONTENT_NONE ? ckpt_manifest_session(d->m, e->session)
+								: NULL;
+	int rc;
+
+	if (is_empty_file(d, e))
+		e->content = CKPT_CONTENT_RAW;
+	rc = session ? ckpt_manifest_writer_session(d->w, session, &e->session) : 0;
+
+	if (!rc)
+		rc = ckpt_manifest_writer_add(d->w, parent, e, ret_handle);
+	return rc ? rc : copy_xattrs(d, e, *ret_handle);
+}
+
+// moves: at or below the entry that moves.
+static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed, bool moves)
+{
+	char path[PATH_MAX];
 	struct ckpt_entry e;
-	const char *session;
-	int rc = 0;
+	uint32_t parent;
+	int rc;
 
 	ckpt_manifest_entry(d->m, index, &e);
 	d->handles[index] = CKPT_EDIT_GONE;
-	if (index && (index == removed || is_left_out(d, &e)))
+	parent = moves && index == d->moved ? d->moved_to : e.parent;
+	if (index && (index == removed || d->handles[parent] == CKPT_EDIT_GONE ||
+		      (d->leaves_out && d->leaves_out(d->arg, index))))
 		return 0;
 	if (d->attributes)
 		ckpt_attributes_apply(d->step, d->m, &e);
@@ -127,14 +163,47 @@ static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed)
 		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
 	if (d->place && e.content != CKPT_CONTENT_NONE)
 		d->place(d->arg, d->m, &e);
-	session = e.content != CKPT_CONTENT_NONE ? ckpt_manifest_session(d->m, e.session) : NULL;
-	if (session)
-		rc = ckpt_manifest_writer_session(d->w, session, &e.session);
+	rc = moves ? keep_raw(d, &e, path) : 0;
+	if (moves && index == d->moved)
+		e.name = d->moved_name;
 	if (!rc)
-		rc = ckpt_manifest_writer_add(d->w, index ? d->handles[e.parent] : 0, &e, &d->handles[index]);
-	if (!rc)
-		rc = copy_xattrs(d, &e, d->handles[index]);
+		rc = put_entry(d, &e, index ? d->handles[parent] : 0, &d->handles[index]);
 	return rc || e.content == CKPT_CONTENT_NONE ? rc : copy_seal(d, index);
+}
+
+int ckpt_edit_link(struct ckpt_edit *d, uint32_t index, uint32_t parent, const char *name)
+{
+	char path[PATH_MAX];
+	struct ckpt_entry e;
+	uint32_t handle;
+	int rc;
+
+	ckpt_manifest_entry(d->m, index, &e);
+	if (d->attributes)
+		ckpt_attributes_apply(d->step, d->m, &e);
+	rc = keep_raw(d, &e, path);
+	e.name = name;
+	return rc ? rc : put_entry(d, &e, d->handles[parent], &handle);
+}
+
+// A directory has its handle before what is in it: what moves comes last, for where it goes may come after it in m.
+static int copy_entries(struct ckpt_edit *d, uint32_t removed)
+{
+	uint32_t count = ckpt_manifest_count(d->m);
+	CLEANUP_FREE bool *moves = calloc(count, sizeof(*moves));
+	struct ckpt_entry e;
+	int rc = moves ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < count && !rc; i++) {
+		ckpt_manifest_entry(d->m, i, &e);
+		moves[i] = d->moved && (i == d->moved || moves[e.parent]);
+		if (!moves[i])
+			rc = copy_entry(d, i, removed, false);
+	}
+	for (uint32_t i = d->moved; d->moved && i < count && !rc; i++)
+		if (moves[i])
+			rc = copy_entry(d, i, removed, true);
+	return rc;
 }
 
 int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
@@ -152,9 +221,7 @@ int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed)
 		count_subdirs(d);
 	if (!rc)
 		rc = ckpt_manifest_writer_session(d->w, d->step->session, &own);
-	for (uint32_t i = 0; i < count && !rc; i++)
-		rc = copy_entry(d, i, removed);
-	return rc;
+	return rc ? rc : copy_entries(d, removed);
 }
 
 static int finish(struct ckpt_edit *d)

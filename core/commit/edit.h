@@ -25,8 +25,12 @@ struct ckpt_edit {
 	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);
 	bool (*leaves_out)(void *arg, uint32_t index); // of m: the entry is not copied. NULL: all are
 	void *arg;
-	char *says;   // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
-	bool adopted; // the version may have what an act before did without an answer
+	char *says;        // ours: metadata, canonical, that takes the place of what was said before; NULL: that stays
+	bool names;        // names change: each empty file says where its raw file is, too
+	uint32_t moved;    // an entry that has another name, with all below it, by index in m; 0: none
+	uint32_t moved_to; // the directory that it is in, and
+	const char *moved_name; // its name there
+	bool adopted;           // the version may have what an act before did without an answer
 	uint64_t attributes_mark;
 	// Of the version of before.
 	struct ckpt_manifest *m;
@@ -46,7 +50,10 @@ struct ckpt_edit {
 // Nobody else is changing the step: -ESTALE it is not committed (any more); -EBUSY it is reopened, or being
 // removed as a whole and this is no end of that; ... What was put before without an answer is settled; *adopted: it may be the answer.
 int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted);
-int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed); // all but what is at and below `removed`, an index; 0: all
+// All but what is at and below `removed`, an index; 0: all. What moves keeps its number and its raw files where they are.
+int ckpt_edit_copy(struct ckpt_edit *d, uint32_t removed);
+// Entry index of m once more, as a hard link, under this name in directory parent of m. After _copy.
+int ckpt_edit_link(struct ckpt_edit *d, uint32_t index, uint32_t parent, const char *name);
 // -EAGAIN: the step has another version than the one that was copied, begin again; -EIO the outcome is unknown; ...
 int ckpt_edit_put(struct ckpt_edit *d);
 void ckpt_edit_done(struct ckpt_edit *d);

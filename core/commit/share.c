@@ -38,6 +38,13 @@ bool ckpt_share_is_marked(int fd)
 	return getxattr(path, SHARED_XATTR, NULL, 0) >= 0;
 }
 
+int ckpt_share_mark(int fd)
+{
+	int rc = ckpt_sys.fsetxattr(fd, SHARED_XATTR, "", 0, XATTR_CREATE);
+
+	return rc == -EEXIST ? 0 : rc;
+}
+
 static int make_copy(struct ckpt_store *s, int from, const struct statx *stx, const char *name, bool empty,
 		     bool durable)
 {
@@ -380,9 +387,9 @@ static int link_raw(const struct ckpt_step *step, struct ckpt_manifest *m, uint3
 		    const char *name)
 {
 	char raw[CKPT_RAW_PATH_MAX];
-	int rc = ckpt_sys.fsetxattr(fd, SHARED_XATTR, "", 0, XATTR_CREATE);
+	int rc = ckpt_share_mark(fd);
 
-	if (!rc || rc == -EEXIST)
+	if (!rc)
 		rc = ckpt_step_raw_path(step, m, index, raw, sizeof(raw));
 	return rc ? rc : ckpt_sys.link(step->store->sessions_fd, raw, dirfd, name);
 }

@@ -19,6 +19,9 @@ bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx);
 // had in its step. So it is not changed in place either. O_PATH will do.
 bool ckpt_share_is_marked(int fd);
 
+// The file that is open at fd gets that mark, before it gets a second name. Errors of fsetxattr(2).
+int ckpt_share_mark(int fd);
+
 // The name's copy of its own, in two parts. Made: with all attributes, and with empty none of the bytes; with durable it is on
 // disk. It has no name yet but one in the trash; `of` 0: what has the name is not marked (any more), there is no copy.
 struct ckpt_share_copy {

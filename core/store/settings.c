@@ -43,8 +43,8 @@ static const struct ckpt_setting table[] = {
 		.initial = "auto",
 		.value = "auto|A[:B...]",
 		.wants = "auto, or names with ':' between them: generic, orbax, orbax-commitfile, dcp, megatron, "
-			 "deepspeed, "
-			 "hf-trainer, accelerate, nemo, flax, eformer, torchsnapshot, bytecheckpoint, single-file",
+			 "deepspeed, hf-trainer, hf-storage, accelerate, lightning, levanter, nemo, nanotron, axlearn, "
+			 "flax, eformer, torchsnapshot, bytecheckpoint, single-file",
 		.help = "which frameworks complete a step by their last act: all known ones, or these",
 	},
 	{

@@ -95,11 +95,11 @@ START_TEST(a_name_that_there_is_no_memory_for_is_not_given)
 	int rc;
 
 	ckpt_allocfault_begin_mine(1);
-	rc = ckpt_amend_begin(step, "late");
+	rc = ckpt_amend_begin(step, "late", NULL);
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);
 	ck_assert(!ckpt_amend_is_pending(step, "late"));
-	ck_ok(ckpt_amend_begin(step, "late"));
+	ck_ok(ckpt_amend_begin(step, "late", NULL));
 	ckpt_allocfault_begin_mine(1);
 	rc = ckpt_amend_rename(step, "late", "other", count_rename, NULL);
 	ckpt_allocfault_end();

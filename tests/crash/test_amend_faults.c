@@ -181,7 +181,7 @@ START_TEST(a_lost_write_is_not_made_good_by_a_second_close)
 	prepare(&t, 0);
 	step = ckpt_amends_step(t.s, &done);
 	put_new(t.s, step, "late");
-	ck_ok(ckpt_amend_begin(step, "late"));
+	ck_ok(ckpt_amend_begin(step, "late", NULL));
 	fsyncs_to_fail = 1;
 	ckpt_sys.fsync = fsync_once;
 	ck_error(ckpt_amend_add(step, "late"), EIO);

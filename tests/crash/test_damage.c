@@ -178,12 +178,11 @@ static void amend(struct ckpt_store *s, struct ckpt_step *step)
 	CLEANUP_FD int dirfd = ckpt_sys.open(s->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 	int fd;
 
-	ck_ok(ckpt_amend_clear(step, dirfd, "late"));
 	fd = ckpt_sys.open(dirfd, "late", O_RDWR | O_CREAT | O_EXCL, 0600);
 	ck_ok(fd);
 	ck_ok(ckpt_sys.pwrite(fd, "later", 5, 0));
 	close(fd);
-	ck_ok(ckpt_amend_begin(step, "late"));
+	ck_ok(ckpt_amend_begin(step, "late", NULL));
 	ck_ok(ckpt_amend_add(step, "late"));
 	ckpt_amend_forget(step, "late");
 	note(s);

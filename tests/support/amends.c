@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
+#include "core/commit/amend_move.h"
 #include "core/commit/attributes.h"
 #include "core/record/manifest.h"
 #include "core/tier/cool.h"
@@ -18,7 +19,7 @@
 #define TICK_NS 10000000
 #define END CKPT_AMEND_ACTS + 1
 
-enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE, CHMOD, SEAL, COOL, WARM };
+enum kind { ADD_FILE, ADD_DIR, ADD_LINK, REPLACE, REMOVE, MOVE, LINK, CHMOD, SEAL, COOL, WARM };
 
 // After so many acts.
 enum {
@@ -28,7 +29,11 @@ enum {
 	COOLED = 12,
 	UNSEALED_AGAIN = 13,
 	WARMED = 14,
-	CHMODDED = 15
+	CHMODDED = 15,
+	MOVED = 16,
+	MOVED_OVER = 17,
+	FOLDER_MOVED = 18,
+	LINKED = 19
 };
 
 #define MODE 0604 // after that, of what has another before
@@ -42,6 +47,8 @@ static const struct {
 	{REMOVE, "more", NULL},       {REMOVE, "config", NULL},   {ADD_FILE, "config", "new"},
 	{ADD_FILE, "sub/empty", ""},  {SEAL, "", NULL},           {COOL, "", NULL},
 	{ADD_FILE, "cold", "late"},   {WARM, "", NULL},           {CHMOD, "model", NULL},
+	{MOVE, "sub/a", "a"},         {MOVE, "late", "config"},   {MOVE, "sub", "folder"},
+	{LINK, "model", "model2"},
 };
 
 // What the step has from one act on and until another.
@@ -51,12 +58,23 @@ static const struct {
 	const char *text;
 	size_t from, until;
 } model[] = {
-	{"config", CKPT_ENTRY_FILE, "old", 0, 8},     {"model", CKPT_ENTRY_FILE, "weights", 0, END},
-	{"sub", CKPT_ENTRY_DIR, NULL, 0, END},        {"sub/a", CKPT_ENTRY_FILE, "a", 0, END},
-	{"late", CKPT_ENTRY_FILE, "late", 1, 5},      {"late", CKPT_ENTRY_FILE, "later", 5, END},
-	{"more", CKPT_ENTRY_DIR, NULL, 2, 7},         {"more/x", CKPT_ENTRY_FILE, "deep", 3, 7},
-	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 7}, {"config", CKPT_ENTRY_FILE, "new", 9, END},
-	{"sub/empty", CKPT_ENTRY_FILE, "", 10, END},  {"cold", CKPT_ENTRY_FILE, "late", 13, END},
+	{"config", CKPT_ENTRY_FILE, "old", 0, 8},
+	{"model", CKPT_ENTRY_FILE, "weights", 0, END},
+	{"sub", CKPT_ENTRY_DIR, NULL, 0, FOLDER_MOVED},
+	{"sub/a", CKPT_ENTRY_FILE, "a", 0, MOVED},
+	{"late", CKPT_ENTRY_FILE, "late", 1, 5},
+	{"late", CKPT_ENTRY_FILE, "later", 5, MOVED_OVER},
+	{"more", CKPT_ENTRY_DIR, NULL, 2, 7},
+	{"more/x", CKPT_ENTRY_FILE, "deep", 3, 7},
+	{"more/link", CKPT_ENTRY_SYMLINK, "x", 4, 7},
+	{"config", CKPT_ENTRY_FILE, "new", 9, MOVED_OVER},
+	{"sub/empty", CKPT_ENTRY_FILE, "", 10, FOLDER_MOVED},
+	{"cold", CKPT_ENTRY_FILE, "late", 13, END},
+	{"a", CKPT_ENTRY_FILE, "a", MOVED, END},
+	{"config", CKPT_ENTRY_FILE, "later", MOVED_OVER, END},
+	{"folder", CKPT_ENTRY_DIR, NULL, FOLDER_MOVED, END},
+	{"folder/empty", CKPT_ENTRY_FILE, "", FOLDER_MOVED, END},
+	{"model2", CKPT_ENTRY_FILE, "weights", LINKED, END},
 };
 
 // --- The acts ---------------------------------------------------------------------------------------------------------
@@ -87,22 +105,9 @@ struct ckpt_step *ckpt_amends_step(struct ckpt_store *s, size_t *ret_done)
 	return step;
 }
 
-// The directory of the path in the session.
-static int open_parent(struct ckpt_step *step, const char *path)
+static int open_session(struct ckpt_step *step)
 {
-	const char *slash = strrchr(path, '/');
-	char inside[PATH_MAX];
-
-	snprintf(inside, sizeof(inside), "%s%s%.*s", step->session, slash ? "/" : "", slash ? (int)(slash - path) : 0,
-		 path);
-	return ckpt_sys.open(step->store->sessions_fd, inside, O_RDONLY | O_DIRECTORY, 0);
-}
-
-static const char *last_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
+	return ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 }
 
 static int write_new(int dirfd, const char *name, const char *text)
@@ -119,11 +124,12 @@ static int write_new(int dirfd, const char *name, const char *text)
 // A close that failed: the file is gone, unless it was added after all.
 static int drop(struct ckpt_step *step, int dirfd, const char *path)
 {
+	char raw[PATH_MAX];
 	int rc = ckpt_amend_settle(step);
 
-	if (rc || !ckpt_amend_is_pending(step, path))
+	if (rc || !ckpt_amend_raw_of(step, path, raw, sizeof(raw)))
 		return rc;
-	rc = ckpt_sys.unlink(dirfd, last_of(path), 0);
+	rc = ckpt_sys.unlink(dirfd, raw, 0);
 	if (!rc || rc == -ENOENT)
 		ckpt_amend_forget(step, path);
 	return rc == -ENOENT ? 0 : rc;
@@ -131,12 +137,15 @@ static int drop(struct ckpt_step *step, int dirfd, const char *path)
 
 static int add_file(struct ckpt_step *step, int dirfd, const char *path, const char *text)
 {
-	int rc = ckpt_amend_clear(step, dirfd, path);
+	char raw[CKPT_AMEND_RAW_MAX];
+	int rc = ckpt_amend_check_free(step, path);
 
 	if (!rc)
-		rc = write_new(dirfd, last_of(path), text);
+		rc = ckpt_amend_raw_name(raw);
 	if (!rc)
-		rc = ckpt_amend_begin(step, path);
+		rc = write_new(dirfd, raw, text);
+	if (!rc)
+		rc = ckpt_amend_begin(step, path, raw);
 	if (!rc)
 		rc = ckpt_amend_add(step, path);
 	if (!rc)
@@ -146,17 +155,30 @@ static int add_file(struct ckpt_step *step, int dirfd, const char *path, const c
 
 static int add_other(struct ckpt_step *step, int dirfd, size_t n)
 {
-	int rc = ckpt_amend_clear(step, dirfd, acts[n].path);
+	char raw[CKPT_AMEND_RAW_MAX];
+	int rc = ckpt_amend_check_free(step, acts[n].path);
 
 	if (!rc)
-		rc = acts[n].kind == ADD_DIR ? ckpt_sys.mkdir(dirfd, last_of(acts[n].path), 0755)
-					     : ckpt_sys.symlink(acts[n].text, dirfd, last_of(acts[n].path));
-	return rc ? rc : ckpt_amend_add(step, acts[n].path);
+		rc = ckpt_amend_raw_name(raw);
+	if (!rc)
+		rc = acts[n].kind == ADD_DIR ? ckpt_sys.mkdir(dirfd, raw, 0755)
+					     : ckpt_sys.symlink(acts[n].text, dirfd, raw);
+	return rc ? rc : ckpt_amend_add_raw(step, acts[n].path, raw);
+}
+
+static int rename_or_link(struct ckpt_step *step, size_t n, size_t done)
+{
+	const struct ckpt_names names = {acts[n].path, acts[n].text, true};
+	int rc = ckpt_amend_settle(step);
+
+	if (rc || step->summary.version - 1 != done) // it was done after all
+		return rc;
+	return acts[n].kind == MOVE ? ckpt_amend_move(step, &names) : ckpt_amend_link_to(step, &names);
 }
 
 static int replace(struct ckpt_step *step, const char *path, const char *text)
 {
-	CLEANUP_FD int dirfd = open_parent(step, AGAIN);
+	CLEANUP_FD int dirfd = open_session(step);
 	int rc = dirfd < 0 ? dirfd : ckpt_amend_settle(step);
 
 	if (rc || ckpt_amend_has_raw(step, path, AGAIN))
@@ -204,7 +226,7 @@ static int change_mode(struct ckpt_step *step, const char *path)
 
 int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 {
-	CLEANUP_FD int dirfd = open_parent(step, acts[n].path);
+	CLEANUP_FD int dirfd = open_session(step);
 	int rc = dirfd < 0 ? dirfd : 0;
 
 	if (acts[n].kind == SEAL)
@@ -213,6 +235,8 @@ int ckpt_amends_attempt(struct ckpt_step *step, size_t n, size_t done)
 		return move_tier(step, acts[n].kind);
 	if (acts[n].kind == CHMOD)
 		return change_mode(step, acts[n].path);
+	if (acts[n].kind == MOVE || acts[n].kind == LINK)
+		return rename_or_link(step, n, done);
 	if (acts[n].kind == REMOVE)
 		return ckpt_amend_remove(step, acts[n].path);
 	if (acts[n].kind == REPLACE)
@@ -245,11 +269,17 @@ int ckpt_amends_do(struct ckpt_store *s, size_t n)
 
 // --- The model --------------------------------------------------------------------------------------------------------
 
+// The act that made what is there. What has another name since is the same file.
+static size_t first_of(size_t i)
+{
+	return model[i].from == MOVED || model[i].from == LINKED ? 0 : model[i].from == MOVED_OVER ? 5 : model[i].from;
+}
+
 // What was sealed stays so, whatever is added to the step or taken out.
 static void check_seal(struct ckpt_manifest *m, uint32_t index, size_t i, size_t done)
 {
-	bool sealed = (done >= SEALED_AGAIN && model[i].from < SEALED_AGAIN) ||
-		      (done >= SEALED_FIRST && model[i].from < SEALED_FIRST);
+	size_t born = first_of(i);
+	bool sealed = (done >= SEALED_AGAIN && born < SEALED_AGAIN) || (done >= SEALED_FIRST && born < SEALED_FIRST);
 	uint8_t want[CKPT_SHA256_LEN];
 	struct ckpt_seal seal;
 

@@ -1,4 +1,5 @@
-// A committed step that is added to, taken from, written again, sealed, cooled, warmed and given another mode, one act after the other; and a model of it that says
+// A committed step that is added to, taken from, written again, sealed, cooled, warmed, given another mode, and whose files are renamed and linked, one act after the
+// other; and a model of it that says
 // what each of its versions holds. The bodies of the loops in tests/crash/test_amend.c and test_amend_faults.c.
 //
 // Version n + 1 is the step after n acts. What must not fail ends the test.
@@ -9,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define CKPT_AMEND_ACTS 15
-#define CKPT_AMEND_CHANGES 11 // of them that clients see
+#define CKPT_AMEND_ACTS 19
+#define CKPT_AMEND_CHANGES 15 // of them that clients see
 
 // A new store in a new directory with the step as it was committed.
 void ckpt_amends_init(char *ret_dir);

@@ -199,18 +199,22 @@ class Model:
     def _do_rename(self, source, target):
         if not self._exists(source):
             return
-        near = os.path.dirname(source) == os.path.dirname(target)
-        if "committed" in (self._state(source), self._state(target)) or "reopened" in (self._state(source), self._state(target)):
-            if not near:
-                return
-            if not self._kernel_ends_rename(self.mirror / source, self.mirror / target):
-                self._reopens(source)
+        states = (self._state(source), self._state(target))
+        if "reopened" in states and os.path.dirname(source) != os.path.dirname(target):
+            return
+        if "committed" in states and self._tree(source) != self._tree(target) and not self._moves_in(source):
+            return
         def rename(top):
             os.rename(top / source, top / target)
         if self._tree(source) != self._tree(target) and self._crosses_badly(self.mirror / source, self.mirror / target):
             self._refused(rename, "EXDEV")
         else:
             self._both(rename)
+
+    def _moves_in(self, source):
+        """A file of its own, into a committed step. One that moves out of it is marked as removed, and a kill drops the mark."""
+        found = os.lstat(self.mirror / source)
+        return self._state(source) != "committed" and stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_ino not in self._shared
 
     def _tree(self, path):
         """Hard links do not leave it: a step, or all that is in none."""
@@ -239,12 +243,12 @@ class Model:
             self.states.pop(path, None)
 
     def _do_link(self, source, target):
-        if self._state(target) == "committed":
+        if self._state(target) == "committed" and self._tree(source) != self._tree(target):
             return
         if not os.path.isfile(self.mirror / source) or os.path.islink(self.mirror / source) or os.stat(self.mirror / source).st_ino in self._shared:
             return
         same = source.split("/")[0] == target.split("/")[0] or (self._state(source) is None and self._state(target) is None)
-        if self._state(source) == "committed":
+        if self._state(source) == "committed" and not same:
             self._share(source, target)
         elif same and self._state(source) != "reopened":
             self._both(lambda top: os.link(top / source, top / target))

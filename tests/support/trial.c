@@ -483,17 +483,20 @@ static int open_session(struct ckpt_trial *t)
 static int act_add(struct ckpt_trial *t)
 {
 	CLEANUP_FD int dirfd = open_session(t);
-	int rc = dirfd < 0 ? dirfd : ckpt_amend_clear(t->step, dirfd, "late");
+	char raw[CKPT_AMEND_RAW_MAX];
+	int rc = dirfd < 0 ? dirfd : ckpt_amend_check_free(t->step, "late");
 
 	if (!rc)
-		rc = write_file(dirfd, "late", "amended");
+		rc = ckpt_amend_raw_name(raw);
 	if (!rc)
-		rc = ckpt_amend_begin(t->step, "late");
+		rc = write_file(dirfd, raw, "amended");
+	if (!rc)
+		rc = ckpt_amend_begin(t->step, "late", raw);
 	if (rc)
 		return rc;
 	rc = ckpt_amend_add(t->step, "late");
 	if (rc)
-		(void)ckpt_sys.unlink(dirfd, "late", 0);
+		(void)ckpt_sys.unlink(dirfd, raw, 0);
 	ckpt_amend_forget(t->step, "late");
 	return rc;
 }

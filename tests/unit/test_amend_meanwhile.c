@@ -9,6 +9,7 @@
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
+#include "core/commit/restore.h"
 #include "core/record/manifest.h"
 #include "core/store/trash.h"
 
@@ -57,7 +58,7 @@ static void put_at(const char *path, const char *text)
 static void begin_file(const char *path, const char *text)
 {
 	put_at(path, text);
-	ck_ok(ckpt_amend_begin(base, path));
+	ck_ok(ckpt_amend_begin(base, path, NULL));
 }
 
 static bool stands(int dirfd, const char *path)
@@ -96,24 +97,22 @@ END_TEST
 static int rename_result;
 static unsigned renames;
 
-static int rename_it(void *arg)
+static int rename_it(void *arg __attribute__((unused)))
 {
 	renames++;
-	return rename_result ? rename_result : ckpt_sys.rename(*(int *)arg, "one", *(int *)arg, "other", 0);
+	return rename_result;
 }
 
 START_TEST(a_pending_file_that_is_renamed_is_added_under_its_new_name)
 {
-	CLEANUP_FD int dirfd = session_fd();
-
 	begin_file("one", "1");
 	rename_result = -EIO;
-	ck_error(ckpt_amend_rename(base, "one", "other", rename_it, &dirfd), EIO);
+	ck_error(ckpt_amend_rename(base, "one", "other", rename_it, NULL), EIO);
 	ck_assert(ckpt_amend_is_pending(base, "one") && !ckpt_amend_is_pending(base, "other"));
 	rename_result = 0;
-	ck_ok(ckpt_amend_rename(base, "one", "other", rename_it, &dirfd));
+	ck_ok(ckpt_amend_rename(base, "one", "other", rename_it, NULL));
 	ck_assert(!ckpt_amend_is_pending(base, "one") && ckpt_amend_is_pending(base, "other"));
-	ck_error(ckpt_amend_rename(base, "one", "third", rename_it, &dirfd), EAGAIN);
+	ck_error(ckpt_amend_rename(base, "one", "third", rename_it, NULL), EAGAIN);
 	ck_assert_uint_eq(renames, 2);
 	ck_ok(ckpt_amend_add(base, "other"));
 	ckpt_amend_forget(base, "other");
@@ -126,11 +125,11 @@ START_TEST(nothing_is_added_to_a_step_that_is_not_committed_or_reopened)
 	struct ckpt_step *staged = ckpt_staged_begin(s, "2000"), *changed;
 	CLEANUP_FD int dirfd = session_fd();
 
-	ck_error(ckpt_amend_begin(staged, "late"), EAGAIN);
+	ck_error(ckpt_amend_begin(staged, "late", NULL), EAGAIN);
 	ckpt_step_unref(staged);
 	begin_file("one", "1");
 	ck_ok(ckpt_reopen(base, &changed));
-	ck_error(ckpt_amend_begin(base, "late"), EAGAIN);
+	ck_error(ckpt_amend_begin(base, "late", NULL), EAGAIN);
 	ck_error(ckpt_amend_rename(base, "one", "other", rename_it, &dirfd), EAGAIN); // it is the other's now
 	ck_error(ckpt_amend_add(base, "one"), EBUSY);
 	ck_error(ckpt_amend_remove(base, "model.bin"), EBUSY);
@@ -147,7 +146,7 @@ static int begun_meanwhile;
 
 static int failing_link(int from_dirfd, const char *from, int to_dirfd, const char *to)
 {
-	begun_meanwhile = ckpt_amend_begin(base, "meanwhile");
+	begun_meanwhile = ckpt_amend_begin(base, "meanwhile", NULL);
 	return fails_for && !strcmp(to, fails_for) ? -ENOSPC : real_link(from_dirfd, from, to_dirfd, to);
 }
 
@@ -180,30 +179,42 @@ END_TEST
 
 // --- Places -----------------------------------------------------------------------------------------------------------
 
-static int no_random(void *buf __attribute__((unused)), size_t len __attribute__((unused)))
+static void read_raw(uint32_t at, const char *path, const char *text)
 {
-	return -EIO;
+	struct ckpt_manifest *m;
+	char have[32] = "";
+	uint32_t index;
+	int fd;
+
+	ck_assert_uint_eq(version(), at);
+	ck_ok(ckpt_step_manifest(base, &m));
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	ck_ok(ckpt_step_open_raw(base, m, index, &fd));
+	ck_assert_int_eq(pread(fd, have, sizeof(have) - 1, 0), (ssize_t)strlen(text));
+	ck_assert_str_eq(have, text);
+	close(fd);
+	ckpt_manifest_unref(m);
 }
 
-START_TEST(a_place_is_cleared_of_what_is_nobodys_and_of_nothing_else)
+// An older version keeps its raw file under the path: what is added there stands elsewhere.
+START_TEST(a_file_under_the_path_of_a_removed_one_takes_nothing_from_the_version_before)
 {
-	int (*const random)(void *buf, size_t len) = ckpt_sys.random;
-	CLEANUP_FD int dirfd = session_fd(), sub = -1;
+	char raw[CKPT_AMEND_RAW_MAX];
 
-	sub = ckpt_sys.open(dirfd, "sub", O_RDONLY | O_DIRECTORY, 0);
-	ck_ok(sub);
-	begin_file("one", "1");
-	put_at("sub/stray", "left by a crash");
-	ck_error(ckpt_amend_clear(base, dirfd, "one"), EEXIST);
-	ck_error(ckpt_amend_clear(base, dirfd, "model.bin"), EEXIST);
-	ck_error(ckpt_amend_clear(base, sub, "sub/w"), EEXIST);
-	ckpt_sys.random = no_random;
-	ck_error(ckpt_amend_clear(base, sub, "sub/stray"), EIO);
-	ckpt_sys.random = random;
-	ck_assert(stands(dirfd, "one") && stands(dirfd, "model.bin") && stands(sub, "w") && stands(sub, "stray"));
-	ck_ok(ckpt_amend_clear(base, sub, "sub/stray"));
-	ck_assert(!stands(sub, "stray"));
-	ck_ok(ckpt_amend_clear(base, sub, "sub/stray"));
+	ck_ok(ckpt_amend_remove(base, "model.bin"));
+	ck_ok(ckpt_amend_check_free(base, "model.bin"));
+	ck_ok(ckpt_amend_raw_name(raw));
+	put_at(raw, "new");
+	ck_ok(ckpt_amend_begin(base, "model.bin", raw));
+	ck_error(ckpt_amend_check_free(base, "model.bin"), EEXIST);
+	ck_ok(ckpt_amend_add(base, "model.bin"));
+	ckpt_amend_forget(base, "model.bin");
+	ck_error(ckpt_amend_check_free(base, "model.bin"), EEXIST);
+	read_raw(3, "model.bin", "new");
+	ck_ok(ckpt_restore_files(base, 1));
+	read_raw(4, "model.bin", "committed");
+	ck_ok(ckpt_restore_files(base, 3));
+	read_raw(5, "model.bin", "new");
 }
 END_TEST
 
@@ -225,7 +236,7 @@ static struct ckpt_step *without_manifest(void)
 	return found;
 }
 
-START_TEST(where_the_version_cannot_be_read_nothing_is_cleared_added_or_taken)
+START_TEST(where_the_version_cannot_be_read_nothing_is_added_or_taken)
 {
 	struct ckpt_index *index;
 
@@ -234,7 +245,7 @@ START_TEST(where_the_version_cannot_be_read_nothing_is_cleared_added_or_taken)
 	put_at("stray", "left by a crash");
 	index = TAKE_PTR(s->index); // else it has the manifest
 	fault = (struct ckpt_fault){.at = 1, .error = -EACCES, .sticky = true};
-	ck_error(ckpt_amend_clear(base, dirfd, "stray"), EACCES);
+	ck_error(ckpt_amend_check_free(base, "stray"), EACCES);
 	ck_error(ckpt_amend_add(base, "stray"), EACCES);
 	ck_error(ckpt_amend_remove(base, "model.bin"), EACCES);
 	ck_error(ckpt_remove_whole(base), EACCES);
@@ -244,8 +255,7 @@ START_TEST(where_the_version_cannot_be_read_nothing_is_cleared_added_or_taken)
 	s->index = index;
 	ck_assert_uint_eq(version(), 1);
 	ckpt_save_check_files(base, CKPT_SAVE_LARGE);
-	ck_ok(ckpt_amend_clear(base, dirfd, "stray"));
-	ck_assert(!stands(dirfd, "stray"));
+	ck_ok(ckpt_amend_check_free(base, "stray"));
 }
 END_TEST
 
@@ -324,14 +334,13 @@ static void lose_answers(bool done)
 
 START_TEST(an_addition_without_an_answer_is_asked_for_before_all_else)
 {
-	CLEANUP_FD int dirfd = session_fd();
 	struct ckpt_step *changed;
 
 	begin_file("late", "late");
 	begin_file("other", "other");
 	lose_answers(true);
 	ck_error(ckpt_amend_add(base, "late"), EIO);
-	ck_error(ckpt_amend_clear(base, dirfd, "free"), EIO);
+	ck_error(ckpt_amend_check_free(base, "free"), EIO);
 	ck_error(ckpt_amend_settle(base), EIO);
 	ck_error(ckpt_amend_remove(base, "model.bin"), EIO);
 	ck_error(ckpt_reopen(base, &changed), EIO);
@@ -488,8 +497,8 @@ int main(void)
 	tcase_add_loop_test(names, pending_files_go_along_into_the_reopened_step_or_stay_where_they_were, 0, 2);
 	suite_add_tcase(suite, names);
 	tcase_add_checked_fixture(places, setup, teardown);
-	tcase_add_test(places, a_place_is_cleared_of_what_is_nobodys_and_of_nothing_else);
-	tcase_add_test(places, where_the_version_cannot_be_read_nothing_is_cleared_added_or_taken);
+	tcase_add_test(places, a_file_under_the_path_of_a_removed_one_takes_nothing_from_the_version_before);
+	tcase_add_test(places, where_the_version_cannot_be_read_nothing_is_added_or_taken);
 	tcase_add_test(places, a_file_that_was_written_again_says_with_which_bytes);
 	tcase_add_loop_test(places, bytes_that_a_sync_has_lost_do_not_replace_those_that_are_there, 0, 2);
 	tcase_add_test(places, a_step_that_is_being_removed_gets_nothing_and_loses_nothing_else);

@@ -411,7 +411,7 @@ START_TEST(what_somebody_adds_a_file_to_stays_for_now)
 	set(LATEST_2);
 	save_to(3);
 	step = find("1");
-	ck_ok(ckpt_amend_begin(step, "late"));
+	ck_ok(ckpt_amend_begin(step, "late", NULL));
 	needs_another_look();
 	ck_assert(is_there("1"));
 	ckpt_amend_forget(step, "late");

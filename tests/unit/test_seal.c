@@ -356,7 +356,7 @@ static bool exchange_config(void *arg, uint64_t bytes __attribute__((unused)))
 
 		*done = true;
 		ck_ok(ckpt_amend_remove(step, "config"));
-		ck_ok(ckpt_amend_clear(step, dirfd, "config"));
+		ck_ok(ckpt_sys.unlink(dirfd, "config", 0));
 		put_late(step, "config", "TEXT");
 		ck_ok(ckpt_amend_add(step, "config"));
 	}

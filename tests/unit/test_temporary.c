@@ -257,7 +257,7 @@ START_TEST(what_somebody_works_with_stays_for_now)
 	save("1000", TEMPORARY);
 	save("2000", NULL);
 	step = find("1000");
-	ck_ok(ckpt_amend_begin(step, "late"));
+	ck_ok(ckpt_amend_begin(step, "late", NULL));
 	needs_another_look();
 	ck_assert(is_there("1000"));
 	ckpt_amend_forget(step, "late");
@@ -300,7 +300,7 @@ static void change_chosen(void *arg __attribute__((unused)), struct ckpt_step *s
 		ck_ok(ckpt_remove_entry(chosen, m, 0, "model.bin", false, 0));
 		break;
 	case ADDED_TO:
-		ck_ok(ckpt_amend_begin(chosen, "late"));
+		ck_ok(ckpt_amend_begin(chosen, "late", NULL));
 		break;
 	case IS_THE_NEWEST:
 		other = find("3000");

@@ -1,0 +1,227 @@
+#include "fs/unwritten.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/clone.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/stage/makers.h"
+#include "core/stage/stage.h"
+#include "core/store/store.h"
+#include "fs/amend.h"
+#include "fs/copy_up.h"
+#include "fs/latest.h"
+#include "fs/look_again.h"
+#include "fs/ops.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define TRIES 100 // the step may be committed, or given up, between its being found and its being entered
+
+// Guards the lists. It is taken before the lock of a twin's use.
+static struct ckpt_lock lists = CKPT_LOCK_INIT(CKPT_LOCK_UNWRITTEN);
+
+bool unwritten_any(const struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	return use && __atomic_load_n(&use->unwritten, __ATOMIC_RELAXED);
+}
+
+int unwritten_enlist(struct handle *h)
+{
+	struct node *of = h->node->twin;
+	int rc = node_use(of);
+
+	if (rc)
+		return rc;
+	LOCK_SCOPE(&lists);
+	h->unwritten_next = of->use->unwritten;
+	of->use->unwritten = h;
+	__atomic_store_n(&h->unwritten, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+void unwritten_strike_off(struct handle *h)
+{
+	struct handle **slot;
+
+	if (!unwritten_is(h))
+		return;
+	LOCK_SCOPE(&lists);
+	slot = &h->node->twin->use->unwritten;
+	while (*slot && *slot != h)
+		slot = &(*slot)->unwritten_next;
+	if (*slot)
+		*slot = h->unwritten_next;
+	__atomic_store_n(&h->unwritten, false, __ATOMIC_RELEASE);
+}
+
+int unwritten_open(struct call *c)
+{
+	pid_t tid = fuse_req_ctx(c->req)->pid;
+	struct handle *h;
+	int rc;
+
+	if ((c->fi.flags & O_TRUNC) || !S_ISREG(c->node->type) || amend_is_on(c->node))
+		return CALL_REOPENS;
+	if (!c->node->twin)
+		return look_again_told_writer(c->fs, tid, c->node) ? -ESTALE : CALL_REOPENS;
+	look_again_done(c->fs, tid);
+	rc = handle_open(c->fs, c->req, c->node, -1, -1, NULL, true, &c->fi);
+	if (rc)
+		return rc;
+	h = handle_of(&c->fi);
+	h->writer.pid = tid;
+	h->through_latest = latest_led_to(c->step, tid);
+	if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
+		handle_release(c->fs, NULL, h);
+	return CALL_ANSWERED;
+}
+
+// --- The first change ---------------------------------------------------------------------------------------------------
+
+static int give_file_locked(struct handle *h, struct ckpt_step *step, uint64_t ino)
+{
+	h->fd = handle_reopen(h);
+	if (h->fd < 0)
+		return TAKE_FD(h->fd);
+	if (step) {
+		h->changes = ckpt_step_ref(step);
+		h->writer.ino = ino;
+		h->writer.fd = h->node->use->fd;
+		ckpt_stage_writer_add(step, &h->writer);
+	}
+	return 0;
+}
+
+// A descriptor that is in use goes on being one, of another file.
+static int change_file_locked(struct node *twin, int fd, uint64_t ino)
+{
+	struct node_use *use = twin->use;
+	int own = use->fd >= 0 ? dup3(fd, use->fd, O_CLOEXEC) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	if (own < 0)
+		return -errno;
+	__atomic_store_n(&use->fd, own, __ATOMIC_RELEASE);
+	__atomic_store_n(&twin->file, ino, __ATOMIC_RELAXED);
+	use->written = true;
+	return 0;
+}
+
+int unwritten_follow(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, int fd)
+{
+	struct node_use *use = node_used(n);
+	struct handle *h;
+	struct statx stx;
+	uint64_t ino;
+	int rc = 0;
+
+	if (!use)
+		return 0;
+	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
+		return -errno;
+	ino = ckpt_store_ino(&stx);
+	node_retire(fs, SPACE_TWIN, n->number); // who opens the file from now on has another twin
+	LOCK_SCOPE(&lists);
+	while ((h = use->unwritten) && !rc) {
+		LOCK_SCOPE(&h->node->use->lock);
+
+		rc = h->node->file == ino ? 0 : change_file_locked(h->node, fd, ino);
+		if (!rc)
+			rc = give_file_locked(h, step, ino);
+		if (!rc) {
+			__atomic_store_n(&use->unwritten, h->unwritten_next, __ATOMIC_RELAXED);
+			__atomic_store_n(&h->unwritten, false, __ATOMIC_RELEASE);
+		}
+	}
+	return rc;
+}
+
+// It has no name any more: what is written now is seen by those that have it open.
+static int write_nameless(struct ckpt_fs *fs, struct handle *h)
+{
+	int from = handle_backing(fs, h);
+	CLEANUP_FD int to = -1;
+	struct statx stx;
+	int rc;
+
+	if (from < 0)
+		return from == -EXDEV ? -ESTALE : from;
+	to = ckpt_sys.open(fs->store->sessions_fd, ".", O_TMPFILE | O_RDWR, 0600);
+	if (to < 0)
+		return to;
+	if (statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
+		return -errno;
+	rc = ckpt_clone_file(from, to, &stx, false);
+	return rc ? rc : unwritten_follow(fs, h->node->twin, NULL, to);
+}
+
+// In a step that is entered. What is no shared file there is the step's own: then there is nothing to copy.
+static int write_copy(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = -1;
+	int rc;
+
+	ckpt_makers_note(step, h->writer.pid, false);
+	rc = copy_up(fs, h->node->twin, false, NULL);
+	if (rc == -ESTALE)
+		return write_nameless(fs, h);
+	if (rc || !unwritten_is(h))
+		return rc;
+	fd = handle_open_file(fs, h->node->twin);
+	return fd < 0 ? fd : unwritten_follow(fs, h->node->twin, step, fd);
+}
+
+// -EAGAIN: it is another step's by now, or nobody's.
+static int write_in(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step)
+{
+	struct ckpt_step *now = NULL;
+	int rc = 0;
+
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
+		rc = ckpt_reopen(step, &now);
+	else
+		now = ckpt_step_ref(step);
+	if (!rc && h->through_latest)
+		__atomic_store_n(&now->through_latest, true, __ATOMIC_RELEASE);
+	if (!rc)
+		rc = ckpt_stage_enter(now, true);
+	if (!rc) {
+		rc = write_copy(fs, h, now);
+		ckpt_stage_leave(now);
+	} else if (rc == -EROFS) {
+		rc = -EAGAIN; // its commit came first
+	}
+	ckpt_step_unref(now);
+	return rc == -ESTALE ? -EAGAIN : rc;
+}
+
+// By a mark, which no version has yet.
+static bool is_removed(struct ckpt_fs *fs, struct node *n)
+{
+	struct place p;
+	bool is;
+
+	if (place_of(fs, n, &p))
+		return true;
+	is = p.step && ckpt_remove_has_path(p.step, p.path);
+	place_done(&p);
+	return is;
+}
+
+int unwritten_begin(struct ckpt_fs *fs, struct handle *h)
+{
+	int rc = 0;
+
+	for (int i = 0; i < TRIES && unwritten_is(h); i++) {
+		struct ckpt_step *step = node_step(fs, h->node);
+
+		rc = step && !is_removed(fs, h->node) ? write_in(fs, h, step) : write_nameless(fs, h);
+		ckpt_step_unref(step);
+		if (rc != -EAGAIN)
+			break;
+	}
+	return rc == -EAGAIN ? -EBUSY : rc;
+}

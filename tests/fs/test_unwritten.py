@@ -1,0 +1,261 @@
+"""Files of committed steps that are opened for writing: the open changes nothing, the first write reopens the step."""
+
+import errno
+import mmap
+import os
+import subprocess
+
+import pytest
+
+from support import trees
+from support.fixtures import all_modes, both_modes
+from support.mounting import wait_until
+
+pytestmark = pytest.mark.timeout(60)
+
+quiet = pytest.mark.parametrize("options", ["commit_quiet=1s"], indirect=True)
+BIG = b"0123456789abcdef" * (20 << 10)
+FILES = {"config.json": b'{"a": 1}', "model.bin": BIG}
+MODES = {"r+": os.O_RDWR, "a": os.O_WRONLY | os.O_APPEND, "touch": os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK}
+
+
+@pytest.fixture
+def step(mount, commit):
+    (mount / "1000").mkdir()
+    for name, data in FILES.items():
+        trees.write(mount / "1000" / name, data)
+    commit(mount / "1000")
+    return mount / "1000"
+
+
+def versions(ckptfs, store):
+    return [v["event"] for v in ckptfs.json("info", store, "1000")["versions"]]
+
+
+def is_listed(mount):
+    return "1000" in mount.listing()
+
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+@all_modes
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("how", MODES)
+def test_an_open_that_writes_nothing_changes_nothing(mount, store, step, ckptfs, name, how):
+    for _ in range(2):
+        fd = os.open(step / name, MODES[how])
+        assert is_listed(mount)
+        assert os.readlink(mount / "latest") == "1000"
+        assert os.fstat(fd).st_size == len(FILES[name])
+        if how == "r+":
+            assert os.pread(fd, 1 << 20, 0) == FILES[name]
+        assert content(step / name) == FILES[name]
+        os.close(fd)
+    assert is_listed(mount)
+    assert len(versions(ckptfs, store)) == 1
+
+
+def test_touch_sets_the_time_and_leaves_the_step_listed(mount, step):
+    subprocess.run(["touch", "-d", "2020-01-02", step / "model.bin"], check=True)
+    subprocess.run(["touch", step / "config.json"], check=True)
+    assert is_listed(mount)
+    assert os.stat(step / "model.bin").st_mtime == pytest.approx(1577923200, abs=86400)
+    assert content(step / "model.bin") == BIG
+
+
+def change_write(fd, path):
+    os.pwrite(fd, b"NEW", 7)
+    return lambda old: old[:7] + b"NEW" + old[10:]
+
+
+def change_truncate(fd, path):
+    os.ftruncate(fd, 5)
+    return lambda old: old[:5]
+
+
+def change_space(fd, path):
+    os.posix_fallocate(fd, 0, (1 << 20) + 1)
+    return lambda old: old + bytes((1 << 20) + 1 - len(old))
+
+
+def change_map(fd, path):
+    with mmap.mmap(fd, 0) as m:
+        m[1:4] = b"MAP"
+        m.flush()
+    return lambda old: old[:1] + b"MAP" + old[4:]
+
+
+CHANGES = [change_write, change_truncate, change_space, change_map]
+
+
+@both_modes
+@quiet
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_first_change_reopens_the_step(mount, store, step, ckptfs, name, change):
+    fd = os.open(step / name, os.O_RDWR)
+    assert is_listed(mount)
+    expected = change(fd, step / name)(FILES[name])
+    assert not is_listed(mount)
+    assert content(step / name) == expected
+    assert os.fstat(fd).st_size == len(expected)
+    assert os.pread(fd, 2 << 20, 0) == expected
+    os.pwrite(fd, b"!", 0)
+    os.fsync(fd)
+    os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / name) == b"!" + expected[1:]
+    assert len(versions(ckptfs, store)) == 2
+    ckptfs("verify", store, "--read-data")
+    ckptfs("rm", store, "1000")
+    ckptfs("undelete", store, next(r["name"] for r in ckptfs.json("ls", store, "--trash") if r["name"] != "1000"))
+    assert content(step / name) == FILES[name]
+
+
+@quiet
+def test_all_who_have_it_open_have_the_change(mount, step, agent):
+    reads, other, late = (os.open(step / "model.bin", flags) for flags in (os.O_RDWR, os.O_RDWR, os.O_WRONLY))
+    a = agent()
+    a.run("fd = os.open(path, os.O_RDONLY)", path=str(step / "model.bin"))
+    os.pwrite(other, b"ONE", 0)
+    os.pwrite(late, b"TWO", 3)
+    assert os.pread(reads, 8, 0) == b"ONETWO67"
+    assert content(step / "model.bin")[:8] == b"ONETWO67"
+    for fd in (reads, other, late):
+        os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / "model.bin") == b"ONETWO" + BIG[6:]
+
+
+@quiet
+def test_who_has_it_open_unwritten_holds_up_no_commit_of_others_changes(mount, step):
+    fd = os.open(step / "model.bin", os.O_RDWR)
+    trees.write(step / "config.json", b"{}")
+    os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / "config.json") == b"{}"
+
+
+@quiet
+def test_a_write_after_anothers_commit_reopens_it_again(mount, store, step, ckptfs):
+    fd = os.open(step / "model.bin", os.O_RDWR)
+    trees.write(step / "config.json", b"{}")
+    wait_until(lambda: is_listed(mount), timeout=20)
+    os.pwrite(fd, b"NEW", 0)
+    assert not is_listed(mount)
+    os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / "model.bin") == b"NEW" + BIG[3:]
+    assert content(step / "config.json") == b"{}"
+    assert len(versions(ckptfs, store)) == 3
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_reader_of_a_small_file_reads_on_when_another_takes_its_name(mount, step, within):
+    """Nothing of it may be in the page cache, and the daemon may not have had it open yet."""
+    new = (step if within else mount) / "new.json"
+    trees.write(new, b"new")
+    fd = os.open(step / "config.json", os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.replace(new, step / "config.json")
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert os.pread(fd, 100, 0) == FILES["config.json"]
+    os.close(fd)
+    assert content(step / "config.json") == b"new"
+
+
+@pytest.mark.parametrize("lose", ["unlink", "replace"])
+def test_what_lost_its_name_is_written_for_nobody(mount, step, lose):
+    fd = os.open(step / "config.json", os.O_RDWR)
+    if lose == "unlink":
+        os.unlink(step / "config.json")
+    else:
+        trees.write(mount / "new.json", b"new")
+        os.replace(mount / "new.json", step / "config.json")
+    os.pwrite(fd, b"XX", 0)
+    assert os.pread(fd, 100, 0) == b"XX" + FILES["config.json"][2:]
+    os.close(fd)
+    if lose == "unlink":
+        assert not (step / "config.json").exists()
+    else:
+        assert content(step / "config.json") == b"new"
+
+
+def test_its_attributes_are_the_files(mount, step):
+    """By the descriptor and by the name, whichever changed them."""
+    path = step / "model.bin"
+    os.stat(path)
+    fd = os.open(path, os.O_RDWR)
+    os.utime(fd, (1, 1))
+    os.fchmod(fd, 0o600)
+    assert os.stat(path).st_mtime == 1 and os.stat(path).st_mode & 0o777 == 0o600
+    os.chmod(path, 0o640)
+    assert os.fstat(fd).st_mode & 0o777 == 0o640 and os.fstat(fd).st_ino == os.stat(path).st_ino
+    os.close(fd)
+    assert is_listed(mount)
+
+
+@both_modes
+@quiet
+def test_a_reader_of_the_version_reads_on(mount, step, agent):
+    """The writer has another inode, so that what the kernel reads for others never changes."""
+    a = agent()
+    a.run("fd = os.open(path, os.O_RDONLY); m = os.pread(fd, 4, 0)", path=str(step / "model.bin"))
+    with open(step / "model.bin", "r+b") as f:
+        f.write(b"NEW")
+    assert a.run("os.pread(fd, 4, 0)") == b"0123"
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / "model.bin") == b"NEW" + BIG[3:]
+
+
+@quiet
+def test_others_who_truncate_it_cut_it_for_who_has_it_open(mount, step):
+    fd = os.open(step / "model.bin", os.O_RDWR)
+    trees.write(step / "model.bin", b"short")
+    assert os.fstat(fd).st_size == 5
+    assert os.pread(fd, 100, 0) == b"short"
+    os.pwrite(fd, b"er", 5)
+    os.close(fd)
+    assert content(step / "model.bin") == b"shorter"
+
+
+@quiet
+def test_killed_in_its_first_write_the_version_is_back(mount, step, agent):
+    a = agent()
+    a.run("fd = os.open(path, os.O_RDWR); os.pwrite(fd, b'NEW', 0)", path=str(step / "model.bin"))
+    assert not is_listed(mount)
+    a.kill()
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / "model.bin") == BIG
+
+
+@quiet
+def test_killed_before_its_first_write_nothing_happens(mount, step, agent):
+    a = agent()
+    a.run("fd = os.open(path, os.O_RDWR)", path=str(step / "model.bin"))
+    a.kill()
+    assert is_listed(mount)
+    assert content(step / "model.bin") == BIG
+
+
+@pytest.mark.parametrize("options", ["amend=deny"], indirect=True)
+def test_denied(mount, step):
+    with pytest.raises(OSError) as e:
+        os.open(step / "model.bin", os.O_RDWR)
+    assert e.value.errno == errno.EROFS
+
+
+@quiet
+def test_of_a_sealed_step(mount, store, step, ckptfs):
+    ckptfs("seal", store, "1000")
+    ckptfs("cool", store, "1000")
+    fd = os.open(step / "model.bin", os.O_RDWR)
+    assert is_listed(mount)
+    assert os.pread(fd, 16, 0) == BIG[:16]
+    os.pwrite(fd, b"NEW", 0)
+    os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / "model.bin") == b"NEW" + BIG[3:]
