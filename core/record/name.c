@@ -42,6 +42,8 @@ static const char *const number_forms[] = {
 	"epoch#",
 	"epoch=#",
 	"epoch=#-step=#",
+	"epoch=#-step=#.ckpt", // Lightning's folders of shards; -v1 where the name is taken
+	"epoch=#-step=#-v#.ckpt",
 	"epoch_#-step_#",
 	"epoch_#_step_#",
 	"checkpoint-step-#",
@@ -187,7 +189,8 @@ bool ckpt_name_is_step(const char *name, const struct ckpt_place *place)
 
 int64_t ckpt_name_number(const char *name)
 {
-	size_t end = strlen(name), start;
+	bool is_again = ckpt_name_matches("*#-v#.ckpt", name); // Lightning's second save of the same step
+	size_t end = is_again ? (size_t)(strrchr(name, '-') - name) : strlen(name), start;
 	int64_t number = 0;
 
 	while (end && !is_digit(name[end - 1]))

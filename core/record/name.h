@@ -54,7 +54,7 @@ bool ckpt_name_is_checkpoints(const char *name);
 // True for the names of file steps: a checkpoint that is one file (*.pt, *.safetensors, flax's checkpoint_N ...).
 bool ckpt_name_is_file_step(const char *name);
 
-// The last run of digits in the name as a number; -1: none, or one that does not fit.
+// The last run of digits in the name as a number, without the version of `*N-vN.ckpt`; -1: none, or one that does not fit.
 int64_t ckpt_name_number(const char *name);
 
 // The step's key below "steps/": <folder id>%2F<name>, percent-encoded; names too long for that are "%%" + SHA-256.

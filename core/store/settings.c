@@ -43,8 +43,8 @@ static const struct ckpt_setting table[] = {
 		.initial = "auto",
 		.value = "auto|A[:B...]",
 		.wants = "auto, or names with ':' between them: generic, orbax, orbax-commitfile, dcp, megatron, "
-			 "deepspeed, "
-			 "hf-trainer, accelerate, nemo, flax, eformer, torchsnapshot, bytecheckpoint, single-file",
+			 "deepspeed, hf-trainer, hf-storage, accelerate, lightning, levanter, nemo, nanotron, axlearn, "
+			 "flax, eformer, torchsnapshot, bytecheckpoint, single-file",
 		.help = "which frameworks complete a step by their last act: all known ones, or these",
 	},
 	{
@@ -68,8 +68,10 @@ static const struct ckpt_setting table[] = {
 		.least = UINT64_C(10000000),
 		.help = "a staged step is completed when nothing in it has changed for this time and it has "
 			"the files of the step before it. Without a step before it: six times as long; in "
-			"doubt: thirty times; off: never. Changed arrays of a committed step become a "
-			"version after six times as long (off: as with 10s)",
+			"doubt: thirty times; off: never. A staged directory without array data becomes a "
+			"plain folder after thirty times as long, or once after its maker has ended. Changed arrays of "
+			"a committed step become a "
+			"version after six times as long (off: both as with 10s)",
 	},
 	{
 		.name = "open_writers",

@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -34,19 +35,22 @@ def results(request):
         yield f
 
 
+@contextlib.contextmanager
+def measured(results, framework, name):
+    row = {"row": framework.title, "version": framework.version, "profile": framework.profile, "event": framework.event, "column": name,
+           "replayed": framework.replayed}
+    try:
+        yield
+    except BaseException:
+        results.write(json.dumps(row | {"well": False}) + "\n")
+        raise
+    results.write(json.dumps(row | {"well": True}) + "\n")
+
+
 @pytest.fixture
 def column(results, framework):
     """`with column("restore"):` what is done there has this column of the framework's row."""
-    @contextlib.contextmanager
-    def measured(name):
-        row = {"row": framework.title, "version": framework.version, "profile": framework.profile, "event": framework.event, "column": name}
-        try:
-            yield
-        except BaseException:
-            results.write(json.dumps(row | {"well": False}) + "\n")
-            raise
-        results.write(json.dumps(row | {"well": True}) + "\n")
-    return measured
+    return functools.partial(measured, results, framework)
 
 
 @pytest.fixture

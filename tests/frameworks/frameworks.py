@@ -35,39 +35,51 @@ class Framework:
     tracker: str = ""          # the file from which it resumes, when that is written after the event
     wants: str = ""            # what may come after the event, and without which it does not resume from a step
     keeps: tuple = (4, 5)      # of the steps 1 to 5, when it is told to keep two
+    passing: str = ""          # names like those of its steps, of plain folders in which it writes before
+    replayed: bool = False     # its driver does what the framework's source says: it cannot be installed here
+    seconds: tuple = ()        # quiet: how long its first step, and the later ones, are not listed after their last change
 
     def __str__(self):
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
     @property
     def version(self):
-        return version(self.package)
+        return version(self.package) if self.package else ""
 
     @property
     def pattern(self):
         """Of the names that a listing may show for steps of its."""
-        return re.sub(r"\{[^}]*\}", "[0-9]*", self.name) if self.name != "{}" else "*"
+        return re.sub(r"\{[^}]*\}", "[0-9]*", self.name) if self.name != "{}" or self.tracker else "*"
 
     def step(self, n):
         return self.name.format(n)
 
     def number(self, name):
-        return int(re.fullmatch(re.escape(self.name).replace(r"\{\}", r"(\d+)").replace(r"\{:07d\}", r"(\d+)"), name)[1])
+        before, _, after = re.split(r"(\{.*\})", self.name)
+        return int(re.fullmatch(re.escape(before) + r"(\d+)" + re.escape(after), name)[1])
 
     def listed(self, folder):
         """Numbers of the steps that a listing shows."""
         folder = Path(folder) / self.at
         names = os.listdir(folder) if folder.is_dir() else []
-        return sorted(self.number(n) for n in fnmatch.filter(names, self.pattern))
+        return sorted(self.number(n) for n in fnmatch.filter(names, self.pattern) if not fnmatch.fnmatch(n, self.passing))
 
     def newest(self, folder):
         """The step from which the next run goes on, as its own rules say: a string, as it says it."""
         listed = [n for n in self.listed(folder) if not self.wants or (Path(folder) / self.at / self.step(n) / self.wants).exists()]
-        if not self.tracker:
+        if not self.tracker or not (Path(folder) / self.tracker).exists():
             return str(listed[-1])
-        said = (Path(folder) / self.tracker).read_text(encoding="utf-8")
+        said = tracked(Path(folder) / self.tracker)
         assert int(said) in listed[-2:], f"{self.tracker} names {said}, and listed are {listed}"
         return said
+
+
+def tracked(path):
+    """The step that a tracker names, or that a file is a copy of."""
+    if path.suffix != ".pt":
+        return path.read_text(encoding="utf-8")
+    import torch
+    return str(torch.load(path)["step"].item())
 
 
 class Job:

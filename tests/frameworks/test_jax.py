@@ -14,4 +14,6 @@ FRAMEWORKS = [
     Framework("flax.training.checkpoints", "flax_legacy", "flax", "checkpoint_{}"),
     Framework("eFormer Checkpointer", "eformer_checkpointer", "eformer", "run-{}", "eformer", "close:metadata.json", any_name="close:metadata.json",
               keeps=(3, 5), stumbles=True),
+    Framework("Levanter Checkpointer", "levanter_checkpointer", "levanter", "step-{}", "levanter", "close:metadata.json",
+              any_name="close:metadata.json", keeps=(3, 5)),
 ]

@@ -19,6 +19,12 @@ FRAMEWORKS = [
               any_name="close:.snapshot_metadata"),
     Framework("torchsnapshot async_take", "torchsnapshot_take", "torchsnapshot", "step_{}", "torchsnapshot", "close:.snapshot_metadata",
               variant="async", any_name="close:.snapshot_metadata"),
+    Framework("torch HuggingFaceStorageWriter, as torchtitan", "hf_storage", "torch", "step-{}", "hf-storage", "close:*.safetensors.index.json",
+              ranks=2),
+    Framework("torch HuggingFaceStorageWriter, rank 0", "hf_storage", "torch", "step-{}", "hf-storage", "close:*.safetensors.index.json",
+              variant="rank0"),
+    Framework("torch_checkpointing, torchtitan's newer way", "torch_checkpointing_manager", "torch-checkpointing", "step-{}", "generic", "rename",
+              half="tmp_step-{}"),
 ]
 
 

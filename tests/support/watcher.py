@@ -32,10 +32,12 @@ def _look(folder):
     return seen
 
 
-def _look_for(folder, pattern):
+def _look_for(folder, pattern, ignored):
     """The same of names like the pattern, files too; without those that go away while they are looked at."""
     seen = {}
     for name in fnmatch.filter(os.listdir(folder), pattern):
+        if ignored and fnmatch.fnmatch(name, ignored):
+            continue
         path = os.path.join(folder, name)
         with contextlib.suppress(FileNotFoundError):
             seen[name] = trees.sizes(path) if os.path.isdir(path) else {"": os.lstat(path).st_size}
@@ -59,7 +61,7 @@ def _watch(out, ignored, pattern, folders):
         ending = bool(told)
         for folder in folders:
             try:
-                seen = _look_for(folder, pattern) if pattern else {k: v for k, v in _look(folder).items() if k not in ignored}
+                seen = _look_for(folder, pattern, ignored) if pattern else {k: v for k, v in _look(folder).items() if k not in ignored}
             except FileNotFoundError:
                 continue
             if seen != last.get(folder):
@@ -98,9 +100,9 @@ class Watch:
 
 @contextlib.contextmanager
 def watch(world, *folders, ignored=(), pattern=None):
-    """`pattern`: only what is named so, files too; for check_whole()."""
+    """`pattern`: only what is named so, files too; for check_whole(). `ignored`: names, or with a pattern one like it."""
     log = world.scratch / f"watch-{time.monotonic_ns()}.jsonl"
-    process = subprocess.Popen([sys.executable, __file__, str(log), json.dumps([list(ignored), pattern]), *map(str, folders)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, __file__, str(log), json.dumps([ignored if pattern else list(ignored), pattern]), *map(str, folders)], stdout=subprocess.PIPE)
     world.callback(process.wait)
     world.callback(process.kill)
     assert process.stdout.readline() == b"ready\n"

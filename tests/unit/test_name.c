@@ -83,6 +83,9 @@ START_TEST(prefixed_numbers_are_steps_anywhere_but_below_logs)
 		ck_assert_msg(!ckpt_name_is_step(names[i], &below_logs), "%s below logs", names[i]);
 		ck_assert_msg(!ckpt_name_is_temp(names[i]), "%s", names[i]);
 	}
+	ck_assert(ckpt_name_is_step("epoch=3-step=1000.ckpt", &nowhere));
+	ck_assert(ckpt_name_is_step("epoch=3-step=1000-v1.ckpt", &nowhere));
+	ck_assert(!ckpt_name_is_step("last.ckpt", &nowhere));
 }
 END_TEST
 
@@ -190,6 +193,9 @@ START_TEST(number_is_the_last_run_of_digits)
 	ck_assert_int_eq(ckpt_name_number("iter_0000100"), 100);
 	ck_assert_int_eq(ckpt_name_number("epoch=3-step=1000"), 1000);
 	ck_assert_int_eq(ckpt_name_number("checkpoint-500.bad"), 500);
+	ck_assert_int_eq(ckpt_name_number("epoch=3-step=1000.ckpt"), 1000);
+	ck_assert_int_eq(ckpt_name_number("epoch=3-step=1000-v1.ckpt"), 1000);
+	ck_assert_int_eq(ckpt_name_number("exp-v3.ckpt"), 3);
 	ck_assert_int_eq(ckpt_name_number("release"), -1);
 	ck_assert_int_eq(ckpt_name_number("0"), 0);
 	ck_assert(ckpt_name_number("9223372036854775807") == INT64_MAX);

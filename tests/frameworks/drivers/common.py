@@ -57,6 +57,15 @@ def numbers(folder, before, after=""):
     return sorted(int(digits) for digits in inner if digits.isdecimal())
 
 
+def wait_listed(path, seconds=60):
+    """The training that goes on after a save: until a listing shows the step. Most scripts look for what is old later than that."""
+    import time
+    end = time.monotonic() + seconds
+    while path.name not in os.listdir(path.parent):
+        assert time.monotonic() < end, f"{path.name} was not listed within {seconds} s"
+        time.sleep(0.2)
+
+
 def start_ranks():
     """torch.distributed on gloo, for those that need it with one rank too. The rendezvous is a file: no port is another's."""
     import tempfile
