@@ -425,7 +425,9 @@ def test_what_megatron_takes_out_of_its_step_is_an_edit(mount):
     os.rename(folder / ".metadata.tmp", folder / ".metadata")
     os.unlink(folder / "__0_0.distcp")
     os.unlink(folder / ".metadata.bck")
-    wait_until(lambda: info(mount, "iter_0000100")["event"] == "quiet", what="the next version")
+    assert listed(mount) == ["iter_0000100"]
+    files = len(trees.files(folder))
+    wait_until(lambda: info(mount, "iter_0000100")["files"] == files, what="the version without what was removed")
     assert info(mount, "iter_0000100")["profile"] == "megatron"
     mount.remount()
     assert sorted(os.listdir(folder)) == [".metadata", "common.pt", "metadata.json"]
