@@ -170,7 +170,7 @@ static int write_copy(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *st
 		return write_nameless(fs, h);
 	if (rc || !unwritten_is(h))
 		return rc;
-	fd = handle_open_file(fs, h->node->twin);
+	fd = node_open(fs, h->node->twin, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
 	return fd < 0 ? fd : unwritten_follow(fs, h->node->twin, step, fd);
 }
 

@@ -167,6 +167,47 @@ def test_a_reader_of_a_small_file_reads_on_when_another_takes_its_name(mount, st
     assert content(step / "config.json") == b"new"
 
 
+@quiet
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("when", ["before", "after", "and unlinked"])
+def test_a_file_of_two_names_is_written_under_both(mount, store, step, ckptfs, name, when):
+    one, other = step / name, step / "other"
+    if when == "before":
+        os.link(one, other)
+    fd = os.open(one, os.O_RDWR)
+    if when != "before":
+        os.link(one, other)
+    if when == "and unlinked":
+        os.unlink(one)
+    os.pwrite(fd, b"NEW", 0)
+    new = b"NEW" + FILES[name][3:]
+    assert os.pread(fd, 1 << 20, 0) == new
+    os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(other) == new
+    assert not one.exists() if when == "and unlinked" else content(one) == new
+    ckptfs("verify", store, "--read-data")
+    ckptfs("rm", store, "1000")
+    for older in [r["name"] for r in ckptfs.json("ls", store, "--trash") if r["name"] != "1000"]:
+        ckptfs("undelete", store, older)
+        assert content(one) == FILES[name]
+        ckptfs("rm", store, "1000")
+
+
+@quiet
+def test_a_folder_that_is_renamed_takes_it_along(mount, commit):
+    (mount / "1000/a").mkdir(parents=True)
+    trees.write(mount / "1000/a/config.json", b"{}")
+    commit(mount / "1000")
+    fd = os.open(mount / "1000/a/config.json", os.O_RDWR)
+    os.rename(mount / "1000/a", mount / "1000/b")
+    os.pwrite(fd, b"[]", 0)
+    os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(mount / "1000/b/config.json") == b"[]"
+    assert os.listdir(mount / "1000") == ["b"]
+
+
 @pytest.mark.parametrize("lose", ["unlink", "replace"])
 def test_what_lost_its_name_is_written_for_nobody(mount, step, lose):
     fd = os.open(step / "config.json", os.O_RDWR)
