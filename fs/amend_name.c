@@ -731,8 +731,12 @@ static int link_in(struct call *c, const struct place *p, const char *path)
 	struct incoming in = {.session_fd = session_fd};
 	struct node *n = linked_node(c);
 	struct place from;
-	int rc = session_fd < 0 ? session_fd : amend_check_place(c, c->node, p, c->name, path, in.raw);
+	int rc = MIN(session_fd, 0);
 
+	if (!rc && ckpt_remove_has_path(p->step, path))
+		rc = ckpt_remove_publish(p->step); // the name is free, which no version says yet
+	if (!rc)
+		rc = amend_check_place(c, c->node, p, c->name, path, in.raw);
 	if (!rc)
 		rc = place_of(c->fs, n, &from);
 	if (rc)
@@ -769,6 +773,8 @@ static void run_link(struct call *c)
 		run_live(c);
 		return;
 	}
+	if (rc == -ENOENT)
+		rc = -ESTALE; // what is linked was moved out of the step: the kernel looks again what has its name
 	if (!rc) {
 		amend_show_change(c->fs, c->node);
 		rc = lookup_child(c->fs, c->node, c->name, &e);

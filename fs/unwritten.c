@@ -38,7 +38,7 @@ int unwritten_enlist(struct handle *h)
 		return rc;
 	LOCK_SCOPE(&lists);
 	h->unwritten_next = of->use->unwritten;
-	of->use->unwritten = h;
+	__atomic_store_n(&of->use->unwritten, h, __ATOMIC_RELAXED); // unwritten_any() looks without the lock
 	__atomic_store_n(&h->unwritten, true, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -54,7 +54,7 @@ void unwritten_strike_off(struct handle *h)
 	while (*slot && *slot != h)
 		slot = &(*slot)->unwritten_next;
 	if (*slot)
-		*slot = h->unwritten_next;
+		__atomic_store_n(slot, h->unwritten_next, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->unwritten, false, __ATOMIC_RELEASE);
 }
 

@@ -161,6 +161,25 @@ def test_arrays_moved_over_a_file_are_a_save_over_it(mount, base):
     assert mount.listing() == ["900", "plain"] and trees.files(step) == files | {"config.json": ARRAY}
 
 
+@pytest.mark.parametrize("from_", ["plain", "1000"])
+def test_a_link_takes_a_name_that_was_removed_just_now(mount, base, is_so, from_):
+    step, files = base
+    trees.write(mount / "plain/y", b"plain")
+    os.unlink(step / "config.json")
+    source = mount / "plain/y" if from_ == "plain" else step / W0
+    os.link(source, step / "config.json")
+    is_so(files | {"config.json": b"plain" if from_ == "plain" else files[W0]})
+
+
+def test_what_was_moved_out_just_now_is_linked_back(mount, base, is_so):
+    step, files = base
+    for n in range(5):
+        os.rename(step / "config.json", mount / "plain/z")
+        os.link(mount / "plain/z", step / "config.json")
+        os.unlink(mount / "plain/z")
+    is_so(files)
+
+
 @both_modes
 @pytest.mark.parametrize("from_", ["plain/f", "900/array.npy", "1000/array.npy", "1000/empty"])
 def test_a_file_is_linked_in(mount, base, is_so, from_):
