@@ -71,14 +71,25 @@ static void make_kernel_look_again(struct ckpt_fs *fs, struct node *dir, const c
 }
 
 // Who has the old one open, and may write it, has the copy from now on.
-static int tell_unwritten(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, int dirfd, const char *name)
+static int tell_unwritten(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, struct node *dir, int dirfd,
+			  const char *name)
 {
 	CLEANUP_FD int fd = -1;
+	struct node *copy;
+	struct statx stx;
+	int rc;
 
 	if (!unwritten_any(n))
 		return 0;
 	fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0);
-	return fd < 0 ? fd : unwritten_follow(fs, n, step, fd);
+	rc = fd < 0 ? fd : statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
+	if (!rc)
+		rc = node_get(fs, SPACE_LIVE, ckpt_store_ino(&stx), n->type, dir, name, NULL, &copy);
+	if (rc)
+		return rc;
+	rc = unwritten_follow(fs, n, copy, step, fd);
+	node_forget(fs, copy, 1);
+	return rc;
 }
 
 int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
@@ -101,7 +112,7 @@ int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd)
 	if (!rc && copy.of)
 		rc = place_copy(fs, n, dir, dirfd, name, &copy);
 	if (!rc && copy.of && step)
-		rc = tell_unwritten(fs, n, step, dirfd, name);
+		rc = tell_unwritten(fs, n, step, dir, dirfd, name);
 	if (!rc && step && step->base)
 		make_kernel_look_again(fs, dir, name);
 	if (!rc && ret_fd) {

@@ -282,6 +282,18 @@ int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin)
 	return twin ? 0 : -ENOMEM;
 }
 
+void node_set_twin(struct ckpt_fs *fs, struct node *twin, struct node *of)
+{
+	struct node *before;
+
+	node_ref(fs, of);
+	names_write_lock(fs);
+	before = twin->twin;
+	twin->twin = of;
+	names_unlock(fs);
+	node_unref(fs, before);
+}
+
 static bool node_has_name(const struct node *n, const struct node *parent, const char *name)
 {
 	for (struct node_name *x = n->names; x; x = x->next)

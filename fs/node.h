@@ -125,6 +125,9 @@ uint64_t node_space(const struct ckpt_step *step);
 // The twin of a file, made where it is missing, with one more lookup count. -ENOMEM.
 int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin);
 
+// From now on it has the names of another.
+void node_set_twin(struct ckpt_fs *fs, struct node *twin, struct node *of);
+
 // Makes n->use where it is missing. -ENOMEM. It stays as long as the node: who has a handle need not ask.
 int node_use(struct node *n);
 static inline struct node_use *node_used(const struct node *n)

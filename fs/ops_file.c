@@ -207,8 +207,21 @@ static bool is_watched(const struct call *c)
 	return c->node->use->io != IO_PASSTHROUGH;
 }
 
+// It was led to the twin of a committed file, and others have reopened the step since.
+static void run_open_of_twin(struct call *c)
+{
+	int rc = node_has_place(c->fs, c->node) ? unwritten_open(c) : -ESTALE;
+
+	if (rc != CALL_ANSWERED)
+		reply_error(c->req, rc == CALL_REOPENS ? -ESTALE : rc);
+}
+
 static void run_open_for_writing(struct call *c)
 {
+	if (c->node->twin) {
+		run_open_of_twin(c);
+		return;
+	}
 	struct draft *draft = NULL;
 	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
 	bool second = false;

@@ -74,7 +74,7 @@ int unwritten_open(struct call *c)
 		return rc;
 	h = handle_of(&c->fi);
 	h->writer.pid = tid;
-	h->through_latest = latest_led_to(c->step, tid);
+	h->through_latest = c->step && latest_led_to(c->step, tid);
 	if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
 		handle_release(c->fs, NULL, h);
 	return CALL_ANSWERED;
@@ -110,32 +110,46 @@ static int change_file_locked(struct node *twin, int fd, uint64_t ino)
 	return 0;
 }
 
-int unwritten_follow(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, int fd)
+static int give_copy(struct ckpt_fs *fs, struct handle *h, struct node *copy, struct ckpt_step *step, int fd,
+		     uint64_t ino)
+{
+	struct node *twin = h->node;
+	int rc;
+
+	ckpt_lock_take(&twin->use->lock);
+	rc = twin->file == ino ? 0 : change_file_locked(twin, fd, ino);
+	if (!rc)
+		rc = give_file_locked(h, step, ino);
+	ckpt_lock_drop(&twin->use->lock);
+	// Who was led to the twin, and opens it only now, finds its place by that.
+	if (copy && twin->twin != copy)
+		node_set_twin(fs, twin, copy);
+	return rc;
+}
+
+int unwritten_follow(struct ckpt_fs *fs, struct node *n, struct node *copy, struct ckpt_step *step, int fd)
 {
 	struct node_use *use = node_used(n);
 	struct handle *h;
 	struct statx stx;
-	uint64_t ino;
 	int rc = 0;
 
 	if (!use)
 		return 0;
 	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 		return -errno;
-	ino = ckpt_store_ino(&stx);
 	node_retire(fs, SPACE_TWIN, n->number); // who opens the file from now on has another twin
-	LOCK_SCOPE(&lists);
-	while ((h = use->unwritten) && !rc) {
-		LOCK_SCOPE(&h->node->use->lock);
+	node_ref(fs, n);
+	ckpt_lock_take(&lists);
+	while ((h = use->unwritten)) {
+		int given = give_copy(fs, h, copy, step, fd, ckpt_store_ino(&stx));
 
-		rc = h->node->file == ino ? 0 : change_file_locked(h->node, fd, ino);
-		if (!rc)
-			rc = give_file_locked(h, step, ino);
-		if (!rc) {
-			__atomic_store_n(&use->unwritten, h->unwritten_next, __ATOMIC_RELAXED);
-			__atomic_store_n(&h->unwritten, false, __ATOMIC_RELEASE);
-		}
+		rc = rc ? rc : given;
+		__atomic_store_n(&use->unwritten, h->unwritten_next, __ATOMIC_RELAXED);
+		__atomic_store_n(&h->unwritten, false, __ATOMIC_RELEASE); // without a descriptor its writes fail
 	}
+	ckpt_lock_drop(&lists);
+	node_unref(fs, n);
 	return rc;
 }
 
@@ -155,7 +169,7 @@ static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 	if (statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 		return -errno;
 	rc = ckpt_clone_file(from, to, &stx, false);
-	return rc ? rc : unwritten_follow(fs, h->node->twin, NULL, to);
+	return rc ? rc : unwritten_follow(fs, h->node->twin, NULL, NULL, to);
 }
 
 // In a step that is entered. What is no shared file there is the step's own: then there is nothing to copy.
@@ -171,7 +185,7 @@ static int write_copy(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *st
 	if (rc || !unwritten_is(h))
 		return rc;
 	fd = node_open(fs, h->node->twin, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-	return fd < 0 ? fd : unwritten_follow(fs, h->node->twin, step, fd);
+	return fd == -ENOENT ? -ESTALE : fd < 0 ? fd : unwritten_follow(fs, h->node->twin, NULL, step, fd);
 }
 
 // -EAGAIN: it is another step's by now, or nobody's.

@@ -11,7 +11,7 @@
 #include "fs/call.h"
 #include "fs/handle.h"
 
-// For call.committed: an open of a file of the step. CALL_REOPENS: not like this, since it truncates, or cannot be led to the twin.
+// For call.committed: an open of a file of the step. And for an open of its twin, wherever that is by now. CALL_REOPENS: not like this, since it truncates, or cannot be led to the twin.
 int unwritten_open(struct call *c);
 
 static inline bool unwritten_is(const struct handle *h)
@@ -22,8 +22,9 @@ static inline bool unwritten_is(const struct handle *h)
 // The first change through the handle. 0: it may be made, in the copy. What lost its name is a file of nobody's, as on a disk.
 int unwritten_begin(struct ckpt_fs *fs, struct handle *h);
 
-// The file's name got a copy in this step (a reopened one), which is open at fd: who has the twin open has that from now on.
-int unwritten_follow(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, int fd);
+// The file's name got a copy in this step (a reopened one), which is open at fd: who has the twin open has that from now on, and the
+// twin is that of the copy's node; NULL: the file has no name, or keeps it.
+int unwritten_follow(struct ckpt_fs *fs, struct node *n, struct node *copy, struct ckpt_step *step, int fd);
 bool unwritten_any(const struct node *n);
 
 // Around the twin's acquisition, and at the release.

@@ -4,6 +4,7 @@ import errno
 import mmap
 import os
 import subprocess
+import threading
 
 import pytest
 
@@ -165,6 +166,34 @@ def test_a_reader_of_a_small_file_reads_on_when_another_takes_its_name(mount, st
     assert os.pread(fd, 100, 0) == FILES["config.json"]
     os.close(fd)
     assert content(step / "config.json") == b"new"
+
+
+def test_writers_that_open_it_at_once_all_write(mount, commit):
+    """Some are led to the second node while others reopen the step and copy the file."""
+    failures = []
+
+    def write(path, start, n):
+        start.wait()
+        try:
+            with open(path, "r+b", buffering=0) as f:
+                os.pwrite(f.fileno(), b"%d" % n * 1000, n * 1000)
+        except OSError as e:
+            failures.append((path, n, e))
+
+    for step in (mount / str(1000 + k) for k in range(15)):
+        step.mkdir()
+        for name in ("a", "b"):
+            trees.write(step / name, bytes(8000))
+        commit(step)
+        start = threading.Barrier(8)
+        threads = [threading.Thread(target=write, args=(step / "ab"[n % 2], start, n)) for n in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for k, name in enumerate("ab"):
+            assert content(step / name) == b"".join(b"%d" % n * 1000 if n % 2 == k else bytes(1000) for n in range(8))
+    assert failures == []
 
 
 @quiet

@@ -87,7 +87,7 @@ TABLE = [
     Row("first-write-in-place", "fs/unwritten.c:write_copy",
         "rc = copy_up(fs, h->node->twin, false, NULL);", "rc = 0;", ("test_fs_unwritten",)),
     Row("others-keep-the-old-bytes", "fs/copy_up.c:copy_up",
-        "rc = tell_unwritten(fs, n, step, dirfd, name)", "rc = 0", ("test_fs_unwritten",)),
+        "rc = tell_unwritten(fs, n, step, dir, dirfd, name)", "rc = 0", ("test_fs_unwritten",)),
     Row("folder-id-not-durable", "core/store/store_folder.c:folder_sync",
         "folder_is_synced(s, id) ? 0 : sync_upwards(s, dirfd)", "0", (CRASH,)),
     Row("written-after-the-record", "core/commit/commit.c:attempt_run",
