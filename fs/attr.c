@@ -216,12 +216,17 @@ static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
 	return rc ? rc : node_is_still(fs, n, stx) ? 0 : -ESTALE;
 }
 
+double node_attr_timeout(const struct node *n)
+{
+	return n->twin || __atomic_load_n(&n->shadowed, __ATOMIC_RELAXED) ? TIMEOUT_NONE : TIMEOUT_ATTR;
+}
+
 static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
 {
 	struct statx stx;
 	int rc;
 
-	*ret_timeout = TIMEOUT_ATTR;
+	*ret_timeout = node_attr_timeout(n);
 	if (attr_of_packed(fs, n, ret_attr))
 		return 0;
 	rc = stat_live(fs, n, &stx);

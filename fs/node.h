@@ -85,6 +85,7 @@ struct node {
 	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
 	struct node *twin;   // a reference: it has the names of that one and none of its own (unwritten.h); else NULL
+	bool shadowed;       // its twin writes it, which the kernel does not know: no attributes are kept; atomic
 	struct draft *draft; // new content that is not published yet (draft.h), guarded by names_lock; else NULL
 	int control;         // NODE_CONTROL: which piece (control.h)
 	bool copied;         // its name is that of its copy (copy_up.h); atomic

@@ -130,7 +130,7 @@ void fill_live(struct ckpt_fs *fs, const struct node *n, const struct statx *stx
 {
 	attr_from_statx(fs, n, stx, &ret_entry->attr);
 	fill_entry(fs, n, TIMEOUT_NAME, ret_entry);
-	ret_entry->attr_timeout = TIMEOUT_ATTR;
+	ret_entry->attr_timeout = node_attr_timeout(n);
 	if (__atomic_load_n(&n->file, __ATOMIC_RELAXED))
 		ret_entry->entry_timeout = TIMEOUT_NONE; // it becomes that of a copy (copy_up.h)
 }

@@ -1,4 +1,4 @@
-// Files of committed steps that are open for writing, and that nobody has written yet.
+// Files of committed steps that are open for writing, as touch(1) opens them, and that nobody has written yet.
 //
 // An open changes nothing: the step stays listed. It is led to another node of the same name, the file's twin (look_again.h), which
 // the daemon reads and writes; others read the file itself, in passthrough or not. The first write, truncation or fallocate
