@@ -142,17 +142,10 @@ static int make(struct call *c, const struct place *p, const char *path)
 	return rc;
 }
 
-static void run_make(struct call *c)
+void amend_reply_made(struct call *c, int rc)
 {
 	struct fuse_entry_param e = {0};
-	char path[sizeof(((struct place *)0)->buf)];
-	struct place p;
-	int rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
 
-	if (!rc) {
-		rc = p.step ? make(c, &p, path) : -ESTALE;
-		place_done(&p);
-	}
 	if (!rc) {
 		amend_show_change(c->fs, c->node);
 		rc = lookup_child(c->fs, c->node, c->name, &e);
@@ -161,6 +154,19 @@ static void run_make(struct call *c)
 		reply_error(c->req, rc);
 	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
 		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+}
+
+static void run_make(struct call *c)
+{
+	char path[sizeof(((struct place *)0)->buf)];
+	struct place p;
+	int rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
+
+	if (!rc) {
+		rc = p.step ? make(c, &p, path) : -ESTALE;
+		place_done(&p);
+	}
+	amend_reply_made(c, rc);
 }
 
 // A name whose file was removed a moment ago, which no version says yet: both are one change of the step.

@@ -1,4 +1,4 @@
-// What the files of amend share: fs/amend.c (files from creation on), fs/amend_close.c (closes, and writes after one) and
+// Shared by the files of amend: fs/amend.c (files from creation on), fs/amend_close.c (closes, and writes after one) and
 // fs/amend_name.c (names).
 #pragma once
 
@@ -54,6 +54,8 @@ static inline void set_published(struct amend_file *f, bool published)
 // In a committed step what is neither pending nor a copy is what the step has, whoever committed it. Under the lock of its use.
 void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n);
 void amend_show_change(struct ckpt_fs *fs, struct node *dir);
+// Answers a call that made c->name in c->node, or failed to with rc.
+void amend_reply_made(struct call *c, int rc);
 
 // --- Names: fs/amend_name.c ---------------------------------------------------------------------------------------------
 
@@ -64,5 +66,5 @@ int amend_path_of(struct ckpt_fs *fs, struct node *dir, const char *name, struct
 // Whether a client may make this name in dir, which is at p, and nothing has it. ret_raw: where what it is for is to stand.
 int amend_check_place(const struct call *c, struct node *dir, const struct place *p, const char *name, const char *path,
 		      char ret_raw[CKPT_AMEND_RAW_MAX]);
-// What was made there is the client's, with the mode of the call and, in a directory with setgid, the group of that.
+// Gives the client the new raw file, with the mode of the call and, in a directory with setgid, the group of that.
 int amend_give(struct call *c, const struct place *p, int dirfd, const char *raw);

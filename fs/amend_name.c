@@ -57,7 +57,7 @@ static int entry_at(const struct place *p, struct ckpt_entry *ret_entry)
 	return rc;
 }
 
-// What the disk would say where it is not root that changes it: raw files are not in the step's own directories.
+// The answer that a disk gives to users who are not root: raw files are not in the step's own directories.
 static int may_write(const struct place *dir)
 {
 	struct ckpt_entry e;
@@ -176,7 +176,7 @@ static uint64_t number_at(struct ckpt_step *step, const char *path)
 	return e.ino;
 }
 
-// Of what the new name is taken from. Who has it open reads on.
+// The number of the file that loses its name. A process that has it open reads on.
 static uint64_t replaced_at(struct call *c, struct ckpt_step *step, const char *path)
 {
 	uint64_t number = number_at(step, path);
@@ -453,7 +453,7 @@ static int mark_removed(struct call *c, const struct place *dir)
 	return rc == -EAGAIN ? -EBUSY : rc;
 }
 
-// What a step gives away.
+// The entry that leaves its step.
 static int find_outgoing(struct call *c, const struct ends *e, struct ckpt_manifest **ret_m, struct ckpt_entry *ret)
 {
 	int rc = may_write(&e->from);
@@ -521,7 +521,7 @@ static int move_in(struct call *c, const struct ends *e, bool *ret_other)
 
 // --- Out of a step --------------------------------------------------------------------------------------------------------
 
-// What has the name in a live tree: 0 nothing, or a file that may go.
+// The holder of the name in a live tree: 0 nobody, or a file that may go.
 static int check_live_target(struct call *c, int to_fd, struct live_child *ret_child, bool *ret_replaces)
 {
 	struct ckpt_step *there;
@@ -761,7 +761,6 @@ static int link_in(struct call *c, const struct place *p, const char *path)
 static void run_link(struct call *c)
 {
 	char path[sizeof(((struct place *)0)->buf)];
-	struct fuse_entry_param e = {0};
 	struct place p;
 	int rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
 
@@ -774,15 +773,8 @@ static void run_link(struct call *c)
 		return;
 	}
 	if (rc == -ENOENT)
-		rc = -ESTALE; // what is linked was moved out of the step: the kernel looks again what has its name
-	if (!rc) {
-		amend_show_change(c->fs, c->node);
-		rc = lookup_child(c->fs, c->node, c->name, &e);
-	}
-	if (rc)
-		reply_error(c->req, rc);
-	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
-		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+		rc = -ESTALE; // the source was moved out of the step just now: the kernel looks its name up again
+	amend_reply_made(c, rc);
 }
 
 // node is the new parent.

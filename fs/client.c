@@ -51,7 +51,7 @@ static int open_statm(pid_t tid)
 	return fd < 0 ? -errno : fd;
 }
 
-// What is open goes on being of the thread that it was opened for: when that has ended, whoever has its number now is another.
+// An open file stays that of its thread. When the thread has ended, another one may have its number.
 static ssize_t read_statm_locked(pid_t tid, char *buf, size_t len)
 {
 	size_t at = (size_t)tid % STATMS;

@@ -26,7 +26,7 @@ int complete_renamed(struct ckpt_fs *fs, struct node *dir, struct node *above, c
 		     const struct ckpt_commit *how);
 
 // The plain folder dir, which is called name in above, open as dirfd, is this step from now on, which core/stage/convert.h has prepared.
-// What is done to it by other requests has ended before, and begins after as in a staged step. -EALREADY: it is one; -EBUSY: a draft
+// Other requests about it end before, or begin after as in a staged step. -EALREADY: it is one; -EBUSY: a draft
 // is below it; -ESTALE.
 int complete_convert(struct ckpt_fs *fs, struct node *dir, const struct node *above, int dirfd, const char *name,
 		     struct ckpt_step *step);

@@ -70,7 +70,7 @@ static void make_kernel_look_again(struct ckpt_fs *fs, struct node *dir, const c
 	call_detach(&c);
 }
 
-// Who has the old one open, and may write it, has the copy from now on.
+// Handles that may write the old file, and have not, get the copy.
 static int tell_unwritten(struct ckpt_fs *fs, struct node *n, struct ckpt_step *step, struct node *dir, int dirfd,
 			  const char *name)
 {

@@ -14,7 +14,7 @@
 struct look_again *look_again_new(void);
 void look_again_free(struct look_again *t);
 
-// Who is unknown (0) is not remembered.
+// An unknown thread (0) is not remembered.
 void look_again_told(struct ckpt_fs *fs, pid_t tid);
 // The same of who opened n for writing. False: it cannot be led to another node, since nobody knows who it is, or it was told
 // already and has not looked: it reached the file by no name.

@@ -124,7 +124,7 @@ static int give_copy(struct ckpt_fs *fs, struct handle *h, struct node *copy, st
 	if (!rc)
 		rc = give_file_locked(h, step, ino);
 	ckpt_lock_drop(&twin->use->lock);
-	// Who was led to the twin, and opens it only now, finds its place by that.
+	// A thread that was led to the twin, and opens it only now, finds its place by that.
 	if (copy)
 		__atomic_store_n(&copy->shadowed, true, __ATOMIC_RELAXED);
 	if (copy && twin->twin != copy)
@@ -177,7 +177,7 @@ static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 	return rc ? rc : unwritten_follow(fs, h->node->twin, NULL, NULL, to);
 }
 
-// In a step that is entered. What is no shared file there is the step's own: then there is nothing to copy.
+// The step is entered. A file that is not shared is the step's own there, and needs no copy.
 static int write_copy(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step)
 {
 	CLEANUP_FD int fd = -1;

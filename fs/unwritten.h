@@ -19,7 +19,7 @@ static inline bool unwritten_is(const struct handle *h)
 	return __atomic_load_n(&h->unwritten, __ATOMIC_ACQUIRE);
 }
 
-// The first change through the handle. 0: it may be made, in the copy. What lost its name is a file of nobody's, as on a disk.
+// The first change through the handle. 0: it may be made, in the copy. A file that lost its name is nobody's, as on a disk.
 int unwritten_begin(struct ckpt_fs *fs, struct handle *h);
 
 // The file's name got a copy in this step (a reopened one), which is open at fd: who has the twin open has that from now on, and the
