@@ -17,7 +17,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#define TRIES 100 // the step may be committed, or given up, between its being found and its being entered
+// The step may be committed, or given up, between its being found and its being entered.
+#define TRIES 100
+#define PATIENT_TRIES 20
+#define TRY_NS INT64_C(1000000)
 
 // Guards the lists. It is taken before the lock of a twin's use.
 static struct ckpt_lock lists = CKPT_LOCK_INIT(CKPT_LOCK_UNWRITTEN);
@@ -64,8 +67,8 @@ int unwritten_open(struct call *c)
 	struct handle *h;
 	int rc;
 
-	// Only of those that hardly ever write: touch(1) opens so. For others the data path says that it does not hold yet
-	// (tests/datapath, reopened: EBUSY of a write beside commits), and without passthrough the kernel would keep pages of the copy.
+	// Only for opens that hardly ever write: touch(1) opens so. After a first write the twin and the copy's own node are two inodes
+	// of one file, and a mapping of one does not see a write to the other (tests/datapath, reopened).
 	if (!c->fs->passthrough || !(c->fi.flags & O_NONBLOCK) || (c->fi.flags & O_TRUNC) || !S_ISREG(c->node->type) ||
 	    amend_is_on(c->node))
 		return CALL_REOPENS;
@@ -185,8 +188,6 @@ static int write_copy(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *st
 
 	ckpt_makers_note(step, h->writer.pid, false);
 	rc = copy_up(fs, h->node->twin, false, NULL);
-	if (rc == -ESTALE)
-		return write_nameless(fs, h);
 	if (rc || !unwritten_is(h))
 		return rc;
 	fd = node_open(fs, h->node->twin, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
@@ -218,16 +219,32 @@ static int write_in(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step
 }
 
 // By a mark, which no version has yet.
-static bool is_removed(struct ckpt_fs *fs, struct node *n)
+static bool is_marked_removed(struct ckpt_fs *fs, struct node *n)
 {
 	struct place p;
 	bool is;
 
 	if (place_of(fs, n, &p))
-		return true;
+		return false;
 	is = p.step && ckpt_remove_has_path(p.step, p.path);
 	place_done(&p);
 	return is;
+}
+
+// patient: a file without a name may be about to have that of its copy, which another thread has just placed.
+static int begin_once(struct ckpt_fs *fs, struct handle *h, bool patient)
+{
+	struct ckpt_step *step = node_step(fs, h->node);
+	int rc;
+
+	if (step && !is_marked_removed(fs, h->node))
+		rc = write_in(fs, h, step);
+	else if (!step && patient)
+		rc = -EAGAIN;
+	else
+		rc = write_nameless(fs, h);
+	ckpt_step_unref(step);
+	return rc;
 }
 
 int unwritten_begin(struct ckpt_fs *fs, struct handle *h)
@@ -235,12 +252,10 @@ int unwritten_begin(struct ckpt_fs *fs, struct handle *h)
 	int rc = 0;
 
 	for (int i = 0; i < TRIES && unwritten_is(h); i++) {
-		struct ckpt_step *step = node_step(fs, h->node);
-
-		rc = step && !is_removed(fs, h->node) ? write_in(fs, h, step) : write_nameless(fs, h);
-		ckpt_step_unref(step);
+		rc = begin_once(fs, h, i < PATIENT_TRIES);
 		if (rc != -EAGAIN)
-			break;
+			return rc;
+		ckpt_sys.sleep_ns(TRY_NS);
 	}
-	return rc == -EAGAIN ? -EBUSY : rc;
+	return unwritten_is(h) ? -EBUSY : 0;
 }
