@@ -71,6 +71,7 @@ int amend_check_place(const struct call *c, struct node *dir, const struct place
 {
 	int rc = check_new_name(c->fs, dir, p->step, name);
 
+	ckpt_remove_dir_forget(p->step, fuse_req_ctx(c->req)->pid);
 	if (!rc)
 		rc = may_write(p);
 	if (!rc)
@@ -267,6 +268,7 @@ static int rename_within(struct call *c, const struct ends *e)
 		ckpt_pin_tell(c->step);
 		return -EPERM;
 	}
+	ckpt_remove_dir_forget(c->step, fuse_req_ctx(c->req)->pid);
 	number = number_at(c->step, e->path);
 	replaced = replaced_at(c, c->step, e->to_path);
 	rc = ckpt_amend_move(c->step, &names);

@@ -52,6 +52,15 @@ void ckpt_remove_dir_closed(struct ckpt_top_dir *d)
 	d->step = NULL;
 }
 
+void ckpt_remove_dir_forget(struct ckpt_step *step, pid_t tid)
+{
+	LOCK_SCOPE(&step->lock);
+
+	for (size_t i = 0; i < CKPT_TOP_DIRS_KEPT; i++)
+		if (step->top_dirs_closed[i].tid == tid)
+			step->top_dirs_closed[i].closed_ns = 0;
+}
+
 #define OPENERS_MAX 64 // that are looked at
 
 static size_t openers(struct ckpt_step *step, int64_t since_ns, pid_t ret_tids[OPENERS_MAX])

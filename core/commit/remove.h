@@ -9,7 +9,8 @@
 // A process that had the step's own directory open within a minute before its first mark is taken for the beginning of `rm -r`,
 // which is one act. Its marks end when it has ended with 0, or nobody knows how, or when it has that directory closed and has
 // removed nothing for a minute: an edit. They are dropped, too, when it has been stopped for a minute. Only meanwhile the step is
-// in no listing; it is reachable by its name, without what is gone.
+// in no listing; it is reachable by its name, without what is gone. A thread that has added or renamed something in the step since it
+// closed the directory listed it for that, and is no such beginning.
 //
 // A deletion means the version before the first mark: also where marks of the same removal were an edit in the last minute.
 // Threads: any; guarded by step->lock. Only _whole blocks on the disk.
@@ -26,6 +27,8 @@ struct ckpt_top_dir {
 };
 void ckpt_remove_dir_opened(struct ckpt_step *step, struct ckpt_top_dir *d, pid_t tid);
 void ckpt_remove_dir_closed(struct ckpt_top_dir *d); // not linked is fine
+// The thread adds or renames something in the step: it is not removing it.
+void ckpt_remove_dir_forget(struct ckpt_step *step, pid_t tid);
 
 // Marks a child of directory dir of m as removed by the thread tid, whose request waits for our answer: a directory (want_dir)
 // with nothing left in it, or another entry. -ENOENT, -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed, or no

@@ -265,6 +265,17 @@ def judge(mount, made):
         watcher.join()
 
 
+@pytest.mark.parametrize("act", ["os.rename(path + '/config.json', path + '/old.json')", "open(path + '/new.json', 'w').close()"])
+def test_who_lists_a_step_changes_it_and_then_removes_a_file_is_no_rm(mount, step, agent, act):
+    """As Megatron does it, which writes the metadata of a step anew."""
+    path, made = step
+    a, file = agent(), next(iter(made))
+    a.run(f"os.listdir(path); {act}; os.unlink(path + '/{file}')", path=str(path))
+    assert "1000" in mount.listing() and not (path / file).exists()
+    a.run("import shutil; shutil.rmtree(path)", path=str(path))
+    assert not path.exists()
+
+
 def test_two_processes_and_many_threads_remove_one_step(mount, stage, commit, ckptfs, store):
     made = {str(n): stage(str(n), files=30) for n in range(6)}
     for name in made:
