@@ -12,6 +12,7 @@
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/complete.h"
+#include "fs/look_again.h"
 #include "fs/node.h"
 #include "fs/ops.h"
 #include "fs/unwritten.h"
@@ -398,6 +399,25 @@ static enum standing look(struct call *c, bool joins)
 	return WRITTEN;
 }
 
+// Whether its place in the step is not its any more, by a mark or by a version.
+static bool is_gone(const struct call *c)
+{
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct place p;
+	bool gone;
+	int rc;
+
+	if (place_of(c->fs, c->node, &p))
+		return false;
+	gone = place_is_committed(&p) && ckpt_remove_has_path(p.step, p.path);
+	rc = gone || !place_is_committed(&p) ? -ENOENT : entry_of_node(c->node, &p, &m, &e);
+	if (!rc)
+		ckpt_manifest_unref(m);
+	place_done(&p);
+	return gone || rc == -ESTALE;
+}
+
 static int join(struct call *c)
 {
 	int rc = amend_serve(c, c->node, -1, -1, false);
@@ -443,6 +463,9 @@ int amend_pending(struct call *c)
 	// It lost its name while it was looked up, as a killed writer's file does: the step is not reopened for it, and who opens it
 	// looks again who has the name.
 	if (is == STEPS && c->opens && !node_has_place(c->fs, c->node))
+		return -ESTALE;
+	// Moved out of the step just now: the kernel knows the file under its new name by this node.
+	if (is == STEPS && joins && is_gone(c) && look_again_told_writer(c->fs, fuse_req_ctx(c->req)->pid, c->node))
 		return -ESTALE;
 	if (is == STEPS && joins && !amend_may(c))
 		return unwritten_open(c);

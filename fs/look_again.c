@@ -3,7 +3,9 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/stage.h"
 #include "fs/attr.h"
+#include "fs/copy_up.h"
 #include "fs/handle.h"
 
 #include <fcntl.h>
@@ -130,27 +132,29 @@ static void lead_to_twin(struct ckpt_fs *fs, struct node *n, struct fuse_entry_p
 	node_forget(fs, n, 1);
 }
 
-void look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *found)
+// Its open would have to say ESTALE, which the kernel takes once only.
+static bool copy_shared(struct ckpt_fs *fs, struct node *n)
+{
+	struct ckpt_step *step = node_step(fs, n);
+	CLEANUP_FD int fd = -1;
+	bool copied = false;
+
+	if (!step || !ckpt_stage_enter(step, false)) {
+		fd = handle_open_file(fs, n);
+		copied = fd >= 0 && copy_up_is_due(fd) && !copy_up(fs, n, false, NULL);
+		if (step)
+			ckpt_stage_leave(step);
+	}
+	ckpt_step_unref(step);
+	return copied;
+}
+
+static void keep_open(struct ckpt_fs *fs, pid_t tid, struct node *n)
 {
 	struct look_again *t = fs->look_again;
-	uint64_t writes = 0;
-	CLEANUP_FD int fd = -1;
+	CLEANUP_FD int fd = handle_open_file(fs, n);
 	struct told *one;
 
-	if (!tid || !t->count || !S_ISREG(found->attr.st_mode))
-		return;
-	ckpt_lock_take(&t->lock);
-	one = find_locked(t, tid);
-	if (one && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS)
-		writes = one->writes;
-	ckpt_lock_drop(&t->lock);
-	if (writes) {
-		if (writes == node_of(fs, found->ino)->number)
-			lead_to_twin(fs, node_of(fs, found->ino), found);
-		return;
-	}
-	if (one)
-		fd = handle_open_file(fs, node_of(fs, found->ino));
 	if (fd < 0)
 		return;
 	LOCK_SCOPE(&t->lock);
@@ -160,6 +164,31 @@ void look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *fo
 	if (one->fd >= 0)
 		ckpt_sys.close(one->fd);
 	one->fd = TAKE_FD(fd);
+}
+
+bool look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *found)
+{
+	struct look_again *t = fs->look_again;
+	struct node *n = node_of(fs, found->ino);
+	struct told told = {0};
+	struct told *one;
+
+	if (!tid || !t->count || !S_ISREG(found->attr.st_mode))
+		return false;
+	ckpt_lock_take(&t->lock);
+	one = find_locked(t, tid);
+	if (one && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS)
+		told = *one;
+	ckpt_lock_drop(&t->lock);
+	if (!told.tid)
+		return false;
+	if (told.writes && told.writes != n->number)
+		return copy_shared(fs, n);
+	if (told.writes)
+		lead_to_twin(fs, n, found);
+	else
+		keep_open(fs, tid, n);
+	return false;
 }
 
 int look_again_take(struct ckpt_fs *fs, pid_t tid, struct node *n)

@@ -308,8 +308,10 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		rc = lookup_child(fs, node_of(fs, parent), name, &e);
 	if (!rc && node_of(fs, e.ino)->kind == NODE_LATEST)
 		rc = latest_follow(fs, node_of(fs, parent), node_of(fs, e.ino), fuse_req_ctx(req)->pid);
-	if (!rc)
-		look_again_found(fs, fuse_req_ctx(req)->pid, &e);
+	if (!rc && look_again_found(fs, fuse_req_ctx(req)->pid, &e)) {
+		node_forget(fs, node_of(fs, e.ino), 1);
+		rc = lookup_child(fs, node_of(fs, parent), name, &e);
+	}
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)

@@ -36,7 +36,8 @@
 #define LOG_NS (5 * SECOND_NS)
 #define LOG_LOOK_NS SECOND_NS     // how often logs are looked at
 #define TICK_NS INT64_C(20000000) // times of files move in ticks
-#define REST_FACTOR 20            // it rests so many times as long as a turn took
+#define REST_FACTOR                                                                                                    \
+	20 // it rests so many times as long as a turn took, but no longer than commit_quiet: a stall is no work
 #define POLL_MIN_NS (SECOND_NS / 20)
 #define POLL_MAX_NS (2 * SECOND_NS)
 
@@ -638,7 +639,7 @@ void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
 
 int64_t ckpt_looker_look(struct ckpt_looker *l)
 {
-	int64_t began_ns = ckpt_sys.mono_ns(), next_ns = INT64_MAX;
+	int64_t began_ns = ckpt_sys.mono_ns(), next_ns = INT64_MAX, rest_ns;
 	struct ckpt_step **steps;
 	size_t count;
 
@@ -649,7 +650,8 @@ int64_t ckpt_looker_look(struct ckpt_looker *l)
 	ckpt_step_list_free(steps, count);
 	if (!count)
 		return INT64_MAX;
-	return MAX(next_ns, ckpt_sys.mono_ns() + MAX((ckpt_sys.mono_ns() - began_ns) * REST_FACTOR, POLL_MIN_NS));
+	rest_ns = MIN((ckpt_sys.mono_ns() - began_ns) * REST_FACTOR, unit_ns(l->store));
+	return MAX(next_ns, ckpt_sys.mono_ns() + MAX(rest_ns, POLL_MIN_NS));
 }
 
 static int64_t turn(void *arg, struct ckpt_behind *behind)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -216,6 +217,24 @@ def test_a_file_moves_out_and_is_a_file_of_its_own(mount, base, is_so, to, what,
     if to == "2000/new":
         shutil.rmtree(mount / "2000")
     is_so({p: data for p, data in files.items() if p != what})
+
+
+@both_modes
+@pytest.mark.parametrize("wait", [0, 1.5])
+def test_what_was_moved_out_is_appended_to_while_others_read_the_old(mount, base, is_so, wait):
+    """The kernel knows the new name by the old node, and looks again once only."""
+    step, files = base
+    for n, what in enumerate([W0, "array.npy", W1]):
+        with open(step / what, "rb") as held:
+            os.rename(step / what, mount / f"plain/{n}")
+            time.sleep(wait)
+            with open(mount / f"plain/{n}", "ab") as f:
+                f.write(b"changed")
+            assert held.read() == files[what] and (mount / f"plain/{n}").read_bytes() == files.pop(what) + b"changed"
+            assert "1000" in mount.listing()
+    wait_until(lambda: not (step / W1).exists())
+    time.sleep(1.5)
+    is_so(files)
 
 
 def test_a_crash_after_a_move_out_loses_nothing(mount, base, is_so):
