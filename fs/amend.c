@@ -399,23 +399,23 @@ static enum standing look(struct call *c, bool joins)
 	return WRITTEN;
 }
 
-// Whether its place in the step is not its any more, by a mark or by a version.
+// Whether nothing is at its place in the step any more, by a mark or by a version.
 static bool is_gone(const struct call *c)
 {
 	struct ckpt_manifest *m;
-	struct ckpt_entry e;
 	struct place p;
+	uint32_t index;
 	bool gone;
-	int rc;
 
 	if (place_of(c->fs, c->node, &p))
 		return false;
 	gone = place_is_committed(&p) && ckpt_remove_has_path(p.step, p.path);
-	rc = gone || !place_is_committed(&p) ? -ENOENT : entry_of_node(c->node, &p, &m, &e);
-	if (!rc)
+	if (!gone && place_is_committed(&p) && !ckpt_step_manifest(p.step, &m)) {
+		gone = ckpt_manifest_lookup(m, p.path, &index) == -ENOENT;
 		ckpt_manifest_unref(m);
+	}
 	place_done(&p);
-	return gone || rc == -ESTALE;
+	return gone;
 }
 
 static int join(struct call *c)
