@@ -28,6 +28,7 @@
 #include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -554,8 +555,20 @@ static int sync_file(int dirfd, const char *name)
 	return fd == -ELOOP || fd == -EACCES ? 0 : fd < 0 ? fd : ckpt_sys.fsync(fd);
 }
 
+static struct node *give_to_twin_locked(struct call *c, int to_fd, struct node *n)
+{
+	struct statx stx;
+
+	if (statx(to_fd, c->other_name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
+		return NULL;
+	name_drop_locked(c->fs, n, c->node, c->name);
+	if (name_add_locked(c->fs, n, c->other, c->other_name))
+		return NULL;
+	return node_adopt_twin_locked(c->fs, n, ckpt_store_ino(&stx), c->other, c->other_name);
+}
+
 // Two shared files may be one on disk, where rename(2) does nothing: then the name has what it is to have.
-static int place_outgoing(struct call *c, int to_fd, const char *aside)
+static int place_outgoing(struct call *c, int to_fd, const char *aside, struct node *written, struct node **ret_twin)
 {
 	int trash_fd = c->fs->store->trash_fd;
 	struct live_child there;
@@ -577,8 +590,35 @@ static int place_outgoing(struct call *c, int to_fd, const char *aside)
 		}
 		node_unref(c->fs, n);
 	}
+	if (!rc && written)
+		*ret_twin = give_to_twin_locked(c, to_fd, written);
 	names_unlock(c->fs);
 	return rc ? rc : ckpt_sys.fsync(to_fd);
+}
+
+// The file in the step that is at it: a reference, if somebody may write it who has not yet (unwritten.h). NULL: nobody.
+static struct node *find_unwritten(struct call *c, uint64_t number)
+{
+	uint64_t spaces[] = {node_space(c->step), SPACE_LIVE};
+
+	for (size_t i = 0; i < ARRAY_LEN(spaces); i++) {
+		struct node *n = node_find(c->fs, spaces[i], number);
+
+		if (n && unwritten_any(n))
+			return n;
+		node_unref(c->fs, n);
+	}
+	return NULL;
+}
+
+// Who writes it later writes there: so it is one of its own at once.
+static int move_out_unwritten(struct call *c, int to_fd, const char *aside, struct node *n)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(c->fs->store->trash_fd, aside, O_RDONLY | O_NOFOLLOW, 0);
+	struct node *twin = NULL;
+	int rc = fd < 0 ? fd : place_outgoing(c, to_fd, aside, n, &twin);
+
+	return rc ? rc : unwritten_hand_over(c->fs, n, twin, c->other_step, fd);
 }
 
 static int move_out_live(struct call *c, const struct ends *e)
@@ -588,6 +628,7 @@ static int move_out_live(struct call *c, const struct ends *e)
 	char aside[64];
 	struct ckpt_manifest *m;
 	struct ckpt_entry it;
+	struct node *n;
 	uint64_t salt;
 	int rc = to_fd < 0 ? to_fd : ckpt_sys.random(&salt, sizeof(salt));
 
@@ -596,14 +637,17 @@ static int move_out_live(struct call *c, const struct ends *e)
 	if (rc)
 		return rc;
 	snprintf(aside, sizeof(aside), CKPT_TRASH_COPY "%016llx-out", (unsigned long long)salt);
-	rc = ckpt_share_entry(c->step, m, it.index, trash_fd, aside);
+	n = find_unwritten(c, it.ino);
+	rc = n ? ckpt_share_copy_entry(c->step, m, it.index, trash_fd, aside, NULL)
+	       : ckpt_share_entry(c->step, m, it.index, trash_fd, aside);
 	ckpt_manifest_unref(m);
 	if (!rc) {
 		rc = sync_file(trash_fd, aside);
 		if (!rc)
-			rc = place_outgoing(c, to_fd, aside);
+			rc = n ? move_out_unwritten(c, to_fd, aside, n) : place_outgoing(c, to_fd, aside, NULL, NULL);
 		ckpt_sys.unlink(trash_fd, aside, 0); // where it still is
 	}
+	node_unref(c->fs, n);
 	return rc ? rc : mark_removed(c, &e->from);
 }
 

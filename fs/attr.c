@@ -218,7 +218,7 @@ static int stat_live(struct ckpt_fs *fs, struct node *n, struct statx *stx)
 
 double node_attr_timeout(const struct node *n)
 {
-	return n->twin || __atomic_load_n(&n->shadowed, __ATOMIC_RELAXED) ? TIMEOUT_NONE : TIMEOUT_ATTR;
+	return node_twin(n) ? TIMEOUT_NONE : TIMEOUT_ATTR;
 }
 
 static int attr_of_live(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, double *ret_timeout)
@@ -261,7 +261,7 @@ int attr_of_node(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doub
 		rc = attr_of_live(fs, n, ret_attr, ret_timeout);
 	} else if (place_is_committed(&p)) {
 		rc = attr_of_committed(fs, n, &p, ret_attr);
-		*ret_timeout = n->twin ? TIMEOUT_NONE : TIMEOUT_COMMITTED;
+		*ret_timeout = node_twin(n) ? TIMEOUT_NONE : TIMEOUT_COMMITTED;
 		if (rc == -ESTALE)
 			rc = attr_of_open(fs, n, ret_attr, ret_timeout);
 	} else {

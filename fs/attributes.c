@@ -115,11 +115,13 @@ static int edit_entry(struct call *c, edit_fn *fn)
 int attributes_set(struct call *c)
 {
 	int rc = edit_entry(c, set);
+	struct node *of;
 
 	if (rc)
 		return rc;
-	if (c->node->twin) // the kernel keeps what it knows of the file itself
-		(void)fuse_lowlevel_notify_inval_inode(c->fs->se, node_id(c->fs, c->node->twin), -1, 0);
+	of = node_twin(c->node);
+	if (of) // the kernel keeps what it knows of the file itself
+		(void)fuse_lowlevel_notify_inval_inode(c->fs->se, node_id(c->fs, of), -1, 0);
 	reply_attr(c->fs, c->req, c->node);
 	return CALL_ANSWERED;
 }

@@ -291,6 +291,23 @@ static int reopen(struct call *c, struct ckpt_step *step)
 	return rc == -ESTALE ? 0 : rc; // then entering it says what it is
 }
 
+bool call_plain_enter(struct ckpt_fs *fs, struct node *n)
+{
+	struct ckpt_step *step;
+
+	ckpt_rwlock_read(&plain_lock);
+	step = node_step(fs, n);
+	if (step)
+		ckpt_rwlock_drop(&plain_lock);
+	ckpt_step_unref(step);
+	return !step;
+}
+
+void call_plain_leave(void)
+{
+	ckpt_rwlock_drop(&plain_lock);
+}
+
 // True: all of it is in the plain tree, which stays so until leave_plain().
 static bool find_steps(struct call *c)
 {

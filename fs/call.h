@@ -55,6 +55,9 @@ void call_again_soon(struct call *c);
 // Runs on a thread of its own, without entering a step: for what takes as long as a disk or a long walk. When there are
 // too many already it waits its turn; it always runs.
 void call_detach(struct call *c);
+// The same for what is changed outside of a call. False: n is in a step.
+bool call_plain_enter(struct ckpt_fs *fs, struct node *n);
+void call_plain_leave(void);
 // Between these no change of the plain tree is under way; steps go on.
 void call_plain_stop(void);
 void call_plain_go(void);

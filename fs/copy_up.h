@@ -10,6 +10,7 @@
 
 // Whether the file that is open at fd, in a live tree, is shared: nobody may change it.
 bool copy_up_is_due(int fd);
-// The node's name gets a copy; empty: without the bytes, which are to be cut off anyway. ret_fd (may be NULL) is O_PATH to what
-// has the name now. -ESTALE: it has none any more.
+// The node's name, or that of what it is the twin of (unwritten.h), gets a copy; empty: without the bytes, which are to be cut off
+// anyway. The twin, if there is one, is the copy's node then. ret_fd (may be NULL) is O_PATH to what has the name now. -ESTALE: it
+// has none any more.
 int copy_up(struct ckpt_fs *fs, struct node *n, bool empty, int *ret_fd);

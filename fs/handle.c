@@ -48,22 +48,11 @@ void handle_free(struct ckpt_fs *fs, struct handle *h)
 	if (h->left)
 		ckpt_stage_unuse(h->left);
 	ckpt_step_unref(h->left);
-	ckpt_step_unref(h->changes);
 	if (h->fd >= 0)
 		ckpt_sys.close(h->fd);
 	free(h->text);
 	node_unref(fs, h->node);
 	free(h);
-}
-
-struct ckpt_step *handle_step(struct ckpt_fs *fs, const struct handle *h)
-{
-	return h->changes ? ckpt_step_ref(h->changes) : node_step(fs, h->node);
-}
-
-uint64_t handle_number(const struct handle *h)
-{
-	return h->changes ? h->writer.ino : h->node->number;
 }
 
 static int reopen_for_writing(int fd, int flags)
@@ -77,9 +66,14 @@ static int reopen_for_writing(int fd, int flags)
 	return out < 0 ? -errno : out;
 }
 
+int handle_reopen_fd(int fd, int flags)
+{
+	return reopen_for_writing(fd, flags & ~O_DIRECT);
+}
+
 int handle_reopen(const struct handle *h)
 {
-	return reopen_for_writing(h->node->use->fd, h->flags & ~O_DIRECT);
+	return handle_reopen_fd(h->node->use->fd, h->flags);
 }
 
 int handle_writer(const struct handle *h)
@@ -98,7 +92,7 @@ static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n, bool w
 	n->use->io = IO_CACHED;
 	if (writes && ckpt_room_is_short(fs->store->room))
 		return; // a full disk is to be seen by us: we may free some and try again
-	if (!fs->passthrough || n->use->fd < 0 || amend_is_on(n) || complete_watches_node(fs, n))
+	if (!fs->passthrough || n->use->fd < 0 || node_twin(n) || amend_is_on(n) || complete_watches_node(fs, n))
 		return;
 	n->use->backing_id = fuse_passthrough_open(req, n->use->fd);
 	if (n->use->backing_id > 0)
@@ -318,7 +312,7 @@ static void fill_cache(struct ckpt_fs *fs, struct node *n, const struct raw *raw
 	CLEANUP_FREE char *data = NULL;
 	CLEANUP_FD int fd = -1;
 
-	if (n->use->cache_filled || (raw->m && raw->entry.content != CKPT_CONTENT_RAW))
+	if (n->use->cache_filled || (raw->m && (raw->entry.content != CKPT_CONTENT_RAW || raw->entry.ino != n->number)))
 		return;
 	__atomic_store_n(&n->use->cache_filled, true, __ATOMIC_RELAXED);
 	if (!raw->m || ckpt_step_open_raw(raw->place.step, raw->m, raw->entry.index, &fd))
@@ -378,6 +372,11 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 		if (looks && (leads_elsewhere_locked(fs, n) || (amend_is_ending(n) && !node_has_place(fs, n))))
 			return -ESTALE;
 	} else {
+		if (n->use->fd >= 0) { // another's first write came between (unwritten.h)
+			if (fd >= 0)
+				ckpt_sys.close(fd);
+			fd = n->use->fd;
+		}
 		if (fd < 0 && !raw)
 			fd = handle_open_file(fs, n);
 		if (fd < 0 && !raw)

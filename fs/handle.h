@@ -36,7 +36,6 @@ struct handle {
 	struct marker_handle *marker;
 	bool unwritten, through_latest; // for unwritten.h; the first is atomic
 	struct handle *unwritten_next;
-	struct ckpt_step *changes;  // the reopened step whose file it has become since: a reference
 	struct amend_handle *amend; // it writes a file that is being added to a committed step
 	char *text;                 // control files: what they said at open, and was written since (control_file.h),
 	size_t text_len;
@@ -72,9 +71,6 @@ struct ckpt_file *handle_packed(const struct handle *h);
 void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
 // Reads the file that has the node's name. -ESTALE: that is another one by now (a leftover's copy, what replaced it).
 int handle_open_file(struct ckpt_fs *fs, struct node *n);
-// The step that its file is in, a reference; NULL: the plain tree, or the file has lost its name. And the file's number there.
-struct ckpt_step *handle_step(struct ckpt_fs *fs, const struct handle *h);
-uint64_t handle_number(const struct handle *h);
 // The same for one file of it, and its twin, which is about to lose its name to another.
 void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
@@ -101,3 +97,4 @@ int drop_setuid(fuse_req_t req, int fd);
 // a chmod since then takes nothing away.
 int handle_writer(const struct handle *h);
 int handle_reopen(const struct handle *h); // the same, and reads it: by the flags of its open
+int handle_reopen_fd(int fd, int flags);   // of a file that is not its node's yet

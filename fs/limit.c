@@ -69,7 +69,7 @@ int limit_set_size(struct call *c, int fd)
 
 static bool is_staged(struct ckpt_fs *fs, const struct handle *h)
 {
-	struct ckpt_step *step = handle_step(fs, h);
+	struct ckpt_step *step = node_step(fs, h->node);
 	bool is = step && ckpt_step_state(step) != CKPT_STEP_COMMITTED;
 
 	ckpt_step_unref(step);

@@ -7,6 +7,7 @@
 #include "fs/attr.h"
 #include "fs/copy_up.h"
 #include "fs/handle.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -103,6 +104,18 @@ void look_again_told(struct ckpt_fs *fs, pid_t tid)
 	tell_locked(t, tid, 0);
 }
 
+bool look_again_is_told(struct ckpt_fs *fs, pid_t tid)
+{
+	struct look_again *t = fs->look_again;
+	struct told *one;
+
+	if (!tid || !t->count)
+		return false;
+	LOCK_SCOPE(&t->lock);
+	one = find_locked(t, tid);
+	return one && ckpt_sys.mono_ns() - one->at_ns <= KEPT_NS;
+}
+
 bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n)
 {
 	struct look_again *t = fs->look_again;
@@ -118,18 +131,6 @@ bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n)
 	}
 	tell_locked(t, tid, n->number);
 	return true;
-}
-
-static void lead_to_twin(struct ckpt_fs *fs, struct node *n, struct fuse_entry_param *found)
-{
-	struct node *twin;
-
-	if (node_get_twin(fs, n, &twin))
-		return;
-	found->ino = node_id(fs, twin);
-	found->generation = twin->generation;
-	found->entry_timeout = found->attr_timeout = TIMEOUT_NONE;
-	node_forget(fs, n, 1);
 }
 
 // Its open would have to say ESTALE, which the kernel takes once only.
@@ -185,7 +186,7 @@ bool look_again_found(struct ckpt_fs *fs, pid_t tid, struct fuse_entry_param *fo
 	if (told.writes && told.writes != n->number)
 		return copy_shared(fs, n);
 	if (told.writes)
-		lead_to_twin(fs, n, found);
+		unwritten_lead(fs, found);
 	else
 		keep_open(fs, tid, n);
 	return false;

@@ -16,6 +16,8 @@ void look_again_free(struct look_again *t);
 
 // An unknown thread (0) is not remembered.
 void look_again_told(struct ckpt_fs *fs, pid_t tid);
+// It was, and has not looked yet: it reaches the file by no name.
+bool look_again_is_told(struct ckpt_fs *fs, pid_t tid);
 // The same of who opened n for writing. False: it cannot be led to another node, since nobody knows who it is, or it was told
 // already and has not looked: it reached the file by no name.
 bool look_again_told_writer(struct ckpt_fs *fs, pid_t tid, struct node *n);

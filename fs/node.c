@@ -262,6 +262,14 @@ int node_get(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, s
 	return rc;
 }
 
+static bool node_has_name(const struct node *n, const struct node *parent, const char *name)
+{
+	for (struct node_name *x = n->names; x; x = x->next)
+		if (x->parent == parent && !strcmp(x->text, name))
+			return true;
+	return false;
+}
+
 int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin)
 {
 	struct node *twin;
@@ -275,31 +283,50 @@ int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin)
 	}
 	if (twin && !twin->twin) {
 		node_ref(fs, n);
-		twin->twin = n;
+		__atomic_store_n(&twin->twin, n, __ATOMIC_RELEASE);
 	}
 	names_unlock(fs);
 	*ret_twin = twin;
 	return twin ? 0 : -ENOMEM;
 }
 
-void node_set_twin(struct ckpt_fs *fs, struct node *twin, struct node *of)
+static struct node *identify_twin(struct node_table *t, const struct node *n, uint64_t number)
 {
-	struct node *before;
+	LOCK_SCOPE(&t->lock);
+	struct node *twin = find_locked(t, SPACE_TWIN, n->number), *before = find_locked(t, SPACE_LIVE, number);
 
-	node_ref(fs, of);
-	names_write_lock(fs);
-	before = twin->twin;
-	twin->twin = of;
-	names_unlock(fs);
-	node_unref(fs, before);
+	if (!twin || twin->twin != n)
+		return NULL;
+	if (before)
+		hide_locked(t, before); // n itself, or of a file that had the number before
+	hash_remove_locked(t, twin);
+	twin->space = SPACE_LIVE;
+	twin->number = number;
+	hash_insert_locked(t, twin);
+	twin->refs++;
+	return twin;
 }
 
-static bool node_has_name(const struct node *n, const struct node *parent, const char *name)
+struct node *node_adopt_twin_locked(struct ckpt_fs *fs, struct node *n, uint64_t number, struct node *parent,
+				    const char *name)
 {
-	for (struct node_name *x = n->names; x; x = x->next)
-		if (x->parent == parent && !strcmp(x->text, name))
-			return true;
-	return false;
+	struct node *twin = node_has_name(n, parent, name) ? identify_twin(fs->nodes, n, number) : NULL;
+
+	if (!twin)
+		return NULL;
+	(void)name_add_locked(fs, twin, parent, name); // without memory it is looked up again
+	name_drop_locked(fs, n, parent, name);
+	return twin;
+}
+
+void node_end_twin(struct ckpt_fs *fs, struct node *twin)
+{
+	struct node *of;
+
+	names_write_lock(fs);
+	of = __atomic_exchange_n(&twin->twin, NULL, __ATOMIC_RELEASE);
+	names_unlock(fs);
+	node_unref(fs, of);
 }
 
 struct node *node_get_known(struct ckpt_fs *fs, uint64_t space, uint64_t number, mode_t type, const struct node *parent,
@@ -595,7 +622,7 @@ int place_of_locked(struct ckpt_fs *fs, struct node *n, struct place *ret_place)
 
 	*at = '\0';
 	ret_place->step = NULL;
-	n = n->twin ? n->twin : n;
+	n = n->twin && !n->names ? n->twin : n;
 	while (n != fs->nodes->root && !n->step) {
 		size_t len;
 
@@ -648,7 +675,7 @@ struct ckpt_step *node_step(struct ckpt_fs *fs, struct node *n)
 	struct ckpt_step *step = NULL;
 
 	names_read_lock(fs);
-	if (n && n->twin)
+	if (n && n->twin && !n->names)
 		n = n->twin;
 	if (n && n->draft)
 		n = NULL; // in the plain tree, though a left-over one has a name in its session, too

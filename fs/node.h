@@ -72,8 +72,8 @@ struct node_use {
 
 struct node {
 	struct node *hash_next;
-	uint64_t space;  // identity, with number; guarded by the table
-	uint64_t number; // the st_ino too; never changes
+	uint64_t space;          // identity, with number; guarded by the table
+	_Atomic uint64_t number; // the st_ino too; it changes once, when a twin becomes the file of its copy
 	uint64_t
 		file; // the number of the file behind it where that is another: a shared one (core/commit/share.h); else 0 (atomic)
 	uint64_t generation;
@@ -84,8 +84,7 @@ struct node {
 	struct node_name *names; // guarded by names_lock
 	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
-	struct node *twin;   // a reference: it has the names of that one and none of its own (unwritten.h); else NULL
-	bool shadowed;       // its twin writes it, which the kernel does not know: no attributes are kept; atomic
+	struct node *twin; // a reference: it has the names of that one, until it has its own (unwritten.h); else NULL; atomic
 	struct draft *draft; // new content that is not published yet (draft.h), guarded by names_lock; else NULL
 	int control;         // NODE_CONTROL: which piece (control.h)
 	bool copied;         // its name is that of its copy (copy_up.h); atomic
@@ -126,8 +125,16 @@ uint64_t node_space(const struct ckpt_step *step);
 // The twin of a file, made where it is missing, with one more lookup count. -ENOMEM.
 int node_get_twin(struct ckpt_fs *fs, struct node *n, struct node **ret_twin);
 
-// From now on it has the names of another.
-void node_set_twin(struct ckpt_fs *fs, struct node *twin, struct node *of);
+// n loses this name to a file with this number (its own, if it can be written in place), which n's twin is from now on. A reference
+// of that; NULL: n has no twin, or no such name. Under names_write_lock.
+struct node *node_adopt_twin_locked(struct ckpt_fs *fs, struct node *n, uint64_t number, struct node *parent,
+				    const char *name);
+// It is nobody's twin any more.
+void node_end_twin(struct ckpt_fs *fs, struct node *twin);
+static inline struct node *node_twin(const struct node *n)
+{
+	return __atomic_load_n(&n->twin, __ATOMIC_ACQUIRE);
+}
 
 // Makes n->use where it is missing. -ENOMEM. It stays as long as the node: who has a handle need not ask.
 int node_use(struct node *n);

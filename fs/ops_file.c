@@ -207,25 +207,14 @@ static bool is_watched(const struct call *c)
 	return c->node->use->io != IO_PASSTHROUGH;
 }
 
-// It was led to the twin of a committed file, and others have reopened the step since.
-static void run_open_of_twin(struct call *c)
-{
-	int rc = node_has_place(c->fs, c->node) ? unwritten_open(c) : -ESTALE;
-
-	if (rc != CALL_ANSWERED)
-		reply_error(c->req, rc == CALL_REOPENS ? -ESTALE : rc);
-}
-
 static void run_open_for_writing(struct call *c)
 {
-	if (c->node->twin) {
-		run_open_of_twin(c);
-		return;
-	}
 	struct draft *draft = NULL;
 	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
 	bool second = false;
 
+	if (!rc && node_twin(c->node))
+		rc = unwritten_open_staged(c);
 	if (!rc && !c->settled)
 		second = unstage_by_second_write(c->fs, c->node, c->step, c->process);
 	if (second && (c->fi.flags & O_TRUNC)) {
@@ -268,12 +257,14 @@ static int open_now(struct ckpt_fs *fs, const struct place *p, struct ckpt_manif
 
 static int open_for_reading(struct ckpt_fs *fs, fuse_req_t req, struct node *n, struct fuse_file_info *fi)
 {
-	CLEANUP_FD int kept = look_again_take(fs, fuse_req_ctx(req)->pid, n);
+	// It knows the file itself by the name, of which a twin is open that may write it.
+	bool leads = unwritten_any(n) && !look_again_is_told(fs, fuse_req_ctx(req)->pid);
+	CLEANUP_FD int kept = leads ? -1 : look_again_take(fs, fuse_req_ctx(req)->pid, n);
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	struct place p;
 	bool committed;
-	int fd = -1, rc = draft_read_check(req, n);
+	int fd = -1, rc = leads ? -ESTALE : draft_read_check(req, n);
 
 	if (rc)
 		return rc;
@@ -501,11 +492,11 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 // A write that the disk did not take is a hole in the file: a commit must not pass over it in silence.
 static void remember_failure(struct ckpt_fs *fs, struct handle *h, int rc)
 {
-	struct ckpt_step *step = handle_step(fs, h);
+	struct ckpt_step *step = node_step(fs, h->node);
 
 	(void)draft_synced(fs, h, rc, rc);
 	if (step)
-		ckpt_stage_synced(step, handle_number(h), 0, 0, rc);
+		ckpt_stage_synced(step, h->node->number, 0, 0, rc);
 	ckpt_step_unref(step);
 }
 
@@ -702,7 +693,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void run_fsync(struct call *c)
 {
 	struct handle *h = handle_of(&c->fi);
-	struct ckpt_step *step = handle_step(c->fs, h);
+	struct ckpt_step *step = node_step(c->fs, h->node);
 	int64_t began = ckpt_sys.now_ns(), ctime_ns = 0;
 	struct stat st;
 	int rc, disk;
@@ -712,7 +703,7 @@ static void run_fsync(struct call *c)
 		ctime_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
 	rc = handle_sync(h, c->flags, &disk);
 	if (step)
-		ckpt_stage_synced(step, handle_number(h), ctime_ns, began, disk);
+		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
 	rc = draft_synced(c->fs, h, rc, disk);
 	if (!rc && step)
 		rc = ckpt_attributes_publish(step);

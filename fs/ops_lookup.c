@@ -21,6 +21,7 @@
 #include "fs/marker.h"
 #include "fs/ops.h"
 #include "fs/unstage.h"
+#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -312,6 +313,8 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		node_forget(fs, node_of(fs, e.ino), 1);
 		rc = lookup_child(fs, node_of(fs, parent), name, &e);
 	}
+	if (!rc && unwritten_any(node_of(fs, e.ino)))
+		unwritten_lead(fs, &e);
 	if (rc)
 		reply_error(req, rc);
 	else if (fuse_reply_entry(req, &e) == -ENOENT)

@@ -9,6 +9,7 @@
 #include "core/stage/stage.h"
 #include "core/store/store.h"
 #include "fs/amend.h"
+#include "fs/attr.h"
 #include "fs/copy_up.h"
 #include "fs/latest.h"
 #include "fs/look_again.h"
@@ -19,27 +20,19 @@
 
 // The step may be committed, or given up, between its being found and its being entered.
 #define TRIES 100
-#define PATIENT_TRIES 20
 #define TRY_NS INT64_C(1000000)
 
-// Guards the lists. It is taken before the lock of a twin's use.
+// Guards the lists, and what of they are while they are not empty. It is taken before the lock of a twin's use.
 static struct ckpt_lock lists = CKPT_LOCK_INIT(CKPT_LOCK_UNWRITTEN);
-
-bool unwritten_any(const struct node *n)
-{
-	struct node_use *use = node_used(n);
-
-	return use && __atomic_load_n(&use->unwritten, __ATOMIC_RELAXED);
-}
 
 int unwritten_enlist(struct handle *h)
 {
-	struct node *of = h->node->twin;
-	int rc = node_use(of);
+	LOCK_SCOPE(&lists);
+	struct node *of = node_twin(h->node);
+	int rc = of ? node_use(of) : -EAGAIN;
 
 	if (rc)
 		return rc;
-	LOCK_SCOPE(&lists);
 	h->unwritten_next = of->use->unwritten;
 	__atomic_store_n(&of->use->unwritten, h, __ATOMIC_RELAXED); // unwritten_any() looks without the lock
 	__atomic_store_n(&h->unwritten, true, __ATOMIC_RELEASE);
@@ -53,7 +46,9 @@ void unwritten_strike_off(struct handle *h)
 	if (!unwritten_is(h))
 		return;
 	LOCK_SCOPE(&lists);
-	slot = &h->node->twin->use->unwritten;
+	if (!unwritten_is(h))
+		return;
+	slot = &node_twin(h->node)->use->unwritten;
 	while (*slot && *slot != h)
 		slot = &(*slot)->unwritten_next;
 	if (*slot)
@@ -67,15 +62,16 @@ int unwritten_open(struct call *c)
 	struct handle *h;
 	int rc;
 
-	// Only for opens that hardly ever write: touch(1) opens so. After a first write the twin and the copy's own node are two inodes
-	// of one file, and a mapping of one does not see a write to the other (tests/datapath, reopened).
-	if (!c->fs->passthrough || !(c->fi.flags & O_NONBLOCK) || (c->fi.flags & O_TRUNC) || !S_ISREG(c->node->type) ||
-	    amend_is_on(c->node))
+	if ((c->fi.flags & O_TRUNC) || !S_ISREG(c->node->type) || amend_is_on(c->node))
 		return CALL_REOPENS;
-	if (!c->node->twin)
+	if (!node_twin(c->node))
 		return look_again_told_writer(c->fs, tid, c->node) ? -ESTALE : CALL_REOPENS;
 	look_again_done(c->fs, tid);
 	rc = handle_open(c->fs, c->req, c->node, -1, -1, NULL, true, &c->fi);
+	if (rc == -EAGAIN) { // it has become the file of its copy
+		call_again_soon(c);
+		return CALL_ANSWERED;
+	}
 	if (rc)
 		return rc;
 	h = handle_of(&c->fi);
@@ -86,16 +82,34 @@ int unwritten_open(struct call *c)
 	return CALL_ANSWERED;
 }
 
+int unwritten_open_staged(struct call *c)
+{
+	int rc = copy_up(c->fs, c->node, c->fi.flags & O_TRUNC, NULL);
+
+	return rc ? rc : node_twin(c->node) ? -ESTALE : 0;
+}
+
+void unwritten_lead(struct ckpt_fs *fs, struct fuse_entry_param *found)
+{
+	struct node *n = node_of(fs, found->ino), *twin;
+
+	if (node_twin(n) || node_get_twin(fs, n, &twin))
+		return;
+	found->ino = node_id(fs, twin);
+	found->generation = twin->generation;
+	found->entry_timeout = found->attr_timeout = TIMEOUT_NONE;
+	node_forget(fs, n, 1);
+}
+
 // --- The first change ---------------------------------------------------------------------------------------------------
 
-static int give_file_locked(struct handle *h, struct ckpt_step *step, uint64_t ino)
+static int give_file_locked(struct handle *h, struct ckpt_step *step, int fd)
 {
-	h->fd = handle_reopen(h);
+	h->fd = handle_reopen_fd(fd, h->flags);
 	if (h->fd < 0)
 		return TAKE_FD(h->fd);
 	if (step) {
-		h->changes = ckpt_step_ref(step);
-		h->writer.ino = ino;
+		h->writer.ino = h->node->number;
 		h->writer.fd = h->node->use->fd;
 		ckpt_stage_writer_add(step, &h->writer);
 	}
@@ -103,7 +117,7 @@ static int give_file_locked(struct handle *h, struct ckpt_step *step, uint64_t i
 }
 
 // A descriptor that is in use goes on being one, of another file.
-static int change_file_locked(struct node *twin, int fd, uint64_t ino)
+static int change_file_locked(struct node *twin, int fd)
 {
 	struct node_use *use = twin->use;
 	int own = use->fd >= 0 ? dup3(fd, use->fd, O_CLOEXEC) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -111,53 +125,57 @@ static int change_file_locked(struct node *twin, int fd, uint64_t ino)
 	if (own < 0)
 		return -errno;
 	__atomic_store_n(&use->fd, own, __ATOMIC_RELEASE);
-	__atomic_store_n(&twin->file, ino, __ATOMIC_RELAXED);
-	use->written = true;
 	return 0;
 }
 
-static int give_copy(struct ckpt_fs *fs, struct handle *h, struct node *copy, struct ckpt_step *step, int fd,
-		     uint64_t ino)
-{
-	struct node *twin = h->node;
-	int rc;
-
-	ckpt_lock_take(&twin->use->lock);
-	rc = twin->file == ino ? 0 : change_file_locked(twin, fd, ino);
-	if (!rc)
-		rc = give_file_locked(h, step, ino);
-	ckpt_lock_drop(&twin->use->lock);
-	// A thread that was led to the twin, and opens it only now, finds its place by that.
-	if (copy)
-		__atomic_store_n(&copy->shadowed, true, __ATOMIC_RELAXED);
-	if (copy && twin->twin != copy)
-		node_set_twin(fs, twin, copy);
-	return rc;
-}
-
-int unwritten_follow(struct ckpt_fs *fs, struct node *n, struct node *copy, struct ckpt_step *step, int fd)
+static void give_all(struct node *n, struct ckpt_step *step, int fd, int rc)
 {
 	struct node_use *use = node_used(n);
 	struct handle *h;
-	struct statx stx;
-	int rc = 0;
 
-	if (!use)
-		return 0;
-	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
-		return -errno;
-	node_retire(fs, SPACE_TWIN, n->number); // who opens the file from now on has another twin
-	node_ref(fs, n);
-	ckpt_lock_take(&lists);
-	while ((h = use->unwritten)) {
-		int given = give_copy(fs, h, copy, step, fd, ckpt_store_ino(&stx));
+	while (use && (h = use->unwritten)) {
+		int given = rc;
 
-		rc = rc ? rc : given;
+		if (!given) {
+			LOCK_SCOPE(&h->node->use->lock);
+			given = give_file_locked(h, step, fd);
+		}
 		__atomic_store_n(&use->unwritten, h->unwritten_next, __ATOMIC_RELAXED);
 		__atomic_store_n(&h->unwritten, false, __ATOMIC_RELEASE); // without a descriptor its writes fail
 	}
-	ckpt_lock_drop(&lists);
-	node_unref(fs, n);
+}
+
+static int follow(struct node *n, struct node *twin, struct ckpt_step *step, int fd)
+{
+	struct node_use *use = node_used(twin);
+	struct statx stx;
+	uint64_t ino;
+	int rc = 0;
+
+	if (statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
+		return -errno;
+	ino = ckpt_store_ino(&stx);
+	LOCK_SCOPE(&lists);
+	if (ino != twin->number)
+		__atomic_store_n(&twin->file, ino, __ATOMIC_RELAXED);
+	if (use) {
+		LOCK_SCOPE(&use->lock);
+		rc = use->opens || unwritten_any(n) ? change_file_locked(twin, fd) : 0;
+		use->written |= use->opens > 0;
+	}
+	give_all(n, step, fd, rc);
+	return rc;
+}
+
+int unwritten_hand_over(struct ckpt_fs *fs, struct node *n, struct node *twin, struct ckpt_step *step, int fd)
+{
+	int rc;
+
+	if (!twin)
+		return 0;
+	rc = follow(n, twin, step, fd);
+	node_end_twin(fs, twin);
+	node_unref(fs, twin);
 	return rc;
 }
 
@@ -177,21 +195,10 @@ static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 	if (statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
 		return -errno;
 	rc = ckpt_clone_file(from, to, &stx, false);
-	return rc ? rc : unwritten_follow(fs, h->node->twin, NULL, NULL, to);
-}
-
-// The step is entered. A file that is not shared is the step's own there, and needs no copy.
-static int write_copy(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step)
-{
-	CLEANUP_FD int fd = -1;
-	int rc;
-
-	ckpt_makers_note(step, h->writer.pid, false);
-	rc = copy_up(fs, h->node->twin, false, NULL);
-	if (rc || !unwritten_is(h))
+	if (rc)
 		return rc;
-	fd = node_open(fs, h->node->twin, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-	return fd == -ENOENT ? -ESTALE : fd < 0 ? fd : unwritten_follow(fs, h->node->twin, NULL, step, fd);
+	node_retire(fs, SPACE_TWIN, h->node->number); // who opens the file from now on has another twin
+	return follow(node_twin(h->node), h->node, NULL, to);
 }
 
 // -EAGAIN: it is another step's by now, or nobody's.
@@ -209,7 +216,8 @@ static int write_in(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step
 	if (!rc)
 		rc = ckpt_stage_enter(now, true);
 	if (!rc) {
-		rc = write_copy(fs, h, now);
+		ckpt_makers_note(now, h->writer.pid, false);
+		rc = copy_up(fs, h->node, false, NULL);
 		ckpt_stage_leave(now);
 	} else if (rc == -EROFS) {
 		rc = -EAGAIN; // its commit came first
@@ -218,32 +226,40 @@ static int write_in(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step
 	return rc == -ESTALE ? -EAGAIN : rc;
 }
 
-// By a mark, which no version has yet.
-static bool is_marked_removed(struct ckpt_fs *fs, struct node *n)
+static int write_plain(struct ckpt_fs *fs, struct handle *h)
 {
-	struct place p;
-	bool is;
-
-	if (place_of(fs, n, &p))
-		return false;
-	is = p.step && ckpt_remove_has_path(p.step, p.path);
-	place_done(&p);
-	return is;
-}
-
-// patient: a file without a name may be about to have that of its copy, which another thread has just placed.
-static int begin_once(struct ckpt_fs *fs, struct handle *h, bool patient)
-{
-	struct ckpt_step *step = node_step(fs, h->node);
 	int rc;
 
-	if (step && !is_marked_removed(fs, h->node))
-		rc = write_in(fs, h, step);
-	else if (!step && patient)
-		rc = -EAGAIN;
-	else
+	if (!call_plain_enter(fs, h->node))
+		return -EAGAIN;
+	rc = copy_up(fs, h->node, false, NULL);
+	call_plain_leave();
+	return rc == -ESTALE ? -EAGAIN : rc;
+}
+
+// By a mark, which no version has yet, or with its step.
+static bool is_removed(const struct place *p)
+{
+	enum ckpt_step_state state = p->step ? ckpt_step_state(p->step) : CKPT_STEP_STAGED;
+
+	return state == CKPT_STEP_DELETED || state == CKPT_STEP_GONE ||
+	       (p->step && ckpt_remove_has_path(p->step, p->path));
+}
+
+static int begin_once(struct ckpt_fs *fs, struct handle *h)
+{
+	struct place p;
+	int rc = place_of(fs, h->node, &p);
+
+	if (rc == -ESTALE)
+		return write_nameless(fs, h);
+	if (rc)
+		return rc;
+	if (is_removed(&p))
 		rc = write_nameless(fs, h);
-	ckpt_step_unref(step);
+	else
+		rc = p.step ? write_in(fs, h, p.step) : write_plain(fs, h);
+	place_done(&p);
 	return rc;
 }
 
@@ -252,10 +268,11 @@ int unwritten_begin(struct ckpt_fs *fs, struct handle *h)
 	int rc = 0;
 
 	for (int i = 0; i < TRIES && unwritten_is(h); i++) {
-		rc = begin_once(fs, h, i < PATIENT_TRIES);
-		if (rc != -EAGAIN)
+		rc = begin_once(fs, h);
+		if (rc && rc != -EAGAIN)
 			return rc;
-		ckpt_sys.sleep_ns(TRY_NS);
+		if (unwritten_is(h))
+			ckpt_sys.sleep_ns(TRY_NS);
 	}
 	return unwritten_is(h) ? -EBUSY : 0;
 }

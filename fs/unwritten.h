@@ -1,9 +1,9 @@
-// Files of committed steps that are open for writing, as touch(1) opens them, and that nobody has written yet.
+// Files of committed steps that are open for writing, and that nobody has written yet.
 //
 // An open changes nothing: the step stays listed. It is led to another node of the same name, the file's twin (look_again.h), which
-// the daemon reads and writes; others read the file itself, in passthrough or not. The first write, truncation or fallocate
-// reopens the step (core/commit/reopen.h) and gives the file's name a copy there (copy_up.h). From then on all who have the twin
-// open have that copy, and who has the file itself open reads on what it opened.
+// the daemon reads and writes; who had the file itself open reads on, in passthrough or not. As long as somebody has the twin open
+// so, the name leads all to it, so that they see what will be written. The first write, truncation or fallocate reopens the step
+// (core/commit/reopen.h) and gives the file's name a copy there (copy_up.h), and the twin is that copy's node from then on.
 //
 // Threads: any. unwritten_begin() blocks for as long as the bytes take.
 #pragma once
@@ -11,8 +11,11 @@
 #include "fs/call.h"
 #include "fs/handle.h"
 
-// For call.committed: an open of a file of the step. And for an open of its twin, wherever that is by now. CALL_REOPENS: not like this, since it truncates, or cannot be led to the twin.
+// For call.committed: an open of a file of the step, or of its twin. CALL_REOPENS: not like this, since it truncates, or cannot be
+// led to the twin.
 int unwritten_open(struct call *c);
+// The twin is to be opened, and its step was reopened meanwhile, or for this open: it becomes the copy's node. -ESTALE: it was nobody's.
+int unwritten_open_staged(struct call *c);
 
 static inline bool unwritten_is(const struct handle *h)
 {
@@ -22,11 +25,20 @@ static inline bool unwritten_is(const struct handle *h)
 // The first change through the handle. 0: it may be made, in the copy. A file that lost its name is nobody's, as on a disk.
 int unwritten_begin(struct ckpt_fs *fs, struct handle *h);
 
-// The file's name got a copy in this step (a reopened one), which is open at fd: who has the twin open has that from now on, and the
-// twin is that of the copy's node; NULL: the file has no name, or keeps it.
-int unwritten_follow(struct ckpt_fs *fs, struct node *n, struct node *copy, struct ckpt_step *step, int fd);
-bool unwritten_any(const struct node *n);
+// n's name has another file, which is open at fd, in a reopened step or (NULL) the plain tree, and n's twin (taken; NULL: it had none)
+// is its node now (node_adopt_twin_locked): who has it open has that file.
+int unwritten_hand_over(struct ckpt_fs *fs, struct node *n, struct node *twin, struct ckpt_step *step, int fd);
 
-// Around the twin's acquisition, and at the release.
+static inline bool unwritten_any(const struct node *n)
+{
+	struct node_use *use = node_used(n);
+
+	return use && __atomic_load_n(&use->unwritten, __ATOMIC_RELAXED);
+}
+
+// Who looked the name up is led to the twin of what it has found.
+void unwritten_lead(struct ckpt_fs *fs, struct fuse_entry_param *found);
+
+// Around the twin's acquisition, and at the release. -EAGAIN: it is no twin any more.
 int unwritten_enlist(struct handle *h);
 void unwritten_strike_off(struct handle *h);

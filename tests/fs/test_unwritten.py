@@ -3,21 +3,22 @@
 import errno
 import mmap
 import os
+import shutil
 import subprocess
 import threading
 
 import pytest
 
 from support import trees
+from support.fixtures import both_modes
 from support.mounting import wait_until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), both_modes]
 
 quiet = pytest.mark.parametrize("options", ["commit_quiet=1s"], indirect=True)
 BIG = b"0123456789abcdef" * (20 << 10)
 FILES = {"config.json": b'{"a": 1}', "model.bin": BIG}
-RDWR = os.O_RDWR | os.O_NONBLOCK  # so far only such opens do not reopen the step
-MODES = {"r+": RDWR, "a": os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK, "touch": os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK}
+MODES = {"r+": os.O_RDWR, "a": os.O_WRONLY | os.O_APPEND, "touch": os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK}
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ CHANGES = [change_write, change_truncate, change_space, change_map]
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_first_change_reopens_the_step(mount, store, step, ckptfs, name, change):
-    fd = os.open(step / name, os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(step / name, os.O_RDWR)
     assert is_listed(mount)
     expected = change(fd, step / name)(FILES[name])
     assert not is_listed(mount)
@@ -116,7 +117,7 @@ def test_the_first_change_reopens_the_step(mount, store, step, ckptfs, name, cha
 
 @quiet
 def test_all_who_have_it_open_have_the_change(mount, step, agent):
-    reads, other, late = (os.open(step / "model.bin", flags) for flags in (RDWR, RDWR, os.O_WRONLY | os.O_NONBLOCK))
+    reads, other, late = (os.open(step / "model.bin", flags) for flags in (os.O_RDWR, os.O_RDWR, os.O_WRONLY))
     a = agent()
     a.run("fd = os.open(path, os.O_RDONLY)", path=str(step / "model.bin"))
     os.pwrite(other, b"ONE", 0)
@@ -130,8 +131,74 @@ def test_all_who_have_it_open_have_the_change(mount, step, agent):
 
 
 @quiet
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("listed_first", [False, True])
+def test_who_opens_it_for_reading_meanwhile_sees_what_is_written_then(mount, step, agent, name, listed_first):
+    writer = os.open(step / name, os.O_RDWR)
+    if listed_first:  # the kernel knows the file itself by the name then
+        [e.stat() for e in os.scandir(step)]
+    a = agent()
+    a.run("import mmap; fd = os.open(path, os.O_RDONLY); m = mmap.mmap(fd, 0, prot=mmap.PROT_READ); m[:8]", path=str(step / name))
+    with open(step / name, "rb", buffering=0) as reader:
+        assert reader.read(2) == FILES[name][:2]
+        os.pwrite(writer, b"NEW", 2)
+        assert reader.read(3) == b"NEW"
+    assert a.run("os.pread(fd, 3, 2), m[2:5]") == (b"NEW", b"NEW")
+    with open(step / name, "r+b", buffering=0) as other, mmap.mmap(other.fileno(), 0) as m:
+        m[0:2] = b"MM"
+        assert os.pread(writer, 5, 0) == b"MMNEW" == a.run("m[:5]")
+        os.pwrite(writer, b"!", 0)
+        assert m[:5] == b"!MNEW"
+        assert os.fstat(writer).st_ino == os.fstat(other.fileno()).st_ino == os.stat(step / name).st_ino
+    os.close(writer)
+    a.kill()
+
+
+@quiet
+@pytest.mark.parametrize("name", FILES)
+def test_moved_out_it_is_written_where_it_is(mount, store, step, ckptfs, name):
+    fd = os.open(step / name, os.O_RDWR)
+    os.rename(step / name, mount / "out.bin")
+    os.pwrite(fd, b"NEW", 0)
+    new = b"NEW" + FILES[name][3:]
+    assert content(mount / "out.bin") == new
+    os.pwrite(fd, b"more", 3)
+    os.fsync(fd)
+    os.close(fd)
+    assert content(mount / "out.bin") == b"NEWmore" + FILES[name][7:]
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert not (step / name).exists()
+    ckptfs("verify", store, "--read-data")
+
+
+@quiet
+def test_who_truncates_it_at_the_open_while_others_have_it_open_unwritten(mount, step):
+    fd = os.open(step / "model.bin", os.O_RDWR)
+    other = os.open(step / "model.bin", os.O_WRONLY | os.O_TRUNC)
+    assert os.fstat(fd).st_size == 0
+    os.pwrite(other, b"0123", 0)
+    os.pwrite(fd, b"4", 4)
+    assert os.pread(fd, 100, 0) == b"01234"
+    os.close(fd)
+    os.close(other)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(step / "model.bin") == b"01234"
+
+
+def test_a_file_that_is_open_is_reopened_by_its_descriptor(mount, step):
+    """By /proc no name is looked up: what is told to look again comes back with the same file."""
+    reader = os.open(step / "model.bin", os.O_RDONLY)
+    writer = os.open(step / "model.bin", os.O_RDWR)
+    again = os.open(f"/proc/self/fd/{reader}", os.O_RDONLY)
+    assert os.pread(again, 16, 0) == BIG[:16]
+    for fd in (reader, writer, again):
+        os.close(fd)
+    assert is_listed(mount)
+
+
+@quiet
 def test_who_has_it_open_unwritten_holds_up_no_commit_of_others_changes(mount, step):
-    fd = os.open(step / "model.bin", os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(step / "model.bin", os.O_RDWR)
     trees.write(step / "config.json", b"{}")
     os.close(fd)
     wait_until(lambda: is_listed(mount), timeout=20)
@@ -140,7 +207,7 @@ def test_who_has_it_open_unwritten_holds_up_no_commit_of_others_changes(mount, s
 
 @quiet
 def test_a_write_after_anothers_commit_reopens_it_again(mount, store, step, ckptfs):
-    fd = os.open(step / "model.bin", os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(step / "model.bin", os.O_RDWR)
     trees.write(step / "config.json", b"{}")
     wait_until(lambda: is_listed(mount), timeout=20)
     os.pwrite(fd, b"NEW", 0)
@@ -173,7 +240,7 @@ def test_writers_that_open_it_at_once_all_write(mount, commit):
     def write(path, start, n):
         start.wait()
         try:
-            fd = os.open(path, RDWR)
+            fd = os.open(path, os.O_RDWR)
             os.pwrite(fd, b"%d" % n * 1000, n * 1000)
             os.close(fd)
         except OSError as e:
@@ -202,7 +269,7 @@ def test_a_file_of_two_names_is_written_under_both(mount, store, step, ckptfs, n
     one, other = step / name, step / "other"
     if when == "before":
         os.link(one, other)
-    fd = os.open(one, os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(one, os.O_RDWR)
     if when != "before":
         os.link(one, other)
     if when == "and unlinked":
@@ -227,7 +294,7 @@ def test_a_folder_that_is_renamed_takes_it_along(mount, commit):
     (mount / "1000/a").mkdir(parents=True)
     trees.write(mount / "1000/a/config.json", b"{}")
     commit(mount / "1000")
-    fd = os.open(mount / "1000/a/config.json", os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(mount / "1000/a/config.json", os.O_RDWR)
     os.rename(mount / "1000/a", mount / "1000/b")
     os.pwrite(fd, b"[]", 0)
     os.close(fd)
@@ -236,28 +303,32 @@ def test_a_folder_that_is_renamed_takes_it_along(mount, commit):
     assert os.listdir(mount / "1000") == ["b"]
 
 
-@pytest.mark.parametrize("lose", ["unlink", "replace"])
-def test_what_lost_its_name_is_written_for_nobody(mount, step, lose):
-    fd = os.open(step / "config.json", os.O_RDWR | os.O_NONBLOCK)
+@pytest.mark.parametrize("lose", ["unlink", "rm", "rm -r", "replace"])
+def test_what_lost_its_name_is_written_for_nobody(mount, store, step, ckptfs, lose):
+    fd = os.open(step / "config.json", os.O_RDWR)
     if lose == "unlink":
         os.unlink(step / "config.json")
+    elif lose == "rm":
+        ckptfs("rm", store, "1000")
+    elif lose == "rm -r":
+        shutil.rmtree(step)
     else:
         trees.write(mount / "new.json", b"new")
         os.replace(mount / "new.json", step / "config.json")
     os.pwrite(fd, b"XX", 0)
     assert os.pread(fd, 100, 0) == b"XX" + FILES["config.json"][2:]
     os.close(fd)
-    if lose == "unlink":
-        assert not (step / "config.json").exists()
-    else:
+    if lose == "replace":
         assert content(step / "config.json") == b"new"
+    else:
+        assert not (step / "config.json").exists()
 
 
 def test_its_attributes_are_the_files(mount, step):
     """By the descriptor and by the name, whichever changed them."""
     path = step / "model.bin"
     os.stat(path)
-    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(path, os.O_RDWR)
     os.utime(fd, (1, 1))
     os.fchmod(fd, 0o600)
     assert os.stat(path).st_mtime == 1 and os.stat(path).st_mode & 0o777 == 0o600
@@ -272,7 +343,7 @@ def test_a_reader_of_the_version_reads_on(mount, step, agent):
     """The writer has another inode, so that what the kernel reads for others never changes."""
     a = agent()
     a.run("fd = os.open(path, os.O_RDONLY); m = os.pread(fd, 4, 0)", path=str(step / "model.bin"))
-    fd = os.open(step / "model.bin", RDWR)
+    fd = os.open(step / "model.bin", os.O_RDWR)
     os.pwrite(fd, b"NEW", 0)
     os.close(fd)
     assert a.run("os.pread(fd, 4, 0)") == b"0123"
@@ -282,7 +353,7 @@ def test_a_reader_of_the_version_reads_on(mount, step, agent):
 
 @quiet
 def test_others_who_truncate_it_cut_it_for_who_has_it_open(mount, step):
-    fd = os.open(step / "model.bin", os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(step / "model.bin", os.O_RDWR)
     trees.write(step / "model.bin", b"short")
     assert os.fstat(fd).st_size == 5
     assert os.pread(fd, 100, 0) == b"short"
@@ -294,7 +365,7 @@ def test_others_who_truncate_it_cut_it_for_who_has_it_open(mount, step):
 @quiet
 def test_killed_in_its_first_write_the_version_is_back(mount, step, agent):
     a = agent()
-    a.run("fd = os.open(path, os.O_RDWR | os.O_NONBLOCK); os.pwrite(fd, b'NEW', 0)", path=str(step / "model.bin"))
+    a.run("fd = os.open(path, os.O_RDWR); os.pwrite(fd, b'NEW', 0)", path=str(step / "model.bin"))
     assert not is_listed(mount)
     a.kill()
     wait_until(lambda: is_listed(mount), timeout=20)
@@ -304,7 +375,7 @@ def test_killed_in_its_first_write_the_version_is_back(mount, step, agent):
 @quiet
 def test_killed_before_its_first_write_nothing_happens(mount, step, agent):
     a = agent()
-    a.run("fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)", path=str(step / "model.bin"))
+    a.run("fd = os.open(path, os.O_RDWR)", path=str(step / "model.bin"))
     a.kill()
     assert is_listed(mount)
     assert content(step / "model.bin") == BIG
@@ -313,7 +384,7 @@ def test_killed_before_its_first_write_nothing_happens(mount, step, agent):
 @pytest.mark.parametrize("options", ["amend=deny"], indirect=True)
 def test_denied(mount, step):
     with pytest.raises(OSError) as e:
-        os.open(step / "model.bin", os.O_RDWR | os.O_NONBLOCK)
+        os.open(step / "model.bin", os.O_RDWR)
     assert e.value.errno == errno.EROFS
 
 
@@ -321,7 +392,7 @@ def test_denied(mount, step):
 def test_of_a_sealed_step(mount, store, step, ckptfs):
     ckptfs("seal", store, "1000")
     ckptfs("cool", store, "1000")
-    fd = os.open(step / "model.bin", os.O_RDWR | os.O_NONBLOCK)
+    fd = os.open(step / "model.bin", os.O_RDWR)
     assert is_listed(mount)
     assert os.pread(fd, 16, 0) == BIG[:16]
     os.pwrite(fd, b"NEW", 0)

@@ -187,7 +187,7 @@ class Model:
             wait_until(lambda: os.path.basename(path) in self.mount.listing(os.path.dirname(path)), what="a new file in the listing")
 
     def _do_append(self, path, size):
-        if os.path.isfile(self.mirror / path):
+        if size and os.path.isfile(self.mirror / path):
             self._reopens(path)
         self._both(lambda top: _write(top / path, trees.content((path, size), size), os.O_APPEND))
 
