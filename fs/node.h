@@ -84,7 +84,7 @@ struct node {
 	struct node_name *names; // guarded by names_lock
 	struct ckpt_step *step;  // the top of a step: a reference, guarded by names_lock; else NULL (node_is_top)
 	uint32_t entry;          // index + 1 in the step's manifest; 0 not looked up yet (atomic)
-	struct node *twin; // a reference: it has the names of that one, until it has its own (unwritten.h); else NULL; atomic
+	struct node *twin; // a reference: until it has names of its own it has those of that one (unwritten.h); atomic
 	struct draft *draft; // new content that is not published yet (draft.h), guarded by names_lock; else NULL
 	int control;         // NODE_CONTROL: which piece (control.h)
 	bool copied;         // its name is that of its copy (copy_up.h); atomic
