@@ -209,6 +209,22 @@ static struct ckpt_step *step_of_target(struct call *c)
 	return into;
 }
 
+#define EDIT_LOOKS_MAX 30
+#define EDIT_LOOK_NS INT64_C(50000000)
+
+// The step of this name, a reference; one whose text was edited is committed again in a moment, and is waited for.
+static struct ckpt_step *find_settled(struct ckpt_store *s, const char *id, const char *name)
+{
+	struct ckpt_step *step = ckpt_step_find(s, id, name);
+
+	for (unsigned i = 0; i < EDIT_LOOKS_MAX && step && ckpt_reopen_any(step); i++) {
+		ckpt_step_unref(step);
+		ckpt_sys.sleep_ns(EDIT_LOOK_NS);
+		step = ckpt_step_find(s, id, name);
+	}
+	return step;
+}
+
 // Runs on a thread of its own. step is found again by its name: the kernel has locked the folder, so it is the same.
 static void run_rename_step(struct call *c)
 {
@@ -219,7 +235,7 @@ static void run_rename_step(struct call *c)
 	int rc = folder_id_of(c->fs, c->node, false, id);
 
 	if (!rc) {
-		step = ckpt_step_find(c->fs->store, id, c->name);
+		step = find_settled(c->fs->store, id, c->name);
 		rc = step ? lookup_child(c->fs, c->node, c->name, &e) : -ENOENT;
 	}
 	if (!rc) {

@@ -399,3 +399,20 @@ def test_of_a_sealed_step(mount, store, step, ckptfs):
     os.close(fd)
     wait_until(lambda: is_listed(mount), timeout=20)
     assert content(step / "model.bin") == b"NEW" + BIG[3:]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_step_is_renamed_right_after_its_text_was_edited(mount, step, closed):
+    """A script appends a note and gives the step its last name. While a file is open for writing the step keeps its name."""
+    f = open(step / "config.json", "ab", buffering=0)
+    f.write(b"\n")
+    if closed:
+        f.close()
+        os.rename(step, mount / "1000-best")
+        assert content(mount / "1000-best/config.json") == FILES["config.json"] + b"\n"
+    else:
+        with pytest.raises(OSError) as e:
+            os.rename(step, mount / "1000-best")
+        assert e.value.errno == errno.EBUSY
+        f.close()
+        assert content(step / "config.json") == FILES["config.json"] + b"\n"
