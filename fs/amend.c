@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/amend.h"
+#include "core/commit/amend_move.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
@@ -170,10 +171,45 @@ static void run_make(struct call *c)
 	amend_reply_made(c, rc);
 }
 
-// A name whose file was removed a moment ago, which no version says yet: both are one change of the step.
-static bool is_taken_over(const struct place *p, const char *path)
+static bool was_array(struct ckpt_step *step, const char *path)
 {
-	return p->step && ckpt_remove_has_path(p->step, path);
+	struct ckpt_manifest *m;
+	uint32_t index;
+	bool was;
+
+	if (ckpt_step_manifest(step, &m))
+		return true;
+	was = !ckpt_manifest_lookup(m, path, &index) && ckpt_amend_is_array(step, m, index) != 0;
+	ckpt_manifest_unref(m);
+	return was;
+}
+
+static void run_after_removal(struct call *c)
+{
+	char path[sizeof(((struct place *)0)->buf)];
+	struct place p;
+
+	if (!amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path))) {
+		if (p.step && !was_array(p.step, path))
+			(void)ckpt_remove_publish(p.step); // if that fails, the step is reopened
+		place_done(&p);
+	}
+	c->run = c->live;
+	call_run(c);
+}
+
+// The name may be that of a file that was removed a moment ago, which no version says yet. Of array data both are one change of the
+// step. But editors remove and make their files again.
+static int after_removal(struct call *c, const struct place *p, const char *path)
+{
+	if (!p->step || !ckpt_remove_has_path(p->step, path))
+		return 0;
+	if (c->looks++)
+		return CALL_REOPENS;
+	c->live = c->run;
+	c->run = run_after_removal;
+	call_detach(c); // it waits for the disk
+	return CALL_ANSWERED;
 }
 
 int amend_make(struct call *c)
@@ -186,7 +222,7 @@ int amend_make(struct call *c)
 		rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
 	if (rc)
 		return rc;
-	rc = is_taken_over(&p, path) ? CALL_REOPENS : 0;
+	rc = after_removal(c, &p, path);
 	place_done(&p);
 	if (rc)
 		return rc;
@@ -353,8 +389,11 @@ int amend_create(struct call *c)
 		rc = amend_path_of(c->fs, c->node, c->name, &p, path, sizeof(path));
 	if (rc)
 		return rc;
-	c->fi.flags &= ~O_TRUNC;
-	rc = is_taken_over(&p, path) ? CALL_REOPENS : create_on_disk(c, &p, path, &e);
+	rc = after_removal(c, &p, path);
+	if (!rc) {
+		c->fi.flags &= ~O_TRUNC;
+		rc = create_on_disk(c, &p, path, &e);
+	}
 	place_done(&p);
 	if (rc == -EAGAIN)
 		return CALL_REOPENS; // another did so meanwhile

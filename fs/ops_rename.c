@@ -209,15 +209,26 @@ static struct ckpt_step *step_of_target(struct call *c)
 	return into;
 }
 
-#define EDIT_LOOKS_MAX 30
-#define EDIT_LOOK_NS INT64_C(50000000)
+#define EDIT_LOOKS_MAX 35
+#define EDIT_LOOK_NS INT64_C(100000000)
+
+// Reopened, and nobody has a file of it open for writing.
+static bool is_edited(struct ckpt_step *step)
+{
+	struct ckpt_step *now = ckpt_reopen_any(step) ? ckpt_reopen_now(ckpt_step_ref(step)) : NULL;
+	struct ckpt_stage_usage usage;
+	bool is = now && now != step && !ckpt_stage_usage(now, &usage) && !usage.open_writers;
+
+	ckpt_step_unref(now);
+	return is;
+}
 
 // The step of this name, a reference; one whose text was edited is committed again in a moment, and is waited for.
 static struct ckpt_step *find_settled(struct ckpt_store *s, const char *id, const char *name)
 {
 	struct ckpt_step *step = ckpt_step_find(s, id, name);
 
-	for (unsigned i = 0; i < EDIT_LOOKS_MAX && step && ckpt_reopen_any(step); i++) {
+	for (unsigned i = 0; i < EDIT_LOOKS_MAX && step && is_edited(step); i++) {
 		ckpt_step_unref(step);
 		ckpt_sys.sleep_ns(EDIT_LOOK_NS);
 		step = ckpt_step_find(s, id, name);

@@ -245,6 +245,7 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	};
 	char *no = NULL;
 	struct ckpt_step *step = find_session(fs, session, &no);
+	bool whole = true;
 	struct node *top;
 	int rc = 0;
 
@@ -261,11 +262,15 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 		ckpt_step_unref(step);
 		return answer;
 	}
-	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT)
-		rc = resume(fs, step);
 	if (!rc)
+		whole = !ckpt_reopen_check_whole(step);
+	if (!rc && whole && ckpt_step_state(step) == CKPT_STEP_LEFT) {
+		rc = resume(fs, step);
+		whole = rc || !ckpt_reopen_check_whole(step);
+	}
+	if (!rc && whole)
 		rc = commit_as(fs, step, &how, over);
-	if (!rc) {
+	if (!rc && whole) {
 		top = session_top(fs, step);
 		if (top)
 			folder_touch_above(fs, top);
@@ -274,6 +279,9 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 		node_unref(fs, top);
 	}
 	ckpt_step_unref(step);
+	if (!whole)
+		return refusal(EINVAL, "a file of it, which .ckptfs/errors names, is cut off",
+			       "`ckptfs abort` keeps the version before; or write that file again first");
 	if (rc == -ENOTDIR)
 		return refusal(ENOTDIR, "it is one file, not a step", "copy it from .ckptfs/staged in the mount");
 	return rc ? failure(rc, ".ckptfs/errors in the mount says more") : done();

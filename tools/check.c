@@ -6,6 +6,7 @@
 #include "core/base/uuid.h"
 #include "core/commit/amend.h"
 #include "core/commit/attributes.h"
+#include "core/stage/torn.h"
 #include "core/store/load.h"
 #include "core/tier/pack.h"
 #include "core/tier/seal.h"
@@ -481,14 +482,14 @@ static void check_entry(struct check *k, int dirfd, uint32_t index)
 		check_dir(k, fd, &e);
 }
 
-// What a crash has left of a change after the commit is in nobody's way. A daemon that was killed before it could mark what it had
+// What a crash has left of a change after the commit, or of a file that the commit left out, is in nobody's way. A daemon that was killed before it could mark what it had
 // just made left something that is younger than the step.
 static bool is_left_by_an_amend(const struct check *k, DIR *dir, const char *name)
 {
 	CLEANUP_FD int fd = openat(dirfd(dir), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct statx stx;
 
-	if (fd >= 0 && fgetxattr(fd, CKPT_AMEND_XATTR, NULL, 0) >= 0)
+	if (fd >= 0 && (fgetxattr(fd, CKPT_AMEND_XATTR, NULL, 0) >= 0 || fgetxattr(fd, CKPT_TORN_XATTR, NULL, 0) >= 0))
 		return true;
 	return !statx(dirfd(dir), name, AT_SYMLINK_NOFOLLOW, STATX_BTIME, &stx) && stx.stx_mask & STATX_BTIME &&
 	       stx.stx_btime.tv_sec * INT64_C(1000000000) + stx.stx_btime.tv_nsec + TICK_NS > k->committed_ns;

@@ -34,6 +34,36 @@ static int fitness(const json_t *row, const char *word)
 	return !name || strcmp(name, word) ? 0 : state && !strcmp(state, "left") ? 1 : 2;
 }
 
+// The sessions of this name in whatever folder: " f/step_2 k/step_2"; NULL: none.
+static char *namesakes(const json_t *rows, const char *word)
+{
+	char *all = NULL;
+	json_t *row;
+	size_t i;
+
+	json_array_foreach(rows, i, row)
+	{
+		const char *name = ckpt_session_text(row, "name"), *leaf = name ? strrchr(name, '/') : NULL;
+		char *longer;
+
+		if (!leaf || strcmp(leaf + 1, word))
+			continue;
+		longer = ckpt_text("%s %s", all ? all : "", name);
+		free(all);
+		all = longer;
+	}
+	return all;
+}
+
+static int fail_unknown(const json_t *rows, const char *word, const char *store)
+{
+	CLEANUP_FREE char *others = namesakes(rows, word);
+	CLEANUP_FREE char *hint = others ? ckpt_text("give its folder, too:%s", others)
+					 : ckpt_text("`ckptfs sessions %s` lists them", store);
+
+	return ckpt_fail(word, hint, "no such staged step");
+}
+
 int ckpt_sessions_find(const json_t *rows, const char *word, const char *store, json_t **ret_row)
 {
 	CLEANUP_FREE char *hint = ckpt_text("`ckptfs sessions %s` lists them", store);
@@ -50,7 +80,7 @@ int ckpt_sessions_find(const json_t *rows, const char *word, const char *store, 
 		best = MAX(best, fit);
 	}
 	if (!found)
-		return ckpt_fail(word, hint, "no such staged step");
+		return fail_unknown(rows, word, store);
 	if (matches > 1)
 		return ckpt_fail(word, hint, "%zu sessions have this name: give the id of one", matches);
 	*ret_row = found;

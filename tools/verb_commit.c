@@ -6,6 +6,7 @@
 #include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/commit/commit.h"
+#include "core/commit/reopen.h"
 #include "core/record/name.h"
 #include "core/stage/stage.h"
 #include "core/store/settings.h"
@@ -38,6 +39,8 @@ static int commit_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? ckpt_stage_resume(step) : 0;
 
 	if (!rc)
+		rc = ckpt_reopen_check_whole(step);
+	if (!rc)
 		rc = ckpt_commit(step, &how);
 	if (!rc)
 		ckpt_trash_drain(step->store->trash); // temporary steps that are over
@@ -51,21 +54,60 @@ static const char *word_of(const json_t *row)
 	return name ? name : ckpt_session_text(row, "id");
 }
 
-static int commit_one(const char *store, const json_t *row, const char *metadata)
+// The left session of the same name that the commit made of what it left out: NULL, none. before: the rows of before it.
+static const json_t *find_left_out(const json_t *before, const json_t *after, const char *name)
+{
+	json_t *row, *old;
+	size_t i, k;
+
+	json_array_foreach(after, i, row)
+	{
+		const char *id = ckpt_session_text(row, "id"), *its = ckpt_session_text(row, "name");
+		bool known = !its || strcmp(its, name);
+
+		json_array_foreach(before, k, old) known |= !strcmp(ckpt_session_text(old, "id"), id);
+		if (!known)
+			return row;
+	}
+	return NULL;
+}
+
+static void print_done(const char *store, const json_t *rows, const json_t *row)
+{
+	long long files = json_integer_value(json_object_get(row, "files")), left_files = 0;
+	uint64_t bytes = (uint64_t)json_integer_value(json_object_get(row, "bytes")), left_bytes = 0;
+	const char *name = ckpt_session_text(row, "name");
+	json_t *after = NULL;
+	const json_t *left = NULL;
+	char size[CKPT_SIZE_MAX];
+
+	if (name && !ckpt_sessions_read(store, &after))
+		left = find_left_out(rows, after, name);
+	if (left) {
+		left_files = json_integer_value(json_object_get(left, "files"));
+		left_bytes = (uint64_t)json_integer_value(json_object_get(left, "bytes"));
+	}
+	files = MAX(files - left_files, 0);
+	printf("%s: committed, %lld file%s, %s\n", word_of(row), files, files == 1 ? "" : "s",
+	       ckpt_size_text(bytes - MIN(bytes, left_bytes), size));
+	if (left)
+		ckpt_note("%s is without %lld file%s, which a killed process had not written to the end: kept in "
+			  ".ckptfs/staged until `ckptfs abort %s %s`",
+			  name, left_files, left_files == 1 ? "" : "s", store, ckpt_session_text(left, "id"));
+	json_decref(after);
+}
+
+static int commit_one(const char *store, const json_t *rows, const json_t *row, const char *metadata)
 {
 	const struct ckpt_act act = {.verb = "commit",
 				     .sessions = true,
 				     .metadata = metadata,
 				     .at_rest = commit_at_rest,
 				     .hint = commit_hint};
-	const json_t *bytes = json_object_get(row, "bytes");
-	char size[CKPT_SIZE_MAX];
 	int rc = ckpt_act_on(store, word_of(row), ckpt_session_text(row, "id"), &act);
 
 	if (!rc && !ckpt_output.json && !ckpt_output.quiet)
-		printf("%s: committed, %lld files, %s\n", word_of(row),
-		       (long long)json_integer_value(json_object_get(row, "files")),
-		       ckpt_size_text((uint64_t)json_integer_value(bytes), size));
+		print_done(store, rows, row);
 	return rc;
 }
 
@@ -80,7 +122,7 @@ static int commit_named(const struct ckpt_operand *o, const json_t *rows, const 
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < o->count; i++)
-		if (commit_one(o->store, found[i], metadata))
+		if (commit_one(o->store, rows, found[i], metadata))
 			rc = 1;
 	return rc;
 }
@@ -110,7 +152,7 @@ static int commit_all_quiet(const char *store, json_t *rows, const char *metadat
 		return ckpt_fail_errno(store, NULL, rc);
 	quiet_ns = ckpt_settings_quiet_ns(&settings, 1);
 	ckpt_settings_done(&settings);
-	json_array_foreach(rows, i, row) if (is_quiet(row, quiet_ns) && commit_one(store, row, metadata)) rc = 1;
+	json_array_foreach(rows, i, row) if (is_quiet(row, quiet_ns) && commit_one(store, rows, row, metadata)) rc = 1;
 	return rc;
 }
 

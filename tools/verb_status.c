@@ -1,6 +1,8 @@
 #include "tools/verb.h"
 
 #include "core/base/clock.h"
+#include "core/base/sys.h"
+#include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/policy/should_save.h"
 #include "core/store/ask.h"
@@ -184,6 +186,34 @@ static void print_error(const char *line)
 	printf("last error   %s\n", copy);
 }
 
+// A step that is being saved, or that nobody has completed: how far it is, and what for it waits.
+static void print_staged(const json_t *row)
+{
+	const char *name = json_is_string(row) ? json_string_value(row) : text_of(row, "name"), *began, *waits;
+	uint64_t bytes = (uint64_t)json_integer_value(json_object_get(row, "bytes"));
+	long long files = json_integer_value(json_object_get(row, "files")),
+		  writers = json_integer_value(json_object_get(row, "open_writers"));
+	char size[CKPT_SIZE_MAX], age[CKPT_DURATION_MAX];
+	int64_t began_ns, age_ns = 0;
+
+	printf("staged       %s (%s)", name ? name : "(unnamed)",
+	       text_of(row, "state") ? text_of(row, "state") : "live");
+	began = text_of(row, "began_at");
+	if (began && !ckpt_time_parse(began, false, &began_ns)) {
+		age_ns = MAX(ckpt_time_between(began_ns, ckpt_sys.now_ns()), 0);
+		printf(" for %s", ckpt_duration_text(age_ns, age));
+	}
+	printf(": %lld file%s, %s", files, files == 1 ? "" : "s", ckpt_size_text(bytes, size));
+	if (writers)
+		printf(", %lld open for writing", writers);
+	if (writers && age_ns > 0)
+		printf(", %s/s", ckpt_size_text((uint64_t)((double)bytes / ((double)age_ns / 1e9)), size));
+	waits = text_of(row, "awaits");
+	puts(waits ? "" : "; not complete yet");
+	if (waits)
+		printf("             waits for %s\n", waits);
+}
+
 static void print_status(const char *store, const json_t *s)
 {
 	const json_t *passthrough = json_object_get(s, "passthrough"), *memory = json_object_get(s, "memory_bytes");
@@ -219,12 +249,7 @@ static void print_status(const char *store, const json_t *s)
 		       ckpt_size_text((uint64_t)json_integer_value(json_object_get(s, "work_bytes")), size),
 		       ckpt_size_text((uint64_t)json_integer_value(limit), most));
 	ckpt_room_print(stdout, json_object_get(s, "room"));
-	json_array_foreach(json_object_get(s, "staged"), i, row)
-		printf("staged       %s (%s), not complete yet\n",
-		       json_is_string(row)    ? json_string_value(row)
-		       : text_of(row, "name") ? text_of(row, "name")
-					      : "(unnamed)",
-		       text_of(row, "state") ? text_of(row, "state") : "live");
+	json_array_foreach(json_object_get(s, "staged"), i, row) print_staged(row);
 }
 
 static int show(const char *store)

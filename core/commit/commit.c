@@ -613,11 +613,12 @@ static void *attempt_thread(void *arg)
 
 	if (rc && !a->unknown)
 		(void)put_back_copies(a);
+	if (!rc)
+		ckpt_left_out_keep(&a->scan, TAKE_PTR(a->left_out)); // while the session's directory is open
 	finish(a, rc);
 	if (!rc) {
 		tell_done(a);
 		ckpt_copy_keep(a->step);
-		ckpt_left_out_keep(&a->scan, TAKE_PTR(a->left_out));
 	} else if (!a->unknown) {
 		ckpt_left_out_drop(TAKE_PTR(a->left_out));
 	}

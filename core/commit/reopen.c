@@ -132,9 +132,12 @@ static void tell_given_up(const struct ckpt_step *step, const struct ckpt_change
 
 	remember_told(step);
 	if (changes->cut_off)
-		ckpt_errlog_add(log, step->name, -EINVAL, KEPT_HINT,
-				"%s is cut off: the changes are not committed, and the previous version is restored",
-				changes->path);
+		ckpt_errlog_add(
+			log, step->name, -EINVAL,
+			"the changes are kept in .ckptfs/staged: `ckptfs abort` drops them, `ckptfs resume` takes "
+			"them up again, to be completed",
+			"%s is cut off: the changes are not committed, and the previous version is restored",
+			changes->path);
 	else if (step->lost.pid)
 		ckpt_errlog_add(log, step->name, -EINTR, KEPT_HINT,
 				"process %d was killed while it wrote a file of it: the previous version is restored",
@@ -189,6 +192,18 @@ static bool was_killed_in_file(struct ckpt_step *step)
 	LOCK_SCOPE(&step->lock);
 
 	return step->lost.pid;
+}
+
+int ckpt_reopen_check_whole(struct ckpt_step *step)
+{
+	struct ckpt_changes changes;
+
+	if (!step->base || ckpt_changes_look(step, &changes) || !changes.cut_off)
+		return 0;
+	ckpt_errlog_add(step->store->errlog, step->name, -EINVAL,
+			"`ckptfs abort` drops the changes; or `ckptfs resume` them, and write or remove that file",
+			"%s is cut off, and would replace the version before: it is not committed", changes.path);
+	return -EINVAL;
 }
 
 // Whether nothing more is to be done for it. A re-save has its longer time from its first look on.

@@ -29,6 +29,10 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step);
 // another does already, or what is staged there is something else; -ESTALE it is not left over.
 int ckpt_reopen_resume(struct ckpt_step *step);
 
+// For who completes it by hand: -EINVAL, a file that was written since ends before its own format says so, which is told in the error
+// log; 0 if that cannot be said, and for a step that has no base. Blocks on the disk.
+int ckpt_reopen_check_whole(struct ckpt_step *step);
+
 // What has the place of this step now: the staged step that reopened it, else itself. Takes the reference, gives one.
 struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step);
 static inline bool ckpt_reopen_any(const struct ckpt_step *base)

@@ -355,7 +355,7 @@ static void say(struct ckpt_step *step, const struct glance *g, const struct ckp
 		break;
 	case CKPT_QUIET_INTERRUPTED:
 		snprintf(text, CKPT_WAITS_FOR_MAX,
-			 "%s or `ckptfs commit`: it was interrupted, and has files of both attempts", event);
+			 "%s or `ckptfs commit`: it was interrupted, and may have files of two attempts", event);
 		break;
 	}
 }

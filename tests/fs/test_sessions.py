@@ -279,3 +279,68 @@ def test_ls_says_that_steps_are_not_complete_to_people_alone(mount, stage, commi
         assert ckptfs("ls", *words, store).stderr == ""
     mount.umount()  # after it the left one has its name again
     assert ckptfs("ls", store).stderr == f"ckptfs: 2 steps are not complete yet: `ckptfs sessions {store}`\n"
+
+
+NPY = b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000,), }".ljust(117) + b"\n"
+
+
+def kill_in_the_middle(agent, folder, name="b.npy"):
+    a = agent()
+    a.run("fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY); os.write(fd, data)", path=str(folder / name), data=NPY + bytes(3000))
+    a.kill()
+    a.wait_gone(5)
+
+
+def test_commit_says_what_a_killed_process_left_behind(mount, ckptfs, store, agent):
+    folder = mount / "f/step_2"
+    folder.mkdir(parents=True)
+    trees.write(folder / "a.npy", NPY + bytes(8000))
+    kill_in_the_middle(agent, folder)
+    said = ckptfs("commit", store, "f/step_2")
+    assert said.stdout == "f/step_2: committed, 1 file, 7.9KiB\n"
+    assert said.stderr.startswith("ckptfs: f/step_2 is without 1 file, which a killed process had not written to the end: ")
+    left = ckptfs.json("sessions", store)
+    assert [(s["name"], s["state"], s["files"]) for s in left] == [("f/step_2", "left", 1)] and left[0]["id"] in said.stderr
+    assert os.listdir(folder) == ["a.npy"]
+    assert ckptfs.json("verify", store)["bad"] == []
+    ckptfs("abort", store, left[0]["id"], "--yes")
+    assert ckptfs.json("verify", store)["bad"] == []
+
+
+@pytest.mark.parametrize("when", ["live", "killed", "remounted"])
+def test_commit_puts_no_cut_off_array_in_the_place_of_a_whole_one(mount, ckptfs, store, agent, commit, when):
+    folder = mount / "1000"
+    folder.mkdir()
+    for name in ("a.npy", "b.npy"):
+        trees.write(folder / name, NPY + bytes(8000))
+    commit(folder)
+    before = trees.files(folder)
+    kill_in_the_middle(agent, folder)
+    assert os.path.getsize(folder / "b.npy") < 8000
+    if when == "killed":
+        mount.kill9()
+        mount.start()
+    elif when == "remounted":
+        mount.remount()
+    failed = ckptfs("commit", store, "1000", check=False)
+    assert failed.returncode == 1 and "cut off" in failed.stderr and "`ckptfs abort`" in failed.stderr
+    assert "b.npy is cut off" in (mount / ".ckptfs/errors").read_text()
+    ckptfs("abort", store, "1000", "--yes")
+    assert mount.listing() == ["1000"] and trees.files(folder) == before
+    assert ckptfs.json("verify", store)["bad"] == []
+
+
+def test_a_session_of_a_folder_is_named_where_the_folder_is_left_out(mount, ckptfs, store):
+    (mount / "f/step_2").mkdir(parents=True)
+    said = ckptfs("commit", store, "step_2", check=False).stderr
+    assert said == "ckptfs: step_2: no such staged step\nhint: give its folder, too: f/step_2\n"
+
+
+def test_status_says_how_far_a_save_is_and_what_it_waits_for(mount, ckptfs, store):
+    (mount / "f/step_2").mkdir(parents=True)
+    with open(mount / "f/step_2/a.bin", "wb", buffering=0) as f:
+        f.write(bytes(3 << 20))
+        lines = ckptfs("status", store).stdout.splitlines()
+        row = next(i for i, line in enumerate(lines) if line.startswith("staged  "))
+        assert lines[row].startswith("staged       f/step_2 (live) for ") and ": 1 file, 3.0MiB, 1 open for writing, " in lines[row]
+        assert lines[row].endswith("/s") and lines[row + 1].startswith("             waits for ")

@@ -416,3 +416,32 @@ def test_a_step_is_renamed_right_after_its_text_was_edited(mount, step, closed):
         assert e.value.errno == errno.EBUSY
         f.close()
         assert content(step / "config.json") == FILES["config.json"] + b"\n"
+
+
+@quiet
+@pytest.mark.parametrize("remove", ["array", "text"])
+def test_vim_saves_a_file_in_place(mount, store, ckptfs, commit, remove):
+    """Its swap file is made, removed and made again; then it compares the file's number before and after it opens it."""
+    (mount / "1000").mkdir()
+    trees.write(mount / "1000/config.json", FILES["config.json"])
+    commit(mount / "1000")
+    swap, path = mount / "1000/.config.json.swp", mount / "1000/config.json"
+    trees.write(swap, b"\x93NUMPY\x01\x00" + bytes(120) if remove == "array" else b"")
+    swap.unlink()
+    kept = os.open(swap, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    if remove == "text":
+        assert is_listed(mount)
+        before = os.stat(path)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+        assert os.fstat(fd).st_ino == before.st_ino
+        os.ftruncate(fd, 0)
+        os.write(fd, b"{}")
+        os.close(fd)
+    else:  # an array that is removed and made again is one change of the step
+        assert not is_listed(mount)
+    os.close(kept)
+    swap.unlink()
+    wait_until(lambda: is_listed(mount), timeout=20)
+    assert content(path) == (b"{}" if remove == "text" else FILES["config.json"])
+    assert os.listdir(mount / "1000") == ["config.json"]
+    ckptfs("verify", store, "--read-data")
