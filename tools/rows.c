@@ -344,17 +344,24 @@ int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows)
 
 #define COUNT_TIMEOUT_S 1 // nobody waits for a number that was not asked for
 
-static size_t staged_in(const json_t *rows)
+static size_t staged_in(const json_t *rows, const char *folder)
 {
+	size_t i, count = 0, len = strlen(folder);
 	const json_t *row;
-	size_t i, count = 0;
 
-	json_array_foreach(rows, i, row) count +=
-		strcmp(json_string_value(json_object_get(row, "state")) ?: "left", "left") != 0;
+	while (len && folder[len - 1] == '/')
+		len--;
+	json_array_foreach(rows, i, row)
+	{
+		const char *name = json_string_value(json_object_get(row, "name"));
+		bool is_in = !len || (name && !strncmp(name, folder, len) && name[len] == '/');
+
+		count += is_in && strcmp(json_string_value(json_object_get(row, "state")) ?: "left", "left") != 0;
+	}
 	return count;
 }
 
-size_t ckpt_rows_staged_count(const struct ckpt_listing *l)
+size_t ckpt_rows_staged_count(const struct ckpt_listing *l, const char *folder)
 {
 	CLEANUP_FREE char *text = NULL;
 	json_t *reply, *rows;
@@ -365,7 +372,7 @@ size_t ckpt_rows_staged_count(const struct ckpt_listing *l)
 		return 0;
 	reply = rc ? NULL : json_loads(text, 0, NULL);
 	rows = rc ? sessions_at_rest(l) : json_incref(json_object_get(reply, "sessions"));
-	count = staged_in(rows);
+	count = staged_in(rows, folder);
 	json_decref(rows);
 	json_decref(reply);
 	return count;

@@ -23,5 +23,5 @@ json_t *ckpt_row_store(const struct ckpt_listing *l);
 
 // All sessions: from the process that has the store mounted, else as they lie in the store. 0 or an exit status, said.
 int ckpt_rows_sessions(const struct ckpt_listing *l, json_t **ret_rows);
-// How many of them are staged, live or interrupted; 0 also where nobody says so within a second.
-size_t ckpt_rows_staged_count(const struct ckpt_listing *l);
+// How many of them are staged, live or interrupted, in this folder ("": in all); 0 also where nobody says so within a second.
+size_t ckpt_rows_staged_count(const struct ckpt_listing *l, const char *folder);

@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "tools/listing.h"
 #include "tools/output.h"
+#include "tools/rows.h"
 
 #include <stdio.h>
 
@@ -53,15 +54,21 @@ static char *latest_name(const struct ckpt_listing *l, const struct ckpt_operand
 	return name;
 }
 
-static int print(const char *name, const char *where, enum ckpt_latest_by by)
+static int print(const struct ckpt_listing *l, const char *name, const char *folder, enum ckpt_latest_by by)
 {
+	size_t staged = name || ckpt_output.json || ckpt_output.quiet ? 0 : ckpt_rows_staged_count(l, folder);
+	const char *store = l->store->path;
+
 	if (ckpt_output.json)
 		ckpt_output_json(json_pack("{s:o}", "name", ckpt_json_text(name)));
 	else if (name)
 		puts(name);
 	if (!name)
-		ckpt_note("%s: %s", where,
+		ckpt_note("%s: %s", *folder ? folder : store,
 			  by == CKPT_LATEST_BY_TRACKER ? "no tracker names a committed step" : "no committed step");
+	if (staged)
+		ckpt_note("%zu step%s not complete yet: `ckptfs sessions %s`", staged, staged == 1 ? " is" : "s are",
+			  store);
 	return name ? 0 : 1;
 }
 
@@ -99,7 +106,7 @@ int ckpt_verb_latest(int argc, char **argv)
 		enum ckpt_latest_by by = order.given ? order.by : l.store->settings.latest_by;
 		CLEANUP_FREE char *name = latest_name(&l, &o, folder, by);
 
-		rc = print(name, *folder ? folder : o.store, by);
+		rc = print(&l, name, folder, by);
 		ckpt_listing_close(&l);
 	}
 	ckpt_operand_done(&o);

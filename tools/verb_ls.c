@@ -420,8 +420,8 @@ int ckpt_verb_ls(int argc, char **argv)
 			rc = files ? file_rows(&l, &o, rows) : step_rows(&l, &ls, rows);
 		if (!rc && o.count && !files)
 			keep_in_folder(rows, o.steps[0]);
-		if (!o.count && !ls.staged && !ls.trash && !ls.all && !ckpt_output.json && !ckpt_output.quiet)
-			unfinished = ckpt_rows_staged_count(&l);
+		if (!files && !ls.staged && !ls.trash && !ls.all && !ckpt_output.json && !ckpt_output.quiet)
+			unfinished = ckpt_rows_staged_count(&l, o.count ? o.steps[0] : "");
 		ckpt_listing_close(&l);
 		if (!rc)
 			rc = check_metrics(&ls, rows);

@@ -344,3 +344,18 @@ def test_status_says_how_far_a_save_is_and_what_it_waits_for(mount, ckptfs, stor
         row = next(i for i, line in enumerate(lines) if line.startswith("staged  "))
         assert lines[row].startswith("staged       f/step_2 (live) for ") and ": 1 file, 3.0MiB, 1 open for writing, " in lines[row]
         assert lines[row].endswith("/s") and lines[row + 1].startswith("             waits for ")
+
+
+def test_where_steps_are_listed_or_named_those_that_are_staged_there_are_told(mount, ckptfs, store, commit):
+    for name in ("a/step_0", "a/step_1", "a/step_2", "b/step_0", "b/step_3", "c/step_4"):
+        (mount / name).mkdir(parents=True)
+    for folder in ("a", "b"):
+        trees.write(mount / folder / "step_0/x", b"x")
+        commit(mount / folder / "step_0")
+    (mount / "c/step_5").mkdir()
+    hint = f"not complete yet: `ckptfs sessions {store}`\n"
+    assert ckptfs("ls", store, "a").stderr == f"ckptfs: 2 steps are {hint}"
+    assert ckptfs("ls", store, "b/").stderr == f"ckptfs: 1 step is {hint}"
+    none = ckptfs("latest", store, "c", check=False)
+    assert none.returncode == 1 and none.stderr == f"ckptfs: c: no committed step\nckptfs: 2 steps are {hint}"
+    assert ckptfs("latest", store, "c", "--quiet", check=False).stderr == ""
