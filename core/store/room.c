@@ -95,13 +95,15 @@ static uint64_t packed_bytes(struct ckpt_step *step)
 {
 	struct ckpt_stored stored = {0};
 	struct ckpt_manifest *m;
+	uint64_t bytes;
 
-	if (!step->summary.packed || ckpt_step_read_current(step, &m))
+	if ((!step->summary.packed && !step->summary.sealed) || ckpt_step_read_current(step, &m))
 		return 0;
 	(void)ckpt_stored_add(&stored, m);
 	ckpt_manifest_unref(m);
+	bytes = stored.out_bytes;
 	ckpt_stored_done(&stored);
-	return stored.out_bytes;
+	return bytes;
 }
 
 uint64_t ckpt_room_of_deleted(struct ckpt_step *step)

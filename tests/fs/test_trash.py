@@ -73,6 +73,8 @@ def test_trash_empty_frees_packs_too_but_for_those_that_a_step_needs(ckptfs, sto
     packs = len(list((store / "packs").iterdir()))
     assert packs >= 2
     ckptfs("rm", trash, "1")
+    assert MIB <= ckptfs.json("trash", "list", trash)["steps"][0]["room_bytes"] < 2 * MIB
+    assert MIB <= ckptfs.json("status", trash)["room"]["trash_bytes"] < 2 * MIB
     ckptfs("rm", trash, "2")
     done = ckptfs.json("trash", "empty", trash, "--yes")
     assert done["freed_bytes"] >= MIB
@@ -171,11 +173,15 @@ def test_freed_room_can_be_used_within_a_second(world):
 
 
 @needs_root
-def test_trash_is_kept_while_there_is_room_and_beyond_its_limit_the_last_one(world, ckptfs):
+@pytest.mark.parametrize("packed", [False, True], ids=["raw", "packed"])
+def test_trash_is_kept_while_there_is_room_and_beyond_its_limit_the_last_one(world, ckptfs, packed):
     disk = LoopDisk(world, 96)
     m = Mount.new(world, disk.path / "store", options=["trash_limit=10%", "trash_reserve=1MiB"])
     for n in range(1, 5):
         save(m, f"{n}", os.urandom(6 * MIB))
+    if packed:
+        ckptfs("seal", m.path)
+        ckptfs("cool", m.path, "1", "2", "3")
     for n in (1, 2, 3):
         shutil.rmtree(m / f"{n}")
     wait_until(lambda: os.listdir(m / ".ckptfs/trash") == ["3"], timeout=30, what="the limit holds")
