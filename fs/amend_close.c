@@ -232,8 +232,8 @@ static bool is_closed_again(const struct handle *h, pid_t tid)
 {
 	pid_t opener = h->amend->opener;
 
-	return client_can_write(tid, h->node->number) ||
-	       (opener && client_process(tid) != opener && client_can_write(opener, h->node->number));
+	return client_can_write(tid, node_ino(h->node)) ||
+	       (opener && client_process(tid) != opener && client_can_write(opener, node_ino(h->node)));
 }
 
 static void count_closed_locked(struct amend_file *f, struct amend_handle *ah)

@@ -53,7 +53,7 @@ static int place_copy(struct ckpt_fs *fs, struct node *n, struct node *dir, int 
 	if (copy->of)
 		rc = ckpt_share_copy_place(fs->store, copy, dirfd, name);
 	if (!rc)
-		*ret_twin = node_adopt_twin_locked(fs, n, copy->of ? ckpt_store_ino(&stx) : n->number, dir, name);
+		*ret_twin = node_adopt_twin_locked(fs, n, ckpt_store_ino(&stx), dir, name);
 	if (!rc && copy->of) {
 		name_drop_locked(fs, n, dir, name);
 		__atomic_store_n(&n->copied, true, __ATOMIC_RELAXED);

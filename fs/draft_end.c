@@ -428,7 +428,7 @@ static void run_flush(struct call *c)
 	ckpt_lock_drop(&c->fs->drafts->lock);
 	if (killed && !has_last_words(d))
 		draft_tell_failure(c->fs, d, 0);
-	if (killed || !client_can_write(tid, h->node->number)) {
+	if (killed || !client_can_write(tid, node_ino(h->node))) {
 		ckpt_lock_take(&c->fs->drafts->lock);
 		close_locked(d, h->opener);
 		ckpt_lock_drop(&c->fs->drafts->lock);

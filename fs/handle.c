@@ -129,6 +129,7 @@ static void let_go_of_backing(fuse_req_t req, struct node *n)
 	ckpt_file_close(__atomic_exchange_n(&n->use->packed, NULL, __ATOMIC_ACQ_REL));
 	n->use->io = IO_NONE;
 	n->use->written = false;
+	__atomic_store_n(&n->shown, 0, __ATOMIC_RELAXED);
 	amend_end(n);
 }
 

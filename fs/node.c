@@ -301,6 +301,8 @@ static struct node *identify_twin(struct node_table *t, const struct node *n, ui
 		hide_locked(t, before); // n itself, or of a file that had the number before
 	hash_remove_locked(t, twin);
 	twin->space = SPACE_LIVE;
+	if (!twin->shown)
+		__atomic_store_n(&twin->shown, twin->number, __ATOMIC_RELAXED);
 	twin->number = number;
 	hash_insert_locked(t, twin);
 	twin->refs++;

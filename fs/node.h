@@ -72,10 +72,13 @@ struct node_use {
 
 struct node {
 	struct node *hash_next;
-	uint64_t space;          // identity, with number; guarded by the table
-	_Atomic uint64_t number; // the st_ino too; it changes once, when a twin becomes the file of its copy
+	uint64_t space; // identity, with number; guarded by the table
+	_Atomic uint64_t
+		number; // the st_ino too, but for shown; it changes once, when a twin becomes the file of its copy
 	uint64_t
 		file; // the number of the file behind it where that is another: a shared one (core/commit/share.h); else 0 (atomic)
+	// What its clients know as its number, until its last release: that of before its first write gave it a copy; else 0 (atomic).
+	uint64_t shown;
 	uint64_t generation;
 	uint64_t lookups; // the kernel's count, guarded by the table
 	int refs;         // ours, guarded by the table
@@ -134,6 +137,13 @@ void node_end_twin(struct ckpt_fs *fs, struct node *twin);
 static inline struct node *node_twin(const struct node *n)
 {
 	return __atomic_load_n(&n->twin, __ATOMIC_ACQUIRE);
+}
+
+static inline uint64_t node_ino(const struct node *n) // the st_ino
+{
+	uint64_t shown = __atomic_load_n(&n->shown, __ATOMIC_RELAXED);
+
+	return shown ? shown : n->number;
 }
 
 // Makes n->use where it is missing. -ENOMEM. It stays as long as the node: who has a handle need not ask.

@@ -184,6 +184,10 @@ static int look_at_entry(struct ckpt_fs *fs, struct node *parent, const struct p
 		return rc;
 	__atomic_store_n(&n->entry, index + 1, __ATOMIC_RELAXED);
 	fill_entry(fs, n, TIMEOUT_COMMITTED, ret_entry);
+	if (node_ino(n) != n->number) {
+		ret_entry->attr.st_ino = node_ino(n);
+		ret_entry->attr_timeout = TIMEOUT_NONE;
+	}
 	return amend_is_changing(n) ? attr_of_node(fs, n, &ret_entry->attr, &ret_entry->attr_timeout) : 0;
 }
 

@@ -5,9 +5,11 @@
 #include "core/commit/clone.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
+#include "core/commit/share.h"
 #include "core/stage/makers.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
+#include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/copy_up.h"
@@ -20,6 +22,7 @@
 
 // The step may be committed, or given up, between its being found and its being entered.
 #define TRIES 100
+#define NOBODYS 1 // what has the name is another file
 #define TRY_NS INT64_C(1000000)
 
 // Guards the lists, and what of they are while they are not empty. It is taken before the lock of a twin's use.
@@ -75,6 +78,7 @@ int unwritten_open(struct call *c)
 	if (rc)
 		return rc;
 	h = handle_of(&c->fi);
+	(void)handle_backing(c->fs, h); // whatever becomes of the step meanwhile
 	h->writer.pid = tid;
 	h->through_latest = c->step && latest_led_to(c->step, tid);
 	if (fuse_reply_open(c->req, &c->fi) == -ENOENT)
@@ -156,8 +160,7 @@ static int follow(struct node *n, struct node *twin, struct ckpt_step *step, int
 		return -errno;
 	ino = ckpt_store_ino(&stx);
 	LOCK_SCOPE(&lists);
-	if (ino != twin->number)
-		__atomic_store_n(&twin->file, ino, __ATOMIC_RELAXED);
+	__atomic_store_n(&twin->file, ino == twin->number ? 0 : ino, __ATOMIC_RELAXED);
 	if (use) {
 		LOCK_SCOPE(&use->lock);
 		rc = use->opens || unwritten_any(n) ? change_file_locked(twin, fd) : 0;
@@ -187,18 +190,30 @@ static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 	struct statx stx;
 	int rc;
 
-	if (from < 0)
-		return from == -EXDEV ? -ESTALE : from;
+	if (from < 0 && from != -EXDEV)
+		return from;
 	to = ckpt_sys.open(fs->store->sessions_fd, ".", O_TMPFILE | O_RDWR, 0600);
 	if (to < 0)
 		return to;
-	if (statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx))
-		return -errno;
-	rc = ckpt_clone_file(from, to, &stx, false);
+	if (from < 0)
+		rc = ckpt_file_copy(handle_packed(h), to, NULL, NULL);
+	else
+		rc = statx(from, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno
+									   : ckpt_clone_file(from, to, &stx, false);
 	if (rc)
 		return rc;
 	node_retire(fs, SPACE_TWIN, h->node->number); // who opens the file from now on has another twin
 	return follow(node_twin(h->node), h->node, NULL, to);
+}
+
+// What has the name is the file that it opened, in the reopened step (NULL: the plain tree) as it was made from the version.
+static bool is_the_file(struct ckpt_fs *fs, const struct handle *h, const struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = node_open(fs, h->node, O_PATH | O_NOFOLLOW);
+	struct statx stx;
+
+	return fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) &&
+	       (node_is_still(fs, h->node, &stx) || (step && ckpt_share_comes_from(step, &stx, h->node->number)));
 }
 
 // -EAGAIN: it is another step's by now, or nobody's.
@@ -217,7 +232,7 @@ static int write_in(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step
 		rc = ckpt_stage_enter(now, true);
 	if (!rc) {
 		ckpt_makers_note(now, h->writer.pid, false);
-		rc = copy_up(fs, h->node, false, NULL);
+		rc = is_the_file(fs, h, now) ? copy_up(fs, h->node, false, NULL) : NOBODYS;
 		ckpt_stage_leave(now);
 	} else if (rc == -EROFS) {
 		rc = -EAGAIN; // its commit came first
@@ -232,7 +247,7 @@ static int write_plain(struct ckpt_fs *fs, struct handle *h)
 
 	if (!call_plain_enter(fs, h->node))
 		return -EAGAIN;
-	rc = copy_up(fs, h->node, false, NULL);
+	rc = is_the_file(fs, h, NULL) ? copy_up(fs, h->node, false, NULL) : NOBODYS;
 	call_plain_leave();
 	return rc == -ESTALE ? -EAGAIN : rc;
 }
@@ -246,6 +261,24 @@ static bool is_removed(const struct place *p)
 	       (p->step && ckpt_remove_has_path(p->step, p->path));
 }
 
+// In its version another file has the name. Of one in packs nobody can say so before the step is reopened.
+static bool is_replaced(struct ckpt_fs *fs, struct handle *h, const struct place *p)
+{
+	CLEANUP_FD int fd = -1;
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct statx stx;
+	int rc = place_is_committed(p) ? entry_of_node(h->node, p, &m, &e) : -EAGAIN;
+
+	if (!rc)
+		ckpt_manifest_unref(m);
+	if (rc != -ESTALE)
+		return false;
+	fd = node_open(fs, h->node, O_PATH | O_NOFOLLOW);
+	return fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) &&
+	       !ckpt_share_comes_from(p->step, &stx, h->node->number);
+}
+
 static int begin_once(struct ckpt_fs *fs, struct handle *h)
 {
 	struct place p;
@@ -255,12 +288,9 @@ static int begin_once(struct ckpt_fs *fs, struct handle *h)
 		return write_nameless(fs, h);
 	if (rc)
 		return rc;
-	if (is_removed(&p))
-		rc = write_nameless(fs, h);
-	else
-		rc = p.step ? write_in(fs, h, p.step) : write_plain(fs, h);
+	rc = is_removed(&p) || is_replaced(fs, h, &p) ? NOBODYS : p.step ? write_in(fs, h, p.step) : write_plain(fs, h);
 	place_done(&p);
-	return rc;
+	return rc == NOBODYS && unwritten_is(h) ? write_nameless(fs, h) : MIN(rc, 0);
 }
 
 int unwritten_begin(struct ckpt_fs *fs, struct handle *h)

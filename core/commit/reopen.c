@@ -300,7 +300,7 @@ static int fill(struct ckpt_step *step)
 	if (!rc) {
 		rc = ckpt_share_tree(step->base, m, step->dirfd);
 		if (!rc)
-			rc = ckpt_share_know_dirs(step, m);
+			rc = ckpt_share_know(step, m);
 		if (!rc)
 			rc = ckpt_amend_link(step->base, step->dirfd);
 		if (rc)

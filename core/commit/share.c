@@ -120,18 +120,44 @@ static bool is_raw_of(struct ckpt_step *base, struct ckpt_manifest *m, const str
 	       ckpt_store_ino(&stx) == own;
 }
 
-struct ckpt_dir_number {
-	uint64_t own, before;
+struct ckpt_number {
+	uint64_t own, before, first; // the last: in the version that the mount knew first
+	int64_t born_ns;             // a number comes back on disk as another file
 };
+
+static int64_t born_ns(const struct statx *stx)
+{
+	return stx->stx_btime.tv_sec * INT64_C(1000000000) + stx->stx_btime.tv_nsec;
+}
 
 static int by_own(const void *a, const void *b)
 {
-	const struct ckpt_dir_number *x = a, *y = b;
+	const struct ckpt_number *x = a, *y = b;
 
 	return (x->own > y->own) - (x->own < y->own);
 }
 
-int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m)
+// Of a file that is not shared: it has several names, or its bytes were in packs.
+static bool is_copy(struct ckpt_step *step, const char *path, const struct statx *stx, const struct ckpt_entry *e)
+{
+	return e->type == CKPT_ENTRY_FILE && ckpt_store_ino(stx) != e->ino && !ckpt_share_is(step->dirfd, path, stx);
+}
+
+static const struct ckpt_number *find_number(const struct ckpt_step *step, uint64_t own)
+{
+	struct ckpt_number key = {.own = own};
+
+	return step->number_count ? bsearch(&key, step->numbers, step->number_count, sizeof(key), by_own) : NULL;
+}
+
+static uint64_t first_of(const struct ckpt_step *base, uint64_t number)
+{
+	const struct ckpt_number *n = find_number(base, number);
+
+	return n ? n->first : number;
+}
+
+int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m)
 {
 	uint32_t count = ckpt_manifest_count(m);
 	size_t cap = 0;
@@ -143,28 +169,35 @@ int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m)
 		struct statx stx;
 
 		ckpt_manifest_entry(m, i, &e);
-		if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(step->base, m, i))
+		if ((e.type != CKPT_ENTRY_DIR && e.type != CKPT_ENTRY_FILE) || ckpt_remove_has(step->base, m, i))
 			continue;
-		rc = ckpt_grow((void **)&step->dirs, &cap, step->dir_count + 1, sizeof(*step->dirs));
-		if (!rc)
-			rc = MIN(ckpt_manifest_path(m, i, path, sizeof(path)), 0);
+		rc = MIN(ckpt_manifest_path(m, i, path, sizeof(path)), 0);
 		if (!rc && statx(step->dirfd, path, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
 			rc = -errno;
+		if (rc || (e.type == CKPT_ENTRY_FILE && !is_copy(step, path, &stx, &e)))
+			continue;
+		rc = ckpt_grow((void **)&step->numbers, &cap, step->number_count + 1, sizeof(*step->numbers));
 		if (!rc)
-			step->dirs[step->dir_count++] = (struct ckpt_dir_number){ckpt_store_ino(&stx), e.ino};
+			step->numbers[step->number_count++] = (struct ckpt_number){
+				ckpt_store_ino(&stx), e.ino, first_of(step->base, e.ino), born_ns(&stx)};
 	}
-	if (step->dir_count)
-		qsort(step->dirs, step->dir_count, sizeof(*step->dirs), by_own);
+	if (step->number_count)
+		qsort(step->numbers, step->number_count, sizeof(*step->numbers), by_own);
 	return rc;
 }
 
-static uint64_t dir_before(struct ckpt_step *step, uint64_t own)
+uint64_t ckpt_share_before(const struct ckpt_step *step, const struct statx *stx)
 {
-	struct ckpt_dir_number key = {.own = own};
-	const struct ckpt_dir_number *d =
-		step->dir_count ? bsearch(&key, step->dirs, step->dir_count, sizeof(key), by_own) : NULL;
+	const struct ckpt_number *n = find_number(step, ckpt_store_ino(stx));
 
-	return d ? d->before : 0;
+	return n && n->born_ns == born_ns(stx) ? n->before : 0;
+}
+
+bool ckpt_share_comes_from(const struct ckpt_step *step, const struct statx *stx, uint64_t number)
+{
+	const struct ckpt_number *n = find_number(step, ckpt_store_ino(stx));
+
+	return n && n->born_ns == born_ns(stx) && (n->before == number || n->first == number);
 }
 
 // The number that the file at path has in the version that the step reopens; 0: there was another, or nothing.
@@ -206,7 +239,7 @@ uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_i
 
 	if (step && ckpt_reopen_shares(step) && (dir || shared)) {
 		uint64_t before = !dir    ? file_before(step, path, own)
-				  : *path ? dir_before(step, own)
+				  : *path ? ckpt_share_before(step, stx)
 					  : step->base->summary.dir_ino;
 
 		if (before)

@@ -39,8 +39,13 @@ int ckpt_share_copy_place(struct ckpt_store *s, const struct ckpt_share_copy *co
 uint64_t ckpt_share_ino(struct ckpt_step *step, const char *path, uint64_t dir_ino, const struct statx *stx,
 			bool shared);
 
-// Of the directories that were just made for a step from its base: they keep their numbers, wherever they are moved in it. -ENOMEM.
-int ckpt_share_know_dirs(struct ckpt_step *step, struct ckpt_manifest *m);
+// Of what was just made for a step from its base, and is not shared: directories, which keep their numbers, wherever they are moved in
+// it, and copies of files. -ENOMEM, errors of statx(2).
+int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m);
+// The number in the base of one of these; 0: it is none.
+uint64_t ckpt_share_before(const struct ckpt_step *step, const struct statx *stx);
+// Whether it is one, and had this number in the base or in the first version that this mount has reopened.
+bool ckpt_share_comes_from(const struct ckpt_step *step, const struct statx *stx, uint64_t number);
 
 // The same of a file or symlink in a committed step, by its entry; a copy where the disk allows no more names of one file,
 // we may not mark it, or it is in packs. -EIO: the raw file is gone or changed; -EISDIR.

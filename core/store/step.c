@@ -161,7 +161,7 @@ void ckpt_step_unref(struct ckpt_step *step)
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
 	free(step->killed.path);
-	free(step->dirs);
+	free(step->numbers);
 	free(step->unnamed);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);

@@ -72,9 +72,9 @@ struct ckpt_step {
 	uint64_t file_folder;  // and the number of the folder that it was to be in; 0: not known
 	bool copied;     // STAGED: a file was given older times than it has, as copies have: no event counts; atomic
 	bool from_plain; // its session is a plain folder that is being turned into a step
-	struct ckpt_step *base;       // the committed step that this one reopened (reopen.h), which it holds; set once
-	struct ckpt_dir_number *dirs; // directories that have their numbers from base (share.h); set once
-	size_t dir_count;
+	struct ckpt_step *base;      // the committed step that this one reopened (reopen.h), which it holds; set once
+	struct ckpt_number *numbers; // of what was made for it from base (share.h); set once
+	size_t number_count;
 	bool rewritten;      // and array data of it was found to be written over; atomic
 	bool claimed;        // and a framework's event is awaited for it; set before it is watched
 	bool reopens;        // it still does: not committed, given up or removed; atomic

@@ -1,9 +1,11 @@
 """Files of committed steps that are opened for writing: the open changes nothing, the first write reopens the step."""
 
+import contextlib
 import errno
 import mmap
 import os
 import shutil
+import sqlite3
 import subprocess
 import threading
 
@@ -22,11 +24,26 @@ MODES = {"r+": os.O_RDWR, "a": os.O_WRONLY | os.O_APPEND, "touch": os.O_WRONLY |
 
 
 @pytest.fixture
-def step(mount, commit):
+def kind(request):
+    return getattr(request, "param", "raw")
+
+
+# What has several names, or is in packs, is copied whenever the step is reopened, whoever changes it.
+kinds = pytest.mark.parametrize("kind", ["raw", "linked", "packed", "linked and packed"], indirect=True)
+
+
+@pytest.fixture
+def step(mount, store, commit, ckptfs, kind):
     (mount / "1000").mkdir()
     for name, data in FILES.items():
         trees.write(mount / "1000" / name, data)
+        if "linked" in kind:
+            os.link(mount / "1000" / name, mount / "1000" / (name + ".2"))
     commit(mount / "1000")
+    if "packed" in kind:
+        ckptfs("seal", store, "1000")
+        ckptfs("cool", store, "1000")
+        mount.remount()
     return mount / "1000"
 
 
@@ -116,6 +133,7 @@ def test_the_first_change_reopens_the_step(mount, store, step, ckptfs, name, cha
 
 
 @quiet
+@kinds
 def test_all_who_have_it_open_have_the_change(mount, step, agent):
     reads, other, late = (os.open(step / "model.bin", flags) for flags in (os.O_RDWR, os.O_RDWR, os.O_WRONLY))
     a = agent()
@@ -133,6 +151,7 @@ def test_all_who_have_it_open_have_the_change(mount, step, agent):
 @quiet
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("listed_first", [False, True])
+@kinds
 def test_who_opens_it_for_reading_meanwhile_sees_what_is_written_then(mount, step, agent, name, listed_first):
     writer = os.open(step / name, os.O_RDWR)
     if listed_first:  # the kernel knows the file itself by the name then
@@ -156,6 +175,7 @@ def test_who_opens_it_for_reading_meanwhile_sees_what_is_written_then(mount, ste
 
 @quiet
 @pytest.mark.parametrize("name", FILES)
+@kinds
 def test_moved_out_it_is_written_where_it_is(mount, store, step, ckptfs, name):
     fd = os.open(step / name, os.O_RDWR)
     os.rename(step / name, mount / "out.bin")
@@ -206,6 +226,7 @@ def test_who_has_it_open_unwritten_holds_up_no_commit_of_others_changes(mount, s
 
 
 @quiet
+@kinds
 def test_a_write_after_anothers_commit_reopens_it_again(mount, store, step, ckptfs):
     fd = os.open(step / "model.bin", os.O_RDWR)
     trees.write(step / "config.json", b"{}")
@@ -216,7 +237,7 @@ def test_a_write_after_anothers_commit_reopens_it_again(mount, store, step, ckpt
     wait_until(lambda: is_listed(mount), timeout=20)
     assert content(step / "model.bin") == b"NEW" + BIG[3:]
     assert content(step / "config.json") == b"{}"
-    assert len(versions(ckptfs, store)) == 3
+    assert versions(ckptfs, store).count("quiet") == 2
 
 
 @pytest.mark.parametrize("within", [False, True])
@@ -303,7 +324,8 @@ def test_a_folder_that_is_renamed_takes_it_along(mount, commit):
     assert os.listdir(mount / "1000") == ["b"]
 
 
-@pytest.mark.parametrize("lose", ["unlink", "rm", "rm -r", "replace"])
+@pytest.mark.parametrize("lose", ["unlink", "rm", "rm -r", "replace", "make again", "link another"])
+@kinds
 def test_what_lost_its_name_is_written_for_nobody(mount, store, step, ckptfs, lose):
     fd = os.open(step / "config.json", os.O_RDWR)
     if lose == "unlink":
@@ -312,13 +334,22 @@ def test_what_lost_its_name_is_written_for_nobody(mount, store, step, ckptfs, lo
         ckptfs("rm", store, "1000")
     elif lose == "rm -r":
         shutil.rmtree(step)
+    elif lose == "make again":
+        os.unlink(step / "config.json")
+        trees.write(step / "config.json", b"new")
+    elif lose == "link another":
+        trees.write(step / "other.json", b"new")
+        os.unlink(step / "config.json")
+        os.link(step / "other.json", step / "config.json")
     else:
         trees.write(mount / "new.json", b"new")
         os.replace(mount / "new.json", step / "config.json")
     os.pwrite(fd, b"XX", 0)
     assert os.pread(fd, 100, 0) == b"XX" + FILES["config.json"][2:]
+    os.ftruncate(fd, 3)
+    assert os.fstat(fd).st_size == 3 and os.pread(fd, 100, 0) == b"XX" + FILES["config.json"][2:3]
     os.close(fd)
-    if lose == "replace":
+    if lose in ("replace", "make again", "link another"):
         assert content(step / "config.json") == b"new"
     else:
         assert not (step / "config.json").exists()
@@ -401,6 +432,7 @@ def test_of_a_sealed_step(mount, store, step, ckptfs):
     assert content(step / "model.bin") == b"NEW" + BIG[3:]
 
 
+@quiet
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_step_is_renamed_right_after_its_text_was_edited(mount, step, closed):
     """A script appends a note and gives the step its last name. While a file is open for writing the step keeps its name."""
@@ -445,3 +477,33 @@ def test_vim_saves_a_file_in_place(mount, store, ckptfs, commit, remove):
     assert content(path) == (b"{}" if remove == "text" else FILES["config.json"])
     assert os.listdir(mount / "1000") == ["config.json"]
     ckptfs("verify", store, "--read-data")
+
+
+@quiet
+@pytest.mark.parametrize("kind", ["raw", "linked", "packed"], indirect=True)
+def test_its_number_stays_while_it_is_open(mount, commit, ckptfs, store, kind):
+    """sqlite compares the file's number before each transaction."""
+    (mount / "1000").mkdir()
+    path = mount / "1000/run.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("create table t(n)")
+        db.commit()
+    if kind == "linked":
+        os.link(path, mount / "1000/other.db")
+    commit(mount / "1000")
+    if kind == "packed":
+        ckptfs("seal", store, "1000")
+        ckptfs("cool", store, "1000")
+        mount.remount()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("insert into t values(1)")
+        db.commit()
+        assert not is_listed(mount)
+        db.execute("insert into t values(2)")
+        db.commit()
+        fd = os.open(path, os.O_RDONLY)
+        assert os.fstat(fd).st_ino == os.stat(path).st_ino
+        os.close(fd)
+    wait_until(lambda: is_listed(mount), timeout=20)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("select n from t").fetchall() == [(1,), (2,)]
