@@ -352,12 +352,21 @@ static bool has_last_words(const struct draft *d)
 	return d->tracker && !ckpt_tracker_is_known(d->name) && !fstat(d->fd, &st) && st.st_size > 0;
 }
 
+// It was left over, and who has opened it since has written nothing: HDF5 opens so whatever has the name that it is to make.
+static bool is_as_left(const struct draft *d)
+{
+	struct stat st;
+
+	return d->left_as.at_ns && !fstat(d->fd, &st) && st.st_size == d->left_as.size &&
+	       st.st_mtim.tv_sec == d->left_as.mtime.tv_sec && st.st_mtim.tv_nsec == d->left_as.mtime.tv_nsec;
+}
+
 // sure: the process that closed it last lived, and said so by its close. Otherwise, and when an older file is replaced or the disk
 // is full, or a limit was reached, the format must be whole.
 int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 {
 	struct drafts *t = fs->drafts;
-	bool last, check, header;
+	bool last, check, header, unwritten = is_as_left(d);
 	int rc;
 
 	ckpt_lock_take(&t->lock);
@@ -369,7 +378,7 @@ int draft_settle(struct ckpt_fs *fs, struct draft *d, bool sure)
 	rc = d->killed && !has_last_words(d) ? -EIO : d->lost;
 	check = d->replaces || d->short_of_room || !sure;
 	ckpt_lock_drop(&t->lock);
-	if (!rc)
+	if (!rc && !unwritten)
 		rc = draft_publish(
 			fs, d,
 			&(struct draft_publication){.check = check || is_nearly_full(d->fd), .durable = !d->tracker});

@@ -37,6 +37,7 @@ static int64_t born_ns(struct ckpt_fs *fs, struct node *dir)
 static struct draft *rest(struct ckpt_fs *fs, struct node *dir, struct ckpt_step *left)
 {
 	struct draft *d = calloc(1, sizeof(*d));
+	struct stat st;
 	bool made = false;
 
 	if (d) {
@@ -45,7 +46,10 @@ static struct draft *rest(struct ckpt_fs *fs, struct node *dir, struct ckpt_step
 		memcpy(d->name, left->name, sizeof(left->name));
 		if (!ckpt_draft_view(left, &d->disk))
 			d->fd = draft_open_file(d, O_RDONLY);
-		if (d->fd >= 0) {
+		if (d->fd >= 0 && !fstat(d->fd, &st))
+			d->left_as = (struct draft_seen){
+				.at_ns = ckpt_sys.mono_ns(), .size = st.st_size, .mtime = st.st_mtim};
+		if (d->left_as.at_ns) {
 			names_write_lock(fs);
 			made = drafts_insert(fs, d);
 			names_unlock(fs);

@@ -44,6 +44,7 @@ struct draft {
 	bool decided;                 // whether it completes its folder
 	bool short_of_room;           // a write of it was refused
 	int lost;                     // what the disk said of bytes that it has not taken
+	struct draft_seen left_as;    // of one that was left over: as it was then
 	struct draft_seen written;    // trackers: when something was first seen in it
 	struct draft_seen last_write; // and as it was when it was looked at last
 	struct draft_seen synced;     // file steps: at its writer's first fsync

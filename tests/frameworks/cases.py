@@ -91,7 +91,7 @@ def killed_in_a_save(world, mount, framework, folder, part):
     begun(job, framework, folder, first + 2)
     time.sleep(part * took)
     job.kill()
-    time.sleep(0.3)  # what its last calls set going
+    time.sleep(max(0.3, framework.settles))  # what its last calls set going
     left = world.program.json("sessions", mount.store)
     if framework.stumbles:
         for session in left:

@@ -37,6 +37,7 @@ class Framework:
     keeps: tuple = (4, 5)      # of the steps 1 to 5, when it is told to keep two
     passing: str = ""          # names like those of its steps, of plain folders in which it writes before
     replayed: bool = False     # its driver does what the framework's source says: it cannot be installed here
+    settles: float = 0.0       # complete it is so long after its last change (CKPT_SETTLE_NS, and the time of a look)
     seconds: tuple = ()        # quiet: how long its first step, and the later ones, are not listed after their last change
 
     def __str__(self):
@@ -56,7 +57,8 @@ class Framework:
 
     def number(self, name):
         before, _, after = re.split(r"(\{.*\})", self.name)
-        return int(re.fullmatch(re.escape(before) + r"(\d+)" + re.escape(after), name)[1])
+        # Lightning saves beside what a killed run has left, under a name with a version.
+        return int(re.fullmatch(re.escape(before) + r"(\d+)(-v\d+)?" + re.escape(after), name)[1])
 
     def listed(self, folder):
         """Numbers of the steps that a listing shows."""
@@ -126,6 +128,7 @@ class Job:
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"{self.framework.driver} has not ended within {timeout} s\n{self.log()}") from None
         self._reader.join(20)
+        time.sleep(self.framework.settles)
         assert not any(p.returncode for p in self.processes), f"{[p.returncode for p in self.processes]}\n{self.log()}"
         return self
 

@@ -14,7 +14,7 @@ FRAMEWORKS = [
     Framework("Hugging Face Trainer", "hf_trainer", "transformers", "checkpoint-{}", "hf-trainer", "close:trainer_state.json"),
     Framework("transformers save_pretrained", "hf_pretrained", "transformers", "step_{}", "generic", "marker", any_name="marker"),
     Framework("accelerate save_state", "accelerate_state", "accelerate", "checkpoint_{}", "accelerate", "close:random_states_0.pkl", at="checkpoints",
-              late=("custom_checkpoint_*.pkl",), any_name="close:random_states_0.pkl", stumbles=True,
+              late=("custom_checkpoint_*.pkl",), any_name="close:random_states_0.pkl", stumbles=True, settles=2.5,
               wants="custom_checkpoint_0.pkl"),
     Framework("Megatron-core torch_dist", "megatron_dist", "megatron-core", "iter_{:07d}", "megatron", "close:metadata.json", ranks=2,
               any_name="close:metadata.json", tracker="latest_checkpointed_iteration.txt"),

@@ -359,3 +359,19 @@ def test_where_steps_are_listed_or_named_those_that_are_staged_there_are_told(mo
     none = ckptfs("latest", store, "c", check=False)
     assert none.returncode == 1 and none.stderr == f"ckptfs: c: no committed step\nckptfs: 2 steps are {hint}"
     assert ckptfs("latest", store, "c", "--quiet", check=False).stderr == ""
+
+
+@both_modes
+def test_an_open_that_writes_nothing_publishes_no_file_that_a_killed_process_left(mount, ckptfs, store, agent):
+    """HDF5 opens what has the name, and closes it, before it makes its file."""
+    (mount / "run").mkdir()
+    path = mount / "run/model.npy"
+    kill_in_the_middle(agent, mount / "run", "model.npy")
+    left = path.read_bytes()
+    for flags in (os.O_RDWR, os.O_WRONLY | os.O_APPEND):
+        os.close(os.open(path, flags))
+        assert mount.listing("run") == [] and path.read_bytes() == left
+        assert [(s["name"], s["state"]) for s in ckptfs.json("sessions", store)] == [("model.npy", "left")]
+    with open(path, "ab") as f:
+        f.write(bytes(len(NPY) + 8000 - len(left)))
+    assert mount.listing("run") == ["model.npy"] and ckptfs.json("sessions", store) == []

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 
 import common
 import torch
@@ -48,6 +49,7 @@ def start(folder, iteration=0, keep=None, naming=True):
 
 
 def saved(a, model, counter, n, where=None):
+    time.sleep(3.5)  # a step of training: the save before is complete 2 s after its last change, and counts for total_limit from then on
     new = weights(n)
     with torch.no_grad():
         for name, p in model.named_parameters():
