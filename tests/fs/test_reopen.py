@@ -154,7 +154,7 @@ def killed_in_the_middle(agent, path):
 
 CHANGES = {name.removeprefix("change_").replace("_", " "): f for name, f in dict(globals()).items() if name.startswith("change_")}
 # Those of names alone are a version of the step at once (test_edit_names.py), unless it is reopened already.
-NAMES = ["rename", "rename dir", "rename out", "rename into", "rename over", "rename within over", "rename dir and make anew"]
+NAMES = ["rename", "rename dir", "rename out", "rename into", "rename over", "rename within over", "rename dir and make anew", "unlink and create"]
 each_change = pytest.mark.parametrize("change", [name for name in CHANGES if name not in NAMES])
 
 
