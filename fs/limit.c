@@ -55,6 +55,11 @@ int limit_reopen(struct call *c)
 	return !c->fs->store->limit || node_ends_step(c->fs, c->node) ? 0 : limit_draft(c);
 }
 
+int limit_first_write(struct ckpt_fs *fs, const struct ckpt_step *step)
+{
+	return fs->store->limit ? ckpt_limit_ask(fs->store->limit, step->summary.dir_uid, 0) : 0;
+}
+
 int limit_set_size(struct call *c, int fd)
 {
 	struct ckpt_limit *limit = c->fs->store->limit;

@@ -14,6 +14,7 @@
 #include "fs/attr.h"
 #include "fs/copy_up.h"
 #include "fs/latest.h"
+#include "fs/limit.h"
 #include "fs/look_again.h"
 #include "fs/ops.h"
 
@@ -223,7 +224,7 @@ static int write_in(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step
 	int rc = 0;
 
 	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
-		rc = ckpt_reopen(step, &now);
+		rc = limit_first_write(fs, step) ?: ckpt_reopen(step, &now);
 	else
 		now = ckpt_step_ref(step);
 	if (!rc && h->through_latest)

@@ -180,10 +180,16 @@ static void print_mounts(const char *store)
 static void print_error(const char *line)
 {
 	CLEANUP_FREE char *copy = ckpt_text("%s", line ? line : "");
+	const char *hint = "";
 
-	for (char *tab = copy; (tab = strchr(tab, '\t'));)
-		*tab = ' ';
-	printf("last error   %s\n", copy);
+	for (char *tab = copy; (tab = strchr(tab, '\t'));) {
+		bool last = !strchr(tab + 1, '\t');
+
+		*tab = last ? '\0' : ' ';
+		if (last)
+			hint = tab + 1;
+	}
+	printf("last error   %s%s%s\n", copy, *hint ? "; " : "", hint);
 }
 
 // A step that is being saved, or that nobody has completed: how far it is, and what for it waits.

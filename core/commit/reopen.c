@@ -80,13 +80,15 @@ static bool is_claimed(struct ckpt_step *step)
 	       (!ckpt_profile_claims_dir(step->store->settings.profiles, step->dirfd, &profile) && profile);
 }
 
-// How long nothing may change before the changes are committed.
+// How long nothing may change before the changes are committed, or given up. With step->lock held.
 static int64_t quiet_ns(const struct ckpt_step *step)
 {
 	const struct ckpt_settings *settings = &step->store->settings;
 
 	if (!__atomic_load_n(&step->rewritten, __ATOMIC_RELAXED))
 		return MAX(ckpt_settings_quiet_ns(settings, 1) / EDIT_PART, EDIT_LEAST_NS);
+	if (step->lost.pid) // a writer was killed: they are given up in any case
+		return ckpt_settings_quiet_ns(settings, 1);
 	return ckpt_settings_quiet_ns(settings, step->claimed ? CKPT_QUIET_TIMES_CLAIMED : CKPT_QUIET_TIMES);
 }
 

@@ -38,6 +38,11 @@ def open_for_writing(path, flags=0):
     os.close(os.open(path, os.O_WRONLY | flags))
 
 
+def append(path):
+    with open(path, "ab", buffering=0) as f:
+        f.write(b"x")
+
+
 def lines(mount, subject="work_limit"):
     return [line.split("\t") for line in mount.errors() if line.split("\t")[1] == subject]
 
@@ -92,7 +97,8 @@ def test_plain_files_trackers_and_committed_steps_are_never_refused(mount, stage
     trees.write(mount / "0/late", b"x" * MIB)
     (mount / "logs").mkdir()
     assert "late" in os.listdir(mount / "0")
-    assert errno_of(open_for_writing, mount / "0/config.json") == errno.ENOSPC  # else it would be reopened, in no listing, and to no end
+    assert errno_of(append, mount / "0/config.json") == errno.ENOSPC  # else it would be reopened, in no listing, and to no end
+    assert errno_of(open_for_writing, mount / "0/config.json", os.O_TRUNC) == errno.ENOSPC
     assert mount.listing() == ["0", "latest.txt", "log", "logs"]
     shutil.rmtree(mount / "0")
     assert errno_of(create, mount / "1/new") == errno.ENOSPC

@@ -403,6 +403,22 @@ def test_killed_in_its_first_write_the_version_is_back(mount, step, agent):
     assert content(step / "model.bin") == BIG
 
 
+@pytest.mark.parametrize("options", ["commit_quiet=4s"], indirect=True)
+def test_killed_in_the_middle_of_a_resave_the_version_is_back_after_commit_quiet(mount, commit, agent):
+    """And not after six times that, as changes are committed."""
+    (mount / "1000").mkdir()
+    array = b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000,), }".ljust(117) + b"\n" + bytes(1000)
+    for name in ("a.npy", "b.npy"):
+        trees.write(mount / "1000" / name, array)
+    commit(mount / "1000")
+    a = agent()
+    a.run("fd = os.open(path, os.O_WRONLY | os.O_TRUNC); os.write(fd, data)", path=str(mount / "1000/a.npy"), data=array[:500])
+    assert not is_listed(mount)
+    a.kill()
+    wait_until(lambda: is_listed(mount), timeout=15)
+    assert content(mount / "1000/a.npy") == array
+
+
 @quiet
 def test_killed_before_its_first_write_nothing_happens(mount, step, agent):
     a = agent()
