@@ -28,6 +28,7 @@
 
 // Guards the lists, and what of they are while they are not empty. It is taken before the lock of a twin's use.
 static struct ckpt_lock lists = CKPT_LOCK_INIT(CKPT_LOCK_UNWRITTEN);
+static struct ckpt_lock nameless = CKPT_LOCK_INIT(CKPT_LOCK_COPY_UP); // of two first writes at once only one makes the copy
 
 int unwritten_enlist(struct handle *h)
 {
@@ -186,11 +187,15 @@ int unwritten_hand_over(struct ckpt_fs *fs, struct node *n, struct node *twin, s
 // It has no name any more: what is written now is seen by those that have it open.
 static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 {
+	LOCK_SCOPE(&nameless);
+	struct node *of = node_twin(h->node);
 	int from = handle_backing(fs, h);
 	CLEANUP_FD int to = -1;
 	struct statx stx;
 	int rc;
 
+	if (!of || !unwritten_is(h))
+		return -EAGAIN;
 	if (from < 0 && from != -EXDEV)
 		return from;
 	to = ckpt_sys.open(fs->store->sessions_fd, ".", O_TMPFILE | O_RDWR, 0600);
@@ -204,7 +209,7 @@ static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 	if (rc)
 		return rc;
 	node_retire(fs, SPACE_TWIN, h->node->number); // who opens the file from now on has another twin
-	return follow(node_twin(h->node), h->node, NULL, to);
+	return follow(of, h->node, NULL, to);
 }
 
 // What has the name is the file that it opened, in the reopened step (NULL: the plain tree) as it was made from the version.
