@@ -28,7 +28,8 @@
 
 // Guards the lists, and what of they are while they are not empty. It is taken before the lock of a twin's use.
 static struct ckpt_lock lists = CKPT_LOCK_INIT(CKPT_LOCK_UNWRITTEN);
-static struct ckpt_lock nameless = CKPT_LOCK_INIT(CKPT_LOCK_COPY_UP); // of two first writes at once only one makes the copy
+static struct ckpt_lock nameless =
+	CKPT_LOCK_INIT(CKPT_LOCK_COPY_UP); // of two first writes at once only one makes the copy
 
 int unwritten_enlist(struct handle *h)
 {
