@@ -36,8 +36,7 @@
 #define LOG_NS (5 * SECOND_NS)
 #define LOG_LOOK_NS SECOND_NS     // how often logs are looked at
 #define TICK_NS INT64_C(20000000) // times of files move in ticks
-#define REST_FACTOR                                                                                                    \
-	20 // it rests so many times as long as a turn took, but no longer than commit_quiet: a stall is no work
+#define REST_FACTOR 20            // it rests so many times as long as a turn had a processor
 #define POLL_MIN_NS (SECOND_NS / 20)
 #define POLL_MAX_NS (2 * SECOND_NS)
 
@@ -637,9 +636,17 @@ void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
 
 // --- The thread ---------------------------------------------------------------------------------------------------------
 
+// Of this thread. What a turn waited for a disk, or for a processor, is no work of its.
+static int64_t processor_ns(void)
+{
+	struct timespec t;
+
+	return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) ? 0 : t.tv_sec * SECOND_NS + t.tv_nsec;
+}
+
 int64_t ckpt_looker_look(struct ckpt_looker *l)
 {
-	int64_t began_ns = ckpt_sys.mono_ns(), next_ns = INT64_MAX, rest_ns;
+	int64_t began_ns = ckpt_sys.mono_ns(), worked_ns = processor_ns(), next_ns = INT64_MAX;
 	struct ckpt_step **steps;
 	size_t count;
 
@@ -650,8 +657,8 @@ int64_t ckpt_looker_look(struct ckpt_looker *l)
 	ckpt_step_list_free(steps, count);
 	if (!count)
 		return INT64_MAX;
-	rest_ns = MIN((ckpt_sys.mono_ns() - began_ns) * REST_FACTOR, unit_ns(l->store));
-	return MAX(next_ns, ckpt_sys.mono_ns() + MAX(rest_ns, POLL_MIN_NS));
+	worked_ns = processor_ns() - worked_ns;
+	return MAX(next_ns, ckpt_sys.mono_ns() + MAX(worked_ns * REST_FACTOR, POLL_MIN_NS));
 }
 
 static int64_t turn(void *arg, struct ckpt_behind *behind)

@@ -4,7 +4,7 @@
 // It looks at steps that a client made by mkdir. Temporary forms wait for their rename, and what `ckptfs begin` or a program made wait
 // for their commit: of these it only knows for how long nothing has changed.
 // A look at a step costs little before it has been left alone for half of commit_quiet; then all its files are looked at, and again
-// before it is committed. Between two turns it rests in proportion to what the last one took; without staged steps it sleeps.
+// before it is committed. Between two turns it rests in proportion to the processor time of the last one; without staged steps it sleeps.
 //
 // Threads: any. Blocks: _stop for as long as a look takes; _end as said. Time is CLOCK_MONOTONIC.
 #pragma once
