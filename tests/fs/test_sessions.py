@@ -370,8 +370,9 @@ def test_an_open_that_writes_nothing_publishes_no_file_that_a_killed_process_lef
     left = path.read_bytes()
     for flags in (os.O_RDWR, os.O_WRONLY | os.O_APPEND):
         os.close(os.open(path, flags))
+        wait_until(lambda: [(s["name"], s["state"]) for s in ckptfs.json("sessions", store)] == [("model.npy", "left")], what="its release")
         assert mount.listing("run") == [] and path.read_bytes() == left
-        assert [(s["name"], s["state"]) for s in ckptfs.json("sessions", store)] == [("model.npy", "left")]
     with open(path, "ab") as f:
         f.write(bytes(len(NPY) + 8000 - len(left)))
-    assert mount.listing("run") == ["model.npy"] and ckptfs.json("sessions", store) == []
+    assert mount.listing("run") == ["model.npy"]
+    wait_until(lambda: ckptfs.json("sessions", store) == [], what="the end of its session")
