@@ -611,7 +611,7 @@ static struct node *find_unwritten(struct call *c, uint64_t number)
 	return NULL;
 }
 
-// Who writes it later writes there: so it is one of its own at once.
+// Its writer writes there later: so it is one of its own at once.
 static int move_out_unwritten(struct call *c, int to_fd, const char *aside, struct node *n)
 {
 	CLEANUP_FD int fd = ckpt_sys.open(c->fs->store->trash_fd, aside, O_RDONLY | O_NOFOLLOW, 0);

@@ -40,7 +40,7 @@ static int name_of(struct ckpt_fs *fs, struct node **n, struct node **ret_dir, c
 	return rc;
 }
 
-// Under the lock that renames take, too. Who unlinks and creates meanwhile has the name. The file that has it then is open at fd.
+// Under the lock that renames take, too. Another who unlinks and creates meanwhile has the name. The file that has it then is open at fd.
 static int place_copy(struct ckpt_fs *fs, struct node *n, struct node *dir, int dirfd, const char *name,
 		      const struct ckpt_share_copy *copy, int fd, struct node **ret_twin)
 {

@@ -77,7 +77,7 @@ struct node {
 		number; // the st_ino too, but for shown; it changes once, when a twin becomes the file of its copy
 	uint64_t
 		file; // the number of the file behind it where that is another: a shared one (core/commit/share.h); else 0 (atomic)
-	// What its clients know as its number, until its last release: that of before its first write gave it a copy; else 0 (atomic).
+	// The number by which clients know it until its last release: that of before its first write gave it a copy; else 0 (atomic).
 	uint64_t shown;
 	uint64_t generation;
 	uint64_t lookups; // the kernel's count, guarded by the table

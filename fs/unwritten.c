@@ -213,7 +213,7 @@ static int write_nameless(struct ckpt_fs *fs, struct handle *h)
 	return follow(of, h->node, NULL, to);
 }
 
-// What has the name is the file that it opened, in the reopened step (NULL: the plain tree) as it was made from the version.
+// The name still has the file that it opened, in the reopened step (NULL: the plain tree) as it was made from the version.
 static bool is_the_file(struct ckpt_fs *fs, const struct handle *h, const struct ckpt_step *step)
 {
 	CLEANUP_FD int fd = node_open(fs, h->node, O_PATH | O_NOFOLLOW);

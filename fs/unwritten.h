@@ -36,7 +36,7 @@ static inline bool unwritten_any(const struct node *n)
 	return use && __atomic_load_n(&use->unwritten, __ATOMIC_RELAXED);
 }
 
-// Who looked the name up is led to the twin of what it has found.
+// A lookup found this: it is led to the twin of that.
 void unwritten_lead(struct ckpt_fs *fs, struct fuse_entry_param *found);
 
 // Around the twin's acquisition, and at the release. -EAGAIN: it is no twin any more.

@@ -636,7 +636,7 @@ void ckpt_looker_end(struct ckpt_looker *l, int64_t until_ns)
 
 // --- The thread ---------------------------------------------------------------------------------------------------------
 
-// Of this thread. What a turn waited for a disk, or for a processor, is no work of its.
+// Of this thread. The time that a turn waited for a disk, or for a processor, is no work of its.
 static int64_t processor_ns(void)
 {
 	struct timespec t;
