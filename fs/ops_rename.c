@@ -212,12 +212,14 @@ static struct ckpt_step *step_of_target(struct call *c)
 #define EDIT_LOOKS_MAX 35
 #define EDIT_LOOK_NS INT64_C(100000000)
 
-// Reopened, and nobody has a file of it open for writing.
+// Reopened for an edit, and nobody has a file of it open for writing.
 static bool is_edited(struct ckpt_step *step)
 {
 	struct ckpt_step *now = ckpt_reopen_any(step) ? ckpt_reopen_now(ckpt_step_ref(step)) : NULL;
 	struct ckpt_stage_usage usage;
-	bool is = now && now != step && !ckpt_stage_usage(now, &usage) && !usage.open_writers;
+	// A re-save of arrays is none, and waits for longer than a rename should.
+	bool is = now && now != step && !__atomic_load_n(&now->rewritten, __ATOMIC_RELAXED) &&
+		  !ckpt_stage_usage(now, &usage) && !usage.open_writers;
 
 	ckpt_step_unref(now);
 	return is;
