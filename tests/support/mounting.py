@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -345,6 +346,12 @@ def wait_until(condition, timeout=10.0, what="the condition"):
     return value
 
 
-def kill_quietly(pid, sig=signal.SIGKILL):
+def kill_quietly(pid):
+    """Returns when the process has ended: until then it keeps its files open, and no umount succeeds."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, sig)
+        handle = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            assert select.select([handle], [], [], 10)[0], f"process {pid} does not end"
+        finally:
+            os.close(handle)
