@@ -1,5 +1,5 @@
-// Shared by the files of amend: fs/amend.c (files from creation on), fs/amend_close.c (closes, and writes after one) and
-// fs/amend_name.c (names).
+// Shared by the files of amend: fs/amend.c (files from creation on), fs/amend_close.c (closes, and writes after one),
+// fs/amend_name.c (names) and fs/amend_out.c (moves out of a step).
 #pragma once
 
 #include "core/base/lock.h"
@@ -68,3 +68,20 @@ int amend_check_place(const struct call *c, struct node *dir, const struct place
 		      char ret_raw[CKPT_AMEND_RAW_MAX]);
 // Gives the client the new raw file, with the mode of the call and, in a directory with setgid, the group of that.
 int amend_give(struct call *c, const struct place *p, int dirfd, const char *raw);
+
+// The two ends of a rename: the directories, and the names in them.
+struct amend_ends {
+	struct place from, to;
+	char path[sizeof(((struct place *)0)->buf)], to_path[sizeof(((struct place *)0)->buf)];
+};
+// The entry at a path of the step, with a reference to its manifest; -ENOENT, also where it is marked as removed.
+int amend_find_entry(struct ckpt_step *step, const char *path, struct ckpt_manifest **ret_m, struct ckpt_entry *ret);
+// That of a file that leaves its step: -EXDEV a directory, or a file that is not closed yet.
+int amend_find_outgoing(struct call *c, const struct amend_ends *e, struct ckpt_manifest **ret_m,
+			struct ckpt_entry *ret);
+// The file's name in its step is marked as removed, as unlink(2) does it.
+int amend_mark_removed(struct call *c, const struct place *dir);
+
+// --- Moves out: fs/amend_out.c --------------------------------------------------------------------------------------------
+
+int amend_move_out(struct call *c, const struct amend_ends *e); // or CALL_REOPENS

@@ -21,14 +21,11 @@
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/store/trash.h"
 #include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/draft.h"
-#include "fs/folder.h"
 #include "fs/latest.h"
 #include "fs/ops.h"
-#include "fs/unwritten.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -114,12 +111,7 @@ bool amend_raw_of(const struct place *p, const char *name, char *ret_raw, size_t
 
 // --- The two ends ---------------------------------------------------------------------------------------------------------
 
-struct ends {
-	struct place from, to;
-	char path[sizeof(((struct place *)0)->buf)], to_path[sizeof(((struct place *)0)->buf)];
-};
-
-static int ends_of(struct call *c, struct ends *ret)
+static int ends_of(struct call *c, struct amend_ends *ret)
 {
 	int rc = amend_path_of(c->fs, c->node, c->name, &ret->from, ret->path, sizeof(ret->path));
 
@@ -135,7 +127,7 @@ static int ends_of(struct call *c, struct ends *ret)
 	return 0;
 }
 
-static void ends_done(struct call *c, struct ends *e)
+static void ends_done(struct call *c, struct amend_ends *e)
 {
 	c->step = c->other_step = NULL;
 	place_done(&e->from);
@@ -147,8 +139,7 @@ static bool is_committed(const struct ckpt_step *step)
 	return step && ckpt_step_state((struct ckpt_step *)(uintptr_t)step) == CKPT_STEP_COMMITTED;
 }
 
-// The entry at a path of the step, with a reference to its manifest; -ENOENT, also where it is marked as removed.
-static int find_entry(struct ckpt_step *step, const char *path, struct ckpt_manifest **ret_m, struct ckpt_entry *ret)
+int amend_find_entry(struct ckpt_step *step, const char *path, struct ckpt_manifest **ret_m, struct ckpt_entry *ret)
 {
 	struct ckpt_manifest *m;
 	int rc = ckpt_step_manifest(step, &m);
@@ -172,7 +163,7 @@ static uint64_t number_at(struct ckpt_step *step, const char *path)
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 
-	if (find_entry(step, path, &m, &e))
+	if (amend_find_entry(step, path, &m, &e))
 		return 0;
 	ckpt_manifest_unref(m);
 	return e.ino;
@@ -246,7 +237,7 @@ static int move_pending_names(void *arg)
 	return 0;
 }
 
-static int rename_pending(struct call *c, const struct ends *e)
+static int rename_pending(struct call *c, const struct amend_ends *e)
 {
 	int rc = ckpt_amend_check_free(c->step, e->to_path);
 
@@ -255,7 +246,7 @@ static int rename_pending(struct call *c, const struct ends *e)
 	return rc == -EEXIST || rc == -EAGAIN ? CALL_REOPENS : rc;
 }
 
-static int rename_within(struct call *c, const struct ends *e)
+static int rename_within(struct call *c, const struct amend_ends *e)
 {
 	struct ckpt_names names = {e->path, e->to_path, !(c->flags & RENAME_NOREPLACE)};
 	uint64_t number, replaced;
@@ -363,12 +354,12 @@ static int bring_live(struct call *c, int from_fd, const struct live_child *chil
 }
 
 // Whether the file under the new name, or the new one, holds array data: then it is no edit.
-static int meets_arrays(const struct ends *e, int from_fd, const char *name)
+static int meets_arrays(const struct amend_ends *e, int from_fd, const char *name)
 {
 	CLEANUP_FD int fd = -1;
 	struct ckpt_manifest *m;
 	struct ckpt_entry was;
-	int rc = find_entry(e->to.step, e->to_path, &m, &was);
+	int rc = amend_find_entry(e->to.step, e->to_path, &m, &was);
 
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
@@ -380,7 +371,7 @@ static int meets_arrays(const struct ends *e, int from_fd, const char *name)
 	return fd == -ELOOP ? 0 : fd < 0 ? fd : ckpt_data_is_open(fd, -1, e->to_path);
 }
 
-static int check_incoming(struct call *c, const struct ends *e)
+static int check_incoming(struct call *c, const struct amend_ends *e)
 {
 	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
 
@@ -397,7 +388,7 @@ static int check_incoming(struct call *c, const struct ends *e)
 	return rc;
 }
 
-static int take_in(struct call *c, const struct ends *e, const struct incoming *in)
+static int take_in(struct call *c, const struct amend_ends *e, const struct incoming *in)
 {
 	int rc = ckpt_amend_add_over(c->other_step, e->to_path, in->raw);
 
@@ -406,7 +397,7 @@ static int take_in(struct call *c, const struct ends *e, const struct incoming *
 	return rc == -EBUSY || rc == -ESTALE ? CALL_REOPENS : rc;
 }
 
-static int move_in_live(struct call *c, const struct ends *e, struct incoming *in)
+static int move_in_live(struct call *c, const struct amend_ends *e, struct incoming *in)
 {
 	CLEANUP_FD int from_fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 	struct live_child child;
@@ -442,12 +433,11 @@ static int move_in_live(struct call *c, const struct ends *e, struct incoming *i
 	return 0;
 }
 
-// The file's name in its step is marked as removed, as unlink(2) does it.
-static int mark_removed(struct call *c, const struct place *dir)
+int amend_mark_removed(struct call *c, const struct place *dir)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
-	int rc = find_entry(dir->step, dir->path, &m, &e);
+	int rc = amend_find_entry(dir->step, dir->path, &m, &e);
 
 	if (rc)
 		return rc;
@@ -456,8 +446,8 @@ static int mark_removed(struct call *c, const struct place *dir)
 	return rc == -EAGAIN ? -EBUSY : rc;
 }
 
-// The entry that leaves its step.
-static int find_outgoing(struct call *c, const struct ends *e, struct ckpt_manifest **ret_m, struct ckpt_entry *ret)
+int amend_find_outgoing(struct call *c, const struct amend_ends *e, struct ckpt_manifest **ret_m,
+			struct ckpt_entry *ret)
 {
 	int rc = may_write(&e->from);
 
@@ -466,7 +456,7 @@ static int find_outgoing(struct call *c, const struct ends *e, struct ckpt_manif
 		rc = -EPERM;
 	}
 	if (!rc)
-		rc = find_entry(c->step, e->path, ret_m, ret);
+		rc = amend_find_entry(c->step, e->path, ret_m, ret);
 	if (rc == -ENOENT && ckpt_amend_is_pending(c->step, e->path))
 		rc = -EXDEV;
 	if (!rc && ret->type == CKPT_ENTRY_DIR) {
@@ -476,12 +466,12 @@ static int find_outgoing(struct call *c, const struct ends *e, struct ckpt_manif
 	return rc;
 }
 
-static int move_across(struct call *c, const struct ends *e, struct incoming *in)
+static int move_across(struct call *c, const struct amend_ends *e, struct incoming *in)
 {
 	const struct ckpt_share_progress durable = {.durable = true};
 	struct ckpt_manifest *m;
 	struct ckpt_entry it;
-	int rc = find_outgoing(c, e, &m, &it);
+	int rc = amend_find_outgoing(c, e, &m, &it);
 
 	if (rc)
 		return rc;
@@ -497,10 +487,10 @@ static int move_across(struct call *c, const struct ends *e, struct incoming *in
 	ckpt_manifest_unref(m);
 	if (!rc)
 		rc = take_in(c, e, in);
-	return rc ? rc : mark_removed(c, &e->from);
+	return rc ? rc : amend_mark_removed(c, &e->from);
 }
 
-static int move_in(struct call *c, const struct ends *e, bool *ret_other)
+static int move_in(struct call *c, const struct amend_ends *e, bool *ret_other)
 {
 	CLEANUP_FD int session_fd = amend_open_session(c->fs, &e->to);
 	struct incoming in = {.session_fd = session_fd};
@@ -522,147 +512,6 @@ static int move_in(struct call *c, const struct ends *e, bool *ret_other)
 	return rc;
 }
 
-// --- Out of a step --------------------------------------------------------------------------------------------------------
-
-// The holder of the name in a live tree: 0 nobody, or a file that may go.
-static int check_live_target(struct call *c, int to_fd, struct live_child *ret_child, bool *ret_replaces)
-{
-	struct ckpt_step *there;
-	int rc = check_new_name(c->fs, c->other, c->other_step, c->other_name);
-
-	if (!rc && !c->other_step && !folder_find(c->fs, c->other, c->other_name, &there)) {
-		ckpt_step_unref(there);
-		rc = -EISDIR;
-	}
-	if (!rc)
-		rc = draft_rename_check(c);
-	if (!rc && !c->other_step && draft_is_at(c->fs, c->other, c->other_name))
-		rc = -EXDEV;
-	if (rc)
-		return rc;
-	*ret_replaces = !look_at_child(c->fs, c->other, to_fd, c->other_name, ret_child);
-	if (!*ret_replaces)
-		return 0;
-	return (c->flags & RENAME_NOREPLACE) || (c->other_step && c->other_step->add_only) ? -EEXIST
-	       : S_ISDIR(ret_child->stx.stx_mode)                                          ? -EISDIR
-											   : 0;
-}
-
-static int sync_file(int dirfd, const char *name)
-{
-	CLEANUP_FD int fd = ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0);
-
-	return fd == -ELOOP || fd == -EACCES ? 0 : fd < 0 ? fd : ckpt_sys.fsync(fd);
-}
-
-static struct node *give_to_twin_locked(struct call *c, int to_fd, struct node *n)
-{
-	struct statx stx;
-
-	if (statx(to_fd, c->other_name, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
-		return NULL;
-	name_drop_locked(c->fs, n, c->node, c->name);
-	if (name_add_locked(c->fs, n, c->other, c->other_name))
-		return NULL;
-	return node_adopt_twin_locked(c->fs, n, ckpt_store_ino(&stx), c->other, c->other_name);
-}
-
-// Two shared files may be one on disk, where rename(2) does nothing: then the name has what it is to have.
-static int place_outgoing(struct call *c, int to_fd, const char *aside, struct node *written, struct node **ret_twin)
-{
-	int trash_fd = c->fs->store->trash_fd;
-	struct live_child there;
-	CLEANUP_FD int kept = -1;
-	bool replaces;
-	int rc = check_live_target(c, to_fd, &there, &replaces);
-
-	if (rc)
-		return rc;
-	kept = replaces ? open_last_name(to_fd, c->other_name, &there) : -1;
-	names_write_lock(c->fs);
-	rc = ckpt_sys.rename(trash_fd, aside, to_fd, c->other_name, 0);
-	if (!rc && replaces) {
-		struct node *n = node_find(c->fs, SPACE_LIVE, there.number);
-
-		if (n) {
-			name_drop_locked(c->fs, n, c->other, c->other_name);
-			node_keep_locked(n, TAKE_FD(kept));
-		}
-		node_unref(c->fs, n);
-	}
-	if (!rc && written)
-		*ret_twin = give_to_twin_locked(c, to_fd, written);
-	names_unlock(c->fs);
-	return rc ? rc : ckpt_sys.fsync(to_fd);
-}
-
-// The file in the step that is at it: a reference, if somebody may write it who has not yet (unwritten.h). NULL: nobody.
-static struct node *find_unwritten(struct call *c, uint64_t number)
-{
-	uint64_t spaces[] = {node_space(c->step), SPACE_LIVE};
-
-	for (size_t i = 0; i < ARRAY_LEN(spaces); i++) {
-		struct node *n = node_find(c->fs, spaces[i], number);
-
-		if (n && unwritten_any(n))
-			return n;
-		node_unref(c->fs, n);
-	}
-	return NULL;
-}
-
-// Its writer writes there later: so it is one of its own at once.
-static int move_out_unwritten(struct call *c, int to_fd, const char *aside, struct node *n)
-{
-	CLEANUP_FD int fd = ckpt_sys.open(c->fs->store->trash_fd, aside, O_RDONLY | O_NOFOLLOW, 0);
-	struct node *twin = NULL;
-	int rc = fd < 0 ? fd : place_outgoing(c, to_fd, aside, n, &twin);
-
-	return rc ? rc : unwritten_hand_over(c->fs, n, twin, c->other_step, fd);
-}
-
-static int move_out_live(struct call *c, const struct ends *e)
-{
-	CLEANUP_FD int to_fd = node_open(c->fs, c->other, O_RDONLY | O_DIRECTORY);
-	int trash_fd = c->fs->store->trash_fd;
-	char aside[64];
-	struct ckpt_manifest *m;
-	struct ckpt_entry it;
-	struct node *n;
-	uint64_t salt;
-	int rc = to_fd < 0 ? to_fd : ckpt_sys.random(&salt, sizeof(salt));
-
-	if (!rc)
-		rc = find_outgoing(c, e, &m, &it);
-	if (rc)
-		return rc;
-	snprintf(aside, sizeof(aside), CKPT_TRASH_COPY "%016llx-out", (unsigned long long)salt);
-	n = find_unwritten(c, it.ino);
-	rc = n ? ckpt_share_copy_entry(c->step, m, it.index, trash_fd, aside, NULL)
-	       : ckpt_share_entry(c->step, m, it.index, trash_fd, aside);
-	ckpt_manifest_unref(m);
-	if (!rc) {
-		rc = sync_file(trash_fd, aside);
-		if (!rc)
-			rc = n ? move_out_unwritten(c, to_fd, aside, n) : place_outgoing(c, to_fd, aside, NULL, NULL);
-		ckpt_sys.unlink(trash_fd, aside, 0); // where it still is
-	}
-	node_unref(c->fs, n);
-	return rc ? rc : mark_removed(c, &e->from);
-}
-
-static int move_out(struct call *c, const struct ends *e)
-{
-	int rc = c->other_step ? ckpt_stage_enter(c->other_step, true) : 0;
-
-	if (rc)
-		return rc == -EROFS ? CALL_REOPENS : rc;
-	rc = move_out_live(c, e);
-	if (c->other_step)
-		ckpt_stage_leave(c->other_step);
-	return rc;
-}
-
 // --- The requests ---------------------------------------------------------------------------------------------------------
 
 // The same in the step reopened, or in what it has become meanwhile.
@@ -676,7 +525,7 @@ static void run_live(struct call *c)
 
 static void reply_renamed(struct call *c, int rc, bool other)
 {
-	fuse_ino_t dir = node_id(c->fs, c->other);
+	fuse_ino_t dir = c->other_dir;
 	struct ckpt_fs *fs = c->fs;
 	char name[CKPT_NAME_MAX + 1];
 
@@ -689,7 +538,7 @@ static void reply_renamed(struct call *c, int rc, bool other)
 
 static void run_rename(struct call *c)
 {
-	struct ends e;
+	struct amend_ends e;
 	bool other = false;
 	int rc = ends_of(c, &e);
 
@@ -700,7 +549,7 @@ static void run_rename(struct call *c)
 			rc = move_in(c, &e, &other);
 		} else {
 			other = true;
-			rc = is_committed(c->step) ? move_out(c, &e) : CALL_REOPENS;
+			rc = is_committed(c->step) ? amend_move_out(c, &e) : CALL_REOPENS;
 		}
 		ends_done(c, &e);
 	}

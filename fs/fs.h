@@ -21,7 +21,7 @@
 //   signals   those that the mount is sent               attributes  changes of attributes in committed steps
 //   look_again  readers of a name that is replaced all the time
 //   ops_space fallocate, copies, holes                   unwritten  files of committed steps, open for writing
-//   ops_lookup  what names lead to
+//   ops_lookup  what names lead to     beside    editors' files in committed steps
 #pragma once
 
 #include "core/store/store.h"

@@ -13,6 +13,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/mounts.h"
+#include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/decider.h"
 #include "fs/draft.h"
@@ -441,6 +442,8 @@ static int open_store(struct ckpt_fs *fs)
 
 	if (rc)
 		return mount_explain_open(fs->mount, rc);
+	if (!fs->mount->readonly)
+		beside_sweep(fs->store);
 	fs->store->write_back = handle_write_back;
 	fs->store->write_back_arg = fs;
 	fs->store->renew = renew;

@@ -6,6 +6,7 @@
 #include "core/commit/remove.h"
 #include "core/store/load.h"
 #include "fs/attr.h"
+#include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/control.h"
 #include "fs/folder.h"
@@ -69,9 +70,12 @@ static mode_t type_of(int dirfd, const struct dirent *e)
 	return type == S_IFREG || type == S_IFDIR || type == S_IFLNK ? type : 0;
 }
 
-static int list_disk(struct ckpt_fs *fs, struct node *dir, struct listing *l)
+typedef bool lists_fn(struct ckpt_fs *fs, struct node *dir, const char *name);
+
+// What is there at fd (consumed) and is to be seen in dir.
+static int list_disk(struct ckpt_fs *fs, struct node *dir, int fd, lists_fn *lists, struct listing *l)
 {
-	int fd = node_open(fs, dir, O_RDONLY | O_DIRECTORY), rc = 0;
+	int rc = 0;
 	DIR *d;
 	struct dirent *e;
 
@@ -85,7 +89,7 @@ static int list_disk(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	while (!rc && (errno = 0, e = readdir(d))) {
 		mode_t type;
 
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !lists(fs, dir, e->d_name))
 			continue;
 		type = type_of(dirfd(d), e);
 		if (type)
@@ -95,6 +99,16 @@ static int list_disk(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 		rc = -errno;
 	closedir(d);
 	return rc;
+}
+
+static bool lists_live(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	return dir != node_root(fs) || strcmp(name, CKPT_CONTROL_NAME) != 0; // what stands beside steps is below it
+}
+
+static bool lists_beside(struct ckpt_fs *fs, struct node *dir, const char *name)
+{
+	return !beside_is_own(fs, dir, name);
 }
 
 static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
@@ -166,10 +180,12 @@ static int fill_listing(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 		if (!p.step && latest_is_listed(fs, dir, &number))
 			rc = listing_add(l, "latest", S_IFLNK, number);
 		if (!rc)
-			rc = list_disk(fs, dir, l);
+			rc = list_disk(fs, dir, node_open(fs, dir, O_RDONLY | O_DIRECTORY), lists_live, l);
 		if (!rc && !p.step)
 			rc = list_steps(fs, dir, l);
 	}
+	if (!rc && p.step)
+		rc = list_disk(fs, dir, beside_open(fs, dir), lists_beside, l);
 	place_done(&p);
 	return rc;
 }
@@ -281,7 +297,7 @@ static size_t add_entry(fuse_req_t req, struct node *dir, const struct listed *i
 	need = fuse_add_direntry_plus(req, NULL, 0, name, NULL, 0);
 	if (need > room)
 		return need;
-	if (strcmp(name, ".") && strcmp(name, "..") && lookup_child(fs, dir, name, &e)) {
+	if (strcmp(name, ".") && strcmp(name, "..") && lookup_child(fs, beside_find(fs, dir, name), name, &e)) {
 		// Gone since the listing: told without attributes, the kernel will ask.
 		e = (struct fuse_entry_param){.attr = {.st_ino = item->number, .st_mode = item->type}};
 	}

@@ -7,6 +7,7 @@
 #include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
+#include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/complete.h"
 #include "fs/control_file.h"
@@ -156,8 +157,9 @@ static void run_create(struct call *c)
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
 	struct ckpt_fs *fs = fs_of(req);
-	struct call c = {.run = run_create, .req = req, .fs = fs, .node = node_of(fs, parent), .mode = mode, .fi = *fi};
+	struct call c = {.run = run_create, .req = req, .fs = fs, .mode = mode, .fi = *fi};
 
+	c.node = beside_make(fs, node_of(fs, parent), name);
 	snprintf(c.name, sizeof(c.name), "%s", name);
 	if (c.node->kind == NODE_CONTROL) {
 		control_create(&c);

@@ -10,6 +10,7 @@
 #include "core/store/room.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
+#include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/control.h"
@@ -306,16 +307,17 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct ckpt_fs *fs = fs_of(req);
+	struct node *dir = beside_find(fs, node_of(fs, parent), name);
 	struct fuse_entry_param e = {0};
-	int rc = draft_lookup_invited(req, node_of(fs, parent), name, &e);
+	int rc = draft_lookup_invited(req, dir, name, &e);
 
 	if (rc)
-		rc = lookup_child(fs, node_of(fs, parent), name, &e);
+		rc = lookup_child(fs, dir, name, &e);
 	if (!rc && node_of(fs, e.ino)->kind == NODE_LATEST)
-		rc = latest_follow(fs, node_of(fs, parent), node_of(fs, e.ino), fuse_req_ctx(req)->pid);
+		rc = latest_follow(fs, dir, node_of(fs, e.ino), fuse_req_ctx(req)->pid);
 	if (!rc && look_again_found(fs, fuse_req_ctx(req)->pid, &e)) {
 		node_forget(fs, node_of(fs, e.ino), 1);
-		rc = lookup_child(fs, node_of(fs, parent), name, &e);
+		rc = lookup_child(fs, dir, name, &e);
 	}
 	if (!rc && unwritten_any(node_of(fs, e.ino)))
 		unwritten_lead(fs, &e);

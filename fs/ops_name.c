@@ -9,6 +9,7 @@
 #include "core/store/room.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
+#include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/control.h"
@@ -120,6 +121,14 @@ static void reply_new(struct call *c, int dirfd, int rc)
 		reply_error(c->req, rc);
 	else if (fuse_reply_entry(c->req, &e) == -ENOENT)
 		node_forget(c->fs, node_of(c->fs, e.ino), 1);
+}
+
+static struct call call_that_makes(fuse_req_t req, fuse_ino_t dir, const char *name, void (*run)(struct call *c))
+{
+	struct call c = call_for(req, dir, name, run);
+
+	c.node = beside_make(c.fs, c.node, name);
+	return c;
 }
 
 // --- mkdir ------------------------------------------------------------------------------------------------------------
@@ -263,7 +272,7 @@ static void run_begin_in_run(struct call *c)
 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-	struct call c = call_for(req, parent, name, run_mkdir);
+	struct call c = call_that_makes(req, parent, name, run_mkdir);
 	struct ckpt_step *step = node_step(c.fs, c.node);
 	bool begins = false;
 	int rc = step || c.node->kind != NODE_FILES ? 0 : names_step(c.fs, c.node, name, &begins);
@@ -305,7 +314,7 @@ static void run_mknod(struct call *c)
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-	struct call c = call_for(req, parent, name, run_mknod);
+	struct call c = call_that_makes(req, parent, name, run_mknod);
 
 	(void)rdev;
 	c.mode = mode;
@@ -329,7 +338,7 @@ static void run_symlink(struct call *c)
 
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-	struct call c = call_for(req, parent, name, run_symlink);
+	struct call c = call_that_makes(req, parent, name, run_symlink);
 	CLEANUP_FREE char *copy = strdup(target);
 
 	c.data = copy;
@@ -473,7 +482,7 @@ static bool is_packed(struct node *n, const struct place *p)
 
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
-	struct call c = call_for(req, new_parent, new_name, run_link);
+	struct call c = call_that_makes(req, new_parent, new_name, run_link);
 	struct node *n = node_of(c.fs, ino);
 	bool copies = false;
 	struct place p;

@@ -7,6 +7,7 @@
 #include "core/stage/stage.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
+#include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/client.h"
 #include "fs/complete.h"
@@ -179,6 +180,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct call c = call_for(req, parent, name, run_unlink);
 	int rc;
 
+	c.node = beside_find(c.fs, c.node, name);
 	c.committed = run_committed;
 	c.reopens = true;
 	if (c.node->kind == NODE_CONTROL) {
@@ -280,10 +282,15 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		reply_error(req, -EPERM);
 		return;
 	}
+	c.node = beside_find(c.fs, c.node, name);
 	c.committed = run_committed;
 	c.reopens = true;
 	c.flags = AT_REMOVEDIR;
-	if (!folder_step(c.fs, c.node, name, &step))
+	step = NULL;
+	(void)folder_step(c.fs, c.node, name, &step);
+	if (beside_any(c.fs, c.node, name, step))
+		reply_error(req, -ENOTEMPTY);
+	else if (step)
 		call_detach(&c); // a deletion waits for the disk
 	else
 		call_run(&c);

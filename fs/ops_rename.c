@@ -17,6 +17,7 @@
 #include "core/store/trash.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
+#include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/complete.h"
 #include "fs/control_file.h"
@@ -740,8 +741,9 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		.run = run_rename_live,
 		.req = req,
 		.fs = fs,
-		.node = node_of(fs, parent),
-		.other = node_of(fs, new_parent),
+		.node = beside_find(fs, node_of(fs, parent), name),
+		.other = beside_make(fs, node_of(fs, new_parent), new_name),
+		.other_dir = new_parent,
 		.flags = (int)flags,
 	};
 	int from, to; // whether they name a step

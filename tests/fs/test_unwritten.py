@@ -468,12 +468,12 @@ def test_a_step_is_renamed_right_after_its_text_was_edited(mount, step, closed):
 
 @quiet
 @pytest.mark.parametrize("remove", ["array", "text"])
-def test_vim_saves_a_file_in_place(mount, store, ckptfs, commit, remove):
-    """Its swap file is made, removed and made again; then it compares the file's number before and after it opens it."""
+def test_a_file_beside_is_removed_and_made_again(mount, store, ckptfs, commit, remove):
+    """As an editor's working file; then it compares the number of what it edits before and after it opens it."""
     (mount / "1000").mkdir()
     trees.write(mount / "1000/config.json", FILES["config.json"])
     commit(mount / "1000")
-    swap, path = mount / "1000/.config.json.swp", mount / "1000/config.json"
+    swap, path = mount / "1000/working.tmp", mount / "1000/config.json"
     trees.write(swap, b"\x93NUMPY\x01\x00" + bytes(120) if remove == "array" else b"")
     swap.unlink()
     kept = os.open(swap, os.O_RDWR | os.O_CREAT | os.O_EXCL)
