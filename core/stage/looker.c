@@ -588,12 +588,16 @@ static int64_t look_at_step(struct ckpt_looker *l, struct ckpt_step *step)
 	struct glance g = glance_at(step);
 	bool may_be_run = g.by_client && !ckpt_name_is_temp(g.name.name) && !l->store->settings.steps_at;
 
-	if (!g.is_staged || g.is_changing || !be_still(step, &g))
+	if (!g.is_staged)
 		return now + unit / 2;
-	may_be_run &= !step->still->had_arrays;
-	if (may_be_run && is_run_by_log(step, &g) && !unstage(l, step, &g, false))
-		return now + unit / 2;
-	next_ns = look_at_files_of(l, step, &g);
+	if (g.is_changing || !be_still(step, &g)) {
+		next_ns = now + unit / 2;
+	} else {
+		may_be_run &= !step->still->had_arrays;
+		if (may_be_run && is_run_by_log(step, &g) && !unstage(l, step, &g, false))
+			return now + unit / 2;
+		next_ns = look_at_files_of(l, step, &g);
+	}
 	return may_be_run ? MIN(next_ns, now + LOG_LOOK_NS) : next_ns;
 }
 

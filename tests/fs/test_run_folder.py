@@ -12,7 +12,7 @@ import pytest
 
 from support import trees
 from support.fixtures import both_modes
-from support.mounting import wait_until
+from support.mounting import LoopDisk, Mount, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -128,6 +128,23 @@ def test_a_log_that_is_open_for_five_seconds_shows_a_run_s_folder(mount, ckptfs,
     trees.put(run / "last.pt", array())  # a run's folder stays one
     mount.remount()
     assert sorted(os.listdir(run)) == sorted(["config.yaml", "last.pt", name]) and ckptfs.json("ls", store) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a disk")
+def test_a_look_that_comes_in_the_middle_of_a_call_is_made_again_soon(world, agent):
+    """A call that waits for the disk is a change that is under way. With the commit_quiet of ten minutes that tests have, the next
+    look came after five."""
+    disk = LoopDisk(world)
+    mount = Mount.new(world, disk.path / "store")
+    (mount / "123456").mkdir()
+    a = agent()
+    disk.freeze()
+    a.start("f = open(path, 'a', buffering=1); f.write('line\\n')", path=str(mount / "123456/train.log"))
+    time.sleep(2.5)
+    disk.thaw()
+    a.result()
+    wait_until(lambda: "123456" in mount.listing(), 40, "the run's folder")
+    a.close()
 
 
 def never_shows(mount, seconds=8):
