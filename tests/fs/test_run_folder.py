@@ -11,7 +11,7 @@ import time
 import pytest
 
 from support import trees
-from support.fixtures import both_modes
+from support.fixtures import both_modes, needs_root
 from support.mounting import LoopDisk, Mount, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -130,7 +130,7 @@ def test_a_log_that_is_open_for_five_seconds_shows_a_run_s_folder(mount, ckptfs,
     assert sorted(os.listdir(run)) == sorted(["config.yaml", "last.pt", name]) and ckptfs.json("ls", store) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a disk")
+@needs_root
 def test_a_look_that_comes_in_the_middle_of_a_call_is_made_again_soon(world, agent):
     """A call that waits for the disk is a change that is under way. With the commit_quiet of ten minutes that tests have, the next
     look came after five."""

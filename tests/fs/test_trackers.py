@@ -212,7 +212,7 @@ def test_a_killed_writer_leaves_the_old_one(mount, path, agent):
     a.kill()
     a.wait_gone(5)
     name = "latest_checkpointed_iteration.txt"
-    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 5)
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 30, "the left-over file")
     assert content(path) == b"1000"
     assert content(mount / ".ckptfs/staged" / name / name) == b"20"
     error_line(mount, name, "killed")
@@ -239,7 +239,7 @@ def test_known_trackers_of_a_killed_writer_keep_the_old_content(mount, agent, na
     a.run(REWRITE + "; os.write(fd, b'20')", path=str(mount / name))
     a.kill()
     a.wait_gone(5)
-    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 5)
+    wait_until(lambda: os.listdir(mount / ".ckptfs/staged") == [name], 30, "the left-over file")
     assert content(mount / name) == b"1000"
 
 
