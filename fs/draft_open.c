@@ -212,30 +212,30 @@ static bool only_name(struct ckpt_fs *fs, struct node *n, struct node **ret_dir,
 	return one;
 }
 
-// Writers that nobody has closed yet: a fork's leftover of a draft does not count.
-static bool has_live_writers(struct node *n)
-{
-	struct node_use *use = node_used(n);
+struct writers {
+	bool any;
+	bool live;   // nobody has closed it yet: a fork's leftover of a draft does not count
+	bool ending; // a descriptor was closed, and the release may be under way
+};
 
-	if (!use)
-		return false;
-	LOCK_SCOPE(&use->lock);
-	return use->write_opens > __atomic_load_n(&use->closed_writers, __ATOMIC_RELAXED);
-}
-
-static bool has_writers(struct ckpt_fs *fs, uint64_t number)
+static struct writers writers_of(struct ckpt_fs *fs, uint64_t number)
 {
 	struct node *n = node_find(fs, SPACE_LIVE, number);
 	struct node_use *use = n ? node_used(n) : NULL;
-	bool has = false;
+	struct writers are = {0};
 
 	if (use) {
+		unsigned closed;
+
 		ckpt_lock_take(&use->lock);
-		has = use->write_opens;
+		closed = __atomic_load_n(&use->closed_writers, __ATOMIC_RELAXED);
+		are.any = use->write_opens;
+		are.live = use->write_opens > closed;
+		are.ending = closed || __atomic_load_n(&use->ending_writers, __ATOMIC_RELAXED);
 		ckpt_lock_drop(&use->lock);
 	}
 	node_unref(fs, n);
-	return has;
+	return are;
 }
 
 // The new file gets what the old one has, but for its content.
@@ -267,11 +267,8 @@ static int fill(struct draft *d, int old, const struct statx *stx, bool truncate
 	return rc;
 }
 
-static bool may_begin_on(struct ckpt_fs *fs, const struct live_child *old, bool step_form)
+static bool may_begin_on(const struct live_child *old, bool step_form, const struct writers *are)
 {
-	struct node *n;
-	bool live;
-
 	if (!S_ISREG(old->stx.stx_mode))
 		return false;
 	if (step_form)
@@ -280,10 +277,7 @@ static bool may_begin_on(struct ckpt_fs *fs, const struct live_child *old, bool 
 	// (core/commit/share.h) is no such one, and of whatever size: it needs a new file anyway, and the kernel looks twice only once.
 	if (!old->shared && (old->stx.stx_size > CKPT_TRACKER_BYTES_MAX || old->stx.stx_nlink > 1))
 		return false;
-	n = node_find(fs, SPACE_LIVE, old->number);
-	live = n && has_live_writers(n);
-	node_unref(fs, n);
-	return !live;
+	return !are->live;
 }
 
 // It goes into the table, if the file that it is to replace still has the name. Until that is sure, all others wait as for a
@@ -323,20 +317,26 @@ static int enter_table(struct call *c, struct draft *d, int dirfd, const struct 
 	return rc;
 }
 
+#define ENDING_LOOKS_MAX 20 // a millisecond apart
+
 // -ENOTSUP: the old file is to be opened as it is. -EBUSY: another thread was quicker to begin one; -EAGAIN: the name leads
-// to another file by now.
+// to another file by now. -EINPROGRESS: close(2) has returned to a writer, and the release of it may still be to come.
 static int begin_on(struct call *c, struct node *dir, const char *name, bool step_form)
 {
 	bool truncate = c->fi.flags & O_TRUNC;
 	CLEANUP_FD int dirfd = node_open(c->fs, dir, O_RDONLY | O_DIRECTORY);
 	CLEANUP_FD int old = -1;
 	struct live_child child;
+	struct writers are;
 	struct draft *d;
 	int fd, rc = dirfd < 0 ? dirfd : look_at_child(c->fs, dir, dirfd, name, &child);
 
 	if (rc)
 		return rc == -ENOENT ? -ESTALE : rc;
-	old = may_begin_on(c->fs, &child, step_form) ? ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0) : -1;
+	are = writers_of(c->fs, child.number);
+	if (are.ending && (!truncate ? are.any : !step_form && are.live) && c->looks++ < ENDING_LOOKS_MAX)
+		return -EINPROGRESS;
+	old = may_begin_on(&child, step_form, &are) ? ckpt_sys.open(dirfd, name, O_RDONLY | O_NONBLOCK, 0) : -1;
 	if (old < 0)
 		return -ENOTSUP;
 	fd = ckpt_sys.open(dirfd, name, O_WRONLY | O_NONBLOCK, 0); // may we?
@@ -345,7 +345,7 @@ static int begin_on(struct call *c, struct node *dir, const char *name, bool ste
 	ckpt_sys.close(fd);
 	// What is cut off itself, or empty, is not worth a copy, which would have to be whole. And who writes what others have
 	// open for writing, or mapped, wants to see the same as they.
-	if (!truncate && (ckpt_format_check(old, name) || has_writers(c->fs, child.number)))
+	if (!truncate && (ckpt_format_check(old, name) || are.any))
 		return -ENOTSUP;
 	rc = step_form ? limit_draft(c) : 0;
 	if (!rc)
@@ -405,7 +405,7 @@ int draft_enter(struct call *c, struct draft **ret_draft)
 		node_unref(c->fs, dir);
 	}
 	// Not here: a folder may become a step by the publication, which this call holds up.
-	if (rc == -EBUSY) {
+	if (rc == -EBUSY || rc == -EINPROGRESS) {
 		call_again_soon(c);
 		return -EINPROGRESS;
 	}

@@ -405,6 +405,7 @@ static void node_let_go(fuse_req_t req, struct node *n, const struct handle *h)
 	}
 	__atomic_sub_fetch(&n->use->write_opens, h->writes, __ATOMIC_RELAXED);
 	__atomic_sub_fetch(&n->use->closed_writers, h->closed, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&n->use->ending_writers, h->ending, __ATOMIC_RELAXED);
 	if (!__atomic_sub_fetch(&n->use->opens, 1, __ATOMIC_RELAXED))
 		let_go_of_backing(req, n);
 }
@@ -574,6 +575,8 @@ void handle_flushed(struct handle *h, pid_t tid)
 {
 	struct stat st;
 
+	if (h->writes && !h->writer.step && !__atomic_exchange_n(&h->ending, true, __ATOMIC_RELAXED))
+		__atomic_add_fetch(&h->node->use->ending_writers, 1, __ATOMIC_RELAXED);
 	if (!h->writes || !h->writer.step || is_a_childs(h, tid))
 		return;
 	if (client_was_killed(tid))

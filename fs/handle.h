@@ -31,6 +31,7 @@ struct handle {
 	pid_t opener;            // process, 0 not known
 	bool flushed;            // its opener has closed a descriptor of it
 	bool closed;             // and had no other that writes the file
+	bool ending;             // it writes a plain file, and a descriptor of it was closed; atomic
 	struct listing *listing; // directories
 	struct ckpt_top_dir top; // linked while it is a committed step's own directory
 	struct marker_handle *marker;

@@ -50,8 +50,10 @@ struct node_use {
 	struct ckpt_lock lock; // guards what follows, and a marker
 	enum node_io io;
 	unsigned opens, write_opens;
-	unsigned closed_writers;  // of them, those of drafts that their openers have closed (draft.h); atomic
-	int fd;                   // reads the backing file while opens > 0, else -1 (handle_backing)
+	unsigned closed_writers; // of them, those of drafts that their openers have closed (draft.h); atomic
+	unsigned
+		ending_writers; // and those of plain files of which a descriptor was closed: the release may be under way; atomic
+	int fd;                 // reads the backing file while opens > 0, else -1 (handle_backing)
 	int backing_id;           // IO_PASSTHROUGH
 	struct ckpt_file *packed; // the same where there is no such file: its bytes are in packs; atomic
 	int nameless;             // O_PATH, once it has lost its last name (node_keep_locked); else -1

@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -203,6 +204,26 @@ def test_hard_links_stay_one_file(mount, path, agent):
     trees.write(path, b"2000")
     assert content(mount / "two") == b"2000"
     assert os.stat(path).st_nlink == 2
+
+
+@both_modes
+def test_a_tracker_that_is_rewritten_right_after_its_close(mount):
+    """close(2) returns before the release comes, and on a busy machine that is a while."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for i in range(1500):
+            path = f"{mount.path}/latest{i}.txt"
+            trees.write(path, b"1000")
+            fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
+            os.write(fd, b"20")
+            assert content(path) == b"1000", i
+            os.close(fd)
+            assert content(path) == b"20", i
+            os.unlink(path)
+    finally:
+        for b in busy:
+            b.kill()
+            b.wait()
 
 
 @both_modes

@@ -92,6 +92,8 @@ TABLE = [
         "rc != -ESTALE", "true", ("test_fs_unwritten",)),
     Row("number-changes-at-the-first-write", "fs/node.h:node_ino", "shown ? shown : n->number", "n->number", ("test_fs_unwritten",)),
     Row("unwritten-open-publishes-a-left-file", "fs/draft_end.c:is_as_left", "d->left_as.at_ns", "false", ("test_fs_sessions",)),
+    Row("closed-writer-counts-until-its-release", "fs/draft_open.c:begin_on", "are.ending && (", "false && (",
+        ("test_fs_trackers::test_a_tracker_that_is_rewritten",)),
     Row("look-in-a-call-is-not-made-again", "core/stage/looker.c:look_at_step",
         "next_ns = now + unit / 2;", "return now + unit / 2;", ("test_fs_run_folder::test_a_look_that_comes_in",)),
     Row("editors-files-join-the-step", "fs/beside.c:beside_is_name", "fnmatch(forms[i], name, 0)", "1", ("test_fs_editors",)),
