@@ -211,6 +211,8 @@ def test_the_file_that_a_killed_writer_had_open_joins_no_step(mount, agent, save
         [left] = [row for row in ckptfs.json("sessions", store) if row["name"] == name]
         assert left["state"] == "left"
         assert (mount / ".ckptfs/staged" / name / "torn.bin").read_bytes() == ARRAY
+        # The step's own directory has no name of it any more.
+        assert all(f.stat().st_nlink == 1 for f in store.glob("sessions/*/torn.bin"))
     mount.umount()
     mount.start()
     assert {row["state"] for row in ckptfs.json("sessions", store)} == {"left"}
