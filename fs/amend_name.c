@@ -441,6 +441,7 @@ int amend_mark_removed(struct call *c, const struct place *dir)
 
 	if (rc)
 		return rc;
+	handle_back_child(c->fs, dir->step, m, e.index, c->name);
 	rc = ckpt_remove_entry(dir->step, m, e.index, c->name, false, fuse_req_ctx(c->req)->pid);
 	ckpt_manifest_unref(m);
 	return rc == -EAGAIN ? -EBUSY : rc;

@@ -303,6 +303,18 @@ void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t
 	back_node(fs, SPACE_TWIN, number);
 }
 
+void handle_back_child(struct ckpt_fs *fs, const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir,
+		       const char *name)
+{
+	struct ckpt_entry e;
+
+	if (ckpt_manifest_child(m, dir, name, &e.index))
+		return;
+	ckpt_manifest_entry(m, e.index, &e);
+	if (e.type == CKPT_ENTRY_FILE)
+		handle_back_file(fs, step, e.ino);
+}
+
 // Gives the kernel all of a small committed file with its first open, which is a request less than to be asked for it.
 // Called under the lock of its use and while nobody has the node open: so no page of it is waiting for a read of ours. What goes
 // wrong shows when it is read.

@@ -74,6 +74,9 @@ void handle_back_all(struct ckpt_fs *fs, const struct ckpt_step *step);
 int handle_open_file(struct ckpt_fs *fs, struct node *n);
 // The same for one file of it, and its twin, which is about to lose its name to another.
 void handle_back_file(struct ckpt_fs *fs, const struct ckpt_step *step, uint64_t number);
+// The same of the file with this name in the directory at index dir, if it is one.
+void handle_back_child(struct ckpt_fs *fs, const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir,
+		       const char *name);
 // The node is open, and its name is that of another file by now (a leftover's copy, a reopened step's): who opens it is to
 // look again.
 bool handle_leads_elsewhere(struct ckpt_fs *fs, struct node *n);

@@ -14,6 +14,7 @@
 #include "fs/control_file.h"
 #include "fs/draft.h"
 #include "fs/folder.h"
+#include "fs/handle.h"
 #include "fs/latest.h"
 #include "fs/marker.h"
 #include "fs/ops.h"
@@ -103,6 +104,7 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 	first = !ckpt_remove_hides(p.step);
 	rc = fs->mount->readonly ? -EROFS : entry_of_node(dir, &p, &m, &e);
 	if (!rc) {
+		handle_back_child(fs, p.step, m, e.index, name); // who has it open reads on
 		rc = geteuid() != 0 && !(e.mode & S_IWUSR) ? -EACCES
 							   : ckpt_remove_entry(p.step, m, e.index, name, want_dir, tid);
 		if (rc == -ENOENT && !want_dir)

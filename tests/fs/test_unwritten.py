@@ -254,6 +254,24 @@ def test_a_reader_of_a_small_file_reads_on_when_another_takes_its_name(mount, st
     assert content(step / "config.json") == b"new"
 
 
+@pytest.mark.parametrize("how", ["removed", "moved out", "moved beside"])
+@pytest.mark.parametrize("anew", [False, True], ids=["gone", "made again"])
+@kinds
+def test_a_reader_of_a_small_file_reads_on_when_it_is_gone(mount, step, kind, how, anew):
+    path = step / "config.json"
+    fd = os.open(path, os.O_RDONLY)
+    if how == "removed":
+        path.unlink()
+    else:
+        os.rename(path, mount / "out.json" if how == "moved out" else step / "config.json~")
+    if anew:
+        trees.write(path, b"new")
+        assert content(path) == b"new"
+    assert os.pread(fd, 100, 0) == FILES["config.json"]
+    os.close(fd)
+    assert path.exists() == anew
+
+
 def test_writers_that_open_it_at_once_all_write(mount, commit):
     """Some are led to the second node while others reopen the step and copy the file."""
     failures = []
