@@ -1,21 +1,21 @@
 // A layer that fails operations by their number.
-#include "backends/backend.h"
+#include "backends/backends.h"
 
 #include "core/base/util.h"
 
 #include <stdio.h>
 
 struct fault {
-	struct ckpt_backend base;
-	struct ckpt_backend_ops ops; // with the name of this stack
+	struct ckpt_objects base;
+	struct ckpt_objects_ops ops; // with the name of this stack
 	char name[64];
-	struct ckpt_backend *below;
+	struct ckpt_objects *below;
 	struct ckpt_fault *fault; // the caller's; count is only touched atomically
 };
 
-static struct fault *fault_of(struct ckpt_backend *b)
+static struct fault *fault_of(struct ckpt_objects *o)
 {
-	return (struct fault *)b;
+	return (struct fault *)o;
 }
 
 // Counts one operation: 0, or the error that it is to give.
@@ -34,94 +34,103 @@ static int fault_change(const struct fault *f, int error)
 	return f->fault->half ? -EIO : error;
 }
 
-static int fault_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+static int fault_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		     struct ckpt_object *ret_object)
 {
-	struct fault *f = fault_of(b);
+	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_backend_get(f->below, key, offset, buf, len, ret_len, ret_object);
+	return error ? error : ckpt_objects_get(f->below, key, offset, buf, len, ret_len, ret_object);
 }
 
-static int fault_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+static int fault_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
 {
-	struct fault *f = fault_of(b);
+	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_backend_head(f->below, key, ret_object);
+	return error ? error : ckpt_objects_head(f->below, key, ret_object);
 }
 
-static int fault_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+static int fault_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		     struct ckpt_object *ret_object)
 {
-	struct fault *f = fault_of(b);
+	struct fault *f = fault_of(o);
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = ckpt_backend_put_how(f->below, key, data, len, frees, ret_object);
+		r = ckpt_objects_put_how(f->below, key, data, len, frees, ret_object);
 	return error ? fault_change(f, error) : r;
 }
 
-static int fault_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+static int fault_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
 			 struct ckpt_object *ret_object)
 {
-	struct fault *f = fault_of(b);
+	struct fault *f = fault_of(o);
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = ckpt_backend_replace(f->below, key, etag, data, len, ret_object);
+		r = ckpt_objects_replace(f->below, key, etag, data, len, ret_object);
 	return error ? fault_change(f, error) : r;
 }
 
-static int fault_remove(struct ckpt_backend *b, const char *key, const char *etag)
+static int fault_remove(struct ckpt_objects *o, const char *key, const char *etag)
 {
-	struct fault *f = fault_of(b);
+	struct fault *f = fault_of(o);
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = ckpt_backend_remove(f->below, key, etag);
+		r = ckpt_objects_remove(f->below, key, etag);
 	return error ? fault_change(f, error) : r;
 }
 
-static int fault_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
-		      void *arg)
+static int fault_sync(struct ckpt_objects *o, const char *key)
 {
-	struct fault *f = fault_of(b);
+	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_backend_list(f->below, prefix, after, fn, arg);
+	return error ? error : ckpt_objects_sync(f->below, key);
 }
 
-static bool fault_yield(struct ckpt_backend *b)
+static int fault_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
+		      void *arg)
 {
-	return ckpt_backend_yield(fault_of(b)->below);
+	struct fault *f = fault_of(o);
+	int error = fault_step(f);
+
+	return error ? error : ckpt_objects_list(f->below, prefix, after, fn, arg);
 }
 
-static void fault_refill(struct ckpt_backend *b)
+static bool fault_yield(struct ckpt_objects *o)
 {
-	ckpt_backend_refill(fault_of(b)->below);
+	return ckpt_objects_yield(fault_of(o)->below);
 }
 
-static void fault_close(struct ckpt_backend *b)
+static void fault_refill(struct ckpt_objects *o)
 {
-	ckpt_backend_close(fault_of(b)->below);
-	free(b);
+	ckpt_objects_refill(fault_of(o)->below);
 }
 
-int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault, struct ckpt_backend **ret_backend)
+static void fault_close(struct ckpt_objects *o)
+{
+	ckpt_objects_close(fault_of(o)->below);
+	free(o);
+}
+
+int ckpt_fault_new(struct ckpt_objects *below, struct ckpt_fault *fault, struct ckpt_objects **ret_objects)
 {
 	struct fault *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		return -ENOMEM;
 	snprintf(f->name, sizeof(f->name), "fault(%.50s)", below->ops->name);
-	f->ops = (struct ckpt_backend_ops){
+	f->ops = (struct ckpt_objects_ops){
 		.name = f->name,
 		.get = fault_get,
 		.head = fault_head,
 		.put = fault_put,
 		.replace = fault_replace,
 		.remove = fault_remove,
+		.sync = fault_sync,
 		.list = fault_list,
 		.yield = fault_yield,
 		.refill = fault_refill,
@@ -130,6 +139,6 @@ int ckpt_backend_fault_new(struct ckpt_backend *below, struct ckpt_fault *fault,
 	f->base.ops = &f->ops;
 	f->below = below;
 	f->fault = fault;
-	*ret_backend = &f->base;
+	*ret_objects = &f->base;
 	return 0;
 }

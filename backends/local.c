@@ -18,7 +18,7 @@
 //  4. Changes of what is there (replace, remove) hold the write lock over the read, the comparison and the change.
 //  5. Files in tmp/ are unlinked by their maker, or by an open that holds the only presence lock.
 //  6. Nothing here follows a symlink (core/base/sys.h) or reads what is not a regular file.
-#include "backends/backend.h"
+#include "backends/backends.h"
 
 #include "backends/spare.h"
 #include "core/base/hash.h"
@@ -40,7 +40,7 @@
 static const char *const folders[] = {"gc", "m", "packs", "policy", "steps"};
 
 struct local {
-	struct ckpt_backend base;
+	struct ckpt_objects base;
 	int root;
 	int tmp;             // -1 unless writable
 	int presence;        // holds the presence lock; -1 unless writable
@@ -60,9 +60,9 @@ struct stage {
 	struct ckpt_object object;
 };
 
-static struct local *local_of(struct ckpt_backend *b)
+static struct local *local_of(struct ckpt_objects *o)
 {
-	return (struct local *)b;
+	return (struct local *)o;
 }
 
 // ---- Places and errors
@@ -199,13 +199,13 @@ static int object_describe(int fd, const struct stat *st, struct ckpt_object *re
 	return 0;
 }
 
-static int local_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+static int local_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		     struct ckpt_object *ret_object)
 {
 	CLEANUP_FD int fd = -1;
 	struct stat st;
 	ssize_t n = 0;
-	int r = object_open(local_of(b), key, &fd, &st);
+	int r = object_open(local_of(o), key, &fd, &st);
 
 	if (r < 0)
 		return r;
@@ -219,11 +219,11 @@ static int local_get(struct ckpt_backend *b, const char *key, uint64_t offset, v
 	return r;
 }
 
-static int local_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+static int local_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
 {
 	CLEANUP_FD int fd = -1;
 	struct stat st;
-	int r = object_open(local_of(b), key, &fd, &st);
+	int r = object_open(local_of(o), key, &fd, &st);
 
 	return r < 0 ? r : object_describe(fd, &st, ret_object);
 }
@@ -397,10 +397,10 @@ static void spares_refill(struct local *l)
 		__atomic_store_n(&l->spares_missing, true, __ATOMIC_RELEASE);
 }
 
-static int local_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+static int local_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		     struct ckpt_object *ret_object)
 {
-	struct local *l = local_of(b);
+	struct local *l = local_of(o);
 	int r;
 
 	if (l->tmp < 0)
@@ -412,18 +412,18 @@ static int local_put(struct ckpt_backend *b, const char *key, const void *data, 
 	return r;
 }
 
-static bool local_yield(struct ckpt_backend *b)
+static bool local_yield(struct ckpt_objects *o)
 {
-	struct local *l = local_of(b);
+	struct local *l = local_of(o);
 	bool yielded = l->tmp >= 0 && ckpt_spare_drop(l->tmp);
 
 	__atomic_store_n(&l->spares_missing, true, __ATOMIC_RELEASE);
 	return yielded;
 }
 
-static void local_refill(struct ckpt_backend *b)
+static void local_refill(struct ckpt_objects *o)
 {
-	spares_refill(local_of(b));
+	spares_refill(local_of(o));
 }
 
 // With the write lock held: the version that is there is the one with this etag (NULL: any).
@@ -451,10 +451,10 @@ static int replace_locked(const struct local *l, const char *key, const struct s
 	return r < 0 ? write_error(r) : sync_folders(l, &at, parent_fd);
 }
 
-static int local_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+static int local_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
 			 struct ckpt_object *ret_object)
 {
-	struct local *l = local_of(b);
+	struct local *l = local_of(o);
 	CLEANUP_FD int lock_fd = -1;
 	struct stage stage;
 	int r;
@@ -496,9 +496,9 @@ static int sync_missing(const struct local *l, const struct place *at)
 	return fd < 0 ? read_error(fd) : ckpt_sys.fsync(fd) < 0 ? -EIO : -ENOENT;
 }
 
-static int local_remove(struct ckpt_backend *b, const char *key, const char *etag)
+static int local_remove(struct ckpt_objects *o, const char *key, const char *etag)
 {
-	struct local *l = local_of(b);
+	struct local *l = local_of(o);
 	CLEANUP_FD int lock_fd = -1, parent_fd = -1;
 	struct place at;
 	int r;
@@ -524,6 +524,19 @@ static int local_remove(struct ckpt_backend *b, const char *key, const char *eta
 	if (at.folder)
 		folder_trim(l, &at);
 	return 0;
+}
+
+static int local_sync(struct ckpt_objects *o, const char *key)
+{
+	const struct local *l = local_of(o);
+	CLEANUP_FD int parent_fd = -1;
+	struct place at;
+
+	place_of(key, &at);
+	parent_fd = folder_open(l, at.parent);
+	if (parent_fd == -ENOENT)
+		return sync_missing(l, &at);
+	return parent_fd < 0 ? read_error(parent_fd) : sync_folders(l, &at, parent_fd);
 }
 
 // ---- Listing
@@ -567,7 +580,7 @@ static int item_add(struct listing *list, const struct stat *st)
 	struct item *item;
 
 	if (strncmp(list->path, list->prefix, strlen(list->prefix)) != 0 || strcmp(list->path, list->after) <= 0 ||
-	    ckpt_backend_key_check(list->path) < 0)
+	    ckpt_objects_key_check(list->path) < 0)
 		return 0;
 	if (ckpt_grow((void **)&list->items, &list->cap, list->count + 1, sizeof(*list->items)) < 0)
 		return -ENOMEM;
@@ -645,10 +658,10 @@ static int item_compare(const void *a, const void *b)
 	return strcmp(((const struct item *)a)->key, ((const struct item *)b)->key);
 }
 
-static int local_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
+static int local_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg)
 {
-	CLEANUP(listing_done) struct listing list = {.l = local_of(b), .prefix = prefix, .after = after};
+	CLEANUP(listing_done) struct listing list = {.l = local_of(o), .prefix = prefix, .after = after};
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(list.dirents); i++) {
@@ -676,9 +689,9 @@ static int local_list(struct ckpt_backend *b, const char *prefix, const char *af
 
 // ---- Opening and closing
 
-static void local_close(struct ckpt_backend *b)
+static void local_close(struct ckpt_objects *o)
 {
-	struct local *l = local_of(b);
+	struct local *l = local_of(o);
 
 	ckpt_fd_cleanup(&l->presence);
 	ckpt_fd_cleanup(&l->tmp);
@@ -780,20 +793,21 @@ static int writable_open(struct local *l)
 	return r < 0 ? r : presence_open(l);
 }
 
-static const struct ckpt_backend_ops local_ops = {
+static const struct ckpt_objects_ops local_ops = {
 	.name = "local",
 	.get = local_get,
 	.head = local_head,
 	.put = local_put,
 	.replace = local_replace,
 	.remove = local_remove,
+	.sync = local_sync,
 	.yield = local_yield,
 	.refill = local_refill,
 	.list = local_list,
 	.close = local_close,
 };
 
-int ckpt_backend_local_open(int dirfd, bool writable, struct ckpt_backend **ret_backend)
+int ckpt_local_open(int dirfd, bool writable, struct ckpt_objects **ret_objects)
 {
 	CLEANUP(local_free) struct local *l = calloc(1, sizeof(*l));
 	int r = 0;
@@ -808,6 +822,6 @@ int ckpt_backend_local_open(int dirfd, bool writable, struct ckpt_backend **ret_
 		r = writable_open(l);
 	if (r < 0)
 		return r;
-	*ret_backend = &TAKE_PTR(l)->base;
+	*ret_objects = &TAKE_PTR(l)->base;
 	return 0;
 }

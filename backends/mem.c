@@ -1,5 +1,5 @@
 // Objects in memory: an array sorted by key, under one mutex. Nothing survives the backend.
-#include "backends/backend.h"
+#include "backends/backends.h"
 
 #include "core/base/lock.h"
 #include "core/base/sys.h"
@@ -15,7 +15,7 @@ struct entry {
 };
 
 struct mem {
-	struct ckpt_backend base;
+	struct ckpt_objects base;
 	struct ckpt_lock lock;
 	// Guarded by lock.
 	struct entry *entries;
@@ -23,9 +23,9 @@ struct mem {
 	uint64_t version; // of the last change: the etags
 };
 
-static struct mem *mem_of(struct ckpt_backend *b)
+static struct mem *mem_of(struct ckpt_objects *o)
 {
-	return (struct mem *)b;
+	return (struct mem *)o;
 }
 
 static void entry_done(struct entry *e)
@@ -79,10 +79,10 @@ static void *bytes_copy(const void *data, size_t len)
 	return copy;
 }
 
-static int mem_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+static int mem_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		   struct ckpt_object *ret_object)
 {
-	struct mem *m = mem_of(b);
+	struct mem *m = mem_of(o);
 	LOCK_SCOPE(&m->lock);
 	const struct entry *e = entry_get_locked(m, key);
 	size_t n = 0;
@@ -99,9 +99,9 @@ static int mem_get(struct ckpt_backend *b, const char *key, uint64_t offset, voi
 	return 0;
 }
 
-static int mem_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+static int mem_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
 {
-	struct mem *m = mem_of(b);
+	struct mem *m = mem_of(o);
 	LOCK_SCOPE(&m->lock);
 	const struct entry *e = entry_get_locked(m, key);
 
@@ -130,10 +130,10 @@ static int entry_insert_locked(struct mem *m, struct entry *new, struct ckpt_obj
 	return 0;
 }
 
-static int mem_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+static int mem_put(struct ckpt_objects *o, const char *key, const void *data, size_t len,
 		   bool frees __attribute__((unused)), struct ckpt_object *ret_object)
 {
-	struct mem *m = mem_of(b);
+	struct mem *m = mem_of(o);
 	CLEANUP(entry_done) struct entry new = {.key = strdup(key), .data = bytes_copy(data, len)};
 
 	if (!new.key || !new.data)
@@ -143,10 +143,10 @@ static int mem_put(struct ckpt_backend *b, const char *key, const void *data, si
 	return entry_insert_locked(m, &new, ret_object);
 }
 
-static int mem_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+static int mem_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
 		       struct ckpt_object *ret_object)
 {
-	struct mem *m = mem_of(b);
+	struct mem *m = mem_of(o);
 	CLEANUP_FREE void *new = bytes_copy(data, len);
 	struct entry *e;
 	void *old;
@@ -167,9 +167,9 @@ static int mem_replace(struct ckpt_backend *b, const char *key, const char *etag
 	return 0;
 }
 
-static int mem_remove(struct ckpt_backend *b, const char *key, const char *etag)
+static int mem_remove(struct ckpt_objects *o, const char *key, const char *etag)
 {
-	struct mem *m = mem_of(b);
+	struct mem *m = mem_of(o);
 	LOCK_SCOPE(&m->lock);
 	bool found;
 	size_t at = entry_find_locked(m, key, &found);
@@ -201,22 +201,22 @@ static int entry_next(struct mem *m, const char *prefix, const char *after, char
 	return 0;
 }
 
-static int mem_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn, void *arg)
+static int mem_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn, void *arg)
 {
 	char key[CKPT_OBJECT_KEY_MAX + 1];
 	struct ckpt_object object;
 	int r = 0;
 
-	while (r == 0 && entry_next(mem_of(b), prefix, after, key, &object) == 0) {
+	while (r == 0 && entry_next(mem_of(o), prefix, after, key, &object) == 0) {
 		r = fn(arg, key, &object);
 		after = key;
 	}
 	return r;
 }
 
-static void mem_close(struct ckpt_backend *b)
+static void mem_close(struct ckpt_objects *o)
 {
-	struct mem *m = mem_of(b);
+	struct mem *m = mem_of(o);
 
 	for (size_t i = 0; i < m->count; i++)
 		entry_done(&m->entries[i]);
@@ -225,7 +225,7 @@ static void mem_close(struct ckpt_backend *b)
 	free(m);
 }
 
-static const struct ckpt_backend_ops mem_ops = {
+static const struct ckpt_objects_ops mem_ops = {
 	.name = "mem",
 	.get = mem_get,
 	.head = mem_head,
@@ -236,7 +236,7 @@ static const struct ckpt_backend_ops mem_ops = {
 	.close = mem_close,
 };
 
-int ckpt_backend_mem_new(struct ckpt_backend **ret_backend)
+int ckpt_mem_new(struct ckpt_objects **ret_objects)
 {
 	struct mem *m = calloc(1, sizeof(*m));
 
@@ -244,6 +244,6 @@ int ckpt_backend_mem_new(struct ckpt_backend **ret_backend)
 		return -ENOMEM;
 	m->base.ops = &mem_ops;
 	ckpt_lock_init(&m->lock, CKPT_LOCK_LEAF);
-	*ret_backend = &m->base;
+	*ret_objects = &m->base;
 	return 0;
 }

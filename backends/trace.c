@@ -1,5 +1,5 @@
 // A layer that writes one line per call: "put steps/1000/1 bytes=512 result=0 us=731".
-#include "backends/backend.h"
+#include "backends/backends.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -8,16 +8,16 @@
 #include <stdio.h>
 
 struct trace {
-	struct ckpt_backend base;
-	struct ckpt_backend_ops ops; // with the name of this stack
+	struct ckpt_objects base;
+	struct ckpt_objects_ops ops; // with the name of this stack
 	char name[64];
-	struct ckpt_backend *below;
+	struct ckpt_objects *below;
 	int fd; // the caller's
 };
 
-static struct trace *trace_of(struct ckpt_backend *b)
+static struct trace *trace_of(struct ckpt_objects *o)
 {
-	return (struct trace *)b;
+	return (struct trace *)o;
 }
 
 // One write per line, so that the lines of threads do not mix. A trace that cannot be written is dropped: it is no
@@ -34,92 +34,101 @@ static int trace_line(const struct trace *t, int64_t started_ns, const char *ope
 	return result;
 }
 
-static int trace_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+static int trace_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		     struct ckpt_object *ret_object)
 {
-	struct trace *t = trace_of(b);
+	struct trace *t = trace_of(o);
 	int64_t started_ns = ckpt_sys.mono_ns();
-	int r = ckpt_backend_get(t->below, key, offset, buf, len, ret_len, ret_object);
+	int r = ckpt_objects_get(t->below, key, offset, buf, len, ret_len, ret_object);
 
 	return trace_line(t, started_ns, "get", key, r < 0 ? 0 : *ret_len, r);
 }
 
-static int trace_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+static int trace_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
 {
-	struct trace *t = trace_of(b);
+	struct trace *t = trace_of(o);
 	int64_t started_ns = ckpt_sys.mono_ns();
-	int r = ckpt_backend_head(t->below, key, ret_object);
+	int r = ckpt_objects_head(t->below, key, ret_object);
 
 	return trace_line(t, started_ns, "head", key, r < 0 ? 0 : ret_object->bytes, r);
 }
 
-static int trace_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+static int trace_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		     struct ckpt_object *ret_object)
 {
-	struct trace *t = trace_of(b);
+	struct trace *t = trace_of(o);
 	int64_t started_ns = ckpt_sys.mono_ns();
-	int r = ckpt_backend_put_how(t->below, key, data, len, frees, ret_object);
+	int r = ckpt_objects_put_how(t->below, key, data, len, frees, ret_object);
 
 	return trace_line(t, started_ns, "put", key, len, r);
 }
 
-static int trace_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+static int trace_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
 			 struct ckpt_object *ret_object)
 {
-	struct trace *t = trace_of(b);
+	struct trace *t = trace_of(o);
 	int64_t started_ns = ckpt_sys.mono_ns();
-	int r = ckpt_backend_replace(t->below, key, etag, data, len, ret_object);
+	int r = ckpt_objects_replace(t->below, key, etag, data, len, ret_object);
 
 	return trace_line(t, started_ns, "replace", key, len, r);
 }
 
-static int trace_remove(struct ckpt_backend *b, const char *key, const char *etag)
+static int trace_remove(struct ckpt_objects *o, const char *key, const char *etag)
 {
-	struct trace *t = trace_of(b);
+	struct trace *t = trace_of(o);
 	int64_t started_ns = ckpt_sys.mono_ns();
 
-	return trace_line(t, started_ns, "remove", key, 0, ckpt_backend_remove(t->below, key, etag));
+	return trace_line(t, started_ns, "remove", key, 0, ckpt_objects_remove(t->below, key, etag));
 }
 
-static int trace_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
+static int trace_sync(struct ckpt_objects *o, const char *key)
+{
+	struct trace *t = trace_of(o);
+	int64_t started_ns = ckpt_sys.mono_ns();
+
+	return trace_line(t, started_ns, "sync", key, 0, ckpt_objects_sync(t->below, key));
+}
+
+static int trace_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg)
 {
-	struct trace *t = trace_of(b);
+	struct trace *t = trace_of(o);
 	int64_t started_ns = ckpt_sys.mono_ns();
 
-	return trace_line(t, started_ns, "list", prefix, 0, ckpt_backend_list(t->below, prefix, after, fn, arg));
+	return trace_line(t, started_ns, "list", prefix, 0, ckpt_objects_list(t->below, prefix, after, fn, arg));
 }
 
-static bool trace_yield(struct ckpt_backend *b)
+static bool trace_yield(struct ckpt_objects *o)
 {
-	return ckpt_backend_yield(trace_of(b)->below);
+	return ckpt_objects_yield(trace_of(o)->below);
 }
 
-static void trace_refill(struct ckpt_backend *b)
+static void trace_refill(struct ckpt_objects *o)
 {
-	ckpt_backend_refill(trace_of(b)->below);
+	ckpt_objects_refill(trace_of(o)->below);
 }
 
-static void trace_close(struct ckpt_backend *b)
+static void trace_close(struct ckpt_objects *o)
 {
-	ckpt_backend_close(trace_of(b)->below);
-	free(b);
+	ckpt_objects_close(trace_of(o)->below);
+	free(o);
 }
 
-int ckpt_backend_trace_new(struct ckpt_backend *below, int fd, struct ckpt_backend **ret_backend)
+int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret_objects)
 {
 	struct trace *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return -ENOMEM;
 	snprintf(t->name, sizeof(t->name), "trace(%.50s)", below->ops->name);
-	t->ops = (struct ckpt_backend_ops){
+	t->ops = (struct ckpt_objects_ops){
 		.name = t->name,
 		.get = trace_get,
 		.head = trace_head,
 		.put = trace_put,
 		.replace = trace_replace,
 		.remove = trace_remove,
+		.sync = trace_sync,
 		.list = trace_list,
 		.yield = trace_yield,
 		.refill = trace_refill,
@@ -128,6 +137,6 @@ int ckpt_backend_trace_new(struct ckpt_backend *below, int fd, struct ckpt_backe
 	t->base.ops = &t->ops;
 	t->below = below;
 	t->fd = fd;
-	*ret_backend = &t->base;
+	*ret_objects = &t->base;
 	return 0;
 }

@@ -123,7 +123,7 @@ static int decode(struct ckpt_store *s, const struct ckpt_manifest *m, double *r
 		struct ckpt_chunk chunk;
 
 		ckpt_manifest_chunk(m, i, &chunk);
-		r = bench_stopped() ? -EINTR : ckpt_chunk_read(s->backend, m, &chunk, codec, plain);
+		r = bench_stopped() ? -EINTR : ckpt_chunk_read(s->objects, m, &chunk, codec, plain);
 	}
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
 	*ret_cpu_s = (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;

@@ -82,7 +82,7 @@ static void make_room(struct ckpt_packs *p)
 static void load(struct ckpt_packs *p, struct known *k)
 {
 	make_room(p);
-	k->result = ckpt_pack_table(p->store->backend, &k->pack, &k->chunks, &k->count);
+	k->result = ckpt_pack_table(p->store->objects, &k->pack, &k->chunks, &k->count);
 	if (k->result == -ENOMEM)
 		ckpt_need(NULL);
 	if (k->result)
@@ -141,7 +141,7 @@ int ckpt_packs_bytes(struct ckpt_packs *p, const struct ckpt_pack *pack)
 
 	if (k->result || k->bytes_read)
 		return k->result ? k->result : k->bytes_result;
-	k->bytes_result = ckpt_pack_check(p->store->backend, pack, &bad);
+	k->bytes_result = ckpt_pack_check(p->store->objects, pack, &bad);
 	k->bytes_read = true;
 	if (k->bytes_result == -ENOMEM)
 		ckpt_need(NULL);
@@ -184,7 +184,7 @@ int ckpt_packs_read(struct ckpt_packs *p, const struct ckpt_manifest *m, const s
 		p->plain = ckpt_need(malloc(chunk->bytes));
 		p->plain_bytes = chunk->bytes;
 	}
-	rc = ckpt_chunk_read(p->store->backend, m, chunk, p->codec, p->plain);
+	rc = ckpt_chunk_read(p->store->objects, m, chunk, p->codec, p->plain);
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	if (!rc)
@@ -268,7 +268,7 @@ static void look_at(struct ckpt_packs *p, const struct found *f,
 int ckpt_packs_each(struct ckpt_packs *p, void (*bad)(void *arg, const char *object, const char *problem), void *arg)
 {
 	struct list l = {0};
-	int rc = ckpt_backend_list(p->store->backend, "packs/", NULL, collect, &l);
+	int rc = ckpt_objects_list(p->store->objects, "packs/", NULL, collect, &l);
 
 	for (size_t i = 0; i < l.count; i++) {
 		if (!rc)

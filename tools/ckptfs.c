@@ -13,7 +13,7 @@
 //   core/      what a store is (start at core/store/store.h and core/store/step.h), in rooms: base codec array record index, which
 //              know nothing of those after them; store stage commit tier gc policy. ckptfs.h is the library libckptfs, for other
 //              programs
-//   backends/  where records and manifests live (backends/backend.h)
+//   backends/  where records and manifests live (core/objects/objects.h)
 //   core/FORMAT.md  every byte on disk
 #include "core/base/util.h"
 #include "core/store/store.h"

@@ -279,7 +279,7 @@ json_t *ckpt_row_store(const struct ckpt_listing *l)
 		add_totals(&t, steps[i]);
 	ckpt_step_list_free(steps, count);
 	row = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", s->id, "format", CKPT_STORE_FORMAT,
-			"backend", s->backend->ops->name, "path", ckpt_json_text(s->path), "created_at",
+			"backend", s->objects->ops->name, "path", ckpt_json_text(s->path), "created_at",
 			ckpt_json_time(s->created_ns), "steps", integer(count), "bytes", integer(t.bytes),
 			"stored_bytes", integer(t.raw + t.packed.out_bytes), "settings",
 			ckpt_config_values(&s->settings), "mounts", row_mounts(s->path));

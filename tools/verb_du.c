@@ -101,7 +101,7 @@ static bool is_gone(const struct ckpt_step *step)
 	struct ckpt_object there;
 
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, step->summary.version);
-	return ckpt_backend_head(step->store->backend, object, &there) == -ENOENT;
+	return ckpt_objects_head(step->store->objects, object, &there) == -ENOENT;
 }
 
 static void add_step(struct du *d, struct ckpt_step *step, uint64_t *sum)

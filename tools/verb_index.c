@@ -104,7 +104,7 @@ static int check(const char *store, struct look *ret_look)
 
 	if (rc)
 		return rc;
-	rc = ckpt_backend_list(l.store->backend, "packs/", NULL, add_pack, ret_look);
+	rc = ckpt_objects_list(l.store->objects, "packs/", NULL, add_pack, ret_look);
 	if (!rc && !l.store->index) {
 		CLEANUP_FREE char *path = ckpt_text("%s/index", l.store->path);
 		bool fresh;

@@ -56,7 +56,7 @@ static bool is_gone(const struct verify *v)
 	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", v->session ? v->session : "");
 	if (v->session && !faccessat(v->l.store->trash_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
 		return true;
-	return v->object && ckpt_backend_head(v->l.store->backend, v->object, &info) == -ENOENT;
+	return v->object && ckpt_objects_head(v->l.store->objects, v->object, &info) == -ENOENT;
 }
 
 static void bad(void *arg, const char *path, const char *problem)
@@ -150,7 +150,7 @@ static int read_record(struct verify *v, const struct found *f, struct ckpt_reco
 {
 	CLEANUP_FREE void *data = NULL;
 	size_t len;
-	int rc = ckpt_backend_get_all(v->l.store->backend, f->object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	int rc = ckpt_objects_get_all(v->l.store->objects, f->object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 
 	if (!rc)
 		rc = ckpt_record_decode(data, len, ret_record);
@@ -209,7 +209,7 @@ static int read_manifest(struct verify *v, struct ckpt_record *r, struct ckpt_ma
 		char key[2 + CKPT_SHA256_HEX_LEN + 1] = "m/";
 
 		ckpt_hex(s->manifest_sha256, CKPT_SHA256_LEN, key + 2);
-		rc = ckpt_backend_get_all(v->l.store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+		rc = ckpt_objects_get_all(v->l.store->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
 	}
 	if (!rc)
 		rc = ckpt_manifest_parse(data, len, &m);
@@ -490,7 +490,7 @@ static int run(struct verify *v, const struct ckpt_operand *o)
 		rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &v->l);
 	if (rc)
 		return rc;
-	rc = ckpt_backend_list(v->l.store->backend, "steps/", NULL, collect, v);
+	rc = ckpt_objects_list(v->l.store->objects, "steps/", NULL, collect, v);
 	if (rc)
 		return ckpt_fail(o->store, ckpt_errno_hint(rc), "its records cannot be listed: %s", strerror(-rc));
 	if (v->count)

@@ -324,7 +324,7 @@ static int remove_version(struct ckpt_step *step, uint32_t version)
 	if (rc)
 		return rc;
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, version);
-	rc = ckpt_backend_remove(step->store->backend, object, NULL);
+	rc = ckpt_objects_remove(step->store->objects, object, NULL);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -368,7 +368,7 @@ static int remove_manifest_of(struct ckpt_step *step, const struct ckpt_summary 
 	if (step->moved || summary->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX)
 		return 0;
 	ckpt_hex(summary->manifest_sha256, 32, manifest + 2);
-	rc = ckpt_backend_remove(step->store->backend, manifest, NULL);
+	rc = ckpt_objects_remove(step->store->objects, manifest, NULL);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -418,15 +418,13 @@ static int check_deleted(struct versions *v)
 }
 
 // What an attempt before has removed may not be gone for good, and must be before the deletion goes: else it would be
-// listed. No version is 0; that it is not there is asked for because the answer is durable, for the folder.
+// listed.
 static int sync_removals(struct ckpt_step *step)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	int rc;
 
-	snprintf(object, sizeof(object), "steps/%s/0", step->key);
-	rc = ckpt_backend_remove(step->store->backend, object, NULL);
-	return rc == -ENOENT ? 0 : rc;
+	snprintf(object, sizeof(object), "steps/%s/%u", step->key, step->deleted_by);
+	return ckpt_objects_sync(step->store->objects, object);
 }
 
 // 1: it says of a step that it is listed, 0: that it is deleted; -ENOENT. What cannot be read may say anything.
@@ -577,7 +575,7 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name
 		return rc;
 	v.live = live_version(step);
 	snprintf(prefix, sizeof(prefix), "steps/%s/", step->key);
-	rc = ckpt_backend_list(s->backend, prefix, NULL, add_version, &v);
+	rc = ckpt_objects_list(s->objects, prefix, NULL, add_version, &v);
 	if (!rc && v.count)
 		qsort(v.at, v.count, sizeof(*v.at), ascending);
 	if (!rc)

@@ -300,7 +300,7 @@ static int set_manifest(void *arg, struct ckpt_record *r)
 	snprintf(r->summary.event, sizeof(r->summary.event), "%s", d->event);
 	if (d->len > CKPT_MANIFEST_EMBED_MAX) {
 		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
-		rc = ckpt_backend_put_how(d->step->store->backend, key, d->data, d->len, d->frees, NULL);
+		rc = ckpt_objects_put_how(d->step->store->objects, key, d->data, d->len, d->frees, NULL);
 		return rc == -EEXIST ? 0 : rc; // the same bytes: the key is their digest
 	}
 	r->manifest = malloc(d->len);

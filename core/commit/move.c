@@ -69,7 +69,7 @@ static int take_or_replace(struct move *v, uint32_t current)
 	if (rc != -ENOENT)
 		return rc;
 	object_of(v, object, sizeof(object));
-	rc = ckpt_backend_remove(v->step->store->backend, object, NULL);
+	rc = ckpt_objects_remove(v->step->store->objects, object, NULL);
 	return rc && rc != -ENOENT ? rc : put_copy(v, current);
 }
 
@@ -94,7 +94,7 @@ static int take_back(struct move *v)
 	int rc;
 
 	object_of(v, object, sizeof(object));
-	rc = ckpt_backend_remove(v->to->store->backend, object, NULL);
+	rc = ckpt_objects_remove(v->to->store->objects, object, NULL);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -313,7 +313,7 @@ static void make_void(struct ckpt_step *step)
 
 	if (s->writable) {
 		snprintf(object, sizeof(object), "steps/%s/%u", step->key, step->summary.version);
-		(void)ckpt_backend_remove(s->backend, object, NULL); // else it is void at the next open, too
+		(void)ckpt_objects_remove(s->objects, object, NULL); // else it is void at the next open, too
 	}
 	ckpt_lock_take(&s->lock);
 	if (s->writable) {

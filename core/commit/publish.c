@@ -156,7 +156,7 @@ int ckpt_attempt_prepare(struct attempt *a)
 		char key[2 + 64 + 1] = "m/";
 
 		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
-		rc = ckpt_backend_put(a->step->store->backend, key, data, len, NULL);
+		rc = ckpt_objects_put(a->step->store->objects, key, data, len, NULL);
 		if (rc == -EEXIST)
 			rc = 0; // the same bytes: the key is their digest
 	}
@@ -173,7 +173,7 @@ static void object_of(const struct attempt *a, char *ret_object, size_t cap)
 static int read_outcome(struct attempt *a, const char *object, void **ret_data, size_t *ret_len)
 {
 	struct ckpt_record there;
-	int rc = ckpt_backend_get_all(a->step->store->backend, object, CKPT_RECORD_BYTES_MAX, ret_data, ret_len, NULL);
+	int rc = ckpt_objects_get_all(a->step->store->objects, object, CKPT_RECORD_BYTES_MAX, ret_data, ret_len, NULL);
 
 	if (rc)
 		return rc;
@@ -213,7 +213,7 @@ int ckpt_attempt_publish(struct attempt *a)
 	if (rc)
 		return rc;
 	object_of(a, object, sizeof(object));
-	rc = ckpt_backend_put(a->step->store->backend, object, data, len, &stored);
+	rc = ckpt_objects_put(a->step->store->objects, object, data, len, &stored);
 	a->record.summary.stored_ns = stored.mtime_ns;
 	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
 	if (!rc && a->step->attempt_version > 1)
@@ -237,9 +237,8 @@ int ckpt_attempt_resolve(struct attempt *a)
 
 	object_of(a, object, sizeof(object));
 	rc = read_outcome(a, object, &data, &len);
-	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
-	if (!rc)
-		rc = ckpt_backend_put(a->step->store->backend, object, data, len, NULL) == -EEXIST ? 0 : -EIO;
+	if (!rc && ckpt_objects_sync(a->step->store->objects, object))
+		rc = -EIO;
 	if (!rc || rc == -EEXIST || rc == -ENOENT)
 		a->unknown = false;
 	return rc;

@@ -65,10 +65,10 @@ int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record, 
 	if (rc)
 		return rc;
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, record->summary.version);
-	rc = ckpt_backend_put_how(s->backend, object, data, len, frees, &stored);
+	rc = ckpt_objects_put_how(s->objects, object, data, len, frees, &stored);
 	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
 	if (rc == -EIO) {
-		int again = ckpt_backend_put_how(s->backend, object, data, len, frees, &stored);
+		int again = ckpt_objects_put_how(s->objects, object, data, len, frees, &stored);
 
 		if (!again || (again == -EEXIST && is_there(step, &record->summary)))
 			rc = 0;
@@ -133,14 +133,13 @@ int ckpt_version_settle(struct ckpt_step *step)
 	next = step->summary.version + 1;
 	ckpt_lock_drop(&step->lock);
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, next);
-	rc = ckpt_backend_get_all(step->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	rc = ckpt_objects_get_all(step->store->objects, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
-	rc = ckpt_backend_put(step->store->backend, object, data, len, NULL); // it is there: is it durable?
-	return rc && rc != -EEXIST ? rc : adopt(step, next);
+	rc = ckpt_objects_sync(step->store->objects, object); // it is there: it is to last
+	return rc ? rc : adopt(step, next);
 }
 
-// No version is 0; that it is not there is asked for because the answer is durable, for the folder.
 int ckpt_version_make_durable(struct ckpt_step *step)
 {
 	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
@@ -151,13 +150,13 @@ int ckpt_version_make_durable(struct ckpt_step *step)
 	ckpt_lock_take(&step->lock);
 	version = step->summary.version;
 	durable = step->durable;
-	snprintf(object, sizeof(object), "steps/%s/0", step->key);
+	snprintf(object, sizeof(object), "steps/%s/%u", step->key, version);
 	ckpt_lock_drop(&step->lock);
 	ckpt_lock_drop(&step->store->lock);
 	if (durable >= version)
 		return 0;
-	rc = ckpt_backend_remove(step->store->backend, object, NULL);
-	if (rc && rc != -ENOENT)
+	rc = ckpt_objects_sync(step->store->objects, object);
+	if (rc)
 		return rc;
 	know_durable(step, version);
 	return 0;

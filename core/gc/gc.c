@@ -7,7 +7,7 @@
 //      it is then
 #include "core/gc/gc_round.h"
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/units.h"
@@ -173,7 +173,7 @@ static int remove_pack(struct ckpt_gc_round *g, struct ckpt_gc_pack *p)
 	if (!ckpt_gc_goes_on(g))
 		return -EINTR;
 	ckpt_pack_key(p->pack.id, key);
-	rc = ckpt_backend_remove(g->store->backend, key, *p->etag ? p->etag : NULL);
+	rc = ckpt_objects_remove(g->store->objects, key, *p->etag ? p->etag : NULL);
 	if (!rc || rc == -ENOENT) {
 		count_deleted(g, p);
 		return 0;
@@ -227,7 +227,7 @@ static int find_sparse(struct ckpt_gc_round *g)
 
 		if (p->use != CKPT_GC_USE_LIVE || p->fixed || is_young(g, p) || u->used_bytes >= u->pack.bytes / 2)
 			continue;
-		rc = ckpt_pack_use_unused(u, g->store->backend, &sparse.unused_bytes);
+		rc = ckpt_pack_use_unused(u, g->store->objects, &sparse.unused_bytes);
 		if (rc == -EBADMSG || rc == -ENOENT || rc == -EIO)
 			continue;
 		if (!rc && ckpt_is_sparse(sparse.used_bytes, sparse.unused_bytes)) {

@@ -101,7 +101,7 @@ static int load(struct ckpt_store *s, char ret_etag[CKPT_ETAG_MAX])
 	struct ckpt_object object = {.etag = ""};
 	json_t *root = NULL, *packs, *pack;
 	size_t len = 0, i;
-	int rc = ckpt_backend_get_all(s->backend, KEY, CKPT_CAS_BYTES_MAX, &text, &len, &object);
+	int rc = ckpt_objects_get_all(s->objects, KEY, CKPT_CAS_BYTES_MAX, &text, &len, &object);
 
 	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
 	if (rc)
@@ -165,7 +165,7 @@ void ckpt_gc_expected_keep(struct ckpt_store *s)
 	ckpt_json_begin();
 	text = ckpt_json_dump(json_pack("{s:o}", "packs", packs_of(s)), JSON_COMPACT);
 	if (text)
-		(void)ckpt_policy_put_object(s->backend, KEY, etag, text);
+		(void)ckpt_policy_put_object(s->objects, KEY, etag, text);
 }
 
 // ------------------------------------------------------------------------------------------------------------------------
@@ -201,5 +201,5 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected)
 		s->expired_bytes = 0;
 	}
 	ckpt_lock_drop(&s->lock);
-	(void)ckpt_backend_remove(s->backend, KEY, NULL);
+	(void)ckpt_objects_remove(s->objects, KEY, NULL);
 }

@@ -1,7 +1,7 @@
 // What needs packs: steps, versions that nobody here knows, and open files. gc.c has the order, and why.
 #include "core/gc/gc_round.h"
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/base/util.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
@@ -46,7 +46,7 @@ static int add_pack(void *arg, const char *key, const struct ckpt_object *object
 
 int ckpt_gc_list_packs(struct ckpt_gc_round *g)
 {
-	int rc = ckpt_backend_list(g->store->backend, "packs/", NULL, add_pack, g);
+	int rc = ckpt_objects_list(g->store->objects, "packs/", NULL, add_pack, g);
 
 	return rc ? ckpt_gc_fail(g, rc, "the packs cannot be listed") : 0;
 }
@@ -253,7 +253,7 @@ static int manifest_of(struct ckpt_gc_round *g, struct ckpt_record *r, struct ck
 
 	if (!data) {
 		ckpt_hex(r->summary.manifest_sha256, CKPT_SHA256_LEN, key + strlen(key));
-		rc = ckpt_backend_get_all(g->store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+		rc = ckpt_objects_get_all(g->store->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
 	}
 	if (!rc)
 		rc = ckpt_manifest_parse(data, len, ret_manifest);
@@ -289,7 +289,7 @@ static int mark_stranger(struct ckpt_gc_round *g, const struct ckpt_gc_stranger 
 	int rc;
 
 	snprintf(object, sizeof(object), "steps/%s/%u", it->key, it->version);
-	rc = ckpt_backend_get_all(g->store->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	rc = ckpt_objects_get_all(g->store->objects, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 	if (rc == -ENOENT)
 		return 0; // it was void, or has expired meanwhile
 	if (!rc)
@@ -307,7 +307,7 @@ int ckpt_gc_mark_strangers(struct ckpt_gc_round *g)
 
 	if (g->known_count)
 		qsort(g->known, g->known_count, sizeof(*g->known), by_key);
-	rc = ckpt_backend_list(g->store->backend, "steps/", NULL, look_at_record, g);
+	rc = ckpt_objects_list(g->store->objects, "steps/", NULL, look_at_record, g);
 	if (rc && !*g->done->why)
 		ckpt_gc_fail(g, rc, "the records cannot be listed");
 	for (size_t i = 0; i < g->stranger_count && !rc; i++)

@@ -152,9 +152,9 @@ static int read_stored(struct repacking *r, const struct ckpt_manifest *m, const
 	int rc = need_room(r, MAX(chunk->bytes, chunk->how.bytes));
 
 	if (!rc)
-		rc = ckpt_pack_read_stored(r->store->backend, pack, chunk, r->stored);
+		rc = ckpt_pack_read_stored(r->store->objects, pack, chunk, r->stored);
 	if (!rc)
-		rc = ckpt_chunk_read_bases(r->store->backend, m, chunk, r->packing.codec, &base);
+		rc = ckpt_chunk_read_bases(r->store->objects, m, chunk, r->packing.codec, &base);
 	if (!rc)
 		rc = ckpt_codec_decode_beside(r->packing.codec, &chunk->how, r->stored, base, r->plain, chunk->bytes);
 	if (rc)

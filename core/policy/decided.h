@@ -10,7 +10,7 @@
 // Threads: one. Nothing blocks.
 #pragma once
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/limits.h"
 #include "core/policy/decide.h"
 #include "core/record/name.h"

@@ -1,6 +1,7 @@
 #include "core/policy/policy_store.h"
 
 #include "core/base/util.h"
+#include "core/objects/stack.h"
 #include "core/limits.h"
 #include "core/store/store.h"
 
@@ -17,7 +18,7 @@ int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char 
 	CLEANUP_FREE void *text = NULL;
 	struct ckpt_object object;
 	size_t len;
-	int rc = ckpt_backend_get_all(s->backend, KEY, CKPT_POLICY_BYTES_MAX, &text, &len, &object);
+	int rc = ckpt_objects_get_all(s->objects, KEY, CKPT_POLICY_BYTES_MAX, &text, &len, &object);
 
 	*ret_why = NULL;
 	*ret_etag = '\0';
@@ -25,7 +26,7 @@ int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char 
 		return ckpt_policy_default(ret_policy);
 	if (!rc)
 		rc = ckpt_policy_parse(text, len, ret_policy, ret_why);
-	else if (rc == -EFBIG && ckpt_backend_head(s->backend, KEY, &object))
+	else if (rc == -EFBIG && ckpt_objects_head(s->objects, KEY, &object))
 		return -EIO;
 	if (!rc || rc == -EINVAL || rc == -EFBIG)
 		memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
@@ -35,30 +36,30 @@ int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char 
 int ckpt_policy_etag(struct ckpt_store *s, char ret_etag[CKPT_ETAG_MAX])
 {
 	struct ckpt_object object = {.etag = ""};
-	int rc = ckpt_backend_head(s->backend, KEY, &object);
+	int rc = ckpt_objects_head(s->objects, KEY, &object);
 
 	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
 	return rc == -ENOENT ? 0 : rc;
 }
 
-int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *etag, const char *text)
+int ckpt_policy_put_object(struct ckpt_objects *b, const char *key, const char *etag, const char *text)
 {
 	int rc;
 
 	if (*etag)
-		return ckpt_backend_replace(b, key, etag, text, strlen(text), NULL);
-	rc = ckpt_backend_put(b, key, text, strlen(text), NULL);
+		return ckpt_objects_replace(b, key, etag, text, strlen(text), NULL);
+	rc = ckpt_objects_put(b, key, text, strlen(text), NULL);
 	return rc == -EEXIST ? -ESTALE : rc;
 }
 
 // Whatever there is, and however often somebody else comes between.
-static int set(struct ckpt_backend *b, const char *text)
+static int set(struct ckpt_objects *b, const char *text)
 {
 	struct ckpt_object object;
 	int rc = -ESTALE;
 
 	for (int i = 0; i < SET_TRIES && rc == -ESTALE; i++) {
-		rc = ckpt_backend_head(b, KEY, &object);
+		rc = ckpt_objects_head(b, KEY, &object);
 		if (!rc || rc == -ENOENT)
 			rc = ckpt_policy_put_object(b, KEY, rc ? "" : object.etag, text);
 	}
@@ -68,18 +69,18 @@ static int set(struct ckpt_backend *b, const char *text)
 int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p)
 {
 	CLEANUP_FREE char *text = ckpt_policy_text(p);
-	struct ckpt_backend *own;
+	struct ckpt_objects *own;
 	int rc;
 
 	if (!text)
 		return -ENOMEM;
 	if (s->writable)
-		return set(s->backend, text);
-	rc = ckpt_backend_local_open(s->dirfd, true, &own);
+		return set(s->objects, text);
+	rc = ckpt_objects_open(&(struct ckpt_objects_at){.dirfd = s->dirfd, .writable = true}, &own);
 	if (rc)
 		return rc;
 	rc = set(own, text);
-	ckpt_backend_close(own);
+	ckpt_objects_close(own);
 	return rc;
 }
 

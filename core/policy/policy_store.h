@@ -3,7 +3,7 @@
 // Threads: any. Blocks on the disk.
 #pragma once
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/policy/policy.h"
 
 struct ckpt_store;
@@ -23,4 +23,4 @@ int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p);
 int ckpt_policy_check_programs(struct ckpt_store *s, const struct ckpt_policy *p, char **ret_why);
 
 // A small object (one of this folder, or gc/expected) is made, or takes the place of the version with this etag: -ESTALE.
-int ckpt_policy_put_object(struct ckpt_backend *b, const char *key, const char *etag, const char *text);
+int ckpt_policy_put_object(struct ckpt_objects *b, const char *key, const char *etag, const char *text);

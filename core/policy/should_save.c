@@ -200,10 +200,10 @@ static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, char ret
 	CLEANUP_FREE void *text = NULL;
 	struct ckpt_object object = {.etag = ""};
 	size_t len = 0;
-	int rc = ckpt_backend_get_all(s->backend, KEY, CKPT_CAS_BYTES_MAX, &text, &len, &object);
+	int rc = ckpt_objects_get_all(s->objects, KEY, CKPT_CAS_BYTES_MAX, &text, &len, &object);
 
 	if (rc == -EFBIG)
-		rc = ckpt_backend_head(s->backend, KEY, &object);
+		rc = ckpt_objects_head(s->objects, KEY, &object);
 	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
 	return rc && rc != -ENOENT ? rc : ckpt_decided_parse(text ? text : "", len, ckpt_sys.now_ns(), ret);
 }
@@ -212,10 +212,10 @@ static int put_decided(struct ckpt_store *s, const struct ckpt_decided *decided,
 {
 	CLEANUP_FREE char *text = ckpt_decided_text(decided);
 	struct ckpt_object object;
-	int rc = text ? ckpt_policy_put_object(s->backend, KEY, etag, text) : -ENOMEM;
+	int rc = text ? ckpt_policy_put_object(s->objects, KEY, etag, text) : -ENOMEM;
 
 	// What has the name and is no object says nothing, and is nothing that could be replaced.
-	return rc == -ESTALE && !*etag && ckpt_backend_head(s->backend, KEY, &object) == -ENOENT ? 0 : rc;
+	return rc == -ESTALE && !*etag && ckpt_objects_head(s->objects, KEY, &object) == -ENOENT ? 0 : rc;
 }
 
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided)
@@ -231,7 +231,7 @@ int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided)
 {
 	struct ckpt_object object = {.etag = ""};
-	int rc = ckpt_backend_head(s->backend, KEY, &object);
+	int rc = ckpt_objects_head(s->objects, KEY, &object);
 
 	return rc && rc != -ENOENT ? rc : put_decided(s, decided, object.etag);
 }

@@ -86,7 +86,7 @@ static int read_summary(struct ckpt_store *s, const struct version_ref *ref, str
 	int rc;
 
 	snprintf(object, sizeof(object), "steps/%s/%u", ref->key, ref->version);
-	rc = ckpt_backend_get_all(s->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	rc = ckpt_objects_get_all(s->objects, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 	if (!rc)
 		rc = ckpt_record_decode(data, len, &r);
 	if (!rc) {
@@ -236,7 +236,7 @@ int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh)
 	}
 	// The store is listed first and the index believed after, in the reverse of the order in which they are written.
 	if (!rc)
-		rc = ckpt_backend_list(s->backend, "steps/", NULL, from_store, &stored);
+		rc = ckpt_objects_list(s->objects, "steps/", NULL, from_store, &stored);
 	if (!rc && stored.count) // the versions of a step in their order
 		qsort(stored.refs, stored.count, sizeof(*stored.refs), by_key_and_version);
 	if (!rc && indexed.count)
@@ -292,7 +292,7 @@ int ckpt_load_index(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg)
 		return rc;
 	rc = s->index ? ckpt_index_reset(s->index) : -ENOENT;
 	if (!rc)
-		rc = ckpt_backend_list(s->backend, "steps/", NULL, from_store, &stored);
+		rc = ckpt_objects_list(s->objects, "steps/", NULL, from_store, &stored);
 	if (!rc)
 		rc = put_all_listed(s, &stored);
 	if (!rc)

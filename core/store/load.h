@@ -13,7 +13,7 @@ struct ckpt_store;
 int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh);
 // The index as if it had been lost: emptied, and filled from the store, chunks of packs too, beside all that goes on. Waits for a step
 // that is being cooled, which lets by. -ENOENT there is none (the disk was full); -EROFS; -EINTR go_on (NULL: always) said no
-// meanwhile; errors of index.h and backend.h.
+// meanwhile; errors of index.h and objects.h.
 int ckpt_load_index(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg);
 // A store opened for reading, beside a mount that writes: steps that came since. Cheap when none did. Any thread.
 int ckpt_load_refresh(struct ckpt_store *s);

@@ -284,7 +284,7 @@ static void free_packs(struct ckpt_room *r, bool at_once)
 static void make_usable(struct ckpt_store *s)
 {
 	(void)ckpt_sys.fsync(s->trash_fd);
-	ckpt_backend_refill(s->backend);
+	ckpt_objects_refill(s->objects);
 }
 
 static void free_step(struct ckpt_room *r, struct ckpt_step *step, uint64_t bytes, const struct ckpt_room_want *want)

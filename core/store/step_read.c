@@ -1,7 +1,7 @@
 // What a committed step has on disk: its raw files, its records and its manifests.
 #include "core/store/step.h"
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -70,7 +70,7 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 	ckpt_lock_take(&step->store->lock);
 	snprintf(key, sizeof(key), "steps/%s/%u", step->key, version);
 	ckpt_lock_drop(&step->store->lock);
-	rc = ckpt_backend_get_all(step->store->backend, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	rc = ckpt_objects_get_all(step->store->objects, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 	if (rc)
 		return rc;
 	return ckpt_record_decode(data, len, ret_record);
@@ -114,7 +114,7 @@ static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary
 		char key[2 + 64 + 1] = "m/";
 
 		ckpt_hex(sum->manifest_sha256, 32, key + 2);
-		rc = ckpt_backend_get_all(step->store->backend, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+		rc = ckpt_objects_get_all(step->store->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
 		if (rc)
 			return rc == -ENOENT ? -EBADMSG : rc;
 	}

@@ -7,6 +7,7 @@
 #include "core/base/uuid.h"
 #include "core/commit/reopen.h"
 #include "core/gc/gc.h"
+#include "core/objects/stack.h"
 #include "core/stage/convert.h"
 #include "core/stage/looker.h"
 #include "core/stage/stage.h"
@@ -337,7 +338,8 @@ static int store_open_parts(struct ckpt_store *s)
 		rc = ckpt_settings_load(&s->settings, json_object_get(identity, "settings"), tell_bad_setting, s);
 	json_decref(identity);
 	if (!rc)
-		rc = ckpt_backend_local_open(s->dirfd, s->writable, &s->backend);
+		rc = ckpt_objects_open(&(struct ckpt_objects_at){.dirfd = s->dirfd, .writable = s->writable},
+				       &s->objects);
 	if (!rc)
 		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &s->chunk_cache);
 	if (!rc && s->writable)
@@ -479,7 +481,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_store_rest(s);
 	ckpt_room_free(s->room);
 	ckpt_trash_close(s->trash);
-	if (s->writable && s->backend && s->steps)
+	if (s->writable && s->objects && s->steps)
 		ckpt_gc_expected_keep(s);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
@@ -489,7 +491,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_chunk_cache_free(s->chunk_cache);
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
-	ckpt_backend_close(s->backend);
+	ckpt_objects_close(s->objects);
 	ckpt_errlog_close(s->errlog);
 	ckpt_holder_drop(s);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)

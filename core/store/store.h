@@ -3,10 +3,10 @@
 // Calling sequence: ckpt_store_init() once in the life of a store; ckpt_store_open(), calls, ckpt_store_close().
 // Open for writing (the mount, verbs that change something): takes the store's lock, finishes what a crash left, moves
 // unfinished sessions to the left ones. Open for reading: takes no lock, changes nothing, works beside a mount.
-// Ownership: the store owns its steps, index and backend. Threads: after open, any. Open and close may block on disk.
+// Ownership: the store owns its steps, index and objects. Threads: after open, any. Open and close may block on disk.
 #pragma once
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/base/keys.h"
 #include "core/base/lock.h"
 #include "core/index/index.h"
@@ -44,7 +44,7 @@ struct ckpt_store {
 	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
 	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
 	struct ckpt_settings settings; // in effect
-	struct ckpt_backend *backend;
+	struct ckpt_objects *objects;
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
 	struct ckpt_chunk_cache *chunk_cache;

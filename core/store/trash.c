@@ -100,9 +100,9 @@ int ckpt_trash_take(struct ckpt_store *s, const char *session, char ret_name[CKP
 	snprintf(ret_name, CKPT_TRASH_SESSION_NAME, CKPT_TRASH_DROP "%s", session);
 	do
 		rc = ckpt_sys.rename(s->sessions_fd, session, s->trash_fd, ret_name, RENAME_NOREPLACE);
-	while (ckpt_is_full(rc) && (yielded = ckpt_backend_yield(s->backend)));
+	while (ckpt_is_full(rc) && (yielded = ckpt_objects_yield(s->objects)));
 	if (yielded)
-		ckpt_backend_refill(s->backend);
+		ckpt_objects_refill(s->objects);
 	return rc;
 }
 
@@ -192,7 +192,7 @@ static void *remover_thread(void *arg)
 			(void)remove_name(t->store, name, &t->stop);
 		else
 			look(t);
-		ckpt_backend_refill(t->store->backend); // there may be room for what it lacks
+		ckpt_objects_refill(t->store->objects); // there may be room for what it lacks
 		free(name);
 		ckpt_lock_take(&t->lock);
 	}

@@ -391,7 +391,7 @@ static int read_chunk(struct ckpt_chunk_cache *cache, const struct ckpt_manifest
 
 	if (!codec)
 		return -ENOMEM;
-	rc = ckpt_chunk_read(cache->store->backend, m, chunk, codec->codec, plain);
+	rc = ckpt_chunk_read(cache->store->objects, m, chunk, codec->codec, plain);
 	give_codec(cache, codec, work);
 	return rc;
 }

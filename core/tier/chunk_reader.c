@@ -3,7 +3,7 @@
 #include "core/base/util.h"
 
 // A base is as long as it needs to be, and no deeper than the limit: the manifest was parsed.
-int ckpt_chunk_read_bases(struct ckpt_backend *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
+int ckpt_chunk_read_bases(struct ckpt_objects *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 			  struct ckpt_codec *codec, uint8_t **ret_base)
 {
 	CLEANUP_FREE uint8_t *base = NULL;
@@ -28,7 +28,7 @@ int ckpt_chunk_read_bases(struct ckpt_backend *b, const struct ckpt_manifest *m,
 	return rc;
 }
 
-int ckpt_chunk_read(struct ckpt_backend *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
+int ckpt_chunk_read(struct ckpt_objects *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 		    struct ckpt_codec *codec, void *plain)
 {
 	CLEANUP_FREE uint8_t *base = NULL;

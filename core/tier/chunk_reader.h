@@ -8,8 +8,8 @@
 
 // The plain bytes of a chunk, or base, that m says is in a pack, checked against its id, into plain, which has room for
 // chunk->bytes: only the right ones are ever left there with 0 as the answer.
-int ckpt_chunk_read(struct ckpt_backend *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
+int ckpt_chunk_read(struct ckpt_objects *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 		    struct ckpt_codec *codec, void *plain);
 // What a chunk is decoded beside, malloc'ed; NULL where that is nothing.
-int ckpt_chunk_read_bases(struct ckpt_backend *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
+int ckpt_chunk_read_bases(struct ckpt_objects *b, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk,
 			  struct ckpt_codec *codec, uint8_t **ret_base);

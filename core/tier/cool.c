@@ -188,7 +188,7 @@ static int load_earlier(struct cooling *c, uint32_t row, const struct ckpt_chunk
 		return 0;
 	rc = need_base(c);
 	if (!rc)
-		rc = ckpt_chunk_read(c->step->store->backend, m, &was, c->packing.codec, c->base);
+		rc = ckpt_chunk_read(c->step->store->objects, m, &was, c->packing.codec, c->base);
 	if (rc)
 		return rc == -ENOMEM ? rc : 0;
 	*ret_beside = (struct beside){.with = CKPT_CODEC_DELTA, .bytes = c->base, .chunk = was};
@@ -275,7 +275,7 @@ static int use_placed(struct cooling *c, const struct ckpt_chunk *chunk)
 // It was packed before, and the file warmed since. 1: it is still there.
 static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 {
-	int rc = ckpt_chunk_read(c->step->store->backend, c->m, chunk, c->packing.codec, c->back);
+	int rc = ckpt_chunk_read(c->step->store->objects, c->m, chunk, c->packing.codec, c->back);
 
 	if (rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
 		return 0; // the raw file has its bytes

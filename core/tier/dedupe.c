@@ -78,7 +78,7 @@ static int add_table(struct ckpt_store *s, struct tables *t, const struct ckpt_p
 {
 	struct ckpt_chunk *chunks;
 	size_t count;
-	int rc = ckpt_pack_table(s->backend, pack, &chunks, &count);
+	int rc = ckpt_pack_table(s->objects, pack, &chunks, &count);
 
 	if (rc)
 		return rc == -ENOMEM ? rc : 0;
@@ -124,7 +124,7 @@ static int look(struct ckpt_store *s)
 {
 	struct packs stored = {0};
 	struct indexed indexed = {0};
-	int rc = ckpt_backend_list(s->backend, "packs/", NULL, add_stored, &stored);
+	int rc = ckpt_objects_list(s->objects, "packs/", NULL, add_stored, &stored);
 
 	if (!rc)
 		rc = ckpt_index_each_pack(s->index, add_indexed, &indexed);
@@ -181,20 +181,16 @@ bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, stru
 		return false;
 	if (ckpt_codec_base_bytes(ret_found->how.codec, 1) && (!base || ret_found->how.codec != with))
 		return false;
-	return !ckpt_pack_read(s->backend, ret_pack, ret_found, codec, base, plain);
+	return !ckpt_pack_read(s->objects, ret_pack, ret_found, codec, base, plain);
 }
 
-// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
 bool ckpt_dedupe_is_durable(struct ckpt_store *s, const struct ckpt_pack *pack)
 {
 	char key[CKPT_PACK_KEY_MAX];
-	int rc;
+	struct ckpt_object object;
 
 	ckpt_pack_key(pack->id, key);
-	rc = ckpt_backend_put(s->backend, key, "", 0, NULL);
-	if (!rc) // it was there a moment ago
-		(void)ckpt_backend_remove(s->backend, key, NULL);
-	return rc == -EEXIST;
+	return !ckpt_objects_sync(s->objects, key) && !ckpt_objects_head(s->objects, key, &object);
 }
 
 void ckpt_dedupe_add(struct ckpt_store *s, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks, size_t count)

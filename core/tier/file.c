@@ -188,7 +188,7 @@ static bool is_newest(struct ckpt_step *step)
 	ckpt_lock_take(&step->store->lock);
 	snprintf(object, sizeof(object), "steps/%s/%u", step->key, version + 1);
 	ckpt_lock_drop(&step->store->lock);
-	return ckpt_backend_head(step->store->backend, object, &info) == -ENOENT;
+	return ckpt_objects_head(step->store->objects, object, &info) == -ENOENT;
 }
 
 static bool is_pinned(const struct ckpt_file *f)

@@ -131,7 +131,7 @@ static void digest(const uint8_t *header, const uint8_t *table, size_t table_len
 	ckpt_sha256_end(&sum, ret_id);
 }
 
-int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_backend *b, struct ckpt_pack *ret_pack)
+int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack)
 {
 	uint8_t *table = w->data + w->len, *tail = table + w->count * ROW_BYTES;
 	struct ckpt_pack pack = {.bytes = ckpt_pack_writer_bytes(w)};
@@ -146,7 +146,7 @@ int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_backend *b, str
 	digest(w->data, table, w->count * ROW_BYTES, pack.id);
 	memcpy(tail + TAIL_DIGEST, pack.id, sizeof(pack.id));
 	ckpt_pack_key(pack.id, key);
-	rc = ckpt_backend_put(b, key, w->data, pack.bytes, NULL);
+	rc = ckpt_objects_put(b, key, w->data, pack.bytes, NULL);
 	if (!rc)
 		*ret_pack = pack;
 	return rc ? rc : begin(w);
@@ -182,7 +182,7 @@ bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN])
 }
 
 // All of a range, which the pack has if it is as long as it should be.
-static int get(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t offset, void *buf, size_t len)
+static int get(struct ckpt_objects *b, const struct ckpt_pack *pack, uint64_t offset, void *buf, size_t len)
 {
 	char key[CKPT_PACK_KEY_MAX];
 	struct ckpt_object object;
@@ -190,11 +190,11 @@ static int get(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t of
 	int rc;
 
 	ckpt_pack_key(pack->id, key);
-	rc = ckpt_backend_get(b, key, offset, buf, len, &got, &object);
+	rc = ckpt_objects_get(b, key, offset, buf, len, &got, &object);
 	return rc ? rc : got == len && object.bytes == pack->bytes ? 0 : -EBADMSG;
 }
 
-int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+int ckpt_pack_read(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 		   struct ckpt_codec *codec, const void *base, void *plain)
 {
 	bool as_it_is = chunk->how.codec == CKPT_CODEC_NONE;
@@ -213,7 +213,7 @@ int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const s
 	return memcmp(id, chunk->id, sizeof(id)) ? -EBADMSG : 0;
 }
 
-int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+int ckpt_pack_read_stored(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 			  void *stored)
 {
 	return get(b, pack, chunk->offset, stored, chunk->how.bytes);
@@ -235,7 +235,7 @@ static bool has_good_size(const struct ckpt_pack *pack)
 	return pack->bytes >= HEADER_BYTES + ROW_BYTES + TAIL_BYTES && pack->bytes <= CKPT_PACK_BYTES_MAX;
 }
 
-int ckpt_pack_chunk_bytes(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t *ret_bytes)
+int ckpt_pack_chunk_bytes(struct ckpt_objects *b, const struct ckpt_pack *pack, uint64_t *ret_bytes)
 {
 	uint8_t tail[TAIL_BYTES];
 	uint64_t at;
@@ -288,7 +288,7 @@ static int parse_table(const uint8_t *table, uint32_t count, uint64_t end, struc
 }
 
 // The rows as they stand there, and what they say.
-static int read_table(struct ckpt_backend *b, const struct ckpt_pack *pack, uint8_t **ret_table,
+static int read_table(struct ckpt_objects *b, const struct ckpt_pack *pack, uint8_t **ret_table,
 		      struct ckpt_chunk **ret_chunks, size_t *ret_count)
 {
 	CLEANUP_FREE struct ckpt_chunk *chunks = NULL;
@@ -331,7 +331,7 @@ static int read_table(struct ckpt_backend *b, const struct ckpt_pack *pack, uint
 	return 0;
 }
 
-int ckpt_pack_table(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
+int ckpt_pack_table(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
 		    size_t *ret_count)
 {
 	CLEANUP_FREE uint8_t *table = NULL;
@@ -339,7 +339,7 @@ int ckpt_pack_table(struct ckpt_backend *b, const struct ckpt_pack *pack, struct
 	return read_table(b, pack, &table, ret_chunks, ret_count);
 }
 
-int ckpt_pack_check(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad)
+int ckpt_pack_check(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad)
 {
 	CLEANUP_FREE struct ckpt_chunk *chunks = NULL;
 	CLEANUP_FREE uint8_t *table = NULL, *stored = NULL;

@@ -7,10 +7,10 @@
 // after which it is empty and goes on with the next pack; _free(). Reader: ckpt_pack_read() for a chunk that is known to be there,
 // ckpt_pack_table() for what a pack itself says.
 // Ownership: a writer keeps the pack in the making in memory, and copies what it is given. Threads: a writer is one thread's;
-// readers any. Blocks on the store: _put, _read, _table. Errors: those of backend.h, and -EBADMSG: not what it should be.
+// readers any. Blocks on the store: _put, _read, _table. Errors: those of objects.h, and -EBADMSG: not what it should be.
 #pragma once
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/codec/codec.h"
 #include "core/record/manifest.h"
 
@@ -25,24 +25,24 @@ int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, c
 uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w); // as it would be put now; 0: no chunk is in it
 // Its name is a digest of its table and a random number, so that no two are the same. -EIO the outcome is unknown, and nothing
 // names it: garbage at most.
-int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_backend *b, struct ckpt_pack *ret_pack);
+int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack);
 
 void ckpt_pack_key(const uint8_t id[CKPT_SHA256_LEN], char ret_key[CKPT_PACK_KEY_MAX]);
 bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN]); // false: it is no pack's
 // The plain bytes of a chunk, checked against its id, into plain, which has room for chunk->bytes. Only bytes that are the right
 // ones are ever left there with 0 as the answer. base: of one that takes one, as many plain bytes as ckpt_codec_base_bytes() says,
 // else NULL (chunk_reader.h finds it). -EBADMSG damaged, or the wrong base; -ENOENT the pack is not there.
-int ckpt_pack_read(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+int ckpt_pack_read(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 		   struct ckpt_codec *codec, const void *base, void *plain);
 // The bytes of a chunk as they are stored, unchecked, into stored, which has room for chunk->how.bytes.
-int ckpt_pack_read_stored(struct ckpt_backend *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
+int ckpt_pack_read_stored(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct ckpt_chunk *chunk,
 			  void *stored);
 // What its chunks take of it, as its tail says.
-int ckpt_pack_chunk_bytes(struct ckpt_backend *b, const struct ckpt_pack *pack, uint64_t *ret_bytes);
+int ckpt_pack_chunk_bytes(struct ckpt_objects *b, const struct ckpt_pack *pack, uint64_t *ret_bytes);
 // All chunks of a pack in the order in which they stand there, malloc'ed, each with pack 0. bytes: its length, as the store or a
 // manifest says.
-int ckpt_pack_table(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
+int ckpt_pack_table(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
 		    size_t *ret_count);
 // Every byte of it, also those that no decoder needs. -EBADMSG: *ret_bad is a chunk whose stored bytes are not those that were put,
 // or, all zero, the rest is not.
-int ckpt_pack_check(struct ckpt_backend *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad);
+int ckpt_pack_check(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad);

@@ -101,7 +101,7 @@ int ckpt_pack_use_add(struct ckpt_pack_use *u, const struct ckpt_manifest *m)
 
 // --- What is not used ---------------------------------------------------------------------------------------------------
 
-int ckpt_pack_use_unused(const struct ckpt_used_pack *p, struct ckpt_backend *b, uint64_t *ret_bytes)
+int ckpt_pack_use_unused(const struct ckpt_used_pack *p, struct ckpt_objects *b, uint64_t *ret_bytes)
 {
 	uint64_t chunk_bytes;
 	int rc;
@@ -161,7 +161,7 @@ int ckpt_pack_use_garbage(struct ckpt_store *s, uint64_t *ret_bytes)
 {
 	struct ckpt_pack_use u = {0};
 	uint64_t sum = 0;
-	int rc = ckpt_backend_list(s->backend, "packs/", NULL, add_stored, &u);
+	int rc = ckpt_objects_list(s->objects, "packs/", NULL, add_stored, &u);
 
 	if (!rc && has_unreadable(s))
 		rc = -EBADMSG; // who knows what that step needs
@@ -170,7 +170,7 @@ int ckpt_pack_use_garbage(struct ckpt_store *s, uint64_t *ret_bytes)
 	for (size_t i = 0; i < u.count && !rc; i++) {
 		uint64_t bytes = 0;
 
-		rc = ckpt_pack_use_unused(&u.packs[i], s->backend, &bytes);
+		rc = ckpt_pack_use_unused(&u.packs[i], s->objects, &bytes);
 		sum += rc ? 0 : bytes;
 		if (rc == -ENOENT)
 			rc = 0; // it went meanwhile

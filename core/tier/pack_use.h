@@ -8,7 +8,7 @@
 #include "core/base/keys.h"
 #include "core/record/manifest.h"
 
-struct ckpt_backend;
+struct ckpt_objects;
 struct ckpt_store;
 
 struct ckpt_used_pack {
@@ -29,7 +29,7 @@ int ckpt_pack_use_add(struct ckpt_pack_use *u, const struct ckpt_manifest *m);
 void ckpt_pack_use_done(struct ckpt_pack_use *u);
 
 // Of a pack its chunks that are not used, but of one that is not used at all the whole. Errors as of ckpt_pack_chunk_bytes().
-int ckpt_pack_use_unused(const struct ckpt_used_pack *p, struct ckpt_backend *b, uint64_t *ret_bytes);
+int ckpt_pack_use_unused(const struct ckpt_used_pack *p, struct ckpt_objects *b, uint64_t *ret_bytes);
 // The bytes in packs that no step of the store needs, listed or in the trash or whatever it is. Without a lock: what comes or goes
 // meanwhile may be counted or not. -EBADMSG, -EIO, ... what needs packs, or a pack, cannot be read.
 int ckpt_pack_use_garbage(struct ckpt_store *s, uint64_t *ret_bytes);

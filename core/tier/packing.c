@@ -134,7 +134,7 @@ int ckpt_packing_put(struct ckpt_packing *p)
 
 	if (!ckpt_pack_writer_bytes(p->writer))
 		return 0;
-	rc = ckpt_pack_writer_put(p->writer, p->store->backend, &pack);
+	rc = ckpt_pack_writer_put(p->writer, p->store->objects, &pack);
 	if (!rc)
 		rc = add_pack(p, &pack, true);
 	if (rc)
@@ -167,7 +167,7 @@ void ckpt_packing_drop(struct ckpt_packing *p)
 		char key[CKPT_PACK_KEY_MAX];
 
 		ckpt_pack_key(packs[i].id, key);
-		if (ckpt_backend_remove(p->store->backend, key, NULL))
+		if (ckpt_objects_remove(p->store->objects, key, NULL))
 			ckpt_gc_expect_pack(p->store, &packs[i]);
 	}
 }

@@ -1,9 +1,9 @@
-// The contract of backends/backend.h, sentence by sentence, against every backend and every stack of layers.
+// The contract of core/objects/objects.h, sentence by sentence, against every backend and every stack of layers.
 // A new backend gets a line in
 // tests/support/stacks.c. Threads have a suite of their own.
 #include "tests/support/stacks.h"
 
-#include "backends/backend.h"
+#include "core/objects/objects.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 
@@ -46,7 +46,7 @@ START_TEST(get_of_any_range_gives_that_range)
 			size_t expected = offset >= 10 ? 0 : MIN(len, 10 - offset), got;
 
 			memset(buf, '#', sizeof(buf));
-			ck_ok(ckpt_backend_get(s.b, "m/x", offset, buf, len, &got, NULL));
+			ck_ok(ckpt_objects_get(s.b, "m/x", offset, buf, len, &got, NULL));
 			ck_assert_uint_eq(got, expected);
 			if (expected)
 				ck_assert_mem_eq(buf, data + offset, expected);
@@ -67,7 +67,7 @@ START_TEST(get_far_past_the_end_gives_no_bytes_and_no_error)
 	ck_ok(put_text(&s, "m/x", "1"));
 	for (size_t i = 0; i < ARRAY_LEN(offsets); i++) {
 		got = 99;
-		ck_ok(ckpt_backend_get(s.b, "m/x", offsets[i], buf, sizeof(buf), &got, &object));
+		ck_ok(ckpt_objects_get(s.b, "m/x", offsets[i], buf, sizeof(buf), &got, &object));
 		ck_assert_uint_eq(got, 0);
 		ck_assert_uint_eq(object.bytes, 1);
 	}
@@ -81,12 +81,12 @@ START_TEST(get_describes_the_version_that_the_bytes_are_from)
 	char buf[8];
 	size_t got;
 
-	ck_ok(ckpt_backend_put(s.b, "gc/x", "one", 3, &first));
-	ck_ok(ckpt_backend_get(s.b, "gc/x", 1, buf, 1, &got, &got_object));
+	ck_ok(ckpt_objects_put(s.b, "gc/x", "one", 3, &first));
+	ck_ok(ckpt_objects_get(s.b, "gc/x", 1, buf, 1, &got, &got_object));
 	ck_assert_str_eq(got_object.etag, first.etag);
 	ck_assert_uint_eq(got_object.bytes, 3);
-	ck_ok(ckpt_backend_replace(s.b, "gc/x", first.etag, "three", 5, &second));
-	ck_ok(ckpt_backend_get(s.b, "gc/x", 1, buf, 1, &got, &got_object));
+	ck_ok(ckpt_objects_replace(s.b, "gc/x", first.etag, "three", 5, &second));
+	ck_ok(ckpt_objects_get(s.b, "gc/x", 1, buf, 1, &got, &got_object));
 	ck_assert_str_eq(got_object.etag, second.etag);
 	ck_assert_uint_eq(got_object.bytes, 5);
 }
@@ -108,7 +108,7 @@ START_TEST(an_empty_object_is_an_object)
 	STAND(s);
 	struct ckpt_object object;
 
-	ck_ok(ckpt_backend_put(s.b, "m/empty", NULL, 0, &object));
+	ck_ok(ckpt_objects_put(s.b, "m/empty", NULL, 0, &object));
 	ck_assert_uint_eq(object.bytes, 0);
 	assert_text(&s, "m/empty", "");
 	ck_error(put_text(&s, "m/empty", "x"), EEXIST);
@@ -142,9 +142,9 @@ START_TEST(put_head_and_get_describe_the_same_object)
 		size_t got;
 
 		snprintf(key, sizeof(key), "packs/%zu", i);
-		ck_ok(ckpt_backend_put(s.b, key, data, sizes[i], &put));
-		ck_ok(ckpt_backend_head(s.b, key, &head));
-		ck_ok(ckpt_backend_get(s.b, key, 0, NULL, 0, &got, &get));
+		ck_ok(ckpt_objects_put(s.b, key, data, sizes[i], &put));
+		ck_ok(ckpt_objects_head(s.b, key, &head));
+		ck_ok(ckpt_objects_get(s.b, key, 0, NULL, 0, &got, &get));
 		ck_assert_uint_eq(put.bytes, sizes[i]);
 		ck_assert_uint_eq(head.bytes, sizes[i]);
 		ck_assert_str_eq(put.etag, head.etag);
@@ -164,14 +164,14 @@ START_TEST(a_big_object_comes_back_whole)
 	CLEANUP_FREE char *data = pattern_new(len, 5), *piece = malloc(4096);
 	CLEANUP_FREE void *all = NULL;
 
-	ck_ok(ckpt_backend_put(s.b, "packs/big", data, len, NULL));
-	ck_ok(ckpt_backend_get_all(s.b, "packs/big", len, &all, &got, NULL));
+	ck_ok(ckpt_objects_put(s.b, "packs/big", data, len, NULL));
+	ck_ok(ckpt_objects_get_all(s.b, "packs/big", len, &all, &got, NULL));
 	ck_assert_uint_eq(got, len);
 	ck_assert(memcmp(all, data, len) == 0);
-	ck_ok(ckpt_backend_get(s.b, "packs/big", 7777777, piece, 4096, &got, NULL));
+	ck_ok(ckpt_objects_get(s.b, "packs/big", 7777777, piece, 4096, &got, NULL));
 	ck_assert_uint_eq(got, 4096);
 	ck_assert(memcmp(piece, data + 7777777, 4096) == 0);
-	ck_error(ckpt_backend_get_all(s.b, "packs/big", len - 1, &all, &got, NULL), EFBIG);
+	ck_error(ckpt_objects_get_all(s.b, "packs/big", len - 1, &all, &got, NULL), EFBIG);
 }
 END_TEST
 
@@ -188,13 +188,13 @@ START_TEST(get_all_takes_objects_up_to_its_limit)
 		char key[32];
 
 		snprintf(key, sizeof(key), "m/%zu", i);
-		ck_ok(ckpt_backend_put(s.b, key, data, sizes[i], NULL));
-		ck_ok(ckpt_backend_get_all(s.b, key, sizes[i], &all, &got, NULL));
+		ck_ok(ckpt_objects_put(s.b, key, data, sizes[i], NULL));
+		ck_ok(ckpt_objects_get_all(s.b, key, sizes[i], &all, &got, NULL));
 		ck_assert_ptr_nonnull(all);
 		ck_assert_uint_eq(got, sizes[i]);
 		ck_assert(memcmp(all, data, got) == 0);
 		if (sizes[i])
-			ck_error(ckpt_backend_get_all(s.b, key, sizes[i] - 1, &none, &got, NULL), EFBIG);
+			ck_error(ckpt_objects_get_all(s.b, key, sizes[i] - 1, &none, &got, NULL), EFBIG);
 		ck_assert_ptr_null(none);
 	}
 }
@@ -207,14 +207,14 @@ START_TEST(replace_with_the_etag_replaces)
 	STAND(s);
 	struct ckpt_object first, second, head;
 
-	ck_ok(ckpt_backend_put(s.b, "gc/epoch", "1", 1, &first));
-	ck_ok(ckpt_backend_replace(s.b, "gc/epoch", first.etag, "22", 2, &second));
+	ck_ok(ckpt_objects_put(s.b, "gc/epoch", "1", 1, &first));
+	ck_ok(ckpt_objects_replace(s.b, "gc/epoch", first.etag, "22", 2, &second));
 	ck_assert_str_ne(first.etag, second.etag);
 	ck_assert_uint_eq(second.bytes, 2);
-	ck_ok(ckpt_backend_head(s.b, "gc/epoch", &head));
+	ck_ok(ckpt_objects_head(s.b, "gc/epoch", &head));
 	ck_assert_str_eq(head.etag, second.etag);
 	assert_text(&s, "gc/epoch", "22");
-	ck_ok(ckpt_backend_replace(s.b, "gc/epoch", second.etag, NULL, 0, NULL));
+	ck_ok(ckpt_objects_replace(s.b, "gc/epoch", second.etag, NULL, 0, NULL));
 	assert_text(&s, "gc/epoch", "");
 }
 END_TEST
@@ -224,10 +224,10 @@ START_TEST(replace_with_another_etag_is_estale_and_changes_nothing)
 	STAND(s);
 	struct ckpt_object first;
 
-	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "1", 1, &first));
-	ck_error(ckpt_backend_replace(s.b, "steps/a/1", "nonsense", "2", 1, NULL), ESTALE);
-	ck_ok(ckpt_backend_replace(s.b, "steps/a/1", first.etag, "2", 1, NULL));
-	ck_error(ckpt_backend_replace(s.b, "steps/a/1", first.etag, "3", 1, NULL), ESTALE);
+	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "1", 1, &first));
+	ck_error(ckpt_objects_replace(s.b, "steps/a/1", "nonsense", "2", 1, NULL), ESTALE);
+	ck_ok(ckpt_objects_replace(s.b, "steps/a/1", first.etag, "2", 1, NULL));
+	ck_error(ckpt_objects_replace(s.b, "steps/a/1", first.etag, "3", 1, NULL), ESTALE);
 	assert_text(&s, "steps/a/1", "2");
 }
 END_TEST
@@ -235,8 +235,8 @@ END_TEST
 START_TEST(replace_of_a_missing_object_is_enoent)
 {
 	STAND(s);
-	ck_error(ckpt_backend_replace(s.b, "gc/epoch", "etag", "2", 1, NULL), ENOENT);
-	ck_error(ckpt_backend_replace(s.b, "steps/1/1", "etag", "2", 1, NULL), ENOENT);
+	ck_error(ckpt_objects_replace(s.b, "gc/epoch", "etag", "2", 1, NULL), ENOENT);
+	ck_error(ckpt_objects_replace(s.b, "steps/1/1", "etag", "2", 1, NULL), ENOENT);
 	assert_missing(&s, "gc/epoch");
 }
 END_TEST
@@ -247,10 +247,10 @@ START_TEST(replace_takes_small_objects_only)
 	CLEANUP_FREE char *data = pattern_new(CKPT_CAS_BYTES_MAX + 1, 3);
 	struct ckpt_object object;
 
-	ck_ok(ckpt_backend_put(s.b, "gc/x", "1", 1, &object));
-	ck_error(ckpt_backend_replace(s.b, "gc/x", object.etag, data, CKPT_CAS_BYTES_MAX + 1, NULL), EFBIG);
+	ck_ok(ckpt_objects_put(s.b, "gc/x", "1", 1, &object));
+	ck_error(ckpt_objects_replace(s.b, "gc/x", object.etag, data, CKPT_CAS_BYTES_MAX + 1, NULL), EFBIG);
 	assert_text(&s, "gc/x", "1");
-	ck_ok(ckpt_backend_replace(s.b, "gc/x", object.etag, data, CKPT_CAS_BYTES_MAX, &object));
+	ck_ok(ckpt_objects_replace(s.b, "gc/x", object.etag, data, CKPT_CAS_BYTES_MAX, &object));
 	ck_assert_uint_eq(object.bytes, CKPT_CAS_BYTES_MAX);
 }
 END_TEST
@@ -261,11 +261,11 @@ START_TEST(remove_deletes_and_the_key_is_free_again)
 	static const char *const keys[] = {"steps/1000/1", "m/x"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), ENOENT);
+		ck_error(ckpt_objects_remove(s.b, keys[i], NULL), ENOENT);
 		ck_ok(put_text(&s, keys[i], "first"));
-		ck_ok(ckpt_backend_remove(s.b, keys[i], NULL));
+		ck_ok(ckpt_objects_remove(s.b, keys[i], NULL));
 		assert_missing(&s, keys[i]);
-		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), ENOENT);
+		ck_error(ckpt_objects_remove(s.b, keys[i], NULL), ENOENT);
 		ck_ok(put_text(&s, keys[i], "second"));
 		assert_text(&s, keys[i], "second");
 	}
@@ -277,13 +277,13 @@ START_TEST(remove_with_an_etag_deletes_that_version_only)
 	STAND(s);
 	struct ckpt_object first, second;
 
-	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "1", 1, &first));
-	ck_ok(ckpt_backend_replace(s.b, "steps/a/1", first.etag, "2", 1, &second));
-	ck_error(ckpt_backend_remove(s.b, "steps/a/1", first.etag), ESTALE);
+	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "1", 1, &first));
+	ck_ok(ckpt_objects_replace(s.b, "steps/a/1", first.etag, "2", 1, &second));
+	ck_error(ckpt_objects_remove(s.b, "steps/a/1", first.etag), ESTALE);
 	assert_text(&s, "steps/a/1", "2");
-	ck_ok(ckpt_backend_remove(s.b, "steps/a/1", second.etag));
+	ck_ok(ckpt_objects_remove(s.b, "steps/a/1", second.etag));
 	assert_missing(&s, "steps/a/1");
-	ck_error(ckpt_backend_remove(s.b, "steps/a/1", second.etag), ENOENT);
+	ck_error(ckpt_objects_remove(s.b, "steps/a/1", second.etag), ENOENT);
 }
 END_TEST
 
@@ -293,15 +293,30 @@ START_TEST(remove_leaves_the_neighbours)
 	ck_ok(put_text(&s, "steps/a/1", "1"));
 	ck_ok(put_text(&s, "steps/a/2", "2"));
 	ck_ok(put_text(&s, "steps/aa/1", "aa"));
-	ck_ok(ckpt_backend_remove(s.b, "steps/a/1", NULL));
+	ck_ok(ckpt_objects_remove(s.b, "steps/a/1", NULL));
 	assert_text(&s, "steps/a/2", "2");
-	ck_ok(ckpt_backend_remove(s.b, "steps/a/2", NULL));
+	ck_ok(ckpt_objects_remove(s.b, "steps/a/2", NULL));
 	assert_text(&s, "steps/aa/1", "aa");
-	ck_error(ckpt_backend_remove(s.b, "steps/aa", NULL), ENOENT);
+	ck_error(ckpt_objects_remove(s.b, "steps/aa", NULL), ENOENT);
 }
 END_TEST
 
 // ---- List
+
+START_TEST(a_sync_changes_nothing_and_asks_for_no_object)
+{
+	STAND(s);
+
+	ck_ok(ckpt_objects_sync(s.b, "steps/1000/1"));
+	assert_list(&s, "", NULL, "");
+	ck_ok(put_text(&s, "steps/1000/1", "1"));
+	ck_ok(ckpt_objects_sync(s.b, "steps/1000/1"));
+	ck_ok(ckpt_objects_sync(s.b, "steps/1000/2"));
+	ck_ok(ckpt_objects_sync(s.b, "m/x"));
+	assert_list(&s, "", NULL, "steps/1000/1");
+	assert_text(&s, "steps/1000/1", "1");
+}
+END_TEST
 
 START_TEST(list_of_an_empty_store_is_empty)
 {
@@ -373,7 +388,7 @@ START_TEST(list_ends_when_told_with_what_it_was_told)
 		snprintf(key, sizeof(key), "m/%d", i);
 		ck_ok(put_text(&s, key, "x"));
 	}
-	ck_assert_int_eq(ckpt_backend_list(s.b, "", NULL, keys_add, &k), 77);
+	ck_assert_int_eq(ckpt_objects_list(s.b, "", NULL, keys_add, &k), 77);
 	ck_assert_uint_eq(k.count, 2);
 }
 END_TEST
@@ -411,7 +426,7 @@ static void assert_list_as(struct stand *s, const struct keys *all, const char *
 	CLEANUP(keys_done) struct keys got = {0};
 	size_t at = 0;
 
-	ck_ok(ckpt_backend_list(s->b, prefix, after, keys_add, &got));
+	ck_ok(ckpt_objects_list(s->b, prefix, after, keys_add, &got));
 	for (size_t i = 0; i < all->count; i++) {
 		if (strncmp(all->keys[i], prefix, strlen(prefix)) != 0 || strcmp(all->keys[i], after) <= 0)
 			continue;
@@ -467,7 +482,7 @@ START_TEST(list_of_ten_thousand_keys_is_fast)
 
 		keys_done(&k);
 		k.count = 0;
-		ck_ok(ckpt_backend_list(s.b, "steps/", NULL, keys_add, &k));
+		ck_ok(ckpt_objects_list(s.b, "steps/", NULL, keys_add, &k));
 		best_ns = MIN(best_ns, ckpt_sys.mono_ns() - started_ns);
 		ck_assert_uint_eq(k.count, 10000);
 	}
@@ -484,12 +499,13 @@ static void assert_refused(struct stand *s, const char *key)
 	size_t got;
 	char buf[4];
 
-	ck_error(ckpt_backend_key_check(key), EINVAL);
-	ck_error(ckpt_backend_put(s->b, key, "x", 1, NULL), EINVAL);
-	ck_error(ckpt_backend_get(s->b, key, 0, buf, sizeof(buf), &got, NULL), EINVAL);
-	ck_error(ckpt_backend_head(s->b, key, &object), EINVAL);
-	ck_error(ckpt_backend_replace(s->b, key, "etag", "x", 1, NULL), EINVAL);
-	ck_error(ckpt_backend_remove(s->b, key, NULL), EINVAL);
+	ck_error(ckpt_objects_key_check(key), EINVAL);
+	ck_error(ckpt_objects_put(s->b, key, "x", 1, NULL), EINVAL);
+	ck_error(ckpt_objects_get(s->b, key, 0, buf, sizeof(buf), &got, NULL), EINVAL);
+	ck_error(ckpt_objects_head(s->b, key, &object), EINVAL);
+	ck_error(ckpt_objects_replace(s->b, key, "etag", "x", 1, NULL), EINVAL);
+	ck_error(ckpt_objects_remove(s->b, key, NULL), EINVAL);
+	ck_error(ckpt_objects_sync(s->b, key), EINVAL);
 }
 
 START_TEST(hostile_keys_are_einval_everywhere)
@@ -548,8 +564,8 @@ START_TEST(hostile_prefixes_are_einval)
 	struct keys k = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
-		ck_error(ckpt_backend_list(s.b, prefixes[i], NULL, keys_add, &k), EINVAL);
-		ck_error(ckpt_backend_list(s.b, "", prefixes[i], keys_add, &k), EINVAL);
+		ck_error(ckpt_objects_list(s.b, prefixes[i], NULL, keys_add, &k), EINVAL);
+		ck_error(ckpt_objects_list(s.b, "", prefixes[i], keys_add, &k), EINVAL);
 	}
 	ck_assert_uint_eq(k.count, 0);
 }
@@ -569,7 +585,7 @@ START_TEST(odd_but_valid_keys_work)
 	sprintf(longest, "steps/%0255d/%0255d", 1, 2);
 	ck_ok(put_text(&s, longest, "long"));
 	assert_text(&s, longest, "long");
-	ck_ok(ckpt_backend_remove(s.b, longest, NULL));
+	ck_ok(ckpt_objects_remove(s.b, longest, NULL));
 	sprintf(key, "m/%0255d", 3);
 	ck_ok(put_text(&s, key, "long"));
 	assert_text(&s, key, "long");
@@ -610,7 +626,7 @@ static Suite *backend_suite(void)
 		 {&replace_with_the_etag_replaces, &replace_with_another_etag_is_estale_and_changes_nothing,
 		  &replace_of_a_missing_object_is_enoent, &replace_takes_small_objects_only,
 		  &remove_deletes_and_the_key_is_free_again, &remove_with_an_etag_deletes_that_version_only,
-		  &remove_leaves_the_neighbours}},
+		  &remove_leaves_the_neighbours, &a_sync_changes_nothing_and_asks_for_no_object}},
 		{"list",
 		 {&list_of_an_empty_store_is_empty, &list_is_in_the_byte_order_of_the_whole_keys,
 		  &list_gives_the_keys_with_the_prefix, &list_starts_after_the_key,

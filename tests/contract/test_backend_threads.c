@@ -1,4 +1,4 @@
-// The contract of backends/backend.h for calls from many threads at once, against every backend and every stack.
+// The contract of core/objects/objects.h for calls from many threads at once, against every backend and every stack.
 #include "tests/support/stacks.h"
 
 #include <pthread.h>
@@ -79,7 +79,7 @@ static void *put_neighbour(void *arg)
 		snprintf(key, sizeof(key), "steps/shared/%u", me);
 		ck_ok(put_text(c->s, key, key));
 		assert_text(c->s, key, key);
-		ck_ok(ckpt_backend_remove(c->s->b, key, NULL));
+		ck_ok(ckpt_objects_remove(c->s->b, key, NULL));
 		assert_missing(c->s, key);
 	}
 	return NULL;
@@ -107,9 +107,9 @@ static void *count_up(void *arg)
 			char text[16] = "";
 			size_t got;
 
-			ck_ok(ckpt_backend_get(c->s->b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
+			ck_ok(ckpt_objects_get(c->s->b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
 			snprintf(text, sizeof(text), "%d", atoi(text) + 1);
-			r = ckpt_backend_replace(c->s->b, "gc/epoch", object.etag, text, strlen(text), NULL);
+			r = ckpt_objects_replace(c->s->b, "gc/epoch", object.etag, text, strlen(text), NULL);
 		} while (r == -ESTALE);
 		ck_ok(r);
 	}
@@ -141,8 +141,8 @@ static void *read_or_replace(void *arg)
 		size_t len = i % 2 ? 20000 : 700;
 
 		memset(buf, 'a' + i % 26, len);
-		ck_ok(ckpt_backend_head(c->s->b, "gc/x", &object));
-		ck_ok(ckpt_backend_replace(c->s->b, "gc/x", object.etag, buf, len, NULL));
+		ck_ok(ckpt_objects_head(c->s->b, "gc/x", &object));
+		ck_ok(ckpt_objects_replace(c->s->b, "gc/x", object.etag, buf, len, NULL));
 	}
 	if (me == 0)
 		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
@@ -150,7 +150,7 @@ static void *read_or_replace(void *arg)
 		struct ckpt_object object;
 		size_t got;
 
-		ck_ok(ckpt_backend_get(c->s->b, "gc/x", 0, buf, sizeof(buf), &got, &object));
+		ck_ok(ckpt_objects_get(c->s->b, "gc/x", 0, buf, sizeof(buf), &got, &object));
 		ck_assert_uint_eq(got, object.bytes);
 		for (size_t at = 0; at < got; at++)
 			ck_assert(buf[at] == buf[0]);
@@ -181,17 +181,17 @@ static void *remove_rival(void *arg)
 		if (me == 0)
 			ck_ok(put_text(c->s, "steps/a/1", "start"));
 		pthread_barrier_wait(&c->start);
-		ck_ok(ckpt_backend_head(c->s->b, "steps/a/1", &object));
+		ck_ok(ckpt_objects_head(c->s->b, "steps/a/1", &object));
 		pthread_barrier_wait(&c->start);
 		if (me % 2)
-			r = ckpt_backend_remove(c->s->b, "steps/a/1", object.etag);
+			r = ckpt_objects_remove(c->s->b, "steps/a/1", object.etag);
 		else
-			r = ckpt_backend_replace(c->s->b, "steps/a/1", object.etag, &me, sizeof(me), NULL);
+			r = ckpt_objects_replace(c->s->b, "steps/a/1", object.etag, &me, sizeof(me), NULL);
 		c->won[me] += r == 0;
 		ck_assert(r == 0 || r == -ESTALE || r == -ENOENT);
 		pthread_barrier_wait(&c->start);
 		if (me == 0)
-			ckpt_backend_remove(c->s->b, "steps/a/1", NULL);
+			ckpt_objects_remove(c->s->b, "steps/a/1", NULL);
 		pthread_barrier_wait(&c->start);
 	}
 	return NULL;
@@ -217,14 +217,14 @@ static void *list_or_change(void *arg)
 
 	for (int i = 0; me == 0 && i < c->rounds; i++) {
 		ck_ok(put_text(c->s, "steps/passing/1", "x"));
-		ck_ok(ckpt_backend_remove(c->s->b, "steps/passing/1", NULL));
+		ck_ok(ckpt_objects_remove(c->s->b, "steps/passing/1", NULL));
 	}
 	if (me == 0)
 		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
 		CLEANUP(keys_done) struct keys k = {0};
 
-		ck_ok(ckpt_backend_list(c->s->b, "steps/", NULL, keys_add, &k));
+		ck_ok(ckpt_objects_list(c->s->b, "steps/", NULL, keys_add, &k));
 		ck_assert_uint_ge(k.count, 2);
 		ck_assert_uint_le(k.count, 3);
 		ck_assert_str_eq(k.keys[0], "steps/a/1");

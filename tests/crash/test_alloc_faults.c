@@ -7,6 +7,7 @@
 #include "tests/support/seen.h"
 #include "tests/support/staged.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/move.h"
@@ -211,7 +212,7 @@ START_TEST(an_outcome_stays_unknown_until_there_is_memory_to_learn_it)
 	s = ckpt_save_open(dir);
 	step = ckpt_staged_begin(s, "1000");
 	close(ckpt_staged_put(step, "file", "text"));
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(ckpt_staged_commit(step, 0, "{}"), EIO);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	for (uint64_t n = 1;; n++) {

@@ -7,6 +7,7 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -127,7 +128,7 @@ static bool faulty_backend(size_t act, const struct ckpt_fault *how, uint64_t n)
 
 	ck_assert_uint_lt(n, CALLS_MAX);
 	prepare(&t, act);
-	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
 	fault = *how;
 	fault.at = n;
 	t.rc = ckpt_amends_do(t.s, act);
@@ -143,7 +144,7 @@ START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_e
 	size_t act = (size_t)_i % CKPT_AMEND_ACTS, way = (size_t)_i / CKPT_AMEND_ACTS;
 	uint64_t n = first(act, way);
 
-	while (faulty_backend(act, &ckpt_backendfault_ways[way], n))
+	while (faulty_backend(act, &ckpt_objectsfault_ways[way], n))
 		n += ckpt_suite_stride(2);
 	ck_assert_uint_gt(n, 2);
 }

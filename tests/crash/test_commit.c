@@ -8,6 +8,7 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/replace.h"
@@ -207,7 +208,7 @@ START_TEST(what_a_leftover_syncs_after_a_failed_commit_survives_a_power_cut)
 	ckpt_temp_dir(out);
 	ck_ok(ckpt_disk_begin(dir, &disk));
 	s = ckpt_save_open(dir);
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	step = ckpt_staged_begin(s, "1");
 	snprintf(path, sizeof(path), "%s/sessions/%s/file", out, step->session);
 	fd = ckpt_staged_put(step, "file", "text");

@@ -5,6 +5,7 @@
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -368,7 +369,7 @@ static void backend_save(unsigned i, const struct ckpt_fault *how, bool *ret_fir
 
 	ckpt_save_init(t.dir);
 	t.s = ckpt_save_open(t.dir);
-	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
 	ck_ok(ckpt_save_begin(t.s, i, &step));
 	ckpt_save_write(step, i, &t.holder);
 	rc = ckpt_save_commit(step, i);
@@ -400,7 +401,7 @@ static void backend_save(unsigned i, const struct ckpt_fault *how, bool *ret_fir
 START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_end)
 {
 	for (unsigned i = 0; i < CKPT_SAVE_STEPS; i++) {
-		struct ckpt_fault how = ckpt_backendfault_ways[_i];
+		struct ckpt_fault how = ckpt_objectsfault_ways[_i];
 		bool fired = true;
 
 		for (how.at = 1; fired; how.at++)
@@ -419,7 +420,7 @@ START_TEST(an_unknown_outcome_stays_frozen_until_the_record_was_read)
 
 	ckpt_save_init(t.dir);
 	t.s = ckpt_save_open(t.dir);
-	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
 	ck_ok(ckpt_save_begin(t.s, t.i, &step));
 	ckpt_save_write(step, t.i, &t.holder);
 	ck_error(ckpt_save_commit(step, t.i), EIO);
@@ -453,7 +454,7 @@ START_TEST(an_unknown_outcome_stays_frozen_until_each_question_was_answered)
 
 	ckpt_save_init(t.dir);
 	t.s = ckpt_save_open(t.dir);
-	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
 	ck_ok(ckpt_save_begin(t.s, t.i, &step));
 	ckpt_save_write(step, t.i, &t.holder);
 	ck_error(ckpt_save_commit(step, t.i), EIO);

@@ -6,6 +6,7 @@
 #include "tests/support/staged.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/stage/convert.h"
@@ -271,7 +272,7 @@ static bool faulty_backend(const struct ckpt_fault *how, uint64_t n)
 
 	prepare(dir);
 	s = ckpt_save_open(dir);
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	fault = *how;
 	fault.at = n;
 	rc = convert(s);
@@ -287,7 +288,7 @@ START_TEST(a_backend_that_fails_or_loses_answers_leaves_the_folder_or_the_step)
 {
 	uint64_t n = 1;
 
-	while (faulty_backend(&ckpt_backendfault_ways[_i], n))
+	while (faulty_backend(&ckpt_objectsfault_ways[_i], n))
 		n++;
 }
 END_TEST

@@ -500,7 +500,7 @@ static void check_pack(const struct file *f, const char *what)
 	check(CKPT_STORE_READ, step_of(f), what);
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
 	ck_assert(ckpt_pack_of_key(f->path, pack.id));
-	rc = ckpt_pack_check(s->backend, &pack, &bad);
+	rc = ckpt_pack_check(s->objects, &pack, &bad);
 	ck_assert_msg(rc == -EBADMSG || rc == -ENOTSUP, "%s: is not found: %d", what, rc); // or it seems to be newer
 	ckpt_store_close(s);
 }

@@ -5,6 +5,7 @@
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/commit/delete.h"
 
@@ -197,7 +198,7 @@ static bool faulty_backend(const struct ckpt_life_script *script, const struct c
 
 	ck_assert_uint_lt(n, CALLS_MAX);
 	prepare(&t, script);
-	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
 	fault = *how;
 	fault.at = n;
 	t.rc = ckpt_life_do(t.s, &script->ops[t.last], &t.log);
@@ -213,7 +214,7 @@ START_TEST(a_backend_that_fails_or_loses_answers_gives_one_final_answer_in_the_e
 	int script = _i % (int)ARRAY_LEN(scripts), way = _i / (int)ARRAY_LEN(scripts);
 	uint64_t n = 1; // an act has few, some but one
 
-	while (faulty_backend(&scripts[script], &ckpt_backendfault_ways[way], n))
+	while (faulty_backend(&scripts[script], &ckpt_objectsfault_ways[way], n))
 		n++;
 	ck_assert(n > 1 || scripts[script].ops[scripts[script].count - 1].act == CKPT_LIFE_GIVE_UP); // it asks nothing
 }
@@ -243,7 +244,7 @@ static bool undelete_interrupted(const struct ckpt_life_op *other, uint64_t n)
 
 	prepare(&t, &scripts[1]);
 	step = ckpt_step_of_session(t.s, t.log.session[LIFE_FIRST]);
-	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
 	fault = (struct ckpt_fault){.at = n, .error = -EIO, .half = true, .sticky = true};
 	t.rc = ckpt_undelete(step);
 	fault.at = 0;

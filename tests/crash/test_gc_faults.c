@@ -8,6 +8,7 @@
 #include "tests/support/sysfault.h"
 #include "tests/support/tiers.h"
 
+#include "backends/backends.h"
 #include "core/base/util.h"
 #include "core/gc/gc.h"
 
@@ -82,7 +83,7 @@ static bool faulty_backend(enum ckpt_tiers_act which, const struct ckpt_fault *h
 
 	ck_assert_uint_lt(n, CALLS_MAX);
 	prepare(&t, which);
-	ck_ok(ckpt_backend_fault_new(t.s->backend, &fault, &t.s->backend));
+	ck_ok(ckpt_fault_new(t.s->objects, &fault, &t.s->objects));
 	fault = *how;
 	fault.at = n;
 	t.rc = act(&t);
@@ -96,7 +97,7 @@ START_TEST(a_backend_that_fails_or_loses_answers_loses_no_step)
 {
 	uint64_t n = ckpt_suite_first(2, _i);
 
-	while (faulty_backend(acts[_i % ACTS], &ckpt_backendfault_ways[_i / ACTS], n))
+	while (faulty_backend(acts[_i % ACTS], &ckpt_objectsfault_ways[_i / ACTS], n))
 		n += ckpt_suite_stride(2);
 	ck_assert_uint_gt(n, 3);
 }

@@ -9,7 +9,7 @@
 #include "tests/support/suite.h"
 #include "tests/support/sysfault.h"
 
-#include "backends/backend.h"
+#include "backends/backends.h"
 #include "backends/spare.h"
 #include "core/base/util.h"
 
@@ -61,7 +61,7 @@ static size_t content_of(size_t op, char *ret_data)
 	return script[op].bytes;
 }
 
-static int op_run(struct ckpt_backend *b, size_t op)
+static int op_run(struct ckpt_objects *b, size_t op)
 {
 	char data[BYTES_MAX];
 	size_t len = content_of(op, data);
@@ -69,34 +69,34 @@ static int op_run(struct ckpt_backend *b, size_t op)
 	int r;
 
 	if (script[op].verb == PUT)
-		return ckpt_backend_put(b, script[op].key, data, len, NULL);
-	r = ckpt_backend_head(b, script[op].key, &object);
+		return ckpt_objects_put(b, script[op].key, data, len, NULL);
+	r = ckpt_objects_head(b, script[op].key, &object);
 	if (r < 0)
 		return r;
 	if (script[op].verb == REMOVE)
-		return ckpt_backend_remove(b, script[op].key, object.etag);
-	return ckpt_backend_replace(b, script[op].key, object.etag, data, len, NULL);
+		return ckpt_objects_remove(b, script[op].key, object.etag);
+	return ckpt_objects_replace(b, script[op].key, object.etag, data, len, NULL);
 }
 
-static struct ckpt_backend *local_open(const char *dir, bool writable)
+static struct ckpt_objects *local_open(const char *dir, bool writable)
 {
 	CLEANUP_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
 	ck_assert_int_ge(fd, 0);
-	ck_ok(ckpt_backend_local_open(fd, writable, &b));
+	ck_ok(ckpt_local_open(fd, writable, &b));
 	return b;
 }
 
 // ---- What is there
 
 // The operation whose bytes the key has, or ABSENT. Anything else fails the test.
-static int key_state(struct ckpt_backend *b, const char *key)
+static int key_state(struct ckpt_objects *b, const char *key)
 {
 	CLEANUP_FREE char *data = NULL;
 	char expected[BYTES_MAX];
 	size_t len;
-	int r = ckpt_backend_get_all(b, key, 1 << 20, (void **)&data, &len, NULL);
+	int r = ckpt_objects_get_all(b, key, 1 << 20, (void **)&data, &len, NULL);
 
 	if (r == -ENOENT)
 		return ABSENT;
@@ -122,7 +122,7 @@ static bool key_seen_before(size_t op)
 }
 
 // The key's state must be that after the acknowledged operations, or with the one that was on its way.
-static void key_check(struct ckpt_backend *b, const char *key, const struct events *ev, size_t point)
+static void key_check(struct ckpt_objects *b, const char *key, const struct events *ev, size_t point)
 {
 	int old = ABSENT, new = ABSENT, state = key_state(b, key);
 
@@ -143,7 +143,7 @@ static int count_key(void *arg, const char *key, const struct ckpt_object *objec
 	return 0;
 }
 
-static void store_check(struct ckpt_backend *b, const struct events *ev, size_t point)
+static void store_check(struct ckpt_objects *b, const struct events *ev, size_t point)
 {
 	size_t present = 0, listed = 0;
 
@@ -153,7 +153,7 @@ static void store_check(struct ckpt_backend *b, const struct events *ev, size_t 
 		key_check(b, script[i].key, ev, point);
 		present += key_state(b, script[i].key) != ABSENT;
 	}
-	ck_ok(ckpt_backend_list(b, "", NULL, count_key, &listed));
+	ck_ok(ckpt_objects_list(b, "", NULL, count_key, &listed));
 	ck_assert_uint_eq(listed, present);
 }
 
@@ -172,13 +172,13 @@ static void assert_swept(const char *dir)
 	closedir(tmp);
 }
 
-static void store_works(struct ckpt_backend *b)
+static void store_works(struct ckpt_objects *b)
 {
 	static const char *const keys[] = {"steps/new/1", "steps/1000/9", "m/new", "gc/new"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-		ck_ok(ckpt_backend_put(b, keys[i], "new", 3, NULL));
-		ck_ok(ckpt_backend_remove(b, keys[i], NULL));
+		ck_ok(ckpt_objects_put(b, keys[i], "new", 3, NULL));
+		ck_ok(ckpt_objects_remove(b, keys[i], NULL));
 	}
 }
 
@@ -191,7 +191,7 @@ static unsigned seeds(void)
 
 static void script_record(const char *dir, struct ckpt_disk **ret_disk, struct events *ret_events)
 {
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
 	ck_ok(ckpt_disk_begin(dir, ret_disk));
 	b = local_open(dir, true);
@@ -200,25 +200,25 @@ static void script_record(const char *dir, struct ckpt_disk **ret_disk, struct e
 		ck_ok(op_run(b, i));
 		ret_events->ended[i] = ckpt_disk_count(*ret_disk);
 	}
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 	ckpt_disk_end(*ret_disk);
 	ck_assert_uint_eq(ckpt_disk_unknown(*ret_disk), 0);
 }
 
 static void crash_check(struct ckpt_disk *disk, const struct events *ev, size_t point, unsigned seed, const char *out)
 {
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
 	ck_ok(ckpt_disk_crash(disk, point, seed, out));
 	b = local_open(out, false);
 	store_check(b, ev, point);
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 	b = local_open(out, true);
 	store_check(b, ev, point);
 	assert_swept(out);
 	store_works(b);
 	store_check(b, ev, point);
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 	ckpt_temp_empty(out, false);
 }
 
@@ -243,23 +243,23 @@ static void second_put_check(const char *first, const char *second, uint64_t n, 
 {
 	struct ckpt_sysfault fault = {.at = n, .error = -EIO, .sticky = true, .changes_only = true};
 	char dir[PATH_MAX], out[PATH_MAX];
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 	struct ckpt_disk *disk;
 	size_t point;
 	int r;
 
 	ckpt_temp_dir(dir);
 	ckpt_temp_dir(out);
-	ckpt_backend_close(local_open(dir, true));
+	ckpt_objects_close(local_open(dir, true));
 	ck_ok(ckpt_disk_begin(dir, &disk));
 	b = local_open(dir, true);
 	ckpt_sysfault_begin(&fault);
-	ckpt_backend_put(b, first, "same", 4, NULL);
+	ckpt_objects_put(b, first, "same", 4, NULL);
 	ckpt_sysfault_end(&fault);
-	r = ckpt_backend_put(b, second, "same", 4, NULL);
+	r = ckpt_objects_put(b, second, "same", 4, NULL);
 	ck_assert(r == 0 || (r == -EEXIST && strcmp(first, second) == 0));
 	point = ckpt_disk_count(disk);
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 	ckpt_disk_end(disk);
 	for (unsigned seed = 0; seed < seeds(); seed++) {
 		CLEANUP_FREE char *data = NULL;
@@ -267,10 +267,10 @@ static void second_put_check(const char *first, const char *second, uint64_t n, 
 
 		ck_ok(ckpt_disk_crash(disk, point, seed, out));
 		b = local_open(out, true);
-		ck_ok(ckpt_backend_get_all(b, second, 100, (void **)&data, &len, NULL));
+		ck_ok(ckpt_objects_get_all(b, second, 100, (void **)&data, &len, NULL));
 		ck_assert_uint_eq(len, 4);
 		ck_assert_mem_eq(data, "same", 4);
-		ckpt_backend_close(b);
+		ckpt_objects_close(b);
 		ckpt_temp_empty(out, false);
 	}
 	ckpt_disk_free(disk);
@@ -298,10 +298,66 @@ START_TEST(a_put_after_another_died_at_any_step_is_durable)
 }
 END_TEST
 
+// A put or remove with call n of it failing as if its process died there, then a sync: what there is, or is not, stays so.
+static void sync_check(const char *key, bool removes, uint64_t n, bool *ret_fired)
+{
+	struct ckpt_sysfault fault = {.at = n, .error = -EIO, .sticky = true, .changes_only = true};
+	char dir[PATH_MAX], out[PATH_MAX];
+	struct ckpt_object object;
+	struct ckpt_objects *b;
+	struct ckpt_disk *disk;
+	size_t point;
+	int is_there;
+
+	ckpt_temp_dir(dir);
+	ckpt_temp_dir(out);
+	b = local_open(dir, true);
+	if (removes)
+		ck_ok(ckpt_objects_put(b, key, "x", 1, NULL));
+	ckpt_objects_close(b);
+	ck_ok(ckpt_disk_begin(dir, &disk));
+	b = local_open(dir, true);
+	ckpt_sysfault_begin(&fault);
+	if (removes)
+		ckpt_objects_remove(b, key, NULL);
+	else
+		ckpt_objects_put(b, key, "x", 1, NULL);
+	ckpt_sysfault_end(&fault);
+	ck_ok(ckpt_objects_sync(b, key));
+	is_there = ckpt_objects_head(b, key, &object);
+	point = ckpt_disk_count(disk);
+	ckpt_objects_close(b);
+	ckpt_disk_end(disk);
+	for (unsigned seed = 0; seed < seeds(); seed++) {
+		ck_ok(ckpt_disk_crash(disk, point, seed, out));
+		b = local_open(out, true);
+		ck_assert_int_eq(ckpt_objects_head(b, key, &object), is_there);
+		ckpt_objects_close(b);
+		ckpt_temp_empty(out, false);
+	}
+	ckpt_disk_free(disk);
+	*ret_fired = fault.count >= n;
+}
+
+START_TEST(what_a_sync_found_survives)
+{
+	static const char *const keys[] = {"steps/7/1", "m/x"};
+
+	for (size_t i = 0; i < 2 * ARRAY_LEN(keys); i++) {
+		bool fired = true;
+
+		for (uint64_t n = 1; fired; n++) {
+			sync_check(keys[i / 2], i % 2, n, &fired);
+			ck_assert_uint_lt(n, 100);
+		}
+	}
+}
+END_TEST
+
 // ---- Threads
 
 struct rival {
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 	struct ckpt_disk *disk;
 	const char *key;
 	size_t ended;
@@ -312,19 +368,19 @@ static void *rival_put(void *arg)
 {
 	struct rival *rival = arg;
 
-	rival->result = ckpt_backend_put(rival->b, rival->key, rival->key, strlen(rival->key), NULL);
+	rival->result = ckpt_objects_put(rival->b, rival->key, rival->key, strlen(rival->key), NULL);
 	rival->ended = ckpt_disk_count(rival->disk);
 	return NULL;
 }
 
 static void rivals_check(const struct rival *rivals, size_t count, size_t point, const char *out)
 {
-	struct ckpt_backend *b = local_open(out, true);
+	struct ckpt_objects *b = local_open(out, true);
 
 	for (size_t i = 0; i < count; i++) {
 		CLEANUP_FREE char *data = NULL;
 		size_t len = 0;
-		int r = ckpt_backend_get_all(b, rivals[i].key, 100, (void **)&data, &len, NULL);
+		int r = ckpt_objects_get_all(b, rivals[i].key, 100, (void **)&data, &len, NULL);
 
 		if (rivals[i].ended > point && r == -ENOENT)
 			continue;
@@ -332,7 +388,7 @@ static void rivals_check(const struct rival *rivals, size_t count, size_t point,
 		ck_assert_uint_eq(len, strlen(rivals[i].key));
 		ck_assert_mem_eq(data, rivals[i].key, len);
 	}
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 	ckpt_temp_empty(out, false);
 }
 
@@ -344,11 +400,11 @@ START_TEST(puts_into_one_new_folder_at_once_survive_once_acknowledged)
 	for (int round = 0; round < 10; round++) {
 		struct rival rivals[] = {{.key = "steps/9/1"}, {.key = "steps/9/2"}, {.key = "steps/9/1"}};
 		pthread_t threads[ARRAY_LEN(rivals)];
-		struct ckpt_backend *b;
+		struct ckpt_objects *b;
 		struct ckpt_disk *disk;
 
 		ckpt_temp_dir(dir);
-		ckpt_backend_close(local_open(dir, true));
+		ckpt_objects_close(local_open(dir, true));
 		ck_ok(ckpt_disk_begin(dir, &disk));
 		b = local_open(dir, true);
 		for (size_t i = 0; i < ARRAY_LEN(rivals); i++) {
@@ -360,7 +416,7 @@ START_TEST(puts_into_one_new_folder_at_once_survive_once_acknowledged)
 			pthread_join(threads[i], NULL);
 		ck_assert_int_eq(rivals[1].result, 0);
 		ck_assert_int_eq(rivals[0].result + rivals[2].result, -EEXIST);
-		ckpt_backend_close(b);
+		ckpt_objects_close(b);
 		ckpt_disk_end(disk);
 		for (size_t point = 0; point <= ckpt_disk_count(disk); point++) {
 			for (unsigned seed = 0; seed < MIN(seeds(), 8); seed++) {
@@ -376,7 +432,7 @@ END_TEST
 // ---- Failing calls
 
 // An operation that met a fault: the state is the old one, or after -EIO perhaps the new; repeating it succeeds.
-static void op_repeat(struct ckpt_backend *b, size_t op, int old, int r)
+static void op_repeat(struct ckpt_objects *b, size_t op, int old, int r)
 {
 	int state = key_state(b, script[op].key);
 
@@ -395,7 +451,7 @@ static void fault_run(uint64_t n, int error, bool *ret_fired)
 {
 	struct ckpt_sysfault fault = {.at = n, .error = error, .torn = true};
 	char dir[PATH_MAX];
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
 	ckpt_temp_dir(dir);
 	b = local_open(dir, true);
@@ -412,8 +468,8 @@ static void fault_run(uint64_t n, int error, bool *ret_fired)
 		}
 		ck_assert_int_eq(key_state(b, script[i].key), effect_of(i));
 	}
-	ckpt_backend_close(b);
-	ckpt_backend_close(local_open(dir, true));
+	ckpt_objects_close(b);
+	ckpt_objects_close(local_open(dir, true));
 	assert_swept(dir);
 	ckpt_temp_empty(dir, true);
 	*ret_fired = fault.count >= n;
@@ -439,17 +495,17 @@ START_TEST(a_failing_call_during_open_fails_the_open_or_does_no_harm)
 	for (uint64_t n = 1; fired; n++) {
 		struct ckpt_sysfault fault = {.at = n, .error = -ENOSPC};
 		CLEANUP_FD int fd = ckpt_temp_fd();
-		struct ckpt_backend *b;
+		struct ckpt_objects *b;
 		int r;
 
 		ckpt_sysfault_begin(&fault);
-		r = ckpt_backend_local_open(fd, true, &b);
+		r = ckpt_local_open(fd, true, &b);
 		ckpt_sysfault_end(&fault);
 		ck_assert(r == 0 || r == -ENOSPC);
 		if (r < 0)
-			ck_ok(ckpt_backend_local_open(fd, true, &b));
+			ck_ok(ckpt_local_open(fd, true, &b));
 		store_works(b);
-		ckpt_backend_close(b);
+		ckpt_objects_close(b);
 		fired = fault.count >= n;
 	}
 }
@@ -464,6 +520,7 @@ static Suite *local_suite(void)
 
 	tcase_add_test(tcase, acknowledged_changes_survive_a_power_cut_at_every_step);
 	tcase_add_test(tcase, a_put_after_another_died_at_any_step_is_durable);
+	tcase_add_test(tcase, what_a_sync_found_survives);
 	tcase_add_test(tcase, puts_into_one_new_folder_at_once_survive_once_acknowledged);
 	tcase_add_test(tcase, a_failing_call_leaves_the_old_or_after_eio_the_new);
 	tcase_add_test(tcase, a_failing_call_during_open_fails_the_open_or_does_no_harm);

@@ -3,6 +3,7 @@
 
 #include "tests/fuzz/replay.h"
 
+#include "backends/backends.h"
 #include "core/base/util.h"
 #include "core/tier/pack.h"
 
@@ -12,14 +13,14 @@
 #define TAIL_BEFORE_DIGEST 16
 #define PLAIN_MAX (1u << 20) // of a chunk that is tried: to be faster
 
-static struct ckpt_backend *backend;
+static struct ckpt_objects *objects;
 static struct ckpt_codec *codec;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc;
 	(void)argv;
-	fuzz_assert(!ckpt_backend_mem_new(&backend));
+	fuzz_assert(!ckpt_mem_new(&objects));
 	fuzz_assert(!ckpt_codec_new(&codec));
 	return 0;
 }
@@ -37,7 +38,7 @@ static void read_chunks(const struct ckpt_pack *pack, const struct ckpt_chunk *c
 		fuzz_assert(ckpt_encoded_ok(&c->how, c->bytes) && c->offset >= end);
 		end = c->offset + c->how.bytes;
 		fuzz_assert(end <= pack->bytes);
-		if (!plain || ckpt_pack_read(backend, pack, c, codec, NULL, plain))
+		if (!plain || ckpt_pack_read(objects, pack, c, codec, NULL, plain))
 			continue;
 		ckpt_sha256(plain, c->bytes, id);
 		fuzz_assert(!memcmp(id, c->id, sizeof(id)));
@@ -55,19 +56,19 @@ static void try_pack(const uint8_t *data, size_t len, const uint8_t *id)
 
 	memcpy(pack.id, id, sizeof(pack.id));
 	ckpt_pack_key(pack.id, key);
-	fuzz_assert(!ckpt_backend_put(backend, key, data, len, NULL));
-	rc = ckpt_pack_chunk_bytes(backend, &pack, &chunk_bytes);
+	fuzz_assert(!ckpt_objects_put(objects, key, data, len, NULL));
+	rc = ckpt_pack_chunk_bytes(objects, &pack, &chunk_bytes);
 	fuzz_assert(chunk_bytes < len);
-	if (!ckpt_pack_table(backend, &pack, &chunks, &count)) {
+	if (!ckpt_pack_table(objects, &pack, &chunks, &count)) {
 		fuzz_assert(count && !rc &&
 			    chunks[count - 1].offset + chunks[count - 1].how.bytes == HEADER + chunk_bytes);
 		read_chunks(&pack, chunks, count);
 		free(chunks);
-		(void)ckpt_pack_check(backend, &pack, &bad);
+		(void)ckpt_pack_check(objects, &pack, &bad);
 	} else {
-		fuzz_assert(ckpt_pack_check(backend, &pack, &bad));
+		fuzz_assert(ckpt_pack_check(objects, &pack, &bad));
 	}
-	fuzz_assert(!ckpt_backend_remove(backend, key, NULL));
+	fuzz_assert(!ckpt_objects_remove(objects, key, NULL));
 }
 
 static void mend(uint8_t *data, size_t len)

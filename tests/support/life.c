@@ -585,7 +585,7 @@ static int check_object(void *arg, const char *object, const struct ckpt_object 
 	size_t len;
 
 	(void)info;
-	ck_ok(ckpt_backend_get_all(s->backend, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL));
+	ck_ok(ckpt_objects_get_all(s->objects, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL));
 	ck_ok(ckpt_record_decode(data, len, &r));
 	ck_assert_msg(is_live(s, r.summary.session) || was_handed_on(s, &r.summary), "%s is left over", object);
 	ckpt_record_done(&r);
@@ -619,7 +619,7 @@ void ckpt_life_check_expiry(struct ckpt_store *s, bool saving)
 	ck_assert_str_eq(before, after);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
 	each_name(s, "trash", never);
-	ck_ok(ckpt_backend_list(s->backend, "steps/", NULL, check_object, s));
+	ck_ok(ckpt_objects_list(s->objects, "steps/", NULL, check_object, s));
 	if (saving)
 		return; // what a save that was cut leaves has its own tests
 	each_name(s, "sessions", is_live);

@@ -122,7 +122,7 @@ bool ckpt_packed_is_there(struct ckpt_store *s, const struct ckpt_pack *pack)
 	struct ckpt_object object;
 
 	ckpt_pack_key(pack->id, key);
-	return !ckpt_backend_head(s->backend, key, &object);
+	return !ckpt_objects_head(s->objects, key, &object);
 }
 
 void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack, uint64_t at)
@@ -166,7 +166,7 @@ static struct sum sum_up(struct ckpt_store *s, int64_t at_ns)
 {
 	struct sum sum = {.store = s, .at_ns = at_ns};
 
-	ck_ok(ckpt_backend_list(s->backend, "packs/", NULL, add, &sum));
+	ck_ok(ckpt_objects_list(s->objects, "packs/", NULL, add, &sum));
 	return sum;
 }
 

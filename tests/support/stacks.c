@@ -1,28 +1,30 @@
 #include "tests/support/stacks.h"
 
+#include "backends/backends.h"
+
 #include <fcntl.h>
 
 static void make_mem(struct stand *s)
 {
-	ck_ok(ckpt_backend_mem_new(&s->b));
+	ck_ok(ckpt_mem_new(&s->b));
 }
 
 static void make_local(struct stand *s)
 {
 	CLEANUP_FD int fd = ckpt_temp_fd();
 
-	ck_ok(ckpt_backend_local_open(fd, true, &s->b));
+	ck_ok(ckpt_local_open(fd, true, &s->b));
 }
 
 static void add_fault(struct stand *s)
 {
-	ck_ok(ckpt_backend_fault_new(s->b, &s->fault, &s->b));
+	ck_ok(ckpt_fault_new(s->b, &s->fault, &s->b));
 }
 
 static void add_trace(struct stand *s)
 {
 	s->trace_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	ck_ok(ckpt_backend_trace_new(s->b, s->trace_fd, &s->b));
+	ck_ok(ckpt_trace_new(s->b, s->trace_fd, &s->b));
 }
 
 static const struct {
@@ -48,7 +50,7 @@ void stand_open(struct stand *s, int stack)
 
 void stand_close(struct stand *s)
 {
-	ckpt_backend_close(s->b);
+	ckpt_objects_close(s->b);
 	ckpt_fd_cleanup(&s->trace_fd);
 }
 
@@ -56,7 +58,7 @@ _Static_assert(ARRAY_LEN(stacks) == STACKS, "STACKS counts them");
 
 int put_text(struct stand *s, const char *key, const char *text)
 {
-	return ckpt_backend_put(s->b, key, text, strlen(text), NULL);
+	return ckpt_objects_put(s->b, key, text, strlen(text), NULL);
 }
 
 void assert_text(struct stand *s, const char *key, const char *text)
@@ -64,7 +66,7 @@ void assert_text(struct stand *s, const char *key, const char *text)
 	CLEANUP_FREE void *data = NULL;
 	size_t len;
 
-	ck_ok(ckpt_backend_get_all(s->b, key, 1 << 20, &data, &len, NULL));
+	ck_ok(ckpt_objects_get_all(s->b, key, 1 << 20, &data, &len, NULL));
 	ck_assert_uint_eq(len, strlen(text));
 	ck_assert_mem_eq(data, text, len);
 }
@@ -75,8 +77,8 @@ void assert_missing(struct stand *s, const char *key)
 	size_t len;
 	char buf[8];
 
-	ck_error(ckpt_backend_head(s->b, key, &object), ENOENT);
-	ck_error(ckpt_backend_get(s->b, key, 0, buf, sizeof(buf), &len, NULL), ENOENT);
+	ck_error(ckpt_objects_head(s->b, key, &object), ENOENT);
+	ck_error(ckpt_objects_get(s->b, key, 0, buf, sizeof(buf), &len, NULL), ENOENT);
 }
 
 void keys_done(struct keys *k)
@@ -101,7 +103,7 @@ void assert_list(struct stand *s, const char *prefix, const char *after, const c
 	CLEANUP(keys_done) struct keys k = {0};
 	char text[1024] = "";
 
-	ck_ok(ckpt_backend_list(s->b, prefix, after, keys_add, &k));
+	ck_ok(ckpt_objects_list(s->b, prefix, after, keys_add, &k));
 	for (size_t i = 0; i < k.count; i++) {
 		strcat(text, i ? " " : "");
 		strcat(text, k.keys[i]);

@@ -6,13 +6,13 @@
 
 #include "tests/support/suite.h"
 
-#include "backends/backend.h"
+#include "backends/backends.h"
 #include "core/base/util.h"
 
 #define STACKS 5 // lines of stacks[]; a new backend gets one
 
 struct stand {
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 	struct ckpt_fault fault; // of the stacks with that layer; does not fire
 	int trace_fd;
 };

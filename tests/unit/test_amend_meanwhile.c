@@ -2,6 +2,7 @@
 // reopened, removed or deleted, answers that are lost, and disks that fail.
 #include "tests/support/fixture.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -28,7 +29,7 @@ static void setup(void)
 	close(ckpt_staged_put(base, "sub/w", "w"));
 	ck_ok(ckpt_commit(base, &ckpt_staged_plain));
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 }
 
 static void teardown(void)
@@ -230,7 +231,7 @@ static struct ckpt_step *without_manifest(void)
 	ckpt_step_unref(TAKE_PTR(base));
 	ckpt_fixture_reopen();
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	found = ckpt_step_find(s, folder_id, name);
 	ck_assert_ptr_nonnull(found);
 	return found;

@@ -1,6 +1,7 @@
 // Attributes that are changed in a committed step: seen at once, in one version afterwards, and kept by what is made of the step.
 #include "tests/support/fixture.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -36,7 +37,7 @@ static void setup(void)
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	m = ckpt_staged_manifest(step);
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 }
 
 static void teardown(void)

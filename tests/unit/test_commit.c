@@ -2,6 +2,7 @@
 // test_commit_leftovers.c, what fails and what dies in tests/crash.
 #include "tests/support/fixture.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 
@@ -620,7 +621,7 @@ START_TEST(a_record_that_is_there_already_wins_over_a_commit)
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 
 	close(ckpt_staged_put(step, "file", "text"));
-	ck_ok(ckpt_backend_put(s->backend, "steps/1/1", "somebody else's", 15, NULL));
+	ck_ok(ckpt_objects_put(s->objects, "steps/1/1", "somebody else's", 15, NULL));
 	ck_error(ckpt_staged_commit(step, 0, NULL), EEXIST);
 	ck_assert_uint_eq(ckpt_save_errors(s, "there is a step of this name"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
@@ -691,7 +692,7 @@ START_TEST(the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed)
 	close(ckpt_staged_put(step, "file", "text"));
 	how.folder_id = "";
 	how.name = "1";
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(ckpt_commit(step, &how), EIO);
 	ck_error(ckpt_commit(step, &how), EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "outcome unknown"), 2);
@@ -717,7 +718,7 @@ START_TEST(an_unknown_outcome_that_was_none_can_be_tried_anew)
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .sticky = true}; // nothing is done, and nothing can be read
 
 	close(ckpt_staged_put(step, "file", "text"));
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(ckpt_staged_commit(step, 0, NULL), EIO);
 	ck_assert(step->outcome_unknown);
 	ck_error(ckpt_stage_enter(step, true), EROFS);

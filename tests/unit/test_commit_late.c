@@ -2,6 +2,7 @@
 // leaves them out, and each is pending from its end on; where it fails, they are staged as before.
 #include "tests/support/fixture_step.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -111,7 +112,7 @@ START_TEST(a_late_file_is_staged_as_before_when_the_commit_fails)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -ENOSPC, .sticky = true};
 
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(commit_leaving(), ENOSPC);
 	ck_ok(ckpt_stage_writer_await(&w));
 	ck_assert(!w.left && !ckpt_amend_is_pending(step, "late"));
@@ -129,7 +130,7 @@ START_TEST(a_late_file_that_is_closed_while_the_outcome_is_unknown_is_refused)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
 
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(commit_leaving(), EIO);
 	ck_error(ckpt_stage_writer_await(&w), EIO);
 	end_writer();
@@ -143,7 +144,7 @@ START_TEST(a_late_file_that_is_open_when_the_outcome_is_known_can_be_added)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -EIO, .half = true, .sticky = true};
 
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(commit_leaving(), EIO);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(commit_leaving());

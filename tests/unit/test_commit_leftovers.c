@@ -2,6 +2,7 @@
 // a copy of its own unless the holder writes, and the holder keeps his file when the commit fails.
 #include "tests/support/fixture.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 
@@ -212,7 +213,7 @@ START_TEST(a_leftover_keeps_its_file_when_the_commit_fails)
 	if (_i == 0)
 		leaked = ckpt_staged_put(step, "zz leaked", "text");
 	else
-		ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+		ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);
 	ck_assert_int_eq(fstatat(step->dirfd, "dir", &before, 0), 0);
@@ -246,7 +247,7 @@ START_TEST(a_leftover_has_its_file_back_once_an_unknown_outcome_was_none)
 	struct ckpt_writer w;
 	int fd = ckpt_staged_put(step, "file", "text");
 
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);
 	ck_error(ckpt_staged_commit(step, 30 * MS, NULL), EIO);
@@ -412,7 +413,7 @@ END_TEST
 static void two_stuck(void)
 {
 	two_begin();
-	ck_ok(ckpt_backend_put(s->backend, "steps/1/1", "somebody else's", 15, NULL));
+	ck_ok(ckpt_objects_put(s->objects, "steps/1/1", "somebody else's", 15, NULL));
 	ck_error(commit_with_exchanges_failing(two.step, 4, 6), EEXIST);
 	ck_assert_uint_eq(exchanges, 6); // each is tried
 	ck_assert_uint_eq(ckpt_save_errors(s, "could not get back its place"), 1);

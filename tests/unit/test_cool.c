@@ -125,7 +125,7 @@ static size_t packs(void)
 {
 	size_t count = 0;
 
-	ck_ok(ckpt_backend_list(s->backend, "packs/", NULL, count_one, &count));
+	ck_ok(ckpt_objects_list(s->objects, "packs/", NULL, count_one, &count));
 	return count;
 }
 
@@ -452,7 +452,7 @@ static void remove_pack(const struct ckpt_manifest *m)
 
 	ckpt_manifest_pack(m, 0, &pack);
 	ckpt_pack_key(pack.id, key);
-	ck_ok(ckpt_backend_remove(s->backend, key, NULL));
+	ck_ok(ckpt_objects_remove(s->objects, key, NULL));
 }
 
 START_TEST(missing_packs_give_an_error)

@@ -67,7 +67,7 @@ static void check_index(void)
 {
 	struct listed stored = {0}, indexed = {0};
 
-	ck_ok(ckpt_backend_list(s->backend, "packs/", NULL, add_listed, &stored));
+	ck_ok(ckpt_objects_list(s->objects, "packs/", NULL, add_listed, &stored));
 	ck_ok(ckpt_index_each_pack(s->index, add_indexed, &indexed));
 	ck_assert(!indexed.partly);
 	ck_assert_uint_eq(indexed.count, stored.count);
@@ -416,7 +416,7 @@ START_TEST(packs_that_are_gone_or_new_are_seen_at_the_next_start)
 	ckpt_pack_key(pack.id, key);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
-	ck_ok(ckpt_backend_remove(s->backend, key, NULL));
+	ck_ok(ckpt_objects_remove(s->objects, key, NULL));
 	// And one that was being put into the index.
 	ck_ok(ckpt_index_drop_packs(s->index, &partly, 1));
 	ckpt_fixture_reopen();

@@ -2,6 +2,7 @@
 // and everything that may need it could be read.
 #include "tests/support/fixture_gc.h"
 
+#include "backends/backends.h"
 #include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -46,7 +47,7 @@ END_TEST
 START_TEST(a_file_that_may_not_be_removed_is_told_as_that)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
-	struct ckpt_backend *below = s->backend;
+	struct ckpt_objects *below = s->objects;
 	bool told = false;
 	int rc = -1;
 
@@ -54,9 +55,9 @@ START_TEST(a_file_that_may_not_be_removed_is_told_as_that)
 	for (uint64_t n = 1; rc; n++) {
 		struct ckpt_fault fault = {.at = n, .error = -EPERM};
 
-		ck_ok(ckpt_backend_fault_new(below, &fault, &s->backend));
+		ck_ok(ckpt_fault_new(below, &fault, &s->objects));
 		rc = ckpt_gc(s, &(struct ckpt_gc_how){0}, &done);
-		s->backend = below;
+		s->objects = below;
 		ck_assert_int_ne(rc, -EPERM);
 		told |= rc == -EACCES && done.kept[CKPT_GC_FAILED].objects;
 	}
@@ -280,10 +281,10 @@ START_TEST(what_is_no_record_keeps_all)
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
 
 	expire(a);
-	ck_ok(ckpt_backend_put(s->backend, "steps/odd", "x", 1, NULL));
+	ck_ok(ckpt_objects_put(s->objects, "steps/odd", "x", 1, NULL));
 	ck_error(ckpt_gc(s, &all, &done), EBADMSG);
 	ck_assert_str_eq(done.why, "steps/odd is no record");
-	ck_ok(ckpt_backend_remove(s->backend, "steps/odd", NULL));
+	ck_ok(ckpt_objects_remove(s->objects, "steps/odd", NULL));
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 1);
 	ckpt_step_unref(a);
@@ -483,10 +484,10 @@ START_TEST(what_another_process_has_expired_goes_unasked_once)
 	expire(a);
 	ckpt_step_unref(a);
 	ckpt_fixture_gc_reopen();
-	ck_ok(ckpt_backend_head(s->backend, "gc/expected", &kept));
+	ck_ok(ckpt_objects_head(s->objects, "gc/expected", &kept));
 	ck_ok(ckpt_gc(s, &plain, &done));
 	ck_assert_uint_eq(done.deleted_objects, 1);
-	ck_error(ckpt_backend_head(s->backend, "gc/expected", &kept), ENOENT);
+	ck_error(ckpt_objects_head(s->objects, "gc/expected", &kept), ENOENT);
 	a = ckpt_packed_step(s, "a", "a0");
 	expire_earlier(a); // the same pack, of which nobody says anything any more
 	ck_error(ckpt_gc(s, &plain, &done), EPERM);
@@ -502,9 +503,9 @@ START_TEST(what_is_expected_is_damaged_and_says_nothing)
 
 	expire_earlier(a);
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-		ck_ok(ckpt_backend_put(s->backend, "gc/expected", texts[i], strlen(texts[i]), NULL));
+		ck_ok(ckpt_objects_put(s->objects, "gc/expected", texts[i], strlen(texts[i]), NULL));
 		ck_error(ckpt_gc(s, &plain, &done), EPERM);
-		ck_ok(ckpt_backend_remove(s->backend, "gc/expected", NULL));
+		ck_ok(ckpt_objects_remove(s->objects, "gc/expected", NULL));
 	}
 	ckpt_step_unref(a);
 }
@@ -569,7 +570,7 @@ START_TEST(what_is_no_pack_is_not_removed)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
 
-	ck_ok(ckpt_backend_put(s->backend, "packs/notes", "x", 1, NULL));
+	ck_ok(ckpt_objects_put(s->objects, "packs/notes", "x", 1, NULL));
 	expire(a);
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 1);

@@ -1,7 +1,7 @@
 // The layers fault and trace, and the checked door in front of a backend that breaks the contract.
 #include "tests/support/suite.h"
 
-#include "backends/backend.h"
+#include "backends/backends.h"
 #include "core/base/util.h"
 
 #include <fcntl.h>
@@ -14,38 +14,39 @@ static int count_key(void *arg, const char *key, const struct ckpt_object *objec
 	return 0;
 }
 
-static struct ckpt_backend *fault_make(struct ckpt_fault *fault)
+static struct ckpt_objects *fault_make(struct ckpt_fault *fault)
 {
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
-	ck_ok(ckpt_backend_mem_new(&b));
-	ck_ok(ckpt_backend_fault_new(b, fault, &b));
+	ck_ok(ckpt_mem_new(&b));
+	ck_ok(ckpt_fault_new(b, fault, &b));
 	return b;
 }
 
 START_TEST(fault_fails_the_operation_with_its_number_and_does_not_do_it)
 {
-	for (uint64_t at = 1; at <= 6; at++) {
+	for (uint64_t at = 1; at <= 7; at++) {
 		struct ckpt_fault fault = {.at = at, .error = -ENOSPC};
-		struct ckpt_backend *b = fault_make(&fault);
+		struct ckpt_objects *b = fault_make(&fault);
 		struct ckpt_object object;
 		char buf[4];
 		size_t got;
 		int listed = 0;
 
-		ck_assert_int_eq(ckpt_backend_put(b, "m/x", "x", 1, &object), at == 1 ? -ENOSPC : 0);
-		ck_assert_int_eq(ckpt_backend_head(b, "m/x", &object), at == 2 ? -ENOSPC : at == 1 ? -ENOENT : 0);
-		ck_assert_int_eq(ckpt_backend_get(b, "m/x", 0, buf, 4, &got, NULL), at == 3   ? -ENOSPC
+		ck_assert_int_eq(ckpt_objects_put(b, "m/x", "x", 1, &object), at == 1 ? -ENOSPC : 0);
+		ck_assert_int_eq(ckpt_objects_head(b, "m/x", &object), at == 2 ? -ENOSPC : at == 1 ? -ENOENT : 0);
+		ck_assert_int_eq(ckpt_objects_get(b, "m/x", 0, buf, 4, &got, NULL), at == 3   ? -ENOSPC
 										    : at == 1 ? -ENOENT
 											      : 0);
-		ck_assert_int_eq(ckpt_backend_replace(b, "m/x", "v1", "y", 1, NULL), at == 4   ? -ENOSPC
+		ck_assert_int_eq(ckpt_objects_replace(b, "m/x", "v1", "y", 1, NULL), at == 4   ? -ENOSPC
 										     : at == 1 ? -ENOENT
 											       : 0);
-		ck_assert_int_eq(ckpt_backend_remove(b, "m/x", NULL), at == 5 ? -ENOSPC : at == 1 ? -ENOENT : 0);
-		ck_assert_int_eq(ckpt_backend_list(b, "", NULL, count_key, &listed), at == 6 ? -ENOSPC : 0);
+		ck_assert_int_eq(ckpt_objects_remove(b, "m/x", NULL), at == 5 ? -ENOSPC : at == 1 ? -ENOENT : 0);
+		ck_assert_int_eq(ckpt_objects_list(b, "", NULL, count_key, &listed), at == 6 ? -ENOSPC : 0);
 		ck_assert_int_eq(listed, at == 5);
-		ck_assert_uint_eq(fault.count, 6);
-		ckpt_backend_close(b);
+		ck_assert_int_eq(ckpt_objects_sync(b, "m/x"), at == 7 ? -ENOSPC : 0);
+		ck_assert_uint_eq(fault.count, 7);
+		ckpt_objects_close(b);
 	}
 }
 END_TEST
@@ -53,35 +54,35 @@ END_TEST
 START_TEST(a_sticky_fault_stays)
 {
 	struct ckpt_fault fault = {.at = 2, .error = -ENOSPC, .sticky = true};
-	struct ckpt_backend *b = fault_make(&fault);
+	struct ckpt_objects *b = fault_make(&fault);
 
-	ck_ok(ckpt_backend_put(b, "m/1", "x", 1, NULL));
-	ck_error(ckpt_backend_put(b, "m/2", "x", 1, NULL), ENOSPC);
-	ck_error(ckpt_backend_put(b, "m/3", "x", 1, NULL), ENOSPC);
+	ck_ok(ckpt_objects_put(b, "m/1", "x", 1, NULL));
+	ck_error(ckpt_objects_put(b, "m/2", "x", 1, NULL), ENOSPC);
+	ck_error(ckpt_objects_put(b, "m/3", "x", 1, NULL), ENOSPC);
 	fault.at = 0;
-	ck_ok(ckpt_backend_put(b, "m/2", "x", 1, NULL));
-	ckpt_backend_close(b);
+	ck_ok(ckpt_objects_put(b, "m/2", "x", 1, NULL));
+	ckpt_objects_close(b);
 }
 END_TEST
 
 START_TEST(half_a_fault_does_the_change_and_loses_the_answer)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -ENOSPC, .half = true};
-	struct ckpt_backend *b = fault_make(&fault);
+	struct ckpt_objects *b = fault_make(&fault);
 	struct ckpt_object object;
 
-	ck_error(ckpt_backend_put(b, "m/1", "x", 1, NULL), EIO);
-	ck_ok(ckpt_backend_head(b, "m/1", &object));
+	ck_error(ckpt_objects_put(b, "m/1", "x", 1, NULL), EIO);
+	ck_ok(ckpt_objects_head(b, "m/1", &object));
 	fault.at = fault.count + 1;
-	ck_error(ckpt_backend_replace(b, "m/1", object.etag, "yy", 2, NULL), EIO);
-	ck_ok(ckpt_backend_head(b, "m/1", &object));
+	ck_error(ckpt_objects_replace(b, "m/1", object.etag, "yy", 2, NULL), EIO);
+	ck_ok(ckpt_objects_head(b, "m/1", &object));
 	ck_assert_uint_eq(object.bytes, 2);
 	fault.at = fault.count + 1;
-	ck_error(ckpt_backend_head(b, "m/1", &object), ENOSPC);
+	ck_error(ckpt_objects_head(b, "m/1", &object), ENOSPC);
 	fault.at = fault.count + 1;
-	ck_error(ckpt_backend_remove(b, "m/1", NULL), EIO);
-	ck_error(ckpt_backend_head(b, "m/1", &object), ENOENT);
-	ckpt_backend_close(b);
+	ck_error(ckpt_objects_remove(b, "m/1", NULL), EIO);
+	ck_error(ckpt_objects_head(b, "m/1", &object), ENOENT);
+	ckpt_objects_close(b);
 }
 END_TEST
 
@@ -91,22 +92,24 @@ START_TEST(trace_writes_a_line_per_call)
 	CLEANUP_FD int fd = openat(dir, "trace", O_RDWR | O_CREAT, 0600);
 	static const char *const expected[] = {
 		"put m/x bytes=3 result=0 us=",  "put m/x bytes=3 result=-17 us=", "get m/x bytes=2 result=0 us=",
-		"head m/x bytes=3 result=0 us=", "list m/ bytes=0 result=0 us=",   "remove m/x bytes=0 result=0 us="};
+		"head m/x bytes=3 result=0 us=", "list m/ bytes=0 result=0 us=",   "remove m/x bytes=0 result=0 us=",
+		"sync m/x bytes=0 result=0 us="};
 	struct ckpt_object object;
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 	char text[1000] = "", *line = text;
 	size_t got;
 	int listed = 0;
 
-	ck_ok(ckpt_backend_mem_new(&b));
-	ck_ok(ckpt_backend_trace_new(b, fd, &b));
-	ck_ok(ckpt_backend_put(b, "m/x", "abc", 3, NULL));
-	ck_error(ckpt_backend_put(b, "m/x", "abc", 3, NULL), EEXIST);
-	ck_ok(ckpt_backend_get(b, "m/x", 1, text, 10, &got, NULL));
-	ck_ok(ckpt_backend_head(b, "m/x", &object));
-	ck_ok(ckpt_backend_list(b, "m/", NULL, count_key, &listed));
-	ck_ok(ckpt_backend_remove(b, "m/x", NULL));
-	ckpt_backend_close(b);
+	ck_ok(ckpt_mem_new(&b));
+	ck_ok(ckpt_trace_new(b, fd, &b));
+	ck_ok(ckpt_objects_put(b, "m/x", "abc", 3, NULL));
+	ck_error(ckpt_objects_put(b, "m/x", "abc", 3, NULL), EEXIST);
+	ck_ok(ckpt_objects_get(b, "m/x", 1, text, 10, &got, NULL));
+	ck_ok(ckpt_objects_head(b, "m/x", &object));
+	ck_ok(ckpt_objects_list(b, "m/", NULL, count_key, &listed));
+	ck_ok(ckpt_objects_remove(b, "m/x", NULL));
+	ck_ok(ckpt_objects_sync(b, "m/x"));
+	ckpt_objects_close(b);
 	ck_assert_int_gt(pread(fd, text, sizeof(text) - 1, 0), 0);
 	for (size_t i = 0; i < ARRAY_LEN(expected); i++) {
 		ck_assert_msg(strncmp(line, expected[i], strlen(expected[i])) == 0, "%s", line);
@@ -125,7 +128,7 @@ static struct {
 	const char *keys[4];
 } wrong;
 
-static int wrong_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+static int wrong_get(struct ckpt_objects *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		     struct ckpt_object *ret_object)
 {
 	(void)b, (void)key, (void)offset, (void)buf, (void)len;
@@ -135,21 +138,21 @@ static int wrong_get(struct ckpt_backend *b, const char *key, uint64_t offset, v
 	return wrong.result;
 }
 
-static int wrong_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+static int wrong_head(struct ckpt_objects *b, const char *key, struct ckpt_object *ret_object)
 {
 	(void)b, (void)key;
 	*ret_object = wrong.object;
 	return wrong.result;
 }
 
-static int wrong_put(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+static int wrong_put(struct ckpt_objects *b, const char *key, const void *data, size_t len, bool frees,
 		     struct ckpt_object *ret_object)
 {
 	(void)data, (void)len, (void)frees;
 	return wrong_head(b, key, ret_object);
 }
 
-static int wrong_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
+static int wrong_list(struct ckpt_objects *b, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg)
 {
 	int r = 0;
@@ -160,9 +163,9 @@ static int wrong_list(struct ckpt_backend *b, const char *prefix, const char *af
 	return r ? 0 : wrong.result; // forgets what fn said
 }
 
-static const struct ckpt_backend_ops wrong_ops = {
+static const struct ckpt_objects_ops wrong_ops = {
 	.name = "wrong", .get = wrong_get, .head = wrong_head, .put = wrong_put, .list = wrong_list};
-static struct ckpt_backend wrong_backend = {&wrong_ops};
+static struct ckpt_objects wrong_backend = {&wrong_ops};
 
 START_TEST(the_door_refuses_gets_of_a_wrong_length)
 {
@@ -172,17 +175,17 @@ START_TEST(the_door_refuses_gets_of_a_wrong_length)
 
 	wrong.object = (struct ckpt_object){.bytes = 10, .etag = "e"};
 	wrong.got = 9;
-	ck_error(ckpt_backend_get(&wrong_backend, "m/x", 0, buf, 8, &got, NULL), EIO);
+	ck_error(ckpt_objects_get(&wrong_backend, "m/x", 0, buf, 8, &got, NULL), EIO);
 	wrong.got = 7;
-	ck_error(ckpt_backend_get(&wrong_backend, "m/x", 0, buf, 8, &got, &object), EIO);
+	ck_error(ckpt_objects_get(&wrong_backend, "m/x", 0, buf, 8, &got, &object), EIO);
 	wrong.got = 8;
 	wrong.object.etag[0] = '\0';
-	ck_error(ckpt_backend_get(&wrong_backend, "m/x", 0, buf, 8, &got, &object), EIO);
+	ck_error(ckpt_objects_get(&wrong_backend, "m/x", 0, buf, 8, &got, &object), EIO);
 	ck_assert_uint_eq(got, 77);
 	strcpy(wrong.object.etag, "e");
-	ck_ok(ckpt_backend_get(&wrong_backend, "m/x", 0, buf, 8, &got, &object));
+	ck_ok(ckpt_objects_get(&wrong_backend, "m/x", 0, buf, 8, &got, &object));
 	wrong.got = 2;
-	ck_ok(ckpt_backend_get(&wrong_backend, "m/x", 8, buf, 8, &got, &object));
+	ck_ok(ckpt_objects_get(&wrong_backend, "m/x", 8, buf, 8, &got, &object));
 }
 END_TEST
 
@@ -191,13 +194,13 @@ START_TEST(the_door_refuses_objects_without_etag_or_of_another_size)
 	struct ckpt_object object;
 
 	wrong.object = (struct ckpt_object){.bytes = 2};
-	ck_error(ckpt_backend_head(&wrong_backend, "m/x", &object), EIO);
-	ck_error(ckpt_backend_put(&wrong_backend, "m/x", "ab", 2, NULL), EIO);
+	ck_error(ckpt_objects_head(&wrong_backend, "m/x", &object), EIO);
+	ck_error(ckpt_objects_put(&wrong_backend, "m/x", "ab", 2, NULL), EIO);
 	strcpy(wrong.object.etag, "e");
-	ck_error(ckpt_backend_put(&wrong_backend, "m/x", "abc", 3, NULL), EIO);
-	ck_ok(ckpt_backend_put(&wrong_backend, "m/x", "ab", 2, NULL));
+	ck_error(ckpt_objects_put(&wrong_backend, "m/x", "abc", 3, NULL), EIO);
+	ck_ok(ckpt_objects_put(&wrong_backend, "m/x", "ab", 2, NULL));
 	memset(wrong.object.etag, 'e', CKPT_ETAG_MAX);
-	ck_error(ckpt_backend_head(&wrong_backend, "m/x", &object), EIO);
+	ck_error(ckpt_objects_head(&wrong_backend, "m/x", &object), EIO);
 }
 END_TEST
 
@@ -205,19 +208,21 @@ START_TEST(the_door_lets_only_the_vocabulary_through)
 {
 	static const struct {
 		int error, expected;
-	} errors[] = {{ENOENT, ENOENT}, {ENOSPC, ENOSPC}, {EDQUOT, EDQUOT}, {EROFS, EROFS},   {EACCES, EACCES},
-		      {ENOMEM, ENOMEM}, {EIO, EIO},       {EPERM, EACCES},  {EEXIST, EIO},    {ESTALE, EIO},
-		      {ELOOP, EIO},     {EINTR, EIO},     {EAGAIN, EIO},    {ETIMEDOUT, EIO}, {ENOTDIR, EIO}};
+	} errors[] = {
+		{ENOENT, ENOENT}, {ENOSPC, ENOSPC}, {EDQUOT, EDQUOT}, {EROFS, EROFS},         {EACCES, EACCES},
+		{ENOMEM, ENOMEM}, {EIO, EIO},       {EPERM, EACCES},  {EEXIST, EIO},          {ESTALE, EIO},
+		{ELOOP, EIO},     {EINTR, EIO},     {EAGAIN, EAGAIN}, {ETIMEDOUT, ETIMEDOUT}, {ECANCELED, ECANCELED},
+		{ENOTDIR, EIO}};
 	struct ckpt_object object;
 
 	for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
 		wrong.result = -errors[i].error;
-		ck_error(ckpt_backend_head(&wrong_backend, "m/x", &object), errors[i].expected);
+		ck_error(ckpt_objects_head(&wrong_backend, "m/x", &object), errors[i].expected);
 	}
 	wrong.result = -EEXIST;
-	ck_error(ckpt_backend_put(&wrong_backend, "m/x", "", 0, NULL), EEXIST);
+	ck_error(ckpt_objects_put(&wrong_backend, "m/x", "", 0, NULL), EEXIST);
 	wrong.result = 5;
-	ck_error(ckpt_backend_head(&wrong_backend, "m/x", &object), EIO);
+	ck_error(ckpt_objects_head(&wrong_backend, "m/x", &object), EIO);
 }
 END_TEST
 
@@ -230,12 +235,12 @@ START_TEST(the_door_ends_a_list_that_breaks_its_order)
 		int listed = 0;
 
 		memcpy(wrong.keys, lists[i], sizeof(wrong.keys));
-		ck_error(ckpt_backend_list(&wrong_backend, "m/", NULL, count_key, &listed), EIO);
+		ck_error(ckpt_objects_list(&wrong_backend, "m/", NULL, count_key, &listed), EIO);
 		ck_assert_int_eq(listed, lists[i][1] ? 1 : 0);
 	}
 	memcpy(wrong.keys, (const char *[4]){"m/a", "m/b"}, sizeof(wrong.keys));
-	ck_ok(ckpt_backend_list(&wrong_backend, "m/", NULL, count_key, &(int){0}));
-	ck_error(ckpt_backend_list(&wrong_backend, "m/", "m/a", count_key, &(int){0}), EIO);
+	ck_ok(ckpt_objects_list(&wrong_backend, "m/", NULL, count_key, &(int){0}));
+	ck_error(ckpt_objects_list(&wrong_backend, "m/", "m/a", count_key, &(int){0}), EIO);
 }
 END_TEST
 

@@ -4,6 +4,7 @@
 #include "tests/support/rows.h"
 #include "tests/support/save.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/load.h"
@@ -209,7 +210,7 @@ START_TEST(a_look_that_failed_is_taken_again)
 	ckpt_step_unref(ckpt_save_one(s, 4));
 	ckpt_store_close(s);
 	ckpt_sys.sleep_ns(50000000); // the time of steps/ is one to be believed
-	ck_ok(ckpt_backend_fault_new(reader->backend, &fault, &reader->backend));
+	ck_ok(ckpt_fault_new(reader->objects, &fault, &reader->objects));
 	ck_error(ckpt_load_refresh(reader), EIO);
 	ck_ok(ckpt_load_refresh(reader));
 	seen = ckpt_save_find(reader, 4);
@@ -333,7 +334,7 @@ START_TEST(a_record_that_expires_while_a_reader_looks_is_not_one_that_cannot_be_
 		struct ckpt_store *reader;
 
 		ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
-		ck_ok(ckpt_backend_fault_new(reader->backend, &fault, &reader->backend));
+		ck_ok(ckpt_fault_new(reader->objects, &fault, &reader->objects));
 		ck_ok(ckpt_load_steps(reader, false));
 		ck_assert_uint_eq(reader->unreadable_count, i);
 		ck_assert_uint_eq(ckpt_save_errors(reader, "is not listed"), i);

@@ -2,7 +2,7 @@
 // power cuts too.
 #include "tests/support/suite.h"
 
-#include "backends/backend.h"
+#include "backends/backends.h"
 #include "backends/spare.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -15,18 +15,18 @@
 
 struct stand {
 	int fd; // the store's directory
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 };
 
 static void stand_open(struct stand *s)
 {
 	s->fd = ckpt_temp_fd();
-	ck_ok(ckpt_backend_local_open(s->fd, true, &s->b));
+	ck_ok(ckpt_local_open(s->fd, true, &s->b));
 }
 
 static void stand_close(struct stand *s)
 {
-	ckpt_backend_close(s->b);
+	ckpt_objects_close(s->b);
 	close(s->fd);
 }
 
@@ -83,7 +83,7 @@ static void assert_list(struct stand *s, const char *expected)
 {
 	struct list list = {0};
 
-	ck_ok(ckpt_backend_list(s->b, "", NULL, list_add, &list));
+	ck_ok(ckpt_objects_list(s->b, "", NULL, list_add, &list));
 	ck_assert_str_eq(list.text, expected);
 }
 
@@ -108,11 +108,11 @@ START_TEST(an_object_is_a_file_at_its_key_and_tmp_is_left_empty)
 	struct stat st;
 	struct ckpt_object object;
 
-	ck_ok(ckpt_backend_put(s.b, "steps/1000/1", "record", 6, &object));
-	ck_ok(ckpt_backend_put(s.b, "steps/1000/2", "record", 6, NULL));
-	ck_error(ckpt_backend_put(s.b, "steps/1000/2", "record", 6, NULL), EEXIST);
-	ck_ok(ckpt_backend_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL));
-	ck_error(ckpt_backend_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL), ESTALE);
+	ck_ok(ckpt_objects_put(s.b, "steps/1000/1", "record", 6, &object));
+	ck_ok(ckpt_objects_put(s.b, "steps/1000/2", "record", 6, NULL));
+	ck_error(ckpt_objects_put(s.b, "steps/1000/2", "record", 6, NULL), EEXIST);
+	ck_ok(ckpt_objects_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL));
+	ck_error(ckpt_objects_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL), ESTALE);
 	ck_ok(fstatat(s.fd, "steps/1000/1", &st, AT_SYMLINK_NOFOLLOW));
 	ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
 	ck_assert_uint_eq(st.st_nlink, 1);
@@ -124,14 +124,14 @@ END_TEST
 START_TEST(the_last_object_takes_its_folder_with_it)
 {
 	STAND(s);
-	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "", 0, NULL));
-	ck_ok(ckpt_backend_put(s.b, "steps/a/2", "", 0, NULL));
-	ck_ok(ckpt_backend_remove(s.b, "steps/a/1", NULL));
+	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "", 0, NULL));
+	ck_ok(ckpt_objects_put(s.b, "steps/a/2", "", 0, NULL));
+	ck_ok(ckpt_objects_remove(s.b, "steps/a/1", NULL));
 	ck_assert(exists(s.fd, "steps/a"));
-	ck_ok(ckpt_backend_remove(s.b, "steps/a/2", NULL));
+	ck_ok(ckpt_objects_remove(s.b, "steps/a/2", NULL));
 	ck_assert(!exists(s.fd, "steps/a"));
-	ck_ok(ckpt_backend_put(s.b, "m/a", "", 0, NULL));
-	ck_ok(ckpt_backend_remove(s.b, "m/a", NULL));
+	ck_ok(ckpt_objects_put(s.b, "m/a", "", 0, NULL));
+	ck_ok(ckpt_objects_remove(s.b, "m/a", NULL));
 	ck_assert(exists(s.fd, "m"));
 }
 END_TEST
@@ -151,14 +151,14 @@ START_TEST(what_is_gone_is_not_missing_before_that_is_durable)
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		struct ckpt_object object;
 
-		ck_ok(ckpt_backend_put(s.b, keys[i], "", 0, &object));
+		ck_ok(ckpt_objects_put(s.b, keys[i], "", 0, &object));
 		ckpt_sys.fsync = fail_to_sync;
-		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), EIO);
-		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), EIO);
-		ck_error(ckpt_backend_remove(s.b, keys[i], object.etag), EIO);
+		ck_error(ckpt_objects_remove(s.b, keys[i], NULL), EIO);
+		ck_error(ckpt_objects_remove(s.b, keys[i], NULL), EIO);
+		ck_error(ckpt_objects_remove(s.b, keys[i], object.etag), EIO);
 		ckpt_sys.fsync = fsync_before;
-		ck_error(ckpt_backend_remove(s.b, keys[i], NULL), ENOENT);
-		ck_error(ckpt_backend_remove(s.b, keys[i], object.etag), ENOENT);
+		ck_error(ckpt_objects_remove(s.b, keys[i], NULL), ENOENT);
+		ck_error(ckpt_objects_remove(s.b, keys[i], object.etag), ENOENT);
 	}
 }
 END_TEST
@@ -168,7 +168,7 @@ START_TEST(an_empty_folder_is_no_object_and_no_obstacle)
 	STAND(s);
 	ck_ok(mkdirat(s.fd, "steps/a", 0700));
 	assert_list(&s, "");
-	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "x", 1, NULL));
+	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "x", 1, NULL));
 	assert_list(&s, "steps/a/1:1");
 }
 END_TEST
@@ -178,21 +178,21 @@ START_TEST(a_read_only_open_reads_and_changes_nothing)
 	STAND(s);
 	CLEANUP_FD int empty = ckpt_temp_fd();
 	struct ckpt_object object;
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
-	ck_ok(ckpt_backend_put(s.b, "m/x", "x", 1, &object));
+	ck_ok(ckpt_objects_put(s.b, "m/x", "x", 1, &object));
 	file_make(s.fd, "tmp/left", "");
-	ck_ok(ckpt_backend_local_open(s.fd, false, &b));
-	ck_ok(ckpt_backend_head(b, "m/x", &object));
-	ck_error(ckpt_backend_put(b, "m/y", "x", 1, NULL), EROFS);
-	ck_error(ckpt_backend_replace(b, "m/x", object.etag, "y", 1, NULL), EROFS);
-	ck_error(ckpt_backend_remove(b, "m/x", NULL), EROFS);
-	ckpt_backend_close(b);
+	ck_ok(ckpt_local_open(s.fd, false, &b));
+	ck_ok(ckpt_objects_head(b, "m/x", &object));
+	ck_error(ckpt_objects_put(b, "m/y", "x", 1, NULL), EROFS);
+	ck_error(ckpt_objects_replace(b, "m/x", object.etag, "y", 1, NULL), EROFS);
+	ck_error(ckpt_objects_remove(b, "m/x", NULL), EROFS);
+	ckpt_objects_close(b);
 	ck_assert(exists(s.fd, "tmp/left"));
-	ck_ok(ckpt_backend_local_open(empty, false, &b));
-	ck_error(ckpt_backend_head(b, "m/x", &object), ENOENT);
-	ck_ok(ckpt_backend_list(b, "", NULL, list_add, &(struct list){0}));
-	ckpt_backend_close(b);
+	ck_ok(ckpt_local_open(empty, false, &b));
+	ck_error(ckpt_objects_head(b, "m/x", &object), ENOENT);
+	ck_ok(ckpt_objects_list(b, "", NULL, list_add, &(struct list){0}));
+	ckpt_objects_close(b);
 	ck_assert_int_eq(names_in(empty, "."), 0);
 }
 END_TEST
@@ -205,14 +205,14 @@ static void assert_contained(struct stand *s, const char *key, int outside)
 	struct ckpt_object object;
 	char buf[16];
 	size_t got;
-	int r = ckpt_backend_get(s->b, key, 0, buf, sizeof(buf), &got, NULL);
+	int r = ckpt_objects_get(s->b, key, 0, buf, sizeof(buf), &got, NULL);
 
 	ck_assert_msg(r == -EIO, "%s: %d", key, r);
-	ck_error(ckpt_backend_head(s->b, key, &object), EIO);
-	r = ckpt_backend_put(s->b, key, "evil", 4, NULL);
+	ck_error(ckpt_objects_head(s->b, key, &object), EIO);
+	r = ckpt_objects_put(s->b, key, "evil", 4, NULL);
 	ck_assert_msg(r == -EIO || r == -EEXIST, "%s: %d", key, r);
-	ck_error(ckpt_backend_replace(s->b, key, "etag", "evil", 4, NULL), EIO);
-	ck_error(ckpt_backend_remove(s->b, key, NULL), EIO);
+	ck_error(ckpt_objects_replace(s->b, key, "etag", "evil", 4, NULL), EIO);
+	ck_error(ckpt_objects_remove(s->b, key, NULL), EIO);
 	ck_assert_int_eq(names_in(outside, "."), 1);
 	got = (size_t)pread(openat(outside, "1", O_RDONLY), buf, sizeof(buf), 0);
 	ck_assert_uint_eq(got, 6);
@@ -241,7 +241,7 @@ START_TEST(planted_symlinks_are_listed_but_never_followed)
 	assert_contained(&s, "gc/in", outside);
 	assert_contained(&s, "packs/broken", outside);
 	assert_list(&s, "gc/in:0 m/file:0 packs/broken:0 steps/dir:0");
-	ck_ok(ckpt_backend_put(s.b, "steps/a/1", "x", 1, NULL));
+	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "x", 1, NULL));
 	ck_ok(symlinkat(target, s.fd, "steps/a/2"));
 	assert_contained(&s, "steps/a/2", outside);
 }
@@ -253,7 +253,7 @@ START_TEST(a_symlink_in_place_of_a_top_folder_is_refused)
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
 		CLEANUP_FD int fd = ckpt_temp_fd();
-		struct ckpt_backend *b;
+		struct ckpt_objects *b;
 		int r;
 
 		mkdirat(fd, "tmp", 0700);
@@ -262,13 +262,13 @@ START_TEST(a_symlink_in_place_of_a_top_folder_is_refused)
 		if (strcmp(folders[i], "tmp") == 0)
 			ck_ok(unlinkat(fd, "tmp", AT_REMOVEDIR));
 		ck_ok(symlinkat(i == 5 ? "../elsewhere/1" : "elsewhere", fd, folders[i]));
-		r = ckpt_backend_local_open(fd, true, &b);
+		r = ckpt_local_open(fd, true, &b);
 		ck_assert_msg(r == -ELOOP || r == -ENOTDIR, "%s: %d", folders[i], r);
 		ck_assert_int_eq(names_in(fd, "elsewhere"), 1);
-		ck_ok(ckpt_backend_local_open(fd, false, &b));
+		ck_ok(ckpt_local_open(fd, false, &b));
 		if (i < 4)
-			ck_error(ckpt_backend_list(b, folders[i], NULL, list_add, &(struct list){0}), EIO);
-		ckpt_backend_close(b);
+			ck_error(ckpt_objects_list(b, folders[i], NULL, list_add, &(struct list){0}), EIO);
+		ckpt_objects_close(b);
 	}
 }
 END_TEST
@@ -280,11 +280,11 @@ START_TEST(things_that_are_no_regular_files_are_refused_without_waiting)
 
 	ck_ok(mkfifoat(s.fd, "m/fifo", 0600));
 	ck_ok(mkdirat(s.fd, "m/dir", 0700));
-	ck_error(ckpt_backend_head(s.b, "m/fifo", &object), EIO);
-	ck_error(ckpt_backend_put(s.b, "m/fifo", "x", 1, NULL), EEXIST);
-	ck_error(ckpt_backend_remove(s.b, "m/fifo", NULL), EIO);
-	ck_error(ckpt_backend_head(s.b, "m/dir", &object), ENOENT);
-	ck_error(ckpt_backend_remove(s.b, "m/dir", NULL), ENOENT);
+	ck_error(ckpt_objects_head(s.b, "m/fifo", &object), EIO);
+	ck_error(ckpt_objects_put(s.b, "m/fifo", "x", 1, NULL), EEXIST);
+	ck_error(ckpt_objects_remove(s.b, "m/fifo", NULL), EIO);
+	ck_error(ckpt_objects_head(s.b, "m/dir", &object), ENOENT);
+	ck_error(ckpt_objects_remove(s.b, "m/dir", NULL), ENOENT);
 	assert_list(&s, "m/fifo:0");
 	ck_assert(exists(s.fd, "m/dir"));
 }
@@ -293,7 +293,7 @@ END_TEST
 START_TEST(names_that_are_no_keys_are_not_listed)
 {
 	STAND(s);
-	ck_ok(ckpt_backend_put(s.b, "m/x", "x", 1, NULL));
+	ck_ok(ckpt_objects_put(s.b, "m/x", "x", 1, NULL));
 	file_make(s.fd, "m/a\nb", "");
 	file_make(s.fd, "m/\xff", "");
 	ck_ok(mkdirat(s.fd, "steps/a", 0700));
@@ -311,11 +311,11 @@ START_TEST(a_file_cut_short_or_changed_by_hand_has_another_etag)
 	STAND(s);
 	struct ckpt_object before, after;
 
-	ck_ok(ckpt_backend_put(s.b, "gc/x", "12345", 5, &before));
+	ck_ok(ckpt_objects_put(s.b, "gc/x", "12345", 5, &before));
 	file_make(s.fd, "gc/x", "12340");
-	ck_ok(ckpt_backend_head(s.b, "gc/x", &after));
+	ck_ok(ckpt_objects_head(s.b, "gc/x", &after));
 	ck_assert_str_ne(before.etag, after.etag);
-	ck_error(ckpt_backend_replace(s.b, "gc/x", before.etag, "y", 1, NULL), ESTALE);
+	ck_error(ckpt_objects_replace(s.b, "gc/x", before.etag, "y", 1, NULL), ESTALE);
 }
 END_TEST
 
@@ -324,23 +324,23 @@ END_TEST
 START_TEST(an_open_alone_sweeps_tmp_and_one_in_company_does_not)
 {
 	CLEANUP_FD int fd = ckpt_temp_fd();
-	struct ckpt_backend *first, *second;
+	struct ckpt_objects *first, *second;
 
 	ck_ok(mkdirat(fd, "tmp", 0700));
 	file_make(fd, "tmp/file", "left");
 	ck_ok(mkdirat(fd, "tmp/folder.d", 0700));
 	file_make(fd, "tmp/folder.d/1", "left");
 	ck_ok(symlinkat("../steps", fd, "tmp/link"));
-	ck_ok(ckpt_backend_local_open(fd, true, &first));
+	ck_ok(ckpt_local_open(fd, true, &first));
 	ck_assert_int_eq(left_in_tmp(fd), 0);
 	file_make(fd, "tmp/in-the-making", "");
-	ck_ok(ckpt_backend_local_open(fd, true, &second));
+	ck_ok(ckpt_local_open(fd, true, &second));
 	ck_assert(exists(fd, "tmp/in-the-making"));
-	ckpt_backend_close(first);
-	ckpt_backend_close(second);
-	ck_ok(ckpt_backend_local_open(fd, true, &first));
+	ckpt_objects_close(first);
+	ckpt_objects_close(second);
+	ck_ok(ckpt_local_open(fd, true, &first));
 	ck_assert_int_eq(left_in_tmp(fd), 0);
-	ckpt_backend_close(first);
+	ckpt_objects_close(first);
 }
 END_TEST
 
@@ -349,7 +349,7 @@ END_TEST
 
 static void process_body(int fd, int me)
 {
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 	char key[32], text[16];
 
 	// Opening and closing all the time: a sweep may not take what another process is making.
@@ -358,31 +358,31 @@ static void process_body(int fd, int me)
 		size_t got;
 		int r;
 
-		ck_ok(ckpt_backend_local_open(fd, true, &b));
+		ck_ok(ckpt_local_open(fd, true, &b));
 		snprintf(key, sizeof(key), "steps/%d/%d", i, me);
-		ck_ok(ckpt_backend_put(b, key, key, strlen(key), NULL));
+		ck_ok(ckpt_objects_put(b, key, key, strlen(key), NULL));
 		do {
 			memset(text, 0, sizeof(text));
-			ck_ok(ckpt_backend_get(b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
+			ck_ok(ckpt_objects_get(b, "gc/epoch", 0, text, sizeof(text) - 1, &got, &object));
 			snprintf(text, sizeof(text), "%d", atoi(text) + 1);
-			r = ckpt_backend_replace(b, "gc/epoch", object.etag, text, strlen(text), NULL);
+			r = ckpt_objects_replace(b, "gc/epoch", object.etag, text, strlen(text), NULL);
 		} while (r == -ESTALE);
 		ck_ok(r);
-		ckpt_backend_close(b);
+		ckpt_objects_close(b);
 	}
 }
 
 START_TEST(processes_share_a_store_without_losing_an_update)
 {
 	CLEANUP_FD int fd = ckpt_temp_fd();
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 	char text[16] = "";
 	struct list list = {0};
 	size_t got;
 
-	ck_ok(ckpt_backend_local_open(fd, true, &b));
-	ck_ok(ckpt_backend_put(b, "gc/epoch", "0", 1, NULL));
-	ckpt_backend_close(b);
+	ck_ok(ckpt_local_open(fd, true, &b));
+	ck_ok(ckpt_objects_put(b, "gc/epoch", "0", 1, NULL));
+	ckpt_objects_close(b);
 	for (int i = 0; i < PROCESSES; i++) {
 		if (fork() == 0) {
 			process_body(fd, i);
@@ -395,12 +395,12 @@ START_TEST(processes_share_a_store_without_losing_an_update)
 		ck_assert_int_gt(wait(&status), 0);
 		ck_assert_int_eq(status, 0);
 	}
-	ck_ok(ckpt_backend_local_open(fd, true, &b));
-	ck_ok(ckpt_backend_get(b, "gc/epoch", 0, text, sizeof(text) - 1, &got, NULL));
+	ck_ok(ckpt_local_open(fd, true, &b));
+	ck_ok(ckpt_objects_get(b, "gc/epoch", 0, text, sizeof(text) - 1, &got, NULL));
 	ck_assert_int_eq(atoi(text), PROCESSES * ROUNDS);
-	ck_ok(ckpt_backend_list(b, "steps/49/", NULL, list_add, &list));
+	ck_ok(ckpt_objects_list(b, "steps/49/", NULL, list_add, &list));
 	ck_assert_str_eq(list.text, "steps/49/0:10 steps/49/1:10 steps/49/2:10 steps/49/3:10");
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 	ck_assert_int_eq(left_in_tmp(fd), 0);
 }
 END_TEST

@@ -3,6 +3,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
@@ -251,7 +252,7 @@ static void copy_object(const char *from, const char *to)
 	void *data;
 
 	snprintf(key, sizeof(key), "steps/%s", from);
-	ck_ok(ckpt_backend_get_all(s->backend, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL));
+	ck_ok(ckpt_objects_get_all(s->objects, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL));
 	write_object(to, data, len);
 	free(data);
 }
@@ -332,8 +333,8 @@ START_TEST(an_object_that_fails_or_an_answer_that_is_lost_leaves_one_name)
 		int rc;
 
 		ck_assert_uint_lt(n, 100);
-		ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
-		fault = ckpt_backendfault_ways[_i / 2];
+		ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+		fault = ckpt_objectsfault_ways[_i / 2];
 		fault.at = n;
 		rc = move(names[from], names[!from]);
 		fired = fault.count >= n;
@@ -366,7 +367,7 @@ static bool is_object(const char *key)
 {
 	size_t len;
 	void *data;
-	int rc = ckpt_backend_get_all(s->backend, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	int rc = ckpt_objects_get_all(s->objects, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
 
 	if (!rc)
 		free(data);
@@ -391,7 +392,7 @@ START_TEST(an_attempt_after_one_that_was_cut_can_fail_too)
 	unsigned failed = 0;
 	int rc = -EACCES;
 
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	for (uint64_t n = 1; rc; n++) {
 		cut_a_move(&fault); // what fails takes it back where it can
 		fault = (struct ckpt_fault){.at = n, .error = -EACCES};

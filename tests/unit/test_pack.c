@@ -2,6 +2,7 @@
 // other bytes.
 #include "tests/support/suite.h"
 
+#include "backends/backends.h"
 #include "core/base/util.h"
 #include "core/tier/pack.h"
 
@@ -9,7 +10,7 @@
 
 #define CHUNKS 5
 
-static struct ckpt_backend *b;
+static struct ckpt_objects *b;
 static struct ckpt_codec *codec;
 static struct ckpt_pack pack;
 static struct ckpt_chunk chunks[CHUNKS];
@@ -36,7 +37,7 @@ static void read_object(void)
 	void *data;
 
 	ckpt_pack_key(pack.id, key);
-	ck_ok(ckpt_backend_get_all(b, key, CKPT_PACK_BYTES_MAX, &data, &len, NULL));
+	ck_ok(ckpt_objects_get_all(b, key, CKPT_PACK_BYTES_MAX, &data, &len, NULL));
 	ck_assert_uint_eq(len, pack.bytes);
 	object = data;
 }
@@ -47,7 +48,7 @@ static void setup(void)
 	struct ckpt_pack_writer *w;
 	uint8_t *stored = malloc(100000);
 
-	ck_ok(ckpt_backend_mem_new(&b));
+	ck_ok(ckpt_mem_new(&b));
 	ck_ok(ckpt_codec_new(&codec));
 	ck_ok(ckpt_pack_writer_new(&w));
 	ck_assert_uint_eq(ckpt_pack_writer_bytes(w), 0);
@@ -72,7 +73,7 @@ static void teardown(void)
 		free(plain[i]);
 	free(object);
 	ckpt_codec_free(codec);
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 }
 
 // The pack is these bytes now.
@@ -81,8 +82,8 @@ static void replace(const void *bytes, size_t len)
 	char key[CKPT_PACK_KEY_MAX];
 
 	ckpt_pack_key(pack.id, key);
-	ck_ok(ckpt_backend_remove(b, key, NULL));
-	ck_ok(ckpt_backend_put(b, key, bytes, len, NULL));
+	ck_ok(ckpt_objects_remove(b, key, NULL));
+	ck_ok(ckpt_objects_put(b, key, bytes, len, NULL));
 }
 
 static int table(uint64_t bytes)
@@ -182,7 +183,7 @@ START_TEST(what_could_not_be_put_is_put_again)
 	struct ckpt_pack_writer *w;
 	struct ckpt_pack other;
 
-	ck_ok(ckpt_backend_fault_new(b, &fault, &b));
+	ck_ok(ckpt_fault_new(b, &fault, &b));
 	ck_ok(ckpt_pack_writer_new(&w));
 	ck_ok(ckpt_pack_writer_add(w, &one, plain[1]));
 	ck_error(ckpt_pack_writer_put(w, b, &other), ENOSPC);

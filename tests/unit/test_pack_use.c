@@ -30,13 +30,13 @@ START_TEST(what_is_used_is_counted_once)
 
 	ck_assert_uint_eq(some.packs->used_bytes, strlen(SHARED));
 	ck_assert_uint_eq(some.packs->used_chunks, 1);
-	ck_ok(ckpt_pack_use_unused(some.packs, s->backend, &unused));
+	ck_ok(ckpt_pack_use_unused(some.packs, s->objects, &unused));
 	ck_assert_uint_eq(unused, strlen(LONG_1) + strlen(LONG_2));
 	ck_assert_uint_eq(whole.packs->used_bytes, strlen(LONG_1) + strlen(LONG_2) + strlen(SHARED));
 	ck_assert_uint_eq(whole.packs->used_chunks, 3);
-	ck_ok(ckpt_pack_use_unused(whole.packs, s->backend, &unused));
+	ck_ok(ckpt_pack_use_unused(whole.packs, s->objects, &unused));
 	ck_assert_uint_eq(unused, 0);
-	ck_ok(ckpt_pack_use_unused(none.packs, s->backend, &unused));
+	ck_ok(ckpt_pack_use_unused(none.packs, s->objects, &unused));
 	ck_assert_uint_eq(unused, pack.bytes);
 	ckpt_pack_use_done(&some);
 	ckpt_pack_use_done(&whole);

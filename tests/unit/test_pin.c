@@ -3,6 +3,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -159,7 +160,7 @@ START_TEST(a_pin_whose_answer_was_lost_once_is_done)
 	uint64_t n;
 	int rc;
 
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	for (n = 1; fired; n++) {
 		fault = (struct ckpt_fault){.at = n, .error = -ENOMEM, .half = true}; // a read fails, a put is done
 		rc = pin("1000", !pinned);

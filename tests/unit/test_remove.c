@@ -1,6 +1,7 @@
 // Removal marks: which are made, whose they are, and how they end.
 #include "tests/support/fixture.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -35,7 +36,7 @@ static void setup(void)
 	ck_ok(ckpt_amend_remove(step, "late")); // in the session's directory, and in no version any more
 	ck_ok(ckpt_step_manifest(step, &m));
 	fault = (struct ckpt_fault){0};
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 }
 
 static void teardown(void)

@@ -4,6 +4,7 @@
 #include "tests/support/history.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -260,8 +261,8 @@ static void put_policy(const char *text)
 {
 	struct ckpt_object object = {.etag = ""};
 
-	(void)ckpt_backend_head(s->backend, "policy/current", &object);
-	ck_ok(ckpt_policy_put_object(s->backend, "policy/current", object.etag, text));
+	(void)ckpt_objects_head(s->objects, "policy/current", &object);
+	ck_ok(ckpt_policy_put_object(s->objects, "policy/current", object.etag, text));
 }
 
 START_TEST(what_is_asked_for_goes_only_if_it_does_not_stay_by_now)
@@ -352,7 +353,7 @@ START_TEST(metrics_that_cannot_be_read_delete_nothing)
 	save("3", "{\"metrics\":{\"loss\":3}}");
 	set(BEST_1);
 	ckpt_trash_drain(s->trash); // whose own look is over then
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	fault.at = 2; // the policy is the first
 	needs_another_look();
 	fault.at = 0;

@@ -2,6 +2,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
@@ -493,7 +494,7 @@ START_TEST(a_call_that_fails_is_an_error_and_nothing_is_decided_twice)
 	uint64_t n;
 
 	set_policy("{'save':{'continuous':{}}}");
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	for (n = 1; fired; n++) {
 		char first[64];
 
@@ -523,7 +524,7 @@ START_TEST(the_policy_that_was_set_last_is_in_force)
 	ck_assert_str_eq(etag, "");
 	ckpt_policy_done(&p);
 	ck_ok(ckpt_policy_set(s, &first));
-	ck_error(ckpt_policy_put_object(s->backend, "policy/current", "", "{}"), ESTALE); // by who saw none
+	ck_error(ckpt_policy_put_object(s->objects, "policy/current", "", "{}"), ESTALE); // by who saw none
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));                      // beside a mount
 	ck_ok(ckpt_policy_load(reader, &p, etag, &why));
 	p.skip_zero = true;
@@ -553,7 +554,7 @@ START_TEST(a_damaged_policy_is_told_and_replaced)
 		FILE *f;
 		char path[PATH_MAX + 32];
 
-		ckpt_backend_remove(s->backend, "policy/current", NULL);
+		ckpt_objects_remove(s->objects, "policy/current", NULL);
 		ck_ok(ckpt_policy_set(s, &good));
 		snprintf(path, sizeof(path), "%s/policy/current", dir);
 		f = fopen(path, "w");

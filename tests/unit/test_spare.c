@@ -3,7 +3,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
-#include "backends/backend.h"
+#include "backends/backends.h"
 #include "backends/spare.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
@@ -108,14 +108,14 @@ static int spares_in(int dirfd)
 START_TEST(an_open_for_writing_makes_all_of_them_and_mends_what_is_half_made)
 {
 	CLEANUP_FD int fd = ckpt_temp_fd(), half = -1;
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
 	ck_ok(mkdirat(fd, "tmp", 0700));
 	half = openat(fd, "tmp/" CKPT_SPARE_PREFIX "3", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	ck_assert_int_ge(half, 0);
-	ck_ok(ckpt_backend_local_open(fd, true, &b));
+	ck_ok(ckpt_local_open(fd, true, &b));
 	ck_assert_int_eq(spares_in(fd), CKPT_SPARE_COUNT);
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 	ck_assert_int_eq(spares_in(fd), CKPT_SPARE_COUNT);
 }
 END_TEST
@@ -150,45 +150,45 @@ START_TEST(a_put_that_frees_is_done_on_a_full_disk_and_another_is_not)
 	CLEANUP_FD int fd = ckpt_temp_fd();
 	char data[3000], found[sizeof(data)];
 	struct ckpt_object object;
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 	size_t len;
 
 	memset(data, 'x', sizeof(data));
-	ck_ok(ckpt_backend_local_open(fd, true, &b));
+	ck_ok(ckpt_local_open(fd, true, &b));
 	fill_disk(errors[_i], 1);
-	ck_error(ckpt_backend_put(b, "steps/1000/1", data, sizeof(data), NULL), -errors[_i]);
+	ck_error(ckpt_objects_put(b, "steps/1000/1", data, sizeof(data), NULL), -errors[_i]);
 	ck_assert_int_eq(full.spares, 0);
-	ck_ok(ckpt_backend_put_how(b, "steps/1000/1", data, sizeof(data), true, &object));
+	ck_ok(ckpt_objects_put_how(b, "steps/1000/1", data, sizeof(data), true, &object));
 	ck_assert_uint_eq(object.bytes, sizeof(data));
-	ck_ok(ckpt_backend_get(b, "steps/1000/1", 0, found, sizeof(found), &len, NULL));
+	ck_ok(ckpt_objects_get(b, "steps/1000/1", 0, found, sizeof(found), &len, NULL));
 	ck_assert_uint_eq(len, sizeof(data));
 	ck_assert_mem_eq(found, data, sizeof(data));
 	ck_assert_int_lt(spares_in(fd), CKPT_SPARE_COUNT);
-	ck_error(ckpt_backend_put_how(b, "steps/1000/1", data, 1, true, NULL), EEXIST);
+	ck_error(ckpt_objects_put_how(b, "steps/1000/1", data, 1, true, NULL), EEXIST);
 
 	make_room();
-	ck_ok(ckpt_backend_put(b, "steps/1000/2", data, 1, NULL)); // anything that finds room
+	ck_ok(ckpt_objects_put(b, "steps/1000/2", data, 1, NULL)); // anything that finds room
 	ck_assert_int_eq(spares_in(fd), CKPT_SPARE_COUNT);
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 }
 END_TEST
 
 START_TEST(a_put_ends_when_the_reserve_does_and_leaves_nothing)
 {
 	CLEANUP_FD int fd = ckpt_temp_fd();
-	struct ckpt_backend *b;
+	struct ckpt_objects *b;
 
-	ck_ok(ckpt_backend_local_open(fd, true, &b));
-	ck_ok(ckpt_backend_put(b, "steps/1000/1", "x", 1, NULL));
+	ck_ok(ckpt_local_open(fd, true, &b));
+	ck_ok(ckpt_objects_put(b, "steps/1000/1", "x", 1, NULL));
 	fill_disk(-ENOSPC, 0); // others are faster
-	ck_error(ckpt_backend_put_how(b, "steps/1000/2", "x", 1, true, NULL), ENOSPC);
+	ck_error(ckpt_objects_put_how(b, "steps/1000/2", "x", 1, true, NULL), ENOSPC);
 	ck_assert_int_eq(spares_in(fd), 0);
-	ckpt_backend_refill(b); // no room yet
+	ckpt_objects_refill(b); // no room yet
 	ck_assert_int_eq(spares_in(fd), 0);
 	make_room();
-	ckpt_backend_refill(b);
+	ckpt_objects_refill(b);
 	ck_assert_int_eq(spares_in(fd), CKPT_SPARE_COUNT);
-	ckpt_backend_close(b);
+	ckpt_objects_close(b);
 }
 END_TEST
 

@@ -2,6 +2,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
@@ -340,7 +341,7 @@ START_TEST(a_promotion_whose_answer_was_lost_counts)
 	save("1000", TEMPORARY);
 	save("2000", NULL);
 	step = find("1000");
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(ckpt_promote(step), EIO);
 	fault.at = 0;
 	ck_ok(ckpt_step_record(step, step->summary.version + 1, &there));

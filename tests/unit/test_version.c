@@ -1,6 +1,7 @@
 // What is under a step's key in the store and is not what this process put there: another's record, a damaged one, an older one.
 #include "tests/support/fixture_step.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/version.h"
@@ -42,8 +43,8 @@ static void plant(uint32_t version, const struct ckpt_summary *like, enum lie li
 	if (lie == NO_RECORD)
 		memset(data, 'x', len);
 	snprintf(object, sizeof(object), "steps/1000/%u", version);
-	(void)ckpt_backend_remove(s->backend, object, NULL);
-	ck_ok(ckpt_backend_put(s->backend, object, data, len, NULL));
+	(void)ckpt_objects_remove(s->objects, object, NULL);
+	ck_ok(ckpt_objects_put(s->objects, object, data, len, NULL));
 	free(data);
 }
 
@@ -66,7 +67,7 @@ START_TEST(a_commit_takes_nobody_elses_record_for_its_own)
 		ck_error(ckpt_commit(step, &ckpt_staged_plain), EEXIST);
 		ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	}
-	ck_ok(ckpt_backend_remove(s->backend, "steps/1000/1", NULL));
+	ck_ok(ckpt_objects_remove(s->objects, "steps/1000/1", NULL));
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	ckpt_staged_check(step, "model.bin", "weights");
 }
@@ -82,7 +83,7 @@ START_TEST(no_next_version_is_put_over_what_is_not_the_steps)
 		ck_error(ckpt_commit_metadata(step, "{\"temporary\":true}"), EBADMSG);
 		ck_assert_uint_eq(step->summary.version, 1);
 	}
-	ck_ok(ckpt_backend_remove(s->backend, "steps/1000/2", NULL));
+	ck_ok(ckpt_objects_remove(s->objects, "steps/1000/2", NULL));
 	ck_ok(ckpt_commit_metadata(step, "{\"temporary\":true}"));
 	ck_assert_uint_eq(step->summary.version, 2);
 }
@@ -99,7 +100,7 @@ START_TEST(a_step_whose_record_became_another_one_takes_no_version)
 	}
 	plant(1, &step->summary, NO_RECORD);
 	ck_error(ckpt_commit_metadata(step, "{\"temporary\":true}"), EBADMSG);
-	ck_ok(ckpt_backend_remove(s->backend, "steps/1000/1", NULL));
+	ck_ok(ckpt_objects_remove(s->objects, "steps/1000/1", NULL));
 	ck_error(ckpt_commit_metadata(step, "{\"temporary\":true}"), ENOENT);
 }
 END_TEST
@@ -280,7 +281,7 @@ START_TEST(no_version_is_taken_over_that_may_not_be_durable)
 
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	plant(2, &step->summary, NO_LIE);
-	ck_ok(ckpt_backend_fault_new(s->backend, &fault, &s->backend));
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	do {
 		ck_assert_uint_eq(step->summary.version, 1);
 		fault.count = 0;

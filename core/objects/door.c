@@ -1,4 +1,5 @@
-#include "backends/backend.h"
+// The door: what is asked of a backend, and what it answers, is held against the contract of objects.h.
+#include "core/objects/objects.h"
 
 #include "core/base/util.h"
 
@@ -53,7 +54,7 @@ static int key_check(const char *key, bool partial)
 	return partial || name_valid(key, strlen(key)) ? 0 : -EINVAL;
 }
 
-int ckpt_backend_key_check(const char *key)
+int ckpt_objects_key_check(const char *key)
 {
 	return key_check(key, false);
 }
@@ -70,6 +71,9 @@ static int result_check(int r, int extra)
 	case -EROFS:
 	case -EACCES:
 	case -ENOMEM:
+	case -EAGAIN:
+	case -ETIMEDOUT:
+	case -ECANCELED:
 	case -EIO:
 		return r;
 	case -EPERM:
@@ -92,18 +96,18 @@ static size_t get_expected(const struct ckpt_object *object, uint64_t offset, si
 	return (size_t)MIN((uint64_t)len, object->bytes - offset);
 }
 
-int ckpt_backend_get(struct ckpt_backend *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+int ckpt_objects_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		     struct ckpt_object *ret_object)
 {
 	struct ckpt_object object;
 	size_t got = 0;
 	int r;
 
-	assert(b && key && (buf || len == 0) && ret_len);
-	r = ckpt_backend_key_check(key);
+	assert(o && key && (buf || len == 0) && ret_len);
+	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	r = result_check(b->ops->get(b, key, offset, buf, len, &got, ret_object ? &object : NULL), 0);
+	r = result_check(o->ops->get(o, key, offset, buf, len, &got, ret_object ? &object : NULL), 0);
 	if (r < 0)
 		return r;
 	if (got > len)
@@ -129,81 +133,93 @@ static int object_take(int r, const struct ckpt_object *object, size_t len, stru
 	return 0;
 }
 
-int ckpt_backend_head(struct ckpt_backend *b, const char *key, struct ckpt_object *ret_object)
+int ckpt_objects_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
 {
 	struct ckpt_object object = {0};
 	int r;
 
-	assert(b && key);
-	r = ckpt_backend_key_check(key);
+	assert(o && key);
+	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	r = result_check(b->ops->head(b, key, &object), 0);
+	r = result_check(o->ops->head(o, key, &object), 0);
 	return object_take(r, &object, (size_t)object.bytes, ret_object);
 }
 
-int ckpt_backend_put(struct ckpt_backend *b, const char *key, const void *data, size_t len,
+int ckpt_objects_put(struct ckpt_objects *o, const char *key, const void *data, size_t len,
 		     struct ckpt_object *ret_object)
 {
-	return ckpt_backend_put_how(b, key, data, len, false, ret_object);
+	return ckpt_objects_put_how(o, key, data, len, false, ret_object);
 }
 
-bool ckpt_backend_yield(struct ckpt_backend *b)
+bool ckpt_objects_yield(struct ckpt_objects *o)
 {
-	return b->ops->yield && b->ops->yield(b);
+	return o->ops->yield && o->ops->yield(o);
 }
 
-void ckpt_backend_refill(struct ckpt_backend *b)
+void ckpt_objects_refill(struct ckpt_objects *o)
 {
-	if (b->ops->refill)
-		b->ops->refill(b);
+	if (o->ops->refill)
+		o->ops->refill(o);
 }
 
-int ckpt_backend_put_how(struct ckpt_backend *b, const char *key, const void *data, size_t len, bool frees,
+int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 			 struct ckpt_object *ret_object)
 {
 	struct ckpt_object object = {0};
 	int r;
 
-	assert(b && key && (data || len == 0));
-	r = ckpt_backend_key_check(key);
+	assert(o && key && (data || len == 0));
+	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	r = result_check(b->ops->put(b, key, data, len, frees, &object), -EEXIST);
+	r = result_check(o->ops->put(o, key, data, len, frees, &object), -EEXIST);
 	return object_take(r, &object, len, ret_object);
 }
 
-int ckpt_backend_replace(struct ckpt_backend *b, const char *key, const char *etag, const void *data, size_t len,
+int ckpt_objects_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
 			 struct ckpt_object *ret_object)
 {
 	struct ckpt_object object = {0};
 	int r;
 
-	assert(b && key && etag && *etag && (data || len == 0));
-	r = ckpt_backend_key_check(key);
+	assert(o && key && etag && *etag && (data || len == 0));
+	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
 	if (len > CKPT_CAS_BYTES_MAX)
 		return -EFBIG;
-	r = result_check(b->ops->replace(b, key, etag, data, len, &object), -ESTALE);
+	r = result_check(o->ops->replace(o, key, etag, data, len, &object), -ESTALE);
 	return object_take(r, &object, len, ret_object);
 }
 
-int ckpt_backend_remove(struct ckpt_backend *b, const char *key, const char *etag)
+int ckpt_objects_remove(struct ckpt_objects *o, const char *key, const char *etag)
 {
 	int r;
 
-	assert(b && key && (!etag || *etag));
-	r = ckpt_backend_key_check(key);
+	assert(o && key && (!etag || *etag));
+	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	return result_check(b->ops->remove(b, key, etag), -ESTALE);
+	return result_check(o->ops->remove(o, key, etag), -ESTALE);
+}
+
+int ckpt_objects_sync(struct ckpt_objects *o, const char *key)
+{
+	int r;
+
+	assert(o && key);
+	r = ckpt_objects_key_check(key);
+	if (r < 0 || !o->ops->sync)
+		return r;
+	r = result_check(o->ops->sync(o, key), 0);
+	return r == -ENOENT ? 0 : r; // that nothing is there is what lasts
 }
 
 // What the list seen so far must agree with.
 struct checked_list {
 	const char *prefix;
-	ckpt_backend_list_fn *fn;
+	ckpt_objects_list_fn *fn;
 	void *arg;
 	char last[CKPT_OBJECT_KEY_MAX + 1]; // at first `after`
 	bool ended;                         // by fn or by a key against the contract, with result
@@ -215,7 +231,7 @@ static int list_check(void *arg, const char *key, const struct ckpt_object *obje
 	struct checked_list *list = arg;
 
 	assert(!list->ended); // fn is never called again after it ended the list
-	if (ckpt_backend_key_check(key) < 0 || strncmp(key, list->prefix, strlen(list->prefix)) != 0 ||
+	if (ckpt_objects_key_check(key) < 0 || strncmp(key, list->prefix, strlen(list->prefix)) != 0 ||
 	    strcmp(key, list->last) <= 0) {
 		list->ended = true;
 		list->result = -EIO;
@@ -227,29 +243,29 @@ static int list_check(void *arg, const char *key, const struct ckpt_object *obje
 	return list->result;
 }
 
-int ckpt_backend_list(struct ckpt_backend *b, const char *prefix, const char *after, ckpt_backend_list_fn *fn,
+int ckpt_objects_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg)
 {
 	struct checked_list list = {.prefix = prefix, .fn = fn, .arg = arg};
 	int r;
 
-	assert(b && prefix && fn);
+	assert(o && prefix && fn);
 	if (!after)
 		after = "";
 	if (key_check(prefix, true) < 0 || key_check(after, true) < 0)
 		return -EINVAL;
 	strcpy(list.last, after);
-	r = b->ops->list(b, prefix, after, list_check, &list);
+	r = o->ops->list(o, prefix, after, list_check, &list);
 	return list.ended ? list.result : result_check(r, 0);
 }
 
-void ckpt_backend_close(struct ckpt_backend *b)
+void ckpt_objects_close(struct ckpt_objects *o)
 {
-	if (b)
-		b->ops->close(b);
+	if (o)
+		o->ops->close(o);
 }
 
-int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_max, void **ret_data, size_t *ret_len,
+int ckpt_objects_get_all(struct ckpt_objects *o, const char *key, size_t bytes_max, void **ret_data, size_t *ret_len,
 			 struct ckpt_object *ret_object)
 {
 	size_t cap = MIN(bytes_max, (size_t)GET_ALL_FIRST_BYTES);
@@ -264,7 +280,7 @@ int ckpt_backend_get_all(struct ckpt_backend *b, const char *key, size_t bytes_m
 
 		if (!buf)
 			return -ENOMEM;
-		r = ckpt_backend_get(b, key, 0, buf, cap, &len, &object);
+		r = ckpt_objects_get(o, key, 0, buf, cap, &len, &object);
 		if (r < 0)
 			return r;
 		if (object.bytes > bytes_max)

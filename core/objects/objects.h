@@ -1,0 +1,112 @@
+// Stores of objects behind one table of functions, and the checked door that every call passes.
+//
+// A store holds records, manifests and packs as objects under keys ("steps/1000/1", "m/<sha256>"): bytes with a size,
+// an etag and a time. An object appears whole or not at all, and a reader sees one version of it. Data in the making
+// and raw files are not here: they belong to other rooms of core.
+//
+// Calling sequence: ckpt_objects_open() (stack.h), any calls, ckpt_objects_close(). Backends implement the table
+// (backends/backends.h). A layer is a backend that owns the one below, calls it through the door, and closes it with itself.
+// Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
+// "steps", "m", "packs", "gc" or "policy", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
+// -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
+// then is its own affair, short of losing an object.
+// Durability: a put, replace or remove that returned 0 survives a power cut. What others did, or a call of unknown outcome,
+// survives it after a sync of its key.
+// Threads: all calls may be made from any thread at once. Every call may block on a disk or a network.
+// Ownership: the caller owns what it passes in; nothing is kept.
+//
+// How each operation is done:
+//
+//            a directory (local.c)                      memory (mem.c)    S3                     GCS
+//   put      a file in tmp/, fsync, link(2), fsync       under a mutex     PUT, If-None-Match: *  generation 0
+//   get      pread(2) of an open file                    a copy            GET, Range             the same
+//   head     fstat(2)                                    a copy            HEAD                   the same
+//   list     getdents(2), sorted                         in its order      LIST, page by page     the same
+//   remove   under a lock: unlink(2), fsync              under a mutex     DELETE                 the same
+//   sync     fsync(2) of the folders on the way          nothing           nothing                nothing
+//
+// A shared directory of several nodes is a directory: link(2) decides there, too.
+#pragma once
+
+#include "core/limits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CKPT_ETAG_MAX 80 // with the NUL
+
+struct ckpt_object {
+	uint64_t bytes;
+	int64_t mtime_ns;         // the store's clock
+	char etag[CKPT_ETAG_MAX]; // changes with the bytes; "" from list() where it would cost a read
+};
+
+struct ckpt_objects {
+	const struct ckpt_objects_ops *ops;
+};
+
+// Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
+typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_object *object);
+
+// All but sync, yield and refill are required. Errors: -ENOENT no such object; -EEXIST put over an object; -ESTALE the etag is
+// another; -EFBIG beyond a limit; -EINVAL not a key; -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM as in errno(3).
+// -EAGAIN: the store was busy, and nothing was done: the same call may be made again. -ETIMEDOUT, -ECANCELED: it did not end in
+// time, or was called off; -EIO: anything else. After these three the outcome of a change is unknown: a get says it. From reads
+// -EIO also means that something stands there which is no object.
+struct ckpt_objects_ops {
+	const char *name; // as `info` prints it: "local", "mem"; a layer adds its own: "fault(local)"
+
+	// Up to len bytes from offset into buf; fewer only at the end of the object. Past the end: 0 bytes, no error.
+	// ret_object (may be NULL) describes the version that the bytes are from.
+	int (*get)(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		   struct ckpt_object *ret_object);
+	int (*head)(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object);
+	// Creates; -EEXIST when the key is taken. This is the commit primitive. frees: the object is the record of an act that
+	// frees room, and succeeds on a full disk as long as the store has a reserve (spare.h).
+	int (*put)(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
+		   struct ckpt_object *ret_object);
+	// Compare-and-swap: replaces the version with this etag. At most CKPT_CAS_BYTES_MAX bytes.
+	int (*replace)(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
+		       struct ckpt_object *ret_object);
+	// Deletes; with an etag (may be NULL) only that version, else -ESTALE.
+	int (*remove)(struct ckpt_objects *o, const char *key, const char *etag);
+	// What is at the key, or that nothing is, survives a power cut, with all that is beside it in its folder ("a/b" of
+	// "a/b/c"). NULL: what this backend has answered does so anyway.
+	int (*sync)(struct ckpt_objects *o, const char *key);
+	// All objects whose key starts with prefix ("" is all), after the key `after` (NULL or "": from the start).
+	int (*list)(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn, void *arg);
+	// Optional. The disk is full, and the caller frees some: gives back a part of the reserve. False: there is none any more.
+	bool (*yield)(struct ckpt_objects *o);
+	// Optional. Room was freed: makes again what acts on a full disk have used of the reserve.
+	void (*refill)(struct ckpt_objects *o);
+	void (*close)(struct ckpt_objects *o);
+};
+
+// 0, or -EINVAL: not a key.
+int ckpt_objects_key_check(const char *key);
+
+// The checked door: asserts arguments that are ours to get right, refuses keys that are not keys, checks results
+// against the contract above (a get of another length than asked, a list out of order, an errno outside the vocabulary
+// become -EIO; -EPERM becomes -EACCES). A prefix or an `after` that no key can start with is -EINVAL.
+int ckpt_objects_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		     struct ckpt_object *ret_object);
+int ckpt_objects_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object);
+int ckpt_objects_put(struct ckpt_objects *o, const char *key, const void *data, size_t len,
+		     struct ckpt_object *ret_object);
+int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
+			 struct ckpt_object *ret_object);
+int ckpt_objects_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
+			 struct ckpt_object *ret_object);
+bool ckpt_objects_yield(struct ckpt_objects *o);
+void ckpt_objects_refill(struct ckpt_objects *o);
+int ckpt_objects_remove(struct ckpt_objects *o, const char *key, const char *etag);
+int ckpt_objects_sync(struct ckpt_objects *o, const char *key);
+int ckpt_objects_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
+		      void *arg);
+void ckpt_objects_close(struct ckpt_objects *o); // NULL is fine
+
+// The whole object, at most bytes_max (-EFBIG beyond), malloc'ed, never NULL. A version that changes meanwhile is read
+// again.
+int ckpt_objects_get_all(struct ckpt_objects *o, const char *key, size_t bytes_max, void **ret_data, size_t *ret_len,
+			 struct ckpt_object *ret_object);
