@@ -43,6 +43,15 @@ static int fault_get(struct ckpt_objects *o, const char *key, uint64_t offset, v
 	return error ? error : ckpt_objects_get(f->below, key, offset, buf, len, ret_len, ret_object);
 }
 
+static int fault_get_ranges(struct ckpt_objects *o, const char *key, struct ckpt_range *ranges, size_t count,
+			    const struct ckpt_until *until, struct ckpt_object *ret_object)
+{
+	struct fault *f = fault_of(o);
+	int error = fault_step(f);
+
+	return error ? error : ckpt_objects_get_ranges(f->below, key, ranges, count, until, ret_object);
+}
+
 static int fault_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
 {
 	struct fault *f = fault_of(o);
@@ -126,6 +135,7 @@ int ckpt_fault_new(struct ckpt_objects *below, struct ckpt_fault *fault, struct 
 	f->ops = (struct ckpt_objects_ops){
 		.name = f->name,
 		.get = fault_get,
+		.get_ranges = fault_get_ranges,
 		.head = fault_head,
 		.put = fault_put,
 		.replace = fault_replace,

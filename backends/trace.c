@@ -44,6 +44,19 @@ static int trace_get(struct ckpt_objects *o, const char *key, uint64_t offset, v
 	return trace_line(t, started_ns, "get", key, r < 0 ? 0 : *ret_len, r);
 }
 
+static int trace_get_ranges(struct ckpt_objects *o, const char *key, struct ckpt_range *ranges, size_t count,
+			    const struct ckpt_until *until, struct ckpt_object *ret_object)
+{
+	struct trace *t = trace_of(o);
+	int64_t started_ns = ckpt_sys.mono_ns();
+	int r = ckpt_objects_get_ranges(t->below, key, ranges, count, until, ret_object);
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count && !r; i++)
+		bytes += ranges[i].got;
+	return trace_line(t, started_ns, "get_ranges", key, bytes, r);
+}
+
 static int trace_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
 {
 	struct trace *t = trace_of(o);
@@ -124,6 +137,7 @@ int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret
 	t->ops = (struct ckpt_objects_ops){
 		.name = t->name,
 		.get = trace_get,
+		.get_ranges = trace_get_ranges,
 		.head = trace_head,
 		.put = trace_put,
 		.replace = trace_replace,

@@ -1,5 +1,5 @@
 // The door: what is asked of a backend, and what it answers, is held against the contract of objects.h.
-#include "core/objects/objects.h"
+#include "core/objects/door.h"
 
 #include "core/base/util.h"
 
@@ -19,7 +19,7 @@ static bool name_valid(const char *name, size_t len)
 
 static bool folder_known(const char *name, size_t len)
 {
-	static const char *const folders[] = {"steps", "m", "packs", "gc", "policy"};
+	static const char *const folders[] = {"steps", "m", "packs", "gc", "policy", "probe"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
 		if (strlen(folders[i]) == len && memcmp(folders[i], name, len) == 0)
@@ -59,8 +59,7 @@ int ckpt_objects_key_check(const char *key)
 	return key_check(key, false);
 }
 
-// Lets through what the contract knows; extra is the one errno that only this operation may answer.
-static int result_check(int r, int extra)
+int ckpt_objects_result_check(int r, int extra)
 {
 	switch (r) {
 	case 0:
@@ -83,13 +82,12 @@ static int result_check(int r, int extra)
 	}
 }
 
-static bool object_valid(const struct ckpt_object *object)
+bool ckpt_object_valid(const struct ckpt_object *object)
 {
 	return object->etag[0] && strnlen(object->etag, CKPT_ETAG_MAX) < CKPT_ETAG_MAX;
 }
 
-// How many bytes a get must give of an object of this size.
-static size_t get_expected(const struct ckpt_object *object, uint64_t offset, size_t len)
+size_t ckpt_objects_get_expected(const struct ckpt_object *object, uint64_t offset, size_t len)
 {
 	if (offset >= object->bytes)
 		return 0;
@@ -107,13 +105,13 @@ int ckpt_objects_get(struct ckpt_objects *o, const char *key, uint64_t offset, v
 	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	r = result_check(o->ops->get(o, key, offset, buf, len, &got, ret_object ? &object : NULL), 0);
+	r = ckpt_objects_result_check(o->ops->get(o, key, offset, buf, len, &got, ret_object ? &object : NULL), 0);
 	if (r < 0)
 		return r;
 	if (got > len)
 		return -EIO;
 	if (ret_object) {
-		if (!object_valid(&object) || got != get_expected(&object, offset, len))
+		if (!ckpt_object_valid(&object) || got != ckpt_objects_get_expected(&object, offset, len))
 			return -EIO;
 		*ret_object = object;
 	}
@@ -126,7 +124,7 @@ static int object_take(int r, const struct ckpt_object *object, size_t len, stru
 {
 	if (r < 0)
 		return r;
-	if (!object_valid(object) || object->bytes != len)
+	if (!ckpt_object_valid(object) || object->bytes != len)
 		return -EIO;
 	if (ret_object)
 		*ret_object = *object;
@@ -142,7 +140,7 @@ int ckpt_objects_head(struct ckpt_objects *o, const char *key, struct ckpt_objec
 	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	r = result_check(o->ops->head(o, key, &object), 0);
+	r = ckpt_objects_result_check(o->ops->head(o, key, &object), 0);
 	return object_take(r, &object, (size_t)object.bytes, ret_object);
 }
 
@@ -173,7 +171,7 @@ int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *da
 	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	r = result_check(o->ops->put(o, key, data, len, frees, &object), -EEXIST);
+	r = ckpt_objects_result_check(o->ops->put(o, key, data, len, frees, &object), -EEXIST);
 	return object_take(r, &object, len, ret_object);
 }
 
@@ -189,7 +187,7 @@ int ckpt_objects_replace(struct ckpt_objects *o, const char *key, const char *et
 		return r;
 	if (len > CKPT_CAS_BYTES_MAX)
 		return -EFBIG;
-	r = result_check(o->ops->replace(o, key, etag, data, len, &object), -ESTALE);
+	r = ckpt_objects_result_check(o->ops->replace(o, key, etag, data, len, &object), -ESTALE);
 	return object_take(r, &object, len, ret_object);
 }
 
@@ -201,7 +199,7 @@ int ckpt_objects_remove(struct ckpt_objects *o, const char *key, const char *eta
 	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	return result_check(o->ops->remove(o, key, etag), -ESTALE);
+	return ckpt_objects_result_check(o->ops->remove(o, key, etag), -ESTALE);
 }
 
 int ckpt_objects_sync(struct ckpt_objects *o, const char *key)
@@ -212,7 +210,7 @@ int ckpt_objects_sync(struct ckpt_objects *o, const char *key)
 	r = ckpt_objects_key_check(key);
 	if (r < 0 || !o->ops->sync)
 		return r;
-	r = result_check(o->ops->sync(o, key), 0);
+	r = ckpt_objects_result_check(o->ops->sync(o, key), 0);
 	return r == -ENOENT ? 0 : r; // that nothing is there is what lasts
 }
 
@@ -256,7 +254,7 @@ int ckpt_objects_list(struct ckpt_objects *o, const char *prefix, const char *af
 		return -EINVAL;
 	strcpy(list.last, after);
 	r = o->ops->list(o, prefix, after, list_check, &list);
-	return list.ended ? list.result : result_check(r, 0);
+	return list.ended ? list.result : ckpt_objects_result_check(r, 0);
 }
 
 void ckpt_objects_close(struct ckpt_objects *o)

@@ -7,7 +7,7 @@
 // Calling sequence: ckpt_objects_open() (stack.h), any calls, ckpt_objects_close(). Backends implement the table
 // (backends/backends.h). A layer is a backend that owns the one below, calls it through the door, and closes it with itself.
 // Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
-// "steps", "m", "packs", "gc" or "policy", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
+// "steps", "m", "packs", "gc", "policy" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
 // -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
 // then is its own affair, short of losing an object.
 // Durability: a put, replace or remove that returned 0 survives a power cut. What others did, or a call of unknown outcome,
@@ -46,10 +46,24 @@ struct ckpt_objects {
 	const struct ckpt_objects_ops *ops;
 };
 
+// A piece of an object, of several that are asked for together. They may overlap, and come in any order.
+struct ckpt_range {
+	uint64_t offset;
+	size_t len;
+	void *buf;  // takes len bytes
+	size_t got; // is set, as ret_len of a get
+};
+
+// How long a call may go on. NULL, or zeros: as long as it takes.
+struct ckpt_until {
+	int64_t deadline_ns;   // monotonic; then -ETIMEDOUT; 0: none
+	const bool *cancelled; // another thread sets it, atomically; then -ECANCELED soon; NULL: nobody
+};
+
 // Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
 typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
-// All but sync, yield and refill are required. Errors: -ENOENT no such object; -EEXIST put over an object; -ESTALE the etag is
+// All but get_ranges, sync, yield and refill are required. A backend behind a network ends each call by a deadline of its own. Errors: -ENOENT no such object; -EEXIST put over an object; -ESTALE the etag is
 // another; -EFBIG beyond a limit; -EINVAL not a key; -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM as in errno(3).
 // -EAGAIN: the store was busy, and nothing was done: the same call may be made again. -ETIMEDOUT, -ECANCELED: it did not end in
 // time, or was called off; -EIO: anything else. After these three the outcome of a change is unknown: a get says it. From reads
@@ -61,6 +75,11 @@ struct ckpt_objects_ops {
 	// ret_object (may be NULL) describes the version that the bytes are from.
 	int (*get)(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		   struct ckpt_object *ret_object);
+	// All ranges of one version (-ESTALE: it changed meanwhile), or an error, and then what the buffers have is without meaning.
+	// NULL: the door asks for them one by one, those that are near each other together. Who waits long for an answer
+	// asks for several at once.
+	int (*get_ranges)(struct ckpt_objects *o, const char *key, struct ckpt_range *ranges, size_t count,
+			  const struct ckpt_until *until, struct ckpt_object *ret_object);
 	int (*head)(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object);
 	// Creates; -EEXIST when the key is taken. This is the commit primitive. frees: the object is the record of an act that
 	// frees room, and succeeds on a full disk as long as the store has a reserve (spare.h).
@@ -91,6 +110,8 @@ int ckpt_objects_key_check(const char *key);
 // become -EIO; -EPERM becomes -EACCES). A prefix or an `after` that no key can start with is -EINVAL.
 int ckpt_objects_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		     struct ckpt_object *ret_object);
+int ckpt_objects_get_ranges(struct ckpt_objects *o, const char *key, struct ckpt_range *ranges, size_t count,
+			    const struct ckpt_until *until, struct ckpt_object *ret_object);
 int ckpt_objects_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object);
 int ckpt_objects_put(struct ckpt_objects *o, const char *key, const void *data, size_t len,
 		     struct ckpt_object *ret_object);

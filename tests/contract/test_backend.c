@@ -56,6 +56,77 @@ START_TEST(get_of_any_range_gives_that_range)
 }
 END_TEST
 
+// Against get, which has a test of its own.
+static void assert_range(struct stand *s, const char *key, const struct ckpt_range *range, const char *around)
+{
+	CLEANUP_FREE char *want = calloc(1, range->len + 1);
+	const char *buf = range->buf;
+	size_t got;
+
+	ck_ok(ckpt_objects_get(s->b, key, range->offset, want, range->len, &got, NULL));
+	ck_assert_uint_eq(range->got, got);
+	if (got)
+		ck_assert_mem_eq(buf, want, got);
+	ck_assert_int_eq(buf[-1], *around);
+	ck_assert_int_eq(buf[range->len], *around);
+}
+
+START_TEST(ranges_together_are_what_each_is_alone)
+{
+	STAND(s);
+	enum { BYTES = 300000, RANGES = 12, LEN_MAX = 70000 };
+	CLEANUP_FREE char *data = pattern_new(BYTES, 3);
+	CLEANUP_FREE char *bufs = malloc((size_t)RANGES * (LEN_MAX + 2));
+	struct ckpt_object object, head;
+	unsigned seed = 7;
+
+	ck_ok(ckpt_objects_put(s.b, "packs/p", data, BYTES, NULL));
+	ck_ok(ckpt_objects_head(s.b, "packs/p", &head));
+	for (int round = 0; round < 60; round++) {
+		struct ckpt_range ranges[RANGES];
+		size_t count = 1 + (size_t)rand_r(&seed) % RANGES;
+
+		memset(bufs, '#', (size_t)RANGES * (LEN_MAX + 2));
+		for (size_t i = 0; i < count; i++) {
+			static const size_t spans[] = {1, 100, 5000, LEN_MAX};
+
+			ranges[i] = (struct ckpt_range){.offset = (uint64_t)rand_r(&seed) % (BYTES + 1000),
+							.len = (size_t)rand_r(&seed) % spans[round % 4],
+							.buf = bufs + i * (LEN_MAX + 2) + 1};
+			if (rand_r(&seed) % 20 == 0)
+				ranges[i].offset = UINT64_MAX - (uint64_t)(rand_r(&seed) % 3);
+			else if (i && rand_r(&seed) % 3 == 0) // just behind the one before
+				ranges[i].offset = ranges[i - 1].offset + ranges[i - 1].len;
+		}
+		ck_ok(ckpt_objects_get_ranges(s.b, "packs/p", ranges, count, NULL, &object));
+		ck_assert_uint_eq(object.bytes, BYTES);
+		ck_assert_str_eq(object.etag, head.etag);
+		for (size_t i = 0; i < count; i++)
+			assert_range(&s, "packs/p", &ranges[i], "#");
+	}
+}
+END_TEST
+
+START_TEST(ranges_of_a_missing_object_or_called_off)
+{
+	STAND(s);
+	char buf[8];
+	struct ckpt_range range = {.len = sizeof(buf), .buf = buf};
+	bool cancelled = true;
+
+	ck_error(ckpt_objects_get_ranges(s.b, "m/x", &range, 1, NULL, NULL), ENOENT);
+	ck_error(ckpt_objects_get_ranges(s.b, "x", &range, 1, NULL, NULL), EINVAL);
+	ck_ok(put_text(&s, "m/x", "1"));
+	ck_error(ckpt_objects_get_ranges(s.b, "m/x", &range, 1, &(struct ckpt_until){.cancelled = &cancelled}, NULL),
+		 ECANCELED);
+	ck_error(ckpt_objects_get_ranges(s.b, "m/x", &range, 1, &(struct ckpt_until){.deadline_ns = 1}, NULL),
+		 ETIMEDOUT);
+	cancelled = false;
+	ck_ok(ckpt_objects_get_ranges(s.b, "m/x", &range, 1, &(struct ckpt_until){INT64_MAX, &cancelled}, NULL));
+	ck_assert_uint_eq(range.got, 1);
+}
+END_TEST
+
 START_TEST(get_far_past_the_end_gives_no_bytes_and_no_error)
 {
 	STAND(s);
@@ -621,7 +692,8 @@ static Suite *backend_suite(void)
 		  &get_far_past_the_end_gives_no_bytes_and_no_error, &get_describes_the_version_that_the_bytes_are_from,
 		  &a_missing_object_is_enoent, &an_empty_object_is_an_object,
 		  &put_over_an_object_is_eexist_and_changes_nothing, &put_head_and_get_describe_the_same_object,
-		  &a_big_object_comes_back_whole, &get_all_takes_objects_up_to_its_limit}},
+		  &a_big_object_comes_back_whole, &get_all_takes_objects_up_to_its_limit,
+		  &ranges_together_are_what_each_is_alone, &ranges_of_a_missing_object_or_called_off}},
 		{"changes",
 		 {&replace_with_the_etag_replaces, &replace_with_another_etag_is_estale_and_changes_nothing,
 		  &replace_of_a_missing_object_is_enoent, &replace_takes_small_objects_only,

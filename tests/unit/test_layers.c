@@ -244,6 +244,67 @@ START_TEST(the_door_ends_a_list_that_breaks_its_order)
 }
 END_TEST
 
+// ---- Ranges, where the backend has no way of its own
+
+static struct {
+	unsigned count;
+	uint64_t bytes;
+	const char *etag;
+} gets;
+
+static int counted_get(struct ckpt_objects *b, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
+		       struct ckpt_object *ret_object)
+{
+	(void)b, (void)key, (void)offset;
+	memset(buf, 'x', len);
+	*ret_len = len;
+	*ret_object = (struct ckpt_object){.bytes = UINT64_MAX, .etag = "1"};
+	if (gets.etag && gets.count)
+		strcpy(ret_object->etag, gets.etag);
+	gets.count++;
+	gets.bytes += len;
+	return 0;
+}
+
+static const struct ckpt_objects_ops counted_ops = {.name = "counted", .get = counted_get};
+static struct ckpt_objects counted_backend = {&counted_ops};
+
+static int get_two(uint64_t first, size_t first_len, uint64_t second, size_t second_len)
+{
+	static char bufs[2][5 << 20];
+	struct ckpt_range ranges[] = {{.offset = first, .len = first_len, .buf = bufs[0]},
+				      {.offset = second, .len = second_len, .buf = bufs[1]}};
+
+	gets.count = 0;
+	gets.bytes = 0;
+	return ckpt_objects_get_ranges(&counted_backend, "packs/p", ranges, 2, NULL, NULL);
+}
+
+START_TEST(ranges_near_each_other_are_one_get)
+{
+	const size_t kib = 1024, mib = kib * kib;
+
+	ck_ok(get_two(0, 100, 100, 50));
+	ck_assert(gets.count == 1 && gets.bytes == 150);
+	ck_ok(get_two(5000, 100, 0, 50)); // in any order, with what is between them
+	ck_assert(gets.count == 1 && gets.bytes == 5100);
+	ck_ok(get_two(0, 100, 10, 20)); // one inside of the other
+	ck_assert(gets.count == 1 && gets.bytes == 100);
+	ck_ok(get_two(0, 100, 100 + 33 * kib, 50)); // too far
+	ck_assert(gets.count == 2 && gets.bytes == 150);
+	ck_ok(get_two(0, 3 * mib, 3 * mib, 2 * mib)); // too much for one buffer
+	ck_assert(gets.count == 2 && gets.bytes == 5 * mib);
+}
+END_TEST
+
+START_TEST(ranges_of_two_versions_are_estale)
+{
+	gets.etag = "2";
+	ck_error(get_two(0, 1, 1 << 20, 1), ESTALE);
+	ck_ok(get_two(0, 1, 1, 1));
+}
+END_TEST
+
 static Suite *layers_suite(void)
 {
 	Suite *suite = suite_create("layers");
@@ -259,6 +320,10 @@ static Suite *layers_suite(void)
 	tcase_add_test(tcase, the_door_refuses_objects_without_etag_or_of_another_size);
 	tcase_add_test(tcase, the_door_lets_only_the_vocabulary_through);
 	tcase_add_test(tcase, the_door_ends_a_list_that_breaks_its_order);
+	suite_add_tcase(suite, tcase);
+	tcase = tcase_create("ranges");
+	tcase_add_test(tcase, ranges_near_each_other_are_one_get);
+	tcase_add_test(tcase, ranges_of_two_versions_are_estale);
 	suite_add_tcase(suite, tcase);
 	return suite;
 }
