@@ -37,7 +37,7 @@
 #define STAGE_NAME_MAX 40
 #define DIRENTS_BYTES (64u << 10)
 
-static const char *const folders[] = {"gc", "m", "packs", "policy", "steps"};
+static const char *const folders[] = {"gc", "log", "m", "packs", "policy", "probe", "snap", "steps"};
 
 struct local {
 	struct ckpt_objects base;

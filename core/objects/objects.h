@@ -7,7 +7,7 @@
 // Calling sequence: ckpt_objects_open() (stack.h), any calls, ckpt_objects_close(). Backends implement the table
 // (backends/backends.h). A layer is a backend that owns the one below, calls it through the door, and closes it with itself.
 // Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
-// "steps", "m", "packs", "gc", "policy" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
+// "steps", "m", "packs", "gc", "policy", "log", "snap" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
 // -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
 // then is its own affair, short of losing an object.
 // Durability: a put, replace or remove that returned 0 survives a power cut. What others did, or a call of unknown outcome,
