@@ -13,6 +13,7 @@
 #define CKPT_MANIFEST_BYTES_MAX (512u << 20)    // encoded manifest
 #define CKPT_RECORD_BYTES_MAX (256u << 10)      // commit record, an embedded manifest included
 #define CKPT_LOG_ENTRY_BYTES_MAX (256u << 10)   // of the log, operations included
+#define CKPT_SNAPSHOT_BYTES_MAX (1u << 30)      // what a log says, behind one entry
 #define CKPT_MANIFEST_EMBED_MAX (64u << 10)     // a larger manifest is an object of its own, m/<sha256>
 #define CKPT_METADATA_BYTES_MAX (64u << 10)     // marker JSON
 #define CKPT_METADATA_DEPTH_MAX 32

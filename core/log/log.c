@@ -11,6 +11,7 @@
 struct ckpt_log {
 	struct ckpt_objects *objects;
 	char store_id[CKPT_UUID_LEN + 1], node[CKPT_UUID_LEN + 1];
+	bool trimmed;
 	struct ckpt_log_position at;
 	struct ckpt_log_position sent; // seq not 0: put, and the answer is not known
 };
@@ -21,13 +22,14 @@ void ckpt_log_key(uint64_t seq, char ret_key[CKPT_LOG_KEY_MAX])
 }
 
 int ckpt_log_new(struct ckpt_objects *objects, const char *store_id, const char *node,
-		 const struct ckpt_log_position *from, struct ckpt_log **ret_log)
+		 const struct ckpt_log_position *from, bool trimmed, struct ckpt_log **ret_log)
 {
 	struct ckpt_log *log = calloc(1, sizeof(*log));
 
 	if (!log)
 		return -ENOMEM;
 	log->objects = objects;
+	log->trimmed = trimmed;
 	snprintf(log->store_id, sizeof(log->store_id), "%s", store_id);
 	snprintf(log->node, sizeof(log->node), "%s", node);
 	if (from)
@@ -86,6 +88,28 @@ static int check_next(const struct ckpt_log *log, const void *data, size_t len, 
 		       : -EBADMSG;
 }
 
+static int see_any(void *arg, const char *key, const struct ckpt_object *object)
+{
+	(void)arg, (void)key, (void)object;
+	return -ESTALE;
+}
+
+// Nothing is behind the position: because nobody has appended, or because it was trimmed together with the entry there.
+static int check_end(const struct ckpt_log *log)
+{
+	struct ckpt_object object;
+	char key[CKPT_LOG_KEY_MAX];
+	int rc;
+
+	if (!log->trimmed)
+		return 0;
+	if (!log->at.seq) // who made a snapshot has appended
+		return ckpt_objects_list(log->objects, "snap/", NULL, see_any, NULL);
+	ckpt_log_key(log->at.seq, key);
+	rc = ckpt_objects_head(log->objects, key, &object);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
 int ckpt_log_read(struct ckpt_log *log, ckpt_log_fn *fn, void *arg)
 {
 	for (;;) {
@@ -96,7 +120,7 @@ int ckpt_log_read(struct ckpt_log *log, ckpt_log_fn *fn, void *arg)
 		int rc = get_next(log, &data, &len);
 
 		if (rc)
-			return rc == -ENOENT ? 0 : rc;
+			return rc == -ENOENT ? check_end(log) : rc;
 		rc = check_next(log, data, len, &entry);
 		if (!rc)
 			rc = fn(arg, &entry);

@@ -25,9 +25,10 @@ struct ckpt_log_position {
 #define CKPT_LOG_KEY_MAX (sizeof("log/") + 16)
 void ckpt_log_key(uint64_t seq, char ret_key[CKPT_LOG_KEY_MAX]);
 
-// from: what was read already, NULL: nothing. -ENOMEM.
+// from: what was read already, NULL: nothing. trimmed: entries may go by ckpt_log_trim() (snapshot.h), as in a node's own log; an end
+// is believed only while the entry before it is there. -ENOMEM.
 int ckpt_log_new(struct ckpt_objects *objects, const char *store_id, const char *node,
-		 const struct ckpt_log_position *from, struct ckpt_log **ret_log);
+		 const struct ckpt_log_position *from, bool trimmed, struct ckpt_log **ret_log);
 void ckpt_log_free(struct ckpt_log *log); // NULL is fine
 struct ckpt_log_position ckpt_log_position(const struct ckpt_log *log);
 

@@ -166,7 +166,7 @@ static void check_whole(void)
 	for (int i = 0; i < NODES; i++) {
 		struct node n = {.id = node_ids[i], .next = 1};
 
-		ck_ok(ckpt_log_new(flaky.below, STORE, "33333333-3333-4333-8333-333333333333", NULL, &n.log));
+		ck_ok(ckpt_log_new(flaky.below, STORE, "33333333-3333-4333-8333-333333333333", NULL, false, &n.log));
 		ck_ok(ckpt_log_read(n.log, see, &n));
 		ck_assert_uint_gt(n.next, OPERATIONS);
 		ckpt_log_free(n.log);
@@ -183,7 +183,7 @@ START_TEST(each_operation_comes_once_and_in_order_whatever_is_lost)
 		ck_ok(ckpt_mem_new(&flaky.below));
 		for (int i = 0; i < NODES; i++) {
 			nodes[i] = (struct node){.id = node_ids[i], .next = 1};
-			ck_ok(ckpt_log_new(&flaky.base, STORE, nodes[i].id, NULL, &nodes[i].log));
+			ck_ok(ckpt_log_new(&flaky.base, STORE, nodes[i].id, NULL, false, &nodes[i].log));
 		}
 		for (unsigned turns = 0; !done; turns++) {
 			ck_assert_uint_lt(turns, 100000);
@@ -211,7 +211,7 @@ static void put_first(struct ckpt_objects *o, const char *store, int count)
 	struct node n = {.id = node_ids[0]};
 	struct ckpt_log *log;
 
-	ck_ok(ckpt_log_new(o, store, n.id, NULL, &log));
+	ck_ok(ckpt_log_new(o, store, n.id, NULL, false, &log));
 	for (int i = 0; i < count; i++) {
 		struct ckpt_operation op = operation_of(&n, (uint64_t)i + 1);
 
@@ -236,7 +236,7 @@ static int read_all(struct ckpt_objects *o, uint64_t *ret_seq)
 	struct ckpt_log *log;
 	int rc;
 
-	ck_ok(ckpt_log_new(o, STORE, node_ids[1], NULL, &log));
+	ck_ok(ckpt_log_new(o, STORE, node_ids[1], NULL, false, &log));
 	rc = ckpt_log_read(log, see, &n);
 	*ret_seq = ckpt_log_position(log).seq;
 	ck_assert_uint_eq(n.applied, *ret_seq);
@@ -312,7 +312,7 @@ START_TEST(who_refuses_an_entry_stays_before_it)
 
 	ck_ok(ckpt_mem_new(&o));
 	put_first(o, STORE, 4);
-	ck_ok(ckpt_log_new(o, STORE, node_ids[1], NULL, &log));
+	ck_ok(ckpt_log_new(o, STORE, node_ids[1], NULL, false, &log));
 	ck_error(ckpt_log_read(log, refuse, &at), ENOTSUP);
 	ck_assert_uint_eq(ckpt_log_position(log).seq, 2);
 	at = 0;
