@@ -1,7 +1,7 @@
 // What a mount can make use of on this machine; the door is in mount.h.
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "fs/mount.h"
+#include "fs/abilities.h"
 
 #include <fcntl.h>
 

@@ -25,7 +25,7 @@
 #pragma once
 
 #include "core/store/store.h"
-#include "fs/mount.h"
+#include "fs/options.h"
 #include "fs/node.h"
 
 #include <fuse_lowlevel.h>

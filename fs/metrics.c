@@ -5,6 +5,7 @@
 #include "core/store/errlog.h"
 #include "core/store/room.h"
 #include "core/store/trash.h"
+#include "fs/abilities.h"
 #include "fs/status.h"
 
 #include <stdio.h>

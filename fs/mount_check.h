@@ -4,7 +4,7 @@
 // Threads: one, before there are others. Blocks: on the disk. Errors: -errno, with words in mount_outcome.
 #pragma once
 
-#include "fs/mount.h"
+#include "fs/options.h"
 
 // How the start ended. One for the process, as there is one mount; the daemon hands it to its parent.
 struct mount_outcome {

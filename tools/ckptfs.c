@@ -17,6 +17,7 @@
 //   core/FORMAT.md  every byte on disk
 #include "core/base/util.h"
 #include "core/store/store.h"
+#include "fs/abilities.h"
 #include "fs/mount.h"
 #include "tools/help.h"
 #include "core/store/holder.h"

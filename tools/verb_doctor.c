@@ -6,7 +6,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/mounts.h"
-#include "fs/mount.h"
+#include "fs/abilities.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/rows.h"
