@@ -7,8 +7,8 @@
 // Calling sequence: ckpt_objects_open() (stack.h), any calls, ckpt_objects_close(). Backends implement the table
 // (backends/backends.h). A layer is a backend that owns the one below, calls it through the door, and closes it with itself.
 // Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
-// "steps", "m", "packs", "gc", "policy", "log", "snap" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door refuses others with
-// -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
+// "steps", "m", "packs", "gc", "policy", "log", "snap" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door
+// refuses others with -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
 // then is its own affair, short of losing an object.
 // Durability: a put, replace or remove that returned 0 survives a power cut. What others did, or a call of unknown outcome,
 // survives it after a sync of its key.
@@ -63,11 +63,16 @@ struct ckpt_until {
 // Called for each object in the byte order of the keys; a non-zero return ends the list and is its result.
 typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_object *object);
 
-// All but get_ranges, sync, yield and refill are required. A backend behind a network ends each call by a deadline of its own. Errors: -ENOENT no such object; -EEXIST put over an object; -ESTALE the etag is
-// another; -EFBIG beyond a limit; -EINVAL not a key; -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM as in errno(3).
-// -EAGAIN: the store was busy, and nothing was done: the same call may be made again. -ETIMEDOUT, -ECANCELED: it did not end in
-// time, or was called off; -EIO: anything else. After these three the outcome of a change is unknown: a get says it. From reads
-// -EIO also means that something stands there which is no object.
+// All but get_ranges, sync, yield and refill are required. A backend behind a network ends each call by a deadline of its own.
+// Errors:
+//   -ENOENT, -EEXIST         no such object; put over an object
+//   -ESTALE                  the etag is another
+//   -EINVAL, -EFBIG          not a key; beyond a limit
+//   -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM  as in errno(3)
+//   -EAGAIN                  the store was busy, and nothing was done: the same call may be made again
+//   -ETIMEDOUT, -ECANCELED   it did not end in time, or was called off
+//   -EIO                     anything else; from reads also: something stands there that is no object
+// After the last three the outcome of a change is unknown: a get says it.
 struct ckpt_objects_ops {
 	const char *name; // as `info` prints it: "local", "mem"; a layer adds its own: "fault(local)"
 

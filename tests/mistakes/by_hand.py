@@ -55,7 +55,7 @@ TABLE = [
     Row("thaws-when-unknown", "core/commit/commit.c:finish",
         "rc && a->unknown", "false", ("test_commit", FAULTS)),
     Row("resolve-without-sync", "core/commit/publish.c:ckpt_attempt_resolve",
-        "ckpt_objects_put(a->step->store->objects, object, data, len, NULL) == -EEXIST ? 0 : -EIO", "0", (FAULTS, CRASH)),
+        "ckpt_objects_sync(a->step->store->objects, object)", "false", (FAULTS, CRASH)),
     Row("name-not-reserved", "core/store/step.c:reserved_by_another_locked",
         "p->step != step", "!p", ("test_commit",)),
     Row("key-not-compared", "core/store/load.c:read_summary",
