@@ -531,9 +531,12 @@ static void reply_renamed(struct call *c, int rc, bool other)
 	char name[CKPT_NAME_MAX + 1];
 
 	memcpy(name, c->other_name, sizeof(name));
+	// The kernel takes it for the file that was renamed, until it looks all names up again, or this one; for that it takes the lock
+	// of the folder, of which our answer lets go.
+	if (!rc && other)
+		other = fuse_lowlevel_notify_increment_epoch(fs->se);
 	reply_error(c->req, rc);
-	if (!rc &&
-	    other) // the kernel takes it for the file that was renamed; the answer has let go of the folder's lock
+	if (!rc && other)
 		(void)fuse_lowlevel_notify_inval_entry(fs->se, dir, name, strlen(name));
 }
 

@@ -55,36 +55,43 @@ static int path_beside(struct ckpt_step *step, const char *inside, char ret_path
 	return 0;
 }
 
-static bool committed_has(struct node *dir, const struct place *p, const char *name)
+static bool version_has(struct ckpt_step *step, const char *path)
 {
 	struct ckpt_manifest *m;
-	struct ckpt_entry e;
 	uint32_t index;
 	bool has;
 
-	if (amend_is_name(p, name))
-		return true;
-	if (entry_of_node(dir, p, &m, &e))
+	if (ckpt_step_manifest(step, &m))
 		return false;
-	has = !ckpt_manifest_child(m, e.index, name, &index) && !ckpt_remove_has(p->step, m, index);
+	has = !ckpt_manifest_lookup(m, path, &index);
 	ckpt_manifest_unref(m);
 	return has;
 }
 
-// The step has the name itself.
-static bool is_own(struct ckpt_fs *fs, struct node *dir, const struct place *p, const char *name)
+// The step has the name itself, or has removed it since its version: who makes it again then changes the step.
+static bool is_own(struct ckpt_fs *fs, const struct place *p, const char *name)
 {
-	CLEANUP_FD int fd = -1;
+	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
+	bool committed = place_is_committed(p);
 	struct stat st;
+	bool own;
+	int fd;
 
-	if (place_is_committed(p))
-		return committed_has(dir, p, name);
+	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
+	own = p->step &&
+	      ((committed && amend_is_name(p, name)) || version_has(committed ? p->step : p->step->base, path));
+	if (own || committed)
+		return own;
 	fd = place_open(fs, p, O_PATH | O_DIRECTORY);
-	return fd >= 0 && !fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW);
+	own = fd >= 0 && !fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW);
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+	return own;
 }
 
 // The path of the directory that the name is in or is to be in, where that is not dir.
-static int path_of_name(struct ckpt_fs *fs, struct node *dir, const char *name, char ret_path[BESIDE_PATH_MAX])
+static int path_of_name(struct ckpt_fs *fs, struct node *dir, const char *name, char ret_path[BESIDE_PATH_MAX],
+			struct ckpt_step **ret_step)
 {
 	struct place p;
 	int rc = dir->kind == NODE_FILES && beside_is_name(name) ? place_of(fs, dir, &p) : -ENOENT;
@@ -92,8 +99,10 @@ static int path_of_name(struct ckpt_fs *fs, struct node *dir, const char *name, 
 	if (rc)
 		return rc;
 	rc = path_beside(p.step, p.path, ret_path);
-	if (!rc && is_own(fs, dir, &p, name))
+	if (!rc && is_own(fs, &p, name))
 		rc = -ENOENT;
+	if (!rc && ret_step)
+		*ret_step = ckpt_step_ref(p.step);
 	place_done(&p);
 	return rc;
 }
@@ -107,6 +116,7 @@ static struct node *node_at(struct ckpt_fs *fs, const char *path, struct node *d
 	if (statx(fs->store->tree_fd, path, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx) || !S_ISDIR(stx.stx_mode) ||
 	    node_get(fs, SPACE_LIVE, ckpt_store_ino(&stx), S_IFDIR, node_root(fs), path, NULL, &n))
 		return dir;
+	__atomic_store_n(&n->beside, true, __ATOMIC_RELAXED);
 	return n;
 }
 
@@ -114,17 +124,35 @@ struct node *beside_find(struct ckpt_fs *fs, struct node *dir, const char *name)
 {
 	char path[BESIDE_PATH_MAX];
 
-	return path_of_name(fs, dir, name, path) ? dir : node_at(fs, path, dir);
+	return path_of_name(fs, dir, name, path, NULL) ? dir : node_at(fs, path, dir);
 }
 
-struct node *beside_make(struct ckpt_fs *fs, struct node *dir, const char *name)
+// In a directory with setgid what is made has its group, and directories in it are such, too.
+static void make_directory(struct ckpt_fs *fs, const char *path, struct node *dir)
+{
+	struct stat attr;
+	double timeout;
+
+	(void)ckpt_sys.mkdir(fs->store->tree_fd, BESIDE_TOP, 0700);
+	if (ckpt_sys.mkdir(fs->store->tree_fd, path, 0700) || attr_of_node(fs, dir, &attr, &timeout) ||
+	    !(attr.st_mode & S_ISGID))
+		return;
+	if (fchownat(fs->store->tree_fd, path, (uid_t)-1, attr.st_gid, AT_SYMLINK_NOFOLLOW) ||
+	    fchmodat(fs->store->tree_fd, path, S_ISGID | 0700, 0))
+		return; // who is not root, and not of that group
+}
+
+struct node *beside_make(struct ckpt_fs *fs, struct node *dir, const char *name, pid_t tid)
 {
 	char path[BESIDE_PATH_MAX];
+	struct ckpt_step *step;
 
-	if (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY || path_of_name(fs, dir, name, path))
+	if (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY ||
+	    path_of_name(fs, dir, name, path, &step))
 		return dir;
-	(void)ckpt_sys.mkdir(fs->store->tree_fd, BESIDE_TOP, 0700);
-	(void)ckpt_sys.mkdir(fs->store->tree_fd, path, 0700);
+	ckpt_remove_dir_forget(step, tid); // an rm -r makes nothing
+	ckpt_step_unref(step);
+	make_directory(fs, path, dir);
 	return node_at(fs, path, dir);
 }
 
@@ -148,41 +176,52 @@ bool beside_is_own(struct ckpt_fs *fs, struct node *dir, const char *name)
 
 	if (place_of(fs, dir, &p))
 		return true;
-	own = is_own(fs, dir, &p, name);
+	own = is_own(fs, &p, name);
 	place_done(&p);
 	return own;
 }
 
-static bool holds_any(int dirfd, const char *path)
+// What the step hides by a file of its own counts for nothing: nobody could remove it.
+static bool holds_any(struct ckpt_fs *fs, const struct place *p)
 {
-	CLEANUP_FD int fd = ckpt_sys.open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	char path[BESIDE_PATH_MAX];
 	struct dirent *e;
 	bool any = false;
+	DIR *d;
+	int fd;
 
+	if (path_beside(p->step, p->path, path))
+		return false;
+	fd = ckpt_sys.open(fs->store->tree_fd, path, O_RDONLY | O_DIRECTORY, 0);
+	d = fd < 0 ? NULL : fdopendir(fd);
 	if (!d)
 		return false;
-	fd = -1; // closedir() has it
 	while (!any && (e = readdir(d)))
-		any = strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+		any = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !is_own(fs, p, e->d_name);
 	closedir(d);
 	return any;
 }
 
 bool beside_any(struct ckpt_fs *fs, struct node *dir, const char *name, struct ckpt_step *step)
 {
-	char path[BESIDE_PATH_MAX], inside[sizeof(((struct place *)0)->buf) + CKPT_NAME_MAX + 2];
-	struct place p;
-	int rc;
+	struct place p, above;
+	bool any;
 
-	if (step)
-		return !path_beside(step, "", path) && holds_any(fs->store->tree_fd, path);
-	if (place_of(fs, dir, &p))
-		return false;
-	snprintf(inside, sizeof(inside), "%s%s%s", p.path, *p.path ? "/" : "", name);
-	rc = path_beside(p.step, inside, path);
+	p.step = step ? ckpt_step_ref(step) : NULL;
+	p.path = p.buf;
+	*p.buf = '\0';
+	if (!step) {
+		if (place_of(fs, dir, &above))
+			return false;
+		p.step = above.step ? ckpt_step_ref(above.step) : NULL;
+		if (snprintf(p.buf, sizeof(p.buf), "%s%s%s", above.path, *above.path ? "/" : "", name) >=
+		    (int)sizeof(p.buf))
+			ckpt_step_unref(TAKE_PTR(p.step));
+		place_done(&above);
+	}
+	any = p.step && holds_any(fs, &p);
 	place_done(&p);
-	return !rc && holds_any(fs->store->tree_fd, path);
+	return any;
 }
 
 // --- At a mount -------------------------------------------------------------------------------------------------------

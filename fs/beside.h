@@ -2,7 +2,8 @@
 // are in beside.c). They are no part of any version. Here they are plain files of the node, in a directory of their own for each
 // directory of the step, tree/.ckptfs/ID (core/FORMAT.md), of which clients see the names where the step's are.
 //
-// A name of these forms that the step itself has, because it was saved with it, is the step's. All calls about another one
+// A name of these forms that the step itself has, because it was saved with it, or had in its version when it was removed, is the
+// step's. All calls about another one
 // are made of the directory here instead: it is a node as those of plain folders are, but the kernel does not know it.
 // Threads: any. These look at the disk, for names of these forms only.
 #pragma once
@@ -15,7 +16,7 @@ bool beside_is_name(const char *name);
 // The directory whose child of this name a request means: dir itself, or the one beside it. _find: what is there; _make: what is
 // to be made there, with the directory where it is missing (dir itself where that cannot be).
 struct node *beside_find(struct ckpt_fs *fs, struct node *dir, const char *name);
-struct node *beside_make(struct ckpt_fs *fs, struct node *dir, const char *name);
+struct node *beside_make(struct ckpt_fs *fs, struct node *dir, const char *name, pid_t tid);
 // The directory beside dir, open; -ENOENT: none, -errno. What is in it is listed with dir, but for names that are the step's own.
 int beside_open(struct ckpt_fs *fs, struct node *dir);
 bool beside_is_own(struct ckpt_fs *fs, struct node *dir, const char *name);

@@ -259,6 +259,8 @@ static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_act ac
 	uint64_t profiles = fs->store->settings.profiles;
 	bool inside = dir != node_root(fs);
 
+	if (__atomic_load_n(&dir->beside, __ATOMIC_RELAXED))
+		return false;
 	return (inside && ckpt_profile_watches(profiles, act, from, name, false)) ||
 	       (!node_is_top(dir) && ckpt_profile_watches(profiles, act, from, name, true));
 }
@@ -271,7 +273,8 @@ bool complete_names_step(struct ckpt_fs *fs, const struct node *dir, const char 
 
 static bool is_late(struct ckpt_fs *fs, const struct node *dir, const char *name)
 {
-	return dir != node_root(fs) && ckpt_profile_is_late(fs->store->settings.profiles, name);
+	return dir != node_root(fs) && !__atomic_load_n(&dir->beside, __ATOMIC_RELAXED) &&
+	       ckpt_profile_is_late(fs->store->settings.profiles, name);
 }
 
 static bool is_served(struct ckpt_fs *fs, const struct node *dir, const char *name)

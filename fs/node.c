@@ -470,6 +470,7 @@ int name_add_locked(struct ckpt_fs *fs, struct node *n, struct node *parent, con
 	node_ref(fs, parent);
 	x->next = n->names;
 	n->names = x;
+	__atomic_store_n(&n->beside, __atomic_load_n(&parent->beside, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	return 0;
 }
 

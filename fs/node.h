@@ -93,6 +93,7 @@ struct node {
 	struct draft *draft; // new content that is not published yet (draft.h), guarded by names_lock; else NULL
 	int control;         // NODE_CONTROL: which piece (control.h)
 	bool copied;         // its name is that of its copy (copy_up.h); atomic
+	bool beside;         // it stands beside a step, or below such a directory (beside.h); atomic
 	union {
 		struct marker *marker; // NODE_MARKER: what was written last
 		char *target;          // NODE_LATEST, set with its first lookup

@@ -159,7 +159,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct ckpt_fs *fs = fs_of(req);
 	struct call c = {.run = run_create, .req = req, .fs = fs, .mode = mode, .fi = *fi};
 
-	c.node = beside_make(fs, node_of(fs, parent), name);
+	c.node = beside_make(fs, node_of(fs, parent), name, fuse_req_ctx(req)->pid);
 	snprintf(c.name, sizeof(c.name), "%s", name);
 	if (c.node->kind == NODE_CONTROL) {
 		control_create(&c);

@@ -127,7 +127,7 @@ static struct call call_that_makes(fuse_req_t req, fuse_ino_t dir, const char *n
 {
 	struct call c = call_for(req, dir, name, run);
 
-	c.node = beside_make(c.fs, c.node, name);
+	c.node = beside_make(c.fs, c.node, name, fuse_req_ctx(req)->pid);
 	return c;
 }
 
@@ -173,8 +173,8 @@ int names_step(struct ckpt_fs *fs, struct node *dir, const char *name, bool *ret
 	struct place p;
 	int rc;
 
-	*ret_step = ckpt_name_is_temp(name);
-	if (*ret_step)
+	*ret_step = ckpt_name_is_temp(name) && !__atomic_load_n(&dir->beside, __ATOMIC_RELAXED);
+	if (*ret_step || __atomic_load_n(&dir->beside, __ATOMIC_RELAXED))
 		return 0;
 	rc = place_of(fs, dir, &p);
 	if (rc)

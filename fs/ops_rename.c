@@ -742,7 +742,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		.req = req,
 		.fs = fs,
 		.node = beside_find(fs, node_of(fs, parent), name),
-		.other = beside_make(fs, node_of(fs, new_parent), new_name),
+		.other = beside_make(fs, node_of(fs, new_parent), new_name, fuse_req_ctx(req)->pid),
 		.other_dir = new_parent,
 		.flags = (int)flags,
 	};
@@ -758,7 +758,9 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 		reply_error(req, control_refuse(fs, c.node, name));
 	} else if (c.node->kind != NODE_FILES || c.other->kind != NODE_FILES) {
 		reply_error(req, -EPERM);
-	} else if (!(from = names_a_step(fs, c.node, name))) {
+	} else if (!(from = names_a_step(fs, c.node, name)) && __atomic_load_n(&c.other->beside, __ATOMIC_RELAXED)) {
+		reply_error(req, -EXDEV); // it would be in no folder of steps
+	} else if (!from) {
 		c.run = run_rename_step;
 		c.waits_for_clients = true; // a commit waits for open writers
 		call_detach(&c);

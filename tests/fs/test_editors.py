@@ -4,11 +4,13 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
+import time
 
 import pytest
 
 from support import trees
-from support.fixtures import both_modes
+from support.fixtures import both_modes, needs_root
 from support.mounting import wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.parametrize("options", ["commit_quiet=1s"], indirect=True)]
@@ -200,6 +202,108 @@ def test_what_stands_beside_no_step_is_removed_at_a_mount(mount, step, store, ck
     ckptfs("trash", "empty", "--yes", store)
     mount.remount()
     wait_until(lambda: not os.listdir(beside) and not os.listdir(store / "trash"), what="the sweep")
+
+
+def test_a_name_that_was_removed_and_is_made_again_is_the_step_s(mount, step, agent):
+    """Its writer is killed, and the removal may be dropped: then one of the two is there, and rm -r removes it."""
+    a = agent()
+    a.run("os.listdir(step); os.unlink(step + '/saved~'); open(step + '/saved~', 'w').write('anew')", step=str(step))
+    assert (step / "saved~").read_bytes() == b"anew"
+    a.kill()
+    a.wait_gone(5)
+    wait_until(lambda: mount.listing() == ["1000"], what="the step is listed")
+    assert (step / "saved~").read_bytes() == b"anew" and os.listdir(step).count("saved~") == 1
+    shutil.rmtree(step)
+    assert mount.listing() == []
+
+
+def test_what_the_step_hides_does_not_keep_it_from_being_removed(mount, step, version):
+    os.unlink(step / "saved~")
+    wait_until(lambda: version() == 2, what="the removal")
+    (step / "saved~").write_bytes(b"beside")
+    os.rename(step / "config.json", step / "x")
+    os.rename(step / "x", step / "config.json~")
+    shutil.rmtree(step)
+    assert mount.listing() == []
+
+
+@pytest.mark.parametrize("name", ["2000~", "4913", ".ipynb_checkpoints/2000"])
+def test_no_step_moves_in(mount, step, commit, name):
+    (mount / "2000").mkdir()
+    trees.put(mount / "2000/array.npy", ARRAY)
+    commit(mount / "2000")
+    (step / ".ipynb_checkpoints").mkdir()
+    with pytest.raises(OSError) as e:
+        os.rename(mount / "2000", step / name)
+    assert e.value.errno == errno.EXDEV and mount.listing() == ["1000", "2000"]
+
+
+@pytest.mark.parametrize("name", ["checkpoint-7", "step_5", "4913", "x.tmp", "global_step7"])
+def test_nothing_below_is_a_step(mount, step, ckptfs, store, name):
+    folder = step / ".Trash-0/files" / name
+    folder.mkdir(parents=True)
+    for file in ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json", "meta.pt", ".metadata"):
+        trees.put(folder / file, b"{}")
+    assert os.listdir(step / ".Trash-0/files") == [name] and len(os.listdir(folder)) == 6
+    assert ckptfs.json("sessions", store) == [] and [s["name"] for s in ckptfs.json("ls", store)] == ["1000"]
+    shutil.rmtree(step / ".Trash-0")
+    assert sorted(os.listdir(step)) == sorted({p.split("/")[0] for p in FILES})
+
+
+@both_modes
+@pytest.mark.parametrize("to", ["1000/t~", "t"])
+def test_the_new_name_is_the_file_s_at_once(mount, step, to):
+    """The kernel takes it for the file of the step that had the old name, until it is told better."""
+    for i in range(20):
+        (step / "t").write_bytes(b"text")
+        os.rename(step / "t", mount / to)
+        os.chmod(mount / to, 0o600)
+        os.utime(mount / to, (1, 1))
+        os.setxattr(mount / to, "user.x", b"1")
+        st = os.stat(mount / to)
+        assert (st.st_mode & 0o777, st.st_mtime, os.getxattr(mount / to, "user.x")) == (0o600, 1, b"1"), i
+        (mount / to).write_bytes(b"new")
+        assert (mount / to).read_bytes() == b"new"
+        os.unlink(mount / to)
+
+
+BACKUPS = """
+import os, sys
+file = sys.argv[1]
+while True:
+    os.rename(file, file + "~")
+    with open(file, "x") as f:
+        f.write("new")
+"""
+
+
+@pytest.mark.parametrize("after", [0.3, 0.5, 0.7])
+def test_a_daemon_that_is_killed_lets_its_clients_go(mount, step, after):
+    """It has just told the kernel to look a name up again: for that it must not wait for a lock that a client has."""
+    client = subprocess.Popen([sys.executable, "-c", BACKUPS, step / "config.json"], stderr=subprocess.DEVNULL)
+    time.sleep(after)
+    mount.kill9()
+    assert client.wait(20) == 1
+    mount.start()
+    assert mount.listing() == ["1000"]
+
+
+def test_a_backup_is_no_rm_r(mount, step):
+    """Its maker may have listed the directory before, and lives on."""
+    os.listdir(step)
+    os.rename(step / "config.json", step / "config.json~")
+    assert mount.listing() == ["1000"]
+
+
+@needs_root
+def test_setgid(mount, step):
+    os.chown(step, -1, 1234)
+    os.chmod(step, 0o2775)
+    for name in ("f", "f~"):
+        (step / name).touch()
+        (step / f"d{name}").mkdir()
+        assert (step / name).stat().st_gid == 1234 and (step / f"d{name}").stat().st_gid == 1234
+        assert (step / f"d{name}").stat().st_mode & 0o2000
 
 
 @pytest.mark.parametrize("option", ["amend=deny", "ro"])
