@@ -111,7 +111,7 @@ TABLE = [
         "handle_back_child(c->fs, dir->step, m, e.index, c->name);", "",
         ("test_fs_unwritten::test_a_reader_of_a_small_file_reads_on_when_it_is_gone",)),
     Row("editors-files-join-the-step", "fs/beside.c:beside_is_name", "fnmatch(forms[i], name, 0)", "1", ("test_fs_editors",)),
-    Row("editors-files-hide-the-step-s", "fs/beside.c:path_of_name", "is_own(fs, dir, &p, name)", "false", ("test_fs_editors",)),
+    Row("editors-files-hide-the-step-s", "fs/beside.c:path_of_name", "is_own(fs, &p, name)", "false", ("test_fs_editors",)),
     Row("editors-files-are-lost-while-it-changes", "fs/beside.c:path_beside", "step = step->base;", "step = NULL;",
         ("test_fs_editors",)),
     Row("editors-files-of-gone-steps-stay", "fs/beside.c:beside_sweep", "!is_of_any(e->d_name, steps, count)", "false",
