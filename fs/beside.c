@@ -61,7 +61,7 @@ static bool version_has(struct ckpt_step *step, const char *path)
 	uint32_t index;
 	bool has;
 
-	if (ckpt_step_manifest(step, &m))
+	if (!step || ckpt_step_manifest(step, &m)) // it may be gone by now
 		return false;
 	has = !ckpt_manifest_lookup(m, path, &index);
 	ckpt_manifest_unref(m);
