@@ -90,7 +90,7 @@ static void assert_list(struct stand *s, const char *expected)
 START_TEST(a_writable_open_makes_the_folders_and_nothing_else)
 {
 	STAND(s);
-	static const char *const folders[] = {"steps", "m", "packs", "gc", "policy", "tmp"};
+	static const char *const folders[] = {"steps", "m", "packs", "gc", "policy", "log", "snap", "probe", "tmp"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
 		struct stat st;
@@ -249,7 +249,8 @@ END_TEST
 
 START_TEST(a_symlink_in_place_of_a_top_folder_is_refused)
 {
-	static const char *const folders[] = {"steps", "m", "packs", "gc", "policy", "tmp", "tmp/lock"};
+	static const char *const folders[] = {"steps", "m",    "packs", "gc",  "policy",
+					      "log",   "snap", "probe", "tmp", "tmp/lock"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
 		CLEANUP_FD int fd = ckpt_temp_fd();
