@@ -32,6 +32,9 @@ bool beside_is_name(const char *name)
 		".DS_Store", ".fuse_hidden*", ".Trash-*", ".ipynb_checkpoints",
 	};
 
+	// Each lookup asks, and nearly no name is one.
+	if (!strchr(".#4", *name) && !strchr(name, '~'))
+		return false;
 	for (size_t i = 0; i < ARRAY_LEN(forms); i++)
 		if (!fnmatch(forms[i], name, 0))
 			return true;
@@ -181,7 +184,7 @@ bool beside_is_own(struct ckpt_fs *fs, struct node *dir, const char *name)
 	return own;
 }
 
-// What the step hides by a file of its own counts for nothing: nobody could remove it.
+// A file that one of the step hides counts for nothing: nobody could remove it.
 static bool holds_any(struct ckpt_fs *fs, const struct place *p)
 {
 	char path[BESIDE_PATH_MAX];

@@ -17,7 +17,7 @@ bool beside_is_name(const char *name);
 // to be made there, with the directory where it is missing (dir itself where that cannot be).
 struct node *beside_find(struct ckpt_fs *fs, struct node *dir, const char *name);
 struct node *beside_make(struct ckpt_fs *fs, struct node *dir, const char *name, pid_t tid);
-// The directory beside dir, open; -ENOENT: none, -errno. What is in it is listed with dir, but for names that are the step's own.
+// The directory beside dir, open; -ENOENT: none, -errno. Its files are listed with dir, but for names that are the step's own.
 int beside_open(struct ckpt_fs *fs, struct node *dir);
 bool beside_is_own(struct ckpt_fs *fs, struct node *dir, const char *name);
 // Whether something stands beside the directory of this name, which keeps that from being removed. step: of this name, or NULL.

@@ -72,7 +72,7 @@ static mode_t type_of(int dirfd, const struct dirent *e)
 
 typedef bool lists_fn(struct ckpt_fs *fs, struct node *dir, const char *name);
 
-// What is there at fd (consumed) and is to be seen in dir.
+// Adds the files at fd (consumed) that are to be seen in dir.
 static int list_disk(struct ckpt_fs *fs, struct node *dir, int fd, lists_fn *lists, struct listing *l)
 {
 	int rc = 0;

@@ -1,6 +1,6 @@
 // An entry of a store's log: the operations that one node appended together. FORMAT.md has every byte.
 //
-// What an operation says is a matter of core/state: here its body is bytes. A reader that meets a kind which it does not know
+// The meaning of an operation is a matter of core/state: here its body is bytes. A reader that meets a kind which it does not know
 // must stop there if the operation is required, and passes over it if not.
 //
 // Ownership: a decoded entry borrows the caller's bytes; encode returns malloc'ed ones. Threads: plain data. Nothing blocks.

@@ -149,7 +149,7 @@ int ckpt_log_settle(struct ckpt_log *log)
 	if (!log->sent.seq)
 		return -ENOENT;
 	rc = get_next(log, &data, &len);
-	if (rc == -ENOENT)
+	if (rc == -ENOENT || rc == -EBADMSG)
 		log->sent.seq = 0;
 	if (rc)
 		return rc == -EBADMSG ? -EEXIST : rc; // who reads it says what it is

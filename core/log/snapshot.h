@@ -1,5 +1,5 @@
 // Snapshots of what a log says: the whole state behind an entry, so that who reads need not begin with the first one (REMOTE.md,
-// L7). What the state looks like is a matter of core/state: here it is bytes.
+// L7). The form of the state is a matter of core/state: here it is bytes.
 //
 // A snapshot is made only from entries that were read. It is whole when it is put, and read back before anything relies on it.
 // Threads: any. All block on the objects. Ownership: results are malloc'ed. Errors: those of the objects; -EBADMSG, -ENOTSUP.

@@ -10,8 +10,8 @@
 // "steps", "m", "packs", "gc", "policy", "log", "snap" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door
 // refuses others with -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
 // then is its own affair, short of losing an object.
-// Durability: a put, replace or remove that returned 0 survives a power cut. What others did, or a call of unknown outcome,
-// survives it after a sync of its key.
+// Durability: a put, replace or remove that returned 0 survives a power cut. An act of others, or a call of unknown
+// outcome, survives it after a sync of its key.
 // Threads: all calls may be made from any thread at once. Every call may block on a disk or a network.
 // Ownership: the caller owns what it passes in; nothing is kept.
 //
@@ -81,8 +81,8 @@ struct ckpt_objects_ops {
 	int (*get)(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
 		   struct ckpt_object *ret_object);
 	// All ranges of one version (-ESTALE: it changed meanwhile), or an error, and then what the buffers have is without meaning.
-	// NULL: the door asks for them one by one, those that are near each other together. Who waits long for an answer
-	// asks for several at once.
+	// NULL: the door asks for them one by one, those that are near each other together. A backend that waits
+	// long for each answer asks for several at once.
 	int (*get_ranges)(struct ckpt_objects *o, const char *key, struct ckpt_range *ranges, size_t count,
 			  const struct ckpt_until *until, struct ckpt_object *ret_object);
 	int (*head)(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object);
@@ -95,8 +95,8 @@ struct ckpt_objects_ops {
 		       struct ckpt_object *ret_object);
 	// Deletes; with an etag (may be NULL) only that version, else -ESTALE.
 	int (*remove)(struct ckpt_objects *o, const char *key, const char *etag);
-	// What is at the key, or that nothing is, survives a power cut, with all that is beside it in its folder ("a/b" of
-	// "a/b/c"). NULL: what this backend has answered does so anyway.
+	// The object at the key, or its absence, survives a power cut, with all that is beside it in its folder ("a/b" of
+	// "a/b/c"). NULL: each answer of this backend lasts anyway.
 	int (*sync)(struct ckpt_objects *o, const char *key);
 	// All objects whose key starts with prefix ("" is all), after the key `after` (NULL or "": from the start).
 	int (*list)(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn, void *arg);

@@ -7,6 +7,6 @@
 #define CKPT_PROBE_WHY_MAX 256
 
 // race: with puts of one key by several threads at once, too: that need not be done at each mount. -ENOTSUP: it does not, and
-// ret_why says what was tried and what came of it; other errors are the store's own. What it makes, "probe/UUID", it removes;
+// ret_why says what was tried and what came of it; other errors are the store's own. Its objects, "probe/UUID", are removed;
 // a store that refuses that keeps it. Blocks on the store for some ten calls, with race for some forty.
 int ckpt_objects_probe(struct ckpt_objects *o, bool race, char ret_why[CKPT_PROBE_WHY_MAX]);

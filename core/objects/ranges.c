@@ -22,7 +22,7 @@ static int by_offset(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-// What an answer may end before, so that no sum here is too large.
+// The sum, or the largest number where that is too large.
 static uint64_t end_of(uint64_t offset, uint64_t len)
 {
 	uint64_t end;

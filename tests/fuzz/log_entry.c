@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-// Whatever is let in can be walked, and says as many operations as it counts.
+// An entry that is let in can be walked, and has as many operations as it says.
 static void try_entry(const uint8_t *data, size_t len)
 {
 	struct ckpt_log_entry entry;

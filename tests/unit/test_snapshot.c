@@ -172,7 +172,7 @@ START_TEST(what_is_still_needed_is_kept)
 }
 END_TEST
 
-// Whatever fails, or dies, in the middle: who begins with the newest snapshot reads to the end, and it can be done again.
+// After a failure or a death in the middle the newest snapshot still leads to the end, and the trimming can be done again.
 START_TEST(a_trimming_that_ends_early_does_no_harm)
 {
 	bool failed = true;

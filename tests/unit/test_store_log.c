@@ -160,7 +160,7 @@ static void turn(struct node *n)
 		append(n);
 }
 
-// What a stranger reads who comes later.
+// A stranger who comes later reads all of it.
 static void check_whole(void)
 {
 	for (int i = 0; i < NODES; i++) {
