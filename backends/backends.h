@@ -4,7 +4,7 @@
 #include "core/objects/objects.h"
 
 // A directory as a store of objects. dirfd (borrowed during the call) is the store's directory; the backend keeps to
-// the folders of the keys (steps/, m/, log/ ...) and tmp/ in it, which a writable open makes, and which must be on one filesystem
+// the folders of the keys (log/, m/, packs/ ...) and tmp/ in it, which a writable open makes, and which must be on one filesystem
 // (-EXDEV). writable: false never changes the disk and needs no right to; its changes answer -EROFS. Any number of
 // processes may have one store open; what a dead one left in tmp/ goes at the next writable open that is alone. A writable open makes
 // the spare files of spare.h there, if the disk has room.

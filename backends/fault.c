@@ -3,19 +3,20 @@
 
 #include "core/base/util.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
+// It takes the place of the backend's own table of functions, so that all who have the object meet it.
 struct fault {
-	struct ckpt_objects base;
 	struct ckpt_objects_ops ops; // with the name of this stack
+	const struct ckpt_objects_ops *below;
 	char name[64];
-	struct ckpt_objects *below;
 	struct ckpt_fault *fault; // the caller's; count is only touched atomically
 };
 
 static struct fault *fault_of(struct ckpt_objects *o)
 {
-	return (struct fault *)o;
+	return (struct fault *)((uintptr_t)o->ops - offsetof(struct fault, ops));
 }
 
 // Counts one operation: 0, or the error that it is to give.
@@ -40,7 +41,7 @@ static int fault_get(struct ckpt_objects *o, const char *key, uint64_t offset, v
 	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_objects_get(f->below, key, offset, buf, len, ret_len, ret_object);
+	return error ? error : f->below->get(o, key, offset, buf, len, ret_len, ret_object);
 }
 
 static int fault_get_ranges(struct ckpt_objects *o, const char *key, struct ckpt_range *ranges, size_t count,
@@ -49,7 +50,7 @@ static int fault_get_ranges(struct ckpt_objects *o, const char *key, struct ckpt
 	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_objects_get_ranges(f->below, key, ranges, count, until, ret_object);
+	return error ? error : f->below->get_ranges(o, key, ranges, count, until, ret_object);
 }
 
 static int fault_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
@@ -57,7 +58,7 @@ static int fault_head(struct ckpt_objects *o, const char *key, struct ckpt_objec
 	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_objects_head(f->below, key, ret_object);
+	return error ? error : f->below->head(o, key, ret_object);
 }
 
 static int fault_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
@@ -67,7 +68,7 @@ static int fault_put(struct ckpt_objects *o, const char *key, const void *data, 
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = ckpt_objects_put_how(f->below, key, data, len, frees, ret_object);
+		r = f->below->put(o, key, data, len, frees, ret_object);
 	return error ? fault_change(f, error) : r;
 }
 
@@ -78,7 +79,7 @@ static int fault_replace(struct ckpt_objects *o, const char *key, const char *et
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = ckpt_objects_replace(f->below, key, etag, data, len, ret_object);
+		r = f->below->replace(o, key, etag, data, len, ret_object);
 	return error ? fault_change(f, error) : r;
 }
 
@@ -88,7 +89,7 @@ static int fault_remove(struct ckpt_objects *o, const char *key, const char *eta
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = ckpt_objects_remove(f->below, key, etag);
+		r = f->below->remove(o, key, etag);
 	return error ? fault_change(f, error) : r;
 }
 
@@ -97,7 +98,7 @@ static int fault_sync(struct ckpt_objects *o, const char *key)
 	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_objects_sync(f->below, key);
+	return error || !f->below->sync ? error : f->below->sync(o, key);
 }
 
 static int fault_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
@@ -106,49 +107,44 @@ static int fault_list(struct ckpt_objects *o, const char *prefix, const char *af
 	struct fault *f = fault_of(o);
 	int error = fault_step(f);
 
-	return error ? error : ckpt_objects_list(f->below, prefix, after, fn, arg);
-}
-
-static bool fault_yield(struct ckpt_objects *o)
-{
-	return ckpt_objects_yield(fault_of(o)->below);
-}
-
-static void fault_refill(struct ckpt_objects *o)
-{
-	ckpt_objects_refill(fault_of(o)->below);
+	return error ? error : f->below->list(o, prefix, after, fn, arg);
 }
 
 static void fault_close(struct ckpt_objects *o)
 {
-	ckpt_objects_close(fault_of(o)->below);
-	free(o);
+	struct fault *f = fault_of(o);
+
+	o->ops = f->below;
+	free(f);
+	o->ops->close(o);
 }
 
 int ckpt_fault_new(struct ckpt_objects *below, struct ckpt_fault *fault, struct ckpt_objects **ret_objects)
 {
-	struct fault *f = calloc(1, sizeof(*f));
+	struct fault *f;
 
+	*ret_objects = below;
+	if (below->ops->close == fault_close) { // of two the later one counts
+		fault_of(below)->fault = fault;
+		return 0;
+	}
+	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
 	snprintf(f->name, sizeof(f->name), "fault(%.50s)", below->ops->name);
-	f->ops = (struct ckpt_objects_ops){
-		.name = f->name,
-		.get = fault_get,
-		.get_ranges = fault_get_ranges,
-		.head = fault_head,
-		.put = fault_put,
-		.replace = fault_replace,
-		.remove = fault_remove,
-		.sync = fault_sync,
-		.list = fault_list,
-		.yield = fault_yield,
-		.refill = fault_refill,
-		.close = fault_close,
-	};
-	f->base.ops = &f->ops;
-	f->below = below;
+	f->ops = *below->ops;
+	f->ops.name = f->name;
+	f->ops.get = fault_get;
+	f->ops.get_ranges = below->ops->get_ranges ? fault_get_ranges : NULL;
+	f->ops.head = fault_head;
+	f->ops.put = fault_put;
+	f->ops.replace = fault_replace;
+	f->ops.remove = fault_remove;
+	f->ops.sync = fault_sync;
+	f->ops.list = fault_list;
+	f->ops.close = fault_close;
+	f->below = below->ops;
 	f->fault = fault;
-	*ret_objects = &f->base;
+	below->ops = &f->ops;
 	return 0;
 }

@@ -1,6 +1,6 @@
 // A directory as a store of objects.
 //
-// An object is a file steps/.., m/.., packs/.. or gc/.. with the object's key as its path. States of a put, and the
+// An object is a file log/.., m/.., packs/.. or gc/.. with the object's key as its path. States of a put, and the
 // function that goes on from each:
 //
 //   (nothing)  --stage_write-->   staged: written and fsynced as tmp/<random>, known to nobody; on a full disk, for an act
@@ -37,7 +37,7 @@
 #define STAGE_NAME_MAX 40
 #define DIRENTS_BYTES (64u << 10)
 
-static const char *const folders[] = {"gc", "log", "m", "packs", "policy", "probe", "snap", "steps"};
+static const char *const folders[] = {"gc", "log", "m", "packs", "parts", "policy", "probe", "snap"};
 
 struct local {
 	struct ckpt_objects base;
@@ -47,7 +47,7 @@ struct local {
 	bool spares_missing; // some were used, or there was no room for them; atomic
 };
 
-// A key taken apart: "steps/1000/1" is top "steps", folder "1000", parent "steps/1000", leaf "1".
+// A key taken apart: "parts/1000/1" is top "parts", folder "1000", parent "parts/1000", leaf "1".
 struct place {
 	char parent[CKPT_OBJECT_KEY_MAX + 1];
 	char top[8];

@@ -1,4 +1,4 @@
-// A layer that writes one line per call: "put steps/1000/1 bytes=512 result=0 us=731".
+// A layer that writes one line per call: "put log/0000000000000001 bytes=512 result=0 us=731".
 #include "backends/backends.h"
 
 #include "core/base/sys.h"

@@ -146,7 +146,7 @@ static int publish_completing(struct ckpt_fs *fs, struct handle *h, pid_t tid)
 {
 	char name[CKPT_NAME_MAX + 1];
 	struct node *dir = parent_of(fs, h->node, name);
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = name, .fd = h->node->use->fd, .tid = tid};
+	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .name = name, .fd = h->node->use->fd, .tid = tid};
 	struct ckpt_step *step = dir ? node_step(fs, dir) : NULL;
 	bool watched = dir && complete_watches_close(fs, dir, step, name);
 	struct completing c;

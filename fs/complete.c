@@ -254,7 +254,7 @@ int complete_renamed(struct ckpt_fs *fs, struct node *dir, struct node *above, c
 
 // --- What frameworks do last ------------------------------------------------------------------------------------------
 
-static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_act act, const char *from, const char *name)
+static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_event act, const char *from, const char *name)
 {
 	uint64_t profiles = fs->store->settings.profiles;
 	bool inside = dir != node_root(fs);
@@ -268,7 +268,7 @@ static bool watches(struct ckpt_fs *fs, const struct node *dir, enum ckpt_act ac
 bool complete_names_step(struct ckpt_fs *fs, const struct node *dir, const char *name)
 {
 	return !node_is_top(dir) &&
-	       ckpt_profile_watches(fs->store->settings.profiles, CKPT_ACT_CLOSE, NULL, name, true);
+	       ckpt_profile_watches(fs->store->settings.profiles, CKPT_EVENT_CLOSE, NULL, name, true);
 }
 
 static bool is_late(struct ckpt_fs *fs, const struct node *dir, const char *name)
@@ -279,7 +279,7 @@ static bool is_late(struct ckpt_fs *fs, const struct node *dir, const char *name
 
 static bool is_served(struct ckpt_fs *fs, const struct node *dir, const char *name)
 {
-	return watches(fs, dir, CKPT_ACT_CLOSE, NULL, name) || is_late(fs, dir, name);
+	return watches(fs, dir, CKPT_EVENT_CLOSE, NULL, name) || is_late(fs, dir, name);
 }
 
 bool complete_watches_close(struct ckpt_fs *fs, const struct node *dir, const struct ckpt_step *step, const char *name)
@@ -309,12 +309,12 @@ bool complete_is_late(struct ckpt_fs *fs, struct node *n)
 
 bool complete_watches_rename(struct ckpt_fs *fs, const struct node *dir, const char *from, const char *name)
 {
-	return watches(fs, dir, CKPT_ACT_RENAME, from, name);
+	return watches(fs, dir, CKPT_EVENT_RENAME, from, name);
 }
 
 bool complete_watches_unlink(struct ckpt_fs *fs, const struct node *dir, const char *name)
 {
-	return watches(fs, dir, CKPT_ACT_UNLINK, NULL, name);
+	return watches(fs, dir, CKPT_EVENT_UNLINK, NULL, name);
 }
 
 // What a step is now, if its framework could still complete it: not a copy. Takes the reference.
@@ -675,7 +675,7 @@ static void run_settle(struct call *call)
 	struct ckpt_fs *fs = call->fs;
 	int64_t since_ns = ckpt_sys.mono_ns();
 	struct waiter waiter = {fs, 0};
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = ""};
+	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .name = ""};
 	struct completing c;
 
 	memcpy(&c, call->data, sizeof(c));
@@ -715,7 +715,7 @@ int complete_run(struct ckpt_fs *fs, struct completing *c, pid_t tid)
 
 	if (c->what.settles)
 		return complete_settled(fs, c);
-	if (c->what.act == CKPT_ACT_UNLINK)
+	if (c->what.act == CKPT_EVENT_UNLINK)
 		how.writers_ns = MIN(how.writers_ns, COMPLETE_LOCKED_NS);
 	rc = wait_for_others(fs, c, tid, how.writers_ns, OTHERS_LOOK_NS, lacking);
 	if (rc == 1)

@@ -152,7 +152,7 @@ void draft_set_lost(struct ckpt_fs *fs, struct draft *d, int rc)
 // write into that (complete_run()).
 static int complete_named(struct ckpt_fs *fs, struct draft *d)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = d->disk.name, .fd = d->fd};
+	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .name = d->disk.name, .fd = d->fd};
 	struct completing completing;
 	struct node *dir = NULL;
 	bool copied;
@@ -203,7 +203,7 @@ static bool decide_once(struct ckpt_fs *fs, struct draft *d)
 // file (complete_watches_node), and ours that writes it is closed for the commit. tid: who waits, 0 nobody.
 static int complete_folder_of(struct ckpt_fs *fs, struct node *n, struct handle *h, pid_t tid)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .tid = tid};
+	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .tid = tid};
 	CLEANUP_FD int fd = -1;
 	char name[CKPT_NAME_MAX + 1];
 	struct completing completing;

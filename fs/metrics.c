@@ -24,12 +24,10 @@ static void count_step(struct counts *c, struct ckpt_step *step)
 	struct ckpt_stage_usage u = {0};
 	enum ckpt_step_state state;
 	uint64_t bytes;
-	bool moved;
 
 	ckpt_lock_take(&step->lock);
 	state = step->state;
 	bytes = step->summary.bytes;
-	moved = step->moved;
 	ckpt_lock_drop(&step->lock);
 	switch (state) {
 	case CKPT_STEP_COMMITTED:
@@ -37,8 +35,8 @@ static void count_step(struct counts *c, struct ckpt_step *step)
 		c->bytes += bytes;
 		return;
 	case CKPT_STEP_DELETED:
-		c->trash_steps += !moved;
-		c->trash_bytes += moved ? 0 : bytes;
+		c->trash_steps++;
+		c->trash_bytes += bytes;
 		return;
 	case CKPT_STEP_GONE:
 		return;

@@ -239,9 +239,15 @@ int mount_explain_open(const struct ckpt_mount *m, int rc)
 		return mount_fail(rc, "ckptfs init STORE makes one", "%s: not a store", m->store);
 	case -ENOTSUP:
 		return mount_fail(rc, "use a newer ckptfs", "%s: the store is of a newer format", m->store);
+	case -EPROTONOSUPPORT:
+		return mount_fail(rc, "copy its steps out with the ckptfs that made it",
+				  "%s: the store is of an older format, without a log", m->store);
 	case -EBADMSG:
 		return mount_fail(rc, "restore store.json from a backup", "%s: the store's identity is damaged",
 				  m->store);
+	case -EUCLEAN:
+		return mount_fail(rc, "-o ro shows the rest; `ckptfs doctor --repair STORE` goes on without it",
+				  "%s: an entry of the store's log is damaged", m->store);
 	case -EREMOTE:
 		return mount_fail(rc, "-o work_dir=DIR, a directory on a local disk",
 				  "%s: the index needs a local disk",

@@ -157,7 +157,7 @@ static bool has_seen_it_made(struct call *c, const struct live_child *mark)
 // A mark that says "unfinished" goes: what it was for is committed first.
 static void run_unlink_completing(struct call *c)
 {
-	struct ckpt_deed deed = {.act = CKPT_ACT_UNLINK, .name = c->name, .fd = -1, .tid = fuse_req_ctx(c->req)->pid};
+	struct ckpt_deed deed = {.act = CKPT_EVENT_UNLINK, .name = c->name, .fd = -1, .tid = fuse_req_ctx(c->req)->pid};
 	CLEANUP_FD int dirfd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 	struct completing completing;
 	struct live_child child;

@@ -571,7 +571,7 @@ static void run_complete(struct call *c)
 static bool completes(struct call *c, struct move *m)
 {
 	struct ckpt_deed deed = {
-		.act = CKPT_ACT_RENAME, .from = c->name, .name = c->other_name, .tid = fuse_req_ctx(c->req)->pid};
+		.act = CKPT_EVENT_RENAME, .from = c->name, .name = c->other_name, .tid = fuse_req_ctx(c->req)->pid};
 	struct after_rename after = {.replaced = m->replaces};
 	struct call then = {.run = run_complete,
 			    .req = c->req,

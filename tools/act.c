@@ -21,7 +21,7 @@ static struct ckpt_step *find_unfinished(struct ckpt_store *s, const char *sessi
 	return step;
 }
 
-static int act_at_rest(const char *store, const char *word, const char *session, const struct ckpt_act *act)
+static int act_at_rest(const char *store, const char *word, const char *session, const struct ckpt_verb_act *act)
 {
 	struct ckpt_listing l;
 	struct ckpt_step *step;
@@ -40,7 +40,7 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 	return rc ? ckpt_fail_errno(word, act->hint ? act->hint(rc) : NULL, rc) : 0;
 }
 
-int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act,
+int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_verb_act *act,
 		 json_t **ret_reply)
 {
 	json_t *json =
@@ -65,7 +65,7 @@ int ckpt_act_ask(const char *store, const char *word, const char *session, const
 	return rc;
 }
 
-int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_act *act)
+int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_verb_act *act)
 {
 	int rc = ckpt_act_ask(store, word, session, act, act->reply);
 

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-struct ckpt_act {
+struct ckpt_verb_act {
 	const char *verb; // as the mount knows it (fs/verbs.h)
 	bool for_good;
 	bool deleted_only;         // not if it was had back meanwhile
@@ -14,16 +14,16 @@ struct ckpt_act {
 	const char *only;          // warm: a glob, or NULL
 	bool add_only, force;      // begin
 	bool sessions;             // it is about an unfinished session, not about a step
-	int (*at_rest)(struct ckpt_step *step, const struct ckpt_act *act); // 0, -errno
-	const char *(*hint)(int error);                                     // what to do about that, or NULL
-	void *arg;                                                          // for at_rest
+	int (*at_rest)(struct ckpt_step *step, const struct ckpt_verb_act *act); // 0, -errno
+	const char *(*hint)(int error);                                          // what to do about that, or NULL
+	void *arg;                                                               // for at_rest
 	json_t **reply; // what the mount has answered, where it did it; NULL: not wanted
 };
 
 // word is what the user called it. 0 or an exit status.
-int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_act *act);
+int ckpt_act_on(const char *store, const char *word, const char *session, const struct ckpt_verb_act *act);
 // The mount alone: -ENOENT nobody has the store mounted. session may be NULL. *ret_reply (NULL: not wanted) is its answer.
-int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_act *act,
+int ckpt_act_ask(const char *store, const char *word, const char *session, const struct ckpt_verb_act *act,
 		 json_t **ret_reply);
 
 // The session of the committed step that word names, or of the deleted one; the path in it, where there may be one; both

@@ -46,9 +46,18 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 				     CKPT_STORE_FORMAT);
 		*ret_hint = ckpt_text("use a newer ckptfs");
 		break;
+	case -EPROTONOSUPPORT:
+		*ret_why = ckpt_text("made by an older ckptfs, before stores had a log");
+		*ret_hint = ckpt_text("copy its steps out with that ckptfs");
+		break;
 	case -EBADMSG:
 		*ret_why = ckpt_text("store.json or a folder of the store is damaged");
 		*ret_hint = ckpt_text("restore store.json from a backup; the steps are not touched by this");
+		break;
+	case -EUCLEAN:
+		*ret_why = ckpt_text("an entry of its log is damaged");
+		*ret_hint = ckpt_text("`ckptfs doctor %s` says which; `ckptfs doctor --repair %s` goes on without it",
+				      store, store);
 		break;
 	case -EBUSY:
 		explain_busy(store, ret_why, ret_hint);

@@ -28,7 +28,7 @@ static const char *commit_hint(int error __attribute__((unused)))
 	return "the file errors in the store says more";
 }
 
-static int commit_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+static int commit_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
 {
 	const struct ckpt_commit how = {
 		.event = "verb",
@@ -99,11 +99,11 @@ static void print_done(const char *store, const json_t *rows, const json_t *row)
 
 static int commit_one(const char *store, const json_t *rows, const json_t *row, const char *metadata)
 {
-	const struct ckpt_act act = {.verb = "commit",
-				     .sessions = true,
-				     .metadata = metadata,
-				     .at_rest = commit_at_rest,
-				     .hint = commit_hint};
+	const struct ckpt_verb_act act = {.verb = "commit",
+					  .sessions = true,
+					  .metadata = metadata,
+					  .at_rest = commit_at_rest,
+					  .hint = commit_hint};
 	int rc = ckpt_act_on(store, word_of(row), ckpt_session_text(row, "id"), &act);
 
 	if (!rc && !ckpt_output.json && !ckpt_output.quiet)

@@ -317,6 +317,19 @@ static void check_sessions(struct doctor *d, const struct ckpt_listing *l)
 		       l->store->path));
 }
 
+static void check_log(struct doctor *d, const struct ckpt_store *s)
+{
+	uint64_t damaged = ckpt_journal_damaged(s->journal), seq = ckpt_journal_position(s->journal).seq;
+	char key[CKPT_LOG_KEY_MAX];
+
+	ckpt_log_key(damaged, key);
+	tell(d, "log", true, !damaged,
+	     damaged ? ckpt_text("%s/%s is damaged, or does not follow the entry before it", s->path, key)
+		     : ckpt_text("%llu entries, each follows the one before it", (unsigned long long)seq),
+	     ckpt_text("unmount it, then `ckptfs doctor --repair %s`: the log goes on without what that entry said",
+		       s->path));
+}
+
 static void check_open_store(struct doctor *d, const struct ckpt_listing *l)
 {
 	struct ckpt_store *s = l->store;
@@ -328,6 +341,7 @@ static void check_open_store(struct doctor *d, const struct ckpt_listing *l)
 	ckpt_step_list_free(steps, committed);
 	tell(d, "store", true, true, ckpt_text("%s, format %d, %zu steps", s->path, CKPT_STORE_FORMAT, committed),
 	     NULL);
+	check_log(d, s);
 	check_index(d, s);
 	check_sessions(d, l);
 }
@@ -421,25 +435,69 @@ static int find_subject(const struct ckpt_words *words, struct ckpt_operand *o, 
 	return 0;
 }
 
+static int repair(const char *store)
+{
+	struct ckpt_listing l;
+	char key[CKPT_LOG_KEY_MAX];
+	uint64_t damaged;
+	int rc = ckpt_listing_open(store, CKPT_STORE_REPAIR, &l);
+
+	if (rc)
+		return rc;
+	damaged = ckpt_journal_damaged(l.store->journal);
+	ckpt_log_key(damaged, key);
+	ckpt_listing_close(&l);
+	if (damaged)
+		ckpt_note("%s was damaged: the log goes on without what it said", key);
+	else
+		ckpt_note("the log is whole: nothing to do");
+	return 0;
+}
+
+static int on_option(int key __attribute__((unused)), char *arg __attribute__((unused)), void *input)
+{
+	*(bool *)input = true;
+	return 0;
+}
+
 int ckpt_verb_doctor(int argc, char **argv)
 {
+	static const struct argp_option options[] = {
+		{"repair", 'r', NULL, 0,
+		 "make a store writable again whose log is damaged, without what the damaged entries said; the store "
+		 "must "
+		 "not be mounted",
+		 0},
+		{0},
+	};
 	static const struct ckpt_syntax syntax = {
 		.operands = "[STORE|DIR]",
 		.doc = "Says what this machine can do, and what is missing and why. Exit status 1: "
 		       "something that ckptfs needs is missing.\v"
 		       "Examples:\n"
 		       "  ckptfs doctor\n"
-		       "  ckptfs doctor --json /data/run42",
+		       "  ckptfs doctor --json /data/run42\n"
+		       "  ckptfs doctor --repair /data/run42",
+		.options = options,
+		.option = on_option,
 		.operands_max = 1,
 	};
 	struct doctor d = {.checks = ckpt_need(json_array())};
 	CLEANUP_FREE char *dir = NULL;
 	struct ckpt_operand o = {0};
 	struct ckpt_words words;
+	bool repairs = false;
 	int rc;
 
-	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
+	ckpt_verb_parse(&syntax, argc, argv, &repairs, &words);
 	rc = find_subject(&words, &o, &dir);
+	if (!rc && repairs) {
+		rc = o.store ? repair(o.store)
+			     : ckpt_usage("--repair", "ckptfs doctor --repair STORE", "needs a store");
+		ckpt_operand_done(&o);
+		json_decref(d.checks);
+		return rc;
+	}
 	if (rc)
 		return rc;
 	check_kernel(&d);

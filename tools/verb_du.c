@@ -3,6 +3,7 @@
 
 #include "core/base/util.h"
 #include "core/commit/delete.h"
+#include "core/store/load.h"
 #include "core/tier/pack_use.h"
 #include "core/tier/stored.h"
 #include "tools/listing.h"
@@ -97,11 +98,9 @@ static int add_packed(struct du *d, struct ckpt_step *step)
 // Who has the store mounted has removed it for good while we looked.
 static bool is_gone(const struct ckpt_step *step)
 {
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	struct ckpt_object there;
+	struct ckpt_said said;
 
-	snprintf(object, sizeof(object), "steps/%s/%u", step->key, step->summary.version);
-	return ckpt_objects_head(step->store->objects, object, &there) == -ENOENT;
+	return !ckpt_load_refresh(step->store) && ckpt_step_said(step->store, step->session, &said) == -ENOENT;
 }
 
 static void add_step(struct du *d, struct ckpt_step *step, uint64_t *sum)

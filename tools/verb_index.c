@@ -18,7 +18,6 @@
 struct look {
 	struct ckpt_index *ix;
 	uint64_t steps, chunks;
-	char last_key[CKPT_STEP_KEY_MAX];
 	struct ckpt_pack *packs; // those that there are, by id
 	size_t pack_count;
 	json_t *problems;
@@ -32,15 +31,6 @@ static void tell(struct look *l, char *problem)
 	else
 		l->more++;
 	free(problem);
-}
-
-static int see_version(void *arg, const char *key, const struct ckpt_summary *summary __attribute__((unused)))
-{
-	struct look *l = arg;
-
-	l->steps += strcmp(key, l->last_key) != 0; // they come in their order
-	snprintf(l->last_key, sizeof(l->last_key), "%s", key);
-	return 0;
 }
 
 static int add_pack(void *arg, const char *key, const struct ckpt_object *object)
@@ -89,11 +79,20 @@ static int see_chunk(void *arg, const struct ckpt_chunk *chunk __attribute__((un
 // Opening it has looked at its form; this reads every row but the manifests, whose digests are compared when they are used.
 static int look_at(struct look *l)
 {
-	int rc = ckpt_index_each(l->ix, see_version, l);
+	int rc = ckpt_index_each_pack(l->ix, see_pack, l);
 
-	if (!rc)
-		rc = ckpt_index_each_pack(l->ix, see_pack, l);
 	return rc ? rc : ckpt_index_each_chunk(l->ix, see_chunk, l);
+}
+
+static uint64_t count_steps(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+
+	if (ckpt_step_list(s, NULL, 1u << CKPT_STEP_COMMITTED, &steps, &count))
+		ckpt_need(NULL);
+	ckpt_step_list_free(steps, count);
+	return count;
 }
 
 static int check(const char *store, struct look *ret_look)
@@ -104,6 +103,7 @@ static int check(const char *store, struct look *ret_look)
 
 	if (rc)
 		return rc;
+	ret_look->steps = count_steps(l.store);
 	rc = ckpt_objects_list(l.store->objects, "packs/", NULL, add_pack, ret_look);
 	if (!rc && !l.store->index) {
 		CLEANUP_FREE char *path = ckpt_text("%s/index", l.store->path);

@@ -7,22 +7,22 @@
 #include "tools/act.h"
 #include "tools/output.h"
 
-static int pin_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
+static int pin_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act __attribute__((unused)))
 {
 	return ckpt_pin(step, true);
 }
 
-static int unpin_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
+static int unpin_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act __attribute__((unused)))
 {
 	return ckpt_pin(step, false);
 }
 
-static int promote_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
+static int promote_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act __attribute__((unused)))
 {
 	return ckpt_promote(step);
 }
 
-static int one(const struct ckpt_operand *o, const char *word, const struct ckpt_act *act)
+static int one(const struct ckpt_operand *o, const char *word, const struct ckpt_verb_act *act)
 {
 	CLEANUP_FREE char *session = NULL;
 	int rc = ckpt_listing_is_trash(word) ? ckpt_usage(word, "`ckptfs undelete` it first", "is in the trash")
@@ -31,7 +31,7 @@ static int one(const struct ckpt_operand *o, const char *word, const struct ckpt
 	return rc ? rc : ckpt_act_on(o->store, word, session, act);
 }
 
-static int each(const struct ckpt_words *words, const struct ckpt_act *act)
+static int each(const struct ckpt_words *words, const struct ckpt_verb_act *act)
 {
 	CLEANUP_FREE char *usage = ckpt_text("usage: ckptfs %s [STORE] STEP...", act->verb);
 	struct ckpt_operand o;
@@ -61,7 +61,7 @@ int ckpt_verb_pin(int argc, char **argv)
 		.operands_min = 1,
 		.operands_max = UINT_MAX,
 	};
-	static const struct ckpt_act act = {.verb = "pin", .at_rest = pin_at_rest};
+	static const struct ckpt_verb_act act = {.verb = "pin", .at_rest = pin_at_rest};
 	struct ckpt_words words;
 
 	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
@@ -79,7 +79,7 @@ int ckpt_verb_unpin(int argc, char **argv)
 		.operands_min = 1,
 		.operands_max = UINT_MAX,
 	};
-	static const struct ckpt_act act = {.verb = "unpin", .at_rest = unpin_at_rest};
+	static const struct ckpt_verb_act act = {.verb = "unpin", .at_rest = unpin_at_rest};
 	struct ckpt_words words;
 
 	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);
@@ -99,7 +99,7 @@ int ckpt_verb_promote(int argc, char **argv)
 		.operands_min = 1,
 		.operands_max = UINT_MAX,
 	};
-	static const struct ckpt_act act = {.verb = "promote", .at_rest = promote_at_rest};
+	static const struct ckpt_verb_act act = {.verb = "promote", .at_rest = promote_at_rest};
 	struct ckpt_words words;
 
 	ckpt_verb_parse(&syntax, argc, argv, NULL, &words);

@@ -14,24 +14,24 @@ struct rm {
 	bool now, yes;
 };
 
-static int delete_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+static int delete_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
 {
 	return act->for_good                                  ? ckpt_delete_for_good(step)
 	       : ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_delete(step)
 							      : 0;
 }
 
-static int undelete_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
+static int undelete_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act __attribute__((unused)))
 {
 	return ckpt_undelete(step);
 }
 
-static int move_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+static int move_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
 {
 	return ckpt_move_to(step, act->to);
 }
 
-static int remove_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+static int remove_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
 {
 	return ckpt_amend_remove(step, act->to);
 }
@@ -40,7 +40,8 @@ static int remove_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
 static int remove_path(const struct ckpt_operand *o, const char *word, const char *session, const char *path,
 		       const struct rm *rm)
 {
-	const struct ckpt_act act = {.verb = "remove", .to = path, .at_rest = remove_at_rest, .hint = ckpt_delete_hint};
+	const struct ckpt_verb_act act = {
+		.verb = "remove", .to = path, .at_rest = remove_at_rest, .hint = ckpt_delete_hint};
 
 	if (ckpt_listing_is_trash(word))
 		return ckpt_usage(word, "`ckptfs undelete` it first", "in the trash, where nothing can be changed");
@@ -63,11 +64,11 @@ static int fail_pinned(const struct ckpt_operand *o, const char *word, const cha
 
 static int remove_one(const struct ckpt_operand *o, const char *word, const struct rm *rm)
 {
-	const struct ckpt_act act = {.verb = "delete",
-				     .for_good = rm->now,
-				     .deleted_only = ckpt_listing_is_trash(word),
-				     .at_rest = delete_at_rest,
-				     .hint = rm->now ? ckpt_expire_hint : ckpt_delete_hint};
+	const struct ckpt_verb_act act = {.verb = "delete",
+					  .for_good = rm->now,
+					  .deleted_only = ckpt_listing_is_trash(word),
+					  .at_rest = delete_at_rest,
+					  .hint = rm->now ? ckpt_expire_hint : ckpt_delete_hint};
 	CLEANUP_FREE char *session = NULL, *path = NULL;
 	bool pinned = false;
 	int rc;
@@ -142,7 +143,7 @@ int ckpt_verb_rm(int argc, char **argv)
 
 static int undelete_one(const struct ckpt_operand *o, const char *word, const struct rm *rm __attribute__((unused)))
 {
-	static const struct ckpt_act act = {
+	static const struct ckpt_verb_act act = {
 		.verb = "undelete", .at_rest = undelete_at_rest, .hint = ckpt_undelete_hint};
 	CLEANUP_FREE char *in_trash = ckpt_text("%s%s", ckpt_listing_is_trash(word) ? "" : "trash/", word),
 			  *session = NULL;
@@ -197,7 +198,8 @@ int ckpt_verb_mv(int argc, char **argv)
 		rc = ckpt_act_find(&o, o.steps[0], &session, NULL, NULL);
 	if (!rc) {
 		CLEANUP_FREE char *to = ckpt_operand_new_name(&o, 1, words.at[words.count - 1]);
-		const struct ckpt_act act = {.verb = "move", .to = to, .at_rest = move_at_rest, .hint = ckpt_move_hint};
+		const struct ckpt_verb_act act = {
+			.verb = "move", .to = to, .at_rest = move_at_rest, .hint = ckpt_move_hint};
 
 		rc = ckpt_act_on(o.store, o.steps[0], session, &act);
 	}

@@ -87,7 +87,7 @@ static int fill(struct save *v, int sessions_fd, const char *session)
 // Without its answer nobody would know which session to give up: a signal waits for it.
 static int begin_mounted(struct save *v, json_t **ret_reply)
 {
-	const struct ckpt_act begin = {.verb = "begin", .to = v->name, .force = v->force};
+	const struct ckpt_verb_act begin = {.verb = "begin", .to = v->name, .force = v->force};
 	sigset_t stops, before;
 	int rc;
 
@@ -102,8 +102,9 @@ static int begin_mounted(struct save *v, json_t **ret_reply)
 
 static int save_mounted(struct save *v)
 {
-	const struct ckpt_act commit = {.verb = "commit", .metadata = v->metadata, .to = v->force ? v->name : NULL};
-	const struct ckpt_act abort_it = {.verb = "abort"};
+	const struct ckpt_verb_act commit = {
+		.verb = "commit", .metadata = v->metadata, .to = v->force ? v->name : NULL};
+	const struct ckpt_verb_act abort_it = {.verb = "abort"};
 	CLEANUP_FREE char *sessions = ckpt_text("%s/sessions", v->store);
 	CLEANUP_FD int sessions_fd = open(sessions, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	json_t *reply = NULL;

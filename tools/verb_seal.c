@@ -31,7 +31,7 @@ static bool show(void *arg __attribute__((unused)), uint64_t bytes)
 	return true;
 }
 
-static int seal_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
+static int seal_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act __attribute__((unused)))
 {
 	const struct ckpt_seal_how how = {.go_on = show};
 
@@ -102,7 +102,7 @@ static void choose_all(struct seal *v, const struct ckpt_listing *l)
 // Each in its own opening of the store, so that others can have it between two.
 static int seal_each(struct seal *v, const char *store)
 {
-	const struct ckpt_act act = {.verb = "seal", .at_rest = seal_at_rest, .hint = seal_hint};
+	const struct ckpt_verb_act act = {.verb = "seal", .at_rest = seal_at_rest, .hint = seal_hint};
 	int status = 0;
 
 	ckpt_progress_start("seal", v->bytes, 1);

@@ -134,7 +134,7 @@ static int confirm(const json_t *row, bool yes)
 			    ckpt_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size));
 }
 
-static int abort_at_rest(struct ckpt_step *step, const struct ckpt_act *act __attribute__((unused)))
+static int abort_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act __attribute__((unused)))
 {
 	return ckpt_stage_abort(step, false);
 }
@@ -149,7 +149,7 @@ static int find(const struct ckpt_operand *o, json_t **ret_rows, json_t **ret_ro
 
 static int abort_one(const struct ckpt_operand *o, bool yes)
 {
-	static const struct ckpt_act act = {
+	static const struct ckpt_verb_act act = {
 		.verb = "abort", .for_good = true, .sessions = true, .at_rest = abort_at_rest};
 	json_t *rows, *row;
 	int rc = find(o, &rows, &row);
@@ -270,7 +270,7 @@ int ckpt_verb_begin(int argc, char **argv)
 		.operands_min = 1,
 		.operands_max = 2,
 	};
-	struct ckpt_act act = {.verb = "begin"};
+	struct ckpt_verb_act act = {.verb = "begin"};
 	CLEANUP_FREE char *name = NULL, *from = NULL;
 	struct begin b = {0};
 	struct ckpt_operand o;
@@ -307,7 +307,7 @@ int ckpt_verb_resume(int argc, char **argv)
 		.operands_min = 1,
 		.operands_max = 2,
 	};
-	static const struct ckpt_act act = {.verb = "resume"};
+	static const struct ckpt_verb_act act = {.verb = "resume"};
 	struct ckpt_operand o;
 	struct ckpt_words words;
 	json_t *rows = NULL, *row;

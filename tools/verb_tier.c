@@ -39,7 +39,7 @@ static void add_done(struct tier *v, const struct ckpt_tier_done *done)
 	v->done.stored_bytes += done->stored_bytes;
 }
 
-static int tier_at_rest(struct ckpt_step *step, const struct ckpt_act *act)
+static int tier_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *act)
 {
 	struct tier *v = act->arg;
 	const struct ckpt_tier_how how = {
@@ -112,12 +112,12 @@ static void add_reply(struct tier *v, const json_t *reply)
 static int act_on_each(struct tier *v, const char *store)
 {
 	json_t *reply = NULL;
-	const struct ckpt_act act = {.verb = v->verb,
-				     .only = v->only,
-				     .at_rest = tier_at_rest,
-				     .hint = ckpt_tier_hint,
-				     .arg = v,
-				     .reply = &reply};
+	const struct ckpt_verb_act act = {.verb = v->verb,
+					  .only = v->only,
+					  .at_rest = tier_at_rest,
+					  .hint = ckpt_tier_hint,
+					  .arg = v,
+					  .reply = &reply};
 	int status = 0;
 
 	ckpt_progress_start(v->verb, v->expected, 1);

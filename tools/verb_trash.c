@@ -183,7 +183,7 @@ static int empty_at_rest(struct trash *t)
 
 static int empty_mounted(struct trash *t)
 {
-	static const struct ckpt_act act = {.verb = "delete", .for_good = true, .deleted_only = true};
+	static const struct ckpt_verb_act act = {.verb = "delete", .for_good = true, .deleted_only = true};
 	int status = 0;
 
 	for (size_t i = 0; i < t->count; i++) {

@@ -7,6 +7,7 @@
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/store/errlog.h"
+#include "core/log/snapshot.h"
 #include "core/store/load.h"
 #include "core/store/trash.h"
 #include "tools/check.h"
@@ -20,13 +21,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-// A record as it lies in the store.
+// A version, as the log says.
 struct found {
-	char *object; // "steps/KEY/VERSION"
+	char session[CKPT_UUID_LEN + 1];
 	char key[CKPT_STEP_KEY_MAX];
+	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1];
 	uint32_t version;
-	bool decoded;
-	struct ckpt_summary summary;
+	bool is_last;
 };
 
 struct verify {
@@ -38,25 +39,30 @@ struct verify {
 	char **keys; // the steps asked for; NULL: all
 	size_t key_count;
 	char *step;          // the name of the step in hand, for what is bad
-	const char *object;  // its record, or NULL
-	const char *session; // once that was read
+	const char *object;  // an entry or snapshot that is in hand, or NULL
+	const char *session; // of the step in hand, or NULL
 	uint64_t steps, files, bytes, done, unsealed;
 	json_t *bad;
 };
 
 // --- What is bad --------------------------------------------------------------------------------------------------------
 
-// Beside a mount: the version has expired since the records were listed, and its files and packs may have gone with it. The files
-// go out of sight first, then the record, and then they are removed (delete.h).
+// Beside a mount: the step has expired since the log was read, and its files and packs may have gone with it. The files
+// go out of sight first, then the log says it, and then they are removed (delete.h).
 static bool is_gone(const struct verify *v)
 {
 	char name[CKPT_TRASH_SESSION_NAME];
 	struct ckpt_object info;
+	struct ckpt_said said;
 
-	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", v->session ? v->session : "");
-	if (v->session && !faccessat(v->l.store->trash_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
+	if (v->object && ckpt_objects_head(v->l.store->objects, v->object, &info) == -ENOENT)
 		return true;
-	return v->object && ckpt_objects_head(v->l.store->objects, v->object, &info) == -ENOENT;
+	if (!v->session)
+		return false;
+	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", v->session);
+	if (!faccessat(v->l.store->trash_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
+		return true;
+	return ckpt_load_refresh(v->l.store) || ckpt_step_said(v->l.store, v->session, &said) == -ENOENT;
 }
 
 static void bad(void *arg, const char *path, const char *problem)
@@ -90,21 +96,86 @@ static void count_unsealed(void *arg)
 	v->unsealed++;
 }
 
-// --- The records --------------------------------------------------------------------------------------------------------
+// --- The log ------------------------------------------------------------------------------------------------------------
 
-static int collect(void *arg, const char *object, const struct ckpt_object *info)
+static int check_entry(void *arg, const char *key, const struct ckpt_object *info __attribute__((unused)))
+{
+	CLEANUP_FREE void *data = NULL;
+	struct verify *v = arg;
+	struct ckpt_log_entry entry;
+	size_t len;
+	int rc = ckpt_objects_get_all(v->l.store->objects, key, CKPT_LOG_ENTRY_BYTES_MAX, &data, &len, NULL);
+
+	if (!rc)
+		rc = ckpt_log_entry_decode(data, len, &entry);
+	v->object = key;
+	if (rc == -ENOTSUP)
+		bad(v, key, "is an entry of a newer ckptfs");
+	else if (rc || entry.seq != ckpt_log_number(key) || strcmp(entry.store_id, v->l.store->id))
+		bad(v, key, rc && rc != -EBADMSG ? strerror(-rc) : "is no entry of this log, or is damaged");
+	v->object = NULL;
+	return 0;
+}
+
+static int check_snapshot(void *arg, const char *key, const struct ckpt_object *info __attribute__((unused)))
 {
 	struct verify *v = arg;
-	struct found f = {0};
+	struct ckpt_log_position at;
+	void *state = NULL;
+	size_t len;
+	int rc = ckpt_snapshot_read(v->l.store->objects, v->l.store->id, ckpt_log_number(key), &at, &state, &len);
 
-	(void)info;
-	if (ckpt_grow((void **)&v->found, &v->cap, v->count + 1, sizeof(*v->found)))
-		return -ENOMEM;
-	(void)ckpt_name_of_record(object, f.key, &f.version); // else it has no key: what is there is no record
-	f.object = strdup(object);
-	if (!f.object)
-		return -ENOMEM;
-	v->found[v->count++] = f;
+	v->object = key;
+	if (rc)
+		bad(v, key, rc == -EBADMSG ? "is no snapshot of this log, or is damaged" : strerror(-rc));
+	v->object = NULL;
+	free(state);
+	return 0;
+}
+
+// One that is whole by itself and is not the next, or that is not there.
+static void check_order(struct verify *v)
+{
+	uint64_t damaged = ckpt_journal_damaged(v->l.store->journal);
+	size_t told = json_array_size(v->bad);
+	char key[CKPT_LOG_KEY_MAX];
+
+	ckpt_log_key(damaged, key);
+	if (damaged && !told)
+		bad(v, key, "is missing, or does not follow the entry before it");
+}
+
+static void check_log(struct verify *v)
+{
+	int rc = ckpt_objects_list(v->l.store->objects, "log/", NULL, check_entry, v);
+
+	if (!rc)
+		check_order(v);
+	if (!rc)
+		rc = ckpt_objects_list(v->l.store->objects, "snap/", NULL, check_snapshot, v);
+	if (rc)
+		bad(v, "log", strerror(-rc));
+}
+
+static int collect(void *arg, const struct ckpt_state_step *step)
+{
+	struct verify *v = arg;
+
+	for (size_t i = 0; i < step->count; i++) {
+		struct found *f;
+
+		if (step->versions[i].deleted)
+			continue;
+		if (ckpt_grow((void **)&v->found, &v->cap, v->count + 1, sizeof(*v->found)))
+			return -ENOMEM;
+		f = &v->found[v->count++];
+		*f = (struct found){.version = step->versions[i].version,
+				    .is_last = step->versions[i].version == step->is.version};
+		memcpy(f->session, step->id, sizeof(f->session));
+		memcpy(f->folder_id, step->is.folder_id, sizeof(f->folder_id));
+		memcpy(f->name, step->is.name, sizeof(f->name));
+		(void)ckpt_name_key(f->folder_id, f->name, f->key);
+	}
 	return 0;
 }
 
@@ -116,44 +187,12 @@ static int by_key_and_version(const void *a, const void *b)
 	return order ? order : (x->version > y->version) - (x->version < y->version);
 }
 
-// The step's name out of its key, for records that cannot say it themselves.
-static char *name_of_key(const struct verify *v, const char *key)
-{
-	CLEANUP_FREE char *copy = ckpt_text("%s", key);
-	char *name = strstr(copy, "%2F"), *out;
-	const char *folder = name ? copy : "";
-
-	if (!strncmp(copy, "%%", 2))
-		return ckpt_text("%s", key);
-	if (name) {
-		*name = '\0';
-		name += 3;
-	} else {
-		name = copy;
-	}
-	out = name;
-	for (const char *p = name; *p; out++) {
-		unsigned byte;
-
-		if (*p == '%' && sscanf(p, "%%%2x", &byte) == 1 && p[1] && p[2]) {
-			*out = (char)byte;
-			p += 3;
-		} else {
-			*out = *p++;
-		}
-	}
-	*out = '\0';
-	return ckpt_listing_name(&v->l, folder, name);
-}
+// --- Versions -----------------------------------------------------------------------------------------------------------
 
 static int read_record(struct verify *v, const struct found *f, struct ckpt_record *ret_record)
 {
-	CLEANUP_FREE void *data = NULL;
-	size_t len;
-	int rc = ckpt_objects_get_all(v->l.store->objects, f->object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
+	int rc = ckpt_journal_record(v->l.store->journal, f->session, f->version, ret_record);
 
-	if (!rc)
-		rc = ckpt_record_decode(data, len, ret_record);
 	if (rc == -EBADMSG)
 		bad(v, NULL, "its record is damaged");
 	else if (rc == -ENOTSUP)
@@ -161,22 +200,6 @@ static int read_record(struct verify *v, const struct found *f, struct ckpt_reco
 	else if (rc)
 		bad(v, NULL, strerror(-rc));
 	return rc;
-}
-
-static bool names_itself(struct verify *v, const struct found *f, const struct ckpt_record *r)
-{
-	char key[CKPT_STEP_KEY_MAX];
-
-	if (strcmp(r->store_id, v->l.store->id)) {
-		bad(v, NULL, "its record is of another store");
-		return false;
-	}
-	if (ckpt_name_key(r->summary.folder_id, r->summary.name, key) || strcmp(key, f->key) ||
-	    r->summary.version != f->version) {
-		bad(v, NULL, "its record belongs to another step or version");
-		return false;
-	}
-	return true;
 }
 
 static void check_index_copy(struct verify *v, const struct ckpt_summary *s)
@@ -243,29 +266,9 @@ static void check_totals(struct verify *v, const struct ckpt_manifest *m, const 
 		bad(v, NULL, "the mode of its directory in its record does not match its manifest");
 }
 
-// Whether this version is the last of its session: no other follows here, also not after a deletion (it came back), and it did
-// not move away: then the one under the other name answers.
-static bool is_last(struct verify *v, size_t i, const struct ckpt_summary *s)
+// The last version of a step also answers for what lies in its directory; older ones have the same files.
+static void check_version(struct verify *v, const struct found *f)
 {
-	for (size_t next = i + 1; next < v->count && !strcmp(v->found[next].key, v->found[i].key); next++) {
-		struct ckpt_record r;
-		bool follows;
-
-		if (read_record(v, &v->found[next], &r))
-			return false;
-		follows = !strcmp(r.summary.session, s->session) &&
-			  (!r.summary.deleted || !strcmp(r.summary.event, "move"));
-		ckpt_record_done(&r);
-		if (follows)
-			return false;
-	}
-	return true;
-}
-
-// One version. The last of a session also answers for what lies in its directory; older ones have the same files.
-static void check_version(struct verify *v, size_t i)
-{
-	struct found *f = &v->found[i];
 	const struct ckpt_check check = {.store = v->l.store,
 					 .packs = v->packs,
 					 .read_data = v->read_data,
@@ -278,20 +281,14 @@ static void check_version(struct verify *v, size_t i)
 
 	if (read_record(v, f, &r))
 		return;
-	f->decoded = names_itself(v, f, &r);
-	f->summary = r.summary;
-	if (f->decoded && !r.summary.deleted && !read_manifest(v, &r, &m)) {
-		check_totals(v, m, &f->summary);
-		check_index_copy(v, &f->summary);
-		if (!ckpt_uuid_check(f->summary.session)) {
-			bad(v, NULL, "its record names no session");
-		} else if (is_last(v, i, &f->summary)) {
+	if (!read_manifest(v, &r, &m)) {
+		check_totals(v, m, &r.summary);
+		check_index_copy(v, &r.summary);
+		if (f->is_last) {
 			v->steps++;
-			v->files += f->summary.files;
-			v->bytes += f->summary.bytes;
-			v->session = f->summary.session;
-			ckpt_check_files(&check, m, &f->summary);
-			v->session = NULL;
+			v->files += r.summary.files;
+			v->bytes += r.summary.bytes;
+			ckpt_check_files(&check, m, &r.summary);
 		}
 		ckpt_manifest_unref(m);
 	}
@@ -308,21 +305,17 @@ static bool wanted(const struct verify *v, const char *key)
 	return false;
 }
 
-static void check_records(struct verify *v)
+static void check_versions(struct verify *v)
 {
 	for (size_t i = 0; i < v->count; i++) {
 		struct found *f = &v->found[i];
-		if (!*f->key) {
-			if (!v->keys)
-				bad(v, f->object, "is not a record: a record is steps/KEY/VERSION");
-			continue;
-		}
+
 		if (!wanted(v, f->key))
 			continue;
-		v->step = name_of_key(v, f->key);
-		v->object = f->object;
-		check_version(v, i);
-		v->object = NULL;
+		v->step = ckpt_listing_name(&v->l, f->folder_id, f->name);
+		v->session = f->session;
+		check_version(v, f);
+		v->session = NULL;
 		free(TAKE_PTR(v->step));
 	}
 }
@@ -339,29 +332,9 @@ static void check_unnamed_packs(struct verify *v)
 
 // --- The index ----------------------------------------------------------------------------------------------------------
 
-static bool same_summary(const struct ckpt_summary *a, const struct ckpt_summary *b)
+static int see_version(void *arg __attribute__((unused)), const char *key __attribute__((unused)),
+		       const struct ckpt_summary *s __attribute__((unused)))
 {
-	CLEANUP_FREE void *x = NULL, *y = NULL;
-	size_t x_len, y_len;
-
-	return !ckpt_summary_encode(a, &x, &x_len) && !ckpt_summary_encode(b, &y, &y_len) && x_len == y_len &&
-	       !memcmp(x, y, x_len);
-}
-
-static int check_indexed(void *arg, const char *key, const struct ckpt_summary *s)
-{
-	struct verify *v = arg;
-	struct found *want = ckpt_need(calloc(1, sizeof(*want))), *f;
-
-	snprintf(want->key, sizeof(want->key), "%s", key);
-	want->version = s->version;
-	f = v->count ? bsearch(want, v->found, v->count, sizeof(*v->found), by_key_and_version) : NULL;
-	free(want);
-	if (!f || !f->decoded || same_summary(&f->summary, s))
-		return 0; // what the index has too much, or a record came in meanwhile, is set right at the next mount
-	v->step = name_of_key(v, key);
-	bad(v, NULL, "the index and its record differ");
-	free(TAKE_PTR(v->step));
 	return 0;
 }
 
@@ -375,7 +348,7 @@ static void check_index(struct verify *v)
 	int rc;
 
 	if (s->index) {
-		rc = ckpt_index_each(s->index, check_indexed, v);
+		rc = ckpt_index_each(s->index, see_version, NULL);
 	} else {
 		rc = ckpt_index_open(path, s->id, true, &ix, &fresh);
 		ckpt_index_close(ix);
@@ -391,9 +364,7 @@ static int repair_index(const char *store)
 
 	if (rc)
 		return rc;
-	rc = l.store->index ? ckpt_index_reset(l.store->index) : -ENOSPC;
-	if (!rc)
-		rc = ckpt_load_steps(l.store, true);
+	rc = l.store->index ? ckpt_load_index(l.store, NULL, NULL) : -ENOSPC;
 	ckpt_listing_close(&l);
 	if (rc)
 		return ckpt_fail(store,
@@ -405,7 +376,7 @@ static int repair_index(const char *store)
 
 // --- The verb -----------------------------------------------------------------------------------------------------------
 
-// The keys of the steps asked for. A name may be that of a step whose record is damaged, which no table has.
+// The keys of the steps asked for. A name may be that of one in the trash.
 static int choose(struct verify *v, const struct ckpt_operand *o)
 {
 	if (!o->count)
@@ -417,9 +388,9 @@ static int choose(struct verify *v, const struct ckpt_operand *o)
 		char *key = NULL;
 
 		for (size_t i = 0; i < v->count && !key; i++) {
-			CLEANUP_FREE char *name = name_of_key(v, v->found[i].key);
+			CLEANUP_FREE char *name = ckpt_listing_name(&v->l, v->found[i].folder_id, v->found[i].name);
 
-			if (*v->found[i].key && !strcmp(name, o->steps[w]))
+			if (!strcmp(name, o->steps[w]))
 				key = ckpt_text("%s", v->found[i].key);
 		}
 		if (!key) {
@@ -490,9 +461,9 @@ static int run(struct verify *v, const struct ckpt_operand *o)
 		rc = ckpt_listing_open(o->store, CKPT_STORE_READ, &v->l);
 	if (rc)
 		return rc;
-	rc = ckpt_objects_list(v->l.store->objects, "steps/", NULL, collect, v);
+	rc = ckpt_journal_each(v->l.store->journal, collect, v);
 	if (rc)
-		return ckpt_fail(o->store, ckpt_errno_hint(rc), "its records cannot be listed: %s", strerror(-rc));
+		ckpt_need(NULL);
 	if (v->count)
 		qsort(v->found, v->count, sizeof(*v->found), by_key_and_version);
 	rc = choose(v, o);
@@ -500,7 +471,9 @@ static int run(struct verify *v, const struct ckpt_operand *o)
 		return rc;
 	ckpt_progress_start("verify", expected(v), v->read_data);
 	v->packs = ckpt_packs_new(v->l.store);
-	check_records(v);
+	if (!v->keys)
+		check_log(v);
+	check_versions(v);
 	if (!v->keys) {
 		check_unnamed_packs(v);
 		check_index(v);
@@ -549,8 +522,6 @@ int ckpt_verb_verify(int argc, char **argv)
 	v.bad = ckpt_need(json_array());
 	rc = run(&v, &o);
 	json_decref(v.bad);
-	for (size_t i = 0; i < v.count; i++)
-		free(v.found[i].object);
 	for (size_t i = 0; i < v.key_count; i++)
 		free(v.keys[i]);
 	free(v.found);

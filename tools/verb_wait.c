@@ -25,7 +25,7 @@ struct wait {
 	int64_t timeout_ns; // -1: none
 	struct ckpt_operand o;
 	struct ckpt_listing l;
-	int64_t seen_ns; // the time of steps/ at the last look
+	int64_t seen_ns; // the time of log/ at the last look
 	unsigned polls;
 };
 
@@ -85,7 +85,7 @@ static bool has_news(struct wait *w)
 	int64_t now_ns = 0;
 	bool news;
 
-	if (!fstatat(w->l.store->dirfd, "steps", &st, AT_SYMLINK_NOFOLLOW))
+	if (!fstatat(w->l.store->dirfd, "log", &st, AT_SYMLINK_NOFOLLOW))
 		now_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
 	news = now_ns != w->seen_ns || w->polls++ % POLLS_BLIND == 0;
 	w->seen_ns = now_ns;

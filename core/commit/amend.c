@@ -12,6 +12,7 @@
 #include "core/stage/scan.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/load.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>
@@ -258,7 +259,7 @@ int ckpt_amend_settle_locked(struct ckpt_step *step)
 	if (!__atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED)) // nearly always
 		return 0;
 	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
-		rc = ckpt_version_settle(step);
+		rc = ckpt_load_settle(step->store);
 	if (!rc)
 		rc = forget_added(step);
 	if (!rc)

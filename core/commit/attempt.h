@@ -27,6 +27,6 @@ struct attempt {
 int ckpt_attempt_prepare(struct attempt *a);
 // The commit point. What it answers is final, unless a->unknown.
 int ckpt_attempt_publish(struct attempt *a);
-// The final answer about an earlier attempt's put: 0 its record is there and durable, -EEXIST another's is, -ENOENT none.
-// Its files are on disk since then, so nothing else is asked again. Any other answer leaves the outcome unknown.
+// The final answer about an earlier attempt's append: 0 it is there and durable, -ENOENT it is not. Its files are on disk since then, so
+// nothing else is asked again. Any other answer leaves the outcome unknown.
 int ckpt_attempt_resolve(struct attempt *a);

@@ -1,6 +1,6 @@
 // The commit. States are those of step.h; this file performs:
 //   STAGED     -> COMMITTING  ckpt_commit(), which starts a thread of its own: a client that dies does not stop it
-//   COMMITTING -> COMMITTED   finish(), after the record was put
+//   COMMITTING -> COMMITTED   finish(), after the log has it
 //   COMMITTING -> STAGED      finish(), after anything failed
 //
 // Invariants:
@@ -389,8 +389,6 @@ static int take_name_locked(struct attempt *a, const char *folder_id, const char
 	snprintf(a->folder_id, sizeof(a->folder_id), "%s", folder_id ? folder_id : a->step->folder_id);
 	snprintf(a->name, sizeof(a->name), "%s", name ? name : a->step->name);
 	rc = ckpt_name_key(a->folder_id, a->name, a->key);
-	if (!rc && ckpt_store_unreadable(a->step->store, a->key))
-		rc = -EEXIST;
 	if (!a->unknown) { // else it is that of the put whose outcome is to be learnt
 		uint32_t used = ckpt_step_versions_used_locked(a->step->store, a->folder_id, a->name);
 
@@ -559,9 +557,9 @@ static void finish(struct attempt *a, int rc)
 	step->attempts_done = step->attempts;
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
-	if (!rc && step->store->indexer) // before a move can give it another key, and tell the indexer
+	if (!rc && step->store->indexer && a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX)
 		ckpt_indexer_put(step->store->indexer, step->key, &a->record.summary, TAKE_PTR(a->record.manifest),
-				 a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX ? a->record.manifest_len : 0);
+				 a->record.manifest_len);
 	ckpt_lock_drop(&step->store->lock);
 	ckpt_store_wake_behind(step->store);
 	if (buries)

@@ -324,22 +324,18 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		return 0;
 	}
 	if (!rc)
-		rc = ckpt_version_put(step, set_manifest, d, d->frees, &next, &changed);
+		rc = ckpt_version_put(step, d->same_files ? CKPT_ACT_REPACK : CKPT_ACT_AMEND, set_manifest, d, d->frees,
+				      &next, &changed);
 	if (rc == -EIO)
 		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
 	if (rc)
 		return rc;
-	rc = ckpt_step_load(step->store, &next);
-	if (!rc)
-		ckpt_step_keep_manifest(step, d->next);
-	if (!rc)
-		ckpt_remove_carry(step, d->m, d->next, d->only_attributes);
-	if (!rc && d->attributes)
+	ckpt_step_keep_manifest(step, d->next);
+	ckpt_remove_carry(step, d->m, d->next, d->only_attributes);
+	if (d->attributes)
 		ckpt_attributes_put(step, d->attributes_mark, d->m);
 	ckpt_store_wake_behind(step->store);
-	if (step->store->indexer) // it is in the store, whatever the table made of it
-		ckpt_indexer_put(step->store->indexer, step->key, &next,
-				 d->len > CKPT_MANIFEST_EMBED_MAX ? TAKE_PTR(d->data) : NULL,
-				 d->len > CKPT_MANIFEST_EMBED_MAX ? d->len : 0);
-	return rc;
+	if (step->store->indexer && d->len > CKPT_MANIFEST_EMBED_MAX)
+		ckpt_indexer_put(step->store->indexer, step->key, &next, TAKE_PTR(d->data), d->len);
+	return 0;
 }

@@ -8,19 +8,9 @@
 
 #define TELL_AGAIN_NS INT64_C(60000000000)
 
-static int set_pinned(void *arg, struct ckpt_record *r)
-{
-	const bool *pinned = arg;
-
-	if (r->summary.pinned == *pinned)
-		return 1;
-	r->summary.pinned = *pinned;
-	return 0;
-}
-
 int ckpt_pin(struct ckpt_step *step, bool pinned)
 {
-	return ckpt_version_flag(step, set_pinned, &pinned, !pinned, pinned ? "pinned" : "unpinned");
+	return ckpt_version_flag(step, CKPT_FLAG_PINNED, pinned, pinned ? "pinned" : "unpinned");
 }
 
 bool ckpt_pin_is(struct ckpt_step *step)

@@ -6,11 +6,11 @@
 #include "core/base/util.h"
 #include "core/policy/should_save.h"
 #include "core/record/metadata.h"
+#include "core/store/load.h"
 #include "core/store/store.h"
 
 #include <assert.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 // A new version of a step: its directory is the same one, of the same time, but where it is fresh, and its pin stays.
 static void stay_the_step(struct ckpt_step *base, bool fresh, struct ckpt_summary *s)
@@ -163,27 +163,19 @@ int ckpt_attempt_prepare(struct attempt *a)
 	return rc;
 }
 
-static void object_of(const struct attempt *a, char *ret_object, size_t cap)
+// What the log says of our session: 0 an earlier attempt's put, whose answer was lost, is there; -ENOENT nothing.
+static int read_outcome(struct attempt *a)
 {
-	snprintf(ret_object, cap, "steps/%s/%u", a->key, a->step->attempt_version);
-}
-
-// What the store has under our name: 0 ours (this attempt's, or an earlier one's whose answer was lost: nobody else
-// commits this session), -EEXIST another's, -ENOENT nothing, or the store cannot say. *ret_data is malloc'ed.
-static int read_outcome(struct attempt *a, const char *object, void **ret_data, size_t *ret_len)
-{
+	struct ckpt_store *s = a->step->store;
 	struct ckpt_record there;
-	int rc = ckpt_objects_get_all(a->step->store->objects, object, CKPT_RECORD_BYTES_MAX, ret_data, ret_len, NULL);
+	struct ckpt_said said;
+	int rc = ckpt_step_said(s, a->step->session, &said);
 
 	if (rc)
 		return rc;
-	rc = ckpt_record_decode(*ret_data, *ret_len, &there);
+	rc = ckpt_step_record(a->step, said.is.version, &there);
 	if (rc)
-		return rc == -ENOMEM ? rc : -EEXIST;
-	if (strcmp(there.store_id, a->step->store->id) || strcmp(there.summary.session, a->step->session)) {
-		ckpt_record_done(&there);
-		return -EEXIST;
-	}
+		return rc;
 	// An earlier attempt's manifest may differ in what the attempt itself did, such as a leftover's copy.
 	if (memcmp(there.summary.manifest_sha256, a->record.summary.manifest_sha256, 32)) {
 		ckpt_manifest_unref(TAKE_PTR(a->manifest));
@@ -197,49 +189,36 @@ static int read_outcome(struct attempt *a, const char *object, void **ret_data, 
 
 int ckpt_attempt_publish(struct attempt *a)
 {
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
+	struct ckpt_act act = {.kind = CKPT_ACT_SAVE};
 	struct ckpt_record r = a->record;
-	struct ckpt_object stored = {0};
 	CLEANUP_FREE void *data = NULL;
-	CLEANUP_FREE void *found = NULL;
-	size_t len, found_len;
-	int rc, there;
+	int rc;
 
 	if (r.manifest_len > CKPT_MANIFEST_EMBED_MAX) {
 		r.manifest = NULL;
 		r.manifest_len = 0;
 	}
-	rc = ckpt_record_encode(&r, &data, &len);
+	rc = ckpt_record_encode(&r, &data, &act.record_len);
 	if (rc)
 		return rc;
-	object_of(a, object, sizeof(object));
-	rc = ckpt_objects_put(a->step->store->objects, object, data, len, &stored);
-	a->record.summary.stored_ns = stored.mtime_ns;
-	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
-	if (!rc && a->step->attempt_version > 1)
-		utimensat(a->step->store->dirfd, "steps", NULL, 0);
-	if (!rc || (rc != -EEXIST && rc != -EIO))
-		return rc;
-	there = read_outcome(a, object, &found, &found_len);
-	if (there == -EEXIST)
-		return -EEXIST;
-	if (rc == -EIO)
-		a->unknown = there != -ENOENT;
-	return rc == -EIO || there == -ENOENT ? -EIO : there;
+	act.record = data;
+	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
+		memcpy(act.replaces, a->step->base->session, sizeof(act.replaces));
+	rc = ckpt_journal_append(a->step->store->journal, &act, false, &a->unknown);
+	return rc == -ESTALE ? -EEXIST : a->unknown ? -EIO : rc;
 }
 
 int ckpt_attempt_resolve(struct attempt *a)
 {
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	CLEANUP_FREE void *data = NULL;
-	size_t len;
+	struct ckpt_store *s = a->step->store;
 	int rc;
 
-	object_of(a, object, sizeof(object));
-	rc = read_outcome(a, object, &data, &len);
-	if (!rc && ckpt_objects_sync(a->step->store->objects, object))
-		rc = -EIO;
-	if (!rc || rc == -EEXIST || rc == -ENOENT)
+	ckpt_lock_take(&s->acts_lock);
+	rc = ckpt_load_settle(s);
+	ckpt_lock_drop(&s->acts_lock);
+	if (!rc)
+		rc = read_outcome(a);
+	if (!rc || rc == -ENOENT)
 		a->unknown = false;
 	return rc;
 }

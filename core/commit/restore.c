@@ -52,14 +52,10 @@ static int restore_locked(struct ckpt_step *step, uint32_t version)
 		rc = read_before(step, version, &before);
 	if (rc)
 		return rc;
-	rc = ckpt_version_put(step, set_files, &before, true, &next, &changed);
+	rc = ckpt_version_put(step, CKPT_ACT_RESTORE, set_files, &before, true, &next, &changed);
 	ckpt_record_done(&before);
 	if (rc == -EIO)
 		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
-	if (!rc)
-		rc = ckpt_step_load(step->store, &next);
-	if (!rc && step->store->indexer)
-		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
 	return rc;
 }
 

@@ -7,195 +7,105 @@
 #include "core/commit/reopen.h"
 #include "core/record/metadata.h"
 #include "core/store/errlog.h"
+#include "core/store/load.h"
 #include "core/store/store.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
-#define TRIES_MAX 8
-
-// What is there as this version, if it is one of this step: another's, or our own whose answer was lost.
-static int read_version(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record)
+int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees)
 {
-	int rc = ckpt_step_record(step, version, ret_record);
-
-	if (rc)
-		return rc;
-	if (strcmp(ret_record->store_id, step->store->id) || ret_record->summary.version != version ||
-	    strcmp(ret_record->summary.name, step->name) || strcmp(ret_record->summary.folder_id, step->folder_id)) {
-		ckpt_record_done(ret_record);
-		return -EBADMSG;
-	}
-	return 0;
-}
-
-// True: what has our version is what we put, whose answer was lost.
-static bool is_there(struct ckpt_step *step, const struct ckpt_summary *ours)
-{
-	struct ckpt_record there;
-	bool same;
-
-	if (read_version(step, ours->version, &there))
-		return false;
-	same = !memcmp(there.summary.nonce, ours->nonce, sizeof(ours->nonce));
-	ckpt_record_done(&there);
-	return same;
-}
-
-static void know_durable(struct ckpt_step *step, uint32_t version)
-{
-	LOCK_SCOPE(&step->lock);
-
-	step->durable = MAX(step->durable, version);
-}
-
-int ckpt_version_put_record(struct ckpt_step *step, struct ckpt_record *record, bool frees)
-{
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	CLEANUP_FREE void *data = NULL;
-	struct ckpt_store *s = step->store;
-	struct ckpt_object stored = {0};
-	size_t len;
+	bool unknown;
 	int rc;
 
-	rc = ckpt_sys.random(record->summary.nonce, sizeof(record->summary.nonce));
+	memcpy(act->step, step->session, sizeof(act->step));
+	rc = ckpt_journal_append(step->store->journal, act, frees, &unknown);
+	step->unknown_act = unknown ? (uint8_t)act->kind : 0;
 	if (!rc)
-		rc = ckpt_record_encode(record, &data, &len);
-	if (rc)
-		return rc;
-	snprintf(object, sizeof(object), "steps/%s/%u", step->key, record->summary.version);
-	rc = ckpt_objects_put_how(s->objects, object, data, len, frees, &stored);
-	// A put over what is there changes nothing, and its -EEXIST says that what is there is durable.
-	if (rc == -EIO) {
-		int again = ckpt_objects_put_how(s->objects, object, data, len, frees, &stored);
-
-		if (!again || (again == -EEXIST && is_there(step, &record->summary)))
-			rc = 0;
-	}
-	record->summary.stored_ns = stored.mtime_ns;
-	if (!rc)
-		know_durable(step, record->summary.version);
-	// Who reads beside us looks at the time of steps/, which a version in a folder of it does not change.
-	if (!rc)
-		utimensat(s->dirfd, "steps", NULL, 0);
+		ckpt_step_follow(step);
 	return rc;
 }
 
-static int put_next(struct ckpt_step *step, uint32_t current, ckpt_version_change_fn *change, void *arg, bool frees,
-		    struct ckpt_summary *ret_summary, bool *ret_changed)
+bool ckpt_version_was_done(struct ckpt_step *step, enum ckpt_act_kind kind, enum ckpt_step_state state)
 {
+	bool done = step->unknown_act == kind && ckpt_step_state(step) == state;
+
+	if (done)
+		step->unknown_act = 0;
+	return done;
+}
+
+static void take_summary(struct ckpt_step *step, struct ckpt_summary *ret, bool *ret_committed)
+{
+	LOCK_SCOPE(&step->lock);
+
+	*ret = step->summary;
+	*ret_committed = step->state == CKPT_STEP_COMMITTED;
+}
+
+static int put_record(struct ckpt_step *step, enum ckpt_act_kind kind, struct ckpt_record *r, bool frees)
+{
+	struct ckpt_act act = {.kind = kind};
+	CLEANUP_FREE void *data = NULL;
+	int rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
+
+	if (!rc)
+		rc = ckpt_record_encode(r, &data, &act.record_len);
+	act.record = data;
+	return rc ? rc : ckpt_version_act(step, &act, frees);
+}
+
+int ckpt_version_put(struct ckpt_step *step, enum ckpt_act_kind kind, ckpt_version_change_fn *change, void *arg,
+		     bool frees, struct ckpt_summary *ret_summary, bool *ret_changed)
+{
+	struct ckpt_summary now;
 	struct ckpt_record r;
-	int rc = ckpt_step_record(step, current, &r);
+	bool committed;
+	int rc = ckpt_load_settle(step->store);
 
 	if (rc)
 		return rc;
-	if (strcmp(r.summary.session, step->session) || r.summary.version != current || r.summary.deleted) {
-		ckpt_record_done(&r);
-		return -ESTALE; // it has another name since we looked
-	}
+	take_summary(step, &now, &committed);
+	rc = committed ? ckpt_step_record(step, now.version, &r) : -ESTALE;
+	if (rc)
+		return rc;
 	r.summary.committed_ns = ckpt_sys.now_ns();
 	rc = change(arg, &r);
 	*ret_changed = !rc;
 	if (!rc) {
-		r.summary.version++; // the sequence stays: it makes no step the latest
-		rc = ckpt_version_put_record(step, &r, frees);
+		r.summary.version = now.version + 1; // the sequence stays: it makes no step the latest
+		rc = put_record(step, kind, &r, frees);
 	}
 	*ret_summary = r.summary;
 	ckpt_record_done(&r);
-	return rc < 0 ? rc : 0;
+	return MIN(rc, 0);
 }
 
-// Our own version, of a put whose answer was lost, is taken over before the next one is put.
-static int adopt(struct ckpt_step *step, uint32_t version)
+static int put_flag(struct ckpt_step *step, uint32_t flag, bool on)
 {
-	struct ckpt_record r;
-	int rc = read_version(step, version, &r);
+	struct ckpt_act act = {.kind = CKPT_ACT_FLAG, .time_ns = ckpt_sys.now_ns()};
+	struct ckpt_summary now;
+	uint32_t was;
+	bool committed;
+	int rc = ckpt_load_settle(step->store);
 
 	if (rc)
 		return rc;
-	rc = ckpt_step_load(step->store, &r.summary);
-	if (step->store->indexer) // it is in the store, whatever memory there was
-		ckpt_indexer_put(step->store->indexer, step->key, &r.summary, NULL, 0);
-	ckpt_record_done(&r);
-	return rc;
+	take_summary(step, &now, &committed);
+	if (!committed)
+		return -ESTALE;
+	was = (now.pinned ? CKPT_FLAG_PINNED : 0) | (now.temporary ? CKPT_FLAG_TEMPORARY : 0);
+	act.flags = on ? was | flag : was & ~flag;
+	act.version = now.version + 1;
+	return act.flags == was ? 0 : ckpt_version_act(step, &act, !on);
 }
 
-int ckpt_version_settle(struct ckpt_step *step)
-{
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	CLEANUP_FREE void *data = NULL;
-	uint32_t next;
-	size_t len;
-	int rc;
-
-	ckpt_lock_take(&step->lock);
-	next = step->summary.version + 1;
-	ckpt_lock_drop(&step->lock);
-	snprintf(object, sizeof(object), "steps/%s/%u", step->key, next);
-	rc = ckpt_objects_get_all(step->store->objects, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
-	if (rc)
-		return rc == -ENOENT ? 0 : rc;
-	rc = ckpt_objects_sync(step->store->objects, object); // it is there: it is to last
-	return rc ? rc : adopt(step, next);
-}
-
-int ckpt_version_make_durable(struct ckpt_step *step)
-{
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	uint32_t version, durable;
-	int rc;
-
-	ckpt_lock_take(&step->store->lock); // with which its key changes
-	ckpt_lock_take(&step->lock);
-	version = step->summary.version;
-	durable = step->durable;
-	snprintf(object, sizeof(object), "steps/%s/%u", step->key, version);
-	ckpt_lock_drop(&step->lock);
-	ckpt_lock_drop(&step->store->lock);
-	if (durable >= version)
-		return 0;
-	rc = ckpt_objects_sync(step->store->objects, object);
-	if (rc)
-		return rc;
-	know_durable(step, version);
-	return 0;
-}
-
-int ckpt_version_put(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, bool frees,
-		     struct ckpt_summary *ret_summary, bool *ret_changed)
-{
-	int rc = -EEXIST;
-
-	for (int i = 0; i < TRIES_MAX && rc == -EEXIST; i++) {
-		uint32_t current;
-
-		ckpt_lock_take(&step->lock);
-		current = step->summary.version;
-		rc = step->state == CKPT_STEP_COMMITTED ? 0 : -ESTALE;
-		ckpt_lock_drop(&step->lock);
-		if (!rc)
-			rc = put_next(step, current, change, arg, frees, ret_summary, ret_changed);
-		if (rc == -EEXIST && (rc = adopt(step, current + 1)) == 0)
-			rc = -EEXIST;
-	}
-	return rc;
-}
-
-int ckpt_version_flag(struct ckpt_step *step, ckpt_version_change_fn *change, void *arg, bool frees, const char *what)
+int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char *what)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
-	struct ckpt_summary next;
-	bool changed;
-	bool busy = ckpt_remove_hides(step) || ckpt_reopen_any(step);
-	int rc = busy ? -EBUSY : ckpt_version_put(step, change, arg, frees, &next, &changed);
+	int rc = ckpt_remove_hides(step) || ckpt_reopen_any(step) ? -EBUSY : put_flag(step, flag, on);
 
-	if (!rc && changed) {
-		rc = ckpt_step_load(step->store, &next);
+	if (!rc)
 		ckpt_store_wake_behind(step->store);
-		if (step->store->indexer)
-			ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
-	}
 	if (rc && rc != -ESTALE && rc != -EBUSY)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "try it again",
 				rc == -EIO ? "outcome unknown: it may or may not be %s" : "it could not be %s", what);
@@ -245,7 +155,7 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 	struct said said = {.metadata = metadata};
 	struct ckpt_summary next;
 	bool changed;
-	int rc = ckpt_version_put(step, set_metadata, &said, false, &next, &changed);
+	int rc = ckpt_version_put(step, CKPT_ACT_NOTE, set_metadata, &said, false, &next, &changed);
 
 	if (rc) {
 		ckpt_errlog_add(step->store->errlog, step->name, rc,
@@ -261,8 +171,5 @@ int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata)
 				"to restore them, write a marker that has all that should stay",
 				"its earlier extras and metrics are dropped: together with the new ones they are "
 				"more than 64 KiB");
-	rc = ckpt_step_load(step->store, &next);
-	if (step->store->indexer)
-		ckpt_indexer_put(step->store->indexer, step->key, &next, NULL, 0);
-	return rc;
+	return 0;
 }

@@ -14,8 +14,8 @@
 #include "core/base/util.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
-#include "core/commit/version.h"
 #include "core/store/errlog.h"
+#include "core/store/load.h"
 #include "core/store/store.h"
 #include "core/tier/cool.h"
 #include "core/tier/cooler.h"
@@ -121,28 +121,6 @@ static int brake(struct ckpt_gc_round *g)
 		return 0;
 	return ckpt_gc_fail(g, -EPERM, "%llu of the %llu bytes in packs would go at once", (unsigned long long)bytes,
 			    (unsigned long long)all);
-}
-
-// What a version needs that is not durable yet is not all that is needed after a power cut.
-static int make_durable(struct ckpt_gc_round *g)
-{
-	struct ckpt_step **steps;
-	size_t count;
-	int rc = ckpt_step_list_stored(g->store, &steps, &count);
-
-	if (rc)
-		return rc;
-	for (size_t i = 0; i < count && !rc; i++) {
-		rc = ckpt_gc_goes_on(g) ? ckpt_version_make_durable(steps[i]) : -EINTR;
-		if (rc && rc != -EINTR) {
-			struct ckpt_step_name now;
-
-			ckpt_step_name(steps[i], &now);
-			ckpt_gc_fail(g, rc, "whether %s will be as it is cannot be said: %s", now.name, strerror(-rc));
-		}
-	}
-	ckpt_step_list_free(steps, count);
-	return rc;
 }
 
 static int forget(struct ckpt_gc_round *g)
@@ -326,7 +304,17 @@ static int check_store(struct ckpt_gc_round *g)
 	if (rc)
 		return ckpt_gc_fail(g, rc, rc == -ESTALE ? "another store is in %s by now" : "%s cannot be identified",
 				    s->path);
-	return s->unreadable_count ? ckpt_gc_fail(g, -EBADMSG, "a record of %s cannot be read", s->unreadable[0]) : 0;
+	return 0;
+}
+
+// What an act needs of which nobody knows whether it has happened is not known either.
+static int settle(struct ckpt_gc_round *g)
+{
+	LOCK_SCOPE(&g->store->acts_lock);
+	int rc = ckpt_load_settle(g->store);
+
+	return rc ? ckpt_gc_fail(g, rc, "whether the last act on a step has happened is not known: %s", strerror(-rc))
+		  : 0;
 }
 
 static int collect(struct ckpt_gc_round *g)
@@ -336,6 +324,8 @@ static int collect(struct ckpt_gc_round *g)
 	if (rc || !g->pack_count)
 		return rc;
 	rc = check_store(g);
+	if (!rc)
+		rc = settle(g);
 	if (!rc)
 		rc = ckpt_gc_mark_steps(g);
 	if (!rc)
@@ -349,8 +339,6 @@ static int collect(struct ckpt_gc_round *g)
 	if (rc || !bytes_that_go(g))
 		return rc;
 	if (!g->how->dry_run)
-		rc = make_durable(g);
-	if (!rc && !g->how->dry_run)
 		rc = forget(g);
 	return rc ? rc : remove_packs(g);
 }

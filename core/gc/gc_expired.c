@@ -71,7 +71,7 @@ void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m)
 	expect_unnamed_locked(step);
 	ckpt_lock_drop(&s->lock);
 	// One that was warmed has packs, too, for its next cooling; so has what was reopened, which warms it.
-	if (!m || step->moved || step->summary.deleted)
+	if (!m)
 		return;
 	if (is_it)
 		m = ckpt_manifest_ref(m);

@@ -14,15 +14,9 @@
 
 #define TRIES 4 // to read of a step that is being changed
 
-// A name of the store, and the newest version of it that we know.
+// A step, and the newest version of it that we know.
 struct ckpt_gc_known {
-	char *key;
-	uint32_t version;
-};
-
-// A record that is there, and of which nobody here knows.
-struct ckpt_gc_stranger {
-	char key[CKPT_STEP_KEY_MAX];
+	char session[CKPT_UUID_LEN + 1];
 	uint32_t version;
 };
 
@@ -101,14 +95,13 @@ static bool is_gone(struct ckpt_step *step)
 	}
 }
 
-// What was moved is another step by now, which has its own versions.
 static bool take_summary(struct ckpt_step *step, struct ckpt_summary *ret_summary)
 {
-	LOCK_SCOPE(&step->store->lock); // with which a name goes, and whether it was moved
+	LOCK_SCOPE(&step->store->lock); // with which a name goes
 	LOCK_SCOPE(&step->lock);
 
 	*ret_summary = step->summary;
-	return ret_summary->version && !ret_summary->deleted && !step->moved;
+	return ret_summary->version && !ret_summary->deleted;
 }
 
 // -EAGAIN: it has another version, or name, than a moment ago.
@@ -167,28 +160,22 @@ static int mark_step(struct ckpt_gc_round *g, struct ckpt_step *step)
 	return rc;
 }
 
-static int by_key(const void *a, const void *b)
+static int by_session(const void *a, const void *b)
 {
-	return strcmp(((const struct ckpt_gc_known *)a)->key, ((const struct ckpt_gc_known *)b)->key);
+	return strcmp(((const struct ckpt_gc_known *)a)->session, ((const struct ckpt_gc_known *)b)->session);
 }
 
 static int know(struct ckpt_gc_round *g, struct ckpt_step *step)
 {
-	struct ckpt_gc_known known = {0};
-	int rc;
+	int rc = ckpt_grow((void **)&g->known, &g->known_cap, g->known_count + 1, sizeof(*g->known));
+	struct ckpt_gc_known *known = rc ? NULL : &g->known[g->known_count++];
 
-	ckpt_lock_take(&g->store->lock);
-	ckpt_lock_take(&step->lock);
-	known.key = strdup(step->key);
-	known.version = MAX(step->summary.version, step->deleted_by);
-	ckpt_lock_drop(&step->lock);
-	ckpt_lock_drop(&g->store->lock);
-	rc = known.key ? ckpt_grow((void **)&g->known, &g->known_cap, g->known_count + 1, sizeof(*g->known)) : -ENOMEM;
 	if (rc)
-		free(known.key);
-	else
-		g->known[g->known_count++] = known;
-	return rc;
+		return rc;
+	LOCK_SCOPE(&step->lock);
+	memcpy(known->session, step->session, sizeof(known->session));
+	known->version = step->summary.version;
+	return 0;
 }
 
 int ckpt_gc_mark_steps(struct ckpt_gc_round *g)
@@ -209,38 +196,28 @@ int ckpt_gc_mark_steps(struct ckpt_gc_round *g)
 }
 
 // --- Versions that we do not know ---------------------------------------------------------------------------------------
-// A put whose answer was lost may be there, and what it needs with it: at the next start it is the step. One of a commit that
-// ends just now is there before we know it, too, and needs nothing in packs.
+// A commit whose answer was lost may be in the log, and the table does not know it yet: what it needs stays. One that ends just now is
+// there before the table knows it, too.
 
-static uint32_t known_version(const struct ckpt_gc_round *g, const char *key)
+static bool is_known(const struct ckpt_gc_round *g, const struct ckpt_state_step *step)
 {
-	const struct ckpt_gc_known *end = g->known + g->known_count, *k;
-	struct ckpt_gc_known want = {.key = (char *)(uintptr_t)key};
-	uint32_t version = 0;
+	struct ckpt_gc_known want, *k;
 
-	k = g->known_count ? bsearch(&want, g->known, g->known_count, sizeof(*g->known), by_key) : NULL;
-	if (!k)
-		return 0;
-	while (k > g->known && !strcmp(k[-1].key, key))
-		k--;
-	for (; k < end && !strcmp(k->key, key); k++) // one after the other may have had the name
-		version = MAX(version, k->version);
-	return version;
+	memcpy(want.session, step->id, sizeof(want.session));
+	k = g->known_count ? bsearch(&want, g->known, g->known_count, sizeof(*g->known), by_session) : NULL;
+	return k && k->version >= step->is.version;
 }
 
-static int look_at_record(void *arg, const char *object, const struct ckpt_object *info __attribute__((unused)))
+static int look_for_stranger(void *arg, const struct ckpt_state_step *step)
 {
 	struct ckpt_gc_round *g = arg;
-	struct ckpt_gc_stranger it;
 	int rc;
 
-	if (!ckpt_name_of_record(object, it.key, &it.version))
-		return ckpt_gc_fail(g, -EBADMSG, "%s is no record", object);
-	if (it.version <= known_version(g, it.key))
+	if (is_known(g, step))
 		return 0;
 	rc = ckpt_grow((void **)&g->strangers, &g->stranger_cap, g->stranger_count + 1, sizeof(*g->strangers));
 	if (!rc)
-		g->strangers[g->stranger_count++] = it;
+		g->strangers[g->stranger_count++] = step->is;
 	return rc;
 }
 
@@ -265,40 +242,24 @@ static int manifest_of(struct ckpt_gc_round *g, struct ckpt_record *r, struct ck
 	return -EBADMSG;
 }
 
-static int mark_record(struct ckpt_gc_round *g, const struct ckpt_gc_stranger *it, struct ckpt_record *r)
+static int mark_stranger(struct ckpt_gc_round *g, const struct ckpt_summary *it)
 {
 	struct ckpt_manifest *m;
-	int rc = strcmp(r->store_id, g->store->id) || r->summary.version != it->version ? -EBADMSG : 0;
+	struct ckpt_record r;
+	int rc = ckpt_journal_record(g->store->journal, it->session, it->version, &r);
 
-	if (rc || r->summary.deleted)
-		return rc;
-	rc = manifest_of(g, r, &m);
+	if (rc == -ENOENT)
+		return 0; // it has expired meanwhile
+	if (!rc) {
+		rc = manifest_of(g, &r, &m);
+		ckpt_record_done(&r);
+	}
 	if (rc)
-		return rc;
+		return ckpt_gc_fail(g, rc == -ENOENT ? -EBADMSG : rc, "what version %u of %s needs cannot be read: %s",
+				    it->version, it->name, strerror(-rc));
 	mark(g, m, CKPT_GC_USE_LIVE, true);
 	ckpt_manifest_unref(m);
 	return 0;
-}
-
-static int mark_stranger(struct ckpt_gc_round *g, const struct ckpt_gc_stranger *it)
-{
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	CLEANUP_FREE void *data = NULL;
-	struct ckpt_record r;
-	size_t len;
-	int rc;
-
-	snprintf(object, sizeof(object), "steps/%s/%u", it->key, it->version);
-	rc = ckpt_objects_get_all(g->store->objects, object, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
-	if (rc == -ENOENT)
-		return 0; // it was void, or has expired meanwhile
-	if (!rc)
-		rc = ckpt_record_decode(data, len, &r);
-	if (!rc) {
-		rc = mark_record(g, it, &r);
-		ckpt_record_done(&r);
-	}
-	return rc ? ckpt_gc_fail(g, rc == -ENOENT ? -EBADMSG : rc, "%s cannot be read: %s", object, strerror(-rc)) : 0;
 }
 
 int ckpt_gc_mark_strangers(struct ckpt_gc_round *g)
@@ -306,10 +267,8 @@ int ckpt_gc_mark_strangers(struct ckpt_gc_round *g)
 	int rc;
 
 	if (g->known_count)
-		qsort(g->known, g->known_count, sizeof(*g->known), by_key);
-	rc = ckpt_objects_list(g->store->objects, "steps/", NULL, look_at_record, g);
-	if (rc && !*g->done->why)
-		ckpt_gc_fail(g, rc, "the records cannot be listed");
+		qsort(g->known, g->known_count, sizeof(*g->known), by_session);
+	rc = ckpt_journal_each(g->store->journal, look_for_stranger, g);
 	for (size_t i = 0; i < g->stranger_count && !rc; i++)
 		rc = mark_stranger(g, &g->strangers[i]);
 	return rc;
@@ -339,8 +298,6 @@ int ckpt_gc_mark_open_files(struct ckpt_gc_round *g)
 
 void ckpt_gc_mark_done(struct ckpt_gc_round *g)
 {
-	for (size_t i = 0; i < g->known_count; i++)
-		free(g->known[i].key);
 	for (size_t i = 0; i < g->cold_count; i++)
 		ckpt_step_unref(g->cold[i]);
 	ckpt_pack_use_done(&g->use);

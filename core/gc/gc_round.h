@@ -9,7 +9,6 @@
 #include "core/tier/pack_use.h"
 
 struct ckpt_gc_known;
-struct ckpt_gc_stranger;
 
 enum ckpt_gc_use { CKPT_GC_USE_NONE, CKPT_GC_USE_OPEN, CKPT_GC_USE_LIVE };
 
@@ -30,9 +29,9 @@ struct ckpt_gc_round {
 	struct ckpt_gc_done *done;
 	struct ckpt_gc_pack *packs; // by id, as they are listed
 	size_t pack_count, pack_cap;
-	struct ckpt_gc_known *known; // by key; gc_mark.c's, as are the strangers
+	struct ckpt_gc_known *known; // by session; gc_mark.c's, as are the strangers
 	size_t known_count, known_cap;
-	struct ckpt_gc_stranger *strangers;
+	struct ckpt_summary *strangers;
 	size_t stranger_count, stranger_cap;
 	struct ckpt_step **cold; // that need packs and can be repacked; references
 	size_t cold_count, cold_cap;
@@ -51,7 +50,7 @@ static inline bool ckpt_gc_goes_on(const struct ckpt_gc_round *g)
 	return !g->how->go_on || g->how->go_on(g->how->arg);
 }
 
-// In this order: the packs that there are; what the steps need, and then what is there of versions that nobody here knows; and what
+// In this order: the packs that there are; what the steps need, and then the versions of the log that the table does not know; and what
 // is open.
 int ckpt_gc_list_packs(struct ckpt_gc_round *g);
 int ckpt_gc_mark_steps(struct ckpt_gc_round *g);

@@ -35,7 +35,8 @@ struct ckpt_log_entry {
 	int64_t time_ns;                 // for people
 	uint32_t count;                  // of operations, at least 1
 
-	// Decoded: where they are.
+	// Decoded: where they are, and where the entry begins.
+	const uint8_t *data;
 	const uint8_t *operations;
 	size_t operations_len;
 };

@@ -12,7 +12,10 @@ struct ckpt_log {
 	struct ckpt_objects *objects;
 	char store_id[CKPT_UUID_LEN + 1], node[CKPT_UUID_LEN + 1];
 	bool trimmed;
+	ckpt_log_entry_fn *fn;
+	void *arg;
 	struct ckpt_log_position at;
+	bool passed_over;              // the entry there is damaged
 	struct ckpt_log_position sent; // seq not 0: put, and the answer is not known
 };
 
@@ -21,8 +24,22 @@ void ckpt_log_key(uint64_t seq, char ret_key[CKPT_LOG_KEY_MAX])
 	snprintf(ret_key, CKPT_LOG_KEY_MAX, "log/%016" PRIx64, seq);
 }
 
+uint64_t ckpt_log_number(const char *key)
+{
+	const char *digits = strchr(key, '/') + 1;
+	char again[17];
+	uint64_t seq;
+
+	if (strspn(digits, "0123456789abcdef") != 16 || digits[16])
+		return 0;
+	seq = strtoull(digits, NULL, 16);
+	snprintf(again, sizeof(again), "%016" PRIx64, seq);
+	return strcmp(again, digits) ? 0 : seq;
+}
+
 int ckpt_log_new(struct ckpt_objects *objects, const char *store_id, const char *node,
-		 const struct ckpt_log_position *from, bool trimmed, struct ckpt_log **ret_log)
+		 const struct ckpt_log_position *from, bool trimmed, ckpt_log_entry_fn *fn, void *arg,
+		 struct ckpt_log **ret_log)
 {
 	struct ckpt_log *log = calloc(1, sizeof(*log));
 
@@ -30,6 +47,8 @@ int ckpt_log_new(struct ckpt_objects *objects, const char *store_id, const char 
 		return -ENOMEM;
 	log->objects = objects;
 	log->trimmed = trimmed;
+	log->fn = fn;
+	log->arg = arg;
 	snprintf(log->store_id, sizeof(log->store_id), "%s", store_id);
 	snprintf(log->node, sizeof(log->node), "%s", node);
 	if (from)
@@ -53,11 +72,18 @@ bool ckpt_log_is_settled(const struct ckpt_log *log)
 	return !log->sent.seq;
 }
 
-// Behind this entry.
-static void go_on(struct ckpt_log *log, const struct ckpt_log_position *to)
+// Over this entry, the one behind the position.
+static int pass(struct ckpt_log *log, const struct ckpt_log_entry *entry, const void *data, size_t len)
 {
-	log->at = *to;
+	int rc = log->fn(log->arg, entry);
+
+	if (rc)
+		return rc;
+	log->at.seq++;
+	ckpt_sha256(data, len, log->at.sha256);
+	log->passed_over = false;
 	log->sent.seq = 0; // its place is taken, by whomever
+	return 0;
 }
 
 // --- Reading ----------------------------------------------------------------------------------------------------------
@@ -83,37 +109,29 @@ static int check_next(const struct ckpt_log *log, const void *data, size_t len, 
 	if (rc)
 		return rc;
 	return ret->seq == log->at.seq + 1 && !strcmp(ret->store_id, log->store_id) &&
-			       !memcmp(ret->before, log->at.sha256, CKPT_SHA256_LEN)
+			       (log->passed_over || !memcmp(ret->before, log->at.sha256, CKPT_SHA256_LEN))
 		       ? 0
 		       : -EBADMSG;
 }
 
-static int see_any(void *arg, const char *key, const struct ckpt_object *object)
+static int see_later(void *arg, const char *key, const struct ckpt_object *object)
 {
-	(void)arg, (void)key, (void)object;
-	return -ESTALE;
+	(void)object;
+	return ckpt_log_number(key) > *(const uint64_t *)arg ? -ESTALE : 0;
 }
 
-// Nothing is behind the position: because nobody has appended, or because it was trimmed together with the entry there.
+// Nothing is behind the position: because nobody has appended; or because it was trimmed, and then a snapshot is behind it. (Single
+// entries before that may be there.)
 static int check_end(const struct ckpt_log *log)
 {
-	struct ckpt_object object;
-	char key[CKPT_LOG_KEY_MAX];
-	int rc;
+	uint64_t seq = log->at.seq;
 
-	if (!log->trimmed)
-		return 0;
-	if (!log->at.seq) // who made a snapshot has appended
-		return ckpt_objects_list(log->objects, "snap/", NULL, see_any, NULL);
-	ckpt_log_key(log->at.seq, key);
-	rc = ckpt_objects_head(log->objects, key, &object);
-	return rc == -ENOENT ? -ESTALE : rc;
+	return log->trimmed ? ckpt_objects_list(log->objects, "snap/", NULL, see_later, &seq) : 0;
 }
 
-int ckpt_log_read(struct ckpt_log *log, ckpt_log_fn *fn, void *arg)
+int ckpt_log_read(struct ckpt_log *log)
 {
 	for (;;) {
-		struct ckpt_log_position next = {.seq = log->at.seq + 1};
 		CLEANUP_FREE void *data = NULL;
 		struct ckpt_log_entry entry;
 		size_t len;
@@ -123,12 +141,44 @@ int ckpt_log_read(struct ckpt_log *log, ckpt_log_fn *fn, void *arg)
 			return rc == -ENOENT ? check_end(log) : rc;
 		rc = check_next(log, data, len, &entry);
 		if (!rc)
-			rc = fn(arg, &entry);
+			rc = pass(log, &entry, data, len);
 		if (rc)
 			return rc;
-		ckpt_sha256(data, len, next.sha256);
-		go_on(log, &next);
 	}
+}
+
+static int see_behind(void *arg, const char *key, const struct ckpt_object *object)
+{
+	(void)object;
+	return ckpt_log_number(key) > *(const uint64_t *)arg ? -EBADMSG : 0;
+}
+
+int ckpt_log_check_end(struct ckpt_log *log)
+{
+	uint64_t seq;
+	int rc;
+
+	do { // others may have appended
+		seq = log->at.seq;
+		rc = ckpt_objects_list(log->objects, "log/", NULL, see_behind, &seq);
+		if (rc == -EBADMSG && (rc = ckpt_log_read(log)) == 0)
+			rc = -EBADMSG;
+	} while (rc == -EBADMSG && log->at.seq != seq);
+	return rc;
+}
+
+int ckpt_log_pass_over(struct ckpt_log *log)
+{
+	CLEANUP_FREE void *data = NULL;
+	size_t len = 0;
+	int rc = get_next(log, &data, &len);
+
+	if (rc && rc != -EBADMSG && rc != -ENOENT)
+		return rc;
+	log->at.seq++;
+	ckpt_sha256(data ? data : "", len, log->at.sha256); // as it is
+	log->passed_over = true;
+	return 0;
 }
 
 // --- Appending --------------------------------------------------------------------------------------------------------
@@ -142,6 +192,7 @@ int ckpt_log_settle(struct ckpt_log *log)
 {
 	uint8_t sha256[CKPT_SHA256_LEN];
 	CLEANUP_FREE void *data = NULL;
+	struct ckpt_log_entry entry;
 	char key[CKPT_LOG_KEY_MAX];
 	size_t len;
 	int rc;
@@ -160,12 +211,9 @@ int ckpt_log_settle(struct ckpt_log *log)
 	}
 	ckpt_log_key(log->sent.seq, key);
 	rc = ckpt_objects_sync(log->objects, key);
-	if (!rc) {
-		struct ckpt_log_position sent = log->sent;
-
-		go_on(log, &sent);
-	}
-	return rc;
+	if (!rc)
+		rc = ckpt_log_entry_decode(data, len, &entry);
+	return rc ? rc : pass(log, &entry, data, len);
 }
 
 int ckpt_log_append(struct ckpt_log *log, const struct ckpt_operation *operations, uint32_t count, bool frees)
@@ -189,8 +237,12 @@ int ckpt_log_append(struct ckpt_log *log, const struct ckpt_operation *operation
 	ckpt_log_key(next.seq, key);
 	rc = ckpt_objects_put_how(log->objects, key, data, len, frees, NULL);
 	if (!rc) {
-		go_on(log, &next);
-		return 0;
+		rc = ckpt_log_entry_decode(data, len, &entry);
+		if (!rc)
+			rc = pass(log, &entry, data, len);
+		if (rc)
+			log->sent = next;
+		return rc ? -EIO : 0;
 	}
 	if (rc != -EEXIST && !is_unknown(rc))
 		return rc;

@@ -115,6 +115,21 @@ int ckpt_snapshot_put(struct ckpt_objects *objects, const char *store_id, const 
 	return memcmp(back.at.sha256, at->sha256, CKPT_SHA256_LEN) != 0 ? -EBADMSG : 0;
 }
 
+int ckpt_snapshot_read(struct ckpt_objects *objects, const char *store_id, uint64_t seq,
+		       struct ckpt_log_position *ret_at, void **ret_state, size_t *ret_len)
+{
+	struct snapshot s;
+	int rc = read_one(objects, store_id, seq, &s);
+
+	if (rc)
+		return rc;
+	memmove(s.data, s.state, s.len);
+	*ret_at = s.at;
+	*ret_state = s.data;
+	*ret_len = s.len;
+	return 0;
+}
+
 // --- Those that there are ---------------------------------------------------------------------------------------------
 
 struct numbers {
@@ -122,24 +137,10 @@ struct numbers {
 	size_t count, cap;
 };
 
-// Of "log/SEQ", "snap/SEQ"; 0: it is no such name.
-static uint64_t number_of(const char *key)
-{
-	const char *digits = strchr(key, '/') + 1;
-	char again[17];
-	uint64_t seq;
-
-	if (strspn(digits, "0123456789abcdef") != 16 || digits[16])
-		return 0;
-	seq = strtoull(digits, NULL, 16);
-	snprintf(again, sizeof(again), "%016" PRIx64, seq);
-	return strcmp(again, digits) ? 0 : seq;
-}
-
 static int add_number(void *arg, const char *key, const struct ckpt_object *object)
 {
 	struct numbers *n = arg;
-	uint64_t seq = number_of(key);
+	uint64_t seq = ckpt_log_number(key);
 	int rc = seq ? ckpt_grow((void **)&n->at, &n->cap, n->count + 1, sizeof(*n->at)) : 0;
 
 	(void)object;
@@ -160,20 +161,10 @@ int ckpt_snapshot_newest(struct ckpt_objects *objects, const char *store_id, str
 	int rc = ckpt_objects_list(objects, "snap/", NULL, add_number, &n);
 
 	for (size_t i = n.count; !rc && i-- > 0;) {
-		struct snapshot s;
-
-		rc = read_one(objects, store_id, n.at[i], &s);
-		if (rc == -EBADMSG || rc == -ENOENT) {
-			rc = 0; // an older one, and the entries behind that, say the same
-			continue;
-		}
-		if (rc)
+		rc = ckpt_snapshot_read(objects, store_id, n.at[i], ret_at, ret_state, ret_len);
+		if (rc != -EBADMSG && rc != -ENOENT)
 			return rc;
-		memmove(s.data, s.state, s.len);
-		*ret_at = s.at;
-		*ret_state = s.data;
-		*ret_len = s.len;
-		return 0;
+		rc = 0; // an older one, and the entries behind that, say the same
 	}
 	return rc ? rc : -ENOENT;
 }
@@ -201,45 +192,40 @@ static int find_kept(struct ckpt_objects *objects, const char *store_id, const s
 	return 0;
 }
 
-// Those below a number, the lowest first: what is left has no gap.
-static int remove_below(struct ckpt_objects *objects, const struct numbers *n, uint64_t below, bool snapshots)
+// Those below a number, the lowest first.
+static int remove_below(struct ckpt_objects *objects, const struct numbers *n, uint64_t below,
+			ckpt_log_needed_fn *is_needed, void *arg, void (*key_of)(uint64_t seq, char *ret_key))
 {
 	int rc = 0;
 
 	for (size_t i = 0; i < n->count && n->at[i] < below && !rc; i++) {
 		char key[MAX(CKPT_LOG_KEY_MAX, CKPT_SNAPSHOT_KEY_MAX)];
 
-		if (snapshots)
-			ckpt_snapshot_key(n->at[i], key);
-		else
-			ckpt_log_key(n->at[i], key);
+		if (is_needed && is_needed(arg, n->at[i]))
+			continue;
+		key_of(n->at[i], key);
 		rc = ckpt_objects_remove(objects, key, NULL);
 		rc = rc == -ENOENT ? 0 : rc;
 	}
 	return rc;
 }
 
-int ckpt_log_trim(struct ckpt_objects *objects, const char *store_id, uint64_t keep_from, uint64_t *ret_first)
+int ckpt_log_trim(struct ckpt_objects *objects, const char *store_id, uint64_t keep_from, ckpt_log_needed_fn *is_needed,
+		  void *arg)
 {
 	CLEANUP(numbers_done) struct numbers snapshots = {0};
 	CLEANUP(numbers_done) struct numbers entries = {0};
-	uint64_t kept = 0, below;
+	uint64_t kept = 0;
 	int rc = ckpt_objects_list(objects, "snap/", NULL, add_number, &snapshots);
 
 	if (!rc)
 		rc = ckpt_objects_list(objects, "log/", NULL, add_number, &entries);
 	if (!rc)
 		rc = find_kept(objects, store_id, &snapshots, &kept);
-	below = MIN(kept, keep_from);
-	// The entry at the snapshot stays: a reader that stands there sees by it that nothing was trimmed before him.
+	// The entry at the older snapshot stays.
 	if (!rc)
-		rc = remove_below(objects, &entries, below, false);
+		rc = remove_below(objects, &entries, MIN(kept, keep_from), is_needed, arg, ckpt_log_key);
 	if (!rc)
-		rc = remove_below(objects, &snapshots, kept, true);
-	for (size_t i = 0; ret_first && i < entries.count; i++)
-		if (entries.at[i] >= below) {
-			*ret_first = entries.at[i];
-			break;
-		}
+		rc = remove_below(objects, &snapshots, kept, NULL, NULL, ckpt_snapshot_key);
 	return rc;
 }

@@ -13,11 +13,16 @@ void ckpt_snapshot_key(uint64_t seq, char ret_key[CKPT_SNAPSHOT_KEY_MAX]);
 // The state behind the entry at. 0: it is there, durably, and was read back; also if it was there before. -EFBIG.
 int ckpt_snapshot_put(struct ckpt_objects *objects, const char *store_id, const struct ckpt_log_position *at,
 		      const void *state, size_t len);
+// The one behind this entry. -ENOENT.
+int ckpt_snapshot_read(struct ckpt_objects *objects, const char *store_id, uint64_t seq,
+		       struct ckpt_log_position *ret_at, void **ret_state, size_t *ret_len);
 // The newest one that is whole; those that are damaged are passed over. -ENOENT: none. -ENOTSUP: the newest is of a newer format.
 int ckpt_snapshot_newest(struct ckpt_objects *objects, const char *store_id, struct ckpt_log_position *ret_at,
 			 void **ret_state, size_t *ret_len);
 
 // Removes what is not needed any more in a log that only this process appends to: the snapshots but the two newest whole ones, and
-// the entries before the older of these two, but none from keep_from on. Nothing where there are not two. A crash in the
-// middle leaves a log that is read as before. ret_first: the first entry that is left; NULL: not asked.
-int ckpt_log_trim(struct ckpt_objects *objects, const char *store_id, uint64_t keep_from, uint64_t *ret_first);
+// the entries before the older of these two, but none from keep_from on, nor one of which is_needed (NULL: none is) says so: something
+// that the state names is in it. Nothing where there are not two. A crash in the middle leaves a log that is read as before.
+typedef bool ckpt_log_needed_fn(void *arg, uint64_t seq);
+int ckpt_log_trim(struct ckpt_objects *objects, const char *store_id, uint64_t keep_from, ckpt_log_needed_fn *is_needed,
+		  void *arg);

@@ -19,7 +19,7 @@ static bool name_valid(const char *name, size_t len)
 
 static bool folder_known(const char *name, size_t len)
 {
-	static const char *const folders[] = {"steps", "m", "packs", "gc", "policy", "log", "snap", "probe"};
+	static const char *const folders[] = {"log", "snap", "m", "packs", "parts", "gc", "policy", "probe"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
 		if (strlen(folders[i]) == len && memcmp(folders[i], name, len) == 0)

@@ -1,13 +1,13 @@
 // Stores of objects behind one table of functions, and the checked door that every call passes.
 //
-// A store holds records, manifests and packs as objects under keys ("steps/1000/1", "m/<sha256>"): bytes with a size,
+// A store holds the entries of its log, manifests and packs as objects under keys ("log/0000000000000001", "m/<sha256>"): bytes with a size,
 // an etag and a time. An object appears whole or not at all, and a reader sees one version of it. Data in the making
 // and raw files are not here: they belong to other rooms of core.
 //
 // Calling sequence: ckpt_objects_open() (stack.h), any calls, ckpt_objects_close(). Backends implement the table
 // (backends/backends.h). A layer is a backend that owns the one below, calls it through the door, and closes it with itself.
 // Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
-// "steps", "m", "packs", "gc", "policy", "log", "snap" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door
+// "log", "snap", "m", "packs", "parts", "gc", "policy" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door
 // refuses others with -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
 // then is its own affair, short of losing an object.
 // Durability: a put, replace or remove that returned 0 survives a power cut. An act of others, or a call of unknown

@@ -11,17 +11,10 @@
 
 // --- Permanent ----------------------------------------------------------------------------------------------------------
 
-static int set_permanent(void *arg __attribute__((unused)), struct ckpt_record *r)
-{
-	if (!r->summary.temporary)
-		return 1;
-	r->summary.temporary = false; // what the marker said stays in its metadata
-	return 0;
-}
-
+// What the marker said stays in its metadata.
 int ckpt_promote(struct ckpt_step *step)
 {
-	return ckpt_version_flag(step, set_permanent, NULL, false, "made permanent");
+	return ckpt_version_flag(step, CKPT_FLAG_TEMPORARY, false, "made permanent");
 }
 
 // --- Over ---------------------------------------------------------------------------------------------------------------

@@ -264,24 +264,3 @@ int ckpt_name_key(const char *folder_id, const char *name, char *ret_key)
 	memcpy(ret_key, key, sizeof(key));
 	return 0;
 }
-
-bool ckpt_name_of_record(const char *object, char *ret_key, uint32_t *ret_version)
-{
-	const char *key = object + strlen("steps/"), *slash;
-	unsigned long version;
-	char *end;
-
-	if (strncmp(object, "steps/", strlen("steps/")))
-		return false;
-	slash = strrchr(key, '/');
-	if (!slash || slash == key || slash - key >= CKPT_STEP_KEY_MAX || slash[1] < '1' || slash[1] > '9')
-		return false;
-	errno = 0;
-	version = strtoul(slash + 1, &end, 10);
-	if (*end || errno || version > UINT32_MAX)
-		return false;
-	memcpy(ret_key, key, (size_t)(slash - key));
-	ret_key[slash - key] = '\0';
-	*ret_version = (uint32_t)version;
-	return true;
-}

@@ -57,9 +57,6 @@ bool ckpt_name_is_file_step(const char *name);
 // The last run of digits in the name as a number, without the version of `*N-vN.ckpt`; -1: none, or one that does not fit.
 int64_t ckpt_name_number(const char *name);
 
-// The step's key below "steps/": <folder id>%2F<name>, percent-encoded; names too long for that are "%%" + SHA-256.
+// The step's key, in the index and to compare: <folder id>%2F<name>, percent-encoded; names too long for that are "%%" + SHA-256.
 // The root's folder id is empty and its keys have no "%2F". ret_key has CKPT_STEP_KEY_MAX bytes. 0, -EINVAL.
 int ckpt_name_key(const char *folder_id, const char *name, char *ret_key);
-// Of "steps/KEY/VERSION", what a record is called in the backend; false: it is no such name. ret_key has
-// CKPT_STEP_KEY_MAX bytes, and on false is as it was.
-bool ckpt_name_of_record(const char *object, char *ret_key, uint32_t *ret_version);

@@ -1,4 +1,4 @@
-// The commit record: the object "steps/<key>/<version>" whose appearance is the commit. Who, what, when, and the
+// The record of a version of a step, as an act of the log has it (core/state/act.h). Who, what, when, and the
 // manifest: inside when small, else its SHA-256 and size, stored as "m/<sha256>" before.
 //
 // The form is the container of FORMAT.md: feature bits, sections, a SHA-256 over all at the end.

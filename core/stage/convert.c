@@ -268,11 +268,8 @@ int ckpt_convert_settle(struct ckpt_store *s)
 {
 	struct ckpt_step **left;
 	size_t count;
-	int rc = 0;
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count);
 
-	if (s->unreadable_count) // it may have become a step whose record cannot be read
-		return 0;
-	rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count; i++)

@@ -31,7 +31,7 @@ typedef int check_fn(struct look *l, struct ckpt_completion *c);
 
 struct profile {
 	const char *name;
-	enum ckpt_act act;
+	enum ckpt_event act;
 	const char *file;          // a pattern (name.h); of a rename, the new name
 	const char *from;          // RENAME: the old name
 	const char *const dirs[3]; // forms of the step's name; none: any
@@ -408,43 +408,43 @@ static int check_unfinished(struct look *l, struct ckpt_completion *c)
 // Where several rows would do, the first one counts.
 static const struct profile profiles[] = {
 	{.name = "orbax-commitfile",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = "commit_success.txt",
 	 .dirs = {"#", "*_#"},
 	 .check = check_orbax},
 	{.name = "megatron",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = "metadata.json",
 	 .check = check_megatron,
 	 .awaits = "metadata.json, or latest_checkpointed_iteration.txt beside it (megatron)"},
 	{.name = "eformer",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = "metadata.json",
 	 .check = check_eformer,
 	 .awaits = "metadata.json with its step (eformer)"},
-	{.name = "levanter", .act = CKPT_ACT_CLOSE, .file = "metadata.json", .check = check_levanter},
-	{.name = "hf-storage", .act = CKPT_ACT_CLOSE, .file = "*.safetensors.index.json", .check = check_index},
-	{.name = "hf-storage", .act = CKPT_ACT_RENAME, .file = "*.safetensors.index.json", .check = check_index},
-	{.name = "axlearn", .act = CKPT_ACT_CLOSE, .file = "index", .check = check_axlearn},
-	{.name = "lightning", .act = CKPT_ACT_CLOSE, .file = "meta.pt", .dirs = {"*.ckpt"}, .check = check_lightning},
+	{.name = "levanter", .act = CKPT_EVENT_CLOSE, .file = "metadata.json", .check = check_levanter},
+	{.name = "hf-storage", .act = CKPT_EVENT_CLOSE, .file = "*.safetensors.index.json", .check = check_index},
+	{.name = "hf-storage", .act = CKPT_EVENT_RENAME, .file = "*.safetensors.index.json", .check = check_index},
+	{.name = "axlearn", .act = CKPT_EVENT_CLOSE, .file = "index", .check = check_axlearn},
+	{.name = "lightning", .act = CKPT_EVENT_CLOSE, .file = "meta.pt", .dirs = {"*.ckpt"}, .check = check_lightning},
 	{.name = "hf-trainer",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = "trainer_state.json",
 	 .check = check_trainer,
 	 .late = {"rng_state_*.pth"},
 	 .awaits = "trainer_state.json (hf-trainer)"},
 	{.name = "accelerate",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = "random_states_0.pkl",
 	 .check = check_accelerate,
 	 .settles = true,
 	 .awaits_like = "custom_checkpoint_*.pkl",
 	 .late = {"random_states_*.pkl"},
 	 .awaits = "random_states_0.pkl (accelerate)"},
-	{.name = "torchsnapshot", .act = CKPT_ACT_CLOSE, .file = ".snapshot_metadata", .check = check_snapshot},
-	{.name = "dcp", .act = CKPT_ACT_RENAME, .file = ".metadata", .from = ".metadata.tmp", .check = check_dcp},
+	{.name = "torchsnapshot", .act = CKPT_EVENT_CLOSE, .file = ".snapshot_metadata", .check = check_snapshot},
+	{.name = "dcp", .act = CKPT_EVENT_RENAME, .file = ".metadata", .from = ".metadata.tmp", .check = check_dcp},
 	{.name = "deepspeed",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = "latest",
 	 .beside = true,
 	 .check = check_tag,
@@ -452,27 +452,27 @@ static const struct profile profiles[] = {
 	 .lacks = ckpt_ranks_lack,
 	 .awaits = "latest, beside it, with its name (deepspeed)"},
 	{.name = "bytecheckpoint",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = ITERATION_FILE,
 	 .beside = true,
 	 .check = check_iteration,
 	 .inside = {"*"},
 	 .awaits = "latest_checkpointed_iteration.txt, beside it (bytecheckpoint)"},
 	{.name = "megatron",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = ITERATION_FILE,
 	 .beside = true,
 	 .check = check_megatron_iteration,
 	 .inside = {"mp_rank_*", "*.distcp", "metadata.json"}},
 	{.name = "nanotron",
-	 .act = CKPT_ACT_CLOSE,
+	 .act = CKPT_EVENT_CLOSE,
 	 .file = "latest.txt",
 	 .beside = true,
 	 .check = check_number,
 	 .inside = {"checkpoint_metadata.json", "model_config.json", "model", "optimizer"},
 	 .awaits = "latest.txt, beside it, with its number (nanotron)"},
 	{.name = "nemo",
-	 .act = CKPT_ACT_UNLINK,
+	 .act = CKPT_EVENT_UNLINK,
 	 .file = "*-unfinished",
 	 .beside = true,
 	 .check = check_unfinished,
@@ -562,13 +562,13 @@ char *ckpt_profiles_text(uint64_t mask)
 	return strdup(*text ? text : "generic");
 }
 
-static bool is_about(const struct profile *p, enum ckpt_act act, const char *from, const char *name, bool beside)
+static bool is_about(const struct profile *p, enum ckpt_event act, const char *from, const char *name, bool beside)
 {
 	return p->act == act && p->beside == beside && ckpt_name_matches(p->file, name) &&
 	       (!p->from || (from && !strcmp(p->from, from)));
 }
 
-bool ckpt_profile_watches(uint64_t mask, enum ckpt_act act, const char *from, const char *name, bool beside)
+bool ckpt_profile_watches(uint64_t mask, enum ckpt_event act, const char *from, const char *name, bool beside)
 {
 	for (size_t i = 0; i < ARRAY_LEN(profiles); i++)
 		if (is_on(mask, &profiles[i]) && is_about(&profiles[i], act, from, name, beside))
@@ -586,7 +586,7 @@ bool ckpt_profile_renames(uint64_t mask, const char *from)
 
 bool ckpt_profile_is_late(uint64_t mask, const char *name)
 {
-	if (ckpt_profile_watches(mask, CKPT_ACT_CLOSE, NULL, name, false))
+	if (ckpt_profile_watches(mask, CKPT_EVENT_CLOSE, NULL, name, false))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(profiles); i++)
 		for (size_t k = 0; k < ARRAY_LEN(profiles[i].late) && profiles[i].late[k]; k++)
@@ -606,7 +606,7 @@ static bool has_form(const struct profile *p, const char *dir)
 static void say_event(const struct profile *p, struct ckpt_completion *c)
 {
 	static const char *const acts[] = {
-		[CKPT_ACT_CLOSE] = "close", [CKPT_ACT_RENAME] = "rename", [CKPT_ACT_UNLINK] = "unlink"};
+		[CKPT_EVENT_CLOSE] = "close", [CKPT_EVENT_RENAME] = "rename", [CKPT_EVENT_UNLINK] = "unlink"};
 
 	c->act = p->act;
 	c->profile = p->name;

@@ -19,15 +19,15 @@
 int ckpt_profiles_parse(const char *text, uint64_t *ret_profiles);
 char *ckpt_profiles_text(uint64_t profiles); // the same way round, malloc'ed; NULL: no memory
 
-enum ckpt_act {
-	CKPT_ACT_CLOSE = 1,
-	CKPT_ACT_RENAME,
-	CKPT_ACT_UNLINK,
+enum ckpt_event {
+	CKPT_EVENT_CLOSE = 1,
+	CKPT_EVENT_RENAME,
+	CKPT_EVENT_UNLINK,
 };
 
 // Whether such an act on a file of this name may complete the directory that it is in (beside: another one there). By the
 // names alone. from is the name before a rename, else NULL.
-bool ckpt_profile_watches(uint64_t profiles, enum ckpt_act act, const char *from, const char *name, bool beside);
+bool ckpt_profile_watches(uint64_t profiles, enum ckpt_event act, const char *from, const char *name, bool beside);
 
 // Whether a file of this name may complete the directory that it is in once it is renamed.
 bool ckpt_profile_renames(uint64_t profiles, const char *from);
@@ -37,7 +37,7 @@ bool ckpt_profile_is_late(uint64_t profiles, const char *name);
 
 // What was done, and where.
 struct ckpt_deed {
-	enum ckpt_act act;
+	enum ckpt_event act;
 	const char *from; // RENAME: the name before
 	const char *name; // of the file
 	int fd;           // reads it; UNLINK: not used
@@ -47,7 +47,7 @@ struct ckpt_deed {
 };
 
 struct ckpt_completion {
-	enum ckpt_act act;
+	enum ckpt_event act;
 	const char *profile;
 	char event[32]; // "close:metadata.json"
 	char beside[CKPT_NAME_MAX +

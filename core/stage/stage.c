@@ -204,18 +204,6 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 	return rc;
 }
 
-int ckpt_stage_check_name(struct ckpt_store *s, const char *folder_id, const char *name)
-{
-	char key[CKPT_STEP_KEY_MAX];
-	int rc = ckpt_name_key(folder_id, name, key);
-
-	if (rc || !ckpt_store_unreadable(s, key))
-		return rc;
-	ckpt_errlog_add(s->errlog, name, -EEXIST, "choose another name, or see `ckptfs verify`",
-			"a step of this name exists, but its record cannot be read");
-	return -EEXIST;
-}
-
 int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode)
 {
 	int rc = *step->session ? 0 : ckpt_uuid_make(step->session);
@@ -297,9 +285,7 @@ int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name
 		return rc;
 	taken = ckpt_step_find(s, folder_id, name);
 	ckpt_step_unref(taken);
-	rc = taken ? -EEXIST : ckpt_stage_check_name(s, folder_id, name);
-	if (!rc)
-		rc = ckpt_step_new(s, &step);
+	rc = taken ? -EEXIST : ckpt_step_new(s, &step);
 	if (rc)
 		return rc;
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
@@ -403,8 +389,6 @@ int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char 
 	char old_folder[sizeof(step->folder_id)], old_name[sizeof(step->name)];
 	int rc = ckpt_name_check(name, strlen(name));
 
-	if (!rc)
-		rc = ckpt_stage_check_name(s, folder_id, name);
 	if (!rc)
 		rc = whole_enter(step);
 	if (rc)
@@ -580,15 +564,7 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 
 	if (rc)
 		return rc;
-	// What cannot be told from the files of a step whose record is damaged is not ours to drop.
-	if (ckpt_step_state(step) == CKPT_STEP_LEFT && s->unreadable_count) {
-		ckpt_errlog_add(s->errlog, step->name, -EPERM,
-				"repair or remove the damaged records first: `ckptfs verify`",
-				"a left-over session may belong to a step whose record cannot be read: it is kept");
-		rc = -EPERM;
-	}
-	if (!rc)
-		rc = ckpt_trash_take(s, step->session, name);
+	rc = ckpt_trash_take(s, step->session, name);
 	if (!rc) {
 		ckpt_stage_vanish(step);
 		ckpt_trash_remove_behind(s->trash, name);

@@ -140,8 +140,6 @@ bool ckpt_stage_is_saving(struct ckpt_store *s, const char *folder_id);
 
 // --- For other files of core: reopen.c, commit.c, load.c -----------------------------------------------------------------------------------------------------
 
-// Nobody learns only at the commit that the name is taken by a step that cannot be read: -EEXIST, and told. -EINVAL ...: not a name.
-int ckpt_stage_check_name(struct ckpt_store *s, const char *folder_id, const char *name);
 // A staged step that nobody else knows, with its name and a session's id, but without the session. -EEXIST: the name is taken.
 int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step **ret_step);
 bool ckpt_stage_maker_lives_locked(const struct ckpt_step *step);

@@ -115,7 +115,7 @@ int ckpt_stage_resume(struct ckpt_step *step)
 		step->from_version = 0;
 	}
 	if (!rc)
-		rc = *step->name ? ckpt_stage_check_name(step->store, step->folder_id, step->name) : -EINVAL;
+		rc = ckpt_name_check(step->name, strlen(step->name));
 	if (!rc)
 		rc = ckpt_folders_back(step->store, step->folder_id, step->name);
 	if (!rc)
@@ -253,14 +253,13 @@ static int restart_all(struct ckpt_store *s, struct ckpt_step **steps, size_t co
 	return rc;
 }
 
-// A session may be that of a step whose record cannot be read: nothing may be written to it.
 int ckpt_stage_restart(struct ckpt_store *s)
 {
 	struct ckpt_step **steps;
 	size_t count, kept = 0;
-	int rc = s->unreadable_count ? 0 : ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count);
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count);
 
-	if (rc || s->unreadable_count)
+	if (rc)
 		return rc;
 	for (size_t i = 0; i < count; i++)
 		if (can_be_staged(steps[i])) {

@@ -1,8 +1,8 @@
-// Opening a store: the steps and the unfinished sessions that are in it come into its table.
+// Opening a store: what its log says, and the unfinished sessions that are in it, come into its table of steps.
 //
-// The store's own listing decides what exists; the index only spares reading the records. What the index lacks is
-// added to it, what it has too much is removed; chunks are looked at when they are wanted (dedupe.h). A record that is damaged, of a newer version or not what its key says
-// is left alone, told in the error log, and not listed. Threads: one, before others start. Blocks on the disk.
+// The log alone decides what exists (core/state/journal.h); the index spares reading manifests; chunks are looked at when they are wanted
+// (dedupe.h). A log with a damaged entry is told in the error log: such a store cannot be written, and who only reads sees it without what
+// that entry said. Threads: one, before others start, where nothing else is said. Blocks on the disk.
 #pragma once
 
 #include <stdbool.h>
@@ -10,7 +10,13 @@
 struct ckpt_step;
 struct ckpt_store;
 
-int ckpt_load_steps(struct ckpt_store *s, bool index_is_fresh);
+int ckpt_load_steps(struct ckpt_store *s, bool repair); // repair: as CKPT_STORE_REPAIR
+// Any thread that begins an act: what came of one before, whose answer was lost, is known, and the steps are as the log says. -EIO: it is
+// still not known. Cheap, nearly always.
+int ckpt_load_settle(struct ckpt_store *s);
+// Under acts_lock, or refresh_lock: the steps become what the log says. For a writer that are those that it knows: a commit whose answer was
+// lost stays as it is until it is asked for again.
+int ckpt_load_follow(struct ckpt_store *s);
 // The index as if it had been lost: emptied, and filled from the store, chunks of packs too, beside all that goes on. Waits for a step
 // that is being cooled, which lets by. -ENOENT there is none (the disk was full); -EROFS; -EINTR go_on (NULL: always) said no
 // meanwhile; errors of index.h and objects.h.

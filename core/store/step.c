@@ -13,7 +13,6 @@
 #include "core/commit/amend.h"
 #include "core/commit/attributes.h"
 #include "core/commit/copy.h"
-#include "core/commit/move.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
@@ -372,22 +371,6 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 	pthread_cond_broadcast(&step->changed);
 }
 
-void ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary)
-{
-	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
-
-	memcpy(folder_id, step->folder_id, sizeof(folder_id));
-	memcpy(name, step->name, sizeof(name));
-	ckpt_step_erase_locked(step);
-	if (ckpt_step_insert_locked(step, folder_id, name))
-		abort(); // nobody else has the name, which was good before
-	LOCK_SCOPE(&step->lock);
-	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
-	step->moved = false;
-	step->deleted_by = 0;
-	step->summary = *summary;
-}
-
 uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name)
 {
 	const struct ckpt_step *step = s->steps->deleted[bucket_of(s->steps, folder_id, name)];
@@ -424,7 +407,7 @@ static int match_session(void *arg, struct ckpt_step *step)
 {
 	struct of_session *o = arg;
 
-	if (o->found || step->moved || strcmp(step->session, o->session))
+	if (o->found || strcmp(step->session, o->session))
 		return 0;
 	o->found = ckpt_step_ref(step);
 	return 0;
@@ -601,117 +584,107 @@ bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passe
 	return false;
 }
 
-// --- Loading ----------------------------------------------------------------------------------------------------------
+// --- What the log says --------------------------------------------------------------------------------------------------
 
-static void adopt_summary_locked(struct ckpt_step *step, const struct ckpt_summary *summary)
+static int take_said(void *arg, const struct ckpt_state_step *step)
 {
-	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
-	step->summary = *summary;
-	snprintf(step->session, sizeof(step->session), "%s", summary->session);
+	*(struct ckpt_said *)arg =
+		(struct ckpt_said){.is = step->is, .deleted_by = step->deleted_by, .deleted_ns = step->deleted_ns};
+	return 0;
 }
 
-struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary)
+int ckpt_step_said(struct ckpt_store *s, const char *session, struct ckpt_said *ret_said)
 {
-	struct ckpt_step *step = s->steps->deleted[bucket_of(s->steps, summary->folder_id, summary->name)];
-
-	while (step && (strcmp(step->session, summary->session) || strcmp(step->name, summary->name) ||
-			strcmp(step->folder_id, summary->folder_id)))
-		step = step->hash_next;
-	return step;
+	return ckpt_journal_step(s->journal, session, take_said, ret_said);
 }
 
-// What it deletes has expired; but its version is not to be used again before it has, too.
-static int load_bare_deletion_locked(struct ckpt_step *fresh, const struct ckpt_summary *summary)
+static int enter_locked(struct ckpt_step *step, const struct ckpt_said *said)
 {
-	snprintf(fresh->folder_id, sizeof(fresh->folder_id), "%s", summary->folder_id);
-	snprintf(fresh->name, sizeof(fresh->name), "%s", summary->name);
-	fresh->moved = !strcmp(summary->event, CKPT_EVENT_MOVE);
-	ckpt_step_bury_locked(fresh, summary->version, summary->committed_ns);
-	return ckpt_name_key(fresh->folder_id, fresh->name, fresh->key);
+	snprintf(step->session, sizeof(step->session), "%s", said->is.session);
+	step->summary = said->is;
+	step->state = CKPT_STEP_COMMITTED;
+	if (!said->deleted_by)
+		return ckpt_step_insert_locked(step, said->is.folder_id, said->is.name);
+	memcpy(step->folder_id, said->is.folder_id, sizeof(step->folder_id));
+	memcpy(step->name, said->is.name, sizeof(step->name));
+	ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
+	return ckpt_name_key(step->folder_id, step->name, step->key);
 }
 
-// What a version says of a name that nobody has now, with what is deleted of its session: a reference, or NULL.
-static int load_free_locked(struct ckpt_store *s, struct ckpt_step *deleted, const struct ckpt_summary *summary,
-			    struct ckpt_step **ret_fresh)
+int ckpt_step_enter(struct ckpt_store *s, const struct ckpt_said *said)
 {
-	if (summary->version <= ckpt_step_versions_used_locked(s, summary->folder_id, summary->name))
-		return 0;
-	if (deleted && summary->deleted) {
-		deleted->deleted_by = summary->version;
-		deleted->moved = !strcmp(summary->event, CKPT_EVENT_MOVE);
-		return 0;
-	}
-	if (deleted) {
-		ckpt_step_unbury_locked(deleted, summary);
-		return 0;
-	}
-	*ret_fresh = new_locked(s);
-	if (!*ret_fresh)
-		return -ENOMEM;
-	adopt_summary_locked(*ret_fresh, summary);
-	return summary->deleted ? load_bare_deletion_locked(*ret_fresh, summary)
-				: ckpt_step_insert_locked(*ret_fresh, summary->folder_id, summary->name);
-}
+	struct ckpt_step *step;
+	int rc = ckpt_step_new(s, &step);
 
-// The same where a step has the name.
-static int load_next_locked(struct ckpt_store *s, struct ckpt_step *live, struct ckpt_step *deleted,
-			    const struct ckpt_summary *summary, struct ckpt_step **ret_fresh)
-{
-	bool same = !strcmp(live->session, summary->session);
-
-	if (summary->version <= live->summary.version)
-		return 0;
-	if (same && !summary->deleted) {
-		LOCK_SCOPE(&live->lock);
-		live->summary = *summary;
-		return 0;
-	}
-	if (!summary->deleted && !deleted && !(*ret_fresh = new_locked(s)))
-		return -ENOMEM;
-	// It was deleted or moved, or another session took its place. Of another's move: what came in between has expired.
-	live->moved = same && !strcmp(summary->event, CKPT_EVENT_MOVE);
-	ckpt_step_bury_locked(live, summary->version, summary->committed_ns);
-	if (summary->deleted)
-		return 0;
-	if (deleted) {
-		ckpt_step_unbury_locked(deleted, summary);
-		return 0;
-	}
-	adopt_summary_locked(*ret_fresh, summary);
-	return ckpt_step_insert_locked(*ret_fresh, summary->folder_id, summary->name);
-}
-
-// *ret_fresh is a reference, or NULL: only a step that is not known yet needs memory. What is put for one that is, on the disk by
-// now, does not fail here.
-static int load_locked(struct ckpt_store *s, struct ckpt_step *live, struct ckpt_step *deleted,
-		       const struct ckpt_summary *summary, struct ckpt_step **ret_fresh)
-{
-	if (live && summary->version == live->summary.version && strcmp(live->session, summary->session)) {
-		ckpt_step_forget_locked(live); // it has expired since we looked, and its name was given again
-		live = NULL;
-	}
-	return live ? load_next_locked(s, live, deleted, summary, ret_fresh)
-		    : load_free_locked(s, deleted, summary, ret_fresh);
-}
-
-int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary)
-{
-	struct ckpt_step *fresh = NULL, *live, *deleted;
-	int rc;
-
+	if (rc)
+		return rc;
 	ckpt_lock_take(&s->lock);
-	live = find_locked(s->steps, summary->folder_id, summary->name);
-	if (live)
-		ckpt_step_ref(live);
-	deleted = ckpt_step_deleted_locked(s, summary);
-	if (deleted)
-		ckpt_step_ref(deleted);
-	rc = load_locked(s, live, deleted, summary, &fresh);
+	rc = enter_locked(step, said);
+	s->sequence = MAX(s->sequence, said->is.sequence);
 	ckpt_lock_drop(&s->lock);
-	ckpt_step_unref(live);
-	ckpt_step_unref(deleted);
-	ckpt_step_unref(fresh);
+	ckpt_step_unref(step);
 	return rc;
+}
+
+static bool is_old_locked(struct ckpt_step *step, const struct ckpt_said *said)
+{
+	LOCK_SCOPE(&step->lock);
+
+	return MAX(said->is.version, said->deleted_by) < MAX(step->summary.version, step->deleted_by) ||
+	       !ckpt_step_has_manifest(step->state);
+}
+
+// To its place among those that have a name.
+static bool take_place_locked(struct ckpt_step *step, const struct ckpt_said *said)
+{
+	char folder_id[sizeof(step->folder_id)], name[sizeof(step->name)];
+
+	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED && !strcmp(step->name, said->is.name) &&
+	    !strcmp(step->folder_id, said->is.folder_id))
+		return true;
+	memcpy(folder_id, step->folder_id, sizeof(folder_id));
+	memcpy(name, step->name, sizeof(name));
+	ckpt_step_erase_locked(step);
+	if (!ckpt_step_insert_locked(step, said->is.folder_id, said->is.name))
+		return true;
+	if (ckpt_step_state(step) == CKPT_STEP_DELETED)
+		ckpt_step_bury_locked(step, step->deleted_by, step->deleted_ns);
+	else if (ckpt_step_insert_locked(step, folder_id, name))
+		abort(); // it had that name a moment ago
+	return false;
+}
+
+bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *said)
+{
+	if (is_old_locked(step, said))
+		return true;
+	if (said->deleted_by) {
+		if (ckpt_step_state(step) != CKPT_STEP_DELETED || step->deleted_by != said->deleted_by)
+			ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
+		return true;
+	}
+	if (!take_place_locked(step, said))
+		return false;
+	LOCK_SCOPE(&step->lock);
+	int64_t stored_ns = step->summary.stored_ns;
+
+	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
+	step->deleted_by = 0;
+	if (step->summary.version != said->is.version)
+		stored_ns = ckpt_sys.now_ns();
+	step->summary = said->is;
+	step->summary.stored_ns = stored_ns;
+	return true;
+}
+
+void ckpt_step_follow(struct ckpt_step *step)
+{
+	struct ckpt_said said;
+
+	if (ckpt_step_said(step->store, step->session, &said))
+		return;
+	LOCK_SCOPE(&step->store->lock);
+	(void)ckpt_step_follow_locked(step, &said);
 }
 
 int ckpt_step_load_left(struct ckpt_store *s, const char *session)

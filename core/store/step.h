@@ -62,10 +62,9 @@ struct ckpt_step {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
 	char key[CKPT_STEP_KEY_MAX];
-	char moving_to[CKPT_STEP_KEY_MAX]; // a renaming to this key was not answered; guarded by store->lock, too
-	char session[37];                  // uuid of the raw files
-	uint64_t incarnation;              // tells objects apart that had the same name
-	bool ours;                         // staged by this process: file numbers are known to be our own (atomic)
+	char session[37];      // uuid of the raw files
+	uint64_t incarnation;  // tells objects apart that had the same name
+	bool ours;             // staged by this process: file numbers are known to be our own (atomic)
 	bool add_only;         // STAGED: what a client has closed is not opened for writing again, nor replaced
 	uint32_t from_version; // its session began as the files of this version of the step of its name; 0: it did not
 	bool is_file;          // LEFT: what was written is one plain file (draft.h), no step
@@ -137,22 +136,21 @@ struct ckpt_step {
 	struct ckpt_pending_file
 		*expected_files; // what the running commit leaves to be added, or that of unknown outcome
 	bool amend_unknown;      // COMMITTED: the last amend may be on disk (atomic; set under acts_lock)
-	bool reopening;          // COMMITTED: what takes its place is being made, with all that is not removed yet
-	uint32_t deleted_by;     // DELETED: the version that says so, or that came in its place
-	int64_t deleted_ns;      // DELETED: when
-	uint64_t trash_bytes;    // DELETED: what it takes on the disk (room.h), CKPT_TRASH_BYTES_UNKNOWN; atomic
-	int64_t pin_told_ns;     // when the error log was told of its pin (pin.h), monotonic
-	uint32_t seal_failed;    // COMMITTED: the version that could not be sealed; 0: none
-	int64_t seal_after_ns;   // and was not so for good: when to try again, monotonic
-	uint32_t cooled;         // COMMITTED: the version that cooler.c has looked at last, and when to
-	int64_t cool_after_ns;   // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
+	uint8_t unknown_act; // the last act on it, if its outcome was unknown (core/state/act.h), else 0; guarded by acts_lock
+	bool reopening;        // COMMITTED: what takes its place is being made, with all that is not removed yet
+	uint32_t deleted_by;   // DELETED: the version that says so, or that came in its place
+	int64_t deleted_ns;    // DELETED: when
+	uint64_t trash_bytes;  // DELETED: what it takes on the disk (room.h), CKPT_TRASH_BYTES_UNKNOWN; atomic
+	int64_t pin_told_ns;   // when the error log was told of its pin (pin.h), monotonic
+	uint32_t seal_failed;  // COMMITTED: the version that could not be sealed; 0: none
+	int64_t seal_after_ns; // and was not so for good: when to try again, monotonic
+	uint32_t cooled;       // COMMITTED: the version that cooler.c has looked at last, and when to
+	int64_t cool_after_ns; // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
 	struct {
 		uint32_t version; // 0: nobody has looked yet
 		int64_t ns;
-	} saved;          // COMMITTED: when that version was saved, by its own word (timestamp.h)
-	uint32_t durable; // the newest version that is known to be so (version.h)
-	bool raws_gone;   // COMMITTED: of what is in packs no raw file is left (cool.h)
-	bool moved;       // DELETED: its session went on under another name (move.h)
+	} saved;        // COMMITTED: when that version was saved, by its own word (timestamp.h)
+	bool raws_gone; // COMMITTED: of what is in packs no raw file is left (cool.h)
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
@@ -240,9 +238,19 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 
 struct ckpt_step_table *ckpt_step_table_new(void);
 void ckpt_step_table_free(struct ckpt_step_table *t);
-// What the store has: a version of a step, or its deletion. The versions of one name are given in their order; what is
-// known already changes nothing.
-int ckpt_step_load(struct ckpt_store *s, const struct ckpt_summary *summary);
+// What the log says of a step (core/state/state.h).
+struct ckpt_said {
+	struct ckpt_summary is;
+	uint32_t deleted_by;
+	int64_t deleted_ns;
+};
+int ckpt_step_said(struct ckpt_store *s, const char *session, struct ckpt_said *ret_said); // -ENOENT: nothing
+// A step that is not in the table yet. -EEXIST, -ENOMEM.
+int ckpt_step_enter(struct ckpt_store *s, const struct ckpt_said *said);
+// Under store->lock, by who has a reference: the step becomes what is said of it. Older news than it has change nothing. False: its name
+// is another's, or kept for another.
+bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *said);
+void ckpt_step_follow(struct ckpt_step *step); // what the log says by now
 // Adds a left-over session.
 int ckpt_step_load_left(struct ckpt_store *s, const char *session);
 // A staged step is a left one from now on.
@@ -257,12 +265,8 @@ void ckpt_step_erase_locked(struct ckpt_step *step);
 int ckpt_step_unleave_locked(struct ckpt_step *step, const char *folder_id, const char *name);
 // The same for a step of which nothing is left in the store: GONE.
 void ckpt_step_forget_locked(struct ckpt_step *step);
-// Under store->lock, which the caller holds with a reference to the step: COMMITTED to DELETED, its name is free; and
-// back, with this summary: the name is kept for it, or nobody has it.
+// Under store->lock, which the caller holds with a reference to the step: COMMITTED to DELETED, its name is free.
 void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t deleted_ns);
-void ckpt_step_unbury_locked(struct ckpt_step *step, const struct ckpt_summary *summary);
-// Under store->lock: a deleted step of this name and session, or NULL.
-struct ckpt_step *ckpt_step_deleted_locked(struct ckpt_store *s, const struct ckpt_summary *summary);
 // Under store->lock: the highest version that deleted steps of this name have used; 0: none. The next goes beyond.
 uint32_t ckpt_step_versions_used_locked(const struct ckpt_store *s, const char *folder_id, const char *name);
 // Under store->lock: keeps a name for a step that is being committed to it, so that no other step can take it meanwhile.

@@ -62,18 +62,7 @@ int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t
 
 int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record)
 {
-	char key[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	CLEANUP_FREE void *data = NULL;
-	size_t len;
-	int rc;
-
-	ckpt_lock_take(&step->store->lock);
-	snprintf(key, sizeof(key), "steps/%s/%u", step->key, version);
-	ckpt_lock_drop(&step->store->lock);
-	rc = ckpt_objects_get_all(step->store->objects, key, CKPT_RECORD_BYTES_MAX, &data, &len, NULL);
-	if (rc)
-		return rc;
-	return ckpt_record_decode(data, len, ret_record);
+	return ckpt_journal_record(step->store->journal, step->session, version, ret_record);
 }
 
 // --- Manifests --------------------------------------------------------------------------------------------------------

@@ -36,14 +36,19 @@ static const char *const folders[] = {"sessions", "tree", "trash"};
 static int identity_check(struct ckpt_store *s, const json_t *identity)
 {
 	const json_t *format = json_object_get(identity, "format"), *required = json_object_get(identity, "required");
-	const char *id = json_string_value(json_object_get(identity, "id"));
+	const char *id = json_string_value(json_object_get(identity, "id")), *feature;
 
 	if (!json_is_integer(format) || json_integer_value(format) < 1)
 		return -EBADMSG;
-	if (json_integer_value(format) > CKPT_STORE_FORMAT || json_array_size(required))
+	if (json_integer_value(format) > CKPT_STORE_FORMAT || json_array_size(required) > 1)
 		return -ENOTSUP;
 	if (!json_is_array(required))
 		return -EBADMSG;
+	if (!json_array_size(required))
+		return -EPROTONOSUPPORT; // made before stores had a log
+	feature = json_string_value(json_array_get(required, 0));
+	if (!feature || strcmp(feature, "log"))
+		return -ENOTSUP;
 	if (!id || !ckpt_uuid_check(id))
 		return -EBADMSG;
 	memcpy(s->id, id, CKPT_UUID_LEN + 1);
@@ -158,8 +163,8 @@ static int identity_make(int dirfd, const struct ckpt_settings *settings)
 	if (rc)
 		return rc;
 	ckpt_json_begin();
-	identity = json_pack("{s:i, s:s, s:I, s:[], s:[]}", "format", CKPT_STORE_FORMAT, "id", id, "created_ns",
-			     (json_int_t)ckpt_sys.now_ns(), "required", "optional");
+	identity = json_pack("{s:i, s:s, s:I, s:[s], s:[]}", "format", CKPT_STORE_FORMAT, "id", id, "created_ns",
+			     (json_int_t)ckpt_sys.now_ns(), "required", "log", "optional");
 	if (!identity)
 		return -ENOMEM;
 	if (settings && settings->given)
@@ -284,25 +289,24 @@ void ckpt_store_forgo_index(struct ckpt_store *s)
 			"the disk is full: the store is used without an index, which is slower");
 }
 
-static int index_open(struct ckpt_store *s, bool *ret_fresh)
+static int index_open(struct ckpt_store *s)
 {
 	CLEANUP_FREE char *path = NULL;
+	bool fresh; // it fills as manifests are read and packs are looked at
 	int rc;
 
 	if (asprintf(&path, "%s/index", s->settings.work_dir ? s->settings.work_dir : s->path) < 0)
 		return -ENOMEM;
-	rc = ckpt_index_open(path, s->id, !s->writable, &s->index, ret_fresh);
+	rc = ckpt_index_open(path, s->id, !s->writable, &s->index, &fresh);
 	// Something that is no directory took its place: nothing in it is needed.
 	if (rc == -ENOTDIR && s->writable && !unlink(path))
-		rc = ckpt_index_open(path, s->id, false, &s->index, ret_fresh);
+		rc = ckpt_index_open(path, s->id, false, &s->index, &fresh);
 	if (rc && !s->writable) {
 		s->index = NULL; // the store says the same, slower
-		*ret_fresh = true;
 		return 0;
 	}
 	if (ckpt_is_full(rc)) { // who is to make room must get in
 		ckpt_store_forgo_index(s);
-		*ret_fresh = true;
 		return 0;
 	}
 	return rc == -EMEDIUMTYPE ? -EREMOTE : rc == -ENOENT ? -ENXIO : rc; // not of the store itself
@@ -317,10 +321,9 @@ static void tell_bad_setting(void *arg, const char *name)
 			"the value of %s is wrong and is ignored", name);
 }
 
-static int store_open_parts(struct ckpt_store *s)
+static int store_open_parts(struct ckpt_store *s, bool repair)
 {
 	json_t *identity = NULL;
-	bool fresh;
 	int rc = identity_read(s, &identity);
 
 	s->multigrain = ckpt_has_multigrain_times(s->dirfd);
@@ -345,9 +348,9 @@ static int store_open_parts(struct ckpt_store *s)
 	if (!rc && s->writable)
 		rc = ckpt_limit_new(s, &s->limit);
 	if (!rc)
-		rc = index_open(s, &fresh);
+		rc = index_open(s);
 	if (!rc)
-		rc = ckpt_load_steps(s, fresh);
+		rc = ckpt_load_steps(s, repair);
 	// Those of a store that somebody else has for writing are his, and live for all we know.
 	if (!rc && (s->writable || ckpt_store_holder(s->path, NULL)))
 		rc = ckpt_load_sessions(s);
@@ -376,7 +379,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
 	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
 	pthread_cond_init(&s->idle, NULL);
-	s->writable = mode == CKPT_STORE_WRITE;
+	s->writable = mode != CKPT_STORE_READ;
 	ckpt_boot_id(s->boot_id);
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
@@ -387,7 +390,8 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 		ckpt_settings_init(&s->settings);
 	if (!rc) {
 		s->dirfd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		rc = s->dirfd < 0 ? (errno == ENOTDIR ? -EMEDIUMTYPE : -errno) : store_open_parts(s);
+		rc = s->dirfd < 0 ? (errno == ENOTDIR ? -EMEDIUMTYPE : -errno)
+				  : store_open_parts(s, mode == CKPT_STORE_REPAIR);
 	}
 	if (rc) {
 		ckpt_store_close(s);
@@ -483,6 +487,8 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_trash_close(s->trash);
 	if (s->writable && s->objects && s->steps)
 		ckpt_gc_expected_keep(s);
+	if (s->writable && s->journal)
+		(void)ckpt_journal_snapshot(s->journal, false);
 	ckpt_sealer_free(s->sealer);
 	ckpt_cooler_free(s->cooler);
 	ckpt_looker_free(TAKE_PTR(s->looker));
@@ -491,6 +497,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_chunk_cache_free(s->chunk_cache);
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
+	ckpt_journal_close(s->journal);
 	ckpt_objects_close(s->objects);
 	ckpt_errlog_close(s->errlog);
 	ckpt_holder_drop(s);
@@ -498,9 +505,6 @@ void ckpt_store_close(struct ckpt_store *s)
 		close_if_open(fds[i]);
 	ckpt_settings_done(&s->settings);
 	ckpt_store_forget_folders(s);
-	for (size_t i = 0; i < s->unreadable_count; i++)
-		free(s->unreadable[i]);
-	free(s->unreadable);
 	ckpt_keys_done(&s->expired_packs);
 	free(s->path);
 	pthread_cond_destroy(&s->idle);
@@ -512,14 +516,6 @@ void ckpt_store_close(struct ckpt_store *s)
 }
 
 // --- What is known of what is in it -----------------------------------------------------------------------------------
-
-bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key)
-{
-	for (size_t i = 0; i < s->unreadable_count; i++)
-		if (!strcmp(s->unreadable[i], key))
-			return true;
-	return false;
-}
 
 // 40 bits of inode number, 24 bits that differ between files that had the same inode one after the other.
 uint64_t ckpt_store_ino(const struct statx *stx)

@@ -12,6 +12,7 @@
 #include "core/index/index.h"
 #include "core/index/indexer.h"
 #include "core/stage/limit.h"
+#include "core/state/journal.h"
 #include "core/store/errlog.h"
 #include "core/store/latest.h"
 #include "core/store/settings.h"
@@ -28,6 +29,7 @@
 enum ckpt_store_mode {
 	CKPT_STORE_READ,  // beside a mount or alone; never writes, not even the index
 	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
+	CKPT_STORE_REPAIR, // the same; where entries of its log are damaged, it goes on without what they said from then on
 };
 
 struct ckpt_decided;
@@ -45,14 +47,15 @@ struct ckpt_store {
 	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
 	struct ckpt_settings settings; // in effect
 	struct ckpt_objects *objects;
+	struct ckpt_journal *journal; // what the log of the store says
+	bool behind; // the table of steps has not followed it yet; guarded by acts_lock, or by refresh_lock
 	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
 	struct ckpt_errlog *errlog;
 	struct ckpt_chunk_cache *chunk_cache;
 	struct ckpt_limit *limit; // NULL where there is none, and when opened for reading
 
-	// Opened for reading: held over a whole look at steps/.
+	// Opened for reading: held over a whole look at the log.
 	struct ckpt_lock refresh_lock;
-	int64_t steps_seen_ns; // the time of steps/ at the last look; guarded by refresh_lock
 
 	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
 	struct ckpt_lock packs_lock;
@@ -116,10 +119,6 @@ struct ckpt_store {
 	void (*decided)(void *arg, struct ckpt_decided *ret);
 	void *decided_arg;
 	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
-	// Keys of steps with a record that is damaged or newer: their names are taken. Set at open, then read-only; opened for
-	// reading, each look at steps/ may add some: guarded by lock.
-	char **unreadable;
-	size_t unreadable_count, unreadable_cap;
 };
 
 // Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.
@@ -134,7 +133,7 @@ int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const c
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 // -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
-// held, at once by a mount that lives, else after two seconds (that of a process that was killed is waited for, holder.h); -EBADMSG identity damaged; -EREMOTE the index would not be
+// held, at once by a mount that lives, else after two seconds (that of a process that was killed is waited for, holder.h); -EBADMSG identity damaged; -EUCLEAN its log is (CKPT_STORE_REPAIR); -EPROTONOSUPPORT it was made before stores had a log; -EREMOTE the index would not be
 // on a local disk; -ENXIO work_dir does not exist; -EACCES, -EROFS, -EIO. What was given of the settings wins over what the
 // store says; settings may be NULL.
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
@@ -168,9 +167,6 @@ void ckpt_store_forget_folders(struct ckpt_store *s); // for its end: frees what
 
 // For load.c, at open: the disk has no room for an index.
 void ckpt_store_forgo_index(struct ckpt_store *s);
-
-// True when a record that we cannot read has this key: the name is not free, whatever is there.
-bool ckpt_store_unreadable(const struct ckpt_store *s, const char *key);
 
 // The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
 // and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.

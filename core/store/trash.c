@@ -147,6 +147,8 @@ static void expire(struct ckpt_trash *t)
 
 static void expire_over(struct ckpt_trash *t)
 {
+	(void)ckpt_journal_snapshot(t->store->journal, false); // what fails is due again
+
 	int64_t over_ns = t->expires ? OVER_NS : 0;
 	int64_t temporary_ns = ckpt_temporary_expire(t->store, over_ns, &t->stop);
 	int64_t again_ns = ckpt_retain_behind(t->store, over_ns, &t->stop, &t->policy_told);

@@ -4,7 +4,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
-#include "core/commit/version.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>
@@ -64,7 +63,7 @@ static void sweep_some(struct sweep *w)
 	w->ended = true;
 	// A warming whose outcome is unknown may have made them.
 	if (ckpt_amend_settle_locked(w->step) || ckpt_step_state(w->step) != CKPT_STEP_COMMITTED ||
-	    ckpt_version_make_durable(w->step) || ckpt_step_manifest(w->step, &m))
+	    ckpt_step_manifest(w->step, &m))
 		return;
 	if (memcmp(w->sha256, ckpt_manifest_sha256(m), sizeof(w->sha256)))
 		w->at = 0;

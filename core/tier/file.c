@@ -178,17 +178,7 @@ static int open_anew(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i
 // Beside the process that writes we may not know the newest version.
 static bool is_newest(struct ckpt_step *step)
 {
-	char object[sizeof("steps/") + CKPT_STEP_KEY_MAX + 12];
-	struct ckpt_object info;
-	uint32_t version;
-
-	ckpt_lock_take(&step->lock);
-	version = step->summary.version;
-	ckpt_lock_drop(&step->lock);
-	ckpt_lock_take(&step->store->lock);
-	snprintf(object, sizeof(object), "steps/%s/%u", step->key, version + 1);
-	ckpt_lock_drop(&step->store->lock);
-	return ckpt_objects_head(step->store->objects, object, &info) == -ENOENT;
+	return !ckpt_load_newer(step);
 }
 
 static bool is_pinned(const struct ckpt_file *f)

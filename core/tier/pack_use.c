@@ -150,21 +150,14 @@ static int add_steps(struct ckpt_pack_use *u, struct ckpt_store *s)
 	return rc;
 }
 
-static bool has_unreadable(struct ckpt_store *s)
-{
-	LOCK_SCOPE(&s->lock);
-
-	return s->unreadable_count;
-}
-
 int ckpt_pack_use_garbage(struct ckpt_store *s, uint64_t *ret_bytes)
 {
 	struct ckpt_pack_use u = {0};
 	uint64_t sum = 0;
 	int rc = ckpt_objects_list(s->objects, "packs/", NULL, add_stored, &u);
 
-	if (!rc && has_unreadable(s))
-		rc = -EBADMSG; // who knows what that step needs
+	if (!rc && ckpt_journal_damaged(s->journal))
+		rc = -EBADMSG; // who knows what that entry needs
 	if (!rc && u.count)
 		rc = add_steps(&u, s);
 	for (size_t i = 0; i < u.count && !rc; i++) {

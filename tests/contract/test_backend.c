@@ -24,11 +24,11 @@ static void *pattern_new(size_t len, unsigned seed)
 START_TEST(get_gives_the_bytes_that_were_put)
 {
 	STAND(s);
-	ck_ok(put_text(&s, "steps/1000/1", "record"));
+	ck_ok(put_text(&s, "parts/1000/1", "record"));
 	ck_ok(put_text(&s, "m/abc", "manifest"));
 	ck_ok(put_text(&s, "packs/p", "pack"));
 	ck_ok(put_text(&s, "gc/condemned/1", "list"));
-	assert_text(&s, "steps/1000/1", "record");
+	assert_text(&s, "parts/1000/1", "record");
 	assert_text(&s, "m/abc", "manifest");
 	assert_text(&s, "packs/p", "pack");
 	assert_text(&s, "gc/condemned/1", "list");
@@ -166,10 +166,10 @@ END_TEST
 START_TEST(a_missing_object_is_enoent)
 {
 	STAND(s);
-	assert_missing(&s, "steps/1/1");
-	ck_ok(put_text(&s, "steps/1/2", "x"));
-	assert_missing(&s, "steps/1/1");
-	assert_missing(&s, "steps/1");
+	assert_missing(&s, "parts/1/1");
+	ck_ok(put_text(&s, "parts/1/2", "x"));
+	assert_missing(&s, "parts/1/1");
+	assert_missing(&s, "parts/1");
 	assert_missing(&s, "m/1");
 }
 END_TEST
@@ -189,7 +189,7 @@ END_TEST
 START_TEST(put_over_an_object_is_eexist_and_changes_nothing)
 {
 	STAND(s);
-	static const char *const keys[] = {"steps/1000/1", "m/x"};
+	static const char *const keys[] = {"parts/1000/1", "m/x"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		ck_ok(put_text(&s, keys[i], "first"));
@@ -295,11 +295,11 @@ START_TEST(replace_with_another_etag_is_estale_and_changes_nothing)
 	STAND(s);
 	struct ckpt_object first;
 
-	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "1", 1, &first));
-	ck_error(ckpt_objects_replace(s.b, "steps/a/1", "nonsense", "2", 1, NULL), ESTALE);
-	ck_ok(ckpt_objects_replace(s.b, "steps/a/1", first.etag, "2", 1, NULL));
-	ck_error(ckpt_objects_replace(s.b, "steps/a/1", first.etag, "3", 1, NULL), ESTALE);
-	assert_text(&s, "steps/a/1", "2");
+	ck_ok(ckpt_objects_put(s.b, "parts/a/1", "1", 1, &first));
+	ck_error(ckpt_objects_replace(s.b, "parts/a/1", "nonsense", "2", 1, NULL), ESTALE);
+	ck_ok(ckpt_objects_replace(s.b, "parts/a/1", first.etag, "2", 1, NULL));
+	ck_error(ckpt_objects_replace(s.b, "parts/a/1", first.etag, "3", 1, NULL), ESTALE);
+	assert_text(&s, "parts/a/1", "2");
 }
 END_TEST
 
@@ -307,7 +307,7 @@ START_TEST(replace_of_a_missing_object_is_enoent)
 {
 	STAND(s);
 	ck_error(ckpt_objects_replace(s.b, "gc/epoch", "etag", "2", 1, NULL), ENOENT);
-	ck_error(ckpt_objects_replace(s.b, "steps/1/1", "etag", "2", 1, NULL), ENOENT);
+	ck_error(ckpt_objects_replace(s.b, "parts/1/1", "etag", "2", 1, NULL), ENOENT);
 	assert_missing(&s, "gc/epoch");
 }
 END_TEST
@@ -329,7 +329,7 @@ END_TEST
 START_TEST(remove_deletes_and_the_key_is_free_again)
 {
 	STAND(s);
-	static const char *const keys[] = {"steps/1000/1", "m/x"};
+	static const char *const keys[] = {"parts/1000/1", "m/x"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		ck_error(ckpt_objects_remove(s.b, keys[i], NULL), ENOENT);
@@ -348,27 +348,27 @@ START_TEST(remove_with_an_etag_deletes_that_version_only)
 	STAND(s);
 	struct ckpt_object first, second;
 
-	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "1", 1, &first));
-	ck_ok(ckpt_objects_replace(s.b, "steps/a/1", first.etag, "2", 1, &second));
-	ck_error(ckpt_objects_remove(s.b, "steps/a/1", first.etag), ESTALE);
-	assert_text(&s, "steps/a/1", "2");
-	ck_ok(ckpt_objects_remove(s.b, "steps/a/1", second.etag));
-	assert_missing(&s, "steps/a/1");
-	ck_error(ckpt_objects_remove(s.b, "steps/a/1", second.etag), ENOENT);
+	ck_ok(ckpt_objects_put(s.b, "parts/a/1", "1", 1, &first));
+	ck_ok(ckpt_objects_replace(s.b, "parts/a/1", first.etag, "2", 1, &second));
+	ck_error(ckpt_objects_remove(s.b, "parts/a/1", first.etag), ESTALE);
+	assert_text(&s, "parts/a/1", "2");
+	ck_ok(ckpt_objects_remove(s.b, "parts/a/1", second.etag));
+	assert_missing(&s, "parts/a/1");
+	ck_error(ckpt_objects_remove(s.b, "parts/a/1", second.etag), ENOENT);
 }
 END_TEST
 
 START_TEST(remove_leaves_the_neighbours)
 {
 	STAND(s);
-	ck_ok(put_text(&s, "steps/a/1", "1"));
-	ck_ok(put_text(&s, "steps/a/2", "2"));
-	ck_ok(put_text(&s, "steps/aa/1", "aa"));
-	ck_ok(ckpt_objects_remove(s.b, "steps/a/1", NULL));
-	assert_text(&s, "steps/a/2", "2");
-	ck_ok(ckpt_objects_remove(s.b, "steps/a/2", NULL));
-	assert_text(&s, "steps/aa/1", "aa");
-	ck_error(ckpt_objects_remove(s.b, "steps/aa", NULL), ENOENT);
+	ck_ok(put_text(&s, "parts/a/1", "1"));
+	ck_ok(put_text(&s, "parts/a/2", "2"));
+	ck_ok(put_text(&s, "parts/aa/1", "aa"));
+	ck_ok(ckpt_objects_remove(s.b, "parts/a/1", NULL));
+	assert_text(&s, "parts/a/2", "2");
+	ck_ok(ckpt_objects_remove(s.b, "parts/a/2", NULL));
+	assert_text(&s, "parts/aa/1", "aa");
+	ck_error(ckpt_objects_remove(s.b, "parts/aa", NULL), ENOENT);
 }
 END_TEST
 
@@ -378,14 +378,14 @@ START_TEST(a_sync_changes_nothing_and_asks_for_no_object)
 {
 	STAND(s);
 
-	ck_ok(ckpt_objects_sync(s.b, "steps/1000/1"));
+	ck_ok(ckpt_objects_sync(s.b, "parts/1000/1"));
 	assert_list(&s, "", NULL, "");
-	ck_ok(put_text(&s, "steps/1000/1", "1"));
-	ck_ok(ckpt_objects_sync(s.b, "steps/1000/1"));
-	ck_ok(ckpt_objects_sync(s.b, "steps/1000/2"));
+	ck_ok(put_text(&s, "parts/1000/1", "1"));
+	ck_ok(ckpt_objects_sync(s.b, "parts/1000/1"));
+	ck_ok(ckpt_objects_sync(s.b, "parts/1000/2"));
 	ck_ok(ckpt_objects_sync(s.b, "m/x"));
-	assert_list(&s, "", NULL, "steps/1000/1");
-	assert_text(&s, "steps/1000/1", "1");
+	assert_list(&s, "", NULL, "parts/1000/1");
+	assert_text(&s, "parts/1000/1", "1");
 }
 END_TEST
 
@@ -393,39 +393,39 @@ START_TEST(list_of_an_empty_store_is_empty)
 {
 	STAND(s);
 	assert_list(&s, "", NULL, "");
-	assert_list(&s, "steps/", NULL, "");
-	assert_list(&s, "", "steps/1", "");
+	assert_list(&s, "parts/", NULL, "");
+	assert_list(&s, "", "parts/1", "");
 }
 END_TEST
 
 START_TEST(list_is_in_the_byte_order_of_the_whole_keys)
 {
 	STAND(s);
-	static const char *const keys[] = {"steps/1/1", "steps/10/1", "steps/1-a/1", "steps/1.a/1", "steps/1/10",
-					   "steps/1/2", "packs/z",    "m/A",         "m/a",         "gc/c/1",
-					   "gc/c-d",    "steps/1!",   "steps/~/1",   "steps/%2F/1"};
+	static const char *const keys[] = {"parts/1/1", "parts/10/1", "parts/1-a/1", "parts/1.a/1", "parts/1/10",
+					   "parts/1/2", "packs/z",    "m/A",         "m/a",         "gc/c/1",
+					   "gc/c-d",    "parts/1!",   "parts/~/1",   "parts/%2F/1"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
 		ck_ok(put_text(&s, keys[i], "x"));
 	assert_list(&s, "", NULL,
-		    "gc/c-d gc/c/1 m/A m/a packs/z steps/%2F/1 steps/1! steps/1-a/1 steps/1.a/1 steps/1/1 "
-		    "steps/1/10 steps/1/2 steps/10/1 steps/~/1");
+		    "gc/c-d gc/c/1 m/A m/a packs/z parts/%2F/1 parts/1! parts/1-a/1 parts/1.a/1 parts/1/1 "
+		    "parts/1/10 parts/1/2 parts/10/1 parts/~/1");
 }
 END_TEST
 
 START_TEST(list_gives_the_keys_with_the_prefix)
 {
 	STAND(s);
-	static const char *const keys[] = {"steps/1/1", "steps/10/1", "steps/10/2", "steps/100/1", "m/1"};
+	static const char *const keys[] = {"parts/1/1", "parts/10/1", "parts/10/2", "parts/100/1", "m/1"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
 		ck_ok(put_text(&s, keys[i], "x"));
-	assert_list(&s, "steps/10", NULL, "steps/10/1 steps/10/2 steps/100/1");
-	assert_list(&s, "steps/10/", NULL, "steps/10/1 steps/10/2");
-	assert_list(&s, "steps/10/2", NULL, "steps/10/2");
-	assert_list(&s, "s", NULL, "steps/1/1 steps/10/1 steps/10/2 steps/100/1");
+	assert_list(&s, "parts/10", NULL, "parts/10/1 parts/10/2 parts/100/1");
+	assert_list(&s, "parts/10/", NULL, "parts/10/1 parts/10/2");
+	assert_list(&s, "parts/10/2", NULL, "parts/10/2");
+	assert_list(&s, "pa", NULL, "parts/1/1 parts/10/1 parts/10/2 parts/100/1");
 	assert_list(&s, "m", NULL, "m/1");
-	assert_list(&s, "steps/2", NULL, "");
+	assert_list(&s, "parts/2", NULL, "");
 	assert_list(&s, "packs/", NULL, "");
 }
 END_TEST
@@ -433,18 +433,18 @@ END_TEST
 START_TEST(list_starts_after_the_key)
 {
 	STAND(s);
-	static const char *const keys[] = {"m/1", "steps/1/1", "steps/10/1", "steps/10/2", "steps/2/1"};
+	static const char *const keys[] = {"m/1", "parts/1/1", "parts/10/1", "parts/10/2", "parts/2/1"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
 		ck_ok(put_text(&s, keys[i], "x"));
-	assert_list(&s, "", "", "m/1 steps/1/1 steps/10/1 steps/10/2 steps/2/1");
-	assert_list(&s, "", "m/1", "steps/1/1 steps/10/1 steps/10/2 steps/2/1");
-	assert_list(&s, "", "steps/10/1", "steps/10/2 steps/2/1");
-	assert_list(&s, "", "steps/10", "steps/10/1 steps/10/2 steps/2/1");
-	assert_list(&s, "steps/10/", "steps/10/1", "steps/10/2");
-	assert_list(&s, "steps/10/", "gc/9", "steps/10/1 steps/10/2");
-	assert_list(&s, "steps/10/", "steps/2", "");
-	assert_list(&s, "", "steps/2/1", "");
+	assert_list(&s, "", "", "m/1 parts/1/1 parts/10/1 parts/10/2 parts/2/1");
+	assert_list(&s, "", "m/1", "parts/1/1 parts/10/1 parts/10/2 parts/2/1");
+	assert_list(&s, "", "parts/10/1", "parts/10/2 parts/2/1");
+	assert_list(&s, "", "parts/10", "parts/10/1 parts/10/2 parts/2/1");
+	assert_list(&s, "parts/10/", "parts/10/1", "parts/10/2");
+	assert_list(&s, "parts/10/", "gc/9", "parts/10/1 parts/10/2");
+	assert_list(&s, "parts/10/", "parts/2", "");
+	assert_list(&s, "", "parts/2/1", "");
 }
 END_TEST
 
@@ -479,7 +479,7 @@ static unsigned random_below(unsigned *state, unsigned limit)
 static void random_key(unsigned *state, char *ret_key)
 {
 	static const char letters[] = "a1-!.~%";
-	static const char *const tops[] = {"steps", "m", "packs", "gc", "policy"};
+	static const char *const tops[] = {"parts", "m", "packs", "gc", "policy"};
 	int len = sprintf(ret_key, "%s/d", tops[random_below(state, ARRAY_LEN(tops))]);
 	unsigned n = random_below(state, 4);
 
@@ -545,7 +545,7 @@ START_TEST(list_of_ten_thousand_keys_is_fast)
 	for (int i = 0; i < 10000; i++) {
 		char key[32];
 
-		snprintf(key, sizeof(key), "steps/%d/1", i);
+		snprintf(key, sizeof(key), "parts/%d/1", i);
 		ck_ok(put_text(&s, key, "x"));
 	}
 	for (int tries = 0; tries < 3; tries++) {
@@ -553,7 +553,7 @@ START_TEST(list_of_ten_thousand_keys_is_fast)
 
 		keys_done(&k);
 		k.count = 0;
-		ck_ok(ckpt_objects_list(s.b, "steps/", NULL, keys_add, &k));
+		ck_ok(ckpt_objects_list(s.b, "parts/", NULL, keys_add, &k));
 		best_ns = MIN(best_ns, ckpt_sys.mono_ns() - started_ns);
 		ck_assert_uint_eq(k.count, 10000);
 	}
@@ -584,42 +584,42 @@ START_TEST(hostile_keys_are_einval_everywhere)
 	STAND(s);
 	static const char *const keys[] = {"",
 					   "/",
-					   "steps",
-					   "steps/",
-					   "/steps/a",
-					   "steps//a",
-					   "steps/a/",
-					   "steps/./a",
-					   "steps/../a",
-					   "steps/a/..",
-					   "steps/a/.",
-					   "steps/..",
+					   "parts",
+					   "parts/",
+					   "/parts/a",
+					   "parts//a",
+					   "parts/a/",
+					   "parts/./a",
+					   "parts/../a",
+					   "parts/a/..",
+					   "parts/a/.",
+					   "parts/..",
 					   "..",
-					   "../steps/a",
+					   "../parts/a",
 					   "tmp/x",
 					   "other/x",
-					   "stepss/x",
+					   "partss/x",
 					   "step/x",
-					   "steps/a/b/c",
-					   "steps/a\nb",
-					   "steps/\x7f",
-					   "steps/\xc3\xa4",
-					   "steps/a\\\tb",
-					   "steps/\x01/1",
+					   "parts/a/b/c",
+					   "parts/a\nb",
+					   "parts/\x7f",
+					   "parts/\xc3\xa4",
+					   "parts/a\\\tb",
+					   "parts/\x01/1",
 					   "lost+found/x",
 					   "index/x",
 					   "tmp/lock",
-					   "steps/a/../../x",
+					   "parts/a/../../x",
 					   "Steps/a",
-					   "./steps/a"};
+					   "./parts/a"};
 	char key[1024];
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
 		assert_refused(&s, keys[i]);
-	sprintf(key, "steps/%0256d/1", 0); // a component of 256 bytes
+	sprintf(key, "parts/%0256d/1", 0); // a component of 256 bytes
 	assert_refused(&s, key);
 	memset(key, 'a', sizeof(key));
-	memcpy(key, "steps/", 6);
+	memcpy(key, "parts/", 6);
 	key[255] = key[511] = '/';
 	key[CKPT_OBJECT_KEY_MAX + 1] = '\0';
 	assert_refused(&s, key);
@@ -630,8 +630,8 @@ END_TEST
 START_TEST(hostile_prefixes_are_einval)
 {
 	STAND(s);
-	static const char *const prefixes[] = {"/",    "x/",       "steps//", "steps/../",  "../",
-					       "tmp/", "steps/\n", "st/",     "steps/a/b/c"};
+	static const char *const prefixes[] = {"/",    "x/",       "parts//", "parts/../",  "../",
+					       "tmp/", "parts/\n", "st/",     "parts/a/b/c"};
 	struct keys k = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
@@ -646,14 +646,14 @@ START_TEST(odd_but_valid_keys_work)
 {
 	STAND(s);
 	char longest[CKPT_OBJECT_KEY_MAX + 1], key[600];
-	static const char *const keys[] = {"steps/.a/1",  "steps/.../1",    "m/..a",  "steps/a b/1", "m/-rf",  "gc/*",
-					   "steps/%2F/1", "steps/%%0011/1", "m/lock", "m/tmp",       "m/\"'\\"};
+	static const char *const keys[] = {"parts/.a/1",  "parts/.../1",    "m/..a",  "parts/a b/1", "m/-rf",  "gc/*",
+					   "parts/%2F/1", "parts/%%0011/1", "m/lock", "m/tmp",       "m/\"'\\"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		ck_ok(put_text(&s, keys[i], keys[i]));
 		assert_text(&s, keys[i], keys[i]);
 	}
-	sprintf(longest, "steps/%0255d/%0255d", 1, 2);
+	sprintf(longest, "parts/%0255d/%0255d", 1, 2);
 	ck_ok(put_text(&s, longest, "long"));
 	assert_text(&s, longest, "long");
 	ck_ok(ckpt_objects_remove(s.b, longest, NULL));

@@ -41,7 +41,7 @@ static void *put_rival(void *arg)
 		char key[32], text[2] = {(char)('0' + me), '\0'};
 		int r;
 
-		snprintf(key, sizeof(key), i % 2 ? "steps/%d/1" : "m/%d", i);
+		snprintf(key, sizeof(key), i % 2 ? "parts/%d/1" : "m/%d", i);
 		pthread_barrier_wait(&c->start);
 		r = put_text(c->s, key, text);
 		if (r == 0) {
@@ -76,7 +76,7 @@ static void *put_neighbour(void *arg)
 	for (int i = 0; i < c->rounds; i++) {
 		char key[32];
 
-		snprintf(key, sizeof(key), "steps/shared/%u", me);
+		snprintf(key, sizeof(key), "parts/shared/%u", me);
 		ck_ok(put_text(c->s, key, key));
 		assert_text(c->s, key, key);
 		ck_ok(ckpt_objects_remove(c->s->b, key, NULL));
@@ -179,19 +179,19 @@ static void *remove_rival(void *arg)
 		int r;
 
 		if (me == 0)
-			ck_ok(put_text(c->s, "steps/a/1", "start"));
+			ck_ok(put_text(c->s, "parts/a/1", "start"));
 		pthread_barrier_wait(&c->start);
-		ck_ok(ckpt_objects_head(c->s->b, "steps/a/1", &object));
+		ck_ok(ckpt_objects_head(c->s->b, "parts/a/1", &object));
 		pthread_barrier_wait(&c->start);
 		if (me % 2)
-			r = ckpt_objects_remove(c->s->b, "steps/a/1", object.etag);
+			r = ckpt_objects_remove(c->s->b, "parts/a/1", object.etag);
 		else
-			r = ckpt_objects_replace(c->s->b, "steps/a/1", object.etag, &me, sizeof(me), NULL);
+			r = ckpt_objects_replace(c->s->b, "parts/a/1", object.etag, &me, sizeof(me), NULL);
 		c->won[me] += r == 0;
 		ck_assert(r == 0 || r == -ESTALE || r == -ENOENT);
 		pthread_barrier_wait(&c->start);
 		if (me == 0)
-			ckpt_objects_remove(c->s->b, "steps/a/1", NULL);
+			ckpt_objects_remove(c->s->b, "parts/a/1", NULL);
 		pthread_barrier_wait(&c->start);
 	}
 	return NULL;
@@ -216,19 +216,19 @@ static void *list_or_change(void *arg)
 	unsigned me = crew_number(c);
 
 	for (int i = 0; me == 0 && i < c->rounds; i++) {
-		ck_ok(put_text(c->s, "steps/passing/1", "x"));
-		ck_ok(ckpt_objects_remove(c->s->b, "steps/passing/1", NULL));
+		ck_ok(put_text(c->s, "parts/passing/1", "x"));
+		ck_ok(ckpt_objects_remove(c->s->b, "parts/passing/1", NULL));
 	}
 	if (me == 0)
 		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
 		CLEANUP(keys_done) struct keys k = {0};
 
-		ck_ok(ckpt_objects_list(c->s->b, "steps/", NULL, keys_add, &k));
+		ck_ok(ckpt_objects_list(c->s->b, "parts/", NULL, keys_add, &k));
 		ck_assert_uint_ge(k.count, 2);
 		ck_assert_uint_le(k.count, 3);
-		ck_assert_str_eq(k.keys[0], "steps/a/1");
-		ck_assert_str_eq(k.keys[k.count - 1], "steps/z/1");
+		ck_assert_str_eq(k.keys[0], "parts/a/1");
+		ck_assert_str_eq(k.keys[k.count - 1], "parts/z/1");
 	}
 	return NULL;
 }
@@ -238,8 +238,8 @@ START_TEST(a_list_during_changes_has_all_that_was_there_throughout)
 	STAND(s);
 	struct crew c = {.s = &s, .rounds = 300};
 
-	ck_ok(put_text(&s, "steps/a/1", "x"));
-	ck_ok(put_text(&s, "steps/z/1", "x"));
+	ck_ok(put_text(&s, "parts/a/1", "x"));
+	ck_ok(put_text(&s, "parts/z/1", "x"));
 	crew_run(&c, list_or_change);
 }
 END_TEST

@@ -57,16 +57,20 @@ static void check(struct ckpt_trial *t, const struct ckpt_trial_act *act, int rc
 {
 	struct ckpt_seen is;
 
-	ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN, "%s", strerror(-rc));
-	if (!rc && !strncmp(act->name, "move", 4))
-		ck_ok(ckpt_move_confirm(t->step)); // as the next act or open does, where the move had no memory for it
+	// There may be none when the log has it: then its outcome is unknown, until it is asked for again.
+	ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN || rc == -EIO, "%s", strerror(-rc));
 	is = ckpt_see(t);
-	if (rc && !(act->leaves & CKPT_TRIAL_PARTS))
+	if (rc && rc != -EIO && !(act->leaves & CKPT_TRIAL_PARTS))
 		ckpt_seen_assert(&is, before, "it failed");
 	if (rc) {
+		bool unknown = rc == -EIO;
+
 		rc = ckpt_trial_do(t, act);
-		ck_assert_msg(!rc, "the second attempt: %s", strerror(-rc));
+		ck_assert_msg(!rc || (unknown && rc == -EEXIST), "the second attempt: %s",
+			      strerror(-rc)); // it was done
 		ckpt_seen_done(&is);
+		if (rc)
+			return;
 		is = ckpt_see(t);
 	}
 	ckpt_seen_assert(&is, &good->after, "it was done");
@@ -310,39 +314,6 @@ START_TEST(a_table_of_steps_that_cannot_grow_has_them_all)
 }
 END_TEST
 
-// What was in its place before is there until there is room for it.
-START_TEST(a_session_that_takes_a_steps_place_has_none_without_memory)
-{
-	struct ckpt_step *step, *found;
-	struct ckpt_summary next;
-	struct ckpt_store *s;
-	char dir[PATH_MAX];
-	int rc;
-
-	ckpt_save_init(dir);
-	s = ckpt_save_open(dir);
-	step = ckpt_save_one(s, 0);
-	next = step->summary;
-	next.version++;
-	snprintf(next.session, sizeof(next.session), "01234567-89ab-4def-8123-456789abcdef");
-	ckpt_allocfault_begin_mine(1);
-	rc = ckpt_step_load(s, &next);
-	ckpt_allocfault_end();
-	ck_error(rc, ENOMEM);
-	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
-	found = ckpt_save_find(s, 0);
-	ck_assert_ptr_eq(found, step);
-	ckpt_step_unref(found);
-	ck_ok(ckpt_step_load(s, &next));
-	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
-	found = ckpt_save_find(s, 0);
-	ck_assert_str_eq(found->session, next.session);
-	ckpt_step_unref(found);
-	ckpt_step_unref(step);
-	ckpt_store_close(s);
-}
-END_TEST
-
 START_TEST(without_memory_nothing_expires)
 {
 	const bool stop = false;
@@ -432,7 +403,8 @@ static bool commit_what_was_decided(uint64_t n, unsigned *ret_failed)
 	rc = ckpt_staged_commit(step, 0, "{\"metrics\":{\"loss\":1}}");
 	ckpt_save_settle(s);
 	fired = ckpt_allocfault_end() >= n;
-	ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN, "%s", strerror(-rc));
+	// There may be none when the log has it: then its outcome is unknown, until it is asked for again.
+	ck_assert_msg(!rc || rc == -ENOMEM || rc == -EAGAIN || rc == -EIO, "%s", strerror(-rc));
 	if (rc) {
 		(*ret_failed)++;
 		ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
@@ -544,7 +516,6 @@ int main(void)
 	suite_add_tcase(suite, commits);
 	tcase_add_test(others, a_fsync_that_there_is_no_memory_to_remember_is_no_success);
 	tcase_add_test(others, a_table_of_steps_that_cannot_grow_has_them_all);
-	tcase_add_test(others, a_session_that_takes_a_steps_place_has_none_without_memory);
 	tcase_add_test(others, without_memory_nothing_expires);
 	tcase_add_test(others, without_memory_no_save_is_seen);
 	tcase_add_test(others, a_manifest_is_written_whole_or_not_without_memory);

@@ -144,8 +144,6 @@ static void check(struct ckpt_trial *t, const struct ckpt_trial_act *act, int rc
 	ck_assert_msg(!rc, "the second attempt: %s", strerror(-rc));
 	if (act->leaves & CKPT_TRIAL_PARTS)
 		return;
-	if (!strncmp(act->name, "move", 4))
-		ck_ok(ckpt_move_confirm(t->step)); // as the next act or open does
 	is = ckpt_see(t);
 	forget_litter(&is);
 	ckpt_seen_assert(&is, &good->after, "it was done");

@@ -184,7 +184,7 @@ START_TEST(a_call_that_fails_fails_the_act_or_does_no_harm)
 	while (faulty_call(&scripts[script], n, way / 2, way % 2))
 		n += ckpt_suite_stride(2);
 	printf("script %d, way %d: %llu calls\n", script, way, (unsigned long long)n - 1);
-	ck_assert_uint_gt(n, 10);
+	ck_assert_uint_gt(n, 5);
 }
 END_TEST
 
@@ -285,7 +285,7 @@ START_TEST(a_step_that_was_undeleted_without_an_answer_is_neither_expired_nor_re
 
 	while (undelete_interrupted(&others[_i], n))
 		n++;
-	ck_assert_uint_gt(n, 2);
+	ck_assert_uint_gt(n, 1);
 }
 END_TEST
 

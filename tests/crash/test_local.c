@@ -29,22 +29,22 @@ static const struct op {
 	const char *key;
 	size_t bytes;
 } script[] = {
-	{PUT, "steps/1000/1", 300},   // makes the folder
-	{PUT, "steps/1000/2", 10},    // links into it
+	{PUT, "parts/1000/1", 300},   // makes the folder
+	{PUT, "parts/1000/2", 10},    // links into it
 	{PUT, "m/x", BYTES_MAX},      //
 	{PUT, "packs/p", 1},          //
 	{PUT, "gc/epoch", 4},         //
 	{REPLACE, "gc/epoch", 500},   //
 	{REPLACE, "gc/epoch", 3},     //
-	{PUT, "steps/2/1", 100},      //
-	{REPLACE, "steps/2/1", 200},  //
-	{REMOVE, "steps/2/1", 0},     // the folder goes
-	{PUT, "steps/2/1", 120},      // and comes back
+	{PUT, "parts/2/1", 100},      //
+	{REPLACE, "parts/2/1", 200},  //
+	{REMOVE, "parts/2/1", 0},     // the folder goes
+	{PUT, "parts/2/1", 120},      // and comes back
 	{REMOVE, "m/x", 0},           //
 	{PUT, "m/x", 40},             //
-	{REMOVE, "steps/1000/1", 0},  // the folder stays
-	{REMOVE, "steps/1000/2", 0},  //
-	{PUT, "steps/1000/1", 0},     // empty
+	{REMOVE, "parts/1000/1", 0},  // the folder stays
+	{REMOVE, "parts/1000/2", 0},  //
+	{PUT, "parts/1000/1", 0},     // empty
 	{PUT, "gc/condemned/1", 700}, //
 };
 #define OPS ARRAY_LEN(script)
@@ -174,7 +174,7 @@ static void assert_swept(const char *dir)
 
 static void store_works(struct ckpt_objects *b)
 {
-	static const char *const keys[] = {"steps/new/1", "steps/1000/9", "m/new", "gc/new"};
+	static const char *const keys[] = {"parts/new/1", "parts/1000/9", "m/new", "gc/new"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		ck_ok(ckpt_objects_put(b, keys[i], "new", 3, NULL));
@@ -282,9 +282,9 @@ START_TEST(a_put_after_another_died_at_any_step_is_durable)
 	static const struct {
 		const char *first, *second;
 	} pairs[] = {
-		{"steps/7/1", "steps/7/1"}, // lost to the dead one, which nothing made durable yet
+		{"parts/7/1", "parts/7/1"}, // lost to the dead one, which nothing made durable yet
 		{"m/x", "m/x"},
-		{"steps/7/1", "steps/7/2"}, // in a folder of which nothing made the name durable yet
+		{"parts/7/1", "parts/7/2"}, // in a folder of which nothing made the name durable yet
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
@@ -341,7 +341,7 @@ static void sync_check(const char *key, bool removes, uint64_t n, bool *ret_fire
 
 START_TEST(what_a_sync_found_survives)
 {
-	static const char *const keys[] = {"steps/7/1", "m/x"};
+	static const char *const keys[] = {"parts/7/1", "m/x"};
 
 	for (size_t i = 0; i < 2 * ARRAY_LEN(keys); i++) {
 		bool fired = true;
@@ -398,7 +398,7 @@ START_TEST(puts_into_one_new_folder_at_once_survive_once_acknowledged)
 
 	ckpt_temp_dir(out);
 	for (int round = 0; round < 10; round++) {
-		struct rival rivals[] = {{.key = "steps/9/1"}, {.key = "steps/9/2"}, {.key = "steps/9/1"}};
+		struct rival rivals[] = {{.key = "parts/9/1"}, {.key = "parts/9/2"}, {.key = "parts/9/1"}};
 		pthread_t threads[ARRAY_LEN(rivals)];
 		struct ckpt_objects *b;
 		struct ckpt_disk *disk;

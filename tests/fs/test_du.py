@@ -87,14 +87,14 @@ def test_du_says_what_is_not_there(mount, saved, store, ckptfs):
 
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted", "at rest"])
-def test_du_calls_nothing_garbage_when_a_record_cannot_be_read(mount, saved, store, ckptfs, mounted):
+def test_du_calls_nothing_garbage_when_the_log_is_damaged(mount, saved, store, ckptfs, mounted):
     ckptfs("cool", store, "1")
     if not mounted:
         mount.umount()
     assert ckptfs.json("du", store)["garbage_bytes"] == 0 and "not known" not in ckptfs("du", store).stderr
-    for record in (store / "steps/1").iterdir():
-        whole = record.read_bytes()
-        record.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    last = max((store / "log").iterdir())
+    whole = last.read_bytes()
+    last.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
     done = ckptfs("du", store, "--json")
     answer = json.loads(done.stdout)
     assert answer["garbage_bytes"] is None and answer["packed_bytes"] == 0

@@ -60,14 +60,16 @@ def test_gc_removes_what_nothing_needs(ckptfs, store, mounted):
 
 def test_gc_removes_nothing_when_a_record_cannot_be_read(ckptfs, store, mounted):
     pack = plant(store, "a1", age=2 * DAY)
-    record = store / "steps/1000/1"
-    whole = record.read_bytes()
-    record.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    entry = min((store / "log").iterdir())
+    whole = entry.read_bytes()
+    middle = len(whole) // 2
+    entry.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1:])
     done = ckptfs("gc", store, "--grace", "0", "--force", check=False)
-    assert done.returncode == 1 and "1000" in done.stderr and "verify" in done.stderr
-    assert "error" in ckptfs.json("gc", store, "--grace", "0", check=False)
+    assert done.returncode != 0 and ("1000" in done.stderr and "verify" in done.stderr if mounted else "doctor" in done.stderr)
+    if mounted:
+        assert "error" in ckptfs.json("gc", store, "--grace", "0", check=False)
     assert pack.exists()
-    record.write_bytes(whole)
+    entry.write_bytes(whole)
     ckptfs("gc", store, "--grace", "0", "--force")
     assert not pack.exists()
 

@@ -446,7 +446,7 @@ def test_versions_that_expire_one_by_one_never_come_back(mount, one, ckptfs, sto
             if left:
                 assert trees.files(mount / ".ckptfs/trash/1000") == left
             mount.remount()
-    assert ckptfs.json("ls", store, "--all") == [] and list(store.glob("steps/*/*")) == []
+    assert ckptfs.json("ls", store, "--all") == []
     step.mkdir()
     trees.write(step / "a", b"a")
     commit(step)

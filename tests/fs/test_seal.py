@@ -151,7 +151,7 @@ def test_a_frozen_array_is_the_same_chunks_in_other_files(mount, store, commit, 
             for name, (at, _) in places.items():
                 assert f"the first at bytes {at + chunk} to {at + last - 1}" in bad[name]
                 flip(raw_of(store, name), at + byte)
-    kept = b"".join(p.read_bytes() for p in [*(store / "steps").rglob("*"), *(store / "m").rglob("*")] if p.is_file())
+    kept = b"".join(p.read_bytes() for p in [*(store / "log").rglob("*"), *(store / "m").rglob("*")] if p.is_file())
     data = frozen.tobytes()
     for chunk in range(0, len(data), CHUNK):
         assert kept.count(hashlib.sha256(data[chunk:chunk + CHUNK]).digest()) == 4

@@ -89,32 +89,19 @@ static void try_key(const char *name)
 	static const char *const folders[] = {"", "0123456789abcdef"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-		char key[CKPT_STEP_KEY_MAX], back[CKPT_STEP_KEY_MAX], object[CKPT_STEP_KEY_MAX + 32];
+		char key[CKPT_STEP_KEY_MAX];
 		int valid = ckpt_name_check(name, strlen(name)), rc = ckpt_name_key(folders[i], name, key);
-		uint32_t version;
 
 		fuzz_assert(valid ? rc == -EINVAL : rc == 0);
 		if (rc)
 			continue;
 		fuzz_assert(memchr(key, 0, sizeof(key)) && !strchr(key, '/') && key[0] != '.' ? 1 : name[0] == '.');
-		snprintf(object, sizeof(object), "steps/%s/%u", key, 4294967295u);
-		fuzz_assert(ckpt_name_of_record(object, back, &version));
-		fuzz_assert(!strcmp(back, key) && version == 4294967295u);
 	}
-}
-
-static void try_record_name(const char *object)
-{
-	char key[CKPT_STEP_KEY_MAX];
-	uint32_t version = 0;
-
-	if (ckpt_name_of_record(object, key, &version))
-		fuzz_assert(memchr(key, 0, sizeof(key)) && version >= 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	char text[TEXT_MAX + 1], object[TEXT_MAX + 16];
+	char text[TEXT_MAX + 1];
 	const char *name;
 	size_t pattern_len;
 
@@ -127,9 +114,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	try_forms(name);
 	try_clean(name);
 	try_key(name);
-	snprintf(object, sizeof(object), "steps/%s", name);
-	try_record_name(name);
-	try_record_name(object);
 	(void)ckpt_name_is_folder_id(name);
 	return 0;
 }

@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (fd < 0 || dirfd < 0 || len < 4 || ftruncate(fd, 0) || pwrite(fd, data + 4, len - 4, 0) != (ssize_t)len - 4)
 		return 0;
 	ask(&(struct ckpt_deed){
-		.act = CKPT_ACT_CLOSE + data[0] % 3,
+		.act = CKPT_EVENT_CLOSE + data[0] % 3,
 		.name = names[data[1] % ARRAY_LEN(names)],
 		.from = data[0] % 3 == 1 ? froms[data[3] % ARRAY_LEN(froms)] : NULL,
 		.fd = fd,

@@ -66,43 +66,6 @@ bool no_more(void *left)
 	return --*times >= 0;
 }
 
-void spoil_record(struct ckpt_step *step, size_t at, uint8_t with)
-{
-	uint8_t record[CKPT_RECORD_BYTES_MAX];
-	char path[CKPT_STEP_KEY_MAX + 32];
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "steps/%s/%u", step->key, step->summary.version);
-	fd = openat(s->dirfd, path, O_RDWR | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	n = pread(fd, record, sizeof(record), 0);
-	ck_assert_int_gt(n, CKPT_SHA256_LEN);
-	record[at] ^= with;
-	if (at < 40)
-		ckpt_sha256(record, (size_t)n - CKPT_SHA256_LEN, record + n - CKPT_SHA256_LEN);
-	ck_assert_int_eq(pwrite(fd, record, (size_t)n, 0), n);
-	close(fd);
-}
-
-int hide_version(struct ckpt_step *step)
-{
-	char path[CKPT_STEP_KEY_MAX + 32];
-	int fd;
-
-	snprintf(path, sizeof(path), "steps/%s", step->key);
-	fd = openat(s->dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(renameat(fd, "3", s->dirfd, "aside"), 0);
-	return fd;
-}
-
-void show_version(int fd)
-{
-	ck_assert_int_eq(renameat(s->dirfd, "aside", fd, "3"), 0);
-	close(fd);
-}
-
 // --- Three steps that share a text --------------------------------------------------------------------------------------
 
 void ckpt_fixture_sharing_open(void)

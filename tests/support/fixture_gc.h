@@ -28,10 +28,3 @@ void expire_earlier(struct ckpt_step *step); // as a process before us has done 
 void gc_all(void);
 uint64_t garbage(void);   // bytes, as it is told without a collection
 bool no_more(void *left); // go_on: after so many times, an int, it is told to stop
-
-// Changes a byte of the record of the step's version, or mends it. The digest is made right where at is in the header.
-void spoil_record(struct ckpt_step *step, size_t at, uint8_t with);
-// Version 3 of the step is put aside, and shown again: who opens the store in between does not know of it, as of a put whose answer
-// was lost.
-int hide_version(struct ckpt_step *step); // for show_version(), which closes it
-void show_version(int fd);

@@ -708,3 +708,45 @@ void ckpt_save_check(const char *dir, const struct ckpt_save_log *log, uint64_t 
 	assert_same_listing(dir, listing, "with a damaged index (I9)");
 	save_again(dir, listing);
 }
+
+// --- Behind our back ----------------------------------------------------------------------------------------------------
+
+static int take_span(void *arg, const struct ckpt_state_step *step)
+{
+	*(struct ckpt_span *)arg = ckpt_state_version(step, step->is.version)->record;
+	return 0;
+}
+
+void ckpt_save_spoil_record(struct ckpt_step *step, size_t at, uint8_t with)
+{
+	uint8_t record[CKPT_RECORD_BYTES_MAX];
+	char key[CKPT_LOG_KEY_MAX];
+	struct ckpt_span span;
+	int fd;
+
+	ck_ok(ckpt_journal_step(step->store->journal, step->session, take_span, &span));
+	ckpt_log_key(span.seq, key);
+	fd = openat(step->store->dirfd, key, O_RDWR | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, record, span.len, span.offset), (int)span.len);
+	record[at] ^= with;
+	if (at < 40)
+		ckpt_sha256(record, span.len - CKPT_SHA256_LEN, record + span.len - CKPT_SHA256_LEN);
+	ck_assert_int_eq(pwrite(fd, record, span.len, span.offset), (int)span.len);
+	close(fd);
+}
+
+void ckpt_save_plant(struct ckpt_store *s, const char *name)
+{
+	struct ckpt_record r = {.summary = {.event = "marker", .profile = "generic", .number = -1, .version = 1}};
+	struct ckpt_act act = {.kind = CKPT_ACT_SAVE};
+	CLEANUP_FREE void *data = NULL;
+	bool unknown;
+
+	memcpy(r.store_id, s->id, sizeof(r.store_id));
+	snprintf(r.summary.name, sizeof(r.summary.name), "%s", name);
+	ck_ok(ckpt_uuid_make(r.summary.session));
+	ck_ok(ckpt_record_encode(&r, &data, &act.record_len));
+	act.record = data;
+	ck_ok(ckpt_journal_append(s->journal, &act, false, &unknown));
+}

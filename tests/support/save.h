@@ -99,3 +99,8 @@ void ckpt_save_settle_all(struct ckpt_store *s); // nor one that empties the tra
 extern uint64_t ckpt_save_dirty_bytes;
 void ckpt_save_init(char *ret_dir);
 struct ckpt_store *ckpt_save_open(const char *dir);
+
+// Changes a byte of the record of the step's version, where the log has it, or mends it. The digest is made right where at is in the header.
+void ckpt_save_spoil_record(struct ckpt_step *step, size_t at, uint8_t with);
+// A step that is in the log, and that the table of steps does not know.
+void ckpt_save_plant(struct ckpt_store *s, const char *name);

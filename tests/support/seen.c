@@ -75,7 +75,7 @@ static void look_at_step(FILE *out, struct ckpt_step *step)
 	struct ckpt_record r = {0};
 
 	fprintf(out, "%s %s%s", states[state], *step->folder_id ? "*/" : "", step->name);
-	if (has_manifest && !step->moved && !ckpt_step_record(step, step->summary.version, &r)) {
+	if (has_manifest && !ckpt_step_record(step, step->summary.version, &r)) {
 		fprintf(out, " v%u by v%u %s %s%s%s\n", step->summary.version, step->deleted_by, r.metadata,
 			step->summary.event, step->summary.pinned ? " pinned" : "",
 			step->summary.temporary ? " temporary" : "");
@@ -87,7 +87,7 @@ static void look_at_step(FILE *out, struct ckpt_step *step)
 		look_at_tree(out, step->store->sessions_fd, step->session, 0);
 	} else {
 		ck_assert_int_eq(state, CKPT_STEP_DELETED);
-		fprintf(out, "%s\n", step->moved ? " moved" : "");
+		fputc(0x0a, out);
 	}
 }
 

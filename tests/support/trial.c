@@ -175,7 +175,7 @@ static void prepare_draft(struct ckpt_trial *t, unsigned arg)
 // All that an open may find, and the store closed.
 static void prepare_much(struct ckpt_trial *t, unsigned arg)
 {
-	static const char record_of[] = "steps/1009/1";
+	static const char snapshot[] = "snap/0000000000000001";
 	struct ckpt_step *step;
 	int fd;
 
@@ -198,9 +198,8 @@ static void prepare_much(struct ckpt_trial *t, unsigned arg)
 	ck_ok(ckpt_convert_prepare(t->s, t->s->tree_fd, "", "run", &step));
 	ck_ok(ckpt_convert(step, t->s->tree_fd));
 	ckpt_step_unref(step);
-	if (arg) { // a record that cannot be read
-		ck_ok(ckpt_sys.mkdir(t->s->dirfd, "steps/1009", 0700));
-		fd = ckpt_sys.open(t->s->dirfd, record_of, O_WRONLY | O_CREAT | O_EXCL, 0600);
+	if (arg) { // a snapshot that cannot be read
+		fd = ckpt_sys.open(t->s->dirfd, snapshot, O_WRONLY | O_CREAT | O_EXCL, 0600);
 		ck_ok(fd);
 		close(fd);
 	}
@@ -688,7 +687,7 @@ static void prepare_text(struct ckpt_trial *t, unsigned arg)
 
 static int act_completes(struct ckpt_trial *t)
 {
-	const struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE,
+	const struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE,
 				       .name = "trainer_state.json",
 				       .fd = t->fd,
 				       .dir = "checkpoint-5",

@@ -615,13 +615,13 @@ START_TEST(a_file_that_cannot_be_opened_for_its_write_out_is_not_told_as_lost)
 }
 END_TEST
 
-// A record that appeared under the name behind our table: put-if-absent decides, not what we believe.
-START_TEST(a_record_that_is_there_already_wins_over_a_commit)
+// A step that appeared under the name behind our table: the log decides, not what we believe.
+START_TEST(a_step_that_is_there_already_wins_over_a_commit)
 {
 	struct ckpt_step *step = ckpt_staged_begin(s, "1");
 
 	close(ckpt_staged_put(step, "file", "text"));
-	ck_ok(ckpt_objects_put(s->objects, "steps/1/1", "somebody else's", 15, NULL));
+	ckpt_save_plant(s, "1");
 	ck_error(ckpt_staged_commit(step, 0, NULL), EEXIST);
 	ck_assert_uint_eq(ckpt_save_errors(s, "there is a step of this name"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
@@ -754,7 +754,7 @@ static Suite *commit_suite(void)
 	tcase_add_test(tcase, a_manifest_that_just_fits_into_its_record_is_found_again);
 	tcase_add_test(tcase, who_joins_under_another_name_is_refused);
 	tcase_add_test(tcase, a_commit_gives_the_name_that_a_rename_gave_meanwhile);
-	tcase_add_test(tcase, a_record_that_is_there_already_wins_over_a_commit);
+	tcase_add_test(tcase, a_step_that_is_there_already_wins_over_a_commit);
 	tcase_add_test(tcase, a_record_of_its_own_that_is_there_already_is_its_success);
 	tcase_add_test(tcase, the_name_of_a_running_commit_cannot_be_taken);
 	tcase_add_test(tcase, the_name_of_an_unknown_outcome_cannot_be_taken_nor_changed);

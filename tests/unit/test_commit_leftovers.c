@@ -413,7 +413,7 @@ END_TEST
 static void two_stuck(void)
 {
 	two_begin();
-	ck_ok(ckpt_objects_put(s->objects, "steps/1/1", "somebody else's", 15, NULL));
+	ckpt_save_plant(s, "1");
 	ck_error(commit_with_exchanges_failing(two.step, 4, 6), EEXIST);
 	ck_assert_uint_eq(exchanges, 6); // each is tried
 	ck_assert_uint_eq(ckpt_save_errors(s, "could not get back its place"), 1);

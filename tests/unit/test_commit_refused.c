@@ -249,7 +249,7 @@ START_TEST(a_leftover_that_could_not_have_its_file_back_is_told_and_has_it_at_th
 	how.writers_ns = INT64_C(30000000);
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);
-	ck_ok(ckpt_objects_put(s->objects, "steps/1000/1", "somebody else's", 15, NULL));
+	ckpt_save_plant(s, "1000");
 	below_rename = ckpt_sys.rename;
 	ckpt_sys.rename = rename_once;
 	ck_error(ckpt_commit(step, &how), EEXIST);

@@ -187,7 +187,6 @@ START_TEST(what_has_expired_is_gone_from_the_disk_and_nothing_else_is)
 		has("1000", "the third");
 		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 1);
 		ck_assert_uint_eq(names_in("sessions"), 2);
-		ck_assert_uint_eq(names_in("steps"), 2); // nothing is left of 2000
 		ck_assert_uint_eq(names_in("trash"), 0);
 		ckpt_fixture_reopen();
 	}
@@ -219,49 +218,6 @@ START_TEST(large_manifests_go_with_their_step)
 	ck_error(ckpt_undelete(step), ESTALE);
 	ckpt_step_unref(step);
 	ck_assert_uint_eq(names_in("m"), 0);
-	ck_assert_uint_eq(names_in("steps"), 0);
-}
-END_TEST
-
-static int (*real_unlink)(int dirfd, const char *name, int flags);
-static struct {
-	unsigned removed, known;
-} expiry;
-
-// As a record goes, the index must not know of it any more: its number may be another's next.
-static int watched_unlink(int dirfd, const char *name, int flags)
-{
-	char from[64], path[PATH_MAX];
-	ssize_t len;
-
-	snprintf(from, sizeof(from), "/proc/self/fd/%d", dirfd);
-	len = readlink(from, path, sizeof(path) - 1);
-	if (len > 0 && (path[len] = '\0', strstr(path, "/steps/1000"))) {
-		expiry.removed++;
-		expiry.known += ckpt_index_remove(s->index, "1000", (uint32_t)atoi(name)) != -ENOENT;
-	}
-	return real_unlink(dirfd, name, flags);
-}
-
-START_TEST(the_index_forgets_what_expires_before_the_store_does)
-{
-	real_unlink = ckpt_sys.unlink;
-	for (unsigned i = 0; i < 20; i++) { // as quickly as the index is written, or quicker
-		struct ckpt_step *step;
-
-		save("1000", "the bytes");
-		ckpt_save_settle(s); // a commit tells the index after it was answered
-		delete ("1000");
-		step = deleted(0);
-		ckpt_trash_drain(s->trash);
-		ckpt_sys.unlink = watched_unlink;
-		ck_ok(ckpt_expire(step));
-		ckpt_trash_drain(s->trash);
-		ckpt_sys.unlink = real_unlink;
-		ckpt_step_unref(step);
-	}
-	ck_assert_uint_eq(expiry.removed, 2 * 20);
-	ck_assert_uint_eq(expiry.known, 0);
 }
 END_TEST
 
@@ -465,7 +421,6 @@ int main(void)
 	tcase_add_test(tcase, every_step_that_had_a_name_can_be_had_back_when_the_name_is_free);
 	tcase_add_test(tcase, what_has_expired_is_gone_from_the_disk_and_nothing_else_is);
 	tcase_add_test(tcase, large_manifests_go_with_their_step);
-	tcase_add_test(tcase, the_index_forgets_what_expires_before_the_store_does);
 	tcase_add_test(tcase, an_index_from_before_an_expiry_is_not_believed);
 	tcase_add_test(tcase, a_manifest_is_not_read_while_others_wait_for_the_lock_of_all_acts);
 	tcase_add_test(tcase, the_trash_empties_itself_when_the_time_comes);

@@ -220,7 +220,7 @@ START_TEST(on_a_full_disk_a_failure_is_not_tried_again_and_again)
 
 	ckpt_sys.room = some_room;
 	expire(a);
-	spoil_record(b, 100, 1);
+	ckpt_save_spoil_record(b, 100, 1);
 	ck_assert_int_gt(ckpt_gc_behind(s, &behind, &stop), ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
 	ckpt_step_unref(a);
@@ -444,7 +444,7 @@ static int fsync_slowly(int fd)
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	ck_assert_int_gt(readlink(link, path, sizeof(path) - 1), 0);
-	if (strstr(path, "/steps")) {
+	if (strstr(path, "/log")) {
 		__atomic_store_n(&puts_version, true, __ATOMIC_RELEASE);
 		ckpt_sys.sleep_ns(300000000);
 	}
@@ -486,13 +486,13 @@ START_TEST(a_failure_is_told_once)
 	struct ckpt_gc_behind behind = {0};
 	bool stop = false;
 
-	spoil_record(a, 100, 1);
+	ckpt_save_spoil_record(a, 100, 1);
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
 	behind.after_ns = 0;
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_uint_eq(ckpt_save_errors(s, "garbage was not removed"), 1);
-	spoil_record(a, 100, 1); // and it is right again
+	ckpt_save_spoil_record(a, 100, 1); // and it is right again
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_str_ne(behind.told, ""); // it is not yet an hour
 	behind.after_ns = 0;

@@ -27,7 +27,7 @@ static void loaded(const char *folder_id, const char *name, uint64_t sequence, i
 	snprintf(summary.folder_id, sizeof(summary.folder_id), "%s", folder_id);
 	snprintf(summary.name, sizeof(summary.name), "%s", name);
 	snprintf(summary.session, sizeof(summary.session), "00000000-0000-4000-8000-%012u", ++sessions);
-	ck_ok(ckpt_step_load(s, &summary));
+	ck_ok(ckpt_step_enter(s, &(struct ckpt_said){.is = summary}));
 }
 
 static void is(const char *folder_id, enum ckpt_latest_by by, size_t back, const char *name) // NULL: there is none

@@ -1,5 +1,4 @@
-// What a store's open believes: records that are whole and say what their key says; and of the index nothing that the
-// store does not say too.
+// What a store's open believes: a log that is whole, and of the index nothing that the log does not say too.
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
 #include "tests/support/save.h"
@@ -7,6 +6,8 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/delete.h"
+#include "core/commit/pin.h"
 #include "core/store/load.h"
 
 #include <fcntl.h>
@@ -120,18 +121,13 @@ static void assert_whole(void)
 	ck_assert_str_eq(there, before);
 }
 
-// Neither its record nor its session is there.
-static struct ckpt_store *open_without(const char *key)
+// All but the last step.
+static struct ckpt_store *open_without_last(void)
 {
-	char record[64];
-	struct ckpt_store *s;
-	struct ckpt_step *step;
+	struct ckpt_store *s = ckpt_save_open(dir);
+	struct ckpt_step *step = ckpt_save_find(s, 4);
 
-	snprintf(record, sizeof(record), "steps/%s", key);
-	forget(record);
-	s = ckpt_save_open(dir);
-	step = ckpt_save_unfinished(s);
-	ck_ok(ckpt_stage_abort(step, false));
+	ck_ok(ckpt_delete_for_good(step));
 	ckpt_step_unref(step);
 	return s;
 }
@@ -141,7 +137,7 @@ START_TEST(a_reader_that_looks_again_sees_new_steps_and_keeps_the_old)
 	struct ckpt_store *reader, *s;
 	struct ckpt_step *kept;
 
-	s = open_without("1003");
+	s = open_without_last();
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
 	ck_assert_ptr_null(ckpt_save_find(reader, 4));
 	kept = ckpt_save_find(reader, 0);
@@ -178,64 +174,18 @@ START_TEST(a_reader_takes_no_live_session_of_another_for_a_left_one)
 }
 END_TEST
 
-START_TEST(a_left_session_that_turns_out_to_be_a_steps_is_dropped)
-{
-	char record[PATH_MAX], aside[PATH_MAX];
-	struct ckpt_store *reader;
-	struct ckpt_step *seen;
-
-	path_of(record, "steps/1000");
-	path_of(aside, "aside");
-	ck_assert_int_eq(rename(record, aside), 0);
-	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
-	ck_assert_uint_eq(ckpt_save_count(reader, CKPT_STEP_LEFT), 1);
-	ck_assert_int_eq(rename(aside, record), 0);
-	ck_ok(ckpt_load_refresh(reader));
-	seen = ckpt_save_find(reader, 0);
-	ck_assert_ptr_nonnull(seen);
-	ck_assert_uint_eq(ckpt_save_count(reader, CKPT_STEP_LEFT), 0);
-	ckpt_step_unref(seen);
-	ckpt_store_close(reader);
-}
-END_TEST
-
 START_TEST(a_look_that_failed_is_taken_again)
 {
 	struct ckpt_fault fault = {.at = 1, .error = -EIO};
 	struct ckpt_store *reader, *s;
 	struct ckpt_step *seen;
 
-	s = open_without("1003");
+	s = open_without_last();
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
 	ckpt_step_unref(ckpt_save_one(s, 4));
 	ckpt_store_close(s);
-	ckpt_sys.sleep_ns(50000000); // the time of steps/ is one to be believed
 	ck_ok(ckpt_fault_new(reader->objects, &fault, &reader->objects));
 	ck_error(ckpt_load_refresh(reader), EIO);
-	ck_ok(ckpt_load_refresh(reader));
-	seen = ckpt_save_find(reader, 4);
-	ck_assert_ptr_nonnull(seen);
-	ckpt_step_unref(seen);
-	ckpt_store_close(reader);
-}
-END_TEST
-
-// What comes within a tick of the last look leaves steps/ with the same time.
-START_TEST(a_time_within_the_tick_is_not_believed)
-{
-	struct timespec times[2] = {{.tv_sec = time(NULL) + 3600}, {.tv_sec = time(NULL) + 3600}};
-	struct ckpt_store *reader, *s;
-	struct ckpt_step *seen;
-	char path[2 * PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/steps", dir);
-	s = open_without("1003");
-	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
-	ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
-	ck_ok(ckpt_load_refresh(reader));
-	ckpt_step_unref(ckpt_save_one(s, 4));
-	ckpt_store_close(s);
-	ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
 	ck_ok(ckpt_load_refresh(reader));
 	seen = ckpt_save_find(reader, 4);
 	ck_assert_ptr_nonnull(seen);
@@ -277,148 +227,139 @@ START_TEST(threads_that_look_at_once_all_see_everything)
 }
 END_TEST
 
-// --- Records ----------------------------------------------------------------------------------------------------------------
+// --- The log ----------------------------------------------------------------------------------------------------------------
 
-START_TEST(a_damaged_record_is_told_and_not_listed)
+// Its entries, in their order; how many there are.
+static unsigned entries(char keys[][CKPT_LOG_KEY_MAX], unsigned max)
+{
+	unsigned count = 0;
+
+	for (uint64_t seq = 1; count < max; seq++) {
+		char path[PATH_MAX];
+
+		ckpt_log_key(seq, keys[count]);
+		path_of(path, keys[count]);
+		if (access(path, F_OK))
+			break;
+		count++;
+	}
+	return count;
+}
+
+static void assert_refused(int error, const char *key)
+{
+	struct ckpt_store *s;
+
+	ck_error(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s), error);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
+	ck_assert_uint_ge(ckpt_save_errors(s, key), 1);
+	ckpt_store_close(s);
+}
+
+// Who only reads has the store without what that entry said; nobody writes to it.
+START_TEST(a_damaged_entry_is_told_and_not_written_behind)
 {
 	static uint8_t data[RECORD_BYTES_MAX];
-	size_t len = slurp("steps/1003/1", data);
+	char keys[64][CKPT_LOG_KEY_MAX];
+	unsigned count = entries(keys, ARRAY_LEN(keys));
 
-	for (size_t at = 0; at < len; at += len / 7) {
+	ck_assert_uint_ge(count, 5);
+	for (unsigned i = 0; i < count; i++) {
+		size_t len = slurp(keys[i], data);
+		size_t at = (i * 97) % len;
+		struct ckpt_store *s;
+
 		data[at] ^= 0x10;
-		spill("steps/1003/1", data, len);
+		spill(keys[i], data, len);
 		data[at] ^= 0x10;
-		forget("index");
-		assert_lists("0123", "1003\tEBADMSG\tversion 1 is not listed");
+		assert_refused(EUCLEAN, keys[i]);
+		ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
+		ck_assert_uint_eq(ckpt_journal_damaged(s->journal), i + 1);
+		ckpt_store_close(s);
+		spill(keys[i], data, len - 1); // cut off
+		assert_refused(EUCLEAN, keys[i]);
+		spill(keys[i], data, len);
 	}
-	spill("steps/1003/1", data, len - 1);
-	forget("index");
-	assert_lists("0123", NULL);
-	spill("steps/1003/1", data, len);
-	forget("index");
 	assert_whole();
 }
 END_TEST
 
-START_TEST(a_damaged_second_version_shows_the_first)
+START_TEST(an_entry_that_is_missing_or_anothers_is_noticed)
 {
-	forget("index");
-	spill("steps/1000/2", "x", 1);
-	assert_lists("01234", "1000\tEBADMSG\tversion 2 is not listed");
+	static uint8_t data[RECORD_BYTES_MAX], other[RECORD_BYTES_MAX];
+	char keys[64][CKPT_LOG_KEY_MAX];
+	unsigned count = entries(keys, ARRAY_LEN(keys));
+	size_t len = slurp(keys[count - 2], data), other_len = slurp(keys[count - 1], other);
+
+	spill(keys[count - 2], other, other_len); // twice
+	assert_refused(EUCLEAN, keys[count - 2]);
+	spill(keys[count - 2], data, len);
+	spill(keys[count - 1], data, len); // the one before again
+	assert_refused(EUCLEAN, keys[count - 1]);
+	spill(keys[count - 1], other, other_len);
+	assert_whole();
 }
 END_TEST
 
-START_TEST(a_reader_knows_once_of_a_record_that_it_cannot_read)
+// One that is gone leaves those behind it, by which it is missed: also the first, and all but the last.
+START_TEST(an_entry_that_is_gone_is_missed)
 {
-	struct ckpt_store *reader;
+	char keys[64][CKPT_LOG_KEY_MAX], from[PATH_MAX], to[PATH_MAX];
+	unsigned count = entries(keys, ARRAY_LEN(keys));
 
-	forget("index");
-	spill("steps/1000/2", "x", 1);
-	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
-	for (int round = 0; round < 3; round++) {
-		ck_assert_uint_eq(reader->unreadable_count, 1);
-		ck_assert_str_eq(reader->unreadable[0], "1000");
-		ck_ok(ckpt_load_steps(reader, false));
+	for (unsigned i = 0; i + 1 < count; i++) {
+		struct ckpt_store *s;
+
+		path_of(from, keys[i]);
+		path_of(to, "aside");
+		ck_assert_int_eq(rename(from, to), 0);
+		assert_refused(EUCLEAN, keys[i]);
+		ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
+		ck_assert_uint_eq(ckpt_journal_damaged(s->journal), i + 1);
+		ck_assert_uint_eq(ckpt_journal_position(s->journal).seq, count);
+		ckpt_store_close(s);
+		ck_assert_int_eq(rename(to, from), 0);
 	}
-	ckpt_store_close(reader);
+	assert_whole();
 }
 END_TEST
 
-START_TEST(a_record_that_expires_while_a_reader_looks_is_not_one_that_cannot_be_read)
-{
-	static const int errors[] = {-ENOENT, -EIO};
-
-	forget("index");
-	for (unsigned i = 0; i < ARRAY_LEN(errors); i++) {
-		struct ckpt_fault fault = {.at = 2, .error = errors[i]}; // first the records are listed
-		struct ckpt_store *reader;
-
-		ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
-		ck_ok(ckpt_fault_new(reader->objects, &fault, &reader->objects));
-		ck_ok(ckpt_load_steps(reader, false));
-		ck_assert_uint_eq(reader->unreadable_count, i);
-		ck_assert_uint_eq(ckpt_save_errors(reader, "is not listed"), i);
-		ckpt_store_close(reader);
-	}
-}
-END_TEST
-
-START_TEST(a_record_of_a_newer_version_is_told_and_not_listed)
+START_TEST(an_entry_of_a_newer_version_is_refused)
 {
 	static uint8_t data[RECORD_BYTES_MAX];
-	size_t len = slurp("steps/1003/1", data);
+	char keys[64][CKPT_LOG_KEY_MAX];
+	unsigned count = entries(keys, ARRAY_LEN(keys));
+	size_t len = slurp(keys[count - 1], data);
+	struct ckpt_store *s;
 
 	data[REQUIRED_AT + 7] |= 0x40; // a feature that nobody knows yet
 	ckpt_sample_reseal(data, len);
-	spill("steps/1003/1", data, len);
-	forget("index");
-	assert_lists("0123", "newer ckptfs");
+	spill(keys[count - 1], data, len);
+	ck_error(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s), ENOTSUP);
 }
 END_TEST
 
-START_TEST(a_record_under_another_key_is_not_believed)
+// With all entries, and with those alone that are behind a snapshot or that it names.
+START_TEST(a_snapshot_says_what_the_entries_before_it_said)
 {
-	static uint8_t data[RECORD_BYTES_MAX];
-	size_t len = slurp("steps/1003/1", data);
-
-	make_dir("steps/9999");
-	spill("steps/9999/1", data, len);
-	spill("steps/1003/2", data, len);
-	assert_lists("01234", "9999\tEBADMSG");
-	assert_lists("01234", "1003\tEBADMSG\tversion 2");
-	forget("steps/9999");
-	forget("steps/1003/2");
-	assert_whole();
-}
-END_TEST
-
-START_TEST(a_record_of_another_store_is_not_believed)
-{
-	static uint8_t data[RECORD_BYTES_MAX];
-	char other[PATH_MAX], own[PATH_MAX];
 	struct ckpt_store *s;
-	size_t len;
 
-	ckpt_save_init(other);
-	s = ckpt_save_open(other);
-	ckpt_step_unref(ckpt_save_one(s, 0));
-	ckpt_store_close(s);
-	memcpy(own, dir, sizeof(own));
-	memcpy(dir, other, sizeof(dir));
-	len = slurp("steps/1000/1", data);
-	memcpy(dir, own, sizeof(dir));
-	forget("steps/1000/2");
-	spill("steps/1000/1", data, len);
-	forget("index");
-	assert_lists("1234", "1000\tEBADMSG\tversion 1");
-}
-END_TEST
+	for (int round = 0; round < 3; round++) {
+		s = ckpt_save_open(dir);
+		ck_ok(ckpt_journal_snapshot(s->journal, true));
+		if (round) {
+			struct ckpt_step *step = ckpt_save_find(s, 0);
 
-START_TEST(what_is_no_record_is_not_seen)
-{
-	make_dir("steps/77");
-	make_dir("steps/77/1");
-	spill("steps/77/01", "x", 1);
-	spill("steps/77/0", "x", 1);
-	spill("steps/77/-1", "x", 1);
-	spill("steps/77/one", "x", 1);
-	spill("steps/77/99999999999", "x", 1);
-	spill("steps/file", "x", 1);
-	make_dir("steps/empty");
-	assert_whole();
-}
-END_TEST
-
-START_TEST(a_symlink_among_the_records_is_not_followed)
-{
-	char from[PATH_MAX], to[PATH_MAX];
-
-	path_of(from, "steps/1003");
-	ckpt_temp_dir(to);
-	strcat(to, "/moved");
-	ck_assert_int_eq(rename(from, to), 0);
-	ck_assert_int_eq(symlink(to, from), 0);
-	assert_lists("0123", NULL);
+			ck_ok(ckpt_pin(step, round == 1));
+			ckpt_step_unref(step);
+		}
+		ckpt_store_close(s);
+		if (round == 0)
+			assert_whole();
+		s = ckpt_save_open(dir);
+		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), CKPT_SAVE_STEPS);
+		ckpt_store_close(s);
+	}
 }
 END_TEST
 
@@ -483,60 +424,6 @@ START_TEST(an_index_that_is_removed_or_damaged_changes_nothing)
 }
 END_TEST
 
-static void index_edit(void (*edit)(struct ckpt_index *ix))
-{
-	struct ckpt_store *s = ckpt_save_open(dir);
-
-	edit(s->index);
-	ckpt_store_close(s);
-}
-
-static void add_phantoms(struct ckpt_index *ix)
-{
-	struct ckpt_summary sum;
-
-	ckpt_sample_summary(&sum, "phantom", 1);
-	sum.folder_id[0] = '\0';
-	ck_ok(ckpt_index_put(ix, "phantom", &sum, NULL, 0));
-	ck_ok(ckpt_rows_get(ix, "1003", 1, &sum));
-	sum.version = 2;
-	ck_ok(ckpt_index_put(ix, "1003", &sum, NULL, 0));
-}
-
-START_TEST(what_only_the_index_knows_is_not_listed_and_removed_from_it)
-{
-	struct ckpt_store *s;
-	struct ckpt_summary sum;
-
-	index_edit(add_phantoms);
-	assert_whole();
-	s = ckpt_save_open(dir);
-	ck_error(ckpt_rows_get(s->index, "phantom", 1, &sum), ENOENT);
-	ck_error(ckpt_rows_get(s->index, "1003", 2, &sum), ENOENT);
-	ckpt_store_close(s);
-}
-END_TEST
-
-static void drop_some(struct ckpt_index *ix)
-{
-	ck_ok(ckpt_index_remove(ix, "1003", 1));
-	ck_ok(ckpt_index_remove(ix, "1000", 2));
-}
-
-START_TEST(what_the_index_lacks_is_read_from_the_store_and_put_there)
-{
-	struct ckpt_store *s;
-	struct ckpt_summary sum;
-
-	index_edit(drop_some);
-	assert_whole();
-	s = ckpt_save_open(dir);
-	ck_ok(ckpt_rows_get(s->index, "1003", 1, &sum));
-	ck_ok(ckpt_rows_get(s->index, "1000", 2, &sum));
-	ckpt_store_close(s);
-}
-END_TEST
-
 START_TEST(the_index_of_another_store_is_not_believed)
 {
 	char other[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
@@ -577,23 +464,15 @@ static Suite *load_suite(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_reader_that_looks_again_sees_new_steps_and_keeps_the_old);
 	tcase_add_test(tcase, a_reader_takes_no_live_session_of_another_for_a_left_one);
-	tcase_add_test(tcase, a_left_session_that_turns_out_to_be_a_steps_is_dropped);
 	tcase_add_test(tcase, a_look_that_failed_is_taken_again);
-	tcase_add_test(tcase, a_time_within_the_tick_is_not_believed);
 	tcase_add_test(tcase, threads_that_look_at_once_all_see_everything);
-	tcase_add_test(tcase, a_damaged_record_is_told_and_not_listed);
-	tcase_add_test(tcase, a_damaged_second_version_shows_the_first);
-	tcase_add_test(tcase, a_reader_knows_once_of_a_record_that_it_cannot_read);
-	tcase_add_test(tcase, a_record_that_expires_while_a_reader_looks_is_not_one_that_cannot_be_read);
-	tcase_add_test(tcase, a_record_of_a_newer_version_is_told_and_not_listed);
-	tcase_add_test(tcase, a_record_under_another_key_is_not_believed);
-	tcase_add_test(tcase, a_record_of_another_store_is_not_believed);
-	tcase_add_test(tcase, what_is_no_record_is_not_seen);
-	tcase_add_test(tcase, a_symlink_among_the_records_is_not_followed);
+	tcase_add_test(tcase, a_damaged_entry_is_told_and_not_written_behind);
+	tcase_add_test(tcase, an_entry_that_is_missing_or_anothers_is_noticed);
+	tcase_add_test(tcase, an_entry_that_is_gone_is_missed);
+	tcase_add_test(tcase, an_entry_of_a_newer_version_is_refused);
+	tcase_add_test(tcase, a_snapshot_says_what_the_entries_before_it_said);
 	tcase_add_test(tcase, a_damaged_manifest_is_an_error_and_not_other_files);
 	tcase_add_test(tcase, an_index_that_is_removed_or_damaged_changes_nothing);
-	tcase_add_test(tcase, what_only_the_index_knows_is_not_listed_and_removed_from_it);
-	tcase_add_test(tcase, what_the_index_lacks_is_read_from_the_store_and_put_there);
 	tcase_add_test(tcase, the_index_of_another_store_is_not_believed);
 	tcase_add_test(tcase, what_is_no_session_is_not_seen);
 	suite_add_tcase(suite, tcase);

@@ -90,7 +90,7 @@ static void assert_list(struct stand *s, const char *expected)
 START_TEST(a_writable_open_makes_the_folders_and_nothing_else)
 {
 	STAND(s);
-	static const char *const folders[] = {"steps", "m", "packs", "gc", "policy", "log", "snap", "probe", "tmp"};
+	static const char *const folders[] = {"parts", "m", "packs", "gc", "policy", "log", "snap", "probe", "tmp"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
 		struct stat st;
@@ -108,12 +108,12 @@ START_TEST(an_object_is_a_file_at_its_key_and_tmp_is_left_empty)
 	struct stat st;
 	struct ckpt_object object;
 
-	ck_ok(ckpt_objects_put(s.b, "steps/1000/1", "record", 6, &object));
-	ck_ok(ckpt_objects_put(s.b, "steps/1000/2", "record", 6, NULL));
-	ck_error(ckpt_objects_put(s.b, "steps/1000/2", "record", 6, NULL), EEXIST);
-	ck_ok(ckpt_objects_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL));
-	ck_error(ckpt_objects_replace(s.b, "steps/1000/1", object.etag, "r", 1, NULL), ESTALE);
-	ck_ok(fstatat(s.fd, "steps/1000/1", &st, AT_SYMLINK_NOFOLLOW));
+	ck_ok(ckpt_objects_put(s.b, "parts/1000/1", "record", 6, &object));
+	ck_ok(ckpt_objects_put(s.b, "parts/1000/2", "record", 6, NULL));
+	ck_error(ckpt_objects_put(s.b, "parts/1000/2", "record", 6, NULL), EEXIST);
+	ck_ok(ckpt_objects_replace(s.b, "parts/1000/1", object.etag, "r", 1, NULL));
+	ck_error(ckpt_objects_replace(s.b, "parts/1000/1", object.etag, "r", 1, NULL), ESTALE);
+	ck_ok(fstatat(s.fd, "parts/1000/1", &st, AT_SYMLINK_NOFOLLOW));
 	ck_assert_uint_eq(st.st_mode, S_IFREG | 0600);
 	ck_assert_uint_eq(st.st_nlink, 1);
 	ck_assert_int_eq(st.st_size, 1);
@@ -124,12 +124,12 @@ END_TEST
 START_TEST(the_last_object_takes_its_folder_with_it)
 {
 	STAND(s);
-	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "", 0, NULL));
-	ck_ok(ckpt_objects_put(s.b, "steps/a/2", "", 0, NULL));
-	ck_ok(ckpt_objects_remove(s.b, "steps/a/1", NULL));
-	ck_assert(exists(s.fd, "steps/a"));
-	ck_ok(ckpt_objects_remove(s.b, "steps/a/2", NULL));
-	ck_assert(!exists(s.fd, "steps/a"));
+	ck_ok(ckpt_objects_put(s.b, "parts/a/1", "", 0, NULL));
+	ck_ok(ckpt_objects_put(s.b, "parts/a/2", "", 0, NULL));
+	ck_ok(ckpt_objects_remove(s.b, "parts/a/1", NULL));
+	ck_assert(exists(s.fd, "parts/a"));
+	ck_ok(ckpt_objects_remove(s.b, "parts/a/2", NULL));
+	ck_assert(!exists(s.fd, "parts/a"));
 	ck_ok(ckpt_objects_put(s.b, "m/a", "", 0, NULL));
 	ck_ok(ckpt_objects_remove(s.b, "m/a", NULL));
 	ck_assert(exists(s.fd, "m"));
@@ -145,7 +145,7 @@ static int fail_to_sync(int fd __attribute__((unused)))
 START_TEST(what_is_gone_is_not_missing_before_that_is_durable)
 {
 	STAND(s);
-	static const char *const keys[] = {"packs/a", "steps/a/1"};
+	static const char *const keys[] = {"packs/a", "parts/a/1"};
 	int (*fsync_before)(int fd) = ckpt_sys.fsync;
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -166,10 +166,10 @@ END_TEST
 START_TEST(an_empty_folder_is_no_object_and_no_obstacle)
 {
 	STAND(s);
-	ck_ok(mkdirat(s.fd, "steps/a", 0700));
+	ck_ok(mkdirat(s.fd, "parts/a", 0700));
 	assert_list(&s, "");
-	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "x", 1, NULL));
-	assert_list(&s, "steps/a/1:1");
+	ck_ok(ckpt_objects_put(s.b, "parts/a/1", "x", 1, NULL));
+	assert_list(&s, "parts/a/1:1");
 }
 END_TEST
 
@@ -232,24 +232,24 @@ START_TEST(planted_symlinks_are_listed_but_never_followed)
 	ck_assert_int_gt(n, 0);
 	path[n] = '\0';
 	snprintf(target, sizeof(target), "%.4000s/1", path);
-	ck_ok(symlinkat(path, s.fd, "steps/dir"));      // an absolute one to a folder
+	ck_ok(symlinkat(path, s.fd, "parts/dir"));      // an absolute one to a folder
 	ck_ok(symlinkat(target, s.fd, "m/file"));       // to a file
 	ck_ok(symlinkat("../tmp/lock", s.fd, "gc/in")); // within the store
 	ck_ok(symlinkat("nowhere", s.fd, "packs/broken"));
-	assert_contained(&s, "steps/dir/1", outside);
+	assert_contained(&s, "parts/dir/1", outside);
 	assert_contained(&s, "m/file", outside);
 	assert_contained(&s, "gc/in", outside);
 	assert_contained(&s, "packs/broken", outside);
-	assert_list(&s, "gc/in:0 m/file:0 packs/broken:0 steps/dir:0");
-	ck_ok(ckpt_objects_put(s.b, "steps/a/1", "x", 1, NULL));
-	ck_ok(symlinkat(target, s.fd, "steps/a/2"));
-	assert_contained(&s, "steps/a/2", outside);
+	assert_list(&s, "gc/in:0 m/file:0 packs/broken:0 parts/dir:0");
+	ck_ok(ckpt_objects_put(s.b, "parts/a/1", "x", 1, NULL));
+	ck_ok(symlinkat(target, s.fd, "parts/a/2"));
+	assert_contained(&s, "parts/a/2", outside);
 }
 END_TEST
 
 START_TEST(a_symlink_in_place_of_a_top_folder_is_refused)
 {
-	static const char *const folders[] = {"steps", "m",    "packs", "gc",  "policy",
+	static const char *const folders[] = {"parts", "m",    "packs", "gc",  "policy",
 					      "log",   "snap", "probe", "tmp", "tmp/lock"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
@@ -297,11 +297,11 @@ START_TEST(names_that_are_no_keys_are_not_listed)
 	ck_ok(ckpt_objects_put(s.b, "m/x", "x", 1, NULL));
 	file_make(s.fd, "m/a\nb", "");
 	file_make(s.fd, "m/\xff", "");
-	ck_ok(mkdirat(s.fd, "steps/a", 0700));
-	ck_ok(mkdirat(s.fd, "steps/a/b", 0700));
-	file_make(s.fd, "steps/a/b/c", "");
-	ck_ok(mkdirat(s.fd, "steps/\x01", 0700));
-	file_make(s.fd, "steps/\x01/1", "");
+	ck_ok(mkdirat(s.fd, "parts/a", 0700));
+	ck_ok(mkdirat(s.fd, "parts/a/b", 0700));
+	file_make(s.fd, "parts/a/b/c", "");
+	ck_ok(mkdirat(s.fd, "parts/\x01", 0700));
+	file_make(s.fd, "parts/\x01/1", "");
 	file_make(s.fd, "elsewhere", "");
 	assert_list(&s, "m/x:1");
 }
@@ -331,7 +331,7 @@ START_TEST(an_open_alone_sweeps_tmp_and_one_in_company_does_not)
 	file_make(fd, "tmp/file", "left");
 	ck_ok(mkdirat(fd, "tmp/folder.d", 0700));
 	file_make(fd, "tmp/folder.d/1", "left");
-	ck_ok(symlinkat("../steps", fd, "tmp/link"));
+	ck_ok(symlinkat("../parts", fd, "tmp/link"));
 	ck_ok(ckpt_local_open(fd, true, &first));
 	ck_assert_int_eq(left_in_tmp(fd), 0);
 	file_make(fd, "tmp/in-the-making", "");
@@ -360,7 +360,7 @@ static void process_body(int fd, int me)
 		int r;
 
 		ck_ok(ckpt_local_open(fd, true, &b));
-		snprintf(key, sizeof(key), "steps/%d/%d", i, me);
+		snprintf(key, sizeof(key), "parts/%d/%d", i, me);
 		ck_ok(ckpt_objects_put(b, key, key, strlen(key), NULL));
 		do {
 			memset(text, 0, sizeof(text));
@@ -399,8 +399,8 @@ START_TEST(processes_share_a_store_without_losing_an_update)
 	ck_ok(ckpt_local_open(fd, true, &b));
 	ck_ok(ckpt_objects_get(b, "gc/epoch", 0, text, sizeof(text) - 1, &got, NULL));
 	ck_assert_int_eq(atoi(text), PROCESSES * ROUNDS);
-	ck_ok(ckpt_objects_list(b, "steps/49/", NULL, list_add, &list));
-	ck_assert_str_eq(list.text, "steps/49/0:10 steps/49/1:10 steps/49/2:10 steps/49/3:10");
+	ck_ok(ckpt_objects_list(b, "parts/49/", NULL, list_add, &list));
+	ck_assert_str_eq(list.text, "parts/49/0:10 parts/49/1:10 parts/49/2:10 parts/49/3:10");
 	ckpt_objects_close(b);
 	ck_assert_int_eq(left_in_tmp(fd), 0);
 }

@@ -260,24 +260,6 @@ START_TEST(keys_of_different_names_differ)
 }
 END_TEST
 
-START_TEST(records_are_called_by_key_and_version)
-{
-	static const char *const wrong[] = {"steps/1000",    "steps//1",      "steps/1000/",   "steps/1000/0",
-					    "steps/1000/01", "steps/1000/1x", "steps/1000/-1", "steps/1000/4294967296",
-					    "m/1000/1"};
-	char key[CKPT_STEP_KEY_MAX] = "as before";
-	uint32_t version = 7;
-
-	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
-		ck_assert_msg(!ckpt_name_of_record(wrong[i], key, &version), "%s", wrong[i]);
-	ck_assert_str_eq(key, "as before");
-	ck_assert_uint_eq(version, 7);
-	ck_assert(ckpt_name_of_record("steps/1000/4294967295", key, &version));
-	ck_assert_str_eq(key, "1000");
-	ck_assert_uint_eq(version, UINT32_MAX);
-}
-END_TEST
-
 START_TEST(what_is_not_utf8_is_cleaned_byte_by_byte)
 {
 	static const char *const table[][2] = {
@@ -348,7 +330,6 @@ static Suite *suite(void)
 	tcase_add_test(t, keys_are_percent_encoded);
 	tcase_add_test(t, long_names_are_keyed_by_their_hash);
 	tcase_add_test(t, keys_of_different_names_differ);
-	tcase_add_test(t, records_are_called_by_key_and_version);
 	tcase_add_test(t, what_is_not_utf8_is_cleaned_byte_by_byte);
 	tcase_add_test(t, a_pattern_matches_as_it_says_and_in_no_time);
 	suite_add_tcase(s, t);

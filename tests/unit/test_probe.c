@@ -16,6 +16,7 @@ static struct flawed {
 	struct ckpt_objects *below;
 	enum flaw flaw;
 	unsigned puts, at_once; // atomic
+	struct ckpt_lock lock;
 } flawed;
 
 static int flawed_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
@@ -42,13 +43,22 @@ static int flawed_put(struct ckpt_objects *o, const char *key, const void *data,
 	(void)o, (void)frees;
 	if (flawed.flaw == REFUSES)
 		return -EACCES;
+	if (flawed.flaw == LAST_WINS && !alone) { // the first of them is told that it has won
+		LOCK_SCOPE(&flawed.lock);
+
+		rc = ckpt_objects_put(flawed.below, key, data, len, ret_object);
+		if (rc != -EEXIST)
+			return rc;
+		ck_ok(ckpt_objects_remove(flawed.below, key, NULL));
+		ck_ok(ckpt_objects_put(flawed.below, key, data, len, ret_object));
+		return -EEXIST;
+	}
 	rc = ckpt_objects_put(flawed.below, key, data, len, ret_object);
 	if (rc != -EEXIST)
 		return rc;
-	if (flawed.flaw == OVERWRITES || (flawed.flaw == LAST_WINS && !alone)) {
+	if (flawed.flaw == OVERWRITES) {
 		ck_ok(ckpt_objects_remove(flawed.below, key, NULL));
-		rc = ckpt_objects_put(flawed.below, key, data, len, ret_object);
-		return flawed.flaw == LAST_WINS ? -EEXIST : rc;
+		return ckpt_objects_put(flawed.below, key, data, len, ret_object);
 	}
 	if (flawed.flaw == ALL_WIN && !alone) {
 		*ret_object = (struct ckpt_object){.bytes = len, .mtime_ns = 1, .etag = "e"};
@@ -81,7 +91,7 @@ static int probe(enum flaw flaw, bool race, char *ret_why)
 {
 	int rc;
 
-	flawed = (struct flawed){.base.ops = &flawed_ops, .flaw = flaw};
+	flawed = (struct flawed){.base.ops = &flawed_ops, .flaw = flaw, .lock = CKPT_LOCK_INIT(CKPT_LOCK_ACTS)};
 	ck_ok(ckpt_mem_new(&flawed.below));
 	rc = ckpt_objects_probe(&flawed.base, race, ret_why);
 	return rc;

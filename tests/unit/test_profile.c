@@ -33,7 +33,7 @@ static int file_of(const void *data, size_t len)
 static int asked(const char *dir, const char *name, const void *data, size_t len, struct ckpt_completion *ret)
 {
 	int fd = file_of(data, len), rc;
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = name, .fd = fd, .dir = dir, .dirfd = here};
+	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .name = name, .fd = fd, .dir = dir, .dirfd = here};
 	size_t row = 0;
 
 	rc = ckpt_profile_completes(all, &deed, &row, ret);
@@ -148,7 +148,7 @@ END_TEST
 static int names(const char *tracker, const char *text, size_t row, struct ckpt_completion *ret, size_t *ret_row)
 {
 	int fd = file_of(text, strlen(text)), rc;
-	struct ckpt_deed deed = {.act = CKPT_ACT_CLOSE, .name = tracker, .fd = fd, .dirfd = here};
+	struct ckpt_deed deed = {.act = CKPT_EVENT_CLOSE, .name = tracker, .fd = fd, .dirfd = here};
 
 	rc = ckpt_profile_completes(all, &deed, &row, ret);
 	*ret_row = row;
@@ -195,7 +195,7 @@ START_TEST(marks_of_unfinished_steps_name_them)
 		     {"step=5-last-unfinished", "step=5-last"}};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct ckpt_deed deed = {.act = CKPT_ACT_UNLINK, .name = cases[i].name, .fd = -1, .dirfd = here};
+		struct ckpt_deed deed = {.act = CKPT_EVENT_UNLINK, .name = cases[i].name, .fd = -1, .dirfd = here};
 		struct ckpt_completion c;
 		size_t row = 0;
 
@@ -231,12 +231,12 @@ START_TEST(profiles_are_chosen_by_name)
 	for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
 		ck_assert_int_eq(ckpt_profiles_parse(wrong[i], &mask), -EINVAL);
 	ck_assert_int_eq(ckpt_profiles_parse("megatron:dcp", &mask), 0);
-	ck_assert(ckpt_profile_watches(mask, CKPT_ACT_CLOSE, NULL, "metadata.json", false));
-	ck_assert(ckpt_profile_watches(mask, CKPT_ACT_CLOSE, NULL, "latest_checkpointed_iteration.txt", true));
-	ck_assert(ckpt_profile_watches(mask, CKPT_ACT_RENAME, ".metadata.tmp", ".metadata", false));
-	ck_assert(!ckpt_profile_watches(mask, CKPT_ACT_RENAME, "metadata", ".metadata", false));
-	ck_assert(!ckpt_profile_watches(mask, CKPT_ACT_CLOSE, NULL, "latest", true));
-	ck_assert(!ckpt_profile_watches(mask, CKPT_ACT_UNLINK, NULL, "x-unfinished", true));
+	ck_assert(ckpt_profile_watches(mask, CKPT_EVENT_CLOSE, NULL, "metadata.json", false));
+	ck_assert(ckpt_profile_watches(mask, CKPT_EVENT_CLOSE, NULL, "latest_checkpointed_iteration.txt", true));
+	ck_assert(ckpt_profile_watches(mask, CKPT_EVENT_RENAME, ".metadata.tmp", ".metadata", false));
+	ck_assert(!ckpt_profile_watches(mask, CKPT_EVENT_RENAME, "metadata", ".metadata", false));
+	ck_assert(!ckpt_profile_watches(mask, CKPT_EVENT_CLOSE, NULL, "latest", true));
+	ck_assert(!ckpt_profile_watches(mask, CKPT_EVENT_UNLINK, NULL, "x-unfinished", true));
 	text = ckpt_profiles_text(mask);
 	ck_assert_str_eq(text, "megatron:dcp");
 	free(text);

@@ -2,6 +2,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
+#include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
@@ -388,16 +389,15 @@ END_TEST
 // As long as nobody knows which files it has.
 START_TEST(a_step_whose_last_amend_has_an_unknown_outcome_is_not_reopened)
 {
-	struct ckpt_sysfault fault = {.at = 1, .error = -EIO};
+	struct ckpt_fault fault = {.at = 2, .error = -EIO, .half = true, .sticky = true};
 	struct ckpt_step *step;
-	int rc;
 
 	ckpt_save_settle(s);
+	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
+	ck_error(ckpt_commit_metadata(base, "{\"extras\":{\"a\":1}}"), EIO);
 	__atomic_store_n(&base->amend_unknown, true, __ATOMIC_RELAXED);
-	ckpt_sysfault_begin(&fault); // the next version cannot be looked at
-	rc = ckpt_reopen(base, &step);
-	ckpt_sysfault_end(&fault);
-	ck_error(rc, EIO);
+	ck_error(ckpt_reopen(base, &step), EIO);
+	fault.at = 0;
 	ck_assert(base->amend_unknown);
 	ck_assert_uint_eq(ckpt_save_errors(s, "it could not be opened for changes"), 1);
 	ck_assert(!ckpt_reopen_any(base));

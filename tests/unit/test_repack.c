@@ -267,25 +267,6 @@ START_TEST(what_is_warmed_meanwhile_stays_so)
 }
 END_TEST
 
-// As a put whose answer was lost leaves it.
-START_TEST(what_a_version_needs_that_nobody_knows_stays)
-{
-	int fd;
-
-	expire(a);
-	fd = hide_version(b);
-	ckpt_fixture_sharing_reopen();
-	show_version(fd);
-	gc_all();
-	check_nothing_repacked();
-	ckpt_fixture_sharing_reopen();
-	check_files();
-	gc_all();
-	check_repacked();
-	check_files();
-}
-END_TEST
-
 START_TEST(what_another_process_may_read_stays)
 {
 	int fd = openat(s->dirfd, "sessions", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -488,7 +469,6 @@ int main(void)
 	tcase_add_test(kept, what_is_reopened_keeps_its_packs);
 	tcase_add_test(kept, what_is_being_removed_keeps_its_packs);
 	tcase_add_loop_test(kept, what_is_warmed_meanwhile_stays_so, 0, 20);
-	tcase_add_test(kept, what_a_version_needs_that_nobody_knows_stays);
 	tcase_add_test(kept, what_another_process_may_read_stays);
 	tcase_add_test(kept, what_is_open_is_repacked_and_read_where_it_was);
 	tcase_add_test(kept, what_is_young_is_not_repacked);

@@ -131,20 +131,19 @@ END_TEST
 START_TEST(where_a_record_cannot_be_read_nothing_is_judged_by_metrics)
 {
 	struct ckpt_retain r;
-	char path[PATH_MAX + 32];
-	FILE *f;
+	struct ckpt_step *step;
 
 	save("1", "{\"metrics\":{\"loss\":1}}");
 	save("2", "{\"metrics\":{\"loss\":2}}");
 	save("3", NULL);
-	snprintf(path, sizeof(path), "%s/steps/1/1", dir);
-	f = fopen(path, "r+");
-	ck_assert(f && fputc('x', f) == 'x' && !fclose(f));
+	step = ckpt_step_find(s, "", "1");
+	ckpt_save_spoil_record(step, 100, 1);
+	ckpt_step_unref(step);
 	ck_error(judge("{'keep':{'any':[{'latest_n':{'n':1}},{'best_n':{'metric':'loss','n':1}}]}}", &r), EBADMSG);
 	ck_ok(judge("{'keep':{'latest_n':{'n':1}}}", &r));
 	ck_assert(!r.verdicts[0].keep && !r.verdicts[1].keep && r.verdicts[2].keep);
 	ckpt_retain_done(&r);
-	unlink(path);
+	ck_ok(ckpt_sys.rename(s->dirfd, "log", s->dirfd, "away", 0));
 	ck_error(judge("{'keep':{'best_n':{'metric':'loss','n':1}}}", &r), ENOENT);
 }
 END_TEST

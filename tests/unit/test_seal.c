@@ -391,8 +391,7 @@ START_TEST(a_record_that_says_too_little_is_made_to_say_it)
 	close(ckpt_staged_put(none, "empty", ""));
 	ck_ok(ckpt_commit(none, &ckpt_staged_plain));
 	ckpt_lock_take(&s->acts_lock);
-	ck_ok(ckpt_version_put(none, clear_sealed, NULL, false, &next, &changed));
-	ck_ok(ckpt_step_load(s, &next));
+	ck_ok(ckpt_version_put(none, CKPT_ACT_REPACK, clear_sealed, NULL, false, &next, &changed));
 	ckpt_lock_drop(&s->acts_lock);
 	ck_assert(!none->summary.sealed);
 	ck_ok(ckpt_seal(none, &plain));

@@ -213,7 +213,7 @@ START_TEST(a_bad_value_keeps_nobody_from_the_store)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		snprintf(text, sizeof(text),
 			 "{\"format\": 1, \"id\": \"00000000-0000-4000-8000-00000000000%zu\", \"created_ns\": 1,"
-			 " \"required\": [], \"optional\": [], \"settings\": {%s, \"later\": 1, \"latest_by\": "
+			 " \"required\": [\"log\"], \"optional\": [], \"settings\": {%s, \"later\": 1, \"latest_by\": "
 			 "\"step\"}}",
 			 i, bad[i]);
 		spill(dir, text);
@@ -227,7 +227,7 @@ START_TEST(a_bad_value_keeps_nobody_from_the_store)
 	}
 	snprintf(text, sizeof(text),
 		 "{\"format\": 1, \"id\": \"00000000-0000-4000-8000-000000000000\", \"created_ns\": 1,"
-		 " \"required\": [], \"optional\": [], \"settings\": 7, \"more\": [1]}");
+		 " \"required\": [\"log\"], \"optional\": [], \"settings\": 7, \"more\": [1]}");
 	spill(dir, text);
 	assert_value(dir, "trash", "7d");
 	ck_ok(ckpt_store_set(dir, ckpt_setting_find("trash"), "2d"));

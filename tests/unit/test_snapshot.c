@@ -23,11 +23,18 @@ static void stand_close(struct stand *s)
 	ckpt_objects_close(s->o);
 }
 
+static int count(void *arg, const struct ckpt_log_entry *entry)
+{
+	*(uint64_t *)arg = entry->seq;
+	return 0;
+}
+
 // A log of so many entries, with a snapshot of each fifth, which says its number.
 static void stand_open(struct stand *s, bool local)
 {
 	CLEANUP_FD int fd = ckpt_temp_fd();
 	struct ckpt_log *log;
+	uint64_t last;
 
 	*s = (struct stand){0};
 	if (local)
@@ -35,7 +42,7 @@ static void stand_open(struct stand *s, bool local)
 	else
 		ck_ok(ckpt_mem_new(&s->o));
 	ck_ok(ckpt_fault_new(s->o, &s->fault, &s->o));
-	ck_ok(ckpt_log_new(s->o, STORE, NODE, NULL, true, &log));
+	ck_ok(ckpt_log_new(s->o, STORE, NODE, NULL, true, count, &last, &log));
 	for (uint64_t i = 1; i <= ENTRIES; i++) {
 		struct ckpt_operation op = {.node = NODE, .number = i, .kind = 1};
 		char text[8];
@@ -81,12 +88,6 @@ static void damage(struct stand *s, uint64_t seq, size_t byte)
 	ck_ok(ckpt_objects_put(s->o, key, data, len, NULL));
 }
 
-static int count(void *arg, const struct ckpt_log_entry *entry)
-{
-	*(uint64_t *)arg = entry->seq;
-	return 0;
-}
-
 // How far one comes who has read up to there.
 static int read_from(struct stand *s, uint64_t seq, uint64_t *ret_last)
 {
@@ -94,10 +95,30 @@ static int read_from(struct stand *s, uint64_t seq, uint64_t *ret_last)
 	int rc;
 
 	*ret_last = seq;
-	ck_ok(ckpt_log_new(s->o, STORE, NODE, seq ? &s->at[seq] : NULL, true, &log));
-	rc = ckpt_log_read(log, count, ret_last);
+	ck_ok(ckpt_log_new(s->o, STORE, NODE, seq ? &s->at[seq] : NULL, true, count, ret_last, &log));
+	rc = ckpt_log_read(log);
 	ckpt_log_free(log);
 	return rc;
+}
+
+static int see_first(void *arg, const char *key, const struct ckpt_object *object)
+{
+	(void)object;
+	*(uint64_t *)arg = ckpt_log_number(key);
+	return 1;
+}
+
+static uint64_t first_entry(struct stand *s)
+{
+	uint64_t seq = 0;
+
+	ck_assert_int_eq(ckpt_objects_list(s->o, "log/", NULL, see_first, &seq), 1);
+	return seq;
+}
+
+static void trim(struct stand *s, uint64_t keep_from)
+{
+	ck_ok(ckpt_log_trim(s->o, STORE, keep_from, NULL, NULL));
 }
 
 #define STAND(s)                                                                                                       \
@@ -137,10 +158,10 @@ END_TEST
 START_TEST(what_two_snapshots_say_is_trimmed)
 {
 	STAND(s);
-	uint64_t first, last;
+	uint64_t last;
 
-	ck_ok(ckpt_log_trim(s.o, STORE, UINT64_MAX, &first));
-	ck_assert_uint_eq(first, 15);
+	trim(&s, UINT64_MAX);
+	ck_assert_uint_eq(first_entry(&s), 15);
 	ck_assert_int_eq(newest(&s), 20);
 	for (uint64_t seq = 0; seq <= ENTRIES; seq++) {
 		int rc = read_from(&s, seq, &last);
@@ -152,23 +173,44 @@ START_TEST(what_two_snapshots_say_is_trimmed)
 	ck_assert_int_eq(newest(&s), 15);
 	ck_ok(read_from(&s, 15, &last));
 	ck_assert_uint_eq(last, ENTRIES);
-	ck_ok(ckpt_log_trim(s.o, STORE, UINT64_MAX, &first)); // there are not two any more
-	ck_assert_uint_eq(first, 15);
+	trim(&s, UINT64_MAX); // there are not two any more
+	ck_assert_uint_eq(first_entry(&s), 15);
 }
 END_TEST
 
 START_TEST(what_is_still_needed_is_kept)
 {
 	STAND(s);
-	uint64_t first, last;
+	uint64_t last;
 
 	damage(&s, 15, 60);
-	ck_ok(ckpt_log_trim(s.o, STORE, 7, &first));
-	ck_assert_uint_eq(first, 7);
-	ck_ok(ckpt_log_trim(s.o, STORE, UINT64_MAX, &first));
-	ck_assert_uint_eq(first, 10);
+	trim(&s, 7);
+	ck_assert_uint_eq(first_entry(&s), 7);
+	trim(&s, UINT64_MAX);
+	ck_assert_uint_eq(first_entry(&s), 10);
 	ck_ok(read_from(&s, 10, &last));
 	ck_assert_uint_eq(last, ENTRIES);
+}
+END_TEST
+
+static bool is_third(void *arg, uint64_t seq)
+{
+	(void)arg;
+	return seq == 3;
+}
+
+// A reader that stands at one that was kept, with none behind it, sees by the snapshot that others were there.
+START_TEST(an_entry_that_something_names_is_kept)
+{
+	STAND(s);
+	uint64_t last;
+
+	ck_ok(ckpt_log_trim(s.o, STORE, UINT64_MAX, is_third, NULL));
+	ck_assert_uint_eq(first_entry(&s), 3);
+	ck_ok(read_from(&s, 20, &last));
+	ck_assert_int_eq(read_from(&s, 2, &last), -ESTALE);
+	ck_assert_uint_eq(last, 3);
+	ck_assert_int_eq(read_from(&s, 3, &last), -ESTALE);
 }
 END_TEST
 
@@ -182,13 +224,13 @@ START_TEST(a_trimming_that_ends_early_does_no_harm)
 		uint64_t last;
 
 		s.fault = (struct ckpt_fault){.at = n, .error = -ENOSPC, .sticky = true};
-		failed = ckpt_log_trim(s.o, STORE, UINT64_MAX, NULL);
+		failed = ckpt_log_trim(s.o, STORE, UINT64_MAX, NULL, NULL);
 		s.fault.at = 0;
 		ck_assert_int_eq(newest(&s), 20);
 		ck_ok(read_from(&s, 15, &last));
 		ck_assert_uint_eq(last, ENTRIES);
-		ck_ok(ckpt_log_trim(s.o, STORE, UINT64_MAX, &last));
-		ck_assert_uint_eq(last, 15);
+		trim(&s, UINT64_MAX);
+		ck_assert_uint_eq(first_entry(&s), 15);
 	}
 }
 END_TEST
@@ -201,6 +243,7 @@ int main(void)
 	tcase_add_loop_test(tcase, the_newest_one_that_is_whole_is_found, 0, 2);
 	tcase_add_loop_test(tcase, it_is_put_once, 0, 2);
 	tcase_add_loop_test(tcase, what_two_snapshots_say_is_trimmed, 0, 2);
+	tcase_add_loop_test(tcase, an_entry_that_something_names_is_kept, 0, 2);
 	tcase_add_loop_test(tcase, what_is_still_needed_is_kept, 0, 2);
 	tcase_add_loop_test(tcase, a_trimming_that_ends_early_does_no_harm, 0, 2);
 	suite_add_tcase(suite, tcase);

@@ -156,18 +156,18 @@ START_TEST(a_put_that_frees_is_done_on_a_full_disk_and_another_is_not)
 	memset(data, 'x', sizeof(data));
 	ck_ok(ckpt_local_open(fd, true, &b));
 	fill_disk(errors[_i], 1);
-	ck_error(ckpt_objects_put(b, "steps/1000/1", data, sizeof(data), NULL), -errors[_i]);
+	ck_error(ckpt_objects_put(b, "parts/1000/1", data, sizeof(data), NULL), -errors[_i]);
 	ck_assert_int_eq(full.spares, 0);
-	ck_ok(ckpt_objects_put_how(b, "steps/1000/1", data, sizeof(data), true, &object));
+	ck_ok(ckpt_objects_put_how(b, "parts/1000/1", data, sizeof(data), true, &object));
 	ck_assert_uint_eq(object.bytes, sizeof(data));
-	ck_ok(ckpt_objects_get(b, "steps/1000/1", 0, found, sizeof(found), &len, NULL));
+	ck_ok(ckpt_objects_get(b, "parts/1000/1", 0, found, sizeof(found), &len, NULL));
 	ck_assert_uint_eq(len, sizeof(data));
 	ck_assert_mem_eq(found, data, sizeof(data));
 	ck_assert_int_lt(spares_in(fd), CKPT_SPARE_COUNT);
-	ck_error(ckpt_objects_put_how(b, "steps/1000/1", data, 1, true, NULL), EEXIST);
+	ck_error(ckpt_objects_put_how(b, "parts/1000/1", data, 1, true, NULL), EEXIST);
 
 	make_room();
-	ck_ok(ckpt_objects_put(b, "steps/1000/2", data, 1, NULL)); // anything that finds room
+	ck_ok(ckpt_objects_put(b, "parts/1000/2", data, 1, NULL)); // anything that finds room
 	ck_assert_int_eq(spares_in(fd), CKPT_SPARE_COUNT);
 	ckpt_objects_close(b);
 }
@@ -179,9 +179,9 @@ START_TEST(a_put_ends_when_the_reserve_does_and_leaves_nothing)
 	struct ckpt_objects *b;
 
 	ck_ok(ckpt_local_open(fd, true, &b));
-	ck_ok(ckpt_objects_put(b, "steps/1000/1", "x", 1, NULL));
+	ck_ok(ckpt_objects_put(b, "parts/1000/1", "x", 1, NULL));
 	fill_disk(-ENOSPC, 0); // others are faster
-	ck_error(ckpt_objects_put_how(b, "steps/1000/2", "x", 1, true, NULL), ENOSPC);
+	ck_error(ckpt_objects_put_how(b, "parts/1000/2", "x", 1, true, NULL), ENOSPC);
 	ck_assert_int_eq(spares_in(fd), 0);
 	ckpt_objects_refill(b); // no room yet
 	ck_assert_int_eq(spares_in(fd), 0);

@@ -1,4 +1,4 @@
-// Staged and left steps where something is in the way: records that cannot be read, somebody who is at work, damage.
+// Staged and left steps where something is in the way: somebody who is at work, damage.
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
@@ -9,82 +9,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-
-// --- Records that cannot be read ----------------------------------------------------------------------------------------
-
-static void damage_record_of(const char *name)
-{
-	char path[2 * PATH_MAX];
-	int fd;
-
-	snprintf(path, sizeof(path), "steps/%s", name);
-	ck_ok(ckpt_sys.mkdir(s->dirfd, path, 0700));
-	strcat(path, "/1");
-	fd = ckpt_sys.open(s->dirfd, path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-	ck_ok(fd);
-	close(fd);
-}
-
-START_TEST(a_name_whose_record_cannot_be_read_is_taken)
-{
-	struct ckpt_commit how = ckpt_staged_plain;
-	struct ckpt_step *step, *none;
-
-	damage_record_of("1000");
-	ckpt_fixture_reopen();
-	step = ckpt_staged_begin(s, "1");
-	ck_error(ckpt_stage_begin(s, "", "1000", 0755, 0, 0, 0, &none), EEXIST);
-	ck_error(ckpt_stage_rename(step, "", "1000"), EEXIST);
-	ck_assert_uint_eq(ckpt_save_errors(s, "its record cannot be read"), 2);
-	how.name = "1000";
-	ck_error(ckpt_commit(step, &how), EEXIST);
-	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
-	ck_ok(ckpt_staged_commit(step, 0, NULL));
-	ck_assert_str_eq(step->summary.name, "1");
-	ckpt_step_unref(step);
-}
-END_TEST
-
-START_TEST(nothing_left_is_dropped_while_a_record_cannot_be_read)
-{
-	struct ckpt_step *step = ckpt_staged_begin(s, "1");
-
-	close(ckpt_staged_put(step, "file", "text"));
-	ckpt_step_unref(step);
-	damage_record_of("1000");
-	ckpt_fixture_reopen();
-	step = ckpt_save_left(s);
-	ck_error(ckpt_stage_abort(step, false), EPERM);
-	ck_assert_uint_eq(ckpt_save_errors(s, "it is kept"), 1);
-	ckpt_step_unref(step);
-	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
-	ckpt_fixture_reopen();
-	step = ckpt_save_unfinished(s);
-	ck_ok(ckpt_stage_abort(step, false));
-	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
-	ckpt_step_unref(step);
-}
-END_TEST
-
-START_TEST(nothing_left_goes_on_under_a_name_whose_record_cannot_be_read)
-{
-	struct ckpt_step *step = ckpt_staged_begin(s, "1000");
-
-	ckpt_step_unref(step);
-	damage_record_of("1000");
-	ckpt_fixture_reopen();
-	step = ckpt_save_left(s);
-	ck_error(ckpt_stage_resume(step), EEXIST);
-	ck_assert_uint_eq(ckpt_save_errors(s, "its record cannot be read"), 1);
-	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_LEFT);
-	ck_ok(ckpt_sys.unlink(s->dirfd, "steps/1000/1", 0));
-	ckpt_step_unref(step);
-	ckpt_fixture_reopen();
-	step = ckpt_save_unfinished(s);
-	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
-	ckpt_step_unref(step);
-}
-END_TEST
 
 // --- Somebody is at work ------------------------------------------------------------------------------------------------
 
@@ -282,9 +206,9 @@ START_TEST(of_a_step_whose_record_is_away_nothing_is_derived)
 	ckpt_step_unref(from);
 	ckpt_fixture_reopen();
 	from = ckpt_save_find(s, 0);
-	ck_ok(ckpt_sys.rename(s->dirfd, "steps", s->dirfd, "away", 0));
+	ck_ok(ckpt_sys.rename(s->dirfd, "log", s->dirfd, "away", 0));
 	ck_error(ckpt_stage_begin_from(s, "", "derived", from, false, &step), ENOENT);
-	ck_ok(ckpt_sys.rename(s->dirfd, "away", s->dirfd, "steps", 0));
+	ck_ok(ckpt_sys.rename(s->dirfd, "away", s->dirfd, "log", 0));
 	ck_assert_ptr_null(ckpt_step_find(s, "", "derived"));
 	ck_ok(ckpt_stage_begin_from(s, "", "derived", from, false, &step));
 	ckpt_step_unref(step);
@@ -325,9 +249,6 @@ int main(void)
 	TCase *tcase = tcase_create("refused");
 
 	tcase_add_checked_fixture(tcase, ckpt_fixture_open, ckpt_fixture_close);
-	tcase_add_test(tcase, a_name_whose_record_cannot_be_read_is_taken);
-	tcase_add_test(tcase, nothing_left_is_dropped_while_a_record_cannot_be_read);
-	tcase_add_test(tcase, nothing_left_goes_on_under_a_name_whose_record_cannot_be_read);
 	tcase_add_test(tcase, a_left_step_is_taken_up_by_one);
 	tcase_add_test(tcase, what_somebody_uses_is_dropped_only_by_who_insists);
 	tcase_add_test(tcase, a_commit_waits_for_all_changes_that_had_begun);

@@ -225,22 +225,6 @@ START_TEST(a_session_that_does_not_say_its_name_stays_left)
 }
 END_TEST
 
-// It may be the raw data of the step that the record is of.
-START_TEST(nothing_is_staged_while_a_record_cannot_be_read)
-{
-	int fd;
-
-	ckpt_step_unref(ckpt_staged_one(s, "2", "file", "text"));
-	ckpt_step_unref(begin("1"));
-	fd = ckpt_sys.open(s->dirfd, "steps/2/1", O_WRONLY | O_TRUNC, 0);
-	ck_ok(fd);
-	close(fd);
-	ckpt_fixture_reopen();
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_LEFT), 2);
-	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_STAGED), 0);
-}
-END_TEST
-
 START_TEST(a_reader_says_which_would_be_staged_and_stages_none)
 {
 	struct ckpt_step *step = begin("1"), **left;
@@ -523,7 +507,6 @@ int main(void)
 	tcase_add_test(tcase, of_two_sessions_of_one_name_the_newest_is_staged);
 	tcase_add_test(tcase, a_change_that_was_given_up_and_a_file_stay_left);
 	tcase_add_test(tcase, a_session_that_does_not_say_its_name_stays_left);
-	tcase_add_test(tcase, nothing_is_staged_while_a_record_cannot_be_read);
 	tcase_add_test(tcase, an_attempt_begins_after_all_that_the_one_before_wrote);
 	tcase_add_test(tcase, a_clock_that_was_set_back_makes_no_file_one_of_the_next_attempt);
 	tcase_add_test(tcase, a_killed_writer_interrupts_its_step_which_says_so_of_itself);

@@ -190,6 +190,10 @@ START_TEST(a_newer_or_damaged_identity_is_refused)
 		{"{\"format\": 2, \"id\": \"01234567-89ab-4def-8123-456789abcdef\"}", ENOTSUP},
 		{"{\"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\", \"required\": [\"moon\"]}",
 		 ENOTSUP},
+		{"{\"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\", \"required\": [\"log\", \"moon\"]}",
+		 ENOTSUP},
+		{"{\"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\", \"required\": []}",
+		 EPROTONOSUPPORT},
 	};
 	struct ckpt_store *s;
 
@@ -197,8 +201,9 @@ START_TEST(a_newer_or_damaged_identity_is_refused)
 		spill("store.json", table[i].text);
 		assert_refused(table[i].error);
 	}
-	spill("store.json", "{\"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\", \"required\": [], "
-			    "\"optional\": [\"moon\"]}");
+	spill("store.json",
+	      "{\"format\": 1, \"id\": \"01234567-89ab-4def-8123-456789abcdef\", \"required\": [\"log\"], "
+	      "\"optional\": [\"moon\"]}");
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, NULL, &s));
 	ckpt_store_close(s);
 }

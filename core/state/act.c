@@ -1,0 +1,152 @@
+#include "core/state/act.h"
+
+#include "core/base/util.h"
+
+// saved := replaces, record          amended := record          other := id, version, flags, time [lengths, folder id, name]
+enum {
+	SAVED_REPLACES = 0,
+	SAVED_RECORD = 40,
+
+	STEP = 0,
+	VERSION = 40,
+	FLAGS = 44,
+	TIME = 48,
+	PLAIN_BYTES = 56,
+	FOLDER_LEN = 56,
+	NAME_LEN = 58,
+	NAMES = 64,
+};
+
+bool ckpt_act_has_record(enum ckpt_act_kind kind)
+{
+	return kind >= CKPT_ACT_SAVE && kind <= CKPT_ACT_NOTE;
+}
+
+static bool is_zero(const uint8_t *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+// In 40 bytes; empty: zeros.
+static int take_uuid(const uint8_t *p, bool may_be_empty, char ret_uuid[CKPT_UUID_LEN + 1])
+{
+	memcpy(ret_uuid, p, CKPT_UUID_LEN);
+	ret_uuid[CKPT_UUID_LEN] = '\0';
+	if (may_be_empty && is_zero(p, SAVED_RECORD))
+		return 0;
+	return ckpt_uuid_check(ret_uuid) && is_zero(p + CKPT_UUID_LEN, SAVED_RECORD - CKPT_UUID_LEN) ? 0 : -EBADMSG;
+}
+
+static int decode_record(const uint8_t *p, size_t len, struct ckpt_act *a)
+{
+	size_t at = a->kind == CKPT_ACT_SAVE ? SAVED_RECORD : 0;
+
+	if (len <= at)
+		return -EBADMSG;
+	a->record = p + at;
+	a->record_len = len - at;
+	a->record_at = at;
+	return at ? take_uuid(p + SAVED_REPLACES, true, a->replaces) : 0;
+}
+
+static int decode_names(const uint8_t *p, size_t len, struct ckpt_act *a)
+{
+	size_t folder_len = len < NAMES ? 0 : ckpt_get16(p + FOLDER_LEN);
+	size_t name_len = len < NAMES ? 0 : ckpt_get16(p + NAME_LEN);
+
+	if (len < NAMES || len - NAMES != folder_len + name_len || folder_len > CKPT_FOLDER_ID_LEN ||
+	    name_len > CKPT_NAME_MAX || !is_zero(p + NAME_LEN + 2, NAMES - NAME_LEN - 2))
+		return -EBADMSG;
+	memcpy(a->folder_id, p + NAMES, folder_len);
+	memcpy(a->name, p + NAMES + folder_len, name_len);
+	return ckpt_name_is_folder_id(a->folder_id) && strlen(a->folder_id) == folder_len &&
+			       !ckpt_name_check(a->name, name_len)
+		       ? 0
+		       : -EBADMSG;
+}
+
+static bool makes_version(enum ckpt_act_kind kind)
+{
+	return kind == CKPT_ACT_DELETE || kind == CKPT_ACT_UNDELETE || kind == CKPT_ACT_FLAG;
+}
+
+static int decode_plain(const uint8_t *p, size_t len, struct ckpt_act *a)
+{
+	if (len < PLAIN_BYTES || take_uuid(p + STEP, false, a->step))
+		return -EBADMSG;
+	a->version = ckpt_get32(p + VERSION);
+	a->flags = ckpt_get32(p + FLAGS);
+	a->time_ns = (int64_t)ckpt_get64(p + TIME);
+	if (makes_version(a->kind) != (a->version != 0) || a->flags & ~(CKPT_FLAG_PINNED | CKPT_FLAG_TEMPORARY) ||
+	    (a->flags && a->kind != CKPT_ACT_FLAG))
+		return -EBADMSG;
+	if (a->kind == CKPT_ACT_RENAME)
+		return decode_names(p, len, a);
+	return len == PLAIN_BYTES ? 0 : -EBADMSG;
+}
+
+int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act *ret)
+{
+	struct ckpt_act a = {.kind = kind};
+	int rc;
+
+	if (kind < CKPT_ACT_SAVE || kind >= CKPT_ACT_KINDS)
+		return -EBADMSG;
+	rc = ckpt_act_has_record(a.kind) ? decode_record(body, len, &a) : decode_plain(body, len, &a);
+	if (!rc)
+		*ret = a;
+	return rc;
+}
+
+static size_t bytes_of(const struct ckpt_act *a)
+{
+	if (ckpt_act_has_record(a->kind))
+		return (a->kind == CKPT_ACT_SAVE ? SAVED_RECORD : 0) + a->record_len;
+	return a->kind == CKPT_ACT_RENAME ? NAMES + strlen(a->folder_id) + strlen(a->name) : PLAIN_BYTES;
+}
+
+static void put_plain(const struct ckpt_act *a, uint8_t *p)
+{
+	memcpy(p + STEP, a->step, strnlen(a->step, CKPT_UUID_LEN));
+	ckpt_put32(p + VERSION, a->version);
+	ckpt_put32(p + FLAGS, a->flags);
+	ckpt_put64(p + TIME, (uint64_t)a->time_ns);
+	if (a->kind != CKPT_ACT_RENAME)
+		return;
+	ckpt_put16(p + FOLDER_LEN, (uint16_t)strlen(a->folder_id));
+	ckpt_put16(p + NAME_LEN, (uint16_t)strlen(a->name));
+	memcpy(p + NAMES, a->folder_id, strlen(a->folder_id));
+	memcpy(p + NAMES + strlen(a->folder_id), a->name, strlen(a->name));
+}
+
+int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
+{
+	size_t len = bytes_of(a);
+	struct ckpt_act back;
+	uint8_t *p;
+	int rc;
+
+	if (len > CKPT_LOG_ENTRY_BYTES_MAX)
+		return -EFBIG;
+	p = ckpt_calloc(1, len + 1);
+	if (!p)
+		return -ENOMEM;
+	if (!ckpt_act_has_record(a->kind)) {
+		put_plain(a, p);
+	} else if (a->record_len) {
+		memcpy(p + len - a->record_len, a->record, a->record_len);
+		if (a->kind == CKPT_ACT_SAVE)
+			memcpy(p + SAVED_REPLACES, a->replaces, strnlen(a->replaces, CKPT_UUID_LEN));
+	}
+	rc = ckpt_act_decode((uint16_t)a->kind, p, len, &back);
+	if (rc) {
+		free(p);
+		return -EINVAL;
+	}
+	*ret_body = p;
+	*ret_len = len;
+	return 0;
+}

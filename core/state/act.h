@@ -1,0 +1,51 @@
+// The acts on a store, as the bodies of operations in its log (core/log/entry.h): bytes alone. FORMAT.md has every one of them; state.h
+// says what they do.
+//
+// A step is meant by its id, the session that it was saved in: so an act follows its step to whatever name that has by then.
+//
+// Ownership: a decoded act borrows the body; encode returns malloc'ed bytes. Threads: plain data. Nothing blocks.
+// Errors: -EBADMSG damaged or hostile, -EINVAL what decode would refuse, -EFBIG, -ENOMEM.
+#pragma once
+
+#include "core/base/uuid.h"
+#include "core/limits.h"
+#include "core/record/name.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum ckpt_act_kind {
+	CKPT_ACT_SAVE = 1, // a new step, by its record; in the place of another or of none
+	CKPT_ACT_AMEND,    // the next version of a step, by its record: files were added, edited, removed
+	CKPT_ACT_REPACK,   // the same: its bytes lie elsewhere, or have their seals
+	CKPT_ACT_RESTORE,  // the same: it has the files of an older version again
+	CKPT_ACT_NOTE,     // the same: its metadata are others
+	CKPT_ACT_DELETE,   // to the trash, as a version
+	CKPT_ACT_UNDELETE, // back, as a version, and permanent
+	CKPT_ACT_EXPIRE,   // nothing is left of it
+	CKPT_ACT_RENAME,   // its folder and name are others
+	CKPT_ACT_FLAG,     // pinned, temporary, as a version
+	CKPT_ACT_KINDS,    // the first that is none
+};
+
+#define CKPT_FLAG_PINNED 1u
+#define CKPT_FLAG_TEMPORARY 2u
+
+struct ckpt_act {
+	enum ckpt_act_kind kind;
+	char step[CKPT_UUID_LEN + 1]; // with a record: as the session in that
+	uint32_t version;             // that it makes; EXPIRE, RENAME: 0. With a record: as in that
+	uint32_t flags;               // FLAG: CKPT_FLAG_*, those that are not set, too
+	int64_t time_ns;              // all but those with a record
+	char replaces[CKPT_UUID_LEN +
+		      1]; // SAVE: the listed step of that name, which goes to the trash; "": none has it
+	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // RENAME
+	const void *record;                                              // SAVE to NOTE: as of record.h
+	size_t record_len;
+	size_t record_at; // decoded: its place in the body
+};
+
+bool ckpt_act_has_record(enum ckpt_act_kind kind);
+int ckpt_act_encode(const struct ckpt_act *act, void **ret_body, size_t *ret_len);
+// The record itself is not looked into: record.h decodes it.
+int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act *ret_act);

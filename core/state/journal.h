@@ -1,0 +1,56 @@
+// The log of a store with the state that it says, as this process knows both.
+//
+// An act is: prepare all that it needs, append one operation, and it has happened. Acts of several threads that append at the same time
+// share an entry, and its flushes to the disk: the first of them puts what has come by then, and who comes meanwhile waits for the next.
+//
+// Ownership: the journal borrows the objects; records are the caller's. Threads: any. Blocks on the objects: all but each, step, count.
+// Errors: those of the objects, and those named here.
+#pragma once
+
+#include "core/log/log.h"
+#include "core/state/act.h"
+#include "core/state/state.h"
+
+struct ckpt_journal;
+
+enum ckpt_journal_mode {
+	CKPT_JOURNAL_READ,   // beside a process that writes, or alone
+	CKPT_JOURNAL_WRITE,  // alone
+	CKPT_JOURNAL_REPAIR, // alone: ckpt_journal_snapshot() leaves a log that can be written again
+};
+
+// Reads the newest snapshot and the entries behind it. What was found is durable then, but for who reads. An entry that is damaged, or does
+// not follow the one before, is *ret_damaged (0: none is): to write is -EBADMSG then; others pass over such entries, and have what the
+// rest says.
+int ckpt_journal_open(struct ckpt_objects *objects, const char *store_id, enum ckpt_journal_mode mode,
+		      struct ckpt_journal **ret_journal, uint64_t *ret_damaged);
+void ckpt_journal_close(struct ckpt_journal *j);       // NULL is fine
+uint64_t ckpt_journal_damaged(struct ckpt_journal *j); // the first entry that was passed over; 0: none
+
+// 0: it has happened, durably. -ESTALE: the state does not allow it, nothing has changed. *ret_unknown: whether nobody knows what came of
+// it (-EIO, -ETIMEDOUT, -ECANCELED); ckpt_journal_settle() says. All else: it was not appended. frees: it frees room (objects.h).
+int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool frees, bool *ret_unknown);
+// What came of an append whose answer was lost. 0: there is none, or it is not there. 1: it is there, and the state has changed since the
+// last call, by that or by one that an append has settled. -EIO ...: it is still not known. Cheap when nothing is unknown.
+int ckpt_journal_settle(struct ckpt_journal *j);
+// For who only reads, beside a process that writes: what was appended since. 1: the state has changed; 0.
+int ckpt_journal_refresh(struct ckpt_journal *j);
+
+// Calls fn for each step, in no order, under a lock: it must not block, nor call the journal. Ends with its first answer that is not 0.
+typedef int ckpt_journal_fn(void *arg, const struct ckpt_state_step *step);
+int ckpt_journal_each(struct ckpt_journal *j, ckpt_journal_fn *fn, void *arg);
+// The same for one step, by its id; -ENOENT.
+int ckpt_journal_step(struct ckpt_journal *j, const char *id, ckpt_journal_fn *fn, void *arg);
+
+// A version, whole, under the name that the step has now; of a deletion without metadata and manifest. What the step has not is looked
+// for among those that have its name, too: it may have taken the place of one of them. -ENOENT; -EBADMSG damaged. Free with
+// ckpt_record_done.
+int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_record *ret_record);
+// When it was put, by the store's clock; 0: not known.
+int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t version);
+// What its record takes in the log; 0: there is no such version.
+uint32_t ckpt_journal_record_bytes(struct ckpt_journal *j, const char *id, uint32_t version);
+
+// Puts a snapshot when it is time for one, or at once (now), and removes the entries that nobody needs any more.
+int ckpt_journal_snapshot(struct ckpt_journal *j, bool now);
+struct ckpt_log_position ckpt_journal_position(struct ckpt_journal *j);

@@ -1,0 +1,67 @@
+// What the log of a store says, from its first entry to some other: which steps there are, what they are called, which versions they
+// have, and which are in the trash.
+//
+// ckpt_state_apply() is the whole of it: a function of the state and one operation, without I/O, clock or chance, so that all who read
+// the same entries have the same state. An operation that does not fit is void, and changes nothing (REMOTE.md, L4).
+//
+// A step is known by its id, the session that it was saved in. At most one step that is listed has a name; in the trash any number may
+// have had it. Versions of a step have ascending numbers, not without gaps.
+//
+// Ownership: the state owns what it returns; that is valid up to the next apply. Threads: the caller has a lock. Nothing blocks.
+#pragma once
+
+#include "core/base/uuid.h"
+#include "core/log/entry.h"
+#include "core/record/record.h"
+
+// Bytes of an entry.
+struct ckpt_span {
+	uint64_t seq;
+	uint32_t offset, len;
+};
+
+struct ckpt_state_version {
+	uint32_t version;
+	bool deleted, pinned, temporary;
+	int64_t committed_ns;
+	struct ckpt_span record; // that says the rest: of this version, or of one before that had the same
+};
+
+struct ckpt_state_step {
+	char id[CKPT_UUID_LEN + 1];
+	struct ckpt_summary is;              // the newest version that is no deletion, under the name that it has now
+	uint32_t deleted_by;                 // the version that says so, or that of what replaced it; 0: it is listed
+	int64_t deleted_ns;                  // and when
+	struct ckpt_state_version *versions; // ascending
+	size_t count, cap;
+	struct ckpt_state_step *next_of_id, *next_of_name;
+};
+
+struct ckpt_state;
+
+struct ckpt_state *ckpt_state_new(void);        // NULL: no memory
+void ckpt_state_free(struct ckpt_state *state); // NULL is fine
+
+// at: where the body of the operation is. 0; CKPT_STATE_VOID: only the number of its node has changed; -EBADMSG the body is damaged or
+// hostile; -ENOTSUP newer, and required; -ENOMEM. An error changes nothing.
+#define CKPT_STATE_VOID 1
+int ckpt_state_apply(struct ckpt_state *state, const char *store_id, const struct ckpt_operation *op,
+		     const struct ckpt_span *at);
+
+// NULL: none.
+const struct ckpt_state_step *ckpt_state_step(const struct ckpt_state *state, const char *id);
+const struct ckpt_state_step *ckpt_state_listed(const struct ckpt_state *state, const char *folder_id,
+						const char *name);
+// Of those that have this name, listed or not, one that has this version.
+const struct ckpt_state_step *ckpt_state_named(const struct ckpt_state *state, const char *folder_id, const char *name,
+					       uint32_t version);
+const struct ckpt_state_version *ckpt_state_version(const struct ckpt_state_step *step, uint32_t version);
+// Each step, by its id. Those of an empty state: NULL, 0. The array is the caller's to free; -ENOMEM.
+int ckpt_state_steps(const struct ckpt_state *state, const struct ckpt_state_step ***ret_steps, size_t *ret_count);
+size_t ckpt_state_count(const struct ckpt_state *state);
+// The last number that operations of this node have, void ones too; 0: none has.
+uint64_t ckpt_state_number(const struct ckpt_state *state, const char *node);
+
+// As bytes, for a snapshot: the same state has the same, and others are refused. decode: -EBADMSG, -ENOTSUP a newer form, -ENOMEM.
+int ckpt_state_encode(const struct ckpt_state *state, void **ret_data, size_t *ret_len);
+int ckpt_state_decode(const void *data, size_t len, struct ckpt_state **ret_state);

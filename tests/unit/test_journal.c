@@ -1,0 +1,394 @@
+// The log of a store and its state together: acts that come at the same time share an entry, an answer that was lost is asked for, a
+// reader follows, and what nobody needs goes.
+#include "tests/support/suite.h"
+
+#include "backends/backends.h"
+#include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/log/snapshot.h"
+#include "core/state/journal.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#define STORE "11111111-1111-4111-8111-111111111111"
+#define WRITERS 16
+
+static struct ckpt_objects *objects;
+static struct ckpt_fault fault;
+static struct ckpt_journal *j;
+
+static void open_journal(void)
+{
+	uint64_t damaged;
+
+	ck_ok(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_WRITE, &j, &damaged));
+	ck_assert_uint_eq(damaged, 0);
+}
+
+static void setup(void)
+{
+	ck_ok(ckpt_mem_new(&objects));
+	fault = (struct ckpt_fault){0};
+	ck_ok(ckpt_fault_new(objects, &fault, &objects));
+	open_journal();
+}
+
+static void teardown(void)
+{
+	ckpt_journal_close(j);
+	ckpt_objects_close(objects);
+}
+
+static void reopen(void)
+{
+	ckpt_journal_close(j);
+	open_journal();
+}
+
+static void session_of(unsigned i, char ret[CKPT_UUID_LEN + 1])
+{
+	snprintf(ret, CKPT_UUID_LEN + 1, "00000000-0000-4000-8000-%012u", i);
+}
+
+// A save, or with a version after the first one an amendment, of step number i.
+static int save(unsigned i, uint32_t version, bool *ret_unknown)
+{
+	struct ckpt_record r = {.summary = {.event = "marker", .profile = "generic", .number = i, .version = version}};
+	struct ckpt_act act = {.kind = version > 1 ? CKPT_ACT_AMEND : CKPT_ACT_SAVE};
+	CLEANUP_FREE void *data = NULL;
+	bool unknown;
+	int rc;
+
+	memcpy(r.store_id, STORE, sizeof(r.store_id));
+	snprintf(r.summary.name, sizeof(r.summary.name), "%u", i);
+	session_of(i, r.summary.session);
+	ck_ok(ckpt_record_encode(&r, &data, &act.record_len));
+	act.record = data;
+	rc = ckpt_journal_append(j, &act, false, ret_unknown ? ret_unknown : &unknown);
+	ck_assert(ret_unknown || !unknown);
+	return rc;
+}
+
+static int plain(unsigned i, enum ckpt_act_kind kind, uint32_t version)
+{
+	struct ckpt_act act = {.kind = kind, .version = version, .time_ns = 7};
+	bool unknown;
+
+	session_of(i, act.step);
+	return ckpt_journal_append(j, &act, kind == CKPT_ACT_EXPIRE, &unknown);
+}
+
+static int take_step(void *arg, const struct ckpt_state_step *step)
+{
+	*(struct ckpt_state_step *)arg = *step;
+	return 0;
+}
+
+// Its newest version in a journal; 0: there is no such step.
+static uint32_t version_in(struct ckpt_journal *journal, unsigned i)
+{
+	char session[CKPT_UUID_LEN + 1];
+	struct ckpt_state_step step;
+
+	session_of(i, session);
+	return ckpt_journal_step(journal, session, take_step, &step) ? 0 : step.is.version;
+}
+
+// --- At the same time ---------------------------------------------------------------------------------------------------
+
+static int (*below_put)(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
+			struct ckpt_object *ret_object);
+
+static int slow_put(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
+		    struct ckpt_object *ret_object)
+{
+	ckpt_sys.sleep_ns(30000000);
+	return below_put(o, key, data, len, frees, ret_object);
+}
+
+static void *save_in_thread(void *arg)
+{
+	return (void *)(intptr_t)save((unsigned)(uintptr_t)arg, 1, NULL);
+}
+
+START_TEST(acts_that_come_at_the_same_time_share_an_entry)
+{
+	struct ckpt_objects_ops *ops = (struct ckpt_objects_ops *)(uintptr_t)objects->ops; // the fault layer's own
+	pthread_t threads[WRITERS];
+
+	below_put = ops->put;
+	ops->put = slow_put;
+	for (uintptr_t i = 0; i < WRITERS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, save_in_thread, (void *)(i + 1)), 0);
+	for (size_t i = 0; i < WRITERS; i++) {
+		void *rc;
+
+		pthread_join(threads[i], &rc);
+		ck_ok((int)(intptr_t)rc);
+	}
+	ops->put = below_put;
+	ck_assert_uint_le(ckpt_journal_position(j).seq, 3);
+	reopen();
+	for (unsigned i = 1; i <= WRITERS; i++)
+		ck_assert_uint_eq(version_in(j, i), 1);
+}
+END_TEST
+
+// Of two that want a name each learns what became of it, though both are in one entry or in two.
+static void *save_as_in_thread(void *arg)
+{
+	struct ckpt_record r = {
+		.summary = {.event = "marker", .profile = "generic", .number = 1, .version = 1, .name = "1"}};
+	struct ckpt_act act = {.kind = CKPT_ACT_SAVE};
+	CLEANUP_FREE void *data = NULL;
+	bool unknown;
+
+	memcpy(r.store_id, STORE, sizeof(r.store_id));
+	session_of((unsigned)(uintptr_t)arg, r.summary.session);
+	ck_ok(ckpt_record_encode(&r, &data, &act.record_len));
+	act.record = data;
+	return (void *)(intptr_t)ckpt_journal_append(j, &act, false, &unknown);
+}
+
+START_TEST(one_of_many_who_want_a_name_has_it)
+{
+	pthread_t threads[WRITERS];
+	unsigned won = 0;
+
+	for (uintptr_t i = 0; i < WRITERS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, save_as_in_thread, (void *)(i + 1)), 0);
+	for (size_t i = 0; i < WRITERS; i++) {
+		void *rc;
+
+		pthread_join(threads[i], &rc);
+		ck_assert((intptr_t)rc == 0 || (intptr_t)rc == -ESTALE);
+		won += rc == NULL;
+	}
+	ck_assert_uint_eq(won, 1);
+}
+END_TEST
+
+// --- Answers that are lost --------------------------------------------------------------------------------------------
+
+START_TEST(a_lost_answer_is_asked_for_at_once)
+{
+	fault = (struct ckpt_fault){.at = 1, .error = -EIO, .half = true};
+	ck_ok(save(1, 1, NULL));
+	ck_assert_uint_eq(version_in(j, 1), 1);
+	ck_assert_int_eq(ckpt_journal_settle(j), 0);
+	fault = (struct ckpt_fault){.at = 1, .error = -EIO}; // it was not done
+	ck_error(save(2, 1, NULL), EIO);
+	ck_ok(save(2, 1, NULL));
+	reopen();
+	ck_assert(version_in(j, 1) == 1 && version_in(j, 2) == 1);
+}
+END_TEST
+
+// Whoever comes next settles it; what it was is news, once.
+START_TEST(what_nobody_knows_is_settled_before_anything_else)
+{
+	bool unknown;
+
+	fault = (struct ckpt_fault){.at = 1, .error = -EIO, .half = true, .sticky = true};
+	ck_error(save(1, 1, &unknown), EIO);
+	ck_assert(unknown);
+	ck_assert_uint_eq(version_in(j, 1), 0);
+	ck_assert_int_eq(ckpt_journal_settle(j), -EIO);
+	ck_error(save(2, 1, &unknown), EIO); // nothing is sent meanwhile
+	ck_assert(!unknown);
+	fault.at = 0;
+	if (_i) {
+		ck_assert_int_eq(ckpt_journal_settle(j), 1);
+		ck_assert_int_eq(ckpt_journal_settle(j), 0);
+	} else {
+		ck_ok(save(2, 1, NULL));
+		ck_assert_int_eq(ckpt_journal_settle(j), 1);
+	}
+	ck_assert_uint_eq(version_in(j, 1), 1);
+	ck_error(save(1, 1, NULL), ESTALE); // again
+	reopen();
+	ck_assert_uint_eq(version_in(j, 1), 1);
+}
+END_TEST
+
+// It is there, and may go with the power: before it counts it is made to last.
+START_TEST(what_was_found_counts_when_it_lasts)
+{
+	bool unknown;
+
+	fault = (struct ckpt_fault){.at = 1, .error = -EIO, .half = true, .sticky = true};
+	ck_error(save(1, 1, &unknown), EIO);
+	fault = (struct ckpt_fault){.at = 2, .error = -EIO}; // it is read, and then synced
+	ck_assert_int_eq(ckpt_journal_settle(j), -EIO);
+	ck_assert_uint_eq(version_in(j, 1), 0);
+	fault.at = 0;
+	ck_assert_int_eq(ckpt_journal_settle(j), 1);
+	ckpt_journal_close(j);
+	fault = (struct ckpt_fault){.at = 4, .error = -EIO, .sticky = true}; // snapshots, entry, none behind it; sync
+	ck_error(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_WRITE, &j, &(uint64_t){0}), EIO);
+	fault.at = 0;
+	open_journal();
+}
+END_TEST
+
+START_TEST(a_full_disk_refuses_and_what_frees_room_is_not_in_its_entry)
+{
+	fault = (struct ckpt_fault){.at = 1, .error = -ENOSPC};
+	ck_error(save(1, 1, NULL), ENOSPC);
+	ck_ok(save(1, 1, NULL));
+	ck_ok(plain(1, CKPT_ACT_DELETE, 2));
+	ck_ok(plain(1, CKPT_ACT_EXPIRE, 0));
+	ck_error(plain(1, CKPT_ACT_EXPIRE, 0), ESTALE);
+	ck_assert_uint_eq(version_in(j, 1), 0);
+}
+END_TEST
+
+// --- Records ------------------------------------------------------------------------------------------------------------
+
+START_TEST(each_version_has_its_record)
+{
+	char session[CKPT_UUID_LEN + 1];
+	struct ckpt_act flag = {.kind = CKPT_ACT_FLAG, .version = 3, .flags = CKPT_FLAG_PINNED, .time_ns = 99};
+	struct ckpt_record r;
+	bool unknown;
+
+	session_of(1, session);
+	ck_ok(save(1, 1, NULL));
+	ck_ok(save(1, 2, NULL));
+	memcpy(flag.step, session, sizeof(session));
+	ck_ok(ckpt_journal_append(j, &flag, false, &unknown));
+	flag.version = 4;
+	flag.flags = 0;
+	ck_ok(ckpt_journal_append(j, &flag, false, &unknown));
+	ck_ok(plain(1, CKPT_ACT_DELETE, 5));
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t version = 1; version <= 5; version++) {
+			ck_ok(ckpt_journal_record(j, session, version, &r));
+			ck_assert_uint_eq(r.summary.version, version);
+			ck_assert(r.summary.pinned == (version == 3) && r.summary.deleted == (version == 5));
+			ck_assert_str_eq(r.summary.name, "1");
+			ckpt_record_done(&r);
+		}
+		ck_error(ckpt_journal_record(j, session, 6, &r), ENOENT);
+		ck_ok(ckpt_journal_snapshot(j, true));
+		reopen();
+	}
+}
+END_TEST
+
+// --- Readers and snapshots ----------------------------------------------------------------------------------------------
+
+static unsigned entries(void)
+{
+	unsigned count = 0;
+
+	for (uint64_t seq = 1; seq <= ckpt_journal_position(j).seq; seq++) {
+		struct ckpt_object object;
+		char key[CKPT_LOG_KEY_MAX];
+
+		ckpt_log_key(seq, key);
+		count += !ckpt_objects_head(objects, key, &object);
+	}
+	return count;
+}
+
+// Also over what was trimmed meanwhile.
+START_TEST(a_reader_follows)
+{
+	struct ckpt_journal *reader;
+	uint64_t damaged;
+
+	ck_ok(save(1, 1, NULL));
+	ck_ok(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_READ, &reader, &damaged));
+	ck_assert_uint_eq(version_in(reader, 1), 1);
+	ck_assert_int_eq(ckpt_journal_refresh(reader), 0);
+	ck_ok(save(1, 2, NULL));
+	ck_ok(save(2, 1, NULL));
+	ck_assert_uint_eq(version_in(reader, 1), 1);
+	fault = (struct ckpt_fault){.at = 2, .error = -EIO}; // one of two is read
+	ck_assert_int_eq(ckpt_journal_refresh(reader), -EIO);
+	ck_assert_int_eq(ckpt_journal_refresh(reader), 1);
+	ck_assert_int_eq(ckpt_journal_refresh(reader), 0);
+	ck_assert(version_in(reader, 1) == 2 && version_in(reader, 2) == 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		for (unsigned k = 0; k < 10; k++)
+			ck_ok(save(2, 2 + 10 * i + k, NULL));
+		ck_ok(plain(1, i % 2 ? CKPT_ACT_UNDELETE : CKPT_ACT_DELETE, 3 + i));
+		ck_ok(ckpt_journal_snapshot(j, true));
+	}
+	ck_assert_int_eq(ckpt_journal_refresh(reader), 1);
+	ck_assert_uint_eq(version_in(reader, 2), 41);
+	ck_assert_uint_eq(ckpt_journal_position(reader).seq, ckpt_journal_position(j).seq);
+	ckpt_journal_close(reader);
+}
+END_TEST
+
+// What is left are entries of versions that there are, and those from the older snapshot on.
+START_TEST(entries_go_that_nobody_needs)
+{
+	char session[CKPT_UUID_LEN + 1];
+	struct ckpt_record r;
+
+	for (unsigned i = 1; i <= 20; i++)
+		ck_ok(save(i, 1, NULL));
+	for (unsigned i = 2; i <= 20; i++) {
+		ck_ok(plain(i, CKPT_ACT_DELETE, 2));
+		ck_ok(plain(i, CKPT_ACT_EXPIRE, 0));
+	}
+	ck_assert_uint_eq(entries(), 58);
+	ck_ok(ckpt_journal_snapshot(j, false)); // it is not yet time
+	ck_assert_uint_eq(entries(), 58);
+	ck_ok(ckpt_journal_snapshot(j, true));
+	ck_ok(ckpt_journal_snapshot(j, true)); // nothing has changed
+	ck_assert_uint_eq(entries(), 58);
+	ck_ok(save(21, 1, NULL));
+	ck_ok(ckpt_journal_snapshot(j, true));
+	ck_assert_uint_eq(entries(), 3); // that of 1, the one at the older snapshot, that of 21
+	reopen();
+	session_of(1, session);
+	ck_ok(ckpt_journal_record(j, session, 1, &r));
+	ckpt_record_done(&r);
+	ck_assert(version_in(j, 21) == 1 && !version_in(j, 2));
+	ck_ok(save(22, 1, NULL));
+}
+END_TEST
+
+START_TEST(a_snapshot_is_put_when_it_is_time)
+{
+	struct ckpt_log_position at;
+	CLEANUP_FREE void *state = NULL;
+	uint32_t version = 1;
+	size_t len;
+
+	while (ckpt_journal_position(j).seq < 255)
+		ck_ok(save(1, version++, NULL));
+	ck_ok(ckpt_journal_snapshot(j, false));
+	ck_error(ckpt_snapshot_newest(objects, STORE, &at, &state, &len), ENOENT);
+	ck_ok(save(1, version++, NULL));
+	ck_ok(ckpt_journal_snapshot(j, false));
+	ck_ok(ckpt_snapshot_newest(objects, STORE, &at, &state, &len));
+	ck_assert_uint_eq(at.seq, 256);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("journal");
+	TCase *t = tcase_create("journal");
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, acts_that_come_at_the_same_time_share_an_entry);
+	tcase_add_test(t, one_of_many_who_want_a_name_has_it);
+	tcase_add_test(t, a_lost_answer_is_asked_for_at_once);
+	tcase_add_loop_test(t, what_nobody_knows_is_settled_before_anything_else, 0, 2);
+	tcase_add_test(t, what_was_found_counts_when_it_lasts);
+	tcase_add_test(t, a_full_disk_refuses_and_what_frees_room_is_not_in_its_entry);
+	tcase_add_test(t, each_version_has_its_record);
+	tcase_add_test(t, a_reader_follows);
+	tcase_add_test(t, entries_go_that_nobody_needs);
+	tcase_add_test(t, a_snapshot_is_put_when_it_is_time);
+	suite_add_tcase(suite, t);
+	return ckpt_suite_run(suite);
+}
