@@ -246,8 +246,8 @@ int mount_explain_open(const struct ckpt_mount *m, int rc)
 		return mount_fail(rc, "restore store.json from a backup", "%s: the store's identity is damaged",
 				  m->store);
 	case -EUCLEAN:
-		return mount_fail(rc, "-o ro shows the rest; `ckptfs doctor --repair STORE` goes on without it",
-				  "%s: an entry of the store's log is damaged", m->store);
+		return mount_fail(rc, "-o ro shows the rest; `ckptfs doctor --repair STORE` mends the log",
+				  "%s: the log of the store is damaged", m->store);
 	case -EREMOTE:
 		return mount_fail(rc, "-o work_dir=DIR, a directory on a local disk",
 				  "%s: the index needs a local disk",

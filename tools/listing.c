@@ -55,9 +55,9 @@ void ckpt_listing_explain(const char *store, int error, char **ret_why, char **r
 		*ret_hint = ckpt_text("restore store.json from a backup; the steps are not touched by this");
 		break;
 	case -EUCLEAN:
-		*ret_why = ckpt_text("an entry of its log is damaged");
-		*ret_hint = ckpt_text("`ckptfs doctor %s` says which; `ckptfs doctor --repair %s` goes on without it",
-				      store, store);
+		*ret_why = ckpt_text("its log is damaged");
+		*ret_hint = ckpt_text("`ckptfs doctor %s` says which; `ckptfs doctor --repair %s` mends the log", store,
+				      store);
 		break;
 	case -EBUSY:
 		explain_busy(store, ret_why, ret_hint);

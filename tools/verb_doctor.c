@@ -326,7 +326,7 @@ static void check_log(struct doctor *d, const struct ckpt_store *s)
 	tell(d, "log", true, !damaged,
 	     damaged ? ckpt_text("%s/%s is damaged, or does not follow the entry before it", s->path, key)
 		     : ckpt_text("%llu entries, each follows the one before it", (unsigned long long)seq),
-	     ckpt_text("unmount it, then `ckptfs doctor --repair %s`: the log goes on without what that entry said",
+	     ckpt_text("unmount it, then `ckptfs doctor --repair %s` takes what it said from copies of the records",
 		       s->path));
 }
 
@@ -448,9 +448,11 @@ static int repair(const char *store)
 	ckpt_log_key(damaged, key);
 	ckpt_listing_close(&l);
 	if (damaged)
-		ckpt_note("%s was damaged: the log goes on without what it said", key);
+		ckpt_note(
+			"%s was damaged; `.ckptfs/errors` names the steps that were taken from copies of their records",
+			key);
 	else
-		ckpt_note("the log is whole: nothing to do");
+		ckpt_note("no entry of the log is damaged");
 	return 0;
 }
 
@@ -464,9 +466,8 @@ int ckpt_verb_doctor(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"repair", 'r', NULL, 0,
-		 "make a store writable again whose log is damaged, without what the damaged entries said; the store "
-		 "must "
-		 "not be mounted",
+		 "make a store writable again whose log is damaged: what its entries said is taken from copies of the "
+		 "records; the store must not be mounted",
 		 0},
 		{0},
 	};

@@ -334,6 +334,7 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name
 {
 	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_store *s = step->store;
+	struct ckpt_record_copies copies = ckpt_store_copies(s);
 	bool was_deleted = ckpt_step_state(step) == CKPT_STEP_DELETED;
 	int rc = ckpt_load_settle(s);
 
@@ -346,6 +347,8 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name
 	rc = files_out_of_sight(step, ret_name);
 	if (!rc)
 		ckpt_gc_expect(step, m);
+	if (!rc)
+		ckpt_record_copy_remove(&copies, step->session);
 	if (!rc)
 		rc = remove_manifests(step);
 	if (!rc)

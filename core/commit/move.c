@@ -65,6 +65,8 @@ static int move_to(struct ckpt_step *step, struct ckpt_step *to, const char *fol
 		return rc;
 	rc = append(step, folder_id, name);
 	take_name(step, to);
+	if (!rc)
+		ckpt_version_copy(step, NULL, 0);
 	return rc;
 }
 

@@ -4,6 +4,7 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/version.h"
 #include "core/policy/should_save.h"
 #include "core/record/metadata.h"
 #include "core/store/load.h"
@@ -205,6 +206,10 @@ int ckpt_attempt_publish(struct attempt *a)
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
 		memcpy(act.replaces, a->step->base->session, sizeof(act.replaces));
 	rc = ckpt_journal_append(a->step->store->journal, &act, false, &a->unknown);
+	if (!rc)
+		ckpt_version_copy(a->step, data, act.record_len);
+	if (!rc && *act.replaces)
+		ckpt_version_copy(a->step->base, NULL, 0);
 	return rc == -ESTALE ? -EEXIST : a->unknown ? -EIO : rc;
 }
 

@@ -12,6 +12,13 @@
 
 #include <stdio.h>
 
+void ckpt_version_copy(struct ckpt_step *step, const void *record, size_t len)
+{
+	struct ckpt_record_copies copies = ckpt_store_copies(step->store);
+
+	ckpt_record_copy_put(&copies, step->session, record, len);
+}
+
 int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees)
 {
 	bool unknown;
@@ -20,9 +27,12 @@ int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees)
 	memcpy(act->step, step->session, sizeof(act->step));
 	rc = ckpt_journal_append(step->store->journal, act, frees, &unknown);
 	step->unknown_act = unknown ? (uint8_t)act->kind : 0;
-	if (!rc)
-		ckpt_step_follow(step);
-	return rc;
+	if (rc)
+		return rc;
+	ckpt_step_follow(step);
+	if (act->kind != CKPT_ACT_EXPIRE)
+		ckpt_version_copy(step, act->record, act->record_len);
+	return 0;
 }
 
 bool ckpt_version_was_done(struct ckpt_step *step, enum ckpt_act_kind kind, enum ckpt_step_state state)

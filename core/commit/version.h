@@ -13,6 +13,8 @@
 // again gives the final answer; ... Nothing is said in the error log.
 int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees);
 
+// The copy of its record becomes that of now (record_copy.h): of this one, or NULL.
+void ckpt_version_copy(struct ckpt_step *step, const void *record, size_t len);
 // Who asks again for an act whose answer was lost finds it done, by the state that the step has since.
 bool ckpt_version_was_done(struct ckpt_step *step, enum ckpt_act_kind kind, enum ckpt_step_state state);
 

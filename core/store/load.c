@@ -43,32 +43,65 @@ static void find_stored(struct ckpt_store *s, struct ckpt_summary *sum)
 		sum->stored_ns = ckpt_journal_stored_ns(s->journal, sum->session, sum->version);
 }
 
-static int open_journal(struct ckpt_store *s, bool repair)
+static void tell_salvaged(void *arg, const char *name)
 {
-	enum ckpt_journal_mode mode = repair        ? CKPT_JOURNAL_REPAIR
-				      : s->writable ? CKPT_JOURNAL_WRITE
-						    : CKPT_JOURNAL_READ;
-	uint64_t damaged;
-	int rc = ckpt_journal_open(s->objects, s->id, mode, &s->journal, &damaged);
+	struct ckpt_store *s = arg;
+
+	ckpt_errlog_add(s->errlog, name, 0, "look at it: `ckptfs info`",
+			"the log had lost it, or its last version: it is as the copy of its record says");
+}
+
+static void tell_damaged(struct ckpt_store *s, uint64_t damaged)
+{
 	char key[CKPT_LOG_KEY_MAX];
 
-	if (!damaged)
-		return rc;
-	if (!rc && repair)
-		rc = ckpt_journal_snapshot(s->journal, true);
-	if (rc == -EBADMSG)
-		rc = -EUCLEAN;
 	ckpt_log_key(damaged, key);
 	ckpt_errlog_add(s->errlog, key, -EBADMSG, "run `ckptfs doctor --repair` on the store",
 			"an entry of the log is damaged: what it said is lost%s",
 			s->writable ? "" : ", and the store is shown without it");
-	return rc;
 }
 
-int ckpt_load_steps(struct ckpt_store *s, bool repair)
+static int repair(struct ckpt_store *s)
+{
+	struct ckpt_record_copies copies = ckpt_store_copies(s);
+	int rc = ckpt_record_copies_salvage(&copies, tell_salvaged, s);
+
+	return rc ? rc : ckpt_journal_snapshot(s->journal, true);
+}
+
+static int settle_copies(struct ckpt_store *s)
+{
+	struct ckpt_record_copies copies = ckpt_store_copies(s);
+	unsigned lost;
+	int rc = ckpt_record_copies_settle(&copies, &lost);
+
+	if (lost)
+		ckpt_errlog_add(s->errlog, "log", -EUCLEAN, "run `ckptfs doctor --repair` on the store",
+				"the log has lost entries: the records of %u steps are there that it does not know", lost);
+	return lost ? -EUCLEAN : rc;
+}
+
+static int open_journal(struct ckpt_store *s, bool repairs)
+{
+	enum ckpt_journal_mode mode = repairs	    ? CKPT_JOURNAL_REPAIR
+				      : s->writable ? CKPT_JOURNAL_WRITE
+						    : CKPT_JOURNAL_READ;
+	uint64_t damaged;
+	int rc = ckpt_journal_open(s->objects, s->id, mode, &s->journal, &damaged);
+
+	if (damaged)
+		tell_damaged(s, damaged);
+	if (!rc && repairs)
+		rc = repair(s);
+	if (!rc && s->writable)
+		rc = settle_copies(s);
+	return damaged && rc == -EBADMSG ? -EUCLEAN : rc;
+}
+
+int ckpt_load_steps(struct ckpt_store *s, bool repairs)
 {
 	CLEANUP(list_done) struct said_list l = {0};
-	int rc = open_journal(s, repair);
+	int rc = open_journal(s, repairs);
 
 	if (!rc)
 		rc = ckpt_journal_each(s->journal, add_said, &l);

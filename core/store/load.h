@@ -10,7 +10,7 @@
 struct ckpt_step;
 struct ckpt_store;
 
-int ckpt_load_steps(struct ckpt_store *s, bool repair); // repair: as CKPT_STORE_REPAIR
+int ckpt_load_steps(struct ckpt_store *s, bool repairs); // as CKPT_STORE_REPAIR does
 // Any thread that begins an act: what came of one before, whose answer was lost, is known, and the steps are as the log says. -EIO: it is
 // still not known. Cheap, nearly always.
 int ckpt_load_settle(struct ckpt_store *s);

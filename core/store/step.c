@@ -654,26 +654,29 @@ static bool take_place_locked(struct ckpt_step *step, const struct ckpt_said *sa
 	return false;
 }
 
+static void take_summary_locked(struct ckpt_step *step, const struct ckpt_said *said)
+{
+	LOCK_SCOPE(&step->lock);
+	int64_t stored_ns = step->summary.version == said->is.version ? step->summary.stored_ns : ckpt_sys.now_ns();
+
+	step->summary = said->is;
+	step->summary.stored_ns = stored_ns;
+	if (said->deleted_by)
+		return;
+	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
+	step->deleted_by = 0;
+}
+
 bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *said)
 {
 	if (is_old_locked(step, said))
 		return true;
-	if (said->deleted_by) {
-		if (ckpt_step_state(step) != CKPT_STEP_DELETED || step->deleted_by != said->deleted_by)
-			ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
-		return true;
-	}
-	if (!take_place_locked(step, said))
+	if (!said->deleted_by && !take_place_locked(step, said))
 		return false;
-	LOCK_SCOPE(&step->lock);
-	int64_t stored_ns = step->summary.stored_ns;
-
-	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
-	step->deleted_by = 0;
-	if (step->summary.version != said->is.version)
-		stored_ns = ckpt_sys.now_ns();
-	step->summary = said->is;
-	step->summary.stored_ns = stored_ns;
+	if (said->deleted_by &&
+	    (ckpt_step_state(step) != CKPT_STEP_DELETED || step->deleted_by != said->deleted_by))
+		ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
+	take_summary_locked(step, said);
 	return true;
 }
 

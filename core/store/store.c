@@ -29,7 +29,7 @@
 #define IDENTITY_FILE "store.json"
 #define PACKS_WAIT_NS INT64_C(200000000) // before it is asked whether to go on
 
-static const char *const folders[] = {"sessions", "tree", "trash"};
+static const char *const folders[] = {"sessions", "records", "tree", "trash"};
 
 // --- Identity ---------------------------------------------------------------------------------------------------------
 
@@ -332,6 +332,8 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 	if (!rc)
 		rc = folder_open(s, "sessions", &s->sessions_fd);
 	if (!rc)
+		rc = folder_open(s, "records", &s->records_fd);
+	if (!rc)
 		rc = folder_open(s, "tree", &s->tree_fd);
 	if (!rc)
 		rc = folder_open(s, "trash", &s->trash_fd);
@@ -373,7 +375,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 
 	if (!s)
 		return -ENOMEM;
-	s->dirfd = s->sessions_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
+	s->dirfd = s->sessions_fd = s->records_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
 	ckpt_lock_init(&s->refresh_lock, CKPT_LOCK_REFRESH);
 	ckpt_lock_init(&s->packs_lock, CKPT_LOCK_PACKS);
 	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
@@ -480,7 +482,7 @@ void ckpt_store_close(struct ckpt_store *s)
 {
 	if (!s)
 		return;
-	const int fds[] = {s->sessions_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
+	const int fds[] = {s->sessions_fd, s->records_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
 
 	ckpt_store_rest(s);
 	ckpt_room_free(s->room);

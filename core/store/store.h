@@ -13,6 +13,7 @@
 #include "core/index/indexer.h"
 #include "core/stage/limit.h"
 #include "core/state/journal.h"
+#include "core/state/record_copy.h"
 #include "core/store/errlog.h"
 #include "core/store/latest.h"
 #include "core/store/settings.h"
@@ -44,7 +45,7 @@ struct ckpt_store {
 	int64_t created_ns;
 	bool writable;
 	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
-	int dirfd, sessions_fd, tree_fd, trash_fd, lock_fd;
+	int dirfd, sessions_fd, records_fd, tree_fd, trash_fd, lock_fd;
 	struct ckpt_settings settings; // in effect
 	struct ckpt_objects *objects;
 	struct ckpt_journal *journal; // what the log of the store says
@@ -155,6 +156,12 @@ void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of 
 // on and on.
 int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg);
 bool ckpt_store_packs_wanted(const struct ckpt_store *s);
+
+// Of the records of its steps, beside the log (record_copy.h).
+static inline struct ckpt_record_copies ckpt_store_copies(const struct ckpt_store *s)
+{
+	return (struct ckpt_record_copies){s->journal, s->id, s->records_fd, s->sessions_fd};
+}
 
 // What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
 int ckpt_store_check_identity(const struct ckpt_store *s);

@@ -221,11 +221,23 @@ def test_damaged_entry_of_the_log_is_reported_and_harms_no_other_step(world, two
     m.umount()
     assert path.name in ckptfs("doctor", store, check=False).stdout
     assert path.name in ckptfs("doctor", "--repair", store).stderr
-    m = Mount.new(world, store)  # what the entry said is lost, and not the files
-    assert m.listing() == ["2"] and trees.files(m / "2") == two_steps["2"]
-    assert trees.files(m / "1") == two_steps["1"]
+    m = Mount.new(world, store)  # a copy of its record was there
+    assert m.listing() == ["1", "2"] and {n: trees.files(m / n) for n in ("1", "2")} == two_steps
+    assert any("\t1\t" in line and "had lost it" in line for line in m.errors())
+    (m / "3").mkdir()
+    commit(m / "3")
+    m.remount()
+    assert m.listing() == ["1", "2", "3"] and trees.files(m / "1") == two_steps["1"]
+
+
+def test_step_that_the_log_has_lost_with_its_record_is_an_unfinished_save(world, two_steps, store, ckptfs, commit):
+    damaged_in(entry(store, 1), "zeros")
+    for copy in (store / "records").iterdir():
+        copy.unlink()
+    ckptfs("doctor", "--repair", store)
+    m = Mount.new(world, store)
+    assert m.listing() == ["2"] and trees.files(m / "1") == two_steps["1"]
     commit(m / "1")
-    assert m.listing() == ["1", "2"]
     m.remount()
     assert m.listing() == ["1", "2"] and trees.files(m / "1") == two_steps["1"]
 
