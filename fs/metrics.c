@@ -177,7 +177,7 @@ static void put_work(FILE *f, struct ckpt_store *s)
 		one(f, "ckptfs_short_of_room", "gauge", "1: less than the reserve is free, and no trash is left.",
 		    room.is_short);
 	}
-	one(f, "ckptfs_index_queue", "gauge", "Versions that the index does not have yet.",
+	one(f, "ckptfs_index_queue", "gauge", "Manifests that wait to be put into the index.",
 	    ckpt_indexer_pending(s->indexer));
 	one(f, "ckptfs_removal_queue", "gauge", "Files that wait for removal in the background.",
 	    ckpt_trash_pending(s->trash));

@@ -279,8 +279,8 @@ static void check_index(struct doctor *d, const struct ckpt_store *s)
 	else
 		tell(d, "index", true, !rc,
 		     rc ? ckpt_text("%s: %s", path, rc == -EBADMSG ? "is damaged" : strerror(-rc))
-			: ckpt_text("%llu versions, %llu manifests, %s", (unsigned long long)st.versions,
-				    (unsigned long long)st.manifests, ckpt_size_text(st.bytes_used, used)),
+			: ckpt_text("%llu manifests, %llu packs, %s", (unsigned long long)st.manifests,
+				    (unsigned long long)st.packs, ckpt_size_text(st.bytes_used, used)),
 		     ckpt_text("`ckptfs verify --repair-index %s` rebuilds it, and so does the next mount", s->path));
 }
 

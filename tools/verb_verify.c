@@ -332,13 +332,13 @@ static void check_unnamed_packs(struct verify *v)
 
 // --- The index ----------------------------------------------------------------------------------------------------------
 
-static int see_version(void *arg __attribute__((unused)), const char *key __attribute__((unused)),
-		       const struct ckpt_summary *s __attribute__((unused)))
+static int see_pack(void *arg __attribute__((unused)), const struct ckpt_pack *pack __attribute__((unused)),
+		    bool whole __attribute__((unused)))
 {
 	return 0;
 }
 
-// The index is written behind and may lack what is new; what it has must be right.
+// The index may lack manifests and packs; those that it has must be right.
 static void check_index(struct verify *v)
 {
 	struct ckpt_store *s = v->l.store;
@@ -348,7 +348,7 @@ static void check_index(struct verify *v)
 	int rc;
 
 	if (s->index) {
-		rc = ckpt_index_each(s->index, see_version, NULL);
+		rc = ckpt_index_each_pack(s->index, see_pack, NULL);
 	} else {
 		rc = ckpt_index_open(path, s->id, true, &ix, &fresh);
 		ckpt_index_close(ix);

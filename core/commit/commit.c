@@ -558,7 +558,7 @@ static void finish(struct attempt *a, int rc)
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	if (!rc && step->store->indexer && a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX)
-		ckpt_indexer_put(step->store->indexer, step->key, &a->record.summary, TAKE_PTR(a->record.manifest),
+		ckpt_indexer_put(step->store->indexer, a->record.summary.manifest_sha256, TAKE_PTR(a->record.manifest),
 				 a->record.manifest_len);
 	ckpt_lock_drop(&step->store->lock);
 	ckpt_store_wake_behind(step->store);

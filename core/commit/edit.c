@@ -336,6 +336,6 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		ckpt_attributes_put(step, d->attributes_mark, d->m);
 	ckpt_store_wake_behind(step->store);
 	if (step->store->indexer && d->len > CKPT_MANIFEST_EMBED_MAX)
-		ckpt_indexer_put(step->store->indexer, step->key, &next, TAKE_PTR(d->data), d->len);
+		ckpt_indexer_put(step->store->indexer, next.manifest_sha256, TAKE_PTR(d->data), d->len);
 	return 0;
 }

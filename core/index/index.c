@@ -27,8 +27,6 @@
 //  2. No transaction outlives a public call, and no callback runs under one.
 //  3. A directory is open once in a process (`claim`): a second close would drop the locks of the first.
 
-#define BATCH_VERSIONS 1024
-
 struct ckpt_index {
 	struct ckpt_index_db db;
 	char store_id[CKPT_UUID_LEN + 1];
@@ -156,170 +154,30 @@ uint64_t ckpt_index_resets(const struct ckpt_index *ix)
 	return __atomic_load_n(&ix->resets, __ATOMIC_RELAXED);
 }
 
-// ---- Versions
+// ---- Manifests
 
 struct put_job {
-	const char *const *keys;
-	const struct ckpt_summary *summaries;
-	size_t count;
-	const void *manifest;
-	size_t manifest_len;
+	const uint8_t *sha256;
+	const void *data;
+	size_t len;
 };
 
-static int put_summary(struct ckpt_index_db *db, MDB_txn *txn, const char *step_key, const struct ckpt_summary *s)
-{
-	CLEANUP_FREE void *data = NULL;
-	CLEANUP_FREE uint8_t *value = NULL;
-	struct ckpt_index_key key;
-	size_t len = 0;
-	int r = ckpt_index_key_version(&key, step_key, s->version);
-
-	if (!r)
-		r = ckpt_summary_encode(s, &data, &len);
-	if (r)
-		return -r;
-	value = ckpt_calloc(1, len + CKPT_INDEX_TIME_BYTES);
-	if (!value)
-		return ENOMEM;
-	memcpy(value, data, len);
-	ckpt_put64(value + len, (uint64_t)s->stored_ns);
-	return ckpt_index_db_put(txn, db->dbi, &key, value, len + CKPT_INDEX_TIME_BYTES);
-}
-
-static int put_all(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
+static int put_manifest(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 {
 	const struct put_job *job = arg;
 	struct ckpt_index_key key;
 
-	for (size_t i = 0; i < job->count; i++) {
-		int rc = put_summary(db, txn, job->keys[i], &job->summaries[i]);
-
-		if (rc)
-			return rc;
-	}
-	if (!job->manifest_len)
-		return 0;
-	ckpt_index_key_digest(&key, CKPT_INDEX_TABLE_MANIFEST, job->summaries[0].manifest_sha256);
-	return ckpt_index_db_put(txn, db->dbi, &key, job->manifest, job->manifest_len);
+	ckpt_index_key_digest(&key, CKPT_INDEX_TABLE_MANIFEST, job->sha256);
+	return ckpt_index_db_put(txn, db->dbi, &key, job->data, job->len);
 }
 
-int ckpt_index_put(struct ckpt_index *ix, const char *key, const struct ckpt_summary *summary, const void *manifest,
-		   size_t manifest_len)
+int ckpt_index_put_manifest(struct ckpt_index *ix, const uint8_t sha256[CKPT_INDEX_SHA_BYTES], const void *data,
+			    size_t len)
 {
-	struct put_job job = {&key, summary, 1, manifest, manifest ? manifest_len : 0};
+	struct put_job job = {sha256, data, len};
 
-	return job.manifest_len <= CKPT_MANIFEST_BYTES_MAX ? ckpt_index_db_write(&ix->db, put_all, &job) : -EINVAL;
+	return len <= CKPT_MANIFEST_BYTES_MAX ? ckpt_index_db_write(&ix->db, put_manifest, &job) : -EINVAL;
 }
-
-int ckpt_index_put_many(struct ckpt_index *ix, const char *const *keys, const struct ckpt_summary *summaries,
-			size_t count)
-{
-	struct put_job job = {keys, summaries, count, NULL, 0};
-
-	return ckpt_index_db_write(&ix->db, put_all, &job);
-}
-
-struct remove_job {
-	const char *key;
-	uint32_t version;
-};
-
-// The manifest goes too, even if another version has the same: it is a cache, and a miss is filled from the store.
-static int remove_version(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
-{
-	const struct remove_job *job = arg;
-	struct ckpt_index_key version, manifest;
-	char step_key[CKPT_STEP_KEY_MAX];
-	struct ckpt_summary summary;
-	MDB_val key, value;
-	int rc = -ckpt_index_key_version(&version, job->key, job->version);
-
-	if (rc)
-		return rc;
-	key = ckpt_index_db_key(&version);
-	rc = mdb_get(txn, db->dbi, &key, &value);
-	if (rc)
-		return rc;
-	if (!ckpt_index_db_read_version(&key, &value, step_key, &summary)) {
-		ckpt_index_key_digest(&manifest, CKPT_INDEX_TABLE_MANIFEST, summary.manifest_sha256);
-		key = ckpt_index_db_key(&manifest);
-		rc = mdb_del(txn, db->dbi, &key, NULL);
-		if (rc && rc != MDB_NOTFOUND)
-			return rc;
-	}
-	key = ckpt_index_db_key(&version);
-	return mdb_del(txn, db->dbi, &key, NULL);
-}
-
-int ckpt_index_remove(struct ckpt_index *ix, const char *key, uint32_t version)
-{
-	struct remove_job job = {key, version};
-
-	return ckpt_index_db_write(&ix->db, remove_version, &job);
-}
-
-struct batch {
-	size_t count;
-	struct {
-		char key[CKPT_STEP_KEY_MAX];
-		struct ckpt_summary summary;
-	} rows[BATCH_VERSIONS];
-	// Where the next batch goes on: behind this key.
-	char last[CKPT_INDEX_KEY_MAX];
-	size_t last_len;
-};
-
-// Fills b with the versions behind b->last. 0, -EBADMSG, ...
-static int read_batch(struct ckpt_index *ix, struct batch *b)
-{
-	MDB_val key = {.mv_data = b->last, .mv_size = b->last_len}, value;
-	MDB_cursor *cursor;
-	MDB_txn *txn;
-	int rc, r = ckpt_index_db_begin(&ix->db, false, &txn);
-
-	if (r)
-		return r;
-	b->count = 0;
-	rc = mdb_cursor_open(txn, ix->db.dbi, &cursor);
-	if (rc) {
-		ckpt_index_db_end(&ix->db, txn);
-		return ckpt_index_db_error(rc);
-	}
-	rc = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
-	if (!rc && key.mv_size == b->last_len && !memcmp(key.mv_data, b->last, b->last_len))
-		rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
-	while (!rc && !r && b->count < BATCH_VERSIONS && ckpt_index_db_table(&key) == CKPT_INDEX_TABLE_VERSION) {
-		r = ckpt_index_db_read_version(&key, &value, b->rows[b->count].key, &b->rows[b->count].summary);
-		if (r)
-			break;
-		b->count++;
-		memcpy(b->last, key.mv_data, key.mv_size);
-		b->last_len = key.mv_size;
-		rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
-	}
-	mdb_cursor_close(cursor);
-	ckpt_index_db_end(&ix->db, txn);
-	return !r && rc && rc != MDB_NOTFOUND ? ckpt_index_db_error(rc) : r;
-}
-
-int ckpt_index_each(struct ckpt_index *ix, ckpt_index_version_fn *fn, void *arg)
-{
-	CLEANUP_FREE struct batch *b = malloc(sizeof(*b));
-	int r;
-
-	if (!b)
-		return -ENOMEM;
-	b->last[0] = CKPT_INDEX_TABLE_VERSION;
-	b->last_len = 1;
-	do {
-		r = read_batch(ix, b);
-		for (size_t i = 0; !r && i < b->count; i++)
-			r = fn(arg, b->rows[i].key, &b->rows[i].summary);
-	} while (!r && b->count == BATCH_VERSIONS);
-	return r;
-}
-
-// ---- Manifests
 
 // The pages of a map count as ours while we have looked at them. A large value that was copied is not looked at again;
 // its pages stay in the kernel's cache, where others' memory comes first.
@@ -396,9 +254,7 @@ int ckpt_index_stat(struct ckpt_index *ix, struct ckpt_index_stat *ret_stat)
 
 	if (r)
 		return r;
-	r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_VERSION, &s.versions);
-	if (!r)
-		r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_MANIFEST, &s.manifests);
+	r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_MANIFEST, &s.manifests);
 	if (!r)
 		r = count_table(&ix->db, txn, CKPT_INDEX_TABLE_CHUNK, &s.chunks);
 	if (!r)

@@ -2,15 +2,15 @@
 // it can be rebuilt from the store, and whatever is missing, stale, damaged or of another store is thrown away and
 // rebuilt by the caller; a bad index never ends the process and never gives wrong bytes.
 //
-// Tables: version ("<step key>/<version, 8 hex digits>" -> summary), manifest (sha256 -> encoded manifest: the files of
-// a version, path -> file, in searchable form), chunk (SHA-256 -> where in which pack), pack (what the chunk table has of it), meta
-// (store id, format). Each value carries its own 64-bit checksum.
+// Tables: manifest (SHA-256 -> encoded manifest: the files of a version, path -> file, in searchable form), chunk (SHA-256 ->
+// where in which pack), pack (what the chunk table has of it), meta (store id, format). Each value carries its own 64-bit
+// checksum. The log says which versions there are (core/state/journal.h): the index does not know them.
 //
 // Calling sequence: ckpt_index_open(), calls, ckpt_index_close(). Open once per process, after every fork.
 // Threads: any thread, any call; writes are serialized by LMDB. No read transaction outlives a call, and callbacks run
 // outside of any transaction. Every call may block on the disk.
 // Errors: -ENOENT; -EBADMSG damage seen now (the caller calls ckpt_index_reset and rebuilds); -EROFS a write to one that
-// was opened readonly; -EINVAL a key or summary that is none; -ENOSPC, -ENOMEM, -EIO.
+// was opened readonly; -EINVAL a manifest that is too long, a pack without chunks; -ENOSPC, -ENOMEM, -EIO.
 //
 // What it does not promise: after a power cut, or a flipped bit in the page that names the newest transaction, it may be
 // whole but one transaction old, and any manifest may be missing. So a miss is never an answer: the store has it. With
@@ -18,7 +18,6 @@
 #pragma once
 
 #include "core/record/manifest.h"
-#include "core/record/record.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,19 +39,10 @@ void ckpt_index_close(struct ckpt_index *ix); // NULL is fine
 int ckpt_index_reset(struct ckpt_index *ix);
 uint64_t ckpt_index_resets(const struct ckpt_index *ix); // how often that was since it was opened
 
-// One transaction. manifest may be NULL (len 0) when it is not to be kept.
-int ckpt_index_put(struct ckpt_index *ix, const char *key, const struct ckpt_summary *summary, const void *manifest,
-		   size_t manifest_len);
-// Many summaries in one transaction, for a rebuild: keys[i], summaries[i].
-int ckpt_index_put_many(struct ckpt_index *ix, const char *const *keys, const struct ckpt_summary *summaries,
-			size_t count);
-// -ENOENT. Its manifest goes too, though another version may have the same: a miss, see above.
-int ckpt_index_remove(struct ckpt_index *ix, const char *key, uint32_t version);
+// --- Manifests -----------------------------------------------------------------------------------------------------------
 
-// Every version in key order. A non-zero return of fn ends it and is returned.
-typedef int ckpt_index_version_fn(void *arg, const char *key, const struct ckpt_summary *summary);
-int ckpt_index_each(struct ckpt_index *ix, ckpt_index_version_fn *fn, void *arg);
-
+// Puts one, in place of what there was of this digest. The index does not compare the two: a reader does. One transaction.
+int ckpt_index_put_manifest(struct ckpt_index *ix, const uint8_t sha256[32], const void *data, size_t len);
 // The encoded manifest, malloc'ed; the caller checks its SHA-256 by parsing it.
 int ckpt_index_manifest(struct ckpt_index *ix, const uint8_t sha256[32], void **ret_data, size_t *ret_len);
 
@@ -82,6 +72,6 @@ int ckpt_index_drop_packs(struct ckpt_index *ix, const struct ckpt_pack *packs, 
 // --- Figures -------------------------------------------------------------------------------------------------------------
 
 struct ckpt_index_stat {
-	uint64_t versions, manifests, chunks, packs, bytes_used, bytes_file;
+	uint64_t manifests, chunks, packs, bytes_used, bytes_file;
 };
 int ckpt_index_stat(struct ckpt_index *ix, struct ckpt_index_stat *ret_stat);

@@ -320,10 +320,3 @@ int ckpt_index_db_get(MDB_txn *txn, MDB_dbi dbi, const struct ckpt_index_key *k,
 		return ckpt_index_db_error(rc);
 	return ckpt_index_value_read(k->bytes, k->len, value.mv_data, value.mv_size, ret_payload, ret_len);
 }
-
-int ckpt_index_db_read_version(const MDB_val *key, const MDB_val *value, char *ret_step_key,
-			       struct ckpt_summary *ret_summary)
-{
-	return ckpt_index_value_read_version(key->mv_data, key->mv_size, value->mv_data, value->mv_size, ret_step_key,
-					     ret_summary);
-}

@@ -68,6 +68,3 @@ int ckpt_index_db_put(struct MDB_txn *txn, unsigned int dbi, const struct ckpt_i
 // The payload of a key, valid until the transaction ends. -ENOENT, -EBADMSG.
 int ckpt_index_db_get(struct MDB_txn *txn, unsigned int dbi, const struct ckpt_index_key *k, const void **ret_payload,
 		      size_t *ret_len);
-// What a row of the version table says. ret_step_key has CKPT_STEP_KEY_MAX bytes. -EBADMSG.
-int ckpt_index_db_read_version(const struct MDB_val *key, const struct MDB_val *value, char *ret_step_key,
-			       struct ckpt_summary *ret_summary);

@@ -1,6 +1,6 @@
 // The look at an index before this process maps it: what is there, is it sound, and is it ours. In a child, since LMDB
-// on a damaged file may die of it; there index_check.c sees every page before LMDB follows it, then every key and value
-// is read but the bytes of manifests and chunks, which are checked when they are read. For index.c only.
+// on a damaged file may die of it; there index_check.c sees every page before LMDB follows it, then every key is
+// read. The values of manifests, chunks and packs are checked when they are read. For index.c only.
 // Threads: plain functions. Blocks on the disk, for at most a minute. It writes nothing.
 #pragma once
 

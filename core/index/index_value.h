@@ -2,7 +2,6 @@
 // knows nothing of LMDB.
 //
 //   's' "store" | "format"                    -> text | u32        what the index belongs to
-//   'v' step key '/' version, 8 hex digits    -> summary, time of the record's object
 //   'm' SHA-256                               -> encoded manifest
 //   'c' SHA-256 of a chunk                    -> the pack that it is in, and where and how it is there
 //   'p' id of a pack                          -> its length, and how many chunks of it are here
@@ -12,18 +11,15 @@
 #pragma once
 
 #include "core/record/manifest.h"
-#include "core/record/record.h"
 
-#define CKPT_INDEX_FORMAT 3u // the value of "format"
+#define CKPT_INDEX_FORMAT 4u // the value of "format"
 #define CKPT_INDEX_TABLE_SELF 's'
-#define CKPT_INDEX_TABLE_VERSION 'v'
 #define CKPT_INDEX_TABLE_MANIFEST 'm'
 #define CKPT_INDEX_TABLE_CHUNK 'c'
 #define CKPT_INDEX_TABLE_PACK 'p'
-#define CKPT_INDEX_KEY_MAX (1 + CKPT_STEP_KEY_MAX + 1 + 8)
 #define CKPT_INDEX_CHECKSUM_BYTES 8u
-#define CKPT_INDEX_TIME_BYTES 8u
 #define CKPT_INDEX_SHA_BYTES 32
+#define CKPT_INDEX_KEY_MAX (1 + CKPT_INDEX_SHA_BYTES)
 #define CKPT_INDEX_CHUNK_BYTES 60u // of the value behind its checksum
 #define CKPT_INDEX_PACK_BYTES 12u
 
@@ -33,8 +29,6 @@ struct ckpt_index_key {
 };
 
 void ckpt_index_key_self(struct ckpt_index_key *k, const char *name);
-// A step key of 1 to CKPT_STEP_KEY_MAX - 1 bytes: -EINVAL for others.
-int ckpt_index_key_version(struct ckpt_index_key *k, const char *step_key, uint32_t version);
 // A table whose keys are digests: of manifests, chunks, packs.
 void ckpt_index_key_digest(struct ckpt_index_key *k, char table, const uint8_t sha256[CKPT_INDEX_SHA_BYTES]);
 
@@ -43,9 +37,6 @@ void ckpt_index_value_write(const struct ckpt_index_key *k, const void *payload,
 // The payload of a value; it points into it.
 int ckpt_index_value_read(const void *key, size_t key_len, const void *value, size_t len, const void **ret_payload,
 			  size_t *ret_len);
-// A row of the version table. ret_step_key has CKPT_STEP_KEY_MAX bytes.
-int ckpt_index_value_read_version(const void *key, size_t key_len, const void *value, size_t len, char *ret_step_key,
-				  struct ckpt_summary *ret_summary);
 
 // A row of the chunk table: written to out, and read. What was read can be what is stored of a chunk; whether it is, only the
 // pack says. ret_chunk->pack is 0.

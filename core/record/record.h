@@ -14,7 +14,7 @@
 
 struct ckpt_manifest;
 
-// What a listing needs of a version without its manifest; also what the index holds.
+// What a listing needs of a version without its manifest.
 struct ckpt_summary {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
@@ -39,7 +39,7 @@ struct ckpt_summary {
 	bool pinned; // not to be deleted (pin.h)
 	bool sealed; // every file with bytes has its seal (seal.h)
 	bool packed; // the bytes of some file are in packs, and not in a raw file (cool.h)
-	// Not in the record, only in the index: the time of the object that the record is, 0: not known.
+	// Not in the record: when this process learnt of the version, or 0.
 	int64_t stored_ns;
 	bool deleted; // this version says that the step is gone; all else is that of the version before, which it deletes
 };
@@ -63,7 +63,7 @@ int ckpt_record_encode(const struct ckpt_record *r, void **ret_data, size_t *ret
 int ckpt_record_decode(const void *data, size_t len, struct ckpt_record *ret);
 void ckpt_record_done(struct ckpt_record *r);
 
-// The summary alone, as the index stores it: a fixed little-endian form with length prefix. encode: -EINVAL what decode
+// The summary alone, as a record and a part of the log hold it: a fixed little-endian form with length prefix. encode: -EINVAL what decode
 // would refuse, -ENOMEM. decode: -EBADMSG, -ENOTSUP a newer form.
 int ckpt_summary_encode(const struct ckpt_summary *s, void **ret_data, size_t *ret_len);
 int ckpt_summary_decode(const void *data, size_t len, struct ckpt_summary *ret);

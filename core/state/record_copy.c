@@ -51,7 +51,8 @@ static int write_copy(int fd, const void *data, size_t len, const struct ckpt_su
 	return rc || !futimens(fd, times) ? rc : -errno;
 }
 
-static int put(const struct ckpt_record_copies *c, const void *data, size_t len, const struct ckpt_summary *sum, bool deleted)
+static int put(const struct ckpt_record_copies *c, const void *data, size_t len, const struct ckpt_summary *sum,
+	       bool deleted)
 {
 	char name[CKPT_UUID_LEN + sizeof(NEW)];
 	int fd, rc;
@@ -195,7 +196,8 @@ int ckpt_record_copies_settle(const struct ckpt_record_copies *c, unsigned *ret_
 
 // --- Salvage --------------------------------------------------------------------------------------------------------------
 
-static int read_copy(const struct ckpt_record_copies *c, const char *name, struct ckpt_record *ret_record, bool *ret_deleted)
+static int read_copy(const struct ckpt_record_copies *c, const char *name, struct ckpt_record *ret_record,
+		     bool *ret_deleted)
 {
 	CLEANUP_FD int fd = ckpt_sys.open(c->records_fd, name, O_RDONLY | O_NONBLOCK, 0);
 	CLEANUP_FREE void *data = NULL;

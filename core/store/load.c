@@ -77,13 +77,14 @@ static int settle_copies(struct ckpt_store *s)
 
 	if (lost)
 		ckpt_errlog_add(s->errlog, "log", -EUCLEAN, "run `ckptfs doctor --repair` on the store",
-				"the log has lost entries: the records of %u steps are there that it does not know", lost);
+				"the log has lost entries: the records of %u steps are there that it does not know",
+				lost);
 	return lost ? -EUCLEAN : rc;
 }
 
 static int open_journal(struct ckpt_store *s, bool repairs)
 {
-	enum ckpt_journal_mode mode = repairs	    ? CKPT_JOURNAL_REPAIR
+	enum ckpt_journal_mode mode = repairs       ? CKPT_JOURNAL_REPAIR
 				      : s->writable ? CKPT_JOURNAL_WRITE
 						    : CKPT_JOURNAL_READ;
 	uint64_t damaged;

@@ -17,7 +17,7 @@ int ckpt_load_settle(struct ckpt_store *s);
 // Under acts_lock, or refresh_lock: the steps become what the log says. For a writer that are those that it knows: a commit whose answer was
 // lost stays as it is until it is asked for again.
 int ckpt_load_follow(struct ckpt_store *s);
-// The index as if it had been lost: emptied, and filled from the store, chunks of packs too, beside all that goes on. Waits for a step
+// The index as if it had been lost: emptied, then given the chunks of all packs, beside all that goes on. Waits for a step
 // that is being cooled, which lets by. -ENOENT there is none (the disk was full); -EROFS; -EINTR go_on (NULL: always) said no
 // meanwhile; errors of index.h and objects.h.
 int ckpt_load_index(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg);

@@ -673,8 +673,7 @@ bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *sai
 		return true;
 	if (!said->deleted_by && !take_place_locked(step, said))
 		return false;
-	if (said->deleted_by &&
-	    (ckpt_step_state(step) != CKPT_STEP_DELETED || step->deleted_by != said->deleted_by))
+	if (said->deleted_by && (ckpt_step_state(step) != CKPT_STEP_DELETED || step->deleted_by != said->deleted_by))
 		ckpt_step_bury_locked(step, said->deleted_by, said->deleted_ns);
 	take_summary_locked(step, said);
 	return true;

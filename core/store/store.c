@@ -292,7 +292,7 @@ void ckpt_store_forgo_index(struct ckpt_store *s)
 static int index_open(struct ckpt_store *s)
 {
 	CLEANUP_FREE char *path = NULL;
-	bool fresh; // it fills as manifests are read and packs are looked at
+	bool fresh; // it fills as manifests are put and packs are looked at
 	int rc;
 
 	if (asprintf(&path, "%s/index", s->settings.work_dir ? s->settings.work_dir : s->path) < 0)

@@ -30,9 +30,6 @@ static void try_chunk(const void *key, size_t key_len, const void *value, size_t
 
 static void try_row(const void *key, size_t key_len, const void *value, size_t len)
 {
-	char step_key[CKPT_STEP_KEY_MAX], again[CKPT_STEP_KEY_MAX];
-	struct ckpt_index_key expected;
-	struct ckpt_summary s;
 	const void *payload;
 	size_t payload_len;
 	int rc = ckpt_index_value_read(key, key_len, value, len, &payload, &payload_len);
@@ -40,14 +37,6 @@ static void try_row(const void *key, size_t key_len, const void *value, size_t l
 	fuzz_assert(rc == 0 || rc == -EBADMSG);
 	fuzz_assert(rc || payload_len + CKPT_INDEX_CHECKSUM_BYTES == len);
 	try_chunk(key, key_len, value, len);
-	rc = ckpt_index_value_read_version(key, key_len, value, len, step_key, &s);
-	fuzz_assert(rc == 0 || rc == -EBADMSG);
-	if (rc)
-		return;
-	fuzz_assert(memchr(step_key, 0, sizeof(step_key)) && memchr(s.name, 0, sizeof(s.name)));
-	fuzz_assert(!ckpt_name_key(s.folder_id, s.name, again)); // the name is a name
-	fuzz_assert(!ckpt_index_key_version(&expected, step_key, s.version));
-	fuzz_assert(expected.len == key_len && !memcmp(expected.bytes, key, key_len));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

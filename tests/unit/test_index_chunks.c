@@ -112,7 +112,7 @@ static void check_counts(size_t packs, size_t chunks)
 	ck_ok(ckpt_index_stat(ix, &stat));
 	ck_assert_uint_eq(seen_packs.count, packs);
 	ck_assert_uint_eq(seen_chunks.count, chunks);
-	ck_assert(stat.packs == packs && stat.chunks == chunks && stat.versions == 3);
+	ck_assert(stat.packs == packs && stat.chunks == chunks && stat.manifests == 3);
 }
 
 // Packs that are put together, wherever one transaction ends.
@@ -188,6 +188,24 @@ START_TEST(what_is_dropped_is_gone_and_nothing_else)
 		ck_assert_uint_eq(pack_that_has(i), i >= MANY / 2 && i < MANY * 3 / 2 ? 2 : 0);
 	reopen();
 	check_counts(1, MANY);
+}
+END_TEST
+
+static int drop_each(void *arg __attribute__((unused)), const struct ckpt_pack *pack, bool whole)
+{
+	ck_assert(whole);
+	return ckpt_index_drop_packs(ix, pack, 1); // a write, inside of the callback
+}
+
+START_TEST(a_callback_can_write)
+{
+	enum { PACKS = 200 };
+
+	for (uint8_t i = 1; i <= PACKS; i++)
+		put(i, i * 10, 10);
+	check_counts(PACKS, PACKS * 10);
+	ck_ok(ckpt_index_each_pack(ix, drop_each, NULL));
+	check_counts(0, 0);
 }
 END_TEST
 
@@ -282,6 +300,7 @@ int main(void)
 	tcase_add_test(tcase, packs_that_are_put_together_are_all_whole);
 	tcase_add_test(tcase, a_chunk_is_where_it_was_put_last);
 	tcase_add_test(tcase, what_is_dropped_is_gone_and_nothing_else);
+	tcase_add_test(tcase, a_callback_can_write);
 	tcase_add_test(tcase, a_reset_forgets_chunks_too);
 	tcase_add_test(tcase, bad_arguments_are_refused);
 	tcase_add_loop_test(tcase, a_row_that_cannot_be_is_damage_and_is_dropped, 0, (int)ARRAY_LEN(wrongs));
