@@ -164,7 +164,7 @@ int ckpt_attempt_prepare(struct attempt *a)
 	return rc;
 }
 
-// What the log says of our session: 0 an earlier attempt's put, whose answer was lost, is there; -ENOENT nothing.
+// 0: the log has our session, from an earlier attempt whose answer was lost. -ENOENT: it has not.
 static int read_outcome(struct attempt *a)
 {
 	struct ckpt_store *s = a->step->store;

@@ -15,7 +15,7 @@ int ckpt_version_act(struct ckpt_step *step, struct ckpt_act *act, bool frees);
 
 // The copy of its record becomes that of now (record_copy.h): of this one, or NULL.
 void ckpt_version_copy(struct ckpt_step *step, const void *record, size_t len);
-// Who asks again for an act whose answer was lost finds it done, by the state that the step has since.
+// True: an earlier act of this kind, whose answer was lost, was done; the step has this state since.
 bool ckpt_version_was_done(struct ckpt_step *step, enum ckpt_act_kind kind, enum ckpt_step_state state);
 
 // What a version changes of the one before: 0 go on, 1 nothing, -errno. The record is the caller's to change; its

@@ -307,7 +307,7 @@ static int check_store(struct ckpt_gc_round *g)
 	return 0;
 }
 
-// What an act needs of which nobody knows whether it has happened is not known either.
+// An act with an unknown outcome may need packs: first the log says what became of it.
 static int settle(struct ckpt_gc_round *g)
 {
 	LOCK_SCOPE(&g->store->acts_lock);

@@ -11,7 +11,7 @@
 
 // --- Permanent ----------------------------------------------------------------------------------------------------------
 
-// What the marker said stays in its metadata.
+// The metadata still say what the marker said.
 int ckpt_promote(struct ckpt_step *step)
 {
 	return ckpt_version_flag(step, CKPT_FLAG_TEMPORARY, false, "made permanent");

@@ -268,7 +268,7 @@ int ckpt_journal_settle(struct ckpt_journal *j)
 	return rc;
 }
 
-// What of the queue goes into the next entry.
+// Takes the first acts of the queue, as many as the next entry has room for.
 static uint32_t take_batch_locked(struct ckpt_journal *j, struct ckpt_operation ops[BATCH_MAX])
 {
 	uint64_t number = ckpt_state_number(j->state, j->store_id);

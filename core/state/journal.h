@@ -30,8 +30,8 @@ uint64_t ckpt_journal_damaged(struct ckpt_journal *j); // the first entry that w
 // 0: it has happened, durably. -ESTALE: the state does not allow it, nothing has changed. *ret_unknown: whether nobody knows what came of
 // it (-EIO, -ETIMEDOUT, -ECANCELED); ckpt_journal_settle() says. All else: it was not appended. frees: it frees room (objects.h).
 int ckpt_journal_append(struct ckpt_journal *j, const struct ckpt_act *act, bool frees, bool *ret_unknown);
-// What came of an append whose answer was lost. 0: there is none, or it is not there. 1: it is there, and the state has changed since the
-// last call, by that or by one that an append has settled. -EIO ...: it is still not known. Cheap when nothing is unknown.
+// Asks for the outcome of an append whose answer was lost. 0: there is none, or it was not done. 1: the state has changed since the last
+// call, by that append or by one that a later append has settled. -EIO ...: it is still not known. Cheap when nothing is unknown.
 int ckpt_journal_settle(struct ckpt_journal *j);
 // For who only reads, beside a process that writes: what was appended since. 1: the state has changed; 0.
 int ckpt_journal_refresh(struct ckpt_journal *j);
@@ -46,9 +46,9 @@ int ckpt_journal_step(struct ckpt_journal *j, const char *id, ckpt_journal_fn *f
 // for among those that have its name, too: it may have taken the place of one of them. -ENOENT; -EBADMSG damaged. Free with
 // ckpt_record_done.
 int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_record *ret_record);
-// When it was put, by the store's clock; 0: not known.
+// The time at which it was put, by the store's clock; 0: not known.
 int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t version);
-// What its record takes in the log; 0: there is no such version.
+// The bytes of its record in the log; 0: there is no such version.
 uint32_t ckpt_journal_record_bytes(struct ckpt_journal *j, const char *id, uint32_t version);
 
 // Puts a snapshot when it is time for one, or at once (now), and removes the entries that nobody needs any more.

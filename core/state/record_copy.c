@@ -12,7 +12,7 @@
 #define NEW ".new"      // behind the id: a copy in the making
 #define NAMES_MAX 1000u // that are tried for a step whose name is taken
 
-// What the log says of a step.
+// A step, as the log says it is.
 struct said {
 	struct ckpt_summary is;
 	uint32_t deleted_by;
@@ -261,7 +261,7 @@ static int delete_again(const struct ckpt_record_copies *c, const char *session,
 	return append(c, &act, NULL);
 }
 
-// What the log has of the step may be of before; or it lacks that it was deleted, or had back.
+// The log may lack the newest version of the step, its deletion, or its undeletion.
 static int catch_up(const struct ckpt_record_copies *c, const struct said *said, struct ckpt_record *r, bool deleted)
 {
 	struct ckpt_act act = {.kind = CKPT_ACT_AMEND};

@@ -636,7 +636,7 @@ static bool versions_ok(const struct ckpt_state_step *step)
 	return step->is.version == last->version;
 }
 
-// What apply could not have made is damage, or hostile.
+// A step that apply could not have made is damage, or hostile.
 static bool step_ok(const struct ckpt_state *s, const struct cursor *c, const struct ckpt_state_step *step)
 {
 	if (strcmp(step->id, c->id) <= 0 || step->is.deleted || !versions_ok(step))

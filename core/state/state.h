@@ -1,4 +1,4 @@
-// What the log of a store says, from its first entry to some other: which steps there are, what they are called, which versions they
+// The state of a store, as its log says it from the first entry to some other: its steps, their names, the versions that they
 // have, and which are in the trash.
 //
 // ckpt_state_apply() is the whole of it: a function of the state and one operation, without I/O, clock or chance, so that all who read

@@ -36,7 +36,7 @@ static int add_said(void *arg, const struct ckpt_state_step *step)
 	return rc;
 }
 
-// When it was warmed, before this process knew it, only the store knows.
+// Only the store knows when a step was warmed before this process began.
 static void find_stored(struct ckpt_store *s, struct ckpt_summary *sum)
 {
 	if (!strcmp(sum->event, CKPT_EVENT_WARM))
@@ -169,7 +169,7 @@ static bool is_of_the_log(struct ckpt_step *step)
 	return ckpt_step_has_manifest(ckpt_step_state(step));
 }
 
-// What the table has from the log was there before the log is looked at: so a commit that ends just now is not taken for one that is gone.
+// The table is looked at before the log: so a commit that ends just now is not taken for a step that is gone.
 static int list_known(struct ckpt_store *s, struct ckpt_step ***ret_steps, size_t *ret_count)
 {
 	size_t count;

@@ -238,7 +238,7 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 
 struct ckpt_step_table *ckpt_step_table_new(void);
 void ckpt_step_table_free(struct ckpt_step_table *t);
-// What the log says of a step (core/state/state.h).
+// A step, as the log says it is (core/state/state.h).
 struct ckpt_said {
 	struct ckpt_summary is;
 	uint32_t deleted_by;

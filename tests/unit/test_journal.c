@@ -186,7 +186,7 @@ START_TEST(a_lost_answer_is_asked_for_at_once)
 }
 END_TEST
 
-// Whoever comes next settles it; what it was is news, once.
+// The next act settles it, and the change is told once.
 START_TEST(what_nobody_knows_is_settled_before_anything_else)
 {
 	bool unknown;
@@ -325,7 +325,7 @@ START_TEST(a_reader_follows)
 }
 END_TEST
 
-// What is left are entries of versions that there are, and those from the older snapshot on.
+// The entries that stay have records of versions, or are not before the older snapshot.
 START_TEST(entries_go_that_nobody_needs)
 {
 	char session[CKPT_UUID_LEN + 1];

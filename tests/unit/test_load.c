@@ -1,4 +1,4 @@
-// What a store's open believes: a log that is whole, and of the index nothing that the log does not say too.
+// The open of a store believes a log that is whole, and nothing of the index that the log does not say too.
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
 #include "tests/support/save.h"
@@ -256,7 +256,7 @@ static void assert_refused(int error, const char *key)
 	ckpt_store_close(s);
 }
 
-// Who only reads has the store without what that entry said; nobody writes to it.
+// A reader sees the store without what that entry said; nobody writes to it.
 START_TEST(a_damaged_entry_is_told_and_not_written_behind)
 {
 	static uint8_t data[RECORD_BYTES_MAX];
