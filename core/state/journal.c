@@ -473,13 +473,6 @@ int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t 
 	return ckpt_objects_head(j->objects, key, &object) ? 0 : object.mtime_ns;
 }
 
-uint32_t ckpt_journal_record_bytes(struct ckpt_journal *j, const char *id, uint32_t version)
-{
-	struct wanted w;
-
-	return find_version(j, id, version, &w) ? 0 : w.is.record.len;
-}
-
 struct ckpt_log_position ckpt_journal_position(struct ckpt_journal *j)
 {
 	struct ckpt_log_position at;

@@ -48,8 +48,6 @@ int ckpt_journal_step(struct ckpt_journal *j, const char *id, ckpt_journal_fn *f
 int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_record *ret_record);
 // The time at which it was put, by the store's clock; 0: not known.
 int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t version);
-// The bytes of its record in the log; 0: there is no such version.
-uint32_t ckpt_journal_record_bytes(struct ckpt_journal *j, const char *id, uint32_t version);
 
 // Puts a snapshot when it is time for one, or at once (now), and removes the entries that nobody needs any more.
 int ckpt_journal_snapshot(struct ckpt_journal *j, bool now);

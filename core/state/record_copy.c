@@ -44,7 +44,8 @@ static struct timespec stamp_of(const struct ckpt_summary *sum)
 static int write_copy(int fd, const void *data, size_t len, const struct ckpt_summary *sum, bool deleted)
 {
 	const struct timespec stamp = stamp_of(sum), times[2] = {stamp, stamp};
-	int rc = MIN(ckpt_sys.pwrite(fd, data, len, 0), 0) ? -EIO : 0;
+	ssize_t n = ckpt_sys.pwrite(fd, data, len, 0);
+	int rc = n < 0 ? (int)n : 0;
 
 	if (!rc && deleted && fchmod(fd, 0))
 		rc = -errno;
@@ -140,8 +141,8 @@ static bool is_right(const struct ckpt_record_copies *c, const struct said *said
 	struct stat st;
 
 	return !fstatat(c->records_fd, said->is.session, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode) &&
-	       (st.st_mode & 07777) == (said->deleted_by ? 0 : 0600) && st.st_mtim.tv_sec == stamp.tv_sec &&
-	       st.st_mtim.tv_nsec == stamp.tv_nsec;
+	       st.st_size && (st.st_mode & 07777) == (said->deleted_by ? 0 : 0600) &&
+	       st.st_mtim.tv_sec == stamp.tv_sec && st.st_mtim.tv_nsec == stamp.tv_nsec;
 }
 
 typedef int copy_fn(void *arg, const struct ckpt_record_copies *c, const char *name);
