@@ -390,6 +390,42 @@ int ckpt_journal_step(struct ckpt_journal *j, const char *id, ckpt_journal_fn *f
 	return step ? fn(arg, step) : -ENOENT;
 }
 
+static struct ckpt_said said_of(const struct ckpt_state_step *step)
+{
+	return (struct ckpt_said){.is = step->is, .deleted_by = step->deleted_by, .deleted_ns = step->deleted_ns};
+}
+
+int ckpt_journal_said(struct ckpt_journal *j, const char *id, struct ckpt_said *ret_said)
+{
+	LOCK_SCOPE(&j->lock);
+	const struct ckpt_state_step *step = ckpt_state_step(j->state, id);
+
+	if (!step)
+		return -ENOENT;
+	*ret_said = said_of(step);
+	return 0;
+}
+
+int ckpt_journal_list(struct ckpt_journal *j, struct ckpt_said **ret_list, size_t *ret_count)
+{
+	LOCK_SCOPE(&j->lock);
+	CLEANUP_FREE const struct ckpt_state_step **steps = NULL;
+	struct ckpt_said *list;
+	size_t count = 0;
+	int rc = ckpt_state_steps(j->state, &steps, &count);
+
+	if (rc)
+		return rc;
+	list = ckpt_calloc(count + 1, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++)
+		list[i] = said_of(steps[i]);
+	*ret_list = list;
+	*ret_count = count;
+	return 0;
+}
+
 struct wanted {
 	char id[CKPT_UUID_LEN + 1];
 	struct ckpt_state_version is;

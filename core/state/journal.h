@@ -42,6 +42,16 @@ int ckpt_journal_each(struct ckpt_journal *j, ckpt_journal_fn *fn, void *arg);
 // The same for one step, by its id; -ENOENT.
 int ckpt_journal_step(struct ckpt_journal *j, const char *id, ckpt_journal_fn *fn, void *arg);
 
+// A step, as the log says it is.
+struct ckpt_said {
+	struct ckpt_summary is;
+	uint32_t deleted_by;
+	int64_t deleted_ns;
+};
+int ckpt_journal_said(struct ckpt_journal *j, const char *id, struct ckpt_said *ret_said); // -ENOENT
+// All of them, by id. malloc'ed; -ENOMEM.
+int ckpt_journal_list(struct ckpt_journal *j, struct ckpt_said **ret_list, size_t *ret_count);
+
 // A version, whole, under the name that the step has now; of a deletion without metadata and manifest. What the step has not is looked
 // for among those that have its name, too: it may have taken the place of one of them. -ENOENT; -EBADMSG damaged. Free with
 // ckpt_record_done.

@@ -12,18 +12,6 @@
 #define NEW ".new"      // behind the id: a copy in the making
 #define NAMES_MAX 1000u // that are tried for a step whose name is taken
 
-// A step, as the log says it is.
-struct said {
-	struct ckpt_summary is;
-	uint32_t deleted_by;
-};
-
-static int take_said(void *arg, const struct ckpt_state_step *step)
-{
-	*(struct said *)arg = (struct said){.is = step->is, .deleted_by = step->deleted_by};
-	return 0;
-}
-
 // --- One copy -----------------------------------------------------------------------------------------------------------
 
 static uint64_t hash(uint64_t h, const char *text)
@@ -72,7 +60,7 @@ static int put(const struct ckpt_record_copies *c, const void *data, size_t len,
 	return rc;
 }
 
-static int put_from_log(const struct ckpt_record_copies *c, const struct said *said)
+static int put_from_log(const struct ckpt_record_copies *c, const struct ckpt_said *said)
 {
 	CLEANUP_FREE void *data = NULL;
 	struct ckpt_record r;
@@ -96,9 +84,9 @@ static int mark_deleted(const struct ckpt_record_copies *c, const char *session)
 
 void ckpt_record_copy_put(const struct ckpt_record_copies *c, const char *session, const void *record, size_t len)
 {
-	struct said said;
+	struct ckpt_said said;
 
-	if (ckpt_journal_step(c->journal, session, take_said, &said))
+	if (ckpt_journal_said(c->journal, session, &said))
 		return;
 	if (said.deleted_by && !mark_deleted(c, session))
 		return;
@@ -115,27 +103,7 @@ void ckpt_record_copy_remove(const struct ckpt_record_copies *c, const char *ses
 
 // --- All of them --------------------------------------------------------------------------------------------------------
 
-struct said_list {
-	struct said *at;
-	size_t count, cap;
-};
-
-static void list_done(struct said_list *l)
-{
-	free(l->at);
-}
-
-static int add_said(void *arg, const struct ckpt_state_step *step)
-{
-	struct said_list *l = arg;
-	int rc = ckpt_grow((void **)&l->at, &l->cap, l->count + 1, sizeof(*l->at));
-
-	if (!rc)
-		rc = take_said(&l->at[l->count++], step);
-	return rc;
-}
-
-static bool is_right(const struct ckpt_record_copies *c, const struct said *said)
+static bool is_right(const struct ckpt_record_copies *c, const struct ckpt_said *said)
 {
 	const struct timespec stamp = stamp_of(&said->is);
 	struct stat st;
@@ -169,9 +137,9 @@ static int each_copy(const struct ckpt_record_copies *c, copy_fn *fn, void *arg)
 static int look_for_stray(void *arg, const struct ckpt_record_copies *c, const char *name)
 {
 	unsigned *lost = arg;
-	struct said said;
+	struct ckpt_said said;
 
-	if (ckpt_uuid_check(name) && ckpt_journal_step(c->journal, name, take_said, &said) != -ENOENT)
+	if (ckpt_uuid_check(name) && ckpt_journal_said(c->journal, name, &said) != -ENOENT)
 		return 0;
 	if (ckpt_uuid_check(name) && !faccessat(c->sessions_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
 		++*lost;
@@ -182,16 +150,17 @@ static int look_for_stray(void *arg, const struct ckpt_record_copies *c, const c
 
 int ckpt_record_copies_settle(const struct ckpt_record_copies *c, unsigned *ret_lost)
 {
-	CLEANUP(list_done) struct said_list l = {0};
+	CLEANUP_FREE struct ckpt_said *list = NULL;
+	size_t count = 0;
 	int rc;
 
 	*ret_lost = 0;
 	rc = each_copy(c, look_for_stray, ret_lost);
 	if (!rc && !*ret_lost)
-		rc = ckpt_journal_each(c->journal, add_said, &l);
-	for (size_t i = 0; i < l.count && !rc; i++)
-		if (!is_right(c, &l.at[i]))
-			(void)put_from_log(c, &l.at[i]);
+		rc = ckpt_journal_list(c->journal, &list, &count);
+	for (size_t i = 0; i < count && !rc; i++)
+		if (!is_right(c, &list[i]))
+			(void)put_from_log(c, &list[i]);
 	return rc;
 }
 
@@ -263,7 +232,8 @@ static int delete_again(const struct ckpt_record_copies *c, const char *session,
 }
 
 // The log may lack the newest version of the step, its deletion, or its undeletion.
-static int catch_up(const struct ckpt_record_copies *c, const struct said *said, struct ckpt_record *r, bool deleted)
+static int catch_up(const struct ckpt_record_copies *c, const struct ckpt_said *said, struct ckpt_record *r,
+		    bool deleted)
 {
 	struct ckpt_act act = {.kind = CKPT_ACT_AMEND};
 
@@ -285,8 +255,8 @@ static int catch_up(const struct ckpt_record_copies *c, const struct said *said,
 // 0; 1: the log says as much.
 static int salvage_record(const struct ckpt_record_copies *c, struct ckpt_record *r, bool deleted)
 {
-	struct said said;
-	int rc = ckpt_journal_step(c->journal, r->summary.session, take_said, &said);
+	struct ckpt_said said;
+	int rc = ckpt_journal_said(c->journal, r->summary.session, &said);
 
 	if (!rc)
 		return catch_up(c, &said, r, deleted);

@@ -17,23 +17,12 @@
 
 struct said_list {
 	struct ckpt_said *at; // by session
-	size_t count, cap;
+	size_t count;
 };
 
 static void list_done(struct said_list *l)
 {
 	free(l->at);
-}
-
-static int add_said(void *arg, const struct ckpt_state_step *step)
-{
-	struct said_list *l = arg;
-	int rc = ckpt_grow((void **)&l->at, &l->cap, l->count + 1, sizeof(*l->at));
-
-	if (!rc)
-		l->at[l->count++] = (struct ckpt_said){
-			.is = step->is, .deleted_by = step->deleted_by, .deleted_ns = step->deleted_ns};
-	return rc;
 }
 
 // Only the store knows when a step was warmed before this process began.
@@ -105,7 +94,7 @@ int ckpt_load_steps(struct ckpt_store *s, bool repairs)
 	int rc = open_journal(s, repairs);
 
 	if (!rc)
-		rc = ckpt_journal_each(s->journal, add_said, &l);
+		rc = ckpt_journal_list(s->journal, &l.at, &l.count);
 	for (size_t i = 0; i < l.count && !rc; i++) {
 		find_stored(s, &l.at[i].is);
 		rc = ckpt_step_enter(s, &l.at[i]);
@@ -190,14 +179,12 @@ static int follow(struct ckpt_store *s, struct ckpt_step *const *steps, size_t c
 {
 	CLEANUP(list_done) struct said_list l = {0};
 	CLEANUP_FREE bool *known = NULL;
-	int rc = ckpt_journal_each(s->journal, add_said, &l);
+	int rc = ckpt_journal_list(s->journal, &l.at, &l.count);
 
 	if (!rc)
 		known = ckpt_calloc(l.count + 1, sizeof(*known));
 	if (rc || !known)
 		return rc ? rc : -ENOMEM;
-	if (l.count)
-		qsort(l.at, l.count, sizeof(*l.at), by_session);
 	follow_known(s, &l, steps, count, known);
 	for (size_t i = 0; i < l.count && !rc && !s->writable; i++)
 		if (!known[i])

@@ -586,16 +586,9 @@ bool ckpt_step_any_but(struct ckpt_store *s, const char *folder_id, bool (*passe
 
 // --- What the log says --------------------------------------------------------------------------------------------------
 
-static int take_said(void *arg, const struct ckpt_state_step *step)
-{
-	*(struct ckpt_said *)arg =
-		(struct ckpt_said){.is = step->is, .deleted_by = step->deleted_by, .deleted_ns = step->deleted_ns};
-	return 0;
-}
-
 int ckpt_step_said(struct ckpt_store *s, const char *session, struct ckpt_said *ret_said)
 {
-	return ckpt_journal_step(s->journal, session, take_said, ret_said);
+	return ckpt_journal_said(s->journal, session, ret_said);
 }
 
 static int enter_locked(struct ckpt_step *step, const struct ckpt_said *said)

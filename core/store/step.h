@@ -238,12 +238,7 @@ int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_recor
 
 struct ckpt_step_table *ckpt_step_table_new(void);
 void ckpt_step_table_free(struct ckpt_step_table *t);
-// A step, as the log says it is (core/state/state.h).
-struct ckpt_said {
-	struct ckpt_summary is;
-	uint32_t deleted_by;
-	int64_t deleted_ns;
-};
+struct ckpt_said;                                                                          // core/state/journal.h
 int ckpt_step_said(struct ckpt_store *s, const char *session, struct ckpt_said *ret_said); // -ENOENT: nothing
 // A step that is not in the table yet. -EEXIST, -ENOMEM.
 int ckpt_step_enter(struct ckpt_store *s, const struct ckpt_said *said);
