@@ -18,6 +18,7 @@
 #include "core/store/history.h"
 #include "core/store/hold.h"
 #include "core/store/locate.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
 

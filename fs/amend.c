@@ -556,7 +556,7 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 	if (rc)
 		return rc;
 	if (!ckpt_amend_is_pending(p->step, path))
-		return ckpt_reopen_any(p->step) ? -EAGAIN : -ENOENT;
+		return ckpt_step_is_reopened(p->step) ? -EAGAIN : -ENOENT;
 	rc = ckpt_amend_rename(p->step, path, NULL, unlink_on_disk, &u);
 	if (rc)
 		return rc;

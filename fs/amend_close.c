@@ -105,7 +105,7 @@ static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place 
 		rc = ckpt_amend_add(p->step, p->path);
 		if (!rc)
 			ckpt_amend_forget(p->step, p->path);
-		else if (rc == -EBUSY && ckpt_reopen_any(p->step))
+		else if (rc == -EBUSY && ckpt_step_is_reopened(p->step))
 			rc = 0; // it went along: the commit of that has it
 	}
 	if (!rc && p->step && *again) // written since a close
@@ -385,7 +385,7 @@ void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n)
 	if (is_published(f) || *f->again || place_of(fs, n, &p))
 		return;
 	// One that is reopened meanwhile takes its pending files along.
-	if (place_is_committed(&p) && !ckpt_amend_is_pending(p.step, p.path) && !ckpt_reopen_any(p.step))
+	if (place_is_committed(&p) && !ckpt_amend_is_pending(p.step, p.path) && !ckpt_step_is_reopened(p.step))
 		set_published(f, true);
 	place_done(&p);
 }

@@ -35,9 +35,9 @@ static int check_live_target(struct call *c, int to_fd, struct live_child *ret_c
 	*ret_replaces = !look_at_child(c->fs, c->other, to_fd, c->other_name, ret_child);
 	if (!*ret_replaces)
 		return 0;
-	return (c->flags & RENAME_NOREPLACE) || (c->other_step && c->other_step->add_only) ? -EEXIST
-	       : S_ISDIR(ret_child->stx.stx_mode)                                          ? -EISDIR
-											   : 0;
+	return (c->flags & RENAME_NOREPLACE) || (c->other_step && ckpt_staging_of(c->other_step)->add_only) ? -EEXIST
+	       : S_ISDIR(ret_child->stx.stx_mode)                                                           ? -EISDIR
+													    : 0;
 }
 
 static int sync_file(int dirfd, const char *name)

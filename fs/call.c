@@ -285,7 +285,7 @@ static int reopen(struct call *c, struct ckpt_step *step)
 		return 0;
 	rc = ckpt_reopen(step, &now);
 	if (!rc && latest_led_to(now, fuse_req_ctx(c->req)->pid))
-		__atomic_store_n(&now->through_latest, true, __ATOMIC_RELEASE);
+		__atomic_store_n(&ckpt_reopen_of(now)->through_latest, true, __ATOMIC_RELEASE);
 	if (!rc)
 		ckpt_step_unref(now);
 	return rc == -ESTALE ? 0 : rc; // then entering it says what it is

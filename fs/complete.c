@@ -182,7 +182,7 @@ int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_comm
 
 int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_commit *how)
 {
-	struct ckpt_step *step = ckpt_reopen_now(ckpt_step_ref(of));
+	struct ckpt_step *step = ckpt_step_now(ckpt_step_ref(of));
 	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step);
 	int rc = removed && (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY) ? -EROFS : 0;
 
@@ -322,10 +322,10 @@ static struct ckpt_step *unfinished(struct ckpt_step *step)
 {
 	enum ckpt_step_state state;
 
-	step = ckpt_reopen_now(step);
+	step = ckpt_step_now(step);
 	state = ckpt_step_state(step);
 	if ((state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING) &&
-	    !__atomic_load_n(&step->copied, __ATOMIC_RELAXED))
+	    !__atomic_load_n(&ckpt_staging_of(step)->copied, __ATOMIC_RELAXED))
 		return step;
 	ckpt_step_unref(step);
 	return NULL;
@@ -658,11 +658,12 @@ static bool is_settled(struct ckpt_fs *fs, const struct completing *c, int64_t s
 	if (c->dir)
 		return now - since_ns >= CKPT_SETTLE_NS && !node_any_written_below(fs, c->dir, NULL, NULL);
 	LOCK_SCOPE(&c->step->lock);
-	for (const struct ckpt_writer *w = c->step->writers; w; w = w->next)
+	for (const struct ckpt_writer *w = ckpt_staging_of(c->step)->writers; w; w = w->next)
 		if (!w->late && !ckpt_stage_writer_stands_still(w)) // a fork may hold what its parent has closed
 			return false;
-	return !c->step->changers &&
-	       now - MAX(since_ns, __atomic_load_n(&c->step->touched_ns, __ATOMIC_RELAXED)) >= CKPT_SETTLE_NS;
+	return !ckpt_staging_of(c->step)->changers &&
+	       now - MAX(since_ns, __atomic_load_n(&ckpt_staging_of(c->step)->touched_ns, __ATOMIC_RELAXED)) >=
+		       CKPT_SETTLE_NS;
 }
 
 static bool is_there(const struct completing *c)

@@ -69,7 +69,7 @@ struct draft *draft_find_left(struct ckpt_fs *fs, struct node *dir, const char *
 	struct ckpt_step *left = ckpt_draft_find(fs->store, dir->number, 0, name);
 	int64_t born = left ? born_ns(fs, dir) : 0;
 
-	if (!left || left->began_ns >= born)
+	if (!left || ckpt_staging_of(left)->began_ns >= born)
 		return left ? rest(fs, dir, left) : NULL;
 	ckpt_step_unref(left); // of a folder that is gone, whose number this one has now
 	return NULL;
@@ -153,7 +153,7 @@ static struct node *folder_of(struct ckpt_fs *fs, struct ckpt_step *left)
 		node_unref(fs, dir);
 		dir = below;
 	}
-	if (dir && dir->number != left->file_folder) {
+	if (dir && dir->number != ckpt_staging_of(left)->file_folder) {
 		node_unref(fs, dir);
 		return NULL;
 	}

@@ -10,6 +10,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/errlog.h"
+#include "core/store/open.h"
 #include "fs/notify.h"
 
 #include <poll.h>

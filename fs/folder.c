@@ -165,9 +165,9 @@ void folder_forget(struct ckpt_fs *fs, struct node *top)
 // Its nodes are where they were before.
 void folder_step_gone(void *fs, struct ckpt_step *step)
 {
-	struct node *top =
-		node_find(fs, __atomic_load_n(&step->ours, __ATOMIC_RELAXED) ? SPACE_LIVE : step->incarnation,
-			  step->summary.dir_ino);
+	struct node *top = node_find(
+		fs, __atomic_load_n(&ckpt_staging_of(step)->ours, __ATOMIC_RELAXED) ? SPACE_LIVE : step->incarnation,
+		step->summary.dir_ino);
 
 	if (top)
 		folder_forget(fs, top);
@@ -208,7 +208,7 @@ int folder_step(struct ckpt_fs *fs, struct node *dir, const char *name, struct c
 	*ret_step = NULL;
 	if (rc)
 		return rc;
-	step = ckpt_reopen_now(step);
+	step = ckpt_step_now(step);
 	state = ckpt_step_state(step);
 	if (state == CKPT_STEP_STAGED || state == CKPT_STEP_COMMITTING || state == CKPT_STEP_COMMITTED) {
 		*ret_step = step;

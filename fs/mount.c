@@ -13,6 +13,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/mounts.h"
+#include "core/store/open.h"
 #include "fs/abilities.h"
 #include "fs/beside.h"
 #include "fs/call.h"

@@ -137,7 +137,7 @@ fuse_ino_t node_id(struct ckpt_fs *fs, const struct node *n)
 // What is in the trash may share files and numbers with what took its place.
 uint64_t node_space(const struct ckpt_step *step)
 {
-	return !step || (__atomic_load_n(&step->ours, __ATOMIC_RELAXED) &&
+	return !step || (__atomic_load_n(&ckpt_staging_of(step)->ours, __ATOMIC_RELAXED) &&
 			 __atomic_load_n(&step->state, __ATOMIC_RELAXED) != CKPT_STEP_DELETED)
 		       ? SPACE_LIVE
 		       : step->incarnation;
@@ -608,9 +608,9 @@ void node_renew(struct ckpt_fs *fs, struct ckpt_step *from, struct ckpt_step *to
 	struct ckpt_step *committed = to->base == from ? from : to;
 
 	names_write_lock(fs);
-	if (!__atomic_load_n(&committed->ours, __ATOMIC_RELAXED)) {
+	if (!__atomic_load_n(&ckpt_staging_of(committed)->ours, __ATOMIC_RELAXED)) {
 		live_on_locked(fs, committed->incarnation);
-		__atomic_store_n(&committed->ours, true, __ATOMIC_RELAXED); // from now on
+		__atomic_store_n(&ckpt_staging_of(committed)->ours, true, __ATOMIC_RELAXED); // from now on
 	}
 	renew_locked(fs, SPACE_LIVE, committed->summary.dir_ino, from, to);
 	renew_locked(fs, committed->incarnation, committed->summary.dir_ino, from, to);

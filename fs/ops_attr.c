@@ -141,8 +141,8 @@ static void see_copy(struct call *c)
 {
 	if (c->step && (c->flags & FUSE_SET_ATTR_MTIME) && !(c->flags & FUSE_SET_ATTR_MTIME_NOW) &&
 	    S_ISREG(c->node->type) &&
-	    c->attr.st_mtim.tv_sec * INT64_C(1000000000) + c->attr.st_mtim.tv_nsec < c->step->began_ns)
-		__atomic_store_n(&c->step->copied, true, __ATOMIC_RELAXED);
+	    c->attr.st_mtim.tv_sec * INT64_C(1000000000) + c->attr.st_mtim.tv_nsec < ckpt_staging_of(c->step)->began_ns)
+		__atomic_store_n(&ckpt_staging_of(c->step)->copied, true, __ATOMIC_RELAXED);
 }
 
 // A symlink has an owner and times of its own, but chmod and truncate would go through it.
@@ -225,7 +225,7 @@ static void set_attr(struct call *c)
 	bool copied;
 	int rc;
 
-	if (c->step && c->step->add_only && (c->flags & FUSE_SET_ATTR_SIZE) && !c->fi.fh) {
+	if (c->step && ckpt_staging_of(c->step)->add_only && (c->flags & FUSE_SET_ATTR_SIZE) && !c->fi.fh) {
 		reply_error(c->req, -EEXIST);
 		return;
 	}

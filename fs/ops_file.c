@@ -212,7 +212,7 @@ static bool is_watched(const struct call *c)
 static void run_open_for_writing(struct call *c)
 {
 	struct draft *draft = NULL;
-	int rc = c->step && c->step->add_only && was_closed(c->node) ? -EEXIST : 0;
+	int rc = c->step && ckpt_staging_of(c->step)->add_only && was_closed(c->node) ? -EEXIST : 0;
 	bool second = false;
 
 	if (!rc && node_twin(c->node))

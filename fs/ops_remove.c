@@ -134,7 +134,7 @@ static void run_unlink(struct call *c)
 	if (!rc)
 		rc = -EISDIR;
 	else if (rc == -ENOENT)
-		rc = c->step && c->step->add_only ? -EPERM : remove_child(c, 0);
+		rc = c->step && ckpt_staging_of(c->step)->add_only ? -EPERM : remove_child(c, 0);
 
 	if ((!rc || rc == -ENOENT) && !c->step && latest_is_name(c->name)) {
 		int free = latest_remove(c->fs, c->node);

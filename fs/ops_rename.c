@@ -216,10 +216,10 @@ static struct ckpt_step *step_of_target(struct call *c)
 // Reopened for an edit, and nobody has a file of it open for writing.
 static bool is_edited(struct ckpt_step *step)
 {
-	struct ckpt_step *now = ckpt_reopen_any(step) ? ckpt_reopen_now(ckpt_step_ref(step)) : NULL;
+	struct ckpt_step *now = ckpt_step_is_reopened(step) ? ckpt_step_now(ckpt_step_ref(step)) : NULL;
 	struct ckpt_stage_usage usage;
 	// A re-save of arrays is none, and waits for longer than a rename should.
-	bool is = now && now != step && !__atomic_load_n(&now->rewritten, __ATOMIC_RELAXED) &&
+	bool is = now && now != step && !__atomic_load_n(&ckpt_reopen_of(now)->rewritten, __ATOMIC_RELAXED) &&
 		  !ckpt_stage_usage(now, &usage) && !usage.open_writers;
 
 	ckpt_step_unref(now);
@@ -256,7 +256,7 @@ static void run_rename_step(struct call *c)
 		n = node_of(c->fs, e.ino);
 		if (c->flags & ~RENAME_NOREPLACE)
 			rc = -EINVAL;
-		else if (ckpt_reopen_any(step))
+		else if (ckpt_step_is_reopened(step))
 			rc = -EBUSY; // it has the name of the version that it is to replace
 		else if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
 			rc = move_step(c, step, into);
@@ -465,7 +465,7 @@ static int rename_live(struct call *c, struct move *m)
 	}
 	if (!rc)
 		rc = check_replaced(c, m);
-	if (!rc && m->replaces && c->other_step && c->other_step->add_only)
+	if (!rc && m->replaces && c->other_step && ckpt_staging_of(c->other_step)->add_only)
 		rc = -EEXIST;
 	if (!rc && m->replaces && !c->settled && shows_run(c, m)) {
 		m->unstages = true;

@@ -59,9 +59,9 @@ static json_t *session_json(const struct ckpt_folders *folders, struct ckpt_step
 	(void)ckpt_stage_usage(step, &u); // gone meanwhile: nothing is what it has
 	ckpt_step_name(step, &now);
 	return json_pack("{s:o, s:s, s:o, s:o, s:I, s:I, s:i, s:s?, s:s, s:o}", "name", name_json(folders, step), "id",
-			 step->session, "began_at", time_json(step->began_ns), "changed_at", time_json(u.changed_ns),
-			 "files", (json_int_t)u.files, "bytes", (json_int_t)u.bytes, "open_writers",
-			 (int)u.open_writers, "profile", ckpt_profile_of_name(now.name), "state",
+			 step->session, "began_at", time_json(ckpt_staging_of(step)->began_ns), "changed_at",
+			 time_json(u.changed_ns), "files", (json_int_t)u.files, "bytes", (json_int_t)u.bytes,
+			 "open_writers", (int)u.open_writers, "profile", ckpt_profile_of_name(now.name), "state",
 			 ckpt_stage_state_name(step), "awaits",
 			 left ? json_null() : awaits_json(step->store, now.name));
 }

@@ -134,7 +134,8 @@ static bool may_be_run(struct ckpt_fs *fs, struct ckpt_step *step)
 {
 	struct ckpt_step_name is;
 
-	if (fs->store->settings.steps_at || !step->by_client || step->base || ckpt_step_state(step) != CKPT_STEP_STAGED)
+	if (fs->store->settings.steps_at || !ckpt_staging_of(step)->by_client || step->base ||
+	    ckpt_step_state(step) != CKPT_STEP_STAGED)
 		return false;
 	ckpt_step_name(step, &is);
 	return !ckpt_name_is_temp(is.name);

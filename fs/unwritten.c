@@ -234,7 +234,7 @@ static int write_in(struct ckpt_fs *fs, struct handle *h, struct ckpt_step *step
 	else
 		now = ckpt_step_ref(step);
 	if (!rc && h->through_latest)
-		__atomic_store_n(&now->through_latest, true, __ATOMIC_RELEASE);
+		__atomic_store_n(&ckpt_reopen_of(now)->through_latest, true, __ATOMIC_RELEASE);
 	if (!rc)
 		rc = ckpt_stage_enter(now, true);
 	if (!rc) {

@@ -256,7 +256,7 @@ static char *answer_commit(struct ckpt_fs *fs, const char *session, const char *
 	}
 	if (!step)
 		return no;
-	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT && step->is_file && !over) {
+	if (!rc && ckpt_step_state(step) == CKPT_STEP_LEFT && ckpt_staging_of(step)->is_file && !over) {
 		char *answer = answer_commit_file(fs, step);
 
 		ckpt_step_unref(step);

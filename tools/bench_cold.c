@@ -6,6 +6,7 @@
 #include "core/commit/commit.h"
 #include "core/stage/stage.h"
 #include "core/store/step.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 #include "core/tier/chunk_reader.h"
 #include "core/tier/cool.h"

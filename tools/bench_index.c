@@ -4,6 +4,7 @@
 #include "core/codec/codec.h"
 #include "core/index/index.h"
 #include "core/store/load.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 #include "core/tier/chunk.h"
 #include "core/tier/pack.h"

@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/stage/stage.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 
 #include <errno.h>

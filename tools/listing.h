@@ -7,8 +7,8 @@
 
 #include "core/policy/resolve.h"
 #include "core/store/folders.h"
+#include "core/store/open.h"
 #include "core/store/step.h"
-#include "core/store/store.h"
 #include "tools/operand.h"
 
 struct ckpt_listing {

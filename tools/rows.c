@@ -296,8 +296,8 @@ static json_t *row_unfinished(const struct ckpt_listing *l, struct ckpt_step *st
 	CLEANUP_FREE char *name = *step->name ? ckpt_listing_name(l, step->folder_id, step->name) : NULL;
 
 	return ckpt_need(json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:s?, s:s, s:n}", "name", ckpt_json_text(name),
-				   "id", step->session, "began_at", ckpt_json_time(step->began_ns), "changed_at",
-				   ckpt_json_time(known ? u.changed_ns : 0), "files",
+				   "id", step->session, "began_at", ckpt_json_time(ckpt_staging_of(step)->began_ns),
+				   "changed_at", ckpt_json_time(known ? u.changed_ns : 0), "files",
 				   known ? integer(u.files) : json_null(), "bytes",
 				   known ? integer(u.bytes) : json_null(), "open_writers", 0, "profile",
 				   ckpt_profile_of_name(step->name), "state", ckpt_stage_state_name(step), "awaits"));

@@ -1,6 +1,7 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 #include "tools/config.h"
 #include "tools/listing.h"

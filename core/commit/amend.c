@@ -31,7 +31,7 @@ struct ckpt_pending_file {
 
 static struct ckpt_pending_file **slot_locked(struct ckpt_step *step, const char *path)
 {
-	struct ckpt_pending_file **slot = &step->pending_files;
+	struct ckpt_pending_file **slot = &ckpt_amending_of(step)->pending_files;
 
 	while (*slot && strcmp((*slot)->path, path))
 		slot = &(*slot)->next;
@@ -40,13 +40,13 @@ static struct ckpt_pending_file **slot_locked(struct ckpt_step *step, const char
 
 static void wait_for_list_locked(struct ckpt_step *step)
 {
-	while (step->pending_away)
+	while (ckpt_amending_of(step)->pending_away)
 		ckpt_lock_wait(&step->changed, &step->lock);
 }
 
 bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path)
 {
-	if (!__atomic_load_n(&step->had_pending, __ATOMIC_RELAXED)) // nearly always
+	if (!__atomic_load_n(&ckpt_amending_of(step)->had_pending, __ATOMIC_RELAXED)) // nearly always
 		return false;
 	LOCK_SCOPE(&step->lock);
 
@@ -56,7 +56,7 @@ bool ckpt_amend_is_pending(struct ckpt_step *step, const char *path)
 
 bool ckpt_amend_raw_of(struct ckpt_step *step, const char *path, char *ret_raw, size_t cap)
 {
-	if (!__atomic_load_n(&step->had_pending, __ATOMIC_RELAXED)) // nearly always
+	if (!__atomic_load_n(&ckpt_amending_of(step)->had_pending, __ATOMIC_RELAXED)) // nearly always
 		return false;
 	LOCK_SCOPE(&step->lock);
 	const struct ckpt_pending_file *f;
@@ -87,13 +87,13 @@ int ckpt_amend_begin(struct ckpt_step *step, const char *path, const char *raw)
 	if (!f)
 		return -ENOMEM;
 	LOCK_SCOPE(&step->lock);
-	if (step->state != CKPT_STEP_COMMITTED || step->reopening || ckpt_reopen_any(step)) {
+	if (step->state != CKPT_STEP_COMMITTED || ckpt_amending_of(step)->reopening || ckpt_step_is_reopened(step)) {
 		free(f);
 		return -EAGAIN;
 	}
-	f->next = step->pending_files;
-	__atomic_store_n(&step->had_pending, true, __ATOMIC_RELAXED);
-	__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
+	f->next = ckpt_amending_of(step)->pending_files;
+	__atomic_store_n(&ckpt_amending_of(step)->had_pending, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_amending_of(step)->pending_files, f, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -136,11 +136,13 @@ static void free_list(struct ckpt_pending_file *list)
 	}
 }
 
-void ckpt_amend_forget_all(struct ckpt_step *step)
+static void amending_done(void *step)
 {
-	free_list(TAKE_PTR(step->pending_files));
-	free_list(TAKE_PTR(step->expected_files));
+	free_list(ckpt_amending_of(step)->pending_files);
+	free_list(ckpt_amending_of(step)->expected_files);
 }
+
+struct ckpt_part ckpt_amending_part = {.bytes = sizeof(struct ckpt_amending), .done = amending_done};
 
 // --- Files that a commit leaves out -------------------------------------------------------------------------------------
 
@@ -153,8 +155,8 @@ int ckpt_amend_expect(struct ckpt_step *step, const char *path, uint64_t ino, in
 	(void)ckpt_amend_mark(fd);
 	f->ino = ino;
 	LOCK_SCOPE(&step->lock);
-	f->next = step->expected_files;
-	step->expected_files = f;
+	f->next = ckpt_amending_of(step)->expected_files;
+	ckpt_amending_of(step)->expected_files = f;
 	return 0;
 }
 
@@ -162,12 +164,12 @@ void ckpt_amend_expect_none(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	free_list(TAKE_PTR(step->expected_files));
+	free_list(TAKE_PTR(ckpt_amending_of(step)->expected_files));
 }
 
 static bool has_writer_locked(const struct ckpt_step *step, uint64_t ino)
 {
-	for (const struct ckpt_writer *w = step->writers; w; w = w->next)
+	for (const struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
 		if (w->ino == ino)
 			return true;
 	return false;
@@ -178,15 +180,15 @@ void ckpt_amend_expected_locked(struct ckpt_step *step)
 {
 	struct ckpt_pending_file *f;
 
-	while ((f = step->expected_files)) {
-		step->expected_files = f->next;
+	while ((f = ckpt_amending_of(step)->expected_files)) {
+		ckpt_amending_of(step)->expected_files = f->next;
 		if (!has_writer_locked(step, f->ino)) {
 			free(f);
 			continue;
 		}
-		f->next = step->pending_files;
-		__atomic_store_n(&step->had_pending, true, __ATOMIC_RELAXED);
-		__atomic_store_n(&step->pending_files, f, __ATOMIC_RELAXED);
+		f->next = ckpt_amending_of(step)->pending_files;
+		__atomic_store_n(&ckpt_amending_of(step)->had_pending, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&ckpt_amending_of(step)->pending_files, f, __ATOMIC_RELAXED);
 	}
 }
 
@@ -237,7 +239,7 @@ static int forget_added(struct ckpt_step *step)
 	if (rc)
 		return rc;
 	ckpt_lock_take(&step->lock);
-	for (struct ckpt_pending_file **slot = &step->pending_files, *f; (f = *slot);) {
+	for (struct ckpt_pending_file **slot = &ckpt_amending_of(step)->pending_files, *f; (f = *slot);) {
 		uint32_t index;
 
 		if (ckpt_manifest_lookup(m, f->path, &index)) {
@@ -256,20 +258,20 @@ int ckpt_amend_settle_locked(struct ckpt_step *step)
 {
 	int rc = 0;
 
-	if (!__atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED)) // nearly always
+	if (!__atomic_load_n(&ckpt_amending_of(step)->amend_unknown, __ATOMIC_RELAXED)) // nearly always
 		return 0;
 	if (ckpt_step_state(step) == CKPT_STEP_COMMITTED)
 		rc = ckpt_load_settle(step->store);
 	if (!rc)
 		rc = forget_added(step);
 	if (!rc)
-		__atomic_store_n(&step->amend_unknown, false, __ATOMIC_RELAXED);
+		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, false, __ATOMIC_RELAXED);
 	return rc;
 }
 
 int ckpt_amend_settle(struct ckpt_step *step)
 {
-	if (!__atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED)) // nearly always
+	if (!__atomic_load_n(&ckpt_amending_of(step)->amend_unknown, __ATOMIC_RELAXED)) // nearly always
 		return 0;
 	LOCK_SCOPE(&step->store->acts_lock);
 
@@ -298,19 +300,19 @@ static struct ckpt_pending_file *take_list(struct ckpt_step *step, bool comes_ba
 {
 	LOCK_SCOPE(&step->lock);
 
-	step->pending_away = comes_back;
-	return __atomic_exchange_n(&step->pending_files, NULL, __ATOMIC_RELAXED);
+	ckpt_amending_of(step)->pending_away = comes_back;
+	return __atomic_exchange_n(&ckpt_amending_of(step)->pending_files, NULL, __ATOMIC_RELAXED);
 }
 
 static void give_list(struct ckpt_step *step, struct ckpt_pending_file *list)
 {
 	LOCK_SCOPE(&step->lock);
-	struct ckpt_pending_file **last = &step->pending_files;
+	struct ckpt_pending_file **last = &ckpt_amending_of(step)->pending_files;
 
 	while (*last)
 		last = &(*last)->next;
 	__atomic_store_n(last, list, __ATOMIC_RELAXED);
-	step->pending_away = false;
+	ckpt_amending_of(step)->pending_away = false;
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -349,7 +351,7 @@ bool ckpt_amend_any_below(struct ckpt_step *step, const char *path)
 	LOCK_SCOPE(&step->lock);
 
 	wait_for_list_locked(step);
-	for (const struct ckpt_pending_file *f = step->pending_files; f; f = f->next)
+	for (const struct ckpt_pending_file *f = ckpt_amending_of(step)->pending_files; f; f = f->next)
 		if (!strncmp(f->path, path, len) && f->path[len] == '/')
 			return true;
 	return false;

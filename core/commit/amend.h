@@ -10,6 +10,16 @@
 
 #include "core/store/step.h"
 
+struct ckpt_amending {
+	bool had_pending;  // some file of it was, or is, being added; atomic
+	bool pending_away; // and those that are, are being linked elsewhere: lookups wait, on step->changed
+	struct ckpt_pending_file *pending_files;  // being added; set under step->lock, read without
+	struct ckpt_pending_file *expected_files; // left to be added by the running commit, or that of unknown outcome
+	bool amend_unknown;                       // the last amend may be on disk (atomic; set under acts_lock)
+	bool reopening; // the step that takes its place is being made, with all that is not removed yet
+};
+CKPT_PART(struct ckpt_step, struct ckpt_amending, ckpt_amending)
+
 #define CKPT_AMEND_RAW_MAX 40
 // A new raw name, which nothing has. Errors of the random source.
 int ckpt_amend_raw_name(char ret_raw[CKPT_AMEND_RAW_MAX]);
@@ -64,4 +74,3 @@ int ckpt_amend_link(struct ckpt_step *step, int dirfd);
 void ckpt_amend_unlink(struct ckpt_step *step);
 // A pending file is somewhere below this directory.
 bool ckpt_amend_any_below(struct ckpt_step *step, const char *path);
-void ckpt_amend_forget_all(struct ckpt_step *step); // nobody else has the step

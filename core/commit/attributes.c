@@ -9,6 +9,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/commit/watch.h"
@@ -111,7 +112,7 @@ static void free_change(struct change *c)
 
 void ckpt_attributes_forget_locked(struct ckpt_step *step)
 {
-	struct ckpt_attributes *a = step->attributes;
+	struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
 
 	if (!a)
 		return;
@@ -123,7 +124,7 @@ void ckpt_attributes_forget_locked(struct ckpt_step *step)
 	a->count = a->pending = 0;
 	if (a->watched)
 		return; // its thread frees the rest
-	__atomic_store_n(&step->attributes, NULL, __ATOMIC_RELEASE);
+	__atomic_store_n(&ckpt_changed_of(step)->attributes, NULL, __ATOMIC_RELEASE);
 	free(a->buckets);
 	free(a);
 }
@@ -137,7 +138,7 @@ void ckpt_attributes_forget(struct ckpt_step *step)
 
 static bool has_any(struct ckpt_step *step) // nearly never
 {
-	return __atomic_load_n(&step->attributes, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&ckpt_changed_of(step)->attributes, __ATOMIC_ACQUIRE);
 }
 
 bool ckpt_attributes_any(struct ckpt_step *step)
@@ -146,7 +147,7 @@ bool ckpt_attributes_any(struct ckpt_step *step)
 		return false;
 	LOCK_SCOPE(&step->lock);
 
-	return step->attributes && step->attributes->pending;
+	return ckpt_changed_of(step)->attributes && ckpt_changed_of(step)->attributes->pending;
 }
 
 // The step's own directory has its number in the summary.
@@ -157,19 +158,21 @@ static uint64_t key_of_locked(const struct ckpt_step *step, const struct ckpt_en
 
 static struct change *find_locked(struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
-	struct change *c = step->attributes ? *slot_of(step->attributes, key_of_locked(step, e)) : NULL;
+	struct change *c = ckpt_changed_of(step)->attributes
+				   ? *slot_of(ckpt_changed_of(step)->attributes, key_of_locked(step, e))
+				   : NULL;
 
 	return c && c->over && memcmp(c->over_of, ckpt_manifest_sha256(m), CKPT_SHA256_LEN) ? NULL : c;
 }
 
 static int enter_locked(struct ckpt_step *step, uint64_t ino, struct change **ret_change)
 {
-	struct ckpt_attributes *a = step->attributes;
+	struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
 	struct change **slot;
 
 	if (!a && !(a = attributes_new()))
 		return -ENOMEM;
-	__atomic_store_n(&step->attributes, a, __ATOMIC_RELEASE);
+	__atomic_store_n(&ckpt_changed_of(step)->attributes, a, __ATOMIC_RELEASE);
 	slot = slot_of(a, ino);
 	if (!*slot) {
 		struct change *c = calloc(1, sizeof(*c));
@@ -228,7 +231,8 @@ void ckpt_attributes_apply(struct ckpt_step *step, const struct ckpt_manifest *m
 // A summary is that of the version that it comes with: what is over is in it.
 void ckpt_attributes_apply_top_locked(struct ckpt_step *step, struct ckpt_summary *s)
 {
-	const struct change *c = step->attributes ? *slot_of(step->attributes, s->dir_ino) : NULL;
+	const struct change *c =
+		ckpt_changed_of(step)->attributes ? *slot_of(ckpt_changed_of(step)->attributes, s->dir_ino) : NULL;
 	struct ckpt_entry e = {.mode = s->dir_mode, .uid = s->dir_uid, .gid = s->dir_gid};
 
 	if (!c || c->over)
@@ -342,7 +346,7 @@ static int may_change_locked(const struct ckpt_step *step, const struct ckpt_man
 {
 	if (step->state != CKPT_STEP_COMMITTED)
 		return -EROFS;
-	if (step->reopening || __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE))
+	if (ckpt_amending_of(step)->reopening || __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE))
 		return -EAGAIN;
 	return memcmp(step->summary.manifest_sha256, ckpt_manifest_sha256(m), CKPT_SHA256_LEN) ? -ESTALE : 0;
 }
@@ -377,9 +381,9 @@ static void take_over(struct ckpt_attributes_new *now, const struct ckpt_attribu
 // Under the lock a change was made: true: it needs somebody to publish it.
 static bool wants_watch_locked(struct ckpt_step *step)
 {
-	bool wants = !step->attributes->watched;
+	bool wants = !ckpt_changed_of(step)->attributes->watched;
 
-	step->attributes->watched = true;
+	ckpt_changed_of(step)->attributes->watched = true;
 	return wants;
 }
 
@@ -391,8 +395,8 @@ static void start_watch(struct ckpt_step *step)
 	if (ckpt_watch_start(step, watch))
 		return;
 	ckpt_lock_take(&step->lock);
-	if (step->attributes)
-		step->attributes->watched = false;
+	if (ckpt_changed_of(step)->attributes)
+		ckpt_changed_of(step)->attributes->watched = false;
 	ckpt_lock_drop(&step->lock);
 	(void)ckpt_attributes_publish(step);
 }
@@ -440,7 +444,7 @@ int ckpt_attributes_set(struct ckpt_step *step, struct ckpt_manifest *m, const s
 		rc = enter_locked(step, key_of_locked(step, e), &c);
 	if (!rc && which) {
 		take_over(&c->now, what, which);
-		changed_locked(step->attributes, c);
+		changed_locked(ckpt_changed_of(step)->attributes, c);
 	}
 	starts = !rc && which && wants_watch_locked(step);
 	ckpt_lock_drop(&step->lock);
@@ -523,7 +527,7 @@ int ckpt_attributes_set_xattr(struct ckpt_step *step, struct ckpt_manifest *m, c
 		rc = enter_locked(step, key_of_locked(step, e), &c);
 	if (!rc) {
 		put_xattr(c, TAKE_PTR(x));
-		changed_locked(step->attributes, c);
+		changed_locked(ckpt_changed_of(step)->attributes, c);
 	}
 	starts = !rc && wants_watch_locked(step);
 	ckpt_lock_drop(&step->lock);
@@ -606,13 +610,13 @@ uint64_t ckpt_attributes_mark(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->attributes ? step->attributes->seq : 0;
+	return ckpt_changed_of(step)->attributes ? ckpt_changed_of(step)->attributes->seq : 0;
 }
 
 void ckpt_attributes_put(struct ckpt_step *step, uint64_t mark, const struct ckpt_manifest *was)
 {
 	LOCK_SCOPE(&step->lock);
-	struct ckpt_attributes *a = step->attributes;
+	struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
 
 	for (size_t i = 0; a && i < a->bucket_count; i++)
 		for (struct change *c = a->buckets[i]; c; c = c->next) {
@@ -647,10 +651,10 @@ static int publish_once(struct ckpt_step *step, bool *adopted)
 static bool has_told(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
-	bool told = !step->attributes || step->attributes->told;
+	bool told = !ckpt_changed_of(step)->attributes || ckpt_changed_of(step)->attributes->told;
 
-	if (step->attributes)
-		step->attributes->told = true;
+	if (ckpt_changed_of(step)->attributes)
+		ckpt_changed_of(step)->attributes->told = true;
 	return told;
 }
 
@@ -691,7 +695,7 @@ static bool is_closing(const struct ckpt_step *step)
 static bool is_due(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
-	const struct ckpt_attributes *a = step->attributes;
+	const struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
 	int64_t now = ckpt_sys.mono_ns();
 
 	return a->pending && now >= a->again_ns && (now - a->last_ns >= QUIET_NS || now - a->first_ns >= LONGEST_NS);
@@ -701,18 +705,18 @@ static void failed(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	step->attributes->again_ns = ckpt_sys.mono_ns() + AGAIN_NS;
+	ckpt_changed_of(step)->attributes->again_ns = ckpt_sys.mono_ns() + AGAIN_NS;
 }
 
 // True: all is over, and this thread is not its watch any more.
 static bool leave(struct ckpt_step *step, bool closing)
 {
 	LOCK_SCOPE(&step->lock);
-	const struct ckpt_attributes *a = step->attributes;
+	const struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
 
 	if (!closing && (a->pending || (a->count && ckpt_sys.mono_ns() - a->over_ns < READ_NS)))
 		return false;
-	step->attributes->watched = false;
+	ckpt_changed_of(step)->attributes->watched = false;
 	if (!a->pending)
 		ckpt_attributes_forget_locked(step);
 	return true;
@@ -730,3 +734,10 @@ static void watch(struct ckpt_step *step)
 			ckpt_sys.sleep_ns(NAP_NS);
 	} while (!leave(step, closing));
 }
+
+static void changed_done(void *step)
+{
+	ckpt_attributes_forget_locked(step);
+}
+
+struct ckpt_part ckpt_changed_part = {.bytes = sizeof(struct ckpt_changed), .done = changed_done};

@@ -32,6 +32,11 @@ struct ckpt_attributes_new {
 	uint32_t mtime_ns;
 };
 
+struct ckpt_changed {
+	struct ckpt_attributes *attributes; // or NULL; set under step->lock, read without
+};
+CKPT_PART(struct ckpt_step, struct ckpt_changed, ckpt_changed)
+
 // --- Changing -----------------------------------------------------------------------------------------------------------
 
 // Of entry e of m, which is the current manifest. What an attribute is already is no change. -EROFS: the step is not committed

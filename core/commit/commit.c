@@ -43,7 +43,7 @@
 
 static void progress(struct attempt *a)
 {
-	__atomic_store_n(&a->step->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_staging_of(a->step)->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 }
 
 static void complain(struct attempt *a, int error, const char *hint, const char *what, const char *path)
@@ -62,7 +62,7 @@ static bool is_left(const struct attempt *a, const struct ckpt_writer *w)
 
 static bool any_to_wait_for_locked(const struct attempt *a)
 {
-	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
+	for (const struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
 		if (!is_left(a, w))
 			return true;
 	return false;
@@ -71,7 +71,7 @@ static bool any_to_wait_for_locked(const struct attempt *a)
 // NULL: all that are waited for stand still.
 static const struct ckpt_writer *one_at_work_locked(const struct attempt *a)
 {
-	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
+	for (const struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
 		if (!is_left(a, w) && !ckpt_stage_writer_stands_still(w))
 			return w;
 	return NULL;
@@ -81,12 +81,12 @@ static int leave_late_locked(struct attempt *a)
 {
 	size_t count = 0;
 
-	for (const struct ckpt_writer *w = a->step->writers; w; w = w->next)
+	for (const struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
 		count += is_left(a, w);
 	a->late = count ? calloc(count, sizeof(*a->late)) : NULL;
 	if (count && !a->late)
 		return -ENOMEM;
-	for (struct ckpt_writer *w = a->step->writers; w; w = w->next) {
+	for (struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next) {
 		w->left = is_left(a, w);
 		if (w->left)
 			a->late[a->scan.late_count++] = w->ino;
@@ -97,7 +97,7 @@ static int leave_late_locked(struct attempt *a)
 
 static void leave_none_locked(struct ckpt_step *step)
 {
-	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
 		w->left = false;
 }
 
@@ -105,12 +105,12 @@ static int take_leftovers_locked(struct attempt *a)
 {
 	size_t count = 0, i = 0;
 
-	for (struct ckpt_writer *w = a->step->writers; w; w = w->next)
+	for (struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next)
 		count++;
 	a->leftovers = calloc(count + 1, sizeof(*a->leftovers));
 	if (!a->leftovers)
 		return -ENOMEM;
-	for (struct ckpt_writer *w = a->step->writers; w; w = w->next) {
+	for (struct ckpt_writer *w = ckpt_staging_of(a->step)->writers; w; w = w->next) {
 		if (is_left(a, w))
 			continue;
 		a->leftovers[i++] = (struct ckpt_leftover){.ino = w->ino, .pid = w->pid};
@@ -146,7 +146,7 @@ static void blame_writer_locked(struct attempt *a, const struct ckpt_writer *w, 
 
 static bool blame_killed_locked(struct attempt *a, struct blamed *ret_blamed)
 {
-	const struct ckpt_killed *killed = &a->step->killed;
+	const struct ckpt_killed *killed = &ckpt_staging_of(a->step)->killed;
 
 	if (!killed->any || (killed->late && a->leaves_late))
 		return false;
@@ -180,12 +180,12 @@ static int write_back_locked(struct attempt *a)
 	size_t count = 0, i = 0;
 	uint64_t *files;
 
-	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
 		count++;
 	files = calloc(count + 1, sizeof(*files));
 	if (!files)
 		return -ENOMEM;
-	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
 		files[i++] = w->ino;
 	ckpt_lock_drop(&step->lock);
 	for (i = 0; i < count; i++) {
@@ -205,10 +205,10 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 	bool written_back = !step->store->write_back;
 	int rc;
 
-	while (step->changers || (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)) {
+	while (ckpt_staging_of(step)->changers || (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)) {
 		int64_t now = ckpt_sys.mono_ns();
 		const struct ckpt_writer *at_work = one_at_work_locked(a);
-		bool still = !step->changers && !at_work;
+		bool still = !ckpt_staging_of(step)->changers && !at_work;
 
 		progress(a);
 		if (!still)
@@ -223,7 +223,7 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 			written_back = true;
 			continue;
 		}
-		if (!step->changers && at_work && now - began >= a->writers_ns) {
+		if (!ckpt_staging_of(step)->changers && at_work && now - began >= a->writers_ns) {
 			blame_writer_locked(a, at_work, ret_blamed);
 			return -EBUSY;
 		}
@@ -394,7 +394,7 @@ static int take_name_locked(struct attempt *a, const char *folder_id, const char
 
 		if (a->step->reopens && a->step->base->summary.version > used)
 			used = a->step->base->summary.version;
-		a->step->attempt_version = used + 1;
+		ckpt_attempts_of(a->step)->attempt_version = used + 1;
 	}
 	return rc ? rc : ckpt_step_reserve_locked(a->step, a->folder_id, a->name);
 }
@@ -496,15 +496,15 @@ static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 static void take_name_in_table_locked(struct attempt *a)
 {
 	struct ckpt_step *step = a->step;
-	bool reopens = ckpt_reopen_end_locked(step);
+	bool reopens = ckpt_step_end_reopen_locked(step);
 
 	if (reopens)
 		ckpt_step_bury_locked(step->base, a->record.summary.version, a->record.summary.committed_ns);
 	if (reopens) {
 		a->before = TAKE_PTR(step->base->base); // nobody asks for that any more
 		// Its numbers are those of this one now, should it ever be listed beside it.
-		if (!step->fresh)
-			__atomic_store_n(&step->base->ours, false, __ATOMIC_RELAXED);
+		if (!ckpt_reopen_of(step)->fresh)
+			__atomic_store_n(&ckpt_staging_of(step->base)->ours, false, __ATOMIC_RELAXED);
 	}
 	if (reopens || strcmp(step->name, a->name) || strcmp(step->folder_id, a->folder_id)) {
 		ckpt_step_erase_locked(step);
@@ -522,7 +522,7 @@ static void enter_committed_locked(struct attempt *a)
 	step->summary = a->record.summary;
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	ckpt_amend_expected_locked(step);
-	ckpt_stage_forget(step);
+	ckpt_stage_forget(step, ckpt_amending_of(step)->pending_files);
 	ckpt_limit_freed(step->store->limit);
 	// Who has the answer may wait for that, too.
 	ckpt_trash_committed(step->store->trash);
@@ -552,9 +552,9 @@ static void finish(struct attempt *a, int rc)
 		leave_none_locked(step);
 	if (!rc || !a->unknown)
 		ckpt_step_release_locked(step);
-	step->outcome_unknown = rc && a->unknown;
-	step->commit_result = rc;
-	step->attempts_done = step->attempts;
+	ckpt_staging_of(step)->outcome_unknown = rc && a->unknown;
+	ckpt_attempts_of(step)->commit_result = rc;
+	ckpt_attempts_of(step)->attempts_done = ckpt_attempts_of(step)->attempts;
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	if (!rc && step->store->indexer && a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX)
@@ -654,7 +654,8 @@ enum part { STARTS, JOINS, LATE };
 
 static bool was_touched_locked(const struct ckpt_step *step, int64_t touched_ns)
 {
-	return step->writers || step->changers || __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) != touched_ns;
+	return ckpt_staging_of(step)->writers || ckpt_staging_of(step)->changers ||
+	       __atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED) != touched_ns;
 }
 
 // Decided under both locks, as is the name: no other commit and no rename is in between. ret_number: the attempt.
@@ -671,15 +672,15 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 		*ret_part = STARTS;
 		if (how->unless_touched_ns && was_touched_locked(step, *how->unless_touched_ns))
 			return -EAGAIN;
-		a->unknown = step->outcome_unknown;
+		a->unknown = ckpt_staging_of(step)->outcome_unknown;
 		rc = take_name_locked(a, how->folder_id, how->name);
 		if (rc)
 			break;
 		ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTING);
-		free(step->killed.path);
-		step->killed = (struct ckpt_killed){0}; // what the attempt before was told
-		step->attempts++;
-		step->progress_ns = a->began_ns;
+		free(ckpt_staging_of(step)->killed.path);
+		ckpt_staging_of(step)->killed = (struct ckpt_killed){0}; // what the attempt before was told
+		ckpt_attempts_of(step)->attempts++;
+		ckpt_staging_of(step)->progress_ns = a->began_ns;
 		step->store->commits_running++;
 		break;
 	case CKPT_STEP_COMMITTING:
@@ -696,7 +697,7 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 	}
 	if (rc && *ret_part != STARTS)
 		snprintf(a->name, sizeof(a->name), "%s", how->name ? how->name : step->name); // for the complaint
-	*ret_number = step->attempts;
+	*ret_number = ckpt_attempts_of(step)->attempts;
 	return rc;
 }
 
@@ -746,8 +747,9 @@ static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how, ui
 {
 	int64_t timeout = step->store->settings.commit_timeout_ns;
 
-	while (step->attempts_done < attempt) {
-		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) > timeout) {
+	while (ckpt_attempts_of(step)->attempts_done < attempt) {
+		if (ckpt_sys.mono_ns() - __atomic_load_n(&ckpt_staging_of(step)->progress_ns, __ATOMIC_RELAXED) >
+		    timeout) {
 			tell_standstill_locked(step);
 			return -EIO;
 		}
@@ -759,12 +761,12 @@ static int wait_locked(struct ckpt_step *step, const struct ckpt_commit *how, ui
 			ckpt_lock_take(&step->lock);
 			if (gone)
 				return -EINTR;
-			if (step->attempts_done >= attempt)
+			if (ckpt_attempts_of(step)->attempts_done >= attempt)
 				break;
 		}
 		ckpt_lock_wait_ns(&step->changed, &step->lock, WATCH_NS);
 	}
-	return step->commit_result;
+	return ckpt_attempts_of(step)->commit_result;
 }
 
 int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
@@ -795,3 +797,5 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 		rc = ckpt_commit_metadata(step, how->metadata);
 	return rc;
 }
+
+struct ckpt_part ckpt_attempts_part = {.bytes = sizeof(struct ckpt_attempts)};

@@ -9,6 +9,14 @@
 
 #include "core/store/step.h"
 
+// Guarded by step->lock.
+struct ckpt_attempts {
+	uint64_t attempts, attempts_done; // commits begun and ended
+	uint32_t attempt_version;         // the version that the last one was or is to be
+	int commit_result;                // of the last one
+};
+CKPT_PART(struct ckpt_step, struct ckpt_attempts, ckpt_attempts)
+
 struct ckpt_commit {
 	const char *folder_id, *name; // what it is called from then on; NULL: as it is
 	const char *event;            // "marker", "rename", "verb"

@@ -60,7 +60,7 @@ static int list_new(struct ckpt_step *step)
 	if (rc)
 		free(c);
 	else
-		step->copies = c;
+		ckpt_copying_of(step)->copies = c;
 	return rc;
 }
 
@@ -77,20 +77,20 @@ static int list_add(struct ckpt_copies *c, const char *path, uint64_t of_ino)
 
 int ckpt_copy_make(struct ckpt_step *step, const char *path, int fd, const struct statx *stx, int *ret_fd)
 {
-	int trash_fd = step->store->trash_fd, rc = step->copies ? 0 : list_new(step), copy;
+	int trash_fd = step->store->trash_fd, rc = ckpt_copying_of(step)->copies ? 0 : list_new(step), copy;
 	char name[64], first[64];
 	struct statx there;
 	size_t i, n;
 
 	if (!rc)
-		rc = list_add(step->copies, path, ckpt_store_ino(stx));
+		rc = list_add(ckpt_copying_of(step)->copies, path, ckpt_store_ino(stx));
 	if (rc)
 		return rc;
-	n = step->copies->name_count - 1;
-	for (i = 0; step->copies->names[i].of_ino != ckpt_store_ino(stx); i++)
+	n = ckpt_copying_of(step)->copies->name_count - 1;
+	for (i = 0; ckpt_copying_of(step)->copies->names[i].of_ino != ckpt_store_ino(stx); i++)
 		;
-	aside(step->copies, n, name);
-	aside(step->copies, i, first);
+	aside(ckpt_copying_of(step)->copies, n, name);
+	aside(ckpt_copying_of(step)->copies, i, first);
 	rc = i < n ? ckpt_sys.link(trash_fd, first, trash_fd, name) : make_first(step, name, fd, stx);
 	copy = rc ? rc : ckpt_sys.open(trash_fd, name, O_RDONLY, 0);
 	if (copy < 0)
@@ -100,14 +100,14 @@ int ckpt_copy_make(struct ckpt_step *step, const char *path, int fd, const struc
 		ckpt_sys.close(copy);
 		return rc;
 	}
-	step->copies->names[n].ino = ckpt_store_ino(&there);
+	ckpt_copying_of(step)->copies->names[n].ino = ckpt_store_ino(&there);
 	*ret_fd = copy;
 	return 0;
 }
 
 int ckpt_copy_sync(struct ckpt_step *step, const char **ret_path)
 {
-	struct ckpt_copies *c = step->copies;
+	struct ckpt_copies *c = ckpt_copying_of(step)->copies;
 
 	for (size_t i = 0; c && i < c->name_count; i++) {
 		char name[64];
@@ -144,7 +144,7 @@ static int dir_of(struct ckpt_step *step, const char *path, char **ret_path, int
 // Remembers the directory of a name, unless it is that of the name before.
 static int touch_dir(struct ckpt_step *step, const char *path)
 {
-	struct ckpt_copies *c = step->copies;
+	struct ckpt_copies *c = ckpt_copying_of(step)->copies;
 	CLEANUP_FREE char *parent = NULL;
 	CLEANUP_FD int fd = -1;
 	struct stat st;
@@ -165,7 +165,7 @@ static int touch_dir(struct ckpt_step *step, const char *path)
 
 int ckpt_copy_place(struct ckpt_step *step)
 {
-	struct ckpt_copies *c = step->copies;
+	struct ckpt_copies *c = ckpt_copying_of(step)->copies;
 	int rc = 0;
 
 	for (size_t i = 0; c && i < c->name_count && !rc; i++) {
@@ -209,7 +209,7 @@ static int put_back(struct ckpt_step *step, struct copy_name *n, const char *nam
 // has fsynced that since; what cannot be done of this is no reason to say that the file is not back.
 static void mend_dirs(struct ckpt_step *step)
 {
-	struct ckpt_copies *c = step->copies;
+	struct ckpt_copies *c = ckpt_copying_of(step)->copies;
 
 	for (size_t i = c->dir_count; i-- > 0;) {
 		CLEANUP_FD int fd = ckpt_sys.open(step->dirfd, c->dirs[i].path, O_RDONLY | O_DIRECTORY, 0);
@@ -226,8 +226,8 @@ static void remove_aside(struct ckpt_step *step)
 {
 	char name[64];
 
-	for (size_t i = 0; i < step->copies->name_count; i++) {
-		aside(step->copies, i, name);
+	for (size_t i = 0; i < ckpt_copying_of(step)->copies->name_count; i++) {
+		aside(ckpt_copying_of(step)->copies, i, name);
 		(void)ckpt_sys.unlink(step->store->trash_fd, name, 0); // else at the next start
 	}
 	ckpt_copy_forget(step);
@@ -235,7 +235,7 @@ static void remove_aside(struct ckpt_step *step)
 
 int ckpt_copy_undo(struct ckpt_step *step)
 {
-	struct ckpt_copies *c = step->copies;
+	struct ckpt_copies *c = ckpt_copying_of(step)->copies;
 	int first = 0;
 
 	for (size_t i = 0; c && i < c->name_count; i++) {
@@ -257,13 +257,13 @@ int ckpt_copy_undo(struct ckpt_step *step)
 
 void ckpt_copy_keep(struct ckpt_step *step)
 {
-	if (step->copies)
+	if (ckpt_copying_of(step)->copies)
 		remove_aside(step);
 }
 
 void ckpt_copy_forget(struct ckpt_step *step)
 {
-	struct ckpt_copies *c = TAKE_PTR(step->copies);
+	struct ckpt_copies *c = TAKE_PTR(ckpt_copying_of(step)->copies);
 
 	if (!c)
 		return;
@@ -275,3 +275,10 @@ void ckpt_copy_forget(struct ckpt_step *step)
 	free(c->dirs);
 	free(c);
 }
+
+static void copying_done(void *step)
+{
+	ckpt_copy_forget(step);
+}
+
+struct ckpt_part ckpt_copying_part = {.bytes = sizeof(struct ckpt_copying), .done = copying_done};

@@ -13,6 +13,11 @@
 
 struct statx;
 
+struct ckpt_copying {
+	struct ckpt_copies *copies; // the running commit's alone
+};
+CKPT_PART(struct ckpt_step, struct ckpt_copying, ckpt_copying)
+
 // The copy of the file that is open at fd and is like stx, for its name `path` in the step: hard links of one file get hard
 // links of one copy. The copy has its content, owner, mode, times and attributes. ret_fd reads it.
 // -EBUSY: the file changed meanwhile; -ENOSPC, ...

@@ -8,6 +8,7 @@
 #include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/amend.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
@@ -88,7 +89,7 @@ int ckpt_delete(struct ckpt_step *step)
 
 static bool is_adding(const struct ckpt_step *step)
 {
-	return __atomic_load_n(&step->pending_files, __ATOMIC_RELAXED) != NULL;
+	return __atomic_load_n(&ckpt_amending_of(step)->pending_files, __ATOMIC_RELAXED) != NULL;
 }
 
 int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary)
@@ -96,7 +97,7 @@ int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary)
 	struct deletion d = {.behind = true, .temporary = temporary};
 	int rc;
 
-	rc = ckpt_reopen_any(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY : delete_locked(step, &d);
+	rc = ckpt_step_is_reopened(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY : delete_locked(step, &d);
 	return d.pinned ? -ESTALE : rc;
 }
 

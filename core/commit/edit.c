@@ -20,14 +20,14 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	struct ckpt_step *step = d->step;
 	int rc;
 
-	*adopted |= __atomic_load_n(&step->amend_unknown, __ATOMIC_RELAXED);
+	*adopted |= __atomic_load_n(&ckpt_amending_of(step)->amend_unknown, __ATOMIC_RELAXED);
 	rc = ckpt_amend_settle_locked(step);
 	d->adopted = *adopted;
 	if (!rc)
 		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d->m) : -ESTALE;
 	if (!rc)
 		d->committed_ns = step->summary.committed_ns; // of a committed step it changes under acts_lock alone
-	if (!rc && ckpt_reopen_any(step))
+	if (!rc && ckpt_step_is_reopened(step))
 		rc = -EBUSY; // what it shows is another, which has its files
 	if (!rc && !d->leaves_out && ckpt_remove_hides(step))
 		rc = -EBUSY; // it is being removed
@@ -327,7 +327,7 @@ int ckpt_edit_put(struct ckpt_edit *d)
 		rc = ckpt_version_put(step, d->same_files ? CKPT_ACT_REPACK : CKPT_ACT_AMEND, set_manifest, d, d->frees,
 				      &next, &changed);
 	if (rc == -EIO)
-		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
 	if (rc)
 		return rc;
 	ckpt_step_keep_manifest(step, d->next);

@@ -52,11 +52,11 @@ static int make_left(struct ckpt_step *step, struct ckpt_step **ret_left)
 	snprintf(left->folder_id, sizeof(left->folder_id), "%s", name.folder_id);
 	snprintf(left->name, sizeof(left->name), "%s", name.name);
 	ckpt_step_set_state_locked(left, CKPT_STEP_LEFT); // nobody else knows it yet
-	left->began_ns = step->began_ns;
-	left->uid = step->uid;
-	left->gid = step->gid;
-	left->pid = step->pid;
-	left->by_client = step->by_client;
+	ckpt_staging_of(left)->began_ns = ckpt_staging_of(step)->began_ns;
+	ckpt_staging_of(left)->uid = ckpt_staging_of(step)->uid;
+	ckpt_staging_of(left)->gid = ckpt_staging_of(step)->gid;
+	ckpt_staging_of(left)->pid = ckpt_staging_of(step)->pid;
+	ckpt_staging_of(left)->by_client = ckpt_staging_of(step)->by_client;
 	rc = ckpt_stage_make_session(left, 0700);
 	if (rc)
 		ckpt_step_unref(left);

@@ -27,11 +27,13 @@ void ckpt_pin_tell(struct ckpt_step *step)
 	bool again;
 
 	ckpt_lock_take(&step->lock);
-	again = step->pin_told_ns && now - step->pin_told_ns < TELL_AGAIN_NS;
+	again = ckpt_pinned_of(step)->pin_told_ns && now - ckpt_pinned_of(step)->pin_told_ns < TELL_AGAIN_NS;
 	if (!again)
-		step->pin_told_ns = now;
+		ckpt_pinned_of(step)->pin_told_ns = now;
 	ckpt_lock_drop(&step->lock);
 	if (!again)
 		ckpt_errlog_add(step->store->errlog, step->name, -EPERM, "`ckptfs unpin` it first",
 				"it is pinned, so it was not removed");
 }
+
+struct ckpt_part ckpt_pinned_part = {.bytes = sizeof(struct ckpt_pinned)};

@@ -6,6 +6,11 @@
 
 #include "core/store/step.h"
 
+struct ckpt_pinned {
+	int64_t pin_told_ns; // when the error log was told of its pin, monotonic; guarded by step->lock
+};
+CKPT_PART(struct ckpt_step, struct ckpt_pinned, ckpt_pinned)
+
 // 0: it is so, durably; nothing is written where it was. -ESTALE the step is not committed (any more); -EBUSY it is being
 // removed or changed; -EIO the outcome is unknown, asking again gives the final answer; -ENOSPC ... Failures are in the error log.
 int ckpt_pin(struct ckpt_step *step, bool pinned);

@@ -4,6 +4,8 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/commit.h"
+#include "core/commit/reopen.h"
 #include "core/commit/version.h"
 #include "core/policy/should_save.h"
 #include "core/record/metadata.h"
@@ -40,7 +42,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	memcpy(s->manifest_sha256, ckpt_manifest_sha256(a->manifest), 32);
 	s->sealed = ckpt_manifest_is_sealed(a->manifest); // there is not a byte in it, or none that is new
 	s->manifest_bytes = manifest_len;
-	s->version = a->step->attempt_version;
+	s->version = ckpt_attempts_of(a->step)->attempt_version;
 	s->durable = CKPT_DURABLE_NODE;
 	s->number = ckpt_name_number(a->name);
 	ckpt_manifest_totals(a->manifest, &s->files, &s->bytes);
@@ -52,7 +54,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	s->dir_nlink = root->stx_nlink;
 	s->dir_mtime_ns = root->stx_mtime.tv_sec * INT64_C(1000000000) + root->stx_mtime.tv_nsec;
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
-		stay_the_step(a->step->base, a->step->fresh, s);
+		stay_the_step(a->step->base, ckpt_reopen_of(a->step)->fresh, s);
 	ckpt_lock_take(&store->lock);
 	s->sequence = a->keeps_place ? a->step->base->summary.sequence : ++store->sequence;
 	ckpt_lock_drop(&store->lock);

@@ -3,6 +3,7 @@
 
 #include "core/base/process.h"
 #include "core/record/manifest.h"
+#include "core/store/step.h"
 
 #define REMOVERS_MAX 16 // processes that remove from one step at once; those beyond are one
 #define MINUTE_NS INT64_C(60000000000)
@@ -27,13 +28,34 @@ struct ckpt_removal {
 	uint8_t marked[]; // by entry: 0, or 1 + the index of who has marked it
 };
 
+#define CKPT_TOP_DIRS_KEPT 8
+
+struct ckpt_removing {
+	struct ckpt_removal *removal; // marks, or NULL; set under step->lock, read without
+	bool watched;                 // and a thread sees to their end
+	struct {
+		uint32_t version; // 0: none
+		uint8_t is[CKPT_SHA256_LEN];
+		int64_t ns;
+	} removed; // the version before the last removal, the manifest that this one made, and when, monotonic
+	struct ckpt_top_dir *top_dirs; // open handles of the step's own directory (remove.h)
+	struct ckpt_top_dir_closed {
+		pid_t tid;
+		int64_t closed_ns;             // monotonic; 0: none
+	} top_dirs_closed[CKPT_TOP_DIRS_KEPT]; // the last of them that were closed
+	unsigned top_dirs_count;
+};
+CKPT_PART(struct ckpt_step, struct ckpt_removing, ckpt_removing)
+
 // The same marks for the current version's manifest m. False: no memory, and nothing has changed.
 bool ckpt_removal_rebase_locked(struct ckpt_step *step, struct ckpt_manifest *m);
 void ckpt_removal_over_locked(struct ckpt_removal *r);
 // There are marks that are to end. NULL: there are none.
 static inline struct ckpt_removal *ckpt_removal_active_locked(struct ckpt_step *step)
 {
-	return step->removal && !step->removal->over ? step->removal : NULL;
+	struct ckpt_removal *r = ckpt_removing_of(step)->removal;
+
+	return r && !r->over ? r : NULL;
 }
 bool ckpt_removal_is_of(const struct ckpt_removal *r, const struct ckpt_manifest *m);
 // This process has the step's own directory open, or with since_ns not INT64_MAX: had it open at some time since then. Takes step->lock.

@@ -5,6 +5,7 @@
 #include "core/base/proc.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amend.h"
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
 #include "core/commit/removal.h"
@@ -26,10 +27,10 @@ void ckpt_remove_dir_opened(struct ckpt_step *step, struct ckpt_top_dir *d, pid_
 	*d = (struct ckpt_top_dir){
 		.step = ckpt_step_ref(step), .tid = tid, .opened_ns = ckpt_sys.mono_ns(), .next = NULL};
 	LOCK_SCOPE(&step->lock);
-	d->next = step->top_dirs;
+	d->next = ckpt_removing_of(step)->top_dirs;
 	if (d->next)
 		d->next->prev = d;
-	step->top_dirs = d;
+	ckpt_removing_of(step)->top_dirs = d;
 }
 
 void ckpt_remove_dir_closed(struct ckpt_top_dir *d)
@@ -44,8 +45,8 @@ void ckpt_remove_dir_closed(struct ckpt_top_dir *d)
 	if (d->prev)
 		d->prev->next = d->next;
 	else
-		step->top_dirs = d->next;
-	step->top_dirs_closed[step->top_dirs_count++ % CKPT_TOP_DIRS_KEPT] =
+		ckpt_removing_of(step)->top_dirs = d->next;
+	ckpt_removing_of(step)->top_dirs_closed[ckpt_removing_of(step)->top_dirs_count++ % CKPT_TOP_DIRS_KEPT] =
 		(struct ckpt_top_dir_closed){d->tid, ckpt_sys.mono_ns()};
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
@@ -57,8 +58,8 @@ void ckpt_remove_dir_forget(struct ckpt_step *step, pid_t tid)
 	LOCK_SCOPE(&step->lock);
 
 	for (size_t i = 0; i < CKPT_TOP_DIRS_KEPT; i++)
-		if (step->top_dirs_closed[i].tid == tid)
-			step->top_dirs_closed[i].closed_ns = 0;
+		if (ckpt_removing_of(step)->top_dirs_closed[i].tid == tid)
+			ckpt_removing_of(step)->top_dirs_closed[i].closed_ns = 0;
 }
 
 #define OPENERS_MAX 64 // that are looked at
@@ -68,11 +69,12 @@ static size_t openers(struct ckpt_step *step, int64_t since_ns, pid_t ret_tids[O
 	LOCK_SCOPE(&step->lock);
 	size_t count = 0;
 
-	for (const struct ckpt_top_dir *d = step->top_dirs; d && count < OPENERS_MAX; d = d->next)
+	for (const struct ckpt_top_dir *d = ckpt_removing_of(step)->top_dirs; d && count < OPENERS_MAX; d = d->next)
 		ret_tids[count++] = d->tid;
 	for (size_t i = 0; i < CKPT_TOP_DIRS_KEPT && count < OPENERS_MAX; i++)
-		if (step->top_dirs_closed[i].closed_ns && step->top_dirs_closed[i].closed_ns >= since_ns)
-			ret_tids[count++] = step->top_dirs_closed[i].tid;
+		if (ckpt_removing_of(step)->top_dirs_closed[i].closed_ns &&
+		    ckpt_removing_of(step)->top_dirs_closed[i].closed_ns >= since_ns)
+			ret_tids[count++] = ckpt_removing_of(step)->top_dirs_closed[i].tid;
 	return count;
 }
 
@@ -116,12 +118,12 @@ static void free_removal(struct ckpt_removal *r)
 // Those of two versions are kept, at most.
 static void set_removal_locked(struct ckpt_step *step, struct ckpt_removal *r)
 {
-	if (step->removal) {
-		free_removal(TAKE_PTR(step->removal->before));
-		step->removal->over = true;
-		r->before = step->removal;
+	if (ckpt_removing_of(step)->removal) {
+		free_removal(TAKE_PTR(ckpt_removing_of(step)->removal->before));
+		ckpt_removing_of(step)->removal->over = true;
+		r->before = ckpt_removing_of(step)->removal;
 	}
-	__atomic_store_n(&step->removal, r, __ATOMIC_RELEASE);
+	__atomic_store_n(&ckpt_removing_of(step)->removal, r, __ATOMIC_RELEASE);
 }
 
 static struct ckpt_removal *removal_new(struct ckpt_manifest *m)
@@ -158,7 +160,7 @@ void ckpt_removal_over_locked(struct ckpt_removal *r)
 
 bool ckpt_removal_rebase_locked(struct ckpt_step *step, struct ckpt_manifest *m)
 {
-	struct ckpt_removal *was = step->removal, *r = removal_new(m);
+	struct ckpt_removal *was = ckpt_removing_of(step)->removal, *r = removal_new(m);
 	uint32_t there;
 
 	if (!r)
@@ -180,7 +182,7 @@ bool ckpt_removal_rebase_locked(struct ckpt_step *step, struct ckpt_manifest *m)
 
 static bool has_locked(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index)
 {
-	const struct ckpt_removal *r = step->removal;
+	const struct ckpt_removal *r = ckpt_removing_of(step)->removal;
 	uint32_t there;
 
 	if (r && r->whole)
@@ -188,16 +190,16 @@ static bool has_locked(const struct ckpt_step *step, const struct ckpt_manifest 
 	for (; r; r = r->before)
 		if (ckpt_removal_is_of(r, m))
 			return r->marked[index];
-	r = step->removal;
+	r = ckpt_removing_of(step)->removal;
 	return r && !r->over && find_in(m, index, r->m, &there) && r->marked[there];
 }
 
 bool ckpt_remove_has(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index)
 {
-	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED)) // nearly always
+	if (!__atomic_load_n(&ckpt_removing_of(step)->removal, __ATOMIC_RELAXED)) // nearly always
 		return false;
 	LOCK_SCOPE(&step->lock);
-	const struct ckpt_removal *r = step->removal;
+	const struct ckpt_removal *r = ckpt_removing_of(step)->removal;
 
 	if (r && r->over && ckpt_sys.mono_ns() - r->over_ns > READ_NS)
 		ckpt_remove_forget_locked(step);
@@ -267,7 +269,7 @@ static struct ckpt_removal *begin_locked(struct ckpt_step *step, struct ckpt_man
 	if (r && ckpt_removal_is_of(r, m))
 		return r;
 	if (r)
-		return ckpt_removal_rebase_locked(step, m) ? step->removal : NULL;
+		return ckpt_removal_rebase_locked(step, m) ? ckpt_removing_of(step)->removal : NULL;
 	r = removal_new(m);
 	if (r)
 		set_removal_locked(step, r);
@@ -287,7 +289,7 @@ static int mark_locked(struct ckpt_step *step, struct ckpt_manifest *m, const st
 
 	if (step->state != CKPT_STEP_COMMITTED)
 		return -EROFS;
-	if (step->reopening || __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE))
+	if (ckpt_amending_of(step)->reopening || __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE))
 		return -EAGAIN;
 	if (step->summary.pinned)
 		return -EPERM;
@@ -328,8 +330,8 @@ static int mark_in(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t ind
 		return want_dir ? -ENOTDIR : -EISDIR;
 	ckpt_lock_take(&step->lock);
 	rc = mark_locked(step, m, &e, maker);
-	watched = step->removal_watched;
-	step->removal_watched |= !rc;
+	watched = ckpt_removing_of(step)->watched;
+	ckpt_removing_of(step)->watched |= !rc;
 	ckpt_lock_drop(&step->lock);
 	if (!rc && !watched)
 		ckpt_removal_watch(step);
@@ -381,7 +383,7 @@ int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 
 void ckpt_remove_forget_locked(struct ckpt_step *step)
 {
-	free_removal(__atomic_exchange_n(&step->removal, NULL, __ATOMIC_RELAXED));
+	free_removal(__atomic_exchange_n(&ckpt_removing_of(step)->removal, NULL, __ATOMIC_RELAXED));
 }
 
 void ckpt_remove_forget(struct ckpt_step *step)
@@ -393,7 +395,7 @@ void ckpt_remove_forget(struct ckpt_step *step)
 
 bool ckpt_remove_any(struct ckpt_step *step)
 {
-	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED)) // nearly always
+	if (!__atomic_load_n(&ckpt_removing_of(step)->removal, __ATOMIC_RELAXED)) // nearly always
 		return false;
 	LOCK_SCOPE(&step->lock);
 
@@ -404,7 +406,7 @@ bool ckpt_remove_hides(struct ckpt_step *step)
 {
 	const struct ckpt_removal *r;
 
-	if (!__atomic_load_n(&step->removal, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&ckpt_removing_of(step)->removal, __ATOMIC_RELAXED))
 		return false;
 	LOCK_SCOPE(&step->lock);
 	r = ckpt_removal_active_locked(step);
@@ -429,9 +431,9 @@ void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, 
 	LOCK_SCOPE(&step->lock);
 	struct ckpt_removal *r = ckpt_removal_active_locked(step);
 
-	if (!memcmp(step->removed.is, ckpt_manifest_sha256(was), CKPT_SHA256_LEN) &&
+	if (!memcmp(ckpt_removing_of(step)->removed.is, ckpt_manifest_sha256(was), CKPT_SHA256_LEN) &&
 	    (same || ckpt_manifest_same_entries(was, is)))
-		memcpy(step->removed.is, ckpt_manifest_sha256(is), CKPT_SHA256_LEN);
+		memcpy(ckpt_removing_of(step)->removed.is, ckpt_manifest_sha256(is), CKPT_SHA256_LEN);
 	// Without memory the next mark does it, or its end; where none is left, this is that.
 	if (r && ckpt_removal_is_of(r, was) && !ckpt_removal_rebase_locked(step, is) && !any_is_in(r, is))
 		ckpt_removal_over_locked(r);
@@ -468,9 +470,11 @@ static uint32_t version_before(struct ckpt_step *step)
 	LOCK_SCOPE(&step->store->acts_lock); // of an edit that is just being made
 	LOCK_SCOPE(&step->lock);
 
-	return step->removed.version && ckpt_sys.mono_ns() - step->removed.ns < MINUTE_NS &&
-			       !memcmp(step->removed.is, step->summary.manifest_sha256, CKPT_SHA256_LEN)
-		       ? step->removed.version
+	return ckpt_removing_of(step)->removed.version &&
+			       ckpt_sys.mono_ns() - ckpt_removing_of(step)->removed.ns < MINUTE_NS &&
+			       !memcmp(ckpt_removing_of(step)->removed.is, step->summary.manifest_sha256,
+				       CKPT_SHA256_LEN)
+		       ? ckpt_removing_of(step)->removed.version
 		       : 0;
 }
 
@@ -491,3 +495,10 @@ int ckpt_remove_whole(struct ckpt_step *step)
 		ckpt_trash_wake(step->store->trash); // where it is seen only now
 	return rc;
 }
+
+static void removing_done(void *step)
+{
+	ckpt_remove_forget_locked(step);
+}
+
+struct ckpt_part ckpt_removing_part = {.bytes = sizeof(struct ckpt_removing), .done = removing_done};

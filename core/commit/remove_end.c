@@ -109,13 +109,14 @@ static void remember_before(const struct batch *b, const struct ckpt_edit *d, ui
 {
 	struct ckpt_step *step = b->step;
 	LOCK_SCOPE(&step->lock);
-	bool same = step->removed.version && b->first_ns - step->removed.ns < MINUTE_NS &&
-		    !memcmp(step->removed.is, ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN);
+	bool same = ckpt_removing_of(step)->removed.version &&
+		    b->first_ns - ckpt_removing_of(step)->removed.ns < MINUTE_NS &&
+		    !memcmp(ckpt_removing_of(step)->removed.is, ckpt_manifest_sha256(d->m), CKPT_SHA256_LEN);
 
 	if (!same)
-		step->removed.version = version;
-	memcpy(step->removed.is, ckpt_manifest_sha256(d->next), CKPT_SHA256_LEN);
-	step->removed.ns = ckpt_sys.mono_ns();
+		ckpt_removing_of(step)->removed.version = version;
+	memcpy(ckpt_removing_of(step)->removed.is, ckpt_manifest_sha256(d->next), CKPT_SHA256_LEN);
+	ckpt_removing_of(step)->removed.ns = ckpt_sys.mono_ns();
 }
 
 static int edit(struct batch *b, bool *adopted)
@@ -286,7 +287,7 @@ static bool leave(struct ckpt_step *step)
 
 	if (ckpt_removal_active_locked(step) && !is_closing(step))
 		return false;
-	step->removal_watched = false;
+	ckpt_removing_of(step)->watched = false;
 	return true;
 }
 
@@ -314,5 +315,5 @@ void ckpt_removal_watch(struct ckpt_step *step)
 	if (ckpt_watch_start(step, watch))
 		return;
 	LOCK_SCOPE(&step->lock);
-	step->removal_watched = false; // the next mark tries it again
+	ckpt_removing_of(step)->watched = false; // the next mark tries it again
 }

@@ -28,40 +28,6 @@
 #include <fcntl.h>
 #include <sys/xattr.h>
 
-bool ckpt_reopen_end_locked(struct ckpt_step *step)
-{
-	if (!__atomic_exchange_n(&step->reopens, false, __ATOMIC_ACQ_REL))
-		return false;
-	ckpt_step_unref(
-		__atomic_exchange_n(&step->base->reopened, NULL, __ATOMIC_ACQ_REL)); // not the last: the caller's
-	return true;
-}
-
-void ckpt_reopen_let_go(struct ckpt_step *base)
-{
-	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base));
-
-	if (now != base)
-		ckpt_reopen_end_locked(now);
-	ckpt_step_unref(now);
-}
-
-struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step)
-{
-	struct ckpt_step *now = NULL;
-
-	if (!ckpt_reopen_any(step)) // nearly always
-		return step;
-	ckpt_lock_take(&step->store->lock);
-	if (step->reopened)
-		now = ckpt_step_ref(step->reopened);
-	ckpt_lock_drop(&step->store->lock);
-	if (!now)
-		return step;
-	ckpt_step_unref(step);
-	return now;
-}
-
 // --- The quiet end ------------------------------------------------------------------------------------------------------
 
 #define EDIT_LEAST_NS INT64_C(1000000000) // an edit is a version once nothing has changed for so long
@@ -85,21 +51,23 @@ static int64_t quiet_ns(const struct ckpt_step *step)
 {
 	const struct ckpt_settings *settings = &step->store->settings;
 
-	if (!__atomic_load_n(&step->rewritten, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&ckpt_reopen_of(step)->rewritten, __ATOMIC_RELAXED))
 		return MAX(ckpt_settings_quiet_ns(settings, 1) / EDIT_PART, EDIT_LEAST_NS);
-	if (step->lost.pid) // a writer was killed: they are given up in any case
+	if (ckpt_staging_of(step)->lost.pid) // a writer was killed: they are given up in any case
 		return ckpt_settings_quiet_ns(settings, 1);
-	return ckpt_settings_quiet_ns(settings, step->claimed ? CKPT_QUIET_TIMES_CLAIMED : CKPT_QUIET_TIMES);
+	return ckpt_settings_quiet_ns(settings,
+				      ckpt_reopen_of(step)->claimed ? CKPT_QUIET_TIMES_CLAIMED : CKPT_QUIET_TIMES);
 }
 
 static bool is_closed_locked(const struct ckpt_step *step)
 {
-	return step->state == CKPT_STEP_STAGED && !step->outcome_unknown && !step->changers && !step->writers;
+	return step->state == CKPT_STEP_STAGED && !ckpt_staging_of(step)->outcome_unknown &&
+	       !ckpt_staging_of(step)->changers && !ckpt_staging_of(step)->writers;
 }
 
 static int64_t quiet_since_ns(const struct ckpt_step *step)
 {
-	return __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED);
+	return __atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED);
 }
 
 static bool is_quiet_locked(const struct ckpt_step *step)
@@ -140,10 +108,10 @@ static void tell_given_up(const struct ckpt_step *step, const struct ckpt_change
 			"them up again, to be completed",
 			"%s is cut off: the changes are not committed, and the previous version is restored",
 			changes->path);
-	else if (step->lost.pid)
+	else if (ckpt_staging_of(step)->lost.pid)
 		ckpt_errlog_add(log, step->name, -EINTR, KEPT_HINT,
 				"process %d was killed while it wrote a file of it: the previous version is restored",
-				(int)step->lost.pid);
+				(int)ckpt_staging_of(step)->lost.pid);
 	else
 		ckpt_errlog_add(log, step->name, -EINTR, KEPT_HINT,
 				"its changes were interrupted before every array file was written again%s%s: the "
@@ -166,12 +134,12 @@ static bool give_up(struct ckpt_step *step, const struct ckpt_changes *changes)
 	ckpt_lock_drop(&step->lock);
 	if (closed) {
 		ckpt_step_leave_locked(step);
-		ckpt_reopen_end_locked(step);
+		ckpt_step_end_reopen_locked(step);
 	}
 	ckpt_lock_drop(&s->lock);
 	if (!closed)
 		return false;
-	if (!step->fresh && s->renew)
+	if (!ckpt_reopen_of(step)->fresh && s->renew)
 		s->renew(s->renew_arg, step, step->base);
 	tell_given_up(step, changes);
 	return true;
@@ -193,7 +161,7 @@ static bool was_killed_in_file(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->lost.pid;
+	return ckpt_staging_of(step)->lost.pid;
 }
 
 int ckpt_reopen_check_whole(struct ckpt_step *step)
@@ -217,21 +185,23 @@ static bool end_quietly(struct ckpt_step *step)
 	int64_t since_ns = quiet_since_ns(step);
 	int rc = ckpt_changes_look(step, &changes);
 
-	if (!rc && changes.rewritten && !__atomic_exchange_n(&step->rewritten, true, __ATOMIC_RELAXED) && !ending)
+	if (!rc && changes.rewritten &&
+	    !__atomic_exchange_n(&ckpt_reopen_of(step)->rewritten, true, __ATOMIC_RELAXED) && !ending)
 		return false;
 	if (quiet_since_ns(step) != since_ns)
 		return false; // changed while we looked
 	ckpt_makers_ask(step, &makers);
 	ckpt_lock_take(&step->lock);
-	step->lost.any |= changes.rewritten && makers.killed;
-	lost = step->lost.any;
+	ckpt_staging_of(step)->lost.any |= changes.rewritten && makers.killed;
+	lost = ckpt_staging_of(step)->lost.any;
 	ckpt_lock_drop(&step->lock);
 	if (was_killed_in_file(step) || (!rc && (changes.cut_off || (lost && !changes.all_anew))))
 		return give_up(step, &changes);
 	if (!rc)
 		rc = commit_quietly(step, !changes.rewritten);
 	if (rc)
-		__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED); // the time of the next try
+		__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(),
+				 __ATOMIC_RELAXED); // the time of the next try
 	return !rc;
 }
 
@@ -270,7 +240,7 @@ static void watch(struct ckpt_step *step)
 // Without a thread it ends by its event, or with the daemon.
 static void start_watcher(struct ckpt_step *step)
 {
-	step->claimed = is_claimed(step);
+	ckpt_reopen_of(step)->claimed = is_claimed(step);
 	(void)ckpt_watch_start(step, watch);
 }
 
@@ -322,9 +292,9 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	if (rc)
 		return rc;
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
-	step->ours = true;
-	step->began_ns = ckpt_sys.now_ns();
-	step->touched_ns = ckpt_sys.mono_ns();
+	ckpt_staging_of(step)->ours = true;
+	ckpt_staging_of(step)->began_ns = ckpt_sys.now_ns();
+	ckpt_staging_of(step)->touched_ns = ckpt_sys.mono_ns();
 	step->base = ckpt_step_ref(base);
 	ckpt_lock_take(&s->lock);
 	memcpy(step->folder_id, base->folder_id, sizeof(step->folder_id));
@@ -332,9 +302,9 @@ static int make(struct ckpt_step *base, struct ckpt_step **ret_step)
 	memcpy(step->key, base->key, sizeof(step->key));
 	ckpt_lock_drop(&s->lock);
 	ckpt_lock_take(&base->lock);
-	step->from_version = base->summary.version;
-	step->uid = base->summary.dir_uid;
-	step->gid = base->summary.dir_gid;
+	ckpt_staging_of(step)->from_version = base->summary.version;
+	ckpt_staging_of(step)->uid = base->summary.dir_uid;
+	ckpt_staging_of(step)->gid = base->summary.dir_gid;
 	ckpt_lock_drop(&base->lock);
 	rc = fill(step);
 	if (rc) {
@@ -370,7 +340,8 @@ static void take_place(struct ckpt_step *step)
 	struct ckpt_step *base = step->base;
 
 	ckpt_stage_take_over(base, step);
-	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED); // to make it may have taken long
+	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(),
+			 __ATOMIC_RELAXED); // to make it may have taken long
 	ckpt_lock_take(&step->store->lock);
 	take_place_locked(step);
 	ckpt_lock_drop(&step->store->lock);
@@ -389,7 +360,7 @@ static void set_reopening(struct ckpt_step *base, bool reopening)
 {
 	LOCK_SCOPE(&base->lock);
 
-	base->reopening = reopening;
+	ckpt_amending_of(base)->reopening = reopening;
 }
 
 // Its files keep their numbers by their raw files. What cannot be warmed, because it is being removed, is copied; but not what
@@ -404,7 +375,7 @@ static int warm(struct ckpt_step *base)
 	ckpt_lock_take(&base->lock);
 	packed = base->summary.packed;
 	ckpt_lock_drop(&base->lock);
-	if (!packed || ckpt_reopen_any(base))
+	if (!packed || ckpt_step_is_reopened(base))
 		return 0;
 	rc = ckpt_warm(base, &how, &done);
 	return ckpt_is_full(rc) || rc == -EIO || rc == -EBADMSG || rc == -ENOMEM ? rc : 0;
@@ -444,7 +415,7 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	if (rc)
 		return rc == -EBADMSG ? -EIO : rc;
 	LOCK_SCOPE(&s->acts_lock);
-	struct ckpt_step *now = ckpt_reopen_now(ckpt_step_ref(base)), *step;
+	struct ckpt_step *now = ckpt_step_now(ckpt_step_ref(base)), *step;
 
 	if (now != base) {
 		*ret_step = now;
@@ -487,17 +458,17 @@ static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_s
 
 	if (step->state != CKPT_STEP_LEFT)
 		return -ESTALE;
-	if (step->changers)
+	if (ckpt_staging_of(step)->changers)
 		return -EBUSY;        // it is being dropped
 	ckpt_step_erase_locked(step); // it is left over: of no name's chain
 	memcpy(step->key, base->key, sizeof(step->key));
 	*ret_before = step->base;
 	step->base = ckpt_step_ref(base); // nobody looks at it before the step reopens
-	__atomic_store_n(&step->ours, true, __ATOMIC_RELAXED);
-	step->pid = 0; // of a process that is gone
-	step->lost.any = true;
-	step->lost.pid = 0;
-	step->touched_ns = ckpt_sys.mono_ns();
+	__atomic_store_n(&ckpt_staging_of(step)->ours, true, __ATOMIC_RELAXED);
+	ckpt_staging_of(step)->pid = 0; // of a process that is gone
+	ckpt_staging_of(step)->lost.any = true;
+	ckpt_staging_of(step)->lost.pid = 0;
+	ckpt_staging_of(step)->touched_ns = ckpt_sys.mono_ns();
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	take_place_locked(step);
 	return 0;
@@ -545,9 +516,11 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 	struct ckpt_store *s = step->store;
 	LOCK_SCOPE(&s->acts_lock);
 	struct ckpt_step *base = ckpt_step_find(s, step->folder_id, step->name), *before = NULL;
-	int rc = !base ? -ENOENT : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_reopen_any(base) ? -EEXIST : 0;
+	int rc = !base                                                                         ? -ENOENT
+		 : ckpt_step_state(base) != CKPT_STEP_COMMITTED || ckpt_step_is_reopened(base) ? -EEXIST
+											       : 0;
 
-	if (!rc && !is_as_in(base, step->from_version)) {
+	if (!rc && !is_as_in(base, ckpt_staging_of(step)->from_version)) {
 		ckpt_errlog_add(s->errlog, step->name, -EEXIST,
 				"copy what you need from .ckptfs/staged, then drop it: `ckptfs abort`",
 				"the step has a newer version: these changes would undo it");
@@ -580,3 +553,5 @@ int ckpt_reopen_remove(struct ckpt_step *step)
 	ckpt_stage_leave(step);
 	return rc == -EEXIST ? -ENOTEMPTY : rc;
 }
+
+struct ckpt_part ckpt_reopen_part = {.bytes = sizeof(struct ckpt_reopen)};

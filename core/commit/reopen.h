@@ -20,6 +20,14 @@
 
 #include "core/store/step.h"
 
+struct ckpt_reopen {
+	bool rewritten;      // array data of it was found to be written over; atomic
+	bool claimed;        // a framework's event is awaited for it; set before it is watched
+	bool through_latest; // its first change came by the link `latest`, which leads to it meanwhile; atomic
+	bool fresh;          // it has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
+};
+CKPT_PART(struct ckpt_step, struct ckpt_reopen, ckpt_reopen)
+
 // The staged step that has the place of a committed one, with a reference: as it is, or begun now, which takes a link for
 // each file. What was removed from the step (remove.h) is missing in it. -ESTALE: it is not committed (any more); -EIO: a
 // raw file is gone or changed; -ENOSPC ... Failures are in the error log. Blocks on the disk.
@@ -33,13 +41,6 @@ int ckpt_reopen_resume(struct ckpt_step *step);
 // log; 0 if that cannot be said, and for a step that has no base. Blocks on the disk.
 int ckpt_reopen_check_whole(struct ckpt_step *step);
 
-// What has the place of this step now: the staged step that reopened it, else itself. Takes the reference, gives one.
-struct ckpt_step *ckpt_reopen_now(struct ckpt_step *step);
-static inline bool ckpt_reopen_any(const struct ckpt_step *base)
-{
-	return __atomic_load_n(&base->reopened, __ATOMIC_ACQUIRE) != NULL;
-}
-
 // The directory of a reopened step is removed: -ENOTEMPTY, -EBUSY it is being committed; errors of ckpt_delete, after which
 // the step is there as it was before. Blocks on the disk.
 int ckpt_reopen_remove(struct ckpt_step *step);
@@ -52,11 +53,7 @@ struct ckpt_step *ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_st
 // Whether its directory and files are those of the step that it reopens, as far as they are shared.
 static inline bool ckpt_reopen_shares(const struct ckpt_step *staged)
 {
-	return __atomic_load_n(&staged->reopens, __ATOMIC_ACQUIRE) && !staged->fresh;
+	return __atomic_load_n(&staged->reopens, __ATOMIC_ACQUIRE) && !ckpt_reopen_of(staged)->fresh;
 }
 // For the end of the store: those that are closed and whole are committed. Does not wait for it (commits_running).
 void ckpt_reopen_wake_all(struct ckpt_store *s);
-// Under store->lock: it reopens nothing any more. True: it did.
-bool ckpt_reopen_end_locked(struct ckpt_step *step);
-// At the end of the store: a step that is still reopened and what it is reopened as hold each other no longer.
-void ckpt_reopen_let_go(struct ckpt_step *base);

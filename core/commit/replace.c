@@ -51,9 +51,9 @@ static int close_base(struct ckpt_step *base)
 {
 	LOCK_SCOPE(&base->lock);
 
-	if (base->state != CKPT_STEP_COMMITTED || base->pending_files)
+	if (base->state != CKPT_STEP_COMMITTED || ckpt_amending_of(base)->pending_files)
 		return -EBUSY;
-	base->reopening = true;
+	ckpt_amending_of(base)->reopening = true;
 	return 0;
 }
 
@@ -61,7 +61,7 @@ static void open_base(struct ckpt_step *base)
 {
 	LOCK_SCOPE(&base->lock);
 
-	base->reopening = false;
+	ckpt_amending_of(base)->reopening = false;
 }
 
 // *ret_before: whose place it had in an attempt before, with a reference, or NULL. Who looks at the step may be reading there: it
@@ -72,11 +72,11 @@ static int change_place(struct ckpt_step *step, struct ckpt_step *base, struct p
 	LOCK_SCOPE(&step->store->lock);
 	LOCK_SCOPE(&step->lock);
 
-	if (step->state != CKPT_STEP_STAGED || step->outcome_unknown || step->reopens)
+	if (step->state != CKPT_STEP_STAGED || ckpt_staging_of(step)->outcome_unknown || step->reopens)
 		return -EBUSY;
 	memcpy(ret_own->folder_id, step->folder_id, sizeof(ret_own->folder_id));
 	memcpy(ret_own->name, step->name, sizeof(ret_own->name));
-	step->fresh = true;
+	ckpt_reopen_of(step)->fresh = true;
 	*ret_before = ckpt_reopen_take_locked(step, base);
 	return 0;
 }
@@ -84,7 +84,7 @@ static int change_place(struct ckpt_step *step, struct ckpt_step *base, struct p
 // Under acts_lock.
 static int take_place_of(struct ckpt_step *step, struct ckpt_step *base, struct place *ret_own)
 {
-	int rc = ckpt_reopen_any(base) || ckpt_remove_any(base) ? -EBUSY : ckpt_amend_settle_locked(base);
+	int rc = ckpt_step_is_reopened(base) || ckpt_remove_any(base) ? -EBUSY : ckpt_amend_settle_locked(base);
 	struct ckpt_step *before = NULL;
 
 	if (!rc)
@@ -102,7 +102,7 @@ static bool has_place(struct ckpt_step *step, const struct ckpt_step *base)
 {
 	LOCK_SCOPE(&step->store->lock);
 
-	return step->fresh && base->reopened == step;
+	return ckpt_reopen_of(step)->fresh && base->reopened == step;
 }
 
 static int keep_place(const struct ckpt_step *step, struct place *ret_own)
@@ -142,10 +142,10 @@ static void give_back(struct ckpt_step *step, const struct place *own)
 	ckpt_lock_take(&s->lock);
 	ckpt_lock_take(&step->lock);
 	ended = step->reopens && step->state == CKPT_STEP_STAGED &&
-		!step->outcome_unknown; // who joined may have done it
+		!ckpt_staging_of(step)->outcome_unknown; // who joined may have done it
 	ckpt_lock_drop(&step->lock);
 	if (ended) {
-		ckpt_reopen_end_locked(step);
+		ckpt_step_end_reopen_locked(step);
 		if (ckpt_step_insert_locked(step, own->folder_id, own->name))
 			abort(); // nobody else has such a name
 	}

@@ -46,7 +46,7 @@ static int restore_locked(struct ckpt_step *step, uint32_t version)
 	struct ckpt_record before;
 	struct ckpt_summary next;
 	bool changed;
-	int rc = ckpt_reopen_any(step) ? -EBUSY : ckpt_amend_settle_locked(step);
+	int rc = ckpt_step_is_reopened(step) ? -EBUSY : ckpt_amend_settle_locked(step);
 
 	if (!rc)
 		rc = read_before(step, version, &before);
@@ -55,7 +55,7 @@ static int restore_locked(struct ckpt_step *step, uint32_t version)
 	rc = ckpt_version_put(step, CKPT_ACT_RESTORE, set_files, &before, true, &next, &changed);
 	ckpt_record_done(&before);
 	if (rc == -EIO)
-		__atomic_store_n(&step->amend_unknown, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&ckpt_amending_of(step)->amend_unknown, true, __ATOMIC_RELAXED);
 	return rc;
 }
 

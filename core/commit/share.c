@@ -147,7 +147,9 @@ static const struct ckpt_number *find_number(const struct ckpt_step *step, uint6
 {
 	struct ckpt_number key = {.own = own};
 
-	return step->number_count ? bsearch(&key, step->numbers, step->number_count, sizeof(key), by_own) : NULL;
+	return ckpt_sharing_of(step)->number_count ? bsearch(&key, ckpt_sharing_of(step)->numbers,
+							     ckpt_sharing_of(step)->number_count, sizeof(key), by_own)
+						   : NULL;
 }
 
 static uint64_t first_of(const struct ckpt_step *base, uint64_t number)
@@ -176,13 +178,15 @@ int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m)
 			rc = -errno;
 		if (rc || (e.type == CKPT_ENTRY_FILE && !is_copy(step, path, &stx, &e)))
 			continue;
-		rc = ckpt_grow((void **)&step->numbers, &cap, step->number_count + 1, sizeof(*step->numbers));
+		rc = ckpt_grow((void **)&ckpt_sharing_of(step)->numbers, &cap, ckpt_sharing_of(step)->number_count + 1,
+			       sizeof(*ckpt_sharing_of(step)->numbers));
 		if (!rc)
-			step->numbers[step->number_count++] = (struct ckpt_number){
+			ckpt_sharing_of(step)->numbers[ckpt_sharing_of(step)->number_count++] = (struct ckpt_number){
 				ckpt_store_ino(&stx), e.ino, first_of(step->base, e.ino), born_ns(&stx)};
 	}
-	if (step->number_count)
-		qsort(step->numbers, step->number_count, sizeof(*step->numbers), by_own);
+	if (ckpt_sharing_of(step)->number_count)
+		qsort(ckpt_sharing_of(step)->numbers, ckpt_sharing_of(step)->number_count,
+		      sizeof(*ckpt_sharing_of(step)->numbers), by_own);
 	return rc;
 }
 
@@ -551,3 +555,10 @@ int ckpt_share_tree(struct ckpt_step *step, struct ckpt_manifest *m, int dirfd)
 		rc = each_dir(&t, true, i);
 	return rc;
 }
+
+static void sharing_done(void *step)
+{
+	free(ckpt_sharing_of(step)->numbers);
+}
+
+struct ckpt_part ckpt_sharing_part = {.bytes = sizeof(struct ckpt_sharing), .done = sharing_done};

@@ -13,6 +13,13 @@
 
 #include <sys/stat.h>
 
+// Set once.
+struct ckpt_sharing {
+	struct ckpt_number *numbers; // of a reopened step's files from its base
+	size_t number_count;
+};
+CKPT_PART(struct ckpt_step, struct ckpt_sharing, ckpt_sharing)
+
 // Whether what has this name in a live tree is shared. stx is of it; for most files it says all.
 bool ckpt_share_is(int dirfd, const char *name, const struct statx *stx);
 // Whether the file may be one, though only this name of it is left: then others may still have it open under the name that it

@@ -112,7 +112,7 @@ static int put_flag(struct ckpt_step *step, uint32_t flag, bool on)
 int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char *what)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
-	int rc = ckpt_remove_hides(step) || ckpt_reopen_any(step) ? -EBUSY : put_flag(step, flag, on);
+	int rc = ckpt_remove_hides(step) || ckpt_step_is_reopened(step) ? -EBUSY : put_flag(step, flag, on);
 
 	if (!rc)
 		ckpt_store_wake_behind(step->store);

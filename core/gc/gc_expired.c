@@ -9,6 +9,7 @@
 #include "core/policy/policy_store.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
+#include "core/tier/packing.h"
 
 #define KEY "gc/expected"
 #define KEPT_MAX 900     // packs; as text they fit into an object that is replaced
@@ -45,8 +46,8 @@ void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
 
 static void expect_unnamed_locked(const struct ckpt_step *step)
 {
-	for (size_t i = 0; i < step->unnamed_count; i++)
-		(void)expect_locked(step->store, &step->unnamed[i]);
+	for (size_t i = 0; i < ckpt_unnamed_of(step)->unnamed_count; i++)
+		(void)expect_locked(step->store, &ckpt_unnamed_of(step)->unnamed[i]);
 }
 
 static void expect_packs_of(struct ckpt_store *s, const struct ckpt_manifest *m)

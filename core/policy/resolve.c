@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/locate.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>

@@ -325,9 +325,9 @@ bool ckpt_should_save_was_temporary(struct ckpt_step *step, const char *folder_i
 	if (number < 0 || !decided || all_decided(s, decided) || !decided->count || find_latest(s, folder_id, &latest))
 		return false;
 	e = look_in(s, folder_id, number, latest);
-	found = find_decided(decided, folder_id, NULL, step->began_ns, &e);
+	found = find_decided(decided, folder_id, NULL, ckpt_staging_of(step)->began_ns, &e);
 	if (!found && *folder_id && e.latest < 0)
-		found = find_of_first(s, decided, folder_id, step->began_ns, &e);
+		found = find_of_first(s, decided, folder_id, ckpt_staging_of(step)->began_ns, &e);
 	return found && found->save && !found->permanent && !ckpt_policy_etag(s, etag) &&
 	       !strcmp(etag, decided->policy);
 }

@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/commit.h"
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
@@ -156,7 +157,7 @@ int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id,
 
 	if (rc)
 		return rc;
-	step->from_plain = true;
+	ckpt_staging_of(step)->from_plain = true;
 	rc = write_origin(step);
 	if (rc)
 		ckpt_step_unref(step);
@@ -175,10 +176,10 @@ static int fill_restaged(struct ckpt_step *step)
 	if (n < 0 || fstat(step->dirfd, &st))
 		return -errno;
 	text[n] = '\0';
-	step->began_ns = strtoll(text, NULL, 10);
-	step->uid = st.st_uid;
-	step->gid = st.st_gid;
-	step->by_client = true;
+	ckpt_staging_of(step)->began_ns = strtoll(text, NULL, 10);
+	ckpt_staging_of(step)->uid = st.st_uid;
+	ckpt_staging_of(step)->gid = st.st_gid;
+	ckpt_staging_of(step)->by_client = true;
 	return write_origin(step);
 }
 
@@ -273,7 +274,7 @@ int ckpt_convert_settle(struct ckpt_store *s)
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count; i++)
-		if (left[i]->from_plain)
+		if (ckpt_staging_of(left[i])->from_plain)
 			(void)settle_one(left[i]);
 	ckpt_step_list_free(left, count);
 	return 0;
@@ -283,8 +284,8 @@ int ckpt_convert_settle(struct ckpt_store *s)
 
 static void end_attempt_locked(struct ckpt_step *step)
 {
-	step->commit_result = -ESTALE;
-	step->attempts_done = step->attempts;
+	ckpt_attempts_of(step)->commit_result = -ESTALE;
+	ckpt_attempts_of(step)->attempts_done = ckpt_attempts_of(step)->attempts;
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -295,21 +296,22 @@ int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns)
 
 	if (step->state != CKPT_STEP_STAGED)
 		return step->state == CKPT_STEP_COMMITTING ? -EBUSY : step->state == CKPT_STEP_GONE ? -ESTALE : -EROFS;
-	if (step->base || step->from_version)
+	if (step->base || ckpt_staging_of(step)->from_version)
 		return -EINVAL;
-	if (step->outcome_unknown)
+	if (ckpt_staging_of(step)->outcome_unknown)
 		return -EBUSY;
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTING);
-	step->attempts++; // a commit that begins now waits for the end of this, and fails
-	while (step->changers) {
-		__atomic_store_n(&step->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	ckpt_attempts_of(step)->attempts++; // a commit that begins now waits for the end of this, and fails
+	while (ckpt_staging_of(step)->changers) {
+		__atomic_store_n(&ckpt_staging_of(step)->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 		ckpt_lock_wait_ns(&step->changed, &step->lock, CHANGES_NS);
 	}
 	if (step->state != CKPT_STEP_COMMITTING) {
 		end_attempt_locked(step);
 		return -ESTALE; // a change that was under way took it away
 	}
-	if (!unless_touched_ns || __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
+	if (!unless_touched_ns ||
+	    __atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
 		return 0;
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	end_attempt_locked(step);
@@ -321,7 +323,7 @@ void ckpt_unstage_mark(struct ckpt_step *step)
 {
 	char text[24];
 
-	snprintf(text, sizeof(text), "%lld", (long long)step->began_ns);
+	snprintf(text, sizeof(text), "%lld", (long long)ckpt_staging_of(step)->began_ns);
 	(void)ckpt_sys.fsetxattr(step->dirfd, CKPT_NO_ARRAYS_XATTR, text, strlen(text), 0);
 }
 

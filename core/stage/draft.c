@@ -156,7 +156,7 @@ int ckpt_draft_leave(struct ckpt_draft *d)
 		(void)origin_set(d->dirfd, json_incref(origin)); // else the next open tells of it again
 	json_decref(origin);
 	ckpt_draft_close(d);
-	return ckpt_step_load_left(d->store, d->session);
+	return ckpt_stage_load_left(d->store, d->session);
 }
 
 int ckpt_draft_move(struct ckpt_draft *d, const char *path, const char *name, uint64_t folder)
@@ -191,8 +191,9 @@ static int look_for(void *arg, struct ckpt_step *left)
 {
 	struct wanted *w = arg;
 
-	if (left->is_file && left->file_folder == w->folder && left->began_ns >= w->born_ns &&
-	    !strcmp(left->name, w->name) && (!w->found || w->found->began_ns < left->began_ns))
+	if (ckpt_staging_of(left)->is_file && ckpt_staging_of(left)->file_folder == w->folder &&
+	    ckpt_staging_of(left)->began_ns >= w->born_ns && !strcmp(left->name, w->name) &&
+	    (!w->found || ckpt_staging_of(w->found)->began_ns < ckpt_staging_of(left)->began_ns))
 		w->found = left;
 	return 0;
 }

@@ -125,20 +125,20 @@ static void look_at_writer_locked(const struct ckpt_step *step, struct ckpt_writ
 
 static struct glance glance_at(struct ckpt_step *step)
 {
-	struct glance g = {.touched_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED)};
+	struct glance g = {.touched_ns = __atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED)};
 
 	ckpt_step_name(step, &g.name);
 	LOCK_SCOPE(&step->lock);
-	g.is_staged = step->state == CKPT_STEP_STAGED && !step->outcome_unknown &&
+	g.is_staged = step->state == CKPT_STEP_STAGED && !ckpt_staging_of(step)->outcome_unknown &&
 		      !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
-	g.by_client = step->by_client;
-	g.is_changing = step->changers;
-	g.is_open = step->writers;
+	g.by_client = ckpt_staging_of(step)->by_client;
+	g.is_changing = ckpt_staging_of(step)->changers;
+	g.is_open = ckpt_staging_of(step)->writers;
 	if (g.is_open) {
-		ckpt_stage_writer_path_locked(step, step->writers, g.path);
-		g.pid = step->writers->pid;
+		ckpt_stage_writer_path_locked(step, ckpt_staging_of(step)->writers, g.path);
+		g.pid = ckpt_staging_of(step)->writers->pid;
 	}
-	for (struct ckpt_writer *w = g.by_client ? step->writers : NULL; w; w = w->next)
+	for (struct ckpt_writer *w = g.by_client ? ckpt_staging_of(step)->writers : NULL; w; w = w->next)
 		look_at_writer_locked(step, w, &g);
 	return g;
 }
@@ -156,7 +156,7 @@ static void forget_survey(struct ckpt_still *still)
 
 void ckpt_still_free_locked(struct ckpt_step *step)
 {
-	struct ckpt_still *still = TAKE_PTR(step->still);
+	struct ckpt_still *still = TAKE_PTR(ckpt_staging_of(step)->still);
 
 	if (!still)
 		return;
@@ -167,7 +167,7 @@ void ckpt_still_free_locked(struct ckpt_step *step)
 // Nothing is known of it any more, but that it changed then.
 static void begin_anew(struct ckpt_step *step, int64_t touched_ns, int64_t since_ns)
 {
-	struct ckpt_still *still = step->still;
+	struct ckpt_still *still = ckpt_staging_of(step)->still;
 
 	forget_survey(still);
 	still->touched_ns = touched_ns;
@@ -181,15 +181,15 @@ static void begin_anew(struct ckpt_step *step, int64_t touched_ns, int64_t since
 // False: there is no memory. A step that was staged at the start of the daemon has not been touched since.
 static bool be_still(struct ckpt_step *step, const struct glance *g)
 {
-	bool is_new = !step->still;
+	bool is_new = !ckpt_staging_of(step)->still;
 
 	if (is_new) {
 		LOCK_SCOPE(&step->lock);
-		step->still = calloc(1, sizeof(*step->still));
+		ckpt_staging_of(step)->still = calloc(1, sizeof(*ckpt_staging_of(step)->still));
 	}
-	if (!step->still)
+	if (!ckpt_staging_of(step)->still)
 		return false;
-	if (is_new || step->still->touched_ns != g->touched_ns)
+	if (is_new || ckpt_staging_of(step)->still->touched_ns != g->touched_ns)
 		begin_anew(step, g->touched_ns, g->touched_ns ? g->touched_ns : ckpt_sys.mono_ns());
 	return true;
 }
@@ -236,14 +236,14 @@ static int look_at_files(struct ckpt_step *step)
 	int rc = ckpt_survey_run(&survey);
 
 	if (!rc) {
-		forget_survey(step->still);
-		rc = ckpt_neighbour_compare(step, &survey, &step->still->lack);
+		forget_survey(ckpt_staging_of(step)->still);
+		rc = ckpt_neighbour_compare(step, &survey, &ckpt_staging_of(step)->still->lack);
 	}
 	if (!rc) {
 		const char *claim = claimed_by(step->store->settings.profiles, &survey);
 
-		step->still->claim = claim ? strdup(claim) : NULL;
-		take_survey(step->still, &survey);
+		ckpt_staging_of(step)->still->claim = claim ? strdup(claim) : NULL;
+		take_survey(ckpt_staging_of(step)->still, &survey);
 	}
 	ckpt_survey_done(&survey);
 	return rc;
@@ -253,7 +253,7 @@ static int look_at_files(struct ckpt_step *step)
 // be another neighbour.
 static bool know_files(struct ckpt_step *step, const struct glance *g)
 {
-	const struct ckpt_still *still = step->still;
+	const struct ckpt_still *still = ckpt_staging_of(step)->still;
 	bool surveyed = still->surveyed;
 	uint64_t stamp = still->stamp;
 
@@ -273,8 +273,9 @@ static bool know_files(struct ckpt_step *step, const struct glance *g)
 static struct ckpt_quiet_facts facts_of(struct ckpt_step *step, const struct glance *g,
 					const struct ckpt_makers_facts *m)
 {
-	const struct ckpt_still *still = step->still;
-	bool copied = m->copied || still->has_old_times || __atomic_load_n(&step->copied, __ATOMIC_RELAXED);
+	const struct ckpt_still *still = ckpt_staging_of(step)->still;
+	bool copied =
+		m->copied || still->has_old_times || __atomic_load_n(&ckpt_staging_of(step)->copied, __ATOMIC_RELAXED);
 
 	return (struct ckpt_quiet_facts){
 		.unit_ns = step->store->settings.commit_quiet_ns,
@@ -317,7 +318,7 @@ static const char *event_of(const struct ckpt_store *s, const char *name)
 static void say(struct ckpt_step *step, const struct glance *g, const struct ckpt_makers_facts *m,
 		const struct ckpt_quiet_verdict *v, char *text)
 {
-	const struct ckpt_still *still = step->still;
+	const struct ckpt_still *still = ckpt_staging_of(step)->still;
 	const char *event = event_of(step->store, g->name.name);
 
 	switch (v->reason) {
@@ -361,7 +362,7 @@ static void say(struct ckpt_step *step, const struct glance *g, const struct ckp
 
 static void publish(struct ckpt_step *step, int64_t after_ns, const char *what)
 {
-	struct ckpt_still *still = step->still;
+	struct ckpt_still *still = ckpt_staging_of(step)->still;
 	LOCK_SCOPE(&step->lock);
 
 	still->after_ns = after_ns;
@@ -372,11 +373,11 @@ void ckpt_looker_waits_for(struct ckpt_step *step, char ret_text[CKPT_WAITS_FOR_
 {
 	const char *event = event_of(step->store, step->name);
 	LOCK_SCOPE(&step->lock);
-	const struct ckpt_still *still = step->still;
+	const struct ckpt_still *still = ckpt_staging_of(step)->still;
 	size_t len = 0;
 
 	*ret_text = '\0';
-	if (!still || !step->by_client) {
+	if (!still || !ckpt_staging_of(step)->by_client) {
 		snprintf(ret_text, CKPT_WAITS_FOR_MAX, "%s", event);
 		return;
 	}
@@ -393,7 +394,7 @@ static void tell(struct ckpt_step *step, const struct glance *g)
 {
 	char what[CKPT_WAITS_FOR_MAX], hint[2 * CKPT_NAME_MAX + 128];
 
-	step->still->told = true;
+	ckpt_staging_of(step)->still->told = true;
 	ckpt_looker_waits_for(step, what);
 	snprintf(hint, sizeof(hint), "`ckptfs commit %s` completes it, `ckptfs abort %s` drops it", g->name.name,
 		 g->name.name);
@@ -403,13 +404,14 @@ static void tell(struct ckpt_step *step, const struct glance *g)
 // A file that stays open may be written all the time without a word to us.
 static void tell_if_still(struct ckpt_step *step, const struct glance *g)
 {
-	uint64_t stamp = step->still->stamp;
+	uint64_t stamp = ckpt_staging_of(step)->still->stamp;
 
-	if (step->still->told || ckpt_sys.mono_ns() - step->still->since_ns < TELL_UNITS * unit_ns(step->store))
+	if (ckpt_staging_of(step)->still->told ||
+	    ckpt_sys.mono_ns() - ckpt_staging_of(step)->still->since_ns < TELL_UNITS * unit_ns(step->store))
 		return;
 	if (look_at_files(step))
 		return;
-	if (step->still->stamp == stamp)
+	if (ckpt_staging_of(step)->still->stamp == stamp)
 		tell(step, g);
 	else
 		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());
@@ -430,7 +432,7 @@ static int confirm(struct ckpt_step *step, bool leases, char *ret_busy)
 	struct ckpt_survey survey = survey_of(step, leases);
 	int rc = ckpt_survey_run(&survey);
 
-	if (!rc && survey.stamp != step->still->stamp)
+	if (!rc && survey.stamp != ckpt_staging_of(step)->still->stamp)
 		rc = -EAGAIN;
 	if (!rc && survey.busy) {
 		snprintf(ret_busy, PATH_MAX, "%s", survey.busy);
@@ -444,7 +446,8 @@ static int commit(struct ckpt_looker *l, struct ckpt_step *step, const struct gl
 {
 	struct ckpt_store *s = l->store;
 	struct ckpt_commit how = {.event = "quiet",
-				  .profile = step->still->claim ? step->still->claim : "generic",
+				  .profile = ckpt_staging_of(step)->still->claim ? ckpt_staging_of(step)->still->claim
+										 : "generic",
 				  .unless_touched_ns = &g->touched_ns,
 				  .abandoned = stops,
 				  .abandoned_arg = l};
@@ -493,7 +496,7 @@ static int64_t wait_on(struct ckpt_looker *l, struct ckpt_step *step, const stru
 	publish(step, v->after_ns, what);
 	tell_if_still(step, g);
 	if (v->reason == CKPT_QUIET_TIME) // a neighbour may come before
-		return MIN(step->still->since_ns + v->after_ns, now + unit);
+		return MIN(ckpt_staging_of(step)->still->since_ns + v->after_ns, now + unit);
 	return now + (v->reason == CKPT_QUIET_INTERRUPTED ? unit : poll_ns(l->store));
 }
 
@@ -544,10 +547,11 @@ static bool is_run_by_log(struct ckpt_step *step, const struct glance *g)
 	struct ckpt_survey survey = survey_of(step, false);
 	bool is = false;
 
-	if (!g->log_ns || g->array_is_open || step->still->had_arrays || ckpt_sys.mono_ns() - g->log_ns < LOG_NS)
+	if (!g->log_ns || g->array_is_open || ckpt_staging_of(step)->still->had_arrays ||
+	    ckpt_sys.mono_ns() - g->log_ns < LOG_NS)
 		return false;
 	if (!ckpt_survey_run(&survey)) {
-		step->still->had_arrays = survey.has_arrays;
+		ckpt_staging_of(step)->still->had_arrays = survey.has_arrays;
 		is = !survey.has_arrays && !survey.has_beginning;
 	}
 	ckpt_survey_done(&survey);
@@ -561,8 +565,8 @@ static int64_t look_at_files_of(struct ckpt_looker *l, struct ckpt_step *step, s
 	struct ckpt_quiet_verdict verdict;
 	struct ckpt_quiet_facts facts;
 
-	if (now - step->still->since_ns < unit / 2)
-		return step->still->since_ns + unit / 2;
+	if (now - ckpt_staging_of(step)->still->since_ns < unit / 2)
+		return ckpt_staging_of(step)->still->since_ns + unit / 2;
 	if (!g->by_client || ckpt_name_is_temp(g->name.name))
 		return look_at_others(l, step, g);
 	if (!know_files(step, g))
@@ -593,7 +597,7 @@ static int64_t look_at_step(struct ckpt_looker *l, struct ckpt_step *step)
 	if (g.is_changing || !be_still(step, &g)) {
 		next_ns = now + unit / 2;
 	} else {
-		may_be_run &= !step->still->had_arrays;
+		may_be_run &= !ckpt_staging_of(step)->still->had_arrays;
 		if (may_be_run && is_run_by_log(step, &g) && !unstage(l, step, &g, false))
 			return now + unit / 2;
 		next_ns = look_at_files_of(l, step, &g);

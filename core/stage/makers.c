@@ -2,6 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/stage/profile.h"
+#include "core/stage/stage.h"
 #include "core/store/store.h"
 
 #include <stdio.h>
@@ -39,7 +40,7 @@ static bool is_copier(const struct ckpt_process *p)
 
 static struct maker *find_locked(struct ckpt_step *step, const struct ckpt_process *p)
 {
-	struct ckpt_makers *m = step->makers;
+	struct ckpt_makers *m = ckpt_staging_of(step)->makers;
 
 	for (size_t i = m ? m->count : 0; i--;) // the last that came is the one that comes again
 		if (m->at[i].process == p)
@@ -49,9 +50,9 @@ static struct maker *find_locked(struct ckpt_step *step, const struct ckpt_proce
 
 static struct ckpt_makers *makers_locked(struct ckpt_step *step)
 {
-	if (!step->makers)
-		step->makers = calloc(1, sizeof(*step->makers));
-	return step->makers;
+	if (!ckpt_staging_of(step)->makers)
+		ckpt_staging_of(step)->makers = calloc(1, sizeof(*ckpt_staging_of(step)->makers));
+	return ckpt_staging_of(step)->makers;
 }
 
 // True: it is new here. p NULL: not known. Without memory it is as if it were not known.
@@ -85,7 +86,7 @@ static int mark_later(void *arg, struct ckpt_step *step)
 	const struct later *l = arg;
 	struct maker *m;
 
-	if (step == l->step || step->began_ns >= l->step->began_ns)
+	if (step == l->step || ckpt_staging_of(step)->began_ns >= ckpt_staging_of(l->step)->began_ns)
 		return 0;
 	LOCK_SCOPE(&step->lock);
 	m = find_locked(step, l->process);
@@ -177,7 +178,7 @@ static void count(struct ckpt_makers_facts *f, const struct maker *m, struct ckp
 static void drop_ended_locked(struct ckpt_step *step, const struct maker *ended)
 {
 	struct maker *m = find_locked(step, ended->process);
-	struct ckpt_makers *all = step->makers;
+	struct ckpt_makers *all = ckpt_staging_of(step)->makers;
 
 	if (!m || m->made_it)
 		return;
@@ -203,7 +204,7 @@ static struct maker *copy_locked(const struct ckpt_makers *m, size_t *ret_count)
 static struct maker *begin(struct ckpt_step *step, size_t *ret_count, struct ckpt_makers_facts *f)
 {
 	LOCK_SCOPE(&step->lock);
-	const struct ckpt_makers *m = step->makers;
+	const struct ckpt_makers *m = ckpt_staging_of(step)->makers;
 	struct maker *copy = copy_locked(m, ret_count);
 
 	*f = (struct ckpt_makers_facts){0};
@@ -260,16 +261,16 @@ void ckpt_makers_forget_ended(struct ckpt_step *step)
 		ckpt_process_unref(makers[i].process);
 	}
 	LOCK_SCOPE(&step->lock);
-	if (step->makers)
-		step->makers->any_ended = step->makers->any_unknown = step->makers->copied =
-			step->makers->copier_ended = false;
+	if (ckpt_staging_of(step)->makers)
+		ckpt_staging_of(step)->makers->any_ended = ckpt_staging_of(step)->makers->any_unknown =
+			ckpt_staging_of(step)->makers->copied = ckpt_staging_of(step)->makers->copier_ended = false;
 }
 
 // --- With the step ------------------------------------------------------------------------------------------------------
 
 void ckpt_makers_forget_locked(struct ckpt_step *step)
 {
-	struct ckpt_makers *m = TAKE_PTR(step->makers);
+	struct ckpt_makers *m = TAKE_PTR(ckpt_staging_of(step)->makers);
 
 	if (!m)
 		return;
@@ -281,15 +282,15 @@ void ckpt_makers_forget_locked(struct ckpt_step *step)
 
 void ckpt_makers_move_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
-	const struct ckpt_makers *m = from->makers;
+	const struct ckpt_makers *m = ckpt_staging_of(from)->makers;
 
 	for (size_t i = 0; m && i < m->count; i++)
 		(void)add_locked(to, m->at[i].process, false);
 	if (m && m->any_unknown)
 		(void)add_locked(to, NULL, false);
-	if (m && to->makers) {
-		to->makers->any_ended |= m->any_ended;
-		to->makers->copied |= m->copied;
+	if (m && ckpt_staging_of(to)->makers) {
+		ckpt_staging_of(to)->makers->any_ended |= m->any_ended;
+		ckpt_staging_of(to)->makers->copied |= m->copied;
 	}
 	ckpt_makers_forget_locked(from);
 }

@@ -260,7 +260,7 @@ static int visit(struct walk *w, int dirfd, const char *name, uint32_t parent)
 		w->scan->blamed = strdup(w->path);
 	w->path_len = len;
 	w->path[len] = '\0';
-	__atomic_store_n(&w->scan->step->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_staging_of(w->scan->step)->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	return rc;
 }
 

@@ -15,6 +15,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/commit/amend.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
 #include "core/stage/looker.h"
@@ -35,16 +36,17 @@
 
 static char *origin_text(struct ckpt_step *step, const struct ckpt_step_name *now)
 {
-	int64_t attempt_ns = __atomic_load_n(&step->attempt_ns, __ATOMIC_RELAXED);
+	int64_t attempt_ns = __atomic_load_n(&ckpt_staging_of(step)->attempt_ns, __ATOMIC_RELAXED);
 	json_t *origin;
 	int rc;
 
 	ckpt_json_begin();
 	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b, s:b}", "folder", now->folder_id, "name",
-			   now->name, "began_ns", (json_int_t)step->began_ns, "uid", (json_int_t)step->uid, "gid",
-			   (json_int_t)step->gid, "pid", (json_int_t)step->pid, "add_only", (int)step->add_only,
-			   "reopens", (json_int_t)step->from_version, "plain", (int)step->from_plain, "by_client",
-			   (int)step->by_client);
+			   now->name, "began_ns", (json_int_t)ckpt_staging_of(step)->began_ns, "uid",
+			   (json_int_t)ckpt_staging_of(step)->uid, "gid", (json_int_t)ckpt_staging_of(step)->gid, "pid",
+			   (json_int_t)ckpt_staging_of(step)->pid, "add_only", (int)ckpt_staging_of(step)->add_only,
+			   "reopens", (json_int_t)ckpt_staging_of(step)->from_version, "plain",
+			   (int)ckpt_staging_of(step)->from_plain, "by_client", (int)ckpt_staging_of(step)->by_client);
 	rc = origin ? 0 : -1;
 	if (!rc && attempt_ns)
 		rc = json_object_set_new(origin, "attempt_ns", json_integer(attempt_ns)) ||
@@ -104,17 +106,17 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 	if (name && folder && !ckpt_name_check(name, strlen(name)) && ckpt_name_is_folder_id(folder)) {
 		snprintf(step->name, sizeof(step->name), "%s", name);
 		snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder);
-		step->began_ns = integer_of(origin, "began_ns");
-		step->uid = (uid_t)integer_of(origin, "uid");
-		step->gid = (gid_t)integer_of(origin, "gid");
-		step->pid = (pid_t)integer_of(origin, "pid");
-		step->add_only = json_is_true(json_object_get(origin, "add_only"));
-		step->from_version = (uint32_t)integer_of(origin, "reopens");
-		step->is_file = json_is_string(json_object_get(origin, "file"));
-		step->file_folder = (uint64_t)integer_of(origin, "file_folder");
-		step->from_plain = json_is_true(json_object_get(origin, "plain"));
-		step->by_client = json_is_true(json_object_get(origin, "by_client"));
-		step->attempt_ns = integer_of(origin, "attempt_ns");
+		ckpt_staging_of(step)->began_ns = integer_of(origin, "began_ns");
+		ckpt_staging_of(step)->uid = (uid_t)integer_of(origin, "uid");
+		ckpt_staging_of(step)->gid = (gid_t)integer_of(origin, "gid");
+		ckpt_staging_of(step)->pid = (pid_t)integer_of(origin, "pid");
+		ckpt_staging_of(step)->add_only = json_is_true(json_object_get(origin, "add_only"));
+		ckpt_staging_of(step)->from_version = (uint32_t)integer_of(origin, "reopens");
+		ckpt_staging_of(step)->is_file = json_is_string(json_object_get(origin, "file"));
+		ckpt_staging_of(step)->file_folder = (uint64_t)integer_of(origin, "file_folder");
+		ckpt_staging_of(step)->from_plain = json_is_true(json_object_get(origin, "plain"));
+		ckpt_staging_of(step)->by_client = json_is_true(json_object_get(origin, "by_client"));
+		ckpt_staging_of(step)->attempt_ns = integer_of(origin, "attempt_ns");
 	}
 	json_decref(origin);
 	return 0;
@@ -148,16 +150,16 @@ static struct synced_file *synced_find(struct ckpt_step *step, uint64_t ino)
 {
 	struct synced_file *f;
 
-	if (!step->synced)
+	if (!ckpt_staging_of(step)->synced)
 		return NULL;
-	f = synced_slot(step->synced, ino);
+	f = synced_slot(ckpt_staging_of(step)->synced, ino);
 	return f->ino ? f : NULL;
 }
 
 // The slot for this file, made when missing; NULL without memory.
 static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
 {
-	struct ckpt_synced *t = step->synced;
+	struct ckpt_synced *t = ckpt_staging_of(step)->synced;
 	struct synced_file *f;
 
 	if (!t || t->used * 2 >= t->slot_count) {
@@ -172,7 +174,7 @@ static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
 			if (t->slots[i].ino)
 				*synced_slot(wider, t->slots[i].ino) = t->slots[i];
 		free(t);
-		t = step->synced = wider;
+		t = ckpt_staging_of(step)->synced = wider;
 	}
 	f = synced_slot(t, ino);
 	if (!f->ino) {
@@ -192,7 +194,7 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 	step->dirfd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 	if (step->dirfd < 0)
 		return step->dirfd;
-	if (geteuid() == 0 && fchown(step->dirfd, step->uid, step->gid))
+	if (geteuid() == 0 && fchown(step->dirfd, ckpt_staging_of(step)->uid, ckpt_staging_of(step)->gid))
 		return -errno;
 	if (fchmod(step->dirfd, mode & 07777))
 		return -errno;
@@ -289,8 +291,8 @@ int ckpt_stage_new(struct ckpt_store *s, const char *folder_id, const char *name
 	if (rc)
 		return rc;
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
-	step->ours = true;
-	step->began_ns = ckpt_sys.now_ns();
+	ckpt_staging_of(step)->ours = true;
+	ckpt_staging_of(step)->began_ns = ckpt_sys.now_ns();
 	snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder_id);
 	snprintf(step->name, sizeof(step->name), "%s", name);
 	rc = ckpt_uuid_make(step->session);
@@ -309,7 +311,7 @@ static int new_of(struct ckpt_store *s, const char *folder_id, const char *name,
 
 	if (rc)
 		return rc;
-	step->uid = uid;
+	ckpt_staging_of(step)->uid = uid;
 	rc = ckpt_limit_ask(s->limit, uid, 0);
 	if (rc)
 		ckpt_step_unref(step);
@@ -328,8 +330,8 @@ int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *na
 	rc = new_of(s, folder_id, name, uid, &step);
 	if (rc)
 		return rc;
-	step->gid = gid;
-	step->pid = pid;
+	ckpt_staging_of(step)->gid = gid;
+	ckpt_staging_of(step)->pid = pid;
 	return begin(step, mode, NULL, ret_step);
 }
 
@@ -341,9 +343,9 @@ int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, cons
 
 	if (rc)
 		return rc;
-	step->gid = gid;
-	step->pid = ckpt_proc_process(tid);
-	step->by_client = true;
+	ckpt_staging_of(step)->gid = gid;
+	ckpt_staging_of(step)->pid = ckpt_proc_process(tid);
+	ckpt_staging_of(step)->by_client = true;
 	ckpt_makers_note(step, tid, true);
 	return begin(step, mode, NULL, ret_step);
 }
@@ -356,8 +358,8 @@ int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const cha
 
 	if (rc)
 		return rc;
-	step->gid = getegid();
-	step->add_only = add_only;
+	ckpt_staging_of(step)->gid = getegid();
+	ckpt_staging_of(step)->add_only = add_only;
 	return begin(step, 0755, from, ret_step);
 }
 
@@ -367,12 +369,12 @@ static int whole_enter(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	if (step->outcome_unknown)
+	if (ckpt_staging_of(step)->outcome_unknown)
 		return -EBUSY;
 	switch (step->state) {
 	case CKPT_STEP_STAGED:
 	case CKPT_STEP_LEFT:
-		step->changers++;
+		ckpt_staging_of(step)->changers++;
 		return 0;
 	case CKPT_STEP_COMMITTED:
 		return -EROFS;
@@ -413,18 +415,18 @@ static void move_writers_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
 	struct ckpt_writer *last = NULL;
 
-	for (struct ckpt_writer *w = from->writers; w; w = w->next) {
+	for (struct ckpt_writer *w = ckpt_staging_of(from)->writers; w; w = w->next) {
 		__atomic_store_n(&w->step, ckpt_step_ref(to), __ATOMIC_RELEASE);
 		ckpt_step_unref(from); // not the last: the caller's
 		last = w;
 	}
 	if (!last)
 		return;
-	last->next = to->writers;
+	last->next = ckpt_staging_of(to)->writers;
 	if (last->next)
 		last->next->prev = last;
-	to->writers = from->writers;
-	from->writers = NULL;
+	ckpt_staging_of(to)->writers = ckpt_staging_of(from)->writers;
+	ckpt_staging_of(from)->writers = NULL;
 }
 
 // A failure must be known wherever the file is. That it is on disk already need not be: the rename changed its ctime.
@@ -435,7 +437,7 @@ static void carry_locked(struct ckpt_step *to, const struct synced_file *f)
 	if (there)
 		*there = (struct synced_file){.ino = f->ino, .failed = f->failed};
 	else
-		to->synced_lost |= f->failed;
+		ckpt_staging_of(to)->synced_lost |= f->failed;
 }
 
 void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino)
@@ -446,7 +448,7 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 	f = synced_find(from, ino);
 	if (f)
 		carry_locked(to, f);
-	to->synced_lost |= from->synced_lost;
+	ckpt_staging_of(to)->synced_lost |= ckpt_staging_of(from)->synced_lost;
 	ckpt_lock_drop(&from->lock);
 	ckpt_lock_drop(&to->lock);
 }
@@ -456,10 +458,10 @@ static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
 	move_writers_locked(from, to);
 	ckpt_makers_move_locked(from, to);
-	for (size_t i = 0; from->synced && i < from->synced->slot_count; i++)
-		if (from->synced->slots[i].ino)
-			carry_locked(to, &from->synced->slots[i]);
-	to->synced_lost |= from->synced_lost;
+	for (size_t i = 0; ckpt_staging_of(from)->synced && i < ckpt_staging_of(from)->synced->slot_count; i++)
+		if (ckpt_staging_of(from)->synced->slots[i].ino)
+			carry_locked(to, &ckpt_staging_of(from)->synced->slots[i]);
+	ckpt_staging_of(to)->synced_lost |= ckpt_staging_of(from)->synced_lost;
 }
 
 // From here on `to` speaks for the files of `from`: what is said of them there goes on to it.
@@ -487,15 +489,15 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 
 	ckpt_lock_take(&s->lock);
 	ckpt_step_erase_locked(step);
-	reopened = ckpt_reopen_end_locked(step);
+	reopened = ckpt_step_end_reopen_locked(step);
 	ckpt_lock_drop(&s->lock);
 	ckpt_lock_take(&step->lock);
 	ckpt_step_set_state_locked(step, CKPT_STEP_GONE);
-	ckpt_stage_forget(step);
+	ckpt_stage_forget(step, false);
 	ckpt_limit_freed(s->limit);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
-	if (reopened && !step->fresh && s->renew)
+	if (reopened && !ckpt_reopen_of(step)->fresh && s->renew)
 		s->renew(s->renew_arg, step, step->base);
 }
 
@@ -533,7 +535,7 @@ bool ckpt_stage_use(struct ckpt_step *step)
 
 	if (step->state != CKPT_STEP_LEFT)
 		return false;
-	step->users++;
+	ckpt_staging_of(step)->users++;
 	return true;
 }
 
@@ -541,14 +543,14 @@ void ckpt_stage_unuse(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	step->users--;
+	ckpt_staging_of(step)->users--;
 }
 
 static bool is_used(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->users > 0 || step->writers;
+	return ckpt_staging_of(step)->users > 0 || ckpt_staging_of(step)->writers;
 }
 
 int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
@@ -593,7 +595,7 @@ int ckpt_stage_remove(struct ckpt_step *step)
 int ckpt_stage_wait_locked(struct ckpt_step *step)
 {
 	while (step->state == CKPT_STEP_COMMITTING) {
-		if (ckpt_sys.mono_ns() - __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) >
+		if (ckpt_sys.mono_ns() - __atomic_load_n(&ckpt_staging_of(step)->progress_ns, __ATOMIC_RELAXED) >
 		    step->store->settings.commit_timeout_ns)
 			return -EBUSY;
 		ckpt_lock_wait_ns(&step->changed, &step->lock, LOOK_NS);
@@ -613,9 +615,9 @@ int ckpt_stage_enter(struct ckpt_step *step, bool wait)
 	}
 	switch (step->state) {
 	case CKPT_STEP_STAGED:
-		if (step->outcome_unknown)
+		if (ckpt_staging_of(step)->outcome_unknown)
 			return -EROFS;
-		step->changers++;
+		ckpt_staging_of(step)->changers++;
 		return 0;
 	case CKPT_STEP_COMMITTED:
 	case CKPT_STEP_DELETED:
@@ -628,7 +630,7 @@ int ckpt_stage_enter(struct ckpt_step *step, bool wait)
 
 void ckpt_stage_touch(struct ckpt_step *step)
 {
-	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 }
 
 void ckpt_stage_leave(struct ckpt_step *step)
@@ -636,7 +638,7 @@ void ckpt_stage_leave(struct ckpt_step *step)
 	LOCK_SCOPE(&step->lock);
 
 	ckpt_stage_touch(step);
-	if (--step->changers == 0)
+	if (--ckpt_staging_of(step)->changers == 0)
 		pthread_cond_broadcast(&step->changed);
 }
 
@@ -674,7 +676,7 @@ void ckpt_stage_synced(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns, i
 
 	// Not remembering a success costs a second fsync. A failure must not be forgotten: all commits fail then.
 	if (!f)
-		owner->synced_lost |= error != 0;
+		ckpt_staging_of(owner)->synced_lost |= error != 0;
 	else if (error)
 		f->failed = true;
 	else
@@ -705,15 +707,23 @@ bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino)
 	LOCK_SCOPE(&step->lock);
 	struct synced_file *f = synced_find(step, ino);
 
-	return (f && f->failed) || step->synced_lost;
+	return (f && f->failed) || ckpt_staging_of(step)->synced_lost;
 }
 
-void ckpt_stage_forget(struct ckpt_step *step)
+void ckpt_stage_forget(struct ckpt_step *step, bool keeps_synced)
 {
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
 	ckpt_makers_forget_locked(step);
 	ckpt_still_free_locked(step);
-	if (!step->pending_files) // a write that was lost stays so until the file is added
-		free(TAKE_PTR(step->synced));
+	if (!keeps_synced)
+		free(TAKE_PTR(ckpt_staging_of(step)->synced));
 }
+
+static void staging_done(void *step)
+{
+	ckpt_stage_forget(step, false);
+	free(ckpt_staging_of(step)->killed.path);
+}
+
+struct ckpt_part ckpt_staging_part = {.bytes = sizeof(struct ckpt_staging), .done = staging_done};

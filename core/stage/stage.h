@@ -31,6 +31,55 @@ struct ckpt_writer {
 	char kind;          // what its name says; 0: not asked yet
 };
 
+struct ckpt_makers;
+struct ckpt_still;
+struct ckpt_synced;
+
+// A writer that was killed while a commit waited for its file.
+struct ckpt_killed {
+	bool any;
+	bool late;  // none but writers of late files, without which a commit may go on
+	pid_t pid;  // of one of them
+	char *path; // of its file; NULL: there was no memory to keep it
+};
+
+struct ckpt_staging {
+	// Set before the step has a name.
+	bool add_only;         // a closed file is not opened for writing again, nor replaced
+	bool from_plain;       // its session is a plain folder that is being turned into a step
+	bool by_client;        // a client made its directory: quiet may complete it (looker.h)
+	uint32_t from_version; // its session began as the files of this version of the step of its name; 0: it did not
+	bool is_file;          // LEFT: one plain file (draft.h), no step
+	uint64_t file_folder;  // and the number of the folder that it was to be in; 0: not known
+	// Atomic.
+	bool ours;   // staged by this process: file numbers are known to be our own
+	bool copied; // a file was given older times than it has, as copies have: no event counts
+	bool interrupted; // an earlier attempt to write it was cut off. LEFT: it would be STAGED if the store were open for writing
+	int64_t touched_ns; // the last change or end of a writer, monotonic
+	int64_t attempt_ns; // the attempt that writes it now began then, by the clock of file times; 0: the first
+	// Guarded by step->lock.
+	int changers; // changes of the tree in progress
+	int users;    // LEFT: open handles in it
+	struct ckpt_writer *writers;
+	struct ckpt_makers *makers; // of what is in it (makers.h)
+	struct ckpt_still *still;   // for how long nothing has changed, and what that is waited for (looker.h)
+	uid_t uid;
+	gid_t gid;
+	pid_t pid; // of its maker
+	int64_t began_ns;
+	struct ckpt_synced *synced; // files that a client has fsynced, and those whose fsync failed
+	bool synced_lost;           // a failure could not be remembered by file
+	struct {
+		bool any;
+		pid_t pid; // killed in the middle of a file; 0: its daemon ended
+	} lost;            // it reopens: a writer did not come to its end
+	// And of the commit that runs, or ran last.
+	struct ckpt_killed killed;
+	int64_t progress_ns;  // monotonic
+	bool outcome_unknown; // it may be on disk: nothing may change until it is asked again
+};
+CKPT_PART(struct ckpt_step, struct ckpt_staging, ckpt_staging)
+
 // A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken; -ENOSPC,
 // -EDQUOT: also where unfinished work has reached a limit (limit.h).
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
@@ -154,13 +203,16 @@ void ckpt_stage_take_over(struct ckpt_step *from, struct ckpt_step *to);
 // On disk already, as of this ctime; and: a write of it was lost.
 bool ckpt_stage_is_clean(struct ckpt_step *step, uint64_t ino, int64_t ctime_ns);
 bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino);
-// Closes and frees what only a staged step needs; nobody else may be using the step, or step->lock is held.
-void ckpt_stage_forget(struct ckpt_step *step);
+// Closes and frees what only a staged step needs; nobody else may be using the step, or step->lock is held. keeps_synced: but for lost
+// writes, while files of it are still being added (amend.h).
+void ckpt_stage_forget(struct ckpt_step *step, bool keeps_synced);
 // The step is GONE: its session is nobody's any more, or a committed step's.
 void ckpt_stage_vanish(struct ckpt_step *step);
 // A left-over session is the caller's from now on, and in no list: -ESTALE if it is none any more, -EBUSY.
 int ckpt_stage_retake(struct ckpt_step *step);
 // What the directory says, or NULL where it says nothing that can be read. -ENOMEM, or -errno of getxattr(2).
 int ckpt_stage_origin(int dirfd, struct json_t **ret_origin);
+// Adds a left-over session to the table.
+int ckpt_stage_load_left(struct ckpt_store *s, const char *session);
 // Reads who began the session, under which name, from the session's directory. A session that does not say: name "". -ENOMEM.
 int ckpt_stage_read_origin(struct ckpt_step *step);

@@ -19,7 +19,7 @@
 
 bool ckpt_stage_is_interrupted(const struct ckpt_step *step)
 {
-	return __atomic_load_n(&step->interrupted, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&ckpt_staging_of(step)->interrupted, __ATOMIC_ACQUIRE);
 }
 
 const char *ckpt_stage_state_name(struct ckpt_step *step)
@@ -29,23 +29,26 @@ const char *ckpt_stage_state_name(struct ckpt_step *step)
 
 	if (step->state == CKPT_STEP_LEFT)
 		return interrupted && !step->store->writable ? "interrupted" : "left";
-	return interrupted && step->state == CKPT_STEP_STAGED && !step->writers ? "interrupted" : "live";
+	return interrupted && step->state == CKPT_STEP_STAGED && !ckpt_staging_of(step)->writers ? "interrupted"
+												 : "live";
 }
 
 int64_t ckpt_stage_attempt_ns(const struct ckpt_step *step)
 {
-	return ckpt_stage_is_interrupted(step) ? __atomic_load_n(&step->attempt_ns, __ATOMIC_RELAXED) : 0;
+	return ckpt_stage_is_interrupted(step) ? __atomic_load_n(&ckpt_staging_of(step)->attempt_ns, __ATOMIC_RELAXED)
+					       : 0;
 }
 
 // Of two attempts the later one counts.
 static void set_interrupted(struct ckpt_step *step, int64_t attempt_ns)
 {
-	int64_t before = __atomic_load_n(&step->attempt_ns, __ATOMIC_RELAXED);
+	int64_t before = __atomic_load_n(&ckpt_staging_of(step)->attempt_ns, __ATOMIC_RELAXED);
 
-	while (before < attempt_ns && !__atomic_compare_exchange_n(&step->attempt_ns, &before, attempt_ns, false,
-								   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	while (before < attempt_ns &&
+	       !__atomic_compare_exchange_n(&ckpt_staging_of(step)->attempt_ns, &before, attempt_ns, false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
-	__atomic_store_n(&step->interrupted, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&ckpt_staging_of(step)->interrupted, true, __ATOMIC_RELEASE);
 }
 
 static int staged_dir(struct ckpt_step *step)
@@ -77,7 +80,7 @@ static void mark_found(struct ckpt_step *step)
 	struct ckpt_stage_usage u = {0};
 
 	(void)ckpt_stage_usage(step, &u);
-	set_interrupted(step, MAX(u.changed_ns + 1, step->began_ns));
+	set_interrupted(step, MAX(u.changed_ns + 1, ckpt_staging_of(step)->began_ns));
 }
 
 // What it says of itself has been checked when it was loaded. Its writers are gone, so nothing is known to be on disk.
@@ -96,8 +99,8 @@ static int take_name(struct ckpt_step *step)
 		return rc;
 	LOCK_SCOPE(&step->lock);
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
-	step->ours = true;
-	step->pid = 0; // of a process that is gone
+	ckpt_staging_of(step)->ours = true;
+	ckpt_staging_of(step)->pid = 0; // of a process that is gone
 	return 0;
 }
 
@@ -105,14 +108,14 @@ int ckpt_stage_resume(struct ckpt_step *step)
 {
 	int rc = ckpt_step_state(step) == CKPT_STEP_LEFT ? 0 : -ESTALE;
 
-	if (!rc && step->is_file)
+	if (!rc && ckpt_staging_of(step)->is_file)
 		rc = -ENOTDIR;
-	if (!rc && step->from_version) {
+	if (!rc && ckpt_staging_of(step)->from_version) {
 		rc = ckpt_reopen_resume(step);
 		if (rc != -ENOENT)
 			return rc;
 		rc = 0; // the step that it comes from is gone: it may have the name
-		step->from_version = 0;
+		ckpt_staging_of(step)->from_version = 0;
 	}
 	if (!rc)
 		rc = ckpt_name_check(step->name, strlen(step->name));
@@ -130,12 +133,14 @@ int ckpt_stage_resume(struct ckpt_step *step)
 // A process that nobody has waited for yet counts as living: it may be a long pause.
 bool ckpt_stage_maker_lives_locked(const struct ckpt_step *step)
 {
-	return step->state == CKPT_STEP_STAGED && step->pid > 0 && (!kill(step->pid, 0) || errno == EPERM);
+	return step->state == CKPT_STEP_STAGED && ckpt_staging_of(step)->pid > 0 &&
+	       (!kill(ckpt_staging_of(step)->pid, 0) || errno == EPERM);
 }
 
 static bool is_idle_locked(const struct ckpt_step *step)
 {
-	return step->state == CKPT_STEP_STAGED && !step->outcome_unknown && !step->changers && !step->writers &&
+	return step->state == CKPT_STEP_STAGED && !ckpt_staging_of(step)->outcome_unknown &&
+	       !ckpt_staging_of(step)->changers && !ckpt_staging_of(step)->writers &&
 	       !ckpt_stage_maker_lives_locked(step) && !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
 }
 
@@ -175,7 +180,7 @@ void ckpt_stage_give_way(struct ckpt_store *s, const char *folder_id, const char
 {
 	struct ckpt_step *there = ckpt_step_find(s, folder_id, name);
 
-	if (there && !there->by_client && ckpt_stage_is_interrupted(there))
+	if (there && !ckpt_staging_of(there)->by_client && ckpt_stage_is_interrupted(there))
 		(void)ckpt_stage_set_aside(there); // else the name is taken
 	ckpt_step_unref(there);
 }
@@ -184,7 +189,8 @@ void ckpt_stage_give_way(struct ckpt_store *s, const char *folder_id, const char
 
 static bool can_be_staged(const struct ckpt_step *step)
 {
-	return *step->name && !step->is_file && !step->from_version && !step->from_plain;
+	return *step->name && !ckpt_staging_of(step)->is_file && !ckpt_staging_of(step)->from_version &&
+	       !ckpt_staging_of(step)->from_plain;
 }
 
 // The newest of a name comes first.
@@ -196,7 +202,8 @@ static int by_name_and_age(const void *a, const void *b)
 	if (!order)
 		order = strcmp(x->name, y->name);
 	if (!order)
-		order = (x->began_ns < y->began_ns) - (x->began_ns > y->began_ns);
+		order = (ckpt_staging_of(x)->began_ns < ckpt_staging_of(y)->began_ns) -
+			(ckpt_staging_of(x)->began_ns > ckpt_staging_of(y)->began_ns);
 	return order ? order : strcmp(x->session, y->session);
 }
 
@@ -274,4 +281,30 @@ int ckpt_stage_restart(struct ckpt_store *s)
 	}
 	ckpt_step_list_free(steps, count);
 	return rc;
+}
+
+int ckpt_stage_load_left(struct ckpt_store *s, const char *session)
+{
+	struct ckpt_step *step;
+	int rc = ckpt_step_new(s, &step);
+
+	if (rc)
+		return rc;
+	snprintf(step->session, sizeof(step->session), "%s", session);
+	step->dirfd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
+	if (step->dirfd < 0) {
+		rc = step->dirfd;
+		ckpt_step_unref(step);
+		return rc;
+	}
+	rc = ckpt_stage_read_origin(step);
+	if (rc) {
+		ckpt_step_unref(step);
+		return rc;
+	}
+	ckpt_lock_take(&s->lock);
+	ckpt_step_leave_locked(step);
+	ckpt_lock_drop(&s->lock);
+	ckpt_step_unref(step);
+	return 0;
 }

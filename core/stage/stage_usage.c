@@ -31,7 +31,7 @@ int ckpt_stage_usage(struct ckpt_step *step, struct ckpt_stage_usage *ret_usage)
 	if (rc)
 		return rc;
 	ckpt_lock_take(&step->lock);
-	for (struct ckpt_writer *w = step->writers; w; w = w->next)
+	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
 		u.open_writers++;
 	ckpt_lock_drop(&step->lock);
 	*ret_usage = u;
@@ -60,7 +60,8 @@ static int64_t last_change(struct ckpt_step *step)
 // Who was given the session's directory (`ckptfs begin`, the library) writes past us: only the files tell.
 static bool is_written_outside(struct ckpt_step *step)
 {
-	int64_t changed_ns = __atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) ? INT64_MAX : last_change(step);
+	int64_t changed_ns =
+		__atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED) ? INT64_MAX : last_change(step);
 
 	return changed_ns != INT64_MAX &&
 	       changed_ns > ckpt_sys.now_ns() - ckpt_settings_quiet_ns(&step->store->settings, CKPT_QUIET_TIMES);
@@ -74,8 +75,9 @@ static bool is_saving(struct ckpt_step *step)
 	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE))
 		return false;
 	ckpt_lock_take(&step->lock);
-	bool busy = step->state == CKPT_STEP_COMMITTING || step->writers || step->changers ||
-		    (__atomic_load_n(&step->touched_ns, __ATOMIC_RELAXED) > quiet_since_ns);
+	bool busy = step->state == CKPT_STEP_COMMITTING || ckpt_staging_of(step)->writers ||
+		    ckpt_staging_of(step)->changers ||
+		    (__atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED) > quiet_since_ns);
 	ckpt_lock_drop(&step->lock);
 	// What an interrupted save has left says nothing before somebody writes on in it through us.
 	return busy || (!ckpt_stage_is_interrupted(step) && is_written_outside(step));
@@ -114,14 +116,16 @@ static bool supersedes(struct ckpt_step *step, const struct ckpt_step *left, int
 {
 	int64_t began = began_ns(step);
 
-	return committed_ns > changed_ns && (began ? began > left->began_ns : !left->from_version);
+	return committed_ns > changed_ns &&
+	       (began ? began > ckpt_staging_of(left)->began_ns : !ckpt_staging_of(left)->from_version);
 }
 
 // When the name of a left-over was completed by another session; INT64_MAX: it was not, or it is one file.
 static int64_t completed_ns(struct ckpt_step *left, int64_t changed_ns)
 {
-	struct ckpt_step *step =
-		left->is_file || !*left->name ? NULL : ckpt_step_find(left->store, left->folder_id, left->name);
+	struct ckpt_step *step = ckpt_staging_of(left)->is_file || !*left->name
+					 ? NULL
+					 : ckpt_step_find(left->store, left->folder_id, left->name);
 	int64_t ns = INT64_MAX;
 
 	if (!step)

@@ -18,10 +18,10 @@ void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
 
 	w->step = ckpt_step_ref(step);
 	w->prev = NULL;
-	w->next = step->writers;
+	w->next = ckpt_staging_of(step)->writers;
 	if (w->next)
 		w->next->prev = w;
-	step->writers = w;
+	ckpt_staging_of(step)->writers = w;
 }
 
 // A graft may move the writer to another step at any moment: lock, look again, and only then believe it.
@@ -50,10 +50,10 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	if (w->prev)
 		w->prev->next = w->next;
 	else
-		step->writers = w->next;
+		ckpt_staging_of(step)->writers = w->next;
 	w->next = w->prev = NULL;
 	__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
-	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
@@ -64,8 +64,8 @@ void ckpt_stage_writers_let_go(struct ckpt_step *step)
 	LOCK_SCOPE(&step->lock);
 	struct ckpt_writer *w;
 
-	while ((w = step->writers)) {
-		step->writers = w->next;
+	while ((w = ckpt_staging_of(step)->writers)) {
+		ckpt_staging_of(step)->writers = w->next;
 		w->next = w->prev = NULL;
 		__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
 		ckpt_step_unref(step); // not the last: the caller's
@@ -83,7 +83,7 @@ int ckpt_stage_writer_await(struct ckpt_writer *w)
 	ckpt_step_ref(step);
 	if (w->left && step->state == CKPT_STEP_COMMITTING)
 		rc = ckpt_stage_wait_locked(step);
-	if (!rc && w->left && step->state == CKPT_STEP_STAGED && step->outcome_unknown)
+	if (!rc && w->left && step->state == CKPT_STEP_STAGED && ckpt_staging_of(step)->outcome_unknown)
 		rc = -EIO;
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
@@ -98,7 +98,7 @@ void ckpt_stage_writer_flushed(struct ckpt_writer *w, uint64_t bytes, int64_t mt
 		return;
 	w->flushed = true;
 	// What was written through this one and closed has not been written by a fork's leftover of an earlier one.
-	for (struct ckpt_writer *other = step->writers; other; other = other->next)
+	for (struct ckpt_writer *other = ckpt_staging_of(step)->writers; other; other = other->next)
 		if (other->ino == w->ino && other->flushed) {
 			other->flush_bytes = bytes;
 			other->flush_mtime_ns = mtime_ns;
@@ -152,10 +152,10 @@ static void fail_awaited_locked(struct ckpt_step *step, struct ckpt_writer *w)
 	char path[PATH_MAX];
 
 	if (__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE)) {
-		step->lost.any = true;
-		step->lost.pid = w->pid;
+		ckpt_staging_of(step)->lost.any = true;
+		ckpt_staging_of(step)->lost.pid = w->pid;
 	}
-	killed = &step->killed;
+	killed = &ckpt_staging_of(step)->killed;
 	if (!killed->any || (killed->late && !w->late)) {
 		ckpt_stage_writer_path_locked(step, w, path);
 		free(killed->path);

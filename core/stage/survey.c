@@ -5,6 +5,7 @@
 #include "core/base/util.h"
 #include "core/limits.h"
 #include "core/stage/format.h"
+#include "core/stage/stage.h"
 #include "core/stage/torn.h"
 #include "core/store/store.h"
 
@@ -106,7 +107,7 @@ static int look_at_file(struct walk *w, int dirfd, const char *name, const struc
 
 	s->has_known |= ckpt_data_is_known(name);
 	s->has_later_file |= !earlier;
-	s->has_old_times |= time_ns(stx->stx_mtime) < s->step->began_ns - OLD_NS;
+	s->has_old_times |= time_ns(stx->stx_mtime) < ckpt_staging_of(s->step)->began_ns - OLD_NS;
 	if (!rc)
 		rc = look_at_format(w, fd, name, stx, &whole);
 	if (!rc)

@@ -1,6 +1,7 @@
 #include "core/store/hold.h"
 
 #include "core/base/util.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 
 #include <pthread.h>

@@ -1,6 +1,7 @@
 #include "core/store/latest.h"
 
 #include "core/base/util.h"
+#include "core/commit/reopen.h"
 #include "core/store/store.h"
 #include "core/store/timestamp.h"
 
@@ -75,7 +76,7 @@ static int newest_first(const void *a, const void *b)
 static bool is_kept(const struct ckpt_step *step)
 {
 	return __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE) &&
-	       __atomic_load_n(&step->through_latest, __ATOMIC_ACQUIRE);
+	       __atomic_load_n(&ckpt_reopen_of(step)->through_latest, __ATOMIC_ACQUIRE);
 }
 
 static int look_at(void *arg, struct ckpt_step *step)

@@ -277,7 +277,7 @@ static int load_session(struct ckpt_store *s, const char *name, char **named, si
 	if (rc > 0)
 		return 0;
 	if (rc != -ENOMEM)
-		rc = ckpt_step_load_left(s, name);
+		rc = ckpt_stage_load_left(s, name);
 	return rc == -ENOMEM ? rc : 0;
 }
 

@@ -106,19 +106,33 @@ static uint64_t packed_bytes(struct ckpt_step *step)
 	return bytes;
 }
 
+static bool is_measured(struct ckpt_step *step, uint64_t *ret_bytes, uint32_t *ret_deleted_by)
+{
+	const struct ckpt_trashed *t = ckpt_trashed_of(step);
+	LOCK_SCOPE(&step->lock);
+
+	*ret_bytes = t->bytes;
+	*ret_deleted_by = step->deleted_by;
+	return t->deleted_by && t->deleted_by == step->deleted_by;
+}
+
 uint64_t ckpt_room_of_deleted(struct ckpt_step *step)
 {
-	uint64_t bytes = __atomic_load_n(&step->trash_bytes, __ATOMIC_RELAXED);
+	uint64_t bytes;
+	uint32_t deleted_by;
 
-	if (bytes != CKPT_TRASH_BYTES_UNKNOWN)
+	if (is_measured(step, &bytes, &deleted_by))
 		return bytes;
 	bytes = 0;
 	(void)ckpt_walk(step->store->sessions_fd, step->session, add_blocks,
 			&bytes); // what cannot be read frees nothing
 	bytes += packed_bytes(step);
-	__atomic_store_n(&step->trash_bytes, bytes, __ATOMIC_RELAXED);
+	LOCK_SCOPE(&step->lock);
+	*ckpt_trashed_of(step) = (struct ckpt_trashed){bytes, deleted_by};
 	return bytes;
 }
+
+struct ckpt_part ckpt_trashed_part = {.bytes = sizeof(struct ckpt_trashed)};
 
 // --- Measuring ----------------------------------------------------------------------------------------------------------
 

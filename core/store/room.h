@@ -16,6 +16,8 @@
 // Threads: any. Only _make and _stop block: until a step or two are gone from the disk.
 #pragma once
 
+#include "core/base/part.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +25,15 @@
 #include <stdio.h>
 
 struct ckpt_room;
+struct ckpt_step;
 struct ckpt_store;
+
+// A deleted step's room on the disk; guarded by step->lock.
+struct ckpt_trashed {
+	uint64_t bytes;
+	uint32_t deleted_by; // of this deletion; 0: not measured yet
+};
+CKPT_PART(struct ckpt_step, struct ckpt_trashed, ckpt_trashed)
 
 #define CKPT_ROOM_LOOK_NS INT64_C(200000000)
 #define CKPT_ROOM_RESERVE_MAX (UINT64_C(1) << 30) // of the default, where no step is larger,

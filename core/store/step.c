@@ -10,12 +10,6 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/attributes.h"
-#include "core/commit/copy.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>
@@ -59,12 +53,56 @@ struct ckpt_step_table *ckpt_step_table_new(void)
 	return t;
 }
 
+static struct ckpt_step_parts parts;
+static size_t step_bytes = sizeof(struct ckpt_step);
+
+void ckpt_step_parts(const struct ckpt_step_parts *p)
+{
+	parts = *p;
+	step_bytes = ckpt_parts_place(parts.parts, parts.count, sizeof(struct ckpt_step));
+}
+
+bool ckpt_step_end_reopen_locked(struct ckpt_step *step)
+{
+	if (!__atomic_exchange_n(&step->reopens, false, __ATOMIC_ACQ_REL))
+		return false;
+	ckpt_step_unref(
+		__atomic_exchange_n(&step->base->reopened, NULL, __ATOMIC_ACQ_REL)); // not the last: the caller's
+	return true;
+}
+
+// A step that is still reopened and what it is reopened as hold each other no longer.
+static void let_go(struct ckpt_step *base)
+{
+	struct ckpt_step *now = ckpt_step_now(ckpt_step_ref(base));
+
+	if (now != base)
+		ckpt_step_end_reopen_locked(now);
+	ckpt_step_unref(now);
+}
+
+struct ckpt_step *ckpt_step_now(struct ckpt_step *step)
+{
+	struct ckpt_step *now = NULL;
+
+	if (!ckpt_step_is_reopened(step)) // nearly always
+		return step;
+	ckpt_lock_take(&step->store->lock);
+	if (step->reopened)
+		now = ckpt_step_ref(step->reopened);
+	ckpt_lock_drop(&step->store->lock);
+	if (!now)
+		return step;
+	ckpt_step_unref(step);
+	return now;
+}
+
 static void chain_unref(struct ckpt_step *step)
 {
 	while (step) {
 		struct ckpt_step *next = step->hash_next;
 
-		ckpt_reopen_let_go(step);
+		let_go(step);
 		ckpt_step_unref(step);
 		step = next;
 	}
@@ -117,7 +155,7 @@ static void lru_push_locked(struct ckpt_step_table *t, struct ckpt_step *step)
 
 static struct ckpt_step *new_locked(struct ckpt_store *s)
 {
-	struct ckpt_step *step = calloc(1, sizeof(*step));
+	struct ckpt_step *step = calloc(1, step_bytes);
 
 	if (!step)
 		return NULL;
@@ -152,16 +190,11 @@ void ckpt_step_unref(struct ckpt_step *step)
 	lru_unlink_locked(step->store->steps, step);
 	ckpt_step_release_locked(step);
 	ckpt_lock_drop(&step->store->lock);
-	ckpt_amend_forget_all(step); // nobody else has it any more
-	ckpt_stage_forget(step);
-	ckpt_copy_forget(step);
-	ckpt_remove_forget_locked(step);
-	ckpt_attributes_forget_locked(step);
+	ckpt_parts_done(parts.parts, parts.count, step);
+	if (step->dirfd >= 0)
+		ckpt_sys.close(step->dirfd);
 	ckpt_step_unref(step->into);
 	ckpt_step_unref(step->base);
-	free(step->killed.path);
-	free(step->numbers);
-	free(step->unnamed);
 	ckpt_manifest_unref(step->manifest);
 	pthread_cond_destroy(&step->changed);
 	ckpt_lock_done(&step->lock);
@@ -367,7 +400,6 @@ void ckpt_step_bury_locked(struct ckpt_step *step, uint32_t deleted_by, int64_t 
 	ckpt_step_set_state_locked(step, CKPT_STEP_DELETED);
 	step->deleted_by = deleted_by;
 	step->deleted_ns = deleted_ns;
-	__atomic_store_n(&step->trash_bytes, CKPT_TRASH_BYTES_UNKNOWN, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -463,7 +495,7 @@ static int each_in_chain(const struct each *e, struct ckpt_step *step)
 			continue;
 		struct ckpt_step *instead = __atomic_load_n(&step->reopened, __ATOMIC_ACQUIRE); // stays under this lock
 
-		if (instead || ckpt_remove_hides(step))
+		if (instead || parts.is_hidden(step))
 			rc = instead && e->states & 1u << ckpt_step_state(instead) ? e->fn(e->arg, instead) : 0;
 		else if (e->states & 1u << ckpt_step_state(step))
 			rc = e->fn(e->arg, step);
@@ -680,34 +712,6 @@ void ckpt_step_follow(struct ckpt_step *step)
 		return;
 	LOCK_SCOPE(&step->store->lock);
 	(void)ckpt_step_follow_locked(step, &said);
-}
-
-int ckpt_step_load_left(struct ckpt_store *s, const char *session)
-{
-	struct ckpt_step *step;
-	int rc = ckpt_step_new(s, &step);
-
-	if (rc)
-		return rc;
-	snprintf(step->session, sizeof(step->session), "%s", session);
-	step->dirfd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
-	if (step->dirfd < 0) {
-		rc = step->dirfd;
-		ckpt_step_unref(step);
-		return rc;
-	}
-	rc = ckpt_stage_read_origin(step);
-	if (rc) {
-		ckpt_step_unref(step);
-		return rc;
-	}
-	ckpt_lock_take(&s->lock);
-	ckpt_step_leave_locked(step);
-	ckpt_lock_drop(&s->lock);
-	if (step->from_version && s->writable)
-		ckpt_reopen_tell(step);
-	ckpt_step_unref(step);
-	return 0;
 }
 
 // --- Manifests of committed steps -------------------------------------------------------------------------------------

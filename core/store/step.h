@@ -18,6 +18,7 @@
 #pragma once
 
 #include "core/base/lock.h"
+#include "core/base/part.h"
 #include "core/record/manifest.h"
 #include "core/record/record.h"
 
@@ -26,8 +27,6 @@
 #include <sys/types.h>
 
 struct ckpt_store;
-
-#define CKPT_TOP_DIRS_KEPT 8
 
 enum ckpt_step_state {
 	CKPT_STEP_STAGED = 1,
@@ -38,23 +37,9 @@ enum ckpt_step_state {
 	CKPT_STEP_GONE,
 };
 
-struct ckpt_attributes;
-struct ckpt_makers;
-struct ckpt_writer;
-struct ckpt_removal;
-struct ckpt_still;
-struct ckpt_top_dir;
-struct ckpt_pending_file;
 struct ckpt_pending; // a name that a commit will give
 
-// Who was killed while a commit waited for what it wrote.
-struct ckpt_killed {
-	bool any;
-	bool late;  // none but writers of late files (stage.h), without which a commit may go on
-	pid_t pid;  // of one of them
-	char *path; // of what it wrote; NULL: there was no memory to keep it
-};
-
+// A module keeps its own facts of a step in a part of it (core/base/part.h): ckpt_staging_of(step) of stage.h, and so on.
 struct ckpt_step {
 	struct ckpt_store *store;
 	int refs;                    // atomic
@@ -62,105 +47,35 @@ struct ckpt_step {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];
 	char key[CKPT_STEP_KEY_MAX];
-	char session[37];      // uuid of the raw files
-	uint64_t incarnation;  // tells objects apart that had the same name
-	bool ours;             // staged by this process: file numbers are known to be our own (atomic)
-	bool add_only;         // STAGED: what a client has closed is not opened for writing again, nor replaced
-	uint32_t from_version; // its session began as the files of this version of the step of its name; 0: it did not
-	bool is_file;          // LEFT: what was written is one plain file (draft.h), no step
-	uint64_t file_folder;  // and the number of the folder that it was to be in; 0: not known
-	bool copied;     // STAGED: a file was given older times than it has, as copies have: no event counts; atomic
-	bool from_plain; // its session is a plain folder that is being turned into a step
-	struct ckpt_step *base;      // the committed step that this one reopened (reopen.h), which it holds; set once
-	struct ckpt_number *numbers; // of what was made for it from base (share.h); set once
-	size_t number_count;
-	bool rewritten;      // and array data of it was found to be written over; atomic
-	bool claimed;        // and a framework's event is awaited for it; set before it is watched
-	bool reopens;        // it still does: not committed, given up or removed; atomic
-	bool through_latest; // and its first change came by the link `latest`, which leads to it meanwhile; atomic
-	bool fresh;          // and has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
-	int64_t touched_ns;  // STAGED: the last change or end of a writer, monotonic; atomic
-	bool interrupted; // STAGED: an earlier attempt to write it was cut off (stage.h). LEFT: it would be STAGED if the
-			  // store were open for writing. Atomic
-	int64_t attempt_ns; // the attempt that writes it now began then, by the clock of file times; 0: the first; atomic
-	bool by_client; // STAGED: a client made its directory: quiet may complete it (looker.h). Set before it has a name
+	char session[37];       // uuid of the raw files
+	uint64_t incarnation;   // tells objects apart that had the same name
+	struct ckpt_step *base; // the committed step that this one reopened (reopen.h), which it holds; set once
+	bool reopens;           // it still does: not committed, given up or removed; atomic
 
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
 	enum ckpt_step_state state; // set by ckpt_step_set_state_locked()
 	int dirfd;                  // STAGED, COMMITTING, LEFT: sessions/<uuid>, opened before the first write; else -1
-	int changers;               // changes of the tree in progress
-	int users;                  // LEFT: open handles in it
-	uint64_t attempts, attempts_done; // commits begun and ended
-	uint32_t attempt_version;         // the version that the last one was or is to be
-	bool outcome_unknown;             // the last attempt may be on disk: nothing may change until it is asked again
-	struct ckpt_writer *writers;
-	struct ckpt_makers *makers; // STAGED, COMMITTING: who made what is in it (makers.h)
-	struct ckpt_still *still;   // STAGED: for how long nothing has changed, and what that is waited for (looker.h)
-	struct ckpt_killed killed;  // COMMITTING
-	struct {
-		bool any;
-		pid_t pid; // killed in the middle of a file; 0: its daemon ended
-	} lost;            // it reopens: a writer did not come to its end
-	uid_t uid;
-	gid_t gid;
-	pid_t pid; // who made it
-	int64_t began_ns;
-	int64_t progress_ns;         // of the running commit, monotonic
-	int commit_result;           // of the last attempt
-	struct ckpt_step *into;      // GONE into this one, which it holds; set once
-	struct ckpt_copies *copies;  // of leftovers' files; the running commit's alone
-	struct ckpt_synced *synced;  // files that a client has fsynced, and those whose fsync failed
-	bool synced_lost;            // a failure could not be remembered by file
+	struct ckpt_step *into;     // GONE into this one, which it holds; set once
 	struct ckpt_summary summary; // COMMITTED, and the last that it had: DELETED
-	struct ckpt_removal
-		*removal;     // COMMITTED: marks of what is removed (remove.h), or NULL; set under lock, read without
-	bool removal_watched; // and a thread sees to their end
-	struct {
-		uint32_t version; // 0: none
-		uint8_t is[CKPT_SHA256_LEN];
-		int64_t ns;
-	} removed; // COMMITTED: the version before the last removal, the manifest that this one made, and when, monotonic
-	struct ckpt_attributes
-		*attributes;           // COMMITTED: changed ones (attributes.h), or NULL; set under lock, read without
-	struct ckpt_top_dir *top_dirs; // open handles of its own directory (remove.h)
-	struct ckpt_top_dir_closed {
-		pid_t tid;
-		int64_t closed_ns;             // monotonic; 0: none
-	} top_dirs_closed[CKPT_TOP_DIRS_KEPT]; // the last of them that were closed
-	unsigned top_dirs_count;
-	bool had_pending;  // some file of it was, or is, being added; atomic
-	bool pending_away; // and those that are, are being linked elsewhere: who asks for one waits, on changed
-	struct ckpt_pending_file *pending_files; // COMMITTED: being added (amend.h); set under lock, read without
-	struct ckpt_pending_file
-		*expected_files; // what the running commit leaves to be added, or that of unknown outcome
-	bool amend_unknown;      // COMMITTED: the last amend may be on disk (atomic; set under acts_lock)
 	uint8_t unknown_act; // the last act on it, if its outcome was unknown (core/state/act.h), else 0; guarded by acts_lock
-	bool reopening;        // COMMITTED: what takes its place is being made, with all that is not removed yet
-	uint32_t deleted_by;   // DELETED: the version that says so, or that came in its place
-	int64_t deleted_ns;    // DELETED: when
-	uint64_t trash_bytes;  // DELETED: what it takes on the disk (room.h), CKPT_TRASH_BYTES_UNKNOWN; atomic
-	int64_t pin_told_ns;   // when the error log was told of its pin (pin.h), monotonic
-	uint32_t seal_failed;  // COMMITTED: the version that could not be sealed; 0: none
-	int64_t seal_after_ns; // and was not so for good: when to try again, monotonic
-	uint32_t cooled;       // COMMITTED: the version that cooler.c has looked at last, and when to
-	int64_t cool_after_ns; // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
-	struct {
-		uint32_t version; // 0: nobody has looked yet
-		int64_t ns;
-	} saved;        // COMMITTED: when that version was saved, by its own word (timestamp.h)
-	bool raws_gone; // COMMITTED: of what is in packs no raw file is left (cool.h)
+	uint32_t deleted_by; // DELETED: the version that says so, or that came in its place
+	int64_t deleted_ns;  // DELETED: when
 	// Guarded by store->lock.
 	struct ckpt_pending *pending;   // from the start of a commit until its outcome is known
 	struct ckpt_manifest *manifest; // COMMITTED, NULL when not in memory
-	struct ckpt_pack *unnamed; // packs that were put for it and are in no version of it yet (cool.h); malloc'ed
-	size_t unnamed_count;
 	struct ckpt_step *reopened; // COMMITTED: the staged step that takes its place for now, which it holds; atomic
 	struct ckpt_step *lru_next, *lru_prev;
 };
 
-#define CKPT_TRASH_BYTES_UNKNOWN UINT64_MAX
+// What modules above attach to all steps.
+struct ckpt_step_parts {
+	struct ckpt_part *const *parts;
+	size_t count;
+	bool (*is_hidden)(struct ckpt_step *step); // COMMITTED: it is in no listing. Called under store->lock
+};
+void ckpt_step_parts(const struct ckpt_step_parts *parts); // before the first store is opened
 
 // --- The table ------------------------------------------------------------------------------------------------------
 
@@ -192,6 +107,15 @@ static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
 {
 	return state == CKPT_STEP_COMMITTED || state == CKPT_STEP_DELETED;
 }
+
+// What has the place of this step now: the staged step that reopened it (reopen.h), else itself. Takes the reference, gives one.
+struct ckpt_step *ckpt_step_now(struct ckpt_step *step);
+static inline bool ckpt_step_is_reopened(const struct ckpt_step *base)
+{
+	return __atomic_load_n(&base->reopened, __ATOMIC_ACQUIRE) != NULL;
+}
+// Under store->lock: it reopens nothing any more. True: it did.
+bool ckpt_step_end_reopen_locked(struct ckpt_step *step);
 
 // What it is called now, whole: a rename may change that at any moment, unless store->lock is held.
 struct ckpt_step_name {
@@ -246,8 +170,6 @@ int ckpt_step_enter(struct ckpt_store *s, const struct ckpt_said *said);
 // is another's, or kept for another.
 bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *said);
 void ckpt_step_follow(struct ckpt_step *step); // what the log says by now
-// Adds a left-over session.
-int ckpt_step_load_left(struct ckpt_store *s, const char *session);
 // A staged step is a left one from now on.
 void ckpt_step_leave_locked(struct ckpt_step *step);
 // A new, nameless object with one reference; -ENOMEM.

@@ -22,16 +22,11 @@
 #include "core/store/holder.h"
 #include "core/tier/sealer.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define CKPT_STORE_FORMAT 1
-
-enum ckpt_store_mode {
-	CKPT_STORE_READ,  // beside a mount or alone; never writes, not even the index
-	CKPT_STORE_WRITE, // alone: -EBUSY when a mount or a writing verb has it (ckpt_store_holder says who)
-	CKPT_STORE_REPAIR, // the same; where entries of its log are damaged, it goes on without what they said from then on
-};
 
 struct ckpt_decided;
 struct ckpt_draft;
@@ -87,13 +82,14 @@ struct ckpt_store {
 	double commit_seconds;
 	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
-	bool closing;                 // atomic: who watches a reopened step ends
-	struct ckpt_indexer *indexer; // NULL without an index, and when opened for reading
-	struct ckpt_trash *trash;     // NULL when opened for reading
-	struct ckpt_room *room;       // NULL but for a mount; atomic
-	struct ckpt_sealer *sealer;   // NULL but for a mount that seals; atomic
-	struct ckpt_cooler *cooler;   // NULL but for one that seals and cools; atomic
-	struct ckpt_looker *looker;   // NULL but for a mount; atomic
+	bool closing;                              // atomic: who watches a reopened step ends
+	struct ckpt_indexer *indexer;              // NULL without an index, and when opened for reading
+	struct ckpt_trash *trash;                  // NULL when opened for reading
+	struct ckpt_room *room;                    // NULL but for a mount; atomic
+	struct ckpt_sealer *sealer;                // NULL but for a mount that seals; atomic
+	struct ckpt_cooler *cooler;                // NULL but for one that seals and cools; atomic
+	struct ckpt_looker *looker;                // NULL but for a mount; atomic
+	void (*wake_behind)(struct ckpt_store *s); // open.c's
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);
@@ -133,23 +129,8 @@ int ckpt_store_settings(const char *path, struct ckpt_settings *ret_settings);
 int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const char *value);
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
-// -ENOENT no such directory; -EMEDIUMTYPE not a store; -ENOTSUP a newer format or an unknown required feature; -EBUSY
-// held, at once by a mount that lives, else after two seconds (that of a process that was killed is waited for, holder.h); -EBADMSG identity damaged; -EUCLEAN its log is (CKPT_STORE_REPAIR); -EPROTONOSUPPORT it was made before stores had a log; -EREMOTE the index would not be
-// on a local disk; -ENXIO work_dir does not exist; -EACCES, -EROFS, -EIO. What was given of the settings wins over what the
-// store says; settings may be NULL.
-int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
-		    struct ckpt_store **ret_store);
-void ckpt_store_close(struct ckpt_store *s); // NULL is fine; waits for the index to catch up
-// At an orderly end, when no client has anything open: commits what quiet would commit if it had the time (looker.h), and begins no
-// commit after until_ns, monotonic. Blocks on the disk.
-void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns);
-// Before its end: no thread of the store calls write_back, renew or gone any more. Waits for running commits. NULL is fine.
-void ckpt_store_rest(struct ckpt_store *s);
-// For a mount: what is committed is sealed and cooled behind from now on, and what is not is measured and completed when it is quiet,
-// where the settings say so.
-// 0, -ENOMEM, -EAGAIN.
-int ckpt_store_work_behind(struct ckpt_store *s);
-void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something of that to do
+
+void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something to seal or to cool
 
 // packs_lock, for which work behind that has it makes way: cooling ends at the next chunk, and garbage collection does not rest any
 // more until its round is over (gc.h). at_once: else -EBUSY. -EINTR go_on, asked now and then, said no; NULL:
@@ -163,6 +144,9 @@ static inline struct ckpt_record_copies ckpt_store_copies(const struct ckpt_stor
 	return (struct ckpt_record_copies){s->journal, s->id, s->records_fd, s->sessions_fd};
 }
 
+// For open.c: the identity of the store in s->dirfd, with its id and time; the caller's. And the folders that a store has.
+int ckpt_store_identity(struct ckpt_store *s, json_t **ret_identity);
+int ckpt_store_make_folders(int dirfd);
 // What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
 int ckpt_store_check_identity(const struct ckpt_store *s);
 
@@ -171,9 +155,6 @@ int ckpt_store_check_identity(const struct ckpt_store *s);
 // dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
 int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
 void ckpt_store_forget_folders(struct ckpt_store *s); // for its end: frees what is remembered of them
-
-// For load.c, at open: the disk has no room for an index.
-void ckpt_store_forgo_index(struct ckpt_store *s);
 
 // The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
 // and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.

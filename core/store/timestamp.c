@@ -88,7 +88,7 @@ static int look_at(struct ckpt_step *step)
 
 	ckpt_lock_take(&step->lock);
 	version = step->summary.version;
-	known = step->saved.version == version;
+	known = ckpt_saved_of(step)->saved.version == version;
 	ckpt_lock_drop(&step->lock);
 	if (known)
 		return 0;
@@ -101,8 +101,8 @@ static int look_at(struct ckpt_step *step)
 		return rc;
 	LOCK_SCOPE(&step->lock);
 
-	step->saved.version = version;
-	step->saved.ns = ns;
+	ckpt_saved_of(step)->saved.version = version;
+	ckpt_saved_of(step)->saved.ns = ns;
 	return 0;
 }
 
@@ -122,6 +122,9 @@ int ckpt_timestamp_look(struct ckpt_store *s, const char *folder_id)
 
 int64_t ckpt_timestamp_locked(const struct ckpt_step *step)
 {
-	return step->saved.version && step->saved.version == step->summary.version ? step->saved.ns
-										   : CKPT_TIMESTAMP_NONE;
+	return ckpt_saved_of(step)->saved.version && ckpt_saved_of(step)->saved.version == step->summary.version
+		       ? ckpt_saved_of(step)->saved.ns
+		       : CKPT_TIMESTAMP_NONE;
 }
+
+struct ckpt_part ckpt_saved_part = {.bytes = sizeof(struct ckpt_saved)};

@@ -3,6 +3,7 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/stage.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
 
@@ -31,7 +32,7 @@ static int writes_locked(void *arg __attribute__((unused)), struct ckpt_step *st
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->state == CKPT_STEP_COMMITTING || step->writers;
+	return step->state == CKPT_STEP_COMMITTING || ckpt_staging_of(step)->writers;
 }
 
 void ckpt_behind_look(void *behind)

@@ -557,9 +557,9 @@ static void all_named(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->store->lock);
 
-	free(step->unnamed);
-	step->unnamed = NULL;
-	step->unnamed_count = 0;
+	free(ckpt_unnamed_of(step)->unnamed);
+	ckpt_unnamed_of(step)->unnamed = NULL;
+	ckpt_unnamed_of(step)->unnamed_count = 0;
 }
 
 // What becomes of the packs that were put. Where the disk is too full for the version, they go as soon as garbage does; else another

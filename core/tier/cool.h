@@ -10,6 +10,11 @@
 #define CKPT_EVENT_COOL "cool" // of the versions
 #define CKPT_EVENT_WARM "warm"
 
+struct ckpt_raws {
+	bool raws_gone; // of what is in packs no raw file is left; guarded by step->lock
+};
+CKPT_PART(struct ckpt_step, struct ckpt_raws, ckpt_raws)
+
 struct ckpt_tier_how {
 	bool at_once; // cool: -EBUSY where it would wait for another step that is being cooled
 	// After each chunk: may end the act by answering false. NULL: on and on.

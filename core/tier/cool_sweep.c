@@ -51,7 +51,7 @@ static void drop_batch(struct sweep *w, struct ckpt_manifest *m)
 	if (!w->ended)
 		return;
 	LOCK_SCOPE(&w->step->lock);
-	w->step->raws_gone = true;
+	ckpt_raws_of(w->step)->raws_gone = true;
 }
 
 // What warming brings back meanwhile is no part of the version that is current then. Under acts_lock, so that it is that one.
@@ -76,7 +76,7 @@ static bool are_raws_gone(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	return step->raws_gone;
+	return ckpt_raws_of(step)->raws_gone;
 }
 
 void ckpt_cool_sweep(struct ckpt_step *step, bool (*go_on)(void *arg, uint64_t bytes), void *arg)
@@ -96,5 +96,7 @@ void ckpt_cool_raws_left(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	step->raws_gone = false;
+	ckpt_raws_of(step)->raws_gone = false;
 }
+
+struct ckpt_part ckpt_raws_part = {.bytes = sizeof(struct ckpt_raws)};

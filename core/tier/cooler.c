@@ -69,11 +69,11 @@ static void look_at(struct candidate *c, int64_t now_ns)
 	c->bytes = sum->bytes;
 	c->wanted = step->state == CKPT_STEP_COMMITTED && sum->sealed && sum->bytes && !sum->pinned &&
 		    !(sum->packed && !strcmp(sum->event, CKPT_EVENT_COOL));
-	if (step->cooled != sum->version) { // it is new, and what was so before is nothing to go by
-		step->cooled = sum->version;
-		step->cool_after_ns = now_ns + stays_warm_ns(sum);
+	if (ckpt_cooling_of(step)->cooled != sum->version) { // it is new, and what was so before is nothing to go by
+		ckpt_cooling_of(step)->cooled = sum->version;
+		ckpt_cooling_of(step)->cool_after_ns = now_ns + stays_warm_ns(sum);
 	}
-	c->after_ns = step->cool_after_ns;
+	c->after_ns = ckpt_cooling_of(step)->cool_after_ns;
 }
 
 static int by_folder_and_age(const void *a, const void *b)
@@ -177,7 +177,7 @@ static void settle(const struct candidate *c, int64_t after_ns)
 	LOCK_SCOPE(&c->step->lock);
 
 	if (c->step->summary.version == c->version)
-		c->step->cool_after_ns = after_ns;
+		ckpt_cooling_of(c->step)->cool_after_ns = after_ns;
 }
 
 static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct candidate *c)
@@ -265,3 +265,5 @@ void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64
 		*ret_bytes += t.steps[i].bytes;
 	choice_done(&t);
 }
+
+struct ckpt_part ckpt_cooling_part = {.bytes = sizeof(struct ckpt_cooling)};

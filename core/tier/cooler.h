@@ -7,12 +7,21 @@
 // Threads: any. Only _stop blocks, for as long as a chunk takes.
 #pragma once
 
+#include "core/base/part.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 struct ckpt_cooler;
 struct ckpt_step;
 struct ckpt_store;
+
+// Guarded by step->lock.
+struct ckpt_cooling {
+	uint32_t cooled;       // the version that was looked at last, and when to
+	int64_t cool_after_ns; // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
+};
+CKPT_PART(struct ckpt_step, struct ckpt_cooling, ckpt_cooling)
 
 int ckpt_cooler_new(struct ckpt_store *s, struct ckpt_cooler **ret_cooler); // s is borrowed; 0, -ENOMEM, -EAGAIN
 void ckpt_cooler_wake(struct ckpt_cooler *cooler); // there may be something to cool; NULL is fine

@@ -183,14 +183,15 @@ void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->store->lock);
 	struct ckpt_pack *unnamed =
-		realloc(step->unnamed, (step->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
+		realloc(ckpt_unnamed_of(step)->unnamed,
+			(ckpt_unnamed_of(step)->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
 
 	if (!unnamed)
 		return; // it is asked about, then
-	step->unnamed = unnamed;
+	ckpt_unnamed_of(step)->unnamed = unnamed;
 	for (size_t i = 0; i < p->pack_count; i++)
 		if (p->packs[i].put)
-			unnamed[step->unnamed_count++] = p->packs[i].pack;
+			unnamed[ckpt_unnamed_of(step)->unnamed_count++] = p->packs[i].pack;
 }
 
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored)
@@ -225,3 +226,10 @@ bool ckpt_packing_locate(const struct ckpt_packing *p, struct ckpt_chunk *chunk,
 	*pack = p->packs[found->pack - 1].pack;
 	return true;
 }
+
+static void unnamed_done(void *step)
+{
+	free(ckpt_unnamed_of(step)->unnamed);
+}
+
+struct ckpt_part ckpt_unnamed_part = {.bytes = sizeof(struct ckpt_unnamed), .done = unnamed_done};

@@ -13,6 +13,7 @@
 //  2. After _put() each place is in a pack that is durable, or was known to be so by whoever gave it to _use().
 #pragma once
 
+#include "core/base/part.h"
 #include "core/record/manifest.h"
 #include "core/tier/pack.h"
 
@@ -36,6 +37,13 @@ struct ckpt_packing {
 	struct ckpt_packing_pack *packs;
 	size_t pack_count, pack_cap;
 };
+
+// Packs that were put for a step and are in no version of it yet; guarded by store->lock.
+struct ckpt_unnamed {
+	struct ckpt_pack *unnamed; // malloc'ed
+	size_t unnamed_count;
+};
+CKPT_PART(struct ckpt_step, struct ckpt_unnamed, ckpt_unnamed)
 
 int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pack_bytes);
 void ckpt_packing_done(struct ckpt_packing *p); // zeroed is fine

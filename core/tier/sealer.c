@@ -35,8 +35,9 @@ static int choose_locked(void *arg, struct ckpt_step *step)
 
 	if (step->summary.sealed)
 		return 0;
-	if (step->seal_failed == step->summary.version && step->seal_after_ns > t->now_ns) {
-		t->next_ns = MIN(t->next_ns, step->seal_after_ns);
+	if (ckpt_sealing_of(step)->seal_failed == step->summary.version &&
+	    ckpt_sealing_of(step)->seal_after_ns > t->now_ns) {
+		t->next_ns = MIN(t->next_ns, ckpt_sealing_of(step)->seal_after_ns);
 		return 0;
 	}
 	rc = ckpt_grow((void **)&t->steps, &t->cap, t->count + 1, sizeof(*t->steps));
@@ -79,8 +80,8 @@ static void seal(struct ckpt_behind *behind, struct ckpt_step *step)
 	if (!rc || rc == -EINTR)
 		return;
 	LOCK_SCOPE(&step->lock);
-	step->seal_failed = step->summary.version;
-	step->seal_after_ns = ckpt_behind_again_ns(rc);
+	ckpt_sealing_of(step)->seal_failed = step->summary.version;
+	ckpt_sealing_of(step)->seal_after_ns = ckpt_behind_again_ns(rc);
 }
 
 static int64_t turn(void *arg, struct ckpt_behind *behind)
@@ -142,7 +143,8 @@ static int add_pending_locked(void *arg, struct ckpt_step *step)
 	struct pending *p = arg;
 	LOCK_SCOPE(&step->lock);
 
-	if (!step->summary.sealed && (step->seal_failed != step->summary.version || step->seal_after_ns != INT64_MAX)) {
+	if (!step->summary.sealed && (ckpt_sealing_of(step)->seal_failed != step->summary.version ||
+				      ckpt_sealing_of(step)->seal_after_ns != INT64_MAX)) {
 		p->files += step->summary.files;
 		p->bytes += step->summary.bytes;
 	}
@@ -161,3 +163,5 @@ void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64
 	*ret_files = p.files;
 	*ret_bytes = p.bytes;
 }
+
+struct ckpt_part ckpt_sealing_part = {.bytes = sizeof(struct ckpt_sealing)};

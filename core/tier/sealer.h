@@ -4,10 +4,20 @@
 // as a chunk takes.
 #pragma once
 
+#include "core/base/part.h"
+
 #include <stdint.h>
 
 struct ckpt_sealer;
+struct ckpt_step;
 struct ckpt_store;
+
+// Guarded by step->lock.
+struct ckpt_sealing {
+	uint32_t seal_failed;  // the version that could not be sealed; 0: none
+	int64_t seal_after_ns; // when to try again, monotonic
+};
+CKPT_PART(struct ckpt_step, struct ckpt_sealing, ckpt_sealing)
 
 int ckpt_sealer_new(struct ckpt_store *s, struct ckpt_sealer **ret_sealer); // s is borrowed; 0, -ENOMEM, -EAGAIN
 void ckpt_sealer_wake(struct ckpt_sealer *sealer); // there may be something to seal; NULL is fine

@@ -1,5 +1,6 @@
 // Amends of which an allocation fails: each is done, or answers -ENOMEM and has changed nothing, in memory and on the disk, and
 // the second attempt works.
+#include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/amends.h"
 #include "tests/support/fixture_step.h"

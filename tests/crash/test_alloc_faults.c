@@ -1,5 +1,6 @@
 // What core does when any allocation fails, once or from then on: it is done, or it answers -ENOMEM (-EAGAIN: no thread) and
 // all is as before, in memory and on the disk; trying again works; and no descriptor is left open.
+#include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/formats.h"
 #include "tests/support/history.h"
@@ -229,7 +230,8 @@ START_TEST(an_outcome_stays_unknown_until_there_is_memory_to_learn_it)
 		if (!rc)
 			break;
 		ck_assert_msg(rc == -ENOMEM || rc == -EAGAIN || rc == -EIO, "%s", strerror(-rc));
-		ck_assert_msg(step->outcome_unknown, "%s at allocation %llu", strerror(-rc), (unsigned long long)n);
+		ck_assert_msg(ckpt_staging_of(step)->outcome_unknown, "%s at allocation %llu", strerror(-rc),
+			      (unsigned long long)n);
 		ck_error(ckpt_stage_enter(step, false), EROFS);
 		failed++;
 	}

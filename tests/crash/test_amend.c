@@ -3,6 +3,7 @@
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 4 by default; CKPT_TEST_FULL=1: 8. By
 // default every third call fails before a power cut, and each point is tried in every second state, with CKPT_TEST_FULL=1 in each.
+#include "core/store/open.h"
 #include "tests/support/amends.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"

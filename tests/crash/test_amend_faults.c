@@ -1,6 +1,7 @@
 // Adding to a committed step, replacing and taking out, when any call behind ckpt_sys or of the backend fails, once or
 // from then on, or is done and its answer lost: the step is as before or as after, what is in memory is what is on the
 // disk or the outcome was said to be unknown, and asking again gives the final answer.
+#include "core/store/open.h"
 #include "tests/support/amends.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/callfault.h"

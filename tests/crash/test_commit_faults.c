@@ -1,6 +1,7 @@
 // A save when any call behind ckpt_sys fails, once or from then on, and when the store's backend does: the error comes
 // out, nothing is listed that was not committed, nothing staged is touched, and the next attempt succeeds - after a
 // failed fsync only when the file was written anew, because the data may be gone though a second fsync says otherwise.
+#include "core/store/open.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"
@@ -136,7 +137,7 @@ static void commit_again(struct trial *t, struct ckpt_step *step)
 
 	t->fault.at = 0;
 	fault_on(t); // for the spy
-	if (lost_count && !step->outcome_unknown) {
+	if (lost_count && !ckpt_staging_of(step)->outcome_unknown) {
 		ck_error(ckpt_save_commit(step, t->i), EIO);
 		ck_assert_msg(ckpt_save_errors(t->s, "write-out failed") > 0, "nobody says that %s was lost", lost[0]);
 		for (size_t i = 0; i < lost_count; i++)
@@ -217,7 +218,7 @@ static void commit_step(struct trial *t, struct ckpt_step *step)
 	ck_assert_msg(is_answer(t, rc), "commit: %s at call %llu", strerror(-rc), (unsigned long long)t->fault.at);
 	ck_assert_msg(ckpt_save_errors(t->s, "commit failed") > lines, "%s, and no line says so", strerror(-rc));
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
-	if (step->outcome_unknown) {
+	if (ckpt_staging_of(step)->outcome_unknown) {
 		ck_assert_int_eq(rc, -EIO);
 		assert_frozen(step);
 	} else {
@@ -379,7 +380,7 @@ static void backend_save(unsigned i, const struct ckpt_fault *how, bool *ret_fir
 	if (rc) {
 		ck_assert_msg(rc == how->error || rc == -EIO, "%s", strerror(-rc));
 		ck_assert_uint_ge(ckpt_save_errors(t.s, "commit failed"), 1);
-		if (step->outcome_unknown) {
+		if (ckpt_staging_of(step)->outcome_unknown) {
 			ck_assert_uint_ge(ckpt_save_errors(t.s, "outcome unknown"), 1);
 			assert_frozen(step);
 		} else {
@@ -424,13 +425,14 @@ START_TEST(an_unknown_outcome_stays_frozen_until_the_record_was_read)
 	ck_ok(ckpt_save_begin(t.s, t.i, &step));
 	ckpt_save_write(step, t.i, &t.holder);
 	ck_error(ckpt_save_commit(step, t.i), EIO);
-	ck_assert(step->outcome_unknown);
+	ck_assert(ckpt_staging_of(step)->outcome_unknown);
 	for (uint64_t n = 1; n < 40; n++) {
 		t.fault = (struct ckpt_sysfault){.at = n, .error = -EMFILE, .sticky = true};
 		fault_on(&t);
 		ck_assert_int_lt(ckpt_save_commit(step, t.i), 0);
 		fault_off(&t);
-		ck_assert_msg(step->outcome_unknown, "thawed after a fault at call %llu", (unsigned long long)n);
+		ck_assert_msg(ckpt_staging_of(step)->outcome_unknown, "thawed after a fault at call %llu",
+			      (unsigned long long)n);
 		assert_frozen(step);
 	}
 	fault.at = 0;
@@ -462,7 +464,7 @@ START_TEST(an_unknown_outcome_stays_frozen_until_each_question_was_answered)
 	fault.sticky = false;
 	fault.half = _i;
 	do {
-		ck_assert(step->outcome_unknown);
+		ck_assert(ckpt_staging_of(step)->outcome_unknown);
 		assert_frozen(step);
 		fault.count = 0;
 		fault.at = ++n;

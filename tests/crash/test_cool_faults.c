@@ -1,6 +1,7 @@
 // Cooling and warming when any call behind ckpt_sys, of libc, of the backend or any allocation fails, once or from then on: every
 // byte of the step can be read whatever the answer was, here and by who opens the store anew, and a second attempt ends what the
 // first began.
+#include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/callfault.h"
 #include "tests/support/save.h"

@@ -5,6 +5,7 @@
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 4, and
 // every point within the saves too, which test_commit.c has each of. CKPT_CRASH_STRIDE: only each so-many-th call, and
 // of a point's states each so-many-th, 2 by default.
+#include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"

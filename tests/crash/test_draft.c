@@ -3,6 +3,7 @@
 // acknowledged is there; what was left over stays; nothing that is empty is kept.
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 20 by default; CKPT_TEST_FULL=1: 80.
+#include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"

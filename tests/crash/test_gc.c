@@ -3,6 +3,7 @@
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 3 by default; CKPT_TEST_FULL=1: 6, and every point
 // within the saves too. CKPT_CRASH_STRIDE: of a point's states only each so-many-th, 2 by default.
+#include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"

@@ -1,6 +1,7 @@
 // Cooling with shared chunks, garbage collection and repacking when any call behind ckpt_sys, of the backend or any allocation fails, once
 // or from then on, the backend's also when it is done and its answer lost, or any of libc, once: no byte that a step needs is lost,
 // garbage collection after it removes nothing that is needed either, and asking again works (I7, I16).
+#include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/callfault.h"

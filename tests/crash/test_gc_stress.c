@@ -4,6 +4,7 @@
 // times what is.
 //
 // CKPT_STRESS_SECONDS in the environment: 20 by default, 120 with CKPT_TEST_FULL=1. CKPT_STRESS_SEED: other choices.
+#include "core/store/open.h"
 #include "tests/support/save.h"
 #include "tests/support/staged.h"
 

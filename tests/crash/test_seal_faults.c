@@ -1,5 +1,6 @@
 // Sealing, by one and by two, when any call behind ckpt_sys or any allocation fails, once or from then on, or any of libc, once: what
 // is sealed is right, nothing of the step is lost, and a second attempt seals the rest.
+#include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/callfault.h"
 #include "tests/support/save.h"

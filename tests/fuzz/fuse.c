@@ -6,6 +6,7 @@
 // nothing is left when all is forgotten; and a step that no request has touched is as it was, for who opens the store
 // afterwards.
 
+#include "core/store/open.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/temp.h"
 

@@ -12,6 +12,7 @@
 #include "core/commit/delete.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>

@@ -11,6 +11,7 @@
 #include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/store/folders.h"
+#include "core/store/open.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -6,6 +6,7 @@
 #include "core/commit/amend_move.h"
 #include "core/commit/attributes.h"
 #include "core/record/manifest.h"
+#include "core/store/open.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 #include "tests/support/save.h"

@@ -1,5 +1,6 @@
 #include "tests/support/fixture.h"
 
+#include "core/store/open.h"
 #include "tests/support/fixture_step.h"
 
 char dir[PATH_MAX];

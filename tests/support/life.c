@@ -1,5 +1,6 @@
 #include "tests/support/life.h"
 
+#include "core/store/open.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"
@@ -106,9 +107,9 @@ static int save(struct ckpt_store *s, enum ckpt_life life, struct ckpt_life_log 
 static int change(struct ckpt_step *step)
 {
 	struct ckpt_share_copy copy = {0};
-	int rc = step->outcome_unknown ? 0 : ckpt_stage_enter(step, true);
+	int rc = ckpt_staging_of(step)->outcome_unknown ? 0 : ckpt_stage_enter(step, true);
 
-	if (rc || step->outcome_unknown) // then completing it again says what it is
+	if (rc || ckpt_staging_of(step)->outcome_unknown) // then completing it again says what it is
 		return rc;
 	rc = ckpt_share_copy_make(step->store, step->dirfd, "model.bin", false, false, &copy);
 	if (!rc && copy.of)
@@ -133,8 +134,8 @@ static int resave(struct ckpt_store *s, enum ckpt_life life, struct ckpt_life_lo
 	struct ckpt_step *base = ckpt_step_find(s, "", lives[life].name), *step = NULL;
 	int rc = 0;
 
-	if (ckpt_reopen_any(base) && !base->reopened->outcome_unknown) {
-		step = ckpt_reopen_now(ckpt_step_ref(base));
+	if (ckpt_step_is_reopened(base) && !ckpt_staging_of(base->reopened)->outcome_unknown) {
+		step = ckpt_step_now(ckpt_step_ref(base));
 		rc = ckpt_stage_abort(step, false);
 		ckpt_step_unref(TAKE_PTR(step));
 	}
@@ -182,7 +183,7 @@ static int derive(struct ckpt_store *s, enum ckpt_life life, struct ckpt_life_lo
 	struct ckpt_step *step = ckpt_step_find(s, "", lives[life].name);
 	int rc = 0;
 
-	if (step && !step->outcome_unknown) {
+	if (step && !ckpt_staging_of(step)->outcome_unknown) {
 		rc = ckpt_stage_abort(step, false);
 		ckpt_step_unref(TAKE_PTR(step));
 	}
@@ -219,8 +220,8 @@ static int give_up(struct ckpt_store *s, enum ckpt_life life)
 		rc = change(step);
 	if (step) {
 		ckpt_lock_take(&step->lock);
-		step->lost.any = true; // its writer was killed in a file
-		step->lost.pid = getpid();
+		ckpt_staging_of(step)->lost.any = true; // its writer was killed in a file
+		ckpt_staging_of(step)->lost.pid = getpid();
 		ckpt_lock_drop(&step->lock);
 		ckpt_staged_quiet(step);
 		ckpt_lock_take(&step->lock);

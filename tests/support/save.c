@@ -1,5 +1,6 @@
 #include "tests/support/save.h"
 
+#include "core/store/open.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"

@@ -1,4 +1,5 @@
 #include "tests/support/seen.h"
+#include "core/store/open.h"
 #include "tests/support/staged.h"
 
 #include "backends/spare.h"
@@ -82,8 +83,10 @@ static void look_at_step(FILE *out, struct ckpt_step *step)
 		look_at_files(out, step);
 		ckpt_record_done(&r);
 	} else if (!has_manifest) {
-		fprintf(out, " from v%u%s%s%s\n", step->from_version, step->is_file ? " file" : "",
-			step->add_only ? " add-only" : "", step->from_plain ? " plain" : "");
+		fprintf(out, " from v%u%s%s%s\n", ckpt_staging_of(step)->from_version,
+			ckpt_staging_of(step)->is_file ? " file" : "",
+			ckpt_staging_of(step)->add_only ? " add-only" : "",
+			ckpt_staging_of(step)->from_plain ? " plain" : "");
 		look_at_tree(out, step->store->sessions_fd, step->session, 0);
 	} else {
 		ck_assert_int_eq(state, CKPT_STEP_DELETED);

@@ -57,7 +57,8 @@ void ckpt_staged_quiet(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 
-	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns() - INT64_C(3600000000000), __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns() - INT64_C(3600000000000),
+			 __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 }
 

@@ -1,5 +1,6 @@
 #include "tests/support/trial.h"
 
+#include "core/store/open.h"
 #include "tests/support/staged.h"
 
 #include "core/base/sys.h"

@@ -453,7 +453,7 @@ START_TEST(a_version_that_arrives_late_is_not_lost_to_the_next)
 	lose_answers(true);
 	ck_error(ckpt_amend_add(base, "late"), EIO);
 	fault.at = 0;
-	__atomic_store_n(&base->amend_unknown, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_amending_of(base)->amend_unknown, false, __ATOMIC_RELAXED);
 	ck_ok(ckpt_amend_add(base, "other"));
 	ck_assert_uint_eq(version(), 3);
 	ckpt_staged_check(base, "late", "late");

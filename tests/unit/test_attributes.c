@@ -154,9 +154,9 @@ START_TEST(changes_are_seen_at_once_and_are_one_version_a_second_after_the_last)
 	ck_assert_str_eq(step->summary.event, CKPT_EVENT_EDIT);
 	ck_assert_uint_eq(step->summary.dir_mode, 0750);
 	ck_assert_uint_eq(mode_by(m, "model.bin"), 0600); // who still reads by the version before
-	for (int i = 0; i < WAIT_MS && step->attributes; i++)
+	for (int i = 0; i < WAIT_MS && ckpt_changed_of(step)->attributes; i++)
 		usleep(1000);
-	ck_assert_ptr_null(step->attributes);
+	ck_assert_ptr_null(ckpt_changed_of(step)->attributes);
 	reopen_store();
 	ck_assert_uint_eq(step->summary.version, 2);
 	ck_assert_uint_eq(mode_now("model.bin"), 0600);
@@ -188,7 +188,7 @@ START_TEST(what_an_attribute_is_already_is_no_change)
 							    .gid = e.gid,
 							    .mtime_s = e.mtime_s,
 							    .mtime_ns = e.mtime_ns}));
-	ck_assert_ptr_null(step->attributes);
+	ck_assert_ptr_null(ckpt_changed_of(step)->attributes);
 	ck_ok(set_mode("model.bin", 0600));
 	ck_ok(set_mode("model.bin", e.mode));
 	ck_ok(ckpt_attributes_publish(step));
@@ -350,9 +350,9 @@ START_TEST(a_deletion_drops_them)
 	ck_ok(set_mode("model.bin", 0600));
 	ck_ok(ckpt_delete(step));
 	ck_error(set_mode("model.bin", 0640), EROFS);
-	for (int i = 0; i < WAIT_MS && step->attributes; i++)
+	for (int i = 0; i < WAIT_MS && ckpt_changed_of(step)->attributes; i++)
 		usleep(1000);
-	ck_assert_ptr_null(step->attributes);
+	ck_assert_ptr_null(ckpt_changed_of(step)->attributes);
 	ck_ok(ckpt_undelete(step));
 	ck_assert_uint_eq(mode_now("model.bin"), mode);
 }

@@ -222,11 +222,12 @@ END_TEST
 static bool makes_progress(struct ckpt_step *step)
 {
 	int64_t until_ns = ckpt_sys.mono_ns() + 20000 * MS,
-		first = __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED);
+		first = __atomic_load_n(&ckpt_staging_of(step)->progress_ns, __ATOMIC_RELAXED);
 
-	while (__atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) == first && ckpt_sys.mono_ns() < until_ns)
+	while (__atomic_load_n(&ckpt_staging_of(step)->progress_ns, __ATOMIC_RELAXED) == first &&
+	       ckpt_sys.mono_ns() < until_ns)
 		ckpt_sys.sleep_ns(MS);
-	return __atomic_load_n(&step->progress_ns, __ATOMIC_RELAXED) != first;
+	return __atomic_load_n(&ckpt_staging_of(step)->progress_ns, __ATOMIC_RELAXED) != first;
 }
 
 // Else commit_timeout would end what open_writers allows.
@@ -720,7 +721,7 @@ START_TEST(an_unknown_outcome_that_was_none_can_be_tried_anew)
 	close(ckpt_staged_put(step, "file", "text"));
 	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(ckpt_staged_commit(step, 0, NULL), EIO);
-	ck_assert(step->outcome_unknown);
+	ck_assert(ckpt_staging_of(step)->outcome_unknown);
 	ck_error(ckpt_stage_enter(step, true), EROFS);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(ckpt_staged_commit(step, 0, NULL));

@@ -124,7 +124,7 @@ START_TEST(a_name_that_no_step_can_have_is_refused_before_anybody_waits)
 	ck_error(ckpt_commit(step, &how), EINVAL);
 	ck_assert_uint_eq(ckpt_save_errors(s, "its name could not be kept for it"), 1);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
-	ck_assert_uint_eq(step->attempts, 0);
+	ck_assert_uint_eq(ckpt_attempts_of(step)->attempts, 0);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
 	assert_found("", "1", true);
 }

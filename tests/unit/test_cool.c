@@ -1,4 +1,5 @@
 // Cooling and warming of a committed step: where its bytes are then, what of it clients see (nothing), and what damage does.
+#include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"

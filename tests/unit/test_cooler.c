@@ -1,4 +1,5 @@
 // Cooling behind: which steps, and in whose way it is not.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
@@ -262,7 +263,7 @@ START_TEST(garbage_of_ours_goes_before_more_packs_come)
 	ck_assert(!is_cold(1));
 	__atomic_store_n(&percent, 25, __ATOMIC_RELAXED);
 	ckpt_lock_take(&steps[1]->lock);
-	steps[1]->cool_after_ns = 0; // the time until it looks again is over
+	ckpt_cooling_of(steps[1])->cool_after_ns = 0; // the time until it looks again is over
 	ckpt_lock_drop(&steps[1]->lock);
 	ckpt_store_wake_behind(s);
 	for (int tries = 0; tries < TRIES && !is_cold(1); tries++)

@@ -1,5 +1,6 @@
 // Chunks that are in packs already: found, read back before they are used, and known anew when the index has lost them or says
 // what is not so.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 

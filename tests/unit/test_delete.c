@@ -1,4 +1,5 @@
 // Deleting a step, having it back, saving over its name, and the end of what expired.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"

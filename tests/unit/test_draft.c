@@ -1,4 +1,5 @@
 // New content of plain files, as it lies in the store; tests/crash/test_draft.c cuts it off everywhere.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
@@ -87,8 +88,8 @@ START_TEST(a_draft_that_is_left_is_a_session_that_says_whose_it_was)
 	for (int i = 0; i < 2; i++) {
 		left = ckpt_save_left(s);
 		ck_assert_str_eq(left->name, "a.pt");
-		ck_assert_int_eq(left->pid, 4711);
-		ck_assert_int_gt(left->began_ns, 0);
+		ck_assert_int_eq(ckpt_staging_of(left)->pid, 4711);
+		ck_assert_int_gt(ckpt_staging_of(left)->began_ns, 0);
 		ckpt_step_unref(left);
 		ckpt_fixture_reopen();
 	}

@@ -1,5 +1,6 @@
 // Garbage collection: what a step, the trash, an open file or an unknown version needs stays; all else goes, once it is old enough
 // and everything that may need it could be read.
+#include "core/store/open.h"
 #include "tests/support/fixture_gc.h"
 
 #include "backends/backends.h"

@@ -1,4 +1,6 @@
 // Garbage collection as a mount does it by itself: when, beside whom, and what of it is told.
+#include "core/store/open.h"
+#include "core/tier/packing.h"
 #include "tests/support/fixture_gc.h"
 #include "tests/support/save.h"
 
@@ -173,12 +175,12 @@ START_TEST(packs_of_an_interrupted_cooling_are_expected_once_the_step_is_gone)
 
 	ck_error(ckpt_cool(a, &some, &tier), EINTR);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
-	ck_assert_uint_eq(a->unnamed_count, 2);
+	ck_assert_uint_eq(ckpt_unnamed_of(a)->unnamed_count, 2);
 	ck_assert_uint_eq(ckpt_gc_expected(s), 0);
 	ck_ok(ckpt_cool(b, &rest, &tier));
 	if (_i) { // it is gone on with
 		ck_ok(ckpt_cool(a, &rest, &tier));
-		ck_assert_uint_eq(a->unnamed_count, 0);
+		ck_assert_uint_eq(ckpt_unnamed_of(a)->unnamed_count, 0);
 		ck_assert_uint_eq(ckpt_gc_expected(s), 0);
 	}
 	expire(a);

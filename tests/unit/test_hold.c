@@ -4,6 +4,7 @@
 
 #include "core/base/util.h"
 #include "core/store/hold.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 
 #include <pthread.h>

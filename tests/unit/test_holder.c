@@ -4,6 +4,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/open.h"
 #include "core/store/store.h"
 #include "core/store/store_file.h"
 

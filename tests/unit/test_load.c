@@ -1,4 +1,5 @@
 // The open of a store believes a log that is whole, and nothing of the index that the log does not say too.
+#include "core/store/open.h"
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
 #include "tests/support/save.h"

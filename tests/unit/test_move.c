@@ -1,4 +1,5 @@
 // Renaming a step: whatever call fails, and wherever it is cut off, the step has one name, and all its bytes.
+#include "core/store/open.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"

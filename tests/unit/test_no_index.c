@@ -9,7 +9,7 @@ static void forgo_index(struct ckpt_trial *t)
 	if (!t->s || !t->s->writable)
 		return;
 	ckpt_indexer_close(TAKE_PTR(t->s->indexer));
-	ckpt_store_forgo_index(t->s);
+	ckpt_index_close(TAKE_PTR(t->s->index));
 }
 
 static bool needs_index(const struct ckpt_trial_act *act)

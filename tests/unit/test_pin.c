@@ -1,4 +1,5 @@
 // A pin: a version of its own, which keeps the step from being deleted and from nothing else.
+#include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"

@@ -133,13 +133,13 @@ static void let_pass(int64_t ns)
 {
 	LOCK_SCOPE(&step->lock);
 
-	for (size_t i = 0; step->removal && i < REMOVERS_MAX; i++) {
-		step->removal->by[i].first_ns -= ns;
-		step->removal->by[i].last_ns -= ns;
-		if (step->removal->by[i].stopped_ns)
-			step->removal->by[i].stopped_ns -= ns;
+	for (size_t i = 0; ckpt_removing_of(step)->removal && i < REMOVERS_MAX; i++) {
+		ckpt_removing_of(step)->removal->by[i].first_ns -= ns;
+		ckpt_removing_of(step)->removal->by[i].last_ns -= ns;
+		if (ckpt_removing_of(step)->removal->by[i].stopped_ns)
+			ckpt_removing_of(step)->removal->by[i].stopped_ns -= ns;
 	}
-	step->removed.ns -= ns;
+	ckpt_removing_of(step)->removed.ns -= ns;
 }
 
 static void until_ended(void)
@@ -289,7 +289,7 @@ START_TEST(a_directory_that_was_opened_long_before_says_nothing)
 
 	begin_whole(&c);
 	ckpt_remove_dir_closed(&top);
-	step->top_dirs_closed[0].closed_ns -= MINUTE_NS;
+	ckpt_removing_of(step)->top_dirs_closed[0].closed_ns -= MINUTE_NS;
 	remove_by(&c, "model.bin");
 	ck_assert(!ckpt_remove_hides(step));
 	child_end(&c, SIGKILL, 0);
@@ -362,7 +362,7 @@ START_TEST(marks_go_on_where_the_step_gets_another_version)
 
 	begin_whole(&c);
 	ckpt_remove_dir_closed(&top);
-	step->top_dirs_closed[0].closed_ns = 0; // it is no rm -r
+	ckpt_removing_of(step)->top_dirs_closed[0].closed_ns = 0; // it is no rm -r
 	remove_by(&c, "model.bin");
 	ck_ok(ckpt_amend_add(step, "late"));
 	ck_assert(ckpt_remove_has_path(step, "model.bin"));

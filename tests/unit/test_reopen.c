@@ -1,4 +1,5 @@
 // Reopened steps: how they begin, what ends them, and that whatever fails on the way the version of before is there.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
@@ -75,7 +76,7 @@ static void is_as_before(void)
 	struct ckpt_step *found = ckpt_step_find(s, "", "1000");
 
 	ck_assert_ptr_nonnull(found);
-	ck_assert(!ckpt_reopen_any(found));
+	ck_assert(!ckpt_step_is_reopened(found));
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 1);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
 	ckpt_staged_check(found, "model.bin", "committed");
@@ -94,7 +95,7 @@ START_TEST(a_reopened_step_is_in_no_list_and_has_the_place_of_the_committed_one)
 	ckpt_step_unref(again);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_STAGED), 1);
-	now = ckpt_reopen_now(ckpt_step_ref(base));
+	now = ckpt_step_now(ckpt_step_ref(base));
 	ck_assert_ptr_eq(now, step);
 	ckpt_step_unref(now);
 	now = ckpt_step_live_session(s, base->session); // its files are a committed step's all the same
@@ -306,9 +307,9 @@ static void rewrite(struct ckpt_step *step, const char *path, size_t bytes)
 
 static bool is_rewritten(struct ckpt_step *step)
 {
-	for (int i = 0; i < WAIT_MS && !__atomic_load_n(&step->rewritten, __ATOMIC_RELAXED); i++)
+	for (int i = 0; i < WAIT_MS && !__atomic_load_n(&ckpt_reopen_of(step)->rewritten, __ATOMIC_RELAXED); i++)
 		usleep(1000);
-	return __atomic_load_n(&step->rewritten, __ATOMIC_RELAXED);
+	return __atomic_load_n(&ckpt_reopen_of(step)->rewritten, __ATOMIC_RELAXED);
 }
 
 START_TEST(arrays_that_are_written_anew_need_the_longer_time_and_make_it_the_latest)
@@ -345,7 +346,7 @@ static void be_quiet_for(struct ckpt_step *step, int64_t ms)
 {
 	LOCK_SCOPE(&step->lock);
 
-	__atomic_store_n(&step->touched_ns, ckpt_sys.mono_ns() - ms * 1000000, __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns() - ms * 1000000, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&step->changed);
 }
 
@@ -358,7 +359,7 @@ START_TEST(the_longer_time_is_six_times_commit_quiet_or_thirty_where_an_event_is
 	snprintf(base->summary.profile, sizeof(base->summary.profile), "%s", re_saves[_i].profile);
 	step = reopen();
 	rewrite(step, "a.npy", 8);
-	__atomic_store_n(&step->rewritten, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_reopen_of(step)->rewritten, true, __ATOMIC_RELAXED);
 	s->settings.commit_quiet_ns = re_saves[_i].commit_quiet_ms * 1000000;
 	if (re_saves[_i].waits_ms > 1000) { // else this thread may be too slow for it
 		be_quiet_for(step, re_saves[_i].waits_ms - 500);
@@ -413,7 +414,7 @@ START_TEST(changes_of_a_killed_writer_or_that_are_cut_off_are_given_up_and_kept)
 	if (writers[_i].writer == IN_FILE)
 		lose_writer(step);
 	ckpt_lock_take(&step->lock);
-	step->lost.any |= writers[_i].writer == LOST;
+	ckpt_staging_of(step)->lost.any |= writers[_i].writer == LOST;
 	ckpt_lock_drop(&step->lock);
 	ckpt_staged_quiet(step);
 	for (int i = 0; i < WAIT_MS && ckpt_step_state(step) != writers[_i].end; i++)
@@ -552,7 +553,7 @@ START_TEST(what_stood_still_is_no_version_while_nobody_can_read_what_it_said_bef
 	ck_ok(ckpt_sys.rename(s->dirfd, "log", s->dirfd, "away", 0));
 	ck_error(ckpt_commit(step, &quiet), ENOENT);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
-	ck_assert(ckpt_reopen_any(base));
+	ck_assert(ckpt_step_is_reopened(base));
 	ck_ok(ckpt_sys.rename(s->dirfd, "away", s->dirfd, "log", 0));
 	ck_ok(ckpt_commit(step, &quiet));
 	ck_assert_uint_eq(step->summary.version, 3);
@@ -569,12 +570,12 @@ START_TEST(a_commit_that_fails_leaves_it_reopened)
 
 	ckpt_staged_writer(step, &w, fd);
 	ck_error(ckpt_commit(step, &ckpt_staged_plain), EBUSY);
-	ck_assert(ckpt_reopen_any(base));
+	ck_assert(ckpt_step_is_reopened(base));
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 0);
 	ckpt_stage_writer_remove(&w);
 	close(fd);
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ck_assert(!ckpt_reopen_any(base));
+	ck_assert(!ckpt_step_is_reopened(base));
 	ckpt_staged_check(step, "more", "x");
 	ckpt_step_unref(step);
 }
@@ -585,7 +586,7 @@ START_TEST(its_removal_is_the_deletion_of_the_version_of_before)
 	struct ckpt_step *step = reopen();
 
 	ck_error(ckpt_reopen_remove(step), ENOTEMPTY);
-	ck_assert(ckpt_reopen_any(base));
+	ck_assert(ckpt_step_is_reopened(base));
 	ck_ok(ckpt_sys.unlink(step->dirfd, "model.bin", 0));
 	ck_ok(ckpt_sys.unlink(step->dirfd, "config.json", 0));
 	ck_ok(ckpt_sys.unlink(step->dirfd, "params/w", 0));
@@ -745,7 +746,7 @@ START_TEST(a_removal_that_fails_is_no_deletion)
 		rc = ckpt_reopen_remove(step);
 		ckpt_save_settle_all(s);
 		ckpt_sysfault_end(&fault);
-		if (rc && ckpt_reopen_any(base)) {
+		if (rc && ckpt_step_is_reopened(base)) {
 			ck_ok(ckpt_reopen_remove(step));
 		} else if (rc) {
 			ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_COMMITTED);

@@ -1,4 +1,6 @@
 // Changes of a committed step that were not completed: how they are left, and taken up again.
+#include "core/commit/amend.h"
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
@@ -65,7 +67,7 @@ static void change(struct ckpt_step *step, const char *path)
 
 static bool ends_as(struct ckpt_step *step, enum ckpt_step_state state)
 {
-	for (int i = 0; i < WAIT_MS && (ckpt_step_state(step) != state || ckpt_reopen_any(base)); i++)
+	for (int i = 0; i < WAIT_MS && (ckpt_step_state(step) != state || ckpt_step_is_reopened(base)); i++)
 		usleep(1000);
 	return ckpt_step_state(step) == state;
 }
@@ -74,7 +76,7 @@ static bool ends_as(struct ckpt_step *step, enum ckpt_step_state state)
 static void lose_writer(struct ckpt_step *step)
 {
 	ckpt_lock_take(&step->lock);
-	step->lost.any = true;
+	ckpt_staging_of(step)->lost.any = true;
 	ckpt_lock_drop(&step->lock);
 	ckpt_staged_quiet(step);
 }
@@ -188,9 +190,9 @@ START_TEST(changes_are_not_taken_up_beside_others_or_while_they_are_dropped)
 	ck_error(ckpt_stage_resume(step), EEXIST);
 	ck_ok(ckpt_stage_abort(other, false));
 	ckpt_step_unref(other);
-	step->changers++; // somebody drops it just now
+	ckpt_staging_of(step)->changers++; // somebody drops it just now
 	ck_error(ckpt_stage_resume(step), EBUSY);
-	step->changers--;
+	ckpt_staging_of(step)->changers--;
 	ck_ok(ckpt_stage_resume(step));
 	ckpt_step_unref(step);
 }
@@ -244,7 +246,7 @@ START_TEST(changes_that_are_dropped_before_they_are_taken_up_are_gone)
 	pthread_join(thread, &result);
 	ck_error(*(int *)result, ESTALE);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
-	ck_assert(!ckpt_reopen_any(base));
+	ck_assert(!ckpt_step_is_reopened(base));
 	ckpt_staged_check(base, "config.json", "committed");
 	ckpt_step_unref(step);
 }
@@ -309,7 +311,7 @@ START_TEST(what_is_changed_at_the_last_moment_is_not_given_up)
 	ckpt_lock_drop(&s->acts_lock);
 	usleep(100000);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
-	ck_assert(ckpt_reopen_any(base));
+	ck_assert(ckpt_step_is_reopened(base));
 	ckpt_stage_leave(step);
 	lose_writer(step);
 	ck_assert(ends_as(step, CKPT_STEP_LEFT));
@@ -322,13 +324,13 @@ START_TEST(what_may_have_been_committed_is_not_given_up)
 	struct ckpt_step *step = reopen();
 
 	ckpt_lock_take(&step->lock);
-	step->outcome_unknown = true;
+	ckpt_staging_of(step)->outcome_unknown = true;
 	ckpt_lock_drop(&step->lock);
 	lose_writer(step);
 	usleep(100000);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ckpt_lock_take(&step->lock);
-	step->outcome_unknown = false;
+	ckpt_staging_of(step)->outcome_unknown = false;
 	ckpt_lock_drop(&step->lock);
 	lose_writer(step);
 	ck_assert(ends_as(step, CKPT_STEP_LEFT));
@@ -338,7 +340,7 @@ END_TEST
 
 static void *ask_aside(void *of)
 {
-	return ckpt_reopen_now(ckpt_step_ref(of));
+	return ckpt_step_now(ckpt_step_ref(of));
 }
 
 START_TEST(who_asks_what_has_its_place_while_that_ends_gets_the_committed_step)
@@ -350,7 +352,7 @@ START_TEST(who_asks_what_has_its_place_while_that_ends_gets_the_committed_step)
 	ckpt_lock_take(&s->lock);
 	ck_assert_int_eq(pthread_create(&thread, NULL, ask_aside, base), 0);
 	usleep(50000);
-	ck_assert(ckpt_reopen_end_locked(step));
+	ck_assert(ckpt_step_end_reopen_locked(step));
 	ckpt_lock_drop(&s->lock);
 	ckpt_lock_take(&step->lock);
 	pthread_cond_broadcast(
@@ -381,7 +383,7 @@ START_TEST(a_step_whose_manifest_is_damaged_is_not_reopened)
 	base = ckpt_save_find(s, CKPT_SAVE_LARGE);
 	ck_error(ckpt_reopen(base, &step), EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "it could not be opened for changes"), 1);
-	ck_assert(!ckpt_reopen_any(base));
+	ck_assert(!ckpt_step_is_reopened(base));
 	ck_assert_int_eq(ckpt_step_state(base), CKPT_STEP_COMMITTED);
 }
 END_TEST
@@ -395,14 +397,14 @@ START_TEST(a_step_whose_last_amend_has_an_unknown_outcome_is_not_reopened)
 	ckpt_save_settle(s);
 	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(ckpt_commit_metadata(base, "{\"extras\":{\"a\":1}}"), EIO);
-	__atomic_store_n(&base->amend_unknown, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_amending_of(base)->amend_unknown, true, __ATOMIC_RELAXED);
 	ck_error(ckpt_reopen(base, &step), EIO);
 	fault.at = 0;
-	ck_assert(base->amend_unknown);
+	ck_assert(ckpt_amending_of(base)->amend_unknown);
 	ck_assert_uint_eq(ckpt_save_errors(s, "it could not be opened for changes"), 1);
-	ck_assert(!ckpt_reopen_any(base));
+	ck_assert(!ckpt_step_is_reopened(base));
 	step = reopen();
-	ck_assert(!base->amend_unknown);
+	ck_assert(!ckpt_amending_of(base)->amend_unknown);
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -467,7 +469,7 @@ START_TEST(a_quiet_commit_that_fails_is_tried_again)
 	ckpt_staged_quiet(step);
 	while (!ckpt_save_errors(s, "commit failed"))
 		usleep(1000);
-	ck_assert(ckpt_reopen_any(base));
+	ck_assert(ckpt_step_is_reopened(base));
 	ck_ok(ckpt_sys.unlink(step->dirfd, "dir/fifo", 0));
 	ckpt_staged_quiet(step);
 	ck_assert(ends_as(step, CKPT_STEP_COMMITTED));

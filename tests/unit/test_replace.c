@@ -42,7 +42,7 @@ static const char *has(const char *name)
 	const char *file;
 	uint32_t index;
 
-	if (!step || ckpt_reopen_any(step)) {
+	if (!step || ckpt_step_is_reopened(step)) {
 		ckpt_step_unref(step);
 		return NULL;
 	}
@@ -204,7 +204,7 @@ START_TEST(one_that_vanishes_in_its_place_leaves_the_old_one_there)
 
 	ckpt_lock_take(&s->lock);
 	ckpt_lock_take(&step->lock);
-	step->fresh = true;
+	ckpt_reopen_of(step)->fresh = true;
 	ck_assert_ptr_null(ckpt_reopen_take_locked(step, base));
 	ckpt_lock_drop(&step->lock);
 	ckpt_lock_drop(&s->lock);

@@ -1,5 +1,6 @@
 // What the policy does not keep goes behind: what is deleted, what keeps a step for now, and that nothing goes by half of what is
 // to be known.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 #include "tests/support/sysfault.h"

@@ -1,4 +1,5 @@
 // Sealing of a committed step: what its next version says of the bytes, what of it clients see (nothing), and its ends.
+#include "core/store/open.h"
 #include "tests/support/array_files.h"
 #include "tests/support/fixture.h"
 

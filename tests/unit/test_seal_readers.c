@@ -1,5 +1,6 @@
 // Sealing by several readers: which of them read what is to be seen nowhere, what is wrong with one file is its own affair, all
 // end when one is told to, and behind they leave the processors to others.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/fixture_step.h"
 

@@ -1,4 +1,5 @@
 // The table of settings: its rows parse and print, and what a store says of them outlives faults and power cuts.
+#include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
 #include "tests/support/sysfault.h"

@@ -1,4 +1,5 @@
 // What a store says of a step: its policy, its steps, the clock, and what was decided before.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 

@@ -1,4 +1,5 @@
 // Staged steps: begin, rename, graft, abort, the gate, writers, what clients have fsynced. The commit is another's.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
@@ -159,8 +160,8 @@ START_TEST(a_session_has_the_mode_and_says_who_began_it)
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &s));
 	left = ckpt_save_left(s);
 	ck_assert_str_eq(left->name, "1");
-	ck_assert_int_eq(left->pid, getpid());
-	ck_assert_int_gt(left->began_ns, 0);
+	ck_assert_int_eq(ckpt_staging_of(left)->pid, getpid());
+	ck_assert_int_gt(ckpt_staging_of(left)->began_ns, 0);
 	ckpt_step_unref(left);
 	ckpt_fixture_reopen();
 	left = ckpt_save_set_aside(s);
@@ -223,12 +224,12 @@ START_TEST(a_session_says_which_kind_it_is)
 	fd = ckpt_sys.open(s->sessions_fd, session, O_RDONLY | O_DIRECTORY, 0);
 	ck_ok(ckpt_sys.fsetxattr(fd, "user.ckptfs.session", kinds[_i].text, strlen(kinds[_i].text), 0));
 	close(fd);
-	ck_ok(ckpt_step_load_left(s, session));
+	ck_ok(ckpt_stage_load_left(s, session));
 	left = ckpt_save_left(s);
 	ck_assert_str_eq(left->name, "1");
-	ck_assert(left->add_only == kinds[_i].add_only);
-	ck_assert(left->is_file == kinds[_i].is_file);
-	ck_assert(left->from_plain == kinds[_i].from_plain);
+	ck_assert(ckpt_staging_of(left)->add_only == kinds[_i].add_only);
+	ck_assert(ckpt_staging_of(left)->is_file == kinds[_i].is_file);
+	ck_assert(ckpt_staging_of(left)->from_plain == kinds[_i].from_plain);
 	ckpt_step_unref(left);
 }
 END_TEST
@@ -276,7 +277,7 @@ START_TEST(a_graft_makes_a_step_a_directory_of_another_with_its_writers)
 	ckpt_stage_writer_remove(&first);
 	ckpt_stage_writer_remove(&second);
 	ckpt_stage_writer_remove(&second); // twice is harmless
-	ck_assert_ptr_null(b->writers);
+	ck_assert_ptr_null(ckpt_staging_of(b)->writers);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }
@@ -459,7 +460,7 @@ START_TEST(a_graft_takes_along_that_a_failure_was_forgotten)
 {
 	struct ckpt_step *a = begin("1"), *b = begin("2");
 
-	a->synced_lost = true; // no memory for which
+	ckpt_staging_of(a)->synced_lost = true; // no memory for which
 	ck_ok(ckpt_stage_graft(a, b, b->dirfd, "item"));
 	ck_assert(ckpt_stage_has_failed(b, 7));
 	ckpt_step_unref(a);
@@ -556,7 +557,7 @@ START_TEST(what_cannot_be_taken_up_again_says_why)
 	ckpt_fixture_reopen();
 	ckpt_step_unref(ckpt_save_set_aside(s));
 	ck_ok(ckpt_sys.mkdir(s->sessions_fd, session, 0700)); // it does not say what it was
-	ck_ok(ckpt_step_load_left(s, session));
+	ck_ok(ckpt_stage_load_left(s, session));
 	other = begin("1000");
 	ck_ok(ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &left, &count));
 	ck_assert_uint_eq(count, 2);
@@ -592,12 +593,12 @@ START_TEST(what_was_taken_out_of_order_leaves_the_others)
 	for (size_t i = 0; i < ARRAY_LEN(w); i++)
 		ckpt_stage_writer_add(step, &w[i]);
 	ckpt_stage_writer_remove(&w[1]);
-	ck_assert_ptr_eq(step->writers, &w[2]);
+	ck_assert_ptr_eq(ckpt_staging_of(step)->writers, &w[2]);
 	ck_assert_ptr_eq(w[2].next, &w[0]);
 	ck_assert_ptr_eq(w[0].prev, &w[2]);
 	ckpt_stage_writer_remove(&w[0]);
 	ckpt_stage_writer_remove(&w[2]);
-	ck_assert_ptr_null(step->writers);
+	ck_assert_ptr_null(ckpt_staging_of(step)->writers);
 	ckpt_step_unref(step);
 }
 END_TEST

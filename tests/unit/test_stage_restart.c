@@ -1,4 +1,5 @@
 // What becomes of unfinished sessions when their store is opened again, and of those that are set aside.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"

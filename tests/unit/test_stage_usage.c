@@ -462,7 +462,7 @@ START_TEST(a_step_that_is_written_outside_is_saved_while_its_files_change)
 {
 	struct ckpt_step *step = staged("1000");
 
-	step->touched_ns = 0;
+	ckpt_staging_of(step)->touched_ns = 0;
 	ck_assert(ckpt_stage_is_saving(s, ""));
 	let_it_stand_still();
 	ck_assert(!ckpt_stage_is_saving(s, ""));
@@ -480,7 +480,7 @@ START_TEST(what_an_interrupted_save_has_left_is_none)
 {
 	struct ckpt_step *step = staged("1000");
 
-	step->touched_ns = 0;
+	ckpt_staging_of(step)->touched_ns = 0;
 	ck_assert(ckpt_stage_is_saving(s, ""));
 	ckpt_stage_interrupt(step);
 	ck_assert(!ckpt_stage_is_saving(s, ""));

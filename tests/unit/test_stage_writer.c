@@ -47,11 +47,11 @@ START_TEST(only_who_was_left_out_waits_for_the_commit)
 	ck_error(ckpt_stage_writer_await(&w), EBUSY);
 	set_state(CKPT_STEP_STAGED);
 	ck_ok(ckpt_stage_writer_await(&w));
-	step->outcome_unknown = true;
+	ckpt_staging_of(step)->outcome_unknown = true;
 	ck_error(ckpt_stage_writer_await(&w), EIO);
 	w.left = false; // the commit waited for its end: it is in the step, whatever became of that
 	ck_ok(ckpt_stage_writer_await(&w));
-	step->outcome_unknown = false;
+	ckpt_staging_of(step)->outcome_unknown = false;
 	w.left = true;
 	set_state(CKPT_STEP_COMMITTED);
 	ck_ok(ckpt_stage_writer_await(&w));
@@ -84,18 +84,18 @@ START_TEST(who_waits_for_a_commit_is_told_how_it_ended)
 	w.left = true;
 	ckpt_lock_take(&step->lock);
 	step->state = CKPT_STEP_COMMITTING;
-	step->progress_ns = ckpt_sys.mono_ns();
+	ckpt_staging_of(step)->progress_ns = ckpt_sys.mono_ns();
 	ckpt_lock_drop(&step->lock);
 	ck_assert_int_eq(pthread_create(&thread, NULL, await_aside, &w), 0);
 	usleep(50000);
 	ckpt_lock_take(&step->lock);
 	step->state = ends[_i].state;
-	step->outcome_unknown = ends[_i].unknown;
+	ckpt_staging_of(step)->outcome_unknown = ends[_i].unknown;
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	pthread_join(thread, &result);
 	ck_error(*(int *)result, ends[_i].answer);
-	step->outcome_unknown = false;
+	ckpt_staging_of(step)->outcome_unknown = false;
 	set_state(CKPT_STEP_STAGED);
 	ckpt_stage_writer_remove(&w);
 }
@@ -117,13 +117,13 @@ START_TEST(a_change_waits_for_a_commit_that_gets_on_and_for_no_other)
 
 	ckpt_lock_take(&step->lock);
 	step->state = CKPT_STEP_COMMITTING;
-	step->progress_ns = ckpt_sys.mono_ns();
+	ckpt_staging_of(step)->progress_ns = ckpt_sys.mono_ns();
 	ckpt_lock_drop(&step->lock);
 	ck_error(ckpt_stage_enter(step, false), EAGAIN);
 	ck_assert_int_eq(pthread_create(&thread, NULL, enter_aside, NULL), 0);
 	usleep(50000);
 	ckpt_lock_take(&step->lock);
-	ck_assert_int_eq(step->changers, 0);
+	ck_assert_int_eq(ckpt_staging_of(step)->changers, 0);
 	step->state = CKPT_STEP_STAGED;
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
@@ -158,10 +158,10 @@ END_TEST
 
 static void assert_killed(pid_t pid, const char *path, bool late)
 {
-	ck_assert(step->killed.any);
-	ck_assert_int_eq(step->killed.pid, pid);
-	ck_assert_str_eq(step->killed.path, path);
-	ck_assert(step->killed.late == late);
+	ck_assert(ckpt_staging_of(step)->killed.any);
+	ck_assert_int_eq(ckpt_staging_of(step)->killed.pid, pid);
+	ck_assert_str_eq(ckpt_staging_of(step)->killed.path, path);
+	ck_assert(ckpt_staging_of(step)->killed.late == late);
 }
 
 // A commit may go on without late files, so another one weighs more.
@@ -211,7 +211,7 @@ START_TEST(the_file_of_a_killed_writer_is_torn_until_it_is_written_again)
 				  st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec);
 	for (size_t i = 0; i < ARRAY_LEN(w); i++)
 		ckpt_stage_writer_killed(&w[i]);
-	ck_assert(!step->killed.any); // nobody awaits them
+	ck_assert(!ckpt_staging_of(step)->killed.any); // nobody awaits them
 	ck_assert(is_torn(fds[0]));
 	ck_assert(!is_torn(fds[1])); // it was closed before, and has not changed since
 	ck_assert_int_eq(pwrite(fds[0], "x", 1, 0), 1);
@@ -243,8 +243,8 @@ START_TEST(a_writer_that_ends_while_its_step_becomes_part_of_another_is_in_neith
 		ckpt_stage_take_over(step, other);
 		ck_assert_int_eq(pthread_join(thread, NULL), 0);
 		ck_assert_ptr_null(w.step);
-		ck_assert_ptr_null(step->writers);
-		ck_assert_ptr_null(other->writers);
+		ck_assert_ptr_null(ckpt_staging_of(step)->writers);
+		ck_assert_ptr_null(ckpt_staging_of(other)->writers);
 		ck_ok(ckpt_stage_remove(other));
 		ckpt_step_unref(other);
 	}

@@ -1,4 +1,5 @@
 // The table of steps: who may have a name, who is found by a session, and how much of their manifests is in memory.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"

@@ -1,4 +1,5 @@
 // A store's life: init, open, its lock, who holds it, and what open refuses.
+#include "core/store/open.h"
 #include "tests/support/callfault.h"
 #include "tests/support/save.h"
 

@@ -1,4 +1,5 @@
 // Temporary steps: which are over, what keeps one, and that nothing but the store says so.
+#include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 

@@ -1,4 +1,5 @@
 // Staged directories that become plain folders, and those that are staged again: also when the power goes at any point.
+#include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 
@@ -20,7 +21,7 @@ static struct ckpt_step *begin_in(struct ckpt_store *store)
 	int fd;
 
 	ck_ok(ckpt_stage_begin_by_client(store, "", NAME, 0750, getuid(), getgid(), getpid(), &step));
-	step->began_ns -= AN_HOUR_NS;
+	ckpt_staging_of(step)->began_ns -= AN_HOUR_NS;
 	fd = ckpt_staged_put(step, "a.json", "{}");
 	ck_ok(ckpt_sys.fsync(fd));
 	ck_ok(ckpt_sys.fsync(step->dirfd));
@@ -58,16 +59,16 @@ START_TEST(what_has_changed_since_stays_staged)
 
 	ck_ok(ckpt_stage_enter(step, false));
 	ckpt_stage_leave(step);
-	before_ns = step->touched_ns;
+	before_ns = ckpt_staging_of(step)->touched_ns;
 	ck_ok(ckpt_stage_enter(step, false));
 	ckpt_stage_leave(step);
-	now_ns = step->touched_ns;
+	now_ns = ckpt_staging_of(step)->touched_ns;
 	ck_assert_int_gt(now_ns, before_ns);
 	ck_error(ckpt_unstage_begin(step, &before_ns), EAGAIN);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
 	ck_ok(ckpt_stage_enter(step, false)); // it goes on
 	ckpt_stage_leave(step);
-	now_ns = step->touched_ns;
+	now_ns = ckpt_staging_of(step)->touched_ns;
 	ck_ok(ckpt_unstage_begin(step, &now_ns));
 	ckpt_unstage_cancel(step);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_STAGED);
@@ -78,7 +79,7 @@ END_TEST
 START_TEST(a_folder_that_is_staged_again_is_what_it_was)
 {
 	struct ckpt_step *step = begin_in(s), *again;
-	int64_t began_ns = step->began_ns;
+	int64_t began_ns = ckpt_staging_of(step)->began_ns;
 
 	unstage(s, step);
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
@@ -86,15 +87,15 @@ START_TEST(a_folder_that_is_staged_again_is_what_it_was)
 	ckpt_step_unref(step);
 	again = restage(s);
 	ck_assert(!is_folder(s));
-	ck_assert_int_eq(again->began_ns, began_ns);
-	ck_assert_uint_eq(again->uid, getuid());
-	ck_assert(again->by_client && !again->from_plain);
+	ck_assert_int_eq(ckpt_staging_of(again)->began_ns, began_ns);
+	ck_assert_uint_eq(ckpt_staging_of(again)->uid, getuid());
+	ck_assert(ckpt_staging_of(again)->by_client && !ckpt_staging_of(again)->from_plain);
 	ck_assert(fgetxattr(again->dirfd, CKPT_NO_ARRAYS_XATTR, NULL, 0) < 0);
 	ckpt_step_unref(again);
 	ckpt_fixture_reopen();
 	again = ckpt_step_find(s, "", NAME);
-	ck_assert(again && again->by_client && !is_folder(s));
-	ck_assert_int_eq(again->began_ns, began_ns);
+	ck_assert(again && ckpt_staging_of(again)->by_client && !is_folder(s));
+	ck_assert_int_eq(ckpt_staging_of(again)->began_ns, began_ns);
 	unstage(s, again);
 	ckpt_step_unref(again);
 	ckpt_fixture_reopen();

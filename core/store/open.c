@@ -1,0 +1,299 @@
+// Where the modules of a store are put together: what is attached to its steps, and in which order all of it is opened and closed.
+#include "core/store/open.h"
+
+#include "core/base/json.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/commit/amend.h"
+#include "core/commit/attributes.h"
+#include "core/commit/commit.h"
+#include "core/commit/copy.h"
+#include "core/commit/pin.h"
+#include "core/commit/removal.h"
+#include "core/commit/remove.h"
+#include "core/commit/reopen.h"
+#include "core/commit/share.h"
+#include "core/gc/gc.h"
+#include "core/objects/stack.h"
+#include "core/stage/convert.h"
+#include "core/stage/looker.h"
+#include "core/stage/stage.h"
+#include "core/store/load.h"
+#include "core/store/room.h"
+#include "core/store/timestamp.h"
+#include "core/store/trash.h"
+#include "core/tier/chunk_cache.h"
+#include "core/tier/cool.h"
+#include "core/tier/packing.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+// A part that frees what another one still needs comes behind that.
+static struct ckpt_part *const step_parts[] = {
+	&ckpt_amending_part, &ckpt_staging_part,  &ckpt_attempts_part, &ckpt_copying_part, &ckpt_sharing_part,
+	&ckpt_reopen_part,   &ckpt_removing_part, &ckpt_changed_part,  &ckpt_pinned_part,  &ckpt_trashed_part,
+	&ckpt_saved_part,    &ckpt_sealing_part,  &ckpt_cooling_part,  &ckpt_raws_part,    &ckpt_unnamed_part,
+};
+
+static void place_parts(void)
+{
+	ckpt_step_parts(&(struct ckpt_step_parts){step_parts, ARRAY_LEN(step_parts), ckpt_remove_hides});
+}
+
+// Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.
+static int folder_open(struct ckpt_store *s, const char *name, int *ret_fd)
+{
+	struct stat store, folder;
+	int fd = ckpt_sys.open(s->dirfd, name, O_RDONLY | O_DIRECTORY, 0), rc;
+
+	if (fd < 0)
+		return fd == -ELOOP || fd == -ENOTDIR ? -EBADMSG : fd;
+	rc = fstat(s->dirfd, &store) || fstat(fd, &folder) ? -errno : store.st_dev != folder.st_dev ? -EXDEV : 0;
+	if (rc)
+		ckpt_sys.close(fd);
+	else
+		*ret_fd = fd;
+	return rc;
+}
+
+static void forgo_index(struct ckpt_store *s)
+{
+	ckpt_index_close(TAKE_PTR(s->index));
+	ckpt_errlog_add(s->errlog, "index", -ENOSPC, "free room on the disk; the next mount builds the index",
+			"the disk is full: the store is used without an index, which is slower");
+}
+
+static int index_open(struct ckpt_store *s)
+{
+	CLEANUP_FREE char *path = NULL;
+	bool fresh; // it fills as manifests are put and packs are looked at
+	int rc;
+
+	if (asprintf(&path, "%s/index", s->settings.work_dir ? s->settings.work_dir : s->path) < 0)
+		return -ENOMEM;
+	rc = ckpt_index_open(path, s->id, !s->writable, &s->index, &fresh);
+	// Something that is no directory took its place: nothing in it is needed.
+	if (rc == -ENOTDIR && s->writable && !unlink(path))
+		rc = ckpt_index_open(path, s->id, false, &s->index, &fresh);
+	if (rc && !s->writable) {
+		s->index = NULL; // the store says the same, slower
+		return 0;
+	}
+	if (ckpt_is_full(rc)) { // who is to make room must get in
+		forgo_index(s);
+		return 0;
+	}
+	return rc == -EMEDIUMTYPE ? -EREMOTE : rc == -ENOENT ? -ENXIO : rc; // not of the store itself
+}
+
+// A value that is none keeps nobody from the store: it counts as not said.
+static void tell_bad_setting(void *arg, const char *name)
+{
+	struct ckpt_store *s = arg;
+
+	ckpt_errlog_add(s->errlog, "store.json", -EINVAL, "set it with `ckptfs config STORE KEY=VALUE`",
+			"the value of %s is wrong and is ignored", name);
+}
+
+// Reopened steps that the last process did not complete.
+static int tell_given_up(struct ckpt_store *s)
+{
+	struct ckpt_step **steps;
+	size_t count;
+	int rc = ckpt_step_list(s, NULL, 1u << CKPT_STEP_LEFT, &steps, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++)
+		if (ckpt_staging_of(steps[i])->from_version)
+			ckpt_reopen_tell(steps[i]);
+	ckpt_step_list_free(steps, count);
+	return 0;
+}
+
+static int store_open_parts(struct ckpt_store *s, bool repair)
+{
+	json_t *identity = NULL;
+	int rc = ckpt_store_identity(s, &identity);
+
+	s->multigrain = ckpt_has_multigrain_times(s->dirfd);
+	if (!rc && s->writable && !(rc = ckpt_holder_take(s)))
+		rc = ckpt_store_make_folders(s->dirfd);
+	if (!rc)
+		rc = folder_open(s, "sessions", &s->sessions_fd);
+	if (!rc)
+		rc = folder_open(s, "records", &s->records_fd);
+	if (!rc)
+		rc = folder_open(s, "tree", &s->tree_fd);
+	if (!rc)
+		rc = folder_open(s, "trash", &s->trash_fd);
+	if (!rc)
+		rc = ckpt_errlog_open(s->dirfd, s->writable, &s->errlog);
+	if (!rc)
+		rc = ckpt_settings_load(&s->settings, json_object_get(identity, "settings"), tell_bad_setting, s);
+	json_decref(identity);
+	if (!rc)
+		rc = ckpt_objects_open(&(struct ckpt_objects_at){.dirfd = s->dirfd, .writable = s->writable},
+				       &s->objects);
+	if (!rc)
+		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &s->chunk_cache);
+	if (!rc && s->writable)
+		rc = ckpt_limit_new(s, &s->limit);
+	if (!rc)
+		rc = index_open(s);
+	if (!rc)
+		rc = ckpt_load_steps(s, repair);
+	// Those of a store that somebody else has for writing are his, and live for all we know.
+	if (!rc && (s->writable || ckpt_store_holder(s->path, NULL)))
+		rc = ckpt_load_sessions(s);
+	if (!rc && s->writable)
+		rc = tell_given_up(s);
+	if (!rc && s->writable)
+		rc = ckpt_convert_settle(s);
+	if (!rc)
+		rc = ckpt_stage_restart(s);
+	if (!rc && s->writable && s->index)
+		rc = ckpt_indexer_new(s->index, &s->indexer);
+	if (!rc && s->writable)
+		rc = ckpt_trash_open(s, &s->trash);
+	return rc;
+}
+
+static void wake_behind(struct ckpt_store *s)
+{
+	ckpt_sealer_wake(__atomic_load_n(&s->sealer, __ATOMIC_ACQUIRE));
+	ckpt_cooler_wake(__atomic_load_n(&s->cooler, __ATOMIC_ACQUIRE));
+}
+
+int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
+		    struct ckpt_store **ret_store)
+{
+	static pthread_once_t placed = PTHREAD_ONCE_INIT;
+	struct ckpt_store *s;
+	int rc;
+
+	pthread_once(&placed, place_parts);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->dirfd = s->sessions_fd = s->records_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
+	ckpt_lock_init(&s->refresh_lock, CKPT_LOCK_REFRESH);
+	ckpt_lock_init(&s->packs_lock, CKPT_LOCK_PACKS);
+	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
+	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
+	pthread_cond_init(&s->idle, NULL);
+	s->writable = mode != CKPT_STORE_READ;
+	s->wake_behind = wake_behind;
+	ckpt_boot_id(s->boot_id);
+	s->steps = ckpt_step_table_new();
+	s->path = realpath(path, NULL);
+	rc = !s->path ? -errno : !s->steps ? -ENOMEM : 0;
+	if (!rc && settings)
+		rc = ckpt_settings_copy(&s->settings, settings);
+	else
+		ckpt_settings_init(&s->settings);
+	if (!rc) {
+		s->dirfd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		rc = s->dirfd < 0 ? (errno == ENOTDIR ? -EMEDIUMTYPE : -errno)
+				  : store_open_parts(s, mode == CKPT_STORE_REPAIR);
+	}
+	if (rc) {
+		ckpt_store_close(s);
+		return rc;
+	}
+	*ret_store = s;
+	return 0;
+}
+
+static void close_if_open(int fd)
+{
+	if (fd >= 0)
+		ckpt_sys.close(fd);
+}
+
+// What is not sealed is not cooled.
+int ckpt_store_work_behind(struct ckpt_store *s)
+{
+	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;
+	struct ckpt_sealer *sealer = NULL;
+	struct ckpt_cooler *cooler = NULL;
+	struct ckpt_room *room = NULL;
+	struct ckpt_looker *looker = NULL;
+	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
+
+	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
+	if (!rc && cools)
+		rc = ckpt_cooler_new(s, &cooler);
+	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
+	if (!rc && s->writable)
+		rc = ckpt_room_new(s, &room);
+	__atomic_store_n(&s->room, room, __ATOMIC_RELEASE);
+	if (!rc && s->writable)
+		rc = ckpt_looker_new(s, &looker);
+	__atomic_store_n(&s->looker, looker, __ATOMIC_RELEASE);
+	return rc ? rc : ckpt_limit_watch(s->limit);
+}
+
+void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns)
+{
+	ckpt_looker_stop(s->looker);
+	ckpt_looker_end(s->looker, until_ns);
+}
+
+void ckpt_store_rest(struct ckpt_store *s)
+{
+	if (!s || !s->steps) // NULL: an open that failed before anything
+		return;
+	ckpt_looker_stop(s->looker);
+	ckpt_sealer_stop(s->sealer);
+	ckpt_cooler_stop(s->cooler);
+	ckpt_limit_stop(s->limit);
+	ckpt_reopen_wake_all(s);
+	ckpt_room_stop(s->room);
+	ckpt_trash_stop(s->trash);
+	LOCK_SCOPE(&s->lock);
+	while (s->commits_running)
+		ckpt_lock_wait(&s->idle, &s->lock);
+}
+
+void ckpt_store_close(struct ckpt_store *s)
+{
+	if (!s)
+		return;
+	const int fds[] = {s->sessions_fd, s->records_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
+
+	ckpt_store_rest(s);
+	ckpt_room_free(s->room);
+	ckpt_trash_close(s->trash);
+	if (s->writable && s->objects && s->steps)
+		ckpt_gc_expected_keep(s);
+	if (s->writable && s->journal)
+		(void)ckpt_journal_snapshot(s->journal, false);
+	ckpt_sealer_free(s->sealer);
+	ckpt_cooler_free(s->cooler);
+	ckpt_looker_free(TAKE_PTR(s->looker));
+	ckpt_limit_free(s->limit);
+	ckpt_indexer_close(s->indexer);
+	ckpt_chunk_cache_free(s->chunk_cache);
+	ckpt_step_table_free(s->steps);
+	ckpt_index_close(s->index);
+	ckpt_journal_close(s->journal);
+	ckpt_objects_close(s->objects);
+	ckpt_errlog_close(s->errlog);
+	ckpt_holder_drop(s);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		close_if_open(fds[i]);
+	ckpt_settings_done(&s->settings);
+	ckpt_store_forget_folders(s);
+	ckpt_keys_done(&s->expired_packs);
+	free(s->path);
+	pthread_cond_destroy(&s->idle);
+	ckpt_lock_done(&s->lock);
+	ckpt_lock_done(&s->acts_lock);
+	ckpt_lock_done(&s->packs_lock);
+	ckpt_lock_done(&s->refresh_lock);
+	free(s);
+}
