@@ -4,6 +4,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/stage/torn.h"
+#include "core/store/store.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
 {
 	LOCK_SCOPE(&step->lock);
 
+	ckpt_store_saves(step->store, 1);
 	w->step = ckpt_step_ref(step);
 	w->prev = NULL;
 	w->next = ckpt_staging_of(step)->writers;
@@ -54,6 +56,7 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	w->next = w->prev = NULL;
 	__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
 	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	ckpt_store_saves(step->store, -1);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
@@ -68,6 +71,7 @@ void ckpt_stage_writers_let_go(struct ckpt_step *step)
 		ckpt_staging_of(step)->writers = w->next;
 		w->next = w->prev = NULL;
 		__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
+		ckpt_store_saves(step->store, -1);
 		ckpt_step_unref(step); // not the last: the caller's
 	}
 	pthread_cond_broadcast(&step->changed);

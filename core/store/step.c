@@ -207,6 +207,17 @@ enum ckpt_step_state ckpt_step_state(struct ckpt_step *step)
 	return step->state;
 }
 
+static bool is_committing(enum ckpt_step_state state)
+{
+	return state == CKPT_STEP_COMMITTING;
+}
+
+void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state)
+{
+	ckpt_store_saves(step->store, is_committing(state) - is_committing(step->state));
+	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
+}
+
 // --- The table --------------------------------------------------------------------------------------------------------
 
 // FNV-1a: names are short and chosen by the user's own framework, so a keyed hash would buy nothing.

@@ -88,11 +88,8 @@ struct ckpt_step *ckpt_step_live_session(struct ckpt_store *s, const char *sessi
 struct ckpt_step *ckpt_step_ref(struct ckpt_step *step);
 void ckpt_step_unref(struct ckpt_step *step); // NULL is fine
 enum ckpt_step_state ckpt_step_state(struct ckpt_step *step);
-// Who has step->lock, or the only reference. A reader without it sees the one state or the other.
-static inline void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state)
-{
-	__atomic_store_n(&step->state, state, __ATOMIC_RELAXED);
-}
+// Under step->lock, or with the only reference. A reader without it sees the one state or the other.
+void ckpt_step_set_state_locked(struct ckpt_step *step, enum ckpt_step_state state);
 
 // Staged or being committed. A reader without the lock sees what it was or is.
 static inline bool ckpt_step_is_unfinished(const struct ckpt_step *step)

@@ -80,6 +80,7 @@ struct ckpt_store {
 	// Of this opening; guarded by lock.
 	uint64_t commits, commits_failed;
 	double commit_seconds;
+	int saves;           // steps that are being committed, and handles open for writing in staged ones; atomic
 	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
 	pthread_cond_t idle;
 	bool closing;                              // atomic: who watches a reopened step ends
@@ -130,6 +131,11 @@ int ckpt_store_set(const char *path, const struct ckpt_setting *setting, const c
 // True if path looks like a store (has the identity file); says nothing of its health.
 bool ckpt_store_probe(const char *path);
 
+// So many more save now; what works behind makes way (behind.h).
+static inline void ckpt_store_saves(struct ckpt_store *s, int more)
+{
+	__atomic_add_fetch(&s->saves, more, __ATOMIC_RELAXED);
+}
 void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something to seal or to cool
 
 // packs_lock, for which work behind that has it makes way: cooling ends at the next chunk, and garbage collection does not rest any

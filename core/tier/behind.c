@@ -3,7 +3,6 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/stage.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
 
@@ -21,29 +20,11 @@ struct ckpt_behind {
 	pthread_t thread;
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
-	bool woken;     // guarded by lock
-	bool stop;      // set under lock; atomic
-	bool save_runs; // at the last look; atomic
+	bool woken; // guarded by lock
+	bool stop;  // set under lock; atomic
 };
 
 // --- How fast -----------------------------------------------------------------------------------------------------------
-
-static int writes_locked(void *arg __attribute__((unused)), struct ckpt_step *step)
-{
-	LOCK_SCOPE(&step->lock);
-
-	return step->state == CKPT_STEP_COMMITTING || ckpt_staging_of(step)->writers;
-}
-
-void ckpt_behind_look(void *behind)
-{
-	struct ckpt_behind *b = behind;
-	LOCK_SCOPE(&b->store->lock);
-	int runs = ckpt_step_each_locked(b->store, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING,
-					 writes_locked, NULL);
-
-	__atomic_store_n(&b->save_runs, runs, __ATOMIC_RELAXED);
-}
 
 bool ckpt_behind_stops(const struct ckpt_behind *behind)
 {
@@ -66,14 +47,18 @@ static int64_t rest_ns(int64_t waited_ns)
 	return MIN(MAX(waited_ns - spell.waited_ns, 0), REST_MAX_NS / GIVE_WAY) * GIVE_WAY;
 }
 
+static bool save_runs(const struct ckpt_behind *b)
+{
+	return __atomic_load_n(&b->store->saves, __ATOMIC_RELAXED) > 0;
+}
+
 static void rest(const struct ckpt_behind *b, int64_t now_ns)
 {
 	int64_t for_others_ns = now_ns + rest_ns(ckpt_sys.waited_ns()),
 		for_saves_ns = now_ns + MIN((now_ns - spell.began_ns) * (SAVE_SHARE - 1), REST_MAX_NS);
 
 	while (!ckpt_behind_stops(b)) {
-		int64_t until_ns = __atomic_load_n(&b->save_runs, __ATOMIC_RELAXED) ? MAX(for_others_ns, for_saves_ns)
-										    : for_others_ns;
+		int64_t until_ns = save_runs(b) ? MAX(for_others_ns, for_saves_ns) : for_others_ns;
 
 		now_ns = ckpt_sys.mono_ns();
 		if (now_ns >= until_ns)

@@ -22,8 +22,6 @@ bool ckpt_behind_stops(const struct ckpt_behind *behind);
 
 // For the turn, and for threads of it: after each chunk, by who read it. Rests as it should; false: it is to end.
 bool ckpt_behind_go_on(void *behind, uint64_t bytes);
-// Every 20 ms or so, by one of them: whether a save runs.
-void ckpt_behind_look(void *behind);
 // When what failed so is worth another attempt, monotonic; INT64_MAX: not before it is another version.
 int64_t ckpt_behind_again_ns(int error);
 // As it is after this: there was no memory, no room, ...

@@ -9,7 +9,6 @@
 #include "core/tier/cool.h"
 
 #define LET_BY_NS INT64_C(100000000)              // until it looks whether who waited for packs has them
-#define LOOK_NS INT64_C(20000000)                 // between two looks whether a save runs
 #define WARM_NS (INT64_C(24) * 3600 * 1000000000) // what was warmed stays so
 #define ROOM_FACTOR 2
 #define ROOMY_SHARE 4 // of the disk
@@ -145,18 +144,12 @@ static void choice_done(struct choice *t)
 struct cooling_behind {
 	struct ckpt_store *store;
 	struct ckpt_behind *behind;
-	int64_t looked_ns;
 };
 
 static bool go_on(void *arg, uint64_t bytes)
 {
 	struct cooling_behind *c = arg;
-	int64_t now_ns = ckpt_sys.mono_ns();
 
-	if (now_ns - c->looked_ns >= LOOK_NS) {
-		ckpt_behind_look(c->behind);
-		c->looked_ns = now_ns;
-	}
 	return ckpt_behind_go_on(c->behind, bytes) && !ckpt_store_packs_wanted(c->store);
 }
 

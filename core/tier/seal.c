@@ -9,7 +9,6 @@
 
 #include <linux/ioprio.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,7 +30,6 @@
 #define BAD_FILES_MAX 8                      // that are told one by one; with more it is not the files
 #define PUT_AFTER_BYTES (UINT64_C(64) << 30) // what a crash may make read again
 #define PUTS_MAX 8                           // of one step: each has a manifest of its own
-#define LOOK_NS 20000000                     // between two calls of meanwhile
 
 // A file has two halves: the hash of all of it, and those of its chunks. One reader makes both in one go, but for a file that is
 // so large that the others would have nothing left to do meanwhile: its halves are read by two.
@@ -63,7 +61,6 @@ struct reading {
 	size_t file_count, file_cap;
 	struct reader readers[READERS_MAX];
 	unsigned reader_count;
-	sem_t ended; // readers that are behind
 
 	// Atomic.
 	size_t taken; // halves
@@ -231,30 +228,13 @@ static void *read_behind(void *arg)
 
 	(void)sched_setscheduler(0, SCHED_IDLE, &none);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
-	read_on(reader);
-	sem_post(&reader->of->ended);
-	return NULL;
-}
-
-// While they read. They hold nothing that we wait for: not even a lock about who has ended.
-static void look_on(struct reading *r, unsigned readers)
-{
-	while (readers) {
-		struct timespec at;
-
-		r->how->meanwhile(r->how->arg);
-		clock_gettime(CLOCK_MONOTONIC, &at);
-		at.tv_nsec += LOOK_NS;
-		at.tv_sec += at.tv_nsec / 1000000000;
-		at.tv_nsec %= 1000000000;
-		readers -= !sem_clockwait(&r->ended, CLOCK_MONOTONIC, &at);
-	}
+	return read_on(reader);
 }
 
 // What is short of memory or threads has fewer readers, down to one. The caller's thread is the first, unless all are behind.
 static int read_planned(struct reading *r)
 {
-	unsigned first = r->how->meanwhile ? 0 : 1, count;
+	unsigned first = r->how->behind ? 0 : 1, count;
 
 	for (count = 0; count < r->reader_count; count++) {
 		struct reader *reader = &r->readers[count];
@@ -262,17 +242,14 @@ static int read_planned(struct reading *r)
 		reader->of = r;
 		if (!reader->buf)
 			reader->buf = malloc(READ_BYTES);
-		if (!reader->buf ||
-		    (count >= first &&
-		     pthread_create(&reader->thread, NULL, r->how->meanwhile ? read_behind : read_on, reader)))
+		if (!reader->buf || (count >= first && pthread_create(&reader->thread, NULL,
+								      r->how->behind ? read_behind : read_on, reader)))
 			break;
 	}
 	if (!count)
 		return r->readers[0].buf ? -EAGAIN : -ENOMEM;
 	if (first)
 		read_on(&r->readers[0]);
-	else
-		look_on(r, count);
 	for (unsigned i = first; i < count; i++)
 		pthread_join(r->readers[i].thread, NULL);
 	return r->result;
@@ -544,13 +521,11 @@ int ckpt_seal(struct ckpt_step *step, const struct ckpt_seal_how *how)
 	bool done = false;
 	int rc = 0;
 
-	sem_init(&r.ended, 0, 0);
 	while (!rc && !done) {
 		rc = take_manifest(&r, &done);
 		if (!rc && !done && r.m)
 			rc = seal_some(&r);
 	}
-	sem_destroy(&r.ended);
 	ckpt_manifest_unref(r.m);
 	free(r.files);
 	for (unsigned i = 0; i < READERS_MAX; i++) {

@@ -16,10 +16,9 @@ struct ckpt_seal_how {
 	// After each chunk, by who reads it, several threads at once: may sleep, or end the sealing by answering false. bytes: 0
 	// where they are told when they are read for another hash. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
-	// Not NULL: threads of their own read, which give way to all other work of the machine, and may be preempted for long: go_on
-	// must hold no lock that others want. This is called by the caller's thread meanwhile, every 20 ms.
-	void (*meanwhile)(void *arg);
 	void *arg;
+	bool behind; // threads of their own read, which give way to all other work of the machine, and may be preempted for long: go_on
+		// must hold no lock that others want
 	unsigned
 		readers; // at most, the caller's thread included; 0: as many as bytes and processors are worth, up to four
 };

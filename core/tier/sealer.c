@@ -74,7 +74,7 @@ static struct turn choose(struct ckpt_store *s)
 
 static void seal(struct ckpt_behind *behind, struct ckpt_step *step)
 {
-	const struct ckpt_seal_how how = {.go_on = ckpt_behind_go_on, .meanwhile = ckpt_behind_look, .arg = behind};
+	const struct ckpt_seal_how how = {.go_on = ckpt_behind_go_on, .arg = behind, .behind = true};
 	int rc = ckpt_seal(step, &how);
 
 	if (!rc || rc == -EINTR)

@@ -42,7 +42,7 @@ EQUIVALENT = {
         "is the directory that the folder came from",
     "core/commit/delete.c:files_out_of_sight:fsync#2":
         "the same: trash/ is where the session went, sessions/ is where it came from",
-    "core/store/store.c:make_folders:fsync":
+    "core/store/store.c:ckpt_store_make_folders:fsync":
         "who makes a store ends with write_file(), and who opens one with the backend's writable_open(), which sync the same "
         "directory before anything is answered",
 }
