@@ -575,7 +575,7 @@ static int commit_here(struct ckpt_save *save, const char *metadata)
 	how.writers_ns = save->store->settings.open_writers_ns;
 	rc = save->replaces ? commit_over(save, &how) : ckpt_commit(save->step, &how);
 	if (!rc)
-		ckpt_trash_drain(save->store->trash);
+		ckpt_trash_drain(*ckpt_trash_of(save->store));
 	return rc;
 }
 
@@ -586,7 +586,7 @@ static int abort_here(struct ckpt_save *save)
 	if (!rc)
 		rc = ckpt_stage_abort(save->step, false);
 	if (!rc)
-		ckpt_trash_drain(save->store->trash);
+		ckpt_trash_drain(*ckpt_trash_of(save->store));
 	return rc;
 }
 

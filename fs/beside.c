@@ -251,7 +251,7 @@ static void drop(struct ckpt_store *s, int dirfd, const char *name)
 		return;
 	snprintf(aside, sizeof(aside), CKPT_TRASH_COPY "%016" PRIx64 "-beside", salt);
 	if (!ckpt_sys.rename(dirfd, name, s->trash_fd, aside, RENAME_NOREPLACE))
-		ckpt_trash_remove_behind(s->trash, aside);
+		ckpt_trash_remove_behind(*ckpt_trash_of(s), aside);
 }
 
 void beside_sweep(struct ckpt_store *s)

@@ -6,6 +6,7 @@
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/load.h"
+#include "core/store/store_folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -90,7 +90,7 @@ int handle_writer(const struct handle *h)
 static void choose_io(struct ckpt_fs *fs, fuse_req_t req, struct node *n, bool writes)
 {
 	n->use->io = IO_CACHED;
-	if (writes && ckpt_room_is_short(fs->store->room))
+	if (writes && ckpt_room_is_short(*ckpt_room_of(fs->store)))
 		return; // a full disk is to be seen by us: we may free some and try again
 	if (!fs->passthrough || n->use->fd < 0 || node_twin(n) || amend_is_on(n) || complete_watches_node(fs, n))
 		return;
@@ -403,7 +403,7 @@ static int node_acquire(struct ckpt_fs *fs, fuse_req_t req, struct node *n, int 
 	__atomic_add_fetch(&n->use->write_opens, writes, __ATOMIC_RELAXED); // a look comes without the lock
 	n->use->written |= writes;
 	if (writes)
-		ckpt_room_opened(fs->store->room);
+		ckpt_room_opened(*ckpt_room_of(fs->store));
 	return 0;
 }
 
@@ -567,7 +567,7 @@ void handle_release(struct ckpt_fs *fs, fuse_req_t req, struct handle *h)
 	ckpt_stage_writer_remove(&h->writer); // before the descriptor that it looks through is closed
 	node_let_go(req, h->node, h);
 	if (h->writes)
-		ckpt_room_closed(fs->store->room);
+		ckpt_room_closed(*ckpt_room_of(fs->store));
 	handle_free(fs, h);
 }
 

@@ -224,8 +224,8 @@ int hooks_start(struct ckpt_fs *fs)
 		return -EAGAIN;
 	}
 	fs->hooks = hooks;
-	fs->store->committed_arg = hooks;
-	fs->store->committed = add;
+	fs->store->calls.committed_arg = hooks;
+	fs->store->calls.committed = add;
 	return 0;
 }
 

@@ -26,7 +26,7 @@ static bool node_ends_step(struct ckpt_fs *fs, const struct node *n)
 
 int limit_create(struct call *c)
 {
-	struct ckpt_limit *limit = c->fs->store->limit;
+	struct ckpt_limit *limit = *ckpt_limit_of(c->fs->store);
 
 	if (!limit || !c->step || ends_step(c->fs, c->node, c->name))
 		return 0;
@@ -35,7 +35,7 @@ int limit_create(struct call *c)
 
 int limit_open(struct call *c)
 {
-	struct ckpt_limit *limit = c->fs->store->limit;
+	struct ckpt_limit *limit = *ckpt_limit_of(c->fs->store);
 	CLEANUP_FD int fd = -1;
 	struct stat st;
 
@@ -47,22 +47,22 @@ int limit_open(struct call *c)
 
 int limit_draft(struct call *c)
 {
-	return ckpt_limit_ask(c->fs->store->limit, fuse_req_ctx(c->req)->uid, 0);
+	return ckpt_limit_ask(*ckpt_limit_of(c->fs->store), fuse_req_ctx(c->req)->uid, 0);
 }
 
 int limit_reopen(struct call *c)
 {
-	return !c->fs->store->limit || node_ends_step(c->fs, c->node) ? 0 : limit_draft(c);
+	return !*ckpt_limit_of(c->fs->store) || node_ends_step(c->fs, c->node) ? 0 : limit_draft(c);
 }
 
 int limit_first_write(struct ckpt_fs *fs, const struct ckpt_step *step)
 {
-	return fs->store->limit ? ckpt_limit_ask(fs->store->limit, step->summary.dir_uid, 0) : 0;
+	return *ckpt_limit_of(fs->store) ? ckpt_limit_ask(*ckpt_limit_of(fs->store), step->summary.dir_uid, 0) : 0;
 }
 
 int limit_set_size(struct call *c, int fd)
 {
-	struct ckpt_limit *limit = c->fs->store->limit;
+	struct ckpt_limit *limit = *ckpt_limit_of(c->fs->store);
 	const struct handle *h = handle_of(&c->fi);
 	struct stat st;
 
@@ -91,7 +91,7 @@ static uint64_t in_blocks(uint64_t bytes)
 // What has blocks already takes none. Holes are taken to be at the end.
 int limit_write(struct ckpt_fs *fs, const struct handle *h, int fd, off_t offset, uint64_t bytes)
 {
-	struct ckpt_limit *limit = fs->store->limit;
+	struct ckpt_limit *limit = *ckpt_limit_of(fs->store);
 	uint64_t begin = (uint64_t)offset / BLOCK_BYTES * BLOCK_BYTES, end = in_blocks((uint64_t)offset + bytes), has;
 	struct stat st;
 	int rc;

@@ -1,6 +1,9 @@
 #include "fs/metrics.h"
 
 #include "core/base/util.h"
+#include "core/commit/commit.h"
+#include "core/index/indexer.h"
+#include "core/stage/limit.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/room.h"
@@ -151,11 +154,11 @@ static void put_work(FILE *f, struct ckpt_store *s)
 	int64_t last_ns;
 
 	ckpt_lock_take(&s->lock);
-	commits = s->commits;
-	failed = s->commits_failed;
-	seconds = s->commit_seconds;
-	last_seconds = s->last_commit.any ? s->last_commit.seconds : 0;
-	last_ns = s->last_commit.any ? s->last_commit.at_ns : 0;
+	commits = ckpt_commits_of(s)->commits;
+	failed = ckpt_commits_of(s)->commits_failed;
+	seconds = ckpt_commits_of(s)->commit_seconds;
+	last_seconds = ckpt_commits_of(s)->last_commit.any ? ckpt_commits_of(s)->last_commit.seconds : 0;
+	last_ns = ckpt_commits_of(s)->last_commit.any ? ckpt_commits_of(s)->last_commit.at_ns : 0;
 	ckpt_lock_drop(&s->lock);
 	one(f, "ckptfs_commits_total", "counter", "Commits that succeeded.", commits);
 	one(f, "ckptfs_commits_failed_total", "counter", "Commits that failed.", failed);
@@ -178,9 +181,9 @@ static void put_work(FILE *f, struct ckpt_store *s)
 		    room.is_short);
 	}
 	one(f, "ckptfs_index_queue", "gauge", "Manifests that wait to be put into the index.",
-	    ckpt_indexer_pending(s->indexer));
+	    ckpt_indexer_pending(*ckpt_indexer_of(s)));
 	one(f, "ckptfs_removal_queue", "gauge", "Files that wait for removal in the background.",
-	    ckpt_trash_pending(s->trash));
+	    ckpt_trash_pending(*ckpt_trash_of(s)));
 }
 
 char *metrics_text(struct ckpt_fs *fs)

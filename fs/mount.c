@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/holder.h"
 #include "core/store/mounts.h"
 #include "core/store/open.h"
 #include "fs/abilities.h"
@@ -446,24 +447,24 @@ static int open_store(struct ckpt_fs *fs)
 		return mount_explain_open(fs->mount, rc);
 	if (!fs->mount->readonly)
 		beside_sweep(fs->store);
-	fs->store->write_back = handle_write_back;
-	fs->store->write_back_arg = fs;
-	fs->store->renew = renew;
-	fs->store->renew_arg = fs;
-	fs->store->gone = folder_step_gone;
-	fs->store->gone_arg = fs;
-	fs->store->listed = folder_step_listed;
-	fs->store->listed_arg = fs;
-	fs->store->unstage = unstage_by_looker;
-	fs->store->unstage_arg = fs;
+	fs->store->calls.write_back = handle_write_back;
+	fs->store->calls.write_back_arg = fs;
+	fs->store->calls.renew = renew;
+	fs->store->calls.renew_arg = fs;
+	fs->store->calls.gone = folder_step_gone;
+	fs->store->calls.gone_arg = fs;
+	fs->store->calls.listed = folder_step_listed;
+	fs->store->calls.listed_arg = fs;
+	fs->store->calls.unstage = unstage_by_looker;
+	fs->store->calls.unstage_arg = fs;
 	fs->nodes = node_table_new();
 	fs->drafts = drafts_new();
 	fs->look_again = look_again_new();
 	fs->decider = decider_new(fs->store);
 	if (!fs->nodes || !fs->drafts || !fs->look_again || !fs->decider)
 		return mount_fail(-ENOMEM, NULL, "out of memory");
-	fs->store->decided = decider_known;
-	fs->store->decided_arg = fs->decider;
+	fs->store->calls.decided = decider_known;
+	fs->store->calls.decided_arg = fs->decider;
 	return ckpt_store_work_behind(fs->store) || hooks_start(fs)
 		       ? mount_fail(-EAGAIN, NULL, "no thread can be started")
 		       : 0;

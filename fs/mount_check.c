@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/store/ask.h"
+#include "core/store/holder.h"
 #include "core/store/store.h"
 
 #include <dirent.h>

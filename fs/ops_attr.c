@@ -96,7 +96,7 @@ static int set_size_now(struct call *c, const char *path)
 	if (!rc)
 		rc = ckpt_sys.ftruncate(fd, c->attr.st_size);
 	if (!rc && c->attr.st_size)
-		ckpt_room_expect(c->fs->store->room, (uint64_t)c->attr.st_size);
+		ckpt_room_expect(*ckpt_room_of(c->fs->store), (uint64_t)c->attr.st_size);
 	if (!rc && c->step && c->attr.st_size == 0)
 		ckpt_stage_rewritten(c->step, c->node->number);
 	return rc;

@@ -120,7 +120,7 @@ static void run_create(struct call *c)
 		rc = draft_begin_new(c, dirfd, &draft);
 	if (!rc)
 		rc = create_file(c, draft ? draft_dirfd(draft) : dirfd, &created);
-	if (ckpt_is_full(rc) && ckpt_room_make(c->fs->store->room, 0))
+	if (ckpt_is_full(rc) && ckpt_room_make(*ckpt_room_of(c->fs->store), 0))
 		rc = create_file(c, draft ? draft_dirfd(draft) : dirfd, &created);
 	if (!rc)
 		rc = adopt_created(c->fs, c->req, c->node, draft ? draft_dirfd(draft) : dirfd, c->name, created.fd, &e);
@@ -544,7 +544,7 @@ static ssize_t write_file(struct ckpt_fs *fs, struct handle *h, struct fuse_bufv
 	ssize_t n = write_once(fs, h, in, offset, fi, &limited);
 
 	// A refused one has taken nothing of `in`. Room is made without the lock of the file.
-	if (ckpt_is_full((int)n) && !limited && ckpt_room_make(fs->store->room, len))
+	if (ckpt_is_full((int)n) && !limited && ckpt_room_make(*ckpt_room_of(fs->store), len))
 		n = write_once(fs, h, in, offset, fi, &limited);
 	if (ckpt_is_full((int)n) && !limited)
 		draft_lacks_room(fs, h);

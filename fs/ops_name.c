@@ -195,9 +195,9 @@ static int begin_step(struct call *c, const char *folder_id, struct ckpt_step **
 	struct ckpt_store *s = c->fs->store;
 	int rc = ckpt_stage_begin_by_client(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid, ret_step);
 
-	if (ckpt_is_full(rc) && ckpt_room_make(s->room, 0))
+	if (ckpt_is_full(rc) && ckpt_room_make(*ckpt_room_of(s), 0))
 		rc = ckpt_stage_begin_by_client(s, folder_id, c->name, c->mode, ctx->uid, ctx->gid, ctx->pid, ret_step);
-	ckpt_room_expect(s->room, 0); // its bytes follow
+	ckpt_room_expect(*ckpt_room_of(s), 0); // its bytes follow
 	return rc;
 }
 

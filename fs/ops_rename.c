@@ -14,6 +14,7 @@
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
+#include "core/store/store_folder.h"
 #include "core/store/trash.h"
 #include "fs/amend.h"
 #include "fs/attr.h"

@@ -49,7 +49,7 @@ static void run_fallocate(struct call *c)
 	bool limited = false;
 	int rc = give_space(c->fs, h, s->mode, s->offset, s->length, &limited);
 
-	if (ckpt_is_full(rc) && !limited && ckpt_room_make(c->fs->store->room, (uint64_t)s->length))
+	if (ckpt_is_full(rc) && !limited && ckpt_room_make(*ckpt_room_of(c->fs->store), (uint64_t)s->length))
 		rc = give_space(c->fs, h, s->mode, s->offset, s->length, &limited);
 	reply_error(c->req, rc);
 }

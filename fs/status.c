@@ -2,12 +2,17 @@
 
 #include "core/base/clock.h"
 #include "core/base/util.h"
+#include "core/commit/commit.h"
+#include "core/index/indexer.h"
+#include "core/stage/limit.h"
 #include "core/stage/profile.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
 #include "core/store/room.h"
 #include "core/store/trash.h"
+#include "core/tier/cooler.h"
+#include "core/tier/sealer.h"
 #include "fs/decider.h"
 #include "fs/hook.h"
 
@@ -118,16 +123,16 @@ static json_t *name_of_commit(struct ckpt_fs *fs, const struct ckpt_folders *fol
 
 static json_t *last_commit(struct ckpt_fs *fs, const struct ckpt_folders *folders)
 {
-	char name[sizeof(fs->store->last_commit.name)];
+	char name[sizeof(ckpt_commits_of(fs->store)->last_commit.name)];
 	double seconds;
 	int64_t at_ns;
 	bool any;
 
 	ckpt_lock_take(&fs->store->lock);
-	any = fs->store->last_commit.any;
-	memcpy(name, fs->store->last_commit.name, sizeof(name));
-	at_ns = fs->store->last_commit.at_ns;
-	seconds = fs->store->last_commit.seconds;
+	any = ckpt_commits_of(fs->store)->last_commit.any;
+	memcpy(name, ckpt_commits_of(fs->store)->last_commit.name, sizeof(name));
+	at_ns = ckpt_commits_of(fs->store)->last_commit.at_ns;
+	seconds = ckpt_commits_of(fs->store)->last_commit.seconds;
 	ckpt_lock_drop(&fs->store->lock);
 	if (!any)
 		return json_null();
@@ -168,8 +173,8 @@ static json_t *status(struct ckpt_fs *fs)
 	if (ckpt_folders_read(fs->store, &folders))
 		return NULL;
 	preempted_at = decider_preempted_at(fs->decider);
-	ckpt_sealer_pending(fs->store->sealer, &sealing_files, &sealing_bytes);
-	ckpt_cooler_pending(fs->store->cooler, &cooling_steps, &cooling_bytes);
+	ckpt_sealer_pending(*ckpt_sealer_of(fs->store), &sealing_files, &sealing_bytes);
+	ckpt_cooler_pending(*ckpt_cooler_of(fs->store), &cooling_steps, &cooling_bytes);
 	work_limit = fs->store->settings.work_limit;
 	s = json_pack("{s:o, s:s, s:s, s:o, s:b, s:s?, s:b, s:s, s:o, s:{s:I, s:I}, s:{s:I, s:I}, s:{s:i, s:i, s:n}, "
 		      "s:I, s:I, "
@@ -180,8 +185,8 @@ static json_t *status(struct ckpt_fs *fs)
 		      "committing", names_of(fs, &folders, 1u << CKPT_STEP_COMMITTING), "sealing", "files",
 		      (json_int_t)sealing_files, "bytes", (json_int_t)sealing_bytes, "cooling", "steps",
 		      (json_int_t)cooling_steps, "bytes", (json_int_t)cooling_bytes, "uploading", "steps", 0, "bytes",
-		      0, "oldest_s", "indexing", (json_int_t)ckpt_indexer_pending(fs->store->indexer), "removing",
-		      (json_int_t)ckpt_trash_pending(fs->store->trash), "on_commit",
+		      0, "oldest_s", "indexing", (json_int_t)ckpt_indexer_pending(*ckpt_indexer_of(fs->store)),
+		      "removing", (json_int_t)ckpt_trash_pending(*ckpt_trash_of(fs->store)), "on_commit",
 		      (json_int_t)hooks_pending(fs->hooks), "last_commit", last_commit(fs, &folders), "last_error",
 		      last_error(fs), "memory_bytes", (json_int_t)status_memory_bytes(), "known_inodes",
 		      (json_int_t)node_count(fs), "staged", sessions(fs, &folders, UNFINISHED), "work_bytes",

@@ -35,7 +35,7 @@ static int act_at_rest(const char *store, const char *word, const char *session,
 	rc = step ? act->at_rest(step, act) : -ESTALE;
 	ckpt_step_unref(step);
 	if (!rc && act->for_good)
-		ckpt_trash_drain(l.store->trash);
+		ckpt_trash_drain(*ckpt_trash_of(l.store));
 	ckpt_listing_close(&l);
 	return rc ? ckpt_fail_errno(word, act->hint ? act->hint(rc) : NULL, rc) : 0;
 }

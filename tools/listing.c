@@ -4,6 +4,7 @@
 #include "core/commit/delete.h"
 #include "core/store/errlog.h"
 #include "core/store/find.h"
+#include "core/store/holder.h"
 #include "core/store/open.h"
 #include "tools/output.h"
 #include "tools/rows.h"

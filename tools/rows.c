@@ -6,6 +6,7 @@
 #include "core/stage/profile.h"
 #include "core/stage/stage.h"
 #include "core/store/ask.h"
+#include "core/store/holder.h"
 #include "core/store/mounts.h"
 #include "core/tier/seal.h"
 #include "core/tier/stored.h"

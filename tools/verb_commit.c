@@ -43,7 +43,7 @@ static int commit_at_rest(struct ckpt_step *step, const struct ckpt_verb_act *ac
 	if (!rc)
 		rc = ckpt_commit(step, &how);
 	if (!rc)
-		ckpt_trash_drain(step->store->trash); // temporary steps that are over
+		ckpt_trash_drain(*ckpt_trash_of(step->store)); // temporary steps that are over
 	return rc;
 }
 

@@ -1,4 +1,5 @@
 // config: the settings that a store keeps for its mounts.
+#include "core/store/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/util.h"

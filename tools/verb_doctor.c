@@ -1,6 +1,7 @@
 // doctor: what this machine can do, and why not.
 //
 // Required checks decide the exit status; the others say what is slower or less than it could be.
+#include "core/store/holder.h"
 #include "core/store/open.h"
 #include "tools/verb.h"
 

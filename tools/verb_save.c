@@ -157,7 +157,7 @@ static int save_at_rest(struct save *v)
 		rc = commit_here(v, step, id, name);
 	if (rc && step)
 		(void)ckpt_stage_abort(step, false);
-	ckpt_trash_drain(l.store->trash); // what was given up, or temporary steps that are over
+	ckpt_trash_drain(*ckpt_trash_of(l.store)); // what was given up, or temporary steps that are over
 	ckpt_step_unref(step);
 	ckpt_listing_close(&l);
 	return rc;

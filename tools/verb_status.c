@@ -1,3 +1,5 @@
+#include "core/stage/limit.h"
+#include "core/store/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/clock.h"

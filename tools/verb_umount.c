@@ -1,4 +1,5 @@
 // umount: waits for pending work, looks whether somebody is still saving, unmounts, and waits until the store is closed.
+#include "core/store/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/clock.h"

@@ -1,6 +1,7 @@
 // wait: until a step is committed, or until nothing is under way.
 //
 // Looks again and again: a commit tells nobody but who asked for it.
+#include "core/store/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/sys.h"

@@ -25,6 +25,8 @@
 #include "core/commit/copy.h"
 #include "core/commit/left_out.h"
 #include "core/commit/reopen.h"
+#include "core/index/indexer.h"
+#include "core/stage/limit.h"
 #include "core/stage/scan.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
@@ -189,7 +191,7 @@ static int write_back_locked(struct attempt *a)
 		files[i++] = w->ino;
 	ckpt_lock_drop(&step->lock);
 	for (i = 0; i < count; i++) {
-		step->store->write_back(step->store->write_back_arg, files[i]);
+		step->store->calls.write_back(step->store->calls.write_back_arg, files[i]);
 		progress(a);
 	}
 	free(files);
@@ -202,7 +204,7 @@ static int wait_for_writers_locked(struct attempt *a, struct blamed *ret_blamed)
 {
 	struct ckpt_step *step = a->step;
 	int64_t began = ckpt_sys.mono_ns(), still_since = 0;
-	bool written_back = !step->store->write_back;
+	bool written_back = !step->store->calls.write_back;
 	int rc;
 
 	while (ckpt_staging_of(step)->changers || (any_to_wait_for_locked(a) && step->state == CKPT_STEP_COMMITTING)) {
@@ -483,13 +485,14 @@ static int attempt_run(struct attempt *a)
 
 static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 {
-	s->last_commit.any = true;
-	memcpy(s->last_commit.name, a->name, sizeof(s->last_commit.name));
-	s->last_commit.at_ns = a->record.summary.committed_ns;
-	s->last_commit.at_mono_ns = ckpt_sys.mono_ns();
-	s->last_commit.seconds = (double)(s->last_commit.at_mono_ns - a->began_ns) / 1e9;
-	s->commits++;
-	s->commit_seconds += s->last_commit.seconds;
+	ckpt_commits_of(s)->last_commit.any = true;
+	memcpy(ckpt_commits_of(s)->last_commit.name, a->name, sizeof(ckpt_commits_of(s)->last_commit.name));
+	ckpt_commits_of(s)->last_commit.at_ns = a->record.summary.committed_ns;
+	ckpt_commits_of(s)->last_commit.at_mono_ns = ckpt_sys.mono_ns();
+	ckpt_commits_of(s)->last_commit.seconds =
+		(double)(ckpt_commits_of(s)->last_commit.at_mono_ns - a->began_ns) / 1e9;
+	ckpt_commits_of(s)->commits++;
+	ckpt_commits_of(s)->commit_seconds += ckpt_commits_of(s)->last_commit.seconds;
 }
 
 // Under store->lock alone, for it takes the lock of what it comes from, whose place it takes.
@@ -523,11 +526,11 @@ static void enter_committed_locked(struct attempt *a)
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
 	ckpt_amend_expected_locked(step);
 	ckpt_stage_forget(step, ckpt_amending_of(step)->pending_files);
-	ckpt_limit_freed(step->store->limit);
+	ckpt_limit_freed(*ckpt_limit_of(step->store));
 	// Who has the answer may wait for that, too.
-	ckpt_trash_committed(step->store->trash);
-	if (step->store->committed)
-		step->store->committed(step->store->committed_arg, step);
+	ckpt_trash_committed(*ckpt_trash_of(step->store));
+	if (step->store->calls.committed)
+		step->store->calls.committed(step->store->calls.committed_arg, step);
 }
 
 // Name and state change at once: who comes meanwhile sees a commit that runs under this name, or its end.
@@ -543,7 +546,7 @@ static void finish(struct attempt *a, int rc)
 	if (!rc)
 		take_name_in_table_locked(a);
 	ckpt_lock_take(&step->lock);
-	step->store->commits_failed += rc != 0;
+	ckpt_commits_of(step->store)->commits_failed += rc != 0;
 	if (!rc)
 		enter_committed_locked(a);
 	else if (step->state == CKPT_STEP_COMMITTING)
@@ -557,13 +560,13 @@ static void finish(struct attempt *a, int rc)
 	ckpt_attempts_of(step)->attempts_done = ckpt_attempts_of(step)->attempts;
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
-	if (!rc && step->store->indexer && a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX)
-		ckpt_indexer_put(step->store->indexer, a->record.summary.manifest_sha256, TAKE_PTR(a->record.manifest),
-				 a->record.manifest_len);
+	if (!rc && *ckpt_indexer_of(step->store) && a->record.manifest_len > CKPT_MANIFEST_EMBED_MAX)
+		ckpt_indexer_put(*ckpt_indexer_of(step->store), a->record.summary.manifest_sha256,
+				 TAKE_PTR(a->record.manifest), a->record.manifest_len);
 	ckpt_lock_drop(&step->store->lock);
 	ckpt_store_wake_behind(step->store);
 	if (buries)
-		ckpt_trash_wake(step->store->trash);
+		ckpt_trash_wake(*ckpt_trash_of(step->store));
 }
 
 static void attempt_free(struct attempt *a)
@@ -799,3 +802,5 @@ int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how)
 }
 
 struct ckpt_part ckpt_attempts_part = {.bytes = sizeof(struct ckpt_attempts)};
+
+struct ckpt_part ckpt_commits_part = {.bytes = sizeof(struct ckpt_commits)};

@@ -17,6 +17,19 @@ struct ckpt_attempts {
 };
 CKPT_PART(struct ckpt_step, struct ckpt_attempts, ckpt_attempts)
 
+// Commits since the store was opened; guarded by store->lock.
+struct ckpt_commits {
+	struct {
+		bool any;
+		char name[CKPT_NAME_MAX + 1];
+		int64_t at_ns, at_mono_ns;
+		double seconds;
+	} last_commit;
+	uint64_t commits, commits_failed;
+	double commit_seconds;
+};
+CKPT_PART(struct ckpt_store, struct ckpt_commits, ckpt_commits)
+
 struct ckpt_commit {
 	const char *folder_id, *name; // what it is called from then on; NULL: as it is
 	const char *event;            // "marker", "rename", "verb"

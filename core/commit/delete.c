@@ -72,7 +72,7 @@ static int delete_locked(struct ckpt_step *step, struct deletion *d)
 	if (rc)
 		return rc;
 	tell_deleted(step, d);
-	ckpt_trash_wake(step->store->trash);
+	ckpt_trash_wake(*ckpt_trash_of(step->store));
 	return 0;
 }
 
@@ -379,7 +379,7 @@ static int expire_how(struct ckpt_step *step, bool at_once)
 	rc = expire(step, m, name);
 	ckpt_manifest_unref(m);
 	if (*name && (!at_once || ckpt_trash_remove(step->store, name)))
-		ckpt_trash_remove_behind(step->store->trash, name);
+		ckpt_trash_remove_behind(*ckpt_trash_of(step->store), name);
 	return rc;
 }
 

@@ -335,7 +335,7 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	if (d->attributes)
 		ckpt_attributes_put(step, d->attributes_mark, d->m);
 	ckpt_store_wake_behind(step->store);
-	if (step->store->indexer && d->len > CKPT_MANIFEST_EMBED_MAX)
-		ckpt_indexer_put(step->store->indexer, next.manifest_sha256, TAKE_PTR(d->data), d->len);
+	if (*ckpt_indexer_of(step->store) && d->len > CKPT_MANIFEST_EMBED_MAX)
+		ckpt_indexer_put(*ckpt_indexer_of(step->store), next.manifest_sha256, TAKE_PTR(d->data), d->len);
 	return 0;
 }

@@ -492,7 +492,7 @@ int ckpt_remove_whole(struct ckpt_step *step)
 		rc = ckpt_delete(step);
 	ckpt_remove_forget(step); // a deleted one is whole in the trash
 	if (!rc)
-		ckpt_trash_wake(step->store->trash); // where it is seen only now
+		ckpt_trash_wake(*ckpt_trash_of(step->store)); // where it is seen only now
 	return rc;
 }
 

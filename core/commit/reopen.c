@@ -139,8 +139,8 @@ static bool give_up(struct ckpt_step *step, const struct ckpt_changes *changes)
 	ckpt_lock_drop(&s->lock);
 	if (!closed)
 		return false;
-	if (!ckpt_reopen_of(step)->fresh && s->renew)
-		s->renew(s->renew_arg, step, step->base);
+	if (!ckpt_reopen_of(step)->fresh && s->calls.renew)
+		s->calls.renew(s->calls.renew_arg, step, step->base);
 	tell_given_up(step, changes);
 	return true;
 }
@@ -442,8 +442,8 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 					     : "it could not be opened for changes");
 		return rc == -EBADMSG ? -EIO : rc;
 	}
-	if (s->renew)
-		s->renew(s->renew_arg, base, step);
+	if (s->calls.renew)
+		s->calls.renew(s->calls.renew_arg, base, step);
 	clear_base(base);
 	start_watcher(step);
 	*ret_step = step;
@@ -530,8 +530,8 @@ int ckpt_reopen_resume(struct ckpt_step *step)
 		rc = take_up(step, base, &before);
 	if (!rc) {
 		(void)fremovexattr(step->dirfd, TOLD_XATTR);
-		if (s->renew)
-			s->renew(s->renew_arg, base, step);
+		if (s->calls.renew)
+			s->calls.renew(s->calls.renew_arg, base, step);
 		start_watcher(step);
 	}
 	ckpt_step_unref(before);

@@ -127,3 +127,5 @@ void ckpt_indexer_close(struct ckpt_indexer *in)
 	ckpt_lock_done(&in->lock);
 	free(in);
 }
+
+struct ckpt_part ckpt_indexer_part = {.bytes = sizeof(struct ckpt_indexer *)};

@@ -5,9 +5,13 @@
 // Only _new and _close block.
 #pragma once
 
+#include "core/base/part.h"
 #include "core/index/index.h"
 
 struct ckpt_indexer;
+struct ckpt_store;
+// Of a store that is open for writing and has an index; else NULL.
+CKPT_PART(struct ckpt_store, struct ckpt_indexer *, ckpt_indexer)
 
 int ckpt_indexer_new(struct ckpt_index *ix, struct ckpt_indexer **ret_indexer); // ix is borrowed; 0, -ENOMEM, -EAGAIN
 // Copies the digest, takes manifest (malloc'ed).

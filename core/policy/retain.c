@@ -5,6 +5,7 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
+#include "core/commit/commit.h"
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
@@ -220,7 +221,8 @@ static int64_t since_newest(const struct ckpt_history *h, size_t i, int64_t now_
 
 	if (since_ns >= 0)
 		return since_ns;
-	return s->last_commit.any ? ckpt_sys.mono_ns() - s->last_commit.at_mono_ns : INT64_MAX;
+	return ckpt_commits_of(s)->last_commit.any ? ckpt_sys.mono_ns() - ckpt_commits_of(s)->last_commit.at_mono_ns
+						   : INT64_MAX;
 }
 
 struct round {
@@ -289,8 +291,8 @@ static int delete_all(struct ckpt_store *s, int64_t over_ns, const bool *stop, i
 		rc = delete_some(s, over_ns, &before, &round, ret_why);
 		tell_retention(round.count, round.bytes);
 		for (size_t i = 0; i < round.count; i++) {
-			if (s->gone)
-				s->gone(s->gone_arg, round.gone[i]);
+			if (s->calls.gone)
+				s->calls.gone(s->calls.gone_arg, round.gone[i]);
 			ckpt_step_unref(round.gone[i]);
 		}
 	} while (!rc && round.count == CKPT_RETAIN_MAX && !(stop && __atomic_load_n(stop, __ATOMIC_RELAXED)));

@@ -279,9 +279,9 @@ static int all_decided(struct ckpt_store *s, struct ckpt_decided *ret)
 {
 	char etag[CKPT_ETAG_MAX];
 
-	if (!s->decided)
+	if (!s->calls.decided)
 		return read_decided(s, ret, etag);
-	s->decided(s->decided_arg, ret);
+	s->calls.decided(s->calls.decided_arg, ret);
 	return 0;
 }
 

@@ -96,8 +96,8 @@ static int end_one(struct ckpt_step *step)
 	struct ckpt_store *s = step->store;
 	int rc = delete_one(step);
 
-	if (!rc && s->gone)
-		s->gone(s->gone_arg, step);
+	if (!rc && s->calls.gone)
+		s->calls.gone(s->calls.gone_arg, step);
 	return rc == -ESTALE ? 0 : rc;
 }
 

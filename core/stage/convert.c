@@ -8,6 +8,7 @@
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
 #include "core/store/store.h"
+#include "core/store/store_folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>

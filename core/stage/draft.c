@@ -4,6 +4,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
+#include "core/stage/limit.h"
 #include "core/stage/stage.h"
 
 #include <dirent.h>
@@ -62,7 +63,7 @@ static void enter(struct ckpt_draft *d)
 {
 	LOCK_SCOPE(&d->store->lock);
 
-	d->at = &d->store->drafts;
+	d->at = &ckpt_drafts_of(d->store)->first;
 	d->next = *d->at;
 	if (d->next)
 		d->next->at = &d->next;
@@ -79,7 +80,7 @@ static void leave(struct ckpt_draft *d)
 	if (d->next)
 		d->next->at = d->at;
 	d->at = NULL;
-	ckpt_limit_freed(d->store->limit);
+	ckpt_limit_freed(*ckpt_limit_of(d->store));
 }
 
 int ckpt_draft_begin(struct ckpt_store *s, const struct ckpt_draft_origin *origin, struct ckpt_draft *ret_draft)
@@ -295,3 +296,5 @@ int ckpt_draft_is_empty(struct ckpt_store *s, const char *session)
 	json_decref(origin);
 	return empty;
 }
+
+struct ckpt_part ckpt_drafts_part = {.bytes = sizeof(struct ckpt_drafts)};

@@ -24,6 +24,12 @@ struct ckpt_draft {
 	struct ckpt_draft *next, **at; // of the store's, from begin to the end; guarded by its lock
 };
 
+// Those that are pending; guarded by store->lock.
+struct ckpt_drafts {
+	struct ckpt_draft *first;
+};
+CKPT_PART(struct ckpt_store, struct ckpt_drafts, ckpt_drafts)
+
 // Who begins it, and what it is to be. path is that in the tree, for people; gid applies where the tree's folder gives its
 // own on to new files (folder_fd, borrowed).
 struct ckpt_draft_origin {

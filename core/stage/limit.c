@@ -138,7 +138,7 @@ static int take_tally(struct ckpt_store *s, struct tally *t)
 
 	ckpt_lock_take(&s->lock);
 	rc = ckpt_step_each_locked(s, NULL, UNFINISHED, add_step_locked, t);
-	for (const struct ckpt_draft *d = s->drafts; d && !rc; d = d->next)
+	for (const struct ckpt_draft *d = ckpt_drafts_of(s)->first; d && !rc; d = d->next)
 		rc = add_session(t, d->session);
 	ckpt_lock_drop(&s->lock);
 	for (size_t i = 0; i < t->session_count && !rc; i++) {
@@ -405,3 +405,5 @@ void ckpt_limit_free(struct ckpt_limit *l)
 	ckpt_lock_done(&l->lock);
 	free(l);
 }
+
+struct ckpt_part ckpt_limit_part = {.bytes = sizeof(struct ckpt_limit *)};

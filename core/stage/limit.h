@@ -12,11 +12,15 @@
 // a tenth of the time at most; what a commit or an abort has freed is always seen. With user_limit it takes a lock, shortly.
 #pragma once
 
+#include "core/base/part.h"
+
 #include <stdint.h>
 #include <sys/types.h>
 
 struct ckpt_limit;
 struct ckpt_store;
+// Of a store that is open for writing.
+CKPT_PART(struct ckpt_store, struct ckpt_limit *, ckpt_limit)
 
 #define CKPT_LIMIT_NONE UINT64_MAX
 

@@ -453,8 +453,8 @@ static int commit(struct ckpt_looker *l, struct ckpt_step *step, const struct gl
 				  .abandoned_arg = l};
 	int rc = ckpt_commit(step, &how);
 
-	if (!rc && s->listed)
-		s->listed(s->listed_arg, step);
+	if (!rc && s->calls.listed)
+		s->calls.listed(s->calls.listed_arg, step);
 	return rc;
 }
 
@@ -527,7 +527,7 @@ static int unstage(struct ckpt_looker *l, struct ckpt_step *step, const struct g
 {
 	const struct ckpt_store *s = l->store;
 
-	return s->unstage ? s->unstage(s->unstage_arg, step, g->touched_ns, no_arrays) : -ENOTSUP;
+	return s->calls.unstage ? s->calls.unstage(s->calls.unstage_arg, step, g->touched_ns, no_arrays) : -ENOTSUP;
 }
 
 static int64_t unstage_without_arrays(struct ckpt_looker *l, struct ckpt_step *step, struct glance *g)
@@ -721,3 +721,5 @@ void ckpt_looker_free(struct ckpt_looker *l)
 	ckpt_behind_free(l->behind);
 	free(l);
 }
+
+struct ckpt_part ckpt_looker_part = {.bytes = sizeof(struct ckpt_looker *)};

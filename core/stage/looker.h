@@ -12,6 +12,8 @@
 #include "core/store/step.h"
 
 struct ckpt_looker;
+// Of a mount, atomic; else NULL.
+CKPT_PART(struct ckpt_store, struct ckpt_looker *, ckpt_looker)
 
 // s is borrowed. 0, -ENOMEM, -EAGAIN.
 int ckpt_looker_new(struct ckpt_store *s, struct ckpt_looker **ret_looker);

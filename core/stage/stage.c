@@ -18,6 +18,7 @@
 #include "core/commit/amend.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
+#include "core/stage/limit.h"
 #include "core/stage/looker.h"
 #include "core/stage/makers.h"
 #include "core/store/errlog.h"
@@ -225,7 +226,7 @@ void ckpt_stage_drop_session(struct ckpt_step *step)
 	char name[CKPT_TRASH_SESSION_NAME];
 
 	if (!ckpt_trash_take(step->store, step->session, name))
-		ckpt_trash_remove_behind(step->store->trash, name);
+		ckpt_trash_remove_behind(*ckpt_trash_of(step->store), name);
 }
 
 static int fill_from(struct ckpt_step *step, struct ckpt_step *from)
@@ -274,7 +275,7 @@ static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, s
 		ckpt_step_unref(fresh);
 	else
 		*ret_step = fresh;
-	ckpt_looker_wake(__atomic_load_n(&s->looker, __ATOMIC_ACQUIRE));
+	ckpt_looker_wake(__atomic_load_n(ckpt_looker_of(s), __ATOMIC_ACQUIRE));
 	return rc;
 }
 
@@ -312,7 +313,7 @@ static int new_of(struct ckpt_store *s, const char *folder_id, const char *name,
 	if (rc)
 		return rc;
 	ckpt_staging_of(step)->uid = uid;
-	rc = ckpt_limit_ask(s->limit, uid, 0);
+	rc = ckpt_limit_ask(*ckpt_limit_of(s), uid, 0);
 	if (rc)
 		ckpt_step_unref(step);
 	else
@@ -494,11 +495,11 @@ void ckpt_stage_vanish(struct ckpt_step *step)
 	ckpt_lock_take(&step->lock);
 	ckpt_step_set_state_locked(step, CKPT_STEP_GONE);
 	ckpt_stage_forget(step, false);
-	ckpt_limit_freed(s->limit);
+	ckpt_limit_freed(*ckpt_limit_of(s));
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
-	if (reopened && !ckpt_reopen_of(step)->fresh && s->renew)
-		s->renew(s->renew_arg, step, step->base);
+	if (reopened && !ckpt_reopen_of(step)->fresh && s->calls.renew)
+		s->calls.renew(s->calls.renew_arg, step, step->base);
 }
 
 int ckpt_stage_retake(struct ckpt_step *step)
@@ -569,7 +570,7 @@ int ckpt_stage_abort(struct ckpt_step *step, bool unless_used)
 	rc = ckpt_trash_take(s, step->session, name);
 	if (!rc) {
 		ckpt_stage_vanish(step);
-		ckpt_trash_remove_behind(s->trash, name);
+		ckpt_trash_remove_behind(*ckpt_trash_of(s), name);
 		ckpt_log(CKPT_LOG_INFO, "dropped the unfinished save of %s", step->name);
 	}
 	ckpt_stage_leave(step);

@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/store_folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>

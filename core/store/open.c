@@ -14,17 +14,25 @@
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
 #include "core/gc/gc.h"
+#include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/stage/convert.h"
+#include "core/stage/draft.h"
+#include "core/stage/limit.h"
 #include "core/stage/looker.h"
 #include "core/stage/stage.h"
+#include "core/store/holder.h"
 #include "core/store/load.h"
 #include "core/store/room.h"
+#include "core/store/store_folder.h"
 #include "core/store/timestamp.h"
 #include "core/store/trash.h"
 #include "core/tier/chunk_cache.h"
 #include "core/tier/cool.h"
+#include "core/tier/cooler.h"
+#include "core/tier/file.h"
 #include "core/tier/packing.h"
+#include "core/tier/sealer.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -38,8 +46,16 @@ static struct ckpt_part *const step_parts[] = {
 	&ckpt_saved_part,    &ckpt_sealing_part,  &ckpt_cooling_part,  &ckpt_raws_part,    &ckpt_unnamed_part,
 };
 
+static struct ckpt_part *const store_parts[] = {
+	&ckpt_trash_part,  &ckpt_room_part,         &ckpt_sealer_part,  &ckpt_cooler_part,
+	&ckpt_looker_part, &ckpt_limit_part,        &ckpt_indexer_part, &ckpt_chunk_cache_part,
+	&ckpt_drafts_part, &ckpt_packed_files_part, &ckpt_commits_part, &ckpt_synced_folders_part,
+};
+static size_t store_bytes;
+
 static void place_parts(void)
 {
+	store_bytes = ckpt_parts_place(store_parts, ARRAY_LEN(store_parts), sizeof(struct ckpt_store));
 	ckpt_step_parts(&(struct ckpt_step_parts){step_parts, ARRAY_LEN(step_parts), ckpt_remove_hides});
 }
 
@@ -139,9 +155,9 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 		rc = ckpt_objects_open(&(struct ckpt_objects_at){.dirfd = s->dirfd, .writable = s->writable},
 				       &s->objects);
 	if (!rc)
-		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, &s->chunk_cache);
+		rc = ckpt_chunk_cache_new(s, CKPT_CHUNK_CACHE_BYTES, CKPT_CHUNK_CACHE_KEPT_NS, ckpt_chunk_cache_of(s));
 	if (!rc && s->writable)
-		rc = ckpt_limit_new(s, &s->limit);
+		rc = ckpt_limit_new(s, ckpt_limit_of(s));
 	if (!rc)
 		rc = index_open(s);
 	if (!rc)
@@ -156,16 +172,16 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 	if (!rc)
 		rc = ckpt_stage_restart(s);
 	if (!rc && s->writable && s->index)
-		rc = ckpt_indexer_new(s->index, &s->indexer);
+		rc = ckpt_indexer_new(s->index, ckpt_indexer_of(s));
 	if (!rc && s->writable)
-		rc = ckpt_trash_open(s, &s->trash);
+		rc = ckpt_trash_open(s, ckpt_trash_of(s));
 	return rc;
 }
 
 static void wake_behind(struct ckpt_store *s)
 {
-	ckpt_sealer_wake(__atomic_load_n(&s->sealer, __ATOMIC_ACQUIRE));
-	ckpt_cooler_wake(__atomic_load_n(&s->cooler, __ATOMIC_ACQUIRE));
+	ckpt_sealer_wake(__atomic_load_n(ckpt_sealer_of(s), __ATOMIC_ACQUIRE));
+	ckpt_cooler_wake(__atomic_load_n(ckpt_cooler_of(s), __ATOMIC_ACQUIRE));
 }
 
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
@@ -176,7 +192,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	int rc;
 
 	pthread_once(&placed, place_parts);
-	s = calloc(1, sizeof(*s));
+	s = calloc(1, store_bytes);
 	if (!s)
 		return -ENOMEM;
 	s->dirfd = s->sessions_fd = s->records_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
@@ -186,7 +202,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
 	pthread_cond_init(&s->idle, NULL);
 	s->writable = mode != CKPT_STORE_READ;
-	s->wake_behind = wake_behind;
+	s->calls.wake_behind = wake_behind;
 	ckpt_boot_id(s->boot_id);
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
@@ -224,36 +240,36 @@ int ckpt_store_work_behind(struct ckpt_store *s)
 	struct ckpt_looker *looker = NULL;
 	int rc = seals ? ckpt_sealer_new(s, &sealer) : 0;
 
-	__atomic_store_n(&s->sealer, sealer, __ATOMIC_RELEASE);
+	__atomic_store_n(ckpt_sealer_of(s), sealer, __ATOMIC_RELEASE);
 	if (!rc && cools)
 		rc = ckpt_cooler_new(s, &cooler);
-	__atomic_store_n(&s->cooler, cooler, __ATOMIC_RELEASE);
+	__atomic_store_n(ckpt_cooler_of(s), cooler, __ATOMIC_RELEASE);
 	if (!rc && s->writable)
 		rc = ckpt_room_new(s, &room);
-	__atomic_store_n(&s->room, room, __ATOMIC_RELEASE);
+	__atomic_store_n(ckpt_room_of(s), room, __ATOMIC_RELEASE);
 	if (!rc && s->writable)
 		rc = ckpt_looker_new(s, &looker);
-	__atomic_store_n(&s->looker, looker, __ATOMIC_RELEASE);
-	return rc ? rc : ckpt_limit_watch(s->limit);
+	__atomic_store_n(ckpt_looker_of(s), looker, __ATOMIC_RELEASE);
+	return rc ? rc : ckpt_limit_watch(*ckpt_limit_of(s));
 }
 
 void ckpt_store_complete(struct ckpt_store *s, int64_t until_ns)
 {
-	ckpt_looker_stop(s->looker);
-	ckpt_looker_end(s->looker, until_ns);
+	ckpt_looker_stop(*ckpt_looker_of(s));
+	ckpt_looker_end(*ckpt_looker_of(s), until_ns);
 }
 
 void ckpt_store_rest(struct ckpt_store *s)
 {
 	if (!s || !s->steps) // NULL: an open that failed before anything
 		return;
-	ckpt_looker_stop(s->looker);
-	ckpt_sealer_stop(s->sealer);
-	ckpt_cooler_stop(s->cooler);
-	ckpt_limit_stop(s->limit);
+	ckpt_looker_stop(*ckpt_looker_of(s));
+	ckpt_sealer_stop(*ckpt_sealer_of(s));
+	ckpt_cooler_stop(*ckpt_cooler_of(s));
+	ckpt_limit_stop(*ckpt_limit_of(s));
 	ckpt_reopen_wake_all(s);
-	ckpt_room_stop(s->room);
-	ckpt_trash_stop(s->trash);
+	ckpt_room_stop(*ckpt_room_of(s));
+	ckpt_trash_stop(*ckpt_trash_of(s));
 	LOCK_SCOPE(&s->lock);
 	while (s->commits_running)
 		ckpt_lock_wait(&s->idle, &s->lock);
@@ -266,18 +282,18 @@ void ckpt_store_close(struct ckpt_store *s)
 	const int fds[] = {s->sessions_fd, s->records_fd, s->tree_fd, s->trash_fd, s->lock_fd, s->dirfd};
 
 	ckpt_store_rest(s);
-	ckpt_room_free(s->room);
-	ckpt_trash_close(s->trash);
+	ckpt_room_free(*ckpt_room_of(s));
+	ckpt_trash_close(*ckpt_trash_of(s));
 	if (s->writable && s->objects && s->steps)
 		ckpt_gc_expected_keep(s);
 	if (s->writable && s->journal)
 		(void)ckpt_journal_snapshot(s->journal, false);
-	ckpt_sealer_free(s->sealer);
-	ckpt_cooler_free(s->cooler);
-	ckpt_looker_free(TAKE_PTR(s->looker));
-	ckpt_limit_free(s->limit);
-	ckpt_indexer_close(s->indexer);
-	ckpt_chunk_cache_free(s->chunk_cache);
+	ckpt_sealer_free(*ckpt_sealer_of(s));
+	ckpt_cooler_free(*ckpt_cooler_of(s));
+	ckpt_looker_free(TAKE_PTR(*ckpt_looker_of(s)));
+	ckpt_limit_free(*ckpt_limit_of(s));
+	ckpt_indexer_close(*ckpt_indexer_of(s));
+	ckpt_chunk_cache_free(*ckpt_chunk_cache_of(s));
 	ckpt_step_table_free(s->steps);
 	ckpt_index_close(s->index);
 	ckpt_journal_close(s->journal);
@@ -287,7 +303,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close_if_open(fds[i]);
 	ckpt_settings_done(&s->settings);
-	ckpt_store_forget_folders(s);
+	ckpt_parts_done(store_parts, ARRAY_LEN(store_parts), s);
 	ckpt_keys_done(&s->expired_packs);
 	free(s->path);
 	pthread_cond_destroy(&s->idle);

@@ -214,7 +214,7 @@ static uint64_t reserve_of(const struct ckpt_store *s, uint64_t newest, uint64_t
 int ckpt_room_measure(struct ckpt_store *s, struct ckpt_room_state *ret_state)
 {
 	CLEANUP(trash_done) struct trash trash = {0};
-	struct ckpt_room_state state = {.is_short = ckpt_room_is_short(s->room)};
+	struct ckpt_room_state state = {.is_short = ckpt_room_is_short(*ckpt_room_of(s))};
 	int rc = ckpt_sys.room(s->dirfd, &state.free_bytes, &state.disk_bytes);
 
 	if (!rc)
@@ -607,3 +607,5 @@ void ckpt_room_free(struct ckpt_room *r)
 	ckpt_lock_done(&r->lock);
 	free(r);
 }
+
+struct ckpt_part ckpt_room_part = {.bytes = sizeof(struct ckpt_room *)};

@@ -28,6 +28,9 @@ struct ckpt_room;
 struct ckpt_step;
 struct ckpt_store;
 
+// Of a mount, atomic; else NULL.
+CKPT_PART(struct ckpt_store, struct ckpt_room *, ckpt_room)
+
 // A deleted step's room on the disk; guarded by step->lock.
 struct ckpt_trashed {
 	uint64_t bytes;

@@ -256,7 +256,7 @@ bool ckpt_store_probe(const char *path)
 
 void ckpt_store_wake_behind(struct ckpt_store *s)
 {
-	s->wake_behind(s);
+	s->calls.wake_behind(s);
 }
 
 // --- Packs ---------------------------------------------------------------------------------------------------------------

@@ -10,17 +10,11 @@
 #include "core/base/keys.h"
 #include "core/base/lock.h"
 #include "core/index/index.h"
-#include "core/index/indexer.h"
-#include "core/stage/limit.h"
 #include "core/state/journal.h"
 #include "core/state/record_copy.h"
 #include "core/store/errlog.h"
-#include "core/store/latest.h"
 #include "core/store/settings.h"
 #include "core/store/step.h"
-#include "core/tier/cooler.h"
-#include "core/store/holder.h"
-#include "core/tier/sealer.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -29,67 +23,9 @@
 #define CKPT_STORE_FORMAT 1
 
 struct ckpt_decided;
-struct ckpt_draft;
-struct ckpt_looker;
 
-struct ckpt_store {
-	// Set at open, then read-only.
-	char id[37];
-	char boot_id[37]; // of this machine, since its start; "" unknown
-	char *path;       // absolute
-	int64_t created_ns;
-	bool writable;
-	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
-	int dirfd, sessions_fd, records_fd, tree_fd, trash_fd, lock_fd;
-	struct ckpt_settings settings; // in effect
-	struct ckpt_objects *objects;
-	struct ckpt_journal *journal; // what the log of the store says
-	bool behind; // the table of steps has not followed it yet; guarded by acts_lock, or by refresh_lock
-	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
-	struct ckpt_errlog *errlog;
-	struct ckpt_chunk_cache *chunk_cache;
-	struct ckpt_limit *limit; // NULL where there is none, and when opened for reading
-
-	// Opened for reading: held over a whole look at the log.
-	struct ckpt_lock refresh_lock;
-
-	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
-	struct ckpt_lock packs_lock;
-	unsigned packs_wanted;          // by so many who wait for packs_lock; atomic
-	uint64_t packs_indexed;         // dedupe.c's; guarded by packs_lock
-	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
-	uint64_t expired_bytes;         // of those; guarded by lock
-	bool gc_in_vain;                // the last one that was made behind found nothing that could go; atomic
-
-	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
-	// versions that the one before has left.
-	struct ckpt_lock acts_lock;
-
-	// Neither this nor a step's lock is held over I/O.
-	struct ckpt_lock lock;
-	struct ckpt_step_table *steps; // guarded by lock
-	uint64_t sequence;             // commits so far; guarded by lock
-	struct {
-		bool any;
-		char name[CKPT_NAME_MAX + 1];
-		int64_t at_ns, at_mono_ns;
-		double seconds;
-	} last_commit;                  // guarded by lock
-	struct ckpt_file *packed_files; // those that are open; file.c's, guarded by lock
-	struct ckpt_draft *drafts;      // those that are pending; draft.c's, guarded by lock
-	// Of this opening; guarded by lock.
-	uint64_t commits, commits_failed;
-	double commit_seconds;
-	int saves;           // steps that are being committed, and handles open for writing in staged ones; atomic
-	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
-	pthread_cond_t idle;
-	bool closing;                              // atomic: who watches a reopened step ends
-	struct ckpt_indexer *indexer;              // NULL without an index, and when opened for reading
-	struct ckpt_trash *trash;                  // NULL when opened for reading
-	struct ckpt_room *room;                    // NULL but for a mount; atomic
-	struct ckpt_sealer *sealer;                // NULL but for a mount that seals; atomic
-	struct ckpt_cooler *cooler;                // NULL but for one that seals and cools; atomic
-	struct ckpt_looker *looker;                // NULL but for a mount; atomic
+// Of modules above, which the store knows nothing else of.
+struct ckpt_store_calls {
 	void (*wake_behind)(struct ckpt_store *s); // open.c's
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
@@ -116,7 +52,48 @@ struct ckpt_store {
 	// A copy of what was decided of steps (decided.h), which the store itself has where no mount decides.
 	void (*decided)(void *arg, struct ckpt_decided *ret);
 	void *decided_arg;
-	struct ckpt_synced_folder *synced_folders; // whose id is on disk for sure; guarded by lock
+};
+
+struct ckpt_store {
+	// Set at open, then read-only.
+	char id[37];
+	char boot_id[37]; // of this machine, since its start; "" unknown
+	char *path;       // absolute
+	int64_t created_ns;
+	bool writable;
+	bool multigrain; // ctime tells any two changes apart, unless its nanoseconds are 0
+	int dirfd, sessions_fd, records_fd, tree_fd, trash_fd, lock_fd;
+	struct ckpt_settings settings; // in effect
+	struct ckpt_objects *objects;
+	struct ckpt_journal *journal; // what the log of the store says
+	bool behind; // the table of steps has not followed it yet; guarded by acts_lock, or by refresh_lock
+	struct ckpt_index *index; // NULL: there is none that can be used, and the disk is full or we only read
+	struct ckpt_errlog *errlog;
+
+	// Opened for reading: held over a whole look at the log.
+	struct ckpt_lock refresh_lock;
+
+	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
+	struct ckpt_lock packs_lock;
+	unsigned packs_wanted;          // by so many who wait for packs_lock; atomic
+	uint64_t packs_indexed;         // dedupe.c's; guarded by packs_lock
+	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
+	uint64_t expired_bytes;         // of those; guarded by lock
+	bool gc_in_vain;                // the last one that was made behind found nothing that could go; atomic
+
+	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
+	// versions that the one before has left.
+	struct ckpt_lock acts_lock;
+
+	// Neither this nor a step's lock is held over I/O.
+	struct ckpt_lock lock;
+	struct ckpt_step_table *steps; // guarded by lock
+	uint64_t sequence;             // commits so far; guarded by lock
+	int saves;           // steps that are being committed, and handles open for writing in staged ones; atomic
+	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
+	pthread_cond_t idle;
+	bool closing; // atomic: who watches a reopened step ends
+	struct ckpt_store_calls calls;
 };
 
 // Makes an empty store in a directory that is absent or empty. -EEXIST: there is one already; -ENOTEMPTY.
@@ -155,12 +132,6 @@ int ckpt_store_identity(struct ckpt_store *s, json_t **ret_identity);
 int ckpt_store_make_folders(int dirfd);
 // What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
 int ckpt_store_check_identity(const struct ckpt_store *s);
-
-// The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT. Another
-// error says nothing of it.
-// dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
-int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
-void ckpt_store_forget_folders(struct ckpt_store *s); // for its end: frees what is remembered of them
 
 // The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record
 // and neither rename, remount nor reuse of the inode by the disk's filesystem changes or repeats it.

@@ -1,5 +1,5 @@
 // The ids of folders that hold steps: an attribute of the folder in the plain tree, which the keys of its steps begin with.
-#include "core/store/store.h"
+#include "core/store/store_folder.h"
 
 #include "core/base/hash.h"
 #include "core/base/sys.h"
@@ -21,7 +21,7 @@ struct ckpt_synced_folder {
 static bool folder_is_synced(struct ckpt_store *s, const char *id)
 {
 	LOCK_SCOPE(&s->lock);
-	const struct ckpt_synced_folder *f = s->synced_folders;
+	const struct ckpt_synced_folder *f = ckpt_synced_folders_of(s)->first;
 
 	while (f && strcmp(f->id, id))
 		f = f->next;
@@ -67,8 +67,8 @@ static int folder_sync(struct ckpt_store *s, int dirfd, const char *id)
 		return rc; // not remembered: it is done once more
 	memcpy(f->id, id, sizeof(f->id));
 	ckpt_lock_take(&s->lock);
-	f->next = s->synced_folders;
-	s->synced_folders = f;
+	f->next = ckpt_synced_folders_of(s)->first;
+	ckpt_synced_folders_of(s)->first = f;
 	ckpt_lock_drop(&s->lock);
 	return 0;
 }
@@ -123,12 +123,12 @@ int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_i
 	return rc;
 }
 
-void ckpt_store_forget_folders(struct ckpt_store *s)
+static void synced_folders_done(void *store)
 {
-	while (s->synced_folders) {
-		struct ckpt_synced_folder *f = s->synced_folders;
-
-		s->synced_folders = f->next;
+	for (struct ckpt_synced_folder *f; (f = ckpt_synced_folders_of(store)->first);) {
+		ckpt_synced_folders_of(store)->first = f->next;
 		free(f);
 	}
 }
+
+struct ckpt_part ckpt_synced_folders_part = {.bytes = sizeof(struct ckpt_synced_folders), .done = synced_folders_done};

@@ -234,7 +234,7 @@ void ckpt_trash_wake(struct ckpt_trash *t)
 {
 	if (!t->expires)
 		return;
-	ckpt_room_expect(__atomic_load_n(&t->store->room, __ATOMIC_ACQUIRE), 0);
+	ckpt_room_expect(__atomic_load_n(ckpt_room_of(t->store), __ATOMIC_ACQUIRE), 0);
 	LOCK_SCOPE(&t->lock);
 
 	t->due_ns = 0;
@@ -356,3 +356,5 @@ void ckpt_trash_close(struct ckpt_trash *t)
 	ckpt_lock_done(&t->lock);
 	free(t);
 }
+
+struct ckpt_part ckpt_trash_part = {.bytes = sizeof(struct ckpt_trash *)};

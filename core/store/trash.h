@@ -7,12 +7,16 @@
 // Ownership: the store has one, from open to close. Threads: any.
 #pragma once
 
+#include "core/base/part.h"
 #include "core/base/uuid.h"
 
 #include <stddef.h>
 
 struct ckpt_store;
 struct ckpt_trash;
+
+// Of a store that is open for writing; else NULL.
+CKPT_PART(struct ckpt_store, struct ckpt_trash *, ckpt_trash)
 
 #define CKPT_TRASH_DROP "drop-"
 #define CKPT_TRASH_COPY "copy-"

@@ -629,3 +629,5 @@ void ckpt_chunk_cache_free(struct ckpt_chunk_cache *cache)
 	ckpt_lock_done(&cache->lock);
 	free(cache);
 }
+
+struct ckpt_part ckpt_chunk_cache_part = {.bytes = sizeof(struct ckpt_chunk_cache *)};

@@ -10,6 +10,7 @@
 // ckpt_chunk_read(). Bytes that are not the right ones are never handed out, and what failed is read anew by who asks next.
 #pragma once
 
+#include "core/base/part.h"
 #include "core/record/manifest.h"
 
 #define CKPT_CHUNK_CACHE_BYTES (UINT64_C(128) << 20)        // of a store
@@ -18,6 +19,7 @@
 struct ckpt_store;
 struct ckpt_chunk_cache;
 struct ckpt_cached; // one chunk, held
+CKPT_PART(struct ckpt_store, struct ckpt_chunk_cache *, ckpt_chunk_cache)
 
 // kept_ns: how long after its last use a chunk stays where there is room. 0, -ENOMEM.
 int ckpt_chunk_cache_new(struct ckpt_store *s, uint64_t bytes_max, int64_t kept_ns,

@@ -260,3 +260,5 @@ void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64
 }
 
 struct ckpt_part ckpt_cooling_part = {.bytes = sizeof(struct ckpt_cooling)};
+
+struct ckpt_part ckpt_cooler_part = {.bytes = sizeof(struct ckpt_cooler *)};

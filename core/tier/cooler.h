@@ -16,6 +16,9 @@ struct ckpt_cooler;
 struct ckpt_step;
 struct ckpt_store;
 
+// Of a mount that seals and cools, atomic; else NULL.
+CKPT_PART(struct ckpt_store, struct ckpt_cooler *, ckpt_cooler)
+
 // Guarded by step->lock.
 struct ckpt_cooling {
 	uint32_t cooled;       // the version that was looked at last, and when to

@@ -74,12 +74,12 @@ static void list_file(struct ckpt_file *f)
 	struct ckpt_store *s = f->step->store;
 	LOCK_SCOPE(&s->lock);
 
-	f->next = s->packed_files;
+	f->next = ckpt_packed_files_of(s)->first;
 	if (f->next)
 		f->next->prev = f;
 	else if (!s->writable)
 		say_that_we_read(s);
-	s->packed_files = f;
+	ckpt_packed_files_of(s)->first = f;
 	f->listed = true;
 }
 
@@ -88,10 +88,10 @@ static void unlist_file(struct ckpt_file *f)
 	struct ckpt_store *s = f->step->store;
 	LOCK_SCOPE(&s->lock);
 
-	*(f->prev ? &f->prev->next : &s->packed_files) = f->next;
+	*(f->prev ? &f->prev->next : &ckpt_packed_files_of(s)->first) = f->next;
 	if (f->next)
 		f->next->prev = f->prev;
-	if (!s->packed_files && !s->writable)
+	if (!ckpt_packed_files_of(s)->first && !s->writable)
 		(void)flock(s->sessions_fd, LOCK_UN);
 }
 
@@ -213,7 +213,7 @@ int ckpt_file_manifests(struct ckpt_store *s, struct ckpt_manifest ***ret_manife
 	int rc = 0;
 
 	ckpt_lock_take(&s->lock);
-	for (struct ckpt_file *f = s->packed_files; f && !rc; f = f->next) {
+	for (struct ckpt_file *f = ckpt_packed_files_of(s)->first; f && !rc; f = f->next) {
 		if (count && manifests[count - 1] == f->m)
 			continue;
 		rc = ckpt_grow((void **)&manifests, &cap, count + 1, sizeof(struct ckpt_manifest *));
@@ -309,7 +309,7 @@ static void look_ahead(struct ckpt_file *f, uint32_t chunk)
 	if (latest == UINT32_MAX || chunk != latest + 1)
 		return;
 	for (uint32_t next = chunk + 1; next <= chunk + AHEAD_CHUNKS && next < f->count; next++)
-		ckpt_chunk_cache_expect(f->step->store->chunk_cache, f->m, f->first + next);
+		ckpt_chunk_cache_expect(*ckpt_chunk_cache_of(f->step->store), f->m, f->first + next);
 }
 
 static void tell_damage(struct ckpt_file *f, int error)
@@ -343,7 +343,7 @@ static bool find_anew(struct ckpt_file *f)
 
 static int get_chunk(struct ckpt_file *f, uint32_t chunk, bool at_once, struct ckpt_cached **ret_cached)
 {
-	struct ckpt_chunk_cache *cache = f->step->store->chunk_cache;
+	struct ckpt_chunk_cache *cache = *ckpt_chunk_cache_of(f->step->store);
 	int rc = 0;
 
 	if (at_once)
@@ -369,7 +369,7 @@ static int view_chunk(struct ckpt_file *f, uint64_t offset, bool at_once, struct
 	ret_view->data = ckpt_cached_data(cached) + (offset - begin);
 	ret_view->len = (size_t)(f->ends[chunk] - offset);
 	ret_view->cached = cached;
-	ret_view->cache = f->step->store->chunk_cache;
+	ret_view->cache = *ckpt_chunk_cache_of(f->step->store);
 	return 0;
 }
 
@@ -466,3 +466,5 @@ int ckpt_file_copy(struct ckpt_file *f, int fd, bool (*go_on)(void *arg, uint64_
 	}
 	return ckpt_sys.ftruncate(fd, (off_t)f->bytes);
 }
+
+struct ckpt_part ckpt_packed_files_part = {.bytes = sizeof(struct ckpt_packed_files)};

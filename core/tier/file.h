@@ -12,6 +12,12 @@
 
 struct ckpt_file;
 
+// Those that are open and read of packs; guarded by store->lock.
+struct ckpt_packed_files {
+	struct ckpt_file *first;
+};
+CKPT_PART(struct ckpt_store, struct ckpt_packed_files, ckpt_packed_files)
+
 // The file with this index in m, the manifest of a version of step, which need not be the current one. -EIO: it is gone or is not
 // what m says; ...
 int ckpt_file_open(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, struct ckpt_file **ret_file);

@@ -165,3 +165,5 @@ void ckpt_sealer_pending(struct ckpt_sealer *sealer, uint64_t *ret_files, uint64
 }
 
 struct ckpt_part ckpt_sealing_part = {.bytes = sizeof(struct ckpt_sealing)};
+
+struct ckpt_part ckpt_sealer_part = {.bytes = sizeof(struct ckpt_sealer *)};

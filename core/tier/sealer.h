@@ -12,6 +12,9 @@ struct ckpt_sealer;
 struct ckpt_step;
 struct ckpt_store;
 
+// Of a mount that seals, atomic; else NULL.
+CKPT_PART(struct ckpt_store, struct ckpt_sealer *, ckpt_sealer)
+
 // Guarded by step->lock.
 struct ckpt_sealing {
 	uint32_t seal_failed;  // the version that could not be sealed; 0: none

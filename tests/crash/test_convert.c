@@ -1,6 +1,7 @@
 // A plain folder that becomes a step, when any call fails and when the power goes at any point: it is the folder with all
 // that it held, or the step, never neither; what was acknowledged is the step; and a second attempt works.
 #include "core/store/open.h"
+#include "core/store/store_folder.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"

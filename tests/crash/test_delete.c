@@ -79,7 +79,7 @@ static void open_and_close(const char *dir, struct shared *shared)
 	struct ckpt_store *s = ckpt_save_open(dir);
 
 	(void)shared;
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_store_close(s);
 }
 

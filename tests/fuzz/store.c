@@ -2,6 +2,7 @@
 // stands there instead. Then it is opened, listed, and all that is listed is read. It may be refused, with an error; or the
 // step that was not touched is as it was, and what else is shown can be walked without harm.
 
+#include "core/store/holder.h"
 #include "tests/fuzz/replay.h"
 #include "tests/fuzz/temp.h"
 #include "tests/support/formats.h"

@@ -242,7 +242,7 @@ static int expire_all(struct ckpt_store *s)
 	bool stop = false;
 	int64_t next = ckpt_expire_before(s, ckpt_sys.now_ns() + 1, &stop);
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	return next == INT64_MAX ? 0 : -EIO;
 }
 
@@ -265,7 +265,7 @@ static int make_room(struct ckpt_store *s)
 	(void)ckpt_room_make(room, 0);
 	ckpt_room_free(room);
 	ckpt_sys.room = room_below;
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_ok(ckpt_deleted_list(s, &steps, &count));
 	ckpt_step_list_free(steps, count);
 	return count ? -EIO : 0;
@@ -275,7 +275,7 @@ static int expire(struct ckpt_store *s, struct ckpt_step *step)
 {
 	int rc = ckpt_expire(step);
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	return rc;
 }
 

@@ -1,6 +1,7 @@
 #include "tests/support/save.h"
 
 #include "core/store/open.h"
+#include "core/store/store_folder.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"
@@ -558,7 +559,7 @@ void ckpt_save_settle(struct ckpt_store *s)
 void ckpt_save_settle_all(struct ckpt_store *s)
 {
 	ckpt_save_settle(s);
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 }
 
 uint64_t ckpt_save_dirty_bytes;

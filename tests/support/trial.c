@@ -1,5 +1,7 @@
 #include "tests/support/trial.h"
 
+#include "core/index/indexer.h"
+#include "core/store/holder.h"
 #include "core/store/open.h"
 #include "tests/support/staged.h"
 
@@ -52,7 +54,7 @@ static void nothing_to_write_back(void *arg, uint64_t ino)
 static void prepare_staged(struct ckpt_trial *t, unsigned arg)
 {
 	prepare_store(t, arg);
-	t->s->write_back = nothing_to_write_back; // as in a mount
+	t->s->calls.write_back = nothing_to_write_back; // as in a mount
 	ck_ok(ckpt_save_begin(t->s, arg, &t->step));
 	ckpt_save_write(t->step, arg, &t->holder);
 }
@@ -811,7 +813,7 @@ void ckpt_trial_settle(struct ckpt_trial *t)
 	if (!t->s || !t->s->writable)
 		return;
 	ckpt_save_settle_all(t->s);
-	while (ckpt_indexer_pending(t->s->indexer))
+	while (ckpt_indexer_pending(*ckpt_indexer_of(t->s)))
 		usleep(100);
 }
 

@@ -1,5 +1,6 @@
 // Files that are being added to a committed step, and what becomes of step and files meanwhile: other names, a step that is
 // reopened, removed or deleted, answers that are lost, and disks that fail.
+#include "core/index/indexer.h"
 #include "tests/support/fixture.h"
 
 #include "backends/backends.h"
@@ -463,13 +464,13 @@ END_TEST
 
 START_TEST(a_step_is_amended_without_an_index_too)
 {
-	struct ckpt_indexer *indexer = TAKE_PTR(s->indexer);
+	struct ckpt_indexer *indexer = TAKE_PTR(*ckpt_indexer_of(s));
 
 	put_at("late", "late");
 	ck_ok(ckpt_amend_add(base, "late"));
 	ck_error(ckpt_amend_remove(base, "late/below"), ENOTDIR);
 	ck_ok(ckpt_amend_remove(base, "model.bin"));
-	s->indexer = indexer;
+	*ckpt_indexer_of(s) = indexer;
 	ck_assert_uint_eq(version(), 3);
 	ckpt_staged_check(base, "late", "late");
 }

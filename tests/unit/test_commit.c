@@ -347,8 +347,8 @@ START_TEST(a_mount_hears_of_each_step_that_was_committed_and_of_no_other)
 	struct ckpt_writer w;
 	int fd = ckpt_staged_put(step, "open", "x");
 
-	s->committed = count_committed;
-	s->committed_arg = &told;
+	s->calls.committed = count_committed;
+	s->calls.committed_arg = &told;
 	ckpt_staged_writer(step, &w, fd);
 	ck_error(ckpt_staged_commit(step, 0, NULL), EBUSY);
 	ck_assert_uint_eq(told, 0);

@@ -157,7 +157,7 @@ START_TEST(a_leftover_stands_still_only_after_its_mappings_were_written_back)
 	struct ckpt_writer w;
 	int fd = ckpt_staged_put(step, "file", "text");
 
-	s->write_back = write_back;
+	s->calls.write_back = write_back;
 	written_back.fd = fd;
 	ckpt_staged_writer(step, &w, fd);
 	ckpt_staged_close_once(&w);

@@ -215,7 +215,7 @@ START_TEST(a_step_that_gets_its_name_by_its_commit_is_listed_once)
 		each = ckpt_staged_begin(s, name);
 		snprintf(name, sizeof(name), "%u", i);
 		ck_ok(ckpt_commit(each, &how));
-		ck_assert_str_eq(s->last_commit.name, name);
+		ck_assert_str_eq(ckpt_commits_of(s)->last_commit.name, name);
 		ckpt_step_unref(each);
 		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), i);
 	}

@@ -1,5 +1,7 @@
 // Cooling behind: which steps, and in whose way it is not.
 #include "core/store/open.h"
+#include "core/tier/cooler.h"
+#include "core/tier/sealer.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
@@ -81,8 +83,8 @@ static void wait_idle(void)
 	for (int tries = 0; tries < TRIES; tries++) {
 		uint64_t files, cooling, bytes;
 
-		ckpt_sealer_pending(s->sealer, &files, &bytes);
-		ckpt_cooler_pending(s->cooler, &cooling, &bytes);
+		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
+		ckpt_cooler_pending(*ckpt_cooler_of(s), &cooling, &bytes);
 		if (!files && !cooling)
 			return;
 		ckpt_sys.sleep_ns(1000000);
@@ -182,7 +184,7 @@ START_TEST(who_was_idle_for_an_hour_does_not_rest_for_seven)
 	staged = ckpt_staged_begin(s, "5000");
 	ckpt_staged_writer(staged, &writer, ckpt_staged_put(staged, "file", "text"));
 	s->settings.hot = 1;
-	ckpt_cooler_wake(s->cooler);
+	ckpt_cooler_wake(*ckpt_cooler_of(s));
 	for (int tries = 0; tries < TRIES && !is_cold(2); tries++)
 		ckpt_sys.sleep_ns(1000000);
 	ck_assert(is_cold(2));
@@ -276,7 +278,7 @@ START_TEST(with_all_hot_nothing_is_cooled)
 {
 	s->settings.hot = CKPT_HOT_ALL;
 	ck_ok(ckpt_store_work_behind(s));
-	ck_assert_ptr_null(s->cooler);
+	ck_assert_ptr_null(*ckpt_cooler_of(s));
 	wait_idle();
 	ck_assert(is_sealed(0) && !is_cold(0));
 }

@@ -1,5 +1,6 @@
 // Chunks that are in packs already: found, read back before they are used, and known anew when the index has lost them or says
 // what is not so.
+#include "core/index/indexer.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
@@ -206,7 +207,7 @@ static void make_index_readonly(void)
 	bool fresh;
 
 	snprintf(path, sizeof(path), "%.4000s/index", dir);
-	ckpt_indexer_close(TAKE_PTR(s->indexer));
+	ckpt_indexer_close(TAKE_PTR(*ckpt_indexer_of(s)));
 	ckpt_index_close(TAKE_PTR(s->index));
 	ck_ok(ckpt_index_open(path, s->id, true, &s->index, &fresh));
 }
@@ -243,7 +244,7 @@ START_TEST(without_an_index_all_is_stored)
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "text");
 
 	ckpt_step_unref(a);
-	ckpt_indexer_close(TAKE_PTR(s->indexer));
+	ckpt_indexer_close(TAKE_PTR(*ckpt_indexer_of(s)));
 	ckpt_index_close(TAKE_PTR(s->index));
 	cool_beside("text", false);
 	ckpt_dedupe_forget(s, NULL, 0);

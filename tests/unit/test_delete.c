@@ -183,7 +183,7 @@ START_TEST(what_has_expired_is_gone_from_the_disk_and_nothing_else_is)
 	save("3000", "deleted later");
 	delete ("3000");
 	ck_assert_int_ge(ckpt_expire_before(s, before, &stop), before); // there is one left
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	for (int i = 0; i < 2; i++) {
 		has("1000", "the third");
 		ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 1);
@@ -192,7 +192,7 @@ START_TEST(what_has_expired_is_gone_from_the_disk_and_nothing_else_is)
 		ckpt_fixture_reopen();
 	}
 	ck_assert_int_eq(ckpt_expire_before(s, NEVER_NS, &stop), INT64_MAX);
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_fixture_reopen();
 	has("1000", "the third");
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
@@ -268,7 +268,7 @@ START_TEST(the_trash_empties_itself_when_the_time_comes)
 	settings.trash_ns = 1;
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, &settings, &s));
 	delete ("1000");
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
 	ck_assert_uint_eq(names_in("sessions"), 0);
 	ckpt_settings_done(&settings);

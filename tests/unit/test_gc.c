@@ -175,7 +175,7 @@ START_TEST(what_is_open_stays_until_it_is_closed)
 	ck_assert_uint_eq(done.deleted_objects, 1);
 	ckpt_packed_check(third, "b0");
 	ckpt_file_close(third);
-	ck_assert_ptr_null(s->packed_files);
+	ck_assert_ptr_null(ckpt_packed_files_of(s)->first);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }
@@ -196,7 +196,7 @@ START_TEST(what_is_opened_late_is_opened_where_it_is)
 	ck_assert_int_ge(ckpt_file_fd(f), 0);
 	ckpt_packed_check(f, "a0");
 	ckpt_file_close(f);
-	ck_assert_ptr_null(s->packed_files);
+	ck_assert_ptr_null(ckpt_packed_files_of(s)->first);
 	ckpt_manifest_unref(cold);
 	ckpt_step_unref(a);
 }

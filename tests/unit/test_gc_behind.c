@@ -42,8 +42,8 @@ static int64_t mono_later_ns(void)
 static size_t packs_after(int64_t ns)
 {
 	__atomic_add_fetch(&later_ns, ns, __ATOMIC_RELAXED);
-	ckpt_trash_wake(s->trash);
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_wake(*ckpt_trash_of(s));
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	return ckpt_packed_count(s);
 }
 
@@ -51,7 +51,7 @@ START_TEST(old_garbage_goes)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0", "b1");
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	real_mono_ns = ckpt_sys.mono_ns;
 	ckpt_sys.mono_ns = mono_later_ns;
 	expire(a);
@@ -81,7 +81,7 @@ START_TEST(on_a_nearly_full_disk_it_goes_at_once_whatever_its_age)
 	bool stop = false;
 	int64_t next_ns;
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_sys.room = some_room;
 	ckpt_gc_behind_begin(&behind);
 	expire(a);
@@ -114,7 +114,7 @@ START_TEST(on_a_roomy_disk_it_goes_at_once_where_it_is_an_eighth_of_it)
 	struct ckpt_pack pack = ckpt_packed_place(a, "0", &chunk);
 	bool stop = false;
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_sys.room = some_room;
 	expire(a);
 	ck_assert_uint_eq(ckpt_gc_expected_bytes(s), pack.bytes);
@@ -141,7 +141,7 @@ START_TEST(what_is_young_is_not_in_vain_and_goes_where_it_is_an_eighth)
 	struct ckpt_pack pack = ckpt_packed_place(a, "0", &chunk);
 	bool stop = false;
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_sys.room = some_room;
 	expire(a);
 	ckpt_gc_expect_no_more(s, ckpt_gc_expected(s));
@@ -340,7 +340,7 @@ START_TEST(after_a_long_round_it_has_a_pause)
 	struct ckpt_step *b = make_half_dead(&pack, &shared);
 	bool stop = false;
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	real_mono_ns = ckpt_sys.mono_ns;
 	ckpt_sys.mono_ns = mono_later_ns;
 	ckpt_sys.sleep_ns = sleep_longer;
@@ -426,7 +426,7 @@ START_TEST(it_waits_for_a_moment_alone)
 	bool stop = false;
 	int64_t next_ns;
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	real_mono_ns = ckpt_sys.mono_ns;
 	ckpt_sys.mono_ns = mono_hurries_ns;
 	ckpt_lock_take(&s->packs_lock);
@@ -459,7 +459,7 @@ START_TEST(an_unmount_waits_for_it_before_who_works_behind_is_gone)
 	struct ckpt_pack pack;
 	struct ckpt_step *b = make_half_dead(&pack, &shared);
 
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_ok(ckpt_store_work_behind(s));
 	ckpt_step_unref(b);
 	ckpt_step_unref(TAKE_PTR(other));
@@ -468,7 +468,7 @@ START_TEST(an_unmount_waits_for_it_before_who_works_behind_is_gone)
 	real_fsync = ckpt_sys.fsync;
 	ckpt_sys.fsync = fsync_slowly;
 	__atomic_add_fetch(&later_ns, CKPT_GC_EVERY_NS, __ATOMIC_RELAXED);
-	ckpt_trash_wake(s->trash);
+	ckpt_trash_wake(*ckpt_trash_of(s));
 	while (!__atomic_load_n(&puts_version, __ATOMIC_ACQUIRE))
 		ckpt_sys.sleep_ns(1000000);
 	ckpt_store_close(s);

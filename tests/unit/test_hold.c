@@ -1,4 +1,5 @@
 // A store that the threads of a process share while they are at work in it, and what forks.
+#include "core/store/holder.h"
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 

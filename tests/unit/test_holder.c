@@ -1,4 +1,5 @@
 // The lock of a store: who has it, and how long one waits for it. The clock is the test's.
+#include "core/store/holder.h"
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 

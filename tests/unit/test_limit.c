@@ -119,7 +119,7 @@ START_TEST(all_that_is_not_completed_counts_as_it_is_on_the_disk)
 	struct ckpt_draft d;
 	uint64_t bytes;
 
-	ck_assert_ptr_null(s->limit);
+	ck_assert_ptr_null(*ckpt_limit_of(s));
 	ck_error(ckpt_limit_measure(s, &bytes), ENODATA);
 	ck_assert_uint_eq(measured(), MIB);
 	ck_ok(ckpt_sys.mkdir(step->dirfd, "sub", 0755));
@@ -198,7 +198,7 @@ static struct ckpt_step *fills_up(const char *name)
 	struct ckpt_step *step = staged(name, 2 * MIB);
 
 	pass(SECOND_NS);
-	ck_error(ckpt_limit_ask(s->limit, 0, 2 * MIB + 1), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 2 * MIB + 1), ENOSPC);
 	return step;
 }
 
@@ -210,7 +210,7 @@ START_TEST(at_the_limit_nothing_is_begun_until_something_ends_and_then_at_once)
 	limited("work_limit", "2MiB");
 	step = fills_up("1");
 	ck_error(begins("2"), ENOSPC);
-	ck_error(ckpt_limit_ask(s->limit, 0, 0), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 0), ENOSPC);
 	ck_assert_ptr_null(ckpt_step_find(s, "", "2"));
 	commit(step);
 	from = ckpt_step_find(s, "", "1");
@@ -221,7 +221,7 @@ START_TEST(at_the_limit_nothing_is_begun_until_something_ends_and_then_at_once)
 	ckpt_step_unref(step);
 	begin_draft(&d, 2 * MIB);
 	pass(SECOND_NS);
-	ck_error(ckpt_limit_ask(s->limit, 0, 2 * MIB), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 2 * MIB), ENOSPC);
 	ck_error(begins("3"), ENOSPC);
 	ckpt_draft_drop(&d);
 	ck_ok(begins("3"));
@@ -235,19 +235,19 @@ START_TEST(what_was_asked_for_counts_until_the_next_walk_finds_it_or_not)
 	limited("work_limit", "2MiB");
 	step = staged("1", MIB / 2);
 	(void)reads_since();
-	ck_ok(ckpt_limit_ask(s->limit, 0, MIB));
-	ck_ok(ckpt_limit_ask(s->limit, 0, MIB));
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), 0, MIB));
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), 0, MIB));
 	ck_assert_uint_eq(reads_since(), 0);
-	ck_ok(ckpt_limit_ask(s->limit, 0, 1)); // nobody has written it
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), 0, 1)); // nobody has written it
 	ck_assert_uint_gt(reads_since(), 0);
-	ck_error(ckpt_limit_ask(s->limit, 0, MIB + MIB / 2), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, MIB + MIB / 2), ENOSPC);
 	ck_assert_uint_eq(reads_since(), 0); // it rests
 	pass(SECOND_NS);
 	put(step, "b", MIB);
-	ck_ok(ckpt_limit_ask(s->limit, 0, MIB));
-	ck_error(ckpt_limit_ask(s->limit, 0, MIB / 2 + 1), ENOSPC);
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), 0, MIB));
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, MIB / 2 + 1), ENOSPC);
 	pass(SECOND_NS);
-	ck_ok(ckpt_limit_ask(s->limit, 0, MIB / 2));
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), 0, MIB / 2));
 	ckpt_step_unref(step);
 }
 END_TEST
@@ -264,14 +264,14 @@ START_TEST(each_user_but_root_has_a_limit_of_his_own)
 		ck_assert_int_eq(fchownat(step->dirfd, "a", user, (gid_t)-1, 0), 0);
 	put(step, "b", MIB);
 	pass(SECOND_NS);
-	ck_error(ckpt_limit_ask(s->limit, user, MIB + 1), EDQUOT);
-	ck_error(ckpt_limit_ask(s->limit, user, 0), EDQUOT);
-	ck_ok(ckpt_limit_ask(s->limit, OTHER, MIB));
-	ck_error(ckpt_limit_ask(s->limit, OTHER, 1), EDQUOT);
-	ck_ok(ckpt_limit_ask(s->limit, 0, UINT64_C(1) << 50));
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), user, MIB + 1), EDQUOT);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), user, 0), EDQUOT);
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), OTHER, MIB));
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), OTHER, 1), EDQUOT);
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), 0, UINT64_C(1) << 50));
 	ck_assert_uint_eq(ckpt_save_errors(s, "user 4712 takes"), 1);
 	commit(step);
-	ck_ok(ckpt_limit_ask(s->limit, user, MIB));
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), user, MIB));
 }
 END_TEST
 
@@ -298,13 +298,13 @@ START_TEST(it_is_told_at_once_and_then_once_a_minute)
 	step = fills_up("1");
 	ck_assert_uint_eq(ckpt_save_errors(s, "unfinished work takes 2MiB of the 2MiB"), 1);
 	for (int second = 2; second < 60; second++) {
-		ck_error(ckpt_limit_ask(s->limit, 0, 0), ENOSPC);
+		ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 0), ENOSPC);
 		pass(SECOND_NS / 2);
 	}
 	ck_assert_uint_eq(ckpt_save_errors(s, "unfinished work takes"), 1);
 	pass(60 * SECOND_NS);
-	ck_error(ckpt_limit_ask(s->limit, 0, 0), ENOSPC);
-	ck_error(ckpt_limit_ask(s->limit, 0, 0), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 0), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 0), ENOSPC);
 	ck_assert_uint_eq(ckpt_save_errors(s, "unfinished work takes"), 2);
 	ckpt_step_unref(step);
 }
@@ -328,11 +328,11 @@ START_TEST(who_watches_finds_what_is_written_past_us)
 
 	limited("user_limit", "2MiB");
 	limited("work_limit", "3MiB");
-	ck_ok(ckpt_limit_watch(s->limit));
+	ck_ok(ckpt_limit_watch(*ckpt_limit_of(s)));
 	step = staged("1", 2 * MIB);
 	if (root)
 		ck_assert_int_eq(fchownat(step->dirfd, "a", SOMEBODY, (gid_t)-1, 0), 0);
-	for (int i = 0; i < 300 && ckpt_limit_ask(s->limit, root ? SOMEBODY : geteuid(), 0) == 0; i++) {
+	for (int i = 0; i < 300 && ckpt_limit_ask(*ckpt_limit_of(s), root ? SOMEBODY : geteuid(), 0) == 0; i++) {
 		pass(SECOND_NS);
 		usleep(10000);
 	}
@@ -357,12 +357,12 @@ START_TEST(it_rests_ten_times_as_long_as_it_has_looked)
 	end_ns = clock_mono_ns();
 	(void)reads_since();
 	pass(SECOND_NS);
-	ck_error(ckpt_limit_ask(s->limit, 0, 0), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 0), ENOSPC);
 	walk = reads_since();
 	ck_assert_int_gt(clock_mono_ns(), end_ns + SECOND_NS);
 	end_ns = clock_mono_ns();
 	while (!reads_since()) {
-		ck_error(ckpt_limit_ask(s->limit, 0, 0), ENOSPC);
+		ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 0), ENOSPC);
 		pass(1000);
 	}
 	ck_assert_int_ge(clock_mono_ns(), end_ns + (10 + 1) * walk * INT64_C(1000000));
@@ -375,9 +375,9 @@ START_TEST(where_nothing_is_unfinished_nothing_is_read)
 	limited("work_limit", "2MiB");
 	commit(staged("1", MIB));
 	(void)reads_since();
-	ck_ok(ckpt_limit_ask(s->limit, 0, MIB));
+	ck_ok(ckpt_limit_ask(*ckpt_limit_of(s), 0, MIB));
 	pass(SECOND_NS);
-	ck_error(ckpt_limit_ask(s->limit, 0, 2 * MIB + 1), ENOSPC);
+	ck_error(ckpt_limit_ask(*ckpt_limit_of(s), 0, 2 * MIB + 1), ENOSPC);
 	ck_assert_uint_eq(reads_since(), 0);
 }
 END_TEST

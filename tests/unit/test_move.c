@@ -120,7 +120,7 @@ static size_t expire_all(void)
 	bool stop = false;
 
 	ckpt_expire_before(s, INT64_MAX, &stop);
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	return ckpt_save_count(s, CKPT_STEP_DELETED);
 }
 

@@ -1,4 +1,5 @@
 // A store whose index could not be made, as the disk is full: each act does what it does with one, only slower.
+#include "core/index/indexer.h"
 #include "tests/support/seen.h"
 
 #include "core/base/util.h"
@@ -8,7 +9,7 @@ static void forgo_index(struct ckpt_trial *t)
 {
 	if (!t->s || !t->s->writable)
 		return;
-	ckpt_indexer_close(TAKE_PTR(t->s->indexer));
+	ckpt_indexer_close(TAKE_PTR(*ckpt_indexer_of(t->s)));
 	ckpt_index_close(TAKE_PTR(t->s->index));
 }
 

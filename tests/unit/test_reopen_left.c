@@ -124,8 +124,8 @@ START_TEST(changes_that_were_left_are_taken_up_dropped_given_up_or_committed)
 {
 	struct ckpt_step *step = left_over();
 
-	s->renew_arg = &renewed;
-	s->renew = renew;
+	s->calls.renew_arg = &renewed;
+	s->calls.renew = renew;
 	ck_ok(ckpt_stage_resume(step));
 	assert_renewed(1, base, step);
 	ck_error(ckpt_stage_resume(step), ESTALE);

@@ -209,9 +209,9 @@ START_TEST(one_that_vanishes_in_its_place_leaves_the_old_one_there)
 	ckpt_lock_drop(&step->lock);
 	ckpt_lock_drop(&s->lock);
 	ck_assert_ptr_null(has("1000"));
-	s->renew = never;
+	s->calls.renew = never;
 	ckpt_stage_vanish(step);
-	s->renew = NULL;
+	s->calls.renew = NULL;
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_GONE);
 	ck_assert_str_eq(has("1000"), "old.bin");
 	ckpt_step_unref(base);

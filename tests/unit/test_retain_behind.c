@@ -1,6 +1,7 @@
 // What the policy does not keep goes behind: what is deleted, what keeps a step for now, and that nothing goes by half of what is
 // to be known.
 #include "core/store/open.h"
+#include "core/store/store_folder.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 #include "tests/support/sysfault.h"
@@ -328,7 +329,7 @@ END_TEST
 START_TEST(a_policy_that_cannot_be_read_deletes_nothing_and_is_told_once)
 {
 	save_to(3);
-	ckpt_trash_drain(s->trash); // whose own look is over then
+	ckpt_trash_drain(*ckpt_trash_of(s)); // whose own look is over then
 	put_policy("{\"keep\":{\"latest_n\":{\"n\":-1}}}");
 	needs_another_look();
 	needs_another_look();
@@ -352,7 +353,7 @@ START_TEST(metrics_that_cannot_be_read_delete_nothing)
 	save("2", "{\"metrics\":{\"loss\":2}}");
 	save("3", "{\"metrics\":{\"loss\":3}}");
 	set(BEST_1);
-	ckpt_trash_drain(s->trash); // whose own look is over then
+	ckpt_trash_drain(*ckpt_trash_of(s)); // whose own look is over then
 	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	fault.at = 2; // the policy is the first
 	needs_another_look();
@@ -559,10 +560,10 @@ START_TEST(a_start_deletes_nothing_and_the_first_commit_does)
 	settings.keep_trash = true; // as a verb has it, which does not wait for anybody
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_WRITE, &settings, &s));
 	ckpt_settings_done(&settings);
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_assert(is_there("1"));
 	save("4", NULL);
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_assert(!is_there("1") && !is_there("2") && is_there("3") && is_there("4"));
 }
 END_TEST
@@ -582,8 +583,8 @@ START_TEST(a_mount_hears_of_each_without_a_lock)
 {
 	set(LATEST_2);
 	save_to(20);
-	s->gone = count_gone;
-	s->gone_arg = &gone_calls;
+	s->calls.gone = count_gone;
+	s->calls.gone_arg = &gone_calls;
 	expire();
 	ck_assert_uint_eq(gone_calls, 18);
 }

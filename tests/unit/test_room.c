@@ -152,7 +152,7 @@ static void look_after(void)
 	struct ckpt_room *room;
 
 	ck_ok(ckpt_room_new(s, &room));
-	__atomic_store_n(&s->room, room, __ATOMIC_RELEASE);
+	__atomic_store_n(ckpt_room_of(s), room, __ATOMIC_RELEASE);
 }
 
 static void delete_three(void)
@@ -174,14 +174,14 @@ START_TEST(who_finds_no_room_gets_that_of_the_oldest_trash)
 {
 	delete_three();
 	look_after();
-	ck_assert(!ckpt_room_make(s->room, 0));
+	ck_assert(!ckpt_room_make(*ckpt_room_of(s), 0));
 	ck_assert_uint_eq(in_trash(), 3);
 	set_free(0);
-	ck_assert(ckpt_room_make(s->room, 0)); // the reserve is one GiB
+	ck_assert(ckpt_room_make(*ckpt_room_of(s), 0)); // the reserve is one GiB
 	ck_assert_uint_eq(in_trash(), 2);
 	ck_assert(!is_in_trash("1"));
-	ck_assert(!ckpt_room_is_short(s->room));
-	ck_assert(ckpt_room_make(s->room, GIB));
+	ck_assert(!ckpt_room_is_short(*ckpt_room_of(s)));
+	ck_assert(ckpt_room_make(*ckpt_room_of(s), GIB));
 	ck_assert_uint_eq(in_trash(), 1);
 	ck_assert(is_in_trash("3"));
 }
@@ -197,17 +197,17 @@ START_TEST(without_trash_room_is_short_and_the_error_log_says_it_once)
 	ckpt_fixture_reopen();
 	look_after();
 	set_free(GIB - 1);
-	ck_assert(!ckpt_room_make(s->room, 0));
-	ck_assert(ckpt_room_is_short(s->room));
+	ck_assert(!ckpt_room_make(*ckpt_room_of(s), 0));
+	ck_assert(ckpt_room_is_short(*ckpt_room_of(s)));
 	ck_assert(errors_say("less than the reserve of 1.0GiB"));
 	ck_assert(errors_say("left over from a save"));
 	ck_assert(errors_say("ckptfs abort --yes"));
 	set_free(0);
-	ck_assert(!ckpt_room_make(s->room, 0));
+	ck_assert(!ckpt_room_make(*ckpt_room_of(s), 0));
 	ck_assert(errors_say("the disk is full"));
 	set_free(2 * GIB);
-	ck_assert(!ckpt_room_make(s->room, 0));
-	ck_assert(!ckpt_room_is_short(s->room));
+	ck_assert(!ckpt_room_make(*ckpt_room_of(s), 0));
+	ck_assert(!ckpt_room_is_short(*ckpt_room_of(s)));
 }
 END_TEST
 
@@ -217,13 +217,13 @@ START_TEST(while_something_is_open_for_writing_it_looks_and_else_it_sleeps)
 
 	delete_three();
 	look_after();
-	ck_assert(!ckpt_room_make(s->room, 0));
-	ckpt_room_opened(s->room);
+	ck_assert(!ckpt_room_make(*ckpt_room_of(s), 0));
+	ckpt_room_opened(*ckpt_room_of(s));
 	set_free(0);
 	for (int i = 0; i < 500 && in_trash() > 2; i++)
 		ckpt_sys.sleep_ns(20000000);
 	ck_assert_uint_eq(in_trash(), 2);
-	ckpt_room_closed(s->room);
+	ckpt_room_closed(*ckpt_room_of(s));
 	for (int i = 0; i < 50 && looks != looks_now(); i++) { // until it sleeps
 		looks = looks_now();
 		ckpt_sys.sleep_ns(3 * CKPT_ROOM_LOOK_NS);
@@ -232,11 +232,11 @@ START_TEST(while_something_is_open_for_writing_it_looks_and_else_it_sleeps)
 	ckpt_sys.sleep_ns(3 * CKPT_ROOM_LOOK_NS);
 	ck_assert_uint_eq(looks_now(), looks);
 	ck_assert_uint_eq(in_trash(), 2);
-	ckpt_room_opened(s->room); // it wakes up
+	ckpt_room_opened(*ckpt_room_of(s)); // it wakes up
 	for (int i = 0; i < 500 && in_trash() > 1; i++)
 		ckpt_sys.sleep_ns(20000000);
 	ck_assert_uint_eq(in_trash(), 1);
-	ckpt_room_closed(s->room);
+	ckpt_room_closed(*ckpt_room_of(s));
 }
 END_TEST
 
@@ -245,10 +245,10 @@ START_TEST(what_is_said_ahead_is_made_free_unless_the_disk_is_too_small)
 	delete_three();
 	look_after();
 	set_free(2 * GIB);
-	ckpt_room_expect(s->room, 200 * GIB);
-	ck_assert(!ckpt_room_make(s->room, 0));
+	ckpt_room_expect(*ckpt_room_of(s), 200 * GIB);
+	ck_assert(!ckpt_room_make(*ckpt_room_of(s), 0));
 	ck_assert_uint_eq(in_trash(), 3);
-	ckpt_room_expect(s->room, 2 * GIB);
+	ckpt_room_expect(*ckpt_room_of(s), 2 * GIB);
 	for (int i = 0; i < 500 && in_trash() > 2; i++)
 		ckpt_sys.sleep_ns(20000000);
 	ck_assert_uint_eq(in_trash(), 2);
@@ -262,7 +262,7 @@ START_TEST(the_limit_holds_from_the_deletion_on_and_the_last_one_stays)
 	delete_three();
 	for (int i = 0; i < 500 && in_trash() > 1; i++)
 		ckpt_sys.sleep_ns(20000000);
-	(void)ckpt_room_make(s->room, 0);
+	(void)ckpt_room_make(*ckpt_room_of(s), 0);
 	ck_assert_uint_eq(in_trash(), 1);
 	ck_assert(is_in_trash("3"));
 }
@@ -291,11 +291,11 @@ START_TEST(what_cannot_be_removed_does_not_keep_the_others)
 	ckpt_sys.rename = fail_rename;
 	look_after();
 	set_free(0);
-	ck_assert(ckpt_room_make(s->room, 0));
+	ck_assert(ckpt_room_make(*ckpt_room_of(s), 0));
 	ck_assert(is_in_trash("1") && !is_in_trash("2") && is_in_trash("3"));
-	ck_assert(ckpt_room_make(s->room, 4 * GIB));
+	ck_assert(ckpt_room_make(*ckpt_room_of(s), 4 * GIB));
 	ck_assert(is_in_trash("1") && !is_in_trash("3"));
-	ck_assert(!ckpt_room_make(s->room, 4 * GIB)); // it ends
+	ck_assert(!ckpt_room_make(*ckpt_room_of(s), 4 * GIB)); // it ends
 }
 END_TEST
 

@@ -552,7 +552,7 @@ static void wait_sealed(struct ckpt_step *one)
 	uint64_t files = 1, bytes;
 
 	for (int i = 0; i < 5000 && files; i++) {
-		ckpt_sealer_pending(s->sealer, &files, &bytes);
+		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
 		ckpt_sys.sleep_ns(1000000);
 	}
 	ck_assert_uint_eq(files, 0);
@@ -594,7 +594,7 @@ START_TEST(behind_what_cannot_be_sealed_is_not_waited_for)
 	for (int i = 0; i < 5000; i++) {
 		uint64_t files, bytes;
 
-		ckpt_sealer_pending(s->sealer, &files, &bytes);
+		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
 		if (!files)
 			return;
 		ckpt_sys.sleep_ns(1000000);
@@ -607,7 +607,7 @@ START_TEST(without_the_setting_nothing_is_sealed_behind)
 {
 	s->settings.seal = false;
 	ck_ok(ckpt_store_work_behind(s));
-	ck_assert_ptr_null(s->sealer);
+	ck_assert_ptr_null(*ckpt_sealer_of(s));
 }
 END_TEST
 

@@ -1,6 +1,7 @@
 // Sealing by several readers: which of them read what is to be seen nowhere, what is wrong with one file is its own affair, all
 // end when one is told to, and behind they leave the processors to others.
 #include "core/store/open.h"
+#include "core/tier/sealer.h"
 #include "tests/support/fixture.h"
 #include "tests/support/fixture_step.h"
 
@@ -374,7 +375,7 @@ static int64_t rests(int64_t waits)
 	ckpt_sys.waited_ns = fake_waited;
 	ck_ok(ckpt_store_work_behind(s));
 	for (int i = 0; i < 10000 && files; i++) {
-		ckpt_sealer_pending(s->sealer, &files, &bytes);
+		ckpt_sealer_pending(*ckpt_sealer_of(s), &files, &bytes);
 		real_sleep(MS);
 	}
 	ck_assert(!files && large_is_sealed("large"));

@@ -266,7 +266,7 @@ START_TEST(a_copy_that_fails_leaves_the_shared_file)
 	ckpt_step_unref(TAKE_PTR(step));
 	ckpt_step_unref(TAKE_PTR(base));
 	ckpt_fixture_reopen();
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_assert_uint_eq(in_trash(), 0);
 }
 END_TEST

@@ -80,7 +80,7 @@ START_TEST(a_begin_that_fails_leaves_no_session)
 
 		ckpt_sysfault_begin(&fault);
 		rc = ckpt_stage_begin(s, "", "1", 0755, getuid(), getgid(), getpid(), &step);
-		ckpt_trash_drain(s->trash); // until no thread makes a call
+		ckpt_trash_drain(*ckpt_trash_of(s)); // until no thread makes a call
 		ckpt_sysfault_end(&fault);
 		fired = fault.count >= n;
 		ck_assert(fired == !!rc);

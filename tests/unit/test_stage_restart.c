@@ -490,7 +490,7 @@ END_TEST
 
 static void teardown(void)
 {
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_fixture_close();
 }
 

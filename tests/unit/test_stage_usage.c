@@ -19,7 +19,7 @@ static const bool go_on = false, stopped = true;
 
 static void teardown(void)
 {
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_fixture_close();
 }
 

@@ -1,5 +1,7 @@
 // A store's life: init, open, its lock, who holds it, and what open refuses.
+#include "core/store/holder.h"
 #include "core/store/open.h"
+#include "core/store/store_folder.h"
 #include "tests/support/callfault.h"
 #include "tests/support/save.h"
 

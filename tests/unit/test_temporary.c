@@ -1,5 +1,6 @@
 // Temporary steps: which are over, what keeps one, and that nothing but the store says so.
 #include "core/store/open.h"
+#include "core/store/store_folder.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
@@ -322,7 +323,7 @@ START_TEST(what_is_changed_after_it_was_chosen_stays)
 	save("2000", TEMPORARY);
 	save("3000", NULL);
 	chosen = find("1000");
-	s->gone = change_chosen;
+	s->calls.gone = change_chosen;
 	(void)ckpt_temporary_expire(s, 0, NULL);
 	ck_assert(!is_there("2000"));
 	ck_assert_int_eq(ckpt_step_state(chosen), _i == MEANWHILE ? CKPT_STEP_DELETED : CKPT_STEP_COMMITTED);
@@ -495,10 +496,10 @@ START_TEST(a_start_deletes_nothing_and_the_first_commit_does)
 	save("2000", NULL);
 	save("a/1000", TEMPORARY);
 	reopen_for_a_verb();
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_assert(is_there("1000"));
 	save("a/2000", TEMPORARY);
-	ckpt_trash_drain(s->trash);
+	ckpt_trash_drain(*ckpt_trash_of(s));
 	ck_assert(!is_there("1000") && is_there("2000") && !is_there("a/1000") && is_there("a/2000"));
 	ckpt_fixture_reopen();
 	ck_assert(!is_there("1000") && is_there("2000") && !is_there("a/1000") && is_there("a/2000"));
@@ -513,7 +514,7 @@ START_TEST(who_has_the_answer_of_a_commit_can_wait_for_it)
 	for (int i = 0; i < ROUNDS; i++) {
 		snprintf(name, sizeof(name), "%d", 1000 + i);
 		save(name, TEMPORARY);
-		ckpt_trash_drain(s->trash);
+		ckpt_trash_drain(*ckpt_trash_of(s));
 		ck_assert(!*before || !is_there(before));
 		memcpy(before, name, sizeof(before));
 	}
@@ -535,14 +536,14 @@ START_TEST(a_mount_hears_of_it_without_a_lock_and_not_after_its_end)
 {
 	save("1000", TEMPORARY);
 	save("2000", NULL);
-	s->gone = count_gone;
-	s->gone_arg = &gone_calls;
+	s->calls.gone = count_gone;
+	s->calls.gone_arg = &gone_calls;
 	expire();
 	ck_assert_uint_eq(gone_calls, 1);
 	save("1000", TEMPORARY);
 	save("3000", NULL);
 	ckpt_store_rest(s);
-	ckpt_trash_committed(s->trash);
+	ckpt_trash_committed(*ckpt_trash_of(s));
 	ckpt_sys.sleep_ns(20000000);
 	ck_assert_uint_eq(gone_calls, 1);
 }
