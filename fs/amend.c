@@ -6,7 +6,6 @@
 #include "core/commit/amend.h"
 #include "core/commit/amend_move.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
 #include "fs/amend_file.h"

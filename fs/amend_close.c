@@ -5,7 +5,6 @@
 #include "core/commit/amend.h"
 #include "core/commit/attributes.h"
 #include "core/commit/clone.h"
-#include "core/commit/reopen.h"
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
@@ -14,7 +13,6 @@
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/complete.h"
-#include "fs/ops.h"
 
 #include <fcntl.h>
 #include <stdio.h>

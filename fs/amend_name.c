@@ -11,7 +11,6 @@
 #include "core/array/data.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/base/uuid.h"
 #include "core/commit/amend.h"
 #include "core/commit/amend_move.h"
 #include "core/commit/attributes.h"

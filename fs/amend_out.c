@@ -5,7 +5,6 @@
 #include "core/stage/stage.h"
 #include "core/store/trash.h"
 #include "fs/amend_file.h"
-#include "fs/attr.h"
 #include "fs/call.h"
 #include "fs/draft.h"
 #include "fs/folder.h"

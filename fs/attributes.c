@@ -3,7 +3,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/attributes.h"
-#include "core/store/store.h"
 #include "fs/attr.h"
 #include "fs/node.h"
 #include "fs/ops.h"

@@ -6,7 +6,6 @@
 #include "core/commit/reopen.h"
 #include "core/stage/makers.h"
 #include "core/stage/stage.h"
-#include "core/store/store.h"
 #include "fs/latest.h"
 #include "fs/limit.h"
 #include "fs/node.h"

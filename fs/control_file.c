@@ -3,10 +3,8 @@
 #include "core/base/util.h"
 #include "core/policy/policy_store.h"
 #include "core/store/errlog.h"
-#include "fs/attr.h"
 #include "fs/control.h"
 #include "fs/decider.h"
-#include "fs/ops.h"
 
 #include <ctype.h>
 #include <fcntl.h>

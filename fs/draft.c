@@ -1,9 +1,7 @@
 // The table of drafts, and what happens to their names; draft_open.c has how they begin, draft_end.c how they end.
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/clone.h"
 #include "fs/attr.h"
-#include "fs/client.h"
 #include "fs/draft_table.h"
 #include "fs/ops.h"
 

@@ -10,7 +10,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/stage/stage.h"
-#include "fs/attr.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
 #include "fs/ops.h"

@@ -16,7 +16,6 @@
 #include "core/stage/tracker.h"
 #include "fs/client.h"
 #include "fs/draft_table.h"
-#include "fs/ops.h"
 
 #include <pthread.h>
 #include <signal.h>

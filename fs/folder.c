@@ -2,8 +2,6 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/load.h"
 #include "core/store/store_folder.h"

@@ -3,11 +3,9 @@
 #include "core/base/util.h"
 #include "core/record/metadata.h"
 #include "core/store/errlog.h"
-#include "core/store/store.h"
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/folder.h"
-#include "fs/ops.h"
 
 #include <fcntl.h>
 #include <stdio.h>

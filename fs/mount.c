@@ -8,7 +8,6 @@
 //   close    parked calls, commits, the index               serve(), in five seconds (end.h)
 #include "fs/mount.h"
 
-#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"

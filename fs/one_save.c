@@ -5,7 +5,6 @@
 #include "core/base/walk.h"
 #include "core/stage/tracker.h"
 #include "fs/client.h"
-#include "fs/draft.h"
 
 #include <fcntl.h>
 

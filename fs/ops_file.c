@@ -2,7 +2,6 @@
 #include "core/base/util.h"
 #include "core/commit/attributes.h"
 #include "core/stage/stage.h"
-#include "core/store/errlog.h"
 #include "core/store/room.h"
 #include "core/tier/file.h"
 #include "fs/amend.h"

@@ -17,7 +17,6 @@
 #include "core/store/store_folder.h"
 #include "core/store/trash.h"
 #include "fs/amend.h"
-#include "fs/attr.h"
 #include "fs/beside.h"
 #include "fs/call.h"
 #include "fs/complete.h"

@@ -1,7 +1,6 @@
 #include "fs/restage.h"
 
 #include "core/array/data.h"
-#include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/record/name.h"
 #include "core/stage/convert.h"

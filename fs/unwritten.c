@@ -16,7 +16,6 @@
 #include "fs/latest.h"
 #include "fs/limit.h"
 #include "fs/look_again.h"
-#include "fs/ops.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

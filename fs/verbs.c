@@ -26,7 +26,6 @@
 #include "fs/end.h"
 #include "fs/folder.h"
 #include "fs/handle.h"
-#include "fs/ops.h"
 #include "fs/status.h"
 
 #include <fcntl.h>

@@ -2,7 +2,6 @@
 #include "tools/bench.h"
 
 #include "core/base/util.h"
-#include "core/store/store.h"
 #include "tools/output.h"
 
 #include <dirent.h>

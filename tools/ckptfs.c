@@ -18,7 +18,6 @@
 #include "core/base/util.h"
 #include "core/store/store.h"
 #include "fs/abilities.h"
-#include "fs/mount.h"
 #include "tools/help.h"
 #include "core/store/holder.h"
 #include "tools/output.h"

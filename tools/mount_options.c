@@ -4,7 +4,6 @@
 #include "tools/config.h"
 #include "tools/operand.h"
 #include "tools/output.h"
-#include "tools/verb.h"
 
 #include <grp.h>
 #include <pwd.h>

@@ -2,7 +2,6 @@
 
 #include "core/base/util.h"
 #include "core/store/locate.h"
-#include "core/store/store.h"
 #include "tools/output.h"
 
 #include <stdio.h>

@@ -7,7 +7,6 @@
 #include "core/base/util.h"
 #include "core/store/ask.h"
 #include "core/store/mounts.h"
-#include "core/store/store.h"
 #include "tools/operand.h"
 #include "tools/output.h"
 #include "tools/progress.h"

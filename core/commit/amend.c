@@ -5,8 +5,6 @@
 #include "core/base/uuid.h"
 #include "core/commit/edit.h"
 #include "core/commit/pin.h"
-#include "core/commit/reopen.h"
-#include "core/commit/version.h"
 #include "core/record/manifest.h"
 #include "core/record/metadata.h"
 #include "core/stage/scan.h"

@@ -11,7 +11,6 @@
 // _set where no thread can be started; all else does not.
 #pragma once
 
-#include "core/commit/edit.h"
 #include "core/store/step.h"
 
 #define CKPT_EVENT_EDIT "edit" // of its versions

@@ -5,7 +5,6 @@
 #include "core/commit/amend.h"
 #include "core/commit/attributes.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/commit/version.h"
 #include "core/index/indexer.h"
 #include "core/record/metadata.h"

@@ -6,7 +6,6 @@
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
 #include "core/store/load.h"
-#include "core/store/store.h"
 
 #include <stdio.h>
 

@@ -9,9 +9,7 @@
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
 #include "core/commit/removal.h"
-#include "core/commit/reopen.h"
 #include "core/commit/restore.h"
-#include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
 

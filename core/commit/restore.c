@@ -2,7 +2,6 @@
 
 #include "core/base/util.h"
 #include "core/commit/amend.h"
-#include "core/commit/reopen.h"
 #include "core/commit/version.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"

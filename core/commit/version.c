@@ -4,7 +4,6 @@
 #include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/record/metadata.h"
 #include "core/store/errlog.h"
 #include "core/store/load.h"

@@ -12,13 +12,9 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/store/errlog.h"
 #include "core/store/load.h"
 #include "core/store/store.h"
 #include "core/tier/cool.h"
-#include "core/tier/cooler.h"
 #include "core/tier/dedupe.h"
 
 #include <stdarg.h>

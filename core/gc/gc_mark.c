@@ -4,7 +4,6 @@
 #include "core/objects/objects.h"
 #include "core/base/util.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/store/store.h"
 #include "core/tier/cooler.h"
 #include "core/tier/file.h"

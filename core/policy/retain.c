@@ -8,7 +8,6 @@
 #include "core/commit/commit.h"
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
 #include "core/policy/policy_store.h"
 #include "core/store/store.h"
 

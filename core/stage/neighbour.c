@@ -4,10 +4,8 @@
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/attributes.h"
-#include "core/commit/move.h"
 #include "core/gc/repack.h"
 #include "core/store/latest.h"
-#include "core/store/store.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 

@@ -15,13 +15,11 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/commit/amend.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
 #include "core/stage/limit.h"
 #include "core/stage/looker.h"
 #include "core/stage/makers.h"
-#include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
 

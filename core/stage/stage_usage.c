@@ -1,7 +1,6 @@
 // What unfinished steps take, and for how long nobody has changed them.
 #include "core/stage/stage.h"
 
-#include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/walk.h"

@@ -1,7 +1,6 @@
 // Where the modules of a store are put together: what is attached to its steps, and in which order all of it is opened and closed.
 #include "core/store/open.h"
 
-#include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"

@@ -1,5 +1,4 @@
 // What takes the room of a disk, for people and programs.
-#include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"

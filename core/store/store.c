@@ -1,6 +1,5 @@
 #include "core/store/store.h"
 
-#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"

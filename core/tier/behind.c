@@ -3,7 +3,6 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/step.h"
 #include "core/store/store.h"
 
 #define AGAIN_NS INT64_C(1000000000) // until a step is tried again that is being changed

@@ -3,7 +3,6 @@
 #include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/limits.h"
-#include "core/store/store.h"
 #include "core/tier/chunk.h"
 
 #include <limits.h>
