@@ -5,6 +5,8 @@
 #include "core/base/uuid.h"
 #include "core/commit/amend.h"
 #include "core/commit/amend_move.h"
+#include "core/commit/amending.h"
+#include "core/commit/removal.h"
 #include "core/commit/remove.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
@@ -92,7 +94,7 @@ bool amend_is_name(const struct place *p, const char *name)
 	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
 
 	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
-	return ckpt_amend_is_pending(p->step, path);
+	return ckpt_amending_is_pending(p->step, path);
 }
 
 int amend_may(const struct call *c)
@@ -100,7 +102,7 @@ int amend_may(const struct call *c)
 	if (c->fs->mount->readonly || c->fs->store->settings.amend == CKPT_AMEND_DENY || !c->step ||
 	    ckpt_step_state(c->step) != CKPT_STEP_COMMITTED || (c->other_step && c->other_step != c->step))
 		return -EROFS;
-	return ckpt_remove_hides(c->step) ? CALL_REOPENS : 0; // it is being removed, or made anew
+	return ckpt_removal_hides(c->step) ? CALL_REOPENS : 0; // it is being removed, or made anew
 }
 
 void amend_show_change(struct ckpt_fs *fs, struct node *dir)
@@ -128,7 +130,7 @@ static int make_on_disk(struct call *c, int dirfd, const char *raw)
 static int make(struct call *c, const struct place *p, const char *path)
 {
 	CLEANUP_FD int dirfd = amend_open_session(c->fs, p);
-	char raw[CKPT_AMEND_RAW_MAX];
+	char raw[CKPT_AMENDING_RAW_MAX];
 	int rc = dirfd < 0 ? dirfd : amend_check_place(c, c->node, p, c->name, path, raw);
 
 	if (!rc)
@@ -201,7 +203,7 @@ static void run_after_removal(struct call *c)
 // step. But editors remove and make their files again.
 static int after_removal(struct call *c, const struct place *p, const char *path)
 {
-	if (!p->step || !ckpt_remove_has_path(p->step, path))
+	if (!p->step || !ckpt_removal_has_path(p->step, path))
 		return 0;
 	if (c->looks++)
 		return CALL_REOPENS;
@@ -343,7 +345,7 @@ static int create_raw(struct call *c, const struct place *p, int dirfd, const ch
 	*ret_writer = ckpt_sys.open(dirfd, raw, O_RDWR | O_CREAT | O_EXCL, c->mode & 07777);
 	if (*ret_writer < 0)
 		return *ret_writer;
-	(void)ckpt_amend_mark(*ret_writer); // it matters to `ckptfs verify` after a crash
+	(void)ckpt_amending_mark(*ret_writer); // it matters to `ckptfs verify` after a crash
 	*ret_fd = ckpt_sys.open(dirfd, raw, O_RDONLY | O_NONBLOCK, 0);
 	if (*ret_fd < 0)
 		*ret_fd = fcntl(*ret_writer, F_DUPFD_CLOEXEC, 0); // its mode forbids reading
@@ -355,7 +357,7 @@ static int create_on_disk(struct call *c, const struct place *p, const char *pat
 {
 	CLEANUP_FD int dirfd = amend_open_session(c->fs, p);
 	CLEANUP_FD int writer = -1, fd = -1;
-	char raw[CKPT_AMEND_RAW_MAX];
+	char raw[CKPT_AMENDING_RAW_MAX];
 	int rc = dirfd < 0 ? dirfd : amend_check_place(c, c->node, p, c->name, path, raw);
 
 	if (rc)
@@ -364,11 +366,11 @@ static int create_on_disk(struct call *c, const struct place *p, const char *pat
 	if (!rc)
 		rc = adopt_file(c->fs, c->node, c->name, fd, ret_entry);
 	if (!rc) {
-		rc = ckpt_amend_begin(p->step, path, raw);
+		rc = ckpt_amending_begin(p->step, path, raw);
 		if (!rc)
 			rc = amend_serve(c, node_of(c->fs, ret_entry->ino), TAKE_FD(fd), TAKE_FD(writer), true);
 		if (rc) {
-			ckpt_amend_forget(p->step, path);
+			ckpt_amending_forget(p->step, path);
 			node_forget(c->fs, node_of(c->fs, ret_entry->ino), 1);
 		}
 	}
@@ -426,7 +428,7 @@ static enum standing look(struct call *c, bool joins)
 	f = amend_of(c->node);
 	if (f)
 		amend_see_commit_locked(c->fs, c->node);
-	if (!f || (is_published(f) && (f->handles == f->closed || !joins || ckpt_remove_any(c->step))))
+	if (!f || (is_published(f) && (f->handles == f->closed || !joins || ckpt_removal_any(c->step))))
 		return STEPS;
 	if (!f->handles)
 		return ENDING;
@@ -447,7 +449,7 @@ static bool is_gone(const struct call *c)
 
 	if (place_of(c->fs, c->node, &p))
 		return false;
-	gone = place_is_committed(&p) && ckpt_remove_has_path(p.step, p.path);
+	gone = place_is_committed(&p) && ckpt_removal_has_path(p.step, p.path);
 	if (!gone && place_is_committed(&p) && !ckpt_step_manifest(p.step, &m)) {
 		gone = ckpt_manifest_lookup(m, p.path, &index) == -ENOENT;
 		ckpt_manifest_unref(m);
@@ -534,7 +536,7 @@ static int unlink_on_disk(void *arg)
 	int fd = u->place->step->store->sessions_fd;
 	struct statx stx;
 
-	if (!ckpt_amend_raw_of(u->place->step, u->path, raw, sizeof(raw)))
+	if (!ckpt_amending_raw_of(u->place->step, u->path, raw, sizeof(raw)))
 		return -EAGAIN;
 	snprintf(inside, sizeof(inside), "%s/%s", u->place->step->session, raw);
 	if (statx(fd, inside, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
@@ -551,12 +553,12 @@ int amend_remove(struct ckpt_fs *fs, struct node *dir, const struct place *p, co
 	int rc;
 
 	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
-	rc = ckpt_amend_settle(p->step);
+	rc = ckpt_amending_settle(p->step);
 	if (rc)
 		return rc;
-	if (!ckpt_amend_is_pending(p->step, path))
+	if (!ckpt_amending_is_pending(p->step, path))
 		return ckpt_step_is_reopened(p->step) ? -EAGAIN : -ENOENT;
-	rc = ckpt_amend_rename(p->step, path, NULL, unlink_on_disk, &u);
+	rc = ckpt_amending_rename(p->step, path, NULL, unlink_on_disk, &u);
 	if (rc)
 		return rc;
 	n = node_find(fs, SPACE_LIVE, u.number);

@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/attributes.h"
 #include "core/commit/clone.h"
 #include "core/commit/share.h"
@@ -99,10 +100,10 @@ static int publish_added(struct ckpt_fs *fs, struct node *n, const struct place 
 	int rc = 0;
 
 	begin_publishing(n, again);
-	if (p->step && ckpt_amend_is_pending(p->step, p->path)) {
+	if (p->step && ckpt_amending_is_pending(p->step, p->path)) {
 		rc = ckpt_amend_add(p->step, p->path);
 		if (!rc)
-			ckpt_amend_forget(p->step, p->path);
+			ckpt_amending_forget(p->step, p->path);
 		else if (rc == -EBUSY && ckpt_step_is_reopened(p->step))
 			rc = 0; // it went along: the commit of that has it
 	}
@@ -194,7 +195,7 @@ static bool has_copy(struct node *n)
 
 static int publish_at(struct ckpt_fs *fs, struct handle *h, const struct place *p, pid_t tid)
 {
-	if (place_is_committed(p) || has_copy(h->node) || (p->step && ckpt_amend_is_pending(p->step, p->path)))
+	if (place_is_committed(p) || has_copy(h->node) || (p->step && ckpt_amending_is_pending(p->step, p->path)))
 		return publish_added(fs, h->node, p);
 	return publish_completing(fs, h, tid);
 }
@@ -333,7 +334,7 @@ static int write_again_locked(struct ckpt_fs *fs, struct handle *h, const struct
 	snprintf(path, sizeof(path), "%s/%s", step->session, again);
 	to = ckpt_sys.open(fs->store->sessions_fd, path, O_RDWR | O_CREAT | O_EXCL, 0600);
 	reads = to < 0 ? to : ckpt_sys.open(fs->store->sessions_fd, path, O_RDONLY, 0);
-	(void)ckpt_amend_mark(to);
+	(void)ckpt_amending_mark(to);
 	rc = reads < 0 ? reads : statx(h->node->use->fd, "", AT_EMPTY_PATH, CKPT_STATX_WANT, &stx) ? -errno : 0;
 	if (!rc)
 		rc = ckpt_clone_file(h->node->use->fd, to, &stx, false);
@@ -383,7 +384,7 @@ void amend_see_commit_locked(struct ckpt_fs *fs, struct node *n)
 	if (is_published(f) || *f->again || place_of(fs, n, &p))
 		return;
 	// One that is reopened meanwhile takes its pending files along.
-	if (place_is_committed(&p) && !ckpt_amend_is_pending(p.step, p.path) && !ckpt_step_is_reopened(p.step))
+	if (place_is_committed(&p) && !ckpt_amending_is_pending(p.step, p.path) && !ckpt_step_is_reopened(p.step))
 		set_published(f, true);
 	place_done(&p);
 }
@@ -456,9 +457,9 @@ static int drop_again(struct ckpt_fs *fs, struct node *n, const struct place *p)
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 	CLEANUP_FD int fd = -1;
-	int rc = ckpt_amend_settle(p->step);
+	int rc = ckpt_amending_settle(p->step);
 
-	if (rc || !*f->again || ckpt_amend_has_raw(p->step, p->path, f->again))
+	if (rc || !*f->again || ckpt_amending_has_raw(p->step, p->path, f->again))
 		return rc ? rc : -ENOENT;
 	rc = ckpt_step_manifest(p->step, &m);
 	if (rc)

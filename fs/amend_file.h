@@ -4,6 +4,7 @@
 
 #include "core/base/lock.h"
 #include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "fs/amend.h"
 #include "fs/node.h"
 
@@ -65,7 +66,7 @@ int amend_may(const struct call *c);
 int amend_path_of(struct ckpt_fs *fs, struct node *dir, const char *name, struct place *p, char *buf, size_t cap);
 // Whether a client may make this name in dir, which is at p, and nothing has it. ret_raw: where what it is for is to stand.
 int amend_check_place(const struct call *c, struct node *dir, const struct place *p, const char *name, const char *path,
-		      char ret_raw[CKPT_AMEND_RAW_MAX]);
+		      char ret_raw[CKPT_AMENDING_RAW_MAX]);
 // Gives the client the new raw file, with the mode of the call and, in a directory with setgid, the group of that.
 int amend_give(struct call *c, const struct place *p, int dirfd, const char *raw);
 

@@ -13,9 +13,11 @@
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/amend_move.h"
+#include "core/commit/amending.h"
 #include "core/commit/attributes.h"
 #include "core/commit/clone.h"
 #include "core/commit/pin.h"
+#include "core/commit/removal.h"
 #include "core/commit/remove.h"
 #include "core/commit/share.h"
 #include "core/stage/stage.h"
@@ -64,16 +66,16 @@ static int may_write(const struct place *dir)
 }
 
 int amend_check_place(const struct call *c, struct node *dir, const struct place *p, const char *name, const char *path,
-		      char ret_raw[CKPT_AMEND_RAW_MAX])
+		      char ret_raw[CKPT_AMENDING_RAW_MAX])
 {
 	int rc = check_new_name(c->fs, dir, p->step, name);
 
-	ckpt_remove_dir_forget(p->step, fuse_req_ctx(c->req)->pid);
+	ckpt_removal_dir_forget(p->step, fuse_req_ctx(c->req)->pid);
 	if (!rc)
 		rc = may_write(p);
 	if (!rc)
-		rc = ckpt_amend_check_free(p->step, path);
-	return rc ? rc : ckpt_amend_raw_name(ret_raw);
+		rc = ckpt_amending_check_free(p->step, path);
+	return rc ? rc : ckpt_amending_raw_name(ret_raw);
 }
 
 int amend_give(struct call *c, const struct place *p, int dirfd, const char *raw)
@@ -105,7 +107,7 @@ bool amend_raw_of(const struct place *p, const char *name, char *ret_raw, size_t
 	char path[sizeof(p->buf) + CKPT_NAME_MAX + 2];
 
 	snprintf(path, sizeof(path), "%s%s%s", p->path, *p->path ? "/" : "", name);
-	return ckpt_amend_raw_of(p->step, path, ret_raw, cap);
+	return ckpt_amending_raw_of(p->step, path, ret_raw, cap);
 }
 
 // --- The two ends ---------------------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ int amend_find_entry(struct ckpt_step *step, const char *path, struct ckpt_manif
 	if (rc)
 		return rc;
 	rc = ckpt_manifest_lookup(m, path, &ret->index);
-	if (!rc && ckpt_remove_has(step, m, ret->index))
+	if (!rc && ckpt_removal_has(step, m, ret->index))
 		rc = -ENOENT;
 	if (rc) {
 		ckpt_manifest_unref(m);
@@ -238,10 +240,10 @@ static int move_pending_names(void *arg)
 
 static int rename_pending(struct call *c, const struct amend_ends *e)
 {
-	int rc = ckpt_amend_check_free(c->step, e->to_path);
+	int rc = ckpt_amending_check_free(c->step, e->to_path);
 
 	if (!rc)
-		rc = ckpt_amend_rename(c->step, e->path, e->to_path, move_pending_names, c);
+		rc = ckpt_amending_rename(c->step, e->path, e->to_path, move_pending_names, c);
 	return rc == -EEXIST || rc == -EAGAIN ? CALL_REOPENS : rc;
 }
 
@@ -251,15 +253,15 @@ static int rename_within(struct call *c, const struct amend_ends *e)
 	uint64_t number, replaced;
 	int rc;
 
-	if (ckpt_amend_is_pending(c->step, e->path))
+	if (ckpt_amending_is_pending(c->step, e->path))
 		return rename_pending(c, e);
-	if (ckpt_amend_is_pending(c->step, e->to_path) || ckpt_amend_any_below(c->step, e->path))
+	if (ckpt_amending_is_pending(c->step, e->to_path) || ckpt_amending_any_below(c->step, e->path))
 		return CALL_REOPENS;
 	if (ckpt_pin_is(c->step)) {
 		ckpt_pin_tell(c->step);
 		return -EPERM;
 	}
-	ckpt_remove_dir_forget(c->step, fuse_req_ctx(c->req)->pid);
+	ckpt_removal_dir_forget(c->step, fuse_req_ctx(c->req)->pid);
 	number = number_at(c->step, e->path);
 	replaced = replaced_at(c, c->step, e->to_path);
 	rc = ckpt_amend_move(c->step, &names);
@@ -278,7 +280,7 @@ static int rename_within(struct call *c, const struct amend_ends *e)
 
 struct incoming {
 	int session_fd; // of the step
-	char raw[CKPT_AMEND_RAW_MAX];
+	char raw[CKPT_AMENDING_RAW_MAX];
 	uint64_t number; // of the node that the name goes to; 0: the kernel looks it up
 };
 
@@ -294,7 +296,7 @@ static int copy_open(int from, const struct incoming *in)
 	to = ckpt_sys.open(in->session_fd, in->raw, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (to < 0)
 		return to;
-	(void)ckpt_amend_mark(to);
+	(void)ckpt_amending_mark(to);
 	rc = ckpt_clone_file(from, to, &stx, false);
 	if (rc)
 		ckpt_sys.unlink(in->session_fd, in->raw, 0);
@@ -315,7 +317,7 @@ static int link_live(int dirfd, const char *name, const struct incoming *in)
 	int rc = fd < 0 ? fd : ckpt_share_mark(fd);
 
 	if (!rc)
-		rc = ckpt_amend_mark(fd);
+		rc = ckpt_amending_mark(fd);
 	return rc ? rc : ckpt_sys.link(dirfd, name, in->session_fd, in->raw);
 }
 
@@ -377,10 +379,10 @@ static int check_incoming(struct call *c, const struct amend_ends *e)
 	if (!rc)
 		rc = may_write(&e->to);
 	if (!rc)
-		rc = ckpt_amend_settle(c->other_step);
-	if (!rc && ckpt_amend_is_pending(c->other_step, e->to_path))
+		rc = ckpt_amending_settle(c->other_step);
+	if (!rc && ckpt_amending_is_pending(c->other_step, e->to_path))
 		rc = CALL_REOPENS;
-	if (!rc && ckpt_remove_has_path(c->other_step, e->to_path))
+	if (!rc && ckpt_removal_has_path(c->other_step, e->to_path))
 		rc = ckpt_remove_publish(c->other_step);
 	if (!rc && (c->flags & RENAME_NOREPLACE) && number_at(c->other_step, e->to_path))
 		rc = -EEXIST;
@@ -457,7 +459,7 @@ int amend_find_outgoing(struct call *c, const struct amend_ends *e, struct ckpt_
 	}
 	if (!rc)
 		rc = amend_find_entry(c->step, e->path, ret_m, ret);
-	if (rc == -ENOENT && ckpt_amend_is_pending(c->step, e->path))
+	if (rc == -ENOENT && ckpt_amending_is_pending(c->step, e->path))
 		rc = -EXDEV;
 	if (!rc && ret->type == CKPT_ENTRY_DIR) {
 		ckpt_manifest_unref(*ret_m);
@@ -498,7 +500,7 @@ static int move_in(struct call *c, const struct amend_ends *e, bool *ret_other)
 	int rc = session_fd < 0 ? session_fd : check_incoming(c, e);
 
 	if (!rc)
-		rc = ckpt_amend_raw_name(in.raw);
+		rc = ckpt_amending_raw_name(in.raw);
 	if (!rc && staged)
 		rc = ckpt_stage_enter(c->step, true);
 	if (rc)
@@ -582,7 +584,7 @@ int amend_rename(struct call *c)
 		return -EROFS;
 	if (c->flags & RENAME_EXCHANGE)
 		return c->step == c->other_step ? CALL_REOPENS : -EXDEV;
-	if ((c->step && ckpt_remove_hides(c->step)) || (c->other_step && ckpt_remove_hides(c->other_step)))
+	if ((c->step && ckpt_removal_hides(c->step)) || (c->other_step && ckpt_removal_hides(c->other_step)))
 		return CALL_REOPENS; // it is being removed, or made anew
 	return detach(c, run_rename);
 }
@@ -631,7 +633,7 @@ static int link_in(struct call *c, const struct place *p, const char *path)
 	struct place from;
 	int rc = MIN(session_fd, 0);
 
-	if (!rc && ckpt_remove_has_path(p->step, path))
+	if (!rc && ckpt_removal_has_path(p->step, path))
 		rc = ckpt_remove_publish(p->step); // the name is free, which no version says yet
 	if (!rc)
 		rc = amend_check_place(c, c->node, p, c->name, path, in.raw);
@@ -680,7 +682,7 @@ int amend_link(struct call *c)
 {
 	if (!may_change(c))
 		return -EROFS;
-	if (c->step && ckpt_remove_hides(c->step))
+	if (c->step && ckpt_removal_hides(c->step))
 		return CALL_REOPENS;
 	if (!c->step || ckpt_step_state(c->step) != CKPT_STEP_COMMITTED)
 		return CALL_REOPENS; // a file of a committed step, as a shared one of a staged step

@@ -3,6 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/attributes.h"
+#include "core/commit/change.h"
 #include "fs/attr.h"
 #include "fs/node.h"
 #include "fs/ops.h"
@@ -69,12 +70,12 @@ static int set(struct call *c, struct ckpt_step *step, struct ckpt_manifest *m, 
 		return CALL_REOPENS;
 	if (e->type == CKPT_ENTRY_SYMLINK && (c->flags & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE)))
 		return -EOPNOTSUPP;
-	return ckpt_attributes_set(step, m, e, &n);
+	return ckpt_change_attributes(step, m, e, &n);
 }
 
 static int set_xattr(struct call *c, struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
-	return ckpt_attributes_set_xattr(step, m, e, c->name, c->data, c->data_len, c->flags);
+	return ckpt_change_xattr(step, m, e, c->name, c->data, c->data_len, c->flags);
 }
 
 // 0; CALL_ANSWERED: it is looked at again, as the step is being reopened.

@@ -3,7 +3,7 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/store/step.h"
 #include "core/store/trash.h"
 #include "fs/amend.h"
@@ -153,7 +153,7 @@ struct node *beside_make(struct ckpt_fs *fs, struct node *dir, const char *name,
 	if (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY ||
 	    path_of_name(fs, dir, name, path, &step))
 		return dir;
-	ckpt_remove_dir_forget(step, tid); // an rm -r makes nothing
+	ckpt_removal_dir_forget(step, tid); // an rm -r makes nothing
 	ckpt_step_unref(step);
 	make_directory(fs, path, dir);
 	return node_at(fs, path, dir);

@@ -4,6 +4,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/stage/makers.h"
 #include "core/stage/stage.h"
 #include "fs/latest.h"

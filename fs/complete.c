@@ -4,8 +4,10 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/walk.h"
+#include "core/commit/removal.h"
 #include "core/commit/remove.h"
 #include "core/stage/convert.h"
+#include "core/stage/stage.h"
 #include "core/stage/tracker.h"
 #include "core/store/errlog.h"
 #include "core/store/latest.h"
@@ -181,7 +183,7 @@ int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_comm
 int complete_step(struct ckpt_fs *fs, struct ckpt_step *of, const struct ckpt_commit *how)
 {
 	struct ckpt_step *step = ckpt_step_now(ckpt_step_ref(of));
-	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_remove_any(step);
+	bool removed = ckpt_step_state(step) == CKPT_STEP_COMMITTED && ckpt_removal_any(step);
 	int rc = removed && (fs->mount->readonly || fs->store->settings.amend == CKPT_AMEND_DENY) ? -EROFS : 0;
 
 	if (!rc && removed)

@@ -3,7 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/stage/stage.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/store/store_folder.h"
 
 #include <fcntl.h>
@@ -193,7 +193,7 @@ int folder_find(struct ckpt_fs *fs, struct node *dir, const char *name, struct c
 	if (rc)
 		return rc;
 	if (fs->mount->readonly)
-		(void)ckpt_load_refresh(fs->store); // what cannot be read is not there yet
+		(void)ckpt_follow_refresh(fs->store); // what cannot be read is not there yet
 	*ret_step = ckpt_step_find(fs->store, id, name);
 	return *ret_step ? 0 : -ENOENT;
 }

@@ -2,6 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/room.h"
 #include "core/tier/file.h"

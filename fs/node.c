@@ -2,7 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/store/store.h"
 #include "core/tier/file.h"
 #include "fs/amend.h"
@@ -699,7 +699,7 @@ static bool raw_of(const struct place *p, char *ret_raw, size_t cap)
 
 	if (!*p->path || !ckpt_step_has_manifest(ckpt_step_state(p->step)))
 		return false;
-	if (ckpt_amend_raw_of(p->step, p->path, ret_raw, cap))
+	if (ckpt_amending_raw_of(p->step, p->path, ret_raw, cap))
 		return true;
 	if (ckpt_step_manifest(p->step, &m))
 		return false;

@@ -2,9 +2,9 @@
 // Staged steps are in none; the steps of a plain folder come from core, all else from the disk or the manifest.
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/attributes.h"
-#include "core/commit/remove.h"
-#include "core/store/load.h"
+#include "core/commit/change.h"
+#include "core/commit/removal.h"
+#include "core/store/follow.h"
 #include "fs/attr.h"
 #include "fs/beside.h"
 #include "fs/call.h"
@@ -122,7 +122,7 @@ static int list_steps(struct ckpt_fs *fs, struct node *dir, struct listing *l)
 	if (rc)
 		return rc == -ENOENT || rc == -ENOTDIR ? 0 : rc;
 	if (fs->mount->readonly)
-		(void)ckpt_load_refresh(fs->store);
+		(void)ckpt_follow_refresh(fs->store);
 	if (fs->store->settings.show_staged)
 		states |= 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING;
 	rc = ckpt_step_list(fs->store, id, states, &steps, &count);
@@ -153,7 +153,7 @@ static int list_committed(struct node *dir, const struct place *p, struct listin
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < self.child_count && !rc; i++) {
-		if (ckpt_remove_has(p->step, m, self.child_first + i))
+		if (ckpt_removal_has(p->step, m, self.child_first + i))
 			continue;
 		ckpt_manifest_entry(m, self.child_first + i, &e);
 		rc = listing_add(l, e.name, types[e.type], e.ino);
@@ -258,17 +258,17 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	fi->fh = (uintptr_t)h;
 	if (fs->mount->readonly)
-		(void)ckpt_load_refresh(fs->store);
+		(void)ckpt_follow_refresh(fs->store);
 	if (dir->kind == NODE_FILES && !place_of(fs, dir, &p)) {
 		handle_uses(h, p.step);
 		if (place_is_committed(&p) && node_is_top(dir))
-			ckpt_remove_dir_opened(p.step, &h->top, fuse_req_ctx(req)->pid);
-		if (place_is_committed(&p) && !ckpt_remove_any(p.step))
+			ckpt_removal_dir_opened(p.step, &h->top, fuse_req_ctx(req)->pid);
+		if (place_is_committed(&p) && !ckpt_removal_any(p.step))
 			keep_listing(fs, dir, p.step, fi);
 		place_done(&p);
 	}
 	if (fuse_reply_open(req, fi) == -ENOENT) {
-		ckpt_remove_dir_closed(&h->top);
+		ckpt_removal_dir_closed(&h->top);
 		handle_free(fs, h);
 	}
 }
@@ -279,7 +279,7 @@ void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	(void)ino;
 	listing_free(h->listing);
-	ckpt_remove_dir_closed(&h->top);
+	ckpt_removal_dir_closed(&h->top);
 	handle_free(fs_of(req), h);
 	reply_error(req, 0);
 }
@@ -356,7 +356,7 @@ static void run_fsyncdir(struct call *c)
 
 			rc = fd < 0 ? fd : ckpt_sys.fsync(fd);
 		} else {
-			rc = ckpt_attributes_publish(p.step);
+			rc = ckpt_change_publish(p.step);
 		}
 		place_done(&p);
 	}

@@ -1,6 +1,6 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/attributes.h"
+#include "core/commit/change.h"
 #include "core/stage/stage.h"
 #include "core/store/room.h"
 #include "core/tier/file.h"
@@ -707,7 +707,7 @@ static void run_fsync(struct call *c)
 		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
 	rc = draft_synced(c->fs, h, rc, disk);
 	if (!rc && step)
-		rc = ckpt_attributes_publish(step);
+		rc = ckpt_change_publish(step);
 	ckpt_step_unref(step);
 	reply_error(c->req, rc);
 }

@@ -2,8 +2,8 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/attributes.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/removal.h"
+#include "core/commit/reopened.h"
 #include "core/commit/share.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
@@ -196,7 +196,7 @@ static int lookup_committed(struct ckpt_fs *fs, struct node *parent, const struc
 	if (rc)
 		return rc;
 	rc = ckpt_manifest_child(m, e.index, name, &index);
-	if (!rc && ckpt_remove_has(p->step, m, index))
+	if (!rc && ckpt_removal_has(p->step, m, index))
 		rc = -ENOENT;
 	else if (rc == -ENOENT && amend_is_name(p, name))
 		rc = lookup_live(fs, parent, name, ret_entry);

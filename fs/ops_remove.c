@@ -2,6 +2,7 @@
 // one only in appearance (core/commit/remove.h).
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/removal.h"
 #include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
@@ -101,7 +102,7 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 		place_done(&p);
 		return -ENOTSUP;
 	}
-	first = !ckpt_remove_hides(p.step);
+	first = !ckpt_removal_hides(p.step);
 	rc = fs->mount->readonly ? -EROFS : entry_of_node(dir, &p, &m, &e);
 	if (!rc) {
 		handle_back_child(fs, p.step, m, e.index, name); // who has it open reads on
@@ -113,7 +114,7 @@ static int remove_committed(struct ckpt_fs *fs, struct node *dir, const char *na
 			retire(fs, p.step, m, e.index, name);
 		ckpt_manifest_unref(m);
 	}
-	if (!rc && first && ckpt_remove_hides(p.step))
+	if (!rc && first && ckpt_removal_hides(p.step))
 		folder_touch_above(fs, dir);
 	place_done(&p);
 	return rc;

@@ -11,8 +11,8 @@
 #include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/commit/move.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/removal.h"
+#include "core/commit/reopened.h"
 #include "core/stage/stage.h"
 #include "core/store/store_folder.h"
 #include "core/store/trash.h"
@@ -161,7 +161,7 @@ static int move_step(struct call *c, struct ckpt_step *step, const struct ckpt_s
 	char id[CKPT_FOLDER_ID_LEN + 1];
 	int rc = c->fs->mount->readonly ? -EROFS : into ? -EXDEV : check_new_name(c->fs, c->other, NULL, c->other_name);
 
-	if (!rc && ckpt_remove_hides(step))
+	if (!rc && ckpt_removal_hides(step))
 		rc = -EBUSY; // somebody is removing it
 	if (!rc)
 		rc = folder_id_of(c->fs, c->other, true, id);

@@ -3,8 +3,9 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/clone.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/share.h"
 #include "core/stage/makers.h"
 #include "core/stage/stage.h"
@@ -264,7 +265,7 @@ static bool is_removed(const struct place *p)
 	enum ckpt_step_state state = p->step ? ckpt_step_state(p->step) : CKPT_STEP_STAGED;
 
 	return state == CKPT_STEP_DELETED || state == CKPT_STEP_GONE ||
-	       (p->step && ckpt_remove_has_path(p->step, p->path));
+	       (p->step && ckpt_removal_has_path(p->step, p->path));
 }
 
 // In its version another file has the name. Of one in packs nobody can say so before the step is reopened.

@@ -8,7 +8,7 @@
 #include "core/commit/delete.h"
 #include "core/commit/move.h"
 #include "core/commit/pin.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/commit/reopen.h"
 #include "core/commit/replace.h"
 #include "core/gc/gc.h"
@@ -409,7 +409,7 @@ static char *answer_remove(struct ckpt_fs *fs, const char *session, const char *
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
 	struct ckpt_manifest *m = NULL;
-	int rc = !step ? -ESTALE : ckpt_remove_hides(step) ? -EBUSY : ckpt_step_manifest(step, &m);
+	int rc = !step ? -ESTALE : ckpt_removal_hides(step) ? -EBUSY : ckpt_step_manifest(step, &m);
 
 	if (!rc) {
 		handle_back_all(fs, step);
@@ -592,7 +592,7 @@ static char *answer_undelete(struct ckpt_fs *fs, const char *session)
 static char *answer_move(struct ckpt_fs *fs, const char *session, const char *to)
 {
 	struct ckpt_step *step = ckpt_step_of_session(fs->store, session);
-	int rc = !step ? -ESTALE : ckpt_remove_hides(step) ? -EBUSY : ckpt_move_to(step, to);
+	int rc = !step ? -ESTALE : ckpt_removal_hides(step) ? -EBUSY : ckpt_move_to(step, to);
 
 	if (!rc) {
 		forget_step(fs, step, node_space(step));

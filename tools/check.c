@@ -4,10 +4,10 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/attributes.h"
 #include "core/stage/torn.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/tier/pack.h"
 #include "core/tier/seal.h"
 #include "tools/check_packs.h"
@@ -364,7 +364,7 @@ static struct ckpt_manifest *newer_manifest(struct check *k)
 	struct ckpt_manifest *now = NULL;
 
 	if (step) {
-		(void)ckpt_load_newer(step);
+		(void)ckpt_follow_newer(step);
 		if (ckpt_step_manifest(step, &now))
 			now = NULL;
 		ckpt_step_unref(step);
@@ -489,7 +489,8 @@ static bool is_left_by_an_amend(const struct check *k, DIR *dir, const char *nam
 	CLEANUP_FD int fd = openat(dirfd(dir), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct statx stx;
 
-	if (fd >= 0 && (fgetxattr(fd, CKPT_AMEND_XATTR, NULL, 0) >= 0 || fgetxattr(fd, CKPT_TORN_XATTR, NULL, 0) >= 0))
+	if (fd >= 0 &&
+	    (fgetxattr(fd, CKPT_AMENDING_XATTR, NULL, 0) >= 0 || fgetxattr(fd, CKPT_TORN_XATTR, NULL, 0) >= 0))
 		return true;
 	return !statx(dirfd(dir), name, AT_SYMLINK_NOFOLLOW, STATX_BTIME, &stx) && stx.stx_mask & STATX_BTIME &&
 	       stx.stx_btime.tv_sec * INT64_C(1000000000) + stx.stx_btime.tv_nsec + TICK_NS > k->committed_ns;

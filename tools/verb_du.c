@@ -1,9 +1,9 @@
 // du: what the steps of a store are, and what they take on the disk.
+#include "core/store/follow.h"
 #include "tools/verb.h"
 
 #include "core/base/util.h"
 #include "core/commit/delete.h"
-#include "core/store/load.h"
 #include "core/tier/pack_use.h"
 #include "core/tier/stored.h"
 #include "tools/listing.h"
@@ -100,7 +100,7 @@ static bool is_gone(const struct ckpt_step *step)
 {
 	struct ckpt_said said;
 
-	return !ckpt_load_refresh(step->store) && ckpt_step_said(step->store, step->session, &said) == -ENOENT;
+	return !ckpt_follow_refresh(step->store) && ckpt_step_said(step->store, step->session, &said) == -ENOENT;
 }
 
 static void add_step(struct du *d, struct ckpt_step *step, uint64_t *sum)

@@ -1,6 +1,7 @@
 // verify: everything that the store has against everything that it says.
 //
 // The records are listed and read anew here, not through the table of steps, which leaves out what is damaged.
+#include "core/store/follow.h"
 #include "tools/verb.h"
 
 #include "core/base/hash.h"
@@ -62,7 +63,7 @@ static bool is_gone(const struct verify *v)
 	snprintf(name, sizeof(name), CKPT_TRASH_DROP "%s", v->session);
 	if (!faccessat(v->l.store->trash_fd, name, F_OK, AT_SYMLINK_NOFOLLOW))
 		return true;
-	return ckpt_load_refresh(v->l.store) || ckpt_step_said(v->l.store, v->session, &said) == -ENOENT;
+	return ckpt_follow_refresh(v->l.store) || ckpt_step_said(v->l.store, v->session, &said) == -ENOENT;
 }
 
 static void bad(void *arg, const char *path, const char *problem)

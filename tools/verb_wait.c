@@ -1,13 +1,13 @@
 // wait: until a step is committed, or until nothing is under way.
 //
 // Looks again and again: a commit tells nobody but who asked for it.
+#include "core/store/follow.h"
 #include "core/store/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/ask.h"
-#include "core/store/load.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -95,7 +95,7 @@ static bool has_news(struct wait *w)
 
 static int refresh(struct wait *w)
 {
-	int rc = ckpt_load_refresh(w->l.store);
+	int rc = ckpt_follow_refresh(w->l.store);
 
 	if (rc)
 		return ckpt_fail_errno(w->o.store, NULL, rc);

@@ -2,18 +2,15 @@
 //   PENDING   in no version yet
 //   OVER      in a version, and kept for a second: whoever began to read by the manifest before goes on seeing it
 // PENDING -> OVER by ckpt_attributes_put(), when the version is the step's; OVER -> PENDING by the next change of the same file. One
-// thread for each step that has some (watch.h) publishes them, and frees them when all are over.
+// thread for each step that has some (change.h) publishes them, and frees them when all are over.
 //
 // A change that is over applies to the one manifest that lacks it, so that a number which the disk gives to another file later finds none.
 #include "core/commit/attributes.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/edit.h"
-#include "core/commit/watch.h"
+#include "core/commit/amending.h"
 #include "core/limits.h"
-#include "core/store/errlog.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>
@@ -386,20 +383,6 @@ static bool wants_watch_locked(struct ckpt_step *step)
 	return wants;
 }
 
-static void watch(struct ckpt_step *step);
-
-// Without a thread it is a version at once. Why not is in the error log, and the next one tries again.
-static void start_watch(struct ckpt_step *step)
-{
-	if (ckpt_watch_start(step, watch))
-		return;
-	ckpt_lock_take(&step->lock);
-	if (ckpt_changed_of(step)->attributes)
-		ckpt_changed_of(step)->attributes->watched = false;
-	ckpt_lock_drop(&step->lock);
-	(void)ckpt_attributes_publish(step);
-}
-
 // A daemon without root must be able to read the raw file, whatever mode clients see.
 static int make_readable(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
@@ -423,14 +406,14 @@ static int make_readable(struct ckpt_step *step, struct ckpt_manifest *m, const 
 }
 
 int ckpt_attributes_set(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e,
-			const struct ckpt_attributes_new *what)
+			const struct ckpt_attributes_new *what, bool *ret_starts)
 {
 	struct ckpt_entry now = *e;
 	struct change *c;
 	unsigned which;
-	bool starts;
 	int rc = what->which & CKPT_ATTRIBUTE_MODE ? make_readable(step, m, e) : 0;
 
+	*ret_starts = false;
 	if (rc)
 		return rc;
 	ckpt_lock_take(&step->lock);
@@ -445,10 +428,8 @@ int ckpt_attributes_set(struct ckpt_step *step, struct ckpt_manifest *m, const s
 		take_over(&c->now, what, which);
 		changed_locked(ckpt_changed_of(step)->attributes, c);
 	}
-	starts = !rc && which && wants_watch_locked(step);
+	*ret_starts = !rc && which && wants_watch_locked(step);
 	ckpt_lock_drop(&step->lock);
-	if (starts)
-		start_watch(step);
 	return rc;
 }
 
@@ -509,13 +490,13 @@ static int check_xattr(const struct change *c, const struct ckpt_manifest *m, co
 }
 
 int ckpt_attributes_set_xattr(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e,
-			      const char *name, const void *value, size_t len, int flags)
+			      const char *name, const void *value, size_t len, int flags, bool *ret_starts)
 {
 	struct xattr_change *x = xattr_new(name, value, len);
 	struct change *c;
-	bool starts;
 	int rc;
 
+	*ret_starts = false;
 	if (!x)
 		return -ENOMEM;
 	ckpt_lock_take(&step->lock);
@@ -528,11 +509,9 @@ int ckpt_attributes_set_xattr(struct ckpt_step *step, struct ckpt_manifest *m, c
 		put_xattr(c, TAKE_PTR(x));
 		changed_locked(ckpt_changed_of(step)->attributes, c);
 	}
-	starts = !rc && wants_watch_locked(step);
+	*ret_starts = !rc && wants_watch_locked(step);
 	ckpt_lock_drop(&step->lock);
 	free(x);
-	if (starts)
-		start_watch(step);
 	return rc;
 }
 
@@ -632,22 +611,25 @@ void ckpt_attributes_put(struct ckpt_step *step, uint64_t mark, const struct ckp
 	a->told = false;
 }
 
-// --- Publishing ---------------------------------------------------------------------------------------------------------
+// --- For the watch ------------------------------------------------------------------------------------------------------
 
-static int publish_once(struct ckpt_step *step, bool *adopted)
+bool ckpt_attributes_are_due(struct ckpt_step *step)
 {
-	struct ckpt_edit d = {.step = step, .event = CKPT_EVENT_EDIT, .attributes = true, .only_attributes = true};
-	int rc = ckpt_edit_begin(&d, adopted);
+	LOCK_SCOPE(&step->lock);
+	const struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
+	int64_t now = ckpt_sys.mono_ns();
 
-	if (!rc && ckpt_attributes_any(step))
-		rc = ckpt_edit_copy(&d, 0);
-	if (!rc && d.w)
-		rc = ckpt_edit_put(&d);
-	ckpt_edit_done(&d);
-	return rc;
+	return a->pending && now >= a->again_ns && (now - a->last_ns >= QUIET_NS || now - a->first_ns >= LONGEST_NS);
 }
 
-static bool has_told(struct ckpt_step *step)
+void ckpt_attributes_failed(struct ckpt_step *step)
+{
+	LOCK_SCOPE(&step->lock);
+
+	ckpt_changed_of(step)->attributes->again_ns = ckpt_sys.mono_ns() + AGAIN_NS;
+}
+
+bool ckpt_attributes_have_told(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->lock);
 	bool told = !ckpt_changed_of(step)->attributes || ckpt_changed_of(step)->attributes->told;
@@ -657,58 +639,7 @@ static bool has_told(struct ckpt_step *step)
 	return told;
 }
 
-int ckpt_attributes_publish_locked(struct ckpt_step *step)
-{
-	bool adopted = false;
-	int rc = ckpt_attributes_any(step) ? -EAGAIN : 0;
-
-	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++) {
-		rc = publish_once(step, &adopted);
-		adopted |= rc == -EAGAIN;
-	}
-	if (rc == -EAGAIN)
-		rc = -EIO;
-	if (rc == -ESTALE && ckpt_step_state(step) != CKPT_STEP_COMMITTED)
-		ckpt_attributes_forget(step); // it is deleted, or another has its name
-	else if (rc && rc != -EBUSY && rc != -ESTALE && !has_told(step))
-		ckpt_errlog_add(step->store->errlog, step->name, rc, "it is tried again: mend the cause",
-				"modes, owners, times or extended attributes of it were changed, and that is not on "
-				"disk yet");
-	return rc;
-}
-
-int ckpt_attributes_publish(struct ckpt_step *step)
-{
-	if (!ckpt_attributes_any(step))
-		return 0;
-	LOCK_SCOPE(&step->store->acts_lock);
-
-	return ckpt_attributes_publish_locked(step);
-}
-
-static bool is_closing(const struct ckpt_step *step)
-{
-	return __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE);
-}
-
-static bool is_due(struct ckpt_step *step)
-{
-	LOCK_SCOPE(&step->lock);
-	const struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
-	int64_t now = ckpt_sys.mono_ns();
-
-	return a->pending && now >= a->again_ns && (now - a->last_ns >= QUIET_NS || now - a->first_ns >= LONGEST_NS);
-}
-
-static void failed(struct ckpt_step *step)
-{
-	LOCK_SCOPE(&step->lock);
-
-	ckpt_changed_of(step)->attributes->again_ns = ckpt_sys.mono_ns() + AGAIN_NS;
-}
-
-// True: all is over, and this thread is not its watch any more.
-static bool leave(struct ckpt_step *step, bool closing)
+bool ckpt_attributes_leave(struct ckpt_step *step, bool closing)
 {
 	LOCK_SCOPE(&step->lock);
 	const struct ckpt_attributes *a = ckpt_changed_of(step)->attributes;
@@ -721,17 +652,12 @@ static bool leave(struct ckpt_step *step, bool closing)
 	return true;
 }
 
-static void watch(struct ckpt_step *step)
+void ckpt_attributes_unwatch(struct ckpt_step *step)
 {
-	bool closing;
+	LOCK_SCOPE(&step->lock);
 
-	do {
-		closing = is_closing(step);
-		if ((closing || is_due(step)) && ckpt_attributes_publish(step))
-			failed(step);
-		if (!closing)
-			ckpt_sys.sleep_ns(NAP_NS);
-	} while (!leave(step, closing));
+	if (ckpt_changed_of(step)->attributes)
+		ckpt_changed_of(step)->attributes->watched = false;
 }
 
 static void changed_done(void *step)

@@ -1,7 +1,7 @@
 // Attributes of what is in a committed step, changed after its commit: mode, owner, time of change and extended attributes.
 //
 // A change is kept in memory and seen at once. It becomes a version of the step, with the manifest of before but for these attributes,
-//   1 s after the last change, 5 s after the first at the latest, at fsync (ckpt_attributes_publish), at the end of the store,
+//   1 s after the last change, 5 s after the first at the latest, at fsync (ckpt_change_publish), at the end of the store,
 //   or with the next addition or move in the step, whose version has it, too.
 // A crash before that has the version before. Raw files keep the attributes that they have, for other versions share them: the manifest
 // says those of an entry whose own have changed, in the extended attribute CKPT_RAW_XATTR (FORMAT.md).
@@ -13,7 +13,6 @@
 
 #include "core/store/step.h"
 
-#define CKPT_EVENT_EDIT "edit" // of its versions
 #define CKPT_RAW_XATTR CKPT_OWN_XATTRS "raw"
 
 enum {
@@ -38,13 +37,11 @@ CKPT_PART(struct ckpt_step, struct ckpt_changed, ckpt_changed)
 
 // --- Changing -----------------------------------------------------------------------------------------------------------
 
-// Of entry e of m, which is the current manifest. What an attribute is already is no change. -EROFS: the step is not committed
-// (any more); -EAGAIN it is reopened; -ESTALE it has another version: look again; -ENOMEM.
+// As of change.h. *ret_starts: nobody publishes the changes of the step yet, and the caller is to see to that.
 int ckpt_attributes_set(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e,
-			const struct ckpt_attributes_new *what);
-// As setxattr(2), with its flags; value NULL: as removexattr(2). Also -EEXIST, -ENODATA; -ENOSPC the entry has too many of them.
+			const struct ckpt_attributes_new *what, bool *ret_starts);
 int ckpt_attributes_set_xattr(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e,
-			      const char *name, const void *value, size_t len, int flags);
+			      const char *name, const void *value, size_t len, int flags, bool *ret_starts);
 
 // --- Reading ------------------------------------------------------------------------------------------------------------
 
@@ -72,10 +69,6 @@ const struct ckpt_xattr *ckpt_xattrs_find(const struct ckpt_xattrs *x, const cha
 
 // Some change is in no version yet.
 bool ckpt_attributes_any(struct ckpt_step *step);
-// All changes that there are become a version. 0: they are, or there is none; errors of a version's put, which are in the error log.
-int ckpt_attributes_publish(struct ckpt_step *step);
-int ckpt_attributes_publish_locked(struct ckpt_step *step); // under store->acts_lock
-
 // For edit.c. The changes that are there by now, as a mark; those after it are not in the version; and the version was put.
 uint64_t ckpt_attributes_mark(struct ckpt_step *step);
 void ckpt_attributes_put(struct ckpt_step *step, uint64_t mark, const struct ckpt_manifest *was);
@@ -91,3 +84,11 @@ bool ckpt_attributes_differ(struct ckpt_step *step, const struct ckpt_manifest *
 // The attributes of that raw file, by the manifest. False: they are those of the entry.
 bool ckpt_attributes_raw(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint32_t *ret_mode,
 			 struct timespec *ret_mtime);
+
+// For change.c, whose thread watches the changes of a step: it is time to publish them; that failed; the error log was told of it (and is,
+// from now on); all is over, and the thread is no watch any more; there is no thread.
+bool ckpt_attributes_are_due(struct ckpt_step *step);
+void ckpt_attributes_failed(struct ckpt_step *step);
+bool ckpt_attributes_have_told(struct ckpt_step *step);
+bool ckpt_attributes_leave(struct ckpt_step *step, bool closing);
+void ckpt_attributes_unwatch(struct ckpt_step *step);

@@ -20,11 +20,12 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/attempt.h"
 #include "core/commit/copy.h"
 #include "core/commit/left_out.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
+#include "core/commit/version.h"
 #include "core/index/indexer.h"
 #include "core/stage/limit.h"
 #include "core/stage/scan.h"
@@ -450,7 +451,7 @@ static int attempt_run(struct attempt *a)
 		return rc;
 	a->scan.step = a->step;
 	a->scan.lease_until_ns = ckpt_sys.mono_ns() + a->writers_ns;
-	ckpt_amend_expect_none(a->step); // what an attempt that failed has left
+	ckpt_amending_expect_none(a->step); // what an attempt that failed has left
 	rc = ckpt_scan_run(&a->scan);
 	if (rc) {
 		complain_of_scan(a, rc);
@@ -524,7 +525,7 @@ static void enter_committed_locked(struct attempt *a)
 	remember_last_locked(step->store, a);
 	step->summary = a->record.summary;
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);
-	ckpt_amend_expected_locked(step);
+	ckpt_amending_expected_locked(step);
 	ckpt_stage_forget(step, ckpt_amending_of(step)->pending_files);
 	ckpt_limit_freed(*ckpt_limit_of(step->store));
 	// Who has the answer may wait for that, too.

@@ -50,6 +50,3 @@ struct ckpt_commit {
 // outcome is unknown (the log says which); -EINTR abandoned; -ENOSPC, -EDQUOT, -ENOMEM ...; -ESTALE the step is gone; -EAGAIN it
 // was touched.
 int ckpt_commit(struct ckpt_step *step, const struct ckpt_commit *how);
-
-// New metadata for a committed step, as a new version with the same files. The same metadata: 0, nothing is written.
-int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata);

@@ -7,14 +7,14 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/pin.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/commit/version.h"
 #include "core/gc/gc.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
 
@@ -56,7 +56,7 @@ static void tell_deleted(const struct ckpt_step *step, const struct deletion *d)
 
 static int delete_locked(struct ckpt_step *step, struct deletion *d)
 {
-	int rc = ckpt_load_settle(step->store);
+	int rc = ckpt_follow_settle(step->store);
 
 	if (!rc && ckpt_version_was_done(step, CKPT_ACT_DELETE, CKPT_STEP_DELETED))
 		return 0;
@@ -95,7 +95,8 @@ int ckpt_delete_behind_locked(struct ckpt_step *step, bool temporary)
 	struct deletion d = {.behind = true, .temporary = temporary};
 	int rc;
 
-	rc = ckpt_step_is_reopened(step) || ckpt_remove_any(step) || is_adding(step) ? -EBUSY : delete_locked(step, &d);
+	rc = ckpt_step_is_reopened(step) || ckpt_removal_any(step) || is_adding(step) ? -EBUSY
+										      : delete_locked(step, &d);
 	return d.pinned ? -ESTALE : rc;
 }
 
@@ -198,7 +199,7 @@ int ckpt_undelete(struct ckpt_step *step)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
 	struct ckpt_store *s = step->store;
-	int rc = ckpt_load_settle(s);
+	int rc = ckpt_follow_settle(s);
 
 	if (!rc && !ckpt_version_was_done(step, CKPT_ACT_UNDELETE, CKPT_STEP_COMMITTED))
 		rc = append_undeletion(step);
@@ -335,7 +336,7 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name
 	struct ckpt_store *s = step->store;
 	struct ckpt_record_copies copies = ckpt_store_copies(s);
 	bool was_deleted = ckpt_step_state(step) == CKPT_STEP_DELETED;
-	int rc = ckpt_load_settle(s);
+	int rc = ckpt_follow_settle(s);
 
 	if (!rc && was_deleted && is_expired(step))
 		return files_out_of_sight(step, ret_name);

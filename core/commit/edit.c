@@ -2,9 +2,9 @@
 
 #include "core/base/hash.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/attributes.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/commit/version.h"
 #include "core/index/indexer.h"
 #include "core/record/metadata.h"
@@ -20,7 +20,7 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 	int rc;
 
 	*adopted |= __atomic_load_n(&ckpt_amending_of(step)->amend_unknown, __ATOMIC_RELAXED);
-	rc = ckpt_amend_settle_locked(step);
+	rc = ckpt_amending_settle_locked(step);
 	d->adopted = *adopted;
 	if (!rc)
 		rc = ckpt_step_state(step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(step, &d->m) : -ESTALE;
@@ -28,7 +28,7 @@ int ckpt_edit_begin(struct ckpt_edit *d, bool *adopted)
 		d->committed_ns = step->summary.committed_ns; // of a committed step it changes under acts_lock alone
 	if (!rc && ckpt_step_is_reopened(step))
 		rc = -EBUSY; // what it shows is another, which has its files
-	if (!rc && !d->leaves_out && ckpt_remove_hides(step))
+	if (!rc && !d->leaves_out && ckpt_removal_hides(step))
 		rc = -EBUSY; // it is being removed
 	if (!rc && d->attributes)
 		d->attributes_mark = ckpt_attributes_mark(step);
@@ -330,7 +330,7 @@ int ckpt_edit_put(struct ckpt_edit *d)
 	if (rc)
 		return rc;
 	ckpt_step_keep_manifest(step, d->next);
-	ckpt_remove_carry(step, d->m, d->next, d->only_attributes);
+	ckpt_removal_carry(step, d->m, d->next, d->only_attributes);
 	if (d->attributes)
 		ckpt_attributes_put(step, d->attributes_mark, d->m);
 	ckpt_store_wake_behind(step->store);

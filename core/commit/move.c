@@ -5,7 +5,7 @@
 #include "core/commit/version.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 
 #include <stdio.h>
 
@@ -51,7 +51,7 @@ static void take_name(struct ckpt_step *step, struct ckpt_step *to)
 static int move_to(struct ckpt_step *step, struct ckpt_step *to, const char *folder_id, const char *name)
 {
 	bool was_called = is_called(step, folder_id, name);
-	int rc = ckpt_load_settle(step->store);
+	int rc = ckpt_follow_settle(step->store);
 
 	if (rc)
 		return rc;

@@ -5,11 +5,11 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/commit.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/version.h"
 #include "core/policy/should_save.h"
 #include "core/record/metadata.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/store/store.h"
 
 #include <assert.h>
@@ -221,7 +221,7 @@ int ckpt_attempt_resolve(struct attempt *a)
 	int rc;
 
 	ckpt_lock_take(&s->acts_lock);
-	rc = ckpt_load_settle(s);
+	rc = ckpt_follow_settle(s);
 	ckpt_lock_drop(&s->acts_lock);
 	if (!rc)
 		rc = read_outcome(a);

@@ -1,4 +1,5 @@
-// For remove.c and remove_end.c: the marks of a step, and whose they are. All of it is guarded by step->lock.
+// The marks of what is being removed from a committed step (remove.h), and whose they are. All of it is guarded by step->lock.
+// Threads: any. Nothing blocks.
 #pragma once
 
 #include "core/base/process.h"
@@ -60,4 +61,39 @@ static inline struct ckpt_removal *ckpt_removal_active_locked(struct ckpt_step *
 bool ckpt_removal_is_of(const struct ckpt_removal *r, const struct ckpt_manifest *m);
 // This process has the step's own directory open, or with since_ns not INT64_MAX: had it open at some time since then. Takes step->lock.
 bool ckpt_removal_has_open(struct ckpt_step *step, const struct ckpt_process *process, int64_t since_ns);
-void ckpt_removal_watch(struct ckpt_step *step); // until its marks have ended; by a thread of its own
+
+// The step's own directory is open: kept by whoever serves the handle, linked into its step until _closed.
+struct ckpt_top_dir {
+	struct ckpt_top_dir *next, *prev;
+	struct ckpt_step *step; // NULL: not linked
+	pid_t tid;              // of the opener, 0 unknown
+	int64_t opened_ns;      // monotonic
+};
+void ckpt_removal_dir_opened(struct ckpt_step *step, struct ckpt_top_dir *d, pid_t tid);
+void ckpt_removal_dir_closed(struct ckpt_top_dir *d); // not linked is fine
+// The thread adds or renames something in the step: it is not removing it.
+void ckpt_removal_dir_forget(struct ckpt_step *step, pid_t tid);
+
+// Entry index of m, which may be of a version before, is removed.
+bool ckpt_removal_has(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index);
+// The same of what stands at path in the current version.
+bool ckpt_removal_has_path(struct ckpt_step *step, const char *path);
+// Whether anything of it is marked; and whether it is being removed as a whole, and so in no listing.
+bool ckpt_removal_any(struct ckpt_step *step);
+bool ckpt_removal_hides(struct ckpt_step *step);
+// What was marked is there again, or not (any more) in what has the step's place.
+void ckpt_removal_forget(struct ckpt_step *step);
+void ckpt_removal_forget_locked(struct ckpt_step *step); // under step->lock
+// The step's next version has the manifest `is`: marks go on, by their paths. same: it has the same files, whatever their attributes.
+void ckpt_removal_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is, bool same);
+
+// For remove.c: the maker of a mark.
+struct ckpt_removal_maker {
+	struct ckpt_process *process;
+	bool recursive;
+};
+int ckpt_removal_mark_locked(struct ckpt_step *step, struct ckpt_manifest *m, const struct ckpt_entry *e,
+			     const struct ckpt_removal_maker *maker);
+// The step is being deleted: from here on nothing of it is seen. -ENOTEMPTY something is left in it.
+int ckpt_removal_hide_all(struct ckpt_step *step);
+bool ckpt_removal_is_known(struct ckpt_step *step, const struct ckpt_removal_maker *maker); // it has marks already

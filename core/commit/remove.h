@@ -18,42 +18,18 @@
 
 #include "core/store/step.h"
 
-// The step's own directory is open: kept by whoever serves the handle, linked into its step until _closed.
-struct ckpt_top_dir {
-	struct ckpt_top_dir *next, *prev;
-	struct ckpt_step *step; // NULL: not linked
-	pid_t tid;              // of the opener, 0 unknown
-	int64_t opened_ns;      // monotonic
-};
-void ckpt_remove_dir_opened(struct ckpt_step *step, struct ckpt_top_dir *d, pid_t tid);
-void ckpt_remove_dir_closed(struct ckpt_top_dir *d); // not linked is fine
-// The thread adds or renames something in the step: it is not removing it.
-void ckpt_remove_dir_forget(struct ckpt_step *step, pid_t tid);
-
 // Marks a child of directory dir of m as removed by the thread tid, whose request waits for our answer: a directory (want_dir)
 // with nothing left in it, or another entry. -ENOENT, -ENOTDIR, -EISDIR, -ENOTEMPTY, -ENOMEM; -EROFS the step is not committed, or no
 // change of it is allowed but its deletion; -EPERM it is pinned, which is told in the error log; -EAGAIN it is being reopened:
 // remove it there.
 int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir, const char *name,
 		      bool want_dir, pid_t tid);
-// Entry index of m, which may be of a version before, is removed.
-bool ckpt_remove_has(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index);
-// The same of what stands at path in the current version.
-bool ckpt_remove_has_path(struct ckpt_step *step, const char *path);
 // The step itself: deleted, if nothing is left in it (-ENOTEMPTY); errors of ckpt_delete, after which it is whole.
 int ckpt_remove_whole(struct ckpt_step *step);
 
-// Whether anything of it is marked; and whether it is being removed as a whole, and so in no listing.
-bool ckpt_remove_any(struct ckpt_step *step);
-bool ckpt_remove_hides(struct ckpt_step *step);
 // Whatever is marked now is an edit. 0: so it is, or nothing is marked; errors of a version's put, in the error log. Blocks on the
 // disk.
 int ckpt_remove_publish(struct ckpt_step *step);
 
-// --- For the other files of core ------------------------------------------------------------------------------------------
-
-// What was marked is there again, or not (any more) in what has the step's place.
-void ckpt_remove_forget(struct ckpt_step *step);
-void ckpt_remove_forget_locked(struct ckpt_step *step); // under step->lock
-// The step's next version has the manifest `is`: marks go on, by their paths. same: it has the same files, whatever their attributes.
-void ckpt_remove_carry(struct ckpt_step *step, const struct ckpt_manifest *was, struct ckpt_manifest *is, bool same);
+// For remove_end.c and remove.c: until the marks of the step have ended; by a thread of its own.
+void ckpt_remove_watch(struct ckpt_step *step);

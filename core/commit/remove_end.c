@@ -162,7 +162,7 @@ static int publish(struct ckpt_step *step, const struct ending *ends)
 
 int ckpt_remove_publish(struct ckpt_step *step)
 {
-	return ckpt_remove_any(step) ? publish(step, NULL) : 0;
+	return ckpt_removal_any(step) ? publish(step, NULL) : 0;
 }
 
 // --- Dropped -------------------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ static void wait_ns(struct ckpt_step *step, int64_t ns)
 {
 	int64_t until = ckpt_sys.mono_ns() + ns;
 
-	while (!is_closing(step) && ckpt_remove_any(step) && ckpt_sys.mono_ns() < until)
+	while (!is_closing(step) && ckpt_removal_any(step) && ckpt_sys.mono_ns() < until)
 		ckpt_sys.sleep_ns(MIN(NAP_NS, MAX(until - ckpt_sys.mono_ns(), INT64_C(1000000))));
 }
 
@@ -310,7 +310,7 @@ static void watch(struct ckpt_step *step)
 }
 
 // Without a thread they end with the step's own directory, or with the daemon.
-void ckpt_removal_watch(struct ckpt_step *step)
+void ckpt_remove_watch(struct ckpt_step *step)
 {
 	if (ckpt_watch_start(step, watch))
 		return;

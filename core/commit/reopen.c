@@ -10,12 +10,12 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/attributes.h"
+#include "core/commit/amending.h"
+#include "core/commit/change.h"
 #include "core/commit/changes.h"
 #include "core/commit/commit.h"
 #include "core/commit/delete.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/commit/share.h"
 #include "core/commit/watch.h"
 #include "core/stage/makers.h"
@@ -274,7 +274,7 @@ static int fill(struct ckpt_step *step)
 		if (!rc)
 			rc = ckpt_share_know(step, m);
 		if (!rc)
-			rc = ckpt_amend_link(step->base, step->dirfd);
+			rc = ckpt_amending_link(step->base, step->dirfd);
 		if (rc)
 			ckpt_stage_drop_session(step);
 	}
@@ -351,9 +351,9 @@ static void take_place(struct ckpt_step *step)
 static void clear_base(struct ckpt_step *base)
 {
 	ckpt_lock_take(&base->lock);
-	ckpt_remove_forget_locked(base); // the staged one is without what was removed
+	ckpt_removal_forget_locked(base); // the staged one is without what was removed
 	ckpt_lock_drop(&base->lock);
-	ckpt_amend_unlink(base);
+	ckpt_amending_unlink(base);
 }
 
 static void set_reopening(struct ckpt_step *base, bool reopening)
@@ -424,9 +424,9 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 	ckpt_step_unref(now);
 	if (ckpt_step_state(base) != CKPT_STEP_COMMITTED)
 		return -ESTALE;
-	rc = has_twin(base) ? -EROFS : ckpt_amend_settle_locked(base);
+	rc = has_twin(base) ? -EROFS : ckpt_amending_settle_locked(base);
 	if (!rc)
-		(void)ckpt_attributes_publish_locked(base); // else they are in the new version only
+		(void)ckpt_change_publish_locked(base); // else they are in the new version only
 	if (!rc) {
 		set_reopening(base, true);
 		rc = make(base, &step);

@@ -18,15 +18,7 @@
 // Threads: any. Blocks on the disk where said.
 #pragma once
 
-#include "core/store/step.h"
-
-struct ckpt_reopen {
-	bool rewritten;      // array data of it was found to be written over; atomic
-	bool claimed;        // a framework's event is awaited for it; set before it is watched
-	bool through_latest; // its first change came by the link `latest`, which leads to it meanwhile; atomic
-	bool fresh;          // it has nothing of base's, nor its numbers (replace.h); set before reopens, and for good
-};
-CKPT_PART(struct ckpt_step, struct ckpt_reopen, ckpt_reopen)
+#include "core/commit/reopened.h"
 
 // The staged step that has the place of a committed one, with a reference: as it is, or begun now, which takes a link for
 // each file. What was removed from the step (remove.h) is missing in it. -ESTALE: it is not committed (any more); -EIO: a
@@ -50,10 +42,5 @@ void ckpt_reopen_tell(const struct ckpt_step *step);
 // Under store->lock and step->lock: this staged step, of another name, has the place of base from now on, and its name. The base that
 // it had before, or NULL: the caller's reference, to be dropped when no lock is held.
 struct ckpt_step *ckpt_reopen_take_locked(struct ckpt_step *step, struct ckpt_step *base);
-// Whether its directory and files are those of the step that it reopens, as far as they are shared.
-static inline bool ckpt_reopen_shares(const struct ckpt_step *staged)
-{
-	return __atomic_load_n(&staged->reopens, __ATOMIC_ACQUIRE) && !ckpt_reopen_of(staged)->fresh;
-}
 // For the end of the store: those that are closed and whole are committed. Does not wait for it (commits_running).
 void ckpt_reopen_wake_all(struct ckpt_store *s);

@@ -2,9 +2,9 @@
 
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/move.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/find.h"
@@ -84,7 +84,7 @@ static int change_place(struct ckpt_step *step, struct ckpt_step *base, struct p
 // Under acts_lock.
 static int take_place_of(struct ckpt_step *step, struct ckpt_step *base, struct place *ret_own)
 {
-	int rc = ckpt_step_is_reopened(base) || ckpt_remove_any(base) ? -EBUSY : ckpt_amend_settle_locked(base);
+	int rc = ckpt_step_is_reopened(base) || ckpt_removal_any(base) ? -EBUSY : ckpt_amending_settle_locked(base);
 	struct ckpt_step *before = NULL;
 
 	if (!rc)

@@ -1,7 +1,7 @@
 #include "core/commit/restore.h"
 
 #include "core/base/util.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/version.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
@@ -45,7 +45,7 @@ static int restore_locked(struct ckpt_step *step, uint32_t version)
 	struct ckpt_record before;
 	struct ckpt_summary next;
 	bool changed;
-	int rc = ckpt_step_is_reopened(step) ? -EBUSY : ckpt_amend_settle_locked(step);
+	int rc = ckpt_step_is_reopened(step) ? -EBUSY : ckpt_amending_settle_locked(step);
 
 	if (!rc)
 		rc = read_before(step, version, &before);

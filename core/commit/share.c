@@ -4,8 +4,8 @@
 #include "core/base/util.h"
 #include "core/commit/attributes.h"
 #include "core/commit/clone.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/removal.h"
+#include "core/commit/reopened.h"
 #include "core/record/manifest.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
@@ -171,7 +171,7 @@ int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m)
 		struct statx stx;
 
 		ckpt_manifest_entry(m, i, &e);
-		if ((e.type != CKPT_ENTRY_DIR && e.type != CKPT_ENTRY_FILE) || ckpt_remove_has(step->base, m, i))
+		if ((e.type != CKPT_ENTRY_DIR && e.type != CKPT_ENTRY_FILE) || ckpt_removal_has(step->base, m, i))
 			continue;
 		rc = MIN(ckpt_manifest_path(m, i, path, sizeof(path)), 0);
 		if (!rc && statx(step->dirfd, path, AT_SYMLINK_NOFOLLOW, CKPT_STATX_WANT, &stx))
@@ -373,7 +373,7 @@ static uint32_t first_link(const struct tree *t, const struct ckpt_entry *e)
 
 	for (uint32_t i = 1; i < e->index; i++) {
 		ckpt_manifest_entry(t->m, i, &other);
-		if (other.ino == e->ino && !ckpt_remove_has(t->step, t->m, i))
+		if (other.ino == e->ino && !ckpt_removal_has(t->step, t->m, i))
 			return i;
 	}
 	return e->index;
@@ -518,7 +518,7 @@ static int add_children(const struct tree *t, const struct ckpt_entry *dir)
 	for (uint32_t i = 0; i < dir->child_count && !rc; i++) {
 		struct ckpt_entry e;
 
-		if (ckpt_remove_has(t->step, t->m, dir->child_first + i))
+		if (ckpt_removal_has(t->step, t->m, dir->child_first + i))
 			continue;
 		ckpt_manifest_entry(t->m, dir->child_first + i, &e);
 		rc = e.type == CKPT_ENTRY_DIR    ? ckpt_sys.mkdir(dirfd, e.name, 0700)
@@ -533,7 +533,7 @@ static int each_dir(const struct tree *t, bool attributes, uint32_t index)
 	struct ckpt_entry e;
 
 	ckpt_manifest_entry(t->m, index, &e);
-	if (e.type != CKPT_ENTRY_DIR || ckpt_remove_has(t->step, t->m, index))
+	if (e.type != CKPT_ENTRY_DIR || ckpt_removal_has(t->step, t->m, index))
 		return 0;
 	if (!attributes)
 		return add_children(t, &e);

@@ -2,11 +2,10 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/commit.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/record/metadata.h"
 #include "core/store/errlog.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/store/store.h"
 
 #include <stdio.h>
@@ -69,7 +68,7 @@ int ckpt_version_put(struct ckpt_step *step, enum ckpt_act_kind kind, ckpt_versi
 	struct ckpt_summary now;
 	struct ckpt_record r;
 	bool committed;
-	int rc = ckpt_load_settle(step->store);
+	int rc = ckpt_follow_settle(step->store);
 
 	if (rc)
 		return rc;
@@ -95,7 +94,7 @@ static int put_flag(struct ckpt_step *step, uint32_t flag, bool on)
 	struct ckpt_summary now;
 	uint32_t was;
 	bool committed;
-	int rc = ckpt_load_settle(step->store);
+	int rc = ckpt_follow_settle(step->store);
 
 	if (rc)
 		return rc;
@@ -111,7 +110,7 @@ static int put_flag(struct ckpt_step *step, uint32_t flag, bool on)
 int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char *what)
 {
 	LOCK_SCOPE(&step->store->acts_lock);
-	int rc = ckpt_remove_hides(step) || ckpt_step_is_reopened(step) ? -EBUSY : put_flag(step, flag, on);
+	int rc = ckpt_removal_hides(step) || ckpt_step_is_reopened(step) ? -EBUSY : put_flag(step, flag, on);
 
 	if (!rc)
 		ckpt_store_wake_behind(step->store);

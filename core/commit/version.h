@@ -27,3 +27,6 @@ int ckpt_version_put(struct ckpt_step *step, enum ckpt_act_kind kind, ckpt_versi
 // Sets or drops a flag of it (act.h). What says in the error log what it could not be: "pinned". Takes store->acts_lock. -EBUSY: it is being
 // removed or changed.
 int ckpt_version_flag(struct ckpt_step *step, uint32_t flag, bool on, const char *what);
+
+// New metadata for a committed step, as a new version with the same files. The same metadata: 0, nothing is written.
+int ckpt_commit_metadata(struct ckpt_step *step, const char *metadata);

@@ -12,7 +12,7 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/store/store.h"
 #include "core/tier/cool.h"
 #include "core/tier/dedupe.h"
@@ -307,7 +307,7 @@ static int check_store(struct ckpt_gc_round *g)
 static int settle(struct ckpt_gc_round *g)
 {
 	LOCK_SCOPE(&g->store->acts_lock);
-	int rc = ckpt_load_settle(g->store);
+	int rc = ckpt_follow_settle(g->store);
 
 	return rc ? ckpt_gc_fail(g, rc, "whether the last act on a step has happened is not known: %s", strerror(-rc))
 		  : 0;

@@ -1,9 +1,9 @@
 // What needs packs: steps, versions that nobody here knows, and open files. gc.c has the order, and why.
+#include "core/commit/removal.h"
 #include "core/gc/gc_round.h"
 
 #include "core/objects/objects.h"
 #include "core/base/util.h"
-#include "core/commit/remove.h"
 #include "core/store/store.h"
 #include "core/tier/cooler.h"
 #include "core/tier/file.h"
@@ -126,7 +126,7 @@ static int read_manifest(struct ckpt_step *step, struct ckpt_summary *ret_sum, s
 // What is reopened or being removed has a part of it elsewhere, and what is deleted is as it will be had back.
 static bool can_be_repacked(struct ckpt_step *step)
 {
-	return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_step_is_reopened(step) && !ckpt_remove_any(step);
+	return ckpt_step_state(step) == CKPT_STEP_COMMITTED && !ckpt_step_is_reopened(step) && !ckpt_removal_any(step);
 }
 
 static int add_cold(struct ckpt_gc_round *g, struct ckpt_step *step, const struct ckpt_manifest *m)

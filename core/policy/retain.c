@@ -7,7 +7,7 @@
 #include "core/base/util.h"
 #include "core/commit/commit.h"
 #include "core/commit/delete.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/policy/policy_store.h"
 #include "core/store/store.h"
 
@@ -193,7 +193,7 @@ static int anybody_changes(struct ckpt_store *s)
 		return rc;
 	for (size_t i = 0; i < count && !rc; i++) {
 		if (ckpt_step_state(steps[i]) == CKPT_STEP_COMMITTED &&
-		    (ckpt_step_is_reopened(steps[i]) || ckpt_remove_any(steps[i])))
+		    (ckpt_step_is_reopened(steps[i]) || ckpt_removal_any(steps[i])))
 			rc = -EBUSY;
 	}
 	ckpt_step_list_free(steps, count);

@@ -14,21 +14,7 @@
 // one, whole, because write_out came first. A session that publish has emptied goes at the next open of the store.
 #pragma once
 
-#include "core/store/store.h"
-
-struct ckpt_draft {
-	struct ckpt_store *store;
-	char session[37];
-	char name[CKPT_NAME_MAX + 1];  // of the file in the session
-	int dirfd;                     // the session's directory; -1: none (any more)
-	struct ckpt_draft *next, **at; // of the store's, from begin to the end; guarded by its lock
-};
-
-// Those that are pending; guarded by store->lock.
-struct ckpt_drafts {
-	struct ckpt_draft *first;
-};
-CKPT_PART(struct ckpt_store, struct ckpt_drafts, ckpt_drafts)
+#include "core/stage/drafts.h"
 
 // Who begins it, and what it is to be. path is that in the tree, for people; gid applies where the tree's folder gives its
 // own on to new files (folder_fd, borrowed).

@@ -13,7 +13,7 @@
 #include "core/base/uuid.h"
 #include "core/base/walk.h"
 #include "core/commit/share.h"
-#include "core/stage/draft.h"
+#include "core/stage/drafts.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "core/tier/behind.h"

@@ -154,12 +154,8 @@ static void forget_survey(struct ckpt_still *still)
 	still->surveyed = false;
 }
 
-void ckpt_still_free_locked(struct ckpt_step *step)
+static void still_free(struct ckpt_still *still)
 {
-	struct ckpt_still *still = TAKE_PTR(ckpt_staging_of(step)->still);
-
-	if (!still)
-		return;
 	forget_survey(still);
 	free(still);
 }
@@ -186,6 +182,7 @@ static bool be_still(struct ckpt_step *step, const struct glance *g)
 	if (is_new) {
 		LOCK_SCOPE(&step->lock);
 		ckpt_staging_of(step)->still = calloc(1, sizeof(*ckpt_staging_of(step)->still));
+		ckpt_staging_of(step)->still_free = still_free;
 	}
 	if (!ckpt_staging_of(step)->still)
 		return false;

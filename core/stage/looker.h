@@ -33,6 +33,3 @@ void ckpt_looker_waits_for(struct ckpt_step *step, char ret_text[CKPT_WAITS_FOR_
 // One look at all staged steps, as the thread takes it; when the next is due. For tests, which have no thread.
 int64_t ckpt_looker_look(struct ckpt_looker *l);
 int ckpt_looker_new_without_thread(struct ckpt_store *s, struct ckpt_looker **ret_looker);
-
-// For stage.c, with step->lock held.
-void ckpt_still_free_locked(struct ckpt_step *step);

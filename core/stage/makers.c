@@ -2,7 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/stage/profile.h"
-#include "core/stage/stage.h"
+#include "core/stage/staging.h"
 #include "core/store/store.h"
 
 #include <stdio.h>

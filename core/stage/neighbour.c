@@ -3,7 +3,7 @@
 #include "core/array/data.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
-#include "core/commit/attributes.h"
+#include "core/commit/change.h"
 #include "core/gc/repack.h"
 #include "core/store/latest.h"
 #include "core/tier/cool.h"

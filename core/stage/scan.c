@@ -2,7 +2,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/copy.h"
 #include "core/commit/share.h"
 #include "core/stage/format.h"
@@ -155,7 +155,7 @@ static int add_file(struct walk *w, int dirfd, const char *name, uint32_t parent
 	if (rc)
 		return rc;
 	if (is_late(scan, ckpt_store_ino(&stx)))
-		return ckpt_amend_expect(scan->step, w->path, ckpt_store_ino(&stx), fd);
+		return ckpt_amending_expect(scan->step, w->path, ckpt_store_ino(&stx), fd);
 	if (ckpt_torn_is(fd, &stx) || is_cut_off(w, fd, name, &stx))
 		return remember(&scan->left_out, &scan->left_out_count, &scan->left_out_cap, w->path, 0, false);
 	if (is_leftover(scan, ckpt_store_ino(&stx))) {

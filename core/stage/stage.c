@@ -15,10 +15,9 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/share.h"
 #include "core/stage/limit.h"
-#include "core/stage/looker.h"
 #include "core/stage/makers.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
@@ -273,7 +272,7 @@ static int begin(struct ckpt_step *fresh, mode_t mode, struct ckpt_step *from, s
 		ckpt_step_unref(fresh);
 	else
 		*ret_step = fresh;
-	ckpt_looker_wake(__atomic_load_n(ckpt_looker_of(s), __ATOMIC_ACQUIRE));
+	s->calls.wake_looker(s);
 	return rc;
 }
 
@@ -714,7 +713,8 @@ void ckpt_stage_forget(struct ckpt_step *step, bool keeps_synced)
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
 	ckpt_makers_forget_locked(step);
-	ckpt_still_free_locked(step);
+	if (ckpt_staging_of(step)->still)
+		ckpt_staging_of(step)->still_free(TAKE_PTR(ckpt_staging_of(step)->still));
 	if (!keeps_synced)
 		free(TAKE_PTR(ckpt_staging_of(step)->synced));
 }

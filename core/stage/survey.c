@@ -5,7 +5,7 @@
 #include "core/base/util.h"
 #include "core/limits.h"
 #include "core/stage/format.h"
-#include "core/stage/stage.h"
+#include "core/stage/staging.h"
 #include "core/stage/torn.h"
 #include "core/store/store.h"
 

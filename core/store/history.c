@@ -2,7 +2,7 @@
 
 #include "core/base/json.h"
 #include "core/base/util.h"
-#include "core/commit/remove.h"
+#include "core/commit/removal.h"
 #include "core/store/store.h"
 
 struct entry {
@@ -20,7 +20,7 @@ static bool look_at(struct ckpt_step *step, const char *folder_id, struct entry 
 	struct ckpt_step_name name;
 
 	ckpt_step_name(step, &name);
-	if ((folder_id && strcmp(name.folder_id, folder_id)) || ckpt_remove_hides(step))
+	if ((folder_id && strcmp(name.folder_id, folder_id)) || ckpt_removal_hides(step))
 		return false;
 	LOCK_SCOPE(&step->lock);
 

@@ -1,7 +1,7 @@
 #include "core/store/latest.h"
 
 #include "core/base/util.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/store/store.h"
 #include "core/store/timestamp.h"
 

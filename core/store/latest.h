@@ -7,24 +7,13 @@
 #pragma once
 
 #include "core/record/name.h"
+#include "core/store/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct ckpt_store;
-
-enum ckpt_latest_by {
-	CKPT_LATEST_BY_COMMIT, // the last to be committed
-	CKPT_LATEST_BY_STEP,   // the highest number
-	CKPT_LATEST_BY_TIMESTAMP, // the last by its own word (timestamp.h, for find.h only), else by its first commit: new versions do not
-	// count, clocks do; of those the highest number; a time that is not known is before all others
-	CKPT_LATEST_BY_MTIME,   // the latest modification time of the directory
-	CKPT_LATEST_BY_TRACKER, // what a framework's file says (tracker.h); for find.h only
-};
-// Their words, "commit" ..., in this order, then NULL.
-extern const char *const ckpt_latest_words[];
-int ckpt_latest_by_word(const char *word, enum ckpt_latest_by *ret_by); // 0, -EINVAL
 
 struct ckpt_latest {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];

@@ -3,13 +3,12 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
+#include "core/commit/amending.h"
 #include "core/commit/attributes.h"
 #include "core/commit/commit.h"
 #include "core/commit/copy.h"
 #include "core/commit/pin.h"
 #include "core/commit/removal.h"
-#include "core/commit/remove.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
 #include "core/gc/gc.h"
@@ -21,6 +20,7 @@
 #include "core/stage/looker.h"
 #include "core/stage/stage.h"
 #include "core/store/holder.h"
+#include "core/store/expiry.h"
 #include "core/store/load.h"
 #include "core/store/room.h"
 #include "core/store/store_folder.h"
@@ -46,16 +46,17 @@ static struct ckpt_part *const step_parts[] = {
 };
 
 static struct ckpt_part *const store_parts[] = {
-	&ckpt_trash_part,  &ckpt_room_part,         &ckpt_sealer_part,  &ckpt_cooler_part,
-	&ckpt_looker_part, &ckpt_limit_part,        &ckpt_indexer_part, &ckpt_chunk_cache_part,
-	&ckpt_drafts_part, &ckpt_packed_files_part, &ckpt_commits_part, &ckpt_synced_folders_part,
+	&ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,         &ckpt_sealer_part,
+	&ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,        &ckpt_indexer_part,
+	&ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part, &ckpt_commits_part,
+	&ckpt_synced_folders_part,
 };
 static size_t store_bytes;
 
 static void place_parts(void)
 {
 	store_bytes = ckpt_parts_place(store_parts, ARRAY_LEN(store_parts), sizeof(struct ckpt_store));
-	ckpt_step_parts(&(struct ckpt_step_parts){step_parts, ARRAY_LEN(step_parts), ckpt_remove_hides});
+	ckpt_step_parts(&(struct ckpt_step_parts){step_parts, ARRAY_LEN(step_parts), ckpt_removal_hides});
 }
 
 // Each folder of ours is a directory of the store's own filesystem: no symlink, no mount on top.
@@ -173,7 +174,12 @@ static int store_open_parts(struct ckpt_store *s, bool repair)
 	if (!rc && s->writable && s->index)
 		rc = ckpt_indexer_new(s->index, ckpt_indexer_of(s));
 	if (!rc && s->writable)
-		rc = ckpt_trash_open(s, ckpt_trash_of(s));
+		rc = ckpt_expiry_new(ckpt_expiry_of(s));
+	if (!rc && s->writable) {
+		struct ckpt_trash_looks looks = ckpt_expiry_looks(*ckpt_expiry_of(s));
+
+		rc = ckpt_trash_open(s, &looks, ckpt_trash_of(s));
+	}
 	return rc;
 }
 
@@ -181,6 +187,11 @@ static void wake_behind(struct ckpt_store *s)
 {
 	ckpt_sealer_wake(__atomic_load_n(ckpt_sealer_of(s), __ATOMIC_ACQUIRE));
 	ckpt_cooler_wake(__atomic_load_n(ckpt_cooler_of(s), __ATOMIC_ACQUIRE));
+}
+
+static void wake_looker(struct ckpt_store *s)
+{
+	ckpt_looker_wake(__atomic_load_n(ckpt_looker_of(s), __ATOMIC_ACQUIRE));
 }
 
 int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ckpt_settings *settings,
@@ -202,6 +213,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	pthread_cond_init(&s->idle, NULL);
 	s->writable = mode != CKPT_STORE_READ;
 	s->calls.wake_behind = wake_behind;
+	s->calls.wake_looker = wake_looker;
 	ckpt_boot_id(s->boot_id);
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
@@ -283,6 +295,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_store_rest(s);
 	ckpt_room_free(*ckpt_room_of(s));
 	ckpt_trash_close(*ckpt_trash_of(s));
+	ckpt_expiry_free(*ckpt_expiry_of(s));
 	if (s->writable && s->objects && s->steps)
 		ckpt_gc_expected_keep(s);
 	if (s->writable && s->journal)

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "core/limits.h"
-#include "core/store/latest.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -33,6 +32,19 @@ enum ckpt_amend {
 uint64_t ckpt_share_of(uint64_t share, uint64_t all_bytes); // in bytes; UINT64_MAX: no limit
 
 // Durations in ns.
+// Which step is the newest (latest.h).
+enum ckpt_latest_by {
+	CKPT_LATEST_BY_COMMIT, // the last to be committed
+	CKPT_LATEST_BY_STEP,   // the highest number
+	CKPT_LATEST_BY_TIMESTAMP, // the last by its own word (timestamp.h, for find.h only), else by its first commit: new versions do not
+	// count, clocks do; of those the highest number; a time that is not known is before all others
+	CKPT_LATEST_BY_MTIME,   // the latest modification time of the directory
+	CKPT_LATEST_BY_TRACKER, // what a framework's file says (tracker.h); for find.h only
+};
+// Their words, "commit" ..., in this order, then NULL.
+extern const char *const ckpt_latest_words[];
+int ckpt_latest_by_word(const char *word, enum ckpt_latest_by *ret_by); // 0, -EINVAL
+
 struct ckpt_settings {
 	char marker[CKPT_NAME_MAX + 1];
 	char *steps_at;            // patterns, ':' between them; NULL: the rules of DESIGN.md section 1

@@ -26,7 +26,9 @@ struct ckpt_decided;
 
 // Of modules above, which the store knows nothing else of.
 struct ckpt_store_calls {
-	void (*wake_behind)(struct ckpt_store *s); // open.c's
+	// open.c's.
+	void (*wake_behind)(struct ckpt_store *s);
+	void (*wake_looker)(struct ckpt_store *s); // there is a staged step
 	// Set by a mount before its first commit: brings what clients have changed through mappings of this file, which the
 	// kernel may still hold, to the file. Blocks; called without locks, until no commit runs any more.
 	void (*write_back)(void *arg, uint64_t ino);

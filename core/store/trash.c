@@ -1,16 +1,9 @@
 #include "core/store/trash.h"
 
-#include "core/base/clock.h"
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/gc/gc.h"
 #include "core/limits.h"
-#include "core/policy/retain.h"
-#include "core/policy/temporary.h"
-#include "core/stage/stage.h"
-#include "core/store/room.h"
 #include "core/store/store.h"
 
 #include <dirent.h>
@@ -19,11 +12,11 @@
 #include <sys/stat.h>
 
 #define LOOK_NS (INT64_C(3600) * 1000000000)
-#define RETRY_NS (INT64_C(60) * 1000000000)
 #define OVER_NS (INT64_C(5) * 1000000000) // what another step has taken the place of stays for so long
 
 struct ckpt_trash {
 	struct ckpt_store *store;
+	struct ckpt_trash_looks looks;
 	struct ckpt_lock lock;
 	pthread_cond_t changed;
 	// Guarded by lock.
@@ -32,9 +25,7 @@ struct ckpt_trash {
 	int64_t due_ns;  // when deleted steps are to be looked at again,
 	int64_t over_ns; // and when those that are over, or are not kept any more
 	bool running, busy;
-	bool expires;             // set at open
-	struct ckpt_gc_behind gc; // the thread's, as is what follows
-	bool policy_told;         // that it cannot be read
+	bool expires; // set at open
 	pthread_t thread;
 	bool stop; // atomic too
 };
@@ -129,34 +120,18 @@ typedef void look_fn(struct ckpt_trash *t);
 
 static void expire(struct ckpt_trash *t)
 {
-	int64_t trash_ns = t->store->settings.trash_ns;
-	int64_t next = ckpt_expire_before(t->store, ckpt_sys.now_ns() - trash_ns, &t->stop);
-
-	int64_t ttl_ns = t->store->settings.staging_ttl_ns;
-	int64_t next_staged = ckpt_stage_expire_before(t->store, ckpt_sys.now_ns() - ttl_ns, &t->stop);
-
-	int64_t gc_ns =
-		ckpt_gc_behind(t->store, &t->gc, &t->stop) - ckpt_sys.mono_ns(); // what needed packs may have expired
+	int64_t due_ns = t->looks.deleted(t->looks.arg, t->store, &t->stop);
 	LOCK_SCOPE(&t->lock);
-	if (next != INT64_MAX) // out of a record: any time
-		t->due_ns = MIN(t->due_ns, ckpt_time_between(-trash_ns, next));
-	// What is begun later cannot be due before this.
-	t->due_ns = MIN(t->due_ns, MAX(MIN(next_staged, ckpt_sys.now_ns()) + ttl_ns, ckpt_sys.now_ns() + RETRY_NS));
-	t->due_ns = MIN(t->due_ns, ckpt_sys.now_ns() + gc_ns);
+
+	t->due_ns = MIN(t->due_ns, due_ns);
 }
 
 static void expire_over(struct ckpt_trash *t)
 {
-	(void)ckpt_journal_snapshot(t->store->journal, false); // what fails is due again
-
-	int64_t over_ns = t->expires ? OVER_NS : 0;
-	int64_t temporary_ns = ckpt_temporary_expire(t->store, over_ns, &t->stop);
-	int64_t again_ns = ckpt_retain_behind(t->store, over_ns, &t->stop, &t->policy_told);
+	int64_t over_ns = t->looks.over(t->looks.arg, t->store, t->expires ? OVER_NS : 0, &t->stop);
 	LOCK_SCOPE(&t->lock);
 
-	again_ns = MIN(again_ns, temporary_ns);
-	if (again_ns != INT64_MAX)
-		t->over_ns = MIN(t->over_ns, ckpt_sys.now_ns() + again_ns);
+	t->over_ns = MIN(t->over_ns, over_ns);
 }
 
 // What is next and not to be waited for; its time is none from then on, and who wakes us meanwhile makes it sooner.
@@ -234,7 +209,7 @@ void ckpt_trash_wake(struct ckpt_trash *t)
 {
 	if (!t->expires)
 		return;
-	ckpt_room_expect(__atomic_load_n(ckpt_room_of(t->store), __ATOMIC_ACQUIRE), 0);
+	t->looks.woken(t->store);
 	LOCK_SCOPE(&t->lock);
 
 	t->due_ns = 0;
@@ -299,7 +274,7 @@ static void forget_names(struct ckpt_trash *t)
 		free(t->names[--t->count]);
 }
 
-int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
+int ckpt_trash_open(struct ckpt_store *s, const struct ckpt_trash_looks *looks, struct ckpt_trash **ret_trash)
 {
 	struct ckpt_trash *t = calloc(1, sizeof(*t));
 	int rc;
@@ -307,9 +282,9 @@ int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash)
 	if (!t)
 		return -ENOMEM;
 	t->store = s;
+	t->looks = *looks;
 	t->due_ns = t->over_ns = INT64_MAX;
 	t->expires = !s->settings.keep_trash;
-	ckpt_gc_behind_begin(&t->gc);
 	ckpt_lock_init(&t->lock, CKPT_LOCK_LEAF);
 	pthread_cond_init(&t->changed, NULL);
 	rc = find_names(t);

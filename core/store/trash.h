@@ -10,7 +10,9 @@
 #include "core/base/part.h"
 #include "core/base/uuid.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ckpt_store;
 struct ckpt_trash;
@@ -22,9 +24,19 @@ CKPT_PART(struct ckpt_store, struct ckpt_trash *, ckpt_trash)
 #define CKPT_TRASH_COPY "copy-"
 #define CKPT_TRASH_SESSION_NAME (sizeof(CKPT_TRASH_DROP) + CKPT_UUID_LEN)
 
+// Looks at deleted steps, on the thread of the trash. Each says when it is to look again, by the clock of the system; INT64_MAX: when it
+// is woken.
+struct ckpt_trash_looks {
+	int64_t (*deleted)(void *arg, struct ckpt_store *s, const bool *stop);
+	int64_t (*over)(void *arg, struct ckpt_store *s, int64_t after_ns,
+			const bool *stop); // those that another has replaced so long ago
+	void *arg;
+	void (*woken)(struct ckpt_store *s); // by ckpt_trash_wake, on its thread
+};
+
 // Sees what a process that died has left there, before this one adds to it: it is removed behind, as all else. At most
 // CKPT_TRASH_SWEEP_MAX names: the rest at the next start. 0, also when the listing failed; -ENOMEM.
-int ckpt_trash_open(struct ckpt_store *s, struct ckpt_trash **ret_trash);
+int ckpt_trash_open(struct ckpt_store *s, const struct ckpt_trash_looks *looks, struct ckpt_trash **ret_trash);
 // Ends what goes on, after the file that is being removed; the rest stays for the next start. From then on nothing is done. NULL is
 // fine for both.
 void ckpt_trash_stop(struct ckpt_trash *t);

@@ -1,9 +1,9 @@
 // The raw files of what is in packs go, and no other: by the version that is current, and durable, while the lock of all acts is held.
+#include "core/commit/amending.h"
 #include "core/tier/cool.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static void sweep_some(struct sweep *w)
 
 	w->ended = true;
 	// A warming whose outcome is unknown may have made them.
-	if (ckpt_amend_settle_locked(w->step) || ckpt_step_state(w->step) != CKPT_STEP_COMMITTED ||
+	if (ckpt_amending_settle_locked(w->step) || ckpt_step_state(w->step) != CKPT_STEP_COMMITTED ||
 	    ckpt_step_manifest(w->step, &m))
 		return;
 	if (memcmp(w->sha256, ckpt_manifest_sha256(m), sizeof(w->sha256)))

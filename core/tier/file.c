@@ -3,7 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/store/errlog.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/store/store.h"
 #include "core/tier/chunk_cache.h"
 
@@ -161,7 +161,7 @@ static int open_anew(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i
 	uint32_t now_index;
 	int rc;
 
-	(void)ckpt_load_newer(step);
+	(void)ckpt_follow_newer(step);
 	rc = ckpt_step_manifest(step, &now);
 	if (rc)
 		return rc;
@@ -178,7 +178,7 @@ static int open_anew(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i
 // Beside the process that writes we may not know the newest version.
 static bool is_newest(struct ckpt_step *step)
 {
-	return !ckpt_load_newer(step);
+	return !ckpt_follow_newer(step);
 }
 
 static bool is_pinned(const struct ckpt_file *f)

@@ -1,5 +1,7 @@
 // Amends of which an allocation fails: each is done, or answers -ENOMEM and has changed nothing, in memory and on the disk, and
 // the second attempt works.
+#include "core/commit/amending.h"
+#include "core/commit/reopen.h"
 #include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/amends.h"
@@ -9,7 +11,7 @@
 #include "core/base/util.h"
 #include "core/base/uuid.h"
 #include "core/commit/amend.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -96,19 +98,19 @@ START_TEST(a_name_that_there_is_no_memory_for_is_not_given)
 	int rc;
 
 	ckpt_allocfault_begin_mine(1);
-	rc = ckpt_amend_begin(step, "late", NULL);
+	rc = ckpt_amending_begin(step, "late", NULL);
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);
-	ck_assert(!ckpt_amend_is_pending(step, "late"));
-	ck_ok(ckpt_amend_begin(step, "late", NULL));
+	ck_assert(!ckpt_amending_is_pending(step, "late"));
+	ck_ok(ckpt_amending_begin(step, "late", NULL));
 	ckpt_allocfault_begin_mine(1);
-	rc = ckpt_amend_rename(step, "late", "other", count_rename, NULL);
+	rc = ckpt_amending_rename(step, "late", "other", count_rename, NULL);
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);
 	ck_assert_uint_eq(renames, 0);
-	ck_assert(ckpt_amend_is_pending(step, "late") && !ckpt_amend_is_pending(step, "other"));
+	ck_assert(ckpt_amending_is_pending(step, "late") && !ckpt_amending_is_pending(step, "other"));
 	ckpt_allocfault_begin_mine(1);
-	rc = ckpt_amend_expect(step, "expected", 7, -1);
+	rc = ckpt_amending_expect(step, "expected", 7, -1);
 	ckpt_allocfault_end();
 	ck_error(rc, ENOMEM);
 }

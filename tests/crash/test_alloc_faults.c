@@ -1,5 +1,6 @@
 // What core does when any allocation fails, once or from then on: it is done, or it answers -ENOMEM (-EAGAIN: no thread) and
 // all is as before, in memory and on the disk; trying again works; and no descriptor is left open.
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/formats.h"

@@ -1,6 +1,7 @@
 // Adding to a committed step, replacing and taking out, when any call behind ckpt_sys or of the backend fails, once or
 // from then on, or is done and its answer lost: the step is as before or as after, what is in memory is what is on the
 // disk or the outcome was said to be unknown, and asking again gives the final answer.
+#include "core/commit/amending.h"
 #include "core/store/open.h"
 #include "tests/support/amends.h"
 #include "tests/support/backendfault.h"
@@ -183,13 +184,13 @@ START_TEST(a_lost_write_is_not_made_good_by_a_second_close)
 	prepare(&t, 0);
 	step = ckpt_amends_step(t.s, &done);
 	put_new(t.s, step, "late");
-	ck_ok(ckpt_amend_begin(step, "late", NULL));
+	ck_ok(ckpt_amending_begin(step, "late", NULL));
 	fsyncs_to_fail = 1;
 	ckpt_sys.fsync = fsync_once;
 	ck_error(ckpt_amend_add(step, "late"), EIO);
 	ck_error(ckpt_amend_add(step, "late"), EIO);
-	ck_ok(ckpt_amend_settle(step));
-	ck_assert(ckpt_amend_is_pending(step, "late"));
+	ck_ok(ckpt_amending_settle(step));
+	ck_assert(ckpt_amending_is_pending(step, "late"));
 	ckpt_sys.fsync = whole;
 	ckpt_step_unref(step);
 	t.rc = -EIO;

@@ -3,6 +3,7 @@
 //
 // The loops over saves, deletions and amends (test_*_faults.c) know what each of their acts must leave; this one tries every
 // act there is (trial.h), and the calls that are not behind ckpt_sys, too.
+#include "core/stage/stage.h"
 #include "tests/support/callfault.h"
 #include "tests/support/seen.h"
 #include "tests/support/sysfault.h"

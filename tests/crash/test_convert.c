@@ -1,5 +1,6 @@
 // A plain folder that becomes a step, when any call fails and when the power goes at any point: it is the folder with all
 // that it held, or the step, never neither; what was acknowledged is the step; and a second attempt works.
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "core/store/store_folder.h"
 #include "tests/support/backendfault.h"

@@ -2,6 +2,7 @@
 // length cut off. Then the store is opened, listed, and all of it read. A step is as it was; or what was damaged of it is an error for
 // who asks; or it is as one of its versions before, or not there, and then the error log names it. Steps whose files were not touched are as they were; and what
 // is done to the index costs nothing at all. Nothing that was opened in this state is worse off once the file is back.
+#include "core/commit/amending.h"
 #include "core/store/open.h"
 #include "tests/support/packed.h"
 #include "tests/support/rows.h"
@@ -184,9 +185,9 @@ static void amend(struct ckpt_store *s, struct ckpt_step *step)
 	ck_ok(fd);
 	ck_ok(ckpt_sys.pwrite(fd, "later", 5, 0));
 	close(fd);
-	ck_ok(ckpt_amend_begin(step, "late", NULL));
+	ck_ok(ckpt_amending_begin(step, "late", NULL));
 	ck_ok(ckpt_amend_add(step, "late"));
-	ckpt_amend_forget(step, "late");
+	ckpt_amending_forget(step, "late");
 	note(s);
 }
 

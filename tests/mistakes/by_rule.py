@@ -32,6 +32,7 @@ SUITES = {
     "core/store/store_folder.c": ("test_store", "crash_test_commit"),
     "core/base/sys.c": ("test_sys", "test_scan"),
     "core/store/trash.c": ("crash_test_delete",),
+    "core/commit/amending.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
     "core/tier/warm.c": ("test_cool",),
 }
 

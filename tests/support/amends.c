@@ -4,7 +4,9 @@
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/amend_move.h"
+#include "core/commit/amending.h"
 #include "core/commit/attributes.h"
+#include "core/commit/change.h"
 #include "core/record/manifest.h"
 #include "core/store/open.h"
 #include "core/tier/cool.h"
@@ -126,41 +128,41 @@ static int write_new(int dirfd, const char *name, const char *text)
 static int drop(struct ckpt_step *step, int dirfd, const char *path)
 {
 	char raw[PATH_MAX];
-	int rc = ckpt_amend_settle(step);
+	int rc = ckpt_amending_settle(step);
 
-	if (rc || !ckpt_amend_raw_of(step, path, raw, sizeof(raw)))
+	if (rc || !ckpt_amending_raw_of(step, path, raw, sizeof(raw)))
 		return rc;
 	rc = ckpt_sys.unlink(dirfd, raw, 0);
 	if (!rc || rc == -ENOENT)
-		ckpt_amend_forget(step, path);
+		ckpt_amending_forget(step, path);
 	return rc == -ENOENT ? 0 : rc;
 }
 
 static int add_file(struct ckpt_step *step, int dirfd, const char *path, const char *text)
 {
-	char raw[CKPT_AMEND_RAW_MAX];
-	int rc = ckpt_amend_check_free(step, path);
+	char raw[CKPT_AMENDING_RAW_MAX];
+	int rc = ckpt_amending_check_free(step, path);
 
 	if (!rc)
-		rc = ckpt_amend_raw_name(raw);
+		rc = ckpt_amending_raw_name(raw);
 	if (!rc)
 		rc = write_new(dirfd, raw, text);
 	if (!rc)
-		rc = ckpt_amend_begin(step, path, raw);
+		rc = ckpt_amending_begin(step, path, raw);
 	if (!rc)
 		rc = ckpt_amend_add(step, path);
 	if (!rc)
-		ckpt_amend_forget(step, path);
+		ckpt_amending_forget(step, path);
 	return rc;
 }
 
 static int add_other(struct ckpt_step *step, int dirfd, size_t n)
 {
-	char raw[CKPT_AMEND_RAW_MAX];
-	int rc = ckpt_amend_check_free(step, acts[n].path);
+	char raw[CKPT_AMENDING_RAW_MAX];
+	int rc = ckpt_amending_check_free(step, acts[n].path);
 
 	if (!rc)
-		rc = ckpt_amend_raw_name(raw);
+		rc = ckpt_amending_raw_name(raw);
 	if (!rc)
 		rc = acts[n].kind == ADD_DIR ? ckpt_sys.mkdir(dirfd, raw, 0755)
 					     : ckpt_sys.symlink(acts[n].text, dirfd, raw);
@@ -170,7 +172,7 @@ static int add_other(struct ckpt_step *step, int dirfd, size_t n)
 static int rename_or_link(struct ckpt_step *step, size_t n, size_t done)
 {
 	const struct ckpt_names names = {acts[n].path, acts[n].text, true};
-	int rc = ckpt_amend_settle(step);
+	int rc = ckpt_amending_settle(step);
 
 	if (rc || step->summary.version - 1 != done) // it was done after all
 		return rc;
@@ -180,9 +182,9 @@ static int rename_or_link(struct ckpt_step *step, size_t n, size_t done)
 static int replace(struct ckpt_step *step, const char *path, const char *text)
 {
 	CLEANUP_FD int dirfd = open_session(step);
-	int rc = dirfd < 0 ? dirfd : ckpt_amend_settle(step);
+	int rc = dirfd < 0 ? dirfd : ckpt_amending_settle(step);
 
-	if (rc || ckpt_amend_has_raw(step, path, AGAIN))
+	if (rc || ckpt_amending_has_raw(step, path, AGAIN))
 		return rc;
 	(void)ckpt_sys.unlink(dirfd, AGAIN, 0);
 	rc = write_new(dirfd, AGAIN, text);
@@ -215,11 +217,11 @@ static int change_mode(struct ckpt_step *step, const char *path)
 	rc = ckpt_manifest_lookup(m, path, &index);
 	if (!rc) {
 		ckpt_manifest_entry(m, index, &e);
-		rc = ckpt_attributes_set(step, m, &e, &what);
+		rc = ckpt_change_attributes(step, m, &e, &what);
 	}
 	ckpt_manifest_unref(m);
 	if (!rc)
-		rc = ckpt_attributes_publish(step);
+		rc = ckpt_change_publish(step);
 	if (rc)
 		ckpt_attributes_forget(step);
 	return rc;

@@ -1,12 +1,14 @@
 #include "tests/support/life.h"
 
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/commit/delete.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/share.h"
 #include "core/store/room.h"
 #include "core/store/trash.h"

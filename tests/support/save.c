@@ -1,5 +1,7 @@
 #include "tests/support/save.h"
 
+#include "core/commit/version.h"
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "core/store/store_folder.h"
 #include "tests/support/staged.h"

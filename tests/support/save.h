@@ -9,7 +9,7 @@
 #include "tests/support/suite.h"
 
 #include "core/commit/commit.h"
-#include "core/stage/stage.h"
+#include "core/stage/staging.h"
 #include "core/store/store.h"
 
 #include <stdbool.h>

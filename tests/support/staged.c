@@ -1,5 +1,7 @@
 #include "tests/support/staged.h"
 
+#include "core/commit/removal.h"
+#include "core/stage/stage.h"
 #include "tests/support/suite.h"
 
 #include "core/base/sys.h"
@@ -46,8 +48,8 @@ int ckpt_staged_remove(struct ckpt_step *step, const char *name)
 	struct ckpt_top_dir top;
 	int rc;
 
-	ckpt_remove_dir_opened(step, &top, 0);
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_opened(step, &top, 0);
+	ckpt_removal_dir_closed(&top);
 	rc = ckpt_remove_entry(step, m, 0, name, false, 0);
 	ckpt_manifest_unref(m);
 	return rc;

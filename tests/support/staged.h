@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/commit/commit.h"
-#include "core/stage/stage.h"
+#include "core/stage/staging.h"
 #include "core/store/store.h"
 
 #include <stdint.h>

@@ -1,5 +1,6 @@
 #include "tests/support/tiers.h"
 
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/save.h"
 

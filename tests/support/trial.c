@@ -1,6 +1,13 @@
 #include "tests/support/trial.h"
 
+#include "core/commit/amending.h"
+#include "core/commit/change.h"
+#include "core/commit/removal.h"
+#include "core/commit/reopen.h"
+#include "core/commit/version.h"
 #include "core/index/indexer.h"
+#include "core/stage/stage.h"
+#include "core/store/follow.h"
 #include "core/store/holder.h"
 #include "core/store/open.h"
 #include "tests/support/staged.h"
@@ -13,7 +20,7 @@
 #include "core/commit/move.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/replace.h"
 #include "core/commit/share.h"
 #include "core/record/metadata.h"
@@ -318,7 +325,7 @@ static int act_open_to_read(struct ckpt_trial *t)
 
 static int act_refresh(struct ckpt_trial *t)
 {
-	return ckpt_load_refresh(t->reader);
+	return ckpt_follow_refresh(t->reader);
 }
 
 static int act_announce(struct ckpt_trial *t)
@@ -485,21 +492,21 @@ static int open_session(struct ckpt_trial *t)
 static int act_add(struct ckpt_trial *t)
 {
 	CLEANUP_FD int dirfd = open_session(t);
-	char raw[CKPT_AMEND_RAW_MAX];
-	int rc = dirfd < 0 ? dirfd : ckpt_amend_check_free(t->step, "late");
+	char raw[CKPT_AMENDING_RAW_MAX];
+	int rc = dirfd < 0 ? dirfd : ckpt_amending_check_free(t->step, "late");
 
 	if (!rc)
-		rc = ckpt_amend_raw_name(raw);
+		rc = ckpt_amending_raw_name(raw);
 	if (!rc)
 		rc = write_file(dirfd, raw, "amended");
 	if (!rc)
-		rc = ckpt_amend_begin(t->step, "late", raw);
+		rc = ckpt_amending_begin(t->step, "late", raw);
 	if (rc)
 		return rc;
 	rc = ckpt_amend_add(t->step, "late");
 	if (rc)
 		(void)ckpt_sys.unlink(dirfd, raw, 0);
-	ckpt_amend_forget(t->step, "late");
+	ckpt_amending_forget(t->step, "late");
 	return rc;
 }
 
@@ -527,7 +534,7 @@ static int act_remove_entry(struct ckpt_trial *t)
 	ckpt_manifest_unref(m);
 	rc = rc && rc != -ENOENT ? rc : ckpt_remove_publish(t->step);
 	if (rc)
-		ckpt_remove_forget(t->step); // as if its process had been killed
+		ckpt_removal_forget(t->step); // as if its process had been killed
 	return rc;
 }
 
@@ -543,12 +550,12 @@ static int act_attributes(struct ckpt_trial *t)
 		return rc;
 	ck_ok(ckpt_manifest_lookup(m, "model.bin", &index));
 	ckpt_manifest_entry(m, index, &e);
-	rc = ckpt_attributes_set(t->step, m, &e, &what);
+	rc = ckpt_change_attributes(t->step, m, &e, &what);
 	if (!rc)
-		rc = ckpt_attributes_set_xattr(t->step, m, &e, "user.note", "good", 4, 0);
+		rc = ckpt_change_xattr(t->step, m, &e, "user.note", "good", 4, 0);
 	ckpt_manifest_unref(m);
 	if (!rc || rc == -ESTALE) // it was a version at once, where there was no thread
-		rc = ckpt_attributes_publish(t->step);
+		rc = ckpt_change_publish(t->step);
 	if (rc)
 		ckpt_attributes_forget(t->step); // as if the daemon had ended
 	return rc;

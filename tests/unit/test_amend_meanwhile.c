@@ -1,6 +1,9 @@
 // Files that are being added to a committed step, and what becomes of step and files meanwhile: other names, a step that is
 // reopened, removed or deleted, answers that are lost, and disks that fail.
+#include "core/commit/amending.h"
+#include "core/commit/reopen.h"
 #include "core/index/indexer.h"
+#include "core/stage/stage.h"
 #include "tests/support/fixture.h"
 
 #include "backends/backends.h"
@@ -10,7 +13,7 @@
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/restore.h"
 #include "core/record/manifest.h"
 #include "core/store/trash.h"
@@ -60,7 +63,7 @@ static void put_at(const char *path, const char *text)
 static void begin_file(const char *path, const char *text)
 {
 	put_at(path, text);
-	ck_ok(ckpt_amend_begin(base, path, NULL));
+	ck_ok(ckpt_amending_begin(base, path, NULL));
 }
 
 static bool stands(int dirfd, const char *path)
@@ -79,20 +82,20 @@ static uint32_t version(void)
 
 START_TEST(a_pending_file_is_known_by_its_name_until_it_is_forgotten)
 {
-	ck_assert(!ckpt_amend_is_pending(base, "one"));
+	ck_assert(!ckpt_amending_is_pending(base, "one"));
 	begin_file("one", "1");
 	begin_file("sub/two", "2");
-	ck_assert(ckpt_amend_is_pending(base, "one") && ckpt_amend_is_pending(base, "sub/two"));
-	ck_assert(!ckpt_amend_is_pending(base, "two"));
-	ck_assert(ckpt_amend_any_below(base, "sub"));
-	ck_assert(!ckpt_amend_any_below(base, "su"));
-	ck_assert(!ckpt_amend_any_below(base, "one"));
-	ck_assert(!ckpt_amend_any_below(base, "sub/two"));
-	ckpt_amend_forget(base, "two"); // nobody's
-	ckpt_amend_forget(base, "one");
-	ck_assert(!ckpt_amend_is_pending(base, "one") && ckpt_amend_is_pending(base, "sub/two"));
-	ckpt_amend_forget(base, "sub/two");
-	ck_assert(!ckpt_amend_any_below(base, "sub"));
+	ck_assert(ckpt_amending_is_pending(base, "one") && ckpt_amending_is_pending(base, "sub/two"));
+	ck_assert(!ckpt_amending_is_pending(base, "two"));
+	ck_assert(ckpt_amending_any_below(base, "sub"));
+	ck_assert(!ckpt_amending_any_below(base, "su"));
+	ck_assert(!ckpt_amending_any_below(base, "one"));
+	ck_assert(!ckpt_amending_any_below(base, "sub/two"));
+	ckpt_amending_forget(base, "two"); // nobody's
+	ckpt_amending_forget(base, "one");
+	ck_assert(!ckpt_amending_is_pending(base, "one") && ckpt_amending_is_pending(base, "sub/two"));
+	ckpt_amending_forget(base, "sub/two");
+	ck_assert(!ckpt_amending_any_below(base, "sub"));
 }
 END_TEST
 
@@ -109,15 +112,15 @@ START_TEST(a_pending_file_that_is_renamed_is_added_under_its_new_name)
 {
 	begin_file("one", "1");
 	rename_result = -EIO;
-	ck_error(ckpt_amend_rename(base, "one", "other", rename_it, NULL), EIO);
-	ck_assert(ckpt_amend_is_pending(base, "one") && !ckpt_amend_is_pending(base, "other"));
+	ck_error(ckpt_amending_rename(base, "one", "other", rename_it, NULL), EIO);
+	ck_assert(ckpt_amending_is_pending(base, "one") && !ckpt_amending_is_pending(base, "other"));
 	rename_result = 0;
-	ck_ok(ckpt_amend_rename(base, "one", "other", rename_it, NULL));
-	ck_assert(!ckpt_amend_is_pending(base, "one") && ckpt_amend_is_pending(base, "other"));
-	ck_error(ckpt_amend_rename(base, "one", "third", rename_it, NULL), EAGAIN);
+	ck_ok(ckpt_amending_rename(base, "one", "other", rename_it, NULL));
+	ck_assert(!ckpt_amending_is_pending(base, "one") && ckpt_amending_is_pending(base, "other"));
+	ck_error(ckpt_amending_rename(base, "one", "third", rename_it, NULL), EAGAIN);
 	ck_assert_uint_eq(renames, 2);
 	ck_ok(ckpt_amend_add(base, "other"));
-	ckpt_amend_forget(base, "other");
+	ckpt_amending_forget(base, "other");
 	ckpt_staged_check(base, "other", "1");
 }
 END_TEST
@@ -127,12 +130,12 @@ START_TEST(nothing_is_added_to_a_step_that_is_not_committed_or_reopened)
 	struct ckpt_step *staged = ckpt_staged_begin(s, "2000"), *changed;
 	CLEANUP_FD int dirfd = session_fd();
 
-	ck_error(ckpt_amend_begin(staged, "late", NULL), EAGAIN);
+	ck_error(ckpt_amending_begin(staged, "late", NULL), EAGAIN);
 	ckpt_step_unref(staged);
 	begin_file("one", "1");
 	ck_ok(ckpt_reopen(base, &changed));
-	ck_error(ckpt_amend_begin(base, "late", NULL), EAGAIN);
-	ck_error(ckpt_amend_rename(base, "one", "other", rename_it, &dirfd), EAGAIN); // it is the other's now
+	ck_error(ckpt_amending_begin(base, "late", NULL), EAGAIN);
+	ck_error(ckpt_amending_rename(base, "one", "other", rename_it, &dirfd), EAGAIN); // it is the other's now
 	ck_error(ckpt_amend_add(base, "one"), EBUSY);
 	ck_error(ckpt_amend_remove(base, "model.bin"), EBUSY);
 	ck_assert_uint_eq(version(), 1);
@@ -148,7 +151,7 @@ static int begun_meanwhile;
 
 static int failing_link(int from_dirfd, const char *from, int to_dirfd, const char *to)
 {
-	begun_meanwhile = ckpt_amend_begin(base, "meanwhile", NULL);
+	begun_meanwhile = ckpt_amending_begin(base, "meanwhile", NULL);
 	return fails_for && !strcmp(to, fails_for) ? -ENOSPC : real_link(from_dirfd, from, to_dirfd, to);
 }
 
@@ -164,12 +167,12 @@ START_TEST(pending_files_go_along_into_the_reopened_step_or_stay_where_they_were
 	fails_for = _i ? "one" : "two";
 	ck_error(ckpt_reopen(base, &changed), ENOSPC);
 	ck_error(begun_meanwhile, EAGAIN);
-	ck_assert(ckpt_amend_is_pending(base, "one") && ckpt_amend_is_pending(base, "two"));
+	ck_assert(ckpt_amending_is_pending(base, "one") && ckpt_amending_is_pending(base, "two"));
 	ck_assert(stands(dirfd, "one") && stands(dirfd, "two"));
 	fails_for = NULL;
 	ck_ok(ckpt_reopen(base, &changed));
 	ckpt_sys.link = real_link;
-	ck_assert(!ckpt_amend_is_pending(base, "one") && !ckpt_amend_is_pending(base, "two"));
+	ck_assert(!ckpt_amending_is_pending(base, "one") && !ckpt_amending_is_pending(base, "two"));
 	ck_assert(!stands(dirfd, "one") && !stands(dirfd, "two"));
 	ck_ok(ckpt_commit(changed, &ckpt_staged_plain));
 	ckpt_staged_check(changed, "one", "1");
@@ -201,17 +204,17 @@ static void read_raw(uint32_t at, const char *path, const char *text)
 // An older version keeps its raw file under the path: what is added there stands elsewhere.
 START_TEST(a_file_under_the_path_of_a_removed_one_takes_nothing_from_the_version_before)
 {
-	char raw[CKPT_AMEND_RAW_MAX];
+	char raw[CKPT_AMENDING_RAW_MAX];
 
 	ck_ok(ckpt_amend_remove(base, "model.bin"));
-	ck_ok(ckpt_amend_check_free(base, "model.bin"));
-	ck_ok(ckpt_amend_raw_name(raw));
+	ck_ok(ckpt_amending_check_free(base, "model.bin"));
+	ck_ok(ckpt_amending_raw_name(raw));
 	put_at(raw, "new");
-	ck_ok(ckpt_amend_begin(base, "model.bin", raw));
-	ck_error(ckpt_amend_check_free(base, "model.bin"), EEXIST);
+	ck_ok(ckpt_amending_begin(base, "model.bin", raw));
+	ck_error(ckpt_amending_check_free(base, "model.bin"), EEXIST);
 	ck_ok(ckpt_amend_add(base, "model.bin"));
-	ckpt_amend_forget(base, "model.bin");
-	ck_error(ckpt_amend_check_free(base, "model.bin"), EEXIST);
+	ckpt_amending_forget(base, "model.bin");
+	ck_error(ckpt_amending_check_free(base, "model.bin"), EEXIST);
 	read_raw(3, "model.bin", "new");
 	ck_ok(ckpt_restore_files(base, 1));
 	read_raw(4, "model.bin", "committed");
@@ -247,17 +250,17 @@ START_TEST(where_the_version_cannot_be_read_nothing_is_added_or_taken)
 	put_at("stray", "left by a crash");
 	index = TAKE_PTR(s->index); // else it has the manifest
 	fault = (struct ckpt_fault){.at = 1, .error = -EACCES, .sticky = true};
-	ck_error(ckpt_amend_check_free(base, "stray"), EACCES);
+	ck_error(ckpt_amending_check_free(base, "stray"), EACCES);
 	ck_error(ckpt_amend_add(base, "stray"), EACCES);
 	ck_error(ckpt_amend_remove(base, "model.bin"), EACCES);
 	ck_error(ckpt_remove_whole(base), EACCES);
-	ck_assert(!ckpt_amend_has_raw(base, "model.bin", ".again-1"));
+	ck_assert(!ckpt_amending_has_raw(base, "model.bin", ".again-1"));
 	ck_assert(stands(dirfd, "stray") && stands(dirfd, "model.bin"));
 	fault.at = 0;
 	s->index = index;
 	ck_assert_uint_eq(version(), 1);
 	ckpt_save_check_files(base, CKPT_SAVE_LARGE);
-	ck_ok(ckpt_amend_check_free(base, "stray"));
+	ck_ok(ckpt_amending_check_free(base, "stray"));
 }
 END_TEST
 
@@ -267,12 +270,12 @@ START_TEST(a_file_that_was_written_again_says_with_which_bytes)
 {
 	uint32_t before;
 
-	ck_assert(!ckpt_amend_has_raw(base, "model.bin", ".again-1"));
-	ck_assert(!ckpt_amend_has_raw(base, "nothing", ".again-1"));
+	ck_assert(!ckpt_amending_has_raw(base, "model.bin", ".again-1"));
+	ck_assert(!ckpt_amending_has_raw(base, "nothing", ".again-1"));
 	put_at(".again-1", "later");
 	ck_ok(ckpt_amend_replace(base, "model.bin", ".again-1"));
-	ck_assert(ckpt_amend_has_raw(base, "model.bin", ".again-1"));
-	ck_assert(!ckpt_amend_has_raw(base, "model.bin", ".again-2"));
+	ck_assert(ckpt_amending_has_raw(base, "model.bin", ".again-1"));
+	ck_assert(!ckpt_amending_has_raw(base, "model.bin", ".again-2"));
 	ckpt_staged_check(base, "model.bin", "later");
 	before = version();
 	ck_ok(ckpt_amend_replace(base, "model.bin", ".again-1")); // it has them
@@ -342,14 +345,14 @@ START_TEST(an_addition_without_an_answer_is_asked_for_before_all_else)
 	begin_file("other", "other");
 	lose_answers(true);
 	ck_error(ckpt_amend_add(base, "late"), EIO);
-	ck_error(ckpt_amend_check_free(base, "free"), EIO);
-	ck_error(ckpt_amend_settle(base), EIO);
+	ck_error(ckpt_amending_check_free(base, "free"), EIO);
+	ck_error(ckpt_amending_settle(base), EIO);
 	ck_error(ckpt_amend_remove(base, "model.bin"), EIO);
 	ck_error(ckpt_reopen(base, &changed), EIO);
-	ck_assert(ckpt_amend_is_pending(base, "late"));
+	ck_assert(ckpt_amending_is_pending(base, "late"));
 	fault.at = 0;
-	ck_ok(ckpt_amend_settle(base));
-	ck_assert(!ckpt_amend_is_pending(base, "late") && ckpt_amend_is_pending(base, "other"));
+	ck_ok(ckpt_amending_settle(base));
+	ck_assert(!ckpt_amending_is_pending(base, "late") && ckpt_amending_is_pending(base, "other"));
 	ckpt_staged_check(base, "late", "late");
 }
 END_TEST
@@ -419,9 +422,9 @@ START_TEST(an_answer_that_cannot_be_read_is_not_an_answer)
 	}
 	for (uint64_t n = 1; rc; n++) {
 		fault = (struct ckpt_fault){.at = n, .error = -EACCES};
-		rc = ckpt_amend_settle(base);
+		rc = ckpt_amending_settle(base);
 		ck_assert(!rc || rc == -EACCES);
-		ck_assert_int_eq(ckpt_amend_is_pending(base, "late"), rc != 0);
+		ck_assert_int_eq(ckpt_amending_is_pending(base, "late"), rc != 0);
 		failed += rc != 0;
 	}
 	fault.at = 0;
@@ -439,8 +442,8 @@ START_TEST(a_deletion_settles_what_is_not_known)
 	ck_error(ckpt_amend_add(base, "late"), EIO);
 	fault.at = 0;
 	ck_ok(ckpt_delete(base));
-	ck_ok(ckpt_amend_settle(base));
-	ck_assert(!ckpt_amend_is_pending(base, "late") && ckpt_amend_is_pending(base, "other"));
+	ck_ok(ckpt_amending_settle(base));
+	ck_assert(!ckpt_amending_is_pending(base, "late") && ckpt_amending_is_pending(base, "other"));
 	ck_ok(ckpt_undelete(base));
 	ckpt_staged_check(base, "late", "late");
 }

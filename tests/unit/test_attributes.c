@@ -1,4 +1,6 @@
 // Attributes that are changed in a committed step: seen at once, in one version afterwards, and kept by what is made of the step.
+#include "core/commit/change.h"
+#include "core/commit/reopen.h"
 #include "tests/support/fixture.h"
 
 #include "backends/backends.h"
@@ -7,7 +9,7 @@
 #include "core/commit/amend.h"
 #include "core/commit/attributes.h"
 #include "core/commit/delete.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/share.h"
 #include "core/record/manifest.h"
 
@@ -61,7 +63,7 @@ static int set(const char *path, struct ckpt_attributes_new what)
 {
 	struct ckpt_manifest *now = ckpt_staged_manifest(step);
 	struct ckpt_entry e = entry_in(now, path);
-	int rc = ckpt_attributes_set(step, now, &e, &what);
+	int rc = ckpt_change_attributes(step, now, &e, &what);
 
 	ckpt_manifest_unref(now);
 	return rc;
@@ -82,7 +84,7 @@ static int set_xattr(const char *path, const char *name, const char *value, int 
 {
 	struct ckpt_manifest *now = ckpt_staged_manifest(step);
 	struct ckpt_entry e = entry_in(now, path);
-	int rc = ckpt_attributes_set_xattr(step, now, &e, name, value, value ? strlen(value) : 0, flags);
+	int rc = ckpt_change_xattr(step, now, &e, name, value, value ? strlen(value) : 0, flags);
 
 	ckpt_manifest_unref(now);
 	return rc;
@@ -191,7 +193,7 @@ START_TEST(what_an_attribute_is_already_is_no_change)
 	ck_assert_ptr_null(ckpt_changed_of(step)->attributes);
 	ck_ok(set_mode("model.bin", 0600));
 	ck_ok(set_mode("model.bin", e.mode));
-	ck_ok(ckpt_attributes_publish(step));
+	ck_ok(ckpt_change_publish(step));
 	ck_assert(!ckpt_attributes_any(step));
 	ck_assert_uint_eq(mode_now("model.bin"), e.mode);
 }
@@ -201,7 +203,7 @@ START_TEST(a_change_of_one_hard_link_is_one_of_all)
 {
 	ck_ok(set_mode("linked", 0600));
 	ck_assert_uint_eq(mode_now("sub/w"), 0600);
-	ck_ok(ckpt_attributes_publish(step));
+	ck_ok(ckpt_change_publish(step));
 	reopen_store();
 	ck_assert_uint_eq(mode_now("sub/w"), 0600);
 	ck_assert_uint_eq(mode_now("linked"), 0600);
@@ -219,7 +221,7 @@ START_TEST(xattrs_are_set_and_removed_as_their_flags_say)
 	ck_ok(set_xattr("model.bin", "user.old", NULL, 0));
 	ck_error(set_xattr("model.bin", "user.old", NULL, 0), ENODATA);
 	ck_assert(!has_xattr("model.bin", "user.old", "old"));
-	ck_ok(ckpt_attributes_publish(step));
+	ck_ok(ckpt_change_publish(step));
 	ck_assert_uint_eq(step->summary.version, 2);
 	reopen_store();
 	ck_assert(has_xattr("model.bin", "user.new", "") && !has_xattr("model.bin", "user.old", "old"));
@@ -235,7 +237,7 @@ START_TEST(xattrs_have_a_limit_and_leave_room_for_ours)
 	much[CKPT_XATTR_BYTES_MAX - 200] = '\0';
 	ck_ok(set_xattr("model.bin", "user.much", much, 0));
 	ck_ok(set_mode("model.bin", 0600));
-	ck_ok(ckpt_attributes_publish(step));
+	ck_ok(ckpt_change_publish(step));
 	ck_assert(has_xattr("model.bin", "user.much", much));
 }
 END_TEST
@@ -267,9 +269,9 @@ START_TEST(what_the_raw_file_has_is_known)
 
 	ck_assert(!ckpt_attributes_raw(m, &was, &mode, &mtime));
 	ck_ok(set_mode("model.bin", 0600));
-	ck_ok(ckpt_attributes_publish(step));
+	ck_ok(ckpt_change_publish(step));
 	ck_ok(set_time("model.bin", 1000));
-	ck_ok(ckpt_attributes_publish(step));
+	ck_ok(ckpt_change_publish(step));
 	ckpt_manifest_unref(m);
 	m = ckpt_staged_manifest(step);
 	e = entry_in(m, "model.bin");
@@ -374,7 +376,7 @@ START_TEST(many_files_are_one_version)
 		snprintf(name, sizeof(name), "%d", i);
 		ck_ok(set_mode(name, 0600 + (uint32_t)i % 64));
 	}
-	ck_ok(ckpt_attributes_publish(step));
+	ck_ok(ckpt_change_publish(step));
 	ck_assert_uint_eq(step->summary.version, 2);
 	for (int i = 0; i < 300; i++) {
 		snprintf(name, sizeof(name), "%d", i);

@@ -1,12 +1,15 @@
 // Late files in a commit: other ranks may still be writing them when the framework says that its step is complete. The commit
 // leaves them out, and each is pending from its end on; where it fails, they are staged as before.
+#include "core/commit/amending.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "tests/support/fixture_step.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/amend.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 
 #define MS INT64_C(1000000)
 
@@ -49,7 +52,7 @@ START_TEST(a_late_file_is_left_out_and_can_be_added)
 	ck_ok(commit_leaving());
 	ckpt_staged_check(step, "file", "text");
 	ck_assert(!ckpt_staged_has(step, "late"));
-	ck_assert(ckpt_amend_is_pending(step, "late"));
+	ck_assert(ckpt_amending_is_pending(step, "late"));
 	ck_ok(ckpt_sys.pwrite(fd, "whole", 5, 0));
 	ck_ok(ckpt_stage_writer_await(&w));
 	end_writer();
@@ -76,7 +79,7 @@ END_TEST
 START_TEST(only_a_commit_that_leaves_late_files_does)
 {
 	ck_error(ckpt_staged_commit(step, 5 * MS, NULL), EBUSY);
-	ck_assert(!ckpt_amend_is_pending(step, "late"));
+	ck_assert(!ckpt_amending_is_pending(step, "late"));
 	end_writer();
 	ck_ok(ckpt_staged_commit(step, 5 * MS, NULL));
 	ckpt_staged_check(step, "late", "half");
@@ -104,7 +107,7 @@ START_TEST(a_late_file_that_was_closed_is_in_the_step)
 	ckpt_staged_close_once(&w);
 	ck_ok(commit_leaving());
 	ckpt_staged_check(step, "late", "half");
-	ck_assert(!ckpt_amend_is_pending(step, "late"));
+	ck_assert(!ckpt_amending_is_pending(step, "late"));
 }
 END_TEST
 
@@ -115,13 +118,13 @@ START_TEST(a_late_file_is_staged_as_before_when_the_commit_fails)
 	ck_ok(ckpt_fault_new(s->objects, &fault, &s->objects));
 	ck_error(commit_leaving(), ENOSPC);
 	ck_ok(ckpt_stage_writer_await(&w));
-	ck_assert(!w.left && !ckpt_amend_is_pending(step, "late"));
+	ck_assert(!w.left && !ckpt_amending_is_pending(step, "late"));
 	ck_ok(ckpt_sys.pwrite(fd, "whole", 5, 0));
 	end_writer();
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(commit_leaving());
 	ckpt_staged_check(step, "late", "whole");
-	ck_assert(!ckpt_amend_is_pending(step, "late"));
+	ck_assert(!ckpt_amending_is_pending(step, "late"));
 }
 END_TEST
 
@@ -136,7 +139,7 @@ START_TEST(a_late_file_that_is_closed_while_the_outcome_is_unknown_is_refused)
 	end_writer();
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(commit_leaving());
-	ck_assert(!ckpt_staged_has(step, "late") && !ckpt_amend_is_pending(step, "late"));
+	ck_assert(!ckpt_staged_has(step, "late") && !ckpt_amending_is_pending(step, "late"));
 }
 END_TEST
 
@@ -148,7 +151,7 @@ START_TEST(a_late_file_that_is_open_when_the_outcome_is_known_can_be_added)
 	ck_error(commit_leaving(), EIO);
 	__atomic_store_n(&fault.at, 0, __ATOMIC_RELAXED);
 	ck_ok(commit_leaving());
-	ck_assert(!ckpt_staged_has(step, "late") && ckpt_amend_is_pending(step, "late"));
+	ck_assert(!ckpt_staged_has(step, "late") && ckpt_amending_is_pending(step, "late"));
 	ck_ok(ckpt_stage_writer_await(&w));
 	end_writer();
 	ck_ok(ckpt_amend_add(step, "late"));
@@ -181,7 +184,7 @@ START_TEST(a_leftover_beside_a_late_file_gets_its_copy)
 	ck_ok(ckpt_sys.pwrite(left_fd, "as it is", 8, 0));
 	ckpt_staged_check(step, "left", "as it was");
 	ck_assert(!ckpt_staged_has(step, "late"));
-	ck_assert(ckpt_amend_is_pending(step, "late"));
+	ck_assert(ckpt_amending_is_pending(step, "late"));
 	ckpt_stage_writer_remove(&left);
 	close(left_fd);
 }

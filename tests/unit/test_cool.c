@@ -1,4 +1,5 @@
 // Cooling and warming of a committed step: where its bytes are then, what of it clients see (nothing), and what damage does.
+#include "core/commit/reopen.h"
 #include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
@@ -8,7 +9,7 @@
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/gc/gc.h"
 #include "core/tier/chunk.h"
 #include "core/tier/cool.h"

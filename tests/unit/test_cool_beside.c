@@ -1,5 +1,6 @@
 // Weights that are stored beside their master: smaller, read back whatever becomes of the master's file, and without it where it
 // cannot be had.
+#include "core/commit/reopen.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 #include "tests/support/weights.h"
@@ -8,7 +9,7 @@
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/gc/gc.h"
 #include "core/tier/chunk.h"
 #include "core/tier/cool.h"

@@ -1,4 +1,5 @@
 // Cooling behind: which steps, and in whose way it is not.
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "core/tier/cooler.h"
 #include "core/tier/sealer.h"

@@ -1,4 +1,7 @@
 // Deleting a step, having it back, saving over its name, and the end of what expired.
+#include "core/commit/version.h"
+#include "core/stage/stage.h"
+#include "core/store/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 
@@ -285,7 +288,7 @@ START_TEST(a_reader_beside_sees_deletions_and_what_comes_after)
 	delete ("1000");
 	usleep(30000); // two changes in one tick look like one
 	s = reader;
-	ck_ok(ckpt_load_refresh(s));
+	ck_ok(ckpt_follow_refresh(s));
 	has("1000", NULL);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 1);
 	s = writer;
@@ -293,7 +296,7 @@ START_TEST(a_reader_beside_sees_deletions_and_what_comes_after)
 	ck_ok(ckpt_undelete(step));
 	usleep(30000);
 	s = reader;
-	ck_ok(ckpt_load_refresh(s));
+	ck_ok(ckpt_follow_refresh(s));
 	has("1000", "the first");
 	s = writer;
 	ck_ok(ckpt_delete(step));
@@ -302,8 +305,8 @@ START_TEST(a_reader_beside_sees_deletions_and_what_comes_after)
 	save("1000", "from the beginning");
 	usleep(30000);
 	s = reader;
-	ck_ok(ckpt_load_refresh(s));
-	ck_ok(ckpt_load_refresh(s));
+	ck_ok(ckpt_follow_refresh(s));
+	ck_ok(ckpt_follow_refresh(s));
 	has("1000", "from the beginning");
 	s = writer;
 	ckpt_store_close(reader);

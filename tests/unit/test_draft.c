@@ -1,4 +1,5 @@
 // New content of plain files, as it lies in the store; tests/crash/test_draft.c cuts it off everywhere.
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 

@@ -1,5 +1,8 @@
 // Garbage collection: what a step, the trash, an open file or an unknown version needs stays; all else goes, once it is old enough
 // and everything that may need it could be read.
+#include "core/commit/removal.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture_gc.h"
 
@@ -9,7 +12,7 @@
 #include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/store/errlog.h"
 
 #include <fcntl.h>
@@ -132,7 +135,7 @@ START_TEST(what_is_being_removed_may_come_back)
 	ckpt_manifest_unref(m);
 	gc_all();
 	ck_assert_uint_eq(done.deleted_objects, 0);
-	ckpt_remove_forget(a);
+	ckpt_removal_forget(a);
 	ck_ok(ckpt_packed_read(a, "0", "a0"));
 	ckpt_step_unref(a);
 }

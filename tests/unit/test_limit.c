@@ -1,4 +1,5 @@
 // What unfinished work takes on the disk, who is refused for it and told so, and how seldom it is looked at.
+#include "core/stage/stage.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"

@@ -1,4 +1,6 @@
 // The open of a store believes a log that is whole, and nothing of the index that the log does not say too.
+#include "core/stage/stage.h"
+#include "core/store/follow.h"
 #include "core/store/open.h"
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
@@ -142,10 +144,10 @@ START_TEST(a_reader_that_looks_again_sees_new_steps_and_keeps_the_old)
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
 	ck_assert_ptr_null(ckpt_save_find(reader, 4));
 	kept = ckpt_save_find(reader, 0);
-	ck_ok(ckpt_load_refresh(reader)); // nothing is new
+	ck_ok(ckpt_follow_refresh(reader)); // nothing is new
 	ckpt_step_unref(ckpt_save_one(s, 4));
 	ckpt_store_close(s);
-	ck_ok(ckpt_load_refresh(reader));
+	ck_ok(ckpt_follow_refresh(reader));
 	struct ckpt_step *seen = ckpt_save_find(reader, 4), *same = ckpt_save_find(reader, 0);
 
 	ck_assert_ptr_nonnull(seen);
@@ -186,8 +188,8 @@ START_TEST(a_look_that_failed_is_taken_again)
 	ckpt_step_unref(ckpt_save_one(s, 4));
 	ckpt_store_close(s);
 	ck_ok(ckpt_fault_new(reader->objects, &fault, &reader->objects));
-	ck_error(ckpt_load_refresh(reader), EIO);
-	ck_ok(ckpt_load_refresh(reader));
+	ck_error(ckpt_follow_refresh(reader), EIO);
+	ck_ok(ckpt_follow_refresh(reader));
 	seen = ckpt_save_find(reader, 4);
 	ck_assert_ptr_nonnull(seen);
 	ckpt_step_unref(seen);
@@ -197,7 +199,7 @@ END_TEST
 
 static void *refresh_in_thread(void *reader)
 {
-	return (void *)(intptr_t)ckpt_load_refresh(reader);
+	return (void *)(intptr_t)ckpt_follow_refresh(reader);
 }
 
 START_TEST(threads_that_look_at_once_all_see_everything)

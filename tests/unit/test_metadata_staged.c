@@ -1,9 +1,10 @@
 // What a staged step says of itself: extended attributes of its directory, and metrics.json.
+#include "core/commit/reopen.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/limits.h"
 #include "core/record/metadata.h"
 

@@ -1,4 +1,6 @@
 // A pin: a version of its own, which keeps the step from being deleted and from nothing else.
+#include "core/commit/removal.h"
+#include "core/commit/version.h"
 #include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
@@ -96,7 +98,7 @@ START_TEST(a_pinned_step_is_not_deleted_in_any_way)
 	ck_error(ckpt_amend_remove(step, "model.bin"), EPERM);
 	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", false, 0), EPERM);
 	ck_error(ckpt_remove_entry(step, m, 0, "none", false, 0), ENOENT);
-	ck_assert(!ckpt_remove_any(step));
+	ck_assert(!ckpt_removal_any(step));
 	ck_assert_uint_eq(ckpt_save_errors(s, "it is pinned"), 1); // not one for each file
 	ck_assert(summary(s, "1000").pinned);
 	ck_ok(pin("1000", false));

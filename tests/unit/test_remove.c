@@ -61,19 +61,19 @@ START_TEST(each_piece_goes_by_the_call_for_it_the_inner_ones_first)
 	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", true, 0), ENOTDIR);
 	ck_error(ckpt_remove_entry(step, m, 0, "sub", false, 0), EISDIR);
 	ck_error(ckpt_remove_entry(step, m, 0, "sub", true, 0), ENOTEMPTY);
-	ck_assert(!ckpt_remove_any(step));
+	ck_assert(!ckpt_removal_any(step));
 	ck_ok(ckpt_remove_entry(step, m, 0, "model.bin", false, 0));
 	ck_ok(ckpt_remove_entry(step, m, 0, "config.json", false, 0));
 	ck_error(ckpt_remove_entry(step, m, 0, "sub", true, 0), ENOTEMPTY);
 	ck_ok(ckpt_remove_entry(step, m, sub, "w", false, 0));
 	ck_error(ckpt_remove_whole(step), ENOTEMPTY);
 	ck_ok(ckpt_remove_entry(step, m, 0, "sub", true, 0));
-	ck_assert(ckpt_remove_has(step, m, sub) && ckpt_remove_has(step, m, index_of("sub/w")));
-	ck_assert(!ckpt_remove_has(step, m, 0));
+	ck_assert(ckpt_removal_has(step, m, sub) && ckpt_removal_has(step, m, index_of("sub/w")));
+	ck_assert(!ckpt_removal_has(step, m, 0));
 
 	ck_ok(ckpt_remove_whole(step));
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_DELETED);
-	ck_assert(!ckpt_remove_any(step));
+	ck_assert(!ckpt_removal_any(step));
 }
 END_TEST
 
@@ -120,7 +120,7 @@ static struct ckpt_top_dir top;
 // As `rm -r` of this process: it has the step's directory open until dir_closed().
 static void begin_whole(const struct child *c)
 {
-	ckpt_remove_dir_opened(step, &top, c->pid);
+	ckpt_removal_dir_opened(step, &top, c->pid);
 }
 
 static void remove_by(const struct child *c, const char *name)
@@ -144,9 +144,9 @@ static void let_pass(int64_t ns)
 
 static void until_ended(void)
 {
-	for (int i = 0; i < WAIT_MS && ckpt_remove_any(step); i++)
+	for (int i = 0; i < WAIT_MS && ckpt_removal_any(step); i++)
 		usleep(1000);
-	ck_assert(!ckpt_remove_any(step));
+	ck_assert(!ckpt_removal_any(step));
 	ckpt_lock_take(&s->acts_lock); // what makes the edit holds it until all is remembered
 	ckpt_lock_drop(&s->acts_lock);
 }
@@ -166,16 +166,16 @@ START_TEST(marks_are_one_edit_a_second_after_the_last)
 	int64_t began = ckpt_sys.mono_ns();
 
 	remove_by(&c, "model.bin");
-	ck_assert(!ckpt_remove_hides(step));
+	ck_assert(!ckpt_removal_hides(step));
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), 1); // listed all the while
-	ck_assert(ckpt_remove_has(step, m, index_of("model.bin")));
+	ck_assert(ckpt_removal_has(step, m, index_of("model.bin")));
 	usleep(600000);
 	remove_by(&c, "config.json");
 	until_ended();
 	ck_assert_int_ge(ckpt_sys.mono_ns() - began, INT64_C(1500000000));
 	is_version(3, false);
 	ck_assert(!ckpt_staged_has(step, "config.json"));
-	ck_assert(ckpt_remove_has(step, m, index_of("model.bin"))); // for whoever still reads the version before
+	ck_assert(ckpt_removal_has(step, m, index_of("model.bin"))); // for whoever still reads the version before
 	child_end(&c, SIGKILL, 0);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
@@ -201,10 +201,10 @@ START_TEST(marks_end_with_their_process)
 	if (ends[_i].whole)
 		begin_whole(&c);
 	remove_by(&c, "model.bin");
-	ck_assert_int_eq(ckpt_remove_hides(step), ends[_i].whole);
+	ck_assert_int_eq(ckpt_removal_hides(step), ends[_i].whole);
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_COMMITTED), !ends[_i].whole);
 	child_end(&c, ends[_i].sig, ends[_i].status);
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	until_ended();
 	is_version(ends[_i].edit ? 3 : 2, !ends[_i].edit);
 	for (int i = 0; i < WAIT_MS && !ends[_i].edit && !ckpt_save_errors(s, "what it removed is restored"); i++)
@@ -221,8 +221,8 @@ START_TEST(a_removal_as_a_whole_waits_while_its_process_lives_and_has_the_direct
 	remove_by(&c, "model.bin");
 	let_pass(MINUTE_NS);
 	usleep(500000);
-	ck_assert(ckpt_remove_hides(step)); // it has the directory open
-	ckpt_remove_dir_closed(&top);
+	ck_assert(ckpt_removal_hides(step)); // it has the directory open
+	ckpt_removal_dir_closed(&top);
 	until_ended();
 	is_version(3, false);
 	child_end(&c, SIGKILL, 0);
@@ -234,14 +234,14 @@ START_TEST(a_removal_as_a_whole_that_removes_on_waits)
 	struct child c = child_new();
 
 	begin_whole(&c);
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	remove_by(&c, "model.bin");
 	let_pass(MINUTE_NS - INT64_C(5000000000));
 	usleep(500000);
-	ck_assert(ckpt_remove_hides(step));
+	ck_assert(ckpt_removal_hides(step));
 	remove_by(&c, "config.json");
 	usleep(500000);
-	ck_assert(ckpt_remove_hides(step));
+	ck_assert(ckpt_removal_hides(step));
 	let_pass(MINUTE_NS);
 	until_ended();
 	is_version(3, false);
@@ -257,11 +257,11 @@ START_TEST(marks_of_a_process_that_is_stopped_for_a_minute_are_dropped)
 	remove_by(&c, "model.bin");
 	kill(c.pid, SIGSTOP);
 	usleep(500000);
-	ck_assert(ckpt_remove_hides(step));
+	ck_assert(ckpt_removal_hides(step));
 	let_pass(MINUTE_NS);
 	until_ended();
 	is_version(2, true);
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	child_end(&c, SIGKILL, 0);
 }
 END_TEST
@@ -275,7 +275,7 @@ START_TEST(each_process_has_its_own_marks)
 	ck_ok(ckpt_remove_entry(step, m, index_of("sub"), "w", false, killed.pid));
 	remove_by(&other, "config.json");
 	child_end(&killed, SIGKILL, 0);
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	until_ended();
 	is_version(3, true);
 	ck_assert(!ckpt_staged_has(step, "config.json"));
@@ -288,10 +288,10 @@ START_TEST(a_directory_that_was_opened_long_before_says_nothing)
 	struct child c = child_new();
 
 	begin_whole(&c);
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	ckpt_removing_of(step)->top_dirs_closed[0].closed_ns -= MINUTE_NS;
 	remove_by(&c, "model.bin");
-	ck_assert(!ckpt_remove_hides(step));
+	ck_assert(!ckpt_removal_hides(step));
 	child_end(&c, SIGKILL, 0);
 }
 END_TEST
@@ -361,13 +361,13 @@ START_TEST(marks_go_on_where_the_step_gets_another_version)
 	struct child c = child_new();
 
 	begin_whole(&c);
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	ckpt_removing_of(step)->top_dirs_closed[0].closed_ns = 0; // it is no rm -r
 	remove_by(&c, "model.bin");
 	ck_ok(ckpt_amend_add(step, "late"));
-	ck_assert(ckpt_remove_has_path(step, "model.bin"));
-	ck_assert(!ckpt_remove_has_path(step, "late"));
-	ck_assert(ckpt_remove_has(step, m, index_of("model.bin")));
+	ck_assert(ckpt_removal_has_path(step, "model.bin"));
+	ck_assert(!ckpt_removal_has_path(step, "late"));
+	ck_assert(ckpt_removal_has(step, m, index_of("model.bin")));
 	ck_ok(ckpt_remove_entry(step, m, index_of("sub"), "w", false, c.pid)); // by whoever has the version before
 	until_ended();
 	ck_assert_uint_eq(step->summary.version, 4);
@@ -401,7 +401,7 @@ START_TEST(an_edit_that_fails_is_tried_again_and_seen_all_the_while)
 	for (int i = 0; i < WAIT_MS && !ckpt_save_errors(s, "the removal is not on disk yet"); i++)
 		usleep(1000);
 	ck_assert_uint_ge(ckpt_save_errors(s, "the removal is not on disk yet"), 1);
-	ck_assert(ckpt_remove_has(step, m, index_of("model.bin")));
+	ck_assert(ckpt_removal_has(step, m, index_of("model.bin")));
 	fault.at = 0;
 	until_ended();
 	is_version(3, false);
@@ -421,7 +421,7 @@ START_TEST(an_orderly_end_is_the_end_of_marks)
 	if (ended[_i].whole)
 		begin_whole(&c);
 	remove_by(&c, "model.bin");
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	ckpt_step_unref(step);
 	ckpt_fixture_reopen();
 	step = ckpt_step_find(s, "", "1000");
@@ -448,7 +448,7 @@ START_TEST(more_processes_than_there_is_room_for_remove_all_the_same)
 		snprintf(name, sizeof(name), "%zu", i);
 		ck_ok(ckpt_remove_entry(many, of_many, 0, name, false, children[i].pid));
 	}
-	for (int i = 0; i < WAIT_MS && ckpt_remove_any(many); i++)
+	for (int i = 0; i < WAIT_MS && ckpt_removal_any(many); i++)
 		usleep(1000);
 	ck_assert_uint_eq(many->summary.files, 0);
 	for (size_t i = 0; i < ARRAY_LEN(children); i++)
@@ -466,7 +466,7 @@ START_TEST(where_changes_are_denied_only_a_removal_as_a_whole_begins)
 	ck_error(ckpt_remove_entry(step, m, 0, "model.bin", false, c.pid), EROFS);
 	begin_whole(&c);
 	remove_by(&c, "model.bin");
-	ckpt_remove_dir_closed(&top);
+	ckpt_removal_dir_closed(&top);
 	child_end(&c, 0, 0);
 	until_ended();
 	is_version(2, true); // what is no deletion in the end is none

@@ -1,4 +1,7 @@
 // Reopened steps: how they begin, what ends them, and that whatever fails on the way the version of before is there.
+#include "core/commit/version.h"
+#include "core/stage/stage.h"
+#include "core/store/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
@@ -230,11 +233,11 @@ START_TEST(a_reader_beside_sees_what_it_became)
 
 	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
 	usleep(30000); // else two changes in one tick would look like one
-	ck_ok(ckpt_load_refresh(reader));
+	ck_ok(ckpt_follow_refresh(reader));
 	step = reopen();
 	write_anew(step, "config.json", "{\"new\":1}");
 	ck_ok(ckpt_commit(step, &ckpt_staged_plain));
-	ck_ok(ckpt_load_refresh(reader));
+	ck_ok(ckpt_follow_refresh(reader));
 	found = ckpt_step_find(reader, "", "1000");
 	ck_assert_ptr_nonnull(found);
 	ck_assert_uint_eq(found->summary.version, 2);

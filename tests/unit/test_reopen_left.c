@@ -1,5 +1,8 @@
 // Changes of a committed step that were not completed: how they are left, and taken up again.
 #include "core/commit/amend.h"
+#include "core/commit/amending.h"
+#include "core/commit/version.h"
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"

@@ -1,12 +1,15 @@
 // Repacking of half-dead packs: what steps need of them is somewhere else afterwards, is the same and is shared as before; what somebody
 // else may read, or have back, stays as it is.
+#include "core/commit/removal.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "tests/support/fixture_sharing.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/gc/repack.h"
 #include "core/store/errlog.h"
 #include "core/tier/pack.h"
@@ -234,7 +237,7 @@ START_TEST(what_is_being_removed_keeps_its_packs)
 	ckpt_manifest_unref(m);
 	gc_all();
 	check_nothing_repacked();
-	ckpt_remove_forget(b);
+	ckpt_removal_forget(b);
 	gc_all();
 	check_repacked();
 	check_files();

@@ -1,5 +1,6 @@
 // Which checkpoint a run loads: each rule of the order and each form of a path, on a store that nobody has mounted.
 // tests/fs/test_resolve.py has those of mounts.
+#include "core/stage/stage.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/util.h"

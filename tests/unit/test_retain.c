@@ -1,4 +1,5 @@
 // Which steps of a store stay: what is read of it, and that nothing is judged by half of that.
+#include "core/commit/version.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 

@@ -1,5 +1,9 @@
 // What the policy does not keep goes behind: what is deleted, what keeps a step for now, and that nothing goes by half of what is
 // to be known.
+#include "core/commit/amending.h"
+#include "core/commit/removal.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "core/store/store_folder.h"
 #include "tests/support/fixture.h"
@@ -13,7 +17,7 @@
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/retain.h"
 #include "core/store/trash.h"
@@ -399,7 +403,7 @@ START_TEST(nothing_is_judged_while_a_step_is_being_changed_or_removed)
 	ck_ok(ckpt_staged_remove(first, "model.bin"));
 	needs_another_look();
 	ck_assert_uint_eq(ckpt_save_count(s, CKPT_STEP_DELETED), 0);
-	ckpt_remove_forget(first); // its process was killed
+	ckpt_removal_forget(first); // its process was killed
 	expire();
 	ck_assert(is_there("1") && !is_there("2") && is_there("3") && is_there("4"));
 	ckpt_step_unref(first);
@@ -413,10 +417,10 @@ START_TEST(what_somebody_adds_a_file_to_stays_for_now)
 	set(LATEST_2);
 	save_to(3);
 	step = find("1");
-	ck_ok(ckpt_amend_begin(step, "late", NULL));
+	ck_ok(ckpt_amending_begin(step, "late", NULL));
 	needs_another_look();
 	ck_assert(is_there("1"));
-	ckpt_amend_forget(step, "late");
+	ckpt_amending_forget(step, "late");
 	expire();
 	ck_assert(!is_there("1"));
 	ckpt_staged_check(step, "model.bin", "1"); // who has it goes on reading

@@ -1,4 +1,7 @@
 // Sealing of a committed step: what its next version says of the bytes, what of it clients see (nothing), and its ends.
+#include "core/commit/removal.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/array_files.h"
 #include "tests/support/fixture.h"
@@ -10,7 +13,7 @@
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/version.h"
 #include "core/tier/chunk.h"
 #include "core/tier/seal.h"
@@ -413,11 +416,11 @@ START_TEST(a_step_that_is_being_removed_is_left_alone)
 	struct ckpt_seal_how how = {.go_on = remove_one};
 
 	ck_error(ckpt_seal(step, &how), EBUSY);
-	ck_assert(ckpt_remove_any(step));
+	ck_assert(ckpt_removal_any(step));
 	ck_assert_uint_eq(step->summary.version, 1);
 	ck_error(ckpt_seal(step, &plain), EBUSY);
 	ck_assert_uint_eq(ckpt_save_errors(s, ""), 0);
-	ckpt_remove_forget(step);
+	ckpt_removal_forget(step);
 	ck_ok(ckpt_seal(step, &plain));
 }
 END_TEST
@@ -442,9 +445,9 @@ START_TEST(what_is_removed_meanwhile_stays_so)
 	ckpt_sys.random = random_after_a_removal;
 	ck_ok(ckpt_seal(step, &plain));
 	ck_assert_uint_eq(step->summary.version, 2);
-	ck_assert(ckpt_remove_has(step, before, index_of_empty));
+	ck_assert(ckpt_removal_has(step, before, index_of_empty));
 	ck_ok(ckpt_remove_entry(step, before, 0, "config", false, 0)); // by who has the version of before
-	ck_assert(ckpt_remove_has(step, before, index_of_empty));
+	ck_assert(ckpt_removal_has(step, before, index_of_empty));
 	ckpt_manifest_unref(before);
 }
 END_TEST

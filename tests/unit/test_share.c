@@ -1,4 +1,5 @@
 // Shared files: a committed file under a second name, and the copy that the name gets at its first change.
+#include "core/commit/reopen.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
@@ -7,7 +8,7 @@
 #include "core/base/util.h"
 #include "core/commit/amend.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/share.h"
 #include "core/record/manifest.h"
 #include "core/store/trash.h"

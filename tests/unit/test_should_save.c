@@ -1,4 +1,5 @@
 // What a store says of a step: its policy, its steps, the clock, and what was decided before.
+#include "core/commit/reopen.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
@@ -7,7 +8,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/commit/delete.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/should_save.h"
 #include "core/stage/stage.h"

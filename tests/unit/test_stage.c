@@ -1,4 +1,5 @@
 // Staged steps: begin, rename, graft, abort, the gate, writers, what clients have fsynced. The commit is another's.
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"

@@ -1,4 +1,5 @@
 // Staged and left steps where something is in the way: somebody who is at work, damage.
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 

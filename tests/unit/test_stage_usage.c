@@ -1,9 +1,11 @@
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/limits.h"
 #include "core/store/trash.h"
 

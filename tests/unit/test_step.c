@@ -1,4 +1,7 @@
 // The table of steps: who may have a name, who is found by a session, and how much of their manifests is in memory.
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
+#include "core/store/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 
@@ -7,7 +10,7 @@
 #include "core/commit/amend.h"
 #include "core/commit/delete.h"
 #include "core/commit/move.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/store/load.h"
 
 #include <stdio.h>
@@ -270,7 +273,7 @@ START_TEST(a_name_that_was_given_again_is_the_new_steps_for_a_reader_too)
 	ck_ok(ckpt_expire(old));
 	step = ckpt_save_one(s, 0);
 	ck_assert_uint_eq(step->summary.version, 1); // as nothing is left of the old one
-	ck_ok(ckpt_load_refresh(reader));
+	ck_ok(ckpt_follow_refresh(reader));
 	now = ckpt_save_find(reader, 0);
 	ck_assert_str_eq(now->session, step->session);
 	ck_assert_int_eq(ckpt_step_state(seen), CKPT_STEP_GONE);

@@ -1,5 +1,6 @@
 // What a committed step has on disk, when something else stands in the place of a raw file, a record or a manifest: an error,
 // never other bytes.
+#include "core/commit/version.h"
 #include "core/store/open.h"
 #include "tests/support/callfault.h"
 #include "tests/support/fixture_step.h"

@@ -1,4 +1,5 @@
 // A store's life: init, open, its lock, who holds it, and what open refuses.
+#include "core/stage/stage.h"
 #include "core/store/holder.h"
 #include "core/store/open.h"
 #include "core/store/store_folder.h"

@@ -1,4 +1,8 @@
 // Temporary steps: which are over, what keeps one, and that nothing but the store says so.
+#include "core/commit/amending.h"
+#include "core/commit/removal.h"
+#include "core/commit/reopen.h"
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "core/store/store_folder.h"
 #include "tests/support/fixture.h"
@@ -11,7 +15,7 @@
 #include "core/commit/delete.h"
 #include "core/commit/pin.h"
 #include "core/commit/remove.h"
-#include "core/commit/reopen.h"
+#include "core/commit/reopened.h"
 #include "core/commit/version.h"
 #include "core/policy/temporary.h"
 #include "core/store/trash.h"
@@ -246,7 +250,7 @@ START_TEST(a_successor_that_is_being_changed_or_removed_does_not_count)
 	ck_ok(ckpt_staged_remove(newer, "model.bin"));
 	expire();
 	ck_assert(is_there("1000"));
-	ckpt_remove_forget(newer);
+	ckpt_removal_forget(newer);
 	expire();
 	ck_assert(!is_there("1000"));
 	ckpt_step_unref(newer);
@@ -260,10 +264,10 @@ START_TEST(what_somebody_works_with_stays_for_now)
 	save("1000", TEMPORARY);
 	save("2000", NULL);
 	step = find("1000");
-	ck_ok(ckpt_amend_begin(step, "late", NULL));
+	ck_ok(ckpt_amending_begin(step, "late", NULL));
 	needs_another_look();
 	ck_assert(is_there("1000"));
-	ckpt_amend_forget(step, "late");
+	ckpt_amending_forget(step, "late");
 	ck_ok(ckpt_reopen(step, &changed));
 	expire(); // it is in no list
 	ck_assert_int_eq(ckpt_step_state(step), CKPT_STEP_COMMITTED);
@@ -303,7 +307,7 @@ static void change_chosen(void *arg __attribute__((unused)), struct ckpt_step *s
 		ck_ok(ckpt_remove_entry(chosen, m, 0, "model.bin", false, 0));
 		break;
 	case ADDED_TO:
-		ck_ok(ckpt_amend_begin(chosen, "late", NULL));
+		ck_ok(ckpt_amending_begin(chosen, "late", NULL));
 		break;
 	case IS_THE_NEWEST:
 		other = find("3000");
@@ -327,7 +331,7 @@ START_TEST(what_is_changed_after_it_was_chosen_stays)
 	(void)ckpt_temporary_expire(s, 0, NULL);
 	ck_assert(!is_there("2000"));
 	ck_assert_int_eq(ckpt_step_state(chosen), _i == MEANWHILE ? CKPT_STEP_DELETED : CKPT_STEP_COMMITTED);
-	ckpt_amend_forget(chosen, "late");
+	ckpt_amending_forget(chosen, "late");
 	ckpt_step_unref(chosen);
 }
 END_TEST
@@ -441,7 +445,7 @@ START_TEST(what_is_being_changed_or_removed_is_not_made_permanent)
 	ckpt_step_unref(changed);
 	ck_ok(ckpt_staged_remove(step, "model.bin"));
 	ck_error(ckpt_promote(step), EBUSY);
-	ckpt_remove_forget(step);
+	ckpt_removal_forget(step);
 	ck_ok(ckpt_promote(step));
 	ck_assert(!step->summary.temporary && step->summary.version == 2);
 	ckpt_step_unref(step);

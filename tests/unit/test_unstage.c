@@ -1,4 +1,5 @@
 // Staged directories that become plain folders, and those that are staged again: also when the power goes at any point.
+#include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
