@@ -3,6 +3,7 @@
 #include "core/base/util.h"
 
 // saved := replaces, record          amended := record          other := id, version, flags, time [lengths, folder id, name]
+// set := time, before, lengths, key, value
 enum {
 	SAVED_REPLACES = 0,
 	SAVED_RECORD = 40,
@@ -15,6 +16,12 @@ enum {
 	FOLDER_LEN = 56,
 	NAME_LEN = 58,
 	NAMES = 64,
+
+	SET_TIME = 0,
+	SET_BEFORE = 8,
+	SET_KEY_LEN = 16,
+	SET_VALUE_LEN = 20,
+	SET_KEY = 24,
 };
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind)
@@ -88,6 +95,34 @@ static int decode_plain(const uint8_t *p, size_t len, struct ckpt_act *a)
 	return len == PLAIN_BYTES ? 0 : -EBADMSG;
 }
 
+bool ckpt_act_is_key(const char *key, size_t len)
+{
+	return len && len <= CKPT_VALUE_KEY_MAX && strspn(key, "abcdefghijklmnopqrstuvwxyz") == len && !key[len];
+}
+
+bool ckpt_act_is_value(const char *value, size_t len)
+{
+	return len <= CKPT_VALUE_BYTES_MAX && !memchr(value, '\0', len) && ckpt_name_is_utf8(value, len);
+}
+
+static int decode_set(const uint8_t *p, size_t len, struct ckpt_act *a)
+{
+	size_t key_len = len < SET_KEY ? 0 : ckpt_get16(p + SET_KEY_LEN);
+
+	if (len < SET_KEY || key_len > CKPT_VALUE_KEY_MAX || len - SET_KEY < key_len ||
+	    !is_zero(p + SET_KEY_LEN + 2, SET_VALUE_LEN - SET_KEY_LEN - 2))
+		return -EBADMSG;
+	memcpy(a->key, p + SET_KEY, key_len);
+	a->value = (const char *)p + SET_KEY + key_len;
+	a->value_len = len - SET_KEY - key_len;
+	a->time_ns = (int64_t)ckpt_get64(p + SET_TIME);
+	a->before = ckpt_get64(p + SET_BEFORE);
+	return ckpt_get32(p + SET_VALUE_LEN) == a->value_len && ckpt_act_is_key(a->key, key_len) &&
+			       ckpt_act_is_value(a->value, a->value_len)
+		       ? 0
+		       : -EBADMSG;
+}
+
 int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act *ret)
 {
 	struct ckpt_act a = {.kind = kind};
@@ -95,7 +130,9 @@ int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act
 
 	if (kind < CKPT_ACT_SAVE || kind >= CKPT_ACT_KINDS)
 		return -EBADMSG;
-	rc = ckpt_act_has_record(a.kind) ? decode_record(body, len, &a) : decode_plain(body, len, &a);
+	rc = ckpt_act_has_record(a.kind) ? decode_record(body, len, &a)
+	     : a.kind == CKPT_ACT_SET    ? decode_set(body, len, &a)
+					 : decode_plain(body, len, &a);
 	if (!rc)
 		*ret = a;
 	return rc;
@@ -105,6 +142,8 @@ static size_t bytes_of(const struct ckpt_act *a)
 {
 	if (ckpt_act_has_record(a->kind))
 		return (a->kind == CKPT_ACT_SAVE ? SAVED_RECORD : 0) + a->record_len;
+	if (a->kind == CKPT_ACT_SET)
+		return SET_KEY + strlen(a->key) + a->value_len;
 	return a->kind == CKPT_ACT_RENAME ? NAMES + strlen(a->folder_id) + strlen(a->name) : PLAIN_BYTES;
 }
 
@@ -122,6 +161,19 @@ static void put_plain(const struct ckpt_act *a, uint8_t *p)
 	memcpy(p + NAMES + strlen(a->folder_id), a->name, strlen(a->name));
 }
 
+static void put_set(const struct ckpt_act *a, uint8_t *p)
+{
+	size_t key_len = strlen(a->key);
+
+	ckpt_put64(p + SET_TIME, (uint64_t)a->time_ns);
+	ckpt_put64(p + SET_BEFORE, a->before);
+	ckpt_put16(p + SET_KEY_LEN, (uint16_t)key_len);
+	ckpt_put32(p + SET_VALUE_LEN, (uint32_t)a->value_len);
+	memcpy(p + SET_KEY, a->key, key_len);
+	if (a->value_len)
+		memcpy(p + SET_KEY + key_len, a->value, a->value_len);
+}
+
 int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
 {
 	size_t len = bytes_of(a);
@@ -134,7 +186,9 @@ int ckpt_act_encode(const struct ckpt_act *a, void **ret_body, size_t *ret_len)
 	p = ckpt_calloc(1, len + 1);
 	if (!p)
 		return -ENOMEM;
-	if (!ckpt_act_has_record(a->kind)) {
+	if (a->kind == CKPT_ACT_SET) {
+		put_set(a, p);
+	} else if (!ckpt_act_has_record(a->kind)) {
 		put_plain(a, p);
 	} else if (a->record_len) {
 		memcpy(p + len - a->record_len, a->record, a->record_len);

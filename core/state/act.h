@@ -1,7 +1,8 @@
 // The acts on a store, as the bodies of operations in its log (core/log/entry.h): bytes alone. FORMAT.md has every one of them; state.h
 // says what they do.
 //
-// A step is meant by its id, the session that it was saved in: so an act follows its step to whatever name that has by then.
+// All but SET are acts on a step, which is meant by its id, the session that it was saved in: so an act follows its step to whatever name
+// that has by then.
 //
 // Ownership: a decoded act borrows the body; encode returns malloc'ed bytes. Threads: plain data. Nothing blocks.
 // Errors: -EBADMSG damaged or hostile, -EINVAL what decode would refuse, -EFBIG, -ENOMEM.
@@ -25,11 +26,13 @@ enum ckpt_act_kind {
 	CKPT_ACT_EXPIRE,   // nothing is left of it
 	CKPT_ACT_RENAME,   // its folder and name are others
 	CKPT_ACT_FLAG,     // pinned, temporary, as a version
+	CKPT_ACT_SET,      // a value of the store itself, under a key, in the place of the one that is there
 	CKPT_ACT_KINDS,    // the first that is none
 };
 
 #define CKPT_FLAG_PINNED 1u
 #define CKPT_FLAG_TEMPORARY 2u
+#define CKPT_ACT_ANY UINT64_MAX
 
 struct ckpt_act {
 	enum ckpt_act_kind kind;
@@ -42,10 +45,16 @@ struct ckpt_act {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // RENAME
 	const void *record;                                              // SAVE to NOTE: as of record.h
 	size_t record_len;
-	size_t record_at; // decoded: its place in the body
+	size_t record_at;                 // decoded: its place in the body
+	char key[CKPT_VALUE_KEY_MAX + 1]; // SET: of a to z
+	uint64_t before;   // SET: the SEQ of the value that is there; 0: none is; CKPT_ACT_ANY: whatever is there
+	const char *value; // SET: UTF-8 without a NUL, which nothing stands behind; empty: there is none any more
+	size_t value_len;  // at most CKPT_VALUE_BYTES_MAX
 };
 
 bool ckpt_act_has_record(enum ckpt_act_kind kind);
+bool ckpt_act_is_key(const char *key, size_t len);
+bool ckpt_act_is_value(const char *value, size_t len);
 int ckpt_act_encode(const struct ckpt_act *act, void **ret_body, size_t *ret_len);
 // The record itself is not looked into: record.h decodes it.
 int ckpt_act_decode(uint16_t kind, const void *body, size_t len, struct ckpt_act *ret_act);

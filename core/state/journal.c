@@ -7,6 +7,8 @@
 #include "core/base/util.h"
 #include "core/log/snapshot.h"
 
+#include <stdio.h>
+
 #define BATCH_MAX 64u                // operations of one entry
 #define BATCH_BYTES_MAX (192u << 10) // of one entry, but for a single one
 #define SNAPSHOT_ENTRIES 256u        // at least so many are between two snapshots
@@ -250,18 +252,26 @@ static int settle(struct ckpt_journal *j)
 	return rc == -EEXIST ? ckpt_log_read(j->log) : rc == -ENOENT ? 0 : rc;
 }
 
-int ckpt_journal_settle(struct ckpt_journal *j)
+static int settle_locked(struct ckpt_journal *j)
 {
 	int rc = 0;
 
+	if (!j->unsettled)
+		return 0;
+	lead_locked(j);
+	if (!ckpt_log_is_settled(j->log))
+		rc = settle(j);
+	follow_locked(j);
+	j->unsettled = rc < 0;
+	return rc;
+}
+
+int ckpt_journal_settle(struct ckpt_journal *j)
+{
+	int rc;
+
 	ckpt_lock_take(&j->lock);
-	if (j->unsettled) {
-		lead_locked(j);
-		if (!ckpt_log_is_settled(j->log))
-			rc = settle(j);
-		follow_locked(j);
-		j->unsettled = rc < 0;
-	}
+	rc = settle_locked(j);
 	if (rc >= 0)
 		rc = tell_news_locked(j);
 	ckpt_lock_drop(&j->lock);
@@ -519,6 +529,55 @@ struct ckpt_log_position ckpt_journal_position(struct ckpt_journal *j)
 	follow_locked(j);
 	ckpt_lock_drop(&j->lock);
 	return at;
+}
+
+// --- Values -----------------------------------------------------------------------------------------------------------
+
+static int get_locked(struct ckpt_journal *j, const char *key, char **ret_value, uint64_t *ret_seq)
+{
+	const struct ckpt_state_value *v;
+	char *copy;
+
+	(void)settle_locked(j); // what is still not known is not there yet
+	v = ckpt_state_value(j->state, key);
+	if (!v)
+		return -ENOENT;
+	copy = ret_value ? strdup(v->text) : NULL;
+	if (ret_value && !copy)
+		return -ENOMEM;
+	if (ret_value)
+		*ret_value = copy;
+	*ret_seq = v->seq;
+	return 0;
+}
+
+int ckpt_journal_get(struct ckpt_journal *j, const char *key, char **ret_value, uint64_t *ret_seq)
+{
+	int rc;
+
+	ckpt_lock_take(&j->lock);
+	rc = get_locked(j, key, ret_value, ret_seq);
+	ckpt_lock_drop(&j->lock);
+	return rc;
+}
+
+int ckpt_journal_set(struct ckpt_journal *j, const char *key, uint64_t before, const char *value)
+{
+	struct ckpt_act act = {.kind = CKPT_ACT_SET, .before = before, .value = value, .value_len = strlen(value)};
+	CLEANUP_FREE char *is = NULL;
+	bool unknown;
+	uint64_t seq = 0;
+	int rc = ckpt_journal_get(j, key, &is, &seq);
+
+	if (rc && rc != -ENOENT)
+		return rc;
+	if (before != CKPT_ACT_ANY && before != seq)
+		return -ESTALE;
+	if (!strcmp(is ? is : "", value))
+		return 0;
+	snprintf(act.key, sizeof(act.key), "%s", key);
+	act.time_ns = ckpt_sys.now_ns();
+	return ckpt_journal_append(j, &act, false, &unknown);
 }
 
 // --- Snapshots --------------------------------------------------------------------------------------------------------

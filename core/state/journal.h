@@ -3,7 +3,7 @@
 // An act is: prepare all that it needs, append one operation, and it has happened. Acts of several threads that append at the same time
 // share an entry, and its flushes to the disk: the first of them puts what has come by then, and who comes meanwhile waits for the next.
 //
-// Ownership: the journal borrows the objects; records are the caller's. Threads: any. Blocks on the objects: all but each, step, count.
+// Ownership: the journal borrows the objects; records are the caller's. Threads: any. Blocks on the objects: all but each, step, said and list.
 // Errors: those of the objects, and those named here.
 #pragma once
 
@@ -58,6 +58,13 @@ int ckpt_journal_list(struct ckpt_journal *j, struct ckpt_said **ret_list, size_
 int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_record *ret_record);
 // The time at which it was put, by the store's clock; 0: not known.
 int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t version);
+
+// What the log says of the store itself, under a key (act.h). In the place of the value with that SEQ: -ESTALE, another is there. "": there is to be
+// none any more. Nothing is appended where the value is the one that is there. Errors as of append; of what nobody knows (-EIO ...) too, which
+// the next append settles.
+int ckpt_journal_set(struct ckpt_journal *j, const char *key, uint64_t before, const char *value);
+// The value, malloc'ed (NULL: not wanted), and the SEQ of the entry that says so, which tells it from each other value that the key had. -ENOENT.
+int ckpt_journal_get(struct ckpt_journal *j, const char *key, char **ret_value, uint64_t *ret_seq);
 
 // Puts a snapshot when it is time for one, or at once (now), and removes the entries that nobody needs any more.
 int ckpt_journal_snapshot(struct ckpt_journal *j, bool now);

@@ -15,6 +15,8 @@ struct ckpt_state {
 	size_t bucket_count, count;
 	struct node_number *nodes;
 	size_t node_count, node_cap;
+	struct ckpt_state_value *values; // by key
+	size_t value_count, value_cap;
 };
 
 // --- The table --------------------------------------------------------------------------------------------------------
@@ -133,6 +135,52 @@ static void erase(struct ckpt_state *s, struct ckpt_state_step *step)
 	step_free(step);
 }
 
+// --- Values -----------------------------------------------------------------------------------------------------------
+
+// The place of the key, or where it would be.
+static size_t value_place(const struct ckpt_state *s, const char *key, bool *ret_found)
+{
+	size_t i = 0;
+
+	while (i < s->value_count && strcmp(s->values[i].key, key) < 0)
+		i++;
+	*ret_found = i < s->value_count && !strcmp(s->values[i].key, key);
+	return i;
+}
+
+static void unset(struct ckpt_state *s, size_t i)
+{
+	free(s->values[i].text);
+	memmove(&s->values[i], &s->values[i + 1], (--s->value_count - i) * sizeof(*s->values));
+}
+
+static int set(struct ckpt_state *s, const char *key, const char *value, size_t len, uint64_t seq)
+{
+	bool found;
+	size_t i = value_place(s, key, &found);
+	struct ckpt_state_value *v;
+	char *text = len ? strndup(value, len) : NULL;
+	int rc = len && !text ? -ENOMEM : 0;
+
+	if (!rc && len && !found)
+		rc = ckpt_grow((void **)&s->values, &s->value_cap, s->value_count + 1, sizeof(*s->values));
+	if (rc) {
+		free(text);
+		return rc;
+	}
+	if (found)
+		unset(s, i);
+	if (!len)
+		return 0;
+	v = &s->values[i];
+	memmove(v + 1, v, (s->value_count++ - i) * sizeof(*v));
+	*v = (struct ckpt_state_value){.seq = seq, .text = text};
+	strcpy(v->key, key);
+	return 0;
+}
+
+// --- The whole --------------------------------------------------------------------------------------------------------
+
 struct ckpt_state *ckpt_state_new(void)
 {
 	struct ckpt_state *s = calloc(1, sizeof(*s));
@@ -160,6 +208,9 @@ void ckpt_state_free(struct ckpt_state *s)
 	free(s->of_id);
 	free(s->of_name);
 	free(s->nodes);
+	while (s->value_count)
+		unset(s, s->value_count - 1);
+	free(s->values);
 	free(s);
 }
 
@@ -334,6 +385,15 @@ static int apply_plain(struct ckpt_state *s, const struct ckpt_act *a)
 	}
 }
 
+static int apply_set(struct ckpt_state *s, const struct ckpt_act *a, uint64_t seq)
+{
+	const struct ckpt_state_value *is = ckpt_state_value(s, a->key);
+
+	if (a->before != CKPT_ACT_ANY && a->before != (is ? is->seq : 0))
+		return CKPT_STATE_VOID;
+	return set(s, a->key, a->value, a->value_len, seq);
+}
+
 static struct node_number *find_node(const struct ckpt_state *s, const char *node)
 {
 	for (size_t i = 0; i < s->node_count; i++)
@@ -370,6 +430,8 @@ static int apply_act(struct ckpt_state *s, const char *store_id, const struct ck
 
 	if (rc)
 		return rc;
+	if (a.kind == CKPT_ACT_SET)
+		return apply_set(s, &a, at->seq);
 	return ckpt_act_has_record(a.kind) ? apply_record(s, store_id, &a, at) : apply_plain(s, &a);
 }
 
@@ -446,6 +508,14 @@ size_t ckpt_state_count(const struct ckpt_state *s)
 	return s->count;
 }
 
+const struct ckpt_state_value *ckpt_state_value(const struct ckpt_state *s, const char *key)
+{
+	bool found;
+	size_t i = value_place(s, key, &found);
+
+	return found ? &s->values[i] : NULL;
+}
+
 uint64_t ckpt_state_number(const struct ckpt_state *s, const char *node)
 {
 	const struct node_number *n = find_node(s, node);
@@ -454,16 +524,18 @@ uint64_t ckpt_state_number(const struct ckpt_state *s, const char *node)
 }
 
 // --- As bytes -----------------------------------------------------------------------------------------------------------
-// state    := nodes u32, steps u32, node*, step*
+// state    := nodes u32, steps u32, values u32, zero u32, node*, step*, value*
 // node     := id (40), number u64
 // step     := deleted_by u32, versions u32, deleted_ns i64, version*, summary
 // version  := version u32, flags u32, committed i64, seq u64, offset u32, length u32
+// value    := seq u64, length of key u16, zero u16, length of text u32, key, text
 
 enum {
-	HEAD_BYTES = 8,
+	HEAD_BYTES = 16,
 	NODE_BYTES = 48,
 	STEP_BYTES = 16,
 	VERSION_BYTES = 32,
+	VALUE_BYTES = 16,
 
 	FLAG_DELETED = 4, // beside CKPT_FLAG_*
 };
@@ -518,6 +590,21 @@ static int add_step(struct bytes *b, const struct ckpt_state_step *step)
 	return 0;
 }
 
+static int add_value(struct bytes *b, const struct ckpt_state_value *v)
+{
+	size_t key_len = strlen(v->key), len = strlen(v->text);
+	uint8_t *p = add(b, VALUE_BYTES + key_len + len);
+
+	if (!p)
+		return -ENOMEM;
+	ckpt_put64(p, v->seq);
+	ckpt_put16(p + 8, (uint16_t)key_len);
+	ckpt_put32(p + 12, (uint32_t)len);
+	memcpy(p + VALUE_BYTES, v->key, key_len);
+	memcpy(p + VALUE_BYTES + key_len, v->text, len);
+	return 0;
+}
+
 static int by_node(const void *a, const void *b)
 {
 	return strcmp(((const struct node_number *)a)->node, ((const struct node_number *)b)->node);
@@ -554,10 +641,13 @@ int ckpt_state_encode(const struct ckpt_state *s, void **ret_data, size_t *ret_l
 	if (!rc) {
 		ckpt_put32(head, (uint32_t)s->node_count);
 		ckpt_put32(head + 4, (uint32_t)count);
+		ckpt_put32(head + 8, (uint32_t)s->value_count);
 		rc = add_nodes(&b, s);
 	}
 	for (size_t i = 0; i < count && !rc; i++)
 		rc = add_step(&b, steps[i]);
+	for (size_t i = 0; i < s->value_count && !rc; i++)
+		rc = add_value(&b, &s->values[i]);
 	if (rc) {
 		free(b.at);
 		return rc;
@@ -686,17 +776,36 @@ static int take_step(struct ckpt_state *s, struct cursor *c)
 	return rc;
 }
 
+static int take_value(struct ckpt_state *s, struct cursor *c)
+{
+	const uint8_t *head = take(c, VALUE_BYTES);
+	size_t key_len = head ? ckpt_get16(head + 8) : 0, len = head ? ckpt_get32(head + 12) : 0;
+	const char *key = head ? (const char *)take(c, key_len) : NULL;
+	const char *text = key ? (const char *)take(c, len) : NULL;
+	char clean[CKPT_VALUE_KEY_MAX + 1] = {0};
+
+	if (!text || key_len > CKPT_VALUE_KEY_MAX || ckpt_get16(head + 10) || !ckpt_get64(head))
+		return -EBADMSG;
+	memcpy(clean, key, key_len);
+	if (!ckpt_act_is_key(clean, key_len) || !len || !ckpt_act_is_value(text, len) ||
+	    (s->value_count && strcmp(s->values[s->value_count - 1].key, clean) >= 0))
+		return -EBADMSG;
+	return set(s, clean, text, len, ckpt_get64(head));
+}
+
 int ckpt_state_decode(const void *data, size_t len, struct ckpt_state **ret_state)
 {
 	struct cursor c = {.at = data, .left = len};
 	const uint8_t *head = take(&c, HEAD_BYTES);
 	struct ckpt_state *s = head ? ckpt_state_new() : NULL;
-	int rc = !head ? -EBADMSG : !s ? -ENOMEM : 0;
+	int rc = !head ? -EBADMSG : !s ? -ENOMEM : ckpt_get32(head + 12) ? -EBADMSG : 0;
 
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head); i++)
 		rc = take_node(s, &c);
 	for (uint32_t i = 0; !rc && i < ckpt_get32(head + 4); i++)
 		rc = take_step(s, &c);
+	for (uint32_t i = 0; !rc && i < ckpt_get32(head + 8); i++)
+		rc = take_value(s, &c);
 	if (!rc && c.left)
 		rc = -EBADMSG;
 	if (rc) {

@@ -1,5 +1,5 @@
 // The state of a store, as its log says it from the first entry to some other: its steps, their names, the versions that they
-// have, and which are in the trash.
+// have, which are in the trash; and the values of the store itself, each under its key.
 //
 // ckpt_state_apply() is the whole of it: a function of the state and one operation, without I/O, clock or chance, so that all who read
 // the same entries have the same state. An operation that does not fit is void, and changes nothing (REMOTE.md, L4).
@@ -37,6 +37,12 @@ struct ckpt_state_step {
 	struct ckpt_state_step *next_of_id, *next_of_name;
 };
 
+struct ckpt_state_value {
+	char key[CKPT_VALUE_KEY_MAX + 1];
+	uint64_t seq; // of the entry that says so
+	char *text;   // never empty
+};
+
 struct ckpt_state;
 
 struct ckpt_state *ckpt_state_new(void);        // NULL: no memory
@@ -59,6 +65,8 @@ const struct ckpt_state_version *ckpt_state_version(const struct ckpt_state_step
 // Each step, by its id. Those of an empty state: NULL, 0. The array is the caller's to free; -ENOMEM.
 int ckpt_state_steps(const struct ckpt_state *state, const struct ckpt_state_step ***ret_steps, size_t *ret_count);
 size_t ckpt_state_count(const struct ckpt_state *state);
+// NULL: there is none under this key.
+const struct ckpt_state_value *ckpt_state_value(const struct ckpt_state *state, const char *key);
 // The last number that operations of this node have, void ones too; 0: none has.
 uint64_t ckpt_state_number(const struct ckpt_state *state, const char *node);
 

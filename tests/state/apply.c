@@ -1,7 +1,7 @@
 // The state of a log, for a test in another language: commands on stdin, one a line, and an answer to each on stdout. test_state.py
 // compares the answers with those of a model (reference.py).
 //
-//	act KIND NODE NUMBER REQUIRED STEP VERSION FLAGS TIME REPLACES FOLDER NAME
+//	act KIND NODE NUMBER REQUIRED STEP VERSION FLAGS TIME REPLACES FOLDER NAME KEY BEFORE VALUE
 //	                      an act for what follows, the next one from 0; "-" is empty. No answer.
 //	run ACT...            a new state, and these acts: the code of each, then the state
 //	walk DEPTH            each sequence of acts up to that length: a line for each, in the order of a tree's walk, with the code of its
@@ -14,7 +14,7 @@
 //	resume                the log from the snapshot on: as read
 //
 // An act has the number that it was given in run and walk as the SEQ of its record; in a log, that of its entry. A state is one line:
-// the nodes with their numbers, then the steps. Each state that is told is looked at from all sides first; what does not hold ends
+// the nodes with their numbers, then the steps, then the values. Each state that is told is looked at from all sides first; what does not hold ends
 // the program with assert().
 #include "backends/backends.h"
 #include "core/base/hash.h"
@@ -31,12 +31,17 @@
 #define STORE "11111111-1111-4111-8111-111111111111"
 #define NODE "22222222-2222-4222-8222-222222222222"
 
-enum { ACTS_MAX = 64 * 1024, DEPTH_MAX = 16, OFFSET = 1000, NODES_MAX = 16 };
+enum { ACTS_MAX = 64 * 1024, DEPTH_MAX = 16, OFFSET = 1000, NAMES_MAX = 16 };
 
 static struct ckpt_operation acts[ACTS_MAX];
 static size_t act_count;
-static char nodes[NODES_MAX][CKPT_UUID_LEN + 1]; // of the acts, sorted
-static size_t node_count;
+
+// Of the acts, sorted.
+struct names {
+	char at[NAMES_MAX][CKPT_UUID_LEN + 1];
+	size_t count;
+};
+static struct names nodes, keys;
 
 static struct ckpt_objects *objects; // of the log
 static struct ckpt_log_position read_at, snapshot_at;
@@ -54,17 +59,17 @@ static const char *word(void)
 	return strcmp(w, "-") ? w : "";
 }
 
-static void add_node(const char *node)
+static void add_name(struct names *names, const char *name)
 {
 	size_t i = 0;
 
-	while (i < node_count && strcmp(nodes[i], node) < 0)
+	while (i < names->count && strcmp(names->at[i], name) < 0)
 		i++;
-	if (i < node_count && !strcmp(nodes[i], node))
+	if (i < names->count && !strcmp(names->at[i], name))
 		return;
-	assert(node_count < NODES_MAX && strlen(node) == CKPT_UUID_LEN);
-	memmove(nodes[i + 1], nodes[i], (node_count++ - i) * sizeof(*nodes));
-	strcpy(nodes[i], node);
+	assert(names->count < NAMES_MAX && strlen(name) <= CKPT_UUID_LEN);
+	memmove(names->at[i + 1], names->at[i], (names->count++ - i) * sizeof(*names->at));
+	strcpy(names->at[i], name);
 }
 
 static void make_record(struct ckpt_act *a)
@@ -95,7 +100,7 @@ static void take_act(void)
 	assert(act_count < ACTS_MAX);
 	op->kind = (uint16_t)strtoul(word(), NULL, 10);
 	strcpy(op->node, word());
-	add_node(op->node);
+	add_name(&nodes, op->node);
 	op->number = strtoull(word(), NULL, 10);
 	op->required = *word() == '1';
 	strcpy(a.step, word());
@@ -105,6 +110,12 @@ static void take_act(void)
 	strcpy(a.replaces, word());
 	strcpy(a.folder_id, word());
 	strcpy(a.name, word());
+	strcpy(a.key, word());
+	a.before = strtoull(word(), NULL, 10);
+	a.value = word();
+	a.value_len = strlen(a.value);
+	if (*a.key)
+		add_name(&keys, a.key);
 	kind = op->kind < CKPT_ACT_KINDS ? op->kind : CKPT_ACT_EXPIRE; // a body of some length
 	a.kind = kind;
 	if (ckpt_act_has_record(kind))
@@ -201,12 +212,19 @@ static void say_state(const struct ckpt_state *s, bytes_at_fn *bytes_at)
 	text_len = 0;
 	text[0] = '\0';
 	assert(!ckpt_state_steps(s, &steps, &count) && count == ckpt_state_count(s));
-	for (size_t i = 0; i < node_count; i++)
-		if (ckpt_state_number(s, nodes[i]))
-			say("%s=%" PRIu64 " ", nodes[i], ckpt_state_number(s, nodes[i]));
+	for (size_t i = 0; i < nodes.count; i++)
+		if (ckpt_state_number(s, nodes.at[i]))
+			say("%s=%" PRIu64 " ", nodes.at[i], ckpt_state_number(s, nodes.at[i]));
 	for (size_t i = 0; i < count; i++) {
 		assert(!i || strcmp(steps[i - 1]->id, steps[i]->id) < 0);
 		say_step(s, steps[i], bytes_at);
+	}
+	for (size_t i = 0; i < keys.count; i++) {
+		const struct ckpt_state_value *v = ckpt_state_value(s, keys.at[i]);
+
+		assert(!v || !strcmp(v->key, keys.at[i]));
+		if (v)
+			say(" | %s@%" PRIu64 "=%s", v->key, v->seq, v->text);
 	}
 }
 

@@ -8,12 +8,13 @@ import collections
 import copy
 import re
 
-SAVE, AMEND, REPACK, RESTORE, NOTE, DELETE, UNDELETE, EXPIRE, RENAME, FLAG = range(1, 11)
+SAVE, AMEND, REPACK, RESTORE, NOTE, DELETE, UNDELETE, EXPIRE, RENAME, FLAG, SET = range(1, 12)
 PINNED, TEMPORARY = 1, 2
+ANY = 2**64 - 1
 OK, VOID, NEWER = 0, 1, -95  # -ENOTSUP
 
-FIELDS = "kind node number required step version flags time replaces folder name"
-Act = collections.namedtuple("Act", FIELDS, defaults=("-", 0, 0, 0, "-", "-", "-"))
+FIELDS = "kind node number required step version flags time replaces folder name key before value"
+Act = collections.namedtuple("Act", FIELDS, defaults=("-", 0, 0, 0, "-", "-", "-", "-", 0, "-"))
 
 
 def line(act):
@@ -29,6 +30,7 @@ class State:
     def __init__(self):
         self.numbers = {}  # of nodes
         self.steps = {}  # by id
+        self.values = {}  # by key: the seq, the text
 
     def copy(self):
         return copy.deepcopy(self)
@@ -38,7 +40,7 @@ class State:
 
     def apply(self, act, seq):
         """0, VOID or NEWER. seq: of the entry that has the act."""
-        if act.kind > FLAG:
+        if act.kind > SET:
             fits = False
             if act.required:
                 return NEWER
@@ -106,6 +108,14 @@ class State:
         step = self.step_of(act, listed=True)
         return bool(step and self.put_version(step, act, act.flags))
 
+    def set(self, act, seq):
+        if act.before not in (ANY, self.values.get(act.key, (0, ""))[0]):
+            return False
+        self.values.pop(act.key, None)
+        if act.value != "-":
+            self.values[act.key] = (seq, act.value)
+        return True
+
     def text(self):
         """As tests/state/apply.c says it."""
         said = "".join(f"{node}={number} " for node, number in sorted(self.numbers.items()))
@@ -116,6 +126,8 @@ class State:
             said += f" by {step['deleted_by']}@{step['deleted_ns']}:"
             for version, deleted, flags, time, (seq, of) in step["versions"]:
                 said += f" {version}{'d' if deleted else ''}{letters(flags)}@{time}={seq}/{of}"
+        for key, (seq, value) in sorted(self.values.items()):
+            said += f" | {key}@{seq}={value}"
         return said
 
 
@@ -134,4 +146,5 @@ RULES = {
     EXPIRE: State.expire,
     RENAME: State.rename,
     FLAG: State.flag,
+    SET: State.set,
 }

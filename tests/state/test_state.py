@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 import reference
-from reference import AMEND, DELETE, EXPIRE, FLAG, NEWER, NOTE, PINNED, RENAME, SAVE, TEMPORARY, UNDELETE, Act, State
+from reference import AMEND, ANY, DELETE, EXPIRE, FLAG, NEWER, NOTE, PINNED, RENAME, SAVE, SET, TEMPORARY, UNDELETE, Act, State
 
 PROGRAM = os.environ.get("CKPT_STATE_APPLY") or str(pathlib.Path(__file__).parents[2] / "build/tests/state_apply")
 SEED = int(os.environ.get("CKPT_TEST_SEED", "1"))
@@ -29,7 +29,8 @@ NODES = [uuid(n) for n in (100, 101)]
 PLACES = [("-", "step-1"), ("-", "step-2"), ("0123456789abcdef", "step-1"), ("-", "best")]
 A, B = STEPS[:2]
 X, Y = PLACES[:2]
-UNKNOWN = 11
+KEYS = ["policy", "expected", "z"]
+UNKNOWN = 12
 
 
 class Program:
@@ -49,6 +50,10 @@ class Program:
 
 def act(kind, step=A, version=0, place=("-", "-"), replaces="-", flags=0, required=1):
     return Act(kind, NODES[0], 0, required, step, version, flags, 1000 * kind + version, replaces, *place)
+
+
+def value(key, before, text):
+    return Act(SET, NODES[0], 0, 1, key=key, before=before, value=text)
 
 
 # --- Each sequence ----------------------------------------------------------------------------------------------------
@@ -75,6 +80,7 @@ WIDE = [
     act(FLAG, A, 2, flags=PINNED),
     act(FLAG, A, 3),
     act(UNKNOWN, A, required=1),
+    value("policy", ANY, "a"),
 ]
 DEEP = [
     act(SAVE, A, 1, X),
@@ -89,6 +95,21 @@ DEEP = [
     act(RENAME, B, 0, Y),
     act(FLAG, A, 3, flags=PINNED | TEMPORARY),
     act(FLAG, B, 5, flags=PINNED),
+]
+
+
+VALUES = [
+    value("policy", ANY, "a"),
+    value("policy", 0, "b"),
+    value("policy", 1, "c"),
+    value("policy", 3, "a"),
+    value("policy", ANY, "-"),
+    value("policy", 2, "-"),
+    value("expected", 0, "longer"),
+    value("expected", ANY, "-"),
+    value("z", ANY, "x"),
+    value("z", 9, "y"),
+    act(SAVE, A, 1, X),
 ]
 
 
@@ -116,7 +137,7 @@ class Known:
         return known["next"][i]
 
 
-@pytest.mark.parametrize("acts, depth", [(WIDE, 4), (DEEP, 5)], ids=["wide", "deep"])
+@pytest.mark.parametrize("acts, depth", [(WIDE, 4), (DEEP, 5), (VALUES, 5)], ids=["wide", "deep", "values"])
 def test_each_sequence(acts, depth):
     program = Program(acts)
     program.add("walk", depth)
@@ -142,7 +163,7 @@ def test_each_sequence(acts, depth):
 def random_act(chance, state, number):
     """Mostly one that fits: the version that comes next, the step that has the name."""
     right = chance.random() < 0.8
-    kind = chance.choice([SAVE] * 6 + list(range(AMEND, FLAG + 1)) * 2 + [UNDELETE, RENAME] * 2)
+    kind = chance.choice([SAVE] * 6 + list(range(AMEND, SET + 1)) * 2 + [UNDELETE, RENAME] * 2)
     step = chance.choice(STEPS)
     place = chance.choice(PLACES)
     if right and kind == SAVE:
@@ -165,16 +186,20 @@ def random_act(chance, state, number):
     flags = 0
     if kind <= NOTE or kind == FLAG:
         flags = chance.choice([0, 0, 0, PINNED, TEMPORARY, PINNED | TEMPORARY])
+    if kind == SET:
+        key = chance.choice(KEYS)
+        before = chance.choice([ANY, state.values.get(key, (0, ""))[0]] if right else [0, 1, chance.randint(2, 10**9)])
+        return Act(kind, node, number, int(required), "-", 0, 0, chance.randint(-5, 10**18), key=key, before=before, value=chance.choice(["-", "a", "b", "some-text" * 9]))
     if kind in (EXPIRE, RENAME, UNKNOWN):
         version = 0
     return Act(kind, node, number, int(required), step, version, flags, chance.randint(-5, 10**18), replaces, *place)
 
 
-def random_acts(chance, count):
+def random_acts(chance, count, first=0):
     state, acts = State(), []
     for number in range(count):
         acts.append(random_act(chance, state, chance.choice([0, number, number, number // 2])))
-        state.apply(acts[-1], len(acts))
+        state.apply(acts[-1], first + len(acts))
     return acts
 
 
@@ -183,7 +208,7 @@ def test_long_sequences():
     for group in range(20):
         seed = f"{SEED}/long/{group}"
         chance = random.Random(seed)
-        sequences = [random_acts(chance, 50) for _ in range(100)]
+        sequences = [random_acts(chance, 50, n * 50) for n in range(100)]
         everything = [act for acts in sequences for act in acts]
         program = Program(everything)
         expected = []
@@ -197,7 +222,7 @@ def test_long_sequences():
             expected.append(" ".join(map(str, codes)) + " ; " + state.text())
         for acts, got, want in zip(sequences, program.answers(), expected, strict=True):
             assert got == want, f"seed {seed}:\n" + "\n".join(map(reference.line, acts))
-    for kind in range(SAVE, FLAG + 1):  # each was met often, fitting and not
+    for kind in range(SAVE, SET + 1):  # each was met often, fitting and not
         assert fitting.get((kind, 0), 0) > 500 and fitting.get((kind, 1), 0) > 500, fitting
 
 
@@ -292,7 +317,7 @@ def test_damaged_logs():
         entries = log.program().answers()
         other_log = Log(chance, 12)
         others = other_log.program().answers()
-        program = Program(log.acts)
+        program = Program(log.acts + other_log.acts)
         expected, how = [], []
         for _ in range(200):
             wrong, at, name = damage(chance, entries, others)

@@ -9,6 +9,7 @@
 #define OTHER "44444444-4444-4444-8444-444444444444"
 #define FOLDER "0123456789abcdef"
 
+static const char text[] = "{\"keep\":\"\xc3\xa9\"}";
 static const char record[] = "the record is bytes to an act";
 
 // One of each kind, with something in each field that the kind has.
@@ -23,8 +24,15 @@ static struct ckpt_act sample(enum ckpt_act_kind kind)
 			strcpy(a.replaces, OTHER);
 		return a;
 	}
-	strcpy(a.step, STEP);
 	a.time_ns = -1763719200000000001;
+	if (kind == CKPT_ACT_SET) {
+		strcpy(a.key, "policy");
+		a.before = 0x0102030405060708;
+		a.value = text;
+		a.value_len = strlen(text);
+		return a;
+	}
+	strcpy(a.step, STEP);
 	if (kind != CKPT_ACT_EXPIRE && kind != CKPT_ACT_RENAME)
 		a.version = 0x01020304;
 	if (kind == CKPT_ACT_FLAG)
@@ -49,6 +57,11 @@ static void assert_same(const struct ckpt_act *a, const struct ckpt_act *b)
 	ck_assert_uint_eq(a->record_len, b->record_len);
 	if (a->record_len)
 		ck_assert_mem_eq(a->record, b->record, a->record_len);
+	ck_assert_str_eq(a->key, b->key);
+	ck_assert_uint_eq(a->before, b->before);
+	ck_assert_uint_eq(a->value_len, b->value_len);
+	if (a->value_len)
+		ck_assert_mem_eq(a->value, b->value, a->value_len);
 }
 
 // Decodes bytes of exactly this length. What decodes has no other form: it encodes to the same bytes.
@@ -89,7 +102,8 @@ END_TEST
 START_TEST(fields_may_be_at_their_limits)
 {
 	struct ckpt_act a = sample(CKPT_ACT_SAVE), back;
-	CLEANUP_FREE void *body = NULL, *longest = NULL, *least = NULL;
+	CLEANUP_FREE void *body = NULL, *longest = NULL, *least = NULL, *largest = NULL, *none = NULL;
+	CLEANUP_FREE char *large = malloc(CKPT_VALUE_BYTES_MAX);
 	size_t len;
 
 	a.replaces[0] = '\0'; // replaces none
@@ -109,6 +123,19 @@ START_TEST(fields_may_be_at_their_limits)
 	ck_ok(ckpt_act_encode(&a, &least, &len));
 	ck_ok(decode(a.kind, least, len, &back));
 	assert_same(&a, &back);
+	a = sample(CKPT_ACT_SET);
+	memset(a.key, 'z', CKPT_VALUE_KEY_MAX);
+	memset(large, 'v', CKPT_VALUE_BYTES_MAX);
+	a.before = CKPT_ACT_ANY;
+	a.value = large;
+	a.value_len = CKPT_VALUE_BYTES_MAX;
+	ck_ok(ckpt_act_encode(&a, &largest, &len));
+	ck_ok(decode(a.kind, largest, len, &back));
+	assert_same(&a, &back);
+	a = (struct ckpt_act){.kind = CKPT_ACT_SET, .key = "a"};
+	ck_ok(ckpt_act_encode(&a, &none, &len));
+	ck_ok(decode(a.kind, none, len, &back));
+	assert_same(&a, &back);
 }
 END_TEST
 
@@ -125,6 +152,11 @@ static int encode(const struct ckpt_act *a)
 
 START_TEST(what_cannot_be_is_not_encoded)
 {
+	static const char *const keys[] = {"", "Policy", "pol-icy", "p0"}, *const values[] = {"a\0b",
+											      "a\xff"
+											      "b",
+											      "ab\xc3"};
+	static char large[CKPT_VALUE_BYTES_MAX + 1] = {[0 ... CKPT_VALUE_BYTES_MAX] = 'v'};
 	struct ckpt_act a = sample(CKPT_ACT_DELETE);
 
 	a.version = 0;
@@ -164,6 +196,21 @@ START_TEST(what_cannot_be_is_not_encoded)
 	ck_error(encode(&a), EINVAL);
 	a.record_len = CKPT_LOG_ENTRY_BYTES_MAX + 1;
 	ck_error(encode(&a), EFBIG);
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		a = sample(CKPT_ACT_SET);
+		strcpy(a.key, keys[i]);
+		ck_error(encode(&a), EINVAL);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+		a = sample(CKPT_ACT_SET);
+		a.value = values[i];
+		a.value_len = 3;
+		ck_error(encode(&a), EINVAL);
+	}
+	a = sample(CKPT_ACT_SET);
+	a.value = large;
+	a.value_len = CKPT_VALUE_BYTES_MAX + 1;
+	ck_error(encode(&a), EINVAL);
 	a = sample(CKPT_ACT_DELETE);
 	a.kind = (enum ckpt_act_kind)0;
 	ck_error(encode(&a), EINVAL);
@@ -233,9 +280,9 @@ START_TEST(a_body_is_of_its_kind_alone)
 		free(body);
 		ck_ok(ckpt_act_encode(&a, &body, &len));
 		for (enum ckpt_act_kind as = CKPT_ACT_DELETE; as < CKPT_ACT_KINDS; as++) {
-			bool versioned = of != CKPT_ACT_EXPIRE && of != CKPT_ACT_RENAME;
-			bool fits = of == as || (versioned && of != CKPT_ACT_FLAG && as != CKPT_ACT_EXPIRE &&
-						 as != CKPT_ACT_RENAME);
+			bool versioned = of == CKPT_ACT_DELETE || of == CKPT_ACT_UNDELETE;
+			bool fits = of == as || (versioned && (as == CKPT_ACT_DELETE || as == CKPT_ACT_UNDELETE ||
+							       as == CKPT_ACT_FLAG));
 
 			if (fits)
 				continue;

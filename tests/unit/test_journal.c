@@ -362,6 +362,120 @@ START_TEST(entries_go_that_nobody_needs)
 }
 END_TEST
 
+// --- Values -----------------------------------------------------------------------------------------------------------
+
+// The entry that says so; 0: there is none.
+static uint64_t value_in(struct ckpt_journal *journal, const char *key, const char *want)
+{
+	CLEANUP_FREE char *value = NULL;
+	uint64_t seq, again;
+	int rc = ckpt_journal_get(journal, key, &value, &seq);
+
+	if (!want) {
+		ck_error(rc, ENOENT);
+		ck_error(ckpt_journal_get(journal, key, NULL, &seq), ENOENT);
+		return 0;
+	}
+	ck_ok(rc);
+	ck_assert_str_eq(value, want);
+	ck_ok(ckpt_journal_get(journal, key, NULL, &again));
+	ck_assert_uint_eq(again, seq);
+	return seq;
+}
+
+START_TEST(a_value_that_is_there_is_not_appended)
+{
+	(void)value_in(j, "policy", NULL);
+	ck_ok(ckpt_journal_set(j, "policy", CKPT_ACT_ANY, ""));
+	ck_assert_uint_eq(entries(), 0);
+	ck_ok(ckpt_journal_set(j, "policy", 0, "a"));
+	ck_ok(ckpt_journal_set(j, "policy", CKPT_ACT_ANY, "a"));
+	ck_ok(ckpt_journal_set(j, "policy", 1, "a"));
+	ck_assert_uint_eq(entries(), 1);
+	ck_assert_uint_eq(value_in(j, "policy", "a"), 1);
+	ck_error(ckpt_journal_set(j, "policy", 0, "a"), ESTALE);
+	ck_error(ckpt_journal_set(j, "policy", 7, "b"), ESTALE);
+	ck_ok(ckpt_journal_set(j, "policy", 1, "b"));
+	ck_assert_uint_eq(value_in(j, "policy", "b"), 2);
+	reopen();
+	ck_assert_uint_eq(value_in(j, "policy", "b"), 2);
+	ck_ok(ckpt_journal_set(j, "policy", CKPT_ACT_ANY, ""));
+	(void)value_in(j, "policy", NULL);
+	reopen();
+	(void)value_in(j, "policy", NULL);
+	ck_error(ckpt_journal_set(j, "Policy", CKPT_ACT_ANY, "b"), EINVAL);
+	ck_error(ckpt_journal_set(j, "policy", CKPT_ACT_ANY, "\xff"), EINVAL);
+	ck_assert_uint_eq(entries(), 3);
+}
+END_TEST
+
+// Its entry goes with the others.
+START_TEST(a_value_stays_in_the_snapshot)
+{
+	struct ckpt_journal *reader;
+	uint64_t damaged;
+
+	ck_ok(ckpt_journal_open(objects, STORE, CKPT_JOURNAL_READ, &reader, &damaged));
+	ck_ok(ckpt_journal_set(j, "policy", CKPT_ACT_ANY, "a"));
+	(void)value_in(reader, "policy", NULL);
+	ck_assert_int_eq(ckpt_journal_refresh(reader), 1);
+	ck_assert_uint_eq(value_in(reader, "policy", "a"), 1);
+	for (unsigned i = 1; i <= 4; i++) {
+		ck_ok(save(i, 1, NULL));
+		ck_ok(ckpt_journal_snapshot(j, true));
+	}
+	ck_assert_uint_eq(entries(), 4);
+	reopen();
+	ck_assert_uint_eq(value_in(j, "policy", "a"), 1);
+	ck_ok(ckpt_journal_set(j, "policy", 1, "b"));
+	ck_assert_int_eq(ckpt_journal_refresh(reader), 1);
+	ck_assert_uint_eq(value_in(reader, "policy", "b"), 6);
+	ckpt_journal_close(reader);
+}
+END_TEST
+
+// Who asks next has it, or knows that it was not done.
+START_TEST(a_value_of_which_nobody_knows_is_settled)
+{
+	for (int half = 0; half < 2; half++) {
+		fault = (struct ckpt_fault){.at = 1, .error = -EIO, .half = half, .sticky = true};
+		ck_error(ckpt_journal_set(j, "policy", 0, "a"), EIO);
+		(void)value_in(j, "policy", NULL);
+		fault.at = 0;
+		(void)value_in(j, "policy", half ? "a" : NULL);
+	}
+	ck_error(ckpt_journal_set(j, "policy", 0, "b"), ESTALE);
+	reopen();
+	ck_assert_uint_eq(value_in(j, "policy", "a"), 1);
+}
+END_TEST
+
+static void *set_in_thread(void *arg)
+{
+	return (void *)(intptr_t)ckpt_journal_set(j, "policy", 0, arg);
+}
+
+START_TEST(one_of_many_who_want_a_key_has_it)
+{
+	static char *const values[] = {"a", "b", "c", "d", "e", "f"};
+	pthread_t threads[ARRAY_LEN(values)];
+	const char *won = NULL;
+
+	for (size_t i = 0; i < ARRAY_LEN(values); i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, set_in_thread, values[i]), 0);
+	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+		void *rc;
+
+		pthread_join(threads[i], &rc);
+		ck_assert((intptr_t)rc == -ESTALE || (!rc && !won));
+		won = rc ? won : values[i];
+	}
+	(void)value_in(j, "policy", won);
+	reopen();
+	(void)value_in(j, "policy", won);
+}
+END_TEST
+
 START_TEST(a_snapshot_is_put_when_it_is_time)
 {
 	struct ckpt_log_position at;
@@ -395,6 +509,10 @@ int main(void)
 	tcase_add_test(t, each_version_has_its_record);
 	tcase_add_test(t, a_reader_follows);
 	tcase_add_test(t, entries_go_that_nobody_needs);
+	tcase_add_test(t, a_value_that_is_there_is_not_appended);
+	tcase_add_test(t, a_value_stays_in_the_snapshot);
+	tcase_add_test(t, a_value_of_which_nobody_knows_is_settled);
+	tcase_add_test(t, one_of_many_who_want_a_key_has_it);
 	tcase_add_test(t, a_snapshot_is_put_when_it_is_time);
 	suite_add_tcase(suite, t);
 	return ckpt_suite_run(suite);

@@ -101,6 +101,14 @@ static struct body plain(enum ckpt_act_kind kind, const char *id, uint32_t versi
 	return encoded(&a);
 }
 
+static struct body valued(const char *key, uint64_t before, const char *value)
+{
+	struct ckpt_act a = {.kind = CKPT_ACT_SET, .before = before, .value = value, .value_len = strlen(value)};
+
+	strcpy(a.key, key);
+	return encoded(&a);
+}
+
 static int apply_to(struct ckpt_state *s, const struct body *b, uint64_t at)
 {
 	return ckpt_state_apply(s, STORE, &b->op,
@@ -150,6 +158,11 @@ static int flag(const char *id, uint32_t version, uint32_t flags)
 	return apply(plain(CKPT_ACT_FLAG, id, version, flags, ""));
 }
 
+static int set(const char *key, uint64_t before, const char *value)
+{
+	return apply(valued(key, before, value));
+}
+
 // --- What there is ----------------------------------------------------------------------------------------------------
 
 static const struct ckpt_state_step *step(const char *id)
@@ -180,6 +193,19 @@ static void assert_trash(const char *id, uint32_t by, int64_t ns)
 	ck_assert_uint_eq(step(id)->deleted_by, by);
 	ck_assert_int_eq(step(id)->deleted_ns, ns);
 	ck_assert_ptr_ne(ckpt_state_listed(state, step(id)->is.folder_id, step(id)->is.name), step(id));
+}
+
+// The value under this key, and the entry that says so. NULL: there is none.
+static void assert_value(const char *key, const char *text, uint64_t at)
+{
+	const struct ckpt_state_value *v = ckpt_state_value(state, key);
+
+	ck_assert_int_eq(!v, !text);
+	if (!v)
+		return;
+	ck_assert_str_eq(v->key, key);
+	ck_assert_str_eq(v->text, text);
+	ck_assert_uint_eq(v->seq, at);
 }
 
 // The newest version of the step; record: the entry that has its record.
@@ -538,6 +564,46 @@ END_TEST
 
 // --- Operations ---------------------------------------------------------------------------------------------------------
 
+START_TEST(a_value_is_the_one_that_was_set_last)
+{
+	assert_value("policy", NULL, 0);
+	ck_fits(set("policy", CKPT_ACT_ANY, "a"));
+	ck_fits(set("expected", CKPT_ACT_ANY, "b"));
+	ck_fits(set("zeta", CKPT_ACT_ANY, "c"));
+	assert_value("policy", "a", 1);
+	ck_fits(set("policy", CKPT_ACT_ANY, "much longer than it was"));
+	ck_fits(set("expected", CKPT_ACT_ANY, "b")); // the same again is another one
+	assert_value("policy", "much longer than it was", 4);
+	assert_value("expected", "b", 5);
+	assert_value("zeta", "c", 3);
+	assert_value("polic", NULL, 0);
+	ck_fits(set("policy", CKPT_ACT_ANY, ""));
+	ck_fits(set("decisions", CKPT_ACT_ANY, "")); // which has none
+	assert_value("policy", NULL, 0);
+	assert_value("decisions", NULL, 0);
+	assert_value("expected", "b", 5);
+	assert_value("zeta", "c", 3);
+	ck_assert_uint_eq(ckpt_state_count(state), 0);
+}
+END_TEST
+
+START_TEST(a_value_is_set_only_in_the_place_of_the_one_that_is_meant)
+{
+	ck_void(set("policy", 1, "a"));
+	ck_fits(set("policy", 0, "a"));
+	ck_void(set("policy", 0, "b"));
+	ck_void(set("policy", 1, "b"));
+	ck_void(set("policy", 0, ""));
+	ck_fits(set("policy", 2, "b"));
+	ck_void(set("policy", 2, "c"));
+	assert_value("policy", "b", 6);
+	ck_fits(set("policy", 6, ""));
+	ck_void(set("policy", 6, "c"));
+	ck_fits(set("policy", 0, ""));
+	assert_value("policy", NULL, 0);
+}
+END_TEST
+
 START_TEST(an_unknown_kind_is_void_unless_it_is_required)
 {
 	struct ckpt_operation op = {.node = NODE, .kind = CKPT_ACT_KINDS, .body = "?", .len = 1};
@@ -594,6 +660,8 @@ static struct body fitting(enum ckpt_act_kind kind)
 		return plain(kind, C, 0, 0, "");
 	case CKPT_ACT_RENAME:
 		return plain(kind, A, 0, 0, "new");
+	case CKPT_ACT_SET:
+		return valued("policy", 11, "{}");
 	case CKPT_ACT_DELETE:
 	case CKPT_ACT_FLAG:
 		return plain(kind, A, 9, 0, "");
@@ -602,14 +670,15 @@ static struct body fitting(enum ckpt_act_kind kind)
 	}
 }
 
-// A of three versions, renamed to x; B deleted; C replaced, pinned; two nodes.
+// A of three versions, renamed to x; B deleted; C replaced, pinned; two nodes; two values.
 static void make_rich(struct ckpt_state *s)
 {
 	struct body acts[] = {recorded(CKPT_ACT_SAVE, A, 1, "w", ""),   recorded(CKPT_ACT_SAVE, B, 2, "y", ""),
 			      recorded(CKPT_ACT_SAVE, C, 1, "z", ""),   plain(CKPT_ACT_FLAG, A, 2, 2, ""),
 			      plain(CKPT_ACT_FLAG, C, 2, 1, ""),        recorded(CKPT_ACT_NOTE, A, 5, "w", ""),
 			      plain(CKPT_ACT_DELETE, B, 4, 0, ""),      plain(CKPT_ACT_RENAME, A, 0, 0, "x"),
-			      recorded(CKPT_ACT_SAVE, NODE, 3, "z", C), plain(CKPT_ACT_DELETE, NODE, 4, 0, "")};
+			      recorded(CKPT_ACT_SAVE, NODE, 3, "z", C), plain(CKPT_ACT_DELETE, NODE, 4, 0, ""),
+			      valued("policy", 0, "{\"keep\":1}"),      valued("expected", 0, "\xc3\xa9")};
 
 	for (size_t i = 0; i < ARRAY_LEN(acts); i++) {
 		acts[i].op.number = i;
@@ -954,7 +1023,7 @@ END_TEST
 
 // Where things are in the bytes of a state of two nodes and two steps; each step has two versions.
 enum {
-	TWO_NODES = 8,
+	TWO_NODES = 16,
 	NODE_BYTES = 48,
 	TWO_STEPS = TWO_NODES + 2 * NODE_BYTES,
 	VERSIONS = 16, // of a step
@@ -1081,6 +1150,58 @@ START_TEST(versions_that_no_act_makes_are_no_state)
 }
 END_TEST
 
+// Two values, of 4 bytes with a key of 3.
+START_TEST(values_that_no_act_makes_are_no_state)
+{
+	enum { HEAD = 16, ONE = HEAD + 7 };
+	static const struct {
+		size_t at;
+		uint8_t is, becomes;
+	} hostile[] = {
+		{8, 2, 1},               // so many
+		{8, 2, 3},               //
+		{12, 0, 1},              // zeros
+		{16, 2, 0},              // the entry that says so
+		{16 + 8, 3, 2},          // length of the key
+		{16 + 10, 0, 1},         // zeros
+		{16 + 12, 4, 3},         // length of the value
+		{16 + HEAD, 'o', 'u'},   // the order of keys
+		{16 + HEAD, 'o', 'O'},   // what is no key
+		{16 + HEAD + 3, 'v', 0}, // what is no value
+		{16 + HEAD + 3, 'v', 0xff},
+		{16 + ONE + HEAD, 't', 'o'}, // of one key
+	};
+	CLEANUP_FREE uint8_t *bytes = NULL, *shorter = NULL;
+	size_t len;
+
+	ck_fits(set("two", CKPT_ACT_ANY, "v222"));
+	ck_fits(set("one", CKPT_ACT_ANY, "v111"));
+	bytes_of(state, &bytes, &len);
+	ck_assert_uint_eq(len, 16 + 2 * ONE);
+	ck_ok(decode(bytes, len));
+	for (size_t i = 0; i < ARRAY_LEN(hostile); i++) {
+		uint8_t *at = bytes + hostile[i].at, was = *at;
+		bool is_order = hostile[i].at == 16 + ONE + HEAD;
+		int rc;
+
+		ck_assert_uint_eq(was, hostile[i].is);
+		*at = hostile[i].becomes;
+		if (is_order)
+			memcpy(at, "one", 3);
+		rc = decode(bytes, len);
+		*at = was;
+		if (is_order)
+			memcpy(at, "two", 3);
+		ck_assert_msg(rc == -EBADMSG, "row %zu: %d", i, rc);
+	}
+	ck_ok(decode(bytes, len));
+	shorter = malloc(len); // an empty value is none
+	memcpy(shorter, bytes, len);
+	ckpt_put32(shorter + 16 + ONE + 12, 0);
+	ck_error(decode(shorter, len - 4), EBADMSG);
+}
+END_TEST
+
 START_TEST(without_memory_there_is_no_state)
 {
 	CLEANUP_FREE uint8_t *bytes = NULL;
@@ -1144,6 +1265,8 @@ int main(void)
 	tcase_add_test(acts, a_deleted_step_comes_back_under_the_name_that_it_had_last);
 	tcase_add_test(acts, flags_are_what_the_act_says);
 	tcase_add_test(acts, steps_are_told_by_their_ids);
+	tcase_add_test(acts, a_value_is_the_one_that_was_set_last);
+	tcase_add_test(acts, a_value_is_set_only_in_the_place_of_the_one_that_is_meant);
 	suite_add_tcase(suite, acts);
 
 	tcase_add_checked_fixture(operations, begin, end);
@@ -1168,6 +1291,7 @@ int main(void)
 	tcase_add_test(bytes, nodes_and_steps_stand_once_and_in_order);
 	tcase_add_test(bytes, two_listed_steps_of_one_name_are_no_state);
 	tcase_add_test(bytes, versions_that_no_act_makes_are_no_state);
+	tcase_add_test(bytes, values_that_no_act_makes_are_no_state);
 	tcase_add_test(bytes, without_memory_there_is_no_state);
 	suite_add_tcase(suite, bytes);
 	return ckpt_suite_run(suite);
