@@ -19,6 +19,7 @@
 #include "core/store/hold.h"
 #include "core/store/locate.h"
 #include "core/store/open.h"
+#include "core/store/reach.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
 
@@ -415,7 +416,7 @@ static int question_mount(const struct ckpt *c, struct ckpt_question *q)
 	ckpt_json_begin();
 	rc = ckpt_ask_json(c->directory, json_pack("{s:s}", "verb", "status"), CKPT_SOCKET_TIMEOUT_S, &status, NULL);
 	if (rc)
-		return rc == -ENOTCONN || ckpt_should_save_is_end(rc) ? 0 : rc;
+		return rc == -ENOTCONN || ckpt_reach_is_end(rc) ? 0 : rc;
 	at = json_object_get(status, "preempted_at"); // null: at the next step that is asked for
 	if (json_is_true(json_object_get(status, "preempted")) && q->step >= json_integer_value(at))
 		q->flags |= CKPT_QUESTION_PREEMPTED;

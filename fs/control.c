@@ -240,10 +240,10 @@ int control_attr(struct node *n, struct stat *ret_attr, double *ret_timeout)
 static int policy_text(struct ckpt_fs *fs, char **ret_text)
 {
 	CLEANUP_FREE char *why = NULL, *compact = NULL, *lines = NULL;
-	char etag[CKPT_ETAG_MAX];
 	struct ckpt_policy p;
+	uint64_t seq;
 	json_t *json = NULL;
-	int rc = ckpt_policy_load(fs->store, &p, etag, &why);
+	int rc = ckpt_policy_load(fs->store, &p, &seq, &why);
 
 	if (rc && rc != -ENOMEM)
 		ckpt_errlog_add(fs->store->errlog, CONTROL_POLICY_NAME, rc, "write another one",

@@ -12,6 +12,7 @@
 #include "core/commit/reopen.h"
 #include "core/commit/replace.h"
 #include "core/gc/gc.h"
+#include "core/policy/policy_store.h"
 #include "core/policy/retain.h"
 #include "core/policy/should_save.h"
 #include "core/policy/temporary.h"
@@ -537,7 +538,7 @@ static char *answer_gc(struct ckpt_fs *fs, const json_t *request, struct peer *p
 					 : failure(rc, rc == -EINTR ? "the mount is ending" : NULL);
 }
 
-// --- should-save, preempt ---------------------------------------------------------------------------------------------
+// --- policy, should-save, preempt ---------------------------------------------------------------------------------------------
 
 static char *answer_should_save(struct ckpt_fs *fs, int64_t step, const json_t *request)
 {
@@ -554,6 +555,18 @@ static char *answer_should_save(struct ckpt_fs *fs, int64_t step, const json_t *
 	if (rc)
 		return refusal(-rc, why ? why : strerror(-rc), ckpt_should_save_hint(rc));
 	return decider_json(&answer);
+}
+
+static char *answer_policy(struct ckpt_fs *fs, json_t *policy)
+{
+	CLEANUP_FREE char *text = json_dumps(policy, JSON_COMPACT), *why = NULL;
+	struct ckpt_policy p = {0};
+	int rc = text ? ckpt_policy_parse(text, strlen(text), &p, &why) : policy ? -ENOMEM : -EINVAL;
+
+	if (!rc)
+		rc = ckpt_policy_set(fs->store, &p);
+	ckpt_policy_done(&p);
+	return rc ? refusal(-rc, why ? why : strerror(-rc), ckpt_errno_hint(rc)) : done();
 }
 
 static char *answer_preempt(struct ckpt_fs *fs, int64_t at_step)
@@ -635,6 +648,8 @@ char *verbs_answer(struct ckpt_fs *fs, const char *request, int peer_fd)
 				     json_is_true(json_object_get(json, "force")));
 	else if (!strcmp(verb, "should-save"))
 		reply = answer_should_save(fs, step, json);
+	else if (!strcmp(verb, "policy"))
+		reply = answer_policy(fs, json_object_get(json, "policy"));
 	else if (!strcmp(verb, "preempt"))
 		reply = answer_preempt(fs, step);
 	else if (!strcmp(verb, "preempt-cancel"))

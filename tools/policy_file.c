@@ -39,13 +39,13 @@ int ckpt_policy_file_read(const char *path, struct ckpt_policy *ret_policy)
 int ckpt_policy_of_store(const struct ckpt_listing *l, struct ckpt_policy *ret_policy)
 {
 	CLEANUP_FREE char *why = NULL;
-	char etag[CKPT_ETAG_MAX];
-	int rc = ckpt_policy_load(l->store, ret_policy, etag, &why);
+	uint64_t seq;
+	int rc = ckpt_policy_load(l->store, ret_policy, &seq, &why);
 
 	if (rc == -ENOMEM)
 		ckpt_need(NULL);
 	if (rc == -EBADMSG)
 		return ckpt_fail(l->store->path, "`ckptfs policy set` replaces it", "its policy is damaged: %s",
-				 why ? why : "it is too long");
+				 why ? why : strerror(-rc));
 	return rc ? ckpt_fail_errno(l->store->path, NULL, rc) : 0;
 }

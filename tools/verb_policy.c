@@ -3,6 +3,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/policy/policy_set.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/should_save.h"
 #include "core/store/history.h"
@@ -83,18 +84,19 @@ static int check(const char *file)
 	return rc;
 }
 
-static int set(const struct ckpt_listing *l, const char *file)
+static int set(const char *store, const char *file)
 {
+	CLEANUP_FREE char *why = NULL, *hint = NULL;
 	struct ckpt_policy p;
 	int rc = ckpt_policy_file_read(file, &p);
 
 	if (rc)
 		return rc;
-	rc = ckpt_policy_set(l->store, &p);
+	rc = ckpt_policy_set_in(store, &p, &why);
 	ckpt_policy_done(&p);
-	return rc ? ckpt_fail_errno(l->store->path, rc == -EIO ? "`ckptfs policy show` says whether it is set" : NULL,
-				    rc)
-		  : 0;
+	if (rc && !why)
+		ckpt_listing_explain(store, rc, &why, &hint);
+	return !rc ? 0 : ckpt_fail(store, rc == -EIO ? "`ckptfs policy show` says whether it is set" : hint, "%s", why);
 }
 
 // --- explain ----------------------------------------------------------------------------------------------------------
@@ -258,7 +260,7 @@ static int run(enum act act, const struct ckpt_operand *o, char *const *words, s
 
 	if (rc)
 		return rc;
-	rc = act == SHOW ? show(&l) : act == SET ? set(&l, words[0]) : explain_words(&l, words, o->count, e);
+	rc = act == SHOW ? show(&l) : explain_words(&l, words, o->count, e);
 	ckpt_listing_close(&l);
 	return rc;
 }
@@ -328,6 +330,8 @@ int ckpt_verb_policy(int argc, char **argv)
 				o.count < acts[act].least ? "is missing" : "too many");
 	else if (act == CHECK)
 		rc = check(rest.at[rest.count - 1]);
+	else if (act == SET)
+		rc = set(o.store, rest.at[rest.count - 1]);
 	else
 		rc = run(act, &o, rest.at + rest.count - o.count, &e); // files are called as they were written
 	ckpt_operand_done(&o);

@@ -94,7 +94,7 @@ void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m);
 void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack);
 bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);
 size_t ckpt_gc_expected(struct ckpt_store *s); // packs
-// The same as the object "gc/expected", from one process to the next; of many, some. What was kept is expected here, too, once it is
+// The same from one process to the next, by what the log says under the key "expected"; of many, some. What was kept is expected here, too, once it is
 // loaded: 0, -EIO ... Who closes the store keeps it. Both block.
 int ckpt_gc_expected_load(struct ckpt_store *s);
 void ckpt_gc_expected_keep(struct ckpt_store *s);

@@ -5,14 +5,13 @@
 #include "core/base/json.h"
 #include "core/base/keys.h"
 #include "core/base/util.h"
-#include "core/limits.h"
-#include "core/policy/policy_store.h"
+#include "core/state/journal.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
 #include "core/tier/packing.h"
 
-#define KEY "gc/expected"
-#define KEPT_MAX 900     // packs; as text they fit into an object that is replaced
+#define KEY "expected"   // of what the log says
+#define KEPT_MAX 900     // packs; as text they fit into a value
 #define PACKS_MAX 65536u // 4 TiB of them
 #define WORDS (CKPT_SHA256_LEN / sizeof(uint64_t) + 1)
 
@@ -96,32 +95,35 @@ static int add_text_locked(struct ckpt_store *s, const char *text)
 	return s->expired_packs.count < PACKS_MAX ? ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new) : 0;
 }
 
-static int load(struct ckpt_store *s, char ret_etag[CKPT_ETAG_MAX])
+// What is damaged says nothing. *ret_count: how many there are.
+static int load(struct ckpt_store *s, size_t *ret_count)
 {
-	CLEANUP_FREE void *text = NULL;
-	struct ckpt_object object = {.etag = ""};
+	CLEANUP_FREE char *text = NULL;
 	json_t *root = NULL, *packs, *pack;
-	size_t len = 0, i;
-	int rc = ckpt_objects_get_all(s->objects, KEY, CKPT_CAS_BYTES_MAX, &text, &len, &object);
+	uint64_t seq;
+	size_t i;
+	int rc = ckpt_journal_get(s->journal, KEY, &text, &seq);
 
-	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
+	*ret_count = 0;
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
-	if (ckpt_json_load(text, len, JSON_REJECT_DUPLICATES, NULL, &root))
-		return 0; // what is damaged says nothing
+	rc = ckpt_json_load(text, strlen(text), JSON_REJECT_DUPLICATES, NULL, &root);
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
 	packs = json_object_get(root, "packs");
 	ckpt_lock_take(&s->lock);
 	json_array_foreach(packs, i, pack) if (add_text_locked(s, json_string_value(pack))) break;
 	ckpt_lock_drop(&s->lock);
+	*ret_count = json_array_size(packs);
 	json_decref(root);
 	return 0;
 }
 
 int ckpt_gc_expected_load(struct ckpt_store *s)
 {
-	char etag[CKPT_ETAG_MAX];
+	size_t count;
 
-	return load(s, etag);
+	return load(s, &count);
 }
 
 static json_t *packs_of(struct ckpt_store *s)
@@ -158,15 +160,15 @@ static void expect_all_unnamed(struct ckpt_store *s)
 void ckpt_gc_expected_keep(struct ckpt_store *s)
 {
 	CLEANUP_FREE char *text = NULL;
-	char etag[CKPT_ETAG_MAX];
+	size_t count;
 
 	expect_all_unnamed(s);
-	if (!ckpt_gc_expected(s) || load(s, etag))
+	if (!ckpt_gc_expected(s) || load(s, &count) || ckpt_gc_expected(s) == count)
 		return;
 	ckpt_json_begin();
 	text = ckpt_json_dump(json_pack("{s:o}", "packs", packs_of(s)), JSON_COMPACT);
 	if (text)
-		(void)ckpt_policy_put_object(s->objects, KEY, etag, text);
+		(void)ckpt_journal_set(s->journal, KEY, CKPT_ACT_ANY, text);
 }
 
 // ------------------------------------------------------------------------------------------------------------------------
@@ -202,5 +204,5 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected)
 		s->expired_bytes = 0;
 	}
 	ckpt_lock_drop(&s->lock);
-	(void)ckpt_objects_remove(s->objects, KEY, NULL);
+	(void)ckpt_journal_set(s->journal, KEY, CKPT_ACT_ANY, "");
 }

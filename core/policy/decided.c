@@ -44,11 +44,11 @@ void ckpt_decided_restart(struct ckpt_decided *d, int64_t now_ns)
 		d->runs[i].clock_ns = now_ns;
 }
 
-void ckpt_decided_under(struct ckpt_decided *d, const char *policy)
+void ckpt_decided_under(struct ckpt_decided *d, uint64_t policy)
 {
-	if (!strcmp(d->policy, policy))
+	if (d->policy == policy)
 		return;
-	snprintf(d->policy, sizeof(d->policy), "%s", policy);
+	d->policy = policy;
 	d->count = 0;
 }
 
@@ -117,8 +117,8 @@ char *ckpt_decided_text(const struct ckpt_decided *d)
 	for (size_t i = 0; i < d->run_count; i++)
 		json_array_append_new(runs, json_pack("{s:s, s:I}", "folder", d->runs[i].folder_id, "clock_ns",
 						      (json_int_t)d->runs[i].clock_ns));
-	return ckpt_json_dump(json_pack("{s:o, s:s, s:o, s:I}", "runs", runs, "policy", d->policy, "decisions", steps,
-					"preempted_at", (json_int_t)d->preempted_at),
+	return ckpt_json_dump(json_pack("{s:o, s:I, s:o, s:I}", "runs", runs, "policy", (json_int_t)d->policy,
+					"decisions", steps, "preempted_at", (json_int_t)d->preempted_at),
 			      JSON_COMPACT | JSON_SORT_KEYS);
 }
 
@@ -178,13 +178,16 @@ static int take_preemption(const json_t *json, struct ckpt_decided *d)
 static int take_all(const json_t *root, int64_t now_ns, struct ckpt_decided *ret)
 {
 	const json_t *runs = json_object_get(root, "runs"), *steps = json_object_get(root, "decisions");
-	const char *policy = json_string_value(json_object_get(root, "policy"));
+	const json_t *policy = json_object_get(root, "policy");
 	json_t *item;
 	size_t i;
-	int rc = policy && strlen(policy) < CKPT_ETAG_MAX && json_is_array(runs) && json_is_array(steps) ? 0 : -EINVAL;
+	int rc = json_is_integer(policy) && json_integer_value(policy) >= 0 && json_is_array(runs) &&
+				 json_is_array(steps)
+			 ? 0
+			 : -EINVAL;
 
 	if (!rc) {
-		ckpt_decided_under(ret, policy);
+		ckpt_decided_under(ret, (uint64_t)json_integer_value(policy));
 		rc = take_preemption(json_object_get(root, "preempted_at"), ret);
 	}
 	json_array_foreach(runs, i, item)

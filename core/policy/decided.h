@@ -6,11 +6,10 @@
 //
 // So is a preemption that verbs were told of while nothing was mounted; a mount keeps its own.
 //
-// It is kept by the process that has the store mounted, or as the object "policy/decisions" by verbs, under the store's lock.
+// It is kept by the process that has the store mounted, or by verbs, under the store's lock: as what the log says under the key "decisions".
 // Threads: one. Nothing blocks.
 #pragma once
 
-#include "core/objects/objects.h"
 #include "core/limits.h"
 #include "core/policy/decide.h"
 #include "core/record/name.h"
@@ -38,8 +37,8 @@ struct ckpt_decided {
 		char folder_id[CKPT_FOLDER_ID_LEN + 1];
 		int64_t clock_ns; // of time_interval (decide.h)
 	} runs[CKPT_DECIDED_RUNS_MAX];
-	size_t run_count;           // the one that was asked for last is the last
-	char policy[CKPT_ETAG_MAX]; // the version that decided (policy_store.h); "": the default, or none yet
+	size_t run_count; // the one that was asked for last is the last
+	uint64_t policy;  // the one that decided, by its SEQ (policy_store.h); 0: the default, or none yet
 	struct ckpt_decided_step steps[CKPT_DECIDED_MAX];
 	size_t count;         // the newest last
 	int64_t preempted_at; // at rest: from this step on a preemption is reached; -1: there is none
@@ -47,8 +46,8 @@ struct ckpt_decided {
 
 // From `now` on, with no decision, no preemption, and the clock of the run in the root ("").
 void ckpt_decided_init(struct ckpt_decided *d, int64_t now_ns);
-// From now on it is this version that decides: nothing that another one has decided holds any more. The clock goes on.
-void ckpt_decided_under(struct ckpt_decided *d, const char *policy);
+// From now on it is this policy that decides: nothing that another one has decided holds any more. The clock goes on.
+void ckpt_decided_under(struct ckpt_decided *d, uint64_t policy);
 // The decision of this step that holds now, NULL: none. changed_ns is when the step was last committed or deleted, INT64_MIN:
 // never; latest is the highest step that there is: after a rollback all is decided anew.
 const struct ckpt_decided_step *ckpt_decided_find(const struct ckpt_decided *d, const char *folder_id, int64_t step,

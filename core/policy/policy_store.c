@@ -1,111 +1,88 @@
 #include "core/policy/policy_store.h"
 
 #include "core/base/util.h"
-#include "core/objects/stack.h"
-#include "core/limits.h"
+#include "core/state/journal.h"
+#include "core/store/load.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define FOLDER "policy"
-#define KEY FOLDER "/current"
-#define SET_TRIES 100 // with others between; what is no object can never be replaced
+#define KEY "policy" // of what the log says
 
-int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, char ret_etag[CKPT_ETAG_MAX], char **ret_why)
+int ckpt_policy_load(struct ckpt_store *s, struct ckpt_policy *ret_policy, uint64_t *ret_seq, char **ret_why)
 {
-	CLEANUP_FREE void *text = NULL;
-	struct ckpt_object object;
-	size_t len;
-	int rc = ckpt_objects_get_all(s->objects, KEY, CKPT_POLICY_BYTES_MAX, &text, &len, &object);
+	CLEANUP_FREE char *text = NULL;
+	int rc = ckpt_follow_value(s, KEY, &text, ret_seq);
 
 	*ret_why = NULL;
-	*ret_etag = '\0';
+	if (rc)
+		*ret_seq = 0;
 	if (rc == -ENOENT)
 		return ckpt_policy_default(ret_policy);
 	if (!rc)
-		rc = ckpt_policy_parse(text, len, ret_policy, ret_why);
-	else if (rc == -EFBIG && ckpt_objects_head(s->objects, KEY, &object))
-		return -EIO;
-	if (!rc || rc == -EINVAL || rc == -EFBIG)
-		memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
+		rc = ckpt_policy_parse(text, strlen(text), ret_policy, ret_why);
 	return rc == -EINVAL || rc == -EFBIG ? -EBADMSG : rc;
 }
 
-int ckpt_policy_etag(struct ckpt_store *s, char ret_etag[CKPT_ETAG_MAX])
+uint64_t ckpt_policy_seq(struct ckpt_store *s)
 {
-	struct ckpt_object object = {.etag = ""};
-	int rc = ckpt_objects_head(s->objects, KEY, &object);
+	uint64_t seq;
 
-	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
-	return rc == -ENOENT ? 0 : rc;
-}
-
-int ckpt_policy_put_object(struct ckpt_objects *b, const char *key, const char *etag, const char *text)
-{
-	int rc;
-
-	if (*etag)
-		return ckpt_objects_replace(b, key, etag, text, strlen(text), NULL);
-	rc = ckpt_objects_put(b, key, text, strlen(text), NULL);
-	return rc == -EEXIST ? -ESTALE : rc;
-}
-
-// Whatever there is, and however often somebody else comes between.
-static int set(struct ckpt_objects *b, const char *text)
-{
-	struct ckpt_object object;
-	int rc = -ESTALE;
-
-	for (int i = 0; i < SET_TRIES && rc == -ESTALE; i++) {
-		rc = ckpt_objects_head(b, KEY, &object);
-		if (!rc || rc == -ENOENT)
-			rc = ckpt_policy_put_object(b, KEY, rc ? "" : object.etag, text);
-	}
-	return rc == -ESTALE ? -EIO : rc;
+	return ckpt_follow_value(s, KEY, NULL, &seq) ? 0 : seq;
 }
 
 int ckpt_policy_set(struct ckpt_store *s, const struct ckpt_policy *p)
 {
 	CLEANUP_FREE char *text = ckpt_policy_text(p);
-	struct ckpt_objects *own;
-	int rc;
 
-	if (!text)
-		return -ENOMEM;
-	if (s->writable)
-		return set(s->objects, text);
-	rc = ckpt_objects_open(&(struct ckpt_objects_at){.dirfd = s->dirfd, .writable = true}, &own);
-	if (rc)
-		return rc;
-	rc = set(own, text);
-	ckpt_objects_close(own);
-	return rc;
+	return text ? ckpt_journal_set(s->journal, KEY, CKPT_ACT_ANY, text) : -ENOMEM;
 }
+
+// --- Programs ---------------------------------------------------------------------------------------------------------
 
 static bool is_written_by_us_alone(int dirfd, const char *path)
 {
 	struct stat st;
 
-	return !fstatat(dirfd, path, &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) &&
-	       (st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & (S_IWGRP | S_IWOTH));
+	if (fstatat(dirfd, path, &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT; // it was trimmed
+	return (st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+struct search {
+	int dirfd;
+	char found[CKPT_OBJECT_KEY_MAX + 1]; // what others may write
+};
+
+static int check_place(void *arg, const char *path, const struct ckpt_object *object __attribute__((unused)))
+{
+	struct search *search = arg;
+
+	if (is_written_by_us_alone(search->dirfd, path))
+		return 0;
+	snprintf(search->found, sizeof(search->found), "%s", path);
+	return -EPERM;
 }
 
 int ckpt_policy_check_programs(struct ckpt_store *s, const struct ckpt_policy *p, char **ret_why)
 {
-	static const char *const places[] = {"", FOLDER, KEY}; // who may write a directory may put another file there
+	static const char *const places[] = {"", "log", "snap"}; // who may write a directory may put another file there
+	struct search search = {.dirfd = s->dirfd};
+	int rc = 0;
 
 	if (!ckpt_policy_has(&p->save, CKPT_POLICY_EXEC))
 		return 0;
-	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		if (is_written_by_us_alone(s->dirfd, places[i]))
-			continue;
-		if (asprintf(ret_why,
-			     "its policy runs a program (exec), and others could have set it: they may write %s%s%s",
-			     s->path, *places[i] ? "/" : "", places[i]) < 0)
-			*ret_why = NULL;
-		return -EPERM;
-	}
-	return 0;
+	for (size_t i = 0; i < ARRAY_LEN(places) && !rc; i++)
+		rc = check_place(&search, places[i], NULL);
+	if (!rc)
+		rc = ckpt_objects_list(s->objects, "log/", NULL, check_place, &search);
+	if (!rc)
+		rc = ckpt_objects_list(s->objects, "snap/", NULL, check_place, &search);
+	if (rc == -EPERM &&
+	    asprintf(ret_why, "its policy runs a program (exec), and others could have set it: they may write %s%s%s",
+		     s->path, *search.found ? "/" : "", search.found) < 0)
+		*ret_why = NULL;
+	return rc;
 }

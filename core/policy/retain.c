@@ -102,11 +102,11 @@ int ckpt_retain_judge(struct ckpt_store *s, const struct ckpt_policy *p, int64_t
 static void read_before(struct ckpt_store *s, struct ckpt_history *ret_history)
 {
 	CLEANUP_FREE char *why = NULL;
-	char etag[CKPT_ETAG_MAX];
 	struct ckpt_policy p;
+	uint64_t seq;
 
 	*ret_history = (struct ckpt_history){0};
-	if (ckpt_policy_load(s, &p, etag, &why))
+	if (ckpt_policy_load(s, &p, &seq, &why))
 		return;
 	if (wants_metrics(&p))
 		(void)ckpt_history_read(s, NULL, true, ret_history);
@@ -147,12 +147,11 @@ static int retain_by(struct ckpt_store *s, struct ckpt_step *const *steps, size_
 {
 	LOCK_SCOPE(&s->acts_lock);
 	CLEANUP_FREE char *why = NULL;
-	char etag[CKPT_ETAG_MAX];
 	struct ckpt_policy p = {0};
 	struct ckpt_retain judged;
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, seq;
 	size_t gone = 0;
-	int rc = ckpt_policy_load(s, &p, etag, &why);
+	int rc = ckpt_policy_load(s, &p, &seq, &why);
 
 	if (!rc)
 		rc = judge_all(s, &p, ckpt_sys.now_ns(), before, &judged);
@@ -261,10 +260,10 @@ static int delete_some(struct ckpt_store *s, int64_t over_ns, const struct ckpt_
 {
 	LOCK_SCOPE(&s->acts_lock);
 	int64_t now_ns = ckpt_sys.now_ns();
-	char etag[CKPT_ETAG_MAX];
 	struct ckpt_policy p = {0};
 	struct ckpt_retain judged = {0};
-	int rc = ckpt_policy_load(s, &p, etag, ret_why);
+	uint64_t seq;
+	int rc = ckpt_policy_load(s, &p, &seq, ret_why);
 
 	if (!rc && !ckpt_policy_has(&p.keep, CKPT_POLICY_PRESERVE_ALL)) {
 		rc = anybody_changes(s);

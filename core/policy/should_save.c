@@ -8,16 +8,16 @@
 #include "core/policy/policy_store.h"
 #include "core/record/name.h"
 #include "core/stage/stage.h"
-#include "core/store/ask.h"
+#include "core/state/journal.h"
 #include "core/store/folders.h"
 #include "core/store/history.h"
-#include "core/store/hold.h"
+#include "core/store/load.h"
+#include "core/store/reach.h"
 #include "core/store/store.h"
 
 #include <stdio.h>
 
-#define KEY "policy/decisions"
-#define AGAIN_NS INT64_C(20000000)
+#define KEY "decisions"                                                  // of what the log says
 #define ASK_S (CKPT_DECIDED_PATIENCE_S + CKPT_POLICY_EXEC_SECS_MAX + 10) // its turn, its programs, and some more
 
 static const char *const answers[] = {
@@ -180,14 +180,14 @@ static int answer(struct ckpt_store *s, const struct ckpt_policy *p, struct ckpt
 int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided *decided,
 			struct ckpt_decided_step *ret_answer, bool *ret_changed, char **ret_why)
 {
-	char etag[CKPT_ETAG_MAX];
 	struct ckpt_policy policy;
-	int rc = ckpt_policy_load(s, &policy, etag, ret_why);
+	uint64_t seq;
+	int rc = ckpt_policy_load(s, &policy, &seq, ret_why);
 
 	*ret_changed = false;
 	if (rc)
 		return rc;
-	ckpt_decided_under(decided, etag);
+	ckpt_decided_under(decided, seq);
 	rc = answer(s, &policy, q, decided, ret_answer, ret_changed, ret_why);
 	ckpt_policy_done(&policy);
 	return rc;
@@ -195,33 +195,30 @@ int ckpt_should_save_by(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt
 
 // --- At rest ----------------------------------------------------------------------------------------------------------
 
-static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, char ret_etag[CKPT_ETAG_MAX])
+static int read_decided(struct ckpt_store *s, struct ckpt_decided *ret, uint64_t *ret_seq)
 {
-	CLEANUP_FREE void *text = NULL;
-	struct ckpt_object object = {.etag = ""};
-	size_t len = 0;
-	int rc = ckpt_objects_get_all(s->objects, KEY, CKPT_CAS_BYTES_MAX, &text, &len, &object);
+	CLEANUP_FREE char *text = NULL;
+	int rc;
 
-	if (rc == -EFBIG)
-		rc = ckpt_objects_head(s->objects, KEY, &object);
-	memcpy(ret_etag, object.etag, CKPT_ETAG_MAX);
-	return rc && rc != -ENOENT ? rc : ckpt_decided_parse(text ? text : "", len, ckpt_sys.now_ns(), ret);
+	*ret_seq = 0;
+	rc = ckpt_follow_value(s, KEY, &text, ret_seq);
+	if (rc && rc != -ENOENT)
+		return rc;
+	return ckpt_decided_parse(text ? text : "", text ? strlen(text) : 0, ckpt_sys.now_ns(), ret);
 }
 
-static int put_decided(struct ckpt_store *s, const struct ckpt_decided *decided, const char *etag)
+// In the place of what was read: another thread may have decided something meanwhile.
+static int put_decided(struct ckpt_store *s, const struct ckpt_decided *decided, uint64_t seq)
 {
 	CLEANUP_FREE char *text = ckpt_decided_text(decided);
-	struct ckpt_object object;
-	int rc = text ? ckpt_policy_put_object(s->objects, KEY, etag, text) : -ENOMEM;
 
-	// What has the name and is no object says nothing, and is nothing that could be replaced.
-	return rc == -ESTALE && !*etag && ckpt_objects_head(s->objects, KEY, &object) == -ENOENT ? 0 : rc;
+	return text ? ckpt_journal_set(s->journal, KEY, seq, text) : -ENOMEM;
 }
 
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided)
 {
-	char etag[CKPT_ETAG_MAX];
-	int rc = read_decided(s, ret_decided, etag);
+	uint64_t seq;
+	int rc = read_decided(s, ret_decided, &seq);
 
 	if (!rc)
 		ckpt_decided_restart(ret_decided, ckpt_sys.now_ns());
@@ -230,57 +227,54 @@ int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided
 
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided)
 {
-	struct ckpt_object object = {.etag = ""};
-	int rc = ckpt_objects_head(s->objects, KEY, &object);
-
-	return rc && rc != -ENOENT ? rc : put_decided(s, decided, object.etag);
+	return put_decided(s, decided, CKPT_ACT_ANY);
 }
 
 int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
 			     char **ret_why)
 {
 	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
-	char etag[CKPT_ETAG_MAX];
+	uint64_t seq;
 	bool changed;
 	int rc;
 
 	*ret_why = NULL;
-	rc = decided ? read_decided(s, decided, etag) : -ENOMEM;
+	rc = decided ? read_decided(s, decided, &seq) : -ENOMEM;
 	if (!rc) {
 		q->preempted_at = decided->preempted_at;
 		rc = ckpt_should_save_by(s, q, decided, ret_answer, &changed, ret_why);
 	}
-	return rc || !changed ? rc : put_decided(s, decided, etag);
+	return rc || !changed ? rc : put_decided(s, decided, seq);
 }
 
 int ckpt_should_save_preempt_at_rest(struct ckpt_store *s, int64_t at_step)
 {
 	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
-	char etag[CKPT_ETAG_MAX];
-	int rc = decided ? read_decided(s, decided, etag) : -ENOMEM;
+	uint64_t seq;
+	int rc = decided ? read_decided(s, decided, &seq) : -ENOMEM;
 
 	if (rc || decided->preempted_at == at_step)
 		return rc;
 	decided->preempted_at = at_step;
-	return put_decided(s, decided, etag);
+	return put_decided(s, decided, seq);
 }
 
 int64_t ckpt_should_save_preempted_at(struct ckpt_store *s)
 {
 	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
-	char etag[CKPT_ETAG_MAX];
+	uint64_t seq;
 
-	return decided && !read_decided(s, decided, etag) ? decided->preempted_at : -1;
+	return decided && !read_decided(s, decided, &seq) ? decided->preempted_at : -1;
 }
 
 // --- Of a step that is committed ----------------------------------------------------------------------------------------
 
 static int all_decided(struct ckpt_store *s, struct ckpt_decided *ret)
 {
-	char etag[CKPT_ETAG_MAX];
+	uint64_t seq;
 
 	if (!s->calls.decided)
-		return read_decided(s, ret, etag);
+		return read_decided(s, ret, &seq);
 	s->calls.decided(s->calls.decided_arg, ret);
 	return 0;
 }
@@ -318,7 +312,6 @@ bool ckpt_should_save_was_temporary(struct ckpt_step *step, const char *folder_i
 	CLEANUP_FREE struct ckpt_decided *decided = malloc(sizeof(*decided));
 	const struct ckpt_decided_step *found;
 	struct ckpt_store *s = step->store;
-	char etag[CKPT_ETAG_MAX];
 	int64_t number = ckpt_name_number(name), latest;
 	struct events e;
 
@@ -328,86 +321,31 @@ bool ckpt_should_save_was_temporary(struct ckpt_step *step, const char *folder_i
 	found = find_decided(decided, folder_id, NULL, ckpt_staging_of(step)->began_ns, &e);
 	if (!found && *folder_id && e.latest < 0)
 		found = find_of_first(s, decided, folder_id, ckpt_staging_of(step)->began_ns, &e);
-	return found && found->save && !found->permanent && !ckpt_policy_etag(s, etag) &&
-	       !strcmp(etag, decided->policy);
+	return found && found->save && !found->permanent && ckpt_policy_seq(s) == decided->policy;
 }
 
 // --- Wherever it is decided -------------------------------------------------------------------------------------------
 
-// Whoever has it: its mount (-ENOTCONN: there is none), or we.
 struct act {
-	int (*ask_mount)(const char *directory, struct act *act, char **ret_why);
-	int (*at_rest)(struct ckpt_store *s, struct act *act, char **ret_why);
-	bool read_only; // the store cannot be written: out
 	struct ckpt_decide *q;
 	struct ckpt_decided_step *answer;
 	int64_t preempted_at;
 };
 
-static int ask(const char *directory, json_t *request, int seconds, json_t **ret_reply, char **ret_why)
+static int ask_mount(const char *directory, void *arg, char **ret_why)
 {
-	int rc = ckpt_ask_json(directory, request, seconds, ret_reply, ret_why);
-
-	if (rc && rc != -ENOTCONN && !*ret_why &&
-	    asprintf(ret_why, "the process that has it mounted does not answer: %s", strerror(-rc)) < 0)
-		*ret_why = NULL;
-	return rc;
-}
-
-// -EBUSY: it is another asker's, or mounted by now; -ESTALE: another thread has decided something meanwhile.
-static int do_at_rest(const char *directory, struct act *act, char **ret_why)
-{
-	struct ckpt_store *s;
-	int rc = ckpt_hold(directory, &s);
-
-	act->read_only = rc == -EROFS;
-	if (rc)
-		return rc;
-	rc = act->at_rest(s, act, ret_why);
-	if (rc && !*ret_why)
-		*ret_why = strdup(strerror(-rc));
-	ckpt_let_go(s);
-	return rc;
-}
-
-// The mount has ended while it was asked.
-bool ckpt_should_save_is_end(int error)
-{
-	return error == -EPIPE || error == -EPROTO || error == -ECONNRESET || error == -EINTR;
-}
-
-static int act_on(const char *directory, struct act *act, char **ret_why)
-{
-	int64_t end_ns = ckpt_sys.mono_ns() + CKPT_DECIDED_PATIENCE_NS;
-	bool again;
-	int rc;
-
-	*ret_why = NULL;
-	for (;; ckpt_sys.sleep_ns(AGAIN_NS)) {
-		rc = act->ask_mount(directory, act, ret_why);
-		again = ckpt_should_save_is_end(rc);
-		if (rc == -ENOTCONN) {
-			rc = do_at_rest(directory, act, ret_why);
-			again = rc == -EBUSY || rc == -ESTALE;
-		}
-		if (!again || ckpt_sys.mono_ns() >= end_ns)
-			return rc;
-		free(TAKE_PTR(*ret_why));
-	}
-}
-
-static int ask_mount(const char *directory, struct act *act, char **ret_why)
-{
+	const struct act *act = arg;
 	const struct ckpt_decide *q = act->q;
 	const char *by;
 	json_t *reply;
 	int rc;
 
 	ckpt_json_begin();
-	rc = ask(directory,
-		 json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step, "run",
-			   q->run, "force", (int)q->force, "answer", q->answered ? answers[q->answer] : NULL),
-		 ASK_S, &reply, ret_why);
+	rc = ckpt_reach_ask(directory,
+			    json_pack("{s:s, s:I, s:s?, s:b, s:s?}", "verb", "should-save", "step", (json_int_t)q->step,
+				      "run", q->run, "force", (int)q->force, "answer",
+				      q->answered ? answers[q->answer] : NULL),
+			    ASK_S, &reply, ret_why);
 	if (rc)
 		return rc;
 	by = json_string_value(json_object_get(reply, "policy"));
@@ -419,22 +357,25 @@ static int ask_mount(const char *directory, struct act *act, char **ret_why)
 	return 0;
 }
 
-static int ask_store(struct ckpt_store *s, struct act *act, char **ret_why)
+static int ask_store(struct ckpt_store *s, void *arg, char **ret_why)
 {
+	const struct act *act = arg;
+
 	return ckpt_should_save_at_rest(s, act->q, act->answer, ret_why);
 }
 
 int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, struct ckpt_decided_step *ret_answer,
 			 char **ret_why)
 {
-	struct act act = {.ask_mount = ask_mount, .at_rest = ask_store, .q = q, .answer = ret_answer};
+	struct act act = {.q = q, .answer = ret_answer};
+	struct ckpt_reach reach = {ask_mount, ask_store, &act, CKPT_DECIDED_PATIENCE_NS, false};
 	int rc;
 
 	*ret_why = NULL;
 	if (q->run && !ckpt_name_is_utf8(q->run, strlen(q->run)))
 		return -EINVAL;
-	rc = act_on(directory, &act, ret_why);
-	if (!act.read_only)
+	rc = ckpt_reach(directory, &reach, ret_why);
+	if (!reach.read_only)
 		return rc;
 	// Nothing can be saved, and a mount for reading says the same.
 	*ret_answer = (struct ckpt_decided_step){.step = q->step, .by = CKPT_DECIDED_READ_ONLY};
@@ -442,30 +383,34 @@ int ckpt_should_save_ask(const char *directory, struct ckpt_decide *q, struct ck
 }
 
 // To take it back is another verb: a mount that does not know it must not take it for the one.
-static int tell_mount(const char *directory, struct act *act, char **ret_why)
+static int tell_mount(const char *directory, void *arg, char **ret_why)
 {
+	const struct act *act = arg;
 	const char *verb = act->preempted_at < 0 ? "preempt-cancel" : "preempt";
 	json_t *reply;
 	int rc;
 
 	ckpt_json_begin();
-	rc = ask(directory, json_pack("{s:s, s:I}", "verb", verb, "step", (json_int_t)act->preempted_at),
-		 CKPT_SOCKET_TIMEOUT_S, &reply, ret_why);
+	rc = ckpt_reach_ask(directory, json_pack("{s:s, s:I}", "verb", verb, "step", (json_int_t)act->preempted_at),
+			    CKPT_SOCKET_TIMEOUT_S, &reply, ret_why);
 	if (!rc)
 		json_decref(reply);
 	return rc;
 }
 
-static int tell_store(struct ckpt_store *s, struct act *act, char **ret_why __attribute__((unused)))
+static int tell_store(struct ckpt_store *s, void *arg, char **ret_why __attribute__((unused)))
 {
+	const struct act *act = arg;
+
 	return ckpt_should_save_preempt_at_rest(s, act->preempted_at);
 }
 
 int ckpt_should_save_preempt(const char *directory, int64_t at_step, char **ret_why)
 {
-	struct act act = {.ask_mount = tell_mount, .at_rest = tell_store, .preempted_at = at_step};
+	struct act act = {.preempted_at = at_step};
+	struct ckpt_reach reach = {tell_mount, tell_store, &act, CKPT_DECIDED_PATIENCE_NS, false};
 
-	return act_on(directory, &act, ret_why);
+	return ckpt_reach(directory, &reach, ret_why);
 }
 
 const char *ckpt_should_save_hint(int error)

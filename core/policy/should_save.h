@@ -35,7 +35,6 @@ int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decid
 // is open here.
 int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
 			 char **ret_why);
-bool ckpt_should_save_is_end(int error);      // the mount that was asked has ended meanwhile
 const char *ckpt_should_save_hint(int error); // what to do about it, or NULL
 
 // Whether this staged step, which is about to be committed under this name, is a temporary one: it was decided so before it was

@@ -139,6 +139,12 @@ int ckpt_follow_refresh(struct ckpt_store *s)
 	return follow_news(s, ckpt_journal_refresh(s->journal));
 }
 
+int ckpt_follow_value(struct ckpt_store *s, const char *key, char **ret_value, uint64_t *ret_seq)
+{
+	(void)ckpt_follow_refresh(s); // what cannot be read is not there yet
+	return ckpt_journal_get(s->journal, key, ret_value, ret_seq);
+}
+
 bool ckpt_follow_newer(struct ckpt_step *step)
 {
 	uint32_t was, is;

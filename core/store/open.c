@@ -296,10 +296,10 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_room_free(*ckpt_room_of(s));
 	ckpt_trash_close(*ckpt_trash_of(s));
 	ckpt_expiry_free(*ckpt_expiry_of(s));
-	if (s->writable && s->objects && s->steps)
+	if (s->writable && s->journal) {
 		ckpt_gc_expected_keep(s);
-	if (s->writable && s->journal)
 		(void)ckpt_journal_snapshot(s->journal, false);
+	}
 	ckpt_sealer_free(*ckpt_sealer_of(s));
 	ckpt_cooler_free(*ckpt_cooler_of(s));
 	ckpt_looker_free(TAKE_PTR(*ckpt_looker_of(s)));

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support import checkpoint_files, trees
+from support import checkpoint_files, storelog, trees
 from support.fixtures import SLOW, SOURCE
 from support.mounting import Mount
 from support.syncs import BadSyncs
@@ -366,8 +366,9 @@ def test_function_of_the_users_decides_once_for_all(calls, mount, store, ckptfs,
 
 
 def test_damaged_policy_decides_nothing(calls, mount, store):
-    (store / "policy").mkdir(exist_ok=True)
-    (store / "policy/current").write_text("{")
+    mount.umount()
+    storelog.say(store, "policy", "{")
+    mount.remount()
     call = calls()
     assert call("open", store) == "ok" and call("should", 5) == "EBADMSG"
     mount.umount()

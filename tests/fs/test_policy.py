@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from support import storelog
 from support.mounting import Mount
 from support.schema import mismatch
 
@@ -68,7 +69,7 @@ def test_policy_is_shown_in_full_and_can_be_set_again(ckptfs, made, scratch):
         file.write_text(shown)
         ckptfs("policy", "set", made, file)
         assert ckptfs("policy", "show", made).stdout == shown
-    assert (made / "policy/current").read_text() == json.dumps(json.loads(shown), separators=(",", ":"), sort_keys=True)
+    assert storelog.said(made, "policy") == json.dumps(json.loads(shown), separators=(",", ":"), sort_keys=True)
 
 
 @pytest.mark.parametrize("text, why", [
@@ -99,7 +100,7 @@ def test_damaged_policy_of_a_store_decides_nothing_and_can_be_replaced(ckptfs, m
     for step in (1, 2):
         save(step)
     policy({"keep": {"latest_n": {"n": 1}}})
-    (made / "policy/current").write_text('{"keep": {"latest_n": {"n": -1}}}')
+    storelog.say(made, "policy", '{"keep": {"latest_n": {"n": -1}}}')
     for words, status in ((["should-save", made, 9], 2), (["retain", made], 1), (["policy", "show", made], 1)):
         done = ckptfs(*words, check=False)
         assert done.returncode == status and "its policy is damaged: keep.latest_n.n: must be" in done.stderr, done.stderr
@@ -133,7 +134,7 @@ def test_explain_tables_what_is_saved_and_what_stays(ckptfs, made):
     assert rows[0]["policy"] == "skip_zero" and rows[3]["seconds"] == 180
     assert {r["step"]: r["why"] for r in rows if r["save"] and not r["permanent"]} == dict.fromkeys([3, 8, 13, 16, 19], "temporary, and not the newest") | {23: "the newest"}
     assert {r["step"]: r["keep"] for r in rows if r["permanent"]} == {5: False, 10: True, 20: True}
-    assert ckptfs("ls", made).stdout == "" and not (made / "policy/decisions").exists()
+    assert ckptfs("ls", made).stdout == "" and storelog.said(made, "decisions") is None
 
 
 def test_explain_goes_on_from_what_the_store_has(ckptfs, made, save, policy):
@@ -215,13 +216,13 @@ def test_decision_holds_until_its_step_is_committed_or_deleted(ckptfs, made, sav
 
 
 def test_damaged_decisions_are_made_anew(ckptfs, made, policy):
-    for text in ("", "{", "[]", '{"clock_ns": 1, "decisions": [7]}', "x" * 100000):
+    for text in ("", "{", "[]", '{"clock_ns": 1, "decisions": [7]}', "x" * 60000):
         policy(NEVER)
         assert ask(ckptfs, made, 5) == "no"
         policy({})
-        (made / "policy/decisions").write_text(text)
+        storelog.say(made, "decisions", text)
         assert ask(ckptfs, made, 5) == "yes permanent initial"
-        os.unlink(made / "policy/decisions")
+        storelog.say(made, "decisions", "")
 
 
 def test_eight_processes_that_ask_at_once_get_one_answer(ckptfs, made, policy, scratch):

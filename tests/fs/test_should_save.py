@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support import trees
+from support import storelog, trees
 from support.fixtures import both_modes, needs_root
 from support.mounting import Mount, wait_until
 from support.schema import mismatch
@@ -193,7 +193,9 @@ def test_a_mount_that_ends_leaves_no_program_behind(mount, policy, scratch, agen
 def test_a_policy_that_cannot_be_read_decides_nothing(mount, policy, save, store, ckptfs):
     save(1)
     policy({"keep": {"latest_n": {"n": 1}}})
-    (store / "policy/current").write_text('{"save": {"continuous": {"minimum_interval_secs": -1}}, "keep": {"latest_n": {"n": 1}}}')
+    mount.umount()
+    storelog.say(store, "policy", '{"save": {"continuous": {"minimum_interval_secs": -1}}, "keep": {"latest_n": {"n": 1}}}')
+    mount.remount()
     assert error_of(answer, mount, 5) == error_of(mount.path.joinpath(".ckptfs/policy.json").read_text) == "EIO"
     assert len(mount.errors()) == 2 and all("save.continuous.minimum_interval_secs" in line for line in mount.errors())
     done = ckptfs("should-save", store, 5, check=False)
@@ -344,7 +346,7 @@ def test_others_than_who_mounts_change_nothing(world, store, agent):
 
 
 @needs_root
-@pytest.mark.parametrize("what", ["", "policy", "policy/current"], ids=lambda x: x or "store")
+@pytest.mark.parametrize("what", ["", "log", "snap", "log/0000000000000001"], ids=lambda x: x or "store")
 @pytest.mark.parametrize("how", [lambda p: os.chmod(p, os.stat(p).st_mode | 0o020), lambda p: os.chmod(p, os.stat(p).st_mode | 0o002), lambda p: os.chown(p, OTHER, OTHER)],
                          ids=["group", "others", "owner"])
 def test_no_program_is_run_that_somebody_else_could_have_set(mount, policy, store, ckptfs, scratch, what, how):

@@ -61,6 +61,7 @@ START_TEST(a_file_that_may_not_be_removed_is_told_as_that)
 
 		ck_ok(ckpt_fault_new(below, &fault, &s->objects));
 		rc = ckpt_gc(s, &(struct ckpt_gc_how){0}, &done);
+		fault.at = 0;
 		s->objects = below;
 		ck_assert_int_ne(rc, -EPERM);
 		told |= rc == -EACCES && done.kept[CKPT_GC_FAILED].objects;
@@ -460,19 +461,25 @@ START_TEST(the_last_that_is_needed_goes_when_it_was_expired_and_not_unasked_when
 }
 END_TEST
 
+static bool says_expected(void)
+{
+	uint64_t seq;
+
+	return !ckpt_journal_get(s->journal, "expected", NULL, &seq);
+}
+
 START_TEST(what_another_process_has_expired_goes_unasked_once)
 {
 	const struct ckpt_gc_how plain = {0};
-	struct ckpt_object kept;
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
 
 	expire(a);
 	ckpt_step_unref(a);
 	ckpt_fixture_gc_reopen();
-	ck_ok(ckpt_objects_head(s->objects, "gc/expected", &kept));
+	ck_assert(says_expected());
 	ck_ok(ckpt_gc(s, &plain, &done));
 	ck_assert_uint_eq(done.deleted_objects, 1);
-	ck_error(ckpt_objects_head(s->objects, "gc/expected", &kept), ENOENT);
+	ck_assert(!says_expected());
 	a = ckpt_packed_step(s, "a", "a0");
 	expire_earlier(a); // the same pack, of which nobody says anything any more
 	ck_error(ckpt_gc(s, &plain, &done), EPERM);
@@ -488,11 +495,37 @@ START_TEST(what_is_expected_is_damaged_and_says_nothing)
 
 	expire_earlier(a);
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-		ck_ok(ckpt_objects_put(s->objects, "gc/expected", texts[i], strlen(texts[i]), NULL));
+		ck_ok(ckpt_journal_set(s->journal, "expected", CKPT_ACT_ANY, texts[i]));
 		ck_error(ckpt_gc(s, &plain, &done), EPERM);
-		ck_ok(ckpt_objects_remove(s->objects, "gc/expected", NULL));
 	}
 	ckpt_step_unref(a);
+}
+END_TEST
+
+// Only what is new is appended.
+START_TEST(what_is_expected_is_said_once)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");
+	uint64_t first, seq;
+
+	expire(a);
+	ckpt_step_unref(a);
+	ckpt_step_unref(b);
+	ckpt_fixture_gc_reopen();
+	ck_ok(ckpt_journal_get(s->journal, "expected", NULL, &first));
+	ck_ok(ckpt_gc_expected_load(s));
+	ck_assert_uint_eq(ckpt_gc_expected(s), 1);
+	ckpt_fixture_gc_reopen();
+	ck_ok(ckpt_journal_get(s->journal, "expected", NULL, &seq));
+	ck_assert_uint_eq(seq, first);
+	b = ckpt_step_find(s, "", "b");
+	expire(b);
+	ckpt_step_unref(b);
+	ckpt_fixture_gc_reopen();
+	ck_ok(ckpt_journal_get(s->journal, "expected", NULL, &seq));
+	ck_assert_uint_gt(seq, first);
+	ck_ok(ckpt_gc_expected_load(s));
+	ck_assert_uint_eq(ckpt_gc_expected(s), 2);
 }
 END_TEST
 
@@ -596,6 +629,7 @@ int main(void)
 	tcase_add_test(when, the_last_that_is_needed_goes_when_it_was_expired_and_not_unasked_when_it_was_not);
 	tcase_add_test(when, what_another_process_has_expired_goes_unasked_once);
 	tcase_add_test(when, what_is_expected_is_damaged_and_says_nothing);
+	tcase_add_test(when, what_is_expected_is_said_once);
 	tcase_add_test(when, a_dry_run_says_what_would_go);
 	tcase_add_test(when, who_is_told_to_stop_stops);
 	tcase_add_test(when, while_a_step_is_cooled_nothing_goes);

@@ -264,10 +264,7 @@ END_TEST
 
 static void put_policy(const char *text)
 {
-	struct ckpt_object object = {.etag = ""};
-
-	(void)ckpt_objects_head(s->objects, "policy/current", &object);
-	ck_ok(ckpt_policy_put_object(s->objects, "policy/current", object.etag, text));
+	ck_ok(ckpt_journal_set(s->journal, "policy", CKPT_ACT_ANY, text));
 }
 
 START_TEST(what_is_asked_for_goes_only_if_it_does_not_stay_by_now)

@@ -507,11 +507,12 @@ START_TEST(a_call_that_fails_is_an_error_and_nothing_is_decided_twice)
 			snprintf(first, sizeof(first), "%s", ask(step, false));
 			fired = fault.count >= n;
 			fault.at = 0;
-			ck_assert_str_eq(first, fired ? "Input/output error" : "yes permanent continuous");
+			// The log asks at once for an answer that was lost.
+			ck_assert_str_eq(first, fired && !half ? "Input/output error" : "yes permanent continuous");
 			ck_assert_str_eq(ask(step, false), "yes permanent continuous");
 		}
 	}
-	ck_assert_uint_gt(n, 3);
+	ck_assert_uint_gt(n, 2);
 }
 END_TEST
 
@@ -520,21 +521,25 @@ START_TEST(the_policy_that_was_set_last_is_in_force)
 	CLEANUP_FREE char *why = NULL, *text = NULL;
 	struct ckpt_policy first = policy_of("{'save':{'initial':{}}}"), p;
 	struct ckpt_store *reader;
-	char etag[CKPT_ETAG_MAX], again[CKPT_ETAG_MAX];
+	uint64_t seq, again;
 
-	ck_ok(ckpt_policy_load(s, &p, etag, &why));
-	ck_assert_str_eq(etag, "");
+	ck_ok(ckpt_policy_load(s, &p, &seq, &why));
+	ck_assert(!seq && !ckpt_policy_seq(s));
 	ckpt_policy_done(&p);
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader)); // beside a mount
 	ck_ok(ckpt_policy_set(s, &first));
-	ck_error(ckpt_policy_put_object(s->objects, "policy/current", "", "{}"), ESTALE); // by who saw none
-	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));                      // beside a mount
-	ck_ok(ckpt_policy_load(reader, &p, etag, &why));
+	ck_ok(ckpt_policy_load(reader, &p, &seq, &why));
+	ck_assert(seq && ckpt_policy_seq(s) == seq && ckpt_policy_seq(reader) == seq);
+	ck_ok(ckpt_policy_set(s, &p)); // which it has
+	ck_assert_uint_eq(ckpt_policy_seq(s), seq);
 	p.skip_zero = true;
-	ck_ok(ckpt_policy_set(reader, &p));
+	ck_error(ckpt_policy_set(reader, &p), EROFS);
+	ck_ok(ckpt_policy_set(s, &p));
 	ckpt_policy_done(&p);
+	ck_assert_uint_gt(ckpt_policy_seq(reader), seq);
+	ck_ok(ckpt_policy_load(reader, &p, &again, &why));
 	ckpt_store_close(reader);
-	ck_ok(ckpt_policy_load(s, &p, again, &why));
-	ck_assert_str_ne(again, etag);
+	ck_assert_uint_gt(again, seq);
 	text = ckpt_policy_text(&p);
 	ck_assert_str_eq(text, "{\"keep\":{\"preserve_all\":{}},\"only_after_latest\":true,\"save\":{\"initial\":{}},"
 			       "\"skip_duplicate\":true,"
@@ -546,31 +551,44 @@ END_TEST
 
 START_TEST(a_damaged_policy_is_told_and_replaced)
 {
-	char etag[CKPT_ETAG_MAX], *large = malloc(70000);
+	static const char *const texts[] = {"          ", "{", "[]", "{\"keep\":{\"latest_n\":{\"n\":-1}}}"};
 	struct ckpt_policy p, good = policy_of("{}");
 	CLEANUP_FREE char *why = NULL;
+	uint64_t seq;
 
-	memset(large, ' ', 70000);
-	for (size_t len = 10; len < 70000; len += 60000) {
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		CLEANUP_FREE char *told = NULL;
-		FILE *f;
-		char path[PATH_MAX + 32];
 
-		ckpt_objects_remove(s->objects, "policy/current", NULL);
 		ck_ok(ckpt_policy_set(s, &good));
-		snprintf(path, sizeof(path), "%s/policy/current", dir);
-		f = fopen(path, "w");
-		ck_assert_uint_eq(fwrite(large, 1, len == 10 ? 10 : 69999, f), len == 10 ? 10 : 69999);
-		fclose(f);
-		ck_error(ckpt_policy_load(s, &p, etag, &told), EBADMSG);
-		ck_assert_int_eq(told != NULL, len == 10);
+		ck_ok(ckpt_journal_set(s->journal, "policy", CKPT_ACT_ANY, texts[i]));
+		ck_error(ckpt_policy_load(s, &p, &seq, &told), EBADMSG);
+		ck_assert(told && seq == ckpt_policy_seq(s));
 		ck_assert_str_eq(ask(5, false), "Bad message");
 		ck_ok(ckpt_policy_set(s, &good));
-		ck_ok(ckpt_policy_load(s, &p, etag, &why));
+		ck_ok(ckpt_policy_load(s, &p, &seq, &why));
 		ckpt_policy_done(&p);
 	}
-	free(large);
 	ckpt_policy_done(&good);
+}
+END_TEST
+
+START_TEST(a_preemption_at_rest_is_seen_by_readers)
+{
+	struct ckpt_decided *decided = malloc(sizeof(*decided));
+	struct ckpt_store *reader;
+
+	set_policy("{'save':{'continuous':{}}}");
+	ck_assert_int_eq(ckpt_should_save_preempted_at(s), -1);
+	ck_ok(ckpt_should_save_preempt_at_rest(s, 7));
+	ck_assert_str_eq(ask(5, false), "yes permanent continuous");
+	ck_ok(ckpt_store_open(dir, CKPT_STORE_READ, NULL, &reader));
+	ck_assert_int_eq(ckpt_should_save_preempted_at(reader), 7);
+	ck_ok(ckpt_should_save_preempt_at_rest(s, -1));
+	ck_assert_int_eq(ckpt_should_save_preempted_at(reader), -1);
+	ckpt_store_close(reader);
+	ck_ok(ckpt_should_save_load(s, decided));
+	ck_assert_uint_eq(decided->count, 1);
+	free(decided);
 }
 END_TEST
 
@@ -603,6 +621,7 @@ int main(void)
 	tcase_add_test(tcase, a_call_that_fails_is_an_error_and_nothing_is_decided_twice);
 	tcase_add_test(tcase, the_policy_that_was_set_last_is_in_force);
 	tcase_add_test(tcase, a_damaged_policy_is_told_and_replaced);
+	tcase_add_test(tcase, a_preemption_at_rest_is_seen_by_readers);
 	suite_add_tcase(suite, tcase);
 	return ckpt_suite_run(suite);
 }
