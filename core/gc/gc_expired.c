@@ -95,7 +95,7 @@ static int add_text_locked(struct ckpt_store *s, const char *text)
 	return s->expired_packs.count < PACKS_MAX ? ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new) : 0;
 }
 
-// What is damaged says nothing. *ret_count: how many there are.
+// A damaged list says nothing. *ret_count: its packs.
 static int load(struct ckpt_store *s, size_t *ret_count)
 {
 	CLEANUP_FREE char *text = NULL;

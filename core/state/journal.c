@@ -538,7 +538,7 @@ static int get_locked(struct ckpt_journal *j, const char *key, char **ret_value,
 	const struct ckpt_state_value *v;
 	char *copy;
 
-	(void)settle_locked(j); // what is still not known is not there yet
+	(void)settle_locked(j); // an act that is still not known is not there yet
 	v = ckpt_state_value(j->state, key);
 	if (!v)
 		return -ENOENT;

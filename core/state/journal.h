@@ -59,9 +59,11 @@ int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version
 // The time at which it was put, by the store's clock; 0: not known.
 int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t version);
 
-// What the log says of the store itself, under a key (act.h). In the place of the value with that SEQ: -ESTALE, another is there. "": there is to be
-// none any more. Nothing is appended where the value is the one that is there. Errors as of append; of what nobody knows (-EIO ...) too, which
-// the next append settles.
+// Values of the store itself, each under a key (act.h).
+//
+// Sets one in the place of the value with that SEQ (0: of none); CKPT_ACT_ANY: of any. "": there is to be none any more. Nothing is appended
+// where the value is there already. -ESTALE: another value is there. Else errors as of append; an outcome that is unknown (-EIO,
+// -ETIMEDOUT, -ECANCELED) is settled by the next call here.
 int ckpt_journal_set(struct ckpt_journal *j, const char *key, uint64_t before, const char *value);
 // The value, malloc'ed (NULL: not wanted), and the SEQ of the entry that says so, which tells it from each other value that the key had. -ENOENT.
 int ckpt_journal_get(struct ckpt_journal *j, const char *key, char **ret_value, uint64_t *ret_seq);

@@ -502,7 +502,7 @@ START_TEST(what_is_expected_is_damaged_and_says_nothing)
 }
 END_TEST
 
-// Only what is new is appended.
+// Only new packs are appended.
 START_TEST(what_is_expected_is_said_once)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0"), *b = ckpt_packed_step(s, "b", "b0");

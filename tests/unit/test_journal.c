@@ -434,7 +434,7 @@ START_TEST(a_value_stays_in_the_snapshot)
 }
 END_TEST
 
-// Who asks next has it, or knows that it was not done.
+// The next question finds it, or knows that it was not done.
 START_TEST(a_value_of_which_nobody_knows_is_settled)
 {
 	for (int half = 0; half < 2; half++) {
