@@ -15,7 +15,7 @@ int ckpt_mem_new(struct ckpt_objects **ret_objects);
 
 // Layers. Each takes ownership of the backend below, on success only.
 // Fails operation n (1 is the next; puts, replaces, removes, syncs, gets, heads and lists count alike) with error; sticky: all
-// from n on. half: a put, replace or remove is carried out and its answer lost (-EIO).
+// from n on. half: a put or remove is carried out and its answer lost (-EIO).
 struct ckpt_fault {
 	uint64_t at; // 0: never
 	int error;   // -errno

@@ -72,24 +72,13 @@ static int fault_put(struct ckpt_objects *o, const char *key, const void *data, 
 	return error ? fault_change(f, error) : r;
 }
 
-static int fault_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
-			 struct ckpt_object *ret_object)
+static int fault_remove(struct ckpt_objects *o, const char *key)
 {
 	struct fault *f = fault_of(o);
 	int error = fault_step(f), r = 0;
 
 	if (!error || f->fault->half)
-		r = f->below->replace(o, key, etag, data, len, ret_object);
-	return error ? fault_change(f, error) : r;
-}
-
-static int fault_remove(struct ckpt_objects *o, const char *key, const char *etag)
-{
-	struct fault *f = fault_of(o);
-	int error = fault_step(f), r = 0;
-
-	if (!error || f->fault->half)
-		r = f->below->remove(o, key, etag);
+		r = f->below->remove(o, key);
 	return error ? fault_change(f, error) : r;
 }
 
@@ -138,7 +127,6 @@ int ckpt_fault_new(struct ckpt_objects *below, struct ckpt_fault *fault, struct 
 	f->ops.get_ranges = below->ops->get_ranges ? fault_get_ranges : NULL;
 	f->ops.head = fault_head;
 	f->ops.put = fault_put;
-	f->ops.replace = fault_replace;
 	f->ops.remove = fault_remove;
 	f->ops.sync = fault_sync;
 	f->ops.list = fault_list;

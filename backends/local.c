@@ -1,6 +1,6 @@
 // A directory as a store of objects.
 //
-// An object is a file log/.., m/.., packs/.. or gc/.. with the object's key as its path. States of a put, and the
+// An object is a file log/.., m/.. or packs/.. with the object's key as its path. States of a put, and the
 // function that goes on from each:
 //
 //   (nothing)  --stage_write-->   staged: written and fsynced as tmp/<random>, known to nobody; on a full disk, for an act
@@ -10,14 +10,12 @@
 //   published  --sync_folders-->  durable: acknowledged. An error here is "outcome unknown": nothing is written again.
 //
 // Invariants:
-//  1. A file at a key is complete and its data is on the disk before it appears there; it never changes afterwards. A
-//     replace renames another file over it.
+//  1. A file at a key is complete and its data is on the disk before it appears there; it never changes afterwards.
 //  2. Only link and rename with RENAME_NOREPLACE publish a put, so that one of many wins.
 //  3. An acknowledgement follows the fsync of every folder on the object's way that this store may have just made. Who
 //     loses a put syncs too: the winner may have died before it did.
-//  4. Changes of what is there (replace, remove) hold the write lock over the read, the comparison and the change.
-//  5. Files in tmp/ are unlinked by their maker, or by an open that holds the only presence lock.
-//  6. Nothing here follows a symlink (core/base/sys.h) or reads what is not a regular file.
+//  4. Files in tmp/ are unlinked by their maker, or by an open that holds the only presence lock.
+//  5. Nothing here follows a symlink (core/base/sys.h) or reads what is not a regular file.
 #include "backends/backends.h"
 
 #include "backends/spare.h"
@@ -31,13 +29,12 @@
 #include <stdio.h>
 
 #define LOCK_NAME "lock"
-#define LOCK_AT_WRITE 0    // byte of tmp/lock held exclusively by a replace or remove
-#define LOCK_AT_PRESENCE 1 // byte held shared by every writable open, exclusively by a sweep
+#define LOCK_AT_PRESENCE 1 // byte of tmp/lock held shared by every writable open, exclusively by a sweep
 #define PUBLISH_TRIES_MAX 64
 #define STAGE_NAME_MAX 40
 #define DIRENTS_BYTES (64u << 10)
 
-static const char *const folders[] = {"gc", "log", "m", "packs", "parts", "policy", "probe", "snap"};
+static const char *const folders[] = {"log", "m", "packs", "parts", "probe", "snap"};
 
 struct local {
 	struct ckpt_objects base;
@@ -98,7 +95,6 @@ static int folder_open(const struct local *l, const char *path)
 
 // ---- Locks
 
-// Takes a lock on one byte of tmp/lock; a new description each time, so that threads exclude each other too.
 static int lock_open(const struct local *l)
 {
 	return ckpt_sys.open(l->tmp, LOCK_NAME, O_RDWR | O_CREAT | O_NONBLOCK, 0600);
@@ -113,21 +109,6 @@ static int lock_set(int fd, short type, off_t byte, bool wait)
 		r = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
 	while (r < 0 && errno == EINTR);
 	return r < 0 ? -errno : 0;
-}
-
-// Closing *ret_fd drops the lock.
-static int write_lock(const struct local *l, int *ret_fd)
-{
-	CLEANUP_FD int fd = lock_open(l);
-	int r;
-
-	if (fd < 0)
-		return write_error(fd);
-	r = lock_set(fd, F_WRLCK, LOCK_AT_WRITE, true);
-	if (r < 0)
-		return r;
-	*ret_fd = TAKE_FD(fd);
-	return 0;
 }
 
 // ---- Reading
@@ -155,48 +136,13 @@ static int64_t mtime_ns(const struct stat *st)
 	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-static void etag_of_bytes(const void *data, size_t len, char *ret_etag)
-{
-	uint8_t digest[CKPT_SHA256_LEN];
-
-	ckpt_sha256(data, len, digest);
-	ckpt_hex(digest, sizeof(digest), ret_etag);
-}
-
-// Large objects are never replaced by us: their inode and time tell versions apart.
-static void etag_of_stat(const struct stat *st, char *ret_etag)
-{
-	snprintf(ret_etag, CKPT_ETAG_MAX, "i%llx-%llx-%llx", (unsigned long long)st->st_ino,
-		 (unsigned long long)st->st_size, (unsigned long long)mtime_ns(st));
-}
-
 static void object_of_stat(const struct stat *st, struct ckpt_object *ret_object)
 {
 	ret_object->bytes = (uint64_t)st->st_size;
 	ret_object->mtime_ns = mtime_ns(st);
-	ret_object->etag[0] = '\0';
-	if (ret_object->bytes > CKPT_CAS_BYTES_MAX)
-		etag_of_stat(st, ret_object->etag);
-}
-
-static int object_describe(int fd, const struct stat *st, struct ckpt_object *ret_object)
-{
-	CLEANUP_FREE char *buf = NULL;
-	ssize_t n;
-
-	object_of_stat(st, ret_object);
-	if (ret_object->etag[0])
-		return 0;
-	buf = malloc(MAX((size_t)st->st_size, (size_t)1));
-	if (!buf)
-		return -ENOMEM;
-	n = ckpt_sys.pread(fd, buf, (size_t)st->st_size, 0);
-	if (n < 0)
-		return (int)n;
-	if (n != st->st_size)
-		return -EIO; // cut short behind our back
-	etag_of_bytes(buf, (size_t)n, ret_object->etag);
-	return 0;
+	// A file never changes: its inode and time tell it from another one that has the key.
+	snprintf(ret_object->etag, CKPT_ETAG_MAX, "i%llx-%llx-%llx", (unsigned long long)st->st_ino,
+		 (unsigned long long)st->st_size, (unsigned long long)mtime_ns(st));
 }
 
 static int local_get(struct ckpt_objects *o, const char *key, uint64_t offset, void *buf, size_t len, size_t *ret_len,
@@ -214,9 +160,9 @@ static int local_get(struct ckpt_objects *o, const char *key, uint64_t offset, v
 	if (n < 0)
 		return (int)n;
 	if (ret_object)
-		r = object_describe(fd, &st, ret_object);
+		object_of_stat(&st, ret_object);
 	*ret_len = (size_t)n;
-	return r;
+	return 0;
 }
 
 static int local_head(struct ckpt_objects *o, const char *key, struct ckpt_object *ret_object)
@@ -225,7 +171,9 @@ static int local_head(struct ckpt_objects *o, const char *key, struct ckpt_objec
 	struct stat st;
 	int r = object_open(local_of(o), key, &fd, &st);
 
-	return r < 0 ? r : object_describe(fd, &st, ret_object);
+	if (r == 0)
+		object_of_stat(&st, ret_object);
+	return r;
 }
 
 // ---- Writing
@@ -247,8 +195,6 @@ static int stage_fill(int fd, const void *data, size_t len, bool spare, struct c
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	object_of_stat(&st, ret_object);
-	if (!ret_object->etag[0])
-		etag_of_bytes(data, len, ret_object->etag);
 	return 0;
 }
 
@@ -426,56 +372,6 @@ static void local_refill(struct ckpt_objects *o)
 	spares_refill(local_of(o));
 }
 
-// With the write lock held: the version that is there is the one with this etag (NULL: any).
-static int etag_check_locked(struct local *l, const char *key, const char *etag)
-{
-	struct ckpt_object object;
-	int r = local_head(&l->base, key, &object);
-
-	if (r < 0 || !etag)
-		return r;
-	return strcmp(object.etag, etag) == 0 ? 0 : -ESTALE;
-}
-
-static int replace_locked(const struct local *l, const char *key, const struct stage *stage)
-{
-	CLEANUP_FD int parent_fd = -1;
-	struct place at;
-	int r;
-
-	place_of(key, &at);
-	parent_fd = folder_open(l, at.parent);
-	if (parent_fd < 0)
-		return write_error(parent_fd);
-	r = ckpt_sys.rename(l->tmp, stage->name, parent_fd, at.leaf, 0);
-	return r < 0 ? write_error(r) : sync_folders(l, &at, parent_fd);
-}
-
-static int local_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
-			 struct ckpt_object *ret_object)
-{
-	struct local *l = local_of(o);
-	CLEANUP_FD int lock_fd = -1;
-	struct stage stage;
-	int r;
-
-	if (l->tmp < 0)
-		return -EROFS;
-	r = write_lock(l, &lock_fd);
-	if (r == 0)
-		r = etag_check_locked(l, key, etag);
-	if (r == 0)
-		r = stage_write(l, data, len, false, &stage);
-	if (r < 0)
-		return r;
-	r = replace_locked(l, key, &stage);
-	if (r < 0)
-		ckpt_sys.unlink(l->tmp, stage.name, 0); // still there unless the rename was done
-	else
-		*ret_object = stage.object;
-	return r;
-}
-
 // Takes an empty folder away. A put into it at this moment fills it first, or finds it gone and makes it anew. Nothing
 // waits for it: a folder that is not empty, or comes back empty after a power cut, is no object.
 static void folder_trim(const struct local *l, const struct place *at)
@@ -496,27 +392,24 @@ static int sync_missing(const struct local *l, const struct place *at)
 	return fd < 0 ? read_error(fd) : ckpt_sys.fsync(fd) < 0 ? -EIO : -ENOENT;
 }
 
-static int local_remove(struct ckpt_objects *o, const char *key, const char *etag)
+static int local_remove(struct ckpt_objects *o, const char *key)
 {
 	struct local *l = local_of(o);
-	CLEANUP_FD int lock_fd = -1, parent_fd = -1;
+	CLEANUP_FD int parent_fd = -1;
+	struct ckpt_object object;
 	struct place at;
 	int r;
 
 	if (l->tmp < 0)
 		return -EROFS;
 	place_of(key, &at);
-	r = write_lock(l, &lock_fd);
-	if (r == 0)
-		r = etag_check_locked(l, key, etag);
-	if (r == -ENOENT)
+	r = local_head(o, key, &object); // a planted thing stays
+	if (r == 0) {
+		parent_fd = folder_open(l, at.parent);
+		r = parent_fd < 0 ? read_error(parent_fd) : ckpt_sys.unlink(parent_fd, at.leaf, 0);
+	}
+	if (r == -ENOENT) // also: another remove was first
 		return sync_missing(l, &at);
-	if (r < 0)
-		return r;
-	parent_fd = folder_open(l, at.parent);
-	if (parent_fd < 0)
-		return read_error(parent_fd);
-	r = ckpt_sys.unlink(parent_fd, at.leaf, 0);
 	if (r < 0)
 		return r;
 	if (ckpt_sys.fsync(parent_fd) < 0)
@@ -798,7 +691,6 @@ static const struct ckpt_objects_ops local_ops = {
 	.get = local_get,
 	.head = local_head,
 	.put = local_put,
-	.replace = local_replace,
 	.remove = local_remove,
 	.sync = local_sync,
 	.yield = local_yield,

@@ -143,31 +143,7 @@ static int mem_put(struct ckpt_objects *o, const char *key, const void *data, si
 	return entry_insert_locked(m, &new, ret_object);
 }
 
-static int mem_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
-		       struct ckpt_object *ret_object)
-{
-	struct mem *m = mem_of(o);
-	CLEANUP_FREE void *new = bytes_copy(data, len);
-	struct entry *e;
-	void *old;
-
-	if (!new)
-		return -ENOMEM;
-	LOCK_SCOPE(&m->lock);
-	e = entry_get_locked(m, key);
-	if (!e)
-		return -ENOENT;
-	if (strcmp(e->object.etag, etag) != 0)
-		return -ESTALE;
-	old = e->data;
-	e->data = new;
-	new = old; // freed with the scope
-	object_new_locked(m, len, &e->object);
-	*ret_object = e->object;
-	return 0;
-}
-
-static int mem_remove(struct ckpt_objects *o, const char *key, const char *etag)
+static int mem_remove(struct ckpt_objects *o, const char *key)
 {
 	struct mem *m = mem_of(o);
 	LOCK_SCOPE(&m->lock);
@@ -176,8 +152,6 @@ static int mem_remove(struct ckpt_objects *o, const char *key, const char *etag)
 
 	if (!found)
 		return -ENOENT;
-	if (etag && strcmp(m->entries[at].object.etag, etag) != 0)
-		return -ESTALE;
 	entry_done(&m->entries[at]);
 	m->count--;
 	memmove(&m->entries[at], &m->entries[at + 1], (m->count - at) * sizeof(*m->entries));
@@ -230,7 +204,6 @@ static const struct ckpt_objects_ops mem_ops = {
 	.get = mem_get,
 	.head = mem_head,
 	.put = mem_put,
-	.replace = mem_replace,
 	.remove = mem_remove,
 	.list = mem_list,
 	.close = mem_close,

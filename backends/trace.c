@@ -76,22 +76,12 @@ static int trace_put(struct ckpt_objects *o, const char *key, const void *data, 
 	return trace_line(t, started_ns, "put", key, len, r);
 }
 
-static int trace_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
-			 struct ckpt_object *ret_object)
-{
-	struct trace *t = trace_of(o);
-	int64_t started_ns = ckpt_sys.mono_ns();
-	int r = ckpt_objects_replace(t->below, key, etag, data, len, ret_object);
-
-	return trace_line(t, started_ns, "replace", key, len, r);
-}
-
-static int trace_remove(struct ckpt_objects *o, const char *key, const char *etag)
+static int trace_remove(struct ckpt_objects *o, const char *key)
 {
 	struct trace *t = trace_of(o);
 	int64_t started_ns = ckpt_sys.mono_ns();
 
-	return trace_line(t, started_ns, "remove", key, 0, ckpt_objects_remove(t->below, key, etag));
+	return trace_line(t, started_ns, "remove", key, 0, ckpt_objects_remove(t->below, key));
 }
 
 static int trace_sync(struct ckpt_objects *o, const char *key)
@@ -140,7 +130,6 @@ int ckpt_trace_new(struct ckpt_objects *below, int fd, struct ckpt_objects **ret
 		.get_ranges = trace_get_ranges,
 		.head = trace_head,
 		.put = trace_put,
-		.replace = trace_replace,
 		.remove = trace_remove,
 		.sync = trace_sync,
 		.list = trace_list,

@@ -22,7 +22,6 @@
 #define CKPT_META_BYTES_MAX (32u << 10)          // in all of them, with their names
 #define CKPT_XATTR_BYTES_MAX (64u << 10)         // names and values of one file's extended attributes
 #define CKPT_OBJECT_KEY_MAX 600                  // bytes in the key of a stored object
-#define CKPT_CAS_BYTES_MAX (64u << 10)           // objects that are ever replaced are small
 #define CKPT_VALUE_BYTES_MAX (64u << 10)         // of what the log says under a key; three fit into an entry
 #define CKPT_VALUE_KEY_MAX 31                    // bytes in that key
 #define CKPT_TRASH_SWEEP_MAX 65536               // names in trash/ that one start removes

@@ -238,7 +238,7 @@ static int remove_manifest_of(struct ckpt_step *step, const struct ckpt_summary 
 	if (summary->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX)
 		return 0;
 	ckpt_hex(summary->manifest_sha256, 32, manifest + 2);
-	rc = ckpt_objects_remove(step->store->objects, manifest, NULL);
+	rc = ckpt_objects_remove(step->store->objects, manifest);
 	return rc == -ENOENT ? 0 : rc;
 }
 

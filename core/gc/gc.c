@@ -147,7 +147,7 @@ static int remove_pack(struct ckpt_gc_round *g, struct ckpt_gc_pack *p)
 	if (!ckpt_gc_goes_on(g))
 		return -EINTR;
 	ckpt_pack_key(p->pack.id, key);
-	rc = ckpt_objects_remove(g->store->objects, key, *p->etag ? p->etag : NULL);
+	rc = ckpt_objects_remove(g->store->objects, key);
 	if (!rc || rc == -ENOENT) {
 		count_deleted(g, p);
 		return 0;

@@ -30,7 +30,6 @@ static int add_pack(void *arg, const char *key, const struct ckpt_object *object
 
 	if (rc)
 		return 0;
-	snprintf(pack.etag, sizeof(pack.etag), "%s", object->etag);
 	rc = ckpt_grow((void **)&g->packs, &g->pack_cap, g->pack_count + 1, sizeof(*g->packs));
 	if (!rc)
 		g->packs[g->pack_count++] = pack;

@@ -20,7 +20,6 @@ struct ckpt_gc_pack {
 	bool open;    // and it may be CKPT_GC_USE_LIVE as well
 	bool fixed;   // by what cannot be repacked
 	bool emptied; // by repacking
-	char etag[CKPT_ETAG_MAX];
 };
 
 struct ckpt_gc_round {

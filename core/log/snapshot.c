@@ -204,7 +204,7 @@ static int remove_below(struct ckpt_objects *objects, const struct numbers *n, u
 		if (is_needed && is_needed(arg, n->at[i]))
 			continue;
 		key_of(n->at[i], key);
-		rc = ckpt_objects_remove(objects, key, NULL);
+		rc = ckpt_objects_remove(objects, key);
 		rc = rc == -ENOENT ? 0 : rc;
 	}
 	return rc;

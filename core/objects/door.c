@@ -19,7 +19,7 @@ static bool name_valid(const char *name, size_t len)
 
 static bool folder_known(const char *name, size_t len)
 {
-	static const char *const folders[] = {"log", "snap", "m", "packs", "parts", "gc", "policy", "probe"};
+	static const char *const folders[] = {"log", "snap", "m", "packs", "parts", "probe"};
 
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)
 		if (strlen(folders[i]) == len && memcmp(folders[i], name, len) == 0)
@@ -175,31 +175,15 @@ int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *da
 	return object_take(r, &object, len, ret_object);
 }
 
-int ckpt_objects_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
-			 struct ckpt_object *ret_object)
-{
-	struct ckpt_object object = {0};
-	int r;
-
-	assert(o && key && etag && *etag && (data || len == 0));
-	r = ckpt_objects_key_check(key);
-	if (r < 0)
-		return r;
-	if (len > CKPT_CAS_BYTES_MAX)
-		return -EFBIG;
-	r = ckpt_objects_result_check(o->ops->replace(o, key, etag, data, len, &object), -ESTALE);
-	return object_take(r, &object, len, ret_object);
-}
-
-int ckpt_objects_remove(struct ckpt_objects *o, const char *key, const char *etag)
+int ckpt_objects_remove(struct ckpt_objects *o, const char *key)
 {
 	int r;
 
-	assert(o && key && (!etag || *etag));
+	assert(o && key);
 	r = ckpt_objects_key_check(key);
 	if (r < 0)
 		return r;
-	return ckpt_objects_result_check(o->ops->remove(o, key, etag), -ESTALE);
+	return ckpt_objects_result_check(o->ops->remove(o, key), 0);
 }
 
 int ckpt_objects_sync(struct ckpt_objects *o, const char *key)

@@ -7,10 +7,10 @@
 // Calling sequence: ckpt_objects_open() (stack.h), any calls, ckpt_objects_close(). Backends implement the table
 // (backends/backends.h). A layer is a backend that owns the one below, calls it through the door, and closes it with itself.
 // Keys: two or three components separated by '/', 1 to CKPT_OBJECT_KEY_MAX bytes of printable ASCII in all; the first is
-// "log", "snap", "m", "packs", "parts", "gc", "policy" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door
-// refuses others with -EINVAL before a backend sees them. No key may be the folder of another ("gc/a" and "gc/a/b"): what a backend does
+// "log", "snap", "m", "packs", "parts" or "probe", the others 1 to CKPT_NAME_MAX bytes, not "." or "..". The door
+// refuses others with -EINVAL before a backend sees them. No key may be the folder of another ("parts/a" and "parts/a/b"): what a backend does
 // then is its own affair, short of losing an object.
-// Durability: a put, replace or remove that returned 0 survives a power cut. An act of others, or a call of unknown
+// Durability: a put or remove that returned 0 survives a power cut. An act of others, or a call of unknown
 // outcome, survives it after a sync of its key.
 // Threads: all calls may be made from any thread at once. Every call may block on a disk or a network.
 // Ownership: the caller owns what it passes in; nothing is kept.
@@ -22,7 +22,7 @@
 //   get      pread(2) of an open file                    a copy            GET, Range             the same
 //   head     fstat(2)                                    a copy            HEAD                   the same
 //   list     getdents(2), sorted                         in its order      LIST, page by page     the same
-//   remove   under a lock: unlink(2), fsync              under a mutex     DELETE                 the same
+//   remove   unlink(2), fsync                            under a mutex     DELETE                 the same
 //   sync     fsync(2) of the folders on the way          nothing           nothing                nothing
 //
 // A shared directory of several nodes is a directory: link(2) decides there, too.
@@ -39,7 +39,7 @@
 struct ckpt_object {
 	uint64_t bytes;
 	int64_t mtime_ns;         // the store's clock
-	char etag[CKPT_ETAG_MAX]; // changes with the bytes; "" from list() where it would cost a read
+	char etag[CKPT_ETAG_MAX]; // another one where another object has taken the key
 };
 
 struct ckpt_objects {
@@ -66,7 +66,7 @@ typedef int ckpt_objects_list_fn(void *arg, const char *key, const struct ckpt_o
 // All but get_ranges, sync, yield and refill are required. A backend behind a network ends each call by a deadline of its own.
 // Errors:
 //   -ENOENT, -EEXIST         no such object; put over an object
-//   -ESTALE                  the etag is another
+//   -ESTALE                  it changed meanwhile
 //   -EINVAL, -EFBIG          not a key; beyond a limit
 //   -ENOSPC, -EDQUOT, -EROFS, -EACCES, -ENOMEM  as in errno(3)
 //   -EAGAIN                  the store was busy, and nothing was done: the same call may be made again
@@ -90,11 +90,7 @@ struct ckpt_objects_ops {
 	// frees room, and succeeds on a full disk as long as the store has a reserve (spare.h).
 	int (*put)(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 		   struct ckpt_object *ret_object);
-	// Compare-and-swap: replaces the version with this etag. At most CKPT_CAS_BYTES_MAX bytes.
-	int (*replace)(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
-		       struct ckpt_object *ret_object);
-	// Deletes; with an etag (may be NULL) only that version, else -ESTALE.
-	int (*remove)(struct ckpt_objects *o, const char *key, const char *etag);
+	int (*remove)(struct ckpt_objects *o, const char *key);
 	// The object at the key, or its absence, survives a power cut, with all that is beside it in its folder ("a/b" of
 	// "a/b/c"). NULL: each answer of this backend lasts anyway.
 	int (*sync)(struct ckpt_objects *o, const char *key);
@@ -122,11 +118,9 @@ int ckpt_objects_put(struct ckpt_objects *o, const char *key, const void *data, 
 		     struct ckpt_object *ret_object);
 int ckpt_objects_put_how(struct ckpt_objects *o, const char *key, const void *data, size_t len, bool frees,
 			 struct ckpt_object *ret_object);
-int ckpt_objects_replace(struct ckpt_objects *o, const char *key, const char *etag, const void *data, size_t len,
-			 struct ckpt_object *ret_object);
 bool ckpt_objects_yield(struct ckpt_objects *o);
 void ckpt_objects_refill(struct ckpt_objects *o);
-int ckpt_objects_remove(struct ckpt_objects *o, const char *key, const char *etag);
+int ckpt_objects_remove(struct ckpt_objects *o, const char *key);
 int ckpt_objects_sync(struct ckpt_objects *o, const char *key);
 int ckpt_objects_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,
 		      void *arg);

@@ -153,7 +153,7 @@ int ckpt_objects_probe(struct ckpt_objects *o, bool race, char ret_why[CKPT_PROB
 		if (rc)
 			return rc;
 		rc = i ? try_race(o, key, ret_why) : try_alone(o, key, ret_why);
-		(void)ckpt_objects_remove(o, key, NULL);
+		(void)ckpt_objects_remove(o, key);
 	}
 	return rc;
 }

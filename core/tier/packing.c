@@ -167,7 +167,7 @@ void ckpt_packing_drop(struct ckpt_packing *p)
 		char key[CKPT_PACK_KEY_MAX];
 
 		ckpt_pack_key(packs[i].id, key);
-		if (ckpt_objects_remove(p->store->objects, key, NULL))
+		if (ckpt_objects_remove(p->store->objects, key))
 			ckpt_gc_expect_pack(p->store, &packs[i]);
 	}
 }

@@ -68,7 +68,7 @@ static void try_pack(const uint8_t *data, size_t len, const uint8_t *id)
 	} else {
 		fuzz_assert(ckpt_pack_check(objects, &pack, &bad));
 	}
-	fuzz_assert(!ckpt_objects_remove(objects, key, NULL));
+	fuzz_assert(!ckpt_objects_remove(objects, key));
 }
 
 static void mend(uint8_t *data, size_t len)

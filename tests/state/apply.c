@@ -359,7 +359,7 @@ static void put(void)
 	int rc;
 
 	ckpt_log_key(seq, key);
-	rc = ckpt_objects_remove(objects, key, NULL);
+	rc = ckpt_objects_remove(objects, key);
 	assert(!rc || rc == -ENOENT);
 	if (hex && !strcmp(hex, "-"))
 		return;

@@ -454,7 +454,7 @@ static void remove_pack(const struct ckpt_manifest *m)
 
 	ckpt_manifest_pack(m, 0, &pack);
 	ckpt_pack_key(pack.id, key);
-	ck_ok(ckpt_objects_remove(s->objects, key, NULL));
+	ck_ok(ckpt_objects_remove(s->objects, key));
 }
 
 START_TEST(missing_packs_give_an_error)

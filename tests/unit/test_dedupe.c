@@ -408,7 +408,7 @@ START_TEST(packs_that_are_gone_or_new_are_seen_at_the_next_start)
 	ckpt_pack_key(pack.id, key);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
-	ck_ok(ckpt_objects_remove(s->objects, key, NULL));
+	ck_ok(ckpt_objects_remove(s->objects, key));
 	// And one that was being put into the index.
 	ck_ok(ckpt_index_drop_packs(s->index, &partly, 1));
 	ckpt_fixture_reopen();

@@ -82,7 +82,7 @@ static void replace(const void *bytes, size_t len)
 	char key[CKPT_PACK_KEY_MAX];
 
 	ckpt_pack_key(pack.id, key);
-	ck_ok(ckpt_objects_remove(b, key, NULL));
+	ck_ok(ckpt_objects_remove(b, key));
 	ck_ok(ckpt_objects_put(b, key, bytes, len, NULL));
 }
 

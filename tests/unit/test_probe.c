@@ -49,7 +49,7 @@ static int flawed_put(struct ckpt_objects *o, const char *key, const void *data,
 		rc = ckpt_objects_put(flawed.below, key, data, len, ret_object);
 		if (rc != -EEXIST)
 			return rc;
-		ck_ok(ckpt_objects_remove(flawed.below, key, NULL));
+		ck_ok(ckpt_objects_remove(flawed.below, key));
 		ck_ok(ckpt_objects_put(flawed.below, key, data, len, ret_object));
 		return -EEXIST;
 	}
@@ -57,7 +57,7 @@ static int flawed_put(struct ckpt_objects *o, const char *key, const void *data,
 	if (rc != -EEXIST)
 		return rc;
 	if (flawed.flaw == OVERWRITES) {
-		ck_ok(ckpt_objects_remove(flawed.below, key, NULL));
+		ck_ok(ckpt_objects_remove(flawed.below, key));
 		return ckpt_objects_put(flawed.below, key, data, len, ret_object);
 	}
 	if (flawed.flaw == ALL_WIN && !alone) {
@@ -67,10 +67,10 @@ static int flawed_put(struct ckpt_objects *o, const char *key, const void *data,
 	return rc;
 }
 
-static int flawed_remove(struct ckpt_objects *o, const char *key, const char *etag)
+static int flawed_remove(struct ckpt_objects *o, const char *key)
 {
 	(void)o;
-	return flawed.flaw == KEEPS ? -EACCES : ckpt_objects_remove(flawed.below, key, etag);
+	return flawed.flaw == KEEPS ? -EACCES : ckpt_objects_remove(flawed.below, key);
 }
 
 static int flawed_list(struct ckpt_objects *o, const char *prefix, const char *after, ckpt_objects_list_fn *fn,

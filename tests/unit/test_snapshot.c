@@ -81,7 +81,7 @@ static void damage(struct stand *s, uint64_t seq, size_t byte)
 
 	ckpt_snapshot_key(seq, key);
 	ck_ok(ckpt_objects_get_all(s->o, key, 1 << 20, (void **)&data, &len, NULL));
-	ck_ok(ckpt_objects_remove(s->o, key, NULL));
+	ck_ok(ckpt_objects_remove(s->o, key));
 	data[byte]++;
 	if (byte == 8) // the major version: then all but that is right
 		ckpt_sha256(data, len - CKPT_SHA256_LEN, data + len - CKPT_SHA256_LEN);

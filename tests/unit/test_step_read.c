@@ -181,7 +181,7 @@ START_TEST(a_manifest_of_other_bytes_than_the_record_says_is_none)
 	object_of(&other->summary, its);
 	object_of(&of->summary, object);
 	ck_ok(ckpt_objects_get_all(s->objects, its, SIZE_MAX, &data, &len, NULL));
-	ck_ok(ckpt_objects_remove(s->objects, object, NULL));
+	ck_ok(ckpt_objects_remove(s->objects, object));
 	ck_ok(ckpt_objects_put(s->objects, object, data, len, NULL)); // whole, but another step's
 	ck_error(ckpt_step_manifest(of, &none), EBADMSG);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 1);
@@ -204,7 +204,7 @@ START_TEST(a_manifest_that_is_missing_is_damage_and_one_that_cannot_be_read_just
 	ck_error(rc, EIO);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 0);
 	object_of(&of->summary, object);
-	ck_ok(ckpt_objects_remove(s->objects, object, NULL));
+	ck_ok(ckpt_objects_remove(s->objects, object));
 	ck_error(ckpt_step_manifest(of, &none), EBADMSG);
 	ck_assert_uint_eq(ckpt_save_errors(s, "is damaged or missing"), 1);
 	ckpt_step_unref(of);
@@ -256,7 +256,7 @@ START_TEST(the_index_has_a_large_manifest_that_the_store_lost)
 	char object[2 + 64 + 1];
 
 	object_of(&of->summary, object);
-	ck_ok(ckpt_objects_remove(s->objects, object, NULL));
+	ck_ok(ckpt_objects_remove(s->objects, object));
 	ck_ok(ckpt_step_manifest(of, &there));
 	ckpt_manifest_unref(there);
 	ckpt_step_unref(of);

@@ -214,7 +214,7 @@ static void put_raw(struct ckpt_objects *o, uint64_t seq, const void *data, size
 	char key[CKPT_LOG_KEY_MAX];
 
 	ckpt_log_key(seq, key);
-	ckpt_objects_remove(o, key, NULL);
+	ckpt_objects_remove(o, key);
 	ck_ok(ckpt_objects_put(o, key, data, len, NULL));
 }
 
