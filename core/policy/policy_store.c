@@ -2,7 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/state/journal.h"
-#include "core/store/load.h"
+#include "core/store/follow.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>

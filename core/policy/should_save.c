@@ -10,8 +10,8 @@
 #include "core/stage/stage.h"
 #include "core/state/journal.h"
 #include "core/store/folders.h"
+#include "core/store/follow.h"
 #include "core/store/history.h"
-#include "core/store/load.h"
 #include "core/store/reach.h"
 #include "core/store/store.h"
 
