@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/commit/change.h"
 #include "core/commit/removal.h"
+#include "core/stage/stage.h"
 #include "core/store/follow.h"
 #include "fs/attr.h"
 #include "fs/beside.h"
@@ -355,6 +356,8 @@ static void run_fsyncdir(struct call *c)
 			CLEANUP_FD int fd = node_open(c->fs, c->node, O_RDONLY | O_DIRECTORY);
 
 			rc = fd < 0 ? fd : ckpt_sys.fsync(fd);
+			if (!rc && p.step)
+				rc = ckpt_stage_make_durable(p.step, true);
 		} else {
 			rc = ckpt_change_publish(p.step);
 		}

@@ -292,6 +292,13 @@ static int sync_each(struct attempt *a)
 	return first;
 }
 
+static int sync_all(struct attempt *a)
+{
+	int rc = sync_each(a);
+
+	return rc ? rc : ckpt_stage_make_durable(a->step, false);
+}
+
 // One syncfs for many files is worth a hundred fsyncs, but it also writes what strangers have dirty. It covers the
 // directories too: on ext4, xfs and btrfs it commits the journal or tree that holds them.
 static int write_out(struct attempt *a)
@@ -308,12 +315,12 @@ static int write_out(struct attempt *a)
 	if (scan->file_count + scan->dir_count <= UNSYNCED_EACH_MAX ||
 	    (!scan->file_count && scan->dir_count <= 4 * UNSYNCED_EACH_MAX) ||
 	    ckpt_sys.dirty_bytes() > 4 * scan->unsynced_bytes + FOREIGN_DIRTY_MAX)
-		return sync_each(a);
+		return sync_all(a);
 	progress(a);
 	lost = ckpt_sys.syncfs(a->step->dirfd);
 	if (!lost)
 		return 0;
-	rc = sync_each(a); // each file answers for itself
+	rc = sync_all(a); // each file answers for itself
 	if (rc)
 		return rc;
 	// A stranger's, likely; but a file of ours that has left the memory since cannot answer any more.

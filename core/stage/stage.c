@@ -187,7 +187,6 @@ static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
 // The new directory gets its owner, mode and origin, and is durable. It is nobody's until the step is in the table.
 static int session_fill(struct ckpt_step *step, mode_t mode)
 {
-	int rc;
 
 	step->dirfd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 	if (step->dirfd < 0)
@@ -196,11 +195,57 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 		return -errno;
 	if (fchmod(step->dirfd, mode & 07777))
 		return -errno;
-	rc = ckpt_stage_write_origin(step, step->dirfd);
+	return ckpt_stage_write_origin(step, step->dirfd);
+}
+
+// Its descriptor is closed with the staged step.
+static int sync_directory(struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+
+	return fd < 0 ? fd : ckpt_sys.fsync(fd);
+}
+
+// Who comes while it is synced waits for the next turn, with all who come by then.
+static int sync_sessions(struct ckpt_store *s)
+{
+	struct ckpt_sessions *all = ckpt_sessions_of(s);
+	LOCK_SCOPE(&s->lock);
+	uint64_t mine = ++all->wanted, wanted;
+	int rc = 0;
+
+	while (all->synced < mine && !rc) {
+		if (all->syncing) {
+			ckpt_lock_wait(&s->idle, &s->lock);
+			continue;
+		}
+		all->syncing = true;
+		wanted = all->wanted;
+		ckpt_lock_drop(&s->lock);
+		rc = ckpt_sys.fsync(s->sessions_fd);
+		ckpt_lock_take(&s->lock);
+		all->syncing = false;
+		all->synced = rc ? all->synced : MAX(all->synced, wanted); // those who waited for a failure see to themselves
+		pthread_cond_broadcast(&s->idle);
+	}
+	return rc;
+}
+
+struct ckpt_part ckpt_sessions_part = {.bytes = sizeof(struct ckpt_sessions)};
+
+int ckpt_stage_make_durable(struct ckpt_step *step, bool with_directory)
+{
+	bool *durable = &ckpt_staging_of(step)->durable;
+	int rc = 0;
+
+	if (__atomic_load_n(durable, __ATOMIC_ACQUIRE))
+		return 0;
+	if (with_directory)
+		rc = sync_directory(step);
 	if (!rc)
-		rc = ckpt_sys.fsync(step->dirfd);
+		rc = sync_sessions(step->store);
 	if (!rc)
-		rc = ckpt_sys.fsync(step->store->sessions_fd);
+		__atomic_store_n(durable, true, __ATOMIC_RELEASE);
 	return rc;
 }
 

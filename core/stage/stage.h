@@ -12,7 +12,15 @@ struct json_t;
 // What a session's directory says of who began it, and of what it is.
 #define CKPT_ORIGIN_XATTR "user.ckptfs.session"
 
-// A new staged step with an empty directory of this mode and owner: durable when it returns. -EEXIST: the name is taken; -ENOSPC,
+// The folder of all sessions, on its way to the disk; guarded by store->lock, announced on idle.
+struct ckpt_sessions {
+	uint64_t wanted, synced; // by so many; for so many of these
+	bool syncing;
+};
+CKPT_PART(struct ckpt_store, struct ckpt_sessions, ckpt_sessions)
+
+// A new staged step with an empty directory of this mode and owner. It is on disk with the first fsync of something in it, or with its
+// commit (ckpt_stage_make_durable). -EEXIST: the name is taken; -ENOSPC,
 // -EDQUOT: also where unfinished work has reached a limit (limit.h).
 int ckpt_stage_begin(struct ckpt_store *s, const char *folder_id, const char *name, mode_t mode, uid_t uid, gid_t gid,
 		     pid_t pid, struct ckpt_step **ret_step);
@@ -23,6 +31,9 @@ int ckpt_stage_begin_by_client(struct ckpt_store *s, const char *folder_id, cons
 // closed is not changed any more.
 int ckpt_stage_begin_from(struct ckpt_store *s, const char *folder_id, const char *name, struct ckpt_step *from,
 			  bool add_only, struct ckpt_step **ret_step);
+// The session's directory is found after a power cut, with_directory: also as it is now. Once that was so, it costs nothing. Several that
+// come at the same time share a flush. Errors of fsync(2).
+int ckpt_stage_make_durable(struct ckpt_step *step, bool with_directory);
 // A staged step takes another name, still staged. -EEXIST; -EBUSY while committing.
 int ckpt_stage_rename(struct ckpt_step *step, const char *folder_id, const char *name);
 // The session's directory becomes a directory of another staged step, under to_dirfd/to_name; the step is GONE, its

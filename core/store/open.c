@@ -46,7 +46,7 @@ static struct ckpt_part *const step_parts[] = {
 };
 
 static struct ckpt_part *const store_parts[] = {
-	&ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,         &ckpt_sealer_part,
+	&ckpt_sessions_part, &ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,         &ckpt_sealer_part,
 	&ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,        &ckpt_indexer_part,
 	&ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part, &ckpt_commits_part,
 	&ckpt_synced_folders_part,
