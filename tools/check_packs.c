@@ -58,11 +58,12 @@ void ckpt_packs_free(struct ckpt_packs *p)
 
 const char *ckpt_packs_why(int error)
 {
-	return error == -ENOENT    ? "is missing"
-	       : error == -EBADMSG ? "is damaged"
-	       : error == -ENOTSUP ? "is of a newer ckptfs"
-	       : error == -ENOMSG  ? "has other bytes there"
-				   : strerror(-error);
+	return error == -ENOENT        ? "is missing"
+	       : error == -EBADMSG     ? "is damaged"
+	       : error == -ENOTSUP     ? "is of a newer ckptfs"
+	       : error == -ENOMSG      ? "has other bytes there"
+	       : error == -EMEDIUMTYPE ? "is another pack, by its header"
+				       : strerror(-error);
 }
 
 // --- Tables -------------------------------------------------------------------------------------------------------------
@@ -81,13 +82,25 @@ static void make_room(struct ckpt_packs *p)
 
 static void load(struct ckpt_packs *p, struct known *k)
 {
+	struct ckpt_pack pack = k->pack;
+
 	make_room(p);
-	k->result = ckpt_pack_table(p->store->objects, &k->pack, &k->chunks, &k->count);
+	k->result = ckpt_pack_table(p->store->objects, &pack, &k->chunks, &k->count);
 	if (k->result == -ENOMEM)
 		ckpt_need(NULL);
 	if (k->result)
 		k->count = 0;
 	p->rows += k->count;
+}
+
+// By name, then by what manifests say of it: they should all say the same.
+static int compare(const struct ckpt_pack *a, const struct ckpt_pack *b)
+{
+	int order = memcmp(a->id, b->id, sizeof(a->id));
+
+	if (!order)
+		order = (a->bytes > b->bytes) - (a->bytes < b->bytes);
+	return order ? order : memcmp(a->digest, b->digest, sizeof(a->digest));
 }
 
 // The first that is not before this one.
@@ -97,9 +110,8 @@ static size_t place_of(const struct ckpt_packs *p, const struct ckpt_pack *pack)
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		int order = memcmp(p->known[middle].pack.id, pack->id, CKPT_SHA256_LEN);
 
-		if (order < 0 || (!order && p->known[middle].pack.bytes < pack->bytes))
+		if (compare(&p->known[middle].pack, pack) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -109,8 +121,7 @@ static size_t place_of(const struct ckpt_packs *p, const struct ckpt_pack *pack)
 
 static bool is_at(const struct ckpt_packs *p, size_t at, const struct ckpt_pack *pack)
 {
-	return at < p->count && !memcmp(p->known[at].pack.id, pack->id, CKPT_SHA256_LEN) &&
-	       p->known[at].pack.bytes == pack->bytes;
+	return at < p->count && !compare(&p->known[at].pack, pack);
 }
 
 static struct known *find(struct ckpt_packs *p, const struct ckpt_pack *pack)
@@ -214,33 +225,14 @@ static int collect(void *arg, const char *object, const struct ckpt_object *info
 	return l->at[l->count++].object ? 0 : -ENOMEM;
 }
 
-static int digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool parse_name(const char *object, uint8_t ret_id[CKPT_SHA256_LEN])
-{
-	const char *hex = strchr(object, '/') + 1;
-
-	if (strlen(hex) != CKPT_SHA256_HEX_LEN)
-		return false;
-	for (size_t i = 0; i < CKPT_SHA256_LEN; i++) {
-		if (digit(hex[2 * i]) < 0 || digit(hex[2 * i + 1]) < 0)
-			return false;
-		ret_id[i] = (uint8_t)(digit(hex[2 * i]) << 4 | digit(hex[2 * i + 1]));
-	}
-	return true;
-}
-
-// As long as it is, or as a manifest says.
+// Whatever else a manifest says of it.
 static bool is_named(const struct ckpt_packs *p, const struct ckpt_pack *pack)
 {
-	struct ckpt_pack shortest = *pack;
+	struct ckpt_pack first = {0};
 	size_t at;
 
-	shortest.bytes = 0;
-	at = place_of(p, &shortest);
+	memcpy(first.id, pack->id, sizeof(first.id));
+	at = place_of(p, &first);
 	return at < p->count && !memcmp(p->known[at].pack.id, pack->id, CKPT_SHA256_LEN);
 }
 
@@ -251,8 +243,8 @@ static void look_at(struct ckpt_packs *p, const struct found *f,
 	struct ckpt_pack pack = {.bytes = f->bytes};
 	int rc;
 
-	if (!parse_name(f->object, pack.id)) {
-		bad(arg, f->object, "is not a pack: a pack is packs/SHA256");
+	if (!ckpt_pack_of_key(f->object, pack.id)) {
+		bad(arg, f->object, "is not a pack: a pack is packs/NAME, 64 hex digits");
 		return;
 	}
 	if (is_named(p, &pack))

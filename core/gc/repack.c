@@ -211,8 +211,6 @@ static int share_chunk(struct repacking *r, const struct ckpt_chunk *chunk)
 	if (!ckpt_dedupe_find(r->store, chunk, r->packing.codec, CKPT_CODEC_NONE, NULL, r->plain, &found, &pack) ||
 	    sparse_of(r, &pack))
 		return 0;
-	if (!ckpt_packing_has(&r->packing, &pack) && !ckpt_dedupe_is_durable(r->store, &pack))
-		return 0;
 	rc = ckpt_packing_use(&r->packing, &found, &pack);
 	return rc ? rc : 1;
 }

@@ -63,7 +63,7 @@ int ckpt_index_chunk(struct ckpt_index *ix, const uint8_t id[32], struct ckpt_ch
 // Every pack, by id; outside of any transaction. A non-zero return of fn ends it and is returned.
 typedef int ckpt_index_pack_fn(void *arg, const struct ckpt_pack *pack, bool whole);
 int ckpt_index_each_pack(struct ckpt_index *ix, ckpt_index_pack_fn *fn, void *arg);
-// The same of chunks, with the pack that each is in.
+// The same of chunks, with the pack that each is in, without its digest.
 typedef int ckpt_index_chunk_fn(void *arg, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
 int ckpt_index_each_chunk(struct ckpt_index *ix, ckpt_index_chunk_fn *fn, void *arg);
 // Forgets packs, sorted by id, and the chunks that it has in them. It looks at all chunks.

@@ -103,23 +103,41 @@ int ckpt_index_put_pack(struct ckpt_index *ix, const struct ckpt_pack *pack, con
 
 // --- Reading ------------------------------------------------------------------------------------------------------------
 
+static int get_row(struct ckpt_index_db *db, MDB_txn *txn, char table, const uint8_t *id, struct ckpt_index_key *k,
+		   MDB_val *ret_key, MDB_val *ret_value)
+{
+	ckpt_index_key_digest(k, table, id);
+	*ret_key = ckpt_index_db_key(k);
+	return ckpt_index_db_error(mdb_get(txn, db->dbi, ret_key, ret_value));
+}
+
+static int read_chunk(struct ckpt_index_db *db, MDB_txn *txn, const uint8_t id[32], struct ckpt_chunk *ret_chunk,
+		      struct ckpt_pack *ret_pack)
+{
+	struct ckpt_index_key k;
+	MDB_val key, value;
+	uint32_t count;
+	int r = get_row(db, txn, CKPT_INDEX_TABLE_CHUNK, id, &k, &key, &value);
+
+	if (!r)
+		r = ckpt_index_value_read_chunk(key.mv_data, key.mv_size, value.mv_data, value.mv_size, ret_chunk,
+						ret_pack);
+	if (!r)
+		r = get_row(db, txn, CKPT_INDEX_TABLE_PACK, ret_pack->id, &k, &key, &value);
+	return r ? r
+		 : ckpt_index_value_read_pack(key.mv_data, key.mv_size, value.mv_data, value.mv_size, ret_pack, &count);
+}
+
 int ckpt_index_chunk(struct ckpt_index *ix, const uint8_t id[32], struct ckpt_chunk *ret_chunk,
 		     struct ckpt_pack *ret_pack)
 {
 	struct ckpt_index_db *db = ckpt_index_db_of(ix);
-	struct ckpt_index_key k;
-	MDB_val key, value;
 	MDB_txn *txn;
-	int rc, r = ckpt_index_db_begin(db, false, &txn);
+	int r = ckpt_index_db_begin(db, false, &txn);
 
 	if (r)
 		return r;
-	ckpt_index_key_digest(&k, CKPT_INDEX_TABLE_CHUNK, id);
-	key = ckpt_index_db_key(&k);
-	rc = mdb_get(txn, db->dbi, &key, &value);
-	r = rc ? ckpt_index_db_error(rc)
-	       : ckpt_index_value_read_chunk(key.mv_data, key.mv_size, value.mv_data, value.mv_size, ret_chunk,
-					     ret_pack);
+	r = read_chunk(db, txn, id, ret_chunk, ret_pack);
 	ckpt_index_db_end(db, txn);
 	return r;
 }

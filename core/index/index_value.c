@@ -18,6 +18,7 @@ enum {
 enum {
 	PACK_LEN = 0,
 	PACK_COUNT = 8,
+	PACK_DIGEST = 12,
 };
 
 static uint64_t checksum(const void *key, size_t key_len, const void *payload, size_t len)
@@ -92,7 +93,7 @@ int ckpt_index_value_read_chunk(const void *key, size_t key_len, const void *val
 {
 	const uint8_t *p = read_fixed(key, key_len, value, len, CKPT_INDEX_CHUNK_BYTES);
 	struct ckpt_chunk chunk = {0};
-	struct ckpt_pack pack;
+	struct ckpt_pack pack = {0};
 	uint64_t end;
 
 	if (!p)
@@ -117,6 +118,7 @@ void ckpt_index_pack_write(const struct ckpt_pack *pack, uint32_t count, uint8_t
 {
 	ckpt_put64(out + PACK_LEN, pack->bytes);
 	ckpt_put32(out + PACK_COUNT, count);
+	memcpy(out + PACK_DIGEST, pack->digest, CKPT_SHA256_LEN);
 }
 
 int ckpt_index_value_read_pack(const void *key, size_t key_len, const void *value, size_t len,
@@ -128,6 +130,7 @@ int ckpt_index_value_read_pack(const void *key, size_t key_len, const void *valu
 		return -EBADMSG;
 	memcpy(ret_pack->id, (const uint8_t *)key + 1, sizeof(ret_pack->id));
 	ret_pack->bytes = ckpt_get64(p + PACK_LEN);
+	memcpy(ret_pack->digest, p + PACK_DIGEST, sizeof(ret_pack->digest));
 	*ret_count = ckpt_get32(p + PACK_COUNT);
 	return 0;
 }

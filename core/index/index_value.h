@@ -4,7 +4,7 @@
 //   's' "store" | "format"                    -> text | u32        what the index belongs to
 //   'm' SHA-256                               -> encoded manifest
 //   'c' SHA-256 of a chunk                    -> the pack that it is in, and where and how it is there
-//   'p' id of a pack                          -> its length, and how many chunks of it are here
+//   'p' name of a pack                        -> its length and digest, and how many chunks of it are here
 //
 // value := XXH3(key, payload) payload
 // Threads: plain data. Nothing blocks. Errors: -EBADMSG.
@@ -12,7 +12,7 @@
 
 #include "core/record/manifest.h"
 
-#define CKPT_INDEX_FORMAT 4u // the value of "format"
+#define CKPT_INDEX_FORMAT 5u // the value of "format"
 #define CKPT_INDEX_TABLE_SELF 's'
 #define CKPT_INDEX_TABLE_MANIFEST 'm'
 #define CKPT_INDEX_TABLE_CHUNK 'c'
@@ -21,7 +21,7 @@
 #define CKPT_INDEX_SHA_BYTES 32
 #define CKPT_INDEX_KEY_MAX (1 + CKPT_INDEX_SHA_BYTES)
 #define CKPT_INDEX_CHUNK_BYTES 60u // of the value behind its checksum
-#define CKPT_INDEX_PACK_BYTES 12u
+#define CKPT_INDEX_PACK_BYTES 44u
 
 struct ckpt_index_key {
 	size_t len;
@@ -29,7 +29,7 @@ struct ckpt_index_key {
 };
 
 void ckpt_index_key_self(struct ckpt_index_key *k, const char *name);
-// A table whose keys are digests: of manifests, chunks, packs.
+// A table whose keys are digests, of manifests and chunks, or names of packs.
 void ckpt_index_key_digest(struct ckpt_index_key *k, char table, const uint8_t sha256[CKPT_INDEX_SHA_BYTES]);
 
 // Writes a value of CKPT_INDEX_CHECKSUM_BYTES + len bytes to out.
@@ -39,7 +39,7 @@ int ckpt_index_value_read(const void *key, size_t key_len, const void *value, si
 			  size_t *ret_len);
 
 // A row of the chunk table: written to out, and read. What was read can be what is stored of a chunk; whether it is, only the
-// pack says. ret_chunk->pack is 0.
+// pack says. ret_chunk->pack is 0. Of the pack it has no digest: the pack table has that.
 void ckpt_index_chunk_write(const struct ckpt_chunk *chunk, const struct ckpt_pack *pack,
 			    uint8_t out[CKPT_INDEX_CHUNK_BYTES]);
 int ckpt_index_value_read_chunk(const void *key, size_t key_len, const void *value, size_t len,

@@ -60,8 +60,9 @@ struct ckpt_chunk {
 
 // An object of the store that holds chunks (pack.h).
 struct ckpt_pack {
-	uint8_t id[CKPT_SHA256_LEN];
+	uint8_t id[CKPT_SHA256_LEN]; // its name in packs/: random
 	uint64_t bytes;
+	uint8_t digest[CKPT_SHA256_LEN]; // of its content
 };
 
 // What the bytes of a file are, once somebody has read them all (seal.h).
@@ -138,7 +139,7 @@ int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt
 // 0; -EINVAL they are too many, too deep, or not so many bytes as they need; -ENOMEM.
 int ckpt_manifest_writer_bases(struct ckpt_manifest_writer *w, const struct ckpt_chunk *bases, uint32_t count,
 			       uint32_t *ret_base);
-// What chunks name as their pack afterwards: the row + 1 in w. The same id again is the same pack. 0, -EINVAL, -ENOMEM.
+// What chunks name as their pack afterwards: the row + 1 in w. The same id again is the same pack, with the same length and digest. 0, -EINVAL, -ENOMEM.
 int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_pack *pack, uint32_t *ret_pack);
 // All of it, as another manifest has it. The file's size must be the same.
 int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,

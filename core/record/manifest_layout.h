@@ -88,7 +88,8 @@ enum {
 	PACK_ID = 0,
 	PACK_LEN = 32,
 	PACK_ZERO = 40,
-	PACK_BYTES = 48,
+	PACK_DIGEST = 48,
+	PACK_BYTES = 80,
 };
 
 #define CKPT_XATTR_NAME_MAX 255

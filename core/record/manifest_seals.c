@@ -241,6 +241,7 @@ void ckpt_manifest_pack(const struct ckpt_manifest *m, uint32_t pack, struct ckp
 
 	memcpy(ret_pack->id, p + PACK_ID, CKPT_SHA256_LEN);
 	ret_pack->bytes = ckpt_get64(p + PACK_LEN);
+	memcpy(ret_pack->digest, p + PACK_DIGEST, CKPT_SHA256_LEN);
 }
 
 bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m)

@@ -344,7 +344,10 @@ int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_
 			continue;
 		w->pack_last = k;
 		*ret_pack = (uint32_t)k + 1;
-		return w->packs[k].bytes == pack->bytes ? 0 : -EINVAL;
+		return w->packs[k].bytes == pack->bytes &&
+				       !memcmp(w->packs[k].digest, pack->digest, sizeof(pack->digest))
+			       ? 0
+			       : -EINVAL;
 	}
 	r = ckpt_grow((void **)&w->packs, &w->pack_cap, w->pack_count + 1, sizeof(*w->packs));
 	if (r)
@@ -549,6 +552,7 @@ static void layout_packs(const struct ckpt_manifest_writer *w, struct layout *l)
 	for (size_t i = 0; i < w->pack_count; i++) {
 		memcpy(l->packs + i * PACK_BYTES + PACK_ID, w->packs[i].id, CKPT_SHA256_LEN);
 		ckpt_put64(l->packs + i * PACK_BYTES + PACK_LEN, w->packs[i].bytes);
+		memcpy(l->packs + i * PACK_BYTES + PACK_DIGEST, w->packs[i].digest, CKPT_SHA256_LEN);
 	}
 	if (w->pack_count)
 		qsort(l->packs, w->pack_count, PACK_BYTES, compare_pack_rows);

@@ -25,8 +25,7 @@
 //  4. What a chunk in the table is decoded beside is in the table. Weights are encoded beside their master after all else, so that
 //     it is there; whatever becomes of its file then, the version names its place. What another step has is put there when the
 //     first chunk needs it.
-//  5. A pack that was put for another step is used once it is known to be durable: that act may have failed before it was. One that
-//     a version names is.
+//  5. A pack that was put for another step is durable: the index has no others (dedupe.h), and versions name no others.
 
 #define BAD_FILES_MAX 8 // that are told one by one; with more it is not the files
 
@@ -284,14 +283,12 @@ static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
 			const struct beside *beside)
 {
-	struct ckpt_store *s = c->step->store;
 	struct ckpt_chunk found;
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!ckpt_dedupe_find(s, chunk, c->packing.codec, beside->with, beside->bytes, c->back, &found, &pack))
-		return 0;
-	if (!ckpt_packing_has(&c->packing, &pack) && !ckpt_dedupe_is_durable(s, &pack))
+	if (!ckpt_dedupe_find(c->step->store, chunk, c->packing.codec, beside->with, beside->bytes, c->back, &found,
+			      &pack))
 		return 0;
 	rc = take_bases(c, &found, planned, beside);
 	if (rc)

@@ -74,23 +74,35 @@ static int put_tables(struct ckpt_store *s, struct tables *t, int rc)
 }
 
 // What cannot be read holds nothing that could be used.
-static int add_table(struct ckpt_store *s, struct tables *t, const struct ckpt_pack *pack)
+static int add_table(struct ckpt_store *s, struct tables *t, const struct ckpt_pack *stored)
 {
+	struct ckpt_pack pack = *stored;
 	struct ckpt_chunk *chunks;
 	size_t count;
-	int rc = ckpt_pack_table(s->objects, pack, &chunks, &count);
+	int rc = ckpt_pack_table(s->objects, &pack, &chunks, &count);
 
 	if (rc)
 		return rc == -ENOMEM ? rc : 0;
-	t->at[t->count++] = (struct ckpt_pack_chunks){*pack, chunks, count};
+	t->at[t->count++] = (struct ckpt_pack_chunks){pack, chunks, count};
 	t->chunks += count;
 	return t->count < TABLES_MAX && t->chunks < CHUNKS_MAX ? 0 : put_tables(s, t, 0);
+}
+
+// One may be there whose put failed, and that a power cut would take back. With one key the whole folder is made durable.
+static int make_durable(struct ckpt_store *s, const struct packs *stored)
+{
+	char key[CKPT_PACK_KEY_MAX];
+
+	if (!stored->count)
+		return 0;
+	ckpt_pack_key(stored->at->id, key);
+	return ckpt_objects_sync(s->objects, key);
 }
 
 static int index_packs(struct ckpt_store *s, const struct packs *stored, const struct packs *known)
 {
 	struct tables *t = ckpt_calloc(1, sizeof(*t));
-	int rc = t ? 0 : -ENOMEM;
+	int rc = t ? make_durable(s, stored) : -ENOMEM;
 
 	for (size_t i = 0; i < stored->count && !rc; i++)
 		if (!has(known, &stored->at[i]))
@@ -182,15 +194,6 @@ bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, stru
 	if (ckpt_codec_base_bytes(ret_found->how.codec, 1) && (!base || ret_found->how.codec != with))
 		return false;
 	return !ckpt_pack_read(s->objects, ret_pack, ret_found, codec, base, plain);
-}
-
-bool ckpt_dedupe_is_durable(struct ckpt_store *s, const struct ckpt_pack *pack)
-{
-	char key[CKPT_PACK_KEY_MAX];
-	struct ckpt_object object;
-
-	ckpt_pack_key(pack->id, key);
-	return !ckpt_objects_sync(s->objects, key) && !ckpt_objects_head(s->objects, key, &object);
 }
 
 void ckpt_dedupe_add(struct ckpt_store *s, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks, size_t count)

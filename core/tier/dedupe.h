@@ -1,7 +1,8 @@
 // Which chunks are in packs already, of whatever step: what is cooled names those instead of storing their bytes again.
 //
 // The index has a row for each chunk of each pack. A cache in the strict sense: a hit is read back and compared before it is
-// believed, a miss costs room alone, and what the index lacks is put there from the tables of the packs.
+// believed, a miss costs room alone, and what the index lacks is put there from the tables of the packs. All packs that it has are
+// durable: that of an act that failed before it was is made so first.
 //
 // Calling sequence, with store->packs_lock held: ckpt_dedupe_look() before the first ckpt_dedupe_find(); ckpt_dedupe_add() after each
 // pack that was put; ckpt_dedupe_forget() before packs are removed. Threads: those that hold the lock. Blocks on the disk. A store
@@ -26,9 +27,7 @@ bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, stru
 		      struct ckpt_pack *ret_pack);
 // In which pack it would look for it; -ENOENT: in none.
 int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_pack *ret_pack);
-// Whether a pack that was found is there for good: it may be that of an act that failed, before it was durable.
-bool ckpt_dedupe_is_durable(struct ckpt_store *s, const struct ckpt_pack *pack);
-// chunks NULL: there was no memory for them, and the pack is looked at another time.
+// A pack that was put: it is durable. chunks NULL: there was no memory for them, and the pack is looked at another time.
 void ckpt_dedupe_add(struct ckpt_store *s, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks, size_t count);
 // Sorted by id. Where the index cannot be written, as on a full disk, it may go on saying that chunks are in them: then they are
 // not found there, and it forgets them another time.

@@ -8,7 +8,7 @@
 
 // pack := header chunk* row{chunks} tail
 
-#define PACK_MAJOR 1
+#define PACK_MAJOR 2 // 1: its name was a digest of its table
 #define PACK_MINOR 0
 static const uint8_t magic[8] = {'c', 'k', 'p', 't', '-', 'p', 'a', 'k'};
 
@@ -17,8 +17,8 @@ enum {
 	HEADER_MAJOR = 8,
 	HEADER_MINOR = 10,
 	HEADER_ZERO = 12,
-	HEADER_NONCE = 16,
-	HEADER_BYTES = 32,
+	HEADER_NAME = 16,
+	HEADER_BYTES = 48,
 };
 
 enum {
@@ -33,21 +33,22 @@ enum {
 	ROW_BYTES = 64,
 };
 
-// The digest is of the header, the rows and the tail before it; it is the pack's name.
+// The digest is of all bytes before it, and is known when the last chunk is. The checksum is of the header, the rows and the tail
+// before it: it shows damage of the table, and of the digest, to a reader that does not read the chunks.
 enum {
 	TAIL_COUNT = 0,
 	TAIL_ZERO = 4,
 	TAIL_TABLE = 8,
 	TAIL_DIGEST = 16,
-	TAIL_BYTES = 48,
+	TAIL_CHECKSUM = 48,
+	TAIL_BYTES = 56,
 };
-
-#define NONCE_BYTES (HEADER_BYTES - HEADER_NONCE)
 
 struct ckpt_pack_writer {
 	uint8_t *data; // header and chunks
 	uint8_t *rows;
 	size_t len, cap, count, rows_cap;
+	struct ckpt_sha256 sum; // of data
 };
 
 static int begin(struct ckpt_pack_writer *w)
@@ -62,7 +63,10 @@ static int begin(struct ckpt_pack_writer *w)
 	ckpt_put16(w->data + HEADER_MINOR, PACK_MINOR);
 	w->len = HEADER_BYTES;
 	w->count = 0;
-	return ckpt_sys.random(w->data + HEADER_NONCE, NONCE_BYTES);
+	rc = ckpt_sys.random(w->data + HEADER_NAME, CKPT_SHA256_LEN);
+	ckpt_sha256_begin(&w->sum);
+	ckpt_sha256_add(&w->sum, w->data, HEADER_BYTES);
+	return rc;
 }
 
 int ckpt_pack_writer_new(struct ckpt_pack_writer **ret_writer)
@@ -108,6 +112,7 @@ int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, c
 		return rc;
 	chunk->offset = w->len;
 	memcpy(w->data + w->len, stored, chunk->how.bytes);
+	ckpt_sha256_add(&w->sum, stored, chunk->how.bytes);
 	w->len += chunk->how.bytes;
 	row = w->rows + w->count++ * ROW_BYTES;
 	memset(row, 0, ROW_BYTES);
@@ -121,30 +126,32 @@ int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, c
 	return 0;
 }
 
-static void digest(const uint8_t *header, const uint8_t *table, size_t table_len, uint8_t ret_id[CKPT_SHA256_LEN])
+// tail: all before the checksum.
+static uint64_t table_checksum(const uint8_t *header, const uint8_t *rows, size_t rows_len, const uint8_t *tail)
 {
-	struct ckpt_sha256 sum;
-
-	ckpt_sha256_begin(&sum);
-	ckpt_sha256_add(&sum, header, HEADER_BYTES);
-	ckpt_sha256_add(&sum, table, table_len + TAIL_DIGEST);
-	ckpt_sha256_end(&sum, ret_id);
+	return ckpt_checksum(tail, TAIL_CHECKSUM,
+			     ckpt_checksum(rows, rows_len, ckpt_checksum(header, HEADER_BYTES, 0)));
 }
 
 int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack)
 {
-	uint8_t *table = w->data + w->len, *tail = table + w->count * ROW_BYTES;
+	size_t rows_len = w->count * ROW_BYTES;
+	uint8_t *rows = w->data + w->len, *tail = rows + rows_len;
 	struct ckpt_pack pack = {.bytes = ckpt_pack_writer_bytes(w)};
+	struct ckpt_sha256 sum = w->sum; // it is put again after a failure
 	char key[CKPT_PACK_KEY_MAX];
 	int rc;
 
 	assert(w->count);
-	memcpy(table, w->rows, w->count * ROW_BYTES);
+	memcpy(rows, w->rows, rows_len);
 	memset(tail, 0, TAIL_BYTES);
 	ckpt_put32(tail + TAIL_COUNT, (uint32_t)w->count);
 	ckpt_put64(tail + TAIL_TABLE, w->len);
-	digest(w->data, table, w->count * ROW_BYTES, pack.id);
-	memcpy(tail + TAIL_DIGEST, pack.id, sizeof(pack.id));
+	ckpt_sha256_add(&sum, rows, rows_len + TAIL_DIGEST);
+	ckpt_sha256_end(&sum, pack.digest);
+	memcpy(tail + TAIL_DIGEST, pack.digest, sizeof(pack.digest));
+	ckpt_put64(tail + TAIL_CHECKSUM, table_checksum(w->data, rows, rows_len, tail));
+	memcpy(pack.id, w->data + HEADER_NAME, sizeof(pack.id));
 	ckpt_pack_key(pack.id, key);
 	rc = ckpt_objects_put(b, key, w->data, pack.bytes, NULL);
 	if (!rc)
@@ -160,25 +167,11 @@ void ckpt_pack_key(const uint8_t id[CKPT_SHA256_LEN], char ret_key[CKPT_PACK_KEY
 	ckpt_hex(id, CKPT_SHA256_LEN, ret_key + strlen("packs/"));
 }
 
-static int digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool ckpt_pack_of_key(const char *key, uint8_t ret_id[CKPT_SHA256_LEN])
 {
 	const char *hex = key + strlen("packs/");
 
-	if (strncmp(key, "packs/", strlen("packs/")) || strlen(hex) != CKPT_SHA256_HEX_LEN)
-		return false;
-	for (size_t i = 0; i < CKPT_SHA256_LEN; i++) {
-		int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			return false;
-		ret_id[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
+	return !strncmp(key, "packs/", strlen("packs/")) && !ckpt_unhex(hex, CKPT_SHA256_LEN, ret_id);
 }
 
 // All of a range, which the pack has if it is as long as it should be.
@@ -254,7 +247,7 @@ static int parse_header(const uint8_t *h)
 		return -EBADMSG;
 	if (ckpt_get16(h + HEADER_MAJOR) > PACK_MAJOR)
 		return -ENOTSUP;
-	return ckpt_get32(h + HEADER_ZERO) ? -EBADMSG : 0;
+	return ckpt_get16(h + HEADER_MAJOR) < PACK_MAJOR || ckpt_get32(h + HEADER_ZERO) ? -EBADMSG : 0;
 }
 
 // A row whose chunk stands where the one before ends.
@@ -287,76 +280,114 @@ static int parse_table(const uint8_t *table, uint32_t count, uint64_t end, struc
 	return at == end ? 0 : -EBADMSG;
 }
 
-// The rows as they stand there, and what they say.
-static int read_table(struct ckpt_objects *b, const struct ckpt_pack *pack, uint8_t **ret_table,
-		      struct ckpt_chunk **ret_chunks, size_t *ret_count)
-{
-	CLEANUP_FREE struct ckpt_chunk *chunks = NULL;
-	CLEANUP_FREE uint8_t *table = NULL;
-	uint8_t header[HEADER_BYTES], tail[TAIL_BYTES], id[CKPT_SHA256_LEN];
-	uint64_t at, len;
-	uint32_t count;
-	int rc;
+// What a pack says of its chunks, checked.
+struct table {
+	uint8_t header[HEADER_BYTES], tail[TAIL_BYTES];
+	uint8_t *rows; // as they stand there
+	struct ckpt_chunk *chunks;
+	size_t count;
+};
 
-	if (!has_good_size(pack))
+static void table_done(struct table *t)
+{
+	free(t->rows);
+	free(t->chunks);
+}
+
+static int check_table(const struct ckpt_pack *pack, const struct table *t)
+{
+	static const uint8_t unknown[CKPT_SHA256_LEN];
+	bool is_known = memcmp(pack->digest, unknown, sizeof(unknown));
+
+	if (ckpt_get64(t->tail + TAIL_CHECKSUM) != table_checksum(t->header, t->rows, t->count * ROW_BYTES, t->tail) ||
+	    ckpt_get32(t->tail + TAIL_ZERO))
 		return -EBADMSG;
-	rc = get(b, pack, 0, header, sizeof(header));
+	if (memcmp(t->header + HEADER_NAME, pack->id, sizeof(pack->id)))
+		return -EMEDIUMTYPE;
+	return is_known && memcmp(t->tail + TAIL_DIGEST, pack->digest, sizeof(pack->digest)) ? -EBADMSG : 0;
+}
+
+static int read_table(struct ckpt_objects *b, const struct ckpt_pack *pack, struct table *t)
+{
+	uint64_t at;
+	int rc = has_good_size(pack) ? get(b, pack, 0, t->header, sizeof(t->header)) : -EBADMSG;
+
 	if (!rc)
-		rc = parse_header(header);
+		rc = parse_header(t->header);
 	if (!rc)
-		rc = get(b, pack, pack->bytes - TAIL_BYTES, tail, sizeof(tail));
+		rc = get(b, pack, pack->bytes - TAIL_BYTES, t->tail, sizeof(t->tail));
 	if (!rc)
-		rc = table_at(pack, tail, &at);
+		rc = table_at(pack, t->tail, &at);
 	if (rc)
 		return rc;
-	count = ckpt_get32(tail + TAIL_COUNT);
-	len = (uint64_t)count * ROW_BYTES;
-	table = malloc(len + TAIL_DIGEST);
-	chunks = ckpt_calloc(count, sizeof(*chunks));
-	if (!table || !chunks)
+	t->count = ckpt_get32(t->tail + TAIL_COUNT);
+	t->rows = malloc(t->count * ROW_BYTES);
+	t->chunks = ckpt_calloc(t->count, sizeof(*t->chunks));
+	if (!t->rows || !t->chunks)
 		return -ENOMEM;
-	rc = get(b, pack, at, table, len + TAIL_DIGEST);
-	if (rc)
-		return rc;
-	digest(header, table, len, id);
-	if (memcmp(id, pack->id, sizeof(id)) || memcmp(id, tail + TAIL_DIGEST, sizeof(id)) ||
-	    memcmp(tail, table + len, TAIL_DIGEST) || ckpt_get32(tail + TAIL_ZERO))
-		return -EBADMSG;
-	rc = parse_table(table, count, at, chunks);
-	if (rc)
-		return rc;
-	*ret_table = TAKE_PTR(table);
-	*ret_chunks = TAKE_PTR(chunks);
-	*ret_count = count;
-	return 0;
+	rc = get(b, pack, at, t->rows, t->count * ROW_BYTES);
+	if (!rc)
+		rc = check_table(pack, t);
+	return rc ? rc : parse_table(t->rows, (uint32_t)t->count, at, t->chunks);
 }
 
-int ckpt_pack_table(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
-		    size_t *ret_count)
+int ckpt_pack_table(struct ckpt_objects *b, struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks, size_t *ret_count)
 {
-	CLEANUP_FREE uint8_t *table = NULL;
+	struct table t = {0};
+	int rc = read_table(b, pack, &t);
 
-	return read_table(b, pack, &table, ret_chunks, ret_count);
+	if (!rc) {
+		memcpy(pack->digest, t.tail + TAIL_DIGEST, sizeof(pack->digest));
+		*ret_chunks = TAKE_PTR(t.chunks);
+		*ret_count = t.count;
+	}
+	table_done(&t);
+	return rc;
 }
 
-int ckpt_pack_check(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad)
+// All stored chunks, which follow each other from the header to the rows.
+static int check_chunks(struct ckpt_objects *b, const struct ckpt_pack *pack, const struct table *t,
+			struct ckpt_sha256 *sum, struct ckpt_chunk *ret_bad)
 {
-	CLEANUP_FREE struct ckpt_chunk *chunks = NULL;
-	CLEANUP_FREE uint8_t *table = NULL, *stored = NULL;
-	size_t count = 0, cap = 0;
-	int rc = read_table(b, pack, &table, &chunks, &count);
+	CLEANUP_FREE uint8_t *stored = NULL;
+	size_t cap = 0;
+	int rc = 0;
 
-	*ret_bad = (struct ckpt_chunk){0};
-	for (size_t i = 0; i < count && !rc; i++) {
-		const struct ckpt_chunk *c = &chunks[i];
+	for (size_t i = 0; i < t->count && !rc; i++) {
+		const struct ckpt_chunk *c = &t->chunks[i];
 
 		rc = ckpt_grow((void **)&stored, &cap, c->how.bytes, 1);
 		if (!rc)
 			rc = get(b, pack, c->offset, stored, c->how.bytes);
-		if (!rc && ckpt_checksum(stored, c->how.bytes, 0) != ckpt_get64(table + i * ROW_BYTES + ROW_CHECKSUM)) {
+		if (!rc &&
+		    ckpt_checksum(stored, c->how.bytes, 0) != ckpt_get64(t->rows + i * ROW_BYTES + ROW_CHECKSUM)) {
 			*ret_bad = *c;
 			rc = -EBADMSG;
 		}
+		if (!rc)
+			ckpt_sha256_add(sum, stored, c->how.bytes);
 	}
+	return rc;
+}
+
+int ckpt_pack_check(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad)
+{
+	uint8_t digest[CKPT_SHA256_LEN];
+	struct ckpt_sha256 sum;
+	struct table t = {0};
+	int rc = read_table(b, pack, &t);
+
+	*ret_bad = (struct ckpt_chunk){0};
+	ckpt_sha256_begin(&sum);
+	ckpt_sha256_add(&sum, t.header, sizeof(t.header));
+	if (!rc)
+		rc = check_chunks(b, pack, &t, &sum, ret_bad);
+	if (!rc) {
+		ckpt_sha256_add(&sum, t.rows, t.count * ROW_BYTES);
+		ckpt_sha256_add(&sum, t.tail, TAIL_DIGEST);
+		ckpt_sha256_end(&sum, digest);
+		rc = memcmp(digest, t.tail + TAIL_DIGEST, sizeof(digest)) ? -EBADMSG : 0;
+	}
+	table_done(&t);
 	return rc;
 }

@@ -1,5 +1,9 @@
-// Packs: encoded chunks, one behind the other, in an object packs/ID of the store, with a table of them at its end, so that it
+// Packs: encoded chunks, one behind the other, in an object packs/NAME of the store, with a table of them at its end, so that it
 // can be read without anything else. FORMAT.md section 7 has every byte.
+//
+// The name is random: it is known before the first chunk is, and it belongs to one attempt to put these bytes. Bytes that are encoded
+// again are put under another name, so that no name ever stands for two contents. The header repeats the name. The digest of the pack
+// is the last thing of it that is known; its tail and the manifests have it.
 //
 // Of a chunk with a base a pack says that it has one, and not which: manifests do (chunk_reader.h).
 //
@@ -7,7 +11,8 @@
 // after which it is empty and goes on with the next pack; _free(). Reader: ckpt_pack_read() for a chunk that is known to be there,
 // ckpt_pack_table() for what a pack itself says.
 // Ownership: a writer keeps the pack in the making in memory, and copies what it is given. Threads: a writer is one thread's;
-// readers any. Blocks on the store: _put, _read, _table. Errors: those of objects.h, and -EBADMSG: not what it should be.
+// readers any. Blocks on the store: _put, _read, _table. Errors: those of objects.h, -EBADMSG: not what it should be, and from the
+// calls that read the table -EMEDIUMTYPE: by its header it is another pack, which stands under the name of this one.
 #pragma once
 
 #include "core/objects/objects.h"
@@ -23,8 +28,7 @@ void ckpt_pack_writer_free(struct ckpt_pack_writer *w);         // NULL is fine
 // Takes an encoded chunk: reads id, bytes and how of it, and sets its offset. 0, -ENOMEM, -EFBIG: put this pack first.
 int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored);
 uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w); // as it would be put now; 0: no chunk is in it
-// Its name is a digest of its table and a random number, so that no two are the same. -EIO the outcome is unknown, and nothing
-// names it: garbage at most.
+// -EIO the outcome is unknown, and nothing names it: garbage at most.
 int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack);
 
 void ckpt_pack_key(const uint8_t id[CKPT_SHA256_LEN], char ret_key[CKPT_PACK_KEY_MAX]);
@@ -40,9 +44,8 @@ int ckpt_pack_read_stored(struct ckpt_objects *b, const struct ckpt_pack *pack, 
 // What its chunks take of it, as its tail says.
 int ckpt_pack_chunk_bytes(struct ckpt_objects *b, const struct ckpt_pack *pack, uint64_t *ret_bytes);
 // All chunks of a pack in the order in which they stand there, malloc'ed, each with pack 0. bytes: its length, as the store or a
-// manifest says.
-int ckpt_pack_table(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks,
-		    size_t *ret_count);
-// Every byte of it, also those that no decoder needs. -EBADMSG: *ret_bad is a chunk whose stored bytes are not those that were put,
+// manifest says. digest: as a manifest says; all zero: it is not known, and is set.
+int ckpt_pack_table(struct ckpt_objects *b, struct ckpt_pack *pack, struct ckpt_chunk **ret_chunks, size_t *ret_count);
+// Every byte of it, also those that no decoder needs, and the digest of all. -EBADMSG: *ret_bad is a chunk whose stored bytes are not those that were put,
 // or, all zero, the rest is not.
 int ckpt_pack_check(struct ckpt_objects *b, const struct ckpt_pack *pack, struct ckpt_chunk *ret_bad);

@@ -94,11 +94,6 @@ static uint32_t row_of(const struct ckpt_packing *p, const struct ckpt_pack *pac
 	return (uint32_t)i;
 }
 
-bool ckpt_packing_has(const struct ckpt_packing *p, const struct ckpt_pack *pack)
-{
-	return row_of(p, pack) > 0;
-}
-
 static int add_pack(struct ckpt_packing *p, const struct ckpt_pack *pack, bool put)
 {
 	int rc = ckpt_grow((void **)&p->packs, &p->pack_cap, p->pack_count + 1, sizeof(*p->packs));

@@ -52,7 +52,6 @@ void ckpt_packing_done(struct ckpt_packing *p); // zeroed is fine
 const struct ckpt_chunk *ckpt_packing_find(const struct ckpt_packing *p, const uint8_t id[CKPT_SHA256_LEN]);
 // Takes an encoded chunk: reads id, bytes and how of it. The index learns of a pack that is put.
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored);
-bool ckpt_packing_has(const struct ckpt_packing *p, const struct ckpt_pack *pack); // some chunk's place is in it
 // It is there already.
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
 int ckpt_packing_put(struct ckpt_packing *p);

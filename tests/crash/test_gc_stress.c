@@ -29,7 +29,7 @@
 #define HOT_TEXTS 32 // of which every other file has one
 #define TEXT_MAX (16u << 10)
 #define PACK_BYTES (64u << 10)
-#define AROUND (32 + 64 + 48) // a chunk that is alone in its pack (core/FORMAT.md): some texts become less than that
+#define AROUND (48 + 64 + 56) // a chunk that is alone in its pack (core/FORMAT.md): some texts become less than that
 #define MORE_SECONDS_MAX 240  // until each thing has happened, where others have the processors
 
 enum state { FREE, BUSY, LIVE, TRASHED };

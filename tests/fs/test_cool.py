@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(240)
 
 MB = 1 << 20
 LARGE = 20 * MB + 12_345
-HEADER, ROW, TAIL = 32, 64, 48  # of a pack, around and behind its chunks (core/FORMAT.md)
+HEADER, ROW, TAIL = 48, 64, 56  # of a pack, around and behind its chunks (core/FORMAT.md)
 
 
 @pytest.fixture

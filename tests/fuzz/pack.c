@@ -1,4 +1,4 @@
-// Hostile packs. Each input is tried as it is and with its digest, and where its table is, made right: then what the rows say of
+// Hostile packs. Each input is tried as it is and with its digest, its checksum, and where its table is, made right: then what the rows say of
 // the chunks is what is hostile.
 
 #include "tests/fuzz/replay.h"
@@ -7,10 +7,12 @@
 #include "core/base/util.h"
 #include "core/tier/pack.h"
 
-#define HEADER 32
+#define HEADER 48
+#define HEADER_NAME 16
 #define ROW 64
-#define TAIL 48
+#define TAIL 56
 #define TAIL_BEFORE_DIGEST 16
+#define TAIL_BEFORE_CHECKSUM 48
 #define PLAIN_MAX (1u << 20) // of a chunk that is tried: to be faster
 
 static struct ckpt_objects *objects;
@@ -45,7 +47,7 @@ static void read_chunks(const struct ckpt_pack *pack, const struct ckpt_chunk *c
 	}
 }
 
-static void try_pack(const uint8_t *data, size_t len, const uint8_t *id)
+static void try_pack(const uint8_t *data, size_t len)
 {
 	struct ckpt_pack pack = {.bytes = len};
 	struct ckpt_chunk *chunks, bad;
@@ -54,7 +56,7 @@ static void try_pack(const uint8_t *data, size_t len, const uint8_t *id)
 	size_t count;
 	int rc;
 
-	memcpy(pack.id, id, sizeof(pack.id));
+	memcpy(pack.id, data + HEADER_NAME, sizeof(pack.id));
 	ckpt_pack_key(pack.id, key);
 	fuzz_assert(!ckpt_objects_put(objects, key, data, len, NULL));
 	rc = ckpt_pack_chunk_bytes(objects, &pack, &chunk_bytes);
@@ -75,14 +77,13 @@ static void mend(uint8_t *data, size_t len)
 {
 	uint8_t *tail = data + len - TAIL;
 	uint64_t rows = ckpt_get32(tail) % ((len - HEADER - TAIL) / ROW) + 1, table = len - TAIL - rows * ROW;
-	struct ckpt_sha256 sum;
 
 	ckpt_put64(tail, rows);
 	ckpt_put64(tail + 8, table);
-	ckpt_sha256_begin(&sum);
-	ckpt_sha256_add(&sum, data, HEADER);
-	ckpt_sha256_add(&sum, data + table, rows * ROW + TAIL_BEFORE_DIGEST);
-	ckpt_sha256_end(&sum, tail + TAIL_BEFORE_DIGEST);
+	ckpt_sha256(data, len - TAIL + TAIL_BEFORE_DIGEST, tail + TAIL_BEFORE_DIGEST);
+	ckpt_put64(tail + TAIL_BEFORE_CHECKSUM,
+		   ckpt_checksum(tail, TAIL_BEFORE_CHECKSUM,
+				 ckpt_checksum(data + table, rows * ROW, ckpt_checksum(data, HEADER, 0))));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -91,9 +92,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
 	if (!copy || len < HEADER + ROW + TAIL || len > PLAIN_MAX)
 		return 0;
-	try_pack(data, len, data + len - CKPT_SHA256_LEN);
+	try_pack(data, len);
 	memcpy(copy, data, len);
 	mend(copy, len);
-	try_pack(copy, len, copy + len - CKPT_SHA256_LEN);
+	try_pack(copy, len);
 	return 0;
 }

@@ -433,7 +433,7 @@ START_TEST(damaged_packs_give_an_error_and_never_bytes)
 	uint32_t index;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	damage_packs(33); // the first chunk, that of "config" and "twin"
+	damage_packs(49); // the first chunk, that of "config" and "twin"
 	drop_cache();
 	m = manifest();
 	ck_ok(ckpt_manifest_lookup(m, "config", &index));
@@ -441,7 +441,7 @@ START_TEST(damaged_packs_give_an_error_and_never_bytes)
 	ck_assert_uint_eq(ckpt_save_errors(s, "a pack that holds config is damaged"), 1);
 	check_large();
 	ckpt_manifest_unref(m);
-	damage_packs(33);
+	damage_packs(49);
 	check_all(); // what failed is read anew
 }
 END_TEST
@@ -565,7 +565,7 @@ START_TEST(a_warm_step_whose_pack_is_damaged_is_packed_anew)
 {
 	ck_ok(ckpt_cool(step, &plain, &done));
 	ck_ok(ckpt_warm(step, &plain, &done));
-	damage_packs(33);
+	damage_packs(49);
 	ck_ok(ckpt_cool(step, &plain, &done));
 	ck_assert(done.stored_bytes && packs() == 2);
 	drop_cache();
@@ -597,13 +597,13 @@ START_TEST(a_step_with_damaged_packs_stays_cold)
 
 	ck_ok(ckpt_cool(step, &plain, &done));
 	version = step->summary.version;
-	damage_packs(33);
+	damage_packs(49);
 	drop_cache();
 	ck_error(ckpt_warm(step, &plain, &done), EIO);
 	ck_assert(step->summary.packed && step->summary.version == version);
 	ck_assert(!has_raw("sub/large"));
 	ck_assert_uint_eq(ckpt_save_errors(s, "its files could not be read from packs"), 1);
-	damage_packs(33);
+	damage_packs(49);
 	ck_ok(ckpt_warm(step, &plain, &done));
 	check_all();
 }

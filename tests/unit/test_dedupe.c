@@ -326,22 +326,20 @@ static int refuse_to_say(int fd)
 	return -EIO;
 }
 
-// Of an act that failed a pack may be there that a power cut takes back.
+// Of an act that failed a pack may be there that a power cut takes back: before the index learns of it, it is durable.
 START_TEST(what_may_not_be_durable_is_not_used)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "text");
 	int (*const fsync)(int fd) = ckpt_sys.fsync;
-	struct ckpt_chunk chunk;
-	struct ckpt_pack pack;
+	struct ckpt_index_stat stat;
 
-	where("text", &chunk, &pack);
-	ck_assert(ckpt_dedupe_is_durable(s, &pack));
+	ck_ok(ckpt_index_reset(s->index));
 	ckpt_sys.fsync = refuse_to_say;
-	ck_assert(!ckpt_dedupe_is_durable(s, &pack));
+	ckpt_dedupe_look(s);
 	ckpt_sys.fsync = fsync;
-	pack.id[5] ^= 1;
-	ck_assert(!ckpt_dedupe_is_durable(s, &pack)); // and leaves nothing there
-	ck_assert_uint_eq(ckpt_packed_count(s), 1);
+	ck_ok(ckpt_index_stat(s->index, &stat));
+	ck_assert(!stat.chunks && !stat.packs);
+	cool_beside("text", true); // it asks again
 	ckpt_step_unref(a);
 }
 END_TEST
@@ -475,7 +473,8 @@ START_TEST(an_index_that_is_damaged_gives_right_bytes)
 }
 END_TEST
 
-// A pack whose table cannot be read is no pack that anything is found in.
+// A pack whose table cannot be read, or is not the one that was put, is no pack that anything is found in: each byte of its tail
+// counts, also those of the digest, which goes into manifests.
 START_TEST(a_pack_without_a_table_is_passed_over)
 {
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "text"), *b = ckpt_packed_step(s, "b", "more");
@@ -483,7 +482,7 @@ START_TEST(a_pack_without_a_table_is_passed_over)
 	struct ckpt_pack pack;
 
 	where("text", &chunk, &pack);
-	ckpt_packed_spoil(s, &pack, pack.bytes - 1);
+	ckpt_packed_spoil(s, &pack, pack.bytes - 1 - (uint64_t)_i);
 	ck_ok(ckpt_index_reset(s->index));
 	cool_beside("more", true);
 	ckpt_step_unref(b);
@@ -519,7 +518,7 @@ int main(void)
 	tcase_add_test(lost, an_index_that_is_made_anew_knows_all_again);
 	tcase_add_test(lost, packs_that_are_gone_or_new_are_seen_at_the_next_start);
 	tcase_add_test(lost, an_index_that_is_damaged_gives_right_bytes);
-	tcase_add_test(lost, a_pack_without_a_table_is_passed_over);
+	tcase_add_loop_test(lost, a_pack_without_a_table_is_passed_over, 0, 56);
 	suite_add_tcase(suite, lost);
 	return ckpt_suite_run(suite);
 }

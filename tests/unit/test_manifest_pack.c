@@ -138,6 +138,7 @@ START_TEST(writer_refuses_what_cannot_be)
 	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	struct ckpt_entry e = {.type = CKPT_ENTRY_FILE, .name = "a", .content = CKPT_CONTENT_CHUNKS, .ino = 10};
 	const struct ckpt_pack p = pack_named('b', 10000), longer = pack_named('b', 10001);
+	struct ckpt_pack other_bytes = p;
 	struct ckpt_chunk c = {.bytes = LEN, .pack = 1};
 	uint32_t handle;
 
@@ -151,6 +152,8 @@ START_TEST(writer_refuses_what_cannot_be)
 	ck_error(ckpt_manifest_writer_chunk(w, &c), EINVAL); // no such pack
 	ck_ok(ckpt_manifest_writer_pack(w, &p, &c.pack));
 	ck_error(ckpt_manifest_writer_pack(w, &longer, &c.pack), EINVAL);
+	other_bytes.digest[31] ^= 1;
+	ck_error(ckpt_manifest_writer_pack(w, &other_bytes, &c.pack), EINVAL);
 	ckpt_manifest_writer_free(w);
 }
 END_TEST

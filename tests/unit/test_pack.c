@@ -121,7 +121,7 @@ START_TEST(each_chunk_comes_back)
 	}
 	ck_assert_int_eq(chunks[1].how.codec, CKPT_CODEC_NONE);
 	ck_assert_int_ne(chunks[0].how.codec, CKPT_CODEC_NONE);
-	ck_assert_uint_lt(pack.bytes, stored + 500);
+	ck_assert_uint_eq(pack.bytes, 48 + stored + CHUNKS * 64 + 56);
 }
 END_TEST
 
@@ -154,6 +154,25 @@ START_TEST(its_table_says_what_is_in_it)
 		ck_assert(rows[i].how.codec == chunks[i].how.codec && rows[i].how.width == chunks[i].how.width &&
 			  rows[i].how.bytes == chunks[i].how.bytes);
 	}
+	free(rows);
+}
+END_TEST
+
+// The digest is of all bytes but itself and the checksum of the table.
+START_TEST(its_header_repeats_its_name_and_its_tail_its_digest)
+{
+	uint8_t digest[CKPT_SHA256_LEN];
+	struct ckpt_pack unknown = pack;
+	struct ckpt_chunk *rows;
+	size_t count;
+
+	ck_assert_mem_eq(object + 16, pack.id, sizeof(pack.id));
+	ckpt_sha256(object, pack.bytes - 40, digest);
+	ck_assert_mem_eq(pack.digest, digest, sizeof(digest));
+	ck_assert_mem_eq(object + pack.bytes - 40, digest, sizeof(digest));
+	memset(unknown.digest, 0, sizeof(unknown.digest));
+	ck_ok(ckpt_pack_table(b, &unknown, &rows, &count));
+	ck_assert_mem_eq(unknown.digest, digest, sizeof(digest));
 	free(rows);
 }
 END_TEST
@@ -209,8 +228,10 @@ static size_t chunk_of(size_t at)
 // Each is found by who looks at all of it; who reads a chunk finds it or has the right bytes: not every bit of a frame counts.
 START_TEST(no_flipped_bit_goes_unseen)
 {
+	uint8_t digest[CKPT_SHA256_LEN];
 	size_t seen = 0;
 
+	memcpy(digest, pack.digest, sizeof(digest));
 	for (size_t at = 0; at < pack.bytes; at += at < 64 || at + 600 > pack.bytes ? 1 : 997) {
 		size_t i = chunk_of(at);
 		struct ckpt_chunk bad;
@@ -220,6 +241,10 @@ START_TEST(no_flipped_bit_goes_unseen)
 		ck_assert_int_lt(ckpt_pack_check(b, &pack, &bad), 0);
 		ck_assert_uint_eq(bad.bytes, i < CHUNKS ? chunks[i].bytes : 0);
 		ck_assert_msg((table(pack.bytes) < 0) == (i == CHUNKS), "byte %zu", at);
+		memset(pack.digest, 0, sizeof(pack.digest)); // nor to who does not know it
+		ck_assert_msg((table(pack.bytes) < 0) == (i == CHUNKS), "byte %zu", at);
+		ck_assert_int_lt(ckpt_pack_check(b, &pack, &bad), 0);
+		memcpy(pack.digest, digest, sizeof(digest));
 		if (i < CHUNKS)
 			seen += read_chunk(i) < 0;
 		object[at] ^= (uint8_t)(1u << at % 8);
@@ -233,7 +258,7 @@ END_TEST
 
 START_TEST(one_that_is_cut_off_or_longer_is_refused)
 {
-	static const uint64_t lens[] = {0, 1, 31, 32, 80, 135};
+	static const uint64_t lens[] = {0, 1, 47, 48, 104, 167};
 	uint8_t *longer = calloc(1, pack.bytes + 8);
 
 	for (size_t i = 0; i < ARRAY_LEN(lens); i++) {
@@ -260,11 +285,36 @@ START_TEST(one_that_is_not_there_is_missing)
 }
 END_TEST
 
-START_TEST(a_newer_one_is_refused_as_newer)
+// Whole, but under the name of another.
+START_TEST(one_that_stands_under_the_name_of_another_is_said_to_be_another)
 {
-	object[8] = 2;
+	char key[CKPT_PACK_KEY_MAX];
+
+	pack.id[5] ^= 1;
+	ckpt_pack_key(pack.id, key);
+	ck_ok(ckpt_objects_put(b, key, object, pack.bytes, NULL));
+	ck_error(table(pack.bytes), EMEDIUMTYPE);
+	ck_error(ckpt_pack_check(b, &pack, &chunks[0]), EMEDIUMTYPE);
+}
+END_TEST
+
+// Whole, and under its name, but a manifest says something else of it.
+START_TEST(one_with_another_digest_than_the_manifest_says_is_damaged)
+{
+	pack.digest[31] ^= 1;
+	ck_error(table(pack.bytes), EBADMSG);
+	ck_error(ckpt_pack_check(b, &pack, &chunks[0]), EBADMSG);
+}
+END_TEST
+
+START_TEST(a_newer_one_is_refused_as_newer_and_an_older_one_too)
+{
+	object[8] = 3;
 	replace(object, pack.bytes);
 	ck_error(table(pack.bytes), ENOTSUP);
+	object[8] = 1;
+	replace(object, pack.bytes);
+	ck_error(table(pack.bytes), EBADMSG);
 }
 END_TEST
 
@@ -308,6 +358,7 @@ int main(void)
 	tcase_add_test(whole, each_chunk_comes_back);
 	tcase_add_test(whole, each_chunk_is_there_as_it_was_put);
 	tcase_add_test(whole, its_table_says_what_is_in_it);
+	tcase_add_test(whole, its_header_repeats_its_name_and_its_tail_its_digest);
 	tcase_add_test(whole, two_packs_of_the_same_chunks_are_two);
 	tcase_add_test(whole, what_could_not_be_put_is_put_again);
 	suite_add_tcase(suite, whole);
@@ -315,7 +366,9 @@ int main(void)
 	tcase_add_test(damage, no_flipped_bit_goes_unseen);
 	tcase_add_test(damage, one_that_is_cut_off_or_longer_is_refused);
 	tcase_add_test(damage, one_that_is_not_there_is_missing);
-	tcase_add_test(damage, a_newer_one_is_refused_as_newer);
+	tcase_add_test(damage, one_that_stands_under_the_name_of_another_is_said_to_be_another);
+	tcase_add_test(damage, one_with_another_digest_than_the_manifest_says_is_damaged);
+	tcase_add_test(damage, a_newer_one_is_refused_as_newer_and_an_older_one_too);
 	tcase_add_test(damage, a_length_that_no_pack_has_is_refused_before_it_is_read);
 	tcase_add_test(damage, a_row_that_is_not_the_chunks_gives_no_bytes);
 	suite_add_tcase(suite, damage);
