@@ -19,8 +19,8 @@
 #include "core/stage/stage.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
-#include "core/store/load.h"
 #include "core/tier/cool.h"
+#include "core/tier/dedupe.h"
 #include "core/tier/seal.h"
 #include "fs/decider.h"
 #include "fs/draft.h"
@@ -583,7 +583,7 @@ static char *answer_preempt_cancel(struct ckpt_fs *fs)
 
 static char *answer_index(struct ckpt_fs *fs, struct peer *peer)
 {
-	int rc = ckpt_load_index(fs->store, is_waited_for, peer);
+	int rc = ckpt_dedupe_rebuild(fs->store, is_waited_for, peer);
 
 	return rc ? failure(rc, rc == -ENOENT  ? "the disk was full when it was mounted: mount it again"
 				: rc == -EINTR ? "the mount is ending"

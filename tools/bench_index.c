@@ -3,10 +3,10 @@
 #include "core/base/util.h"
 #include "core/codec/codec.h"
 #include "core/index/index.h"
-#include "core/store/load.h"
 #include "core/store/open.h"
 #include "core/store/store.h"
 #include "core/tier/chunk.h"
+#include "core/tier/dedupe.h"
 #include "core/tier/pack.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ static int make_anew(struct bench *b, void *ret_value)
 	if (r)
 		return r;
 	began_s = bench_now_s();
-	r = ckpt_load_index(s, NULL, NULL);
+	r = ckpt_dedupe_rebuild(s, NULL, NULL);
 	*seconds = bench_now_s() - began_s;
 	ckpt_store_close(s);
 	return r;

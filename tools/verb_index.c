@@ -4,7 +4,7 @@
 #include "core/base/util.h"
 #include "core/store/ask.h"
 #include "core/store/errlog.h"
-#include "core/store/load.h"
+#include "core/tier/dedupe.h"
 #include "core/tier/pack.h"
 #include "tools/listing.h"
 #include "tools/output.h"
@@ -133,7 +133,7 @@ static int rebuild_at_rest(const char *store)
 
 	if (rc)
 		return rc;
-	rc = ckpt_load_index(l.store, NULL, NULL);
+	rc = ckpt_dedupe_rebuild(l.store, NULL, NULL);
 	ckpt_listing_close(&l);
 	hint = rc == -ENOENT ? "make room on the disk first" : ckpt_errno_hint(rc);
 	return rc ? ckpt_fail(store, hint ? hint : "try again; only the index is affected",

@@ -11,6 +11,7 @@
 #include "core/log/snapshot.h"
 #include "core/store/load.h"
 #include "core/store/trash.h"
+#include "core/tier/dedupe.h"
 #include "tools/check.h"
 #include "tools/check_packs.h"
 #include "tools/listing.h"
@@ -365,7 +366,7 @@ static int repair_index(const char *store)
 
 	if (rc)
 		return rc;
-	rc = l.store->index ? ckpt_load_index(l.store, NULL, NULL) : -ENOSPC;
+	rc = l.store->index ? ckpt_dedupe_rebuild(l.store, NULL, NULL) : -ENOSPC;
 	ckpt_listing_close(&l);
 	if (rc)
 		return ckpt_fail(store,

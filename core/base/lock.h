@@ -31,7 +31,8 @@ enum ckpt_lock_rank {
 	CKPT_LOCK_PLAIN,      // fs/call.c: over each change of the plain tree; what else is here is part of one
 	CKPT_LOCK_COPY_UP, // fs/copy_up.c: one copy at a time, which is put under a name and so takes NAMES
 	CKPT_LOCK_REFRESH, // ckpt_store: over a look at the log, which the table of steps follows
-	CKPT_LOCK_PACKS,   // ckpt_store: over the making of packs, and over their removal
+	CKPT_LOCK_COOL,    // ckpt_store: over the cooling of a step
+	CKPT_LOCK_LOOK,    // ckpt_store: over a look at the packs, which the index follows
 	CKPT_LOCK_ACTS,    // ckpt_store: over an act on committed steps; the mount is told of it, and takes NAMES
 	CKPT_LOCK_ACT_LAST = CKPT_LOCK_ACTS,
 

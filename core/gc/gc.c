@@ -2,7 +2,7 @@
 //   1. list the packs: one that comes later is not looked at
 //   2. read what the steps need, then what versions need that we do not know
 //   3. read what open files need, after 2: file.c says why
-//   4. those versions are made durable, the index forgets the packs that go, then they go
+//   4. the packs that go are condemned, but for those that an act has pinned since 1 (pack_pins.h), the index forgets them, then they go
 //   5. what is needed of half-dead packs is moved (repack.c), and from 1 on it is done again: what was emptied is seen as what
 //      it is then
 #include "core/gc/gc_round.h"
@@ -16,6 +16,7 @@
 #include "core/store/store.h"
 #include "core/tier/cool.h"
 #include "core/tier/dedupe.h"
+#include "core/tier/pack_pins.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -119,6 +120,32 @@ static int brake(struct ckpt_gc_round *g)
 			    (unsigned long long)all);
 }
 
+// From here on no act begins to need what goes. What one has pinned since it was looked at is needed.
+static int condemn(struct ckpt_gc_round *g)
+{
+	for (size_t i = 0; i < g->pack_count; i++) {
+		struct ckpt_gc_pack *p = &g->packs[i];
+		int rc = p->goes ? ckpt_pack_condemn(g->store->pack_pins, p->pack.id) : 0;
+
+		if (rc == -ENOMEM)
+			return rc;
+		if (rc == -EBUSY) {
+			g->done->garbage_bytes -= p->pack.bytes;
+			g->done->live_bytes += p->pack.bytes;
+		}
+		p->goes &= !rc; // -EALREADY: another collection removes it
+		p->condemned = p->goes;
+	}
+	return 0;
+}
+
+static void condemned_end(struct ckpt_gc_round *g, struct ckpt_gc_pack *p, bool stays)
+{
+	if (p->condemned)
+		ckpt_pack_condemned_end(g->store->pack_pins, p->pack.id, stays);
+	p->condemned = false;
+}
+
 static int forget(struct ckpt_gc_round *g)
 {
 	CLEANUP_FREE struct ckpt_pack *packs = ckpt_calloc(g->pack_count + 1, sizeof(*packs));
@@ -148,6 +175,7 @@ static int remove_pack(struct ckpt_gc_round *g, struct ckpt_gc_pack *p)
 		return -EINTR;
 	ckpt_pack_key(p->pack.id, key);
 	rc = ckpt_objects_remove(g->store->objects, key);
+	condemned_end(g, p, rc && rc != -ENOENT);
 	if (!rc || rc == -ENOENT) {
 		count_deleted(g, p);
 		return 0;
@@ -313,7 +341,20 @@ static int settle(struct ckpt_gc_round *g)
 		  : 0;
 }
 
-static int collect(struct ckpt_gc_round *g)
+static int remove_garbage(struct ckpt_gc_round *g)
+{
+	int rc = g->how->dry_run ? 0 : condemn(g);
+
+	if (!rc && !g->how->dry_run && bytes_that_go(g))
+		rc = forget(g);
+	if (!rc)
+		rc = remove_packs(g);
+	for (size_t i = 0; i < g->pack_count; i++)
+		condemned_end(g, &g->packs[i], false); // it ended before their turn came
+	return rc;
+}
+
+static int look_and_remove(struct ckpt_gc_round *g)
 {
 	int rc = ckpt_gc_list_packs(g);
 
@@ -330,13 +371,20 @@ static int collect(struct ckpt_gc_round *g)
 		rc = ckpt_gc_mark_open_files(g);
 	if (rc)
 		return rc;
+	ckpt_gc_mark_pinned(g);
 	choose(g);
 	rc = brake(g);
-	if (rc || !bytes_that_go(g))
-		return rc;
-	if (!g->how->dry_run)
-		rc = forget(g);
-	return rc ? rc : remove_packs(g);
+	return rc || !bytes_that_go(g) ? rc : remove_garbage(g);
+}
+
+static int collect(struct ckpt_gc_round *g)
+{
+	int rc;
+
+	ckpt_pack_pins_begin(g->store->pack_pins);
+	rc = look_and_remove(g);
+	ckpt_pack_pins_end(g->store->pack_pins);
+	return rc;
 }
 
 static void gc_done(struct ckpt_gc_round *g)
@@ -385,22 +433,6 @@ static void sweep_raws(struct ckpt_gc_round *g)
 		ckpt_cool_sweep(g->cold[i], sweeps_on, g);
 }
 
-static bool waits_on(void *arg)
-{
-	const struct ckpt_gc_round *g = arg;
-
-	return ckpt_gc_goes_on(g) && (!g->how->wait_ns || ckpt_sys.mono_ns() < g->until_ns);
-}
-
-static int take_packs(struct ckpt_gc_round *g)
-{
-	int rc;
-
-	g->until_ns = ckpt_sys.mono_ns() + g->how->wait_ns;
-	rc = ckpt_store_take_packs(g->store, g->how->at_once, waits_on, g);
-	return rc == -EINTR && ckpt_gc_goes_on(g) ? -EBUSY : rc;
-}
-
 static void tell_freed(const struct ckpt_gc_done *done)
 {
 	char size[CKPT_SIZE_MAX];
@@ -423,9 +455,6 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		now.repack.stuck = &stuck;
 	if (!s->writable)
 		return ckpt_gc_fail(&g, -EROFS, "%s is open for reading", s->path);
-	rc = take_packs(&g);
-	if (rc)
-		return rc;
 	expected = ckpt_gc_expected(s);
 	rc = collect(&g);
 	if (!rc && !how->dry_run)
@@ -436,7 +465,6 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		rc = go_round_again(&g);
 	if (!rc && !how->dry_run && !ret_done->kept[CKPT_GC_YOUNG].objects && !ret_done->kept[CKPT_GC_OPEN].objects)
 		ckpt_gc_expect_no_more(s, expected);
-	ckpt_lock_drop(&s->packs_lock);
 	gc_done(&g);
 	if (!how->dry_run)
 		tell_freed(ret_done);

@@ -10,9 +10,10 @@
 //
 // And the raw files go that a crash has left of steps that were cooled (cool.h).
 //
-// It holds store->packs_lock: nothing is being cooled meanwhile, and no version begins to need a pack. The store is open for
+// Steps are cooled, repacked, deleted and collected meanwhile, and nobody waits for anybody: what may begin to need a pack pins it first
+// (pack_pins.h). A pack that is pinned counts as needed. The store is open for
 // writing, and so nobody else writes there. Readers in other processes are known by a lock (file.h).
-// Threads: any. Blocks on the disk.
+// Threads: any, several at once. Blocks on the disk.
 #pragma once
 
 #include <stdbool.h>
@@ -39,8 +40,6 @@ struct ckpt_gc_how {
 	int64_t grace_ns; // 0: whatever its age is
 	bool dry_run;     // nothing goes: what would is counted as deleted
 	bool force;       // even if it is most of what is there
-	bool at_once;     // -EBUSY where it would wait for a step that is being cooled
-	int64_t wait_ns;  // and where it still does after so long; 0: it waits on and on
 	struct {
 		uint64_t bytes_max;          // to move at once; 0: all, in as many rounds as it takes
 		uint64_t chunks_max;         // in a round; 0: CKPT_REPACK_CHUNKS_MAX
@@ -78,8 +77,8 @@ struct ckpt_gc_done {
 // More than half of the bytes of all packs go at once only by force, but for those of packs that were emptied by repacking, now or
 // before: the versions say that; and of those that steps needed which were expired, as who did it has noted.
 // 0. Nothing was removed: -EBADMSG, -ENOTSUP, -EIO what may need packs cannot be read; -EPERM more than half of the bytes of all packs
-// would go at once; -ESTALE another store is in the directory; -EBUSY. Some may have been: -EINTR go_on said no; -EIO, ... one could
-// not be removed, or repacked. With all but -EINTR, -EBUSY and -ENOMEM ret_done->why is said.
+// would go at once; -ESTALE another store is in the directory. Some may have been: -EINTR go_on said no; -EIO, ... one could
+// not be removed, or repacked. With all but -EINTR and -ENOMEM ret_done->why is said.
 int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_done *ret_done);
 const char *ckpt_gc_hint(int error);                   // what to do about it, or NULL
 const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept); // "younger than the grace time"
@@ -103,7 +102,7 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; 
 
 // As a mount does it by itself, CKPT_GC_FIRST_NS after its start, so that it does not read beside those who wait for that, and then once
 // in CKPT_GC_EVERY_NS, and sooner as long as there is more to repack; a failure is in the error log, each once as long as it is the
-// same. While a step is being cooled it comes again later, and then waits for a moment, so that who cools behind lets it by.
+// same.
 //
 // Nobody else puts packs here, so that what is garbage is so for certain, whatever its age: the grace time is short. While the disk has
 // less than an eighth free, or so much of it is expected to be garbage, or was found to be, there is none, and it comes again as long as something can be
@@ -114,13 +113,11 @@ void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; 
 #define CKPT_GC_SHORT_GRACE_NS (INT64_C(3600) * 1000000000)
 #define CKPT_GC_SHORTAGE_NS (INT64_C(1) * 1000000000) // at least, between two then
 #define CKPT_GC_LOOK_NS (INT64_C(60) * 1000000000)    // whether the disk is nearly full, while something could be had
-#define CKPT_GC_WAIT_NS (INT64_C(10) * 1000000000)
-#define CKPT_GC_REPACK_BYTES (UINT64_C(1) << 30) // at once; nothing can be cooled meanwhile
+#define CKPT_GC_REPACK_BYTES (UINT64_C(1) << 30)      // at once
 struct ckpt_gc_behind {
 	int64_t after_ns;       // monotonic
 	int64_t short_after_ns; // while there is no grace time
 	int64_t in_vain_ns;     // the pause since it removed something, then
-	bool was_busy;          // the last time
 	uint64_t young_bytes;   // of garbage that was kept for its grace time
 	bool damage_told;
 	struct ckpt_gc_stuck stuck;

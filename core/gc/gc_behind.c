@@ -69,9 +69,8 @@ static void settle(struct ckpt_store *s, struct ckpt_gc_behind *behind, int64_t 
 		   const struct ckpt_gc_done *done)
 {
 	int64_t now_ns = ckpt_sys.mono_ns(), pause_ns = SHORT_REST * (now_ns - began_ns);
-	bool failed =
-		rc && rc != -EBUSY && rc != -EPERM; // who is asked about some may have removed the rest, and can again
-	bool soon = rc == -EBUSY || (!rc && done->repacked_objects && done->later_objects);
+	bool failed = rc && rc != -EPERM; // who is asked about some may have removed the rest, and can again
+	bool soon = !rc && done->repacked_objects && done->later_objects;
 
 	behind->after_ns = now_ns + (soon ? CKPT_GC_FIRST_NS : CKPT_GC_EVERY_NS);
 	// What was in vain once is likely to be so again: somebody has it open. What is only young is not in vain.
@@ -81,7 +80,6 @@ static void settle(struct ckpt_store *s, struct ckpt_gc_behind *behind, int64_t 
 		behind->in_vain_ns = MIN(behind->in_vain_ns * 2 + CKPT_GC_FIRST_NS, CKPT_GC_EVERY_NS);
 	behind->short_after_ns =
 		failed ? behind->after_ns : now_ns + MAX(MAX(pause_ns, behind->in_vain_ns), CKPT_GC_SHORTAGE_NS);
-	behind->was_busy = rc == -EBUSY;
 	__atomic_store_n(&s->gc_in_vain, behind->in_vain_ns > 0, __ATOMIC_RELAXED);
 }
 
@@ -99,8 +97,6 @@ int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, cons
 	bool is_short = may_get_room(s, behind) && is_short_of_room(s, behind);
 	const struct ckpt_gc_how how = {
 		.grace_ns = is_short ? 0 : CKPT_GC_SHORT_GRACE_NS,
-		.at_once = !is_short && !behind->was_busy,
-		.wait_ns = CKPT_GC_WAIT_NS,
 		.repack = {.bytes_max = CKPT_GC_REPACK_BYTES,
 			   .gently = true,
 			   .no_telling = behind->damage_told,
@@ -114,10 +110,10 @@ int64_t ckpt_gc_behind(struct ckpt_store *s, struct ckpt_gc_behind *behind, cons
 	if (now_ns < (is_short ? MIN(behind->short_after_ns, behind->after_ns) : behind->after_ns))
 		return due_ns(s, behind);
 	rc = ckpt_gc(s, &how, &done);
-	if (rc != -EBUSY && rc != -EINTR)
+	if (rc != -EINTR)
 		behind->young_bytes = done.kept[CKPT_GC_YOUNG].bytes;
 	settle(s, behind, now_ns, rc, &done);
-	if (rc != -EBUSY && rc != -EINTR)
+	if (rc != -EINTR)
 		tell(s, behind, rc, &done);
 	return due_ns(s, behind);
 }

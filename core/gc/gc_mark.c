@@ -1,4 +1,4 @@
-// What needs packs: steps, versions that nobody here knows, and open files. gc.c has the order, and why.
+// What needs packs: steps, versions that nobody here knows, open files, and acts that are under way. gc.c has the order, and why.
 #include "core/commit/removal.h"
 #include "core/gc/gc_round.h"
 
@@ -7,6 +7,7 @@
 #include "core/store/store.h"
 #include "core/tier/cooler.h"
 #include "core/tier/file.h"
+#include "core/tier/pack_pins.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -292,6 +293,19 @@ int ckpt_gc_mark_open_files(struct ckpt_gc_round *g)
 		g->packs[i].open = g->packs[i].fixed = true;
 	}
 	return 0;
+}
+
+// Needed as by a step whose version is not there yet.
+void ckpt_gc_mark_pinned(struct ckpt_gc_round *g)
+{
+	for (size_t i = 0; i < g->pack_count; i++) {
+		struct ckpt_gc_pack *p = &g->packs[i];
+
+		if (!ckpt_pack_is_pinned(g->store->pack_pins, p->pack.id))
+			continue;
+		p->use = CKPT_GC_USE_LIVE;
+		p->fixed = true;
+	}
 }
 
 void ckpt_gc_mark_done(struct ckpt_gc_round *g)

@@ -17,9 +17,10 @@ struct ckpt_gc_pack {
 	int64_t mtime_ns;
 	enum ckpt_gc_use use;
 	bool goes;
-	bool open;    // and it may be CKPT_GC_USE_LIVE as well
-	bool fixed;   // by what cannot be repacked
-	bool emptied; // by repacking
+	bool open;      // and it may be CKPT_GC_USE_LIVE as well
+	bool fixed;     // by what cannot be repacked
+	bool emptied;   // by repacking
+	bool condemned; // pack_pins.h
 };
 
 struct ckpt_gc_round {
@@ -37,8 +38,7 @@ struct ckpt_gc_round {
 	struct ckpt_pack_use use; // what those need, in the order of packs
 	struct ckpt_sparse *sparse;
 	size_t sparse_count, sparse_cap;
-	bool moved_on;    // a pack was emptied, or is known to be stuck
-	int64_t until_ns; // it waits for packs_lock, monotonic
+	bool moved_on; // a pack was emptied, or is known to be stuck
 };
 
 // Says why, and is rc.
@@ -49,12 +49,13 @@ static inline bool ckpt_gc_goes_on(const struct ckpt_gc_round *g)
 	return !g->how->go_on || g->how->go_on(g->how->arg);
 }
 
-// In this order: the packs that there are; what the steps need, and then the versions of the log that the table does not know; and what
-// is open.
+// In this order: the packs that there are; what the steps need, and then the versions of the log that the table does not know; what
+// is open; and what is pinned.
 int ckpt_gc_list_packs(struct ckpt_gc_round *g);
 int ckpt_gc_mark_steps(struct ckpt_gc_round *g);
 int ckpt_gc_mark_strangers(struct ckpt_gc_round *g);
 int ckpt_gc_mark_open_files(struct ckpt_gc_round *g);
+void ckpt_gc_mark_pinned(struct ckpt_gc_round *g);
 // By its id; NULL: it is not listed.
 struct ckpt_gc_pack *ckpt_gc_find_pack(const struct ckpt_gc_round *g, const uint8_t id[CKPT_SHA256_LEN]);
 void ckpt_gc_mark_done(struct ckpt_gc_round *g); // frees what these have made

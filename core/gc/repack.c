@@ -186,7 +186,7 @@ static int rest(struct repacking *r)
 	int64_t now_ns = ckpt_sys.mono_ns(), until_ns = now_ns + MIN((now_ns - r->rested_ns) * GIVE_WAY, REST_MAX_NS);
 
 	while (!how->go_on || how->go_on(how->arg)) {
-		if (!how->gently || now_ns >= until_ns || ckpt_store_packs_wanted(r->store)) {
+		if (!how->gently || now_ns >= until_ns) {
 			r->rested_ns = now_ns;
 			return 0;
 		}
@@ -203,16 +203,37 @@ static int share_chunk(struct repacking *r, const struct ckpt_chunk *chunk)
 	struct ckpt_pack pack;
 	int rc;
 
-	if (ckpt_dedupe_where(r->store, chunk, &pack) || sparse_of(r, &pack))
+	if (!ckpt_dedupe_find(r->store, chunk, CKPT_CODEC_NONE, false, &found, &pack) || sparse_of(r, &pack))
 		return 0;
 	rc = need_room(r, chunk->bytes);
+	if (!rc)
+		rc = ckpt_packing_hold(&r->packing, &pack);
 	if (rc)
-		return rc;
-	if (!ckpt_dedupe_find(r->store, chunk, r->packing.codec, CKPT_CODEC_NONE, NULL, r->plain, &found, &pack) ||
-	    sparse_of(r, &pack))
+		return rc == -ESTALE ? 0 : rc;
+	if (!ckpt_dedupe_read(r->store, &found, &pack, r->packing.codec, NULL, r->plain))
 		return 0;
 	rc = ckpt_packing_use(&r->packing, &found, &pack);
 	return rc ? rc : 1;
+}
+
+// Those that stay where they are. -ESTALE: their step has gone or changed, and nobody else needs them.
+static int hold_bases(struct repacking *r, const struct ckpt_manifest *m, const struct ckpt_chunk *chunk)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
+		struct ckpt_chunk base;
+		struct ckpt_pack pack;
+
+		ckpt_manifest_base(m, chunk->base - 1 + i, &base);
+		if (ckpt_packing_find(&r->packing, base.id))
+			continue;
+		ckpt_manifest_pack(m, base.pack - 1, &pack);
+		rc = ckpt_packing_hold(&r->packing, &pack);
+		if (!rc)
+			rc = hold_bases(r, m, &base);
+	}
+	return rc;
 }
 
 // Those in packs that stay are where they are, with their own.
@@ -290,11 +311,13 @@ static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, const 
 	rc = share_chunk(r, chunk);
 	if (rc)
 		return MIN(rc, 0);
-	if (has_base_that_stays(r, m, chunk)) {
+	rc = has_base_that_stays(r, m, chunk) ? -ESTALE : hold_bases(r, m, chunk);
+	if (rc == -ESTALE) {
 		still_needed(sparse);
 		return 0;
 	}
-	rc = read_stored(r, m, &pack, chunk);
+	if (!rc)
+		rc = read_stored(r, m, &pack, chunk);
 	if (is_damage(rc)) {
 		sparse->fate = CKPT_SPARSE_DAMAGED;
 		return 1;

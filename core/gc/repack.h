@@ -6,7 +6,10 @@
 // its pack. The order is that of cooling: the packs are durable, then a version names them, then nothing needs the old ones. Those go
 // when garbage is collected next, which sees what is open.
 //
-// Calling sequence, with store->packs_lock held by who has read what all steps need: ckpt_repack_choose(), ckpt_repack().
+// The new packs are pinned from before they are put until their versions are applied (pack_pins.h). Steps are cooled and collected
+// meanwhile: what another act has named of a pack that is emptied keeps it.
+//
+// Calling sequence: ckpt_repack_choose(), ckpt_repack().
 // Ownership: the caller's. Threads: one. Blocks on the disk.
 #pragma once
 
@@ -41,7 +44,7 @@ struct ckpt_sparse {
 
 struct ckpt_repack_how {
 	uint64_t bytes_max, chunks_max; // to move in this round
-	bool gently;                    // most of the time for others, unless somebody waits for packs
+	bool gently;                    // most of the time for others
 	bool quiet;                     // damage is in the error log already
 	// After each chunk: may end the act by answering false. NULL: on and on.
 	bool (*go_on)(void *arg);

@@ -275,18 +275,28 @@ static bool is_dropped(const struct drop *d, const struct row *row)
 	return row->bad || bsearch(&row->pack, d->packs, d->count, sizeof(*d->packs), by_id);
 }
 
+// What was put since the batch was read stays.
+static int drop_row(struct ckpt_index_db *db, MDB_txn *txn, const struct drop *d, struct row *row)
+{
+	MDB_val key = {.mv_data = row->key, .mv_size = sizeof(row->key)}, value;
+	struct row now;
+	int rc = mdb_get(txn, db->dbi, &key, &value);
+
+	if (rc)
+		return rc == MDB_NOTFOUND ? 0 : rc;
+	read_row(d->batch->table, &key, &value, &now);
+	return is_dropped(d, &now) ? mdb_del(txn, db->dbi, &key, NULL) : 0;
+}
+
 static int drop_rows(struct ckpt_index_db *db, MDB_txn *txn, void *arg)
 {
 	const struct drop *d = arg;
 	int rc = 0;
 
-	for (size_t i = 0; i < d->batch->count && (!rc || rc == MDB_NOTFOUND); i++) {
-		MDB_val key = {.mv_data = d->batch->rows[i].key, .mv_size = sizeof(d->batch->rows[i].key)};
-
+	for (size_t i = 0; i < d->batch->count && !rc; i++)
 		if (is_dropped(d, &d->batch->rows[i]))
-			rc = mdb_del(txn, db->dbi, &key, NULL);
-	}
-	return rc == MDB_NOTFOUND ? 0 : rc;
+			rc = drop_row(db, txn, d, &d->batch->rows[i]);
+	return rc;
 }
 
 static int drop_batch(void *arg, struct batch *b)

@@ -7,7 +7,6 @@
 #include "core/stage/stage.h"
 #include "core/store/store.h"
 #include "core/tier/cool.h"
-#include "core/tier/dedupe.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -99,21 +98,6 @@ int ckpt_load_steps(struct ckpt_store *s, bool repairs)
 		find_stored(s, &l.at[i].is);
 		rc = ckpt_step_enter(s, &l.at[i]);
 	}
-	return rc;
-}
-
-// --- The index --------------------------------------------------------------------------------------------------------
-
-int ckpt_load_index(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg)
-{
-	int rc = ckpt_store_take_packs(s, false, go_on, arg);
-
-	if (rc)
-		return rc;
-	rc = s->index ? ckpt_index_reset(s->index) : -ENOENT;
-	if (!rc)
-		ckpt_dedupe_look(s);
-	ckpt_lock_drop(&s->packs_lock);
 	return rc;
 }
 

@@ -10,9 +10,5 @@
 struct ckpt_store;
 
 int ckpt_load_steps(struct ckpt_store *s, bool repairs); // as CKPT_STORE_REPAIR does
-// The index as if it had been lost: emptied, then given the chunks of all packs, beside all that goes on. Waits for a step
-// that is being cooled, which lets by. -ENOENT there is none (the disk was full); -EROFS; -EINTR go_on (NULL: always) said no
-// meanwhile; errors of index.h and objects.h.
-int ckpt_load_index(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg);
 // Sessions that no record names: state LEFT.
 int ckpt_load_sessions(struct ckpt_store *s);

@@ -30,6 +30,7 @@
 #include "core/tier/cool.h"
 #include "core/tier/cooler.h"
 #include "core/tier/file.h"
+#include "core/tier/pack_pins.h"
 #include "core/tier/packing.h"
 #include "core/tier/sealer.h"
 
@@ -207,7 +208,8 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 		return -ENOMEM;
 	s->dirfd = s->sessions_fd = s->records_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
 	ckpt_lock_init(&s->refresh_lock, CKPT_LOCK_REFRESH);
-	ckpt_lock_init(&s->packs_lock, CKPT_LOCK_PACKS);
+	ckpt_lock_init(&s->cool_lock, CKPT_LOCK_COOL);
+	ckpt_lock_init(&s->look_lock, CKPT_LOCK_LOOK);
 	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
 	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
 	pthread_cond_init(&s->idle, NULL);
@@ -217,7 +219,7 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 	ckpt_boot_id(s->boot_id);
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
-	rc = !s->path ? -errno : !s->steps ? -ENOMEM : 0;
+	rc = !s->path ? -errno : !s->steps ? -ENOMEM : ckpt_pack_pins_new(&s->pack_pins);
 	if (!rc && settings)
 		rc = ckpt_settings_copy(&s->settings, settings);
 	else
@@ -317,11 +319,13 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_settings_done(&s->settings);
 	ckpt_parts_done(store_parts, ARRAY_LEN(store_parts), s);
 	ckpt_keys_done(&s->expired_packs);
+	ckpt_pack_pins_free(s->pack_pins);
 	free(s->path);
 	pthread_cond_destroy(&s->idle);
 	ckpt_lock_done(&s->lock);
 	ckpt_lock_done(&s->acts_lock);
-	ckpt_lock_done(&s->packs_lock);
+	ckpt_lock_done(&s->look_lock);
+	ckpt_lock_done(&s->cool_lock);
 	ckpt_lock_done(&s->refresh_lock);
 	free(s);
 }

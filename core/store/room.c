@@ -21,13 +21,12 @@
 #include <stdio.h>
 #include <sys/statvfs.h>
 
-#define INODES_LEAST 128               // fewer free ones are too few, on a disk that counts them
-#define FULL_PART 512                  // of the disk: with less free, writes fail
-#define TELL_NS INT64_C(60000000000)   // between two lines that say the same
-#define TOLD_LEFT_MAX 8                // left-over sessions, the largest
-#define GC_WAIT_NS INT64_C(2000000000) // for a step that is being cooled
-#define RETRY_NS INT64_C(2000000000)   // what could not be removed
-#define GC_REST 4                      // times as long as it took, while room is not short
+#define INODES_LEAST 128             // fewer free ones are too few, on a disk that counts them
+#define FULL_PART 512                // of the disk: with less free, writes fail
+#define TELL_NS INT64_C(60000000000) // between two lines that say the same
+#define TOLD_LEFT_MAX 8              // left-over sessions, the largest
+#define RETRY_NS INT64_C(2000000000) // what could not be removed
+#define GC_REST 4                    // times as long as it took, while room is not short
 
 struct ckpt_room {
 	struct ckpt_store *store;
@@ -284,7 +283,7 @@ static bool goes_on(void *arg)
 // Steps have gone whose packs may be needed by nobody now. Who is short of room does not wait for the next round of the trash.
 static void free_packs(struct ckpt_room *r, bool at_once)
 {
-	const struct ckpt_gc_how how = {.wait_ns = GC_WAIT_NS, .repack = {.none = true}, .go_on = goes_on, .arg = r};
+	const struct ckpt_gc_how how = {.repack = {.none = true}, .go_on = goes_on, .arg = r};
 	int64_t began_ns = ckpt_sys.mono_ns();
 	struct ckpt_gc_done done;
 

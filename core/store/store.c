@@ -16,7 +16,6 @@
 #include <sys/xattr.h>
 
 #define IDENTITY_FILE "store.json"
-#define PACKS_WAIT_NS INT64_C(200000000) // before it is asked whether to go on
 
 static const char *const folders[] = {"sessions", "records", "tree", "trash"};
 
@@ -256,26 +255,6 @@ bool ckpt_store_probe(const char *path)
 void ckpt_store_wake_behind(struct ckpt_store *s)
 {
 	s->calls.wake_behind(s);
-}
-
-// --- Packs ---------------------------------------------------------------------------------------------------------------
-
-int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg)
-{
-	int rc = 0;
-
-	if (at_once)
-		return ckpt_lock_try_ns(&s->packs_lock, 0) ? 0 : -EBUSY;
-	__atomic_add_fetch(&s->packs_wanted, 1, __ATOMIC_RELAXED);
-	while (!rc && !ckpt_lock_try_ns(&s->packs_lock, PACKS_WAIT_NS))
-		rc = go_on && !go_on(arg) ? -EINTR : 0;
-	__atomic_sub_fetch(&s->packs_wanted, 1, __ATOMIC_RELAXED);
-	return rc;
-}
-
-bool ckpt_store_packs_wanted(const struct ckpt_store *s)
-{
-	return __atomic_load_n(&s->packs_wanted, __ATOMIC_RELAXED);
 }
 
 // --- What is known of what is in it -----------------------------------------------------------------------------------

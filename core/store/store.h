@@ -75,10 +75,11 @@ struct ckpt_store {
 	// Opened for reading: held over a whole look at the log.
 	struct ckpt_lock refresh_lock;
 
-	// Held over what makes packs, until a version names them, and over what removes packs that no version names.
-	struct ckpt_lock packs_lock;
-	unsigned packs_wanted;          // by so many who wait for packs_lock; atomic
-	uint64_t packs_indexed;         // dedupe.c's; guarded by packs_lock
+	struct ckpt_pack_pins *pack_pins; // packs that are about to be named, or removed
+	struct ckpt_lock cool_lock;       // cool.c's: over the cooling of a step
+	unsigned cool_wanted;             // by so many who wait for cool_lock; atomic
+	struct ckpt_lock look_lock;       // dedupe.c's: over a look at all packs
+	uint64_t packs_indexed;           // dedupe.c's; atomic
 	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
 	uint64_t expired_bytes;         // of those; guarded by lock
 	bool gc_in_vain;                // the last one that was made behind found nothing that could go; atomic
@@ -116,12 +117,6 @@ static inline void ckpt_store_saves(struct ckpt_store *s, int more)
 	__atomic_add_fetch(&s->saves, more, __ATOMIC_RELAXED);
 }
 void ckpt_store_wake_behind(struct ckpt_store *s); // there may be something to seal or to cool
-
-// packs_lock, for which work behind that has it makes way: cooling ends at the next chunk, and garbage collection does not rest any
-// more until its round is over (gc.h). at_once: else -EBUSY. -EINTR go_on, asked now and then, said no; NULL:
-// on and on.
-int ckpt_store_take_packs(struct ckpt_store *s, bool at_once, bool (*go_on)(void *arg), void *arg);
-bool ckpt_store_packs_wanted(const struct ckpt_store *s);
 
 // Of the records of its steps, beside the log (record_copy.h).
 static inline struct ckpt_record_copies ckpt_store_copies(const struct ckpt_store *s)

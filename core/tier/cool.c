@@ -21,13 +21,15 @@
 // Invariants:
 //  1. A chunk is in the table once its bytes were read back from what will be, or is, its pack, and are those of its id.
 //  2. A raw file goes only when a version is durable by which all of its chunks are in packs that are durable.
-//  3. With packs_lock held from the first look at a pack to that version, no pack that is used goes meanwhile.
+//  3. Each pack of the table is pinned from before the first look at it to that version (pack_pins.h), so that none of them goes
+//     meanwhile.
 //  4. What a chunk in the table is decoded beside is in the table. Weights are encoded beside their master after all else, so that
 //     it is there; whatever becomes of its file then, the version names its place. What another step has is put there when the
 //     first chunk needs it.
 //  5. A pack that was put for another step is durable: the index has no others (dedupe.h), and versions name no others.
 
-#define BAD_FILES_MAX 8 // that are told one by one; with more it is not the files
+#define WAIT_NS INT64_C(200000000) // for another step, before it is asked whether to go on
+#define BAD_FILES_MAX 8            // that are told one by one; with more it is not the files
 
 struct cooling {
 	struct ckpt_step *step;
@@ -176,6 +178,7 @@ static int load_earlier(struct cooling *c, uint32_t row, const struct ckpt_chunk
 	const struct ckpt_manifest *m;
 	const struct ckpt_chunk *placed;
 	struct ckpt_chunk was;
+	struct ckpt_pack pack;
 	int rc;
 
 	if (!ckpt_earlier_chunk(c->earlier, row, &was, &m) || !memcmp(was.id, chunk->id, sizeof(was.id)))
@@ -183,13 +186,15 @@ static int load_earlier(struct cooling *c, uint32_t row, const struct ckpt_chunk
 	placed = ckpt_packing_find(&c->packing, was.id);
 	if (placed && placed->base_count)
 		return 0;
-	rc = need_base(c);
+	ckpt_manifest_pack(m, was.pack - 1, &pack);
+	rc = ckpt_packing_hold(&c->packing, &pack);
+	if (!rc)
+		rc = need_base(c);
 	if (!rc)
 		rc = ckpt_chunk_read(c->step->store->objects, m, &was, c->packing.codec, c->base);
 	if (rc)
 		return rc == -ENOMEM ? rc : 0;
-	*ret_beside = (struct beside){.with = CKPT_CODEC_DELTA, .bytes = c->base, .chunk = was};
-	ckpt_manifest_pack(m, was.pack - 1, &ret_beside->pack);
+	*ret_beside = (struct beside){.with = CKPT_CODEC_DELTA, .bytes = c->base, .chunk = was, .pack = pack};
 	return 0;
 }
 
@@ -269,12 +274,30 @@ static int use_placed(struct cooling *c, const struct ckpt_chunk *chunk)
 	return rc > 0 ? use_packed(c, &used, &pack) : rc;
 }
 
+// The pack of a chunk of the manifest, and those of all that it is decoded beside.
+static int hold_packs(struct cooling *c, const struct ckpt_chunk *chunk)
+{
+	struct ckpt_chunk base;
+	struct ckpt_pack pack;
+	int rc;
+
+	ckpt_manifest_pack(c->m, chunk->pack - 1, &pack);
+	rc = ckpt_packing_hold(&c->packing, &pack);
+	for (uint32_t i = 0; i < chunk->base_count && !rc; i++) {
+		ckpt_manifest_base(c->m, chunk->base - 1 + i, &base);
+		rc = hold_packs(c, &base);
+	}
+	return rc;
+}
+
 // It was packed before, and the file warmed since. 1: it is still there.
 static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 {
-	int rc = ckpt_chunk_read(c->step->store->objects, c->m, chunk, c->packing.codec, c->back);
+	int rc = hold_packs(c, chunk);
 
-	if (rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
+	if (!rc)
+		rc = ckpt_chunk_read(c->step->store->objects, c->m, chunk, c->packing.codec, c->back);
+	if (rc == -ESTALE || rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO)
 		return 0; // the raw file has its bytes
 	return rc ? rc : use_placed(c, chunk);
 }
@@ -283,12 +306,17 @@ static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 static int share_packed(struct cooling *c, const struct ckpt_chunk *chunk, const struct ckpt_planned *planned,
 			const struct beside *beside)
 {
+	struct ckpt_store *s = c->step->store;
 	struct ckpt_chunk found;
 	struct ckpt_pack pack;
 	int rc;
 
-	if (!ckpt_dedupe_find(c->step->store, chunk, c->packing.codec, beside->with, beside->bytes, c->back, &found,
-			      &pack))
+	if (!ckpt_dedupe_find(s, chunk, beside->with, beside->bytes, &found, &pack))
+		return 0;
+	rc = ckpt_packing_hold(&c->packing, &pack);
+	if (rc)
+		return rc == -ESTALE ? 0 : rc;
+	if (!ckpt_dedupe_read(s, &found, &pack, c->packing.codec, beside->bytes, c->back))
 		return 0;
 	rc = take_bases(c, &found, planned, beside);
 	if (rc)
@@ -589,23 +617,35 @@ static int cool(struct cooling *c)
 	return rc;
 }
 
-static bool is_waited_for(void *arg)
+// One step of a store at a time: a cooling has buffers for three chunks and their bases.
+static int take_turn(struct ckpt_store *s, const struct ckpt_tier_how *how)
 {
-	const struct ckpt_tier_how *how = arg;
+	int rc = 0;
 
-	return !how->go_on || how->go_on(how->arg, 0);
+	if (how->at_once)
+		return ckpt_lock_try_ns(&s->cool_lock, 0) ? 0 : -EBUSY;
+	__atomic_add_fetch(&s->cool_wanted, 1, __ATOMIC_RELAXED);
+	while (!rc && !ckpt_lock_try_ns(&s->cool_lock, WAIT_NS))
+		rc = how->go_on && !how->go_on(how->arg, 0) ? -EINTR : 0;
+	__atomic_sub_fetch(&s->cool_wanted, 1, __ATOMIC_RELAXED);
+	return rc;
+}
+
+bool ckpt_cool_is_wanted(const struct ckpt_store *s)
+{
+	return __atomic_load_n(&s->cool_wanted, __ATOMIC_RELAXED);
 }
 
 int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
 {
 	struct cooling c = {.step = step, .how = how, .done = ret_done, .master_fd = -1};
-	int rc = ckpt_store_take_packs(step->store, how->at_once, is_waited_for, (void *)(uintptr_t)how);
+	int rc = take_turn(step->store, how);
 
 	*ret_done = (struct ckpt_tier_done){0};
 	if (rc)
 		return rc;
 	rc = cool(&c);
-	ckpt_lock_drop(&step->store->packs_lock);
+	ckpt_lock_drop(&step->store->cool_lock);
 	if (!rc)
 		ckpt_cool_sweep(step, how->go_on, how->arg); // what is left goes with the garbage (gc.h)
 	if (!is_quiet(rc) && !c.bad_count)

@@ -16,7 +16,7 @@ struct ckpt_raws {
 CKPT_PART(struct ckpt_step, struct ckpt_raws, ckpt_raws)
 
 struct ckpt_tier_how {
-	bool at_once; // cool: -EBUSY where it would wait for another step that is being cooled
+	bool at_once; // cool: -EBUSY where another step is being cooled; else it waits for that one
 	// After each chunk: may end the act by answering false. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);
 	void *arg;
@@ -34,8 +34,10 @@ struct ckpt_tier_done {
 // 0; -EINTR go_on said no: nothing has changed but for packs, in which the next attempt finds what this one put there; -ESTALE the step is not committed (any more);
 // -EBUSY it is reopened or being removed; -ENODATA it is not sealed (seal.h); -EIO a file cannot be read or is not what was sealed,
 // and stays raw, or the outcome is unknown; -ENOSPC, ... Failures but the first four are in the error log.
-// What a crash has left of an earlier cooling is completed.
+// What a crash has left of an earlier cooling is completed. It waits for another step that is being cooled: a mount that cools
+// behind ends that at the next chunk (cooler.h).
 int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
+bool ckpt_cool_is_wanted(const struct ckpt_store *s); // a call waits for the one that cools now
 // The same, sealed first where it is not: go_on is told of those bytes, too.
 int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
 int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);

@@ -8,7 +8,7 @@
 #include "core/tier/behind.h"
 #include "core/tier/cool.h"
 
-#define LET_BY_NS INT64_C(100000000)              // until it looks whether who waited for packs has them
+#define LET_BY_NS INT64_C(100000000)              // until it looks whether the call that waited has begun
 #define WARM_NS (INT64_C(24) * 3600 * 1000000000) // what was warmed stays so
 #define ROOM_FACTOR 2
 #define ROOMY_SHARE 4 // of the disk
@@ -150,7 +150,7 @@ static bool go_on(void *arg, uint64_t bytes)
 {
 	struct cooling_behind *c = arg;
 
-	return ckpt_behind_go_on(c->behind, bytes) && !ckpt_store_packs_wanted(c->store);
+	return ckpt_behind_go_on(c->behind, bytes) && !ckpt_cool_is_wanted(c->store);
 }
 
 // Where steps come and go, the packs of those that went are garbage until the next gc, and raw files are gone at once: on a disk
@@ -181,7 +181,7 @@ static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct c
 	struct ckpt_tier_done done;
 	int rc;
 
-	if (ckpt_behind_stops(behind) || ckpt_store_packs_wanted(cooler->store))
+	if (ckpt_behind_stops(behind) || ckpt_cool_is_wanted(cooler->store))
 		return -EINTR;
 	look_at(c, ckpt_sys.mono_ns());
 	if (!c->wanted)
@@ -189,7 +189,7 @@ static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct c
 	rc = has_room(cooler->store, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
 	if (rc != -EINTR)
 		settle(c, rc ? ckpt_behind_again_ns(rc) : INT64_MAX);
-	// What is left because somebody wanted packs, which this is not about.
+	// What is left because another step was to be cooled, which this is not about.
 	if (!rc)
 		ckpt_cool_sweep(c->step, ckpt_behind_go_on, behind);
 	return rc;

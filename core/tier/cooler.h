@@ -2,7 +2,7 @@
 // commits), the oldest first. What is pinned stays as it is, and for a day so does what was warmed.
 //
 // It begins none while the disk has not twice its size free: its packs are written before its raw files go, and a save may come
-// meanwhile. Whoever waits for packs (ckpt_store_take_packs) is let by at the next chunk. It holds nothing that a crash would lose:
+// meanwhile. A call of ckpt_cool() that waits is let by at the next chunk. It holds nothing that a crash would lose:
 // what is in packs by then is found there again.
 // Threads: any. Only _stop blocks, for as long as a chunk takes.
 #pragma once

@@ -7,7 +7,12 @@
 
 // store->packs_indexed says up to which reset of the index, plus 1, it knows all packs; 0: it does not. This process alone makes
 // packs and removes them, so that it stays so.
+//
+// Packs come and go during a look, and the index is told of them meanwhile. So the look reads the index first, and then the store:
+// a pack that is in the first list and not in the second is gone, and one that is in the second alone is put into the index, maybe once
+// more. One that goes after that may stay in the index, until a read misses it.
 
+#define LOOK_WAIT_NS INT64_C(200000000) // before it is asked whether to go on
 #define TABLES_MAX 1024
 #define CHUNKS_MAX 65536u // in them, about
 
@@ -136,10 +141,10 @@ static int look(struct ckpt_store *s)
 {
 	struct packs stored = {0};
 	struct indexed indexed = {0};
-	int rc = ckpt_objects_list(s->objects, "packs/", NULL, add_stored, &stored);
+	int rc = ckpt_index_each_pack(s->index, add_indexed, &indexed);
 
 	if (!rc)
-		rc = ckpt_index_each_pack(s->index, add_indexed, &indexed);
+		rc = ckpt_objects_list(s->objects, "packs/", NULL, add_stored, &stored);
 	if (!rc)
 		rc = compare(s, &stored, &indexed);
 	free(stored.at);
@@ -155,45 +160,74 @@ static void see(struct ckpt_store *s, int rc)
 		(void)ckpt_index_reset(s->index);
 }
 
+static void set_known(struct ckpt_store *s, uint64_t indexed)
+{
+	__atomic_store_n(&s->packs_indexed, indexed, __ATOMIC_RELAXED);
+}
+
 static bool is_known(const struct ckpt_store *s)
 {
-	return s->index && s->packs_indexed == ckpt_index_resets(s->index) + 1;
+	return s->index && __atomic_load_n(&s->packs_indexed, __ATOMIC_RELAXED) == ckpt_index_resets(s->index) + 1;
+}
+
+// It is known from the beginning, so that what fails meanwhile can say that it is not.
+static int look_locked(struct ckpt_store *s)
+{
+	int rc = -EBADMSG;
+
+	for (int tries = 0; tries < 2 && rc == -EBADMSG; tries++) {
+		set_known(s, ckpt_index_resets(s->index) + 1); // another thread may reset it meanwhile
+		rc = look(s);
+		see(s, rc);
+		if (rc)
+			set_known(s, 0);
+	}
+	return rc;
 }
 
 void ckpt_dedupe_look(struct ckpt_store *s)
 {
-	int rc = -EBADMSG;
-
-	for (int tries = 0; tries < 2 && rc == -EBADMSG && s->index && !is_known(s); tries++) {
-		uint64_t resets = ckpt_index_resets(s->index); // another thread may reset it meanwhile
-
-		rc = look(s);
-		see(s, rc);
-		s->packs_indexed = rc ? 0 : resets + 1;
-	}
+	if (!s->index || is_known(s) || !ckpt_lock_try_ns(&s->look_lock, 0))
+		return;
+	(void)look_locked(s);
+	ckpt_lock_drop(&s->look_lock);
 }
 
-int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_pack *ret_pack)
+int ckpt_dedupe_rebuild(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg)
 {
-	struct ckpt_chunk found;
-	int rc = s->index ? ckpt_index_chunk(s->index, chunk->id, &found, ret_pack) : -ENOENT;
+	int rc;
 
-	see(s, rc);
-	return rc ? -ENOENT : 0;
+	if (!s->index)
+		return -ENOENT;
+	while (!ckpt_lock_try_ns(&s->look_lock, LOOK_WAIT_NS))
+		if (go_on && !go_on(arg))
+			return -EINTR;
+	rc = ckpt_index_reset(s->index);
+	if (!rc)
+		(void)look_locked(s);
+	ckpt_lock_drop(&s->look_lock);
+	return rc;
 }
 
-bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
-		      enum ckpt_codec_id with, const void *base, void *plain, struct ckpt_chunk *ret_found,
-		      struct ckpt_pack *ret_pack)
+bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, enum ckpt_codec_id with, bool has_base,
+		      struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack)
 {
 	int rc = s->index ? ckpt_index_chunk(s->index, chunk->id, ret_found, ret_pack) : -ENOENT;
 
 	see(s, rc);
 	if (rc || ret_found->bytes != chunk->bytes)
 		return false;
-	if (ckpt_codec_base_bytes(ret_found->how.codec, 1) && (!base || ret_found->how.codec != with))
-		return false;
-	return !ckpt_pack_read(s->objects, ret_pack, ret_found, codec, base, plain);
+	return !ckpt_codec_base_bytes(ret_found->how.codec, 1) || (has_base && ret_found->how.codec == with);
+}
+
+bool ckpt_dedupe_read(struct ckpt_store *s, const struct ckpt_chunk *found, const struct ckpt_pack *pack,
+		      struct ckpt_codec *codec, const void *base, void *plain)
+{
+	int rc = ckpt_pack_read(s->objects, pack, found, codec, base, plain);
+
+	if (rc == -ENOENT)
+		set_known(s, 0); // it went during a look
+	return !rc;
 }
 
 void ckpt_dedupe_add(struct ckpt_store *s, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks, size_t count)
@@ -202,7 +236,7 @@ void ckpt_dedupe_add(struct ckpt_store *s, const struct ckpt_pack *pack, const s
 
 	see(s, rc);
 	if (rc)
-		s->packs_indexed = 0;
+		set_known(s, 0);
 }
 
 void ckpt_dedupe_forget(struct ckpt_store *s, const struct ckpt_pack *packs, size_t count)
@@ -211,5 +245,5 @@ void ckpt_dedupe_forget(struct ckpt_store *s, const struct ckpt_pack *packs, siz
 
 	see(s, rc);
 	if (rc)
-		s->packs_indexed = 0;
+		set_known(s, 0);
 }

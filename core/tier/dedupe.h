@@ -4,8 +4,9 @@
 // believed, a miss costs room alone, and what the index lacks is put there from the tables of the packs. All packs that it has are
 // durable: that of an act that failed before it was is made so first.
 //
-// Calling sequence, with store->packs_lock held: ckpt_dedupe_look() before the first ckpt_dedupe_find(); ckpt_dedupe_add() after each
-// pack that was put; ckpt_dedupe_forget() before packs are removed. Threads: those that hold the lock. Blocks on the disk. A store
+// Calling sequence: ckpt_dedupe_look() before the first ckpt_dedupe_find(). For each chunk _find(), then the pack is pinned
+// (pack_pins.h), then _read(): a pack that was found may be removed until it is pinned. ckpt_dedupe_add() after each
+// pack that was put; ckpt_dedupe_forget() before packs are removed. Threads: any. Blocks on the disk. A store
 // whose index cannot be used finds nothing, and nothing else goes wrong.
 #pragma once
 
@@ -17,16 +18,20 @@
 
 struct ckpt_store;
 
-// The index knows the packs that there are, and no others. Most often there is nothing to do.
+// The index knows the packs that there are, and no others. Most often there is nothing to do, and while another thread does it
+// nothing is done.
 void ckpt_dedupe_look(struct ckpt_store *s);
-// A pack that has this chunk (id and bytes are read of it), where it is there, and its plain bytes, which were read from there;
-// ret_found->pack is 0. False: none is known that has them. base: what it may be beside, by the codec `with`, or NULL; no pack says what
-// a chunk in it is decoded beside, so that those that are can be had with the right one alone.
-bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_codec *codec,
-		      enum ckpt_codec_id with, const void *base, void *plain, struct ckpt_chunk *ret_found,
-		      struct ckpt_pack *ret_pack);
-// In which pack it would look for it; -ENOENT: in none.
-int ckpt_dedupe_where(struct ckpt_store *s, const struct ckpt_chunk *chunk, struct ckpt_pack *ret_pack);
+// The index as if it had been lost: emptied, then given the chunks of all packs, beside all that goes on. Waits for a look of
+// another thread. -ENOENT there is none (the disk was full); -EROFS; -EINTR go_on (NULL: always) said no meanwhile; errors of index.h.
+int ckpt_dedupe_rebuild(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg);
+// A pack that may have this chunk (id and bytes are read of it), and where it would be in it; ret_found->pack is 0. False: none is
+// known that has it. with: the codec by which it may be beside a base, if there is one; no pack says what a chunk in it is decoded
+// beside, so that such a chunk can be read with the right base alone.
+bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, enum ckpt_codec_id with, bool has_base,
+		      struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack);
+// What was found, read from there into plain, with the base where there is one. False: it is not there.
+bool ckpt_dedupe_read(struct ckpt_store *s, const struct ckpt_chunk *found, const struct ckpt_pack *pack,
+		      struct ckpt_codec *codec, const void *base, void *plain);
 // A pack that was put: it is durable. chunks NULL: there was no memory for them, and the pack is looked at another time.
 void ckpt_dedupe_add(struct ckpt_store *s, const struct ckpt_pack *pack, const struct ckpt_chunk *chunks, size_t count);
 // Sorted by id. Where the index cannot be written, as on a full disk, it may go on saying that chunks are in them: then they are

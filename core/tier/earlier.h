@@ -4,8 +4,8 @@
 //
 // A step told so needs the packs of the other one, whatever becomes of that: its manifest names them, as all that it needs.
 //
-// Calling sequence, with store->packs_lock held up to the version that needs the packs: ckpt_earlier_find(), ckpt_earlier_chunk(),
-// ckpt_earlier_free(). Memory: four bytes for each chunk, and a manifest. Threads: any; it is never changed. Blocks on the disk, _find
+// Calling sequence: ckpt_earlier_find(), ckpt_earlier_chunk(), ckpt_earlier_free(). The pack of a chunk may be removed until the caller
+// pins it (pack_pins.h). Memory: four bytes for each chunk, and a manifest. Threads: any; it is never changed. Blocks on the disk, _find
 // alone.
 #pragma once
 

@@ -21,7 +21,8 @@
 
 // A file whose bytes are in packs pins them: it is in a list of the store's, which garbage collection reads after it has read what
 // the steps need. A file that is in the list before its manifest is known to be the step's current one (is_current) is safe: either
-// it is seen there, or what it needs was needed by the step when that was read, for no version adds packs meanwhile.
+// it is seen there, or what it needs was needed by the step when that was read, or the packs were added by a version since, and then
+// they count as pinned (pack_pins.h).
 //
 // Who has the store open for reading, beside the process that collects, says that he has such files by a shared flock(2) of
 // sessions/, and who collects looks whether he could have it alone.

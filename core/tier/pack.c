@@ -90,6 +90,11 @@ void ckpt_pack_writer_free(struct ckpt_pack_writer *w)
 	free(w);
 }
 
+const uint8_t *ckpt_pack_writer_name(const struct ckpt_pack_writer *w)
+{
+	return w->data + HEADER_NAME;
+}
+
 uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w)
 {
 	return w->count ? w->len + w->count * ROW_BYTES + TAIL_BYTES : 0;

@@ -27,7 +27,8 @@ int ckpt_pack_writer_new(struct ckpt_pack_writer **ret_writer); // 0, -ENOMEM, o
 void ckpt_pack_writer_free(struct ckpt_pack_writer *w);         // NULL is fine
 // Takes an encoded chunk: reads id, bytes and how of it, and sets its offset. 0, -ENOMEM, -EFBIG: put this pack first.
 int ckpt_pack_writer_add(struct ckpt_pack_writer *w, struct ckpt_chunk *chunk, const void *stored);
-uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w); // as it would be put now; 0: no chunk is in it
+const uint8_t *ckpt_pack_writer_name(const struct ckpt_pack_writer *w); // of the pack in the making
+uint64_t ckpt_pack_writer_bytes(const struct ckpt_pack_writer *w);      // as it would be put now; 0: no chunk is in it
 // -EIO the outcome is unknown, and nothing names it: garbage at most.
 int ckpt_pack_writer_put(struct ckpt_pack_writer *w, struct ckpt_objects *b, struct ckpt_pack *ret_pack);
 

@@ -6,6 +6,9 @@
 #include "core/store/step.h"
 #include "core/store/store.h"
 #include "core/tier/dedupe.h"
+#include "core/tier/pack_pins.h"
+
+#include <assert.h>
 
 struct ckpt_packing_place {
 	struct ckpt_chunk chunk;
@@ -14,7 +17,8 @@ struct ckpt_packing_place {
 
 struct ckpt_packing_pack {
 	struct ckpt_pack pack;
-	bool put; // by us; else it was there
+	bool put;    // by us; else it was there
+	bool pinned; // until it was dropped
 };
 
 int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pack_bytes)
@@ -28,6 +32,9 @@ int ckpt_packing_init(struct ckpt_packing *p, struct ckpt_store *s, uint64_t pac
 
 void ckpt_packing_done(struct ckpt_packing *p)
 {
+	for (size_t i = 0; i < p->pack_count; i++)
+		if (p->packs[i].pinned)
+			ckpt_pack_unpin(p->store->pack_pins, p->packs[i].pack.id);
 	ckpt_pack_writer_free(p->writer);
 	ckpt_codec_free(p->codec);
 	free(p->places);
@@ -94,22 +101,35 @@ static uint32_t row_of(const struct ckpt_packing *p, const struct ckpt_pack *pac
 	return (uint32_t)i;
 }
 
-static int add_pack(struct ckpt_packing *p, const struct ckpt_pack *pack, bool put)
+// A pack for which there is room is pinned, so that it can be added.
+static int pin(struct ckpt_packing *p, const uint8_t *name)
 {
 	int rc = ckpt_grow((void **)&p->packs, &p->pack_cap, p->pack_count + 1, sizeof(*p->packs));
 
+	return rc ? rc : ckpt_pack_pin(p->store->pack_pins, name);
+}
+
+static void add_pinned(struct ckpt_packing *p, const struct ckpt_pack *pack, bool put)
+{
+	p->packs[p->pack_count++] = (struct ckpt_packing_pack){.pack = *pack, .put = put, .pinned = true};
+}
+
+int ckpt_packing_hold(struct ckpt_packing *p, const struct ckpt_pack *pack)
+{
+	int rc = row_of(p, pack) ? 1 : pin(p, pack->id);
+
 	if (!rc)
-		p->packs[p->pack_count++] = (struct ckpt_packing_pack){.pack = *pack, .put = put};
-	return rc;
+		add_pinned(p, pack, false);
+	return MIN(rc, 0);
 }
 
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack)
 {
 	struct ckpt_chunk used = *chunk;
-	int rc = row_of(p, pack) ? 0 : add_pack(p, pack, false);
 
 	used.pack = row_of(p, pack);
-	return rc ? rc : add_place(p, &used);
+	assert(used.pack);
+	return add_place(p, &used);
 }
 
 // Without memory for its chunks others do not learn of them.
@@ -129,11 +149,16 @@ int ckpt_packing_put(struct ckpt_packing *p)
 
 	if (!ckpt_pack_writer_bytes(p->writer))
 		return 0;
-	rc = ckpt_pack_writer_put(p->writer, p->store->objects, &pack);
-	if (!rc)
-		rc = add_pack(p, &pack, true);
+	memcpy(pack.id, ckpt_pack_writer_name(p->writer), sizeof(pack.id));
+	rc = pin(p, pack.id); // a collection may see it before we know that it is there
 	if (rc)
 		return rc;
+	rc = ckpt_pack_writer_put(p->writer, p->store->objects, &pack);
+	if (rc) {
+		ckpt_pack_unpin(p->store->pack_pins, pack.id);
+		return rc;
+	}
+	add_pinned(p, &pack, true);
 	p->put_bytes += pack.bytes;
 	tell_others(p, &pack);
 	for (; p->making_count; p->making_count--)
@@ -146,24 +171,41 @@ static int by_id(const void *a, const void *b)
 	return memcmp(((const struct ckpt_pack *)a)->id, ((const struct ckpt_pack *)b)->id, CKPT_SHA256_LEN);
 }
 
+// Those that nobody else can have named.
+static size_t condemn(struct ckpt_packing *p, struct ckpt_pack *ret_packs)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < p->pack_count; i++) {
+		struct ckpt_packing_pack *own = &p->packs[i];
+
+		if (!own->put || !ckpt_pack_condemn_own(p->store->pack_pins, own->pack.id))
+			continue;
+		own->pinned = false;
+		ret_packs[count++] = own->pack;
+	}
+	if (count)
+		qsort(ret_packs, count, sizeof(*ret_packs), by_id);
+	return count;
+}
+
 void ckpt_packing_drop(struct ckpt_packing *p)
 {
 	CLEANUP_FREE struct ckpt_pack *packs = ckpt_calloc(p->pack_count + 1, sizeof(*packs));
-	size_t count = 0;
+	size_t count = packs ? condemn(p, packs) : 0;
 
-	for (size_t i = 0; i < p->pack_count && packs; i++)
-		if (p->packs[i].put)
-			packs[count++] = p->packs[i].pack;
 	if (!count)
 		return;
-	qsort(packs, count, sizeof(*packs), by_id);
 	ckpt_dedupe_forget(p->store, packs, count);
 	for (size_t i = 0; i < count; i++) {
 		char key[CKPT_PACK_KEY_MAX];
+		int rc;
 
 		ckpt_pack_key(packs[i].id, key);
-		if (ckpt_objects_remove(p->store->objects, key))
+		rc = ckpt_objects_remove(p->store->objects, key);
+		if (rc)
 			ckpt_gc_expect_pack(p->store, &packs[i]);
+		ckpt_pack_condemned_end(p->store->pack_pins, packs[i].id, rc != 0);
 	}
 }
 

@@ -1,9 +1,9 @@
 // Chunks on their way into packs: a table by id of where each is, or will be, and the pack in the making. What is cooled and what
 // is repacked goes through here, so that each chunk is put once.
 //
-// Calling sequence, with store->packs_lock held from the first look at a pack to the version that names it: ckpt_packing_init();
-// for each chunk ckpt_packing_find(), and where it has none _add() or _use(); _put() for what is left; then _locate() while a
-// version is written; _done().
+// Calling sequence: ckpt_packing_init(); for each chunk ckpt_packing_find(), and where it has none _add(), or _hold(), a read of
+// the chunk from that pack, and _use(); _put() for what is left; then _locate() while a version is written; _done() when the version is
+// applied, or there will be none. Each pack that is put or held is pinned from then to _done() (pack_pins.h).
 // Ownership: the caller's; what is added is copied. Threads: one. Blocks on the store: _add, _put. Errors: those of pack.h, and
 // -ENOMEM.
 //
@@ -52,10 +52,13 @@ void ckpt_packing_done(struct ckpt_packing *p); // zeroed is fine
 const struct ckpt_chunk *ckpt_packing_find(const struct ckpt_packing *p, const uint8_t id[CKPT_SHA256_LEN]);
 // Takes an encoded chunk: reads id, bytes and how of it. The index learns of a pack that is put.
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored);
-// It is there already.
+// Before it is read whether a chunk is in this pack. -ESTALE it is about to be removed.
+int ckpt_packing_hold(struct ckpt_packing *p, const struct ckpt_pack *pack);
+// It is there, in a pack that is held.
 int ckpt_packing_use(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const struct ckpt_pack *pack);
 int ckpt_packing_put(struct ckpt_packing *p);
-// Removes the packs that were put, which no version may name. What cannot be removed is expected as garbage.
+// Removes the packs that were put, which no version of ours may name, but for those that somebody else has found. What cannot be
+// removed is expected as garbage.
 void ckpt_packing_drop(struct ckpt_packing *p);
 // The same of a step that went meanwhile: they stay, as garbage that gc expects.
 void ckpt_packing_expect_garbage(const struct ckpt_packing *p);

@@ -147,16 +147,19 @@ START_TEST(what_was_warmed_stays)
 END_TEST
 
 // It goes on when that is over.
-START_TEST(who_waits_for_packs_is_let_by)
+START_TEST(a_call_that_cools_is_let_by)
 {
-	ck_ok(ckpt_store_take_packs(s, false, NULL, NULL));
-	ck_assert_int_eq(ckpt_store_take_packs(s, true, NULL, NULL), -EBUSY);
+	const struct ckpt_tier_how how = {.pack_bytes = 1 << 20, .at_once = true};
+	struct ckpt_tier_done done;
+
+	ckpt_lock_take(&s->cool_lock);
+	ck_error(ckpt_cool(steps[0], &how, &done), EBUSY);
 	ck_ok(ckpt_store_work_behind(s));
 	for (int tries = 0; tries < TRIES && !(is_sealed(0) && is_sealed(1)); tries++)
 		ckpt_sys.sleep_ns(1000000);
 	ckpt_sys.sleep_ns(50000000);
 	ck_assert(!is_cold(0) && !is_cold(1));
-	ckpt_lock_drop(&s->packs_lock);
+	ckpt_lock_drop(&s->cool_lock);
 	for (int tries = 0; tries < TRIES && !(is_cold(0) && is_cold(1)); tries++)
 		ckpt_sys.sleep_ns(1000000);
 	ck_assert(is_cold(0) && is_cold(1));
@@ -294,7 +297,7 @@ int main(void)
 	tcase_add_test(behind, all_but_the_newest_are_cooled);
 	tcase_add_test(behind, what_is_pinned_stays_until_it_is_not);
 	tcase_add_test(behind, what_was_warmed_stays);
-	tcase_add_test(behind, who_waits_for_packs_is_let_by);
+	tcase_add_test(behind, a_call_that_cools_is_let_by);
 	tcase_add_test(behind, who_was_idle_for_an_hour_does_not_rest_for_seven);
 	tcase_add_test(behind, what_is_another_version_meanwhile_is_looked_at_anew);
 	tcase_add_test(behind, on_a_full_disk_nothing_is_cooled);

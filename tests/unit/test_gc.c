@@ -570,17 +570,100 @@ START_TEST(who_is_told_to_stop_stops)
 }
 END_TEST
 
-START_TEST(while_a_step_is_cooled_nothing_goes)
-{
-	struct ckpt_gc_how how = {.force = true, .at_once = true};
-	int left = 2;
+struct beside_gc {
+	struct ckpt_gc_done done;
+	unsigned times;
+};
 
-	ckpt_lock_take(&s->packs_lock);
-	ck_error(ckpt_gc(s, &how, &done), EBUSY);
-	how = (struct ckpt_gc_how){.go_on = no_more, .arg = &left};
-	ck_error(ckpt_gc(s, &how, &done), EINTR);
-	ckpt_lock_drop(&s->packs_lock);
+static bool collect_meanwhile(void *arg, uint64_t bytes)
+{
+	struct beside_gc *beside = arg;
+
+	if (bytes) {
+		ck_ok(ckpt_gc(s, &all, &beside->done));
+		beside->times++;
+	}
+	return true;
+}
+
+// What has been put for it no version names yet, and it finds what the garbage has, which goes if the collection was first.
+START_TEST(what_a_cooling_needs_stays)
+{
+	const char *const texts[] = {"a0", "c1", "c2"};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0", "a1"),
+			 *c = ckpt_packed_sealed(s, "c", texts, ARRAY_LEN(texts));
+	struct beside_gc beside = {0};
+	const struct ckpt_tier_how how = {.pack_bytes = 1, .go_on = collect_meanwhile, .arg = &beside};
+	struct ckpt_tier_done cooled;
+
+	expire(a);
+	ck_ok(ckpt_cool(c, &how, &cooled));
+	ck_assert_uint_eq(beside.times, ARRAY_LEN(texts));
+	ck_assert_uint_eq(cooled.deduplicated_bytes, strlen("a0"));
+	ck_assert_uint_eq(ckpt_packed_count(s), 3); // that of "a1" went
 	gc_all();
+	ck_assert(!done.deleted_objects && !done.garbage_bytes);
+	for (unsigned i = 0; i < ARRAY_LEN(texts); i++)
+		ck_ok(ckpt_packed_read(c, (const char[]){(char)('0' + i), '\0'}, texts[i]));
+	ckpt_step_unref(a);
+	ckpt_step_unref(c);
+}
+END_TEST
+
+struct cools_beside_gc {
+	struct ckpt_step *step;
+	struct ckpt_pack pack;
+	struct ckpt_chunk chunk;
+	bool was_condemned;
+};
+
+// Once that pack is condemned, which the index has forgotten then.
+static bool cool_meanwhile(void *arg)
+{
+	struct cools_beside_gc *beside = arg;
+	struct ckpt_chunk chunk;
+	struct ckpt_pack pack;
+
+	if (beside->was_condemned || !ckpt_index_chunk(s->index, beside->chunk.id, &chunk, &pack))
+		return true;
+	beside->was_condemned = true;
+	// As if the step had found it just before.
+	ck_ok(ckpt_index_put_pack(s->index, &beside->pack, &beside->chunk, 1));
+	(void)ckpt_packed_cool(beside->step);
+	return true;
+}
+
+START_TEST(what_is_about_to_go_is_packed_again)
+{
+	const char *const texts[] = {"a0", "a1"};
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0", "a1");
+	struct cools_beside_gc beside = {.step = ckpt_packed_sealed(s, "c", texts, ARRAY_LEN(texts))};
+	const struct ckpt_gc_how how = {.force = true, .go_on = cool_meanwhile, .arg = &beside};
+
+	beside.pack = ckpt_packed_place(a, "0", &beside.chunk);
+	expire(a);
+	ck_ok(ckpt_gc(s, &how, &done));
+	ck_assert(beside.was_condemned);
+	ck_assert_uint_eq(done.deleted_objects, 2);
+	ck_assert_uint_eq(ckpt_packed_count(s), 2);
+	for (unsigned i = 0; i < ARRAY_LEN(texts); i++)
+		ck_ok(ckpt_packed_read(beside.step, (const char[]){(char)('0' + i), '\0'}, texts[i]));
+	ckpt_step_unref(a);
+	ckpt_step_unref(beside.step);
+}
+END_TEST
+
+// Two at once, and a cooling, wait for nobody.
+START_TEST(a_collection_waits_for_nobody)
+{
+	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
+
+	expire(a);
+	ckpt_lock_take(&s->cool_lock);
+	gc_all();
+	ckpt_lock_drop(&s->cool_lock);
+	ck_assert_uint_eq(ckpt_packed_count(s), 0);
+	ckpt_step_unref(a);
 }
 END_TEST
 
@@ -632,7 +715,9 @@ int main(void)
 	tcase_add_test(when, what_is_expected_is_said_once);
 	tcase_add_test(when, a_dry_run_says_what_would_go);
 	tcase_add_test(when, who_is_told_to_stop_stops);
-	tcase_add_test(when, while_a_step_is_cooled_nothing_goes);
+	tcase_add_test(when, what_a_cooling_needs_stays);
+	tcase_add_test(when, what_is_about_to_go_is_packed_again);
+	tcase_add_test(when, a_collection_waits_for_nobody);
 	tcase_add_test(when, what_is_no_pack_is_not_removed);
 	suite_add_tcase(suite, when);
 	return ckpt_suite_run(suite);
