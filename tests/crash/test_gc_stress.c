@@ -1,5 +1,6 @@
-// All at once for a while: four writers whose steps are made of the same few texts, one who deletes, expires and has back, one who
-// cools and warms, one who collects garbage of any age and repacks what is half-dead, and readers who keep files open over all that.
+// All at once for a while: four writers whose steps are made of the same few texts, two who delete, expire and have back, two who
+// cool and warm and sometimes give up, two who collect garbage of any age and repack what is half-dead, one who makes the index anew, and
+// readers who keep files open over all that.
 // What is listed, what is in the trash and what is open reads right at any time; in the end what is stored and not needed is at most 1.1
 // times what is.
 //
@@ -14,11 +15,13 @@
 #include "core/commit/delete.h"
 #include "core/gc/gc.h"
 #include "core/tier/cool.h"
+#include "core/tier/dedupe.h"
 #include "core/tier/file.h"
 #include "core/tier/pack_use.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -47,7 +50,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the slots
 static uint8_t texts[TEXTS][TEXT_MAX];
 static uint32_t text_len[TEXTS];
 static atomic_bool stop;
-static atomic_uint made, cooled, warmed, expired, had_back, collected, repacked, read_whole, read_late, deduplicated;
+static atomic_uint made, given_up, rebuilt, cooled, warmed, expired, had_back, collected, repacked, read_whole,
+	read_late, deduplicated;
 
 // --- Chance -------------------------------------------------------------------------------------------------------------
 
@@ -165,6 +169,27 @@ static void *deleter(void *arg)
 	return NULL;
 }
 
+static bool go_on(void *arg, uint64_t bytes)
+{
+	unsigned *chunks = arg;
+
+	return !bytes || --*chunks;
+}
+
+// Now and then it ends before its end.
+static void cool_one(struct slot *slot)
+{
+	unsigned chunks = pick(8) ? UINT_MAX : 1 + pick(FILES);
+	const struct ckpt_tier_how how = {.pack_bytes = PACK_BYTES >> 2 * pick(3), .go_on = go_on, .arg = &chunks};
+	struct ckpt_tier_done done;
+	int rc = ckpt_cool(slot->step, &how, &done);
+
+	ck_assert_msg(!rc || (rc == -EINTR && !chunks), "cooling: %s", strerror(-rc));
+	given_up += rc == -EINTR;
+	cooled += done.files > 0;
+	deduplicated += done.deduplicated_bytes > 0;
+}
+
 static void *cooler(void *arg)
 {
 	const struct ckpt_tier_how how = {.pack_bytes = PACK_BYTES};
@@ -179,9 +204,7 @@ static void *cooler(void *arg)
 			continue;
 		}
 		if (pick(8)) {
-			ck_ok(ckpt_cool(slot->step, &how, &done));
-			cooled += done.files > 0;
-			deduplicated += done.deduplicated_bytes > 0;
+			cool_one(slot);
 		} else {
 			ck_ok(ckpt_warm(slot->step, &how, &done));
 			warmed += done.files > 0;
@@ -210,6 +233,17 @@ static void *collector(void *arg)
 	while (!stop) {
 		ckpt_sys.sleep_ns(100000000);
 		collect(&done);
+	}
+	return NULL;
+}
+
+static void *rebuilder(void *arg)
+{
+	(void)arg;
+	while (!stop) {
+		ckpt_sys.sleep_ns(300000000);
+		ck_ok(ckpt_dedupe_rebuild(s, NULL, NULL));
+		rebuilt++;
 	}
 	return NULL;
 }
@@ -412,11 +446,12 @@ static void check_figures(void)
 	ck_assert(!done.garbage_bytes && !done.deleted_objects && !done.repacked_objects);
 	needed = needed_bytes(&around);
 	ck_ok(ckpt_pack_use_garbage(s, &garbage));
-	printf("%u steps, %u cooled (%u shared), %u warmed, %u expired, %u had back; %u packs collected, %u of them "
+	printf("%u steps, %u cooled (%u shared, %u given up), %u warmed, %u expired, %u had back; %u packs collected, "
+	       "%u of them "
 	       "repacked; %u files read, %u of them after their step was gone; %.2f MiB needed, %.2f MiB not, %.2f MiB "
 	       "stored\n",
-	       made, cooled, deduplicated, warmed, expired, had_back, collected, repacked, read_whole, read_late,
-	       (double)needed / 1048576, (double)garbage / 1048576, (double)done.live_bytes / 1048576);
+	       made, cooled, deduplicated, given_up, warmed, expired, had_back, collected, repacked, read_whole,
+	       read_late, (double)needed / 1048576, (double)garbage / 1048576, (double)done.live_bytes / 1048576);
 	fflush(stdout);
 	ck_assert_uint_le(garbage, needed * 11 / 10);
 	ck_assert_uint_le(done.live_bytes, needed + needed * 11 / 10 + around);
@@ -425,7 +460,7 @@ static void check_figures(void)
 static bool has_done_all(void)
 {
 	return made > SLOTS && cooled && deduplicated && warmed && expired && had_back && collected && repacked &&
-	       read_whole;
+	       given_up && rebuilt && read_whole;
 }
 
 static void check_end(const char *dir)
@@ -451,8 +486,8 @@ static void check_end(const char *dir)
 
 START_TEST(nothing_that_is_needed_is_lost)
 {
-	static void *(*const threads[])(void *) = {writer,  writer, writer,    writer, deleter,
-						   deleter, cooler, collector, reader, reader};
+	static void *(*const threads[])(void *) = {writer, writer,    writer,    writer,    deleter, deleter, cooler,
+						   cooler, collector, collector, rebuilder, reader,  reader};
 	unsigned seconds = ckpt_suite_setting("CKPT_STRESS_SECONDS", ckpt_suite_full() ? 120 : 20);
 	unsigned seed = ckpt_suite_setting("CKPT_STRESS_SEED", 1);
 	pthread_t ids[ARRAY_LEN(threads)];
