@@ -23,6 +23,7 @@
 #define CKPT_STORE_FORMAT 1
 
 struct ckpt_decided;
+struct ckpt_pack_pins;
 
 // Of modules above, which the store knows nothing else of.
 struct ckpt_store_calls {

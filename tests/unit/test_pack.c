@@ -307,6 +307,22 @@ START_TEST(one_with_another_digest_than_the_manifest_says_is_damaged)
 }
 END_TEST
 
+// Other bytes of a chunk, of which the rows and the checksum of the table say that they are right: only the digest does not.
+START_TEST(other_bytes_are_seen_by_the_digest)
+{
+	uint8_t *rows = object + pack.bytes - 56 - CHUNKS * 64, *tail = object + pack.bytes - 56;
+	struct ckpt_chunk bad;
+
+	object[chunks[1].offset] ^= 1;
+	ckpt_put64(rows + 64 + 56, ckpt_checksum(object + chunks[1].offset, chunks[1].how.bytes, 0));
+	ckpt_put64(tail + 48, ckpt_checksum(tail, 48, ckpt_checksum(rows, CHUNKS * 64, ckpt_checksum(object, 48, 0))));
+	replace(object, pack.bytes);
+	ck_ok(table(pack.bytes));
+	ck_error(ckpt_pack_check(b, &pack, &bad), EBADMSG);
+	ck_assert_uint_eq(bad.bytes, 0);
+}
+END_TEST
+
 START_TEST(a_newer_one_is_refused_as_newer_and_an_older_one_too)
 {
 	object[8] = 3;
@@ -368,6 +384,7 @@ int main(void)
 	tcase_add_test(damage, one_that_is_not_there_is_missing);
 	tcase_add_test(damage, one_that_stands_under_the_name_of_another_is_said_to_be_another);
 	tcase_add_test(damage, one_with_another_digest_than_the_manifest_says_is_damaged);
+	tcase_add_test(damage, other_bytes_are_seen_by_the_digest);
 	tcase_add_test(damage, a_newer_one_is_refused_as_newer_and_an_older_one_too);
 	tcase_add_test(damage, a_length_that_no_pack_has_is_refused_before_it_is_read);
 	tcase_add_test(damage, a_row_that_is_not_the_chunks_gives_no_bytes);
