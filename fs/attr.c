@@ -80,7 +80,7 @@ void attr_of_entry(struct ckpt_fs *fs, const struct ckpt_step *step, struct ckpt
 	struct stat raw;
 
 	attr_from_entry(fs, e, ret_attr);
-	if (e->type != CKPT_ENTRY_FILE || e->content != CKPT_CONTENT_RAW || e->bytes < HOLES_BYTES_MIN ||
+	if (e->type != CKPT_ENTRY_FILE || e->bytes < HOLES_BYTES_MIN ||
 	    ckpt_step_raw_path(step, m, e->index, path, sizeof(path)))
 		return;
 	if (!fstatat(fs->store->sessions_fd, path, &raw, AT_SYMLINK_NOFOLLOW) && raw.st_size == ret_attr->st_size)

@@ -326,7 +326,8 @@ static void fill_cache(struct ckpt_fs *fs, struct node *n, const struct raw *raw
 	CLEANUP_FREE char *data = NULL;
 	CLEANUP_FD int fd = -1;
 
-	if (n->use->cache_filled || (raw->m && (raw->entry.content != CKPT_CONTENT_RAW || raw->entry.ino != n->number)))
+	if (n->use->cache_filled ||
+	    (raw->m && (raw->entry.content == CKPT_CONTENT_NONE || raw->entry.ino != n->number)))
 		return;
 	__atomic_store_n(&n->use->cache_filled, true, __ATOMIC_RELAXED);
 	if (!raw->m || ckpt_step_open_raw(raw->place.step, raw->m, raw->entry.index, &fd))

@@ -7,7 +7,7 @@
 #include "core/store/errlog.h"
 #include "core/store/room.h"
 #include "core/tier/seal.h"
-#include "core/tier/stored.h"
+#include "core/tier/stored_here.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/attributes.h"
@@ -393,10 +393,11 @@ static int get_sha256(const struct ckpt_manifest *m, const struct ckpt_entry *e,
 	return 0;
 }
 
-static int get_stored(const struct ckpt_manifest *m, const struct ckpt_entry *e, char **ret_value, size_t *ret_len)
+static int get_stored(const struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e,
+		      char **ret_value, size_t *ret_len)
 {
 	uint64_t bytes;
-	int n, rc = e->type == CKPT_ENTRY_FILE ? ckpt_stored_file(m, e, &bytes) : -ENODATA;
+	int n, rc = e->type == CKPT_ENTRY_FILE ? ckpt_stored_file(step, m, e, &bytes) : -ENODATA;
 
 	if (rc)
 		return rc;
@@ -408,11 +409,11 @@ static int get_stored(const struct ckpt_manifest *m, const struct ckpt_entry *e,
 }
 
 // What is known of a file's bytes, and is no attribute that anybody set. -ENODATA.
-static int get_own(const struct ckpt_manifest *m, const struct ckpt_entry *e, const char *name, char **ret_value,
-		   size_t *ret_len)
+static int get_own(const struct ckpt_step *step, const struct ckpt_manifest *m, const struct ckpt_entry *e,
+		   const char *name, char **ret_value, size_t *ret_len)
 {
 	return !strcmp(name, CKPT_SEAL_XATTR)     ? get_sha256(m, e, ret_value, ret_len)
-	       : !strcmp(name, CKPT_STORED_XATTR) ? get_stored(m, e, ret_value, ret_len)
+	       : !strcmp(name, CKPT_STORED_XATTR) ? get_stored(step, m, e, ret_value, ret_len)
 						  : -ENODATA;
 }
 
@@ -491,7 +492,8 @@ static int get_committed(struct node *n, const struct place *p, const char *name
 
 	if (rc)
 		return rc;
-	rc = *p->path ? get_own(m, &e, name, ret_value, ret_len) : get_of_step(p->step, name, ret_value, ret_len);
+	rc = *p->path ? get_own(p->step, m, &e, name, ret_value, ret_len)
+		      : get_of_step(p->step, name, ret_value, ret_len);
 	if (rc == -ENODATA && is_a_clients(name))
 		rc = get_clients(p->step, m, &e, name, ret_value, ret_len);
 	ckpt_manifest_unref(m);

@@ -245,9 +245,10 @@ static int open_now(struct ckpt_fs *fs, const struct place *p, struct ckpt_manif
 		    int *ret_fd)
 {
 	const struct stat attr = {.st_mode = S_IFREG | e->mode, .st_uid = e->uid, .st_gid = e->gid};
+	bool now = e->bytes > SMALL_FILE_BYTES || geteuid() != 0;
 	int fd = -EXDEV;
 
-	if (e->content != CKPT_CONTENT_CHUNKS && (e->bytes > SMALL_FILE_BYTES || geteuid() != 0))
+	if (now && (e->content != CKPT_CONTENT_CHUNKS || ckpt_step_has_raw(p->step, m, e->index)))
 		fd = open_committed(fs, p, m, e->index);
 	else if (geteuid() != 0 && !attr_allows(&attr, R_OK))
 		fd = -EACCES;

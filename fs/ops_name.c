@@ -462,15 +462,18 @@ static void run_share(struct call *c)
 }
 
 // It has no raw file that could have another name, and is copied.
-static bool is_packed(struct node *n, const struct place *p)
+static bool is_cold(struct node *n, const struct place *p)
 {
 	struct ckpt_manifest *m;
 	struct ckpt_entry e;
 
+	bool is;
+
 	if (entry_of_node(n, p, &m, &e))
 		return false;
+	is = e.content == CKPT_CONTENT_CHUNKS && !ckpt_step_has_raw(p->step, m, e.index);
 	ckpt_manifest_unref(m);
-	return e.content == CKPT_CONTENT_CHUNKS;
+	return is;
 }
 
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
@@ -488,7 +491,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 		c.run = run_share;
 		c.data = (char *)&n;
 		c.data_len = sizeof(struct node *);
-		copies = is_packed(n, &p);
+		copies = is_cold(n, &p);
 	} else {
 		c.other = n;
 	}

@@ -10,6 +10,7 @@
 #include "core/store/mounts.h"
 #include "core/tier/seal.h"
 #include "core/tier/stored.h"
+#include "core/tier/stored_here.h"
 #include "tools/config.h"
 #include "tools/output.h"
 
@@ -62,16 +63,18 @@ static void set_metadata(json_t *row, struct ckpt_step *step, uint32_t version)
 		ckpt_record_done(&r);
 }
 
-// What is raw is stored as it is; null when only the manifest could say it, and cannot be read.
-static json_t *stored_bytes(struct ckpt_step *step, const struct ckpt_summary *s)
+// A step is hot where all of its files are raw on this node. stored_bytes is null when only the manifest could say it, and cannot be
+// read.
+static void set_place(json_t *row, struct ckpt_step *step, const struct ckpt_summary *s)
 {
 	struct ckpt_manifest *m = s->packed ? manifest_of(step) : NULL;
-	uint64_t bytes = s->bytes;
+	uint64_t raw = s->packed ? 0 : s->bytes, packed = 0;
 
-	if (m && ckpt_stored_version(m, &bytes))
+	if (m && ckpt_stored_version(step, m, &raw, &packed))
 		ckpt_need(NULL);
 	ckpt_manifest_unref(m);
-	return s->packed && !m ? json_null() : integer(bytes);
+	set(row, "stored_bytes", s->packed && !m ? json_null() : integer(raw + packed));
+	set(row, "hot", json_boolean(raw == s->bytes));
 }
 
 json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool metadata)
@@ -93,7 +96,6 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	set(row, "state", json_string(deleted_ns ? "trash" : "committed"));
 	set(row, "files", integer(s.files));
 	set(row, "bytes", integer(s.bytes));
-	set(row, "stored_bytes", stored_bytes(step, &s));
 	set(row, "committed_at", ckpt_json_time(s.committed_ns));
 	set(row, "deleted_at", ckpt_json_time(deleted_ns));
 	set(row, "expires_at",
@@ -101,7 +103,7 @@ json_t *ckpt_row_step(const struct ckpt_listing *l, struct ckpt_step *step, bool
 	set(row, "temporary", json_boolean(s.temporary));
 	set(row, "pinned", json_boolean(s.pinned));
 	set(row, "durable", json_string(s.durable & CKPT_DURABLE_STORE ? "remote" : "local"));
-	set(row, "hot", json_boolean(!s.packed));
+	set_place(row, step, &s);
 	set(row, "sealed", json_boolean(s.sealed));
 	if (metadata) {
 		set_metadata(row, step, s.version);
@@ -260,7 +262,7 @@ static void add_totals(struct totals *t, struct ckpt_step *step)
 	struct ckpt_manifest *m = step->summary.packed ? manifest_of(step) : NULL;
 
 	t->bytes += step->summary.bytes;
-	t->raw += m ? ckpt_stored_raw(m) : step->summary.bytes;
+	t->raw += m ? ckpt_stored_raw(step, m) : step->summary.bytes;
 	if (m && ckpt_stored_add(&t->packed, m))
 		ckpt_need(NULL);
 	ckpt_manifest_unref(m);

@@ -140,14 +140,18 @@ static int compare_files(struct diff *d, const struct ckpt_entry *a, const struc
 	return *ret_failed ? 0 : other;
 }
 
-// What is in packs is read as it was sealed, or not at all: then the seals say it.
+// A file that is in packs alone is read as it was sealed, or not at all: then the seals say whether two are the same.
+static bool is_cold(const struct side *side, const struct ckpt_entry *e)
+{
+	return e->content == CKPT_CONTENT_CHUNKS && !ckpt_step_has_raw(side->step, side->m, e->index);
+}
+
 static bool is_same_sealed(const struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b)
 {
 	struct ckpt_seal x, y;
 
-	return a->content == CKPT_CONTENT_CHUNKS && b->content == CKPT_CONTENT_CHUNKS &&
-	       ckpt_manifest_seal(d->a.m, a->index, &x) && ckpt_manifest_seal(d->b.m, b->index, &y) &&
-	       !memcmp(x.sha256, y.sha256, sizeof(x.sha256));
+	return is_cold(&d->a, a) && is_cold(&d->b, b) && ckpt_manifest_seal(d->a.m, a->index, &x) &&
+	       ckpt_manifest_seal(d->b.m, b->index, &y) && !memcmp(x.sha256, y.sha256, sizeof(x.sha256));
 }
 
 static bool is_other(struct diff *d, const struct ckpt_entry *a, const struct ckpt_entry *b, const char *path,

@@ -112,7 +112,7 @@ static int learn_metrics(struct ckpt_edit *d, const struct ckpt_entry *e, const 
 {
 	CLEANUP_FD int dirfd = -1;
 
-	if (strcmp(to, CKPT_METRICS_FILE) || e->type != CKPT_ENTRY_FILE || e->content != CKPT_CONTENT_RAW)
+	if (strcmp(to, CKPT_METRICS_FILE) || e->type != CKPT_ENTRY_FILE || e->content == CKPT_CONTENT_NONE)
 		return 0;
 	dirfd = ckpt_sys.open(d->step->store->sessions_fd, d->step->session, O_RDONLY | O_DIRECTORY, 0);
 	return dirfd < 0 ? 0

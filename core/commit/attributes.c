@@ -397,7 +397,7 @@ static int make_readable(struct ckpt_step *step, struct ckpt_manifest *m, const 
 		n = snprintf(path, sizeof(path), "%s/", step->session);
 		rc = ckpt_manifest_path(m, e->index, path + n, sizeof(path) - (size_t)n);
 	} else {
-		rc = e->content == CKPT_CONTENT_RAW ? ckpt_step_raw_path(step, m, e->index, path, sizeof(path)) : -EIO;
+		rc = e->content != CKPT_CONTENT_NONE ? ckpt_step_raw_path(step, m, e->index, path, sizeof(path)) : -EIO;
 	}
 	if (rc < 0 || fstatat(step->store->sessions_fd, path, &st, AT_SYMLINK_NOFOLLOW) ||
 	    (st.st_mode & wants) == wants)

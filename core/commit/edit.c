@@ -160,8 +160,6 @@ static int copy_entry(struct ckpt_edit *d, uint32_t index, uint32_t removed, boo
 	e.nlink -= d->subdirs[index];
 	if (index == d->parent)
 		e.nlink = (uint32_t)((int)e.nlink + d->dirs_in_parent);
-	if (d->place && e.content != CKPT_CONTENT_NONE)
-		d->place(d->arg, d->m, &e);
 	rc = moves ? keep_raw(d, &e, path) : 0;
 	if (moves && index == d->moved)
 		e.name = d->moved_name;

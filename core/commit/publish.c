@@ -41,6 +41,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	memcpy(s->profile, a->profile, sizeof(s->profile));
 	memcpy(s->manifest_sha256, ckpt_manifest_sha256(a->manifest), 32);
 	s->sealed = ckpt_manifest_is_sealed(a->manifest); // there is not a byte in it, or none that is new
+	s->packed = ckpt_manifest_is_packed(a->manifest); // by what it has of the version before
 	s->manifest_bytes = manifest_len;
 	s->version = ckpt_attempts_of(a->step)->attempt_version;
 	s->durable = CKPT_DURABLE_NODE;

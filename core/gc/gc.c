@@ -14,7 +14,6 @@
 #include "core/base/util.h"
 #include "core/store/follow.h"
 #include "core/store/store.h"
-#include "core/tier/cool.h"
 #include "core/tier/dedupe.h"
 #include "core/tier/pack_pins.h"
 
@@ -421,18 +420,6 @@ static int go_round_again(struct ckpt_gc_round *g)
 	return rc;
 }
 
-static bool sweeps_on(void *arg, uint64_t bytes __attribute__((unused)))
-{
-	return ckpt_gc_goes_on(arg);
-}
-
-// What a crash left of the raw files when it was cooled, or who was told to stop then.
-static void sweep_raws(struct ckpt_gc_round *g)
-{
-	for (size_t i = 0; i < g->cold_count && ckpt_gc_goes_on(g); i++)
-		ckpt_cool_sweep(g->cold[i], sweeps_on, g);
-}
-
 static void tell_freed(const struct ckpt_gc_done *done)
 {
 	char size[CKPT_SIZE_MAX];
@@ -457,8 +444,6 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		return ckpt_gc_fail(&g, -EROFS, "%s is open for reading", s->path);
 	expected = ckpt_gc_expected(s);
 	rc = collect(&g);
-	if (!rc && !how->dry_run)
-		sweep_raws(&g);
 	if (!rc && !how->repack.none)
 		rc = repack(&g);
 	while (!rc && g.moved_on)

@@ -6,9 +6,7 @@
 // ago than the grace time. What cannot be read may need anything: then nothing goes, and it is said what that was.
 //
 // Repacked is a pack that is old enough to go and that only listed steps need, and open files of this process. What somebody else may
-// read of it, or have back, keeps it as it is, and so does a step that was warmed and is to stay so (cooler.h).
-//
-// And the raw files go that a crash has left of steps that were cooled (cool.h).
+// read of it, or have back, keeps it as it is.
 //
 // Steps are cooled, repacked, deleted and collected meanwhile, and nobody waits for anybody: what may begin to need a pack pins it first
 // (pack_pins.h). A pack that is pinned counts as needed. The store is open for

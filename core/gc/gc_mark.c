@@ -5,7 +5,6 @@
 #include "core/objects/objects.h"
 #include "core/base/util.h"
 #include "core/store/store.h"
-#include "core/tier/cooler.h"
 #include "core/tier/file.h"
 #include "core/tier/pack_pins.h"
 
@@ -152,7 +151,7 @@ static int mark_step(struct ckpt_gc_round *g, struct ckpt_step *step)
 	if (m && ckpt_manifest_pack_count(m)) {
 		bool cold = can_be_repacked(step);
 
-		mark(g, m, CKPT_GC_USE_LIVE, !cold || ckpt_cooler_keeps_warm(step));
+		mark(g, m, CKPT_GC_USE_LIVE, !cold);
 		rc = cold ? add_cold(g, step, m) : 0;
 	}
 	ckpt_manifest_unref(m);

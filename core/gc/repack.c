@@ -9,7 +9,6 @@
 #include "core/store/store.h"
 #include "core/tier/chunk_reader.h"
 #include "core/tier/cool.h"
-#include "core/tier/cooler.h"
 #include "core/tier/dedupe.h"
 #include "core/tier/packing.h"
 #include "core/tier/seal.h"
@@ -396,8 +395,6 @@ static int try_put(struct repacking *r, struct ckpt_step *step, bool *adopted)
 		.step = step, .event = CKPT_EVENT_REPACK, .same_files = true, .locate = locate, .base = base, .arg = r};
 	int rc = ckpt_edit_begin(&d, adopted);
 
-	if (!rc && ckpt_cooler_keeps_warm(step))
-		rc = -EBUSY; // somebody warmed it meanwhile
 	r->any = false;
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
@@ -524,8 +521,7 @@ static bool is_repacked(const struct ckpt_summary *sum)
 // A version that has all files of the one before. (One that pins it has the event of that.)
 static bool has_the_same_files(const struct ckpt_summary *sum)
 {
-	return is_repacked(sum) || !strcmp(sum->event, CKPT_EVENT_COOL) || !strcmp(sum->event, CKPT_EVENT_WARM) ||
-	       !strcmp(sum->event, CKPT_EVENT_SEAL);
+	return is_repacked(sum) || !strcmp(sum->event, CKPT_EVENT_COOL) || !strcmp(sum->event, CKPT_EVENT_SEAL);
 }
 
 static int read_before(struct ckpt_step *step, struct ckpt_summary *sum)

@@ -21,11 +21,12 @@
 
 enum ckpt_entry_type { CKPT_ENTRY_FILE = 1, CKPT_ENTRY_DIR = 2, CKPT_ENTRY_SYMLINK = 3 };
 
-// Where a file's bytes are.
+// The source of a file's bytes, the same on every node. Whether a raw file lies on this node is asked of the disk
+// (ckpt_step_has_raw()).
 enum ckpt_content {
 	CKPT_CONTENT_NONE = 0,   // not a file, or an empty one
-	CKPT_CONTENT_RAW = 1,    // the raw file in a session's directory
-	CKPT_CONTENT_CHUNKS = 2, // the chunks of its seal, in packs; where its raw file was is still said
+	CKPT_CONTENT_RAW = 1,    // the raw file in a session's directory, and nothing else
+	CKPT_CONTENT_CHUNKS = 2, // the chunks of its seal, which are all in packs; a raw file may have them, too
 };
 
 struct ckpt_entry {
@@ -114,7 +115,7 @@ void ckpt_manifest_chunk(const struct ckpt_manifest *m, uint32_t chunk, struct c
 // bytes of a chunk's bases, one behind the other, are as many as ckpt_codec_base_bytes() says.
 void ckpt_manifest_base(const struct ckpt_manifest *m, uint32_t base, struct ckpt_chunk *ret_chunk);
 bool ckpt_manifest_is_sealed(const struct ckpt_manifest *m); // every file with bytes has a seal
-bool ckpt_manifest_is_packed(const struct ckpt_manifest *m); // some file has no raw file, but chunks in packs
+bool ckpt_manifest_is_packed(const struct ckpt_manifest *m); // some file has the content chunks
 uint32_t ckpt_manifest_pack_count(const struct ckpt_manifest *m);
 void ckpt_manifest_pack(const struct ckpt_manifest *m, uint32_t pack, struct ckpt_pack *ret_pack);
 
@@ -132,7 +133,8 @@ int ckpt_manifest_writer_add(struct ckpt_manifest_writer *w, uint32_t parent, co
 int ckpt_manifest_writer_xattr(struct ckpt_manifest_writer *w, uint32_t handle, const char *name, const void *value,
 			       size_t len);
 // Seals a file with bytes, whose chunks follow, each by a call of _chunk, before anything else is sealed. A file with hard links
-// may be sealed by any of its names, by several the same. A file whose content is chunks must be. 0; -EINVAL, -ENOMEM.
+// may be sealed by any of its names, by several the same. A file whose content is chunks must be; one that is raw gets the content
+// chunks where all of its chunks are in packs. 0; -EINVAL, -ENOMEM.
 int ckpt_manifest_writer_seal(struct ckpt_manifest_writer *w, uint32_t handle, const uint8_t sha256[CKPT_SHA256_LEN]);
 int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt_chunk *chunk);
 // What a chunk, or a base, names as its bases afterwards. Those that have bases themselves name rows that were given before.

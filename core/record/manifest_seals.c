@@ -121,10 +121,12 @@ static bool bases_ok(const struct ckpt_manifest *m, const struct lean *l, unsign
 
 // --- Seals --------------------------------------------------------------------------------------------------------------
 
-// The chunks of a seal are as long as the file together, and those of one without a raw file are stored elsewhere.
-static bool chunks_ok(const struct ckpt_manifest *m, const uint8_t *seal, uint64_t bytes, bool raw, uint32_t *next_base)
+// The chunks of a seal are as long as the file together, and all of them are in packs just where the file's content says so.
+static bool chunks_ok(const struct ckpt_manifest *m, const uint8_t *seal, uint64_t bytes, bool packed,
+		      uint32_t *next_base)
 {
 	uint32_t first = ckpt_get32(seal + SEAL_FIRST), count = ckpt_get32(seal + SEAL_COUNT);
+	bool are_packed = true;
 
 	for (uint32_t i = first; i < first + count; i++) {
 		const uint8_t *c = ckpt_table_row(&m->chunks, i, CHUNK_BYTES);
@@ -132,12 +134,13 @@ static bool chunks_ok(const struct ckpt_manifest *m, const uint8_t *seal, uint64
 
 		if (!len || len > CKPT_CHUNK_BYTES_MAX || len > bytes)
 			return false;
-		if (!(raw && is_unpacked(c)) &&
-		    (!packed_ok(m, c) || !bases_ok(m, &(struct lean){.chunk = c}, 0, next_base)))
+		if (is_unpacked(c))
+			are_packed = false;
+		else if (!packed_ok(m, c) || !bases_ok(m, &(struct lean){.chunk = c}, 0, next_base))
 			return false;
 		bytes -= len;
 	}
-	return !bytes;
+	return !bytes && are_packed == packed;
 }
 
 static int check_seals(const struct ckpt_manifest *m)
@@ -155,7 +158,7 @@ static int check_seals(const struct ckpt_manifest *m)
 		    ckpt_manifest_first_link(m, entry) != entry)
 			return -EBADMSG;
 		if (ckpt_get32(s + SEAL_FIRST) != next || count > m->chunks.count - next ||
-		    !chunks_ok(m, s, ckpt_get64(e + ENTRY_SIZE), e[ENTRY_CONTENT] == CKPT_CONTENT_RAW, &next_base))
+		    !chunks_ok(m, s, ckpt_get64(e + ENTRY_SIZE), e[ENTRY_CONTENT] == CKPT_CONTENT_CHUNKS, &next_base))
 			return -EBADMSG;
 		packed_files += e[ENTRY_CONTENT] == CKPT_CONTENT_CHUNKS;
 		next_entry = entry + 1;

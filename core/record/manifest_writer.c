@@ -437,6 +437,21 @@ static int compare_inos(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
+static const struct seal *seal_of(const struct ckpt_manifest_writer *w, const struct item *item)
+{
+	return item->seal ? &w->seals[item->seal - 1] : NULL;
+}
+
+static bool is_packed(const struct ckpt_manifest_writer *w, const struct item *item)
+{
+	const struct seal *s = seal_of(w, item);
+
+	for (uint32_t i = 0; s && i < s->count; i++)
+		if (!w->chunks[s->first + i].pack)
+			return false;
+	return s;
+}
+
 // Gives hard links the attributes of the first of them and the count. -EINVAL: one inode for different things.
 static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, const struct ino_row *rows, size_t count)
 {
@@ -451,9 +466,13 @@ static int join_links(struct ckpt_manifest_writer *w, const struct layout *l, co
 		first->xattrs = w->items[l->order[rows[i].index]].xattrs;
 	for (size_t i = 1; i < count && !first->seal; i++)
 		first->seal = w->items[l->order[rows[i].index]].seal;
+	if (first->content == CKPT_CONTENT_RAW && is_packed(w, first))
+		first->content = CKPT_CONTENT_CHUNKS;
 	for (size_t i = 1; i < count; i++) {
 		struct item *link = &w->items[l->order[rows[i].index]];
 
+		if (link->content == CKPT_CONTENT_RAW)
+			link->content = first->content;
 		if (link->type != first->type || link->content != first->content || link->session != first->session)
 			return -EINVAL;
 		if (link->type == CKPT_ENTRY_SYMLINK && strcmp(w->text + link->extra, w->text + first->extra))
@@ -666,26 +685,17 @@ static size_t count_bases(const struct ckpt_manifest_writer *w, const struct ckp
 	return count;
 }
 
-// Of a file without a raw file all are.
-static bool are_packed(const struct ckpt_manifest_writer *w, const struct seal *s)
-{
-	for (uint32_t i = 0; s && i < s->count; i++)
-		if (!w->chunks[s->first + i].pack)
-			return false;
-	return s;
-}
-
 // In the order of the entries, whatever order they were given in. -EINVAL: the chunks are not the file's bytes, or not where they
 // should be.
 static int layout_seals(const struct ckpt_manifest_writer *w, struct layout *l)
 {
 	for (size_t i = 0; i < w->item_count; i++) {
 		const struct item *item = &w->items[l->order[i]];
-		const struct seal *s = item->seal ? &w->seals[item->seal - 1] : NULL;
+		const struct seal *s = seal_of(w, item);
 		uint8_t *p = l->seals + l->seal_count * SEAL_BYTES;
 
 		// Of hard links the first alone has a seal.
-		if (item->content == CKPT_CONTENT_CHUNKS && item->first_link && !are_packed(w, s))
+		if (item->content == CKPT_CONTENT_CHUNKS && item->first_link && !is_packed(w, item))
 			return -EINVAL;
 		if (!s)
 			continue;

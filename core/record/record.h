@@ -38,9 +38,7 @@ struct ckpt_summary {
 	bool temporary;
 	bool pinned; // not to be deleted (pin.h)
 	bool sealed; // every file with bytes has its seal (seal.h)
-	bool packed; // the bytes of some file are in packs, and not in a raw file (cool.h)
-	// Not in the record: when this process learnt of the version, or 0.
-	int64_t stored_ns;
+	bool packed; // the bytes of some file are in packs (cool.h)
 	bool deleted; // this version says that the step is gone; all else is that of the version before, which it deletes
 };
 

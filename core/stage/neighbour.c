@@ -143,8 +143,8 @@ static int compare_files(struct compare *c)
 // A version that was made of the one before, and completed nothing.
 static bool completes(const struct ckpt_summary *sum)
 {
-	static const char *const others[] = {CKPT_EVENT_AMEND, CKPT_EVENT_EDIT, CKPT_EVENT_SEAL,
-					     CKPT_EVENT_COOL,  CKPT_EVENT_WARM, CKPT_EVENT_REPACK};
+	static const char *const others[] = {CKPT_EVENT_AMEND, CKPT_EVENT_EDIT, CKPT_EVENT_SEAL, CKPT_EVENT_COOL,
+					     CKPT_EVENT_REPACK};
 
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		if (!strcmp(sum->event, others[i]))

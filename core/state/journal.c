@@ -507,18 +507,6 @@ int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version
 	return 0;
 }
 
-int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t version)
-{
-	struct ckpt_object object;
-	char key[CKPT_LOG_KEY_MAX];
-	struct wanted w;
-
-	if (find_version(j, id, version, &w))
-		return 0;
-	ckpt_log_key(w.is.record.seq, key);
-	return ckpt_objects_head(j->objects, key, &object) ? 0 : object.mtime_ns;
-}
-
 struct ckpt_log_position ckpt_journal_position(struct ckpt_journal *j)
 {
 	struct ckpt_log_position at;

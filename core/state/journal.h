@@ -56,8 +56,6 @@ int ckpt_journal_list(struct ckpt_journal *j, struct ckpt_said **ret_list, size_
 // for among those that have its name, too: it may have taken the place of one of them. -ENOENT; -EBADMSG damaged. Free with
 // ckpt_record_done.
 int ckpt_journal_record(struct ckpt_journal *j, const char *id, uint32_t version, struct ckpt_record *ret_record);
-// The time at which it was put, by the store's clock; 0: not known.
-int64_t ckpt_journal_stored_ns(struct ckpt_journal *j, const char *id, uint32_t version);
 
 // Values of the store itself, each under a key (act.h).
 //

@@ -6,7 +6,6 @@
 #include "core/stage/draft.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
-#include "core/tier/cool.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,13 +21,6 @@ struct said_list {
 static void list_done(struct said_list *l)
 {
 	free(l->at);
-}
-
-// Only the store knows when a step was warmed before this process began.
-static void find_stored(struct ckpt_store *s, struct ckpt_summary *sum)
-{
-	if (!strcmp(sum->event, CKPT_EVENT_WARM))
-		sum->stored_ns = ckpt_journal_stored_ns(s->journal, sum->session, sum->version);
 }
 
 static void tell_salvaged(void *arg, const char *name)
@@ -94,10 +86,8 @@ int ckpt_load_steps(struct ckpt_store *s, bool repairs)
 
 	if (!rc)
 		rc = ckpt_journal_list(s->journal, &l.at, &l.count);
-	for (size_t i = 0; i < l.count && !rc; i++) {
-		find_stored(s, &l.at[i].is);
+	for (size_t i = 0; i < l.count && !rc; i++)
 		rc = ckpt_step_enter(s, &l.at[i]);
-	}
 	return rc;
 }
 

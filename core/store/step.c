@@ -693,10 +693,8 @@ static bool take_place_locked(struct ckpt_step *step, const struct ckpt_said *sa
 static void take_summary_locked(struct ckpt_step *step, const struct ckpt_said *said)
 {
 	LOCK_SCOPE(&step->lock);
-	int64_t stored_ns = step->summary.version == said->is.version ? step->summary.stored_ns : ckpt_sys.now_ns();
 
 	step->summary = said->is;
-	step->summary.stored_ns = stored_ns;
 	if (said->deleted_by)
 		return;
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTED);

@@ -147,11 +147,15 @@ int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *s
 			    struct ckpt_manifest **ret_manifest);
 // The same of the current one, from there.
 int ckpt_step_read_current(struct ckpt_step *step, struct ckpt_manifest **ret_manifest);
-// A raw file of a committed step for reading: openat of sessions/<uuid>/<path>, checked against its entry (-EIO when it
-// is gone, in packs or is not what the manifest says). Who wants the bytes asks file.h.
-int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd);
+// A raw file of a committed step for reading: openat of sessions/<uuid>/<path>, checked against its entry. -EIO: it is gone, or has
+// another size; where packs have its bytes too, also when it has another mtime than it was written with. Who wants the bytes asks
+// file.h.
+int ckpt_step_open_raw(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, int *ret_fd);
+// Whether that file is there now. Blocks for an fstatat(2).
+bool ckpt_step_has_raw(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index);
 #define CKPT_RAW_PATH_MAX (36 + 1 + 4096)
-int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap);
+int ckpt_step_raw_path(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, char *buf,
+		       size_t cap);
 // The record of a version, whole. Free with ckpt_record_done.
 int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record);
 

@@ -5,6 +5,7 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/attributes.h"
 #include "core/index/index.h"
 #include "core/record/manifest.h"
 #include "core/store/errlog.h"
@@ -17,7 +18,8 @@
 
 #define CURRENT_TRIES 4 // to read of a step that is being changed
 
-int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, char *buf, size_t cap)
+int ckpt_step_raw_path(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, char *buf,
+		       size_t cap)
 {
 	struct ckpt_entry e;
 	int n;
@@ -33,24 +35,49 @@ int ckpt_step_raw_path(const struct ckpt_step *step, struct ckpt_manifest *m, ui
 	return MIN(n, 0);
 }
 
-int ckpt_step_open_raw(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, int *ret_fd)
+static bool is_time(const struct stat *st, int64_t s, int64_t ns)
+{
+	return st->st_mtim.tv_sec == s && st->st_mtim.tv_nsec == ns;
+}
+
+// A file that packs can stand in for is believed only with the mtime that it was written with, which the entry has, or says of its
+// raw file. A wrong refusal costs a read of packs; where there are none it would cost the file.
+static bool is_raw_of(const struct ckpt_manifest *m, uint32_t index, const struct stat *st)
+{
+	struct timespec mtime;
+	struct ckpt_entry e;
+	uint32_t mode;
+
+	ckpt_manifest_entry(m, index, &e);
+	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != e.bytes)
+		return false;
+	return e.content != CKPT_CONTENT_CHUNKS || is_time(st, e.mtime_s, e.mtime_ns) ||
+	       (ckpt_attributes_raw(m, &e, &mode, &mtime) && is_time(st, mtime.tv_sec, mtime.tv_nsec));
+}
+
+bool ckpt_step_has_raw(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index)
 {
 	char path[CKPT_RAW_PATH_MAX];
-	struct ckpt_entry e;
+	struct stat st;
+
+	return !ckpt_step_raw_path(step, m, index, path, sizeof(path)) &&
+	       !fstatat(step->store->sessions_fd, path, &st, AT_SYMLINK_NOFOLLOW) && is_raw_of(m, index, &st);
+}
+
+int ckpt_step_open_raw(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, int *ret_fd)
+{
+	char path[CKPT_RAW_PATH_MAX];
 	struct stat st;
 	int fd, rc = ckpt_step_raw_path(step, m, index, path, sizeof(path));
 
 	if (rc)
 		return rc;
-	ckpt_manifest_entry(m, index, &e);
-	if (e.content == CKPT_CONTENT_CHUNKS)
-		return -EIO;
 	fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR ? -EIO : fd;
 	if (fstat(fd, &st))
 		rc = -errno;
-	else if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e.bytes)
+	else if (!is_raw_of(m, index, &st))
 		rc = -EIO;
 	if (rc) {
 		ckpt_sys.close(fd);

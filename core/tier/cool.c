@@ -16,11 +16,13 @@
 #include <limits.h>
 
 // What a step's chunks are and where they are put is collected in a table by their ids, without a lock that clients want; a
-// version that says so is put under that of all acts. The raw files go after it (cool_sweep.c).
+// version that says so is put under that of all acts, unless the one that is there says it already. The raw files go after it
+// (cool_sweep.c).
 //
 // Invariants:
 //  1. A chunk is in the table once its bytes were read back from what will be, or is, its pack, and are those of its id.
-//  2. A raw file goes only when a version is durable by which all of its chunks are in packs that are durable.
+//  2. A raw file goes only when a version is durable by which all of its chunks are in packs that are durable, and all of them are in
+//     the table: what was packed before is read back again.
 //  3. Each pack of the table is pinned from before the first look at it to that version (pack_pins.h), so that none of them goes
 //     meanwhile.
 //  4. What a chunk in the table is decoded beside is in the table. Weights are encoded beside their master after all else, so that
@@ -49,7 +51,7 @@ struct cooling {
 	bool beside; // those with a master are in hand now, else all others
 	bool *bad;   // by index of the entry: it was told that the file is
 	unsigned bad_count;
-	bool any; // file that is put into packs by the version that is being made
+	bool any; // chunk that is elsewhere by the version that is being made
 };
 
 // --- Masters ------------------------------------------------------------------------------------------------------------
@@ -290,7 +292,7 @@ static int hold_packs(struct cooling *c, const struct ckpt_chunk *chunk)
 	return rc;
 }
 
-// It was packed before, and the file warmed since. 1: it is still there.
+// It was packed before, and the file has a raw file all the same. 1: it is still there.
 static int keep_packed(struct cooling *c, const struct ckpt_chunk *chunk)
 {
 	int rc = hold_packs(c, chunk);
@@ -390,12 +392,14 @@ static bool any_in_hand(const struct cooling *c, const struct ckpt_seal *seal)
 	return i < seal->count;
 }
 
-static int cool_file(struct cooling *c, uint32_t index, const struct ckpt_seal *seal)
+static int cool_file(struct cooling *c, const struct ckpt_entry *e, const struct ckpt_seal *seal)
 {
 	CLEANUP_FD int fd = -1;
 	uint64_t at = 0;
-	int rc = ckpt_step_open_raw(c->step, c->m, index, &fd);
+	int rc = ckpt_step_open_raw(c->step, c->m, e->index, &fd);
 
+	if (rc == -EIO && e->content == CKPT_CONTENT_CHUNKS)
+		return 0; // there is no raw file
 	if (rc == -EIO)
 		rc = -EBADMSG;
 	for (uint32_t i = 0; i < seal->count && !rc; i++) {
@@ -411,8 +415,8 @@ static int cool_file(struct cooling *c, uint32_t index, const struct ckpt_seal *
 	}
 	if (rc != -EBADMSG)
 		return rc;
-	complain(c, index);
-	c->bad[index] = true;
+	complain(c, e->index);
+	c->bad[e->index] = true;
 	return ++c->bad_count < BAD_FILES_MAX ? 0 : -EIO;
 }
 
@@ -426,10 +430,10 @@ static int cool_those_in_hand(struct cooling *c)
 		struct ckpt_seal seal;
 
 		ckpt_manifest_entry(c->m, i, &e);
-		if (e.content != CKPT_CONTENT_RAW || !e.bytes || ckpt_manifest_first_link(c->m, i) != i || c->bad[i])
+		if (!e.bytes || e.type != CKPT_ENTRY_FILE || ckpt_manifest_first_link(c->m, i) != i || c->bad[i])
 			continue;
 		rc = !ckpt_manifest_seal(c->m, i, &seal) ? -ENODATA
-		     : any_in_hand(c, &seal)             ? cool_file(c, i, &seal)
+		     : any_in_hand(c, &seal)             ? cool_file(c, &e, &seal)
 							 : 0;
 	}
 	return rc;
@@ -457,39 +461,23 @@ static int cool_files(struct cooling *c)
 
 // --- The version --------------------------------------------------------------------------------------------------------
 
-static bool is_all_placed(const struct cooling *c, const struct ckpt_manifest *m, uint32_t index)
+static bool is_elsewhere(const struct ckpt_chunk *was, const struct ckpt_pack *was_in, const struct ckpt_chunk *is,
+			 const struct ckpt_pack *in)
 {
-	struct ckpt_seal seal;
-
-	if (!ckpt_manifest_seal(m, index, &seal))
-		return false;
-	for (uint32_t i = 0; i < seal.count; i++) {
-		struct ckpt_chunk chunk;
-
-		ckpt_manifest_chunk(m, seal.first + i, &chunk);
-		if (!ckpt_packing_find(&c->packing, chunk.id))
-			return false;
-	}
-	return true;
+	return !was->pack || was->offset != is->offset || memcmp(was_in->id, in->id, sizeof(in->id));
 }
 
-// What is cold already stays so. A file that came meanwhile is not sealed, or has chunks that are not in the table, or has all of
-// them there: then that is what its bytes are.
-static void place(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e)
-{
-	struct cooling *c = arg;
-
-	if (e->content != CKPT_CONTENT_RAW || !e->bytes || !is_all_placed(c, m, e->index))
-		return;
-	e->content = CKPT_CONTENT_CHUNKS;
-	c->any = true;
-}
-
+// A chunk that the table does not have stays where it is. The content of a file follows from its chunks.
 static void locate(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack)
 {
-	const struct cooling *c = arg;
+	const struct ckpt_chunk was = *chunk;
+	struct cooling *c = arg;
+	struct ckpt_pack was_in = {0};
 
-	(void)ckpt_packing_locate(&c->packing, chunk, pack);
+	if (was.pack)
+		was_in = *pack;
+	if (ckpt_packing_locate(&c->packing, chunk, pack) && was.bytes)
+		c->any |= is_elsewhere(&was, &was_in, chunk, pack);
 }
 
 static bool base(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base)
@@ -503,26 +491,11 @@ static bool base(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct c
 	return true;
 }
 
-static void count(struct cooling *c, const struct ckpt_edit *d)
-{
-	for (uint32_t i = 0; i < ckpt_manifest_count(d->next); i++) {
-		struct ckpt_entry was, is;
-
-		ckpt_manifest_entry(d->m, i, &was);
-		ckpt_manifest_entry(d->next, i, &is);
-		if (was.content == is.content || ckpt_manifest_first_link(d->next, i) != i)
-			continue;
-		c->done->files++;
-		c->done->bytes += is.bytes;
-	}
-}
-
 static int try_put(struct cooling *c, bool *adopted)
 {
 	struct ckpt_edit d = {.step = c->step,
 			      .event = CKPT_EVENT_COOL,
 			      .same_files = true,
-			      .place = place,
 			      .locate = locate,
 			      .base = base,
 			      .arg = c};
@@ -532,11 +505,9 @@ static int try_put(struct cooling *c, bool *adopted)
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
 	if (!rc && c->any) {
-		ckpt_cool_raws_left(c->step); // also when its outcome is unknown
+		ckpt_cool_raws_left(c->step, true);
 		rc = ckpt_edit_put(&d);
 	}
-	if (!rc && c->any)
-		count(c, &d);
 	ckpt_edit_done(&d);
 	return rc;
 }
@@ -617,6 +588,33 @@ static int cool(struct cooling *c)
 	return rc;
 }
 
+// And is where this version says, which may have been put since.
+static bool was_read_back(void *arg, const struct ckpt_manifest *m, uint32_t index)
+{
+	const struct cooling *c = arg;
+	struct ckpt_seal seal;
+
+	if (!ckpt_manifest_seal(m, index, &seal))
+		return false;
+	for (uint32_t i = 0; i < seal.count; i++) {
+		struct ckpt_chunk chunk, there;
+		struct ckpt_pack pack, there_in;
+
+		ckpt_manifest_chunk(m, seal.first + i, &chunk);
+		ckpt_manifest_pack(m, chunk.pack - 1, &pack);
+		there = chunk;
+		if (!ckpt_packing_locate(&c->packing, &there, &there_in) ||
+		    is_elsewhere(&chunk, &pack, &there, &there_in))
+			return false;
+	}
+	return true;
+}
+
+static int sweep(struct cooling *c)
+{
+	return ckpt_cool_sweep(&(struct ckpt_sweep){c->step, c->how, was_read_back, c}, c->done);
+}
+
 // One step of a store at a time: a cooling has buffers for three chunks and their bases.
 static int take_turn(struct ckpt_store *s, const struct ckpt_tier_how *how)
 {
@@ -647,7 +645,7 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	rc = cool(&c);
 	ckpt_lock_drop(&step->store->cool_lock);
 	if (!rc)
-		ckpt_cool_sweep(step, how->go_on, how->arg); // what is left goes with the garbage (gc.h)
+		rc = sweep(&c);
 	if (!is_quiet(rc) && !c.bad_count)
 		ckpt_errlog_add(step->store->errlog, step->name, rc, "nothing is lost: `ckptfs cool` does it again",
 				"its files could not be packed");

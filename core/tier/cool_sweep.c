@@ -1,4 +1,5 @@
-// The raw files of what is in packs go, and no other: by the version that is current, and durable, while the lock of all acts is held.
+// Raw files of what is in packs are removed, and no other: by the version that is current, and durable, while the lock of all acts is
+// held.
 #include "core/commit/amending.h"
 #include "core/tier/cool.h"
 
@@ -13,7 +14,8 @@
 #define HELD 64                          // it is held so that this is done after the lock, of so many at once
 
 struct sweep {
-	struct ckpt_step *step;
+	const struct ckpt_sweep *of;
+	struct ckpt_tier_done *done;
 	uint8_t sha256[CKPT_SHA256_LEN]; // of the manifest by which it goes
 	uint32_t at;                     // in it
 	bool ended;
@@ -23,15 +25,18 @@ struct sweep {
 
 static void drop_raw(struct sweep *w, struct ckpt_manifest *m, const struct ckpt_entry *e)
 {
-	int fd = w->step->store->sessions_fd, held;
+	int fd = w->of->step->store->sessions_fd, held;
 	char path[CKPT_RAW_PATH_MAX];
 
-	if (ckpt_step_raw_path(w->step, m, e->index, path, sizeof(path)))
+	if (ckpt_step_raw_path(w->of->step, m, e->index, path, sizeof(path)))
 		return;
 	held = e->bytes >= LARGE_BYTES ? ckpt_sys.open(fd, path, O_PATH, 0) : -1;
 	if (held >= 0)
 		w->held[w->held_count++] = held;
-	(void)ckpt_sys.unlink(fd, path, 0); // what is left goes with the session
+	if (ckpt_sys.unlink(fd, path, 0) || ckpt_manifest_first_link(m, e->index) != e->index)
+		return; // what is left goes with the session
+	w->done->files++;
+	w->done->bytes += e->bytes;
 }
 
 static void drop_batch(struct sweep *w, struct ckpt_manifest *m)
@@ -42,7 +47,7 @@ static void drop_batch(struct sweep *w, struct ckpt_manifest *m)
 		struct ckpt_entry e;
 
 		ckpt_manifest_entry(m, w->at, &e);
-		if (e.content != CKPT_CONTENT_CHUNKS)
+		if (e.content != CKPT_CONTENT_CHUNKS || !w->of->goes(w->of->arg, m, e.index))
 			continue;
 		drop_raw(w, m, &e);
 		left--;
@@ -50,53 +55,59 @@ static void drop_batch(struct sweep *w, struct ckpt_manifest *m)
 	w->ended = w->at == count;
 	if (!w->ended)
 		return;
-	LOCK_SCOPE(&w->step->lock);
-	ckpt_raws_of(w->step)->raws_gone = true;
+	ckpt_warm_end(w->of->step);
+	ckpt_cool_raws_left(w->of->step, false);
 }
 
-// What warming brings back meanwhile is no part of the version that is current then. Under acts_lock, so that it is that one.
-static void sweep_some(struct sweep *w)
+// A step that reopened this one knows its files by the raw files, which stay as long as it is open.
+static int may_sweep(const struct ckpt_sweep *of)
 {
-	LOCK_SCOPE(&w->step->store->acts_lock);
-	struct ckpt_manifest *m;
+	int rc = ckpt_amending_settle_locked(of->step);
 
-	w->ended = true;
-	// A warming whose outcome is unknown may have made them.
-	if (ckpt_amending_settle_locked(w->step) || ckpt_step_state(w->step) != CKPT_STEP_COMMITTED ||
-	    ckpt_step_manifest(w->step, &m))
-		return;
+	if (!rc && ckpt_step_state(of->step) != CKPT_STEP_COMMITTED)
+		rc = -ESTALE;
+	if (!rc && (ckpt_step_is_reopened(of->step) || (of->how->keeps_warm && ckpt_warm_left_ns(of->step))))
+		rc = -EBUSY;
+	return rc;
+}
+
+// Under acts_lock, so that the version is still the current one, and no warming is between.
+static int sweep_some(struct sweep *w)
+{
+	LOCK_SCOPE(&w->of->step->store->acts_lock);
+	struct ckpt_manifest *m;
+	int rc = may_sweep(w->of);
+
+	if (!rc)
+		rc = ckpt_step_manifest(w->of->step, &m);
+	if (rc)
+		return rc;
 	if (memcmp(w->sha256, ckpt_manifest_sha256(m), sizeof(w->sha256)))
 		w->at = 0;
 	memcpy(w->sha256, ckpt_manifest_sha256(m), sizeof(w->sha256));
 	drop_batch(w, m);
 	ckpt_manifest_unref(m);
+	return 0;
 }
 
-static bool are_raws_gone(struct ckpt_step *step)
+int ckpt_cool_sweep(const struct ckpt_sweep *of, struct ckpt_tier_done *done)
 {
-	LOCK_SCOPE(&step->lock);
+	struct sweep w = {.of = of, .done = done};
+	int rc = 0;
 
-	return ckpt_raws_of(step)->raws_gone;
-}
-
-void ckpt_cool_sweep(struct ckpt_step *step, bool (*go_on)(void *arg, uint64_t bytes), void *arg)
-{
-	struct sweep w = {.step = step};
-
-	if (are_raws_gone(step))
-		return;
-	while (!w.ended && (!go_on || go_on(arg, 0))) {
-		sweep_some(&w);
+	while (!rc && !w.ended) {
+		rc = of->how->go_on && !of->how->go_on(of->how->arg, 0) ? -EINTR : sweep_some(&w);
 		while (w.held_count)
 			ckpt_sys.close(w.held[--w.held_count]);
 	}
+	return rc;
 }
 
-void ckpt_cool_raws_left(struct ckpt_step *step)
+void ckpt_cool_raws_left(struct ckpt_step *step, bool left)
 {
 	LOCK_SCOPE(&step->lock);
 
-	ckpt_raws_of(step)->raws_gone = false;
+	ckpt_raws_of(step)->left = left;
 }
 
 struct ckpt_part ckpt_raws_part = {.bytes = sizeof(struct ckpt_raws)};

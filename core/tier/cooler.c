@@ -9,7 +9,6 @@
 #include "core/tier/cool.h"
 
 #define LET_BY_NS INT64_C(100000000)              // until it looks whether the call that waited has begun
-#define WARM_NS (INT64_C(24) * 3600 * 1000000000) // what was warmed stays so
 #define ROOM_FACTOR 2
 #define ROOMY_SHARE 4 // of the disk
 
@@ -25,7 +24,8 @@ struct candidate {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	uint64_t sequence, bytes;
 	uint32_t version; // that was looked at
-	bool wanted;
+	bool wanted, packed;
+	bool counts;      // as work
 	int64_t after_ns; // monotonic
 };
 
@@ -38,24 +38,11 @@ struct choice {
 	int64_t next_ns; // when to look again, at the latest
 };
 
-// For how long from now on. Of what was warmed before this process knew it only the store knows when.
-static int64_t stays_warm_ns(const struct ckpt_summary *sum)
-{
-	int64_t age_ns = sum->stored_ns ? ckpt_sys.now_ns() - sum->stored_ns : 0;
-
-	return strcmp(sum->event, CKPT_EVENT_WARM) ? 0 : MAX(WARM_NS - MAX(age_ns, 0), 0);
-}
-
-bool ckpt_cooler_keeps_warm(struct ckpt_step *step)
-{
-	LOCK_SCOPE(&step->lock);
-
-	return stays_warm_ns(&step->summary) > 0;
-}
-
 static void look_at(struct candidate *c, int64_t now_ns)
 {
 	struct ckpt_step *step = c->step;
+	struct ckpt_cooling *cooling = ckpt_cooling_of(step);
+	int64_t warm_ns = ckpt_warm_left_ns(step);
 	struct ckpt_step_name name;
 
 	ckpt_step_name(step, &name);
@@ -66,13 +53,14 @@ static void look_at(struct candidate *c, int64_t now_ns)
 	c->version = sum->version;
 	c->sequence = sum->sequence;
 	c->bytes = sum->bytes;
-	c->wanted = step->state == CKPT_STEP_COMMITTED && sum->sealed && sum->bytes && !sum->pinned &&
-		    !(sum->packed && !strcmp(sum->event, CKPT_EVENT_COOL));
-	if (ckpt_cooling_of(step)->cooled != sum->version) { // it is new, and what was so before is nothing to go by
-		ckpt_cooling_of(step)->cooled = sum->version;
-		ckpt_cooling_of(step)->cool_after_ns = now_ns + stays_warm_ns(sum);
+	c->packed = sum->packed;
+	c->counts = !sum->packed || ckpt_raws_of(step)->left;
+	c->wanted = step->state == CKPT_STEP_COMMITTED && sum->sealed && sum->bytes && !sum->pinned;
+	if (cooling->cooled != sum->version) { // it is new, or was warmed: what was so before is nothing to go by
+		cooling->cooled = sum->version;
+		cooling->cool_after_ns = now_ns;
 	}
-	c->after_ns = ckpt_cooling_of(step)->cool_after_ns;
+	c->after_ns = MAX(cooling->cool_after_ns, now_ns + warm_ns);
 }
 
 static int by_folder_and_age(const void *a, const void *b)
@@ -164,20 +152,24 @@ static bool has_room(struct ckpt_store *s, uint64_t bytes)
 }
 
 // Nothing is left to do of the version that was looked at, or not now. Another one, our own or what somebody did meanwhile, is
-// looked at anew.
+// looked at again, and so is a step that was warmed meanwhile.
 static void settle(const struct candidate *c, int64_t after_ns)
 {
+	struct ckpt_cooling *cooling = ckpt_cooling_of(c->step);
 	LOCK_SCOPE(&c->step->lock);
 
-	if (c->step->summary.version == c->version)
-		ckpt_cooling_of(c->step)->cool_after_ns = after_ns;
+	if (c->step->summary.version == c->version && cooling->cooled == c->version)
+		cooling->cool_after_ns = after_ns;
 }
 
 static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct candidate *c)
 {
 	struct cooling_behind now = {.store = cooler->store, .behind = behind};
-	const struct ckpt_tier_how how = {
-		.go_on = go_on, .arg = &now, .pack_bytes = cooler->store->settings.pack_bytes, .at_once = true};
+	const struct ckpt_tier_how how = {.go_on = go_on,
+					  .arg = &now,
+					  .pack_bytes = cooler->store->settings.pack_bytes,
+					  .at_once = true,
+					  .keeps_warm = true};
 	struct ckpt_tier_done done;
 	int rc;
 
@@ -186,12 +178,9 @@ static int cool(struct ckpt_cooler *cooler, struct ckpt_behind *behind, struct c
 	look_at(c, ckpt_sys.mono_ns());
 	if (!c->wanted)
 		return 0; // since it was chosen
-	rc = has_room(cooler->store, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
+	rc = c->packed || has_room(cooler->store, c->bytes) ? ckpt_cool(c->step, &how, &done) : -ENOSPC;
 	if (rc != -EINTR)
 		settle(c, rc ? ckpt_behind_again_ns(rc) : INT64_MAX);
-	// What is left because another step was to be cooled, which this is not about.
-	if (!rc)
-		ckpt_cool_sweep(c->step, ckpt_behind_go_on, behind);
 	return rc;
 }
 
@@ -253,9 +242,10 @@ void ckpt_cooler_pending(struct ckpt_cooler *cooler, uint64_t *ret_steps, uint64
 	if (!cooler)
 		return;
 	t = choose(cooler->store);
-	*ret_steps = t.count;
-	for (size_t i = 0; i < t.count; i++)
-		*ret_bytes += t.steps[i].bytes;
+	for (size_t i = 0; i < t.count; i++) {
+		*ret_steps += t.steps[i].counts;
+		*ret_bytes += t.steps[i].counts ? t.steps[i].bytes : 0;
+	}
 	choice_done(&t);
 }
 

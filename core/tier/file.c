@@ -111,7 +111,9 @@ static int open_in(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t ind
 	f->index = index;
 	f->bytes = e.bytes;
 	f->latest = UINT32_MAX;
-	rc = e.content == CKPT_CONTENT_CHUNKS ? take_chunks(f) : ckpt_step_open_raw(step, m, index, &f->fd);
+	rc = ckpt_step_open_raw(step, m, index, &f->fd);
+	if (rc && e.content == CKPT_CONTENT_CHUNKS)
+		rc = take_chunks(f);
 	if (!rc && f->fd < 0)
 		list_file(f);
 	if (rc)
@@ -154,7 +156,8 @@ static bool is_same(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t in
 		!memcmp(is_seal.sha256, was_seal.sha256, sizeof(is_seal.sha256)));
 }
 
-// The same file in the current version, where its bytes may be elsewhere. -EIO: that is the version that we know, or has none.
+// The same file in the current version, where its bytes may be elsewhere. -EIO: that has none, or is the version that we know, and
+// the file was not warmed since.
 static int open_anew(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t index, struct ckpt_file **ret_file)
 {
 	struct ckpt_manifest *now;
@@ -166,7 +169,8 @@ static int open_anew(struct ckpt_step *step, struct ckpt_manifest *m, uint32_t i
 	rc = ckpt_step_manifest(step, &now);
 	if (rc)
 		return rc;
-	if (!memcmp(ckpt_manifest_sha256(now), ckpt_manifest_sha256(m), CKPT_SHA256_LEN) ||
+	if ((!memcmp(ckpt_manifest_sha256(now), ckpt_manifest_sha256(m), CKPT_SHA256_LEN) &&
+	     !ckpt_step_has_raw(step, m, index)) ||
 	    ckpt_manifest_path(m, index, path, sizeof(path)) < 0 || ckpt_manifest_lookup(now, path, &now_index) ||
 	    !is_same(step, m, index, now, now_index))
 		rc = -EIO;

@@ -63,8 +63,7 @@ static int add_bases(struct ckpt_stored *s, const struct ckpt_manifest *m, const
 	return rc;
 }
 
-// After the chunks of all files, so that each is counted as one of them where it is.
-static int add_file_bases(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index)
+int ckpt_stored_add_bases(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index)
 {
 	struct ckpt_seal seal;
 	int rc = 0;
@@ -90,7 +89,7 @@ int ckpt_stored_add(struct ckpt_stored *s, const struct ckpt_manifest *m)
 			rc = ckpt_stored_add_file(s, m, i);
 	for (uint32_t i = 0; i < count && !rc; i++)
 		if (ckpt_manifest_first_link(m, i) == i)
-			rc = add_file_bases(s, m, i);
+			rc = ckpt_stored_add_bases(s, m, i);
 	return rc;
 }
 
@@ -98,47 +97,4 @@ void ckpt_stored_done(struct ckpt_stored *s)
 {
 	ckpt_keys_done(&s->seen);
 	*s = (struct ckpt_stored){0};
-}
-
-uint64_t ckpt_stored_raw(const struct ckpt_manifest *m)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < ckpt_manifest_count(m); i++) {
-		struct ckpt_entry e;
-
-		ckpt_manifest_entry(m, i, &e);
-		if (e.content == CKPT_CONTENT_RAW && ckpt_manifest_first_link(m, i) == i)
-			bytes += e.bytes;
-	}
-	return bytes;
-}
-
-int ckpt_stored_version(const struct ckpt_manifest *m, uint64_t *ret_bytes)
-{
-	struct ckpt_stored packed = {0};
-	int rc = 0;
-
-	for (int bases = 0; bases < 2; bases++) {
-		for (uint32_t i = 0; i < ckpt_manifest_count(m) && !rc; i++) {
-			struct ckpt_entry e;
-
-			ckpt_manifest_entry(m, i, &e);
-			if (e.content == CKPT_CONTENT_CHUNKS && ckpt_manifest_first_link(m, i) == i)
-				rc = bases ? add_file_bases(&packed, m, i) : ckpt_stored_add_file(&packed, m, i);
-		}
-	}
-	*ret_bytes = ckpt_stored_raw(m) + packed.out_bytes;
-	ckpt_stored_done(&packed);
-	return rc;
-}
-
-int ckpt_stored_file(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint64_t *ret_bytes)
-{
-	struct ckpt_stored packed = {0};
-	int rc = e->content == CKPT_CONTENT_CHUNKS ? ckpt_stored_add_file(&packed, m, e->index) : 0;
-
-	*ret_bytes = e->content == CKPT_CONTENT_CHUNKS ? packed.out_bytes : e->bytes;
-	ckpt_stored_done(&packed);
-	return rc;
 }

@@ -6,7 +6,6 @@
 
 #include "core/base/keys.h"
 #include "core/record/manifest.h"
-#include "core/record/name.h"
 
 #define CKPT_STORED_CODECS (CKPT_CODEC_ROUND + 1u)
 
@@ -25,12 +24,6 @@ struct ckpt_stored {
 int ckpt_stored_add(struct ckpt_stored *s, const struct ckpt_manifest *m);
 // Of one file, its own chunks alone.
 int ckpt_stored_add_file(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index);
+// And what they are decoded beside: after the chunks of all files, so that each is counted as one of them where it is.
+int ckpt_stored_add_bases(struct ckpt_stored *s, const struct ckpt_manifest *m, uint32_t index);
 void ckpt_stored_done(struct ckpt_stored *s);
-
-uint64_t
-ckpt_stored_raw(const struct ckpt_manifest *m); // of a version: the bytes of its files that are not in packs alone
-// Of one version: what its files take that are raw, and the chunks of those that are not, with what those need. 0, -ENOMEM.
-int ckpt_stored_version(const struct ckpt_manifest *m, uint64_t *ret_bytes);
-#define CKPT_STORED_XATTR CKPT_OWN_XATTRS "stored_bytes" // by which clients see it: in decimal
-// Of one file.
-int ckpt_stored_file(const struct ckpt_manifest *m, const struct ckpt_entry *e, uint64_t *ret_bytes);

@@ -7,22 +7,23 @@
 #include "core/store/errlog.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
+#include "core/tier/cooler.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/xattr.h>
 
-// The files are written in trash/, where a crash leaves nothing that stays, made durable, and get their places in the session
-// under the lock of all acts, with the version that says so: no cooling is between.
+// The files are written in trash/, where a crash leaves nothing that stays, and made durable. Then they get their names in the
+// session under the lock of all acts: no cooling is between. The step has the same version before and after. That it was warmed is
+// said by an attribute of the session's directory, which is durable before the first name is there.
 
+#define WARM_XATTR CKPT_OWN_XATTRS "warm"
+#define TEXT_MAX 24 // of it
 #define ASIDE_MAX 64
 #define NOTHING 1000 // of a chunk
-
-struct warm_file {
-	uint32_t index;
-	bool ready; // it is in its place in the version that is being made
-};
 
 struct warming {
 	struct ckpt_step *step;
@@ -30,7 +31,7 @@ struct warming {
 	struct ckpt_tier_done *done;
 	struct ckpt_manifest *m;
 	uint64_t salt;
-	struct warm_file *files; // in the order of their entries, of hard links the first
+	uint32_t *files; // their entries, in order, of hard links the first
 	size_t file_count, file_cap;
 	size_t written;
 	char unsynced[CKPT_RAW_PATH_MAX]; // the directory of the names that were given last; "": none
@@ -72,6 +73,23 @@ static bool is_wanted(const struct warming *w, uint32_t first, uint32_t nlink)
 	return false;
 }
 
+// Under each of its names.
+static bool has_raws(const struct warming *w, uint32_t first, uint32_t nlink)
+{
+	struct ckpt_entry e, other;
+
+	ckpt_manifest_entry(w->m, first, &e);
+	for (uint32_t i = first; i < ckpt_manifest_count(w->m) && nlink; i++) {
+		ckpt_manifest_entry(w->m, i, &other);
+		if (other.ino != e.ino)
+			continue;
+		if (!ckpt_step_has_raw(w->step, w->m, i))
+			return false;
+		nlink--;
+	}
+	return true;
+}
+
 static int choose(struct warming *w)
 {
 	uint32_t count = ckpt_manifest_count(w->m);
@@ -82,11 +100,11 @@ static int choose(struct warming *w)
 
 		ckpt_manifest_entry(w->m, i, &e);
 		if (e.content != CKPT_CONTENT_CHUNKS || ckpt_manifest_first_link(w->m, i) != i ||
-		    !is_wanted(w, i, e.nlink))
+		    !is_wanted(w, i, e.nlink) || has_raws(w, i, e.nlink))
 			continue;
 		rc = ckpt_grow((void **)&w->files, &w->file_cap, w->file_count + 1, sizeof(*w->files));
 		if (!rc)
-			w->files[w->file_count++] = (struct warm_file){.index = i};
+			w->files[w->file_count++] = i;
 	}
 	return rc;
 }
@@ -113,7 +131,7 @@ static int check_room(const struct warming *w)
 	uint64_t bytes = 0, room, all;
 
 	for (size_t i = 0; i < w->file_count; i++)
-		bytes += room_of(w, w->files[i].index);
+		bytes += room_of(w, w->files[i]);
 	return !ckpt_sys.room(w->step->store->dirfd, &room, &all) && room < bytes ? -ENOSPC : 0;
 }
 
@@ -124,7 +142,7 @@ static int write_files(struct warming *w)
 	int rc = 0;
 
 	for (; w->written < w->file_count && !rc; w->written += !rc) {
-		uint32_t index = w->files[w->written].index;
+		uint32_t index = w->files[w->written];
 		char name[ASIDE_MAX];
 
 		aside(w, index, name);
@@ -133,21 +151,63 @@ static int write_files(struct warming *w)
 	return rc;
 }
 
+// --- For how long -------------------------------------------------------------------------------------------------------
+
+static int open_session(const struct ckpt_step *step)
+{
+	return ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
+}
+
+static int say_warmed(struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = open_session(step);
+	char text[TEXT_MAX];
+	int len = snprintf(text, sizeof(text), "%lld", (long long)ckpt_sys.now_ns()), rc = MIN(fd, 0);
+
+	if (!rc)
+		rc = ckpt_sys.fsetxattr(fd, WARM_XATTR, text, (size_t)len, 0);
+	if (!rc)
+		rc = ckpt_sys.fsync(fd);
+	if (rc)
+		return rc;
+	ckpt_cool_raws_left(step, true);
+	LOCK_SCOPE(&step->lock);
+	ckpt_cooling_of(step)->cooled = 0; // the cooler looks at it again
+	return 0;
+}
+
+int64_t ckpt_warm_left_ns(const struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = open_session(step);
+	char text[TEXT_MAX] = "";
+	ssize_t len = fd < 0 ? -1 : fgetxattr(fd, WARM_XATTR, text, sizeof(text) - 1);
+
+	return len > 0 ? MAX(CKPT_WARM_NS - MAX(ckpt_sys.now_ns() - strtoll(text, NULL, 10), 0), 0) : 0;
+}
+
+void ckpt_warm_end(const struct ckpt_step *step)
+{
+	CLEANUP_FD int fd = open_session(step);
+
+	if (fd >= 0)
+		(void)fremovexattr(fd, WARM_XATTR); // one that stays delays the cooler for the rest of its day
+}
+
 // --- Their places -------------------------------------------------------------------------------------------------------
 
 static int compare_files(const void *a, const void *b)
 {
-	const struct warm_file *x = a, *y = b;
+	const uint32_t *x = a, *y = b;
 
-	return (x->index > y->index) - (x->index < y->index);
+	return (*x > *y) - (*x < *y);
 }
 
-// The file that was written for what is, in m, the entry with this index; NULL: none.
-static struct warm_file *file_of(const struct warming *w, const struct ckpt_manifest *m, uint32_t index)
+// Whether this entry's file was written.
+static bool was_written(const struct warming *w, uint32_t index)
 {
-	struct warm_file key = {.index = ckpt_manifest_first_link(m, index)};
+	uint32_t first = ckpt_manifest_first_link(w->m, index);
 
-	return w->file_count ? bsearch(&key, w->files, w->file_count, sizeof(key), compare_files) : NULL;
+	return bsearch(&first, w->files, w->file_count, sizeof(first), compare_files);
 }
 
 // A name in the session for the file at fd, which may be one of several; what a crash left under it is gone with that.
@@ -184,65 +244,52 @@ static int name_given(struct warming *w, char *raw)
 	return rc;
 }
 
-static int place_entry(struct warming *w, struct ckpt_manifest *m, const struct ckpt_entry *e)
+static int place_entry(struct warming *w, uint32_t index)
 {
-	struct warm_file *f = e->content == CKPT_CONTENT_CHUNKS ? file_of(w, m, e->index) : NULL;
 	char name[ASIDE_MAX], raw[CKPT_RAW_PATH_MAX];
-	int rc;
+	int rc = ckpt_step_raw_path(w->step, w->m, index, raw, sizeof(raw));
 
-	if (!f)
-		return 0;
-	aside(w, f->index, name);
-	rc = ckpt_step_raw_path(w->step, m, e->index, raw, sizeof(raw));
+	aside(w, ckpt_manifest_first_link(w->m, index), name);
 	if (!rc)
 		rc = give_name(w, name, raw);
-	if (!rc)
-		rc = name_given(w, raw);
-	f->ready |= !rc;
-	return rc;
+	return rc ? rc : name_given(w, raw);
 }
 
-static int place_files(struct warming *w, struct ckpt_manifest *m)
+static int place_files(struct warming *w)
 {
-	uint32_t count = ckpt_manifest_count(m);
+	uint32_t count = ckpt_manifest_count(w->m);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < count && !rc; i++) {
 		struct ckpt_entry e;
 
-		ckpt_manifest_entry(m, i, &e);
-		rc = place_entry(w, m, &e);
+		ckpt_manifest_entry(w->m, i, &e);
+		if (e.content == CKPT_CONTENT_CHUNKS && was_written(w, i))
+			rc = place_entry(w, i);
 	}
 	return rc ? rc : sync_names(w);
 }
 
-static void place(void *arg, const struct ckpt_manifest *m, struct ckpt_entry *e)
+// -EAGAIN: the step has another version than the one whose files were written.
+static int place_locked(struct warming *w)
 {
-	const struct warming *w = arg;
-	const struct warm_file *f = e->content == CKPT_CONTENT_CHUNKS ? file_of(w, m, e->index) : NULL;
-
-	if (f && f->ready)
-		e->content = CKPT_CONTENT_RAW;
-}
-
-// -ESTALE the version is not the one whose files were written: they are written again.
-static int try_put(struct warming *w, bool *adopted)
-{
-	struct ckpt_edit d = {.step = w->step, .event = CKPT_EVENT_WARM, .same_files = true, .place = place, .arg = w};
-	int rc = ckpt_edit_begin(&d, adopted);
+	struct ckpt_edit d = {.step = w->step};
+	bool adopted = false;
+	int rc = ckpt_edit_begin(&d, &adopted);
 
 	if (!rc && memcmp(ckpt_manifest_sha256(d.m), ckpt_manifest_sha256(w->m), CKPT_SHA256_LEN))
 		rc = -EAGAIN;
-	if (!rc) {
-		ckpt_cool_raws_left(w->step);
-		rc = place_files(w, d.m);
-	}
-	if (!rc)
-		rc = ckpt_edit_copy(&d, 0);
-	if (!rc)
-		rc = ckpt_edit_put(&d);
 	ckpt_edit_done(&d);
-	return rc;
+	if (!rc)
+		rc = say_warmed(w->step);
+	return rc ? rc : place_files(w);
+}
+
+static int place(struct warming *w)
+{
+	LOCK_SCOPE(&w->step->store->acts_lock);
+
+	return place_locked(w);
 }
 
 // --- The act ------------------------------------------------------------------------------------------------------------
@@ -252,17 +299,10 @@ static void drop_asides(struct warming *w)
 	for (size_t i = 0; i < w->written; i++) {
 		char name[ASIDE_MAX];
 
-		aside(w, w->files[i].index, name);
+		aside(w, w->files[i], name);
 		ckpt_sys.unlink(w->step->store->trash_fd, name, 0);
 	}
 	w->file_count = w->written = 0;
-}
-
-static int put(struct warming *w, bool *adopted)
-{
-	LOCK_SCOPE(&w->step->store->acts_lock);
-
-	return try_put(w, adopted);
 }
 
 static void count(const struct warming *w)
@@ -270,14 +310,14 @@ static void count(const struct warming *w)
 	for (size_t i = 0; i < w->file_count; i++) {
 		struct ckpt_entry e;
 
-		ckpt_manifest_entry(w->m, w->files[i].index, &e);
+		ckpt_manifest_entry(w->m, w->files[i], &e);
 		w->done->files++;
 		w->done->bytes += e.bytes;
 		w->done->stored_bytes += e.bytes;
 	}
 }
 
-static int warm_once(struct warming *w, bool *adopted)
+static int warm_once(struct warming *w)
 {
 	int rc = ckpt_step_state(w->step) == CKPT_STEP_COMMITTED ? ckpt_step_manifest(w->step, &w->m) : -ESTALE;
 
@@ -288,7 +328,7 @@ static int warm_once(struct warming *w, bool *adopted)
 	if (!rc)
 		rc = write_files(w);
 	if (!rc && w->file_count)
-		rc = put(w, adopted);
+		rc = place(w);
 	if (!rc)
 		count(w);
 	drop_asides(w);
@@ -304,14 +344,13 @@ static bool is_quiet(int rc)
 int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
 {
 	struct warming w = {.step = step, .how = how, .done = ret_done};
-	bool adopted = false;
 	int rc = ckpt_sys.random(&w.salt, sizeof(w.salt));
 
 	*ret_done = (struct ckpt_tier_done){0};
 	if (!rc)
 		rc = -EAGAIN;
 	for (int i = 0; i < CKPT_EDIT_TRIES && rc == -EAGAIN; i++)
-		rc = warm_once(&w, &adopted);
+		rc = warm_once(&w);
 	if (rc == -EAGAIN)
 		rc = -EBUSY;
 	if (!is_quiet(rc))

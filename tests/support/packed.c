@@ -116,6 +116,18 @@ struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, str
 	return pack;
 }
 
+bool ckpt_packed_is_raw(struct ckpt_step *step, const char *path)
+{
+	struct ckpt_manifest *m = ckpt_staged_manifest(step);
+	uint32_t index;
+	bool is;
+
+	ck_ok(ckpt_manifest_lookup(m, path, &index));
+	is = ckpt_step_has_raw(step, m, index);
+	ckpt_manifest_unref(m);
+	return is;
+}
+
 bool ckpt_packed_is_there(struct ckpt_store *s, const struct ckpt_pack *pack)
 {
 	char key[CKPT_PACK_KEY_MAX];

@@ -29,6 +29,7 @@ struct ckpt_file *ckpt_packed_open(struct ckpt_step *step, const char *path);
 void ckpt_packed_check(struct ckpt_file *f, const char *text); // the same of an open file
 // The pack in which the file is, as one chunk.
 struct ckpt_pack ckpt_packed_place(struct ckpt_step *step, const char *path, struct ckpt_chunk *ret_chunk);
+bool ckpt_packed_is_raw(struct ckpt_step *step, const char *path); // its raw file is there
 bool ckpt_packed_is_there(struct ckpt_store *s, const struct ckpt_pack *pack);
 void ckpt_packed_spoil(struct ckpt_store *s, const struct ckpt_pack *pack,
 		       uint64_t at); // or mends it: one bit is changed

@@ -97,20 +97,6 @@ static int gc(struct ckpt_store *s)
 	return ckpt_gc(s, &all, &done);
 }
 
-// E was warmed long ago: until then it stays as it is.
-static int repack(struct ckpt_store *s)
-{
-	struct ckpt_step *step = ckpt_step_find(s, "", steps[E].name);
-
-	if (step) {
-		LOCK_SCOPE(&step->lock);
-
-		step->summary.stored_ns = 1;
-	}
-	ckpt_step_unref(step);
-	return gc(s);
-}
-
 static struct ckpt_step *find_deleted(struct ckpt_store *s, size_t i)
 {
 	struct ckpt_step **deleted, *found = NULL;
@@ -178,8 +164,6 @@ int ckpt_tiers_do(struct ckpt_store *s, enum ckpt_tiers_act act)
 		return act_on(s, D, true, ckpt_expire);
 	case CKPT_TIERS_UNDELETE_B:
 		return act_on(s, B, true, ckpt_undelete);
-	case CKPT_TIERS_REPACK:
-		return repack(s);
 	default:
 		return gc(s);
 	}

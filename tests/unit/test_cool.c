@@ -263,16 +263,18 @@ static bool until_packed(void *arg __attribute__((unused)), uint64_t bytes __att
 	return !step->summary.packed;
 }
 
-START_TEST(who_is_told_to_stop_leaves_raw_files_to_the_next_gc)
+START_TEST(who_is_told_to_stop_leaves_raw_files_to_the_next_cooling)
 {
 	const struct ckpt_tier_how how = {.pack_bytes = 64 << 20, .go_on = until_packed};
-	const struct ckpt_gc_how all = {.force = true};
-	struct ckpt_gc_done gone;
+	uint32_t version;
 
-	ck_ok(ckpt_cool(step, &how, &done));
+	ck_error(ckpt_cool(step, &how, &done), EINTR);
 	ck_assert(step->summary.packed && has_raw("config") && has_raw("sub/large"));
-	ck_ok(ckpt_gc(s, &all, &gone));
+	check_all();
+	version = step->summary.version;
+	ck_ok(ckpt_cool(step, &plain, &done));
 	ck_assert(!has_raw("config") && !has_raw("sub/large"));
+	ck_assert(done.files == 3 && !done.stored_bytes && step->summary.version == version);
 	check_all();
 }
 END_TEST
@@ -528,10 +530,12 @@ START_TEST(warming_brings_the_raw_files_back_as_they_were)
 {
 	char raw[PATH_MAX], path[PATH_MAX + 32], value[2];
 	struct stat one, other;
+	uint32_t version;
 
 	ck_ok(ckpt_cool(step, &plain, &done));
+	version = step->summary.version;
 	ck_ok(ckpt_warm(step, &plain, &done));
-	ck_assert(!step->summary.packed && step->summary.sealed);
+	ck_assert(step->summary.version == version && step->summary.packed && step->summary.sealed);
 	ck_assert(done.files == 3 && done.bytes == LARGE + 8);
 	ck_assert(has_raw("config") && has_raw("twin") && has_raw("sub/large"));
 	snprintf(raw, sizeof(raw), "%s/config", step->session);
@@ -549,13 +553,16 @@ START_TEST(warming_brings_the_raw_files_back_as_they_were)
 }
 END_TEST
 
-START_TEST(a_warm_step_is_cooled_without_a_new_pack)
+START_TEST(a_warm_step_is_cooled_without_a_new_pack_or_version)
 {
+	uint32_t version;
+
 	ck_ok(ckpt_cool(step, &plain, &done));
+	version = step->summary.version;
 	ck_ok(ckpt_warm(step, &plain, &done));
 	ck_ok(ckpt_cool(step, &plain, &done));
-	ck_assert(!done.stored_bytes && done.files == 3 && packs() == 1);
-	ck_assert(!has_raw("sub/large"));
+	ck_assert(!done.stored_bytes && done.files == 3 && packs() == 1 && step->summary.version == version);
+	ck_assert(done.bytes == LARGE + 8 && !has_raw("sub/large") && !has_raw("config") && !has_raw("sub/link"));
 	check_all();
 }
 END_TEST
@@ -627,26 +634,112 @@ START_TEST(a_raw_file_that_was_left_is_replaced)
 }
 END_TEST
 
-START_TEST(raw_files_that_a_crash_left_go_with_the_garbage)
+START_TEST(the_last_good_copy_stays_beside_a_damaged_pack)
 {
-	struct ckpt_gc_how how = {.dry_run = true};
-	struct ckpt_gc_done gone;
+	CLEANUP_FD int fd = -1;
 	char raw[PATH_MAX];
 
 	ck_ok(ckpt_cool(step, &plain, &done));
-	snprintf(raw, sizeof(raw), "%s/config", step->session);
-	{
-		CLEANUP_FD int fd = openat(s->sessions_fd, raw, O_RDWR | O_CREAT | O_EXCL, 0600);
-
-		ck_ok(MIN(fd, 0));
-	}
+	ck_ok(ckpt_warm(step, &plain, &done));
+	damage_packs(33); // the chunk of config and twin
 	drop_cache();
-	ck_ok(ckpt_gc(s, &how, &gone));
-	ck_assert(has_raw("config"));
-	how.dry_run = false;
-	ck_ok(ckpt_gc(s, &how, &gone));
-	ck_assert(!has_raw("config") && has_raw("empty"));
+	snprintf(raw, sizeof(raw), "%s/twin", step->session);
+	fd = openat(s->sessions_fd, raw, O_RDWR);
+	ck_assert_int_eq(pwrite(fd, "t", 1, 0), 1); // neither is it believed
+	snprintf(raw, sizeof(raw), "%s/config", step->session);
+	ck_ok(unlinkat(s->sessions_fd, raw, 0));
+	snprintf(raw, sizeof(raw), "%s/sub/link", step->session);
+	ck_ok(unlinkat(s->sessions_fd, raw, 0));
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_assert(has_raw("twin") && !has_raw("sub/large"));
+	check_large();
+}
+END_TEST
+
+// Of config, by whatever stands in its place.
+static void check_beside(void (*spoil)(const char *raw))
+{
+	char raw[PATH_MAX];
+
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_ok(ckpt_warm(step, &plain, &done));
+	snprintf(raw, sizeof(raw), "%s/config", step->session);
+	spoil(raw);
 	check_all();
+	drop_cache();
+	check_all();
+	ck_ok(ckpt_warm(step, &plain, &done));
+	ck_assert(done.files == 1 && ckpt_packed_is_raw(step, "config") && ckpt_packed_is_raw(step, "sub/link"));
+	check_all();
+	ck_assert_uint_eq(ckpt_save_errors(s, ""), 0);
+}
+
+static void remove_raw(const char *raw)
+{
+	ck_ok(unlinkat(s->sessions_fd, raw, 0));
+}
+
+static void cut_raw(const char *raw)
+{
+	CLEANUP_FD int fd = openat(s->sessions_fd, raw, O_RDWR);
+
+	ck_ok(ftruncate(fd, 3));
+}
+
+static void put_another(const char *raw, mode_t type)
+{
+	remove_raw(raw);
+	ck_ok(mknodat(s->sessions_fd, raw, type | 0644, 0));
+}
+
+static void replace_raw(const char *raw)
+{
+	CLEANUP_FD int fd = -1;
+
+	put_another(raw, S_IFREG);
+	fd = openat(s->sessions_fd, raw, O_RDWR);
+	ck_assert_int_eq(pwrite(fd, "TEXT", 4, 0), 4);
+}
+
+static void put_fifo(const char *raw)
+{
+	put_another(raw, S_IFIFO);
+}
+
+START_TEST(packs_stand_in_for_a_raw_file_that_is_gone_or_another)
+{
+	check_beside(remove_raw);
+	check_beside(cut_raw);
+	check_beside(replace_raw);
+	check_beside(put_fifo);
+}
+END_TEST
+
+START_TEST(a_raw_file_of_a_step_without_packs_is_not_missed_silently)
+{
+	char raw[PATH_MAX], there[8];
+	struct ckpt_manifest *m = manifest();
+	uint32_t index;
+
+	snprintf(raw, sizeof(raw), "%s/twin", step->session);
+	remove_raw(raw);
+	ck_ok(ckpt_manifest_lookup(m, "twin", &index));
+	ck_error((int)ckpt_staged_read(step, m, index, there, sizeof(there)), EIO);
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
+START_TEST(for_a_day_a_step_stays_warm_across_restarts)
+{
+	ck_ok(ckpt_cool(step, &plain, &done));
+	ck_assert_int_eq(ckpt_warm_left_ns(step), 0);
+	ck_ok(ckpt_warm(step, &plain, &done));
+	drop_cache();
+	ck_assert_int_gt(ckpt_warm_left_ns(step), CKPT_WARM_NS - INT64_C(3600000000000));
+	ck_assert_int_le(ckpt_warm_left_ns(step), CKPT_WARM_NS);
+	ck_ok(ckpt_cool(step, &plain, &done)); // by who asks for it
+	ck_assert_int_eq(ckpt_warm_left_ns(step), 0);
+	ck_assert(!has_raw("sub/large"));
 }
 END_TEST
 
@@ -664,6 +757,22 @@ static void cool_small(void)
 	ck_ok(ckpt_cool(step, &plain, &done));
 }
 
+// A name that is there is that of the whole file. The simulated disk has no times, and a raw file without its own is not read.
+static void check_raw(struct ckpt_step *found, const char *path, const char *text, bool must)
+{
+	char raw[CKPT_RAW_PATH_MAX], there[16];
+	CLEANUP_FD int fd = -1;
+
+	snprintf(raw, sizeof(raw), "%s/%s", found->session, path);
+	fd = openat(found->store->sessions_fd, raw, O_RDONLY);
+	ck_assert(fd >= 0 || !must);
+	if (fd < 0)
+		return;
+	ck_assert_int_eq(read(fd, there, sizeof(there)), strlen(text));
+	ck_assert_mem_eq(there, text, strlen(text));
+	ck_assert_int_gt(ckpt_warm_left_ns(found), 0);
+}
+
 static void check_small(const char *where, bool warmed)
 {
 	struct ckpt_store *there;
@@ -672,7 +781,9 @@ static void check_small(const char *where, bool warmed)
 	ck_ok(ckpt_store_open(where, CKPT_STORE_WRITE, NULL, &there));
 	found = ckpt_step_find(there, "", "1000");
 	ck_assert_ptr_nonnull(found);
-	ck_assert(!warmed || !found->summary.packed);
+	check_raw(found, "config", "text", warmed);
+	check_raw(found, "sub/model", "weights", warmed);
+	check_raw(found, "sub/link", "weights", warmed);
 	ckpt_staged_check(found, "config", "text");
 	ckpt_staged_check(found, "sub/model", "weights");
 	ckpt_staged_check(found, "sub/link", "weights");
@@ -680,7 +791,7 @@ static void check_small(const char *where, bool warmed)
 	ckpt_store_close(there);
 }
 
-START_TEST(a_warmed_file_is_on_disk_before_a_version_says_that_it_is_there)
+START_TEST(a_warmed_file_is_on_disk_before_it_has_its_name)
 {
 	struct ckpt_disk *disk;
 	char out[PATH_MAX];
@@ -711,7 +822,7 @@ START_TEST(a_cold_step_that_is_reopened_keeps_its_numbers)
 
 	ck_ok(ckpt_cool(step, &plain, &done));
 	ck_ok(ckpt_reopen(step, &now));
-	ck_assert(!step->summary.packed && has_raw("sub/large"));
+	ck_assert(has_raw("sub/large"));
 	ck_ok(ckpt_sys.unlink(now->dirfd, "twin", 0));
 	ck_ok(ckpt_commit(now, &ckpt_staged_plain));
 	ckpt_step_unref(step);
@@ -735,7 +846,7 @@ int main(void)
 	tcase_add_test(cool, a_step_that_is_not_sealed_stays_raw);
 	tcase_add_test(cool, packs_have_about_the_size_that_is_asked_for);
 	tcase_add_test(cool, who_is_told_to_stop_changes_nothing);
-	tcase_add_test(cool, who_is_told_to_stop_leaves_raw_files_to_the_next_gc);
+	tcase_add_test(cool, who_is_told_to_stop_leaves_raw_files_to_the_next_cooling);
 	tcase_add_test(cool, what_is_added_meanwhile_stays_raw);
 	tcase_add_test(cool, a_step_that_is_being_removed_is_left_alone);
 	tcase_add_test(cool, packs_of_a_step_that_is_removed_meanwhile_go_with_the_garbage);
@@ -751,15 +862,18 @@ int main(void)
 	suite_add_tcase(suite, reading);
 	tcase_add_checked_fixture(warm, setup, teardown);
 	tcase_add_test(warm, warming_brings_the_raw_files_back_as_they_were);
-	tcase_add_test(warm, a_warm_step_is_cooled_without_a_new_pack);
+	tcase_add_test(warm, a_warm_step_is_cooled_without_a_new_pack_or_version);
 	tcase_add_test(warm, a_warm_step_whose_pack_is_damaged_is_packed_anew);
 	tcase_add_test(warm, only_some_files_are_warmed);
 	tcase_add_test(warm, a_step_with_damaged_packs_stays_cold);
 	tcase_add_test(warm, a_raw_file_that_was_left_is_replaced);
-	tcase_add_test(warm, raw_files_that_a_crash_left_go_with_the_garbage);
+	tcase_add_test(warm, the_last_good_copy_stays_beside_a_damaged_pack);
+	tcase_add_test(warm, packs_stand_in_for_a_raw_file_that_is_gone_or_another);
+	tcase_add_test(warm, a_raw_file_of_a_step_without_packs_is_not_missed_silently);
+	tcase_add_test(warm, for_a_day_a_step_stays_warm_across_restarts);
 	tcase_add_test(warm, a_cold_step_that_is_reopened_keeps_its_numbers);
 	suite_add_tcase(suite, warm);
-	tcase_add_test(power, a_warmed_file_is_on_disk_before_a_version_says_that_it_is_there);
+	tcase_add_test(power, a_warmed_file_is_on_disk_before_it_has_its_name);
 	suite_add_tcase(suite, power);
 	return ckpt_suite_run(suite);
 }

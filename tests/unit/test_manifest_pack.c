@@ -69,6 +69,32 @@ static void setup(void)
 	ckpt_fixture_manifest_take(write_sample(false));
 }
 
+START_TEST(the_writer_says_chunks_where_all_of_them_are_in_packs)
+{
+	struct ckpt_manifest_writer *w = ckpt_sample_writer();
+	uint32_t file = add_file(w, "a", 10, CKPT_CONTENT_RAW, LEN);
+	struct ckpt_manifest *m;
+	struct ckpt_entry e;
+	struct ckpt_chunk c;
+	size_t made_len;
+	void *made;
+
+	add_file(w, "b", 10, CKPT_CONTENT_RAW, LEN);
+	ck_ok(ckpt_manifest_writer_seal(w, file, CKPT_SAMPLE_SHA256));
+	c = chunk_in(w, 'b', 932);
+	ck_ok(ckpt_manifest_writer_chunk(w, &c));
+	ck_ok(ckpt_manifest_writer_finish(w, &made, &made_len));
+	ckpt_manifest_writer_free(w);
+	ck_ok(ckpt_manifest_parse(made, made_len, &m));
+	for (uint32_t i = 1; i < 3; i++) {
+		ckpt_manifest_entry(m, i, &e);
+		ck_assert_int_eq(e.content, CKPT_CONTENT_CHUNKS);
+	}
+	ck_assert(ckpt_manifest_is_packed(m));
+	ckpt_manifest_unref(m);
+}
+END_TEST
+
 START_TEST(files_say_where_their_bytes_are)
 {
 	struct ckpt_manifest *m = parse();
@@ -161,8 +187,10 @@ END_TEST
 START_TEST(the_same_entries_are_so_wherever_the_bytes_are)
 {
 	struct ckpt_manifest *m = parse(), *other;
+	uint8_t *chunks = rows(CKPT_SECTION_CHUNKS);
 
-	// As it was before "raw" was sealed; the rest is not looked at.
+	// As it was before one chunk of "cold" was in a pack; the rest is not looked at.
+	memcpy(chunks, chunks + 3 * CHUNK_BYTES, CHUNK_BYTES);
 	entry(1)[ENTRY_CONTENT] = entry(2)[ENTRY_CONTENT] = CKPT_CONTENT_RAW;
 	ck_ok(try_it());
 	other = parse();
@@ -351,6 +379,9 @@ START_TEST(a_file_in_packs_without_its_seal_is_refused)
 	entry(3)[ENTRY_CONTENT] = CKPT_CONTENT_CHUNKS; // one of its chunks is in no pack
 	ck_error(try_it(), EBADMSG);
 	entry(3)[ENTRY_CONTENT] = CKPT_CONTENT_RAW;
+	entry(1)[ENTRY_CONTENT] = entry(2)[ENTRY_CONTENT] = CKPT_CONTENT_RAW; // all of its chunks are
+	ck_error(try_it(), EBADMSG);
+	entry(1)[ENTRY_CONTENT] = entry(2)[ENTRY_CONTENT] = CKPT_CONTENT_CHUNKS;
 	ckpt_put32(rows(CKPT_SECTION_SEALS) + SEAL_ENTRY, 2); // not the first of the hard links
 	ck_error(try_it(), EBADMSG);
 }
@@ -388,6 +419,7 @@ int main(void)
 
 	tcase_add_checked_fixture(read, setup, ckpt_fixture_manifest_close);
 	tcase_add_test(read, files_say_where_their_bytes_are);
+	tcase_add_test(read, the_writer_says_chunks_where_all_of_them_are_in_packs);
 	tcase_add_test(read, order_of_the_packs_does_not_matter);
 	tcase_add_test(read, the_same_entries_are_so_wherever_the_bytes_are);
 	tcase_add_test(read, entries_that_differ_in_anything_are_not_the_same);

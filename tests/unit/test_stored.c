@@ -2,10 +2,20 @@
 #include "tests/support/formats.h"
 #include "tests/support/suite.h"
 
+#include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/store/store.h"
 #include "core/tier/stored.h"
+#include "core/tier/stored_here.h"
 
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+static struct ckpt_store *store; // of which this knows the directory of sessions alone
+static struct ckpt_step *step;
 static struct ckpt_manifest *m;
+static char dir[PATH_MAX];
 
 static uint32_t add_file(struct ckpt_manifest_writer *w, const char *name, uint64_t ino, uint64_t bytes,
 			 enum ckpt_content content)
@@ -43,14 +53,41 @@ static void add_chunk(struct ckpt_manifest_writer *w, char id, uint32_t bytes, u
 	ck_ok(ckpt_manifest_writer_chunk(w, &chunk));
 }
 
-// cold and its link: 100 bytes in 30 and 50 in 50; again: the first of them twice, and the same bytes in another pack; warm: raw,
-// and in a pack; raw: sealed, and not.
+static void put_raw(const char *name, off_t bytes)
+{
+	static const struct timespec times[2];
+	char path[PATH_MAX];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", CKPT_SAMPLE_SESSION, name);
+	fd = openat(store->sessions_fd, path, O_RDWR | O_CREAT | O_EXCL, 0644);
+	ck_assert_int_ge(fd, 0);
+	ck_ok(ftruncate(fd, bytes));
+	ck_ok(futimens(fd, times));
+	close(fd);
+}
+
+static void open_store(void)
+{
+	store = ckpt_calloc(1, sizeof(*store));
+	step = ckpt_calloc(1, sizeof(*step));
+	step->store = store;
+	ckpt_temp_dir(dir);
+	store->sessions_fd = open(dir, O_RDONLY | O_DIRECTORY);
+	ck_ok(mkdirat(store->sessions_fd, CKPT_SAMPLE_SESSION, 0755));
+	put_raw("warm", 10);
+	put_raw("again", 299); // of another size: it is none
+}
+
+// cold and its link: 100 bytes in 30 and 50 in 50; again: the first of them twice, and the same bytes in another pack; warm: in
+// a pack, and there is its raw file; raw: sealed, and not.
 static void setup(void)
 {
 	struct ckpt_manifest_writer *w = ckpt_sample_writer();
 	void *data;
 	size_t len;
 
+	open_store();
 	ck_ok(ckpt_manifest_writer_seal(w, add_file(w, "cold", 101, 150, CKPT_CONTENT_CHUNKS), CKPT_SAMPLE_SHA256));
 	add_chunk(w, 'a', 100, 30, 'P', 32);
 	add_chunk(w, 'b', 50, 50, 'P', 62);
@@ -59,7 +96,7 @@ static void setup(void)
 	add_chunk(w, 'a', 100, 30, 'P', 32);
 	add_chunk(w, 'a', 100, 30, 'P', 32);
 	add_chunk(w, 'a', 100, 20, 'Q', 32);
-	ck_ok(ckpt_manifest_writer_seal(w, add_file(w, "warm", 103, 10, CKPT_CONTENT_RAW), CKPT_SAMPLE_SHA256));
+	ck_ok(ckpt_manifest_writer_seal(w, add_file(w, "warm", 103, 10, CKPT_CONTENT_CHUNKS), CKPT_SAMPLE_SHA256));
 	add_chunk(w, 'c', 10, 9, 'Q', 52);
 	ck_ok(ckpt_manifest_writer_seal(w, add_file(w, "raw", 104, 1000, CKPT_CONTENT_RAW), CKPT_SAMPLE_SHA256));
 	add_chunk(w, 'd', 1000, 0, 0, 0);
@@ -73,6 +110,10 @@ static void setup(void)
 static void teardown(void)
 {
 	ckpt_manifest_unref(m);
+	close(store->sessions_fd);
+	ckpt_temp_empty(dir, true);
+	free(store);
+	free(step);
 }
 
 static uint64_t of_file(const char *path)
@@ -82,7 +123,7 @@ static uint64_t of_file(const char *path)
 
 	ck_ok(ckpt_manifest_lookup(m, path, &e.index));
 	ckpt_manifest_entry(m, e.index, &e);
-	ck_ok(ckpt_stored_file(m, &e, &bytes));
+	ck_ok(ckpt_stored_file(step, m, &e, &bytes));
 	return bytes;
 }
 
@@ -106,11 +147,12 @@ END_TEST
 
 START_TEST(a_version_is_what_is_raw_and_the_chunks_of_what_is_not)
 {
-	uint64_t bytes;
+	uint64_t raw, packed;
 
-	ck_assert_uint_eq(ckpt_stored_raw(m), 10 + 1000 + 5000);
-	ck_ok(ckpt_stored_version(m, &bytes));
-	ck_assert_uint_eq(bytes, 6010 + 30 + 50 + 20);
+	ck_assert_uint_eq(ckpt_stored_raw(step, m), 10 + 1000 + 5000);
+	ck_ok(ckpt_stored_version(step, m, &raw, &packed));
+	ck_assert_uint_eq(raw, 6010);
+	ck_assert_uint_eq(packed, 30 + 50 + 20);
 }
 END_TEST
 
@@ -164,7 +206,7 @@ static void check_weights(bool master)
 	struct ckpt_stored s = {0};
 	struct ckpt_manifest *both;
 	struct ckpt_entry e;
-	uint64_t bytes;
+	uint64_t raw, bytes;
 	void *data;
 	size_t len;
 
@@ -186,10 +228,10 @@ static void check_weights(bool master)
 	ck_assert_uint_eq(s.out_bytes, 180);
 	ck_assert_uint_eq(s.again_bytes, 0);
 	ck_assert_uint_eq(s.codecs[CKPT_CODEC_ROUND].out_bytes, 30);
-	ck_ok(ckpt_stored_version(both, &bytes));
-	ck_assert_uint_eq(bytes, 180);
+	ck_ok(ckpt_stored_version(step, both, &raw, &bytes));
+	ck_assert(!raw && bytes == 180);
 	ckpt_manifest_entry(both, 1, &e);
-	ck_ok(ckpt_stored_file(both, &e, &bytes));
+	ck_ok(ckpt_stored_file(step, both, &e, &bytes));
 	ck_assert_uint_eq(bytes, 30);
 	ckpt_stored_done(&s);
 	ckpt_manifest_unref(both);
