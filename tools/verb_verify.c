@@ -9,7 +9,6 @@
 #include "core/base/uuid.h"
 #include "core/store/errlog.h"
 #include "core/log/snapshot.h"
-#include "core/store/load.h"
 #include "core/store/trash.h"
 #include "core/tier/dedupe.h"
 #include "tools/check.h"

@@ -12,6 +12,13 @@ size_t ckpt_parts_place(struct ckpt_part *const *parts, size_t count, size_t byt
 	return bytes;
 }
 
+void ckpt_parts_init(struct ckpt_part *const *parts, size_t count, void *object)
+{
+	for (size_t i = 0; i < count; i++)
+		if (parts[i]->init)
+			parts[i]->init(object);
+}
+
 void ckpt_parts_done(struct ckpt_part *const *parts, size_t count, void *object)
 {
 	for (size_t i = 0; i < count; i++)

@@ -52,7 +52,7 @@ int ckpt_change_publish(struct ckpt_step *step)
 
 static bool is_closing(const struct ckpt_step *step)
 {
-	return __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&step->store->threads.closing, __ATOMIC_ACQUIRE);
 }
 
 static void watch(struct ckpt_step *step)

@@ -600,8 +600,8 @@ static void attempt_end(struct attempt *a)
 
 	attempt_free(a);
 	ckpt_lock_take(&s->lock);
-	s->commits_running--;
-	pthread_cond_broadcast(&s->idle);
+	s->threads.running--;
+	pthread_cond_broadcast(&s->threads.ended);
 	ckpt_lock_drop(&s->lock);
 }
 
@@ -692,7 +692,7 @@ static int enter(struct attempt *a, const struct ckpt_commit *how, enum part *re
 		ckpt_staging_of(step)->killed = (struct ckpt_killed){0}; // what the attempt before was told
 		ckpt_attempts_of(step)->attempts++;
 		ckpt_staging_of(step)->progress_ns = a->began_ns;
-		step->store->commits_running++;
+		step->store->threads.running++;
 		break;
 	case CKPT_STEP_COMMITTING:
 		*ret_part = JOINS;

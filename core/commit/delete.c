@@ -11,12 +11,12 @@
 #include "core/commit/pin.h"
 #include "core/commit/removal.h"
 #include "core/commit/version.h"
-#include "core/gc/gc.h"
 #include "core/store/errlog.h"
 #include "core/store/folders.h"
 #include "core/store/follow.h"
 #include "core/store/store.h"
 #include "core/store/trash.h"
+#include "core/tier/garbage.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -346,7 +346,7 @@ static int expire(struct ckpt_step *step, struct ckpt_manifest *m, char ret_name
 		return rc;
 	rc = files_out_of_sight(step, ret_name);
 	if (!rc)
-		ckpt_gc_expect(step, m);
+		ckpt_garbage_expect(step, m);
 	if (!rc)
 		ckpt_record_copy_remove(&copies, step->session);
 	if (!rc)

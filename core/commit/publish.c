@@ -57,7 +57,7 @@ static void fill_summary(struct attempt *a, size_t manifest_len)
 	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
 		stay_the_step(a->step->base, ckpt_reopen_of(a->step)->fresh, s);
 	ckpt_lock_take(&store->lock);
-	s->sequence = a->keeps_place ? a->step->base->summary.sequence : ++store->sequence;
+	s->sequence = a->keeps_place ? a->step->base->summary.sequence : ++*ckpt_step_sequence_locked(store);
 	ckpt_lock_drop(&store->lock);
 }
 

@@ -268,7 +268,7 @@ static int64_t end_some(struct ckpt_step *step, struct ending ends[REMOVERS_MAX]
 
 static bool is_closing(const struct ckpt_step *step)
 {
-	return __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&step->store->threads.closing, __ATOMIC_ACQUIRE);
 }
 
 // Until then, the end of the store, or that of all marks.

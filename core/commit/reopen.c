@@ -181,7 +181,7 @@ static bool end_quietly(struct ckpt_step *step)
 {
 	struct ckpt_changes changes = {0};
 	struct ckpt_makers_facts makers;
-	bool ending = __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE), lost;
+	bool ending = __atomic_load_n(&step->store->threads.closing, __ATOMIC_ACQUIRE), lost;
 	int64_t since_ns = quiet_since_ns(step);
 	int rc = ckpt_changes_look(step, &changes);
 
@@ -219,7 +219,7 @@ static bool watch_once(struct ckpt_step *step, bool *ret_ended)
 	LOCK_SCOPE(&step->lock);
 	bool reopens = __atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
 
-	*ret_ended = !reopens || __atomic_load_n(&step->store->closing, __ATOMIC_ACQUIRE);
+	*ret_ended = !reopens || __atomic_load_n(&step->store->threads.closing, __ATOMIC_ACQUIRE);
 	if (*ret_ended)
 		return reopens && is_closed_locked(step);
 	if (is_quiet_locked(step))
@@ -254,7 +254,7 @@ static int wake(void *arg __attribute__((unused)), struct ckpt_step *step)
 
 void ckpt_reopen_wake_all(struct ckpt_store *s)
 {
-	__atomic_store_n(&s->closing, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->threads.closing, true, __ATOMIC_RELEASE);
 	LOCK_SCOPE(&s->lock);
 	(void)ckpt_step_each_locked(s, NULL, 1u << CKPT_STEP_STAGED | 1u << CKPT_STEP_COMMITTING, wake, NULL);
 }

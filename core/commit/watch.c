@@ -16,8 +16,8 @@ static void end(struct watch *w)
 	ckpt_step_unref(w->step);
 	free(w);
 	ckpt_lock_take(&s->lock);
-	s->commits_running--;
-	pthread_cond_broadcast(&s->idle);
+	s->threads.running--;
+	pthread_cond_broadcast(&s->threads.ended);
 	ckpt_lock_drop(&s->lock);
 }
 
@@ -42,7 +42,7 @@ bool ckpt_watch_start(struct ckpt_step *step, void (*fn)(struct ckpt_step *step)
 		return false;
 	*w = (struct watch){ckpt_step_ref(step), fn};
 	ckpt_lock_take(&s->lock);
-	s->commits_running++;
+	s->threads.running++;
 	ckpt_lock_drop(&s->lock);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);

@@ -5,5 +5,5 @@
 
 #include "core/store/step.h"
 
-// False: no thread could be started. fn ends soon once step->store->closing is set.
+// False: no thread could be started. fn ends soon once step->store->threads.closing is set.
 bool ckpt_watch_start(struct ckpt_step *step, void (*fn)(struct ckpt_step *step));

@@ -15,6 +15,7 @@
 #include "core/store/follow.h"
 #include "core/store/store.h"
 #include "core/tier/dedupe.h"
+#include "core/tier/garbage.h"
 #include "core/tier/pack_pins.h"
 
 #include <stdarg.h>
@@ -86,13 +87,13 @@ static void mark_emptied(void *arg, const struct ckpt_manifest *m)
 // not need; and what steps needed that are gone, who removed them.
 static void pass_over_expected(struct ckpt_gc_round *g, uint64_t *bytes, uint64_t *all)
 {
-	(void)ckpt_gc_expected_load(g->store); // what is not known is asked about
+	(void)ckpt_garbage_load(g->store); // what is not known is asked about
 	for (size_t i = 0; i < g->cold_count; i++)
 		ckpt_repack_each_before(g->cold[i], mark_emptied, g);
 	for (size_t i = 0; i < g->pack_count; i++) {
 		const struct ckpt_gc_pack *p = &g->packs[i];
 
-		if (!p->goes || !(p->emptied || ckpt_gc_expects(g->store, p->pack.id)))
+		if (!p->goes || !(p->emptied || ckpt_garbage_expects(g->store, p->pack.id)))
 			continue;
 		*bytes -= p->pack.bytes;
 		*all -= p->pack.bytes;
@@ -124,7 +125,7 @@ static int condemn(struct ckpt_gc_round *g)
 {
 	for (size_t i = 0; i < g->pack_count; i++) {
 		struct ckpt_gc_pack *p = &g->packs[i];
-		int rc = p->goes ? ckpt_pack_condemn(g->store->pack_pins, p->pack.id) : 0;
+		int rc = p->goes ? ckpt_pack_condemn(*ckpt_pack_pins_of(g->store), p->pack.id) : 0;
 
 		if (rc == -ENOMEM)
 			return rc;
@@ -141,7 +142,7 @@ static int condemn(struct ckpt_gc_round *g)
 static void condemned_end(struct ckpt_gc_round *g, struct ckpt_gc_pack *p, bool stays)
 {
 	if (p->condemned)
-		ckpt_pack_condemned_end(g->store->pack_pins, p->pack.id, stays);
+		ckpt_pack_condemned_end(*ckpt_pack_pins_of(g->store), p->pack.id, stays);
 	p->condemned = false;
 }
 
@@ -380,9 +381,9 @@ static int collect(struct ckpt_gc_round *g)
 {
 	int rc;
 
-	ckpt_pack_pins_begin(g->store->pack_pins);
+	ckpt_pack_pins_begin(*ckpt_pack_pins_of(g->store));
 	rc = look_and_remove(g);
-	ckpt_pack_pins_end(g->store->pack_pins);
+	ckpt_pack_pins_end(*ckpt_pack_pins_of(g->store));
 	return rc;
 }
 
@@ -442,14 +443,14 @@ int ckpt_gc(struct ckpt_store *s, const struct ckpt_gc_how *how, struct ckpt_gc_
 		now.repack.stuck = &stuck;
 	if (!s->writable)
 		return ckpt_gc_fail(&g, -EROFS, "%s is open for reading", s->path);
-	expected = ckpt_gc_expected(s);
+	expected = ckpt_garbage_packs(s);
 	rc = collect(&g);
 	if (!rc && !how->repack.none)
 		rc = repack(&g);
 	while (!rc && g.moved_on)
 		rc = go_round_again(&g);
 	if (!rc && !how->dry_run && !ret_done->kept[CKPT_GC_YOUNG].objects && !ret_done->kept[CKPT_GC_OPEN].objects)
-		ckpt_gc_expect_no_more(s, expected);
+		ckpt_garbage_expect_no_more(s, expected);
 	gc_done(&g);
 	if (!how->dry_run)
 		tell_freed(ret_done);

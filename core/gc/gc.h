@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 struct ckpt_manifest;
-struct ckpt_pack;
 struct ckpt_step;
 struct ckpt_store;
 
@@ -83,20 +82,6 @@ const char *ckpt_gc_kept_text(enum ckpt_gc_kept kept); // "younger than the grac
 // {"live_bytes", "garbage_bytes", "deleted_bytes", "deleted_objects", "repacked_bytes", "repacked_objects", "kept": [{"why", "objects",
 // "bytes"}]}; malloc'ed; NULL: no memory.
 char *ckpt_gc_json(const struct ckpt_gc_done *done);
-
-// What the step needs is expected to be garbage soon: it is being expired, and its records are still there. m: its manifest, as it
-// was read before the locks were taken that are held now; another one: it is read; NULL: it cannot be.
-void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m);
-// It was put for a step that went meanwhile.
-void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack);
-bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[32]);
-size_t ckpt_gc_expected(struct ckpt_store *s); // packs
-// The same from one process to the next, by what the log says under the key "expected"; of many, some. What was kept is expected here, too, once it is
-// loaded: 0, -EIO ... Who closes the store keeps it. Both block.
-int ckpt_gc_expected_load(struct ckpt_store *s);
-void ckpt_gc_expected_keep(struct ckpt_store *s);
-uint64_t ckpt_gc_expected_bytes(struct ckpt_store *s);              // of those packs: other steps may need some of it
-void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected); // it went; nothing is done if there is more by now
 
 // As a mount does it by itself, CKPT_GC_FIRST_NS after its start, so that it does not read beside those who wait for that, and then once
 // in CKPT_GC_EVERY_NS, and sooner as long as there is more to repack; a failure is in the error log, each once as long as it is the

@@ -4,6 +4,7 @@
 #include "core/base/util.h"
 #include "core/store/errlog.h"
 #include "core/store/store.h"
+#include "core/tier/garbage.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,13 +54,13 @@ bool ckpt_gc_is_stuck(const struct ckpt_gc_stuck *stuck, const uint8_t id[32])
 
 static bool may_get_room(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
 {
-	return behind->young_bytes || ckpt_gc_expected(s);
+	return behind->young_bytes || ckpt_garbage_packs(s);
 }
 
 // Where steps come and go fast, the last eighth of a disk is full before anything is removed of it.
 static bool is_short_of_room(struct ckpt_store *s, const struct ckpt_gc_behind *behind)
 {
-	uint64_t room, all, garbage = MAX(behind->young_bytes, ckpt_gc_expected_bytes(s));
+	uint64_t room, all, garbage = MAX(behind->young_bytes, ckpt_garbage_bytes(s));
 
 	return !ckpt_sys.room(s->dirfd, &room, &all) && (room < all / SHORT_PART || garbage >= all / SHORT_PART);
 }
@@ -80,7 +81,7 @@ static void settle(struct ckpt_store *s, struct ckpt_gc_behind *behind, int64_t 
 		behind->in_vain_ns = MIN(behind->in_vain_ns * 2 + CKPT_GC_FIRST_NS, CKPT_GC_EVERY_NS);
 	behind->short_after_ns =
 		failed ? behind->after_ns : now_ns + MAX(MAX(pause_ns, behind->in_vain_ns), CKPT_GC_SHORTAGE_NS);
-	__atomic_store_n(&s->gc_in_vain, behind->in_vain_ns > 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_garbage_of(s)->gc_in_vain, behind->in_vain_ns > 0, __ATOMIC_RELAXED);
 }
 
 static int64_t due_ns(struct ckpt_store *s, const struct ckpt_gc_behind *behind)

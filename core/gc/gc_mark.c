@@ -300,7 +300,7 @@ void ckpt_gc_mark_pinned(struct ckpt_gc_round *g)
 	for (size_t i = 0; i < g->pack_count; i++) {
 		struct ckpt_gc_pack *p = &g->packs[i];
 
-		if (!ckpt_pack_is_pinned(g->store->pack_pins, p->pack.id))
+		if (!ckpt_pack_is_pinned(*ckpt_pack_pins_of(g->store), p->pack.id))
 			continue;
 		p->use = CKPT_GC_USE_LIVE;
 		p->fixed = true;

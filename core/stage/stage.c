@@ -216,7 +216,7 @@ static int sync_sessions(struct ckpt_store *s)
 
 	while (all->synced < mine && !rc) {
 		if (all->syncing) {
-			ckpt_lock_wait(&s->idle, &s->lock);
+			ckpt_lock_wait(&s->threads.ended, &s->lock);
 			continue;
 		}
 		all->syncing = true;
@@ -225,8 +225,9 @@ static int sync_sessions(struct ckpt_store *s)
 		rc = ckpt_sys.fsync(s->sessions_fd);
 		ckpt_lock_take(&s->lock);
 		all->syncing = false;
-		all->synced = rc ? all->synced : MAX(all->synced, wanted); // those who waited for a failure see to themselves
-		pthread_cond_broadcast(&s->idle);
+		all->synced =
+			rc ? all->synced : MAX(all->synced, wanted); // those who waited for a failure see to themselves
+		pthread_cond_broadcast(&s->threads.ended);
 	}
 	return rc;
 }

@@ -11,7 +11,6 @@
 #include "core/commit/removal.h"
 #include "core/commit/reopen.h"
 #include "core/commit/share.h"
-#include "core/gc/gc.h"
 #include "core/index/indexer.h"
 #include "core/objects/stack.h"
 #include "core/stage/convert.h"
@@ -29,7 +28,9 @@
 #include "core/tier/chunk_cache.h"
 #include "core/tier/cool.h"
 #include "core/tier/cooler.h"
+#include "core/tier/dedupe.h"
 #include "core/tier/file.h"
+#include "core/tier/garbage.h"
 #include "core/tier/pack_pins.h"
 #include "core/tier/packing.h"
 #include "core/tier/sealer.h"
@@ -47,10 +48,11 @@ static struct ckpt_part *const step_parts[] = {
 };
 
 static struct ckpt_part *const store_parts[] = {
-	&ckpt_sessions_part, &ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,         &ckpt_sealer_part,
-	&ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,        &ckpt_indexer_part,
-	&ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part, &ckpt_commits_part,
-	&ckpt_synced_folders_part,
+	&ckpt_pack_pins_part, &ckpt_cool_turn_part,      &ckpt_looked_part, &ckpt_garbage_part,
+	&ckpt_sessions_part,  &ckpt_expiry_part,         &ckpt_trash_part,  &ckpt_room_part,
+	&ckpt_sealer_part,    &ckpt_cooler_part,         &ckpt_looker_part, &ckpt_limit_part,
+	&ckpt_indexer_part,   &ckpt_chunk_cache_part,    &ckpt_drafts_part, &ckpt_packed_files_part,
+	&ckpt_commits_part,   &ckpt_synced_folders_part,
 };
 static size_t store_bytes;
 
@@ -208,18 +210,17 @@ int ckpt_store_open(const char *path, enum ckpt_store_mode mode, const struct ck
 		return -ENOMEM;
 	s->dirfd = s->sessions_fd = s->records_fd = s->tree_fd = s->trash_fd = s->lock_fd = -1;
 	ckpt_lock_init(&s->refresh_lock, CKPT_LOCK_REFRESH);
-	ckpt_lock_init(&s->cool_lock, CKPT_LOCK_COOL);
-	ckpt_lock_init(&s->look_lock, CKPT_LOCK_LOOK);
 	ckpt_lock_init(&s->acts_lock, CKPT_LOCK_ACTS);
 	ckpt_lock_init(&s->lock, CKPT_LOCK_STORE);
-	pthread_cond_init(&s->idle, NULL);
+	pthread_cond_init(&s->threads.ended, NULL);
+	ckpt_parts_init(store_parts, ARRAY_LEN(store_parts), s);
 	s->writable = mode != CKPT_STORE_READ;
 	s->calls.wake_behind = wake_behind;
 	s->calls.wake_looker = wake_looker;
 	ckpt_boot_id(s->boot_id);
 	s->steps = ckpt_step_table_new();
 	s->path = realpath(path, NULL);
-	rc = !s->path ? -errno : !s->steps ? -ENOMEM : ckpt_pack_pins_new(&s->pack_pins);
+	rc = !s->path ? -errno : !s->steps ? -ENOMEM : ckpt_pack_pins_new(ckpt_pack_pins_of(s));
 	if (!rc && settings)
 		rc = ckpt_settings_copy(&s->settings, settings);
 	else
@@ -284,8 +285,8 @@ void ckpt_store_rest(struct ckpt_store *s)
 	ckpt_room_stop(*ckpt_room_of(s));
 	ckpt_trash_stop(*ckpt_trash_of(s));
 	LOCK_SCOPE(&s->lock);
-	while (s->commits_running)
-		ckpt_lock_wait(&s->idle, &s->lock);
+	while (s->threads.running)
+		ckpt_lock_wait(&s->threads.ended, &s->lock);
 }
 
 void ckpt_store_close(struct ckpt_store *s)
@@ -299,7 +300,7 @@ void ckpt_store_close(struct ckpt_store *s)
 	ckpt_trash_close(*ckpt_trash_of(s));
 	ckpt_expiry_free(*ckpt_expiry_of(s));
 	if (s->writable && s->journal) {
-		ckpt_gc_expected_keep(s);
+		ckpt_garbage_keep(s);
 		(void)ckpt_journal_snapshot(s->journal, false);
 	}
 	ckpt_sealer_free(*ckpt_sealer_of(s));
@@ -317,15 +318,12 @@ void ckpt_store_close(struct ckpt_store *s)
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close_if_open(fds[i]);
 	ckpt_settings_done(&s->settings);
+	ckpt_pack_pins_free(*ckpt_pack_pins_of(s));
 	ckpt_parts_done(store_parts, ARRAY_LEN(store_parts), s);
-	ckpt_keys_done(&s->expired_packs);
-	ckpt_pack_pins_free(s->pack_pins);
 	free(s->path);
-	pthread_cond_destroy(&s->idle);
+	pthread_cond_destroy(&s->threads.ended);
 	ckpt_lock_done(&s->lock);
 	ckpt_lock_done(&s->acts_lock);
-	ckpt_lock_done(&s->look_lock);
-	ckpt_lock_done(&s->cool_lock);
 	ckpt_lock_done(&s->refresh_lock);
 	free(s);
 }

@@ -16,6 +16,7 @@
 #include "core/gc/gc.h"
 #include "core/stage/stage.h"
 #include "core/store/store.h"
+#include "core/tier/garbage.h"
 #include "core/tier/stored.h"
 
 #include <stdio.h>
@@ -233,7 +234,7 @@ static uint64_t reserve(struct ckpt_room *r, uint64_t disk_bytes)
 	uint64_t sequence;
 
 	ckpt_lock_take(&r->store->lock);
-	sequence = r->store->sequence;
+	sequence = *ckpt_step_sequence_locked(r->store);
 	ckpt_lock_drop(&r->store->lock);
 	if (sequence != r->sequence) {
 		r->newest_bytes = newest_bytes(r->store);
@@ -287,7 +288,7 @@ static void free_packs(struct ckpt_room *r, bool at_once)
 	int64_t began_ns = ckpt_sys.mono_ns();
 	struct ckpt_gc_done done;
 
-	if (!ckpt_gc_expected(r->store) || (!at_once && began_ns < r->gc_after_ns))
+	if (!ckpt_garbage_packs(r->store) || (!at_once && began_ns < r->gc_after_ns))
 		return;
 	(void)ckpt_gc(r->store, &how, &done); // what fails is told by the next round of the trash
 	r->gc_after_ns = ckpt_sys.mono_ns() + GC_REST * (ckpt_sys.mono_ns() - began_ns);

@@ -2,9 +2,9 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/gc/gc.h"
 #include "core/store/room.h"
 #include "core/store/store.h"
+#include "core/tier/garbage.h"
 
 static uint64_t sum_of(const json_t *sessions, bool left)
 {
@@ -32,7 +32,7 @@ json_t *ckpt_room_json(struct ckpt_store *s, const json_t *sessions)
 			 "disk_bytes", (json_int_t)state.disk_bytes, "reserve_bytes", (json_int_t)state.reserve_bytes,
 			 "trash_bytes", (json_int_t)state.trash_bytes, "trash_steps", (json_int_t)state.trash_steps,
 			 "staged_bytes", (json_int_t)sum_of(sessions, false), "left_over_bytes",
-			 (json_int_t)sum_of(sessions, true), "garbage_bytes", (json_int_t)ckpt_gc_expected_bytes(s),
+			 (json_int_t)sum_of(sessions, true), "garbage_bytes", (json_int_t)ckpt_garbage_bytes(s),
 			 "short", (int)state.is_short);
 }
 

@@ -32,6 +32,7 @@ struct ckpt_step_table {
 	struct ckpt_step *lru_head, *lru_tail; // newest use first
 	size_t lru_bytes;
 	uint64_t incarnations;
+	uint64_t sequence;            // commits so far
 	struct ckpt_pending *pending; // of running commits, and of those with an unknown outcome: few
 };
 
@@ -165,6 +166,7 @@ static struct ckpt_step *new_locked(struct ckpt_store *s)
 	ckpt_lock_init(&step->lock, CKPT_LOCK_STEP);
 	pthread_cond_init(&step->changed, NULL);
 	step->incarnation = ++s->steps->incarnations;
+	ckpt_parts_init(parts.parts, parts.count, step);
 	return step;
 }
 
@@ -656,10 +658,15 @@ int ckpt_step_enter(struct ckpt_store *s, const struct ckpt_said *said)
 		return rc;
 	ckpt_lock_take(&s->lock);
 	rc = enter_locked(step, said);
-	s->sequence = MAX(s->sequence, said->is.sequence);
+	s->steps->sequence = MAX(s->steps->sequence, said->is.sequence);
 	ckpt_lock_drop(&s->lock);
 	ckpt_step_unref(step);
 	return rc;
+}
+
+uint64_t *ckpt_step_sequence_locked(struct ckpt_store *s)
+{
+	return &s->steps->sequence;
 }
 
 static bool is_old_locked(struct ckpt_step *step, const struct ckpt_said *said)

@@ -167,6 +167,8 @@ struct ckpt_said;                                                               
 int ckpt_step_said(struct ckpt_store *s, const char *session, struct ckpt_said *ret_said); // -ENOENT: nothing
 // A step that is not in the table yet. -EEXIST, -ENOMEM.
 int ckpt_step_enter(struct ckpt_store *s, const struct ckpt_said *said);
+// Under store->lock: commits so far.
+uint64_t *ckpt_step_sequence_locked(struct ckpt_store *s);
 // Under store->lock, by who has a reference: the step becomes what is said of it. Older news than it has change nothing. False: its name
 // is another's, or kept for another.
 bool ckpt_step_follow_locked(struct ckpt_step *step, const struct ckpt_said *said);

@@ -23,7 +23,6 @@
 #define CKPT_STORE_FORMAT 1
 
 struct ckpt_decided;
-struct ckpt_pack_pins;
 
 // Of modules above, which the store knows nothing else of.
 struct ckpt_store_calls {
@@ -76,15 +75,6 @@ struct ckpt_store {
 	// Opened for reading: held over a whole look at the log.
 	struct ckpt_lock refresh_lock;
 
-	struct ckpt_pack_pins *pack_pins; // packs that are about to be named, or removed
-	struct ckpt_lock cool_lock;       // cool.c's: over the cooling of a step
-	unsigned cool_wanted;             // by so many who wait for cool_lock; atomic
-	struct ckpt_lock look_lock;       // dedupe.c's: over a look at all packs
-	uint64_t packs_indexed;           // dedupe.c's; atomic
-	struct ckpt_keys expired_packs; // gc_expired.c's; guarded by lock
-	uint64_t expired_bytes;         // of those; guarded by lock
-	bool gc_in_vain;                // the last one that was made behind found nothing that could go; atomic
-
 	// Held over a whole act on committed steps (new metadata, delete, undelete, move, expire): each finds the names and
 	// versions that the one before has left.
 	struct ckpt_lock acts_lock;
@@ -92,11 +82,12 @@ struct ckpt_store {
 	// Neither this nor a step's lock is held over I/O.
 	struct ckpt_lock lock;
 	struct ckpt_step_table *steps; // guarded by lock
-	uint64_t sequence;             // commits so far; guarded by lock
-	int saves;           // steps that are being committed, and handles open for writing in staged ones; atomic
-	int commits_running; // threads of commit.c and reopen.c; guarded by lock, announced on idle
-	pthread_cond_t idle;
-	bool closing; // atomic: who watches a reopened step ends
+	int saves; // steps that are being committed, and handles open for writing in staged ones; atomic
+	struct {
+		int running; // threads of commits and of reopened steps; guarded by lock, announced on ended
+		pthread_cond_t ended;
+		bool closing; // atomic: those that watch a step end
+	} threads;
 	struct ckpt_store_calls calls;
 };
 

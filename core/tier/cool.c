@@ -621,17 +621,17 @@ static int take_turn(struct ckpt_store *s, const struct ckpt_tier_how *how)
 	int rc = 0;
 
 	if (how->at_once)
-		return ckpt_lock_try_ns(&s->cool_lock, 0) ? 0 : -EBUSY;
-	__atomic_add_fetch(&s->cool_wanted, 1, __ATOMIC_RELAXED);
-	while (!rc && !ckpt_lock_try_ns(&s->cool_lock, WAIT_NS))
+		return ckpt_lock_try_ns(&ckpt_cool_turn_of(s)->lock, 0) ? 0 : -EBUSY;
+	__atomic_add_fetch(&ckpt_cool_turn_of(s)->wanted, 1, __ATOMIC_RELAXED);
+	while (!rc && !ckpt_lock_try_ns(&ckpt_cool_turn_of(s)->lock, WAIT_NS))
 		rc = how->go_on && !how->go_on(how->arg, 0) ? -EINTR : 0;
-	__atomic_sub_fetch(&s->cool_wanted, 1, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&ckpt_cool_turn_of(s)->wanted, 1, __ATOMIC_RELAXED);
 	return rc;
 }
 
 bool ckpt_cool_is_wanted(const struct ckpt_store *s)
 {
-	return __atomic_load_n(&s->cool_wanted, __ATOMIC_RELAXED);
+	return __atomic_load_n(&ckpt_cool_turn_of(s)->wanted, __ATOMIC_RELAXED);
 }
 
 int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done)
@@ -643,7 +643,7 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 	if (rc)
 		return rc;
 	rc = cool(&c);
-	ckpt_lock_drop(&step->store->cool_lock);
+	ckpt_lock_drop(&ckpt_cool_turn_of(step->store)->lock);
 	if (!rc)
 		rc = sweep(&c);
 	if (!is_quiet(rc) && !c.bad_count)
@@ -678,3 +678,15 @@ const char *ckpt_tier_hint(int error)
 	       : error == -EIO    ? "`ckptfs verify --read-data` says which file; .ckptfs/errors in the mount says more"
 				  : NULL;
 }
+
+static void turn_init(void *store)
+{
+	ckpt_lock_init(&ckpt_cool_turn_of(store)->lock, CKPT_LOCK_COOL);
+}
+
+static void turn_done(void *store)
+{
+	ckpt_lock_done(&ckpt_cool_turn_of(store)->lock);
+}
+
+struct ckpt_part ckpt_cool_turn_part = {.bytes = sizeof(struct ckpt_cool_turn), .init = turn_init, .done = turn_done};

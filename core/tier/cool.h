@@ -17,8 +17,15 @@ struct ckpt_raws {
 };
 CKPT_PART(struct ckpt_step, struct ckpt_raws, ckpt_raws)
 
+// One step of a store is cooled at a time.
+struct ckpt_cool_turn {
+	struct ckpt_lock lock; // over the cooling of a step
+	unsigned wanted;       // by so many who wait for it; atomic
+};
+CKPT_PART(struct ckpt_store, struct ckpt_cool_turn, ckpt_cool_turn)
+
 struct ckpt_tier_how {
-	bool at_once; // cool: -EBUSY where another step is being cooled; else it waits for that one
+	bool at_once;    // cool: -EBUSY where another step is being cooled; else it waits for that one
 	bool keeps_warm; // cool: raw files stay as long as ckpt_warm_left_ns() says
 	// After each chunk: may end the act by answering false. NULL: on and on.
 	bool (*go_on)(void *arg, uint64_t bytes);

@@ -1,10 +1,10 @@
 // Raw files of what is in packs are removed, and no other: by the version that is current, and durable, while the lock of all acts is
 // held.
-#include "core/commit/amending.h"
 #include "core/tier/cool.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/commit/amending.h"
 #include "core/store/store.h"
 
 #include <fcntl.h>

@@ -3,12 +3,12 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/gc/gc.h"
 #include "core/store/store.h"
 #include "core/tier/behind.h"
 #include "core/tier/cool.h"
+#include "core/tier/garbage.h"
 
-#define LET_BY_NS INT64_C(100000000)              // until it looks whether the call that waited has begun
+#define LET_BY_NS INT64_C(100000000) // until it looks whether the call that waited has begun
 #define ROOM_FACTOR 2
 #define ROOMY_SHARE 4 // of the disk
 
@@ -148,7 +148,8 @@ static bool has_room(struct ckpt_store *s, uint64_t bytes)
 	uint64_t room, all;
 
 	return !ckpt_sys.room(s->dirfd, &room, &all) && room / ROOM_FACTOR >= bytes &&
-	       (room >= all / ROOMY_SHARE || !ckpt_gc_expected(s) || __atomic_load_n(&s->gc_in_vain, __ATOMIC_RELAXED));
+	       (room >= all / ROOMY_SHARE || !ckpt_garbage_packs(s) ||
+		__atomic_load_n(&ckpt_garbage_of(s)->gc_in_vain, __ATOMIC_RELAXED));
 }
 
 // Nothing is left to do of the version that was looked at, or not now. Another one, our own or what somebody did meanwhile, is

@@ -5,7 +5,7 @@
 #include "core/store/store.h"
 #include "core/tier/pack.h"
 
-// store->packs_indexed says up to which reset of the index, plus 1, it knows all packs; 0: it does not. This process alone makes
+// packs_indexed says up to which reset of the index, plus 1, it knows all packs; 0: it does not. This process alone makes
 // packs and removes them, so that it stays so.
 //
 // Packs come and go during a look, and the index is told of them meanwhile. So the look reads the index first, and then the store:
@@ -162,12 +162,13 @@ static void see(struct ckpt_store *s, int rc)
 
 static void set_known(struct ckpt_store *s, uint64_t indexed)
 {
-	__atomic_store_n(&s->packs_indexed, indexed, __ATOMIC_RELAXED);
+	__atomic_store_n(&ckpt_looked_of(s)->packs_indexed, indexed, __ATOMIC_RELAXED);
 }
 
 static bool is_known(const struct ckpt_store *s)
 {
-	return s->index && __atomic_load_n(&s->packs_indexed, __ATOMIC_RELAXED) == ckpt_index_resets(s->index) + 1;
+	return s->index &&
+	       __atomic_load_n(&ckpt_looked_of(s)->packs_indexed, __ATOMIC_RELAXED) == ckpt_index_resets(s->index) + 1;
 }
 
 // It is known from the beginning, so that what fails meanwhile can say that it is not.
@@ -187,10 +188,10 @@ static int look_locked(struct ckpt_store *s)
 
 void ckpt_dedupe_look(struct ckpt_store *s)
 {
-	if (!s->index || is_known(s) || !ckpt_lock_try_ns(&s->look_lock, 0))
+	if (!s->index || is_known(s) || !ckpt_lock_try_ns(&ckpt_looked_of(s)->lock, 0))
 		return;
 	(void)look_locked(s);
-	ckpt_lock_drop(&s->look_lock);
+	ckpt_lock_drop(&ckpt_looked_of(s)->lock);
 }
 
 int ckpt_dedupe_rebuild(struct ckpt_store *s, bool (*go_on)(void *arg), void *arg)
@@ -199,13 +200,13 @@ int ckpt_dedupe_rebuild(struct ckpt_store *s, bool (*go_on)(void *arg), void *ar
 
 	if (!s->index)
 		return -ENOENT;
-	while (!ckpt_lock_try_ns(&s->look_lock, LOOK_WAIT_NS))
+	while (!ckpt_lock_try_ns(&ckpt_looked_of(s)->lock, LOOK_WAIT_NS))
 		if (go_on && !go_on(arg))
 			return -EINTR;
 	rc = ckpt_index_reset(s->index);
 	if (!rc)
 		(void)look_locked(s);
-	ckpt_lock_drop(&s->look_lock);
+	ckpt_lock_drop(&ckpt_looked_of(s)->lock);
 	return rc;
 }
 
@@ -247,3 +248,15 @@ void ckpt_dedupe_forget(struct ckpt_store *s, const struct ckpt_pack *packs, siz
 	if (rc)
 		set_known(s, 0);
 }
+
+static void looked_init(void *store)
+{
+	ckpt_lock_init(&ckpt_looked_of(store)->lock, CKPT_LOCK_LOOK);
+}
+
+static void looked_done(void *store)
+{
+	ckpt_lock_done(&ckpt_looked_of(store)->lock);
+}
+
+struct ckpt_part ckpt_looked_part = {.bytes = sizeof(struct ckpt_looked), .init = looked_init, .done = looked_done};

@@ -10,6 +10,8 @@
 // whose index cannot be used finds nothing, and nothing else goes wrong.
 #pragma once
 
+#include "core/base/lock.h"
+#include "core/base/part.h"
 #include "core/codec/codec.h"
 #include "core/record/manifest.h"
 
@@ -17,6 +19,12 @@
 #include <stddef.h>
 
 struct ckpt_store;
+
+struct ckpt_looked {
+	struct ckpt_lock lock;  // over a look at all packs
+	uint64_t packs_indexed; // up to that reset of the index, plus 1, it knows all packs; 0: it does not; atomic
+};
+CKPT_PART(struct ckpt_store, struct ckpt_looked, ckpt_looked)
 
 // The index knows the packs that there are, and no others. Most often there is nothing to do, and while another thread does it
 // nothing is done.

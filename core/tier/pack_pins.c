@@ -230,3 +230,5 @@ void ckpt_pack_condemned_end(struct ckpt_pack_pins *p, const uint8_t name[CKPT_S
 	else
 		drop(p, place);
 }
+
+struct ckpt_part ckpt_pack_pins_part = {.bytes = sizeof(struct ckpt_pack_pins *)};

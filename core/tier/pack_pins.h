@@ -26,10 +26,14 @@
 #pragma once
 
 #include "core/base/hash.h"
+#include "core/base/part.h"
 
 #include <stdbool.h>
 
 struct ckpt_pack_pins;
+struct ckpt_store;
+// Of each store.
+CKPT_PART(struct ckpt_store, struct ckpt_pack_pins *, ckpt_pack_pins)
 
 int ckpt_pack_pins_new(struct ckpt_pack_pins **ret_pins); // 0, -ENOMEM
 void ckpt_pack_pins_free(struct ckpt_pack_pins *p);       // NULL is fine

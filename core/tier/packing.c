@@ -2,10 +2,10 @@
 
 #include "core/base/util.h"
 #include "core/codec/codec.h"
-#include "core/gc/gc.h"
 #include "core/store/step.h"
 #include "core/store/store.h"
 #include "core/tier/dedupe.h"
+#include "core/tier/garbage.h"
 #include "core/tier/pack_pins.h"
 
 #include <assert.h>
@@ -34,7 +34,7 @@ void ckpt_packing_done(struct ckpt_packing *p)
 {
 	for (size_t i = 0; i < p->pack_count; i++)
 		if (p->packs[i].pinned)
-			ckpt_pack_unpin(p->store->pack_pins, p->packs[i].pack.id);
+			ckpt_pack_unpin(*ckpt_pack_pins_of(p->store), p->packs[i].pack.id);
 	ckpt_pack_writer_free(p->writer);
 	ckpt_codec_free(p->codec);
 	free(p->places);
@@ -106,7 +106,7 @@ static int pin(struct ckpt_packing *p, const uint8_t *name)
 {
 	int rc = ckpt_grow((void **)&p->packs, &p->pack_cap, p->pack_count + 1, sizeof(*p->packs));
 
-	return rc ? rc : ckpt_pack_pin(p->store->pack_pins, name);
+	return rc ? rc : ckpt_pack_pin(*ckpt_pack_pins_of(p->store), name);
 }
 
 static void add_pinned(struct ckpt_packing *p, const struct ckpt_pack *pack, bool put)
@@ -155,7 +155,7 @@ int ckpt_packing_put(struct ckpt_packing *p)
 		return rc;
 	rc = ckpt_pack_writer_put(p->writer, p->store->objects, &pack);
 	if (rc) {
-		ckpt_pack_unpin(p->store->pack_pins, pack.id);
+		ckpt_pack_unpin(*ckpt_pack_pins_of(p->store), pack.id);
 		return rc;
 	}
 	add_pinned(p, &pack, true);
@@ -179,7 +179,7 @@ static size_t condemn(struct ckpt_packing *p, struct ckpt_pack *ret_packs)
 	for (size_t i = 0; i < p->pack_count; i++) {
 		struct ckpt_packing_pack *own = &p->packs[i];
 
-		if (!own->put || !ckpt_pack_condemn_own(p->store->pack_pins, own->pack.id))
+		if (!own->put || !ckpt_pack_condemn_own(*ckpt_pack_pins_of(p->store), own->pack.id))
 			continue;
 		own->pinned = false;
 		ret_packs[count++] = own->pack;
@@ -204,8 +204,8 @@ void ckpt_packing_drop(struct ckpt_packing *p)
 		ckpt_pack_key(packs[i].id, key);
 		rc = ckpt_objects_remove(p->store->objects, key);
 		if (rc)
-			ckpt_gc_expect_pack(p->store, &packs[i]);
-		ckpt_pack_condemned_end(p->store->pack_pins, packs[i].id, rc != 0);
+			ckpt_garbage_expect_pack(p->store, &packs[i]);
+		ckpt_pack_condemned_end(*ckpt_pack_pins_of(p->store), packs[i].id, rc != 0);
 	}
 }
 
@@ -213,7 +213,7 @@ void ckpt_packing_expect_garbage(const struct ckpt_packing *p)
 {
 	for (size_t i = 0; i < p->pack_count; i++)
 		if (p->packs[i].put)
-			ckpt_gc_expect_pack(p->store, &p->packs[i].pack);
+			ckpt_garbage_expect_pack(p->store, &p->packs[i].pack);
 }
 
 void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step)

@@ -94,13 +94,14 @@ static bool faulty_backend(enum ckpt_tiers_act which, const struct ckpt_fault *h
 	return fired;
 }
 
+// Cooling what has packs makes no version: it has nothing to put.
 START_TEST(a_backend_that_fails_or_loses_answers_loses_no_step)
 {
-	uint64_t n = ckpt_suite_first(2, _i);
+	uint64_t n = ckpt_suite_first(2, _i), least = acts[_i % ACTS] == CKPT_TIERS_COOL_B_AGAIN ? 2 : 3;
 
 	while (faulty_backend(acts[_i % ACTS], &ckpt_objectsfault_ways[_i / ACTS], n))
 		n += ckpt_suite_stride(2);
-	ck_assert_uint_gt(n, 3);
+	ck_assert_uint_gt(n, least);
 }
 END_TEST
 

@@ -87,7 +87,7 @@ TABLE = [
     Row("second-save-has-the-number-of-its-version", "core/record/name.c:ckpt_name_number",
         'ckpt_name_matches("*#-v#.ckpt", name)', "false", ("test_name",)),
     Row("quiet-edit-is-the-latest", "core/commit/publish.c:fill_summary",
-        "a->keeps_place ? a->step->base->summary.sequence : ++store->sequence", "++store->sequence", ("test_reopen",)),
+        "a->keeps_place ? a->step->base->summary.sequence : ++*ckpt_step_sequence_locked(store)", "++*ckpt_step_sequence_locked(store)", ("test_reopen",)),
     Row("re-save-has-the-time-of-an-edit", "core/commit/reopen.c:quiet_ns",
         "!__atomic_load_n(&ckpt_reopen_of(step)->rewritten, __ATOMIC_RELAXED)", "true", ("test_reopen",)),
     Row("cut-off-re-save-is-committed", "core/commit/changes.c:look_at_file",

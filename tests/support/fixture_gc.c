@@ -1,5 +1,6 @@
 #include "tests/support/fixture_gc.h"
 
+#include "core/tier/garbage.h"
 #include "tests/support/fixture_sharing.h"
 
 #include "core/base/hash.h"
@@ -43,7 +44,7 @@ void expire(struct ckpt_step *step)
 void expire_earlier(struct ckpt_step *step)
 {
 	expire(step);
-	ckpt_gc_expect_no_more(s, ckpt_gc_expected(s));
+	ckpt_garbage_expect_no_more(s, ckpt_garbage_packs(s));
 }
 
 void gc_all(void)

@@ -554,8 +554,8 @@ void ckpt_save_settle(struct ckpt_store *s)
 {
 	LOCK_SCOPE(&s->lock);
 
-	while (s->commits_running > watchers_locked(s))
-		ckpt_lock_wait(&s->idle, &s->lock);
+	while (s->threads.running > watchers_locked(s))
+		ckpt_lock_wait(&s->threads.ended, &s->lock);
 }
 
 void ckpt_save_settle_all(struct ckpt_store *s)

@@ -1,6 +1,7 @@
 // Cooling and warming of a committed step: where its bytes are then, what of it clients see (nothing), and what damage does.
 #include "core/commit/reopen.h"
 #include "core/store/open.h"
+#include "core/tier/garbage.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
@@ -341,7 +342,7 @@ START_TEST(packs_of_a_step_that_is_removed_meanwhile_go_with_the_garbage)
 
 	ck_error(ckpt_cool(step, &how, &done), EBUSY);
 	ck_assert(removed && !step->summary.packed && packs() > 0);
-	ck_assert_uint_eq(ckpt_gc_expected(s), packs());
+	ck_assert_uint_eq(ckpt_garbage_packs(s), packs());
 	ck_ok(ckpt_gc(s, &all, &gone));
 	ck_assert_uint_eq(packs(), 0);
 	check_all();

@@ -2,6 +2,7 @@
 #include "core/stage/stage.h"
 #include "core/store/open.h"
 #include "core/tier/cooler.h"
+#include "core/tier/garbage.h"
 #include "core/tier/sealer.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
@@ -183,14 +184,14 @@ START_TEST(a_call_that_cools_is_let_by)
 	const struct ckpt_tier_how how = {.pack_bytes = 1 << 20, .at_once = true};
 	struct ckpt_tier_done done;
 
-	ckpt_lock_take(&s->cool_lock);
+	ckpt_lock_take(&ckpt_cool_turn_of(s)->lock);
 	ck_error(ckpt_cool(steps[0], &how, &done), EBUSY);
 	ck_ok(ckpt_store_work_behind(s));
 	for (int tries = 0; tries < TRIES && !(is_sealed(0) && is_sealed(1)); tries++)
 		ckpt_sys.sleep_ns(1000000);
 	ckpt_sys.sleep_ns(50000000);
 	ck_assert(!is_cold(0) && !is_cold(1));
-	ckpt_lock_drop(&s->cool_lock);
+	ckpt_lock_drop(&ckpt_cool_turn_of(s)->lock);
 	for (int tries = 0; tries < TRIES && !(is_cold(0) && is_cold(1)); tries++)
 		ckpt_sys.sleep_ns(1000000);
 	ck_assert(is_cold(0) && is_cold(1));
@@ -293,7 +294,7 @@ START_TEST(garbage_of_ours_goes_before_more_packs_come)
 	ck_assert_uint_gt(ckpt_packed_cool(steps[0]).files, 0);
 	ck_ok(ckpt_delete(steps[0]));
 	ck_ok(ckpt_expire(steps[0]));
-	ck_assert_uint_gt(ckpt_gc_expected(s), 0);
+	ck_assert_uint_gt(ckpt_garbage_packs(s), 0);
 	s->settings.hot = 1;
 	ck_ok(ckpt_store_work_behind(s));
 	wait_idle();

@@ -4,6 +4,7 @@
 #include "core/commit/reopen.h"
 #include "core/stage/stage.h"
 #include "core/store/open.h"
+#include "core/tier/garbage.h"
 #include "tests/support/fixture_gc.h"
 
 #include "backends/backends.h"
@@ -393,11 +394,11 @@ START_TEST(what_expired_here_goes_unasked_but_nothing_with_it)
 	expire_earlier(c);
 	expire(b);
 	ck_error(ckpt_gc(s, &plain, &done), EPERM); // c is more than half of the rest
-	ck_assert(!done.deleted_objects && ckpt_gc_expected(s) == 2);
+	ck_assert(!done.deleted_objects && ckpt_garbage_packs(s) == 2);
 	ckpt_step_unref(c);
 	c = ckpt_packed_step(s, "c", "the text of c");
 	ck_ok(ckpt_gc(s, &plain, &done));
-	ck_assert(done.deleted_objects == 2 && !ckpt_gc_expected(s));
+	ck_assert(done.deleted_objects == 2 && !ckpt_garbage_packs(s));
 	expire(a);
 	expire(c);
 	expire(other);
@@ -417,7 +418,7 @@ START_TEST(what_was_warmed_is_expected_with_its_packs)
 
 	ck_ok(ckpt_warm(a, &(struct ckpt_tier_how){0}, &warmed));
 	expire(a);
-	ck_assert_uint_eq(ckpt_gc_expected(s), 2);
+	ck_assert_uint_eq(ckpt_garbage_packs(s), 2);
 	ck_ok(ckpt_gc(s, &plain, &done));
 	ck_assert_uint_eq(done.deleted_objects, 2);
 	ckpt_step_unref(a);
@@ -513,8 +514,8 @@ START_TEST(what_is_expected_is_said_once)
 	ckpt_step_unref(b);
 	ckpt_fixture_gc_reopen();
 	ck_ok(ckpt_journal_get(s->journal, "expected", NULL, &first));
-	ck_ok(ckpt_gc_expected_load(s));
-	ck_assert_uint_eq(ckpt_gc_expected(s), 1);
+	ck_ok(ckpt_garbage_load(s));
+	ck_assert_uint_eq(ckpt_garbage_packs(s), 1);
 	ckpt_fixture_gc_reopen();
 	ck_ok(ckpt_journal_get(s->journal, "expected", NULL, &seq));
 	ck_assert_uint_eq(seq, first);
@@ -524,8 +525,8 @@ START_TEST(what_is_expected_is_said_once)
 	ckpt_fixture_gc_reopen();
 	ck_ok(ckpt_journal_get(s->journal, "expected", NULL, &seq));
 	ck_assert_uint_gt(seq, first);
-	ck_ok(ckpt_gc_expected_load(s));
-	ck_assert_uint_eq(ckpt_gc_expected(s), 2);
+	ck_ok(ckpt_garbage_load(s));
+	ck_assert_uint_eq(ckpt_garbage_packs(s), 2);
 }
 END_TEST
 
@@ -659,9 +660,9 @@ START_TEST(a_collection_waits_for_nobody)
 	struct ckpt_step *a = ckpt_packed_step(s, "a", "a0");
 
 	expire(a);
-	ckpt_lock_take(&s->cool_lock);
+	ckpt_lock_take(&ckpt_cool_turn_of(s)->lock);
 	gc_all();
-	ckpt_lock_drop(&s->cool_lock);
+	ckpt_lock_drop(&ckpt_cool_turn_of(s)->lock);
 	ck_assert_uint_eq(ckpt_packed_count(s), 0);
 	ckpt_step_unref(a);
 }

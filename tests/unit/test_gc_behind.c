@@ -1,5 +1,6 @@
 // Garbage collection as a mount does it by itself: when, beside whom, and what of it is told.
 #include "core/store/open.h"
+#include "core/tier/garbage.h"
 #include "core/tier/packing.h"
 #include "tests/support/fixture_gc.h"
 #include "tests/support/save.h"
@@ -117,7 +118,7 @@ START_TEST(on_a_roomy_disk_it_goes_at_once_where_it_is_an_eighth_of_it)
 	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_sys.room = some_room;
 	expire(a);
-	ck_assert_uint_eq(ckpt_gc_expected_bytes(s), pack.bytes);
+	ck_assert_uint_eq(ckpt_garbage_bytes(s), pack.bytes);
 	all_bytes = (pack.bytes + 1) * 8;
 	free_bytes = all_bytes / 2;
 	(void)ckpt_gc_behind(s, &behind, &stop);
@@ -126,7 +127,7 @@ START_TEST(on_a_roomy_disk_it_goes_at_once_where_it_is_an_eighth_of_it)
 	all_bytes = pack.bytes * 8;
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
-	ck_assert_uint_eq(ckpt_gc_expected_bytes(s), 0);
+	ck_assert_uint_eq(ckpt_garbage_bytes(s), 0);
 	ckpt_step_unref(a);
 	ckpt_step_unref(b);
 }
@@ -144,13 +145,13 @@ START_TEST(what_is_young_is_not_in_vain_and_goes_where_it_is_an_eighth)
 	ckpt_trash_drain(*ckpt_trash_of(s));
 	ckpt_sys.room = some_room;
 	expire(a);
-	ckpt_gc_expect_no_more(s, ckpt_gc_expected(s));
-	ck_assert_uint_eq(ckpt_gc_expected_bytes(s), 0);
+	ckpt_garbage_expect_no_more(s, ckpt_garbage_packs(s));
+	ck_assert_uint_eq(ckpt_garbage_bytes(s), 0);
 	all_bytes = pack.bytes * 8;
 	free_bytes = all_bytes / 2;
 	ck_assert_int_le(ckpt_gc_behind(s, &behind, &stop), ckpt_sys.mono_ns() + CKPT_GC_SHORTAGE_NS);
 	ck_assert_uint_eq(ckpt_packed_count(s), 3);
-	ck_assert(!s->gc_in_vain); // who cools waits for it
+	ck_assert(!ckpt_garbage_of(s)->gc_in_vain); // who cools waits for it
 	behind.short_after_ns = 0;
 	(void)ckpt_gc_behind(s, &behind, &stop);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
@@ -176,15 +177,15 @@ START_TEST(packs_of_an_interrupted_cooling_are_expected_once_the_step_is_gone)
 	ck_error(ckpt_cool(a, &some, &tier), EINTR);
 	ck_assert_uint_eq(ckpt_packed_count(s), 2);
 	ck_assert_uint_eq(ckpt_unnamed_of(a)->unnamed_count, 2);
-	ck_assert_uint_eq(ckpt_gc_expected(s), 0);
+	ck_assert_uint_eq(ckpt_garbage_packs(s), 0);
 	ck_ok(ckpt_cool(b, &rest, &tier));
 	if (_i) { // it is gone on with
 		ck_ok(ckpt_cool(a, &rest, &tier));
 		ck_assert_uint_eq(ckpt_unnamed_of(a)->unnamed_count, 0);
-		ck_assert_uint_eq(ckpt_gc_expected(s), 0);
+		ck_assert_uint_eq(ckpt_garbage_packs(s), 0);
 	}
 	expire(a);
-	ck_assert_uint_eq(ckpt_gc_expected(s), _i ? 3 : 2);
+	ck_assert_uint_eq(ckpt_garbage_packs(s), _i ? 3 : 2);
 	ck_ok(ckpt_gc(s, &(struct ckpt_gc_how){0}, &(struct ckpt_gc_done){0}));
 	ck_assert_uint_eq(ckpt_packed_count(s), 1);
 	ck_ok(ckpt_packed_read(b, "0", "b0"));
@@ -362,9 +363,9 @@ START_TEST(it_does_not_wait_for_a_cooling)
 
 	expire(a);
 	ckpt_packed_age(s, DAY_S + 60);
-	ckpt_lock_take(&s->cool_lock);
+	ckpt_lock_take(&ckpt_cool_turn_of(s)->lock);
 	next_ns = ckpt_gc_behind(s, &behind, &stop);
-	ckpt_lock_drop(&s->cool_lock);
+	ckpt_lock_drop(&ckpt_cool_turn_of(s)->lock);
 	ck_assert(next_ns > ckpt_sys.mono_ns() + CKPT_GC_FIRST_NS);
 	ck_assert_uint_eq(ckpt_packed_count(s), 0);
 	ck_assert_uint_eq(ckpt_save_errors(s, "gc"), 0);

@@ -476,7 +476,7 @@ START_TEST(sequence_numbers_go_on_after_a_restart)
 	s = ckpt_save_open(dir);
 	CLEANUP_FREE char *after = ckpt_save_listing(s);
 	ck_assert_str_eq(before, after);
-	ck_assert_uint_eq(s->sequence, 20);
+	ck_assert_uint_eq(*ckpt_step_sequence_locked(s), 20);
 	ckpt_store_close(s);
 }
 END_TEST

@@ -1,5 +1,5 @@
 // What expiry makes garbage of, told before it is: who removed the steps need not be asked whether that is right.
-#include "core/gc/gc.h"
+#include "core/tier/garbage.h"
 
 #include "core/base/hash.h"
 #include "core/base/json.h"
@@ -27,16 +27,16 @@ static int expect_locked(struct ckpt_store *s, const struct ckpt_pack *pack)
 	bool is_new;
 	int rc;
 
-	if (s->expired_packs.count >= PACKS_MAX)
+	if (ckpt_garbage_of(s)->expired_packs.count >= PACKS_MAX)
 		return -ENOSPC;
 	key_of(pack->id, key);
-	rc = ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new);
-	s->expired_bytes += !rc && is_new ? pack->bytes : 0;
+	rc = ckpt_keys_add(&ckpt_garbage_of(s)->expired_packs, key, WORDS, &is_new);
+	ckpt_garbage_of(s)->expired_bytes += !rc && is_new ? pack->bytes : 0;
 	return rc;
 }
 
 // Whatever cannot be noted is asked about.
-void ckpt_gc_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
+void ckpt_garbage_expect_pack(struct ckpt_store *s, const struct ckpt_pack *pack)
 {
 	LOCK_SCOPE(&s->lock);
 
@@ -62,7 +62,7 @@ static void expect_packs_of(struct ckpt_store *s, const struct ckpt_manifest *m)
 	}
 }
 
-void ckpt_gc_expect(struct ckpt_step *step, struct ckpt_manifest *m)
+void ckpt_garbage_expect(struct ckpt_step *step, struct ckpt_manifest *m)
 {
 	struct ckpt_store *s = step->store;
 	bool is_it = m && !memcmp(ckpt_manifest_sha256(m), step->summary.manifest_sha256, CKPT_SHA256_LEN);
@@ -92,7 +92,9 @@ static int add_text_locked(struct ckpt_store *s, const char *text)
 	if (!text || ckpt_unhex(text, sizeof(id), id))
 		return -EINVAL;
 	key_of(id, key);
-	return s->expired_packs.count < PACKS_MAX ? ckpt_keys_add(&s->expired_packs, key, WORDS, &is_new) : 0;
+	return ckpt_garbage_of(s)->expired_packs.count < PACKS_MAX
+		       ? ckpt_keys_add(&ckpt_garbage_of(s)->expired_packs, key, WORDS, &is_new)
+		       : 0;
 }
 
 // A damaged list says nothing. *ret_count: its packs.
@@ -119,7 +121,7 @@ static int load(struct ckpt_store *s, size_t *ret_count)
 	return 0;
 }
 
-int ckpt_gc_expected_load(struct ckpt_store *s)
+int ckpt_garbage_load(struct ckpt_store *s)
 {
 	size_t count;
 
@@ -131,8 +133,8 @@ static json_t *packs_of(struct ckpt_store *s)
 	json_t *packs = json_array();
 	LOCK_SCOPE(&s->lock);
 
-	for (size_t i = 0; i < s->expired_packs.cap && json_array_size(packs) < KEPT_MAX; i++) {
-		const uint64_t *key = s->expired_packs.slots + i * WORDS;
+	for (size_t i = 0; i < ckpt_garbage_of(s)->expired_packs.cap && json_array_size(packs) < KEPT_MAX; i++) {
+		const uint64_t *key = ckpt_garbage_of(s)->expired_packs.slots + i * WORDS;
 		char text[CKPT_SHA256_LEN * 2 + 1];
 
 		if (!key[WORDS - 1])
@@ -157,13 +159,13 @@ static void expect_all_unnamed(struct ckpt_store *s)
 	(void)ckpt_step_each_locked(s, NULL, ~0u, expect_unnamed_of_locked, NULL);
 }
 
-void ckpt_gc_expected_keep(struct ckpt_store *s)
+void ckpt_garbage_keep(struct ckpt_store *s)
 {
 	CLEANUP_FREE char *text = NULL;
 	size_t count;
 
 	expect_all_unnamed(s);
-	if (!ckpt_gc_expected(s) || load(s, &count) || ckpt_gc_expected(s) == count)
+	if (!ckpt_garbage_packs(s) || load(s, &count) || ckpt_garbage_packs(s) == count)
 		return;
 	ckpt_json_begin();
 	text = ckpt_json_dump(json_pack("{s:o}", "packs", packs_of(s)), JSON_COMPACT);
@@ -173,36 +175,43 @@ void ckpt_gc_expected_keep(struct ckpt_store *s)
 
 // ------------------------------------------------------------------------------------------------------------------------
 
-bool ckpt_gc_expects(struct ckpt_store *s, const uint8_t id[CKPT_SHA256_LEN])
+bool ckpt_garbage_expects(struct ckpt_store *s, const uint8_t id[CKPT_SHA256_LEN])
 {
 	LOCK_SCOPE(&s->lock);
 	uint64_t key[WORDS];
 
 	key_of(id, key);
-	return ckpt_keys_has(&s->expired_packs, key, WORDS);
+	return ckpt_keys_has(&ckpt_garbage_of(s)->expired_packs, key, WORDS);
 }
 
-size_t ckpt_gc_expected(struct ckpt_store *s)
+size_t ckpt_garbage_packs(struct ckpt_store *s)
 {
 	LOCK_SCOPE(&s->lock);
 
-	return s->expired_packs.count;
+	return ckpt_garbage_of(s)->expired_packs.count;
 }
 
-uint64_t ckpt_gc_expected_bytes(struct ckpt_store *s)
+uint64_t ckpt_garbage_bytes(struct ckpt_store *s)
 {
 	LOCK_SCOPE(&s->lock);
 
-	return s->expired_bytes;
+	return ckpt_garbage_of(s)->expired_bytes;
 }
 
-void ckpt_gc_expect_no_more(struct ckpt_store *s, size_t expected)
+void ckpt_garbage_expect_no_more(struct ckpt_store *s, size_t expected)
 {
 	ckpt_lock_take(&s->lock);
-	if (s->expired_packs.count == expected) {
-		ckpt_keys_done(&s->expired_packs);
-		s->expired_bytes = 0;
+	if (ckpt_garbage_of(s)->expired_packs.count == expected) {
+		ckpt_keys_done(&ckpt_garbage_of(s)->expired_packs);
+		ckpt_garbage_of(s)->expired_bytes = 0;
 	}
 	ckpt_lock_drop(&s->lock);
 	(void)ckpt_journal_set(s->journal, KEY, CKPT_ACT_ANY, "");
 }
+
+static void garbage_done(void *store)
+{
+	ckpt_keys_done(&ckpt_garbage_of(store)->expired_packs);
+}
+
+struct ckpt_part ckpt_garbage_part = {.bytes = sizeof(struct ckpt_garbage), .done = garbage_done};
