@@ -1,4 +1,4 @@
-// New names in committed steps, as clients make them (core/commit/amend.h): a directory or symlink is part of the step at once, a file
+// New names in committed steps, as clients make them (core/save/amend.h): a directory or symlink is part of the step at once, a file
 // at its close. Until then the daemon reads and writes it, not the kernel itself: nothing that was published may change.
 //
 // A close counts if neither the process that closes the file nor the one that opened it has another descriptor that writes it, and

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "core/base/lock.h"
-#include "core/commit/amend.h"
-#include "core/commit/amending.h"
+#include "core/save/amend.h"
+#include "core/step/amending.h"
 #include "fs/amend.h"
 #include "fs/node.h"
 

@@ -1,6 +1,6 @@
 // Names in committed steps: what is renamed within one, moved or linked into one, or moved out of one.
 //
-//   within, to a free name, or over a file where neither holds array data     a version (core/commit/amend_move.h)
+//   within, to a free name, or over a file where neither holds array data     a version (core/save/amend_move.h)
 //   link within                                                               a version with a hard link
 //   from elsewhere in the mount into it                                       an addition: first the version, then the old name goes
 //   out of it                                                                 a file of its own there first, then a removal mark
@@ -11,17 +11,17 @@
 #include "core/array/data.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/amend_move.h"
-#include "core/commit/amending.h"
-#include "core/commit/attributes.h"
-#include "core/commit/clone.h"
-#include "core/commit/pin.h"
-#include "core/commit/removal.h"
-#include "core/commit/remove.h"
-#include "core/commit/share.h"
-#include "core/stage/stage.h"
-#include "core/store/store.h"
+#include "core/save/amend.h"
+#include "core/save/amend_move.h"
+#include "core/save/clone.h"
+#include "core/save/pin.h"
+#include "core/save/remove.h"
+#include "core/save/share.h"
+#include "core/save/stage.h"
+#include "core/step/amending.h"
+#include "core/step/attributes.h"
+#include "core/step/removal.h"
+#include "core/step/store.h"
 #include "fs/amend_file.h"
 #include "fs/attr.h"
 #include "fs/draft.h"

@@ -1,9 +1,9 @@
 // Files that are moved out of a committed step: the other name gets a copy, which is on disk first.
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/share.h"
-#include "core/stage/stage.h"
-#include "core/store/trash.h"
+#include "core/save/share.h"
+#include "core/save/stage.h"
+#include "core/step/trash.h"
 #include "fs/amend_file.h"
 #include "fs/call.h"
 #include "fs/draft.h"

@@ -1,9 +1,9 @@
 #include "fs/attr.h"
 
 #include "core/base/util.h"
-#include "core/commit/attributes.h"
-#include "core/commit/share.h"
-#include "core/tier/file.h"
+#include "core/cold/file.h"
+#include "core/save/share.h"
+#include "core/step/attributes.h"
 #include "fs/amend.h"
 #include "fs/control.h"
 #include "fs/latest.h"

@@ -2,8 +2,8 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/attributes.h"
-#include "core/commit/change.h"
+#include "core/save/change.h"
+#include "core/step/attributes.h"
 #include "fs/attr.h"
 #include "fs/node.h"
 #include "fs/ops.h"

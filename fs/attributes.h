@@ -1,4 +1,4 @@
-// chmod, chown, utimes, setxattr and removexattr of what a committed step has (core/commit/attributes.h): for call.edits. Others see it at
+// chmod, chown, utimes, setxattr and removexattr of what a committed step has (core/step/attributes.h): for call.edits. Others see it at
 // once; it is a version a second later. -EROFS: the mount or the store allows no changes. They answer, and do not block.
 #pragma once
 

@@ -32,8 +32,8 @@ struct call {
 	fuse_ino_t other_dir; // of a rename: the new parent as the kernel knows it, which other is not (beside.h)
 	unsigned looks;       // how often it has waited for the end of others
 	bool opens;           // it is an open(2)
-	bool makes;           // who asks for it is a maker of the steps from now on (core/stage/makers.h)
-	bool reopens;         // it changes what there is: a committed step is reopened for it (core/commit/reopen.h)
+	bool makes;           // who asks for it is a maker of the steps from now on (core/save/makers.h)
+	bool reopens;         // it changes what there is: a committed step is reopened for it (core/save/reopen.h)
 	bool copies;          // it may have to copy a shared file: that is done on a thread of its own
 	pid_t process;        // who asks for it, if it is noted as a maker; 0: not known
 	bool settled; // it was asked whether it makes a staged step plain, or a plain folder staged (unstage.h, restage.h)

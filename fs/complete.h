@@ -1,10 +1,10 @@
-// What completes a step in the mount: its finalize marker (marker.h), and what its framework does last (core/stage/profile.h).
+// What completes a step in the mount: its finalize marker (marker.h), and what its framework does last (core/profile/profile.h).
 //
 // Threads: any, but not those that serve the kernel, where it waits for writers and the disk.
 #pragma once
 
-#include "core/commit/commit.h"
-#include "core/stage/profile.h"
+#include "core/profile/profile.h"
+#include "core/save/commit.h"
 #include "fs/call.h"
 
 // Asked during a commit on whose end a client waits: whether it has died, or the mount ends.
@@ -25,7 +25,7 @@ int complete_folder(struct ckpt_fs *fs, struct node *dir, const struct ckpt_comm
 int complete_renamed(struct ckpt_fs *fs, struct node *dir, struct node *above, const char *name,
 		     const struct ckpt_commit *how);
 
-// The plain folder dir, which is called name in above, open as dirfd, is this step from now on, which core/stage/convert.h has prepared.
+// The plain folder dir, which is called name in above, open as dirfd, is this step from now on, which core/save/convert.h has prepared.
 // Other requests about it end before, or begin after as in a staged step. -EALREADY: it is one; -EBUSY: a draft
 // is below it; -ESTALE.
 int complete_convert(struct ckpt_fs *fs, struct node *dir, const struct node *above, int dirfd, const char *name,

@@ -2,7 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/policy/policy_store.h"
-#include "core/store/errlog.h"
+#include "core/step/errlog.h"
 #include "fs/control.h"
 #include "fs/decider.h"
 

@@ -1,4 +1,4 @@
-// Shared files in live trees (core/commit/share.h), as clients change them: the first change gives the name a copy of its own.
+// Shared files in live trees (core/save/share.h), as clients change them: the first change gives the name a copy of its own.
 //
 // A node has one name, and the kernel knows it by the file behind it: so the copy is another node. The old one keeps its
 // open handles, which read on what they opened, and loses its name; ESTALE makes the kernel look the name up again. Who stats

@@ -3,7 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/policy/should_save.h"
-#include "core/store/errlog.h"
+#include "core/step/errlog.h"
 #include "fs/fs.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-// Drafts in the mount: new content of plain files that nobody sees before it is whole (core/stage/draft.h has the disk's side).
+// Drafts in the mount: new content of plain files that nobody sees before it is whole (core/save/draft.h has the disk's side).
 // What becomes a draft, outside of steps:
 //   - a new file whose name has the form of a file step (name.h)
 //   - an existing file of that form that is opened with O_TRUNC; without it, on a disk with reflinks, as such a copy
@@ -25,7 +25,7 @@
 // Threads: any. No I/O under the table's lock. What publishes blocks on the disk and runs on a thread of its own.
 #pragma once
 
-#include "core/stage/draft.h"
+#include "core/save/draft.h"
 #include "fs/call.h"
 #include "fs/handle.h"
 

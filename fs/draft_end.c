@@ -1,9 +1,9 @@
 // How drafts end: closes, publication, and what is left over. draft_live.c has those that become live before.
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/format.h"
-#include "core/stage/tracker.h"
-#include "core/store/errlog.h"
+#include "core/profile/format.h"
+#include "core/profile/tracker.h"
+#include "core/step/errlog.h"
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/draft_table.h"

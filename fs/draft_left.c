@@ -9,7 +9,7 @@
 //   over        draft_commit() publishes it; draft_remove() drops it; its session was aborted
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
 #include "fs/ops.h"

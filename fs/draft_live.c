@@ -12,8 +12,8 @@
 // after HEADER_NS, the error log names it. It is left over when the process that closed it has ended.
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/format.h"
-#include "core/stage/tracker.h"
+#include "core/profile/format.h"
+#include "core/profile/tracker.h"
 #include "fs/client.h"
 #include "fs/draft_table.h"
 

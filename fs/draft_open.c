@@ -1,9 +1,9 @@
 // How drafts begin, and opens for writing that join them.
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/clone.h"
-#include "core/stage/format.h"
-#include "core/stage/tracker.h"
+#include "core/profile/format.h"
+#include "core/profile/tracker.h"
+#include "core/save/clone.h"
 #include "fs/client.h"
 #include "fs/draft_table.h"
 #include "fs/folder.h"
@@ -274,7 +274,7 @@ static bool may_begin_on(const struct live_child *old, bool step_form, const str
 	if (step_form)
 		return true;
 	// A file of several names, or one that somebody is writing, goes on being the same for all. What is shared with a step
-	// (core/commit/share.h) is no such one, and of whatever size: it needs a new file anyway, and the kernel looks twice only once.
+	// (core/save/share.h) is no such one, and of whatever size: it needs a new file anyway, and the kernel looks twice only once.
 	if (!old->shared && (old->stx.stx_size > CKPT_TRACKER_BYTES_MAX || old->stx.stx_nlink > 1))
 		return false;
 	return !are->live;

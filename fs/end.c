@@ -9,7 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/errlog.h"
+#include "core/step/errlog.h"
 #include "core/store/open.h"
 #include "fs/notify.h"
 

@@ -2,9 +2,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/stage.h"
-#include "core/store/follow.h"
-#include "core/store/store_folder.h"
+#include "core/save/stage.h"
+#include "core/step/follow.h"
+#include "core/step/store_folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -24,9 +24,9 @@
 //   ops_lookup  what names lead to     beside    editors' files in committed steps
 #pragma once
 
-#include "core/store/store.h"
-#include "fs/options.h"
+#include "core/step/store.h"
 #include "fs/node.h"
+#include "fs/options.h"
 
 #include <fuse_lowlevel.h>
 

@@ -2,10 +2,10 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/stage.h"
-#include "core/store/errlog.h"
+#include "core/cold/file.h"
+#include "core/save/stage.h"
+#include "core/step/errlog.h"
 #include "core/store/room.h"
-#include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/call.h"

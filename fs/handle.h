@@ -8,9 +8,9 @@
 // Threads: any; the lock of node->use guards the node's side. Opening may block on a disk.
 #pragma once
 
-#include "core/commit/removal.h"
-#include "core/commit/remove.h"
-#include "core/stage/staging.h"
+#include "core/save/remove.h"
+#include "core/step/removal.h"
+#include "core/step/staging.h"
 #include "fs/fs.h"
 
 struct draft;

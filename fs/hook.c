@@ -4,8 +4,8 @@
 #include "core/base/run.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/errlog.h"
-#include "core/store/folders.h"
+#include "core/step/errlog.h"
+#include "core/step/folders.h"
 
 #include <sched.h>
 #include <stdio.h>

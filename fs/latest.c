@@ -3,7 +3,7 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/latest.h"
+#include "core/step/latest.h"
 #include "fs/attr.h"
 #include "fs/client.h"
 #include "fs/folder.h"

@@ -1,6 +1,6 @@
 // `latest`: in each plain folder that holds committed steps a symlink to the newest of them, which no listing shows.
 //
-// Each lookup says what is true then (core/store/latest.h). A link never changes: when there is a newer step the name is that
+// Each lookup says what is true then (core/step/latest.h). A link never changes: when there is a newer step the name is that
 // of another one, for the kernel keeps what a link says as long as it knows the link.
 // Whatever else has the name comes first: this is only asked for when there is no step, file, folder or link of a user's.
 // mkdir, symlink, link and open(O_CREAT) of the name find nothing, and make a user's own.
@@ -25,7 +25,7 @@ int latest_attr(struct ckpt_fs *fs, struct node *n, struct stat *ret_attr, doubl
 // The name was removed, or moved away: it is free until the next commit. -ENOENT: nothing resolved, nor would have.
 int latest_remove(struct ckpt_fs *fs, struct node *dir);
 
-// A write by way of the link reopens the step that the link led to (core/commit/reopen.h). That step is hidden then, and the kernel
+// A write by way of the link reopens the step that the link led to (core/save/reopen.h). That step is hidden then, and the kernel
 // looks the whole path up again: the link must not lead to the step before now.
 // A thread has looked the link n of a folder up. -ENOENT, with one lookup less: it is about to make a `latest` of its own, and no
 // call that makes one expects ours.

@@ -1,8 +1,8 @@
 #include "fs/limit.h"
 
 #include "core/base/util.h"
-#include "core/stage/limit.h"
-#include "core/stage/profile.h"
+#include "core/profile/profile.h"
+#include "core/save/limit.h"
 #include "fs/complete.h"
 #include "fs/draft.h"
 

@@ -1,4 +1,4 @@
-// The limits of unfinished work (core/stage/limit.h) at the requests of clients: who may begin to write, and go on.
+// The limits of unfinished work (core/save/limit.h) at the requests of clients: who may begin to write, and go on.
 //
 // Asked are files of staged steps, and drafts that are no trackers. Never asked is what ends a step, by its name: it is what makes
 // room. Nor who reads, removes, renames or cuts off, what is added to a committed step, or who joins a draft that another writes.

@@ -5,7 +5,7 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/ask.h"
+#include "core/step/ask.h"
 #include "fs/fs.h"
 #include "fs/verbs.h"
 

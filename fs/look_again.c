@@ -3,7 +3,7 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "fs/attr.h"
 #include "fs/copy_up.h"
 #include "fs/handle.h"

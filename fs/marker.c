@@ -2,7 +2,7 @@
 
 #include "core/base/util.h"
 #include "core/record/metadata.h"
-#include "core/store/errlog.h"
+#include "core/step/errlog.h"
 #include "fs/client.h"
 #include "fs/complete.h"
 #include "fs/folder.h"

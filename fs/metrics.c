@@ -1,13 +1,13 @@
 #include "fs/metrics.h"
 
 #include "core/base/util.h"
-#include "core/commit/commit.h"
 #include "core/index/indexer.h"
-#include "core/stage/limit.h"
-#include "core/stage/stage.h"
-#include "core/store/errlog.h"
+#include "core/save/commit.h"
+#include "core/save/limit.h"
+#include "core/save/stage.h"
+#include "core/step/errlog.h"
+#include "core/step/trash.h"
 #include "core/store/room.h"
-#include "core/store/trash.h"
 #include "fs/abilities.h"
 #include "fs/status.h"
 

@@ -2,9 +2,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/util.h"
-#include "core/store/ask.h"
-#include "core/store/holder.h"
-#include "core/store/store.h"
+#include "core/step/ask.h"
+#include "core/step/holder.h"
+#include "core/step/store.h"
 
 #include <dirent.h>
 #include <stdarg.h>

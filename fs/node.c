@@ -2,9 +2,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amending.h"
-#include "core/store/store.h"
-#include "core/tier/file.h"
+#include "core/cold/file.h"
+#include "core/step/amending.h"
+#include "core/step/store.h"
 #include "fs/amend.h"
 #include "fs/control.h"
 #include "fs/draft.h"

@@ -13,7 +13,7 @@
 #pragma once
 
 #include "core/base/lock.h"
-#include "core/store/step.h"
+#include "core/step/step.h"
 
 #include <fuse_lowlevel.h>
 #include <stdbool.h>
@@ -78,7 +78,7 @@ struct node {
 	_Atomic uint64_t
 		number; // the st_ino too, but for shown; it changes once, when a twin becomes the file of its copy
 	uint64_t
-		file; // the number of the file behind it where that is another: a shared one (core/commit/share.h); else 0 (atomic)
+		file; // the number of the file behind it where that is another: a shared one (core/save/share.h); else 0 (atomic)
 	// The number by which clients know it until its last release: that of before its first write gave it a copy; else 0 (atomic).
 	uint64_t shown;
 	uint64_t generation;

@@ -3,7 +3,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/walk.h"
-#include "core/stage/tracker.h"
+#include "core/profile/tracker.h"
 #include "fs/client.h"
 
 #include <fcntl.h>

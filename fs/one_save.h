@@ -6,7 +6,7 @@
 // Threads: any. Blocks on the disk: looks at each file; and 50 ms at most for closes whose release is still to come.
 #pragma once
 
-#include "core/stage/profile.h"
+#include "core/profile/profile.h"
 #include "fs/fs.h"
 
 // 0: it does; -ENOENT: it does not; -errno of the disk.

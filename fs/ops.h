@@ -56,7 +56,7 @@ int lookup_child(struct ckpt_fs *fs, struct node *parent, const char *name, stru
 struct live_child {
 	struct statx stx;
 	uint64_t number; // of its node in SPACE_LIVE
-	bool shared;     // core/commit/share.h
+	bool shared;     // core/save/share.h
 };
 struct place;
 int stat_live_child(struct node *parent, const struct place *p, int dirfd, const char *name,

@@ -1,11 +1,11 @@
 // unlink and rmdir: of what is live, of staged steps that are empty, and of committed steps, from which things go one by
-// one only in appearance (core/commit/remove.h).
+// one only in appearance (core/save/remove.h).
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/removal.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/save/remove.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
+#include "core/step/removal.h"
 #include "fs/amend.h"
 #include "fs/attr.h"
 #include "fs/beside.h"
@@ -76,7 +76,7 @@ static int remove_child(struct call *c, int flags)
 	return rc;
 }
 
-// In a committed step nothing changes until the step itself goes (core/commit/remove.h). -ENOTSUP: the place is in none.
+// In a committed step nothing changes until the step itself goes (core/save/remove.h). -ENOTSUP: the place is in none.
 static void retire(struct ckpt_fs *fs, const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t dir,
 		   const char *name)
 {

@@ -1,8 +1,8 @@
 // Requests about the bytes of open files that are neither reads nor writes: space, copies, holes.
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/cold/file.h"
 #include "core/store/room.h"
-#include "core/tier/file.h"
 #include "fs/amend.h"
 #include "fs/call.h"
 #include "fs/handle.h"

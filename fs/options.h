@@ -1,7 +1,7 @@
 // How a store is mounted: what the command line says.
 #pragma once
 
-#include "core/store/settings.h"
+#include "core/step/settings.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

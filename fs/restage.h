@@ -1,4 +1,4 @@
-// No arrays, no step: a staged directory without array data became a plain folder (core/stage/looker.h). Where the first array file is
+// No arrays, no step: a staged directory without array data became a plain folder (core/save/looker.h). Where the first array file is
 // made in it, it is staged again, with all that is in it. ckptfs-steps(7) says so.
 //
 // Open files and nodes stay what they are. What has a name of array files counts as one: what is in it nobody knows yet.

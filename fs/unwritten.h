@@ -3,7 +3,7 @@
 // An open changes nothing: the step stays listed. It is led to another node of the same name, the file's twin (look_again.h), which
 // the daemon reads and writes; who had the file itself open reads on, in passthrough or not. As long as somebody has the twin open
 // so, the name leads all to it, so that they see what will be written. The first write, truncation or fallocate reopens the step
-// (core/commit/reopen.h) and gives the file's name a copy there (copy_up.h), and the twin is that copy's node from then on.
+// (core/save/reopen.h) and gives the file's name a copy there (copy_up.h), and the twin is that copy's node from then on.
 //
 // Threads: any. unwritten_begin() blocks for as long as the bytes take.
 #pragma once

@@ -1,12 +1,12 @@
 #include "tools/act.h"
 
 #include "core/base/util.h"
-#include "core/commit/pin.h"
+#include "core/find/find.h"
 #include "core/record/metadata.h"
-#include "core/store/ask.h"
-#include "core/store/errlog.h"
-#include "core/store/find.h"
-#include "core/store/trash.h"
+#include "core/save/pin.h"
+#include "core/step/ask.h"
+#include "core/step/errlog.h"
+#include "core/step/trash.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 

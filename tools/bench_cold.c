@@ -3,12 +3,12 @@
 
 #include "core/base/util.h"
 #include "core/codec/codec.h"
-#include "core/commit/commit.h"
-#include "core/stage/stage.h"
-#include "core/store/step.h"
+#include "core/cold/chunk_reader.h"
+#include "core/save/commit.h"
+#include "core/save/stage.h"
+#include "core/step/step.h"
+#include "core/step/store.h"
 #include "core/store/open.h"
-#include "core/store/store.h"
-#include "core/tier/chunk_reader.h"
 #include "core/tier/cool.h"
 
 #include <errno.h>

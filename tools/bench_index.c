@@ -2,12 +2,12 @@
 
 #include "core/base/util.h"
 #include "core/codec/codec.h"
+#include "core/cold/chunk.h"
+#include "core/cold/dedupe.h"
+#include "core/cold/pack.h"
 #include "core/index/index.h"
+#include "core/step/store.h"
 #include "core/store/open.h"
-#include "core/store/store.h"
-#include "core/tier/chunk.h"
-#include "core/tier/dedupe.h"
-#include "core/tier/pack.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "core/store/holder.h"
+#include "core/step/holder.h"
 #include "tools/bench.h"
 
 #include "core/base/util.h"

@@ -2,10 +2,10 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/commit.h"
-#include "core/stage/stage.h"
+#include "core/save/commit.h"
+#include "core/save/stage.h"
+#include "core/step/store.h"
 #include "core/store/open.h"
-#include "core/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,11 +4,11 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/commit/amending.h"
-#include "core/commit/attributes.h"
-#include "core/stage/torn.h"
-#include "core/store/follow.h"
-#include "core/tier/pack.h"
+#include "core/cold/pack.h"
+#include "core/step/amending.h"
+#include "core/step/attributes.h"
+#include "core/step/follow.h"
+#include "core/step/torn.h"
 #include "core/tier/seal.h"
 #include "tools/check_packs.h"
 #include "tools/output.h"
@@ -241,7 +241,7 @@ static void check_packed(struct check *k, uint32_t index)
 
 // --- As they were written -----------------------------------------------------------------------------------------------
 
-// Attributes that were changed since the raw file was written are in the entry alone (core/commit/attributes.h).
+// Attributes that were changed since the raw file was written are in the entry alone (core/step/attributes.h).
 static bool is_as_written(const struct check *k, const struct ckpt_entry *e, const struct stat *st)
 {
 	struct timespec mtime;

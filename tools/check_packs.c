@@ -1,8 +1,8 @@
 #include "tools/check_packs.h"
 
 #include "core/base/util.h"
-#include "core/tier/chunk_reader.h"
-#include "core/tier/pack.h"
+#include "core/cold/chunk_reader.h"
+#include "core/cold/pack.h"
 #include "tools/output.h"
 
 #define ROWS_MAX ((size_t)(32 << 20) / sizeof(struct ckpt_chunk)) // of tables in memory

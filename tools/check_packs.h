@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/record/manifest.h"
-#include "core/store/store.h"
+#include "core/step/store.h"
 
 struct ckpt_packs;
 

@@ -10,16 +10,16 @@
 //     listing where  steps and files as rows; conditions on them
 //     verb_*         the verbs; verb_mount also is mount.fuse.ckptfs
 //   fs/        serves a mount: FUSE requests in, replies out (fs/mount.h is its door)
-//   core/      what a store is (start at core/store/store.h and core/store/step.h), in rooms: base codec array record index, which
+//   core/      what a store is (start at core/step/store.h and core/step/step.h), in rooms: base codec array record index, which
 //              know nothing of those after them; store stage commit tier gc policy. ckptfs.h is the library libckptfs, for other
 //              programs
 //   backends/  where records and manifests live (core/objects/objects.h)
 //   core/FORMAT.md  every byte on disk
 #include "core/base/util.h"
-#include "core/store/store.h"
+#include "core/step/holder.h"
+#include "core/step/store.h"
 #include "fs/abilities.h"
 #include "tools/help.h"
-#include "core/store/holder.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/verb.h"

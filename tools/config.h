@@ -1,8 +1,8 @@
-// The settings of core/store/settings.h as users write them and read them: for -o, `init --set` and `config`.
+// The settings of core/step/settings.h as users write them and read them: for -o, `init --set` and `config`.
 // Threads: one. Nothing blocks. Failures are said on stderr here, once; the functions return 0 or an exit status.
 #pragma once
 
-#include "core/store/settings.h"
+#include "core/step/settings.h"
 
 #include <jansson.h>
 

@@ -5,10 +5,10 @@
 // block on the disk. Failures are said on stderr here, once; the functions that can fail return 0 or an exit status.
 #pragma once
 
-#include "core/policy/resolve.h"
-#include "core/store/folders.h"
+#include "core/request/resolve.h"
+#include "core/step/folders.h"
+#include "core/step/step.h"
 #include "core/store/open.h"
-#include "core/store/step.h"
 #include "tools/operand.h"
 
 struct ckpt_listing {

@@ -1,7 +1,7 @@
 #include "tools/operand.h"
 
 #include "core/base/util.h"
-#include "core/store/locate.h"
+#include "core/step/locate.h"
 #include "tools/output.h"
 
 #include <stdio.h>

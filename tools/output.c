@@ -3,7 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/util.h"
 #include "core/record/name.h"
-#include "core/store/errlog.h"
+#include "core/step/errlog.h"
 #include "tools/progress.h"
 #include "tools/verb.h"
 

@@ -2,8 +2,8 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/clone.h"
 #include "core/record/name.h"
+#include "core/save/clone.h"
 
 #include <dirent.h>
 #include <fcntl.h>

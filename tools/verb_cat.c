@@ -1,7 +1,7 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
-#include "core/tier/file.h"
+#include "core/cold/file.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 

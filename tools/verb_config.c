@@ -1,9 +1,9 @@
 // config: the settings that a store keeps for its mounts.
-#include "core/store/holder.h"
+#include "core/step/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/util.h"
-#include "core/store/store.h"
+#include "core/step/store.h"
 #include "tools/config.h"
 #include "tools/listing.h"
 #include "tools/output.h"

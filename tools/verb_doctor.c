@@ -1,13 +1,13 @@
 // doctor: what this machine can do, and why not.
 //
 // Required checks decide the exit status; the others say what is slower or less than it could be.
-#include "core/store/holder.h"
+#include "core/step/holder.h"
 #include "core/store/open.h"
 #include "tools/verb.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/mounts.h"
+#include "core/step/mounts.h"
 #include "fs/abilities.h"
 #include "tools/listing.h"
 #include "tools/output.h"

@@ -1,11 +1,11 @@
 // du: what the steps of a store are, and what they take on the disk.
-#include "core/store/follow.h"
+#include "core/step/follow.h"
 #include "tools/verb.h"
 
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/tier/pack_use.h"
-#include "core/tier/stored.h"
+#include "core/cold/pack_use.h"
+#include "core/cold/stored.h"
+#include "core/save/delete.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"

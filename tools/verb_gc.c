@@ -3,8 +3,8 @@
 
 #include "core/base/util.h"
 #include "core/gc/gc.h"
-#include "core/store/ask.h"
-#include "core/store/errlog.h"
+#include "core/step/ask.h"
+#include "core/step/errlog.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"

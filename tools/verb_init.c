@@ -1,8 +1,8 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
+#include "core/step/store.h"
 #include "core/store/open.h"
-#include "core/store/store.h"
 #include "tools/config.h"
 #include "tools/listing.h"
 #include "tools/operand.h"

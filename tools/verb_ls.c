@@ -2,7 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
+#include "core/save/delete.h"
 #include "tools/output.h"
 #include "tools/rows.h"
 #include "tools/units.h"

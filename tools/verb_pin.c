@@ -2,8 +2,8 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
-#include "core/commit/pin.h"
 #include "core/policy/temporary.h"
+#include "core/save/pin.h"
 #include "tools/act.h"
 #include "tools/output.h"
 

@@ -3,10 +3,10 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/policy/policy_set.h"
+#include "core/policy/history.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/should_save.h"
-#include "core/store/history.h"
+#include "core/request/policy_set.h"
 #include "tools/explain.h"
 #include "tools/output.h"
 #include "tools/policy_file.h"

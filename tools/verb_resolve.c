@@ -1,7 +1,7 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
-#include "core/policy/resolve.h"
+#include "core/request/resolve.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 

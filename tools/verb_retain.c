@@ -3,9 +3,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
 #include "core/policy/retain.h"
-#include "core/store/ask.h"
+#include "core/save/delete.h"
+#include "core/step/ask.h"
 #include "tools/output.h"
 #include "tools/policy_file.h"
 

@@ -2,9 +2,9 @@
 #include "tools/verb.h"
 
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/move.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/move.h"
 #include "tools/act.h"
 #include "tools/output.h"
 

@@ -4,7 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "tools/act.h"
 #include "tools/output.h"
 #include "tools/rows.h"

@@ -1,9 +1,9 @@
 // should-save, preempt: whether a step is to be saved, and what is known when it is decided. All who ask for one step get
 // one answer.
+#include "core/request/should_save_ask.h"
 #include "tools/verb.h"
 
 #include "core/base/util.h"
-#include "core/policy/should_save.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 

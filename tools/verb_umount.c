@@ -1,12 +1,12 @@
 // umount: waits for pending work, looks whether somebody is still saving, unmounts, and waits until the store is closed.
-#include "core/store/holder.h"
+#include "core/step/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/ask.h"
-#include "core/store/mounts.h"
+#include "core/step/ask.h"
+#include "core/step/mounts.h"
 #include "tools/operand.h"
 #include "tools/output.h"
 #include "tools/progress.h"

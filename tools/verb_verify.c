@@ -1,16 +1,16 @@
 // verify: everything that the store has against everything that it says.
 //
 // The records are listed and read anew here, not through the table of steps, which leaves out what is damaged.
-#include "core/store/follow.h"
+#include "core/step/follow.h"
 #include "tools/verb.h"
 
 #include "core/base/hash.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/store/errlog.h"
+#include "core/cold/dedupe.h"
 #include "core/log/snapshot.h"
-#include "core/store/trash.h"
-#include "core/tier/dedupe.h"
+#include "core/step/errlog.h"
+#include "core/step/trash.h"
 #include "tools/check.h"
 #include "tools/check_packs.h"
 #include "tools/listing.h"

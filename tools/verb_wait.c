@@ -1,13 +1,13 @@
 // wait: until a step is committed, or until nothing is under way.
 //
 // Looks again and again: a commit tells nobody but who asked for it.
-#include "core/store/follow.h"
-#include "core/store/holder.h"
+#include "core/step/follow.h"
+#include "core/step/holder.h"
 #include "tools/verb.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/ask.h"
+#include "core/step/ask.h"
 #include "tools/listing.h"
 #include "tools/output.h"
 #include "tools/progress.h"

@@ -1,5 +1,5 @@
 // Lines of the daemon's log: what it does, for those who run it. What users should read goes to the error log of the store
-// (core/store/errlog.h). Core writes lines; fs/log.h says where they go. Without a sink, as in the tools, they are dropped.
+// (core/step/errlog.h). Core writes lines; fs/log.h says where they go. Without a sink, as in the tools, they are dropped.
 //
 //   info     mounts, commits, deletions, retention, freed room, interrupted sessions
 //   warn     the daemon works, but less well than it should

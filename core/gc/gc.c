@@ -7,16 +7,16 @@
 //      it is then
 #include "core/gc/gc_round.h"
 
-#include "core/objects/objects.h"
 #include "core/base/log.h"
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/store/follow.h"
-#include "core/store/store.h"
-#include "core/tier/dedupe.h"
-#include "core/tier/garbage.h"
-#include "core/tier/pack_pins.h"
+#include "core/cold/dedupe.h"
+#include "core/cold/garbage.h"
+#include "core/cold/pack_pins.h"
+#include "core/objects/objects.h"
+#include "core/step/follow.h"
+#include "core/step/store.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/errlog.h"
-#include "core/store/store.h"
-#include "core/tier/garbage.h"
+#include "core/cold/garbage.h"
+#include "core/step/errlog.h"
+#include "core/step/store.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 // What needs packs: steps, versions that nobody here knows, open files, and acts that are under way. gc.c has the order, and why.
-#include "core/commit/removal.h"
 #include "core/gc/gc_round.h"
+#include "core/step/removal.h"
 
-#include "core/objects/objects.h"
 #include "core/base/util.h"
-#include "core/store/store.h"
-#include "core/tier/file.h"
-#include "core/tier/pack_pins.h"
+#include "core/cold/file.h"
+#include "core/cold/pack_pins.h"
+#include "core/objects/objects.h"
+#include "core/step/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,10 +3,10 @@
 // Threads: one, that of the collection. All calls block on the disk. Errors: done->why says what it was.
 #pragma once
 
+#include "core/cold/pack.h"
+#include "core/cold/pack_use.h"
 #include "core/gc/gc.h"
 #include "core/gc/repack.h"
-#include "core/tier/pack.h"
-#include "core/tier/pack_use.h"
 
 struct ckpt_gc_known;
 

@@ -22,8 +22,6 @@
 struct ckpt_step;
 struct ckpt_store;
 
-#define CKPT_EVENT_REPACK "repack" // of the versions
-
 enum ckpt_sparse_fate {
 	CKPT_SPARSE_CHOSEN,  // and emptied, when ckpt_repack() is through
 	CKPT_SPARSE_LATER,   // the round has enough

@@ -2,8 +2,8 @@
 
 #include "core/base/util.h"
 #include "core/state/journal.h"
-#include "core/store/follow.h"
-#include "core/store/store.h"
+#include "core/step/follow.h"
+#include "core/step/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>

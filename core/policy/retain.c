@@ -5,11 +5,11 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/commit/commit.h"
-#include "core/commit/delete.h"
-#include "core/commit/removal.h"
 #include "core/policy/policy_store.h"
-#include "core/store/store.h"
+#include "core/save/commit.h"
+#include "core/save/delete.h"
+#include "core/step/removal.h"
+#include "core/step/store.h"
 
 #define RETRY_NS (INT64_C(600) * 1000000000)
 

@@ -4,8 +4,8 @@
 // Ownership: ckpt_retain_done() frees. Threads: any. Judging blocks on the disk where the policy asks for metrics; deleting does.
 #pragma once
 
+#include "core/policy/history.h"
 #include "core/policy/preserve.h"
-#include "core/store/history.h"
 
 #define CKPT_RETAIN_MAX 16 // steps at a time: others want acts_lock, too
 

@@ -23,23 +23,16 @@ int ckpt_should_save_at_rest(struct ckpt_store *s, struct ckpt_decide *question,
 // A mount takes it over, and forgets it when it ends, in whatever way.
 int ckpt_should_save_preempt_at_rest(struct ckpt_store *s, int64_t at_step);
 int64_t ckpt_should_save_preempted_at(struct ckpt_store *s);
-// The same of the store in this directory, as ckpt_should_save_ask(): the mount is told, or else the store.
-int ckpt_should_save_preempt(const char *directory, int64_t at_step, char **ret_why);
 // What was decided of a store, for who decides from now on, and what he has decided, for who does afterwards: a mount, with which
 // runs begin, and their clocks anew. At rest no process is there for as long as a run, and the clocks go on. Errors of the
 // backend; what cannot be used says nothing.
 int ckpt_should_save_load(struct ckpt_store *s, struct ckpt_decided *ret_decided);
 int ckpt_should_save_keep(struct ckpt_store *s, const struct ckpt_decided *decided);
-// The same of the store in this directory: asked of its mount, or done here, after others who do it, for which it waits:
-// -EBUSY after CKPT_DECIDED_PATIENCE_NS. What cannot be written saves nothing. Also errors of ckpt_hold(), by which it
-// is open here.
-int ckpt_should_save_ask(const char *directory, struct ckpt_decide *question, struct ckpt_decided_step *ret_answer,
-			 char **ret_why);
-const char *ckpt_should_save_hint(int error); // what to do about it, or NULL
-
 // Whether this staged step, which is about to be committed under this name, is a temporary one: it was decided so before it was
 // begun, and that still holds. What cannot be read says that it is permanent.
 bool ckpt_should_save_was_temporary(struct ckpt_step *step, const char *folder_id, const char *name);
 
+const char *ckpt_should_save_word(enum ckpt_decide_answer answer); // of requests to the mount
 // The answer of this word in requests (of ckpt_should_save_ask() to the mount): false for another, or NULL.
 bool ckpt_should_save_answer(const char *word, enum ckpt_decide_answer *ret_answer);
+const char *ckpt_should_save_hint(int error); // what to do about it, or NULL

@@ -3,9 +3,9 @@
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/version.h"
-#include "core/store/store.h"
+#include "core/save/delete.h"
+#include "core/save/version.h"
+#include "core/step/store.h"
 
 #define RETRY_NS (INT64_C(600) * 1000000000)
 

@@ -8,7 +8,7 @@
 // Threads: any. Blocks on the disk.
 #pragma once
 
-#include "core/store/step.h"
+#include "core/step/step.h"
 
 // Of a committed step's directory, by which clients see it: "true" or "false". Read by name, in no list.
 #define CKPT_TEMPORARY_XATTR CKPT_OWN_XATTRS "temporary"

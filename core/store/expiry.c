@@ -3,13 +3,13 @@
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
 #include "core/gc/gc.h"
 #include "core/policy/retain.h"
 #include "core/policy/temporary.h"
-#include "core/stage/stage.h"
+#include "core/save/delete.h"
+#include "core/save/stage.h"
+#include "core/step/store.h"
 #include "core/store/room.h"
-#include "core/store/store.h"
 
 #define RETRY_NS (INT64_C(60) * 1000000000)
 

@@ -4,7 +4,7 @@
 // Ownership: the store's. Threads: that of the trash. Blocks on the disk.
 #pragma once
 
-#include "core/store/trash.h"
+#include "core/step/trash.h"
 
 struct ckpt_expiry;
 CKPT_PART(struct ckpt_store, struct ckpt_expiry *, ckpt_expiry)

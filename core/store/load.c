@@ -3,9 +3,9 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/stage/draft.h"
-#include "core/stage/stage.h"
-#include "core/store/store.h"
+#include "core/save/draft.h"
+#include "core/save/stage.h"
+#include "core/step/store.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 // Threads: one opens, and one closes when no other uses the store any more. Blocks on the disk.
 #pragma once
 
-#include "core/store/store.h"
+#include "core/step/store.h"
 
 enum ckpt_store_mode {
 	CKPT_STORE_READ,  // beside a mount or alone; never writes, not even the index

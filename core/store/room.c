@@ -12,12 +12,12 @@
 #include "core/base/units.h"
 #include "core/base/util.h"
 #include "core/base/walk.h"
-#include "core/commit/delete.h"
+#include "core/cold/garbage.h"
+#include "core/cold/stored.h"
 #include "core/gc/gc.h"
-#include "core/stage/stage.h"
-#include "core/store/store.h"
-#include "core/tier/garbage.h"
-#include "core/tier/stored.h"
+#include "core/save/delete.h"
+#include "core/save/stage.h"
+#include "core/step/store.h"
 
 #include <stdio.h>
 #include <sys/statvfs.h>

@@ -2,9 +2,9 @@
 #include "core/base/sys.h"
 #include "core/base/units.h"
 #include "core/base/util.h"
+#include "core/cold/garbage.h"
+#include "core/step/store.h"
 #include "core/store/room.h"
-#include "core/store/store.h"
-#include "core/tier/garbage.h"
 
 static uint64_t sum_of(const json_t *sessions, bool left)
 {

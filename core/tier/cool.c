@@ -3,14 +3,15 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/codec/codec.h"
-#include "core/commit/edit.h"
-#include "core/store/errlog.h"
-#include "core/store/store.h"
-#include "core/tier/chunk_reader.h"
-#include "core/tier/dedupe.h"
-#include "core/tier/earlier.h"
-#include "core/tier/packing.h"
-#include "core/tier/plan.h"
+#include "core/cold/chunk_reader.h"
+#include "core/cold/dedupe.h"
+#include "core/cold/earlier.h"
+#include "core/cold/packing.h"
+#include "core/cold/plan.h"
+#include "core/record/event.h"
+#include "core/save/edit.h"
+#include "core/step/errlog.h"
+#include "core/step/store.h"
 #include "core/tier/seal.h"
 
 #include <limits.h>
@@ -505,7 +506,7 @@ static int try_put(struct cooling *c, bool *adopted)
 	if (!rc)
 		rc = ckpt_edit_copy(&d, 0);
 	if (!rc && c->any) {
-		ckpt_cool_raws_left(c->step, true);
+		ckpt_raws_left(c->step, true);
 		rc = ckpt_edit_put(&d);
 	}
 	ckpt_edit_done(&d);

@@ -7,15 +7,7 @@
 // Threads: any; one step of a store is cooled at a time, others wait. Blocks on the disk for as long as the step takes to read.
 #pragma once
 
-#include "core/store/step.h"
-
-#define CKPT_EVENT_COOL "cool"                         // of the versions
-#define CKPT_WARM_NS (INT64_C(24) * 3600 * 1000000000) // after which the cooler may cool a step that was warmed
-
-struct ckpt_raws {
-	bool left; // by this process, beside packs; guarded by step->lock
-};
-CKPT_PART(struct ckpt_step, struct ckpt_raws, ckpt_raws)
+#include "core/save/warm.h"
 
 // One step of a store is cooled at a time.
 struct ckpt_cool_turn {
@@ -23,23 +15,6 @@ struct ckpt_cool_turn {
 	unsigned wanted;       // by so many who wait for it; atomic
 };
 CKPT_PART(struct ckpt_store, struct ckpt_cool_turn, ckpt_cool_turn)
-
-struct ckpt_tier_how {
-	bool at_once;    // cool: -EBUSY where another step is being cooled; else it waits for that one
-	bool keeps_warm; // cool: raw files stay as long as ckpt_warm_left_ns() says
-	// After each chunk: may end the act by answering false. NULL: on and on.
-	bool (*go_on)(void *arg, uint64_t bytes);
-	void *arg;
-	uint64_t pack_bytes; // cool: packs are put once they have so many
-	const char
-		*only; // warm: the files whose path matches this glob(7), which may match in any directory; NULL: all
-};
-
-struct ckpt_tier_done {
-	uint64_t files, bytes;       // cool: of which a raw file was removed; warm: of which one was written
-	uint64_t stored_bytes;       // cool: what was put into packs for it; warm: the raw files
-	uint64_t deduplicated_bytes; // cool: of chunks that were in a pack already, by another file or step
-};
 
 // 0; -EINTR go_on said no: the next attempt finds in packs what this one put there, and removes raw files that are left; -ESTALE the step is not committed (any more);
 // -EBUSY it is reopened or being removed; -ENODATA it is not sealed (seal.h); -EIO a file cannot be read or is not what was sealed,
@@ -50,12 +25,8 @@ int ckpt_cool(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ck
 bool ckpt_cool_is_wanted(const struct ckpt_store *s); // a call waits for the one that cools now
 // The same, sealed first where it is not: go_on is told of those bytes, too.
 int ckpt_cool_sealed(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
-int ckpt_warm(struct ckpt_step *step, const struct ckpt_tier_how *how, struct ckpt_tier_done *ret_done);
 // What to do about a failure; NULL: nothing better is known than what goes for the error anywhere.
 const char *ckpt_tier_hint(int error);
-// For how long from now on the cooler leaves the step as it is, by the node's clock: it was warmed. 0: it was not, or a day ago.
-int64_t ckpt_warm_left_ns(const struct ckpt_step *step);
-
 // --- For core/tier -----------------------------------------------------------------------------------------------------
 
 // Removes raw files of what is in packs by the current version, where goes() agrees, and counts them. -EINTR how->go_on, asked now and
@@ -67,5 +38,3 @@ struct ckpt_sweep {
 	void *arg;
 };
 int ckpt_cool_sweep(const struct ckpt_sweep *of, struct ckpt_tier_done *done);
-void ckpt_warm_end(const struct ckpt_step *step); // it was cooled
-void ckpt_cool_raws_left(struct ckpt_step *step, bool left);

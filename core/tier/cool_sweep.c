@@ -4,8 +4,8 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amending.h"
-#include "core/store/store.h"
+#include "core/step/amending.h"
+#include "core/step/store.h"
 
 #include <fcntl.h>
 
@@ -56,7 +56,7 @@ static void drop_batch(struct sweep *w, struct ckpt_manifest *m)
 	if (!w->ended)
 		return;
 	ckpt_warm_end(w->of->step);
-	ckpt_cool_raws_left(w->of->step, false);
+	ckpt_raws_left(w->of->step, false);
 }
 
 // A step that reopened this one knows its files by the raw files, which stay as long as it is open.
@@ -102,12 +102,3 @@ int ckpt_cool_sweep(const struct ckpt_sweep *of, struct ckpt_tier_done *done)
 	}
 	return rc;
 }
-
-void ckpt_cool_raws_left(struct ckpt_step *step, bool left)
-{
-	LOCK_SCOPE(&step->lock);
-
-	ckpt_raws_of(step)->left = left;
-}
-
-struct ckpt_part ckpt_raws_part = {.bytes = sizeof(struct ckpt_raws)};

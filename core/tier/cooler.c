@@ -3,10 +3,10 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/store.h"
-#include "core/tier/behind.h"
+#include "core/cold/garbage.h"
+#include "core/step/behind.h"
+#include "core/step/store.h"
 #include "core/tier/cool.h"
-#include "core/tier/garbage.h"
 
 #define LET_BY_NS INT64_C(100000000) // until it looks whether the call that waited has begun
 #define ROOM_FACTOR 2
@@ -56,8 +56,9 @@ static void look_at(struct candidate *c, int64_t now_ns)
 	c->packed = sum->packed;
 	c->counts = !sum->packed || ckpt_raws_of(step)->left;
 	c->wanted = step->state == CKPT_STEP_COMMITTED && sum->sealed && sum->bytes && !sum->pinned;
-	if (cooling->cooled != sum->version) { // it is new, or was warmed: what was so before is nothing to go by
-		cooling->cooled = sum->version;
+	if (ckpt_raws_of(step)->cooled !=
+	    sum->version) { // it is new, or was warmed: what was so before is nothing to go by
+		ckpt_raws_of(step)->cooled = sum->version;
 		cooling->cool_after_ns = now_ns;
 	}
 	c->after_ns = MAX(cooling->cool_after_ns, now_ns + warm_ns);
@@ -159,7 +160,7 @@ static void settle(const struct candidate *c, int64_t after_ns)
 	struct ckpt_cooling *cooling = ckpt_cooling_of(c->step);
 	LOCK_SCOPE(&c->step->lock);
 
-	if (c->step->summary.version == c->version && cooling->cooled == c->version)
+	if (c->step->summary.version == c->version && ckpt_raws_of(c->step)->cooled == c->version)
 		cooling->cool_after_ns = after_ns;
 }
 

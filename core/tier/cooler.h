@@ -22,8 +22,7 @@ CKPT_PART(struct ckpt_store, struct ckpt_cooler *, ckpt_cooler)
 
 // Guarded by step->lock.
 struct ckpt_cooling {
-	uint32_t cooled;       // the version that was looked at last, and when to
-	int64_t cool_after_ns; // cool it, monotonic; INT64_MAX: nothing is left to do, or can be
+	int64_t cool_after_ns; // when to cool it, monotonic; INT64_MAX: nothing is left to do, or can be
 };
 CKPT_PART(struct ckpt_step, struct ckpt_cooling, ckpt_cooling)
 

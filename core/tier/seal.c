@@ -2,10 +2,11 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/edit.h"
-#include "core/store/errlog.h"
-#include "core/store/store.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
+#include "core/record/event.h"
+#include "core/save/edit.h"
+#include "core/step/errlog.h"
+#include "core/step/store.h"
 
 #include <linux/ioprio.h>
 #include <sched.h>

@@ -7,11 +7,9 @@
 // Threads: any; two that seal one step read it twice. Blocks on the disk for as long as the step takes to read.
 #pragma once
 
-#include "core/store/step.h"
+#include "core/step/step.h"
 
 #define CKPT_SEAL_XATTR "user.ckptfs.sha256" // of a file, 64 hex digits: read by name, in no list
-#define CKPT_EVENT_SEAL "seal"               // of its versions
-
 struct ckpt_seal_how {
 	// After each chunk, by who reads it, several threads at once: may sleep, or end the sealing by answering false. bytes: 0
 	// where they are told when they are read for another hash. NULL: on and on.

@@ -3,8 +3,8 @@
 #include "core/base/lock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/store.h"
-#include "core/tier/behind.h"
+#include "core/step/behind.h"
+#include "core/step/store.h"
 #include "core/tier/seal.h"
 
 #define AGAIN_NS INT64_C(1000000000) // until it looks again when there was no memory to

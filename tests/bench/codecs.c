@@ -8,7 +8,7 @@
 // CPU, of each chunk the shortest of all rounds. What does not come back as it was ends it.
 #include "core/base/util.h"
 #include "core/codec/codec.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
 
 #include <stdio.h>
 #include <time.h>

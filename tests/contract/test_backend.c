@@ -3,9 +3,9 @@
 // tests/support/stacks.c. Threads have a suite of their own.
 #include "tests/support/stacks.h"
 
-#include "core/objects/objects.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/objects/objects.h"
 
 #include <stdio.h>
 

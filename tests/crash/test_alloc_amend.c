@@ -1,7 +1,7 @@
 // Amends of which an allocation fails: each is done, or answers -ENOMEM and has changed nothing, in memory and on the disk, and
 // the second attempt works.
-#include "core/commit/amending.h"
-#include "core/commit/reopen.h"
+#include "core/save/reopen.h"
+#include "core/step/amending.h"
 #include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/amends.h"
@@ -10,8 +10,8 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/commit/amend.h"
-#include "core/commit/reopened.h"
+#include "core/save/amend.h"
+#include "core/step/reopened.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // What core does when any allocation fails, once or from then on: it is done, or it answers -ENOMEM (-EAGAIN: no thread) and
 // all is as before, in memory and on the disk; trying again works; and no descriptor is left open.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/allocfault.h"
 #include "tests/support/formats.h"
@@ -12,9 +12,9 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/move.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/should_save.h"
+#include "core/save/move.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // Adding to a committed step, replacing and taking out, when any call behind ckpt_sys or of the backend fails, once or
 // from then on, or is done and its answer lost: the step is as before or as after, what is in memory is what is on the
 // disk or the outcome was said to be unknown, and asking again gives the final answer.
-#include "core/commit/amending.h"
+#include "core/step/amending.h"
 #include "core/store/open.h"
 #include "tests/support/amends.h"
 #include "tests/support/backendfault.h"
@@ -12,8 +12,8 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
 
 #include <fcntl.h>
 #include <stdio.h>

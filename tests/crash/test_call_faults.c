@@ -3,14 +3,14 @@
 //
 // The loops over saves, deletions and amends (test_*_faults.c) know what each of their acts must leave; this one tries every
 // act there is (trial.h), and the calls that are not behind ckpt_sys, too.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "tests/support/callfault.h"
 #include "tests/support/seen.h"
 #include "tests/support/sysfault.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/move.h"
+#include "core/save/move.h"
 
 #define POINTS_DEFAULT 8 // of each act, and each way; all of them with CKPT_TEST_FULL
 

@@ -3,7 +3,7 @@
 //
 // CKPT_CRASH_SEEDS in the environment: states for each point of a power cut, 6 by default; CKPT_TEST_FULL=1: 12.
 // CKPT_CRASH_STRIDE: only each so-many-th point.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
@@ -13,8 +13,8 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/replace.h"
-#include "core/store/find.h"
+#include "core/find/find.h"
+#include "core/save/replace.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // A save when any call behind ckpt_sys fails, once or from then on, and when the store's backend does: the error comes
 // out, nothing is listed that was not committed, nothing staged is touched, and the next attempt succeeds - after a
 // failed fsync only when the file was written anew, because the data may be gone though a second fsync says otherwise.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/save.h"

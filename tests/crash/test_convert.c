@@ -1,8 +1,8 @@
 // A plain folder that becomes a step, when any call fails and when the power goes at any point: it is the folder with all
 // that it held, or the step, never neither; what was acknowledged is the step; and a second attempt works.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
+#include "core/step/store_folder.h"
 #include "core/store/open.h"
-#include "core/store/store_folder.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/disk.h"
 #include "tests/support/save.h"
@@ -12,7 +12,7 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/convert.h"
+#include "core/save/convert.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 

@@ -2,7 +2,7 @@
 // length cut off. Then the store is opened, listed, and all of it read. A step is as it was; or what was damaged of it is an error for
 // who asks; or it is as one of its versions before, or not there, and then the error log names it. Steps whose files were not touched are as they were; and what
 // is done to the index costs nothing at all. Nothing that was opened in this state is worse off once the file is back.
-#include "core/commit/amending.h"
+#include "core/step/amending.h"
 #include "core/store/open.h"
 #include "tests/support/packed.h"
 #include "tests/support/rows.h"
@@ -12,9 +12,9 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/tier/pack.h"
+#include "core/cold/pack.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>

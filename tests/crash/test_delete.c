@@ -10,7 +10,7 @@
 #include "tests/support/life.h"
 #include "tests/support/sysfault.h"
 
-#include "core/store/trash.h"
+#include "core/step/trash.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

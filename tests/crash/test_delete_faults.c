@@ -1,7 +1,7 @@
 // Deleting, having back, saving anew, reopening, deriving and expiring when any call behind ckpt_sys or of the backend fails, once or from
 // then on, or is done and its answer lost: the error comes out, what is in memory is what is on the disk, or the outcome
 // was said to be unknown, and trying again works.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/backendfault.h"
 #include "tests/support/life.h"
@@ -9,7 +9,7 @@
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
-#include "core/commit/delete.h"
+#include "core/save/delete.h"
 
 #include <pthread.h>
 #include <stdio.h>

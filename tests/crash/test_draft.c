@@ -1,4 +1,4 @@
-// Plain files that are published whole (core/stage/draft.h) when the process dies at any call, when the power goes at any point,
+// Plain files that are published whole (core/save/draft.h) when the process dies at any call, when the power goes at any point,
 // and when any call fails: under each name is all of an old content or all of a new one; a file step whose publication was
 // acknowledged is there; what was left over stays; nothing that is empty is kept.
 //
@@ -10,7 +10,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/draft.h"
+#include "core/save/draft.h"
 
 #include <dirent.h>
 #include <fcntl.h>

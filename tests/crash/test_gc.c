@@ -10,8 +10,8 @@
 #include "tests/support/tiers.h"
 
 #include "core/base/util.h"
-#include "core/commit/delete.h"
 #include "core/gc/gc.h"
+#include "core/save/delete.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

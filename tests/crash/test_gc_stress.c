@@ -12,12 +12,12 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
+#include "core/cold/dedupe.h"
+#include "core/cold/file.h"
+#include "core/cold/pack_use.h"
 #include "core/gc/gc.h"
+#include "core/save/delete.h"
 #include "core/tier/cool.h"
-#include "core/tier/dedupe.h"
-#include "core/tier/file.h"
-#include "core/tier/pack_use.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
 #include "core/tier/seal.h"
 
 #include <stdio.h>

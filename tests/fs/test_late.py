@@ -1,4 +1,4 @@
-"""Late files of other ranks (core/stage/profile.h): a step does not wait for them, each is added at its close."""
+"""Late files of other ranks (core/profile/profile.h): a step does not wait for them, each is added at its close."""
 
 import errno
 import json

@@ -138,7 +138,7 @@ def test_man_page_has_every_verb_and_option_of_the_program(root, ckptfs):
 
 def test_man_pages_and_help_have_every_mount_option(root, ckptfs):
     table = re.findall(r'^\t\{"(\w+)", +(\w+)', (SOURCE / "tools/mount_options.c").read_text(), re.M)
-    table += re.findall(r'^\t\t\.name = "(\w+)",\n\t\t\.kind = (\w+)', (SOURCE / "core/store/settings.c").read_text(), re.M)
+    table += re.findall(r'^\t\t\.name = "(\w+)",\n\t\t\.kind = (\w+)', (SOURCE / "core/step/settings.c").read_text(), re.M)
     here = [name for name, apply in table if apply != "NULL"]
     assert len(here) > 15 and {"ro", "marker", "steps_at", "log_level"} <= set(here)
     for text in (rendered(root / "usr/share/man/man1/ckptfs.1"), rendered(root / "usr/share/man/man8/mount.fuse.ckptfs.8"), ckptfs("mount", "--help").stdout,

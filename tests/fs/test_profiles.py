@@ -1,4 +1,4 @@
-"""What frameworks do last completes a step, without a marker (core/stage/profile.c), and what looks like it does not."""
+"""What frameworks do last completes a step, without a marker (core/profile/profile.c), and what looks like it does not."""
 
 import os
 import shutil

@@ -5,7 +5,7 @@
 #include "tests/support/array_files.h"
 
 #include "core/base/util.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
 
 #define HEAD_BYTES 5
 #define ZEROS_MAX 34 // 16 GiB: 4096 chunks

@@ -3,7 +3,7 @@
 #include "tests/fuzz/replay.h"
 
 #include "core/base/util.h"
-#include "core/stage/format.h"
+#include "core/profile/format.h"
 
 #include <sys/mman.h>
 

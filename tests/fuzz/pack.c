@@ -5,7 +5,7 @@
 
 #include "backends/backends.h"
 #include "core/base/util.h"
-#include "core/tier/pack.h"
+#include "core/cold/pack.h"
 
 #define HEADER 48
 #define HEADER_NAME 16

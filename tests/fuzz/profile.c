@@ -1,11 +1,12 @@
 // Hostile files whose close, rename or removal may complete a step: markers with JSON, trackers with a name, pickles. The
 // first four bytes choose the act, the file's name and its directory's; the rest is what the file holds.
 
+#include "core/record/event.h"
 #include "tests/fuzz/replay.h"
 
 #include "core/base/util.h"
+#include "core/profile/profile.h"
 #include "core/record/name.h"
-#include "core/stage/profile.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

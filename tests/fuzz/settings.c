@@ -5,7 +5,7 @@
 
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/store/settings.h"
+#include "core/step/settings.h"
 
 static void try_value(const struct ckpt_setting *setting, const char *text)
 {

@@ -2,19 +2,19 @@
 // stands there instead. Then it is opened, listed, and all that is listed is read. It may be refused, with an error; or the
 // step that was not touched is as it was, and what else is shown can be walked without harm.
 
-#include "core/store/holder.h"
+#include "core/step/holder.h"
 #include "tests/fuzz/replay.h"
 #include "tests/fuzz/temp.h"
 #include "tests/support/formats.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/commit.h"
-#include "core/commit/delete.h"
-#include "core/stage/stage.h"
-#include "core/store/errlog.h"
+#include "core/save/commit.h"
+#include "core/save/delete.h"
+#include "core/save/stage.h"
+#include "core/step/errlog.h"
+#include "core/step/store.h"
 #include "core/store/open.h"
-#include "core/store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>

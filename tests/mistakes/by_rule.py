@@ -16,34 +16,34 @@ LOCK = re.compile(r"F_SETLEASE|F_OFD_SETLKW?|F_SETLKW?")
 # Where a file's calls are likely to be missed, the fastest first. What none of these notices is shown to all C programs.
 SUITES = {
     "backends/local.c": ("test_local", "test_backend_threads", "crash_test_local", "crash_test_delete", "test_backend"),
-    "core/commit/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
+    "core/save/amend.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
     "core/ckptfs.c": ("test_fs_library::test_commit_whose_answer_was_lost",),  # in no C program
-    "core/commit/commit.c": ("crash_test_commit",),
-    "core/stage/convert.c": ("test_convert",),
-    "core/commit/copy.c": ("test_commit_leftovers", "crash_test_commit"),
-    "core/commit/delete.c": ("test_delete", "crash_test_delete"),
-    "core/stage/draft.c": ("test_draft", "crash_test_draft"),
-    "core/tier/file.c": ("test_gc",),
+    "core/save/commit.c": ("crash_test_commit",),
+    "core/save/convert.c": ("test_convert",),
+    "core/save/copy.c": ("test_commit_leftovers", "crash_test_commit"),
+    "core/save/delete.c": ("test_delete", "crash_test_delete"),
+    "core/save/draft.c": ("test_draft", "crash_test_draft"),
+    "core/cold/file.c": ("test_gc",),
     "core/index/index_dir.c": ("test_index",),
-    "core/stage/scan.c": ("test_scan",),
-    "core/commit/share.c": ("test_share", "test_cool", "test_reopen"),
-    "core/stage/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
-    "core/store/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
-    "core/store/store_folder.c": ("test_store", "crash_test_commit"),
+    "core/save/scan.c": ("test_scan",),
+    "core/save/share.c": ("test_share", "test_cool", "test_reopen"),
+    "core/save/stage.c": ("test_stage", "crash_test_commit", "test_reopen"),
+    "core/step/store.c": ("test_store", "test_settings", "test_hold", "crash_test_commit", "test_fs_config"),
+    "core/step/store_folder.c": ("test_store", "crash_test_commit"),
     "core/base/sys.c": ("test_sys", "test_scan"),
-    "core/store/trash.c": ("crash_test_delete",),
-    "core/commit/amending.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
+    "core/step/trash.c": ("crash_test_delete",),
+    "core/step/amending.c": ("test_amend", "test_amend_meanwhile", "test_commit_late", "test_amend_faults", "test_reopen"),
     "core/tier/warm.c": ("test_cool",),
 }
 
 # What no suite can notice, and why that is no hole.
 EQUIVALENT = {
-    "core/stage/convert.c:ckpt_convert_sync:fsync#2":
+    "core/save/convert.c:ckpt_convert_sync:fsync#2":
         "a rename is one change and durable with its target's directory, sessions/, on every filesystem with a journal; this "
         "is the directory that the folder came from",
-    "core/commit/delete.c:files_out_of_sight:fsync#2":
+    "core/save/delete.c:files_out_of_sight:fsync#2":
         "the same: trash/ is where the session went, sessions/ is where it came from",
-    "core/store/store.c:ckpt_store_make_folders:fsync":
+    "core/step/store.c:ckpt_store_make_folders:fsync":
         "who makes a store ends with write_file(), and who opens one with the backend's writable_open(), which sync the same "
         "directory before anything is answered",
 }

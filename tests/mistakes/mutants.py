@@ -16,9 +16,9 @@ RECORDS = ("test_record", "test_manifest", "fuzz_record", "fuzz_manifest", "test
 COMMITS = ("test_commit", "test_commit_refused", "test_scan", "test_commit_late", "test_commit_leftovers", "test_commit_hangs",
            "test_reopen", "test_delete", "test_commit_faults", "crash_test_commit")
 SUITES = {
-    "core/commit/commit.c": COMMITS,
-    "core/commit/publish.c": COMMITS,
-    "core/commit/version.c": ("test_commit", "test_pin", "test_delete", "test_move", "test_amend_faults", "test_delete_faults"),
+    "core/save/commit.c": COMMITS,
+    "core/save/publish.c": COMMITS,
+    "core/save/version.c": ("test_commit", "test_pin", "test_delete", "test_move", "test_amend_faults", "test_delete_faults"),
     "core/record/record.c": RECORDS,
     "core/record/manifest.c": RECORDS,
     "core/record/manifest_seals.c": RECORDS,

@@ -9,8 +9,8 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/store/folders.h"
+#include "core/save/delete.h"
+#include "core/step/folders.h"
 #include "core/store/open.h"
 
 #include <fcntl.h>

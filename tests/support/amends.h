@@ -5,7 +5,7 @@
 // Version n + 1 is the step after n acts. What must not fail ends the test.
 #pragma once
 
-#include "core/store/store.h"
+#include "core/step/store.h"
 
 #include <stdbool.h>
 #include <stddef.h>

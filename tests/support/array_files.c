@@ -1,7 +1,7 @@
 #include "tests/support/array_files.h"
 
 #include "core/base/util.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
 
 #include <assert.h>
 

@@ -1,13 +1,13 @@
 #include "tests/support/fixture_gc.h"
 
-#include "core/tier/garbage.h"
+#include "core/cold/garbage.h"
 #include "tests/support/fixture_sharing.h"
 
 #include "core/base/hash.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
+#include "core/cold/pack_use.h"
 #include "core/record/container.h"
-#include "core/tier/pack_use.h"
+#include "core/save/delete.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,17 +1,17 @@
 #include "tests/support/life.h"
 
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"
 #include "core/base/sys.h"
-#include "core/commit/delete.h"
-#include "core/commit/reopened.h"
-#include "core/commit/share.h"
+#include "core/save/delete.h"
+#include "core/save/share.h"
+#include "core/step/reopened.h"
+#include "core/step/trash.h"
 #include "core/store/room.h"
-#include "core/store/trash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/tier/pack.h"
+#include "core/cold/pack.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>

@@ -3,8 +3,8 @@
 
 #include "tests/support/staged.h"
 
+#include "core/cold/file.h"
 #include "core/tier/cool.h"
-#include "core/tier/file.h"
 
 #include <stddef.h>
 #include <stdint.h>

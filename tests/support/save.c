@@ -1,15 +1,15 @@
 #include "tests/support/save.h"
 
-#include "core/commit/version.h"
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
+#include "core/save/version.h"
+#include "core/step/store_folder.h"
 #include "core/store/open.h"
-#include "core/store/store_folder.h"
 #include "tests/support/staged.h"
 
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/trash.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -8,9 +8,9 @@
 
 #include "tests/support/suite.h"
 
-#include "core/commit/commit.h"
-#include "core/stage/staging.h"
-#include "core/store/store.h"
+#include "core/save/commit.h"
+#include "core/step/staging.h"
+#include "core/step/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-#include "tests/support/seen.h"
 #include "core/store/open.h"
+#include "tests/support/seen.h"
 #include "tests/support/staged.h"
 
 #include "backends/spare.h"

@@ -1,13 +1,13 @@
 #include "tests/support/staged.h"
 
-#include "core/commit/removal.h"
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
+#include "core/step/removal.h"
 #include "tests/support/suite.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/remove.h"
-#include "core/tier/file.h"
+#include "core/cold/file.h"
+#include "core/save/remove.h"
 
 #include <fcntl.h>
 

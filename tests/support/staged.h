@@ -2,9 +2,9 @@
 // fail ends the test.
 #pragma once
 
-#include "core/commit/commit.h"
-#include "core/stage/staging.h"
-#include "core/store/store.h"
+#include "core/save/commit.h"
+#include "core/step/staging.h"
+#include "core/step/store.h"
 
 #include <stdint.h>
 

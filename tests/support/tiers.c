@@ -1,14 +1,15 @@
 #include "tests/support/tiers.h"
 
-#include "core/stage/stage.h"
+#include "core/record/event.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/save.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
 #include "core/gc/gc.h"
 #include "core/gc/repack.h"
+#include "core/save/delete.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>

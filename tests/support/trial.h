@@ -6,8 +6,8 @@
 
 #include "tests/support/save.h"
 
-#include "core/stage/draft.h"
-#include "core/store/settings.h"
+#include "core/save/draft.h"
+#include "core/step/settings.h"
 
 #include <stddef.h>
 

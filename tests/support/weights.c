@@ -5,7 +5,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/tier/file.h"
+#include "core/cold/file.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,22 +1,22 @@
 // Files that are being added to a committed step, and what becomes of step and files meanwhile: other names, a step that is
 // reopened, removed or deleted, answers that are lost, and disks that fail.
-#include "core/commit/amending.h"
-#include "core/commit/reopen.h"
 #include "core/index/indexer.h"
-#include "core/stage/stage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
+#include "core/step/amending.h"
 #include "tests/support/fixture.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/pin.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopened.h"
-#include "core/commit/restore.h"
 #include "core/record/manifest.h"
-#include "core/store/trash.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
+#include "core/save/remove.h"
+#include "core/save/restore.h"
+#include "core/step/reopened.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,17 +1,18 @@
 // Attributes that are changed in a committed step: seen at once, in one version afterwards, and kept by what is made of the step.
-#include "core/commit/change.h"
-#include "core/commit/reopen.h"
+#include "core/record/event.h"
+#include "core/save/change.h"
+#include "core/save/reopen.h"
 #include "tests/support/fixture.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/attributes.h"
-#include "core/commit/delete.h"
-#include "core/commit/reopened.h"
-#include "core/commit/share.h"
 #include "core/record/manifest.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/share.h"
+#include "core/step/attributes.h"
+#include "core/step/reopened.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

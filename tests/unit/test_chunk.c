@@ -5,7 +5,7 @@
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
 
 #include <stdio.h>
 

@@ -6,10 +6,10 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/tier/chunk.h"
-#include "core/tier/chunk_cache.h"
+#include "core/cold/chunk.h"
+#include "core/cold/chunk_cache.h"
+#include "core/cold/pack.h"
 #include "core/tier/cool.h"
-#include "core/tier/pack.h"
 #include "core/tier/seal.h"
 
 #include <pthread.h>

@@ -4,8 +4,8 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/clone.h"
 #include "core/record/name.h"
+#include "core/save/clone.h"
 
 #include <errno.h>
 #include <fcntl.h>

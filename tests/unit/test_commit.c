@@ -1,7 +1,7 @@
 // The rules of a commit among threads: the gate, writers, who joins whom, names. Files that a leftover holds are in
 // test_commit_leftovers.c, what fails and what dies in tests/crash.
-#include "core/commit/version.h"
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
+#include "core/save/version.h"
 #include "tests/support/fixture.h"
 
 #include "backends/backends.h"

@@ -1,5 +1,5 @@
 // A commit that takes long: who waits for it, who gives up, who comes meanwhile; and what becomes of the step.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "tests/support/fixture_step.h"
 
 #include "core/base/sys.h"

@@ -1,15 +1,15 @@
 // Late files in a commit: other ranks may still be writing them when the framework says that its step is complete. The commit
 // leaves them out, and each is pending from its end on; where it fails, they are staged as before.
-#include "core/commit/amending.h"
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
+#include "core/step/amending.h"
 #include "tests/support/fixture_step.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/reopened.h"
+#include "core/save/amend.h"
+#include "core/step/reopened.h"
 
 #define MS INT64_C(1000000)
 

@@ -1,6 +1,6 @@
 // Leftovers in a commit: a file that its client has closed and a fork of it still holds open for writing. The commit gets
 // a copy of its own unless the holder writes, and the holder keeps his file when the commit fails.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 

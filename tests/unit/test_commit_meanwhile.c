@@ -1,6 +1,6 @@
 // What becomes of a step between the beginning of its commit and the moment when nobody changes it any more: who held the gate
 // by then may still rename it, or take it away. And the names that a commit can give it.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "tests/support/fixture_step.h"
 
 #include "core/base/sys.h"

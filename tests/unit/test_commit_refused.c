@@ -1,13 +1,13 @@
 // What a step cannot hold, and how much of one is written out at once: what a commit says, and that it works once the cause is
 // gone.
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
 #include "tests/support/fixture_step.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/reopened.h"
 #include "core/limits.h"
+#include "core/step/reopened.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,17 +1,17 @@
 // Weights that are stored beside their master: smaller, read back whatever becomes of the master's file, and without it where it
 // cannot be had.
-#include "core/commit/reopen.h"
+#include "core/save/reopen.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 #include "tests/support/weights.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/reopened.h"
+#include "core/cold/chunk.h"
 #include "core/gc/gc.h"
-#include "core/tier/chunk.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/step/reopened.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 

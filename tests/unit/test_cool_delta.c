@@ -7,8 +7,8 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/codec/codec.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 

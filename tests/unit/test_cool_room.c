@@ -1,14 +1,15 @@
 // Cooling and warming where there is no room: nothing is half done, and what is given up does not keep the disk full.
-#include "core/commit/reopen.h"
-#include "core/tier/garbage.h"
+#include "core/cold/garbage.h"
+#include "core/record/event.h"
+#include "core/save/reopen.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/reopened.h"
 #include "core/gc/gc.h"
+#include "core/step/reopened.h"
 #include "core/tier/cool.h"
 
 static const struct ckpt_tier_how plain = {.pack_bytes = 64 << 20};

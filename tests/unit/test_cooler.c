@@ -1,17 +1,17 @@
 // Cooling behind: which steps, and in whose way it is not.
-#include "core/stage/stage.h"
+#include "core/cold/garbage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "core/tier/cooler.h"
-#include "core/tier/garbage.h"
 #include "core/tier/sealer.h"
 #include "tests/support/fixture.h"
 #include "tests/support/packed.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/pin.h"
 #include "core/gc/gc.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
 #include "core/tier/cool.h"
 #include "core/tier/seal.h"
 

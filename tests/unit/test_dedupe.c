@@ -8,11 +8,11 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
+#include "core/cold/dedupe.h"
+#include "core/cold/pack.h"
 #include "core/gc/gc.h"
+#include "core/save/delete.h"
 #include "core/store/load.h"
-#include "core/tier/dedupe.h"
-#include "core/tier/pack.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,17 +1,17 @@
 // Deleting a step, having it back, saving over its name, and the end of what expired.
-#include "core/commit/version.h"
-#include "core/stage/stage.h"
-#include "core/store/follow.h"
+#include "core/save/stage.h"
+#include "core/save/version.h"
+#include "core/step/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/remove.h"
-#include "core/store/errlog.h"
+#include "core/save/delete.h"
+#include "core/save/remove.h"
+#include "core/step/errlog.h"
+#include "core/step/trash.h"
 #include "core/store/load.h"
-#include "core/store/trash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

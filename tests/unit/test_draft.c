@@ -1,11 +1,11 @@
 // New content of plain files, as it lies in the store; tests/crash/test_draft.c cuts it off everywhere.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/draft.h"
+#include "core/save/draft.h"
 
 #include <fcntl.h>
 #include <stdio.h>

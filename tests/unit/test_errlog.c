@@ -2,7 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/store/errlog.h"
+#include "core/step/errlog.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -3,7 +3,7 @@
 
 #include "core/base/util.h"
 #include "core/limits.h"
-#include "core/stage/format.h"
+#include "core/profile/format.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -1,20 +1,20 @@
 // Garbage collection: what a step, the trash, an open file or an unknown version needs stays; all else goes, once it is old enough
 // and everything that may need it could be read.
-#include "core/commit/removal.h"
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/cold/garbage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
+#include "core/step/removal.h"
 #include "core/store/open.h"
-#include "core/tier/garbage.h"
 #include "tests/support/fixture_gc.h"
 
 #include "backends/backends.h"
 #include "core/base/json.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopened.h"
-#include "core/store/errlog.h"
+#include "core/save/delete.h"
+#include "core/save/remove.h"
+#include "core/step/errlog.h"
+#include "core/step/reopened.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -1,16 +1,17 @@
 // Garbage collection as a mount does it by itself: when, beside whom, and what of it is told.
+#include "core/cold/garbage.h"
+#include "core/cold/packing.h"
+#include "core/record/event.h"
 #include "core/store/open.h"
-#include "core/tier/garbage.h"
-#include "core/tier/packing.h"
 #include "tests/support/fixture_gc.h"
 #include "tests/support/save.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
+#include "core/cold/file.h"
 #include "core/gc/repack.h"
-#include "core/store/trash.h"
-#include "core/tier/file.h"
+#include "core/save/delete.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 #include <pthread.h>

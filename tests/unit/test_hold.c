@@ -1,12 +1,12 @@
 // A store that the threads of a process share while they are at work in it, and what forks.
-#include "core/store/holder.h"
+#include "core/step/holder.h"
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/store/hold.h"
+#include "core/request/hold.h"
+#include "core/step/store.h"
 #include "core/store/open.h"
-#include "core/store/store.h"
 
 #include <pthread.h>
 #include <signal.h>

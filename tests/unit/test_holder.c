@@ -1,13 +1,13 @@
 // The lock of a store: who has it, and how long one waits for it. The clock is the test's.
-#include "core/store/holder.h"
+#include "core/step/holder.h"
 #include "tests/support/save.h"
 #include "tests/support/suite.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
+#include "core/step/store.h"
+#include "core/step/store_file.h"
 #include "core/store/open.h"
-#include "core/store/store.h"
-#include "core/store/store_file.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -3,9 +3,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/remove.h"
-#include "core/store/latest.h"
+#include "core/save/delete.h"
+#include "core/save/remove.h"
+#include "core/step/latest.h"
 
 #include <stdio.h>
 

@@ -1,13 +1,13 @@
 // What unfinished work takes on the disk, who is refused for it and told so, and how seldom it is looked at.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/share.h"
-#include "core/stage/draft.h"
-#include "core/stage/limit.h"
-#include "core/store/trash.h"
+#include "core/save/draft.h"
+#include "core/save/limit.h"
+#include "core/save/share.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 

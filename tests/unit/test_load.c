@@ -1,6 +1,6 @@
 // The open of a store believes a log that is whole, and nothing of the index that the log does not say too.
-#include "core/stage/stage.h"
-#include "core/store/follow.h"
+#include "core/save/stage.h"
+#include "core/step/follow.h"
 #include "core/store/open.h"
 #include "tests/support/formats.h"
 #include "tests/support/rows.h"
@@ -9,8 +9,8 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/pin.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
 #include "core/store/load.h"
 
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 // What a staged step says of itself: extended attributes of its directory, and metrics.json.
-#include "core/commit/reopen.h"
+#include "core/save/reopen.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/reopened.h"
 #include "core/limits.h"
 #include "core/record/metadata.h"
+#include "core/step/reopened.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -7,9 +7,9 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/move.h"
-#include "core/store/trash.h"
+#include "core/save/delete.h"
+#include "core/save/move.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "tests/support/seen.h"
 
 #include "core/base/util.h"
-#include "core/commit/move.h"
+#include "core/save/move.h"
 
 static void forgo_index(struct ckpt_trial *t)
 {

@@ -4,7 +4,7 @@
 
 #include "backends/backends.h"
 #include "core/base/util.h"
-#include "core/tier/pack.h"
+#include "core/cold/pack.h"
 
 #include <stdio.h>
 

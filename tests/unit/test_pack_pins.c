@@ -2,7 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/tier/pack_pins.h"
+#include "core/cold/pack_pins.h"
 
 #include <pthread.h>
 

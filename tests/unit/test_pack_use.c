@@ -2,8 +2,8 @@
 // read, nothing is said.
 #include "tests/support/fixture_sharing.h"
 
-#include "core/commit/delete.h"
-#include "core/tier/pack_use.h"
+#include "core/cold/pack_use.h"
+#include "core/save/delete.h"
 
 static struct ckpt_pack_use use_of(struct ckpt_step *const *steps, size_t count, const struct ckpt_pack *pack)
 {

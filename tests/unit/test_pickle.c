@@ -3,7 +3,7 @@
 
 #include "core/base/util.h"
 #include "core/limits.h"
-#include "core/stage/pickle.h"
+#include "core/profile/pickle.h"
 
 #include <sys/mman.h>
 

@@ -1,6 +1,6 @@
 // A pin: a version of its own, which keeps the step from being deleted and from nothing else.
-#include "core/commit/removal.h"
-#include "core/commit/version.h"
+#include "core/save/version.h"
+#include "core/step/removal.h"
 #include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
@@ -9,11 +9,11 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/move.h"
-#include "core/commit/pin.h"
-#include "core/commit/remove.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/move.h"
+#include "core/save/pin.h"
+#include "core/save/remove.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/tier/chunk.h"
-#include "core/tier/plan.h"
+#include "core/cold/chunk.h"
+#include "core/cold/plan.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>

@@ -1,8 +1,9 @@
 // Which acts complete a step, by the table of profiles: by names, and by what a file holds.
+#include "core/record/event.h"
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/stage/profile.h"
+#include "core/profile/profile.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

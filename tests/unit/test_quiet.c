@@ -2,8 +2,8 @@
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/stage/neighbour.h"
-#include "core/stage/quiet.h"
+#include "core/save/neighbour.h"
+#include "core/save/quiet.h"
 
 #include <limits.h>
 

@@ -3,7 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/stage/ranks.h"
+#include "core/profile/ranks.h"
 
 #include <fcntl.h>
 #include <stdio.h>

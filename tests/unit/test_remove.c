@@ -4,12 +4,12 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/pin.h"
-#include "core/commit/removal.h"
-#include "core/commit/remove.h"
 #include "core/record/manifest.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
+#include "core/save/remove.h"
+#include "core/step/removal.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>

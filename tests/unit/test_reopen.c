@@ -1,18 +1,18 @@
 // Reopened steps: how they begin, what ends them, and that whatever fails on the way the version of before is there.
-#include "core/commit/version.h"
-#include "core/stage/stage.h"
-#include "core/store/follow.h"
+#include "core/save/stage.h"
+#include "core/save/version.h"
+#include "core/step/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopen.h"
-#include "core/commit/share.h"
 #include "core/policy/temporary.h"
+#include "core/save/delete.h"
+#include "core/save/remove.h"
+#include "core/save/reopen.h"
+#include "core/save/share.h"
 #include "core/store/load.h"
 
 #include <fcntl.h>

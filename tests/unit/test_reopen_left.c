@@ -1,8 +1,8 @@
 // Changes of a committed step that were not completed: how they are left, and taken up again.
-#include "core/commit/amend.h"
-#include "core/commit/amending.h"
-#include "core/commit/version.h"
-#include "core/stage/stage.h"
+#include "core/save/amend.h"
+#include "core/save/stage.h"
+#include "core/save/version.h"
+#include "core/step/amending.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
@@ -10,9 +10,9 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/pin.h"
-#include "core/commit/reopen.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
+#include "core/save/reopen.h"
 #include "core/tier/seal.h"
 
 #include <pthread.h>

@@ -1,18 +1,19 @@
 // Repacking of half-dead packs: what steps need of them is somewhere else afterwards, is the same and is shared as before; what somebody
 // else may read, or have back, stays as it is.
-#include "core/commit/removal.h"
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/record/event.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
+#include "core/step/removal.h"
 #include "tests/support/fixture_sharing.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopened.h"
+#include "core/cold/pack.h"
 #include "core/gc/repack.h"
-#include "core/store/errlog.h"
-#include "core/tier/pack.h"
+#include "core/save/delete.h"
+#include "core/save/remove.h"
+#include "core/step/errlog.h"
+#include "core/step/reopened.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

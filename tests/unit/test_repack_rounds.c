@@ -2,9 +2,9 @@
 #include "tests/support/fixture_sharing.h"
 
 #include "core/base/util.h"
-#include "core/commit/delete.h"
+#include "core/cold/file.h"
 #include "core/gc/repack.h"
-#include "core/tier/file.h"
+#include "core/save/delete.h"
 
 static void check_repacked(void)
 {

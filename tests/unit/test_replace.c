@@ -2,11 +2,11 @@
 #include "tests/support/fixture.h"
 
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/reopen.h"
-#include "core/commit/replace.h"
-#include "core/stage/stage.h"
-#include "core/store/find.h"
+#include "core/find/find.h"
+#include "core/save/delete.h"
+#include "core/save/reopen.h"
+#include "core/save/replace.h"
+#include "core/save/stage.h"
 
 #include <pthread.h>
 #include <stdint.h>

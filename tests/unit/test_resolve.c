@@ -1,11 +1,11 @@
 // Which checkpoint a run loads: each rule of the order and each form of a path, on a store that nobody has mounted.
 // tests/fs/test_resolve.py has those of mounts.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/policy/resolve.h"
+#include "core/request/resolve.h"
+#include "core/save/delete.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 // Which steps of a store stay: what is read of it, and that nothing is judged by half of that.
-#include "core/commit/version.h"
+#include "core/save/version.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/pin.h"
 #include "core/policy/retain.h"
+#include "core/save/pin.h"
 
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 // What the policy does not keep goes behind: what is deleted, what keeps a step for now, and that nothing goes by half of what is
 // to be known.
-#include "core/commit/amending.h"
-#include "core/commit/removal.h"
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
+#include "core/step/amending.h"
+#include "core/step/removal.h"
+#include "core/step/store_folder.h"
 #include "core/store/open.h"
-#include "core/store/store_folder.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
 #include "tests/support/sysfault.h"
@@ -13,14 +13,14 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/pin.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopened.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/retain.h"
-#include "core/store/trash.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
+#include "core/save/remove.h"
+#include "core/step/reopened.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
+#include "core/save/delete.h"
 #include "core/store/room.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/base/uuid.h"
-#include "core/tier/chunk.h"
+#include "core/cold/chunk.h"
 #include "core/tier/seal.h"
 
 #include <fcntl.h>

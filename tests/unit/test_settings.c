@@ -6,7 +6,7 @@
 
 #include "core/base/units.h"
 #include "core/base/util.h"
-#include "core/store/settings.h"
+#include "core/step/settings.h"
 
 #include <fcntl.h>
 #include <stdio.h>

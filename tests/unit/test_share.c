@@ -1,17 +1,17 @@
 // Shared files: a committed file under a second name, and the copy that the name gets at its first change.
-#include "core/commit/reopen.h"
+#include "core/save/reopen.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/remove.h"
-#include "core/commit/reopened.h"
-#include "core/commit/share.h"
 #include "core/record/manifest.h"
-#include "core/store/trash.h"
+#include "core/save/amend.h"
+#include "core/save/remove.h"
+#include "core/save/share.h"
+#include "core/step/reopened.h"
+#include "core/step/trash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // What a store says of a step: its policy, its steps, the clock, and what was decided before.
-#include "core/commit/reopen.h"
+#include "core/save/reopen.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/history.h"
@@ -7,12 +7,12 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/commit/reopened.h"
 #include "core/policy/policy_store.h"
 #include "core/policy/should_save.h"
-#include "core/stage/stage.h"
-#include "core/store/folders.h"
+#include "core/save/delete.h"
+#include "core/save/stage.h"
+#include "core/step/folders.h"
+#include "core/step/reopened.h"
 
 #include <stdio.h>
 

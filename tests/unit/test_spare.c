@@ -7,9 +7,9 @@
 #include "backends/spare.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/pin.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/pin.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 // Staged steps: begin, rename, graft, abort, the gate, writers, what clients have fsynced. The commit is another's.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 #include "tests/support/sysfault.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/trash.h"
+#include "core/step/trash.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
 // Staged and left steps where something is in the way: somebody who is at work, damage.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/delete.h"
-#include "core/stage/draft.h"
+#include "core/save/delete.h"
+#include "core/save/draft.h"
 
 #include <fcntl.h>
 #include <pthread.h>

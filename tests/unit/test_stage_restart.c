@@ -1,16 +1,16 @@
 // What becomes of unfinished sessions when their store is opened again, and of those that are set aside.
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/pin.h"
-#include "core/commit/reopened.h"
-#include "core/stage/draft.h"
-#include "core/store/folders.h"
-#include "core/store/trash.h"
+#include "core/save/draft.h"
+#include "core/save/pin.h"
+#include "core/step/folders.h"
+#include "core/step/reopened.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 #include <stdio.h>

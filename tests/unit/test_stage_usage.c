@@ -1,13 +1,13 @@
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/reopened.h"
 #include "core/limits.h"
-#include "core/store/trash.h"
+#include "core/step/reopened.h"
+#include "core/step/trash.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,11 +1,11 @@
 // Who has a file of a staged step open for writing: what a commit makes of each, and what becomes of one that is killed, or whose
 // step becomes part of another meanwhile.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "tests/support/fixture_step.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/torn.h"
+#include "core/step/torn.h"
 
 #include <fcntl.h>
 #include <pthread.h>

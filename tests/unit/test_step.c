@@ -1,16 +1,16 @@
 // The table of steps: who may have a name, who is found by a session, and how much of their manifests is in memory.
-#include "core/commit/reopen.h"
-#include "core/stage/stage.h"
-#include "core/store/follow.h"
+#include "core/save/reopen.h"
+#include "core/save/stage.h"
+#include "core/step/follow.h"
 #include "core/store/open.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/amend.h"
-#include "core/commit/delete.h"
-#include "core/commit/move.h"
-#include "core/commit/reopened.h"
+#include "core/save/amend.h"
+#include "core/save/delete.h"
+#include "core/save/move.h"
+#include "core/step/reopened.h"
 #include "core/store/load.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // What a committed step has on disk, when something else stands in the place of a raw file, a record or a manifest: an error,
 // never other bytes.
-#include "core/commit/version.h"
+#include "core/save/version.h"
 #include "core/store/open.h"
 #include "tests/support/callfault.h"
 #include "tests/support/fixture_step.h"
@@ -10,7 +10,7 @@
 #include "core/base/hash.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/move.h"
+#include "core/save/move.h"
 
 #include <fcntl.h>
 #include <stdio.h>

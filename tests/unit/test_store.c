@@ -1,8 +1,8 @@
 // A store's life: init, open, its lock, who holds it, and what open refuses.
-#include "core/stage/stage.h"
-#include "core/store/holder.h"
+#include "core/save/stage.h"
+#include "core/step/holder.h"
+#include "core/step/store_folder.h"
 #include "core/store/open.h"
-#include "core/store/store_folder.h"
 #include "tests/support/callfault.h"
 #include "tests/support/save.h"
 

@@ -4,9 +4,9 @@
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/store/store.h"
-#include "core/tier/stored.h"
-#include "core/tier/stored_here.h"
+#include "core/cold/stored.h"
+#include "core/cold/stored_here.h"
+#include "core/step/store.h"
 
 #include <fcntl.h>
 #include <limits.h>

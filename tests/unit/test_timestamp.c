@@ -2,8 +2,8 @@
 #include "tests/support/fixture.h"
 
 #include "core/base/util.h"
-#include "core/store/find.h"
-#include "core/store/timestamp.h"
+#include "core/find/find.h"
+#include "core/find/timestamp.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -111,9 +111,9 @@ START_TEST(another_version_has_another_word)
 	is(0, "run-1");
 	step = ckpt_step_find(s, "", "run-1");
 	ckpt_lock_take(&step->lock);
-	ck_assert_int_eq(ckpt_timestamp_locked(step) != CKPT_TIMESTAMP_NONE, true);
+	ck_assert_int_eq(ckpt_saved_ns_locked(step) != CKPT_TIMESTAMP_NONE, true);
 	step->summary.version++; // as if it had been saved anew: nobody has looked at that
-	ck_assert_int_eq(ckpt_timestamp_locked(step), CKPT_TIMESTAMP_NONE);
+	ck_assert_int_eq(ckpt_saved_ns_locked(step), CKPT_TIMESTAMP_NONE);
 	step->summary.version--;
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);

@@ -2,7 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "core/base/util.h"
-#include "core/stage/tracker.h"
+#include "core/profile/tracker.h"
 
 START_TEST(known_trackers_are_told_by_their_names)
 {

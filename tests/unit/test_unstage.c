@@ -1,12 +1,12 @@
 // Staged directories that become plain folders, and those that are staged again: also when the power goes at any point.
-#include "core/stage/stage.h"
+#include "core/save/stage.h"
 #include "core/store/open.h"
 #include "tests/support/disk.h"
 #include "tests/support/fixture.h"
 
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/stage/convert.h"
+#include "core/save/convert.h"
 
 #include <fcntl.h>
 #include <stdio.h>

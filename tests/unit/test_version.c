@@ -4,8 +4,8 @@
 #include "backends/backends.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
-#include "core/commit/version.h"
 #include "core/policy/temporary.h"
+#include "core/save/version.h"
 
 #include <stdio.h>
 

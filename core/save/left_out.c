@@ -1,0 +1,115 @@
+#include "core/save/left_out.h"
+
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/save/stage.h"
+#include "core/step/errlog.h"
+#include "core/step/store.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+
+static int make_parents(int dirfd, const char *path)
+{
+	char above[PATH_MAX];
+
+	for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+		int rc;
+
+		snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+		rc = ckpt_sys.mkdir(dirfd, above, 0700);
+		if (rc && rc != -EEXIST)
+			return rc;
+	}
+	return 0;
+}
+
+static int link_all(const struct ckpt_scan *scan, struct ckpt_step *left)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < scan->left_out_count && !rc; i++) {
+		const char *path = scan->left_out[i].path;
+
+		rc = make_parents(left->dirfd, path);
+		if (!rc)
+			rc = ckpt_sys.link(scan->step->dirfd, path, left->dirfd, path);
+	}
+	return rc;
+}
+
+// It says the same of itself as the step whose files it has.
+static int make_left(struct ckpt_step *step, struct ckpt_step **ret_left)
+{
+	struct ckpt_step_name name;
+	struct ckpt_step *left;
+	int rc = ckpt_step_new(step->store, &left);
+
+	if (rc)
+		return rc;
+	ckpt_step_name(step, &name);
+	snprintf(left->folder_id, sizeof(left->folder_id), "%s", name.folder_id);
+	snprintf(left->name, sizeof(left->name), "%s", name.name);
+	ckpt_step_set_state_locked(left, CKPT_STEP_LEFT); // nobody else knows it yet
+	ckpt_staging_of(left)->began_ns = ckpt_staging_of(step)->began_ns;
+	ckpt_staging_of(left)->uid = ckpt_staging_of(step)->uid;
+	ckpt_staging_of(left)->gid = ckpt_staging_of(step)->gid;
+	ckpt_staging_of(left)->pid = ckpt_staging_of(step)->pid;
+	ckpt_staging_of(left)->by_client = ckpt_staging_of(step)->by_client;
+	rc = ckpt_stage_make_session(left, 0700);
+	if (rc)
+		ckpt_step_unref(left);
+	else
+		*ret_left = left;
+	return rc;
+}
+
+int ckpt_left_out_begin(const struct ckpt_scan *scan, struct ckpt_step **ret_left)
+{
+	struct ckpt_step *left;
+	int rc = scan->left_out_count ? make_left(scan->step, &left) : 0;
+
+	*ret_left = NULL;
+	if (rc || !scan->left_out_count)
+		return rc;
+	rc = link_all(scan, left);
+	if (rc)
+		ckpt_left_out_drop(left);
+	else
+		*ret_left = left;
+	return rc;
+}
+
+void ckpt_left_out_drop(struct ckpt_step *left)
+{
+	if (!left)
+		return;
+	ckpt_stage_drop_session(left);
+	ckpt_step_unref(left);
+}
+
+void ckpt_left_out_keep(const struct ckpt_scan *scan, struct ckpt_step *left)
+{
+	struct ckpt_store *s;
+	size_t others;
+	char more[32] = "";
+
+	if (!left)
+		return;
+	s = left->store;
+	others = scan->left_out_count - 1;
+	for (size_t i = 0; i < scan->left_out_count; i++)
+		(void)ckpt_sys.unlink(scan->step->dirfd, scan->left_out[i].path, 0);
+	ckpt_lock_take(&s->lock);
+	ckpt_step_leave_locked(left);
+	ckpt_lock_drop(&s->lock);
+	if (others)
+		snprintf(more, sizeof(more), " and %zu more", others);
+	ckpt_errlog_add(
+		s->errlog, left->name, -EINTR,
+		"see `ckptfs sessions`: copy what you need from .ckptfs/staged, then drop it with `ckptfs abort`",
+		"%s%s: a killed process had not written it to its end; the step is without it", scan->left_out[0].path,
+		more);
+	ckpt_step_unref(left);
+}

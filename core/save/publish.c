@@ -1,0 +1,231 @@
+// The record of an attempt: made, put, and asked for again where its put was not answered.
+#include "core/save/attempt.h"
+
+#include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/record/metadata.h"
+#include "core/save/commit.h"
+#include "core/save/version.h"
+#include "core/step/follow.h"
+#include "core/step/reopened.h"
+#include "core/step/store.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+// A new version of a step: its directory is the same one, of the same time, but where it is fresh, and its pin stays.
+static void stay_the_step(struct ckpt_step *base, bool fresh, struct ckpt_summary *s)
+{
+	LOCK_SCOPE(&base->lock);
+
+	s->first_committed_ns = base->summary.first_committed_ns;
+	s->pinned = base->summary.pinned;
+	if (fresh)
+		return;
+	s->dir_ino = base->summary.dir_ino;
+	s->dir_mtime_ns = base->summary.dir_mtime_ns;
+}
+
+static void fill_summary(struct attempt *a, size_t manifest_len)
+{
+	struct ckpt_summary *s = &a->record.summary;
+	const struct statx *root = &a->scan.root;
+	struct ckpt_store *store = a->step->store;
+
+	memcpy(s->folder_id, a->folder_id, sizeof(s->folder_id));
+	memcpy(s->name, a->name, sizeof(s->name));
+	memcpy(s->session, a->step->session, sizeof(s->session));
+	memcpy(s->event, a->event, sizeof(s->event));
+	memcpy(s->profile, a->profile, sizeof(s->profile));
+	memcpy(s->manifest_sha256, ckpt_manifest_sha256(a->manifest), 32);
+	s->sealed = ckpt_manifest_is_sealed(a->manifest); // there is not a byte in it, or none that is new
+	s->packed = ckpt_manifest_is_packed(a->manifest); // by what it has of the version before
+	s->manifest_bytes = manifest_len;
+	s->version = ckpt_attempts_of(a->step)->attempt_version;
+	s->durable = CKPT_DURABLE_NODE;
+	s->number = ckpt_name_number(a->name);
+	ckpt_manifest_totals(a->manifest, &s->files, &s->bytes);
+	s->committed_ns = s->first_committed_ns = ckpt_sys.now_ns();
+	s->dir_ino = ckpt_store_ino(root);
+	s->dir_mode = root->stx_mode & 07777;
+	s->dir_uid = root->stx_uid;
+	s->dir_gid = root->stx_gid;
+	s->dir_nlink = root->stx_nlink;
+	s->dir_mtime_ns = root->stx_mtime.tv_sec * INT64_C(1000000000) + root->stx_mtime.tv_nsec;
+	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
+		stay_the_step(a->step->base, ckpt_reopen_of(a->step)->fresh, s);
+	ckpt_lock_take(&store->lock);
+	s->sequence = a->keeps_place ? a->step->base->summary.sequence : ++*ckpt_step_sequence_locked(store);
+	ckpt_lock_drop(&store->lock);
+}
+
+// What the marker does not say, the step may.
+static int complete_metadata(struct attempt *a)
+{
+	struct ckpt_step *step = a->step;
+	char *metadata;
+	int rc = ckpt_metadata_of_staged(step->dirfd, a->metadata, step->store->errlog, a->name, &metadata);
+
+	if (rc)
+		return rc;
+	free(a->metadata);
+	a->metadata = metadata;
+	return 0;
+}
+
+// Below what the step says itself; what was made permanent since its marker stays so.
+static int keep_metadata(struct attempt *a)
+{
+	struct ckpt_step *base = a->step->base;
+	struct ckpt_record before;
+	char *metadata;
+	uint32_t version;
+	int rc;
+
+	assert(base); // nobody else asks for it (commit.h)
+	ckpt_lock_take(&base->lock);
+	version = base->summary.version;
+	a->record.summary.temporary = base->summary.temporary;
+	ckpt_lock_drop(&base->lock);
+	rc = ckpt_step_record(base, version, &before);
+	if (rc)
+		return rc;
+	rc = ckpt_metadata_merge(a->metadata, before.metadata, &metadata);
+	ckpt_record_done(&before);
+	if (rc)
+		return rc == -EFBIG ? 0 : rc; // what it says itself comes first
+	free(a->metadata);
+	a->metadata = metadata;
+	return 0;
+}
+
+// What its saver does not say was decided before it was saved.
+static int take_decision(struct attempt *a)
+{
+	char *metadata;
+	int rc;
+
+	if (!a->step->store->calls.was_temporary(a->step, a->folder_id, a->name))
+		return 0;
+	rc = ckpt_metadata_merge(a->metadata, "{\"temporary\":true}", &metadata);
+	if (rc)
+		return rc == -EFBIG ? 0 : rc; // and it stays
+	free(a->metadata);
+	a->metadata = metadata;
+	return 0;
+}
+
+static int describe(struct attempt *a)
+{
+	int rc = complete_metadata(a);
+
+	if (!rc && a->keeps_metadata)
+		return keep_metadata(a);
+	if (!rc)
+		rc = take_decision(a);
+	return rc ? rc : ckpt_metadata_temporary(a->metadata, &a->record.summary.temporary);
+}
+
+int ckpt_attempt_prepare(struct attempt *a)
+{
+	struct ckpt_record *r = &a->record;
+	void *data, *copy;
+	size_t len;
+	int rc = ckpt_manifest_writer_finish(a->scan.manifest, &data, &len);
+
+	if (rc)
+		return rc;
+	copy = malloc(len);
+	if (!copy) {
+		free(data);
+		return -ENOMEM;
+	}
+	memcpy(copy, data, len);
+	rc = ckpt_manifest_parse(copy, len, &a->manifest); // takes copy; what cannot be read back is not committed
+	if (rc) {
+		free(data);
+		return rc;
+	}
+	r->manifest = data;
+	r->manifest_len = len;
+	fill_summary(a, len);
+	memcpy(r->store_id, a->step->store->id, sizeof(r->store_id));
+	rc = describe(a);
+	r->metadata = a->metadata;
+	if (!rc)
+		rc = ckpt_sys.random(r->summary.nonce, sizeof(r->summary.nonce));
+	if (!rc && len > CKPT_MANIFEST_EMBED_MAX) {
+		char key[2 + 64 + 1] = "m/";
+
+		ckpt_hex(r->summary.manifest_sha256, 32, key + 2);
+		rc = ckpt_objects_put(a->step->store->objects, key, data, len, NULL);
+		if (rc == -EEXIST)
+			rc = 0; // the same bytes: the key is their digest
+	}
+	return rc;
+}
+
+// 0: the log has our session, from an earlier attempt whose answer was lost. -ENOENT: it has not.
+static int read_outcome(struct attempt *a)
+{
+	struct ckpt_store *s = a->step->store;
+	struct ckpt_record there;
+	struct ckpt_said said;
+	int rc = ckpt_step_said(s, a->step->session, &said);
+
+	if (rc)
+		return rc;
+	rc = ckpt_step_record(a->step, said.is.version, &there);
+	if (rc)
+		return rc;
+	// An earlier attempt's manifest may differ in what the attempt itself did, such as a leftover's copy.
+	if (memcmp(there.summary.manifest_sha256, a->record.summary.manifest_sha256, 32)) {
+		ckpt_manifest_unref(TAKE_PTR(a->manifest));
+		free(TAKE_PTR(a->record.manifest));
+		a->record.manifest_len = 0;
+	}
+	a->record.summary = there.summary;
+	ckpt_record_done(&there);
+	return 0;
+}
+
+int ckpt_attempt_publish(struct attempt *a)
+{
+	struct ckpt_act act = {.kind = CKPT_ACT_SAVE};
+	struct ckpt_record r = a->record;
+	CLEANUP_FREE void *data = NULL;
+	int rc;
+
+	if (r.manifest_len > CKPT_MANIFEST_EMBED_MAX) {
+		r.manifest = NULL;
+		r.manifest_len = 0;
+	}
+	rc = ckpt_record_encode(&r, &data, &act.record_len);
+	if (rc)
+		return rc;
+	act.record = data;
+	if (__atomic_load_n(&a->step->reopens, __ATOMIC_ACQUIRE))
+		memcpy(act.replaces, a->step->base->session, sizeof(act.replaces));
+	rc = ckpt_journal_append(a->step->store->journal, &act, false, &a->unknown);
+	if (!rc)
+		ckpt_version_copy(a->step, data, act.record_len);
+	if (!rc && *act.replaces)
+		ckpt_version_copy(a->step->base, NULL, 0);
+	return rc == -ESTALE ? -EEXIST : a->unknown ? -EIO : rc;
+}
+
+int ckpt_attempt_resolve(struct attempt *a)
+{
+	struct ckpt_store *s = a->step->store;
+	int rc;
+
+	ckpt_lock_take(&s->acts_lock);
+	rc = ckpt_follow_settle(s);
+	ckpt_lock_drop(&s->acts_lock);
+	if (!rc)
+		rc = read_outcome(a);
+	if (!rc || rc == -ENOENT)
+		a->unknown = false;
+	return rc;
+}

@@ -1,0 +1,10 @@
+// The files of an earlier version of a committed step, as its next version.
+// Threads: any. Blocks on the disk.
+#pragma once
+
+#include "core/step/step.h"
+
+// All else, its metadata and its place in the order of commits, stays. -ESTALE: the step is not committed (any more), or that version
+// is gone; -EBUSY it is reopened; -EIO the outcome is unknown, asking again gives the final answer; -ENOSPC ... Failures are in the
+// error log.
+int ckpt_restore_files(struct ckpt_step *step, uint32_t version);

@@ -1,0 +1,193 @@
+// What a committed step has on disk: its raw files, its records and its manifests.
+#include "core/step/step.h"
+
+#include "core/base/hash.h"
+#include "core/base/sys.h"
+#include "core/base/util.h"
+#include "core/index/index.h"
+#include "core/objects/objects.h"
+#include "core/record/manifest.h"
+#include "core/step/attributes.h"
+#include "core/step/errlog.h"
+#include "core/step/store.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define CURRENT_TRIES 4 // to read of a step that is being changed
+
+int ckpt_step_raw_path(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, char *buf,
+		       size_t cap)
+{
+	struct ckpt_entry e;
+	int n;
+
+	ckpt_manifest_entry(m, index, &e);
+	if (e.type != CKPT_ENTRY_FILE)
+		return -EINVAL;
+	n = snprintf(buf, cap, "%s/", ckpt_manifest_session(m, e.session) ?: step->session);
+	if (e.raw_path)
+		n = snprintf(buf + n, cap - (size_t)n, "%s", e.raw_path);
+	else
+		n = ckpt_manifest_path(m, index, buf + n, cap - (size_t)n);
+	return MIN(n, 0);
+}
+
+static bool is_time(const struct stat *st, int64_t s, int64_t ns)
+{
+	return st->st_mtim.tv_sec == s && st->st_mtim.tv_nsec == ns;
+}
+
+// A file that packs can stand in for is believed only with the mtime that it was written with, which the entry has, or says of its
+// raw file. A wrong refusal costs a read of packs; where there are none it would cost the file.
+static bool is_raw_of(const struct ckpt_manifest *m, uint32_t index, const struct stat *st)
+{
+	struct timespec mtime;
+	struct ckpt_entry e;
+	uint32_t mode;
+
+	ckpt_manifest_entry(m, index, &e);
+	if (!S_ISREG(st->st_mode) || (uint64_t)st->st_size != e.bytes)
+		return false;
+	return e.content != CKPT_CONTENT_CHUNKS || is_time(st, e.mtime_s, e.mtime_ns) ||
+	       (ckpt_attributes_raw(m, &e, &mode, &mtime) && is_time(st, mtime.tv_sec, mtime.tv_nsec));
+}
+
+bool ckpt_step_has_raw(const struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index)
+{
+	char path[CKPT_RAW_PATH_MAX];
+	struct stat st;
+
+	return !ckpt_step_raw_path(step, m, index, path, sizeof(path)) &&
+	       !fstatat(step->store->sessions_fd, path, &st, AT_SYMLINK_NOFOLLOW) && is_raw_of(m, index, &st);
+}
+
+int ckpt_step_open_raw(struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index, int *ret_fd)
+{
+	char path[CKPT_RAW_PATH_MAX];
+	struct stat st;
+	int fd, rc = ckpt_step_raw_path(step, m, index, path, sizeof(path));
+
+	if (rc)
+		return rc;
+	fd = ckpt_sys.open(step->store->sessions_fd, path, O_RDONLY | O_NONBLOCK, 0);
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ELOOP || fd == -ENOTDIR ? -EIO : fd;
+	if (fstat(fd, &st))
+		rc = -errno;
+	else if (!is_raw_of(m, index, &st))
+		rc = -EIO;
+	if (rc) {
+		ckpt_sys.close(fd);
+		return rc;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int ckpt_step_record(struct ckpt_step *step, uint32_t version, struct ckpt_record *ret_record)
+{
+	return ckpt_journal_record(step->store->journal, step->session, version, ret_record);
+}
+
+// --- Manifests --------------------------------------------------------------------------------------------------------
+
+static int parse_checked(void *data, size_t len, const uint8_t sha256[32], struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_manifest *m;
+	int rc = ckpt_manifest_parse(data, len, &m);
+
+	if (rc)
+		return rc;
+	if (memcmp(ckpt_manifest_sha256(m), sha256, 32)) {
+		ckpt_manifest_unref(m);
+		return -EBADMSG;
+	}
+	*ret_manifest = m;
+	return 0;
+}
+
+static int manifest_from_store(struct ckpt_step *step, const struct ckpt_summary *sum,
+			       struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_record r;
+	void *data = NULL;
+	size_t len = 0;
+	int rc;
+
+	if (sum->manifest_bytes <= CKPT_MANIFEST_EMBED_MAX) {
+		rc = ckpt_step_record(step, sum->version, &r);
+		if (rc)
+			return rc;
+		data = TAKE_PTR(r.manifest);
+		len = r.manifest_len;
+		ckpt_record_done(&r);
+		if (!data)
+			return -EBADMSG;
+	} else {
+		char key[2 + 64 + 1] = "m/";
+
+		ckpt_hex(sum->manifest_sha256, 32, key + 2);
+		rc = ckpt_objects_get_all(step->store->objects, key, CKPT_MANIFEST_BYTES_MAX, &data, &len, NULL);
+		if (rc)
+			return rc == -ENOENT ? -EBADMSG : rc;
+	}
+	return parse_checked(data, len, sum->manifest_sha256, ret_manifest);
+}
+
+// A rename changes both its summary and where it is with store->lock held.
+static void take_summary(struct ckpt_step *step, struct ckpt_summary *ret_summary)
+{
+	LOCK_SCOPE(&step->store->lock);
+	LOCK_SCOPE(&step->lock);
+
+	*ret_summary = step->summary;
+}
+
+// What was renamed meanwhile was looked for in the wrong place.
+static bool has_name(struct ckpt_step *step, const struct ckpt_summary *sum)
+{
+	struct ckpt_summary now;
+
+	take_summary(step, &now);
+	return !strcmp(now.name, sum->name) && !strcmp(now.folder_id, sum->folder_id);
+}
+
+// The index is asked first, and believed only when the digest agrees.
+int ckpt_step_read_manifest(struct ckpt_step *step, const struct ckpt_summary *sum, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_index *ix = step->store->index;
+	void *data = NULL;
+	size_t len;
+	int rc;
+
+	if (sum->manifest_bytes > CKPT_MANIFEST_EMBED_MAX && ix &&
+	    !ckpt_index_manifest(ix, sum->manifest_sha256, &data, &len) &&
+	    !parse_checked(data, len, sum->manifest_sha256, ret_manifest))
+		return 0;
+	rc = manifest_from_store(step, sum, ret_manifest);
+	if (rc == -EBADMSG && has_name(step, sum))
+		ckpt_errlog_add(step->store->errlog, step->name, rc, "run `ckptfs verify` on the store",
+				"the manifest of version %u is damaged or missing", sum->version);
+	return rc;
+}
+
+// Another version may come, or another name, between the summary and what it says.
+int ckpt_step_read_current(struct ckpt_step *step, struct ckpt_manifest **ret_manifest)
+{
+	struct ckpt_summary sum, now;
+	int rc = -EAGAIN;
+
+	take_summary(step, &now);
+	for (int tries = 0; tries < CURRENT_TRIES; tries++) {
+		sum = now;
+		rc = ckpt_step_read_manifest(step, &sum, ret_manifest);
+		take_summary(step, &now);
+		if (!rc || (now.version == sum.version && !strcmp(now.name, sum.name) &&
+			    !strcmp(now.folder_id, sum.folder_id)))
+			break;
+	}
+	return rc;
+}

@@ -1,0 +1,17 @@
+// The ids of folders that hold steps: an attribute of the folder in the plain tree.
+//
+// Threads: any. Blocks on the disk.
+#pragma once
+
+#include "core/step/store.h"
+
+// Folders whose id is on disk for sure; guarded by store->lock.
+struct ckpt_synced_folders {
+	struct ckpt_synced_folder *first;
+};
+CKPT_PART(struct ckpt_store, struct ckpt_synced_folders, ckpt_synced_folders)
+
+// The id of a folder in tree/ that holds steps (xattr on it); made when missing and make is true, else -ENOENT. Another
+// error says nothing of it.
+// dirfd is the folder. ret_id has CKPT_FOLDER_ID_LEN + 1 bytes.
+int ckpt_store_folder_id(struct ckpt_store *s, int dirfd, bool make, char *ret_id);
