@@ -296,7 +296,13 @@ static int sync_all(struct attempt *a)
 {
 	int rc = sync_each(a);
 
-	return rc ? rc : ckpt_stage_make_durable(a->step, false);
+	if (rc)
+		return rc;
+	rc = ckpt_stage_make_durable(a->step, false);
+	if (rc)
+		complain(a, rc, "nothing is lost: mend the cause, then complete the step again",
+			 "the name of its directory could not be written", NULL);
+	return rc;
 }
 
 // One syncfs for many files is worth a hundred fsyncs, but it also writes what strangers have dirty. It covers the

@@ -339,8 +339,10 @@ void ckpt_unstage_cancel(struct ckpt_step *step)
 
 int ckpt_unstage(struct ckpt_step *step, int dirfd, const char *name, unsigned flags)
 {
-	int rc = ckpt_sys.rename(step->store->sessions_fd, step->session, dirfd, name, flags);
+	int rc = ckpt_stage_make_durable(step, true); // a power cut leaves it in one of its places
 
+	if (!rc)
+		rc = ckpt_sys.rename(step->store->sessions_fd, step->session, dirfd, name, flags);
 	if (rc)
 		return rc;
 	(void)fremovexattr(step->dirfd, CKPT_ORIGIN_XATTR); // a folder that says so of itself is no harm

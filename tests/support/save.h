@@ -49,7 +49,7 @@ struct ckpt_step *ckpt_save_one(struct ckpt_store *s, unsigned i);
 // --- A whole run ------------------------------------------------------------------------------------------------------
 
 enum ckpt_save_event {
-	CKPT_SAVE_BEGUN,       // the session is acknowledged
+	CKPT_SAVE_BEGUN,       // an fsync in the session is acknowledged
 	CKPT_SAVE_COMMITS,     // the commit was asked for
 	CKPT_SAVE_COMMITTED,   // and acknowledged
 	CKPT_SAVE_METADATA,    // version 2 was asked for

@@ -146,6 +146,7 @@ START_TEST(power_cuts_at_every_point_leave_a_staged_step_or_a_folder)
 	ck_ok(ckpt_disk_begin(at, &disk));
 	store = ckpt_save_open(at);
 	step = begin_in(store);
+	ck_ok(ckpt_stage_make_durable(step, true));
 	from = ckpt_disk_count(disk);
 	unstage(store, step);
 	ckpt_step_unref(step);
