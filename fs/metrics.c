@@ -148,17 +148,18 @@ static void put_steps(FILE *f, const struct counts *c)
 
 static void put_work(FILE *f, struct ckpt_store *s)
 {
+	const struct ckpt_commits *ran = ckpt_commits_of(s);
 	uint64_t commits, failed, bytes;
 	struct ckpt_room_state room;
 	double seconds, last_seconds;
 	int64_t last_ns;
 
 	ckpt_lock_take(&s->lock);
-	commits = ckpt_commits_of(s)->commits;
-	failed = ckpt_commits_of(s)->commits_failed;
-	seconds = ckpt_commits_of(s)->commit_seconds;
-	last_seconds = ckpt_commits_of(s)->last_commit.any ? ckpt_commits_of(s)->last_commit.seconds : 0;
-	last_ns = ckpt_commits_of(s)->last_commit.any ? ckpt_commits_of(s)->last_commit.at_ns : 0;
+	commits = ran->commits;
+	failed = ran->commits_failed;
+	seconds = ran->commit_seconds;
+	last_seconds = ran->last_commit.any ? ran->last_commit.seconds : 0;
+	last_ns = ran->last_commit.any ? ran->last_commit.at_ns : 0;
 	ckpt_lock_drop(&s->lock);
 	one(f, "ckptfs_commits_total", "counter", "Commits that succeeded.", commits);
 	one(f, "ckptfs_commits_failed_total", "counter", "Commits that failed.", failed);

@@ -320,7 +320,6 @@ bool ckpt_data_is_known(const char *name)
 
 struct search {
 	int top_fd;
-	bool known_too;
 	char path[PATH_MAX];
 };
 
@@ -329,15 +328,12 @@ static int search_below(struct search *s, size_t len, int depth);
 // Files that go meanwhile, or that may not be read, are passed over.
 static int search_at(struct search *s, size_t len, int type, int depth)
 {
-	const char *slash = strrchr(s->path, '/');
 	int rc = 0;
 
 	if (type == DT_DIR)
 		return depth < CKPT_DEPTH_MAX ? search_below(s, len, depth + 1) : 0;
 	if (type != DT_REG && type != DT_UNKNOWN)
 		return 0;
-	if (s->known_too && ckpt_data_is_known(slash ? slash + 1 : s->path))
-		return 1;
 	rc = ckpt_data_is(s->top_fd, s->path);
 	if (!rc && type == DT_UNKNOWN)
 		rc = search_below(s, len, depth + 1);
@@ -367,23 +363,12 @@ static int search_below(struct search *s, size_t len, int depth)
 	return rc;
 }
 
-static int search(int top_fd, bool known_too)
+int ckpt_data_any(int top_fd)
 {
 	CLEANUP_FREE struct search *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return -ENOMEM;
 	s->top_fd = top_fd;
-	s->known_too = known_too;
 	return search_below(s, 0, 0);
-}
-
-int ckpt_data_any(int top_fd)
-{
-	return search(top_fd, false);
-}
-
-int ckpt_data_any_or_known(int top_fd)
-{
-	return search(top_fd, true);
 }

@@ -30,7 +30,5 @@ int ckpt_data_is_source(const struct ckpt_source *source, int top_fd, const char
 
 // 1: some file below top_fd is array data; 0: none is. Ends with the first one.
 int ckpt_data_any(int top_fd);
-// The same, or is a file that only the writers of checkpoints make, by its name (ckpt_data_is_known).
-int ckpt_data_any_or_known(int top_fd);
 // A name that frameworks give to files of a checkpoint, and nobody gives to others: "mp_rank_00_model_states.pt".
 bool ckpt_data_is_known(const char *name);

@@ -13,6 +13,7 @@
 // Ownership: the caller's. Threads: any; who takes a lock drops it. Blocks: until the lock is free. No errors.
 #pragma once
 
+#include "core/base/sys.h"
 #include "core/base/util.h"
 
 #include <pthread.h>
@@ -143,24 +144,15 @@ static inline int ckpt_lock_wait_at(pthread_cond_t *changed, struct ckpt_lock *l
 {
 	if (CKPT_LOCK_ORDER)
 		ckpt_lock_order_wait(l, where);
-	return pthread_cond_wait(changed, &l->mutex);
+	return ckpt_sys.wait(changed, &l->mutex);
 }
-
-#define CKPT_LOCK_WAIT_MAX_NS                                                                                          \
-	(INT64_C(86400) * 1000000000) // whoever waits looks again after that, as after any wake-up
 
 // At most so long, whatever happens to the time of day: ETIMEDOUT.
 static inline int ckpt_lock_wait_ns_at(pthread_cond_t *changed, struct ckpt_lock *l, int64_t ns, const char *where)
 {
-	struct timespec until;
-
 	if (CKPT_LOCK_ORDER)
 		ckpt_lock_order_wait(l, where);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	ns = MIN(MAX(ns, 0), CKPT_LOCK_WAIT_MAX_NS) + until.tv_nsec;
-	until.tv_sec += ns / 1000000000;
-	until.tv_nsec = ns % 1000000000;
-	return pthread_cond_clockwait(changed, &l->mutex, CLOCK_MONOTONIC, &until);
+	return ckpt_sys.wait_ns(changed, &l->mutex, ns);
 }
 
 // Kind is one of pthread_rwlockattr_setkind_np(3).

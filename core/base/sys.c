@@ -339,6 +339,24 @@ static void sys_sleep_ns(int64_t ns)
 		;
 }
 
+static int sys_wait(pthread_cond_t *changed, pthread_mutex_t *mutex)
+{
+	return pthread_cond_wait(changed, mutex);
+}
+
+#define WAIT_MAX_NS (INT64_C(86400) * NS_PER_S) // after that it looks again, as after any wake-up
+
+static int sys_wait_ns(pthread_cond_t *changed, pthread_mutex_t *mutex, int64_t ns)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	ns = MIN(MAX(ns, 0), WAIT_MAX_NS) + until.tv_nsec;
+	until.tv_sec += ns / NS_PER_S;
+	until.tv_nsec = ns % NS_PER_S;
+	return pthread_cond_clockwait(changed, mutex, CLOCK_MONOTONIC, &until);
+}
+
 static int64_t sys_waited_ns(void)
 {
 	char text[128], *second;
@@ -412,6 +430,8 @@ struct ckpt_sys ckpt_sys = {
 	.now_ns = sys_now_ns,
 	.mono_ns = sys_mono_ns,
 	.sleep_ns = sys_sleep_ns,
+	.wait = sys_wait,
+	.wait_ns = sys_wait_ns,
 	.waited_ns = sys_waited_ns,
 	.random = sys_random,
 	.process_end = sys_process_end,

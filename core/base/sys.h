@@ -1,5 +1,5 @@
 // The one seam to the machine: every system call by which core, fs and the local backend change a disk, and time,
-// randomness and sleep. Tests replace single entries to fail, to die at call n, or to model a disk that loses what was
+// randomness, sleep and the waits of threads for each other. Tests replace single entries to fail, to die at call n, or to model a disk that loses what was
 // not synced; production code never does.
 //
 // All calls return 0 (or a descriptor, or a byte count) or -errno. Paths are relative to a directory descriptor and are
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <dirent.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -43,6 +44,10 @@ struct ckpt_sys {
 	int64_t (*now_ns)(void);        // CLOCK_REALTIME
 	int64_t (*mono_ns)(void);       // CLOCK_MONOTONIC
 	void (*sleep_ns)(int64_t ns);
+	// Every wait for another thread, by lock.h, with the mutex held: as pthread_cond_wait(3); and at most so long, whatever happens to
+	// the time of day: ETIMEDOUT.
+	int (*wait)(pthread_cond_t *changed, pthread_mutex_t *mutex);
+	int (*wait_ns)(pthread_cond_t *changed, pthread_mutex_t *mutex, int64_t ns);
 	// For how long this thread could have run and had no processor, since it began; 0 where the kernel does not tell.
 	int64_t (*waited_ns)(void);
 	int (*random)(void *buf, size_t len);

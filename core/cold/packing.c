@@ -218,17 +218,18 @@ void ckpt_packing_expect_garbage(const struct ckpt_packing *p)
 
 void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step)
 {
+	struct ckpt_unnamed *left = ckpt_unnamed_of(step);
 	LOCK_SCOPE(&step->store->lock);
 	struct ckpt_pack *unnamed =
-		realloc(ckpt_unnamed_of(step)->unnamed,
-			(ckpt_unnamed_of(step)->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
+		realloc(left->unnamed,
+			(left->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
 
 	if (!unnamed)
 		return; // it is asked about, then
-	ckpt_unnamed_of(step)->unnamed = unnamed;
+	left->unnamed = unnamed;
 	for (size_t i = 0; i < p->pack_count; i++)
 		if (p->packs[i].put)
-			unnamed[ckpt_unnamed_of(step)->unnamed_count++] = p->packs[i].pack;
+			unnamed[left->unnamed_count++] = p->packs[i].pack;
 }
 
 int ckpt_packing_add(struct ckpt_packing *p, const struct ckpt_chunk *chunk, const void *stored)

@@ -114,7 +114,7 @@ static int find_component(const struct search *s, const char *path, const char *
 	return *ret_step ? 0 : -ENOENT;
 }
 
-int ckpt_find_step_by(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, ckpt_find_newest_fn *newest,
+int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, ckpt_find_newest_fn *newest,
 		      void *arg, struct ckpt_step **ret_step, const char **ret_rest)
 {
 	const struct search search = {s, f, newest, arg};
@@ -132,19 +132,4 @@ int ckpt_find_step_by(struct ckpt_store *s, const struct ckpt_folders *f, const 
 		start = end;
 	}
 	return -ENOENT;
-}
-
-static int newest_of_all(void *arg, const char *folder, size_t back, struct ckpt_step **ret_step)
-{
-	const struct search *s = arg;
-
-	return ckpt_find_newest(s->store, s->folders, folder, s->store->settings.latest_by, back, ret_step);
-}
-
-int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, struct ckpt_step **ret_step,
-		   const char **ret_rest)
-{
-	struct search search = {.store = s, .folders = f};
-
-	return ckpt_find_step_by(s, f, path, newest_of_all, &search, ret_step, ret_rest);
 }

@@ -20,12 +20,9 @@ int ckpt_find_newest(struct ckpt_store *s, const struct ckpt_folders *f, const c
 		     size_t back, struct ckpt_step **ret_step);
 
 // The step that path begins with: "1000", "checkpoints/1000/model.pt", "checkpoints/latest~2". *ret_rest points into path, to
-// what is behind its name. 0; -ENOENT; -ENOMEM.
-int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, struct ckpt_step **ret_step,
-		   const char **ret_rest);
-// The same where another function says what "latest" is: as ckpt_find_newest() by the store's setting.
+// what is behind its name. newest says which step "latest" is, as ckpt_find_newest(). 0; -ENOENT; -ENOMEM.
 typedef int ckpt_find_newest_fn(void *arg, const char *folder, size_t back, struct ckpt_step **ret_step);
-int ckpt_find_step_by(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, ckpt_find_newest_fn *newest,
-		      void *arg, struct ckpt_step **ret_step, const char **ret_rest);
+int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, ckpt_find_newest_fn *newest,
+		   void *arg, struct ckpt_step **ret_step, const char **ret_rest);
 // "latest" is 0, "latest~N" is N; -1: another name.
 int64_t ckpt_find_back(const char *name);

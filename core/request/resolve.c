@@ -117,7 +117,7 @@ int ckpt_view_find(const struct ckpt_view *v, const char *path, struct ckpt_step
 {
 	struct ckpt_view same = *v;
 
-	return ckpt_find_step_by(v->store, v->folders, path, newest_by_setting, &same, ret_step, ret_rest);
+	return ckpt_find_step(v->store, v->folders, path, newest_by_setting, &same, ret_step, ret_rest);
 }
 
 // --- The run ------------------------------------------------------------------------------------------------------------

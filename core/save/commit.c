@@ -499,14 +499,16 @@ static int attempt_run(struct attempt *a)
 
 static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 {
-	ckpt_commits_of(s)->last_commit.any = true;
-	memcpy(ckpt_commits_of(s)->last_commit.name, a->name, sizeof(ckpt_commits_of(s)->last_commit.name));
-	ckpt_commits_of(s)->last_commit.at_ns = a->record.summary.committed_ns;
-	ckpt_commits_of(s)->last_commit.at_mono_ns = ckpt_sys.mono_ns();
-	ckpt_commits_of(s)->last_commit.seconds =
-		(double)(ckpt_commits_of(s)->last_commit.at_mono_ns - a->began_ns) / 1e9;
-	ckpt_commits_of(s)->commits++;
-	ckpt_commits_of(s)->commit_seconds += ckpt_commits_of(s)->last_commit.seconds;
+	struct ckpt_commits *commits = ckpt_commits_of(s);
+
+	commits->last_commit.any = true;
+	memcpy(commits->last_commit.name, a->name, sizeof(commits->last_commit.name));
+	commits->last_commit.at_ns = a->record.summary.committed_ns;
+	commits->last_commit.at_mono_ns = ckpt_sys.mono_ns();
+	commits->last_commit.seconds =
+		(double)(commits->last_commit.at_mono_ns - a->began_ns) / 1e9;
+	commits->commits++;
+	commits->commit_seconds += commits->last_commit.seconds;
 }
 
 // Under store->lock alone, for it takes the lock of what it comes from, whose place it takes.

@@ -170,6 +170,7 @@ int ckpt_convert_prepare(struct ckpt_store *s, int dirfd, const char *folder_id,
 // Its files are older than it would be as a new step, and would look like a copy.
 static int fill_restaged(struct ckpt_step *step)
 {
+	struct ckpt_staging *staged = ckpt_staging_of(step);
 	char text[24];
 	ssize_t n = fgetxattr(step->dirfd, CKPT_NO_ARRAYS_XATTR, text, sizeof(text) - 1);
 	struct stat st;
@@ -177,10 +178,10 @@ static int fill_restaged(struct ckpt_step *step)
 	if (n < 0 || fstat(step->dirfd, &st))
 		return -errno;
 	text[n] = '\0';
-	ckpt_staging_of(step)->began_ns = strtoll(text, NULL, 10);
-	ckpt_staging_of(step)->uid = st.st_uid;
-	ckpt_staging_of(step)->gid = st.st_gid;
-	ckpt_staging_of(step)->by_client = true;
+	staged->began_ns = strtoll(text, NULL, 10);
+	staged->uid = st.st_uid;
+	staged->gid = st.st_gid;
+	staged->by_client = true;
 	return write_origin(step);
 }
 
@@ -293,18 +294,19 @@ static void end_attempt_locked(struct ckpt_step *step)
 // The gate is closed as for a commit: new changes wait, and find what the directory is then.
 int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns)
 {
+	struct ckpt_staging *staged = ckpt_staging_of(step);
 	LOCK_SCOPE(&step->lock);
 
 	if (step->state != CKPT_STEP_STAGED)
 		return step->state == CKPT_STEP_COMMITTING ? -EBUSY : step->state == CKPT_STEP_GONE ? -ESTALE : -EROFS;
-	if (step->base || ckpt_staging_of(step)->from_version)
+	if (step->base || staged->from_version)
 		return -EINVAL;
-	if (ckpt_staging_of(step)->outcome_unknown)
+	if (staged->outcome_unknown)
 		return -EBUSY;
 	ckpt_step_set_state_locked(step, CKPT_STEP_COMMITTING);
 	ckpt_attempts_of(step)->attempts++; // a commit that begins now waits for the end of this, and fails
-	while (ckpt_staging_of(step)->changers) {
-		__atomic_store_n(&ckpt_staging_of(step)->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
+	while (staged->changers) {
+		__atomic_store_n(&staged->progress_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
 		ckpt_lock_wait_ns(&step->changed, &step->lock, CHANGES_NS);
 	}
 	if (step->state != CKPT_STEP_COMMITTING) {
@@ -312,7 +314,7 @@ int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns)
 		return -ESTALE; // a change that was under way took it away
 	}
 	if (!unless_touched_ns ||
-	    __atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
+	    __atomic_load_n(&staged->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
 		return 0;
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	end_attempt_locked(step);

@@ -77,20 +77,21 @@ static int list_add(struct ckpt_copies *c, const char *path, uint64_t of_ino)
 
 int ckpt_copy_make(struct ckpt_step *step, const char *path, int fd, const struct statx *stx, int *ret_fd)
 {
-	int trash_fd = step->store->trash_fd, rc = ckpt_copying_of(step)->copies ? 0 : list_new(step), copy;
+	const struct ckpt_copying *copying = ckpt_copying_of(step);
+	int trash_fd = step->store->trash_fd, rc = copying->copies ? 0 : list_new(step), copy;
 	char name[64], first[64];
 	struct statx there;
 	size_t i, n;
 
 	if (!rc)
-		rc = list_add(ckpt_copying_of(step)->copies, path, ckpt_store_ino(stx));
+		rc = list_add(copying->copies, path, ckpt_store_ino(stx));
 	if (rc)
 		return rc;
-	n = ckpt_copying_of(step)->copies->name_count - 1;
-	for (i = 0; ckpt_copying_of(step)->copies->names[i].of_ino != ckpt_store_ino(stx); i++)
+	n = copying->copies->name_count - 1;
+	for (i = 0; copying->copies->names[i].of_ino != ckpt_store_ino(stx); i++)
 		;
-	aside(ckpt_copying_of(step)->copies, n, name);
-	aside(ckpt_copying_of(step)->copies, i, first);
+	aside(copying->copies, n, name);
+	aside(copying->copies, i, first);
 	rc = i < n ? ckpt_sys.link(trash_fd, first, trash_fd, name) : make_first(step, name, fd, stx);
 	copy = rc ? rc : ckpt_sys.open(trash_fd, name, O_RDONLY, 0);
 	if (copy < 0)
@@ -100,7 +101,7 @@ int ckpt_copy_make(struct ckpt_step *step, const char *path, int fd, const struc
 		ckpt_sys.close(copy);
 		return rc;
 	}
-	ckpt_copying_of(step)->copies->names[n].ino = ckpt_store_ino(&there);
+	copying->copies->names[n].ino = ckpt_store_ino(&there);
 	*ret_fd = copy;
 	return 0;
 }

@@ -325,7 +325,13 @@ static bool is_expired(struct ckpt_step *step)
 static int append_expiry(struct ckpt_step *step)
 {
 	struct ckpt_act act = {.kind = CKPT_ACT_EXPIRE, .time_ns = ckpt_sys.now_ns()};
-	int rc = ckpt_version_act(step, &act, true);
+	struct ckpt_said said;
+	int rc = ckpt_step_said(step->store, step->session, &said);
+
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	act.version = said.deleted_by;
+	rc = ckpt_version_act(step, &act, true);
 
 	return rc == -ESTALE && is_expired(step) ? 0 : rc;
 }

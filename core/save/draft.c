@@ -190,11 +190,12 @@ struct wanted {
 
 static int look_for(void *arg, struct ckpt_step *left)
 {
+	const struct ckpt_staging *staged = ckpt_staging_of(left);
 	struct wanted *w = arg;
 
-	if (ckpt_staging_of(left)->is_file && ckpt_staging_of(left)->file_folder == w->folder &&
-	    ckpt_staging_of(left)->began_ns >= w->born_ns && !strcmp(left->name, w->name) &&
-	    (!w->found || ckpt_staging_of(w->found)->began_ns < ckpt_staging_of(left)->began_ns))
+	if (staged->is_file && staged->file_folder == w->folder &&
+	    staged->began_ns >= w->born_ns && !strcmp(left->name, w->name) &&
+	    (!w->found || ckpt_staging_of(w->found)->began_ns < staged->began_ns))
 		w->found = left;
 	return 0;
 }

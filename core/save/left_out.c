@@ -42,6 +42,7 @@ static int link_all(const struct ckpt_scan *scan, struct ckpt_step *left)
 // It says the same of itself as the step whose files it has.
 static int make_left(struct ckpt_step *step, struct ckpt_step **ret_left)
 {
+	const struct ckpt_staging *staged = ckpt_staging_of(step);
 	struct ckpt_step_name name;
 	struct ckpt_step *left;
 	int rc = ckpt_step_new(step->store, &left);
@@ -52,11 +53,11 @@ static int make_left(struct ckpt_step *step, struct ckpt_step **ret_left)
 	snprintf(left->folder_id, sizeof(left->folder_id), "%s", name.folder_id);
 	snprintf(left->name, sizeof(left->name), "%s", name.name);
 	ckpt_step_set_state_locked(left, CKPT_STEP_LEFT); // nobody else knows it yet
-	ckpt_staging_of(left)->began_ns = ckpt_staging_of(step)->began_ns;
-	ckpt_staging_of(left)->uid = ckpt_staging_of(step)->uid;
-	ckpt_staging_of(left)->gid = ckpt_staging_of(step)->gid;
-	ckpt_staging_of(left)->pid = ckpt_staging_of(step)->pid;
-	ckpt_staging_of(left)->by_client = ckpt_staging_of(step)->by_client;
+	ckpt_staging_of(left)->began_ns = staged->began_ns;
+	ckpt_staging_of(left)->uid = staged->uid;
+	ckpt_staging_of(left)->gid = staged->gid;
+	ckpt_staging_of(left)->pid = staged->pid;
+	ckpt_staging_of(left)->by_client = staged->by_client;
 	rc = ckpt_stage_make_session(left, 0700);
 	if (rc)
 		ckpt_step_unref(left);
@@ -74,6 +75,8 @@ int ckpt_left_out_begin(const struct ckpt_scan *scan, struct ckpt_step **ret_lef
 	if (rc || !scan->left_out_count)
 		return rc;
 	rc = link_all(scan, left);
+	if (!rc)
+		rc = ckpt_stage_make_durable(left, true); // their names in the step go once that is committed
 	if (rc)
 		ckpt_left_out_drop(left);
 	else

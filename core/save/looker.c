@@ -125,20 +125,21 @@ static void look_at_writer_locked(const struct ckpt_step *step, struct ckpt_writ
 
 static struct glance glance_at(struct ckpt_step *step)
 {
-	struct glance g = {.touched_ns = __atomic_load_n(&ckpt_staging_of(step)->touched_ns, __ATOMIC_RELAXED)};
+	struct ckpt_staging *staged = ckpt_staging_of(step);
+	struct glance g = {.touched_ns = __atomic_load_n(&staged->touched_ns, __ATOMIC_RELAXED)};
 
 	ckpt_step_name(step, &g.name);
 	LOCK_SCOPE(&step->lock);
-	g.is_staged = step->state == CKPT_STEP_STAGED && !ckpt_staging_of(step)->outcome_unknown &&
+	g.is_staged = step->state == CKPT_STEP_STAGED && !staged->outcome_unknown &&
 		      !__atomic_load_n(&step->reopens, __ATOMIC_ACQUIRE);
-	g.by_client = ckpt_staging_of(step)->by_client;
-	g.is_changing = ckpt_staging_of(step)->changers;
-	g.is_open = ckpt_staging_of(step)->writers;
+	g.by_client = staged->by_client;
+	g.is_changing = staged->changers;
+	g.is_open = staged->writers;
 	if (g.is_open) {
-		ckpt_stage_writer_path_locked(step, ckpt_staging_of(step)->writers, g.path);
-		g.pid = ckpt_staging_of(step)->writers->pid;
+		ckpt_stage_writer_path_locked(step, staged->writers, g.path);
+		g.pid = staged->writers->pid;
 	}
-	for (struct ckpt_writer *w = g.by_client ? ckpt_staging_of(step)->writers : NULL; w; w = w->next)
+	for (struct ckpt_writer *w = g.by_client ? staged->writers : NULL; w; w = w->next)
 		look_at_writer_locked(step, w, &g);
 	return g;
 }
@@ -177,16 +178,17 @@ static void begin_anew(struct ckpt_step *step, int64_t touched_ns, int64_t since
 // False: there is no memory. A step that was staged at the start of the daemon has not been touched since.
 static bool be_still(struct ckpt_step *step, const struct glance *g)
 {
-	bool is_new = !ckpt_staging_of(step)->still;
+	struct ckpt_staging *staged = ckpt_staging_of(step);
+	bool is_new = !staged->still;
 
 	if (is_new) {
 		LOCK_SCOPE(&step->lock);
-		ckpt_staging_of(step)->still = calloc(1, sizeof(*ckpt_staging_of(step)->still));
-		ckpt_staging_of(step)->still_free = still_free;
+		staged->still = calloc(1, sizeof(*staged->still));
+		staged->still_free = still_free;
 	}
-	if (!ckpt_staging_of(step)->still)
+	if (!staged->still)
 		return false;
-	if (is_new || ckpt_staging_of(step)->still->touched_ns != g->touched_ns)
+	if (is_new || staged->still->touched_ns != g->touched_ns)
 		begin_anew(step, g->touched_ns, g->touched_ns ? g->touched_ns : ckpt_sys.mono_ns());
 	return true;
 }
@@ -229,18 +231,19 @@ static const char *claimed_by(uint64_t profiles, const struct ckpt_survey *surve
 
 static int look_at_files(struct ckpt_step *step)
 {
+	struct ckpt_staging *staged = ckpt_staging_of(step);
 	struct ckpt_survey survey = survey_of(step, false);
 	int rc = ckpt_survey_run(&survey);
 
 	if (!rc) {
-		forget_survey(ckpt_staging_of(step)->still);
-		rc = ckpt_neighbour_compare(step, &survey, &ckpt_staging_of(step)->still->lack);
+		forget_survey(staged->still);
+		rc = ckpt_neighbour_compare(step, &survey, &staged->still->lack);
 	}
 	if (!rc) {
 		const char *claim = claimed_by(step->store->settings.profiles, &survey);
 
-		ckpt_staging_of(step)->still->claim = claim ? strdup(claim) : NULL;
-		take_survey(ckpt_staging_of(step)->still, &survey);
+		staged->still->claim = claim ? strdup(claim) : NULL;
+		take_survey(staged->still, &survey);
 	}
 	ckpt_survey_done(&survey);
 	return rc;
@@ -401,14 +404,15 @@ static void tell(struct ckpt_step *step, const struct glance *g)
 // A file that stays open may be written all the time without a word to us.
 static void tell_if_still(struct ckpt_step *step, const struct glance *g)
 {
-	uint64_t stamp = ckpt_staging_of(step)->still->stamp;
+	const struct ckpt_staging *staged = ckpt_staging_of(step);
+	uint64_t stamp = staged->still->stamp;
 
-	if (ckpt_staging_of(step)->still->told ||
-	    ckpt_sys.mono_ns() - ckpt_staging_of(step)->still->since_ns < TELL_UNITS * unit_ns(step->store))
+	if (staged->still->told ||
+	    ckpt_sys.mono_ns() - staged->still->since_ns < TELL_UNITS * unit_ns(step->store))
 		return;
 	if (look_at_files(step))
 		return;
-	if (ckpt_staging_of(step)->still->stamp == stamp)
+	if (staged->still->stamp == stamp)
 		tell(step, g);
 	else
 		begin_anew(step, g->touched_ns, ckpt_sys.mono_ns());

@@ -50,9 +50,11 @@ static struct maker *find_locked(struct ckpt_step *step, const struct ckpt_proce
 
 static struct ckpt_makers *makers_locked(struct ckpt_step *step)
 {
-	if (!ckpt_staging_of(step)->makers)
-		ckpt_staging_of(step)->makers = calloc(1, sizeof(*ckpt_staging_of(step)->makers));
-	return ckpt_staging_of(step)->makers;
+	struct ckpt_staging *staged = ckpt_staging_of(step);
+
+	if (!staged->makers)
+		staged->makers = calloc(1, sizeof(*staged->makers));
+	return staged->makers;
 }
 
 // True: it is new here. p NULL: not known. Without memory it is as if it were not known.
@@ -241,6 +243,7 @@ void ckpt_makers_ask(struct ckpt_step *step, struct ckpt_makers_facts *ret_facts
 
 void ckpt_makers_forget_ended(struct ckpt_step *step)
 {
+	const struct ckpt_staging *staged = ckpt_staging_of(step);
 	size_t count_of;
 	struct ckpt_makers_facts f;
 	CLEANUP_FREE struct maker *makers = begin(step, &count_of, &f);
@@ -261,9 +264,9 @@ void ckpt_makers_forget_ended(struct ckpt_step *step)
 		ckpt_process_unref(makers[i].process);
 	}
 	LOCK_SCOPE(&step->lock);
-	if (ckpt_staging_of(step)->makers)
-		ckpt_staging_of(step)->makers->any_ended = ckpt_staging_of(step)->makers->any_unknown =
-			ckpt_staging_of(step)->makers->copied = ckpt_staging_of(step)->makers->copier_ended = false;
+	if (staged->makers)
+		staged->makers->any_ended = staged->makers->any_unknown =
+			staged->makers->copied = staged->makers->copier_ended = false;
 }
 
 // --- With the step ------------------------------------------------------------------------------------------------------

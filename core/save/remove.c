@@ -80,14 +80,15 @@ int ckpt_remove_entry(struct ckpt_step *step, const struct ckpt_manifest *m, uin
 // The version that the deletion means, where marks of the same removal were an edit a moment ago; 0: the current one.
 static uint32_t version_before(struct ckpt_step *step)
 {
+	const struct ckpt_removing *removing = ckpt_removing_of(step);
 	LOCK_SCOPE(&step->store->acts_lock); // of an edit that is just being made
 	LOCK_SCOPE(&step->lock);
 
-	return ckpt_removing_of(step)->removed.version &&
-			       ckpt_sys.mono_ns() - ckpt_removing_of(step)->removed.ns < MINUTE_NS &&
-			       !memcmp(ckpt_removing_of(step)->removed.is, step->summary.manifest_sha256,
+	return removing->removed.version &&
+			       ckpt_sys.mono_ns() - removing->removed.ns < MINUTE_NS &&
+			       !memcmp(removing->removed.is, step->summary.manifest_sha256,
 				       CKPT_SHA256_LEN)
-		       ? ckpt_removing_of(step)->removed.version
+		       ? removing->removed.version
 		       : 0;
 }
 

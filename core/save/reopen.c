@@ -453,22 +453,23 @@ int ckpt_reopen(struct ckpt_step *base, struct ckpt_step **ret_step)
 // *ret_before is a reference, or NULL.
 static int take_up(struct ckpt_step *step, struct ckpt_step *base, struct ckpt_step **ret_before)
 {
+	struct ckpt_staging *staged = ckpt_staging_of(step);
 	LOCK_SCOPE(&step->store->lock);
 	LOCK_SCOPE(&step->lock);
 
 	if (step->state != CKPT_STEP_LEFT)
 		return -ESTALE;
-	if (ckpt_staging_of(step)->changers)
+	if (staged->changers)
 		return -EBUSY;        // it is being dropped
 	ckpt_step_erase_locked(step); // it is left over: of no name's chain
 	memcpy(step->key, base->key, sizeof(step->key));
 	*ret_before = step->base;
 	step->base = ckpt_step_ref(base); // nobody looks at it before the step reopens
-	__atomic_store_n(&ckpt_staging_of(step)->ours, true, __ATOMIC_RELAXED);
-	ckpt_staging_of(step)->pid = 0; // of a process that is gone
-	ckpt_staging_of(step)->lost.any = true;
-	ckpt_staging_of(step)->lost.pid = 0;
-	ckpt_staging_of(step)->touched_ns = ckpt_sys.mono_ns();
+	__atomic_store_n(&staged->ours, true, __ATOMIC_RELAXED);
+	staged->pid = 0; // of a process that is gone
+	staged->lost.any = true;
+	staged->lost.pid = 0;
+	staged->touched_ns = ckpt_sys.mono_ns();
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	take_place_locked(step);
 	return 0;

@@ -161,6 +161,7 @@ static uint64_t first_of(const struct ckpt_step *base, uint64_t number)
 
 int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m)
 {
+	struct ckpt_sharing *shared = ckpt_sharing_of(step);
 	uint32_t count = ckpt_manifest_count(m);
 	size_t cap = 0;
 	int rc = 0;
@@ -178,15 +179,15 @@ int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m)
 			rc = -errno;
 		if (rc || (e.type == CKPT_ENTRY_FILE && !is_copy(step, path, &stx, &e)))
 			continue;
-		rc = ckpt_grow((void **)&ckpt_sharing_of(step)->numbers, &cap, ckpt_sharing_of(step)->number_count + 1,
-			       sizeof(*ckpt_sharing_of(step)->numbers));
+		rc = ckpt_grow((void **)&shared->numbers, &cap, shared->number_count + 1,
+			       sizeof(*shared->numbers));
 		if (!rc)
-			ckpt_sharing_of(step)->numbers[ckpt_sharing_of(step)->number_count++] = (struct ckpt_number){
+			shared->numbers[shared->number_count++] = (struct ckpt_number){
 				ckpt_store_ino(&stx), e.ino, first_of(step->base, e.ino), born_ns(&stx)};
 	}
-	if (ckpt_sharing_of(step)->number_count)
-		qsort(ckpt_sharing_of(step)->numbers, ckpt_sharing_of(step)->number_count,
-		      sizeof(*ckpt_sharing_of(step)->numbers), by_own);
+	if (shared->number_count)
+		qsort(shared->numbers, shared->number_count,
+		      sizeof(*shared->numbers), by_own);
 	return rc;
 }
 

@@ -34,17 +34,18 @@
 
 static char *origin_text(struct ckpt_step *step, const struct ckpt_step_name *now)
 {
-	int64_t attempt_ns = __atomic_load_n(&ckpt_staging_of(step)->attempt_ns, __ATOMIC_RELAXED);
+	struct ckpt_staging *staged = ckpt_staging_of(step);
+	int64_t attempt_ns = __atomic_load_n(&staged->attempt_ns, __ATOMIC_RELAXED);
 	json_t *origin;
 	int rc;
 
 	ckpt_json_begin();
 	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b, s:b}", "folder", now->folder_id, "name",
-			   now->name, "began_ns", (json_int_t)ckpt_staging_of(step)->began_ns, "uid",
-			   (json_int_t)ckpt_staging_of(step)->uid, "gid", (json_int_t)ckpt_staging_of(step)->gid, "pid",
-			   (json_int_t)ckpt_staging_of(step)->pid, "add_only", (int)ckpt_staging_of(step)->add_only,
-			   "reopens", (json_int_t)ckpt_staging_of(step)->from_version, "plain",
-			   (int)ckpt_staging_of(step)->from_plain, "by_client", (int)ckpt_staging_of(step)->by_client);
+			   now->name, "began_ns", (json_int_t)staged->began_ns, "uid",
+			   (json_int_t)staged->uid, "gid", (json_int_t)staged->gid, "pid",
+			   (json_int_t)staged->pid, "add_only", (int)staged->add_only,
+			   "reopens", (json_int_t)staged->from_version, "plain",
+			   (int)staged->from_plain, "by_client", (int)staged->by_client);
 	rc = origin ? 0 : -1;
 	if (!rc && attempt_ns)
 		rc = json_object_set_new(origin, "attempt_ns", json_integer(attempt_ns)) ||
@@ -93,6 +94,7 @@ int ckpt_stage_origin(int dirfd, json_t **ret_origin)
 
 int ckpt_stage_read_origin(struct ckpt_step *step)
 {
+	struct ckpt_staging *staged = ckpt_staging_of(step);
 	json_t *origin;
 	const char *name, *folder;
 	int rc = ckpt_stage_origin(step->dirfd, &origin);
@@ -104,17 +106,17 @@ int ckpt_stage_read_origin(struct ckpt_step *step)
 	if (name && folder && !ckpt_name_check(name, strlen(name)) && ckpt_name_is_folder_id(folder)) {
 		snprintf(step->name, sizeof(step->name), "%s", name);
 		snprintf(step->folder_id, sizeof(step->folder_id), "%s", folder);
-		ckpt_staging_of(step)->began_ns = integer_of(origin, "began_ns");
-		ckpt_staging_of(step)->uid = (uid_t)integer_of(origin, "uid");
-		ckpt_staging_of(step)->gid = (gid_t)integer_of(origin, "gid");
-		ckpt_staging_of(step)->pid = (pid_t)integer_of(origin, "pid");
-		ckpt_staging_of(step)->add_only = json_is_true(json_object_get(origin, "add_only"));
-		ckpt_staging_of(step)->from_version = (uint32_t)integer_of(origin, "reopens");
-		ckpt_staging_of(step)->is_file = json_is_string(json_object_get(origin, "file"));
-		ckpt_staging_of(step)->file_folder = (uint64_t)integer_of(origin, "file_folder");
-		ckpt_staging_of(step)->from_plain = json_is_true(json_object_get(origin, "plain"));
-		ckpt_staging_of(step)->by_client = json_is_true(json_object_get(origin, "by_client"));
-		ckpt_staging_of(step)->attempt_ns = integer_of(origin, "attempt_ns");
+		staged->began_ns = integer_of(origin, "began_ns");
+		staged->uid = (uid_t)integer_of(origin, "uid");
+		staged->gid = (gid_t)integer_of(origin, "gid");
+		staged->pid = (pid_t)integer_of(origin, "pid");
+		staged->add_only = json_is_true(json_object_get(origin, "add_only"));
+		staged->from_version = (uint32_t)integer_of(origin, "reopens");
+		staged->is_file = json_is_string(json_object_get(origin, "file"));
+		staged->file_folder = (uint64_t)integer_of(origin, "file_folder");
+		staged->from_plain = json_is_true(json_object_get(origin, "plain"));
+		staged->by_client = json_is_true(json_object_get(origin, "by_client"));
+		staged->attempt_ns = integer_of(origin, "attempt_ns");
 	}
 	json_decref(origin);
 	return 0;
@@ -184,10 +186,9 @@ static struct synced_file *synced_make(struct ckpt_step *step, uint64_t ino)
 
 // --- Begin, rename, graft, abort --------------------------------------------------------------------------------------
 
-// The new directory gets its owner, mode and origin, and is durable. It is nobody's until the step is in the table.
+// The new directory gets its owner, mode and origin. It is nobody's until the step is in the table.
 static int session_fill(struct ckpt_step *step, mode_t mode)
 {
-
 	step->dirfd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
 	if (step->dirfd < 0)
 		return step->dirfd;
@@ -198,7 +199,7 @@ static int session_fill(struct ckpt_step *step, mode_t mode)
 	return ckpt_stage_write_origin(step, step->dirfd);
 }
 
-// Its descriptor is closed with the staged step.
+// By a descriptor of its own: a commit may close step->dirfd meanwhile.
 static int sync_directory(struct ckpt_step *step)
 {
 	CLEANUP_FD int fd = ckpt_sys.open(step->store->sessions_fd, step->session, O_RDONLY | O_DIRECTORY, 0);
@@ -500,12 +501,14 @@ void ckpt_stage_carry(struct ckpt_step *from, struct ckpt_step *to, uint64_t ino
 // Writers, and what is known of the files that clients have synced.
 static void carry_all_locked(struct ckpt_step *from, struct ckpt_step *to)
 {
+	struct ckpt_staging *staged_from = ckpt_staging_of(from);
+
 	move_writers_locked(from, to);
 	ckpt_makers_move_locked(from, to);
-	for (size_t i = 0; ckpt_staging_of(from)->synced && i < ckpt_staging_of(from)->synced->slot_count; i++)
-		if (ckpt_staging_of(from)->synced->slots[i].ino)
-			carry_locked(to, &ckpt_staging_of(from)->synced->slots[i]);
-	ckpt_staging_of(to)->synced_lost |= ckpt_staging_of(from)->synced_lost;
+	for (size_t i = 0; staged_from->synced && i < staged_from->synced->slot_count; i++)
+		if (staged_from->synced->slots[i].ino)
+			carry_locked(to, &staged_from->synced->slots[i]);
+	ckpt_staging_of(to)->synced_lost |= staged_from->synced_lost;
 }
 
 // From here on `to` speaks for the files of `from`: what is said of them there goes on to it.
@@ -756,13 +759,15 @@ bool ckpt_stage_has_failed(struct ckpt_step *step, uint64_t ino)
 
 void ckpt_stage_forget(struct ckpt_step *step, bool keeps_synced)
 {
+	struct ckpt_staging *staged = ckpt_staging_of(step);
+
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
 	ckpt_makers_forget_locked(step);
-	if (ckpt_staging_of(step)->still)
-		ckpt_staging_of(step)->still_free(TAKE_PTR(ckpt_staging_of(step)->still));
+	if (staged->still)
+		staged->still_free(TAKE_PTR(staged->still));
 	if (!keeps_synced)
-		free(TAKE_PTR(ckpt_staging_of(step)->synced));
+		free(TAKE_PTR(staged->synced));
 }
 
 static void staging_done(void *step)

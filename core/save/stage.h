@@ -138,7 +138,7 @@ bool ckpt_stage_maker_lives_locked(const struct ckpt_step *step);
 // To the session's directory. Its name is that of the step by the end of the call.
 int ckpt_stage_write_origin(struct ckpt_step *step, int dirfd);
 // A new session for a step that nobody else knows yet, whose name, owner and folder are set: its directory is empty, open as
-// step->dirfd, and durable. And the way back: what is in it goes behind.
+// step->dirfd, and not durable yet. And the way back: what is in it goes behind.
 int ckpt_stage_make_session(struct ckpt_step *step, mode_t mode);
 void ckpt_stage_drop_session(struct ckpt_step *step);
 // Who writes in one step writes in another from now on, and what is known of the first one's files is known there.

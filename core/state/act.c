@@ -75,11 +75,6 @@ static int decode_names(const uint8_t *p, size_t len, struct ckpt_act *a)
 		       : -EBADMSG;
 }
 
-static bool makes_version(enum ckpt_act_kind kind)
-{
-	return kind == CKPT_ACT_DELETE || kind == CKPT_ACT_UNDELETE || kind == CKPT_ACT_FLAG;
-}
-
 static int decode_plain(const uint8_t *p, size_t len, struct ckpt_act *a)
 {
 	if (len < PLAIN_BYTES || take_uuid(p + STEP, false, a->step))
@@ -87,7 +82,7 @@ static int decode_plain(const uint8_t *p, size_t len, struct ckpt_act *a)
 	a->version = ckpt_get32(p + VERSION);
 	a->flags = ckpt_get32(p + FLAGS);
 	a->time_ns = (int64_t)ckpt_get64(p + TIME);
-	if (makes_version(a->kind) != (a->version != 0) || a->flags & ~(CKPT_FLAG_PINNED | CKPT_FLAG_TEMPORARY) ||
+	if ((a->kind == CKPT_ACT_RENAME) == (a->version != 0) || a->flags & ~(CKPT_FLAG_PINNED | CKPT_FLAG_TEMPORARY) ||
 	    (a->flags && a->kind != CKPT_ACT_FLAG))
 		return -EBADMSG;
 	if (a->kind == CKPT_ACT_RENAME)

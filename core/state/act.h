@@ -37,7 +37,7 @@ enum ckpt_act_kind {
 struct ckpt_act {
 	enum ckpt_act_kind kind;
 	char step[CKPT_UUID_LEN + 1]; // with a record: as the session in that
-	uint32_t version;             // that it makes; EXPIRE, RENAME: 0. With a record: as in that
+	uint32_t version;             // that it makes; EXPIRE: that deleted the step; RENAME: 0. With a record: as in that
 	uint32_t flags;               // FLAG: CKPT_FLAG_*, those that are not set, too
 	int64_t time_ns;              // all but those with a record
 	char replaces[CKPT_UUID_LEN +

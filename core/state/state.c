@@ -378,7 +378,7 @@ static int apply_plain(struct ckpt_state *s, const struct ckpt_act *a)
 	case CKPT_ACT_FLAG:
 		return flag(step, a);
 	default: // EXPIRE
-		if (!step->deleted_by)
+		if (!step->deleted_by || step->deleted_by != a->version)
 			return CKPT_STATE_VOID;
 		erase(s, step);
 		return 0;

@@ -72,18 +72,19 @@ static struct ckpt_pending_file *pending_new(const char *path, const char *raw)
 
 int ckpt_amending_begin(struct ckpt_step *step, const char *path, const char *raw)
 {
+	struct ckpt_amending *amending = ckpt_amending_of(step);
 	struct ckpt_pending_file *f = pending_new(path, raw);
 
 	if (!f)
 		return -ENOMEM;
 	LOCK_SCOPE(&step->lock);
-	if (step->state != CKPT_STEP_COMMITTED || ckpt_amending_of(step)->reopening || ckpt_step_is_reopened(step)) {
+	if (step->state != CKPT_STEP_COMMITTED || amending->reopening || ckpt_step_is_reopened(step)) {
 		free(f);
 		return -EAGAIN;
 	}
-	f->next = ckpt_amending_of(step)->pending_files;
-	__atomic_store_n(&ckpt_amending_of(step)->had_pending, true, __ATOMIC_RELAXED);
-	__atomic_store_n(&ckpt_amending_of(step)->pending_files, f, __ATOMIC_RELAXED);
+	f->next = amending->pending_files;
+	__atomic_store_n(&amending->had_pending, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&amending->pending_files, f, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -168,17 +169,18 @@ static bool has_writer_locked(const struct ckpt_step *step, uint64_t ino)
 // Who closed his while the outcome of the commit was not known was told so, and will not close it again.
 void ckpt_amending_expected_locked(struct ckpt_step *step)
 {
+	struct ckpt_amending *amending = ckpt_amending_of(step);
 	struct ckpt_pending_file *f;
 
-	while ((f = ckpt_amending_of(step)->expected_files)) {
-		ckpt_amending_of(step)->expected_files = f->next;
+	while ((f = amending->expected_files)) {
+		amending->expected_files = f->next;
 		if (!has_writer_locked(step, f->ino)) {
 			free(f);
 			continue;
 		}
-		f->next = ckpt_amending_of(step)->pending_files;
-		__atomic_store_n(&ckpt_amending_of(step)->had_pending, true, __ATOMIC_RELAXED);
-		__atomic_store_n(&ckpt_amending_of(step)->pending_files, f, __ATOMIC_RELAXED);
+		f->next = amending->pending_files;
+		__atomic_store_n(&amending->had_pending, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&amending->pending_files, f, __ATOMIC_RELAXED);
 	}
 }
 

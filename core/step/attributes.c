@@ -631,11 +631,12 @@ void ckpt_attributes_failed(struct ckpt_step *step)
 
 bool ckpt_attributes_have_told(struct ckpt_step *step)
 {
+	const struct ckpt_changed *changed = ckpt_changed_of(step);
 	LOCK_SCOPE(&step->lock);
-	bool told = !ckpt_changed_of(step)->attributes || ckpt_changed_of(step)->attributes->told;
+	bool told = !changed->attributes || changed->attributes->told;
 
-	if (ckpt_changed_of(step)->attributes)
-		ckpt_changed_of(step)->attributes->told = true;
+	if (changed->attributes)
+		changed->attributes->told = true;
 	return told;
 }
 

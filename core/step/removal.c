@@ -57,15 +57,16 @@ void ckpt_removal_dir_forget(struct ckpt_step *step, pid_t tid)
 
 static size_t openers(struct ckpt_step *step, int64_t since_ns, pid_t ret_tids[OPENERS_MAX])
 {
+	struct ckpt_removing *removing = ckpt_removing_of(step);
 	LOCK_SCOPE(&step->lock);
 	size_t count = 0;
 
-	for (const struct ckpt_top_dir *d = ckpt_removing_of(step)->top_dirs; d && count < OPENERS_MAX; d = d->next)
+	for (const struct ckpt_top_dir *d = removing->top_dirs; d && count < OPENERS_MAX; d = d->next)
 		ret_tids[count++] = d->tid;
 	for (size_t i = 0; i < CKPT_TOP_DIRS_KEPT && count < OPENERS_MAX; i++)
-		if (ckpt_removing_of(step)->top_dirs_closed[i].closed_ns &&
-		    ckpt_removing_of(step)->top_dirs_closed[i].closed_ns >= since_ns)
-			ret_tids[count++] = ckpt_removing_of(step)->top_dirs_closed[i].tid;
+		if (removing->top_dirs_closed[i].closed_ns &&
+		    removing->top_dirs_closed[i].closed_ns >= since_ns)
+			ret_tids[count++] = removing->top_dirs_closed[i].tid;
 	return count;
 }
 
@@ -109,12 +110,14 @@ static void free_removal(struct ckpt_removal *r)
 // Those of two versions are kept, at most.
 static void set_removal_locked(struct ckpt_step *step, struct ckpt_removal *r)
 {
-	if (ckpt_removing_of(step)->removal) {
-		free_removal(TAKE_PTR(ckpt_removing_of(step)->removal->before));
-		ckpt_removing_of(step)->removal->over = true;
-		r->before = ckpt_removing_of(step)->removal;
+	struct ckpt_removing *removing = ckpt_removing_of(step);
+
+	if (removing->removal) {
+		free_removal(TAKE_PTR(removing->removal->before));
+		removing->removal->over = true;
+		r->before = removing->removal;
 	}
-	__atomic_store_n(&ckpt_removing_of(step)->removal, r, __ATOMIC_RELEASE);
+	__atomic_store_n(&removing->removal, r, __ATOMIC_RELEASE);
 }
 
 static struct ckpt_removal *removal_new(struct ckpt_manifest *m)

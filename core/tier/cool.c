@@ -619,14 +619,15 @@ static int sweep(struct cooling *c)
 // One step of a store at a time: a cooling has buffers for three chunks and their bases.
 static int take_turn(struct ckpt_store *s, const struct ckpt_tier_how *how)
 {
+	struct ckpt_cool_turn *turn = ckpt_cool_turn_of(s);
 	int rc = 0;
 
 	if (how->at_once)
-		return ckpt_lock_try_ns(&ckpt_cool_turn_of(s)->lock, 0) ? 0 : -EBUSY;
-	__atomic_add_fetch(&ckpt_cool_turn_of(s)->wanted, 1, __ATOMIC_RELAXED);
-	while (!rc && !ckpt_lock_try_ns(&ckpt_cool_turn_of(s)->lock, WAIT_NS))
+		return ckpt_lock_try_ns(&turn->lock, 0) ? 0 : -EBUSY;
+	__atomic_add_fetch(&turn->wanted, 1, __ATOMIC_RELAXED);
+	while (!rc && !ckpt_lock_try_ns(&turn->lock, WAIT_NS))
 		rc = how->go_on && !how->go_on(how->arg, 0) ? -EINTR : 0;
-	__atomic_sub_fetch(&ckpt_cool_turn_of(s)->wanted, 1, __ATOMIC_RELAXED);
+	__atomic_sub_fetch(&turn->wanted, 1, __ATOMIC_RELAXED);
 	return rc;
 }
 

@@ -116,7 +116,8 @@ static void take_act(void)
 	a.value_len = strlen(a.value);
 	if (*a.key)
 		add_name(&keys, a.key);
-	kind = op->kind < CKPT_ACT_KINDS ? op->kind : CKPT_ACT_EXPIRE; // a body of some length
+	kind = op->kind < CKPT_ACT_KINDS ? op->kind : CKPT_ACT_DELETE; // a body of some length
+	a.version = a.version || kind == CKPT_ACT_RENAME ? a.version : 1;
 	a.kind = kind;
 	if (ckpt_act_has_record(kind))
 		make_record(&a);

@@ -95,7 +95,8 @@ class State:
         return self.put_version(step, act, step["flags"] & ~TEMPORARY)
 
     def expire(self, act, seq):
-        return bool(self.step_of(act, listed=False) and self.steps.pop(act.step))
+        step = self.step_of(act, listed=False)
+        return bool(step and step["deleted_by"] == act.version and self.steps.pop(act.step))
 
     def rename(self, act, seq):
         step = self.step_of(act, listed=True)

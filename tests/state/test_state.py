@@ -73,8 +73,9 @@ WIDE = [
     act(UNDELETE, A, 3),
     act(UNDELETE, A, 5),
     act(UNDELETE, B, 3),
-    act(EXPIRE, A),
-    act(EXPIRE, B),
+    act(EXPIRE, A, 2),
+    act(EXPIRE, A, 4),
+    act(EXPIRE, B, 2),
     act(RENAME, A, 0, Y),
     act(RENAME, B, 0, X),
     act(FLAG, A, 2, flags=PINNED),
@@ -90,7 +91,7 @@ DEEP = [
     act(DELETE, A, 2),
     act(DELETE, A, 4),
     act(UNDELETE, A, 5),
-    act(EXPIRE, A),
+    act(EXPIRE, A, 2),
     act(RENAME, A, 0, Y),
     act(RENAME, B, 0, Y),
     act(FLAG, A, 3, flags=PINNED | TEMPORARY),
@@ -190,7 +191,9 @@ def random_act(chance, state, number):
         key = chance.choice(KEYS)
         before = chance.choice([ANY, state.values.get(key, (0, ""))[0]] if right else [0, 1, chance.randint(2, 10**9)])
         return Act(kind, node, number, int(required), "-", 0, 0, chance.randint(-5, 10**18), key=key, before=before, value=chance.choice(["-", "a", "b", "some-text" * 9]))
-    if kind in (EXPIRE, RENAME, UNKNOWN):
+    if kind == EXPIRE and right and known and known["deleted_by"]:
+        version = known["deleted_by"]
+    if kind in (RENAME, UNKNOWN):
         version = 0
     return Act(kind, node, number, int(required), step, version, flags, chance.randint(-5, 10**18), replaces, *place)
 

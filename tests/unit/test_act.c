@@ -33,7 +33,7 @@ static struct ckpt_act sample(enum ckpt_act_kind kind)
 		return a;
 	}
 	strcpy(a.step, STEP);
-	if (kind != CKPT_ACT_EXPIRE && kind != CKPT_ACT_RENAME)
+	if (kind != CKPT_ACT_RENAME)
 		a.version = 0x01020304;
 	if (kind == CKPT_ACT_FLAG)
 		a.flags = CKPT_FLAG_PINNED | CKPT_FLAG_TEMPORARY;
@@ -168,7 +168,7 @@ START_TEST(what_cannot_be_is_not_encoded)
 	a.flags = 4;
 	ck_error(encode(&a), EINVAL);
 	a = sample(CKPT_ACT_EXPIRE);
-	a.version = 1;
+	a.version = 0;
 	ck_error(encode(&a), EINVAL);
 	a = sample(CKPT_ACT_RENAME);
 	a.version = 1;

@@ -246,8 +246,8 @@ START_TEST(a_full_disk_refuses_and_what_frees_room_is_not_in_its_entry)
 	ck_error(save(1, 1, NULL), ENOSPC);
 	ck_ok(save(1, 1, NULL));
 	ck_ok(plain(1, CKPT_ACT_DELETE, 2));
-	ck_ok(plain(1, CKPT_ACT_EXPIRE, 0));
-	ck_error(plain(1, CKPT_ACT_EXPIRE, 0), ESTALE);
+	ck_ok(plain(1, CKPT_ACT_EXPIRE, 2));
+	ck_error(plain(1, CKPT_ACT_EXPIRE, 2), ESTALE);
 	ck_assert_uint_eq(version_in(j, 1), 0);
 }
 END_TEST
@@ -342,7 +342,7 @@ START_TEST(entries_go_that_nobody_needs)
 		ck_ok(save(i, 1, NULL));
 	for (unsigned i = 2; i <= 20; i++) {
 		ck_ok(plain(i, CKPT_ACT_DELETE, 2));
-		ck_ok(plain(i, CKPT_ACT_EXPIRE, 0));
+		ck_ok(plain(i, CKPT_ACT_EXPIRE, 2));
 	}
 	ck_assert_uint_eq(entries(), 58);
 	ck_ok(ckpt_journal_snapshot(j, false)); // it is not yet time

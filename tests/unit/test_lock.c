@@ -218,6 +218,23 @@ START_TEST(a_place_is_told_of_once_where_nobody_aborts)
 }
 END_TEST
 
+static int64_t asked_ns;
+
+static int wait_not(pthread_cond_t *c __attribute__((unused)), pthread_mutex_t *mutex __attribute__((unused)), int64_t ns)
+{
+	asked_ns = ns;
+	return ETIMEDOUT;
+}
+
+START_TEST(a_test_may_drive_who_waits)
+{
+	ckpt_sys.wait_ns = wait_not;
+	LOCK_SCOPE(&leaf);
+	ck_assert_int_eq(ckpt_lock_wait_ns(&changed, &leaf, INT64_C(3600000000000)), ETIMEDOUT);
+	ck_assert_int_eq(asked_ns, INT64_C(3600000000000));
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("lock");
@@ -228,6 +245,7 @@ static Suite *suite(void)
 	tcase_add_test(t, who_tries_has_it_or_not);
 	tcase_add_loop_test(t, what_could_be_a_deadlock_aborts_and_says_where, 0, ARRAY_LEN(wrong));
 	tcase_add_test(t, a_place_is_told_of_once_where_nobody_aborts);
+	tcase_add_test(t, a_test_may_drive_who_waits);
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -145,7 +145,9 @@ static int undelete(const char *id, uint32_t version)
 
 static int expire(const char *id)
 {
-	return apply(plain(CKPT_ACT_EXPIRE, id, 0, 0, ""));
+	const struct ckpt_state_step *step = ckpt_state_step(state, id);
+
+	return apply(plain(CKPT_ACT_EXPIRE, id, step && step->deleted_by ? step->deleted_by : 1, 0, ""));
 }
 
 static int rename_to(const char *id, const char *name)
@@ -482,6 +484,7 @@ START_TEST(only_what_is_in_the_trash_expires)
 	ck_fits(save(A, 1, "x", ""));
 	ck_void(expire(A)); // listed
 	ck_fits(delete (A, 2));
+	ck_void(apply(plain(CKPT_ACT_EXPIRE, A, 3, 0, ""))); // by another deletion
 	ck_fits(expire(A));
 	ck_assert_ptr_null(ckpt_state_step(state, A));
 	ck_assert_uint_eq(ckpt_state_count(state), 0);
@@ -657,7 +660,7 @@ static struct body fitting(enum ckpt_act_kind kind)
 	case CKPT_ACT_UNDELETE:
 		return plain(kind, B, 9, 0, "");
 	case CKPT_ACT_EXPIRE:
-		return plain(kind, C, 0, 0, "");
+		return plain(kind, C, ckpt_state_step(state, C)->deleted_by, 0, "");
 	case CKPT_ACT_RENAME:
 		return plain(kind, A, 0, 0, "new");
 	case CKPT_ACT_SET:
@@ -786,7 +789,7 @@ END_TEST
 
 START_TEST(a_number_is_not_counted_without_memory)
 {
-	CLEANUP_BODY struct body b = plain(CKPT_ACT_EXPIRE, A, 0, 0, "");
+	CLEANUP_BODY struct body b = plain(CKPT_ACT_EXPIRE, A, 1, 0, "");
 	int rc;
 
 	b.op.number = 1;
