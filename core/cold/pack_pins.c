@@ -73,7 +73,7 @@ static struct pin **bucket_of(const struct ckpt_pack_pins *p, const uint8_t *nam
 	return &p->buckets[at & (p->bucket_count - 1)];
 }
 
-// Where its pointer is, or would be.
+// The place of its pointer, or that where it would be.
 static struct pin **place_of(const struct ckpt_pack_pins *p, const uint8_t *name)
 {
 	struct pin **place = bucket_of(p, name);

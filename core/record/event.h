@@ -1,4 +1,4 @@
-// What made a version of a step, as its record says (FORMAT.md).
+// Events: the causes of versions, as records say them (FORMAT.md).
 #pragma once
 
 #define CKPT_EVENT_AMEND "amend"

@@ -207,7 +207,7 @@ static int sync_directory(struct ckpt_step *step)
 	return fd < 0 ? fd : ckpt_sys.fsync(fd);
 }
 
-// Who comes while it is synced waits for the next turn, with all who come by then.
+// A caller that comes while it is synced waits for the next turn, with all that come by then.
 static int sync_sessions(struct ckpt_store *s)
 {
 	struct ckpt_sessions *all = ckpt_sessions_of(s);

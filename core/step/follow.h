@@ -17,7 +17,7 @@ int ckpt_follow_settle(struct ckpt_store *s);
 int ckpt_follow(struct ckpt_store *s);
 // A store opened for reading, beside a mount that writes: steps that came since. Cheap when none did. Any thread.
 int ckpt_follow_refresh(struct ckpt_store *s);
-// What the log says under this key (ckpt_journal_get), as of now. -ENOENT.
+// The value that the log has under this key now (ckpt_journal_get). -ENOENT.
 int ckpt_follow_value(struct ckpt_store *s, const char *key, char **ret_value, uint64_t *ret_seq);
 // The same of the versions of one step, which do not show otherwise: its files may be elsewhere since. True: there were some.
 bool ckpt_follow_newer(struct ckpt_step *step);

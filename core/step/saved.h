@@ -1,4 +1,4 @@
-// When a step was saved, by its own word (timestamp.h looks it up).
+// The time at which a step was saved, by its own word (timestamp.h looks it up).
 #pragma once
 
 #include "core/step/step.h"
@@ -15,5 +15,5 @@ struct ckpt_saved {
 };
 CKPT_PART(struct ckpt_step, struct ckpt_saved, ckpt_saved)
 
-// What was found of the current version, under step->lock.
+// Of the current version, as it was found; under step->lock.
 int64_t ckpt_saved_ns_locked(const struct ckpt_step *step);

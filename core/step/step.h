@@ -69,7 +69,7 @@ struct ckpt_step {
 	struct ckpt_step *lru_next, *lru_prev;
 };
 
-// What modules above attach to all steps.
+// Parts that modules above attach to all steps.
 struct ckpt_step_parts {
 	struct ckpt_part *const *parts;
 	size_t count;
@@ -105,7 +105,7 @@ static inline bool ckpt_step_has_manifest(enum ckpt_step_state state)
 	return state == CKPT_STEP_COMMITTED || state == CKPT_STEP_DELETED;
 }
 
-// What has the place of this step now: the staged step that reopened it (reopen.h), else itself. Takes the reference, gives one.
+// The step in the place of this one now: the staged step that reopened it (reopen.h), else itself. Takes the reference, gives one.
 struct ckpt_step *ckpt_step_now(struct ckpt_step *step);
 static inline bool ckpt_step_is_reopened(const struct ckpt_step *base)
 {

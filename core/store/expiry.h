@@ -1,5 +1,5 @@
-// What goes by itself, and when: deleted steps, unfinished ones that nobody goes on with, temporary ones, those that the policy keeps no
-// longer, and then the packs that nothing needs any more. The thread of the trash asks for it (trash.h).
+// Expiry: deleted steps go, unfinished ones that nobody goes on with, temporary ones, those that the policy keeps no longer, and then the
+// packs that nothing needs any more. The thread of the trash asks for it (trash.h).
 //
 // Ownership: the store's. Threads: that of the trash. Blocks on the disk.
 #pragma once

@@ -1,4 +1,4 @@
-// Where the modules of a store are put together: what is attached to its steps, and in which order all of it is opened and closed.
+// Puts the modules of a store together: attaches their parts, and opens and closes all of them in order.
 #include "core/store/open.h"
 
 #include "core/base/sys.h"
