@@ -707,7 +707,7 @@ static void run_fsync(struct call *c)
 	if (step)
 		ckpt_stage_synced(step, h->node->number, ctime_ns, began, disk);
 	rc = draft_synced(c->fs, h, rc, disk);
-	if (!rc && step && ckpt_step_is_unfinished(step))
+	if (!rc && step && !ckpt_step_has_manifest(ckpt_step_state(step)))
 		rc = ckpt_stage_make_durable(step, true);
 	if (!rc && step)
 		rc = ckpt_change_publish(step);

@@ -561,7 +561,7 @@ static char *answer_policy(struct ckpt_fs *fs, json_t *policy)
 {
 	CLEANUP_FREE char *text = json_dumps(policy, JSON_COMPACT), *why = NULL;
 	struct ckpt_policy p = {0};
-	int rc = text ? ckpt_policy_parse(text, strlen(text), &p, &why) : policy ? -ENOMEM : -EINVAL;
+	int rc = text ? ckpt_policy_parse(text, strlen(text), &p, &why) : json_is_object(policy) ? -ENOMEM : -EINVAL;
 
 	if (!rc)
 		rc = ckpt_policy_set(fs->store, &p);

@@ -21,6 +21,7 @@ struct pin {
 	unsigned count, ever; // pins now, and since it is in the table
 	bool condemned;
 	bool is_removed; // by the collection that condemned it, right now
+	bool may_go;     // a removal of it has failed, and may still happen
 };
 
 struct ckpt_pack_pins {
@@ -225,7 +226,21 @@ void ckpt_pack_condemned_end(struct ckpt_pack_pins *p, const uint8_t name[CKPT_S
 	struct pin **place = place_of(p, name);
 
 	assert(*place && (*place)->is_removed);
-	if (stays)
+	if (!stays) {
+		drop(p, place);
+		return;
+	}
+	(*place)->is_removed = false;
+	(*place)->may_go = true;
+}
+
+void ckpt_pack_spare(struct ckpt_pack_pins *p, const uint8_t name[CKPT_SHA256_LEN])
+{
+	LOCK_SCOPE(&p->lock);
+	struct pin **place = place_of(p, name);
+
+	assert(*place && (*place)->is_removed);
+	if ((*place)->may_go)
 		(*place)->is_removed = false;
 	else
 		drop(p, place);

@@ -53,3 +53,5 @@ int ckpt_pack_condemn(struct ckpt_pack_pins *p, const uint8_t name[CKPT_SHA256_L
 bool ckpt_pack_condemn_own(struct ckpt_pack_pins *p, const uint8_t name[CKPT_SHA256_LEN]);
 // After each of the two. stays: the removal failed, and may still happen.
 void ckpt_pack_condemned_end(struct ckpt_pack_pins *p, const uint8_t name[CKPT_SHA256_LEN], bool stays);
+// In place of it, where no removal was tried: the pack is not condemned any more, unless one before may still happen.
+void ckpt_pack_spare(struct ckpt_pack_pins *p, const uint8_t name[CKPT_SHA256_LEN]);

@@ -350,7 +350,8 @@ static int remove_garbage(struct ckpt_gc_round *g)
 	if (!rc)
 		rc = remove_packs(g);
 	for (size_t i = 0; i < g->pack_count; i++)
-		condemned_end(g, &g->packs[i], false); // it ended before their turn came
+		if (g->packs[i].condemned) // it ended before their turn came
+			ckpt_pack_spare(*ckpt_pack_pins_of(g->store), g->packs[i].pack.id);
 	return rc;
 }
 

@@ -164,7 +164,7 @@ static int read_stored(struct repacking *r, const struct ckpt_manifest *m, const
 
 static bool is_damage(int rc)
 {
-	return rc == -EBADMSG || rc == -ENOENT || rc == -ENOTSUP || rc == -EIO;
+	return rc == -EBADMSG || rc == -ENOTSUP || rc == -EIO;
 }
 
 static void complain(struct repacking *r, struct ckpt_step *step, const struct ckpt_manifest *m, uint32_t index)
@@ -317,6 +317,10 @@ static int move_chunk(struct repacking *r, const struct ckpt_manifest *m, const 
 	}
 	if (!rc)
 		rc = read_stored(r, m, &pack, chunk);
+	if (rc == -ENOENT) { // it was listed: another collection has removed it since, with its last step
+		still_needed(sparse);
+		return 0;
+	}
 	if (is_damage(rc)) {
 		sparse->fate = CKPT_SPARSE_DAMAGED;
 		return 1;

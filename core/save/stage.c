@@ -244,6 +244,8 @@ int ckpt_stage_make_durable(struct ckpt_step *step, bool with_directory)
 		return 0;
 	if (with_directory)
 		rc = sync_directory(step);
+	if (rc == -ENOENT)
+		return 0; // it was dropped, or is part of another
 	if (!rc)
 		rc = sync_sessions(step->store);
 	if (!rc)
@@ -761,6 +763,7 @@ void ckpt_stage_forget(struct ckpt_step *step, bool keeps_synced)
 {
 	struct ckpt_staging *staged = ckpt_staging_of(step);
 
+	ckpt_stage_writers_save_no_more_locked(step);
 	if (step->dirfd >= 0)
 		ckpt_sys.close(TAKE_FD(step->dirfd));
 	ckpt_makers_forget_locked(step);

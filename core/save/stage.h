@@ -93,6 +93,8 @@ void ckpt_stage_touch(struct ckpt_step *step); // as if something had just been 
 
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w);
 void ckpt_stage_writer_remove(struct ckpt_writer *w);
+// The step is staged no more: what they still write keeps nothing else from working (store.h).
+void ckpt_stage_writers_save_no_more_locked(struct ckpt_step *step);
 // Those of a step that is GONE: their files belong to no step.
 void ckpt_stage_writers_let_go(struct ckpt_step *step);
 // Before its file is closed: waits for the end of a commit that has left it out. Then the file is staged as before, or pending in

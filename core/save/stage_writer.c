@@ -13,10 +13,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static void saves_no_more(struct ckpt_step *step, struct ckpt_writer *w)
+{
+	ckpt_store_saves(step->store, -(int)w->saves);
+	w->saves = false;
+}
+
+void ckpt_stage_writers_save_no_more_locked(struct ckpt_step *step)
+{
+	for (struct ckpt_writer *w = ckpt_staging_of(step)->writers; w; w = w->next)
+		saves_no_more(step, w);
+}
+
 void ckpt_stage_writer_add(struct ckpt_step *step, struct ckpt_writer *w)
 {
 	LOCK_SCOPE(&step->lock);
 
+	w->saves = true;
 	ckpt_store_saves(step->store, 1);
 	w->step = ckpt_step_ref(step);
 	w->prev = NULL;
@@ -56,7 +69,7 @@ void ckpt_stage_writer_remove(struct ckpt_writer *w)
 	w->next = w->prev = NULL;
 	__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
 	__atomic_store_n(&ckpt_staging_of(step)->touched_ns, ckpt_sys.mono_ns(), __ATOMIC_RELAXED);
-	ckpt_store_saves(step->store, -1);
+	saves_no_more(step, w);
 	pthread_cond_broadcast(&step->changed);
 	ckpt_lock_drop(&step->lock);
 	ckpt_step_unref(step);
@@ -71,7 +84,7 @@ void ckpt_stage_writers_let_go(struct ckpt_step *step)
 		ckpt_staging_of(step)->writers = w->next;
 		w->next = w->prev = NULL;
 		__atomic_store_n(&w->step, NULL, __ATOMIC_RELEASE);
-		ckpt_store_saves(step->store, -1);
+		saves_no_more(step, w);
 		ckpt_step_unref(step); // not the last: the caller's
 	}
 	pthread_cond_broadcast(&step->changed);

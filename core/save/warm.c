@@ -1,5 +1,6 @@
 #include "core/save/warm.h"
 
+#include "core/base/clock.h"
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/save/edit.h"
@@ -180,8 +181,12 @@ int64_t ckpt_warm_left_ns(const struct ckpt_step *step)
 	CLEANUP_FD int fd = open_session(step);
 	char text[TEXT_MAX] = "";
 	ssize_t len = fd < 0 ? -1 : fgetxattr(fd, WARM_XATTR, text, sizeof(text) - 1);
+	int64_t since_ns;
 
-	return len > 0 ? MAX(CKPT_WARM_NS - MAX(ckpt_sys.now_ns() - strtoll(text, NULL, 10), 0), 0) : 0;
+	if (len <= 0)
+		return 0;
+	since_ns = ckpt_time_between(strtoll(text, NULL, 10), ckpt_sys.now_ns());
+	return since_ns >= 0 ? MAX(CKPT_WARM_NS - since_ns, 0) : 0; // a time to come is of a clock that was wrong
 }
 
 void ckpt_warm_end(const struct ckpt_step *step)
@@ -263,7 +268,8 @@ static int place_files(struct warming *w)
 		struct ckpt_entry e;
 
 		ckpt_manifest_entry(w->m, i, &e);
-		if (e.content == CKPT_CONTENT_CHUNKS && was_written(w, i))
+		// Another warming may have been first, and somebody may have its file.
+		if (e.content == CKPT_CONTENT_CHUNKS && was_written(w, i) && !ckpt_step_has_raw(w->step, w->m, i))
 			rc = place_entry(w, i);
 	}
 	return rc ? rc : sync_names(w);

@@ -526,7 +526,6 @@ static int get_locked(struct ckpt_journal *j, const char *key, char **ret_value,
 	const struct ckpt_state_value *v;
 	char *copy;
 
-	(void)settle_locked(j); // an act that is still not known is not there yet
 	v = ckpt_state_value(j->state, key);
 	if (!v)
 		return -ENOENT;
@@ -544,6 +543,7 @@ int ckpt_journal_get(struct ckpt_journal *j, const char *key, char **ret_value, 
 	int rc;
 
 	ckpt_lock_take(&j->lock);
+	(void)settle_locked(j); // an act that is still not known is not there yet
 	rc = get_locked(j, key, ret_value, ret_seq);
 	ckpt_lock_drop(&j->lock);
 	return rc;
@@ -555,8 +555,13 @@ int ckpt_journal_set(struct ckpt_journal *j, const char *key, uint64_t before, c
 	CLEANUP_FREE char *is = NULL;
 	bool unknown;
 	uint64_t seq = 0;
-	int rc = ckpt_journal_get(j, key, &is, &seq);
+	int rc;
 
+	ckpt_lock_take(&j->lock);
+	rc = settle_locked(j);
+	if (rc >= 0)
+		rc = get_locked(j, key, &is, &seq);
+	ckpt_lock_drop(&j->lock);
 	if (rc && rc != -ENOENT)
 		return rc;
 	if (before != CKPT_ACT_ANY && before != seq)

@@ -12,6 +12,7 @@ struct ckpt_writer {
 	pid_t process;          // the same of its process, where it is a maker of the step
 	bool late;              // a commit that leaves late files (commit.h) does not wait for it
 	bool left;              // one has left it out, and may still run
+	bool saves;             // it counts as one that saves (store.h), as long as its step is staged
 	bool flushed;           // somebody closed a descriptor of it; then the file was like this:
 	uint64_t flush_bytes;
 	int64_t flush_mtime_ns;

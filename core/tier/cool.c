@@ -393,11 +393,22 @@ static bool any_in_hand(const struct cooling *c, const struct ckpt_seal *seal)
 	return i < seal->count;
 }
 
+// A cooling that was cut off may have left other names of it than the first.
+static int open_any_name(const struct cooling *c, const struct ckpt_entry *e, int *ret_fd)
+{
+	int rc = ckpt_step_open_raw(c->step, c->m, e->index, ret_fd);
+
+	for (uint32_t i = e->index + 1; rc == -EIO && e->nlink > 1 && i < ckpt_manifest_count(c->m); i++)
+		if (ckpt_manifest_first_link(c->m, i) == e->index)
+			rc = ckpt_step_open_raw(c->step, c->m, i, ret_fd);
+	return rc;
+}
+
 static int cool_file(struct cooling *c, const struct ckpt_entry *e, const struct ckpt_seal *seal)
 {
 	CLEANUP_FD int fd = -1;
 	uint64_t at = 0;
-	int rc = ckpt_step_open_raw(c->step, c->m, e->index, &fd);
+	int rc = open_any_name(c, e, &fd);
 
 	if (rc == -EIO && e->content == CKPT_CONTENT_CHUNKS)
 		return 0; // there is no raw file

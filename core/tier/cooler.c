@@ -4,6 +4,7 @@
 #include "core/base/sys.h"
 #include "core/base/util.h"
 #include "core/cold/garbage.h"
+#include "core/record/event.h"
 #include "core/step/behind.h"
 #include "core/step/store.h"
 #include "core/tier/cool.h"
@@ -38,6 +39,12 @@ struct choice {
 	int64_t next_ns; // when to look again, at the latest
 };
 
+// A file that came since is not: by a version of another kind.
+static bool is_all_packed(const struct ckpt_summary *sum)
+{
+	return sum->packed && (!strcmp(sum->event, CKPT_EVENT_COOL) || !strcmp(sum->event, CKPT_EVENT_REPACK));
+}
+
 static void look_at(struct candidate *c, int64_t now_ns)
 {
 	struct ckpt_step *step = c->step;
@@ -53,8 +60,8 @@ static void look_at(struct candidate *c, int64_t now_ns)
 	c->version = sum->version;
 	c->sequence = sum->sequence;
 	c->bytes = sum->bytes;
-	c->packed = sum->packed;
-	c->counts = !sum->packed || ckpt_raws_of(step)->left;
+	c->packed = is_all_packed(sum);
+	c->counts = !c->packed || ckpt_raws_of(step)->left;
 	c->wanted = step->state == CKPT_STEP_COMMITTED && sum->sealed && sum->bytes && !sum->pinned;
 	if (ckpt_raws_of(step)->cooled !=
 	    sum->version) { // it is new, or was warmed: what was so before is nothing to go by

@@ -48,6 +48,20 @@ START_TEST(what_is_condemned_is_not_pinned_until_it_is_gone)
 }
 END_TEST
 
+START_TEST(what_is_spared_is_as_it_was_before)
+{
+	ck_ok(ckpt_pack_condemn(pins, a));
+	ckpt_pack_spare(pins, a);
+	ck_ok(ckpt_pack_pin(pins, a));
+	ckpt_pack_unpin(pins, a);
+	ck_ok(ckpt_pack_condemn(pins, b));
+	ckpt_pack_condemned_end(pins, b, true); // it may go still
+	ck_ok(ckpt_pack_condemn(pins, b));
+	ckpt_pack_spare(pins, b);
+	ck_error(ckpt_pack_pin(pins, b), ESTALE);
+}
+END_TEST
+
 // Its version may be applied since the collection has read what is needed.
 START_TEST(what_was_pinned_during_a_collection_counts_to_the_end_of_all)
 {
@@ -157,6 +171,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, what_is_pinned_is_not_condemned_until_the_last_pin_goes);
 	tcase_add_test(tcase, what_is_condemned_is_not_pinned_until_it_is_gone);
+	tcase_add_test(tcase, what_is_spared_is_as_it_was_before);
 	tcase_add_test(tcase, what_was_pinned_during_a_collection_counts_to_the_end_of_all);
 	tcase_add_test(tcase, an_act_condemns_what_it_has_put_if_nobody_else_has_found_it);
 	tcase_add_test(tcase, there_may_be_many);

@@ -1,5 +1,7 @@
 // Removal marks: which are made, whose they are, and how they end.
+#include "core/gc/gc.h"
 #include "tests/support/fixture.h"
+#include "tests/support/packed.h"
 
 #include "backends/backends.h"
 #include "core/base/sys.h"
@@ -340,6 +342,35 @@ START_TEST(a_deletion_means_the_version_before_the_first_mark)
 }
 END_TEST
 
+// The version of before is of raw files, or packs, that are gone since: the deletion means what there is.
+START_TEST(a_deletion_after_a_cooling_loses_nothing_that_was_left)
+{
+	const struct ckpt_tier_how how = {.pack_bytes = 1};
+	struct ckpt_tier_done cooled;
+	struct ckpt_gc_done done;
+	struct child c = child_new();
+
+	if (_i)
+		ck_ok(ckpt_cool_sealed(step, &how, &cooled));
+	remove_by(&c, "model.bin");
+	until_ended();
+	if (_i) {
+		ck_ok(ckpt_gc(s, &(struct ckpt_gc_how){.force = true}, &done));
+		ck_assert_uint_eq(done.deleted_objects, 1);
+	} else {
+		ck_ok(ckpt_cool_sealed(step, &how, &cooled));
+		ck_assert(!ckpt_packed_is_raw(step, "config.json"));
+	}
+	remove_all(c.pid);
+	ck_ok(ckpt_remove_whole(step));
+	ck_ok(ckpt_undelete(step));
+	ck_assert(!ckpt_staged_has(step, "model.bin"));
+	ck_ok(ckpt_packed_read(step, "config.json", "{}"));
+	ck_ok(ckpt_packed_read(step, "sub/w", "w"));
+	child_end(&c, SIGKILL, 0);
+}
+END_TEST
+
 START_TEST(files_that_were_removed_long_before_are_not_in_the_version_that_a_deletion_means)
 {
 	struct child c = child_new();
@@ -488,6 +519,7 @@ int main(void)
 	tcase_add_test(tcase, each_process_has_its_own_marks);
 	tcase_add_test(tcase, a_directory_that_was_opened_long_before_says_nothing);
 	tcase_add_loop_test(tcase, a_deletion_means_the_version_before_the_first_mark, 0, 2);
+	tcase_add_loop_test(tcase, a_deletion_after_a_cooling_loses_nothing_that_was_left, 0, 2);
 	tcase_add_test(tcase, files_that_were_removed_long_before_are_not_in_the_version_that_a_deletion_means);
 	tcase_add_test(tcase, marks_go_on_where_the_step_gets_another_version);
 	tcase_add_test(tcase, what_is_pinned_by_then_lacks_what_was_removed_before);

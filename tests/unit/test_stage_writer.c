@@ -33,7 +33,7 @@ static void set_state(enum ckpt_step_state state)
 {
 	LOCK_SCOPE(&step->lock);
 
-	step->state = state;
+	ckpt_step_set_state_locked(step, state);
 }
 
 START_TEST(only_who_was_left_out_waits_for_the_commit)
@@ -157,6 +157,25 @@ START_TEST(a_commit_awaits_who_has_not_closed_and_was_not_left_out)
 }
 END_TEST
 
+START_TEST(a_writer_saves_as_long_as_its_step_is_staged)
+{
+	struct ckpt_writer w;
+
+	ck_assert_int_eq(s->saves, 0);
+	ckpt_staged_writer(step, &w, fds[0]);
+	ck_assert_int_eq(s->saves, 1);
+	set_state(CKPT_STEP_COMMITTING);
+	ck_assert_int_eq(s->saves, 2);
+	set_state(CKPT_STEP_STAGED);
+	ckpt_lock_take(&step->lock);
+	ckpt_stage_writers_save_no_more_locked(step);
+	ckpt_lock_drop(&step->lock);
+	ck_assert_int_eq(s->saves, 0);
+	ckpt_stage_writer_remove(&w);
+	ck_assert_int_eq(s->saves, 0);
+}
+END_TEST
+
 static void assert_killed(pid_t pid, const char *path, bool late)
 {
 	ck_assert(ckpt_staging_of(step)->killed.any);
@@ -262,6 +281,7 @@ int main(void)
 	tcase_add_loop_test(tcase, who_waits_for_a_commit_is_told_how_it_ended, 0, (int)ARRAY_LEN(ends));
 	tcase_add_test(tcase, a_change_waits_for_a_commit_that_gets_on_and_for_no_other);
 	tcase_add_test(tcase, a_commit_awaits_who_has_not_closed_and_was_not_left_out);
+	tcase_add_test(tcase, a_writer_saves_as_long_as_its_step_is_staged);
 	tcase_add_test(tcase, of_the_killed_the_first_is_told_unless_it_was_only_a_late_one);
 	tcase_add_test(tcase, the_file_of_a_killed_writer_is_torn_until_it_is_written_again);
 	tcase_add_test(tcase, a_writer_that_ends_while_its_step_becomes_part_of_another_is_in_neither);
