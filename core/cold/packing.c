@@ -221,8 +221,7 @@ void ckpt_packing_leave(const struct ckpt_packing *p, struct ckpt_step *step)
 	struct ckpt_unnamed *left = ckpt_unnamed_of(step);
 	LOCK_SCOPE(&step->store->lock);
 	struct ckpt_pack *unnamed =
-		realloc(left->unnamed,
-			(left->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
+		realloc(left->unnamed, (left->unnamed_count + p->pack_count + 1) * sizeof(*unnamed));
 
 	if (!unnamed)
 		return; // it is asked about, then

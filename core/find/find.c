@@ -115,7 +115,7 @@ static int find_component(const struct search *s, const char *path, const char *
 }
 
 int ckpt_find_step(struct ckpt_store *s, const struct ckpt_folders *f, const char *path, ckpt_find_newest_fn *newest,
-		      void *arg, struct ckpt_step **ret_step, const char **ret_rest)
+		   void *arg, struct ckpt_step **ret_step, const char **ret_rest)
 {
 	const struct search search = {s, f, newest, arg};
 

@@ -505,8 +505,7 @@ static void remember_last_locked(struct ckpt_store *s, const struct attempt *a)
 	memcpy(commits->last_commit.name, a->name, sizeof(commits->last_commit.name));
 	commits->last_commit.at_ns = a->record.summary.committed_ns;
 	commits->last_commit.at_mono_ns = ckpt_sys.mono_ns();
-	commits->last_commit.seconds =
-		(double)(commits->last_commit.at_mono_ns - a->began_ns) / 1e9;
+	commits->last_commit.seconds = (double)(commits->last_commit.at_mono_ns - a->began_ns) / 1e9;
 	commits->commits++;
 	commits->commit_seconds += commits->last_commit.seconds;
 }

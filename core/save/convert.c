@@ -313,8 +313,7 @@ int ckpt_unstage_begin(struct ckpt_step *step, const int64_t *unless_touched_ns)
 		end_attempt_locked(step);
 		return -ESTALE; // a change that was under way took it away
 	}
-	if (!unless_touched_ns ||
-	    __atomic_load_n(&staged->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
+	if (!unless_touched_ns || __atomic_load_n(&staged->touched_ns, __ATOMIC_RELAXED) == *unless_touched_ns)
 		return 0;
 	ckpt_step_set_state_locked(step, CKPT_STEP_STAGED);
 	end_attempt_locked(step);

@@ -193,9 +193,8 @@ static int look_for(void *arg, struct ckpt_step *left)
 	const struct ckpt_staging *staged = ckpt_staging_of(left);
 	struct wanted *w = arg;
 
-	if (staged->is_file && staged->file_folder == w->folder &&
-	    staged->began_ns >= w->born_ns && !strcmp(left->name, w->name) &&
-	    (!w->found || ckpt_staging_of(w->found)->began_ns < staged->began_ns))
+	if (staged->is_file && staged->file_folder == w->folder && staged->began_ns >= w->born_ns &&
+	    !strcmp(left->name, w->name) && (!w->found || ckpt_staging_of(w->found)->began_ns < staged->began_ns))
 		w->found = left;
 	return 0;
 }

@@ -407,8 +407,7 @@ static void tell_if_still(struct ckpt_step *step, const struct glance *g)
 	const struct ckpt_staging *staged = ckpt_staging_of(step);
 	uint64_t stamp = staged->still->stamp;
 
-	if (staged->still->told ||
-	    ckpt_sys.mono_ns() - staged->still->since_ns < TELL_UNITS * unit_ns(step->store))
+	if (staged->still->told || ckpt_sys.mono_ns() - staged->still->since_ns < TELL_UNITS * unit_ns(step->store))
 		return;
 	if (look_at_files(step))
 		return;

@@ -265,8 +265,8 @@ void ckpt_makers_forget_ended(struct ckpt_step *step)
 	}
 	LOCK_SCOPE(&step->lock);
 	if (staged->makers)
-		staged->makers->any_ended = staged->makers->any_unknown =
-			staged->makers->copied = staged->makers->copier_ended = false;
+		staged->makers->any_ended = staged->makers->any_unknown = staged->makers->copied =
+			staged->makers->copier_ended = false;
 }
 
 // --- With the step ------------------------------------------------------------------------------------------------------

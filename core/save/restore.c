@@ -87,7 +87,8 @@ static bool has_raws(const struct ckpt_step *step, const struct ckpt_manifest *m
 		struct ckpt_entry e;
 
 		ckpt_manifest_entry(m, i, &e);
-		if (e.type == CKPT_ENTRY_FILE && e.bytes && e.content == CKPT_CONTENT_RAW && !ckpt_step_has_raw(step, m, i))
+		if (e.type == CKPT_ENTRY_FILE && e.bytes && e.content == CKPT_CONTENT_RAW &&
+		    !ckpt_step_has_raw(step, m, i))
 			return false;
 	}
 	return true;

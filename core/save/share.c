@@ -179,15 +179,13 @@ int ckpt_share_know(struct ckpt_step *step, struct ckpt_manifest *m)
 			rc = -errno;
 		if (rc || (e.type == CKPT_ENTRY_FILE && !is_copy(step, path, &stx, &e)))
 			continue;
-		rc = ckpt_grow((void **)&shared->numbers, &cap, shared->number_count + 1,
-			       sizeof(*shared->numbers));
+		rc = ckpt_grow((void **)&shared->numbers, &cap, shared->number_count + 1, sizeof(*shared->numbers));
 		if (!rc)
 			shared->numbers[shared->number_count++] = (struct ckpt_number){
 				ckpt_store_ino(&stx), e.ino, first_of(step->base, e.ino), born_ns(&stx)};
 	}
 	if (shared->number_count)
-		qsort(shared->numbers, shared->number_count,
-		      sizeof(*shared->numbers), by_own);
+		qsort(shared->numbers, shared->number_count, sizeof(*shared->numbers), by_own);
 	return rc;
 }
 

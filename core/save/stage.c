@@ -41,11 +41,10 @@ static char *origin_text(struct ckpt_step *step, const struct ckpt_step_name *no
 
 	ckpt_json_begin();
 	origin = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I, s:b, s:b}", "folder", now->folder_id, "name",
-			   now->name, "began_ns", (json_int_t)staged->began_ns, "uid",
-			   (json_int_t)staged->uid, "gid", (json_int_t)staged->gid, "pid",
-			   (json_int_t)staged->pid, "add_only", (int)staged->add_only,
-			   "reopens", (json_int_t)staged->from_version, "plain",
-			   (int)staged->from_plain, "by_client", (int)staged->by_client);
+			   now->name, "began_ns", (json_int_t)staged->began_ns, "uid", (json_int_t)staged->uid, "gid",
+			   (json_int_t)staged->gid, "pid", (json_int_t)staged->pid, "add_only", (int)staged->add_only,
+			   "reopens", (json_int_t)staged->from_version, "plain", (int)staged->from_plain, "by_client",
+			   (int)staged->by_client);
 	rc = origin ? 0 : -1;
 	if (!rc && attempt_ns)
 		rc = json_object_set_new(origin, "attempt_ns", json_integer(attempt_ns)) ||

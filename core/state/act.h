@@ -37,9 +37,9 @@ enum ckpt_act_kind {
 struct ckpt_act {
 	enum ckpt_act_kind kind;
 	char step[CKPT_UUID_LEN + 1]; // with a record: as the session in that
-	uint32_t version;             // that it makes; EXPIRE: that deleted the step; RENAME: 0. With a record: as in that
-	uint32_t flags;               // FLAG: CKPT_FLAG_*, those that are not set, too
-	int64_t time_ns;              // all but those with a record
+	uint32_t version; // that it makes; EXPIRE: that deleted the step; RENAME: 0. With a record: as in that
+	uint32_t flags;   // FLAG: CKPT_FLAG_*, those that are not set, too
+	int64_t time_ns;  // all but those with a record
 	char replaces[CKPT_UUID_LEN +
 		      1]; // SAVE: the listed step of that name, which goes to the trash; "": none has it
 	char folder_id[CKPT_FOLDER_ID_LEN + 1], name[CKPT_NAME_MAX + 1]; // RENAME

@@ -64,8 +64,7 @@ static size_t openers(struct ckpt_step *step, int64_t since_ns, pid_t ret_tids[O
 	for (const struct ckpt_top_dir *d = removing->top_dirs; d && count < OPENERS_MAX; d = d->next)
 		ret_tids[count++] = d->tid;
 	for (size_t i = 0; i < CKPT_TOP_DIRS_KEPT && count < OPENERS_MAX; i++)
-		if (removing->top_dirs_closed[i].closed_ns &&
-		    removing->top_dirs_closed[i].closed_ns >= since_ns)
+		if (removing->top_dirs_closed[i].closed_ns && removing->top_dirs_closed[i].closed_ns >= since_ns)
 			ret_tids[count++] = removing->top_dirs_closed[i].tid;
 	return count;
 }

@@ -220,7 +220,8 @@ END_TEST
 
 static int64_t asked_ns;
 
-static int wait_not(pthread_cond_t *c __attribute__((unused)), pthread_mutex_t *mutex __attribute__((unused)), int64_t ns)
+static int wait_not(pthread_cond_t *c __attribute__((unused)), pthread_mutex_t *mutex __attribute__((unused)),
+		    int64_t ns)
 {
 	asked_ns = ns;
 	return ETIMEDOUT;

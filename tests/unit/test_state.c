@@ -660,7 +660,7 @@ static struct body fitting(enum ckpt_act_kind kind)
 	case CKPT_ACT_UNDELETE:
 		return plain(kind, B, 9, 0, "");
 	case CKPT_ACT_EXPIRE:
-		return plain(kind, C, ckpt_state_step(state, C)->deleted_by, 0, "");
+		return plain(kind, C, 3, 0, ""); // as the step that took its place
 	case CKPT_ACT_RENAME:
 		return plain(kind, A, 0, 0, "new");
 	case CKPT_ACT_SET:
