@@ -1,4 +1,4 @@
-// What completes a step in the mount: its finalize marker (marker.h), and what its framework does last (core/profile/profile.h).
+// Completion of a step in the mount: by its finalize marker (marker.h), or by the last move of its framework (core/profile/profile.h).
 //
 // Threads: any, but not those that serve the kernel, where it waits for writers and the disk.
 #pragma once

@@ -225,7 +225,7 @@ static int collect(void *arg, const char *object, const struct ckpt_object *info
 	return l->at[l->count++].object ? 0 : -ENOMEM;
 }
 
-// Whatever else a manifest says of it.
+// The rest that a manifest says of it.
 static bool is_named(const struct ckpt_packs *p, const struct ckpt_pack *pack)
 {
 	struct ckpt_pack first = {0};

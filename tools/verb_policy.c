@@ -265,50 +265,51 @@ static int run(enum act act, const struct ckpt_operand *o, char *const *words, s
 	return rc;
 }
 
+static const struct ckpt_syntax syntax = {
+	.operands = "show|check|set|explain [STORE] [A..B] [FILE]",
+	.doc = "Shows, checks or sets the policy of a store: when steps are saved, and which steps "
+	       "stay. explain simulates the steps A to B.\v"
+	       "FILE is JSON, - is stdin:\n"
+	       "  {\"preset\": \"orbax-v0|orbax-v1|eformer|maxtext\", \"save\": POLICY,\n"
+	       "   \"keep\": POLICY, \"skip_zero\": false, \"skip_duplicate\": true,\n"
+	       "   \"only_after_latest\": true}\n"
+	       "The preset (default orbax-v1) fills in what is missing. skip_zero: step 0 is not "
+	       "saved. skip_duplicate: the step that was saved last is not saved again. "
+	       "only_after_latest: no step below the highest one is saved (all presets except "
+	       "eformer).\n"
+	       "Rules for save:\n"
+	       "  {\"fixed_interval\": {\"interval\": 1000}}\n"
+	       "  {\"specific_steps\": {\"steps\": [1, 5, [100, 200]]}}\n"
+	       "  {\"continuous\": {\"minimum_interval_secs\": 600}}\n"
+	       "  {\"step_intervals\": [{\"every\": 100, \"until\": 1000}, {\"every\": 1000}]}\n"
+	       "  {\"time_interval\": {\"save_interval_secs\": 900}}    temporary\n"
+	       "  {\"exec\": {\"command\": [\"/opt/decide\"], \"timeout_secs\": 5}}    0 yes, 1 "
+	       "no;\n"
+	       "      its environment has CKPT_STEP, CKPT_NOW, CKPT_LATEST_STEP,\n"
+	       "      CKPT_LATEST_TIME, CKPT_STEPS, CKPT_SAVING, CKPT_PREEMPTED, CKPT_RUN,\n"
+	       "      CKPT_STORE\n"
+	       "  {\"initial\": {}}, {\"preemption\": {}}\n"
+	       "  {\"any\": [...]}, {\"all\": [...]}, {\"not\": POLICY}\n"
+	       "Rules for keep:\n"
+	       "  {\"latest_n\": {\"n\": 3}}, {\"latest_duration\": {\"secs\": 86400}}\n"
+	       "  {\"every_n_seconds\": {\"interval_secs\": 3600}}\n"
+	       "  {\"every_n_steps\": {\"interval_steps\": 1000, \"exact_interval\": true}}\n"
+	       "  {\"every_n_steps_closest\": {\"interval_steps\": 1000, \"max_to_keep\": 5}}\n"
+	       "  {\"custom_steps\": {\"steps\": [500]}}, {\"preserve_all\": {}}, {\"any\": [...]}\n"
+	       "  {\"best_n\": {\"metric\": \"loss\", \"n\": 2, \"reverse\": true}}    the two "
+	       "lowest\n"
+	       "\n"
+	       "Examples:\n"
+	       "  ckptfs policy set /data/run42 policy.json\n"
+	       "  ckptfs policy explain /ckpt 0..2000 policy.json",
+	.options = options,
+	.option = on_option,
+	.operands_min = 1,
+	.operands_max = 4,
+};
+
 int ckpt_verb_policy(int argc, char **argv)
 {
-	static const struct ckpt_syntax syntax = {
-		.operands = "show|check|set|explain [STORE] [A..B] [FILE]",
-		.doc = "Shows, checks or sets the policy of a store: when steps are saved, and which steps "
-		       "stay. explain simulates the steps A to B.\v"
-		       "FILE is JSON, - is stdin:\n"
-		       "  {\"preset\": \"orbax-v0|orbax-v1|eformer|maxtext\", \"save\": POLICY,\n"
-		       "   \"keep\": POLICY, \"skip_zero\": false, \"skip_duplicate\": true,\n"
-		       "   \"only_after_latest\": true}\n"
-		       "The preset (default orbax-v1) fills in what is missing. skip_zero: step 0 is not "
-		       "saved. skip_duplicate: the step that was saved last is not saved again. "
-		       "only_after_latest: no step below the highest one is saved (all presets except "
-		       "eformer).\n"
-		       "Rules for save:\n"
-		       "  {\"fixed_interval\": {\"interval\": 1000}}\n"
-		       "  {\"specific_steps\": {\"steps\": [1, 5, [100, 200]]}}\n"
-		       "  {\"continuous\": {\"minimum_interval_secs\": 600}}\n"
-		       "  {\"step_intervals\": [{\"every\": 100, \"until\": 1000}, {\"every\": 1000}]}\n"
-		       "  {\"time_interval\": {\"save_interval_secs\": 900}}    temporary\n"
-		       "  {\"exec\": {\"command\": [\"/opt/decide\"], \"timeout_secs\": 5}}    0 yes, 1 "
-		       "no;\n"
-		       "      its environment has CKPT_STEP, CKPT_NOW, CKPT_LATEST_STEP,\n"
-		       "      CKPT_LATEST_TIME, CKPT_STEPS, CKPT_SAVING, CKPT_PREEMPTED, CKPT_RUN,\n"
-		       "      CKPT_STORE\n"
-		       "  {\"initial\": {}}, {\"preemption\": {}}\n"
-		       "  {\"any\": [...]}, {\"all\": [...]}, {\"not\": POLICY}\n"
-		       "Rules for keep:\n"
-		       "  {\"latest_n\": {\"n\": 3}}, {\"latest_duration\": {\"secs\": 86400}}\n"
-		       "  {\"every_n_seconds\": {\"interval_secs\": 3600}}\n"
-		       "  {\"every_n_steps\": {\"interval_steps\": 1000, \"exact_interval\": true}}\n"
-		       "  {\"every_n_steps_closest\": {\"interval_steps\": 1000, \"max_to_keep\": 5}}\n"
-		       "  {\"custom_steps\": {\"steps\": [500]}}, {\"preserve_all\": {}}, {\"any\": [...]}\n"
-		       "  {\"best_n\": {\"metric\": \"loss\", \"n\": 2, \"reverse\": true}}    the two "
-		       "lowest\n"
-		       "\n"
-		       "Examples:\n"
-		       "  ckptfs policy set /data/run42 policy.json\n"
-		       "  ckptfs policy explain /ckpt 0..2000 policy.json",
-		.options = options,
-		.option = on_option,
-		.operands_min = 1,
-		.operands_max = 4,
-	};
 	struct ckpt_explain e = {.step_ns = 1000000000, .preempt_at = -1};
 	struct ckpt_words words, rest;
 	struct ckpt_operand o;

@@ -37,7 +37,7 @@ int ckpt_dedupe_rebuild(struct ckpt_store *s, bool (*go_on)(void *arg), void *ar
 // beside, so that such a chunk can be read with the right base alone.
 bool ckpt_dedupe_find(struct ckpt_store *s, const struct ckpt_chunk *chunk, enum ckpt_codec_id with, bool has_base,
 		      struct ckpt_chunk *ret_found, struct ckpt_pack *ret_pack);
-// What was found, read from there into plain, with the base where there is one. False: it is not there.
+// Reads the chunk that was found into plain, with the base where there is one. False: it is not there.
 bool ckpt_dedupe_read(struct ckpt_store *s, const struct ckpt_chunk *found, const struct ckpt_pack *pack,
 		      struct ckpt_codec *codec, const void *base, void *plain);
 // A pack that was put: it is durable. chunks NULL: there was no memory for them, and the pack is looked at another time.

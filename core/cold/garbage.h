@@ -22,7 +22,7 @@ struct ckpt_garbage {
 };
 CKPT_PART(struct ckpt_store, struct ckpt_garbage, ckpt_garbage)
 
-// What the step needs is expected to be garbage soon: it is being expired, and its records are still there. m: its manifest, as it
+// The packs that the step needs are expected to be garbage soon: it is being expired, and its records are still there. m: its manifest, as it
 // was read before the locks were taken that are held now; another one: it is read; NULL: it cannot be.
 void ckpt_garbage_expect(struct ckpt_step *step, struct ckpt_manifest *m);
 // It was put for a step that went meanwhile.

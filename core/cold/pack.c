@@ -285,7 +285,7 @@ static int parse_table(const uint8_t *table, uint32_t count, uint64_t end, struc
 	return at == end ? 0 : -EBADMSG;
 }
 
-// What a pack says of its chunks, checked.
+// A pack's table of its chunks, checked.
 struct table {
 	uint8_t header[HEADER_BYTES], tail[TAIL_BYTES];
 	uint8_t *rows; // as they stand there

@@ -1,4 +1,4 @@
-// What needs packs: steps, versions that nobody here knows, open files, and acts that are under way. gc.c has the order, and why.
+// Marks the packs that are needed: by steps, versions that nobody here knows, open files, and acts under way. gc.c has the order, and why.
 #include "core/gc/gc_round.h"
 #include "core/step/removal.h"
 

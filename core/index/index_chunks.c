@@ -275,7 +275,7 @@ static bool is_dropped(const struct drop *d, const struct row *row)
 	return row->bad || bsearch(&row->pack, d->packs, d->count, sizeof(*d->packs), by_id);
 }
 
-// What was put since the batch was read stays.
+// An operation that was put since the batch was read stays.
 static int drop_row(struct ckpt_index_db *db, MDB_txn *txn, const struct drop *d, struct row *row)
 {
 	MDB_val key = {.mv_data = row->key, .mv_size = sizeof(row->key)}, value;

@@ -141,7 +141,7 @@ int ckpt_manifest_writer_chunk(struct ckpt_manifest_writer *w, const struct ckpt
 // 0; -EINVAL they are too many, too deep, or not so many bytes as they need; -ENOMEM.
 int ckpt_manifest_writer_bases(struct ckpt_manifest_writer *w, const struct ckpt_chunk *bases, uint32_t count,
 			       uint32_t *ret_base);
-// What chunks name as their pack afterwards: the row + 1 in w. The same id again is the same pack, with the same length and digest. 0, -EINVAL, -ENOMEM.
+// Chunks name their pack afterwards by the row + 1 in w. The same id again is the same pack, with the same length and digest. 0, -EINVAL, -ENOMEM.
 int ckpt_manifest_writer_pack(struct ckpt_manifest_writer *w, const struct ckpt_pack *pack, uint32_t *ret_pack);
 // All of it, as another manifest has it. The file's size must be the same.
 int ckpt_manifest_writer_copy_seal(struct ckpt_manifest_writer *w, uint32_t handle, const struct ckpt_manifest *from,

@@ -14,7 +14,7 @@
 
 struct ckpt_manifest;
 
-// What a listing needs of a version without its manifest.
+// The facts of a version that a listing needs, without its manifest.
 struct ckpt_summary {
 	char folder_id[CKPT_FOLDER_ID_LEN + 1];
 	char name[CKPT_NAME_MAX + 1];

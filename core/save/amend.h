@@ -17,6 +17,6 @@ int ckpt_amend_add_over(struct ckpt_step *step, const char *path, const char *ra
 // The same for a file that has other bytes from now on: they are in the session's directory under raw, and the version of before
 // keeps the old. It keeps its inode number.
 int ckpt_amend_replace(struct ckpt_step *step, const char *path, const char *raw);
-// What is at path, with all below it, is not part of the step any more; the version of before still has it. Errors as above,
+// The entry at path, with all below it, is not part of the step any more; the version of before still has it. Errors as above,
 // and -ENOENT; -EPERM the step is pinned; -EINVAL for the step itself. Blocks on the disk.
 int ckpt_amend_remove(struct ckpt_step *step, const char *path);

@@ -280,7 +280,7 @@ static int remove_manifests(struct ckpt_step *step)
 
 // Durable before the log says it, or a file goes: else a power cut could bring back a session that nothing names, or some of its
 // files with all of its versions. What an attempt before has moved may not be durable either.
-// What is to be removed then: ret_name, in trash/.
+// ret_name in trash/ is to be removed then.
 static int files_out_of_sight(struct ckpt_step *step, char ret_name[CKPT_TRASH_SESSION_NAME])
 {
 	struct ckpt_store *s = step->store;

@@ -17,7 +17,7 @@ struct ckpt_edit {
 	bool same_files;      // clients see nothing of it: its time stays
 	bool attributes;      // what was changed of attributes until now (attributes.h) is in it
 	bool only_attributes; // and nothing else: where these are what they were, no version is put
-	// Where a chunk is, or one that others are decoded beside (with chunk->pack not 0, *pack says which). NULL: where it was.
+	// The place of a chunk, or of one that others are decoded beside (with chunk->pack not 0, *pack says which). NULL: as it was.
 	void (*locate)(void *arg, struct ckpt_chunk *chunk, struct ckpt_pack *pack);
 	// The i-th base of a chunk that was located, in no pack: locate() says where it is. False: what m says of it. NULL: as false.
 	bool (*base)(void *arg, const struct ckpt_chunk *chunk, uint32_t i, struct ckpt_chunk *ret_base);

@@ -127,7 +127,7 @@ struct said {
 	bool alone; // it was too much with what was there
 };
 
-// What it does not say stays.
+// Fields that it does not say stay.
 static int set_metadata(void *arg, struct ckpt_record *r)
 {
 	CLEANUP_FREE char *merged = NULL;

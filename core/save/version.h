@@ -18,7 +18,7 @@ void ckpt_version_copy(struct ckpt_step *step, const void *record, size_t len);
 // True: an earlier act of this kind, whose answer was lost, was done; the step has this state since.
 bool ckpt_version_was_done(struct ckpt_step *step, enum ckpt_act_kind kind, enum ckpt_step_state state);
 
-// What a version changes of the one before: 0 go on, 1 nothing, -errno. The record is the caller's to change; its
+// The changes of a version to the one before: 0 go on, 1 nothing, -errno. The record is the caller's to change; its
 // time is set before, version and nonce after it.
 typedef int ckpt_version_change_fn(void *arg, struct ckpt_record *record);
 // The next version, by its record. With *ret_changed false nothing was to do.

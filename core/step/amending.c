@@ -166,7 +166,7 @@ static bool has_writer_locked(const struct ckpt_step *step, uint64_t ino)
 	return false;
 }
 
-// Who closed his while the outcome of the commit was not known was told so, and will not close it again.
+// A client that closed its file while the outcome of the commit was not known was told so, and will not close it again.
 void ckpt_amending_expected_locked(struct ckpt_step *step)
 {
 	struct ckpt_amending *amending = ckpt_amending_of(step);
@@ -222,7 +222,7 @@ int ckpt_amending_mark(int fd)
 	return ckpt_sys.fsetxattr(fd, CKPT_AMENDING_XATTR, "", 0, 0);
 }
 
-// What became part of the step without an answer.
+// Forgets the files that became part of the step without an answer.
 static int forget_added(struct ckpt_step *step)
 {
 	struct ckpt_manifest *m;
@@ -308,7 +308,7 @@ static void give_list(struct ckpt_step *step, struct ckpt_pending_file *list)
 	pthread_cond_broadcast(&step->changed);
 }
 
-// Who renames or removes one of them meanwhile would do it in the wrong place, and who found none would say that there is no such
+// A rename or removal meanwhile would be in the wrong place, and a lookup that found none would say that there is no such
 // file: the list is away for so long, and whoever asks for it waits.
 int ckpt_amending_link(struct ckpt_step *step, int dirfd)
 {

@@ -38,7 +38,7 @@ int ckpt_amending_mark(int fd);
 // raw: under this name in the session's directory; NULL: under its path.
 int ckpt_amending_begin(struct ckpt_step *step, const char *path, const char *raw);
 bool ckpt_amending_is_pending(struct ckpt_step *step, const char *path);
-// Where in the session's directory a pending file is. False: none is pending there; or the place is too long.
+// The place of a pending file in the session's directory. False: none is pending there; or the place is too long.
 bool ckpt_amending_raw_of(struct ckpt_step *step, const char *path, char *ret_raw, size_t cap);
 // A pending file gets another path, which is free, or none (to NULL), while it is neither added nor linked into a step that is being
 // reopened: change does what else belongs to it. Its raw name stays. Errors of change; -EAGAIN: it is not pending any more, or the step is

@@ -81,7 +81,7 @@ bool ckpt_removal_has_path(struct ckpt_step *step, const char *path);
 // Whether anything of it is marked; and whether it is being removed as a whole, and so in no listing.
 bool ckpt_removal_any(struct ckpt_step *step);
 bool ckpt_removal_hides(struct ckpt_step *step);
-// What was marked is there again, or not (any more) in what has the step's place.
+// The marked entries are there again, or not (any more) in what has the step's place.
 void ckpt_removal_forget(struct ckpt_step *step);
 void ckpt_removal_forget_locked(struct ckpt_step *step); // under step->lock
 // The step's next version has the manifest `is`: marks go on, by their paths. same: it has the same files, whatever their attributes.

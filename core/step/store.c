@@ -99,7 +99,7 @@ static int check_empty(int dirfd, const char *name, int (*passed)(int dirfd, con
 	return rc;
 }
 
-// What is in a new disk, and what an init that was cut off has left: it goes on where that one ended.
+// Passes the content of a new disk, and the leavings of an init that was cut off: this one goes on where that one ended.
 static int check_nothing_yet(int dirfd, const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(folders); i++)

@@ -96,7 +96,7 @@ struct ckpt_store {
 int ckpt_store_init(const char *path);
 // The same with settings: what was given of them (core/step/settings.h) the store says from then on.
 int ckpt_store_init_with(const char *path, const struct ckpt_settings *settings);
-// What the store says of its settings, else the defaults, without opening it; errors as of ckpt_store_open.
+// The settings that the store says, else the defaults, without opening it; errors as of ckpt_store_open.
 int ckpt_store_settings(const char *path, struct ckpt_settings *ret_settings);
 // Changes what the store says of a setting, in one durable act, beside a mount too, which learns of it when it is mounted
 // again. value is one that the setting takes; NULL: its default again. Errors as of ckpt_store_open; -EROFS, -ENOSPC, ...
@@ -120,7 +120,7 @@ static inline struct ckpt_record_copies ckpt_store_copies(const struct ckpt_stor
 // For open.c: the identity of the store in s->dirfd, with its id and time; the caller's. And the folders that a store has.
 int ckpt_store_identity(struct ckpt_store *s, json_t **ret_identity);
 int ckpt_store_make_folders(int dirfd);
-// What the directory says of itself now: 0; -ESTALE another store is there by now; errors of ckpt_store_open.
+// Looks whether the directory is still this store: 0; -ESTALE another one is there by now; errors of ckpt_store_open.
 int ckpt_store_check_identity(const struct ckpt_store *s);
 
 // The number under which a file of ours is known for good: from its inode and birth time, so that it needs no record

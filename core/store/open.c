@@ -246,7 +246,7 @@ static void close_if_open(int fd)
 		ckpt_sys.close(fd);
 }
 
-// What is not sealed is not cooled.
+// A step that is not sealed is not cooled.
 int ckpt_store_work_behind(struct ckpt_store *s)
 {
 	bool seals = s->writable && s->settings.seal, cools = seals && s->settings.hot != CKPT_HOT_ALL;

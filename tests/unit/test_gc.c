@@ -587,7 +587,7 @@ static bool collect_meanwhile(void *arg, uint64_t bytes)
 	return true;
 }
 
-// What has been put for it no version names yet, and it finds what the garbage has, which goes if the collection was first.
+// No version names its packs yet, and it finds those of the garbage, which go if the collection was first.
 START_TEST(what_a_cooling_needs_stays)
 {
 	const char *const texts[] = {"a0", "c1", "c2"};

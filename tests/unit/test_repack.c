@@ -413,7 +413,7 @@ static void stop_between_versions(void)
 	ck_assert_int_ne(strcmp(b->summary.event, c->summary.event), 0);
 }
 
-// What the round before has put for the one is used for the other.
+// A pack that the round before has put for the one is used for the other.
 START_TEST(what_a_round_before_has_put_is_shared)
 {
 	struct ckpt_chunk chunk;

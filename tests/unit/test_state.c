@@ -1024,7 +1024,7 @@ START_TEST(mutations_are_no_state_or_have_one_form)
 }
 END_TEST
 
-// Where things are in the bytes of a state of two nodes and two steps; each step has two versions.
+// The places in the bytes of a state of two nodes and two steps; each step has two versions.
 enum {
 	TWO_NODES = 16,
 	NODE_BYTES = 48,
